@@ -1,0 +1,54 @@
+# `make help` lists the targets. CI (.ci/run) runs these same targets and nothing of its own.
+
+BIN     := bin
+TOOLS   := $(BIN)/tools
+# A new Go release means new tools: a linter built by an older Go refuses newer code.
+STAMP   := $(TOOLS)/.built-$(shell go env GOVERSION)
+VERSION  = $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+# The newest tag that lies before the commit at hand; empty before the first release.
+RELEASE  = $(shell git describe --tags --abbrev=0 HEAD^ 2>/dev/null)
+
+FUZZTIME    ?= 30s
+CRASH_KILLS ?= 200
+BENCH_ARGS  ?=
+
+.PHONY: help run build test lint generate bench fuzz crash
+.DEFAULT_GOAL := help
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: build ## build, then run the daemon in the foreground
+	$(BIN)/brokerd
+
+build: ## bin/brokerd and bin/brokerctl
+	go build -ldflags '-X main.version=$(VERSION)' -o $(BIN)/ ./cmd/brokerd ./cmd/brokerctl
+
+test: ## every test, with the race detector
+	@scripts/test-deps.sh
+	go test -race -timeout 15m ./...
+
+lint: $(STAMP) ## golangci-lint, buf and gofmt
+	$(TOOLS)/golangci-lint run ./...
+	$(TOOLS)/buf lint
+	$(if $(RELEASE),$(TOOLS)/buf breaking --against '.git#tag=$(RELEASE)')
+	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "not gofmt'ed: $$unformatted" >&2; exit 1; }
+
+generate: $(STAMP) ## gen/ from proto/
+	$(TOOLS)/buf generate
+
+bench: build ## the workloads of `brokerctl bench`, on a daemon of their own (BENCH_ARGS='…')
+	scripts/bench.sh $(BENCH_ARGS)
+
+fuzz: ## every fuzz target, FUZZTIME (30s) each
+	FUZZTIME=$(FUZZTIME) scripts/fuzz.sh
+
+crash: ## kill and restart the daemon under load, CRASH_KILLS (200) times
+	CRASH_KILLS=$(CRASH_KILLS) go test -count=1 -run TestCrash -timeout 2h -v ./internal/crashtest/
+
+# All tools in one build: they share most of their packages.
+$(STAMP): tools/go.mod tools/go.sum
+	rm -f $(TOOLS)/.built-*
+	mkdir -p $(TOOLS)
+	go build -C tools -o ../$(TOOLS)/ tool
+	touch $@

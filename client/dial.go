@@ -1,0 +1,268 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+
+	pb "brokerd/gen/brokerd/v1"
+)
+
+const (
+	dialTimeout      = 5 * time.Second
+	keepaliveTime    = 30 * time.Second
+	keepaliveTimeout = 10 * time.Second
+	maxReceive       = 8 << 20 // bytes; the broker keeps its answers under 4 MiB
+	streamWindow     = 1 << 20 // bytes
+	connectionWindow = 4 << 20 // bytes
+)
+
+// A Client is a connection to a broker and the identity that its calls carry. It is safe for
+// concurrent use, and it reconnects by itself.
+type Client struct {
+	link     *link
+	identity Identity
+	calls    *identified
+}
+
+// link is what all clients of one connection share.
+type link struct {
+	conn       *grpc.ClientConn
+	address    string
+	credential string
+	onRetry    func(err error, in time.Duration)
+	dialFault  atomic.Pointer[error] // why the last attempt to connect failed; nil once one succeeded
+}
+
+// options are what Dial was asked for.
+type options struct {
+	address    string
+	credential string
+	identity   Identity
+	wait       bool
+	onRetry    func(error, time.Duration)
+}
+
+// An Option says how to connect, or as whom.
+type Option func(*options)
+
+// WithAddress names the broker: unix:///path/of/socket, or host:port.
+func WithAddress(address string) Option {
+	return func(o *options) { o.address = address }
+}
+
+// WithCredential proves who is calling; TCP always needs a credential.
+func WithCredential(secret string) Option {
+	return func(o *options) { o.credential = secret }
+}
+
+// WithSession names the session; without it the broker takes "default".
+func WithSession(name string) Option {
+	return func(o *options) { o.identity.Session = name }
+}
+
+// WithAgent names the agent that calls; without it calls speak as "system", which only operators may.
+func WithAgent(name string) Option {
+	return func(o *options) { o.identity.Agent = name }
+}
+
+// WithIncarnation makes the broker refuse calls once the agent has registered again elsewhere
+// (FAILED_PRECONDITION, STALE_INCARNATION). 0 = whichever is newest.
+func WithIncarnation(n int64) Option {
+	return func(o *options) { o.identity.Incarnation = n }
+}
+
+// WithWait makes Dial wait for a broker that is not there yet, until its context ends.
+func WithWait() Option {
+	return func(o *options) { o.wait = true }
+}
+
+// WithRetryNotice has f called when a Sender, Follow, Events or Work lost its stream and is about to
+// open it again in the given time. f must return quickly and may be called concurrently.
+func WithRetryNotice(f func(err error, in time.Duration)) Option {
+	return func(o *options) { o.onRetry = f }
+}
+
+// Dial connects to a broker. Without WithAddress it looks for the local one, as FromEnvironment does,
+// but takes no identity from the environment. It returns an *UnreachableError if nobody answers, and the context's
+// error if that ends first. The context bounds only Dial.
+func Dial(ctx context.Context, opts ...Option) (*Client, error) {
+	var o options
+	for _, opt := range opts {
+		opt(&o)
+	}
+	if o.address == "" {
+		local, err := localBroker()
+		if err != nil {
+			return nil, err
+		}
+		o.address = local.address
+		if o.credential == "" {
+			o.credential = local.credential
+		}
+	}
+	network, where, err := parseAddress(o.address)
+	if err != nil {
+		return nil, err
+	}
+	if network == "tcp" && o.credential != "" && !loopback(where) {
+		return nil, fmt.Errorf("connect to %s: without TLS a credential is only sent to this machine itself; use a loopback address", o.address)
+	}
+	l := &link{address: o.address, credential: o.credential, onRetry: o.onRetry}
+	if l.conn, err = grpc.NewClient("passthrough:///broker", l.dialOptions(network, where)...); err != nil {
+		return nil, fmt.Errorf("connect to %s: %w", o.address, err)
+	}
+	if err := l.connect(ctx, o.wait); err != nil {
+		l.conn.Close()
+		return nil, err
+	}
+	return newClient(l, o.identity), nil
+}
+
+func newClient(l *link, id Identity) *Client {
+	return &Client{link: l, identity: id, calls: newIdentified(l, id)}
+}
+
+// Close closes the connection, for all clients that share it. Streams and calls in progress end.
+// Closing twice is fine.
+func (c *Client) Close() { c.link.conn.Close() }
+
+// Address returns where the broker was asked for, as given to WithAddress or found.
+func (c *Client) Address() string { return c.link.address }
+
+// Identity returns what the client's calls carry.
+func (c *Client) Identity() Identity { return c.identity }
+
+// As returns a client for another agent, in the same session and on the same connection. The empty name
+// speaks as "system".
+func (c *Client) As(agent string) *Client {
+	return newClient(c.link, Identity{Session: c.identity.Session, Agent: agent})
+}
+
+// In returns a client for another session, with the same agent name and on the same connection.
+func (c *Client) In(session string) *Client {
+	return newClient(c.link, Identity{Session: session, Agent: c.identity.Agent})
+}
+
+// AtIncarnation returns a client whose calls are refused once the agent has registered again.
+func (c *Client) AtIncarnation(n int64) *Client {
+	id := c.identity
+	id.Incarnation = n
+	return newClient(c.link, id)
+}
+
+// Messages returns the stub of MessageService.
+func (c *Client) Messages() pb.MessageServiceClient { return pb.NewMessageServiceClient(c.calls) }
+
+// Agents returns the stub of AgentService.
+func (c *Client) Agents() pb.AgentServiceClient { return pb.NewAgentServiceClient(c.calls) }
+
+// Channels returns the stub of ChannelService.
+func (c *Client) Channels() pb.ChannelServiceClient { return pb.NewChannelServiceClient(c.calls) }
+
+// Events returns the stub of EventService; FollowEvents subscribes and resumes by itself.
+func (c *Client) Events() pb.EventServiceClient { return pb.NewEventServiceClient(c.calls) }
+
+// Sessions returns the stub of SessionService.
+func (c *Client) Sessions() pb.SessionServiceClient { return pb.NewSessionServiceClient(c.calls) }
+
+// Admin returns the stub of AdminService.
+func (c *Client) Admin() pb.AdminServiceClient { return pb.NewAdminServiceClient(c.calls) }
+
+// Conn returns the connection with the client's identity on every call, for other services and for stubs made elsewhere.
+func (c *Client) Conn() grpc.ClientConnInterface { return c.calls }
+
+// dialOptions are the connection's settings: windows of fixed size, because the automatic ones cost pings
+// on a connection that is busy anyway, and no falling asleep, because an idle agent waits on a stream.
+func (l *link) dialOptions(network, where string) []grpc.DialOption {
+	authority := where
+	if network == "unix" {
+		authority = "localhost"
+	}
+	return []grpc.DialOption{
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithAuthority(authority),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			return l.dial(ctx, network, where)
+		}),
+		grpc.WithIdleTimeout(0),
+		grpc.WithDisableServiceConfig(),
+		grpc.WithStaticStreamWindowSize(streamWindow),
+		grpc.WithStaticConnWindowSize(connectionWindow),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReceive)),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: firstDelay, Multiplier: 2, Jitter: 0.2, MaxDelay: longestDelay},
+			MinConnectTimeout: dialTimeout,
+		}),
+	}
+}
+
+// dial opens the connection and remembers why it could not.
+func (l *link) dial(ctx context.Context, network, where string) (net.Conn, error) {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, network, where)
+	if err != nil {
+		l.dialFault.Store(&err)
+		return nil, err
+	}
+	l.dialFault.Store(nil)
+	return conn, nil
+}
+
+// connect waits until the connection stands. Unless wait is set, the first failure ends it.
+func (l *link) connect(ctx context.Context, wait bool) error {
+	l.conn.Connect()
+	for {
+		state := l.conn.GetState()
+		if state == connectivity.Ready {
+			return nil
+		}
+		if state == connectivity.TransientFailure && !wait {
+			return l.unreachable(nil)
+		}
+		if !l.conn.WaitForStateChange(ctx, state) {
+			if fault := l.dialFault.Load(); fault != nil {
+				return l.unreachable(ctx.Err())
+			}
+			return fmt.Errorf("connect to %s: %w", l.address, ctx.Err())
+		}
+	}
+}
+
+// parseAddress returns the network and the address for net.Dial.
+func parseAddress(address string) (network, where string, err error) {
+	if path, ok := strings.CutPrefix(address, "unix:"); ok {
+		path = strings.TrimPrefix(path, "//")
+		if path == "" {
+			return "", "", fmt.Errorf("address %q names no socket: write unix:///path/of/socket", address)
+		}
+		return "unix", path, nil
+	}
+	if _, _, err := net.SplitHostPort(address); err != nil {
+		return "", "", fmt.Errorf("address %q is neither unix:///path/of/socket nor host:port", address)
+	}
+	return "tcp", address, nil
+}
+
+// loopback reports whether a host:port means this machine.
+func loopback(where string) bool {
+	host, _, err := net.SplitHostPort(where)
+	if err != nil {
+		return false
+	}
+	if host == "localhost" {
+		return true
+	}
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback()
+}

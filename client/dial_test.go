@@ -1,0 +1,167 @@
+package client_test
+
+import (
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+
+	"brokerd/client"
+	pb "brokerd/gen/brokerd/v1"
+)
+
+// sent returns what a call of the client carried.
+func sent(t *testing.T, f *fake, c *client.Client) metadata.MD {
+	t.Helper()
+	if _, err := c.Agents().Heartbeat(t.Context(), &pb.HeartbeatRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	return next(t, f.headers)
+}
+
+func wantHeaders(t *testing.T, md metadata.MD, want map[string]string) {
+	t.Helper()
+	for _, key := range []string{"brokerd-agent", "brokerd-session", "brokerd-incarnation", "authorization"} {
+		if got := strings.Join(md.Get(key), ","); got != want[key] {
+			t.Errorf("%s is %q, want %q", key, got, want[key])
+		}
+	}
+}
+
+func TestDial_EveryCallCarriesTheIdentity(t *testing.T) {
+	f, c := newFake(t, client.WithCredential("secret"), client.WithSession("s"), client.WithAgent("a"), client.WithIncarnation(3))
+	wantHeaders(t, sent(t, f, c), map[string]string{
+		"brokerd-agent": "a", "brokerd-session": "s", "brokerd-incarnation": "3", "authorization": "Bearer secret"})
+	wantHeaders(t, sent(t, f, c.As("b")), map[string]string{
+		"brokerd-agent": "b", "brokerd-session": "s", "authorization": "Bearer secret"})
+	wantHeaders(t, sent(t, f, c.In("t")), map[string]string{
+		"brokerd-agent": "a", "brokerd-session": "t", "authorization": "Bearer secret"})
+	wantHeaders(t, sent(t, f, c.As("b").AtIncarnation(7)), map[string]string{
+		"brokerd-agent": "b", "brokerd-session": "s", "brokerd-incarnation": "7", "authorization": "Bearer secret"})
+}
+
+func TestDial_NobodyThereSaysHowToStartABroker(t *testing.T) {
+	for name, address := range map[string]string{
+		"no socket":   "unix://" + filepath.Join(t.TempDir(), "none"),
+		"closed port": closedPort(t),
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := client.Dial(t.Context(), client.WithAddress(address))
+			var unreachable *client.UnreachableError
+			if !errors.As(err, &unreachable) || unreachable.Address != address {
+				t.Fatalf("got %v", err)
+			}
+			wantCode(t, err, codes.Unavailable)
+			if !strings.Contains(err.Error(), "no broker is running at "+address) || !strings.Contains(err.Error(), "start one") {
+				t.Fatalf("got %v", err)
+			}
+		})
+	}
+}
+
+func TestDial_RefusesToSendACredentialInTheClearToAnotherMachine(t *testing.T) {
+	_, err := client.Dial(t.Context(), client.WithAddress("192.0.2.1:7777"), client.WithCredential("secret"))
+	if err == nil || !strings.Contains(err.Error(), "TLS") || strings.Contains(err.Error(), "secret") {
+		t.Fatalf("got %v", err)
+	}
+}
+
+func TestDial_RefusesAnAddressThatIsNone(t *testing.T) {
+	for _, address := range []string{"unix://", "unix:", "nonsense", "/a/path"} {
+		if _, err := client.Dial(t.Context(), client.WithAddress(address)); err == nil || !strings.Contains(err.Error(), "unix:///path/of/socket") {
+			t.Errorf("%q: got %v", address, err)
+		}
+	}
+}
+
+func TestFromEnvironment_TakesEverythingFromTheVariables(t *testing.T) {
+	f, _ := newFake(t)
+	file := filepath.Join(t.TempDir(), "credential")
+	if err := os.WriteFile(file, []byte("  secret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	setEnvironment(t, map[string]string{"BROKERD_ADDR": "unix://" + f.address, "BROKERD_SESSION": "s", "BROKERD_AGENT": "a",
+		"BROKERD_INCARNATION": "2", "BROKERD_CREDENTIAL_FILE": file})
+	c, err := client.FromEnvironment(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	wantHeaders(t, sent(t, f, c), map[string]string{
+		"brokerd-agent": "a", "brokerd-session": "s", "brokerd-incarnation": "2", "authorization": "Bearer secret"})
+}
+
+func TestFromEnvironment_FindsTheLocalBrokerByItsEndpointFile(t *testing.T) {
+	f, _ := newFake(t)
+	for name, place := range map[string]func(root string) (variables map[string]string, data string){
+		"BROKERD_DATA": func(root string) (map[string]string, string) {
+			return map[string]string{"BROKERD_DATA": root}, root
+		},
+		"XDG_STATE_HOME": func(root string) (map[string]string, string) {
+			return map[string]string{"XDG_STATE_HOME": root}, filepath.Join(root, "brokerd")
+		},
+		"home": func(root string) (map[string]string, string) {
+			return map[string]string{"HOME": root}, filepath.Join(root, ".local", "state", "brokerd")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			variables, data := place(t.TempDir())
+			setEnvironment(t, variables)
+			_, err := client.FromEnvironment(t.Context())
+			wantCode(t, err, codes.Unavailable)
+			if !strings.Contains(err.Error(), data) {
+				t.Fatalf("the folder is not named: %v", err)
+			}
+			if err := os.MkdirAll(data, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(data, "endpoint"), []byte("unix://"+f.address+"\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			c, err := client.FromEnvironment(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.Close()
+		})
+	}
+}
+
+func TestFromEnvironment_RefusesBadVariables(t *testing.T) {
+	for name, value := range map[string]string{"BROKERD_INCARNATION": "two", "BROKERD_CREDENTIAL_FILE": filepath.Join(t.TempDir(), "none")} {
+		t.Run(name, func(t *testing.T) {
+			setEnvironment(t, map[string]string{name: value})
+			if _, err := client.FromEnvironment(t.Context()); err == nil || !strings.Contains(err.Error(), name) {
+				t.Fatalf("got %v", err)
+			}
+		})
+	}
+}
+
+// setEnvironment sets these variables and empties all others that matter.
+func setEnvironment(t *testing.T, variables map[string]string) {
+	t.Helper()
+	for _, name := range []string{"BROKERD_ADDR", "BROKERD_SESSION", "BROKERD_AGENT", "BROKERD_INCARNATION",
+		"BROKERD_CREDENTIAL_FILE", "BROKERD_DATA", "XDG_STATE_HOME"} {
+		t.Setenv(name, "")
+	}
+	for name, value := range variables {
+		t.Setenv(name, value)
+	}
+}
+
+// closedPort returns an address on loopback that nobody listens on.
+func closedPort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().String()
+}

@@ -1,0 +1,184 @@
+package client
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pb "brokerd/gen/brokerd/v1"
+)
+
+// errorDomain is the domain of the broker's ErrorInfo details.
+const errorDomain = "brokerd.v1"
+
+// An UnreachableError says that no broker answers. Its gRPC code is UNAVAILABLE.
+type UnreachableError struct {
+	Address string // where it was looked for: an address, or the data folder without one
+	Err     error
+}
+
+// Error says what to do about it.
+func (e *UnreachableError) Error() string {
+	return fmt.Sprintf("no broker is running at %s (%v); start one with `brokerd`, or name another with BROKERD_ADDR", e.Address, e.Err)
+}
+
+// Unwrap returns what the attempt ended with.
+func (e *UnreachableError) Unwrap() error { return e.Err }
+
+// GRPCStatus makes status.Code work.
+func (e *UnreachableError) GRPCStatus() *status.Status {
+	return status.New(codes.Unavailable, e.Error())
+}
+
+// An ItemError says why the broker refused one item of a stream. It carries a gRPC status: status.Code, Reason,
+// Fields and RetryDelay work on it as on the error of a call.
+type ItemError struct {
+	Index      int // place of the item among those given to the call
+	Code       codes.Code
+	Reason     string // UPPER_SNAKE, stable
+	Message    string
+	Field      string // the field at fault, if one is
+	RetryAfter time.Duration
+}
+
+// Error returns the code and the broker's message.
+func (e *ItemError) Error() string { return fmt.Sprintf("%v: %s", e.Code, e.Message) }
+
+// GRPCStatus returns the status that the item would have had as a call of its own.
+func (e *ItemError) GRPCStatus() *status.Status {
+	s := status.New(e.Code, e.Message)
+	if e.Code == codes.OK {
+		return status.New(codes.Unknown, e.Message)
+	}
+	if d, err := s.WithDetails(&errdetails.ErrorInfo{Reason: e.Reason, Domain: errorDomain}); err == nil {
+		s = d
+	}
+	if e.Field != "" {
+		violation := &errdetails.BadRequest_FieldViolation{Field: e.Field, Description: e.Message}
+		if d, err := s.WithDetails(&errdetails.BadRequest{FieldViolations: []*errdetails.BadRequest_FieldViolation{violation}}); err == nil {
+			s = d
+		}
+	}
+	if e.RetryAfter > 0 {
+		if d, err := s.WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(e.RetryAfter)}); err == nil {
+			s = d
+		}
+	}
+	return s
+}
+
+// A BatchError says which messages of a batch were refused; the others were sent.
+type BatchError struct {
+	Items []*ItemError // in order; not empty
+	Of    int          // how many messages the batch had
+}
+
+// Error tells how many were refused, and why the first was.
+func (e *BatchError) Error() string {
+	first := e.Items[0]
+	return fmt.Sprintf("%d of %d messages refused; messages[%d]: %v", len(e.Items), e.Of, first.Index, first)
+}
+
+// Unwrap returns the items' errors.
+func (e *BatchError) Unwrap() []error {
+	errs := make([]error, len(e.Items))
+	for i, item := range e.Items {
+		errs[i] = item
+	}
+	return errs
+}
+
+// Reason returns the broker's reason for an error, such as AGENT_NOT_REGISTERED: UPPER_SNAKE and stable.
+// It is empty for errors that are not the broker's.
+func Reason(err error) string {
+	for _, d := range details(err) {
+		if info, ok := d.(*errdetails.ErrorInfo); ok && info.GetDomain() == errorDomain {
+			return info.GetReason()
+		}
+	}
+	return ""
+}
+
+// A Field is one field of a request that the broker refused.
+type Field struct {
+	Name        string // such as messages[3].priority
+	Description string // what is wrong and what is allowed
+}
+
+// Fields returns the fields at fault of an INVALID_ARGUMENT error.
+func Fields(err error) []Field {
+	var fields []Field
+	for _, d := range details(err) {
+		if bad, ok := d.(*errdetails.BadRequest); ok {
+			for _, v := range bad.GetFieldViolations() {
+				fields = append(fields, Field{Name: v.GetField(), Description: v.GetDescription()})
+			}
+		}
+	}
+	return fields
+}
+
+// RetryDelay returns how long to wait before trying again, where the broker says that waiting helps; 0 otherwise.
+func RetryDelay(err error) time.Duration {
+	for _, d := range details(err) {
+		if info, ok := d.(*errdetails.RetryInfo); ok {
+			return info.GetRetryDelay().AsDuration()
+		}
+	}
+	return 0
+}
+
+func details(err error) []any {
+	s, ok := status.FromError(err)
+	if !ok || s == nil {
+		return nil
+	}
+	return s.Details()
+}
+
+// itemError converts a stream's answer; nil if there is none.
+func itemError(index int, e *pb.ItemError) *ItemError {
+	if e == nil {
+		return nil
+	}
+	return &ItemError{
+		Index:      index,
+		Code:       codes.Code(e.GetCode()),
+		Reason:     e.GetReason(),
+		Message:    e.GetMessage(),
+		Field:      e.GetField(),
+		RetryAfter: e.GetRetryAfter().AsDuration(),
+	}
+}
+
+// unreachable is the error for a broker that does not answer; err is used where dialling itself left none.
+func (l *link) unreachable(err error) error {
+	if fault := l.dialFault.Load(); fault != nil {
+		err = *fault
+	}
+	if err == nil {
+		err = errors.New("it does not answer")
+	}
+	return &UnreachableError{Address: l.address, Err: err}
+}
+
+// transient reports whether a stream that ended with err is worth opening again.
+func transient(err error) bool {
+	if errors.Is(err, io.EOF) { // the broker ended it in good order, to stop
+		return true
+	}
+	switch status.Code(err) {
+	case codes.Unavailable, codes.Internal, codes.Unknown:
+		return true
+	case codes.ResourceExhausted:
+		return RetryDelay(err) > 0
+	default:
+		return false
+	}
+}

@@ -1,0 +1,305 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	pb "brokerd/gen/brokerd/v1"
+)
+
+func newAgentCommand(c *cli) *cobra.Command {
+	return group("agent", "Register agents, and find them", "",
+		newAgentRegisterCommand(c), newAgentGetCommand(c), newAgentListCommand(c), newAgentHeartbeatCommand(c), newAgentDeregisterCommand(c))
+}
+
+// registerOptions are the options of agent register.
+type registerOptions struct {
+	role         string
+	capabilities []string
+	instance     string
+	worktree     string
+	labels       []string
+	lease        time.Duration
+	requestID    string
+}
+
+// AddFlags adds the options.
+func (o *registerOptions) AddFlags(f *pflag.FlagSet) {
+	f.StringVar(&o.role, "role", "", "its trade, such as builder")
+	f.StringArrayVar(&o.capabilities, "capability", nil, "something it can do; may be repeated")
+	f.StringVar(&o.instance, "instance", "", "which instance of the role it is")
+	f.StringVar(&o.worktree, "worktree", "", "its working folder")
+	f.StringArrayVar(&o.labels, "label", nil, "KEY=VALUE; may be repeated")
+	f.DurationVar(&o.lease, "lease", 24*time.Hour, "how long it is believed alive without being heard of, 1s to 168h")
+}
+
+func newAgentRegisterCommand(c *cli) *cobra.Command {
+	o := &registerOptions{}
+	cmd := &cobra.Command{
+		Use:   "register NAME",
+		Short: "Register an agent, or register it again",
+		Long: `Register an agent. Registering again counts its incarnation up and replaces its description; its mailbox,
+subscriptions and claims stay.`,
+		Example: `  brokerctl agent register builder-1 --role builder --capability go --capability sql
+  export BROKERD_AGENT=builder-1`,
+		Args:              between(0, "the agent's name"),
+		ValidArgsFunction: c.completeAgentArg,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			labels, err := parseLabels(o.labels)
+			if err != nil {
+				return err
+			}
+			broker, err := c.connectAs(cmd.Context(), args)
+			if err != nil {
+				return err
+			}
+			answer, err := broker.Agents().RegisterAgent(cmd.Context(), &pb.RegisterAgentRequest{
+				RequestId: o.requestID, Role: o.role, Capabilities: o.capabilities, Instance: o.instance,
+				Worktree: o.worktree, Labels: labels, Lease: always(o.lease),
+			})
+			if err != nil {
+				return err
+			}
+			a := answer.GetAgent()
+			return c.show(cmd, a, func(w io.Writer) {
+				fmt.Fprintf(w, "registered %s%s, incarnation %d, lease %s\n", a.GetName(),
+					cond(a.GetRole() != "", " as "+a.GetRole(), ""), a.GetIncarnation(), shortOf(a.GetLease()))
+			})
+		},
+	}
+	o.AddFlags(cmd.Flags())
+	addRequestID(cmd, &o.requestID)
+	return cmd
+}
+
+func newAgentGetCommand(c *cli) *cobra.Command {
+	return &cobra.Command{
+		Use:               "get [NAME]",
+		Short:             "Show one agent; without a name, oneself",
+		Example:           `  brokerctl agent get builder-1`,
+		Args:              between(0, "the agent's name"),
+		ValidArgsFunction: c.completeAgentArg,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			request := &pb.GetAgentRequest{}
+			if len(args) > 0 {
+				request.Name = args[0]
+			}
+			broker, err := c.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			answer, err := broker.Agents().GetAgent(cmd.Context(), request)
+			if err != nil {
+				return err
+			}
+			return c.show(cmd, answer, func(w io.Writer) { c.printAgent(w, answer) })
+		},
+	}
+}
+
+// printAgent shows all that is known of an agent.
+func (c *cli) printAgent(w io.Writer, answer *pb.GetAgentResponse) {
+	a := answer.GetAgent()
+	t := newTable(w)
+	line := func(label, value string) {
+		if value != "" {
+			t.row(label, value)
+		}
+	}
+	line("agent", a.GetName())
+	line("role", a.GetRole())
+	line("capabilities", strings.Join(a.GetCapabilities(), ", "))
+	line("status", strings.ToLower(enumOf(a.GetStatus())))
+	line("activity", a.GetActivity())
+	line("task", a.GetTaskId())
+	if a.GetProgress() > 0 {
+		line("progress", percent(a.GetProgress()))
+	}
+	line("unread", strconv.FormatInt(answer.GetUnread(), 10))
+	line("claimable", strconv.FormatInt(answer.GetClaimable(), 10))
+	line("seen", c.ago(a.GetLastSeen()))
+	line("registered", c.when(a.GetRegisteredAt()))
+	line("incarnation", strconv.FormatInt(a.GetIncarnation(), 10))
+	line("lease", shortOf(a.GetLease()))
+	line("instance", a.GetInstance())
+	line("worktree", a.GetWorktree())
+	line("labels", labels(a.GetLabels()))
+	_ = t.flush() // to the command's own output: nobody is left to tell
+}
+
+func percent(f float64) string { return fmt.Sprintf("%.0f%%", f*100) }
+
+// agentListOptions are the options of agent list.
+type agentListOptions struct {
+	role         string
+	capabilities []string
+	status       string
+	pattern      string
+	roles        bool
+	limit        int
+}
+
+// AddFlags adds the options.
+func (o *agentListOptions) AddFlags(f *pflag.FlagSet) {
+	f.StringVar(&o.role, "role", "", "only this role")
+	f.StringArrayVar(&o.capabilities, "capability", nil, "only who can do this; repeated: all of it")
+	f.StringVar(&o.status, "status", "", "only with this status: "+strings.Join(enumNames(pb.AgentStatus(0).Descriptor()), ", "))
+	f.StringVar(&o.pattern, "pattern", "", "only names that match, with * and ?")
+	f.BoolVar(&o.roles, "roles", false, "count agents by role instead")
+	f.IntVar(&o.limit, "limit", 0, "list at most this many; 0 = all")
+}
+
+func newAgentListCommand(c *cli) *cobra.Command {
+	o := &agentListOptions{}
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "Find agents by role, capability, status and name",
+		Example: `  brokerctl agent list --role builder --status idle
+  brokerctl agent list --roles`,
+		Args:              cobra.NoArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE:              func(cmd *cobra.Command, _ []string) error { return o.run(c, cmd) },
+	}
+	o.AddFlags(cmd.Flags())
+	statuses := enumNames(pb.AgentStatus(0).Descriptor())
+	must(cmd.RegisterFlagCompletionFunc("status", cobra.FixedCompletions(statuses, cobra.ShellCompDirectiveNoFileComp)))
+	return cmd
+}
+
+func (o *agentListOptions) run(c *cli, cmd *cobra.Command) error {
+	status, err := parseEnum("status", pb.AgentStatus(0).Descriptor(), o.status)
+	if err != nil {
+		return err
+	}
+	broker, err := c.connect(cmd.Context())
+	if err != nil {
+		return err
+	}
+	var roles []*pb.RoleSummary
+	limit := o.limit
+	if o.roles {
+		limit = 1 // the summary counts over all pages
+	}
+	agents, err := pages(limit, func(size int32, token string) ([]*pb.Agent, string, error) {
+		page, err := broker.Agents().ListAgents(cmd.Context(), &pb.ListAgentsRequest{
+			Role: o.role, Capabilities: o.capabilities, Status: pb.AgentStatus(status), Pattern: o.pattern, PageSize: size, PageToken: token,
+		})
+		roles = page.GetRoles()
+		return page.GetAgents(), page.GetNextPageToken(), err
+	})
+	if err != nil {
+		return err
+	}
+	if o.roles {
+		return list(c, cmd, roles, view[*pb.RoleSummary]{
+			columns: []string{"ROLE", "AGENTS", "ACTIVE"},
+			row: func(r *pb.RoleSummary) []string {
+				return []string{cond(r.GetRole() != "", r.GetRole(), "(none)"), strconv.Itoa(int(r.GetAgents())), strconv.Itoa(int(r.GetActive()))}
+			},
+			none: "no agents",
+		})
+	}
+	return list(c, cmd, agents, c.agentView())
+}
+
+// agentView lists agents.
+func (c *cli) agentView() view[*pb.Agent] {
+	return view[*pb.Agent]{
+		columns: []string{"AGENT", "ROLE", "STATUS", "SEEN", "CAPABILITIES", "ACTIVITY"},
+		row: func(a *pb.Agent) []string {
+			activity := clip(a.GetActivity(), 50)
+			if a.GetProgress() > 0 {
+				activity = strings.TrimSpace(activity + " " + percent(a.GetProgress()))
+			}
+			return []string{
+				a.GetName(), a.GetRole(), strings.ToLower(enumOf(a.GetStatus())), c.ago(a.GetLastSeen()),
+				strings.Join(a.GetCapabilities(), ","), activity,
+			}
+		},
+		none: "no agents",
+	}
+}
+
+// heartbeatOptions are the options of agent heartbeat.
+type heartbeatOptions struct {
+	status   string
+	activity string
+	task     string
+	progress float64
+}
+
+// AddFlags adds the options.
+func (o *heartbeatOptions) AddFlags(f *pflag.FlagSet) {
+	f.StringVar(&o.status, "status", "", strings.Join(enumNames(pb.AgentStatus(0).Descriptor()), ", "))
+	f.StringVar(&o.activity, "activity", "", "one line on what it does")
+	f.StringVar(&o.task, "task", "", "the piece of work it is at")
+	f.Float64Var(&o.progress, "progress", 0, "how far it is, 0 to 1")
+}
+
+func newAgentHeartbeatCommand(c *cli) *cobra.Command {
+	o := &heartbeatOptions{}
+	cmd := &cobra.Command{
+		Use:   "heartbeat [NAME]",
+		Short: "Renew an agent's lease, and say what it does",
+		Long: `Renew an agent's lease, and say what it does. What is not given stays as it is. The answer says how many
+messages are unread and how many could be claimed.`,
+		Example:           `  brokerctl --agent builder-1 agent heartbeat --status active --activity "running tests" --progress 0.4`,
+		Args:              between(0, "the agent's name"),
+		ValidArgsFunction: c.completeAgentArg,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			status, err := parseEnum("status", pb.AgentStatus(0).Descriptor(), o.status)
+			if err != nil {
+				return err
+			}
+			broker, err := c.connectAs(cmd.Context(), args)
+			if err != nil {
+				return err
+			}
+			answer, err := broker.Agents().Heartbeat(cmd.Context(), &pb.HeartbeatRequest{
+				Status: pb.AgentStatus(status), Activity: ifSet(cmd, "activity", o.activity),
+				TaskId: ifSet(cmd, "task", o.task), Progress: ifSet(cmd, "progress", o.progress),
+			})
+			if err != nil {
+				return err
+			}
+			return c.show(cmd, answer, func(w io.Writer) {
+				fmt.Fprintf(w, "%d unread, %d to claim; lease %s\n", answer.GetUnread(), answer.GetClaimable(), shortOf(answer.GetLease()))
+			})
+		},
+	}
+	o.AddFlags(cmd.Flags())
+	return cmd
+}
+
+func newAgentDeregisterCommand(c *cli) *cobra.Command {
+	var reason, requestID string
+	cmd := &cobra.Command{
+		Use:   "deregister [NAME]",
+		Short: "End an agent's registration",
+		Long: `End an agent's registration: its claims go back uncounted, its subscriptions end, and what is unfinished in its
+own mailbox becomes dead letters.`,
+		Example:           `  brokerctl agent deregister builder-1 --reason "done for today"`,
+		Args:              between(0, "the agent's name"),
+		ValidArgsFunction: c.completeAgentArg,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			broker, err := c.connectAs(cmd.Context(), args)
+			if err != nil {
+				return err
+			}
+			answer, err := broker.Agents().DeregisterAgent(cmd.Context(), &pb.DeregisterAgentRequest{RequestId: requestID, Reason: reason})
+			if err != nil {
+				return err
+			}
+			return c.show(cmd, answer, func(w io.Writer) { fmt.Fprintf(w, "deregistered %s\n", broker.Identity().Agent) })
+		},
+	}
+	cmd.Flags().StringVar(&reason, "reason", "", "why")
+	addRequestID(cmd, &requestID)
+	return cmd
+}

@@ -1,0 +1,171 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"brokerd/client"
+	"brokerd/cmd/brokerctl/bench"
+)
+
+// benchOptions are the options of bench.
+type benchOptions struct {
+	workloads   []string
+	seconds     float64
+	rounds      int
+	size        int
+	preload     int
+	idle        int
+	subscribers int
+	numbered    bool
+}
+
+// AddFlags adds the options.
+func (o *benchOptions) AddFlags(f *pflag.FlagSet) {
+	f.StringSliceVar(&o.workloads, "workloads", nil, "which of agents, pipelined, paced (default: all)")
+	f.Float64Var(&o.seconds, "seconds", 5, "how long each workload sends")
+	f.IntVar(&o.rounds, "rounds", 1, "how often each workload is run; the median is printed")
+	f.IntVar(&o.size, "size", 1024, fmt.Sprintf("bytes of a payload, at least %d", bench.MinSize))
+	f.IntVar(&o.preload, "preload", 0, "messages that wait in 100 other mailboxes meanwhile")
+	f.IntVar(&o.idle, "idle", 0, "connected agents that wait for work and get none")
+	f.IntVar(&o.subscribers, "subscribers", 0, "event subscribers that stop reading")
+	f.BoolVar(&o.numbered, "numbered", false, "number the messages, so that the broker recognises repeated ones")
+}
+
+const benchLong = `Measures the broker, in a session of its own (bench-…) with the mailbox limit off.
+
+  agents     64 senders, each waits for the confirmation of one message before it sends the next;
+             8 consumers hold up to 64 claims at a time
+  pipelined  4 senders, 256 messages confirmed together; 4 consumers, 256 claims at a time
+  paced      20 senders, 50 messages a second each; 20 consumers, one claim at a time
+
+Every sender and consumer is an agent on a connection of its own. A message counts once it is
+confirmed, delivered and acknowledged; its time is that from the send to the delivery. The broker,
+this command and everything else on the machine share its processors, and the disk that is measured
+is the one under the broker's data folder.
+
+The session stays, with its messages acknowledged; what --preload sent goes on waiting in it.
+Needs an operator's rights.`
+
+// newBenchCommand measures the broker.
+func newBenchCommand(c *cli) *cobra.Command {
+	var o benchOptions
+	cmd := &cobra.Command{
+		Use:               "bench",
+		Short:             "Measure the broker",
+		Long:              benchLong,
+		Args:              cobra.NoArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return c.bench(cmd, o)
+		},
+	}
+	o.AddFlags(cmd.Flags())
+	must(cmd.RegisterFlagCompletionFunc("workloads", cobra.FixedCompletions(benchNames(), cobra.ShellCompDirectiveNoFileComp)))
+	return cmd
+}
+
+func (c *cli) bench(cmd *cobra.Command, o benchOptions) error {
+	if err := o.check(); err != nil {
+		return err
+	}
+	format, err := c.format()
+	if err != nil {
+		return err
+	}
+	connect := func(ctx context.Context) (*client.Client, error) {
+		another := *c // whatever connection this run has is not shared
+		another.client = nil
+		return another.connect(ctx)
+	}
+	results, err := bench.Run(cmd.Context(), connect, bench.Options{
+		Workloads:   o.workloads,
+		Duration:    time.Duration(o.seconds * float64(time.Second)),
+		Rounds:      o.rounds,
+		Size:        o.size,
+		Preload:     o.preload,
+		Idle:        o.idle,
+		Subscribers: o.subscribers,
+		Numbered:    o.numbered,
+		Progress:    func(text string) { fmt.Fprintln(cmd.ErrOrStderr(), text) },
+	})
+	// What was measured before an error is worth seeing.
+	if shown := showBench(cmd.OutOrStdout(), format, results); err == nil {
+		err = shown
+	}
+	return err
+}
+
+// check refuses options that cannot be meant.
+func (o *benchOptions) check() error {
+	for _, w := range o.workloads {
+		if !slices.Contains(benchNames(), w) {
+			return usagef("--workloads: there is no %q; there are %s", w, strings.Join(benchNames(), ", "))
+		}
+	}
+	switch {
+	case o.seconds <= 0 || o.seconds > 3600:
+		return usagef("--seconds is %v; above 0 and up to 3600 is allowed", o.seconds)
+	case o.rounds < 1:
+		return usagef("--rounds is %d; at least 1 is needed", o.rounds)
+	case o.size < bench.MinSize || o.size > 256<<10:
+		return usagef("--size is %d; %d to %d bytes are allowed", o.size, bench.MinSize, 256<<10)
+	case o.preload < 0 || o.idle < 0 || o.subscribers < 0:
+		return usagef("--preload, --idle and --subscribers must not be negative")
+	}
+	return nil
+}
+
+// benchLine is one result as JSON.
+type benchLine struct {
+	Workload  string  `json:"workload"`
+	Rounds    int     `json:"rounds"`
+	Messages  int     `json:"messages"`
+	Seconds   float64 `json:"seconds"`
+	PerSecond float64 `json:"per_second"`
+	P50       float64 `json:"p50_ms"`
+	P95       float64 `json:"p95_ms"`
+	P99       float64 `json:"p99_ms"`
+}
+
+// showBench prints results: as JSON, or as a table.
+func showBench(out io.Writer, format string, results []bench.Result) error {
+	if format == formatJSON {
+		encoder := json.NewEncoder(out)
+		for _, r := range results {
+			line := benchLine{r.Workload, r.Rounds, r.Messages, r.Took.Seconds(), r.PerSecond,
+				milliseconds(r.P50), milliseconds(r.P95), milliseconds(r.P99)}
+			if err := encoder.Encode(line); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if len(results) == 0 {
+		return nil
+	}
+	t := newTable(out, "WORKLOAD", "MESSAGES", "MSG/S", "P50", "P95", "P99")
+	for _, r := range results {
+		t.row(r.Workload, fmt.Sprint(r.Messages), fmt.Sprintf("%.0f", r.PerSecond),
+			fmt.Sprintf("%.2f ms", milliseconds(r.P50)), fmt.Sprintf("%.2f ms", milliseconds(r.P95)), fmt.Sprintf("%.2f ms", milliseconds(r.P99)))
+	}
+	return t.flush()
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+func benchNames() []string {
+	var names []string
+	for _, w := range bench.Workloads() {
+		names = append(names, w.Name)
+	}
+	return names
+}

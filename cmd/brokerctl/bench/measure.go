@@ -1,0 +1,177 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"brokerd/client"
+)
+
+// drainTime is how long consumers have, after the last send, to acknowledge everything.
+const drainTime = 20 * time.Second
+
+// measurement is one round of one workload.
+type measurement struct {
+	workload Workload
+	o        Options
+	role     string // whom the senders send to
+	start    time.Time
+	cancel   context.CancelCauseFunc
+
+	sent    atomic.Int64  // confirmed
+	acked   atomic.Int64  // delivered, and their acknowledgement confirmed
+	target  atomic.Int64  // messages to acknowledge; -1 while that is not known
+	drained chan struct{} // closed when acked has reached target
+	once    sync.Once
+
+	mu        sync.Mutex
+	latencies []time.Duration
+}
+
+// measure runs one round: everybody connects and registers, then the consumers open their streams, then the senders send.
+func (b *bench) measure(ctx context.Context, w Workload, round int) (Result, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	m := &measurement{
+		workload: w,
+		o:        b.o,
+		role:     fmt.Sprintf("%s-%d", w.Name, round),
+		cancel:   cancel,
+		drained:  make(chan struct{}),
+	}
+	m.target.Store(-1)
+	consumers, err := b.joinMany(ctx, w.Consumers, m.role+"-consumer-%d", m.role)
+	defer closeAll(consumers)
+	if err != nil {
+		return Result{}, err
+	}
+	senders, err := b.joinMany(ctx, w.Senders, m.role+"-sender-%d", "sender")
+	defer closeAll(senders)
+	if err != nil {
+		return Result{}, err
+	}
+	return m.run(ctx, senders, consumers)
+}
+
+// joinMany registers n agents, each on a connection of its own.
+func (b *bench) joinMany(ctx context.Context, n int, name, role string) ([]*client.Client, error) {
+	var agents []*client.Client
+	for i := range n {
+		c, err := b.join(ctx, fmt.Sprintf(name, i), role)
+		if err != nil {
+			return agents, err
+		}
+		agents = append(agents, c)
+	}
+	return agents, nil
+}
+
+func closeAll(clients []*client.Client) {
+	for _, c := range clients {
+		c.Close()
+	}
+}
+
+// run sends and consumes, and waits until everything sent is acknowledged.
+func (m *measurement) run(ctx context.Context, senders, consumers []*client.Client) (Result, error) {
+	var consuming, sending sync.WaitGroup
+	consumerCtx, stopConsumers := context.WithCancel(ctx)
+	defer consuming.Wait()
+	defer stopConsumers()
+	var opened []*consumer
+	for _, c := range consumers {
+		con, err := m.openConsumer(consumerCtx, c)
+		if err != nil {
+			return Result{}, err
+		}
+		opened = append(opened, con)
+	}
+	var sources []*sender
+	for i, c := range senders {
+		s, err := m.openSender(ctx, c, i)
+		if err != nil {
+			return Result{}, err
+		}
+		sources = append(sources, s)
+	}
+
+	m.start = time.Now()
+	end := m.start.Add(m.o.Duration)
+	for _, c := range opened {
+		consuming.Go(func() { m.check(consumerCtx, "consume", c.run()) })
+	}
+	for _, s := range sources {
+		sending.Go(func() { m.check(ctx, "send", s.run(ctx, end)) })
+	}
+	sending.Wait()
+	took, err := m.drain(ctx)
+	stopConsumers()
+	consuming.Wait()
+	if err != nil {
+		return Result{}, err
+	}
+	return m.result(took), nil
+}
+
+// check ends the round with the first error of a party, unless it was told to stop.
+func (m *measurement) check(ctx context.Context, what string, err error) {
+	if err != nil && ctx.Err() == nil {
+		m.cancel(fmt.Errorf("%s: %w", what, err))
+	}
+}
+
+// drain waits until everything that was confirmed is acknowledged, and returns how long the round took.
+func (m *measurement) drain(ctx context.Context) (time.Duration, error) {
+	m.target.Store(m.sent.Load())
+	m.acknowledged(0)
+	timeout := time.NewTimer(drainTime)
+	defer timeout.Stop()
+	select {
+	case <-m.drained:
+		return time.Since(m.start), context.Cause(ctx) // a party may have failed on its last message
+	case <-ctx.Done():
+		return 0, context.Cause(ctx)
+	case <-timeout.C:
+		return 0, fmt.Errorf("%d of %d messages not acknowledged %v after the last send",
+			m.sent.Load()-m.acked.Load(), m.sent.Load(), drainTime)
+	}
+}
+
+// acknowledged counts n messages, and closes drained with the last.
+func (m *measurement) acknowledged(n int) {
+	if acked, target := m.acked.Add(int64(n)), m.target.Load(); target >= 0 && acked >= target {
+		m.once.Do(func() { close(m.drained) })
+	}
+}
+
+// add keeps the latencies of one consumer.
+func (m *measurement) add(latencies []time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.latencies = append(m.latencies, latencies...)
+}
+
+func (m *measurement) result(took time.Duration) Result {
+	n := m.acked.Load()
+	r := Result{
+		Workload:  m.workload.Name,
+		Messages:  int(n),
+		Took:      took,
+		PerSecond: float64(n) / took.Seconds(),
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	slices.Sort(m.latencies)
+	if n := len(m.latencies); n > 0 {
+		r.P50, r.P95, r.P99 = m.latencies[n/2], m.latencies[n*95/100], m.latencies[n*99/100]
+	}
+	return r
+}
+
+// errRefused is a message that the broker did not take.
+var errRefused = errors.New("a message was refused")

@@ -1,0 +1,206 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"brokerd/client"
+	pb "brokerd/gen/brokerd/v1"
+)
+
+// sender sends messages, each batch after the one before is confirmed.
+type sender struct {
+	m       *measurement
+	stream  pb.MessageService_SendClient
+	target  *pb.Target
+	padding string
+	first   time.Duration // wait before the first send, so that paced senders do not send together
+	name    string        // of the producer, if messages are numbered
+	number  int64
+}
+
+func (m *measurement) openSender(ctx context.Context, c *client.Client, index int) (*sender, error) {
+	stream, err := c.Messages().Send(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("open a stream to send: %w", err)
+	}
+	s := &sender{
+		m:       m,
+		stream:  stream,
+		target:  &pb.Target{To: &pb.Target_Role{Role: m.role}},
+		padding: padding(m.o.Size),
+		first:   m.workload.Pace * time.Duration(index) / time.Duration(m.workload.Senders),
+	}
+	if m.o.Numbered {
+		s.name = c.Identity().Agent
+	}
+	return s, nil
+}
+
+// run sends until end, or until ctx ends.
+func (s *sender) run(ctx context.Context, end time.Time) error {
+	for pause := s.first; ; pause = s.m.workload.Pace {
+		if pause > 0 {
+			timer := time.NewTimer(pause)
+			select {
+			case <-timer.C:
+			case <-ctx.Done():
+				timer.Stop()
+				return ctx.Err()
+			}
+		}
+		if !time.Now().Before(end) {
+			return s.stream.CloseSend()
+		}
+		if err := s.send(); err != nil {
+			return err
+		}
+	}
+}
+
+// send sends one batch and waits for its confirmation.
+func (s *sender) send() error {
+	request := s.request()
+	if err := s.stream.Send(request); err != nil {
+		_, err = s.stream.Recv() // Send says only that the stream is over
+		return err
+	}
+	for missing := len(request.Messages); missing > 0; {
+		answer, err := s.stream.Recv()
+		if err != nil {
+			return err
+		}
+		for _, r := range answer.GetResults() {
+			if e := r.GetError(); e != nil {
+				return fmt.Errorf("%w: %s", errRefused, e.GetMessage())
+			}
+			if r.GetRecipientCount() != 1 || r.GetRefusedCount() != 0 {
+				return fmt.Errorf("%w: %d recipients, %d of them refused it", errRefused, r.GetRecipientCount(), r.GetRefusedCount())
+			}
+		}
+		missing -= len(answer.GetResults())
+		s.m.sent.Add(int64(len(answer.GetResults())))
+	}
+	return nil
+}
+
+// request makes a batch. Payloads begin with the time, so that consumers can tell how long they took.
+func (s *sender) request() *pb.SendRequest {
+	now := time.Since(s.m.start)
+	messages := make([]*pb.Message, s.m.workload.Batch)
+	for i := range messages {
+		messages[i] = &pb.Message{Target: s.target, Reach: pb.Reach_REACH_ONE, Type: "bench", Payload: payload(now, s.padding)}
+	}
+	request := &pb.SendRequest{Messages: messages}
+	if s.name != "" {
+		if s.number == 0 {
+			request.Producer = s.name
+		}
+		request.FirstNumber = s.number + 1
+		s.number += int64(len(messages))
+	}
+	return request
+}
+
+// consumer claims messages and acknowledges each as soon as it has it.
+type consumer struct {
+	m      *measurement
+	stream pb.MessageService_ClaimClient
+}
+
+func (m *measurement) openConsumer(ctx context.Context, c *client.Client) (*consumer, error) {
+	stream, err := openClaims(ctx, c, &pb.ClaimOpen{MaxInFlight: int32(m.workload.Claims), MaxBytes: 64 << 20})
+	if err != nil {
+		return nil, err
+	}
+	return &consumer{m: m, stream: stream}, nil
+}
+
+// openClaims opens a stream and waits until the broker knows of it.
+func openClaims(ctx context.Context, c *client.Client, open *pb.ClaimOpen) (pb.MessageService_ClaimClient, error) {
+	stream, err := c.Messages().Claim(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("open a stream to claim: %w", err)
+	}
+	_ = stream.Send(&pb.ClaimRequest{Open: open}) // if it fails, Recv says why
+	if _, err := stream.Recv(); err != nil {
+		return nil, fmt.Errorf("open a stream to claim: %w", err)
+	}
+	return stream, nil
+}
+
+// run consumes until the stream ends.
+func (c *consumer) run() error {
+	var latencies []time.Duration
+	defer func() { c.m.add(latencies) }()
+	for {
+		frame, err := c.stream.Recv()
+		if err != nil {
+			return err
+		}
+		switch f := frame.GetFrame().(type) {
+		case *pb.ClaimResponse_Deliver:
+			now := time.Since(c.m.start)
+			acks := make([]string, len(f.Deliver.GetClaims()))
+			for i, claim := range f.Deliver.GetClaims() {
+				sent, err := sentAt(claim.GetMessage().GetPayload())
+				if err != nil {
+					return err
+				}
+				latencies = append(latencies, now-sent)
+				acks[i] = claim.GetClaimId()
+			}
+			if err := c.stream.Send(&pb.ClaimRequest{Acks: acks}); err != nil {
+				_, err = c.stream.Recv()
+				return err
+			}
+		case *pb.ClaimResponse_Results:
+			for _, r := range f.Results.GetResults() {
+				if e := r.GetError(); e != nil {
+					return fmt.Errorf("acknowledge: %s", e.GetMessage())
+				}
+			}
+			c.m.acknowledged(len(f.Results.GetResults()))
+		case *pb.ClaimResponse_Revoke:
+			return errors.New("a claim was revoked")
+		case *pb.ClaimResponse_GoAway:
+			return errors.New("the broker stops")
+		}
+	}
+}
+
+// A payload is a JSON string of the size asked for: 16 hexadecimal digits of nanoseconds, then padding.
+const timeDigits = 16
+
+func padding(size int) string { return strings.Repeat("x", size-MinSize) }
+
+func payload(at time.Duration, padding string) string {
+	var b strings.Builder
+	b.Grow(MinSize + len(padding))
+	b.WriteByte('"')
+	var digits [timeDigits]byte
+	text := strconv.AppendUint(digits[:0], uint64(at), 16)
+	for range timeDigits - len(text) {
+		b.WriteByte('0')
+	}
+	b.Write(text)
+	b.WriteString(padding)
+	b.WriteByte('"')
+	return b.String()
+}
+
+// sentAt returns the time in a payload.
+func sentAt(payload string) (time.Duration, error) {
+	if len(payload) < MinSize {
+		return 0, fmt.Errorf("a payload came back changed: %q", payload)
+	}
+	at, err := strconv.ParseUint(payload[1:1+timeDigits], 16, 63)
+	if err != nil {
+		return 0, fmt.Errorf("a payload came back changed: %w", err)
+	}
+	return time.Duration(at), nil
+}

@@ -1,0 +1,145 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	pb "brokerd/gen/brokerd/v1"
+)
+
+func newChannelCommand(c *cli) *cobra.Command {
+	return group("channel", "Channels and who subscribes to them", `Channels are named topics. A channel comes into being when it is first sent to, subscribed to or configured.`,
+		newChannelSubscribeCommand(c), newChannelUnsubscribeCommand(c), newChannelListCommand(c), newChannelConfigureCommand(c))
+}
+
+func newChannelSubscribeCommand(c *cli) *cobra.Command {
+	var requestID string
+	cmd := &cobra.Command{
+		Use:               "subscribe CHANNEL",
+		Short:             "Get what is sent to a channel from now on",
+		Example:           `  brokerctl --agent builder-1 channel subscribe general`,
+		Args:              exactly("the channel"),
+		ValidArgsFunction: c.completeChannels,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			broker, err := c.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			answer, err := broker.Channels().SubscribeChannel(cmd.Context(), &pb.SubscribeChannelRequest{RequestId: requestID, Channel: args[0]})
+			if err != nil {
+				return err
+			}
+			return c.show(cmd, answer, func(w io.Writer) {
+				fmt.Fprintf(w, "%s %s\n", cond(answer.GetChanged(), "subscribed to", "had already subscribed to"), args[0])
+			})
+		},
+	}
+	addRequestID(cmd, &requestID)
+	return cmd
+}
+
+func newChannelUnsubscribeCommand(c *cli) *cobra.Command {
+	var requestID string
+	cmd := &cobra.Command{
+		Use:               "unsubscribe CHANNEL",
+		Short:             "Get no more of a channel; what has arrived stays",
+		Example:           `  brokerctl --agent builder-1 channel unsubscribe general`,
+		Args:              exactly("the channel"),
+		ValidArgsFunction: c.completeChannels,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			broker, err := c.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			answer, err := broker.Channels().UnsubscribeChannel(cmd.Context(), &pb.UnsubscribeChannelRequest{RequestId: requestID, Channel: args[0]})
+			if err != nil {
+				return err
+			}
+			return c.show(cmd, answer, func(w io.Writer) {
+				fmt.Fprintf(w, "%s %s\n", cond(answer.GetChanged(), "unsubscribed from", "was not subscribed to"), args[0])
+			})
+		},
+	}
+	addRequestID(cmd, &requestID)
+	return cmd
+}
+
+func newChannelListCommand(c *cli) *cobra.Command {
+	var subscriber string
+	var limit int
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List channels with their subscribers",
+		Example: `  brokerctl channel list
+  brokerctl channel list --subscriber builder-1`,
+		Args:              cobra.NoArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			broker, err := c.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			channels, err := pages(limit, func(size int32, token string) ([]*pb.Channel, string, error) {
+				page, err := broker.Channels().ListChannels(cmd.Context(), &pb.ListChannelsRequest{Subscriber: subscriber, PageSize: size, PageToken: token})
+				return page.GetChannels(), page.GetNextPageToken(), err
+			})
+			if err != nil {
+				return err
+			}
+			return list(c, cmd, channels, view[*pb.Channel]{
+				columns: []string{"CHANNEL", "TTL", "WAITING", "SUBSCRIBERS"},
+				row: func(ch *pb.Channel) []string {
+					subscribers := ch.GetSubscribers()
+					return []string{ch.GetName(), shortOf(ch.GetDefaultTtl()), strconv.FormatInt(ch.GetWaiting(), 10), names(subscribers, len(subscribers))}
+				},
+				none: "no channels",
+			})
+		},
+	}
+	cmd.Flags().StringVar(&subscriber, "subscriber", "", "only those that this agent subscribes to")
+	cmd.Flags().IntVar(&limit, "limit", 0, "list at most this many; 0 = all")
+	must(cmd.RegisterFlagCompletionFunc("subscriber", c.completeAgents))
+	return cmd
+}
+
+func newChannelConfigureCommand(c *cli) *cobra.Command {
+	var ttl time.Duration
+	var requestID string
+	cmd := &cobra.Command{
+		Use:               "configure CHANNEL",
+		Short:             "Change a channel's settings (operators)",
+		Example:           `  brokerctl channel configure builds --default-ttl 30m`,
+		Args:              exactly("the channel"),
+		ValidArgsFunction: c.completeChannels,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			request := &pb.ConfigureChannelRequest{RequestId: requestID, Channel: args[0]}
+			if d := ifSet(cmd, "default-ttl", ttl); d != nil {
+				request.DefaultTtl = always(*d)
+			}
+			broker, err := c.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			answer, err := broker.Channels().ConfigureChannel(cmd.Context(), request)
+			if err != nil {
+				return err
+			}
+			ch := answer.GetChannel()
+			return c.show(cmd, ch, func(w io.Writer) {
+				ttl := "messages do not expire by themselves"
+				if ch.GetDefaultTtl().AsDuration() > 0 {
+					ttl = "messages expire after " + shortOf(ch.GetDefaultTtl())
+				}
+				fmt.Fprintf(w, "%s: %s\n", ch.GetName(), ttl)
+			})
+		},
+	}
+	cmd.Flags().DurationVar(&ttl, "default-ttl", 0, "TTL of messages that give none themselves; 0 = none")
+	addRequestID(cmd, &requestID)
+	cmd.MarkFlagsOneRequired("default-ttl")
+	return cmd
+}

@@ -1,0 +1,180 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	pb "brokerd/gen/brokerd/v1"
+)
+
+func newDLQCommand(c *cli) *cobra.Command {
+	return group("dlq", "Dead letters: list, redrive, purge", `Dead letters are messages given up after their last attempt. They are kept with every error.`,
+		newDLQListCommand(c), newDLQRedriveCommand(c), newDLQPurgeCommand(c))
+}
+
+func newDLQListCommand(c *cli) *cobra.Command {
+	var limit int
+	var mailbox string
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List dead letters, newest first, with the last error",
+		Example: `  brokerctl dlq list
+  brokerctl dlq list --mailbox role:builder -o json`,
+		Args:              cobra.NoArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			broker, err := c.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			items, err := pages(limit, func(size int32, token string) ([]*pb.InboxItem, string, error) {
+				page, err := broker.Messages().ListDeadLetters(cmd.Context(), &pb.ListDeadLettersRequest{Mailbox: mailbox, PageSize: size, PageToken: token})
+				return page.GetItems(), page.GetNextPageToken(), err
+			})
+			if err != nil {
+				return err
+			}
+			return list(c, cmd, items, c.deadView())
+		},
+	}
+	cmd.Flags().StringVar(&mailbox, "mailbox", "", "only of this mailbox: an agent's name, role:NAME or channel:NAME")
+	cmd.Flags().IntVar(&limit, "limit", 100, "list at most this many; 0 = all")
+	must(cmd.RegisterFlagCompletionFunc("mailbox", c.completeAgents))
+	return cmd
+}
+
+// deadView lists dead letters.
+func (c *cli) deadView() view[*pb.InboxItem] {
+	last := func(d *pb.Delivery) string {
+		if h := d.GetHistory(); len(h) > 0 {
+			return clip(h[len(h)-1].GetError(), 60)
+		}
+		return ""
+	}
+	return view[*pb.InboxItem]{
+		columns: []string{"REV", "MAILBOX", "DIED", "FROM", "TYPE", "SUBJECT", "ATTEMPTS", "LAST ERROR"},
+		row: func(item *pb.InboxItem) []string {
+			m, d := item.GetMessage(), item.GetDelivery()
+			return []string{
+				strconv.FormatInt(m.GetRevision(), 10), d.GetMailbox(), c.ago(d.GetFinishedAt()), m.GetSender(), m.GetType(),
+				summary(m), strconv.Itoa(int(d.GetAttempts())), last(d),
+			}
+		},
+		prompt: func(w io.Writer, item *pb.InboxItem) {
+			r := received(item)
+			for _, a := range item.GetDelivery().GetHistory() {
+				r.facts = append(r.facts, fmt.Sprintf("attempt %d by %s failed: %s", a.GetNumber(), a.GetAgent(), clip(a.GetError(), 200)))
+			}
+			c.printPrompt(w, r)
+		},
+		none: "no dead letters",
+	}
+}
+
+// deadOptions choose dead letters.
+type deadOptions struct {
+	mailbox   string
+	requestID string
+}
+
+// AddFlags adds the options.
+func (o *deadOptions) AddFlags(f *pflag.FlagSet) {
+	f.StringVar(&o.mailbox, "mailbox", "", "all of this mailbox; with ids, only there")
+}
+
+// check wants something to be chosen.
+func (o *deadOptions) check(ids []string) error {
+	if len(ids) == 0 && o.mailbox == "" {
+		return usagef("name dead letters by id or revision, or a whole mailbox with --mailbox; brokerctl dlq list shows them")
+	}
+	if len(ids) == 0 && o.requestID != "" {
+		return usagef("--request-id goes with ids only: a whole mailbox takes as many requests as it needs")
+	}
+	return nil
+}
+
+// all repeats a change of at most 1,000 dead letters a call until a mailbox has no more.
+func (o *deadOptions) all(ids []string, change func() (int32, error)) (total int64, err error) {
+	for {
+		n, err := change()
+		total += int64(n)
+		if err != nil || len(ids) > 0 || n < maxPage {
+			return total, err
+		}
+	}
+}
+
+func newDLQRedriveCommand(c *cli) *cobra.Command {
+	o := &deadOptions{}
+	cmd := &cobra.Command{
+		Use:   "redrive [ID...]",
+		Short: "Put dead letters back in front of their recipients",
+		Long:  "Put dead letters back in front of their recipients: attempts start again, id and history stay.",
+		Example: `  brokerctl dlq redrive 4711
+  brokerctl dlq redrive --mailbox role:builder`,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.check(args); err != nil {
+				return err
+			}
+			broker, err := c.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			answer := &pb.RedriveDeadLettersResponse{}
+			n, err := o.all(args, func() (int32, error) {
+				var err error
+				answer, err = broker.Messages().RedriveDeadLetters(cmd.Context(), &pb.RedriveDeadLettersRequest{RequestId: o.requestID, Ids: args, Mailbox: o.mailbox})
+				return answer.GetRedriven(), err
+			})
+			if err != nil {
+				return err
+			}
+			answer.Redriven = int32(n)
+			return c.show(cmd, answer, func(w io.Writer) { fmt.Fprintf(w, "redrove %s\n", count(n, "dead letter")) })
+		},
+	}
+	o.AddFlags(cmd.Flags())
+	addRequestID(cmd, &o.requestID)
+	must(cmd.RegisterFlagCompletionFunc("mailbox", c.completeAgents))
+	return cmd
+}
+
+func newDLQPurgeCommand(c *cli) *cobra.Command {
+	o := &deadOptions{}
+	cmd := &cobra.Command{
+		Use:   "purge [ID...]",
+		Short: "Remove dead letters for good (operators)",
+		Example: `  brokerctl dlq purge 4711
+  brokerctl dlq purge --mailbox builder-1`,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.check(args); err != nil {
+				return err
+			}
+			broker, err := c.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			answer := &pb.PurgeDeadLettersResponse{}
+			n, err := o.all(args, func() (int32, error) {
+				var err error
+				answer, err = broker.Messages().PurgeDeadLetters(cmd.Context(), &pb.PurgeDeadLettersRequest{RequestId: o.requestID, Ids: args, Mailbox: o.mailbox})
+				return answer.GetPurged(), err
+			})
+			if err != nil {
+				return err
+			}
+			answer.Purged = int32(n)
+			return c.show(cmd, answer, func(w io.Writer) { fmt.Fprintf(w, "purged %s\n", count(n, "dead letter")) })
+		},
+	}
+	o.AddFlags(cmd.Flags())
+	addRequestID(cmd, &o.requestID)
+	must(cmd.RegisterFlagCompletionFunc("mailbox", c.completeAgents))
+	return cmd
+}

@@ -1,0 +1,182 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"brokerd/client"
+	pb "brokerd/gen/brokerd/v1"
+)
+
+func newEventCommand(c *cli) *cobra.Command {
+	return group("event", "The log of all that happens", `Every change is an event; its revision is the change's.`,
+		newEventListCommand(c), newEventFollowCommand(c))
+}
+
+// eventOptions choose events.
+type eventOptions struct {
+	categories []string
+	types      []string
+	severity   string
+	sources    []string
+	roles      []string
+	task       string
+}
+
+// AddFlags adds the options.
+func (o *eventOptions) AddFlags(f *pflag.FlagSet) {
+	f.StringSliceVar(&o.categories, "category", nil, "only these: "+strings.Join(enumNames(pb.EventCategory(0).Descriptor()), ", "))
+	f.StringSliceVar(&o.types, "type", nil, "only these types, such as message.sent or 'message.*'; may be repeated")
+	f.StringVar(&o.severity, "severity", "", "this severity or a higher one: "+strings.Join(enumNames(pb.Severity(0).Descriptor()), ", "))
+	f.StringSliceVar(&o.sources, "source", nil, "only caused by these agents; may be repeated")
+	f.StringSliceVar(&o.roles, "source-role", nil, "only caused by agents of these roles; may be repeated")
+	f.StringVar(&o.task, "task", "", "only of this task")
+}
+
+// complete adds completions.
+func (o *eventOptions) complete(c *cli, cmd *cobra.Command) {
+	categories, severities := enumNames(pb.EventCategory(0).Descriptor()), enumNames(pb.Severity(0).Descriptor())
+	must(cmd.RegisterFlagCompletionFunc("category", cobra.FixedCompletions(categories, cobra.ShellCompDirectiveNoFileComp)))
+	must(cmd.RegisterFlagCompletionFunc("severity", cobra.FixedCompletions(severities, cobra.ShellCompDirectiveNoFileComp)))
+	must(cmd.RegisterFlagCompletionFunc("source", c.completeAgents))
+}
+
+// filter returns the API's form.
+func (o *eventOptions) filter() (*pb.EventFilter, error) {
+	severity, err := parseEnum("severity", pb.Severity(0).Descriptor(), o.severity)
+	if err != nil {
+		return nil, err
+	}
+	filter := &pb.EventFilter{
+		Types: o.types, LowestSeverity: pb.Severity(severity), Sources: o.sources, SourceRoles: o.roles, TaskId: o.task,
+	}
+	for _, name := range o.categories {
+		category, err := parseEnum("category", pb.EventCategory(0).Descriptor(), name)
+		if err != nil {
+			return nil, err
+		}
+		filter.Categories = append(filter.Categories, pb.EventCategory(category))
+	}
+	return filter, nil
+}
+
+// eventView lists events. As a prompt they are one line each, like the table.
+func (c *cli) eventView() view[*pb.Event] {
+	return view[*pb.Event]{
+		columns: []string{"REV", "TIME", "TYPE", "SOURCE", "SUMMARY"},
+		row: func(e *pb.Event) []string {
+			summary := e.GetSummary()
+			if e.GetSeverity() > pb.Severity_SEVERITY_INFO {
+				summary = enumOf(e.GetSeverity()) + ": " + summary
+			}
+			return []string{
+				strconv.FormatInt(e.GetRevision(), 10), e.GetTime().AsTime().Local().Format("15:04:05"),
+				e.GetType(), e.GetSource(), clip(summary, 120),
+			}
+		},
+		prompt: func(w io.Writer, e *pb.Event) {
+			fmt.Fprintf(w, "event %d, %s: %s by %s: %s\n", e.GetRevision(), c.ago(e.GetTime()), clean(e.GetType()), clean(e.GetSource()), oneLine(e.GetSummary()))
+		},
+		none: "no events",
+	}
+}
+
+func newEventListCommand(c *cli) *cobra.Command {
+	o := &eventOptions{}
+	request := &pb.ListEventsRequest{}
+	var limit int
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List events in order of revision",
+		Example: `  brokerctl event list --newest --limit 20
+  brokerctl event list --type 'message.*' --source builder-1 -o json`,
+		Args:              cobra.NoArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var err error
+			if request.Filter, err = o.filter(); err != nil {
+				return err
+			}
+			broker, err := c.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			events, err := pages(limit, func(size int32, token string) ([]*pb.Event, string, error) {
+				request.PageSize, request.PageToken = size, token
+				page, err := broker.Events().ListEvents(cmd.Context(), request)
+				return page.GetEvents(), page.GetNextPageToken(), err
+			})
+			if err != nil {
+				return err
+			}
+			return list(c, cmd, events, c.eventView())
+		},
+	}
+	o.AddFlags(cmd.Flags())
+	cmd.Flags().Int64Var(&request.AfterRevision, "after", 0, "only after this revision")
+	cmd.Flags().Int64Var(&request.UntilRevision, "until", 0, "only up to this revision; 0 = no bound")
+	cmd.Flags().BoolVar(&request.NewestFirst, "newest", false, "newest first")
+	cmd.Flags().IntVar(&limit, "limit", 100, "list at most this many; 0 = all")
+	o.complete(c, cmd)
+	return cmd
+}
+
+func newEventFollowCommand(c *cli) *cobra.Command {
+	o := &eventOptions{}
+	var after int64
+	var cursor string
+	var limit int
+	cmd := &cobra.Command{
+		Use:   "follow",
+		Short: "Print events as they happen",
+		Long: `Print events as they happen, over restarts of the broker, without a gap. Without --after and --cursor it begins
+now; with --after 0 at the beginning of the log.`,
+		Example: `  brokerctl event follow
+  brokerctl event follow --after 0 -o json
+  brokerctl event follow --cursor audit --severity warning`,
+		Args:              cobra.NoArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, cancel := context.WithCancel(cmd.Context())
+			defer cancel()
+			filter, err := o.filter()
+			if err != nil {
+				return err
+			}
+			print, err := follow(c, cmd, c.eventView(), 6, 8, 22, 16)
+			if err != nil {
+				return err
+			}
+			broker, err := c.connect(ctx, c.retryNotice(cmd))
+			if err != nil {
+				return err
+			}
+			options := client.EventOptions{After: after, FromNow: !cmd.Flags().Changed("after"), Cursor: cursor, Filter: filter}
+			n := 0
+			for event, err := range broker.FollowEvents(ctx, options) {
+				if err != nil {
+					return err
+				}
+				if err := print(event); err != nil {
+					return err
+				}
+				if n++; n == limit {
+					return nil
+				}
+			}
+			return ctx.Err()
+		},
+	}
+	o.AddFlags(cmd.Flags())
+	cmd.Flags().Int64Var(&after, "after", 0, "begin after this revision; 0 = at the beginning of the log")
+	cmd.Flags().StringVar(&cursor, "cursor", "", "go on where following with this name stopped; the broker keeps it")
+	cmd.Flags().IntVar(&limit, "limit", 0, "end after this many events")
+	o.complete(c, cmd)
+	return cmd
+}

@@ -1,0 +1,44 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	pb "brokerd/gen/brokerd/v1"
+)
+
+// filterOptions choose messages; receive, inbox and message list share them.
+type filterOptions struct {
+	types, channels, senders  []string
+	correlation, thread, task string
+	lowestPriority            string
+}
+
+// AddFlags adds the options.
+func (o *filterOptions) AddFlags(f *pflag.FlagSet) {
+	f.StringSliceVar(&o.types, "type", nil, "only these types; may be repeated")
+	f.StringSliceVar(&o.channels, "channel", nil, "only these channels, as receiver or label; may be repeated")
+	f.StringSliceVar(&o.senders, "from", nil, "only from these senders; may be repeated")
+	f.StringVar(&o.correlation, "correlation", "", "only with this correlation id")
+	f.StringVar(&o.thread, "thread", "", "only of this thread")
+	f.StringVar(&o.task, "task", "", "only of this task")
+	f.StringVar(&o.lowestPriority, "lowest-priority", "", "only this priority or a higher one")
+}
+
+// complete adds completions.
+func (o *filterOptions) complete(c *cli, cmd *cobra.Command) {
+	must(cmd.RegisterFlagCompletionFunc("type", c.completeTypes))
+	must(cmd.RegisterFlagCompletionFunc("from", c.completeAgents))
+}
+
+// filter returns the API's form.
+func (o *filterOptions) filter() (*pb.MessageFilter, error) {
+	lowest, err := parsePriority("lowest-priority", o.lowestPriority)
+	if err != nil {
+		return nil, err
+	}
+	return &pb.MessageFilter{
+		Types: o.types, Channels: o.channels, Senders: o.senders,
+		CorrelationId: o.correlation, ThreadId: o.thread, TaskId: o.task, LowestPriority: lowest,
+	}, nil
+}

@@ -1,0 +1,149 @@
+package main
+
+import (
+	"encoding/json"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	pb "brokerd/gen/brokerd/v1"
+)
+
+// priorities are the names for priorities.
+var priorities = map[string]int32{"low": 3, "normal": 5, "high": 7, "critical": 10}
+
+// parsePriority reads a number or a name; "" is 0, the broker's default.
+func parsePriority(flag, s string) (int32, error) {
+	if s == "" {
+		return 0, nil
+	}
+	if n, ok := priorities[strings.ToLower(s)]; ok {
+		return n, nil
+	}
+	n, err := strconv.ParseInt(s, 10, 32)
+	if err != nil || n < 1 || n > 10 {
+		return 0, usagef("--%s %q is neither 1 to 10 nor low, normal, high or critical", flag, s)
+	}
+	return int32(n), nil
+}
+
+// text returns the value of an option that may name a source: @FILE is read, - is standard input, and @@
+// begins a text with one @.
+func text(cmd *cobra.Command, flag, s string) (string, error) {
+	var b []byte
+	var err error
+	switch {
+	case s == "-":
+		b, err = io.ReadAll(cmd.InOrStdin())
+	case strings.HasPrefix(s, "@@"):
+		return s[1:], nil
+	case strings.HasPrefix(s, "@"):
+		b, err = os.ReadFile(s[1:])
+	default:
+		return s, nil
+	}
+	if err != nil {
+		return "", usagef("--%s %s: %v (a text that begins with @ is written @@)", flag, s, err)
+	}
+	return string(b), nil
+}
+
+// jsonInput is text for an option that wants JSON.
+func jsonInput(cmd *cobra.Command, flag, s string) (string, error) {
+	s, err := text(cmd, flag, s)
+	if err != nil || s == "" {
+		return "", err
+	}
+	var v json.RawMessage
+	if err := json.Unmarshal([]byte(s), &v); err != nil {
+		return "", usagef(`--%s is not JSON: %v (a plain text is written '"in quotes"', or goes to --body)`, flag, err)
+	}
+	return strings.TrimSpace(s), nil
+}
+
+// parseLabels reads KEY=VALUE options.
+func parseLabels(pairs []string) (map[string]string, error) {
+	labels := make(map[string]string, len(pairs))
+	for _, pair := range pairs {
+		key, value, ok := strings.Cut(pair, "=")
+		if !ok || key == "" {
+			return nil, usagef("--label %q is not KEY=VALUE", pair)
+		}
+		labels[key] = value
+	}
+	return labels, nil
+}
+
+// parseFile reads PATH or PATH:LINE.
+func parseFile(s string) (*pb.FileReference, error) {
+	if i := strings.LastIndexByte(s, ':'); i > 0 {
+		if line, err := strconv.ParseInt(s[i+1:], 10, 32); err == nil {
+			if line < 1 {
+				return nil, usagef("--file %q: lines count from 1", s)
+			}
+			return &pb.FileReference{Path: s[:i], Line: int32(line)}, nil
+		}
+	}
+	if s == "" {
+		return nil, usagef("--file is empty: write PATH or PATH:LINE")
+	}
+	return &pb.FileReference{Path: s}, nil
+}
+
+// parseTime reads a time: RFC 3339, or a duration that lies back (forward = -1 for the past, 1 for the future).
+func (c *cli) parseTime(flag, s string, forward time.Duration) (*timestamppb.Timestamp, error) {
+	if s == "" {
+		return nil, nil
+	}
+	if d, err := time.ParseDuration(s); err == nil && d >= 0 {
+		return timestamppb.New(c.env.Now().Add(forward * d)), nil
+	}
+	t, err := time.Parse(time.RFC3339, s)
+	if err != nil {
+		return nil, usagef("--%s %q is neither a duration such as 90s nor a time such as 2026-01-02T15:04:05Z", flag, s)
+	}
+	return timestamppb.New(t), nil
+}
+
+// duration converts an option; 0 = absent, so that the broker's default holds.
+func duration(d time.Duration) *durationpb.Duration {
+	if d == 0 {
+		return nil
+	}
+	return durationpb.New(d)
+}
+
+// ifSet returns a pointer to an option's value if it was given.
+func ifSet[T any](cmd *cobra.Command, flag string, v T) *T {
+	if !cmd.Flags().Changed(flag) {
+		return nil
+	}
+	return &v
+}
+
+// exactly is cobra.ExactArgs with an error that says what is missing.
+func exactly(names ...string) cobra.PositionalArgs {
+	return between(len(names), names...)
+}
+
+// between wants at least that many of the named arguments.
+func between(least int, names ...string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) < least {
+			return usagef("%s is missing", names[len(args)])
+		}
+		if len(args) > len(names) {
+			return usagef("argument %q is one too many; a text of several words needs quotes", args[len(names)])
+		}
+		return nil
+	}
+}
+
+// always converts an option for which 0 is a value like any other.
+func always(d time.Duration) *durationpb.Duration { return durationpb.New(d) }

@@ -1,0 +1,68 @@
+// Command brokerctl is the command line of brokerd: for operators, for scripts, and for agents
+// that only have a shell. It speaks only to the API.
+//
+// What it prints goes through the command's writers and every failure becomes one line and one
+// exit code (exit.go), so that the whole command tree can be run inside a test.
+package main
+
+import (
+	"context"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+)
+
+// version is set by the linker.
+var version = "unknown"
+
+// environment is what brokerctl takes from the process it runs in, the variables apart.
+type environment struct {
+	In       io.Reader
+	Out, Err io.Writer
+	Now      func() time.Time
+	Signals  <-chan os.Signal // the first asks to finish, the second to stop at once
+}
+
+func main() {
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	os.Exit(run(context.Background(), environment{
+		In: os.Stdin, Out: os.Stdout, Err: os.Stderr,
+		Now: time.Now, Signals: signals,
+	}, os.Args[1:]))
+}
+
+// run executes one command line and returns its exit code. It may be called several times, and
+// concurrently.
+func run(ctx context.Context, env environment, args []string) int {
+	ctx, interrupt := context.WithCancelCause(ctx)
+	defer interrupt(nil)
+	c := &cli{env: env, hurry: make(chan struct{})}
+	finished := make(chan struct{})
+	defer close(finished)
+	go func() {
+		for first := true; ; first = false {
+			select {
+			case s := <-env.Signals:
+				if !first {
+					close(c.hurry)
+					return
+				}
+				interrupt(&interrupted{s})
+			case <-finished:
+				return
+			}
+		}
+	}()
+
+	root := newRoot(c)
+	root.SetArgs(args)
+	root.SetIn(env.In)
+	root.SetOut(env.Out)
+	root.SetErr(env.Err)
+	ran, err := root.ExecuteContextC(ctx)
+	c.close()
+	return c.report(ctx, ran, err)
+}

@@ -1,0 +1,193 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	pb "brokerd/gen/brokerd/v1"
+)
+
+func newMessageCommand(c *cli) *cobra.Command {
+	return group("message", "Look up, list and withdraw messages", "",
+		newMessageGetCommand(c), newMessageListCommand(c), newMessageCancelCommand(c))
+}
+
+func newMessageGetCommand(c *cli) *cobra.Command {
+	return &cobra.Command{
+		Use:   "get ID",
+		Short: "Show one message and how it stands with every recipient",
+		Long: `Show one message and how it stands with every recipient: who got it, read it, holds it, finished it, failed it.
+
+ID is the message's id, its revision, or a claim id.`,
+		Example: `  brokerctl message get 4711
+  brokerctl message get 4711 -o json`,
+		Args:              exactly("the message's id"),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			broker, err := c.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			answer, err := broker.Messages().GetMessage(cmd.Context(), &pb.GetMessageRequest{Id: args[0]})
+			if err != nil {
+				return err
+			}
+			format, err := c.format()
+			if err != nil {
+				return err
+			}
+			return c.show(cmd, answer, func(w io.Writer) {
+				if format == formatPrompt {
+					c.printPrompt(w, rendered{message: answer.GetMessage()})
+				} else {
+					c.print(w, rendered{message: answer.GetMessage()})
+				}
+				fmt.Fprintln(w)
+				c.printDeliveries(w, answer.GetDeliveries())
+			})
+		},
+	}
+}
+
+// printDeliveries lists how it stands with every recipient, and below it what went wrong.
+func (c *cli) printDeliveries(w io.Writer, deliveries []*pb.Delivery) {
+	if len(deliveries) == 0 {
+		fmt.Fprintln(w, "no recipients")
+		return
+	}
+	t := newTable(w, "RECIPIENT", "STATE", "SINCE", "BY", "FAILED", "READ")
+	for _, d := range deliveries {
+		since := d.GetFinishedAt()
+		by := d.GetAckedBy()
+		if d.GetState() == pb.DeliveryState_DELIVERY_STATE_CLAIMED {
+			since, by = d.GetClaimedAt(), d.GetHolder()
+		}
+		if d.GetState() == pb.DeliveryState_DELIVERY_STATE_DELAYED {
+			since = d.GetDueAt()
+		}
+		t.row(d.GetMailbox(), enumOf(d.GetState()), c.ago(since), by,
+			fmt.Sprintf("%d of %d", d.GetAttempts(), d.GetMaxAttempts()), cond(d.GetReadAt() != nil, c.ago(d.GetReadAt()), "no"))
+	}
+	_ = t.flush() // to the command's own output: nobody is left to tell
+	for _, d := range deliveries {
+		for _, a := range d.GetHistory() {
+			fmt.Fprintf(w, "%s, attempt %d by %s, %s: %s\n", clean(d.GetMailbox()), a.GetNumber(), clean(a.GetAgent()), c.ago(a.GetEndedAt()), oneLine(a.GetError()))
+		}
+	}
+}
+
+// messageListOptions are the options of message list.
+type messageListOptions struct {
+	filterOptions
+	box          string
+	since, until string
+	newest       bool
+	limit        int
+}
+
+// AddFlags adds the options.
+func (o *messageListOptions) AddFlags(f *pflag.FlagSet) {
+	o.filterOptions.AddFlags(f)
+	f.StringVar(&o.box, "box", "", "inbox, sent or all (default: inbox for an agent, all otherwise)")
+	f.StringVar(&o.since, "since", "", "sent at or after: a time (RFC 3339), or how long ago (90s, 2h)")
+	f.StringVar(&o.until, "until", "", "sent before: a time, or how long ago")
+	f.BoolVar(&o.newest, "newest", false, "newest first")
+	f.IntVar(&o.limit, "limit", 100, "list at most this many; 0 = all")
+}
+
+func newMessageListCommand(c *cli) *cobra.Command {
+	o := &messageListOptions{}
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List messages: the inbox, what was sent, or all of the session",
+		Example: `  brokerctl --agent lead message list --box sent --since 1h
+  brokerctl message list --thread T --newest --limit 20 -o json`,
+		Args:              cobra.NoArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			request, err := o.request(c)
+			if err != nil {
+				return err
+			}
+			return listMessages(c, cmd, request, o.limit, c.messageView())
+		},
+	}
+	o.AddFlags(cmd.Flags())
+	o.complete(c, cmd)
+	boxes := enumNames(pb.MessageBox(0).Descriptor())
+	must(cmd.RegisterFlagCompletionFunc("box", cobra.FixedCompletions(boxes, cobra.ShellCompDirectiveNoFileComp)))
+	return cmd
+}
+
+func (o *messageListOptions) request(c *cli) (*pb.ListMessagesRequest, error) {
+	box, err := parseEnum("box", pb.MessageBox(0).Descriptor(), o.box)
+	if err != nil {
+		return nil, err
+	}
+	request := &pb.ListMessagesRequest{Box: pb.MessageBox(box), NewestFirst: o.newest}
+	if request.Filter, err = o.filter(); err != nil {
+		return nil, err
+	}
+	if request.FromTime, err = c.parseTime("since", o.since, -1); err != nil {
+		return nil, err
+	}
+	request.ToTime, err = c.parseTime("until", o.until, -1)
+	return request, err
+}
+
+// messageView lists messages with their receivers.
+func (c *cli) messageView() view[*pb.InboxItem] {
+	return view[*pb.InboxItem]{
+		columns: []string{"REV", "PRIO", "SENT", "FROM", "TO", "TYPE", "SUBJECT", "MARKS"},
+		row: func(item *pb.InboxItem) []string {
+			m := item.GetMessage()
+			row := []string{
+				strconv.FormatInt(m.GetRevision(), 10), strconv.Itoa(int(m.GetPriority())), c.ago(m.GetCreatedAt()),
+				m.GetSender(), receiver(m.GetTarget()), m.GetType(), summary(m), "",
+			}
+			if d := item.GetDelivery(); d != nil {
+				row[7] = strings.Join(marks(d), ", ")
+			}
+			return row
+		},
+		prompt: func(w io.Writer, item *pb.InboxItem) { c.printPrompt(w, received(item)) },
+		none:   "no messages",
+	}
+}
+
+func newMessageCancelCommand(c *cli) *cobra.Command {
+	var reason, requestID string
+	cmd := &cobra.Command{
+		Use:               "cancel ID",
+		Short:             "Withdraw a message where nobody has claimed it yet",
+		Long:              "Withdraw the copies of a message that nobody has claimed yet. Only its sender or an operator may.",
+		Example:           `  brokerctl --agent lead message cancel 4711 --reason "not needed any more"`,
+		Args:              exactly("the message's id"),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			broker, err := c.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			answer, err := broker.Messages().CancelMessage(cmd.Context(), &pb.CancelMessageRequest{RequestId: requestID, Id: args[0], Reason: reason})
+			if err != nil {
+				return err
+			}
+			return c.show(cmd, answer, func(w io.Writer) {
+				fmt.Fprintf(w, "withdrew %s; %d claimed or finished and left alone\n", countCopies(answer.GetCancelled()), answer.GetKept())
+			})
+		},
+	}
+	cmd.Flags().StringVar(&reason, "reason", "", "why; for the log")
+	addRequestID(cmd, &requestID)
+	return cmd
+}
+
+func countCopies(n int32) string {
+	return fmt.Sprintf("%d %s", n, cond(n == 1, "copy", "copies"))
+}

@@ -1,0 +1,258 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+)
+
+// Output formats.
+const (
+	formatTable  = "table"
+	formatJSON   = "json"
+	formatPrompt = "prompt"
+)
+
+var outputs = []string{formatTable, formatJSON, formatPrompt}
+
+// format returns the output format that options and environment ask for.
+func (c *cli) format() (string, error) {
+	name, from := c.global.output, "--output"
+	if name == "" {
+		name, from = os.Getenv("BROKERD_OUTPUT"), "BROKERD_OUTPUT"
+	}
+	if name == "" {
+		return formatTable, nil
+	}
+	if !slices.Contains(outputs, name) {
+		return "", usagef("%s %q is none of %s", from, name, strings.Join(outputs, ", "))
+	}
+	return name, nil
+}
+
+// show prints one answer: as JSON, or as text for people and models alike.
+func (c *cli) show(cmd *cobra.Command, m proto.Message, text func(w io.Writer)) error {
+	format, err := c.format()
+	if err != nil {
+		return err
+	}
+	out := cmd.OutOrStdout()
+	if format == formatJSON {
+		return writeJSON(out, m)
+	}
+	text(out)
+	return nil
+}
+
+// view is how items of one kind are listed.
+type view[T proto.Message] struct {
+	columns []string
+	row     func(T) []string
+	prompt  func(io.Writer, T) // nil: as the table
+	none    string             // said on standard error when there is nothing, unless output is JSON
+}
+
+// list prints all items.
+func list[T proto.Message](c *cli, cmd *cobra.Command, items []T, v view[T]) error {
+	format, err := c.format()
+	if err != nil {
+		return err
+	}
+	out := cmd.OutOrStdout()
+	switch {
+	case format == formatJSON:
+		for _, item := range items {
+			if err := writeJSON(out, item); err != nil {
+				return err
+			}
+		}
+	case len(items) == 0:
+		fmt.Fprintln(cmd.ErrOrStderr(), v.none)
+	case format == formatPrompt && v.prompt != nil:
+		for _, item := range items {
+			v.prompt(out, item)
+		}
+	default:
+		t := newTable(out, v.columns...)
+		for _, item := range items {
+			t.row(v.row(item)...)
+		}
+		return t.flush()
+	}
+	return nil
+}
+
+// follow returns a function that prints items one at a time, as they come. A table cannot wait for its
+// widest row then: every column has the width given, the last one takes what it needs.
+func follow[T proto.Message](c *cli, cmd *cobra.Command, v view[T], widths ...int) (func(T) error, error) {
+	format, err := c.format()
+	if err != nil {
+		return nil, err
+	}
+	out := cmd.OutOrStdout()
+	switch {
+	case format == formatJSON:
+		return func(item T) error { return writeJSON(out, item) }, nil
+	case format == formatPrompt && v.prompt != nil:
+		return func(item T) error { v.prompt(out, item); return nil }, nil
+	}
+	return func(item T) error {
+		var b strings.Builder
+		for i, cell := range v.row(item) {
+			if i < len(widths) {
+				fmt.Fprintf(&b, "%-*s  ", widths[i], clean(cell))
+			} else {
+				b.WriteString(clean(cell) + "  ")
+			}
+		}
+		_, err := fmt.Fprintln(out, strings.TrimRight(b.String(), " "))
+		return err
+	}, nil
+}
+
+// table writes aligned columns.
+type table struct{ w *tabwriter.Writer }
+
+func newTable(w io.Writer, columns ...string) *table {
+	t := &table{tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)}
+	if len(columns) > 0 {
+		t.row(columns...)
+	}
+	return t
+}
+
+func (t *table) row(cells ...string) {
+	for i, cell := range cells {
+		cell = clean(cell)
+		if cell == "" && i < len(cells)-1 {
+			cell = "-"
+		}
+		cells[i] = cell
+	}
+	fmt.Fprintln(t.w, strings.TrimRight(strings.Join(cells, "\t"), "\t"))
+}
+
+func (t *table) flush() error { return t.w.Flush() }
+
+// clean replaces what could move the cursor of a terminal, or hide text on it: messages come from
+// anybody. Newlines stay.
+func clean(s string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n':
+			return r
+		case r == '\t':
+			return ' '
+		case unicode.IsControl(r), r == '\u200e', r == '\u200f', '\u202a' <= r && r <= '\u202e', '\u2066' <= r && r <= '\u2069':
+			return '\ufffd'
+		}
+		return r
+	}, s)
+}
+
+// clip shortens a text to one line of at most n runes.
+func clip(s string, n int) string {
+	s = strings.Join(strings.Fields(s), " ")
+	if r := []rune(s); len(r) > n {
+		return string(r[:n-1]) + "…"
+	}
+	return s
+}
+
+// ago says how long a time lies back, such as "3m ago"; "" if there is none.
+func (c *cli) ago(t *timestamppb.Timestamp) string {
+	if t == nil {
+		return ""
+	}
+	d := c.env.Now().Sub(t.AsTime())
+	switch {
+	case d < -time.Second:
+		return "in " + rough(-d)
+	case d < time.Second:
+		return "now"
+	}
+	return rough(d) + " ago"
+}
+
+// rough says a duration in its largest unit.
+func rough(d time.Duration) string {
+	switch {
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%dm", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh", int(d.Hours()))
+	}
+	return fmt.Sprintf("%dd", int(d.Hours()/24))
+}
+
+// short says a duration exactly, without units that are zero at its end: "24h", "1m30s", "0s".
+func short(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = s[:len(s)-2]
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = s[:len(s)-2]
+	}
+	return s
+}
+
+// shortOf is short for an API duration; "" if there is none.
+func shortOf(d *durationpb.Duration) string {
+	if d == nil {
+		return ""
+	}
+	return short(d.AsDuration())
+}
+
+// size says a number of bytes in its largest unit.
+func size(n int64) string {
+	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
+	f, i := float64(n), 0
+	for f >= 1024 && i < len(units)-1 {
+		f, i = f/1024, i+1
+	}
+	if i == 0 {
+		return fmt.Sprintf("%d B", n)
+	}
+	return fmt.Sprintf("%.1f %s", f, units[i])
+}
+
+// count says "1 message", "2 messages".
+func count[N int | int32 | int64](n N, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// names lists names, and how many more there are if only some are known.
+func names(known []string, of int) string {
+	const most = 20
+	shown := known[:min(len(known), most)]
+	s := clean(strings.Join(shown, ", "))
+	if more := of - len(shown); more > 0 {
+		s += cond(s == "", "", " and ") + fmt.Sprintf("%d more", more)
+	}
+	return s
+}
+
+// cond chooses between two words.
+func cond(b bool, yes, no string) string {
+	if b {
+		return yes
+	}
+	return no
+}

@@ -1,0 +1,27 @@
+package main
+
+// maxPage is the largest page the API gives.
+const maxPage = 1000
+
+// pages reads page after page until there are limit items, or, with limit 0, no more. A page may be empty
+// and have a next one.
+func pages[T any](limit int, get func(size int32, token string) ([]T, string, error)) ([]T, error) {
+	if limit < 0 {
+		return nil, usagef("--limit %d: it must not be negative; 0 = all", limit)
+	}
+	var all []T
+	for token := ""; ; {
+		size := maxPage
+		if limit > 0 {
+			size = min(size, limit-len(all))
+		}
+		items, next, err := get(int32(size), token)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, items...)
+		if token = next; token == "" || limit > 0 && len(all) >= limit {
+			return all, nil
+		}
+	}
+}

@@ -1,0 +1,175 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+	"unicode/utf8"
+
+	pb "brokerd/gen/brokerd/v1"
+)
+
+const (
+	errorTail = 2 << 10          // bytes of standard error that are kept with a failed attempt
+	killAfter = 10 * time.Second // between SIGTERM and SIGKILL
+	pipeGrace = 2 * time.Second  // for output of what the command left running
+)
+
+// process is one run of a command for a message.
+type process struct {
+	path        string
+	args        []string // the command's name and arguments
+	env         []string
+	message     *pb.Message     // standard input
+	timeout     time.Duration   // 0 = none
+	interrupted context.Context // when it ends its signal is passed on
+	hurry       <-chan struct{} // when it is closed the command is killed
+	stdout      io.Writer
+	stderr      io.Writer
+
+	notStarted bool // run could not start the command
+}
+
+// run runs the command until it ends. It returns the exit code, 128 + N for signal N and exitTimedOut after the
+// time-out, and an error with the end of standard error unless the code is 0. When ctx ends the command gets SIGTERM.
+func (p *process) run(ctx context.Context) (int, error) {
+	var input bytes.Buffer
+	if err := writeJSON(&input, p.message); err != nil {
+		p.notStarted = true
+		return exitOwnFailure, err
+	}
+	tail := &tail{limit: errorTail}
+	cmd := &exec.Cmd{
+		Path: p.path, Args: p.args, Env: p.env, Stdin: &input, Stdout: p.stdout, Stderr: io.MultiWriter(p.stderr, tail),
+		// A group of its own: signals reach the command's children as well, and those of the terminal reach it once, through us.
+		SysProcAttr: &syscall.SysProcAttr{Setpgid: true},
+		WaitDelay:   pipeGrace,
+	}
+	if err := cmd.Start(); err != nil {
+		p.notStarted = true
+		return exitOwnFailure, fmt.Errorf("start the command: %w", err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	timedOut, err := p.attend(ctx, cmd.Process.Pid, ended)
+
+	if err != nil && cmd.ProcessState == nil {
+		return exitOwnFailure, fmt.Errorf("wait for the command: %w", err)
+	}
+	code, how := exitOf(cmd.ProcessState)
+	if timedOut {
+		code, how = exitTimedOut, "timed out after "+short(p.timeout)
+	}
+	if code == commandDone {
+		return code, nil
+	}
+	text := how
+	if t := strings.TrimSpace(tail.String()); t != "" {
+		text += ": " + t
+	}
+	return code, errors.New(text)
+}
+
+// attend waits for the end of the command, and sends it the signals that are due. A signal goes to the whole group; it fails
+// only if the group is gone.
+func (p *process) attend(ctx context.Context, group int, ended <-chan error) (timedOut bool, err error) {
+	var timeout, kill <-chan time.Time
+	if p.timeout > 0 {
+		t := time.NewTimer(p.timeout)
+		defer t.Stop()
+		timeout = t.C
+	}
+	interrupted, done, hurry := p.interrupted.Done(), ctx.Done(), p.hurry
+	terminate := func() {
+		_ = syscall.Kill(-group, syscall.SIGTERM)
+		kill = time.After(killAfter)
+	}
+	for {
+		select {
+		case err := <-ended:
+			return timedOut, err
+		case <-interrupted:
+			interrupted = nil
+			s, ok := signalOf(p.interrupted)
+			if !ok {
+				s = syscall.SIGTERM
+			}
+			_ = syscall.Kill(-group, s)
+		case <-done:
+			done = nil
+			terminate()
+		case <-timeout:
+			timeout, timedOut = nil, true
+			terminate()
+		case <-kill:
+			kill = nil
+			_ = syscall.Kill(-group, syscall.SIGKILL)
+		case <-hurry:
+			hurry = nil
+			_ = syscall.Kill(-group, syscall.SIGKILL)
+		}
+	}
+}
+
+// exitOf says how a process ended.
+func exitOf(s *os.ProcessState) (code int, how string) {
+	if ws, ok := s.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
+		return exitSignal + int(ws.Signal()), "ended by signal: " + ws.Signal().String()
+	}
+	return s.ExitCode(), fmt.Sprintf("exit status %d", s.ExitCode())
+}
+
+// tail keeps the last bytes written. It is used by one goroutine at a time.
+type tail struct {
+	limit int
+	kept  []byte
+	cut   bool
+}
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.kept = append(t.kept, p...)
+	if more := len(t.kept) - t.limit; more > 0 {
+		t.kept = append(t.kept[:0], t.kept[more:]...)
+		t.cut = true
+	}
+	return len(p), nil
+}
+
+// String returns what was kept, from the beginning of a character, with … in front of it if something was left out.
+func (t *tail) String() string {
+	kept := t.kept
+	if t.cut {
+		for len(kept) > 0 && !utf8.RuneStart(kept[0]) {
+			kept = kept[1:]
+		}
+	}
+	return cond(t.cut, "…", "") + strings.ToValidUTF8(string(kept), "\ufffd")
+}
+
+// lockedWriter lets several commands share a writer.
+type lockedWriter struct {
+	mu sync.Mutex
+	w  io.Writer // guarded by mu
+}
+
+func (l *lockedWriter) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.w.Write(p)
+}
+
+// sharedOutput returns a file as it is, so that commands write to it themselves, and anything else under a lock.
+func sharedOutput(w io.Writer) io.Writer {
+	if f, ok := w.(*os.File); ok {
+		return f
+	}
+	return &lockedWriter{w: w}
+}

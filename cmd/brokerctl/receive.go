@@ -1,0 +1,149 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"brokerd/client"
+	pb "brokerd/gen/brokerd/v1"
+)
+
+// receiveOptions are the options of receive.
+type receiveOptions struct {
+	filterOptions
+	after  int64
+	cursor string
+	follow bool
+	wait   time.Duration
+	limit  int32
+}
+
+// AddFlags adds the options.
+func (o *receiveOptions) AddFlags(f *pflag.FlagSet) {
+	o.filterOptions.AddFlags(f)
+	f.Int64Var(&o.after, "after", 0, "only what arrived after this revision")
+	f.StringVar(&o.cursor, "cursor", "", "go on where reading with this name stopped; the broker keeps it")
+	f.BoolVar(&o.follow, "follow", false, "go on with what comes, over restarts of the broker")
+	f.DurationVar(&o.wait, "wait", 0, "if nothing is there, wait this long for a first message")
+	f.Int32Var(&o.limit, "limit", 0, "end after this many messages")
+}
+
+func newReceiveCommand(c *cli) *cobra.Command {
+	o := &receiveOptions{}
+	cmd := &cobra.Command{
+		Use:   "receive",
+		Short: "Read the agent's mailbox, in order of arrival",
+		Long: `Read the agent's mailbox: what is there and unfinished, in order of arrival, and with --follow what comes.
+Nothing is taken and nothing changes state; claim takes, ack finishes.
+
+To see only what is new, resume after the arrival of the last message seen (--after), or have the broker
+keep the place (--cursor). Exit code 4: nothing was there, or came in time.`,
+		Example: `  brokerctl --agent builder-1 receive
+  brokerctl --agent builder-1 receive --cursor main --wait 30s -o json
+  brokerctl --agent builder-1 receive --follow --type directive -o prompt`,
+		Args:              cobra.NoArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE:              func(cmd *cobra.Command, _ []string) error { return o.run(c, cmd) },
+	}
+	o.AddFlags(cmd.Flags())
+	o.complete(c, cmd)
+	cmd.MarkFlagsMutuallyExclusive("after", "cursor")
+	cmd.MarkFlagsMutuallyExclusive("follow", "wait")
+	return cmd
+}
+
+func (o *receiveOptions) run(c *cli, cmd *cobra.Command) error {
+	ctx, cancel := context.WithCancel(cmd.Context())
+	defer cancel()
+	filter, err := o.filter()
+	if err != nil {
+		return err
+	}
+	print, err := follow(c, cmd, c.inboxView(), 6, 4, 8, 20, 20)
+	if err != nil {
+		return err
+	}
+	broker, err := c.connect(ctx, c.retryNotice(cmd))
+	if err != nil {
+		return err
+	}
+	if o.follow {
+		var n int32
+		for item, err := range broker.Follow(ctx, client.FollowOptions{After: o.after, Cursor: o.cursor, Filter: filter}) {
+			if err != nil {
+				return err
+			}
+			if err := print(item); err != nil {
+				return err
+			}
+			if n++; n == o.limit {
+				return nil
+			}
+		}
+		return ctx.Err()
+	}
+
+	stream, err := broker.Messages().Receive(ctx, &pb.ReceiveRequest{
+		AfterRevision: o.after, Cursor: o.cursor, Wait: duration(o.wait), Filter: filter, Limit: o.limit,
+	})
+	if err != nil {
+		return err
+	}
+	nothing := true
+	for {
+		page, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		for _, item := range page.GetItems() {
+			if err := print(item); err != nil {
+				return err
+			}
+			nothing = false
+		}
+	}
+	if nothing {
+		return failf(exitNothing, "nothing %s", cond(o.wait > 0, "came within "+short(o.wait), "is there"))
+	}
+	return nil
+}
+
+// inboxView lists messages in a mailbox.
+func (c *cli) inboxView() view[*pb.InboxItem] {
+	return view[*pb.InboxItem]{
+		columns: []string{"REV", "PRIO", "SENT", "FROM", "TYPE", "SUBJECT", "MARKS"},
+		row: func(item *pb.InboxItem) []string {
+			m := item.GetMessage()
+			row := []string{
+				strconv.FormatInt(m.GetRevision(), 10), strconv.Itoa(int(m.GetPriority())), c.ago(m.GetCreatedAt()),
+				m.GetSender(), m.GetType(), summary(m), "",
+			}
+			if d := item.GetDelivery(); d != nil {
+				row[6] = strings.Join(marks(d), ", ")
+			}
+			return row
+		},
+		prompt: func(w io.Writer, item *pb.InboxItem) { c.printPrompt(w, received(item)) },
+		none:   "no messages",
+	}
+}
+
+// retryNotice says on standard error when a stream was lost and is opened again.
+func (c *cli) retryNotice(cmd *cobra.Command) client.Option {
+	w := &lockedWriter{w: cmd.ErrOrStderr()}
+	return client.WithRetryNotice(func(err error, in time.Duration) {
+		_, text := c.explain(err)
+		fmt.Fprintf(w, "brokerctl: %s; trying again in %s\n", oneLine(text), in.Round(time.Millisecond))
+	})
+}

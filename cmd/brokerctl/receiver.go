@@ -1,0 +1,52 @@
+package main
+
+import (
+	"strings"
+
+	pb "brokerd/gen/brokerd/v1"
+)
+
+// parseReceiver reads the one grammar for receivers: NAME, role:NAME, channel:NAME, a pattern, everyone.
+// Names themselves are checked by the broker.
+func parseReceiver(s string) (*pb.Target, error) {
+	kind, name, qualified := strings.Cut(s, ":")
+	switch {
+	case s == "":
+		return nil, usagef("the receiver is empty: give an agent's name, role:NAME, channel:NAME, a pattern such as 'builder-*', or everyone")
+	case s == "everyone":
+		return &pb.Target{To: &pb.Target_Everyone{Everyone: true}}, nil
+	case s == "all":
+		return nil, usagef("receiver %q is no agent: write everyone for every agent", s)
+	case qualified && (kind == "role" || kind == "channel"):
+		if name == "" {
+			return nil, usagef("receiver %q names no %s: write %s:NAME", s, kind, kind)
+		}
+		if strings.ContainsAny(name, "*?") {
+			return nil, usagef("receiver %q: patterns match agents' names only, not a %s's", s, kind)
+		}
+		if kind == "role" {
+			return &pb.Target{To: &pb.Target_Role{Role: name}}, nil
+		}
+		return &pb.Target{To: &pb.Target_Channel{Channel: name}}, nil
+	case strings.ContainsAny(s, "*?"):
+		return &pb.Target{To: &pb.Target_Pattern{Pattern: s}}, nil
+	}
+	return &pb.Target{To: &pb.Target_Agent{Agent: s}}, nil
+}
+
+// receiver writes a target in the same grammar.
+func receiver(t *pb.Target) string {
+	switch to := t.GetTo().(type) {
+	case *pb.Target_Agent:
+		return to.Agent
+	case *pb.Target_Role:
+		return "role:" + to.Role
+	case *pb.Target_Channel:
+		return "channel:" + to.Channel
+	case *pb.Target_Pattern:
+		return to.Pattern
+	case *pb.Target_Everyone:
+		return "everyone"
+	}
+	return ""
+}

@@ -1,0 +1,196 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	pb "brokerd/gen/brokerd/v1"
+)
+
+// sendOptions are the options of send.
+type sendOptions struct {
+	all, one       bool
+	kind           string
+	payloadVersion string
+	body, payload  string
+	priority       string
+	channel        string
+	thread         string
+	correlation    string
+	replyTo        string
+	task           string
+	labels         []string
+	files          []string
+	artifacts      []string
+	ttl            time.Duration
+	delay          time.Duration
+	notBefore      string
+	orderingKey    string
+	maxAttempts    int32
+	requestID      string
+}
+
+// AddFlags adds the options.
+func (o *sendOptions) AddFlags(f *pflag.FlagSet) {
+	f.BoolVar(&o.all, "all", false, "a copy for every one who matches (the default, except for a role)")
+	f.BoolVar(&o.one, "one", false, "one of those who match gets it, whoever claims first (the default for a role)")
+	f.StringVar(&o.kind, "type", "", "what kind of message it is, such as task_assignment (default: message)")
+	f.StringVar(&o.payloadVersion, "payload-version", "", "version of the payload's form, MAJOR.MINOR (default: 1.0)")
+	f.StringVar(&o.body, "body", "", "text; @FILE reads a file, - standard input")
+	f.StringVar(&o.payload, "payload", "", "JSON of any kind; @FILE reads a file, - standard input")
+	f.StringVar(&o.priority, "priority", "", "1 to 10, or low (3), normal (5), high (7), critical (10)")
+	f.StringVar(&o.channel, "channel", "", "a channel as label, beside another receiver")
+	f.StringVar(&o.thread, "thread", "", "the conversation it belongs to (default: that of --reply-to, or a new one)")
+	f.StringVar(&o.correlation, "correlation", "", "an id of your own, by which to recognise an answer")
+	f.StringVar(&o.replyTo, "reply-to", "", "id or revision of the message that this one answers")
+	f.StringVar(&o.task, "task", "", "the piece of work it belongs to")
+	f.StringArrayVar(&o.labels, "label", nil, "KEY=VALUE; may be repeated")
+	f.StringArrayVar(&o.files, "file", nil, "PATH or PATH:LINE; may be repeated")
+	f.StringArrayVar(&o.artifacts, "artifact", nil, "name of an artifact; may be repeated")
+	f.DurationVar(&o.ttl, "ttl", 0, "how long it may wait to be finished, such as 10m (default: the channel's, or for ever)")
+	f.DurationVar(&o.delay, "delay", 0, "deliver it after this time")
+	f.StringVar(&o.notBefore, "not-before", "", "deliver it at this time (RFC 3339)")
+	f.StringVar(&o.orderingKey, "ordering-key", "", "messages of one key are handed out one after the other")
+	f.Int32Var(&o.maxAttempts, "max-attempts", 0, "failed attempts until it is a dead letter (default: the session's)")
+	f.StringVar(&o.requestID, "request-id", "", "a UUID: the same send again within an hour does nothing twice")
+}
+
+func newSendCommand(c *cli) *cobra.Command {
+	o := &sendOptions{}
+	cmd := &cobra.Command{
+		Use:   "send RECEIVER [SUBJECT]",
+		Short: "Send a message",
+		Long: `Send a message. It is on disk when the command has ended.
+
+RECEIVER is an agent's name, role:NAME, channel:NAME, a pattern such as 'builder-*', or everyone.
+A recipient whose mailbox is full is refused; the others get theirs. If all are refused the exit
+code is 1.`,
+		Example: `  brokerctl --agent lead send builder-1 "Add login" --type task_assignment --payload '{"task_id":"t1"}'
+  brokerctl --agent lead send role:reviewer "Please look" --body @notes.md --file internal/a.go:42
+  git diff | brokerctl --agent builder-1 send channel:general "What I changed" --body -
+  brokerctl send everyone "Stand-up in five minutes" --priority high --ttl 5m`,
+		Args:              between(1, "the receiver", "the subject"),
+		ValidArgsFunction: c.completeReceiver,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			m, err := o.message(c, cmd, args)
+			if err != nil {
+				return err
+			}
+			return send(c, cmd, &pb.SendMessagesRequest{RequestId: o.requestID, Messages: []*pb.Message{m}})
+		},
+	}
+	o.AddFlags(cmd.Flags())
+	cmd.MarkFlagsMutuallyExclusive("all", "one")
+	cmd.MarkFlagsMutuallyExclusive("delay", "not-before")
+	must(cmd.RegisterFlagCompletionFunc("type", c.completeTypes))
+	must(cmd.RegisterFlagCompletionFunc("priority", cobra.FixedCompletions([]string{"low", "normal", "high", "critical"}, cobra.ShellCompDirectiveNoFileComp)))
+	return cmd
+}
+
+// message builds what the command line describes.
+func (o *sendOptions) message(c *cli, cmd *cobra.Command, args []string) (*pb.Message, error) {
+	if o.body == "-" && o.payload == "-" {
+		return nil, usagef("--body and --payload cannot both be standard input")
+	}
+	m := &pb.Message{
+		Type: o.kind, Version: o.payloadVersion, Channel: o.channel,
+		ThreadId: o.thread, CorrelationId: o.correlation, InReplyTo: o.replyTo, TaskId: o.task,
+		Artifacts: o.artifacts, OrderingKey: o.orderingKey, MaxAttempts: o.maxAttempts,
+	}
+	if len(args) > 1 {
+		m.Subject = args[1]
+	}
+	if cmd.Flags().Changed("ttl") {
+		if o.ttl <= 0 {
+			return nil, usagef("--ttl %v: it must be above 0", o.ttl)
+		}
+		m.Ttl = duration(o.ttl)
+	}
+	switch {
+	case o.all:
+		m.Reach = pb.Reach_REACH_ALL
+	case o.one:
+		m.Reach = pb.Reach_REACH_ONE
+	}
+	switch {
+	case o.delay < 0:
+		return nil, usagef("--delay %v: it must not be negative", o.delay)
+	case o.delay > 0:
+		m.NotBefore = timestamppb.New(c.env.Now().Add(o.delay))
+	}
+	var err error
+	if m.Target, err = parseReceiver(args[0]); err != nil {
+		return nil, err
+	}
+	if m.Body, err = text(cmd, "body", o.body); err != nil {
+		return nil, err
+	}
+	if m.Payload, err = jsonInput(cmd, "payload", o.payload); err != nil {
+		return nil, err
+	}
+	if m.Priority, err = parsePriority("priority", o.priority); err != nil {
+		return nil, err
+	}
+	if m.Labels, err = parseLabels(o.labels); err != nil {
+		return nil, err
+	}
+	if o.notBefore != "" {
+		if m.NotBefore, err = c.parseTime("not-before", o.notBefore, +1); err != nil {
+			return nil, err
+		}
+	}
+	for _, s := range o.files {
+		f, err := parseFile(s)
+		if err != nil {
+			return nil, err
+		}
+		m.Files = append(m.Files, f)
+	}
+	return m, nil
+}
+
+// send sends one message and prints what became of it.
+func send(c *cli, cmd *cobra.Command, request *pb.SendMessagesRequest) error {
+	broker, err := c.connect(cmd.Context())
+	if err != nil {
+		return err
+	}
+	answer, err := broker.Messages().SendMessages(cmd.Context(), request)
+	if err != nil {
+		return err
+	}
+	for _, r := range answer.GetResults() {
+		if err := c.show(cmd, r, func(w io.Writer) { printSent(w, r) }); err != nil {
+			return err
+		}
+		if n := r.GetRecipientCount(); n > 0 && r.GetRefusedCount() == n {
+			return failf(exitError, "nobody got message %d: %s full; wait until there is room, or raise the session's mailbox limit",
+				r.GetRevision(), cond(n == 1, "the mailbox is", "all mailboxes are"))
+		}
+	}
+	return nil
+}
+
+// printSent says in one line who got a message, and in one more who did not.
+func printSent(w io.Writer, r *pb.SendResult) {
+	var refused []string
+	to := count(r.GetRecipientCount(), "recipient")
+	for _, recipient := range r.GetRecipients() {
+		if recipient.GetOutcome() == pb.RecipientOutcome_RECIPIENT_OUTCOME_REFUSED {
+			refused = append(refused, recipient.GetMailbox())
+		}
+		if r.GetRecipientCount() == 1 {
+			to = recipient.GetMailbox()
+		}
+	}
+	again := cond(r.GetDuplicate(), " (had been sent before; nothing was done)", "")
+	fmt.Fprintf(w, "sent %d to %s, id %s%s\n", r.GetRevision(), clean(to), r.GetId(), again)
+	if n := r.GetRefusedCount(); n > 0 {
+		fmt.Fprintf(w, "refused, mailbox full: %s\n", names(refused, int(n)))
+	}
+}

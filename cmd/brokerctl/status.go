@@ -1,0 +1,176 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "brokerd/gen/brokerd/v1"
+)
+
+func newStatusCommand(c *cli) *cobra.Command {
+	return &cobra.Command{
+		Use:               "status",
+		Short:             "One screen of facts about the broker and the session (operators)",
+		Args:              cobra.NoArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			broker, err := c.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			answer, err := broker.Admin().GetStatus(cmd.Context(), &pb.GetStatusRequest{})
+			if err != nil {
+				return err
+			}
+			return c.show(cmd, answer, func(w io.Writer) { c.printStatus(w, answer) })
+		},
+	}
+}
+
+// printStatus lays out the facts: the broker's, the session's, and what waits where.
+func (c *cli) printStatus(w io.Writer, s *pb.GetStatusResponse) {
+	t := newTable(w)
+	t.row("broker", fmt.Sprintf("brokerd %s, started %s, revision %d", s.GetVersion(), c.ago(s.GetStartedAt()), s.GetRevision()))
+	t.row("listening", strings.Join(s.GetListen(), ", "))
+	t.row("data", fmt.Sprintf("%s, %s + %s journal, sync %s", s.GetDataDir(), size(s.GetDatabaseBytes()), size(s.GetWalBytes()), s.GetSync()))
+	t.row("commits", fmt.Sprintf("%d since the start, %s each", s.GetCommits(), s.GetCommitTime().AsDuration().Round(time.Microsecond)))
+	t.row("in use", fmt.Sprintf("%s, %s", count(s.GetSessions(), "session"), count(s.GetStreams(), "open stream")))
+	t.row("session", fmt.Sprintf("%s: %s, %d waiting, %d claimed, %d dead", s.GetSession(), count(s.GetAgents(), "agent"), s.GetWaiting(), s.GetClaimed(), s.GetDead()))
+	_ = t.flush() // to the command's own output: nobody is left to tell
+	if len(s.GetMailboxes()) == 0 {
+		return
+	}
+	fmt.Fprintln(w)
+	t = newTable(w, "MAILBOX", "WAITING", "CLAIMED", "DEAD")
+	for _, m := range s.GetMailboxes() {
+		t.row(m.GetMailbox(), strconv.FormatInt(m.GetWaiting(), 10), strconv.FormatInt(m.GetClaimed(), 10), strconv.FormatInt(m.GetDead(), 10))
+	}
+	_ = t.flush() // as above
+}
+
+func newWhoamiCommand(c *cli) *cobra.Command {
+	return &cobra.Command{
+		Use:   "whoami",
+		Short: "Say as whom, in which session and where the commands act",
+		Example: `  brokerctl whoami
+  BROKERD_AGENT=builder-1 brokerctl whoami -o json`,
+		Args:              cobra.NoArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			broker, err := c.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			session, err := broker.Sessions().GetSession(cmd.Context(), &pb.GetSessionRequest{})
+			if err != nil {
+				return err
+			}
+			where := fmt.Sprintf("in session %s at %s", session.GetSession().GetName(), broker.Address())
+			// A credential may be bound to an agent that no option names, and so the broker is asked in any case.
+			answer, err := broker.Agents().GetAgent(cmd.Context(), &pb.GetAgentRequest{})
+			if err != nil && (broker.Identity().Agent != "" || !noAgent(err)) {
+				return err
+			}
+			if err != nil {
+				answer = &pb.GetAgentResponse{Agent: &pb.Agent{Name: "system"}, Revision: session.GetRevision()}
+			}
+			return c.show(cmd, answer, func(w io.Writer) {
+				a := answer.GetAgent()
+				if a.GetIncarnation() == 0 {
+					fmt.Fprintf(w, "system, the operator, %s\n", where)
+					return
+				}
+				fmt.Fprintf(w, "%s%s, incarnation %d, %s: %d unread, %d to claim\n", a.GetName(),
+					cond(a.GetRole() != "", " ("+a.GetRole()+")", ""), a.GetIncarnation(), where, answer.GetUnread(), answer.GetClaimable())
+			})
+		},
+	}
+}
+
+// noAgent reports whether a call failed because it names no agent.
+func noAgent(err error) bool {
+	switch status.Code(err) {
+	case codes.FailedPrecondition, codes.InvalidArgument, codes.NotFound:
+		return true
+	}
+	return false
+}
+
+func newPingCommand(c *cli) *cobra.Command {
+	var wait time.Duration
+	cmd := &cobra.Command{
+		Use:   "ping",
+		Short: "See whether the broker answers",
+		Long: `See whether the broker answers, and how fast. With --wait it keeps trying that long, for a broker that is being
+started. Exit code 69: it does not answer.`,
+		Example: `  brokerctl ping
+  brokerd & brokerctl ping --wait 10s`,
+		Args:              cobra.NoArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			took, err := c.ping(cmd.Context(), wait)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "%s answers after %s\n", c.client.Address(), took.Round(10*time.Microsecond))
+			return nil
+		},
+	}
+	cmd.Flags().DurationVar(&wait, "wait", 0, "keep trying this long")
+	return cmd
+}
+
+// pingEvery is the pause between two tries: the endpoint file of a broker that is not there yet may appear at
+// any time, and there is nothing to be told of it by.
+const pingEvery = 100 * time.Millisecond
+
+// ping makes a call, again and again until wait is over, and returns how long the one that worked took.
+func (c *cli) ping(ctx context.Context, wait time.Duration) (time.Duration, error) {
+	end := time.NewTimer(wait)
+	defer end.Stop()
+	for {
+		took, err := c.pingOnce(ctx)
+		if err == nil {
+			return took, nil
+		}
+		if code, _ := c.explain(err); code != exitUnreachable || wait <= 0 {
+			return 0, err
+		}
+		pause := time.NewTimer(pingEvery)
+		select {
+		case <-pause.C:
+		case <-end.C:
+			pause.Stop()
+			return 0, err
+		case <-ctx.Done():
+			pause.Stop()
+			return 0, ctx.Err()
+		}
+	}
+}
+
+// pingOnce bounds one try: something may take the connection and never answer.
+func (c *cli) pingOnce(ctx context.Context) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	broker, err := c.connect(ctx)
+	if err == nil {
+		start := time.Now()
+		if _, err = broker.Sessions().GetSession(ctx, &pb.GetSessionRequest{}); err == nil {
+			return time.Since(start), nil
+		}
+	}
+	if errors.Is(err, context.DeadlineExceeded) || status.Code(err) == codes.DeadlineExceeded {
+		return 0, failf(exitUnreachable, "the broker does not answer within 5s")
+	}
+	return 0, err
+}

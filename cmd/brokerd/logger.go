@@ -1,0 +1,48 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+)
+
+// newLogger returns a logger that writes to w: lines for people or JSON.
+func newLogger(level, format string, w io.Writer) (*zap.Logger, error) {
+	least, err := zapcore.ParseLevel(level)
+	if err != nil {
+		return nil, fmt.Errorf("log-level: must be debug, info, warn or error, not %q", level)
+	}
+	if format == "auto" {
+		format = "json"
+		if terminal(w) {
+			format = "console"
+		}
+	}
+	var encoder zapcore.Encoder
+	switch format {
+	case "json":
+		c := zap.NewProductionEncoderConfig()
+		c.EncodeTime = zapcore.RFC3339NanoTimeEncoder
+		c.EncodeDuration = zapcore.StringDurationEncoder
+		encoder = zapcore.NewJSONEncoder(c)
+	case "console":
+		c := zap.NewDevelopmentEncoderConfig()
+		c.EncodeTime = zapcore.TimeEncoderOfLayout("15:04:05.000")
+		encoder = zapcore.NewConsoleEncoder(c)
+	default:
+		return nil, fmt.Errorf("log-format: must be console, json or auto, not %q", format)
+	}
+	return zap.New(zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(w)), least)), nil
+}
+
+func terminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}

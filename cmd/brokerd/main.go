@@ -1,0 +1,60 @@
+// Command brokerd is the daemon: flags, environment and configuration file become an app.Config,
+// and signals end what it runs.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"strings"
+	"syscall"
+)
+
+// version is set by the linker, see the Makefile.
+var version = "unknown"
+
+// Exit codes.
+const (
+	exitError = 1
+	exitUsage = 2
+)
+
+func main() {
+	// The heap is small and allocation heavy: messages come and go. With the default of 100 the
+	// collector runs many times a second to free a few megabytes.
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(400)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // the second signal ends the process at once
+	err := newRoot().ExecuteContext(ctx)
+	if err == nil {
+		return
+	}
+	fmt.Fprintln(os.Stderr, "brokerd:", explain(err))
+	var usage usageError
+	if errors.As(err, &usage) {
+		os.Exit(exitUsage)
+	}
+	os.Exit(exitError)
+}
+
+// usageError is an error of whoever wrote the command line, the environment or the configuration file.
+type usageError struct{ error }
+
+// Unwrap returns the error itself.
+func (e usageError) Unwrap() error { return e.error }
+
+// explain adds to an error the causes that its own text leaves out.
+func explain(err error) string {
+	text := err.Error()
+	for cause := errors.Unwrap(err); cause != nil; cause = errors.Unwrap(cause) {
+		if !strings.Contains(text, cause.Error()) {
+			text += ": " + cause.Error()
+		}
+	}
+	return text
+}

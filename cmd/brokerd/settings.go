@@ -1,0 +1,154 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+	"go.yaml.in/yaml/v3"
+
+	"brokerd/internal/app"
+)
+
+// settings are what can be set by flag, environment and file. The names of the flags name all three:
+// --log-level, BROKERD_LOG_LEVEL, log_level.
+type settings struct {
+	File      string // --config
+	Data      string
+	Listen    []string
+	Sync      string
+	LogLevel  string
+	LogFormat string
+	Pprof     string
+}
+
+func (s *settings) addFlags(f *pflag.FlagSet) {
+	s.addFolderFlags(f)
+	f.StringSliceVar(&s.Listen, "listen", nil, "HOST:PORT on loopback or unix:PATH, besides the socket in the data folder (repeatable)")
+	f.StringVar(&s.Sync, "sync", "full", "full: what is confirmed survives power loss; normal: it survives a crash")
+	f.StringVar(&s.LogLevel, "log-level", "info", "debug, info, warn or error")
+	f.StringVar(&s.LogFormat, "log-format", "auto", "console, json, or auto: console on a terminal")
+	f.StringVar(&s.Pprof, "pprof", "", "serve Go's profiles on this address, HOST:PORT on loopback")
+}
+
+// addFolderFlags adds those that say which data folder is meant.
+func (s *settings) addFolderFlags(f *pflag.FlagSet) {
+	f.StringVar(&s.File, "config", "", "YAML file with settings")
+	f.StringVar(&s.Data, "data", "", "data folder (default $XDG_STATE_HOME/brokerd, else ~/.local/state/brokerd)")
+}
+
+// complete fills in, for every flag that was not given, the environment's value, else the file's, else
+// the default.
+func (s *settings) complete(flags *pflag.FlagSet) error {
+	given := map[string]bool{}
+	flags.Visit(func(f *pflag.Flag) { given[f.Name] = true })
+	for _, name := range settingNames() {
+		value := os.Getenv(variable(name))
+		if value == "" || given[name] || flags.Lookup(name) == nil {
+			continue
+		}
+		given[name] = true
+		if err := flags.Set(name, value); err != nil {
+			return fmt.Errorf("%s: %w", variable(name), err)
+		}
+	}
+	if s.File != "" {
+		if err := s.read(flags, given); err != nil {
+			return fmt.Errorf("configuration file %s: %w", s.File, err)
+		}
+	}
+	if s.Data != "" {
+		return nil
+	}
+	var err error
+	s.Data, err = defaultData()
+	return err
+}
+
+// read takes from the file what has not been given otherwise. Keys that nobody knows are named.
+func (s *settings) read(flags *pflag.FlagSet, given map[string]bool) error {
+	text, err := os.ReadFile(s.File)
+	if err != nil {
+		return err
+	}
+	values := map[string]yaml.Node{}
+	if err := yaml.NewDecoder(bytes.NewReader(text)).Decode(&values); err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	for key, node := range values {
+		name := strings.ReplaceAll(key, "_", "-")
+		if !slices.Contains(knownKeys(), key) {
+			return fmt.Errorf("line %d: unknown key %q; known are %s", node.Line, key, strings.Join(knownKeys(), ", "))
+		}
+		if given[name] || flags.Lookup(name) == nil {
+			continue // decided already, or of another command
+		}
+		if err := set(flags, name, &node); err != nil {
+			return fmt.Errorf("line %d: %s: %w", node.Line, key, err)
+		}
+	}
+	return nil
+}
+
+// set gives a flag the value of a key: a list for flags that can be repeated, else one value.
+func set(flags *pflag.FlagSet, flag string, node *yaml.Node) error {
+	if list, ok := flags.Lookup(flag).Value.(pflag.SliceValue); ok && node.Kind == yaml.SequenceNode {
+		var values []string
+		if err := node.Decode(&values); err != nil {
+			return err
+		}
+		return list.Replace(values)
+	}
+	var value string
+	if err := node.Decode(&value); err != nil {
+		return errors.New("must be one value")
+	}
+	return flags.Set(flag, value)
+}
+
+// settingNames are the flags of all commands together, which the environment and the file share.
+func settingNames() []string {
+	var all settings
+	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+	all.addFlags(flags)
+	var names []string
+	flags.VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	return names
+}
+
+// knownKeys are the keys of a configuration file.
+func knownKeys() []string {
+	var keys []string
+	for _, name := range settingNames() {
+		if name != "config" {
+			keys = append(keys, strings.ReplaceAll(name, "-", "_"))
+		}
+	}
+	return keys
+}
+
+func (s *settings) config() app.Config {
+	return app.Config{Dir: s.Data, Listen: s.Listen, Sync: s.Sync, Pprof: s.Pprof, Version: programVersion()}
+}
+
+func variable(flag string) string {
+	return "BROKERD_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
+// defaultData is where state belongs that is no cache and no configuration.
+func defaultData() (string, error) {
+	if state := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(state) {
+		return filepath.Join(state, "brokerd"), nil
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "", fmt.Errorf("no data folder given, and none by default: %w", err)
+	}
+	return filepath.Join(home, ".local", "state", "brokerd"), nil
+}

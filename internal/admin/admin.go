@@ -1,0 +1,126 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"brokerd/internal/store"
+)
+
+// Facts are what does not change while the broker runs.
+type Facts struct {
+	Version   string
+	StartedAt time.Time
+	Sync      store.Sync
+	DataDir   string
+	Listen    []string // addresses as clients dial them
+}
+
+// A Mailbox is one that has something in it.
+type Mailbox struct {
+	Name    string // an agent's, role:NAME or channel:NAME
+	Waiting int64  // pending, delayed and blocked deliveries
+	Claimed int64
+	Dead    int64
+}
+
+// Mail is what lies in the mailboxes of a session.
+type Mail struct {
+	Fullest []Mailbox // at most 20, fullest first
+	Waiting int64     // in all of them, and so on
+	Claimed int64
+	Dead    int64
+}
+
+// Totals count the rows of the whole database.
+type Totals struct {
+	Messages   int64
+	Deliveries int64
+	Events     int64
+	Revision   int64 // that they are true at
+}
+
+// Directory knows sessions and agents.
+type Directory interface {
+	// SessionID returns the row id of a session, or fault.NotFound.
+	SessionID(q store.Querier, name string) (int64, error)
+	// Sessions counts the sessions.
+	Sessions(q store.Querier) (int, error)
+	// Agents counts the registered agents of a session.
+	Agents(q store.Querier, session int64) (int, error)
+}
+
+// Mailboxes tells what lies in the mailboxes of a session.
+type Mailboxes interface {
+	Mail(q store.Querier, session int64) (Mail, error)
+}
+
+// Tables are those of messages and deliveries.
+type Tables interface {
+	// Check returns what is wrong with them, one line each for people.
+	Check(q store.Querier) (problems []string, err error)
+	// Count counts the messages and deliveries of all sessions.
+	Count(q store.Querier) (messages, deliveries int64, err error)
+}
+
+// Log knows the events.
+type Log interface {
+	// Count counts the events.
+	Count(q store.Querier) (int64, error)
+}
+
+// Traffic counts what goes on at the server.
+type Traffic interface {
+	// Streams returns how many streams are open.
+	Streams() int
+}
+
+// MostProblems bounds what a check returns.
+const MostProblems = 1000
+
+// An Inspector looks over the database. It may be used concurrently.
+type Inspector struct {
+	store  *store.Store
+	tables Tables
+	log    Log
+}
+
+// NewInspector returns an inspector of the store with these tables and this log in it.
+func NewInspector(s *store.Store, t Tables, l Log) *Inspector {
+	return &Inspector{store: s, tables: t, log: l}
+}
+
+// Check reads the whole database and returns what is wrong with it, at most MostProblems lines, and what
+// it counted. It may take minutes, and slows nobody.
+func (i *Inspector) Check(ctx context.Context) (problems []string, counted Totals, err error) {
+	problems, err = i.store.Check(ctx)
+	if err != nil {
+		return nil, Totals{}, err
+	}
+	// A snapshot of its own for each part: one may only be used for seconds.
+	err = i.store.Read(ctx, func(s *store.Snapshot) error {
+		found, err := i.tables.Check(s)
+		problems = append(problems, found...)
+		return err
+	})
+	if err != nil {
+		return nil, Totals{}, fmt.Errorf("check invariants: %w", err)
+	}
+	err = i.store.Read(ctx, func(s *store.Snapshot) (err error) {
+		counted.Revision = s.Revision()
+		if counted.Messages, counted.Deliveries, err = i.tables.Count(s); err != nil {
+			return err
+		}
+		counted.Events, err = i.log.Count(s)
+		return err
+	})
+	if err != nil {
+		return nil, Totals{}, fmt.Errorf("count rows: %w", err)
+	}
+	if len(problems) > MostProblems {
+		more := len(problems) - MostProblems + 1
+		problems = append(problems[:MostProblems-1], fmt.Sprintf("and %d more", more))
+	}
+	return problems, counted, nil
+}

@@ -1,0 +1,306 @@
+package agents
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"brokerd/internal/caller"
+	"brokerd/internal/fault"
+	"brokerd/internal/store"
+)
+
+const listBytes = 3 << 20 // of one page, well below the 4 MiB that an answer may have
+
+// Acting returns the registered agent that calls: its ID, Session, Name, Role and Incarnation; the
+// other fields are empty. An operator without an agent acts as the zero Agent with the name "system".
+//
+// fault.Precondition (AGENT_NOT_REGISTERED) if there is no such agent, fault.Precondition
+// (STALE_INCARNATION) if the caller believes in another incarnation, fault.Denied for others without
+// an agent.
+func (r *Registry) Acting(q store.Querier, session int64, c caller.Caller) (Agent, error) {
+	if c.Agent == "" {
+		if c.Access != caller.Operator {
+			return Agent{}, fault.New(fault.Denied, "AGENT_REQUIRED", "only an operator may call without an agent's name (metadata brokerd-agent)")
+		}
+		return Agent{Name: caller.System}, nil
+	}
+	a := Agent{Session: session, Name: c.Agent}
+	var registered bool
+	err := q.QueryRow(selectActing, session, c.Agent).Scan(&a.ID, &a.Role, &a.Incarnation, &registered)
+	if err != nil && !errors.Is(err, store.ErrNoRows) {
+		return Agent{}, fmt.Errorf("look up calling agent: %w", err)
+	}
+	if !registered {
+		return Agent{}, notRegistered(c)
+	}
+	if err := fresh(c, a.Incarnation); err != nil {
+		return Agent{}, err
+	}
+	return a, nil
+}
+
+// Find returns the registered agent of a name, all but LastSeen.
+func (r *Registry) Find(q store.Querier, session int64, name string) (Agent, bool, error) {
+	rows := q.Query(selectAgent, session, name)
+	defer rows.Close()
+	if !rows.Next() {
+		return Agent{}, false, rows.Err()
+	}
+	a, err := scan(rows, session)
+	return a, err == nil, err
+}
+
+// Matching returns the registered agents of a role whose names match a pattern, by name; an empty role or
+// pattern matches all. In a pattern only * and ? are special. ID, Session, Name, Role and
+// Incarnation are filled.
+func (r *Registry) Matching(q store.Querier, session int64, role, pattern string) ([]Agent, error) {
+	rows := q.Query(matchingAgents, session, role, role, pattern, globOf(pattern))
+	defer rows.Close()
+	var found []Agent
+	for rows.Next() {
+		a := Agent{Session: session}
+		if err := rows.Scan(&a.ID, &a.Name, &a.Role, &a.Incarnation); err != nil {
+			return nil, err
+		}
+		found = append(found, a)
+	}
+	return found, rows.Err()
+}
+
+// Count counts the registered agents of a session.
+func (r *Registry) Count(q store.Querier, session int64) (int, error) {
+	var n int
+	err := q.QueryRow(countAgents, session).Scan(&n)
+	return n, err
+}
+
+// Nearest returns the registered names that take the fewest edits to become the given one, at most
+// three, nearest first.
+func (r *Registry) Nearest(q store.Querier, session int64, name string) ([]string, error) {
+	rows := q.Query(selectNames, session, namesToCompare)
+	defer rows.Close()
+	var best nearest
+	for rows.Next() {
+		var other string
+		if err := rows.Scan(&other); err != nil {
+			return nil, err
+		}
+		best.offer(other, name)
+	}
+	return best.names(), rows.Err()
+}
+
+// A Found is an agent together with its mail.
+type Found struct {
+	Agent
+	Unread    int64
+	Claimable int64
+	At        int64 // revision that this is true at
+}
+
+// Get returns a registered agent of the caller's session. fault.NotFound names the nearest names.
+func (r *Registry) Get(ctx context.Context, who caller.Caller, name string) (Found, error) {
+	var f Found
+	err := r.store.Read(ctx, func(snap *store.Snapshot) error {
+		session, err := r.sessions.ID(snap, who.Session)
+		if err != nil {
+			return err
+		}
+		f.At = snap.Revision()
+		a, ok, err := r.Find(snap, session, name)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			return r.missing(snap, session, name)
+		}
+		f.Agent = a
+		f.LastSeen = r.presence.last(who.Session, a)
+		f.Unread, f.Claimable, err = r.counts(snap, a)
+		return err
+	})
+	if err != nil {
+		return Found{}, fmt.Errorf("get agent: %w", err)
+	}
+	return f, nil
+}
+
+// A Filter chooses agents. What is empty does not restrict, and all that is set must match.
+type Filter struct {
+	Role         string
+	Capabilities []string // all of these
+	Status       Status
+	Pattern      string // of the name, with * and ?
+}
+
+// A RoleSummary counts the agents of one role.
+type RoleSummary struct {
+	Role   string
+	Agents int
+	Active int // of these, with status Active
+}
+
+// A Page is a part of a list of agents, by name.
+type Page struct {
+	Agents   []Agent
+	More     bool          // there are agents after the last one
+	Roles    []RoleSummary // over all that match, by role
+	Revision int64         // what the page is true at
+}
+
+// List returns up to limit registered agents of the caller's session whose names come after the given one.
+func (r *Registry) List(ctx context.Context, who caller.Caller, f Filter, after string, limit int) (Page, error) {
+	var page Page
+	err := r.store.Read(ctx, func(snap *store.Snapshot) error {
+		session, err := r.sessions.ID(snap, who.Session)
+		if err != nil {
+			return err
+		}
+		page.Revision = snap.Revision()
+		capabilities, err := json.Marshal(append([]string{}, f.Capabilities...))
+		if err != nil {
+			return err
+		}
+		args := []any{session, f.Role, f.Role, int64(f.Status), int64(f.Status), f.Pattern, globOf(f.Pattern), string(capabilities)}
+		if err := page.summarize(snap, args); err != nil {
+			return err
+		}
+		return page.fill(snap, session, append(args, after, limit+1), limit)
+	})
+	if err != nil {
+		return Page{}, fmt.Errorf("list agents: %w", err)
+	}
+	for i, a := range page.Agents {
+		page.Agents[i].LastSeen = r.presence.last(who.Session, a)
+	}
+	return page, nil
+}
+
+func (p *Page) summarize(snap *store.Snapshot, args []any) error {
+	rows := snap.Query(summarizeRoles, args...)
+	defer rows.Close()
+	for rows.Next() {
+		var s RoleSummary
+		if err := rows.Scan(&s.Role, &s.Agents, &s.Active); err != nil {
+			return err
+		}
+		p.Roles = append(p.Roles, s)
+	}
+	return rows.Err()
+}
+
+// fill reads agents until there are enough of them, or of bytes.
+func (p *Page) fill(snap *store.Snapshot, session int64, args []any, limit int) error {
+	rows := snap.Query(listAgents, args...)
+	defer rows.Close()
+	for size := 0; rows.Next(); {
+		if len(p.Agents) == limit || size > listBytes {
+			p.More = true
+			return nil
+		}
+		a, err := scan(rows, session)
+		if err != nil {
+			return err
+		}
+		p.Agents = append(p.Agents, a)
+		size += a.size()
+	}
+	return rows.Err()
+}
+
+// size is about what an agent takes in an answer.
+func (a *Agent) size() int {
+	n := 256 + len(a.Name) + len(a.Role) + len(a.Instance) + len(a.Worktree) + len(a.Activity) + len(a.TaskID)
+	for _, c := range a.Capabilities {
+		n += 4 + len(c)
+	}
+	for k, v := range a.Labels {
+		n += 8 + len(k) + len(v)
+	}
+	return n
+}
+
+// calling returns the agent that calls, all but LastSeen. It has the errors of Acting; an operator
+// without an agent is refused as fault.Precondition.
+func (r *Registry) calling(q store.Querier, who caller.Caller) (Agent, error) {
+	session, err := r.sessions.ID(q, who.Session)
+	if err != nil {
+		return Agent{}, err
+	}
+	if who.Agent == "" {
+		return Agent{}, fault.New(fault.Precondition, "AGENT_REQUIRED",
+			"this call needs an agent: name one that is registered (brokerctl --agent NAME, metadata brokerd-agent)")
+	}
+	a, ok, err := r.Find(q, session, who.Agent)
+	if err != nil {
+		return Agent{}, err
+	}
+	if !ok {
+		return Agent{}, notRegistered(who)
+	}
+	return a, fresh(who, a.Incarnation)
+}
+
+func (r *Registry) counts(q store.Querier, a Agent) (unread, claimable int64, err error) {
+	if r.mail == nil {
+		return 0, 0, nil
+	}
+	return r.mail.Counts(q, a)
+}
+
+func (r *Registry) missing(q store.Querier, session int64, name string) error {
+	names, err := r.Nearest(q, session, name)
+	if err != nil {
+		return err
+	}
+	if len(names) == 0 {
+		return fault.Missing("agent", name, "there is no agent %q: none is registered in this session", name)
+	}
+	return fault.Missing("agent", name, "there is no agent %q; the nearest names are %s", name, strings.Join(names, ", "))
+}
+
+func notRegistered(c caller.Caller) error {
+	return fault.New(fault.Precondition, "AGENT_NOT_REGISTERED",
+		"the agent %q is not registered in session %q: register it first (brokerctl agent register %s)", c.Agent, c.Session, c.Agent)
+}
+
+// fresh refuses a caller that believes in another incarnation than the newest.
+func fresh(c caller.Caller, newest int64) error {
+	if c.Incarnation == 0 || c.Incarnation == newest {
+		return nil
+	}
+	return fault.New(fault.Precondition, "STALE_INCARNATION",
+		"the agent %q has registered again: incarnation %d calls, and %d is the newest", c.Agent, c.Incarnation, newest).
+		With("incarnation", strconv.FormatInt(newest, 10))
+}
+
+// globOf makes a pattern in which only * and ? are special one for GLOB, where brackets are too.
+func globOf(pattern string) string {
+	return strings.ReplaceAll(pattern, "[", "[[]")
+}
+
+func scan(rows *store.Rows, session int64) (Agent, error) {
+	a := Agent{Session: session}
+	var capabilities, labels []byte
+	var status int
+	err := rows.Scan(&a.ID, &a.Name, &a.Role, &a.Incarnation, &capabilities, &a.Instance, &a.Worktree, &labels, &a.Lease,
+		&status, &a.Activity, &a.TaskID, &a.Progress, &a.RegisteredAt, &a.ChangedAt, &a.Revision)
+	if err != nil {
+		return Agent{}, err
+	}
+	a.Status = Status(status)
+	if capabilities != nil {
+		err = json.Unmarshal(capabilities, &a.Capabilities)
+	}
+	if labels != nil && err == nil {
+		err = json.Unmarshal(labels, &a.Labels)
+	}
+	if err != nil {
+		return Agent{}, fmt.Errorf("agent %s: %w", a.Name, err)
+	}
+	return a, nil
+}

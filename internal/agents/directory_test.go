@@ -1,0 +1,379 @@
+package agents_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/testing/protocmp"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/agents"
+	"brokerd/internal/caller"
+	"brokerd/internal/fault"
+	"brokerd/internal/once"
+	"brokerd/internal/sessions"
+	"brokerd/internal/store"
+	"brokerd/internal/testkit"
+)
+
+// read runs fn on a snapshot.
+func (k *kit) read(fn func(*store.Snapshot) error) {
+	k.t.Helper()
+	if err := k.store.Read(k.t.Context(), fn); err != nil {
+		k.t.Fatal(err)
+	}
+}
+
+func names(list []*pb.Agent) []string {
+	var out []string
+	for _, a := range list {
+		out = append(out, a.GetName())
+	}
+	return out
+}
+
+func TestActing_FindsTheCallerOrSaysWhyNot(t *testing.T) {
+	k := newKit(t)
+	k.register("a", &pb.RegisterAgentRequest{Role: "builder"})
+	k.register("a", &pb.RegisterAgentRequest{Role: "builder"})
+	k.register("gone", &pb.RegisterAgentRequest{})
+	k.deregister("gone")
+	for _, c := range []struct {
+		name   string
+		caller caller.Caller
+		want   agents.Agent
+		kind   fault.Kind
+		reason string
+	}{
+		{"registered", caller.Caller{Access: caller.Agent, Agent: "a"}, agents.Agent{Name: "a", Session: 1, ID: 1, Incarnation: 2, Description: agents.Description{Role: "builder"}}, 0, ""},
+		{"newest incarnation", caller.Caller{Access: caller.Agent, Agent: "a", Incarnation: 2}, agents.Agent{Name: "a", Session: 1, ID: 1, Incarnation: 2, Description: agents.Description{Role: "builder"}}, 0, ""},
+		{"operator as the agent", caller.Caller{Access: caller.Operator, Agent: "a"}, agents.Agent{Name: "a", Session: 1, ID: 1, Incarnation: 2, Description: agents.Description{Role: "builder"}}, 0, ""},
+		{"operator", caller.Caller{Access: caller.Operator}, agents.Agent{Name: "system"}, 0, ""},
+		{"stale incarnation", caller.Caller{Access: caller.Agent, Agent: "a", Incarnation: 1}, agents.Agent{}, fault.Precondition, "STALE_INCARNATION"},
+		{"never registered", caller.Caller{Access: caller.Agent, Agent: "b"}, agents.Agent{}, fault.Precondition, "AGENT_NOT_REGISTERED"},
+		{"deregistered", caller.Caller{Access: caller.Agent, Agent: "gone"}, agents.Agent{}, fault.Precondition, "AGENT_NOT_REGISTERED"},
+		{"observer", caller.Caller{Access: caller.Observer}, agents.Agent{}, fault.Denied, "AGENT_REQUIRED"},
+		{"nobody", caller.Caller{}, agents.Agent{}, fault.Denied, "AGENT_REQUIRED"},
+	} {
+		k.read(func(snap *store.Snapshot) error {
+			got, err := k.registry.Acting(snap, defaultSession, c.caller)
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", c.name, diff)
+			}
+			var f *fault.Error
+			if c.reason == "" && err != nil || c.reason != "" && (!errors.As(err, &f) || f.Kind != c.kind || f.Reason != c.reason) {
+				t.Errorf("%s: %v, want %s", c.name, err, c.reason)
+			}
+			return nil
+		})
+	}
+}
+
+func TestMatching_OnlyStarAndQuestionMarkAreWildcards(t *testing.T) {
+	k := newKit(t)
+	for _, name := range []string{"builder-1", "builder-2", "builder-10", "Builder-1", "tester-1", "gone-1"} {
+		k.register(name, &pb.RegisterAgentRequest{Role: name[:len(name)-2]})
+	}
+	k.deregister("gone-1")
+	for _, c := range []struct {
+		role, pattern string
+		want          []string
+	}{
+		{"", "", []string{"Builder-1", "builder-1", "builder-10", "builder-2", "tester-1"}},
+		{"", "builder-*", []string{"builder-1", "builder-10", "builder-2"}},
+		{"", "builder-?", []string{"builder-1", "builder-2"}},
+		{"", "*-1", []string{"Builder-1", "builder-1", "tester-1"}},
+		{"", "[bt]*", nil},
+		{"", "builder-1", []string{"builder-1"}},
+		{"", "none-*", nil},
+		{"builder", "", []string{"builder-1", "builder-2"}},
+		{"builder", "*-2", []string{"builder-2"}},
+		{"none", "", nil},
+	} {
+		k.read(func(snap *store.Snapshot) error {
+			found, err := k.registry.Matching(snap, defaultSession, c.role, c.pattern)
+			var got []string
+			for _, a := range found {
+				got = append(got, a.Name)
+				if a.ID == 0 || a.Session != defaultSession || a.Incarnation != 1 || !strings.HasPrefix(a.Name, a.Role) {
+					t.Errorf("got %v", a)
+				}
+			}
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Errorf("role %q, pattern %q (-want +got):\n%s", c.role, c.pattern, diff)
+			}
+			if found, err := k.registry.Matching(snap, defaultSession+1, c.role, c.pattern); len(found) > 0 || err != nil {
+				t.Errorf("in another session: %v, %v", found, err)
+			}
+			return err
+		})
+	}
+}
+
+func TestGet_NameThatIsNotRegisteredNamesTheNearest(t *testing.T) {
+	k := newKit(t)
+	get := func(name string) error {
+		t.Helper()
+		_, err := k.api.GetAgent(testkit.Operator(t.Context()), &pb.GetAgentRequest{Name: name})
+		if status.Code(err) != codes.NotFound {
+			t.Fatalf("got %v", err)
+		}
+		return err
+	}
+	get("builder-1")
+	for _, name := range []string{"lead", "builder-1", "builder-2", "tester", "bulider", "gone-x"} {
+		k.register(name, &pb.RegisterAgentRequest{})
+	}
+	k.deregister("gone-x")
+	for _, c := range []struct {
+		name string
+		want []string
+	}{
+		{"builder-3", []string{"builder-1", "builder-2", "bulider"}},
+		{"tster", []string{"tester", "bulider", "lead"}},
+		{"gone-x", []string{"lead", "tester", "builder-1"}},
+	} {
+		k.read(func(snap *store.Snapshot) error {
+			got, err := k.registry.Nearest(snap, defaultSession, c.name)
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Errorf("nearest to %s (-want +got):\n%s", c.name, diff)
+			}
+			return err
+		})
+		if err := get(c.name); !strings.Contains(err.Error(), strings.Join(c.want, ", ")) {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+}
+
+func TestGet_AnotherSessionsAgentIsNotFound(t *testing.T) {
+	k := newKit(t)
+	who := caller.Caller{Access: caller.Operator, Session: "default"}
+	if _, err := k.sessions.Create(context.Background(), who, once.Request{}, "other", sessions.Change{}); err != nil {
+		t.Fatal(err)
+	}
+	k.register("a", &pb.RegisterAgentRequest{})
+	other := testkit.As(t.Context(), caller.Caller{Access: caller.Agent, Session: "other", Agent: "b"})
+	if _, err := k.api.GetAgent(other, &pb.GetAgentRequest{Name: "a"}); status.Code(err) != codes.NotFound {
+		t.Errorf("get: %v", err)
+	}
+	if out, err := k.api.ListAgents(other, &pb.ListAgentsRequest{}); err != nil || len(out.GetAgents()) != 0 || len(out.GetRoles()) != 0 {
+		t.Errorf("list: %v, %v", out, err)
+	}
+	if out, err := k.api.RegisterAgent(testkit.As(t.Context(), caller.Caller{Access: caller.Agent, Session: "other", Agent: "a"}), &pb.RegisterAgentRequest{}); err != nil || out.GetAgent().GetIncarnation() != 1 {
+		t.Errorf("the same name in another session is another agent: %v, %v", out, err)
+	}
+	nowhere := testkit.As(t.Context(), caller.Caller{Access: caller.Agent, Session: "nowhere", Agent: "a"})
+	for rpc, call := range map[string]func() error{
+		"RegisterAgent":   func() error { _, err := k.api.RegisterAgent(nowhere, &pb.RegisterAgentRequest{}); return err },
+		"Heartbeat":       func() error { _, err := k.api.Heartbeat(nowhere, &pb.HeartbeatRequest{}); return err },
+		"GetAgent":        func() error { _, err := k.api.GetAgent(nowhere, &pb.GetAgentRequest{}); return err },
+		"ListAgents":      func() error { _, err := k.api.ListAgents(nowhere, &pb.ListAgentsRequest{}); return err },
+		"DeregisterAgent": func() error { _, err := k.api.DeregisterAgent(nowhere, &pb.DeregisterAgentRequest{}); return err },
+	} {
+		if err := call(); status.Code(err) != codes.NotFound {
+			t.Errorf("%s in a session that does not exist: %v", rpc, err)
+		}
+	}
+}
+
+func TestList_AllThatIsSetMustMatchAndTheSummaryCountsAllThatMatch(t *testing.T) {
+	k := newKit(t)
+	for _, a := range []struct {
+		name, role   string
+		capabilities []string
+		status       pb.AgentStatus
+	}{
+		{"b1", "builder", []string{"go", "sql"}, pb.AgentStatus_AGENT_STATUS_ACTIVE},
+		{"b2", "builder", []string{"go"}, pb.AgentStatus_AGENT_STATUS_IDLE},
+		{"b3", "builder", nil, pb.AgentStatus_AGENT_STATUS_ACTIVE},
+		{"lead", "lead", []string{"sql"}, pb.AgentStatus_AGENT_STATUS_ACTIVE},
+		{"x", "", []string{"go", "gopher"}, pb.AgentStatus_AGENT_STATUS_BLOCKED},
+		{"gone", "builder", []string{"go"}, pb.AgentStatus_AGENT_STATUS_ACTIVE},
+	} {
+		k.register(a.name, &pb.RegisterAgentRequest{Role: a.role, Capabilities: a.capabilities})
+		k.beat(a.name, &pb.HeartbeatRequest{Status: a.status})
+	}
+	k.deregister("gone")
+	roles := func(none, builders, activeBuilders, leads int32) (out []*pb.RoleSummary) {
+		if none > 0 {
+			out = append(out, &pb.RoleSummary{Agents: none})
+		}
+		if builders > 0 {
+			out = append(out, &pb.RoleSummary{Role: "builder", Agents: builders, Active: activeBuilders})
+		}
+		if leads > 0 {
+			out = append(out, &pb.RoleSummary{Role: "lead", Agents: leads, Active: leads})
+		}
+		return out
+	}
+	for name, c := range map[string]struct {
+		in    *pb.ListAgentsRequest
+		want  []string
+		roles []*pb.RoleSummary
+	}{
+		"all":              {&pb.ListAgentsRequest{}, []string{"b1", "b2", "b3", "lead", "x"}, roles(1, 3, 2, 1)},
+		"role":             {&pb.ListAgentsRequest{Role: "builder"}, []string{"b1", "b2", "b3"}, roles(0, 3, 2, 0)},
+		"capability":       {&pb.ListAgentsRequest{Capabilities: []string{"go"}}, []string{"b1", "b2", "x"}, roles(1, 2, 1, 0)},
+		"all capabilities": {&pb.ListAgentsRequest{Capabilities: []string{"sql", "go"}}, []string{"b1"}, roles(0, 1, 1, 0)},
+		"status":           {&pb.ListAgentsRequest{Status: pb.AgentStatus_AGENT_STATUS_ACTIVE}, []string{"b1", "b3", "lead"}, roles(0, 2, 2, 1)},
+		"pattern":          {&pb.ListAgentsRequest{Pattern: "b?"}, []string{"b1", "b2", "b3"}, roles(0, 3, 2, 0)},
+		"together":         {&pb.ListAgentsRequest{Role: "builder", Capabilities: []string{"go"}, Status: 2, Pattern: "*1"}, []string{"b1"}, roles(0, 1, 1, 0)},
+		"nobody":           {&pb.ListAgentsRequest{Role: "lead", Capabilities: []string{"go"}}, nil, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, size := range []int32{0, 2} { // in one page, and in several
+				var got []string
+				c.in.PageSize, c.in.PageToken = size, ""
+				for {
+					out, err := k.api.ListAgents(testkit.Operator(t.Context()), c.in)
+					if err != nil {
+						t.Fatal(err)
+					}
+					got = append(got, names(out.GetAgents())...)
+					if diff := cmp.Diff(c.roles, out.GetRoles(), protocmp.Transform()); diff != "" {
+						t.Errorf("summary (-want +got):\n%s", diff)
+					}
+					if out.GetRevision() != k.store.Revision() || size > 0 && len(out.GetAgents()) > int(size) {
+						t.Errorf("page %v", out)
+					}
+					if c.in.PageToken = out.GetNextPageToken(); c.in.PageToken == "" {
+						break
+					}
+				}
+				if diff := cmp.Diff(c.want, got); diff != "" {
+					t.Errorf("page size %d (-want +got):\n%s", size, diff)
+				}
+			}
+		})
+	}
+}
+
+func TestList_PageOfLargeAgentsFitsIntoAnAnswer(t *testing.T) {
+	k := newKit(t)
+	labels := map[string]string{}
+	for i := range 64 {
+		labels[fmt.Sprintf("%s%d", strings.Repeat("k", 200), i)] = strings.Repeat("v", 256)
+	}
+	const total = 200 // of about 30 KB
+	for i := range total {
+		k.register(fmt.Sprintf("agent-%d", i), &pb.RegisterAgentRequest{Labels: labels})
+	}
+	in := &pb.ListAgentsRequest{PageSize: 1000}
+	found := 0
+	for {
+		out, err := k.api.ListAgents(testkit.Operator(t.Context()), in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if size := proto.Size(out); size > 4<<20 {
+			t.Fatalf("an answer of %d bytes", size)
+		}
+		found += len(out.GetAgents())
+		if in.PageToken = out.GetNextPageToken(); in.PageToken == "" {
+			break
+		}
+	}
+	if found != total {
+		t.Errorf("%d agents, want %d", found, total)
+	}
+}
+
+func TestBadInput_NamesTheField(t *testing.T) {
+	k := newKit(t)
+	k.register("a", &pb.RegisterAgentRequest{})
+	register := func(name string, in *pb.RegisterAgentRequest) func() error {
+		return func() error { _, err := k.api.RegisterAgent(k.as(name), in); return err }
+	}
+	beat := func(in *pb.HeartbeatRequest) func() error {
+		return func() error { _, err := k.api.Heartbeat(k.as("a"), in); return err }
+	}
+	list := func(in *pb.ListAgentsRequest) func() error {
+		return func() error { _, err := k.api.ListAgents(k.as("a"), in); return err }
+	}
+	many := slices.Repeat([]string{"go"}, 65)
+	labels := map[string]string{}
+	for i := range 65 {
+		labels[fmt.Sprint(i)] = ""
+	}
+	long := strings.Repeat("x", 1025)
+	for _, c := range []struct {
+		field string
+		call  func() error
+	}{
+		{"brokerd-agent", register("", &pb.RegisterAgentRequest{})},
+		{"brokerd-agent", register("everyone", &pb.RegisterAgentRequest{})},
+		{"brokerd-agent", register("role:builder", &pb.RegisterAgentRequest{})},
+		{"brokerd-agent", register("channel:x", &pb.RegisterAgentRequest{})},
+		{"request_id", register("b", &pb.RegisterAgentRequest{RequestId: "x"})},
+		{"role", register("b", &pb.RegisterAgentRequest{Role: "a b"})},
+		{"capabilities[1]", register("b", &pb.RegisterAgentRequest{Capabilities: []string{"go", ""}})},
+		{"capabilities", register("b", &pb.RegisterAgentRequest{Capabilities: many})},
+		{"instance", register("b", &pb.RegisterAgentRequest{Instance: long[:129]})},
+		{"worktree", register("b", &pb.RegisterAgentRequest{Worktree: long})},
+		{"worktree", register("b", &pb.RegisterAgentRequest{Worktree: "a\x00"})},
+		{"labels", register("b", &pb.RegisterAgentRequest{Labels: labels})},
+		{"labels", register("b", &pb.RegisterAgentRequest{Labels: map[string]string{"": "x"}})},
+		{"lease", register("b", &pb.RegisterAgentRequest{Lease: durationpb.New(0)})},
+		{"lease", register("b", &pb.RegisterAgentRequest{Lease: durationpb.New(7*24*time.Hour + 1)})},
+		{"lease", register("b", &pb.RegisterAgentRequest{Lease: &durationpb.Duration{Seconds: math.MaxInt64}})},
+		{"status", beat(&pb.HeartbeatRequest{Status: 8})},
+		{"status", beat(&pb.HeartbeatRequest{Status: -1})},
+		{"activity", beat(&pb.HeartbeatRequest{Activity: proto.String(long[:513])})},
+		{"activity", beat(&pb.HeartbeatRequest{Activity: proto.String("a\nb")})},
+		{"task_id", beat(&pb.HeartbeatRequest{TaskId: proto.String(long[:129])})},
+		{"progress", beat(&pb.HeartbeatRequest{Progress: proto.Float64(1.01)})},
+		{"progress", beat(&pb.HeartbeatRequest{Progress: proto.Float64(-0.01)})},
+		{"progress", beat(&pb.HeartbeatRequest{Progress: proto.Float64(math.NaN())})},
+		{"name", func() error { _, err := k.api.GetAgent(k.as("a"), &pb.GetAgentRequest{Name: "a/b"}); return err }},
+		{"name", func() error {
+			_, err := k.api.GetAgent(testkit.Operator(t.Context()), &pb.GetAgentRequest{})
+			return err
+		}},
+		{"role", list(&pb.ListAgentsRequest{Role: "*"})},
+		{"capabilities[0]", list(&pb.ListAgentsRequest{Capabilities: []string{"*"}})},
+		{"capabilities", list(&pb.ListAgentsRequest{Capabilities: many})},
+		{"status", list(&pb.ListAgentsRequest{Status: 99})},
+		{"pattern", list(&pb.ListAgentsRequest{Pattern: "[a-z]*"})},
+		{"page_size", list(&pb.ListAgentsRequest{PageSize: 1001})},
+		{"page_size", list(&pb.ListAgentsRequest{PageSize: -1})},
+		{"page_token", list(&pb.ListAgentsRequest{PageToken: "W10"})},
+		{"reason", func() error {
+			_, err := k.api.DeregisterAgent(k.as("a"), &pb.DeregisterAgentRequest{Reason: long[:513]})
+			return err
+		}},
+		{"request_id", func() error {
+			_, err := k.api.DeregisterAgent(k.as("a"), &pb.DeregisterAgentRequest{RequestId: "x"})
+			return err
+		}},
+	} {
+		if err := c.call(); status.Code(err) != codes.InvalidArgument || !slices.Contains(testkit.Fields(err), c.field) {
+			t.Errorf("got %v, naming %v; want INVALID_ARGUMENT naming %s", err, testkit.Fields(err), c.field)
+		}
+	}
+	for rpc, call := range map[string]func() error{
+		"Heartbeat": func() error {
+			_, err := k.api.Heartbeat(testkit.Operator(t.Context()), &pb.HeartbeatRequest{})
+			return err
+		},
+		"DeregisterAgent": func() error {
+			_, err := k.api.DeregisterAgent(testkit.Operator(t.Context()), &pb.DeregisterAgentRequest{})
+			return err
+		},
+	} {
+		if err := call(); testkit.Reason(err) != "AGENT_REQUIRED" {
+			t.Errorf("%s without an agent: %v", rpc, err)
+		}
+	}
+}

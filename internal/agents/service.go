@@ -1,0 +1,218 @@
+package agents
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/caller"
+	"brokerd/internal/once"
+	"brokerd/internal/page"
+	"brokerd/internal/valid"
+)
+
+const (
+	leastLease    = time.Second
+	mostLease     = 7 * 24 * time.Hour
+	defaultLease  = 30 * time.Second
+	mostInstance  = 128 // bytes
+	callerField   = "brokerd-agent"
+	agentListName = "ListAgents"
+)
+
+// Service is the AgentService of the API.
+type Service struct {
+	pb.UnimplementedAgentServiceServer
+	registry *Registry
+}
+
+// NewService returns the service of a registry.
+func NewService(r *Registry) *Service { return &Service{registry: r} }
+
+// RegisterAgent implements pb.AgentServiceServer.
+func (s *Service) RegisterAgent(ctx context.Context, in *pb.RegisterAgentRequest) (*pb.RegisterAgentResponse, error) {
+	who := caller.FromContext(ctx)
+	var c valid.Check
+	newName(&c, who.Agent)
+	c.OptionalName("role", in.GetRole())
+	capabilities(&c, in.GetCapabilities())
+	c.Line("instance", in.GetInstance(), mostInstance)
+	c.Line("worktree", in.GetWorktree(), valid.MaxPath)
+	c.Labels("labels", in.GetLabels())
+	d := Description{
+		Role:     in.GetRole(),
+		Instance: in.GetInstance(),
+		Worktree: in.GetWorktree(),
+		Labels:   in.GetLabels(),
+		Lease:    c.Duration("lease", in.GetLease(), leastLease, mostLease, defaultLease),
+	}
+	if err := c.Err(); err != nil {
+		return nil, err
+	}
+	d.Capabilities = slices.Sorted(slices.Values(in.GetCapabilities()))
+	d.Capabilities = slices.Compact(d.Capabilities)
+	req, err := once.Of(ctx, "RegisterAgent", in.GetRequestId(), in)
+	if err != nil {
+		return nil, err
+	}
+	a, err := s.registry.Register(ctx, who, req, d)
+	if err != nil {
+		return nil, err
+	}
+	return &pb.RegisterAgentResponse{Agent: agentProto(a), Revision: a.Revision}, nil
+}
+
+// Heartbeat implements pb.AgentServiceServer.
+func (s *Service) Heartbeat(ctx context.Context, in *pb.HeartbeatRequest) (*pb.HeartbeatResponse, error) {
+	var c valid.Check
+	h := Heartbeat{Activity: in.Activity, TaskID: in.TaskId, Progress: in.Progress}
+	if status := statusOf(&c, in.GetStatus()); status != 0 {
+		h.Status = &status
+	}
+	c.Line("activity", in.GetActivity(), valid.MaxLine)
+	c.Line("task_id", in.GetTaskId(), valid.MaxID)
+	if p := in.GetProgress(); !(p >= 0 && p <= 1) { // a NaN is neither
+		c.Fail("progress", "is %v; 0 to 1 is allowed", p)
+	}
+	if err := c.Err(); err != nil {
+		return nil, err
+	}
+	st, err := s.registry.Heartbeat(ctx, caller.FromContext(ctx), h)
+	if err != nil {
+		return nil, err
+	}
+	return &pb.HeartbeatResponse{
+		Incarnation: st.Incarnation, Lease: durationpb.New(st.Lease), Unread: st.Unread, Claimable: st.Claimable,
+	}, nil
+}
+
+// GetAgent implements pb.AgentServiceServer.
+func (s *Service) GetAgent(ctx context.Context, in *pb.GetAgentRequest) (*pb.GetAgentResponse, error) {
+	who, name := caller.FromContext(ctx), in.GetName()
+	if name == "" {
+		name = who.Agent
+	}
+	var c valid.Check
+	c.Name("name", name)
+	if err := c.Err(); err != nil {
+		return nil, err
+	}
+	f, err := s.registry.Get(ctx, who, name)
+	if err != nil {
+		return nil, err
+	}
+	return &pb.GetAgentResponse{Agent: agentProto(f.Agent), Unread: f.Unread, Claimable: f.Claimable, Revision: f.At}, nil
+}
+
+// ListAgents implements pb.AgentServiceServer.
+func (s *Service) ListAgents(ctx context.Context, in *pb.ListAgentsRequest) (*pb.ListAgentsResponse, error) {
+	var c valid.Check
+	f := Filter{
+		Role:         in.GetRole(),
+		Capabilities: in.GetCapabilities(),
+		Status:       statusOf(&c, in.GetStatus()),
+		Pattern:      in.GetPattern(),
+	}
+	c.OptionalName("role", f.Role)
+	capabilities(&c, f.Capabilities)
+	if f.Pattern != "" {
+		c.Pattern("pattern", f.Pattern)
+	}
+	size := c.PageSize("page_size", in.GetPageSize())
+	if err := c.Err(); err != nil {
+		return nil, err
+	}
+	var after string
+	if err := page.Parse(agentListName, in.GetPageToken(), &after); err != nil {
+		return nil, err
+	}
+	found, err := s.registry.List(ctx, caller.FromContext(ctx), f, after, size)
+	if err != nil {
+		return nil, err
+	}
+	out := &pb.ListAgentsResponse{Revision: found.Revision}
+	for _, a := range found.Agents {
+		out.Agents = append(out.Agents, agentProto(a))
+		after = a.Name
+	}
+	if found.More {
+		out.NextPageToken = page.Token(agentListName, after)
+	}
+	for _, role := range found.Roles {
+		out.Roles = append(out.Roles, &pb.RoleSummary{Role: role.Role, Agents: int32(role.Agents), Active: int32(role.Active)})
+	}
+	return out, nil
+}
+
+// DeregisterAgent implements pb.AgentServiceServer.
+func (s *Service) DeregisterAgent(ctx context.Context, in *pb.DeregisterAgentRequest) (*pb.DeregisterAgentResponse, error) {
+	var c valid.Check
+	c.Line("reason", in.GetReason(), valid.MaxLine)
+	if err := c.Err(); err != nil {
+		return nil, err
+	}
+	req, err := once.Of(ctx, "DeregisterAgent", in.GetRequestId(), in)
+	if err != nil {
+		return nil, err
+	}
+	revision, err := s.registry.Deregister(ctx, caller.FromContext(ctx), req, in.GetReason())
+	if err != nil {
+		return nil, err
+	}
+	return &pb.DeregisterAgentResponse{Revision: revision}, nil
+}
+
+// newName wants a name that cannot be taken for a mailbox of another kind: those are written
+// role:NAME and channel:NAME.
+func newName(c *valid.Check, name string) {
+	for _, prefix := range []string{"role:", "channel:"} {
+		if strings.HasPrefix(name, prefix) {
+			c.Fail(callerField, "%q begins as no agent's name may: %s stands for other receivers", name, prefix)
+			return
+		}
+	}
+	c.NewName(callerField, name)
+}
+
+func capabilities(c *valid.Check, list []string) {
+	if len(list) > valid.MaxLabels {
+		c.Count("capabilities", len(list), valid.MaxLabels)
+		return
+	}
+	for i, name := range list {
+		c.Name(fmt.Sprintf("capabilities[%d]", i), name)
+	}
+}
+
+func statusOf(c *valid.Check, in pb.AgentStatus) Status {
+	if _, known := pb.AgentStatus_name[int32(in)]; !known {
+		c.Fail("status", "%d is no status", in)
+	}
+	return Status(in)
+}
+
+func agentProto(a Agent) *pb.Agent {
+	return &pb.Agent{
+		Name:         a.Name,
+		Role:         a.Role,
+		Capabilities: a.Capabilities,
+		Instance:     a.Instance,
+		Worktree:     a.Worktree,
+		Labels:       a.Labels,
+		Incarnation:  a.Incarnation,
+		Lease:        durationpb.New(a.Lease),
+		Status:       pb.AgentStatus(a.Status),
+		Activity:     a.Activity,
+		TaskId:       a.TaskID,
+		Progress:     a.Progress,
+		RegisteredAt: timestamppb.New(a.RegisteredAt),
+		LastSeen:     timestamppb.New(a.LastSeen),
+		Revision:     a.Revision,
+	}
+}

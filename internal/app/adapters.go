@@ -1,0 +1,145 @@
+package app
+
+import (
+	"brokerd/internal/admin"
+	"brokerd/internal/agents"
+	"brokerd/internal/broker"
+	"brokerd/internal/caller"
+	"brokerd/internal/sessions"
+	"brokerd/internal/store"
+)
+
+// connect registers what must happen in one feature, in the same transaction, when something changes
+// in another.
+func connect(scopes *sessions.Registry, registry *agents.Registry, post *broker.Broker) {
+	registry.UseMail(mail{post})
+	registry.OnRegister(func(tx *store.Tx, a agents.Agent, _ bool) error {
+		s, err := scopes.ByID(tx, a.Session)
+		if err != nil {
+			return err
+		}
+		return post.AgentRegistered(tx, brokerSession(s), brokerAgent(a))
+	})
+	registry.OnDeregister(func(tx *store.Tx, a agents.Agent, reason string) error {
+		s, err := scopes.ByID(tx, a.Session)
+		if err != nil {
+			return err
+		}
+		return post.AgentGone(tx, brokerSession(s), brokerAgent(a), reason)
+	})
+	scopes.OnConfigured(func(tx *store.Tx, s sessions.Session) error {
+		return post.SessionConfigured(tx, brokerSession(s))
+	})
+}
+
+// directory tells the broker of sessions and agents.
+type directory struct {
+	sessions *sessions.Registry
+	agents   *agents.Registry
+}
+
+// Session implements broker.Directory.
+func (d directory) Session(q store.Querier, name string) (broker.Session, error) {
+	s, err := d.sessions.Lookup(q, name)
+	return brokerSession(s), err
+}
+
+// Acting implements broker.Directory.
+func (d directory) Acting(q store.Querier, session int64, c caller.Caller) (broker.Agent, error) {
+	a, err := d.agents.Acting(q, session, c)
+	return brokerAgent(a), err
+}
+
+// Find implements broker.Directory.
+func (d directory) Find(q store.Querier, session int64, name string) (broker.Agent, bool, error) {
+	a, found, err := d.agents.Find(q, session, name)
+	return brokerAgent(a), found, err
+}
+
+// Matching implements broker.Directory.
+func (d directory) Matching(q store.Querier, session int64, role, pattern string) ([]broker.Agent, error) {
+	found, err := d.agents.Matching(q, session, role, pattern)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]broker.Agent, len(found))
+	for i, a := range found {
+		list[i] = brokerAgent(a)
+	}
+	return list, nil
+}
+
+// Nearest implements broker.Directory.
+func (d directory) Nearest(q store.Querier, session int64, name string) ([]string, error) {
+	return d.agents.Nearest(q, session, name)
+}
+
+func brokerSession(s sessions.Session) broker.Session {
+	return broker.Session{
+		ID:           s.ID,
+		Name:         s.Name,
+		Ageing:       s.Settings.Ageing,
+		MailboxLimit: s.Settings.MailboxLimit,
+		MaxAttempts:  s.Settings.MaxAttempts,
+	}
+}
+
+func brokerAgent(a agents.Agent) broker.Agent { return broker.Agent{Name: a.Name, Role: a.Role} }
+
+// mail tells the registry of agents what waits for one.
+type mail struct{ broker *broker.Broker }
+
+// Counts implements agents.Mail.
+func (m mail) Counts(q store.Querier, a agents.Agent) (unread, claimable int64, err error) {
+	return m.broker.Counts(q, a.Session, brokerAgent(a))
+}
+
+// census tells the operator of sessions and agents.
+type census struct {
+	sessions *sessions.Registry
+	agents   *agents.Registry
+}
+
+// SessionID implements admin.Directory.
+func (c census) SessionID(q store.Querier, name string) (int64, error) {
+	return c.sessions.ID(q, name)
+}
+
+// Sessions implements admin.Directory.
+func (c census) Sessions(q store.Querier) (int, error) { return c.sessions.Count(q) }
+
+// Agents implements admin.Directory.
+func (c census) Agents(q store.Querier, session int64) (int, error) {
+	return c.agents.Count(q, session)
+}
+
+// fullest is how many mailboxes a status names.
+const fullest = 20
+
+// mailboxes tells the operator what lies in them.
+type mailboxes struct{ broker *broker.Broker }
+
+// Mail implements admin.Mailboxes.
+func (m mailboxes) Mail(q store.Querier, session int64) (admin.Mail, error) {
+	boxes, sum, err := m.broker.Status(q, session, fullest)
+	if err != nil {
+		return admin.Mail{}, err
+	}
+	found := admin.Mail{Waiting: sum.Waiting, Claimed: sum.Claimed, Dead: sum.Dead}
+	for _, box := range boxes {
+		found.Fullest = append(found.Fullest,
+			admin.Mailbox{Name: box.Mailbox, Waiting: box.Waiting, Claimed: box.Claimed, Dead: box.Dead})
+	}
+	return found, nil
+}
+
+// tables are those of the broker.
+type tables struct{}
+
+// Check implements admin.Tables.
+func (tables) Check(q store.Querier) ([]string, error) { return broker.Check(q, admin.MostProblems) }
+
+// Count implements admin.Tables.
+func (tables) Count(q store.Querier) (messages, deliveries int64, err error) {
+	return broker.Totals(q)
+}

@@ -1,0 +1,271 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/jonboulle/clockwork"
+	"go.uber.org/zap"
+
+	"brokerd/internal/admin"
+	"brokerd/internal/agents"
+	"brokerd/internal/broker"
+	"brokerd/internal/events"
+	"brokerd/internal/once"
+	"brokerd/internal/rpc"
+	"brokerd/internal/sessions"
+	"brokerd/internal/store"
+)
+
+// DefaultStopTimeout is how long Stop lets calls finish.
+const DefaultStopTimeout = 5 * time.Second
+
+// Config says how to run the daemon. Only Dir is required.
+type Config struct {
+	Dir         string          // the data folder
+	Listen      []string        // HOST:PORT on loopback or unix:PATH, besides the socket in the data folder
+	Sync        string          // full (the default) or normal: see store.Sync
+	Pprof       string          // where to serve Go's profiles, on loopback; empty = nowhere
+	Version     string          // of the program, for GetStatus
+	StopTimeout time.Duration   // DefaultStopTimeout if 0
+	Clock       clockwork.Clock // the real one if nil
+	Log         *zap.Logger     // nil logs nothing
+}
+
+// An App is a running daemon. Its methods may be called concurrently.
+type App struct {
+	config  Config
+	listen  []string
+	sync    store.Sync
+	failed  chan error
+	serving sync.WaitGroup // of the goroutines that accept connections
+
+	teardown []func(ctx context.Context) error // what Stop does, last one first
+	stopOnce sync.Once
+	stopErr  error
+}
+
+// Start starts the daemon and returns when it answers calls. What had been started is stopped again
+// if something fails. The context bounds the start alone.
+func Start(ctx context.Context, c Config) (*App, error) {
+	c, err := c.complete()
+	if err != nil {
+		return nil, err
+	}
+	a := &App{config: c, failed: make(chan error, 1)}
+	if err := a.start(ctx); err != nil {
+		if e := a.Stop(ctx); e != nil {
+			err = errors.Join(err, e)
+		}
+		return nil, err
+	}
+	return a, nil
+}
+
+// Addresses returns where the daemon listens, as clients dial it; first the socket of the data folder.
+func (a *App) Addresses() []string { return slices.Clone(a.listen) }
+
+// Dir returns the data folder as an absolute path.
+func (a *App) Dir() string { return a.config.Dir }
+
+// Sync names what a commit survives: full or normal.
+func (a *App) Sync() string { return a.sync.String() }
+
+// Failed gets an error if the daemon can no longer answer calls; it must be stopped then.
+func (a *App) Failed() <-chan error { return a.failed }
+
+// Stop stops the daemon: streams are told to go away, calls may finish until StopTimeout is over or
+// ctx ends and are cut off then, what was accepted is written, and the data folder is free again.
+// Further calls return what the first returned.
+func (a *App) Stop(ctx context.Context) error {
+	a.stopOnce.Do(func() {
+		var errs []error
+		for _, stop := range slices.Backward(a.teardown) {
+			errs = append(errs, stop(ctx))
+		}
+		a.stopErr = errors.Join(errs...)
+	})
+	return a.stopErr
+}
+
+// Run runs the daemon until ctx ends or it fails, and stops it. It calls ready once it answers calls.
+func Run(ctx context.Context, c Config, ready func(*App)) error {
+	a, err := Start(ctx, c)
+	if err != nil {
+		return err
+	}
+	ready(a)
+	select {
+	case <-ctx.Done():
+	case err = <-a.failed:
+	}
+	return errors.Join(err, a.Stop(context.WithoutCancel(ctx)))
+}
+
+// complete fills in the defaults.
+func (c Config) complete() (Config, error) {
+	if c.Dir == "" {
+		return c, errors.New("no data folder given")
+	}
+	dir, err := filepath.Abs(c.Dir)
+	if err != nil {
+		return c, err
+	}
+	c.Dir = dir
+	if c.Sync == "" {
+		c.Sync = store.SyncFull.String()
+	}
+	if c.StopTimeout == 0 {
+		c.StopTimeout = DefaultStopTimeout
+	}
+	if c.Clock == nil {
+		c.Clock = clockwork.NewRealClock()
+	}
+	if c.Log == nil {
+		c.Log = zap.NewNop()
+	}
+	return c, nil
+}
+
+// start is one straight function on purpose: reading it from the top is reading how the daemon hangs
+// together. Each part registers how it ends the moment it exists.
+func (a *App) start(ctx context.Context) error {
+	c, log := a.config, a.config.Log
+	began := c.Clock.Now()
+	var err error
+	if a.sync, err = store.ParseSync(c.Sync); err != nil {
+		return err
+	}
+
+	// The store, and with it the lock on the data folder.
+	st, err := openStore(ctx, c, a.sync)
+	if err != nil {
+		return err
+	}
+	a.onStop(func(context.Context) error { return st.Close() })
+	a.onStop(func(context.Context) error { a.serving.Wait(); return nil })
+
+	// Where to listen. Nobody is answered before the end of this function, but whoever connects waits.
+	credential, err := rpc.OperatorCredential(c.Dir)
+	if err != nil {
+		return err
+	}
+	listeners, err := a.open()
+	if err != nil {
+		return err
+	}
+
+	// The features.
+	journal := events.New(st, c.Clock, log.Named("events"))
+	scopes := sessions.New(st, journal)
+	registry := agents.New(st, journal, scopes, c.Clock)
+	post := broker.New(st, journal, directory{scopes, registry}, c.Clock, log.Named("broker"))
+	connect(scopes, registry, post)
+
+	// The server.
+	server := rpc.NewServer(rpc.Options{
+		UID:        os.Getuid(),
+		Credential: credential,
+		Seen:       registry.Seen,
+		Clock:      c.Clock,
+		Log:        log.Named("rpc"),
+	})
+	facts := admin.Facts{Version: c.Version, StartedAt: began, Sync: a.sync, DataDir: c.Dir, Listen: a.listen}
+	inspector := admin.NewInspector(st, tables{}, journal)
+	register(server, services{
+		admin:    admin.NewService(facts, st, census{scopes, registry}, mailboxes{post}, server, inspector),
+		agents:   agents.NewService(registry),
+		channels: broker.NewChannelService(post),
+		events:   events.NewService(journal, scopes),
+		messages: broker.NewService(post),
+		sessions: sessions.NewService(scopes),
+	})
+
+	// What runs by itself.
+	a.onStop(func(context.Context) error { post.Stop(); return nil })
+	if err := post.Start(ctx); err != nil {
+		return fmt.Errorf("start broker: %w", err)
+	}
+	if err := a.servePprof(); err != nil {
+		return fmt.Errorf("serve profiles: %w", err)
+	}
+	a.onStop(func(ctx context.Context) error {
+		post.Drain()
+		journal.Stop()
+		a.stopServer(ctx, server)
+		return nil
+	})
+	for _, l := range listeners {
+		a.serving.Go(func() {
+			if err := server.Serve(l); err != nil {
+				a.fail(fmt.Errorf("listen on %s: %w", rpc.Address(l), err))
+			}
+		})
+	}
+	return a.announce()
+}
+
+// openStore opens the data folder with the tables of every feature.
+func openStore(ctx context.Context, c Config, mode store.Sync) (*store.Store, error) {
+	return store.Open(ctx, store.Options{
+		Dir:   c.Dir,
+		Sync:  mode,
+		Clock: c.Clock,
+		Log:   c.Log.Named("store"),
+		Migrations: slices.Concat(
+			events.Migrations(),
+			once.Migrations(),
+			sessions.Migrations(),
+			agents.Migrations(),
+			broker.Migrations(),
+		),
+	})
+}
+
+// open opens the sockets.
+func (a *App) open() ([]net.Listener, error) {
+	var listeners []net.Listener
+	add := func(l net.Listener, err error) error {
+		if err != nil {
+			return err
+		}
+		// The server closes it too; this is for a start that ends before it serves.
+		a.onStop(func(context.Context) error { _ = l.Close(); return nil })
+		listeners = append(listeners, l)
+		a.listen = append(a.listen, rpc.Address(l))
+		return nil
+	}
+	if err := add(rpc.ListenDefault(a.config.Dir)); err != nil {
+		return nil, fmt.Errorf("listen in the data folder: %w", err)
+	}
+	for _, address := range a.config.Listen {
+		if err := add(rpc.Listen(address)); err != nil {
+			return nil, fmt.Errorf("listen on %s: %w", address, err)
+		}
+	}
+	return listeners, nil
+}
+
+// stopServer lets calls finish until StopTimeout, by the real clock: who waits for the daemon to end does too.
+func (a *App) stopServer(ctx context.Context, server *rpc.Server) {
+	ctx, cancel := context.WithTimeout(ctx, a.config.StopTimeout)
+	defer cancel()
+	server.Stop(ctx)
+}
+
+func (a *App) onStop(stop func(ctx context.Context) error) { a.teardown = append(a.teardown, stop) }
+
+// fail takes note of the first failure.
+func (a *App) fail(err error) {
+	select {
+	case a.failed <- err:
+	default:
+	}
+}

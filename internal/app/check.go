@@ -1,0 +1,40 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"brokerd/internal/admin"
+	"brokerd/internal/events"
+	"brokerd/internal/store"
+)
+
+// Check looks over the data folder while no daemon runs on it, and returns what is wrong with it, one
+// line each, and a line on what was counted. It makes no folder and no database.
+func Check(ctx context.Context, c Config) (problems []string, counted string, err error) {
+	if c, err = c.complete(); err != nil {
+		return nil, "", err
+	}
+	if _, err := os.Stat(filepath.Join(c.Dir, store.DatabaseFile)); errors.Is(err, fs.ErrNotExist) {
+		return nil, "", fmt.Errorf("there is no database in %s", c.Dir)
+	}
+	st, err := openStore(ctx, c, store.SyncFull)
+	if err != nil {
+		return nil, "", err
+	}
+	defer func() {
+		if e := st.Close(); e != nil {
+			err = errors.Join(err, e)
+		}
+	}()
+	problems, totals, err := admin.NewInspector(st, tables{}, events.New(st, c.Clock, c.Log)).Check(ctx)
+	if err != nil {
+		return nil, "", err
+	}
+	return problems, fmt.Sprintf("%d messages, %d deliveries, %d events, revision %d",
+		totals.Messages, totals.Deliveries, totals.Events, totals.Revision), nil
+}

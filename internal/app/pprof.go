@@ -1,0 +1,40 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/pprof"
+	"time"
+
+	"go.uber.org/zap"
+
+	"brokerd/internal/rpc"
+)
+
+// servePprof serves Go's profiles if an address is given. It asks for no credential, and so is for the
+// time of a measurement, and on this machine alone.
+func (a *App) servePprof() error {
+	if a.config.Pprof == "" {
+		return nil
+	}
+	l, err := rpc.Listen(a.config.Pprof)
+	if err != nil {
+		return err
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("/debug/pprof/", pprof.Index)
+	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	a.onStop(func(context.Context) error { return server.Close() })
+	a.serving.Go(func() {
+		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			a.fail(fmt.Errorf("serve profiles: %w", err))
+		}
+	})
+	a.config.Log.Info("serving profiles", zap.String("address", rpc.Address(l)))
+	return nil
+}

@@ -1,0 +1,27 @@
+package app
+
+import (
+	"google.golang.org/grpc"
+
+	pb "brokerd/gen/brokerd/v1"
+)
+
+// services are all services of the API.
+type services struct {
+	admin    pb.AdminServiceServer
+	agents   pb.AgentServiceServer
+	channels pb.ChannelServiceServer
+	events   pb.EventServiceServer
+	messages pb.MessageServiceServer
+	sessions pb.SessionServiceServer
+}
+
+// register adds the services to the server.
+func register(server grpc.ServiceRegistrar, s services) {
+	pb.RegisterAdminServiceServer(server, s.admin)
+	pb.RegisterAgentServiceServer(server, s.agents)
+	pb.RegisterChannelServiceServer(server, s.channels)
+	pb.RegisterEventServiceServer(server, s.events)
+	pb.RegisterMessageServiceServer(server, s.messages)
+	pb.RegisterSessionServiceServer(server, s.sessions)
+}

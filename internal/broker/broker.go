@@ -1,0 +1,185 @@
+package broker
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/jonboulle/clockwork"
+	"go.uber.org/zap"
+
+	"brokerd/internal/caller"
+	"brokerd/internal/deadline"
+	"brokerd/internal/events"
+	"brokerd/internal/fault"
+	"brokerd/internal/once"
+	"brokerd/internal/store"
+)
+
+// A Session is what the broker needs to know of one.
+type Session struct {
+	ID           int64
+	Name         string
+	Ageing       time.Duration // of waiting is worth one level of priority; 0 = strict order
+	MailboxLimit int64         // 0 = none
+	MaxAttempts  int
+}
+
+// An Agent is a registered agent, or caller.System with no role.
+type Agent struct {
+	Name string
+	Role string
+}
+
+// A Directory knows sessions and agents. Its methods are called inside transactions.
+type Directory interface {
+	// Session returns the session of that name; fault.NotFound if there is none.
+	Session(q store.Querier, name string) (Session, error)
+	// Acting returns the registered agent that is calling, or the system for an operator without agent;
+	// fault.Precondition if it is not registered or its incarnation is stale.
+	Acting(q store.Querier, session int64, c caller.Caller) (Agent, error)
+	// Find returns the registered agent of that name.
+	Find(q store.Querier, session int64, name string) (Agent, bool, error)
+	// Matching returns the registered agents of the role whose names match the pattern, by name; an
+	// empty role or pattern matches all.
+	Matching(q store.Querier, session int64, role, pattern string) ([]Agent, error)
+	// Nearest returns the registered names most like this one, nearest first.
+	Nearest(q store.Querier, session int64, name string) ([]string, error)
+}
+
+// restartGrace is what every claim gets on top of its full time when the broker starts again.
+const restartGrace = 30 * time.Second
+
+// A Broker carries messages. Its methods may be called concurrently.
+type Broker struct {
+	store *store.Store
+	log   *events.Log
+	dir   Directory
+	clock clockwork.Clock
+	zap   *zap.Logger
+
+	hub      *hub
+	claims   *deadline.Queue[key] // when running claims end
+	calendar *calendar            // when delays and times to live end
+
+	stopping chan struct{}      // closed when streams are to end
+	stop     context.CancelFunc // ends the runners
+	runners  sync.WaitGroup
+	once     sync.Once
+}
+
+// New returns a broker on the store. It does nothing by itself until Start.
+func New(st *store.Store, log *events.Log, dir Directory, clock clockwork.Clock, logger *zap.Logger) *Broker {
+	b := &Broker{store: st, log: log, dir: dir, clock: clock, zap: logger, hub: newHub(), stopping: make(chan struct{})}
+	b.claims = deadline.New(clock, b.claimsDue)
+	b.calendar = newCalendar(b)
+	return b
+}
+
+// Start begins what runs by itself: the ends of claims, delays and times to live. Claims that were running when
+// the broker stopped get their full time again and a grace of 30 s.
+func (b *Broker) Start(ctx context.Context) error {
+	err := b.store.Read(ctx, func(s *store.Snapshot) error {
+		rows := s.Query(selectRunningClaims)
+		now := b.clock.Now()
+		for rows.Next() {
+			var k key
+			var lasts time.Duration
+			if err := rows.Scan(&k.message, &k.mailbox, &lasts); err != nil {
+				return err
+			}
+			b.claims.Set(k, now.Add(lasts+restartGrace))
+		}
+		return rows.Err()
+	})
+	if err != nil {
+		return err
+	}
+	ctx, b.stop = context.WithCancel(context.WithoutCancel(ctx))
+	b.runners.Go(func() { b.claims.Run(ctx) })
+	b.runners.Go(func() { b.calendar.run(ctx) })
+	return nil
+}
+
+// Drain ends the streams: consumers are told to go away, settlements are still taken until Stop.
+func (b *Broker) Drain() { b.once.Do(func() { close(b.stopping) }) }
+
+// Stop ends the streams and the runners and waits for the runners. Stopping twice is fine.
+func (b *Broker) Stop() {
+	b.Drain()
+	if b.stop != nil {
+		b.stop()
+	}
+	b.runners.Wait()
+}
+
+// actor is who acts in a transaction: the agent, its session, and its own mailbox.
+type actor struct {
+	Agent
+	session Session
+	mailbox int64 // 0 for the system, and for an agent that was never sent anything
+}
+
+// system reports whether an operator acts without an agent's name.
+func (a actor) system() bool { return a.Name == caller.System }
+
+// acting finds out who calls. The mailbox stays 0 if there is none yet.
+func (b *Broker) acting(q store.Querier, c caller.Caller) (actor, error) {
+	session, err := b.dir.Session(q, c.Session)
+	if err != nil {
+		return actor{}, err
+	}
+	agent, err := b.dir.Acting(q, session.ID, c)
+	if err != nil {
+		return actor{}, err
+	}
+	return actor{Agent: agent, session: session}, nil
+}
+
+// owner is acting for calls that only an agent with a mailbox of its own can make.
+func (b *Broker) owner(tx *store.Tx, c caller.Caller) (actor, error) {
+	a, err := b.acting(tx, c)
+	if err != nil {
+		return a, err
+	}
+	if a.system() {
+		return a, fault.New(fault.Precondition, "AGENT_REQUIRED",
+			"this call needs an agent: name one (brokerctl --agent NAME, metadata brokerd-agent) that is registered")
+	}
+	a.mailbox, err = openMailbox(tx, a.session.ID, mailboxRef{agentBox, a.Name})
+	return a, err
+}
+
+// event returns an entry of the log with what all of this package's have in common.
+func (a actor) event(kind string) events.Entry {
+	return events.Entry{Session: a.session.ID, Category: events.Message, Type: kind, Source: a.Name, SourceRole: a.Role}
+}
+
+// change runs fn once for the request id, in the drain lane, and keeps its answer.
+func (b *Broker) change(ctx context.Context, req once.Request, answer any, fn func(*store.Tx) error) error {
+	return b.store.Drain(ctx, func(tx *store.Tx) error {
+		_, err := req.Do(tx, answer, func() error { return fn(tx) })
+		return err
+	})
+}
+
+// backoff is how long a delivery waits after its nth failed attempt: 1 s × 2ⁿ⁻¹, at most 5 min, a
+// quarter more or less so that what failed together does not come back together.
+func backoff(attempts int) time.Duration {
+	const most = 5 * time.Minute
+	wait := most
+	if attempts < 10 {
+		wait = min(most, time.Second<<(attempts-1))
+	}
+	return min(most, wait*3/4+rand.N(wait/2+1))
+}
+
+// rank is a delivery's place in its mailbox: the smallest is handed out first. It is a constant, since all
+// items age alike.
+func rank(ageing time.Duration, priority int, sent time.Time) int64 {
+	if ageing == 0 {
+		return int64(10 - priority)
+	}
+	return sent.UnixNano() - int64(priority)*int64(ageing)
+}

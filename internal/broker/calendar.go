@@ -1,0 +1,194 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"time"
+
+	"go.uber.org/zap"
+
+	"brokerd/internal/deadline"
+	"brokerd/internal/events"
+	"brokerd/internal/store"
+)
+
+// calendarPage is how many deliveries one transaction of the calendar handles.
+const calendarPage = 300
+
+// A calendar makes delayed deliveries ready when they are due and expires those whose time to live is over. It
+// sleeps until the earliest of these times, which it finds in the database.
+type calendar struct {
+	broker *Broker
+	next   *deadline.Queue[struct{}]
+}
+
+func newCalendar(b *Broker) *calendar {
+	c := &calendar{broker: b}
+	c.next = deadline.NewCalendar(b.clock, func([]struct{}) { c.turn() })
+	return c
+}
+
+// run works until the context ends.
+func (c *calendar) run(ctx context.Context) {
+	c.next.Set(struct{}{}, c.broker.clock.Now())
+	c.next.Run(ctx)
+}
+
+// expect has the calendar wake no later than at, once the transaction is committed; zero is never.
+func (c *calendar) expect(tx *store.Tx, at time.Time) {
+	if at.IsZero() {
+		return
+	}
+	tx.OnCommit(func() { c.wakeBy(at) })
+}
+
+func (c *calendar) wakeBy(at time.Time) {
+	if planned, ok := c.next.Deadline(struct{}{}); !ok || at.Before(planned) {
+		c.next.Set(struct{}{}, at)
+	}
+}
+
+// turn handles what is due and plans the next turn.
+func (c *calendar) turn() {
+	b := c.broker
+	var next time.Time
+	err := b.store.Write(context.Background(), func(tx *store.Tx) error {
+		ready, err := b.ripen(tx)
+		if err != nil {
+			return err
+		}
+		if err := b.expire(tx); err != nil {
+			return err
+		}
+		b.wake(tx, ready)
+		var due, expires time.Time
+		if err := tx.QueryRow(selectNextTimes).Scan(&due, &expires); err != nil {
+			return err
+		}
+		next = earliest(due, expires)
+		return nil
+	})
+	if err != nil {
+		b.zap.Warn("due deliveries could not be made ready; trying again", zap.Error(err))
+		next = b.clock.Now().Add(time.Second)
+	}
+	if !next.IsZero() {
+		c.wakeBy(next)
+	}
+}
+
+// ripen makes delayed deliveries ready whose time has come.
+func (b *Broker) ripen(tx *store.Tx) (readied, error) {
+	type ripe struct {
+		key
+		session, rank, arrival int64
+		queue                  bool
+	}
+	var found []ripe
+	rows := tx.Query(selectDue, tx.Now(), calendarPage)
+	for rows.Next() {
+		var r ripe
+		if err := rows.Scan(&r.message, &r.mailbox, &r.session, &r.rank, &r.arrival, &r.queue); err != nil {
+			return nil, err
+		}
+		found = append(found, r)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	var ready readied
+	for _, r := range found {
+		if r.arrival != 0 {
+			if _, err := tx.Exec(updateState, int(Pending), r.message, r.mailbox); err != nil {
+				return nil, err
+			}
+		} else if _, err := b.arrive(tx, r.session, r.key, r.queue); err != nil {
+			return nil, err
+		}
+		ready.add(r.mailbox, r.rank)
+	}
+	return ready, nil
+}
+
+// arrive makes a delivery ready that was never visible before: its arrival is the revision of that.
+func (b *Broker) arrive(tx *store.Tx, session int64, k key, queue bool) (int64, error) {
+	entry := system(session).event("message.ready")
+	entry.Severity = events.Debug
+	entry.Summary = "message " + strconv.FormatInt(k.message, 10) + " is due"
+	entry.Related = []string{strconv.FormatInt(k.message, 10)}
+	revision, err := b.log.Append(tx, entry)
+	if err != nil {
+		return 0, err
+	}
+	arrival := revision
+	if queue {
+		arrival = -revision
+	}
+	_, err = tx.Exec(updateArrived, arrival, k.message, k.mailbox)
+	return revision, err
+}
+
+// expire ends deliveries that wait longer than they may. Claimed ones are left to whoever works on them.
+func (b *Broker) expire(tx *store.Tx) error {
+	var found []*held
+	sessions := map[*held]int64{}
+	rows := tx.Query(selectExpired, tx.Now(), calendarPage)
+	for rows.Next() {
+		h := &held{}
+		var session int64
+		if err := rows.Scan(&h.message, &h.mailbox, &session, &h.ordering); err != nil {
+			return err
+		}
+		found = append(found, h)
+		sessions[h] = session
+	}
+	if err := rows.Err(); err != nil {
+		return err
+	}
+	bySession := map[int64]*settling{}
+	for _, h := range found {
+		s := bySession[sessions[h]]
+		if s == nil {
+			s = &settling{Broker: b, tx: tx, actor: system(sessions[h]), left: tally{}}
+			bySession[sessions[h]] = s
+		}
+		if err := s.finishWaiting(h, Expired, "message.expired"); err != nil {
+			return err
+		}
+	}
+	for _, s := range bySession {
+		if _, err := s.finish(nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// finishWaiting takes a delivery that waits to EXPIRED, CANCELLED or DEAD, with an event.
+func (s *settling) finishWaiting(h *held, state State, kind string) error {
+	if _, err := s.tx.Exec(updateFinish, int(state), s.tx.Now(), h.message, h.mailbox); err != nil {
+		return err
+	}
+	s.left[h.mailbox]--
+	entry := s.actor.event(kind)
+	entry.Summary = "message " + strconv.FormatInt(h.message, 10) + " is " + state.String()
+	entry.Related = []string{strconv.FormatInt(h.message, 10)}
+	var err error
+	if s.last, err = s.log.Append(s.tx, entry); err != nil {
+		return err
+	}
+	return s.promote(h)
+}
+
+// claimedDelivery returns a delivery if it is claimed, and its session.
+func claimedDelivery(q store.Querier, k key) (*held, int64, error) {
+	h := &held{key: k, state: Claimed}
+	var session int64
+	err := q.QueryRow(selectClaimed, k.message, k.mailbox).Scan(&session, &h.rank, &h.claims, &h.attempts, &h.maxAttempts,
+		&h.holder, &h.consumer, &h.claimedAt, &h.claimFor, &h.expiresAt, &h.ordering, &h.queue)
+	if errors.Is(err, store.ErrNoRows) {
+		return nil, 0, nil
+	}
+	return h, session, err
+}

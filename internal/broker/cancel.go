@@ -1,0 +1,102 @@
+package broker
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"brokerd/internal/caller"
+	"brokerd/internal/fault"
+	"brokerd/internal/once"
+	"brokerd/internal/store"
+)
+
+// A Cancellation counts what became of the deliveries of a withdrawn message.
+type Cancellation struct {
+	Cancelled int
+	Kept      int // claimed or finished
+	Revision  int64
+}
+
+// Cancel withdraws the deliveries of a message that nobody has claimed. Errors: fault.NotFound, and fault.Denied for anybody
+// but the sender and an operator.
+func (b *Broker) Cancel(ctx context.Context, c caller.Caller, req once.Request, ref Ref, reason string) (Cancellation, error) {
+	var answer Cancellation
+	err := b.change(ctx, req, &answer, func(tx *store.Tx) error {
+		a, err := b.acting(tx, c)
+		if err != nil {
+			return err
+		}
+		m, err := findMessage(tx, a.session.ID, ref)
+		if err != nil {
+			return err
+		}
+		if !a.system() && a.Name != m.Sender {
+			return fault.New(fault.Denied, "NOT_THE_SENDER", "message %s was sent by %q: only its sender or an operator may cancel it", ref.Text, m.Sender)
+		}
+		s := settling{Broker: b, tx: tx, actor: a, left: tally{}}
+		waiting, kept, err := unclaimed(tx, m.Revision)
+		if err != nil {
+			return err
+		}
+		answer = Cancellation{Cancelled: len(waiting), Kept: kept, Revision: b.store.Revision()}
+		if len(waiting) == 0 {
+			return nil
+		}
+		entry := a.event("message.cancelled")
+		entry.Summary = fmt.Sprintf("message %d cancelled for %s", m.Revision, counted(len(waiting), "recipient"))
+		entry.Related = []string{strconv.FormatInt(m.Revision, 10)}
+		if reason != "" {
+			entry.Summary += ": " + oneLine(reason)
+			entry.Details = `{"reason":` + quote(reason) + `}`
+		}
+		if s.last, err = b.log.Append(tx, entry); err != nil {
+			return err
+		}
+		for _, h := range waiting {
+			if _, err := tx.Exec(updateFinish, int(Cancelled), tx.Now(), h.message, h.mailbox); err != nil {
+				return err
+			}
+			s.left[h.mailbox]--
+			if err := s.promote(h); err != nil {
+				return err
+			}
+		}
+		answer.Revision, err = s.finish(nil)
+		return err
+	})
+	return answer, err
+}
+
+// unclaimed returns the deliveries of a message that wait, and how many others there are.
+func unclaimed(q store.Querier, message int64) (waiting []*held, others int, err error) {
+	rows := q.Query(selectMessageStates, message)
+	for rows.Next() {
+		h := &held{}
+		var state int
+		if err := rows.Scan(&h.message, &h.mailbox, &state, &h.ordering); err != nil {
+			return nil, 0, err
+		}
+		if h.state = State(state); h.state.waits() {
+			waiting = append(waiting, h)
+		} else {
+			others++
+		}
+	}
+	return waiting, others, rows.Err()
+}
+
+// heldBy returns all claims of an agent, of whichever consumer.
+func heldBy(q store.Querier, agent int64) ([]*held, error) {
+	rows := q.Query(selectHeldBy, agent)
+	var found []*held
+	for rows.Next() {
+		h := &held{state: Claimed, holder: agent}
+		if err := rows.Scan(&h.message, &h.mailbox, &h.rank, &h.claims, &h.attempts, &h.maxAttempts, &h.consumer,
+			&h.claimedAt, &h.claimFor, &h.expiresAt, &h.ordering, &h.queue); err != nil {
+			return nil, err
+		}
+		found = append(found, h)
+	}
+	return found, rows.Err()
+}

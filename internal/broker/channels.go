@@ -1,0 +1,287 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"brokerd/internal/caller"
+	"brokerd/internal/events"
+	"brokerd/internal/fault"
+	"brokerd/internal/once"
+	"brokerd/internal/store"
+)
+
+// maxSubscriptions is how many channels one agent may subscribe to.
+const maxSubscriptions = 1000
+
+// startTTLs are the default times to live that channels of these names begin with.
+func startTTL(channel string) time.Duration {
+	switch channel {
+	case "general":
+		return time.Hour
+	case "urgent":
+		return 5 * time.Minute
+	}
+	return 0
+}
+
+// A Channel is a named topic.
+type Channel struct {
+	Name        string
+	DefaultTTL  time.Duration // 0 = none
+	Subscribers []string
+	Waiting     int64 // in its own queue
+}
+
+// Subscribe makes the caller get what is sent to the channel from now on.
+func (b *Broker) Subscribe(ctx context.Context, c caller.Caller, req once.Request, channel string) (changed bool, revision int64, err error) {
+	return b.subscription(ctx, c, req, channel, insertSubscription, "channel.subscribed")
+}
+
+// Unsubscribe ends a subscription; what has arrived stays.
+func (b *Broker) Unsubscribe(ctx context.Context, c caller.Caller, req once.Request, channel string) (changed bool, revision int64, err error) {
+	return b.subscription(ctx, c, req, channel, deleteSubscription, "channel.unsubscribed")
+}
+
+func (b *Broker) subscription(ctx context.Context, c caller.Caller, req once.Request, channel, query, kind string) (bool, int64, error) {
+	var answer struct {
+		Changed  bool
+		Revision int64
+	}
+	err := b.change(ctx, req, &answer, func(tx *store.Tx) error {
+		a, err := b.owner(tx, c)
+		if err != nil {
+			return err
+		}
+		answer.Revision = b.store.Revision()
+		if err := ensureChannel(tx, a, channel); err != nil {
+			return err
+		}
+		id, err := findMailbox(tx, a.session.ID, mailboxRef{channelBox, channel})
+		if err != nil {
+			return err
+		}
+		if query == insertSubscription {
+			var n int
+			if err := tx.QueryRow(countSubscriptions, a.mailbox).Scan(&n); err != nil {
+				return err
+			}
+			if n >= maxSubscriptions {
+				return fault.New(fault.Exhausted, "TOO_MANY_SUBSCRIPTIONS", "agent %q subscribes to %d channels, which is the limit: unsubscribe from one first", a.Name, n)
+			}
+		}
+		n, err := tx.Exec(query, id, a.mailbox)
+		if err != nil || n == 0 {
+			return err
+		}
+		answer.Changed = true
+		entry := a.event(kind)
+		entry.Summary = a.Name + " " + kind[len("channel."):] + " " + channel
+		entry.Related = []string{channel}
+		if answer.Revision, err = b.log.Append(tx, entry); err != nil {
+			return err
+		}
+		return b.rebox(tx, a)
+	})
+	return answer.Changed, answer.Revision, err
+}
+
+// rebox lets the actor's consumers that take from all they may follow a change of what that is.
+func (b *Broker) rebox(tx *store.Tx, a actor) error {
+	boxes, err := b.boxes(tx, a, nil)
+	if err != nil {
+		return err
+	}
+	tx.OnCommit(func() {
+		h := b.hub
+		h.mu.Lock()
+		var moved []*consumer
+		for k, c := range h.named {
+			if k.agent == a.mailbox && c.implicit {
+				moved = append(moved, c)
+			}
+		}
+		h.mu.Unlock()
+		for _, c := range moved {
+			b.move(c, a, boxes)
+		}
+	})
+	return nil
+}
+
+// Channels lists channels by name, with their subscribers: those after a name, or of one subscriber alone.
+func (b *Broker) Channels(ctx context.Context, c caller.Caller, subscriber, after string, size int) (channels []Channel, more bool, revision int64, err error) {
+	err = b.store.Read(ctx, func(s *store.Snapshot) error {
+		channels, more, revision = nil, false, s.Revision()
+		a, err := b.acting(s, c)
+		if err != nil {
+			return err
+		}
+		rows := s.Query(selectChannels, a.session.ID, after, subscriber, a.session.ID, subscriber, size+1)
+		var ids []int64
+		for rows.Next() {
+			var ch Channel
+			var id int64
+			if err := rows.Scan(&id, &ch.Name, &ch.DefaultTTL, &ch.Waiting); err != nil {
+				return err
+			}
+			if len(channels) == size {
+				more = true
+				break
+			}
+			channels, ids = append(channels, ch), append(ids, id)
+		}
+		if err := rows.Close(); err != nil {
+			return err
+		}
+		for i, id := range ids {
+			if channels[i].Subscribers, err = subscribersOf(s, id); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return channels, more, revision, err
+}
+
+// Configure changes a channel's default TTL, if one is given; nil leaves it.
+func (b *Broker) Configure(ctx context.Context, c caller.Caller, req once.Request, channel string, ttl *time.Duration) (Channel, int64, error) {
+	var answer struct {
+		Channel  Channel
+		Revision int64
+	}
+	err := b.change(ctx, req, &answer, func(tx *store.Tx) error {
+		a, err := b.acting(tx, c)
+		if err != nil {
+			return err
+		}
+		if err := ensureChannel(tx, a, channel); err != nil {
+			return err
+		}
+		id, waiting, err := lookMailbox(tx, a.session.ID, mailboxRef{channelBox, channel})
+		if err != nil {
+			return err
+		}
+		answer.Channel = Channel{Name: channel, Waiting: waiting}
+		if answer.Channel.Subscribers, err = subscribersOf(tx, id); err != nil {
+			return err
+		}
+		if ttl != nil {
+			if _, err := tx.Exec(updateChannel, *ttl, id); err != nil {
+				return err
+			}
+		}
+		if answer.Channel.DefaultTTL, err = defaultTTL(tx, a.session.ID, channel); err != nil {
+			return err
+		}
+		entry := a.event("channel.configured")
+		entry.Summary = "channel " + channel + " configured"
+		entry.Related = []string{channel}
+		answer.Revision, err = b.log.Append(tx, entry)
+		return err
+	})
+	return answer.Channel, answer.Revision, err
+}
+
+// ensureChannel makes a channel that does not exist yet.
+func ensureChannel(tx *store.Tx, a actor, name string) error {
+	id, err := openMailbox(tx, a.session.ID, mailboxRef{channelBox, name})
+	if err != nil {
+		return err
+	}
+	_, err = tx.Exec(insertChannel, id, startTTL(name))
+	return err
+}
+
+// defaultTTL returns a channel's, 0 for none. A channel that does not exist yet has the one it would begin with.
+func defaultTTL(q store.Querier, session int64, channel string) (time.Duration, error) {
+	var ttl time.Duration
+	err := q.QueryRow(selectChannelTTL, session, channel).Scan(&ttl)
+	if errors.Is(err, store.ErrNoRows) {
+		return startTTL(channel), nil
+	}
+	return ttl, err
+}
+
+// subscribersOf returns the names of a channel's subscribers, sorted.
+func subscribersOf(q store.Querier, channel int64) ([]string, error) {
+	rows := q.Query(selectSubscribers, channel)
+	var names []string
+	for rows.Next() {
+		var name string
+		if err := rows.Scan(&name); err != nil {
+			return nil, err
+		}
+		names = append(names, name)
+	}
+	return names, rows.Err()
+}
+
+// AgentRegistered lets an agent's open streams follow a change of its role. It is a hook of the registration.
+func (b *Broker) AgentRegistered(tx *store.Tx, session Session, agent Agent) error {
+	a := actor{Agent: agent, session: session}
+	var err error
+	if a.mailbox, err = openMailbox(tx, session.ID, mailboxRef{agentBox, agent.Name}); err != nil {
+		return err
+	}
+	return b.rebox(tx, a)
+}
+
+// AgentGone ends what a deregistered agent has: its claims go back uncounted, its streams and subscriptions end, and unfinished
+// mail of its own becomes dead letters. It is a hook of the deregistration.
+func (b *Broker) AgentGone(tx *store.Tx, session Session, agent Agent, reason string) error {
+	a := actor{Agent: agent, session: session}
+	var err error
+	if a.mailbox, err = findMailbox(tx, session.ID, mailboxRef{agentBox, agent.Name}); err != nil || a.mailbox == 0 {
+		return err
+	}
+	held, err := heldBy(tx, a.mailbox)
+	if err != nil {
+		return err
+	}
+	s := settling{Broker: b, tx: tx, actor: a, left: tally{}}
+	for _, h := range held {
+		if _, err := s.release(h); err != nil {
+			return err
+		}
+	}
+	if _, err := tx.Exec(deleteSubscriptions, a.mailbox); err != nil {
+		return err
+	}
+	now := tx.Now()
+	if _, err := tx.Exec(insertGone, now, now, "AGENT_GONE: "+reason, a.mailbox); err != nil {
+		return err
+	}
+	n, err := tx.Exec(updateGone, now, a.mailbox)
+	if err != nil {
+		return err
+	}
+	if _, err := tx.Exec(clearWaiting, a.mailbox); err != nil {
+		return err
+	}
+	delete(s.left, a.mailbox)
+	delete(s.ready, a.mailbox)
+	if n > 0 {
+		entry := a.event("message.dead")
+		entry.Severity = events.Warning
+		entry.Summary = counted(int(n), "message") + " of " + a.Name + " are dead letters: it deregistered"
+		if s.last, err = b.log.Append(tx, entry); err != nil {
+			return err
+		}
+	}
+	tx.OnCommit(func() { b.endStreams(a.mailbox) })
+	_, err = s.finish(nil)
+	return err
+}
+
+// SessionConfigured computes the ranks of all that waits anew after the session's ageing has changed. It is a hook of
+// the configuration.
+func (b *Broker) SessionConfigured(tx *store.Tx, session Session) error {
+	for _, query := range []string{rerankReady, rerankClaimed, rerankDelayed, rerankBlocked} {
+		if _, err := tx.Exec(query, session.Ageing, session.Ageing, session.ID); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,300 @@
+package broker
+
+import (
+	"context"
+	"time"
+
+	"go.uber.org/zap"
+
+	"brokerd/internal/caller"
+	"brokerd/internal/fault"
+	"brokerd/internal/store"
+)
+
+// maxAnswer is up to how many bytes of messages one answer carries.
+const maxAnswer = 3 << 20
+
+// A Wish is what a consumer wants to take.
+type Wish struct {
+	Consumer  string
+	Mailboxes []string // empty = all that the agent may take from
+	Types     []string
+	Priority  int // this or higher
+	Max       int
+	MaxBytes  int
+	ClaimFor  time.Duration
+	MaxTotal  time.Duration // streams
+	Wait      time.Duration // unary calls
+}
+
+// Empty says why there was nothing to claim. The numbers are those of the API.
+type Empty int
+
+// Why there was nothing to claim.
+const (
+	Something Empty = iota
+	Nothing
+	AllDelayed
+	BlockedByOrder
+)
+
+// Claims is the answer to a unary claim.
+type Claims struct {
+	Claims  []Claim
+	Empty   Empty
+	NextDue time.Time
+}
+
+// Claim returns what the caller and consumer hold already, marked resumed, and new claims up to w.Max; if there are none
+// it waits up to w.Wait. Errors: fault.Denied for a mailbox that is not the caller's, fault.Precondition without a
+// registered agent.
+func (b *Broker) Claim(ctx context.Context, c caller.Caller, w Wish) (Claims, error) {
+	var answer Claims
+	var waiter *consumer
+	taken := make(chan []Claim, 1)
+	err := b.store.Drain(ctx, func(tx *store.Tx) error {
+		a, err := b.owner(tx, c)
+		if err != nil {
+			return err
+		}
+		boxes, err := b.boxes(tx, a, w.Mailboxes)
+		if err != nil {
+			return err
+		}
+		answer.Claims, err = b.open(tx, a, w.Consumer, w.Max, maxAnswer)
+		if err != nil || len(answer.Claims) >= w.Max {
+			return err
+		}
+		k := &consumer{actor: a, name: w.Consumer, boxes: boxes, implicit: len(w.Mailboxes) == 0, filter: filter{w.Types, w.Priority},
+			max: w.Max, maxBytes: maxAnswer - 1<<20, claimFor: w.ClaimFor, lasts: w.ClaimFor}
+		for i := range answer.Claims {
+			k.inFlight++
+			k.bytes += len(answer.Claims[i].Content)
+		}
+		d := dispatching{Broker: b, tx: tx, shares: map[*consumer]*share{}, left: tally{}}
+		if err := d.run([]*consumer{k}, nil); err != nil {
+			return err
+		}
+		if s := d.shares[k]; s != nil && len(s.claims) > 0 {
+			answer.Claims = append(answer.Claims, s.claims...)
+			tx.OnCommit(func() { d.begin(s.claims, k.lasts) })
+		}
+		if len(answer.Claims) > 0 {
+			return nil
+		}
+		if answer.Empty, answer.NextDue, err = whyEmpty(tx, boxes); err != nil || w.Wait == 0 {
+			return err
+		}
+		waiter = k
+		k.deliver = func(claims []Claim) {
+			b.leave(k) // it asked once
+			taken <- claims
+		}
+		tx.OnCommit(func() { b.enter(k) })
+		return nil
+	})
+	if err != nil || waiter == nil {
+		return answer, err
+	}
+	return b.await(ctx, w.Wait, answer, waiter, taken)
+}
+
+// await waits until the consumer was given something, or for as long as the caller wants to.
+func (b *Broker) await(ctx context.Context, wait time.Duration, empty Claims, k *consumer, taken chan []Claim) (Claims, error) {
+	timer := b.clock.NewTimer(wait)
+	defer timer.Stop()
+	var err error
+	select {
+	case claims := <-taken:
+		return Claims{Claims: claims}, nil
+	case <-timer.Chan():
+	case <-b.stopping:
+		err = errStopping()
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	b.leave(k)
+	// Nothing is handed out to it by a later batch; an earlier one has told by the time this function has run.
+	drained := b.store.Drain(context.WithoutCancel(ctx), func(tx *store.Tx) (failed error) {
+		if err == nil {
+			empty.Empty, empty.NextDue, failed = whyEmpty(tx, k.boxes)
+		}
+		return failed
+	})
+	select {
+	case claims := <-taken:
+		if err == nil {
+			return Claims{Claims: claims}, nil
+		}
+		b.giveBack(k.actor, claims)
+	default:
+	}
+	if err == nil {
+		err = drained
+	}
+	return empty, err
+}
+
+func errStopping() error {
+	e := fault.New(fault.Unavailable, "SHUTTING_DOWN", "the broker stops; connect again in a moment")
+	e.RetryAfter = time.Second
+	return e
+}
+
+// boxes returns the mailboxes that are named, or all that the actor may take from. They exist afterwards.
+func (b *Broker) boxes(tx *store.Tx, a actor, names []string) ([]box, error) {
+	all, err := reachable(tx, a)
+	if err != nil {
+		return nil, err
+	}
+	chosen := all
+	if len(names) > 0 {
+		chosen = nil
+		for _, name := range names {
+			i := indexBox(all, parseMailbox(name))
+			if i < 0 {
+				return nil, fault.New(fault.Denied, "NOT_YOUR_MAILBOX",
+					"agent %q may not take from %q: only from its own mailbox, its role's and the channels it subscribes to", a.Name, name)
+			}
+			if indexBox(chosen, all[i].ref) < 0 {
+				chosen = append(chosen, all[i])
+			}
+		}
+	}
+	for i := range chosen {
+		if chosen[i].id == 0 {
+			if chosen[i].id, err = openMailbox(tx, a.session.ID, chosen[i].ref); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return chosen, nil
+}
+
+func indexBox(boxes []box, ref mailboxRef) int {
+	for i, b := range boxes {
+		if b.ref == ref {
+			return i
+		}
+	}
+	return -1
+}
+
+// open returns the claims that an agent's consumer holds, oldest first.
+func (b *Broker) open(tx *store.Tx, a actor, consumer string, most, bytes int) ([]Claim, error) {
+	var claims []Claim
+	rows := tx.Query(selectHeldClaims, a.mailbox, consumer, most)
+	for rows.Next() {
+		var c Claim
+		var id []byte
+		var ref mailboxRef
+		var kind, attempts int
+		var lasts time.Duration
+		if err := rows.Scan(&c.key.message, &c.key.mailbox, &kind, &ref.name, &c.Number, &attempts, &c.MaxAttempts, &lasts, &c.ordered,
+			&id, &c.Sender, &c.SenderRole, &c.CreatedAt, &c.ExpiresAt, &c.Thread, &c.Content); err != nil {
+			return nil, err
+		}
+		if bytes -= len(c.Content); bytes < 0 && len(claims) > 0 {
+			break
+		}
+		copy(c.Message.ID[:], id)
+		ref.kind = boxKind(kind)
+		c.Revision, c.Mailbox, c.Attempt, c.Resumed = c.key.message, ref.String(), attempts+1, true
+		c.ExpiresIn = lasts
+		if at, ok := b.claims.Deadline(c.key); ok {
+			c.ExpiresIn = max(0, at.Sub(b.clock.Now()))
+		}
+		claims = append(claims, c)
+	}
+	return claims, rows.Close()
+}
+
+// whyEmpty says why nothing can be claimed from the mailboxes now.
+func whyEmpty(q store.Querier, boxes []box) (Empty, time.Time, error) {
+	var next time.Time
+	blocked := false
+	for _, box := range boxes {
+		var due time.Time
+		var held bool
+		if err := q.QueryRow(selectWhyEmpty, box.id, box.id).Scan(&due, &held); err != nil {
+			return Nothing, next, err
+		}
+		next = earliest(next, due)
+		blocked = blocked || held
+	}
+	switch {
+	case blocked:
+		return BlockedByOrder, next, nil
+	case !next.IsZero():
+		return AllDelayed, next, nil
+	}
+	return Nothing, next, nil
+}
+
+// giveBack puts claims back uncounted that never reached their consumer.
+func (b *Broker) giveBack(a actor, claims []Claim) {
+	items := make([]Settlement, len(claims))
+	for i := range claims {
+		ref, _ := ParseRef(claims[i].ClaimID())
+		items[i] = Settlement{Verb: Release, Ref: ref}
+	}
+	b.store.Submit(store.LaneDrain, func(tx *store.Tx) error {
+		s := settling{Broker: b, tx: tx, actor: a, left: tally{}}
+		for i := range items {
+			if _, err := s.settle(&items[i]); err != nil && fault.KindOf(err) != fault.Precondition {
+				return err
+			}
+		}
+		_, err := s.finish(nil)
+		return err
+	}, func(err error) {
+		if err != nil {
+			b.zap.Warn("claims were not given back and will run out", zap.Int("claims", len(items)), zap.Error(err))
+		}
+	})
+}
+
+// claimsDue fails claims that have run out. Whether they have is looked at again in the writer, whose
+// order decides between an ack and the end.
+func (b *Broker) claimsDue(keys []key) {
+	err := b.store.Drain(context.Background(), func(tx *store.Tx) error {
+		bySession := map[int64]*settling{}
+		for _, k := range keys {
+			if _, renewed := b.claims.Deadline(k); renewed {
+				continue
+			}
+			h, session, err := claimedDelivery(tx, k)
+			if err != nil {
+				return err
+			}
+			if h == nil {
+				continue
+			}
+			s := bySession[session]
+			if s == nil {
+				s = &settling{Broker: b, tx: tx, actor: system(session), left: tally{}, why: RanOut}
+				bySession[session] = s
+			}
+			if _, _, err := s.fail(h, "the claim ran out after "+tx.Now().Sub(h.claimedAt).Round(time.Millisecond).String(), false, nil); err != nil {
+				return err
+			}
+		}
+		for _, s := range bySession {
+			if _, err := s.finish(nil); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		b.zap.Warn("claims that ran out could not be put back; trying again", zap.Error(err))
+		for _, k := range keys {
+			b.claims.Set(k, b.clock.Now().Add(time.Second))
+		}
+	}
+}
+
+// system is the broker itself, acting in a session.
+func system(session int64) actor {
+	return actor{Agent: Agent{Name: caller.System}, session: Session{ID: session}}
+}

@@ -1,0 +1,427 @@
+package broker
+
+import (
+	"encoding/json"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"brokerd/internal/events"
+	"brokerd/internal/store"
+)
+
+const (
+	// most rows that one dispatch looks at in a mailbox; the scan goes on in the next batch.
+	dispatchScan = 2000
+	// most rows that one query asks for.
+	dispatchPage = 256
+)
+
+// A consumer takes work: a Claim stream, or a unary call that waits. The hub's mutex guards what changes.
+type consumer struct {
+	actor    actor
+	name     string
+	boxes    []box
+	filter   filter
+	max      int // claims at the same time
+	maxBytes int
+	claimFor time.Duration
+	lasts    time.Duration // until the running deadline: claimFor, or a stream's longest total
+	// deliver is called by the writer after the commit and must not block.
+	deliver func([]Claim)
+	stream  *ClaimStream // nil for a unary call
+
+	implicit bool // boxes are all that the agent may take from, whatever these are
+	entered  bool
+	gone     bool
+	inFlight int
+	bytes    int
+	from     map[int64]place // filtered consumers: nothing below this place matches
+}
+
+func (c *consumer) key() consumerKey { return consumerKey{c.actor.mailbox, c.name} }
+
+// room is how many more claims it may be given.
+func (c *consumer) room() int {
+	if c.gone || c.inFlight > 0 && c.bytes >= c.maxBytes {
+		return 0
+	}
+	return max(0, c.max-c.inFlight)
+}
+
+// A filter chooses among the ready deliveries.
+type filter struct {
+	types    []string
+	priority int // this or higher
+}
+
+func (f filter) empty() bool { return len(f.types) == 0 && f.priority <= 1 }
+
+func (f filter) matches(d *ready) bool {
+	return d.priority >= f.priority && (len(f.types) == 0 || slices.Contains(f.types, d.kind))
+}
+
+// typesJSON is the list of types as the query takes it, nil for all.
+func (f filter) typesJSON() any {
+	if len(f.types) == 0 {
+		return nil
+	}
+	b, _ := json.Marshal(f.types) // strings always marshal
+	return string(b)
+}
+
+// A place is a position in a mailbox.
+type place struct{ rank, message int64 }
+
+var (
+	front = place{math.MinInt64, 0}
+	back  = place{math.MaxInt64, math.MaxInt64}
+)
+
+func (p place) before(o place) bool {
+	return p.rank < o.rank || p.rank == o.rank && p.message < o.message
+}
+
+// A ready is a delivery that can be handed out.
+type ready struct {
+	Claim
+	place
+	kind     string
+	priority int
+	claims   int
+	fresh    bool // never delivered before
+}
+
+// dispatch gives ready deliveries to those who wait for them. It runs in the writer, at the end of a batch, and is
+// the only place where streams and waiting calls get work.
+//
+// A consumer with room that is not eager has seen all there was in its mailboxes, so only what
+// this batch touched can be for it. What is kept in memory changes after the commit alone.
+func (b *Broker) dispatch(tx *store.Tx) error {
+	h := b.hub
+	touched := h.touched
+	h.touched = readied{}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for mailbox, rank := range h.scans {
+		touched.add(mailbox, rank)
+	}
+	d := dispatching{Broker: b, tx: tx, shares: map[*consumer]*share{}, left: tally{}, scans: readied{}, eager: len(h.eager)}
+	if err := d.run(h.eager, touched); err != nil {
+		return err
+	}
+	tx.OnCommit(func() { d.commit(touched) })
+	return nil
+}
+
+// A dispatching is one run of dispatch.
+type dispatching struct {
+	*Broker
+	tx     *store.Tx
+	eager  int // how many of the hub's are looked at
+	shares map[*consumer]*share
+	order  []*consumer // who got something
+	left   tally
+	scans  readied
+}
+
+// A share is what one consumer gets, and how far its mailboxes were looked through for it.
+type share struct {
+	claims []Claim
+	bytes  int
+	from   map[int64]place
+}
+
+func (d *dispatching) share(c *consumer) *share {
+	s := d.shares[c]
+	if s == nil {
+		s = &share{}
+		if !c.filter.empty() {
+			s.from = map[int64]place{}
+			maps.Copy(s.from, c.from)
+		}
+		d.shares[c] = s
+	}
+	return s
+}
+
+func (d *dispatching) run(eager []*consumer, touched readied) error {
+	for mailbox, rank := range touched {
+		for _, c := range d.hub.consumers[mailbox] {
+			if from, ok := c.from[mailbox]; ok && rank <= from.rank {
+				c.from[mailbox] = place{rank, 0}
+			}
+		}
+	}
+	for _, c := range eager {
+		if err := d.fill(c); err != nil {
+			return err
+		}
+	}
+	for mailbox, rank := range touched {
+		if rank == justVisible {
+			continue
+		}
+		if err := d.spread(mailbox, rank); err != nil {
+			return err
+		}
+	}
+	for _, c := range d.order {
+		if err := d.claimed(d.tx, c.actor, c.name, d.shares[c].claims); err != nil {
+			return err
+		}
+	}
+	return d.left.flush(d.tx)
+}
+
+// commit tells everybody.
+func (d *dispatching) commit(touched readied) {
+	h := d.hub
+	h.mu.Lock()
+	h.eager = slices.Delete(h.eager, 0, d.eager)
+	h.scans = d.scans
+	for c, s := range d.shares {
+		c.inFlight += len(s.claims)
+		c.bytes += s.bytes
+		c.from = s.from
+	}
+	h.mu.Unlock()
+	for _, c := range d.order {
+		claims := d.shares[c].claims
+		d.begin(claims, c.lasts)
+		c.deliver(claims)
+	}
+	h.signal(touched)
+	if len(d.scans) > 0 {
+		d.store.Kick(dispatchKey{}, d.dispatch)
+	}
+}
+
+// begin starts the running deadlines of new claims.
+func (d *dispatching) begin(claims []Claim, lasts time.Duration) {
+	end := d.clock.Now().Add(lasts)
+	for i := range claims {
+		d.claims.Set(claims[i].key, end)
+	}
+}
+
+// room is what a consumer may still be given in this run.
+func (d *dispatching) room(c *consumer) int {
+	s := d.shares[c]
+	if s == nil {
+		return c.room()
+	}
+	inFlight := c.inFlight + len(s.claims)
+	if c.gone || inFlight > 0 && c.bytes+s.bytes >= c.maxBytes {
+		return 0
+	}
+	return max(0, c.max-inFlight)
+}
+
+// fill gives one consumer what it has room for, from all its mailboxes in one order.
+func (d *dispatching) fill(c *consumer) error {
+	for d.room(c) > 0 {
+		want := min(d.room(c), dispatchPage)
+		var found []ready
+		for _, box := range c.boxes {
+			if box.id == 0 {
+				continue
+			}
+			some, err := d.candidates(c, box, want)
+			if err != nil {
+				return err
+			}
+			found = append(found, some...)
+		}
+		if len(c.boxes) > 1 {
+			slices.SortFunc(found, func(a, b ready) int {
+				if a.place.before(b.place) {
+					return -1
+				}
+				return 1
+			})
+		}
+		if len(found) == 0 {
+			return nil
+		}
+		short := len(found) < want
+		for i := range found {
+			if d.room(c) == 0 {
+				d.share(c).keep(&found[i])
+				continue
+			}
+			if err := d.give(c, &found[i]); err != nil {
+				return err
+			}
+		}
+		if short {
+			return nil
+		}
+	}
+	return nil
+}
+
+// candidates reads the first deliveries of a mailbox that a consumer may be given.
+func (d *dispatching) candidates(c *consumer, box box, want int) ([]ready, error) {
+	self := ""
+	if box.ref.kind != agentBox {
+		self = c.actor.Name // never its own ONE messages
+	}
+	now := d.tx.Now()
+	if c.filter.empty() {
+		return readReady(d.tx.Query(selectReady, box.id, now, self, want), box)
+	}
+	seen := d.share(c).from
+	from, ok := seen[box.id]
+	if !ok {
+		from = front
+	}
+	found, err := readReady(d.tx.Query(selectReadyFiltered, box.id, from.rank, from.message, now, self,
+		c.filter.typesJSON(), c.filter.priority, want), box)
+	if err != nil {
+		return nil, err
+	}
+	if len(found) < want {
+		seen[box.id] = back
+	} else {
+		seen[box.id] = found[len(found)-1].place
+	}
+	return found, nil
+}
+
+// keep puts a filtered consumer's place back before a delivery that it was not given after all.
+func (s *share) keep(r *ready) {
+	if from, ok := s.from[r.key.mailbox]; ok && !from.before(r.place) {
+		s.from[r.key.mailbox] = place{r.place.rank, r.place.message - 1}
+	}
+}
+
+// spread gives what a mailbox has, from the rank on, to those who wait, each in turn.
+func (d *dispatching) spread(mailbox, rank int64) error {
+	waiting := d.hub.consumers[mailbox]
+	free := 0
+	for _, c := range waiting {
+		free += d.room(c)
+	}
+	if free == 0 {
+		return nil
+	}
+	var box box
+	for _, b := range waiting[0].boxes {
+		if b.id == mailbox {
+			box = b
+		}
+	}
+	at := place{rank, 0}
+	turn := 0
+	for looked := 0; free > 0; {
+		want := min(free, dispatchPage)
+		found, err := readReady(d.tx.Query(selectReadyFrom, mailbox, at.rank, at.message, d.tx.Now(), want), box)
+		if err != nil {
+			return err
+		}
+		taken := 0
+		for i := range found {
+			r := &found[i]
+			for n := range waiting {
+				c := waiting[(turn+n)%len(waiting)]
+				if d.room(c) == 0 || !c.filter.matches(r) || box.ref.kind != agentBox && r.Sender == c.actor.Name {
+					continue
+				}
+				if err := d.give(c, r); err != nil {
+					return err
+				}
+				turn = (turn + n + 1) % len(waiting)
+				free--
+				taken++
+				break
+			}
+		}
+		if len(found) < want {
+			break
+		}
+		at = found[len(found)-1].place
+		if looked += len(found); looked >= dispatchScan {
+			d.scans.add(mailbox, at.rank)
+			break
+		}
+	}
+	// Who is next now comes first the next time.
+	d.hub.consumers[mailbox] = append(waiting[turn:len(waiting):len(waiting)], waiting[:turn]...)
+	return nil
+}
+
+// give claims a delivery for a consumer.
+func (d *dispatching) give(c *consumer, r *ready) error {
+	if err := take(d.tx, r, c.actor.mailbox, c.name, c.claimFor); err != nil {
+		return err
+	}
+	s := d.share(c)
+	if len(s.claims) == 0 {
+		d.order = append(d.order, c)
+	}
+	s.claims = append(s.claims, r.Claim)
+	s.bytes += len(r.Content)
+	d.left[r.key.mailbox]--
+	return nil
+}
+
+// claimed appends the event of a row of claims.
+func (b *Broker) claimed(tx *store.Tx, a actor, consumer string, claims []Claim) error {
+	entry := a.event("message.claimed")
+	entry.Severity = events.Debug
+	var details strings.Builder
+	details.WriteString(`{"consumer":`)
+	writeJSON(&details, consumer)
+	details.WriteString(`,"claims":[`)
+	for i := range claims {
+		if i > 0 {
+			details.WriteByte(',')
+		}
+		details.WriteByte('"')
+		details.WriteString(claims[i].ClaimID())
+		details.WriteByte('"')
+	}
+	details.WriteString(`]}`)
+	entry.Details = details.String()
+	entry.Summary = counted(len(claims), "message") + " claimed"
+	_, err := b.log.Append(tx, entry)
+	return err
+}
+
+// take claims a ready delivery for an agent and completes r.Claim.
+func take(tx *store.Tx, r *ready, holder int64, consumer string, lasts time.Duration) error {
+	var err error
+	if r.fresh {
+		_, err = tx.Exec(updateClaimFresh, holder, consumer, tx.Now(), lasts, tx.Now(), r.key.message, r.key.mailbox)
+	} else {
+		_, err = tx.Exec(updateClaim, holder, consumer, tx.Now(), lasts, r.key.message, r.key.mailbox)
+	}
+	r.Number = r.claims + 1
+	r.ExpiresIn = lasts
+	return err
+}
+
+// readReady reads the rows of the selectReady queries.
+func readReady(rows *store.Rows, box box) ([]ready, error) {
+	var found []ready
+	for rows.Next() {
+		var r ready
+		var id []byte
+		var attempts int
+		var delivered int64
+		if err := rows.Scan(&r.place.rank, &r.key.message, &r.claims, &attempts, &r.Claim.MaxAttempts, &delivered, &r.ordered,
+			&id, &r.Sender, &r.SenderRole, &r.CreatedAt, &r.ExpiresAt, &r.Thread, &r.kind, &r.priority, &r.Content); err != nil {
+			return nil, err
+		}
+		copy(r.Message.ID[:], id)
+		r.place.message, r.Revision, r.key.mailbox = r.key.message, r.key.message, box.id
+		r.Mailbox = box.ref.String()
+		r.Attempt = attempts + 1
+		r.fresh = delivered == 0
+		found = append(found, r)
+	}
+	return found, rows.Err()
+}

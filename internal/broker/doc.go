@@ -1,0 +1,40 @@
+// Package broker carries messages: it routes them to mailboxes, hands them out under claims, and keeps the
+// state of every delivery.
+//
+// # A delivery
+//
+// A message is immutable. Each mailbox it goes to gets a delivery with a state of its own:
+//
+//	          ┌───────── release; nack or time-out without delay ────────┐
+//	          ▼                                                          │
+//	send ─► PENDING ──────────────────── claim ─────────────────────► CLAIMED ── ack ─► ACKED
+//	 │        ▲ ▲                                                      │  │              ▲
+//	 │        │ └── due ── DELAYED ◄────── nack or time-out ───────────┘  │              │ late ack
+//	 ├─► DELAYED               ▲                                          ▼              │
+//	 │                         │ head, not yet due          fatal nack, last attempt ─► DEAD
+//	 └─► BLOCKED ── head of its ordering key ─► PENDING                                   │
+//	                                             ▲────────────────── redrive ────────────┘
+//
+// PENDING, DELAYED and BLOCKED deliveries wait; they may also become EXPIRED (time to live) or
+// CANCELLED (withdrawn; from DEAD: purged). An ack is accepted from whoever claimed last, even when the
+// claim has run out, until somebody else claims.
+//
+// # Mailboxes
+//
+// Every agent has one, and so has every role and channel that was sent a message for ONE of them. A
+// message has one target, so a caller can see at most one delivery of it: a copy in its own mailbox, or the one
+// in a queue. That is why message and claim number are enough to name a claim ("4711.2").
+//
+// # Order
+//
+// A mailbox hands out by rank: the time of sending minus priority × ageing, smallest first, ties by
+// revision. All items age alike, so a rank never changes and is one indexed column. With ageing 0 the
+// rank is the priority alone. Receive goes by arrival instead: the revision at which a delivery became visible.
+//
+// # Handing out
+//
+// One function, dispatch, runs in the writer at the end of each transaction that made deliveries
+// ready or gave a consumer room. It decides who gets what, so no wake-up is lost and none stampedes;
+// consumers are told after the commit. Waiters are memory; claims are rows. The running deadline of a claim is
+// memory too and starts again, with a grace, when the broker does.
+package broker

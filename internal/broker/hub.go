@@ -1,0 +1,173 @@
+package broker
+
+import (
+	"math"
+	"slices"
+	"sync"
+
+	"brokerd/internal/store"
+)
+
+// readied gathers what one function made ready: by mailbox, the lowest rank. justVisible stands for a
+// mailbox in which something became visible to Receive but not ready to be claimed.
+type readied map[int64]int64
+
+const justVisible = math.MaxInt64
+
+func (r *readied) add(mailbox, rank int64) {
+	if *r == nil {
+		*r = readied{}
+	}
+	if old, ok := (*r)[mailbox]; !ok || rank < old {
+		(*r)[mailbox] = rank
+	}
+}
+
+func (r *readied) seen(mailbox int64) { r.add(mailbox, justVisible) }
+
+// A hub knows who waits: consumers for work, readers for mail. All of it is memory.
+type hub struct {
+	// touched belongs to the writer: what this batch made ready.
+	touched readied
+
+	mu        sync.Mutex
+	consumers map[int64][]*consumer // by mailbox, whose turn it is first
+	named     map[consumerKey]*consumer
+	eager     []*consumer // have room and have not been looked at since
+	scans     readied     // mailboxes whose scan goes on in the next batch
+	readers   map[int64]map[chan struct{}]struct{}
+}
+
+// consumerKey names a consumer of which there is only one at a time.
+type consumerKey struct {
+	agent int64
+	name  string
+}
+
+func newHub() *hub {
+	return &hub{touched: readied{}, consumers: map[int64][]*consumer{}, named: map[consumerKey]*consumer{},
+		scans: readied{}, readers: map[int64]map[chan struct{}]struct{}{}}
+}
+
+// dispatchKey is the one key under which dispatch runs at the end of a batch.
+type dispatchKey struct{}
+
+// wake has dispatch look at what a function made ready, in the same transaction.
+func (b *Broker) wake(tx *store.Tx, ready readied) {
+	if len(ready) == 0 {
+		return
+	}
+	for mailbox, rank := range ready {
+		b.hub.touched.add(mailbox, rank)
+	}
+	tx.AtEnd(dispatchKey{}, b.dispatch)
+}
+
+// enter lets a consumer take part; dispatch looks at it first.
+func (b *Broker) enter(c *consumer) {
+	h := b.hub
+	h.mu.Lock()
+	for _, box := range c.boxes {
+		h.consumers[box.id] = append(h.consumers[box.id], c)
+	}
+	c.entered = true
+	h.eager = append(h.eager, c)
+	h.mu.Unlock()
+	b.store.Kick(dispatchKey{}, b.dispatch)
+}
+
+// leave ends a consumer's part. Nothing is given to it by any batch that begins afterwards.
+func (b *Broker) leave(c *consumer) {
+	h := b.hub
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	c.gone = true
+	if !c.entered {
+		return
+	}
+	c.entered = false
+	for _, box := range c.boxes {
+		rest := slices.DeleteFunc(h.consumers[box.id], func(o *consumer) bool { return o == c })
+		if len(rest) == 0 {
+			delete(h.consumers, box.id)
+		} else {
+			h.consumers[box.id] = rest
+		}
+	}
+	if k := c.key(); h.named[k] == c {
+		delete(h.named, k)
+	}
+}
+
+// refill gives a consumer room again.
+func (b *Broker) refill(c *consumer, claims int, bytes int) {
+	h := b.hub
+	h.mu.Lock()
+	wasFull := c.room() == 0
+	c.inFlight -= claims
+	c.bytes -= bytes
+	eager := c.entered && wasFull && c.room() > 0
+	if eager {
+		h.eager = append(h.eager, c)
+	}
+	h.mu.Unlock()
+	if eager {
+		b.store.Kick(dispatchKey{}, b.dispatch)
+	}
+}
+
+// listen returns a channel that gets a signal after something has become visible in the mailbox, and a
+// function that ends it.
+func (h *hub) listen(mailbox int64) (<-chan struct{}, func()) {
+	c := make(chan struct{}, 1)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.readers[mailbox] == nil {
+		h.readers[mailbox] = map[chan struct{}]struct{}{}
+	}
+	h.readers[mailbox][c] = struct{}{}
+	return c, func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		delete(h.readers[mailbox], c)
+		if len(h.readers[mailbox]) == 0 {
+			delete(h.readers, mailbox)
+		}
+	}
+}
+
+// signal tells the readers of the mailboxes.
+func (h *hub) signal(mailboxes readied) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for mailbox := range mailboxes {
+		for c := range h.readers[mailbox] {
+			signal(c)
+		}
+	}
+}
+
+// move changes what a consumer takes from.
+func (b *Broker) move(c *consumer, a actor, boxes []box) {
+	b.leave(c)
+	b.hub.mu.Lock()
+	c.gone, c.actor, c.boxes, c.from = false, a, boxes, nil
+	b.hub.named[c.key()] = c
+	b.hub.mu.Unlock()
+	b.enter(c)
+}
+
+// endStreams ends the streams of an agent.
+func (b *Broker) endStreams(agent int64) {
+	b.hub.mu.Lock()
+	var streams []*consumer
+	for k, c := range b.hub.named {
+		if k.agent == agent {
+			streams = append(streams, c)
+		}
+	}
+	b.hub.mu.Unlock()
+	for _, c := range streams {
+		b.replace(c)
+	}
+}

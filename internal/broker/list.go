@@ -1,0 +1,292 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"math"
+
+	"brokerd/internal/caller"
+	"brokerd/internal/events"
+	"brokerd/internal/fault"
+	"brokerd/internal/store"
+)
+
+const (
+	listStretch   = 5000   // rows that one list call looks at
+	maxDeliveries = 10_000 // named in one answer
+)
+
+// Box says which messages to list.
+type Box int
+
+// The boxes. The numbers are those of the API.
+const (
+	Inbox Box = iota + 1
+	Sent
+	All
+)
+
+// A Listing is what to list, and from where on.
+type Listing struct {
+	Box      Box
+	Choice   Choice
+	Size     int
+	Newest   bool  // first
+	MarkRead bool  // Inbox
+	After    int64 // the position of the page before; 0 = from the start
+}
+
+// A Page is one page of a list.
+type Page struct {
+	Items    []Item
+	Next     int64 // position for the next page; 0 = this is the last
+	Revision int64
+}
+
+// Get returns a message with every delivery. Errors: fault.NotFound.
+func (b *Broker) Get(ctx context.Context, c caller.Caller, ref Ref) (Message, []Delivery, error) {
+	var m Message
+	var deliveries []Delivery
+	err := b.store.Read(ctx, func(s *store.Snapshot) error {
+		a, err := b.acting(s, c)
+		if err != nil {
+			return err
+		}
+		if m, err = findMessage(s, a.session.ID, ref); err != nil {
+			return err
+		}
+		deliveries, err = deliveriesOf(s, m.Revision, 0)
+		return err
+	})
+	return m, deliveries, err
+}
+
+// List lists messages. Errors: fault.Precondition for the inbox of a caller without one.
+func (b *Broker) List(ctx context.Context, c caller.Caller, l Listing) (Page, error) {
+	var p Page
+	var a actor
+	err := b.store.Read(ctx, func(s *store.Snapshot) (err error) {
+		if a, err = b.acting(s, c); err != nil {
+			return err
+		}
+		if l.Box == 0 {
+			l.Box = Inbox
+			if a.system() {
+				l.Box = All
+			}
+		}
+		p = Page{Revision: s.Revision()}
+		if l.Box != Inbox {
+			return listMessages(s, a, l, &p)
+		}
+		if a.system() {
+			return fault.New(fault.Precondition, "AGENT_REQUIRED", "an inbox belongs to an agent: name one, or list all messages")
+		}
+		if a.mailbox, err = findMailbox(s, a.session.ID, mailboxRef{agentBox, a.Name}); err != nil {
+			return err
+		}
+		return listInbox(s, a, l, &p)
+	})
+	if err != nil || !l.MarkRead || l.Box != Inbox {
+		return p, err
+	}
+	return p, b.markRead(ctx, a, &p)
+}
+
+// listInbox lists what is unfinished in the actor's mailbox, by arrival.
+func listInbox(q store.Querier, a actor, l Listing, p *Page) error {
+	query, after := selectArrivals, l.After
+	if l.Newest {
+		query = selectArrivalsDown
+		if after == 0 {
+			after = math.MaxInt64
+		}
+	}
+	rows := q.Query(query, a.mailbox, after, listStretch)
+	n, bytes := 0, 0
+	for rows.Next() {
+		m, d, err := scanInbox(rows)
+		if err != nil {
+			return err
+		}
+		if n++; !l.Choice.takes(&m) {
+			after = d.Arrival
+			continue
+		}
+		if bytes += len(m.Content); len(p.Items) == l.Size || bytes > maxAnswer && len(p.Items) > 0 {
+			p.Next = after
+			return rows.Close()
+		}
+		after = d.Arrival
+		d.Mailbox = a.Name
+		p.Items = append(p.Items, Item{m.Message, d})
+	}
+	if n == listStretch {
+		p.Next = after
+	}
+	return rows.Err()
+}
+
+// listMessages lists messages of the session by revision.
+func listMessages(q store.Querier, a actor, l Listing, p *Page) error {
+	if l.Box == Sent {
+		l.Choice.Senders = []string{a.Name}
+	}
+	from, to := l.After, int64(math.MaxInt64)
+	if l.Newest {
+		from, to = 0, l.After
+		if to == 0 {
+			to = math.MaxInt64
+		}
+	}
+	rows := queryMessages(q, a.session.ID, l, from, to)
+	n, bytes, last := 0, 0, l.After
+	for rows.Next() {
+		m, err := scanMessage(rows)
+		if err != nil {
+			return err
+		}
+		if n++; !l.Choice.takes(&m) {
+			last = m.Revision
+			continue
+		}
+		if bytes += len(m.Content); len(p.Items) == l.Size || bytes > maxAnswer && len(p.Items) > 0 {
+			p.Next = last
+			return rows.Close()
+		}
+		last = m.Revision
+		p.Items = append(p.Items, Item{Message: m.Message})
+	}
+	if n == listStretch {
+		p.Next = last
+	}
+	return rows.Err()
+}
+
+// queryMessages asks for messages between two revisions, by the most selective part of the choice.
+func queryMessages(q store.Querier, session int64, l Listing, from, to int64) *store.Rows {
+	order := ascending
+	if l.Newest {
+		order = descending
+	}
+	c := l.Choice
+	switch {
+	case c.Thread != "":
+		first := int64(-1)
+		if ref, ok := ParseRef(c.Thread); ok && ref.ID != (ID{}) {
+			first = ref.Revision // the message that began the thread does not name it
+		}
+		return q.Query(selectMessages+byThread+order, session, from, to, c.Thread, first, listStretch)
+	case c.Correlation != "":
+		return q.Query(selectMessages+byCorrelation+order, session, from, to, c.Correlation, listStretch)
+	case c.Task != "":
+		return q.Query(selectMessages+byTask+order, session, from, to, c.Task, listStretch)
+	}
+	return q.Query(selectMessages+order, session, from, to, listStretch)
+}
+
+// markRead marks what a page shows as read.
+func (b *Broker) markRead(ctx context.Context, a actor, p *Page) error {
+	var unread []int64
+	for i := range p.Items {
+		if p.Items[i].Delivery.ReadAt.IsZero() {
+			unread = append(unread, p.Items[i].Revision)
+		}
+	}
+	if len(unread) == 0 {
+		return nil
+	}
+	return b.store.Write(ctx, func(tx *store.Tx) error {
+		for _, message := range unread {
+			if _, err := tx.Exec(updateRead, tx.Now(), tx.Now(), message, a.mailbox); err != nil {
+				return err
+			}
+		}
+		entry := a.event("message.read")
+		entry.Severity = events.Debug
+		entry.Summary = counted(len(unread), "message") + " read"
+		entry.Details = revisionsJSON("messages", unread)
+		if _, err := b.log.Append(tx, entry); err != nil {
+			return err
+		}
+		for i := range p.Items {
+			if d := &p.Items[i].Delivery; d.ReadAt.IsZero() {
+				d.ReadAt = tx.Now()
+			}
+		}
+		return nil
+	})
+}
+
+// findMessage returns a message of the session.
+func findMessage(q store.Querier, session int64, ref Ref) (Message, error) {
+	m := Message{Revision: ref.Revision}
+	var id []byte
+	var in int64
+	err := q.QueryRow(selectMessage, ref.Revision).Scan(&in, &id, &m.Sender, &m.SenderRole, &m.CreatedAt, &m.ExpiresAt, &m.Thread, &m.Content)
+	copy(m.ID[:], id)
+	if errors.Is(err, store.ErrNoRows) || err == nil && (in != session || !ref.names(m.ID)) {
+		return Message{}, fault.Missing("message", ref.Text, "there is no message %s in this session", ref.Text)
+	}
+	return m, err
+}
+
+// deliveriesOf returns the deliveries of a message with their history: all, or only that in one mailbox.
+func deliveriesOf(q store.Querier, message, only int64) ([]Delivery, error) {
+	rows := q.Query(selectDeliveries, message, only, only, maxDeliveries)
+	var found []Delivery
+	at := map[int64]int{}
+	for rows.Next() {
+		var d Delivery
+		var mailbox int64
+		var ref mailboxRef
+		var kind, state int
+		if err := rows.Scan(&mailbox, &kind, &ref.name, &state, &d.Arrival, &d.Claims, &d.Attempts, &d.MaxAttempts, &d.Holder, &d.Consumer,
+			&d.ClaimedAt, &d.DeliveredAt, &d.ReadAt, &d.FinishedAt, &d.DueAt); err != nil {
+			return nil, err
+		}
+		ref.kind = boxKind(kind)
+		d.Mailbox, d.State = ref.String(), State(state)
+		at[mailbox] = len(found)
+		found = append(found, d)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	rows = q.Query(selectAttempts, message)
+	for rows.Next() {
+		var mailbox int64
+		var t Attempt
+		if err := rows.Scan(&mailbox, &t.Number, &t.Agent, &t.Consumer, &t.ClaimedAt, &t.EndedAt, &t.Error); err != nil {
+			return nil, err
+		}
+		if i, ok := at[mailbox]; ok {
+			found[i].History = append(found[i].History, t)
+		}
+	}
+	return found, rows.Err()
+}
+
+// scanMessage reads a row of the selectMessages queries.
+func scanMessage(rows *store.Rows) (row, error) {
+	var r row
+	var id []byte
+	err := rows.Scan(&r.Revision, &id, &r.Sender, &r.SenderRole, &r.CreatedAt, &r.ExpiresAt, &r.Thread, &r.Content,
+		&r.kind, &r.priority, &r.channel, &r.correlation, &r.task)
+	copy(r.ID[:], id)
+	return r, err
+}
+
+// scanInbox reads a row of the selectArrivals queries.
+func scanInbox(rows *store.Rows) (row, Delivery, error) {
+	var r row
+	var d Delivery
+	var id []byte
+	var state int
+	err := rows.Scan(&r.Revision, &id, &r.Sender, &r.SenderRole, &r.CreatedAt, &r.ExpiresAt, &r.Thread, &r.Content,
+		&r.kind, &r.priority, &r.channel, &r.correlation, &r.task,
+		&state, &d.Arrival, &d.Claims, &d.Attempts, &d.MaxAttempts, &d.Holder, &d.Consumer, &d.ClaimedAt, &d.DeliveredAt, &d.ReadAt, &d.DueAt)
+	copy(r.ID[:], id)
+	d.State = State(state)
+	return r, d, err
+}

@@ -1,0 +1,142 @@
+package broker
+
+import (
+	"errors"
+	"strings"
+
+	"brokerd/internal/store"
+)
+
+// boxKind says whose a mailbox is. The numbers are those of the database.
+type boxKind int
+
+const (
+	agentBox boxKind = iota + 1
+	roleBox
+	channelBox
+)
+
+// A mailboxRef names a mailbox within its session.
+type mailboxRef struct {
+	kind boxKind
+	name string
+}
+
+// String returns the mailbox as a person writes it.
+func (m mailboxRef) String() string {
+	switch m.kind {
+	case roleBox:
+		return "role:" + m.name
+	case channelBox:
+		return "channel:" + m.name
+	default:
+		return m.name
+	}
+}
+
+// parseMailbox reads what String writes.
+func parseMailbox(s string) mailboxRef {
+	if name, ok := strings.CutPrefix(s, "role:"); ok {
+		return mailboxRef{roleBox, name}
+	}
+	if name, ok := strings.CutPrefix(s, "channel:"); ok {
+		return mailboxRef{channelBox, name}
+	}
+	return mailboxRef{agentBox, s}
+}
+
+// findMailbox returns the id of a mailbox, 0 if it does not exist yet.
+func findMailbox(q store.Querier, session int64, ref mailboxRef) (int64, error) {
+	id, _, err := lookMailbox(q, session, ref)
+	return id, err
+}
+
+// lookMailbox returns the id of a mailbox and how many deliveries wait in it.
+func lookMailbox(q store.Querier, session int64, ref mailboxRef) (id, waiting int64, err error) {
+	err = q.QueryRow(selectMailbox, session, int(ref.kind), ref.name).Scan(&id, &waiting)
+	if errors.Is(err, store.ErrNoRows) {
+		err = nil
+	}
+	return id, waiting, err
+}
+
+// openMailbox returns the id of a mailbox, which is made if it does not exist yet.
+func openMailbox(tx *store.Tx, session int64, ref mailboxRef) (int64, error) {
+	id, err := findMailbox(tx, session, ref)
+	if err != nil || id != 0 {
+		return id, err
+	}
+	err = tx.QueryRow(insertMailbox, session, int(ref.kind), ref.name).Scan(&id)
+	return id, err
+}
+
+// mailboxName returns the mailbox as a person writes it.
+func mailboxName(q store.Querier, id int64) (string, error) {
+	var ref mailboxRef
+	var kind int
+	if err := q.QueryRow(selectMailboxName, id).Scan(&kind, &ref.name); err != nil {
+		return "", err
+	}
+	ref.kind = boxKind(kind)
+	return ref.String(), nil
+}
+
+// A tally gathers how the number of waiting deliveries changes, so that a function writes each
+// mailbox once.
+type tally map[int64]int64
+
+func (t tally) flush(tx *store.Tx) error {
+	for mailbox, n := range t {
+		if n == 0 {
+			continue
+		}
+		if _, err := tx.Exec(addWaiting, n, mailbox); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// reachable returns the mailboxes that the actor may take work from: its own, its role's and its channels'.
+func reachable(q store.Querier, a actor) ([]box, error) {
+	boxes := []box{{a.mailbox, mailboxRef{agentBox, a.Name}}}
+	if a.Role != "" {
+		role := mailboxRef{roleBox, a.Role}
+		id, err := findMailbox(q, a.session.ID, role)
+		if err != nil {
+			return nil, err
+		}
+		boxes = append(boxes, box{id, role})
+	}
+	rows := q.Query(selectSubscribed, a.mailbox)
+	for rows.Next() {
+		b := box{ref: mailboxRef{kind: channelBox}}
+		if err := rows.Scan(&b.id, &b.ref.name); err != nil {
+			return nil, err
+		}
+		boxes = append(boxes, b)
+	}
+	return boxes, rows.Err()
+}
+
+// A box is a mailbox with its id, 0 if it does not exist yet.
+type box struct {
+	id  int64
+	ref mailboxRef
+}
+
+// sessionBoxes returns all mailboxes of a session.
+func sessionBoxes(q store.Querier, session int64) ([]box, error) {
+	rows := q.Query(selectSessionMailboxes, session)
+	var boxes []box
+	for rows.Next() {
+		var b box
+		var kind int
+		if err := rows.Scan(&b.id, &kind, &b.ref.name); err != nil {
+			return nil, err
+		}
+		b.ref.kind = boxKind(kind)
+		boxes = append(boxes, b)
+	}
+	return boxes, rows.Err()
+}

@@ -1,0 +1,294 @@
+package broker
+
+// Mailboxes and channels.
+const (
+	selectMailbox = `
+		SELECT id, waiting FROM mailboxes WHERE session = ? AND kind = ? AND name = ?`
+	insertMailbox = `
+		INSERT INTO mailboxes (session, kind, name) VALUES (?, ?, ?) RETURNING id`
+	selectMailboxName = `
+		SELECT kind, name FROM mailboxes WHERE id = ?`
+	addWaiting = `
+		UPDATE mailboxes SET waiting = waiting + ? WHERE id = ?`
+	clearWaiting = `
+		UPDATE mailboxes SET waiting = 0 WHERE id = ?`
+	selectSessionMailboxes = `
+		SELECT id, kind, name FROM mailboxes WHERE session = ?`
+
+	insertChannel = `
+		INSERT INTO channels (mailbox, default_ttl) VALUES (?, ?) ON CONFLICT DO NOTHING`
+	updateChannel = `
+		UPDATE channels SET default_ttl = ? WHERE mailbox = ?`
+	selectChannelTTL = `
+		SELECT c.default_ttl
+		FROM mailboxes b JOIN channels c ON c.mailbox = b.id
+		WHERE b.session = ? AND b.kind = 3 AND b.name = ?`
+	selectChannels = `
+		SELECT b.id, b.name, c.default_ttl, b.waiting
+		FROM mailboxes b JOIN channels c ON c.mailbox = b.id
+		WHERE b.session = ? AND b.kind = 3 AND b.name > ?
+			AND (? = '' OR b.id IN (
+				SELECT s.channel FROM subscriptions s JOIN mailboxes a ON a.id = s.agent
+				WHERE a.session = ? AND a.kind = 1 AND a.name = ?))
+		ORDER BY b.name
+		LIMIT ?`
+
+	insertSubscription = `
+		INSERT INTO subscriptions (channel, agent) VALUES (?, ?) ON CONFLICT DO NOTHING`
+	deleteSubscription = `
+		DELETE FROM subscriptions WHERE channel = ? AND agent = ?`
+	deleteSubscriptions = `
+		DELETE FROM subscriptions WHERE agent = ?`
+	countSubscriptions = `
+		SELECT COUNT(*) FROM subscriptions WHERE agent = ?`
+	selectSubscribed = `
+		SELECT b.id, b.name
+		FROM subscriptions s JOIN mailboxes b ON b.id = s.channel
+		WHERE s.agent = ?
+		ORDER BY b.name`
+	selectSubscribers = `
+		SELECT b.name
+		FROM subscriptions s JOIN mailboxes b ON b.id = s.agent
+		WHERE s.channel = ?
+		ORDER BY b.name`
+)
+
+// Sending.
+const (
+	insertMessage = `
+		INSERT INTO messages (revision, id, session, sender, sender_role, created_at, expires_at,
+			type, priority, channel, thread, correlation, task, producer, number, content)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+	insertDelivery = `
+		INSERT INTO deliveries (message, mailbox, state, rank, arrival, max_attempts, due_at, expires_at, ordering_key)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`
+	existsOrdered = `
+		SELECT EXISTS (SELECT 1 FROM deliveries WHERE mailbox = ? AND ordering_key = ? AND state <= 4)`
+
+	selectProducer = `
+		SELECT id, number, last FROM producers WHERE session = ? AND sender = ? AND name = ?`
+	insertProducer = `
+		INSERT INTO producers (session, sender, name, number, last, used_at) VALUES (?, ?, ?, 0, 0, ?) RETURNING id`
+	updateProducer = `
+		UPDATE producers SET number = ?, last = ?, used_at = ? WHERE id = ?`
+	deleteOldProducers = `
+		DELETE FROM producers WHERE id IN (SELECT id FROM producers WHERE used_at < ? LIMIT 10)`
+	selectProduced = `
+		SELECT m.revision, m.id, (SELECT COUNT(*) FROM deliveries d WHERE d.message = m.revision)
+		FROM messages m
+		WHERE m.revision <= ? AND m.revision > ? AND m.producer = ? AND m.number = ?
+		ORDER BY m.revision DESC
+		LIMIT 1`
+)
+
+// Handing out. The rows of the selectReady queries are read by readReady.
+const (
+	readyColumns = `
+		SELECT d.rank, d.message, d.claims, d.attempts, d.max_attempts, d.delivered_at, d.ordering_key IS NOT NULL,
+			m.id, m.sender, m.sender_role, m.created_at, m.expires_at, m.thread, m.type, m.priority, m.content
+		FROM deliveries d JOIN messages m ON m.revision = d.message `
+	selectReady = readyColumns + `
+		WHERE d.mailbox = ? AND d.state = 1 AND (d.expires_at IS NULL OR d.expires_at > ?) AND m.sender <> ?
+		ORDER BY d.rank, d.message
+		LIMIT ?`
+	selectReadyFrom = readyColumns + `
+		WHERE d.mailbox = ? AND d.state = 1 AND (d.rank, d.message) > (?, ?) AND (d.expires_at IS NULL OR d.expires_at > ?)
+		ORDER BY d.rank, d.message
+		LIMIT ?`
+	selectReadyFiltered = readyColumns + `
+		WHERE d.mailbox = ? AND d.state = 1 AND (d.rank, d.message) > (?, ?) AND (d.expires_at IS NULL OR d.expires_at > ?)
+			AND m.sender <> ? AND m.type IN (SELECT value FROM json_each(COALESCE(?, json_array(m.type)))) AND m.priority >= ?
+		ORDER BY d.rank, d.message
+		LIMIT ?`
+	updateClaimFresh = `
+		UPDATE deliveries
+		SET state = 2, claims = claims + 1, holder = ?, consumer = ?, claimed_at = ?, claim_for = ?, delivered_at = ?, due_at = NULL
+		WHERE message = ? AND mailbox = ?`
+	updateClaim = `
+		UPDATE deliveries
+		SET state = 2, claims = claims + 1, holder = ?, consumer = ?, claimed_at = ?, claim_for = ?, due_at = NULL
+		WHERE message = ? AND mailbox = ?`
+	selectHeldClaims = `
+		SELECT d.message, d.mailbox, b.kind, b.name, d.claims, d.attempts, d.max_attempts, d.claim_for, d.ordering_key IS NOT NULL,
+			m.id, m.sender, m.sender_role, m.created_at, m.expires_at, m.thread, m.content
+		FROM deliveries d JOIN messages m ON m.revision = d.message JOIN mailboxes b ON b.id = d.mailbox
+		WHERE d.state = 2 AND d.holder = ? AND d.consumer = ?
+		ORDER BY d.message
+		LIMIT ?`
+	selectOpenClaims = `
+		SELECT message, claims FROM deliveries WHERE state = 2 AND holder = ? LIMIT 5`
+	selectRunningClaims = `
+		SELECT message, mailbox, claim_for FROM deliveries WHERE state = 2`
+	selectWhyEmpty = `
+		SELECT (SELECT MIN(due_at) FROM deliveries WHERE mailbox = ? AND state = 3),
+			EXISTS (SELECT 1 FROM deliveries WHERE mailbox = ? AND ordering_key IS NOT NULL AND state <= 4 AND state = 4)`
+)
+
+// Settling.
+const (
+	selectHeld = `
+		SELECT d.message, d.mailbox, d.state, d.rank, d.claims, d.attempts, d.max_attempts, d.holder, d.consumer,
+			d.claimed_at, d.claim_for, d.expires_at, d.ordering_key, b.kind <> 1
+		FROM deliveries d JOIN mailboxes b ON b.id = d.mailbox
+		WHERE d.message = ? AND (d.mailbox = ? OR d.holder = ?)`
+	selectHeldBy = `
+		SELECT d.message, d.mailbox, d.rank, d.claims, d.attempts, d.max_attempts, d.consumer,
+			d.claimed_at, d.claim_for, d.expires_at, d.ordering_key, b.kind <> 1
+		FROM deliveries d JOIN mailboxes b ON b.id = d.mailbox
+		WHERE d.state = 2 AND d.holder = ?`
+	selectClaimed = `
+		SELECT b.session, d.rank, d.claims, d.attempts, d.max_attempts, d.holder, d.consumer,
+			d.claimed_at, d.claim_for, d.expires_at, d.ordering_key, b.kind <> 1
+		FROM deliveries d JOIN mailboxes b ON b.id = d.mailbox
+		WHERE d.message = ? AND d.mailbox = ? AND d.state = 2`
+	updateAckClaimed = `
+		UPDATE deliveries
+		SET state = 5, finished_at = ?1, read_at = COALESCE(read_at, ?1), arrival = -abs(arrival)
+		WHERE message = ?2 AND mailbox = ?3 AND state = 2 AND claims = ?4 AND holder = ?5`
+	updateAck = `
+		UPDATE deliveries
+		SET state = 5, holder = ?1, finished_at = ?2, read_at = COALESCE(read_at, ?2), delivered_at = COALESCE(delivered_at, ?2),
+			due_at = NULL, arrival = -abs(arrival)
+		WHERE message = ?3 AND mailbox = ?4`
+	insertAttempt = `
+		INSERT INTO attempts (message, mailbox, claim, number, holder, consumer, claimed_at, ended_at, error)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`
+	updatePutBack = `
+		UPDATE deliveries
+		SET state = ?, attempts = ?, due_at = ?, finished_at = ?,
+			arrival = CASE WHEN ? IS NULL THEN arrival ELSE -abs(arrival) END
+		WHERE message = ? AND mailbox = ?`
+	updateClaimFor = `
+		UPDATE deliveries SET claim_for = ? WHERE message = ? AND mailbox = ?`
+	updateState = `
+		UPDATE deliveries SET state = ? WHERE message = ? AND mailbox = ?`
+	updateFinish = `
+		UPDATE deliveries SET state = ?, finished_at = ?, arrival = -abs(arrival) WHERE message = ? AND mailbox = ?`
+	selectOrdering = `
+		SELECT ordering_key FROM deliveries WHERE message = ? AND mailbox = ?`
+	selectHead = `
+		SELECT d.message, d.state, d.rank, d.arrival, d.due_at, b.kind <> 1
+		FROM deliveries d JOIN mailboxes b ON b.id = d.mailbox
+		WHERE d.mailbox = ? AND d.ordering_key = ? AND d.state <= 4
+		ORDER BY d.message
+		LIMIT 1`
+	selectMessageStates = `
+		SELECT message, mailbox, state, ordering_key FROM deliveries WHERE message = ?`
+)
+
+// The calendar.
+const (
+	selectDue = `
+		SELECT d.message, d.mailbox, b.session, d.rank, d.arrival, b.kind <> 1
+		FROM deliveries d JOIN mailboxes b ON b.id = d.mailbox
+		WHERE d.state = 3 AND d.due_at <= ?
+		ORDER BY d.due_at
+		LIMIT ?`
+	selectExpired = `
+		SELECT d.message, d.mailbox, b.session, d.ordering_key
+		FROM deliveries d JOIN mailboxes b ON b.id = d.mailbox
+		WHERE d.expires_at IS NOT NULL AND d.state IN (1, 3, 4) AND d.expires_at <= ?
+		ORDER BY d.expires_at
+		LIMIT ?`
+	selectNextTimes = `
+		SELECT (SELECT MIN(due_at) FROM deliveries WHERE state = 3),
+			(SELECT MIN(expires_at) FROM deliveries WHERE expires_at IS NOT NULL AND state IN (1, 3, 4))`
+	updateArrived = `
+		UPDATE deliveries SET state = 1, arrival = ? WHERE message = ? AND mailbox = ?`
+)
+
+// Reading.
+const (
+	selectMessage = `
+		SELECT session, id, sender, sender_role, created_at, expires_at, thread, content FROM messages WHERE revision = ?`
+	messageColumns = `
+		SELECT m.revision, m.id, m.sender, m.sender_role, m.created_at, m.expires_at, m.thread, m.content,
+			m.type, m.priority, m.channel, m.correlation, m.task`
+	selectMessages = messageColumns + `
+		FROM messages m
+		WHERE m.session = ? AND m.revision > ? AND m.revision < ?`
+	byThread      = ` AND (m.thread = ? OR m.revision = ?)`
+	byCorrelation = ` AND m.correlation = ?`
+	byTask        = ` AND m.task = ?`
+	ascending     = ` ORDER BY m.revision LIMIT ?`
+	descending    = ` ORDER BY m.revision DESC LIMIT ?`
+
+	inboxColumns = messageColumns + `,
+			d.state, d.arrival, d.claims, d.attempts, d.max_attempts, h.name, d.consumer, d.claimed_at, d.delivered_at, d.read_at, d.due_at
+		FROM deliveries d JOIN messages m ON m.revision = d.message LEFT JOIN mailboxes h ON h.id = d.holder`
+	selectArrivals = inboxColumns + `
+		WHERE d.mailbox = ? AND d.arrival > 0 AND d.arrival > ?
+		ORDER BY d.arrival
+		LIMIT ?`
+	selectArrivalsDown = inboxColumns + `
+		WHERE d.mailbox = ? AND d.arrival > 0 AND d.arrival < ?
+		ORDER BY d.arrival DESC
+		LIMIT ?`
+	updateDelivered = `
+		UPDATE deliveries SET delivered_at = ? WHERE message = ? AND mailbox = ? AND delivered_at IS NULL`
+	updateRead = `
+		UPDATE deliveries SET read_at = ?, delivered_at = COALESCE(delivered_at, ?) WHERE message = ? AND mailbox = ? AND read_at IS NULL`
+	selectDeliveries = `
+		SELECT d.mailbox, b.kind, b.name, d.state, abs(d.arrival), d.claims, d.attempts, d.max_attempts, h.name, d.consumer,
+			d.claimed_at, d.delivered_at, d.read_at, d.finished_at, d.due_at
+		FROM deliveries d JOIN mailboxes b ON b.id = d.mailbox LEFT JOIN mailboxes h ON h.id = d.holder
+		WHERE d.message = ? AND (? = 0 OR d.mailbox = ?)
+		ORDER BY d.mailbox
+		LIMIT ?`
+	selectAttempts = `
+		SELECT a.mailbox, a.number, h.name, a.consumer, a.claimed_at, a.ended_at, a.error
+		FROM attempts a LEFT JOIN mailboxes h ON h.id = a.holder
+		WHERE a.message = ?
+		ORDER BY a.mailbox, a.ended_at, a.claim`
+	countUnread = `
+		SELECT COUNT(*) FROM deliveries WHERE mailbox = ? AND arrival > 0 AND read_at IS NULL`
+	countReady = `
+		SELECT COUNT(*) FROM deliveries WHERE mailbox = ? AND state = 1`
+	countTotals = `
+		SELECT (SELECT COUNT(*) FROM messages), (SELECT COUNT(*) FROM deliveries)`
+	selectStatus = `
+		SELECT b.kind, b.name, b.waiting, COALESCE(c.n, 0), COALESCE(x.n, 0)
+		FROM mailboxes b
+		LEFT JOIN (SELECT mailbox, COUNT(*) AS n FROM deliveries WHERE state = 2 GROUP BY mailbox) c ON c.mailbox = b.id
+		LEFT JOIN (SELECT mailbox, COUNT(*) AS n FROM deliveries WHERE state = 6 GROUP BY mailbox) x ON x.mailbox = b.id
+		WHERE b.session = ? AND (b.waiting > 0 OR c.n > 0 OR x.n > 0)
+		ORDER BY b.waiting + COALESCE(c.n, 0) DESC, b.name`
+)
+
+// Dead letters, and what changes many deliveries at once.
+const (
+	selectDead = `
+		SELECT message, mailbox FROM deliveries
+		WHERE state = 6 AND mailbox IN (SELECT value FROM json_each(?)) AND (message < ? OR message = ? AND mailbox > ?)
+		ORDER BY message DESC, mailbox
+		LIMIT ?`
+	selectDeadOf = `
+		SELECT message, mailbox FROM deliveries
+		WHERE message = ? AND state = 6 AND mailbox IN (SELECT value FROM json_each(?))`
+	selectRedriven = `
+		SELECT d.rank, d.expires_at, d.ordering_key, b.kind <> 1
+		FROM deliveries d JOIN mailboxes b ON b.id = d.mailbox
+		WHERE d.message = ? AND d.mailbox = ?`
+	updateRedriven = `
+		UPDATE deliveries
+		SET state = ?, attempts = 0, arrival = ?, expires_at = ?, finished_at = NULL, due_at = NULL
+		WHERE message = ? AND mailbox = ?`
+	insertGone = `
+		INSERT INTO attempts (message, mailbox, claim, number, holder, consumer, claimed_at, ended_at, error)
+		SELECT message, mailbox, -1, attempts, mailbox, '', ?, ?, ? FROM deliveries WHERE mailbox = ? AND state IN (1, 3, 4)
+		ON CONFLICT (message, mailbox, claim) DO UPDATE SET ended_at = excluded.ended_at, error = excluded.error`
+	updateGone = `
+		UPDATE deliveries
+		SET state = 6, finished_at = ?, due_at = NULL, arrival = -abs(arrival)
+		WHERE mailbox = ? AND state IN (1, 3, 4)`
+
+	rerank = `
+		UPDATE deliveries
+		SET rank = (SELECT CASE WHEN ? = 0 THEN 10 - m.priority ELSE m.created_at - m.priority * ? END
+			FROM messages m WHERE m.revision = deliveries.message)
+		WHERE mailbox IN (SELECT id FROM mailboxes WHERE session = ?)`
+	rerankReady   = rerank + ` AND state = 1`
+	rerankClaimed = rerank + ` AND state = 2`
+	rerankDelayed = rerank + ` AND state = 3`
+	rerankBlocked = rerank + ` AND ordering_key IS NOT NULL AND state <= 4 AND state = 4`
+)

@@ -1,0 +1,222 @@
+package broker
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"brokerd/internal/caller"
+	"brokerd/internal/events"
+	"brokerd/internal/store"
+)
+
+const (
+	receivePage  = 200     // rows read at a time
+	receiveBytes = 2 << 20 // bytes of messages sent at a time
+	cursorKind   = "mailbox"
+)
+
+// A Choice chooses messages; what is empty does not restrict.
+type Choice struct {
+	Types       []string
+	Channels    []string
+	Senders     []string
+	Correlation string
+	Thread      string
+	Task        string
+	Priority    int // this or higher
+	From, To    time.Time
+}
+
+// A row is a message as queries read it, with what a Choice looks at.
+type row struct {
+	Message
+	kind        string
+	priority    int
+	channel     string
+	correlation string
+	task        string
+}
+
+func (c *Choice) takes(r *row) bool {
+	return (len(c.Types) == 0 || slices.Contains(c.Types, r.kind)) &&
+		(len(c.Channels) == 0 || slices.Contains(c.Channels, r.channel)) &&
+		(len(c.Senders) == 0 || slices.Contains(c.Senders, r.Sender)) &&
+		(c.Correlation == "" || c.Correlation == r.correlation) &&
+		(c.Thread == "" || c.Thread == r.Thread || r.Thread == "" && c.Thread == r.ID.String()) &&
+		(c.Task == "" || c.Task == r.task) &&
+		r.priority >= c.Priority &&
+		(c.From.IsZero() || !r.CreatedAt.Before(c.From)) &&
+		(c.To.IsZero() || r.CreatedAt.Before(c.To))
+}
+
+// A Reading is how an agent reads its own mailbox.
+type Reading struct {
+	After  int64
+	Cursor string
+	Follow bool
+	Wait   time.Duration
+	Choice Choice
+	Limit  int // 0 = none
+}
+
+// Receive reads the caller's own mailbox by arrival and hands each page to send, with the revision up to
+// which everything has been looked at. It returns when there is no more, or with Follow when ctx ends
+// or the broker stops (fault.Unavailable). No transaction is open while send runs.
+func (b *Broker) Receive(ctx context.Context, c caller.Caller, r Reading, send func([]Item, int64) error) error {
+	var a actor
+	at := r.After
+	err := b.store.Write(ctx, func(tx *store.Tx) (err error) {
+		if a, err = b.owner(tx, c); err != nil || r.Cursor == "" {
+			return err
+		}
+		at, _, err = events.LoadCursor(tx, a.session.ID, a.Name, cursorKind, r.Cursor)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	arrived, stop := b.hub.listen(a.mailbox)
+	defer stop()
+	var waited <-chan time.Time
+	if r.Wait > 0 && !r.Follow {
+		timer := b.clock.NewTimer(r.Wait)
+		defer timer.Stop()
+		waited = timer.Chan()
+	}
+	sent, marked := 0, false
+	for {
+		page, err := b.arrivals(ctx, a, at, r)
+		if err != nil {
+			return err
+		}
+		if left := r.Limit - sent; r.Limit > 0 && len(page.items) > left {
+			page.cut(left)
+		}
+		if len(page.items) > 0 || r.Follow && (!marked || page.skipped) {
+			if err := send(page.items, page.upTo); err != nil {
+				return err
+			}
+			marked = true
+		}
+		at = page.upTo
+		sent += len(page.items)
+		if err := b.handed(ctx, a, page, r.Cursor); err != nil {
+			return err
+		}
+		switch {
+		case r.Limit > 0 && sent >= r.Limit:
+			return nil
+		case page.more:
+			continue
+		case !r.Follow && (sent > 0 || waited == nil):
+			return nil
+		}
+		select {
+		case <-arrived:
+		case <-waited:
+			return nil
+		case <-b.stopping:
+			return errStopping()
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// An arrivalsPage is what Receive reads at a time.
+type arrivalsPage struct {
+	items   []Item
+	upTo    int64 // everything up to it has been looked at
+	more    bool
+	skipped bool // the choice left something out
+}
+
+// cut keeps the first n items.
+func (p *arrivalsPage) cut(n int) {
+	p.items = p.items[:n]
+	p.upTo, p.more = p.items[n-1].Delivery.Arrival, true
+}
+
+func (b *Broker) arrivals(ctx context.Context, a actor, after int64, r Reading) (arrivalsPage, error) {
+	var p arrivalsPage
+	err := b.store.Read(ctx, func(s *store.Snapshot) error {
+		p = arrivalsPage{upTo: s.Revision()}
+		rows := s.Query(selectArrivals, a.mailbox, after, receivePage)
+		bytes, n := 0, 0
+		for rows.Next() {
+			m, d, err := scanInbox(rows)
+			if err != nil {
+				return err
+			}
+			n++
+			if bytes += len(m.Content); bytes > receiveBytes && len(p.items) > 0 {
+				p.more = true
+				return rows.Close()
+			}
+			p.upTo = d.Arrival
+			if !r.Choice.takes(&m) {
+				p.skipped = true
+				continue
+			}
+			d.Mailbox = a.Name
+			p.items = append(p.items, Item{m.Message, d})
+		}
+		if n == receivePage {
+			p.more = true
+		} else {
+			p.upTo = max(after, s.Revision())
+		}
+		return rows.Err()
+	})
+	return p, err
+}
+
+// handed notes that a page was written to the recipient.
+func (b *Broker) handed(ctx context.Context, a actor, p arrivalsPage, cursor string) error {
+	var fresh []int64
+	for i := range p.items {
+		if p.items[i].Delivery.DeliveredAt.IsZero() {
+			fresh = append(fresh, p.items[i].Revision)
+		}
+	}
+	if len(fresh) == 0 && cursor == "" {
+		return nil
+	}
+	return b.store.Write(ctx, func(tx *store.Tx) error {
+		for _, message := range fresh {
+			if _, err := tx.Exec(updateDelivered, tx.Now(), message, a.mailbox); err != nil {
+				return err
+			}
+		}
+		if len(fresh) > 0 {
+			entry := a.event("message.delivered")
+			entry.Severity = events.Debug
+			entry.Summary = counted(len(fresh), "message") + " delivered"
+			entry.Details = revisionsJSON("messages", fresh)
+			if _, err := b.log.Append(tx, entry); err != nil {
+				return err
+			}
+		}
+		if cursor == "" {
+			return nil
+		}
+		return events.SaveCursor(tx, a.session.ID, a.Name, cursorKind, cursor, p.upTo)
+	})
+}
+
+// revisionsJSON is an object with one list of revisions.
+func revisionsJSON(field string, revisions []int64) string {
+	var b strings.Builder
+	b.WriteString(`{"` + field + `":[`)
+	for i, r := range revisions {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(strconv.FormatInt(r, 10))
+	}
+	b.WriteString(`]}`)
+	return b.String()
+}

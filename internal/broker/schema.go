@@ -1,0 +1,113 @@
+package broker
+
+import "brokerd/internal/store"
+
+// Migrations returns the tables of this package.
+func Migrations() []store.Migration {
+	return []store.Migration{{Name: "broker/001_messages", SQL: schema}}
+}
+
+// Indexes are partial: they hold only what is still alive, so that a finished message costs nothing but its rows.
+//
+// A mailbox of kind agent also stands for the agent itself in holder and in subscriptions.
+//
+// arrival is positive while an unfinished delivery is visible in an agent's mailbox, which is what Receive
+// reads; otherwise it is negated, or NULL before it first became visible.
+const schema = `
+CREATE TABLE mailboxes (
+	id      INTEGER PRIMARY KEY,
+	session INTEGER NOT NULL,
+	kind    INTEGER NOT NULL,
+	name    TEXT    NOT NULL,
+	waiting INTEGER NOT NULL DEFAULT 0,
+	UNIQUE (session, kind, name)
+);
+
+CREATE TABLE messages (
+	revision     INTEGER PRIMARY KEY,
+	id           BLOB    NOT NULL,
+	session      INTEGER NOT NULL,
+	sender       TEXT    NOT NULL,
+	sender_role  TEXT    NOT NULL,
+	created_at   INTEGER NOT NULL,
+	expires_at   INTEGER,
+	type         TEXT    NOT NULL,
+	priority     INTEGER NOT NULL,
+	channel      TEXT,
+	thread       TEXT,
+	correlation  TEXT,
+	task         TEXT,
+	producer     INTEGER,
+	number       INTEGER,
+	content      BLOB    NOT NULL
+);
+CREATE INDEX messages_thread      ON messages (thread)      WHERE thread IS NOT NULL;
+CREATE INDEX messages_correlation ON messages (correlation) WHERE correlation IS NOT NULL;
+CREATE INDEX messages_task        ON messages (task)        WHERE task IS NOT NULL;
+
+CREATE TABLE deliveries (
+	message      INTEGER NOT NULL,
+	mailbox      INTEGER NOT NULL,
+	state        INTEGER NOT NULL,
+	rank         INTEGER NOT NULL,
+	arrival      INTEGER,
+	claims       INTEGER NOT NULL DEFAULT 0,
+	attempts     INTEGER NOT NULL DEFAULT 0,
+	max_attempts INTEGER NOT NULL,
+	holder       INTEGER,
+	consumer     TEXT,
+	claimed_at   INTEGER,
+	claim_for    INTEGER,
+	delivered_at INTEGER,
+	read_at      INTEGER,
+	finished_at  INTEGER,
+	due_at       INTEGER,
+	expires_at   INTEGER,
+	ordering_key TEXT,
+	PRIMARY KEY (message, mailbox)
+) WITHOUT ROWID;
+CREATE INDEX deliveries_ready    ON deliveries (mailbox, rank, message)         WHERE state = 1;
+CREATE INDEX deliveries_claimed  ON deliveries (holder, consumer, message)      WHERE state = 2;
+CREATE INDEX deliveries_arrival  ON deliveries (mailbox, arrival)               WHERE arrival > 0;
+CREATE INDEX deliveries_delayed  ON deliveries (mailbox, due_at)                WHERE state = 3;
+CREATE INDEX deliveries_due      ON deliveries (due_at)                         WHERE state = 3;
+CREATE INDEX deliveries_expiring ON deliveries (expires_at)                     WHERE expires_at IS NOT NULL AND state IN (1, 3, 4);
+CREATE INDEX deliveries_ordered  ON deliveries (mailbox, ordering_key, message) WHERE ordering_key IS NOT NULL AND state <= 4;
+CREATE INDEX deliveries_dead     ON deliveries (mailbox, message)               WHERE state = 6;
+
+CREATE TABLE attempts (
+	message    INTEGER NOT NULL,
+	mailbox    INTEGER NOT NULL,
+	claim      INTEGER NOT NULL,
+	number     INTEGER NOT NULL,
+	holder     INTEGER NOT NULL,
+	consumer   TEXT    NOT NULL,
+	claimed_at INTEGER NOT NULL,
+	ended_at   INTEGER NOT NULL,
+	error      TEXT    NOT NULL,
+	PRIMARY KEY (message, mailbox, claim)
+) WITHOUT ROWID;
+
+CREATE TABLE producers (
+	id      INTEGER PRIMARY KEY,
+	session INTEGER NOT NULL,
+	sender  TEXT    NOT NULL,
+	name    TEXT    NOT NULL,
+	number  INTEGER NOT NULL,
+	last    INTEGER NOT NULL,
+	used_at INTEGER NOT NULL,
+	UNIQUE (session, sender, name)
+);
+
+CREATE TABLE channels (
+	mailbox     INTEGER PRIMARY KEY,
+	default_ttl INTEGER
+);
+
+CREATE TABLE subscriptions (
+	channel INTEGER NOT NULL,
+	agent   INTEGER NOT NULL,
+	PRIMARY KEY (channel, agent)
+) WITHOUT ROWID;
+CREATE INDEX subscriptions_agent ON subscriptions (agent);
+`

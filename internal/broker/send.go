@@ -1,0 +1,500 @@
+package broker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"brokerd/internal/caller"
+	"brokerd/internal/fault"
+	"brokerd/internal/once"
+	"brokerd/internal/store"
+)
+
+// namedRecipients is up to how many recipients an answer names.
+const namedRecipients = 100
+
+// An Outcome is what became of one message that was to be sent.
+type Outcome struct {
+	ID         ID
+	Revision   int64
+	Recipients []Recipient // at most namedRecipients
+	Count      int
+	Refused    int
+	Duplicate  bool
+	Fault      error `json:"-"` // why it was refused as a whole
+}
+
+// A Recipient is one mailbox that a message was sent to.
+type Recipient struct {
+	Mailbox string
+	Refused bool // the mailbox is full
+}
+
+// A Batch is a row of drafts from one producer.
+type Batch struct {
+	Drafts   []Draft
+	Producer string // empty = none
+	First    int64  // the number of the first draft, with a producer
+}
+
+// Send sends drafts, all or none, in the name of the caller. Errors: fault.NotFound for a
+// session, agent, pattern, role or message that does not exist, fault.Precondition for an agent that is not registered,
+// fault.Exists for a request id that was used for something else.
+func (b *Broker) Send(ctx context.Context, c caller.Caller, req once.Request, drafts []Draft) ([]Outcome, error) {
+	var outcomes []Outcome
+	var seen bool
+	err := b.store.Write(ctx, func(tx *store.Tx) (err error) {
+		seen, err = req.Do(tx, &outcomes, func() error {
+			s, err := b.sending(tx, c)
+			if err != nil {
+				return err
+			}
+			outcomes = make([]Outcome, len(drafts))
+			for i := range drafts {
+				if outcomes[i], err = s.send(&drafts[i], 0, 0); err != nil {
+					return indexed(err, i, len(drafts))
+				}
+			}
+			return s.finish()
+		})
+		return err
+	})
+	if seen {
+		for i := range outcomes {
+			outcomes[i].Duplicate = true
+		}
+	}
+	return outcomes, err
+}
+
+// Submit sends a batch without waiting: done is called with an outcome for every draft once they are on
+// disk or refused. A refused draft leaves the others alone. Batches submitted one after the other
+// are sent in that order. done must not block.
+func (b *Broker) Submit(c caller.Caller, batch Batch, done func([]Outcome)) {
+	var outcomes []Outcome
+	b.store.Submit(store.LaneFill, func(tx *store.Tx) error {
+		outcomes = make([]Outcome, len(batch.Drafts))
+		s, err := b.sending(tx, c)
+		if err != nil {
+			return err
+		}
+		p, err := openProducer(tx, s.actor, batch.Producer)
+		if err != nil {
+			return err
+		}
+		for i := range batch.Drafts {
+			draft := &batch.Drafts[i]
+			if draft.Fault != nil {
+				outcomes[i].Fault = draft.Fault
+				continue
+			}
+			number := int64(0)
+			if p.id != 0 {
+				number = batch.First + int64(i)
+				if number <= p.number {
+					outcomes[i], err = p.duplicate(tx, number)
+					if err := kept(err, &outcomes[i]); err != nil {
+						return err
+					}
+					continue
+				}
+			}
+			outcomes[i], err = s.send(draft, p.id, number)
+			if err := kept(err, &outcomes[i]); err != nil {
+				return err
+			}
+			if p.id != 0 && outcomes[i].Fault == nil {
+				p.number, p.last, p.used = number, outcomes[i].Revision, true
+			}
+		}
+		if err := p.save(tx); err != nil {
+			return err
+		}
+		return s.finish()
+	}, func(err error) {
+		if err != nil {
+			outcomes = make([]Outcome, len(batch.Drafts))
+			for i := range outcomes {
+				outcomes[i].Fault = err
+			}
+		}
+		done(outcomes)
+	})
+}
+
+// kept keeps a refusal as the outcome of its item and passes on what went wrong with the broker.
+func kept(err error, o *Outcome) error {
+	switch fault.KindOf(err) {
+	case fault.Internal, fault.Unavailable:
+		return err
+	default:
+		o.Fault = err
+		return nil
+	}
+}
+
+// indexed says which of several drafts an error is about.
+func indexed(err error, i, of int) error {
+	var f *fault.Error
+	if errors.As(err, &f) && of > 1 {
+		clone := *f
+		clone.Message = fmt.Sprintf("messages[%d]: %s", i, f.Message)
+		return &clone
+	}
+	return err
+}
+
+// A sending is one function's sends: everything that is looked up or written once for all of them.
+type sending struct {
+	*Broker
+	tx    *store.Tx
+	actor actor
+	rooms map[mailboxRef]*room
+	ready readied
+	due   time.Time // the earliest that the calendar must know of
+}
+
+// A room is what one function knows of a mailbox that it sends to.
+type room struct {
+	id      int64
+	ref     mailboxRef
+	waiting int64
+	added   int64
+}
+
+func (b *Broker) sending(tx *store.Tx, c caller.Caller) (*sending, error) {
+	a, err := b.acting(tx, c)
+	return &sending{Broker: b, tx: tx, actor: a, rooms: map[mailboxRef]*room{}}, err
+}
+
+// send sends one draft. It changes nothing before all that could refuse it has been looked at.
+func (s *sending) send(d *Draft, producer, number int64) (Outcome, error) {
+	now := s.tx.Now()
+	if d.NotBefore.Sub(now) > maxTTL {
+		return Outcome{}, fault.Field("not_before", "is more than 365 days ahead")
+	}
+	thread, err := s.thread(d)
+	if err != nil {
+		return Outcome{}, err
+	}
+	to, err := s.route(d)
+	if err != nil {
+		return Outcome{}, err
+	}
+	expires, err := s.expiry(d, now)
+	if err != nil {
+		return Outcome{}, err
+	}
+	out := Outcome{Count: len(to)}
+	limit := s.actor.session.MailboxLimit
+	for _, r := range to {
+		full := limit > 0 && r.waiting+r.added >= limit
+		if full {
+			out.Refused++
+		}
+		if len(to) <= namedRecipients {
+			out.Recipients = append(out.Recipients, Recipient{r.ref.String(), full})
+		}
+	}
+	entry := s.actor.event("message.sent")
+	entry.Summary = d.summary()
+	entry.Details = d.details(out)
+	entry.TaskID = d.Task
+	if out.Revision, err = s.log.Append(s.tx, entry); err != nil {
+		return Outcome{}, err
+	}
+	out.ID = newID(now, out.Revision)
+	channel := d.Channel
+	if d.Target.Kind == ToChannel {
+		channel = d.Target.Name
+	}
+	_, err = s.tx.Exec(insertMessage, out.Revision, out.ID[:], s.actor.session.ID, s.actor.Name, s.actor.Role, now, expires,
+		d.Type, d.Priority, null(channel), null(thread), null(d.Correlation), null(d.Task), nullInt(producer), nullInt(number), d.Content)
+	if err != nil {
+		return Outcome{}, err
+	}
+	rank := rank(s.actor.session.Ageing, d.Priority, s.tx.Latest())
+	most := d.MaxAttempts
+	if most == 0 {
+		most = s.actor.session.MaxAttempts
+	}
+	for _, r := range to {
+		if limit > 0 && r.waiting+r.added >= limit {
+			continue
+		}
+		if err := s.deliver(r, d, out.Revision, rank, most, now, expires); err != nil {
+			return Outcome{}, err
+		}
+	}
+	return out, nil
+}
+
+// deliver puts the message into one mailbox.
+func (s *sending) deliver(r *room, d *Draft, revision, rank int64, most int, now, expires time.Time) error {
+	state := Pending
+	var due any
+	if d.NotBefore.After(now) {
+		state, due = Delayed, d.NotBefore
+	}
+	if d.OrderingKey != "" {
+		var earlier bool
+		if err := s.tx.QueryRow(existsOrdered, r.id, d.OrderingKey).Scan(&earlier); err != nil {
+			return err
+		}
+		if earlier {
+			state = Blocked
+		}
+	}
+	var arrival any
+	switch {
+	case due != nil: // the calendar gives it one
+	case r.ref.kind == agentBox:
+		arrival = revision
+	default:
+		arrival = -revision
+	}
+	if _, err := s.tx.Exec(insertDelivery, revision, r.id, int(state), rank, arrival, most, due, expires, null(d.OrderingKey)); err != nil {
+		return err
+	}
+	r.added++
+	switch state {
+	case Pending:
+		s.ready.add(r.id, rank)
+	case Delayed:
+		s.due = earliest(s.due, d.NotBefore)
+	}
+	if state == Blocked && due == nil {
+		s.ready.seen(r.id)
+	}
+	s.due = earliest(s.due, expires)
+	return nil
+}
+
+// finish writes what was gathered.
+func (s *sending) finish() error {
+	for _, r := range s.rooms {
+		if r.added == 0 {
+			continue
+		}
+		if _, err := s.tx.Exec(addWaiting, r.added, r.id); err != nil {
+			return err
+		}
+	}
+	s.wake(s.tx, s.ready)
+	s.calendar.expect(s.tx, s.due)
+	return nil
+}
+
+// route finds the mailboxes of a draft's recipients.
+func (s *sending) route(d *Draft) ([]*room, error) {
+	t := d.Target
+	switch {
+	case t.Kind == ToAgent:
+		return s.toAgent(t.Name)
+	case d.One && t.Kind == ToRole:
+		return s.rooms1(mailboxRef{roleBox, t.Name})
+	case d.One:
+		if err := ensureChannel(s.tx, s.actor, t.Name); err != nil {
+			return nil, err
+		}
+		return s.rooms1(mailboxRef{channelBox, t.Name})
+	case t.Kind == ToChannel:
+		return s.toSubscribers(t.Name)
+	}
+	var role, pattern string
+	switch t.Kind {
+	case ToRole:
+		role = t.Name
+	case ToPattern:
+		pattern = t.Name
+	}
+	agents, err := s.dir.Matching(s.tx, s.actor.session.ID, role, pattern)
+	if err != nil {
+		return nil, err
+	}
+	if len(agents) == 0 && t.Kind != ToEveryone {
+		return nil, fault.Missing("agent", t.String(), "nobody matches %s: no registered agent has that %s", t,
+			map[TargetKind]string{ToRole: "role", ToPattern: "name"}[t.Kind])
+	}
+	rooms := make([]*room, 0, len(agents))
+	for _, a := range agents {
+		if a.Name == s.actor.Name {
+			continue
+		}
+		r, err := s.room(mailboxRef{agentBox, a.Name})
+		if err != nil {
+			return nil, err
+		}
+		rooms = append(rooms, r)
+	}
+	return rooms, nil
+}
+
+func (s *sending) toAgent(name string) ([]*room, error) {
+	ref := mailboxRef{agentBox, name}
+	if r := s.rooms[ref]; r != nil {
+		return []*room{r}, nil
+	}
+	_, found, err := s.dir.Find(s.tx, s.actor.session.ID, name)
+	if err != nil {
+		return nil, err
+	}
+	if !found {
+		near, err := s.dir.Nearest(s.tx, s.actor.session.ID, name)
+		if err != nil {
+			return nil, err
+		}
+		hint := "no agent is registered in this session"
+		if len(near) > 0 {
+			hint = "did you mean " + strings.Join(near, ", ") + "?"
+		}
+		return nil, fault.Missing("agent", name, "no agent %q is registered in session %q; %s", name, s.actor.session.Name, hint)
+	}
+	return s.rooms1(ref)
+}
+
+func (s *sending) toSubscribers(channel string) ([]*room, error) {
+	if err := ensureChannel(s.tx, s.actor, channel); err != nil {
+		return nil, err
+	}
+	id, err := findMailbox(s.tx, s.actor.session.ID, mailboxRef{channelBox, channel})
+	if err != nil {
+		return nil, err
+	}
+	subscribers, err := subscribersOf(s.tx, id)
+	if err != nil {
+		return nil, err
+	}
+	rooms := make([]*room, 0, len(subscribers))
+	for _, name := range subscribers {
+		if name == s.actor.Name {
+			continue
+		}
+		r, err := s.room(mailboxRef{agentBox, name})
+		if err != nil {
+			return nil, err
+		}
+		rooms = append(rooms, r)
+	}
+	return rooms, nil
+}
+
+// rooms1 is the room of one mailbox, as a list.
+func (s *sending) rooms1(ref mailboxRef) ([]*room, error) {
+	r, err := s.room(ref)
+	return []*room{r}, err
+}
+
+func (s *sending) room(ref mailboxRef) (*room, error) {
+	if r := s.rooms[ref]; r != nil {
+		return r, nil
+	}
+	r := &room{ref: ref}
+	var err error
+	if r.id, r.waiting, err = lookMailbox(s.tx, s.actor.session.ID, ref); err != nil {
+		return nil, err
+	}
+	if r.id == 0 {
+		if r.id, err = openMailbox(s.tx, s.actor.session.ID, ref); err != nil {
+			return nil, err
+		}
+	}
+	s.rooms[ref] = r
+	return r, nil
+}
+
+// thread returns the thread that is stored with a draft: the given one, or that of the message it
+// answers, or none, which means its own.
+func (s *sending) thread(d *Draft) (string, error) {
+	if d.ReplyTo.Revision == 0 {
+		return d.Thread, nil
+	}
+	m, err := findMessage(s.tx, s.actor.session.ID, d.ReplyTo)
+	if err != nil || d.Thread != "" {
+		return d.Thread, err
+	}
+	if m.Thread != "" {
+		return m.Thread, nil
+	}
+	return m.ID.String(), nil
+}
+
+// expiry returns when the deliveries of a draft expire, zero for never.
+func (s *sending) expiry(d *Draft, now time.Time) (time.Time, error) {
+	ttl := d.TTL
+	if ttl == 0 && d.Target.Kind == ToChannel {
+		var err error
+		if ttl, err = defaultTTL(s.tx, s.actor.session.ID, d.Target.Name); err != nil {
+			return time.Time{}, err
+		}
+	}
+	if ttl == 0 {
+		return time.Time{}, nil
+	}
+	return now.Add(ttl), nil
+}
+
+// summary is one line about a draft for the log.
+func (d *Draft) summary() string {
+	if d.Subject == "" {
+		return d.Type + " to " + d.Target.String()
+	}
+	return d.Type + " to " + d.Target.String() + ": " + d.Subject
+}
+
+// details is what the log keeps of a send, as JSON. It is written by hand: it is made for every message.
+func (d *Draft) details(out Outcome) string {
+	var b strings.Builder
+	b.Grow(96)
+	b.WriteString(`{"target":`)
+	writeJSON(&b, d.Target.String())
+	b.WriteString(`,"type":`)
+	writeJSON(&b, d.Type)
+	fmt.Fprintf(&b, `,"priority":%d,"recipients":%d`, d.Priority, out.Count)
+	if out.Refused > 0 {
+		fmt.Fprintf(&b, `,"refused":%d`, out.Refused)
+	}
+	b.WriteByte('}')
+	return b.String()
+}
+
+// writeJSON writes a string as JSON.
+func writeJSON(b *strings.Builder, s string) {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c == '"' || c == '\\' || c > '~' {
+			quoted, _ := json.Marshal(s) // strings always marshal
+			b.Write(quoted)
+			return
+		}
+	}
+	b.WriteByte('"')
+	b.WriteString(s)
+	b.WriteByte('"')
+}
+
+// earliest returns the earlier of two times, of which a zero one does not count.
+func earliest(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// null stores an empty string as NULL, which partial indexes leave out.
+func null(s string) any {
+	if s == "" {
+		return nil
+	}
+	return s
+}
+
+func nullInt(n int64) any {
+	if n == 0 {
+		return nil
+	}
+	return n
+}

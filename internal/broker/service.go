@@ -1,0 +1,299 @@
+package broker
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/caller"
+	"brokerd/internal/once"
+	"brokerd/internal/page"
+	"brokerd/internal/valid"
+)
+
+// Service is the MessageService over a Broker: it checks and converts, and decides nothing. The calls that
+// stream stand in service_stream.go.
+type Service struct {
+	pb.UnimplementedMessageServiceServer
+	broker *Broker
+}
+
+// NewService returns the MessageService of b.
+func NewService(b *Broker) *Service { return &Service{broker: b} }
+
+// SendMessages implements the RPC.
+func (s *Service) SendMessages(ctx context.Context, r *pb.SendMessagesRequest) (*pb.SendMessagesResponse, error) {
+	req, err := once.Of(ctx, "SendMessages", r.RequestId, r)
+	if err != nil {
+		return nil, err
+	}
+	all, err := drafts(r.Messages)
+	if err != nil {
+		return nil, err
+	}
+	outcomes, err := s.broker.Send(ctx, caller.FromContext(ctx), req, all)
+	if err != nil {
+		return nil, err
+	}
+	out := &pb.SendMessagesResponse{}
+	for i := range outcomes {
+		out.Results = append(out.Results, result(&outcomes[i]))
+	}
+	return out, nil
+}
+
+// ClaimMessages implements the RPC.
+func (s *Service) ClaimMessages(ctx context.Context, r *pb.ClaimMessagesRequest) (*pb.ClaimMessagesResponse, error) {
+	var c valid.Check
+	w := wish(&c, "", r.Consumer, r.Mailboxes, r.Types, r.LowestPriority)
+	w.Max = max(1, int(r.Max))
+	c.Between("max", int64(r.Max), 0, maxInFlight)
+	w.Wait = c.Duration("wait", r.Wait, 0, maxWait, 0)
+	w.ClaimFor = c.Duration("claim_for", r.ClaimFor, time.Second, maxClaim, claimFor)
+	if err := c.Err(); err != nil {
+		return nil, err
+	}
+	got, err := s.broker.Claim(ctx, caller.FromContext(ctx), w)
+	if err != nil {
+		return nil, err
+	}
+	return &pb.ClaimMessagesResponse{
+		Claims: claimedAll(got.Claims), EmptyReason: pb.EmptyReason(got.Empty), NextDue: stamp(got.NextDue),
+	}, nil
+}
+
+// AckMessages implements the RPC.
+func (s *Service) AckMessages(ctx context.Context, r *pb.AckMessagesRequest) (*pb.AckMessagesResponse, error) {
+	done, revision, err := s.settleIDs(ctx, "AckMessages", r, r.Ids, Ack)
+	if err != nil {
+		return nil, err
+	}
+	return &pb.AckMessagesResponse{Revision: revision, Acked: claimIDs(done)}, nil
+}
+
+// ReleaseClaims implements the RPC.
+func (s *Service) ReleaseClaims(ctx context.Context, r *pb.ReleaseClaimsRequest) (*pb.ReleaseClaimsResponse, error) {
+	done, revision, err := s.settleIDs(ctx, "ReleaseClaims", r, r.Ids, Release)
+	if err != nil {
+		return nil, err
+	}
+	return &pb.ReleaseClaimsResponse{Revision: revision, Released: claimIDs(done)}, nil
+}
+
+// NackMessages implements the RPC.
+func (s *Service) NackMessages(ctx context.Context, r *pb.NackMessagesRequest) (*pb.NackMessagesResponse, error) {
+	items, err := settlements("nacks", r.Nacks, nackSettlement)
+	if err != nil {
+		return nil, err
+	}
+	done, revision, err := s.settle(ctx, "NackMessages", r, items)
+	if err != nil {
+		return nil, err
+	}
+	out := &pb.NackMessagesResponse{Revision: revision}
+	for _, d := range done {
+		out.Outcomes = append(out.Outcomes, &pb.NackOutcome{ClaimId: d.ClaimID, State: pb.DeliveryState(d.State), DueAt: stamp(d.DueAt)})
+	}
+	return out, nil
+}
+
+// ExtendClaims implements the RPC.
+func (s *Service) ExtendClaims(ctx context.Context, r *pb.ExtendClaimsRequest) (*pb.ExtendClaimsResponse, error) {
+	items, err := settlements("extensions", r.Extensions, extendSettlement)
+	if err != nil {
+		return nil, err
+	}
+	done, _, err := s.settle(ctx, "ExtendClaims", r, items)
+	if err != nil {
+		return nil, err
+	}
+	return &pb.ExtendClaimsResponse{ClaimIds: claimIDs(done)}, nil
+}
+
+// GetMessage implements the RPC.
+func (s *Service) GetMessage(ctx context.Context, r *pb.GetMessageRequest) (*pb.GetMessageResponse, error) {
+	var c valid.Check
+	ref := reference(&c, "id", r.Id, true)
+	if err := c.Err(); err != nil {
+		return nil, err
+	}
+	m, deliveries, err := s.broker.Get(ctx, caller.FromContext(ctx), ref)
+	if err != nil {
+		return nil, err
+	}
+	out := &pb.GetMessageResponse{Message: wire(&m)}
+	for i := range deliveries {
+		out.Deliveries = append(out.Deliveries, delivery(m.Revision, &deliveries[i]))
+	}
+	return out, nil
+}
+
+// ListMessages implements the RPC.
+func (s *Service) ListMessages(ctx context.Context, r *pb.ListMessagesRequest) (*pb.ListMessagesResponse, error) {
+	var c valid.Check
+	l := Listing{
+		Box: Box(r.Box), Choice: choice(&c, r.Filter), Size: c.PageSize("page_size", r.PageSize),
+		Newest: r.NewestFirst, MarkRead: r.MarkRead,
+	}
+	l.Choice.From, l.Choice.To = c.Time("from_time", r.FromTime), c.Time("to_time", r.ToTime)
+	if r.Box < 0 || r.Box > pb.MessageBox_MESSAGE_BOX_ALL {
+		c.Fail("box", "is %d, which is no known box", r.Box)
+	}
+	if err := c.Err(); err != nil {
+		return nil, err
+	}
+	const list = "messages"
+	if err := page.Parse(list, r.PageToken, &l.After); err != nil {
+		return nil, err
+	}
+	p, err := s.broker.List(ctx, caller.FromContext(ctx), l)
+	if err != nil {
+		return nil, err
+	}
+	out := &pb.ListMessagesResponse{Items: inboxItems(p.Items), Revision: p.Revision}
+	if p.Next != 0 {
+		out.NextPageToken = page.Token(list, p.Next)
+	}
+	return out, nil
+}
+
+// CancelMessage implements the RPC.
+func (s *Service) CancelMessage(ctx context.Context, r *pb.CancelMessageRequest) (*pb.CancelMessageResponse, error) {
+	var c valid.Check
+	ref := reference(&c, "id", r.Id, false)
+	c.Text("reason", r.Reason, maxError)
+	if err := c.Err(); err != nil {
+		return nil, err
+	}
+	req, err := once.Of(ctx, "CancelMessage", r.RequestId, r)
+	if err != nil {
+		return nil, err
+	}
+	done, err := s.broker.Cancel(ctx, caller.FromContext(ctx), req, ref, r.Reason)
+	if err != nil {
+		return nil, err
+	}
+	return &pb.CancelMessageResponse{Revision: done.Revision, Cancelled: int32(done.Cancelled), Kept: int32(done.Kept)}, nil
+}
+
+// ListDeadLetters implements the RPC.
+func (s *Service) ListDeadLetters(ctx context.Context, r *pb.ListDeadLettersRequest) (*pb.ListDeadLettersResponse, error) {
+	var c valid.Check
+	size := c.PageSize("page_size", r.PageSize)
+	mailboxField(&c, r.Mailbox)
+	if err := c.Err(); err != nil {
+		return nil, err
+	}
+	const list = "deadletters"
+	var after DeadPlace
+	if err := page.Parse(list, r.PageToken, &after); err != nil {
+		return nil, err
+	}
+	items, next, revision, err := s.broker.DeadLetters(ctx, caller.FromContext(ctx), r.Mailbox, size, after)
+	if err != nil {
+		return nil, err
+	}
+	out := &pb.ListDeadLettersResponse{Items: inboxItems(items), Revision: revision}
+	if next != (DeadPlace{}) {
+		out.NextPageToken = page.Token(list, next)
+	}
+	return out, nil
+}
+
+// RedriveDeadLetters implements the RPC.
+func (s *Service) RedriveDeadLetters(ctx context.Context, r *pb.RedriveDeadLettersRequest) (*pb.RedriveDeadLettersResponse, error) {
+	refs, err := chosen(r.Ids, r.Mailbox)
+	if err != nil {
+		return nil, err
+	}
+	req, err := once.Of(ctx, "RedriveDeadLetters", r.RequestId, r)
+	if err != nil {
+		return nil, err
+	}
+	n, revision, err := s.broker.Redrive(ctx, caller.FromContext(ctx), req, refs, r.Mailbox)
+	if err != nil {
+		return nil, err
+	}
+	return &pb.RedriveDeadLettersResponse{Revision: revision, Redriven: int32(n)}, nil
+}
+
+// PurgeDeadLetters implements the RPC.
+func (s *Service) PurgeDeadLetters(ctx context.Context, r *pb.PurgeDeadLettersRequest) (*pb.PurgeDeadLettersResponse, error) {
+	refs, err := chosen(r.Ids, r.Mailbox)
+	if err != nil {
+		return nil, err
+	}
+	req, err := once.Of(ctx, "PurgeDeadLetters", r.RequestId, r)
+	if err != nil {
+		return nil, err
+	}
+	n, revision, err := s.broker.Purge(ctx, caller.FromContext(ctx), req, refs, r.Mailbox)
+	if err != nil {
+		return nil, err
+	}
+	return &pb.PurgeDeadLettersResponse{Revision: revision, Purged: int32(n)}, nil
+}
+
+// settleIDs settles claims that are given as a list of ids, which may be empty for the only one.
+func (s *Service) settleIDs(ctx context.Context, rpc string, r requested, ids []string, verb Verb) ([]Settled, int64, error) {
+	var c valid.Check
+	items := []Settlement{{Verb: verb}}
+	if len(ids) > 0 {
+		items = nil
+		for _, ref := range references(&c, "ids", ids, true) {
+			items = append(items, Settlement{Verb: verb, Ref: ref})
+		}
+	}
+	if err := c.Err(); err != nil {
+		return nil, 0, err
+	}
+	return s.settle(ctx, rpc, r, items)
+}
+
+func (s *Service) settle(ctx context.Context, rpc string, r requested, items []Settlement) ([]Settled, int64, error) {
+	req, err := once.Of(ctx, rpc, r.GetRequestId(), r)
+	if err != nil {
+		return nil, 0, err
+	}
+	return s.broker.Settle(ctx, caller.FromContext(ctx), req, items)
+}
+
+// settlements checks the items of a unary request. Only a single one may leave its claim id empty.
+func settlements[T any](field string, list []T, convert func(*valid.Check, string, T, bool) Settlement) ([]Settlement, error) {
+	var c valid.Check
+	if len(list) == 0 {
+		c.Fail(field, "is empty; at least one item is required")
+	}
+	c.Count(field, len(list), maxBatch)
+	var items []Settlement
+	for i, item := range list[:min(len(list), maxBatch)] {
+		items = append(items, convert(&c, fmt.Sprintf("%s[%d]", field, i), item, len(list) > 1))
+	}
+	return items, c.Err()
+}
+
+// chosen checks which dead letters are meant.
+func chosen(ids []string, mailbox string) ([]Ref, error) {
+	var c valid.Check
+	if len(ids) == 0 && mailbox == "" {
+		c.Fail("ids", "is empty, and so is mailbox: say which dead letters you mean")
+	}
+	refs := references(&c, "ids", ids, false)
+	mailboxField(&c, mailbox)
+	return refs, c.Err()
+}
+
+func mailboxField(c *valid.Check, mailbox string) {
+	if mailbox != "" {
+		c.Name("mailbox", parseMailbox(mailbox).name)
+	}
+}
+
+func claimIDs(done []Settled) []string {
+	ids := make([]string, len(done))
+	for i := range done {
+		ids[i] = done[i].ClaimID
+	}
+	return ids
+}

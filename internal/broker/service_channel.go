@@ -1,0 +1,122 @@
+package broker
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/caller"
+	"brokerd/internal/once"
+	"brokerd/internal/page"
+	"brokerd/internal/valid"
+)
+
+// ChannelService is the ChannelService over a Broker.
+type ChannelService struct {
+	pb.UnimplementedChannelServiceServer
+	broker *Broker
+}
+
+// NewChannelService returns the ChannelService of b.
+func NewChannelService(b *Broker) *ChannelService { return &ChannelService{broker: b} }
+
+// SubscribeChannel implements the RPC.
+func (s *ChannelService) SubscribeChannel(ctx context.Context, r *pb.SubscribeChannelRequest) (*pb.SubscribeChannelResponse, error) {
+	req, err := channelChange(ctx, "SubscribeChannel", r, r.Channel)
+	if err != nil {
+		return nil, err
+	}
+	changed, revision, err := s.broker.Subscribe(ctx, caller.FromContext(ctx), req, r.Channel)
+	if err != nil {
+		return nil, err
+	}
+	return &pb.SubscribeChannelResponse{Changed: changed, Revision: revision}, nil
+}
+
+// UnsubscribeChannel implements the RPC.
+func (s *ChannelService) UnsubscribeChannel(ctx context.Context, r *pb.UnsubscribeChannelRequest) (*pb.UnsubscribeChannelResponse, error) {
+	req, err := channelChange(ctx, "UnsubscribeChannel", r, r.Channel)
+	if err != nil {
+		return nil, err
+	}
+	changed, revision, err := s.broker.Unsubscribe(ctx, caller.FromContext(ctx), req, r.Channel)
+	if err != nil {
+		return nil, err
+	}
+	return &pb.UnsubscribeChannelResponse{Changed: changed, Revision: revision}, nil
+}
+
+// ListChannels implements the RPC.
+func (s *ChannelService) ListChannels(ctx context.Context, r *pb.ListChannelsRequest) (*pb.ListChannelsResponse, error) {
+	var c valid.Check
+	c.OptionalName("subscriber", r.Subscriber)
+	size := c.PageSize("page_size", r.PageSize)
+	if err := c.Err(); err != nil {
+		return nil, err
+	}
+	const list = "channels"
+	after := ""
+	if err := page.Parse(list, r.PageToken, &after); err != nil {
+		return nil, err
+	}
+	channels, more, revision, err := s.broker.Channels(ctx, caller.FromContext(ctx), r.Subscriber, after, size)
+	if err != nil {
+		return nil, err
+	}
+	out := &pb.ListChannelsResponse{Revision: revision}
+	for i := range channels {
+		out.Channels = append(out.Channels, channel(&channels[i]))
+	}
+	if more {
+		out.NextPageToken = page.Token(list, channels[len(channels)-1].Name)
+	}
+	return out, nil
+}
+
+// ConfigureChannel implements the RPC.
+func (s *ChannelService) ConfigureChannel(ctx context.Context, r *pb.ConfigureChannelRequest) (*pb.ConfigureChannelResponse, error) {
+	req, err := channelChange(ctx, "ConfigureChannel", r, r.Channel)
+	if err != nil {
+		return nil, err
+	}
+	var c valid.Check
+	var ttl *time.Duration
+	if r.DefaultTtl != nil {
+		d := c.Duration("default_ttl", r.DefaultTtl, 0, maxTTL, 0)
+		if d > 0 && d < time.Millisecond {
+			c.Fail("default_ttl", "is %v; 0 (none) or 1ms to 365 days is allowed", d)
+		}
+		ttl = &d
+	}
+	if err := c.Err(); err != nil {
+		return nil, err
+	}
+	ch, revision, err := s.broker.Configure(ctx, caller.FromContext(ctx), req, r.Channel, ttl)
+	if err != nil {
+		return nil, err
+	}
+	return &pb.ConfigureChannelResponse{Channel: channel(&ch), Revision: revision}, nil
+}
+
+// channelChange checks what changes of a channel have in common.
+func channelChange(ctx context.Context, rpc string, r requested, name string) (once.Request, error) {
+	var c valid.Check
+	c.NewName("channel", name)
+	if err := c.Err(); err != nil {
+		return once.Request{}, err
+	}
+	return once.Of(ctx, rpc, r.GetRequestId(), r)
+}
+
+func channel(ch *Channel) *pb.Channel {
+	out := &pb.Channel{Name: ch.Name, Subscribers: ch.Subscribers, Waiting: ch.Waiting}
+	if ch.DefaultTTL > 0 {
+		out.DefaultTtl = durationpb.New(ch.DefaultTTL)
+	}
+	return out
+}
+
+func itoa(i int) string { return strconv.Itoa(i) }

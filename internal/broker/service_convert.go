@@ -1,0 +1,384 @@
+package broker
+
+import (
+	"fmt"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/fault"
+	"brokerd/internal/valid"
+)
+
+// Limits of a message, in bytes unless said otherwise (docs/limits.md lists them for users).
+const (
+	maxPayload  = 256 << 10
+	maxBody     = 256 << 10
+	maxMessage  = 1 << 20
+	maxFiles    = 1000 // items, of files and of artifacts
+	maxBatch    = 1000 // items
+	maxTypes    = 100  // items of a filter
+	maxError    = 4 << 10
+	maxTTL      = 365 * 24 * time.Hour
+	maxClaim    = 12 * time.Hour
+	claimFor    = 30 * time.Second
+	maxTotal    = 30 * time.Minute
+	maxWait     = time.Hour
+	maxInFlight = 1000
+)
+
+// draft checks a message that is to be sent and makes a Draft of it. It fills in what the sender has left to
+// the defaults, in m.
+func draft(c *valid.Check, at string, m *pb.Message) Draft {
+	if m == nil {
+		c.Fail(at, "is empty; a message is required")
+		return Draft{}
+	}
+	unstamped(c, at, m)
+	d := Draft{
+		Subject: m.Subject, Channel: m.Channel, Thread: m.ThreadId, Correlation: m.CorrelationId, Task: m.TaskId,
+		OrderingKey: m.OrderingKey, MaxAttempts: int(m.MaxAttempts),
+	}
+	d.Target, d.One = target(c, at, m)
+	if m.Type == "" {
+		m.Type = "message"
+	}
+	d.Type = m.Type
+	c.Name(at+".type", m.Type)
+	version(c, at+".version", m)
+	if m.Priority == 0 {
+		m.Priority = 5
+	}
+	d.Priority = int(m.Priority)
+	c.Between(at+".priority", int64(m.Priority), 1, 10)
+	c.Line(at+".subject", m.Subject, valid.MaxLine)
+	c.Text(at+".body", m.Body, maxBody)
+	c.JSON(at+".payload", m.Payload, maxPayload)
+	if m.Channel != "" {
+		c.Name(at+".channel", m.Channel)
+		if d.Target.Kind == ToChannel {
+			c.Fail(at+".channel", "is a label beside another target; leave it empty when the target is a channel")
+		}
+	}
+	c.Line(at+".thread_id", m.ThreadId, valid.MaxID)
+	c.Line(at+".correlation_id", m.CorrelationId, valid.MaxID)
+	c.Line(at+".task_id", m.TaskId, valid.MaxID)
+	c.Line(at+".ordering_key", m.OrderingKey, valid.MaxID)
+	if m.InReplyTo != "" {
+		d.ReplyTo = reference(c, at+".in_reply_to", m.InReplyTo, false)
+	}
+	c.Labels(at+".labels", m.Labels)
+	attachments(c, at, m)
+	d.TTL = c.Duration(at+".ttl", m.Ttl, time.Millisecond, maxTTL, 0)
+	d.NotBefore = c.Time(at+".not_before", m.NotBefore)
+	if m.MaxAttempts != 0 {
+		c.Between(at+".max_attempts", int64(m.MaxAttempts), 1, 100)
+	}
+	return d
+}
+
+// unstamped wants the fields empty that the broker fills.
+func unstamped(c *valid.Check, at string, m *pb.Message) {
+	for field, set := range map[string]bool{
+		"id": m.Id != "", "revision": m.Revision != 0, "sender": m.Sender != "", "sender_role": m.SenderRole != "",
+		"created_at": m.CreatedAt != nil, "expires_at": m.ExpiresAt != nil,
+	} {
+		if set {
+			c.Fail(at+"."+field, "is stamped by the broker; leave it empty")
+		}
+	}
+}
+
+func target(c *valid.Check, at string, m *pb.Message) (t Target, one bool) {
+	switch to := m.Target.GetTo().(type) {
+	case *pb.Target_Agent:
+		t = Target{ToAgent, to.Agent}
+		c.Name(at+".target.agent", to.Agent)
+	case *pb.Target_Role:
+		t = Target{ToRole, to.Role}
+		c.Name(at+".target.role", to.Role)
+	case *pb.Target_Channel:
+		t = Target{ToChannel, to.Channel}
+		c.NewName(at+".target.channel", to.Channel)
+	case *pb.Target_Pattern:
+		t = Target{ToPattern, to.Pattern}
+		c.Pattern(at+".target.pattern", to.Pattern)
+	case *pb.Target_Everyone:
+		t = Target{Kind: ToEveryone}
+		if !to.Everyone {
+			c.Fail(at+".target.everyone", "is false; choose another target, or set it to true")
+		}
+	default:
+		c.Fail(at+".target", "is missing; name an agent, role, channel, pattern or everyone")
+	}
+	switch m.Reach {
+	case pb.Reach_REACH_UNSPECIFIED:
+		one = t.Kind == ToRole
+	case pb.Reach_REACH_ALL:
+	case pb.Reach_REACH_ONE:
+		one = true
+		if t.Kind != ToRole && t.Kind != ToChannel && t.Kind != 0 {
+			c.Fail(at+".reach", "is REACH_ONE, which is for roles and channels only")
+		}
+	default:
+		c.Fail(at+".reach", "is %d, which is no known reach", m.Reach)
+	}
+	return t, one
+}
+
+// version wants MAJOR.MINOR with major 1.
+func version(c *valid.Check, field string, m *pb.Message) {
+	if m.Version == "" {
+		m.Version = "1.0"
+		return
+	}
+	var major, minor uint16
+	var rest string
+	if n, _ := fmt.Sscanf(m.Version+"\n", "%d.%d%s\n", &major, &minor, &rest); n != 2 || m.Version != fmt.Sprintf("%d.%d", major, minor) {
+		c.Fail(field, "%.40q is not of the form MAJOR.MINOR, such as 1.0", m.Version)
+		return
+	}
+	if major != 1 {
+		c.Fail(field, "has major version %d; this broker knows 1", major)
+	}
+}
+
+func attachments(c *valid.Check, at string, m *pb.Message) {
+	c.Count(at+".files", len(m.Files), maxFiles)
+	c.Count(at+".artifacts", len(m.Artifacts), maxFiles)
+	if len(m.Files) > maxFiles || len(m.Artifacts) > maxFiles {
+		return
+	}
+	for i, f := range m.Files {
+		field := fmt.Sprintf("%s.files[%d]", at, i)
+		if f.GetPath() == "" {
+			c.Fail(field+".path", "is empty; a path is required")
+		}
+		c.Line(field+".path", f.GetPath(), valid.MaxPath)
+		if f.GetLine() < 0 {
+			c.Fail(field+".line", "is negative; lines count from 1, 0 is the whole file")
+		}
+	}
+	for i, name := range m.Artifacts {
+		field := fmt.Sprintf("%s.artifacts[%d]", at, i)
+		if name == "" {
+			c.Fail(field, "is empty; a name is required")
+		}
+		c.Line(field, name, valid.MaxPath)
+	}
+}
+
+// drafts checks a batch as a whole: the first fault refuses all of it.
+func drafts(messages []*pb.Message) ([]Draft, error) {
+	var c valid.Check
+	if len(messages) == 0 {
+		c.Fail("messages", "is empty; at least one message is required")
+	}
+	c.Count("messages", len(messages), maxBatch)
+	if err := c.Err(); err != nil {
+		return nil, err
+	}
+	all := make([]Draft, len(messages))
+	for i, m := range messages {
+		all[i] = draft(&c, fmt.Sprintf("messages[%d]", i), m)
+		if err := c.Err(); err != nil {
+			return nil, err
+		}
+		if all[i].Content, all[i].Fault = content(m); all[i].Fault != nil {
+			return nil, all[i].Fault
+		}
+	}
+	return all, nil
+}
+
+// content is the wire form of what the sender gave. Deliver it with wire.
+func content(m *pb.Message) ([]byte, error) {
+	b, err := proto.Marshal(m)
+	if err != nil {
+		return nil, fmt.Errorf("marshal message: %w", err)
+	}
+	if len(b) > maxMessage {
+		e := fault.New(fault.Exhausted, "MESSAGE_TOO_LARGE", "the message has %d bytes; at most %d are allowed: send large content as an artifact", len(b), maxMessage)
+		return nil, e
+	}
+	return b, nil
+}
+
+// wire makes a message of what was stored. What the sender gave is appended as it is: protobuf
+// merges the parts of a message that stand one after the other, so it need not be decoded and encoded again.
+func wire(m *Message) *pb.Message {
+	out := &pb.Message{
+		Id: m.ID.String(), Revision: m.Revision, Sender: m.Sender, SenderRole: m.SenderRole,
+		CreatedAt: timestamppb.New(m.CreatedAt), ThreadId: m.Thread,
+	}
+	if m.Thread == "" {
+		out.ThreadId = out.Id
+	}
+	if !m.ExpiresAt.IsZero() {
+		out.ExpiresAt = timestamppb.New(m.ExpiresAt)
+	}
+	out.ProtoReflect().SetUnknown(m.Content)
+	return out
+}
+
+func result(o *Outcome) *pb.SendResult {
+	out := &pb.SendResult{
+		Id: o.ID.String(), Revision: o.Revision, Duplicate: o.Duplicate,
+		RecipientCount: int32(o.Count), RefusedCount: int32(o.Refused),
+	}
+	for _, r := range o.Recipients {
+		outcome := pb.RecipientOutcome_RECIPIENT_OUTCOME_QUEUED
+		if r.Refused {
+			outcome = pb.RecipientOutcome_RECIPIENT_OUTCOME_REFUSED
+		}
+		out.Recipients = append(out.Recipients, &pb.Recipient{Mailbox: r.Mailbox, Outcome: outcome})
+	}
+	return out
+}
+
+func claimed(c *Claim) *pb.ClaimedMessage {
+	return &pb.ClaimedMessage{
+		ClaimId: c.ClaimID(), Message: wire(&c.Message), Attempt: int32(c.Attempt), MaxAttempts: int32(c.MaxAttempts),
+		Mailbox: c.Mailbox, ExpiresIn: durationpb.New(c.ExpiresIn), Resumed: c.Resumed,
+	}
+}
+
+func claimedAll(claims []Claim) []*pb.ClaimedMessage {
+	out := make([]*pb.ClaimedMessage, len(claims))
+	for i := range claims {
+		out[i] = claimed(&claims[i])
+	}
+	return out
+}
+
+func inboxItem(i *Item) *pb.InboxItem {
+	out := &pb.InboxItem{Message: wire(&i.Message)}
+	if i.Delivery.State != 0 {
+		out.Delivery = delivery(i.Revision, &i.Delivery)
+	}
+	return out
+}
+
+func inboxItems(items []Item) []*pb.InboxItem {
+	out := make([]*pb.InboxItem, len(items))
+	for i := range items {
+		out[i] = inboxItem(&items[i])
+	}
+	return out
+}
+
+func delivery(revision int64, d *Delivery) *pb.Delivery {
+	out := &pb.Delivery{
+		Mailbox: d.Mailbox, State: pb.DeliveryState(d.State), Arrival: d.Arrival,
+		Attempts: int32(d.Attempts), MaxAttempts: int32(d.MaxAttempts), Consumer: d.Consumer,
+		ClaimedAt: stamp(d.ClaimedAt), DeliveredAt: stamp(d.DeliveredAt), ReadAt: stamp(d.ReadAt),
+		FinishedAt: stamp(d.FinishedAt),
+	}
+	if d.Claims > 0 {
+		out.ClaimId = claimID(revision, d.Claims)
+		out.Holder = d.Holder
+	}
+	if d.State == Acked {
+		out.AckedBy = d.Holder
+	}
+	if d.State == Delayed {
+		out.DueAt = stamp(d.DueAt)
+	}
+	for _, t := range d.History {
+		out.History = append(out.History, &pb.Attempt{
+			Number: int32(t.Number), Agent: t.Agent, Consumer: t.Consumer,
+			ClaimedAt: stamp(t.ClaimedAt), EndedAt: stamp(t.EndedAt), Error: t.Error,
+		})
+	}
+	return out
+}
+
+// stamp is a time that may be missing.
+func stamp(t time.Time) *timestamppb.Timestamp {
+	if t.IsZero() {
+		return nil
+	}
+	return timestamppb.New(t)
+}
+
+// reference checks the name of a message, or of a claim where that may be meant too.
+func reference(c *valid.Check, field, s string, claims bool) Ref {
+	ref, ok := ParseRef(s)
+	switch {
+	case s == "":
+		c.Fail(field, "is empty; a message id or revision is required")
+	case !ok && claims:
+		c.Fail(field, "%.60q is neither a claim id (4711.2), a message id (a UUID) nor a revision (4711)", s)
+	case !ok || ref.Claim != 0 && !claims:
+		c.Fail(field, "%.60q is neither a message id (a UUID) nor a revision (4711)", s)
+	}
+	return ref
+}
+
+func references(c *valid.Check, field string, ids []string, claims bool) []Ref {
+	c.Count(field, len(ids), maxBatch)
+	refs := make([]Ref, 0, min(len(ids), maxBatch))
+	for i, id := range ids[:min(len(ids), maxBatch)] {
+		refs = append(refs, reference(c, fmt.Sprintf("%s[%d]", field, i), id, claims))
+	}
+	return refs
+}
+
+func choice(c *valid.Check, f *pb.MessageFilter) Choice {
+	out := Choice{
+		Types: f.GetTypes(), Channels: f.GetChannels(), Senders: f.GetSenders(), Correlation: f.GetCorrelationId(),
+		Thread: f.GetThreadId(), Task: f.GetTaskId(), Priority: int(f.GetLowestPriority()),
+	}
+	names(c, "filter.types", out.Types)
+	names(c, "filter.channels", out.Channels)
+	names(c, "filter.senders", out.Senders)
+	c.Line("filter.correlation_id", out.Correlation, valid.MaxID)
+	c.Line("filter.thread_id", out.Thread, valid.MaxID)
+	c.Line("filter.task_id", out.Task, valid.MaxID)
+	c.Between("filter.lowest_priority", int64(out.Priority), 0, 10)
+	return out
+}
+
+// names wants a list of at most maxTypes names.
+func names(c *valid.Check, field string, list []string) {
+	c.Count(field, len(list), maxTypes)
+	for i, s := range list[:min(len(list), maxTypes)] {
+		c.Name(fmt.Sprintf("%s[%d]", field, i), s)
+	}
+}
+
+// wish checks what claim requests have in common.
+func wish(c *valid.Check, at string, consumer string, mailboxes, types []string, lowest int32) Wish {
+	c.OptionalName(at+"consumer", consumer)
+	c.Count(at+"mailboxes", len(mailboxes), maxBatch)
+	for i, m := range mailboxes[:min(len(mailboxes), maxBatch)] {
+		c.Name(fmt.Sprintf("%smailboxes[%d]", at, i), parseMailbox(m).name)
+	}
+	names(c, at+"types", types)
+	c.Between(at+"lowest_priority", int64(lowest), 0, 10)
+	return Wish{Consumer: consumer, Mailboxes: mailboxes, Types: types, Priority: int(lowest)}
+}
+
+func nackSettlement(c *valid.Check, at string, n *pb.Nack, streamed bool) Settlement {
+	s := Settlement{Verb: Nack, Fatal: n.GetFatal(), Error: n.GetError()}
+	if streamed || n.GetClaimId() != "" {
+		s.Ref = reference(c, at+".claim_id", n.GetClaimId(), true)
+	}
+	c.Text(at+".error", n.GetError(), maxError)
+	if n.GetDelay() != nil {
+		wait := c.Duration(at+".delay", n.Delay, 0, maxClaim, 0)
+		s.Delay = &wait
+	}
+	return s
+}
+
+func extendSettlement(c *valid.Check, at string, e *pb.Extension, streamed bool) Settlement {
+	s := Settlement{Verb: Extend, For: c.Duration(at+".claim_for", e.GetClaimFor(), time.Second, maxClaim, 0)}
+	if streamed || e.GetClaimId() != "" {
+		s.Ref = reference(c, at+".claim_id", e.GetClaimId(), true)
+	}
+	return s
+}

@@ -1,0 +1,334 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/caller"
+	"brokerd/internal/fault"
+	"brokerd/internal/rpc"
+	"brokerd/internal/valid"
+)
+
+const (
+	// maxPipelined is how many batches of one Send stream may be under way.
+	maxPipelined = 64
+	// maxFrame is about how many bytes of messages one frame of a Claim stream carries.
+	maxFrame = 1 << 20
+)
+
+// requested is a request that may carry an id of its own.
+type requested interface {
+	proto.Message
+	GetRequestId() string
+}
+
+// Send implements the RPC. One goroutine reads and submits, this one answers; the writer is between them.
+func (s *Service) Send(stream pb.MessageService_SendServer) error {
+	who := caller.FromContext(stream.Context())
+	pending := make(chan chan []Outcome, maxPipelined)
+	failed := make(chan error, 1)
+	go func() {
+		defer close(pending)
+		failed <- s.readBatches(stream, who, pending)
+	}()
+	for answer := range pending {
+		outcomes := <-answer
+		// What is ready by now goes along.
+		for more := true; more && len(outcomes) < maxBatch; {
+			select {
+			case next, ok := <-pending:
+				if !ok {
+					more = false
+					break
+				}
+				outcomes = append(outcomes, <-next...)
+			default:
+				more = false
+			}
+		}
+		if err := stream.Send(sendResponse(outcomes)); err != nil {
+			return err
+		}
+	}
+	return <-failed
+}
+
+// readBatches submits what comes until the stream ends. Nothing of it waits for an answer to be read by the client,
+// other than when maxPipelined batches are under way.
+func (s *Service) readBatches(stream pb.MessageService_SendServer, who caller.Caller, pending chan<- chan []Outcome) error {
+	producer := ""
+	for first := true; ; first = false {
+		r, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := checkBatch(r, first, &producer); err != nil {
+			return err
+		}
+		answer := make(chan []Outcome, 1)
+		select {
+		case pending <- answer:
+		case <-s.broker.stopping:
+			return errStopping()
+		case <-stream.Context().Done():
+			return stream.Context().Err()
+		}
+		batch := Batch{Drafts: streamDrafts(r.Messages), Producer: producer, First: r.FirstNumber}
+		s.broker.Submit(who, batch, func(o []Outcome) { answer <- o })
+	}
+}
+
+// checkBatch checks what is about the batch and not about one of its messages; a fault ends the stream.
+func checkBatch(r *pb.SendRequest, first bool, producer *string) error {
+	var c valid.Check
+	if len(r.Messages) == 0 {
+		c.Fail("messages", "is empty; at least one message is required")
+	}
+	c.Count("messages", len(r.Messages), maxBatch)
+	switch {
+	case first:
+		c.OptionalName("producer", r.Producer)
+		*producer = r.Producer
+	case r.Producer != "" && r.Producer != *producer:
+		c.Fail("producer", "may be given in the first batch only")
+	}
+	if *producer != "" {
+		c.Between("first_number", r.FirstNumber, 1, 1<<62)
+	} else if r.FirstNumber != 0 {
+		c.Fail("first_number", "means nothing without a producer")
+	}
+	return c.Err()
+}
+
+// streamDrafts makes drafts of a batch, each with its own fault if it has one.
+func streamDrafts(messages []*pb.Message) []Draft {
+	all := make([]Draft, len(messages))
+	for i, m := range messages {
+		var c valid.Check
+		all[i] = draft(&c, "messages["+itoa(i)+"]", m)
+		if err := c.Err(); err != nil {
+			all[i] = Draft{Fault: err}
+			continue
+		}
+		all[i].Content, all[i].Fault = content(m)
+	}
+	return all
+}
+
+func sendResponse(outcomes []Outcome) *pb.SendResponse {
+	out := &pb.SendResponse{Results: make([]*pb.SendResult, len(outcomes))}
+	for i := range outcomes {
+		o := &outcomes[i]
+		if o.Fault != nil {
+			out.Results[i] = &pb.SendResult{Error: rpc.ItemError(o.Fault)}
+			continue
+		}
+		out.Results[i] = result(o)
+	}
+	return out
+}
+
+// Receive implements the RPC.
+func (s *Service) Receive(r *pb.ReceiveRequest, stream pb.MessageService_ReceiveServer) error {
+	var c valid.Check
+	reading := Reading{After: r.AfterRevision, Cursor: r.Cursor, Follow: r.Follow, Choice: choice(&c, r.Filter), Limit: int(r.Limit)}
+	c.OptionalName("cursor", r.Cursor)
+	c.Between("after_revision", r.AfterRevision, 0, 1<<62)
+	if r.Cursor != "" && r.AfterRevision != 0 {
+		c.Fail("after_revision", "does not go together with cursor: leave one of them empty")
+	}
+	c.Between("limit", int64(r.Limit), 0, 1<<31-1)
+	reading.Wait = c.Duration("wait", r.Wait, 0, maxWait, 0)
+	if err := c.Err(); err != nil {
+		return err
+	}
+	return s.broker.Receive(stream.Context(), caller.FromContext(stream.Context()), reading, func(items []Item, upTo int64) error {
+		return stream.Send(&pb.ReceiveResponse{Items: inboxItems(items), Revision: upTo})
+	})
+}
+
+// Claim implements the RPC. One goroutine reads and submits, this one writes what the stream has to say.
+func (s *Service) Claim(stream pb.MessageService_ClaimServer) error {
+	first, err := stream.Recv()
+	if err != nil {
+		if errors.Is(err, io.EOF) {
+			return fault.Field("open", "is missing: the first frame must say what to take")
+		}
+		return err
+	}
+	w, err := openWish(first)
+	if err != nil {
+		return err
+	}
+	claims, resumed, err := s.broker.OpenClaims(stream.Context(), caller.FromContext(stream.Context()), w)
+	if err != nil {
+		return err
+	}
+	defer claims.Close()
+	opened := &pb.ClaimOpened{Resumed: claimedAll(resumed), Mailboxes: claims.Mailboxes()}
+	if err := stream.Send(&pb.ClaimResponse{Frame: &pb.ClaimResponse_Opened{Opened: opened}}); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(stream.Context())
+	defer cancel(nil)
+	go func() { cancel(readSettlements(ctx, stream, claims)) }()
+	for {
+		f, done, err := claims.Next(ctx)
+		if err != nil {
+			if cause := context.Cause(ctx); !errors.Is(cause, io.EOF) {
+				return cause
+			}
+			return s.sayRest(stream, claims)
+		}
+		if err := sayFrame(stream, f); err != nil {
+			return err
+		}
+		if done && claims.Replaced() {
+			return fault.New(fault.Conflict, "TAKEN_OVER", "another stream of the same agent and consumer has taken over")
+		}
+		if done {
+			return errStopping()
+		}
+	}
+}
+
+// sayRest answers what the client settled before it closed its side.
+func (s *Service) sayRest(stream pb.MessageService_ClaimServer, claims *ClaimStream) error {
+	for claims.Unanswered() {
+		f, _, err := claims.Next(stream.Context())
+		if err != nil {
+			return err
+		}
+		f.Deliver = nil // nobody would settle it
+		if err := sayFrame(stream, f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// openWish checks the first frame.
+func openWish(r *pb.ClaimRequest) (Wish, error) {
+	var c valid.Check
+	o := r.Open
+	if o == nil {
+		c.Fail("open", "is missing: the first frame must say what to take")
+		return Wish{}, c.Err()
+	}
+	w := wish(&c, "open.", o.Consumer, o.Mailboxes, o.Types, o.LowestPriority)
+	w.Max = max(1, int(o.MaxInFlight))
+	c.Between("open.max_in_flight", int64(o.MaxInFlight), 0, maxInFlight)
+	w.MaxBytes = int(o.MaxBytes)
+	if w.MaxBytes == 0 {
+		w.MaxBytes = 4 << 20
+	}
+	c.Between("open.max_bytes", int64(o.MaxBytes), 0, 64<<20)
+	w.ClaimFor = c.Duration("open.claim_for", o.ClaimFor, time.Second, maxClaim, claimFor)
+	w.MaxTotal = c.Duration("open.max_total", o.MaxTotal, time.Second, maxClaim, maxTotal)
+	if len(r.Acks)+len(r.Nacks)+len(r.Extensions)+len(r.Releases) > 0 {
+		c.Fail("open", "stands alone: settle in the frames after it")
+	}
+	return w, c.Err()
+}
+
+// readSettlements submits what comes until the stream ends, and returns why it ended.
+func readSettlements(ctx context.Context, stream pb.MessageService_ClaimServer, claims *ClaimStream) error {
+	for {
+		r, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		items, err := frameSettlements(r)
+		if err != nil {
+			return err
+		}
+		if len(items) == 0 {
+			continue
+		}
+		if err := claims.Settle(ctx, items); err != nil {
+			return err
+		}
+	}
+}
+
+// frameSettlements checks one frame; a fault ends the stream.
+func frameSettlements(r *pb.ClaimRequest) ([]Settlement, error) {
+	var c valid.Check
+	if r.Open != nil {
+		c.Fail("open", "may stand in the first frame only")
+	}
+	n := len(r.Acks) + len(r.Nacks) + len(r.Extensions) + len(r.Releases)
+	c.Count("settlements", n, maxBatch)
+	if err := c.Err(); err != nil {
+		return nil, err
+	}
+	items := make([]Settlement, 0, n)
+	for i, id := range r.Acks {
+		ref, ok := ParseRef(id)
+		if !ok || ref.Claim == 0 {
+			c.Fail("acks["+itoa(i)+"]", "%.60q is not a claim id (4711.2)", id)
+		}
+		items = append(items, Settlement{Verb: Ack, Ref: ref})
+	}
+	for i, n := range r.Nacks {
+		items = append(items, nackSettlement(&c, fmt.Sprintf("nacks[%d]", i), n, true))
+	}
+	for i, e := range r.Extensions {
+		items = append(items, extendSettlement(&c, fmt.Sprintf("extensions[%d]", i), e, true))
+	}
+	for i, id := range r.Releases {
+		items = append(items, Settlement{Verb: Release, Ref: reference(&c, "releases["+itoa(i)+"]", id, true)})
+	}
+	return items, c.Err()
+}
+
+// sayFrame sends the parts of a frame in order.
+func sayFrame(stream pb.MessageService_ClaimServer, f Frame) error {
+	if len(f.Results) > 0 {
+		results := make([]*pb.SettleResult, len(f.Results))
+		for i, r := range f.Results {
+			results[i] = &pb.SettleResult{ClaimId: r.ClaimID}
+			if r.Fault != nil {
+				results[i].Error = rpc.ItemError(r.Fault)
+			}
+		}
+		frame := &pb.ClaimResponse_Results{Results: &pb.SettleResults{Results: results}}
+		if err := stream.Send(&pb.ClaimResponse{Frame: frame}); err != nil {
+			return err
+		}
+	}
+	for why, ids := range f.Revoked {
+		frame := &pb.ClaimResponse_Revoke{Revoke: &pb.ClaimRevoked{ClaimIds: ids, Reason: pb.RevokeReason(why)}}
+		if err := stream.Send(&pb.ClaimResponse{Frame: frame}); err != nil {
+			return err
+		}
+	}
+	for rest := f.Deliver; len(rest) > 0; {
+		n, bytes := 0, 0
+		for n < len(rest) && (n == 0 || bytes+len(rest[n].Content) <= maxFrame) {
+			bytes += len(rest[n].Content)
+			n++
+		}
+		frame := &pb.ClaimResponse_Deliver{Deliver: &pb.ClaimDelivery{Claims: claimedAll(rest[:n])}}
+		if err := stream.Send(&pb.ClaimResponse{Frame: frame}); err != nil {
+			return err
+		}
+		rest = rest[n:]
+	}
+	if f.GoAway > 0 {
+		frame := &pb.ClaimResponse_GoAway{GoAway: &pb.ClaimGoAway{Grace: durationpb.New(f.GoAway)}}
+		return stream.Send(&pb.ClaimResponse{Frame: frame})
+	}
+	return nil
+}

@@ -1,0 +1,465 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"brokerd/internal/caller"
+	"brokerd/internal/events"
+	"brokerd/internal/fault"
+	"brokerd/internal/once"
+	"brokerd/internal/store"
+)
+
+// Verb is what is done to a claim.
+type Verb int
+
+// What can be done to a claim.
+const (
+	Ack Verb = iota
+	Nack
+	Extend
+	Release
+)
+
+// A Settlement is one thing to do to one claim.
+type Settlement struct {
+	Verb  Verb
+	Ref   Ref
+	Fatal bool           // Nack: dead letter at once
+	Error string         // Nack: what went wrong
+	Delay *time.Duration // Nack: wait before the next attempt; nil = backoff
+	For   time.Duration  // Extend: from now on; 0 = what the claim had at first
+
+	key     key  // set by streams, which know where their claims are
+	ordered bool // likewise
+}
+
+// A Settled is what became of a Settlement.
+type Settled struct {
+	ClaimID string
+	State   State
+	DueAt   time.Time `json:",omitzero"` // Delayed
+	Fault   error     `json:"-"`
+}
+
+// Settle does all of it or nothing, in the name of the caller. No item may have an empty Ref, except
+// a single one, which then means the caller's only open claim. Errors: fault.NotFound for a message that does not
+// exist, fault.Precondition (CLAIM_LOST) for a claim that is no longer the caller's, (NO_OPEN_CLAIM, SEVERAL_OPEN_CLAIMS) for
+// an empty Ref that means none or several.
+func (b *Broker) Settle(ctx context.Context, c caller.Caller, req once.Request, items []Settlement) ([]Settled, int64, error) {
+	var answer struct {
+		Settled  []Settled
+		Revision int64
+	}
+	err := b.change(ctx, req, &answer, func(tx *store.Tx) error {
+		a, err := b.owner(tx, c)
+		if err != nil {
+			return err
+		}
+		if len(items) == 1 && items[0].Ref.Revision == 0 {
+			if items[0].Ref, err = onlyClaim(tx, a); err != nil {
+				return err
+			}
+		}
+		s := settling{Broker: b, tx: tx, actor: a, left: tally{}}
+		answer.Settled = nil
+		for i := range items {
+			done, err := s.settle(&items[i])
+			if err != nil {
+				return err
+			}
+			answer.Settled = append(answer.Settled, done)
+		}
+		answer.Revision, err = s.finish(nil)
+		return err
+	})
+	return answer.Settled, answer.Revision, err
+}
+
+// onlyClaim returns the actor's only open claim.
+func onlyClaim(tx *store.Tx, a actor) (Ref, error) {
+	var ids []string
+	rows := tx.Query(selectOpenClaims, a.mailbox)
+	for rows.Next() {
+		var revision int64
+		var number int
+		if err := rows.Scan(&revision, &number); err != nil {
+			return Ref{}, err
+		}
+		ids = append(ids, claimID(revision, number))
+	}
+	if err := rows.Err(); err != nil {
+		return Ref{}, err
+	}
+	switch len(ids) {
+	case 0:
+		return Ref{}, fault.New(fault.Precondition, "NO_OPEN_CLAIM", "agent %q holds no claim: claim a message first, or name one", a.Name)
+	case 1:
+		ref, _ := ParseRef(ids[0])
+		return ref, nil
+	}
+	return Ref{}, fault.New(fault.Precondition, "SEVERAL_OPEN_CLAIMS", "agent %q holds several claims (%s): name the one you mean",
+		a.Name, strings.Join(ids, ", "))
+}
+
+// A settling is one function's settlements.
+type settling struct {
+	*Broker
+	tx    *store.Tx
+	actor actor
+	left  tally
+	ready readied
+	due   time.Time
+	ended []heldClaim // claims that run no longer
+	renew []renewal
+	noted [Release + 1][]string // claim ids by verb, for the log
+	last  int64                 // revision of the newest event
+	why   Reason                // what streams are told whose claims end
+}
+
+// A heldClaim tells the stream that holds a claim about its end.
+type heldClaim struct {
+	key    key
+	holder consumerKey
+}
+
+type renewal struct {
+	key key
+	at  time.Time
+}
+
+// A held is a delivery as settling finds it.
+type held struct {
+	key
+	state       State
+	rank        int64
+	claims      int
+	attempts    int
+	maxAttempts int
+	holder      int64
+	consumer    string
+	claimedAt   time.Time
+	claimFor    time.Duration
+	expiresAt   time.Time
+	ordering    string
+	queue       bool // of a role or channel
+}
+
+func (h *held) claimID() string { return claimID(h.message, h.claims) }
+
+// settle does one thing. It changes nothing if it returns an error.
+func (s *settling) settle(item *Settlement) (Settled, error) {
+	if item.Verb == Ack && item.key.mailbox != 0 {
+		done, err := s.ackClaimed(item)
+		if err != nil || done {
+			return Settled{ClaimID: item.Ref.Text, State: Acked}, err
+		}
+	}
+	h, err := s.locate(item)
+	if err != nil {
+		return Settled{}, err
+	}
+	switch item.Verb {
+	case Ack:
+		return s.ack(h)
+	case Nack:
+		return s.nack(h, item)
+	case Extend:
+		return s.extend(h, item.For)
+	default:
+		return s.release(h)
+	}
+}
+
+// ackClaimed is the short way for a claim whose place is known and that is still in force.
+func (s *settling) ackClaimed(item *Settlement) (bool, error) {
+	n, err := s.tx.Exec(updateAckClaimed, s.tx.Now(), item.key.message, item.key.mailbox, item.Ref.Claim, s.actor.mailbox)
+	if err != nil || n == 0 {
+		return false, err
+	}
+	s.noted[Ack] = append(s.noted[Ack], item.Ref.Text)
+	s.ended = append(s.ended, heldClaim{key: item.key})
+	if item.ordered {
+		return true, s.promoteAfter(item.key)
+	}
+	return true, nil
+}
+
+// locate finds the delivery that an item means, and makes sure that the actor may settle it.
+func (s *settling) locate(item *Settlement) (*held, error) {
+	ref := item.Ref
+	if _, err := findMessage(s.tx, s.actor.session.ID, ref); err != nil {
+		return nil, err
+	}
+	rows := s.tx.Query(selectHeld, ref.Revision, s.actor.mailbox, s.actor.mailbox)
+	var best *held
+	for rows.Next() {
+		h := &held{}
+		var state int
+		if err := rows.Scan(&h.message, &h.mailbox, &state, &h.rank, &h.claims, &h.attempts, &h.maxAttempts, &h.holder, &h.consumer,
+			&h.claimedAt, &h.claimFor, &h.expiresAt, &h.ordering, &h.queue); err != nil {
+			return nil, err
+		}
+		h.state = State(state)
+		if best == nil || h.holder == s.actor.mailbox && best.holder != s.actor.mailbox {
+			best = h
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	if best == nil || ref.Claim != 0 && (best.holder != s.actor.mailbox || best.claims != ref.Claim) {
+		return nil, s.lost(ref, "it is not yours, or somebody has claimed it since")
+	}
+	mine := best.holder == s.actor.mailbox
+	if item.Verb == Ack {
+		if !mine && best.state == Claimed {
+			return nil, s.lost(ref, "somebody else has claimed it")
+		}
+		if !mine && best.mailbox != s.actor.mailbox {
+			return nil, s.lost(ref, "you have not claimed it")
+		}
+		return best, nil
+	}
+	if !mine || best.state != Claimed {
+		return nil, s.lost(ref, fmt.Sprintf("you do not hold it, it is %s", best.state))
+	}
+	return best, nil
+}
+
+func (s *settling) lost(ref Ref, why string) error {
+	e := fault.New(fault.Precondition, "CLAIM_LOST", "the claim on %s is lost: %s; stop working on it", ref.Text, why)
+	e.Resource, e.Name = "claim", ref.Text
+	return e
+}
+
+func (s *settling) ack(h *held) (Settled, error) {
+	done := Settled{ClaimID: h.claimID(), State: Acked}
+	switch h.state {
+	case Acked:
+		return done, nil
+	case Cancelled:
+		return done, s.lost(Ref{Text: h.claimID()}, "it was cancelled")
+	}
+	now := s.tx.Now()
+	if _, err := s.tx.Exec(updateAck, s.actor.mailbox, now, h.message, h.mailbox); err != nil {
+		return done, err
+	}
+	if h.state.waits() {
+		s.left[h.mailbox]--
+	}
+	s.noted[Ack] = append(s.noted[Ack], done.ClaimID)
+	s.end(h)
+	return done, s.promote(h)
+}
+
+func (s *settling) nack(h *held, item *Settlement) (Settled, error) {
+	done := Settled{ClaimID: h.claimID()}
+	var err error
+	done.State, done.DueAt, err = s.fail(h, item.Error, item.Fatal, item.Delay)
+	return done, err
+}
+
+// fail counts an attempt and puts the delivery back, or makes it a dead letter.
+func (s *settling) fail(h *held, reason string, fatal bool, delay *time.Duration) (state State, due time.Time, err error) {
+	now := s.tx.Now()
+	attempts := h.attempts + 1
+	if _, err := s.tx.Exec(insertAttempt, h.message, h.mailbox, h.claims, attempts, h.holder, h.consumer, h.claimedAt, now, reason); err != nil {
+		return 0, due, err
+	}
+	wait := backoff(attempts)
+	if delay != nil {
+		wait = *delay
+	}
+	state = Pending
+	switch {
+	case fatal || attempts >= h.maxAttempts:
+		state = Dead
+	case !h.expiresAt.IsZero() && !h.expiresAt.After(now):
+		state = Expired
+	case wait > 0:
+		state, due = Delayed, now.Add(wait)
+	}
+	if err := s.put(h, state, attempts, due); err != nil {
+		return state, due, err
+	}
+	entry := s.actor.event("message.retried")
+	entry.Severity = events.Warning
+	entry.Summary = h.claimID() + " failed: " + oneLine(reason)
+	if state == Dead {
+		entry.Type = "message.dead"
+		entry.Severity = events.Error
+		entry.Summary = fmt.Sprintf("message %d is a dead letter after %s: %s", h.message, counted(attempts, "attempt"), oneLine(reason))
+	}
+	entry.Details = fmt.Sprintf(`{"claim":%q,"attempt":%d,"state":%q,"error":%s}`, h.claimID(), attempts, state, quote(reason))
+	s.last, err = s.log.Append(s.tx, entry)
+	return state, due, err
+}
+
+func (s *settling) release(h *held) (Settled, error) {
+	done := Settled{ClaimID: h.claimID(), State: Pending}
+	if !h.expiresAt.IsZero() && !h.expiresAt.After(s.tx.Now()) {
+		done.State = Expired
+	}
+	s.noted[Release] = append(s.noted[Release], done.ClaimID)
+	return done, s.put(h, done.State, h.attempts, time.Time{})
+}
+
+// put takes a claimed delivery to another state.
+func (s *settling) put(h *held, state State, attempts int, due time.Time) error {
+	var finished time.Time
+	if !state.waits() {
+		finished = s.tx.Now()
+	}
+	if _, err := s.tx.Exec(updatePutBack, int(state), attempts, due, finished, finished, h.message, h.mailbox); err != nil {
+		return err
+	}
+	s.end(h)
+	switch state {
+	case Pending:
+		s.ready.add(h.mailbox, h.rank)
+	case Delayed:
+		s.due = earliest(s.due, due)
+	default:
+		return s.promote(h)
+	}
+	s.left[h.mailbox]++
+	s.due = earliest(s.due, h.expiresAt)
+	return nil
+}
+
+func (s *settling) extend(h *held, lasts time.Duration) (Settled, error) {
+	done := Settled{ClaimID: h.claimID(), State: Claimed}
+	if lasts == 0 {
+		lasts = h.claimFor
+	}
+	if lasts != h.claimFor {
+		if _, err := s.tx.Exec(updateClaimFor, lasts, h.message, h.mailbox); err != nil {
+			return done, err
+		}
+	}
+	s.noted[Extend] = append(s.noted[Extend], done.ClaimID)
+	s.renew = append(s.renew, renewal{h.key, s.clock.Now().Add(lasts)})
+	return done, nil
+}
+
+// end notes that a claim runs no longer.
+func (s *settling) end(h *held) {
+	if h.state == Claimed {
+		s.ended = append(s.ended, heldClaim{h.key, consumerKey{h.holder, h.consumer}})
+	}
+}
+
+// promote makes the next delivery of the ordering key ready after h was finished.
+func (s *settling) promote(h *held) error {
+	if h.ordering == "" {
+		return nil
+	}
+	return s.promoteNext(h.mailbox, h.ordering)
+}
+
+func (s *settling) promoteAfter(k key) error {
+	var ordering string
+	if err := s.tx.QueryRow(selectOrdering, k.message, k.mailbox).Scan(&ordering); err != nil {
+		return err
+	}
+	return s.promoteNext(k.mailbox, ordering)
+}
+
+// promoteNext makes the head of an ordering key ready, if it is blocked.
+func (s *settling) promoteNext(mailbox int64, ordering string) error {
+	var n struct {
+		message, rank, arrival int64
+		state                  int
+		due                    time.Time
+		queue                  bool
+	}
+	err := s.tx.QueryRow(selectHead, mailbox, ordering).Scan(&n.message, &n.state, &n.rank, &n.arrival, &n.due, &n.queue)
+	if errors.Is(err, store.ErrNoRows) || err == nil && State(n.state) != Blocked {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if n.due.After(s.tx.Now()) {
+		s.due = earliest(s.due, n.due)
+		_, err := s.tx.Exec(updateState, int(Delayed), n.message, mailbox)
+		return err
+	}
+	s.ready.add(mailbox, n.rank)
+	if n.arrival == 0 {
+		s.last, err = s.arrive(s.tx, s.actor.session.ID, key{n.message, mailbox}, n.queue)
+		return err
+	}
+	_, err = s.tx.Exec(updateState, int(Pending), n.message, mailbox)
+	return err
+}
+
+// finish writes what was gathered and returns the revision of the change. self is the stream that
+// settles its own claims, if one does.
+func (s *settling) finish(self *consumer) (int64, error) {
+	for verb, kind := range [...]string{Ack: "message.acked", Extend: "message.extended", Release: "message.released"} {
+		if len(s.noted[verb]) == 0 {
+			continue
+		}
+		entry := s.actor.event(kind)
+		entry.Severity = events.Debug
+		entry.Summary = counted(len(s.noted[verb]), "claim") + " " + strings.TrimPrefix(kind, "message.")
+		entry.Details = `{"claims":["` + strings.Join(s.noted[verb], `","`) + `"]}`
+		var err error
+		if s.last, err = s.log.Append(s.tx, entry); err != nil {
+			return 0, err
+		}
+	}
+	if err := s.left.flush(s.tx); err != nil {
+		return 0, err
+	}
+	s.wake(s.tx, s.ready)
+	s.calendar.expect(s.tx, s.due)
+	if len(s.ended) > 0 || len(s.renew) > 0 {
+		s.tx.OnCommit(func() { s.settled(self) })
+	}
+	if s.last == 0 {
+		s.last = s.store.Revision()
+	}
+	return s.last, nil
+}
+
+// settled brings what is kept in memory up to date after the commit.
+func (s *settling) settled(self *consumer) {
+	for _, e := range s.ended {
+		s.claims.Remove(e.key)
+	}
+	for _, r := range s.renew {
+		s.claims.Set(r.key, r.at)
+	}
+	s.revoke(s.ended, self, s.why)
+}
+
+// counted is "1 claim" or "3 claims".
+func counted(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// oneLine makes an error fit into a line of the log.
+func oneLine(s string) string {
+	s, _, _ = strings.Cut(strings.TrimSpace(s), "\n")
+	if len(s) > 120 {
+		s = strings.ToValidUTF8(s[:120], "") + "…"
+	}
+	return s
+}
+
+// quote is a string as JSON.
+func quote(s string) string {
+	var b strings.Builder
+	writeJSON(&b, s)
+	return b.String()
+}

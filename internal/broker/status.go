@@ -1,0 +1,140 @@
+package broker
+
+import (
+	"fmt"
+
+	"brokerd/internal/store"
+)
+
+// String returns the state as the API spells it.
+func (s State) String() string {
+	names := [...]string{"UNKNOWN", "PENDING", "CLAIMED", "DELAYED", "BLOCKED", "ACKED", "DEAD", "EXPIRED", "CANCELLED"}
+	if s < 0 || int(s) >= len(names) {
+		return names[0]
+	}
+	return names[s]
+}
+
+// Counts returns how many unfinished deliveries in the agent's own mailbox it has not read, and how many it could claim
+// now.
+func (b *Broker) Counts(q store.Querier, session int64, agent Agent) (unread, claimable int64, err error) {
+	a := actor{Agent: agent, session: Session{ID: session}}
+	if a.mailbox, err = findMailbox(q, session, mailboxRef{agentBox, agent.Name}); err != nil {
+		return 0, 0, err
+	}
+	if err := q.QueryRow(countUnread, a.mailbox).Scan(&unread); err != nil {
+		return 0, 0, err
+	}
+	boxes, err := reachable(q, a)
+	if err != nil {
+		return 0, 0, err
+	}
+	for _, box := range boxes {
+		var n int64
+		if err := q.QueryRow(countReady, box.id).Scan(&n); err != nil {
+			return 0, 0, err
+		}
+		claimable += n
+	}
+	return unread, claimable, nil
+}
+
+// A BoxStatus counts what is in a mailbox.
+type BoxStatus struct {
+	Mailbox                string
+	Waiting, Claimed, Dead int64
+}
+
+// Status returns the session's mailboxes with something in them, fullest first, at most most, and the sums over all.
+func (b *Broker) Status(q store.Querier, session int64, most int) (boxes []BoxStatus, sum BoxStatus, err error) {
+	rows := q.Query(selectStatus, session)
+	for rows.Next() {
+		var s BoxStatus
+		var ref mailboxRef
+		var kind int
+		if err := rows.Scan(&kind, &ref.name, &s.Waiting, &s.Claimed, &s.Dead); err != nil {
+			return nil, sum, err
+		}
+		ref.kind = boxKind(kind)
+		s.Mailbox = ref.String()
+		sum.Waiting += s.Waiting
+		sum.Claimed += s.Claimed
+		sum.Dead += s.Dead
+		if len(boxes) < most {
+			boxes = append(boxes, s)
+		}
+	}
+	return boxes, sum, rows.Err()
+}
+
+// Check returns what is wrong with the tables of this package, one line each, at most most. It looks at
+// everything, and may be called while the broker runs.
+func Check(q store.Querier, most int) ([]string, error) {
+	var problems []string
+	for _, c := range invariants {
+		rows := q.Query(c.query)
+		for rows.Next() {
+			var message, mailbox int64
+			if err := rows.Scan(&message, &mailbox); err != nil {
+				return nil, err
+			}
+			problems = append(problems, fmt.Sprintf("delivery of message %d in mailbox %d: %s", message, mailbox, c.says))
+			if len(problems) == most {
+				return problems, rows.Close()
+			}
+		}
+		if err := rows.Err(); err != nil {
+			return nil, err
+		}
+	}
+	return problems, nil
+}
+
+// Totals counts what the tables hold.
+func Totals(q store.Querier) (messages, deliveries int64, err error) {
+	err = q.QueryRow(countTotals).Scan(&messages, &deliveries)
+	return messages, deliveries, err
+}
+
+// An invariant is a query for deliveries that must not be, and what it means that they are.
+type invariant struct{ says, query string }
+
+var invariants = [...]invariant{
+	{"it has no message", `
+		SELECT d.message, d.mailbox FROM deliveries d LEFT JOIN messages m ON m.revision = d.message WHERE m.revision IS NULL`},
+	{"it has no mailbox", `
+		SELECT d.message, d.mailbox FROM deliveries d LEFT JOIN mailboxes b ON b.id = d.mailbox WHERE b.id IS NULL`},
+	{"it is in no known state", `
+		SELECT message, mailbox FROM deliveries WHERE state NOT BETWEEN 1 AND 8`},
+	{"it is claimed by nobody, or was never claimed", `
+		SELECT message, mailbox FROM deliveries WHERE state = 2 AND (holder IS NULL OR claims < 1 OR claimed_at IS NULL)`},
+	{"it is finished without a time, or unfinished with one", `
+		SELECT message, mailbox FROM deliveries WHERE (state >= 5) <> (finished_at IS NOT NULL)`},
+	{"it is delayed without a due time", `
+		SELECT message, mailbox FROM deliveries WHERE state = 3 AND due_at IS NULL`},
+	{"more attempts were counted than claims were made", `
+		SELECT message, mailbox FROM deliveries WHERE attempts > claims`},
+	{"it has used up its attempts and is no dead letter", `
+		SELECT message, mailbox FROM deliveries WHERE state <= 4 AND attempts >= max_attempts`},
+	{"Receive would not show it, or show what is finished", `
+		SELECT d.message, d.mailbox FROM deliveries d JOIN mailboxes b ON b.id = d.mailbox
+		WHERE d.arrival IS NOT NULL AND (d.arrival > 0) <> (b.kind = 1 AND d.state <= 4)`},
+	{"it is blocked and nothing is in front of it", `
+		SELECT d.message, d.mailbox FROM deliveries d
+		WHERE d.state = 4 AND NOT EXISTS (
+			SELECT 1 FROM deliveries h
+			WHERE h.mailbox = d.mailbox AND h.ordering_key = d.ordering_key AND h.state <= 3)`},
+	{"another delivery with its ordering key is handed out at the same time", `
+		SELECT d.message, d.mailbox FROM deliveries d
+		WHERE d.ordering_key IS NOT NULL AND d.state <= 3 AND EXISTS (
+			SELECT 1 FROM deliveries h
+			WHERE h.mailbox = d.mailbox AND h.ordering_key = d.ordering_key AND h.state <= 3 AND h.message < d.message)`},
+	{"its mailbox has miscounted what waits (message stands for the difference)", `
+		SELECT b.waiting - COUNT(d.message), b.id FROM mailboxes b
+		LEFT JOIN deliveries d ON d.mailbox = b.id AND d.state IN (1, 3, 4)
+		GROUP BY b.id HAVING b.waiting <> COUNT(d.message)`},
+	{"a failed attempt is missing in its history, or one too many is there", `
+		SELECT d.message, d.mailbox FROM deliveries d
+		WHERE d.attempts > (
+			SELECT COUNT(*) FROM attempts a WHERE a.message = d.message AND a.mailbox = d.mailbox AND a.claim > 0)`},
+}

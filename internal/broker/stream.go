@@ -1,0 +1,372 @@
+package broker
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"brokerd/internal/caller"
+	"brokerd/internal/fault"
+	"brokerd/internal/store"
+)
+
+const (
+	// claimGrace is how long consumers have to settle after the broker has told them to go away.
+	claimGrace = 5 * time.Second
+	// maxUnanswered is how many settlements of one stream may wait for their answer before it is read on.
+	maxUnanswered = 8192
+)
+
+// Reason says why a claim is no longer the consumer's. The numbers are those of the API.
+type Reason int
+
+// Why a claim is lost. The zero value, in a settling, stands for SettledElsewhere.
+const (
+	RanOut Reason = iota + 1
+	TakenOver
+	SettledElsewhere
+)
+
+// A Frame is what a stream of claims has to say next. One of its parts is set, or several, to be sent in the order
+// of the fields.
+type Frame struct {
+	Results []Settled
+	Revoked map[Reason][]string
+	Deliver []Claim
+	GoAway  time.Duration // > 0: the broker stops; how long settlements are still taken
+}
+
+// A ClaimStream is one consumer's open stream. Settle and Next may be called from different goroutines, each
+// from one at a time.
+type ClaimStream struct {
+	broker   *Broker
+	consumer *consumer
+	caller   caller.Caller
+	wake     chan struct{} // room for one: there is something for Next
+	settled  chan struct{} // room for one: Settle may go on
+
+	mu         sync.Mutex // guards the fields below
+	open       map[string]openClaim
+	frame      Frame
+	unanswered int
+	away       bool // nothing more is handed out
+	replaced   bool // another stream has taken over
+}
+
+// An openClaim is what a stream keeps of a claim.
+type openClaim struct {
+	key     key
+	bytes   int
+	ordered bool
+	sent    bool
+}
+
+// OpenClaims opens a stream of claims for the caller's consumer. An earlier stream of the same agent and consumer is
+// ended; what it held, or was left by calls, is returned and counts as in flight. Errors: as Claim.
+func (b *Broker) OpenClaims(ctx context.Context, c caller.Caller, w Wish) (*ClaimStream, []Claim, error) {
+	s := &ClaimStream{broker: b, caller: c, wake: make(chan struct{}, 1), settled: make(chan struct{}, 1), open: map[string]openClaim{}}
+	var resumed []Claim
+	err := b.store.Drain(ctx, func(tx *store.Tx) error {
+		a, err := b.owner(tx, c)
+		if err != nil {
+			return err
+		}
+		boxes, err := b.boxes(tx, a, w.Mailboxes)
+		if err != nil {
+			return err
+		}
+		s.consumer = &consumer{actor: a, name: w.Consumer, boxes: boxes, implicit: len(w.Mailboxes) == 0,
+			filter: filter{w.Types, w.Priority}, max: w.Max, maxBytes: w.MaxBytes, claimFor: w.ClaimFor,
+			lasts: max(w.ClaimFor, w.MaxTotal), deliver: s.deliver, stream: s}
+		b.replace(s.consumer)
+		if resumed, err = b.open(tx, a, w.Consumer, 1000, maxAnswer); err != nil {
+			return err
+		}
+		tx.OnCommit(func() { s.begin(resumed) })
+		return nil
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	return s, resumed, nil
+}
+
+// replace ends the stream that the consumer has had until now. It runs in the writer.
+func (b *Broker) replace(c *consumer) {
+	h := b.hub
+	h.mu.Lock()
+	old := h.named[c.key()]
+	h.mu.Unlock()
+	if old == nil {
+		return
+	}
+	b.leave(old)
+	s := old.stream
+	s.mu.Lock()
+	s.replaced = true
+	for id := range s.open {
+		s.revoke(id, TakenOver)
+	}
+	s.mu.Unlock()
+	signal(s.wake)
+}
+
+// begin takes over the claims that the consumer holds and lets it take part. It runs in the writer.
+func (s *ClaimStream) begin(resumed []Claim) {
+	b, c := s.broker, s.consumer
+	end := b.clock.Now().Add(c.lasts)
+	s.mu.Lock()
+	for i := range resumed {
+		r := &resumed[i]
+		b.claims.Set(r.key, end)
+		r.ExpiresIn = c.claimFor
+		s.open[r.ClaimID()] = openClaim{r.key, len(r.Content), r.ordered, true}
+		c.inFlight++
+		c.bytes += len(r.Content)
+	}
+	s.mu.Unlock()
+	b.hub.mu.Lock()
+	b.hub.named[c.key()] = c
+	b.hub.mu.Unlock()
+	b.enter(c)
+}
+
+// Mailboxes returns the mailboxes that the stream takes from.
+func (s *ClaimStream) Mailboxes() []string {
+	names := make([]string, len(s.consumer.boxes))
+	for i, b := range s.consumer.boxes {
+		names[i] = b.ref.String()
+	}
+	return names
+}
+
+// deliver takes claims from dispatch.
+func (s *ClaimStream) deliver(claims []Claim) {
+	s.mu.Lock()
+	for i := range claims {
+		c := &claims[i]
+		s.open[c.ClaimID()] = openClaim{c.key, len(c.Content), c.ordered, false}
+	}
+	if s.frame.Deliver == nil {
+		s.frame.Deliver = claims
+	} else {
+		s.frame.Deliver = append(s.frame.Deliver, claims...)
+	}
+	s.mu.Unlock()
+	signal(s.wake)
+}
+
+// Settle hands settlements to the writer; their results come out of Next, in order. It blocks while too many are
+// unanswered.
+func (s *ClaimStream) Settle(ctx context.Context, items []Settlement) error {
+	s.mu.Lock()
+	for s.unanswered > maxUnanswered {
+		s.mu.Unlock()
+		select {
+		case <-s.settled:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		s.mu.Lock()
+	}
+	s.unanswered += len(items)
+	for i := range items {
+		if o, ok := s.open[items[i].Ref.Text]; ok {
+			items[i].key, items[i].ordered = o.key, o.ordered
+		}
+	}
+	s.mu.Unlock()
+	b := s.broker
+	results := make([]Settled, len(items))
+	b.store.Submit(store.LaneDrain, func(tx *store.Tx) error {
+		a, err := b.owner(tx, s.caller)
+		if err != nil {
+			return err
+		}
+		done := settling{Broker: b, tx: tx, actor: a, left: tally{}}
+		for i := range items {
+			results[i], err = done.settle(&items[i])
+			switch {
+			case err == nil:
+			case fault.KindOf(err) == fault.Internal || fault.KindOf(err) == fault.Unavailable:
+				return err
+			default:
+				results[i] = Settled{Fault: err}
+			}
+			results[i].ClaimID = items[i].Ref.Text
+		}
+		_, err = done.finish(s.consumer)
+		return err
+	}, func(err error) {
+		if err != nil {
+			for i := range results {
+				results[i] = Settled{ClaimID: items[i].Ref.Text, Fault: err}
+			}
+		}
+		s.answer(items, results)
+	})
+	return nil
+}
+
+// answer queues results and gives the consumer room for what it has settled.
+func (s *ClaimStream) answer(items []Settlement, results []Settled) {
+	claims, bytes := 0, 0
+	s.mu.Lock()
+	for i := range items {
+		if results[i].Fault != nil || items[i].Verb == Extend {
+			continue
+		}
+		if o, ok := s.open[items[i].Ref.Text]; ok {
+			delete(s.open, items[i].Ref.Text)
+			claims++
+			bytes += o.bytes
+		}
+	}
+	s.frame.Results = append(s.frame.Results, results...)
+	s.mu.Unlock()
+	if claims > 0 {
+		s.broker.refill(s.consumer, claims, bytes)
+	}
+	signal(s.wake)
+}
+
+// revoke tells the streams whose claims have ended that they have lost them; not self, which has ended its own.
+func (b *Broker) revoke(ended []heldClaim, self *consumer, why Reason) {
+	if why == 0 {
+		why = SettledElsewhere
+	}
+	for _, e := range ended {
+		if e.holder == (consumerKey{}) {
+			continue // settled by its own stream
+		}
+		b.hub.mu.Lock()
+		c := b.hub.named[e.holder]
+		b.hub.mu.Unlock()
+		if c != nil && c != self {
+			c.stream.lose(e.key, why)
+		}
+	}
+}
+
+// lose takes a claim from the stream.
+func (s *ClaimStream) lose(k key, why Reason) {
+	s.mu.Lock()
+	lost, bytes := 0, 0
+	for id, o := range s.open {
+		if o.key == k {
+			s.revoke(id, why)
+			lost++
+			bytes += o.bytes
+		}
+	}
+	s.mu.Unlock()
+	if lost > 0 {
+		s.broker.refill(s.consumer, lost, bytes)
+		signal(s.wake)
+	}
+}
+
+// revoke forgets a claim, and tells the client of it if it knows it. The caller holds the mutex.
+func (s *ClaimStream) revoke(id string, why Reason) {
+	if s.open[id].sent {
+		if s.frame.Revoked == nil {
+			s.frame.Revoked = map[Reason][]string{}
+		}
+		s.frame.Revoked[why] = append(s.frame.Revoked[why], id)
+	} else {
+		s.frame.Deliver = slices.DeleteFunc(slices.Clone(s.frame.Deliver), func(c Claim) bool { return c.ClaimID() == id })
+	}
+	delete(s.open, id)
+}
+
+// Next waits for something to say. It returns done = true after the last frame: another stream has
+// taken over, or the broker stops and everything is settled.
+func (s *ClaimStream) Next(ctx context.Context) (f Frame, done bool, err error) {
+	stopping := s.broker.stopping
+	for {
+		s.mu.Lock()
+		if s.away {
+			stopping = nil
+		}
+		f, s.frame = s.frame, Frame{}
+		for i := range f.Deliver {
+			id := f.Deliver[i].ClaimID()
+			o := s.open[id]
+			o.sent = true
+			s.open[id] = o
+		}
+		s.unanswered -= len(f.Results)
+		done = s.replaced || s.away && len(s.open) == 0
+		s.mu.Unlock()
+		if len(f.Results) > 0 {
+			signal(s.settled)
+		}
+		if done || len(f.Results) > 0 || len(f.Deliver) > 0 || len(f.Revoked) > 0 {
+			return f, done, nil
+		}
+		select {
+		case <-s.wake:
+		case <-stopping:
+			s.broker.leave(s.consumer)
+			s.mu.Lock()
+			s.away = true
+			s.mu.Unlock()
+			return Frame{GoAway: claimGrace}, false, nil
+		case <-ctx.Done():
+			return Frame{}, true, ctx.Err()
+		}
+	}
+}
+
+// Replaced reports whether another stream has taken over.
+func (s *ClaimStream) Replaced() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.replaced
+}
+
+// Close ends the stream. Claims that were never written to it go back uncounted; the others last for
+// claim_for once more.
+func (s *ClaimStream) Close() {
+	b := s.broker
+	b.leave(s.consumer)
+	// In the writer: by then nothing is handed out to this stream any more.
+	b.store.Submit(store.LaneDrain, func(*store.Tx) error { return nil }, func(error) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.replaced {
+			return
+		}
+		end := b.clock.Now().Add(s.consumer.claimFor)
+		var unsent []Claim
+		for _, o := range s.open {
+			if o.sent {
+				b.claims.Set(o.key, end)
+			}
+		}
+		for _, c := range s.frame.Deliver {
+			if _, ok := s.open[c.ClaimID()]; ok {
+				unsent = append(unsent, c)
+			}
+		}
+		if len(unsent) > 0 {
+			b.giveBack(s.consumer.actor, unsent)
+		}
+	})
+}
+
+// signal leaves a signal in a channel with room for one.
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// Unanswered reports whether settlements wait for their result.
+func (s *ClaimStream) Unanswered() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.unanswered > 0
+}

@@ -1,0 +1,282 @@
+// Package deadline keeps deadlines in memory and tells their owner when they are over.
+//
+// There are two kinds. How long somebody may hold something (a lease, a claim, a lock) is kept in a
+// Queue made with New: it runs by the monotonic clock, and if the process could serve nobody for a while,
+// because it was suspended or its disk hung, all of them get that time back: without that
+// everybody would lose what they hold although nobody could have renewed it. A time on the calendar
+// (a delay, a time to live) is kept in a Queue made with NewCalendar: it follows the wall clock, its
+// jumps included, and nothing is given back.
+//
+//	Set, Remove ──► heap ──► Run sleeps until the earliest ──► due(keys) ──► the owner's transaction
+//	                                                                        looks at Deadline again
+//
+// A key has left the queue when its owner is told that it is due. Whoever sets it again before the
+// owner's transaction runs has renewed it, so the transaction looks:
+//
+//	if _, renewed := queue.Deadline(key); renewed {
+//		return nil
+//	}
+//
+// If the transaction fails, the owner sets the key again.
+//
+// In tests with a fake clock, advance it to the deadline or up to a second beyond. A greater step
+// looks like a process that was suspended.
+package deadline
+
+import (
+	"context"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/jonboulle/clockwork"
+)
+
+const (
+	tolerance = time.Second // lateness that is not given back
+	maxKeys   = 500         // told at a time
+	maxNap    = time.Minute // of a calendar queue: the wall clock may jump while it sleeps
+	never     = math.MaxInt64
+)
+
+// A Queue holds one deadline per key. All methods may be called concurrently; Set and Remove take
+// time logarithmic in the number of keys.
+type Queue[K comparable] struct {
+	clock    clockwork.Clock
+	due      func([]K)
+	calendar bool
+	epoch    time.Time     // positions are nanoseconds since then; since 1970 on the calendar
+	wake     chan struct{} // room for one: there is a deadline before planned
+
+	mu      sync.Mutex // guards the fields below
+	entries map[K]*entry[K]
+	heap    []*entry[K]
+	planned int64 // position at which Run wakes by itself
+	seen    int64 // position at which the queue was last used, so that the process was alive
+	pushed  int64 // by how much all deadlines were pushed back so far
+}
+
+// An entry is a deadline at position at+pushed.
+type entry[K comparable] struct {
+	key   K
+	at    int64
+	index int // in the heap
+}
+
+// New returns a queue of deadlines on what is held. Run calls due with keys whose deadline is over, at
+// most 500 at a time; it may block, and the slice is its own until it returns.
+func New[K comparable](clock clockwork.Clock, due func([]K)) *Queue[K] {
+	return &Queue[K]{
+		clock: clock, due: due, epoch: clock.Now(), wake: make(chan struct{}, 1),
+		entries: map[K]*entry[K]{}, planned: never,
+	}
+}
+
+// NewCalendar returns a queue of times on the calendar.
+func NewCalendar[K comparable](clock clockwork.Clock, due func([]K)) *Queue[K] {
+	q := New(clock, due)
+	q.calendar = true
+	q.epoch = time.Unix(0, 0)
+	return q
+}
+
+// Set gives the key a deadline, in place of any that it has. One in the past is due at once.
+func (q *Queue[K]) Set(key K, at time.Time) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	now := q.observe()
+	q.set(key, max(q.position(at), now))
+	if q.heap[0].at+q.pushed < q.planned {
+		q.planned = q.heap[0].at + q.pushed
+		q.rouse()
+	}
+}
+
+// Remove takes the key out, if it is there.
+func (q *Queue[K]) Remove(key K) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.observe()
+	if e := q.entries[key]; e != nil {
+		q.remove(e)
+	}
+}
+
+// Deadline returns when the key is due. It returns false if the key is not in the queue.
+func (q *Queue[K]) Deadline(key K) (time.Time, bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.observe()
+	e := q.entries[key]
+	if e == nil {
+		return time.Time{}, false
+	}
+	return q.epoch.Add(time.Duration(e.at + q.pushed)), true
+}
+
+// Len returns how many keys have a deadline.
+func (q *Queue[K]) Len() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.heap)
+}
+
+// Reset replaces all deadlines by the given ones.
+func (q *Queue[K]) Reset(deadlines map[K]time.Time) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	clear(q.entries)
+	clear(q.heap)
+	q.heap = q.heap[:0]
+	now := q.observe()
+	for key, at := range deadlines {
+		q.set(key, max(q.position(at), now))
+	}
+	q.rouse()
+}
+
+// Run tells the owner of every deadline that is over. It returns when ctx ends. Only one Run at a time.
+func (q *Queue[K]) Run(ctx context.Context) {
+	keys := make([]K, 0, maxKeys)
+	for ctx.Err() == nil {
+		var nap time.Duration
+		keys, nap = q.take(keys[:0])
+		if len(keys) > 0 {
+			q.due(keys)
+			clear(keys)
+			continue
+		}
+		q.sleep(ctx, nap)
+	}
+}
+
+// take removes the keys that are due. If there are none it says how long to sleep.
+func (q *Queue[K]) take(keys []K) ([]K, time.Duration) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	now := q.observe()
+	for len(keys) < maxKeys && len(q.heap) > 0 && q.heap[0].at+q.pushed <= now {
+		keys = append(keys, q.heap[0].key)
+		q.remove(q.heap[0])
+	}
+	if len(q.heap) == 0 {
+		q.planned = never
+		return keys, never
+	}
+	q.planned = q.heap[0].at + q.pushed
+	nap := time.Duration(q.planned - now)
+	if q.calendar {
+		nap = min(nap, maxNap)
+	}
+	return keys, nap
+}
+
+// sleep waits until the nap is over, an earlier deadline comes, or ctx ends.
+func (q *Queue[K]) sleep(ctx context.Context, nap time.Duration) {
+	var over <-chan time.Time
+	if nap != never {
+		timer := q.clock.NewTimer(nap)
+		defer timer.Stop()
+		over = timer.Chan()
+	}
+	select {
+	case <-over:
+	case <-q.wake:
+	case <-ctx.Done():
+	}
+}
+
+func (q *Queue[K]) rouse() {
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+}
+
+// observe returns the present position. If the earliest deadline was over more than a second ago and nobody
+// was told, the process has stood still, since it was last seen alive at the longest: all
+// deadlines are pushed back by as much, before any of them counts as over.
+func (q *Queue[K]) observe() int64 {
+	now := q.position(q.clock.Now())
+	if !q.calendar && len(q.heap) > 0 {
+		late := now - (q.heap[0].at + q.pushed)
+		if late > int64(tolerance) {
+			q.pushed += max(late, now-q.seen)
+		}
+	}
+	q.seen = now
+	return now
+}
+
+func (q *Queue[K]) position(t time.Time) int64 {
+	if q.calendar {
+		return t.UnixNano()
+	}
+	return int64(t.Sub(q.epoch))
+}
+
+func (q *Queue[K]) set(key K, position int64) {
+	e := q.entries[key]
+	if e == nil {
+		e = &entry[K]{key: key, index: len(q.heap)}
+		q.entries[key] = e
+		q.heap = append(q.heap, e)
+	}
+	e.at = position - q.pushed
+	q.up(e.index)
+	q.down(e.index)
+}
+
+func (q *Queue[K]) remove(e *entry[K]) {
+	delete(q.entries, e.key)
+	last := len(q.heap) - 1
+	moved := q.heap[last]
+	q.heap[last] = nil
+	q.heap = q.heap[:last]
+	if moved == e {
+		return
+	}
+	moved.index = e.index
+	q.heap[moved.index] = moved
+	q.up(moved.index)
+	q.down(moved.index)
+}
+
+// up moves an entry towards the root of the heap, where the earliest deadline is.
+func (q *Queue[K]) up(i int) {
+	e := q.heap[i]
+	for i > 0 {
+		parent := (i - 1) / 2
+		if q.heap[parent].at <= e.at {
+			break
+		}
+		q.place(q.heap[parent], i)
+		i = parent
+	}
+	q.place(e, i)
+}
+
+// down moves an entry away from the root.
+func (q *Queue[K]) down(i int) {
+	e := q.heap[i]
+	for {
+		child := 2*i + 1
+		if child >= len(q.heap) {
+			break
+		}
+		if right := child + 1; right < len(q.heap) && q.heap[right].at < q.heap[child].at {
+			child = right
+		}
+		if e.at <= q.heap[child].at {
+			break
+		}
+		q.place(q.heap[child], i)
+		i = child
+	}
+	q.place(e, i)
+}
+
+func (q *Queue[K]) place(e *entry[K], i int) {
+	q.heap[i] = e
+	e.index = i
+}

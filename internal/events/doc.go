@@ -1,0 +1,15 @@
+// Package events is the log: every change the broker makes appends an event in the change's own
+// transaction, and the event's number is the change's revision.
+//
+//	rules ──Append(tx)──► events ──commit──► hub ──wake-up──► follower: read a page, close, send
+//	                        ▲                                     │
+//	                        └──────────── List, Follow ───────────┘
+//
+// The hub carries wake-ups and never data: each follower has a channel with room for one and reads
+// from the database at its own pace, so one that stops reading costs nobody anything. Revisions
+// grow in commit order, so what a snapshot shows up to its revision is complete, and whoever
+// resumes after a revision misses nothing and sees nothing twice.
+//
+// A follower may keep a named cursor with the broker. It is saved after a page has been written to
+// the stream, so after a crash events may come again but none is left out.
+package events

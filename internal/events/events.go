@@ -1,0 +1,182 @@
+package events
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/jonboulle/clockwork"
+	"go.uber.org/zap"
+
+	"brokerd/internal/store"
+)
+
+// A Category groups event types. The numbers are those of the API and of the table.
+type Category int
+
+// The categories.
+const (
+	Agent Category = 1 + iota
+	Message
+	State
+	Coordination
+	Work
+	System
+)
+
+// A Severity says how much an event matters. The numbers are those of the API and of the table.
+type Severity int
+
+// The severities. The zero value counts as Info.
+const (
+	Debug Severity = 1 + iota
+	Info
+	Warning
+	Error
+	Critical
+)
+
+// An Entry is what is appended to the log. Category, Type and Source are required.
+type Entry struct {
+	Session    int64 // row id; 0 = the broker itself, shown to operators only
+	Category   Category
+	Type       string // such as message.sent
+	Severity   Severity
+	Source     string   // name of the agent that caused it, or "system"
+	SourceRole string   // that agent's role
+	Summary    string   // one line for people
+	Details    string   // text of a JSON object, or empty
+	Related    []string // what it is about, at most 16
+	TaskID     string
+}
+
+// An Event is an entry as it stands in the log.
+type Event struct {
+	Revision int64
+	Time     time.Time
+	Entry
+}
+
+// A Log appends events and wakes those who follow it. All methods may be called concurrently;
+// Append only by the function that its Tx belongs to.
+type Log struct {
+	store *store.Store
+	clock clockwork.Clock
+	log   *zap.Logger
+
+	committed func() // wakes the followers; a field so that Append allocates nothing for it
+	woken     int64  // last revision the followers were woken for; used by the writer alone
+
+	stopOnce sync.Once
+	stopped  chan struct{}
+
+	mu        sync.Mutex // guards followers
+	followers map[chan struct{}]struct{}
+}
+
+// New returns the log of a store that was opened with Migrations. Stop ends it.
+func New(s *store.Store, clock clockwork.Clock, log *zap.Logger) *Log {
+	l := &Log{store: s, clock: clock, log: log, stopped: make(chan struct{}), followers: map[chan struct{}]struct{}{}}
+	l.committed = l.wake
+	return l
+}
+
+// Append adds an event to the log and returns its revision, which is the revision of the change
+// that tx makes. Followers are woken after the commit, once for each commit.
+func (l *Log) Append(tx *store.Tx, e Entry) (int64, error) {
+	if e.Severity == 0 {
+		e.Severity = Info
+	}
+	revision := tx.NextRevision()
+	_, err := tx.Exec(insertEvent, revision, e.Session, tx.Now().UnixNano(), int64(e.Category), int64(e.Severity), e.Type, e.Source,
+		orNull(e.SourceRole), orNull(e.Summary), orNull(e.Details), relatedJSON(e.Related), orNull(e.TaskID))
+	if err != nil {
+		return 0, fmt.Errorf("append event %s: %w", e.Type, err)
+	}
+	tx.OnCommit(l.committed)
+	return revision, nil
+}
+
+// Count counts the events that the log still has.
+func (l *Log) Count(q store.Querier) (int64, error) {
+	var n int64
+	err := q.QueryRow(countEvents).Scan(&n)
+	return n, err
+}
+
+// Stop ends all that follow the log: their streams end as fault.Unavailable (SHUTTING_DOWN). Appending
+// goes on. Stopping twice is fine.
+func (l *Log) Stop() { l.stopOnce.Do(func() { close(l.stopped) }) }
+
+// wake runs in the writer after each commit, once for every event of it: all but the first find
+// the revision of the commit already announced.
+func (l *Log) wake() {
+	revision := l.store.Revision()
+	if revision == l.woken {
+		return
+	}
+	l.woken = revision
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for follower := range l.followers {
+		select {
+		case follower <- struct{}{}:
+		default: // it has a wake-up waiting
+		}
+	}
+}
+
+// join returns a channel that gets a wake-up after each commit with events, and what ends that.
+func (l *Log) join() (<-chan struct{}, func()) {
+	woken := make(chan struct{}, 1)
+	l.mu.Lock()
+	l.followers[woken] = struct{}{}
+	l.mu.Unlock()
+	return woken, func() {
+		l.mu.Lock()
+		delete(l.followers, woken)
+		l.mu.Unlock()
+	}
+}
+
+// orNull keeps empty text out of the table: NULL is read without a copy.
+func orNull(s string) any {
+	if s == "" {
+		return nil
+	}
+	return s
+}
+
+// relatedJSON writes a list of names and numbers, which need no escapes, without the detour over
+// reflection: it is on the path of every message.
+func relatedJSON(related []string) any {
+	if len(related) == 0 {
+		return nil
+	}
+	text := make([]byte, 0, 64)
+	for i, s := range related {
+		if i == 0 {
+			text = append(text, '[')
+		} else {
+			text = append(text, ',')
+		}
+		if plain(s) {
+			text = strconv.AppendQuote(text, s)
+		} else {
+			quoted, _ := json.Marshal(s) // a string can always be marshalled
+			text = append(text, quoted...)
+		}
+	}
+	return string(append(text, ']'))
+}
+
+func plain(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,213 @@
+package events
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jonboulle/clockwork"
+	"go.uber.org/zap"
+
+	"brokerd/internal/fault"
+	"brokerd/internal/store"
+)
+
+const (
+	cursorKind  = "events"
+	followLimit = 256         // events of a page
+	followBytes = 1 << 20     // of a page
+	markEvery   = time.Second // between progress marks, unless
+	markStretch = 10_000      // revisions without a match have passed
+	saveEvery   = time.Second // between saves of a cursor
+)
+
+// A Subscription says what to follow.
+type Subscription struct {
+	Scope  Scope
+	Filter Filter
+	After  *int64 // events after this; nil = from now on
+	Owner  string // whose cursor it is
+	Cursor string // empty = none; one that exists wins over After
+}
+
+// Follow sends the events of a subscription without gaps and in order, until ctx ends (nil), the
+// log stops (fault.Unavailable, SHUTTING_DOWN) or send fails. The first page is empty and tells the
+// position; after that an empty page is a progress mark. A position in the future is refused as
+// fault.Invalid, a session that does not exist as fault.NotFound.
+//
+// send may block for as long as it likes: nothing is held meanwhile.
+func (r *Reader) Follow(ctx context.Context, s Subscription, send func(Page) error) error {
+	woken, leave := r.log.join()
+	defer leave()
+	f := &follower{log: r.log, sub: s, send: send}
+	if err := f.open(ctx, r.sessions); err != nil {
+		return fmt.Errorf("subscribe to events: %w", err)
+	}
+	defer f.save(ctx)
+	f.timer = r.log.clock.NewTimer(markEvery)
+	f.timer.Stop() // until something is put off
+	defer f.timer.Stop()
+	if err := f.mark(); err != nil {
+		return err
+	}
+	for {
+		more, err := f.next(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if more {
+			select {
+			case <-r.log.stopped:
+				return errStopped()
+			default:
+				continue
+			}
+		}
+		select {
+		case <-woken:
+		case <-f.due():
+		case <-r.log.stopped:
+			return errStopped()
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// A follower is one subscription under way. It belongs to one goroutine.
+type follower struct {
+	log   *Log
+	sub   Subscription
+	send  func(Page) error
+	query query
+	timer clockwork.Timer
+
+	position int64     // everything up to this has been looked at, and sent if it matched
+	told     int64     // position that the last page or mark had
+	toldAt   time.Time // when that was
+	saved    int64     // position that the cursor has
+	savedAt  time.Time
+}
+
+// open finds the position to begin at. A new cursor is kept at once: what happens from now on is
+// not lost if the stream breaks before its first event.
+func (f *follower) open(ctx context.Context, sessions Sessions) error {
+	var known bool
+	err := f.log.store.Read(ctx, func(snap *store.Snapshot) error {
+		session, err := sessions.ID(snap, f.sub.Scope.Session)
+		if err != nil {
+			return err
+		}
+		f.query = newQuery(session, f.sub.Scope.Broker, f.sub.Filter)
+		f.position = snap.Revision()
+		if after := f.sub.After; after != nil {
+			if *after > snap.Revision() {
+				return fault.Field("after_revision", "%d lies in the future: the newest revision is %d", *after, snap.Revision())
+			}
+			f.position = *after
+		}
+		if f.sub.Cursor == "" {
+			return nil
+		}
+		kept, found, err := LoadCursor(snap, session, f.sub.Owner, cursorKind, f.sub.Cursor)
+		if found {
+			f.position, known = kept, true
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	f.saved = f.position
+	if f.sub.Cursor == "" || known {
+		return nil
+	}
+	return f.log.store.Write(ctx, f.keep)
+}
+
+// next reads and sends one page, and reports whether there is more to look at.
+func (f *follower) next(ctx context.Context) (more bool, err error) {
+	var page Page
+	err = f.log.store.Read(ctx, func(snap *store.Snapshot) error {
+		var err error
+		page, err = read(snap, f.query, Selection{After: f.position, Limit: followLimit}, followBytes)
+		return err
+	})
+	if err != nil {
+		return false, fmt.Errorf("follow events: %w", err)
+	}
+	if len(page.Events) > 0 {
+		if err := f.send(page); err != nil {
+			return false, err
+		}
+		f.told, f.toldAt = page.Looked, f.log.clock.Now()
+	}
+	f.position = page.Looked
+	if f.position > f.told && (f.position-f.told >= markStretch || f.wait(f.toldAt, markEvery) <= 0) {
+		if err := f.mark(); err != nil {
+			return false, err
+		}
+	}
+	if f.wait(f.savedAt, saveEvery) <= 0 {
+		f.save(ctx)
+	}
+	return page.More, nil
+}
+
+// mark tells the position.
+func (f *follower) mark() error {
+	if err := f.send(Page{Looked: f.position}); err != nil {
+		return err
+	}
+	f.told, f.toldAt = f.position, f.log.clock.Now()
+	return nil
+}
+
+// save keeps the position, if there is a cursor and it has moved, even for a caller that has gone: what
+// it was sent counts as read. A failure ends nothing: the next save makes up for it, and at worst
+// events come again.
+func (f *follower) save(ctx context.Context) {
+	if f.sub.Cursor == "" || f.position == f.saved {
+		return
+	}
+	f.savedAt = f.log.clock.Now()
+	if err := f.log.store.Write(context.WithoutCancel(ctx), f.keep); err != nil {
+		f.log.log.Warn("cursor not saved", zap.String("cursor", f.sub.Cursor), zap.String("owner", f.sub.Owner), zap.Error(err))
+		return
+	}
+	f.saved = f.position
+}
+
+func (f *follower) keep(tx *store.Tx) error {
+	return SaveCursor(tx, f.query.session, f.sub.Owner, cursorKind, f.sub.Cursor, f.position)
+}
+
+// due returns what fires when a mark or a save that was put off is to be made up for; nil if none was.
+func (f *follower) due() <-chan time.Time {
+	var next time.Duration = -1
+	if f.position > f.told {
+		next = f.wait(f.toldAt, markEvery)
+	}
+	if f.sub.Cursor != "" && f.position > f.saved {
+		if d := f.wait(f.savedAt, saveEvery); next < 0 || d < next {
+			next = d
+		}
+	}
+	if next < 0 {
+		return nil
+	}
+	f.timer.Reset(next)
+	return f.timer.Chan()
+}
+
+// wait returns how long it is until a period after a time is over.
+func (f *follower) wait(since time.Time, period time.Duration) time.Duration {
+	return period - f.log.clock.Since(since)
+}
+
+func errStopped() error {
+	return fault.New(fault.Unavailable, "SHUTTING_DOWN", "the broker is shutting down: subscribe again after the last revision")
+}

@@ -1,0 +1,77 @@
+package events
+
+import "brokerd/internal/store"
+
+// Migrations returns the steps that make the log's tables.
+func Migrations() []store.Migration {
+	return []store.Migration{{Name: "events/001_log", SQL: `
+CREATE TABLE events (
+	revision    INTEGER PRIMARY KEY,
+	session     INTEGER NOT NULL, -- 0 = the broker itself
+	at          INTEGER NOT NULL,
+	category    INTEGER NOT NULL,
+	severity    INTEGER NOT NULL,
+	type        TEXT NOT NULL,
+	source      TEXT NOT NULL,
+	source_role TEXT,
+	summary     TEXT,
+	details     TEXT, -- JSON object
+	related     TEXT, -- JSON list of strings
+	task_id     TEXT
+);
+CREATE TABLE cursors (
+	session  INTEGER NOT NULL,
+	owner    TEXT NOT NULL, -- an agent's name, or system
+	kind     TEXT NOT NULL, -- what is read
+	name     TEXT NOT NULL,
+	revision INTEGER NOT NULL, -- of the last thing that counts as read
+	PRIMARY KEY (session, owner, kind, name)
+) WITHOUT ROWID;
+`}}
+}
+
+const countEvents = `
+SELECT count(*) FROM events`
+
+const insertEvent = `
+INSERT INTO events (revision, session, at, category, severity, type, source, source_role, summary, details, related, task_id)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+
+const firstAfter = `
+SELECT revision FROM events WHERE revision > ? ORDER BY revision LIMIT 1`
+
+const lastUntil = `
+SELECT revision FROM events WHERE revision <= ? ORDER BY revision DESC LIMIT 1`
+
+// Categories are a bit mask. Each list is a JSON text after a flag that says whether it is empty, which
+// is no restriction.
+const selectMatching = `
+WITH prefixes (prefix) AS MATERIALIZED (SELECT value FROM json_each(?))
+SELECT revision, session, at, category, severity, type, source, source_role, summary, details, related, task_id
+FROM events
+WHERE revision BETWEEN ? AND ?
+  AND session IN (?, ?)
+  AND severity >= ?
+  AND (? >> category) & 1
+  AND (? OR type IN (SELECT value FROM json_each(?))
+         OR EXISTS (SELECT 1 FROM prefixes WHERE substr(type, 1, length(prefix)) = prefix))
+  AND (? OR source IN (SELECT value FROM json_each(?)))
+  AND (? OR source_role IN (SELECT value FROM json_each(?)))
+  AND (? OR task_id = ?)`
+
+const oldestMatching = selectMatching + `
+ORDER BY revision
+LIMIT ?`
+
+const newestMatching = selectMatching + `
+ORDER BY revision DESC
+LIMIT ?`
+
+const selectCursor = `
+SELECT revision FROM cursors WHERE session = ? AND owner = ? AND kind = ? AND name = ?`
+
+const saveCursor = `
+INSERT INTO cursors (session, owner, kind, name, revision)
+VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (session, owner, kind, name) DO UPDATE SET revision = excluded.revision
+WHERE excluded.revision > cursors.revision`

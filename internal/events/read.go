@@ -1,0 +1,218 @@
+package events
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"brokerd/internal/store"
+)
+
+const (
+	stretch       = 20_000  // revisions that one read looks at, so that no read transaction grows old
+	listBytes     = 3 << 20 // of one page, well below the 4 MiB that an answer may have
+	overheadBytes = 256     // of an event beside its texts, on the wire and in memory
+)
+
+// A Filter chooses events. What is empty does not restrict, and all that is set must match.
+type Filter struct {
+	Categories     []Category
+	Types          []string // exact, or prefixes that end in ".*"
+	LowestSeverity Severity
+	Sources        []string
+	SourceRoles    []string
+	TaskID         string
+}
+
+// A Scope says whose events are read.
+type Scope struct {
+	Session string // by name
+	Broker  bool   // with those of the broker itself
+}
+
+// A Selection says which events to list.
+type Selection struct {
+	Scope       Scope
+	Filter      Filter
+	After       int64 // only later events
+	Until       int64 // only events up to this one; 0 = no bound
+	NewestFirst bool
+	Limit       int
+}
+
+// A Page is what one read has found.
+type Page struct {
+	Events   []Event
+	Looked   int64 // everything from the start of the selection up to (NewestFirst: down to) this has been looked at
+	More     bool  // there is something of the selection beyond Looked
+	Revision int64 // what the page is true at
+}
+
+// Sessions finds sessions.
+type Sessions interface {
+	// ID returns the row id of a session, or fault.NotFound.
+	ID(q store.Querier, name string) (int64, error)
+}
+
+// A Reader lists and follows the log. It may be used concurrently.
+type Reader struct {
+	log      *Log
+	sessions Sessions
+}
+
+// NewReader returns a reader of the log.
+func NewReader(log *Log, sessions Sessions) *Reader {
+	return &Reader{log: log, sessions: sessions}
+}
+
+// List returns one page. It looks at a bounded stretch of the log: a page may be short, or empty,
+// and still have More. It returns fault.NotFound if the session does not exist.
+func (r *Reader) List(ctx context.Context, s Selection) (Page, error) {
+	var page Page
+	err := r.log.store.Read(ctx, func(snap *store.Snapshot) error {
+		session, err := r.sessions.ID(snap, s.Scope.Session)
+		if err != nil {
+			return err
+		}
+		page, err = read(snap, newQuery(session, s.Scope.Broker, s.Filter), s, listBytes)
+		return err
+	})
+	if err != nil {
+		return Page{}, fmt.Errorf("list events: %w", err)
+	}
+	return page, nil
+}
+
+// A query is scope and filter in the form that the statements take, made once for all pages.
+type query struct {
+	session, other int64 // other is a second session, or the same again
+	severity       int64
+	categories     int64  // bit mask
+	types          string // JSON lists
+	prefixes       string
+	sources        string
+	roles          string
+	taskID         string
+	anyType        bool
+	anySource      bool
+	anyRole        bool
+}
+
+func newQuery(session int64, broker bool, f Filter) query {
+	q := query{
+		session: session, other: session, severity: int64(f.LowestSeverity), taskID: f.TaskID,
+		anyType: len(f.Types) == 0, anySource: len(f.Sources) == 0, anyRole: len(f.SourceRoles) == 0,
+		sources: jsonList(f.Sources), roles: jsonList(f.SourceRoles),
+	}
+	if broker {
+		q.other = 0
+	}
+	for _, c := range f.Categories {
+		q.categories |= 1 << c
+	}
+	if len(f.Categories) == 0 {
+		q.categories = -1
+	}
+	var types, prefixes []string
+	for _, t := range f.Types {
+		if prefix, ok := strings.CutSuffix(t, "*"); ok {
+			prefixes = append(prefixes, prefix)
+		} else {
+			types = append(types, t)
+		}
+	}
+	q.types, q.prefixes = jsonList(types), jsonList(prefixes)
+	return q
+}
+
+func jsonList(items []string) string {
+	if len(items) == 0 {
+		return "[]"
+	}
+	text, _ := json.Marshal(items) // strings can always be marshalled
+	return string(text)
+}
+
+// read returns the page of a selection that a snapshot shows, of about the given number of bytes.
+func read(snap *store.Snapshot, q query, s Selection, bytes int) (Page, error) {
+	page := Page{Revision: snap.Revision()}
+	low, high := s.After+1, snap.Revision()
+	if s.Until > 0 {
+		high = min(high, s.Until)
+	}
+	from, to, err := bounds(snap, low, high, s.NewestFirst)
+	if err != nil {
+		return Page{}, err
+	}
+	if from <= to {
+		if err := page.fill(snap, q, from, to, s, bytes); err != nil {
+			return Page{}, err
+		}
+	} else if s.NewestFirst {
+		page.Looked = low
+	} else {
+		page.Looked = max(high, s.After)
+	}
+	if s.NewestFirst {
+		page.More = page.Looked > low
+	} else {
+		page.More = page.Looked < high
+	}
+	return page, nil
+}
+
+// bounds returns the stretch to look at first between low and high. It begins at an event that
+// exists: the counter may have jumped. Nothing to look at is from > to.
+func bounds(snap *store.Snapshot, low, high int64, newestFirst bool) (from, to int64, err error) {
+	if high-low < stretch {
+		return low, high, nil
+	}
+	if newestFirst {
+		err = snap.QueryRow(lastUntil, high).Scan(&to)
+		from = max(low, to-stretch+1)
+	} else {
+		err = snap.QueryRow(firstAfter, low-1).Scan(&from)
+		to = min(high, from+stretch-1)
+	}
+	if errors.Is(err, store.ErrNoRows) {
+		return low, low - 1, nil
+	}
+	return from, to, err
+}
+
+// fill reads what matches between two revisions, both included, until the page is full.
+func (p *Page) fill(snap *store.Snapshot, q query, from, to int64, s Selection, bytes int) error {
+	statement, end := oldestMatching, to
+	if s.NewestFirst {
+		statement, end = newestMatching, from
+	}
+	rows := snap.Query(statement, q.prefixes, from, to, q.session, q.other, q.severity, q.categories,
+		q.anyType, q.types, q.anySource, q.sources, q.anyRole, q.roles, q.taskID == "", q.taskID, s.Limit)
+	defer rows.Close()
+	for rows.Next() {
+		var e Event
+		var category, severity int64
+		var related []byte
+		err := rows.Scan(&e.Revision, &e.Session, &e.Time, &category, &severity, &e.Type, &e.Source, &e.SourceRole,
+			&e.Summary, &e.Details, &related, &e.TaskID)
+		if err != nil {
+			return err
+		}
+		e.Category, e.Severity = Category(category), Severity(severity)
+		if related != nil {
+			if err := json.Unmarshal(related, &e.Related); err != nil {
+				return fmt.Errorf("event %d: related: %w", e.Revision, err)
+			}
+		}
+		p.Events = append(p.Events, e)
+		bytes -= overheadBytes + len(e.Details) + len(e.Summary) + len(related)
+		if len(p.Events) == s.Limit || bytes <= 0 {
+			end = e.Revision
+			break
+		}
+	}
+	p.Looked = end
+	return rows.Err()
+}

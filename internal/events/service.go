@@ -1,0 +1,170 @@
+package events
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/caller"
+	"brokerd/internal/page"
+	"brokerd/internal/valid"
+)
+
+const maxChoices = 100 // values of one field of a filter
+
+// Names of the lists that page tokens belong to.
+const (
+	oldestList = "ListEvents"
+	newestList = "ListEvents newest first"
+)
+
+// Service is the EventService of the API.
+type Service struct {
+	pb.UnimplementedEventServiceServer
+	reader *Reader
+}
+
+// NewService returns the service that reads the log.
+func NewService(log *Log, sessions Sessions) *Service {
+	return &Service{reader: NewReader(log, sessions)}
+}
+
+// ListEvents implements pb.EventServiceServer.
+func (s *Service) ListEvents(ctx context.Context, in *pb.ListEventsRequest) (*pb.ListEventsResponse, error) {
+	var c valid.Check
+	sel := Selection{
+		Scope:       scopeOf(caller.FromContext(ctx)),
+		Filter:      filterOf(&c, in.GetFilter()),
+		After:       in.GetAfterRevision(),
+		Until:       in.GetUntilRevision(),
+		NewestFirst: in.GetNewestFirst(),
+		Limit:       c.PageSize("page_size", in.GetPageSize()),
+	}
+	if sel.After < 0 {
+		c.Fail("after_revision", "is negative")
+	}
+	if sel.Until < 0 {
+		c.Fail("until_revision", "is negative")
+	}
+	if err := c.Err(); err != nil {
+		return nil, err
+	}
+	list, position := oldestList, &sel.After
+	if sel.NewestFirst {
+		list, position = newestList, &sel.Until
+	}
+	if err := page.Parse(list, in.GetPageToken(), position); err != nil {
+		return nil, err
+	}
+	found, err := s.reader.List(ctx, sel)
+	if err != nil {
+		return nil, err
+	}
+	out := &pb.ListEventsResponse{Events: eventsProto(found.Events, sel.Scope), Revision: found.Revision}
+	if found.More {
+		next := found.Looked
+		if sel.NewestFirst {
+			next--
+		}
+		out.NextPageToken = page.Token(list, next)
+	}
+	return out, nil
+}
+
+// SubscribeEvents implements pb.EventServiceServer.
+func (s *Service) SubscribeEvents(in *pb.SubscribeEventsRequest, stream grpc.ServerStreamingServer[pb.SubscribeEventsResponse]) error {
+	who := caller.FromContext(stream.Context())
+	var c valid.Check
+	sub := Subscription{
+		Scope:  scopeOf(who),
+		Filter: filterOf(&c, in.GetFilter()),
+		After:  in.AfterRevision,
+		Owner:  who.Name(),
+		Cursor: in.GetCursor(),
+	}
+	c.OptionalName("cursor", sub.Cursor)
+	if in.GetAfterRevision() < 0 {
+		c.Fail("after_revision", "is negative")
+	}
+	if err := c.Err(); err != nil {
+		return err
+	}
+	return s.reader.Follow(stream.Context(), sub, func(p Page) error {
+		return stream.Send(&pb.SubscribeEventsResponse{Events: eventsProto(p.Events, sub.Scope), Revision: p.Looked})
+	})
+}
+
+// scopeOf: events of the broker itself are shown to operators, in whatever session they are.
+func scopeOf(who caller.Caller) Scope {
+	return Scope{Session: who.Session, Broker: who.Access == caller.Operator}
+}
+
+func filterOf(c *valid.Check, in *pb.EventFilter) Filter {
+	f := Filter{
+		Types:          in.GetTypes(),
+		LowestSeverity: Severity(in.GetLowestSeverity()),
+		Sources:        in.GetSources(),
+		SourceRoles:    in.GetSourceRoles(),
+		TaskID:         in.GetTaskId(),
+	}
+	for i, category := range choices(c, "filter.categories", in.GetCategories()) {
+		if category < pb.EventCategory_EVENT_CATEGORY_AGENT || category > pb.EventCategory_EVENT_CATEGORY_SYSTEM {
+			c.Fail(fmt.Sprintf("filter.categories[%d]", i), "%d is no category", category)
+			continue
+		}
+		f.Categories = append(f.Categories, Category(category))
+	}
+	for i, t := range choices(c, "filter.types", f.Types) {
+		c.Name(fmt.Sprintf("filter.types[%d]", i), strings.TrimSuffix(t, ".*"))
+	}
+	if _, known := pb.Severity_name[int32(in.GetLowestSeverity())]; !known {
+		c.Fail("filter.lowest_severity", "%d is no severity", in.GetLowestSeverity())
+	}
+	names(c, "filter.sources", f.Sources)
+	names(c, "filter.source_roles", f.SourceRoles)
+	c.Line("filter.task_id", f.TaskID, valid.MaxID)
+	return f
+}
+
+func names(c *valid.Check, field string, list []string) {
+	for i, name := range choices(c, field, list) {
+		c.Name(fmt.Sprintf("%s[%d]", field, i), name)
+	}
+}
+
+// choices returns the values to look at one by one: none if there are too many.
+func choices[T any](c *valid.Check, field string, list []T) []T {
+	if len(list) > maxChoices {
+		c.Count(field, len(list), maxChoices)
+		return nil
+	}
+	return list
+}
+
+func eventsProto(list []Event, scope Scope) []*pb.Event {
+	out := make([]*pb.Event, len(list))
+	for i := range list {
+		e := &list[i]
+		out[i] = &pb.Event{
+			Revision:   e.Revision,
+			Time:       timestamppb.New(e.Time),
+			Category:   pb.EventCategory(e.Category),
+			Type:       e.Type,
+			Severity:   pb.Severity(e.Severity),
+			Source:     e.Source,
+			SourceRole: e.SourceRole,
+			Summary:    e.Summary,
+			Details:    e.Details,
+			Related:    e.Related,
+			TaskId:     e.TaskID,
+		}
+		if e.Session != 0 {
+			out[i].Session = scope.Session
+		}
+	}
+	return out
+}

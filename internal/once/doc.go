@@ -1,0 +1,12 @@
+// Package once lets a change that is asked for twice happen once. A request may carry an id, a UUID;
+// with the id, session, caller and RPC, the broker keeps a hash of the request and its answer, in the
+// transaction of the change:
+//
+//	not seen               the change is made, its answer kept for an hour
+//	seen, same hash        the kept answer is given again, nothing is changed
+//	seen, another hash     fault.Exists, REQUEST_ID_REUSED
+//
+// Only successes are kept: a request that failed may be tried again under its id. What is older
+// than an hour is removed a few rows at a time whenever a row is added, so the table needs no
+// sweeper. Ids of version 7 grow with time and keep the index compact; random ones scatter it.
+package once

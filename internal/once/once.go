@@ -1,0 +1,117 @@
+package once
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"google.golang.org/protobuf/proto"
+
+	"brokerd/internal/caller"
+	"brokerd/internal/fault"
+	"brokerd/internal/store"
+)
+
+// keep is how long an answer is kept.
+const keep = time.Hour
+
+// A Request identifies one request of one caller. The zero value is a request without an id.
+type Request struct {
+	Session string // name of the session
+	Caller  string // name of the agent, or "system"
+	RPC     string
+	ID      string // a UUID; empty = may happen again
+	Hash    []byte // of the whole request
+}
+
+// Of returns the Request of a call. It validates the id (fault.Invalid, field request_id). Call it
+// before the writer: hashing a large request takes its time.
+func Of(ctx context.Context, rpc, id string, body proto.Message) (Request, error) {
+	if id == "" {
+		return Request{}, nil
+	}
+	if _, err := parse(id); err != nil {
+		return Request{}, fault.Field("request_id", "is not a UUID such as 0197f3a0-5c4e-7b1d-8f21-9a0b1c2d3e4f")
+	}
+	wire, err := proto.MarshalOptions{Deterministic: true}.Marshal(body)
+	if err != nil {
+		return Request{}, fmt.Errorf("hash request: %w", err)
+	}
+	sum := sha256.Sum256(wire)
+	who := caller.FromContext(ctx)
+	return Request{Session: who.Session, Caller: who.Name(), RPC: rpc, ID: id, Hash: sum[:]}, nil
+}
+
+// Do runs fn, and keeps the answer that it leaves behind; answer is a pointer to what JSON can carry.
+// If the request has been seen before, fn is not run, answer is filled with what was kept, and seen is
+// true. fault.Exists (REQUEST_ID_REUSED) if the id was seen with another body. Errors of fn are
+// returned as they are, and nothing is kept.
+func (r Request) Do(tx *store.Tx, answer any, fn func() error) (seen bool, err error) {
+	if r.ID == "" {
+		return false, fn()
+	}
+	id, err := parse(r.ID)
+	if err != nil {
+		return false, err
+	}
+	seen, err = r.recall(tx, id, answer)
+	if seen || err != nil {
+		return seen, err
+	}
+	if err := fn(); err != nil {
+		return false, err
+	}
+	text, err := json.Marshal(answer)
+	if err != nil {
+		return false, fmt.Errorf("keep answer of request %s: %w", r.ID, err)
+	}
+	if _, err := tx.Exec(insertRequest, id, r.Session, r.Caller, r.RPC, tx.Now(), r.Hash, text); err != nil {
+		return false, fmt.Errorf("keep answer of request %s: %w", r.ID, err)
+	}
+	if _, err := tx.Exec(deleteOldest, tx.Now().Add(-keep)); err != nil {
+		return false, fmt.Errorf("remove old requests: %w", err)
+	}
+	return false, nil
+}
+
+// recall looks whether the request has been seen in the last hour.
+func (r Request) recall(tx *store.Tx, id []byte, answer any) (bool, error) {
+	var number int64
+	var at time.Time
+	var hash, text []byte
+	err := tx.QueryRow(selectRequest, id, r.Session, r.Caller, r.RPC).Scan(&number, &at, &hash, &text)
+	if errors.Is(err, store.ErrNoRows) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("look for request %s: %w", r.ID, err)
+	}
+	if at.Before(tx.Now().Add(-keep)) {
+		if _, err := tx.Exec(deleteRequest, number); err != nil {
+			return false, fmt.Errorf("remove old request %s: %w", r.ID, err)
+		}
+		return false, nil
+	}
+	if !bytes.Equal(hash, r.Hash) {
+		return false, fault.New(fault.Exists, "REQUEST_ID_REUSED",
+			"request_id %s was used in the last hour for a %s with another body: use a new id for a new request", r.ID, r.RPC)
+	}
+	if err := json.Unmarshal(text, answer); err != nil {
+		return false, fmt.Errorf("read kept answer of request %s: %w", r.ID, err)
+	}
+	return true, nil
+}
+
+// parse wants the usual 36 characters; other spellings of the same id would only hide mistakes.
+func parse(id string) ([]byte, error) {
+	if len(id) != 36 {
+		return nil, errors.New("not 36 characters")
+	}
+	u, err := uuid.Parse(id)
+	return u[:], err
+}

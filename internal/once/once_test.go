@@ -1,0 +1,196 @@
+package once_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jonboulle/clockwork"
+	"go.uber.org/goleak"
+
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/caller"
+	"brokerd/internal/fault"
+	"brokerd/internal/once"
+	"brokerd/internal/store"
+	"brokerd/internal/testkit"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const id = "0197f3a0-5c4e-7b1d-8f21-9a0b1c2d3e4f"
+
+type answer struct {
+	Text string
+	At   time.Time
+}
+
+// A kit makes requests and counts how often they were carried out.
+type kit struct {
+	t     *testing.T
+	dir   string
+	clock *clockwork.FakeClock
+	store *store.Store
+	done  int
+}
+
+func newKit(t *testing.T) *kit {
+	t.Helper()
+	k := &kit{t: t, dir: t.TempDir(), clock: clockwork.NewFakeClockAt(time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC))}
+	k.store = testkit.Store(t, k.dir, k.clock, once.Migrations())
+	return k
+}
+
+func as(session, agent string) context.Context {
+	return caller.NewContext(context.Background(), caller.Caller{Access: caller.Agent, Session: session, Agent: agent})
+}
+
+// ask makes a request; fail is what carrying it out returns.
+func (k *kit) ask(ctx context.Context, rpc, id, reason string, fail error) (answer, bool, error) {
+	k.t.Helper()
+	req, err := once.Of(ctx, rpc, id, &pb.DeregisterAgentRequest{RequestId: id, Reason: reason})
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	var a answer
+	var seen bool
+	err = k.store.Write(context.Background(), func(tx *store.Tx) error {
+		var err error
+		seen, err = req.Do(tx, &a, func() error {
+			k.done++
+			a = answer{fmt.Sprintf("%s, time %d", reason, k.done), tx.Now()}
+			return fail
+		})
+		return err
+	})
+	return a, seen, err
+}
+
+func TestDo_SameRequestGetsTheSameAnswerAndDoesNothingOverARestartToo(t *testing.T) {
+	k := newKit(t)
+	first, seen, err := k.ask(as("default", "a"), "Do", id, "x", nil)
+	if err != nil || seen {
+		t.Fatal(seen, err)
+	}
+	for range 2 {
+		k.clock.Advance(20 * time.Minute)
+		again, seen, err := k.ask(as("default", "a"), "Do", id, "x", nil)
+		if err != nil || !seen || again != first || k.done != 1 {
+			t.Errorf("again: %v, seen %v, %v, carried out %d times; want %v", again, seen, err, k.done, first)
+		}
+		if err := k.store.Close(); err != nil {
+			t.Fatal(err)
+		}
+		k.store = testkit.Store(t, k.dir, k.clock, once.Migrations())
+	}
+}
+
+func TestDo_AnotherBodyUnderTheSameIdIsRefused(t *testing.T) {
+	k := newKit(t)
+	if _, _, err := k.ask(as("default", "a"), "Do", id, "x", nil); err != nil {
+		t.Fatal(err)
+	}
+	_, _, err := k.ask(as("default", "a"), "Do", id, "y", nil)
+	var f *fault.Error
+	if !errors.As(err, &f) || f.Kind != fault.Exists || f.Reason != "REQUEST_ID_REUSED" || k.done != 1 {
+		t.Errorf("got %v, carried out %d times", err, k.done)
+	}
+}
+
+func TestDo_IdsArePerSessionCallerAndRPC(t *testing.T) {
+	k := newKit(t)
+	for _, c := range []struct {
+		ctx context.Context
+		rpc string
+	}{
+		{as("default", "a"), "Do"}, {as("default", "b"), "Do"}, {as("other", "a"), "Do"}, {as("default", "a"), "Undo"}, {as("default", ""), "Do"},
+	} {
+		if _, seen, err := k.ask(c.ctx, c.rpc, id, "x", nil); seen || err != nil {
+			t.Errorf("%v: seen %v, %v", caller.FromContext(c.ctx), seen, err)
+		}
+	}
+}
+
+func TestDo_OnlySuccessesAreKept(t *testing.T) {
+	k := newKit(t)
+	refused := errors.New("refused")
+	if _, _, err := k.ask(as("default", "a"), "Do", id, "x", refused); !errors.Is(err, refused) {
+		t.Fatal(err)
+	}
+	if _, seen, err := k.ask(as("default", "a"), "Do", id, "y", nil); seen || err != nil {
+		t.Errorf("after a failure: seen %v, %v", seen, err)
+	}
+}
+
+func TestDo_WithoutAnIdEveryRequestIsCarriedOut(t *testing.T) {
+	k := newKit(t)
+	for range 2 {
+		if _, seen, err := k.ask(as("default", "a"), "Do", "", "x", nil); seen || err != nil {
+			t.Error(seen, err)
+		}
+	}
+	if k.done != 2 {
+		t.Errorf("carried out %d times", k.done)
+	}
+}
+
+func TestDo_AnIdIsForgottenAfterAnHour(t *testing.T) {
+	k := newKit(t)
+	if _, _, err := k.ask(as("default", "a"), "Do", id, "x", nil); err != nil {
+		t.Fatal(err)
+	}
+	k.clock.Advance(time.Hour + 1)
+	if _, seen, err := k.ask(as("default", "a"), "Do", id, "y", nil); seen || err != nil {
+		t.Errorf("after an hour: seen %v, %v", seen, err)
+	}
+	if _, seen, err := k.ask(as("default", "a"), "Do", id, "y", nil); !seen || err != nil {
+		t.Errorf("the new one: seen %v, %v", seen, err)
+	}
+}
+
+func TestDo_OldAnswersMakeRoomForNewOnes(t *testing.T) {
+	k := newKit(t)
+	add := func(n int) {
+		for range n {
+			if _, _, err := k.ask(as("default", "a"), "Do", uuid.NewString(), "x", nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	kept := func() (n int) {
+		t.Helper()
+		err := k.store.Read(context.Background(), func(snap *store.Snapshot) error {
+			return snap.QueryRow(`SELECT count(*) FROM requests`).Scan(&n)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	add(40)
+	if n := kept(); n != 40 {
+		t.Errorf("%d kept within the hour, want 40", n)
+	}
+	k.clock.Advance(time.Hour + 1)
+	add(20)
+	if n := kept(); n != 20 {
+		t.Errorf("%d kept, want the 20 new ones", n)
+	}
+}
+
+func TestOf_RefusesWhatIsNoUUID(t *testing.T) {
+	for _, bad := range []string{
+		"1", "0197f3a05c4e7b1d8f219a0b1c2d3e4f", "{0197f3a0-5c4e-7b1d-8f21-9a0b1c2d3e4f}",
+		"urn:uuid:0197f3a0-5c4e-7b1d-8f21-9a0b1c2d3e4f", "0197f3a0-5c4e-7b1d-8f21-9a0b1c2d3e4g", id + "0",
+	} {
+		_, err := once.Of(as("default", "a"), "Do", bad, &pb.DeregisterAgentRequest{})
+		var f *fault.Error
+		if !errors.As(err, &f) || f.Kind != fault.Invalid || !slices.ContainsFunc(f.Violations, func(v fault.Violation) bool { return v.Field == "request_id" }) {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+}

@@ -1,0 +1,39 @@
+package once
+
+import "brokerd/internal/store"
+
+// Migrations returns the steps that make the table of requests.
+func Migrations() []store.Migration {
+	return []store.Migration{{Name: "once/001_requests", SQL: `
+CREATE TABLE requests (
+	number  INTEGER PRIMARY KEY, -- grows with time
+	id      BLOB NOT NULL,       -- the 16 bytes of the UUID
+	session TEXT NOT NULL,
+	caller  TEXT NOT NULL,
+	rpc     TEXT NOT NULL,
+	at      INTEGER NOT NULL,
+	hash    BLOB NOT NULL,       -- SHA-256 of the request
+	answer  BLOB NOT NULL        -- JSON
+);
+CREATE UNIQUE INDEX requests_by_id ON requests (id, session, caller, rpc);
+`}}
+}
+
+const selectRequest = `
+SELECT number, at, hash, answer
+FROM requests
+WHERE id = ? AND session = ? AND caller = ? AND rpc = ?`
+
+const insertRequest = `
+INSERT INTO requests (id, session, caller, rpc, at, hash, answer)
+VALUES (?, ?, ?, ?, ?, ?, ?)`
+
+const deleteRequest = `
+DELETE FROM requests WHERE number = ?`
+
+// Twice as many as are added, so that the table shrinks; and no search beyond those, if the clock
+// was set back and the oldest are not old.
+const deleteOldest = `
+DELETE FROM requests
+WHERE number IN (SELECT number FROM requests ORDER BY number LIMIT 2)
+  AND at < ?`

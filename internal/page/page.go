@@ -1,0 +1,34 @@
+// Package page makes and reads page tokens: opaque to clients, and tied to the list they came from.
+package page
+
+import (
+	"encoding/base64"
+	"encoding/json"
+
+	"brokerd/internal/fault"
+)
+
+// Token returns a page token for the named list that carries the position.
+func Token(list string, position any) string {
+	b, err := json.Marshal([]any{list, position})
+	if err != nil {
+		panic(err) // positions are plain structs and numbers
+	}
+	return base64.RawURLEncoding.EncodeToString(b)
+}
+
+// Parse reads a token that Token made for the named list into position; an empty token leaves position as it is.
+// Anything else is Invalid, with the field page_token.
+func Parse(list, token string, position any) error {
+	if token == "" {
+		return nil
+	}
+	b, err := base64.RawURLEncoding.DecodeString(token)
+	if err == nil {
+		var made string
+		if err = json.Unmarshal(b, &[]any{&made, position}); err == nil && made == list {
+			return nil
+		}
+	}
+	return fault.Field("page_token", "was not made by this list; pass next_page_token as it came, or none")
+}

@@ -1,0 +1,91 @@
+package rpc
+
+import (
+	"strings"
+
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/reflection/grpc_reflection_v1"
+	"google.golang.org/grpc/reflection/grpc_reflection_v1alpha"
+
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/caller"
+	"brokerd/internal/fault"
+)
+
+// levels is a set of levels of access.
+type levels uint
+
+const (
+	operators levels = 1 << caller.Operator
+	acting    levels = operators | 1<<caller.Agent
+	reading   levels = acting | 1<<caller.Observer
+)
+
+func (l levels) allow(a caller.Access) bool { return l&(1<<a) != 0 }
+
+// access is the table of all RPCs with the levels that may call them. What is not in it is refused.
+var access = map[string]levels{
+	pb.AdminService_GetStatus_FullMethodName:     operators,
+	pb.AdminService_CheckDatabase_FullMethodName: operators,
+
+	pb.AgentService_RegisterAgent_FullMethodName:   acting,
+	pb.AgentService_Heartbeat_FullMethodName:       acting,
+	pb.AgentService_GetAgent_FullMethodName:        reading,
+	pb.AgentService_ListAgents_FullMethodName:      reading,
+	pb.AgentService_DeregisterAgent_FullMethodName: acting,
+
+	pb.ChannelService_SubscribeChannel_FullMethodName:   acting,
+	pb.ChannelService_UnsubscribeChannel_FullMethodName: acting,
+	pb.ChannelService_ListChannels_FullMethodName:       reading,
+	pb.ChannelService_ConfigureChannel_FullMethodName:   operators,
+
+	pb.EventService_ListEvents_FullMethodName:      reading,
+	pb.EventService_SubscribeEvents_FullMethodName: reading,
+
+	pb.MessageService_Send_FullMethodName:               acting,
+	pb.MessageService_Receive_FullMethodName:            acting,
+	pb.MessageService_Claim_FullMethodName:              acting,
+	pb.MessageService_SendMessages_FullMethodName:       acting,
+	pb.MessageService_ClaimMessages_FullMethodName:      acting,
+	pb.MessageService_AckMessages_FullMethodName:        acting,
+	pb.MessageService_NackMessages_FullMethodName:       acting,
+	pb.MessageService_ExtendClaims_FullMethodName:       acting,
+	pb.MessageService_ReleaseClaims_FullMethodName:      acting,
+	pb.MessageService_GetMessage_FullMethodName:         reading,
+	pb.MessageService_ListMessages_FullMethodName:       reading,
+	pb.MessageService_CancelMessage_FullMethodName:      acting,
+	pb.MessageService_ListDeadLetters_FullMethodName:    reading,
+	pb.MessageService_RedriveDeadLetters_FullMethodName: acting,
+	pb.MessageService_PurgeDeadLetters_FullMethodName:   operators,
+
+	pb.SessionService_CreateSession_FullMethodName:    operators,
+	pb.SessionService_GetSession_FullMethodName:       reading,
+	pb.SessionService_ListSessions_FullMethodName:     reading,
+	pb.SessionService_ConfigureSession_FullMethodName: operators,
+
+	grpc_health_v1.Health_Check_FullMethodName: reading,
+	grpc_health_v1.Health_List_FullMethodName:  reading,
+	grpc_health_v1.Health_Watch_FullMethodName: reading,
+
+	grpc_reflection_v1.ServerReflection_ServerReflectionInfo_FullMethodName:      reading,
+	grpc_reflection_v1alpha.ServerReflection_ServerReflectionInfo_FullMethodName: reading,
+}
+
+// admit refuses a call that the table does not allow.
+func admit(method string, c caller.Caller) error {
+	allowed := access[method]
+	if allowed.allow(c.Access) {
+		return nil
+	}
+	name := method[strings.LastIndexByte(method, '/')+1:]
+	switch {
+	case allowed == 0:
+		return fault.New(fault.Denied, "NOT_ALLOWED", "%s is open to nobody", name)
+	case allowed == operators && c.Agent != "":
+		return fault.New(fault.Denied, "OPERATOR_ONLY",
+			"%s is for operators, and this call speaks for the agent %s: an operator names no agent (metadata brokerd-agent)", name, c.Agent)
+	case allowed == operators:
+		return fault.New(fault.Denied, "OPERATOR_ONLY", "%s is for operators", name)
+	}
+	return fault.New(fault.Denied, "READ_ONLY", "%s changes something, and this credential may only read", name)
+}

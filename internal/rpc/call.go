@@ -1,0 +1,126 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"brokerd/internal/caller"
+	"brokerd/internal/fault"
+)
+
+// A call is one call on its way through the server.
+type call struct {
+	server *Server
+	method string
+	who    caller.Caller
+	began  time.Time
+}
+
+// unary wraps the handler of a call with one request and one answer.
+func (s *Server) unary(method string, handler grpc.MethodHandler) grpc.MethodHandler {
+	return func(service any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (answer any, err error) {
+		c := call{server: s, method: method, began: s.clock.Now()}
+		defer func() { err = c.end(recover(), err) }()
+		if ctx, err = c.begin(ctx); err != nil {
+			return nil, err
+		}
+		return handler(service, ctx, func(request any) error {
+			f := frame{message: request}
+			if err := decode(&f); err != nil {
+				return err
+			}
+			return f.err
+		}, nil)
+	}
+}
+
+// stream wraps the handler of a stream.
+func (s *Server) stream(method string, handler grpc.StreamHandler) grpc.StreamHandler {
+	ours := strings.HasPrefix(method, "/"+domain+".")
+	return func(service any, raw grpc.ServerStream) (err error) {
+		c := call{server: s, method: method, began: s.clock.Now()}
+		defer func() { err = c.end(recover(), err) }()
+		ctx, err := c.begin(raw.Context())
+		if err != nil {
+			return err
+		}
+		if ours {
+			s.streams.Add(1)
+			defer s.streams.Add(-1)
+		}
+		return handler(service, &stream{ServerStream: raw, ctx: ctx})
+	}
+}
+
+// begin finds out who is calling and whether they may, and returns a context that says so.
+func (c *call) begin(ctx context.Context) (context.Context, error) {
+	who, err := c.server.identify(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c.who = who
+	if err := admit(c.method, who); err != nil {
+		return nil, err
+	}
+	if who.Agent != "" && c.server.seen != nil {
+		c.server.seen(who.Session, who.Agent)
+	}
+	return caller.NewContext(ctx, who), nil
+}
+
+// end turns what the handler returned, or panicked with, into the answer's status, and logs the call.
+func (c *call) end(panicked any, err error) error {
+	if panicked != nil {
+		err = fmt.Errorf("panic: %v", panicked)
+		c.server.log.Error("a call panicked", zap.String("method", c.method), zap.String("agent", c.who.Agent),
+			zap.Any("panic", panicked), zap.StackSkip("stack", 2))
+	}
+	answer := Error(err)
+	level := zapcore.DebugLevel
+	code := status.Code(answer)
+	if code == codes.Internal || code == codes.Unknown {
+		level = zapcore.WarnLevel
+	}
+	if entry := c.server.log.Check(level, "call"); entry != nil {
+		entry.Write(zap.String("method", c.method), zap.String("session", c.who.Session), zap.String("agent", c.who.Agent),
+			zap.Stringer("code", code), zap.Duration("took", c.server.clock.Since(c.began)), zap.NamedError("error", cause(err)))
+	}
+	return answer
+}
+
+// cause adds to an error the private cause of its fault, for the log.
+func cause(err error) error {
+	var e *fault.Error
+	if errors.As(err, &e) && e.Cause != nil {
+		return fmt.Errorf("%w: %w", err, e.Cause)
+	}
+	return err
+}
+
+// A stream carries the caller in its context and names the field of a frame that cannot be decoded.
+type stream struct {
+	grpc.ServerStream
+	ctx   context.Context
+	frame frame // reused: only one goroutine at a time may receive
+}
+
+// Context implements grpc.ServerStream.
+func (s *stream) Context() context.Context { return s.ctx }
+
+// RecvMsg implements grpc.ServerStream.
+func (s *stream) RecvMsg(message any) error {
+	s.frame = frame{message: message}
+	if err := s.ServerStream.RecvMsg(&s.frame); err != nil {
+		return err
+	}
+	return s.frame.err
+}

@@ -1,0 +1,100 @@
+package rpc
+
+import (
+	"fmt"
+	"unicode/utf8"
+
+	"google.golang.org/grpc/encoding"
+	_ "google.golang.org/grpc/encoding/proto" // registers the codec that this one extends
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"brokerd/internal/fault"
+)
+
+// A frame takes the place of a request while gRPC decodes it. gRPC would answer INTERNAL, without a
+// field, to bytes that are no request; a frame keeps the fault for whoever asked for it.
+type frame struct {
+	message any
+	err     error
+}
+
+// codec is gRPC's own codec for protobuf, but for frames.
+type codec struct{ encoding.CodecV2 }
+
+func newCodec() codec { return codec{encoding.GetCodecV2("proto")} }
+
+// Unmarshal implements encoding.CodecV2.
+func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
+	f, ok := v.(*frame)
+	if !ok {
+		return c.CodecV2.Unmarshal(data, v)
+	}
+	f.err = c.CodecV2.Unmarshal(data, f.message)
+	if message, ok := f.message.(proto.Message); ok && f.err != nil {
+		f.err = undecodable(message.ProtoReflect().Descriptor(), data.Materialize(), f.err)
+	}
+	return nil
+}
+
+// undecodable returns the fault for bytes that are no message of that type.
+func undecodable(d protoreflect.MessageDescriptor, data []byte, cause error) error {
+	if field := badText(d, data); field != "" {
+		return fault.Field(field, "is not valid UTF-8")
+	}
+	e := fault.New(fault.Invalid, "MALFORMED_REQUEST", "the bytes sent are no %s", d.FullName())
+	e.Cause = cause
+	return e
+}
+
+// badText returns the path of the first string that is not UTF-8, such as messages[3].subject; empty if
+// there is none, or none that can be reached.
+func badText(d protoreflect.MessageDescriptor, data []byte) string {
+	seen := map[protowire.Number]int{}
+	for len(data) > 0 {
+		number, kind, n := protowire.ConsumeTag(data)
+		if n < 0 {
+			return ""
+		}
+		data = data[n:]
+		size := protowire.ConsumeFieldValue(number, kind, data)
+		if size < 0 {
+			return ""
+		}
+		field := d.Fields().ByNumber(number)
+		if field != nil && kind == protowire.BytesType {
+			value, _ := protowire.ConsumeBytes(data)
+			if path := badField(field, value, seen[number]); path != "" {
+				return path
+			}
+			seen[number]++
+		}
+		data = data[size:]
+	}
+	return ""
+}
+
+func badField(field protoreflect.FieldDescriptor, value []byte, index int) string {
+	path := string(field.Name())
+	if field.IsList() {
+		path = fmt.Sprintf("%s[%d]", path, index)
+	}
+	switch field.Kind() {
+	case protoreflect.StringKind:
+		if !utf8.Valid(value) {
+			return path
+		}
+	case protoreflect.MessageKind:
+		inner := badText(field.Message(), value)
+		switch {
+		case inner == "":
+		case field.IsMap(): // inner is its key or value; neither can be named by itself
+			return path
+		default:
+			return path + "." + inner
+		}
+	}
+	return ""
+}

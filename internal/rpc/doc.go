@@ -1,0 +1,22 @@
+// Package rpc is what every call passes on its way to a feature and back, and the only place that
+// knows gRPC's codes and metadata.
+//
+//	listener ─► peer ──► identity ─► access ─► decode ─► feature ─► errors ─► log
+//	            (uid)    (headers)   (table)   (fields)            (table)
+//
+// There are no interceptors: RegisterService wraps each handler as it is registered, so that identity
+// and access are settled before a request is decoded, and a single message on a stream costs nothing
+// beyond its own decoding.
+//
+// # Who is calling
+//
+// Over a Unix socket the kernel names the user at the other end; anybody but the daemon's own user
+// is refused before the first byte of HTTP/2. Over TCP a call must carry a credential. Either way the metadata
+// brokerd-agent, brokerd-session and brokerd-incarnation say for whom it speaks. A call that names an agent has that
+// agent's rights and no more, even if the one behind it could have called as operator.
+//
+// # Errors
+//
+// Features return the kinds of package fault. One table makes gRPC codes of them, with google.rpc
+// details. What is no fault is a defect: its text goes to the log, the caller is told INTERNAL.
+package rpc

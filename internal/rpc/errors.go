@@ -1,0 +1,141 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/protoadapt"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/fault"
+)
+
+// domain is the domain of every ErrorInfo.
+const domain = "brokerd.v1"
+
+// maxErrorText bounds, in bytes, the message of an error, and the list of its violations. Both travel in
+// HTTP/2 headers, the message twice, and some clients accept no more than 8 KiB of those.
+const maxErrorText = 1024
+
+// defect is all that a caller is told about an error that is no fault.
+const defect = "the broker failed at this call; its log says why"
+
+// table says which code a kind becomes.
+var table = map[fault.Kind]codes.Code{
+	fault.Internal:        codes.Internal,
+	fault.Invalid:         codes.InvalidArgument,
+	fault.NotFound:        codes.NotFound,
+	fault.Exists:          codes.AlreadyExists,
+	fault.Precondition:    codes.FailedPrecondition,
+	fault.Conflict:        codes.Aborted,
+	fault.Denied:          codes.PermissionDenied,
+	fault.Unauthenticated: codes.Unauthenticated,
+	fault.Exhausted:       codes.ResourceExhausted,
+	fault.OutOfRange:      codes.OutOfRange,
+	fault.Unavailable:     codes.Unavailable,
+	fault.Canceled:        codes.Canceled,
+	fault.Deadline:        codes.DeadlineExceeded,
+}
+
+// Error returns the gRPC status error for what a feature returned: nil for nil, the code and details of
+// the fault in its chain, gRPC's own errors (of a broken stream, of a frame that is too big) as they are,
+// and INTERNAL without the text for anything else.
+func Error(err error) error {
+	if err == nil {
+		return nil
+	}
+	if s := transportStatus(err); s != nil {
+		return s.Err()
+	}
+	e := public(err)
+	s := status.New(table[e.Kind], clip(e.Message))
+	detailed, err := s.WithDetails(details(e)...)
+	if err != nil {
+		return s.Err() // without details rather than without an answer
+	}
+	return detailed.Err()
+}
+
+// ItemError returns the in-band form of the same error, for one item of a stream; nil for nil.
+func ItemError(err error) *pb.ItemError {
+	if err == nil {
+		return nil
+	}
+	if s := transportStatus(err); s != nil {
+		return &pb.ItemError{Code: int32(s.Code()), Reason: "TRANSPORT", Message: s.Message()}
+	}
+	e := public(err)
+	item := &pb.ItemError{Code: int32(table[e.Kind]), Reason: e.Reason, Message: clip(e.Message)}
+	if len(e.Violations) > 0 {
+		item.Field = e.Violations[0].Field
+	}
+	return item
+}
+
+// public returns what the caller may know of an error.
+func public(err error) *fault.Error {
+	var e *fault.Error
+	switch {
+	case errors.As(err, &e) && e.Kind != fault.Internal:
+		return e
+	case e != nil:
+		return &fault.Error{Kind: fault.Internal, Reason: e.Reason, Message: defect}
+	case errors.Is(err, context.Canceled):
+		return fault.New(fault.Canceled, "CANCELED", "the caller gave up")
+	case errors.Is(err, context.DeadlineExceeded):
+		return fault.New(fault.Deadline, "DEADLINE_EXCEEDED", "the caller's deadline passed")
+	}
+	return &fault.Error{Kind: fault.Internal, Reason: "INTERNAL", Message: defect}
+}
+
+// transportStatus returns the status that gRPC itself gave the error, if there is no fault in its chain.
+func transportStatus(err error) *status.Status {
+	var e *fault.Error
+	var s interface{ GRPCStatus() *status.Status }
+	if errors.As(err, &e) || !errors.As(err, &s) {
+		return nil
+	}
+	return s.GRPCStatus()
+}
+
+func details(e *fault.Error) []protoadapt.MessageV1 {
+	list := []protoadapt.MessageV1{&errdetails.ErrorInfo{Reason: e.Reason, Domain: domain, Metadata: e.Metadata}}
+	if len(e.Violations) > 0 {
+		list = append(list, violations(e.Violations))
+	}
+	if e.RetryAfter > 0 {
+		list = append(list, &errdetails.RetryInfo{RetryDelay: durationpb.New(e.RetryAfter)})
+	}
+	if e.Resource != "" {
+		list = append(list, &errdetails.ResourceInfo{ResourceType: e.Resource, ResourceName: e.Name})
+	}
+	return list
+}
+
+// violations lists the first ones, as many as there is room for, and at least one.
+func violations(all []fault.Violation) *errdetails.BadRequest {
+	bad := &errdetails.BadRequest{}
+	size := 0
+	for i, v := range all {
+		size += len(v.Field) + len(v.Description)
+		if size > maxErrorText && i > 0 {
+			break
+		}
+		bad.FieldViolations = append(bad.FieldViolations,
+			&errdetails.BadRequest_FieldViolation{Field: clip(v.Field), Description: clip(v.Description)})
+	}
+	return bad
+}
+
+// clip shortens a text to maxErrorText and makes sure that it can travel: it may quote what a caller sent.
+func clip(text string) string {
+	if len(text) > maxErrorText {
+		text = text[:maxErrorText-len("…")] + "…"
+	}
+	return strings.ToValidUTF8(text, "")
+}

@@ -1,0 +1,100 @@
+package rpc
+
+import (
+	"context"
+	"strconv"
+	"strings"
+
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+
+	"brokerd/internal/caller"
+	"brokerd/internal/fault"
+	"brokerd/internal/valid"
+)
+
+// The metadata that says who is calling.
+const (
+	agentHeader         = "brokerd-agent"
+	sessionHeader       = "brokerd-session"
+	incarnationHeader   = "brokerd-incarnation"
+	authorizationHeader = "authorization"
+)
+
+const defaultSession = "default"
+
+// identify finds out who is calling: fault.Unauthenticated if nobody can know, fault.Invalid if the
+// metadata names what cannot be.
+func (s *Server) identify(ctx context.Context) (caller.Caller, error) {
+	if err := s.authenticate(ctx); err != nil {
+		return caller.Caller{}, err
+	}
+	var c valid.Check
+	who := caller.Caller{Access: caller.Operator, Session: defaultSession}
+	if name, given := header(ctx, &c, sessionHeader); given {
+		c.Name(sessionHeader, name)
+		who.Session = name
+	}
+	if name, given := header(ctx, &c, agentHeader); given {
+		c.NewName(agentHeader, name)
+		who.Agent, who.Access = name, caller.Agent
+	}
+	if text, given := header(ctx, &c, incarnationHeader); given {
+		n, err := strconv.ParseInt(text, 10, 64)
+		switch {
+		case err != nil || n < 1:
+			c.Fail(incarnationHeader, "must be the number, from 1, that RegisterAgent returned")
+		case who.Agent == "":
+			c.Fail(incarnationHeader, "is given without %s, whose incarnation it is", agentHeader)
+		}
+		who.Incarnation = n
+	}
+	return who, c.Err()
+}
+
+// authenticate lets a local peer pass, whose user was checked when it connected, and wants a credential of
+// everybody else. One that is presented must be right, wherever it comes from.
+func (s *Server) authenticate(ctx context.Context) error {
+	values := metadata.ValueFromIncomingContext(ctx, authorizationHeader)
+	if len(values) == 0 {
+		if local(ctx) {
+			return nil
+		}
+		return fault.New(fault.Unauthenticated, "CREDENTIAL_REQUIRED",
+			"over TCP a credential is required (metadata authorization: Bearer …); the operator's is in the file %s of the data folder", CredentialFile)
+	}
+	if len(values) > 1 {
+		return fault.New(fault.Unauthenticated, "CREDENTIAL_UNREADABLE", "the metadata authorization is given %d times", len(values))
+	}
+	scheme, token, found := strings.Cut(values[0], " ")
+	if !found || !strings.EqualFold(scheme, "Bearer") {
+		return fault.New(fault.Unauthenticated, "CREDENTIAL_UNREADABLE", "the metadata authorization must read: Bearer CREDENTIAL")
+	}
+	if !s.credential.matches(token) {
+		return fault.New(fault.Unauthenticated, "CREDENTIAL_UNKNOWN", "the credential is not one of this broker's")
+	}
+	return nil
+}
+
+// local reports whether the call comes through a Unix socket.
+func local(ctx context.Context) bool {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return false
+	}
+	info, ok := p.AuthInfo.(connection)
+	return ok && info.local
+}
+
+// header returns the one value of a header, and whether there is one. Two of them contradict each other.
+func header(ctx context.Context, c *valid.Check, key string) (string, bool) {
+	values := metadata.ValueFromIncomingContext(ctx, key)
+	switch len(values) {
+	case 0:
+		return "", false
+	case 1:
+		return values[0], true
+	}
+	c.Fail(key, "is given %d times", len(values))
+	return "", false
+}

@@ -1,0 +1,160 @@
+package rpc
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"brokerd/internal/fault"
+)
+
+// SocketFile is the Unix socket in a data folder.
+const SocketFile = "brokerd.sock"
+
+// maxSocketPath is what every system allows, in bytes: Linux takes 107, macOS 103.
+const maxSocketPath = 100
+
+// Listen opens an address, unix:PATH or HOST:PORT. Port 0 is any that is free. A host that is not
+// this machine's loopback is refused as fault.Invalid, and so is a socket that somebody answers at.
+func Listen(address string) (net.Listener, error) {
+	if path, ok := socketPath(address); ok {
+		return listenSocket(path)
+	}
+	return listenLoopback(address)
+}
+
+// Address returns what a client dials to reach the listener: unix:///PATH or HOST:PORT.
+func Address(l net.Listener) string {
+	if l.Addr().Network() == "unix" {
+		return "unix://" + l.Addr().String()
+	}
+	return l.Addr().String()
+}
+
+// ListenDefault opens the Unix socket of a data folder: in the folder itself, or, where that
+// path would be too long for a socket, in $XDG_RUNTIME_DIR or a folder of the user's own among
+// the temporary files. The caller must hold the lock on the data folder: what a dead daemon has left
+// behind is removed.
+func ListenDefault(dir string) (net.Listener, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	path := filepath.Join(dir, SocketFile)
+	if len(path) > maxSocketPath {
+		if path, err = shorterPath(dir); err != nil {
+			return nil, err
+		}
+	}
+	return listenSocket(path)
+}
+
+// shorterPath returns the same path for the same data folder, so that clients find it after a restart.
+func shorterPath(dir string) (string, error) {
+	name := fmt.Sprintf("brokerd-%x", sha256.Sum256([]byte(dir)))[:len("brokerd-")+16]
+	if runtime := os.Getenv("XDG_RUNTIME_DIR"); runtime != "" {
+		if path := filepath.Join(runtime, name+".sock"); len(path) <= maxSocketPath {
+			return path, nil
+		}
+	}
+	for _, temporary := range []string{os.TempDir(), "/tmp"} {
+		own := filepath.Join(temporary, fmt.Sprintf("%s-%d", name, os.Getuid()))
+		if path := filepath.Join(own, SocketFile); len(path) <= maxSocketPath {
+			return path, ownFolder(own)
+		}
+	}
+	return "", fault.New(fault.Precondition, "PATH_TOO_LONG", "the path of %s is too long for a Unix socket; choose a shorter data folder", dir)
+}
+
+// ownFolder makes a folder that only this user may enter. Everybody may write where it lies, so
+// one that is there already must be just that.
+func ownFolder(path string) error {
+	if err := os.Mkdir(path, 0o700); err == nil || !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	info, err := os.Lstat(path)
+	if err != nil {
+		return err
+	}
+	owner, ok := info.Sys().(*syscall.Stat_t)
+	if !info.IsDir() || info.Mode().Perm() != 0o700 || !ok || int(owner.Uid) != os.Getuid() {
+		return fault.New(fault.Precondition, "FOLDER_EXPOSED", "%s must be a folder that is yours alone (mode 0700): remove it", path)
+	}
+	return nil
+}
+
+func socketPath(address string) (string, bool) {
+	path, ok := strings.CutPrefix(address, "unix:")
+	if rest, double := strings.CutPrefix(path, "//"); double {
+		path = rest
+	}
+	return path, ok
+}
+
+func listenSocket(path string) (net.Listener, error) {
+	if path == "" || len(path) > maxSocketPath {
+		return nil, fault.Field("listen", "unix:%s: the path of a socket has 1 to %d bytes", path, maxSocketPath)
+	}
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := removeStale(path); err != nil {
+		return nil, err
+	}
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, err
+	}
+	// Whoever connects before the mode is set is refused all the same, by user.
+	if err := os.Chmod(path, 0o600); err != nil {
+		l.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+// removeStale removes a socket that nobody listens on, and nothing else.
+func removeStale(path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if info.Mode().Type() != fs.ModeSocket {
+		return fault.Field("listen", "unix:%s: there is a file of that name that is no socket", path)
+	}
+	conn, err := net.DialTimeout("unix", path, time.Second)
+	if err == nil {
+		conn.Close()
+		return fault.Field("listen", "unix:%s: somebody is listening there already", path)
+	}
+	if !errors.Is(err, syscall.ECONNREFUSED) {
+		return err
+	}
+	return os.Remove(path)
+}
+
+func listenLoopback(address string) (net.Listener, error) {
+	if _, _, err := net.SplitHostPort(address); err != nil {
+		return nil, fault.Field("listen", "%q is neither unix:PATH nor HOST:PORT", address)
+	}
+	tcp, err := net.ResolveTCPAddr("tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	if !tcp.IP.IsLoopback() {
+		return nil, fault.Field("listen",
+			"%s can be reached from other machines, and brokerd has no TLS yet: listen on 127.0.0.1, [::1] or a Unix socket, and tunnel to it", address)
+	}
+	return net.ListenTCP("tcp", tcp)
+}

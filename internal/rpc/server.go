@@ -1,0 +1,121 @@
+package rpc
+
+import (
+	"context"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"github.com/jonboulle/clockwork"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/reflection"
+)
+
+// Limits of one connection.
+const (
+	maxRequest      = 5 << 20 // bytes of one request or frame; more is RESOURCE_EXHAUSTED
+	maxHeaders      = 8 << 10 // bytes of a call's metadata
+	maxStreams      = 1000    // calls at a time; further ones wait at the client
+	handshakeTime   = 10 * time.Second
+	leastPingGap    = 5 * time.Second  // clients that ping more often are cut off; gRPC's own do so every 10 s at most
+	pingAfter       = time.Minute      // of silence, to find clients that are gone
+	pingAnsweredIn  = 20 * time.Second // or the connection is closed
+	streamWindow    = 1 << 20          // bytes a client may send ahead on one stream
+	connWindow      = 4 << 20          // and on all streams of a connection together
+	readBufferSize  = 32 << 10
+	writeBufferSize = 64 << 10
+)
+
+// Options say what a server needs.
+type Options struct {
+	UID        int                         // the user who may connect through a Unix socket: the daemon's own
+	Credential Credential                  // that operators prove themselves with over TCP
+	Seen       func(session, agent string) // is told of every call in an agent's own name; must not block
+	Clock      clockwork.Clock
+	Log        *zap.Logger
+}
+
+// A Server answers calls. It is a grpc.ServiceRegistrar; register everything before Serve.
+// Its other methods may be called concurrently.
+type Server struct {
+	grpc       *grpc.Server
+	health     *health.Server
+	credential Credential
+	seen       func(session, agent string)
+	clock      clockwork.Clock
+	log        *zap.Logger
+	streams    atomic.Int64
+}
+
+// NewServer returns a server with gRPC's health and reflection services.
+func NewServer(o Options) *Server {
+	s := &Server{health: health.NewServer(), credential: o.Credential, seen: o.Seen, clock: o.Clock, log: o.Log}
+	s.grpc = grpc.NewServer(
+		grpc.Creds(peers{o.UID}),
+		grpc.ForceServerCodecV2(newCodec()),
+		grpc.MaxRecvMsgSize(maxRequest),
+		grpc.MaxHeaderListSize(maxHeaders),
+		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.ConnectionTimeout(handshakeTime),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: leastPingGap, PermitWithoutStream: true}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingAfter, Timeout: pingAnsweredIn}),
+		// Windows of a fixed size: gRPC would otherwise probe each connection with pings to size them,
+		// which on one machine costs more than it finds out.
+		grpc.StaticStreamWindowSize(streamWindow),
+		grpc.StaticConnWindowSize(connWindow),
+		grpc.ReadBufferSize(readBufferSize),
+		grpc.WriteBufferSize(writeBufferSize),
+		// Features and the store are stopped after the server, and no handler may still use them.
+		grpc.WaitForHandlers(true),
+	)
+	grpc_health_v1.RegisterHealthServer(s, s.health)
+	reflection.Register(s)
+	return s
+}
+
+// RegisterService registers a service with all its calls passing through the server's checks. It
+// implements grpc.ServiceRegistrar.
+func (s *Server) RegisterService(desc *grpc.ServiceDesc, service any) {
+	wrapped := *desc
+	wrapped.Methods = make([]grpc.MethodDesc, len(desc.Methods))
+	for i, m := range desc.Methods {
+		m.Handler = s.unary("/"+desc.ServiceName+"/"+m.MethodName, m.Handler)
+		wrapped.Methods[i] = m
+	}
+	wrapped.Streams = make([]grpc.StreamDesc, len(desc.Streams))
+	for i, m := range desc.Streams {
+		m.Handler = s.stream("/"+desc.ServiceName+"/"+m.StreamName, m.Handler)
+		wrapped.Streams[i] = m
+	}
+	s.grpc.RegisterService(&wrapped, service)
+}
+
+// GetServiceInfo tells what is registered; reflection asks for it.
+func (s *Server) GetServiceInfo() map[string]grpc.ServiceInfo { return s.grpc.GetServiceInfo() }
+
+// Serve answers the calls that come through the listener until Stop, which is no error.
+func (s *Server) Serve(l net.Listener) error { return s.grpc.Serve(l) }
+
+// Streams returns how many of brokerd's own streams are open.
+func (s *Server) Streams() int { return int(s.streams.Load()) }
+
+// Stop accepts no more calls and lets those under way finish; when ctx ends it cuts them off. It
+// returns when all have ended. Stopping twice is fine.
+func (s *Server) Stop(ctx context.Context) {
+	s.health.Shutdown()
+	finished := make(chan struct{})
+	go func() {
+		s.grpc.GracefulStop()
+		close(finished)
+	}()
+	select {
+	case <-finished:
+	case <-ctx.Done():
+		s.grpc.Stop()
+		<-finished
+	}
+}

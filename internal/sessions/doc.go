@@ -1,0 +1,6 @@
+// Package sessions keeps the sessions: the scopes in which everything else lives, each with its
+// settings. The session "default" always exists.
+//
+// Every call in a session begins with Lookup, in the same transaction as what it does, so a change
+// of settings holds from its own revision on and never for half a call.
+package sessions

@@ -1,0 +1,289 @@
+package sessions
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"brokerd/internal/caller"
+	"brokerd/internal/events"
+	"brokerd/internal/fault"
+	"brokerd/internal/once"
+	"brokerd/internal/store"
+)
+
+// Default is the name of the session that always exists.
+const Default = "default"
+
+// Settings are the rules of a session.
+type Settings struct {
+	Ageing       time.Duration // waiting that is worth one level of priority; 0 = strict order
+	MailboxLimit int64         // deliveries that may wait in one mailbox; 0 = no limit
+	MaxAttempts  int           // failed attempts until a delivery is a dead letter
+}
+
+// defaults are the settings of a new session; the migration has them for the session "default".
+func defaults() Settings {
+	return Settings{Ageing: 5 * time.Minute, MailboxLimit: 10_000, MaxAttempts: 3}
+}
+
+// A Session is a scope.
+type Session struct {
+	ID          int64
+	Name        string
+	Description string
+	CreatedAt   time.Time
+	Settings    Settings
+	Revision    int64 // of its last change; 0 for "default" until it is configured
+}
+
+// A Change says what to change; nil stays as it is, or gets its default.
+type Change struct {
+	Description  *string
+	Ageing       *time.Duration
+	MailboxLimit *int64
+	MaxAttempts  *int
+}
+
+// A Registry keeps the sessions. It may be used concurrently; hooks are added before it is.
+type Registry struct {
+	store      *store.Store
+	log        *events.Log
+	configured []func(*store.Tx, Session) error
+}
+
+// New returns the registry of a store that was opened with Migrations.
+func New(s *store.Store, log *events.Log) *Registry {
+	return &Registry{store: s, log: log}
+}
+
+// OnConfigured adds what is to happen in the same transaction when the settings of a session change.
+func (r *Registry) OnConfigured(hook func(tx *store.Tx, s Session) error) {
+	r.configured = append(r.configured, hook)
+}
+
+// Lookup returns what the rules need to know of a session on the path of every message: ID, Name and
+// Settings. The other fields are empty; Get has them. fault.NotFound if it does not exist.
+func (r *Registry) Lookup(q store.Querier, name string) (Session, error) {
+	s := Session{Name: name}
+	err := q.QueryRow(lookupSession, name).Scan(&s.ID, &s.Settings.Ageing, &s.Settings.MailboxLimit, &s.Settings.MaxAttempts)
+	if err != nil {
+		return Session{}, notFound(err, name)
+	}
+	return s, nil
+}
+
+// ID returns the row id of a session. fault.NotFound if it does not exist.
+func (r *Registry) ID(q store.Querier, name string) (int64, error) {
+	var id int64
+	if err := q.QueryRow(selectID, name).Scan(&id); err != nil {
+		return 0, notFound(err, name)
+	}
+	return id, nil
+}
+
+// ByID is Lookup by row id.
+func (r *Registry) ByID(q store.Querier, id int64) (Session, error) {
+	s := Session{ID: id}
+	err := q.QueryRow(lookupSessionByID, id).Scan(&s.Name, &s.Settings.Ageing, &s.Settings.MailboxLimit, &s.Settings.MaxAttempts)
+	if err != nil {
+		return Session{}, fmt.Errorf("look up session %d: %w", id, err)
+	}
+	return s, nil
+}
+
+// Count counts the sessions.
+func (r *Registry) Count(q store.Querier) (int, error) {
+	var n int
+	err := q.QueryRow(countSessions).Scan(&n)
+	return n, err
+}
+
+// Create makes a session. fault.Exists if the name is taken.
+func (r *Registry) Create(ctx context.Context, who caller.Caller, req once.Request, name string, c Change) (Session, error) {
+	var made Session
+	err := r.store.Write(ctx, func(tx *store.Tx) error {
+		_, err := req.Do(tx, &made, func() (err error) {
+			made, err = r.create(tx, who, name, c)
+			return err
+		})
+		return err
+	})
+	if err != nil {
+		return Session{}, fmt.Errorf("create session: %w", err)
+	}
+	return made, nil
+}
+
+func (r *Registry) create(tx *store.Tx, who caller.Caller, name string, c Change) (Session, error) {
+	s := Session{Name: name, CreatedAt: tx.Now(), Settings: defaults()}
+	c.apply(&s)
+	err := tx.QueryRow(insertSession, s.Name, s.Description, s.CreatedAt,
+		s.Settings.Ageing, s.Settings.MailboxLimit, s.Settings.MaxAttempts).Scan(&s.ID)
+	if errors.Is(err, store.ErrNoRows) {
+		taken := fault.New(fault.Exists, "ALREADY_EXISTS", "the session %q exists already", name)
+		taken.Resource, taken.Name = "session", name
+		return Session{}, taken
+	}
+	if err != nil {
+		return Session{}, err
+	}
+	return r.changed(tx, who, s, "session.created", "session "+s.Name+" created")
+}
+
+// Get returns a session, and the revision that the answer is true at. fault.NotFound if it does not exist.
+func (r *Registry) Get(ctx context.Context, name string) (Session, int64, error) {
+	var s Session
+	var revision int64
+	err := r.store.Read(ctx, func(snap *store.Snapshot) (err error) {
+		revision = snap.Revision()
+		s, err = get(snap, name)
+		return err
+	})
+	if err != nil {
+		return Session{}, 0, fmt.Errorf("get session: %w", err)
+	}
+	return s, revision, nil
+}
+
+// A Page is a part of the list of sessions, by name.
+type Page struct {
+	Sessions []Session
+	More     bool  // there are sessions after the last one
+	Revision int64 // what the page is true at
+}
+
+// List returns up to limit sessions whose names come after the given one, all or only the one named.
+func (r *Registry) List(ctx context.Context, only, after string, limit int) (Page, error) {
+	var page Page
+	err := r.store.Read(ctx, func(snap *store.Snapshot) error {
+		page.Revision = snap.Revision()
+		rows := snap.Query(listSessions, after, only, only, limit+1)
+		defer rows.Close()
+		for rows.Next() {
+			s, err := scan(rows)
+			if err != nil {
+				return err
+			}
+			page.Sessions = append(page.Sessions, s)
+		}
+		return rows.Err()
+	})
+	if err != nil {
+		return Page{}, fmt.Errorf("list sessions: %w", err)
+	}
+	if len(page.Sessions) > limit {
+		page.Sessions, page.More = page.Sessions[:limit], true
+	}
+	return page, nil
+}
+
+// Configure changes a session and returns it as it is now. A change that changes nothing writes
+// nothing. fault.NotFound if the session does not exist.
+func (r *Registry) Configure(ctx context.Context, who caller.Caller, req once.Request, c Change) (Session, error) {
+	var now Session
+	err := r.store.Write(ctx, func(tx *store.Tx) error {
+		_, err := req.Do(tx, &now, func() (err error) {
+			now, err = r.configure(tx, who, c)
+			return err
+		})
+		return err
+	})
+	if err != nil {
+		return Session{}, fmt.Errorf("configure session: %w", err)
+	}
+	return now, nil
+}
+
+func (r *Registry) configure(tx *store.Tx, who caller.Caller, c Change) (Session, error) {
+	s, err := get(tx, who.Session)
+	if err != nil {
+		return Session{}, err
+	}
+	before := s
+	c.apply(&s)
+	if s == before {
+		return s, nil
+	}
+	s, err = r.changed(tx, who, s, "session.configured", "session "+s.Name+" configured")
+	if err != nil || s.Settings == before.Settings {
+		return s, err
+	}
+	for _, hook := range r.configured {
+		if err := hook(tx, s); err != nil {
+			return Session{}, err
+		}
+	}
+	return s, nil
+}
+
+// changed appends the event of a change and stores the session under its revision.
+func (r *Registry) changed(tx *store.Tx, who caller.Caller, s Session, eventType, summary string) (Session, error) {
+	details, err := json.Marshal(map[string]any{
+		"session":        s.Name,
+		"description":    s.Description,
+		"ageing_seconds": s.Settings.Ageing.Seconds(),
+		"mailbox_limit":  s.Settings.MailboxLimit,
+		"max_attempts":   s.Settings.MaxAttempts,
+	})
+	if err != nil {
+		return Session{}, err
+	}
+	s.Revision, err = r.log.Append(tx, events.Entry{
+		Session:  s.ID,
+		Category: events.System,
+		Type:     eventType,
+		Source:   who.Name(),
+		Summary:  summary,
+		Details:  string(details),
+		Related:  []string{s.Name},
+	})
+	if err != nil {
+		return Session{}, err
+	}
+	_, err = tx.Exec(updateSession, s.Description, s.Settings.Ageing, s.Settings.MailboxLimit, s.Settings.MaxAttempts, s.Revision, s.ID)
+	return s, err
+}
+
+func (c Change) apply(s *Session) {
+	if c.Description != nil {
+		s.Description = *c.Description
+	}
+	if c.Ageing != nil {
+		s.Settings.Ageing = *c.Ageing
+	}
+	if c.MailboxLimit != nil {
+		s.Settings.MailboxLimit = *c.MailboxLimit
+	}
+	if c.MaxAttempts != nil {
+		s.Settings.MaxAttempts = *c.MaxAttempts
+	}
+}
+
+func get(q store.Querier, name string) (Session, error) {
+	rows := q.Query(selectSession, name)
+	defer rows.Close()
+	if !rows.Next() {
+		if err := rows.Err(); err != nil {
+			return Session{}, err
+		}
+		return Session{}, notFound(store.ErrNoRows, name)
+	}
+	return scan(rows)
+}
+
+func scan(rows *store.Rows) (Session, error) {
+	var s Session
+	err := rows.Scan(&s.ID, &s.Name, &s.Description, &s.CreatedAt,
+		&s.Settings.Ageing, &s.Settings.MailboxLimit, &s.Settings.MaxAttempts, &s.Revision)
+	return s, err
+}
+
+func notFound(err error, name string) error {
+	if errors.Is(err, store.ErrNoRows) {
+		return fault.Missing("session", name, "there is no session %q", name)
+	}
+	return fmt.Errorf("look up session: %w", err)
+}

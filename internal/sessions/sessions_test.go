@@ -1,0 +1,378 @@
+package sessions_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+	"github.com/jonboulle/clockwork"
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/testing/protocmp"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/caller"
+	"brokerd/internal/events"
+	"brokerd/internal/fault"
+	"brokerd/internal/once"
+	"brokerd/internal/sessions"
+	"brokerd/internal/store"
+	"brokerd/internal/testkit"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+type kit struct {
+	t        *testing.T
+	dir      string
+	clock    *clockwork.FakeClock
+	store    *store.Store
+	registry *sessions.Registry
+	api      pb.SessionServiceClient
+	events   pb.EventServiceClient
+}
+
+func newKit(t *testing.T) *kit {
+	t.Helper()
+	k := &kit{t: t, dir: t.TempDir(), clock: clockwork.NewFakeClockAt(time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC))}
+	k.open()
+	return k
+}
+
+func (k *kit) open() {
+	k.t.Helper()
+	k.store = testkit.Store(k.t, k.dir, k.clock, events.Migrations(), once.Migrations(), sessions.Migrations())
+	log := events.New(k.store, k.clock, zap.NewNop())
+	k.registry = sessions.New(k.store, log)
+	conn, _ := testkit.Serve(k.t, func(r grpc.ServiceRegistrar) {
+		pb.RegisterSessionServiceServer(r, sessions.NewService(k.registry))
+		pb.RegisterEventServiceServer(r, events.NewService(log, k.registry))
+	})
+	k.api, k.events = pb.NewSessionServiceClient(conn), pb.NewEventServiceClient(conn)
+}
+
+func (k *kit) ctx() context.Context { return testkit.Operator(k.t.Context()) }
+
+func in(t *testing.T, access caller.Access, session string) context.Context {
+	c := caller.Caller{Access: access, Session: session}
+	if access == caller.Agent {
+		c.Agent = "builder-1"
+	}
+	return testkit.As(t.Context(), c)
+}
+
+func (k *kit) create(in *pb.CreateSessionRequest) *pb.Session {
+	k.t.Helper()
+	out, err := k.api.CreateSession(k.ctx(), in)
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	return out.GetSession()
+}
+
+func (k *kit) get(name string) *pb.Session {
+	k.t.Helper()
+	out, err := k.api.GetSession(k.ctx(), &pb.GetSessionRequest{Name: name})
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	if out.GetRevision() != k.store.Revision() {
+		k.t.Errorf("true at %d, want %d", out.GetRevision(), k.store.Revision())
+	}
+	return out.GetSession()
+}
+
+func settings(ageing time.Duration, limit int64, attempts int32) *pb.SessionSettings {
+	return &pb.SessionSettings{Ageing: durationpb.New(ageing), MailboxLimit: &limit, MaxAttempts: &attempts}
+}
+
+func same(t *testing.T, want, got proto.Message) {
+	t.Helper()
+	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+func TestDefault_AlwaysExistsWithTheDefaultSettings(t *testing.T) {
+	k := newKit(t)
+	got := k.get("")
+	if got.GetName() != "default" || !got.GetCreatedAt().AsTime().Equal(k.clock.Now()) {
+		t.Errorf("got %v", got)
+	}
+	same(t, settings(5*time.Minute, 10_000, 3), got.GetSettings())
+	same(t, got.GetSettings(), k.create(&pb.CreateSessionRequest{Name: "new"}).GetSettings())
+}
+
+func TestCreate_KeepsWhatIsGivenAndAppendsAnEvent(t *testing.T) {
+	k := newKit(t)
+	want := settings(0, 0, 7)
+	made := k.create(&pb.CreateSessionRequest{Name: "team-1", Description: "a team", Settings: want})
+	same(t, want, made.GetSettings())
+	if made.GetDescription() != "a team" || made.GetRevision() != k.store.Revision() {
+		t.Errorf("made %v at %d", made, k.store.Revision())
+	}
+	same(t, made, k.get("team-1"))
+	list, err := k.events.ListEvents(in(t, caller.Operator, "team-1"), &pb.ListEventsRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e := list.GetEvents(); len(e) != 1 || e[0].GetType() != "session.created" || e[0].GetRevision() != made.GetRevision() || e[0].GetSource() != "system" {
+		t.Errorf("events %v", e)
+	}
+}
+
+func TestCreate_NameThatIsTakenIsRefused(t *testing.T) {
+	k := newKit(t)
+	before := k.store.Revision()
+	_, err := k.api.CreateSession(k.ctx(), &pb.CreateSessionRequest{Name: "default"})
+	if status.Code(err) != codes.AlreadyExists || testkit.Reason(err) != "ALREADY_EXISTS" {
+		t.Errorf("got %v", err)
+	}
+	if k.store.Revision() != before {
+		t.Error("a refused session has taken a revision")
+	}
+}
+
+func TestRequestID_SameBodySameAnswerAnotherBodyRefused(t *testing.T) {
+	k := newKit(t)
+	create := &pb.CreateSessionRequest{RequestId: uuid.NewString(), Name: "team-1", Description: "a"}
+	made := k.create(create)
+	same(t, made, k.create(create))
+	create.Description = "b"
+	if _, err := k.api.CreateSession(k.ctx(), create); testkit.Reason(err) != "REQUEST_ID_REUSED" {
+		t.Errorf("another body: %v", err)
+	}
+
+	ctx := in(t, caller.Operator, "team-1")
+	configure := &pb.ConfigureSessionRequest{RequestId: uuid.NewString(), Settings: settings(time.Hour, 1, 1)}
+	first, err := k.api.ConfigureSession(ctx, configure)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := k.api.ConfigureSession(ctx, &pb.ConfigureSessionRequest{Settings: settings(time.Minute, 1, 1)}); err != nil {
+		t.Fatal(err)
+	}
+	again, err := k.api.ConfigureSession(ctx, configure)
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, first, again)
+	if now := k.get("team-1").GetSettings().GetAgeing().AsDuration(); now != time.Minute {
+		t.Errorf("the repeated request has changed ageing to %v", now)
+	}
+	configure.Settings.Ageing = durationpb.New(2 * time.Hour)
+	if _, err := k.api.ConfigureSession(ctx, configure); testkit.Reason(err) != "REQUEST_ID_REUSED" {
+		t.Errorf("another body: %v", err)
+	}
+}
+
+func TestConfigure_ChangesWhatIsGivenAndNothingElse(t *testing.T) {
+	k := newKit(t)
+	var hooked []sessions.Session
+	k.registry.OnConfigured(func(tx *store.Tx, s sessions.Session) error {
+		hooked = append(hooked, s)
+		return nil
+	})
+	k.create(&pb.CreateSessionRequest{Name: "team-1", Description: "a team", Settings: settings(time.Hour, 5, 2)})
+	ctx := in(t, caller.Operator, "team-1")
+	attempts := int32(9)
+	out, err := k.api.ConfigureSession(ctx, &pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{MaxAttempts: &attempts}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, settings(time.Hour, 5, 9), out.GetSession().GetSettings())
+	if out.GetSession().GetDescription() != "a team" || out.GetSession().GetRevision() != k.store.Revision() {
+		t.Errorf("got %v", out)
+	}
+	same(t, out.GetSession(), k.get("team-1"))
+	if len(hooked) != 1 || hooked[0].Name != "team-1" || hooked[0].Settings.MaxAttempts != 9 {
+		t.Errorf("hooks saw %v", hooked)
+	}
+
+	description := ""
+	if _, err = k.api.ConfigureSession(ctx, &pb.ConfigureSessionRequest{Description: &description}); err != nil {
+		t.Fatal(err)
+	}
+	if got := k.get("team-1"); got.GetDescription() != "" || len(hooked) != 1 {
+		t.Errorf("got %v, %d hooks", got, len(hooked))
+	}
+
+	before := k.store.Revision()
+	if _, err = k.api.ConfigureSession(ctx, &pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{MaxAttempts: &attempts}}); err != nil {
+		t.Fatal(err)
+	}
+	if k.store.Revision() != before {
+		t.Error("a change that changes nothing has taken a revision")
+	}
+}
+
+func TestConfigure_HookThatFailsUndoesTheChange(t *testing.T) {
+	k := newKit(t)
+	k.registry.OnConfigured(func(*store.Tx, sessions.Session) error {
+		return fault.New(fault.Precondition, "NOT_NOW", "not now")
+	})
+	_, err := k.api.ConfigureSession(k.ctx(), &pb.ConfigureSessionRequest{Settings: settings(time.Hour, 1, 1)})
+	if testkit.Reason(err) != "NOT_NOW" {
+		t.Errorf("got %v", err)
+	}
+	same(t, settings(5*time.Minute, 10_000, 3), k.get("default").GetSettings())
+}
+
+func TestConfigure_LastsOverAReopen(t *testing.T) {
+	k := newKit(t)
+	out, err := k.api.ConfigureSession(k.ctx(), &pb.ConfigureSessionRequest{Settings: settings(time.Second, 10_000_000, 100)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := k.store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	k.open()
+	same(t, out.GetSession(), k.get("default"))
+}
+
+func TestGetAndList_OnlyOperatorsSeeOtherSessions(t *testing.T) {
+	k := newKit(t)
+	k.create(&pb.CreateSessionRequest{Name: "other"})
+	for _, access := range []caller.Access{caller.Agent, caller.Observer} {
+		ctx := in(t, access, "default")
+		_, err := k.api.GetSession(ctx, &pb.GetSessionRequest{Name: "other"})
+		if status.Code(err) != codes.NotFound {
+			t.Errorf("access %d: another session: %v", access, err)
+		}
+		_, missing := k.api.GetSession(ctx, &pb.GetSessionRequest{Name: "nowhere"})
+		if strings.ReplaceAll(status.Convert(missing).Message(), "nowhere", "other") != status.Convert(err).Message() {
+			t.Errorf("access %d: %q and %q tell one that exists from one that does not", access, err, missing)
+		}
+		if out, err := k.api.GetSession(ctx, &pb.GetSessionRequest{}); err != nil || out.GetSession().GetName() != "default" {
+			t.Errorf("access %d: own session: %v, %v", access, out, err)
+		}
+		out, err := k.api.ListSessions(ctx, &pb.ListSessionsRequest{})
+		if err != nil || len(out.GetSessions()) != 1 || out.GetSessions()[0].GetName() != "default" {
+			t.Errorf("access %d: list: %v, %v", access, out, err)
+		}
+	}
+	if _, err := k.api.GetSession(k.ctx(), &pb.GetSessionRequest{Name: "nowhere"}); status.Code(err) != codes.NotFound {
+		t.Errorf("operator: %v", err)
+	}
+}
+
+func TestList_PagesAreInOrderOfName(t *testing.T) {
+	k := newKit(t)
+	want := []string{"default"}
+	for i := range 7 {
+		name := fmt.Sprintf("s%d", 7-i)
+		k.create(&pb.CreateSessionRequest{Name: name})
+		want = append(want, name)
+	}
+	slices.Sort(want)
+	var got []string
+	req := &pb.ListSessionsRequest{PageSize: 3}
+	for {
+		out, err := k.api.ListSessions(k.ctx(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range out.GetSessions() {
+			got = append(got, s.GetName())
+		}
+		if len(out.GetSessions()) > 3 || out.GetRevision() != k.store.Revision() {
+			t.Errorf("page %v", out)
+		}
+		if req.PageToken = out.GetNextPageToken(); req.PageToken == "" {
+			break
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+func TestLookup_FindsIDNameAndSettings(t *testing.T) {
+	k := newKit(t)
+	k.create(&pb.CreateSessionRequest{Name: "team-1", Settings: settings(time.Hour, 5, 2)})
+	err := k.store.Read(t.Context(), func(snap *store.Snapshot) error {
+		s, err := k.registry.Lookup(snap, "team-1")
+		if err != nil {
+			return err
+		}
+		want := sessions.Session{ID: 2, Name: "team-1", Settings: sessions.Settings{Ageing: time.Hour, MailboxLimit: 5, MaxAttempts: 2}}
+		if diff := cmp.Diff(want, s); diff != "" {
+			t.Errorf("-want +got:\n%s", diff)
+		}
+		if id, err := k.registry.ID(snap, "default"); id != 1 || err != nil {
+			t.Errorf("ID of default = %d, %v", id, err)
+		}
+		_, err = k.registry.Lookup(snap, "nowhere")
+		var f *fault.Error
+		if !errors.As(err, &f) || f.Kind != fault.NotFound || f.Resource != "session" || f.Name != "nowhere" {
+			t.Errorf("nowhere: %v", err)
+		}
+		if _, err = k.registry.ID(snap, "nowhere"); fault.KindOf(err) != fault.NotFound {
+			t.Errorf("nowhere: %v", err)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestBadInput_NamesTheField(t *testing.T) {
+	k := newKit(t)
+	create := func(r *pb.CreateSessionRequest) func() error {
+		return func() error { _, err := k.api.CreateSession(k.ctx(), r); return err }
+	}
+	configure := func(r *pb.ConfigureSessionRequest) func() error {
+		return func() error { _, err := k.api.ConfigureSession(k.ctx(), r); return err }
+	}
+	list := func(r *pb.ListSessionsRequest) func() error {
+		return func() error { _, err := k.api.ListSessions(k.ctx(), r); return err }
+	}
+	long, lines := strings.Repeat("x", 513), "two\nlines"
+	for _, c := range []struct {
+		field string
+		call  func() error
+	}{
+		{"name", create(&pb.CreateSessionRequest{})},
+		{"name", create(&pb.CreateSessionRequest{Name: "system"})},
+		{"name", create(&pb.CreateSessionRequest{Name: "-x"})},
+		{"name", create(&pb.CreateSessionRequest{Name: strings.Repeat("x", 129)})},
+		{"description", create(&pb.CreateSessionRequest{Name: "x", Description: long})},
+		{"request_id", create(&pb.CreateSessionRequest{Name: "x", RequestId: "1"})},
+		{"settings.ageing", create(&pb.CreateSessionRequest{Name: "x", Settings: settings(-time.Second, 0, 1)})},
+		{"description", configure(&pb.ConfigureSessionRequest{Description: &lines})},
+		{"request_id", configure(&pb.ConfigureSessionRequest{RequestId: "x"})},
+		{"settings.ageing", configure(&pb.ConfigureSessionRequest{Settings: settings(time.Millisecond, 0, 1)})},
+		{"settings.ageing", configure(&pb.ConfigureSessionRequest{Settings: settings(25*time.Hour, 0, 1)})},
+		{"settings.ageing", configure(&pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{Ageing: &durationpb.Duration{Seconds: 1, Nanos: -1}}})},
+		{"settings.mailbox_limit", configure(&pb.ConfigureSessionRequest{Settings: settings(0, -1, 1)})},
+		{"settings.mailbox_limit", configure(&pb.ConfigureSessionRequest{Settings: settings(0, 10_000_001, 1)})},
+		{"settings.max_attempts", configure(&pb.ConfigureSessionRequest{Settings: settings(0, 0, 0)})},
+		{"settings.max_attempts", configure(&pb.ConfigureSessionRequest{Settings: settings(0, 0, 101)})},
+		{"page_size", list(&pb.ListSessionsRequest{PageSize: 1001})},
+		{"page_size", list(&pb.ListSessionsRequest{PageSize: -1})},
+		{"page_token", list(&pb.ListSessionsRequest{PageToken: "x"})},
+		{"name", func() error { _, err := k.api.GetSession(k.ctx(), &pb.GetSessionRequest{Name: "a b"}); return err }},
+	} {
+		if err := c.call(); status.Code(err) != codes.InvalidArgument || !slices.Contains(testkit.Fields(err), c.field) {
+			t.Errorf("got %v, naming %v; want INVALID_ARGUMENT naming %s", err, testkit.Fields(err), c.field)
+		}
+	}
+	err := create(&pb.CreateSessionRequest{Description: long, Settings: settings(-1, -1, -1)})()
+	want := []string{"name", "settings.ageing", "settings.mailbox_limit", "settings.max_attempts", "description"}
+	if diff := cmp.Diff(want, testkit.Fields(err)); diff != "" {
+		t.Errorf("all at once (-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,146 @@
+package store
+
+import "go.uber.org/zap"
+
+// SQLite appends commits to a log and copies it back into the database from time to time; a commit
+// after everything was copied starts the log over. Done at once, copying stops the writer for as
+// long as it takes, so here it is done in two steps: the checkpointer copies most of the log beside
+// the running writer, then the writer copies the little that was added meanwhile.
+const (
+	copyLog   = 16 << 20  // bytes of log to begin copying at
+	retryLog  = 4 << 20   // bytes more to try again at, when readers stood in the way
+	leaveLog  = 1 << 20   // bytes that may be left to the writer
+	warnLog   = 256 << 20 // bytes of log to warn of
+	frameSize = pageSize + 24
+
+	copyRounds = 4 // of the checkpointer, until it leaves the rest to the writer
+)
+
+// readerWait is how long, in milliseconds, the writer's step waits for readers to finish.
+const readerWait = "20"
+
+// A logState is what SQLite says of its log.
+type logState struct {
+	busy           bool // somebody stood in the way
+	frames, copied int64
+}
+
+func (l logState) bytes() int64 { return l.frames * frameSize }
+
+// missing is how many bytes are not in the database yet.
+func (l logState) missing() int64 { return (l.frames - l.copied) * frameSize }
+
+// checkpoint runs a checkpoint of the given mode; NOOP only looks.
+func (c *conn) checkpoint(mode string) (logState, error) {
+	var l logState
+	err := c.queryRow(`PRAGMA wal_checkpoint(`+mode+`)`).Scan(&l.busy, &l.frames, &l.copied)
+	return l, err
+}
+
+// A checkpointer copies the log back beside the writer.
+type checkpointer struct {
+	conn    *conn
+	ask     chan struct{} // room for one
+	result  chan error    // room for one
+	stopped chan struct{}
+}
+
+func newCheckpointer(c *conn) *checkpointer {
+	return &checkpointer{conn: c, ask: make(chan struct{}, 1), result: make(chan error, 1), stopped: make(chan struct{})}
+}
+
+// run copies whenever it is asked to, and tells the writer afterwards. It ends with stop.
+func (cp *checkpointer) run(tell func()) {
+	defer close(cp.stopped)
+	for range cp.ask {
+		cp.result <- cp.copy()
+		tell()
+	}
+}
+
+// copy goes on until little is left, or the writer proves to be faster.
+func (cp *checkpointer) copy() error {
+	for range copyRounds {
+		if _, err := cp.conn.checkpoint("PASSIVE"); err != nil {
+			return err
+		}
+		l, err := cp.conn.checkpoint("NOOP")
+		if err != nil || l.missing() <= leaveLog {
+			return err
+		}
+	}
+	return nil
+}
+
+func (cp *checkpointer) stop() {
+	close(cp.ask)
+	<-cp.stopped
+}
+
+// tidy keeps the log short. The writer calls it between two batches.
+func (w *writer) tidy() {
+	if w.copying {
+		select {
+		case err := <-w.checkpointer.result:
+			w.copying = false
+			w.startOver(err)
+		default:
+		}
+		return
+	}
+	if !w.grown {
+		return
+	}
+	w.grown = false
+	l, err := w.conn.checkpoint("NOOP")
+	if err != nil {
+		w.log.Error("look at the write-ahead log", zap.Error(err))
+		return
+	}
+	w.reportLog(l)
+	if l.bytes() >= w.copyAt {
+		w.copying = true
+		w.checkpointer.ask <- struct{}{}
+	}
+}
+
+// startOver copies what is left of the log, so that the next commit begins it anew.
+func (w *writer) startOver(err error) {
+	var l logState
+	begun := w.clock.Now()
+	if err == nil {
+		err = w.conn.script("PRAGMA busy_timeout = " + readerWait)
+	}
+	if err == nil {
+		l, err = w.conn.checkpoint("RESTART")
+	}
+	if err == nil {
+		err = w.conn.script("PRAGMA busy_timeout = " + busyTimeout)
+	}
+	w.copyAt = copyLog
+	if err != nil || l.busy {
+		w.copyAt = max(copyLog, l.bytes()) + retryLog
+	}
+	if err != nil {
+		w.log.Error("copy the write-ahead log into the database", zap.Error(err))
+	}
+	if syncFailed(err) {
+		w.syncFailed(err)
+	}
+	w.countCheckpoint(w.clock.Since(begun))
+}
+
+// reportLog notes the size of the log, and warns when it grows far beyond what copying should allow.
+func (w *writer) reportLog(l logState) {
+	w.mu.Lock()
+	w.stats.LogBytes = l.bytes()
+	w.mu.Unlock()
+	switch {
+	case l.bytes() >= w.warnAt:
+		w.log.Warn("the write-ahead log grows: somebody keeps reading from an old snapshot, or the disk is too slow",
+			zap.Int64("bytes", l.bytes()), zap.Int64("copied", l.copied*frameSize))
+		w.warnAt = 2 * l.bytes()
+	case l.bytes() < warnLog:
+		w.warnAt = warnLog
+	}
+}

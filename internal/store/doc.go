@@ -1,0 +1,29 @@
+// Package store is the engine: one SQLite file, one writer, a pool of readers. It knows no feature.
+//
+// # A change
+//
+// Write hands a function to the one writer goroutine. The writer gathers the functions that wait
+// into one transaction, runs each inside a savepoint (a refusal undoes only itself), runs the
+// functions that were put at the end of the batch, commits, syncs, runs the OnCommit functions and
+// then answers every caller:
+//
+//	Write, Submit ──► lane Drain ─┐
+//	                  lane Fill ──┴► BEGIN ─ savepoint each ─ AtEnd ─ counter ─ COMMIT ─► OnCommit ─► answers
+//
+// Nothing is acknowledged, refused or woken before the commit is on disk. A function decides only
+// on what it reads through its Tx.
+//
+// # Revisions
+//
+// The database has one counter. Tx.NextRevision gives its next number; the counter is stored with
+// every transaction that used it and never derived from the rows, so a number is never given
+// twice, whatever is deleted or rolled back. Gaps are fine.
+//
+// # Failure
+//
+// Disk full or an I/O error may roll back the whole transaction and not just a savepoint: after every failed
+// function the writer looks whether the transaction still stands, and if not, every function of
+// the batch fails as fault.Unavailable and none is run again. Reads go on; writing resumes by
+// itself when there is room. A failed sync is different: nobody knows what is on disk until the file is opened
+// again, so the process must end (Options.Fatal).
+package store

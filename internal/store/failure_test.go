@@ -1,0 +1,130 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/mattn/go-sqlite3"
+
+	"brokerd/internal/fault"
+	"brokerd/internal/store"
+)
+
+var (
+	ioError   = sqlite3.Error{Code: sqlite3.ErrIoErr, ExtendedCode: sqlite3.ErrIoErr.Extend(3)}
+	syncError = sqlite3.Error{Code: sqlite3.ErrIoErr, ExtendedCode: sqlite3.ErrIoErrFsync}
+)
+
+// limitPages gives the database room for n pages more than it has.
+func limitPages(t *testing.T, s *store.Store, n int64) {
+	t.Helper()
+	write(t, s, func(tx *store.Tx) error {
+		var pages int64
+		if err := tx.QueryRow(`PRAGMA page_count`).Scan(&pages); err != nil {
+			return err
+		}
+		return tx.QueryRow(`PRAGMA max_page_count = ` + itoa(pages+n)).Scan(&pages)
+	})
+}
+
+func TestDiskFull_FailsTheWholeBatchAndRunsNothingOutsideIt(t *testing.T) {
+	s := open(t)
+	write(t, s, add("before"))
+	limitPages(t, s, 2)
+	large := make([]byte, 1<<20)
+	ran := map[string]bool{}
+
+	release := hold(t, s)
+	first := submit(s, store.LaneFill, func(tx *store.Tx) error {
+		tx.OnCommit(func() { t.Error("told of a commit that failed") })
+		tx.AtEnd("end", add("end"))
+		return insert(tx, "first", nil)
+	})
+	refused := submit(s, store.LaneFill, func(tx *store.Tx) error { return errRefused })
+	full := submit(s, store.LaneFill, func(tx *store.Tx) error {
+		wantFault(t, insert(tx, "large", large), fault.Unavailable, "DISK_FULL")
+		// Goes on as if nothing had happened: outside the transaction this would be a commit of its own.
+		wantFault(t, insert(tx, "stray", nil), fault.Unavailable, "DISK_FULL")
+		_, err := namesIn(tx)
+		wantFault(t, err, fault.Unavailable, "DISK_FULL")
+		return nil
+	})
+	later := submit(s, store.LaneFill, func(tx *store.Tx) error {
+		ran["later"] = true
+		return insert(tx, "later", nil)
+	})
+	release()
+	for _, outcome := range []<-chan error{first, refused, full, later} {
+		wantFault(t, <-outcome, fault.Unavailable, "DISK_FULL")
+	}
+	if ran["later"] {
+		t.Error("a function was run in a batch that was lost")
+	}
+	if diff := cmp.Diff([]string{"before"}, names(t, s)); diff != "" {
+		t.Error("reads while the disk is full:", diff)
+	}
+
+	limitPages(t, s, 10_000)
+	write(t, s, func(tx *store.Tx) error { return insert(tx, "after", large) })
+	if diff := cmp.Diff([]string{"before", "after"}, names(t, s)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestDiskFull_NumbersOfALostBatchAreNotGivenAgain(t *testing.T) {
+	s := open(t)
+	limitPages(t, s, 2)
+	var lost, next int64
+	err := s.Write(context.Background(), func(tx *store.Tx) error {
+		lost = tx.NextRevision()
+		return insert(tx, "large", make([]byte, 1<<20))
+	})
+	wantFault(t, err, fault.Unavailable, "DISK_FULL")
+	limitPages(t, s, 10_000)
+	write(t, s, func(tx *store.Tx) error { next = tx.NextRevision(); return nil })
+	if next <= lost {
+		t.Errorf("%d was given after %d", next, lost)
+	}
+}
+
+func TestCommit_IOErrorFailsItsBatchAlone(t *testing.T) {
+	s := open(t)
+	store.FailNextCommit(s, ioError)
+	release := hold(t, s)
+	outcomes := []<-chan error{
+		submit(s, store.LaneFill, add("lost")),
+		submit(s, store.LaneFill, nothing),
+		submit(s, store.LaneDrain, func(*store.Tx) error { return errRefused }),
+	}
+	release()
+	for _, outcome := range outcomes {
+		wantFault(t, <-outcome, fault.Unavailable, "IO_ERROR")
+	}
+	write(t, s, add("after"))
+	if diff := cmp.Diff([]string{"after"}, names(t, s)); diff != "" {
+		t.Error(diff)
+	}
+	if n := s.Stats().Lost; n != 1 {
+		t.Errorf("%d batches lost, want 1", n)
+	}
+}
+
+func TestSync_FailureIsFatalAndNothingIsWrittenAfterIt(t *testing.T) {
+	var fatal []error
+	s := open(t, func(o *store.Options) { o.Fatal = func(err error) { fatal = append(fatal, err) } })
+	write(t, s, add("before"))
+	store.FailNextCommit(s, syncError)
+	wantFault(t, s.Write(context.Background(), add("unknown")), fault.Unavailable, "IO_ERROR")
+	if len(fatal) != 1 || !errors.Is(fatal[0], syncError) {
+		t.Errorf("Fatal was called with %v, want the failed sync once", fatal)
+	}
+	wantFault(t, s.Write(context.Background(), add("after")), fault.Unavailable, "SYNC_FAILED")
+	if diff := cmp.Diff([]string{"before"}, names(t, s)); diff != "" {
+		t.Error(diff)
+	}
+	if len(fatal) != 1 {
+		t.Error("Fatal was called again")
+	}
+}

@@ -1,0 +1,145 @@
+package store
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+
+	"github.com/jonboulle/clockwork"
+	"go.uber.org/zap"
+
+	"brokerd/internal/fault"
+)
+
+// A Migration is one step of a feature's tables from one version to the next. It runs once in the
+// life of a database, in a transaction of its own. Once released it must never change.
+type Migration struct {
+	Name string // unique and lasting, such as broker/001_messages
+	SQL  string // any number of statements
+}
+
+// applicationID marks the file as a database of brokerd: "brkd" in ASCII.
+const applicationID = 0x62726b64
+
+const schema = `
+CREATE TABLE meta (
+	id         INTEGER PRIMARY KEY CHECK (id = 1),
+	instance   INTEGER NOT NULL, -- random, made with the database
+	revision   INTEGER NOT NULL, -- the counter
+	latest     INTEGER NOT NULL, -- highest wall clock a transaction has seen
+	created_at INTEGER NOT NULL
+);
+CREATE TABLE migrations (
+	name       TEXT PRIMARY KEY,
+	sha256     TEXT NOT NULL,
+	applied_at INTEGER NOT NULL
+) WITHOUT ROWID;
+`
+
+// create makes the engine's own tables in an empty database and refuses one that is somebody else's.
+func create(c *conn, clock clockwork.Clock) error {
+	var id, tables int64
+	if err := c.queryRow(`PRAGMA application_id`).Scan(&id); err != nil {
+		return err
+	}
+	if err := c.queryRow(`SELECT count(*) FROM sqlite_schema`).Scan(&tables); err != nil {
+		return err
+	}
+	if id == applicationID && tables > 0 {
+		return nil
+	}
+	if id != 0 || tables > 0 {
+		return fmt.Errorf("application id %#x with %d tables and indexes", id, tables)
+	}
+	now := clock.Now().UnixNano()
+	return transact(c, func() error {
+		if err := c.script(schema); err != nil {
+			return err
+		}
+		if err := c.script(fmt.Sprintf(`PRAGMA application_id = %d`, applicationID)); err != nil {
+			return err
+		}
+		return c.run(`INSERT INTO meta (id, instance, revision, latest, created_at) VALUES (1, ?, 0, ?, ?)`,
+			randomInstance(), now, now)
+	})
+}
+
+// migrate applies the migrations that are missing. It changes nothing if the database knows one that
+// the program does not, or knows one differently.
+func migrate(c *conn, migrations []Migration, clock clockwork.Clock, log *zap.Logger) error {
+	applied := map[string]string{}
+	rows := c.queryRows(`SELECT name, sha256 FROM migrations`)
+	for rows.Next() {
+		var name, sum string
+		if err := rows.Scan(&name, &sum); err != nil {
+			return err
+		}
+		applied[name] = sum
+	}
+	if err := rows.Err(); err != nil {
+		return err
+	}
+	known := map[string]bool{}
+	var missing []Migration
+	for _, m := range migrations {
+		if known[m.Name] {
+			return fmt.Errorf("two migrations are named %s", m.Name)
+		}
+		known[m.Name] = true
+		sum, done := applied[m.Name]
+		if !done {
+			missing = append(missing, m)
+		} else if sum != checksum(m) {
+			return fault.New(fault.Precondition, "CHANGED_MIGRATION",
+				"the database was made with another %s than this brokerd has: use the brokerd that made it, or restore a backup", m.Name)
+		}
+	}
+	for name := range applied {
+		if !known[name] {
+			return fault.New(fault.Precondition, "NEWER_DATABASE",
+				"the database was made by a newer brokerd (it has %s): use that version, or restore a backup", name)
+		}
+	}
+	for _, m := range missing {
+		err := transact(c, func() error {
+			if err := c.script(m.SQL); err != nil {
+				return err
+			}
+			return c.run(`INSERT INTO migrations (name, sha256, applied_at) VALUES (?, ?, ?)`, m.Name, checksum(m), clock.Now())
+		})
+		if err != nil {
+			return fmt.Errorf("apply migration %s: %w", m.Name, err)
+		}
+		log.Debug("migration applied", zap.String("name", m.Name))
+	}
+	return nil
+}
+
+// transact runs fn in a transaction before there is a writer.
+func transact(c *conn, fn func() error) error {
+	if err := c.script(`BEGIN IMMEDIATE`); err != nil {
+		return err
+	}
+	err := fn()
+	if err == nil {
+		err = c.script(`COMMIT`)
+	}
+	if err != nil && c.standing() {
+		err = errors.Join(err, c.script(`ROLLBACK`))
+	}
+	return err
+}
+
+func checksum(m Migration) string {
+	sum := sha256.Sum256([]byte(m.SQL))
+	return hex.EncodeToString(sum[:])
+}
+
+func randomInstance() int64 {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return int64(binary.BigEndian.Uint64(b[:])>>1) | 1
+}

@@ -1,0 +1,115 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jonboulle/clockwork"
+
+	"brokerd/internal/fault"
+)
+
+// maxSnapshotAge bounds a Read: the write-ahead log cannot start over while an old snapshot is in
+// use, and grows until it is given up.
+const maxSnapshotAge = 10 * time.Second
+
+// A Snapshot is the database as one commit has left it. It belongs to the function that Read calls,
+// and to the goroutine of that function.
+type Snapshot struct {
+	ctx      context.Context
+	conn     *conn
+	clock    clockwork.Clock
+	taken    time.Time
+	revision int64
+	over     bool
+}
+
+// Read runs fn on a snapshot. It waits for a free connection, and returns fault.Canceled or
+// fault.Deadline if the caller gives up before it has one, fault.Unavailable after Close, and
+// otherwise what fn returns.
+//
+// A Read is short: read a page, return, send it. Never wait inside for anything but the database.
+// After ten seconds the snapshot refuses further queries.
+func (s *Store) Read(ctx context.Context, fn func(*Snapshot) error) error {
+	if err := ctx.Err(); err != nil {
+		return gaveUp(err)
+	}
+	select {
+	case <-s.closing:
+		return errClosed()
+	default:
+	}
+	var c *conn
+	select {
+	case c = <-s.idle:
+	case <-ctx.Done():
+		return gaveUp(ctx.Err())
+	case <-s.closing:
+		return errClosed()
+	}
+	defer func() { s.idle <- c }()
+	if err := c.run(`BEGIN`); err != nil {
+		return fmt.Errorf("begin reading: %w", err)
+	}
+	snap := &Snapshot{ctx: ctx, conn: c, clock: s.clock, taken: s.clock.Now()}
+	defer func() {
+		snap.over = true
+		c.closeRows()
+		_ = c.run(`ROLLBACK`) // nothing was written, and without a transaction there is nothing to end
+	}()
+	if err := c.queryRow(`SELECT revision FROM meta`).Scan(&snap.revision); err != nil {
+		return fmt.Errorf("begin reading: %w", err)
+	}
+	return fn(snap)
+}
+
+// Revision returns the counter as of the snapshot.
+func (s *Snapshot) Revision() int64 { return s.revision }
+
+// Query runs a query. Its errors show in Rows.Err and Rows.Scan.
+func (s *Snapshot) Query(query string, args ...any) *Rows {
+	if s.over {
+		return &Rows{err: fault.New(fault.Internal, "SNAPSHOT_OVER", "a snapshot was used after its function had returned")}
+	}
+	if err := s.ctx.Err(); err != nil {
+		return &Rows{err: gaveUp(err)}
+	}
+	if s.clock.Since(s.taken) > maxSnapshotAge {
+		return &Rows{err: fault.New(fault.Unavailable, "SNAPSHOT_TOO_OLD", "reading took longer than %v: read a smaller page", maxSnapshotAge)}
+	}
+	return s.conn.queryRows(query, args...)
+}
+
+// QueryRow runs a query for one row.
+func (s *Snapshot) QueryRow(query string, args ...any) *Row {
+	return (*Row)(s.Query(query, args...))
+}
+
+// check asks SQLite to read everything, on a connection that nobody else uses.
+func check(ctx context.Context, c *conn) ([]string, error) {
+	var problems []string
+	rows := c.queryContext(ctx, `PRAGMA integrity_check`)
+	for rows.Next() {
+		var text string
+		if err := rows.Scan(&text); err != nil {
+			return nil, err
+		}
+		if text != "ok" {
+			problems = append(problems, text)
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	rows = c.queryContext(ctx, `PRAGMA foreign_key_check`)
+	for rows.Next() {
+		var table, parent string
+		var row, key int64
+		if err := rows.Scan(&table, &row, &parent, &key); err != nil {
+			return nil, err
+		}
+		problems = append(problems, fmt.Sprintf("row %d of table %s refers to a row of %s that does not exist", row, table, parent))
+	}
+	return problems, rows.Err()
+}

@@ -1,0 +1,79 @@
+package store
+
+import (
+	"os"
+	"time"
+)
+
+// Stats are figures of the store since it was opened.
+type Stats struct {
+	Revision          int64         // of the last commit
+	Waiting           int           // functions that wait for the writer
+	Batches           uint64        // transactions, those that changed nothing included
+	Commits           uint64        // transactions that changed something, each with one sync in SyncFull
+	Lost              uint64        // transactions that could not be committed
+	Functions         uint64        // that were run, those at the end of a batch not counted
+	Refused           uint64        // functions that returned an error
+	Rows              uint64        // changed
+	LargestBatch      int           // most functions in one transaction
+	CommitTime        time.Duration // spent in COMMIT, syncs included
+	SlowestCommit     time.Duration
+	BatchTime         time.Duration // spent in transactions, COMMIT included
+	Checkpoints       uint64        // times the log was copied back
+	CheckpointTime    time.Duration // for which the writer stood still because of them
+	SlowestCheckpoint time.Duration
+	LogBytes          int64 // in the write-ahead log, as of the last commit
+	DatabaseBytes     int64 // size of the database file
+}
+
+// Stats returns the figures of the store. It is cheap and may be called at any time.
+func (s *Store) Stats() Stats {
+	w := s.writer
+	w.mu.Lock()
+	stats := w.stats
+	stats.Waiting = w.lanes[LaneFill].len() + w.lanes[LaneDrain].len()
+	w.mu.Unlock()
+	stats.Revision = w.revision.Load()
+	if info, err := os.Stat(s.path); err == nil {
+		stats.DatabaseBytes = info.Size()
+	}
+	return stats
+}
+
+// count adds a batch to the figures.
+func (w *writer) count(commit time.Duration) {
+	b := &w.batch
+	took := w.clock.Since(b.started)
+	refused := 0
+	for _, t := range b.tasks {
+		if t.err != nil {
+			refused++
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s := &w.stats
+	s.Batches++
+	s.Functions += uint64(len(b.tasks))
+	s.Refused += uint64(refused)
+	s.LargestBatch = max(s.LargestBatch, len(b.tasks))
+	s.BatchTime += took
+	switch {
+	case b.lost != nil:
+		s.Lost++
+	case b.dirty:
+		s.Commits++
+		s.Rows += uint64(b.rows)
+		s.CommitTime += commit
+		s.SlowestCommit = max(s.SlowestCommit, commit)
+	}
+}
+
+// countCheckpoint adds a pause of the writer to the figures.
+func (w *writer) countCheckpoint(took time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.stats.Checkpoints++
+	w.stats.CheckpointTime += took
+	w.stats.SlowestCheckpoint = max(w.stats.SlowestCheckpoint, took)
+}

@@ -1,0 +1,279 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"github.com/jonboulle/clockwork"
+	"go.uber.org/zap"
+
+	"brokerd/internal/fault"
+)
+
+// The files of a data folder that belong to the store. SQLite keeps two more beside the
+// database while it is open, and after a crash: brokerd.db-wal and brokerd.db-shm.
+const (
+	DatabaseFile = "brokerd.db"
+	LockFile     = "brokerd.lock"
+)
+
+// A Sync says what a commit survives.
+type Sync int
+
+const (
+	SyncFull   Sync = iota // every commit is on the disk before it is confirmed: survives power loss
+	SyncNormal             // survives any crash of the process; power loss may take the last commits
+)
+
+// ParseSync returns the Sync of the given name, "full" or "normal".
+func ParseSync(name string) (Sync, error) {
+	switch name {
+	case "full":
+		return SyncFull, nil
+	case "normal":
+		return SyncNormal, nil
+	}
+	return 0, fault.Field("sync", "must be full or normal, not %q", name)
+}
+
+// String returns the name that ParseSync takes.
+func (s Sync) String() string {
+	if s == SyncNormal {
+		return "normal"
+	}
+	return "full"
+}
+
+// Options say how to open a store.
+type Options struct {
+	Dir        string          // the data folder; made with mode 0700 if missing
+	Sync       Sync            // what a commit survives
+	Clock      clockwork.Clock // required
+	Log        *zap.Logger     // nil logs nothing
+	Migrations []Migration     // of all features, in the order in which they are to be applied
+
+	// Fatal is called once when a sync has failed. Nobody knows then what is on disk until the
+	// file is opened again, so the process must end. Without it the store logs at level Fatal.
+	Fatal func(error)
+
+	Readers int // connections for Read, and so how many run at a time; 4 if zero
+}
+
+// A Store is an open data folder. All methods may be called concurrently.
+type Store struct {
+	path         string
+	instance     int64
+	clock        clockwork.Clock
+	lock         *os.File
+	conns        []*conn // all of them, the writer's first
+	writer       *writer
+	checkpointer *checkpointer
+	idle         chan *conn // connections for Read that nobody uses
+	tasks        sync.Pool  // of *task, for Write and Drain
+
+	closing   chan struct{} // closed when Close begins
+	closeOnce sync.Once
+	closeErr  error
+}
+
+// meta is the row about the database as a whole.
+type meta struct {
+	instance int64
+	revision int64
+	latest   int64 // Unix nanoseconds
+}
+
+// Open opens the data folder, makes the database if there is none, applies the migrations that are
+// missing and starts the writer. Nothing is ever repaired: a folder in use, a damaged database
+// and one that a newer brokerd has written are refused as fault.Precondition with the reasons
+// IN_USE, DAMAGED, NEWER_DATABASE and CHANGED_MIGRATION; the message names the way out.
+func Open(ctx context.Context, o Options) (*Store, error) {
+	s, err := open(ctx, o)
+	if err != nil {
+		return nil, fmt.Errorf("open store: %w", err)
+	}
+	return s, nil
+}
+
+func open(ctx context.Context, o Options) (_ *Store, err error) {
+	if o.Clock == nil {
+		return nil, errors.New("no clock given")
+	}
+	if o.Log == nil {
+		o.Log = zap.NewNop()
+	}
+	if o.Fatal == nil {
+		o.Fatal = func(err error) { o.Log.Fatal("a sync failed", zap.Error(err)) }
+	}
+	if o.Readers <= 0 {
+		o.Readers = 4
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, gaveUp(err)
+	}
+	dir, err := filepath.Abs(o.Dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	s := &Store{
+		path:    filepath.Join(dir, DatabaseFile),
+		clock:   o.Clock,
+		idle:    make(chan *conn, o.Readers),
+		closing: make(chan struct{}),
+	}
+	s.tasks.New = func() any { return &task{answer: make(chan error, 1)} }
+	if s.lock, err = lockFolder(dir); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.release())
+		}
+	}()
+	if err := checkFile(s.path); err != nil {
+		return nil, err
+	}
+	w, err := s.connect(writing, o.Sync)
+	if err != nil {
+		return nil, err
+	}
+	m, err := prepare(w, s.path, o)
+	if err != nil {
+		return nil, err
+	}
+	c, err := s.connect(copying, o.Sync)
+	if err != nil {
+		return nil, err
+	}
+	for range o.Readers {
+		r, err := s.connect(reading, o.Sync)
+		if err != nil {
+			return nil, err
+		}
+		s.idle <- r
+	}
+	s.instance = m.instance
+	s.checkpointer = newCheckpointer(c)
+	s.writer = newWriter(w, s.checkpointer, m, o)
+	go s.checkpointer.run(s.writer.nudge)
+	go s.writer.run()
+	return s, nil
+}
+
+// connect opens a connection that release closes.
+func (s *Store) connect(p purpose, sync Sync) (*conn, error) {
+	c, err := connect(s.path, p, sync)
+	if err == nil {
+		s.conns = append(s.conns, c)
+	}
+	return c, err
+}
+
+// release closes all connections, the writer's last, and gives the folder free.
+func (s *Store) release() error {
+	var errs []error
+	for _, c := range slices.Backward(s.conns) {
+		errs = append(errs, c.close())
+	}
+	return errors.Join(append(errs, s.lock.Close())...)
+}
+
+// prepare makes the database ready for the writer: checked, with all migrations applied.
+func prepare(c *conn, path string, o Options) (meta, error) {
+	if err := checkSettings(c, o.Sync); err != nil {
+		return meta{}, err
+	}
+	if err := create(c, o.Clock); err != nil {
+		return meta{}, damaged(path, err)
+	}
+	if err := checkSize(c, path); err != nil {
+		return meta{}, err
+	}
+	if err := migrate(c, o.Migrations, o.Clock, o.Log); err != nil {
+		return meta{}, err
+	}
+	var m meta
+	err := c.queryRow(`SELECT instance, revision, latest FROM meta`).Scan(&m.instance, &m.revision, &m.latest)
+	if err != nil {
+		return meta{}, damaged(path, err)
+	}
+	return m, nil
+}
+
+// Revision returns the number that the counter had reached with the last commit.
+func (s *Store) Revision() int64 { return s.writer.revision.Load() }
+
+// InstanceID returns the positive random number that was given to the database when it was made.
+// It stays the same for as long as the data exists, and in copies of it.
+func (s *Store) InstanceID() int64 { return s.instance }
+
+// Check reads the whole database and returns what is wrong with it: pages, indexes and foreign
+// keys. Nothing wrong is an empty result. It uses a connection of its own and slows nobody, but
+// while it runs the write-ahead log cannot start over: minutes of it cost disk space.
+func (s *Store) Check(ctx context.Context) ([]string, error) {
+	select {
+	case <-s.closing:
+		return nil, errClosed()
+	default:
+	}
+	c, err := connect(s.path, reading, SyncFull)
+	if err != nil {
+		return nil, fmt.Errorf("check database: %w", err)
+	}
+	defer c.close()
+	problems, err := check(ctx, c)
+	if ctx.Err() != nil {
+		return nil, gaveUp(ctx.Err())
+	}
+	if err != nil {
+		return nil, fmt.Errorf("check database: %w", err)
+	}
+	return problems, nil
+}
+
+// Close accepts no more functions, finishes those that were accepted, waits for the readers,
+// writes the log back into the database and gives the folder free. Further calls return what the
+// first returned.
+func (s *Store) Close() error {
+	s.closeOnce.Do(func() {
+		close(s.closing)
+		s.writer.stop()
+		s.checkpointer.stop()
+		for range cap(s.idle) {
+			<-s.idle
+		}
+		var errs []error
+		if !s.writer.failed.Load() {
+			_, err := s.writer.conn.checkpoint("TRUNCATE")
+			errs = append(errs, err)
+		}
+		errs = append(errs, s.release())
+		if err := errors.Join(errs...); err != nil {
+			s.closeErr = fmt.Errorf("close store: %w", err)
+		}
+	})
+	return s.closeErr
+}
+
+// gaveUp is the error for a caller whose context has ended.
+func gaveUp(cause error) error {
+	e := fault.New(fault.Canceled, "CANCELED", "the caller gave up")
+	if errors.Is(cause, context.DeadlineExceeded) {
+		e = fault.New(fault.Deadline, "DEADLINE_EXCEEDED", "the caller's deadline passed")
+	}
+	e.Cause = cause
+	return e
+}
+
+// errClosed is the error for work that comes after Close.
+func errClosed() error {
+	return fault.New(fault.Unavailable, "SHUTTING_DOWN", "the broker is shutting down")
+}

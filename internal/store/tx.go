@@ -1,0 +1,147 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"brokerd/internal/fault"
+)
+
+// A Tx is one function's part of a batch. It belongs to that function and to the writer goroutine,
+// and is of no use once the function has returned. A function runs quickly and waits for nothing:
+// everybody's changes wait for it.
+type Tx struct {
+	writer   *writer
+	now      time.Time
+	rows     int  // changed
+	saved    bool // the savepoint is open
+	numbered bool // a revision was taken
+	over     bool
+	onCommit []func()
+	endings  []ending
+}
+
+// An ending is a function that AtEnd or Kick has asked for.
+type ending struct {
+	key any
+	fn  func(*Tx) error
+}
+
+// Exec runs a statement and returns how many rows it inserted, updated or deleted. Arguments may be
+// integers, strings, []byte, float64, and bool (stored as 0 or 1), time.Time (Unix nanoseconds, the
+// zero time as NULL), time.Duration (nanoseconds) and nil. The query is one statement; it is
+// prepared once per distinct text.
+//
+// An error leaves the function free to go on or to return: unless the statement has cost the whole
+// transaction, as a full disk can; then all further statements fail as well, and so does the batch.
+func (tx *Tx) Exec(query string, args ...any) (int64, error) {
+	st, err := tx.take(query)
+	if err != nil {
+		return 0, err
+	}
+	if st.rows {
+		return tx.drain(st, args)
+	}
+	changed, err := tx.writer.conn.exec(st, args)
+	if err != nil {
+		tx.writer.look(err)
+		return 0, err
+	}
+	tx.rows += int(changed)
+	return changed, nil
+}
+
+// Query runs a query, or a statement with RETURNING. Its errors show in Rows.Err and Rows.Scan.
+func (tx *Tx) Query(query string, args ...any) *Rows {
+	st, err := tx.take(query)
+	if err != nil {
+		return &Rows{err: err}
+	}
+	return tx.query(st, args)
+}
+
+// QueryRow runs a query for one row.
+func (tx *Tx) QueryRow(query string, args ...any) *Row {
+	return (*Row)(tx.Query(query, args...))
+}
+
+// NextRevision returns the next number of the counter. Numbers are never given twice; those of a
+// function that fails are lost.
+func (tx *Tx) NextRevision() int64 {
+	tx.numbered = true
+	tx.writer.counter++
+	return tx.writer.counter
+}
+
+// Now returns the wall clock as it was when the function started: one value per function.
+func (tx *Tx) Now() time.Time { return tx.now }
+
+// Latest returns the highest wall clock that any transaction of this database has seen, Now
+// included. It never goes back, even if the clock does, not over a restart either.
+func (tx *Tx) Latest() time.Time { return fromNanos(tx.writer.latest) }
+
+// OnCommit registers a function that runs in the writer once the commit is on disk, before any
+// caller of the batch is answered, in the order of registration. It is dropped if this function
+// fails or the batch does. It must be quick, must not block and must not call Write, Drain or Close.
+func (tx *Tx) OnCommit(fn func()) { tx.onCommit = append(tx.onCommit, fn) }
+
+// AtEnd registers a function that runs once at the end of the batch, after all functions and before
+// the commit, in a savepoint of its own, whoever and how many ask for it under the same key. If it
+// fails, only its own changes are undone, and the failure is logged. It is not run if all that
+// asked for it have failed. A key that is asked for again after its function has run waits for the
+// next batch.
+func (tx *Tx) AtEnd(key any, fn func(*Tx) error) {
+	tx.endings = append(tx.endings, ending{key, fn})
+}
+
+// take prepares a statement, and opens the savepoint before the first one that may change something.
+func (tx *Tx) take(query string) (*statement, error) {
+	if tx.over {
+		return nil, fault.New(fault.Internal, "TRANSACTION_OVER", "a transaction was used after its function had returned")
+	}
+	if err := tx.writer.batch.lost; err != nil {
+		return nil, err // outside the transaction that is gone it would run by itself
+	}
+	st, err := tx.writer.conn.take(query)
+	if err != nil {
+		return nil, err
+	}
+	if !tx.saved && !st.readonly {
+		if err := tx.writer.conn.run(`SAVEPOINT fn`); err != nil {
+			tx.writer.conn.put(st)
+			tx.writer.look(err)
+			return nil, err
+		}
+		tx.saved = true
+	}
+	return st, nil
+}
+
+func (tx *Tx) query(st *statement, args []any) *Rows {
+	rows := tx.writer.conn.query(context.Background(), st, args)
+	if rows.err != nil {
+		tx.writer.look(rows.err)
+		return rows
+	}
+	rows.tx = tx
+	return rows
+}
+
+// drain runs a statement that returns rows for its effect alone.
+func (tx *Tx) drain(st *statement, args []any) (int64, error) {
+	before := tx.rows
+	rows := tx.query(st, args)
+	for rows.Next() {
+	}
+	return int64(tx.rows - before), rows.Err()
+}
+
+// call runs fn and turns a panic into an error.
+func (tx *Tx) call(fn func(*Tx) error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = tx.writer.panicked(p)
+		}
+	}()
+	return fn(tx)
+}

@@ -1,0 +1,367 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jonboulle/clockwork"
+
+	"brokerd/internal/fault"
+	"brokerd/internal/store"
+)
+
+var errRefused = errors.New("refused")
+
+func TestWrite_RefusedFunctionUndoesOnlyItself(t *testing.T) {
+	s := open(t)
+	release := hold(t, s)
+	first := submit(s, store.LaneFill, add("first"))
+	refused := submit(s, store.LaneFill, func(tx *store.Tx) error {
+		if err := insert(tx, "refused", nil); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(`DELETE FROM items WHERE name = ?`, "first"); err != nil {
+			return err
+		}
+		return errRefused
+	})
+	last := submit(s, store.LaneFill, add("last"))
+	release()
+	for _, outcome := range []<-chan error{first, last} {
+		if err := <-outcome; err != nil {
+			t.Error(err)
+		}
+	}
+	if err := <-refused; !errors.Is(err, errRefused) {
+		t.Errorf("got %v, want the function's own error", err)
+	}
+	if diff := cmp.Diff([]string{"first", "last"}, names(t, s)); diff != "" {
+		t.Error(diff)
+	}
+	if n := s.Stats().Commits; n != 1 {
+		t.Errorf("%d commits, want one batch", n)
+	}
+}
+
+func TestWrite_FunctionSeesTheEarlierOnesOfItsBatch(t *testing.T) {
+	s := open(t)
+	takeIfFree := func(name string) func(*store.Tx) error {
+		return func(tx *store.Tx) error {
+			var taken int
+			if err := tx.QueryRow(`SELECT count(*) FROM items`).Scan(&taken); err != nil {
+				return err
+			}
+			if taken > 0 {
+				return errRefused
+			}
+			return insert(tx, name, nil)
+		}
+	}
+	release := hold(t, s)
+	winner, loser := submit(s, store.LaneFill, takeIfFree("winner")), submit(s, store.LaneFill, takeIfFree("loser"))
+	release()
+	if err := <-winner; err != nil {
+		t.Error(err)
+	}
+	if err := <-loser; !errors.Is(err, errRefused) {
+		t.Errorf("got %v: two functions of one batch have both won", err)
+	}
+}
+
+func TestWrite_UnchangedBatchPaysNoCommit(t *testing.T) {
+	s := open(t)
+	write(t, s, add("one"))
+	before := s.Stats()
+	write(t, s, func(tx *store.Tx) error {
+		_, err := namesIn(tx)
+		return err
+	})
+	err := s.Write(context.Background(), func(tx *store.Tx) error {
+		return errors.Join(insert(tx, "refused", nil), errRefused)
+	})
+	if !errors.Is(err, errRefused) {
+		t.Errorf("got %v", err)
+	}
+	if after := s.Stats(); after.Commits != before.Commits || after.Batches != before.Batches+2 {
+		t.Errorf("batches went from %d to %d and commits from %d to %d", before.Batches, after.Batches, before.Commits, after.Commits)
+	}
+}
+
+func TestWrite_CallerGoneBeforePickUpIsNotRun(t *testing.T) {
+	s := open(t)
+	release := hold(t, s)
+	ctx, cancel := context.WithCancel(context.Background())
+	gone := make(chan error)
+	go func() { gone <- s.Write(ctx, add("never")) }()
+	for s.Stats().Waiting == 0 {
+		runtime.Gosched() // it is on its way into the lane
+	}
+	cancel()
+	err := <-gone
+	wantFault(t, err, fault.Canceled, "CANCELED")
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("%v does not wrap context.Canceled", err)
+	}
+	last := submit(s, store.LaneFill, add("last"))
+	release()
+	if err := <-last; err != nil {
+		t.Error(err)
+	}
+	if diff := cmp.Diff([]string{"last"}, names(t, s)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestWrite_DeadlineBeforePickUpIsTold(t *testing.T) {
+	s := open(t)
+	ctx, cancel := context.WithDeadline(context.Background(), time.Unix(0, 0))
+	defer cancel()
+	wantFault(t, s.Write(ctx, add("never")), fault.Deadline, "DEADLINE_EXCEEDED")
+}
+
+func TestWrite_CallerGoneAfterPickUpWaitsForTheOutcome(t *testing.T) {
+	s := open(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	picked, proceed := make(chan struct{}), make(chan struct{})
+	outcome := make(chan error, 1)
+	go func() {
+		outcome <- s.Write(ctx, func(tx *store.Tx) error {
+			close(picked)
+			<-proceed
+			return insert(tx, "done", nil)
+		})
+	}()
+	<-picked
+	cancel()
+	select {
+	case err := <-outcome:
+		t.Fatalf("Write returned %v while its function was running", err)
+	case <-time.After(20 * time.Millisecond): // that nothing happens has no signal
+	}
+	close(proceed)
+	if err := <-outcome; err != nil {
+		t.Errorf("got %v for a function that was committed", err)
+	}
+	if diff := cmp.Diff([]string{"done"}, names(t, s)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestWrite_PanicIsUndoneAndKillsNobody(t *testing.T) {
+	s := open(t)
+	err := s.Write(context.Background(), func(tx *store.Tx) error {
+		if err := insert(tx, "lost", nil); err != nil {
+			return err
+		}
+		tx.Query(`SELECT name FROM items`).Next() // left open
+		panic("a defect")
+	})
+	wantFault(t, err, fault.Internal, "PANIC")
+	s.Submit(store.LaneFill, add("submitted"), func(error) { panic("a defect in done") })
+	write(t, s, func(tx *store.Tx) error {
+		tx.OnCommit(func() { panic("a defect in OnCommit") })
+		return insert(tx, "kept", nil)
+	})
+	if diff := cmp.Diff([]string{"submitted", "kept"}, names(t, s)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestWrite_RowsLeftOpenHarmNobody(t *testing.T) {
+	s := open(t)
+	write(t, s, func(tx *store.Tx) error { return errors.Join(insert(tx, "a", nil), insert(tx, "b", nil)) })
+	var forgotten *store.Rows
+	write(t, s, func(tx *store.Tx) error {
+		forgotten = tx.Query(`DELETE FROM items RETURNING name`)
+		forgotten.Next()
+		return nil
+	})
+	if forgotten.Next() {
+		t.Error("rows go on after their function has returned")
+	}
+	if left := names(t, s); len(left) != 0 {
+		t.Errorf("%v are left", left)
+	}
+}
+
+func TestWrite_SameQueryMayRunWhileItsRowsAreRead(t *testing.T) {
+	s := open(t)
+	write(t, s, func(tx *store.Tx) error { return errors.Join(insert(tx, "a", nil), insert(tx, "b", nil)) })
+	var pairs []string
+	write(t, s, func(tx *store.Tx) error {
+		const query = `SELECT name FROM items ORDER BY revision`
+		outer := tx.Query(query)
+		for outer.Next() {
+			inner := tx.Query(query)
+			for inner.Next() {
+				var x, y string
+				if err := errors.Join(outer.Scan(&x), inner.Scan(&y)); err != nil {
+					return err
+				}
+				pairs = append(pairs, x+y)
+			}
+		}
+		return outer.Err()
+	})
+	if diff := cmp.Diff([]string{"aa", "ab", "ba", "bb"}, pairs); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestTx_IsOfNoUseAfterItsFunction(t *testing.T) {
+	s := open(t)
+	var kept *store.Tx
+	write(t, s, func(tx *store.Tx) error { kept = tx; return nil })
+	_, err := kept.Exec(`DELETE FROM items`)
+	wantFault(t, err, fault.Internal, "TRANSACTION_OVER")
+	wantFault(t, kept.QueryRow(`SELECT 1`).Scan(new(int)), fault.Internal, "TRANSACTION_OVER")
+}
+
+// batches runs functions that all wait together and returns their names, with a bar after each commit.
+func batches(t *testing.T, s *store.Store, submitAll func(note func(name string, fn func(*store.Tx) error) func(*store.Tx) error)) []string {
+	t.Helper()
+	var order []string
+	var outcomes sync.WaitGroup
+	release := hold(t, s)
+	submitAll(func(name string, fn func(*store.Tx) error) func(*store.Tx) error {
+		return func(tx *store.Tx) error {
+			order = append(order, name)
+			tx.AtEnd("bar", func(tx *store.Tx) error {
+				tx.OnCommit(func() { order = append(order, "|") })
+				return nil
+			})
+			return fn(tx)
+		}
+	})
+	outcomes.Add(1)
+	s.Kick("the last batch", func(tx *store.Tx) error { return nil })
+	go func() {
+		defer outcomes.Done()
+		_ = s.Close()
+	}()
+	release()
+	outcomes.Wait()
+	return order
+}
+
+func nothing(*store.Tx) error { return nil }
+
+func rows(n int) func(*store.Tx) error {
+	return func(tx *store.Tx) error {
+		for range n {
+			if err := insert(tx, "row", nil); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+func TestBatch_EndsAtAThousandRows(t *testing.T) {
+	s := open(t)
+	order := batches(t, s, func(note func(string, func(*store.Tx) error) func(*store.Tx) error) {
+		for i, n := range []int{999, 5, 1200, 1} {
+			submit(s, store.LaneFill, note(fmt.Sprint(i), rows(n)))
+		}
+	})
+	if diff := cmp.Diff([]string{"0", "1", "|", "2", "|", "3", "|"}, order); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestBatch_EndsAfterFourMilliseconds(t *testing.T) {
+	clock := clockwork.NewFakeClock()
+	s := open(t, withClock(clock))
+	slow := func(d time.Duration) func(*store.Tx) error {
+		return func(*store.Tx) error { clock.Advance(d); return nil }
+	}
+	order := batches(t, s, func(note func(string, func(*store.Tx) error) func(*store.Tx) error) {
+		submit(s, store.LaneFill, note("0", slow(3*time.Millisecond)))
+		submit(s, store.LaneFill, note("1", slow(time.Millisecond)))
+		submit(s, store.LaneFill, note("2", nothing))
+	})
+	if diff := cmp.Diff([]string{"0", "1", "|", "2", "|"}, order); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestDrain_GoesBeforeFillAndStarvesItNot(t *testing.T) {
+	s := open(t)
+	order := batches(t, s, func(note func(string, func(*store.Tx) error) func(*store.Tx) error) {
+		submit(s, store.LaneFill, note("fill 1", nothing))
+		submit(s, store.LaneFill, note("fill 2", nothing))
+		submit(s, store.LaneDrain, note("drain 1", rows(1000)))
+		submit(s, store.LaneDrain, note("drain 2", rows(1000)))
+		submit(s, store.LaneDrain, note("drain 3", nothing))
+	})
+	want := []string{"drain 1", "fill 1", "|", "drain 2", "fill 2", "|", "drain 3", "|"}
+	if diff := cmp.Diff(want, order); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestSubmit_KeepsTheOrderOfALane(t *testing.T) {
+	s := open(t)
+	var want []string
+	var last <-chan error
+	for i := range 5000 {
+		name := fmt.Sprint(i)
+		want = append(want, name)
+		last = submit(s, store.LaneFill, add(name))
+	}
+	if err := <-last; err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, names(t, s)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestWrite_ManyAtOnceLoseNothing(t *testing.T) {
+	s := open(t, withClock(clockwork.NewRealClock()))
+	write(t, s, add("0"))
+	const writers, each = 16, 100
+	var all sync.WaitGroup
+	for w := range writers {
+		all.Go(func() {
+			for i := range each {
+				run := s.Write
+				if (w+i)%2 == 0 {
+					run = s.Drain
+				}
+				err := run(context.Background(), func(tx *store.Tx) error {
+					var count int
+					if err := tx.QueryRow(`SELECT CAST(name AS INTEGER) FROM items`).Scan(&count); err != nil {
+						return err
+					}
+					_, err := tx.Exec(`UPDATE items SET name = ?`, fmt.Sprint(count+1))
+					return err
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+		all.Go(func() {
+			for range each {
+				err := s.Read(context.Background(), func(snap *store.Snapshot) error {
+					_, err := namesIn(snap)
+					return err
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if diff := cmp.Diff([]string{fmt.Sprint(writers * each)}, names(t, s)); diff != "" {
+		t.Error(diff)
+	}
+}

@@ -1,0 +1,153 @@
+// Package testkit holds what the tests of several features share: a store in a temporary folder, a
+// gRPC server on loopback, and a look into the errors that come back. No program imports it.
+package testkit
+
+import (
+	"context"
+	"net"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/jonboulle/clockwork"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"brokerd/internal/caller"
+	"brokerd/internal/rpc"
+	"brokerd/internal/store"
+)
+
+// Patience is how long a test waits for what should come at once.
+const Patience = 20 * time.Second
+
+// Store opens a store in the folder. When the test ends its database must be sound; a test that closes
+// it before looks for itself.
+func Store(t testing.TB, dir string, clock clockwork.Clock, migrations ...[]store.Migration) *store.Store {
+	t.Helper()
+	o := store.Options{Dir: dir, Clock: clock}
+	for _, m := range migrations {
+		o.Migrations = append(o.Migrations, m...)
+	}
+	s, err := store.Open(context.Background(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		problems, err := s.Check(context.Background())
+		if err == nil && len(problems) > 0 {
+			t.Errorf("the database is damaged: %v", problems)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// Serve runs a gRPC server with the services that register adds, and returns a connection to it and
+// what stops both early. The caller of each call is the one that As has put into its context.
+func Serve(t testing.TB, register func(grpc.ServiceRegistrar)) (*grpc.ClientConn, func()) {
+	t.Helper()
+	server := grpc.NewServer(grpc.UnaryInterceptor(unary), grpc.StreamInterceptor(stream))
+	register(server)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := server.Serve(listener); err != nil {
+			t.Error(err)
+		}
+	}()
+	conn, err := grpc.NewClient("passthrough:///"+listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop := func() {
+		_ = conn.Close()
+		server.Stop()
+		<-done
+	}
+	t.Cleanup(stop)
+	return conn, stop
+}
+
+// As returns a context for calls of a caller.
+func As(ctx context.Context, c caller.Caller) context.Context {
+	return metadata.AppendToOutgoingContext(ctx,
+		"test-access", strconv.Itoa(int(c.Access)),
+		"test-session", c.Session,
+		"test-agent", c.Agent,
+		"test-incarnation", strconv.FormatInt(c.Incarnation, 10),
+	)
+}
+
+// Operator returns a context for calls of an operator without an agent in the session "default".
+func Operator(ctx context.Context) context.Context {
+	return As(ctx, caller.Caller{Access: caller.Operator, Session: "default"})
+}
+
+// Agent returns a context for calls of an agent in the session "default".
+func Agent(ctx context.Context, name string) context.Context {
+	return As(ctx, caller.Caller{Access: caller.Agent, Session: "default", Agent: name})
+}
+
+// Reason returns the reason that an error carries.
+func Reason(err error) string {
+	for _, detail := range status.Convert(err).Details() {
+		if info, ok := detail.(*errdetails.ErrorInfo); ok {
+			return info.GetReason()
+		}
+	}
+	return ""
+}
+
+// Fields returns the fields that an error names.
+func Fields(err error) []string {
+	var fields []string
+	for _, detail := range status.Convert(err).Details() {
+		if bad, ok := detail.(*errdetails.BadRequest); ok {
+			for _, v := range bad.GetFieldViolations() {
+				fields = append(fields, v.GetField())
+			}
+		}
+	}
+	return fields
+}
+
+func unary(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	answer, err := handler(identify(ctx), request)
+	return answer, rpc.Error(err)
+}
+
+func stream(service any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	return rpc.Error(handler(service, identified{ss, identify(ss.Context())}))
+}
+
+type identified struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+func (s identified) Context() context.Context { return s.ctx }
+
+func identify(ctx context.Context) context.Context {
+	md, _ := metadata.FromIncomingContext(ctx)
+	value := func(key string) string {
+		if v := md.Get(key); len(v) > 0 {
+			return v[0]
+		}
+		return ""
+	}
+	access, _ := strconv.Atoi(value("test-access"))
+	incarnation, _ := strconv.ParseInt(value("test-incarnation"), 10, 64)
+	return caller.NewContext(ctx, caller.Caller{
+		Access: caller.Access(access), Session: value("test-session"), Agent: value("test-agent"), Incarnation: incarnation,
+	})
+}

@@ -1,0 +1,205 @@
+// Package valid checks the fields of requests. A Check gathers every violation, so that a
+// caller is told of all of them at once.
+package valid
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"brokerd/internal/fault"
+)
+
+// Limits that several features share, in bytes unless said otherwise.
+const (
+	MaxLine     = 512  // subjects, activities, descriptions, reasons
+	MaxID       = 128  // names, thread, correlation and task ids
+	MaxPath     = 1024 // paths and artifact names
+	MaxLabels   = 64   // labels and capabilities, as a count
+	MaxLabel    = 256  // a label's key, and its value
+	MaxPageSize = 1000 // items
+	DefaultPage = 100  // items
+)
+
+var (
+	name     = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$`)
+	pattern  = regexp.MustCompile(`^[A-Za-z0-9*?][A-Za-z0-9._:*?-]{0,127}$`)
+	reserved = map[string]bool{"all": true, "everyone": true, "system": true}
+)
+
+// A Check gathers the violations of one request. The zero value is ready; it is for one goroutine.
+type Check struct {
+	violations []fault.Violation
+}
+
+// Err returns an Invalid fault that names every violation, or nil.
+func (c *Check) Err() error {
+	if e := fault.Fields(c.violations); e != nil {
+		return e
+	}
+	return nil
+}
+
+// Fail notes a violation of the field.
+func (c *Check) Fail(field, format string, args ...any) {
+	c.violations = append(c.violations, fault.Violation{Field: field, Description: fmt.Sprintf(format, args...)})
+}
+
+// Name wants a name: a letter or digit, then up to 127 letters, digits, '.', '_', ':' or '-'.
+func (c *Check) Name(field, s string) {
+	switch {
+	case s == "":
+		c.Fail(field, "is empty; a name is required")
+	case !name.MatchString(s):
+		c.Fail(field, "%q is not a name: 1 to 128 letters, digits, '.', '_', ':' or '-', beginning with a letter or digit", clip(s))
+	}
+}
+
+// NewName wants a name that is not reserved ("all", "everyone", "system").
+func (c *Check) NewName(field, s string) {
+	if reserved[s] {
+		c.Fail(field, "%q is reserved; choose another name", s)
+		return
+	}
+	c.Name(field, s)
+}
+
+// OptionalName wants a name or nothing.
+func (c *Check) OptionalName(field, s string) {
+	if s != "" {
+		c.Name(field, s)
+	}
+}
+
+// Pattern wants a name in which '*' and '?' may stand for any and for one character.
+func (c *Check) Pattern(field, s string) {
+	if !pattern.MatchString(s) {
+		c.Fail(field, "%q is not a name pattern: as a name, with * and ?", clip(s))
+	}
+}
+
+// Line wants valid UTF-8 without control characters, of at most most bytes.
+func (c *Check) Line(field, s string, most int) {
+	if !c.Text(field, s, most) {
+		return
+	}
+	if i := strings.IndexFunc(s, unicode.IsControl); i >= 0 {
+		c.Fail(field, "has a control character at byte %d; it must be one line of text", i)
+	}
+}
+
+// Text wants valid UTF-8 without NUL, of at most most bytes, and reports whether it is.
+func (c *Check) Text(field, s string, most int) bool {
+	switch {
+	case len(s) > most:
+		c.Fail(field, "has %d bytes; at most %d are allowed", len(s), most)
+	case !utf8.ValidString(s):
+		c.Fail(field, "is not valid UTF-8")
+	case strings.IndexByte(s, 0) >= 0:
+		c.Fail(field, "has a NUL byte at %d", strings.IndexByte(s, 0))
+	default:
+		return true
+	}
+	return false
+}
+
+// JSON wants JSON text of any value, of at most most bytes, or nothing.
+func (c *Check) JSON(field, s string, most int) {
+	switch {
+	case s == "":
+	case len(s) > most:
+		c.Fail(field, "has %d bytes; at most %d are allowed", len(s), most)
+	case !utf8.ValidString(s):
+		c.Fail(field, "is not valid UTF-8")
+	case !json.Valid([]byte(s)):
+		c.Fail(field, "is not JSON: %v", jsonFault(s))
+	}
+}
+
+// Labels wants at most MaxLabels labels with keys and values of at most MaxLabel bytes, keys not empty.
+func (c *Check) Labels(field string, labels map[string]string) {
+	if len(labels) > MaxLabels {
+		c.Fail(field, "has %d entries; at most %d are allowed", len(labels), MaxLabels)
+		return
+	}
+	for k, v := range labels {
+		if k == "" {
+			c.Fail(field, "has an empty key")
+		}
+		c.Line(fmt.Sprintf("%s[%q]", field, clip(k)), k, MaxLabel)
+		c.Line(fmt.Sprintf("%s[%q]", field, clip(k)), v, MaxLabel)
+	}
+}
+
+// Between wants least ≤ n ≤ most.
+func (c *Check) Between(field string, n, least, most int64) {
+	if n < least || n > most {
+		c.Fail(field, "is %d; %d to %d is allowed", n, least, most)
+	}
+}
+
+// Count wants at most most items in a list.
+func (c *Check) Count(field string, n, most int) {
+	if n > most {
+		c.Fail(field, "has %d items; at most %d are allowed", n, most)
+	}
+}
+
+// PageSize returns the page size to use, DefaultPage for 0.
+func (c *Check) PageSize(field string, n int32) int {
+	if n == 0 {
+		return DefaultPage
+	}
+	c.Between(field, int64(n), 1, MaxPageSize)
+	return int(n)
+}
+
+// Duration returns a duration between least and most, or absent if there is none.
+func (c *Check) Duration(field string, d *durationpb.Duration, least, most, absent time.Duration) time.Duration {
+	if d == nil {
+		return absent
+	}
+	if err := d.CheckValid(); err != nil {
+		c.Fail(field, "is no valid duration")
+		return absent
+	}
+	v := d.AsDuration()
+	if v < least || v > most {
+		c.Fail(field, "is %v; %v to %v is allowed", v, least, most)
+		return absent
+	}
+	return v
+}
+
+// Time returns the time, zero if there is none. It must lie in the years 1970 to 2261.
+func (c *Check) Time(field string, t *timestamppb.Timestamp) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	if err := t.CheckValid(); err != nil || t.Seconds < 0 || t.Seconds > 9_200_000_000 {
+		c.Fail(field, "is no valid time between 1970 and 2261")
+		return time.Time{}
+	}
+	return t.AsTime()
+}
+
+// jsonFault says where text stops being JSON.
+func jsonFault(s string) error {
+	var v any
+	return json.Unmarshal([]byte(s), &v)
+}
+
+// clip shortens a bad value for an error message.
+func clip(s string) string {
+	if len(s) > 40 {
+		return strings.ToValidUTF8(s[:40], "") + "…"
+	}
+	return s
+}
