@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 
@@ -164,4 +165,38 @@ func closedPort(t *testing.T) string {
 	}
 	defer func() { _ = l.Close() }()
 	return l.Addr().String()
+}
+
+func TestDial_WithWaitOutlastsABrokerThatIsNotReadyYet(t *testing.T) {
+	for name, c := range map[string]struct {
+		opts []client.Option
+		ok   bool
+	}{"with": {[]client.Option{client.WithWait()}, true}, "without": {nil, false}} {
+		t.Run(name, func(t *testing.T) {
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			server, done := grpc.NewServer(), make(chan error, 1)
+			go func() {
+				conn, err := l.Accept() // the first one gets nothing
+				if err == nil {
+					_ = conn.Close()
+				}
+				done <- server.Serve(l)
+			}()
+			dialled, err := client.Dial(t.Context(), append(c.opts, client.WithAddress(l.Addr().String()))...)
+			if c.ok != (err == nil) {
+				t.Errorf("got %v", err)
+			}
+			if err == nil {
+				dialled.Close()
+			}
+			server.Stop()
+			_ = l.Close()
+			if err := next(t, done); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+				t.Error(err)
+			}
+		})
+	}
 }

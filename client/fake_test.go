@@ -38,7 +38,8 @@ type fake struct {
 	events   chan *down[*pb.SubscribeEventsRequest, pb.SubscribeEventsResponse]
 	unary    chan *unaryCall
 	lists    chan *pb.ListEventsRequest // answered with one event a revision
-	headers  chan metadata.MD // of AgentService.Heartbeat
+	headers  chan metadata.MD           // of AgentService.Heartbeat
+	over     <-chan struct{}            // the test has ended: everything is answered
 }
 
 // bidi is a stream that the test speaks on; handing it an error, or nil, ends it.
@@ -77,6 +78,7 @@ func newFake(t *testing.T, opts ...client.Option) (*fake, *client.Client) {
 		unary:    make(chan *unaryCall, 16),
 		lists:    make(chan *pb.ListEventsRequest, 16),
 		headers:  make(chan metadata.MD, 16),
+		over:     t.Context().Done(),
 	}
 	listener, err := net.Listen("unix", f.address)
 	if err != nil {
@@ -103,11 +105,11 @@ func newFake(t *testing.T, opts ...client.Option) (*fake, *client.Client) {
 }
 
 func (f *fake) Send(stream grpc.BidiStreamingServer[pb.SendRequest, pb.SendResponse]) error {
-	return serveBidi(stream, f.sends)
+	return serveBidi(f, stream, f.sends)
 }
 
 func (f *fake) Claim(stream grpc.BidiStreamingServer[pb.ClaimRequest, pb.ClaimResponse]) error {
-	return serveBidi(stream, f.claims)
+	return serveBidi(f, stream, f.claims)
 }
 
 func (f *fake) Receive(request *pb.ReceiveRequest, stream grpc.ServerStreamingServer[pb.ReceiveResponse]) error {
@@ -156,17 +158,21 @@ func (f *fake) call(ctx context.Context, request proto.Message) error {
 	select {
 	case err := <-c.answer:
 		return err
+	case <-f.over:
+		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-func serveBidi[Req, Res any](stream grpc.BidiStreamingServer[Req, Res], to chan *bidi[Req, Res]) error {
+func serveBidi[Req, Res any](f *fake, stream grpc.BidiStreamingServer[Req, Res], to chan *bidi[Req, Res]) error {
 	b := &bidi[Req, Res]{BidiStreamingServer: stream, end: make(chan error, 1)}
 	to <- b
 	select {
 	case err := <-b.end:
 		return err
+	case <-f.over:
+		return nil
 	case <-stream.Context().Done():
 		return stream.Context().Err()
 	}

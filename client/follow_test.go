@@ -149,7 +149,10 @@ func TestFollow_EndsWhenTheLoopBodyBreaks(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for range c.Follow(t.Context(), client.FollowOptions{}) {
+		for _, err := range c.Follow(t.Context(), client.FollowOptions{}) {
+			if err != nil {
+				t.Error(err)
+			}
 			break
 		}
 	}()

@@ -78,12 +78,13 @@ func (c *Client) Work(ctx context.Context, o WorkOptions, handler Handler) error
 		o:        o,
 		handler:  handler,
 		retry:    retry{link: c.link},
+		ctx:      ctx,
 		base:     context.WithoutCancel(ctx),
 		outgoing: make(chan struct{}, 1),
 		changed:  make(chan struct{}, 1),
 		jobs:     map[string]*job{},
 	}
-	return w.run(ctx)
+	return w.run()
 }
 
 // worker is one call of Work.
@@ -92,6 +93,7 @@ type worker struct {
 	o        WorkOptions
 	handler  Handler
 	retry    retry
+	ctx      context.Context // once it has ended, nothing more is begun
 	base     context.Context // of the handlers: outlives ctx
 	outgoing chan struct{}   // buffered: the outbox has something
 	changed  chan struct{}   // buffered: a handler returned or a settlement was answered
@@ -100,7 +102,7 @@ type worker struct {
 	jobs    map[string]*job // by claim id, until their settlement is answered
 	ready   []*job          // not begun, in the order they came
 	running int
-	paused  bool         // nothing more is begun
+	paused  bool         // nothing more is begun either
 	leaving bool         // the broker said go_away on this stream
 	outbox  []settlement // not yet written
 	unheard []settlement // written to the present stream and not yet answered, in its order
@@ -114,16 +116,16 @@ type job struct {
 }
 
 // run serves one stream after the other, then winds up.
-func (w *worker) run(ctx context.Context) error {
+func (w *worker) run() error {
 	for {
-		err := w.serve(ctx)
-		if ctx.Err() != nil {
+		err := w.serve()
+		if w.ctx.Err() != nil {
 			return w.drain()
 		}
 		if !transient(err) {
 			return w.abandon(err)
 		}
-		if !w.retry.wait(ctx, err) {
+		if !w.retry.wait(w.ctx, err) {
 			return w.drain()
 		}
 	}
@@ -158,7 +160,7 @@ func (w *worker) take(claims []*pb.ClaimedMessage) {
 
 // begin starts handlers for what is ready. mu is held.
 func (w *worker) begin() {
-	for !w.paused && w.running < w.o.Concurrency && len(w.ready) > 0 {
+	for !w.paused && w.ctx.Err() == nil && w.running < w.o.Concurrency && len(w.ready) > 0 {
 		j := w.ready[0]
 		w.ready[0] = nil
 		w.ready = w.ready[1:]

@@ -14,7 +14,6 @@ import (
 // out work to it. What was not begun goes back at once; handlers may go on until DrainTimeout is over.
 func (w *worker) drain() error {
 	w.mu.Lock()
-	w.paused = true
 	w.returnReady()
 	w.mu.Unlock()
 
@@ -51,7 +50,9 @@ func (w *worker) drain() error {
 // abandon winds up after an error that trying again does not heal: handlers are stopped, and nothing more is
 // settled, because nothing would be accepted.
 func (w *worker) abandon(cause error) error {
-	w.hold()
+	w.mu.Lock()
+	w.paused = true
+	w.mu.Unlock()
 	w.cancelHandlers(fmt.Errorf("%w: %w", ErrClaimLost, cause))
 	timeout := time.NewTimer(w.o.DrainTimeout)
 	defer timeout.Stop()

@@ -19,13 +19,13 @@ var errLeft = status.Error(codes.Unavailable, "the broker stops")
 
 // serve works on one stream until it ends, and returns why it did. When ctx ends it takes nothing more and closes the
 // stream in good order.
-func (w *worker) serve(ctx context.Context) error {
+func (w *worker) serve() error {
 	streamCtx, cancel := context.WithCancel(w.base)
 	defer cancel()
-	opening := context.AfterFunc(ctx, cancel)
+	opening := context.AfterFunc(w.ctx, cancel)
 	stream, resumed, err := w.open(streamCtx)
 	if !opening() {
-		return ctx.Err()
+		return w.ctx.Err()
 	}
 	if err != nil {
 		return err
@@ -40,7 +40,7 @@ func (w *worker) serve(ctx context.Context) error {
 		defer close(written)
 		w.write(stream, closing)
 	}()
-	err = w.attend(ctx, closing, ended, cancel)
+	err = w.attend(closing, ended, cancel)
 	cancel()
 	<-written
 	w.mu.Lock()
@@ -119,13 +119,12 @@ func (w *worker) adopt(resumed []*pb.ClaimedMessage) {
 
 // attend waits for the end of the stream, and brings it about when ctx ends or the broker has asked to leave and
 // everything is settled.
-func (w *worker) attend(ctx context.Context, closing chan struct{}, ended chan error, cancel func()) error {
+func (w *worker) attend(closing chan struct{}, ended chan error, cancel func()) error {
 	for {
 		select {
 		case err := <-ended:
 			return err
-		case <-ctx.Done():
-			w.hold()
+		case <-w.ctx.Done():
 			return w.finishStream(closing, ended, cancel)
 		case <-w.changed:
 			if w.left() {
@@ -134,13 +133,6 @@ func (w *worker) attend(ctx context.Context, closing chan struct{}, ended chan e
 			}
 		}
 	}
-}
-
-// hold stops new work.
-func (w *worker) hold() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.paused = true
 }
 
 // left reports whether the broker asked to leave and nothing is left to settle.

@@ -47,6 +47,8 @@ func work(t *testing.T, c *client.Client, o client.WorkOptions) *working {
 				return err
 			case <-ctx.Done():
 				return ctx.Err()
+			case <-t.Context().Done():
+				return nil
 			}
 		})
 	}()

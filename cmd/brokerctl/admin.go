@@ -34,8 +34,8 @@ if something was found.`,
 				for _, p := range answer.GetProblems() {
 					fmt.Fprintln(w, oneLine(p))
 				}
-				fmt.Fprintf(w, "checked %s, %d deliveries and %s up to revision %d: %s\n", count(answer.GetMessages(), "message"),
-					answer.GetDeliveries(), count(answer.GetEvents(), "event"), answer.GetRevision(), problems(len(answer.GetProblems())))
+				fmt.Fprintf(w, "checked %s, %s and %s up to revision %d: %s\n", count(answer.GetMessages(), "message"),
+					count(answer.GetDeliveries(), "delivery"), count(answer.GetEvents(), "event"), answer.GetRevision(), problems(len(answer.GetProblems())))
 			})
 			if n := len(answer.GetProblems()); err == nil && n > 0 {
 				return failf(exitError, "the check found %s", problems(n))

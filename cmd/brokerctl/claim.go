@@ -124,7 +124,7 @@ func (c *cli) whyEmpty(answer *pb.ClaimMessagesResponse, wait time.Duration) str
 		s += ": what waits follows an unfinished message of its ordering key"
 	}
 	if due := answer.GetNextDue(); due != nil {
-		s += "; the next is due " + c.ago(due)
+		s += "; the next is due " + c.due(due)
 	}
 	return s
 }

@@ -22,7 +22,7 @@ func (c *cli) connect(ctx context.Context, more ...client.Option) (*client.Clien
 	if c.global.session != "" {
 		opts = append(opts, client.WithSession(c.global.session))
 	}
-	if a := c.global.agent; a != "" {
+	if a := c.global.agent; a != "" || c.global.operator {
 		opts = append(opts, client.WithAgent(a))
 		if a != os.Getenv("BROKERD_AGENT") { // the incarnation in the environment is the other agent's
 			opts = append(opts, client.WithIncarnation(0))

@@ -100,9 +100,7 @@ func (c *cli) explain(err error) (code int, text string) {
 	reason, retry := details(s)
 	code = exitCode(s.Code(), reason)
 	text = s.Message()
-	if hint := hints[reason]; hint != "" && !strings.Contains(text, "brokerctl") {
-		text += "; " + hint
-	} else if retry != "" {
+	if retry != "" {
 		text += "; try again in " + retry
 	}
 	return code, text
@@ -151,21 +149,13 @@ func details(s *status.Status) (reason, retry string) {
 	return reason, retry
 }
 
-// reasonOf returns the API's stable reason for err, or "".
-func reasonOf(err error) string {
-	s, ok := grpcStatus(err)
-	if !ok {
-		return ""
-	}
-	reason, _ := details(s)
-	return reason
-}
-
 // exitCode maps what the API answered.
 func exitCode(code codes.Code, reason string) int {
 	switch reason {
 	case "CLAIM_LOST", "STALE_INCARNATION":
 		return exitLost
+	case "AGENT_REQUIRED": // the command line did not say who is calling
+		return exitUsage
 	}
 	switch code {
 	case codes.OK:
@@ -183,16 +173,6 @@ func exitCode(code codes.Code, reason string) int {
 	default:
 		return exitError
 	}
-}
-
-// hints say what to do about reasons that a command line can do something about.
-var hints = map[string]string{
-	"AGENT_NOT_REGISTERED": "register it with: brokerctl agent register NAME",
-	"STALE_INCARNATION":    "another process registered under this name; stop, or unset BROKERD_INCARNATION to act as the newest",
-	"NO_OPEN_CLAIM":        "take a message with: brokerctl claim",
-	"SEVERAL_OPEN_CLAIMS":  "name one; brokerctl claim lists them",
-	"CLAIM_LOST":           "stop working on it",
-	"REQUEST_ID_REUSED":    "use a new --request-id for another request",
 }
 
 // oneLine joins the lines of a text.

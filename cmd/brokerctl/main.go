@@ -12,6 +12,8 @@ import (
 	"os/signal"
 	"syscall"
 	"time"
+
+	"github.com/google/uuid"
 )
 
 // version is set by the linker.
@@ -22,6 +24,7 @@ type environment struct {
 	In       io.Reader
 	Out, Err io.Writer
 	Now      func() time.Time
+	Mark     string           // cannot be guessed: tells messages in prompts from what pretends to be one
 	Signals  <-chan os.Signal // the first asks to finish, the second to stop at once
 }
 
@@ -30,7 +33,7 @@ func main() {
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	os.Exit(run(context.Background(), environment{
 		In: os.Stdin, Out: os.Stdout, Err: os.Stderr,
-		Now: time.Now, Signals: signals,
+		Now: time.Now, Mark: uuid.NewString()[:8], Signals: signals,
 	}, os.Args[1:]))
 }
 

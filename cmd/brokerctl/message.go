@@ -179,15 +179,11 @@ func newMessageCancelCommand(c *cli) *cobra.Command {
 				return err
 			}
 			return c.show(cmd, answer, func(w io.Writer) {
-				fmt.Fprintf(w, "withdrew %s; %d claimed or finished and left alone\n", countCopies(answer.GetCancelled()), answer.GetKept())
+				fmt.Fprintf(w, "withdrew %s; %d claimed or finished and left alone\n", count(answer.GetCancelled(), "copy"), answer.GetKept())
 			})
 		},
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "why; for the log")
 	addRequestID(cmd, &requestID)
 	return cmd
-}
-
-func countCopies(n int32) string {
-	return fmt.Sprintf("%d %s", n, cond(n == 1, "copy", "copies"))
 }

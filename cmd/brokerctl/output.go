@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -52,6 +53,21 @@ func (c *cli) show(cmd *cobra.Command, m proto.Message, text func(w io.Writer)) 
 	}
 	text(out)
 	return nil
+}
+
+// showValue is show for an answer that is put together here.
+func (c *cli) showValue(cmd *cobra.Command, v any, text string) error {
+	format, err := c.format()
+	if err != nil {
+		return err
+	}
+	if format != formatJSON {
+		_, err := fmt.Fprintln(cmd.OutOrStdout(), clean(text))
+		return err
+	}
+	e := json.NewEncoder(cmd.OutOrStdout())
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
 }
 
 // view is how items of one kind are listed.
@@ -106,17 +122,27 @@ func follow[T proto.Message](c *cli, cmd *cobra.Command, v view[T], widths ...in
 	case format == formatPrompt && v.prompt != nil:
 		return func(item T) error { v.prompt(out, item); return nil }, nil
 	}
-	return func(item T) error {
+	line := func(cells []string) error {
 		var b strings.Builder
-		for i, cell := range v.row(item) {
+		for i, cell := range cells {
+			width := 0
 			if i < len(widths) {
-				fmt.Fprintf(&b, "%-*s  ", widths[i], clean(cell))
-			} else {
-				b.WriteString(clean(cell) + "  ")
+				width = widths[i]
 			}
+			fmt.Fprintf(&b, "%-*s  ", width, oneLine(cell))
 		}
 		_, err := fmt.Fprintln(out, strings.TrimRight(b.String(), " "))
 		return err
+	}
+	headed := false
+	return func(item T) error {
+		if !headed {
+			headed = true
+			if err := line(v.columns); err != nil {
+				return err
+			}
+		}
+		return line(v.row(item))
 	}, nil
 }
 
@@ -133,7 +159,7 @@ func newTable(w io.Writer, columns ...string) *table {
 
 func (t *table) row(cells ...string) {
 	for i, cell := range cells {
-		cell = clean(cell)
+		cell = oneLine(cell)
 		if cell == "" && i < len(cells)-1 {
 			cell = "-"
 		}
@@ -184,6 +210,18 @@ func (c *cli) ago(t *timestamppb.Timestamp) string {
 	return rough(d) + " ago"
 }
 
+// due says when something will happen, such as "in 0.9s".
+func (c *cli) due(t *timestamppb.Timestamp) string {
+	d := t.AsTime().Sub(c.env.Now())
+	switch {
+	case d <= 0:
+		return "now"
+	case d < time.Minute:
+		return "in " + max(d.Round(100*time.Millisecond), 100*time.Millisecond).String()
+	}
+	return "in " + rough(d)
+}
+
 // rough says a duration in its largest unit.
 func rough(d time.Duration) string {
 	switch {
@@ -230,10 +268,13 @@ func size(n int64) string {
 	return fmt.Sprintf("%.1f %s", f, units[i])
 }
 
-// count says "1 message", "2 messages".
+// count says "1 message", "2 messages", "2 deliveries".
 func count[N int | int32 | int64](n N, noun string) string {
 	if n == 1 {
 		return "1 " + noun
+	}
+	if stem, ok := strings.CutSuffix(noun, "y"); ok {
+		return fmt.Sprintf("%d %sies", n, stem)
 	}
 	return fmt.Sprintf("%d %ss", n, noun)
 }

@@ -67,15 +67,16 @@ func marks(d *pb.Delivery) []string {
 func (c *cli) print(w io.Writer, r rendered) {
 	m := r.message
 	fmt.Fprintf(w, "%d  %s  from %s to %s\n", m.GetRevision(), clean(m.GetType()), clean(sender(m)), clean(receiver(m.GetTarget())))
-	if m.GetSubject() != "" {
-		fmt.Fprintf(w, "  %s\n", clean(m.GetSubject()))
+	for _, s := range []string{m.GetSubject(), strings.Join(r.facts, ", ")} {
+		if s != "" {
+			fmt.Fprintf(w, "  %s\n", clean(s))
+		}
 	}
 	line := func(label, value string) {
 		if value != "" {
 			fmt.Fprintf(w, "  %-12s %s\n", label, clean(value))
 		}
 	}
-	line("", strings.Join(r.facts, ", "))
 	line("id", m.GetId())
 	line("sent", c.when(m.GetCreatedAt()))
 	line("priority", strconv.Itoa(int(m.GetPriority())))
@@ -101,11 +102,10 @@ func (c *cli) print(w io.Writer, r rendered) {
 }
 
 // printPrompt writes a message for a language model: one line with what matters, the text, the payload. The
-// lines around it carry the end of the message's id, which a sender cannot know when it writes the body: text
-// from outside cannot pretend to be another message, or the end of this one.
+// lines around it carry a mark that no sender can know: text from outside cannot pretend to be another
+// message, or the end of this one.
 func (c *cli) printPrompt(w io.Writer, r rendered) {
 	m := r.message
-	mark := m.GetId()[max(0, len(m.GetId())-12):]
 	head := []string{fmt.Sprintf("%s from %s to %s", m.GetType(), sender(m), receiver(m.GetTarget()))}
 	if p := m.GetPriority(); p != 5 {
 		head = append(head, fmt.Sprintf("priority %d", p))
@@ -123,7 +123,7 @@ func (c *cli) printPrompt(w io.Writer, r rendered) {
 	add("answers", m.GetInReplyTo())
 	add("task", m.GetTaskId())
 	head = append(head, r.facts...)
-	fmt.Fprintf(w, "=== message %d %s: %s ===\n", m.GetRevision(), mark, oneLine(strings.Join(head, ", ")))
+	fmt.Fprintf(w, "=== %s message %d: %s ===\n", c.env.Mark, m.GetRevision(), oneLine(strings.Join(head, ", ")))
 	line := func(label, value string) {
 		if value != "" {
 			fmt.Fprintf(w, "%s: %s\n", label, clean(value))
@@ -137,7 +137,7 @@ func (c *cli) printPrompt(w io.Writer, r rendered) {
 		fmt.Fprintln(w, strings.TrimRight(clean(m.GetBody()), "\n"))
 	}
 	line("Payload", m.GetPayload())
-	fmt.Fprintf(w, "=== end %s ===\n", mark)
+	fmt.Fprintf(w, "=== %s end ===\n", c.env.Mark)
 	if r.closing != "" {
 		fmt.Fprintln(w, r.closing)
 	}

@@ -25,13 +25,15 @@ type globalOptions struct {
 	session string
 	agent   string
 	output  string
+
+	operator bool // --agent '' was given: act as operator whatever the environment says
 }
 
 // AddFlags adds the options; the environment gives their defaults when they are used.
 func (o *globalOptions) AddFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.addr, "addr", "", "the broker: unix:PATH or HOST:PORT (BROKERD_ADDR; default: the local daemon)")
 	f.StringVar(&o.session, "session", "", "the session to work in (BROKERD_SESSION; default: default)")
-	f.StringVar(&o.agent, "agent", "", "the agent to act as (BROKERD_AGENT; default: none, as operator)")
+	f.StringVar(&o.agent, "agent", "", "the agent to act as (BROKERD_AGENT; none or '': as operator)")
 	f.StringVarP(&o.output, "output", "o", "", "table, json or prompt (BROKERD_OUTPUT; default: table)")
 }
 
@@ -70,7 +72,8 @@ func newRoot(c *cli) *cobra.Command {
 		Version:                    version,
 		Args:                       cobra.ArbitraryArgs,
 		RunE:                       chooseCommand,
-		PersistentPreRunE: func(*cobra.Command, []string) error {
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			c.global.operator = cmd.Flags().Changed("agent") && c.global.agent == ""
 			_, err := c.format()
 			return err
 		},

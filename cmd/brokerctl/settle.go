@@ -105,7 +105,7 @@ func (o *nackOptions) run(c *cli, cmd *cobra.Command, args []string) error {
 			if outcome.GetState() == pb.DeliveryState_DELIVERY_STATE_DEAD {
 				state = "now a dead letter"
 			}
-			due := cond(outcome.GetDueAt() != nil, ", again "+c.ago(outcome.GetDueAt()), "")
+			due := cond(outcome.GetDueAt() != nil, ", again "+c.due(outcome.GetDueAt()), "")
 			fmt.Fprintf(w, "nacked %s: %s%s\n", outcome.GetClaimId(), state, due)
 		}
 	})

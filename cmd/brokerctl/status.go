@@ -81,19 +81,31 @@ func newWhoamiCommand(c *cli) *cobra.Command {
 				return err
 			}
 			if err != nil {
-				answer = &pb.GetAgentResponse{Agent: &pb.Agent{Name: "system"}, Revision: session.GetRevision()}
+				answer = &pb.GetAgentResponse{Agent: &pb.Agent{Name: "system"}}
 			}
-			return c.show(cmd, answer, func(w io.Writer) {
-				a := answer.GetAgent()
-				if a.GetIncarnation() == 0 {
-					fmt.Fprintf(w, "system, the operator, %s\n", where)
-					return
-				}
-				fmt.Fprintf(w, "%s%s, incarnation %d, %s: %d unread, %d to claim\n", a.GetName(),
+			a := answer.GetAgent()
+			text := "system, the operator, " + where
+			if a.GetIncarnation() > 0 {
+				text = fmt.Sprintf("%s%s, incarnation %d, %s: %d unread, %d to claim", a.GetName(),
 					cond(a.GetRole() != "", " ("+a.GetRole()+")", ""), a.GetIncarnation(), where, answer.GetUnread(), answer.GetClaimable())
-			})
+			}
+			return c.showValue(cmd, identity{
+				Addr: broker.Address(), Session: session.GetSession().GetName(), Agent: a.GetName(), Role: a.GetRole(),
+				Incarnation: a.GetIncarnation(), Unread: answer.GetUnread(), Claimable: answer.GetClaimable(),
+			}, text)
 		},
 	}
+}
+
+// identity is what whoami says as JSON.
+type identity struct {
+	Addr        string `json:"addr"`
+	Session     string `json:"session"`
+	Agent       string `json:"agent"` // "system" for an operator without an agent
+	Role        string `json:"role"`
+	Incarnation int64  `json:"incarnation"`
+	Unread      int64  `json:"unread"`
+	Claimable   int64  `json:"claimable"`
 }
 
 // noAgent reports whether a call failed because it names no agent.
@@ -121,12 +133,19 @@ started. Exit code 69: it does not answer.`,
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "%s answers after %s\n", c.client.Address(), took.Round(10*time.Microsecond))
-			return nil
+			addr := c.client.Address()
+			return c.showValue(cmd, pong{Addr: addr, Took: took.String()},
+				fmt.Sprintf("%s answers after %s", addr, took.Round(10*time.Microsecond)))
 		},
 	}
 	cmd.Flags().DurationVar(&wait, "wait", 0, "keep trying this long")
 	return cmd
+}
+
+// pong is what ping says as JSON.
+type pong struct {
+	Addr string `json:"addr"`
+	Took string `json:"took"` // such as "1.2ms"
 }
 
 // pingEvery is the pause between two tries: the endpoint file of a broker that is not there yet may appear at

@@ -126,7 +126,7 @@ func (o *workOptions) run(c *cli, cmd *cobra.Command, args []string) error {
 	ctx, stop := context.WithCancel(cmd.Context())
 	defer stop()
 	w := &worker{
-		broker: broker, path: path, args: args, timeout: o.timeout, max: o.maxMessages, wait: o.wait,
+		broker: broker, path: path, args: args, timeout: o.timeout, max: o.maxMessages, concurrency: o.concurrency, wait: o.wait,
 		interrupted: cmd.Context(), hurry: c.hurry, stop: stop,
 		stdout: sharedOutput(cmd.OutOrStdout()), stderr: &lockedWriter{w: cmd.ErrOrStderr()},
 	}
@@ -157,6 +157,7 @@ type worker struct {
 	args        []string
 	timeout     time.Duration   // 0 = none
 	max         int             // messages to handle; 0 = no bound
+	concurrency int             // commands that may run at the same time
 	wait        time.Duration   // without work, until the end; 0 = no bound
 	interrupted context.Context // ends with the first signal
 	hurry       <-chan struct{} // closed by the second
@@ -219,8 +220,7 @@ func (w *worker) lost(claim *client.Claim, err error) {
 	fmt.Fprintf(w.stderr, "brokerctl: message %d was not settled: %s\n", claim.Message.GetRevision(), oneLine(err.Error()))
 }
 
-// begin counts a message, and returns false if there were enough. With the last one the work winds up: nothing
-// more is claimed.
+// begin counts a message, and returns false if there were enough.
 func (w *worker) begin() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -232,10 +232,16 @@ func (w *worker) begin() bool {
 	if w.timer != nil {
 		w.timer.Stop()
 	}
-	if w.begun == w.max {
+	w.stopIfEnough()
+	return true
+}
+
+// stopIfEnough winds the work up when a message more would be claimed that must not be. Not earlier: while the
+// stream stands, the broker says at once when a claim is lost. mu is held.
+func (w *worker) stopIfEnough() {
+	if w.max > 0 && w.begun == w.max && w.running < w.concurrency {
 		w.stop()
 	}
-	return true
 }
 
 // end notes how a command ended.
@@ -243,7 +249,9 @@ func (w *worker) end(code int) {
 	w.note(code)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.running--; w.running == 0 && w.timer != nil {
+	w.running--
+	w.stopIfEnough()
+	if w.running == 0 && w.timer != nil {
 		w.timer.Reset(w.wait)
 	}
 }
@@ -298,11 +306,16 @@ func (w *worker) outcome(once bool) error {
 // environment is what the command finds in its environment.
 func (w *worker) environment(claim *client.Claim) []string {
 	m, id := claim.Message, w.broker.Identity()
+	incarnation := "" // the newest
+	if id.Incarnation > 0 {
+		incarnation = fmt.Sprint(id.Incarnation)
+	}
 	env := os.Environ()
 	for _, pair := range [][2]string{
 		{"BROKERD_ADDR", w.broker.Address()},
 		{"BROKERD_SESSION", id.Session},
 		{"BROKERD_AGENT", id.Agent},
+		{"BROKERD_INCARNATION", incarnation},
 		{"BROKERD_MESSAGE_ID", m.GetId()},
 		{"BROKERD_REVISION", fmt.Sprint(m.GetRevision())},
 		{"BROKERD_CLAIM_ID", claim.ID},

@@ -94,12 +94,13 @@ type Registry struct {
 	registered   []func(tx *store.Tx, a Agent, first bool) error
 	deregistered []func(tx *store.Tx, a Agent, reason string) error
 
+	known    *store.Cache[rowKey, entry] // what Lookup returns
 	presence presence
 }
 
 // New returns the registry of a store that was opened with Migrations.
 func New(s *store.Store, log *events.Log, sessions Sessions, clock clockwork.Clock) *Registry {
-	return &Registry{store: s, log: log, sessions: sessions, clock: clock}
+	return &Registry{store: s, log: log, sessions: sessions, clock: clock, known: store.NewCache[rowKey, entry](s)}
 }
 
 // UseMail plugs in who counts mail; without it the counts are 0.
@@ -163,6 +164,7 @@ func (r *Registry) register(tx *store.Tx, who caller.Caller, d Description) (Age
 	if err != nil {
 		return Agent{}, err
 	}
+	r.known.Clear(tx)
 	for _, hook := range r.registered {
 		if err := hook(tx, a, !before); err != nil {
 			return Agent{}, err
@@ -292,6 +294,7 @@ func (r *Registry) deregister(tx *store.Tx, who caller.Caller, reason string) (i
 	if _, err := tx.Exec(endRegistration, tx.Now(), revision, a.ID); err != nil {
 		return 0, err
 	}
+	r.known.Clear(tx)
 	for _, hook := range r.deregistered {
 		if err := hook(tx, a, reason); err != nil {
 			return 0, err

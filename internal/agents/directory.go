@@ -28,11 +28,9 @@ func (r *Registry) Acting(q store.Querier, session int64, c caller.Caller) (Agen
 		}
 		return Agent{Name: caller.System}, nil
 	}
-	a := Agent{Session: session, Name: c.Agent}
-	var registered bool
-	err := q.QueryRow(selectActing, session, c.Agent).Scan(&a.ID, &a.Role, &a.Incarnation, &registered)
-	if err != nil && !errors.Is(err, store.ErrNoRows) {
-		return Agent{}, fmt.Errorf("look up calling agent: %w", err)
+	a, registered, err := r.Lookup(q, session, c.Agent)
+	if err != nil {
+		return Agent{}, err
 	}
 	if !registered {
 		return Agent{}, notRegistered(c)
@@ -41,6 +39,40 @@ func (r *Registry) Acting(q store.Querier, session int64, c caller.Caller) (Agen
 		return Agent{}, err
 	}
 	return a, nil
+}
+
+// Lookup returns what the rules need to know of a registered agent on the path of every message: its ID, Session,
+// Name, Role and Incarnation.
+func (r *Registry) Lookup(q store.Querier, session int64, name string) (Agent, bool, error) {
+	key := rowKey{session, name}
+	var e entry
+	var err error
+	if tx, ok := q.(*store.Tx); ok {
+		e, err = r.known.Get(tx, key, func() (entry, error) { return lookup(tx, key) })
+	} else {
+		e, err = lookup(q, key)
+	}
+	return e.agent, e.registered, err
+}
+
+type rowKey struct {
+	session int64
+	name    string
+}
+
+// An entry is what is kept of an agent's row, if there is one.
+type entry struct {
+	agent      Agent
+	registered bool
+}
+
+func lookup(q store.Querier, k rowKey) (entry, error) {
+	e := entry{agent: Agent{Session: k.session, Name: k.name}}
+	err := q.QueryRow(selectActing, k.session, k.name).Scan(&e.agent.ID, &e.agent.Role, &e.agent.Incarnation, &e.registered)
+	if err != nil && !errors.Is(err, store.ErrNoRows) {
+		return entry{}, fmt.Errorf("look up agent: %w", err)
+	}
+	return e, nil
 }
 
 // Find returns the registered agent of a name, all but LastSeen.

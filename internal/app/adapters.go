@@ -52,7 +52,7 @@ func (d directory) Acting(q store.Querier, session int64, c caller.Caller) (brok
 
 // Find implements broker.Directory.
 func (d directory) Find(q store.Querier, session int64, name string) (broker.Agent, bool, error) {
-	a, found, err := d.agents.Find(q, session, name)
+	a, found, err := d.agents.Lookup(q, session, name)
 	return brokerAgent(a), found, err
 }
 

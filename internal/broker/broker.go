@@ -59,6 +59,7 @@ type Broker struct {
 	clock clockwork.Clock
 	zap   *zap.Logger
 
+	boxIDs   *store.Cache[boxKey, int64]
 	hub      *hub
 	claims   *deadline.Queue[key] // when running claims end
 	calendar *calendar            // when delays and times to live end
@@ -71,7 +72,10 @@ type Broker struct {
 
 // New returns a broker on the store. It does nothing by itself until Start.
 func New(st *store.Store, log *events.Log, dir Directory, clock clockwork.Clock, logger *zap.Logger) *Broker {
-	b := &Broker{store: st, log: log, dir: dir, clock: clock, zap: logger, hub: newHub(), stopping: make(chan struct{})}
+	b := &Broker{
+		store: st, log: log, dir: dir, clock: clock, zap: logger, hub: newHub(),
+		boxIDs: store.NewCache[boxKey, int64](st), stopping: make(chan struct{}),
+	}
 	b.claims = deadline.New(clock, b.claimsDue)
 	b.calendar = newCalendar(b)
 	return b
@@ -147,7 +151,7 @@ func (b *Broker) owner(tx *store.Tx, c caller.Caller) (actor, error) {
 		return a, fault.New(fault.Precondition, "AGENT_REQUIRED",
 			"this call needs an agent: name one (brokerctl --agent NAME, metadata brokerd-agent) that is registered")
 	}
-	a.mailbox, err = openMailbox(tx, a.session.ID, mailboxRef{agentBox, a.Name})
+	a.mailbox, err = b.openMailbox(tx, a.session.ID, mailboxRef{agentBox, a.Name})
 	return a, err
 }
 

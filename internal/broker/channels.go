@@ -55,10 +55,10 @@ func (b *Broker) subscription(ctx context.Context, c caller.Caller, req once.Req
 			return err
 		}
 		answer.Revision = b.store.Revision()
-		if err := ensureChannel(tx, a, channel); err != nil {
+		if err := b.ensureChannel(tx, a, channel); err != nil {
 			return err
 		}
-		id, err := findMailbox(tx, a.session.ID, mailboxRef{channelBox, channel})
+		id, err := b.findMailbox(tx, a.session.ID, mailboxRef{channelBox, channel})
 		if err != nil {
 			return err
 		}
@@ -156,10 +156,14 @@ func (b *Broker) Configure(ctx context.Context, c caller.Caller, req once.Reques
 		if err != nil {
 			return err
 		}
-		if err := ensureChannel(tx, a, channel); err != nil {
+		if err := b.ensureChannel(tx, a, channel); err != nil {
 			return err
 		}
-		id, waiting, err := lookMailbox(tx, a.session.ID, mailboxRef{channelBox, channel})
+		id, err := b.findMailbox(tx, a.session.ID, mailboxRef{channelBox, channel})
+		if err != nil {
+			return err
+		}
+		waiting, err := waitingIn(tx, id)
 		if err != nil {
 			return err
 		}
@@ -185,8 +189,8 @@ func (b *Broker) Configure(ctx context.Context, c caller.Caller, req once.Reques
 }
 
 // ensureChannel makes a channel that does not exist yet.
-func ensureChannel(tx *store.Tx, a actor, name string) error {
-	id, err := openMailbox(tx, a.session.ID, mailboxRef{channelBox, name})
+func (b *Broker) ensureChannel(tx *store.Tx, a actor, name string) error {
+	id, err := b.openMailbox(tx, a.session.ID, mailboxRef{channelBox, name})
 	if err != nil {
 		return err
 	}
@@ -222,7 +226,7 @@ func subscribersOf(q store.Querier, channel int64) ([]string, error) {
 func (b *Broker) AgentRegistered(tx *store.Tx, session Session, agent Agent) error {
 	a := actor{Agent: agent, session: session}
 	var err error
-	if a.mailbox, err = openMailbox(tx, session.ID, mailboxRef{agentBox, agent.Name}); err != nil {
+	if a.mailbox, err = b.openMailbox(tx, session.ID, mailboxRef{agentBox, agent.Name}); err != nil {
 		return err
 	}
 	return b.rebox(tx, a)
@@ -233,7 +237,7 @@ func (b *Broker) AgentRegistered(tx *store.Tx, session Session, agent Agent) err
 func (b *Broker) AgentGone(tx *store.Tx, session Session, agent Agent, reason string) error {
 	a := actor{Agent: agent, session: session}
 	var err error
-	if a.mailbox, err = findMailbox(tx, session.ID, mailboxRef{agentBox, agent.Name}); err != nil || a.mailbox == 0 {
+	if a.mailbox, err = b.findMailbox(tx, session.ID, mailboxRef{agentBox, agent.Name}); err != nil || a.mailbox == 0 {
 		return err
 	}
 	held, err := heldBy(tx, a.mailbox)

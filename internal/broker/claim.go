@@ -143,7 +143,7 @@ func errStopping() error {
 
 // boxes returns the mailboxes that are named, or all that the actor may take from. They exist afterwards.
 func (b *Broker) boxes(tx *store.Tx, a actor, names []string) ([]box, error) {
-	all, err := reachable(tx, a)
+	all, err := b.reachable(tx, a)
 	if err != nil {
 		return nil, err
 	}
@@ -163,7 +163,7 @@ func (b *Broker) boxes(tx *store.Tx, a actor, names []string) ([]box, error) {
 	}
 	for i := range chosen {
 		if chosen[i].id == 0 {
-			if chosen[i].id, err = openMailbox(tx, a.session.ID, chosen[i].ref); err != nil {
+			if chosen[i].id, err = b.openMailbox(tx, a.session.ID, chosen[i].ref); err != nil {
 				return nil, err
 			}
 		}

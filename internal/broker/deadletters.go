@@ -175,8 +175,8 @@ func (b *Broker) visible(q store.Querier, a actor, mailbox string) (string, erro
 	if a.system() {
 		boxes, err = sessionBoxes(q, a.session.ID)
 	} else {
-		if a.mailbox, err = findMailbox(q, a.session.ID, mailboxRef{agentBox, a.Name}); err == nil {
-			boxes, err = reachable(q, a)
+		if a.mailbox, err = b.findMailbox(q, a.session.ID, mailboxRef{agentBox, a.Name}); err == nil {
+			boxes, err = b.reachable(q, a)
 		}
 	}
 	if err != nil {

@@ -82,7 +82,7 @@ func (b *Broker) List(ctx context.Context, c caller.Caller, l Listing) (Page, er
 		if a.system() {
 			return fault.New(fault.Precondition, "AGENT_REQUIRED", "an inbox belongs to an agent: name one, or list all messages")
 		}
-		if a.mailbox, err = findMailbox(s, a.session.ID, mailboxRef{agentBox, a.Name}); err != nil {
+		if a.mailbox, err = b.findMailbox(s, a.session.ID, mailboxRef{agentBox, a.Name}); err != nil {
 			return err
 		}
 		return listInbox(s, a, l, &p)

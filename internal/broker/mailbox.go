@@ -45,29 +45,46 @@ func parseMailbox(s string) mailboxRef {
 	return mailboxRef{agentBox, s}
 }
 
+// boxKey names a mailbox in all sessions. Its id never changes, so it may be cached.
+type boxKey struct {
+	session int64
+	ref     mailboxRef
+}
+
 // findMailbox returns the id of a mailbox, 0 if it does not exist yet.
-func findMailbox(q store.Querier, session int64, ref mailboxRef) (int64, error) {
-	id, _, err := lookMailbox(q, session, ref)
+func (b *Broker) findMailbox(q store.Querier, session int64, ref mailboxRef) (int64, error) {
+	load := func() (int64, error) {
+		var id int64
+		err := q.QueryRow(selectMailbox, session, int(ref.kind), ref.name).Scan(&id)
+		return id, err
+	}
+	var id int64
+	var err error
+	if tx, ok := q.(*store.Tx); ok {
+		id, err = b.boxIDs.Get(tx, boxKey{session, ref}, load)
+	} else {
+		id, err = load()
+	}
+	if errors.Is(err, store.ErrNoRows) {
+		return 0, nil
+	}
 	return id, err
 }
 
-// lookMailbox returns the id of a mailbox and how many deliveries wait in it.
-func lookMailbox(q store.Querier, session int64, ref mailboxRef) (id, waiting int64, err error) {
-	err = q.QueryRow(selectMailbox, session, int(ref.kind), ref.name).Scan(&id, &waiting)
-	if errors.Is(err, store.ErrNoRows) {
-		err = nil
-	}
-	return id, waiting, err
-}
-
 // openMailbox returns the id of a mailbox, which is made if it does not exist yet.
-func openMailbox(tx *store.Tx, session int64, ref mailboxRef) (int64, error) {
-	id, err := findMailbox(tx, session, ref)
+func (b *Broker) openMailbox(tx *store.Tx, session int64, ref mailboxRef) (int64, error) {
+	id, err := b.findMailbox(tx, session, ref)
 	if err != nil || id != 0 {
 		return id, err
 	}
 	err = tx.QueryRow(insertMailbox, session, int(ref.kind), ref.name).Scan(&id)
 	return id, err
+}
+
+// waitingIn returns how many deliveries wait in a mailbox.
+func waitingIn(q store.Querier, mailbox int64) (waiting int64, err error) {
+	err = q.QueryRow(selectWaiting, mailbox).Scan(&waiting)
+	return waiting, err
 }
 
 // mailboxName returns the mailbox as a person writes it.
@@ -98,11 +115,11 @@ func (t tally) flush(tx *store.Tx) error {
 }
 
 // reachable returns the mailboxes that the actor may take work from: its own, its role's and its channels'.
-func reachable(q store.Querier, a actor) ([]box, error) {
+func (b *Broker) reachable(q store.Querier, a actor) ([]box, error) {
 	boxes := []box{{a.mailbox, mailboxRef{agentBox, a.Name}}}
 	if a.Role != "" {
 		role := mailboxRef{roleBox, a.Role}
-		id, err := findMailbox(q, a.session.ID, role)
+		id, err := b.findMailbox(q, a.session.ID, role)
 		if err != nil {
 			return nil, err
 		}

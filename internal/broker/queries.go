@@ -3,7 +3,9 @@ package broker
 // Mailboxes and channels.
 const (
 	selectMailbox = `
-		SELECT id, waiting FROM mailboxes WHERE session = ? AND kind = ? AND name = ?`
+		SELECT id FROM mailboxes WHERE session = ? AND kind = ? AND name = ?`
+	selectWaiting = `
+		SELECT waiting FROM mailboxes WHERE id = ?`
 	insertMailbox = `
 		INSERT INTO mailboxes (session, kind, name) VALUES (?, ?, ?) RETURNING id`
 	selectMailboxName = `

@@ -298,7 +298,7 @@ func (s *sending) route(d *Draft) ([]*room, error) {
 	case d.One && t.Kind == ToRole:
 		return s.rooms1(mailboxRef{roleBox, t.Name})
 	case d.One:
-		if err := ensureChannel(s.tx, s.actor, t.Name); err != nil {
+		if err := s.ensureChannel(s.tx, s.actor, t.Name); err != nil {
 			return nil, err
 		}
 		return s.rooms1(mailboxRef{channelBox, t.Name})
@@ -358,10 +358,10 @@ func (s *sending) toAgent(name string) ([]*room, error) {
 }
 
 func (s *sending) toSubscribers(channel string) ([]*room, error) {
-	if err := ensureChannel(s.tx, s.actor, channel); err != nil {
+	if err := s.ensureChannel(s.tx, s.actor, channel); err != nil {
 		return nil, err
 	}
-	id, err := findMailbox(s.tx, s.actor.session.ID, mailboxRef{channelBox, channel})
+	id, err := s.findMailbox(s.tx, s.actor.session.ID, mailboxRef{channelBox, channel})
 	if err != nil {
 		return nil, err
 	}
@@ -395,11 +395,11 @@ func (s *sending) room(ref mailboxRef) (*room, error) {
 	}
 	r := &room{ref: ref}
 	var err error
-	if r.id, r.waiting, err = lookMailbox(s.tx, s.actor.session.ID, ref); err != nil {
+	if r.id, err = s.openMailbox(s.tx, s.actor.session.ID, ref); err != nil {
 		return nil, err
 	}
-	if r.id == 0 {
-		if r.id, err = openMailbox(s.tx, s.actor.session.ID, ref); err != nil {
+	if s.actor.session.MailboxLimit > 0 {
+		if r.waiting, err = waitingIn(s.tx, r.id); err != nil {
 			return nil, err
 		}
 	}

@@ -19,13 +19,13 @@ func (s State) String() string {
 // now.
 func (b *Broker) Counts(q store.Querier, session int64, agent Agent) (unread, claimable int64, err error) {
 	a := actor{Agent: agent, session: Session{ID: session}}
-	if a.mailbox, err = findMailbox(q, session, mailboxRef{agentBox, agent.Name}); err != nil {
+	if a.mailbox, err = b.findMailbox(q, session, mailboxRef{agentBox, agent.Name}); err != nil {
 		return 0, 0, err
 	}
 	if err := q.QueryRow(countUnread, a.mailbox).Scan(&unread); err != nil {
 		return 0, 0, err
 	}
-	boxes, err := reachable(q, a)
+	boxes, err := b.reachable(q, a)
 	if err != nil {
 		return 0, 0, err
 	}

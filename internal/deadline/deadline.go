@@ -139,19 +139,19 @@ func (q *Queue[K]) Reset(deadlines map[K]time.Time) {
 func (q *Queue[K]) Run(ctx context.Context) {
 	keys := make([]K, 0, maxKeys)
 	for ctx.Err() == nil {
-		var nap time.Duration
-		keys, nap = q.take(keys[:0])
+		var until int64
+		keys, until = q.take(keys[:0])
 		if len(keys) > 0 {
 			q.due(keys)
 			clear(keys)
 			continue
 		}
-		q.sleep(ctx, nap)
+		q.sleep(ctx, until)
 	}
 }
 
-// take removes the keys that are due. If there are none it says how long to sleep.
-func (q *Queue[K]) take(keys []K) ([]K, time.Duration) {
+// take removes the keys that are due. If there are none it says until when to sleep.
+func (q *Queue[K]) take(keys []K) (due []K, until int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	now := q.observe()
@@ -159,23 +159,18 @@ func (q *Queue[K]) take(keys []K) ([]K, time.Duration) {
 		keys = append(keys, q.heap[0].key)
 		q.remove(q.heap[0])
 	}
-	if len(q.heap) == 0 {
-		q.planned = never
-		return keys, never
+	q.planned = never
+	if len(q.heap) > 0 {
+		q.planned = q.heap[0].at + q.pushed
 	}
-	q.planned = q.heap[0].at + q.pushed
-	nap := time.Duration(q.planned - now)
-	if q.calendar {
-		nap = min(nap, maxNap)
-	}
-	return keys, nap
+	return keys, q.planned
 }
 
-// sleep waits until the nap is over, an earlier deadline comes, or ctx ends.
-func (q *Queue[K]) sleep(ctx context.Context, nap time.Duration) {
+// sleep waits until then, until an earlier deadline comes, or ctx ends.
+func (q *Queue[K]) sleep(ctx context.Context, until int64) {
 	var over <-chan time.Time
-	if nap != never {
-		timer := q.clock.NewTimer(nap)
+	if until != never {
+		timer := q.timer(until)
 		defer timer.Stop()
 		over = timer.Chan()
 	}
@@ -183,6 +178,23 @@ func (q *Queue[K]) sleep(ctx context.Context, nap time.Duration) {
 	case <-over:
 	case <-q.wake:
 	case <-ctx.Done():
+	}
+}
+
+// timer starts a timer. If the clock has moved on meanwhile, as it does when the process is suspended
+// just then, the timer would run too long, and it starts another.
+func (q *Queue[K]) timer(until int64) clockwork.Timer {
+	for {
+		now := q.position(q.clock.Now())
+		nap := time.Duration(until - now)
+		if q.calendar {
+			nap = min(nap, maxNap)
+		}
+		timer := q.clock.NewTimer(nap)
+		if q.position(q.clock.Now())-now < int64(time.Millisecond) {
+			return timer
+		}
+		timer.Stop()
 	}
 }
 

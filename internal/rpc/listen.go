@@ -22,7 +22,8 @@ const SocketFile = "brokerd.sock"
 const maxSocketPath = 100
 
 // Listen opens an address, unix:PATH or HOST:PORT. Port 0 is any that is free. A host that is not
-// this machine's loopback is refused as fault.Invalid, and so is a socket that somebody answers at.
+// this machine's loopback is refused as fault.Invalid, and so is a socket that somebody answers at; the
+// message reads on from the address.
 func Listen(address string) (net.Listener, error) {
 	if path, ok := socketPath(address); ok {
 		return listenSocket(path)
@@ -48,29 +49,49 @@ func ListenDefault(dir string) (net.Listener, error) {
 		return nil, err
 	}
 	path := filepath.Join(dir, SocketFile)
-	if len(path) > maxSocketPath {
-		if path, err = shorterPath(dir); err != nil {
-			return nil, err
-		}
+	if len(path) <= maxSocketPath {
+		return listenSocket(path)
 	}
-	return listenSocket(path)
+	path, folder, err := shorterPath(dir)
+	if err != nil {
+		return nil, err
+	}
+	l, err := listenSocket(path)
+	if err != nil || folder == "" {
+		return l, err
+	}
+	return &inFolder{l, folder}, nil
 }
 
-// shorterPath returns the same path for the same data folder, so that clients find it after a restart.
-func shorterPath(dir string) (string, error) {
+// inFolder is a listener whose socket has a folder of its own, which goes with it.
+type inFolder struct {
+	net.Listener
+	folder string
+}
+
+// Close implements net.Listener.
+func (l *inFolder) Close() error {
+	err := l.Listener.Close()
+	_ = os.Remove(l.folder) // stays if something else is in it
+	return err
+}
+
+// shorterPath returns the same path for the same data folder, so that clients find it after a restart, and
+// the folder that was made for it, if any.
+func shorterPath(dir string) (path, folder string, err error) {
 	name := fmt.Sprintf("brokerd-%x", sha256.Sum256([]byte(dir)))[:len("brokerd-")+16]
 	if runtime := os.Getenv("XDG_RUNTIME_DIR"); runtime != "" {
 		if path := filepath.Join(runtime, name+".sock"); len(path) <= maxSocketPath {
-			return path, nil
+			return path, "", nil
 		}
 	}
 	for _, temporary := range []string{os.TempDir(), "/tmp"} {
 		own := filepath.Join(temporary, fmt.Sprintf("%s-%d", name, os.Getuid()))
 		if path := filepath.Join(own, SocketFile); len(path) <= maxSocketPath {
-			return path, ownFolder(own)
+			return path, own, ownFolder(own)
 		}
 	}
-	return "", fault.New(fault.Precondition, "PATH_TOO_LONG", "the path of %s is too long for a Unix socket; choose a shorter data folder", dir)
+	return "", "", fault.New(fault.Precondition, "PATH_TOO_LONG", "the path of %s is too long for a Unix socket; choose a shorter data folder", dir)
 }
 
 // ownFolder makes a folder that only this user may enter. Everybody may write where it lies, so
@@ -100,7 +121,7 @@ func socketPath(address string) (string, bool) {
 
 func listenSocket(path string) (net.Listener, error) {
 	if path == "" || len(path) > maxSocketPath {
-		return nil, fault.Field("listen", "unix:%s: the path of a socket has 1 to %d bytes", path, maxSocketPath)
+		return nil, refuse("the path of a socket has 1 to %d bytes", maxSocketPath)
 	}
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -131,12 +152,12 @@ func removeStale(path string) error {
 		return err
 	}
 	if info.Mode().Type() != fs.ModeSocket {
-		return fault.Field("listen", "unix:%s: there is a file of that name that is no socket", path)
+		return refuse("there is a file of that name that is no socket")
 	}
 	conn, err := net.DialTimeout("unix", path, time.Second)
 	if err == nil {
 		conn.Close()
-		return fault.Field("listen", "unix:%s: somebody is listening there already", path)
+		return refuse("somebody is listening there already")
 	}
 	if !errors.Is(err, syscall.ECONNREFUSED) {
 		return err
@@ -146,15 +167,19 @@ func removeStale(path string) error {
 
 func listenLoopback(address string) (net.Listener, error) {
 	if _, _, err := net.SplitHostPort(address); err != nil {
-		return nil, fault.Field("listen", "%q is neither unix:PATH nor HOST:PORT", address)
+		return nil, refuse("it is neither unix:PATH nor HOST:PORT")
 	}
 	tcp, err := net.ResolveTCPAddr("tcp", address)
 	if err != nil {
 		return nil, err
 	}
 	if !tcp.IP.IsLoopback() {
-		return nil, fault.Field("listen",
-			"%s can be reached from other machines, and brokerd has no TLS yet: listen on 127.0.0.1, [::1] or a Unix socket, and tunnel to it", address)
+		return nil, refuse(
+			"it can be reached from other machines, and brokerd has no TLS yet; use 127.0.0.1, [::1] or a Unix socket, and a tunnel to it")
 	}
 	return net.ListenTCP("tcp", tcp)
+}
+
+func refuse(format string, args ...any) error {
+	return fault.New(fault.Invalid, "ADDRESS_REFUSED", format, args...)
 }

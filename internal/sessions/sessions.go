@@ -52,11 +52,12 @@ type Registry struct {
 	store      *store.Store
 	log        *events.Log
 	configured []func(*store.Tx, Session) error
+	known      *store.Cache[string, Session] // what Lookup returns
 }
 
 // New returns the registry of a store that was opened with Migrations.
 func New(s *store.Store, log *events.Log) *Registry {
-	return &Registry{store: s, log: log}
+	return &Registry{store: s, log: log, known: store.NewCache[string, Session](s)}
 }
 
 // OnConfigured adds what is to happen in the same transaction when the settings of a session change.
@@ -67,6 +68,13 @@ func (r *Registry) OnConfigured(hook func(tx *store.Tx, s Session) error) {
 // Lookup returns what the rules need to know of a session on the path of every message: ID, Name and
 // Settings. The other fields are empty; Get has them. fault.NotFound if it does not exist.
 func (r *Registry) Lookup(q store.Querier, name string) (Session, error) {
+	if tx, ok := q.(*store.Tx); ok {
+		return r.known.Get(tx, name, func() (Session, error) { return lookup(tx, name) })
+	}
+	return lookup(q, name)
+}
+
+func lookup(q store.Querier, name string) (Session, error) {
 	s := Session{Name: name}
 	err := q.QueryRow(lookupSession, name).Scan(&s.ID, &s.Settings.Ageing, &s.Settings.MailboxLimit, &s.Settings.MaxAttempts)
 	if err != nil {
@@ -243,6 +251,7 @@ func (r *Registry) changed(tx *store.Tx, who caller.Caller, s Session, eventType
 	if err != nil {
 		return Session{}, err
 	}
+	r.known.Clear(tx)
 	_, err = tx.Exec(updateSession, s.Description, s.Settings.Ageing, s.Settings.MailboxLimit, s.Settings.MaxAttempts, s.Revision, s.ID)
 	return s, err
 }

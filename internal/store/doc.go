@@ -7,23 +7,38 @@
 // functions that were put at the end of the batch, commits, syncs, runs the OnCommit functions and
 // then answers every caller:
 //
-//	Write, Submit ──► lane Drain ─┐
-//	                  lane Fill ──┴► BEGIN ─ savepoint each ─ AtEnd ─ counter ─ COMMIT ─► OnCommit ─► answers
+//	Drain  ──► LaneDrain ─┐
+//	Write  ──► LaneFill ──┼► BEGIN ─ savepoint each ─ AtEnd ─ counter ─ COMMIT ─► OnCommit ─► answers
+//	Kick   ──► AtEnd ─────┘
 //
 // Nothing is acknowledged, refused or woken before the commit is on disk. A function decides only
-// on what it reads through its Tx.
+// on what it reads through its Tx. A batch ends after 4 ms or 1,000 changed rows; a function always
+// runs whole. A batch that has changed nothing costs no sync.
 //
 // # Revisions
 //
 // The database has one counter. Tx.NextRevision gives its next number; the counter is stored with
-// every transaction that used it and never derived from the rows, so a number is never given
-// twice, whatever is deleted or rolled back. Gaps are fine.
+// every transaction that changes something and never derived from the rows, so a number is never
+// given twice, whatever is deleted or rolled back. Gaps are fine. The highest wall clock seen is
+// stored with it.
+//
+// # Reading
+//
+// Read gives a function a snapshot: the database as one commit has left it, whatever is written
+// meanwhile. A snapshot that stays in use keeps the write-ahead log from starting over, so read a
+// page, return, and send it afterwards.
 //
 // # Failure
 //
-// Disk full or an I/O error may roll back the whole transaction and not just a savepoint: after every failed
-// function the writer looks whether the transaction still stands, and if not, every function of
-// the batch fails as fault.Unavailable and none is run again. Reads go on; writing resumes by
-// itself when there is room. A failed sync is different: nobody knows what is on disk until the file is opened
-// again, so the process must end (Options.Fatal).
+// Disk full or an I/O error may roll back the whole transaction and not just a savepoint: after
+// every failed function the writer looks whether the transaction still stands, and if not, every
+// function of the batch fails as fault.Unavailable and none is run again. Reads go on; writing
+// resumes by itself when there is room. A failed sync is different: nobody knows what is on disk
+// until the file is opened again, so the process must end (Options.Fatal).
+//
+// # Tables
+//
+// Every feature brings its Migrations. Times are INTEGER, Unix nanoseconds, and so are booleans (0
+// or 1) and durations. Foreign keys are checked at once, never deferred: what only COMMIT can find
+// out would fail the whole batch.
 package store

@@ -51,7 +51,8 @@ func (tx *Tx) Exec(query string, args ...any) (int64, error) {
 	return changed, nil
 }
 
-// Query runs a query, or a statement with RETURNING. Its errors show in Rows.Err and Rows.Scan.
+// Query runs a query, or a statement with RETURNING, which takes effect with the first call of Next.
+// Its errors show in Rows.Err and Rows.Scan.
 func (tx *Tx) Query(query string, args ...any) *Rows {
 	st, err := tx.take(query)
 	if err != nil {

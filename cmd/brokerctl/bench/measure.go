@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -172,6 +171,3 @@ func (m *measurement) result(took time.Duration) Result {
 	}
 	return r
 }
-
-// errRefused is a message that the broker did not take.
-var errRefused = errors.New("a message was refused")

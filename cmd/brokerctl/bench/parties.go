@@ -12,6 +12,9 @@ import (
 	pb "brokerd/gen/brokerd/v1"
 )
 
+// errRefused is a message that the broker did not take.
+var errRefused = errors.New("a message was refused")
+
 // sender sends messages, each batch after the one before is confirmed.
 type sender struct {
 	m       *measurement

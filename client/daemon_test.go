@@ -1,0 +1,399 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"brokerd/client"
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/app"
+)
+
+// stopTimeout is short: idle Send streams last until it is over, and cutting them off is a case of its own.
+const stopTimeout = 100 * time.Millisecond
+
+// daemon is a real broker that can be restarted.
+type daemon struct {
+	dir string
+	app *app.App
+}
+
+func newDaemon(t *testing.T) *daemon {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "brokerd") // short: the socket's path has a limit
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &daemon{dir: dir}
+	d.start(t)
+	t.Cleanup(func() {
+		d.stop(t)
+		_ = os.RemoveAll(dir)
+	})
+	return d
+}
+
+func (d *daemon) start(t *testing.T) {
+	t.Helper()
+	a, err := app.Start(context.Background(), app.Config{Dir: d.dir, StopTimeout: stopTimeout})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.app = a
+}
+
+func (d *daemon) stop(t *testing.T) {
+	t.Helper()
+	if err := d.app.Stop(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (d *daemon) restart(t *testing.T) {
+	t.Helper()
+	d.stop(t)
+	d.start(t)
+}
+
+// agent returns a client of its own for a registered agent.
+func (d *daemon) agent(t *testing.T, name, role string) *client.Client {
+	t.Helper()
+	c, err := client.Dial(t.Context(), client.WithAddress(d.app.Addresses()[0]), client.WithAgent(name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	if _, err := c.Agents().RegisterAgent(t.Context(), &pb.RegisterAgentRequest{Role: role}); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// to is a message for one agent.
+func to(agent, subject string) *pb.Message {
+	return &pb.Message{Target: &pb.Target{To: &pb.Target_Agent{Agent: agent}}, Subject: subject}
+}
+
+// sendAll sends count messages and returns their subjects.
+func sendAll(t *testing.T, s *client.Sender, agent string, first, count int) []string {
+	t.Helper()
+	var messages []*pb.Message
+	var subjects []string
+	for i := range count {
+		subjects = append(subjects, fmt.Sprintf("message %d", first+i))
+		messages = append(messages, to(agent, subjects[i]))
+	}
+	if _, err := s.SendBatch(t.Context(), messages); err != nil {
+		t.Fatal(err)
+	}
+	return subjects
+}
+
+// sentBy lists the subjects of everything that the client's agent sent.
+func sentBy(t *testing.T, c *client.Client) []string {
+	t.Helper()
+	var subjects []string
+	request := &pb.ListMessagesRequest{Box: pb.MessageBox_MESSAGE_BOX_SENT, PageSize: 1000}
+	for {
+		page, err := c.Messages().ListMessages(t.Context(), request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, item := range page.GetItems() {
+			subjects = append(subjects, item.GetMessage().GetSubject())
+		}
+		if request.PageToken = page.GetNextPageToken(); request.PageToken == "" {
+			return subjects
+		}
+	}
+}
+
+func TestSender_RestartOfTheBrokerLosesAndDoublesNothing(t *testing.T) {
+	d := newDaemon(t)
+	d.agent(t, "reader", "")
+	c := d.agent(t, "writer", "")
+	s := newSender(t, c, client.SenderOptions{Window: 64})
+	const senders, each = 8, 100
+	confirmed := make(chan struct{}, senders*each)
+	var wg sync.WaitGroup
+	for i := range senders {
+		wg.Go(func() {
+			for j := range each {
+				if _, err := s.Send(t.Context(), to("reader", fmt.Sprintf("%d-%03d", i, j))); err != nil {
+					t.Errorf("send %d-%03d: %v", i, j, err)
+					return
+				}
+				confirmed <- struct{}{}
+			}
+		})
+	}
+	for restarts := range 3 {
+		for range senders * each / 5 {
+			next(t, confirmed)
+		}
+		d.restart(t)
+		t.Logf("restart %d", restarts+1)
+	}
+	wg.Wait()
+	subjects := sentBy(t, c)
+	slices.Sort(subjects)
+	if n := len(subjects); n != senders*each || len(slices.Compact(subjects)) != n {
+		t.Fatalf("%d messages arrived, %d of them different; %d were sent", n, len(slices.Compact(subjects)), senders*each)
+	}
+}
+
+func TestWork_RestartOfTheBrokerLosesNothingAndNothingIsHandledTwiceAtOnce(t *testing.T) {
+	d := newDaemon(t)
+	writer := d.agent(t, "writer", "")
+	worker := d.agent(t, "worker", "")
+	s := newSender(t, writer, client.SenderOptions{})
+	const count = 300
+	sendAll(t, s, "worker", 0, count)
+
+	ctx, stop := context.WithCancel(t.Context())
+	var mu sync.Mutex
+	handling, handled := map[string]bool{}, map[string]int{}
+	some := make(chan struct{}, 10*count)
+	done := make(chan error, 1)
+	go func() {
+		done <- worker.Work(ctx, client.WorkOptions{Consumer: "w", Concurrency: 8, Prefetch: 8}, func(_ context.Context, claim *client.Claim) error {
+			subject := claim.Message.GetSubject()
+			mu.Lock()
+			if handling[subject] {
+				t.Errorf("%s is handled twice at the same time", subject)
+			}
+			handling[subject] = true
+			mu.Unlock()
+			mu.Lock()
+			handling[subject] = false
+			handled[subject]++
+			mu.Unlock()
+			some <- struct{}{}
+			return nil
+		})
+	}()
+	for range 2 {
+		for range count / 3 {
+			next(t, some)
+		}
+		d.restart(t)
+	}
+	for {
+		mu.Lock()
+		n := len(handled)
+		mu.Unlock()
+		if n == count {
+			break
+		}
+		next(t, some)
+	}
+	stop()
+	if err := next(t, done); err != nil {
+		t.Fatal(err)
+	}
+	agent, err := worker.Agents().GetAgent(t.Context(), &pb.GetAgentRequest{})
+	if err != nil || agent.GetUnread() != 0 || agent.GetClaimable() != 0 {
+		t.Fatalf("left over: %v, %v", agent, err)
+	}
+}
+
+func TestWork_DrainPutsBackWhatWasNotBegunUncounted(t *testing.T) {
+	d := newDaemon(t)
+	writer := d.agent(t, "writer", "")
+	worker := d.agent(t, "worker", "")
+	sendAll(t, newSender(t, writer, client.SenderOptions{}), "worker", 0, 4)
+
+	w := work(t, worker, client.WorkOptions{Prefetch: 2})
+	r := next(t, w.begun)
+	w.stop()
+	r.give <- nil
+	if err := next(t, w.done); err != nil {
+		t.Fatal(err)
+	}
+	// The other three can be claimed at once, in their first attempt.
+	claims, err := worker.Messages().ClaimMessages(t.Context(), &pb.ClaimMessagesRequest{Consumer: "next", Max: 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, c := range claims.GetClaims() {
+		if c.GetAttempt() != 1 {
+			t.Errorf("%s is in attempt %d", c.GetMessage().GetSubject(), c.GetAttempt())
+		}
+		got = append(got, c.GetMessage().GetSubject())
+	}
+	if want := []string{"message 1", "message 2", "message 3"}; !slices.Equal(got, want) {
+		t.Fatalf("claimed %v, want %v", got, want)
+	}
+}
+
+func TestWork_AnotherWorkerOfTheSameConsumerTakesOver(t *testing.T) {
+	d := newDaemon(t)
+	writer := d.agent(t, "writer", "")
+	worker := d.agent(t, "worker", "")
+	sendAll(t, newSender(t, writer, client.SenderOptions{}), "worker", 0, 1)
+
+	first := work(t, worker, client.WorkOptions{Consumer: "w"})
+	held := next(t, first.begun)
+	second := work(t, worker, client.WorkOptions{Consumer: "w"})
+	taken := next(t, second.begun)
+	if taken.claim.ID != held.claim.ID || !taken.claim.Resumed {
+		t.Fatalf("taken over: %+v, held before: %+v", taken.claim, held.claim)
+	}
+	next(t, held.ctx.Done())
+	wantIs(t, context.Cause(held.ctx), client.ErrClaimLost)
+	if err := next(t, first.done); client.Reason(err) != "TAKEN_OVER" {
+		t.Fatalf("the first ended with %v", err)
+	}
+	taken.give <- nil
+}
+
+func TestWork_ErrorsDecideWhatTheBrokerDoes(t *testing.T) {
+	d := newDaemon(t)
+	writer := d.agent(t, "writer", "")
+	worker := d.agent(t, "worker", "")
+	s := newSender(t, writer, client.SenderOptions{})
+	states := map[string]pb.DeliveryState{
+		"ack":   pb.DeliveryState_DELIVERY_STATE_ACKED,
+		"fatal": pb.DeliveryState_DELIVERY_STATE_DEAD,
+		"later": pb.DeliveryState_DELIVERY_STATE_DELAYED,
+	}
+	ids := map[string]string{}
+	for subject := range states {
+		r, err := s.Send(t.Context(), to("worker", subject))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids[subject] = r.GetId()
+	}
+	w := work(t, worker, client.WorkOptions{Concurrency: 3})
+	for range states {
+		r := next(t, w.begun)
+		switch r.claim.Message.GetSubject() {
+		case "ack":
+			r.give <- nil
+		case "fatal":
+			r.give <- client.Fatal(errors.New("hopeless"))
+		case "later":
+			r.give <- client.RetryAfter(errors.New("busy"), time.Hour)
+		}
+	}
+	w.stop()
+	if err := next(t, w.done); err != nil {
+		t.Fatal(err)
+	}
+	for subject, want := range states {
+		m, err := writer.Messages().GetMessage(t.Context(), &pb.GetMessageRequest{Id: ids[subject]})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := m.GetDeliveries()[0].GetState(); got != want {
+			t.Errorf("%s: %v, want %v", subject, got, want)
+		}
+	}
+}
+
+func TestFollow_RestartOfTheBrokerLosesAndDoublesNothing(t *testing.T) {
+	for name, o := range map[string]client.FollowOptions{"by revision": {}, "by cursor": {Cursor: "mine"}} {
+		t.Run(name, func(t *testing.T) {
+			d := newDaemon(t)
+			writer := d.agent(t, "writer", "")
+			reader := d.agent(t, "reader", "")
+			s := newSender(t, writer, client.SenderOptions{})
+			const each = 50
+			want := sendAll(t, s, "reader", 0, each)
+			got := make(chan string, 10*each)
+			ctx, stop := context.WithCancel(t.Context())
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				for item, err := range reader.Follow(ctx, o) {
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					got <- item.GetMessage().GetSubject()
+				}
+			}()
+			for i := 1; i < 4; i++ {
+				next(t, got) // the stream is at work
+				want = want[1:]
+				d.restart(t)
+				want = append(want, sendAll(t, s, "reader", i*each, each)...)
+			}
+			for _, subject := range want {
+				if g := next(t, got); g != subject {
+					t.Fatalf("got %q, want %q", g, subject)
+				}
+			}
+			stop()
+			next(t, done)
+			if len(got) > 0 {
+				t.Fatalf("%d came twice", len(got))
+			}
+		})
+	}
+}
+
+func TestFollowEvents_RestartOfTheBrokerLosesAndDoublesNothing(t *testing.T) {
+	for name, o := range map[string]client.EventOptions{"by revision": {}, "by cursor": {Cursor: "mine"}} {
+		t.Run(name, func(t *testing.T) {
+			d := newDaemon(t)
+			writer := d.agent(t, "writer", "")
+			d.agent(t, "reader", "")
+			s := newSender(t, writer, client.SenderOptions{})
+			got := make(chan int64, 10000)
+			ctx, stop := context.WithCancel(t.Context())
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				for e, err := range writer.FollowEvents(ctx, o) {
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					got <- e.GetRevision()
+				}
+			}()
+			var last int64
+			for i := range 4 {
+				sendAll(t, s, "reader", i*50, 49)
+				r, err := s.Send(t.Context(), to("reader", "last"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				last = r.GetRevision()
+				if i < 3 {
+					d.restart(t)
+				}
+			}
+			var want []int64
+			request := &pb.ListEventsRequest{UntilRevision: last, PageSize: 1000}
+			for {
+				page, err := writer.Events().ListEvents(t.Context(), request)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, e := range page.GetEvents() {
+					want = append(want, e.GetRevision())
+				}
+				if request.PageToken = page.GetNextPageToken(); request.PageToken == "" {
+					break
+				}
+			}
+			for _, revision := range want {
+				if g := next(t, got); g != revision {
+					t.Fatalf("got event %d, want %d", g, revision)
+				}
+			}
+			stop()
+			next(t, done)
+		})
+	}
+}

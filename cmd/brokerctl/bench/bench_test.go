@@ -1,0 +1,134 @@
+package bench_test
+
+import (
+	"context"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"brokerd/client"
+	"brokerd/cmd/brokerctl/bench"
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/app"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// newDaemon starts a broker and returns how to connect to it.
+func newDaemon(t *testing.T) bench.Connect {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "brokerd") // short: the socket's path has a limit
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := app.Start(t.Context(), app.Config{Dir: dir, StopTimeout: 100 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := a.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+		_ = os.RemoveAll(dir)
+	})
+	return func(ctx context.Context) (*client.Client, error) {
+		return client.Dial(ctx, client.WithAddress(a.Addresses()[0]))
+	}
+}
+
+// status returns how the session of the one bench run stands.
+func status(t *testing.T, connect bench.Connect) *pb.GetStatusResponse {
+	t.Helper()
+	c, err := connect(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	sessions, err := c.Sessions().ListSessions(t.Context(), &pb.ListSessionsRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range sessions.GetSessions() {
+		if strings.HasPrefix(s.GetName(), "bench-") {
+			r, err := c.In(s.GetName()).Admin().GetStatus(t.Context(), &pb.GetStatusRequest{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return r
+		}
+	}
+	t.Fatal("there is no session bench-…")
+	return nil
+}
+
+func TestRun_EveryWorkloadCountsWhatWasAcknowledged(t *testing.T) {
+	connect := newDaemon(t)
+	results, err := bench.Run(t.Context(), connect, bench.Options{Duration: 200 * time.Millisecond, Size: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, r := range results {
+		names = append(names, r.Workload)
+		if r.Messages <= 0 || r.PerSecond <= 0 || r.Took < 200*time.Millisecond || r.Rounds != 1 {
+			t.Errorf("%+v", r)
+		}
+		if r.P50 <= 0 || r.P50 > r.P95 || r.P95 > r.P99 {
+			t.Errorf("%s: %v, %v, %v", r.Workload, r.P50, r.P95, r.P99)
+		}
+	}
+	if want := []string{"agents", "pipelined", "paced"}; !slices.Equal(names, want) {
+		t.Errorf("workloads %v, want %v", names, want)
+	}
+	if s := status(t, connect); s.GetWaiting() != 0 || s.GetClaimed() != 0 || s.GetDead() != 0 {
+		t.Errorf("left over: %v", s)
+	}
+}
+
+func TestRun_BurdensStayInTheirOwnMailboxes(t *testing.T) {
+	connect := newDaemon(t)
+	const preload = 1250
+	results, err := bench.Run(t.Context(), connect, bench.Options{
+		Workloads: []string{"pipelined"}, Duration: 100 * time.Millisecond, Rounds: 3, Size: bench.MinSize,
+		Preload: preload, Idle: 20, Subscribers: 2, Numbered: true,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(results) != 1 || results[0].Rounds != 3 || results[0].Messages <= 0 {
+		t.Fatalf("%+v", results)
+	}
+	if s := status(t, connect); s.GetWaiting() != preload || s.GetClaimed() != 0 {
+		t.Errorf("%d waiting, %d claimed; %d were preloaded", s.GetWaiting(), s.GetClaimed(), preload)
+	}
+}
+
+func TestRun_RefusesWhatItCannotMeasure(t *testing.T) {
+	connect := func(context.Context) (*client.Client, error) { panic("must not connect") }
+	for name, c := range map[string]struct {
+		o    bench.Options
+		says string
+	}{
+		"a payload without room for the time": {bench.Options{Duration: time.Second, Size: bench.MinSize - 1}, "at least 18"},
+		"an unknown workload":                 {bench.Options{Duration: time.Second, Size: 100, Workloads: []string{"x"}}, "agents, pipelined, paced"},
+		"no duration":                         {bench.Options{Size: 100}, "duration"},
+	} {
+		if _, err := bench.Run(t.Context(), connect, c.o); err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+}
+
+func TestRun_EndsWithItsContext(t *testing.T) {
+	connect := newDaemon(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err := bench.Run(ctx, connect, bench.Options{Duration: time.Hour, Size: 100, Workloads: []string{"paced"},
+		Progress: func(string) { cancel() }})
+	if err == nil {
+		t.Fatal("no error")
+	}
+}

@@ -1,0 +1,236 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+func TestSend_CarriesAllThatIsGiven(t *testing.T) {
+	startBroker(t)
+	register(t, "lead/lead", "builder-1/builder")
+	file := filepath.Join(t.TempDir(), "payload.json")
+	if err := os.WriteFile(file, []byte(`{"n": 1152921504606846977, "x": 1.0}`+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got := invoke(t.Context(), "from standard input\n", nil, "--agent", "lead", "send", "builder-1", "Subject", "--body", "-", "--payload", "@"+file,
+		"--type", "clarification", "--priority", "critical", "--thread", "T", "--correlation", "C", "--task", "K", "--channel", "ops",
+		"--label", "a=1=2", "--file", "x/y.go:42", "--file", "z", "--artifact", "spec", "--ttl", "90m", "--ordering-key", "O", "--max-attempts", "7", "-o", "json")
+	if got.code != 0 {
+		t.Fatalf("%+v", got)
+	}
+	m := at(t, fields(t, "message", "get", at(t, decode(t, got.out), "id").(string)), "message")
+	for _, c := range []struct {
+		want any
+		path []any
+	}{
+		{"lead", []any{"sender"}}, {"lead", []any{"sender_role"}}, {"builder-1", []any{"target", "agent"}}, {"Subject", []any{"subject"}},
+		{"from standard input\n", []any{"body"}}, {json.Number("1152921504606846977"), []any{"payload", "n"}},
+		{json.Number("1.0"), []any{"payload", "x"}}, {"clarification", []any{"type"}}, {json.Number("10"), []any{"priority"}},
+		{"T", []any{"thread_id"}}, {"C", []any{"correlation_id"}}, {"K", []any{"task_id"}}, {"ops", []any{"channel"}},
+		{"1=2", []any{"labels", "a"}}, {"x/y.go", []any{"files", 0, "path"}}, {json.Number("42"), []any{"files", 0, "line"}},
+		{json.Number("0"), []any{"files", 1, "line"}}, {"spec", []any{"artifacts", 0}}, {"1h30m", []any{"ttl"}},
+		{"O", []any{"ordering_key"}}, {json.Number("7"), []any{"max_attempts"}},
+	} {
+		if got := at(t, m, c.path...); got != c.want {
+			t.Errorf("%v is %v, want %v", c.path, got, c.want)
+		}
+	}
+}
+
+func TestSend_ReachesEveryKindOfReceiver(t *testing.T) {
+	startBroker(t)
+	register(t, "lead/lead", "builder-1/builder", "builder-2/builder", "tester/tester")
+	must0(t, "--agent", "tester", "channel", "subscribe", "general")
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"builder-1"}, "builder-1"},
+		{[]string{"role:builder"}, "role:builder"},
+		{[]string{"role:builder", "--all"}, "builder-1 builder-2"},
+		{[]string{"channel:general"}, "tester"},
+		{[]string{"channel:general", "--one"}, "channel:general"},
+		{[]string{"builder-*"}, "builder-1 builder-2"},
+		{[]string{"everyone"}, "builder-1 builder-2 tester"},
+	} {
+		var mailboxes []string
+		for _, r := range at(t, fields(t, append([]string{"--agent", "lead", "send"}, c.args...)...), "recipients").([]any) {
+			mailboxes = append(mailboxes, at(t, r, "mailbox").(string))
+		}
+		if got := strings.Join(mailboxes, " "); got != c.want {
+			t.Errorf("%q went to %q, want %q", c.args, got, c.want)
+		}
+	}
+}
+
+func TestSend_TheSameRequestIDDoesNothingTwice(t *testing.T) {
+	startBroker(t)
+	register(t, "a", "b")
+	args := []string{"--agent", "a", "send", "b", "one", "--request-id", "01890a5d-ac96-774b-bcce-b302099a8057"}
+	first, again := fields(t, args...), fields(t, args...)
+	if at(t, first, "id") != at(t, again, "id") || at(t, again, "duplicate") != true {
+		t.Errorf("%v, then %v", first, again)
+	}
+	args[4] = "two"
+	if got := ctl(t, args...); got.code != 5 || !strings.Contains(got.err, "new id") {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestExitCodes_OfACommandAgainstABroker(t *testing.T) {
+	startBroker(t)
+	register(t, "lead/lead", "builder-1/builder")
+	for _, c := range []struct {
+		args []string
+		code int
+		text string
+	}{
+		{[]string{"send", "bilder-1", "x"}, 3, "builder-1"},
+		{[]string{"message", "get", "999999"}, 3, "999999"},
+		{[]string{"--session", "nope", "status"}, 3, "nope"},
+		{[]string{"agent", "get", "bilder-1"}, 3, "builder-1"},
+		{[]string{"--agent", "builder-1", "claim"}, 4, "nothing to claim"},
+		{[]string{"--agent", "builder-1", "claim", "--wait", "1ms"}, 4, "nothing to claim within 1ms"},
+		{[]string{"--agent", "builder-1", "receive"}, 4, "nothing is there"},
+		{[]string{"--agent", "builder-1", "receive", "--wait", "1ms"}, 4, "nothing came within 1ms"},
+		{[]string{"--agent", "builder-1", "ack"}, 5, "holds no claim"},
+		{[]string{"--agent", "stranger", "inbox"}, 5, "register"},
+		{[]string{"session", "create", "default"}, 5, "default"},
+		{[]string{"--agent", "builder-1", "admin", "check"}, 7, "operator"},
+		{[]string{"claim"}, 2, "--agent"},
+		{[]string{"send", "builder-1", strings.Repeat("x", 600)}, 2, "subject"},
+		{[]string{"send", "builder-1", "--max-attempts", "101"}, 2, "max_attempts"},
+	} {
+		got := ctl(t, c.args...)
+		if got.code != c.code || !strings.Contains(got.err, c.text) || got.out != "" || strings.Count(got.err, "\n") != 1 {
+			t.Errorf("%q: %+v, want code %d and %q", c.args, got, c.code, c.text)
+		}
+	}
+}
+
+func TestClaim_LostIsExitCode6(t *testing.T) {
+	startBroker(t)
+	register(t, "lead", "builder-1")
+	id := sent(t, "builder-1", "work")
+	must0(t, "--agent", "builder-1", "claim")
+	must0(t, "--agent", "builder-1", "release")
+	must0(t, "--agent", "builder-1", "claim")
+	for _, args := range [][]string{{"ack"}, {"nack"}, {"extend"}, {"release"}} {
+		got := ctl(t, append([]string{"--agent", "builder-1"}, append(args, id+".1")...)...)
+		if got.code != 6 || !strings.Contains(got.err, "lost") {
+			t.Errorf("%q: %+v", args, got)
+		}
+	}
+	if out := must0(t, "--agent", "builder-1", "extend", "--for", "2h"); out != "extended "+id+".2 by 2h\n" {
+		t.Errorf("%q", out)
+	}
+}
+
+func TestNack_FatalMakesADeadLetterThatCanBeRedrivenAndPurged(t *testing.T) {
+	startBroker(t)
+	register(t, "builder-1")
+	id := sent(t, "builder-1", "work")
+	must0(t, "--agent", "builder-1", "claim")
+	if out := must0(t, "--agent", "builder-1", "nack", "--fatal", "--error", "no such repository"); out != "nacked "+id+".1: now a dead letter\n" {
+		t.Errorf("%q", out)
+	}
+	if out := must0(t, "dlq", "list"); !strings.Contains(out, "no such repository") {
+		t.Errorf("the list does not show the error:\n%s", out)
+	}
+	if out := must0(t, "dlq", "redrive", "--mailbox", "builder-1"); out != "redrove 1 dead letter\n" {
+		t.Errorf("%q", out)
+	}
+	must0(t, "--agent", "builder-1", "claim")
+	must0(t, "--agent", "builder-1", "nack", id, "--fatal")
+	if out := must0(t, "dlq", "purge", id); out != "purged 1 dead letter\n" {
+		t.Errorf("%q", out)
+	}
+	if got := delivery(t, id); at(t, got, "state") != "CANCELLED" {
+		t.Errorf("the delivery is %v", got)
+	}
+}
+
+func TestReceive_ACursorShowsOnlyWhatIsNew(t *testing.T) {
+	startBroker(t)
+	register(t, "lead", "builder-1")
+	args := []string{"--agent", "builder-1", "receive", "--cursor", "main", "-o", "json"}
+	sent(t, "builder-1", "one")
+	sent(t, "builder-1", "two")
+	if out := must0(t, args...); strings.Count(out, "\n") != 2 {
+		t.Errorf("first:\n%s", out)
+	}
+	if got := ctl(t, args...); got.code != 4 || got.out != "" {
+		t.Errorf("again: %+v", got)
+	}
+	sent(t, "builder-1", "three")
+	if got := at(t, decode(t, must0(t, args...)), "message", "subject"); got != "three" {
+		t.Errorf("then: %v", got)
+	}
+}
+
+func TestReceive_FollowEndsAfterTheLimitAndOnASignal(t *testing.T) {
+	startBroker(t)
+	register(t, "lead", "builder-1")
+	sent(t, "builder-1", "one")
+	if out := must0(t, "--agent", "builder-1", "receive", "--follow", "--limit", "1", "-o", "prompt"); !strings.Contains(out, "Subject: one") {
+		t.Errorf("%q", out)
+	}
+	signals := make(chan os.Signal, 1)
+	signals <- syscall.SIGTERM
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if got := invoke(ctx, "", signals, "--agent", "builder-1", "receive", "--follow", "--after", "1000000"); got.code != 143 {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestInbox_MarksWhatIsReadClaimedAndFailed(t *testing.T) {
+	startBroker(t)
+	register(t, "lead", "builder-1")
+	id := sent(t, "builder-1", "one")
+	has := func(mark string, more ...string) {
+		t.Helper()
+		if out := must0(t, append([]string{"--agent", "builder-1", "inbox"}, more...)...); !strings.Contains(out, mark+"\n") {
+			t.Errorf("no %q in\n%s", mark, out)
+		}
+	}
+	has("new")
+	has("read", "--mark-read")
+	must0(t, "--agent", "builder-1", "claim")
+	has("claimed " + id + ".1")
+	must0(t, "--agent", "builder-1", "nack", "--delay", "1h")
+	has("delayed, failed 1 of 3")
+	if got := ctl(t, "--agent", "builder-1", "claim"); got.code != 4 || !strings.Contains(got.err, "the next is due in 59m") {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestMessage_ListAndCancel(t *testing.T) {
+	startBroker(t)
+	register(t, "lead", "builder-1", "builder-2")
+	id := sent(t, "--agent", "lead", "builder-*", "one")
+	must0(t, "--agent", "builder-1", "claim")
+	if out := must0(t, "--agent", "lead", "message", "cancel", id, "--reason", "changed"); out != "withdrew 1 copy; 1 claimed or finished and left alone\n" {
+		t.Errorf("%q", out)
+	}
+	sent(t, "--agent", "builder-1", "lead", "two")
+	for _, c := range []struct {
+		args []string
+		want int
+	}{
+		{[]string{"message", "list"}, 2},
+		{[]string{"message", "list", "--from", "lead"}, 1},
+		{[]string{"message", "list", "--since", "1h", "--limit", "1"}, 1},
+		{[]string{"message", "list", "--until", "1h"}, 0},
+		{[]string{"--agent", "lead", "message", "list", "--box", "sent"}, 1},
+	} {
+		if out := must0(t, append([]string{"-o", "json"}, c.args...)...); strings.Count(out, "\n") != c.want {
+			t.Errorf("%q, want %d:\n%s", c.args, c.want, out)
+		}
+	}
+}

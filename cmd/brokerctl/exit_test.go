@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/protoadapt"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"brokerd/client"
+)
+
+// apiError is an error as the broker sends it.
+func apiError(t *testing.T, code codes.Code, reason string, more ...protoadapt.MessageV1) error {
+	t.Helper()
+	s, err := status.New(code, "what the broker says").WithDetails(append(more, &errdetails.ErrorInfo{Reason: reason, Domain: "brokerd.v1"})...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.Err()
+}
+
+func TestExitCode_FollowsTheAPIsAnswer(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want int
+	}{
+		{nil, 0},
+		{errors.New("anything"), 1},
+		{apiError(t, codes.Internal, "INTERNAL"), 1},
+		{apiError(t, codes.ResourceExhausted, "MAILBOX_FULL"), 1},
+		{apiError(t, codes.OutOfRange, "COMPACTED"), 1},
+		{apiError(t, codes.InvalidArgument, "INVALID_ARGUMENT"), 2},
+		{apiError(t, codes.FailedPrecondition, "AGENT_REQUIRED"), 2},
+		{apiError(t, codes.NotFound, "NOT_FOUND"), 3},
+		{apiError(t, codes.AlreadyExists, "REQUEST_ID_REUSED"), 5},
+		{apiError(t, codes.Aborted, "CONFLICT"), 5},
+		{apiError(t, codes.FailedPrecondition, "NO_OPEN_CLAIM"), 5},
+		{apiError(t, codes.FailedPrecondition, "CLAIM_LOST"), 6},
+		{apiError(t, codes.FailedPrecondition, "STALE_INCARNATION"), 6},
+		{apiError(t, codes.PermissionDenied, "OPERATOR_ONLY"), 7},
+		{apiError(t, codes.Unauthenticated, "CREDENTIAL_REQUIRED"), 7},
+		{apiError(t, codes.Unavailable, "DISK_FULL"), 69},
+		{&client.UnreachableError{Address: "x", Err: errors.New("gone")}, 69},
+		{fmt.Errorf("wrapped: %w", apiError(t, codes.NotFound, "NOT_FOUND")), 3},
+		{failf(exitNothing, "nothing came"), 4},
+	} {
+		var errs strings.Builder
+		x := &cli{env: environment{Err: &errs}, ran: true}
+		if got := x.report(t.Context(), newRoot(x), c.err); got != c.want {
+			t.Errorf("%v: exit code %d, want %d", c.err, got, c.want)
+		}
+		if lines := strings.Count(errs.String(), "\n"); c.err != nil && lines != 1 {
+			t.Errorf("%v: %d lines on standard error: %q", c.err, lines, errs.String())
+		}
+	}
+}
+
+func TestExitCode_OfASignalIsTheSignals(t *testing.T) {
+	ctx, interrupt := context.WithCancelCause(t.Context())
+	interrupt(&interrupted{os.Interrupt})
+	var errs strings.Builder
+	x := &cli{env: environment{Err: &errs}, ran: true}
+	for _, err := range []error{context.Canceled, status.Error(codes.Canceled, "gone")} {
+		if got := x.report(ctx, newRoot(x), err); got != 130 || errs.String() != "" {
+			t.Errorf("%v: exit code %d, %q", err, got, errs.String())
+		}
+	}
+}
+
+func TestError_SaysHowLongToWait(t *testing.T) {
+	err := apiError(t, codes.ResourceExhausted, "TOO_MANY", &errdetails.RetryInfo{RetryDelay: durationpb.New(90 * time.Second)})
+	if _, text := (&cli{ran: true}).explain(err); text != "what the broker says; try again in 1m30s" {
+		t.Error(text)
+	}
+}
+
+func TestUsage_IsExitCode2AndNamesWhatToDo(t *testing.T) {
+	isolate(t)
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"sned", "x"}, `unknown command "sned" for brokerctl; did you mean send?`},
+		{[]string{"agent", "regster", "x"}, `unknown command "regster" for brokerctl agent; did you mean register?`},
+		{[]string{"send"}, `the receiver is missing (see brokerctl send --help)`},
+		{[]string{"send", "a", "several", "words"}, `"words" is one too many; a text of several words needs quotes`},
+		{[]string{"send", "a", "--all", "--one"}, `--all and --one exclude each other`},
+		{[]string{"send", "a", "--priority", "11"}, `--priority "11" is neither 1 to 10 nor low, normal, high or critical`},
+		{[]string{"send", "a", "--payload", "{"}, `--payload is not JSON`},
+		{[]string{"send", "a", "--label", "x"}, `--label "x" is not KEY=VALUE`},
+		{[]string{"send", "a", "--body", "@/does/not/exist"}, `--body @/does/not/exist: open /does/not/exist`},
+		{[]string{"send", "a", "--ttl", "0s"}, `--ttl 0s: it must be above 0`},
+		{[]string{"inbox", "--foo"}, `unknown flag: --foo (see brokerctl inbox --help)`},
+		{[]string{"inbox", "x"}, `unknown command "x" for "brokerctl inbox"`},
+		{[]string{"claim", "--wait", "x"}, `invalid argument "x" for "--wait" flag`},
+		{[]string{"-o", "xml", "inbox"}, `--output "xml" is none of table, json, prompt`},
+		{[]string{"message", "list", "--since", "x"}, `--since "x" is neither a duration such as 90s nor a time`},
+		{[]string{"channel", "configure", "x"}, `give at least one of --default-ttl`},
+		{[]string{"dlq", "purge"}, `name dead letters by id or revision, or a whole mailbox with --mailbox`},
+		{[]string{"work"}, `the command is missing`},
+		{[]string{"bench", "--rounds", "0"}, `--rounds is 0`},
+	} {
+		got := ctl(t, c.args...)
+		if got.code != 2 || !strings.Contains(got.err, c.want) || got.out != "" {
+			t.Errorf("%q: %+v, want %q", c.args, got, c.want)
+		}
+		if strings.Count(got.err, "\n") != 1 {
+			t.Errorf("%q: not one line: %q", c.args, got.err)
+		}
+	}
+}
+
+func TestUnreachable_SaysHowToStartABroker(t *testing.T) {
+	dir := isolate(t)
+	for _, args := range [][]string{{"inbox"}, {"ping"}, {"ping", "--wait", "10ms"}} {
+		got := ctl(t, args...)
+		if got.code != 69 || !strings.Contains(got.err, dir) || !strings.Contains(got.err, "start one with `brokerd`") {
+			t.Errorf("%q: %+v", args, got)
+		}
+	}
+	if got := ctl(t, "--addr", "127.0.0.1:1", "status"); got.code != 69 || !strings.Contains(got.err, "127.0.0.1:1") {
+		t.Errorf("%+v", got)
+	}
+}

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"brokerd/internal/app"
+)
+
+// asProgram makes the test binary run brokerctl itself, for tests that need a process of their own.
+const asProgram = "BROKERCTL_TEST_AS_PROGRAM"
+
+// patience bounds what should come at once.
+const patience = 30 * time.Second
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" {
+		main()
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// isolate takes away what the environment says of a broker, and returns the folder where none runs yet.
+func isolate(t *testing.T) string {
+	t.Helper()
+	for _, name := range []string{"ADDR", "SESSION", "AGENT", "INCARNATION", "CREDENTIAL_FILE", "OUTPUT"} {
+		t.Setenv("BROKERD_"+name, "")
+	}
+	dir := filepath.Join(t.TempDir(), "data")
+	t.Setenv("BROKERD_DATA", dir)
+	return dir
+}
+
+// startBroker runs a daemon that brokerctl finds by itself. At the end its database must be sound.
+func startBroker(t *testing.T) {
+	t.Helper()
+	a, err := app.Start(t.Context(), app.Config{Dir: isolate(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if got := invoke(ctx, "", nil, "admin", "check"); got.code != 0 {
+			t.Errorf("admin check: %+v", got)
+		}
+		if err := a.Stop(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// result is what one run of brokerctl left.
+type result struct {
+	code     int
+	out, err string
+}
+
+// invoke runs brokerctl in this process.
+func invoke(ctx context.Context, input string, signals <-chan os.Signal, args ...string) result {
+	var out, errs bytes.Buffer
+	code := run(ctx, environment{
+		In: strings.NewReader(input), Out: &out, Err: &errs, Now: time.Now, Mark: "c0ffee00", Signals: signals,
+	}, args)
+	return result{code, out.String(), errs.String()}
+}
+
+// ctl runs brokerctl and returns what it left, whatever that is.
+func ctl(t *testing.T, args ...string) result {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	return invoke(ctx, "", nil, args...)
+}
+
+// must0 runs brokerctl, wants success, and returns its output.
+func must0(t *testing.T, args ...string) string {
+	t.Helper()
+	got := ctl(t, args...)
+	if got.code != 0 {
+		t.Fatalf("brokerctl %q: exit code %d, %s", args, got.code, got.err)
+	}
+	return got.out
+}
+
+// fields runs brokerctl -o json and returns the first line it prints, numbers as they are written.
+func fields(t *testing.T, args ...string) map[string]any {
+	t.Helper()
+	return decode(t, must0(t, append([]string{"-o", "json"}, args...)...))
+}
+
+func decode(t *testing.T, line string) map[string]any {
+	t.Helper()
+	d := json.NewDecoder(strings.NewReader(line))
+	d.UseNumber()
+	var m map[string]any
+	if err := d.Decode(&m); err != nil {
+		t.Fatalf("%q is no JSON object: %v", line, err)
+	}
+	return m
+}
+
+// at walks into decoded JSON: keys of objects, and numbers of items.
+func at(t *testing.T, v any, path ...any) any {
+	t.Helper()
+	for _, step := range path {
+		switch step := step.(type) {
+		case string:
+			m, ok := v.(map[string]any)
+			if !ok {
+				t.Fatalf("no object at %v in %v: %v", step, path, v)
+			}
+			if v, ok = m[step]; !ok {
+				t.Fatalf("no field %q in %v", step, m)
+			}
+		case int:
+			l, ok := v.([]any)
+			if !ok || step >= len(l) {
+				t.Fatalf("no item %d in %v", step, v)
+			}
+			v = l[step]
+		}
+	}
+	return v
+}
+
+// register registers agents, each as NAME or NAME/ROLE.
+func register(t *testing.T, agents ...string) {
+	t.Helper()
+	for _, a := range agents {
+		name, role, _ := strings.Cut(a, "/")
+		must0(t, "agent", "register", name, "--role", role)
+	}
+}
+
+// sent sends a message and returns its revision.
+func sent(t *testing.T, args ...string) string {
+	t.Helper()
+	return at(t, fields(t, append([]string{"send"}, args...)...), "revision").(json.Number).String()
+}
+
+// delivery returns the state of a message's only delivery.
+func delivery(t *testing.T, id string) map[string]any {
+	t.Helper()
+	return at(t, fields(t, "message", "get", id), "deliveries", 0).(map[string]any)
+}

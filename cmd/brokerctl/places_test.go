@@ -1,0 +1,163 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+func TestAgent_RegisterActsAsTheNamedAgent(t *testing.T) {
+	startBroker(t)
+	t.Setenv("BROKERD_AGENT", "lead")
+	t.Setenv("BROKERD_INCARNATION", "")
+	must0(t, "agent", "register", "lead")
+	a := fields(t, "agent", "register", "builder-1", "--role", "builder", "--capability", "sql", "--capability", "go",
+		"--instance", "i", "--worktree", "/w", "--label", "k=v")
+	if at(t, a, "name") != "builder-1" || at(t, a, "lease") != "24h" || at(t, a, "incarnation") != json.Number("1") ||
+		at(t, a, "capabilities", 0) != "go" || at(t, a, "labels", "k") != "v" {
+		t.Errorf("%v", a)
+	}
+	if out := must0(t, "agent", "register", "builder-1", "--lease", "90s"); out != "registered builder-1, incarnation 2, lease 1m30s\n" {
+		t.Errorf("%q", out)
+	}
+	if out := must0(t, "agent", "heartbeat", "builder-1", "--status", "active", "--progress", "0.5"); out != "0 unread, 0 to claim; lease 1m30s\n" {
+		t.Errorf("%q", out)
+	}
+	if out := must0(t, "agent", "list", "--status", "active", "-o", "json"); strings.Count(out, "\n") != 1 || at(t, decode(t, out), "progress") != json.Number("0.5") {
+		t.Errorf("%q", out)
+	}
+	if out := must0(t, "agent", "list", "--roles"); out != "ROLE    AGENTS  ACTIVE\n(none)  2       1\n" {
+		t.Errorf("%q", out)
+	}
+	if out := must0(t, "agent", "deregister", "builder-1", "--reason", "done"); out != "deregistered builder-1\n" {
+		t.Errorf("%q", out)
+	}
+	if got := ctl(t, "agent", "get", "builder-1"); got.code != 3 {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestAgent_AStaleIncarnationIsLost(t *testing.T) {
+	startBroker(t)
+	register(t, "builder-1", "builder-2")
+	register(t, "builder-1")
+	t.Setenv("BROKERD_AGENT", "builder-1")
+	t.Setenv("BROKERD_INCARNATION", "1")
+	if got := ctl(t, "inbox"); got.code != 6 || !strings.Contains(got.err, "registered again") {
+		t.Errorf("%+v", got)
+	}
+	must0(t, "--agent", "builder-2", "inbox") // the incarnation in the environment is not this agent's
+	must0(t, "--agent", "", "status")         // nor the operator's
+}
+
+func TestChannel_SubscribeListConfigure(t *testing.T) {
+	startBroker(t)
+	register(t, "a", "b")
+	for _, c := range []struct {
+		args string
+		want string
+	}{
+		{"--agent a channel subscribe builds", "subscribed to builds\n"},
+		{"--agent a channel subscribe builds", "had already subscribed to builds\n"},
+		{"--agent b channel subscribe builds", "subscribed to builds\n"},
+		{"channel configure builds --default-ttl 30m", "builds: messages expire after 30m\n"},
+		{"channel list --subscriber a", "CHANNEL  TTL  WAITING  SUBSCRIBERS\nbuilds   30m  0        a, b\n"},
+		{"channel configure builds --default-ttl 0s", "builds: messages do not expire by themselves\n"},
+		{"--agent b channel unsubscribe builds", "unsubscribed from builds\n"},
+		{"--agent b channel unsubscribe builds", "was not subscribed to builds\n"},
+	} {
+		if out := must0(t, strings.Fields(c.args)...); out != c.want {
+			t.Errorf("%s: %q, want %q", c.args, out, c.want)
+		}
+	}
+}
+
+func TestSession_CreateAndConfigure(t *testing.T) {
+	startBroker(t)
+	t.Setenv("BROKERD_SESSION", "website") // does not exist yet
+	s := fields(t, "session", "create", "website", "--description", "Relaunch", "--max-attempts", "5", "--mailbox-limit", "0")
+	if at(t, s, "settings", "max_attempts") != json.Number("5") || at(t, s, "settings", "mailbox_limit") != json.Number("0") || at(t, s, "settings", "ageing") != "5m" {
+		t.Errorf("%v", s)
+	}
+	s = fields(t, "session", "configure", "--ageing", "0s")
+	if at(t, s, "settings", "ageing") != "0s" || at(t, s, "settings", "max_attempts") != json.Number("5") || at(t, s, "description") != "Relaunch" {
+		t.Errorf("%v", s)
+	}
+	if out := must0(t, "session", "get"); !strings.Contains(out, "none, strict order") {
+		t.Errorf("%q", out)
+	}
+	if out := must0(t, "session", "list", "-o", "json"); strings.Count(out, "\n") != 2 {
+		t.Errorf("%q", out)
+	}
+}
+
+func TestWhoami_SaysAsWhomAndWhere(t *testing.T) {
+	startBroker(t)
+	register(t, "lead/lead")
+	if got := fields(t, "whoami"); at(t, got, "agent") != "system" || at(t, got, "session") != "default" {
+		t.Errorf("%v", got)
+	}
+	if got := fields(t, "--agent", "lead", "whoami"); at(t, got, "agent") != "lead" || at(t, got, "role") != "lead" || at(t, got, "incarnation") != json.Number("1") {
+		t.Errorf("%v", got)
+	}
+	if got := ctl(t, "--agent", "stranger", "whoami"); got.code == 0 {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestStatus_ShowsWhatWaitsWhere(t *testing.T) {
+	startBroker(t)
+	register(t, "a")
+	sent(t, "a", "one")
+	out := must0(t, "status")
+	if !strings.Contains(out, "default: 1 agent, 1 waiting, 0 claimed, 0 dead") || !strings.Contains(out, "MAILBOX  WAITING  CLAIMED  DEAD\na        1        0        0\n") {
+		t.Errorf("%s", out)
+	}
+}
+
+func TestEvents_ListIsFiltered(t *testing.T) {
+	startBroker(t)
+	register(t, "a")
+	sent(t, "a", "one")
+	for args, want := range map[string]int{
+		"event list":                                  2,
+		"event list --category message":               1,
+		"event list --type agent.*":                   1,
+		"event list --newest --limit 1":               1,
+		"event list --severity error":                 0,
+		"event follow --after 0 --limit 2":            2,
+		"event follow --cursor c --after 0 --limit 1": 1,
+		"event list --source a":                       1,
+	} {
+		if out := must0(t, append([]string{"-o", "json"}, strings.Fields(args)...)...); strings.Count(out, "\n") != want {
+			t.Errorf("%s, want %d:\n%s", args, want, out)
+		}
+	}
+}
+
+func TestCompletion_KnowsReceiversAndTypes(t *testing.T) {
+	startBroker(t)
+	register(t, "lead/lead", "builder-1/builder")
+	must0(t, "--agent", "lead", "channel", "subscribe", "builds")
+	sent(t, "lead", "one", "--type", "review")
+	for args, want := range map[string]string{
+		"send|":              "everyone builder-1 lead role:builder role:lead channel:builds",
+		"send|x|--type|":     "review",
+		"--agent|":           "builder-1 lead",
+		"channel|subscribe|": "builds",
+		"session|get|":       "default",
+		"-o|":                "table json prompt",
+	} {
+		out := must0(t, append([]string{"__complete"}, strings.Split(args, "|")...)...)
+		lines := strings.Split(out, "\n")
+		for _, word := range strings.Fields(want) {
+			found := false
+			for _, line := range lines {
+				found = found || line == word
+			}
+			if !found {
+				t.Errorf("%s: no %q in %q", args, word, lines)
+			}
+		}
+	}
+}

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// program is brokerctl in a folder to be put in front of PATH: the test binary under another name.
+func program(t *testing.T) (env []string) {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := os.Symlink(self, filepath.Join(dir, "brokerctl")); err != nil {
+		t.Fatal(err)
+	}
+	return append(os.Environ(), asProgram+"=1", "PATH="+dir+":"+os.Getenv("PATH"))
+}
+
+// The lines are those of the tour that the API's page promises, word for word, through a shell.
+func TestTour_WorksWordForWord(t *testing.T) {
+	startBroker(t)
+	env := program(t)
+	shell := func(line string) string {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), "sh", "-c", line)
+		cmd.Env = env
+		var stderr strings.Builder
+		cmd.Stderr = &stderr
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("%s: %v, %s", line, err, stderr.String())
+		}
+		return string(out)
+	}
+
+	shell(`brokerctl agent register lead --role lead`)
+	shell(`brokerctl agent register builder-1 --role builder --capability go --capability sql`)
+	send := decode(t, shell(`brokerctl --agent lead send builder-1 "Add login" --type task_assignment --payload '{"task_id":"t1"}' -o json`))
+	id, revision := at(t, send, "id").(string), at(t, send, "revision").(json.Number)
+	if got := at(t, send, "recipients", 0); at(t, got, "mailbox") != "builder-1" || at(t, got, "outcome") != "QUEUED" {
+		t.Errorf("recipient is %v", got)
+	}
+	if inbox := shell(`brokerctl --agent builder-1 inbox`); !strings.Contains(inbox, "Add login") {
+		t.Errorf("the inbox does not show the message:\n%s", inbox)
+	}
+	claim := decode(t, shell(`brokerctl --agent builder-1 claim --max 1 --wait 5s -o json`))
+	if got := at(t, claim, "claim_id"); got != revision.String()+".1" {
+		t.Errorf("claim_id is %v, want %s.1", got, revision)
+	}
+	if got := at(t, claim, "attempt"); got != json.Number("1") {
+		t.Errorf("attempt is %v", got)
+	}
+	if got := at(t, claim, "message", "payload", "task_id"); got != "t1" {
+		t.Errorf("the payload's task_id is %v", got)
+	}
+	shell(`brokerctl --agent builder-1 ack`)
+	get := decode(t, shell(strings.Replace(`brokerctl --agent lead message get ID -o json`, "ID", id, 1)))
+	if got := at(t, get, "deliveries", 0, "state"); got != "ACKED" {
+		t.Errorf("the delivery is %v, want ACKED", got)
+	}
+	followUntil(t, env, `brokerctl event follow --after 0 -o json`, "message.acked")
+}
+
+// followUntil reads what a command prints until an event of the type comes, and then ends it as Ctrl-C does.
+func followUntil(t *testing.T, env []string, line, until string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", "exec "+line)
+	cmd.Env = env
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	timeout := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
+	defer timeout.Stop()
+	seen, last := "", json.Number("0")
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		event := decode(t, lines.Text())
+		if got := at(t, event, "revision").(json.Number); len(got) < len(last) || len(got) == len(last) && got <= last {
+			t.Errorf("revision %s after %s", got, last)
+		} else {
+			last = got
+		}
+		if seen = at(t, event, "type").(string); seen == until {
+			break
+		}
+	}
+	if seen != until {
+		t.Errorf("the last event was %q, %q never came", seen, until)
+	}
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // the exit code says it all
+	if got := cmd.ProcessState.ExitCode(); got != exitSignal+int(syscall.SIGINT) {
+		t.Errorf("ended with %d, want %d", got, exitSignal+int(syscall.SIGINT))
+	}
+}

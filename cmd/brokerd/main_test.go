@@ -1,0 +1,316 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/pflag"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health/grpc_health_v1"
+)
+
+const patience = 20 * time.Second
+
+// asProgram makes the test binary run main, so that tests can have a real process and signal it.
+const asProgram = "BROKERD_TEST_AS_PROGRAM"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" {
+		os.Unsetenv(asProgram)
+		main()
+		return
+	}
+	for _, v := range os.Environ() { // whoever runs the tests may have a broker
+		if name, _, _ := strings.Cut(v, "="); strings.HasPrefix(name, "BROKERD_") {
+			os.Unsetenv(name)
+		}
+	}
+	os.Exit(m.Run())
+}
+
+// settle returns the settings of a command line.
+func settle(t *testing.T, args ...string) (settings, error) {
+	t.Helper()
+	var s settings
+	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+	s.addFlags(flags)
+	if err := flags.Parse(args); err != nil {
+		t.Fatal(err)
+	}
+	err := s.complete(flags)
+	return s, err
+}
+
+func write(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "brokerd.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestSettings_Defaults(t *testing.T) {
+	t.Setenv("XDG_STATE_HOME", "/state")
+	got, err := settle(t)
+	want := settings{Data: "/state/brokerd", Sync: "full", LogLevel: "info", LogFormat: "auto"}
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Error(err, diff)
+	}
+	t.Setenv("XDG_STATE_HOME", "")
+	t.Setenv("HOME", "/home/me")
+	if got, err := settle(t); err != nil || got.Data != "/home/me/.local/state/brokerd" {
+		t.Errorf("%q %v", got.Data, err)
+	}
+}
+
+func TestSettings_FlagsWinOverEnvironmentAndThatOverTheFile(t *testing.T) {
+	file := write(t, "data: /file\nsync: normal\nlisten: ['127.0.0.1:1', '127.0.0.1:2']\nlog_level: warn\nlog_format: json\n")
+	t.Setenv("BROKERD_CONFIG", file)
+	t.Setenv("BROKERD_DATA", "/environment")
+	t.Setenv("BROKERD_LOG_LEVEL", "error")
+	got, err := settle(t, "--log-level", "debug")
+	want := settings{File: file, Data: "/environment", Sync: "normal", Listen: []string{"127.0.0.1:1", "127.0.0.1:2"},
+		LogLevel: "debug", LogFormat: "json"}
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Error(err, diff)
+	}
+	t.Setenv("BROKERD_LISTEN", "127.0.0.1:3,unix:/x")
+	if got, err := settle(t); err != nil || cmp.Diff([]string{"127.0.0.1:3", "unix:/x"}, got.Listen) != "" {
+		t.Errorf("%q %v", got.Listen, err)
+	}
+	got, err = settle(t, "--listen", "127.0.0.1:4", "--listen", "127.0.0.1:5")
+	if err != nil || cmp.Diff([]string{"127.0.0.1:4", "127.0.0.1:5"}, got.Listen) != "" {
+		t.Errorf("%q %v", got.Listen, err)
+	}
+}
+
+func TestSettings_FaultsInTheFileAreNamed(t *testing.T) {
+	for text, want := range map[string]string{
+		"data: /x\nlistne: [a]\n":    `line 2: unknown key "listne"; known are data, listen`,
+		"config: /other.yaml\n":      `unknown key "config"`,
+		"log-level: debug\n":         `unknown key "log-level"`,
+		"sync: [full]\n":             "sync: must be one value",
+		"data: /x\ndata: /y\n":       "already defined",
+		"- data\n":                   "cannot unmarshal",
+		"data: {folder: /x}\n":       "data: must be one value",
+		"listen: {tcp: 127.0.0.1}\n": "listen: must be",
+	} {
+		if _, err := settle(t, "--config", write(t, text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
+	if _, err := settle(t, "--config", "/no/such/file.yaml"); err == nil {
+		t.Error("a file that is not there was accepted")
+	}
+	if got, err := settle(t, "--data", "/x", "--config", write(t, "# nothing yet\n")); err != nil || got.Sync != "full" {
+		t.Errorf("an empty file: %v %v", got, err)
+	}
+}
+
+func TestSettings_CheckIgnoresTheKeysOfServe(t *testing.T) {
+	var s settings
+	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+	s.addFolderFlags(flags)
+	s.File = write(t, "data: /file\nsync: normal\n")
+	if err := s.complete(flags); err != nil || s.Data != "/file" || s.Sync != "" {
+		t.Errorf("%+v %v", s, err)
+	}
+}
+
+func TestCommand_UsageErrors(t *testing.T) {
+	for _, args := range [][]string{{"srve"}, {"serve", "extra"}, {"--nonsense"}, {"--log-level", "loud"}, {"--log-format", "xml"}} {
+		root := newRoot()
+		root.SetArgs(append(args, "--data", t.TempDir()))
+		if args[0] == "--nonsense" {
+			root.SetArgs(args)
+		}
+		root.SetOut(io.Discard)
+		root.SetErr(io.Discard)
+		var usage usageError
+		if err := root.ExecuteContext(t.Context()); !errors.As(err, &usage) {
+			t.Errorf("%q: %v", args, err)
+		}
+	}
+}
+
+func TestExplain_AddsHiddenCauses(t *testing.T) {
+	err := hiding{"the database is damaged", io.ErrUnexpectedEOF}
+	if got := explain(err); got != "the database is damaged: unexpected EOF" {
+		t.Error(got)
+	}
+}
+
+type hiding struct {
+	text  string
+	cause error
+}
+
+func (h hiding) Error() string { return h.text }
+func (h hiding) Unwrap() error { return h.cause }
+
+// A program is a daemon in a process of its own.
+type program struct {
+	cmd    *exec.Cmd
+	line   string // what it said when it was ready
+	stderr bytes.Buffer
+	dir    string
+}
+
+// launch starts the daemon and waits until it says that it listens.
+func launch(t *testing.T, args ...string) *program {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "brokerd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	t.Cleanup(cancel)
+	p := &program{dir: dir}
+	p.cmd = exec.CommandContext(ctx, os.Args[0], append([]string{"--data", dir}, args...)...)
+	p.cmd.Env = append(os.Environ(), asProgram+"=1")
+	p.cmd.Stderr = &p.stderr
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if p.line, err = bufio.NewReader(out).ReadString('\n'); err != nil {
+		_ = p.cmd.Wait()
+		t.Fatalf("it does not start: %v: %s", err, p.stderr.String())
+	}
+	return p
+}
+
+// watch opens a stream that lasts as long as the daemon.
+func (p *program) watch(t *testing.T) {
+	t.Helper()
+	conn, err := grpc.NewClient("unix://"+p.dir+"/brokerd.sock", grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	t.Cleanup(cancel)
+	stream, err := grpc_health_v1.NewHealthClient(conn).Watch(ctx, &grpc_health_v1.HealthCheckRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stream.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for err == nil {
+			_, err = stream.Recv()
+		}
+	})
+}
+
+func TestProgram_SaysWhereItIsAndStopsCleanly(t *testing.T) {
+	for _, signal := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
+		p := launch(t, "--listen", "127.0.0.1:0", "--sync", "normal")
+		for _, want := range []string{"brokerd ", " unix://" + p.dir + "/brokerd.sock 127.0.0.1:", "data " + p.dir + ",", "sync normal"} {
+			if !strings.Contains(p.line, want) {
+				t.Errorf("%q does not say %q", p.line, want)
+			}
+		}
+		if err := p.cmd.Process.Signal(signal); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.cmd.Wait(); err != nil {
+			t.Errorf("%v: %v: %s", signal, err, p.stderr.String())
+		}
+		if _, err := os.Stat(filepath.Join(p.dir, "endpoint")); err == nil {
+			t.Error("the endpoint file is still there")
+		}
+	}
+}
+
+func TestProgram_SecondSignalEndsItAtOnce(t *testing.T) {
+	p := launch(t)
+	p.watch(t) // so that a graceful stop takes its five seconds
+	if err := p.cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	endpoint := filepath.Join(p.dir, "endpoint")
+	ticker := time.NewTicker(time.Millisecond)
+	defer ticker.Stop()
+	for { // the endpoint file goes when the first signal has arrived
+		if _, err := os.Stat(endpoint); err != nil {
+			break
+		}
+		<-ticker.C
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- p.cmd.Wait() }()
+	for { // again and again: the program may still be busy with the first one
+		select {
+		case err := <-ended:
+			var exit *exec.ExitError
+			if !errors.As(err, &exit) || exit.ExitCode() != -1 {
+				t.Errorf("%v, want the end by a signal", err)
+			}
+			return
+		case <-ticker.C:
+			_ = p.cmd.Process.Signal(os.Interrupt)
+		}
+	}
+}
+
+func TestProgram_RefusalsSayWhy(t *testing.T) {
+	p := launch(t)
+	for _, c := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"--data", p.dir}, 1, "in use by another brokerd"},
+		{[]string{"check", "--data", p.dir}, 1, "in use by another brokerd"},
+		{[]string{"--data", t.TempDir(), "--listen", "0.0.0.0:7070"}, 1, "no TLS yet"},
+		{[]string{"--data", t.TempDir(), "--sync", "sometimes"}, 1, "full or normal"},
+		{[]string{"--data", t.TempDir(), "--log-level", "loud"}, 2, "log-level"},
+		{[]string{"check", "--data", t.TempDir()}, 1, "no database"},
+	} {
+		cmd := exec.Command(os.Args[0], c.args...)
+		cmd.Env = append(os.Environ(), asProgram+"=1")
+		text, _ := cmd.CombinedOutput()
+		if code := cmd.ProcessState.ExitCode(); code != c.code || !strings.Contains(string(text), c.want) {
+			t.Errorf("%q: exit code %d, want %d; %q, want %q", c.args, code, c.code, text, c.want)
+		}
+	}
+	if err := p.cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestProgram_CheckAfterwards(t *testing.T) {
+	p := launch(t)
+	if err := p.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = p.cmd.Wait()
+	cmd := exec.Command(os.Args[0], "check", "--data", p.dir)
+	cmd.Env = append(os.Environ(), asProgram+"=1")
+	text, err := cmd.CombinedOutput()
+	if err != nil || !strings.HasPrefix(string(text), "sound: 0 messages") {
+		t.Errorf("%v: %s", err, text)
+	}
+}

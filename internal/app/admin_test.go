@@ -1,0 +1,139 @@
+package app_test
+
+import (
+	"context"
+	"database/sql"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	_ "github.com/mattn/go-sqlite3" // to break a database behind the daemon's back
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+	"google.golang.org/protobuf/testing/protocmp"
+
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/app"
+	"brokerd/internal/apptest"
+)
+
+// serviceNames are the services of the API.
+func serviceNames() []string {
+	var names []string
+	protoregistry.GlobalFiles.RangeFilesByPackage("brokerd.v1", func(f protoreflect.FileDescriptor) bool {
+		for i := range f.Services().Len() {
+			names = append(names, string(f.Services().Get(i).FullName()))
+		}
+		return true
+	})
+	return names
+}
+
+func TestGetStatus_TellsHowTheBrokerStands(t *testing.T) {
+	b := apptest.Start(t, apptest.WithFakeClock())
+	lead, builder := b.Registered("lead", "lead"), b.Registered("builder-1", "builder")
+	for range 3 {
+		send(t, pb.NewMessageServiceClient(lead), "builder-1")
+	}
+	_, err := pb.NewMessageServiceClient(builder).ClaimMessages(patient(t), &pb.ClaimMessagesRequest{Max: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = pb.NewSessionServiceClient(b.Operator()).CreateSession(patient(t), &pb.CreateSessionRequest{Name: "other"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := pb.NewAdminServiceClient(b.Operator())
+	events, err := pb.NewEventServiceClient(b.Operator()).SubscribeEvents(patient(t), &pb.SubscribeEventsRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := events.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	got, err := client.GetStatus(patient(t), &pb.GetStatusRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.GetRevision() == 0 || got.GetDatabaseBytes() == 0 || got.GetCommits() == 0 || got.GetStartedAt().AsTime() != b.Clock.Now() {
+		t.Errorf("%v", got)
+	}
+	want := &pb.GetStatusResponse{
+		Version: "test", Sync: "full", DataDir: b.Dir(), Listen: []string{b.Socket(), b.TCP()},
+		Sessions: 2, Session: "default", Agents: 2, Streams: 1, Waiting: 2, Claimed: 1,
+		Mailboxes: []*pb.MailboxStatus{{Mailbox: "builder-1", Waiting: 2, Claimed: 1}},
+	}
+	if diff := cmp.Diff(want, got, protocmp.Transform(), protocmp.IgnoreFields(&pb.GetStatusResponse{},
+		"started_at", "revision", "database_bytes", "wal_bytes", "commits", "commit_time")); diff != "" {
+		t.Error(diff)
+	}
+	other, err := pb.NewAdminServiceClient(b.In("other", "")).GetStatus(patient(t), &pb.GetStatusRequest{})
+	if err != nil || other.GetAgents() != 0 || other.GetWaiting() != 0 || other.GetSession() != "other" {
+		t.Errorf("%v %v", other, err)
+	}
+	_, err = pb.NewAdminServiceClient(b.In("nowhere", "")).GetStatus(patient(t), &pb.GetStatusRequest{})
+	if status.Code(err) != codes.NotFound {
+		t.Error(err)
+	}
+}
+
+func TestCheckDatabase_CountsWhatIsThere(t *testing.T) {
+	b := apptest.Start(t)
+	lead := b.Registered("lead", "lead")
+	b.Registered("builder-1", "builder")
+	sent := send(t, pb.NewMessageServiceClient(lead), "builder-1")
+	got, err := pb.NewAdminServiceClient(b.Operator()).CheckDatabase(patient(t), &pb.CheckDatabaseRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &pb.CheckDatabaseResponse{Messages: 1, Deliveries: 1, Events: 3, Revision: sent}
+	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestCheck_FindsWhatIsWrong(t *testing.T) {
+	dir := folder(t)
+	a, err := app.Start(patient(t), app.Config{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := app.Check(patient(t), app.Config{Dir: dir}); err == nil || !strings.Contains(err.Error(), "in use") {
+		t.Errorf("while a daemon runs: %v", err)
+	}
+	if err := a.Stop(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	problems, counted, err := app.Check(patient(t), app.Config{Dir: dir})
+	if err != nil || len(problems) > 0 || !strings.Contains(counted, "0 messages") {
+		t.Errorf("%q %q %v", problems, counted, err)
+	}
+	db, err := sql.Open("sqlite3", filepath.Join(dir, "brokerd.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = db.Exec(`INSERT INTO mailboxes (session, kind, name, waiting) VALUES (1, 1, 'x', 5)`)
+	if err == nil {
+		err = db.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	problems, _, err = app.Check(patient(t), app.Config{Dir: dir})
+	if err != nil || len(problems) != 1 || !strings.Contains(problems[0], "miscounted") {
+		t.Errorf("%q %v", problems, err)
+	}
+}
+
+func TestCheck_MakesNoDatabase(t *testing.T) {
+	dir := filepath.Join(folder(t), "typo")
+	if _, _, err := app.Check(patient(t), app.Config{Dir: dir}); err == nil || !strings.Contains(err.Error(), dir) {
+		t.Error(err)
+	}
+	if files, err := filepath.Glob(dir); err != nil || len(files) > 0 {
+		t.Errorf("%q %v", files, err)
+	}
+}

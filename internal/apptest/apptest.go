@@ -1,0 +1,199 @@
+// Package apptest runs the whole daemon inside a test: real store, real gRPC, on a Unix socket and
+// on loopback. After each test the database is checked for damage and broken invariants. No program imports it.
+package apptest
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jonboulle/clockwork"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials/insecure"
+
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/app"
+	"brokerd/internal/rpc"
+)
+
+// Patience is how long a test waits for what should come at once.
+const Patience = 20 * time.Second
+
+// Start is when the clock of a broker with a fake one begins.
+var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// An Option changes how the broker runs.
+type Option func(*app.Config)
+
+// WithFakeClock gives the broker a clock that stands still until the test advances it: see Broker.Clock.
+func WithFakeClock() Option {
+	return func(c *app.Config) { c.Clock = clockwork.NewFakeClockAt(start) }
+}
+
+// With changes the configuration.
+func With(change func(*app.Config)) Option { return change }
+
+// A Broker is a running daemon. It is for the test's own goroutine, but its connections may be used
+// by any.
+type Broker struct {
+	Clock *clockwork.FakeClock // nil with the real clock
+
+	t      testing.TB
+	config app.Config
+	app    *app.App
+	conns  map[identity]*grpc.ClientConn
+}
+
+// Start runs a broker on an empty data folder. At the end of the test it is stopped and its database checked.
+func Start(t testing.TB, options ...Option) *Broker {
+	t.Helper()
+	// Not t.TempDir: the socket lies in the folder, and its path must be short.
+	dir, err := os.MkdirTemp("", "brokerd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	b := &Broker{t: t, conns: map[identity]*grpc.ClientConn{},
+		config: app.Config{Dir: dir, Listen: []string{"127.0.0.1:0"}, Version: "test", Clock: clockwork.NewRealClock()}}
+	for _, o := range options {
+		o(&b.config)
+	}
+	b.Clock, _ = b.config.Clock.(*clockwork.FakeClock)
+	t.Cleanup(b.end)
+	b.start()
+	return b
+}
+
+// Dir returns the data folder.
+func (b *Broker) Dir() string { return b.config.Dir }
+
+// Socket returns the address of the Unix socket.
+func (b *Broker) Socket() string { return b.app.Addresses()[0] }
+
+// TCP returns the address on loopback; it changes with a Restart.
+func (b *Broker) TCP() string { return b.app.Addresses()[1] }
+
+// Credential returns the operator's credential.
+func (b *Broker) Credential() string {
+	b.t.Helper()
+	text, err := os.ReadFile(filepath.Join(b.config.Dir, rpc.CredentialFile))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return strings.TrimSpace(string(text))
+}
+
+// Operator returns a connection of an operator without an agent, in the session "default".
+func (b *Broker) Operator() *grpc.ClientConn { return b.In("default", "") }
+
+// Conn returns a connection of an agent in the session "default". It need not be registered.
+func (b *Broker) Conn(agent string) *grpc.ClientConn { return b.In("default", agent) }
+
+// Registered registers an agent in the session "default" and returns a connection of it.
+func (b *Broker) Registered(agent, role string) *grpc.ClientConn {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	defer cancel()
+	conn := b.Conn(agent)
+	if _, err := pb.NewAgentServiceClient(conn).RegisterAgent(ctx, &pb.RegisterAgentRequest{Role: role}); err != nil {
+		b.t.Fatal(err)
+	}
+	return conn
+}
+
+// In returns a connection of an agent in a session, of an operator if agent is empty. The same one is
+// returned again for the same names. It lasts as long as the test and finds the broker again after a Restart.
+func (b *Broker) In(session, agent string) *grpc.ClientConn {
+	b.t.Helper()
+	id := identity{session, agent}
+	if conn := b.conns[id]; conn != nil {
+		return conn
+	}
+	conn, err := grpc.NewClient(b.Socket(),
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithPerRPCCredentials(id),
+		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: time.Millisecond, Multiplier: 1.5, MaxDelay: 50 * time.Millisecond},
+			MinConnectTimeout: Patience,
+		}),
+	)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.conns[id] = conn
+	return conn
+}
+
+// Restart stops the broker and starts it again on the same data folder.
+func (b *Broker) Restart() {
+	b.t.Helper()
+	b.stop()
+	b.start()
+}
+
+// Check fails the test if the database is damaged or breaks an invariant.
+func (b *Broker) Check() {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	defer cancel()
+	out, err := pb.NewAdminServiceClient(b.Operator()).CheckDatabase(ctx, &pb.CheckDatabaseRequest{})
+	if err != nil {
+		b.t.Error(err)
+	}
+	for _, problem := range out.GetProblems() {
+		b.t.Errorf("database: %s", problem)
+	}
+}
+
+func (b *Broker) start() {
+	b.t.Helper()
+	var err error
+	if b.app, err = app.Start(context.Background(), b.config); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *Broker) stop() {
+	b.t.Helper()
+	if err := b.app.Stop(context.Background()); err != nil {
+		b.t.Error(err)
+	}
+	select {
+	case err := <-b.app.Failed():
+		b.t.Errorf("the broker failed: %v", err)
+	default:
+	}
+}
+
+// end runs at the end of the test.
+func (b *Broker) end() {
+	if b.app != nil {
+		b.Check()
+	}
+	for _, conn := range b.conns {
+		_ = conn.Close()
+	}
+	if b.app != nil {
+		b.stop()
+	}
+}
+
+// An identity is the metadata of every call of a connection. It implements credentials.PerRPCCredentials.
+type identity struct{ session, agent string }
+
+// GetRequestMetadata implements credentials.PerRPCCredentials.
+func (i identity) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	headers := map[string]string{"brokerd-session": i.session}
+	if i.agent != "" {
+		headers["brokerd-agent"] = i.agent
+	}
+	return headers, nil
+}
+
+// RequireTransportSecurity implements credentials.PerRPCCredentials.
+func (i identity) RequireTransportSecurity() bool { return false }

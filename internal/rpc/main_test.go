@@ -1,0 +1,183 @@
+package rpc_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jonboulle/clockwork"
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/caller"
+	"brokerd/internal/rpc"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience bounds what a test waits for.
+const patience = 20 * time.Second
+
+// features stand for the real ones. GetSession tells who called; Send answers each frame.
+type features struct {
+	pb.UnimplementedSessionServiceServer
+	pb.UnimplementedMessageServiceServer
+	get func(ctx context.Context) error // what GetSession does before it answers, if set
+}
+
+func (f *features) GetSession(ctx context.Context, _ *pb.GetSessionRequest) (*pb.GetSessionResponse, error) {
+	if f.get != nil {
+		if err := f.get(ctx); err != nil {
+			return nil, err
+		}
+	}
+	who := caller.FromContext(ctx)
+	return &pb.GetSessionResponse{Session: &pb.Session{
+		Name: who.Session, Description: fmt.Sprintf("%s/%d/%d", who.Name(), who.Access, who.Incarnation),
+	}}, nil
+}
+
+func (f *features) Send(stream grpc.BidiStreamingServer[pb.SendRequest, pb.SendResponse]) error {
+	for {
+		if _, err := stream.Recv(); err != nil {
+			return err
+		}
+		if err := stream.Send(&pb.SendResponse{}); err != nil {
+			return err
+		}
+	}
+}
+
+// A world is a server on a Unix socket and on TCP.
+type world struct {
+	server   *rpc.Server
+	features *features
+	socket   string
+	tcp      string
+	secret   string // the operator's credential
+
+	mu   sync.Mutex // guards seen
+	seen []string
+}
+
+// serve starts a server that stops with the test.
+func serve(t *testing.T, change ...func(*rpc.Options)) *world {
+	t.Helper()
+	dir := t.TempDir()
+	w := &world{features: &features{}}
+	credential, err := rpc.OperatorCredential(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, rpc.CredentialFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.secret = strings.TrimSpace(string(text))
+	o := rpc.Options{UID: os.Getuid(), Credential: credential, Clock: clockwork.NewRealClock(), Log: zap.NewNop(),
+		Seen: func(session, agent string) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.seen = append(w.seen, session+"/"+agent)
+		}}
+	for _, c := range change {
+		c(&o)
+	}
+	w.server = rpc.NewServer(o)
+	pb.RegisterSessionServiceServer(w.server, w.features)
+	pb.RegisterMessageServiceServer(w.server, w.features)
+	w.socket, w.tcp = start(t, w.server, dir)
+	return w
+}
+
+// start lets a server listen until the test ends, and returns its addresses.
+func start(t *testing.T, server *rpc.Server, dir string) (socket, tcp string) {
+	t.Helper()
+	var serving sync.WaitGroup
+	listen := func(l net.Listener, err error) string {
+		if err != nil {
+			t.Fatal(err)
+		}
+		serving.Go(func() {
+			if err := server.Serve(l); err != nil {
+				t.Error(err)
+			}
+		})
+		return rpc.Address(l)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		server.Stop(ctx)
+		serving.Wait()
+	})
+	return listen(rpc.ListenDefault(dir)), listen(rpc.Listen("127.0.0.1:0"))
+}
+
+// dial connects, for as long as the test runs.
+func dial(t *testing.T, address string) *grpc.ClientConn {
+	t.Helper()
+	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// calling returns a context with metadata, and a deadline.
+func calling(t *testing.T, pairs ...string) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	t.Cleanup(cancel)
+	return metadata.AppendToOutgoingContext(ctx, pairs...)
+}
+
+// whoami makes a call and returns what the feature was told of its caller.
+func whoami(ctx context.Context, conn *grpc.ClientConn) (string, error) {
+	out, err := pb.NewSessionServiceClient(conn).GetSession(ctx, &pb.GetSessionRequest{})
+	if err != nil {
+		return "", err
+	}
+	return out.GetSession().GetName() + " " + out.GetSession().GetDescription(), nil
+}
+
+// expect checks code, reason and, unless empty, the field of an error.
+func expect(t *testing.T, err error, code codes.Code, reason, field string) {
+	t.Helper()
+	s := status.Convert(err)
+	if s.Code() != code {
+		t.Errorf("code %v, want %v: %v", s.Code(), code, err)
+	}
+	var info *errdetails.ErrorInfo
+	var fields []string
+	for _, d := range s.Details() {
+		switch d := d.(type) {
+		case *errdetails.ErrorInfo:
+			info = d
+		case *errdetails.BadRequest:
+			for _, v := range d.GetFieldViolations() {
+				fields = append(fields, v.GetField())
+			}
+		}
+	}
+	if info.GetReason() != reason || info.GetDomain() != "brokerd.v1" {
+		t.Errorf("reason %q of domain %q, want %q: %v", info.GetReason(), info.GetDomain(), reason, err)
+	}
+	if got := strings.Join(fields, " "); got != field {
+		t.Errorf("fields %q, want %q: %v", got, field, err)
+	}
+}

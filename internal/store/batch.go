@@ -1,0 +1,251 @@
+package store
+
+import (
+	"errors"
+	"time"
+
+	"go.uber.org/zap"
+
+	"brokerd/internal/fault"
+)
+
+const (
+	batchTime = 4 * time.Millisecond
+	batchRows = 1000
+)
+
+// A batch is one transaction in the making.
+type batch struct {
+	tasks    []*task
+	onCommit []func()
+	endings  []ending
+	ended    int         // how many of endings have run, or are running
+	asked    map[any]int // where in endings a key stands
+	later    []ending    // asked for after they had run: for the next batch
+	kicks    []ending    // asked for by Kick: these do not get lost with the batch
+	started  time.Time
+	rows     int
+	filled   bool  // a function of LaneFill has run
+	dirty    bool  // there is something to commit
+	lost     error // why the transaction is gone or cannot be committed
+}
+
+// runBatch makes one transaction of what is waiting, and answers.
+func (w *writer) runBatch() {
+	b := &w.batch
+	b.started = w.clock.Now()
+	if w.failed.Load() {
+		b.lost = errSyncFailed()
+	} else {
+		b.lost = w.conn.run(`BEGIN IMMEDIATE`)
+	}
+	for t := w.next(); t != nil; t = w.next() {
+		b.tasks = append(b.tasks, t)
+		if b.lost == nil {
+			t.err = w.function(t.fn)
+		}
+	}
+	w.end()
+	if b.lost == nil && b.dirty {
+		b.lost = w.conn.run(`UPDATE meta SET revision = ?, latest = ? WHERE id = 1`, w.counter, w.latest)
+	}
+	begun := w.clock.Now()
+	if b.lost == nil {
+		b.lost = w.commit()
+	}
+	took := w.clock.Since(begun)
+	if b.lost != nil {
+		w.undo()
+	} else {
+		w.settle()
+	}
+	w.count(took)
+	for _, t := range b.tasks {
+		w.answer(t)
+	}
+	b.reset()
+}
+
+// next picks the next function of the batch up: those that empty mailboxes first, as long as the
+// batch has room; but one that fills them in every batch. A batch that is lost takes what is there.
+func (w *writer) next() *task {
+	b := &w.batch
+	room := b.lost != nil || b.rows < batchRows && w.clock.Since(b.started) < batchTime
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for {
+		var t *task
+		switch {
+		case room && w.lanes[LaneDrain].len() > 0:
+			t = w.lanes[LaneDrain].pop()
+		case w.lanes[LaneFill].len() > 0 && (room || !b.filled):
+			t = w.lanes[LaneFill].pop()
+		default:
+			return nil
+		}
+		if !t.state.CompareAndSwap(waiting, pickedUp) {
+			continue
+		}
+		b.filled = b.filled || t.lane == LaneFill
+		return t
+	}
+}
+
+// function runs one function of the batch.
+func (w *writer) function(fn func(*Tx) error) error {
+	tx := &Tx{writer: w, now: w.clock.Now()}
+	w.latest = max(w.latest, tx.now.UnixNano())
+	err := tx.call(fn)
+	tx.over = true
+	w.conn.closeRows()
+	b := &w.batch
+	if err != nil {
+		w.look(err)
+	}
+	if b.lost != nil {
+		return b.lost
+	}
+	if err != nil {
+		if tx.saved {
+			w.forget()
+			b.lost = w.conn.run(`ROLLBACK TO fn`)
+			if b.lost == nil {
+				b.lost = w.conn.run(`RELEASE fn`)
+			}
+		}
+		return err
+	}
+	if tx.saved {
+		if b.lost = w.conn.run(`RELEASE fn`); b.lost != nil {
+			return b.lost
+		}
+	}
+	b.rows += tx.rows
+	b.dirty = b.dirty || tx.rows > 0 || tx.numbered
+	b.onCommit = append(b.onCommit, tx.onCommit...)
+	for _, e := range tx.endings {
+		w.ask(e)
+	}
+	return nil
+}
+
+// look finds out whether an error has cost the whole transaction: a full disk or an I/O error may
+// roll it back behind the savepoints' back, and the next savepoint would begin another.
+func (w *writer) look(err error) {
+	if w.batch.lost == nil && !w.conn.standing() {
+		w.batch.lost = err
+	}
+}
+
+// ask puts a function at the end of the batch, or into the next batch if its key has already run.
+func (w *writer) ask(e ending) {
+	b := &w.batch
+	i, known := b.asked[e.key]
+	switch {
+	case !known:
+		b.asked[e.key] = len(b.endings)
+		b.endings = append(b.endings, e)
+	case i < b.ended:
+		b.later = append(b.later, e)
+	}
+}
+
+// end runs the functions at the end of the batch, those that they ask for included.
+func (w *writer) end() {
+	b := &w.batch
+	w.mu.Lock()
+	b.kicks, w.kicks = w.kicks, b.kicks[:0]
+	clear(w.kicked)
+	w.resting = false
+	w.mu.Unlock()
+	for _, k := range b.kicks {
+		w.ask(k)
+	}
+	for b.lost == nil && b.ended < len(b.endings) {
+		e := b.endings[b.ended]
+		b.ended++
+		if err := w.function(e.fn); err != nil && b.lost == nil {
+			w.log.Error("function at the end of a batch failed", zap.Any("key", e.key), zap.Error(err))
+		}
+	}
+}
+
+// settle makes known what has been committed.
+func (w *writer) settle() {
+	b := &w.batch
+	if b.dirty {
+		w.revision.Store(w.counter)
+		w.grown = true
+	}
+	if w.refusing {
+		w.refusing = false
+		w.log.Info("writing works again")
+	}
+	for _, fn := range b.onCommit {
+		w.guard(fn)
+	}
+	w.kickAll(b.later)
+}
+
+// undo gives a lost batch up: none of its functions counts, and none is run again but those that
+// nobody waits for.
+func (w *writer) undo() {
+	b := &w.batch
+	w.forget()
+	if w.conn.standing() {
+		if err := w.conn.run(`ROLLBACK`); err != nil {
+			w.log.Error("roll back", zap.Error(err))
+		}
+	}
+	if !w.refusing {
+		w.refusing = true
+		w.log.Error("nothing can be written", zap.Error(b.lost), zap.NamedError("cause", errors.Unwrap(b.lost)))
+	}
+	if syncFailed(b.lost) {
+		w.syncFailed(b.lost)
+	}
+	err := refusal(b.lost)
+	for _, t := range b.tasks {
+		t.err = err
+	}
+	if len(b.kicks) > 0 && !w.failed.Load() {
+		w.kickAll(b.kicks)
+		w.mu.Lock()
+		w.resting = true
+		w.mu.Unlock()
+		w.clock.AfterFunc(kickRetry, w.retryKicks)
+	}
+}
+
+// answer tells a caller the outcome.
+func (w *writer) answer(t *task) {
+	if t.done == nil {
+		t.answer <- t.err
+		return
+	}
+	w.guard(func() { t.done(t.err) })
+}
+
+// reset empties the batch and keeps its memory.
+func (b *batch) reset() {
+	clear(b.tasks)
+	clear(b.onCommit)
+	clear(b.endings)
+	clear(b.asked)
+	clear(b.kicks)
+	clear(b.later)
+	*b = batch{
+		tasks: b.tasks[:0], onCommit: b.onCommit[:0], endings: b.endings[:0],
+		asked: b.asked, kicks: b.kicks[:0], later: b.later[:0],
+	}
+}
+
+// refusal is what the functions of a lost batch get.
+func refusal(lost error) error {
+	if fault.KindOf(lost) == fault.Unavailable {
+		return lost
+	}
+	e := fault.New(fault.Unavailable, "IO_ERROR", "the broker cannot write")
+	e.Cause = lost
+	return e
+}

@@ -1,0 +1,65 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"brokerd/internal/store"
+)
+
+// TestCache_AgreesWithWhatATransactionReads changes a row behind a cache in functions that succeed and in
+// functions that fail, and always finds what the table holds.
+func TestCache_AgreesWithWhatATransactionReads(t *testing.T) {
+	s := open(t, withMigrations(store.Migration{Name: "test/001_numbers", SQL: `CREATE TABLE numbers (n INTEGER)`}))
+	ctx := context.Background()
+	cache := store.NewCache[string, int](s)
+	loads := 0
+	read := func(tx *store.Tx) int {
+		n, err := cache.Get(tx, "n", func() (n int, err error) {
+			loads++
+			return n, tx.QueryRow(`SELECT max(n) FROM numbers`).Scan(&n)
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		return n
+	}
+	expect := func(want, wantLoads int) {
+		t.Helper()
+		if err := s.Write(ctx, func(tx *store.Tx) error {
+			if got := read(tx); got != want {
+				t.Errorf("the cache says %d, the table %d", got, want)
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if loads != wantLoads {
+			t.Errorf("loaded %d times, want %d", loads, wantLoads)
+		}
+	}
+	change := func(n int, refuse error) {
+		t.Helper()
+		err := s.Write(ctx, func(tx *store.Tx) error {
+			if _, err := tx.Exec(`INSERT INTO numbers (n) VALUES (?)`, n); err != nil {
+				return err
+			}
+			cache.Clear(tx)
+			if got := read(tx); got != n {
+				t.Errorf("within its function the cache says %d, want %d", got, n)
+			}
+			return refuse
+		})
+		if !errors.Is(err, refuse) {
+			t.Fatal(err)
+		}
+	}
+	change(1, nil)
+	expect(1, 1)
+	change(2, nil)
+	expect(2, 2)
+	change(3, errors.New("refused"))
+	expect(2, 4)
+	expect(2, 4)
+}
