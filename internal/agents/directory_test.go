@@ -131,7 +131,9 @@ func TestGet_NameThatIsNotRegisteredNamesTheNearest(t *testing.T) {
 		}
 		return err
 	}
-	get("builder-1")
+	if err := get("builder-1"); !strings.Contains(err.Error(), "none is registered") {
+		t.Error(err)
+	}
 	for _, name := range []string{"lead", "builder-1", "builder-2", "tester", "bulider", "gone-x"} {
 		k.register(name, &pb.RegisterAgentRequest{})
 	}

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"testing"
 	"time"
 
 	"github.com/jonboulle/clockwork"
@@ -37,19 +36,28 @@ func WithFakeClock() Option {
 // With changes the configuration.
 func With(change func(*app.Config)) Option { return change }
 
+// A TB is what the tests of testing and the checks of rapid have in common.
+type TB interface {
+	Helper()
+	Cleanup(func())
+	Error(args ...any)
+	Errorf(format string, args ...any)
+	Fatal(args ...any)
+}
+
 // A Broker is a running daemon. It is for the test's own goroutine, but its connections may be used
 // by any.
 type Broker struct {
 	Clock *clockwork.FakeClock // nil with the real clock
 
-	t      testing.TB
+	t      TB
 	config app.Config
 	app    *app.App
 	conns  map[identity]*grpc.ClientConn
 }
 
 // Start runs a broker on an empty data folder. At the end of the test it is stopped and its database checked.
-func Start(t testing.TB, options ...Option) *Broker {
+func Start(t TB, options ...Option) *Broker {
 	t.Helper()
 	// Not t.TempDir: the socket lies in the folder, and its path must be short.
 	dir, err := os.MkdirTemp("", "brokerd")

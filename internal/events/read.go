@@ -146,13 +146,14 @@ func read(snap *store.Snapshot, q query, s Selection, bytes int) (Page, error) {
 	if err != nil {
 		return Page{}, err
 	}
-	if from <= to {
+	switch {
+	case from <= to:
 		if err := page.fill(snap, q, from, to, s, bytes); err != nil {
 			return Page{}, err
 		}
-	} else if s.NewestFirst {
+	case s.NewestFirst:
 		page.Looked = low
-	} else {
+	default:
 		page.Looked = max(high, s.After)
 	}
 	if s.NewestFirst {

@@ -8,6 +8,7 @@ package fault
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -72,14 +73,14 @@ func Fields(violations []Violation) *Error {
 	if len(violations) == 0 {
 		return nil
 	}
-	message := ""
+	var message strings.Builder
 	for i, v := range violations {
 		if i > 0 {
-			message += "; "
+			message.WriteString("; ")
 		}
-		message += v.Field + ": " + v.Description
+		message.WriteString(v.Field + ": " + v.Description)
 	}
-	return &Error{Kind: Invalid, Reason: "INVALID_ARGUMENT", Message: message, Violations: violations}
+	return &Error{Kind: Invalid, Reason: "INVALID_ARGUMENT", Message: message.String(), Violations: violations}
 }
 
 // Missing returns a NotFound error for a resource such as "agent" and its name.

@@ -1,0 +1,447 @@
+package broker_test
+
+import (
+	"cmp"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	pb "brokerd/gen/brokerd/v1"
+)
+
+// A model says what the broker must do, in the plainest way: a list of deliveries, gone through
+// from the front for every question.
+type model struct {
+	now     time.Time
+	ageing  time.Duration
+	limit   int // of a mailbox, 0 = none
+	agents  map[string]*member
+	parcels []*parcel // in the order of sending
+}
+
+// A member is an agent that has registered at least once.
+type member struct {
+	role       string
+	registered bool
+	channels   map[string]bool
+}
+
+// waiting is the state of a parcel that is neither claimed nor finished: PENDING, DELAYED or BLOCKED.
+const waiting = pb.DeliveryState_DELIVERY_STATE_UNSPECIFIED
+
+// A parcel is one delivery.
+type parcel struct {
+	message  int64
+	id       string
+	box      string
+	sender   string
+	kind     string
+	priority int
+	key      string
+	sent     time.Time
+	expires  time.Time // zero = never
+	most     int       // attempts
+
+	state    pb.DeliveryState
+	turn     bool // no other delivery of its ordering key is before it
+	visible  bool // has ever been ready, or could have been but for its ordering key
+	gone     bool // was in the mailbox of an agent that deregistered
+	attempts int
+	claims   int
+	history  int
+	holder   string // of the last claim
+	consumer string
+	acker    string
+	lasts    time.Duration // of the last claim
+	until    time.Time     // the claim runs out
+	due      time.Time
+	spread   time.Duration // > 0: due is about that long before or after what is said
+}
+
+func (m *model) state(p *parcel) pb.DeliveryState {
+	switch {
+	case p.state != waiting:
+		return p.state
+	case !p.turn:
+		return pb.DeliveryState_DELIVERY_STATE_BLOCKED
+	case p.due.After(m.now):
+		return pb.DeliveryState_DELIVERY_STATE_DELAYED
+	}
+	return pb.DeliveryState_DELIVERY_STATE_PENDING
+}
+
+func (p *parcel) unfinished() bool {
+	return p.state == waiting || p.state == pb.DeliveryState_DELIVERY_STATE_CLAIMED
+}
+
+func (p *parcel) claimed() bool { return p.state == pb.DeliveryState_DELIVERY_STATE_CLAIMED }
+
+func (p *parcel) queue() bool { return strings.Contains(p.box, ":") }
+
+func (p *parcel) claimID() string {
+	if p.claims == 0 {
+		return ""
+	}
+	return strconv.FormatInt(p.message, 10) + "." + strconv.Itoa(p.claims)
+}
+
+// rank is where it stands in its mailbox: smaller is sooner.
+func (m *model) rank(p *parcel) int64 {
+	if m.ageing == 0 {
+		return int64(-p.priority)
+	}
+	return p.sent.UnixNano() - int64(p.priority)*int64(m.ageing)
+}
+
+func (m *model) registered(name string) bool {
+	return m.agents[name] != nil && m.agents[name].registered
+}
+
+// matching returns the registered agents that a question holds for, by name.
+func (m *model) matching(takes func(name string, a *member) bool) []string {
+	var names []string
+	for name, a := range m.agents {
+		if a.registered && takes(name, a) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// route returns the mailboxes that a message goes to; false if there must be somebody and is not.
+func (m *model) route(sender string, msg *pb.Message) (boxes []string, ok bool) {
+	one := msg.Reach == pb.Reach_REACH_ONE
+	var names []string
+	needed := true
+	switch to := msg.Target.To.(type) {
+	case *pb.Target_Agent:
+		return []string{to.Agent}, m.registered(to.Agent)
+	case *pb.Target_Role:
+		if one || msg.Reach == pb.Reach_REACH_UNSPECIFIED {
+			return []string{"role:" + to.Role}, true
+		}
+		names = m.matching(func(_ string, a *member) bool { return a.role == to.Role })
+	case *pb.Target_Channel:
+		if one {
+			return []string{"channel:" + to.Channel}, true
+		}
+		names, needed = m.matching(func(_ string, a *member) bool { return a.channels[to.Channel] }), false
+	case *pb.Target_Pattern:
+		names = m.matching(func(name string, _ *member) bool {
+			fits, _ := path.Match(to.Pattern, name)
+			return fits
+		})
+	case *pb.Target_Everyone:
+		names, needed = m.matching(func(string, *member) bool { return true }), false
+	}
+	ok = len(names) > 0 || !needed
+	return slices.DeleteFunc(names, func(name string) bool { return name == sender }), ok
+}
+
+// full reports whether a mailbox takes nothing more.
+func (m *model) full(box string) bool {
+	n := 0
+	for _, p := range m.parcels {
+		if p.box == box && p.state == waiting {
+			n++
+		}
+	}
+	return m.limit > 0 && n >= m.limit
+}
+
+// put adds a delivery, and waits behind the others of its ordering key.
+func (m *model) put(p *parcel) {
+	p.visible = p.due.IsZero()
+	p.turn = m.alone(p)
+	m.parcels = append(m.parcels, p)
+}
+
+// alone reports whether nothing else with its ordering key is unfinished.
+func (m *model) alone(p *parcel) bool {
+	return p.key == "" || !slices.ContainsFunc(m.parcels, func(o *parcel) bool {
+		return o != p && o.box == p.box && o.key == p.key && o.unfinished()
+	})
+}
+
+// finish ends a delivery; the first of its ordering key that is left has the next turn.
+func (m *model) finish(p *parcel, state pb.DeliveryState) {
+	had := p.turn
+	p.state, p.turn = state, false
+	if p.key == "" || !had {
+		return
+	}
+	for _, o := range m.parcels {
+		if o.box == p.box && o.key == p.key && o.unfinished() {
+			o.turn = true
+			return
+		}
+	}
+}
+
+// restore puts a claimed delivery back, or expires it.
+func (m *model) restore(p *parcel, due time.Time, spread time.Duration) {
+	p.state, p.due, p.spread = waiting, due, spread
+	if !p.expires.IsZero() && !p.expires.After(m.now) {
+		m.finish(p, pb.DeliveryState_DELIVERY_STATE_EXPIRED)
+	}
+}
+
+// fail counts an attempt. Without a delay it waits 1 s × 2ⁿ⁻¹, a quarter more or less.
+func (m *model) fail(p *parcel, fatal bool, delay *time.Duration) {
+	p.attempts++
+	p.history++
+	if fatal || p.attempts >= p.most {
+		m.finish(p, pb.DeliveryState_DELIVERY_STATE_DEAD)
+		return
+	}
+	if delay != nil {
+		m.restore(p, m.now.Add(*delay), 0)
+		return
+	}
+	wait := min(time.Second<<(p.attempts-1), 5*time.Minute)
+	m.restore(p, m.now.Add(wait), wait/4+1)
+}
+
+// reachable returns the mailboxes that an agent takes from.
+func (m *model) reachable(agent string) []string {
+	a := m.agents[agent]
+	boxes := []string{agent}
+	if a.role != "" {
+		boxes = append(boxes, "role:"+a.role)
+	}
+	for channel := range a.channels {
+		boxes = append(boxes, "channel:"+channel)
+	}
+	return boxes
+}
+
+// A wish is what an agent claims.
+type wish struct {
+	agent, consumer string
+	boxes           []string
+	kinds           []string
+	lowest          int
+	most            int
+	lasts           time.Duration
+}
+
+// claim returns what the agent holds and gets, in order, and how many of these it held before.
+func (m *model) claim(w wish) (claims []*parcel, resumed int) {
+	for _, p := range m.parcels {
+		if p.claimed() && p.holder == w.agent && p.consumer == w.consumer && len(claims) < w.most {
+			claims = append(claims, p)
+		}
+	}
+	resumed = len(claims)
+	var ready []*parcel
+	for _, p := range m.parcels {
+		if m.state(p) == pb.DeliveryState_DELIVERY_STATE_PENDING && slices.Contains(w.boxes, p.box) &&
+			!(p.queue() && p.sender == w.agent) && p.priority >= w.lowest &&
+			(len(w.kinds) == 0 || slices.Contains(w.kinds, p.kind)) {
+			ready = append(ready, p)
+		}
+	}
+	slices.SortStableFunc(ready, func(a, b *parcel) int { return cmp.Compare(m.rank(a), m.rank(b)) })
+	for _, p := range ready[:min(len(ready), w.most-resumed)] {
+		p.state, p.holder, p.consumer = pb.DeliveryState_DELIVERY_STATE_CLAIMED, w.agent, w.consumer
+		p.claims++
+		p.lasts, p.until, p.due = w.lasts, m.now.Add(w.lasts), time.Time{}
+		claims = append(claims, p)
+	}
+	return claims, resumed
+}
+
+// A name is how a caller names a delivery: by claim, by message, or not at all.
+type name struct {
+	text    string
+	message int64 // 0 = the caller's only claim
+	claim   int   // 0 = not by claim
+}
+
+// Why a settlement is refused.
+const (
+	lost          = "CLAIM_LOST"
+	noClaim       = "NO_OPEN_CLAIM"
+	severalClaims = "SEVERAL_OPEN_CLAIMS"
+)
+
+// find returns the delivery that an agent means, or why there is none.
+func (m *model) find(agent string, n name) (*parcel, string) {
+	if n.message == 0 {
+		var open []*parcel
+		for _, p := range m.parcels {
+			if p.claimed() && p.holder == agent {
+				open = append(open, p)
+			}
+		}
+		switch len(open) {
+		case 0:
+			return nil, noClaim
+		case 1:
+			return open[0], ""
+		}
+		return nil, severalClaims
+	}
+	for _, p := range m.parcels {
+		// A message has one target, so at most one delivery of it is the agent's.
+		if p.message == n.message && (p.box == agent || p.holder == agent) {
+			if n.claim != 0 && (p.holder != agent || p.claims != n.claim) {
+				return nil, lost
+			}
+			return p, ""
+		}
+	}
+	return nil, lost
+}
+
+// ack finishes a delivery: a claimed one, one that was claimed and nobody since, or own mail.
+func (m *model) ack(agent string, n name) (*parcel, string) {
+	p, refused := m.find(agent, n)
+	switch {
+	case refused != "":
+		return nil, refused
+	case p.state == pb.DeliveryState_DELIVERY_STATE_CANCELLED:
+		return nil, lost
+	case p.state != pb.DeliveryState_DELIVERY_STATE_ACKED:
+		if p.claims > 0 {
+			p.holder = agent
+		}
+		p.acker = agent
+		m.finish(p, pb.DeliveryState_DELIVERY_STATE_ACKED)
+	}
+	return p, ""
+}
+
+// held returns a delivery that the agent has claimed and not lost.
+func (m *model) held(agent string, n name) (*parcel, string) {
+	p, refused := m.find(agent, n)
+	if refused == "" && !(p.claimed() && p.holder == agent) {
+		return nil, lost
+	}
+	return p, refused
+}
+
+// all does several things, or none of them if one is refused.
+func (m *model) all(do ...func() string) string {
+	before := make([]parcel, len(m.parcels))
+	for i, p := range m.parcels {
+		before[i] = *p
+	}
+	for _, f := range do {
+		if refused := f(); refused != "" {
+			for i, p := range m.parcels {
+				*p = before[i]
+			}
+			return refused
+		}
+	}
+	return ""
+}
+
+// cancel withdraws what waits of a message, and returns how many deliveries that are, and are not.
+func (m *model) cancel(message int64) (cancelled, kept int) {
+	for _, p := range m.parcels {
+		switch {
+		case p.message != message:
+		case p.state == waiting:
+			m.finish(p, pb.DeliveryState_DELIVERY_STATE_CANCELLED)
+			cancelled++
+		default:
+			kept++
+		}
+	}
+	return cancelled, kept
+}
+
+// dead returns the dead letters that a question holds for.
+func (m *model) dead(takes func(*parcel) bool) []*parcel {
+	var found []*parcel
+	for _, p := range m.parcels {
+		if p.state == pb.DeliveryState_DELIVERY_STATE_DEAD && takes(p) {
+			found = append(found, p)
+		}
+	}
+	return found
+}
+
+// redrive puts a dead letter back.
+func (m *model) redrive(p *parcel) {
+	p.state, p.attempts, p.due, p.visible = waiting, 0, time.Time{}, true
+	p.turn = m.alone(p)
+	if !p.expires.After(m.now) {
+		p.expires = time.Time{}
+	}
+}
+
+// deregister ends a registration.
+func (m *model) deregister(agent string) {
+	a := m.agents[agent]
+	a.registered, a.channels = false, map[string]bool{}
+	for _, p := range m.parcels {
+		if p.claimed() && p.holder == agent {
+			m.restore(p, time.Time{}, 0)
+		}
+	}
+	for _, p := range m.parcels {
+		if p.box == agent && p.state == waiting {
+			p.state, p.turn = pb.DeliveryState_DELIVERY_STATE_DEAD, false
+			if !p.gone {
+				p.history++
+			}
+			p.gone = true
+		}
+	}
+}
+
+// restart gives running claims their time again, and a grace.
+func (m *model) restart() {
+	for _, p := range m.parcels {
+		if p.claimed() {
+			p.until = m.now.Add(p.lasts + 30*time.Second)
+		}
+	}
+}
+
+// next returns the earliest time, before a given one, at which something happens by itself.
+func (m *model) next(before time.Time) time.Time {
+	consider := func(at time.Time) {
+		if at.After(m.now) && at.Before(before) {
+			before = at
+		}
+	}
+	for _, p := range m.parcels {
+		if p.claimed() {
+			consider(p.until)
+		}
+		if p.state == waiting {
+			consider(p.due)
+			consider(p.expires)
+		}
+	}
+	return before
+}
+
+// advance lets the clock be at a time that is no later than next.
+func (m *model) advance(to time.Time) {
+	m.now = to
+	for _, p := range m.parcels {
+		if p.claimed() && !p.until.After(to) {
+			m.fail(p, false, nil)
+		}
+	}
+	for _, p := range m.parcels {
+		if p.state == waiting && !p.expires.IsZero() && !p.expires.After(to) {
+			m.finish(p, pb.DeliveryState_DELIVERY_STATE_EXPIRED)
+		}
+	}
+}
+
+// look notes what has become visible. It is called after every step.
+func (m *model) look() {
+	for _, p := range m.parcels {
+		p.visible = p.visible || m.state(p) == pb.DeliveryState_DELIVERY_STATE_PENDING
+	}
+}
