@@ -28,13 +28,13 @@ const asProgram = "BROKERD_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asProgram) != "" {
-		os.Unsetenv(asProgram)
+		_ = os.Unsetenv(asProgram)
 		main()
 		return
 	}
 	for _, v := range os.Environ() { // whoever runs the tests may have a broker
 		if name, _, _ := strings.Cut(v, "="); strings.HasPrefix(name, "BROKERD_") {
-			os.Unsetenv(name)
+			_ = os.Unsetenv(name)
 		}
 	}
 	os.Exit(m.Run())

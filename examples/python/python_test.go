@@ -34,7 +34,7 @@ func TestAgent_SendsClaimsAndAcksOverTCPWithTheCredential(t *testing.T) {
 		}
 	})
 	address := ""
-	for _, a := range daemon.Addrs() {
+	for _, a := range daemon.Addresses() {
 		if strings.HasPrefix(a, "127.0.0.1:") {
 			address = a
 		}

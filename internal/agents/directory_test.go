@@ -80,6 +80,29 @@ func TestActing_FindsTheCallerOrSaysWhyNot(t *testing.T) {
 	}
 }
 
+func TestActing_InATransactionSeesEveryChangeAtOnce(t *testing.T) {
+	k := newKit(t)
+	acting := func() (a agents.Agent, err error) {
+		t.Helper()
+		_ = k.store.Write(t.Context(), func(tx *store.Tx) error {
+			a, err = k.registry.Acting(tx, defaultSession, caller.Caller{Access: caller.Agent, Session: "default", Agent: "a"})
+			return nil
+		})
+		return a, err
+	}
+	for incarnation := int64(1); incarnation <= 3; incarnation++ {
+		role := fmt.Sprintf("role-%d", incarnation)
+		k.register("a", &pb.RegisterAgentRequest{Role: role})
+		if a, err := acting(); err != nil || a.Incarnation != incarnation || a.Role != role {
+			t.Errorf("registered as %s, incarnation %d: %v, %v", role, incarnation, a, err)
+		}
+	}
+	k.deregister("a")
+	if a, err := acting(); fault.KindOf(err) != fault.Precondition {
+		t.Errorf("deregistered: %v, %v", a, err)
+	}
+}
+
 func TestMatching_OnlyStarAndQuestionMarkAreWildcards(t *testing.T) {
 	k := newKit(t)
 	for _, name := range []string{"builder-1", "builder-2", "builder-10", "Builder-1", "tester-1", "gone-1"} {

@@ -142,7 +142,7 @@ func TestApp_FailedStartLeavesTheFolderFree(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer taken.Close()
+	defer func() { _ = taken.Close() }()
 	dir := folder(t)
 	for name, c := range map[string]app.Config{
 		"taken port":       {Listen: []string{taken.Addr().String()}},
@@ -258,7 +258,7 @@ func TestApp_ProfilesOnLoopback(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer out.Body.Close()
+	defer func() { _ = out.Body.Close() }()
 	text, err := io.ReadAll(out.Body)
 	if err != nil || out.StatusCode != http.StatusOK || !strings.Contains(string(text), "goroutine profile") {
 		t.Errorf("%d %v: %.200s", out.StatusCode, err, text)

@@ -329,7 +329,9 @@ func (a *agent) subscribe(channels ...string) {
 }
 
 // now is the daemon's time, moved.
-func (w *world) now(d time.Duration) *timestamppb.Timestamp { return timestamppb.New(w.Clock.Now().Add(d)) }
+func (w *world) now(d time.Duration) *timestamppb.Timestamp {
+	return timestamppb.New(w.Clock.Now().Add(d))
+}
 
 // A change is applied to a message that is to be sent.
 type change func(*pb.Message)

@@ -65,18 +65,18 @@ func (m *model) state(p *parcel) pb.DeliveryState {
 	case p.state != waiting:
 		return p.state
 	case !p.turn:
-		return pb.DeliveryState_DELIVERY_STATE_BLOCKED
+		return blocked
 	case p.due.After(m.now):
-		return pb.DeliveryState_DELIVERY_STATE_DELAYED
+		return delayed
 	}
-	return pb.DeliveryState_DELIVERY_STATE_PENDING
+	return pending
 }
 
 func (p *parcel) unfinished() bool {
-	return p.state == waiting || p.state == pb.DeliveryState_DELIVERY_STATE_CLAIMED
+	return p.state == waiting || p.state == claimed
 }
 
-func (p *parcel) claimed() bool { return p.state == pb.DeliveryState_DELIVERY_STATE_CLAIMED }
+func (p *parcel) claimed() bool { return p.state == claimed }
 
 func (p *parcel) queue() bool { return strings.Contains(p.box, ":") }
 
@@ -185,7 +185,7 @@ func (m *model) finish(p *parcel, state pb.DeliveryState) {
 func (m *model) restore(p *parcel, due time.Time, spread time.Duration) {
 	p.state, p.due, p.spread = waiting, due, spread
 	if !p.expires.IsZero() && !p.expires.After(m.now) {
-		m.finish(p, pb.DeliveryState_DELIVERY_STATE_EXPIRED)
+		m.finish(p, expired)
 	}
 }
 
@@ -194,7 +194,7 @@ func (m *model) fail(p *parcel, fatal bool, delay *time.Duration) {
 	p.attempts++
 	p.history++
 	if fatal || p.attempts >= p.most {
-		m.finish(p, pb.DeliveryState_DELIVERY_STATE_DEAD)
+		m.finish(p, dead)
 		return
 	}
 	if delay != nil {
@@ -238,7 +238,7 @@ func (m *model) claim(w wish) (claims []*parcel, resumed int) {
 	resumed = len(claims)
 	var ready []*parcel
 	for _, p := range m.parcels {
-		if m.state(p) == pb.DeliveryState_DELIVERY_STATE_PENDING && slices.Contains(w.boxes, p.box) &&
+		if m.state(p) == pending && slices.Contains(w.boxes, p.box) &&
 			!(p.queue() && p.sender == w.agent) && p.priority >= w.lowest &&
 			(len(w.kinds) == 0 || slices.Contains(w.kinds, p.kind)) {
 			ready = append(ready, p)
@@ -246,7 +246,7 @@ func (m *model) claim(w wish) (claims []*parcel, resumed int) {
 	}
 	slices.SortStableFunc(ready, func(a, b *parcel) int { return cmp.Compare(m.rank(a), m.rank(b)) })
 	for _, p := range ready[:min(len(ready), w.most-resumed)] {
-		p.state, p.holder, p.consumer = pb.DeliveryState_DELIVERY_STATE_CLAIMED, w.agent, w.consumer
+		p.state, p.holder, p.consumer = claimed, w.agent, w.consumer
 		p.claims++
 		p.lasts, p.until, p.due = w.lasts, m.now.Add(w.lasts), time.Time{}
 		claims = append(claims, p)
@@ -254,22 +254,17 @@ func (m *model) claim(w wish) (claims []*parcel, resumed int) {
 	return claims, resumed
 }
 
-// A name is how a caller names a delivery: by claim, by message, or not at all.
-type name struct {
+// A naming is how a caller names a delivery: by claim, by message, or not at all.
+type naming struct {
 	text    string
 	message int64 // 0 = the caller's only claim
 	claim   int   // 0 = not by claim
 }
 
-// Why a settlement is refused.
-const (
-	lost          = "CLAIM_LOST"
-	noClaim       = "NO_OPEN_CLAIM"
-	severalClaims = "SEVERAL_OPEN_CLAIMS"
-)
+const claimLost = "CLAIM_LOST"
 
 // find returns the delivery that an agent means, or why there is none.
-func (m *model) find(agent string, n name) (*parcel, string) {
+func (m *model) find(agent string, n naming) (*parcel, string) {
 	if n.message == 0 {
 		var open []*parcel
 		for _, p := range m.parcels {
@@ -279,47 +274,47 @@ func (m *model) find(agent string, n name) (*parcel, string) {
 		}
 		switch len(open) {
 		case 0:
-			return nil, noClaim
+			return nil, "NO_OPEN_CLAIM"
 		case 1:
 			return open[0], ""
 		}
-		return nil, severalClaims
+		return nil, "SEVERAL_OPEN_CLAIMS"
 	}
 	for _, p := range m.parcels {
 		// A message has one target, so at most one delivery of it is the agent's.
 		if p.message == n.message && (p.box == agent || p.holder == agent) {
 			if n.claim != 0 && (p.holder != agent || p.claims != n.claim) {
-				return nil, lost
+				return nil, claimLost
 			}
 			return p, ""
 		}
 	}
-	return nil, lost
+	return nil, claimLost
 }
 
 // ack finishes a delivery: a claimed one, one that was claimed and nobody since, or own mail.
-func (m *model) ack(agent string, n name) (*parcel, string) {
+func (m *model) ack(agent string, n naming) (*parcel, string) {
 	p, refused := m.find(agent, n)
 	switch {
 	case refused != "":
 		return nil, refused
-	case p.state == pb.DeliveryState_DELIVERY_STATE_CANCELLED:
-		return nil, lost
-	case p.state != pb.DeliveryState_DELIVERY_STATE_ACKED:
+	case p.state == cancelled:
+		return nil, claimLost
+	case p.state != acked:
 		if p.claims > 0 {
 			p.holder = agent
 		}
 		p.acker = agent
-		m.finish(p, pb.DeliveryState_DELIVERY_STATE_ACKED)
+		m.finish(p, acked)
 	}
 	return p, ""
 }
 
 // held returns a delivery that the agent has claimed and not lost.
-func (m *model) held(agent string, n name) (*parcel, string) {
+func (m *model) held(agent string, n naming) (*parcel, string) {
 	p, refused := m.find(agent, n)
 	if refused == "" && !(p.claimed() && p.holder == agent) {
-		return nil, lost
+		return nil, claimLost
 	}
 	return p, refused
 }
@@ -342,25 +337,25 @@ func (m *model) all(do ...func() string) string {
 }
 
 // cancel withdraws what waits of a message, and returns how many deliveries that are, and are not.
-func (m *model) cancel(message int64) (cancelled, kept int) {
+func (m *model) cancel(message int64) (withdrawn, kept int) {
 	for _, p := range m.parcels {
 		switch {
 		case p.message != message:
 		case p.state == waiting:
-			m.finish(p, pb.DeliveryState_DELIVERY_STATE_CANCELLED)
-			cancelled++
+			m.finish(p, cancelled)
+			withdrawn++
 		default:
 			kept++
 		}
 	}
-	return cancelled, kept
+	return withdrawn, kept
 }
 
 // dead returns the dead letters that a question holds for.
 func (m *model) dead(takes func(*parcel) bool) []*parcel {
 	var found []*parcel
 	for _, p := range m.parcels {
-		if p.state == pb.DeliveryState_DELIVERY_STATE_DEAD && takes(p) {
+		if p.state == dead && takes(p) {
 			found = append(found, p)
 		}
 	}
@@ -387,7 +382,7 @@ func (m *model) deregister(agent string) {
 	}
 	for _, p := range m.parcels {
 		if p.box == agent && p.state == waiting {
-			p.state, p.turn = pb.DeliveryState_DELIVERY_STATE_DEAD, false
+			p.state, p.turn = dead, false
 			if !p.gone {
 				p.history++
 			}
@@ -434,7 +429,7 @@ func (m *model) advance(to time.Time) {
 	}
 	for _, p := range m.parcels {
 		if p.state == waiting && !p.expires.IsZero() && !p.expires.After(to) {
-			m.finish(p, pb.DeliveryState_DELIVERY_STATE_EXPIRED)
+			m.finish(p, expired)
 		}
 	}
 }
@@ -442,6 +437,6 @@ func (m *model) advance(to time.Time) {
 // look notes what has become visible. It is called after every step.
 func (m *model) look() {
 	for _, p := range m.parcels {
-		p.visible = p.visible || m.state(p) == pb.DeliveryState_DELIVERY_STATE_PENDING
+		p.visible = p.visible || m.state(p) == pending
 	}
 }

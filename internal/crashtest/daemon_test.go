@@ -170,9 +170,12 @@ func cut(err error) bool {
 	}
 }
 
-// after returns a channel that is closed once the time is over or the context ends.
-func after(ctx context.Context, d time.Duration) <-chan struct{} {
-	ctx, cancel := context.WithTimeout(ctx, d)
-	context.AfterFunc(ctx, cancel)
-	return ctx.Done()
+// pause waits for as long as d, or until the context ends.
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
 }

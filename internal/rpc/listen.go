@@ -136,7 +136,7 @@ func listenSocket(path string) (net.Listener, error) {
 	}
 	// Whoever connects before the mode is set is refused all the same, by user.
 	if err := os.Chmod(path, 0o600); err != nil {
-		l.Close()
+		_ = l.Close()
 		return nil, err
 	}
 	return l, nil
@@ -156,7 +156,7 @@ func removeStale(path string) error {
 	}
 	conn, err := net.DialTimeout("unix", path, time.Second)
 	if err == nil {
-		conn.Close()
+		_ = conn.Close()
 		return refuse("somebody is listening there already")
 	}
 	if !errors.Is(err, syscall.ECONNREFUSED) {

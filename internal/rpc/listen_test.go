@@ -82,7 +82,7 @@ func TestListen_DeadSocketIsReplacedAndALiveOneIsNot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer live.Close()
+	defer func() { _ = live.Close() }()
 	if _, err := rpc.Listen("unix:" + path); fault.KindOf(err) != fault.Invalid {
 		t.Errorf("a second listener: %v", err)
 	}
@@ -107,7 +107,7 @@ func TestListenDefault_InTheDataFolder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
+	defer func() { _ = l.Close() }()
 	if got := rpc.Address(l); got != "unix://"+filepath.Join(dir, rpc.SocketFile) {
 		t.Error(got)
 	}
@@ -124,7 +124,7 @@ func TestListenDefault_LongPathMovesAndStaysTheSame(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer l.Close()
+			defer func() { _ = l.Close() }()
 			path := l.Addr().String()
 			if !strings.HasPrefix(path, base+"/brokerd-") {
 				t.Errorf("%s is not in %s", path, base)

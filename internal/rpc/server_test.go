@@ -113,7 +113,7 @@ func TestServer_RequestThatIsTooBigIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := stream.Send(&pb.SendRequest{Messages: []*pb.Message{{Body: strings.Repeat("x", 5<<20)}}}); err != nil && err != io.EOF {
+	if err := stream.Send(&pb.SendRequest{Messages: []*pb.Message{{Body: strings.Repeat("x", 5<<20)}}}); err != nil && !errors.Is(err, io.EOF) {
 		t.Fatal(err)
 	}
 	if _, err := stream.Recv(); status.Code(err) != codes.ResourceExhausted {
@@ -187,7 +187,7 @@ func TestServer_PingFloodEndsItsConnectionAndNoOther(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer attacker.Close()
+	defer func() { _ = attacker.Close() }()
 	if err := attacker.SetDeadline(time.Now().Add(patience)); err != nil {
 		t.Fatal(err)
 	}

@@ -329,6 +329,25 @@ func TestLookup_FindsIDNameAndSettings(t *testing.T) {
 	}
 }
 
+func TestLookup_InATransactionSeesEveryChangeAtOnce(t *testing.T) {
+	k := newKit(t)
+	for limit := int64(1); limit <= 3; limit++ {
+		if _, err := k.api.ConfigureSession(k.ctx(), &pb.ConfigureSessionRequest{Settings: settings(time.Hour, limit, 1)}); err != nil {
+			t.Fatal(err)
+		}
+		err := k.store.Write(t.Context(), func(tx *store.Tx) error {
+			s, err := k.registry.Lookup(tx, "default")
+			if s.Settings.MailboxLimit != limit {
+				t.Errorf("limit %d, want %d", s.Settings.MailboxLimit, limit)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func TestBadInput_NamesTheField(t *testing.T) {
 	k := newKit(t)
 	create := func(r *pb.CreateSessionRequest) func() error {

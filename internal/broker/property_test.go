@@ -1,0 +1,361 @@
+package broker_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"pgregory.net/rapid"
+
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/app"
+	"brokerd/internal/apptest"
+	"brokerd/internal/testkit"
+)
+
+// usualChecks is how many histories a plain go test tries; -rapid.checks=N tries N.
+const usualChecks = "40"
+
+// TestDelivery_EveryHistoryGoesAsTheModelSays tries random histories on a real daemon and on the model, and compares
+// the two after every step.
+func TestDelivery_EveryHistoryGoesAsTheModelSays(t *testing.T) {
+	if checks := flag.Lookup("rapid.checks"); checks.Value.String() == checks.DefValue {
+		if err := flag.Set("rapid.checks", usualChecks); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = flag.Set("rapid.checks", checks.DefValue) })
+	}
+	rapid.Check(t, func(rt *rapid.T) {
+		h := newHistory(rt)
+		rt.Repeat(map[string]func(*rapid.T){
+			"":            h.compare,
+			"send":        h.send,
+			"send more":   h.send,
+			"claim":       h.claim,
+			"claim more":  h.claim,
+			"ack":         h.ack,
+			"nack":        h.nack,
+			"extend":      h.extend,
+			"release":     h.release,
+			"cancel":      h.cancel,
+			"redrive":     h.redrive,
+			"purge":       h.purge,
+			"advance":     h.advance,
+			"advance far": h.advanceFar,
+			"register":    h.register,
+			"deregister":  h.deregister,
+			"subscribe":   h.subscribe,
+			"unsubscribe": h.unsubscribe,
+			"configure":   h.configure,
+			"restart":     h.restart,
+		})
+	})
+}
+
+var (
+	someAgents   = rapid.SampledFrom([]string{"ann", "bob", "cat"})
+	someCallers  = rapid.SampledFrom([]string{"ann", "bob", "cat", ""})
+	someRoles    = rapid.SampledFrom([]string{"red", "red", "blue", ""})
+	someChannels = rapid.SampledFrom([]string{"news", "urgent"})
+	someKinds    = rapid.SampledFrom([]string{"message", "work"})
+	someBoxes    = rapid.SampledFrom([]string{"ann", "bob", "cat", "role:red", "role:blue", "channel:news", "channel:urgent"})
+	someTargets  = rapid.SampledFrom([]*pb.Target{
+		{To: &pb.Target_Agent{Agent: "ann"}}, {To: &pb.Target_Agent{Agent: "bob"}}, {To: &pb.Target_Agent{Agent: "cat"}},
+		{To: &pb.Target_Role{Role: "red"}}, {To: &pb.Target_Role{Role: "red"}}, {To: &pb.Target_Role{Role: "blue"}},
+		{To: &pb.Target_Channel{Channel: "news"}}, {To: &pb.Target_Channel{Channel: "urgent"}},
+		{To: &pb.Target_Pattern{Pattern: "?a*"}}, {To: &pb.Target_Everyone{Everyone: true}},
+	})
+	someTTLs   = rapid.SampledFrom([]time.Duration{0, 0, 0, 2 * time.Second, 40 * time.Second})
+	someDelays = rapid.SampledFrom([]time.Duration{0, 0, 0, time.Second, 33 * time.Second})
+	someKeys   = rapid.SampledFrom([]string{"", "", "k", "k", "l"})
+	someClaims = rapid.SampledFrom([]time.Duration{0, time.Second, 20 * time.Second, 2 * time.Minute})
+)
+
+// A history is what is done to a daemon and to the model alike.
+type history struct {
+	*apptest.Broker
+	m       *model
+	inboxes map[string]inbox
+}
+
+func newHistory(t *rapid.T) *history {
+	// What is tried here holds whatever a commit survives.
+	fast := apptest.With(func(c *app.Config) { c.Sync = "normal" })
+	h := &history{apptest.Start(t, apptest.WithFakeClock(), fast), &model{agents: map[string]*member{}}, map[string]inbox{}}
+	h.m.now = h.Clock.Now()
+	h.configure(t)
+	for _, name := range []string{"ann", "bob", "cat"} {
+		h.enrol(t, name, map[string]string{"ann": "red", "bob": "red", "cat": "blue"}[name])
+	}
+	h.subscribe(t)
+	return h
+}
+
+// call calls an RPC as an agent, or as an operator without a name.
+func call[Q, A any](h *history, as string, rpc func(grpc.ClientConnInterface, context.Context, Q) (A, error), q Q) (A, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), apptest.Patience)
+	defer cancel()
+	return rpc(h.Conn(as), ctx, q)
+}
+
+// refuses checks the refusal of a call: none if reason is empty. It reports whether there is one.
+func refuses(t *rapid.T, err error, code codes.Code, reason string) bool {
+	if reason == "" {
+		code = codes.OK
+	}
+	if status.Code(err) != code || testkit.Reason(err) != reason {
+		t.Fatalf("the broker says %v (%s); the model %v (%s)", err, testkit.Reason(err), code, reason)
+	}
+	return err != nil
+}
+
+// stranger is the reason for which a caller is refused that is not registered.
+func (h *history) stranger(as string) string {
+	if as == "" || h.m.registered(as) {
+		return ""
+	}
+	return "AGENT_NOT_REGISTERED"
+}
+
+func (h *history) send(t *rapid.T) {
+	sender := someCallers.Draw(t, "sender")
+	messages := rapid.SliceOfN(rapid.Custom(h.message), 1, 3).Draw(t, "messages")
+	reason, code := h.stranger(sender), codes.FailedPrecondition
+	routes := make([][]string, len(messages))
+	for i, msg := range messages {
+		var ok bool
+		if routes[i], ok = h.m.route(sender, msg); !ok && reason == "" {
+			reason, code = "NOT_FOUND", codes.NotFound
+		}
+	}
+	out, err := call(h, sender, func(c grpc.ClientConnInterface, ctx context.Context, q *pb.SendMessagesRequest) (*pb.SendMessagesResponse, error) {
+		return pb.NewMessageServiceClient(c).SendMessages(ctx, q)
+	}, &pb.SendMessagesRequest{Messages: messages})
+	if refuses(t, err, code, reason) {
+		return
+	}
+	for i, r := range out.Results {
+		var got, want []string
+		for _, to := range r.Recipients {
+			got = append(got, to.Mailbox+" "+to.Outcome.String())
+		}
+		for _, box := range routes[i] {
+			outcome := pb.RecipientOutcome_RECIPIENT_OUTCOME_REFUSED
+			if !h.m.full(box) {
+				outcome = pb.RecipientOutcome_RECIPIENT_OUTCOME_QUEUED
+				h.m.put(h.parcel(messages[i], r, box, sender))
+			}
+			want = append(want, box+" "+outcome.String())
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Fatalf("recipients (-model +broker):\n%s", diff)
+		}
+	}
+}
+
+// message draws a message.
+func (h *history) message(t *rapid.T) *pb.Message {
+	m := &pb.Message{Target: someTargets.Draw(t, "target")}
+	switch m.Target.To.(type) {
+	case *pb.Target_Role, *pb.Target_Channel:
+		m.Reach = rapid.SampledFrom([]pb.Reach{pb.Reach_REACH_ALL, pb.Reach_REACH_ONE, pb.Reach_REACH_ONE}).Draw(t, "reach")
+	}
+	m.Type = someKinds.Draw(t, "type")
+	m.Priority = rapid.Int32Range(1, 10).Draw(t, "priority")
+	m.OrderingKey = someKeys.Draw(t, "key")
+	m.MaxAttempts = rapid.Int32Range(0, 2).Draw(t, "max_attempts")
+	if d := someTTLs.Draw(t, "ttl"); d > 0 {
+		m.Ttl = durationpb.New(d)
+	}
+	if d := someDelays.Draw(t, "delay"); d > 0 {
+		m.NotBefore = stampOf(h.m.now.Add(d))
+	}
+	return m
+}
+
+// parcel is the delivery of a message to one mailbox, as it begins.
+func (h *history) parcel(m *pb.Message, r *pb.SendResult, box, sender string) *parcel {
+	p := &parcel{
+		message: r.Revision, id: r.Id, box: box, sender: sender, kind: m.Type, priority: int(m.Priority), key: m.OrderingKey,
+		sent: h.m.now, most: int(m.MaxAttempts),
+	}
+	if sender == "" {
+		p.sender = "system"
+	}
+	if p.most == 0 {
+		p.most = 3
+	}
+	ttl := m.Ttl.AsDuration()
+	if ttl == 0 && m.Target.GetChannel() == "urgent" {
+		ttl = 5 * time.Minute
+	}
+	if ttl > 0 {
+		p.expires = h.m.now.Add(ttl)
+	}
+	if m.NotBefore != nil {
+		p.due = m.NotBefore.AsTime()
+	}
+	return p
+}
+
+func (h *history) claim(t *rapid.T) {
+	w := wish{
+		agent:    someAgents.Draw(t, "agent"),
+		consumer: rapid.SampledFrom([]string{"", "", "second"}).Draw(t, "consumer"),
+		kinds:    rapid.SliceOfNDistinct(someKinds, 0, 1, rapid.ID).Draw(t, "types"),
+		lowest:   rapid.SampledFrom([]int{0, 0, 0, 6}).Draw(t, "lowest priority"),
+		most:     rapid.IntRange(1, 4).Draw(t, "max"),
+		lasts:    someClaims.Draw(t, "claim_for"),
+	}
+	named := rapid.SliceOfN(someBoxes, 0, 1).Draw(t, "mailboxes")
+	request := &pb.ClaimMessagesRequest{
+		Consumer: w.consumer, Mailboxes: named, Types: w.kinds, LowestPriority: int32(w.lowest), Max: int32(w.most),
+	}
+	if w.lasts > 0 {
+		request.ClaimFor = durationpb.New(w.lasts)
+	} else {
+		w.lasts = 30 * time.Second
+	}
+	reason, code := h.stranger(w.agent), codes.FailedPrecondition
+	if reason == "" {
+		w.boxes = h.m.reachable(w.agent)
+		if len(named) > 0 {
+			if !slices.Contains(w.boxes, named[0]) {
+				reason, code = "NOT_YOUR_MAILBOX", codes.PermissionDenied
+			}
+			w.boxes = named
+		}
+	}
+	out, err := call(h, w.agent, func(c grpc.ClientConnInterface, ctx context.Context, q *pb.ClaimMessagesRequest) (*pb.ClaimMessagesResponse, error) {
+		return pb.NewMessageServiceClient(c).ClaimMessages(ctx, q)
+	}, request)
+	if refuses(t, err, code, reason) {
+		return
+	}
+	var got, want []string
+	for _, c := range out.Claims {
+		got = append(got, fmt.Sprintf("%s from %s, priority %d, attempt %d of %d, for %v, resumed %v",
+			c.ClaimId, c.Mailbox, c.Message.Priority, c.Attempt, c.MaxAttempts, c.ExpiresIn.AsDuration(), c.Resumed))
+	}
+	claims, resumed := h.m.claim(w)
+	for i, p := range claims {
+		want = append(want, fmt.Sprintf("%s from %s, priority %d, attempt %d of %d, for %v, resumed %v",
+			p.claimID(), p.box, p.priority, p.attempts+1, p.most, p.until.Sub(h.m.now), i < resumed))
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Fatalf("claims (-model +broker):\n%s", diff)
+	}
+	if len(claims) == 0 {
+		h.empty(t, w, out)
+	}
+}
+
+// empty checks why there was nothing to claim.
+func (h *history) empty(t *rapid.T, w wish, out *pb.ClaimMessagesResponse) {
+	want, due := pb.EmptyReason_EMPTY_REASON_EMPTY, time.Time{}
+	held := false
+	for _, p := range h.m.parcels {
+		if !slices.Contains(w.boxes, p.box) {
+			continue
+		}
+		held = held || h.m.state(p) == blocked
+		if h.m.state(p) == delayed && (due.IsZero() || p.due.Before(due)) {
+			want, due = pb.EmptyReason_EMPTY_REASON_DELAYED, p.due
+		}
+	}
+	if held {
+		want = pb.EmptyReason_EMPTY_REASON_BLOCKED_BY_ORDER
+	}
+	if out.EmptyReason != want || !timeOf(out.NextDue).Equal(due) {
+		t.Fatalf("nothing to claim: the broker says %v until %v; the model %v until %v", out.EmptyReason, timeOf(out.NextDue), want, due)
+	}
+}
+
+func (h *history) advance(t *rapid.T) {
+	h.pass(t, rapid.SampledFrom([]time.Duration{time.Millisecond, time.Second, 7 * time.Second, 31 * time.Second}).Draw(t, "time"))
+}
+
+func (h *history) advanceFar(t *rapid.T) {
+	h.pass(t, rapid.SampledFrom([]time.Duration{3 * time.Minute, 2 * time.Hour}).Draw(t, "time"))
+}
+
+// pass lets time pass, from one thing that happens by itself to the next: a longer step would look like a
+// process that was suspended. What happens by itself takes its time, so it is waited for.
+func (h *history) pass(t *rapid.T, d time.Duration) {
+	for end := h.m.now.Add(d); h.m.now.Before(end); {
+		next := h.m.next(end)
+		h.Clock.Advance(next.Sub(h.m.now))
+		h.m.advance(next)
+		ctx, cancel := context.WithTimeout(context.Background(), apptest.Patience/2)
+		for err := h.differs(); err != nil; err = h.differs() {
+			if ctx.Err() != nil {
+				t.Fatalf("after %v: %v", d, err)
+			}
+		}
+		cancel()
+	}
+}
+
+func (h *history) restart(*rapid.T) {
+	h.Restart()
+	h.m.restart()
+}
+
+// compare compares all that can be seen.
+func (h *history) compare(t *rapid.T) {
+	if err := h.differs(); err != nil {
+		t.Fatal(err)
+	}
+	h.Check()
+}
+
+// differs returns the first thing in which broker and model differ.
+func (h *history) differs() error {
+	h.m.look()
+	var errs []error
+	for i := 0; i < len(h.m.parcels) && len(errs) == 0; {
+		n := 1
+		for i+n < len(h.m.parcels) && h.m.parcels[i+n].message == h.m.parcels[i].message {
+			n++
+		}
+		errs = append(errs, h.messageDiffers(h.m.parcels[i:i+n])...)
+		i += n
+	}
+	errs = append(errs, h.statusDiffers(), h.inboxesDiffer())
+	return errors.Join(errs...)
+}
+
+// messageDiffers compares the deliveries of one message.
+func (h *history) messageDiffers(parcels []*parcel) (errs []error) {
+	out, err := call(h, "", func(c grpc.ClientConnInterface, ctx context.Context, q *pb.GetMessageRequest) (*pb.GetMessageResponse, error) {
+		return pb.NewMessageServiceClient(c).GetMessage(ctx, q)
+	}, &pb.GetMessageRequest{Id: strconv.FormatInt(parcels[0].message, 10)})
+	if err != nil || len(out.Deliveries) != len(parcels) {
+		return []error{fmt.Errorf("message %d: %d deliveries, not %d: %w", parcels[0].message, len(out.GetDeliveries()), len(parcels), err)}
+	}
+	for _, p := range parcels {
+		i := slices.IndexFunc(out.Deliveries, func(d *pb.Delivery) bool { return d.Mailbox == p.box })
+		if i < 0 {
+			errs = append(errs, fmt.Errorf("message %d is not in mailbox %s", p.message, p.box))
+			continue
+		}
+		if diff := cmp.Diff(h.seen(p), seenOf(out.Deliveries[i])); diff != "" {
+			errs = append(errs, fmt.Errorf("message %d in mailbox %s (-model +broker):\n%s", p.message, p.box, diff))
+			continue
+		}
+		if errDue := h.adopt(p, timeOf(out.Deliveries[i].DueAt)); errDue != nil {
+			errs = append(errs, errDue)
+		}
+	}
+	return errs
+}
