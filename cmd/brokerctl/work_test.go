@@ -29,6 +29,17 @@ func await(t *testing.T, path string) {
 	}
 }
 
+// takeReleased wants a message that work gave back, "" for any, to be there for others at once and unharmed, and
+// finishes it. It waits a little: the broker takes back what it was about to hand to a worker that left.
+func takeReleased(t *testing.T, id string) {
+	t.Helper()
+	got := fields(t, "--agent", "builder-1", "claim", "--consumer", "another", "--wait", "20s")
+	if at(t, got, "attempt") != json.Number("1") || id != "" && at(t, got, "message", "revision") != json.Number(id) {
+		t.Errorf("want message %s, released and its first attempt, not %v", id, got)
+	}
+	must0(t, "--agent", "builder-1", "ack", at(t, got, "claim_id").(string))
+}
+
 func TestWork_TheCommandsExitCodeDecides(t *testing.T) {
 	startBroker(t)
 	register(t, "lead", "builder-1")
@@ -51,6 +62,10 @@ func TestWork_TheCommandsExitCodeDecides(t *testing.T) {
 		args := append([]string{"--agent", "builder-1", "work", "--once"}, c.flags...)
 		if got := ctl(t, append(args, "--", "sh", "-c", c.script)...); got.code != c.code {
 			t.Errorf("%s: %+v, want code %d", c.script, got, c.code)
+		}
+		if c.state == "PENDING" {
+			takeReleased(t, id)
+			continue
 		}
 		d := delivery(t, id)
 		if at(t, d, "state") != c.state || at(t, d, "attempts") != json.Number(c.attempts) {
@@ -117,17 +132,17 @@ func TestWork_EndsAfterAsManyMessagesAsAsked(t *testing.T) {
 	if got.code != 0 {
 		t.Fatalf("%+v", got)
 	}
-	states := map[any]int{}
+	acked := 0
 	for _, id := range ids {
-		d := delivery(t, id)
-		states[at(t, d, "state")]++
-		if at(t, d, "attempts") != json.Number("0") {
-			t.Errorf("an attempt was counted: %v", d)
+		if at(t, delivery(t, id), "state") == "ACKED" {
+			acked++
 		}
 	}
-	if states["ACKED"] != 3 || states["PENDING"] != 2 {
-		t.Errorf("the deliveries are %v", states)
+	if acked != 3 {
+		t.Errorf("%d messages are acknowledged, want 3", acked)
 	}
+	takeReleased(t, "")
+	takeReleased(t, "")
 }
 
 func TestWork_NothingCameIsExitCode4(t *testing.T) {
@@ -197,11 +212,10 @@ func TestWork_ASignalIsPassedOnAndWhatWasNotFinishedGoesBack(t *testing.T) {
 		if got := <-ended; got.code != 0 {
 			t.Errorf("%s: %+v", c.script, got)
 		}
-		if d := delivery(t, id); at(t, d, "state") != c.state || at(t, d, "attempts") != json.Number("0") {
+		if c.state == "PENDING" {
+			takeReleased(t, id)
+		} else if d := delivery(t, id); at(t, d, "state") != c.state {
 			t.Errorf("%s: the delivery is %v, want %s", c.script, d, c.state)
-		}
-		if c.state != "ACKED" {
-			must0(t, "message", "cancel", id)
 		}
 	}
 }

@@ -99,7 +99,10 @@ func (b *Broker) ripen(tx *store.Tx) (readied, error) {
 	}
 	var ready readied
 	for _, r := range found {
-		if r.arrival != 0 {
+		if r.arrival != 0 { // it was visible before, and comes back to its place
+			if _, err := b.isDue(tx, r.session, r.message); err != nil {
+				return nil, err
+			}
 			if _, err := tx.Exec(updateState, int(Pending), r.message, r.mailbox); err != nil {
 				return nil, err
 			}
@@ -113,11 +116,7 @@ func (b *Broker) ripen(tx *store.Tx) (readied, error) {
 
 // arrive makes a delivery ready that was never visible before: its arrival is the revision of that.
 func (b *Broker) arrive(tx *store.Tx, session int64, k key, queue bool) (int64, error) {
-	entry := system(session).event("message.ready")
-	entry.Severity = events.Debug
-	entry.Summary = "message " + strconv.FormatInt(k.message, 10) + " is due"
-	entry.Related = []string{strconv.FormatInt(k.message, 10)}
-	revision, err := b.log.Append(tx, entry)
+	revision, err := b.isDue(tx, session, k.message)
 	if err != nil {
 		return 0, err
 	}
@@ -127,6 +126,15 @@ func (b *Broker) arrive(tx *store.Tx, session int64, k key, queue bool) (int64, 
 	}
 	_, err = tx.Exec(updateArrived, arrival, k.message, k.mailbox)
 	return revision, err
+}
+
+// isDue appends the event that a delay is over.
+func (b *Broker) isDue(tx *store.Tx, session, message int64) (int64, error) {
+	entry := system(session).event("message.ready")
+	entry.Severity = events.Debug
+	entry.Summary = "message " + strconv.FormatInt(message, 10) + " is due"
+	entry.Related = []string{strconv.FormatInt(message, 10)}
+	return b.log.Append(tx, entry)
 }
 
 // expire ends deliveries that wait longer than they may. Claimed ones are left to whoever works on them.
@@ -167,6 +175,13 @@ func (b *Broker) expire(tx *store.Tx) error {
 
 // finishWaiting takes a delivery that waits to EXPIRED, CANCELLED or DEAD, with an event.
 func (s *settling) finishWaiting(h *held, state State, kind string) error {
+	if h.ordering != "" { // the end of one before it may just have changed its state
+		var now int
+		if err := s.tx.QueryRow(selectState, h.message, h.mailbox).Scan(&now); err != nil {
+			return err
+		}
+		h.state = State(now)
+	}
 	if _, err := s.tx.Exec(updateFinish, int(state), s.tx.Now(), h.message, h.mailbox); err != nil {
 		return err
 	}

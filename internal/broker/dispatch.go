@@ -35,6 +35,7 @@ type consumer struct {
 
 	implicit bool // boxes are all that the agent may take from, whatever these are
 	entered  bool
+	eager    bool // has room and was not looked at since
 	gone     bool
 	inFlight int
 	bytes    int
@@ -49,6 +50,15 @@ func (c *consumer) room() int {
 		return 0
 	}
 	return max(0, c.max-c.inFlight)
+}
+
+// roomBeside is how many more claims it may be given beside those of a share.
+func (c *consumer) roomBeside(s *share) int {
+	inFlight := c.inFlight + len(s.claims)
+	if c.gone || inFlight > 0 && c.bytes+s.bytes >= c.maxBytes {
+		return 0
+	}
+	return max(0, c.max-inFlight)
 }
 
 // A filter chooses among the ready deliveries.
@@ -148,6 +158,11 @@ func (d *dispatching) share(c *consumer) *share {
 }
 
 func (d *dispatching) run(eager []*consumer, touched readied) error {
+	for _, c := range d.hub.grantees {
+		s := d.share(c)
+		s.claims, s.bytes = slices.Clip(d.hub.grants[c].claims), d.hub.grants[c].bytes
+		d.order = append(d.order, c)
+	}
 	for mailbox, rank := range touched {
 		for _, c := range d.hub.consumers[mailbox] {
 			if from, ok := c.from[mailbox]; ok && rank <= from.rank {
@@ -180,7 +195,15 @@ func (d *dispatching) run(eager []*consumer, touched readied) error {
 func (d *dispatching) commit(touched readied) {
 	h := d.hub
 	h.mu.Lock()
+	for _, c := range h.eager[:d.eager] {
+		c.eager = false
+	}
 	h.eager = slices.Delete(h.eager, 0, d.eager)
+	for _, c := range h.eager {
+		c.eager = true // again, since this batch
+	}
+	clear(h.grants)
+	h.grantees = h.grantees[:0]
 	h.scans = d.scans
 	for c, s := range d.shares {
 		c.inFlight += len(s.claims)
@@ -213,11 +236,7 @@ func (d *dispatching) room(c *consumer) int {
 	if s == nil {
 		return c.room()
 	}
-	inFlight := c.inFlight + len(s.claims)
-	if c.gone || inFlight > 0 && c.bytes+s.bytes >= c.maxBytes {
-		return 0
-	}
-	return max(0, c.max-inFlight)
+	return c.roomBeside(s)
 }
 
 // fill gives one consumer what it has room for, from all its mailboxes in one order.

@@ -29,6 +29,9 @@ func (r *readied) seen(mailbox int64) { r.add(mailbox, justVisible) }
 type hub struct {
 	// touched belongs to the writer: what this batch made ready.
 	touched readied
+	// grants and grantees belong to the writer: what this batch has given away on sending.
+	grants   map[*consumer]*share
+	grantees []*consumer
 
 	mu        sync.Mutex
 	consumers map[int64][]*consumer // by mailbox, whose turn it is first
@@ -45,7 +48,7 @@ type consumerKey struct {
 }
 
 func newHub() *hub {
-	return &hub{touched: readied{}, consumers: map[int64][]*consumer{}, named: map[consumerKey]*consumer{},
+	return &hub{touched: readied{}, grants: map[*consumer]*share{}, consumers: map[int64][]*consumer{}, named: map[consumerKey]*consumer{},
 		scans: readied{}, readers: map[int64]map[chan struct{}]struct{}{}}
 }
 
@@ -54,7 +57,7 @@ type dispatchKey struct{}
 
 // wake has dispatch look at what a function made ready, in the same transaction.
 func (b *Broker) wake(tx *store.Tx, ready readied) {
-	if len(ready) == 0 {
+	if len(ready) == 0 && len(b.hub.grantees) == 0 {
 		return
 	}
 	for mailbox, rank := range ready {
@@ -70,7 +73,7 @@ func (b *Broker) enter(c *consumer) {
 	for _, box := range c.boxes {
 		h.consumers[box.id] = append(h.consumers[box.id], c)
 	}
-	c.entered = true
+	c.entered, c.eager = true, true
 	h.eager = append(h.eager, c)
 	h.mu.Unlock()
 	b.store.Kick(dispatchKey{}, b.dispatch)
@@ -108,6 +111,7 @@ func (b *Broker) refill(c *consumer, claims int, bytes int) {
 	c.bytes -= bytes
 	eager := c.entered && wasFull && c.room() > 0
 	if eager {
+		c.eager = true
 		h.eager = append(h.eager, c)
 	}
 	h.mu.Unlock()

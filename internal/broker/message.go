@@ -94,6 +94,9 @@ const (
 // waits reports whether a delivery in this state counts against the limit of its mailbox.
 func (s State) waits() bool { return s == Pending || s == Delayed || s == Blocked }
 
+// unfinished reports whether a delivery in this state waits or is worked on.
+func (s State) unfinished() bool { return s.waits() || s == Claimed }
+
 // A Delivery is one mailbox's copy of a message.
 type Delivery struct {
 	Mailbox     string // as a person writes it: builder-1, role:builder, channel:general

@@ -60,6 +60,9 @@ type parcel struct {
 	spread   time.Duration // > 0: due is about that long before or after what is said
 }
 
+// GoString is how a failing history names it.
+func (p *parcel) GoString() string { return strconv.FormatInt(p.message, 10) + " in " + p.box }
+
 func (m *model) state(p *parcel) pb.DeliveryState {
 	switch {
 	case p.state != waiting:
@@ -364,7 +367,7 @@ func (m *model) dead(takes func(*parcel) bool) []*parcel {
 
 // redrive puts a dead letter back.
 func (m *model) redrive(p *parcel) {
-	p.state, p.attempts, p.due, p.visible = waiting, 0, time.Time{}, true
+	p.state, p.attempts, p.due, p.spread, p.visible = waiting, 0, time.Time{}, 0, true
 	p.turn = m.alone(p)
 	if !p.expires.After(m.now) {
 		p.expires = time.Time{}

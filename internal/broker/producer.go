@@ -2,6 +2,7 @@ package broker
 
 import (
 	"errors"
+	"math"
 	"time"
 
 	"brokerd/internal/fault"
@@ -22,6 +23,15 @@ type producer struct {
 	number int64 // the highest accepted
 	last   int64 // the revision it got
 	used   bool
+	next   produced // the first that is not below the number last asked for
+}
+
+// A produced is what a number was given to.
+type produced struct {
+	number   int64
+	revision int64
+	id       ID
+	count    int // of deliveries
 }
 
 // openProducer returns the actor's producer of that name, which is made if it does not exist yet.
@@ -40,18 +50,40 @@ func openProducer(tx *store.Tx, a actor, name string) (p producer, err error) {
 	return p, err
 }
 
-// duplicate answers a number that was sent before.
+// duplicate answers a number that was sent before. Within a batch they are asked for in ascending order.
 func (p *producer) duplicate(tx *store.Tx, number int64) (Outcome, error) {
-	out := Outcome{Duplicate: true}
-	var id []byte
-	err := tx.QueryRow(selectProduced, p.last-(p.number-number), p.last-producerReach, p.id, number).Scan(&out.Revision, &id, &out.Count)
-	if errors.Is(err, store.ErrNoRows) {
-		return out, fault.New(fault.Precondition, "NUMBER_TOO_LOW",
+	if number > p.next.number {
+		if err := p.seek(tx, number); err != nil {
+			return Outcome{}, err
+		}
+	}
+	if p.next.number != number {
+		return Outcome{}, fault.New(fault.Precondition, "NUMBER_TOO_LOW",
 			"number %d of this producer was not accepted, or too long ago to tell, and %d was: send it under a number above %d",
 			number, p.number, p.number)
 	}
-	copy(out.ID[:], id)
-	return out, err
+	return Outcome{ID: p.next.id, Revision: p.next.revision, Count: p.next.count, Duplicate: true}, nil
+}
+
+// seek finds the first message of the producer whose number is not below this one. Numbers have gaps, but
+// they grow with the revisions, so the search goes on where the last one ended.
+func (p *producer) seek(tx *store.Tx, number int64) error {
+	after := p.next.revision
+	if after == 0 {
+		after = p.last - producerReach
+		err := tx.QueryRow(selectProducedBelow, after, p.last, p.id, number).Scan(&after)
+		if err != nil && !errors.Is(err, store.ErrNoRows) {
+			return err
+		}
+	}
+	var id []byte
+	err := tx.QueryRow(selectProduced, after, p.last, p.id, number).Scan(&p.next.revision, &id, &p.next.number, &p.next.count)
+	if errors.Is(err, store.ErrNoRows) {
+		p.next = produced{number: math.MaxInt64}
+		return nil
+	}
+	copy(p.next.id[:], id)
+	return err
 }
 
 func (p *producer) save(tx *store.Tx) error {

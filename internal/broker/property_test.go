@@ -2,11 +2,10 @@ package broker_test
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"slices"
-	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 	"pgregory.net/rapid"
 
 	pb "brokerd/gen/brokerd/v1"
@@ -69,11 +69,8 @@ var (
 	someChannels = rapid.SampledFrom([]string{"news", "urgent"})
 	someKinds    = rapid.SampledFrom([]string{"message", "work"})
 	someBoxes    = rapid.SampledFrom([]string{"ann", "bob", "cat", "role:red", "role:blue", "channel:news", "channel:urgent"})
-	someTargets  = rapid.SampledFrom([]*pb.Target{
-		{To: &pb.Target_Agent{Agent: "ann"}}, {To: &pb.Target_Agent{Agent: "bob"}}, {To: &pb.Target_Agent{Agent: "cat"}},
-		{To: &pb.Target_Role{Role: "red"}}, {To: &pb.Target_Role{Role: "red"}}, {To: &pb.Target_Role{Role: "blue"}},
-		{To: &pb.Target_Channel{Channel: "news"}}, {To: &pb.Target_Channel{Channel: "urgent"}},
-		{To: &pb.Target_Pattern{Pattern: "?a*"}}, {To: &pb.Target_Everyone{Everyone: true}},
+	someTargets  = rapid.SampledFrom([]string{
+		"ann", "bob", "cat", "role:red", "role:red", "role:blue", "channel:news", "channel:urgent", "?a*", "everyone",
 	})
 	someTTLs   = rapid.SampledFrom([]time.Duration{0, 0, 0, 2 * time.Second, 40 * time.Second})
 	someDelays = rapid.SampledFrom([]time.Duration{0, 0, 0, time.Second, 33 * time.Second})
@@ -102,10 +99,12 @@ func newHistory(t *rapid.T) *history {
 }
 
 // call calls an RPC as an agent, or as an operator without a name.
-func call[Q, A any](h *history, as string, rpc func(grpc.ClientConnInterface, context.Context, Q) (A, error), q Q) (A, error) {
+func call[C, Q, A any](h *history, as string, client func(grpc.ClientConnInterface) C,
+	rpc func(C, context.Context, Q, ...grpc.CallOption) (A, error), q Q,
+) (A, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), apptest.Patience)
 	defer cancel()
-	return rpc(h.Conn(as), ctx, q)
+	return rpc(client(h.Conn(as)), ctx, q)
 }
 
 // refuses checks the refusal of a call: none if reason is empty. It reports whether there is one.
@@ -129,7 +128,10 @@ func (h *history) stranger(as string) string {
 
 func (h *history) send(t *rapid.T) {
 	sender := someCallers.Draw(t, "sender")
-	messages := rapid.SliceOfN(rapid.Custom(h.message), 1, 3).Draw(t, "messages")
+	var messages []*pb.Message
+	for range rapid.IntRange(1, 3).Draw(t, "messages") {
+		messages = append(messages, h.message(t))
+	}
 	reason, code := h.stranger(sender), codes.FailedPrecondition
 	routes := make([][]string, len(messages))
 	for i, msg := range messages {
@@ -138,9 +140,7 @@ func (h *history) send(t *rapid.T) {
 			reason, code = "NOT_FOUND", codes.NotFound
 		}
 	}
-	out, err := call(h, sender, func(c grpc.ClientConnInterface, ctx context.Context, q *pb.SendMessagesRequest) (*pb.SendMessagesResponse, error) {
-		return pb.NewMessageServiceClient(c).SendMessages(ctx, q)
-	}, &pb.SendMessagesRequest{Messages: messages})
+	out, err := call(h, sender, pb.NewMessageServiceClient, pb.MessageServiceClient.SendMessages, &pb.SendMessagesRequest{Messages: messages})
 	if refuses(t, err, code, reason) {
 		return
 	}
@@ -165,7 +165,7 @@ func (h *history) send(t *rapid.T) {
 
 // message draws a message.
 func (h *history) message(t *rapid.T) *pb.Message {
-	m := &pb.Message{Target: someTargets.Draw(t, "target")}
+	m := &pb.Message{Target: targetOf(someTargets.Draw(t, "target"))}
 	switch m.Target.To.(type) {
 	case *pb.Target_Role, *pb.Target_Channel:
 		m.Reach = rapid.SampledFrom([]pb.Reach{pb.Reach_REACH_ALL, pb.Reach_REACH_ONE, pb.Reach_REACH_ONE}).Draw(t, "reach")
@@ -178,9 +178,25 @@ func (h *history) message(t *rapid.T) *pb.Message {
 		m.Ttl = durationpb.New(d)
 	}
 	if d := someDelays.Draw(t, "delay"); d > 0 {
-		m.NotBefore = stampOf(h.m.now.Add(d))
+		m.NotBefore = timestamppb.New(h.m.now.Add(d))
 	}
 	return m
+}
+
+// targetOf reads a target as people write it.
+func targetOf(s string) *pb.Target {
+	kind, name, _ := strings.Cut(s, ":")
+	switch {
+	case kind == "role":
+		return &pb.Target{To: &pb.Target_Role{Role: name}}
+	case kind == "channel":
+		return &pb.Target{To: &pb.Target_Channel{Channel: name}}
+	case s == "everyone":
+		return &pb.Target{To: &pb.Target_Everyone{Everyone: true}}
+	case strings.ContainsAny(s, "*?"):
+		return &pb.Target{To: &pb.Target_Pattern{Pattern: s}}
+	}
+	return &pb.Target{To: &pb.Target_Agent{Agent: s}}
 }
 
 // parcel is the delivery of a message to one mailbox, as it begins.
@@ -236,9 +252,7 @@ func (h *history) claim(t *rapid.T) {
 			w.boxes = named
 		}
 	}
-	out, err := call(h, w.agent, func(c grpc.ClientConnInterface, ctx context.Context, q *pb.ClaimMessagesRequest) (*pb.ClaimMessagesResponse, error) {
-		return pb.NewMessageServiceClient(c).ClaimMessages(ctx, q)
-	}, request)
+	out, err := call(h, w.agent, pb.NewMessageServiceClient, pb.MessageServiceClient.ClaimMessages, request)
 	if refuses(t, err, code, reason) {
 		return
 	}
@@ -309,53 +323,4 @@ func (h *history) pass(t *rapid.T, d time.Duration) {
 func (h *history) restart(*rapid.T) {
 	h.Restart()
 	h.m.restart()
-}
-
-// compare compares all that can be seen.
-func (h *history) compare(t *rapid.T) {
-	if err := h.differs(); err != nil {
-		t.Fatal(err)
-	}
-	h.Check()
-}
-
-// differs returns the first thing in which broker and model differ.
-func (h *history) differs() error {
-	h.m.look()
-	var errs []error
-	for i := 0; i < len(h.m.parcels) && len(errs) == 0; {
-		n := 1
-		for i+n < len(h.m.parcels) && h.m.parcels[i+n].message == h.m.parcels[i].message {
-			n++
-		}
-		errs = append(errs, h.messageDiffers(h.m.parcels[i:i+n])...)
-		i += n
-	}
-	errs = append(errs, h.statusDiffers(), h.inboxesDiffer())
-	return errors.Join(errs...)
-}
-
-// messageDiffers compares the deliveries of one message.
-func (h *history) messageDiffers(parcels []*parcel) (errs []error) {
-	out, err := call(h, "", func(c grpc.ClientConnInterface, ctx context.Context, q *pb.GetMessageRequest) (*pb.GetMessageResponse, error) {
-		return pb.NewMessageServiceClient(c).GetMessage(ctx, q)
-	}, &pb.GetMessageRequest{Id: strconv.FormatInt(parcels[0].message, 10)})
-	if err != nil || len(out.Deliveries) != len(parcels) {
-		return []error{fmt.Errorf("message %d: %d deliveries, not %d: %w", parcels[0].message, len(out.GetDeliveries()), len(parcels), err)}
-	}
-	for _, p := range parcels {
-		i := slices.IndexFunc(out.Deliveries, func(d *pb.Delivery) bool { return d.Mailbox == p.box })
-		if i < 0 {
-			errs = append(errs, fmt.Errorf("message %d is not in mailbox %s", p.message, p.box))
-			continue
-		}
-		if diff := cmp.Diff(h.seen(p), seenOf(out.Deliveries[i])); diff != "" {
-			errs = append(errs, fmt.Errorf("message %d in mailbox %s (-model +broker):\n%s", p.message, p.box, diff))
-			continue
-		}
-		if errDue := h.adopt(p, timeOf(out.Deliveries[i].DueAt)); errDue != nil {
-			errs = append(errs, errDue)
-		}
-	}
-	return errs
 }

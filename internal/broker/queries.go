@@ -64,6 +64,10 @@ const (
 	insertDelivery = `
 		INSERT INTO deliveries (message, mailbox, state, rank, arrival, max_attempts, due_at, expires_at, ordering_key)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`
+	insertHanded = `
+		INSERT INTO deliveries (message, mailbox, state, rank, arrival, max_attempts, expires_at, ordering_key,
+			claims, holder, consumer, claimed_at, claim_for, delivered_at)
+		VALUES (?1, ?2, 2, ?3, ?4, ?5, ?6, ?7, 1, ?8, ?9, ?10, ?11, ?10)`
 	existsOrdered = `
 		SELECT EXISTS (SELECT 1 FROM deliveries WHERE mailbox = ? AND ordering_key = ? AND state <= 4)`
 
@@ -75,11 +79,16 @@ const (
 		UPDATE producers SET number = ?, last = ?, used_at = ? WHERE id = ?`
 	deleteOldProducers = `
 		DELETE FROM producers WHERE id IN (SELECT id FROM producers WHERE used_at < ? LIMIT 10)`
+	selectProducedBelow = `
+		SELECT revision FROM messages
+		WHERE revision > ? AND revision <= ? AND producer = ? AND number < ?
+		ORDER BY revision DESC
+		LIMIT 1`
 	selectProduced = `
-		SELECT m.revision, m.id, (SELECT COUNT(*) FROM deliveries d WHERE d.message = m.revision)
+		SELECT m.revision, m.id, m.number, (SELECT COUNT(*) FROM deliveries d WHERE d.message = m.revision)
 		FROM messages m
-		WHERE m.revision <= ? AND m.revision > ? AND m.producer = ? AND m.number = ?
-		ORDER BY m.revision DESC
+		WHERE m.revision > ? AND m.revision <= ? AND m.producer = ? AND m.number >= ?
+		ORDER BY m.revision
 		LIMIT 1`
 )
 
@@ -166,6 +175,8 @@ const (
 		UPDATE deliveries SET state = ? WHERE message = ? AND mailbox = ?`
 	updateFinish = `
 		UPDATE deliveries SET state = ?, finished_at = ?, arrival = -abs(arrival) WHERE message = ? AND mailbox = ?`
+	selectState = `
+		SELECT state FROM deliveries WHERE message = ? AND mailbox = ?`
 	selectOrdering = `
 		SELECT ordering_key FROM deliveries WHERE message = ? AND mailbox = ?`
 	selectHead = `

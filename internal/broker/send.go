@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -97,14 +98,14 @@ func (b *Broker) Submit(c caller.Caller, batch Batch, done func([]Outcome)) {
 				number = batch.First + int64(i)
 				if number <= p.number {
 					outcomes[i], err = p.duplicate(tx, number)
-					if err := kept(err, &outcomes[i]); err != nil {
+					if err := kept(err, i, &outcomes[i]); err != nil {
 						return err
 					}
 					continue
 				}
 			}
 			outcomes[i], err = s.send(draft, p.id, number)
-			if err := kept(err, &outcomes[i]); err != nil {
+			if err := kept(err, i, &outcomes[i]); err != nil {
 				return err
 			}
 			if p.id != 0 && outcomes[i].Fault == nil {
@@ -127,35 +128,49 @@ func (b *Broker) Submit(c caller.Caller, batch Batch, done func([]Outcome)) {
 }
 
 // kept keeps a refusal as the outcome of its item and passes on what went wrong with the broker.
-func kept(err error, o *Outcome) error {
+func kept(err error, i int, o *Outcome) error {
 	switch fault.KindOf(err) {
 	case fault.Internal, fault.Unavailable:
 		return err
 	default:
-		o.Fault = err
+		o.Fault = indexed(err, i, 1)
 		return nil
 	}
 }
 
-// indexed says which of several drafts an error is about.
+// indexed says which draft an error is about: by the names of its fields, or in front of its text if there are
+// several drafts.
 func indexed(err error, i, of int) error {
 	var f *fault.Error
-	if errors.As(err, &f) && of > 1 {
-		clone := *f
-		clone.Message = fmt.Sprintf("messages[%d]: %s", i, f.Message)
-		return &clone
+	if !errors.As(err, &f) {
+		return err
 	}
-	return err
+	at := fmt.Sprintf("messages[%d]", i)
+	if len(f.Violations) > 0 {
+		fields := slices.Clone(f.Violations)
+		for n := range fields {
+			fields[n].Field = at + "." + fields[n].Field
+		}
+		return fault.Fields(fields)
+	}
+	if of == 1 {
+		return err
+	}
+	clone := *f
+	clone.Message = at + ": " + f.Message
+	return &clone
 }
 
 // A sending is one function's sends: everything that is looked up or written once for all of them.
 type sending struct {
 	*Broker
-	tx    *store.Tx
-	actor actor
-	rooms map[mailboxRef]*room
-	ready readied
-	due   time.Time // the earliest that the calendar must know of
+	tx     *store.Tx
+	actor  actor
+	rooms  map[mailboxRef]*room
+	ready  readied
+	seen   []int64   // mailboxes whose readers have something to see, although nothing is ready in them
+	handed int64     // the first revision that was handed to a consumer
+	due    time.Time // the earliest that the calendar must know of
 }
 
 // A room is what one function knows of a mailbox that it sends to.
@@ -208,6 +223,10 @@ func (s *sending) send(d *Draft, producer, number int64) (Outcome, error) {
 		return Outcome{}, err
 	}
 	out.ID = newID(now, out.Revision)
+	m := Message{
+		Revision: out.Revision, ID: out.ID, Sender: s.actor.Name, SenderRole: s.actor.Role, CreatedAt: now, ExpiresAt: expires,
+		Thread: thread, Content: d.Content,
+	}
 	channel := d.Channel
 	if d.Target.Kind == ToChannel {
 		channel = d.Target.Name
@@ -226,18 +245,18 @@ func (s *sending) send(d *Draft, producer, number int64) (Outcome, error) {
 		if limit > 0 && r.waiting+r.added >= limit {
 			continue
 		}
-		if err := s.deliver(r, d, out.Revision, rank, most, now, expires); err != nil {
+		if err := s.deliver(r, d, &m, rank, most); err != nil {
 			return Outcome{}, err
 		}
 	}
 	return out, nil
 }
 
-// deliver puts the message into one mailbox.
-func (s *sending) deliver(r *room, d *Draft, revision, rank int64, most int, now, expires time.Time) error {
+// deliver puts a message into one mailbox, or into the hands of a consumer that waits for it.
+func (s *sending) deliver(r *room, d *Draft, m *Message, rank int64, most int) error {
 	state := Pending
 	var due any
-	if d.NotBefore.After(now) {
+	if d.NotBefore.After(m.CreatedAt) {
 		state, due = Delayed, d.NotBefore
 	}
 	if d.OrderingKey != "" {
@@ -253,25 +272,57 @@ func (s *sending) deliver(r *room, d *Draft, revision, rank int64, most int, now
 	switch {
 	case due != nil: // the calendar gives it one
 	case r.ref.kind == agentBox:
-		arrival = revision
+		arrival = m.Revision
 	default:
-		arrival = -revision
+		arrival = -m.Revision
 	}
-	if _, err := s.tx.Exec(insertDelivery, revision, r.id, int(state), rank, arrival, most, due, expires, null(d.OrderingKey)); err != nil {
+	if state == Pending {
+		if _, ready := s.ready[r.id]; !ready {
+			handed, err := s.handOff(r, d, m, rank, most, arrival)
+			if err != nil || handed {
+				return err
+			}
+		}
+	}
+	if _, err := s.tx.Exec(insertDelivery, m.Revision, r.id, int(state), rank, arrival, most, due, m.ExpiresAt, null(d.OrderingKey)); err != nil {
 		return err
 	}
 	r.added++
-	switch state {
-	case Pending:
+	switch {
+	case state == Pending:
 		s.ready.add(r.id, rank)
-	case Delayed:
+	case state == Delayed:
 		s.due = earliest(s.due, d.NotBefore)
-	}
-	if state == Blocked && due == nil {
+	case due == nil:
 		s.ready.seen(r.id)
 	}
-	s.due = earliest(s.due, expires)
+	s.due = earliest(s.due, m.ExpiresAt)
 	return nil
+}
+
+// handOff gives a message to a consumer that waits for it, if there is one.
+func (s *sending) handOff(r *room, d *Draft, m *Message, rank int64, most int, arrival any) (bool, error) {
+	c := s.waiting(r.id, r.ref, &ready{Claim: Claim{Message: *m}, kind: d.Type, priority: d.Priority})
+	if c == nil {
+		return false, nil
+	}
+	_, err := s.tx.Exec(insertHanded, m.Revision, r.id, rank, arrival, most, m.ExpiresAt, null(d.OrderingKey),
+		c.actor.mailbox, c.name, m.CreatedAt, c.claimFor)
+	if err != nil {
+		return false, err
+	}
+	if s.handed == 0 {
+		s.handed = m.Revision
+		s.revertible(s.tx, m.Revision)
+	}
+	s.grant(c, Claim{
+		Message: *m, Mailbox: r.ref.String(), Number: 1, Attempt: 1, MaxAttempts: most, ExpiresIn: c.claimFor,
+		key: key{m.Revision, r.id}, ordered: d.OrderingKey != "",
+	})
+	if r.ref.kind == agentBox {
+		s.seen = append(s.seen, r.id)
+	}
+	return true, nil
 }
 
 // finish writes what was gathered.
@@ -282,6 +333,11 @@ func (s *sending) finish() error {
 		}
 		if _, err := s.tx.Exec(addWaiting, r.added, r.id); err != nil {
 			return err
+		}
+	}
+	for _, mailbox := range s.seen {
+		if _, ok := s.ready[mailbox]; !ok {
+			s.ready.seen(mailbox)
 		}
 	}
 	s.wake(s.tx, s.ready)

@@ -39,26 +39,50 @@ func (s *Service) Send(stream pb.MessageService_SendServer) error {
 		defer close(pending)
 		failed <- s.readBatches(stream, who, pending)
 	}()
-	for answer := range pending {
-		outcomes := <-answer
-		// What is ready by now goes along.
-		for more := true; more && len(outcomes) < maxBatch; {
-			select {
-			case next, ok := <-pending:
-				if !ok {
-					more = false
-					break
-				}
-				outcomes = append(outcomes, <-next...)
-			default:
-				more = false
+	for {
+		var next chan []Outcome
+		var ok bool
+		select {
+		case next, ok = <-pending:
+			if !ok {
+				return <-failed
+			}
+		case <-s.broker.stopping:
+			if len(pending) == 0 {
+				return errStopping()
+			}
+			continue
+		}
+		for next != nil {
+			var outcomes []Outcome
+			outcomes, next = answered(next, pending)
+			if err := stream.Send(sendResponse(outcomes)); err != nil {
+				return err
 			}
 		}
-		if err := stream.Send(sendResponse(outcomes)); err != nil {
-			return err
+	}
+}
+
+// answered waits for the answer to a batch and adds those to later ones that are there by then. It returns the batch that
+// is to be waited for next, if it has already taken one from pending.
+func answered(first chan []Outcome, pending <-chan chan []Outcome) (outcomes []Outcome, next chan []Outcome) {
+	outcomes = <-first
+	for len(outcomes) < maxBatch {
+		select {
+		case next = <-pending:
+		default:
+		}
+		if next == nil {
+			return outcomes, nil
+		}
+		select {
+		case more := <-next:
+			outcomes, next = append(outcomes, more...), nil
+		default:
+			return outcomes, next
 		}
 	}
-	return <-failed
+	return outcomes, nil
 }
 
 // readBatches submits what comes until the stream ends. Nothing of it waits for an answer to be read by the client,
@@ -205,12 +229,12 @@ func (s *Service) Claim(stream pb.MessageService_ClaimServer) error {
 
 // sayRest answers what the client settled before it closed its side.
 func (s *Service) sayRest(stream pb.MessageService_ClaimServer, claims *ClaimStream) error {
+	claims.Leave()
 	for claims.Unanswered() {
 		f, _, err := claims.Next(stream.Context())
 		if err != nil {
 			return err
 		}
-		f.Deliver = nil // nobody would settle it
 		if err := sayFrame(stream, f); err != nil {
 			return err
 		}

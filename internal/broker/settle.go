@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -149,7 +150,13 @@ type held struct {
 	queue       bool // of a role or channel
 }
 
-func (h *held) claimID() string { return claimID(h.message, h.claims) }
+// claimID is the id of the last claim, or the revision alone if it was never claimed.
+func (h *held) claimID() string {
+	if h.claims == 0 {
+		return strconv.FormatInt(h.message, 10)
+	}
+	return claimID(h.message, h.claims)
+}
 
 // settle does one thing. It changes nothing if it returns an error.
 func (s *settling) settle(item *Settlement) (Settled, error) {
@@ -354,9 +361,11 @@ func (s *settling) end(h *held) {
 	}
 }
 
-// promote makes the next delivery of the ordering key ready after h was finished.
+// promote makes the next delivery of the ordering key ready after h was finished, if it was h's turn. One
+// that was blocked, or finished before, was in nobody's way: the turn is another's, which need not be the
+// oldest after a redrive.
 func (s *settling) promote(h *held) error {
-	if h.ordering == "" {
+	if h.ordering == "" || h.state == Blocked || !h.state.unfinished() {
 		return nil
 	}
 	return s.promoteNext(h.mailbox, h.ordering)

@@ -51,6 +51,7 @@ type ClaimStream struct {
 	frame      Frame
 	unanswered int
 	away       bool // nothing more is handed out
+	left       bool // the client settles nothing more: what was not sent stays unsent
 	replaced   bool // another stream has taken over
 }
 
@@ -290,6 +291,9 @@ func (s *ClaimStream) Next(ctx context.Context) (f Frame, done bool, err error) 
 			stopping = nil
 		}
 		f, s.frame = s.frame, Frame{}
+		if s.left {
+			f.Deliver, s.frame.Deliver = nil, f.Deliver
+		}
 		for i := range f.Deliver {
 			id := f.Deliver[i].ClaimID()
 			o := s.open[id]
@@ -317,6 +321,15 @@ func (s *ClaimStream) Next(ctx context.Context) (f Frame, done bool, err error) 
 			return Frame{}, true, ctx.Err()
 		}
 	}
+}
+
+// Leave says that the client settles nothing more. Next goes on with what is left to answer; claims that were not
+// written to the client by now go back when the stream is closed.
+func (s *ClaimStream) Leave() {
+	s.broker.leave(s.consumer)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.left = true
 }
 
 // Replaced reports whether another stream has taken over.

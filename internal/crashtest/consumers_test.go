@@ -91,17 +91,16 @@ func (c *streamConsumer) load(ctx context.Context, d *daemon) error {
 		case *pb.ClaimResponse_Deliver:
 			claims = c.record.got(c.holder, f.Deliver.GetClaims())
 		case *pb.ClaimResponse_Results:
-			asked = c.results(asked, f.Results.GetResults())
-			continue
+			asked, claims = c.results(asked, f.Results.GetResults())
 		default:
 			c.record.wrong("%v was told %v", c.holder, answer)
 			continue
 		}
+		if len(claims) == 0 {
+			continue
+		}
 		request, more := c.settle(claims)
 		asked = append(asked, more...)
-		if len(more) == 0 {
-			continue // all of it is kept
-		}
 		if err := stream.Send(request); err != nil {
 			return err
 		}
@@ -124,17 +123,23 @@ func (c *streamConsumer) settle(claims []*claim) (*pb.ClaimRequest, []*claim) {
 	return request, order
 }
 
-func (c *streamConsumer) results(asked []*claim, results []*pb.SettleResult) []*claim {
+// results notes what came of the first of what was asked. It returns the rest, and the claims that were only extended.
+func (c *streamConsumer) results(asked []*claim, results []*pb.SettleResult) (rest, extended []*claim) {
+	if len(results) > len(asked) {
+		c.record.wrong("%v settled %d claims and was answered %v", c.holder, len(asked), results)
+		return nil, nil
+	}
 	for i, got := range results {
-		if i >= len(asked) || got.GetClaimId() != asked[i].id || got.GetError() != nil {
-			c.record.wrong("%v settled %s and was answered %v", c.holder, asked[min(i, len(asked)-1)].id, got)
-			continue
-		}
-		if asked[i].asked != nothing { // else it was extended
+		switch {
+		case got.GetClaimId() != asked[i].id || got.GetError() != nil:
+			c.record.wrong("%v settled %s and was answered %v", c.holder, asked[i].id, got)
+		case asked[i].asked == nothing:
+			extended = append(extended, asked[i])
+		default:
 			c.record.done(asked[i : i+1])
 		}
 	}
-	return asked[min(len(results), len(asked)):]
+	return asked[len(results):], extended
 }
 
 // A unaryConsumer claims and settles by unary calls, each settlement with a request id.

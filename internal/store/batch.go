@@ -2,6 +2,7 @@ package store
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -18,6 +19,7 @@ const (
 type batch struct {
 	tasks    []*task
 	onCommit []func()
+	onUndo   []func()
 	endings  []ending
 	ended    int         // how many of endings have run, or are running
 	asked    map[any]int // where in endings a key stands
@@ -92,10 +94,15 @@ func (w *writer) next() *task {
 }
 
 // function runs one function of the batch.
-func (w *writer) function(fn func(*Tx) error) error {
+func (w *writer) function(fn func(*Tx) error) (err error) {
 	tx := &Tx{writer: w, now: w.clock.Now()}
 	w.latest = max(w.latest, tx.now.UnixNano())
-	err := tx.call(fn)
+	defer func() {
+		if err != nil {
+			w.undone(tx.onUndo)
+		}
+	}()
+	err = tx.call(fn)
 	tx.over = true
 	w.conn.closeRows()
 	b := &w.batch
@@ -123,6 +130,7 @@ func (w *writer) function(fn func(*Tx) error) error {
 	b.rows += tx.rows
 	b.dirty = b.dirty || tx.rows > 0 || tx.numbered
 	b.onCommit = append(b.onCommit, tx.onCommit...)
+	b.onUndo = append(b.onUndo, tx.onUndo...)
 	for _, e := range tx.endings {
 		w.ask(e)
 	}
@@ -192,6 +200,7 @@ func (w *writer) settle() {
 func (w *writer) undo() {
 	b := &w.batch
 	w.forget()
+	w.undone(b.onUndo)
 	if w.conn.standing() {
 		if err := w.conn.run(`ROLLBACK`); err != nil {
 			w.log.Error("roll back", zap.Error(err))
@@ -217,6 +226,13 @@ func (w *writer) undo() {
 	}
 }
 
+// undone runs what puts memory back, the newest first.
+func (w *writer) undone(fns []func()) {
+	for _, fn := range slices.Backward(fns) {
+		w.guard(fn)
+	}
+}
+
 // answer tells a caller the outcome.
 func (w *writer) answer(t *task) {
 	if t.done == nil {
@@ -230,12 +246,13 @@ func (w *writer) answer(t *task) {
 func (b *batch) reset() {
 	clear(b.tasks)
 	clear(b.onCommit)
+	clear(b.onUndo)
 	clear(b.endings)
 	clear(b.asked)
 	clear(b.kicks)
 	clear(b.later)
 	*b = batch{
-		tasks: b.tasks[:0], onCommit: b.onCommit[:0], endings: b.endings[:0],
+		tasks: b.tasks[:0], onCommit: b.onCommit[:0], onUndo: b.onUndo[:0], endings: b.endings[:0],
 		asked: b.asked, kicks: b.kicks[:0], later: b.later[:0],
 	}
 }

@@ -74,20 +74,22 @@ func TestLatest_NeverGoesBack(t *testing.T) {
 		})
 		return now, latest
 	}
-	if now, latest := times(s); !now.Equal(noon) || !latest.Equal(noon) {
-		t.Errorf("now %v, latest %v", now, latest)
+	clock.Advance(time.Hour)
+	one := noon.Add(time.Hour)
+	if now, latest := times(s); !now.Equal(one) || !latest.Equal(one) {
+		t.Errorf("now %v, latest %v, want %v", now, latest, one)
 	}
-	clock.Advance(-time.Hour)
-	if now, latest := times(s); !now.Equal(noon.Add(-time.Hour)) || !latest.Equal(noon) {
+	clock.Advance(-2 * time.Hour)
+	if now, latest := times(s); !now.Equal(noon.Add(-time.Hour)) || !latest.Equal(one) {
 		t.Errorf("clock set back: now %v, latest %v", now, latest)
 	}
 	shut(t, s)
 	s = open(t, inFolder(dir), withClock(clock))
-	if _, latest := times(s); !latest.Equal(noon) {
+	if _, latest := times(s); !latest.Equal(one) {
 		t.Errorf("clock set back and restarted: latest %v", latest)
 	}
-	clock.Advance(2 * time.Hour)
-	if _, latest := times(s); !latest.Equal(noon.Add(time.Hour)) {
+	clock.Advance(3 * time.Hour)
+	if _, latest := times(s); !latest.Equal(noon.Add(2 * time.Hour)) {
 		t.Errorf("clock set forward: latest %v", latest)
 	}
 }

@@ -18,6 +18,7 @@ type Tx struct {
 	numbered bool // a revision was taken
 	over     bool
 	onCommit []func()
+	onUndo   []func()
 	endings  []ending
 }
 
@@ -85,6 +86,10 @@ func (tx *Tx) Latest() time.Time { return fromNanos(tx.writer.latest) }
 // caller of the batch is answered, in the order of registration. It is dropped if this function
 // fails or the batch does. It must be quick, must not block and must not call Write, Drain or Close.
 func (tx *Tx) OnCommit(fn func()) { tx.onCommit = append(tx.onCommit, fn) }
+
+// OnUndo registers a function that runs in the writer if what this function did is rolled back, alone or with its
+// batch: it puts back what was noted in memory for the functions after it. Like OnCommit it must be quick.
+func (tx *Tx) OnUndo(fn func()) { tx.onUndo = append(tx.onUndo, fn) }
 
 // AtEnd registers a function that runs once at the end of the batch, after all functions and before
 // the commit, in a savepoint of its own, whoever and how many ask for it under the same key. If it

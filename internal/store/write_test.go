@@ -74,10 +74,11 @@ func TestWrite_FunctionSeesTheEarlierOnesOfItsBatch(t *testing.T) {
 	}
 }
 
-func TestWrite_UnchangedBatchPaysNoCommit(t *testing.T) {
-	s := open(t)
+func TestWrite_UnchangedBatchWritesNothing(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, inFolder(dir))
 	write(t, s, add("one"))
-	before := s.Stats()
+	before, size := s.Stats(), logFile(t, dir)
 	write(t, s, func(tx *store.Tx) error {
 		_, err := namesIn(tx)
 		return err
@@ -90,6 +91,9 @@ func TestWrite_UnchangedBatchPaysNoCommit(t *testing.T) {
 	}
 	if after := s.Stats(); after.Commits != before.Commits || after.Batches != before.Batches+2 {
 		t.Errorf("batches went from %d to %d and commits from %d to %d", before.Batches, after.Batches, before.Commits, after.Commits)
+	}
+	if after := logFile(t, dir); after != size {
+		t.Errorf("the log grew from %d to %d bytes", size, after)
 	}
 }
 

@@ -1,1 +1,0 @@
-package broker_test

@@ -1,0 +1,326 @@
+package broker_test
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"pgregory.net/rapid"
+
+	pb "brokerd/gen/brokerd/v1"
+)
+
+// named draws who settles, and how it names what. Often it is a claim of its own.
+func (h *history) named(t *rapid.T) (agent string, names []naming) {
+	if len(h.m.parcels) == 0 {
+		t.Skip("nothing was sent")
+	}
+	agent = someAgents.Draw(t, "agent")
+	if rapid.IntRange(0, 7).Draw(t, "which claim") == 0 {
+		return agent, []naming{{}}
+	}
+	among := h.m.parcels
+	if rapid.IntRange(0, 3).Draw(t, "whose") > 0 {
+		var own []*parcel
+		for _, p := range h.m.parcels {
+			if p.holder == agent {
+				own = append(own, p)
+			}
+		}
+		if len(own) > 0 {
+			among = own
+		}
+	}
+	for range rapid.IntRange(1, 2).Draw(t, "items") {
+		names = append(names, nameOf(t, rapid.SampledFrom(among).Draw(t, "delivery")))
+	}
+	return agent, names
+}
+
+// nameOf draws how a delivery is named: by its claim, by one before, by the message's id or revision.
+func nameOf(t *rapid.T, p *parcel) naming {
+	n := naming{text: strconv.FormatInt(p.message, 10), message: p.message}
+	how := rapid.SampledFrom([]string{"claim", "claim", "claim", "earlier claim", "id", "revision"}).Draw(t, "named by")
+	switch {
+	case how == "id":
+		n.text = p.id
+	case how == "claim" && p.claims > 0:
+		n.text, n.claim = p.claimID(), p.claims
+	case how == "earlier claim" && p.claims > 1:
+		n.claim = p.claims - 1
+		n.text += "." + strconv.Itoa(n.claim)
+	}
+	return n
+}
+
+// texts is what a list of names is in a request.
+func texts(names []naming) []string {
+	if names[0].text == "" {
+		return nil
+	}
+	var list []string
+	for _, n := range names {
+		list = append(list, n.text)
+	}
+	return list
+}
+
+// settle does to the model what was done to the broker, item by item, and checks what the broker answered: a
+// refusal of all of it, or one result an item.
+func (h *history) settle(t *rapid.T, agent string, names []naming, err error, got []string, do func(i int, n naming) (*parcel, string)) {
+	reason := h.stranger(agent)
+	var steps []func() string
+	var want []string
+	for i, n := range names {
+		steps = append(steps, func() string {
+			p, refused := do(i, n)
+			if refused != "" {
+				return refused
+			}
+			result := p.claimID()
+			if result == "" {
+				result = strconv.FormatInt(p.message, 10)
+			}
+			want = append(want, result)
+			return ""
+		})
+	}
+	if reason == "" {
+		reason = h.m.all(steps...)
+	}
+	if refuses(t, err, codes.FailedPrecondition, reason) {
+		return
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Fatalf("settled (-model +broker):\n%s", diff)
+	}
+}
+
+func (h *history) ack(t *rapid.T) {
+	agent, names := h.named(t)
+	out, err := call(h, agent, pb.NewMessageServiceClient, pb.MessageServiceClient.AckMessages, &pb.AckMessagesRequest{Ids: texts(names)})
+	h.settle(t, agent, names, err, out.GetAcked(), func(_ int, n naming) (*parcel, string) { return h.m.ack(agent, n) })
+}
+
+func (h *history) nack(t *rapid.T) {
+	agent, names := h.named(t)
+	delays := []time.Duration{0, 0, 3 * time.Second, 50 * time.Second}
+	request := &pb.NackMessagesRequest{}
+	for _, n := range names {
+		nack := &pb.Nack{ClaimId: n.text, Error: "it does not compile", Fatal: rapid.IntRange(0, 4).Draw(t, "fatal") == 0}
+		if rapid.IntRange(0, 3).Draw(t, "backoff") > 0 {
+			nack.Delay = durationpb.New(rapid.SampledFrom(delays).Draw(t, "delay"))
+		}
+		request.Nacks = append(request.Nacks, nack)
+	}
+	out, err := call(h, agent, pb.NewMessageServiceClient, pb.MessageServiceClient.NackMessages, request)
+	var got []string
+	for _, o := range out.GetOutcomes() {
+		got = append(got, o.ClaimId)
+	}
+	var parcels []*parcel
+	h.settle(t, agent, names, err, got, func(i int, n naming) (*parcel, string) {
+		p, refused := h.m.held(agent, n)
+		if refused == "" {
+			var delay *time.Duration
+			if request.Nacks[i].Delay != nil {
+				d := request.Nacks[i].Delay.AsDuration()
+				delay = &d
+			}
+			h.m.fail(p, request.Nacks[i].Fatal, delay)
+			parcels = append(parcels, p)
+		}
+		return p, refused
+	})
+	for i, o := range out.GetOutcomes() {
+		p := parcels[i]
+		if o.State != h.m.state(p) || o.State == delayed && timeOf(o.DueAt).Sub(p.due).Abs() > p.spread {
+			t.Fatalf("nacked %s: the broker says %v until %v; the model %v until %v", o.ClaimId, o.State, timeOf(o.DueAt), h.m.state(p), p.due)
+		}
+	}
+}
+
+func (h *history) extend(t *rapid.T) {
+	agent, names := h.named(t)
+	request := &pb.ExtendClaimsRequest{}
+	var lasts []time.Duration
+	for _, n := range names {
+		d := someClaims.Draw(t, "claim_for")
+		e := &pb.Extension{ClaimId: n.text}
+		if d > 0 {
+			e.ClaimFor = durationpb.New(d)
+		}
+		request.Extensions, lasts = append(request.Extensions, e), append(lasts, d)
+	}
+	out, err := call(h, agent, pb.NewMessageServiceClient, pb.MessageServiceClient.ExtendClaims, request)
+	h.settle(t, agent, names, err, out.GetClaimIds(), func(i int, n naming) (*parcel, string) {
+		p, refused := h.m.held(agent, n)
+		if refused == "" {
+			if lasts[i] > 0 {
+				p.lasts = lasts[i]
+			}
+			p.until = h.m.now.Add(p.lasts)
+		}
+		return p, refused
+	})
+}
+
+func (h *history) release(t *rapid.T) {
+	agent, names := h.named(t)
+	out, err := call(h, agent, pb.NewMessageServiceClient, pb.MessageServiceClient.ReleaseClaims, &pb.ReleaseClaimsRequest{Ids: texts(names)})
+	h.settle(t, agent, names, err, out.GetReleased(), func(_ int, n naming) (*parcel, string) {
+		p, refused := h.m.held(agent, n)
+		if refused == "" {
+			h.m.restore(p, time.Time{}, 0)
+		}
+		return p, refused
+	})
+}
+
+func (h *history) cancel(t *rapid.T) {
+	if len(h.m.parcels) == 0 {
+		t.Skip("nothing was sent")
+	}
+	p := rapid.SampledFrom(h.m.parcels).Draw(t, "delivery")
+	as := rapid.SampledFrom([]string{p.sender, p.sender, "", "ann"}).Draw(t, "caller")
+	if as == "system" {
+		as = ""
+	}
+	reason, code := h.stranger(as), codes.FailedPrecondition
+	if reason == "" && as != "" && as != p.sender {
+		reason, code = "NOT_THE_SENDER", codes.PermissionDenied
+	}
+	out, err := call(h, as, pb.NewMessageServiceClient, pb.MessageServiceClient.CancelMessage, &pb.CancelMessageRequest{Id: p.id, Reason: "not needed"})
+	if refuses(t, err, code, reason) {
+		return
+	}
+	if withdrawn, kept := h.m.cancel(p.message); int(out.Cancelled) != withdrawn || int(out.Kept) != kept {
+		t.Fatalf("cancelled and kept: the broker says %d, %d; the model %d, %d", out.Cancelled, out.Kept, withdrawn, kept)
+	}
+}
+
+func (h *history) redrive(t *rapid.T) {
+	h.bury(t, someCallers.Draw(t, "caller"), func(as string, ids []string, mailbox string) (int32, error) {
+		out, err := call(h, as, pb.NewMessageServiceClient, pb.MessageServiceClient.RedriveDeadLetters,
+			&pb.RedriveDeadLettersRequest{Ids: ids, Mailbox: mailbox})
+		return out.GetRedriven(), err
+	}, h.m.redrive)
+}
+
+func (h *history) purge(t *rapid.T) {
+	h.bury(t, "", func(as string, ids []string, mailbox string) (int32, error) {
+		out, err := call(h, as, pb.NewMessageServiceClient, pb.MessageServiceClient.PurgeDeadLetters,
+			&pb.PurgeDeadLettersRequest{Ids: ids, Mailbox: mailbox})
+		return out.GetPurged(), err
+	}, func(p *parcel) { h.m.finish(p, cancelled) })
+}
+
+// bury does something to dead letters, chosen by message, by mailbox, or both.
+func (h *history) bury(t *rapid.T, as string, rpc func(as string, ids []string, mailbox string) (int32, error), do func(*parcel)) {
+	graves := h.m.dead(func(*parcel) bool { return true })
+	if len(graves) == 0 {
+		t.Skip("there are no dead letters")
+	}
+	var mailbox string
+	var ids []string
+	var chosen []int64
+	if rapid.Bool().Draw(t, "by message") {
+		for range rapid.IntRange(1, 2).Draw(t, "messages") {
+			p := rapid.SampledFrom(graves).Draw(t, "dead letter")
+			ids, chosen = append(ids, p.id), append(chosen, p.message)
+		}
+	}
+	if len(ids) == 0 || rapid.IntRange(0, 3).Draw(t, "and mailbox") == 0 {
+		mailbox = rapid.SampledFrom(graves).Draw(t, "in the mailbox of").box
+	}
+	sees := func(p *parcel) bool {
+		return (as == "" || slices.Contains(h.m.reachable(as), p.box)) && (mailbox == "" || p.box == mailbox)
+	}
+	found := h.m.dead(func(p *parcel) bool { return sees(p) && (len(ids) == 0 || slices.Contains(chosen, p.message)) })
+	reason, code := h.stranger(as), codes.FailedPrecondition
+	switch {
+	case reason != "":
+	case as != "" && mailbox != "" && !slices.Contains(h.m.reachable(as), mailbox):
+		reason, code = "NOT_FOUND", codes.NotFound
+	case slices.ContainsFunc(chosen, func(message int64) bool {
+		return !slices.ContainsFunc(found, func(p *parcel) bool { return p.message == message })
+	}):
+		reason = "NOT_DEAD"
+	}
+	n, err := rpc(as, ids, mailbox)
+	if refuses(t, err, code, reason) {
+		return
+	}
+	if int(n) != len(found) {
+		t.Fatalf("the broker says %d dead letters; the model %d", n, len(found))
+	}
+	for _, p := range found {
+		do(p)
+	}
+}
+
+func (h *history) register(t *rapid.T) {
+	h.enrol(t, someAgents.Draw(t, "agent"), someRoles.Draw(t, "role"))
+}
+
+func (h *history) enrol(t *rapid.T, name, role string) {
+	_, err := call(h, name, pb.NewAgentServiceClient, pb.AgentServiceClient.RegisterAgent, &pb.RegisterAgentRequest{Role: role})
+	refuses(t, err, codes.OK, "")
+	a := h.m.agents[name]
+	if a == nil {
+		a = &member{channels: map[string]bool{}}
+		h.m.agents[name] = a
+	}
+	a.role, a.registered = role, true
+}
+
+func (h *history) deregister(t *rapid.T) {
+	name := someAgents.Draw(t, "agent")
+	_, err := call(h, name, pb.NewAgentServiceClient, pb.AgentServiceClient.DeregisterAgent, &pb.DeregisterAgentRequest{Reason: "done"})
+	if !refuses(t, err, codes.FailedPrecondition, h.stranger(name)) {
+		h.m.deregister(name)
+	}
+}
+
+func (h *history) subscribe(t *rapid.T) {
+	name, channel := someAgents.Draw(t, "agent"), someChannels.Draw(t, "channel")
+	out, err := call(h, name, pb.NewChannelServiceClient, pb.ChannelServiceClient.SubscribeChannel, &pb.SubscribeChannelRequest{Channel: channel})
+	if refuses(t, err, codes.FailedPrecondition, h.stranger(name)) {
+		return
+	}
+	h.subscribed(t, name, channel, true, out.Changed)
+}
+
+func (h *history) unsubscribe(t *rapid.T) {
+	name, channel := someAgents.Draw(t, "agent"), someChannels.Draw(t, "channel")
+	out, err := call(h, name, pb.NewChannelServiceClient, pb.ChannelServiceClient.UnsubscribeChannel, &pb.UnsubscribeChannelRequest{Channel: channel})
+	if refuses(t, err, codes.FailedPrecondition, h.stranger(name)) {
+		return
+	}
+	h.subscribed(t, name, channel, false, out.Changed)
+}
+
+func (h *history) subscribed(t *rapid.T, name, channel string, on, changed bool) {
+	channels := h.m.agents[name].channels
+	if changed != (channels[channel] != on) {
+		t.Fatal(fmt.Sprintf("channel %s of %s: changed is %v", channel, name, changed))
+	}
+	if on {
+		channels[channel] = true
+	} else {
+		delete(channels, channel)
+	}
+}
+
+func (h *history) configure(t *rapid.T) {
+	h.m.ageing = rapid.SampledFrom([]time.Duration{5 * time.Minute, 10 * time.Second, 0}).Draw(t, "ageing")
+	h.m.limit = rapid.SampledFrom([]int{0, 0, 3}).Draw(t, "mailbox_limit")
+	limit := int64(h.m.limit)
+	_, err := call(h, "", pb.NewSessionServiceClient, pb.SessionServiceClient.ConfigureSession,
+		&pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{Ageing: durationpb.New(h.m.ageing), MailboxLimit: &limit}})
+	refuses(t, err, codes.OK, "")
+}

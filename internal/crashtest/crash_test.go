@@ -1,0 +1,250 @@
+package crashtest_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pb "brokerd/gen/brokerd/v1"
+)
+
+// A participant puts load on the broker. It lives on when the daemon is killed.
+type participant interface {
+	// makeUp finds out what came of what was not answered.
+	makeUp(ctx context.Context, d *daemon) error
+	// load goes on until the connection breaks.
+	load(ctx context.Context, d *daemon) error
+}
+
+// A stage is everything that takes part.
+type stage struct {
+	*testing.T
+	daemon     *daemon
+	record     *record
+	random     *rand.Rand
+	subscriber *subscriber
+	reader     *reader
+	slow       *slowConsumer
+	holders    []holder // all that hold claims
+	parts      []participant
+}
+
+func TestCrash_NothingConfirmedIsLostOrDoneTwice(t *testing.T) {
+	kills := int(fromEnvironment(t, "CRASH_KILLS", 20))
+	seed := uint64(fromEnvironment(t, "CRASH_SEED", rand.Int64()))
+	t.Logf("CRASH_KILLS=%d CRASH_SEED=%d", kills, seed)
+	ctx := t.Context()
+	if deadline, limited := t.Deadline(); limited {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, deadline.Add(-20*time.Second)) // so that the daemon is ended
+		defer cancel()
+	}
+	s := newStage(t, seed)
+	if err := s.daemon.start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := register(ctx, s.daemon); err != nil {
+		t.Fatal(err)
+	}
+	for n := range kills {
+		s.liveAndDie(ctx, n)
+		if n == kills-1 {
+			s.checkFolder(ctx)
+		}
+		s.restart(ctx)
+		if t.Failed() {
+			t.Fatalf("after %d kills, CRASH_SEED=%d", n+1, seed)
+		}
+	}
+	s.end(ctx)
+	t.Logf("%d messages, %d claims, %d failed, %d redriven, %d events, %d read by arrival, revision %d", len(s.record.messages), len(s.record.claims),
+		len(s.record.nacks), len(s.record.redriven), len(s.subscriber.events), len(s.reader.read), s.record.seen)
+}
+
+func newStage(t *testing.T, seed uint64) *stage {
+	lots := uint64(0)
+	random := func() *rand.Rand {
+		lots++
+		return rand.New(rand.NewPCG(seed, lots))
+	}
+	r := newRecord(t)
+	s := &stage{T: t, daemon: newDaemon(t), record: r, random: random(),
+		subscriber: &subscriber{record: r}, reader: newReader(r, random()), slow: newSlowConsumer(r, random())}
+	s.parts = []participant{
+		s.subscriber, s.reader, s.slow,
+		&redriver{record: r, random: random(), chosen: map[delivery]bool{}},
+		newUnarySender(r, "writer-1", random()),
+		newUnarySender(r, "builder-1", random()),
+		newStreamSender(r, "writer-2", random()),
+		newStreamSender(r, "tester-2", random()),
+	}
+	for _, h := range []holder{{"builder-1", "stream"}, {"builder-2", "stream"}, {"tester-1", "stream"}, {"writer-3", "stream"}} {
+		s.holders = append(s.holders, h)
+		s.parts = append(s.parts, &streamConsumer{record: r, holder: h, random: random()})
+	}
+	for _, h := range []holder{{"builder-1", "unary"}, {"builder-2", "unary"}, {"tester-1", ""}, {"tester-2", "unary"}} {
+		s.holders = append(s.holders, h)
+		s.parts = append(s.parts, &unaryConsumer{record: r, holder: h, random: random()})
+	}
+	s.holders = append(s.holders, s.slow.holder, holder{"writer-1", ""}, holder{"writer-2", ""})
+	return s
+}
+
+// liveAndDie loads the running daemon and kills it.
+func (s *stage) liveAndDie(ctx context.Context, n int) {
+	running, stop := context.WithCancel(ctx)
+	defer stop()
+	var flowing, ended sync.WaitGroup
+	for _, p := range s.parts {
+		flowing.Add(1)
+		ended.Go(func() {
+			err := p.makeUp(running, s.daemon)
+			flowing.Done()
+			if err == nil {
+				err = p.load(running, s.daemon)
+			}
+			if !cut(err) {
+				s.record.wrong("%T: %v", p, err)
+			}
+		})
+	}
+	life := time.Duration(20+s.random.IntN(380)) * time.Millisecond
+	switch {
+	case n%7 == 3: // while they make up
+		life = time.Duration(s.random.IntN(30)) * time.Millisecond
+	case n%7 == 5: // claims run out
+		life += 2 * time.Second
+		fallthrough
+	default:
+		flowing.Wait()
+	}
+	pause(running, life)
+	s.daemon.kill()
+	stop()
+	ended.Wait()
+}
+
+// restart starts the daemon and looks whether it stands.
+func (s *stage) restart(ctx context.Context) {
+	s.Helper()
+	s.record.started()
+	if err := s.daemon.start(ctx); err != nil {
+		s.Fatal(err)
+	}
+	s.check(ctx)
+}
+
+// check has the broker check its database.
+func (s *stage) check(ctx context.Context) {
+	s.Helper()
+	found, err := s.daemon.admin.CheckDatabase(ctx, &pb.CheckDatabaseRequest{})
+	if err != nil {
+		s.Fatal(err)
+	}
+	if len(found.GetProblems()) > 0 {
+		s.Errorf("the database is not sound: %q", found.GetProblems())
+	}
+	if found.GetRevision() < s.record.floor {
+		s.Errorf("the counter is at %d, and was at %d before", found.GetRevision(), s.record.floor)
+	}
+}
+
+// checkFolder checks the database while no daemon runs on it.
+func (s *stage) checkFolder(ctx context.Context) {
+	s.Helper()
+	if err := s.daemon.check(ctx); err != nil {
+		s.Error(err)
+	}
+}
+
+// end makes up for everything, empties all mailboxes, and compares.
+func (s *stage) end(ctx context.Context) {
+	for _, p := range s.parts {
+		if err := p.makeUp(ctx, s.daemon); err != nil {
+			s.Fatalf("%T: %v", p, err)
+		}
+	}
+	s.drain(ctx)
+	if err := s.reader.finish(ctx, s.daemon); err != nil {
+		s.Fatal(err)
+	}
+	s.verify(ctx)
+	if err := s.daemon.terminate(); err != nil {
+		s.Errorf("the daemon did not stop in order: %v\n%s", err, s.daemon.stderr)
+	}
+	s.checkFolder(ctx)
+}
+
+// drain claims and acks until nothing is left but the reader's.
+func (s *stage) drain(ctx context.Context) {
+	if err := s.slow.ack(ctx, s.daemon, time.Now().Add(time.Hour)); err != nil {
+		s.Fatal(err)
+	}
+	for left := true; left; {
+		left = false
+		for _, h := range s.holders {
+			answer, err := s.daemon.messages.ClaimMessages(as(ctx, h.agent), &pb.ClaimMessagesRequest{
+				Consumer: h.consumer, Max: 1000, ClaimFor: durationpb.New(time.Minute)})
+			if err != nil {
+				s.Fatal(err)
+			}
+			claims := took(s.record, h, answer)
+			if len(claims) > 0 {
+				next := ackCall(claims)
+				s.record.ask(acked, claims, false)
+				if err := next.do(as(ctx, h.agent), s.daemon); err != nil {
+					s.Fatal(err)
+				}
+				s.record.done(claims)
+			}
+			left = left || answer.GetEmptyReason() != pb.EmptyReason_EMPTY_REASON_EMPTY
+		}
+		pause(ctx, 10*time.Millisecond)
+	}
+}
+
+// verify compares what the broker has with the record.
+func (s *stage) verify(ctx context.Context) {
+	s.check(ctx)
+	st, err := s.daemon.admin.GetStatus(ctx, &pb.GetStatusRequest{})
+	if err != nil {
+		s.Fatal(err)
+	}
+	if st.GetWaiting() != 0 || st.GetClaimed() != 0 {
+		s.Errorf("everything was drained, and there is still %v", st)
+	}
+	if err := s.subscriber.follow(ctx, s.daemon, st.GetRevision()); err != nil {
+		s.Fatal(err)
+	}
+	truth, err := readTruth(ctx, s.daemon)
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.record.verify(truth)
+	s.record.verifyEvents(truth, s.subscriber.events)
+	for revision, m := range s.record.byRevision {
+		_, there := truth.deliveries[delivery{revision, s.reader.agent}]
+		if there && !s.reader.read[revision] && m.wire.GetTtl() == nil {
+			s.record.wrong("the reader has missed %s (%d)", m.tag, revision)
+		}
+	}
+}
+
+// fromEnvironment is a number that the environment may set.
+func fromEnvironment(t *testing.T, name string, otherwise int64) int64 {
+	text := os.Getenv(name)
+	if text == "" {
+		return otherwise
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return n
+}

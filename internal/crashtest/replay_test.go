@@ -1,0 +1,172 @@
+package crashtest_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+
+	pb "brokerd/gen/brokerd/v1"
+)
+
+// verifyEvents: revisions only grow, the subscriber got each event once and unchanged, and the events tell of every
+// delivery a life in which at most one claim is valid at any time.
+func (r *record) verifyEvents(t *truth, got []*pb.Event) {
+	for i := 1; i < len(t.events); i++ {
+		if t.events[i].GetRevision() <= t.events[i-1].GetRevision() {
+			r.fault("event %d comes after event %d", t.events[i].GetRevision(), t.events[i-1].GetRevision())
+		}
+	}
+	for i := range min(len(got), len(t.events)) {
+		if !proto.Equal(got[i], t.events[i]) {
+			r.fault("the subscriber got %v where the log has %v", got[i], t.events[i])
+			break
+		}
+	}
+	if len(got) != len(t.events) {
+		r.fault("the subscriber got %d events, the log has %d", len(got), len(t.events))
+	}
+	p := replay{record: r, lives: map[delivery]*life{}}
+	sent := 0
+	for _, e := range t.events {
+		if e.GetType() == "message.sent" {
+			if sent++; t.messages[e.GetRevision()] == nil {
+				r.fault("the log has a send that is no message: %v", e)
+			}
+		}
+		p.event(e)
+	}
+	if sent != len(t.messages) {
+		r.fault("the log has %d sends of %d messages", sent, len(t.messages))
+	}
+	for which, l := range p.lives {
+		if l.open || l.claims != lastClaim(t.deliveries[which]) {
+			r.fault("the events of %v end with claim %d (open: %t), and it is %v", which, l.claims, l.open, t.deliveries[which])
+		}
+	}
+	p.verifyOrder()
+}
+
+// A replay goes through the events about claims.
+type replay struct {
+	record *record
+	lives  map[delivery]*life
+}
+
+// A life is that of a delivery as the events tell it.
+type life struct {
+	claims  int   // how often it was claimed
+	open    bool  // the last claim is valid
+	first   int64 // revision of the first claim
+	acked   int64 // revision of the ack; 0 = none
+	trouble bool  // it was dead at some time
+}
+
+func (p *replay) event(e *pb.Event) {
+	var details struct {
+		Consumer string   `json:"consumer"`
+		Claims   []string `json:"claims"`
+		Claim    string   `json:"claim"`
+	}
+	kind, ours := strings.CutPrefix(e.GetType(), "message.")
+	if !ours || e.GetDetails() == "" {
+		return
+	}
+	if err := json.Unmarshal([]byte(e.GetDetails()), &details); err != nil {
+		p.record.fault("the details of an event are not JSON: %v", e)
+		return
+	}
+	if details.Claim != "" {
+		details.Claims = append(details.Claims, details.Claim)
+	}
+	for _, id := range details.Claims {
+		which, number := p.delivery(e, id)
+		l := p.lives[which]
+		if l == nil {
+			l = &life{}
+			p.lives[which] = l
+		}
+		if why := l.turn(kind, number, e.GetRevision()); why != "" {
+			p.record.fault("%s %s in %s by %s (event %d): %s", kind, id, which.mailbox, e.GetSource(), e.GetRevision(), why)
+		}
+		if c := p.record.claims[which][number]; kind == "claimed" && c != nil && c.holder != (holder{e.GetSource(), details.Consumer}) {
+			p.record.fault("the log has claim %s for %s %q, and it was given to %v", id, e.GetSource(), details.Consumer, c.holder)
+		}
+	}
+}
+
+// delivery is what a claim id means in an event.
+func (p *replay) delivery(e *pb.Event, id string) (delivery, int) {
+	revision, number, _ := strings.Cut(id, ".")
+	var which delivery
+	which.message, _ = strconv.ParseInt(revision, 10, 64)
+	n, _ := strconv.Atoi(number)
+	switch m := p.record.byRevision[which.message]; {
+	case m != nil && m.queue:
+		which.mailbox = m.expect[0]
+	case e.GetSource() == "system":
+		which.mailbox = slowAgent // nobody else's claims run out
+	default:
+		which.mailbox = e.GetSource()
+	}
+	return which, n
+}
+
+// turn goes on by one event, and says why it cannot be.
+func (l *life) turn(kind string, number int, revision int64) string {
+	switch {
+	case kind == "claimed" && l.open:
+		return fmt.Sprintf("claim %d is valid", l.claims)
+	case kind == "claimed" && l.acked != 0:
+		return fmt.Sprintf("it was acked at %d", l.acked)
+	case kind == "claimed" && number != l.claims+1:
+		return fmt.Sprintf("it was claimed %d times before", l.claims)
+	case kind != "claimed" && number != l.claims:
+		return fmt.Sprintf("claim %d has come since", l.claims)
+	case kind != "claimed" && kind != "acked" && !l.open:
+		return "the claim is not valid"
+	case kind == "acked" && l.acked != 0:
+		return fmt.Sprintf("it was acked before, at %d", l.acked)
+	}
+	switch kind {
+	case "claimed":
+		l.open, l.claims = true, number
+		if l.first == 0 {
+			l.first = revision
+		}
+	case "acked":
+		l.open, l.acked = false, revision
+	case "dead":
+		l.open, l.trouble = false, true
+	case "retried", "released":
+		l.open = false
+	}
+	return ""
+}
+
+// verifyOrder: of two deliveries of one mailbox with the same ordering key, the later one was claimed only after the
+// earlier was acked; where that one was given up in between, nothing is said.
+func (p *replay) verifyOrder() {
+	type row struct{ mailbox, key string }
+	rows := map[row][]int64{}
+	for which := range p.lives {
+		if m := p.record.byRevision[which.message]; m != nil && m.wire.GetOrderingKey() != "" {
+			in := row{which.mailbox, m.wire.GetOrderingKey()}
+			rows[in] = append(rows[in], which.message)
+		}
+	}
+	for in, messages := range rows {
+		slices.Sort(messages)
+		for i := 1; i < len(messages); i++ {
+			before := p.lives[delivery{messages[i-1], in.mailbox}]
+			next := p.lives[delivery{messages[i], in.mailbox}]
+			if before.acked != 0 && !before.trouble && next.first != 0 && next.first < before.acked {
+				p.record.fault("%d was claimed at %d before %d, which has the same ordering key %q in %s, was acked at %d",
+					messages[i], next.first, messages[i-1], in.key, in.mailbox, before.acked)
+			}
+		}
+	}
+}
