@@ -58,8 +58,9 @@ type Mailboxes interface {
 
 // Tables are those of messages and deliveries.
 type Tables interface {
-	// Check returns what is wrong with them, one line each for people.
-	Check(q store.Querier) (problems []string, err error)
+	// Checks returns what looks them over, each in a snapshot of its own. A check returns what is wrong,
+	// one line each for people.
+	Checks() []func(q store.Querier) (problems []string, err error)
 	// Count counts the messages and deliveries of all sessions.
 	Count(q store.Querier) (messages, deliveries int64, err error)
 }
@@ -98,14 +99,15 @@ func (i *Inspector) Check(ctx context.Context) (problems []string, counted Total
 	if err != nil {
 		return nil, Totals{}, err
 	}
-	// A snapshot of its own for each part: one may only be used for seconds.
-	err = i.store.Read(ctx, func(s *store.Snapshot) error {
-		found, err := i.tables.Check(s)
-		problems = append(problems, found...)
-		return err
-	})
-	if err != nil {
-		return nil, Totals{}, fmt.Errorf("check invariants: %w", err)
+	for _, check := range i.tables.Checks() {
+		err = i.store.Read(ctx, func(s *store.Snapshot) error {
+			found, err := check(s)
+			problems = append(problems, found...)
+			return err
+		})
+		if err != nil {
+			return nil, Totals{}, fmt.Errorf("check invariants: %w", err)
+		}
 	}
 	err = i.store.Read(ctx, func(s *store.Snapshot) (err error) {
 		counted.Revision = s.Revision()

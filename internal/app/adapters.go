@@ -136,8 +136,8 @@ func (m mailboxes) Mail(q store.Querier, session int64) (admin.Mail, error) {
 // tables are those of the broker.
 type tables struct{}
 
-// Check implements admin.Tables.
-func (tables) Check(q store.Querier) ([]string, error) { return broker.Check(q, admin.MostProblems) }
+// Checks implements admin.Tables.
+func (tables) Checks() []func(store.Querier) ([]string, error) { return broker.Checks(admin.MostProblems) }
 
 // Count implements admin.Tables.
 func (tables) Count(q store.Querier) (messages, deliveries int64, err error) {

@@ -119,6 +119,7 @@ func (b *Broker) dispatch(tx *store.Tx) error {
 		touched.add(mailbox, rank)
 	}
 	d := dispatching{Broker: b, tx: tx, shares: map[*consumer]*share{}, left: tally{}, scans: readied{}, eager: len(h.eager)}
+	d.takeGrants()
 	if err := d.run(h.eager, touched); err != nil {
 		return err
 	}
@@ -157,12 +158,16 @@ func (d *dispatching) share(c *consumer) *share {
 	return s
 }
 
-func (d *dispatching) run(eager []*consumer, touched readied) error {
+// takeGrants takes over what was granted on sending.
+func (d *dispatching) takeGrants() {
 	for _, c := range d.hub.grantees {
 		s := d.share(c)
 		s.claims, s.bytes = slices.Clip(d.hub.grants[c].claims), d.hub.grants[c].bytes
 		d.order = append(d.order, c)
 	}
+}
+
+func (d *dispatching) run(eager []*consumer, touched readied) error {
 	for mailbox, rank := range touched {
 		for _, c := range d.hub.consumers[mailbox] {
 			if from, ok := c.from[mailbox]; ok && rank <= from.rank {

@@ -29,7 +29,8 @@ func (b *Broker) waiting(mailbox int64, ref mailboxRef, r *ready) *consumer {
 		if c.eager || !c.filter.matches(r) || ref.kind != agentBox && r.Sender == c.actor.Name || b.granted(c) == 0 {
 			continue
 		}
-		h.consumers[mailbox] = append(q[n+1:len(q):len(q)], q[:n+1]...)
+		copy(q[n:], q[n+1:])
+		q[len(q)-1] = c // the others come first the next time
 		return c
 	}
 	return nil

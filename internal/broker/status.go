@@ -67,27 +67,14 @@ func (b *Broker) Status(q store.Querier, session int64, most int) (boxes []BoxSt
 	return boxes, sum, rows.Err()
 }
 
-// Check returns what is wrong with the tables of this package, one line each, at most most. It looks at
-// everything, and may be called while the broker runs.
-func Check(q store.Querier, most int) ([]string, error) {
-	var problems []string
-	for _, c := range invariants {
-		rows := q.Query(c.query)
-		for rows.Next() {
-			var message, mailbox int64
-			if err := rows.Scan(&message, &mailbox); err != nil {
-				return nil, err
-			}
-			problems = append(problems, fmt.Sprintf("delivery of message %d in mailbox %d: %s", message, mailbox, c.says))
-			if len(problems) == most {
-				return problems, rows.Close()
-			}
-		}
-		if err := rows.Err(); err != nil {
-			return nil, err
-		}
+// Checks returns what looks the tables of this package over, one function for each invariant. Each returns what is
+// wrong, one line each, at most most, and may be called while the broker runs.
+func Checks(most int) []func(q store.Querier) ([]string, error) {
+	checks := make([]func(store.Querier) ([]string, error), 0, len(invariants))
+	for _, i := range invariants {
+		checks = append(checks, func(q store.Querier) ([]string, error) { return i.check(q, most) })
 	}
-	return problems, nil
+	return checks
 }
 
 // Totals counts what the tables hold.
@@ -98,6 +85,18 @@ func Totals(q store.Querier) (messages, deliveries int64, err error) {
 
 // An invariant is a query for deliveries that must not be, and what it means that they are.
 type invariant struct{ says, query string }
+
+func (i invariant) check(q store.Querier, most int) (problems []string, err error) {
+	rows := q.Query(i.query)
+	for len(problems) < most && rows.Next() {
+		var message, mailbox int64
+		if err := rows.Scan(&message, &mailbox); err != nil {
+			return nil, err
+		}
+		problems = append(problems, fmt.Sprintf("delivery of message %d in mailbox %d: %s", message, mailbox, i.says))
+	}
+	return problems, rows.Close()
+}
 
 var invariants = [...]invariant{
 	{"it has no message", `

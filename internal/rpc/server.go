@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"errors"
 	"net"
 	"sync/atomic"
 	"time"
@@ -98,7 +99,12 @@ func (s *Server) RegisterService(desc *grpc.ServiceDesc, service any) {
 func (s *Server) GetServiceInfo() map[string]grpc.ServiceInfo { return s.grpc.GetServiceInfo() }
 
 // Serve answers the calls that come through the listener until Stop, which is no error.
-func (s *Server) Serve(l net.Listener) error { return s.grpc.Serve(l) }
+func (s *Server) Serve(l net.Listener) error {
+	if err := s.grpc.Serve(l); !errors.Is(err, grpc.ErrServerStopped) { // stopped before it began
+		return err
+	}
+	return nil
+}
 
 // Streams returns how many of brokerd's own streams are open.
 func (s *Server) Streams() int { return int(s.streams.Load()) }

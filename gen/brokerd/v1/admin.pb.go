@@ -145,9 +145,9 @@ type GetStatusResponse struct {
 	Listen        []string `protobuf:"bytes,6,rep,name=listen,proto3" json:"listen,omitempty"`
 	DatabaseBytes int64    `protobuf:"varint,7,opt,name=database_bytes,json=databaseBytes,proto3" json:"database_bytes,omitempty"`
 	WalBytes      int64    `protobuf:"varint,8,opt,name=wal_bytes,json=walBytes,proto3" json:"wal_bytes,omitempty"`
-	// Since the start.
+	// How many since the start.
 	Commits int64 `protobuf:"varint,9,opt,name=commits,proto3" json:"commits,omitempty"`
-	// Mean time of a commit with its sync, over the last 1,000 or fewer.
+	// Mean time of a commit with its sync, since the start.
 	CommitTime *durationpb.Duration `protobuf:"bytes,10,opt,name=commit_time,json=commitTime,proto3" json:"commit_time,omitempty"`
 	Sessions   int32                `protobuf:"varint,11,opt,name=sessions,proto3" json:"sessions,omitempty"`
 	// Of the caller's session.
