@@ -109,7 +109,7 @@ func (b *Broker) ripen(tx *store.Tx) (readied, error) {
 		} else if _, err := b.arrive(tx, r.session, r.key, r.queue); err != nil {
 			return nil, err
 		}
-		ready.add(r.mailbox, r.rank)
+		ready.add(r.mailbox, place{r.rank, r.message})
 	}
 	return ready, nil
 }

@@ -134,10 +134,14 @@ func (b *Broker) dead(ctx context.Context, c caller.Caller, req once.Request, re
 // redrive makes a dead letter ready again; the revision is its new arrival.
 func (s *settling) redrive(k key, revision int64) error {
 	h := held{key: k}
-	err := s.tx.QueryRow(selectRedriven, k.message, k.mailbox).Scan(&h.rank, &h.expiresAt, &h.ordering, &h.queue)
+	var priority int
+	var sent time.Time
+	err := s.tx.QueryRow(selectRedriven, k.message, k.mailbox).Scan(&priority, &sent, &h.expiresAt, &h.ordering, &h.queue)
 	if err != nil {
 		return err
 	}
+	// The ageing may have changed since it died.
+	h.rank = rank(s.actor.session.Ageing, priority, sent)
 	state := Pending
 	if h.ordering != "" {
 		var earlier bool
@@ -155,13 +159,13 @@ func (s *settling) redrive(k key, revision int64) error {
 	if !h.expiresAt.After(s.tx.Now()) {
 		h.expiresAt = time.Time{} // it would be gone at once
 	}
-	if _, err := s.tx.Exec(updateRedriven, int(state), arrival, h.expiresAt, k.message, k.mailbox); err != nil {
+	if _, err := s.tx.Exec(updateRedriven, int(state), h.rank, arrival, h.expiresAt, k.message, k.mailbox); err != nil {
 		return err
 	}
 	s.left[k.mailbox]++
 	s.due = earliest(s.due, h.expiresAt)
 	if state == Pending {
-		s.ready.add(k.mailbox, h.rank)
+		s.ready.add(k.mailbox, place{h.rank, k.message})
 	} else {
 		s.ready.seen(k.mailbox)
 	}

@@ -90,6 +90,9 @@ var (
 	back  = place{math.MaxInt64, math.MaxInt64}
 )
 
+// justBefore is the last place in front of p.
+func (p place) justBefore() place { return place{p.rank, p.message - 1} }
+
 func (p place) before(o place) bool {
 	return p.rank < o.rank || p.rank == o.rank && p.message < o.message
 }
@@ -115,8 +118,8 @@ func (b *Broker) dispatch(tx *store.Tx) error {
 	h.touched = readied{}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for mailbox, rank := range h.scans {
-		touched.add(mailbox, rank)
+	for mailbox, at := range h.scans {
+		touched.add(mailbox, at)
 	}
 	d := dispatching{Broker: b, tx: tx, shares: map[*consumer]*share{}, left: tally{}, scans: readied{}, eager: len(h.eager)}
 	d.takeGrants()
@@ -168,10 +171,10 @@ func (d *dispatching) takeGrants() {
 }
 
 func (d *dispatching) run(eager []*consumer, touched readied) error {
-	for mailbox, rank := range touched {
+	for mailbox, at := range touched {
 		for _, c := range d.hub.consumers[mailbox] {
-			if from, ok := c.from[mailbox]; ok && rank <= from.rank {
-				c.from[mailbox] = place{rank, 0}
+			if from, ok := c.from[mailbox]; ok && !from.before(at) {
+				c.from[mailbox] = at.justBefore()
 			}
 		}
 	}
@@ -180,11 +183,11 @@ func (d *dispatching) run(eager []*consumer, touched readied) error {
 			return err
 		}
 	}
-	for mailbox, rank := range touched {
-		if rank == justVisible {
+	for mailbox, at := range touched {
+		if at == justVisible {
 			continue
 		}
-		if err := d.spread(mailbox, rank); err != nil {
+		if err := d.spread(mailbox, at.justBefore()); err != nil {
 			return err
 		}
 	}
@@ -242,6 +245,15 @@ func (d *dispatching) room(c *consumer) int {
 		return c.room()
 	}
 	return c.roomBeside(s)
+}
+
+// rooms is what all of these may still be given.
+func (d *dispatching) rooms(waiting []*consumer) int {
+	n := 0
+	for _, c := range waiting {
+		n += d.room(c)
+	}
+	return n
 }
 
 // fill gives one consumer what it has room for, from all its mailboxes in one order.
@@ -318,18 +330,14 @@ func (d *dispatching) candidates(c *consumer, box box, want int) ([]ready, error
 // keep puts a filtered consumer's place back before a delivery that it was not given after all.
 func (s *share) keep(r *ready) {
 	if from, ok := s.from[r.key.mailbox]; ok && !from.before(r.place) {
-		s.from[r.key.mailbox] = place{r.place.rank, r.place.message - 1}
+		s.from[r.key.mailbox] = r.place.justBefore()
 	}
 }
 
-// spread gives what a mailbox has, from the rank on, to those who wait, each in turn.
-func (d *dispatching) spread(mailbox, rank int64) error {
+// spread gives what a mailbox has, beyond a place, to those who wait, each in turn.
+func (d *dispatching) spread(mailbox int64, at place) error {
 	waiting := d.hub.consumers[mailbox]
-	free := 0
-	for _, c := range waiting {
-		free += d.room(c)
-	}
-	if free == 0 {
+	if d.rooms(waiting) == 0 {
 		return nil
 	}
 	var box box
@@ -338,15 +346,16 @@ func (d *dispatching) spread(mailbox, rank int64) error {
 			box = b
 		}
 	}
-	at := place{rank, 0}
 	turn := 0
-	for looked := 0; free > 0; {
-		want := min(free, dispatchPage)
+	for looked := 0; ; {
+		want := min(d.rooms(waiting), dispatchPage)
+		if want == 0 {
+			break
+		}
 		found, err := readReady(d.tx.Query(selectReadyFrom, mailbox, at.rank, at.message, d.tx.Now(), want), box)
 		if err != nil {
 			return err
 		}
-		taken := 0
 		for i := range found {
 			r := &found[i]
 			for n := range waiting {
@@ -358,8 +367,6 @@ func (d *dispatching) spread(mailbox, rank int64) error {
 					return err
 				}
 				turn = (turn + n + 1) % len(waiting)
-				free--
-				taken++
 				break
 			}
 		}
@@ -368,7 +375,7 @@ func (d *dispatching) spread(mailbox, rank int64) error {
 		}
 		at = found[len(found)-1].place
 		if looked += len(found); looked >= dispatchScan {
-			d.scans.add(mailbox, at.rank)
+			d.scans.add(mailbox, place{at.rank, at.message + 1})
 			break
 		}
 	}

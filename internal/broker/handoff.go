@@ -16,7 +16,7 @@ import (
 // waiting returns the consumer whose turn it is to be given a delivery, if one may have it before all that is ready.
 func (b *Broker) waiting(mailbox int64, ref mailboxRef, r *ready) *consumer {
 	h := b.hub
-	if rank, ok := h.touched[mailbox]; ok && rank != justVisible {
+	if at, ok := h.touched[mailbox]; ok && at != justVisible {
 		return nil // something is ready and not yet handed out
 	}
 	h.mu.Lock()

@@ -1,25 +1,24 @@
 package broker
 
 import (
-	"math"
 	"slices"
 	"sync"
 
 	"brokerd/internal/store"
 )
 
-// readied gathers what one function made ready: by mailbox, the lowest rank. justVisible stands for a
+// readied gathers what one function made ready: by mailbox, the first place. justVisible stands for a
 // mailbox in which something became visible to Receive but not ready to be claimed.
-type readied map[int64]int64
+type readied map[int64]place
 
-const justVisible = math.MaxInt64
+var justVisible = back
 
-func (r *readied) add(mailbox, rank int64) {
+func (r *readied) add(mailbox int64, at place) {
 	if *r == nil {
 		*r = readied{}
 	}
-	if old, ok := (*r)[mailbox]; !ok || rank < old {
-		(*r)[mailbox] = rank
+	if old, ok := (*r)[mailbox]; !ok || at.before(old) {
+		(*r)[mailbox] = at
 	}
 }
 
@@ -60,8 +59,8 @@ func (b *Broker) wake(tx *store.Tx, ready readied) {
 	if len(ready) == 0 && len(b.hub.grantees) == 0 {
 		return
 	}
-	for mailbox, rank := range ready {
-		b.hub.touched.add(mailbox, rank)
+	for mailbox, at := range ready {
+		b.hub.touched.add(mailbox, at)
 	}
 	tx.AtEnd(dispatchKey{}, b.dispatch)
 }

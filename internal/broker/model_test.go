@@ -179,6 +179,7 @@ func (m *model) finish(p *parcel, state pb.DeliveryState) {
 	for _, o := range m.parcels {
 		if o.box == p.box && o.key == p.key && o.unfinished() {
 			o.turn = true
+			m.look()
 			return
 		}
 	}

@@ -111,7 +111,7 @@ func (h *history) nack(t *rapid.T) {
 	delays := []time.Duration{0, 0, 3 * time.Second, 50 * time.Second}
 	request := &pb.NackMessagesRequest{}
 	for _, n := range names {
-		nack := &pb.Nack{ClaimId: n.text, Error: "it does not compile", Fatal: rapid.IntRange(0, 4).Draw(t, "fatal") == 0}
+		nack := &pb.Nack{ClaimId: n.text, Error: "it does not compile", Fatal: rapid.IntRange(0, 2).Draw(t, "fatal") == 0}
 		if rapid.IntRange(0, 3).Draw(t, "backoff") > 0 {
 			nack.Delay = durationpb.New(rapid.SampledFrom(delays).Draw(t, "delay"))
 		}

@@ -279,12 +279,12 @@ const (
 		SELECT message, mailbox FROM deliveries
 		WHERE message = ? AND state = 6 AND mailbox IN (SELECT value FROM json_each(?))`
 	selectRedriven = `
-		SELECT d.rank, d.expires_at, d.ordering_key, b.kind <> 1
-		FROM deliveries d JOIN mailboxes b ON b.id = d.mailbox
+		SELECT m.priority, m.created_at, d.expires_at, d.ordering_key, b.kind <> 1
+		FROM deliveries d JOIN mailboxes b ON b.id = d.mailbox JOIN messages m ON m.revision = d.message
 		WHERE d.message = ? AND d.mailbox = ?`
 	updateRedriven = `
 		UPDATE deliveries
-		SET state = ?, attempts = 0, arrival = ?, expires_at = ?, finished_at = NULL, due_at = NULL
+		SET state = ?, rank = ?, attempts = 0, arrival = ?, expires_at = ?, finished_at = NULL, due_at = NULL
 		WHERE message = ? AND mailbox = ?`
 	insertGone = `
 		INSERT INTO attempts (message, mailbox, claim, number, holder, consumer, claimed_at, ended_at, error)

@@ -290,7 +290,7 @@ func (s *sending) deliver(r *room, d *Draft, m *Message, rank int64, most int) e
 	r.added++
 	switch {
 	case state == Pending:
-		s.ready.add(r.id, rank)
+		s.ready.add(r.id, place{rank, m.Revision})
 	case state == Delayed:
 		s.due = earliest(s.due, d.NotBefore)
 	case due == nil:

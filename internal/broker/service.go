@@ -260,15 +260,19 @@ func (s *Service) settle(ctx context.Context, rpc string, r requested, items []S
 }
 
 // settlements checks the items of a unary request. Only a single one may leave its claim id empty.
-func settlements[T any](field string, list []T, convert func(*valid.Check, string, T, bool) Settlement) ([]Settlement, error) {
+func settlements[T any](field string, list []T, convert func(*valid.Check, string, T, refCheck) Settlement) ([]Settlement, error) {
 	var c valid.Check
+	ref := onlyOpen
+	if len(list) > 1 {
+		ref = claimOrMessage
+	}
 	if len(list) == 0 {
 		c.Fail(field, "is empty; at least one item is required")
 	}
 	c.Count(field, len(list), maxBatch)
 	var items []Settlement
 	for i, item := range list[:min(len(list), maxBatch)] {
-		items = append(items, convert(&c, fmt.Sprintf("%s[%d]", field, i), item, len(list) > 1))
+		items = append(items, convert(&c, fmt.Sprintf("%s[%d]", field, i), item, ref))
 	}
 	return items, c.Err()
 }

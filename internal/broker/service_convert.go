@@ -318,6 +318,26 @@ func reference(c *valid.Check, field, s string, claims bool) Ref {
 	return ref
 }
 
+// claimRef checks the name of a claim, where nothing else may be meant.
+func claimRef(c *valid.Check, field, s string) Ref {
+	ref, ok := ParseRef(s)
+	if !ok || ref.Claim == 0 {
+		c.Fail(field, "%.60q is not a claim id (4711.2)", s)
+	}
+	return ref
+}
+
+// claimOrMessage checks the name of a claim, or of a message for the claim on it.
+func claimOrMessage(c *valid.Check, field, s string) Ref { return reference(c, field, s, true) }
+
+// onlyOpen is claimOrMessage, or nothing for the caller's only open claim.
+func onlyOpen(c *valid.Check, field, s string) Ref {
+	if s == "" {
+		return Ref{}
+	}
+	return reference(c, field, s, true)
+}
+
 func references(c *valid.Check, field string, ids []string, claims bool) []Ref {
 	c.Count(field, len(ids), maxBatch)
 	refs := make([]Ref, 0, min(len(ids), maxBatch))
@@ -362,11 +382,11 @@ func wish(c *valid.Check, at string, consumer string, mailboxes, types []string,
 	return Wish{Consumer: consumer, Mailboxes: mailboxes, Types: types, Priority: int(lowest)}
 }
 
-func nackSettlement(c *valid.Check, at string, n *pb.Nack, streamed bool) Settlement {
-	s := Settlement{Verb: Nack, Fatal: n.GetFatal(), Error: n.GetError()}
-	if streamed || n.GetClaimId() != "" {
-		s.Ref = reference(c, at+".claim_id", n.GetClaimId(), true)
-	}
+// A refCheck checks a field that names a claim.
+type refCheck func(c *valid.Check, field, s string) Ref
+
+func nackSettlement(c *valid.Check, at string, n *pb.Nack, ref refCheck) Settlement {
+	s := Settlement{Verb: Nack, Ref: ref(c, at+".claim_id", n.GetClaimId()), Fatal: n.GetFatal(), Error: n.GetError()}
 	c.Text(at+".error", n.GetError(), maxError)
 	if n.GetDelay() != nil {
 		wait := c.Duration(at+".delay", n.Delay, 0, maxClaim, 0)
@@ -375,10 +395,9 @@ func nackSettlement(c *valid.Check, at string, n *pb.Nack, streamed bool) Settle
 	return s
 }
 
-func extendSettlement(c *valid.Check, at string, e *pb.Extension, streamed bool) Settlement {
-	s := Settlement{Verb: Extend, For: c.Duration(at+".claim_for", e.GetClaimFor(), time.Second, maxClaim, 0)}
-	if streamed || e.GetClaimId() != "" {
-		s.Ref = reference(c, at+".claim_id", e.GetClaimId(), true)
+func extendSettlement(c *valid.Check, at string, e *pb.Extension, ref refCheck) Settlement {
+	return Settlement{
+		Verb: Extend, Ref: ref(c, at+".claim_id", e.GetClaimId()),
+		For: c.Duration(at+".claim_for", e.GetClaimFor(), time.Second, maxClaim, 0),
 	}
-	return s
 }

@@ -3,7 +3,6 @@ package broker
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"time"
 
@@ -286,7 +285,8 @@ func readSettlements(ctx context.Context, stream pb.MessageService_ClaimServer, 
 	}
 }
 
-// frameSettlements checks one frame; a fault ends the stream.
+// frameSettlements makes settlements of a frame, each with its own fault if it has one. A fault of the frame as a whole
+// ends the stream.
 func frameSettlements(r *pb.ClaimRequest) ([]Settlement, error) {
 	var c valid.Check
 	if r.Open != nil {
@@ -299,22 +299,32 @@ func frameSettlements(r *pb.ClaimRequest) ([]Settlement, error) {
 	}
 	items := make([]Settlement, 0, n)
 	for i, id := range r.Acks {
-		ref, ok := ParseRef(id)
-		if !ok || ref.Claim == 0 {
-			c.Fail("acks["+itoa(i)+"]", "%.60q is not a claim id (4711.2)", id)
-		}
-		items = append(items, Settlement{Verb: Ack, Ref: ref})
+		items = append(items, Settlement{Verb: Ack, Ref: claimRef(&c, "acks["+itoa(i)+"]", id)})
+		refuse(&c, &items[len(items)-1], id)
 	}
 	for i, n := range r.Nacks {
-		items = append(items, nackSettlement(&c, fmt.Sprintf("nacks[%d]", i), n, true))
+		at := "nacks[" + itoa(i) + "]"
+		items = append(items, nackSettlement(&c, at, n, claimRef))
+		refuse(&c, &items[len(items)-1], n.GetClaimId())
 	}
 	for i, e := range r.Extensions {
-		items = append(items, extendSettlement(&c, fmt.Sprintf("extensions[%d]", i), e, true))
+		at := "extensions[" + itoa(i) + "]"
+		items = append(items, extendSettlement(&c, at, e, claimRef))
+		refuse(&c, &items[len(items)-1], e.GetClaimId())
 	}
 	for i, id := range r.Releases {
-		items = append(items, Settlement{Verb: Release, Ref: reference(&c, "releases["+itoa(i)+"]", id, true)})
+		items = append(items, Settlement{Verb: Release, Ref: claimRef(&c, "releases["+itoa(i)+"]", id)})
+		refuse(&c, &items[len(items)-1], id)
 	}
-	return items, c.Err()
+	return items, nil
+}
+
+// refuse turns an item into its fault, if it has one, and clears the check for the next item.
+func refuse(c *valid.Check, item *Settlement, id string) {
+	if err := c.Err(); err != nil {
+		*item = Settlement{Ref: Ref{Text: id}, Fault: err}
+		*c = valid.Check{}
+	}
 }
 
 // sayFrame sends the parts of a frame in order.

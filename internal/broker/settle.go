@@ -35,6 +35,8 @@ type Settlement struct {
 	Delay *time.Duration // Nack: wait before the next attempt; nil = backoff
 	For   time.Duration  // Extend: from now on; 0 = what the claim had at first
 
+	Fault error // streams: why it is refused; then only Ref.Text is set beside it
+
 	key     key  // set by streams, which know where their claims are
 	ordered bool // likewise
 }
@@ -328,7 +330,7 @@ func (s *settling) put(h *held, state State, attempts int, due time.Time) error 
 	s.end(h)
 	switch state {
 	case Pending:
-		s.ready.add(h.mailbox, h.rank)
+		s.ready.add(h.mailbox, place{h.rank, h.message})
 	case Delayed:
 		s.due = earliest(s.due, due)
 	default:
@@ -399,7 +401,7 @@ func (s *settling) promoteNext(mailbox int64, ordering string) error {
 		_, err := s.tx.Exec(updateState, int(Delayed), n.message, mailbox)
 		return err
 	}
-	s.ready.add(mailbox, n.rank)
+	s.ready.add(mailbox, place{n.rank, n.message})
 	if n.arrival == 0 {
 		s.last, err = s.arrive(s.tx, s.actor.session.ID, key{n.message, mailbox}, n.queue)
 		return err

@@ -187,7 +187,9 @@ func (s *ClaimStream) Settle(ctx context.Context, items []Settlement) error {
 		}
 		done := settling{Broker: b, tx: tx, actor: a, left: tally{}}
 		for i := range items {
-			results[i], err = done.settle(&items[i])
+			if err = items[i].Fault; err == nil {
+				results[i], err = done.settle(&items[i])
+			}
 			switch {
 			case err == nil:
 			case fault.KindOf(err) == fault.Internal || fault.KindOf(err) == fault.Unavailable:

@@ -226,7 +226,9 @@ func TestClaimStream_OneAtATimeUnlessAsked(t *testing.T) {
 func TestClaimStream_HandsOutNothingOnceMaxBytesAreHeld(t *testing.T) {
 	w := newWorld(t)
 	a := w.agent("a", "")
-	big := func(s string) *pb.Message { return to("a", subject(s), func(m *pb.Message) { m.Body = strings.Repeat("x", 60_000) }) }
+	big := func(s string) *pb.Message {
+		return to("a", subject(s), func(m *pb.Message) { m.Body = strings.Repeat("x", 60_000) })
+	}
 	a.sendAll(big("1"), big("2"), big("3"), big("4"))
 	c := a.taker(&pb.ClaimOpen{MaxInFlight: 10, MaxBytes: 100_000})
 	got := c.take(2)

@@ -63,8 +63,8 @@ func TestCrash_NothingConfirmedIsLostOrDoneTwice(t *testing.T) {
 		}
 	}
 	s.end(ctx)
-	t.Logf("%d messages, %d claims, %d failed, %d redriven, %d events, %d read by arrival, revision %d", len(s.record.messages), len(s.record.claims),
-		len(s.record.nacks), len(s.record.redriven), len(s.subscriber.events), len(s.reader.read), s.record.seen)
+	t.Logf("revision %d; %d messages, %d events, %d read by arrival; %v", s.record.seen, len(s.record.messages),
+		len(s.subscriber.events), len(s.reader.read), s.record.counts)
 }
 
 func newStage(t *testing.T, seed uint64) *stage {
@@ -119,7 +119,7 @@ func (s *stage) liveAndDie(ctx context.Context, n int) {
 	case n%7 == 3: // while they make up
 		life = time.Duration(s.random.IntN(30)) * time.Millisecond
 	case n%7 == 5: // claims run out
-		life += 2 * time.Second
+		life += 3 * time.Second
 		fallthrough
 	default:
 		flowing.Wait()
@@ -227,11 +227,32 @@ func (s *stage) verify(ctx context.Context) {
 		s.Fatal(err)
 	}
 	s.record.verify(truth)
-	s.record.verifyEvents(truth, s.subscriber.events)
+	replay := newReplay(s.record, truth, s.subscriber.events)
+	if err := s.listEvents(ctx, replay.event); err != nil {
+		s.Fatal(err)
+	}
+	replay.finish()
 	for revision, m := range s.record.byRevision {
 		_, there := truth.deliveries[delivery{revision, s.reader.agent}]
 		if there && !s.reader.read[revision] && m.wire.GetTtl() == nil {
 			s.record.wrong("the reader has missed %s (%d)", m.tag, revision)
+		}
+	}
+}
+
+// listEvents calls f with every event, in order.
+func (s *stage) listEvents(ctx context.Context, f func(*pb.Event)) error {
+	request := &pb.ListEventsRequest{PageSize: 1000}
+	for {
+		page, err := s.daemon.events.ListEvents(ctx, request)
+		if err != nil {
+			return err
+		}
+		for _, e := range page.GetEvents() {
+			f(e)
+		}
+		if request.PageToken = page.GetNextPageToken(); request.PageToken == "" {
+			return nil
 		}
 	}
 }

@@ -2,12 +2,14 @@ package crashtest_test
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"io"
 	"math/rand/v2"
 	"strconv"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
@@ -17,7 +19,19 @@ import (
 type subscriber struct {
 	record *record
 	at     int64
-	events []*pb.Event
+	events []receivedEvent
+}
+
+// A receivedEvent is what is kept of an event, to recognise it.
+type receivedEvent struct {
+	revision int64
+	digest   [8]byte
+}
+
+func received(e *pb.Event) receivedEvent {
+	wire, _ := proto.MarshalOptions{Deterministic: true}.Marshal(e)
+	sum := sha256.Sum256(wire)
+	return receivedEvent{e.GetRevision(), [8]byte(sum[:8])}
 }
 
 func (s *subscriber) makeUp(context.Context, *daemon) error { return nil }
@@ -43,7 +57,7 @@ func (s *subscriber) follow(ctx context.Context, d *daemon, until int64) error {
 			}
 			s.at = e.GetRevision()
 			s.record.known(s.at)
-			s.events = append(s.events, e)
+			s.events = append(s.events, received(e))
 		}
 		if page.GetRevision() < s.at {
 			s.record.wrong("the subscriber was told to resume after %d, and has got %d", page.GetRevision(), s.at)

@@ -29,6 +29,7 @@ type record struct {
 	seen       int64                      // the highest revision that the broker has named
 	floor      int64                      // the same, before the daemon that runs now
 	starts     []time.Time                // of every daemon
+	counts     map[string]int             // how often what this test is about has happened
 }
 
 // A delivery is one mailbox's copy of a message.
@@ -83,7 +84,7 @@ type nack struct {
 
 func newRecord(t *testing.T) *record {
 	return &record{t: t, messages: map[string]*message{}, byRevision: map[int64]*message{}, claims: map[delivery]map[int]*claim{},
-		held: map[holder]map[*claim]bool{}, nacks: map[string]*nack{}, mail: map[delivery]verdict{}, redriven: map[int64]int{}}
+		held: map[holder]map[*claim]bool{}, nacks: map[string]*nack{}, mail: map[delivery]verdict{}, redriven: map[int64]int{}, counts: map[string]int{}}
 }
 
 // wrong reports a broken promise.
@@ -156,6 +157,9 @@ func (r *record) sent(all []*message, results []*pb.SendResult, again bool) {
 		if other := r.byRevision[got.GetRevision()]; other != nil {
 			r.fault("%s and %s got the same revision %d", m.tag, other.tag, got.GetRevision())
 		}
+		if got.GetDuplicate() {
+			r.counts["sent by an unanswered call"]++
+		}
 		m.revision, m.id = got.GetRevision(), got.GetId()
 		r.byRevision[m.revision] = m
 		r.seen = max(r.seen, m.revision)
@@ -188,6 +192,7 @@ func (r *record) holding(h holder, resumed, fresh []*pb.ClaimedMessage) []*claim
 	for _, m := range resumed {
 		if c := r.look(h, m); c != nil {
 			still[c] = true
+			r.counts["resumed"]++
 			all = append(all, c)
 		}
 	}
@@ -199,9 +204,11 @@ func (r *record) holding(h holder, resumed, fresh []*pb.ClaimedMessage) []*claim
 		case still[c]:
 			c.asked = nothing
 		case c.asked != nothing:
+			r.counts["settled by an unanswered call"]++
 			r.end(c, c.asked)
 		case h.agent == slowAgent:
 			c.ranOut = true
+			r.counts["ran out"]++
 			delete(r.held[h], c)
 		default:
 			r.fault("%v held claim %s of %s (%s), did nothing to it, and has lost it", h, c.id, c.from.tag, c.mailbox)
@@ -334,10 +341,14 @@ func (r *record) gone(c *claim) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c.ranOut = true
+	r.counts["acked too late"]++
 	r.end(c, lost)
 }
 
 func (r *record) end(c *claim, v verb) {
+	if v == acked && c.ranOut {
+		r.counts["acked late"]++
+	}
 	c.settled, c.asked = v, nothing
 	if c.nack != nil {
 		c.nack.verdict = confirmed
@@ -360,6 +371,7 @@ func (r *record) redrove(revisions []int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, n := range revisions {
+		r.counts["redriven"]++
 		r.redriven[n]++
 	}
 }

@@ -7,53 +7,22 @@ import (
 	"strconv"
 	"strings"
 
-	"google.golang.org/protobuf/proto"
-
 	pb "brokerd/gen/brokerd/v1"
 )
 
-// verifyEvents: revisions only grow, the subscriber got each event once and unchanged, and the events tell of every
-// delivery a life in which at most one claim is valid at any time.
-func (r *record) verifyEvents(t *truth, got []*pb.Event) {
-	for i := 1; i < len(t.events); i++ {
-		if t.events[i].GetRevision() <= t.events[i-1].GetRevision() {
-			r.fault("event %d comes after event %d", t.events[i].GetRevision(), t.events[i-1].GetRevision())
-		}
-	}
-	for i := range min(len(got), len(t.events)) {
-		if !proto.Equal(got[i], t.events[i]) {
-			r.fault("the subscriber got %v where the log has %v", got[i], t.events[i])
-			break
-		}
-	}
-	if len(got) != len(t.events) {
-		r.fault("the subscriber got %d events, the log has %d", len(got), len(t.events))
-	}
-	p := replay{record: r, lives: map[delivery]*life{}}
-	sent := 0
-	for _, e := range t.events {
-		if e.GetType() == "message.sent" {
-			if sent++; t.messages[e.GetRevision()] == nil {
-				r.fault("the log has a send that is no message: %v", e)
-			}
-		}
-		p.event(e)
-	}
-	if sent != len(t.messages) {
-		r.fault("the log has %d sends of %d messages", sent, len(t.messages))
-	}
-	for which, l := range p.lives {
-		if l.open || l.claims != lastClaim(t.deliveries[which]) {
-			r.fault("the events of %v end with claim %d (open: %t), and it is %v", which, l.claims, l.open, t.deliveries[which])
-		}
-	}
-	p.verifyOrder()
-}
-
-// A replay goes through the events about claims.
+// A replay goes through the log: revisions only grow, the subscriber got each event once and unchanged, and the
+// events tell of every delivery a life in which at most one claim is valid at any time.
 type replay struct {
 	record *record
+	truth  *truth
+	got    []receivedEvent // not compared yet
+	last   int64
+	sent   int
 	lives  map[delivery]*life
+}
+
+func newReplay(r *record, t *truth, got []receivedEvent) *replay {
+	return &replay{record: r, truth: t, got: got, lives: map[delivery]*life{}}
 }
 
 // A life is that of a delivery as the events tell it.
@@ -65,7 +34,42 @@ type life struct {
 	trouble bool  // it was dead at some time
 }
 
+// event goes on by one event.
 func (p *replay) event(e *pb.Event) {
+	if e.GetRevision() <= p.last {
+		p.record.fault("event %d comes after event %d", e.GetRevision(), p.last)
+	}
+	p.last = e.GetRevision()
+	if len(p.got) == 0 || p.got[0] != received(e) {
+		p.record.fault("the subscriber has not got %v, or something else: %v", e, p.got[:min(1, len(p.got))])
+	}
+	p.got = p.got[min(1, len(p.got)):]
+	if e.GetType() == "message.sent" {
+		if p.sent++; p.truth.messages[e.GetRevision()] == nil {
+			p.record.fault("the log has a send that is no message: %v", e)
+		}
+	}
+	p.settlement(e)
+}
+
+// finish compares where it all ends.
+func (p *replay) finish() {
+	if len(p.got) > 0 {
+		p.record.fault("the subscriber got %d events that the log has not", len(p.got))
+	}
+	if p.sent != len(p.truth.messages) {
+		p.record.fault("the log has %d sends of %d messages", p.sent, len(p.truth.messages))
+	}
+	for which, l := range p.lives {
+		if d := p.truth.deliveries[which]; l.open || l.claims != lastClaim(d) {
+			p.record.fault("the events of %v end with claim %d (open: %t), and it is %v", which, l.claims, l.open, d)
+		}
+	}
+	p.verifyOrder()
+}
+
+// settlement goes on by an event about claims.
+func (p *replay) settlement(e *pb.Event) {
 	var details struct {
 		Consumer string   `json:"consumer"`
 		Claims   []string `json:"claims"`

@@ -42,7 +42,7 @@ func (s *slowConsumer) load(ctx context.Context, d *daemon) error {
 		}
 		for _, c := range took(s.record, s.holder, answer) {
 			if _, known := s.works[c]; !known {
-				s.works[c] = time.Now().Add(time.Duration(s.random.IntN(3000)) * time.Millisecond)
+				s.works[c] = time.Now().Add(time.Duration(s.random.IntN(4500)) * time.Millisecond)
 			}
 		}
 		if err := s.ack(ctx, d, time.Now()); err != nil {

@@ -9,14 +9,12 @@ import (
 	pb "brokerd/gen/brokerd/v1"
 )
 
-// A truth is what the broker has in the end.
+// A truth is what the broker has in the end, the events apart.
 type truth struct {
 	messages   map[int64]*pb.Message
 	deliveries map[delivery]*pb.Delivery
-	events     []*pb.Event
 }
 
-// readTruth reads everything.
 func readTruth(ctx context.Context, d *daemon) (*truth, error) {
 	t := &truth{messages: map[int64]*pb.Message{}, deliveries: map[delivery]*pb.Delivery{}}
 	if err := t.readMessages(ctx, d); err != nil {
@@ -24,9 +22,6 @@ func readTruth(ctx context.Context, d *daemon) (*truth, error) {
 	}
 	if err := t.readDeliveries(ctx, d); err != nil {
 		return nil, fmt.Errorf("get messages: %w", err)
-	}
-	if err := t.readEvents(ctx, d); err != nil {
-		return nil, fmt.Errorf("list events: %w", err)
 	}
 	return t, nil
 }
@@ -73,18 +68,4 @@ func (t *truth) readDeliveries(ctx context.Context, d *daemon) error {
 	}
 	wg.Wait()
 	return failed
-}
-
-func (t *truth) readEvents(ctx context.Context, d *daemon) error {
-	request := &pb.ListEventsRequest{PageSize: 1000}
-	for {
-		page, err := d.events.ListEvents(ctx, request)
-		if err != nil {
-			return err
-		}
-		t.events = append(t.events, page.GetEvents()...)
-		if request.PageToken = page.GetNextPageToken(); request.PageToken == "" {
-			return nil
-		}
-	}
 }

@@ -12,6 +12,7 @@ import (
 func (r *record) verify(t *truth) {
 	r.verifyMessages(t)
 	for which, got := range t.deliveries {
+		r.counts[got.GetState().String()]++
 		if m := r.byRevision[which.message]; m != nil {
 			r.verifyState(m, which, got)
 			r.verifyHistory(m, which, got)
@@ -126,11 +127,14 @@ func (r *record) verifyHistory(m *message, which delivery, got *pb.Delivery) {
 		last = a.GetNumber()
 		final = r.fatal(a) || last >= got.GetMaxAttempts()
 	}
-	if got.GetAttempts() != last {
+	switch {
+	case got.GetAttempts() == 0 && last > 0:
 		redriven++
+	case got.GetAttempts() != last:
+		r.fault("%s in %s counts other attempts than its history has: %v", m.tag, which.mailbox, got)
 	}
-	if got.GetAttempts() != last && got.GetAttempts() != 0 || redriven > r.redriven[which.message] {
-		r.fault("%s in %s was redriven %d times, and has %v", m.tag, which.mailbox, r.redriven[which.message], got)
+	if redriven > r.redriven[which.message] {
+		r.fault("%s was redriven %d times, and in %s begins anew more often: %v", m.tag, r.redriven[which.message], which.mailbox, got)
 	}
 }
 

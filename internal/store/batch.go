@@ -28,7 +28,8 @@ type batch struct {
 	started  time.Time
 	rows     int
 	filled   bool  // a function of LaneFill has run
-	dirty    bool  // there is something to commit
+	touched  bool  // a function that succeeded has run a statement that may change something
+	dirty    bool  // something has changed
 	lost     error // why the transaction is gone or cannot be committed
 }
 
@@ -53,7 +54,7 @@ func (w *writer) runBatch() {
 	}
 	begun := w.clock.Now()
 	if b.lost == nil {
-		b.lost = w.commit()
+		b.lost = w.finish()
 	}
 	took := w.clock.Since(begun)
 	if b.lost != nil {
@@ -66,6 +67,15 @@ func (w *writer) runBatch() {
 		w.answer(t)
 	}
 	b.reset()
+}
+
+// finish ends the transaction. Where nothing is left but what was undone it rolls back: SQLite
+// would write, and sync, the pages that were changed and changed back.
+func (w *writer) finish() error {
+	if w.batch.touched || w.batch.dirty {
+		return w.commit()
+	}
+	return w.conn.run(`ROLLBACK`)
 }
 
 // next picks the next function of the batch up: those that empty mailboxes first, as long as the
@@ -128,6 +138,7 @@ func (w *writer) function(fn func(*Tx) error) (err error) {
 		}
 	}
 	b.rows += tx.rows
+	b.touched = b.touched || tx.saved
 	b.dirty = b.dirty || tx.rows > 0 || tx.numbered
 	b.onCommit = append(b.onCommit, tx.onCommit...)
 	b.onUndo = append(b.onUndo, tx.onUndo...)

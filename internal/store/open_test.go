@@ -242,10 +242,11 @@ func corrupt(whole []byte) []byte {
 	return data
 }
 
-// foreign gives the database another application id.
+// foreign gives the database another application id, and no write-ahead log.
 func foreign(whole []byte) []byte {
 	data := bytes.Clone(whole)
 	copy(data[68:72], "GPKG")
+	copy(data[18:20], []byte{1, 1})
 	return data
 }
 

@@ -75,12 +75,17 @@ func TestWrite_FunctionSeesTheEarlierOnesOfItsBatch(t *testing.T) {
 }
 
 func TestWrite_UnchangedBatchWritesNothing(t *testing.T) {
-	dir := t.TempDir()
-	s := open(t, inFolder(dir))
+	dir, clock := t.TempDir(), clockwork.NewFakeClock()
+	s := open(t, inFolder(dir), withClock(clock))
 	write(t, s, add("one"))
 	before, size := s.Stats(), logFile(t, dir)
+	clock.Advance(time.Second)
 	write(t, s, func(tx *store.Tx) error {
 		_, err := namesIn(tx)
+		return err
+	})
+	write(t, s, func(tx *store.Tx) error {
+		_, err := tx.Exec(`DELETE FROM items WHERE name = ?`, "nobody")
 		return err
 	})
 	err := s.Write(context.Background(), func(tx *store.Tx) error {
@@ -89,7 +94,7 @@ func TestWrite_UnchangedBatchWritesNothing(t *testing.T) {
 	if !errors.Is(err, errRefused) {
 		t.Errorf("got %v", err)
 	}
-	if after := s.Stats(); after.Commits != before.Commits || after.Batches != before.Batches+2 {
+	if after := s.Stats(); after.Commits != before.Commits || after.Batches != before.Batches+3 {
 		t.Errorf("batches went from %d to %d and commits from %d to %d", before.Batches, after.Batches, before.Commits, after.Commits)
 	}
 	if after := logFile(t, dir); after != size {

@@ -1,0 +1,63 @@
+package broker_test
+
+import (
+	"testing"
+
+	pb "brokerd/gen/brokerd/v1"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+)
+
+func TestRedrive_WaitsUntilTheKeyIsFreeWhateverElseEnds(t *testing.T) {
+	w := newWorld(t)
+	a, o := w.agent("a", "r"), w.operator()
+	first, second, third := o.send(toRole("r", key("k"))), o.send(toRole("r", key("k"))), o.send(toRole("r", key("k")))
+	a.kill()
+	c := a.claim1()
+	o.redrive(first.Id)
+	o.cancel(third.Id)
+	o.wantState(second.Id, claimed)
+	o.wantState(first.Id, blocked)
+	a.ack(c.ClaimId)
+	o.wantState(first.Id, pending)
+}
+
+func TestRedrive_OfAMailboxKeepsTheOrderOfAKey(t *testing.T) {
+	w := newWorld(t)
+	a, o := w.agent("a", "r"), w.operator()
+	first, second := o.send(toRole("r", key("k"))), o.send(toRole("r", key("k")))
+	a.kill()
+	a.kill()
+	out, err := o.RedriveDeadLetters(o.ctx, &pb.RedriveDeadLettersRequest{Mailbox: "role:r"})
+	must(t, err)
+	want(t, "redriven", out.Redriven, 2)
+	o.wantState(first.Id, pending)
+	o.wantState(second.Id, blocked)
+}
+
+func TestRedrive_OfWhatIsNamedTwiceCountsOnce(t *testing.T) {
+	w := newWorld(t)
+	a, o := w.agent("a", "r"), w.operator()
+	m := o.send(toRole("r"))
+	a.kill()
+	want(t, "redriven", o.redrive(m.Id, rev(m)), 1)
+	w.Check()
+}
+
+func TestRedrive_TakesThePlaceThatTheAgeingGivesNow(t *testing.T) {
+	w := newWorld(t)
+	a, o := w.agent("a", "r"), w.operator()
+	o.send(toRole("r", subject("low"), priority(1)))
+	old := a.kill()
+	w.configure(&pb.SessionSettings{Ageing: durationpb.New(0)})
+	o.redrive(old.Message.Id)
+	o.send(toRole("r", subject("high"), priority(9)))
+	wantList(t, "order", subjectsOf(a.claim(2)), "high", "low")
+}
+
+func TestAck_OfMailThatWasNeverClaimedIsNamedByItsRevision(t *testing.T) {
+	w := newWorld(t)
+	a, o := w.agent("a", "r"), w.operator()
+	m := o.send(to("a"))
+	wantList(t, "acked", a.ack(m.Id), rev(m))
+}
