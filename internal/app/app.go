@@ -184,7 +184,7 @@ func (a *App) start(ctx context.Context) error {
 		agents:   agents.NewService(registry),
 		channels: broker.NewChannelService(post),
 		events:   events.NewService(journal, scopes),
-		messages: broker.NewService(post),
+		messages: broker.NewService(post, rpc.ItemError),
 		sessions: sessions.NewService(scopes),
 	})
 

@@ -110,7 +110,9 @@ func (b *Broker) dead(ctx context.Context, c caller.Caller, req once.Request, re
 			}
 		}
 		// Oldest first, so that they are ready in the order they were sent, and each once, however often it was named.
-		slices.SortFunc(keys, func(a, b key) int { return cmp.Or(cmp.Compare(a.message, b.message), cmp.Compare(a.mailbox, b.mailbox)) })
+		slices.SortFunc(keys, func(a, b key) int {
+			return cmp.Or(cmp.Compare(a.message, b.message), cmp.Compare(a.mailbox, b.mailbox))
+		})
 		keys = slices.Compact(keys)
 		s := settling{Broker: b, tx: tx, actor: a, left: tally{}}
 		answer.Count = len(keys)

@@ -122,6 +122,7 @@ func (b *Broker) dispatch(tx *store.Tx) error {
 		touched.add(mailbox, at)
 	}
 	d := dispatching{Broker: b, tx: tx, shares: map[*consumer]*share{}, left: tally{}, scans: readied{}, eager: len(h.eager)}
+	d.lower(touched) // before there are shares, which copy it
 	d.takeGrants()
 	if err := d.run(h.eager, touched); err != nil {
 		return err
@@ -161,6 +162,17 @@ func (d *dispatching) share(c *consumer) *share {
 	return s
 }
 
+// lower has filtered consumers look again at what was touched.
+func (d *dispatching) lower(touched readied) {
+	for mailbox, at := range touched {
+		for _, c := range d.hub.consumers[mailbox] {
+			if from, ok := c.from[mailbox]; ok && !from.before(at) {
+				c.from[mailbox] = at.justBefore()
+			}
+		}
+	}
+}
+
 // takeGrants takes over what was granted on sending.
 func (d *dispatching) takeGrants() {
 	for _, c := range d.hub.grantees {
@@ -171,13 +183,6 @@ func (d *dispatching) takeGrants() {
 }
 
 func (d *dispatching) run(eager []*consumer, touched readied) error {
-	for mailbox, at := range touched {
-		for _, c := range d.hub.consumers[mailbox] {
-			if from, ok := c.from[mailbox]; ok && !from.before(at) {
-				c.from[mailbox] = at.justBefore()
-			}
-		}
-	}
 	for _, c := range eager {
 		if err := d.fill(c); err != nil {
 			return err

@@ -87,17 +87,6 @@ func waitingIn(q store.Querier, mailbox int64) (waiting int64, err error) {
 	return waiting, err
 }
 
-// mailboxName returns the mailbox as a person writes it.
-func mailboxName(q store.Querier, id int64) (string, error) {
-	var ref mailboxRef
-	var kind int
-	if err := q.QueryRow(selectMailboxName, id).Scan(&kind, &ref.name); err != nil {
-		return "", err
-	}
-	ref.kind = boxKind(kind)
-	return ref.String(), nil
-}
-
 // A tally gathers how the number of waiting deliveries changes, so that a function writes each
 // mailbox once.
 type tally map[int64]int64

@@ -145,7 +145,7 @@ type Claim struct {
 	ordered bool // it has an ordering key, so finishing it promotes another
 }
 
-// ID returns the claim id: the message's revision and the claim's number.
+// ClaimID returns the claim's id: the message's revision and the claim's number.
 func (c *Claim) ClaimID() string { return claimID(c.Revision, c.Number) }
 
 // key names a delivery.

@@ -3,8 +3,6 @@ package broker
 import (
 	"context"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"brokerd/internal/caller"
@@ -205,18 +203,4 @@ func (b *Broker) handed(ctx context.Context, a actor, p arrivalsPage, cursor str
 		}
 		return events.SaveCursor(tx, a.session.ID, a.Name, cursorKind, cursor, p.upTo)
 	})
-}
-
-// revisionsJSON is an object with one list of revisions.
-func revisionsJSON(field string, revisions []int64) string {
-	var b strings.Builder
-	b.WriteString(`{"` + field + `":[`)
-	for i, r := range revisions {
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		b.WriteString(strconv.FormatInt(r, 10))
-	}
-	b.WriteString(`]}`)
-	return b.String()
 }

@@ -3,24 +3,10 @@ package broker_test
 import (
 	"testing"
 
-	pb "brokerd/gen/brokerd/v1"
-
 	"google.golang.org/protobuf/types/known/durationpb"
-)
 
-func TestRedrive_WaitsUntilTheKeyIsFreeWhateverElseEnds(t *testing.T) {
-	w := newWorld(t)
-	a, o := w.agent("a", "r"), w.operator()
-	first, second, third := o.send(toRole("r", key("k"))), o.send(toRole("r", key("k"))), o.send(toRole("r", key("k")))
-	a.kill()
-	c := a.claim1()
-	o.redrive(first.Id)
-	o.cancel(third.Id)
-	o.wantState(second.Id, claimed)
-	o.wantState(first.Id, blocked)
-	a.ack(c.ClaimId)
-	o.wantState(first.Id, pending)
-}
+	pb "brokerd/gen/brokerd/v1"
+)
 
 func TestRedrive_OfAMailboxKeepsTheOrderOfAKey(t *testing.T) {
 	w := newWorld(t)

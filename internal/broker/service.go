@@ -16,11 +16,14 @@ import (
 // stream stand in service_stream.go.
 type Service struct {
 	pb.UnimplementedMessageServiceServer
-	broker *Broker
+	broker    *Broker
+	itemError func(error) *pb.ItemError
 }
 
-// NewService returns the MessageService of b.
-func NewService(b *Broker) *Service { return &Service{broker: b} }
+// NewService returns the MessageService of b. itemError says how an error that refuses one item of a stream is put.
+func NewService(b *Broker, itemError func(error) *pb.ItemError) *Service {
+	return &Service{broker: b, itemError: itemError}
+}
 
 // SendMessages implements the RPC.
 func (s *Service) SendMessages(ctx context.Context, r *pb.SendMessagesRequest) (*pb.SendMessagesResponse, error) {

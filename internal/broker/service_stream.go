@@ -12,7 +12,6 @@ import (
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/caller"
 	"brokerd/internal/fault"
-	"brokerd/internal/rpc"
 	"brokerd/internal/valid"
 )
 
@@ -55,7 +54,7 @@ func (s *Service) Send(stream pb.MessageService_SendServer) error {
 		for next != nil {
 			var outcomes []Outcome
 			outcomes, next = answered(next, pending)
-			if err := stream.Send(sendResponse(outcomes)); err != nil {
+			if err := stream.Send(s.sendResponse(outcomes)); err != nil {
 				return err
 			}
 		}
@@ -149,12 +148,12 @@ func streamDrafts(messages []*pb.Message) []Draft {
 	return all
 }
 
-func sendResponse(outcomes []Outcome) *pb.SendResponse {
+func (s *Service) sendResponse(outcomes []Outcome) *pb.SendResponse {
 	out := &pb.SendResponse{Results: make([]*pb.SendResult, len(outcomes))}
 	for i := range outcomes {
 		o := &outcomes[i]
 		if o.Fault != nil {
-			out.Results[i] = &pb.SendResult{Error: rpc.ItemError(o.Fault)}
+			out.Results[i] = &pb.SendResult{Error: s.itemError(o.Fault)}
 			continue
 		}
 		out.Results[i] = result(o)
@@ -214,7 +213,7 @@ func (s *Service) Claim(stream pb.MessageService_ClaimServer) error {
 			}
 			return s.sayRest(stream, claims)
 		}
-		if err := sayFrame(stream, f); err != nil {
+		if err := s.sayFrame(stream, f); err != nil {
 			return err
 		}
 		if done && claims.Replaced() {
@@ -234,7 +233,7 @@ func (s *Service) sayRest(stream pb.MessageService_ClaimServer, claims *ClaimStr
 		if err != nil {
 			return err
 		}
-		if err := sayFrame(stream, f); err != nil {
+		if err := s.sayFrame(stream, f); err != nil {
 			return err
 		}
 	}
@@ -328,13 +327,13 @@ func refuse(c *valid.Check, item *Settlement, id string) {
 }
 
 // sayFrame sends the parts of a frame in order.
-func sayFrame(stream pb.MessageService_ClaimServer, f Frame) error {
+func (s *Service) sayFrame(stream pb.MessageService_ClaimServer, f Frame) error {
 	if len(f.Results) > 0 {
 		results := make([]*pb.SettleResult, len(f.Results))
 		for i, r := range f.Results {
 			results[i] = &pb.SettleResult{ClaimId: r.ClaimID}
 			if r.Fault != nil {
-				results[i].Error = rpc.ItemError(r.Fault)
+				results[i].Error = s.itemError(r.Fault)
 			}
 		}
 		frame := &pb.ClaimResponse_Results{Results: &pb.SettleResults{Results: results}}

@@ -450,27 +450,3 @@ func (s *settling) settled(self *consumer) {
 	}
 	s.revoke(s.ended, self, s.why)
 }
-
-// counted is "1 claim" or "3 claims".
-func counted(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
-}
-
-// oneLine makes an error fit into a line of the log.
-func oneLine(s string) string {
-	s, _, _ = strings.Cut(strings.TrimSpace(s), "\n")
-	if len(s) > 120 {
-		s = strings.ToValidUTF8(s[:120], "") + "…"
-	}
-	return s
-}
-
-// quote is a string as JSON.
-func quote(s string) string {
-	var b strings.Builder
-	writeJSON(&b, s)
-	return b.String()
-}

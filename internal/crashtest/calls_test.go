@@ -3,6 +3,7 @@ package crashtest_test
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/google/uuid"
 
@@ -35,7 +36,7 @@ func releaseCall(claims []*claim) *call {
 
 func nackCall(p *plan, r *record, random *rand.Rand) *call {
 	request := &pb.NackMessagesRequest{RequestId: requestID(), Nacks: p.nacks(r, random)}
-	claims := append(p.retries[:len(p.retries):len(p.retries)], p.fatals...)
+	claims := slices.Concat(p.retries, p.fatals)
 	return &call{verb: nacked, claims: claims, do: func(ctx context.Context, d *daemon) error {
 		_, err := d.messages.NackMessages(ctx, request)
 		return err

@@ -118,7 +118,7 @@ func (s *stage) liveAndDie(ctx context.Context, n int) {
 	switch {
 	case n%7 == 3: // while they make up
 		life = time.Duration(s.random.IntN(30)) * time.Millisecond
-	case n%7 == 5: // claims run out
+	case n%10 == 5: // claims run out
 		life += 3 * time.Second
 		fallthrough
 	default:

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io"
 	"math/rand/v2"
+	"slices"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -41,6 +43,7 @@ func (s *unarySender) load(ctx context.Context, d *daemon) error {
 		if err := s.send(ctx, d, false); err != nil {
 			return err
 		}
+		breathe(ctx, s.writer.random)
 	}
 }
 
@@ -53,6 +56,13 @@ func (s *unarySender) send(ctx context.Context, d *daemon, again bool) error {
 		s.open, s.sent = nil, nil // without an id it stays unknown for ever
 	}
 	return err
+}
+
+// breathe pauses often enough that the load does not grow into the hundred thousands.
+func breathe(ctx context.Context, random *rand.Rand) {
+	if random.IntN(3) > 0 {
+		pause(ctx, time.Duration(random.IntN(20))*time.Millisecond)
+	}
 }
 
 // A streamSender sends batches on a Send stream under a producer's name.
@@ -74,7 +84,7 @@ func (s *streamSender) makeUp(ctx context.Context, d *daemon) error {
 	if err != nil {
 		return err
 	}
-	again := append(s.last[:len(s.last):len(s.last)], s.open...)
+	again := slices.Concat(s.last, s.open)
 	first := s.first - int64(len(s.last))
 	for rest := again; len(rest) > 0; {
 		n := min(len(rest), 1+s.writer.random.IntN(40))
@@ -131,6 +141,7 @@ func (s *streamSender) load(ctx context.Context, d *daemon) error {
 			s.record.sent(s.open[:len(results)], results, false)
 			s.confirm(len(results))
 		}
+		breathe(ctx, s.writer.random)
 	}
 }
 

@@ -25,7 +25,7 @@ func lockFolder(dir string) (*os.File, error) {
 	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		holder, _ := io.ReadAll(io.LimitReader(f, 32))
-		f.Close()
+		_ = f.Close() // the answer is no either way
 		return nil, inUse(dir, strings.TrimSpace(string(holder)))
 	}
 	if err == nil {
@@ -35,8 +35,7 @@ func lockFolder(dir string) (*os.File, error) {
 		_, err = fmt.Fprintln(f, os.Getpid())
 	}
 	if err != nil {
-		f.Close()
-		return nil, fmt.Errorf("lock %s: %w", path, err)
+		return nil, fmt.Errorf("lock %s: %w", path, errors.Join(err, f.Close()))
 	}
 	return f, nil
 }
@@ -48,7 +47,7 @@ func inUse(dir, pid string) error {
 	}
 	e := fault.New(fault.Precondition, "IN_USE", "the data folder %s is in use by %s: stop that one first, or choose another folder", dir, by)
 	if pid != "" {
-		e.With("pid", pid)
+		e = e.With("pid", pid)
 	}
 	return e
 }
@@ -60,7 +59,7 @@ func checkFile(path string) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }() // it is only read: nothing can be lost
 	info, err := f.Stat()
 	if err != nil {
 		return err

@@ -10,8 +10,11 @@ import (
 type Lane int
 
 const (
-	LaneFill  Lane = iota // work that may fill mailboxes
-	LaneDrain             // work that empties them: goes first, so that a backlog never keeps it from shrinking
+	// LaneFill is for work that may fill mailboxes.
+	LaneFill Lane = iota
+	// LaneDrain is for work that empties them: it goes first, so that a backlog never keeps itself
+	// from shrinking.
+	LaneDrain
 	lanes
 )
 

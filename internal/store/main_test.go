@@ -143,11 +143,11 @@ func namesIn(q store.Querier) ([]string, error) {
 func itoa(n int64) string { return strconv.FormatInt(n, 10) }
 
 // wantFault checks the kind and the reason of an error.
-func wantFault(tb testing.TB, err error, kind fault.Kind, reason string) *fault.Error {
+func wantFault(tb testing.TB, err error, kind fault.Kind, reason string) string {
 	tb.Helper()
 	var f *fault.Error
 	if !errors.As(err, &f) || f.Kind != kind || f.Reason != reason {
 		tb.Fatalf("got error %v, want kind %d with reason %s", err, kind, reason)
 	}
-	return f
+	return f.Message
 }

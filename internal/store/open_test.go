@@ -15,8 +15,8 @@ import (
 	"brokerd/internal/store"
 )
 
-// refuse opens a folder that must be refused.
-func refuse(t *testing.T, dir, reason string, options ...option) *fault.Error {
+// refuse opens a folder that must be refused, and returns the message.
+func refuse(t *testing.T, dir, reason string, options ...option) string {
 	t.Helper()
 	s, err := store.Open(context.Background(), settings(t, append(options, inFolder(dir))...))
 	if err == nil {
@@ -101,9 +101,9 @@ func TestParseSync_KnowsItsOwnNames(t *testing.T) {
 func TestOpen_SecondDaemonIsRefusedWithTheFirstOnesProcess(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, inFolder(dir))
-	f := refuse(t, dir, "IN_USE")
-	if pid := itoa(int64(os.Getpid())); !strings.Contains(f.Message, "process "+pid) {
-		t.Errorf("%q does not name process %s", f.Message, pid)
+	message := refuse(t, dir, "IN_USE")
+	if pid := itoa(int64(os.Getpid())); !strings.Contains(message, "process "+pid) {
+		t.Errorf("%q does not name process %s", message, pid)
 	}
 	write(t, s, add("still at work"))
 	shut(t, s)
@@ -188,9 +188,9 @@ func TestOpen_FailedMigrationLeavesNothing(t *testing.T) {
 
 func TestOpen_NewerDatabaseIsRefused(t *testing.T) {
 	dir := made(t)
-	f := refuse(t, dir, "NEWER_DATABASE", withMigrations())
-	if !strings.Contains(f.Message, items.Name) || !strings.Contains(f.Message, "use that version, or restore a backup") {
-		t.Errorf("%q names neither the migration nor the way out", f.Message)
+	message := refuse(t, dir, "NEWER_DATABASE", withMigrations())
+	if !strings.Contains(message, items.Name) || !strings.Contains(message, "use that version, or restore a backup") {
+		t.Errorf("%q names neither the migration nor the way out", message)
 	}
 	open(t, inFolder(dir))
 }
@@ -221,9 +221,9 @@ func TestOpen_DamagedDatabaseIsRefusedAndLeftAlone(t *testing.T) {
 			if err := os.WriteFile(path, data, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			f := refuse(t, dir, "DAMAGED")
-			if !strings.Contains(f.Message, "restore a backup") {
-				t.Errorf("%q names no way out", f.Message)
+			message := refuse(t, dir, "DAMAGED")
+			if !strings.Contains(message, "restore a backup") {
+				t.Errorf("%q names no way out", message)
 			}
 			after, err := os.ReadFile(path)
 			if err != nil || !bytes.Equal(data, after) {
@@ -266,7 +266,7 @@ func TestCheck_FindsDamage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.Close()
+	defer shut(t, s)
 	problems, err := s.Check(context.Background())
 	if err != nil {
 		t.Fatal(err)

@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"context"
+	"errors"
 	"math"
 	"testing"
 	"time"
@@ -84,7 +85,9 @@ func TestRead_PanicGivesTheConnectionBack(t *testing.T) {
 	func() {
 		defer func() { _ = recover() }()
 		_ = s.Read(context.Background(), func(snap *store.Snapshot) error {
-			snap.Query(`SELECT name FROM items`)
+			if err := snap.Query(`SELECT name FROM items`).Err(); err != nil { // the rows are left open
+				t.Error(err)
+			}
 			panic("a defect")
 		})
 	}()
@@ -142,8 +145,12 @@ func ptr[T any](v T) *T { return &v }
 func TestScan_Refuses(t *testing.T) {
 	s := open(t)
 	write(t, s, func(tx *store.Tx) error {
-		if err := tx.QueryRow(`SELECT name FROM items`).Scan(new(string)); err != store.ErrNoRows {
+		if err := tx.QueryRow(`SELECT name FROM items`).Scan(new(string)); !errors.Is(err, store.ErrNoRows) {
 			t.Errorf("nothing found: %v", err)
+		}
+		unread := tx.Query(`SELECT 1`)
+		if err := unread.Err(); err != nil {
+			return err
 		}
 		for name, err := range map[string]error{
 			"text into int":     tx.QueryRow(`SELECT 'x'`).Scan(new(int)),
@@ -154,7 +161,7 @@ func TestScan_Refuses(t *testing.T) {
 			"no such table":     tx.QueryRow(`SELECT 1 FROM nowhere`).Scan(new(int)),
 			"missing argument":  tx.QueryRow(`SELECT ?`).Scan(new(int)),
 			"unknown argument":  tx.QueryRow(`SELECT ?`, struct{}{}).Scan(new(int)),
-			"no Next before":    tx.Query(`SELECT 1`).Scan(new(int)),
+			"no Next before":    unread.Scan(new(int)),
 		} {
 			if err == nil {
 				t.Errorf("%s: no error", name)

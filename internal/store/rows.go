@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/mattn/go-sqlite3"
@@ -42,7 +43,7 @@ func (r *Rows) Next() bool {
 		r.values = r.statement.values
 	}
 	if err := r.raw.Next(r.values); err != nil {
-		if err != io.EOF {
+		if !errors.Is(err, io.EOF) {
 			r.err = classify(err)
 		}
 		r.Close()
@@ -93,7 +94,7 @@ func (r *Rows) Close() error {
 	open := r.conn.open
 	for i := len(open) - 1; i >= 0; i-- {
 		if open[i] == r {
-			r.conn.open = append(open[:i], open[i+1:]...)
+			r.conn.open = slices.Delete(open, i, i+1)
 			break
 		}
 	}

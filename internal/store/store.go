@@ -26,8 +26,10 @@ const (
 type Sync int
 
 const (
-	SyncFull   Sync = iota // every commit is on the disk before it is confirmed: survives power loss
-	SyncNormal             // survives any crash of the process; power loss may take the last commits
+	// SyncFull has every commit on the disk before it is confirmed: it survives power loss.
+	SyncFull Sync = iota
+	// SyncNormal survives any crash of the process; power loss may take the last commits.
+	SyncNormal
 )
 
 // ParseSync returns the Sync of the given name, "full" or "normal".
@@ -228,7 +230,7 @@ func (s *Store) Check(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("check database: %w", err)
 	}
-	defer c.close()
+	defer func() { _ = c.close() }() // it only reads: nothing can be lost
 	problems, err := check(ctx, c)
 	if ctx.Err() != nil {
 		return nil, gaveUp(ctx.Err())

@@ -168,8 +168,11 @@ func TestWrite_PanicIsUndoneAndKillsNobody(t *testing.T) {
 		if err := insert(tx, "lost", nil); err != nil {
 			return err
 		}
-		tx.Query(`SELECT name FROM items`).Next() // left open
-		panic("a defect")
+		rows := tx.Query(`SELECT name FROM items`)
+		if !rows.Next() {
+			return rows.Err()
+		}
+		panic("a defect, with rows left open")
 	})
 	wantFault(t, err, fault.Internal, "PANIC")
 	s.Submit(store.LaneFill, add("submitted"), func(error) { panic("a defect in done") })
@@ -189,7 +192,7 @@ func TestWrite_RowsLeftOpenHarmNobody(t *testing.T) {
 	write(t, s, func(tx *store.Tx) error {
 		forgotten = tx.Query(`DELETE FROM items RETURNING name`)
 		forgotten.Next()
-		return nil
+		return forgotten.Err()
 	})
 	if forgotten.Next() {
 		t.Error("rows go on after their function has returned")
@@ -214,6 +217,9 @@ func TestWrite_SameQueryMayRunWhileItsRowsAreRead(t *testing.T) {
 					return err
 				}
 				pairs = append(pairs, x+y)
+			}
+			if err := inner.Err(); err != nil {
+				return err
 			}
 		}
 		return outer.Err()

@@ -1,0 +1,86 @@
+package broker
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// What the entries of the log say. Details are written by hand, since those of a send are made for every message.
+
+// summary is one line about a draft for the log.
+func (d *Draft) summary() string {
+	if d.Subject == "" {
+		return d.Type + " to " + d.Target.String()
+	}
+	return d.Type + " to " + d.Target.String() + ": " + d.Subject
+}
+
+// details is what the log keeps of a send, as JSON. It is written by hand: it is made for every message.
+func (d *Draft) details(out Outcome) string {
+	var b strings.Builder
+	b.Grow(96)
+	b.WriteString(`{"target":`)
+	writeJSON(&b, d.Target.String())
+	b.WriteString(`,"type":`)
+	writeJSON(&b, d.Type)
+	fmt.Fprintf(&b, `,"priority":%d,"recipients":%d`, d.Priority, out.Count)
+	if out.Refused > 0 {
+		fmt.Fprintf(&b, `,"refused":%d`, out.Refused)
+	}
+	b.WriteByte('}')
+	return b.String()
+}
+
+// writeJSON writes a string as JSON.
+func writeJSON(b *strings.Builder, s string) {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c == '"' || c == '\\' || c > '~' {
+			quoted, _ := json.Marshal(s) // strings always marshal
+			b.Write(quoted)
+			return
+		}
+	}
+	b.WriteByte('"')
+	b.WriteString(s)
+	b.WriteByte('"')
+}
+
+// counted is "1 claim" or "3 claims".
+func counted(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// oneLine makes an error fit into a line of the log.
+func oneLine(s string) string {
+	s, _, _ = strings.Cut(strings.TrimSpace(s), "\n")
+	if len(s) > 120 {
+		s = strings.ToValidUTF8(s[:120], "") + "…"
+	}
+	return s
+}
+
+// quote is a string as JSON.
+func quote(s string) string {
+	var b strings.Builder
+	writeJSON(&b, s)
+	return b.String()
+}
+
+// revisionsJSON is an object with one list of revisions.
+func revisionsJSON(field string, revisions []int64) string {
+	var b strings.Builder
+	b.WriteString(`{"` + field + `":[`)
+	for i, r := range revisions {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(strconv.FormatInt(r, 10))
+	}
+	b.WriteString(`]}`)
+	return b.String()
+}

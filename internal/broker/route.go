@@ -1,0 +1,125 @@
+package broker
+
+import (
+	"strings"
+
+	"brokerd/internal/fault"
+)
+
+// route finds the mailboxes of a draft's recipients.
+func (s *sending) route(d *Draft) ([]*room, error) {
+	t := d.Target
+	switch {
+	case t.Kind == ToAgent:
+		return s.toAgent(t.Name)
+	case d.One && t.Kind == ToRole:
+		return s.rooms1(mailboxRef{roleBox, t.Name})
+	case d.One:
+		if err := s.ensureChannel(s.tx, s.actor, t.Name); err != nil {
+			return nil, err
+		}
+		return s.rooms1(mailboxRef{channelBox, t.Name})
+	case t.Kind == ToChannel:
+		return s.toSubscribers(t.Name)
+	}
+	var role, pattern string
+	switch t.Kind {
+	case ToRole:
+		role = t.Name
+	case ToPattern:
+		pattern = t.Name
+	}
+	agents, err := s.dir.Matching(s.tx, s.actor.session.ID, role, pattern)
+	if err != nil {
+		return nil, err
+	}
+	if len(agents) == 0 && t.Kind != ToEveryone {
+		return nil, fault.Missing("agent", t.String(), "nobody matches %s: no registered agent has that %s", t,
+			map[TargetKind]string{ToRole: "role", ToPattern: "name"}[t.Kind])
+	}
+	rooms := make([]*room, 0, len(agents))
+	for _, a := range agents {
+		if a.Name == s.actor.Name {
+			continue
+		}
+		r, err := s.room(mailboxRef{agentBox, a.Name})
+		if err != nil {
+			return nil, err
+		}
+		rooms = append(rooms, r)
+	}
+	return rooms, nil
+}
+
+func (s *sending) toAgent(name string) ([]*room, error) {
+	ref := mailboxRef{agentBox, name}
+	if r := s.rooms[ref]; r != nil {
+		return []*room{r}, nil
+	}
+	_, found, err := s.dir.Find(s.tx, s.actor.session.ID, name)
+	if err != nil {
+		return nil, err
+	}
+	if !found {
+		near, err := s.dir.Nearest(s.tx, s.actor.session.ID, name)
+		if err != nil {
+			return nil, err
+		}
+		hint := "no agent is registered in this session"
+		if len(near) > 0 {
+			hint = "did you mean " + strings.Join(near, ", ") + "?"
+		}
+		return nil, fault.Missing("agent", name, "no agent %q is registered in session %q; %s", name, s.actor.session.Name, hint)
+	}
+	return s.rooms1(ref)
+}
+
+func (s *sending) toSubscribers(channel string) ([]*room, error) {
+	if err := s.ensureChannel(s.tx, s.actor, channel); err != nil {
+		return nil, err
+	}
+	id, err := s.findMailbox(s.tx, s.actor.session.ID, mailboxRef{channelBox, channel})
+	if err != nil {
+		return nil, err
+	}
+	subscribers, err := subscribersOf(s.tx, id)
+	if err != nil {
+		return nil, err
+	}
+	rooms := make([]*room, 0, len(subscribers))
+	for _, name := range subscribers {
+		if name == s.actor.Name {
+			continue
+		}
+		r, err := s.room(mailboxRef{agentBox, name})
+		if err != nil {
+			return nil, err
+		}
+		rooms = append(rooms, r)
+	}
+	return rooms, nil
+}
+
+// rooms1 is the room of one mailbox, as a list.
+func (s *sending) rooms1(ref mailboxRef) ([]*room, error) {
+	r, err := s.room(ref)
+	return []*room{r}, err
+}
+
+func (s *sending) room(ref mailboxRef) (*room, error) {
+	if r := s.rooms[ref]; r != nil {
+		return r, nil
+	}
+	r := &room{ref: ref}
+	var err error
+	if r.id, err = s.openMailbox(s.tx, s.actor.session.ID, ref); err != nil {
+		return nil, err
+	}
+	if s.actor.session.MailboxLimit > 0 {
+		if r.waiting, err = waitingIn(s.tx, r.id); err != nil {
+			return nil, err
+		}
+	}
+	s.rooms[ref] = r
+	return r, nil
+}
