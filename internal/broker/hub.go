@@ -67,22 +67,29 @@ func (b *Broker) wake(tx *store.Tx, ready readied) {
 
 // enter lets a consumer take part; dispatch looks at it first.
 func (b *Broker) enter(c *consumer) {
-	h := b.hub
-	h.mu.Lock()
+	b.hub.mu.Lock()
+	b.hub.enter(c)
+	b.hub.mu.Unlock()
+	b.store.Kick(dispatchKey{}, b.dispatch)
+}
+
+func (h *hub) enter(c *consumer) {
 	for _, box := range c.boxes {
 		h.consumers[box.id] = append(h.consumers[box.id], c)
 	}
 	c.entered, c.eager = true, true
 	h.eager = append(h.eager, c)
-	h.mu.Unlock()
-	b.store.Kick(dispatchKey{}, b.dispatch)
 }
 
-// leave ends a consumer's part. Nothing is given to it by any batch that begins afterwards.
+// leave ends a consumer's part. Nothing is given to it by any batch that begins afterwards. A stream keeps its name
+// until it is closed, so that one that comes after it takes over from it.
 func (b *Broker) leave(c *consumer) {
-	h := b.hub
-	h.mu.Lock()
-	defer h.mu.Unlock()
+	b.hub.mu.Lock()
+	defer b.hub.mu.Unlock()
+	b.hub.leave(c)
+}
+
+func (h *hub) leave(c *consumer) {
 	c.gone = true
 	if !c.entered {
 		return
@@ -96,6 +103,13 @@ func (b *Broker) leave(c *consumer) {
 			h.consumers[box.id] = rest
 		}
 	}
+}
+
+// forget gives up a consumer's name, if it still has it.
+func (b *Broker) forget(c *consumer) {
+	h := b.hub
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	if k := c.key(); h.named[k] == c {
 		delete(h.named, k)
 	}
@@ -150,27 +164,36 @@ func (h *hub) signal(mailboxes readied) {
 	}
 }
 
-// move changes what a consumer takes from.
+// move changes what a consumer takes from, unless it has left.
 func (b *Broker) move(c *consumer, a actor, boxes []box) {
-	b.leave(c)
 	b.hub.mu.Lock()
-	c.gone, c.actor, c.boxes, c.from = false, a, boxes, nil
-	b.hub.named[c.key()] = c
+	stays := c.entered
+	if stays {
+		b.hub.leave(c)
+		c.gone, c.actor, c.boxes, c.from = false, a, boxes, nil
+		b.hub.enter(c)
+	}
 	b.hub.mu.Unlock()
-	b.enter(c)
+	if stays {
+		b.store.Kick(dispatchKey{}, b.dispatch)
+	}
 }
 
-// endStreams ends the streams of an agent.
-func (b *Broker) endStreams(agent int64) {
-	b.hub.mu.Lock()
-	var streams []*consumer
-	for k, c := range b.hub.named {
-		if k.agent == agent {
-			streams = append(streams, c)
+// dismiss has all consumers of an agent leave, and returns them.
+func (b *Broker) dismiss(agent int64) []*consumer {
+	h := b.hub
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var all []*consumer
+	for _, waiting := range h.consumers {
+		for _, c := range waiting {
+			if c.actor.mailbox == agent && !slices.Contains(all, c) {
+				all = append(all, c)
+			}
 		}
 	}
-	b.hub.mu.Unlock()
-	for _, c := range streams {
-		b.replace(c)
+	for _, c := range all {
+		h.leave(c)
 	}
+	return all
 }

@@ -5,7 +5,6 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
-	"io"
 	"net/url"
 	"strconv"
 	"strings"
@@ -336,7 +335,7 @@ func toSQL(arg any) (driver.Value, error) {
 // classify turns the driver's errors into faults where the caller can do something about them.
 func classify(err error) error {
 	var e sqlite3.Error
-	if err == nil || err == io.EOF || !errors.As(err, &e) {
+	if !errors.As(err, &e) {
 		return err
 	}
 	full := e.Code == sqlite3.ErrFull || e.SystemErrno == syscall.ENOSPC || e.SystemErrno == syscall.EDQUOT

@@ -142,7 +142,7 @@ func namesIn(q store.Querier) ([]string, error) {
 
 func itoa(n int64) string { return strconv.FormatInt(n, 10) }
 
-// wantFault checks the kind and the reason of an error.
+// wantFault checks the kind and the reason of an error, and returns its message.
 func wantFault(tb testing.TB, err error, kind fault.Kind, reason string) string {
 	tb.Helper()
 	var f *fault.Error

@@ -266,7 +266,11 @@ func TestCheck_FindsDamage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer shut(t, s)
+	defer func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
 	problems, err := s.Check(context.Background())
 	if err != nil {
 		t.Fatal(err)

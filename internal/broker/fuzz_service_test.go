@@ -1,0 +1,239 @@
+package broker
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jonboulle/clockwork"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/caller"
+	"brokerd/internal/events"
+	"brokerd/internal/fault"
+	"brokerd/internal/once"
+	"brokerd/internal/store"
+)
+
+// Requests that are converted in the RPC itself go to a broker that knows no session: whatever gets past
+// the checks is NOT_FOUND, so what is not refused as invalid was accepted.
+
+func FuzzReceive(f *testing.F) {
+	s := services(f)
+	fuzz(f, &pb.ReceiveRequest{}, func(_ context.Context, r *pb.ReceiveRequest) error { return s.messages.Receive(r, silent{}) },
+		func(t *testing.T, r *pb.ReceiveRequest) {
+			if r.AfterRevision < 0 || r.Limit < 0 || r.Cursor != "" && (r.AfterRevision != 0 || !aName.MatchString(r.Cursor)) {
+				t.Fatalf("accepted: %v", r)
+			}
+			wantDuration(t, "wait", r.Wait.AsDuration(), r.Wait, 0, time.Hour, 0)
+			wantFilter(t, r.Filter)
+		})
+}
+
+func FuzzListMessages(f *testing.F) {
+	s := services(f)
+	fuzz(f, &pb.ListMessagesRequest{}, unary(s.messages.ListMessages), func(t *testing.T, r *pb.ListMessagesRequest) {
+		wantCount(t, "box", int(r.Box), 0, 3)
+		wantCount(t, "page size", int(r.PageSize), 0, 1000)
+		wantFilter(t, r.Filter)
+	})
+}
+
+func FuzzClaimMessages(f *testing.F) {
+	s := services(f)
+	fuzz(f, &pb.ClaimMessagesRequest{}, unary(s.messages.ClaimMessages), func(t *testing.T, r *pb.ClaimMessagesRequest) {
+		wantCount(t, "max", int(r.Max), 0, 1000)
+		wantCount(t, "lowest priority", int(r.LowestPriority), 0, 10)
+		wantNames(t, "types", r.Types, 100)
+		wantMailboxes(t, r.Mailboxes)
+		if r.ClaimFor != nil {
+			wantDuration(t, "claim_for", r.ClaimFor.AsDuration(), r.ClaimFor, time.Second, 12*time.Hour, 0)
+		}
+		if r.Wait != nil {
+			wantDuration(t, "wait", r.Wait.AsDuration(), r.Wait, 0, time.Hour, 0)
+		}
+	})
+}
+
+func FuzzAckMessages(f *testing.F) {
+	s := services(f)
+	fuzz(f, &pb.AckMessagesRequest{}, unary(s.messages.AckMessages), func(t *testing.T, r *pb.AckMessagesRequest) { wantIDs(t, r.Ids, true) })
+}
+
+func FuzzReleaseClaims(f *testing.F) {
+	s := services(f)
+	fuzz(f, &pb.ReleaseClaimsRequest{}, unary(s.messages.ReleaseClaims), func(t *testing.T, r *pb.ReleaseClaimsRequest) { wantIDs(t, r.Ids, true) })
+}
+
+func FuzzGetMessage(f *testing.F) {
+	s := services(f)
+	fuzz(f, &pb.GetMessageRequest{}, unary(s.messages.GetMessage), func(t *testing.T, r *pb.GetMessageRequest) { wantIDs(t, []string{r.Id}, true) })
+}
+
+func FuzzCancelMessage(f *testing.F) {
+	s := services(f)
+	fuzz(f, &pb.CancelMessageRequest{}, unary(s.messages.CancelMessage), func(t *testing.T, r *pb.CancelMessageRequest) {
+		wantIDs(t, []string{r.Id}, false)
+		wantCount(t, "reason", len(r.Reason), 0, 4<<10)
+	})
+}
+
+func FuzzListDeadLetters(f *testing.F) {
+	s := services(f)
+	fuzz(f, &pb.ListDeadLettersRequest{}, unary(s.messages.ListDeadLetters), func(t *testing.T, r *pb.ListDeadLettersRequest) {
+		wantCount(t, "page size", int(r.PageSize), 0, 1000)
+		wantDeadLetters(t, nil, r.Mailbox)
+	})
+}
+
+func FuzzRedriveDeadLetters(f *testing.F) {
+	s := services(f)
+	fuzz(f, &pb.RedriveDeadLettersRequest{}, unary(s.messages.RedriveDeadLetters), func(t *testing.T, r *pb.RedriveDeadLettersRequest) {
+		wantCount(t, "ids and mailbox", len(r.Ids)+len(r.Mailbox), 1, 1<<20)
+		wantDeadLetters(t, r.Ids, r.Mailbox)
+	})
+}
+
+func FuzzPurgeDeadLetters(f *testing.F) {
+	s := services(f)
+	fuzz(f, &pb.PurgeDeadLettersRequest{}, unary(s.messages.PurgeDeadLetters), func(t *testing.T, r *pb.PurgeDeadLettersRequest) {
+		wantCount(t, "ids and mailbox", len(r.Ids)+len(r.Mailbox), 1, 1<<20)
+		wantDeadLetters(t, r.Ids, r.Mailbox)
+	})
+}
+
+func FuzzSubscribeChannel(f *testing.F) {
+	s := services(f)
+	fuzz(f, &pb.SubscribeChannelRequest{}, unary(s.channels.SubscribeChannel), func(t *testing.T, r *pb.SubscribeChannelRequest) {
+		wantChannel(t, r.Channel)
+	})
+}
+
+func FuzzUnsubscribeChannel(f *testing.F) {
+	s := services(f)
+	fuzz(f, &pb.UnsubscribeChannelRequest{}, unary(s.channels.UnsubscribeChannel), func(t *testing.T, r *pb.UnsubscribeChannelRequest) {
+		wantChannel(t, r.Channel)
+	})
+}
+
+func FuzzListChannels(f *testing.F) {
+	s := services(f)
+	fuzz(f, &pb.ListChannelsRequest{}, unary(s.channels.ListChannels), func(t *testing.T, r *pb.ListChannelsRequest) {
+		wantCount(t, "page size", int(r.PageSize), 0, 1000)
+		if r.Subscriber != "" && !aName.MatchString(r.Subscriber) {
+			t.Fatalf("subscriber %q", r.Subscriber)
+		}
+	})
+}
+
+func FuzzConfigureChannel(f *testing.F) {
+	s := services(f)
+	fuzz(f, &pb.ConfigureChannelRequest{}, unary(s.channels.ConfigureChannel), func(t *testing.T, r *pb.ConfigureChannelRequest) {
+		wantChannel(t, r.Channel)
+		if ttl := r.DefaultTtl.AsDuration(); ttl != 0 {
+			wantDuration(t, "default_ttl", ttl, r.DefaultTtl, time.Millisecond, 365*24*time.Hour, 0)
+		}
+	})
+}
+
+// fuzz hands requests to an RPC; accepted looks at those that were not refused.
+func fuzz[M proto.Message](f *testing.F, empty M, rpc func(context.Context, M) error, accepted func(*testing.T, M)) {
+	ctx := caller.NewContext(f.Context(), caller.Caller{Access: caller.Agent, Session: "none", Agent: "a"})
+	f.Fuzz(func(t *testing.T, wire []byte) {
+		r := decode(t, wire, proto.CloneOf(empty))
+		err := rpc(ctx, r)
+		switch fault.KindOf(err) {
+		case fault.NotFound:
+			accepted(t, r)
+		default:
+			if !refused(t, err) {
+				t.Fatalf("answered without a session: %v", r)
+			}
+		}
+	})
+}
+
+func unary[Q, A any](rpc func(context.Context, Q) (A, error)) func(context.Context, Q) error {
+	return func(ctx context.Context, q Q) error {
+		_, err := rpc(ctx, q)
+		return err
+	}
+}
+
+type bothServices struct {
+	messages *Service
+	channels *ChannelService
+}
+
+// services returns the services of a broker that knows no session.
+func services(f *testing.F) bothServices {
+	clock := clockwork.NewRealClock()
+	st, err := store.Open(f.Context(), store.Options{Dir: f.TempDir(), Sync: store.SyncNormal, Clock: clock, Migrations: once.Migrations()})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() {
+		if err := st.Close(); err != nil {
+			f.Error(err)
+		}
+	})
+	b := New(st, events.New(st, clock, zap.NewNop()), nowhere{}, clock, zap.NewNop())
+	return bothServices{NewService(b, nil), NewChannelService(b)} // no stream is answered
+}
+
+// nowhere is a Directory without sessions; nobody gets to its other methods.
+type nowhere struct{ Directory }
+
+func (nowhere) Session(_ store.Querier, name string) (Session, error) {
+	return Session{}, fault.Missing("session", name, "there is no session %q", name)
+}
+
+// silent is a stream on which nothing is sent.
+type silent struct {
+	grpc.ServerStreamingServer[pb.ReceiveResponse]
+}
+
+func (silent) Context() context.Context {
+	return caller.NewContext(context.Background(), caller.Caller{Access: caller.Agent, Session: "none", Agent: "a"})
+}
+
+func wantFilter(t *testing.T, m *pb.MessageFilter) {
+	t.Helper()
+	wantNames(t, "types", m.GetTypes(), 100)
+	wantNames(t, "channels", m.GetChannels(), 100)
+	wantNames(t, "senders", m.GetSenders(), 100)
+	wantCount(t, "lowest priority", int(m.GetLowestPriority()), 0, 10)
+	for _, id := range []string{m.GetCorrelationId(), m.GetThreadId(), m.GetTaskId()} {
+		wantCount(t, "id", len(id), 0, 128)
+	}
+}
+
+func wantIDs(t *testing.T, ids []string, claims bool) {
+	t.Helper()
+	wantCount(t, "ids", len(ids), 0, 1000)
+	for _, id := range ids {
+		ref, ok := ParseRef(id)
+		if !ok || ref.Claim != 0 && !claims {
+			t.Fatalf("%q was accepted", id)
+		}
+		wantRef(t, ref, id)
+	}
+}
+
+func wantDeadLetters(t *testing.T, ids []string, mailbox string) {
+	t.Helper()
+	wantIDs(t, ids, false)
+	if mailbox != "" {
+		wantMailboxes(t, []string{mailbox})
+	}
+}
+
+func wantChannel(t *testing.T, name string) {
+	t.Helper()
+	if !aName.MatchString(name) || name == "all" || name == "everyone" || name == "system" {
+		t.Fatalf("channel %q was accepted", name)
+	}
+}
