@@ -55,11 +55,17 @@ func (b *Broker) subscription(ctx context.Context, c caller.Caller, req once.Req
 			return err
 		}
 		answer.Revision = b.store.Revision()
-		if err := b.ensureChannel(tx, a, channel); err != nil {
-			return err
+		if query == insertSubscription {
+			if err := b.ensureChannel(tx, a, channel); err != nil {
+				return err
+			}
 		}
 		id, err := b.findMailbox(tx, a.session.ID, mailboxRef{channelBox, channel})
 		if err != nil {
+			return err
+		}
+		n, err := tx.Exec(query, id, a.mailbox)
+		if err != nil || n == 0 {
 			return err
 		}
 		if query == insertSubscription {
@@ -67,13 +73,9 @@ func (b *Broker) subscription(ctx context.Context, c caller.Caller, req once.Req
 			if err := tx.QueryRow(countSubscriptions, a.mailbox).Scan(&n); err != nil {
 				return err
 			}
-			if n >= maxSubscriptions {
-				return fault.New(fault.Exhausted, "TOO_MANY_SUBSCRIPTIONS", "agent %q subscribes to %d channels, which is the limit: unsubscribe from one first", a.Name, n)
+			if n > maxSubscriptions {
+				return fault.New(fault.Exhausted, "TOO_MANY_SUBSCRIPTIONS", "agent %q subscribes to %d channels, which is the limit: unsubscribe from one first", a.Name, maxSubscriptions)
 			}
-		}
-		n, err := tx.Exec(query, id, a.mailbox)
-		if err != nil || n == 0 {
-			return err
 		}
 		answer.Changed = true
 		entry := a.event(kind)
@@ -240,6 +242,9 @@ func (b *Broker) AgentGone(tx *store.Tx, session Session, agent Agent, reason st
 	if a.mailbox, err = b.findMailbox(tx, session.ID, mailboxRef{agentBox, agent.Name}); err != nil || a.mailbox == 0 {
 		return err
 	}
+	gone := b.dismiss(a.mailbox) // before what it held is handed out again
+	tell := func() { endAll(gone, errGone(a.Name)) }
+	tx.OnUndo(tell)
 	held, err := heldBy(tx, a.mailbox)
 	if err != nil {
 		return err
@@ -266,6 +271,7 @@ func (b *Broker) AgentGone(tx *store.Tx, session Session, agent Agent, reason st
 	}
 	delete(s.left, a.mailbox)
 	delete(s.ready, a.mailbox)
+	s.ready.seen(a.mailbox) // its readers end
 	if n > 0 {
 		entry := a.event("message.dead")
 		entry.Severity = events.Warning
@@ -274,9 +280,20 @@ func (b *Broker) AgentGone(tx *store.Tx, session Session, agent Agent, reason st
 			return err
 		}
 	}
-	tx.OnCommit(func() { b.endStreams(a.mailbox) })
 	_, err = s.finish(nil)
+	tx.OnCommit(tell)
 	return err
+}
+
+// endAll ends the streams and waiting calls of consumers that have left.
+func endAll(consumers []*consumer, err error) {
+	for _, c := range consumers {
+		if c.stream != nil {
+			c.stream.end(err, SettledElsewhere)
+		} else {
+			c.dismissed()
+		}
+	}
 }
 
 // SessionConfigured computes the ranks of all that waits anew after the session's ageing has changed. It is a hook of
@@ -287,5 +304,14 @@ func (b *Broker) SessionConfigured(tx *store.Tx, session Session) error {
 			return err
 		}
 	}
+	boxes, err := sessionBoxes(tx, session.ID)
+	if err != nil {
+		return err
+	}
+	var ready readied
+	for _, box := range boxes {
+		ready.add(box.id, front) // what consumers have seen is no longer in front of what they have not
+	}
+	b.wake(tx, ready)
 	return nil
 }

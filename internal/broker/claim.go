@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"go.uber.org/zap"
@@ -11,8 +12,11 @@ import (
 	"brokerd/internal/store"
 )
 
-// maxAnswer is up to how many bytes of messages one answer carries.
-const maxAnswer = 3 << 20
+const (
+	// maxAnswer is up to how many bytes of messages one answer carries.
+	maxAnswer = 3 << 20
+	noLimit   = math.MaxInt32
+)
 
 // A Wish is what a consumer wants to take.
 type Wish struct {
@@ -51,7 +55,7 @@ type Claims struct {
 func (b *Broker) Claim(ctx context.Context, c caller.Caller, w Wish) (Claims, error) {
 	var answer Claims
 	var waiter *consumer
-	taken := make(chan []Claim, 1)
+	taken := make(chan []Claim, 2) // what it is given, and nil when its agent is gone
 	err := b.store.Drain(ctx, func(tx *store.Tx) error {
 		a, err := b.owner(tx, c)
 		if err != nil {
@@ -86,6 +90,7 @@ func (b *Broker) Claim(ctx context.Context, c caller.Caller, w Wish) (Claims, er
 			return err
 		}
 		waiter = k
+		k.dismissed = func() { taken <- nil }
 		k.deliver = func(claims []Claim) {
 			b.leave(k) // it asked once
 			taken <- claims
@@ -96,17 +101,20 @@ func (b *Broker) Claim(ctx context.Context, c caller.Caller, w Wish) (Claims, er
 	if err != nil || waiter == nil {
 		return answer, err
 	}
-	return b.await(ctx, w.Wait, answer, waiter, taken)
+	return b.await(ctx, c, w.Wait, answer, waiter, taken)
 }
 
 // await waits until the consumer was given something, or for as long as the caller wants to.
-func (b *Broker) await(ctx context.Context, wait time.Duration, empty Claims, k *consumer, taken chan []Claim) (Claims, error) {
+func (b *Broker) await(ctx context.Context, c caller.Caller, wait time.Duration, empty Claims, k *consumer, taken chan []Claim) (Claims, error) {
 	timer := b.clock.NewTimer(wait)
 	defer timer.Stop()
 	var err error
 	select {
 	case claims := <-taken:
-		return Claims{Claims: claims}, nil
+		if claims != nil {
+			return Claims{Claims: claims}, nil
+		}
+		err = errGone(c.Agent)
 	case <-timer.Chan():
 	case <-b.stopping:
 		err = errStopping()
@@ -123,7 +131,7 @@ func (b *Broker) await(ctx context.Context, wait time.Duration, empty Claims, k 
 	})
 	select {
 	case claims := <-taken:
-		if err == nil {
+		if err == nil && claims != nil {
 			return Claims{Claims: claims}, nil
 		}
 		b.giveBack(k.actor, claims)
@@ -133,6 +141,11 @@ func (b *Broker) await(ctx context.Context, wait time.Duration, empty Claims, k 
 		err = drained
 	}
 	return empty, err
+}
+
+// errGone is the error for what an agent has waiting while it deregisters.
+func errGone(agent string) error {
+	return fault.New(fault.Precondition, "AGENT_NOT_REGISTERED", "agent %q is not registered any more; register it to go on", agent)
 }
 
 func errStopping() error {

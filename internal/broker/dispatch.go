@@ -32,6 +32,8 @@ type consumer struct {
 	// deliver is called by the writer after the commit and must not block.
 	deliver func([]Claim)
 	stream  *ClaimStream // nil for a unary call
+	// dismissed is called by the writer when the agent is gone; nil for a stream.
+	dismissed func()
 
 	implicit bool // boxes are all that the agent may take from, whatever these are
 	entered  bool

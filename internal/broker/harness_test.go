@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jonboulle/clockwork"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -40,14 +41,34 @@ const (
 // database must be sound.
 type world struct {
 	*apptest.Broker
-	t testing.TB
+	Clock watchedClock
+	t     testing.TB
+}
+
+// longWait is how long calls wait that are to be woken.
+const longWait = 59 * time.Minute
+
+// A watchedClock tells when somebody begins to wait for longWait.
+type watchedClock struct {
+	*clockwork.FakeClock
+	waits chan struct{}
+}
+
+// NewTimer implements clockwork.Clock.
+func (c watchedClock) NewTimer(d time.Duration) clockwork.Timer {
+	timer := c.FakeClock.NewTimer(d)
+	if d == longWait {
+		c.waits <- struct{}{}
+	}
+	return timer
 }
 
 func newWorld(t testing.TB) *world {
 	t.Helper()
+	clock := watchedClock{clockwork.NewFakeClockAt(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)), make(chan struct{}, 100)}
 	// A stream that a test leaves open is cut off soon when it restarts the daemon.
-	brief := apptest.With(func(c *app.Config) { c.StopTimeout = 200 * time.Millisecond })
-	return &world{apptest.Start(t, apptest.WithFakeClock(), brief), t}
+	broker := apptest.Start(t, apptest.With(func(c *app.Config) { c.Clock, c.StopTimeout = clock, 200*time.Millisecond }))
+	return &world{broker, clock, t}
 }
 
 // An agent is one identity's view of the daemon. The system has no name.

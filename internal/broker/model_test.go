@@ -28,8 +28,8 @@ type member struct {
 	channels   map[string]bool
 }
 
-// waiting is the state of a parcel that is neither claimed nor finished: PENDING, DELAYED or BLOCKED.
-const waiting = pb.DeliveryState_DELIVERY_STATE_UNSPECIFIED
+// atRest is the state of a parcel that is neither claimed nor finished: PENDING, DELAYED or BLOCKED.
+const atRest = pb.DeliveryState_DELIVERY_STATE_UNSPECIFIED
 
 // A parcel is one delivery.
 type parcel struct {
@@ -65,7 +65,7 @@ func (p *parcel) GoString() string { return strconv.FormatInt(p.message, 10) + "
 
 func (m *model) state(p *parcel) pb.DeliveryState {
 	switch {
-	case p.state != waiting:
+	case p.state != atRest:
 		return p.state
 	case !p.turn:
 		return blocked
@@ -76,7 +76,7 @@ func (m *model) state(p *parcel) pb.DeliveryState {
 }
 
 func (p *parcel) unfinished() bool {
-	return p.state == waiting || p.state == claimed
+	return p.state == atRest || p.state == claimed
 }
 
 func (p *parcel) claimed() bool { return p.state == claimed }
@@ -148,7 +148,7 @@ func (m *model) route(sender string, msg *pb.Message) (boxes []string, ok bool) 
 func (m *model) full(box string) bool {
 	n := 0
 	for _, p := range m.parcels {
-		if p.box == box && p.state == waiting {
+		if p.box == box && p.state == atRest {
 			n++
 		}
 	}
@@ -187,7 +187,7 @@ func (m *model) finish(p *parcel, state pb.DeliveryState) {
 
 // restore puts a claimed delivery back, or expires it.
 func (m *model) restore(p *parcel, due time.Time, spread time.Duration) {
-	p.state, p.due, p.spread = waiting, due, spread
+	p.state, p.due, p.spread = atRest, due, spread
 	if !p.expires.IsZero() && !p.expires.After(m.now) {
 		m.finish(p, expired)
 	}
@@ -345,7 +345,7 @@ func (m *model) cancel(message int64) (withdrawn, kept int) {
 	for _, p := range m.parcels {
 		switch {
 		case p.message != message:
-		case p.state == waiting:
+		case p.state == atRest:
 			m.finish(p, cancelled)
 			withdrawn++
 		default:
@@ -355,11 +355,11 @@ func (m *model) cancel(message int64) (withdrawn, kept int) {
 	return withdrawn, kept
 }
 
-// dead returns the dead letters that a question holds for.
-func (m *model) dead(takes func(*parcel) bool) []*parcel {
+// where returns the deliveries that a question holds for.
+func (m *model) where(takes func(*parcel) bool) []*parcel {
 	var found []*parcel
 	for _, p := range m.parcels {
-		if p.state == dead && takes(p) {
+		if takes(p) {
 			found = append(found, p)
 		}
 	}
@@ -368,7 +368,7 @@ func (m *model) dead(takes func(*parcel) bool) []*parcel {
 
 // redrive puts a dead letter back.
 func (m *model) redrive(p *parcel) {
-	p.state, p.attempts, p.due, p.spread, p.visible = waiting, 0, time.Time{}, 0, true
+	p.state, p.attempts, p.due, p.spread, p.visible = atRest, 0, time.Time{}, 0, true
 	p.turn = m.alone(p)
 	if !p.expires.After(m.now) {
 		p.expires = time.Time{}
@@ -385,7 +385,7 @@ func (m *model) deregister(agent string) {
 		}
 	}
 	for _, p := range m.parcels {
-		if p.box == agent && p.state == waiting {
+		if p.box == agent && p.state == atRest {
 			p.state, p.turn = dead, false
 			if !p.gone {
 				p.history++
@@ -415,7 +415,7 @@ func (m *model) next(before time.Time) time.Time {
 		if p.claimed() {
 			consider(p.until)
 		}
-		if p.state == waiting {
+		if p.state == atRest {
 			consider(p.due)
 			consider(p.expires)
 		}
@@ -432,7 +432,7 @@ func (m *model) advance(to time.Time) {
 		}
 	}
 	for _, p := range m.parcels {
-		if p.state == waiting && !p.expires.IsZero() && !p.expires.After(to) {
+		if p.state == atRest && !p.expires.IsZero() && !p.expires.After(to) {
 			m.finish(p, expired)
 		}
 	}

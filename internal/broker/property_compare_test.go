@@ -101,7 +101,7 @@ func (h *history) statusDiffers() error {
 	for _, p := range h.m.parcels {
 		c := model[p.box]
 		switch p.state {
-		case waiting:
+		case atRest:
 			c.Waiting++
 		case claimed:
 			c.Claimed++

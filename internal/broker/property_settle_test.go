@@ -14,25 +14,25 @@ import (
 	pb "brokerd/gen/brokerd/v1"
 )
 
-// named draws who settles, and how it names what. Often it is a claim of its own.
+// named draws who settles, and how it names what: mostly claims of its own.
 func (h *history) named(t *rapid.T) (agent string, names []naming) {
 	if len(h.m.parcels) == 0 {
 		t.Skip("nothing was sent")
 	}
 	agent = someAgents.Draw(t, "agent")
-	if rapid.IntRange(0, 7).Draw(t, "which claim") == 0 {
-		return agent, []naming{{}}
-	}
 	among := h.m.parcels
-	if rapid.IntRange(0, 3).Draw(t, "whose") > 0 {
-		var own []*parcel
-		for _, p := range h.m.parcels {
-			if p.holder == agent {
-				own = append(own, p)
-			}
-		}
-		if len(own) > 0 {
+	switch open := h.m.where(func(p *parcel) bool { return p.claimed() }); rapid.IntRange(0, 9).Draw(t, "which") {
+	case 7:
+		return agent, []naming{{}}
+	case 8:
+	case 9:
+		if own := h.m.where(func(p *parcel) bool { return p.holder == agent }); len(own) > 0 {
 			among = own
+		}
+	default:
+		if len(open) > 0 {
+			agent = rapid.SampledFrom(open).Draw(t, "claimed").holder
+			among = h.m.where(func(p *parcel) bool { return p.claimed() && p.holder == agent })
 		}
 	}
 	for range rapid.IntRange(1, 2).Draw(t, "items") {
@@ -204,7 +204,7 @@ func (h *history) cancel(t *rapid.T) {
 }
 
 func (h *history) redrive(t *rapid.T) {
-	h.bury(t, someCallers.Draw(t, "caller"), func(as string, ids []string, mailbox string) (int32, error) {
+	h.bury(t, rapid.SampledFrom([]string{"", "", "ann", "bob"}).Draw(t, "caller"), func(as string, ids []string, mailbox string) (int32, error) {
 		out, err := call(h, as, pb.NewMessageServiceClient, pb.MessageServiceClient.RedriveDeadLetters,
 			&pb.RedriveDeadLettersRequest{Ids: ids, Mailbox: mailbox})
 		return out.GetRedriven(), err
@@ -221,7 +221,7 @@ func (h *history) purge(t *rapid.T) {
 
 // bury does something to dead letters, chosen by message, by mailbox, or both.
 func (h *history) bury(t *rapid.T, as string, rpc func(as string, ids []string, mailbox string) (int32, error), do func(*parcel)) {
-	graves := h.m.dead(func(*parcel) bool { return true })
+	graves := h.m.where(func(p *parcel) bool { return p.state == dead })
 	if len(graves) == 0 {
 		t.Skip("there are no dead letters")
 	}
@@ -240,7 +240,9 @@ func (h *history) bury(t *rapid.T, as string, rpc func(as string, ids []string, 
 	sees := func(p *parcel) bool {
 		return (as == "" || slices.Contains(h.m.reachable(as), p.box)) && (mailbox == "" || p.box == mailbox)
 	}
-	found := h.m.dead(func(p *parcel) bool { return sees(p) && (len(ids) == 0 || slices.Contains(chosen, p.message)) })
+	found := h.m.where(func(p *parcel) bool {
+		return p.state == dead && sees(p) && (len(ids) == 0 || slices.Contains(chosen, p.message))
+	})
 	reason, code := h.stranger(as), codes.FailedPrecondition
 	switch {
 	case reason != "":
@@ -263,8 +265,15 @@ func (h *history) bury(t *rapid.T, as string, rpc func(as string, ids []string, 
 	}
 }
 
+// register registers an agent, one that has gone before others.
 func (h *history) register(t *rapid.T) {
-	h.enrol(t, someAgents.Draw(t, "agent"), someRoles.Draw(t, "role"))
+	name := someAgents.Draw(t, "agent")
+	for _, gone := range []string{"ann", "bob", "cat"} {
+		if !h.m.registered(gone) {
+			name = gone
+		}
+	}
+	h.enrol(t, name, someRoles.Draw(t, "role"))
 }
 
 func (h *history) enrol(t *rapid.T, name, role string) {
@@ -317,7 +326,8 @@ func (h *history) subscribed(t *rapid.T, name, channel string, on, changed bool)
 }
 
 func (h *history) configure(t *rapid.T) {
-	h.m.ageing = rapid.SampledFrom([]time.Duration{5 * time.Minute, 10 * time.Second, 0}).Draw(t, "ageing")
+	ageings := slices.DeleteFunc([]time.Duration{5 * time.Minute, 0, 10 * time.Second}, func(d time.Duration) bool { return d == h.m.ageing })
+	h.m.ageing = rapid.SampledFrom(ageings).Draw(t, "ageing")
 	h.m.limit = rapid.SampledFrom([]int{0, 0, 3}).Draw(t, "mailbox_limit")
 	limit := int64(h.m.limit)
 	_, err := call(h, "", pb.NewSessionServiceClient, pb.SessionServiceClient.ConfigureSession,

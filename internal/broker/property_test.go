@@ -25,17 +25,21 @@ import (
 	"brokerd/internal/testkit"
 )
 
-// usualChecks is how many histories a plain go test tries; -rapid.checks=N tries N.
-const usualChecks = "80"
+// usual is how many histories a plain go test tries, and about how long they are; -rapid.checks=N tries N.
+var usual = map[string]string{"rapid.checks": "60", "rapid.steps": "50"}
 
 // TestDelivery_EveryHistoryGoesAsTheModelSays tries random histories on a real daemon and on the model, and compares
 // the two after every step.
 func TestDelivery_EveryHistoryGoesAsTheModelSays(t *testing.T) {
-	if checks := flag.Lookup("rapid.checks"); checks.Value.String() == checks.DefValue {
-		if err := flag.Set("rapid.checks", usualChecks); err != nil {
+	for name, value := range usual {
+		f := flag.Lookup(name)
+		if f.Value.String() != f.DefValue {
+			continue
+		}
+		if err := flag.Set(name, value); err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = flag.Set("rapid.checks", checks.DefValue) })
+		t.Cleanup(func() { _ = flag.Set(name, f.DefValue) })
 	}
 	rapid.Check(t, func(rt *rapid.T) {
 		h := newHistory(rt)
@@ -43,8 +47,8 @@ func TestDelivery_EveryHistoryGoesAsTheModelSays(t *testing.T) {
 	})
 }
 
-// actions are what can happen, the more likely things several times. In a narrow history only what moves
-// deliveries happens, and much more of it.
+// actions are what can happen, the more likely things several times. In a narrow history, which has one queue only,
+// that is what moves its deliveries.
 func (h *history) actions() map[string]func(*rapid.T) {
 	actions := map[string]func(*rapid.T){
 		"":           h.compare,
@@ -61,15 +65,12 @@ func (h *history) actions() map[string]func(*rapid.T) {
 	if !h.narrow {
 		maps.Copy(actions, map[string]func(*rapid.T){
 			"send more":   h.send,
-			"extend":      h.extend,
 			"purge":       h.purge,
 			"advance far": h.advanceFar,
 			"register":    h.register,
 			"deregister":  h.deregister,
 			"subscribe":   h.subscribe,
 			"unsubscribe": h.unsubscribe,
-			"configure":   h.configure,
-			"restart":     h.restart,
 		})
 	}
 	return actions
@@ -85,9 +86,9 @@ var (
 	someTargets  = rapid.SampledFrom([]string{
 		"ann", "bob", "cat", "role:red", "role:red", "role:blue", "channel:news", "channel:urgent", "?a*", "everyone",
 	})
-	someTTLs   = rapid.SampledFrom([]time.Duration{0, 0, 0, 2 * time.Second, 40 * time.Second})
-	someDelays = rapid.SampledFrom([]time.Duration{0, 0, 0, time.Second, 33 * time.Second})
-	someKeys   = rapid.SampledFrom([]string{"", "", "k", "k", "k"})
+	someTTLs   = rapid.SampledFrom([]time.Duration{2 * time.Second, 0, 40 * time.Second, 0})
+	someDelays = rapid.SampledFrom([]time.Duration{0, time.Second, 0, 33 * time.Second, 0})
+	someKeys   = rapid.SampledFrom([]string{"k", "", "k"})
 	someClaims = rapid.SampledFrom([]time.Duration{0, time.Second, 20 * time.Second, 2 * time.Minute})
 )
 
@@ -96,7 +97,8 @@ type history struct {
 	*apptest.Broker
 	m       *model
 	inboxes map[string]inbox
-	narrow  bool // everything goes to one queue, under one ordering key
+	narrow  bool   // everything goes to one queue
+	key     string // narrow: under this ordering key
 }
 
 func newHistory(t *rapid.T) *history {
@@ -104,7 +106,7 @@ func newHistory(t *rapid.T) *history {
 	fast := apptest.With(func(c *app.Config) { c.Sync = "normal" })
 	h := &history{
 		Broker: apptest.Start(t, apptest.WithFakeClock(), fast), m: &model{agents: map[string]*member{}}, inboxes: map[string]inbox{},
-		narrow: rapid.IntRange(0, 2).Draw(t, "narrow") == 0,
+		narrow: rapid.IntRange(0, 2).Draw(t, "narrow") > 0, key: rapid.SampledFrom([]string{"", "k"}).Draw(t, "one key"),
 	}
 	h.m.now = h.Clock.Now()
 	h.configure(t)
@@ -182,17 +184,15 @@ func (h *history) send(t *rapid.T) {
 
 // message draws a message.
 func (h *history) message(t *rapid.T) *pb.Message {
-	if h.narrow {
-		return toRole("red", key("k"))
+	m := toRole("red", key(h.key))
+	if !h.narrow {
+		m = &pb.Message{Target: targetOf(someTargets.Draw(t, "target")), OrderingKey: someKeys.Draw(t, "key"), Type: someKinds.Draw(t, "type")}
+		switch m.Target.To.(type) {
+		case *pb.Target_Role, *pb.Target_Channel:
+			m.Reach = rapid.SampledFrom([]pb.Reach{pb.Reach_REACH_ALL, pb.Reach_REACH_ONE, pb.Reach_REACH_ONE}).Draw(t, "reach")
+		}
 	}
-	m := &pb.Message{Target: targetOf(someTargets.Draw(t, "target"))}
-	switch m.Target.To.(type) {
-	case *pb.Target_Role, *pb.Target_Channel:
-		m.Reach = rapid.SampledFrom([]pb.Reach{pb.Reach_REACH_ALL, pb.Reach_REACH_ONE, pb.Reach_REACH_ONE}).Draw(t, "reach")
-	}
-	m.Type = someKinds.Draw(t, "type")
 	m.Priority = rapid.Int32Range(1, 10).Draw(t, "priority")
-	m.OrderingKey = someKeys.Draw(t, "key")
 	m.MaxAttempts = rapid.Int32Range(0, 2).Draw(t, "max_attempts")
 	if d := someTTLs.Draw(t, "ttl"); d > 0 {
 		m.Ttl = durationpb.New(d)
@@ -222,7 +222,7 @@ func targetOf(s string) *pb.Target {
 // parcel is the delivery of a message to one mailbox, as it begins.
 func (h *history) parcel(m *pb.Message, r *pb.SendResult, box, sender string) *parcel {
 	p := &parcel{
-		message: r.Revision, id: r.Id, box: box, sender: sender, kind: cmp.Or(m.Type, "message"), priority: int(cmp.Or(m.Priority, 5)), key: m.OrderingKey,
+		message: r.Revision, id: r.Id, box: box, sender: sender, kind: cmp.Or(m.Type, "message"), priority: int(m.Priority), key: m.OrderingKey,
 		sent: h.m.now, most: int(m.MaxAttempts),
 	}
 	if sender == "" {
@@ -255,7 +255,7 @@ func (h *history) claim(t *rapid.T) {
 	}
 	named := rapid.SliceOfN(someBoxes, 0, 1).Draw(t, "mailboxes")
 	if h.narrow {
-		w, named = wish{agent: w.agent, most: 1, lasts: w.lasts}, nil
+		w, named = wish{agent: w.agent, most: w.most, lasts: w.lasts}, nil
 	}
 	request := &pb.ClaimMessagesRequest{
 		Consumer: w.consumer, Mailboxes: named, Types: w.kinds, LowestPriority: int32(w.lowest), Max: int32(w.most),

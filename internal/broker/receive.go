@@ -86,7 +86,7 @@ func (b *Broker) Receive(ctx context.Context, c caller.Caller, r Reading, send f
 	}
 	sent, marked := 0, false
 	for {
-		page, err := b.arrivals(ctx, a, at, r)
+		page, err := b.arrivals(ctx, c, a, at, r)
 		if err != nil {
 			return err
 		}
@@ -138,9 +138,12 @@ func (p *arrivalsPage) cut(n int) {
 	p.upTo, p.more = p.items[n-1].Delivery.Arrival, true
 }
 
-func (b *Broker) arrivals(ctx context.Context, a actor, after int64, r Reading) (arrivalsPage, error) {
+func (b *Broker) arrivals(ctx context.Context, c caller.Caller, a actor, after int64, r Reading) (arrivalsPage, error) {
 	var p arrivalsPage
 	err := b.store.Read(ctx, func(s *store.Snapshot) error {
+		if _, err := b.acting(s, c); err != nil {
+			return err // it has deregistered meanwhile
+		}
 		p = arrivalsPage{upTo: s.Revision()}
 		rows := s.Query(selectArrivals, a.mailbox, after, receivePage)
 		bytes, n := 0, 0

@@ -213,11 +213,12 @@ func (s *Service) Claim(stream pb.MessageService_ClaimServer) error {
 			}
 			return s.sayRest(stream, claims)
 		}
-		if err := s.sayFrame(stream, f); err != nil {
+		if err := s.sayFrame(stream, &f); err != nil {
+			claims.Unsaid(f.Deliver)
 			return err
 		}
-		if done && claims.Replaced() {
-			return fault.New(fault.Conflict, "TAKEN_OVER", "another stream of the same agent and consumer has taken over")
+		if err := claims.Ended(); done && err != nil {
+			return err
 		}
 		if done {
 			return errStopping()
@@ -233,7 +234,7 @@ func (s *Service) sayRest(stream pb.MessageService_ClaimServer, claims *ClaimStr
 		if err != nil {
 			return err
 		}
-		if err := s.sayFrame(stream, f); err != nil {
+		if err := s.sayFrame(stream, &f); err != nil {
 			return err
 		}
 	}
@@ -326,8 +327,8 @@ func refuse(c *valid.Check, item *Settlement, id string) {
 	}
 }
 
-// sayFrame sends the parts of a frame in order.
-func (s *Service) sayFrame(stream pb.MessageService_ClaimServer, f Frame) error {
+// sayFrame sends the parts of a frame in order. If it fails, Deliver is left with what was not sent.
+func (s *Service) sayFrame(stream pb.MessageService_ClaimServer, f *Frame) error {
 	if len(f.Results) > 0 {
 		results := make([]*pb.SettleResult, len(f.Results))
 		for i, r := range f.Results {
@@ -347,17 +348,17 @@ func (s *Service) sayFrame(stream pb.MessageService_ClaimServer, f Frame) error 
 			return err
 		}
 	}
-	for rest := f.Deliver; len(rest) > 0; {
+	for len(f.Deliver) > 0 {
 		n, bytes := 0, 0
-		for n < len(rest) && (n == 0 || bytes+len(rest[n].Content) <= maxFrame) {
-			bytes += len(rest[n].Content)
+		for n < len(f.Deliver) && (n == 0 || bytes+len(f.Deliver[n].Content) <= maxFrame) {
+			bytes += len(f.Deliver[n].Content)
 			n++
 		}
-		frame := &pb.ClaimResponse_Deliver{Deliver: &pb.ClaimDelivery{Claims: claimedAll(rest[:n])}}
+		frame := &pb.ClaimResponse_Deliver{Deliver: &pb.ClaimDelivery{Claims: claimedAll(f.Deliver[:n])}}
 		if err := stream.Send(&pb.ClaimResponse{Frame: frame}); err != nil {
 			return err
 		}
-		rest = rest[n:]
+		f.Deliver = f.Deliver[n:]
 	}
 	if f.GoAway > 0 {
 		frame := &pb.ClaimResponse_GoAway{GoAway: &pb.ClaimGoAway{Grace: durationpb.New(f.GoAway)}}

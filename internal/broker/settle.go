@@ -131,8 +131,10 @@ type heldClaim struct {
 }
 
 type renewal struct {
-	key key
-	at  time.Time
+	key    key
+	id     string
+	holder consumerKey
+	at     time.Time
 }
 
 // A held is a delivery as settling finds it.
@@ -352,7 +354,7 @@ func (s *settling) extend(h *held, lasts time.Duration) (Settled, error) {
 		}
 	}
 	s.noted[Extend] = append(s.noted[Extend], done.ClaimID)
-	s.renew = append(s.renew, renewal{h.key, s.clock.Now().Add(lasts)})
+	s.renew = append(s.renew, renewal{h.key, done.ClaimID, consumerKey{h.holder, h.consumer}, s.clock.Now().Add(lasts)})
 	return done, nil
 }
 
@@ -446,6 +448,9 @@ func (s *settling) settled(self *consumer) {
 		s.claims.Remove(e.key)
 	}
 	for _, r := range s.renew {
+		if end, ok := s.claims.Deadline(r.key); ok && end.After(r.at) && s.streams(r.holder, r.id) {
+			continue // the broker keeps it for longer than that anyway
+		}
 		s.claims.Set(r.key, r.at)
 	}
 	s.revoke(s.ended, self, s.why)

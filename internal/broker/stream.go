@@ -46,13 +46,15 @@ type ClaimStream struct {
 	wake     chan struct{} // room for one: there is something for Next
 	settled  chan struct{} // room for one: Settle may go on
 
+	mailboxes []string
+
 	mu         sync.Mutex // guards the fields below
 	open       map[string]openClaim
 	frame      Frame
 	unanswered int
-	away       bool // nothing more is handed out
-	left       bool // the client settles nothing more: what was not sent stays unsent
-	replaced   bool // another stream has taken over
+	away       bool  // nothing more is handed out
+	left       bool  // the client settles nothing more: what was not sent stays unsent
+	ended      error // why nothing more comes: another stream has taken over, or the agent is gone
 }
 
 // An openClaim is what a stream keeps of a claim.
@@ -80,8 +82,11 @@ func (b *Broker) OpenClaims(ctx context.Context, c caller.Caller, w Wish) (*Clai
 		s.consumer = &consumer{actor: a, name: w.Consumer, boxes: boxes, implicit: len(w.Mailboxes) == 0,
 			filter: filter{w.Types, w.Priority}, max: w.Max, maxBytes: w.MaxBytes, claimFor: w.ClaimFor,
 			lasts: max(w.ClaimFor, w.MaxTotal), deliver: s.deliver, stream: s}
+		for _, box := range boxes {
+			s.mailboxes = append(s.mailboxes, box.ref.String())
+		}
 		b.replace(s.consumer)
-		if resumed, err = b.open(tx, a, w.Consumer, 1000, maxAnswer); err != nil {
+		if resumed, err = b.open(tx, a, w.Consumer, noLimit, noLimit); err != nil {
 			return err
 		}
 		tx.OnCommit(func() { s.begin(resumed) })
@@ -90,7 +95,18 @@ func (b *Broker) OpenClaims(ctx context.Context, c caller.Caller, w Wish) (*Clai
 	if err != nil {
 		return nil, nil, err
 	}
-	return s, resumed, nil
+	return s, resumed[:fitting(resumed)], nil
+}
+
+// fitting is how many of the claims, from the first on, one answer carries.
+func fitting(claims []Claim) int {
+	bytes := 0
+	for i := range claims {
+		if bytes += len(claims[i].Content); bytes > maxAnswer && i > 0 {
+			return i
+		}
+	}
+	return len(claims)
 }
 
 // replace ends the stream that the consumer has had until now. It runs in the writer.
@@ -103,17 +119,24 @@ func (b *Broker) replace(c *consumer) {
 		return
 	}
 	b.leave(old)
-	s := old.stream
+	old.stream.end(fault.New(fault.Conflict, "TAKEN_OVER", "another stream of the same agent and consumer has taken over"), TakenOver)
+}
+
+// end ends the stream, whose claims are another's now, or nobody's.
+func (s *ClaimStream) end(err error, why Reason) {
 	s.mu.Lock()
-	s.replaced = true
+	if s.ended == nil {
+		s.ended = err
+	}
 	for id := range s.open {
-		s.revoke(id, TakenOver)
+		s.revoke(id, why)
 	}
 	s.mu.Unlock()
 	signal(s.wake)
 }
 
-// begin takes over the claims that the consumer holds and lets it take part. It runs in the writer.
+// begin takes over the claims that the consumer holds and lets it take part. Those that do not fit into the first
+// answer follow as deliveries. It runs in the writer.
 func (s *ClaimStream) begin(resumed []Claim) {
 	b, c := s.broker, s.consumer
 	end := b.clock.Now().Add(c.lasts)
@@ -126,6 +149,7 @@ func (s *ClaimStream) begin(resumed []Claim) {
 		c.inFlight++
 		c.bytes += len(r.Content)
 	}
+	s.frame.Deliver = slices.Clone(resumed[fitting(resumed):])
 	s.mu.Unlock()
 	b.hub.mu.Lock()
 	b.hub.named[c.key()] = c
@@ -133,13 +157,9 @@ func (s *ClaimStream) begin(resumed []Claim) {
 	b.enter(c)
 }
 
-// Mailboxes returns the mailboxes that the stream takes from.
+// Mailboxes returns the mailboxes that the stream takes from at first.
 func (s *ClaimStream) Mailboxes() []string {
-	names := make([]string, len(s.consumer.boxes))
-	for i, b := range s.consumer.boxes {
-		names[i] = b.ref.String()
-	}
-	return names
+	return s.mailboxes
 }
 
 // deliver takes claims from dispatch.
@@ -252,6 +272,21 @@ func (b *Broker) revoke(ended []heldClaim, self *consumer, why Reason) {
 	}
 }
 
+// streams reports whether a consumer's open stream holds the claim.
+func (b *Broker) streams(holder consumerKey, id string) bool {
+	b.hub.mu.Lock()
+	c := b.hub.named[holder]
+	left := c == nil || c.gone
+	b.hub.mu.Unlock()
+	if left {
+		return false
+	}
+	c.stream.mu.Lock()
+	defer c.stream.mu.Unlock()
+	_, ok := c.stream.open[id]
+	return ok
+}
+
 // lose takes a claim from the stream.
 func (s *ClaimStream) lose(k key, why Reason) {
 	s.mu.Lock()
@@ -277,7 +312,8 @@ func (s *ClaimStream) revoke(id string, why Reason) {
 			s.frame.Revoked = map[Reason][]string{}
 		}
 		s.frame.Revoked[why] = append(s.frame.Revoked[why], id)
-	} else {
+	}
+	if len(s.frame.Deliver) > 0 {
 		s.frame.Deliver = slices.DeleteFunc(slices.Clone(s.frame.Deliver), func(c Claim) bool { return c.ClaimID() == id })
 	}
 	delete(s.open, id)
@@ -303,7 +339,7 @@ func (s *ClaimStream) Next(ctx context.Context) (f Frame, done bool, err error) 
 			s.open[id] = o
 		}
 		s.unanswered -= len(f.Results)
-		done = s.replaced || s.away && len(s.open) == 0
+		done = s.ended != nil || s.away && len(s.open) == 0
 		s.mu.Unlock()
 		if len(f.Results) > 0 {
 			signal(s.settled)
@@ -334,11 +370,26 @@ func (s *ClaimStream) Leave() {
 	s.left = true
 }
 
-// Replaced reports whether another stream has taken over.
-func (s *ClaimStream) Replaced() bool {
+// Unsaid takes back claims of a frame that could not be written.
+func (s *ClaimStream) Unsaid(claims []Claim) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.replaced
+	for i := range claims {
+		id := claims[i].ClaimID()
+		if o, ok := s.open[id]; ok {
+			o.sent = false
+			s.open[id] = o
+		}
+	}
+	s.frame.Deliver = append(slices.Clone(claims), s.frame.Deliver...)
+}
+
+// Ended returns why nothing more comes, if it is not because the broker stops: fault.Conflict if another stream
+// has taken over, fault.Precondition if the agent is not registered any more.
+func (s *ClaimStream) Ended() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ended
 }
 
 // Close ends the stream. Claims that were never written to it go back uncounted; the others last for
@@ -348,9 +399,10 @@ func (s *ClaimStream) Close() {
 	b.leave(s.consumer)
 	// In the writer: by then nothing is handed out to this stream any more.
 	b.store.Submit(store.LaneDrain, func(*store.Tx) error { return nil }, func(error) {
+		b.forget(s.consumer)
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if s.replaced {
+		if s.ended != nil {
 			return
 		}
 		end := b.clock.Now().Add(s.consumer.claimFor)
@@ -361,7 +413,7 @@ func (s *ClaimStream) Close() {
 			}
 		}
 		for _, c := range s.frame.Deliver {
-			if _, ok := s.open[c.ClaimID()]; ok {
+			if o, ok := s.open[c.ClaimID()]; ok && !o.sent {
 				unsent = append(unsent, c)
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -38,8 +39,12 @@ func cast() []agent {
 	}
 }
 
-// register registers the cast and subscribes it to its channels.
+// register registers the cast and subscribes it to its channels. No mailbox is ever full.
 func register(ctx context.Context, d *daemon) error {
+	unlimited := &pb.SessionSettings{MailboxLimit: proto.Int64(0)}
+	if _, err := d.sessions.ConfigureSession(ctx, &pb.ConfigureSessionRequest{Settings: unlimited}); err != nil {
+		return err
+	}
 	for _, a := range cast() {
 		ctx := as(ctx, a.name)
 		if _, err := d.agents.RegisterAgent(ctx, &pb.RegisterAgentRequest{Role: a.role, Lease: durationpb.New(24 * time.Hour)}); err != nil {
@@ -65,7 +70,6 @@ type message struct {
 	// The record guards these.
 	revision int64 // 0 until it is confirmed
 	id       string
-	refused  []string // the mailboxes that were full
 }
 
 // A writer makes up messages for one sender.

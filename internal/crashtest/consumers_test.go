@@ -150,7 +150,20 @@ type unaryConsumer struct {
 	open   *call // what came of it is unknown; nil = nothing is
 }
 
-func (c *unaryConsumer) makeUp(ctx context.Context, d *daemon) error { return c.finish(ctx, d, c.open) }
+// makeUp settles what was not answered, and then learns what it holds: claims too that were made for a call
+// whose answer never came.
+func (c *unaryConsumer) makeUp(ctx context.Context, d *daemon) error {
+	if err := c.finish(ctx, d, c.open); err != nil {
+		return err
+	}
+	answer, err := d.messages.ClaimMessages(as(ctx, c.holder.agent), &pb.ClaimMessagesRequest{
+		Consumer: c.holder.consumer, Max: 1000, Types: []string{"none-that-is-sent"}})
+	if err != nil {
+		return err
+	}
+	took(c.record, c.holder, answer)
+	return nil
+}
 
 func (c *unaryConsumer) load(ctx context.Context, d *daemon) error {
 	for {

@@ -38,6 +38,7 @@ type daemon struct {
 	channels pb.ChannelServiceClient
 	events   pb.EventServiceClient
 	messages pb.MessageServiceClient
+	sessions pb.SessionServiceClient
 }
 
 // newDaemon builds brokerd and returns a daemon that is not started, on a folder that is kept if the test fails.
@@ -105,6 +106,7 @@ func (d *daemon) start(ctx context.Context) error {
 	d.channels = pb.NewChannelServiceClient(d.conn)
 	d.events = pb.NewEventServiceClient(d.conn)
 	d.messages = pb.NewMessageServiceClient(d.conn)
+	d.sessions = pb.NewSessionServiceClient(d.conn)
 	return nil
 }
 

@@ -50,9 +50,8 @@ func (r *record) verifyMessages(t *truth) {
 			r.fault("%s was confirmed as %d, which is now %v", m.tag, revision, wire)
 		}
 		for _, box := range m.expect {
-			_, there := t.deliveries[delivery{revision, box}]
-			if there == slices.Contains(m.refused, box) {
-				r.fault("%s (%d) in %s: there is %t", m.tag, revision, box, there)
+			if t.deliveries[delivery{revision, box}] == nil {
+				r.fault("%s (%d) is lost for %s", m.tag, revision, box)
 			}
 		}
 	}

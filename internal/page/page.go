@@ -26,7 +26,7 @@ func Parse(list, token string, position any) error {
 	b, err := base64.RawURLEncoding.DecodeString(token)
 	if err == nil {
 		var made string
-		if err = json.Unmarshal(b, &[]any{&made, position}); err == nil && made == list {
+		if err = json.Unmarshal(b, &[]any{&made, position}); err == nil && Token(made, position) == token && made == list {
 			return nil
 		}
 	}

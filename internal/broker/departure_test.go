@@ -1,0 +1,103 @@
+package broker_test
+
+import (
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	pb "brokerd/gen/brokerd/v1"
+)
+
+func TestDeregister_ClaimsGoBackUncountedAndOwnMailIsDead(t *testing.T) {
+	w := newWorld(t)
+	lead, a, b := w.agent("lead", ""), w.agent("a", "builder"), w.agent("b", "builder")
+	own := lead.sendAll(to("a"), to("a", key("k")), to("a", key("k")), to("a", due(w.now(time.Hour))))
+	queued := lead.send(toRole("builder", subject("queued"), key("k")))
+	done := lead.send(to("a", priority(10)))
+	a.ack(a.claim1().ClaimId)
+	want(t, "claims", len(a.claim(10)), 3) // two of its own and the queued one
+	a.deregister()
+
+	d := lead.delivery(queued.Id)
+	want(t, "queued", d.State, pending)
+	want(t, "attempts", d.Attempts, 0)
+	wantList(t, "another takes it", subjectsOf(b.claim(5)), "queued")
+	for _, r := range own {
+		d := lead.delivery(r.Id)
+		want(t, "own", d.State, dead)
+		want(t, "error", d.History[len(d.History)-1].Error, "AGENT_GONE: done")
+		want(t, "finished_at", d.FinishedAt.AsTime(), w.Clock.Now())
+	}
+	lead.wantState(done.Id, acked)
+	want(t, "dead letters", len(w.operator().deadLetters()), 4)
+	wantError(t, lead.refused(to("a")), codes.NotFound, "NOT_FOUND")
+	want(t, "everyone", lead.send(toEveryone()).RecipientCount, 1)
+}
+
+func TestDeregister_EndsStreamsAndWaitingCalls(t *testing.T) {
+	w := newWorld(t)
+	lead, a := w.agent("lead", ""), w.agent("a", "builder")
+	c := a.taker(&pb.ClaimOpen{MaxInFlight: 10})
+	lead.sendAll(toRole("builder", subject("1")), toRole("builder", subject("2")))
+	held := c.take(2)
+	r := a.reader(&pb.ReceiveRequest{Follow: true})
+	r.page()
+	call := w.wait(a, &pb.ClaimMessagesRequest{Consumer: "call"})
+	a.deregister()
+
+	revoked := c.revoked()
+	want(t, "reason", revoked.Reason, pb.RevokeReason_REVOKE_REASON_SETTLED)
+	want(t, "revoked", len(revoked.ClaimIds), 2)
+	wantError(t, c.ended(), codes.FailedPrecondition, "AGENT_NOT_REGISTERED")
+	<-call.out
+	wantError(t, <-call.err, codes.FailedPrecondition, "AGENT_NOT_REGISTERED")
+	_, err := r.stream.Recv()
+	wantError(t, err, codes.FailedPrecondition, "AGENT_NOT_REGISTERED")
+	for _, m := range held {
+		lead.wantState(m.Message.Id, pending)
+		want(t, "attempts", lead.delivery(m.Message.Id).Attempts, 0)
+	}
+	lead.send(toRole("builder", subject("3")))
+	wantList(t, "nobody had them since", subjectsOf(w.agent("b", "builder").claim(5)), "1", "2", "3")
+}
+
+func TestDeregister_EndsSubscriptions(t *testing.T) {
+	w := newWorld(t)
+	lead, a := w.agent("lead", ""), w.agent("a", "")
+	a.subscribe("news")
+	a.deregister()
+	want(t, "subscribers", len(lead.channelList(&pb.ListChannelsRequest{})[0].Subscribers), 0)
+	want(t, "recipients", lead.send(toChannel("news")).RecipientCount, 0)
+}
+
+func TestDeregister_RegisteringAgainBringsTheMailboxBackEmpty(t *testing.T) {
+	w := newWorld(t)
+	lead, a := w.agent("lead", ""), w.agent("a", "builder")
+	a.subscribe("news")
+	gone := lead.send(to("a")).Id
+	a.deregister()
+	a.register("builder")
+	want(t, "claims", len(a.claim(5)), 0)
+	items, _ := a.receive(&pb.ReceiveRequest{})
+	want(t, "received", len(items), 0)
+	want(t, "subscriptions", len(a.channelList(&pb.ListChannelsRequest{Subscriber: "a"})), 0)
+	want(t, "its dead letters", len(a.deadLetters()), 1)
+	fresh := lead.send(to("a"))
+	want(t, "new mail", a.claim1().Message.Id, fresh.Id)
+	a.ack(fresh.Id)
+	want(t, "redriven", a.redrive(gone), 1)
+	want(t, "message", a.claim1().Message.Id, gone)
+}
+
+func TestRegister_AgainTakesOverWhatIsHeld(t *testing.T) {
+	s := staged(t)
+	s.worker.subscribe("news")
+	c := s.worker.taker(&pb.ClaimOpen{MaxInFlight: 2})
+	held := c.take(1)
+	s.worker.register("builder")
+	s.lead.send(to("worker", subject("more")))
+	wantList(t, "the stream goes on", subjectsOf(c.take(1)), "more")
+	c.ack(held...)
+	want(t, "recipients", s.lead.send(toChannel("news")).RecipientCount, 1)
+}
