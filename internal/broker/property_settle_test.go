@@ -21,7 +21,7 @@ func (h *history) named(t *rapid.T) (agent string, names []naming) {
 	}
 	agent = someAgents.Draw(t, "agent")
 	among := h.m.parcels
-	switch open := h.m.where(func(p *parcel) bool { return p.claimed() }); rapid.IntRange(0, 9).Draw(t, "which") {
+	switch open := h.m.where(func(p *parcel) bool { return p.claimed() }); numbers(0, 9).Draw(t, "which") {
 	case 7:
 		return agent, []naming{{}}
 	case 8:
@@ -31,12 +31,12 @@ func (h *history) named(t *rapid.T) (agent string, names []naming) {
 		}
 	default:
 		if len(open) > 0 {
-			agent = rapid.SampledFrom(open).Draw(t, "claimed").holder
+			agent = oneOf(open).Draw(t, "claimed").holder
 			among = h.m.where(func(p *parcel) bool { return p.claimed() && p.holder == agent })
 		}
 	}
-	for range rapid.IntRange(1, 2).Draw(t, "items") {
-		names = append(names, nameOf(t, rapid.SampledFrom(among).Draw(t, "delivery")))
+	for range numbers(1, 2).Draw(t, "items") {
+		names = append(names, nameOf(t, oneOf(among).Draw(t, "delivery")))
 	}
 	return agent, names
 }
@@ -44,7 +44,7 @@ func (h *history) named(t *rapid.T) (agent string, names []naming) {
 // nameOf draws how a delivery is named: by its claim, by one before, by the message's id or revision.
 func nameOf(t *rapid.T, p *parcel) naming {
 	n := naming{text: strconv.FormatInt(p.message, 10), message: p.message}
-	how := rapid.SampledFrom([]string{"claim", "claim", "claim", "earlier claim", "id", "revision"}).Draw(t, "named by")
+	how := oneOf([]string{"claim", "claim", "claim", "earlier claim", "id", "revision"}).Draw(t, "named by")
 	switch {
 	case how == "id":
 		n.text = p.id
@@ -111,9 +111,9 @@ func (h *history) nack(t *rapid.T) {
 	delays := []time.Duration{0, 0, 3 * time.Second, 50 * time.Second}
 	request := &pb.NackMessagesRequest{}
 	for _, n := range names {
-		nack := &pb.Nack{ClaimId: n.text, Error: "it does not compile", Fatal: rapid.IntRange(0, 2).Draw(t, "fatal") == 0}
-		if rapid.IntRange(0, 3).Draw(t, "backoff") > 0 {
-			nack.Delay = durationpb.New(rapid.SampledFrom(delays).Draw(t, "delay"))
+		nack := &pb.Nack{ClaimId: n.text, Error: "it does not compile", Fatal: numbers(0, 2).Draw(t, "fatal") == 0}
+		if numbers(0, 3).Draw(t, "backoff") > 0 {
+			nack.Delay = durationpb.New(oneOf(delays).Draw(t, "delay"))
 		}
 		request.Nacks = append(request.Nacks, nack)
 	}
@@ -185,8 +185,8 @@ func (h *history) cancel(t *rapid.T) {
 	if len(h.m.parcels) == 0 {
 		t.Skip("nothing was sent")
 	}
-	p := rapid.SampledFrom(h.m.parcels).Draw(t, "delivery")
-	as := rapid.SampledFrom([]string{p.sender, p.sender, "", "ann"}).Draw(t, "caller")
+	p := oneOf(h.m.parcels).Draw(t, "delivery")
+	as := oneOf([]string{p.sender, p.sender, "", "ann"}).Draw(t, "caller")
 	if as == "system" {
 		as = ""
 	}
@@ -204,7 +204,7 @@ func (h *history) cancel(t *rapid.T) {
 }
 
 func (h *history) redrive(t *rapid.T) {
-	h.bury(t, rapid.SampledFrom([]string{"", "", "ann", "bob"}).Draw(t, "caller"), func(as string, ids []string, mailbox string) (int32, error) {
+	h.bury(t, oneOf([]string{"", "", "ann", "bob"}).Draw(t, "caller"), func(as string, ids []string, mailbox string) (int32, error) {
 		out, err := call(h, as, pb.NewMessageServiceClient, pb.MessageServiceClient.RedriveDeadLetters,
 			&pb.RedriveDeadLettersRequest{Ids: ids, Mailbox: mailbox})
 		return out.GetRedriven(), err
@@ -229,13 +229,13 @@ func (h *history) bury(t *rapid.T, as string, rpc func(as string, ids []string, 
 	var ids []string
 	var chosen []int64
 	if rapid.Bool().Draw(t, "by message") {
-		for range rapid.IntRange(1, 2).Draw(t, "messages") {
-			p := rapid.SampledFrom(graves).Draw(t, "dead letter")
+		for range numbers(1, 2).Draw(t, "messages") {
+			p := oneOf(graves).Draw(t, "dead letter")
 			ids, chosen = append(ids, p.id), append(chosen, p.message)
 		}
 	}
-	if len(ids) == 0 || rapid.IntRange(0, 3).Draw(t, "and mailbox") == 0 {
-		mailbox = rapid.SampledFrom(graves).Draw(t, "in the mailbox of").box
+	if len(ids) == 0 || numbers(0, 3).Draw(t, "and mailbox") == 0 {
+		mailbox = oneOf(graves).Draw(t, "in the mailbox of").box
 	}
 	sees := func(p *parcel) bool {
 		return (as == "" || slices.Contains(h.m.reachable(as), p.box)) && (mailbox == "" || p.box == mailbox)
@@ -327,8 +327,8 @@ func (h *history) subscribed(t *rapid.T, name, channel string, on, changed bool)
 
 func (h *history) configure(t *rapid.T) {
 	ageings := slices.DeleteFunc([]time.Duration{5 * time.Minute, 0, 10 * time.Second}, func(d time.Duration) bool { return d == h.m.ageing })
-	h.m.ageing = rapid.SampledFrom(ageings).Draw(t, "ageing")
-	h.m.limit = rapid.SampledFrom([]int{0, 0, 3}).Draw(t, "mailbox_limit")
+	h.m.ageing = oneOf(ageings).Draw(t, "ageing")
+	h.m.limit = oneOf([]int{0, 0, 3}).Draw(t, "mailbox_limit")
 	limit := int64(h.m.limit)
 	_, err := call(h, "", pb.NewSessionServiceClient, pb.SessionServiceClient.ConfigureSession,
 		&pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{Ageing: durationpb.New(h.m.ageing), MailboxLimit: &limit}})

@@ -2,6 +2,7 @@ package crashtest_test
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"strconv"
@@ -35,17 +36,32 @@ type stage struct {
 	parts      []participant
 }
 
+// mostKills is how often one data folder is crashed; then the next begins, since the checks take longer the more it holds.
+const mostKills = 40
+
 func TestCrash_NothingConfirmedIsLostOrDoneTwice(t *testing.T) {
 	kills := int(fromEnvironment(t, "CRASH_KILLS", 20))
-	seed := uint64(fromEnvironment(t, "CRASH_SEED", rand.Int64()))
-	t.Logf("CRASH_KILLS=%d CRASH_SEED=%d", kills, seed)
+	seed := fromEnvironment(t, "CRASH_SEED", rand.Int64())
+	program := build(t)
+	for round := 0; kills > 0 && !t.Failed(); round++ {
+		t.Run(fmt.Sprintf("round %d", round+1), func(t *testing.T) {
+			t.Logf("CRASH_SEED=%d repeats it", seed)
+			crash(t, program, min(kills, mostKills), uint64(seed))
+		})
+		kills -= mostKills
+		seed++
+	}
+}
+
+// crash loads and kills one daemon again and again, and compares in the end.
+func crash(t *testing.T, program string, kills int, seed uint64) {
 	ctx := t.Context()
 	if deadline, limited := t.Deadline(); limited {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadline(ctx, deadline.Add(-20*time.Second)) // so that the daemon is ended
 		defer cancel()
 	}
-	s := newStage(t, seed)
+	s := newStage(t, program, seed)
 	if err := s.daemon.start(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -59,22 +75,22 @@ func TestCrash_NothingConfirmedIsLostOrDoneTwice(t *testing.T) {
 		}
 		s.restart(ctx)
 		if t.Failed() {
-			t.Fatalf("after %d kills, CRASH_SEED=%d", n+1, seed)
+			t.Fatalf("after %d kills", n+1)
 		}
 	}
 	s.end(ctx)
-	t.Logf("revision %d; %d messages, %d events, %d read by arrival; %v", s.record.seen, len(s.record.messages),
+	t.Logf("%d kills; revision %d; %d messages, %d events, %d read by arrival; %v", kills, s.record.seen, len(s.record.messages),
 		len(s.subscriber.events), len(s.reader.read), s.record.counts)
 }
 
-func newStage(t *testing.T, seed uint64) *stage {
+func newStage(t *testing.T, program string, seed uint64) *stage {
 	lots := uint64(0)
 	random := func() *rand.Rand {
 		lots++
 		return rand.New(rand.NewPCG(seed, lots))
 	}
 	r := newRecord(t)
-	s := &stage{T: t, daemon: newDaemon(t), record: r, random: random(),
+	s := &stage{T: t, daemon: newDaemon(t, program), record: r, random: random(),
 		subscriber: &subscriber{record: r}, reader: newReader(r, random()), slow: newSlowConsumer(r, random())}
 	s.parts = []participant{
 		s.subscriber, s.reader, s.slow,

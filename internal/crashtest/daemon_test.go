@@ -41,26 +41,32 @@ type daemon struct {
 	sessions pb.SessionServiceClient
 }
 
-// newDaemon builds brokerd and returns a daemon that is not started, on a folder that is kept if the test fails.
-func newDaemon(t *testing.T) *daemon {
+// build builds brokerd and returns the path of the program.
+func build(t *testing.T) string {
 	t.Helper()
-	folder, err := os.MkdirTemp("", "crash") // short: the path of the socket has a limit
+	program := filepath.Join(t.TempDir(), "brokerd")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "brokerd/cmd/brokerd").CombinedOutput(); err != nil {
+		t.Fatalf("build brokerd: %v\n%s", err, out)
+	}
+	return program
+}
+
+// newDaemon returns a daemon that is not started, on a folder that is kept if the test fails.
+func newDaemon(t *testing.T, program string) *daemon {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "crash") // short: the path of the socket has a limit
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &daemon{program: filepath.Join(folder, "brokerd"), dir: filepath.Join(folder, "data")}
+	d := &daemon{program: program, dir: dir}
 	t.Cleanup(func() {
 		d.kill()
 		if t.Failed() {
-			t.Logf("the data folder is kept: %s", d.dir)
+			t.Logf("the data folder is kept: %s", dir)
 			return
 		}
-		_ = os.RemoveAll(folder)
+		_ = os.RemoveAll(dir)
 	})
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", d.program, "brokerd/cmd/brokerd")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build brokerd: %v\n%s", err, out)
-	}
 	return d
 }
 

@@ -11,7 +11,7 @@
 // number, and what it holds tells whether an ack, nack or release was still carried out.
 //
 // CRASH_KILLS is how often the daemon is killed (20), CRASH_SEED what the choices are drawn from (random, and
-// printed). The same seed gives the same choices, not the same timing.
+// printed). After 40 kills a new data folder is begun, with the next seed. The same seed gives the same choices, not the same timing.
 package crashtest_test
 
 import (

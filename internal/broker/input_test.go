@@ -1,0 +1,353 @@
+package broker_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/testkit"
+)
+
+const (
+	nonsense = "no such\tthing"
+	year     = 365 * 24 * time.Hour
+)
+
+func TestInput_EveryFieldOfAMessageIsChecked(t *testing.T) {
+	w := newWorld(t)
+	a := w.agent("a", "")
+	long := func(n int) string { return strings.Repeat("x", n) }
+	for _, c := range []struct {
+		field string
+		spoil change
+	}{
+		{"id", func(m *pb.Message) { m.Id = newUUID() }},
+		{"revision", func(m *pb.Message) { m.Revision = 1 }},
+		{"sender", func(m *pb.Message) { m.Sender = "a" }},
+		{"sender_role", func(m *pb.Message) { m.SenderRole = "a" }},
+		{"created_at", func(m *pb.Message) { m.CreatedAt = w.now(0) }},
+		{"expires_at", func(m *pb.Message) { m.ExpiresAt = w.now(0) }},
+		{"target", func(m *pb.Message) { m.Target = nil }},
+		{"target", func(m *pb.Message) { m.Target = &pb.Target{} }},
+		{"target.agent", func(m *pb.Message) { m.Target = to("").Target }},
+		{"target.agent", func(m *pb.Message) { m.Target = to("a\x00b").Target }},
+		{"target.agent", func(m *pb.Message) { m.Target = to(long(129)).Target }},
+		{"target.role", func(m *pb.Message) { m.Target = toRole("-").Target }},
+		{"target.channel", func(m *pb.Message) { m.Target = toChannel("a b").Target }},
+		{"target.channel", func(m *pb.Message) { m.Target = toChannel("event/x").Target }},
+		{"target.channel", func(m *pb.Message) { m.Target = toChannel("everyone").Target }},
+		{"target.pattern", func(m *pb.Message) { m.Target = toPattern("").Target }},
+		{"target.pattern", func(m *pb.Message) { m.Target = toPattern("[a-z]").Target }},
+		{"target.everyone", func(m *pb.Message) { m.Target = &pb.Target{To: &pb.Target_Everyone{}} }},
+		{"reach", func(m *pb.Message) { m.Reach = 3 }},
+		{"reach", func(m *pb.Message) { m.Reach = -1 }},
+		{"reach", one},
+		{"reach", func(m *pb.Message) { m.Target, m.Reach = toEveryone().Target, pb.Reach_REACH_ONE }},
+		{"type", kind("a b")},
+		{"type", kind(long(129))},
+		{"version", func(m *pb.Message) { m.Version = "2.0" }},
+		{"version", func(m *pb.Message) { m.Version = "1" }},
+		{"version", func(m *pb.Message) { m.Version = "1.0.0" }},
+		{"version", func(m *pb.Message) { m.Version = "1.01" }},
+		{"subject", subject(long(513))},
+		{"subject", subject("two\nlines")},
+		{"body", func(m *pb.Message) { m.Body = long(256<<10 + 1) }},
+		{"body", func(m *pb.Message) { m.Body = "a\x00" }},
+		{"payload", func(m *pb.Message) { m.Payload = "{" }},
+		{"payload", func(m *pb.Message) { m.Payload = "1 2" }},
+		{"payload", func(m *pb.Message) { m.Payload = `"` + long(256<<10-1) + `"` }},
+		{"priority", priority(11)},
+		{"priority", priority(-1)},
+		{"channel", func(m *pb.Message) { m.Channel = nonsense }},
+		{"channel", func(m *pb.Message) { m.Target, m.Channel = toChannel("c").Target, "d" }},
+		{"thread_id", func(m *pb.Message) { m.ThreadId = long(129) }},
+		{"correlation_id", func(m *pb.Message) { m.CorrelationId = "a\n" }},
+		{"task_id", func(m *pb.Message) { m.TaskId = long(129) }},
+		{"ordering_key", key(long(129))},
+		{"in_reply_to", func(m *pb.Message) { m.InReplyTo = nonsense }},
+		{"in_reply_to", func(m *pb.Message) { m.InReplyTo = "4711.2" }},
+		{"in_reply_to", func(m *pb.Message) { m.InReplyTo = "-1" }},
+		{"labels", func(m *pb.Message) { m.Labels = map[string]string{"": "x"} }},
+		{"labels", func(m *pb.Message) {
+			m.Labels = map[string]string{}
+			for i := range 65 {
+				m.Labels[fmt.Sprint(i)] = ""
+			}
+		}},
+		{`labels["k"]`, func(m *pb.Message) { m.Labels = map[string]string{"k": long(257)} }},
+		{"files", func(m *pb.Message) { m.Files = make([]*pb.FileReference, 1001) }},
+		{"files[1].path", func(m *pb.Message) { m.Files = []*pb.FileReference{{Path: "a"}, {}} }},
+		{"files[0].path", func(m *pb.Message) { m.Files = []*pb.FileReference{{Path: long(1025)}} }},
+		{"files[0].line", func(m *pb.Message) { m.Files = []*pb.FileReference{{Path: "a", Line: -1}} }},
+		{"artifacts", func(m *pb.Message) { m.Artifacts = make([]string, 1001) }},
+		{"artifacts[0]", func(m *pb.Message) { m.Artifacts = []string{""} }},
+		{"ttl", ttl(0)},
+		{"ttl", ttl(-time.Second)},
+		{"ttl", ttl(time.Millisecond - 1)},
+		{"ttl", ttl(year + 1)},
+		{"ttl", func(m *pb.Message) { m.Ttl = &durationpb.Duration{Seconds: 1 << 60} }},
+		{"not_before", due(w.now(year + time.Second))},
+		{"not_before", due(&timestamppb.Timestamp{Seconds: -1})},
+		{"not_before", due(&timestamppb.Timestamp{Nanos: -1})},
+		{"max_attempts", attempts(101)},
+		{"max_attempts", attempts(-1)},
+	} {
+		t.Run(c.field, func(t *testing.T) {
+			good, bad := to("a"), to("a", c.spoil)
+			_, err := a.SendMessages(a.ctx, &pb.SendMessagesRequest{Messages: []*pb.Message{good, bad}})
+			wantField(t, err, "messages[1]."+c.field)
+			s := a.sender()
+			got := s.exchange(&pb.SendRequest{Messages: []*pb.Message{good, bad}})
+			want(t, "the good one", got[0].Error, nil)
+			want(t, "code", codes.Code(got[1].GetError().GetCode()), codes.InvalidArgument)
+			want(t, "field", got[1].GetError().GetField(), "messages[1]."+c.field)
+			s.end()
+		})
+	}
+}
+
+func TestInput_LimitsAreInclusive(t *testing.T) {
+	w := newWorld(t)
+	a := w.agent("a", "")
+	full := to("a", subject(strings.Repeat("s", 512)), kind(strings.Repeat("k", 128)), key(strings.Repeat("o", 128)),
+		ttl(year), due(w.now(year)), attempts(100), priority(10))
+	full.Body, full.Payload = strings.Repeat("b", 256<<10), `"`+strings.Repeat("p", 256<<10-2)+`"`
+	full.Labels = map[string]string{}
+	for i := range 64 {
+		full.Labels[fmt.Sprintf("%0256d", i)] = strings.Repeat("v", 256)
+	}
+	for range 100 {
+		full.Files = append(full.Files, &pb.FileReference{Path: strings.Repeat("f", 1024), Line: 1})
+	}
+	a.send(full)
+	a.send(to("a", ttl(time.Millisecond)))
+	must(t, drop(a.SendMessages(a.ctx, &pb.SendMessagesRequest{Messages: make1001()[:1000]})))
+}
+
+func TestInput_MessageBeyondOneMebibyteIsExhausted(t *testing.T) {
+	w := newWorld(t)
+	a := w.agent("a", "")
+	big := to("a", func(m *pb.Message) {
+		for range 1000 {
+			m.Artifacts = append(m.Artifacts, strings.Repeat("x", 1024))
+		}
+		m.Body = strings.Repeat("x", 100<<10)
+	})
+	wantError(t, a.refused(big), codes.ResourceExhausted, "MESSAGE_TOO_LARGE")
+	s := a.sender()
+	got := s.exchange(&pb.SendRequest{Messages: []*pb.Message{big, to("a")}})
+	want(t, "on a stream", got[0].GetError().GetReason(), "MESSAGE_TOO_LARGE")
+	want(t, "the next", got[1].Error, nil)
+	s.close()
+	huge := to("a", func(m *pb.Message) { m.Body = strings.Repeat("x", 5<<20) })
+	want(t, "beyond a frame", status.Code(a.refused(huge)), codes.ResourceExhausted)
+}
+
+// A bad is a request that is refused, with the field it is refused for.
+type bad struct {
+	field string
+	err   error
+}
+
+func TestInput_EveryCallNamesTheField(t *testing.T) {
+	w := newWorld(t)
+	a, o := w.agent("a", "builder"), w.operator()
+	ctx, id := a.ctx, newUUID()
+	many := func(n int) []string { return slices.Repeat([]string{"1"}, n) }
+	day := durationpb.New(24 * time.Hour)
+	short := durationpb.New(time.Second - 1)
+	filters := map[string]*pb.MessageFilter{
+		"filter.types":           {Types: many(101)},
+		"filter.types[1]":        {Types: []string{"x", ""}},
+		"filter.channels[0]":     {Channels: []string{nonsense}},
+		"filter.senders[0]":      {Senders: []string{nonsense}},
+		"filter.correlation_id":  {CorrelationId: strings.Repeat("x", 129)},
+		"filter.thread_id":       {ThreadId: "a\n"},
+		"filter.task_id":         {TaskId: strings.Repeat("x", 129)},
+		"filter.lowest_priority": {LowestPriority: 11},
+	}
+	var all []bad
+	add := func(rpc string, err error, field string) { all = append(all, bad{rpc + " " + field, err}) }
+	send := func(r *pb.SendMessagesRequest, field string) {
+		add("SendMessages", drop(a.SendMessages(ctx, r)), field)
+	}
+	send(&pb.SendMessagesRequest{RequestId: nonsense, Messages: []*pb.Message{to("a")}}, "request_id")
+	send(&pb.SendMessagesRequest{}, "messages")
+	send(&pb.SendMessagesRequest{Messages: make1001()}, "messages")
+
+	receive := func(r *pb.ReceiveRequest, field string) {
+		stream, err := a.Receive(ctx, r)
+		must(t, err)
+		add("Receive", drop(stream.Recv()), field)
+	}
+	receive(&pb.ReceiveRequest{AfterRevision: -1}, "after_revision")
+	receive(&pb.ReceiveRequest{AfterRevision: 1, Cursor: "c"}, "after_revision")
+	receive(&pb.ReceiveRequest{Cursor: nonsense}, "cursor")
+	receive(&pb.ReceiveRequest{Limit: -1}, "limit")
+	receive(&pb.ReceiveRequest{Wait: durationpb.New(-1)}, "wait")
+	receive(&pb.ReceiveRequest{Wait: durationpb.New(time.Hour + 1)}, "wait")
+
+	list := func(r *pb.ListMessagesRequest, field string) {
+		add("ListMessages", drop(a.ListMessages(ctx, r)), field)
+	}
+	list(&pb.ListMessagesRequest{Box: 4}, "box")
+	list(&pb.ListMessagesRequest{Box: -1}, "box")
+	list(&pb.ListMessagesRequest{PageSize: -1}, "page_size")
+	list(&pb.ListMessagesRequest{PageSize: 1001}, "page_size")
+	list(&pb.ListMessagesRequest{PageToken: nonsense}, "page_token")
+	list(&pb.ListMessagesRequest{FromTime: &timestamppb.Timestamp{Nanos: -1}}, "from_time")
+	list(&pb.ListMessagesRequest{ToTime: &timestamppb.Timestamp{Seconds: 1 << 50}}, "to_time")
+	for field, f := range filters {
+		receive(&pb.ReceiveRequest{Filter: f}, field)
+		list(&pb.ListMessagesRequest{Filter: f}, field)
+	}
+
+	open := func(o *pb.ClaimOpen, field string) {
+		stream, err := a.Claim(ctx)
+		must(t, err)
+		must(t, stream.Send(&pb.ClaimRequest{Open: o}))
+		add("Claim", drop(stream.Recv()), "open."+field)
+	}
+	take := func(r *pb.ClaimMessagesRequest, field string) {
+		add("ClaimMessages", drop(a.ClaimMessages(ctx, r)), field)
+	}
+	open(&pb.ClaimOpen{Consumer: nonsense}, "consumer")
+	take(&pb.ClaimMessagesRequest{Consumer: nonsense}, "consumer")
+	open(&pb.ClaimOpen{Mailboxes: []string{"a", "role:"}}, "mailboxes[1]")
+	take(&pb.ClaimMessagesRequest{Mailboxes: []string{"channel: "}}, "mailboxes[0]")
+	take(&pb.ClaimMessagesRequest{Mailboxes: many(1001)}, "mailboxes")
+	open(&pb.ClaimOpen{Types: many(101)}, "types")
+	take(&pb.ClaimMessagesRequest{Types: []string{nonsense}}, "types[0]")
+	open(&pb.ClaimOpen{LowestPriority: 11}, "lowest_priority")
+	take(&pb.ClaimMessagesRequest{LowestPriority: -1}, "lowest_priority")
+	open(&pb.ClaimOpen{MaxInFlight: 1001}, "max_in_flight")
+	open(&pb.ClaimOpen{MaxInFlight: -1}, "max_in_flight")
+	open(&pb.ClaimOpen{MaxBytes: 64<<20 + 1}, "max_bytes")
+	open(&pb.ClaimOpen{MaxBytes: -1}, "max_bytes")
+	open(&pb.ClaimOpen{ClaimFor: short}, "claim_for")
+	open(&pb.ClaimOpen{MaxTotal: day}, "max_total")
+	take(&pb.ClaimMessagesRequest{Max: 1001}, "max")
+	take(&pb.ClaimMessagesRequest{Max: -1}, "max")
+	take(&pb.ClaimMessagesRequest{Wait: durationpb.New(-1)}, "wait")
+	take(&pb.ClaimMessagesRequest{Wait: day}, "wait")
+	take(&pb.ClaimMessagesRequest{ClaimFor: short}, "claim_for")
+	take(&pb.ClaimMessagesRequest{ClaimFor: day}, "claim_for")
+
+	ack := func(r *pb.AckMessagesRequest, field string) { add("AckMessages", drop(a.AckMessages(ctx, r)), field) }
+	ack(&pb.AckMessagesRequest{RequestId: nonsense}, "request_id")
+	ack(&pb.AckMessagesRequest{Ids: []string{id, nonsense}}, "ids[1]")
+	ack(&pb.AckMessagesRequest{Ids: []string{"0"}}, "ids[0]")
+	ack(&pb.AckMessagesRequest{Ids: []string{"1.0"}}, "ids[0]")
+	ack(&pb.AckMessagesRequest{Ids: []string{""}}, "ids[0]")
+	ack(&pb.AckMessagesRequest{Ids: many(1001)}, "ids")
+	release := func(r *pb.ReleaseClaimsRequest, field string) {
+		add("ReleaseClaims", drop(a.ReleaseClaims(ctx, r)), field)
+	}
+	release(&pb.ReleaseClaimsRequest{RequestId: nonsense}, "request_id")
+	release(&pb.ReleaseClaimsRequest{Ids: []string{nonsense}}, "ids[0]")
+	release(&pb.ReleaseClaimsRequest{Ids: many(1001)}, "ids")
+	nack := func(field string, n ...*pb.Nack) {
+		add("NackMessages", drop(a.NackMessages(ctx, &pb.NackMessagesRequest{Nacks: n})), field)
+	}
+	nack("nacks")
+	nack("nacks", make([]*pb.Nack, 1001)...)
+	nack("nacks[0].claim_id", &pb.Nack{ClaimId: nonsense})
+	nack("nacks[1].claim_id", &pb.Nack{ClaimId: "1.1"}, &pb.Nack{})
+	nack("nacks[0].error", &pb.Nack{Error: strings.Repeat("x", 4<<10+1)})
+	nack("nacks[0].delay", &pb.Nack{Delay: day})
+	nack("nacks[0].delay", &pb.Nack{Delay: durationpb.New(-1)})
+	add("NackMessages", drop(a.NackMessages(ctx, &pb.NackMessagesRequest{RequestId: nonsense, Nacks: []*pb.Nack{{}}})), "request_id")
+	extend := func(field string, e ...*pb.Extension) {
+		add("ExtendClaims", drop(a.ExtendClaims(ctx, &pb.ExtendClaimsRequest{Extensions: e})), field)
+	}
+	extend("extensions")
+	extend("extensions[0].claim_id", &pb.Extension{ClaimId: nonsense})
+	extend("extensions[1].claim_id", &pb.Extension{ClaimId: id}, &pb.Extension{})
+	extend("extensions[0].claim_for", &pb.Extension{ClaimFor: short})
+	extend("extensions[0].claim_for", &pb.Extension{ClaimFor: day})
+	add("ExtendClaims", drop(a.ExtendClaims(ctx, &pb.ExtendClaimsRequest{RequestId: nonsense, Extensions: []*pb.Extension{{}}})), "request_id")
+
+	for _, ref := range []string{"", nonsense, "-1", "00", "1.2.3"} {
+		add("GetMessage", drop(a.GetMessage(ctx, &pb.GetMessageRequest{Id: ref})), "id")
+		add("CancelMessage", drop(a.CancelMessage(ctx, &pb.CancelMessageRequest{Id: ref})), "id")
+	}
+	add("CancelMessage", drop(a.CancelMessage(ctx, &pb.CancelMessageRequest{Id: "1.1"})), "id")
+	add("CancelMessage", drop(a.CancelMessage(ctx, &pb.CancelMessageRequest{Id: id, Reason: strings.Repeat("x", 4<<10+1)})), "reason")
+	add("CancelMessage", drop(a.CancelMessage(ctx, &pb.CancelMessageRequest{Id: id, RequestId: nonsense})), "request_id")
+
+	add("ListDeadLetters", drop(a.ListDeadLetters(ctx, &pb.ListDeadLettersRequest{Mailbox: nonsense})), "mailbox")
+	add("ListDeadLetters", drop(a.ListDeadLetters(ctx, &pb.ListDeadLettersRequest{PageSize: 1001})), "page_size")
+	add("ListDeadLetters", drop(a.ListDeadLetters(ctx, &pb.ListDeadLettersRequest{PageToken: nonsense})), "page_token")
+	choose := func(field string, ids []string, mailbox, request string) {
+		add("RedriveDeadLetters", drop(a.RedriveDeadLetters(ctx,
+			&pb.RedriveDeadLettersRequest{Ids: ids, Mailbox: mailbox, RequestId: request})), field)
+		add("PurgeDeadLetters", drop(o.PurgeDeadLetters(ctx,
+			&pb.PurgeDeadLettersRequest{Ids: ids, Mailbox: mailbox, RequestId: request})), field)
+	}
+	choose("ids", nil, "", "")
+	choose("ids", many(1001), "", "")
+	choose("ids[0]", []string{"1.1"}, "", "")
+	choose("mailbox", nil, nonsense, "")
+	choose("request_id", []string{id}, "", nonsense)
+
+	for _, name := range []string{"", nonsense, "event/x", "all", "system", strings.Repeat("x", 129)} {
+		add("SubscribeChannel", drop(a.channels.SubscribeChannel(ctx, &pb.SubscribeChannelRequest{Channel: name})), "channel")
+		add("UnsubscribeChannel", drop(a.channels.UnsubscribeChannel(ctx, &pb.UnsubscribeChannelRequest{Channel: name})), "channel")
+		add("ConfigureChannel", drop(o.channels.ConfigureChannel(ctx, &pb.ConfigureChannelRequest{Channel: name})), "channel")
+	}
+	add("SubscribeChannel", drop(a.channels.SubscribeChannel(ctx, &pb.SubscribeChannelRequest{Channel: "c", RequestId: nonsense})), "request_id")
+	add("UnsubscribeChannel", drop(a.channels.UnsubscribeChannel(ctx, &pb.UnsubscribeChannelRequest{Channel: "c", RequestId: nonsense})), "request_id")
+	configure := func(r *pb.ConfigureChannelRequest, field string) {
+		r.Channel = "c"
+		add("ConfigureChannel", drop(o.channels.ConfigureChannel(ctx, r)), field)
+	}
+	configure(&pb.ConfigureChannelRequest{RequestId: nonsense}, "request_id")
+	configure(&pb.ConfigureChannelRequest{DefaultTtl: durationpb.New(-1)}, "default_ttl")
+	configure(&pb.ConfigureChannelRequest{DefaultTtl: durationpb.New(1)}, "default_ttl")
+	configure(&pb.ConfigureChannelRequest{DefaultTtl: durationpb.New(year + 1)}, "default_ttl")
+	channels := func(r *pb.ListChannelsRequest, field string) {
+		add("ListChannels", drop(a.channels.ListChannels(ctx, r)), field)
+	}
+	channels(&pb.ListChannelsRequest{Subscriber: nonsense}, "subscriber")
+	channels(&pb.ListChannelsRequest{PageSize: -1}, "page_size")
+	channels(&pb.ListChannelsRequest{PageToken: nonsense}, "page_token")
+
+	for _, c := range all {
+		_, field, _ := strings.Cut(c.field, " ")
+		t.Run(c.field, func(t *testing.T) { wantField(t, c.err, field) })
+	}
+	want(t, "channels", len(a.channelList(&pb.ListChannelsRequest{})), 0)
+}
+
+func TestInput_AllFaultsOfARequestAreNamedAtOnce(t *testing.T) {
+	w := newWorld(t)
+	err := w.agent("a", "").refused(&pb.Message{Target: to("-").Target, Priority: 11, Subject: "\n"})
+	fields := testkit.Fields(err)
+	slices.Sort(fields)
+	wantList(t, "fields", fields, "messages[0].priority", "messages[0].subject", "messages[0].target.agent")
+}
+
+func TestInput_ClaimFrameBeyondTheLimitsEndsTheStream(t *testing.T) {
+	w := newWorld(t)
+	c := w.agent("a", "").taker(&pb.ClaimOpen{})
+	c.put(&pb.ClaimRequest{Acks: slices.Repeat([]string{"1.1"}, 1001)})
+	wantField(t, c.ended(), "settlements")
+}
+
+func TestInput_PageTokenOfAnotherListIsRefused(t *testing.T) {
+	w := newWorld(t)
+	a := w.agent("a", "")
+	a.sendAll(to("a"), to("a"))
+	token := a.list(&pb.ListMessagesRequest{PageSize: 1}).NextPageToken
+	_, err := a.ListDeadLetters(context.WithoutCancel(a.ctx), &pb.ListDeadLettersRequest{PageToken: token})
+	wantField(t, err, "page_token")
+}
