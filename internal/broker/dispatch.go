@@ -35,6 +35,7 @@ type consumer struct {
 	// dismissed is called by the writer when the agent is gone; nil for a stream.
 	dismissed func()
 
+	turn     int  // claims given in this turn
 	implicit bool // boxes are all that the agent may take from, whatever these are
 	entered  bool
 	eager    bool // has room and was not looked at since
@@ -61,6 +62,11 @@ func (c *consumer) roomBeside(s *share) int {
 		return 0
 	}
 	return max(0, c.max-inFlight)
+}
+
+// takes reports whether a delivery from a mailbox of that kind is for it: it matches, and is not its own ONE message.
+func (c *consumer) takes(kind boxKind, r *ready) bool {
+	return c.filter.matches(r) && (kind == agentBox || r.Sender != c.actor.Name)
 }
 
 // A filter chooses among the ready deliveries.
@@ -353,7 +359,6 @@ func (d *dispatching) spread(mailbox int64, at place) error {
 			box = b
 		}
 	}
-	turn := 0
 	for looked := 0; ; {
 		want := min(d.rooms(waiting), dispatchPage)
 		if want == 0 {
@@ -365,16 +370,12 @@ func (d *dispatching) spread(mailbox int64, at place) error {
 		}
 		for i := range found {
 			r := &found[i]
-			for n := range waiting {
-				c := waiting[(turn+n)%len(waiting)]
-				if d.room(c) == 0 || !c.filter.matches(r) || box.ref.kind != agentBox && r.Sender == c.actor.Name {
-					continue
-				}
-				if err := d.give(c, r); err != nil {
-					return err
-				}
-				turn = (turn + n + 1) % len(waiting)
-				break
+			c := d.hub.turn(mailbox, func(c *consumer) bool { return c.takes(box.ref.kind, r) && d.room(c) > 0 })
+			if c == nil {
+				continue
+			}
+			if err := d.give(c, r); err != nil {
+				return err
 			}
 		}
 		if len(found) < want {
@@ -386,8 +387,6 @@ func (d *dispatching) spread(mailbox int64, at place) error {
 			break
 		}
 	}
-	// Who is next now comes first the next time.
-	d.hub.consumers[mailbox] = append(waiting[turn:len(waiting):len(waiting)], waiting[:turn]...)
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"math"
 	"regexp"
 	"strconv"
 	"strings"
@@ -77,7 +78,11 @@ func FuzzClaim(f *testing.F) {
 		}
 		wantCount(t, "settlements", len(items), 0, 1000)
 		for i := range items {
+			if refused(t, items[i].Fault) {
+				continue
+			}
 			wantSettlement(t, &items[i], true)
+			wantCount(t, "claim number", items[i].Ref.Claim, 1, math.MaxInt32)
 		}
 	})
 }

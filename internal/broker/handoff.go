@@ -24,16 +24,9 @@ func (b *Broker) waiting(mailbox int64, ref mailboxRef, r *ready) *consumer {
 	if _, ok := h.scans[mailbox]; ok {
 		return nil
 	}
-	q := h.consumers[mailbox]
-	for n, c := range q {
-		if c.eager || !c.filter.matches(r) || ref.kind != agentBox && r.Sender == c.actor.Name || b.granted(c) == 0 {
-			continue
-		}
-		copy(q[n:], q[n+1:])
-		q[len(q)-1] = c // the others come first the next time
-		return c
-	}
-	return nil
+	return h.turn(mailbox, func(c *consumer) bool {
+		return !c.eager && c.takes(ref.kind, r) && b.granted(c) > 0
+	})
 }
 
 // granted is the room that a consumer has beside what this batch has already granted to it.

@@ -39,7 +39,7 @@ func TestHandOff_ConsumersTakeTurns(t *testing.T) {
 	lead := w.agent("lead", "lead")
 	var streams []*taker
 	for _, b := range w.agents("builder", "builder-1", "builder-2", "builder-3") {
-		streams = append(streams, b.waits(lead, 10))
+		streams = append(streams, b.waits(lead, 4))
 	}
 	for i := range 9 {
 		lead.send(toRole("builder", subject(fmt.Sprint(i))))

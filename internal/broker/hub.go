@@ -65,6 +65,25 @@ func (b *Broker) wake(tx *store.Tx, ready readied) {
 	tx.AtEnd(dispatchKey{}, b.dispatch)
 }
 
+// turn returns the consumer of a mailbox whose turn it is among those that may be given something. A turn is one claim, or a
+// quarter of what a consumer takes at a time: whoever asks for many gets them in larger pieces, which
+// saves frames, and whoever takes one at a time shares evenly. The caller holds the mutex.
+func (h *hub) turn(mailbox int64, may func(*consumer) bool) *consumer {
+	q := h.consumers[mailbox]
+	for n, c := range q {
+		if !may(c) {
+			continue
+		}
+		if c.turn++; c.turn >= c.max/4 {
+			c.turn = 0
+			copy(q[n:], q[n+1:])
+			q[len(q)-1] = c
+		}
+		return c
+	}
+	return nil
+}
+
 // enter lets a consumer take part; dispatch looks at it first.
 func (b *Broker) enter(c *consumer) {
 	b.hub.mu.Lock()

@@ -142,11 +142,17 @@ type Claim struct {
 	Resumed     bool
 
 	key     key
-	ordered bool // it has an ordering key, so finishing it promotes another
+	ordered bool   // it has an ordering key, so finishing it promotes another
+	id      string // ClaimID, once it was asked for
 }
 
 // ClaimID returns the claim's id: the message's revision and the claim's number.
-func (c *Claim) ClaimID() string { return claimID(c.Revision, c.Number) }
+func (c *Claim) ClaimID() string {
+	if c.id == "" {
+		c.id = claimID(c.Revision, c.Number)
+	}
+	return c.id
+}
 
 // key names a delivery.
 type key struct{ message, mailbox int64 }

@@ -30,62 +30,32 @@ type requested interface {
 
 // Send implements the RPC. One goroutine reads and submits, this one answers; the writer is between them.
 func (s *Service) Send(stream pb.MessageService_SendServer) error {
-	who := caller.FromContext(stream.Context())
-	pending := make(chan chan []Outcome, maxPipelined)
-	failed := make(chan error, 1)
-	go func() {
-		defer close(pending)
-		failed <- s.readBatches(stream, who, pending)
-	}()
+	c := newConfirmer()
+	go func() { c.end(s.readBatches(stream, c)) }()
+	stopping := s.broker.stopping
 	for {
-		var next chan []Outcome
-		var ok bool
-		select {
-		case next, ok = <-pending:
-			if !ok {
-				return <-failed
-			}
-		case <-s.broker.stopping:
-			if len(pending) == 0 {
-				return errStopping()
-			}
-			continue
+		outcomes, over, err := c.take(stopping == nil)
+		if over {
+			return err
 		}
-		for next != nil {
-			var outcomes []Outcome
-			outcomes, next = answered(next, pending)
+		if len(outcomes) > 0 {
 			if err := stream.Send(s.sendResponse(outcomes)); err != nil {
 				return err
 			}
+			continue
+		}
+		select {
+		case <-c.wake:
+		case <-stopping:
+			stopping = nil // what is under way is still answered
 		}
 	}
 }
 
-// answered waits for the answer to a batch and adds those to later ones that are there by then. It returns the batch that
-// is to be waited for next, if it has already taken one from pending.
-func answered(first chan []Outcome, pending <-chan chan []Outcome) (outcomes []Outcome, next chan []Outcome) {
-	outcomes = <-first
-	for len(outcomes) < maxBatch {
-		select {
-		case next = <-pending:
-		default:
-		}
-		if next == nil {
-			return outcomes, nil
-		}
-		select {
-		case more := <-next:
-			outcomes, next = append(outcomes, more...), nil
-		default:
-			return outcomes, next
-		}
-	}
-	return outcomes, nil
-}
-
-// readBatches submits what comes until the stream ends. Nothing of it waits for an answer to be read by the client,
-// other than when maxPipelined batches are under way.
-func (s *Service) readBatches(stream pb.MessageService_SendServer, who caller.Caller, pending chan<- chan []Outcome) error {
+// readBatches submits what comes until the stream ends. It waits for nothing, other than when maxPipelined batches
+// are under way.
+func (s *Service) readBatches(stream pb.MessageService_SendServer, c *confirmer) error {
+	who := caller.FromContext(stream.Context())
 	producer := ""
 	for first := true; ; first = false {
 		r, err := stream.Recv()
@@ -98,16 +68,16 @@ func (s *Service) readBatches(stream pb.MessageService_SendServer, who caller.Ca
 		if err := checkBatch(r, first, &producer); err != nil {
 			return err
 		}
-		answer := make(chan []Outcome, 1)
 		select {
-		case pending <- answer:
+		case c.slots <- struct{}{}:
 		case <-s.broker.stopping:
 			return errStopping()
 		case <-stream.Context().Done():
 			return stream.Context().Err()
 		}
+		answer := c.add()
 		batch := Batch{Drafts: streamDrafts(r.Messages), Producer: producer, First: r.FirstNumber}
-		s.broker.Submit(who, batch, func(o []Outcome) { answer <- o })
+		s.broker.Submit(who, batch, func(o []Outcome) { c.done(answer, o) })
 	}
 }
 

@@ -29,7 +29,6 @@ const (
 )
 
 var (
-	name     = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$`)
 	pattern  = regexp.MustCompile(`^[A-Za-z0-9*?][A-Za-z0-9._:*?-]{0,127}$`)
 	reserved = map[string]bool{"all": true, "everyone": true, "system": true}
 )
@@ -57,9 +56,22 @@ func (c *Check) Name(field, s string) {
 	switch {
 	case s == "":
 		c.Fail(field, "is empty; a name is required")
-	case !name.MatchString(s):
+	case !isName(s):
 		c.Fail(field, "%q is not a name: 1 to 128 letters, digits, '.', '_', ':' or '-', beginning with a letter or digit", clip(s))
 	}
+}
+
+// isName is the regular expression ^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$, which would cost more on the path of every message.
+func isName(s string) bool {
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9':
+		case i > 0 && (c == '.' || c == '_' || c == ':' || c == '-'):
+		default:
+			return false
+		}
+	}
+	return s != "" && len(s) <= MaxID
 }
 
 // NewName wants a name that is not reserved ("all", "everyone", "system").
