@@ -12,7 +12,7 @@ FUZZTIME    ?= 30s
 CRASH_KILLS ?= 200
 BENCH_ARGS  ?=
 
-.PHONY: help run build test lint generate bench fuzz crash
+.PHONY: help run build test lint generate bench pgo fuzz crash
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -39,6 +39,9 @@ generate: $(STAMP) ## gen/ from proto/
 
 bench: build ## the workloads of `brokerctl bench`, on a daemon of their own (BENCH_ARGS='…')
 	scripts/bench.sh $(BENCH_ARGS)
+
+pgo: build ## the profile that cmd/brokerd is compiled with, from a run of the workloads
+	scripts/pgo.sh
 
 fuzz: ## every fuzz target, FUZZTIME (30s) each
 	FUZZTIME=$(FUZZTIME) scripts/fuzz.sh

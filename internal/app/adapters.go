@@ -137,7 +137,9 @@ func (m mailboxes) Mail(q store.Querier, session int64) (admin.Mail, error) {
 type tables struct{}
 
 // Checks implements admin.Tables.
-func (tables) Checks() []func(store.Querier) ([]string, error) { return broker.Checks(admin.MostProblems) }
+func (tables) Checks() []func(store.Querier) ([]string, error) {
+	return broker.Checks(admin.MostProblems)
+}
 
 // Count implements admin.Tables.
 func (tables) Count(q store.Querier) (messages, deliveries int64, err error) {

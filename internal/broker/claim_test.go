@@ -140,9 +140,9 @@ func TestClaim_WaitEndsEmptyHanded(t *testing.T) {
 func TestClaim_WaitIsWokenByADelayThatIsOver(t *testing.T) {
 	w := newWorld(t)
 	lead, a := w.agent("lead", ""), w.agent("a", "")
-	lead.send(to("a", due(w.now(time.Minute)), subject("late")))
+	lead.send(to("a", due(w.now(5*time.Second)), subject("late")))
 	call := w.wait(a, &pb.ClaimMessagesRequest{})
-	w.pass(time.Minute)
+	w.pass(5 * time.Second)
 	wantList(t, "claims", subjectsOf(call.answer().Claims), "late")
 }
 

@@ -297,7 +297,8 @@ func (d *dispatching) fill(c *consumer) error {
 		}
 		short := len(found) < want
 		for i := range found {
-			if d.room(c) == 0 {
+			// Behind the first that are wanted a mailbox may have more that was not read.
+			if i >= want || d.room(c) == 0 {
 				d.share(c).keep(&found[i])
 				continue
 			}

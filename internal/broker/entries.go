@@ -25,12 +25,18 @@ func (d *Draft) details(out Outcome) string {
 	writeJSON(&b, d.Target.String())
 	b.WriteString(`,"type":`)
 	writeJSON(&b, d.Type)
-	fmt.Fprintf(&b, `,"priority":%d,"recipients":%d`, d.Priority, out.Count)
+	writeNumber(&b, `,"priority":`, d.Priority)
+	writeNumber(&b, `,"recipients":`, out.Count)
 	if out.Refused > 0 {
-		fmt.Fprintf(&b, `,"refused":%d`, out.Refused)
+		writeNumber(&b, `,"refused":`, out.Refused)
 	}
 	b.WriteByte('}')
 	return b.String()
+}
+
+func writeNumber(b *strings.Builder, field string, n int) {
+	b.WriteString(field)
+	b.WriteString(strconv.Itoa(n))
 }
 
 // writeJSON writes a string as JSON.

@@ -110,7 +110,7 @@ func (s *sending) room(ref mailboxRef) (*room, error) {
 	if r := s.rooms[ref]; r != nil {
 		return r, nil
 	}
-	r := &room{ref: ref}
+	r := &room{ref: ref, name: ref.String()}
 	var err error
 	if r.id, err = s.openMailbox(s.tx, s.actor.session.ID, ref); err != nil {
 		return nil, err

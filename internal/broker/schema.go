@@ -67,7 +67,7 @@ CREATE TABLE deliveries (
 	PRIMARY KEY (message, mailbox)
 ) WITHOUT ROWID;
 CREATE INDEX deliveries_ready    ON deliveries (mailbox, rank, message)         WHERE state = 1;
-CREATE INDEX deliveries_claimed  ON deliveries (holder, consumer, message)      WHERE state = 2;
+CREATE INDEX deliveries_claimed  ON deliveries (holder, message)                WHERE state = 2;
 CREATE INDEX deliveries_arrival  ON deliveries (mailbox, arrival)               WHERE arrival > 0;
 CREATE INDEX deliveries_delayed  ON deliveries (mailbox, due_at)                WHERE state = 3;
 CREATE INDEX deliveries_due      ON deliveries (due_at)                         WHERE state = 3;

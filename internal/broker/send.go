@@ -175,6 +175,7 @@ type sending struct {
 type room struct {
 	id      int64
 	ref     mailboxRef
+	name    string // ref as a person writes it
 	waiting int64
 	added   int64
 }
@@ -210,7 +211,7 @@ func (s *sending) send(d *Draft, producer, number int64) (Outcome, error) {
 			out.Refused++
 		}
 		if len(to) <= namedRecipients {
-			out.Recipients = append(out.Recipients, Recipient{r.ref.String(), full})
+			out.Recipients = append(out.Recipients, Recipient{r.name, full})
 		}
 	}
 	entry := s.actor.event("message.sent")
@@ -314,7 +315,7 @@ func (s *sending) handOff(r *room, d *Draft, m *Message, rank int64, most int, a
 		s.revertible(s.tx, m.Revision)
 	}
 	s.grant(c, Claim{
-		Message: *m, Mailbox: r.ref.String(), Number: 1, Attempt: 1, MaxAttempts: most, ExpiresIn: c.claimFor,
+		Message: *m, Mailbox: r.name, Number: 1, Attempt: 1, MaxAttempts: most, ExpiresIn: c.claimFor,
 		key: key{m.Revision, r.id}, ordered: d.OrderingKey != "",
 	})
 	if r.ref.kind == agentBox {

@@ -282,6 +282,26 @@ func TestClaimStream_FilteredConsumerGetsWhatWasPutBack(t *testing.T) {
 	wantList(t, "the earlier one", subjectsOf(two.take(1)), "1")
 }
 
+// Two put back at once, at both ends of a backlog that takes several looks: the far one is still found.
+func TestClaimStream_FilteredConsumerGetsWhatLiesBehindADeepBacklog(t *testing.T) {
+	w := newWorld(t)
+	lead, a := w.agent("lead", ""), w.agent("a", "builder")
+	batch := make([]*pb.Message, 1000)
+	for i := range batch {
+		batch[i] = toRole("builder")
+	}
+	for range 5 {
+		lead.sendAll(batch...)
+	}
+	lead.send(toRole("builder", kind("work")))
+	front := a.claimWith(&pb.ClaimMessagesRequest{Consumer: "1"}).Claims[0]
+	far := a.claimWith(&pb.ClaimMessagesRequest{Consumer: "2", Types: []string{"work"}}).Claims[0]
+	c := a.taker(&pb.ClaimOpen{Consumer: "3", Types: []string{"work"}})
+	c.idle()
+	a.release(front.ClaimId, far.ClaimId)
+	want(t, "message", c.take(1)[0].Message.Id, far.Message.Id)
+}
+
 // rev2 is the id of the second claim of a message.
 func rev2(c *pb.ClaimedMessage) string { return strconv.FormatInt(c.Message.Revision, 10) + ".2" }
 
