@@ -26,7 +26,7 @@ import (
 )
 
 // usual is how many histories a plain go test tries, and about how long they are; -rapid.checks=N tries N.
-var usual = map[string]string{"rapid.checks": "50", "rapid.steps": "100"}
+var usual = map[string]string{"rapid.checks": "40", "rapid.steps": "100"}
 
 // TestDelivery_EveryHistoryGoesAsTheModelSays tries random histories on a real daemon and on the model, and compares
 // the two after every step.

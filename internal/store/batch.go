@@ -63,9 +63,14 @@ func (w *writer) runBatch() {
 		w.settle()
 	}
 	w.count(took)
-	for _, t := range b.tasks {
-		w.answer(t)
+	room, taken := w.answers.take(b.tasks)
+	if !taken {
+		for _, t := range b.tasks {
+			w.answer(t)
+		}
+		clear(b.tasks)
 	}
+	b.tasks = room
 	b.reset()
 }
 
@@ -255,7 +260,6 @@ func (w *writer) answer(t *task) {
 
 // reset empties the batch and keeps its memory.
 func (b *batch) reset() {
-	clear(b.tasks)
 	clear(b.onCommit)
 	clear(b.onUndo)
 	clear(b.endings)

@@ -63,9 +63,9 @@ func (s *Store) recycle(t *task, err error) error {
 	return err
 }
 
-// Submit is Write or Drain without waiting: done is called with the outcome. It runs in the writer
-// after the functions of OnCommit and must be quick, must not block and must not call Write,
-// Drain or Close. After Close, Submit calls done itself before it returns.
+// Submit is Write or Drain without waiting: done is called with the outcome. It runs after the
+// functions of OnCommit, in the order of the functions, in the writer or beside it; it must be quick, must not block and
+// must not call Write, Drain or Close. After Close, Submit calls done itself before it returns.
 func (s *Store) Submit(lane Lane, fn func(*Tx) error, done func(error)) {
 	if !s.writer.push(lane, &task{fn: fn, done: done}) {
 		done(errClosed())

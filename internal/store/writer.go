@@ -23,6 +23,7 @@ type writer struct {
 	fatal        func(error)
 	commit       func() error // COMMIT, unless a test lets it fail
 	checkpointer *checkpointer
+	answers      *answerer
 
 	wake     chan struct{} // room for one: there may be something to do
 	stopped  chan struct{} // closed when the goroutine has ended
@@ -51,7 +52,7 @@ type writer struct {
 
 func newWriter(c *conn, cp *checkpointer, m meta, o Options) *writer {
 	w := &writer{
-		conn: c, clock: o.Clock, log: o.Log, fatal: o.Fatal, checkpointer: cp,
+		conn: c, clock: o.Clock, log: o.Log, fatal: o.Fatal, checkpointer: cp, answers: newAnswerer(),
 		wake: make(chan struct{}, 1), stopped: make(chan struct{}),
 		kicked: map[any]struct{}{}, counter: m.revision, latest: m.latest,
 		copyAt: copyLog, warnAt: warnLog,
@@ -94,6 +95,8 @@ func (w *writer) stop() {
 
 func (w *writer) run() {
 	defer close(w.stopped)
+	defer w.answers.stop()
+	go w.answers.run(w.answer)
 	for {
 		for w.busy() {
 			w.runBatch()
