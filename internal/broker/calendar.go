@@ -190,6 +190,9 @@ func (s *settling) finishWaiting(h *held, state State, kind string) error {
 	entry.Summary = "message " + strconv.FormatInt(h.message, 10) + " is " + state.String()
 	entry.Related = []string{strconv.FormatInt(h.message, 10)}
 	var err error
+	if entry.Details, err = boxDetails(s.tx, h.mailbox); err != nil {
+		return err
+	}
 	if s.last, err = s.log.Append(s.tx, entry); err != nil {
 		return err
 	}

@@ -120,6 +120,9 @@ func (b *Broker) dead(ctx context.Context, c caller.Caller, req once.Request, re
 			entry := a.event(kind)
 			entry.Summary = fmt.Sprintf("dead letter %d %s", k.message, kind[len("message."):])
 			entry.Related = []string{fmt.Sprint(k.message)}
+			if entry.Details, err = boxDetails(tx, k.mailbox); err != nil {
+				return err
+			}
 			if s.last, err = b.log.Append(tx, entry); err != nil {
 				return err
 			}

@@ -87,6 +87,21 @@ func waitingIn(q store.Querier, mailbox int64) (waiting int64, err error) {
 	return waiting, err
 }
 
+// boxDetails is the details of an event about one mailbox.
+func boxDetails(q store.Querier, mailbox int64) (string, error) {
+	name, err := boxName(q, mailbox)
+	return `{"mailbox":` + quote(name) + `}`, err
+}
+
+// boxName returns the name of a mailbox as a person writes it.
+func boxName(q store.Querier, mailbox int64) (string, error) {
+	var ref mailboxRef
+	var kind int
+	err := q.QueryRow(selectMailboxName, mailbox).Scan(&kind, &ref.name)
+	ref.kind = boxKind(kind)
+	return ref.String(), err
+}
+
 // A tally gathers how the number of waiting deliveries changes, so that a function writes each
 // mailbox once.
 type tally map[int64]int64

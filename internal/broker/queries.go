@@ -8,6 +8,8 @@ const (
 		SELECT waiting FROM mailboxes WHERE id = ?`
 	insertMailbox = `
 		INSERT INTO mailboxes (session, kind, name) VALUES (?, ?, ?) RETURNING id`
+	selectMailboxName = `
+		SELECT kind, name FROM mailboxes WHERE id = ?`
 	addWaiting = `
 		UPDATE mailboxes SET waiting = waiting + ? WHERE id = ?`
 	clearWaiting = `

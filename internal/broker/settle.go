@@ -306,7 +306,11 @@ func (s *settling) fail(h *held, reason string, fatal bool, delay *time.Duration
 		entry.Severity = events.Error
 		entry.Summary = fmt.Sprintf("message %d is a dead letter after %s: %s", h.message, counted(attempts, "attempt"), oneLine(reason))
 	}
-	entry.Details = fmt.Sprintf(`{"claim":%q,"attempt":%d,"state":%q,"error":%s}`, h.claimID(), attempts, state, quote(reason))
+	mailbox, err := boxName(s.tx, h.mailbox)
+	if err != nil {
+		return state, due, err
+	}
+	entry.Details = fmt.Sprintf(`{"claim":%q,"mailbox":%q,"attempt":%d,"state":%q,"error":%s}`, h.claimID(), mailbox, attempts, state, quote(reason))
 	s.last, err = s.log.Append(s.tx, entry)
 	return state, due, err
 }

@@ -486,7 +486,7 @@ type HeartbeatResponse struct {
 	Lease       *durationpb.Duration   `protobuf:"bytes,2,opt,name=lease,proto3" json:"lease,omitempty"`
 	// Unfinished deliveries in its own mailbox that it has not read.
 	Unread int64 `protobuf:"varint,3,opt,name=unread,proto3" json:"unread,omitempty"`
-	// Deliveries that it could claim now, from its own mailbox, its role's and its channels'.
+	// Deliveries that are ready in its own mailbox, its role's and its channels', what it sent there itself included.
 	Claimable     int64 `protobuf:"varint,4,opt,name=claimable,proto3" json:"claimable,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -1100,7 +1100,7 @@ type SendResult struct {
 	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	// Revision of the message; 0 if it was refused.
 	Revision int64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
-	// How many recipients there are, REFUSED ones included.
+	// How many recipients there are, REFUSED ones included; for a number that a producer had sent before, how many got it.
 	RecipientCount int32 `protobuf:"varint,3,opt,name=recipient_count,json=recipientCount,proto3" json:"recipient_count,omitempty"`
 	// The recipients, if there are at most 100.
 	Recipients []*Recipient `protobuf:"bytes,4,rep,name=recipients,proto3" json:"recipients,omitempty"`
@@ -2033,7 +2033,7 @@ type Extension struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Claim id; in unary calls also a message id or revision.
 	ClaimId string `protobuf:"bytes,1,opt,name=claim_id,json=claimId,proto3" json:"claim_id,omitempty"`
-	// From now on, 1 s to 12 h; absent = what the claim had at first.
+	// From now on, 1 s to 12 h; absent = as long as the claim was given the last time.
 	ClaimFor      *durationpb.Duration `protobuf:"bytes,2,opt,name=claim_for,json=claimFor,proto3" json:"claim_for,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
