@@ -14,7 +14,6 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/apptest"
 )
 
 // A waiting is a call of ClaimMessages that is under way.
@@ -48,7 +47,7 @@ func (w *world) begun() {
 	w.t.Helper()
 	select {
 	case <-w.Clock.waits:
-	case <-time.After(apptest.Patience):
+	case <-time.After(patience):
 		w.t.Fatal("nobody waits")
 	}
 }
@@ -249,8 +248,7 @@ func TestClaim_EightConsumersOnOneQueueShareItWithoutADouble(t *testing.T) {
 	}
 	o := w.operator()
 	w.await("all is acknowledged", func() bool {
-		s, err := o.admin.GetStatus(o.ctx, &pb.GetStatusRequest{})
-		must(t, err)
+		s := o.status()
 		return s.Waiting+s.Claimed+s.Dead == 0
 	})
 	t.Logf("shares: %v", share)
@@ -292,15 +290,13 @@ func TestClaim_ConsumerThatNeverReadsFailsAtNothingItWasNotGiven(t *testing.T) {
 	c := a.taker(&pb.ClaimOpen{MaxInFlight: n, MaxBytes: 64 << 20, Consumer: "x"})
 	o := w.operator()
 	w.await("all is claimed", func() bool {
-		s, err := o.admin.GetStatus(o.ctx, &pb.GetStatusRequest{})
-		must(t, err)
+		s := o.status()
 		return s.Claimed == n
 	})
 	c.end()
 	w.awaitStreams(0)
 	w.await("most are back", func() bool {
-		s, err := o.admin.GetStatus(o.ctx, &pb.GetStatusRequest{})
-		must(t, err)
+		s := o.status()
 		return s.Waiting > n/2
 	})
 	for _, item := range lead.list(&pb.ListMessagesRequest{Box: pb.MessageBox_MESSAGE_BOX_SENT, PageSize: n}).Items {

@@ -135,6 +135,9 @@ func (b *Broker) dispatch(tx *store.Tx) error {
 	if err := d.run(h.eager, touched); err != nil {
 		return err
 	}
+	for c, s := range d.shares {
+		s.full = d.room(c) == 0
+	}
 	tx.OnCommit(func() { d.commit(touched) })
 	return nil
 }
@@ -155,6 +158,7 @@ type share struct {
 	claims []Claim
 	bytes  int
 	from   map[int64]place
+	full   bool // it had no room for more, so there may be more
 }
 
 func (d *dispatching) share(c *consumer) *share {
@@ -230,7 +234,11 @@ func (d *dispatching) commit(touched readied) {
 		c.inFlight += len(s.claims)
 		c.bytes += s.bytes
 		c.from = s.from
+		if s.full && c.room() > 0 { // it got room meanwhile, which refill could not know to be news
+			h.lookAt(c)
+		}
 	}
+	again := len(h.eager) > 0 || len(h.scans) > 0
 	h.mu.Unlock()
 	for _, c := range d.order {
 		claims := d.shares[c].claims
@@ -238,7 +246,7 @@ func (d *dispatching) commit(touched readied) {
 		c.deliver(claims)
 	}
 	h.signal(touched)
-	if len(d.scans) > 0 {
+	if again {
 		d.store.Kick(dispatchKey{}, d.dispatch)
 	}
 }

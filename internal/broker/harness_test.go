@@ -36,6 +36,9 @@ const (
 	cancelled = pb.DeliveryState_DELIVERY_STATE_CANCELLED
 )
 
+// patience is how long a test waits for what should come at once. Machines have been seen to stand still for a minute.
+const patience = 2 * time.Minute
+
 // A world is a daemon whose clock stands still until the test advances it. At the end of the test its
 // database must be sound.
 type world struct {
@@ -89,7 +92,7 @@ type agent struct {
 func (w *world) in(session, name string) *agent {
 	w.t.Helper()
 	conn := w.In(session, name)
-	ctx, cancel := context.WithTimeout(w.t.Context(), 2*apptest.Patience)
+	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
 	w.t.Cleanup(cancel)
 	return &agent{
 		pb.NewMessageServiceClient(conn), pb.NewChannelServiceClient(conn), pb.NewAgentServiceClient(conn),
@@ -127,7 +130,7 @@ func (w *world) configure(s *pb.SessionSettings) {
 // await returns once the condition holds. It looks again after every event.
 func (w *world) await(what string, holds func() bool) {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), apptest.Patience)
+	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
 	defer cancel()
 	sub, err := w.operator().events.SubscribeEvents(ctx, &pb.SubscribeEventsRequest{})
 	must(w.t, err)
@@ -156,13 +159,15 @@ func (w *world) pass(d time.Duration) { w.Clock.Advance(d) }
 func (w *world) awaitStreams(n int32) {
 	w.t.Helper()
 	o := w.operator()
-	for {
-		s, err := o.admin.GetStatus(o.ctx, &pb.GetStatusRequest{})
-		must(w.t, err)
-		if s.Streams == n {
-			return
-		}
+	for o.status().Streams != n {
 	}
+}
+
+func (a *agent) status() *pb.GetStatusResponse {
+	a.t.Helper()
+	s, err := a.admin.GetStatus(a.ctx, &pb.GetStatusRequest{})
+	must(a.t, err)
+	return s
 }
 
 // events returns the events of a type, oldest first.

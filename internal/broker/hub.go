@@ -96,8 +96,17 @@ func (h *hub) enter(c *consumer) {
 	for _, box := range c.boxes {
 		h.consumers[box.id] = append(h.consumers[box.id], c)
 	}
-	c.entered, c.eager = true, true
-	h.eager = append(h.eager, c)
+	c.entered = true
+	h.lookAt(c)
+}
+
+// lookAt has the next dispatch look at all that a consumer may take. It returns false for one that takes part no more.
+func (h *hub) lookAt(c *consumer) bool {
+	if c.entered {
+		c.eager = true
+		h.eager = append(h.eager, c)
+	}
+	return c.entered
 }
 
 // leave ends a consumer's part. Nothing is given to it by any batch that begins afterwards. A stream keeps its name
@@ -141,11 +150,7 @@ func (b *Broker) refill(c *consumer, claims int, bytes int) {
 	wasFull := c.room() == 0
 	c.inFlight -= claims
 	c.bytes -= bytes
-	eager := c.entered && wasFull && c.room() > 0
-	if eager {
-		c.eager = true
-		h.eager = append(h.eager, c)
-	}
+	eager := wasFull && c.room() > 0 && h.lookAt(c)
 	h.mu.Unlock()
 	if eager {
 		b.store.Kick(dispatchKey{}, b.dispatch)

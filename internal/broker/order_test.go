@@ -276,8 +276,7 @@ func TestOrderingKey_HoldsUnderConcurrency(t *testing.T) {
 	}
 	o := w.operator()
 	w.await("all is acknowledged", func() bool {
-		s, err := o.admin.GetStatus(o.ctx, &pb.GetStatusRequest{})
-		must(t, err)
+		s := o.status()
 		return s.Waiting+s.Claimed == 0
 	})
 }

@@ -333,11 +333,17 @@ func TestClaimStream_OneOrderAcrossAllMailboxes(t *testing.T) {
 		want(t, "mailbox", claims[i].Mailbox, box)
 		a.release(claims[i].ClaimId)
 	}
-	c := a.taker(&pb.ClaimOpen{})
-	for _, want := range order {
-		got := c.take(1)
-		wantList(t, "a stream", subjectsOf(got), want)
-		c.ack(got...)
+	for i, open := range []*pb.ClaimOpen{{}, {Types: []string{"message"}}} {
+		c := a.taker(open)
+		for _, want := range order {
+			got := c.take(1)
+			wantList(t, "a stream", subjectsOf(got), want)
+			c.settle(&pb.ClaimRequest{Nacks: []*pb.Nack{{ClaimId: got[0].ClaimId, Delay: durationpb.New(time.Minute)}}})
+		}
+		c.end()
+		w.awaitStreams(0)
+		w.pass(time.Minute)
+		w.await("all are back", func() bool { return len(w.events("message.ready")) == (i+1)*len(order) })
 	}
 }
 
