@@ -207,7 +207,6 @@ func TestClaim_EightConsumersOnOneQueueShareItWithoutADouble(t *testing.T) {
 	finished := make(chan struct{})
 	var workers sync.WaitGroup
 	defer workers.Wait()
-	share := make([]int, consumers)
 	for i := range consumers {
 		name := "b" + strconv.Itoa(i)
 		c := w.agent(name, "builder").taker(&pb.ClaimOpen{MaxInFlight: 64})
@@ -227,7 +226,6 @@ func TestClaim_EightConsumersOnOneQueueShareItWithoutADouble(t *testing.T) {
 					seen[m.Message.Id] = name
 					ids = append(ids, m.ClaimId)
 				}
-				share[i] += len(ids)
 				if len(ids) > 0 && len(seen) == total {
 					close(finished)
 				}
@@ -251,7 +249,6 @@ func TestClaim_EightConsumersOnOneQueueShareItWithoutADouble(t *testing.T) {
 		s := o.status()
 		return s.Waiting+s.Claimed+s.Dead == 0
 	})
-	t.Logf("shares: %v", share)
 }
 
 func TestClaim_StuckConsumersStopNobodyElse(t *testing.T) {

@@ -201,6 +201,7 @@ func TestSubscribe_CursorGoesOnWhereTheLastStreamStopped(t *testing.T) {
 	s := k.subscribe(k.operator(), &pb.SubscribeEventsRequest{Cursor: "audit", AfterRevision: at(0)})
 	s.mark(0)
 	got, position := s.take(300)
+	k.idle() // it knows by now that the last page was sent
 	k.reopen()
 	if kept := k.cursor(caller.System, "events", "audit"); kept != position {
 		t.Errorf("cursor at %d after the end of the stream, want %d", kept, position)
