@@ -398,29 +398,36 @@ func (s *ClaimStream) Close() {
 	b := s.broker
 	b.leave(s.consumer)
 	// In the writer: by then nothing is handed out to this stream any more.
-	b.store.Submit(store.LaneDrain, func(*store.Tx) error { return nil }, func(error) {
-		b.forget(s.consumer)
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.ended != nil {
-			return
+	b.store.Submit(store.LaneDrain, func(tx *store.Tx) error {
+		tx.OnCommit(s.closed)
+		return nil
+	}, func(error) {})
+}
+
+// closed lets what the client holds run out, and gives back what it never got. It runs in the writer.
+func (s *ClaimStream) closed() {
+	b := s.broker
+	b.forget(s.consumer)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended != nil {
+		return
+	}
+	end := b.clock.Now().Add(s.consumer.claimFor)
+	for _, o := range s.open {
+		if _, running := b.claims.Deadline(o.key); running && o.sent {
+			b.claims.Set(o.key, end)
 		}
-		end := b.clock.Now().Add(s.consumer.claimFor)
-		var unsent []Claim
-		for _, o := range s.open {
-			if o.sent {
-				b.claims.Set(o.key, end)
-			}
+	}
+	var unsent []Claim
+	for _, c := range s.frame.Deliver {
+		if o, ok := s.open[c.ClaimID()]; ok && !o.sent {
+			unsent = append(unsent, c)
 		}
-		for _, c := range s.frame.Deliver {
-			if o, ok := s.open[c.ClaimID()]; ok && !o.sent {
-				unsent = append(unsent, c)
-			}
-		}
-		if len(unsent) > 0 {
-			b.giveBack(s.consumer.actor, unsent)
-		}
-	})
+	}
+	if len(unsent) > 0 {
+		b.giveBack(s.consumer.actor, unsent)
+	}
 }
 
 // signal leaves a signal in a channel with room for one.
