@@ -22,7 +22,7 @@ run: build ## build, then run the daemon in the foreground
 	$(BIN)/brokerd
 
 build: ## bin/brokerd and bin/brokerctl
-	go build -ldflags '-X main.version=$(VERSION)' -o $(BIN)/ ./cmd/brokerd ./cmd/brokerctl
+	go build -trimpath -ldflags '-X main.version=$(VERSION)' -o $(BIN)/ ./cmd/brokerd ./cmd/brokerctl
 
 test: ## every test, with the race detector
 	@scripts/test-deps.sh

@@ -6,7 +6,8 @@ cd "$(dirname "$0")/.."
 
 address=127.0.0.1:6464
 data=$(mktemp -d)
-bin/brokerd --data "$data" --pprof "$address" 2> /dev/null &
+cp bin/brokerd "$data/brokerd" # the profile names the program's path
+"$data/brokerd" --data "$data" --pprof "$address" 2> /dev/null &
 daemon=$!
 trap 'kill "$daemon" 2> /dev/null; wait "$daemon" 2> /dev/null || true; rm -rf "$data"' EXIT
 export BROKERD_DATA=$data
