@@ -116,7 +116,7 @@ type ready struct {
 }
 
 // dispatch gives ready deliveries to those who wait for them. It runs in the writer, at the end of a batch, and is
-// the only place where streams and waiting calls get work.
+// the only place where streams and waiting calls are told of work, what was granted on sending included.
 //
 // A consumer with room that is not eager has seen all there was in its mailboxes, so only what
 // this batch touched can be for it. What is kept in memory changes after the commit alone.

@@ -35,6 +35,7 @@
 //
 // One function, dispatch, runs in the writer at the end of each transaction that made deliveries
 // ready or gave a consumer room. It decides who gets what, so no wake-up is lost and none stampedes;
-// consumers are told after the commit. Waiters are memory; claims are rows. The running deadline of a claim is
+// consumers are told after the commit. A message that finds a consumer waiting while it is sent is
+// granted to it at once (handoff.go), and dispatch tells it with the rest. Waiters are memory; claims are rows. The running deadline of a claim is
 // memory too and starts again, with a grace, when the broker does.
 package broker
