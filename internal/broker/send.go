@@ -77,6 +77,7 @@ func (b *Broker) Submit(c caller.Caller, batch Batch, done func([]Outcome)) {
 	var outcomes []Outcome
 	b.store.Submit(store.LaneFill, func(tx *store.Tx) error {
 		outcomes = make([]Outcome, len(batch.Drafts))
+		tx.Certain() // what is refused is refused before it changes anything
 		s, err := b.sending(tx, c)
 		if err != nil {
 			return err

@@ -54,6 +54,7 @@ type ClaimStream struct {
 	unanswered int
 	away       bool  // nothing more is handed out
 	left       bool  // the client settles nothing more: what was not sent stays unsent
+	over       bool  // closed: what is still given to it goes back
 	ended      error // why nothing more comes: another stream has taken over, or the agent is gone
 }
 
@@ -165,6 +166,11 @@ func (s *ClaimStream) Mailboxes() []string {
 // deliver takes claims from dispatch.
 func (s *ClaimStream) deliver(claims []Claim) {
 	s.mu.Lock()
+	if s.over { // closed in the batch that granted them
+		s.mu.Unlock()
+		s.broker.giveBack(s.consumer.actor, claims)
+		return
+	}
 	for i := range claims {
 		c := &claims[i]
 		s.open[c.ClaimID()] = openClaim{c.key, len(c.Content), c.ordered, false}
@@ -201,6 +207,7 @@ func (s *ClaimStream) Settle(ctx context.Context, items []Settlement) error {
 	b := s.broker
 	results := make([]Settled, len(items))
 	b.store.Submit(store.LaneDrain, func(tx *store.Tx) error {
+		tx.Certain() // what is refused is refused before it changes anything
 		a, err := b.owner(tx, s.caller)
 		if err != nil {
 			return err
@@ -413,6 +420,7 @@ func (s *ClaimStream) closed() {
 	if s.ended != nil {
 		return
 	}
+	s.over = true
 	end := b.clock.Now().Add(s.consumer.claimFor)
 	for _, o := range s.open {
 		if _, running := b.claims.Deadline(o.key); running && o.sent {

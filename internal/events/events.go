@@ -69,6 +69,8 @@ type Log struct {
 	committed func() // wakes the followers; a field so that Append allocates nothing for it
 	woken     int64  // last revision the followers were woken for; used by the writer alone
 
+	inserts map[kind]string // used by the writer alone
+
 	stopOnce sync.Once
 	stopped  chan struct{}
 
@@ -78,7 +80,7 @@ type Log struct {
 
 // New returns the log of a store that was opened with Migrations. Stop ends it.
 func New(s *store.Store, clock clockwork.Clock, log *zap.Logger) *Log {
-	l := &Log{store: s, clock: clock, log: log, stopped: make(chan struct{}), followers: map[chan struct{}]struct{}{}}
+	l := &Log{store: s, clock: clock, log: log, inserts: map[kind]string{}, stopped: make(chan struct{}), followers: map[chan struct{}]struct{}{}}
 	l.committed = l.wake
 	return l
 }
@@ -90,13 +92,32 @@ func (l *Log) Append(tx *store.Tx, e Entry) (int64, error) {
 		e.Severity = Info
 	}
 	revision := tx.NextRevision()
-	_, err := tx.Exec(insertEvent, revision, e.Session, tx.Now().UnixNano(), int64(e.Category), int64(e.Severity), e.Type, e.Source,
+	_, err := tx.Exec(l.insert(e), revision, e.Session, tx.Now().UnixNano(), e.Source,
 		orNull(e.SourceRole), orNull(e.Summary), orNull(e.Details), relatedJSON(e.Related), orNull(e.TaskID))
 	if err != nil {
 		return 0, fmt.Errorf("append event %s: %w", e.Type, err)
 	}
 	tx.OnCommit(l.committed)
 	return revision, nil
+}
+
+// A kind is what events have in common that differ in their contents alone.
+type kind struct {
+	category Category
+	severity Severity
+	text     string
+}
+
+// insert returns the statement that adds an event of that kind. Types come from the code of the broker, so
+// there are few, and they need no quotes.
+func (l *Log) insert(e Entry) string {
+	k := kind{e.Category, e.Severity, e.Type}
+	query, ok := l.inserts[k]
+	if !ok {
+		query = fmt.Sprintf(insertEvent, fmt.Sprintf("%d, %d, '%s'", k.category, k.severity, k.text))
+		l.inserts[k] = query
+	}
+	return query
 }
 
 // Count counts the events that the log still has.

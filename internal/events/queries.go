@@ -33,9 +33,10 @@ CREATE TABLE cursors (
 const countEvents = `
 SELECT count(*) FROM events`
 
+// insertEvent has what is the same for all events of a type as literals, in place of %s.
 const insertEvent = `
 INSERT INTO events (revision, session, at, category, severity, type, source, source_role, summary, details, related, task_id)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+VALUES (?, ?, ?, %s, ?, ?, ?, ?, ?, ?)`
 
 const firstAfter = `
 SELECT revision FROM events WHERE revision > ? ORDER BY revision LIMIT 1`

@@ -128,12 +128,15 @@ func (w *writer) function(fn func(*Tx) error) (err error) {
 		return b.lost
 	}
 	if err != nil {
-		if tx.saved {
+		switch {
+		case tx.saved:
 			w.forget()
 			b.lost = w.conn.run(`ROLLBACK TO fn`)
 			if b.lost == nil {
 				b.lost = w.conn.run(`RELEASE fn`)
 			}
+		case tx.changing:
+			b.lost = err
 		}
 		return err
 	}
@@ -143,7 +146,7 @@ func (w *writer) function(fn func(*Tx) error) (err error) {
 		}
 	}
 	b.rows += tx.rows
-	b.touched = b.touched || tx.saved
+	b.touched = b.touched || tx.changing
 	b.dirty = b.dirty || tx.rows > 0 || tx.numbered
 	b.onCommit = append(b.onCommit, tx.onCommit...)
 	b.onUndo = append(b.onUndo, tx.onUndo...)
@@ -199,7 +202,7 @@ func (w *writer) settle() {
 	b := &w.batch
 	if b.dirty {
 		w.revision.Store(w.counter)
-		w.grown = true
+		w.grown++
 	}
 	if w.refusing {
 		w.refusing = false

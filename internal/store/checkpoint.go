@@ -13,6 +13,7 @@ const (
 	warnLog   = 256 << 20 // bytes of log to warn of
 	frameSize = pageSize + 24
 
+	lookEvery  = 8 // commits
 	copyRounds = 4 // of the checkpointer, until it leaves the rest to the writer
 )
 
@@ -88,10 +89,10 @@ func (w *writer) tidy() {
 		}
 		return
 	}
-	if !w.grown {
+	if w.grown < lookEvery {
 		return
 	}
-	w.grown = false
+	w.grown = 0
 	l, err := w.conn.checkpoint("NOOP")
 	if err != nil {
 		w.log.Error("look at the write-ahead log", zap.Error(err))

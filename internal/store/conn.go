@@ -30,7 +30,7 @@ const (
 const (
 	pageSize     = 8192
 	busyTimeout  = "5000" // milliseconds: somebody else, such as the sqlite3 shell, may hold a lock
-	writerCache  = 64 << 20
+	writerCache  = 16 << 20
 	readerCache  = 8 << 20
 	maxLogFile   = 64 << 20 // the log file is cut back to this after it had to grow larger
 	maxPrepared  = 1000     // distinct queries kept prepared by one connection
@@ -298,7 +298,9 @@ func (c *conn) bind(st *statement, args []any) error {
 		if err != nil {
 			return fmt.Errorf("argument %d: %w: %s", i+1, err, st.query)
 		}
-		c.args = append(c.args, driver.NamedValue{Ordinal: i + 1, Value: value})
+		if value != nil { // what is not bound is NULL, and each binding is a call of C
+			c.args = append(c.args, driver.NamedValue{Ordinal: i + 1, Value: value})
+		}
 	}
 	return nil
 }

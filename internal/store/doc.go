@@ -3,7 +3,7 @@
 // # A change
 //
 // Write hands a function to the one writer goroutine. The writer gathers the functions that wait
-// into one transaction, runs each inside a savepoint (a refusal undoes only itself), runs the
+// into one transaction, runs each inside a savepoint (a refusal undoes only itself; see Tx.Certain), runs the
 // functions that were put at the end of the batch, commits, syncs, runs the OnCommit functions and
 // then answers every caller:
 //

@@ -15,6 +15,8 @@ type Tx struct {
 	now      time.Time
 	rows     int  // changed
 	saved    bool // the savepoint is open
+	certain  bool // it goes without a savepoint
+	changing bool // it has run a statement that may change something
 	numbered bool // a revision was taken
 	over     bool
 	onCommit []func()
@@ -82,6 +84,11 @@ func (tx *Tx) Now() time.Time { return tx.now }
 // included. It never goes back, even if the clock does, not over a restart either.
 func (tx *Tx) Latest() time.Time { return fromNanos(tx.writer.latest) }
 
+// Certain says that the function will not be refused any more once it has changed something: an error after that, which can
+// only be the broker's own, loses the whole batch. So it goes without a savepoint, for which SQLite keeps
+// a copy of every page that is changed. It must be called before the first change.
+func (tx *Tx) Certain() { tx.certain = true }
+
 // OnCommit registers a function that runs in the writer once the commit is on disk, before any
 // caller of the batch is answered, in the order of registration. It is dropped if this function
 // fails or the batch does. It must be quick, must not block and must not call Write, Drain or Close.
@@ -112,7 +119,11 @@ func (tx *Tx) take(query string) (*statement, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !tx.saved && !st.readonly {
+	if st.readonly {
+		return st, nil
+	}
+	tx.changing = true
+	if !tx.saved && !tx.certain {
 		if err := tx.writer.conn.run(`SAVEPOINT fn`); err != nil {
 			tx.writer.conn.put(st)
 			tx.writer.look(err)

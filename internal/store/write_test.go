@@ -49,6 +49,49 @@ func TestWrite_RefusedFunctionUndoesOnlyItself(t *testing.T) {
 	}
 }
 
+func TestCertain_GoesWithoutASavepointAndCostsTheBatchIfItFailsLate(t *testing.T) {
+	s := open(t)
+	release := hold(t, s)
+	kept := submit(s, store.LaneFill, add("kept"))
+	refused := submit(s, store.LaneFill, func(tx *store.Tx) error {
+		tx.Certain()
+		if _, err := namesIn(tx); err != nil {
+			return err
+		}
+		return errRefused
+	})
+	release()
+	if err := <-kept; err != nil {
+		t.Fatal(err)
+	}
+	if err := <-refused; !errors.Is(err, errRefused) {
+		t.Fatalf("got %v", err)
+	}
+	if diff := cmp.Diff([]string{"kept"}, names(t, s)); diff != "" {
+		t.Error(diff)
+	}
+
+	release = hold(t, s)
+	early := submit(s, store.LaneFill, add("early"))
+	late := submit(s, store.LaneFill, func(tx *store.Tx) error {
+		tx.Certain()
+		if err := insert(tx, "late", nil); err != nil {
+			return err
+		}
+		return errors.New("a defect")
+	})
+	release()
+	wantFault(t, <-early, fault.Unavailable, "IO_ERROR")
+	wantFault(t, <-late, fault.Unavailable, "IO_ERROR")
+	if diff := cmp.Diff([]string{"kept"}, names(t, s)); diff != "" {
+		t.Error(diff)
+	}
+	write(t, s, add("after"))
+	if diff := cmp.Diff([]string{"kept", "after"}, names(t, s)); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestWrite_FunctionSeesTheEarlierOnesOfItsBatch(t *testing.T) {
 	s := open(t)
 	takeIfFree := func(name string) func(*store.Tx) error {

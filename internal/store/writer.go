@@ -44,7 +44,7 @@ type writer struct {
 	latest   int64 // Unix nanoseconds
 	batch    batch
 	refusing bool  // the last batch was lost
-	grown    bool  // something was committed since tidy last looked
+	grown    int   // commits since tidy last looked at the log
 	copying  bool  // the checkpointer is at work
 	copyAt   int64 // bytes of log at which to copy it back next
 	warnAt   int64 // bytes of log at which to warn of it next

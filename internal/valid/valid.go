@@ -10,7 +10,9 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+	"unsafe"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -130,9 +132,15 @@ func (c *Check) JSON(field, s string, most int) {
 		c.Fail(field, "has %d bytes; at most %d are allowed", len(s), most)
 	case !utf8.ValidString(s):
 		c.Fail(field, "is not valid UTF-8")
-	case !json.Valid([]byte(s)):
+	case !isJSON(s):
 		c.Fail(field, "is not JSON: %v", jsonFault(s))
 	}
+}
+
+// isJSON reads the text as it is, without the copy that a conversion to bytes would make of every message.
+func isJSON(s string) bool {
+	value := jsontext.Value(unsafe.Slice(unsafe.StringData(s), len(s)))
+	return value.IsValid(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 }
 
 // Labels wants at most MaxLabels labels with keys and values of at most MaxLabel bytes, keys not empty.
