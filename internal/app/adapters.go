@@ -81,6 +81,16 @@ func brokerSession(s sessions.Session) broker.Session {
 		Ageing:       s.Settings.Ageing,
 		MailboxLimit: s.Settings.MailboxLimit,
 		MaxAttempts:  s.Settings.MaxAttempts,
+		SendRate:     s.Settings.SendRate,
+		SendBurst:    s.Settings.SendBurst,
+		MessageLimit: s.Settings.MessageLimit,
+		PayloadLimit: s.Settings.PayloadLimit,
+		BreakerLimit: s.Settings.BreakerLimit,
+		BreakerTime:  s.Settings.BreakerTime,
+		ResponseTime: s.Settings.ResponseTime,
+		EscalateTo:   s.Settings.EscalateTo,
+		Directors:    s.Settings.Directors,
+		Closed:       !s.ClosedAt.IsZero(),
 	}
 }
 

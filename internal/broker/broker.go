@@ -24,6 +24,16 @@ type Session struct {
 	Ageing       time.Duration // of waiting is worth one level of priority; 0 = strict order
 	MailboxLimit int64         // 0 = none
 	MaxAttempts  int
+	SendRate     float64 // messages that an agent may send a second; 0 = no limit
+	SendBurst    int
+	MessageLimit int // bytes
+	PayloadLimit int // bytes
+	BreakerLimit int // failures in a row; 0 = never
+	BreakerTime  time.Duration
+	ResponseTime time.Duration
+	EscalateTo   []string // roles
+	Directors    []string // roles
+	Closed       bool
 }
 
 // An Agent is a registered agent, or caller.System with no role.

@@ -41,6 +41,7 @@ var access = map[string]levels{
 
 	pb.EventService_ListEvents_FullMethodName:      reading,
 	pb.EventService_SubscribeEvents_FullMethodName: reading,
+	pb.EventService_PublishEvent_FullMethodName:    acting,
 
 	pb.MessageService_Send_FullMethodName:               acting,
 	pb.MessageService_Receive_FullMethodName:            acting,
@@ -51,6 +52,11 @@ var access = map[string]levels{
 	pb.MessageService_NackMessages_FullMethodName:       acting,
 	pb.MessageService_ExtendClaims_FullMethodName:       acting,
 	pb.MessageService_ReleaseClaims_FullMethodName:      acting,
+	pb.MessageService_Ask_FullMethodName:                acting,
+	pb.MessageService_Reply_FullMethodName:              acting,
+	pb.MessageService_ResendMessage_FullMethodName:      acting,
+	pb.MessageService_GetInboxSummary_FullMethodName:    acting,
+	pb.MessageService_ResolveThread_FullMethodName:      acting,
 	pb.MessageService_GetMessage_FullMethodName:         reading,
 	pb.MessageService_ListMessages_FullMethodName:       reading,
 	pb.MessageService_CancelMessage_FullMethodName:      acting,
@@ -62,6 +68,9 @@ var access = map[string]levels{
 	pb.SessionService_GetSession_FullMethodName:       reading,
 	pb.SessionService_ListSessions_FullMethodName:     reading,
 	pb.SessionService_ConfigureSession_FullMethodName: operators,
+	pb.SessionService_CloseSession_FullMethodName:     operators,
+	pb.SessionService_ExportSession_FullMethodName:    operators,
+	pb.SessionService_DeleteSession_FullMethodName:    operators,
 
 	grpc_health_v1.Health_Check_FullMethodName: reading,
 	grpc_health_v1.Health_List_FullMethodName:  reading,

@@ -17,14 +17,21 @@ CREATE TABLE sessions (
 );
 INSERT INTO sessions (id, name, description, created_at, ageing, mailbox_limit, max_attempts, revision)
 SELECT 1, 'default', '', created_at, 300000000000, 10000, 3, 0 FROM meta;
+`}, {Name: "sessions/002_settings", SQL: `
+ALTER TABLE sessions ADD COLUMN settings  TEXT NOT NULL DEFAULT '{}'; -- JSON object; what it does not say has its default
+ALTER TABLE sessions ADD COLUMN closed_at INTEGER;
+UPDATE sessions SET settings = json_object('Ageing', ageing, 'MailboxLimit', mailbox_limit, 'MaxAttempts', max_attempts);
+ALTER TABLE sessions DROP COLUMN ageing;
+ALTER TABLE sessions DROP COLUMN mailbox_limit;
+ALTER TABLE sessions DROP COLUMN max_attempts;
 `}}
 }
 
 const lookupSession = `
-SELECT id, ageing, mailbox_limit, max_attempts FROM sessions WHERE name = ?`
+SELECT id, settings, closed_at FROM sessions WHERE name = ?`
 
 const lookupSessionByID = `
-SELECT name, ageing, mailbox_limit, max_attempts FROM sessions WHERE id = ?`
+SELECT name, settings, closed_at FROM sessions WHERE id = ?`
 
 const countSessions = `
 SELECT count(*) FROM sessions`
@@ -33,24 +40,24 @@ const selectID = `
 SELECT id FROM sessions WHERE name = ?`
 
 const selectSession = `
-SELECT id, name, description, created_at, ageing, mailbox_limit, max_attempts, revision
+SELECT id, name, description, created_at, settings, revision, closed_at
 FROM sessions
 WHERE name = ?`
 
 const listSessions = `
-SELECT id, name, description, created_at, ageing, mailbox_limit, max_attempts, revision
+SELECT id, name, description, created_at, settings, revision, closed_at
 FROM sessions
 WHERE name > ? AND (? = '' OR name = ?)
 ORDER BY name
 LIMIT ?`
 
 const insertSession = `
-INSERT INTO sessions (name, description, created_at, ageing, mailbox_limit, max_attempts, revision)
-VALUES (?, ?, ?, ?, ?, ?, 0)
+INSERT INTO sessions (name, description, created_at, settings, revision)
+VALUES (?, ?, ?, ?, 0)
 ON CONFLICT (name) DO NOTHING
 RETURNING id`
 
 const updateSession = `
 UPDATE sessions
-SET description = ?, ageing = ?, mailbox_limit = ?, max_attempts = ?, revision = ?
+SET description = ?, settings = ?, revision = ?, closed_at = ?
 WHERE id = ?`

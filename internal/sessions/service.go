@@ -2,8 +2,11 @@ package sessions
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -15,8 +18,15 @@ import (
 	"brokerd/internal/valid"
 )
 
-// Bounds of the settings; 0 turns ageing and the limit off.
+// Bounds of the settings.
 const (
+	leastMessage    = 1 << 10
+	mostMessage     = 1 << 20
+	mostPayload     = 256 << 10
+	mostRate        = 1_000_000
+	mostFailures    = 1000
+	mostNames       = 100
+	mostKept        = 3650 * 24 * time.Hour
 	leastAgeing     = time.Second
 	mostAgeing      = 24 * time.Hour
 	mostMailbox     = 10_000_000
@@ -131,40 +141,108 @@ func onlyOwn(who caller.Caller) string {
 }
 
 func changeOf(c *valid.Check, in *pb.SessionSettings) Change {
-	var change Change
 	if in == nil {
-		return change
+		return Change{}
 	}
-	if in.Ageing != nil {
-		ageing := c.Duration("settings.ageing", in.Ageing, 0, mostAgeing, 0)
-		if ageing > 0 && ageing < leastAgeing {
-			c.Fail("settings.ageing", "is %v; 0, or %v to %v is allowed", ageing, leastAgeing, mostAgeing)
-		}
-		change.Ageing = &ageing
+	f := fields{c}
+	change := Change{
+		Ageing:       f.duration("ageing", in.Ageing, leastAgeing, mostAgeing, true),
+		MailboxLimit: in.MailboxLimit,
+		MaxAttempts:  f.count("max_attempts", in.MaxAttempts, leastAttempts, mostAttempts),
+		SendRate:     in.SendRate,
+		SendBurst:    f.count("send_burst", in.SendBurst, 1, mostRate),
+		MessageLimit: f.count("message_limit", in.MessageLimit, leastMessage, mostMessage),
+		PayloadLimit: f.count("payload_limit", in.PayloadLimit, 1, mostPayload),
+		BreakerLimit: f.count("breaker_failures", in.BreakerFailures, 0, mostFailures),
+		BreakerTime:  f.duration("breaker_time", in.BreakerTime, time.Second, 24*time.Hour, false),
+		ResponseTime: f.duration("response_time", in.ResponseTime, time.Second, 365*24*time.Hour, false),
+		EscalateTo:   f.names("escalate_to", in.EscalateTo),
+		Directors:    f.names("directors", in.Directors),
+		KeepMessages: f.duration("message_retention", in.MessageRetention, time.Second, mostKept, true),
+		KeepEvents:   f.duration("event_retention", in.EventRetention, time.Second, mostKept, true),
+		KeepDead:     f.duration("dead_letter_retention", in.DeadLetterRetention, time.Second, mostKept, true),
 	}
 	if in.MailboxLimit != nil {
 		c.Between("settings.mailbox_limit", in.GetMailboxLimit(), 0, mostMailbox)
-		change.MailboxLimit = in.MailboxLimit
 	}
-	if in.MaxAttempts != nil {
-		c.Between("settings.max_attempts", int64(in.GetMaxAttempts()), leastAttempts, mostAttempts)
-		attempts := int(in.GetMaxAttempts())
-		change.MaxAttempts = &attempts
+	if rate := in.GetSendRate(); !(rate >= 0 && rate <= mostRate) {
+		c.Fail("settings.send_rate", "is %v; 0 to %d is allowed", rate, mostRate)
 	}
 	return change
 }
 
+// fields checks settings; absent ones are nil.
+type fields struct{ *valid.Check }
+
+func (f fields) count(name string, in *int32, least, most int64) *int {
+	if in == nil {
+		return nil
+	}
+	f.Between("settings."+name, int64(*in), least, most)
+	n := int(*in)
+	return &n
+}
+
+// duration allows 0 as well if that turns the setting off.
+func (f fields) duration(name string, in *durationpb.Duration, least, most time.Duration, off bool) *time.Duration {
+	if in == nil {
+		return nil
+	}
+	name = "settings." + name
+	if !off {
+		d := f.Duration(name, in, least, most, 0)
+		return &d
+	}
+	d := f.Duration(name, in, 0, most, 0)
+	if d > 0 && d < least {
+		f.Fail(name, "is %v; 0, or %v to %v is allowed", d, least, most)
+	}
+	return &d
+}
+
+func (f fields) names(name string, in *pb.Names) *[]string {
+	if in == nil {
+		return nil
+	}
+	name = "settings." + name + ".names"
+	if len(in.GetNames()) > mostNames {
+		f.Fail(name, "has %d entries; at most %d are allowed", len(in.GetNames()), mostNames)
+	}
+	for i, n := range in.GetNames() {
+		f.Name(fmt.Sprintf("%s[%d]", name, i), n)
+	}
+	names := slices.Clone(in.GetNames())
+	return &names
+}
+
 func sessionProto(s Session) *pb.Session {
-	limit, attempts := s.Settings.MailboxLimit, int32(s.Settings.MaxAttempts)
-	return &pb.Session{
+	set := s.Settings
+	out := &pb.Session{
 		Name:        s.Name,
 		Description: s.Description,
 		CreatedAt:   timestamppb.New(s.CreatedAt),
 		Settings: &pb.SessionSettings{
-			Ageing:       durationpb.New(s.Settings.Ageing),
-			MailboxLimit: &limit,
-			MaxAttempts:  &attempts,
+			Ageing:              durationpb.New(set.Ageing),
+			MailboxLimit:        &set.MailboxLimit,
+			MaxAttempts:         proto.Int32(int32(set.MaxAttempts)),
+			SendRate:            &set.SendRate,
+			SendBurst:           proto.Int32(int32(set.SendBurst)),
+			MessageLimit:        proto.Int32(int32(set.MessageLimit)),
+			PayloadLimit:        proto.Int32(int32(set.PayloadLimit)),
+			BreakerFailures:     proto.Int32(int32(set.BreakerLimit)),
+			BreakerTime:         durationpb.New(set.BreakerTime),
+			ResponseTime:        durationpb.New(set.ResponseTime),
+			EscalateTo:          &pb.Names{Names: set.EscalateTo},
+			Directors:           &pb.Names{Names: set.Directors},
+			MessageRetention:    durationpb.New(set.KeepMessages),
+			EventRetention:      durationpb.New(set.KeepEvents),
+			DeadLetterRetention: durationpb.New(set.KeepDead),
 		},
 		Revision: s.Revision,
+		State:    pb.SessionState_SESSION_STATE_OPEN,
 	}
+	if !s.ClosedAt.IsZero() {
+		out.State, out.ClosedAt = pb.SessionState_SESSION_STATE_CLOSED, timestamppb.New(s.ClosedAt)
+	}
+	return out
 }

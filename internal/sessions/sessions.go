@@ -17,18 +17,6 @@ import (
 // Default is the name of the session that always exists.
 const Default = "default"
 
-// Settings are the rules of a session.
-type Settings struct {
-	Ageing       time.Duration // waiting that is worth one level of priority; 0 = strict order
-	MailboxLimit int64         // deliveries that may wait in one mailbox; 0 = no limit
-	MaxAttempts  int           // failed attempts until a delivery is a dead letter
-}
-
-// defaults are the settings of a new session; the migration has them for the session "default".
-func defaults() Settings {
-	return Settings{Ageing: 5 * time.Minute, MailboxLimit: 10_000, MaxAttempts: 3}
-}
-
 // A Session is a scope.
 type Session struct {
 	ID          int64
@@ -36,15 +24,8 @@ type Session struct {
 	Description string
 	CreatedAt   time.Time
 	Settings    Settings
-	Revision    int64 // of its last change; 0 for "default" until it is configured
-}
-
-// A Change says what to change; nil stays as it is, or gets its default.
-type Change struct {
-	Description  *string
-	Ageing       *time.Duration
-	MailboxLimit *int64
-	MaxAttempts  *int
+	Revision    int64     // of its last change; 0 for "default" until it is configured
+	ClosedAt    time.Time // zero while it is open
 }
 
 // A Registry keeps the sessions. It may be used concurrently; hooks are added before it is.
@@ -65,8 +46,8 @@ func (r *Registry) OnConfigured(hook func(tx *store.Tx, s Session) error) {
 	r.configured = append(r.configured, hook)
 }
 
-// Lookup returns what the rules need to know of a session on the path of every message: ID, Name and
-// Settings. The other fields are empty; Get has them. fault.NotFound if it does not exist.
+// Lookup returns what the rules need to know of a session on the path of every message: ID, Name,
+// Settings and ClosedAt. The other fields are empty; Get has them. fault.NotFound if it does not exist.
 func (r *Registry) Lookup(q store.Querier, name string) (Session, error) {
 	if tx, ok := q.(*store.Tx); ok {
 		return r.known.Get(tx, name, func() (Session, error) { return lookup(tx, name) })
@@ -76,11 +57,13 @@ func (r *Registry) Lookup(q store.Querier, name string) (Session, error) {
 
 func lookup(q store.Querier, name string) (Session, error) {
 	s := Session{Name: name}
-	err := q.QueryRow(lookupSession, name).Scan(&s.ID, &s.Settings.Ageing, &s.Settings.MailboxLimit, &s.Settings.MaxAttempts)
+	var settings string
+	err := q.QueryRow(lookupSession, name).Scan(&s.ID, &settings, &s.ClosedAt)
 	if err != nil {
 		return Session{}, notFound(err, name)
 	}
-	return s, nil
+	s.Settings, err = parse(settings)
+	return s, err
 }
 
 // ID returns the row id of a session. fault.NotFound if it does not exist.
@@ -95,7 +78,11 @@ func (r *Registry) ID(q store.Querier, name string) (int64, error) {
 // ByID is Lookup by row id.
 func (r *Registry) ByID(q store.Querier, id int64) (Session, error) {
 	s := Session{ID: id}
-	err := q.QueryRow(lookupSessionByID, id).Scan(&s.Name, &s.Settings.Ageing, &s.Settings.MailboxLimit, &s.Settings.MaxAttempts)
+	var settings string
+	err := q.QueryRow(lookupSessionByID, id).Scan(&s.Name, &settings, &s.ClosedAt)
+	if err == nil {
+		s.Settings, err = parse(settings)
+	}
 	if err != nil {
 		return Session{}, fmt.Errorf("look up session %d: %w", id, err)
 	}
@@ -128,8 +115,7 @@ func (r *Registry) Create(ctx context.Context, who caller.Caller, req once.Reque
 func (r *Registry) create(tx *store.Tx, who caller.Caller, name string, c Change) (Session, error) {
 	s := Session{Name: name, CreatedAt: tx.Now(), Settings: defaults()}
 	c.apply(&s)
-	err := tx.QueryRow(insertSession, s.Name, s.Description, s.CreatedAt,
-		s.Settings.Ageing, s.Settings.MailboxLimit, s.Settings.MaxAttempts).Scan(&s.ID)
+	err := tx.QueryRow(insertSession, s.Name, s.Description, s.CreatedAt, s.Settings.text()).Scan(&s.ID)
 	if errors.Is(err, store.ErrNoRows) {
 		taken := fault.New(fault.Exists, "ALREADY_EXISTS", "the session %q exists already", name)
 		taken.Resource, taken.Name = "session", name
@@ -212,11 +198,11 @@ func (r *Registry) configure(tx *store.Tx, who caller.Caller, c Change) (Session
 	}
 	before := s
 	c.apply(&s)
-	if s == before {
+	if s.Description == before.Description && s.Settings.equal(before.Settings) {
 		return s, nil
 	}
 	s, err = r.changed(tx, who, s, "session.configured", "session "+s.Name+" configured")
-	if err != nil || s.Settings == before.Settings {
+	if err != nil || s.Settings.equal(before.Settings) {
 		return s, err
 	}
 	for _, hook := range r.configured {
@@ -229,13 +215,7 @@ func (r *Registry) configure(tx *store.Tx, who caller.Caller, c Change) (Session
 
 // changed appends the event of a change and stores the session under its revision.
 func (r *Registry) changed(tx *store.Tx, who caller.Caller, s Session, eventType, summary string) (Session, error) {
-	details, err := json.Marshal(map[string]any{
-		"session":        s.Name,
-		"description":    s.Description,
-		"ageing_seconds": s.Settings.Ageing.Seconds(),
-		"mailbox_limit":  s.Settings.MailboxLimit,
-		"max_attempts":   s.Settings.MaxAttempts,
-	})
+	details, err := json.Marshal(s.details())
 	if err != nil {
 		return Session{}, err
 	}
@@ -252,23 +232,8 @@ func (r *Registry) changed(tx *store.Tx, who caller.Caller, s Session, eventType
 		return Session{}, err
 	}
 	r.known.Clear(tx)
-	_, err = tx.Exec(updateSession, s.Description, s.Settings.Ageing, s.Settings.MailboxLimit, s.Settings.MaxAttempts, s.Revision, s.ID)
+	_, err = tx.Exec(updateSession, s.Description, s.Settings.text(), s.Revision, s.ClosedAt, s.ID)
 	return s, err
-}
-
-func (c Change) apply(s *Session) {
-	if c.Description != nil {
-		s.Description = *c.Description
-	}
-	if c.Ageing != nil {
-		s.Settings.Ageing = *c.Ageing
-	}
-	if c.MailboxLimit != nil {
-		s.Settings.MailboxLimit = *c.MailboxLimit
-	}
-	if c.MaxAttempts != nil {
-		s.Settings.MaxAttempts = *c.MaxAttempts
-	}
 }
 
 func get(q store.Querier, name string) (Session, error) {
@@ -285,8 +250,12 @@ func get(q store.Querier, name string) (Session, error) {
 
 func scan(rows *store.Rows) (Session, error) {
 	var s Session
-	err := rows.Scan(&s.ID, &s.Name, &s.Description, &s.CreatedAt,
-		&s.Settings.Ageing, &s.Settings.MailboxLimit, &s.Settings.MaxAttempts, &s.Revision)
+	var settings string
+	err := rows.Scan(&s.ID, &s.Name, &s.Description, &s.CreatedAt, &settings, &s.Revision, &s.ClosedAt)
+	if err != nil {
+		return s, err
+	}
+	s.Settings, err = parse(settings)
 	return s, err
 }
 

@@ -115,7 +115,11 @@ type Agent struct {
 	// The last call in its own name; since the broker started, or else when it last changed.
 	LastSeen *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=last_seen,json=lastSeen,proto3" json:"last_seen,omitempty"`
 	// Revision of its last change.
-	Revision      int64 `protobuf:"varint,15,opt,name=revision,proto3" json:"revision,omitempty"`
+	Revision int64 `protobuf:"varint,15,opt,name=revision,proto3" json:"revision,omitempty"`
+	// Its circuit breaker is open: nothing is handed out to it for a while, after too many failures.
+	Degraded bool `protobuf:"varint,16,opt,name=degraded,proto3" json:"degraded,omitempty"`
+	// A halt is in force: nothing but directives is handed out to it until a resume.
+	Halted        bool `protobuf:"varint,17,opt,name=halted,proto3" json:"halted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -253,6 +257,20 @@ func (x *Agent) GetRevision() int64 {
 		return x.Revision
 	}
 	return 0
+}
+
+func (x *Agent) GetDegraded() bool {
+	if x != nil {
+		return x.Degraded
+	}
+	return false
+}
+
+func (x *Agent) GetHalted() bool {
+	if x != nil {
+		return x.Halted
+	}
+	return false
 }
 
 // RegisterAgentRequest describes the calling agent.
@@ -487,7 +505,9 @@ type HeartbeatResponse struct {
 	// Unfinished deliveries in its own mailbox that it has not read.
 	Unread int64 `protobuf:"varint,3,opt,name=unread,proto3" json:"unread,omitempty"`
 	// Deliveries that are ready in its own mailbox, its role's and its channels', what it sent there itself included.
-	Claimable     int64 `protobuf:"varint,4,opt,name=claimable,proto3" json:"claimable,omitempty"`
+	Claimable int64 `protobuf:"varint,4,opt,name=claimable,proto3" json:"claimable,omitempty"`
+	// Types of its unfinished directives, oldest first, at most 100: read them with Receive or Claim.
+	Directives    []string `protobuf:"bytes,5,rep,name=directives,proto3" json:"directives,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -548,6 +568,13 @@ func (x *HeartbeatResponse) GetClaimable() int64 {
 		return x.Claimable
 	}
 	return 0
+}
+
+func (x *HeartbeatResponse) GetDirectives() []string {
+	if x != nil {
+		return x.Directives
+	}
+	return nil
 }
 
 // GetAgentRequest names an agent.
@@ -991,7 +1018,7 @@ var File_brokerd_v1_agent_proto protoreflect.FileDescriptor
 const file_brokerd_v1_agent_proto_rawDesc = "" +
 	"\n" +
 	"\x16brokerd/v1/agent.proto\x12\n" +
-	"brokerd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe8\x04\n" +
+	"brokerd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x9c\x05\n" +
 	"\x05Agent\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\"\n" +
@@ -1008,7 +1035,9 @@ const file_brokerd_v1_agent_proto_rawDesc = "" +
 	"\bprogress\x18\f \x01(\x01R\bprogress\x12?\n" +
 	"\rregistered_at\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\fregisteredAt\x127\n" +
 	"\tlast_seen\x18\x0e \x01(\v2\x1a.google.protobuf.TimestampR\blastSeen\x12\x1a\n" +
-	"\brevision\x18\x0f \x01(\x03R\brevision\x1a9\n" +
+	"\brevision\x18\x0f \x01(\x03R\brevision\x12\x1a\n" +
+	"\bdegraded\x18\x10 \x01(\bR\bdegraded\x12\x16\n" +
+	"\x06halted\x18\x11 \x01(\bR\x06halted\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xd7\x02\n" +
@@ -1035,12 +1064,15 @@ const file_brokerd_v1_agent_proto_rawDesc = "" +
 	"\t_activityB\n" +
 	"\n" +
 	"\b_task_idB\v\n" +
-	"\t_progress\"\x9c\x01\n" +
+	"\t_progress\"\xbc\x01\n" +
 	"\x11HeartbeatResponse\x12 \n" +
 	"\vincarnation\x18\x01 \x01(\x03R\vincarnation\x12/\n" +
 	"\x05lease\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05lease\x12\x16\n" +
 	"\x06unread\x18\x03 \x01(\x03R\x06unread\x12\x1c\n" +
-	"\tclaimable\x18\x04 \x01(\x03R\tclaimable\"%\n" +
+	"\tclaimable\x18\x04 \x01(\x03R\tclaimable\x12\x1e\n" +
+	"\n" +
+	"directives\x18\x05 \x03(\tR\n" +
+	"directives\"%\n" +
 	"\x0fGetAgentRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"\x8d\x01\n" +
 	"\x10GetAgentResponse\x12'\n" +

@@ -31,9 +31,11 @@ type Channel struct {
 	// Names of the agents that subscribe, sorted.
 	Subscribers []string `protobuf:"bytes,3,rep,name=subscribers,proto3" json:"subscribers,omitempty"`
 	// Deliveries that wait in the channel's own queue (REACH_ONE).
-	Waiting       int64 `protobuf:"varint,4,opt,name=waiting,proto3" json:"waiting,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Waiting int64 `protobuf:"varint,4,opt,name=waiting,proto3" json:"waiting,omitempty"`
+	// How long finished messages are kept; absent = the session's setting.
+	MessageRetention *durationpb.Duration `protobuf:"bytes,5,opt,name=message_retention,json=messageRetention,proto3" json:"message_retention,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *Channel) Reset() {
@@ -94,12 +96,20 @@ func (x *Channel) GetWaiting() int64 {
 	return 0
 }
 
+func (x *Channel) GetMessageRetention() *durationpb.Duration {
+	if x != nil {
+		return x.MessageRetention
+	}
+	return nil
+}
+
 // SubscribeChannelRequest names a channel.
 type SubscribeChannelRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// As in SendMessagesRequest.
 	RequestId string `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// A name; names beginning with event/ and the reserved names are refused.
+	// A name; reserved names are refused. event/TYPE brings the events of that type that agents publish, and those of the broker's
+	// own that docs/events.md marks; event/* all of them.
 	Channel       string `protobuf:"bytes,2,opt,name=channel,proto3" json:"channel,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -440,9 +450,11 @@ type ConfigureChannelRequest struct {
 	RequestId string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	Channel   string                 `protobuf:"bytes,2,opt,name=channel,proto3" json:"channel,omitempty"`
 	// 0 = none, else 1 ms to 365 days; absent = as it is.
-	DefaultTtl    *durationpb.Duration `protobuf:"bytes,3,opt,name=default_ttl,json=defaultTtl,proto3" json:"default_ttl,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	DefaultTtl *durationpb.Duration `protobuf:"bytes,3,opt,name=default_ttl,json=defaultTtl,proto3" json:"default_ttl,omitempty"`
+	// How long finished messages of this channel are kept: 0 = for ever, else 1 s to 3,650 days; absent = as it is. At first the session's setting.
+	MessageRetention *durationpb.Duration `protobuf:"bytes,4,opt,name=message_retention,json=messageRetention,proto3" json:"message_retention,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *ConfigureChannelRequest) Reset() {
@@ -492,6 +504,13 @@ func (x *ConfigureChannelRequest) GetChannel() string {
 func (x *ConfigureChannelRequest) GetDefaultTtl() *durationpb.Duration {
 	if x != nil {
 		return x.DefaultTtl
+	}
+	return nil
+}
+
+func (x *ConfigureChannelRequest) GetMessageRetention() *durationpb.Duration {
+	if x != nil {
+		return x.MessageRetention
 	}
 	return nil
 }
@@ -554,13 +573,14 @@ var File_brokerd_v1_channel_proto protoreflect.FileDescriptor
 const file_brokerd_v1_channel_proto_rawDesc = "" +
 	"\n" +
 	"\x18brokerd/v1/channel.proto\x12\n" +
-	"brokerd.v1\x1a\x1egoogle/protobuf/duration.proto\"\x95\x01\n" +
+	"brokerd.v1\x1a\x1egoogle/protobuf/duration.proto\"\xdd\x01\n" +
 	"\aChannel\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12:\n" +
 	"\vdefault_ttl\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\n" +
 	"defaultTtl\x12 \n" +
 	"\vsubscribers\x18\x03 \x03(\tR\vsubscribers\x12\x18\n" +
-	"\awaiting\x18\x04 \x01(\x03R\awaiting\"R\n" +
+	"\awaiting\x18\x04 \x01(\x03R\awaiting\x12F\n" +
+	"\x11message_retention\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x10messageRetention\"R\n" +
 	"\x17SubscribeChannelRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12\x18\n" +
@@ -585,13 +605,14 @@ const file_brokerd_v1_channel_proto_rawDesc = "" +
 	"\x14ListChannelsResponse\x12/\n" +
 	"\bchannels\x18\x01 \x03(\v2\x13.brokerd.v1.ChannelR\bchannels\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x1a\n" +
-	"\brevision\x18\x03 \x01(\x03R\brevision\"\x8e\x01\n" +
+	"\brevision\x18\x03 \x01(\x03R\brevision\"\xd6\x01\n" +
 	"\x17ConfigureChannelRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12\x18\n" +
 	"\achannel\x18\x02 \x01(\tR\achannel\x12:\n" +
 	"\vdefault_ttl\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\n" +
-	"defaultTtl\"e\n" +
+	"defaultTtl\x12F\n" +
+	"\x11message_retention\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x10messageRetention\"e\n" +
 	"\x18ConfigureChannelResponse\x12-\n" +
 	"\achannel\x18\x01 \x01(\v2\x13.brokerd.v1.ChannelR\achannel\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision2\x86\x03\n" +
@@ -627,23 +648,25 @@ var file_brokerd_v1_channel_proto_goTypes = []any{
 	(*durationpb.Duration)(nil),        // 9: google.protobuf.Duration
 }
 var file_brokerd_v1_channel_proto_depIdxs = []int32{
-	9, // 0: brokerd.v1.Channel.default_ttl:type_name -> google.protobuf.Duration
-	0, // 1: brokerd.v1.ListChannelsResponse.channels:type_name -> brokerd.v1.Channel
-	9, // 2: brokerd.v1.ConfigureChannelRequest.default_ttl:type_name -> google.protobuf.Duration
-	0, // 3: brokerd.v1.ConfigureChannelResponse.channel:type_name -> brokerd.v1.Channel
-	1, // 4: brokerd.v1.ChannelService.SubscribeChannel:input_type -> brokerd.v1.SubscribeChannelRequest
-	3, // 5: brokerd.v1.ChannelService.UnsubscribeChannel:input_type -> brokerd.v1.UnsubscribeChannelRequest
-	5, // 6: brokerd.v1.ChannelService.ListChannels:input_type -> brokerd.v1.ListChannelsRequest
-	7, // 7: brokerd.v1.ChannelService.ConfigureChannel:input_type -> brokerd.v1.ConfigureChannelRequest
-	2, // 8: brokerd.v1.ChannelService.SubscribeChannel:output_type -> brokerd.v1.SubscribeChannelResponse
-	4, // 9: brokerd.v1.ChannelService.UnsubscribeChannel:output_type -> brokerd.v1.UnsubscribeChannelResponse
-	6, // 10: brokerd.v1.ChannelService.ListChannels:output_type -> brokerd.v1.ListChannelsResponse
-	8, // 11: brokerd.v1.ChannelService.ConfigureChannel:output_type -> brokerd.v1.ConfigureChannelResponse
-	8, // [8:12] is the sub-list for method output_type
-	4, // [4:8] is the sub-list for method input_type
-	4, // [4:4] is the sub-list for extension type_name
-	4, // [4:4] is the sub-list for extension extendee
-	0, // [0:4] is the sub-list for field type_name
+	9,  // 0: brokerd.v1.Channel.default_ttl:type_name -> google.protobuf.Duration
+	9,  // 1: brokerd.v1.Channel.message_retention:type_name -> google.protobuf.Duration
+	0,  // 2: brokerd.v1.ListChannelsResponse.channels:type_name -> brokerd.v1.Channel
+	9,  // 3: brokerd.v1.ConfigureChannelRequest.default_ttl:type_name -> google.protobuf.Duration
+	9,  // 4: brokerd.v1.ConfigureChannelRequest.message_retention:type_name -> google.protobuf.Duration
+	0,  // 5: brokerd.v1.ConfigureChannelResponse.channel:type_name -> brokerd.v1.Channel
+	1,  // 6: brokerd.v1.ChannelService.SubscribeChannel:input_type -> brokerd.v1.SubscribeChannelRequest
+	3,  // 7: brokerd.v1.ChannelService.UnsubscribeChannel:input_type -> brokerd.v1.UnsubscribeChannelRequest
+	5,  // 8: brokerd.v1.ChannelService.ListChannels:input_type -> brokerd.v1.ListChannelsRequest
+	7,  // 9: brokerd.v1.ChannelService.ConfigureChannel:input_type -> brokerd.v1.ConfigureChannelRequest
+	2,  // 10: brokerd.v1.ChannelService.SubscribeChannel:output_type -> brokerd.v1.SubscribeChannelResponse
+	4,  // 11: brokerd.v1.ChannelService.UnsubscribeChannel:output_type -> brokerd.v1.UnsubscribeChannelResponse
+	6,  // 12: brokerd.v1.ChannelService.ListChannels:output_type -> brokerd.v1.ListChannelsResponse
+	8,  // 13: brokerd.v1.ChannelService.ConfigureChannel:output_type -> brokerd.v1.ConfigureChannelResponse
+	10, // [10:14] is the sub-list for method output_type
+	6,  // [6:10] is the sub-list for method input_type
+	6,  // [6:6] is the sub-list for extension type_name
+	6,  // [6:6] is the sub-list for extension extendee
+	0,  // [0:6] is the sub-list for field type_name
 }
 
 func init() { file_brokerd_v1_channel_proto_init() }

@@ -144,6 +144,160 @@ func (Severity) EnumDescriptor() ([]byte, []int) {
 	return file_brokerd_v1_event_proto_rawDescGZIP(), []int{1}
 }
 
+// PublishEventRequest is an event to append.
+type PublishEventRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As in SendMessagesRequest.
+	RequestId string `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// Such as build.finished: 1 to 128 of a–z 0–9 . _ - , beginning with a letter. The broker's own types are refused.
+	Type string `protobuf:"bytes,2,opt,name=type,proto3" json:"type,omitempty"`
+	// Unspecified = AGENT.
+	Category EventCategory `protobuf:"varint,3,opt,name=category,proto3,enum=brokerd.v1.EventCategory" json:"category,omitempty"`
+	// Unspecified = INFO.
+	Severity Severity `protobuf:"varint,4,opt,name=severity,proto3,enum=brokerd.v1.Severity" json:"severity,omitempty"`
+	// One line for people, at most 512 bytes, no control characters.
+	Summary string `protobuf:"bytes,5,opt,name=summary,proto3" json:"summary,omitempty"`
+	// JSON object, at most 64 KiB; empty = none.
+	Details string `protobuf:"bytes,6,opt,name=details,proto3" json:"details,omitempty"`
+	// What it is about, at most 16 of at most 128 bytes.
+	Related []string `protobuf:"bytes,7,rep,name=related,proto3" json:"related,omitempty"`
+	// At most 128 bytes.
+	TaskId        string `protobuf:"bytes,8,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PublishEventRequest) Reset() {
+	*x = PublishEventRequest{}
+	mi := &file_brokerd_v1_event_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PublishEventRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PublishEventRequest) ProtoMessage() {}
+
+func (x *PublishEventRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_event_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PublishEventRequest.ProtoReflect.Descriptor instead.
+func (*PublishEventRequest) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_event_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *PublishEventRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *PublishEventRequest) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *PublishEventRequest) GetCategory() EventCategory {
+	if x != nil {
+		return x.Category
+	}
+	return EventCategory_EVENT_CATEGORY_UNSPECIFIED
+}
+
+func (x *PublishEventRequest) GetSeverity() Severity {
+	if x != nil {
+		return x.Severity
+	}
+	return Severity_SEVERITY_UNSPECIFIED
+}
+
+func (x *PublishEventRequest) GetSummary() string {
+	if x != nil {
+		return x.Summary
+	}
+	return ""
+}
+
+func (x *PublishEventRequest) GetDetails() string {
+	if x != nil {
+		return x.Details
+	}
+	return ""
+}
+
+func (x *PublishEventRequest) GetRelated() []string {
+	if x != nil {
+		return x.Related
+	}
+	return nil
+}
+
+func (x *PublishEventRequest) GetTaskId() string {
+	if x != nil {
+		return x.TaskId
+	}
+	return ""
+}
+
+// PublishEventResponse has the event's place in the log.
+type PublishEventResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Revision      int64                  `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PublishEventResponse) Reset() {
+	*x = PublishEventResponse{}
+	mi := &file_brokerd_v1_event_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PublishEventResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PublishEventResponse) ProtoMessage() {}
+
+func (x *PublishEventResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_event_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PublishEventResponse.ProtoReflect.Descriptor instead.
+func (*PublishEventResponse) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_event_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *PublishEventResponse) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
 // Event is one entry of the log.
 type Event struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -173,7 +327,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_brokerd_v1_event_proto_msgTypes[0]
+	mi := &file_brokerd_v1_event_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -185,7 +339,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_event_proto_msgTypes[0]
+	mi := &file_brokerd_v1_event_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -198,7 +352,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_event_proto_rawDescGZIP(), []int{0}
+	return file_brokerd_v1_event_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Event) GetRevision() int64 {
@@ -302,7 +456,7 @@ type EventFilter struct {
 
 func (x *EventFilter) Reset() {
 	*x = EventFilter{}
-	mi := &file_brokerd_v1_event_proto_msgTypes[1]
+	mi := &file_brokerd_v1_event_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -314,7 +468,7 @@ func (x *EventFilter) String() string {
 func (*EventFilter) ProtoMessage() {}
 
 func (x *EventFilter) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_event_proto_msgTypes[1]
+	mi := &file_brokerd_v1_event_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -327,7 +481,7 @@ func (x *EventFilter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventFilter.ProtoReflect.Descriptor instead.
 func (*EventFilter) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_event_proto_rawDescGZIP(), []int{1}
+	return file_brokerd_v1_event_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *EventFilter) GetCategories() []EventCategory {
@@ -391,7 +545,7 @@ type ListEventsRequest struct {
 
 func (x *ListEventsRequest) Reset() {
 	*x = ListEventsRequest{}
-	mi := &file_brokerd_v1_event_proto_msgTypes[2]
+	mi := &file_brokerd_v1_event_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -403,7 +557,7 @@ func (x *ListEventsRequest) String() string {
 func (*ListEventsRequest) ProtoMessage() {}
 
 func (x *ListEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_event_proto_msgTypes[2]
+	mi := &file_brokerd_v1_event_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -416,7 +570,7 @@ func (x *ListEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEventsRequest.ProtoReflect.Descriptor instead.
 func (*ListEventsRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_event_proto_rawDescGZIP(), []int{2}
+	return file_brokerd_v1_event_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ListEventsRequest) GetFilter() *EventFilter {
@@ -475,7 +629,7 @@ type ListEventsResponse struct {
 
 func (x *ListEventsResponse) Reset() {
 	*x = ListEventsResponse{}
-	mi := &file_brokerd_v1_event_proto_msgTypes[3]
+	mi := &file_brokerd_v1_event_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -487,7 +641,7 @@ func (x *ListEventsResponse) String() string {
 func (*ListEventsResponse) ProtoMessage() {}
 
 func (x *ListEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_event_proto_msgTypes[3]
+	mi := &file_brokerd_v1_event_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -500,7 +654,7 @@ func (x *ListEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEventsResponse.ProtoReflect.Descriptor instead.
 func (*ListEventsResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_event_proto_rawDescGZIP(), []int{3}
+	return file_brokerd_v1_event_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ListEventsResponse) GetEvents() []*Event {
@@ -540,7 +694,7 @@ type SubscribeEventsRequest struct {
 
 func (x *SubscribeEventsRequest) Reset() {
 	*x = SubscribeEventsRequest{}
-	mi := &file_brokerd_v1_event_proto_msgTypes[4]
+	mi := &file_brokerd_v1_event_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -552,7 +706,7 @@ func (x *SubscribeEventsRequest) String() string {
 func (*SubscribeEventsRequest) ProtoMessage() {}
 
 func (x *SubscribeEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_event_proto_msgTypes[4]
+	mi := &file_brokerd_v1_event_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -565,7 +719,7 @@ func (x *SubscribeEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubscribeEventsRequest.ProtoReflect.Descriptor instead.
 func (*SubscribeEventsRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_event_proto_rawDescGZIP(), []int{4}
+	return file_brokerd_v1_event_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *SubscribeEventsRequest) GetFilter() *EventFilter {
@@ -602,7 +756,7 @@ type SubscribeEventsResponse struct {
 
 func (x *SubscribeEventsResponse) Reset() {
 	*x = SubscribeEventsResponse{}
-	mi := &file_brokerd_v1_event_proto_msgTypes[5]
+	mi := &file_brokerd_v1_event_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -614,7 +768,7 @@ func (x *SubscribeEventsResponse) String() string {
 func (*SubscribeEventsResponse) ProtoMessage() {}
 
 func (x *SubscribeEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_event_proto_msgTypes[5]
+	mi := &file_brokerd_v1_event_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -627,7 +781,7 @@ func (x *SubscribeEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubscribeEventsResponse.ProtoReflect.Descriptor instead.
 func (*SubscribeEventsResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_event_proto_rawDescGZIP(), []int{5}
+	return file_brokerd_v1_event_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *SubscribeEventsResponse) GetEvents() []*Event {
@@ -649,7 +803,19 @@ var File_brokerd_v1_event_proto protoreflect.FileDescriptor
 const file_brokerd_v1_event_proto_rawDesc = "" +
 	"\n" +
 	"\x16brokerd/v1/event.proto\x12\n" +
-	"brokerd.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x8a\x03\n" +
+	"brokerd.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x98\x02\n" +
+	"\x13PublishEventRequest\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12\x12\n" +
+	"\x04type\x18\x02 \x01(\tR\x04type\x125\n" +
+	"\bcategory\x18\x03 \x01(\x0e2\x19.brokerd.v1.EventCategoryR\bcategory\x120\n" +
+	"\bseverity\x18\x04 \x01(\x0e2\x14.brokerd.v1.SeverityR\bseverity\x12\x18\n" +
+	"\asummary\x18\x05 \x01(\tR\asummary\x12\x18\n" +
+	"\adetails\x18\x06 \x01(\tR\adetails\x12\x18\n" +
+	"\arelated\x18\a \x03(\tR\arelated\x12\x17\n" +
+	"\atask_id\x18\b \x01(\tR\x06taskId\"2\n" +
+	"\x14PublishEventResponse\x12\x1a\n" +
+	"\brevision\x18\x01 \x01(\x03R\brevision\"\x8a\x03\n" +
 	"\x05Event\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\x12.\n" +
 	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x125\n" +
@@ -708,11 +874,12 @@ const file_brokerd_v1_event_proto_rawDesc = "" +
 	"\rSEVERITY_INFO\x10\x02\x12\x14\n" +
 	"\x10SEVERITY_WARNING\x10\x03\x12\x12\n" +
 	"\x0eSEVERITY_ERROR\x10\x04\x12\x15\n" +
-	"\x11SEVERITY_CRITICAL\x10\x052\xb9\x01\n" +
+	"\x11SEVERITY_CRITICAL\x10\x052\x8c\x02\n" +
 	"\fEventService\x12K\n" +
 	"\n" +
 	"ListEvents\x12\x1d.brokerd.v1.ListEventsRequest\x1a\x1e.brokerd.v1.ListEventsResponse\x12\\\n" +
-	"\x0fSubscribeEvents\x12\".brokerd.v1.SubscribeEventsRequest\x1a#.brokerd.v1.SubscribeEventsResponse0\x01B\"Z brokerd/gen/brokerd/v1;brokerdv1b\x06proto3"
+	"\x0fSubscribeEvents\x12\".brokerd.v1.SubscribeEventsRequest\x1a#.brokerd.v1.SubscribeEventsResponse0\x01\x12Q\n" +
+	"\fPublishEvent\x12\x1f.brokerd.v1.PublishEventRequest\x1a .brokerd.v1.PublishEventResponseB\"Z brokerd/gen/brokerd/v1;brokerdv1b\x06proto3"
 
 var (
 	file_brokerd_v1_event_proto_rawDescOnce sync.Once
@@ -727,37 +894,43 @@ func file_brokerd_v1_event_proto_rawDescGZIP() []byte {
 }
 
 var file_brokerd_v1_event_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_brokerd_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
+var file_brokerd_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
 var file_brokerd_v1_event_proto_goTypes = []any{
 	(EventCategory)(0),              // 0: brokerd.v1.EventCategory
 	(Severity)(0),                   // 1: brokerd.v1.Severity
-	(*Event)(nil),                   // 2: brokerd.v1.Event
-	(*EventFilter)(nil),             // 3: brokerd.v1.EventFilter
-	(*ListEventsRequest)(nil),       // 4: brokerd.v1.ListEventsRequest
-	(*ListEventsResponse)(nil),      // 5: brokerd.v1.ListEventsResponse
-	(*SubscribeEventsRequest)(nil),  // 6: brokerd.v1.SubscribeEventsRequest
-	(*SubscribeEventsResponse)(nil), // 7: brokerd.v1.SubscribeEventsResponse
-	(*timestamppb.Timestamp)(nil),   // 8: google.protobuf.Timestamp
+	(*PublishEventRequest)(nil),     // 2: brokerd.v1.PublishEventRequest
+	(*PublishEventResponse)(nil),    // 3: brokerd.v1.PublishEventResponse
+	(*Event)(nil),                   // 4: brokerd.v1.Event
+	(*EventFilter)(nil),             // 5: brokerd.v1.EventFilter
+	(*ListEventsRequest)(nil),       // 6: brokerd.v1.ListEventsRequest
+	(*ListEventsResponse)(nil),      // 7: brokerd.v1.ListEventsResponse
+	(*SubscribeEventsRequest)(nil),  // 8: brokerd.v1.SubscribeEventsRequest
+	(*SubscribeEventsResponse)(nil), // 9: brokerd.v1.SubscribeEventsResponse
+	(*timestamppb.Timestamp)(nil),   // 10: google.protobuf.Timestamp
 }
 var file_brokerd_v1_event_proto_depIdxs = []int32{
-	8,  // 0: brokerd.v1.Event.time:type_name -> google.protobuf.Timestamp
-	0,  // 1: brokerd.v1.Event.category:type_name -> brokerd.v1.EventCategory
-	1,  // 2: brokerd.v1.Event.severity:type_name -> brokerd.v1.Severity
-	0,  // 3: brokerd.v1.EventFilter.categories:type_name -> brokerd.v1.EventCategory
-	1,  // 4: brokerd.v1.EventFilter.lowest_severity:type_name -> brokerd.v1.Severity
-	3,  // 5: brokerd.v1.ListEventsRequest.filter:type_name -> brokerd.v1.EventFilter
-	2,  // 6: brokerd.v1.ListEventsResponse.events:type_name -> brokerd.v1.Event
-	3,  // 7: brokerd.v1.SubscribeEventsRequest.filter:type_name -> brokerd.v1.EventFilter
-	2,  // 8: brokerd.v1.SubscribeEventsResponse.events:type_name -> brokerd.v1.Event
-	4,  // 9: brokerd.v1.EventService.ListEvents:input_type -> brokerd.v1.ListEventsRequest
-	6,  // 10: brokerd.v1.EventService.SubscribeEvents:input_type -> brokerd.v1.SubscribeEventsRequest
-	5,  // 11: brokerd.v1.EventService.ListEvents:output_type -> brokerd.v1.ListEventsResponse
-	7,  // 12: brokerd.v1.EventService.SubscribeEvents:output_type -> brokerd.v1.SubscribeEventsResponse
-	11, // [11:13] is the sub-list for method output_type
-	9,  // [9:11] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	0,  // 0: brokerd.v1.PublishEventRequest.category:type_name -> brokerd.v1.EventCategory
+	1,  // 1: brokerd.v1.PublishEventRequest.severity:type_name -> brokerd.v1.Severity
+	10, // 2: brokerd.v1.Event.time:type_name -> google.protobuf.Timestamp
+	0,  // 3: brokerd.v1.Event.category:type_name -> brokerd.v1.EventCategory
+	1,  // 4: brokerd.v1.Event.severity:type_name -> brokerd.v1.Severity
+	0,  // 5: brokerd.v1.EventFilter.categories:type_name -> brokerd.v1.EventCategory
+	1,  // 6: brokerd.v1.EventFilter.lowest_severity:type_name -> brokerd.v1.Severity
+	5,  // 7: brokerd.v1.ListEventsRequest.filter:type_name -> brokerd.v1.EventFilter
+	4,  // 8: brokerd.v1.ListEventsResponse.events:type_name -> brokerd.v1.Event
+	5,  // 9: brokerd.v1.SubscribeEventsRequest.filter:type_name -> brokerd.v1.EventFilter
+	4,  // 10: brokerd.v1.SubscribeEventsResponse.events:type_name -> brokerd.v1.Event
+	6,  // 11: brokerd.v1.EventService.ListEvents:input_type -> brokerd.v1.ListEventsRequest
+	8,  // 12: brokerd.v1.EventService.SubscribeEvents:input_type -> brokerd.v1.SubscribeEventsRequest
+	2,  // 13: brokerd.v1.EventService.PublishEvent:input_type -> brokerd.v1.PublishEventRequest
+	7,  // 14: brokerd.v1.EventService.ListEvents:output_type -> brokerd.v1.ListEventsResponse
+	9,  // 15: brokerd.v1.EventService.SubscribeEvents:output_type -> brokerd.v1.SubscribeEventsResponse
+	3,  // 16: brokerd.v1.EventService.PublishEvent:output_type -> brokerd.v1.PublishEventResponse
+	14, // [14:17] is the sub-list for method output_type
+	11, // [11:14] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_brokerd_v1_event_proto_init() }
@@ -765,14 +938,14 @@ func file_brokerd_v1_event_proto_init() {
 	if File_brokerd_v1_event_proto != nil {
 		return
 	}
-	file_brokerd_v1_event_proto_msgTypes[4].OneofWrappers = []any{}
+	file_brokerd_v1_event_proto_msgTypes[6].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_brokerd_v1_event_proto_rawDesc), len(file_brokerd_v1_event_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   6,
+			NumMessages:   8,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

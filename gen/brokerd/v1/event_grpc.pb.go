@@ -21,6 +21,7 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	EventService_ListEvents_FullMethodName      = "/brokerd.v1.EventService/ListEvents"
 	EventService_SubscribeEvents_FullMethodName = "/brokerd.v1.EventService/SubscribeEvents"
+	EventService_PublishEvent_FullMethodName    = "/brokerd.v1.EventService/PublishEvent"
 )
 
 // EventServiceClient is the client API for EventService service.
@@ -33,8 +34,12 @@ type EventServiceClient interface {
 	// ListEvents lists events in order of revision.
 	ListEvents(ctx context.Context, in *ListEventsRequest, opts ...grpc.CallOption) (*ListEventsResponse, error)
 	// SubscribeEvents streams events from a position on, without end and without gaps. A subscriber reads
-	// from disk at its own pace and slows nobody. Positions in the future are refused: INVALID_ARGUMENT.
+	// from disk at its own pace and slows nobody. Positions in the future are refused: INVALID_ARGUMENT. Positions before the oldest event that
+	// is kept: OUT_OF_RANGE (EVENTS_REMOVED), with the oldest revision kept in the metadata "oldest". So does ListEvents.
 	SubscribeEvents(ctx context.Context, in *SubscribeEventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SubscribeEventsResponse], error)
+	// PublishEvent appends an event of the caller's own. Agents that subscribe to the channel event/TYPE, or to event/*, get it in their
+	// inbox as a message of type event.
+	PublishEvent(ctx context.Context, in *PublishEventRequest, opts ...grpc.CallOption) (*PublishEventResponse, error)
 }
 
 type eventServiceClient struct {
@@ -74,6 +79,16 @@ func (c *eventServiceClient) SubscribeEvents(ctx context.Context, in *SubscribeE
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type EventService_SubscribeEventsClient = grpc.ServerStreamingClient[SubscribeEventsResponse]
 
+func (c *eventServiceClient) PublishEvent(ctx context.Context, in *PublishEventRequest, opts ...grpc.CallOption) (*PublishEventResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PublishEventResponse)
+	err := c.cc.Invoke(ctx, EventService_PublishEvent_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // EventServiceServer is the server API for EventService service.
 // All implementations must embed UnimplementedEventServiceServer
 // for forward compatibility.
@@ -84,8 +99,12 @@ type EventServiceServer interface {
 	// ListEvents lists events in order of revision.
 	ListEvents(context.Context, *ListEventsRequest) (*ListEventsResponse, error)
 	// SubscribeEvents streams events from a position on, without end and without gaps. A subscriber reads
-	// from disk at its own pace and slows nobody. Positions in the future are refused: INVALID_ARGUMENT.
+	// from disk at its own pace and slows nobody. Positions in the future are refused: INVALID_ARGUMENT. Positions before the oldest event that
+	// is kept: OUT_OF_RANGE (EVENTS_REMOVED), with the oldest revision kept in the metadata "oldest". So does ListEvents.
 	SubscribeEvents(*SubscribeEventsRequest, grpc.ServerStreamingServer[SubscribeEventsResponse]) error
+	// PublishEvent appends an event of the caller's own. Agents that subscribe to the channel event/TYPE, or to event/*, get it in their
+	// inbox as a message of type event.
+	PublishEvent(context.Context, *PublishEventRequest) (*PublishEventResponse, error)
 	mustEmbedUnimplementedEventServiceServer()
 }
 
@@ -101,6 +120,9 @@ func (UnimplementedEventServiceServer) ListEvents(context.Context, *ListEventsRe
 }
 func (UnimplementedEventServiceServer) SubscribeEvents(*SubscribeEventsRequest, grpc.ServerStreamingServer[SubscribeEventsResponse]) error {
 	return status.Error(codes.Unimplemented, "method SubscribeEvents not implemented")
+}
+func (UnimplementedEventServiceServer) PublishEvent(context.Context, *PublishEventRequest) (*PublishEventResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method PublishEvent not implemented")
 }
 func (UnimplementedEventServiceServer) mustEmbedUnimplementedEventServiceServer() {}
 func (UnimplementedEventServiceServer) testEmbeddedByValue()                      {}
@@ -152,6 +174,24 @@ func _EventService_SubscribeEvents_Handler(srv interface{}, stream grpc.ServerSt
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type EventService_SubscribeEventsServer = grpc.ServerStreamingServer[SubscribeEventsResponse]
 
+func _EventService_PublishEvent_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PublishEventRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(EventServiceServer).PublishEvent(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: EventService_PublishEvent_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(EventServiceServer).PublishEvent(ctx, req.(*PublishEventRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // EventService_ServiceDesc is the grpc.ServiceDesc for EventService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -162,6 +202,10 @@ var EventService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListEvents",
 			Handler:    _EventService_ListEvents_Handler,
+		},
+		{
+			MethodName: "PublishEvent",
+			Handler:    _EventService_PublishEvent_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

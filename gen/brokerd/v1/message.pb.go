@@ -276,6 +276,10 @@ const (
 	EmptyReason_EMPTY_REASON_DELAYED EmptyReason = 2
 	// Something waits for an earlier delivery of its ordering key.
 	EmptyReason_EMPTY_REASON_BLOCKED_BY_ORDER EmptyReason = 3
+	// The caller's circuit breaker is open after too many failures: see next_due.
+	EmptyReason_EMPTY_REASON_BREAKER_OPEN EmptyReason = 4
+	// The caller is halted: nothing but directives is handed out until a resume.
+	EmptyReason_EMPTY_REASON_HALTED EmptyReason = 5
 )
 
 // Enum value maps for EmptyReason.
@@ -285,12 +289,16 @@ var (
 		1: "EMPTY_REASON_EMPTY",
 		2: "EMPTY_REASON_DELAYED",
 		3: "EMPTY_REASON_BLOCKED_BY_ORDER",
+		4: "EMPTY_REASON_BREAKER_OPEN",
+		5: "EMPTY_REASON_HALTED",
 	}
 	EmptyReason_value = map[string]int32{
 		"EMPTY_REASON_UNSPECIFIED":      0,
 		"EMPTY_REASON_EMPTY":            1,
 		"EMPTY_REASON_DELAYED":          2,
 		"EMPTY_REASON_BLOCKED_BY_ORDER": 3,
+		"EMPTY_REASON_BREAKER_OPEN":     4,
+		"EMPTY_REASON_HALTED":           5,
 	}
 )
 
@@ -627,7 +635,15 @@ type Message struct {
 	// were sent; the next one only when the one before is finished. At most 128 bytes.
 	OrderingKey string `protobuf:"bytes,28,opt,name=ordering_key,json=orderingKey,proto3" json:"ordering_key,omitempty"`
 	// Failed attempts until it is a dead letter, 1 to 100; 0 = the session's setting (default 3).
-	MaxAttempts   int32 `protobuf:"varint,29,opt,name=max_attempts,json=maxAttempts,proto3" json:"max_attempts,omitempty"`
+	MaxAttempts int32 `protobuf:"varint,29,opt,name=max_attempts,json=maxAttempts,proto3" json:"max_attempts,omitempty"`
+	// The sender expects a reply. The first one settles it. If there is none by response_deadline, that is an event (message.overdue)
+	// and a message of type overdue to the agents of the roles that the session names (setting escalate_to).
+	RequiresResponse bool `protobuf:"varint,30,opt,name=requires_response,json=requiresResponse,proto3" json:"requires_response,omitempty"`
+	// With requires_response: until when; in the future, at most 365 days ahead. Absent = created_at + the session's response_time.
+	ResponseDeadline *timestamppb.Timestamp `protobuf:"bytes,31,opt,name=response_deadline,json=responseDeadline,proto3" json:"response_deadline,omitempty"`
+	// A delivery in an agent's own mailbox that is neither read nor claimed after this time arrives anew, at most five times. 1 s to 30 days;
+	// absent = never.
+	ResendAfter   *durationpb.Duration `protobuf:"bytes,32,opt,name=resend_after,json=resendAfter,proto3" json:"resend_after,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -842,6 +858,27 @@ func (x *Message) GetMaxAttempts() int32 {
 		return x.MaxAttempts
 	}
 	return 0
+}
+
+func (x *Message) GetRequiresResponse() bool {
+	if x != nil {
+		return x.RequiresResponse
+	}
+	return false
+}
+
+func (x *Message) GetResponseDeadline() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ResponseDeadline
+	}
+	return nil
+}
+
+func (x *Message) GetResendAfter() *durationpb.Duration {
+	if x != nil {
+		return x.ResendAfter
+	}
+	return nil
 }
 
 // ItemError says why one item of a stream was refused; the stream goes on.
@@ -1713,7 +1750,10 @@ type ReceiveRequest struct {
 	Wait   *durationpb.Duration `protobuf:"bytes,4,opt,name=wait,proto3" json:"wait,omitempty"`
 	Filter *MessageFilter       `protobuf:"bytes,5,opt,name=filter,proto3" json:"filter,omitempty"`
 	// End after this many messages; 0 = no limit.
-	Limit         int32 `protobuf:"varint,6,opt,name=limit,proto3" json:"limit,omitempty"`
+	Limit int32 `protobuf:"varint,6,opt,name=limit,proto3" json:"limit,omitempty"`
+	// For agents that work on nothing twice: what is shown is finished (ACKED) before it is written, so it is delivered at most once. What
+	// is claimed, delayed or waits for an earlier one of its ordering key is left out.
+	AutoAck       bool `protobuf:"varint,7,opt,name=auto_ack,json=autoAck,proto3" json:"auto_ack,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1788,6 +1828,13 @@ func (x *ReceiveRequest) GetLimit() int32 {
 		return x.Limit
 	}
 	return 0
+}
+
+func (x *ReceiveRequest) GetAutoAck() bool {
+	if x != nil {
+		return x.AutoAck
+	}
+	return false
 }
 
 // ReceiveResponse is a page of what arrived. A page without items marks progress: the first page of a follow that finds nothing,
@@ -2792,7 +2839,7 @@ type ClaimMessagesResponse struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	Claims      []*ClaimedMessage      `protobuf:"bytes,1,rep,name=claims,proto3" json:"claims,omitempty"`
 	EmptyReason EmptyReason            `protobuf:"varint,2,opt,name=empty_reason,json=emptyReason,proto3,enum=brokerd.v1.EmptyReason" json:"empty_reason,omitempty"`
-	// When the next delayed delivery is due, if one is known.
+	// When the next delayed delivery is due, or the breaker lets a probe through, if that is known.
 	NextDue       *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=next_due,json=nextDue,proto3" json:"next_due,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3549,7 +3596,9 @@ type ListMessagesResponse struct {
 	// Empty on the last page.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	// What this page is true at.
-	Revision      int64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
+	Revision int64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
+	// With filter.thread_id: how the conversation stands as a whole.
+	Thread        *ThreadSummary `protobuf:"bytes,4,opt,name=thread,proto3" json:"thread,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3605,6 +3654,990 @@ func (x *ListMessagesResponse) GetRevision() int64 {
 	return 0
 }
 
+func (x *ListMessagesResponse) GetThread() *ThreadSummary {
+	if x != nil {
+		return x.Thread
+	}
+	return nil
+}
+
+// ThreadSummary is how a conversation stands.
+type ThreadSummary struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	ThreadId string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
+	Messages int64                  `protobuf:"varint,2,opt,name=messages,proto3" json:"messages,omitempty"`
+	// Names of those who sent or got one of its messages, sorted, at most 1,000; mailboxes of roles and channels as role:NAME and channel:NAME.
+	Participants []string               `protobuf:"bytes,3,rep,name=participants,proto3" json:"participants,omitempty"`
+	FirstAt      *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=first_at,json=firstAt,proto3" json:"first_at,omitempty"`
+	LastAt       *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=last_at,json=lastAt,proto3" json:"last_at,omitempty"`
+	// Messages that require a response and have none, oldest first, at most 100.
+	OpenQuestions []*OpenQuestion `protobuf:"bytes,6,rep,name=open_questions,json=openQuestions,proto3" json:"open_questions,omitempty"`
+	// Set once it is resolved.
+	Outcome       string                 `protobuf:"bytes,7,opt,name=outcome,proto3" json:"outcome,omitempty"`
+	ResolvedBy    string                 `protobuf:"bytes,8,opt,name=resolved_by,json=resolvedBy,proto3" json:"resolved_by,omitempty"`
+	ResolvedAt    *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=resolved_at,json=resolvedAt,proto3" json:"resolved_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ThreadSummary) Reset() {
+	*x = ThreadSummary{}
+	mi := &file_brokerd_v1_message_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ThreadSummary) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ThreadSummary) ProtoMessage() {}
+
+func (x *ThreadSummary) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_message_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ThreadSummary.ProtoReflect.Descriptor instead.
+func (*ThreadSummary) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *ThreadSummary) GetThreadId() string {
+	if x != nil {
+		return x.ThreadId
+	}
+	return ""
+}
+
+func (x *ThreadSummary) GetMessages() int64 {
+	if x != nil {
+		return x.Messages
+	}
+	return 0
+}
+
+func (x *ThreadSummary) GetParticipants() []string {
+	if x != nil {
+		return x.Participants
+	}
+	return nil
+}
+
+func (x *ThreadSummary) GetFirstAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.FirstAt
+	}
+	return nil
+}
+
+func (x *ThreadSummary) GetLastAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.LastAt
+	}
+	return nil
+}
+
+func (x *ThreadSummary) GetOpenQuestions() []*OpenQuestion {
+	if x != nil {
+		return x.OpenQuestions
+	}
+	return nil
+}
+
+func (x *ThreadSummary) GetOutcome() string {
+	if x != nil {
+		return x.Outcome
+	}
+	return ""
+}
+
+func (x *ThreadSummary) GetResolvedBy() string {
+	if x != nil {
+		return x.ResolvedBy
+	}
+	return ""
+}
+
+func (x *ThreadSummary) GetResolvedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ResolvedAt
+	}
+	return nil
+}
+
+// OpenQuestion is a message that requires a response and has none.
+type OpenQuestion struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Revision      int64                  `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	Sender        string                 `protobuf:"bytes,3,opt,name=sender,proto3" json:"sender,omitempty"`
+	Subject       string                 `protobuf:"bytes,4,opt,name=subject,proto3" json:"subject,omitempty"`
+	Deadline      *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=deadline,proto3" json:"deadline,omitempty"`
+	Overdue       bool                   `protobuf:"varint,6,opt,name=overdue,proto3" json:"overdue,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OpenQuestion) Reset() {
+	*x = OpenQuestion{}
+	mi := &file_brokerd_v1_message_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OpenQuestion) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OpenQuestion) ProtoMessage() {}
+
+func (x *OpenQuestion) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_message_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OpenQuestion.ProtoReflect.Descriptor instead.
+func (*OpenQuestion) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *OpenQuestion) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *OpenQuestion) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *OpenQuestion) GetSender() string {
+	if x != nil {
+		return x.Sender
+	}
+	return ""
+}
+
+func (x *OpenQuestion) GetSubject() string {
+	if x != nil {
+		return x.Subject
+	}
+	return ""
+}
+
+func (x *OpenQuestion) GetDeadline() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Deadline
+	}
+	return nil
+}
+
+func (x *OpenQuestion) GetOverdue() bool {
+	if x != nil {
+		return x.Overdue
+	}
+	return false
+}
+
+// AskRequest is a question.
+type AskRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As in SendMessagesRequest.
+	RequestId string `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// The message. requires_response is implied; its deadline is the end of the wait unless it is given.
+	Message *Message `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
+	// How long to wait for the reply, 1 ms to 1 h; absent = 30 s.
+	Wait          *durationpb.Duration `protobuf:"bytes,3,opt,name=wait,proto3" json:"wait,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AskRequest) Reset() {
+	*x = AskRequest{}
+	mi := &file_brokerd_v1_message_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AskRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AskRequest) ProtoMessage() {}
+
+func (x *AskRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_message_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AskRequest.ProtoReflect.Descriptor instead.
+func (*AskRequest) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *AskRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *AskRequest) GetMessage() *Message {
+	if x != nil {
+		return x.Message
+	}
+	return nil
+}
+
+func (x *AskRequest) GetWait() *durationpb.Duration {
+	if x != nil {
+		return x.Wait
+	}
+	return nil
+}
+
+// AskResponse has the reply, or none if the wait ended first.
+type AskResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The question.
+	Id       string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Revision int64  `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	// Absent if none came in time.
+	Reply         *Message `protobuf:"bytes,3,opt,name=reply,proto3" json:"reply,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AskResponse) Reset() {
+	*x = AskResponse{}
+	mi := &file_brokerd_v1_message_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AskResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AskResponse) ProtoMessage() {}
+
+func (x *AskResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_message_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AskResponse.ProtoReflect.Descriptor instead.
+func (*AskResponse) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *AskResponse) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *AskResponse) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *AskResponse) GetReply() *Message {
+	if x != nil {
+		return x.Reply
+	}
+	return nil
+}
+
+// ReplyRequest answers a message.
+type ReplyRequest struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	RequestId string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// Message id, revision or claim id of the message that is answered; empty = that of the caller's only open claim.
+	Id string `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
+	// The answer. target, thread_id and in_reply_to must be empty; correlation_id is that of the message answered unless given.
+	Message *Message `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	// Finish the caller's delivery of the message as well; its claim must be in force: FAILED_PRECONDITION (CLAIM_LOST).
+	Ack           bool `protobuf:"varint,4,opt,name=ack,proto3" json:"ack,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReplyRequest) Reset() {
+	*x = ReplyRequest{}
+	mi := &file_brokerd_v1_message_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReplyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReplyRequest) ProtoMessage() {}
+
+func (x *ReplyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_message_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReplyRequest.ProtoReflect.Descriptor instead.
+func (*ReplyRequest) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *ReplyRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *ReplyRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *ReplyRequest) GetMessage() *Message {
+	if x != nil {
+		return x.Message
+	}
+	return nil
+}
+
+func (x *ReplyRequest) GetAck() bool {
+	if x != nil {
+		return x.Ack
+	}
+	return false
+}
+
+// ReplyResponse tells where the reply went.
+type ReplyResponse struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Result *SendResult            `protobuf:"bytes,1,opt,name=result,proto3" json:"result,omitempty"`
+	// True if an Ask was waiting for it and has it now.
+	Awaited       bool `protobuf:"varint,2,opt,name=awaited,proto3" json:"awaited,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReplyResponse) Reset() {
+	*x = ReplyResponse{}
+	mi := &file_brokerd_v1_message_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReplyResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReplyResponse) ProtoMessage() {}
+
+func (x *ReplyResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_message_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReplyResponse.ProtoReflect.Descriptor instead.
+func (*ReplyResponse) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *ReplyResponse) GetResult() *SendResult {
+	if x != nil {
+		return x.Result
+	}
+	return nil
+}
+
+func (x *ReplyResponse) GetAwaited() bool {
+	if x != nil {
+		return x.Awaited
+	}
+	return false
+}
+
+// ResendMessageRequest names a message.
+type ResendMessageRequest struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	RequestId string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// Message id or revision.
+	Id string `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
+	// Only these recipients, named as in Delivery.mailbox; empty = all who have not finished it. At most 1,000.
+	Mailboxes     []string `protobuf:"bytes,3,rep,name=mailboxes,proto3" json:"mailboxes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResendMessageRequest) Reset() {
+	*x = ResendMessageRequest{}
+	mi := &file_brokerd_v1_message_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResendMessageRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResendMessageRequest) ProtoMessage() {}
+
+func (x *ResendMessageRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_message_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResendMessageRequest.ProtoReflect.Descriptor instead.
+func (*ResendMessageRequest) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *ResendMessageRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *ResendMessageRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *ResendMessageRequest) GetMailboxes() []string {
+	if x != nil {
+		return x.Mailboxes
+	}
+	return nil
+}
+
+// ResendMessageResponse counts.
+type ResendMessageResponse struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Revision int64                  `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	// Deliveries that arrived anew.
+	Resent        int32 `protobuf:"varint,2,opt,name=resent,proto3" json:"resent,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResendMessageResponse) Reset() {
+	*x = ResendMessageResponse{}
+	mi := &file_brokerd_v1_message_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResendMessageResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResendMessageResponse) ProtoMessage() {}
+
+func (x *ResendMessageResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_message_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResendMessageResponse.ProtoReflect.Descriptor instead.
+func (*ResendMessageResponse) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{50}
+}
+
+func (x *ResendMessageResponse) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *ResendMessageResponse) GetResent() int32 {
+	if x != nil {
+		return x.Resent
+	}
+	return 0
+}
+
+// GetInboxSummaryRequest asks for the caller's summary.
+type GetInboxSummaryRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetInboxSummaryRequest) Reset() {
+	*x = GetInboxSummaryRequest{}
+	mi := &file_brokerd_v1_message_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetInboxSummaryRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetInboxSummaryRequest) ProtoMessage() {}
+
+func (x *GetInboxSummaryRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_message_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetInboxSummaryRequest.ProtoReflect.Descriptor instead.
+func (*GetInboxSummaryRequest) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{51}
+}
+
+// PriorityCount counts unfinished deliveries of one priority.
+type PriorityCount struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Priority      int32                  `protobuf:"varint,1,opt,name=priority,proto3" json:"priority,omitempty"`
+	Count         int64                  `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PriorityCount) Reset() {
+	*x = PriorityCount{}
+	mi := &file_brokerd_v1_message_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PriorityCount) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PriorityCount) ProtoMessage() {}
+
+func (x *PriorityCount) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_message_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PriorityCount.ProtoReflect.Descriptor instead.
+func (*PriorityCount) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{52}
+}
+
+func (x *PriorityCount) GetPriority() int32 {
+	if x != nil {
+		return x.Priority
+	}
+	return 0
+}
+
+func (x *PriorityCount) GetCount() int64 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+// TypeCount counts unfinished deliveries of one type.
+type TypeCount struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Type          string                 `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
+	Count         int64                  `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TypeCount) Reset() {
+	*x = TypeCount{}
+	mi := &file_brokerd_v1_message_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TypeCount) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TypeCount) ProtoMessage() {}
+
+func (x *TypeCount) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_message_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TypeCount.ProtoReflect.Descriptor instead.
+func (*TypeCount) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{53}
+}
+
+func (x *TypeCount) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *TypeCount) GetCount() int64 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+// GetInboxSummaryResponse is what an agent has before it.
+type GetInboxSummaryResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Unfinished deliveries in its own mailbox, and of these unread.
+	Total  int64 `protobuf:"varint,1,opt,name=total,proto3" json:"total,omitempty"`
+	Unread int64 `protobuf:"varint,2,opt,name=unread,proto3" json:"unread,omitempty"`
+	// Ready in its own mailbox, its role's and its channels'.
+	Claimable int64 `protobuf:"varint,3,opt,name=claimable,proto3" json:"claimable,omitempty"`
+	// Its open claims.
+	Claimed int64 `protobuf:"varint,4,opt,name=claimed,proto3" json:"claimed,omitempty"`
+	// Of its own mailbox; highest priority first, and most frequent type first (at most 100).
+	ByPriority []*PriorityCount `protobuf:"bytes,5,rep,name=by_priority,json=byPriority,proto3" json:"by_priority,omitempty"`
+	ByType     []*TypeCount     `protobuf:"bytes,6,rep,name=by_type,json=byType,proto3" json:"by_type,omitempty"`
+	// When the oldest unfinished message of its own mailbox was sent.
+	OldestAt *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=oldest_at,json=oldestAt,proto3" json:"oldest_at,omitempty"`
+	// Unanswered messages that require a response: from it, and to it; at most 100 each, oldest first.
+	Asked []*OpenQuestion `protobuf:"bytes,8,rep,name=asked,proto3" json:"asked,omitempty"`
+	Owed  []*OpenQuestion `protobuf:"bytes,9,rep,name=owed,proto3" json:"owed,omitempty"`
+	// Unfinished directives, oldest first, at most 100.
+	Directives []*Message `protobuf:"bytes,10,rep,name=directives,proto3" json:"directives,omitempty"`
+	// A halt is in force.
+	Halted bool `protobuf:"varint,11,opt,name=halted,proto3" json:"halted,omitempty"`
+	// Until when its circuit breaker is open; absent = closed.
+	BreakerOpenUntil *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=breaker_open_until,json=breakerOpenUntil,proto3" json:"breaker_open_until,omitempty"`
+	Revision         int64                  `protobuf:"varint,13,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *GetInboxSummaryResponse) Reset() {
+	*x = GetInboxSummaryResponse{}
+	mi := &file_brokerd_v1_message_proto_msgTypes[54]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetInboxSummaryResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetInboxSummaryResponse) ProtoMessage() {}
+
+func (x *GetInboxSummaryResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_message_proto_msgTypes[54]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetInboxSummaryResponse.ProtoReflect.Descriptor instead.
+func (*GetInboxSummaryResponse) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{54}
+}
+
+func (x *GetInboxSummaryResponse) GetTotal() int64 {
+	if x != nil {
+		return x.Total
+	}
+	return 0
+}
+
+func (x *GetInboxSummaryResponse) GetUnread() int64 {
+	if x != nil {
+		return x.Unread
+	}
+	return 0
+}
+
+func (x *GetInboxSummaryResponse) GetClaimable() int64 {
+	if x != nil {
+		return x.Claimable
+	}
+	return 0
+}
+
+func (x *GetInboxSummaryResponse) GetClaimed() int64 {
+	if x != nil {
+		return x.Claimed
+	}
+	return 0
+}
+
+func (x *GetInboxSummaryResponse) GetByPriority() []*PriorityCount {
+	if x != nil {
+		return x.ByPriority
+	}
+	return nil
+}
+
+func (x *GetInboxSummaryResponse) GetByType() []*TypeCount {
+	if x != nil {
+		return x.ByType
+	}
+	return nil
+}
+
+func (x *GetInboxSummaryResponse) GetOldestAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.OldestAt
+	}
+	return nil
+}
+
+func (x *GetInboxSummaryResponse) GetAsked() []*OpenQuestion {
+	if x != nil {
+		return x.Asked
+	}
+	return nil
+}
+
+func (x *GetInboxSummaryResponse) GetOwed() []*OpenQuestion {
+	if x != nil {
+		return x.Owed
+	}
+	return nil
+}
+
+func (x *GetInboxSummaryResponse) GetDirectives() []*Message {
+	if x != nil {
+		return x.Directives
+	}
+	return nil
+}
+
+func (x *GetInboxSummaryResponse) GetHalted() bool {
+	if x != nil {
+		return x.Halted
+	}
+	return false
+}
+
+func (x *GetInboxSummaryResponse) GetBreakerOpenUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.BreakerOpenUntil
+	}
+	return nil
+}
+
+func (x *GetInboxSummaryResponse) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+// ResolveThreadRequest ends a conversation.
+type ResolveThreadRequest struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	RequestId string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// A thread, or the id of the message that began it.
+	ThreadId string `protobuf:"bytes,2,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
+	// What came of it, 1 to 4,096 bytes.
+	Outcome       string `protobuf:"bytes,3,opt,name=outcome,proto3" json:"outcome,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResolveThreadRequest) Reset() {
+	*x = ResolveThreadRequest{}
+	mi := &file_brokerd_v1_message_proto_msgTypes[55]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResolveThreadRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResolveThreadRequest) ProtoMessage() {}
+
+func (x *ResolveThreadRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_message_proto_msgTypes[55]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResolveThreadRequest.ProtoReflect.Descriptor instead.
+func (*ResolveThreadRequest) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{55}
+}
+
+func (x *ResolveThreadRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *ResolveThreadRequest) GetThreadId() string {
+	if x != nil {
+		return x.ThreadId
+	}
+	return ""
+}
+
+func (x *ResolveThreadRequest) GetOutcome() string {
+	if x != nil {
+		return x.Outcome
+	}
+	return ""
+}
+
+// ResolveThreadResponse has the revision of the change.
+type ResolveThreadResponse struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Revision int64                  `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	// Open questions that were settled by it.
+	Settled       int32 `protobuf:"varint,2,opt,name=settled,proto3" json:"settled,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResolveThreadResponse) Reset() {
+	*x = ResolveThreadResponse{}
+	mi := &file_brokerd_v1_message_proto_msgTypes[56]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResolveThreadResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResolveThreadResponse) ProtoMessage() {}
+
+func (x *ResolveThreadResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_message_proto_msgTypes[56]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResolveThreadResponse.ProtoReflect.Descriptor instead.
+func (*ResolveThreadResponse) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{56}
+}
+
+func (x *ResolveThreadResponse) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *ResolveThreadResponse) GetSettled() int32 {
+	if x != nil {
+		return x.Settled
+	}
+	return 0
+}
+
 // CancelMessageRequest withdraws a message.
 type CancelMessageRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -3619,7 +4652,7 @@ type CancelMessageRequest struct {
 
 func (x *CancelMessageRequest) Reset() {
 	*x = CancelMessageRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[43]
+	mi := &file_brokerd_v1_message_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3631,7 +4664,7 @@ func (x *CancelMessageRequest) String() string {
 func (*CancelMessageRequest) ProtoMessage() {}
 
 func (x *CancelMessageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[43]
+	mi := &file_brokerd_v1_message_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3644,7 +4677,7 @@ func (x *CancelMessageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelMessageRequest.ProtoReflect.Descriptor instead.
 func (*CancelMessageRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{43}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *CancelMessageRequest) GetRequestId() string {
@@ -3682,7 +4715,7 @@ type CancelMessageResponse struct {
 
 func (x *CancelMessageResponse) Reset() {
 	*x = CancelMessageResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[44]
+	mi := &file_brokerd_v1_message_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3694,7 +4727,7 @@ func (x *CancelMessageResponse) String() string {
 func (*CancelMessageResponse) ProtoMessage() {}
 
 func (x *CancelMessageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[44]
+	mi := &file_brokerd_v1_message_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3707,7 +4740,7 @@ func (x *CancelMessageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelMessageResponse.ProtoReflect.Descriptor instead.
 func (*CancelMessageResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{44}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *CancelMessageResponse) GetRevision() int64 {
@@ -3745,7 +4778,7 @@ type ListDeadLettersRequest struct {
 
 func (x *ListDeadLettersRequest) Reset() {
 	*x = ListDeadLettersRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[45]
+	mi := &file_brokerd_v1_message_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3757,7 +4790,7 @@ func (x *ListDeadLettersRequest) String() string {
 func (*ListDeadLettersRequest) ProtoMessage() {}
 
 func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[45]
+	mi := &file_brokerd_v1_message_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3770,7 +4803,7 @@ func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*ListDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{45}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *ListDeadLettersRequest) GetMailbox() string {
@@ -3806,7 +4839,7 @@ type ListDeadLettersResponse struct {
 
 func (x *ListDeadLettersResponse) Reset() {
 	*x = ListDeadLettersResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[46]
+	mi := &file_brokerd_v1_message_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3818,7 +4851,7 @@ func (x *ListDeadLettersResponse) String() string {
 func (*ListDeadLettersResponse) ProtoMessage() {}
 
 func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[46]
+	mi := &file_brokerd_v1_message_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3831,7 +4864,7 @@ func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*ListDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{46}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *ListDeadLettersResponse) GetItems() []*InboxItem {
@@ -3869,7 +4902,7 @@ type RedriveDeadLettersRequest struct {
 
 func (x *RedriveDeadLettersRequest) Reset() {
 	*x = RedriveDeadLettersRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[47]
+	mi := &file_brokerd_v1_message_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3881,7 +4914,7 @@ func (x *RedriveDeadLettersRequest) String() string {
 func (*RedriveDeadLettersRequest) ProtoMessage() {}
 
 func (x *RedriveDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[47]
+	mi := &file_brokerd_v1_message_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3894,7 +4927,7 @@ func (x *RedriveDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RedriveDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*RedriveDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{47}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *RedriveDeadLettersRequest) GetRequestId() string {
@@ -3929,7 +4962,7 @@ type RedriveDeadLettersResponse struct {
 
 func (x *RedriveDeadLettersResponse) Reset() {
 	*x = RedriveDeadLettersResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[48]
+	mi := &file_brokerd_v1_message_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3941,7 +4974,7 @@ func (x *RedriveDeadLettersResponse) String() string {
 func (*RedriveDeadLettersResponse) ProtoMessage() {}
 
 func (x *RedriveDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[48]
+	mi := &file_brokerd_v1_message_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3954,7 +4987,7 @@ func (x *RedriveDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RedriveDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*RedriveDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{48}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *RedriveDeadLettersResponse) GetRevision() int64 {
@@ -3983,7 +5016,7 @@ type PurgeDeadLettersRequest struct {
 
 func (x *PurgeDeadLettersRequest) Reset() {
 	*x = PurgeDeadLettersRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[49]
+	mi := &file_brokerd_v1_message_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3995,7 +5028,7 @@ func (x *PurgeDeadLettersRequest) String() string {
 func (*PurgeDeadLettersRequest) ProtoMessage() {}
 
 func (x *PurgeDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[49]
+	mi := &file_brokerd_v1_message_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4008,7 +5041,7 @@ func (x *PurgeDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*PurgeDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{49}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *PurgeDeadLettersRequest) GetRequestId() string {
@@ -4043,7 +5076,7 @@ type PurgeDeadLettersResponse struct {
 
 func (x *PurgeDeadLettersResponse) Reset() {
 	*x = PurgeDeadLettersResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[50]
+	mi := &file_brokerd_v1_message_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4055,7 +5088,7 @@ func (x *PurgeDeadLettersResponse) String() string {
 func (*PurgeDeadLettersResponse) ProtoMessage() {}
 
 func (x *PurgeDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[50]
+	mi := &file_brokerd_v1_message_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4068,7 +5101,7 @@ func (x *PurgeDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*PurgeDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{50}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *PurgeDeadLettersResponse) GetRevision() int64 {
@@ -4100,7 +5133,7 @@ const file_brokerd_v1_message_proto_rawDesc = "" +
 	"\x02to\"7\n" +
 	"\rFileReference\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
-	"\x04line\x18\x02 \x01(\x05R\x04line\"\xd3\a\n" +
+	"\x04line\x18\x02 \x01(\x05R\x04line\"\x87\t\n" +
 	"\aMessage\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\x12\x16\n" +
@@ -4132,7 +5165,10 @@ const file_brokerd_v1_message_proto_rawDesc = "" +
 	"\n" +
 	"not_before\x18\x1b \x01(\v2\x1a.google.protobuf.TimestampR\tnotBefore\x12!\n" +
 	"\fordering_key\x18\x1c \x01(\tR\vorderingKey\x12!\n" +
-	"\fmax_attempts\x18\x1d \x01(\x05R\vmaxAttempts\x1a9\n" +
+	"\fmax_attempts\x18\x1d \x01(\x05R\vmaxAttempts\x12+\n" +
+	"\x11requires_response\x18\x1e \x01(\bR\x10requiresResponse\x12G\n" +
+	"\x11response_deadline\x18\x1f \x01(\v2\x1a.google.protobuf.TimestampR\x10responseDeadline\x12<\n" +
+	"\fresend_after\x18  \x01(\v2\x19.google.protobuf.DurationR\vresendAfter\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa3\x01\n" +
@@ -4206,14 +5242,15 @@ const file_brokerd_v1_message_proto_rawDesc = "" +
 	"\x0ecorrelation_id\x18\x04 \x01(\tR\rcorrelationId\x12\x1b\n" +
 	"\tthread_id\x18\x05 \x01(\tR\bthreadId\x12\x17\n" +
 	"\atask_id\x18\x06 \x01(\tR\x06taskId\x12'\n" +
-	"\x0flowest_priority\x18\a \x01(\x05R\x0elowestPriority\"\xdf\x01\n" +
+	"\x0flowest_priority\x18\a \x01(\x05R\x0elowestPriority\"\xfa\x01\n" +
 	"\x0eReceiveRequest\x12%\n" +
 	"\x0eafter_revision\x18\x01 \x01(\x03R\rafterRevision\x12\x16\n" +
 	"\x06cursor\x18\x02 \x01(\tR\x06cursor\x12\x16\n" +
 	"\x06follow\x18\x03 \x01(\bR\x06follow\x12-\n" +
 	"\x04wait\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x04wait\x121\n" +
 	"\x06filter\x18\x05 \x01(\v2\x19.brokerd.v1.MessageFilterR\x06filter\x12\x14\n" +
-	"\x05limit\x18\x06 \x01(\x05R\x05limit\"Z\n" +
+	"\x05limit\x18\x06 \x01(\x05R\x05limit\x12\x19\n" +
+	"\bauto_ack\x18\a \x01(\bR\aautoAck\"Z\n" +
 	"\x0fReceiveResponse\x12+\n" +
 	"\x05items\x18\x01 \x03(\v2\x15.brokerd.v1.InboxItemR\x05items\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\"\xb5\x02\n" +
@@ -4334,11 +5371,91 @@ const file_brokerd_v1_message_proto_rawDesc = "" +
 	"\n" +
 	"page_token\x18\x06 \x01(\tR\tpageToken\x12\x1b\n" +
 	"\tmark_read\x18\a \x01(\bR\bmarkRead\x12!\n" +
-	"\fnewest_first\x18\b \x01(\bR\vnewestFirst\"\x87\x01\n" +
+	"\fnewest_first\x18\b \x01(\bR\vnewestFirst\"\xba\x01\n" +
 	"\x14ListMessagesResponse\x12+\n" +
 	"\x05items\x18\x01 \x03(\v2\x15.brokerd.v1.InboxItemR\x05items\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x1a\n" +
-	"\brevision\x18\x03 \x01(\x03R\brevision\"]\n" +
+	"\brevision\x18\x03 \x01(\x03R\brevision\x121\n" +
+	"\x06thread\x18\x04 \x01(\v2\x19.brokerd.v1.ThreadSummaryR\x06thread\"\x91\x03\n" +
+	"\rThreadSummary\x12\x1b\n" +
+	"\tthread_id\x18\x01 \x01(\tR\bthreadId\x12\x1a\n" +
+	"\bmessages\x18\x02 \x01(\x03R\bmessages\x12\"\n" +
+	"\fparticipants\x18\x03 \x03(\tR\fparticipants\x125\n" +
+	"\bfirst_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\afirstAt\x123\n" +
+	"\alast_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x06lastAt\x12?\n" +
+	"\x0eopen_questions\x18\x06 \x03(\v2\x18.brokerd.v1.OpenQuestionR\ropenQuestions\x12\x18\n" +
+	"\aoutcome\x18\a \x01(\tR\aoutcome\x12\x1f\n" +
+	"\vresolved_by\x18\b \x01(\tR\n" +
+	"resolvedBy\x12;\n" +
+	"\vresolved_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"resolvedAt\"\xbe\x01\n" +
+	"\fOpenQuestion\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x03R\brevision\x12\x16\n" +
+	"\x06sender\x18\x03 \x01(\tR\x06sender\x12\x18\n" +
+	"\asubject\x18\x04 \x01(\tR\asubject\x126\n" +
+	"\bdeadline\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\bdeadline\x12\x18\n" +
+	"\aoverdue\x18\x06 \x01(\bR\aoverdue\"\x89\x01\n" +
+	"\n" +
+	"AskRequest\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12-\n" +
+	"\amessage\x18\x02 \x01(\v2\x13.brokerd.v1.MessageR\amessage\x12-\n" +
+	"\x04wait\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x04wait\"d\n" +
+	"\vAskResponse\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x03R\brevision\x12)\n" +
+	"\x05reply\x18\x03 \x01(\v2\x13.brokerd.v1.MessageR\x05reply\"~\n" +
+	"\fReplyRequest\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\x12-\n" +
+	"\amessage\x18\x03 \x01(\v2\x13.brokerd.v1.MessageR\amessage\x12\x10\n" +
+	"\x03ack\x18\x04 \x01(\bR\x03ack\"Y\n" +
+	"\rReplyResponse\x12.\n" +
+	"\x06result\x18\x01 \x01(\v2\x16.brokerd.v1.SendResultR\x06result\x12\x18\n" +
+	"\aawaited\x18\x02 \x01(\bR\aawaited\"c\n" +
+	"\x14ResendMessageRequest\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\x12\x1c\n" +
+	"\tmailboxes\x18\x03 \x03(\tR\tmailboxes\"K\n" +
+	"\x15ResendMessageResponse\x12\x1a\n" +
+	"\brevision\x18\x01 \x01(\x03R\brevision\x12\x16\n" +
+	"\x06resent\x18\x02 \x01(\x05R\x06resent\"\x18\n" +
+	"\x16GetInboxSummaryRequest\"A\n" +
+	"\rPriorityCount\x12\x1a\n" +
+	"\bpriority\x18\x01 \x01(\x05R\bpriority\x12\x14\n" +
+	"\x05count\x18\x02 \x01(\x03R\x05count\"5\n" +
+	"\tTypeCount\x12\x12\n" +
+	"\x04type\x18\x01 \x01(\tR\x04type\x12\x14\n" +
+	"\x05count\x18\x02 \x01(\x03R\x05count\"\xb5\x04\n" +
+	"\x17GetInboxSummaryResponse\x12\x14\n" +
+	"\x05total\x18\x01 \x01(\x03R\x05total\x12\x16\n" +
+	"\x06unread\x18\x02 \x01(\x03R\x06unread\x12\x1c\n" +
+	"\tclaimable\x18\x03 \x01(\x03R\tclaimable\x12\x18\n" +
+	"\aclaimed\x18\x04 \x01(\x03R\aclaimed\x12:\n" +
+	"\vby_priority\x18\x05 \x03(\v2\x19.brokerd.v1.PriorityCountR\n" +
+	"byPriority\x12.\n" +
+	"\aby_type\x18\x06 \x03(\v2\x15.brokerd.v1.TypeCountR\x06byType\x127\n" +
+	"\toldest_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\boldestAt\x12.\n" +
+	"\x05asked\x18\b \x03(\v2\x18.brokerd.v1.OpenQuestionR\x05asked\x12,\n" +
+	"\x04owed\x18\t \x03(\v2\x18.brokerd.v1.OpenQuestionR\x04owed\x123\n" +
+	"\n" +
+	"directives\x18\n" +
+	" \x03(\v2\x13.brokerd.v1.MessageR\n" +
+	"directives\x12\x16\n" +
+	"\x06halted\x18\v \x01(\bR\x06halted\x12H\n" +
+	"\x12breaker_open_until\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\x10breakerOpenUntil\x12\x1a\n" +
+	"\brevision\x18\r \x01(\x03R\brevision\"l\n" +
+	"\x14ResolveThreadRequest\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12\x1b\n" +
+	"\tthread_id\x18\x02 \x01(\tR\bthreadId\x12\x18\n" +
+	"\aoutcome\x18\x03 \x01(\tR\aoutcome\"M\n" +
+	"\x15ResolveThreadResponse\x12\x1a\n" +
+	"\brevision\x18\x01 \x01(\x03R\brevision\x12\x18\n" +
+	"\asettled\x18\x02 \x01(\x05R\asettled\"]\n" +
 	"\x14CancelMessageRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12\x0e\n" +
@@ -4395,18 +5512,20 @@ const file_brokerd_v1_message_proto_rawDesc = "" +
 	"\x19REVOKE_REASON_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15REVOKE_REASON_EXPIRED\x10\x01\x12\x1c\n" +
 	"\x18REVOKE_REASON_TAKEN_OVER\x10\x02\x12\x19\n" +
-	"\x15REVOKE_REASON_SETTLED\x10\x03*\x80\x01\n" +
+	"\x15REVOKE_REASON_SETTLED\x10\x03*\xb8\x01\n" +
 	"\vEmptyReason\x12\x1c\n" +
 	"\x18EMPTY_REASON_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12EMPTY_REASON_EMPTY\x10\x01\x12\x18\n" +
 	"\x14EMPTY_REASON_DELAYED\x10\x02\x12!\n" +
-	"\x1dEMPTY_REASON_BLOCKED_BY_ORDER\x10\x03*k\n" +
+	"\x1dEMPTY_REASON_BLOCKED_BY_ORDER\x10\x03\x12\x1d\n" +
+	"\x19EMPTY_REASON_BREAKER_OPEN\x10\x04\x12\x17\n" +
+	"\x13EMPTY_REASON_HALTED\x10\x05*k\n" +
 	"\n" +
 	"MessageBox\x12\x1b\n" +
 	"\x17MESSAGE_BOX_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11MESSAGE_BOX_INBOX\x10\x01\x12\x14\n" +
 	"\x10MESSAGE_BOX_SENT\x10\x02\x12\x13\n" +
-	"\x0fMESSAGE_BOX_ALL\x10\x032\xe2\t\n" +
+	"\x0fMESSAGE_BOX_ALL\x10\x032\xe0\f\n" +
 	"\x0eMessageService\x12=\n" +
 	"\x04Send\x12\x17.brokerd.v1.SendRequest\x1a\x18.brokerd.v1.SendResponse(\x010\x01\x12D\n" +
 	"\aReceive\x12\x1a.brokerd.v1.ReceiveRequest\x1a\x1b.brokerd.v1.ReceiveResponse0\x01\x12@\n" +
@@ -4416,7 +5535,12 @@ const file_brokerd_v1_message_proto_rawDesc = "" +
 	"\vAckMessages\x12\x1e.brokerd.v1.AckMessagesRequest\x1a\x1f.brokerd.v1.AckMessagesResponse\x12Q\n" +
 	"\fNackMessages\x12\x1f.brokerd.v1.NackMessagesRequest\x1a .brokerd.v1.NackMessagesResponse\x12Q\n" +
 	"\fExtendClaims\x12\x1f.brokerd.v1.ExtendClaimsRequest\x1a .brokerd.v1.ExtendClaimsResponse\x12T\n" +
-	"\rReleaseClaims\x12 .brokerd.v1.ReleaseClaimsRequest\x1a!.brokerd.v1.ReleaseClaimsResponse\x12K\n" +
+	"\rReleaseClaims\x12 .brokerd.v1.ReleaseClaimsRequest\x1a!.brokerd.v1.ReleaseClaimsResponse\x126\n" +
+	"\x03Ask\x12\x16.brokerd.v1.AskRequest\x1a\x17.brokerd.v1.AskResponse\x12<\n" +
+	"\x05Reply\x12\x18.brokerd.v1.ReplyRequest\x1a\x19.brokerd.v1.ReplyResponse\x12T\n" +
+	"\rResendMessage\x12 .brokerd.v1.ResendMessageRequest\x1a!.brokerd.v1.ResendMessageResponse\x12Z\n" +
+	"\x0fGetInboxSummary\x12\".brokerd.v1.GetInboxSummaryRequest\x1a#.brokerd.v1.GetInboxSummaryResponse\x12T\n" +
+	"\rResolveThread\x12 .brokerd.v1.ResolveThreadRequest\x1a!.brokerd.v1.ResolveThreadResponse\x12K\n" +
 	"\n" +
 	"GetMessage\x12\x1d.brokerd.v1.GetMessageRequest\x1a\x1e.brokerd.v1.GetMessageResponse\x12Q\n" +
 	"\fListMessages\x12\x1f.brokerd.v1.ListMessagesRequest\x1a .brokerd.v1.ListMessagesResponse\x12T\n" +
@@ -4438,7 +5562,7 @@ func file_brokerd_v1_message_proto_rawDescGZIP() []byte {
 }
 
 var file_brokerd_v1_message_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_brokerd_v1_message_proto_msgTypes = make([]protoimpl.MessageInfo, 52)
+var file_brokerd_v1_message_proto_msgTypes = make([]protoimpl.MessageInfo, 66)
 var file_brokerd_v1_message_proto_goTypes = []any{
 	(Reach)(0),                         // 0: brokerd.v1.Reach
 	(RecipientOutcome)(0),              // 1: brokerd.v1.RecipientOutcome
@@ -4489,122 +5613,166 @@ var file_brokerd_v1_message_proto_goTypes = []any{
 	(*GetMessageResponse)(nil),         // 46: brokerd.v1.GetMessageResponse
 	(*ListMessagesRequest)(nil),        // 47: brokerd.v1.ListMessagesRequest
 	(*ListMessagesResponse)(nil),       // 48: brokerd.v1.ListMessagesResponse
-	(*CancelMessageRequest)(nil),       // 49: brokerd.v1.CancelMessageRequest
-	(*CancelMessageResponse)(nil),      // 50: brokerd.v1.CancelMessageResponse
-	(*ListDeadLettersRequest)(nil),     // 51: brokerd.v1.ListDeadLettersRequest
-	(*ListDeadLettersResponse)(nil),    // 52: brokerd.v1.ListDeadLettersResponse
-	(*RedriveDeadLettersRequest)(nil),  // 53: brokerd.v1.RedriveDeadLettersRequest
-	(*RedriveDeadLettersResponse)(nil), // 54: brokerd.v1.RedriveDeadLettersResponse
-	(*PurgeDeadLettersRequest)(nil),    // 55: brokerd.v1.PurgeDeadLettersRequest
-	(*PurgeDeadLettersResponse)(nil),   // 56: brokerd.v1.PurgeDeadLettersResponse
-	nil,                                // 57: brokerd.v1.Message.LabelsEntry
-	(*timestamppb.Timestamp)(nil),      // 58: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),        // 59: google.protobuf.Duration
+	(*ThreadSummary)(nil),              // 49: brokerd.v1.ThreadSummary
+	(*OpenQuestion)(nil),               // 50: brokerd.v1.OpenQuestion
+	(*AskRequest)(nil),                 // 51: brokerd.v1.AskRequest
+	(*AskResponse)(nil),                // 52: brokerd.v1.AskResponse
+	(*ReplyRequest)(nil),               // 53: brokerd.v1.ReplyRequest
+	(*ReplyResponse)(nil),              // 54: brokerd.v1.ReplyResponse
+	(*ResendMessageRequest)(nil),       // 55: brokerd.v1.ResendMessageRequest
+	(*ResendMessageResponse)(nil),      // 56: brokerd.v1.ResendMessageResponse
+	(*GetInboxSummaryRequest)(nil),     // 57: brokerd.v1.GetInboxSummaryRequest
+	(*PriorityCount)(nil),              // 58: brokerd.v1.PriorityCount
+	(*TypeCount)(nil),                  // 59: brokerd.v1.TypeCount
+	(*GetInboxSummaryResponse)(nil),    // 60: brokerd.v1.GetInboxSummaryResponse
+	(*ResolveThreadRequest)(nil),       // 61: brokerd.v1.ResolveThreadRequest
+	(*ResolveThreadResponse)(nil),      // 62: brokerd.v1.ResolveThreadResponse
+	(*CancelMessageRequest)(nil),       // 63: brokerd.v1.CancelMessageRequest
+	(*CancelMessageResponse)(nil),      // 64: brokerd.v1.CancelMessageResponse
+	(*ListDeadLettersRequest)(nil),     // 65: brokerd.v1.ListDeadLettersRequest
+	(*ListDeadLettersResponse)(nil),    // 66: brokerd.v1.ListDeadLettersResponse
+	(*RedriveDeadLettersRequest)(nil),  // 67: brokerd.v1.RedriveDeadLettersRequest
+	(*RedriveDeadLettersResponse)(nil), // 68: brokerd.v1.RedriveDeadLettersResponse
+	(*PurgeDeadLettersRequest)(nil),    // 69: brokerd.v1.PurgeDeadLettersRequest
+	(*PurgeDeadLettersResponse)(nil),   // 70: brokerd.v1.PurgeDeadLettersResponse
+	nil,                                // 71: brokerd.v1.Message.LabelsEntry
+	(*timestamppb.Timestamp)(nil),      // 72: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),        // 73: google.protobuf.Duration
 }
 var file_brokerd_v1_message_proto_depIdxs = []int32{
-	58, // 0: brokerd.v1.Message.created_at:type_name -> google.protobuf.Timestamp
-	58, // 1: brokerd.v1.Message.expires_at:type_name -> google.protobuf.Timestamp
-	6,  // 2: brokerd.v1.Message.target:type_name -> brokerd.v1.Target
-	0,  // 3: brokerd.v1.Message.reach:type_name -> brokerd.v1.Reach
-	57, // 4: brokerd.v1.Message.labels:type_name -> brokerd.v1.Message.LabelsEntry
-	7,  // 5: brokerd.v1.Message.files:type_name -> brokerd.v1.FileReference
-	59, // 6: brokerd.v1.Message.ttl:type_name -> google.protobuf.Duration
-	58, // 7: brokerd.v1.Message.not_before:type_name -> google.protobuf.Timestamp
-	59, // 8: brokerd.v1.ItemError.retry_after:type_name -> google.protobuf.Duration
-	8,  // 9: brokerd.v1.SendRequest.messages:type_name -> brokerd.v1.Message
-	13, // 10: brokerd.v1.SendResponse.results:type_name -> brokerd.v1.SendResult
-	1,  // 11: brokerd.v1.Recipient.outcome:type_name -> brokerd.v1.RecipientOutcome
-	12, // 12: brokerd.v1.SendResult.recipients:type_name -> brokerd.v1.Recipient
-	9,  // 13: brokerd.v1.SendResult.error:type_name -> brokerd.v1.ItemError
-	8,  // 14: brokerd.v1.SendMessagesRequest.messages:type_name -> brokerd.v1.Message
-	13, // 15: brokerd.v1.SendMessagesResponse.results:type_name -> brokerd.v1.SendResult
-	58, // 16: brokerd.v1.Attempt.claimed_at:type_name -> google.protobuf.Timestamp
-	58, // 17: brokerd.v1.Attempt.ended_at:type_name -> google.protobuf.Timestamp
-	2,  // 18: brokerd.v1.Delivery.state:type_name -> brokerd.v1.DeliveryState
-	58, // 19: brokerd.v1.Delivery.claimed_at:type_name -> google.protobuf.Timestamp
-	58, // 20: brokerd.v1.Delivery.delivered_at:type_name -> google.protobuf.Timestamp
-	58, // 21: brokerd.v1.Delivery.read_at:type_name -> google.protobuf.Timestamp
-	58, // 22: brokerd.v1.Delivery.finished_at:type_name -> google.protobuf.Timestamp
-	58, // 23: brokerd.v1.Delivery.due_at:type_name -> google.protobuf.Timestamp
-	16, // 24: brokerd.v1.Delivery.history:type_name -> brokerd.v1.Attempt
-	8,  // 25: brokerd.v1.InboxItem.message:type_name -> brokerd.v1.Message
-	17, // 26: brokerd.v1.InboxItem.delivery:type_name -> brokerd.v1.Delivery
-	59, // 27: brokerd.v1.ReceiveRequest.wait:type_name -> google.protobuf.Duration
-	19, // 28: brokerd.v1.ReceiveRequest.filter:type_name -> brokerd.v1.MessageFilter
-	18, // 29: brokerd.v1.ReceiveResponse.items:type_name -> brokerd.v1.InboxItem
-	59, // 30: brokerd.v1.ClaimOpen.claim_for:type_name -> google.protobuf.Duration
-	59, // 31: brokerd.v1.ClaimOpen.max_total:type_name -> google.protobuf.Duration
-	59, // 32: brokerd.v1.Nack.delay:type_name -> google.protobuf.Duration
-	59, // 33: brokerd.v1.Extension.claim_for:type_name -> google.protobuf.Duration
-	22, // 34: brokerd.v1.ClaimRequest.open:type_name -> brokerd.v1.ClaimOpen
-	23, // 35: brokerd.v1.ClaimRequest.nacks:type_name -> brokerd.v1.Nack
-	24, // 36: brokerd.v1.ClaimRequest.extensions:type_name -> brokerd.v1.Extension
-	8,  // 37: brokerd.v1.ClaimedMessage.message:type_name -> brokerd.v1.Message
-	59, // 38: brokerd.v1.ClaimedMessage.expires_in:type_name -> google.protobuf.Duration
-	26, // 39: brokerd.v1.ClaimOpened.resumed:type_name -> brokerd.v1.ClaimedMessage
-	26, // 40: brokerd.v1.ClaimDelivery.claims:type_name -> brokerd.v1.ClaimedMessage
-	9,  // 41: brokerd.v1.SettleResult.error:type_name -> brokerd.v1.ItemError
-	29, // 42: brokerd.v1.SettleResults.results:type_name -> brokerd.v1.SettleResult
-	3,  // 43: brokerd.v1.ClaimRevoked.reason:type_name -> brokerd.v1.RevokeReason
-	59, // 44: brokerd.v1.ClaimGoAway.grace:type_name -> google.protobuf.Duration
-	27, // 45: brokerd.v1.ClaimResponse.opened:type_name -> brokerd.v1.ClaimOpened
-	28, // 46: brokerd.v1.ClaimResponse.deliver:type_name -> brokerd.v1.ClaimDelivery
-	30, // 47: brokerd.v1.ClaimResponse.results:type_name -> brokerd.v1.SettleResults
-	31, // 48: brokerd.v1.ClaimResponse.revoke:type_name -> brokerd.v1.ClaimRevoked
-	32, // 49: brokerd.v1.ClaimResponse.go_away:type_name -> brokerd.v1.ClaimGoAway
-	59, // 50: brokerd.v1.ClaimMessagesRequest.wait:type_name -> google.protobuf.Duration
-	59, // 51: brokerd.v1.ClaimMessagesRequest.claim_for:type_name -> google.protobuf.Duration
-	26, // 52: brokerd.v1.ClaimMessagesResponse.claims:type_name -> brokerd.v1.ClaimedMessage
-	4,  // 53: brokerd.v1.ClaimMessagesResponse.empty_reason:type_name -> brokerd.v1.EmptyReason
-	58, // 54: brokerd.v1.ClaimMessagesResponse.next_due:type_name -> google.protobuf.Timestamp
-	23, // 55: brokerd.v1.NackMessagesRequest.nacks:type_name -> brokerd.v1.Nack
-	2,  // 56: brokerd.v1.NackOutcome.state:type_name -> brokerd.v1.DeliveryState
-	58, // 57: brokerd.v1.NackOutcome.due_at:type_name -> google.protobuf.Timestamp
-	39, // 58: brokerd.v1.NackMessagesResponse.outcomes:type_name -> brokerd.v1.NackOutcome
-	24, // 59: brokerd.v1.ExtendClaimsRequest.extensions:type_name -> brokerd.v1.Extension
-	8,  // 60: brokerd.v1.GetMessageResponse.message:type_name -> brokerd.v1.Message
-	17, // 61: brokerd.v1.GetMessageResponse.deliveries:type_name -> brokerd.v1.Delivery
-	5,  // 62: brokerd.v1.ListMessagesRequest.box:type_name -> brokerd.v1.MessageBox
-	19, // 63: brokerd.v1.ListMessagesRequest.filter:type_name -> brokerd.v1.MessageFilter
-	58, // 64: brokerd.v1.ListMessagesRequest.from_time:type_name -> google.protobuf.Timestamp
-	58, // 65: brokerd.v1.ListMessagesRequest.to_time:type_name -> google.protobuf.Timestamp
-	18, // 66: brokerd.v1.ListMessagesResponse.items:type_name -> brokerd.v1.InboxItem
-	18, // 67: brokerd.v1.ListDeadLettersResponse.items:type_name -> brokerd.v1.InboxItem
-	10, // 68: brokerd.v1.MessageService.Send:input_type -> brokerd.v1.SendRequest
-	20, // 69: brokerd.v1.MessageService.Receive:input_type -> brokerd.v1.ReceiveRequest
-	25, // 70: brokerd.v1.MessageService.Claim:input_type -> brokerd.v1.ClaimRequest
-	14, // 71: brokerd.v1.MessageService.SendMessages:input_type -> brokerd.v1.SendMessagesRequest
-	34, // 72: brokerd.v1.MessageService.ClaimMessages:input_type -> brokerd.v1.ClaimMessagesRequest
-	36, // 73: brokerd.v1.MessageService.AckMessages:input_type -> brokerd.v1.AckMessagesRequest
-	38, // 74: brokerd.v1.MessageService.NackMessages:input_type -> brokerd.v1.NackMessagesRequest
-	41, // 75: brokerd.v1.MessageService.ExtendClaims:input_type -> brokerd.v1.ExtendClaimsRequest
-	43, // 76: brokerd.v1.MessageService.ReleaseClaims:input_type -> brokerd.v1.ReleaseClaimsRequest
-	45, // 77: brokerd.v1.MessageService.GetMessage:input_type -> brokerd.v1.GetMessageRequest
-	47, // 78: brokerd.v1.MessageService.ListMessages:input_type -> brokerd.v1.ListMessagesRequest
-	49, // 79: brokerd.v1.MessageService.CancelMessage:input_type -> brokerd.v1.CancelMessageRequest
-	51, // 80: brokerd.v1.MessageService.ListDeadLetters:input_type -> brokerd.v1.ListDeadLettersRequest
-	53, // 81: brokerd.v1.MessageService.RedriveDeadLetters:input_type -> brokerd.v1.RedriveDeadLettersRequest
-	55, // 82: brokerd.v1.MessageService.PurgeDeadLetters:input_type -> brokerd.v1.PurgeDeadLettersRequest
-	11, // 83: brokerd.v1.MessageService.Send:output_type -> brokerd.v1.SendResponse
-	21, // 84: brokerd.v1.MessageService.Receive:output_type -> brokerd.v1.ReceiveResponse
-	33, // 85: brokerd.v1.MessageService.Claim:output_type -> brokerd.v1.ClaimResponse
-	15, // 86: brokerd.v1.MessageService.SendMessages:output_type -> brokerd.v1.SendMessagesResponse
-	35, // 87: brokerd.v1.MessageService.ClaimMessages:output_type -> brokerd.v1.ClaimMessagesResponse
-	37, // 88: brokerd.v1.MessageService.AckMessages:output_type -> brokerd.v1.AckMessagesResponse
-	40, // 89: brokerd.v1.MessageService.NackMessages:output_type -> brokerd.v1.NackMessagesResponse
-	42, // 90: brokerd.v1.MessageService.ExtendClaims:output_type -> brokerd.v1.ExtendClaimsResponse
-	44, // 91: brokerd.v1.MessageService.ReleaseClaims:output_type -> brokerd.v1.ReleaseClaimsResponse
-	46, // 92: brokerd.v1.MessageService.GetMessage:output_type -> brokerd.v1.GetMessageResponse
-	48, // 93: brokerd.v1.MessageService.ListMessages:output_type -> brokerd.v1.ListMessagesResponse
-	50, // 94: brokerd.v1.MessageService.CancelMessage:output_type -> brokerd.v1.CancelMessageResponse
-	52, // 95: brokerd.v1.MessageService.ListDeadLetters:output_type -> brokerd.v1.ListDeadLettersResponse
-	54, // 96: brokerd.v1.MessageService.RedriveDeadLetters:output_type -> brokerd.v1.RedriveDeadLettersResponse
-	56, // 97: brokerd.v1.MessageService.PurgeDeadLetters:output_type -> brokerd.v1.PurgeDeadLettersResponse
-	83, // [83:98] is the sub-list for method output_type
-	68, // [68:83] is the sub-list for method input_type
-	68, // [68:68] is the sub-list for extension type_name
-	68, // [68:68] is the sub-list for extension extendee
-	0,  // [0:68] is the sub-list for field type_name
+	72,  // 0: brokerd.v1.Message.created_at:type_name -> google.protobuf.Timestamp
+	72,  // 1: brokerd.v1.Message.expires_at:type_name -> google.protobuf.Timestamp
+	6,   // 2: brokerd.v1.Message.target:type_name -> brokerd.v1.Target
+	0,   // 3: brokerd.v1.Message.reach:type_name -> brokerd.v1.Reach
+	71,  // 4: brokerd.v1.Message.labels:type_name -> brokerd.v1.Message.LabelsEntry
+	7,   // 5: brokerd.v1.Message.files:type_name -> brokerd.v1.FileReference
+	73,  // 6: brokerd.v1.Message.ttl:type_name -> google.protobuf.Duration
+	72,  // 7: brokerd.v1.Message.not_before:type_name -> google.protobuf.Timestamp
+	72,  // 8: brokerd.v1.Message.response_deadline:type_name -> google.protobuf.Timestamp
+	73,  // 9: brokerd.v1.Message.resend_after:type_name -> google.protobuf.Duration
+	73,  // 10: brokerd.v1.ItemError.retry_after:type_name -> google.protobuf.Duration
+	8,   // 11: brokerd.v1.SendRequest.messages:type_name -> brokerd.v1.Message
+	13,  // 12: brokerd.v1.SendResponse.results:type_name -> brokerd.v1.SendResult
+	1,   // 13: brokerd.v1.Recipient.outcome:type_name -> brokerd.v1.RecipientOutcome
+	12,  // 14: brokerd.v1.SendResult.recipients:type_name -> brokerd.v1.Recipient
+	9,   // 15: brokerd.v1.SendResult.error:type_name -> brokerd.v1.ItemError
+	8,   // 16: brokerd.v1.SendMessagesRequest.messages:type_name -> brokerd.v1.Message
+	13,  // 17: brokerd.v1.SendMessagesResponse.results:type_name -> brokerd.v1.SendResult
+	72,  // 18: brokerd.v1.Attempt.claimed_at:type_name -> google.protobuf.Timestamp
+	72,  // 19: brokerd.v1.Attempt.ended_at:type_name -> google.protobuf.Timestamp
+	2,   // 20: brokerd.v1.Delivery.state:type_name -> brokerd.v1.DeliveryState
+	72,  // 21: brokerd.v1.Delivery.claimed_at:type_name -> google.protobuf.Timestamp
+	72,  // 22: brokerd.v1.Delivery.delivered_at:type_name -> google.protobuf.Timestamp
+	72,  // 23: brokerd.v1.Delivery.read_at:type_name -> google.protobuf.Timestamp
+	72,  // 24: brokerd.v1.Delivery.finished_at:type_name -> google.protobuf.Timestamp
+	72,  // 25: brokerd.v1.Delivery.due_at:type_name -> google.protobuf.Timestamp
+	16,  // 26: brokerd.v1.Delivery.history:type_name -> brokerd.v1.Attempt
+	8,   // 27: brokerd.v1.InboxItem.message:type_name -> brokerd.v1.Message
+	17,  // 28: brokerd.v1.InboxItem.delivery:type_name -> brokerd.v1.Delivery
+	73,  // 29: brokerd.v1.ReceiveRequest.wait:type_name -> google.protobuf.Duration
+	19,  // 30: brokerd.v1.ReceiveRequest.filter:type_name -> brokerd.v1.MessageFilter
+	18,  // 31: brokerd.v1.ReceiveResponse.items:type_name -> brokerd.v1.InboxItem
+	73,  // 32: brokerd.v1.ClaimOpen.claim_for:type_name -> google.protobuf.Duration
+	73,  // 33: brokerd.v1.ClaimOpen.max_total:type_name -> google.protobuf.Duration
+	73,  // 34: brokerd.v1.Nack.delay:type_name -> google.protobuf.Duration
+	73,  // 35: brokerd.v1.Extension.claim_for:type_name -> google.protobuf.Duration
+	22,  // 36: brokerd.v1.ClaimRequest.open:type_name -> brokerd.v1.ClaimOpen
+	23,  // 37: brokerd.v1.ClaimRequest.nacks:type_name -> brokerd.v1.Nack
+	24,  // 38: brokerd.v1.ClaimRequest.extensions:type_name -> brokerd.v1.Extension
+	8,   // 39: brokerd.v1.ClaimedMessage.message:type_name -> brokerd.v1.Message
+	73,  // 40: brokerd.v1.ClaimedMessage.expires_in:type_name -> google.protobuf.Duration
+	26,  // 41: brokerd.v1.ClaimOpened.resumed:type_name -> brokerd.v1.ClaimedMessage
+	26,  // 42: brokerd.v1.ClaimDelivery.claims:type_name -> brokerd.v1.ClaimedMessage
+	9,   // 43: brokerd.v1.SettleResult.error:type_name -> brokerd.v1.ItemError
+	29,  // 44: brokerd.v1.SettleResults.results:type_name -> brokerd.v1.SettleResult
+	3,   // 45: brokerd.v1.ClaimRevoked.reason:type_name -> brokerd.v1.RevokeReason
+	73,  // 46: brokerd.v1.ClaimGoAway.grace:type_name -> google.protobuf.Duration
+	27,  // 47: brokerd.v1.ClaimResponse.opened:type_name -> brokerd.v1.ClaimOpened
+	28,  // 48: brokerd.v1.ClaimResponse.deliver:type_name -> brokerd.v1.ClaimDelivery
+	30,  // 49: brokerd.v1.ClaimResponse.results:type_name -> brokerd.v1.SettleResults
+	31,  // 50: brokerd.v1.ClaimResponse.revoke:type_name -> brokerd.v1.ClaimRevoked
+	32,  // 51: brokerd.v1.ClaimResponse.go_away:type_name -> brokerd.v1.ClaimGoAway
+	73,  // 52: brokerd.v1.ClaimMessagesRequest.wait:type_name -> google.protobuf.Duration
+	73,  // 53: brokerd.v1.ClaimMessagesRequest.claim_for:type_name -> google.protobuf.Duration
+	26,  // 54: brokerd.v1.ClaimMessagesResponse.claims:type_name -> brokerd.v1.ClaimedMessage
+	4,   // 55: brokerd.v1.ClaimMessagesResponse.empty_reason:type_name -> brokerd.v1.EmptyReason
+	72,  // 56: brokerd.v1.ClaimMessagesResponse.next_due:type_name -> google.protobuf.Timestamp
+	23,  // 57: brokerd.v1.NackMessagesRequest.nacks:type_name -> brokerd.v1.Nack
+	2,   // 58: brokerd.v1.NackOutcome.state:type_name -> brokerd.v1.DeliveryState
+	72,  // 59: brokerd.v1.NackOutcome.due_at:type_name -> google.protobuf.Timestamp
+	39,  // 60: brokerd.v1.NackMessagesResponse.outcomes:type_name -> brokerd.v1.NackOutcome
+	24,  // 61: brokerd.v1.ExtendClaimsRequest.extensions:type_name -> brokerd.v1.Extension
+	8,   // 62: brokerd.v1.GetMessageResponse.message:type_name -> brokerd.v1.Message
+	17,  // 63: brokerd.v1.GetMessageResponse.deliveries:type_name -> brokerd.v1.Delivery
+	5,   // 64: brokerd.v1.ListMessagesRequest.box:type_name -> brokerd.v1.MessageBox
+	19,  // 65: brokerd.v1.ListMessagesRequest.filter:type_name -> brokerd.v1.MessageFilter
+	72,  // 66: brokerd.v1.ListMessagesRequest.from_time:type_name -> google.protobuf.Timestamp
+	72,  // 67: brokerd.v1.ListMessagesRequest.to_time:type_name -> google.protobuf.Timestamp
+	18,  // 68: brokerd.v1.ListMessagesResponse.items:type_name -> brokerd.v1.InboxItem
+	49,  // 69: brokerd.v1.ListMessagesResponse.thread:type_name -> brokerd.v1.ThreadSummary
+	72,  // 70: brokerd.v1.ThreadSummary.first_at:type_name -> google.protobuf.Timestamp
+	72,  // 71: brokerd.v1.ThreadSummary.last_at:type_name -> google.protobuf.Timestamp
+	50,  // 72: brokerd.v1.ThreadSummary.open_questions:type_name -> brokerd.v1.OpenQuestion
+	72,  // 73: brokerd.v1.ThreadSummary.resolved_at:type_name -> google.protobuf.Timestamp
+	72,  // 74: brokerd.v1.OpenQuestion.deadline:type_name -> google.protobuf.Timestamp
+	8,   // 75: brokerd.v1.AskRequest.message:type_name -> brokerd.v1.Message
+	73,  // 76: brokerd.v1.AskRequest.wait:type_name -> google.protobuf.Duration
+	8,   // 77: brokerd.v1.AskResponse.reply:type_name -> brokerd.v1.Message
+	8,   // 78: brokerd.v1.ReplyRequest.message:type_name -> brokerd.v1.Message
+	13,  // 79: brokerd.v1.ReplyResponse.result:type_name -> brokerd.v1.SendResult
+	58,  // 80: brokerd.v1.GetInboxSummaryResponse.by_priority:type_name -> brokerd.v1.PriorityCount
+	59,  // 81: brokerd.v1.GetInboxSummaryResponse.by_type:type_name -> brokerd.v1.TypeCount
+	72,  // 82: brokerd.v1.GetInboxSummaryResponse.oldest_at:type_name -> google.protobuf.Timestamp
+	50,  // 83: brokerd.v1.GetInboxSummaryResponse.asked:type_name -> brokerd.v1.OpenQuestion
+	50,  // 84: brokerd.v1.GetInboxSummaryResponse.owed:type_name -> brokerd.v1.OpenQuestion
+	8,   // 85: brokerd.v1.GetInboxSummaryResponse.directives:type_name -> brokerd.v1.Message
+	72,  // 86: brokerd.v1.GetInboxSummaryResponse.breaker_open_until:type_name -> google.protobuf.Timestamp
+	18,  // 87: brokerd.v1.ListDeadLettersResponse.items:type_name -> brokerd.v1.InboxItem
+	10,  // 88: brokerd.v1.MessageService.Send:input_type -> brokerd.v1.SendRequest
+	20,  // 89: brokerd.v1.MessageService.Receive:input_type -> brokerd.v1.ReceiveRequest
+	25,  // 90: brokerd.v1.MessageService.Claim:input_type -> brokerd.v1.ClaimRequest
+	14,  // 91: brokerd.v1.MessageService.SendMessages:input_type -> brokerd.v1.SendMessagesRequest
+	34,  // 92: brokerd.v1.MessageService.ClaimMessages:input_type -> brokerd.v1.ClaimMessagesRequest
+	36,  // 93: brokerd.v1.MessageService.AckMessages:input_type -> brokerd.v1.AckMessagesRequest
+	38,  // 94: brokerd.v1.MessageService.NackMessages:input_type -> brokerd.v1.NackMessagesRequest
+	41,  // 95: brokerd.v1.MessageService.ExtendClaims:input_type -> brokerd.v1.ExtendClaimsRequest
+	43,  // 96: brokerd.v1.MessageService.ReleaseClaims:input_type -> brokerd.v1.ReleaseClaimsRequest
+	51,  // 97: brokerd.v1.MessageService.Ask:input_type -> brokerd.v1.AskRequest
+	53,  // 98: brokerd.v1.MessageService.Reply:input_type -> brokerd.v1.ReplyRequest
+	55,  // 99: brokerd.v1.MessageService.ResendMessage:input_type -> brokerd.v1.ResendMessageRequest
+	57,  // 100: brokerd.v1.MessageService.GetInboxSummary:input_type -> brokerd.v1.GetInboxSummaryRequest
+	61,  // 101: brokerd.v1.MessageService.ResolveThread:input_type -> brokerd.v1.ResolveThreadRequest
+	45,  // 102: brokerd.v1.MessageService.GetMessage:input_type -> brokerd.v1.GetMessageRequest
+	47,  // 103: brokerd.v1.MessageService.ListMessages:input_type -> brokerd.v1.ListMessagesRequest
+	63,  // 104: brokerd.v1.MessageService.CancelMessage:input_type -> brokerd.v1.CancelMessageRequest
+	65,  // 105: brokerd.v1.MessageService.ListDeadLetters:input_type -> brokerd.v1.ListDeadLettersRequest
+	67,  // 106: brokerd.v1.MessageService.RedriveDeadLetters:input_type -> brokerd.v1.RedriveDeadLettersRequest
+	69,  // 107: brokerd.v1.MessageService.PurgeDeadLetters:input_type -> brokerd.v1.PurgeDeadLettersRequest
+	11,  // 108: brokerd.v1.MessageService.Send:output_type -> brokerd.v1.SendResponse
+	21,  // 109: brokerd.v1.MessageService.Receive:output_type -> brokerd.v1.ReceiveResponse
+	33,  // 110: brokerd.v1.MessageService.Claim:output_type -> brokerd.v1.ClaimResponse
+	15,  // 111: brokerd.v1.MessageService.SendMessages:output_type -> brokerd.v1.SendMessagesResponse
+	35,  // 112: brokerd.v1.MessageService.ClaimMessages:output_type -> brokerd.v1.ClaimMessagesResponse
+	37,  // 113: brokerd.v1.MessageService.AckMessages:output_type -> brokerd.v1.AckMessagesResponse
+	40,  // 114: brokerd.v1.MessageService.NackMessages:output_type -> brokerd.v1.NackMessagesResponse
+	42,  // 115: brokerd.v1.MessageService.ExtendClaims:output_type -> brokerd.v1.ExtendClaimsResponse
+	44,  // 116: brokerd.v1.MessageService.ReleaseClaims:output_type -> brokerd.v1.ReleaseClaimsResponse
+	52,  // 117: brokerd.v1.MessageService.Ask:output_type -> brokerd.v1.AskResponse
+	54,  // 118: brokerd.v1.MessageService.Reply:output_type -> brokerd.v1.ReplyResponse
+	56,  // 119: brokerd.v1.MessageService.ResendMessage:output_type -> brokerd.v1.ResendMessageResponse
+	60,  // 120: brokerd.v1.MessageService.GetInboxSummary:output_type -> brokerd.v1.GetInboxSummaryResponse
+	62,  // 121: brokerd.v1.MessageService.ResolveThread:output_type -> brokerd.v1.ResolveThreadResponse
+	46,  // 122: brokerd.v1.MessageService.GetMessage:output_type -> brokerd.v1.GetMessageResponse
+	48,  // 123: brokerd.v1.MessageService.ListMessages:output_type -> brokerd.v1.ListMessagesResponse
+	64,  // 124: brokerd.v1.MessageService.CancelMessage:output_type -> brokerd.v1.CancelMessageResponse
+	66,  // 125: brokerd.v1.MessageService.ListDeadLetters:output_type -> brokerd.v1.ListDeadLettersResponse
+	68,  // 126: brokerd.v1.MessageService.RedriveDeadLetters:output_type -> brokerd.v1.RedriveDeadLettersResponse
+	70,  // 127: brokerd.v1.MessageService.PurgeDeadLetters:output_type -> brokerd.v1.PurgeDeadLettersResponse
+	108, // [108:128] is the sub-list for method output_type
+	88,  // [88:108] is the sub-list for method input_type
+	88,  // [88:88] is the sub-list for extension type_name
+	88,  // [88:88] is the sub-list for extension extendee
+	0,   // [0:88] is the sub-list for field type_name
 }
 
 func init() { file_brokerd_v1_message_proto_init() }
@@ -4632,7 +5800,7 @@ func file_brokerd_v1_message_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_brokerd_v1_message_proto_rawDesc), len(file_brokerd_v1_message_proto_rawDesc)),
 			NumEnums:      6,
-			NumMessages:   52,
+			NumMessages:   66,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -28,6 +28,11 @@ const (
 	MessageService_NackMessages_FullMethodName       = "/brokerd.v1.MessageService/NackMessages"
 	MessageService_ExtendClaims_FullMethodName       = "/brokerd.v1.MessageService/ExtendClaims"
 	MessageService_ReleaseClaims_FullMethodName      = "/brokerd.v1.MessageService/ReleaseClaims"
+	MessageService_Ask_FullMethodName                = "/brokerd.v1.MessageService/Ask"
+	MessageService_Reply_FullMethodName              = "/brokerd.v1.MessageService/Reply"
+	MessageService_ResendMessage_FullMethodName      = "/brokerd.v1.MessageService/ResendMessage"
+	MessageService_GetInboxSummary_FullMethodName    = "/brokerd.v1.MessageService/GetInboxSummary"
+	MessageService_ResolveThread_FullMethodName      = "/brokerd.v1.MessageService/ResolveThread"
 	MessageService_GetMessage_FullMethodName         = "/brokerd.v1.MessageService/GetMessage"
 	MessageService_ListMessages_FullMethodName       = "/brokerd.v1.MessageService/ListMessages"
 	MessageService_CancelMessage_FullMethodName      = "/brokerd.v1.MessageService/CancelMessage"
@@ -89,6 +94,21 @@ type MessageServiceClient interface {
 	// ReleaseClaims gives claims back unharmed, all or none: no attempt is counted and each delivery
 	// keeps its place. A late release is refused: FAILED_PRECONDITION (CLAIM_LOST).
 	ReleaseClaims(ctx context.Context, in *ReleaseClaimsRequest, opts ...grpc.CallOption) (*ReleaseClaimsResponse, error)
+	// Ask sends one message and waits for its reply, which goes to this call alone: its delivery is born ACKED. A reply that
+	// comes after the wait has ended is ordinary mail. FAILED_PRECONDITION (NO_RESPONDERS) at once if no registered agent but the
+	// caller is meant by the target. The same request_id goes on waiting for the reply to the same question, or returns it.
+	Ask(ctx context.Context, in *AskRequest, opts ...grpc.CallOption) (*AskResponse, error)
+	// Reply answers a message: target, thread, correlation and in_reply_to are filled in. It may finish the
+	// caller's claim of that message in the same transaction. The first reply settles requires_response.
+	Reply(ctx context.Context, in *ReplyRequest, opts ...grpc.CallOption) (*ReplyResponse, error)
+	// ResendMessage puts a message in front of those again who have not finished it: each such delivery that nobody holds arrives anew and
+	// counts as unread. Only the sender or an operator may.
+	ResendMessage(ctx context.Context, in *ResendMessageRequest, opts ...grpc.CallOption) (*ResendMessageResponse, error)
+	// GetInboxSummary counts what the calling agent has before it.
+	GetInboxSummary(ctx context.Context, in *GetInboxSummaryRequest, opts ...grpc.CallOption) (*GetInboxSummaryResponse, error)
+	// ResolveThread notes the outcome of a conversation and settles its open questions. Any agent that sent or got one of its messages, or an
+	// operator, may; doing it again replaces the outcome. NOT_FOUND if no message belongs to the thread.
+	ResolveThread(ctx context.Context, in *ResolveThreadRequest, opts ...grpc.CallOption) (*ResolveThreadResponse, error)
 	// GetMessage returns one message with the state of each of its deliveries.
 	GetMessage(ctx context.Context, in *GetMessageRequest, opts ...grpc.CallOption) (*GetMessageResponse, error)
 	// ListMessages lists messages: the caller's inbox, what it sent, or all of the session, filtered.
@@ -219,6 +239,56 @@ func (c *messageServiceClient) ReleaseClaims(ctx context.Context, in *ReleaseCla
 	return out, nil
 }
 
+func (c *messageServiceClient) Ask(ctx context.Context, in *AskRequest, opts ...grpc.CallOption) (*AskResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AskResponse)
+	err := c.cc.Invoke(ctx, MessageService_Ask_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *messageServiceClient) Reply(ctx context.Context, in *ReplyRequest, opts ...grpc.CallOption) (*ReplyResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReplyResponse)
+	err := c.cc.Invoke(ctx, MessageService_Reply_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *messageServiceClient) ResendMessage(ctx context.Context, in *ResendMessageRequest, opts ...grpc.CallOption) (*ResendMessageResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ResendMessageResponse)
+	err := c.cc.Invoke(ctx, MessageService_ResendMessage_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *messageServiceClient) GetInboxSummary(ctx context.Context, in *GetInboxSummaryRequest, opts ...grpc.CallOption) (*GetInboxSummaryResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetInboxSummaryResponse)
+	err := c.cc.Invoke(ctx, MessageService_GetInboxSummary_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *messageServiceClient) ResolveThread(ctx context.Context, in *ResolveThreadRequest, opts ...grpc.CallOption) (*ResolveThreadResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ResolveThreadResponse)
+	err := c.cc.Invoke(ctx, MessageService_ResolveThread_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *messageServiceClient) GetMessage(ctx context.Context, in *GetMessageRequest, opts ...grpc.CallOption) (*GetMessageResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(GetMessageResponse)
@@ -332,6 +402,21 @@ type MessageServiceServer interface {
 	// ReleaseClaims gives claims back unharmed, all or none: no attempt is counted and each delivery
 	// keeps its place. A late release is refused: FAILED_PRECONDITION (CLAIM_LOST).
 	ReleaseClaims(context.Context, *ReleaseClaimsRequest) (*ReleaseClaimsResponse, error)
+	// Ask sends one message and waits for its reply, which goes to this call alone: its delivery is born ACKED. A reply that
+	// comes after the wait has ended is ordinary mail. FAILED_PRECONDITION (NO_RESPONDERS) at once if no registered agent but the
+	// caller is meant by the target. The same request_id goes on waiting for the reply to the same question, or returns it.
+	Ask(context.Context, *AskRequest) (*AskResponse, error)
+	// Reply answers a message: target, thread, correlation and in_reply_to are filled in. It may finish the
+	// caller's claim of that message in the same transaction. The first reply settles requires_response.
+	Reply(context.Context, *ReplyRequest) (*ReplyResponse, error)
+	// ResendMessage puts a message in front of those again who have not finished it: each such delivery that nobody holds arrives anew and
+	// counts as unread. Only the sender or an operator may.
+	ResendMessage(context.Context, *ResendMessageRequest) (*ResendMessageResponse, error)
+	// GetInboxSummary counts what the calling agent has before it.
+	GetInboxSummary(context.Context, *GetInboxSummaryRequest) (*GetInboxSummaryResponse, error)
+	// ResolveThread notes the outcome of a conversation and settles its open questions. Any agent that sent or got one of its messages, or an
+	// operator, may; doing it again replaces the outcome. NOT_FOUND if no message belongs to the thread.
+	ResolveThread(context.Context, *ResolveThreadRequest) (*ResolveThreadResponse, error)
 	// GetMessage returns one message with the state of each of its deliveries.
 	GetMessage(context.Context, *GetMessageRequest) (*GetMessageResponse, error)
 	// ListMessages lists messages: the caller's inbox, what it sent, or all of the session, filtered.
@@ -383,6 +468,21 @@ func (UnimplementedMessageServiceServer) ExtendClaims(context.Context, *ExtendCl
 }
 func (UnimplementedMessageServiceServer) ReleaseClaims(context.Context, *ReleaseClaimsRequest) (*ReleaseClaimsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReleaseClaims not implemented")
+}
+func (UnimplementedMessageServiceServer) Ask(context.Context, *AskRequest) (*AskResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Ask not implemented")
+}
+func (UnimplementedMessageServiceServer) Reply(context.Context, *ReplyRequest) (*ReplyResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Reply not implemented")
+}
+func (UnimplementedMessageServiceServer) ResendMessage(context.Context, *ResendMessageRequest) (*ResendMessageResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ResendMessage not implemented")
+}
+func (UnimplementedMessageServiceServer) GetInboxSummary(context.Context, *GetInboxSummaryRequest) (*GetInboxSummaryResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetInboxSummary not implemented")
+}
+func (UnimplementedMessageServiceServer) ResolveThread(context.Context, *ResolveThreadRequest) (*ResolveThreadResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ResolveThread not implemented")
 }
 func (UnimplementedMessageServiceServer) GetMessage(context.Context, *GetMessageRequest) (*GetMessageResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetMessage not implemented")
@@ -556,6 +656,96 @@ func _MessageService_ReleaseClaims_Handler(srv interface{}, ctx context.Context,
 	return interceptor(ctx, in, info, handler)
 }
 
+func _MessageService_Ask_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AskRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MessageServiceServer).Ask(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: MessageService_Ask_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MessageServiceServer).Ask(ctx, req.(*AskRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _MessageService_Reply_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReplyRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MessageServiceServer).Reply(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: MessageService_Reply_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MessageServiceServer).Reply(ctx, req.(*ReplyRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _MessageService_ResendMessage_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ResendMessageRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MessageServiceServer).ResendMessage(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: MessageService_ResendMessage_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MessageServiceServer).ResendMessage(ctx, req.(*ResendMessageRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _MessageService_GetInboxSummary_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetInboxSummaryRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MessageServiceServer).GetInboxSummary(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: MessageService_GetInboxSummary_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MessageServiceServer).GetInboxSummary(ctx, req.(*GetInboxSummaryRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _MessageService_ResolveThread_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ResolveThreadRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MessageServiceServer).ResolveThread(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: MessageService_ResolveThread_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MessageServiceServer).ResolveThread(ctx, req.(*ResolveThreadRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _MessageService_GetMessage_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(GetMessageRequest)
 	if err := dec(in); err != nil {
@@ -694,6 +884,26 @@ var MessageService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ReleaseClaims",
 			Handler:    _MessageService_ReleaseClaims_Handler,
+		},
+		{
+			MethodName: "Ask",
+			Handler:    _MessageService_Ask_Handler,
+		},
+		{
+			MethodName: "Reply",
+			Handler:    _MessageService_Reply_Handler,
+		},
+		{
+			MethodName: "ResendMessage",
+			Handler:    _MessageService_ResendMessage_Handler,
+		},
+		{
+			MethodName: "GetInboxSummary",
+			Handler:    _MessageService_GetInboxSummary_Handler,
+		},
+		{
+			MethodName: "ResolveThread",
+			Handler:    _MessageService_ResolveThread_Handler,
 		},
 		{
 			MethodName: "GetMessage",

@@ -23,6 +23,103 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// SessionState says what may be done in a session.
+type SessionState int32
+
+const (
+	SessionState_SESSION_STATE_UNSPECIFIED SessionState = 0
+	SessionState_SESSION_STATE_OPEN        SessionState = 1
+	// It can be read, exported and deleted.
+	SessionState_SESSION_STATE_CLOSED SessionState = 2
+)
+
+// Enum value maps for SessionState.
+var (
+	SessionState_name = map[int32]string{
+		0: "SESSION_STATE_UNSPECIFIED",
+		1: "SESSION_STATE_OPEN",
+		2: "SESSION_STATE_CLOSED",
+	}
+	SessionState_value = map[string]int32{
+		"SESSION_STATE_UNSPECIFIED": 0,
+		"SESSION_STATE_OPEN":        1,
+		"SESSION_STATE_CLOSED":      2,
+	}
+)
+
+func (x SessionState) Enum() *SessionState {
+	p := new(SessionState)
+	*p = x
+	return p
+}
+
+func (x SessionState) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (SessionState) Descriptor() protoreflect.EnumDescriptor {
+	return file_brokerd_v1_session_proto_enumTypes[0].Descriptor()
+}
+
+func (SessionState) Type() protoreflect.EnumType {
+	return &file_brokerd_v1_session_proto_enumTypes[0]
+}
+
+func (x SessionState) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use SessionState.Descriptor instead.
+func (SessionState) EnumDescriptor() ([]byte, []int) {
+	return file_brokerd_v1_session_proto_rawDescGZIP(), []int{0}
+}
+
+// Names is a list that can be told from an absent one.
+type Names struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At most 100 names.
+	Names         []string `protobuf:"bytes,1,rep,name=names,proto3" json:"names,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Names) Reset() {
+	*x = Names{}
+	mi := &file_brokerd_v1_session_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Names) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Names) ProtoMessage() {}
+
+func (x *Names) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_session_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Names.ProtoReflect.Descriptor instead.
+func (*Names) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_session_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *Names) GetNames() []string {
+	if x != nil {
+		return x.Names
+	}
+	return nil
+}
+
 // SessionSettings are the rules of a session. In requests what is absent keeps its value, or its default.
 type SessionSettings struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -31,14 +128,40 @@ type SessionSettings struct {
 	// Deliveries that may wait in one mailbox before it refuses more: 0 = no limit, else up to 10,000,000. Default 10,000.
 	MailboxLimit *int64 `protobuf:"varint,2,opt,name=mailbox_limit,json=mailboxLimit,proto3,oneof" json:"mailbox_limit,omitempty"`
 	// Failed attempts until a delivery is a dead letter, unless its message says otherwise: 1 to 100. Default 3.
-	MaxAttempts   *int32 `protobuf:"varint,3,opt,name=max_attempts,json=maxAttempts,proto3,oneof" json:"max_attempts,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	MaxAttempts *int32 `protobuf:"varint,3,opt,name=max_attempts,json=maxAttempts,proto3,oneof" json:"max_attempts,omitempty"`
+	// Messages an agent may send a second: 0 = no limit, else up to 1,000,000. Default 10. One send is one, whatever its fan-out. Batches wait their turn within
+	// the call's deadline, or fail: RESOURCE_EXHAUSTED (SEND_RATE).
+	SendRate *float64 `protobuf:"fixed64,4,opt,name=send_rate,json=sendRate,proto3,oneof" json:"send_rate,omitempty"`
+	// How many it may send at once after a pause, 1 to 1,000,000. Default 100.
+	SendBurst *int32 `protobuf:"varint,5,opt,name=send_burst,json=sendBurst,proto3,oneof" json:"send_burst,omitempty"`
+	// Bytes of one message, all its fields together: 1 KiB to 1 MiB. Default 1 MiB.
+	MessageLimit *int32 `protobuf:"varint,6,opt,name=message_limit,json=messageLimit,proto3,oneof" json:"message_limit,omitempty"`
+	// Bytes of one payload: 1 to 256 KiB. Default 256 KiB.
+	PayloadLimit *int32 `protobuf:"varint,7,opt,name=payload_limit,json=payloadLimit,proto3,oneof" json:"payload_limit,omitempty"`
+	// Failures in a row after which nothing is handed out to an agent for a while: 0 = never, else up to 1,000. Default 5. A claim that fails or runs
+	// out is one, and a death of the agent one for all its claims.
+	BreakerFailures *int32 `protobuf:"varint,8,opt,name=breaker_failures,json=breakerFailures,proto3,oneof" json:"breaker_failures,omitempty"`
+	// How long, 1 s to 24 h, until one message is handed out as a probe. Default 60 s.
+	BreakerTime *durationpb.Duration `protobuf:"bytes,9,opt,name=breaker_time,json=breakerTime,proto3" json:"breaker_time,omitempty"`
+	// Until when a response is due if the message does not say, 1 s to 365 days. Default 10 min.
+	ResponseTime *durationpb.Duration `protobuf:"bytes,10,opt,name=response_time,json=responseTime,proto3" json:"response_time,omitempty"`
+	// Roles whose agents are told of overdue responses: the first of them that has an agent. Default overseer, lead.
+	EscalateTo *Names `protobuf:"bytes,11,opt,name=escalate_to,json=escalateTo,proto3" json:"escalate_to,omitempty"`
+	// Roles whose agents may send directives (types nudge, halt, resume, terminate, shutdown_request), beside operators. Default lead, overseer.
+	Directors *Names `protobuf:"bytes,12,opt,name=directors,proto3" json:"directors,omitempty"`
+	// How long finished messages are kept before they are archived and removed: 0 = for ever, else 1 s to 3,650 days. Default 72 h.
+	MessageRetention *durationpb.Duration `protobuf:"bytes,13,opt,name=message_retention,json=messageRetention,proto3" json:"message_retention,omitempty"`
+	// The same for events. Default 7 days.
+	EventRetention *durationpb.Duration `protobuf:"bytes,14,opt,name=event_retention,json=eventRetention,proto3" json:"event_retention,omitempty"`
+	// The same for dead letters. Default 30 days.
+	DeadLetterRetention *durationpb.Duration `protobuf:"bytes,15,opt,name=dead_letter_retention,json=deadLetterRetention,proto3" json:"dead_letter_retention,omitempty"`
+	unknownFields       protoimpl.UnknownFields
+	sizeCache           protoimpl.SizeCache
 }
 
 func (x *SessionSettings) Reset() {
 	*x = SessionSettings{}
-	mi := &file_brokerd_v1_session_proto_msgTypes[0]
+	mi := &file_brokerd_v1_session_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -50,7 +173,7 @@ func (x *SessionSettings) String() string {
 func (*SessionSettings) ProtoMessage() {}
 
 func (x *SessionSettings) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_session_proto_msgTypes[0]
+	mi := &file_brokerd_v1_session_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -63,7 +186,7 @@ func (x *SessionSettings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionSettings.ProtoReflect.Descriptor instead.
 func (*SessionSettings) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_session_proto_rawDescGZIP(), []int{0}
+	return file_brokerd_v1_session_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *SessionSettings) GetAgeing() *durationpb.Duration {
@@ -87,6 +210,90 @@ func (x *SessionSettings) GetMaxAttempts() int32 {
 	return 0
 }
 
+func (x *SessionSettings) GetSendRate() float64 {
+	if x != nil && x.SendRate != nil {
+		return *x.SendRate
+	}
+	return 0
+}
+
+func (x *SessionSettings) GetSendBurst() int32 {
+	if x != nil && x.SendBurst != nil {
+		return *x.SendBurst
+	}
+	return 0
+}
+
+func (x *SessionSettings) GetMessageLimit() int32 {
+	if x != nil && x.MessageLimit != nil {
+		return *x.MessageLimit
+	}
+	return 0
+}
+
+func (x *SessionSettings) GetPayloadLimit() int32 {
+	if x != nil && x.PayloadLimit != nil {
+		return *x.PayloadLimit
+	}
+	return 0
+}
+
+func (x *SessionSettings) GetBreakerFailures() int32 {
+	if x != nil && x.BreakerFailures != nil {
+		return *x.BreakerFailures
+	}
+	return 0
+}
+
+func (x *SessionSettings) GetBreakerTime() *durationpb.Duration {
+	if x != nil {
+		return x.BreakerTime
+	}
+	return nil
+}
+
+func (x *SessionSettings) GetResponseTime() *durationpb.Duration {
+	if x != nil {
+		return x.ResponseTime
+	}
+	return nil
+}
+
+func (x *SessionSettings) GetEscalateTo() *Names {
+	if x != nil {
+		return x.EscalateTo
+	}
+	return nil
+}
+
+func (x *SessionSettings) GetDirectors() *Names {
+	if x != nil {
+		return x.Directors
+	}
+	return nil
+}
+
+func (x *SessionSettings) GetMessageRetention() *durationpb.Duration {
+	if x != nil {
+		return x.MessageRetention
+	}
+	return nil
+}
+
+func (x *SessionSettings) GetEventRetention() *durationpb.Duration {
+	if x != nil {
+		return x.EventRetention
+	}
+	return nil
+}
+
+func (x *SessionSettings) GetDeadLetterRetention() *durationpb.Duration {
+	if x != nil {
+		return x.DeadLetterRetention
+	}
+	return nil
+}
+
 // Session is a scope.
 type Session struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -97,14 +304,17 @@ type Session struct {
 	// All set.
 	Settings *SessionSettings `protobuf:"bytes,4,opt,name=settings,proto3" json:"settings,omitempty"`
 	// Revision of its last change.
-	Revision      int64 `protobuf:"varint,5,opt,name=revision,proto3" json:"revision,omitempty"`
+	Revision int64        `protobuf:"varint,5,opt,name=revision,proto3" json:"revision,omitempty"`
+	State    SessionState `protobuf:"varint,6,opt,name=state,proto3,enum=brokerd.v1.SessionState" json:"state,omitempty"`
+	// Set once it is closed.
+	ClosedAt      *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=closed_at,json=closedAt,proto3" json:"closed_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Session) Reset() {
 	*x = Session{}
-	mi := &file_brokerd_v1_session_proto_msgTypes[1]
+	mi := &file_brokerd_v1_session_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -116,7 +326,7 @@ func (x *Session) String() string {
 func (*Session) ProtoMessage() {}
 
 func (x *Session) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_session_proto_msgTypes[1]
+	mi := &file_brokerd_v1_session_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -129,7 +339,7 @@ func (x *Session) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Session.ProtoReflect.Descriptor instead.
 func (*Session) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_session_proto_rawDescGZIP(), []int{1}
+	return file_brokerd_v1_session_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Session) GetName() string {
@@ -167,6 +377,338 @@ func (x *Session) GetRevision() int64 {
 	return 0
 }
 
+func (x *Session) GetState() SessionState {
+	if x != nil {
+		return x.State
+	}
+	return SessionState_SESSION_STATE_UNSPECIFIED
+}
+
+func (x *Session) GetClosedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ClosedAt
+	}
+	return nil
+}
+
+// CloseSessionRequest names a session.
+type CloseSessionRequest struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	RequestId string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// Required.
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// Why, at most 512 bytes.
+	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CloseSessionRequest) Reset() {
+	*x = CloseSessionRequest{}
+	mi := &file_brokerd_v1_session_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CloseSessionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CloseSessionRequest) ProtoMessage() {}
+
+func (x *CloseSessionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_session_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CloseSessionRequest.ProtoReflect.Descriptor instead.
+func (*CloseSessionRequest) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_session_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *CloseSessionRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *CloseSessionRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *CloseSessionRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+// CloseSessionResponse is the session as closed.
+type CloseSessionResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Session       *Session               `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CloseSessionResponse) Reset() {
+	*x = CloseSessionResponse{}
+	mi := &file_brokerd_v1_session_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CloseSessionResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CloseSessionResponse) ProtoMessage() {}
+
+func (x *CloseSessionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_session_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CloseSessionResponse.ProtoReflect.Descriptor instead.
+func (*CloseSessionResponse) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_session_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *CloseSessionResponse) GetSession() *Session {
+	if x != nil {
+		return x.Session
+	}
+	return nil
+}
+
+// ExportSessionRequest names a session.
+type ExportSessionRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Empty = the caller's.
+	Name          string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExportSessionRequest) Reset() {
+	*x = ExportSessionRequest{}
+	mi := &file_brokerd_v1_session_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExportSessionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExportSessionRequest) ProtoMessage() {}
+
+func (x *ExportSessionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_session_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExportSessionRequest.ProtoReflect.Descriptor instead.
+func (*ExportSessionRequest) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_session_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *ExportSessionRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+// ExportSessionResponse is a piece of a file. Pieces of a file come one after the other, and so do the files; the last is manifest.json: a JSON
+// object with the session's name, the revision, the time, and for each file its name, bytes, lines and sha256.
+type ExportSessionResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Such as messages.jsonl.
+	File string `protobuf:"bytes,1,opt,name=file,proto3" json:"file,omitempty"`
+	// At most 1 MiB.
+	Data          []byte `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExportSessionResponse) Reset() {
+	*x = ExportSessionResponse{}
+	mi := &file_brokerd_v1_session_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExportSessionResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExportSessionResponse) ProtoMessage() {}
+
+func (x *ExportSessionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_session_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExportSessionResponse.ProtoReflect.Descriptor instead.
+func (*ExportSessionResponse) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_session_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *ExportSessionResponse) GetFile() string {
+	if x != nil {
+		return x.File
+	}
+	return ""
+}
+
+func (x *ExportSessionResponse) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+// DeleteSessionRequest names a session.
+type DeleteSessionRequest struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	RequestId string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// Required.
+	Name          string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteSessionRequest) Reset() {
+	*x = DeleteSessionRequest{}
+	mi := &file_brokerd_v1_session_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteSessionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteSessionRequest) ProtoMessage() {}
+
+func (x *DeleteSessionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_session_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteSessionRequest.ProtoReflect.Descriptor instead.
+func (*DeleteSessionRequest) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_session_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *DeleteSessionRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *DeleteSessionRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+// DeleteSessionResponse tells what was kept.
+type DeleteSessionResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Folder of the export, below the data folder.
+	Archive       string `protobuf:"bytes,1,opt,name=archive,proto3" json:"archive,omitempty"`
+	Revision      int64  `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteSessionResponse) Reset() {
+	*x = DeleteSessionResponse{}
+	mi := &file_brokerd_v1_session_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteSessionResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteSessionResponse) ProtoMessage() {}
+
+func (x *DeleteSessionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_session_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteSessionResponse.ProtoReflect.Descriptor instead.
+func (*DeleteSessionResponse) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_session_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *DeleteSessionResponse) GetArchive() string {
+	if x != nil {
+		return x.Archive
+	}
+	return ""
+}
+
+func (x *DeleteSessionResponse) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
 // CreateSessionRequest describes a new session.
 type CreateSessionRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -182,7 +724,7 @@ type CreateSessionRequest struct {
 
 func (x *CreateSessionRequest) Reset() {
 	*x = CreateSessionRequest{}
-	mi := &file_brokerd_v1_session_proto_msgTypes[2]
+	mi := &file_brokerd_v1_session_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -194,7 +736,7 @@ func (x *CreateSessionRequest) String() string {
 func (*CreateSessionRequest) ProtoMessage() {}
 
 func (x *CreateSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_session_proto_msgTypes[2]
+	mi := &file_brokerd_v1_session_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -207,7 +749,7 @@ func (x *CreateSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSessionRequest.ProtoReflect.Descriptor instead.
 func (*CreateSessionRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_session_proto_rawDescGZIP(), []int{2}
+	return file_brokerd_v1_session_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *CreateSessionRequest) GetRequestId() string {
@@ -248,7 +790,7 @@ type CreateSessionResponse struct {
 
 func (x *CreateSessionResponse) Reset() {
 	*x = CreateSessionResponse{}
-	mi := &file_brokerd_v1_session_proto_msgTypes[3]
+	mi := &file_brokerd_v1_session_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -260,7 +802,7 @@ func (x *CreateSessionResponse) String() string {
 func (*CreateSessionResponse) ProtoMessage() {}
 
 func (x *CreateSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_session_proto_msgTypes[3]
+	mi := &file_brokerd_v1_session_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -273,7 +815,7 @@ func (x *CreateSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSessionResponse.ProtoReflect.Descriptor instead.
 func (*CreateSessionResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_session_proto_rawDescGZIP(), []int{3}
+	return file_brokerd_v1_session_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *CreateSessionResponse) GetSession() *Session {
@@ -294,7 +836,7 @@ type GetSessionRequest struct {
 
 func (x *GetSessionRequest) Reset() {
 	*x = GetSessionRequest{}
-	mi := &file_brokerd_v1_session_proto_msgTypes[4]
+	mi := &file_brokerd_v1_session_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -306,7 +848,7 @@ func (x *GetSessionRequest) String() string {
 func (*GetSessionRequest) ProtoMessage() {}
 
 func (x *GetSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_session_proto_msgTypes[4]
+	mi := &file_brokerd_v1_session_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -319,7 +861,7 @@ func (x *GetSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSessionRequest.ProtoReflect.Descriptor instead.
 func (*GetSessionRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_session_proto_rawDescGZIP(), []int{4}
+	return file_brokerd_v1_session_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *GetSessionRequest) GetName() string {
@@ -341,7 +883,7 @@ type GetSessionResponse struct {
 
 func (x *GetSessionResponse) Reset() {
 	*x = GetSessionResponse{}
-	mi := &file_brokerd_v1_session_proto_msgTypes[5]
+	mi := &file_brokerd_v1_session_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -353,7 +895,7 @@ func (x *GetSessionResponse) String() string {
 func (*GetSessionResponse) ProtoMessage() {}
 
 func (x *GetSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_session_proto_msgTypes[5]
+	mi := &file_brokerd_v1_session_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -366,7 +908,7 @@ func (x *GetSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSessionResponse.ProtoReflect.Descriptor instead.
 func (*GetSessionResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_session_proto_rawDescGZIP(), []int{5}
+	return file_brokerd_v1_session_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *GetSessionResponse) GetSession() *Session {
@@ -395,7 +937,7 @@ type ListSessionsRequest struct {
 
 func (x *ListSessionsRequest) Reset() {
 	*x = ListSessionsRequest{}
-	mi := &file_brokerd_v1_session_proto_msgTypes[6]
+	mi := &file_brokerd_v1_session_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -407,7 +949,7 @@ func (x *ListSessionsRequest) String() string {
 func (*ListSessionsRequest) ProtoMessage() {}
 
 func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_session_proto_msgTypes[6]
+	mi := &file_brokerd_v1_session_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -420,7 +962,7 @@ func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsRequest.ProtoReflect.Descriptor instead.
 func (*ListSessionsRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_session_proto_rawDescGZIP(), []int{6}
+	return file_brokerd_v1_session_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ListSessionsRequest) GetPageSize() int32 {
@@ -449,7 +991,7 @@ type ListSessionsResponse struct {
 
 func (x *ListSessionsResponse) Reset() {
 	*x = ListSessionsResponse{}
-	mi := &file_brokerd_v1_session_proto_msgTypes[7]
+	mi := &file_brokerd_v1_session_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -461,7 +1003,7 @@ func (x *ListSessionsResponse) String() string {
 func (*ListSessionsResponse) ProtoMessage() {}
 
 func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_session_proto_msgTypes[7]
+	mi := &file_brokerd_v1_session_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -474,7 +1016,7 @@ func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsResponse.ProtoReflect.Descriptor instead.
 func (*ListSessionsResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_session_proto_rawDescGZIP(), []int{7}
+	return file_brokerd_v1_session_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ListSessionsResponse) GetSessions() []*Session {
@@ -511,7 +1053,7 @@ type ConfigureSessionRequest struct {
 
 func (x *ConfigureSessionRequest) Reset() {
 	*x = ConfigureSessionRequest{}
-	mi := &file_brokerd_v1_session_proto_msgTypes[8]
+	mi := &file_brokerd_v1_session_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -523,7 +1065,7 @@ func (x *ConfigureSessionRequest) String() string {
 func (*ConfigureSessionRequest) ProtoMessage() {}
 
 func (x *ConfigureSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_session_proto_msgTypes[8]
+	mi := &file_brokerd_v1_session_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -536,7 +1078,7 @@ func (x *ConfigureSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfigureSessionRequest.ProtoReflect.Descriptor instead.
 func (*ConfigureSessionRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_session_proto_rawDescGZIP(), []int{8}
+	return file_brokerd_v1_session_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ConfigureSessionRequest) GetRequestId() string {
@@ -570,7 +1112,7 @@ type ConfigureSessionResponse struct {
 
 func (x *ConfigureSessionResponse) Reset() {
 	*x = ConfigureSessionResponse{}
-	mi := &file_brokerd_v1_session_proto_msgTypes[9]
+	mi := &file_brokerd_v1_session_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -582,7 +1124,7 @@ func (x *ConfigureSessionResponse) String() string {
 func (*ConfigureSessionResponse) ProtoMessage() {}
 
 func (x *ConfigureSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_session_proto_msgTypes[9]
+	mi := &file_brokerd_v1_session_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -595,7 +1137,7 @@ func (x *ConfigureSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfigureSessionResponse.ProtoReflect.Descriptor instead.
 func (*ConfigureSessionResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_session_proto_rawDescGZIP(), []int{9}
+	return file_brokerd_v1_session_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ConfigureSessionResponse) GetSession() *Session {
@@ -610,20 +1152,64 @@ var File_brokerd_v1_session_proto protoreflect.FileDescriptor
 const file_brokerd_v1_session_proto_rawDesc = "" +
 	"\n" +
 	"\x18brokerd/v1/session.proto\x12\n" +
-	"brokerd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb9\x01\n" +
+	"brokerd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x1d\n" +
+	"\x05Names\x12\x14\n" +
+	"\x05names\x18\x01 \x03(\tR\x05names\"\x97\a\n" +
 	"\x0fSessionSettings\x121\n" +
 	"\x06ageing\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x06ageing\x12(\n" +
 	"\rmailbox_limit\x18\x02 \x01(\x03H\x00R\fmailboxLimit\x88\x01\x01\x12&\n" +
-	"\fmax_attempts\x18\x03 \x01(\x05H\x01R\vmaxAttempts\x88\x01\x01B\x10\n" +
+	"\fmax_attempts\x18\x03 \x01(\x05H\x01R\vmaxAttempts\x88\x01\x01\x12 \n" +
+	"\tsend_rate\x18\x04 \x01(\x01H\x02R\bsendRate\x88\x01\x01\x12\"\n" +
+	"\n" +
+	"send_burst\x18\x05 \x01(\x05H\x03R\tsendBurst\x88\x01\x01\x12(\n" +
+	"\rmessage_limit\x18\x06 \x01(\x05H\x04R\fmessageLimit\x88\x01\x01\x12(\n" +
+	"\rpayload_limit\x18\a \x01(\x05H\x05R\fpayloadLimit\x88\x01\x01\x12.\n" +
+	"\x10breaker_failures\x18\b \x01(\x05H\x06R\x0fbreakerFailures\x88\x01\x01\x12<\n" +
+	"\fbreaker_time\x18\t \x01(\v2\x19.google.protobuf.DurationR\vbreakerTime\x12>\n" +
+	"\rresponse_time\x18\n" +
+	" \x01(\v2\x19.google.protobuf.DurationR\fresponseTime\x122\n" +
+	"\vescalate_to\x18\v \x01(\v2\x11.brokerd.v1.NamesR\n" +
+	"escalateTo\x12/\n" +
+	"\tdirectors\x18\f \x01(\v2\x11.brokerd.v1.NamesR\tdirectors\x12F\n" +
+	"\x11message_retention\x18\r \x01(\v2\x19.google.protobuf.DurationR\x10messageRetention\x12B\n" +
+	"\x0fevent_retention\x18\x0e \x01(\v2\x19.google.protobuf.DurationR\x0eeventRetention\x12M\n" +
+	"\x15dead_letter_retention\x18\x0f \x01(\v2\x19.google.protobuf.DurationR\x13deadLetterRetentionB\x10\n" +
 	"\x0e_mailbox_limitB\x0f\n" +
-	"\r_max_attempts\"\xcf\x01\n" +
+	"\r_max_attemptsB\f\n" +
+	"\n" +
+	"_send_rateB\r\n" +
+	"\v_send_burstB\x10\n" +
+	"\x0e_message_limitB\x10\n" +
+	"\x0e_payload_limitB\x13\n" +
+	"\x11_breaker_failures\"\xb8\x02\n" +
 	"\aSession\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vdescription\x18\x02 \x01(\tR\vdescription\x129\n" +
 	"\n" +
 	"created_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x127\n" +
 	"\bsettings\x18\x04 \x01(\v2\x1b.brokerd.v1.SessionSettingsR\bsettings\x12\x1a\n" +
-	"\brevision\x18\x05 \x01(\x03R\brevision\"\xa4\x01\n" +
+	"\brevision\x18\x05 \x01(\x03R\brevision\x12.\n" +
+	"\x05state\x18\x06 \x01(\x0e2\x18.brokerd.v1.SessionStateR\x05state\x127\n" +
+	"\tclosed_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\bclosedAt\"`\n" +
+	"\x13CloseSessionRequest\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"E\n" +
+	"\x14CloseSessionResponse\x12-\n" +
+	"\asession\x18\x01 \x01(\v2\x13.brokerd.v1.SessionR\asession\"*\n" +
+	"\x14ExportSessionRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"?\n" +
+	"\x15ExportSessionResponse\x12\x12\n" +
+	"\x04file\x18\x01 \x01(\tR\x04file\x12\x12\n" +
+	"\x04data\x18\x02 \x01(\fR\x04data\"I\n" +
+	"\x14DeleteSessionRequest\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"M\n" +
+	"\x15DeleteSessionResponse\x12\x18\n" +
+	"\aarchive\x18\x01 \x01(\tR\aarchive\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x03R\brevision\"\xa4\x01\n" +
 	"\x14CreateSessionRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12\x12\n" +
@@ -652,13 +1238,20 @@ const file_brokerd_v1_session_proto_rawDesc = "" +
 	"\bsettings\x18\x03 \x01(\v2\x1b.brokerd.v1.SessionSettingsR\bsettingsB\x0e\n" +
 	"\f_description\"I\n" +
 	"\x18ConfigureSessionResponse\x12-\n" +
-	"\asession\x18\x01 \x01(\v2\x13.brokerd.v1.SessionR\asession2\xe5\x02\n" +
+	"\asession\x18\x01 \x01(\v2\x13.brokerd.v1.SessionR\asession*_\n" +
+	"\fSessionState\x12\x1d\n" +
+	"\x19SESSION_STATE_UNSPECIFIED\x10\x00\x12\x16\n" +
+	"\x12SESSION_STATE_OPEN\x10\x01\x12\x18\n" +
+	"\x14SESSION_STATE_CLOSED\x10\x022\xe6\x04\n" +
 	"\x0eSessionService\x12T\n" +
 	"\rCreateSession\x12 .brokerd.v1.CreateSessionRequest\x1a!.brokerd.v1.CreateSessionResponse\x12K\n" +
 	"\n" +
 	"GetSession\x12\x1d.brokerd.v1.GetSessionRequest\x1a\x1e.brokerd.v1.GetSessionResponse\x12Q\n" +
 	"\fListSessions\x12\x1f.brokerd.v1.ListSessionsRequest\x1a .brokerd.v1.ListSessionsResponse\x12]\n" +
-	"\x10ConfigureSession\x12#.brokerd.v1.ConfigureSessionRequest\x1a$.brokerd.v1.ConfigureSessionResponseB\"Z brokerd/gen/brokerd/v1;brokerdv1b\x06proto3"
+	"\x10ConfigureSession\x12#.brokerd.v1.ConfigureSessionRequest\x1a$.brokerd.v1.ConfigureSessionResponse\x12Q\n" +
+	"\fCloseSession\x12\x1f.brokerd.v1.CloseSessionRequest\x1a .brokerd.v1.CloseSessionResponse\x12V\n" +
+	"\rExportSession\x12 .brokerd.v1.ExportSessionRequest\x1a!.brokerd.v1.ExportSessionResponse0\x01\x12T\n" +
+	"\rDeleteSession\x12 .brokerd.v1.DeleteSessionRequest\x1a!.brokerd.v1.DeleteSessionResponseB\"Z brokerd/gen/brokerd/v1;brokerdv1b\x06proto3"
 
 var (
 	file_brokerd_v1_session_proto_rawDescOnce sync.Once
@@ -672,44 +1265,69 @@ func file_brokerd_v1_session_proto_rawDescGZIP() []byte {
 	return file_brokerd_v1_session_proto_rawDescData
 }
 
-var file_brokerd_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_brokerd_v1_session_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_brokerd_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_brokerd_v1_session_proto_goTypes = []any{
-	(*SessionSettings)(nil),          // 0: brokerd.v1.SessionSettings
-	(*Session)(nil),                  // 1: brokerd.v1.Session
-	(*CreateSessionRequest)(nil),     // 2: brokerd.v1.CreateSessionRequest
-	(*CreateSessionResponse)(nil),    // 3: brokerd.v1.CreateSessionResponse
-	(*GetSessionRequest)(nil),        // 4: brokerd.v1.GetSessionRequest
-	(*GetSessionResponse)(nil),       // 5: brokerd.v1.GetSessionResponse
-	(*ListSessionsRequest)(nil),      // 6: brokerd.v1.ListSessionsRequest
-	(*ListSessionsResponse)(nil),     // 7: brokerd.v1.ListSessionsResponse
-	(*ConfigureSessionRequest)(nil),  // 8: brokerd.v1.ConfigureSessionRequest
-	(*ConfigureSessionResponse)(nil), // 9: brokerd.v1.ConfigureSessionResponse
-	(*durationpb.Duration)(nil),      // 10: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),    // 11: google.protobuf.Timestamp
+	(SessionState)(0),                // 0: brokerd.v1.SessionState
+	(*Names)(nil),                    // 1: brokerd.v1.Names
+	(*SessionSettings)(nil),          // 2: brokerd.v1.SessionSettings
+	(*Session)(nil),                  // 3: brokerd.v1.Session
+	(*CloseSessionRequest)(nil),      // 4: brokerd.v1.CloseSessionRequest
+	(*CloseSessionResponse)(nil),     // 5: brokerd.v1.CloseSessionResponse
+	(*ExportSessionRequest)(nil),     // 6: brokerd.v1.ExportSessionRequest
+	(*ExportSessionResponse)(nil),    // 7: brokerd.v1.ExportSessionResponse
+	(*DeleteSessionRequest)(nil),     // 8: brokerd.v1.DeleteSessionRequest
+	(*DeleteSessionResponse)(nil),    // 9: brokerd.v1.DeleteSessionResponse
+	(*CreateSessionRequest)(nil),     // 10: brokerd.v1.CreateSessionRequest
+	(*CreateSessionResponse)(nil),    // 11: brokerd.v1.CreateSessionResponse
+	(*GetSessionRequest)(nil),        // 12: brokerd.v1.GetSessionRequest
+	(*GetSessionResponse)(nil),       // 13: brokerd.v1.GetSessionResponse
+	(*ListSessionsRequest)(nil),      // 14: brokerd.v1.ListSessionsRequest
+	(*ListSessionsResponse)(nil),     // 15: brokerd.v1.ListSessionsResponse
+	(*ConfigureSessionRequest)(nil),  // 16: brokerd.v1.ConfigureSessionRequest
+	(*ConfigureSessionResponse)(nil), // 17: brokerd.v1.ConfigureSessionResponse
+	(*durationpb.Duration)(nil),      // 18: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),    // 19: google.protobuf.Timestamp
 }
 var file_brokerd_v1_session_proto_depIdxs = []int32{
-	10, // 0: brokerd.v1.SessionSettings.ageing:type_name -> google.protobuf.Duration
-	11, // 1: brokerd.v1.Session.created_at:type_name -> google.protobuf.Timestamp
-	0,  // 2: brokerd.v1.Session.settings:type_name -> brokerd.v1.SessionSettings
-	0,  // 3: brokerd.v1.CreateSessionRequest.settings:type_name -> brokerd.v1.SessionSettings
-	1,  // 4: brokerd.v1.CreateSessionResponse.session:type_name -> brokerd.v1.Session
-	1,  // 5: brokerd.v1.GetSessionResponse.session:type_name -> brokerd.v1.Session
-	1,  // 6: brokerd.v1.ListSessionsResponse.sessions:type_name -> brokerd.v1.Session
-	0,  // 7: brokerd.v1.ConfigureSessionRequest.settings:type_name -> brokerd.v1.SessionSettings
-	1,  // 8: brokerd.v1.ConfigureSessionResponse.session:type_name -> brokerd.v1.Session
-	2,  // 9: brokerd.v1.SessionService.CreateSession:input_type -> brokerd.v1.CreateSessionRequest
-	4,  // 10: brokerd.v1.SessionService.GetSession:input_type -> brokerd.v1.GetSessionRequest
-	6,  // 11: brokerd.v1.SessionService.ListSessions:input_type -> brokerd.v1.ListSessionsRequest
-	8,  // 12: brokerd.v1.SessionService.ConfigureSession:input_type -> brokerd.v1.ConfigureSessionRequest
-	3,  // 13: brokerd.v1.SessionService.CreateSession:output_type -> brokerd.v1.CreateSessionResponse
-	5,  // 14: brokerd.v1.SessionService.GetSession:output_type -> brokerd.v1.GetSessionResponse
-	7,  // 15: brokerd.v1.SessionService.ListSessions:output_type -> brokerd.v1.ListSessionsResponse
-	9,  // 16: brokerd.v1.SessionService.ConfigureSession:output_type -> brokerd.v1.ConfigureSessionResponse
-	13, // [13:17] is the sub-list for method output_type
-	9,  // [9:13] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	18, // 0: brokerd.v1.SessionSettings.ageing:type_name -> google.protobuf.Duration
+	18, // 1: brokerd.v1.SessionSettings.breaker_time:type_name -> google.protobuf.Duration
+	18, // 2: brokerd.v1.SessionSettings.response_time:type_name -> google.protobuf.Duration
+	1,  // 3: brokerd.v1.SessionSettings.escalate_to:type_name -> brokerd.v1.Names
+	1,  // 4: brokerd.v1.SessionSettings.directors:type_name -> brokerd.v1.Names
+	18, // 5: brokerd.v1.SessionSettings.message_retention:type_name -> google.protobuf.Duration
+	18, // 6: brokerd.v1.SessionSettings.event_retention:type_name -> google.protobuf.Duration
+	18, // 7: brokerd.v1.SessionSettings.dead_letter_retention:type_name -> google.protobuf.Duration
+	19, // 8: brokerd.v1.Session.created_at:type_name -> google.protobuf.Timestamp
+	2,  // 9: brokerd.v1.Session.settings:type_name -> brokerd.v1.SessionSettings
+	0,  // 10: brokerd.v1.Session.state:type_name -> brokerd.v1.SessionState
+	19, // 11: brokerd.v1.Session.closed_at:type_name -> google.protobuf.Timestamp
+	3,  // 12: brokerd.v1.CloseSessionResponse.session:type_name -> brokerd.v1.Session
+	2,  // 13: brokerd.v1.CreateSessionRequest.settings:type_name -> brokerd.v1.SessionSettings
+	3,  // 14: brokerd.v1.CreateSessionResponse.session:type_name -> brokerd.v1.Session
+	3,  // 15: brokerd.v1.GetSessionResponse.session:type_name -> brokerd.v1.Session
+	3,  // 16: brokerd.v1.ListSessionsResponse.sessions:type_name -> brokerd.v1.Session
+	2,  // 17: brokerd.v1.ConfigureSessionRequest.settings:type_name -> brokerd.v1.SessionSettings
+	3,  // 18: brokerd.v1.ConfigureSessionResponse.session:type_name -> brokerd.v1.Session
+	10, // 19: brokerd.v1.SessionService.CreateSession:input_type -> brokerd.v1.CreateSessionRequest
+	12, // 20: brokerd.v1.SessionService.GetSession:input_type -> brokerd.v1.GetSessionRequest
+	14, // 21: brokerd.v1.SessionService.ListSessions:input_type -> brokerd.v1.ListSessionsRequest
+	16, // 22: brokerd.v1.SessionService.ConfigureSession:input_type -> brokerd.v1.ConfigureSessionRequest
+	4,  // 23: brokerd.v1.SessionService.CloseSession:input_type -> brokerd.v1.CloseSessionRequest
+	6,  // 24: brokerd.v1.SessionService.ExportSession:input_type -> brokerd.v1.ExportSessionRequest
+	8,  // 25: brokerd.v1.SessionService.DeleteSession:input_type -> brokerd.v1.DeleteSessionRequest
+	11, // 26: brokerd.v1.SessionService.CreateSession:output_type -> brokerd.v1.CreateSessionResponse
+	13, // 27: brokerd.v1.SessionService.GetSession:output_type -> brokerd.v1.GetSessionResponse
+	15, // 28: brokerd.v1.SessionService.ListSessions:output_type -> brokerd.v1.ListSessionsResponse
+	17, // 29: brokerd.v1.SessionService.ConfigureSession:output_type -> brokerd.v1.ConfigureSessionResponse
+	5,  // 30: brokerd.v1.SessionService.CloseSession:output_type -> brokerd.v1.CloseSessionResponse
+	7,  // 31: brokerd.v1.SessionService.ExportSession:output_type -> brokerd.v1.ExportSessionResponse
+	9,  // 32: brokerd.v1.SessionService.DeleteSession:output_type -> brokerd.v1.DeleteSessionResponse
+	26, // [26:33] is the sub-list for method output_type
+	19, // [19:26] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_brokerd_v1_session_proto_init() }
@@ -717,20 +1335,21 @@ func file_brokerd_v1_session_proto_init() {
 	if File_brokerd_v1_session_proto != nil {
 		return
 	}
-	file_brokerd_v1_session_proto_msgTypes[0].OneofWrappers = []any{}
-	file_brokerd_v1_session_proto_msgTypes[8].OneofWrappers = []any{}
+	file_brokerd_v1_session_proto_msgTypes[1].OneofWrappers = []any{}
+	file_brokerd_v1_session_proto_msgTypes[15].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_brokerd_v1_session_proto_rawDesc), len(file_brokerd_v1_session_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   10,
+			NumEnums:      1,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_brokerd_v1_session_proto_goTypes,
 		DependencyIndexes: file_brokerd_v1_session_proto_depIdxs,
+		EnumInfos:         file_brokerd_v1_session_proto_enumTypes,
 		MessageInfos:      file_brokerd_v1_session_proto_msgTypes,
 	}.Build()
 	File_brokerd_v1_session_proto = out.File

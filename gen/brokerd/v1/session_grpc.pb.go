@@ -23,6 +23,9 @@ const (
 	SessionService_GetSession_FullMethodName       = "/brokerd.v1.SessionService/GetSession"
 	SessionService_ListSessions_FullMethodName     = "/brokerd.v1.SessionService/ListSessions"
 	SessionService_ConfigureSession_FullMethodName = "/brokerd.v1.SessionService/ConfigureSession"
+	SessionService_CloseSession_FullMethodName     = "/brokerd.v1.SessionService/CloseSession"
+	SessionService_ExportSession_FullMethodName    = "/brokerd.v1.SessionService/ExportSession"
+	SessionService_DeleteSession_FullMethodName    = "/brokerd.v1.SessionService/DeleteSession"
 )
 
 // SessionServiceClient is the client API for SessionService service.
@@ -40,6 +43,15 @@ type SessionServiceClient interface {
 	ListSessions(ctx context.Context, in *ListSessionsRequest, opts ...grpc.CallOption) (*ListSessionsResponse, error)
 	// ConfigureSession changes settings; what is absent stays. Operators only.
 	ConfigureSession(ctx context.Context, in *ConfigureSessionRequest, opts ...grpc.CallOption) (*ConfigureSessionResponse, error)
+	// CloseSession ends all changes in a session for good: they are refused, FAILED_PRECONDITION (SESSION_CLOSED), open Claim streams end, reading goes on.
+	// Closing twice is fine. The session "default" cannot be closed: FAILED_PRECONDITION. Operators only.
+	CloseSession(ctx context.Context, in *CloseSessionRequest, opts ...grpc.CallOption) (*CloseSessionResponse, error)
+	// ExportSession streams everything that a session has, its archive included, as JSON Lines files and a manifest. Of a session that is
+	// not closed each file is true at its own time. Operators only.
+	ExportSession(ctx context.Context, in *ExportSessionRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ExportSessionResponse], error)
+	// DeleteSession writes an export of a closed session into the archive folder, then removes the session. FAILED_PRECONDITION
+	// (SESSION_OPEN) if it is not closed. Operators only.
+	DeleteSession(ctx context.Context, in *DeleteSessionRequest, opts ...grpc.CallOption) (*DeleteSessionResponse, error)
 }
 
 type sessionServiceClient struct {
@@ -90,6 +102,45 @@ func (c *sessionServiceClient) ConfigureSession(ctx context.Context, in *Configu
 	return out, nil
 }
 
+func (c *sessionServiceClient) CloseSession(ctx context.Context, in *CloseSessionRequest, opts ...grpc.CallOption) (*CloseSessionResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CloseSessionResponse)
+	err := c.cc.Invoke(ctx, SessionService_CloseSession_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *sessionServiceClient) ExportSession(ctx context.Context, in *ExportSessionRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ExportSessionResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &SessionService_ServiceDesc.Streams[0], SessionService_ExportSession_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[ExportSessionRequest, ExportSessionResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type SessionService_ExportSessionClient = grpc.ServerStreamingClient[ExportSessionResponse]
+
+func (c *sessionServiceClient) DeleteSession(ctx context.Context, in *DeleteSessionRequest, opts ...grpc.CallOption) (*DeleteSessionResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DeleteSessionResponse)
+	err := c.cc.Invoke(ctx, SessionService_DeleteSession_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // SessionServiceServer is the server API for SessionService service.
 // All implementations must embed UnimplementedSessionServiceServer
 // for forward compatibility.
@@ -105,6 +156,15 @@ type SessionServiceServer interface {
 	ListSessions(context.Context, *ListSessionsRequest) (*ListSessionsResponse, error)
 	// ConfigureSession changes settings; what is absent stays. Operators only.
 	ConfigureSession(context.Context, *ConfigureSessionRequest) (*ConfigureSessionResponse, error)
+	// CloseSession ends all changes in a session for good: they are refused, FAILED_PRECONDITION (SESSION_CLOSED), open Claim streams end, reading goes on.
+	// Closing twice is fine. The session "default" cannot be closed: FAILED_PRECONDITION. Operators only.
+	CloseSession(context.Context, *CloseSessionRequest) (*CloseSessionResponse, error)
+	// ExportSession streams everything that a session has, its archive included, as JSON Lines files and a manifest. Of a session that is
+	// not closed each file is true at its own time. Operators only.
+	ExportSession(*ExportSessionRequest, grpc.ServerStreamingServer[ExportSessionResponse]) error
+	// DeleteSession writes an export of a closed session into the archive folder, then removes the session. FAILED_PRECONDITION
+	// (SESSION_OPEN) if it is not closed. Operators only.
+	DeleteSession(context.Context, *DeleteSessionRequest) (*DeleteSessionResponse, error)
 	mustEmbedUnimplementedSessionServiceServer()
 }
 
@@ -126,6 +186,15 @@ func (UnimplementedSessionServiceServer) ListSessions(context.Context, *ListSess
 }
 func (UnimplementedSessionServiceServer) ConfigureSession(context.Context, *ConfigureSessionRequest) (*ConfigureSessionResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ConfigureSession not implemented")
+}
+func (UnimplementedSessionServiceServer) CloseSession(context.Context, *CloseSessionRequest) (*CloseSessionResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method CloseSession not implemented")
+}
+func (UnimplementedSessionServiceServer) ExportSession(*ExportSessionRequest, grpc.ServerStreamingServer[ExportSessionResponse]) error {
+	return status.Error(codes.Unimplemented, "method ExportSession not implemented")
+}
+func (UnimplementedSessionServiceServer) DeleteSession(context.Context, *DeleteSessionRequest) (*DeleteSessionResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DeleteSession not implemented")
 }
 func (UnimplementedSessionServiceServer) mustEmbedUnimplementedSessionServiceServer() {}
 func (UnimplementedSessionServiceServer) testEmbeddedByValue()                        {}
@@ -220,6 +289,53 @@ func _SessionService_ConfigureSession_Handler(srv interface{}, ctx context.Conte
 	return interceptor(ctx, in, info, handler)
 }
 
+func _SessionService_CloseSession_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CloseSessionRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SessionServiceServer).CloseSession(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SessionService_CloseSession_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SessionServiceServer).CloseSession(ctx, req.(*CloseSessionRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _SessionService_ExportSession_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(ExportSessionRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(SessionServiceServer).ExportSession(m, &grpc.GenericServerStream[ExportSessionRequest, ExportSessionResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type SessionService_ExportSessionServer = grpc.ServerStreamingServer[ExportSessionResponse]
+
+func _SessionService_DeleteSession_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DeleteSessionRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SessionServiceServer).DeleteSession(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SessionService_DeleteSession_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SessionServiceServer).DeleteSession(ctx, req.(*DeleteSessionRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // SessionService_ServiceDesc is the grpc.ServiceDesc for SessionService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -243,7 +359,21 @@ var SessionService_ServiceDesc = grpc.ServiceDesc{
 			MethodName: "ConfigureSession",
 			Handler:    _SessionService_ConfigureSession_Handler,
 		},
+		{
+			MethodName: "CloseSession",
+			Handler:    _SessionService_CloseSession_Handler,
+		},
+		{
+			MethodName: "DeleteSession",
+			Handler:    _SessionService_DeleteSession_Handler,
+		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "ExportSession",
+			Handler:       _SessionService_ExportSession_Handler,
+			ServerStreams: true,
+		},
+	},
 	Metadata: "brokerd/v1/session.proto",
 }

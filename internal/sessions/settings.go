@@ -1,0 +1,126 @@
+package sessions
+
+import (
+	"encoding/json"
+	"slices"
+	"time"
+)
+
+// Settings are the rules of a session. Those that are 0 are off.
+type Settings struct {
+	Ageing       time.Duration // waiting that is worth one level of priority; 0 = strict order
+	MailboxLimit int64         // deliveries that may wait in one mailbox
+	MaxAttempts  int           // failed attempts until a delivery is a dead letter
+	SendRate     float64       // messages that an agent may send a second
+	SendBurst    int           // messages that it may send at once
+	MessageLimit int           // bytes of one message
+	PayloadLimit int           // bytes of one payload
+	BreakerLimit int           // failures in a row that open the breaker of an agent
+	BreakerTime  time.Duration // how long it stays open
+	ResponseTime time.Duration // until when a response is due
+	EscalateTo   []string      // roles that are told of overdue responses
+	Directors    []string      // roles that may send directives
+	KeepMessages time.Duration // finished ones
+	KeepEvents   time.Duration
+	KeepDead     time.Duration // dead letters
+}
+
+// defaults are the settings of a new session, and of whatever a stored session says nothing of.
+func defaults() Settings {
+	const day = 24 * time.Hour
+	return Settings{
+		Ageing: 5 * time.Minute, MailboxLimit: 10_000, MaxAttempts: 3,
+		SendRate: 10, SendBurst: 100, MessageLimit: mostMessage, PayloadLimit: mostPayload,
+		BreakerLimit: 5, BreakerTime: time.Minute,
+		ResponseTime: 10 * time.Minute, EscalateTo: []string{"overseer", "lead"}, Directors: []string{"lead", "overseer"},
+		KeepMessages: 3 * day, KeepEvents: 7 * day, KeepDead: 30 * day,
+	}
+}
+
+// A Change says what to change; nil stays as it is, or gets its default.
+type Change struct {
+	Description  *string
+	Ageing       *time.Duration
+	MailboxLimit *int64
+	MaxAttempts  *int
+	SendRate     *float64
+	SendBurst    *int
+	MessageLimit *int
+	PayloadLimit *int
+	BreakerLimit *int
+	BreakerTime  *time.Duration
+	ResponseTime *time.Duration
+	EscalateTo   *[]string
+	Directors    *[]string
+	KeepMessages *time.Duration
+	KeepEvents   *time.Duration
+	KeepDead     *time.Duration
+}
+
+func (c Change) apply(s *Session) {
+	set(&s.Description, c.Description)
+	set(&s.Settings.Ageing, c.Ageing)
+	set(&s.Settings.MailboxLimit, c.MailboxLimit)
+	set(&s.Settings.MaxAttempts, c.MaxAttempts)
+	set(&s.Settings.SendRate, c.SendRate)
+	set(&s.Settings.SendBurst, c.SendBurst)
+	set(&s.Settings.MessageLimit, c.MessageLimit)
+	set(&s.Settings.PayloadLimit, c.PayloadLimit)
+	set(&s.Settings.BreakerLimit, c.BreakerLimit)
+	set(&s.Settings.BreakerTime, c.BreakerTime)
+	set(&s.Settings.ResponseTime, c.ResponseTime)
+	set(&s.Settings.EscalateTo, c.EscalateTo)
+	set(&s.Settings.Directors, c.Directors)
+	set(&s.Settings.KeepMessages, c.KeepMessages)
+	set(&s.Settings.KeepEvents, c.KeepEvents)
+	set(&s.Settings.KeepDead, c.KeepDead)
+}
+
+func set[T any](to *T, from *T) {
+	if from != nil {
+		*to = *from
+	}
+}
+
+// equal reports whether two settings are the same.
+func (s Settings) equal(o Settings) bool {
+	roles := slices.Equal(s.EscalateTo, o.EscalateTo) && slices.Equal(s.Directors, o.Directors)
+	s.EscalateTo, s.Directors, o.EscalateTo, o.Directors = nil, nil, nil, nil
+	return roles && s.text() == o.text()
+}
+
+// text is what is stored.
+func (s Settings) text() string {
+	text, _ := json.Marshal(s) // numbers and names always marshal
+	return string(text)
+}
+
+// parse reads what is stored.
+func parse(text string) (Settings, error) {
+	s := defaults()
+	err := json.Unmarshal([]byte(text), &s)
+	return s, err
+}
+
+// details is the settings as an event tells them.
+func (s Session) details() map[string]any {
+	return map[string]any{
+		"session":                       s.Name,
+		"description":                   s.Description,
+		"ageing_seconds":                s.Settings.Ageing.Seconds(),
+		"mailbox_limit":                 s.Settings.MailboxLimit,
+		"max_attempts":                  s.Settings.MaxAttempts,
+		"send_rate":                     s.Settings.SendRate,
+		"send_burst":                    s.Settings.SendBurst,
+		"message_limit":                 s.Settings.MessageLimit,
+		"payload_limit":                 s.Settings.PayloadLimit,
+		"breaker_failures":              s.Settings.BreakerLimit,
+		"breaker_seconds":               s.Settings.BreakerTime.Seconds(),
+		"response_seconds":              s.Settings.ResponseTime.Seconds(),
+		"escalate_to":                   s.Settings.EscalateTo,
+		"directors":                     s.Settings.Directors,
+		"message_retention_seconds":     s.Settings.KeepMessages.Seconds(),
+		"event_retention_seconds":       s.Settings.KeepEvents.Seconds(),
+		"dead_letter_retention_seconds": s.Settings.KeepDead.Seconds(),
+	}
+}
