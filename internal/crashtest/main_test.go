@@ -15,9 +15,21 @@
 package crashtest_test
 
 import (
+	"fmt"
+	"os"
 	"testing"
 
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain also is the process of an agent that TestTeam kills.
+func TestMain(m *testing.M) {
+	if isMate() {
+		if err := liveAsMate(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	goleak.VerifyTestMain(m)
+}

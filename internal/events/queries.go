@@ -33,10 +33,14 @@ CREATE TABLE cursors (
 const countEvents = `
 SELECT count(*) FROM events`
 
-// insertEvent has what is the same for all events of a type as literals, in place of %s.
 const insertEvent = `
-INSERT INTO events (revision, session, at, category, severity, type, source, source_role, summary, details, related, task_id)
-VALUES (?, ?, ?, %s, ?, ?, ?, ?, ?, ?)`
+INSERT INTO events (category, severity, type, revision, session, at, source, source_role, summary, details, related, task_id)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+
+// insertOwnEvent is insertEvent with what is the same for all events of one of the broker's types in place of %s.
+const insertOwnEvent = `
+INSERT INTO events (category, severity, type, revision, session, at, source, source_role, summary, details, related, task_id)
+VALUES (%s, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
 const firstAfter = `
 SELECT revision FROM events WHERE revision > ? ORDER BY revision LIMIT 1`
