@@ -14,6 +14,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
+
+	pb "brokerd/gen/brokerd/v1"
 )
 
 // jsonText are the string fields that hold JSON text; it is nested as it is.
@@ -44,6 +46,9 @@ func appendMessage(b *bytes.Buffer, m protoreflect.Message) error {
 		return appendString(b, v.AsTime().UTC().Format(time.RFC3339Nano))
 	case *durationpb.Duration:
 		return appendString(b, short(v.AsDuration()))
+	case *pb.Names: // a list that is a message only to be told from an absent one
+		names := m.Descriptor().Fields().ByName("names")
+		return appendList(b, names, m.Get(names).List())
 	}
 	b.WriteByte('{')
 	first := true

@@ -38,7 +38,8 @@ func TestJSON_ShowsAMessageWholeAndExact(t *testing.T) {
 		`"expires_at":null,"target":{"everyone":true},"reach":"ALL","type":"t","version":"","subject":"",` +
 		`"body":"a <b> & \"c\"\n\u2028","payload":{"n":1152921504606846977,"x":1.0,"s":"<\u00e9>","z":null},"priority":0,"channel":"",` +
 		`"thread_id":"","correlation_id":"","in_reply_to":"","task_id":"","labels":{"a":"1","b":"2"},"files":[{"path":"x","line":3}],` +
-		`"artifacts":[],"ttl":"1m30s","not_before":null,"ordering_key":"","max_attempts":3}`
+		`"artifacts":[],"ttl":"1m30s","not_before":null,"ordering_key":"","max_attempts":3,` +
+		`"requires_response":false,"response_deadline":null,"resend_after":null}`
 	if got := jsonOf(t, m); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
@@ -53,8 +54,12 @@ func TestJSON_EnumsAreShortAndUnsetIsNull(t *testing.T) {
 		{&pb.Recipient{}, `{"mailbox":"","outcome":null}`},
 		{&pb.Recipient{Outcome: 99}, `{"mailbox":"","outcome":"99"}`},
 		{&pb.NackOutcome{ClaimId: "7.1", State: pb.DeliveryState_DELIVERY_STATE_DEAD}, `{"claim_id":"7.1","state":"DEAD","due_at":null}`},
-		{&pb.SessionSettings{}, `{"ageing":null,"mailbox_limit":null,"max_attempts":null}`},
-		{&pb.SessionSettings{Ageing: durationpb.New(0), MailboxLimit: proto.Int64(0)}, `{"ageing":"0s","mailbox_limit":0,"max_attempts":null}`},
+		{&pb.ConfigureSessionRequest{}, `{"request_id":"","description":null,"settings":null}`},
+		{&pb.ConfigureSessionRequest{Description: proto.String("")}, `{"request_id":"","description":"","settings":null}`},
+		{&pb.ExtendClaimsResponse{}, `{"claim_ids":[]}`},
+		{durationpb.New(0), `"0s"`},
+		{&pb.Names{Names: []string{"lead", "overseer"}}, `["lead","overseer"]`},
+		{&pb.Names{}, `[]`},
 		{&pb.Target{}, `{}`},
 		{&pb.HeartbeatRequest{Progress: proto.Float64(0.5)}, `{"status":null,"activity":null,"task_id":null,"progress":0.5}`},
 	} {

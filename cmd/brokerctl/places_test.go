@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 func TestAgent_RegisterActsAsTheNamedAgent(t *testing.T) {
@@ -88,6 +90,42 @@ func TestSession_CreateAndConfigure(t *testing.T) {
 	}
 	if out := must0(t, "session", "list", "-o", "json"); strings.Count(out, "\n") != 2 {
 		t.Errorf("%q", out)
+	}
+}
+
+func TestSession_EverySettingHasAnOption(t *testing.T) {
+	startBroker(t)
+	given := strings.Fields(`--ageing 1m --mailbox-limit 7 --max-attempts 4 --send-rate 2.5 --send-burst 9 --message-limit 4096 --payload-limit 2048
+		--breaker-failures 0 --breaker-time 2m --response-time 1h --escalate-to human --escalate-to lead --message-retention 0s --event-retention 48h
+		--dead-letter-retention 90s --director`)
+	want := map[string]any{
+		"ageing": "1m", "mailbox_limit": json.Number("7"), "max_attempts": json.Number("4"), "send_rate": json.Number("2.5"),
+		"send_burst": json.Number("9"), "message_limit": json.Number("4096"), "payload_limit": json.Number("2048"),
+		"breaker_failures": json.Number("0"), "breaker_time": "2m", "response_time": "1h", "escalate_to": []any{"human", "lead"},
+		"directors": []any{}, "message_retention": "0s", "event_retention": "48h", "dead_letter_retention": "1m30s",
+	}
+	made := fields(t, append(append([]string{"session", "create", "website"}, given...), "")...)
+	if diff := cmp.Diff(want, at(t, made, "settings")); diff != "" {
+		t.Errorf("created (-want +got)\n%s", diff)
+	}
+	changed := fields(t, append(append([]string{"session", "configure"}, given...), "")...)
+	if diff := cmp.Diff(want, at(t, changed, "settings")); diff != "" {
+		t.Errorf("configured (-want +got)\n%s", diff)
+	}
+	shown := must0(t, "session", "get", "website")
+	for _, line := range []string{
+		"state               open", "send rate           2.5 a second, at once 9", "message limit       4096 bytes", "breaker             never",
+		"escalates to        human, lead", "directors           operators only", "keeps messages      for ever", "keeps events        48h",
+	} {
+		if !strings.Contains(shown, line+"\n") {
+			t.Errorf("no line %q in\n%s", line, shown)
+		}
+	}
+	if out := must0(t, "session", "list"); !strings.Contains(out, "7              4             2.5        open") {
+		t.Errorf("%s", out)
+	}
+	if got := ctl(t, "session", "configure"); got.code != 2 {
+		t.Errorf("nothing to configure: %+v", got)
 	}
 }
 

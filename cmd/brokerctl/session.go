@@ -3,10 +3,9 @@ package main
 import (
 	"io"
 	"strconv"
-	"time"
+	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	pb "brokerd/gen/brokerd/v1"
 )
@@ -14,35 +13,6 @@ import (
 func newSessionCommand(c *cli) *cobra.Command {
 	return group("session", "Sessions: the scopes in which everything else lives", `A session is one project or team of agents at work; default always exists. Choose one with --session.`,
 		newSessionCreateCommand(c), newSessionGetCommand(c), newSessionListCommand(c), newSessionConfigureCommand(c))
-}
-
-// settingsOptions are a session's settings.
-type settingsOptions struct {
-	description  string
-	ageing       time.Duration
-	mailboxLimit int64
-	maxAttempts  int32
-	requestID    string
-}
-
-// AddFlags adds the options.
-func (o *settingsOptions) AddFlags(f *pflag.FlagSet) {
-	f.StringVar(&o.description, "description", "", "one line for people")
-	f.DurationVar(&o.ageing, "ageing", 0, "how much waiting is worth one level of priority; 0 = strict order (new sessions: 5m)")
-	f.Int64Var(&o.mailboxLimit, "mailbox-limit", 0, "deliveries that may wait in one mailbox; 0 = no limit (new sessions: 10000)")
-	f.Int32Var(&o.maxAttempts, "max-attempts", 0, "failed attempts until a message is a dead letter (new sessions: 3)")
-}
-
-// settings returns those that were given.
-func (o *settingsOptions) settings(cmd *cobra.Command) *pb.SessionSettings {
-	s := &pb.SessionSettings{
-		MailboxLimit: ifSet(cmd, "mailbox-limit", o.mailboxLimit),
-		MaxAttempts:  ifSet(cmd, "max-attempts", o.maxAttempts),
-	}
-	if d := ifSet(cmd, "ageing", o.ageing); d != nil {
-		s.Ageing = always(*d)
-	}
-	return s
 }
 
 func newSessionCreateCommand(c *cli) *cobra.Command {
@@ -107,21 +77,15 @@ func (c *cli) showSession(cmd *cobra.Command, s *pb.Session) error {
 			t.row("description", s.GetDescription())
 		}
 		t.row("created", c.when(s.GetCreatedAt()))
-		t.row("ageing", ageing(s))
-		t.row("mailbox limit", mailboxLimit(s))
-		t.row("max attempts", strconv.Itoa(int(s.GetSettings().GetMaxAttempts())))
+		t.row("state", strings.ToLower(enumOf(s.GetState())))
+		if s.GetClosedAt() != nil {
+			t.row("closed", c.when(s.GetClosedAt()))
+		}
+		for _, setting := range settingRows(s.GetSettings()) {
+			t.row(setting.name, setting.value)
+		}
 		_ = t.flush() // to the command's own output: nobody is left to tell
 	})
-}
-
-func ageing(s *pb.Session) string {
-	d := s.GetSettings().GetAgeing().AsDuration()
-	return cond(d > 0, short(d), "none, strict order")
-}
-
-func mailboxLimit(s *pb.Session) string {
-	n := s.GetSettings().GetMailboxLimit()
-	return cond(n > 0, strconv.FormatInt(n, 10), "none")
 }
 
 func newSessionListCommand(c *cli) *cobra.Command {
@@ -143,11 +107,12 @@ func newSessionListCommand(c *cli) *cobra.Command {
 				return err
 			}
 			return list(c, cmd, sessions, view[*pb.Session]{
-				columns: []string{"SESSION", "CREATED", "AGEING", "MAILBOX LIMIT", "MAX ATTEMPTS", "DESCRIPTION"},
+				columns: []string{"SESSION", "CREATED", "AGEING", "MAILBOX LIMIT", "MAX ATTEMPTS", "SEND RATE", "STATE", "DESCRIPTION"},
 				row: func(s *pb.Session) []string {
+					set := s.GetSettings()
 					return []string{
-						s.GetName(), c.ago(s.GetCreatedAt()), ageing(s), mailboxLimit(s),
-						strconv.Itoa(int(s.GetSettings().GetMaxAttempts())), clip(s.GetDescription(), 60),
+						s.GetName(), c.ago(s.GetCreatedAt()), ageing(set), mailboxLimit(set), strconv.Itoa(int(set.GetMaxAttempts())),
+						sendRate(set), strings.ToLower(enumOf(s.GetState())), clip(s.GetDescription(), 60),
 					}
 				},
 				none: "no sessions",
@@ -162,7 +127,7 @@ func newSessionConfigureCommand(c *cli) *cobra.Command {
 		Use:               "configure [NAME]",
 		Short:             "Change a session's settings (operators)",
 		Long:              "Change a session's settings. What is not given stays as it is. Without a name the session at work is meant.",
-		Example:           `  brokerctl session configure website --mailbox-limit 0 --ageing 1m`,
+		Example:           `  brokerctl session configure website --mailbox-limit 0 --send-rate 50 --director lead --director human`,
 		Args:              between(0, "the session's name"),
 		ValidArgsFunction: c.completeSessions,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -185,6 +150,6 @@ func newSessionConfigureCommand(c *cli) *cobra.Command {
 	}
 	o.AddFlags(cmd.Flags())
 	addRequestID(cmd, &o.requestID)
-	cmd.MarkFlagsOneRequired("description", "ageing", "mailbox-limit", "max-attempts")
+	cmd.MarkFlagsOneRequired(settingNames()...)
 	return cmd
 }

@@ -26,6 +26,9 @@ var forOperators = map[string]bool{
 	pb.MessageService_PurgeDeadLetters_FullMethodName: true,
 	pb.SessionService_CreateSession_FullMethodName:    true,
 	pb.SessionService_ConfigureSession_FullMethodName: true,
+	pb.SessionService_CloseSession_FullMethodName:     true,
+	pb.SessionService_ExportSession_FullMethodName:    true,
+	pb.SessionService_DeleteSession_FullMethodName:    true,
 }
 
 // generated returns every RPC of the API.

@@ -145,11 +145,11 @@ func changeOf(c *valid.Check, in *pb.SessionSettings) Change {
 		return Change{}
 	}
 	f := fields{c}
-	change := Change{
+	return Change{
 		Ageing:       f.duration("ageing", in.Ageing, leastAgeing, mostAgeing, true),
-		MailboxLimit: in.MailboxLimit,
+		MailboxLimit: f.mailbox(in.MailboxLimit),
 		MaxAttempts:  f.count("max_attempts", in.MaxAttempts, leastAttempts, mostAttempts),
-		SendRate:     in.SendRate,
+		SendRate:     f.rate(in.SendRate),
 		SendBurst:    f.count("send_burst", in.SendBurst, 1, mostRate),
 		MessageLimit: f.count("message_limit", in.MessageLimit, leastMessage, mostMessage),
 		PayloadLimit: f.count("payload_limit", in.PayloadLimit, 1, mostPayload),
@@ -162,13 +162,6 @@ func changeOf(c *valid.Check, in *pb.SessionSettings) Change {
 		KeepEvents:   f.duration("event_retention", in.EventRetention, time.Second, mostKept, true),
 		KeepDead:     f.duration("dead_letter_retention", in.DeadLetterRetention, time.Second, mostKept, true),
 	}
-	if in.MailboxLimit != nil {
-		c.Between("settings.mailbox_limit", in.GetMailboxLimit(), 0, mostMailbox)
-	}
-	if rate := in.GetSendRate(); !(rate >= 0 && rate <= mostRate) {
-		c.Fail("settings.send_rate", "is %v; 0 to %d is allowed", rate, mostRate)
-	}
-	return change
 }
 
 // fields checks settings; absent ones are nil.
@@ -181,6 +174,20 @@ func (f fields) count(name string, in *int32, least, most int64) *int {
 	f.Between("settings."+name, int64(*in), least, most)
 	n := int(*in)
 	return &n
+}
+
+func (f fields) mailbox(in *int64) *int64 {
+	if in != nil {
+		f.Between("settings.mailbox_limit", *in, 0, mostMailbox)
+	}
+	return in
+}
+
+func (f fields) rate(in *float64) *float64 {
+	if in != nil && !(*in >= 0 && *in <= mostRate) { // so put, it refuses NaN too
+		f.Fail("settings.send_rate", "is %v; 0 to %d is allowed", *in, mostRate)
+	}
+	return in
 }
 
 // duration allows 0 as well if that turns the setting off.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -18,6 +19,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/testing/protocmp"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -97,6 +99,24 @@ func settings(ageing time.Duration, limit int64, attempts int32) *pb.SessionSett
 	return &pb.SessionSettings{Ageing: durationpb.New(ageing), MailboxLimit: &limit, MaxAttempts: &attempts}
 }
 
+// defaults are the settings that the API promises a new session, but for what the given ones say.
+func defaults(given *pb.SessionSettings) *pb.SessionSettings {
+	const day = 24 * time.Hour
+	all := &pb.SessionSettings{
+		Ageing: durationpb.New(5 * time.Minute), MailboxLimit: proto.Int64(10_000), MaxAttempts: proto.Int32(3),
+		SendRate: proto.Float64(10), SendBurst: proto.Int32(100), MessageLimit: proto.Int32(1 << 20), PayloadLimit: proto.Int32(256 << 10),
+		BreakerFailures: proto.Int32(5), BreakerTime: durationpb.New(time.Minute), ResponseTime: durationpb.New(10 * time.Minute),
+		EscalateTo: &pb.Names{Names: []string{"overseer", "lead"}}, Directors: &pb.Names{Names: []string{"lead", "overseer"}},
+		MessageRetention: durationpb.New(3 * day), EventRetention: durationpb.New(7 * day), DeadLetterRetention: durationpb.New(30 * day),
+	}
+	// Not proto.Merge, which would join lists and the fields of durations.
+	given.ProtoReflect().Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		all.ProtoReflect().Set(f, v)
+		return true
+	})
+	return all
+}
+
 func same(t *testing.T, want, got proto.Message) {
 	t.Helper()
 	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
@@ -110,7 +130,7 @@ func TestDefault_AlwaysExistsWithTheDefaultSettings(t *testing.T) {
 	if got.GetName() != "default" || !got.GetCreatedAt().AsTime().Equal(k.clock.Now()) {
 		t.Errorf("got %v", got)
 	}
-	same(t, settings(5*time.Minute, 10_000, 3), got.GetSettings())
+	same(t, defaults(nil), got.GetSettings())
 	same(t, got.GetSettings(), k.create(&pb.CreateSessionRequest{Name: "new"}).GetSettings())
 }
 
@@ -118,7 +138,7 @@ func TestCreate_KeepsWhatIsGivenAndAppendsAnEvent(t *testing.T) {
 	k := newKit(t)
 	want := settings(0, 0, 7)
 	made := k.create(&pb.CreateSessionRequest{Name: "team-1", Description: "a team", Settings: want})
-	same(t, want, made.GetSettings())
+	same(t, defaults(want), made.GetSettings())
 	if made.GetDescription() != "a team" || made.GetRevision() != k.store.Revision() {
 		t.Errorf("made %v at %d", made, k.store.Revision())
 	}
@@ -191,7 +211,7 @@ func TestConfigure_ChangesWhatIsGivenAndNothingElse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	same(t, settings(time.Hour, 5, 9), out.GetSession().GetSettings())
+	same(t, defaults(settings(time.Hour, 5, 9)), out.GetSession().GetSettings())
 	if out.GetSession().GetDescription() != "a team" || out.GetSession().GetRevision() != k.store.Revision() {
 		t.Errorf("got %v", out)
 	}
@@ -226,7 +246,7 @@ func TestConfigure_HookThatFailsUndoesTheChange(t *testing.T) {
 	if testkit.Reason(err) != "NOT_NOW" {
 		t.Errorf("got %v", err)
 	}
-	same(t, settings(5*time.Minute, 10_000, 3), k.get("default").GetSettings())
+	same(t, defaults(nil), k.get("default").GetSettings())
 }
 
 func TestConfigure_LastsOverAReopen(t *testing.T) {
@@ -307,7 +327,13 @@ func TestLookup_FindsIDNameAndSettings(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		want := sessions.Session{ID: 2, Name: "team-1", Settings: sessions.Settings{Ageing: time.Hour, MailboxLimit: 5, MaxAttempts: 2}}
+		const day = 24 * time.Hour
+		want := sessions.Session{ID: 2, Name: "team-1", Settings: sessions.Settings{
+			Ageing: time.Hour, MailboxLimit: 5, MaxAttempts: 2, SendRate: 10, SendBurst: 100, MessageLimit: 1 << 20, PayloadLimit: 256 << 10,
+			BreakerLimit: 5, BreakerTime: time.Minute, ResponseTime: 10 * time.Minute,
+			EscalateTo: []string{"overseer", "lead"}, Directors: []string{"lead", "overseer"},
+			KeepMessages: 3 * day, KeepEvents: 7 * day, KeepDead: 30 * day,
+		}}
 		if diff := cmp.Diff(want, s); diff != "" {
 			t.Errorf("-want +got:\n%s", diff)
 		}
@@ -380,6 +406,21 @@ func TestBadInput_NamesTheField(t *testing.T) {
 		{"settings.mailbox_limit", configure(&pb.ConfigureSessionRequest{Settings: settings(0, 10_000_001, 1)})},
 		{"settings.max_attempts", configure(&pb.ConfigureSessionRequest{Settings: settings(0, 0, 0)})},
 		{"settings.max_attempts", configure(&pb.ConfigureSessionRequest{Settings: settings(0, 0, 101)})},
+		{"settings.send_rate", configure(&pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{SendRate: proto.Float64(-1)}})},
+		{"settings.send_rate", configure(&pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{SendRate: proto.Float64(math.NaN())}})},
+		{"settings.send_rate", configure(&pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{SendRate: proto.Float64(1_000_001)}})},
+		{"settings.send_burst", configure(&pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{SendBurst: proto.Int32(0)}})},
+		{"settings.message_limit", configure(&pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{MessageLimit: proto.Int32(1023)}})},
+		{"settings.message_limit", configure(&pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{MessageLimit: proto.Int32(1<<20 + 1)}})},
+		{"settings.payload_limit", configure(&pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{PayloadLimit: proto.Int32(256<<10 + 1)}})},
+		{"settings.breaker_failures", configure(&pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{BreakerFailures: proto.Int32(1001)}})},
+		{"settings.breaker_time", configure(&pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{BreakerTime: durationpb.New(0)}})},
+		{"settings.response_time", configure(&pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{ResponseTime: durationpb.New(time.Millisecond)}})},
+		{"settings.escalate_to.names[1]", configure(&pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{EscalateTo: &pb.Names{Names: []string{"a", ""}}}})},
+		{"settings.directors.names", configure(&pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{Directors: &pb.Names{Names: slices.Repeat([]string{"a"}, 101)}}})},
+		{"settings.message_retention", configure(&pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{MessageRetention: durationpb.New(time.Millisecond)}})},
+		{"settings.event_retention", configure(&pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{EventRetention: durationpb.New(3651 * 24 * time.Hour)}})},
+		{"settings.dead_letter_retention", configure(&pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{DeadLetterRetention: durationpb.New(-1)}})},
 		{"page_size", list(&pb.ListSessionsRequest{PageSize: 1001})},
 		{"page_size", list(&pb.ListSessionsRequest{PageSize: -1})},
 		{"page_token", list(&pb.ListSessionsRequest{PageToken: "x"})},
