@@ -234,3 +234,29 @@ func TestMessage_ListAndCancel(t *testing.T) {
 		}
 	}
 }
+
+func TestEventPublish_ReachesSubscribers(t *testing.T) {
+	startBroker(t)
+	register(t, "lead/lead", "builder-1/builder")
+	must0(t, "--agent", "lead", "channel", "subscribe", "event/*")
+	got := fields(t, "--agent", "builder-1", "event", "publish", "build.finished", "All green", "--details", `{"commit": "4f2a"}`,
+		"--severity", "warning", "--related", "4711", "--task", "t1")
+	m := at(t, fields(t, "--agent", "lead", "claim"), "message")
+	for _, c := range []struct {
+		want any
+		path []any
+	}{
+		{"event", []any{"type"}}, {"All green", []any{"subject"}}, {"t1", []any{"task_id"}}, {"WARNING", []any{"payload", "severity"}},
+		{"4f2a", []any{"payload", "details", "commit"}}, {"4711", []any{"payload", "related", 0}}, {at(t, got, "revision"), []any{"payload", "revision"}},
+	} {
+		if got := at(t, m, c.path...); got != c.want {
+			t.Errorf("%v is %v, want %v", c.path, got, c.want)
+		}
+	}
+	if got := ctl(t, "--agent", "lead", "event", "publish", "message.sent"); got.code == 0 || !strings.Contains(got.err, "broker's own") {
+		t.Errorf("%+v", got)
+	}
+	if got := ctl(t, "--agent", "lead", "event", "publish", "x", "--severity", "loud"); got.code != 2 {
+		t.Errorf("%+v", got)
+	}
+}

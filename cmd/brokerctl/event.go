@@ -16,7 +16,7 @@ import (
 
 func newEventCommand(c *cli) *cobra.Command {
 	return group("event", "The log of all that happens", `Every change is an event; its revision is the change's.`,
-		newEventListCommand(c), newEventFollowCommand(c))
+		newEventListCommand(c), newEventFollowCommand(c), newEventPublishCommand(c))
 }
 
 // eventOptions choose events.

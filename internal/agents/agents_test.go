@@ -60,7 +60,7 @@ func (k *kit) open() {
 	k.registry = agents.New(k.store, log, k.sessions, k.clock)
 	conn, _ := testkit.Serve(k.t, func(r grpc.ServiceRegistrar) {
 		pb.RegisterAgentServiceServer(r, agents.NewService(k.registry))
-		pb.RegisterEventServiceServer(r, events.NewService(log, k.sessions))
+		pb.RegisterEventServiceServer(r, events.NewService(log, k.sessions, nil))
 	})
 	k.api, k.events = pb.NewAgentServiceClient(conn), pb.NewEventServiceClient(conn)
 }

@@ -5,13 +5,14 @@ import (
 	"brokerd/internal/agents"
 	"brokerd/internal/broker"
 	"brokerd/internal/caller"
+	"brokerd/internal/events"
 	"brokerd/internal/sessions"
 	"brokerd/internal/store"
 )
 
 // connect registers what must happen in one feature, in the same transaction, when something changes
 // in another.
-func connect(scopes *sessions.Registry, registry *agents.Registry, post *broker.Broker) {
+func connect(journal *events.Log, scopes *sessions.Registry, registry *agents.Registry, post *broker.Broker) {
 	registry.UseMail(mail{post})
 	registry.OnRegister(func(tx *store.Tx, a agents.Agent, _ bool) error {
 		s, err := scopes.ByID(tx, a.Session)
@@ -30,6 +31,21 @@ func connect(scopes *sessions.Registry, registry *agents.Registry, post *broker.
 	scopes.OnConfigured(func(tx *store.Tx, s sessions.Session) error {
 		return post.SessionConfigured(tx, brokerSession(s))
 	})
+	journal.OnAnnounced(func(tx *store.Tx, e events.Event) error {
+		return post.Announce(tx, e, func(id int64) (broker.Session, error) {
+			s, err := scopes.ByID(tx, id)
+			return brokerSession(s), err
+		})
+	})
+}
+
+// authors tells the log who publishes.
+type authors struct{ agents *agents.Registry }
+
+// Author implements events.Authors.
+func (a authors) Author(q store.Querier, session int64, c caller.Caller) (role string, err error) {
+	found, err := a.agents.Acting(q, session, c)
+	return found.Role, err
 }
 
 // directory tells the broker of sessions and agents.

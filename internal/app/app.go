@@ -167,7 +167,7 @@ func (a *App) start(ctx context.Context) error {
 	scopes := sessions.New(st, journal)
 	registry := agents.New(st, journal, scopes, c.Clock)
 	post := broker.New(st, journal, directory{scopes, registry}, c.Clock, log.Named("broker"))
-	connect(scopes, registry, post)
+	connect(journal, scopes, registry, post)
 
 	// The server.
 	server := rpc.NewServer(rpc.Options{
@@ -183,7 +183,7 @@ func (a *App) start(ctx context.Context) error {
 		admin:    admin.NewService(facts, st, census{scopes, registry}, mailboxes{post}, server, inspector),
 		agents:   agents.NewService(registry),
 		channels: broker.NewChannelService(post),
-		events:   events.NewService(journal, scopes),
+		events:   events.NewService(journal, scopes, authors{registry}),
 		messages: broker.NewService(post, rpc.ItemError),
 		sessions: sessions.NewService(scopes),
 	})

@@ -70,6 +70,7 @@ type Broker struct {
 	zap   *zap.Logger
 
 	boxIDs   *store.Cache[boxKey, int64]
+	audience *store.Cache[audienceKey, audience]
 	hub      *hub
 	claims   *deadline.Queue[key] // when running claims end
 	calendar *calendar            // when delays and times to live end
@@ -84,7 +85,7 @@ type Broker struct {
 func New(st *store.Store, log *events.Log, dir Directory, clock clockwork.Clock, logger *zap.Logger) *Broker {
 	b := &Broker{
 		store: st, log: log, dir: dir, clock: clock, zap: logger, hub: newHub(),
-		boxIDs: store.NewCache[boxKey, int64](st), stopping: make(chan struct{}),
+		boxIDs: store.NewCache[boxKey, int64](st), audience: store.NewCache[audienceKey, audience](st), stopping: make(chan struct{}),
 	}
 	b.claims = deadline.New(clock, b.claimsDue)
 	b.calendar = newCalendar(b)

@@ -68,6 +68,7 @@ func (b *Broker) subscription(ctx context.Context, c caller.Caller, req once.Req
 		if err != nil || n == 0 {
 			return err
 		}
+		b.audience.Clear(tx)
 		if query == insertSubscription {
 			var n int
 			if err := tx.QueryRow(countSubscriptions, a.mailbox).Scan(&n); err != nil {
@@ -177,6 +178,7 @@ func (b *Broker) Configure(ctx context.Context, c caller.Caller, req once.Reques
 			if _, err := tx.Exec(updateChannel, *ttl, id); err != nil {
 				return err
 			}
+			b.audience.Clear(tx)
 		}
 		if answer.Channel.DefaultTTL, err = defaultTTL(tx, a.session.ID, channel); err != nil {
 			return err
@@ -258,6 +260,7 @@ func (b *Broker) AgentGone(tx *store.Tx, session Session, agent Agent, reason st
 	if _, err := tx.Exec(deleteSubscriptions, a.mailbox); err != nil {
 		return err
 	}
+	b.audience.Clear(tx)
 	now := tx.Now()
 	if _, err := tx.Exec(insertGone, now, now, "AGENT_GONE: "+reason, a.mailbox); err != nil {
 		return err

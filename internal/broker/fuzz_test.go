@@ -19,6 +19,7 @@ import (
 
 // What the API promises to accept, written out once more.
 var (
+	anEvent  = regexp.MustCompile(`\A[a-z][a-z0-9._-]{0,127}\z`)
 	aName    = regexp.MustCompile(`\A[A-Za-z0-9][A-Za-z0-9._:-]{0,127}\z`)
 	aPattern = regexp.MustCompile(`\A[A-Za-z0-9*?][A-Za-z0-9._:*?-]{0,127}\z`)
 )

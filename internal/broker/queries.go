@@ -53,6 +53,25 @@ const (
 		FROM subscriptions s JOIN mailboxes b ON b.id = s.agent
 		WHERE s.channel = ?
 		ORDER BY b.name`
+
+	selectAudience = `
+		SELECT DISTINCT a.name
+		FROM mailboxes c JOIN subscriptions s ON s.channel = c.id JOIN mailboxes a ON a.id = s.agent
+		WHERE c.session = ? AND c.kind = 3 AND c.name IN (?, 'event/*')
+		ORDER BY a.name`
+	selectAudienceTTL = `
+		SELECT c.default_ttl
+		FROM mailboxes b JOIN channels c ON c.mailbox = b.id
+		WHERE b.session = ? AND b.kind = 3 AND b.name IN (?, 'event/*') AND c.default_ttl > 0
+		ORDER BY b.name = 'event/*'
+		LIMIT 1`
+	selectListening = `
+		SELECT DISTINCT c.session
+		FROM subscriptions s JOIN mailboxes c ON c.id = s.channel
+		WHERE c.name IN (?, 'event/*')
+		ORDER BY c.session`
+	selectIsEvent = `
+		SELECT channel GLOB 'event/*' FROM messages WHERE revision = ?`
 )
 
 // Sending.

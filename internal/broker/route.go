@@ -10,6 +10,8 @@ import (
 func (s *sending) route(d *Draft) ([]*room, error) {
 	t := d.Target
 	switch {
+	case s.audience != nil:
+		return s.toAgents(s.audience)
 	case t.Kind == ToAgent:
 		return s.toAgent(t.Name)
 	case d.One && t.Kind == ToRole:
@@ -86,8 +88,13 @@ func (s *sending) toSubscribers(channel string) ([]*room, error) {
 	if err != nil {
 		return nil, err
 	}
-	rooms := make([]*room, 0, len(subscribers))
-	for _, name := range subscribers {
+	return s.toAgents(subscribers)
+}
+
+// toAgents are the rooms of agents, except the sender's.
+func (s *sending) toAgents(names []string) ([]*room, error) {
+	rooms := make([]*room, 0, len(names))
+	for _, name := range names {
 		if name == s.actor.Name {
 			continue
 		}

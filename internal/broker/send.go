@@ -163,13 +163,16 @@ func indexed(err error, i, of int) error {
 // A sending is one function's sends: everything that is looked up or written once for all of them.
 type sending struct {
 	*Broker
-	tx     *store.Tx
-	actor  actor
-	rooms  map[mailboxRef]*room
-	ready  readied
-	seen   []int64   // mailboxes whose readers have something to see, although nothing is ready in them
-	handed int64     // the first revision that was handed to a consumer
-	due    time.Time // the earliest that the calendar must know of
+	tx    *store.Tx
+	actor actor
+	rooms map[mailboxRef]*room
+	ready readied
+	// audience is who gets the message of an event, in place of a channel's subscribers. Such a message is
+	// sent in the middle of another change, so it is left to dispatch to hand it out.
+	audience []string
+	seen     []int64   // mailboxes whose readers have something to see, although nothing is ready in them
+	handed   int64     // the first revision that was handed to a consumer
+	due      time.Time // the earliest that the calendar must know of
 }
 
 // A room is what one function knows of a mailbox that it sends to.
@@ -276,7 +279,7 @@ func (s *sending) deliver(r *room, d *Draft, m *Message, rank int64, most int) e
 	default:
 		arrival = -m.Revision
 	}
-	if state == Pending {
+	if state == Pending && s.audience == nil {
 		if _, ready := s.ready[r.id]; !ready {
 			handed, err := s.handOff(r, d, m, rank, most, arrival)
 			if err != nil || handed {

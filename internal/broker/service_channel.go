@@ -3,12 +3,14 @@ package broker
 import (
 	"context"
 	"strconv"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/caller"
+	"brokerd/internal/events"
 	"brokerd/internal/once"
 	"brokerd/internal/page"
 	"brokerd/internal/valid"
@@ -104,11 +106,26 @@ func (s *ChannelService) ConfigureChannel(ctx context.Context, r *pb.ConfigureCh
 // channelChange checks what changes of a channel have in common.
 func channelChange(ctx context.Context, rpc string, r requested, name string) (once.Request, error) {
 	var c valid.Check
-	c.NewName("channel", name)
+	if eventType, ok := strings.CutPrefix(name, eventChannel); ok {
+		ofEvents(&c, "channel", eventType)
+	} else {
+		c.NewName("channel", name)
+	}
 	if err := c.Err(); err != nil {
 		return once.Request{}, err
 	}
 	return once.Of(ctx, rpc, r.GetRequestId(), r)
+}
+
+// ofEvents wants the type of events that go to channels, or the star that stands for all of them.
+func ofEvents(c *valid.Check, field, eventType string) {
+	switch {
+	case eventType == "*":
+	case !events.IsType(eventType):
+		c.Fail(field, "%.60q is no type of events: event/TYPE or event/* is wanted", eventType)
+	case events.Reserved(eventType) && !events.Announced(eventType):
+		c.Fail(field, "events of type %s do not go to channels: follow the log for them (SubscribeEvents, brokerctl event follow)", eventType)
+	}
 }
 
 func channel(ch *Channel) *pb.Channel {

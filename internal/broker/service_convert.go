@@ -2,6 +2,7 @@ package broker
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -102,6 +103,10 @@ func target(c *valid.Check, at string, m *pb.Message) (t Target, one bool) {
 		c.Name(at+".target.role", to.Role)
 	case *pb.Target_Channel:
 		t = Target{ToChannel, to.Channel}
+		if strings.HasPrefix(to.Channel, eventChannel) {
+			c.Fail(at+".target.channel", "%.60q is for events: publish one of that type (PublishEvent, brokerctl event publish)", to.Channel)
+			break
+		}
 		c.NewName(at+".target.channel", to.Channel)
 	case *pb.Target_Pattern:
 		t = Target{ToPattern, to.Pattern}
@@ -353,7 +358,10 @@ func choice(c *valid.Check, f *pb.MessageFilter) Choice {
 		Thread: f.GetThreadId(), Task: f.GetTaskId(), Priority: int(f.GetLowestPriority()),
 	}
 	names(c, "filter.types", out.Types)
-	names(c, "filter.channels", out.Channels)
+	c.Count("filter.channels", len(out.Channels), maxTypes)
+	for i, s := range out.Channels[:min(len(out.Channels), maxTypes)] {
+		c.Name(fmt.Sprintf("filter.channels[%d]", i), strings.TrimPrefix(s, eventChannel))
+	}
 	names(c, "filter.senders", out.Senders)
 	c.Line("filter.correlation_id", out.Correlation, valid.MaxID)
 	c.Line("filter.thread_id", out.Thread, valid.MaxID)

@@ -304,6 +304,9 @@ func (s *settling) fail(h *held, reason string, fatal bool, delay *time.Duration
 	if state == Dead {
 		entry.Type = "message.dead"
 		entry.Severity = events.Error
+		if entry.Quiet, err = s.ofEvent(h.message); err != nil {
+			return state, due, err
+		}
 		entry.Summary = fmt.Sprintf("message %d is a dead letter after %s: %s", h.message, counted(attempts, "attempt"), oneLine(reason))
 	}
 	mailbox, err := boxName(s.tx, h.mailbox)

@@ -10,6 +10,9 @@
 // grow in commit order, so what a snapshot shows up to its revision is complete, and whoever
 // resumes after a revision misses nothing and sees nothing twice.
 //
+// Events that agents publish, and those of the broker's own types that Announced lists, are handed to one
+// function in the same transaction, which carries them to whoever subscribes to the channels of events.
+//
 // A follower may keep a named cursor with the broker. It is saved after a page has been written to
 // the stream, so after a crash events may come again but none is left out.
 package events

@@ -3,7 +3,6 @@ package events
 import (
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"strconv"
 	"sync"
 	"time"
@@ -51,6 +50,7 @@ type Entry struct {
 	Details    string   // text of a JSON object, or empty
 	Related    []string // what it is about, at most 16
 	TaskID     string
+	Quiet      bool // it does not go to the channels of events, whatever its type; not kept
 }
 
 // An Event is an entry as it stands in the log.
@@ -70,7 +70,8 @@ type Log struct {
 	committed func() // wakes the followers; a field so that Append allocates nothing for it
 	woken     int64  // last revision the followers were woken for; used by the writer alone
 
-	inserts map[kind]string // used by the writer alone
+	forms    map[kind]form                     // used by the writer alone
+	announce func(tx *store.Tx, e Event) error // nil until OnAnnounced; not changed after that
 
 	stopOnce sync.Once
 	stopped  chan struct{}
@@ -81,29 +82,28 @@ type Log struct {
 
 // New returns the log of a store that was opened with Migrations. Stop ends it.
 func New(s *store.Store, clock clockwork.Clock, log *zap.Logger) *Log {
-	l := &Log{store: s, clock: clock, log: log, inserts: map[kind]string{}, stopped: make(chan struct{}), followers: map[chan struct{}]struct{}{}}
+	l := &Log{store: s, clock: clock, log: log, forms: map[kind]form{}, stopped: make(chan struct{}), followers: map[chan struct{}]struct{}{}}
 	l.committed = l.wake
 	return l
 }
 
 // Append adds an event to the log and returns its revision, which is the revision of the change
-// that tx makes. Followers are woken after the commit, once for each commit.
+// that tx makes. Its type is one of the broker's own. Followers are woken after the commit, once for each commit.
 func (l *Log) Append(tx *store.Tx, e Entry) (int64, error) {
 	if e.Severity == 0 {
 		e.Severity = Info
 	}
 	revision := tx.NextRevision()
-	args := []any{revision, e.Session, tx.Now().UnixNano(), e.Source,
-		orNull(e.SourceRole), orNull(e.Summary), orNull(e.Details), relatedJSON(e.Related), orNull(e.TaskID)}
-	query := l.insert(e)
-	if query == insertEvent {
-		args = append([]any{int64(e.Category), int64(e.Severity), e.Type}, args...)
-	}
-	_, err := tx.Exec(query, args...)
+	f := l.form(e)
+	_, err := tx.Exec(f.insert, revision, e.Session, tx.Now().UnixNano(), e.Source,
+		orNull(e.SourceRole), orNull(e.Summary), orNull(e.Details), relatedJSON(e.Related), orNull(e.TaskID))
 	if err != nil {
 		return 0, fmt.Errorf("append event %s: %w", e.Type, err)
 	}
 	tx.OnCommit(l.committed)
+	if f.announced && !e.Quiet && l.announce != nil {
+		return revision, l.announce(tx, Event{Revision: revision, Time: tx.Now(), Entry: e})
+	}
 	return revision, nil
 }
 
@@ -114,26 +114,24 @@ type kind struct {
 	text     string
 }
 
-// ownKinds is how many kinds of events have a statement of their own. The broker itself has fewer.
-const ownKinds = 200
-
-// insert returns the statement that adds an event: one of its kind's own, which saves a quarter of the arguments on the path of
-// every message, unless its type is not one that the broker itself could have.
-func (l *Log) insert(e Entry) string {
-	k := kind{e.Category, e.Severity, e.Type}
-	query, ok := l.inserts[k]
-	if !ok {
-		query = insertEvent
-		if len(l.inserts) < ownKinds && ownType.MatchString(e.Type) {
-			query = fmt.Sprintf(insertOwnEvent, fmt.Sprintf("%d, %d, '%s'", k.category, k.severity, k.text))
-			l.inserts[k] = query
-		}
-	}
-	return query
+// A form is what is known of all events of a kind.
+type form struct {
+	insert    string // the statement that adds one
+	announced bool
 }
 
-// ownType is the form of the broker's own types, which need no quotes in a statement.
-var ownType = regexp.MustCompile(`^[a-z]+\.[a-z_]+$`)
+// form returns the form of an entry, with a statement of its kind's own, which saves a quarter of the arguments on the path of
+// every message. These types come from the code of the broker, so there are few, and they need no quotes; what others
+// publish goes through publish.
+func (l *Log) form(e Entry) form {
+	k := kind{e.Category, e.Severity, e.Type}
+	f, ok := l.forms[k]
+	if !ok {
+		f = form{fmt.Sprintf(insertOwnEvent, fmt.Sprintf("%d, %d, '%s'", k.category, k.severity, k.text)), announced[k.text]}
+		l.forms[k] = f
+	}
+	return f
+}
 
 // Count counts the events that the log still has.
 func (l *Log) Count(q store.Querier) (int64, error) {

@@ -51,10 +51,15 @@ func (k *kit) open() {
 	k.log = events.New(k.store, k.clock, zap.NewNop())
 	k.sessions = sessions.New(k.store, k.log)
 	conn, stop := testkit.Serve(k.t, func(r grpc.ServiceRegistrar) {
-		pb.RegisterEventServiceServer(r, events.NewService(k.log, k.sessions))
+		pb.RegisterEventServiceServer(r, events.NewService(k.log, k.sessions, anybody{}))
 	})
 	k.api, k.stop = pb.NewEventServiceClient(conn), stop
 }
+
+// anybody may publish, and has no role.
+type anybody struct{}
+
+func (anybody) Author(store.Querier, int64, caller.Caller) (string, error) { return "", nil }
 
 // reopen ends everything as a restart does.
 func (k *kit) reopen() {

@@ -2,7 +2,9 @@ package events_test
 
 import (
 	"context"
+	"encoding/json"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,11 +17,14 @@ import (
 	"brokerd/internal/caller"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
+	"brokerd/internal/once"
 	"brokerd/internal/store"
 )
 
 // Requests go to a log that knows no session: whatever gets past the checks is NOT_FOUND, so what is
 // not refused as invalid was accepted. What the API promises to accept is written out here once more.
+
+var anEvent = regexp.MustCompile(`\A[a-z][a-z0-9._-]{0,127}\z`)
 
 var aName = regexp.MustCompile(`\A[A-Za-z0-9][A-Za-z0-9._:-]{0,127}\z`)
 
@@ -48,6 +53,24 @@ func FuzzSubscribeEvents(f *testing.F) {
 	})
 }
 
+func FuzzPublishEvent(f *testing.F) {
+	s := nowhereService(f)
+	fuzz(f, &pb.PublishEventRequest{}, func(r *pb.PublishEventRequest) error {
+		_, err := s.PublishEvent(outsider(), r)
+		return err
+	}, func(t *testing.T, r *pb.PublishEventRequest) {
+		first, _, _ := strings.Cut(r.Type, ".")
+		if !anEvent.MatchString(r.Type) || first == "message" || len(r.Summary) > 512 || len(r.Details) > 64<<10+1000 || len(r.Related) > 16 ||
+			len(r.TaskId) > 128 || r.Category < 0 || r.Category > pb.EventCategory_EVENT_CATEGORY_SYSTEM || r.Severity < 0 || r.Severity > 5 {
+			t.Fatalf("accepted: %v", r)
+		}
+		var details map[string]any
+		if r.Details != "" && strings.TrimSpace(r.Details) != "" && json.Unmarshal([]byte(r.Details), &details) != nil {
+			t.Fatalf("details %q were accepted", r.Details)
+		}
+	})
+}
+
 // fuzz hands requests to an RPC; accepted looks at those that were not refused.
 func fuzz[Q proto.Message](f *testing.F, empty Q, rpc func(Q) error, accepted func(*testing.T, Q)) {
 	f.Fuzz(func(t *testing.T, wire []byte) {
@@ -68,7 +91,7 @@ func fuzz[Q proto.Message](f *testing.F, empty Q, rpc func(Q) error, accepted fu
 
 func nowhereService(f *testing.F) *events.Service {
 	clock := clockwork.NewRealClock()
-	st, err := store.Open(f.Context(), store.Options{Dir: f.TempDir(), Sync: store.SyncNormal, Clock: clock, Migrations: events.Migrations()})
+	st, err := store.Open(f.Context(), store.Options{Dir: f.TempDir(), Sync: store.SyncNormal, Clock: clock, Migrations: slices.Concat(events.Migrations(), once.Migrations())})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -77,7 +100,7 @@ func nowhereService(f *testing.F) *events.Service {
 			f.Error(err)
 		}
 	})
-	return events.NewService(events.New(st, clock, zap.NewNop()), nowhere{})
+	return events.NewService(events.New(st, clock, zap.NewNop()), nowhere{}, anybody{})
 }
 
 // nowhere is a directory without sessions.

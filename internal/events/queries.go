@@ -33,6 +33,7 @@ CREATE TABLE cursors (
 const countEvents = `
 SELECT count(*) FROM events`
 
+// insertEvent is for types that come from outside, of which there may be any number.
 const insertEvent = `
 INSERT INTO events (category, severity, type, revision, session, at, source, source_role, summary, details, related, task_id)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`

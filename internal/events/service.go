@@ -25,12 +25,13 @@ const (
 // Service is the EventService of the API.
 type Service struct {
 	pb.UnimplementedEventServiceServer
-	reader *Reader
+	reader    *Reader
+	publisher *Publisher
 }
 
-// NewService returns the service that reads the log.
-func NewService(log *Log, sessions Sessions) *Service {
-	return &Service{reader: NewReader(log, sessions)}
+// NewService returns the service that reads the log and adds to it what agents publish.
+func NewService(log *Log, sessions Sessions, authors Authors) *Service {
+	return &Service{reader: NewReader(log, sessions), publisher: NewPublisher(log, sessions, authors)}
 }
 
 // ListEvents implements pb.EventServiceServer.

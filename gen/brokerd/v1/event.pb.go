@@ -149,7 +149,8 @@ type PublishEventRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// As in SendMessagesRequest.
 	RequestId string `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// Such as build.finished: 1 to 128 of a–z 0–9 . _ - , beginning with a letter. The broker's own types are refused.
+	// Such as build.finished: 1 to 128 of a–z 0–9 . _ - , beginning with a letter. Types whose first word is the broker's own
+	// (docs/events.md lists them) are refused.
 	Type string `protobuf:"bytes,2,opt,name=type,proto3" json:"type,omitempty"`
 	// Unspecified = AGENT.
 	Category EventCategory `protobuf:"varint,3,opt,name=category,proto3,enum=brokerd.v1.EventCategory" json:"category,omitempty"`

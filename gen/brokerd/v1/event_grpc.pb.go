@@ -38,7 +38,7 @@ type EventServiceClient interface {
 	// is kept: OUT_OF_RANGE (EVENTS_REMOVED), with the oldest revision kept in the metadata "oldest". So does ListEvents.
 	SubscribeEvents(ctx context.Context, in *SubscribeEventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SubscribeEventsResponse], error)
 	// PublishEvent appends an event of the caller's own. Agents that subscribe to the channel event/TYPE, or to event/*, get it in their
-	// inbox as a message of type event.
+	// inbox as a message of type event, the caller excepted.
 	PublishEvent(ctx context.Context, in *PublishEventRequest, opts ...grpc.CallOption) (*PublishEventResponse, error)
 }
 
@@ -103,7 +103,7 @@ type EventServiceServer interface {
 	// is kept: OUT_OF_RANGE (EVENTS_REMOVED), with the oldest revision kept in the metadata "oldest". So does ListEvents.
 	SubscribeEvents(*SubscribeEventsRequest, grpc.ServerStreamingServer[SubscribeEventsResponse]) error
 	// PublishEvent appends an event of the caller's own. Agents that subscribe to the channel event/TYPE, or to event/*, get it in their
-	// inbox as a message of type event.
+	// inbox as a message of type event, the caller excepted.
 	PublishEvent(context.Context, *PublishEventRequest) (*PublishEventResponse, error)
 	mustEmbedUnimplementedEventServiceServer()
 }

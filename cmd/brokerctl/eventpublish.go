@@ -1,0 +1,68 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	pb "brokerd/gen/brokerd/v1"
+)
+
+func newEventPublishCommand(c *cli) *cobra.Command {
+	request := &pb.PublishEventRequest{}
+	var details, severity, category string
+	cmd := &cobra.Command{
+		Use:   "publish TYPE [SUMMARY]",
+		Short: "Add an event of your own to the log",
+		Long: `Add an event of your own to the log. Agents that subscribe to the channel event/TYPE, or to event/*, get it in
+their inbox as a message of type event.
+
+TYPE is of a-z, 0-9, '.', '_' and '-', such as build.finished. First words that the broker's own types have (agent, message,
+session, task, …) are refused.`,
+		Example: `  brokerctl --agent builder-1 event publish build.finished "All green" --details '{"commit":"4f2a"}'
+  brokerctl --agent lead channel subscribe event/build.finished`,
+		Args:              between(1, "the type", "the summary"),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			request.Type = args[0]
+			if len(args) > 1 {
+				request.Summary = args[1]
+			}
+			number, err := parseEnum("category", pb.EventCategory(0).Descriptor(), category)
+			if err != nil {
+				return err
+			}
+			request.Category = pb.EventCategory(number)
+			if number, err = parseEnum("severity", pb.Severity(0).Descriptor(), severity); err != nil {
+				return err
+			}
+			request.Severity = pb.Severity(number)
+			if request.Details, err = jsonInput(cmd, "details", details); err != nil {
+				return err
+			}
+			broker, err := c.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			answer, err := broker.Events().PublishEvent(cmd.Context(), request)
+			if err != nil {
+				return err
+			}
+			return c.show(cmd, answer, func(w io.Writer) {
+				fmt.Fprintf(w, "published %d, %s\n", answer.GetRevision(), request.GetType())
+			})
+		},
+	}
+	categories, severities := enumNames(pb.EventCategory(0).Descriptor()), enumNames(pb.Severity(0).Descriptor())
+	cmd.Flags().StringVar(&details, "details", "", "JSON object; @FILE reads a file, - standard input")
+	cmd.Flags().StringVar(&category, "category", "", strings.Join(categories, ", ")+" (default: agent)")
+	cmd.Flags().StringVar(&severity, "severity", "", strings.Join(severities, ", ")+" (default: info)")
+	cmd.Flags().StringSliceVar(&request.Related, "related", nil, "what it is about, such as a message's revision; may be repeated")
+	cmd.Flags().StringVar(&request.TaskId, "task", "", "the piece of work it belongs to")
+	addRequestID(cmd, &request.RequestId)
+	must(cmd.RegisterFlagCompletionFunc("category", cobra.FixedCompletions(categories, cobra.ShellCompDirectiveNoFileComp)))
+	must(cmd.RegisterFlagCompletionFunc("severity", cobra.FixedCompletions(severities, cobra.ShellCompDirectiveNoFileComp)))
+	return cmd
+}

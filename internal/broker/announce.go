@@ -1,0 +1,134 @@
+package broker
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"brokerd/internal/caller"
+	"brokerd/internal/events"
+	"brokerd/internal/store"
+	"brokerd/internal/valid"
+)
+
+// eventChannel begins the names of the channels that events go to: event/TYPE, and event/* for all of them. Names that
+// clients choose for channels have no slash, so that only the broker sends to these.
+const eventChannel = "event/"
+
+// audienceKey names the events of one type in a session.
+type audienceKey struct {
+	session int64
+	kind    string
+}
+
+// An audience is who gets the events of one type.
+type audience struct {
+	names []string      // agents, sorted
+	ttl   time.Duration // of the messages; 0 = none
+}
+
+// Announce sends an event as a message to those who subscribe to the channel of its type or to that of all events, in
+// the event's own transaction: one copy each, except to whoever caused it. An event of the broker itself goes to the subscribers of
+// every session. It is a hook of the log; lookup finds a session.
+//
+// An event about such a message is never sent on, or a subscriber that fails would be sent the news of its failures without end:
+// the log does not announce message.sent, and fail keeps message.dead quiet.
+func (b *Broker) Announce(tx *store.Tx, e events.Event, lookup func(id int64) (Session, error)) error {
+	sessions := []int64{e.Session}
+	if e.Session == 0 {
+		var err error
+		if sessions, err = listening(tx, e.Type); err != nil {
+			return err
+		}
+	}
+	for _, id := range sessions {
+		if err := b.announce(tx, e, id, lookup); err != nil {
+			return fmt.Errorf("announce event %d: %w", e.Revision, err)
+		}
+	}
+	return nil
+}
+
+func (b *Broker) announce(tx *store.Tx, e events.Event, id int64, lookup func(id int64) (Session, error)) error {
+	to, err := b.listeners(tx, id, e.Type)
+	if err != nil || len(to.names) == 0 {
+		return err
+	}
+	names := make([]string, 0, len(to.names))
+	for _, name := range to.names {
+		if name != e.Source {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	session, err := lookup(id)
+	if err != nil {
+		return err
+	}
+	d := Draft{
+		Target: Target{ToChannel, eventChannel + e.Type}, Type: "event", Subject: clip(e.Summary, valid.MaxLine), Priority: 5, Task: e.TaskID, TTL: to.ttl,
+	}
+	if d.Content, err = eventContent(&d, &e); err != nil {
+		return err
+	}
+	s := &sending{
+		Broker: b, tx: tx, actor: actor{Agent: Agent{Name: caller.System}, session: session}, rooms: map[mailboxRef]*room{}, audience: names,
+	}
+	if _, err := s.send(&d, 0, 0); err != nil {
+		return err
+	}
+	return s.finish()
+}
+
+// listeners returns who gets the events of a type, from memory unless a subscription has changed.
+func (b *Broker) listeners(tx *store.Tx, session int64, kind string) (audience, error) {
+	return b.audience.Get(tx, audienceKey{session, kind}, func() (to audience, err error) {
+		rows := tx.Query(selectAudience, session, eventChannel+kind)
+		for rows.Next() {
+			var name string
+			if err := rows.Scan(&name); err != nil {
+				return to, err
+			}
+			to.names = append(to.names, name)
+		}
+		if err := rows.Err(); err != nil || len(to.names) == 0 {
+			return to, err
+		}
+		err = tx.QueryRow(selectAudienceTTL, session, eventChannel+kind).Scan(&to.ttl)
+		if errors.Is(err, store.ErrNoRows) {
+			err = nil
+		}
+		return to, err
+	})
+}
+
+// listening returns the sessions in which somebody gets the events of a type.
+func listening(tx *store.Tx, kind string) ([]int64, error) {
+	rows := tx.Query(selectListening, eventChannel+kind)
+	var sessions []int64
+	for rows.Next() {
+		var id int64
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		sessions = append(sessions, id)
+	}
+	return sessions, rows.Err()
+}
+
+// ofEvent reports whether a message is that of an event.
+func (s *settling) ofEvent(message int64) (is bool, err error) {
+	err = s.tx.QueryRow(selectIsEvent, message).Scan(&is)
+	return is, err
+}
+
+// clip shortens a text to at most most bytes.
+func clip(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most-len("…")], "") + "…"
+}

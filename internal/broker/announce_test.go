@@ -1,0 +1,241 @@
+package broker_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pb "brokerd/gen/brokerd/v1"
+)
+
+func (a *agent) publish(e *pb.PublishEventRequest) int64 {
+	a.t.Helper()
+	out, err := a.events.PublishEvent(a.ctx, e)
+	must(a.t, err)
+	return out.Revision
+}
+
+// inbox returns what is in the agent's mailbox and unfinished.
+func (a *agent) inbox() []*pb.InboxItem {
+	a.t.Helper()
+	items, _ := a.receive(&pb.ReceiveRequest{})
+	return items
+}
+
+// typesIn returns the types of the events in an inbox.
+func typesIn(t *testing.T, items []*pb.InboxItem) []string {
+	t.Helper()
+	var types []string
+	for _, i := range items {
+		var e struct{ Type string }
+		must(t, json.Unmarshal([]byte(i.Message.Payload), &e))
+		types = append(types, e.Type)
+	}
+	return types
+}
+
+func TestAnnounce_PublishedEventReachesEachSubscriberOnce(t *testing.T) {
+	w := newWorld(t)
+	lead, both, one, other := w.agent("lead", "lead"), w.agent("both", ""), w.agent("one", ""), w.agent("other", "")
+	both.subscribe("event/build.finished", "event/*")
+	one.subscribe("event/build.finished")
+	other.subscribe("event/build.started")
+	lead.subscribe("event/*")
+	revision := lead.publish(&pb.PublishEventRequest{
+		Type: "build.finished", Category: pb.EventCategory_EVENT_CATEGORY_WORK, Severity: pb.Severity_SEVERITY_WARNING, Summary: `"two" warnings`,
+		Details: ` {"n": 1152921504606846977, "deep": {"x": [1.0]}} `, Related: []string{"4711", "a b"}, TaskId: "t1",
+	})
+	for _, a := range []*agent{both, one} {
+		items := a.inbox()
+		want(t, a.name+"'s copies", len(items), 1)
+		m := items[0].Message
+		want(t, "type", m.Type, "event")
+		want(t, "sender", m.Sender, "system")
+		want(t, "priority", m.Priority, 5)
+		want(t, "subject", m.Subject, `"two" warnings`)
+		want(t, "task", m.TaskId, "t1")
+		want(t, "channel", m.Target.GetChannel(), "event/build.finished")
+		at := w.Clock.Now().UTC().Format(time.RFC3339Nano)
+		if diff := cmp.Diff(fmt.Sprintf(`{"revision":%d,"time":"%s","category":"WORK","type":"build.finished","severity":"WARNING",`+
+			`"source":"lead","source_role":"lead","summary":"\"two\" warnings","details":{"n": 1152921504606846977, "deep": {"x": [1.0]}},`+
+			`"related":["4711","a b"],"task_id":"t1"}`, revision, at), m.Payload); diff != "" {
+			t.Error(diff)
+		}
+	}
+	want(t, "of another type", len(other.inbox()), 0)
+	want(t, "of whoever published it", len(lead.inbox()), 0)
+	sent := w.events("message.sent")
+	want(t, "messages", len(sent), 1)
+	want(t, "their sender", sent[0].Source, "system")
+}
+
+func TestAnnounce_ReachesWhoIsAwayAndWhoWaits(t *testing.T) {
+	w := newWorld(t)
+	lead, away, here := w.agent("lead", ""), w.agent("away", ""), w.agent("here", "")
+	away.subscribe("event/*")
+	here.subscribe("event/*")
+	claims := make(chan *pb.ClaimMessagesResponse, 1)
+	go func() {
+		out, err := here.ClaimMessages(here.ctx, &pb.ClaimMessagesRequest{Max: 1, Wait: durationpb.New(longWait)})
+		if err != nil {
+			t.Error(err)
+		}
+		claims <- out
+	}()
+	<-w.Clock.waits
+	lead.publish(&pb.PublishEventRequest{Type: "build.finished", Summary: "done"})
+	wantList(t, "a consumer that waits", subjectsOf((<-claims).GetClaims()), "done")
+	w.Restart()
+	wantList(t, "after a restart", subjectsIn(away.inbox()), "done")
+}
+
+func TestAnnounce_BrokersOwnEventsOfTheDocumentedTypesAlone(t *testing.T) {
+	w := newWorld(t)
+	watcher := w.agent("watcher", "")
+	watcher.subscribe("event/*")
+	a, b := w.agent("a", ""), w.agent("b", "")
+	a.send(to("b"))
+	b.kill()
+	a.send(to("b"))
+	b.ack(b.claim1().ClaimId)
+	w.configure(&pb.SessionSettings{MaxAttempts: ptr(int32(2))})
+	b.deregister()
+	wantList(t, "events", typesIn(t, watcher.inbox()),
+		"agent.registered", "agent.registered", "message.dead", "session.configured", "agent.deregistered")
+}
+
+func TestAnnounce_StaysWithinItsSession(t *testing.T) {
+	w := newWorld(t)
+	o := w.operator()
+	must(t, drop(o.sessions.CreateSession(o.ctx, &pb.CreateSessionRequest{Name: "other"})))
+	here, there := w.agent("a", ""), w.in("other", "a")
+	there.register("")
+	here.subscribe("event/*")
+	there.subscribe("event/*")
+	o.publish(&pb.PublishEventRequest{Type: "build.finished"})
+	want(t, "here", len(here.inbox()), 1)
+	want(t, "there", len(there.inbox()), 0)
+}
+
+func TestAnnounce_FollowsSubscriptions(t *testing.T) {
+	w := newWorld(t)
+	o, a := w.operator(), w.agent("a", "")
+	publish := func() { o.publish(&pb.PublishEventRequest{Type: "build.finished"}) }
+	publish()
+	a.subscribe("event/build.finished")
+	publish()
+	want(t, "subscribed", len(a.inbox()), 1)
+	a.unsubscribe("event/build.finished")
+	publish()
+	want(t, "unsubscribed", len(a.inbox()), 1)
+	a.subscribe("event/*")
+	a.deregister()
+	publish()
+	a.register("")
+	publish()
+	want(t, "registered anew", len(a.inbox()), 0)
+	dead := 0
+	for _, e := range w.events("message.dead") {
+		if e.Source == "a" {
+			dead++
+		}
+	}
+	want(t, "deaths of mail of one that has gone", dead, 1)
+}
+
+// A subscriber that fails is not sent the news of that, or each failure would bring the next.
+func TestAnnounce_FailedEventMessageIsNotAnnounced(t *testing.T) {
+	w := newWorld(t)
+	o, a, b := w.operator(), w.agent("a", ""), w.agent("b", "")
+	a.subscribe("event/*")
+	b.subscribe("event/message.dead")
+	o.publish(&pb.PublishEventRequest{Type: "build.finished"})
+	a.kill()
+	want(t, "dead letters", len(w.events("message.dead")), 1)
+	want(t, "news of it", len(b.inbox()), 0)
+	o.send(to("a"))
+	a.kill()
+	wantList(t, "news of another's death", typesIn(t, b.inbox()), "message.dead")
+	b.kill()
+	want(t, "dead letters in the end", len(w.events("message.dead")), 3)
+	want(t, "messages in the end", len(w.events("message.sent")), 3)
+}
+
+func TestAnnounce_ClaimThatRunsOutAnnouncesItsDeath(t *testing.T) {
+	w := newWorld(t)
+	o, a, b := w.operator(), w.agent("a", ""), w.agent("b", "")
+	b.subscribe("event/message.dead")
+	id := o.send(to("a", func(m *pb.Message) { m.MaxAttempts = 1 })).Id
+	a.claim1()
+	w.pass(30 * time.Second)
+	w.awaitState(id, dead)
+	wantList(t, "news", typesIn(t, b.inbox()), "message.dead")
+}
+
+func TestAnnounce_FullMailboxRefusesItsCopyAlone(t *testing.T) {
+	w := newWorld(t)
+	o, full, empty := w.operator(), w.agent("full", ""), w.agent("empty", "")
+	w.configure(&pb.SessionSettings{MailboxLimit: ptr(int64(2))})
+	full.subscribe("event/*")
+	empty.subscribe("event/*")
+	o.send(to("full"))
+	for i := range 2 {
+		o.publish(&pb.PublishEventRequest{Type: "build.finished", Summary: strconv.Itoa(i)})
+	}
+	want(t, "full", len(full.inbox()), 2)
+	want(t, "empty", len(empty.inbox()), 2)
+	sent := w.events("message.sent")
+	if last := sent[len(sent)-1]; !strings.Contains(last.Details, `"refused":1`) {
+		t.Errorf("%s does not say that one copy was refused", last.Details)
+	}
+}
+
+func TestAnnounce_ChannelsTimeToLiveHolds(t *testing.T) {
+	w := newWorld(t)
+	o, a := w.operator(), w.agent("a", "")
+	a.subscribe("event/*", "event/build.finished")
+	set := func(channel string, ttl time.Duration) {
+		must(t, drop(o.channels.ConfigureChannel(o.ctx, &pb.ConfigureChannelRequest{Channel: channel, DefaultTtl: durationpb.New(ttl)})))
+	}
+	set("event/*", time.Hour)
+	set("event/build.finished", time.Minute)
+	o.publish(&pb.PublishEventRequest{Type: "build.started", Summary: "long"})
+	o.publish(&pb.PublishEventRequest{Type: "build.finished", Summary: "short"})
+	items := a.inbox()
+	wantList(t, "inbox", subjectsIn(items), "long", "short")
+	want(t, "all events'", items[0].Message.ExpiresAt.AsTime(), w.Clock.Now().Add(time.Hour).UTC())
+	want(t, "the type's", items[1].Message.ExpiresAt.AsTime(), w.Clock.Now().Add(time.Minute).UTC())
+}
+
+func TestAnnounce_ReceiveChoosesByChannel(t *testing.T) {
+	w := newWorld(t)
+	o, a := w.operator(), w.agent("a", "")
+	a.subscribe("event/*")
+	o.publish(&pb.PublishEventRequest{Type: "build.started", Summary: "started"})
+	o.publish(&pb.PublishEventRequest{Type: "build.finished", Summary: "finished"})
+	items, _ := a.receive(&pb.ReceiveRequest{Filter: &pb.MessageFilter{Channels: []string{"event/build.finished"}}})
+	wantList(t, "chosen", subjectsIn(items), "finished")
+}
+
+func TestEventChannel_OnlyTheBrokerSendsToIt(t *testing.T) {
+	w := newWorld(t)
+	a := w.agent("a", "")
+	a.subscribe("event/*")
+	for _, channel := range []string{"event/*", "event/build.finished", "event/"} {
+		wantField(t, a.refused(toChannel(channel)), "messages[0].target.channel")
+		m := toChannel(channel)
+		m.Reach = pb.Reach_REACH_ONE
+		wantField(t, a.refused(m), "messages[0].target.channel")
+	}
+	wantField(t, a.refused(to("a", func(m *pb.Message) { m.Channel = "event/build.finished" })), "messages[0].channel")
+	for _, channel := range []string{"event/", "event/A", "event/a b", "event/message.sent", "event/state.put", "event/**", "news/x"} {
+		_, err := a.channels.SubscribeChannel(a.ctx, &pb.SubscribeChannelRequest{Channel: channel})
+		wantField(t, err, "channel")
+	}
+}

@@ -1,0 +1,52 @@
+package broker
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/events"
+)
+
+// eventContent is the content of the message that carries an event.
+func eventContent(d *Draft, e *events.Event) ([]byte, error) {
+	return content(&pb.Message{
+		Target: &pb.Target{To: &pb.Target_Channel{Channel: d.Target.Name}}, Reach: pb.Reach_REACH_ALL,
+		Type: d.Type, Version: "1.0", Priority: int32(d.Priority), Subject: d.Subject, TaskId: d.Task, Payload: eventPayload(e),
+	})
+}
+
+// eventPayload is an event as brokerctl writes it in JSON. The details are nested as they are.
+func eventPayload(e *events.Event) string {
+	var b strings.Builder
+	text := func(field, s string) {
+		b.WriteString(`,"` + field + `":`)
+		writeJSON(&b, s)
+	}
+	b.WriteString(`{"revision":` + strconv.FormatInt(e.Revision, 10))
+	text("time", e.Time.UTC().Format(time.RFC3339Nano))
+	text("category", strings.TrimPrefix(pb.EventCategory(e.Category).String(), "EVENT_CATEGORY_"))
+	text("type", e.Type)
+	text("severity", strings.TrimPrefix(pb.Severity(e.Severity).String(), "SEVERITY_"))
+	text("source", e.Source)
+	text("source_role", e.SourceRole)
+	text("summary", e.Summary)
+	b.WriteString(`,"details":`)
+	if e.Details == "" {
+		b.WriteString("null")
+	} else {
+		b.WriteString(e.Details)
+	}
+	b.WriteString(`,"related":[`)
+	for i, about := range e.Related {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		writeJSON(&b, about)
+	}
+	b.WriteByte(']')
+	text("task_id", e.TaskID)
+	b.WriteByte('}')
+	return b.String()
+}

@@ -1,0 +1,49 @@
+package events
+
+import (
+	"regexp"
+	"strings"
+
+	"brokerd/internal/store"
+)
+
+// announced are the types of the broker's own events that go to the channels of events. Those of which there is one
+// for every message, or more, never do.
+var announced = map[string]bool{
+	"agent.registered":   true,
+	"agent.deregistered": true,
+	"agent.degraded":     true,
+	"agent.recovered":    true,
+	"message.dead":       true,
+	"message.overdue":    true,
+	"session.configured": true,
+	"session.closed":     true,
+	"system.disk_low":    true,
+	"thread.resolved":    true,
+}
+
+// reserved are the first segments of types that only the broker itself uses, now or once it has these features.
+var reserved = map[string]bool{
+	"agent": true, "artifact": true, "broker": true, "channel": true, "credential": true, "handoff": true, "lock": true,
+	"message": true, "producer": true, "session": true, "state": true, "system": true, "task": true, "thread": true,
+	"ticket": true, "token": true, "vote": true,
+}
+
+var typeForm = regexp.MustCompile(`^[a-z][a-z0-9._-]{0,127}$`)
+
+// IsType reports whether s has the form of an event's type.
+func IsType(s string) bool { return typeForm.MatchString(s) }
+
+// Reserved reports whether a type is one of the broker's own, which nobody else may publish.
+func Reserved(eventType string) bool {
+	first, _, _ := strings.Cut(eventType, ".")
+	return reserved[first]
+}
+
+// Announced reports whether events of one of the broker's own types go to the channels of events.
+func Announced(eventType string) bool { return announced[eventType] }
+
+// OnAnnounced registers what carries events to the channels of events. It is called before the log is used, once. fn
+// runs in the transaction of each event that agents publish or whose type is Announced, right after it was
+// appended; its error is that of the change. It may append events that are not announced themselves.
+func (l *Log) OnAnnounced(fn func(tx *store.Tx, e Event) error) { l.announce = fn }

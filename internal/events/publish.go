@@ -1,0 +1,69 @@
+package events
+
+import (
+	"context"
+	"fmt"
+
+	"brokerd/internal/caller"
+	"brokerd/internal/once"
+	"brokerd/internal/store"
+)
+
+// Authors know who may publish. Its method is called inside transactions.
+type Authors interface {
+	// Author returns the role of the registered agent that is calling, none for an operator without
+	// agent; fault.Precondition if it is not registered or its incarnation is stale.
+	Author(q store.Querier, session int64, c caller.Caller) (role string, err error)
+}
+
+// A Publisher adds events of agents' own to the log. Its method may be called concurrently.
+type Publisher struct {
+	log      *Log
+	sessions Sessions
+	authors  Authors
+}
+
+// NewPublisher returns a publisher.
+func NewPublisher(log *Log, sessions Sessions, authors Authors) *Publisher {
+	return &Publisher{log, sessions, authors}
+}
+
+// Publish appends an event in the name of the caller, whose session, name and role it gets, and returns its revision.
+// fault.NotFound for a session that does not exist, fault.Precondition as Authors has it, fault.Exists for a request id that
+// was used for something else.
+func (p *Publisher) Publish(ctx context.Context, c caller.Caller, req once.Request, e Entry) (int64, error) {
+	var revision int64
+	err := p.log.store.Write(ctx, func(tx *store.Tx) error {
+		_, err := req.Do(tx, &revision, func() (err error) {
+			if e.Session, err = p.sessions.ID(tx, c.Session); err != nil {
+				return err
+			}
+			if e.SourceRole, err = p.authors.Author(tx, e.Session, c); err != nil {
+				return err
+			}
+			e.Source = c.Name()
+			revision, err = p.log.publish(tx, e)
+			return err
+		})
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("publish event: %w", err)
+	}
+	return revision, nil
+}
+
+// publish is Append for an event whose type comes from outside.
+func (l *Log) publish(tx *store.Tx, e Entry) (int64, error) {
+	revision := tx.NextRevision()
+	_, err := tx.Exec(insertEvent, int64(e.Category), int64(e.Severity), e.Type, revision, e.Session, tx.Now().UnixNano(), e.Source,
+		orNull(e.SourceRole), orNull(e.Summary), orNull(e.Details), relatedJSON(e.Related), orNull(e.TaskID))
+	if err != nil {
+		return 0, fmt.Errorf("append event: %w", err)
+	}
+	tx.OnCommit(l.committed)
+	if l.announce == nil {
+		return revision, nil
+	}
+	return revision, l.announce(tx, Event{Revision: revision, Time: tx.Now(), Entry: e})
+}

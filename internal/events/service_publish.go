@@ -1,0 +1,78 @@
+package events
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/caller"
+	"brokerd/internal/once"
+	"brokerd/internal/valid"
+)
+
+// Limits of an event.
+const (
+	maxDetails = 64 << 10 // bytes
+	maxRelated = 16       // items
+)
+
+// PublishEvent implements pb.EventServiceServer.
+func (s *Service) PublishEvent(ctx context.Context, in *pb.PublishEventRequest) (*pb.PublishEventResponse, error) {
+	e, err := entry(in)
+	if err != nil {
+		return nil, err
+	}
+	req, err := once.Of(ctx, "PublishEvent", in.GetRequestId(), in)
+	if err != nil {
+		return nil, err
+	}
+	revision, err := s.publisher.Publish(ctx, caller.FromContext(ctx), req, e)
+	if err != nil {
+		return nil, err
+	}
+	return &pb.PublishEventResponse{Revision: revision}, nil
+}
+
+// entry checks an event that is to be published and fills in what was left to the defaults.
+func entry(in *pb.PublishEventRequest) (Entry, error) {
+	var c valid.Check
+	e := Entry{
+		Category: Category(in.GetCategory()), Type: in.GetType(), Severity: Severity(in.GetSeverity()), Summary: in.GetSummary(),
+		Details: strings.TrimSpace(in.GetDetails()), Related: in.GetRelated(), TaskID: in.GetTaskId(),
+	}
+	switch {
+	case !IsType(e.Type):
+		c.Fail("type", "%.60q is no type of events: 1 to 128 of a-z, 0-9, '.', '_', '-', beginning with a letter, such as build.finished", e.Type)
+	case Reserved(e.Type):
+		first, _, _ := strings.Cut(e.Type, ".")
+		c.Fail("type", "%q is the broker's own: types that begin with %q are never published by others; choose another first word", e.Type, first)
+	}
+	if e.Category == 0 {
+		e.Category = Agent
+	}
+	if e.Category < Agent || e.Category > System {
+		c.Fail("category", "%d is no category", in.GetCategory())
+	}
+	if e.Severity == 0 {
+		e.Severity = Info
+	}
+	if e.Severity < Debug || e.Severity > Critical {
+		c.Fail("severity", "%d is no severity", in.GetSeverity())
+	}
+	c.Line("summary", e.Summary, valid.MaxLine)
+	c.JSON("details", e.Details, maxDetails)
+	if e.Details != "" && e.Details[0] != '{' {
+		c.Fail("details", "is not a JSON object: it must begin with { and end with }")
+	}
+	c.Count("related", len(e.Related), maxRelated)
+	for i, about := range e.Related[:min(len(e.Related), maxRelated)] {
+		field := fmt.Sprintf("related[%d]", i)
+		if about == "" {
+			c.Fail(field, "is empty")
+		}
+		c.Line(field, about, valid.MaxID)
+	}
+	c.Line("task_id", e.TaskID, valid.MaxID)
+	return e, c.Err()
+}
