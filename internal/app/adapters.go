@@ -28,6 +28,9 @@ func connect(journal *events.Log, scopes *sessions.Registry, registry *agents.Re
 		}
 		return post.AgentGone(tx, brokerSession(s), brokerAgent(a), reason)
 	})
+	scopes.OnClosed(func(tx *store.Tx, s sessions.Session) error {
+		return post.SessionClosed(tx, brokerSession(s))
+	})
 	scopes.OnConfigured(func(tx *store.Tx, s sessions.Session) error {
 		return post.SessionConfigured(tx, brokerSession(s))
 	})

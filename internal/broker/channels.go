@@ -294,7 +294,7 @@ func endAll(consumers []*consumer, err error) {
 		if c.stream != nil {
 			c.stream.end(err, SettledElsewhere)
 		} else {
-			c.dismissed()
+			c.dismissed(err)
 		}
 	}
 }

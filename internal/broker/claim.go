@@ -55,7 +55,7 @@ type Claims struct {
 func (b *Broker) Claim(ctx context.Context, c caller.Caller, w Wish) (Claims, error) {
 	var answer Claims
 	var waiter *consumer
-	taken := make(chan []Claim, 2) // what it is given, and nil when its agent is gone
+	taken := make(chan []Claim, 2) // what it is given, and nil when it was dismissed
 	err := b.store.Drain(ctx, func(tx *store.Tx) error {
 		a, err := b.owner(tx, c)
 		if err != nil {
@@ -90,7 +90,7 @@ func (b *Broker) Claim(ctx context.Context, c caller.Caller, w Wish) (Claims, er
 			return err
 		}
 		waiter = k
-		k.dismissed = func() { taken <- nil }
+		k.dismissed = func(why error) { k.ended = why; taken <- nil }
 		k.deliver = func(claims []Claim) {
 			b.leave(k) // it asked once
 			taken <- claims
@@ -101,11 +101,11 @@ func (b *Broker) Claim(ctx context.Context, c caller.Caller, w Wish) (Claims, er
 	if err != nil || waiter == nil {
 		return answer, err
 	}
-	return b.await(ctx, c, w.Wait, answer, waiter, taken)
+	return b.await(ctx, w.Wait, answer, waiter, taken)
 }
 
 // await waits until the consumer was given something, or for as long as the caller wants to.
-func (b *Broker) await(ctx context.Context, c caller.Caller, wait time.Duration, empty Claims, k *consumer, taken chan []Claim) (Claims, error) {
+func (b *Broker) await(ctx context.Context, wait time.Duration, empty Claims, k *consumer, taken chan []Claim) (Claims, error) {
 	timer := b.clock.NewTimer(wait)
 	defer timer.Stop()
 	var err error
@@ -114,7 +114,7 @@ func (b *Broker) await(ctx context.Context, c caller.Caller, wait time.Duration,
 		if claims != nil {
 			return Claims{Claims: claims}, nil
 		}
-		err = errGone(c.Agent)
+		err = k.ended
 	case <-timer.Chan():
 	case <-b.stopping:
 		err = errStopping()

@@ -32,8 +32,9 @@ type consumer struct {
 	// deliver is called by the writer after the commit and must not block.
 	deliver func([]Claim)
 	stream  *ClaimStream // nil for a unary call
-	// dismissed is called by the writer when the agent is gone; nil for a stream.
-	dismissed func()
+	// dismissed is called by the writer when the agent is gone or the session closed; nil for a stream.
+	dismissed func(error)
+	ended     error // set by dismissed, before anybody is told
 
 	turn     int  // claims given in this turn
 	implicit bool // boxes are all that the agent may take from, whatever these are

@@ -205,13 +205,22 @@ func (b *Broker) move(c *consumer, a actor, boxes []box) {
 
 // dismiss has all consumers of an agent leave, and returns them.
 func (b *Broker) dismiss(agent int64) []*consumer {
+	return b.dismissAll(func(c *consumer) bool { return c.actor.mailbox == agent })
+}
+
+// dismissSession has all consumers of a session leave, and returns them.
+func (b *Broker) dismissSession(session int64) []*consumer {
+	return b.dismissAll(func(c *consumer) bool { return c.actor.session.ID == session })
+}
+
+func (b *Broker) dismissAll(who func(*consumer) bool) []*consumer {
 	h := b.hub
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var all []*consumer
 	for _, waiting := range h.consumers {
 		for _, c := range waiting {
-			if c.actor.mailbox == agent && !slices.Contains(all, c) {
+			if who(c) && !slices.Contains(all, c) {
 				all = append(all, c)
 			}
 		}

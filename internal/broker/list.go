@@ -197,6 +197,9 @@ func (b *Broker) markRead(ctx context.Context, a actor, p *Page) error {
 		return nil
 	}
 	return b.store.Write(ctx, func(tx *store.Tx) error {
+		if _, err := b.dir.Session(tx, a.session.Name); err != nil {
+			return err
+		}
 		for _, message := range unread {
 			if _, err := tx.Exec(updateRead, tx.Now(), tx.Now(), message, a.mailbox); err != nil {
 				return err

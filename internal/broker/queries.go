@@ -314,6 +314,22 @@ const (
 		SET state = 6, finished_at = ?, due_at = NULL, arrival = -abs(arrival)
 		WHERE mailbox = ? AND state IN (1, 3, 4)`
 
+	// What is unfinished when a session is closed, by state, since each has an index.
+	cancel = `
+		UPDATE deliveries
+		SET state = 8, finished_at = ?, due_at = NULL, arrival = -abs(arrival)
+		WHERE mailbox IN (SELECT id FROM mailboxes WHERE session = ?)`
+	cancelPending   = cancel + ` AND state = 1`
+	cancelClaimed   = cancel + ` AND state = 2`
+	cancelDelayed   = cancel + ` AND state = 3`
+	cancelBlocked   = cancel + ` AND ordering_key IS NOT NULL AND state <= 4 AND state = 4`
+	clearAllWaiting = `
+		UPDATE mailboxes SET waiting = 0 WHERE session = ? AND waiting <> 0`
+	selectSessionClaims = `
+		SELECT d.message, d.mailbox
+		FROM deliveries d JOIN mailboxes b ON b.id = d.mailbox
+		WHERE d.state = 2 AND b.session = ?`
+
 	rerank = `
 		UPDATE deliveries
 		SET rank = (SELECT CASE WHEN ? = 0 THEN 10 - m.priority ELSE m.created_at - m.priority * ? END

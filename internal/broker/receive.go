@@ -141,8 +141,12 @@ func (p *arrivalsPage) cut(n int) {
 func (b *Broker) arrivals(ctx context.Context, c caller.Caller, a actor, after int64, r Reading) (arrivalsPage, error) {
 	var p arrivalsPage
 	err := b.store.Read(ctx, func(s *store.Snapshot) error {
-		if _, err := b.acting(s, c); err != nil {
+		now, err := b.acting(s, c)
+		if err != nil {
 			return err // it has deregistered meanwhile
+		}
+		if now.session.Closed {
+			return errSessionClosed(now.session.Name)
 		}
 		p = arrivalsPage{upTo: s.Revision()}
 		rows := s.Query(selectArrivals, a.mailbox, after, receivePage)
@@ -187,6 +191,9 @@ func (b *Broker) handed(ctx context.Context, a actor, p arrivalsPage, cursor str
 		return nil
 	}
 	return b.store.Write(ctx, func(tx *store.Tx) error {
+		if _, err := b.dir.Session(tx, a.session.Name); err != nil {
+			return err // it was closed meanwhile
+		}
 		for _, message := range fresh {
 			if _, err := tx.Exec(updateDelivered, tx.Now(), message, a.mailbox); err != nil {
 				return err

@@ -33,14 +33,15 @@ type Subscription struct {
 // Follow sends the events of a subscription without gaps and in order, until ctx ends (nil), the
 // log stops (fault.Unavailable, SHUTTING_DOWN) or send fails. The first page is empty and tells the
 // position; after that an empty page is a progress mark. A position in the future is refused as
-// fault.Invalid, a session that does not exist as fault.NotFound.
+// fault.Invalid, a session that does not exist as fault.NotFound. A position before the oldest event that is kept ends it as
+// fault.OutOfRange (EVENTS_REMOVED), also later, when what it has not read yet is removed.
 //
 // send may block for as long as it likes: nothing is held meanwhile.
 func (r *Reader) Follow(ctx context.Context, s Subscription, send func(Page) error) error {
 	woken, leave := r.log.join()
 	defer leave()
-	f := &follower{log: r.log, sub: s, send: send}
-	if err := f.open(ctx, r.sessions); err != nil {
+	f := &follower{log: r.log, sessions: r.sessions, sub: s, send: send}
+	if err := f.open(ctx); err != nil {
 		return fmt.Errorf("subscribe to events: %w", err)
 	}
 	defer f.save(ctx)
@@ -79,11 +80,12 @@ func (r *Reader) Follow(ctx context.Context, s Subscription, send func(Page) err
 
 // A follower is one subscription under way. It belongs to one goroutine.
 type follower struct {
-	log   *Log
-	sub   Subscription
-	send  func(Page) error
-	query query
-	timer clockwork.Timer
+	log      *Log
+	sessions Sessions
+	sub      Subscription
+	send     func(Page) error
+	query    query
+	timer    clockwork.Timer
 
 	position int64     // everything up to this has been looked at, and sent if it matched
 	told     int64     // position that the last page or mark had
@@ -94,10 +96,10 @@ type follower struct {
 
 // open finds the position to begin at. A new cursor is kept at once: what happens from now on is
 // not lost if the stream breaks before its first event.
-func (f *follower) open(ctx context.Context, sessions Sessions) error {
+func (f *follower) open(ctx context.Context) error {
 	var known bool
 	err := f.log.store.Read(ctx, func(snap *store.Snapshot) error {
-		session, err := sessions.ID(snap, f.sub.Scope.Session)
+		session, err := f.sessions.ID(snap, f.sub.Scope.Session)
 		if err != nil {
 			return err
 		}
@@ -109,13 +111,12 @@ func (f *follower) open(ctx context.Context, sessions Sessions) error {
 			}
 			f.position = *after
 		}
-		if f.sub.Cursor == "" {
-			return nil
+		if f.sub.Cursor != "" {
+			if known, err = f.resume(snap); known || err != nil {
+				return err
+			}
 		}
-		kept, found, err := LoadCursor(snap, session, f.sub.Owner, cursorKind, f.sub.Cursor)
-		if found {
-			f.position, known = kept, true
-		}
+		f.position, err = fromKept(snap, session, f.position)
 		return err
 	})
 	if err != nil {
@@ -128,11 +129,41 @@ func (f *follower) open(ctx context.Context, sessions Sessions) error {
 	return f.log.store.Write(ctx, f.keep)
 }
 
+// resume takes the position of the cursor, if it is kept. One from before the oldest event that is kept gives way to
+// the position that the caller gives, so that there is a way out.
+func (f *follower) resume(snap *store.Snapshot) (bool, error) {
+	session := f.query.session
+	kept, found, err := LoadCursor(snap, session, f.sub.Owner, cursorKind, f.sub.Cursor)
+	if err != nil || !found {
+		return false, err
+	}
+	floor, err := floorOf(snap, session)
+	switch {
+	case err != nil:
+		return false, err
+	case kept >= floor:
+		f.position = kept
+		return true, nil
+	case f.sub.After != nil:
+		return false, nil
+	}
+	return false, removed(snap, session, kept, floor)
+}
+
 // next reads and sends one page, and reports whether there is more to look at.
 func (f *follower) next(ctx context.Context) (more bool, err error) {
 	var page Page
 	err = f.log.store.Read(ctx, func(snap *store.Snapshot) error {
-		var err error
+		session, err := f.sessions.ID(snap, f.sub.Scope.Session)
+		if err != nil {
+			return err
+		}
+		if session != f.query.session {
+			return fault.Missing("session", f.sub.Scope.Session, "the session %q was deleted; another has its name now", f.sub.Scope.Session)
+		}
+		if f.position, err = fromKept(snap, session, f.position); err != nil {
+			return err
+		}
 		page, err = read(snap, f.query, Selection{After: f.position, Limit: followLimit}, followBytes)
 		return err
 	})

@@ -27,6 +27,11 @@ CREATE TABLE cursors (
 	revision INTEGER NOT NULL, -- of the last thing that counts as read
 	PRIMARY KEY (session, owner, kind, name)
 ) WITHOUT ROWID;
+`}, {Name: "events/002_floors", SQL: `
+CREATE TABLE floors (
+	session  INTEGER PRIMARY KEY,
+	revision INTEGER NOT NULL -- highest that was removed
+);
 `}}
 }
 
@@ -81,3 +86,29 @@ INSERT INTO cursors (session, owner, kind, name, revision)
 VALUES (?, ?, ?, ?, ?)
 ON CONFLICT (session, owner, kind, name) DO UPDATE SET revision = excluded.revision
 WHERE excluded.revision > cursors.revision`
+
+const selectFloor = `
+SELECT revision FROM floors WHERE session = ?`
+
+const oldestKept = `
+SELECT revision FROM events WHERE revision > ? AND session = ? ORDER BY revision LIMIT 1`
+
+const raiseFloor = `
+INSERT INTO floors (session, revision) VALUES (?, ?)
+ON CONFLICT (session) DO UPDATE SET revision = max(revision, excluded.revision)`
+
+const selectAfter = `
+SELECT revision, session, at, category, severity, type, source, source_role, summary, details, related, task_id
+FROM events
+WHERE revision > ? AND (? = 0 OR session = ?)
+ORDER BY revision
+LIMIT ?`
+
+const deleteEvents = `
+DELETE FROM events WHERE revision IN (SELECT value FROM json_each(?))`
+
+const deleteCursors = `
+DELETE FROM cursors WHERE session = ?`
+
+const deleteFloor = `
+DELETE FROM floors WHERE session = ?`

@@ -68,11 +68,18 @@ func NewReader(log *Log, sessions Sessions) *Reader {
 }
 
 // List returns one page. It looks at a bounded stretch of the log: a page may be short, or empty,
-// and still have More. It returns fault.NotFound if the session does not exist.
+// and still have More. It returns fault.NotFound if the session does not exist, and fault.OutOfRange
+// (EVENTS_REMOVED) if the selection begins before what is kept. From the beginning (After is 0) is from the oldest that is kept.
 func (r *Reader) List(ctx context.Context, s Selection) (Page, error) {
 	var page Page
 	err := r.log.store.Read(ctx, func(snap *store.Snapshot) error {
 		session, err := r.sessions.ID(snap, s.Scope.Session)
+		if err != nil {
+			return err
+		}
+		if s.After, err = fromKept(snap, session, s.After); err == nil && s.Until > 0 {
+			_, err = fromKept(snap, session, s.Until)
+		}
 		if err != nil {
 			return err
 		}
@@ -193,22 +200,12 @@ func (p *Page) fill(snap *store.Snapshot, q query, from, to int64, s Selection, 
 		q.anyType, q.types, q.anySource, q.sources, q.anyRole, q.roles, q.taskID == "", q.taskID, s.Limit)
 	defer rows.Close()
 	for rows.Next() {
-		var e Event
-		var category, severity int64
-		var related []byte
-		err := rows.Scan(&e.Revision, &e.Session, &e.Time, &category, &severity, &e.Type, &e.Source, &e.SourceRole,
-			&e.Summary, &e.Details, &related, &e.TaskID)
+		e, size, err := scanEvent(rows)
 		if err != nil {
 			return err
 		}
-		e.Category, e.Severity = Category(category), Severity(severity)
-		if related != nil {
-			if err := json.Unmarshal(related, &e.Related); err != nil {
-				return fmt.Errorf("event %d: related: %w", e.Revision, err)
-			}
-		}
 		p.Events = append(p.Events, e)
-		bytes -= overheadBytes + len(e.Details) + len(e.Summary) + len(related)
+		bytes -= size
 		if len(p.Events) == s.Limit || bytes <= 0 {
 			end = e.Revision
 			break
@@ -216,4 +213,22 @@ func (p *Page) fill(snap *store.Snapshot, q query, from, to int64, s Selection, 
 	}
 	p.Looked = end
 	return rows.Err()
+}
+
+// scanEvent reads a row of the queries for events, and says about how many bytes it takes.
+func scanEvent(rows *store.Rows) (e Event, size int, err error) {
+	var category, severity int64
+	var related []byte
+	err = rows.Scan(&e.Revision, &e.Session, &e.Time, &category, &severity, &e.Type, &e.Source, &e.SourceRole,
+		&e.Summary, &e.Details, &related, &e.TaskID)
+	if err != nil {
+		return e, 0, err
+	}
+	e.Category, e.Severity = Category(category), Severity(severity)
+	if related != nil {
+		if err := json.Unmarshal(related, &e.Related); err != nil {
+			return e, 0, fmt.Errorf("event %d: related: %w", e.Revision, err)
+		}
+	}
+	return e, overheadBytes + len(e.Details) + len(e.Summary) + len(related), nil
 }

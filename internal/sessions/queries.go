@@ -37,7 +37,7 @@ const countSessions = `
 SELECT count(*) FROM sessions`
 
 const selectID = `
-SELECT id FROM sessions WHERE name = ?`
+SELECT id, closed_at FROM sessions WHERE name = ?`
 
 const selectSession = `
 SELECT id, name, description, created_at, settings, revision, closed_at
@@ -52,8 +52,8 @@ ORDER BY name
 LIMIT ?`
 
 const insertSession = `
-INSERT INTO sessions (name, description, created_at, settings, revision)
-VALUES (?, ?, ?, ?, 0)
+INSERT INTO sessions (id, name, description, created_at, settings, revision)
+VALUES (?, ?, ?, ?, ?, 0)
 ON CONFLICT (name) DO NOTHING
 RETURNING id`
 
@@ -61,3 +61,11 @@ const updateSession = `
 UPDATE sessions
 SET description = ?, settings = ?, revision = ?, closed_at = ?
 WHERE id = ?`
+
+const deleteSession = `
+DELETE FROM sessions WHERE id = ?`
+
+const listAll = `
+SELECT id, name, description, created_at, settings, revision, closed_at
+FROM sessions
+ORDER BY id`

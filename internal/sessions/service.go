@@ -132,6 +132,25 @@ func (s *Service) ConfigureSession(ctx context.Context, in *pb.ConfigureSessionR
 	return &pb.ConfigureSessionResponse{Session: sessionProto(now)}, nil
 }
 
+// CloseSession implements pb.SessionServiceServer.
+func (s *Service) CloseSession(ctx context.Context, in *pb.CloseSessionRequest) (*pb.CloseSessionResponse, error) {
+	var c valid.Check
+	c.Name("name", in.GetName())
+	c.Line("reason", in.GetReason(), valid.MaxLine)
+	if err := c.Err(); err != nil {
+		return nil, err
+	}
+	req, err := once.Of(ctx, "CloseSession", in.GetRequestId(), in)
+	if err != nil {
+		return nil, err
+	}
+	now, err := s.registry.Close(ctx, caller.FromContext(ctx), req, in.GetName(), in.GetReason())
+	if err != nil {
+		return nil, err
+	}
+	return &pb.CloseSessionResponse{Session: sessionProto(now)}, nil
+}
+
 // onlyOwn returns the one session that a caller sees, or "" for an operator, who sees all.
 func onlyOwn(who caller.Caller) string {
 	if who.Access == caller.Operator {

@@ -32,7 +32,9 @@ type Session struct {
 type Registry struct {
 	store      *store.Store
 	log        *events.Log
+	created    []func(*store.Tx, Session) error
 	configured []func(*store.Tx, Session) error
+	closed     []func(*store.Tx, Session) error
 	known      *store.Cache[string, Session] // what Lookup returns
 }
 
@@ -41,18 +43,40 @@ func New(s *store.Store, log *events.Log) *Registry {
 	return &Registry{store: s, log: log, known: store.NewCache[string, Session](s)}
 }
 
+// OnCreated adds what is to happen in the same transaction when a session is made.
+func (r *Registry) OnCreated(hook func(tx *store.Tx, s Session) error) {
+	r.created = append(r.created, hook)
+}
+
+// OnClosed adds what is to happen in the same transaction when a session is closed: all that goes on in it ends.
+func (r *Registry) OnClosed(hook func(tx *store.Tx, s Session) error) {
+	r.closed = append(r.closed, hook)
+}
+
 // OnConfigured adds what is to happen in the same transaction when the settings of a session change.
 func (r *Registry) OnConfigured(hook func(tx *store.Tx, s Session) error) {
 	r.configured = append(r.configured, hook)
 }
 
 // Lookup returns what the rules need to know of a session on the path of every message: ID, Name,
-// Settings and ClosedAt. The other fields are empty; Get has them. fault.NotFound if it does not exist.
+// Settings and ClosedAt. The other fields are empty; Get has them. fault.NotFound if it does not exist; in a transaction that
+// may change something fault.Precondition (SESSION_CLOSED) if it is closed.
 func (r *Registry) Lookup(q store.Querier, name string) (Session, error) {
-	if tx, ok := q.(*store.Tx); ok {
-		return r.known.Get(tx, name, func() (Session, error) { return lookup(tx, name) })
+	tx, changing := q.(*store.Tx)
+	if !changing {
+		return lookup(q, name)
 	}
-	return lookup(q, name)
+	s, err := r.known.Get(tx, name, func() (Session, error) { return lookup(tx, name) })
+	if err == nil && !s.ClosedAt.IsZero() {
+		err = errClosed(name)
+	}
+	return s, err
+}
+
+// errClosed is the error for a change in a closed session: fault.Precondition, SESSION_CLOSED.
+func errClosed(name string) error {
+	return fault.New(fault.Precondition, "SESSION_CLOSED",
+		"the session %q is closed: it can be read, exported and deleted, and nothing in it changes any more", name)
 }
 
 func lookup(q store.Querier, name string) (Session, error) {
@@ -66,11 +90,15 @@ func lookup(q store.Querier, name string) (Session, error) {
 	return s, err
 }
 
-// ID returns the row id of a session. fault.NotFound if it does not exist.
+// ID returns the row id of a session, which is never given again. Errors as Lookup.
 func (r *Registry) ID(q store.Querier, name string) (int64, error) {
 	var id int64
-	if err := q.QueryRow(selectID, name).Scan(&id); err != nil {
+	var closed time.Time
+	if err := q.QueryRow(selectID, name).Scan(&id, &closed); err != nil {
 		return 0, notFound(err, name)
+	}
+	if _, changing := q.(*store.Tx); changing && !closed.IsZero() {
+		return 0, errClosed(name)
 	}
 	return id, nil
 }
@@ -115,7 +143,8 @@ func (r *Registry) Create(ctx context.Context, who caller.Caller, req once.Reque
 func (r *Registry) create(tx *store.Tx, who caller.Caller, name string, c Change) (Session, error) {
 	s := Session{Name: name, CreatedAt: tx.Now(), Settings: defaults()}
 	c.apply(&s)
-	err := tx.QueryRow(insertSession, s.Name, s.Description, s.CreatedAt, s.Settings.text()).Scan(&s.ID)
+	id := tx.NextRevision() + 1 // so none is given again when a session is deleted; 1 is the default session's
+	err := tx.QueryRow(insertSession, id, s.Name, s.Description, s.CreatedAt, s.Settings.text()).Scan(&s.ID)
 	if errors.Is(err, store.ErrNoRows) {
 		taken := fault.New(fault.Exists, "ALREADY_EXISTS", "the session %q exists already", name)
 		taken.Resource, taken.Name = "session", name
@@ -124,7 +153,20 @@ func (r *Registry) create(tx *store.Tx, who caller.Caller, name string, c Change
 	if err != nil {
 		return Session{}, err
 	}
-	return r.changed(tx, who, s, "session.created", "session "+s.Name+" created")
+	s, err = r.changed(tx, who, s, "session.created", "session "+s.Name+" created")
+	if err != nil {
+		return Session{}, err
+	}
+	return s, run(r.created, tx, s)
+}
+
+func run(hooks []func(*store.Tx, Session) error, tx *store.Tx, s Session) error {
+	for _, hook := range hooks {
+		if err := hook(tx, s); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Get returns a session, and the revision that the answer is true at. fault.NotFound if it does not exist.
@@ -175,7 +217,7 @@ func (r *Registry) List(ctx context.Context, only, after string, limit int) (Pag
 }
 
 // Configure changes a session and returns it as it is now. A change that changes nothing writes
-// nothing. fault.NotFound if the session does not exist.
+// nothing. Errors as Lookup.
 func (r *Registry) Configure(ctx context.Context, who caller.Caller, req once.Request, c Change) (Session, error) {
 	var now Session
 	err := r.store.Write(ctx, func(tx *store.Tx) error {
@@ -196,6 +238,9 @@ func (r *Registry) configure(tx *store.Tx, who caller.Caller, c Change) (Session
 	if err != nil {
 		return Session{}, err
 	}
+	if !s.ClosedAt.IsZero() {
+		return Session{}, errClosed(s.Name)
+	}
 	before := s
 	c.apply(&s)
 	if s.Description == before.Description && s.Settings.equal(before.Settings) {
@@ -205,12 +250,7 @@ func (r *Registry) configure(tx *store.Tx, who caller.Caller, c Change) (Session
 	if err != nil || s.Settings.equal(before.Settings) {
 		return s, err
 	}
-	for _, hook := range r.configured {
-		if err := hook(tx, s); err != nil {
-			return Session{}, err
-		}
-	}
-	return s, nil
+	return s, run(r.configured, tx, s)
 }
 
 // changed appends the event of a change and stores the session under its revision.

@@ -1,0 +1,62 @@
+package broker
+
+import (
+	"brokerd/internal/fault"
+	"brokerd/internal/store"
+)
+
+// SessionClosed ends what goes on in a session that is closed for good: streams and waiting calls end, and what is unfinished is
+// CANCELLED, since nobody can finish it any more. It is a hook of the closing.
+func (b *Broker) SessionClosed(tx *store.Tx, session Session) error {
+	boxes, err := sessionBoxes(tx, session.ID)
+	if err != nil {
+		return err
+	}
+	var ready readied
+	for _, box := range boxes {
+		ready.seen(box.id) // its readers end
+	}
+	running, err := sessionClaims(tx, session.ID)
+	if err != nil {
+		return err
+	}
+	for _, statement := range []string{cancelClaimed, cancelPending, cancelDelayed, cancelBlocked} {
+		if _, err := tx.Exec(statement, tx.Now(), session.ID); err != nil {
+			return err
+		}
+	}
+	if _, err := tx.Exec(clearAllWaiting, session.ID); err != nil {
+		return err
+	}
+	gone := b.dismissSession(session.ID)
+	tell := func() { endAll(gone, errSessionClosed(session.Name)) }
+	tx.OnUndo(tell) // they have left, and may come again
+	tx.OnCommit(func() {
+		for _, k := range running {
+			b.claims.Remove(k)
+		}
+		b.hub.signal(ready)
+		tell()
+	})
+	return nil
+}
+
+func errSessionClosed(name string) error {
+	return fault.New(fault.Precondition, "SESSION_CLOSED",
+		"the session %q is closed: it can be read, exported and deleted, and nothing in it changes any more", name)
+}
+
+// sessionClaims returns the deliveries of a session that are claimed.
+func sessionClaims(q store.Querier, session int64) ([]key, error) {
+	rows := q.Query(selectSessionClaims, session)
+	defer rows.Close()
+	var keys []key
+	for rows.Next() {
+		var k key
+		if err := rows.Scan(&k.message, &k.mailbox); err != nil {
+			return nil, err
+		}
+		keys = append(keys, k)
+	}
+	return keys, rows.Err()
+}

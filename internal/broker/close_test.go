@@ -1,0 +1,131 @@
+package broker_test
+
+import (
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/testkit"
+)
+
+// project makes the session "project" with two registered agents.
+func (w *world) project() (lead, builder *agent) {
+	w.t.Helper()
+	o := w.operator()
+	must(w.t, drop(o.sessions.CreateSession(o.ctx, &pb.CreateSessionRequest{Name: "project"})))
+	lead, builder = w.in("project", "lead"), w.in("project", "builder")
+	lead.register("lead")
+	builder.register("builder")
+	return lead, builder
+}
+
+func (w *world) closeSession(name string) {
+	w.t.Helper()
+	o := w.operator()
+	must(w.t, drop(o.sessions.CloseSession(o.ctx, &pb.CloseSessionRequest{Name: name, Reason: "done"})))
+}
+
+// wantClosed checks the refusal of a change in a closed session.
+func wantClosed(t *testing.T, what string, err error) {
+	t.Helper()
+	if status.Code(err) != codes.FailedPrecondition || testkit.Reason(err) != "SESSION_CLOSED" {
+		t.Errorf("%s: got %v, want FAILED_PRECONDITION, SESSION_CLOSED", what, err)
+	}
+}
+
+func TestCloseSession_CancelsWhatIsUnfinished(t *testing.T) {
+	w := newWorld(t)
+	lead, builder := w.project()
+	held := lead.send(to("builder"))
+	builder.claim1()
+	waiting := lead.send(to("builder"))
+	delayed := to("builder")
+	delayed.NotBefore = w.now(60e9)
+	later := lead.send(delayed)
+	w.closeSession("project")
+	for _, id := range []string{held.Id, waiting.Id, later.Id} {
+		lead.wantState(id, cancelled)
+	}
+}
+
+func TestCloseSession_RefusesChangesAndLetsRead(t *testing.T) {
+	w := newWorld(t)
+	lead, builder := w.project()
+	sent := lead.send(to("builder"))
+	claim := builder.claim1()
+	w.closeSession("project")
+	o := w.in("project", "")
+	ctx := lead.ctx
+
+	_, err := lead.SendMessages(ctx, &pb.SendMessagesRequest{Messages: []*pb.Message{to("builder")}})
+	wantClosed(t, "send", err)
+	_, err = builder.AckMessages(ctx, &pb.AckMessagesRequest{Ids: []string{claim.ClaimId}})
+	wantClosed(t, "ack", err)
+	_, err = builder.ClaimMessages(ctx, &pb.ClaimMessagesRequest{})
+	wantClosed(t, "claim", err)
+	_, err = builder.channels.SubscribeChannel(ctx, &pb.SubscribeChannelRequest{Channel: "news"})
+	wantClosed(t, "subscribe", err)
+	_, err = o.channels.ConfigureChannel(ctx, &pb.ConfigureChannelRequest{Channel: "news"})
+	wantClosed(t, "configure channel", err)
+	_, err = lead.registry.RegisterAgent(ctx, &pb.RegisterAgentRequest{Role: "lead"})
+	wantClosed(t, "register", err)
+	_, err = lead.registry.DeregisterAgent(ctx, &pb.DeregisterAgentRequest{})
+	wantClosed(t, "deregister", err)
+	_, err = o.sessions.ConfigureSession(ctx, &pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{Ageing: durationpb.New(1e9)}})
+	wantClosed(t, "configure", err)
+	stream, err := builder.Claim(ctx)
+	must(t, err)
+	must(t, stream.Send(&pb.ClaimRequest{Open: &pb.ClaimOpen{}}))
+	_, err = stream.Recv()
+	wantClosed(t, "open a stream", err)
+	reader, err := builder.Receive(ctx, &pb.ReceiveRequest{})
+	must(t, err)
+	_, err = reader.Recv()
+	wantClosed(t, "receive", err)
+
+	lead.get(sent.Id)
+	if n := len(lead.list(&pb.ListMessagesRequest{Box: pb.MessageBox_MESSAGE_BOX_ALL}).GetItems()); n != 1 {
+		t.Errorf("%d messages are listed, want 1", n)
+	}
+	list, err := o.events.ListEvents(ctx, &pb.ListEventsRequest{NewestFirst: true, PageSize: 1})
+	must(t, err)
+	if got := list.Events[0].GetType(); got != "session.closed" {
+		t.Errorf("the last event is %s, want session.closed", got)
+	}
+	must(t, drop(o.sessions.CloseSession(ctx, &pb.CloseSessionRequest{Name: "project"})))
+}
+
+func TestCloseSession_EndsStreamsAndWaits(t *testing.T) {
+	w := newWorld(t)
+	lead, builder := w.project()
+	stream, err := builder.Claim(builder.ctx)
+	must(t, err)
+	must(t, stream.Send(&pb.ClaimRequest{Open: &pb.ClaimOpen{}}))
+	must(t, drop(stream.Recv()))
+	reader, err := builder.Receive(builder.ctx, &pb.ReceiveRequest{Follow: true})
+	must(t, err)
+	must(t, drop(reader.Recv()))
+	waited := make(chan error, 1)
+	go func() {
+		_, err := lead.ClaimMessages(lead.ctx, &pb.ClaimMessagesRequest{Wait: durationpb.New(longWait)})
+		waited <- err
+	}()
+	<-w.Clock.waits
+
+	w.closeSession("project")
+	_, err = stream.Recv()
+	wantClosed(t, "the stream", err)
+	_, err = reader.Recv()
+	wantClosed(t, "the reader", err)
+	wantClosed(t, "the wait", <-waited)
+}
+
+func TestCloseSession_RefusesTheDefaultOne(t *testing.T) {
+	w := newWorld(t)
+	o := w.operator()
+	_, err := o.sessions.CloseSession(o.ctx, &pb.CloseSessionRequest{Name: "default"})
+	wantError(t, err, codes.FailedPrecondition, "DEFAULT_SESSION")
+}

@@ -1,0 +1,102 @@
+package sessions
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"brokerd/internal/caller"
+	"brokerd/internal/events"
+	"brokerd/internal/fault"
+	"brokerd/internal/once"
+	"brokerd/internal/store"
+)
+
+// Close ends all changes in a session for good, and returns it. Closing twice is fine. fault.NotFound if it does not exist,
+// fault.Precondition for the session "default".
+func (r *Registry) Close(ctx context.Context, who caller.Caller, req once.Request, name, reason string) (Session, error) {
+	var now Session
+	err := r.store.Write(ctx, func(tx *store.Tx) error {
+		_, err := req.Do(tx, &now, func() (err error) {
+			now, err = r.close(tx, who, name, reason)
+			return err
+		})
+		return err
+	})
+	if err != nil {
+		return Session{}, fmt.Errorf("close session: %w", err)
+	}
+	return now, nil
+}
+
+func (r *Registry) close(tx *store.Tx, who caller.Caller, name, reason string) (Session, error) {
+	s, err := get(tx, name)
+	if err != nil || !s.ClosedAt.IsZero() {
+		return s, err
+	}
+	if name == Default {
+		return Session{}, fault.New(fault.Precondition, "DEFAULT_SESSION", "the session %q always exists: it cannot be closed", name)
+	}
+	// First what goes on in it ends, so that the last event of the session is that it is closed.
+	if err := run(r.closed, tx, s); err != nil {
+		return Session{}, err
+	}
+	s.ClosedAt = tx.Now()
+	summary := "session " + name + " closed"
+	if reason != "" {
+		summary += ": " + reason
+	}
+	return r.changed(tx, who, s, "session.closed", summary)
+}
+
+// Delete removes the row of a closed session, whose other rows are gone, with an event of the broker itself. It tells where its
+// export is kept.
+func (r *Registry) Delete(tx *store.Tx, id int64, source, archive string) (int64, error) {
+	s, err := r.ByID(tx, id)
+	if err != nil {
+		return 0, err
+	}
+	if _, err := tx.Exec(deleteSession, id); err != nil {
+		return 0, err
+	}
+	r.known.Clear(tx)
+	details, err := json.Marshal(map[string]string{"session": s.Name, "archive": archive})
+	if err != nil {
+		return 0, err
+	}
+	return r.log.Append(tx, events.Entry{
+		Category: events.System,
+		Type:     "session.deleted",
+		Source:   source,
+		Summary:  "session " + s.Name + " deleted, its export is in " + archive,
+		Details:  string(details),
+		Related:  []string{s.Name},
+	})
+}
+
+// All returns all sessions, in the order of their row ids.
+func (r *Registry) All(q store.Querier) ([]Session, error) {
+	rows := q.Query(listAll)
+	defer rows.Close()
+	var all []Session
+	for rows.Next() {
+		s, err := scan(rows)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, s)
+	}
+	return all, rows.Err()
+}
+
+// Record returns a session as one line of JSON, for its export.
+func (s Session) Record() ([]byte, error) {
+	fields := s.details()
+	fields["created_at"] = s.CreatedAt
+	fields["revision"] = s.Revision
+	fields["state"] = "OPEN"
+	if !s.ClosedAt.IsZero() {
+		fields["state"], fields["closed_at"] = "CLOSED", s.ClosedAt
+	}
+	return json.Marshal(fields)
+}
