@@ -20,6 +20,9 @@ type FollowOptions struct {
 	Cursor string
 	// Filter chooses messages; nil = all.
 	Filter *pb.MessageFilter
+	// AutoAck finishes what is shown before it is written to the stream: it is delivered at most once, and what was on its
+	// way when the stream broke is not shown again.
+	AutoAck bool
 	// OnProgress, if set, is told that everything that arrived up to the revision has been yielded: a position to
 	// resume after, also where the filter left everything out.
 	OnProgress func(revision int64)
@@ -71,7 +74,7 @@ type mailFollower struct {
 
 // read follows one stream until it ends.
 func (f *mailFollower) read(ctx context.Context, worked func(), yield func(*pb.InboxItem) bool) error {
-	request := &pb.ReceiveRequest{AfterRevision: f.last, Follow: true, Filter: f.o.Filter}
+	request := &pb.ReceiveRequest{AfterRevision: f.last, Follow: true, Filter: f.o.Filter, AutoAck: f.o.AutoAck}
 	if f.o.Cursor != "" {
 		// The broker's cursor counts what it wrote, and some of that may have been lost with the stream.
 		if f.cut {
@@ -89,7 +92,7 @@ func (f *mailFollower) catchUp(ctx context.Context, worked func(), yield func(*p
 	if f.last == 0 {
 		return nil // nothing was ever received, and so where the cursor stood before is not known
 	}
-	err := f.stream(ctx, &pb.ReceiveRequest{AfterRevision: f.last, Filter: f.o.Filter}, worked, yield)
+	err := f.stream(ctx, &pb.ReceiveRequest{AfterRevision: f.last, Filter: f.o.Filter, AutoAck: f.o.AutoAck}, worked, yield)
 	if !errors.Is(err, io.EOF) {
 		return err
 	}

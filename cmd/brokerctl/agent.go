@@ -15,8 +15,13 @@ import (
 
 func newAgentCommand(c *cli) *cobra.Command {
 	return group("agent", "Register agents, and find them", "",
-		newAgentRegisterCommand(c), newAgentGetCommand(c), newAgentListCommand(c), newAgentHeartbeatCommand(c), newAgentDeregisterCommand(c))
+		append([]*cobra.Command{
+			newAgentRegisterCommand(c), newAgentGetCommand(c), newAgentListCommand(c), newAgentHeartbeatCommand(c), newAgentDeregisterCommand(c),
+		}, newDirectiveCommands(c)...)...)
 }
+
+// shellLease is how long an agent that only has a shell is believed alive: it forgets nothing by thinking.
+const shellLease = 24 * time.Hour
 
 // registerOptions are the options of agent register.
 type registerOptions struct {
@@ -36,7 +41,7 @@ func (o *registerOptions) AddFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.instance, "instance", "", "which instance of the role it is")
 	f.StringVar(&o.worktree, "worktree", "", "its working folder")
 	f.StringArrayVar(&o.labels, "label", nil, "KEY=VALUE; may be repeated")
-	f.DurationVar(&o.lease, "lease", 24*time.Hour, "how long it is believed alive without being heard of, 1s to 168h")
+	f.DurationVar(&o.lease, "lease", shellLease, "how long it is believed alive without being heard of, 1s to 168h")
 }
 
 func newAgentRegisterCommand(c *cli) *cobra.Command {

@@ -141,7 +141,7 @@ type benchLine struct {
 	P99       float64 `json:"p99_ms"`
 }
 
-// showBench prints results: as JSON, or as a table.
+// showBench prints results: as JSON, or as text.
 func showBench(out io.Writer, format string, results []bench.Result) error {
 	if format == formatJSON {
 		encoder := json.NewEncoder(out)
@@ -156,6 +156,9 @@ func showBench(out io.Writer, format string, results []bench.Result) error {
 	}
 	if len(results) == 0 {
 		return nil
+	}
+	if format == formatPrompt {
+		out = promptOutput{out}
 	}
 	t := newTable(out, "WORKLOAD", "MESSAGES", "MSG/S", "P50", "P95", "P99")
 	for _, r := range results {

@@ -101,11 +101,7 @@ func (o *claimOptions) run(c *cli, cmd *cobra.Command) error {
 			fmt.Fprintln(cmd.OutOrStdout())
 		}
 		err := c.show(cmd, claim, func(w io.Writer) {
-			if format == formatPrompt {
-				c.printPrompt(w, claimed(claim))
-			} else {
-				c.print(w, claimed(claim))
-			}
+			c.render(w, c.claimed(claim))
 		})
 		if err != nil {
 			return err
@@ -122,6 +118,10 @@ func (c *cli) whyEmpty(answer *pb.ClaimMessagesResponse, wait time.Duration) str
 		s += ": what waits is delayed"
 	case pb.EmptyReason_EMPTY_REASON_BLOCKED_BY_ORDER:
 		s += ": what waits follows an unfinished message of its ordering key"
+	case pb.EmptyReason_EMPTY_REASON_BREAKER_OPEN:
+		s += ": the agent failed too often in a row, and gets nothing for a while"
+	case pb.EmptyReason_EMPTY_REASON_HALTED:
+		s += ": the agent is halted until a resume"
 	}
 	if due := answer.GetNextDue(); due != nil {
 		s += "; the next is due " + c.due(due)

@@ -82,6 +82,21 @@ func (c *cli) completeReceiver(cmd *cobra.Command, args []string, _ string) ([]s
 	})
 }
 
+// completeResend completes the recipients of a message, by which resend chooses.
+func (c *cli) completeResend(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) == 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return c.words(cmd, func(ctx context.Context, broker *client.Client) ([]string, error) {
+		answer, err := broker.Messages().GetMessage(ctx, &pb.GetMessageRequest{Id: args[0]})
+		var words []string
+		for _, d := range answer.GetDeliveries() {
+			words = append(words, d.GetMailbox())
+		}
+		return words, err
+	})
+}
+
 func channelNames(ctx context.Context, broker *client.Client) ([]string, error) {
 	page, err := broker.As("").Channels().ListChannels(ctx, &pb.ListChannelsRequest{PageSize: maxPage})
 	var words []string

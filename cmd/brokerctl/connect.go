@@ -2,12 +2,11 @@ package main
 
 import (
 	"context"
-	"os"
 
 	"brokerd/client"
 )
 
-// connect returns the connection of this run, with the identity that options and environment say.
+// connect returns the connection of this run, with the identity that options, environment and file say.
 func (c *cli) connect(ctx context.Context, more ...client.Option) (*client.Client, error) {
 	if c.client != nil {
 		return c.client, nil
@@ -16,17 +15,20 @@ func (c *cli) connect(ctx context.Context, more ...client.Option) (*client.Clien
 	if err != nil {
 		return nil, usagef("%v", err)
 	}
-	if c.global.addr != "" {
-		opts = append(opts, client.WithAddress(c.global.addr))
+	s, err := c.settings()
+	if err != nil {
+		return nil, err
 	}
-	if c.global.session != "" {
-		opts = append(opts, client.WithSession(c.global.session))
+	opts = append(opts, client.WithAddress(s.addr.value), client.WithSession(s.session.value), client.WithAgent(s.agent.value))
+	if s.otherAgent { // the incarnation in the environment is not this one's
+		opts = append(opts, client.WithIncarnation(0))
 	}
-	if a := c.global.agent; a != "" || c.global.operator {
-		opts = append(opts, client.WithAgent(a))
-		if a != os.Getenv("BROKERD_AGENT") { // the incarnation in the environment is the other agent's
-			opts = append(opts, client.WithIncarnation(0))
+	if file := s.credentialFile; file.from == s.file && file.value != "" {
+		secret, err := client.ReadCredential(file.value)
+		if err != nil {
+			return nil, usagef("%s: %v", file.from, err)
 		}
+		opts = append(opts, client.WithCredential(secret))
 	}
 	c.client, err = client.Dial(ctx, append(opts, more...)...)
 	return c.client, err

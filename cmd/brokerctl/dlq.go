@@ -65,9 +65,11 @@ func (c *cli) deadView() view[*pb.InboxItem] {
 			}
 		},
 		prompt: func(w io.Writer, item *pb.InboxItem) {
-			r := received(item)
-			for _, a := range item.GetDelivery().GetHistory() {
-				r.facts = append(r.facts, fmt.Sprintf("attempt %d by %s failed: %s", a.GetNumber(), a.GetAgent(), clip(a.GetError(), 200)))
+			r := rendered{message: item.GetMessage(), facts: []string{"dead in " + item.GetDelivery().GetMailbox()}}
+			r.next = fmt.Sprintf("%s dlq redrive %d to have it tried again", c.again(), item.GetMessage().GetRevision())
+			if h := item.GetDelivery().GetHistory(); len(h) > 0 {
+				a := h[len(h)-1]
+				r.facts = append(r.facts, fmt.Sprintf("attempt %d by %s failed: %s", a.GetNumber(), brief(a.GetAgent()), clip(a.GetError(), 100)))
 			}
 			c.printPrompt(w, r)
 		},

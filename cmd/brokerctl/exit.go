@@ -100,6 +100,9 @@ func (c *cli) explain(err error) (code int, text string) {
 	reason, retry := details(s)
 	code = exitCode(s.Code(), reason)
 	text = s.Message()
+	if reason == "OPERATOR_ONLY" && c.found != nil && c.found.agent.value != "" {
+		text += fmt.Sprintf("; %s says agent %s, with --agent '' you act as operator", c.found.agent.from, c.found.agent.value)
+	}
 	if retry != "" {
 		text += "; try again in " + retry
 	}
@@ -154,6 +157,8 @@ func exitCode(code codes.Code, reason string) int {
 	switch reason {
 	case "CLAIM_LOST", "STALE_INCARNATION":
 		return exitLost
+	case "NO_RESPONDERS": // nobody can answer, and trying again does not help
+		return exitError
 	case "AGENT_REQUIRED": // the command line did not say who is calling
 		return exitUsage
 	}

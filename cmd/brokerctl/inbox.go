@@ -1,6 +1,11 @@
 package main
 
 import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -13,6 +18,12 @@ type inboxOptions struct {
 	markRead bool
 	newest   bool
 	limit    int
+
+	summary bool
+	follow  bool
+	wait    time.Duration
+	cursor  string
+	autoAck bool
 }
 
 // AddFlags adds the options.
@@ -20,33 +31,114 @@ func (o *inboxOptions) AddFlags(f *pflag.FlagSet) {
 	o.filterOptions.AddFlags(f)
 	f.BoolVar(&o.markRead, "mark-read", false, "mark what is listed as read")
 	f.BoolVar(&o.newest, "newest", false, "newest first")
-	f.IntVar(&o.limit, "limit", 100, "list at most this many; 0 = all")
+	f.IntVar(&o.limit, "limit", 0, "list at most this many; 0 = all (default: 100, and no limit with --follow)")
+	f.BoolVar(&o.summary, "summary", false, "only count: by priority and type, with open questions and directives")
+	f.BoolVar(&o.follow, "follow", false, "go on with what comes, over restarts of the broker")
+	f.DurationVar(&o.wait, "wait", 0, "if nothing is there, wait this long for a first message, such as one of a --type")
+	f.StringVar(&o.cursor, "cursor", "", "go on where reading with this name stopped; the broker keeps it")
+	f.BoolVar(&o.autoAck, "auto-ack", false, "finish what is shown: it is delivered at most once")
 }
 
 func newInboxCommand(c *cli) *cobra.Command {
 	o := &inboxOptions{}
 	cmd := &cobra.Command{
 		Use:   "inbox",
-		Short: "List the agent's unfinished messages",
+		Short: "List the agent's unfinished messages, or follow them",
 		Long: `List the unfinished messages in the agent's own mailbox, with how each stands: new, read, claimed (with the
-claim id), delayed, blocked, and how often it failed.`,
+claim id), delayed, blocked, and how often it failed.
+
+With --follow, --wait, --cursor or --auto-ack it reads them in order of arrival, as receive does; exit code 4 then
+means that nothing was there or came in time.`,
 		Example: `  brokerctl --agent builder-1 inbox
-  brokerctl --agent builder-1 inbox --lowest-priority high --mark-read -o prompt`,
+  brokerctl --agent builder-1 inbox --summary
+  brokerctl --agent builder-1 inbox --lowest-priority high --mark-read -o prompt
+  brokerctl --agent builder-1 inbox --follow --cursor main -o json
+  brokerctl --agent builder-1 inbox --type review_result --wait 10m`,
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			filter, err := o.filter()
-			if err != nil {
-				return err
-			}
-			return listMessages(c, cmd, &pb.ListMessagesRequest{
-				Box: pb.MessageBox_MESSAGE_BOX_INBOX, Filter: filter, MarkRead: o.markRead, NewestFirst: o.newest,
-			}, o.limit, c.inboxView())
-		},
+		RunE:              func(cmd *cobra.Command, _ []string) error { return o.run(c, cmd) },
 	}
 	o.AddFlags(cmd.Flags())
 	o.complete(c, cmd)
+	for _, listing := range []string{"summary", "mark-read", "newest"} {
+		for _, reading := range []string{"follow", "wait", "cursor", "auto-ack"} {
+			cmd.MarkFlagsMutuallyExclusive(listing, reading)
+		}
+	}
+	cmd.MarkFlagsMutuallyExclusive("follow", "wait")
+	cmd.MarkFlagsMutuallyExclusive("summary", "mark-read")
+	cmd.MarkFlagsMutuallyExclusive("summary", "newest")
 	return cmd
+}
+
+func (o *inboxOptions) run(c *cli, cmd *cobra.Command) error {
+	if o.summary {
+		return showInboxSummary(c, cmd)
+	}
+	if o.follow || o.wait > 0 || o.cursor != "" || o.autoAck {
+		r := receiveOptions{
+			filterOptions: o.filterOptions, cursor: o.cursor, follow: o.follow, wait: o.wait, autoAck: o.autoAck, limit: int32(min(o.limit, 1<<30)),
+		}
+		return r.run(c, cmd)
+	}
+	filter, err := o.filter()
+	if err != nil {
+		return err
+	}
+	limit := o.limit
+	if !cmd.Flags().Changed("limit") {
+		limit = 100
+	}
+	return listMessages(c, cmd, &pb.ListMessagesRequest{
+		Box: pb.MessageBox_MESSAGE_BOX_INBOX, Filter: filter, MarkRead: o.markRead, NewestFirst: o.newest,
+	}, limit, c.inboxView())
+}
+
+// showInboxSummary counts what the agent has before it.
+func showInboxSummary(c *cli, cmd *cobra.Command) error {
+	broker, err := c.connect(cmd.Context())
+	if err != nil {
+		return err
+	}
+	answer, err := broker.Messages().GetInboxSummary(cmd.Context(), &pb.GetInboxSummaryRequest{})
+	if err != nil {
+		return err
+	}
+	return c.show(cmd, answer, func(w io.Writer) { c.printInboxSummary(w, answer) })
+}
+
+func (c *cli) printInboxSummary(w io.Writer, s *pb.GetInboxSummaryResponse) {
+	fmt.Fprintf(w, "%d unfinished, %d of them unread; %d to claim, %d claimed", s.GetTotal(), s.GetUnread(), s.GetClaimable(), s.GetClaimed())
+	if s.GetOldestAt() != nil {
+		fmt.Fprintf(w, "; the oldest was sent %s", c.ago(s.GetOldestAt()))
+	}
+	fmt.Fprintln(w)
+	var parts []string
+	for _, p := range s.GetByPriority() {
+		parts = append(parts, fmt.Sprintf("%d of priority %d", p.GetCount(), p.GetPriority()))
+	}
+	for _, t := range s.GetByType() {
+		parts = append(parts, fmt.Sprintf("%d %s", t.GetCount(), oneLine(t.GetType())))
+	}
+	if len(parts) > 0 {
+		fmt.Fprintln(w, names(parts, len(parts)))
+	}
+	for _, m := range s.GetDirectives() {
+		fmt.Fprintf(w, "directive %d from %s: %s%s. To say that you have seen it: %s ack %d\n", m.GetRevision(), oneLine(m.GetSender()), oneLine(m.GetType()),
+			cond(m.GetSubject() != "", ", "+clip(clean(m.GetSubject()), 80), ""), c.again(), m.GetRevision())
+	}
+	if s.GetHalted() {
+		fmt.Fprintln(w, "halted: nothing but directives is handed out until a resume")
+	}
+	if t := s.GetBreakerOpenUntil(); t != nil {
+		fmt.Fprintf(w, "failed too often in a row: the next message is handed out %s\n", c.due(t))
+	}
+	for _, q := range s.GetOwed() {
+		fmt.Fprintf(w, "owed: an answer to %s: %s reply %d ANSWER\n", c.question(q), c.again(), q.GetRevision())
+	}
+	for _, q := range s.GetAsked() {
+		fmt.Fprintf(w, "asked: no answer yet to %s\n", strings.TrimSpace(c.question(q)))
+	}
 }
 
 // listMessages lists messages over all pages.

@@ -43,7 +43,7 @@ func writeJSON(w io.Writer, m proto.Message) error {
 func appendMessage(b *bytes.Buffer, m protoreflect.Message) error {
 	switch v := m.Interface().(type) {
 	case *timestamppb.Timestamp:
-		return appendString(b, v.AsTime().UTC().Format(time.RFC3339Nano))
+		return appendString(b, stamp(v))
 	case *durationpb.Duration:
 		return appendString(b, short(v.AsDuration()))
 	case *pb.Names: // a list that is a message only to be told from an absent one
@@ -72,6 +72,9 @@ func appendMessage(b *bytes.Buffer, m protoreflect.Message) error {
 	b.WriteByte('}')
 	return nil
 }
+
+// stamp says a time as JSON has it.
+func stamp(t *timestamppb.Timestamp) string { return t.AsTime().UTC().Format(time.RFC3339Nano) }
 
 func appendField(b *bytes.Buffer, m protoreflect.Message, f protoreflect.FieldDescriptor) error {
 	v := m.Get(f)

@@ -35,6 +35,7 @@ func isolate(t *testing.T) string {
 	for _, name := range []string{"ADDR", "SESSION", "AGENT", "INCARNATION", "CREDENTIAL_FILE", "OUTPUT"} {
 		t.Setenv("BROKERD_"+name, "")
 	}
+	t.Chdir(t.TempDir()) // no .brokerd.yaml above
 	dir := filepath.Join(t.TempDir(), "data")
 	t.Setenv("BROKERD_DATA", dir)
 	return dir
@@ -50,7 +51,7 @@ func startBroker(t *testing.T) {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
-		if got := invoke(ctx, "", nil, "admin", "check"); got.code != 0 {
+		if got := invoke(ctx, "", nil, "--agent", "", "admin", "check"); got.code != 0 {
 			t.Errorf("admin check: %+v", got)
 		}
 		if err := a.Stop(ctx); err != nil {

@@ -13,8 +13,8 @@ import (
 )
 
 func newMessageCommand(c *cli) *cobra.Command {
-	return group("message", "Look up, list and withdraw messages", "",
-		newMessageGetCommand(c), newMessageListCommand(c), newMessageCancelCommand(c))
+	return group("message", "Look up, list, send again and withdraw messages", "",
+		newMessageGetCommand(c), newMessageListCommand(c), newMessageReportCommand(c), newMessageResendCommand(c), newMessageCancelCommand(c))
 }
 
 func newMessageGetCommand(c *cli) *cobra.Command {
@@ -37,17 +37,11 @@ ID is the message's id, its revision, or a claim id.`,
 			if err != nil {
 				return err
 			}
-			format, err := c.format()
-			if err != nil {
-				return err
-			}
 			return c.show(cmd, answer, func(w io.Writer) {
-				if format == formatPrompt {
-					c.printPrompt(w, rendered{message: answer.GetMessage()})
-				} else {
-					c.print(w, rendered{message: answer.GetMessage()})
+				c.render(w, rendered{message: answer.GetMessage()})
+				if !isPrompt(w) {
+					fmt.Fprintln(w)
 				}
-				fmt.Fprintln(w)
 				c.printDeliveries(w, answer.GetDeliveries())
 			})
 		},
@@ -155,7 +149,7 @@ func (c *cli) messageView() view[*pb.InboxItem] {
 			}
 			return row
 		},
-		prompt: func(w io.Writer, item *pb.InboxItem) { c.printPrompt(w, received(item)) },
+		prompt: func(w io.Writer, item *pb.InboxItem) { c.printPrompt(w, c.received(item)) },
 		none:   "no messages",
 	}
 }

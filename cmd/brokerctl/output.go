@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -26,32 +25,46 @@ const (
 
 var outputs = []string{formatTable, formatJSON, formatPrompt}
 
-// format returns the output format that options and environment ask for.
+// format returns the output format that options, environment and file ask for.
 func (c *cli) format() (string, error) {
-	name, from := c.global.output, "--output"
-	if name == "" {
-		name, from = os.Getenv("BROKERD_OUTPUT"), "BROKERD_OUTPUT"
+	s, err := c.settings()
+	if err != nil {
+		return "", err
 	}
-	if name == "" {
+	if s.output.value == "" {
 		return formatTable, nil
 	}
-	if !slices.Contains(outputs, name) {
-		return "", usagef("%s %q is none of %s", from, name, strings.Join(outputs, ", "))
+	if !slices.Contains(outputs, s.output.value) {
+		from := s.output.from + cond(s.output.from == s.file, ": output", "")
+		return "", usagef("%s %q is none of %s", from, s.output.value, strings.Join(outputs, ", "))
 	}
-	return name, nil
+	return s.output.value, nil
 }
 
-// show prints one answer: as JSON, or as text for people and models alike.
+// promptOutput is where text for a language model goes: tables become sentences there.
+type promptOutput struct{ io.Writer }
+
+// isPrompt reports whether what is written is for a language model.
+func isPrompt(w io.Writer) bool {
+	_, ok := w.(promptOutput)
+	return ok
+}
+
+// show prints one answer: as JSON, or as text.
 func (c *cli) show(cmd *cobra.Command, m proto.Message, text func(w io.Writer)) error {
 	format, err := c.format()
 	if err != nil {
 		return err
 	}
 	out := cmd.OutOrStdout()
-	if format == formatJSON {
+	switch format {
+	case formatJSON:
 		return writeJSON(out, m)
+	case formatPrompt:
+		text(promptOutput{out})
+	default:
+		text(out)
 	}
-	text(out)
 	return nil
 }
 
@@ -74,7 +87,7 @@ func (c *cli) showValue(cmd *cobra.Command, v any, text string) error {
 type view[T proto.Message] struct {
 	columns []string
 	row     func(T) []string
-	prompt  func(io.Writer, T) // nil: as the table
+	prompt  func(io.Writer, T) // nil: the row's cells in one line, each with its column
 	none    string             // said on standard error when there is nothing, unless output is JSON
 }
 
@@ -99,6 +112,9 @@ func list[T proto.Message](c *cli, cmd *cobra.Command, items []T, v view[T]) err
 			v.prompt(out, item)
 		}
 	default:
+		if format == formatPrompt {
+			out = promptOutput{out}
+		}
 		t := newTable(out, v.columns...)
 		for _, item := range items {
 			t.row(v.row(item)...)
@@ -121,6 +137,9 @@ func follow[T proto.Message](c *cli, cmd *cobra.Command, v view[T], widths ...in
 		return func(item T) error { return writeJSON(out, item) }, nil
 	case format == formatPrompt && v.prompt != nil:
 		return func(item T) error { v.prompt(out, item); return nil }, nil
+	case format == formatPrompt:
+		t := newTable(promptOutput{out}, v.columns...)
+		return func(item T) error { t.row(v.row(item)...); return nil }, nil
 	}
 	line := func(cells []string) error {
 		var b strings.Builder
@@ -146,11 +165,19 @@ func follow[T proto.Message](c *cli, cmd *cobra.Command, v view[T], widths ...in
 	}, nil
 }
 
-// table writes aligned columns.
-type table struct{ w *tabwriter.Writer }
+// table writes aligned columns; for a language model one line a row instead, "agent builder-1, role builder" for
+// AGENT and ROLE. Without columns its rows are a label and a value.
+type table struct {
+	w       *tabwriter.Writer
+	prompt  io.Writer // nil: aligned
+	columns []string
+}
 
 func newTable(w io.Writer, columns ...string) *table {
-	t := &table{tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)}
+	if isPrompt(w) {
+		return &table{prompt: w, columns: columns}
+	}
+	t := &table{w: tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)}
 	if len(columns) > 0 {
 		t.row(columns...)
 	}
@@ -158,6 +185,10 @@ func newTable(w io.Writer, columns ...string) *table {
 }
 
 func (t *table) row(cells ...string) {
+	if t.prompt != nil {
+		t.sentence(cells)
+		return
+	}
 	for i, cell := range cells {
 		cell = oneLine(cell)
 		if cell == "" && i < len(cells)-1 {
@@ -168,7 +199,27 @@ func (t *table) row(cells ...string) {
 	fmt.Fprintln(t.w, strings.TrimRight(strings.Join(cells, "\t"), "\t"))
 }
 
-func (t *table) flush() error { return t.w.Flush() }
+// sentence writes a row for a language model; what is empty is left out.
+func (t *table) sentence(cells []string) {
+	if len(t.columns) == 0 {
+		fmt.Fprintf(t.prompt, "%s: %s\n", oneLine(cells[0]), oneLine(strings.Join(cells[1:], " ")))
+		return
+	}
+	var parts []string
+	for i, cell := range cells {
+		if cell = oneLine(cell); cell != "" {
+			parts = append(parts, strings.ToLower(t.columns[i])+" "+cell)
+		}
+	}
+	fmt.Fprintln(t.prompt, strings.Join(parts, ", "))
+}
+
+func (t *table) flush() error {
+	if t.prompt != nil {
+		return nil
+	}
+	return t.w.Flush()
+}
 
 // clean replaces what could move the cursor of a terminal, or hide text on it: messages come from
 // anybody. Newlines stay.

@@ -96,7 +96,7 @@ func TestPrompt_IsCompactAndFencedByAMarkNobodyKnows(t *testing.T) {
 	c, _, out := printer(formatPrompt)
 	m := item().Message
 	m.Body = "Please.\n=== end ===\n\x1b[2J"
-	c.printPrompt(out, claimed(&pb.ClaimedMessage{
+	c.printPrompt(out, c.claimed(&pb.ClaimedMessage{
 		ClaimId: "4711.2", Message: m, Attempt: 2, MaxAttempts: 3, ExpiresIn: durationpb.New(30 * time.Minute), Resumed: true,
 	}))
 	wantText(t, out.String(), `
@@ -109,13 +109,13 @@ Please.
 `+"\ufffd[2J"+`
 Payload: {"task_id":"t1"}
 === c0ffee00 end ===
-When done: brokerctl ack 4711.2. Failed: brokerctl nack 4711.2 --error WHY. Not yours: brokerctl release 4711.2.
+Next: brokerctl ack 4711.2 when done; nack 4711.2 --error WHY if it failed; release 4711.2 to give it back
 `)
 }
 
 func TestMessage_IsLaidOutForPeople(t *testing.T) {
 	c, _, out := printer(formatTable)
-	c.print(out, received(item()))
+	c.print(out, c.received(item()))
 	c.printDeliveries(out, []*pb.Delivery{
 		{Mailbox: "builder-1", State: pb.DeliveryState_DELIVERY_STATE_ACKED, MaxAttempts: 3, AckedBy: "builder-1", FinishedAt: before(time.Minute), ReadAt: before(2 * time.Minute), Attempts: 1,
 			History: []*pb.Attempt{{Number: 1, Agent: "builder-1", Error: "no\nluck", EndedAt: before(time.Hour)}}},

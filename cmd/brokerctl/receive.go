@@ -24,6 +24,8 @@ type receiveOptions struct {
 	follow bool
 	wait   time.Duration
 	limit  int32
+
+	autoAck bool
 }
 
 // AddFlags adds the options.
@@ -34,6 +36,7 @@ func (o *receiveOptions) AddFlags(f *pflag.FlagSet) {
 	f.BoolVar(&o.follow, "follow", false, "go on with what comes, over restarts of the broker")
 	f.DurationVar(&o.wait, "wait", 0, "if nothing is there, wait this long for a first message")
 	f.Int32Var(&o.limit, "limit", 0, "end after this many messages")
+	f.BoolVar(&o.autoAck, "auto-ack", false, "finish what is shown: it is delivered at most once")
 }
 
 func newReceiveCommand(c *cli) *cobra.Command {
@@ -42,7 +45,7 @@ func newReceiveCommand(c *cli) *cobra.Command {
 		Use:   "receive",
 		Short: "Read the agent's mailbox, in order of arrival",
 		Long: `Read the agent's mailbox: what is there and unfinished, in order of arrival, and with --follow what comes.
-Nothing is taken and nothing changes state; claim takes, ack finishes.
+Nothing is taken and nothing changes state; claim takes, ack finishes, and --auto-ack does both at once.
 
 To see only what is new, resume after the arrival of the last message seen (--after), or have the broker
 keep the place (--cursor). Exit code 4: nothing was there, or came in time.`,
@@ -77,7 +80,7 @@ func (o *receiveOptions) run(c *cli, cmd *cobra.Command) error {
 	}
 	if o.follow {
 		var n int32
-		for item, err := range broker.Follow(ctx, client.FollowOptions{After: o.after, Cursor: o.cursor, Filter: filter}) {
+		for item, err := range broker.Follow(ctx, client.FollowOptions{After: o.after, Cursor: o.cursor, Filter: filter, AutoAck: o.autoAck}) {
 			if err != nil {
 				return err
 			}
@@ -92,7 +95,7 @@ func (o *receiveOptions) run(c *cli, cmd *cobra.Command) error {
 	}
 
 	stream, err := broker.Messages().Receive(ctx, &pb.ReceiveRequest{
-		AfterRevision: o.after, Cursor: o.cursor, Wait: duration(o.wait), Filter: filter, Limit: o.limit,
+		AfterRevision: o.after, Cursor: o.cursor, Wait: duration(o.wait), Filter: filter, Limit: o.limit, AutoAck: o.autoAck,
 	})
 	if err != nil {
 		return err
@@ -134,7 +137,7 @@ func (c *cli) inboxView() view[*pb.InboxItem] {
 			}
 			return row
 		},
-		prompt: func(w io.Writer, item *pb.InboxItem) { c.printPrompt(w, received(item)) },
+		prompt: func(w io.Writer, item *pb.InboxItem) { c.printPrompt(w, c.received(item)) },
 		none:   "no messages",
 	}
 }

@@ -17,11 +17,11 @@ import (
 type rendered struct {
 	message *pb.Message
 	facts   []string // such as "claim 7.1", "attempt 1 of 3"
-	closing string   // a last line for a model: what to do now
+	next    string   // what to do with it, as a command
 }
 
 // claimed renders a claim.
-func claimed(claim *pb.ClaimedMessage) rendered {
+func (c *cli) claimed(claim *pb.ClaimedMessage) rendered {
 	r := rendered{message: claim.GetMessage()}
 	r.facts = append(r.facts, "claim "+claim.GetClaimId(), fmt.Sprintf("attempt %d of %d", claim.GetAttempt(), claim.GetMaxAttempts()))
 	if claim.GetExpiresIn() != nil {
@@ -30,15 +30,15 @@ func claimed(claim *pb.ClaimedMessage) rendered {
 	if claim.GetResumed() {
 		r.facts = append(r.facts, "held before")
 	}
-	id := claim.GetClaimId()
-	r.closing = fmt.Sprintf("When done: brokerctl ack %s. Failed: brokerctl nack %s --error WHY. Not yours: brokerctl release %s.", id, id, id)
+	r.next = c.afterClaim(claim.GetMessage(), claim.GetClaimId())
 	return r
 }
 
 // received renders a message in a mailbox.
-func received(item *pb.InboxItem) rendered {
+func (c *cli) received(item *pb.InboxItem) rendered {
 	r := rendered{message: item.GetMessage()}
 	if d := item.GetDelivery(); d != nil {
+		r.next = c.afterMail(item.GetMessage(), d)
 		r.facts = append(r.facts, strings.Join(marks(d), ", "))
 	}
 	return r
@@ -63,6 +63,15 @@ func marks(d *pb.Delivery) []string {
 	return m
 }
 
+// render writes a message for whoever reads w.
+func (c *cli) render(w io.Writer, r rendered) {
+	if isPrompt(w) {
+		c.printPrompt(w, r)
+	} else {
+		c.print(w, r)
+	}
+}
+
 // print writes a message for people: a head of labelled lines, the text, the payload.
 func (c *cli) print(w io.Writer, r rendered) {
 	m := r.message
@@ -85,6 +94,9 @@ func (c *cli) print(w io.Writer, r rendered) {
 	}
 	line("correlation", m.GetCorrelationId())
 	line("answers", m.GetInReplyTo())
+	if m.GetRequiresResponse() {
+		line("answer due", c.when(m.GetResponseDeadline()))
+	}
 	line("task", m.GetTaskId())
 	line("channel", m.GetChannel())
 	line("labels", labels(m.GetLabels()))
@@ -98,48 +110,6 @@ func (c *cli) print(w io.Writer, r rendered) {
 	}
 	if m.GetPayload() != "" {
 		fmt.Fprintf(w, "\n%s\n", clean(m.GetPayload()))
-	}
-}
-
-// printPrompt writes a message for a language model: one line with what matters, the text, the payload. The
-// lines around it carry a mark that no sender can know: text from outside cannot pretend to be another
-// message, or the end of this one.
-func (c *cli) printPrompt(w io.Writer, r rendered) {
-	m := r.message
-	head := []string{fmt.Sprintf("%s from %s to %s", m.GetType(), sender(m), receiver(m.GetTarget()))}
-	if p := m.GetPriority(); p != 5 {
-		head = append(head, fmt.Sprintf("priority %d", p))
-	}
-	head = append(head, "sent "+c.ago(m.GetCreatedAt()))
-	add := func(label, value string) {
-		if value != "" {
-			head = append(head, label+" "+value)
-		}
-	}
-	if m.GetThreadId() != m.GetId() {
-		add("thread", m.GetThreadId())
-	}
-	add("correlation", m.GetCorrelationId())
-	add("answers", m.GetInReplyTo())
-	add("task", m.GetTaskId())
-	head = append(head, r.facts...)
-	fmt.Fprintf(w, "=== %s message %d: %s ===\n", c.env.Mark, m.GetRevision(), oneLine(strings.Join(head, ", ")))
-	line := func(label, value string) {
-		if value != "" {
-			fmt.Fprintf(w, "%s: %s\n", label, clean(value))
-		}
-	}
-	line("Subject", m.GetSubject())
-	line("Labels", labels(m.GetLabels()))
-	line("Files", files(m.GetFiles()))
-	line("Artifacts", strings.Join(m.GetArtifacts(), ", "))
-	if m.GetBody() != "" {
-		fmt.Fprintln(w, strings.TrimRight(clean(m.GetBody()), "\n"))
-	}
-	line("Payload", m.GetPayload())
-	fmt.Fprintf(w, "=== %s end ===\n", c.env.Mark)
-	if r.closing != "" {
-		fmt.Fprintln(w, r.closing)
 	}
 }
 

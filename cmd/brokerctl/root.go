@@ -16,6 +16,7 @@ type cli struct {
 	global globalOptions
 	client *client.Client
 	hurry  chan struct{} // closed by the second signal
+	found  *settings     // what options, environment and file say, once it was looked up
 	ran    bool          // a command's own code was reached: errors before that are usage errors
 }
 
@@ -54,7 +55,10 @@ Exit codes: 0 done, 1 error, 2 usage, 3 not found, 4 nothing was there or came i
 6 lost (stop working on it), 7 denied, 69 broker unreachable, 128+N ended by signal N.
 
 Environment: BROKERD_ADDR, BROKERD_SESSION, BROKERD_AGENT, BROKERD_INCARNATION,
-BROKERD_CREDENTIAL_FILE, BROKERD_OUTPUT, BROKERD_DATA (the local daemon's data folder).`
+BROKERD_CREDENTIAL_FILE, BROKERD_OUTPUT, BROKERD_DATA (the local daemon's data folder).
+
+A file .brokerd.yaml in the working folder or one above it may give addr, session, agent, output and
+credential_file (brokerctl init writes one). Options win over the environment, and that over the file.`
 
 // newRoot builds the command tree of one run.
 func newRoot(c *cli) *cobra.Command {
@@ -95,11 +99,12 @@ func newRoot(c *cli) *cobra.Command {
 			root.AddCommand(cmd)
 		}
 	}
-	add("messages", newSendCommand(c), newReceiveCommand(c), newInboxCommand(c), newMessageCommand(c), newDLQCommand(c))
-	add("work", newClaimCommand(c), newAckCommand(c), newNackCommand(c), newExtendCommand(c), newReleaseCommand(c), newWorkCommand(c))
+	add("messages", newSendCommand(c), newAskCommand(c), newReplyCommand(c), newThreadCommand(c),
+		newReceiveCommand(c), newInboxCommand(c), newMessageCommand(c), newDLQCommand(c))
+	add("work", newNextCommand(c), newClaimCommand(c), newAckCommand(c), newNackCommand(c), newExtendCommand(c), newReleaseCommand(c), newWorkCommand(c))
 	add("who", newAgentCommand(c), newChannelCommand(c), newSessionCommand(c))
 	add("watch", newEventCommand(c), newStatusCommand(c), newWhoamiCommand(c), newPingCommand(c), newAdminCommand(c))
-	add("other", newBenchCommand(c), newVersionCommand(c))
+	add("other", newInitCommand(c), newGuideCommand(c), newBenchCommand(c), newVersionCommand(c))
 	must(root.RegisterFlagCompletionFunc("agent", c.completeAgents))
 	must(root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(outputs, cobra.ShellCompDirectiveNoFileComp)))
 	c.markRuns(root)

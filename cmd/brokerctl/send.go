@@ -33,6 +33,10 @@ type sendOptions struct {
 	orderingKey    string
 	maxAttempts    int32
 	requestID      string
+
+	requiresResponse bool
+	respondWithin    time.Duration
+	resendAfter      time.Duration
 }
 
 // AddFlags adds the options.
@@ -57,6 +61,9 @@ func (o *sendOptions) AddFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.notBefore, "not-before", "", "deliver it at this time (RFC 3339)")
 	f.StringVar(&o.orderingKey, "ordering-key", "", "messages of one key are handed out one after the other")
 	f.Int32Var(&o.maxAttempts, "max-attempts", 0, "failed attempts until it is a dead letter (default: the session's)")
+	f.BoolVar(&o.requiresResponse, "requires-response", false, "an answer is expected, within the session's response time")
+	f.DurationVar(&o.respondWithin, "respond-within", 0, "an answer is expected within this time, such as 10m")
+	f.DurationVar(&o.resendAfter, "resend-after", 0, "put it in front of who has neither read nor claimed it after this time again, up to five times")
 	f.StringVar(&o.requestID, "request-id", "", "a UUID: the same send again within an hour does nothing twice")
 }
 
@@ -85,15 +92,35 @@ code is 1.`,
 		},
 	}
 	o.AddFlags(cmd.Flags())
+	o.complete(c, cmd)
+	return cmd
+}
+
+// complete adds completions, and says which options exclude each other.
+func (o *sendOptions) complete(c *cli, cmd *cobra.Command) {
 	cmd.MarkFlagsMutuallyExclusive("all", "one")
 	cmd.MarkFlagsMutuallyExclusive("delay", "not-before")
 	must(cmd.RegisterFlagCompletionFunc("type", c.completeTypes))
 	must(cmd.RegisterFlagCompletionFunc("priority", cobra.FixedCompletions([]string{"low", "normal", "high", "critical"}, cobra.ShellCompDirectiveNoFileComp)))
-	return cmd
 }
 
 // message builds what the command line describes.
 func (o *sendOptions) message(c *cli, cmd *cobra.Command, args []string) (*pb.Message, error) {
+	m, err := o.content(c, cmd)
+	if err != nil {
+		return nil, err
+	}
+	if m.Target, err = parseReceiver(args[0]); err != nil {
+		return nil, err
+	}
+	if len(args) > 1 {
+		m.Subject = args[1]
+	}
+	return m, nil
+}
+
+// content builds what the options describe.
+func (o *sendOptions) content(c *cli, cmd *cobra.Command) (*pb.Message, error) {
 	if o.body == "-" && o.payload == "-" {
 		return nil, usagef("--body and --payload cannot both be standard input")
 	}
@@ -101,9 +128,6 @@ func (o *sendOptions) message(c *cli, cmd *cobra.Command, args []string) (*pb.Me
 		Type: o.kind, Version: o.payloadVersion, Channel: o.channel,
 		ThreadId: o.thread, CorrelationId: o.correlation, InReplyTo: o.replyTo, TaskId: o.task,
 		Artifacts: o.artifacts, OrderingKey: o.orderingKey, MaxAttempts: o.maxAttempts,
-	}
-	if len(args) > 1 {
-		m.Subject = args[1]
 	}
 	if cmd.Flags().Changed("ttl") {
 		if o.ttl <= 0 {
@@ -123,10 +147,15 @@ func (o *sendOptions) message(c *cli, cmd *cobra.Command, args []string) (*pb.Me
 	case o.delay > 0:
 		m.NotBefore = timestamppb.New(c.env.Now().Add(o.delay))
 	}
-	var err error
-	if m.Target, err = parseReceiver(args[0]); err != nil {
-		return nil, err
+	m.RequiresResponse = o.requiresResponse || cmd.Flags().Changed("respond-within")
+	if cmd.Flags().Changed("respond-within") {
+		if o.respondWithin <= 0 {
+			return nil, usagef("--respond-within %v: it must be above 0", o.respondWithin)
+		}
+		m.ResponseDeadline = timestamppb.New(c.env.Now().Add(o.respondWithin))
 	}
+	m.ResendAfter = duration(o.resendAfter)
+	var err error
 	if m.Body, err = text(cmd, "body", o.body); err != nil {
 		return nil, err
 	}

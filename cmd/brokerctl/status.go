@@ -60,7 +60,7 @@ func (c *cli) printStatus(w io.Writer, s *pb.GetStatusResponse) {
 func newWhoamiCommand(c *cli) *cobra.Command {
 	return &cobra.Command{
 		Use:   "whoami",
-		Short: "Say as whom, in which session and where the commands act",
+		Short: "Say as whom, in which session and where the commands act, and what says so",
 		Example: `  brokerctl whoami
   BROKERD_AGENT=builder-1 brokerctl whoami -o json`,
 		Args:              cobra.NoArgs,
@@ -74,7 +74,12 @@ func newWhoamiCommand(c *cli) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			where := fmt.Sprintf("in session %s at %s", session.GetSession().GetName(), broker.Address())
+			s, err := c.settings()
+			if err != nil {
+				return err
+			}
+			where := fmt.Sprintf("in session %s (%s) at %s (%s)", session.GetSession().GetName(), origin(s.session, "default"),
+				broker.Address(), origin(s.addr, "endpoint file of the data folder"))
 			// A credential may be bound to an agent that no option names, and so the broker is asked in any case.
 			answer, err := broker.Agents().GetAgent(cmd.Context(), &pb.GetAgentRequest{})
 			if err != nil && (broker.Identity().Agent != "" || !noAgent(err)) {
@@ -84,14 +89,15 @@ func newWhoamiCommand(c *cli) *cobra.Command {
 				answer = &pb.GetAgentResponse{Agent: &pb.Agent{Name: "system"}}
 			}
 			a := answer.GetAgent()
-			text := "system, the operator, " + where
+			text := "system, the operator (" + origin(s.agent, "no agent named") + "), " + where
 			if a.GetIncarnation() > 0 {
-				text = fmt.Sprintf("%s%s, incarnation %d, %s: %d unread, %d to claim", a.GetName(),
-					cond(a.GetRole() != "", " ("+a.GetRole()+")", ""), a.GetIncarnation(), where, answer.GetUnread(), answer.GetClaimable())
+				text = fmt.Sprintf("%s (%s), %sincarnation %d, %s: %d unread, %d to claim", a.GetName(), origin(s.agent, "credential"),
+					cond(a.GetRole() != "", "role "+a.GetRole()+", ", ""), a.GetIncarnation(), where, answer.GetUnread(), answer.GetClaimable())
 			}
 			return c.showValue(cmd, identity{
 				Addr: broker.Address(), Session: session.GetSession().GetName(), Agent: a.GetName(), Role: a.GetRole(),
 				Incarnation: a.GetIncarnation(), Unread: answer.GetUnread(), Claimable: answer.GetClaimable(),
+				AddrFrom: s.addr.from, SessionFrom: s.session.from, AgentFrom: s.agent.from,
 			}, text)
 		},
 	}
@@ -106,6 +112,18 @@ type identity struct {
 	Incarnation int64  `json:"incarnation"`
 	Unread      int64  `json:"unread"`
 	Claimable   int64  `json:"claimable"`
+
+	AddrFrom    string `json:"addr_from"` // the option, variable or file that says so; empty = found or default
+	SessionFrom string `json:"session_from"`
+	AgentFrom   string `json:"agent_from"`
+}
+
+// origin says where a setting comes from.
+func origin(s setting, otherwise string) string {
+	if s.from == "" {
+		return otherwise
+	}
+	return "from " + s.from
 }
 
 // noAgent reports whether a call failed because it names no agent.

@@ -40,7 +40,14 @@ func main() {
 	if err == nil {
 		return
 	}
+	var exit *exitCode
+	if errors.As(err, &exit) && exit.err == nil {
+		os.Exit(exit.code)
+	}
 	fmt.Fprintln(os.Stderr, "brokerd:", explain(err))
+	if exit != nil {
+		os.Exit(exit.code)
+	}
 	var usage usageError
 	if errors.As(err, &usage) {
 		os.Exit(exitUsage)

@@ -28,7 +28,7 @@ YAML file named by --config (log_level). Flags win over the environment, and tha
 	serve := newServe()
 	root.Args, root.RunE = serve.Args, serve.RunE
 	root.Flags().AddFlagSet(serve.Flags())
-	root.AddCommand(serve, newCheck(), newVersion())
+	root.AddCommand(serve, newCheck(), newExec(), newVersion())
 	return root
 }
 

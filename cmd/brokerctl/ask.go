@@ -1,0 +1,158 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	pb "brokerd/gen/brokerd/v1"
+)
+
+func newAskCommand(c *cli) *cobra.Command {
+	o := &sendOptions{}
+	var wait time.Duration
+	cmd := &cobra.Command{
+		Use:   "ask RECEIVER SUBJECT...",
+		Short: "Send a question and wait for the answer",
+		Long: `Send a question, wait for the answer and print it. The answer goes to this command alone; one that comes later is
+ordinary mail. Exit code 4: none came in time. Exit code 1 at once: no agent is there who could answer.`,
+		Example: `  brokerctl --agent builder-1 ask lead "Which branch do I use?"
+  brokerctl --agent builder-1 ask role:reviewer "Good to merge?" --file internal/a.go:42 --wait 10m -o json`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) < 2 {
+				return usagef("%s is missing", []string{"the receiver", "the question"}[len(args)])
+			}
+			return nil
+		},
+		ValidArgsFunction: c.completeReceiver,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			m, err := o.message(c, cmd, []string{args[0], strings.Join(args[1:], " ")})
+			if err != nil {
+				return err
+			}
+			broker, err := c.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			answer, err := broker.Messages().Ask(cmd.Context(), &pb.AskRequest{RequestId: o.requestID, Message: m, Wait: always(wait)})
+			if err != nil {
+				return err
+			}
+			if answer.GetReply() == nil {
+				return failf(exitNothing, "no answer to %d within %s; one that comes later is in the inbox: %s receive --thread %s --wait 10m",
+					answer.GetRevision(), short(wait), c.again(), shellWord(cond(m.GetThreadId() != "", m.GetThreadId(), answer.GetId())))
+			}
+			return c.show(cmd, answer, func(w io.Writer) { c.render(w, rendered{message: answer.GetReply()}) })
+		},
+	}
+	o.AddFlags(cmd.Flags())
+	o.complete(c, cmd)
+	cmd.Flags().DurationVar(&wait, "wait", 30*time.Second, "how long to wait for the answer, 1ms to 1h")
+	return cmd
+}
+
+// replyOptions are the options of reply.
+type replyOptions struct {
+	subject, kind  string
+	body, payload  string
+	priority       string
+	labels         []string
+	files          []string
+	artifacts      []string
+	ack            bool
+	requestID      string
+	payloadVersion string
+}
+
+func newReplyCommand(c *cli) *cobra.Command {
+	o := &replyOptions{}
+	cmd := &cobra.Command{
+		Use:   "reply [ID] TEXT...",
+		Short: "Answer a message",
+		Long: `Answer a message; receiver, thread and correlation are filled in. With --ack the claim is finished as well, or neither.
+
+ID is a claim id, a message's id or its revision; without one the agent's only open claim is meant. A first word that
+looks like an ID is one, unless it is all there is: quote a text that begins with a number.`,
+		Example: `  brokerctl --agent lead reply 4711 "Use the branch login"
+  brokerctl --agent builder-1 reply --ack "Done, see the branch login"
+  brokerctl --agent builder-1 reply 4711.1 --ack --payload '{"ok":true}'`,
+		ValidArgsFunction: c.completeClaims,
+		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(c, cmd, args) },
+	}
+	f := cmd.Flags()
+	f.BoolVar(&o.ack, "ack", false, "finish the claim of the message that is answered as well")
+	f.StringVar(&o.subject, "subject", "", "one line, beside the text")
+	f.StringVar(&o.kind, "type", "", "what kind of message it is (default: message)")
+	f.StringVar(&o.payloadVersion, "payload-version", "", "version of the payload's form, MAJOR.MINOR (default: 1.0)")
+	f.StringVar(&o.body, "body", "", "the text; @FILE reads a file, - standard input")
+	f.StringVar(&o.payload, "payload", "", "JSON of any kind; @FILE reads a file, - standard input")
+	f.StringVar(&o.priority, "priority", "", "1 to 10, or low (3), normal (5), high (7), critical (10)")
+	f.StringArrayVar(&o.labels, "label", nil, "KEY=VALUE; may be repeated")
+	f.StringArrayVar(&o.files, "file", nil, "PATH or PATH:LINE; may be repeated")
+	f.StringArrayVar(&o.artifacts, "artifact", nil, "name of an artifact; may be repeated")
+	addRequestID(cmd, &o.requestID)
+	must(cmd.RegisterFlagCompletionFunc("type", c.completeTypes))
+	return cmd
+}
+
+func (o *replyOptions) run(c *cli, cmd *cobra.Command, args []string) error {
+	request, err := o.request(c, cmd, args)
+	if err != nil {
+		return err
+	}
+	broker, err := c.connect(cmd.Context())
+	if err != nil {
+		return err
+	}
+	answer, err := broker.Messages().Reply(cmd.Context(), request)
+	if err != nil {
+		return err
+	}
+	return c.show(cmd, answer, func(w io.Writer) {
+		r := answer.GetResult()
+		if answer.GetAwaited() {
+			fmt.Fprintf(w, "replied with %d, id %s; the asker was waiting and has it\n", r.GetRevision(), r.GetId())
+		} else {
+			printSent(w, r)
+		}
+		if o.ack {
+			fmt.Fprintln(w, "acked the message that was answered")
+		}
+	})
+}
+
+// request builds what the command line describes.
+func (o *replyOptions) request(c *cli, cmd *cobra.Command, args []string) (*pb.ReplyRequest, error) {
+	id, words := o.split(args)
+	if len(words) > 0 && o.body != "" {
+		return nil, usagef("the text is given twice, as argument and with --body; a line beside it goes to --subject")
+	}
+	if len(words) == 0 && o.body == "" && o.payload == "" && o.subject == "" {
+		return nil, usagef("the answer is missing: give a text, --body or --payload")
+	}
+	// The rest is what send makes of the same options.
+	s := sendOptions{
+		kind: o.kind, payloadVersion: o.payloadVersion, body: o.body, payload: o.payload, priority: o.priority,
+		labels: o.labels, files: o.files, artifacts: o.artifacts,
+	}
+	m, err := s.content(c, cmd)
+	if err != nil {
+		return nil, err
+	}
+	m.Subject = o.subject
+	if len(words) > 0 {
+		m.Body = strings.Join(words, " ")
+	}
+	return &pb.ReplyRequest{RequestId: o.requestID, Id: id, Message: m, Ack: o.ack}, nil
+}
+
+// split tells the id from the text.
+func (o *replyOptions) split(args []string) (id string, words []string) {
+	if len(args) > 0 && isID(args[0]) && (len(args) > 1 || o.body != "" || o.payload != "" || o.subject != "") {
+		return args[0], args[1:]
+	}
+	return "", args
+}

@@ -1,0 +1,153 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// configure writes a .brokerd.yaml to the working folder.
+func configure(t *testing.T, text string) {
+	t.Helper()
+	if err := os.WriteFile(configFile, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestConfig_IsFoundFromBelowAndFlagsWinOverEnvironmentOverFile(t *testing.T) {
+	startBroker(t)
+	register(t, "file-1", "env-1", "flag-1")
+	must0(t, "session", "create", "website")
+	must0(t, "--session", "website", "agent", "register", "file-1")
+	configure(t, "agent: file-1\nsession: website\noutput: json\n")
+	dir, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	below := filepath.Join(dir, "a", "b")
+	if err := os.MkdirAll(below, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(below)
+	file := filepath.Join(dir, configFile)
+	check := func(agent, agentFrom, session, sessionFrom string, args ...string) {
+		t.Helper()
+		got := decode(t, must0(t, append(args, "whoami")...))
+		for key, want := range map[string]string{"agent": agent, "agent_from": agentFrom, "session": session, "session_from": sessionFrom, "addr_from": ""} {
+			if at(t, got, key) != want {
+				t.Errorf("%q: %s is %v, want %v", args, key, at(t, got, key), want)
+			}
+		}
+	}
+	check("file-1", file, "website", file)
+	t.Setenv("BROKERD_AGENT", "env-1")
+	t.Setenv("BROKERD_SESSION", "default")
+	check("env-1", "BROKERD_AGENT", "default", "BROKERD_SESSION")
+	check("flag-1", "--agent", "default", "--session", "--agent", "flag-1", "--session", "default")
+	check("system", "--agent", "default", "BROKERD_SESSION", "--agent", "")
+	if out := must0(t, "whoami", "-o", "table"); !strings.HasPrefix(out, "env-1 (from BROKERD_AGENT)") {
+		t.Errorf("%q", out)
+	}
+}
+
+func TestConfig_FaultsAreNamedWithFileAndKey(t *testing.T) {
+	isolate(t)
+	for text, want := range map[string]string{
+		"agnet: x\n":             `line 1: unknown key "agnet"; known are addr, session, agent, output, credential_file`,
+		"agent: a\nsession: [b]": "line 2: session must be one value",
+		"- agent\n":              "cannot unmarshal",
+		"output: xml\n":          `output "xml" is none of table, json, prompt`,
+	} {
+		configure(t, text)
+		got := ctl(t, "inbox")
+		if got.code != 2 || !strings.Contains(got.err, configFile+": ") || !strings.Contains(got.err, want) {
+			t.Errorf("%q: %+v, want %q", text, got, want)
+		}
+	}
+	configure(t, "credential_file: secrets/none\n")
+	dir, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := ctl(t, "inbox"); got.code != 2 || !strings.Contains(got.err, filepath.Join(dir, "secrets/none")) {
+		t.Errorf("a credential file is meant from where the file lies: %+v", got)
+	}
+}
+
+func TestInit_WritesWhatIsNeededAndRegisters(t *testing.T) {
+	startBroker(t)
+	out := must0(t, "init", "--agent", "builder-1", "--role", "builder")
+	for _, want := range []string{"wrote ", configFile, " answers\n", "builder-1 is registered now\n", "Next: brokerctl guide", "brokerctl next"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
+	if got := fields(t, "whoami"); at(t, got, "agent") != "builder-1" || at(t, got, "role") != "builder" {
+		t.Errorf("%v", got)
+	}
+	before := must0(t, "agent", "get", "-o", "json")
+	if got := ctl(t, "init", "--agent", "other"); got.code != 5 || !strings.Contains(got.err, "--force") {
+		t.Errorf("it was overwritten: %+v", got)
+	}
+	if out := must0(t, "init", "--agent", "builder-1", "--force"); !strings.Contains(out, "registered already") {
+		t.Errorf("%q", out)
+	}
+	if after := must0(t, "agent", "get", "-o", "json"); at(t, decode(t, before), "agent", "incarnation") != at(t, decode(t, after), "agent", "incarnation") {
+		t.Errorf("it was registered again:\n%s%s", before, after)
+	}
+	configure(t, "nonsense: x\n") // which nothing but a new file heals
+	must0(t, "init", "--force")
+	if got := ctl(t, "init", "--role", "builder", "--force"); got.code != 2 || !strings.Contains(got.err, "--agent") {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestInit_SaysThatNoBrokerAnswers(t *testing.T) {
+	isolate(t)
+	got := ctl(t, "init", "--agent", "builder-1")
+	if got.code != 69 || !strings.Contains(got.err, "wrote ") || !strings.Contains(got.err, "start one with `brokerd`") {
+		t.Errorf("%+v", got)
+	}
+	if _, err := os.Stat(configFile); err != nil {
+		t.Error(err)
+	}
+}
+
+// tokens is how many tokens of a language model a text is, by the usual rule.
+func tokens(s string) int { return (len(s) + 3) / 4 }
+
+func TestGuide_FitsIntoAPromptWithAllThatIsKnown(t *testing.T) {
+	startBroker(t)
+	out := must0(t, "guide")
+	if !strings.Contains(out, "brokerctl init --agent NAME") || !strings.Contains(out, "The broker is at unix:") {
+		t.Errorf("%s", out)
+	}
+	long := strings.Repeat("n", 128)
+	for _, args := range [][]string{{"guide"}, {"--agent", "builder-1", "guide"}, {"--agent", long, "--session", long, "guide"}} {
+		out := must0(t, args...)
+		if n := tokens(out); n > 600 {
+			t.Errorf("%.60q: %d tokens", args, n)
+		}
+		for _, command := range []string{"init", "agent register", "next", "ack", "nack", "release", "send", "ask", "reply", "inbox"} {
+			if !strings.Contains(out, command+" ") && len(args) > 1 && command != "init" {
+				t.Errorf("%.60q does not tell of %s:\n%s", args, command, out)
+			}
+		}
+	}
+	configure(t, "agent: builder-7\nsession: website\n")
+	if out := must0(t, "guide"); !strings.Contains(out, "You are the agent builder-7 in the session website.") {
+		t.Errorf("%s", out)
+	}
+	if got := at(t, fields(t, "guide"), "text"); !strings.Contains(fmt.Sprint(got), "builder-7") {
+		t.Errorf("%v", got)
+	}
+}
+
+func TestGuide_WorksWithoutABroker(t *testing.T) {
+	isolate(t)
+	if out := must0(t, "guide"); !strings.Contains(out, "No broker answers") {
+		t.Errorf("%s", out)
+	}
+}

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	pb "brokerd/gen/brokerd/v1"
+)
+
+// newDirectiveCommands returns agent nudge, halt, resume and terminate.
+func newDirectiveCommands(c *cli) []*cobra.Command {
+	var commands []*cobra.Command
+	for _, d := range directives {
+		if d.short != "" {
+			commands = append(commands, newDirectiveCommand(c, d.kind, d.short))
+		}
+	}
+	return commands
+}
+
+// newDirectiveCommand sends a message of a type that agents obey. It goes to all who match, of a role too.
+func newDirectiveCommand(c *cli, kind, short string) *cobra.Command {
+	var requestID string
+	cmd := &cobra.Command{
+		Use:   kind + " RECEIVER [TEXT...]",
+		Short: short,
+		Long: short + `.
+
+RECEIVER is an agent's name, role:NAME (all of them), channel:NAME, a pattern such as 'builder-*', or everyone.
+Operators may send directives, and agents of the roles that the session names (lead and overseer at first).`,
+		Example: fmt.Sprintf("  brokerctl agent %s builder-1\n  brokerctl --agent lead agent %s role:builder \"until the build is green\"", kind, kind),
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usagef("the receiver is missing")
+			}
+			return nil
+		},
+		ValidArgsFunction: c.completeReceiver,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			target, err := parseReceiver(args[0])
+			if err != nil {
+				return err
+			}
+			return send(c, cmd, &pb.SendMessagesRequest{RequestId: requestID, Messages: []*pb.Message{{
+				Target: target, Reach: pb.Reach_REACH_ALL, Type: kind, Priority: 10, Subject: strings.Join(args[1:], " "),
+			}}})
+		},
+	}
+	addRequestID(cmd, &requestID)
+	return cmd
+}

@@ -1,0 +1,197 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"google.golang.org/protobuf/proto"
+
+	pb "brokerd/gen/brokerd/v1"
+)
+
+// nextOptions are the options of next.
+type nextOptions struct {
+	max      int32
+	wait     time.Duration
+	claimFor time.Duration
+}
+
+// AddFlags adds the options.
+func (o *nextOptions) AddFlags(f *pflag.FlagSet) {
+	f.Int32Var(&o.max, "max", 1, "how many messages to hold, those held before included")
+	f.DurationVar(&o.wait, "wait", 0, "if nothing is there, wait this long, up to 1h")
+	f.DurationVar(&o.claimFor, "for", 30*time.Minute, "how long a message is the agent's; extend gives more")
+}
+
+func newNextCommand(c *cli) *cobra.Command {
+	o := &nextOptions{}
+	cmd := &cobra.Command{
+		Use:   "next",
+		Short: "One call for an agent's turn: orders, what it holds, or else a message to work on",
+		Long: `One call for an agent's turn, in this order, each with what to do about it:
+
+  directives   nudge, halt, resume, terminate, shutdown_request
+  open claims  what the agent holds already, so that a turn that was cut off is found again
+  a new claim  if it holds less than --max: the most urgent message, which is the agent's then
+
+Exit code 4: nothing was there, or came in time. With -o json it prints one object.`,
+		Example: `  brokerctl --agent builder-1 next --wait 5m -o prompt
+  brokerctl --agent builder-1 ack`,
+		Args:              cobra.NoArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE:              func(cmd *cobra.Command, _ []string) error { return o.run(c, cmd) },
+	}
+	o.AddFlags(cmd.Flags())
+	return cmd
+}
+
+func (o *nextOptions) run(c *cli, cmd *cobra.Command) error {
+	broker, err := c.connect(cmd.Context())
+	if err != nil {
+		return err
+	}
+	inbox, err := broker.Messages().GetInboxSummary(cmd.Context(), &pb.GetInboxSummaryRequest{})
+	if err != nil {
+		return err
+	}
+	wait := o.wait
+	if len(inbox.GetDirectives()) > 0 {
+		wait = 0
+	}
+	answer, err := broker.Messages().ClaimMessages(cmd.Context(), &pb.ClaimMessagesRequest{
+		Max: o.max, Wait: duration(wait), ClaimFor: always(o.claimFor),
+	})
+	if err != nil {
+		return err
+	}
+	t := newTurn(inbox, answer.GetClaims())
+	if len(t.directives)+len(t.claims) == 0 {
+		text := c.whyEmpty(answer, o.wait)
+		if n := len(t.owed); n > 0 {
+			text += fmt.Sprintf("; %s: %s inbox --summary", cond(n == 1, "an answer is owed", "answers are owed"), c.again())
+		}
+		return failf(exitNothing, "%s", text)
+	}
+	format, err := c.format()
+	if err != nil {
+		return err
+	}
+	out := cmd.OutOrStdout()
+	switch format {
+	case formatJSON:
+		return t.writeJSON(out)
+	case formatPrompt:
+		out = promptOutput{out}
+	}
+	t.print(c, out)
+	return nil
+}
+
+// turn is what an agent has to do.
+type turn struct {
+	directives []rendering
+	claims     []rendering
+	owed       []*pb.OpenQuestion // to be answered by the agent, beside what it holds
+	inbox      *pb.GetInboxSummaryResponse
+}
+
+// rendering is a message with its claim, if the agent has one.
+type rendering struct {
+	message *pb.Message
+	claim   *pb.ClaimedMessage
+}
+
+// newTurn puts together what came. A directive that was claimed as well is shown once.
+func newTurn(inbox *pb.GetInboxSummaryResponse, claims []*pb.ClaimedMessage) turn {
+	t := turn{inbox: inbox}
+	held := map[string]*pb.ClaimedMessage{}
+	for _, claim := range claims {
+		held[claim.GetMessage().GetId()] = claim
+	}
+	told := map[string]bool{}
+	for _, m := range inbox.GetDirectives() {
+		told[m.GetId()] = true
+		t.directives = append(t.directives, rendering{m, held[m.GetId()]})
+	}
+	for _, claim := range claims {
+		switch m := claim.GetMessage(); {
+		case told[m.GetId()]:
+		case advice(m) != "": // it came meanwhile
+			t.directives = append(t.directives, rendering{m, claim})
+		default:
+			t.claims = append(t.claims, rendering{m, claim})
+		}
+	}
+	for _, q := range inbox.GetOwed() {
+		if held[q.GetId()] == nil {
+			t.owed = append(t.owed, q)
+		}
+	}
+	return t
+}
+
+// print writes all of it with what to do about each.
+func (t turn) print(c *cli, w io.Writer) {
+	for i, r := range append(t.directives[:len(t.directives):len(t.directives)], t.claims...) {
+		if i > 0 && !isPrompt(w) {
+			fmt.Fprintln(w)
+		}
+		shown := rendered{message: r.message, facts: []string{"directive"}}
+		if r.claim != nil {
+			shown = c.claimed(r.claim)
+		} else {
+			shown.next = c.afterMail(r.message, &pb.Delivery{State: pb.DeliveryState_DELIVERY_STATE_PENDING})
+		}
+		c.render(w, shown)
+		if !isPrompt(w) {
+			fmt.Fprintf(w, "\nnext: %s\n", shown.next)
+		}
+	}
+	for _, q := range t.owed {
+		fmt.Fprintf(w, "An answer is owed to %s: %s reply %d ANSWER\n", c.question(q), c.again(), q.GetRevision())
+	}
+}
+
+// writeJSON writes one object; messages in it are as everywhere.
+func (t turn) writeJSON(w io.Writer) error {
+	type directive struct {
+		ClaimID string          `json:"claim_id"` // empty if it is not claimed
+		Todo    string          `json:"todo"`
+		Message json.RawMessage `json:"message"`
+	}
+	object := struct {
+		Directives []directive       `json:"directives"`
+		Claims     []json.RawMessage `json:"claims"`
+		Owed       []json.RawMessage `json:"owed"`
+		Halted     bool              `json:"halted"`
+		Unread     int64             `json:"unread"`
+	}{[]directive{}, []json.RawMessage{}, []json.RawMessage{}, t.inbox.GetHalted(), t.inbox.GetUnread()}
+	var first error
+	raw := func(m proto.Message) json.RawMessage {
+		var b bytes.Buffer
+		if err := writeJSON(&b, m); err != nil && first == nil {
+			first = err
+		}
+		return b.Bytes()
+	}
+	for _, r := range t.directives {
+		object.Directives = append(object.Directives, directive{r.claim.GetClaimId(), advice(r.message), raw(r.message)})
+	}
+	for _, r := range t.claims {
+		object.Claims = append(object.Claims, raw(r.claim))
+	}
+	for _, q := range t.owed {
+		object.Owed = append(object.Owed, raw(q))
+	}
+	if first != nil {
+		return first
+	}
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	return e.Encode(object)
+}

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"unicode/utf8"
+
+	pb "brokerd/gen/brokerd/v1"
+)
+
+// printPrompt writes a message for a language model: one line with what matters, the text, the payload, and what to do
+// next. The lines around it carry a mark that no sender can know: text from outside cannot pretend to be another
+// message, or the end of this one. All that is not the message's own text stays under 200 tokens.
+func (c *cli) printPrompt(w io.Writer, r rendered) {
+	m := r.message
+	from := brief(m.GetSender())
+	if role := m.GetSenderRole(); role != "" {
+		from += " (" + brief(role) + ")"
+	}
+	head := []string{
+		fmt.Sprintf("%s from %s to %s", brief(m.GetType()), from, brief(receiver(m.GetTarget()))),
+		fmt.Sprintf("priority %d", m.GetPriority()), "sent " + c.ago(m.GetCreatedAt()),
+	}
+	add := func(label, value string) {
+		if value != "" {
+			head = append(head, label+" "+brief(value))
+		}
+	}
+	if m.GetThreadId() != m.GetId() {
+		add("thread", m.GetThreadId())
+	}
+	add("correlation", m.GetCorrelationId())
+	add("answers", m.GetInReplyTo())
+	add("task", m.GetTaskId())
+	if m.GetRequiresResponse() {
+		head = append(head, "an answer is due "+c.due(m.GetResponseDeadline()))
+	}
+	head = append(head, r.facts...)
+	fmt.Fprintf(w, "=== %s message %d: %s ===\n", c.env.Mark, m.GetRevision(), oneLine(strings.Join(head, ", ")))
+	line := func(label, value string) {
+		if value != "" {
+			fmt.Fprintf(w, "%s: %s\n", label, clean(value))
+		}
+	}
+	line("Subject", m.GetSubject())
+	line("Labels", labels(m.GetLabels()))
+	line("Files", files(m.GetFiles()))
+	line("Artifacts", strings.Join(m.GetArtifacts(), ", "))
+	if m.GetBody() != "" {
+		fmt.Fprintln(w, strings.TrimRight(clean(m.GetBody()), "\n"))
+	}
+	line("Payload", m.GetPayload())
+	fmt.Fprintf(w, "=== %s end ===\n", c.env.Mark)
+	line("Next", r.next)
+}
+
+// brief shortens a name or an id to at most 36 bytes, the length of a UUID: they may be long, and the line they are in must not be.
+func brief(s string) string {
+	const most = 36
+	if s = strings.Join(strings.Fields(s), " "); len(s) <= most {
+		return s
+	}
+	cut := most - len("…")
+	for !utf8.RuneStart(s[cut]) {
+		cut--
+	}
+	return s[:cut] + "…"
+}
+
+// again is how a suggested command begins: with the flags by which this run was told where and as whom it acts.
+func (c *cli) again() string {
+	s := "brokerctl"
+	for _, f := range [][2]string{{"--addr", c.global.addr}, {"--session", c.global.session}, {"--agent", c.global.agent}} {
+		if f[1] != "" {
+			s += " " + f[0] + " " + shellWord(f[1])
+		}
+	}
+	return s
+}
+
+// shellWord quotes an argument for a shell, where it needs that.
+func shellWord(s string) string {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:@%+=,", r)
+	}
+	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+// directives are the types of messages that tell an agent how to go on, with what it is to do.
+var directives = []struct{ kind, short, advice string }{
+	{"nudge", "Ask agents to look at what waits for them", "look at what waits for you and go on"},
+	{"halt", "Stop agents: nothing but directives is handed out to them until a resume", "stop working now; nothing but directives comes until a resume"},
+	{"resume", "Let agents go on after a halt", "go on working"},
+	{"terminate", "Tell agents to end", "end now: release what you hold, deregister with agent deregister, and stop"},
+	{"shutdown_request", "", "finish or release what you hold, reply that you accept or why not, deregister, and stop"},
+}
+
+// advice says what a directive wants; "" for other messages.
+func advice(m *pb.Message) string {
+	for _, d := range directives {
+		if d.kind == m.GetType() {
+			return d.advice
+		}
+	}
+	return ""
+}
+
+// afterClaim says what to do with a claim.
+func (c *cli) afterClaim(m *pb.Message, id string) string {
+	switch todo := advice(m); {
+	case todo != "":
+		return fmt.Sprintf("%s. To say that you have seen it: %s ack %s", todo, c.again(), id)
+	case m.GetRequiresResponse():
+		return fmt.Sprintf("%s reply %s ANSWER --ack when done; nack %s --error WHY if it failed; release %s to give it back", c.again(), id, id, id)
+	}
+	return fmt.Sprintf("%s ack %s when done; nack %s --error WHY if it failed; release %s to give it back", c.again(), id, id, id)
+}
+
+// afterMail says what to do with a message in the own mailbox.
+func (c *cli) afterMail(m *pb.Message, d *pb.Delivery) string {
+	switch state := d.GetState(); {
+	case state == pb.DeliveryState_DELIVERY_STATE_CLAIMED:
+		return c.afterClaim(m, d.GetClaimId())
+	case state != pb.DeliveryState_DELIVERY_STATE_PENDING:
+		return ""
+	case advice(m) != "":
+		return fmt.Sprintf("%s. To say that you have seen it: %s ack %d", advice(m), c.again(), m.GetRevision())
+	}
+	return fmt.Sprintf("%s ack %d when dealt with; reply %d ANSWER to answer", c.again(), m.GetRevision(), m.GetRevision())
+}

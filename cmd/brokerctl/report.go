@@ -1,0 +1,166 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	pb "brokerd/gen/brokerd/v1"
+)
+
+func newMessageReportCommand(c *cli) *cobra.Command {
+	return &cobra.Command{
+		Use:   "report ID",
+		Short: "Say who got, read and finished a message, and who has not",
+		Long: `Say who got, read and finished a message, and who has not. message get shows each recipient in full; message resend puts
+the message in front of those again who have not finished it.`,
+		Example:           `  brokerctl --agent lead message report 4711`,
+		Args:              exactly("the message's id"),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			broker, err := c.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			answer, err := broker.Messages().GetMessage(cmd.Context(), &pb.GetMessageRequest{Id: args[0]})
+			if err != nil {
+				return err
+			}
+			r := newReport(answer)
+			var text strings.Builder
+			r.print(c, &text)
+			return c.showValue(cmd, r, strings.TrimRight(text.String(), "\n"))
+		},
+	}
+}
+
+// report says who did what with a message: each recipient is in one list.
+type report struct {
+	ID         string `json:"id"`
+	Revision   int64  `json:"revision"`
+	Recipients int    `json:"recipients"`
+
+	Finished []receipt `json:"finished"` // acknowledged
+	Working  []receipt `json:"working"`  // claimed
+	Read     []receipt `json:"read"`     // and not finished
+	Got      []receipt `json:"got"`      // shown to it, not marked as read
+	Waiting  []receipt `json:"waiting"`  // neither
+	Failed   []receipt `json:"failed"`   // dead, expired or cancelled
+
+	message *pb.Message
+}
+
+// receipt is one recipient.
+type receipt struct {
+	Mailbox string `json:"mailbox"`
+	State   string `json:"state"`
+	By      string `json:"by"` // who finished or holds it
+	At      string `json:"at"` // since when; RFC 3339
+
+	since *timestamppb.Timestamp
+}
+
+func newReport(answer *pb.GetMessageResponse) report {
+	m := answer.GetMessage()
+	r := report{
+		ID: m.GetId(), Revision: m.GetRevision(), Recipients: len(answer.GetDeliveries()), message: m,
+		Finished: []receipt{}, Working: []receipt{}, Read: []receipt{}, Got: []receipt{}, Waiting: []receipt{}, Failed: []receipt{},
+	}
+	for _, d := range answer.GetDeliveries() {
+		entry := receipt{Mailbox: d.GetMailbox(), State: enumOf(d.GetState())}
+		add := func(group *[]receipt, by string, since *timestamppb.Timestamp) {
+			entry.By, entry.since = by, since
+			if since != nil {
+				entry.At = stamp(since)
+			}
+			*group = append(*group, entry)
+		}
+		switch {
+		case d.GetState() == pb.DeliveryState_DELIVERY_STATE_ACKED:
+			add(&r.Finished, d.GetAckedBy(), d.GetFinishedAt())
+		case d.GetState() == pb.DeliveryState_DELIVERY_STATE_CLAIMED:
+			add(&r.Working, d.GetHolder(), d.GetClaimedAt())
+		case d.GetFinishedAt() != nil:
+			add(&r.Failed, "", d.GetFinishedAt())
+		case d.GetReadAt() != nil:
+			add(&r.Read, "", d.GetReadAt())
+		case d.GetDeliveredAt() != nil:
+			add(&r.Got, "", d.GetDeliveredAt())
+		default:
+			add(&r.Waiting, "", nil)
+		}
+	}
+	return r
+}
+
+// print writes one line a list, and what could be done.
+func (r report) print(c *cli, w io.Writer) {
+	m := r.message
+	fmt.Fprintf(w, "message %d, %s from %s to %s, sent %s: %d of %s finished it\n", r.Revision, oneLine(m.GetType()), oneLine(sender(m)),
+		oneLine(receiver(m.GetTarget())), c.ago(m.GetCreatedAt()), len(r.Finished), count(r.Recipients, "recipient"))
+	line := func(label string, group []receipt) {
+		var who []string
+		for _, entry := range group {
+			s := entry.Mailbox
+			if entry.State != "PENDING" && entry.State != "ACKED" && entry.State != "CLAIMED" {
+				s += " " + strings.ToLower(entry.State)
+			}
+			if entry.By != "" && entry.By != entry.Mailbox {
+				s += " by " + entry.By
+			}
+			if entry.since != nil {
+				s += " (" + c.ago(entry.since) + ")"
+			}
+			who = append(who, s)
+		}
+		if len(who) > 0 {
+			fmt.Fprintf(w, "%s: %s\n", label, oneLine(names(who, len(who))))
+		}
+	}
+	line("finished", r.Finished)
+	line("working on it", r.Working)
+	line("read, not finished", r.Read)
+	line("got, not read", r.Got)
+	line("not seen", r.Waiting)
+	line("given up", r.Failed)
+	if len(r.Read)+len(r.Got)+len(r.Waiting) > 0 {
+		fmt.Fprintf(w, "to put it in front of them again: %s message resend %d\n", c.again(), r.Revision)
+	}
+}
+
+func newMessageResendCommand(c *cli) *cobra.Command {
+	var requestID string
+	cmd := &cobra.Command{
+		Use:   "resend ID [RECIPIENT...]",
+		Short: "Put a message in front of those again who have not finished it",
+		Long: `Put a message in front of those again who have not finished it and do not hold it: it arrives anew and counts as unread.
+With recipients, an agent's name, role:NAME or channel:NAME, only theirs. Only its sender or an operator may.`,
+		Example: `  brokerctl --agent lead message resend 4711
+  brokerctl --agent lead message resend 4711 builder-2`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usagef("the message's id is missing")
+			}
+			return nil
+		},
+		ValidArgsFunction: c.completeResend,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			broker, err := c.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			answer, err := broker.Messages().ResendMessage(cmd.Context(), &pb.ResendMessageRequest{RequestId: requestID, Id: args[0], Mailboxes: args[1:]})
+			if err != nil {
+				return err
+			}
+			return c.show(cmd, answer, func(w io.Writer) {
+				fmt.Fprintf(w, "put it in front of %s again\n", count(answer.GetResent(), "recipient"))
+			})
+		},
+	}
+	addRequestID(cmd, &requestID)
+	return cmd
+}

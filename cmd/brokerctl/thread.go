@@ -1,0 +1,152 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/google/uuid"
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "brokerd/gen/brokerd/v1"
+)
+
+func newThreadCommand(c *cli) *cobra.Command {
+	return group("thread", "Conversations: show them, note their outcome", `A thread is a conversation: a message, the replies to it, and all that was sent with the same --thread.
+
+ID is the thread's, or of one of its messages: id, revision or claim id.`,
+		newThreadShowCommand(c), newThreadResolveCommand(c))
+}
+
+func newThreadShowCommand(c *cli) *cobra.Command {
+	var limit int
+	cmd := &cobra.Command{
+		Use:   "show ID",
+		Short: "Show a conversation: its messages in order, who takes part, what is open",
+		Example: `  brokerctl thread show 4711
+  brokerctl thread show login-design -o json`,
+		Args:              exactly("the thread's id"),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			thread, err := c.threadOf(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			answer := &pb.ListMessagesResponse{}
+			answer.Items, err = pages(limit, func(size int32, token string) ([]*pb.InboxItem, string, error) {
+				page, err := c.client.Messages().ListMessages(cmd.Context(), &pb.ListMessagesRequest{
+					Box: pb.MessageBox_MESSAGE_BOX_ALL, Filter: &pb.MessageFilter{ThreadId: thread}, PageSize: size, PageToken: token,
+				})
+				if s := page.GetThread(); s != nil {
+					answer.Thread = s
+				}
+				answer.Revision = page.GetRevision()
+				return page.GetItems(), page.GetNextPageToken(), err
+			})
+			if err != nil {
+				return err
+			}
+			if len(answer.GetItems()) == 0 {
+				return failf(exitNotFound, "no message belongs to thread %s", thread)
+			}
+			return c.show(cmd, answer, func(w io.Writer) {
+				for _, item := range answer.GetItems() {
+					c.render(w, rendered{message: item.GetMessage()})
+					if !isPrompt(w) {
+						fmt.Fprintln(w)
+					}
+				}
+				c.printThread(w, answer.GetThread())
+			})
+		},
+	}
+	cmd.Flags().IntVar(&limit, "limit", 100, "show at most this many messages; 0 = all")
+	return cmd
+}
+
+// printThread says how a conversation stands.
+func (c *cli) printThread(w io.Writer, s *pb.ThreadSummary) {
+	fmt.Fprintf(w, "thread %s: %s, %s, since %s\n", clean(s.GetThreadId()), count(s.GetMessages(), "message"),
+		names(s.GetParticipants(), len(s.GetParticipants())), c.ago(s.GetFirstAt()))
+	for _, q := range s.GetOpenQuestions() {
+		fmt.Fprintf(w, "open: %s\n", c.question(q))
+	}
+	if s.GetOutcome() != "" {
+		fmt.Fprintf(w, "resolved %s by %s: %s\n", c.ago(s.GetResolvedAt()), clean(s.GetResolvedBy()), oneLine(s.GetOutcome()))
+	}
+}
+
+// question says in one line who waits for what, and until when.
+func (c *cli) question(q *pb.OpenQuestion) string {
+	due := ""
+	if q.GetDeadline() != nil {
+		due = cond(q.GetOverdue(), ", overdue since ", ", due ") + c.ago(q.GetDeadline())
+	}
+	return oneLine(fmt.Sprintf("%d from %s%s%s", q.GetRevision(), q.GetSender(), cond(q.GetSubject() != "", ", "+clip(q.GetSubject(), 80), ""), due))
+}
+
+func newThreadResolveCommand(c *cli) *cobra.Command {
+	var requestID string
+	cmd := &cobra.Command{
+		Use:   "resolve ID OUTCOME...",
+		Short: "Note the outcome of a conversation, and settle its open questions",
+		Long: `Note the outcome of a conversation, and settle its open questions. Who sent or got one of its messages may, and
+operators. Doing it again replaces the outcome.`,
+		Example: `  brokerctl --agent lead thread resolve 4711 "We use the branch login"`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) < 2 {
+				return usagef("%s is missing", []string{"the thread's id", "the outcome"}[len(args)])
+			}
+			return nil
+		},
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			thread, err := c.threadOf(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			answer, err := c.client.Messages().ResolveThread(cmd.Context(), &pb.ResolveThreadRequest{
+				RequestId: requestID, ThreadId: thread, Outcome: strings.Join(args[1:], " "),
+			})
+			if err != nil {
+				return err
+			}
+			return c.show(cmd, answer, func(w io.Writer) {
+				fmt.Fprintf(w, "resolved thread %s; %s settled\n", clean(thread), count(answer.GetSettled(), "open question"))
+			})
+		},
+	}
+	addRequestID(cmd, &requestID)
+	return cmd
+}
+
+// threadOf connects, and returns the thread that is meant: that of the message, if id is a revision or a claim id. Another
+// id may be a thread's own name.
+func (c *cli) threadOf(ctx context.Context, id string) (string, error) {
+	broker, err := c.connect(ctx)
+	if err != nil || !isID(id) {
+		return id, err
+	}
+	answer, err := broker.Messages().GetMessage(ctx, &pb.GetMessageRequest{Id: id})
+	if status.Code(err) == codes.NotFound {
+		return id, nil // a thread may be named as it likes
+	}
+	return answer.GetMessage().GetThreadId(), err
+}
+
+// isID reports whether a word has the form of a revision, a claim id or a message's id.
+func isID(s string) bool {
+	if _, err := uuid.Parse(s); err == nil {
+		return true
+	}
+	revision, number, isClaim := strings.Cut(s, ".")
+	_, err := strconv.ParseUint(revision, 10, 63)
+	if err == nil && isClaim {
+		_, err = strconv.ParseUint(number, 10, 63)
+	}
+	return err == nil
+}

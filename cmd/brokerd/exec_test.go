@@ -1,0 +1,100 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// executes returns brokerd exec with a command, in a process of its own.
+func executes(t *testing.T, args ...string) (cmd *exec.Cmd, stdout, stderr *bytes.Buffer) {
+	t.Helper()
+	stdout, stderr = &bytes.Buffer{}, &bytes.Buffer{}
+	cmd = exec.CommandContext(t.Context(), os.Args[0], append([]string{"exec"}, args...)...)
+	cmd.Env = append(os.Environ(), asProgram+"=1", "TMPDIR="+t.TempDir(), "BROKERD_AGENT=of-another", "BROKERD_ADDR=127.0.0.1:1")
+	cmd.Stdout, cmd.Stderr = stdout, stderr
+	return cmd, stdout, stderr
+}
+
+func TestExec_TheBrokerAnswersInTimeAndTheFolderGoes(t *testing.T) {
+	cmd, out, errs := executes(t, "--", "sh", "-c", `test -S "${BROKERD_ADDR#unix://}" && cat "$BROKERD_DATA/endpoint" && echo "$BROKERD_DATA" "[$BROKERD_AGENT]" && cat`)
+	cmd.Stdin = strings.NewReader("from standard input")
+	if err := cmd.Run(); err != nil || errs.String() != "" {
+		t.Fatalf("%v: %s", err, errs.String())
+	}
+	lines := strings.Split(out.String(), "\n")
+	if len(lines) != 3 || !strings.HasPrefix(lines[0], "unix://") || !strings.HasSuffix(lines[1], " []") || lines[2] != "from standard input" {
+		t.Fatalf("%q", lines)
+	}
+	if _, err := os.Stat(strings.TrimSuffix(lines[1], " []")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the folder is still there: %v", err)
+	}
+}
+
+func TestExec_ReturnsTheCommandsExitCode(t *testing.T) {
+	file := t.TempDir() + "/text"
+	if err := os.WriteFile(file, []byte("no program"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		args []string
+		code int
+		says string // on standard error; "" = nothing at all
+	}{
+		{[]string{"--", "true"}, 0, ""},
+		{[]string{"--", "sh", "-c", "exit 7"}, 7, ""},
+		{[]string{"sh", "-c", "kill -KILL $$"}, 128 + 9, ""},
+		{[]string{"--", "no-such-command"}, 127, "no-such-command"},
+		{[]string{"--", file}, 126, file},
+		{[]string{}, 2, "the command is missing"},
+	} {
+		cmd, out, errs := executes(t, c.args...)
+		_ = cmd.Run() // the exit code says it
+		if got := cmd.ProcessState.ExitCode(); got != c.code || out.String() != "" || !strings.Contains(errs.String(), c.says) || c.says == "" && errs.Len() > 0 {
+			t.Errorf("%q: exit code %d, want %d; %q", c.args, got, c.code, errs.String())
+		}
+	}
+	cmd, _, errs := executes(t, "--", "true")
+	cmd.Env = append(cmd.Env, "TMPDIR=/does/not/exist")
+	_ = cmd.Run() // as above
+	if got := cmd.ProcessState.ExitCode(); got != 125 || !strings.Contains(errs.String(), "/does/not/exist") {
+		t.Errorf("exit code %d, %q", got, errs.String())
+	}
+}
+
+func TestExec_PassesSignalsOn(t *testing.T) {
+	for signal, want := range map[syscall.Signal]string{syscall.SIGTERM: "TERM", syscall.SIGINT: "INT", syscall.SIGHUP: "HUP"} {
+		cmd, _, errs := executes(t, "--", "sh", "-c", `trap "echo got `+want+`; exit 3" `+want+`; echo ready; read never`)
+		cmd.Stdout = nil
+		never, err := cmd.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		line := make([]byte, len("ready\n"))
+		if _, err := out.Read(line); err != nil || string(line) != "ready\n" {
+			t.Fatalf("%q, %v: %s", line, err, errs.String())
+		}
+		if err := cmd.Process.Signal(signal); err != nil {
+			t.Fatal(err)
+		}
+		text := make([]byte, 100)
+		n, _ := out.Read(text) // what was read tells
+		_ = cmd.Wait()         // and so does the exit code
+		_ = never.Close()
+		if got := cmd.ProcessState.ExitCode(); got != 3 || string(text[:n]) != "got "+want+"\n" {
+			t.Errorf("%v: exit code %d, %q", signal, got, text[:n])
+		}
+	}
+}
