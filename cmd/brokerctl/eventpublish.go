@@ -19,8 +19,8 @@ func newEventPublishCommand(c *cli) *cobra.Command {
 		Long: `Add an event of your own to the log. Agents that subscribe to the channel event/TYPE, or to event/*, get it in
 their inbox as a message of type event.
 
-TYPE is of a-z, 0-9, '.', '_' and '-', such as build.finished. First words that the broker's own types have (agent, message,
-session, task, …) are refused.`,
+TYPE is of a-z, 0-9, '.', '_' and '-', such as build.finished. First words that the broker's own types have
+(agent, message, session, task, …) are refused.`,
 		Example: `  brokerctl --agent builder-1 event publish build.finished "All green" --details '{"commit":"4f2a"}'
   brokerctl --agent lead channel subscribe event/build.finished`,
 		Args:              between(1, "the type", "the summary"),
