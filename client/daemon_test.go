@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"brokerd/client"
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/app"
@@ -32,6 +34,7 @@ func newDaemon(t *testing.T) *daemon {
 	}
 	d := &daemon{dir: dir}
 	d.start(t)
+	d.unlimit(t)
 	t.Cleanup(func() {
 		d.stop(t)
 		_ = os.RemoveAll(dir)
@@ -46,6 +49,20 @@ func (d *daemon) start(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.app = a
+}
+
+// unlimit lets agents send as fast as they can.
+func (d *daemon) unlimit(t *testing.T) {
+	t.Helper()
+	c, err := client.Dial(t.Context(), client.WithAddress(d.app.Addresses()[0]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	settings := &pb.SessionSettings{SendRate: proto.Float64(0)}
+	if _, err := c.Sessions().ConfigureSession(t.Context(), &pb.ConfigureSessionRequest{Settings: settings}); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func (d *daemon) stop(t *testing.T) {

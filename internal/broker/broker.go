@@ -69,6 +69,8 @@ type Broker struct {
 	clock clockwork.Clock
 	zap   *zap.Logger
 
+	disk     Disk // nil = there is always room
+	rates    *sendRates
 	boxIDs   *store.Cache[boxKey, int64]
 	audience *store.Cache[audienceKey, audience]
 	hub      *hub
@@ -87,6 +89,7 @@ func New(st *store.Store, log *events.Log, dir Directory, clock clockwork.Clock,
 		store: st, log: log, dir: dir, clock: clock, zap: logger, hub: newHub(),
 		boxIDs: store.NewCache[boxKey, int64](st), audience: store.NewCache[audienceKey, audience](st), stopping: make(chan struct{}),
 	}
+	b.rates = newSendRates(clock, b.loadSession)
 	b.claims = deadline.New(clock, b.claimsDue)
 	b.calendar = newCalendar(b)
 	return b

@@ -299,9 +299,10 @@ func endAll(consumers []*consumer, err error) {
 	}
 }
 
-// SessionConfigured computes the ranks of all that waits anew after the session's ageing has changed. It is a hook of
-// the configuration.
+// SessionConfigured computes the ranks of all that waits anew after the session's ageing has changed, and lets its agents send at
+// its new rate. It is a hook of the configuration.
 func (b *Broker) SessionConfigured(tx *store.Tx, session Session) error {
+	tx.OnCommit(func() { b.rates.change(session) })
 	for _, query := range []string{rerankReady, rerankClaimed, rerankDelayed, rerankBlocked} {
 		if _, err := tx.Exec(query, session.Ageing, session.Ageing, session.ID); err != nil {
 			return err

@@ -71,7 +71,9 @@ func newWorld(t testing.TB) *world {
 	clock := watchedClock{clockwork.NewFakeClockAt(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)), make(chan struct{}, 100)}
 	// A stream that a test leaves open is cut off soon when it restarts the daemon.
 	broker := apptest.Start(t, apptest.With(func(c *app.Config) { c.Clock, c.StopTimeout = clock, 200*time.Millisecond }))
-	return &world{broker, clock, t}
+	w := &world{broker, clock, t}
+	w.configure(&pb.SessionSettings{SendRate: ptr(0.0)}) // the tests of the limit set their own
+	return w
 }
 
 // An agent is one identity's view of the daemon. The system has no name.

@@ -60,6 +60,7 @@ type Draft struct {
 	NotBefore   time.Time
 	OrderingKey string
 	MaxAttempts int // 0 = the session's setting
+	PayloadSize int // bytes
 	Content     []byte
 	Fault       error // why this draft is refused; then nothing else is set
 }

@@ -42,8 +42,11 @@ type Batch struct {
 
 // Send sends drafts, all or none, in the name of the caller. Errors: fault.NotFound for a
 // session, agent, pattern, role or message that does not exist, fault.Precondition for an agent that is not registered,
-// fault.Exists for a request id that was used for something else.
+// fault.Exists for a request id that was used for something else, fault.Exhausted beyond the rate and the sizes that the session allows.
 func (b *Broker) Send(ctx context.Context, c caller.Caller, req once.Request, drafts []Draft) ([]Outcome, error) {
+	if err := b.admit(ctx, c, len(drafts)); err != nil {
+		return nil, err
+	}
 	var outcomes []Outcome
 	var seen bool
 	err := b.store.Write(ctx, func(tx *store.Tx) (err error) {
@@ -54,7 +57,7 @@ func (b *Broker) Send(ctx context.Context, c caller.Caller, req once.Request, dr
 			}
 			outcomes = make([]Outcome, len(drafts))
 			for i := range drafts {
-				if outcomes[i], err = s.send(&drafts[i], 0, 0); err != nil {
+				if outcomes[i], err = s.sendFitting(&drafts[i], 0, 0); err != nil {
 					return indexed(err, i, len(drafts))
 				}
 			}
@@ -103,7 +106,7 @@ func (b *Broker) Submit(c caller.Caller, batch Batch, done func([]Outcome)) {
 					continue
 				}
 			}
-			outcomes[i], err = s.send(draft, p.id, number)
+			outcomes[i], err = s.sendFitting(draft, p.id, number)
 			if err := kept(err, i, &outcomes[i]); err != nil {
 				return err
 			}
@@ -187,6 +190,15 @@ type room struct {
 func (b *Broker) sending(tx *store.Tx, c caller.Caller) (*sending, error) {
 	a, err := b.acting(tx, c)
 	return &sending{Broker: b, tx: tx, actor: a, rooms: map[mailboxRef]*room{}}, err
+}
+
+// sendFitting sends one draft of a client, which must not be larger than its session allows. What the broker itself has to say is
+// never too large: it would fail the change that it is about.
+func (s *sending) sendFitting(d *Draft, producer, number int64) (Outcome, error) {
+	if err := s.actor.session.fits(d); err != nil {
+		return Outcome{}, err
+	}
+	return s.send(d, producer, number)
 }
 
 // send sends one draft. It changes nothing before all that could refuse it has been looked at.

@@ -10,7 +10,6 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/fault"
 	"brokerd/internal/valid"
 )
 
@@ -41,7 +40,7 @@ func draft(c *valid.Check, at string, m *pb.Message) Draft {
 	unstamped(c, at, m)
 	d := Draft{
 		Subject: m.Subject, Channel: m.Channel, Thread: m.ThreadId, Correlation: m.CorrelationId, Task: m.TaskId,
-		OrderingKey: m.OrderingKey, MaxAttempts: int(m.MaxAttempts),
+		OrderingKey: m.OrderingKey, MaxAttempts: int(m.MaxAttempts), PayloadSize: len(m.Payload),
 	}
 	d.Target, d.One = target(c, at, m)
 	if m.Type == "" {
@@ -193,7 +192,7 @@ func drafts(messages []*pb.Message) ([]Draft, error) {
 			return nil, err
 		}
 		if all[i].Content, all[i].Fault = content(m); all[i].Fault != nil {
-			return nil, all[i].Fault
+			return nil, indexed(all[i].Fault, i, len(messages))
 		}
 	}
 	return all, nil
@@ -206,8 +205,7 @@ func content(m *pb.Message) ([]byte, error) {
 		return nil, fmt.Errorf("marshal message: %w", err)
 	}
 	if len(b) > maxMessage {
-		e := fault.New(fault.Exhausted, "MESSAGE_TOO_LARGE", "the message has %d bytes; at most %d are allowed: send large content as an artifact", len(b), maxMessage)
-		return nil, e
+		return nil, messageTooLarge(len(b), maxMessage)
 	}
 	return b, nil
 }

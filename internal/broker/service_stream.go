@@ -53,7 +53,7 @@ func (s *Service) Send(stream pb.MessageService_SendServer) error {
 }
 
 // readBatches submits what comes until the stream ends. It waits for nothing, other than when maxPipelined batches
-// are under way.
+// are under way, or the agent sends faster than its session allows.
 func (s *Service) readBatches(stream pb.MessageService_SendServer, c *confirmer) error {
 	who := caller.FromContext(stream.Context())
 	producer := ""
@@ -68,6 +68,10 @@ func (s *Service) readBatches(stream pb.MessageService_SendServer, c *confirmer)
 		if err := checkBatch(r, first, &producer); err != nil {
 			return err
 		}
+		drafts := streamDrafts(r.Messages)
+		if err := s.broker.admitBatch(stream.Context(), who, drafts); err != nil {
+			return err
+		}
 		select {
 		case c.slots <- struct{}{}:
 		case <-s.broker.stopping:
@@ -76,7 +80,7 @@ func (s *Service) readBatches(stream pb.MessageService_SendServer, c *confirmer)
 			return stream.Context().Err()
 		}
 		answer := c.add()
-		batch := Batch{Drafts: streamDrafts(r.Messages), Producer: producer, First: r.FirstNumber}
+		batch := Batch{Drafts: drafts, Producer: producer, First: r.FirstNumber}
 		s.broker.Submit(who, batch, func(o []Outcome) { c.done(answer, o) })
 	}
 }

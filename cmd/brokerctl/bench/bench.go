@@ -149,7 +149,7 @@ func (b *bench) openSession(ctx context.Context) error {
 	_, err = c.As("").Sessions().CreateSession(ctx, &pb.CreateSessionRequest{
 		Name:        b.session,
 		Description: "brokerctl bench",
-		Settings:    &pb.SessionSettings{MailboxLimit: proto.Int64(0)},
+		Settings:    &pb.SessionSettings{MailboxLimit: proto.Int64(0), SendRate: proto.Float64(0)},
 	})
 	if err != nil {
 		return fmt.Errorf("make session %s: %w", b.session, err)

@@ -1,0 +1,79 @@
+package broker
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/jonboulle/clockwork"
+
+	"brokerd/internal/caller"
+	"brokerd/internal/fault"
+)
+
+// A Disk says whether there is room for more messages.
+type Disk interface {
+	// Room returns nil, or fault.Exhausted if there is so little left that nothing may be sent. It must be quick.
+	Room() error
+}
+
+// UseDisk has the broker refuse sends when the disk has no room for them. Without it there always is. It is called before
+// Start.
+func (b *Broker) UseDisk(d Disk) { b.disk = d }
+
+// admit returns when the caller may send n messages in one call: within the call's deadline, or within 30 s if it has none.
+// Errors: fault.Exhausted (SEND_RATE at once if the wait would be longer, DISK_NEARLY_FULL).
+func (b *Broker) admit(ctx context.Context, c caller.Caller, n int) error {
+	most := maxTurn
+	if deadline, ok := ctx.Deadline(); ok {
+		most = clockwork.NewRealClock().Until(deadline) // a call's deadline runs by no other clock
+	}
+	return b.admitWithin(ctx, c, n, most)
+}
+
+func (b *Broker) admitWithin(ctx context.Context, c caller.Caller, n int, most time.Duration) error {
+	if b.disk != nil {
+		if err := b.disk.Room(); err != nil {
+			return err
+		}
+	}
+	return b.rates.wait(ctx, c, n, most, b.stopping)
+}
+
+// admitBatch returns when a batch of a stream may be sent, however long that takes. If it may not, its drafts carry the
+// fault; an error ends the stream.
+func (b *Broker) admitBatch(ctx context.Context, c caller.Caller, drafts []Draft) error {
+	n := 0
+	for i := range drafts {
+		if drafts[i].Fault == nil {
+			n++
+		}
+	}
+	err := b.admitWithin(ctx, c, n, endless)
+	if fault.KindOf(err) != fault.Exhausted {
+		return err
+	}
+	for i := range drafts {
+		if drafts[i].Fault == nil {
+			drafts[i].Fault = err
+		}
+	}
+	return nil
+}
+
+// fits refuses a draft that is larger than its session allows.
+func (s Session) fits(d *Draft) error {
+	if s.PayloadLimit > 0 && d.PayloadSize > s.PayloadLimit {
+		return fault.Field("payload", "has %d bytes; at most %d are allowed (session setting payload_limit)", d.PayloadSize, s.PayloadLimit)
+	}
+	if s.MessageLimit > 0 && len(d.Content) > s.MessageLimit {
+		return messageTooLarge(len(d.Content), s.MessageLimit)
+	}
+	return nil
+}
+
+func messageTooLarge(size, limit int) error {
+	return fault.New(fault.Exhausted, "MESSAGE_TOO_LARGE",
+		"the message has %d bytes; at most %d are allowed (session setting message_limit): send large content as an artifact", size, limit).
+		With("limit", "message_limit").With("message_limit", strconv.Itoa(limit))
+}

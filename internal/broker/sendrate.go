@@ -1,0 +1,233 @@
+package broker
+
+import (
+	"context"
+	"math"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jonboulle/clockwork"
+	"golang.org/x/time/rate"
+
+	"brokerd/internal/caller"
+	"brokerd/internal/fault"
+	"brokerd/internal/store"
+)
+
+const (
+	// maxTurn is how long a call without a deadline waits for its turn to send.
+	maxTurn = 30 * time.Second
+	// endless is how long a stream waits: until it ends.
+	endless = time.Duration(math.MaxInt64)
+	// idleAgents is up to how many agents of a session nobody looks for idle ones.
+	idleAgents = 64
+)
+
+// sendRates hold back the agents that send faster than their session allows. What an agent has left is memory: after a restart each
+// may send a burst.
+type sendRates struct {
+	clock clockwork.Clock
+	load  func(ctx context.Context, session string) (Session, error)
+
+	mu       sync.RWMutex // guards the fields below
+	sessions map[string]*sendRate
+	changes  int // counts what was told by change and forget
+}
+
+// A sendRate is that of one session, with the agents that have sent lately.
+type sendRate struct {
+	limited atomic.Bool // rate is not 0; looked at first, since it costs next to nothing
+
+	mu      sync.Mutex // guards the fields below
+	rate    float64    // 0 = no limit
+	burst   int
+	agents  map[string]*rate.Limiter
+	busy    int           // how many agents were left when idle ones were last forgotten
+	changed chan struct{} // is closed when rate or burst change
+}
+
+func newSendRates(clock clockwork.Clock, load func(context.Context, string) (Session, error)) *sendRates {
+	return &sendRates{clock: clock, load: load, sessions: map[string]*sendRate{}}
+}
+
+// wait returns when the caller may send n messages, at most after the given time: fault.Exhausted at once if that is
+// too short. The turn comes in the order of the calls. An operator without an agent's name need not wait.
+func (r *sendRates) wait(ctx context.Context, c caller.Caller, n int, most time.Duration, stopping <-chan struct{}) error {
+	if c.Agent == "" || n == 0 {
+		return nil
+	}
+	for {
+		s, err := r.session(ctx, c.Session)
+		if fault.KindOf(err) == fault.NotFound {
+			return nil // the send itself is refused for it
+		}
+		if err != nil {
+			return err
+		}
+		if !s.limited.Load() {
+			return nil
+		}
+		t := s.reserve(c.Agent, n, r.clock.Now())
+		if t.wait <= 0 {
+			return nil
+		}
+		if t.wait > most {
+			t.cancel(r.clock.Now())
+			return t.fault(c.Agent, n)
+		}
+		again, err := r.sleep(ctx, &t, stopping)
+		if err != nil || again {
+			t.cancel(r.clock.Now())
+		}
+		if !again {
+			return err
+		}
+	}
+}
+
+// sleep waits for a turn. It reports whether another has to be taken, since the rate has changed.
+func (r *sendRates) sleep(ctx context.Context, t *sendTurn, stopping <-chan struct{}) (again bool, err error) {
+	timer := r.clock.NewTimer(t.wait)
+	defer timer.Stop()
+	select {
+	case <-timer.Chan():
+		return false, nil
+	case <-t.changed:
+		return true, nil
+	case <-stopping:
+		return false, errStopping()
+	case <-ctx.Done():
+		return false, ctx.Err()
+	}
+}
+
+// session returns the rate of a session.
+func (r *sendRates) session(ctx context.Context, name string) (*sendRate, error) {
+	r.mu.RLock()
+	s, changes := r.sessions[name], r.changes
+	r.mu.RUnlock()
+	if s != nil {
+		return s, nil
+	}
+	session, err := r.load(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	fresh := &sendRate{rate: session.SendRate, burst: session.SendBurst, agents: map[string]*rate.Limiter{}, changed: make(chan struct{})}
+	fresh.limited.Store(session.SendRate > 0)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s = r.sessions[name]; s != nil {
+		return s, nil
+	}
+	if r.changes == changes { // or what was loaded may be older than the change
+		r.sessions[name] = fresh
+	}
+	return fresh, nil
+}
+
+// change takes note of a session's settings. Whoever waits is given a new turn.
+func (r *sendRates) change(session Session) {
+	r.mu.Lock()
+	r.changes++
+	s := r.sessions[session.Name]
+	r.mu.Unlock()
+	if s != nil {
+		s.change(session.SendRate, session.SendBurst, r.clock.Now())
+	}
+}
+
+func (s *sendRate) change(to float64, burst int, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.rate == to && s.burst == burst {
+		return
+	}
+	s.rate, s.burst = to, burst
+	s.limited.Store(to > 0)
+	if to == 0 {
+		clear(s.agents)
+	}
+	for _, l := range s.agents {
+		l.SetLimitAt(now, rate.Limit(to))
+		l.SetBurstAt(now, burst)
+	}
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// A sendTurn is a place in the row of one agent's sends.
+type sendTurn struct {
+	wait    time.Duration
+	changed <-chan struct{}
+	rate    float64
+	burst   int
+	parts   []*rate.Reservation
+}
+
+// reserve takes the next place for n messages.
+func (s *sendRate) reserve(agent string, n int, now time.Time) sendTurn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.rate == 0 {
+		return sendTurn{}
+	}
+	l := s.agents[agent]
+	if l == nil {
+		s.forgetIdle(now)
+		l = rate.NewLimiter(rate.Limit(s.rate), s.burst)
+		s.agents[agent] = l
+	}
+	if n <= s.burst && l.AllowN(now, n) {
+		return sendTurn{}
+	}
+	t := sendTurn{changed: s.changed, rate: s.rate, burst: s.burst}
+	for n > 0 { // a limiter gives no more than a burst at a time
+		part := l.ReserveN(now, min(n, s.burst))
+		t.parts = append(t.parts, part)
+		t.wait = part.DelayFrom(now)
+		n -= s.burst
+	}
+	return t
+}
+
+// forgetIdle forgets the agents that have not sent for so long that they may send a whole burst, as a new one may.
+func (s *sendRate) forgetIdle(now time.Time) {
+	if len(s.agents) < 2*s.busy+idleAgents {
+		return
+	}
+	for name, l := range s.agents {
+		if l.TokensAt(now) >= float64(s.burst) {
+			delete(s.agents, name)
+		}
+	}
+	s.busy = len(s.agents)
+}
+
+// cancel gives the place up.
+func (t *sendTurn) cancel(now time.Time) {
+	for i := len(t.parts) - 1; i >= 0; i-- { // the last first: only what nobody has reserved behind is given back whole
+		t.parts[i].CancelAt(now)
+	}
+}
+
+func (t *sendTurn) fault(agent string, n int) error {
+	wait := t.wait.Round(time.Millisecond)
+	e := fault.New(fault.Exhausted, "SEND_RATE",
+		"%s may send %v messages a second, and %d at once after a pause (session settings send_rate and send_burst); for %d the wait would be %v: "+
+			"send later, or fewer, or allow the call more time", agent, t.rate, t.burst, n, wait)
+	e.RetryAfter = t.wait
+	return e.With("limit", "send_rate").With("send_rate", strconv.FormatFloat(t.rate, 'g', -1, 64)).
+		With("send_burst", strconv.Itoa(t.burst))
+}
+
+// loadSession reads a session outside the writer.
+func (b *Broker) loadSession(ctx context.Context, name string) (session Session, err error) {
+	err = b.store.Read(ctx, func(snap *store.Snapshot) error {
+		session, err = b.dir.Session(snap, name)
+		return err
+	})
+	return session, err
+}

@@ -1,0 +1,38 @@
+package broker
+
+import (
+	"context"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/jonboulle/clockwork"
+
+	"brokerd/internal/caller"
+)
+
+func TestSendRates_ForgetAgentsThatAreIdle(t *testing.T) {
+	clock := clockwork.NewFakeClock()
+	r := newSendRates(clock, func(context.Context, string) (Session, error) { return Session{SendRate: 10, SendBurst: 100}, nil })
+	for i := range 10_000 {
+		if err := r.wait(t.Context(), caller.Caller{Agent: "a" + strconv.Itoa(i), Session: "s"}, 1, 0, nil); err != nil {
+			t.Fatal(err)
+		}
+		clock.Advance(10 * time.Millisecond) // ten of them have not got their message back yet
+		if n := len(r.sessions["s"].agents); n > 2*11+idleAgents {
+			t.Fatalf("%d agents are known after %d", n, i+1)
+		}
+	}
+}
+
+func BenchmarkSendRates(b *testing.B) {
+	for name, session := range map[string]Session{"off": {}, "on": {SendRate: 1e6, SendBurst: 1e6}} {
+		b.Run(name, func(b *testing.B) {
+			r := newSendRates(clockwork.NewRealClock(), func(context.Context, string) (Session, error) { return session, nil })
+			who := caller.Caller{Agent: "a", Session: "s"}
+			for b.Loop() {
+				_ = r.wait(b.Context(), who, 1, endless, nil)
+			}
+		})
+	}
+}
