@@ -63,6 +63,12 @@ func (d directory) Session(q store.Querier, name string) (broker.Session, error)
 	return brokerSession(s), err
 }
 
+// ByID implements broker.Directory.
+func (d directory) ByID(q store.Querier, session int64) (broker.Session, error) {
+	s, err := d.sessions.ByID(q, session)
+	return brokerSession(s), err
+}
+
 // Acting implements broker.Directory.
 func (d directory) Acting(q store.Querier, session int64, c caller.Caller) (broker.Agent, error) {
 	a, err := d.agents.Acting(q, session, c)

@@ -54,6 +54,8 @@ type Directory interface {
 	// Matching returns the registered agents of the role whose names match the pattern, by name; an
 	// empty role or pattern matches all.
 	Matching(q store.Querier, session int64, role, pattern string) ([]Agent, error)
+	// ByID returns the session with that row id; store.ErrNoRows if there is none.
+	ByID(q store.Querier, session int64) (Session, error)
 	// Nearest returns the registered names most like this one, nearest first.
 	Nearest(q store.Querier, session int64, name string) ([]string, error)
 }
@@ -75,7 +77,8 @@ type Broker struct {
 	audience *store.Cache[audienceKey, audience]
 	hub      *hub
 	claims   *deadline.Queue[key] // when running claims end
-	calendar *calendar            // when delays and times to live end
+	calendar *calendar            // when delays, times to live and the time for a response end
+	asks     map[int64][]*asking  // calls that wait for a reply, by question; it belongs to the writer
 
 	stopping chan struct{}      // closed when streams are to end
 	stop     context.CancelFunc // ends the runners
@@ -87,7 +90,8 @@ type Broker struct {
 func New(st *store.Store, log *events.Log, dir Directory, clock clockwork.Clock, logger *zap.Logger) *Broker {
 	b := &Broker{
 		store: st, log: log, dir: dir, clock: clock, zap: logger, hub: newHub(),
-		boxIDs: store.NewCache[boxKey, int64](st), audience: store.NewCache[audienceKey, audience](st), stopping: make(chan struct{}),
+		boxIDs: store.NewCache[boxKey, int64](st), audience: store.NewCache[audienceKey, audience](st),
+		asks: map[int64][]*asking{}, stopping: make(chan struct{}),
 	}
 	b.rates = newSendRates(clock, b.loadSession)
 	b.claims = deadline.New(clock, b.claimsDue)

@@ -16,8 +16,8 @@ import (
 // calendarPage is how many deliveries one transaction of the calendar handles.
 const calendarPage = 300
 
-// A calendar makes delayed deliveries ready when they are due and expires those whose time to live is over. It
-// sleeps until the earliest of these times, which it finds in the database.
+// A calendar makes delayed deliveries ready when they are due, expires those whose time to live is over, tells of responses
+// that are overdue and sends again what nobody notices. It sleeps until the earliest of these times, which it finds in the database.
 type calendar struct {
 	broker *Broker
 	next   *deadline.Queue[struct{}]
@@ -61,16 +61,23 @@ func (c *calendar) turn() {
 		if err := b.expire(tx); err != nil {
 			return err
 		}
+		if err := b.tellOverdue(tx); err != nil {
+			return err
+		}
+		if err := b.sendAgain(tx, &ready); err != nil {
+			return err
+		}
 		b.wake(tx, ready)
 		var due, expires time.Time
 		if err := tx.QueryRow(selectNextTimes).Scan(&due, &expires); err != nil {
 			return err
 		}
-		next = earliest(due, expires)
-		return nil
+		reminder, err := b.nextReminder(tx)
+		next = earliest(earliest(due, expires), reminder)
+		return err
 	})
 	if err != nil {
-		b.zap.Warn("due deliveries could not be made ready; trying again", zap.Error(err))
+		b.zap.Warn("what is due could not be done; trying again", zap.Error(err))
 		next = b.clock.Now().Add(time.Second)
 	}
 	if !next.IsZero() {

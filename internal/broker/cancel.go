@@ -39,8 +39,12 @@ func (b *Broker) Cancel(ctx context.Context, c caller.Caller, req once.Request, 
 		if err != nil {
 			return err
 		}
+		open, err := isOpen(tx, m.Revision)
+		if err != nil {
+			return err
+		}
 		answer = Cancellation{Cancelled: len(waiting), Kept: kept, Revision: b.store.Revision()}
-		if len(waiting) == 0 {
+		if len(waiting) == 0 && !open {
 			return nil
 		}
 		entry := a.event("message.cancelled")
@@ -52,6 +56,11 @@ func (b *Broker) Cancel(ctx context.Context, c caller.Caller, req once.Request, 
 		}
 		if s.last, err = b.log.Append(tx, entry); err != nil {
 			return err
+		}
+		if open {
+			if err := b.settleQuestion(tx, m.Revision, s.last); err != nil {
+				return err
+			}
 		}
 		for _, h := range waiting {
 			if _, err := tx.Exec(updateFinish, int(Cancelled), tx.Now(), h.message, h.mailbox); err != nil {

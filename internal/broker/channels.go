@@ -240,6 +240,7 @@ func (b *Broker) AgentRegistered(tx *store.Tx, session Session, agent Agent) err
 // mail of its own becomes dead letters. It is a hook of the deregistration.
 func (b *Broker) AgentGone(tx *store.Tx, session Session, agent Agent, reason string) error {
 	a := actor{Agent: agent, session: session}
+	b.endAsks(tx, session.ID, agent.Name, errGone(agent.Name))
 	var err error
 	if a.mailbox, err = b.findMailbox(tx, session.ID, mailboxRef{agentBox, agent.Name}); err != nil || a.mailbox == 0 {
 		return err

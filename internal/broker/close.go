@@ -28,6 +28,7 @@ func (b *Broker) SessionClosed(tx *store.Tx, session Session) error {
 	if _, err := tx.Exec(clearAllWaiting, session.ID); err != nil {
 		return err
 	}
+	b.endAsks(tx, session.ID, "", errSessionClosed(session.Name))
 	gone := b.dismissSession(session.ID)
 	tell := func() { endAll(gone, errSessionClosed(session.Name)) }
 	tx.OnUndo(tell) // they have left, and may come again

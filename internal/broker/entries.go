@@ -30,6 +30,9 @@ func (d *Draft) details(out Outcome) string {
 	if out.Refused > 0 {
 		writeNumber(&b, `,"refused":`, out.Refused)
 	}
+	if out.Awaited {
+		b.WriteString(`,"awaited":true`)
+	}
 	b.WriteByte('}')
 	return b.String()
 }

@@ -100,6 +100,12 @@ func TestInput_EveryFieldOfAMessageIsChecked(t *testing.T) {
 		{"not_before", due(&timestamppb.Timestamp{Nanos: -1})},
 		{"max_attempts", attempts(101)},
 		{"max_attempts", attempts(-1)},
+		{"response_deadline", deadline(w.now(0))},
+		{"response_deadline", deadline(w.now(year + time.Second))},
+		{"response_deadline", deadline(&timestamppb.Timestamp{Nanos: -1})},
+		{"response_deadline", func(m *pb.Message) { m.ResponseDeadline = w.now(time.Hour) }},
+		{"resend_after", resendAfter(time.Second - 1)},
+		{"resend_after", resendAfter(30*24*time.Hour + 1)},
 	} {
 		t.Run(c.field, func(t *testing.T) {
 			good, bad := to("a"), to("a", c.spoil)

@@ -41,6 +41,7 @@ type Page struct {
 	Items    []Item
 	Next     int64 // position for the next page; 0 = this is the last
 	Revision int64
+	Thread   *Thread // with Choice.Thread
 }
 
 // Get returns a message with every delivery. Errors: fault.NotFound.
@@ -76,6 +77,11 @@ func (b *Broker) List(ctx context.Context, c caller.Caller, l Listing) (Page, er
 			}
 		}
 		p = Page{Revision: s.Revision()}
+		if l.Choice.Thread != "" {
+			if p.Thread, err = b.thread(s, a.session.ID, l.Choice.Thread); err != nil {
+				return err
+			}
+		}
 		if l.Box != Inbox {
 			return listMessages(s, a, l, &p)
 		}

@@ -61,6 +61,10 @@ type Draft struct {
 	OrderingKey string
 	MaxAttempts int // 0 = the session's setting
 	PayloadSize int // bytes
+	Response    bool
+	Deadline    time.Time     // Response: until when; zero = after Within
+	Within      time.Duration // Response: 0 = the session's setting
+	ResendAfter time.Duration // 0 = never
 	Content     []byte
 	Fault       error // why this draft is refused; then nothing else is set
 }

@@ -60,3 +60,18 @@ func due(at *timestamppb.Timestamp) change { return func(m *pb.Message) { m.NotB
 
 // rev is a revision as a reference.
 func rev(r *pb.SendResult) string { return strconv.FormatInt(r.Revision, 10) }
+
+// question requires a response.
+func question(m *pb.Message) { m.RequiresResponse = true }
+
+// deadline requires a response until a time.
+func deadline(at *timestamppb.Timestamp) change {
+	return func(m *pb.Message) { m.RequiresResponse, m.ResponseDeadline = true, at }
+}
+
+func resendAfter(d time.Duration) change {
+	return func(m *pb.Message) { m.ResendAfter = durationpb.New(d) }
+}
+
+// answers is a reply by an ordinary send.
+func answers(id string) change { return func(m *pb.Message) { m.InReplyTo = id } }

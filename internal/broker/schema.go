@@ -4,7 +4,10 @@ import "brokerd/internal/store"
 
 // Migrations returns the tables of this package.
 func Migrations() []store.Migration {
-	return []store.Migration{{Name: "broker/001_messages", SQL: schema}}
+	return []store.Migration{
+		{Name: "broker/001_messages", SQL: schema},
+		{Name: "broker/002_conversations", SQL: conversations},
+	}
 }
 
 // Indexes are partial: they hold only what is still alive, so that a finished message costs nothing but its rows.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"brokerd/internal/caller"
@@ -24,6 +25,7 @@ type Outcome struct {
 	Count      int
 	Refused    int
 	Duplicate  bool
+	Awaited    bool  // a call that waited for it has it
 	Fault      error `json:"-"` // why it was refused as a whole
 }
 
@@ -143,24 +145,28 @@ func kept(err error, i int, o *Outcome) error {
 // indexed says which draft an error is about: by the names of its fields, or in front of its text if there are
 // several drafts.
 func indexed(err error, i, of int) error {
-	var f *fault.Error
-	if !errors.As(err, &f) {
-		return err
-	}
 	at := fmt.Sprintf("messages[%d]", i)
-	if len(f.Violations) > 0 {
-		fields := slices.Clone(f.Violations)
-		for n := range fields {
-			fields[n].Field = at + "." + fields[n].Field
-		}
-		return fault.Fields(fields)
-	}
-	if of == 1 {
+	err = within(at, err)
+	var f *fault.Error
+	if of == 1 || !errors.As(err, &f) || len(f.Violations) > 0 {
 		return err
 	}
 	clone := *f
 	clone.Message = at + ": " + f.Message
 	return &clone
+}
+
+// within puts the name of a message in front of the fields of it that an error names.
+func within(at string, err error) error {
+	var f *fault.Error
+	if !errors.As(err, &f) || len(f.Violations) == 0 {
+		return err
+	}
+	fields := slices.Clone(f.Violations)
+	for n := range fields {
+		fields[n].Field = at + "." + fields[n].Field
+	}
+	return fault.Fields(fields)
 }
 
 // A sending is one function's sends: everything that is looked up or written once for all of them.
@@ -207,11 +213,16 @@ func (s *sending) send(d *Draft, producer, number int64) (Outcome, error) {
 	if d.NotBefore.Sub(now) > maxTTL {
 		return Outcome{}, fault.Field("not_before", "is more than 365 days ahead")
 	}
-	thread, err := s.thread(d)
+	if d.Response {
+		if err := d.checkDeadline(now); err != nil {
+			return Outcome{}, err
+		}
+	}
+	answers, err := s.answers(d)
 	if err != nil {
 		return Outcome{}, err
 	}
-	to, err := s.route(d)
+	to, err := s.recipients(d, answers)
 	if err != nil {
 		return Outcome{}, err
 	}
@@ -219,10 +230,10 @@ func (s *sending) send(d *Draft, producer, number int64) (Outcome, error) {
 	if err != nil {
 		return Outcome{}, err
 	}
-	out := Outcome{Count: len(to)}
+	out := Outcome{Count: len(to), Awaited: answers.awaited()}
 	limit := s.actor.session.MailboxLimit
 	for _, r := range to {
-		full := limit > 0 && r.waiting+r.added >= limit
+		full := limit > 0 && r.waiting+r.added >= limit && !answers.awaitedIn(r)
 		if full {
 			out.Refused++
 		}
@@ -234,22 +245,35 @@ func (s *sending) send(d *Draft, producer, number int64) (Outcome, error) {
 	entry.Summary = d.summary()
 	entry.Details = d.details(out)
 	entry.TaskID = d.Task
+	if answers != nil {
+		entry.Related = []string{strconv.FormatInt(answers.to.Revision, 10)}
+	}
 	if out.Revision, err = s.log.Append(s.tx, entry); err != nil {
 		return Outcome{}, err
 	}
 	out.ID = newID(now, out.Revision)
 	m := Message{
 		Revision: out.Revision, ID: out.ID, Sender: s.actor.Name, SenderRole: s.actor.Role, CreatedAt: now, ExpiresAt: expires,
-		Thread: thread, Content: d.Content,
+		Thread: answers.thread(d), Content: d.Content,
 	}
 	channel := d.Channel
 	if d.Target.Kind == ToChannel {
 		channel = d.Target.Name
 	}
 	_, err = s.tx.Exec(insertMessage, out.Revision, out.ID[:], s.actor.session.ID, s.actor.Name, s.actor.Role, now, expires,
-		d.Type, d.Priority, null(channel), null(thread), null(d.Correlation), null(d.Task), nullInt(producer), nullInt(number), d.Content)
+		d.Type, d.Priority, null(channel), null(m.Thread), null(d.Correlation), null(d.Task), nullInt(producer), nullInt(number), d.Content)
 	if err != nil {
 		return Outcome{}, err
+	}
+	if d.Response {
+		if err := s.question(d, &m); err != nil {
+			return Outcome{}, err
+		}
+	}
+	if answers != nil && answers.open {
+		if err := s.answer(answers, &m); err != nil {
+			return Outcome{}, err
+		}
 	}
 	rank := rank(s.actor.session.Ageing, d.Priority, s.tx.Latest())
 	most := d.MaxAttempts
@@ -257,6 +281,12 @@ func (s *sending) send(d *Draft, producer, number int64) (Outcome, error) {
 		most = s.actor.session.MaxAttempts
 	}
 	for _, r := range to {
+		if answers.awaitedIn(r) {
+			if _, err := s.tx.Exec(insertAwaited, m.Revision, r.id, rank, most, now, expires); err != nil {
+				return Outcome{}, err
+			}
+			continue
+		}
 		if limit > 0 && r.waiting+r.added >= limit {
 			continue
 		}
@@ -312,6 +342,9 @@ func (s *sending) deliver(r *room, d *Draft, m *Message, rank int64, most int) e
 		s.ready.seen(r.id)
 	}
 	s.due = earliest(s.due, m.ExpiresAt)
+	if d.ResendAfter > 0 && r.ref.kind == agentBox {
+		return s.remind(r, d, m)
+	}
 	return nil
 }
 
@@ -358,22 +391,6 @@ func (s *sending) finish() error {
 	s.wake(s.tx, s.ready)
 	s.calendar.expect(s.tx, s.due)
 	return nil
-}
-
-// thread returns the thread that is stored with a draft: the given one, or that of the message it
-// answers, or none, which means its own.
-func (s *sending) thread(d *Draft) (string, error) {
-	if d.ReplyTo.Revision == 0 {
-		return d.Thread, nil
-	}
-	m, err := findMessage(s.tx, s.actor.session.ID, d.ReplyTo)
-	if err != nil || d.Thread != "" {
-		return d.Thread, err
-	}
-	if m.Thread != "" {
-		return m.Thread, nil
-	}
-	return m.ID.String(), nil
 }
 
 // expiry returns when the deliveries of a draft expire, zero for never.

@@ -154,7 +154,7 @@ func (s *Service) ListMessages(ctx context.Context, r *pb.ListMessagesRequest) (
 	if err != nil {
 		return nil, err
 	}
-	out := &pb.ListMessagesResponse{Items: inboxItems(p.Items), Revision: p.Revision}
+	out := &pb.ListMessagesResponse{Items: inboxItems(p.Items), Revision: p.Revision, Thread: threadSummary(p.Thread)}
 	if p.Next != 0 {
 		out.NextPageToken = page.Token(list, p.Next)
 	}

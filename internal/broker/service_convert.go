@@ -28,6 +28,10 @@ const (
 	maxTotal    = 30 * time.Minute
 	maxWait     = time.Hour
 	maxInFlight = 1000
+
+	askWait        = 30 * time.Second
+	maxResendAfter = 30 * 24 * time.Hour
+	maxOutcome     = 4 << 10
 )
 
 // draft checks a message that is to be sent and makes a Draft of it. It fills in what the sender has left to
@@ -37,12 +41,21 @@ func draft(c *valid.Check, at string, m *pb.Message) Draft {
 		c.Fail(at, "is empty; a message is required")
 		return Draft{}
 	}
+	d := unaddressed(c, at, m)
+	d.Target, d.One = target(c, at, m)
+	if m.Channel != "" && d.Target.Kind == ToChannel {
+		c.Fail(at+".channel", "is a label beside another target; leave it empty when the target is a channel")
+	}
+	return d
+}
+
+// unaddressed is draft without the target.
+func unaddressed(c *valid.Check, at string, m *pb.Message) Draft {
 	unstamped(c, at, m)
 	d := Draft{
 		Subject: m.Subject, Channel: m.Channel, Thread: m.ThreadId, Correlation: m.CorrelationId, Task: m.TaskId,
 		OrderingKey: m.OrderingKey, MaxAttempts: int(m.MaxAttempts), PayloadSize: len(m.Payload),
 	}
-	d.Target, d.One = target(c, at, m)
 	if m.Type == "" {
 		m.Type = "message"
 	}
@@ -59,9 +72,6 @@ func draft(c *valid.Check, at string, m *pb.Message) Draft {
 	c.JSON(at+".payload", m.Payload, maxPayload)
 	if m.Channel != "" {
 		c.Name(at+".channel", m.Channel)
-		if d.Target.Kind == ToChannel {
-			c.Fail(at+".channel", "is a label beside another target; leave it empty when the target is a channel")
-		}
 	}
 	c.Line(at+".thread_id", m.ThreadId, valid.MaxID)
 	c.Line(at+".correlation_id", m.CorrelationId, valid.MaxID)
@@ -77,6 +87,11 @@ func draft(c *valid.Check, at string, m *pb.Message) Draft {
 	if m.MaxAttempts != 0 {
 		c.Between(at+".max_attempts", int64(m.MaxAttempts), 1, 100)
 	}
+	d.Response, d.Deadline = m.RequiresResponse, c.Time(at+".response_deadline", m.ResponseDeadline)
+	if m.ResponseDeadline != nil && !m.RequiresResponse {
+		c.Fail(at+".response_deadline", "means nothing without requires_response")
+	}
+	d.ResendAfter = c.Duration(at+".resend_after", m.ResendAfter, time.Second, maxResendAfter, 0)
 	return d
 }
 

@@ -1,0 +1,327 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+
+	"brokerd/internal/caller"
+	"brokerd/internal/fault"
+	"brokerd/internal/once"
+	"brokerd/internal/store"
+)
+
+// A reply that a call waits for is given to it by the function that sends it, in the writer: it notes the
+// reply as finished and takes the call off the list. A call whose wait is over takes itself off the list in the
+// writer and looks once more. So a reply is either the call's or ordinary mail, and the writer's order decides which.
+//
+// A call that breaks off has nobody to give a reply to. If it was given one all the same, it puts it into the asker's
+// mailbox, unless the same question was asked again meanwhile.
+
+// Asked is what became of a question.
+type Asked struct {
+	ID       ID
+	Revision int64
+	Reply    *Message `json:"-"` // nil if none came in time
+}
+
+// An asking is a call that waits for the reply to a question.
+type asking struct {
+	question int64
+	session  int64
+	agent    string
+	told     chan verdict // room for one
+	over     atomic.Bool  // it waits no longer
+}
+
+// A verdict ends a wait: with a reply, or without one, because the question was settled otherwise or the asker is gone.
+type verdict struct {
+	reply *Message
+	err   error
+	heirs *heirs
+}
+
+// heirs are the calls that were given the same reply.
+type heirs struct {
+	left     atomic.Int32 // that have not yet returned
+	returned atomic.Bool  // one of them has returned the reply
+}
+
+// leave notes that a call returns, with the reply or without it, and reports whether it is the last one and nobody has returned it.
+func (h *heirs) leave(withReply bool) (lost bool) {
+	if withReply {
+		h.returned.Store(true)
+	}
+	return h.left.Add(-1) == 0 && !h.returned.Load()
+}
+
+// Ask sends a question and waits for its reply, which goes to this call alone. The same request goes on waiting for the reply to
+// the same question, or returns it. Errors: as Send; fault.Precondition (NO_RESPONDERS) if nobody could reply; fault.Exhausted
+// (MAILBOX_FULL) if nobody got the question.
+func (b *Broker) Ask(ctx context.Context, c caller.Caller, req once.Request, draft Draft, wait time.Duration) (Asked, error) {
+	if err := b.admit(ctx, c, 1); err != nil {
+		return Asked{}, err
+	}
+	var asked Asked
+	var w *asking
+	draft.Response, draft.Within = true, wait
+	err := b.store.Write(ctx, func(tx *store.Tx) error {
+		var s *sending
+		seen, err := req.Do(tx, &asked, func() (err error) {
+			if s, err = b.sending(tx, c); err != nil {
+				return err
+			}
+			asked, err = s.ask(&draft)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		var a actor
+		if seen {
+			if a, err = b.acting(tx, c); err != nil {
+				return err
+			}
+			var settled bool
+			if asked.Reply, settled, err = b.fetch(tx, a, asked.Revision); err != nil || settled {
+				return err
+			}
+		} else {
+			a = s.actor
+		}
+		w = b.waitFor(tx, a, asked.Revision)
+		return nil
+	})
+	if err != nil || w == nil {
+		return asked, err
+	}
+	asked.Reply, err = b.awaitReply(ctx, w, wait)
+	return asked, err
+}
+
+// ask sends the question.
+func (s *sending) ask(d *Draft) (Asked, error) {
+	somebody, err := s.responders(d.Target)
+	if err != nil {
+		return Asked{}, err
+	}
+	if !somebody {
+		return Asked{}, fault.New(fault.Precondition, "NO_RESPONDERS",
+			"nobody could reply: %s means no registered agent but the one that asks", d.Target)
+	}
+	out, err := s.sendFitting(d, 0, 0)
+	if err != nil {
+		return Asked{}, within("message", err)
+	}
+	if out.Count > 0 && out.Refused == out.Count {
+		return Asked{}, fault.New(fault.Exhausted, "MAILBOX_FULL", "nobody got the question: every mailbox that %s means is full", d.Target)
+	}
+	return Asked{ID: out.ID, Revision: out.Revision}, s.finish()
+}
+
+// responders reports whether a target means a registered agent other than the one that asks. An agent that does not exist
+// is left to the sending.
+func (s *sending) responders(t Target) (bool, error) {
+	var role, pattern string
+	switch t.Kind {
+	case ToAgent:
+		return t.Name != s.actor.Name || s.actor.system(), nil
+	case ToChannel:
+		id, err := s.findMailbox(s.tx, s.actor.session.ID, mailboxRef{channelBox, t.Name})
+		if err != nil {
+			return false, err
+		}
+		names, err := subscribersOf(s.tx, id)
+		return slices.ContainsFunc(names, func(name string) bool { return name != s.actor.Name }), err
+	case ToRole:
+		role = t.Name
+	case ToPattern:
+		pattern = t.Name
+	case ToEveryone:
+	}
+	agents, err := s.dir.Matching(s.tx, s.actor.session.ID, role, pattern)
+	return slices.ContainsFunc(agents, func(a Agent) bool { return a.Name != s.actor.Name }), err
+}
+
+// fetch returns the reply to a question that is asked again, and reports whether the question is settled. A reply that has
+// become ordinary mail is finished by that, if nobody works on it.
+func (b *Broker) fetch(tx *store.Tx, a actor, question int64) (*Message, bool, error) {
+	var settled, reply int64
+	err := tx.QueryRow(selectQuestion, question).Scan(&settled, &reply)
+	if errors.Is(err, store.ErrNoRows) {
+		return nil, true, nil // so long ago that it was removed
+	}
+	if err != nil || settled == 0 || reply == 0 {
+		return nil, settled != 0, err
+	}
+	m, err := findMessage(tx, a.session.ID, Ref{Revision: reply})
+	if fault.KindOf(err) == fault.NotFound {
+		return nil, true, nil
+	}
+	if err != nil {
+		return nil, true, err
+	}
+	if _, err := tx.Exec(updateFetched, question); err != nil || a.system() {
+		return &m, true, err
+	}
+	if a.mailbox, err = b.openMailbox(tx, a.session.ID, mailboxRef{agentBox, a.Name}); err != nil {
+		return nil, true, err
+	}
+	waiting, _, err := unclaimed(tx, reply)
+	if err != nil || !slices.ContainsFunc(waiting, func(h *held) bool { return h.mailbox == a.mailbox }) {
+		return &m, true, err
+	}
+	s := settling{Broker: b, tx: tx, actor: a, left: tally{}}
+	if _, err := s.settle(&Settlement{Verb: Ack, Ref: Ref{Text: m.ID.String(), Revision: reply}}); err != nil {
+		return nil, true, err
+	}
+	_, err = s.finish(nil)
+	return &m, true, err
+}
+
+// waitFor puts a call on the list of those that wait for the reply to a question.
+func (b *Broker) waitFor(tx *store.Tx, a actor, question int64) *asking {
+	w := &asking{question: question, session: a.session.ID, agent: a.Name, told: make(chan verdict, 1)}
+	b.asks[question] = append(b.asks[question], w)
+	tx.OnUndo(func() { b.unlist(w) })
+	return w
+}
+
+// waitingFor returns the calls that wait for the reply to a question.
+func (b *Broker) waitingFor(question int64) []*asking {
+	var waits []*asking
+	for _, w := range b.asks[question] {
+		if !w.over.Load() {
+			waits = append(waits, w)
+		}
+	}
+	return waits
+}
+
+// unlist takes a call off the list.
+func (b *Broker) unlist(w *asking) {
+	rest := slices.DeleteFunc(slices.Clone(b.asks[w.question]), func(o *asking) bool { return o == w })
+	if len(rest) == 0 {
+		delete(b.asks, w.question)
+		return
+	}
+	b.asks[w.question] = rest
+}
+
+// endWaits takes the calls that wait for the reply to a question off the list and tells them why once that is committed.
+// waits are those of them that waitingFor has found: by now some may be over, but look once more.
+func (b *Broker) endWaits(tx *store.Tx, question int64, waits []*asking, v verdict) {
+	if len(waits) == 0 {
+		return
+	}
+	listed := b.asks[question]
+	delete(b.asks, question)
+	tx.OnUndo(func() { b.asks[question] = listed })
+	v.heirs = &heirs{}
+	v.heirs.left.Store(int32(len(waits))) //nolint:gosec // as many calls as there are streams
+	tx.OnCommit(func() {
+		for _, w := range waits {
+			w.told <- v
+		}
+	})
+}
+
+// endAsks ends what the calls of an agent, or of a whole session, wait for, with an error.
+func (b *Broker) endAsks(tx *store.Tx, session int64, agent string, err error) {
+	for question, waits := range b.asks {
+		w := waits[0] // all of one question are the asker's
+		if w.session == session && (agent == "" || w.agent == agent) {
+			b.endWaits(tx, question, b.waitingFor(question), verdict{err: err})
+		}
+	}
+}
+
+// awaitReply waits until the question is settled, or for as long as the caller wants to.
+func (b *Broker) awaitReply(ctx context.Context, w *asking, wait time.Duration) (*Message, error) {
+	timer := b.clock.NewTimer(wait)
+	defer timer.Stop()
+	var v verdict
+	var err error
+	select {
+	case v = <-w.told:
+	case <-timer.Chan():
+	case <-b.stopping:
+		err = errStopping()
+	case <-ctx.Done():
+	}
+	if v.heirs == nil {
+		w.over.Store(true)
+		drained := b.store.Drain(context.WithoutCancel(ctx), func(*store.Tx) error {
+			b.unlist(w)
+			return nil
+		})
+		// What was sent before has told by now, what is sent from now on finds nobody waiting.
+		select {
+		case v = <-w.told:
+		default:
+			if err == nil {
+				err = drained
+			}
+		}
+	}
+	broken := ctx.Err()
+	if v.heirs != nil {
+		err = v.err
+		if lost := v.heirs.leave(v.reply != nil && broken == nil); lost && v.reply != nil {
+			b.putBack(w, v.reply)
+		}
+	}
+	if broken != nil {
+		return nil, broken
+	}
+	return v.reply, err
+}
+
+// putBack makes ordinary mail of a reply that was noted as given to a call that has broken off.
+func (b *Broker) putBack(w *asking, reply *Message) {
+	if w.agent == caller.System {
+		return
+	}
+	err := b.store.Drain(context.Background(), func(tx *store.Tx) error {
+		agent, found, err := b.dir.Find(tx, w.session, w.agent)
+		if err != nil || !found {
+			return err
+		}
+		a := actor{Agent: agent, session: Session{ID: w.session}}
+		if a.mailbox, err = b.findMailbox(tx, w.session, mailboxRef{agentBox, w.agent}); err != nil {
+			return err
+		}
+		at := place{message: reply.Revision}
+		var expires time.Time
+		err = tx.QueryRow(selectAwaited, w.question, reply.Revision, a.mailbox).Scan(&at.rank, &expires)
+		if errors.Is(err, store.ErrNoRows) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		arrival, err := b.resent(tx, system(w.session), reply.Revision, []string{w.agent})
+		if err != nil {
+			return err
+		}
+		if _, err := tx.Exec(updateUnawaited, arrival, reply.Revision, a.mailbox); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(addWaiting, 1, a.mailbox); err != nil {
+			return err
+		}
+		var ready readied
+		ready.add(a.mailbox, at)
+		b.wake(tx, ready)
+		b.calendar.expect(tx, expires)
+		return nil
+	})
+	if err != nil {
+		b.zap.Warn("a reply whose asker broke off was not put into its mailbox; asking again under the same request id returns it",
+			zap.Int64("reply", reply.Revision), zap.Error(err))
+	}
+}

@@ -1,0 +1,240 @@
+package broker
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"brokerd/internal/caller"
+	"brokerd/internal/events"
+	"brokerd/internal/fault"
+	"brokerd/internal/store"
+)
+
+// A Question is a message that requires a response and has none.
+type Question struct {
+	Message
+	Deadline time.Time
+	Overdue  bool
+}
+
+// checkDeadline refuses a deadline that has passed or is too far ahead.
+func (d *Draft) checkDeadline(now time.Time) error {
+	switch {
+	case d.Deadline.IsZero():
+		return nil
+	case !d.Deadline.After(now):
+		return fault.Field("response_deadline", "is not in the future")
+	case d.Deadline.Sub(now) > maxTTL:
+		return fault.Field("response_deadline", "is more than 365 days ahead")
+	}
+	return nil
+}
+
+// question notes that a message requires a response.
+func (s *sending) question(d *Draft, m *Message) error {
+	deadline := d.Deadline
+	if deadline.IsZero() {
+		within := d.Within
+		if within == 0 {
+			within = s.actor.session.ResponseTime
+		}
+		deadline = m.CreatedAt.Add(within)
+	}
+	s.due = earliest(s.due, deadline)
+	_, err := s.tx.Exec(insertQuestion, m.Revision, s.actor.session.ID, m.Sender, m.thread(), deadline)
+	return err
+}
+
+// thread returns the thread that a message belongs to: its own id if it names none.
+func (m *Message) thread() string {
+	if m.Thread == "" {
+		return m.ID.String()
+	}
+	return m.Thread
+}
+
+// An answering is what a draft answers. It is nil for a draft that answers nothing.
+type answering struct {
+	to    Message
+	open  bool      // it requires a response, has none, and this is one
+	waits []*asking // calls that get it
+}
+
+// answers finds out what a draft answers. A reply that is to be delivered later is nobody's who waits now.
+func (s *sending) answers(d *Draft) (*answering, error) {
+	if d.ReplyTo.Revision == 0 {
+		return nil, nil //nolint:nilnil // nil is an answering, of nothing
+	}
+	m, err := findMessage(s.tx, s.actor.session.ID, d.ReplyTo)
+	if err != nil {
+		return nil, err
+	}
+	a := &answering{to: m}
+	if m.Sender == s.actor.Name {
+		return a, nil
+	}
+	var settled, reply int64
+	err = s.tx.QueryRow(selectQuestion, m.Revision).Scan(&settled, &reply)
+	if errors.Is(err, store.ErrNoRows) {
+		return a, nil
+	}
+	a.open = settled == 0
+	if a.open && !d.NotBefore.After(s.tx.Now()) {
+		a.waits = s.waitingFor(m.Revision)
+	}
+	return a, err
+}
+
+// awaited reports whether a call waits for it.
+func (a *answering) awaited() bool { return a != nil && len(a.waits) > 0 }
+
+// awaitedIn reports whether the mailbox is that of an agent whose call waits for it.
+func (a *answering) awaitedIn(r *room) bool {
+	return a.awaited() && r.ref == mailboxRef{agentBox, a.to.Sender}
+}
+
+// thread returns the thread that is stored with a draft: the given one, or that of the message it answers, or none,
+// which means its own.
+func (a *answering) thread(d *Draft) string {
+	if a == nil || d.Thread != "" {
+		return d.Thread
+	}
+	return a.to.thread()
+}
+
+// answer settles the question with its first reply, and has those who wait for it told.
+func (s *sending) answer(a *answering, m *Message) error {
+	if _, err := s.tx.Exec(updateSettled, m.Revision, m.Revision, a.to.Revision); err != nil {
+		return err
+	}
+	s.endWaits(s.tx, a.to.Revision, a.waits, verdict{reply: m})
+	return nil
+}
+
+// settleQuestion settles an open question otherwise than by a reply; those who wait for one are told that none comes.
+func (b *Broker) settleQuestion(tx *store.Tx, message, revision int64) error {
+	if _, err := tx.Exec(updateSettled, revision, nil, message); err != nil {
+		return err
+	}
+	b.endWaits(tx, message, b.waitingFor(message), verdict{})
+	return nil
+}
+
+// isOpen reports whether a message requires a response and has none.
+func isOpen(q store.Querier, message int64) (bool, error) {
+	var settled, reply int64
+	err := q.QueryRow(selectQuestion, message).Scan(&settled, &reply)
+	if errors.Is(err, store.ErrNoRows) {
+		return false, nil
+	}
+	return settled == 0, err
+}
+
+// nextReminder returns when the next response is overdue or the next delivery is to arrive anew, zero for never.
+func (b *Broker) nextReminder(q store.Querier) (time.Time, error) {
+	var overdue, resend time.Time
+	err := q.QueryRow(selectNextReminders).Scan(&overdue, &resend)
+	return earliest(overdue, resend), err
+}
+
+// A lateness is a question whose deadline has passed.
+type lateness struct {
+	Question
+	session int64
+	task    string
+}
+
+// tellOverdue tells once of each question whose deadline has passed: by an event, and a message to the first role that the session
+// names for that and that somebody has.
+func (b *Broker) tellOverdue(tx *store.Tx) error {
+	var found []lateness
+	rows := tx.Query(selectOverdue, tx.Now(), calendarPage)
+	for rows.Next() {
+		var l lateness
+		var id []byte
+		if err := rows.Scan(&l.Revision, &l.session, &l.Deadline, &l.Thread, &id, &l.Sender, &l.CreatedAt, &l.task, &l.Content); err != nil {
+			return err
+		}
+		copy(l.ID[:], id)
+		found = append(found, l)
+	}
+	if err := rows.Err(); err != nil {
+		return err
+	}
+	bySession := map[int64]*sending{}
+	for i := range found {
+		l := &found[i]
+		s := bySession[l.session]
+		if s == nil {
+			session, err := b.dir.ByID(tx, l.session)
+			if err != nil && !errors.Is(err, store.ErrNoRows) {
+				return err
+			}
+			session.Closed = session.Closed || err != nil
+			s = &sending{Broker: b, tx: tx, actor: system(l.session), rooms: map[mailboxRef]*room{}}
+			s.actor.session = session
+			bySession[l.session] = s
+		}
+		if err := s.overdue(l); err != nil {
+			return err
+		}
+	}
+	for _, s := range bySession {
+		if err := s.finish(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// overdue tells of one question. In a closed session it tells nobody: nothing changes there.
+func (s *sending) overdue(l *lateness) error {
+	revision := int64(0)
+	if !s.actor.session.Closed {
+		role, err := s.escalation()
+		if err != nil {
+			return err
+		}
+		entry := s.actor.event("message.overdue")
+		entry.Severity = events.Warning
+		entry.Summary = fmt.Sprintf("message %d of %s has no response", l.Revision, l.Sender)
+		entry.Related = []string{strconv.FormatInt(l.Revision, 10)}
+		entry.TaskID = l.task
+		entry.Details = fmt.Sprintf(`{"sender":%s,"deadline":%q,"escalated_to":%s}`, quote(l.Sender), l.Deadline.Format(time.RFC3339Nano), quote(role))
+		if revision, err = s.log.Append(s.tx, entry); err != nil {
+			return err
+		}
+		if role != "" {
+			if _, err := s.send(overdueDraft(role, l), 0, 0); err != nil {
+				return err
+			}
+		}
+	}
+	_, err := s.tx.Exec(updateOverdue, revision, l.Revision)
+	return err
+}
+
+// escalation returns the first role of the session's that a registered agent has, or none.
+func (s *sending) escalation() (string, error) {
+	for _, role := range s.actor.session.EscalateTo {
+		agents, err := s.dir.Matching(s.tx, s.actor.session.ID, role, "")
+		if err != nil || len(agents) > 0 {
+			return role, err
+		}
+	}
+	return "", nil
+}
+
+// recipients is route, and knows of the operator, who has no mailbox but may wait for a reply.
+func (s *sending) recipients(d *Draft, a *answering) ([]*room, error) {
+	if a == nil || d.Target != (Target{ToAgent, caller.System}) {
+		return s.route(d)
+	}
+	if !a.awaited() {
+		return nil, fault.New(fault.Precondition, "NOBODY_WAITS",
+			"message %d was sent by an operator without an agent, who has no mailbox, and no call waits for its reply", a.to.Revision)
+	}
+	return nil, nil
+}

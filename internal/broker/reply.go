@@ -1,0 +1,101 @@
+package broker
+
+import (
+	"context"
+
+	"brokerd/internal/caller"
+	"brokerd/internal/once"
+	"brokerd/internal/store"
+)
+
+// An Answer is a reply to a message.
+type Answer struct {
+	To    Ref // zero = the message of the caller's only open claim
+	Ack   bool
+	Draft Draft // without target, thread and ReplyTo
+	// Fill returns the wire form of the fields that are filled in. It is appended to that of the draft.
+	Fill func(Filled) []byte
+}
+
+// Filled is what the broker fills in.
+type Filled struct {
+	Agent       string // to whom it goes
+	ReplyTo     ID
+	Correlation string // empty if the sender has given one, or there is none
+}
+
+// Reply answers a message: it goes to the sender, in the same thread, under the same correlation id unless another one is given. With
+// Ack the caller's claim of the message is finished as well. Errors: as Send and as Settle; fault.Precondition (CLAIM_LOST) with
+// Ack unless the claim is in force, (NOBODY_WAITS) for a message of an operator without an agent who does not wait for the reply.
+func (b *Broker) Reply(ctx context.Context, c caller.Caller, req once.Request, answer Answer) (Outcome, error) {
+	if err := b.admit(ctx, c, 1); err != nil {
+		return Outcome{}, err
+	}
+	var out Outcome
+	var seen bool
+	err := b.store.Write(ctx, func(tx *store.Tx) (err error) {
+		seen, err = req.Do(tx, &out, func() error {
+			out, err = b.reply(tx, c, answer)
+			return err
+		})
+		return err
+	})
+	out.Duplicate = seen
+	return out, err
+}
+
+func (b *Broker) reply(tx *store.Tx, c caller.Caller, answer Answer) (Outcome, error) {
+	s, err := b.sending(tx, c)
+	if err != nil {
+		return Outcome{}, err
+	}
+	ref := answer.To
+	if ref.Revision == 0 || answer.Ack {
+		if s.actor, err = b.owner(tx, c); err != nil {
+			return Outcome{}, err
+		}
+	}
+	if ref.Revision == 0 {
+		if ref, err = onlyClaim(tx, s.actor); err != nil {
+			return Outcome{}, err
+		}
+	}
+	if answer.Ack {
+		if err := s.finishClaim(ref); err != nil {
+			return Outcome{}, err
+		}
+	}
+	to, err := findMessage(tx, s.actor.session.ID, ref)
+	if err != nil {
+		return Outcome{}, err
+	}
+	fill := Filled{Agent: to.Sender, ReplyTo: to.ID}
+	d := answer.Draft
+	if d.Correlation == "" {
+		if err := tx.QueryRow(selectCorrelation, to.Revision).Scan(&fill.Correlation); err != nil {
+			return Outcome{}, err
+		}
+		d.Correlation = fill.Correlation
+	}
+	d.Target, d.ReplyTo = Target{ToAgent, to.Sender}, Ref{Text: ref.Text, Revision: to.Revision}
+	d.Content = append(d.Content[:len(d.Content):len(d.Content)], answer.Fill(fill)...)
+	out, err := s.sendFitting(&d, 0, 0)
+	if err != nil {
+		return Outcome{}, within("message", err)
+	}
+	return out, s.finish()
+}
+
+// finishClaim acknowledges the actor's claim, which must be in force.
+func (s *sending) finishClaim(ref Ref) error {
+	done := settling{Broker: s.Broker, tx: s.tx, actor: s.actor, left: tally{}}
+	h, err := done.locate(&Settlement{Verb: Release, Ref: ref}) // not Ack, which may come late
+	if err != nil {
+		return err
+	}
+	if _, err := done.ack(h); err != nil {
+		return err
+	}
+	_, err = done.finish(nil)
+	return err
+}

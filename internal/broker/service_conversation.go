@@ -1,0 +1,221 @@
+package broker
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/caller"
+	"brokerd/internal/once"
+	"brokerd/internal/valid"
+)
+
+// Ask implements the RPC.
+func (s *Service) Ask(ctx context.Context, r *pb.AskRequest) (*pb.AskResponse, error) {
+	req, err := once.Of(ctx, "Ask", r.RequestId, r)
+	if err != nil {
+		return nil, err
+	}
+	d, wait, err := question(r, s.broker.clock.Now())
+	if err != nil {
+		return nil, err
+	}
+	asked, err := s.broker.Ask(ctx, caller.FromContext(ctx), req, d, wait)
+	if err != nil {
+		return nil, err
+	}
+	out := &pb.AskResponse{Id: asked.ID.String(), Revision: asked.Revision}
+	if asked.Reply != nil {
+		out.Reply = wire(asked.Reply)
+	}
+	return out, nil
+}
+
+// question checks what is asked, and fills in that it requires a response, and until when, so that whoever gets it can see that.
+func question(r *pb.AskRequest, now time.Time) (Draft, time.Duration, error) {
+	var c valid.Check
+	wait := c.Duration("wait", r.Wait, time.Millisecond, maxWait, askWait)
+	m := r.Message
+	if m != nil {
+		m.RequiresResponse = true
+	}
+	d := draft(&c, "message", m)
+	if err := c.Err(); err != nil {
+		return Draft{}, 0, err
+	}
+	if m.ResponseDeadline == nil {
+		m.ResponseDeadline = timestamppb.New(now.Add(wait))
+	}
+	d.Content, d.Fault = content(m)
+	return d, wait, d.Fault
+}
+
+// Reply implements the RPC.
+func (s *Service) Reply(ctx context.Context, r *pb.ReplyRequest) (*pb.ReplyResponse, error) {
+	req, err := once.Of(ctx, "Reply", r.RequestId, r)
+	if err != nil {
+		return nil, err
+	}
+	a, err := reply(r)
+	if err != nil {
+		return nil, err
+	}
+	out, err := s.broker.Reply(ctx, caller.FromContext(ctx), req, a)
+	if err != nil {
+		return nil, err
+	}
+	return &pb.ReplyResponse{Result: result(&out), Awaited: out.Awaited}, nil
+}
+
+// reply checks an answer to a message.
+func reply(r *pb.ReplyRequest) (Answer, error) {
+	var c valid.Check
+	const at = "message"
+	a := Answer{To: onlyOpen(&c, "id", r.Id), Ack: r.Ack, Fill: fill}
+	m := r.Message
+	if m == nil {
+		c.Fail(at, "is empty; a message is required")
+		return Answer{}, c.Err()
+	}
+	for field, set := range map[string]bool{
+		"target": m.Target != nil, "reach": m.Reach != 0, "thread_id": m.ThreadId != "", "in_reply_to": m.InReplyTo != "",
+	} {
+		if set {
+			c.Fail(at+"."+field, "is filled in by the broker; leave it empty")
+		}
+	}
+	a.Draft = unaddressed(&c, at, m)
+	if err := c.Err(); err != nil {
+		return Answer{}, err
+	}
+	var err error
+	a.Draft.Content, err = content(m)
+	return a, err
+}
+
+// fill is the wire form of what is filled in. It is appended to what the sender gave: protobuf merges them.
+func fill(f Filled) []byte {
+	b, _ := proto.Marshal(&pb.Message{ // names and ids always marshal
+		Target:    &pb.Target{To: &pb.Target_Agent{Agent: f.Agent}},
+		InReplyTo: f.ReplyTo.String(), CorrelationId: f.Correlation,
+	})
+	return b
+}
+
+// ResendMessage implements the RPC.
+func (s *Service) ResendMessage(ctx context.Context, r *pb.ResendMessageRequest) (*pb.ResendMessageResponse, error) {
+	var c valid.Check
+	ref := reference(&c, "id", r.Id, false)
+	c.Count("mailboxes", len(r.Mailboxes), maxBatch)
+	for i, m := range r.Mailboxes[:min(len(r.Mailboxes), maxBatch)] {
+		c.Name(fmt.Sprintf("mailboxes[%d]", i), parseMailbox(m).name)
+	}
+	if err := c.Err(); err != nil {
+		return nil, err
+	}
+	req, err := once.Of(ctx, "ResendMessage", r.RequestId, r)
+	if err != nil {
+		return nil, err
+	}
+	n, revision, err := s.broker.Resend(ctx, caller.FromContext(ctx), req, ref, r.Mailboxes)
+	if err != nil {
+		return nil, err
+	}
+	return &pb.ResendMessageResponse{Revision: revision, Resent: int32(n)}, nil
+}
+
+// ResolveThread implements the RPC.
+func (s *Service) ResolveThread(ctx context.Context, r *pb.ResolveThreadRequest) (*pb.ResolveThreadResponse, error) {
+	var c valid.Check
+	if r.ThreadId == "" {
+		c.Fail("thread_id", "is empty; a thread, or the id of the message that began it, is required")
+	}
+	c.Line("thread_id", r.ThreadId, valid.MaxID)
+	if r.Outcome == "" {
+		c.Fail("outcome", "is empty; say what came of it")
+	}
+	c.Text("outcome", r.Outcome, maxOutcome)
+	if err := c.Err(); err != nil {
+		return nil, err
+	}
+	req, err := once.Of(ctx, "ResolveThread", r.RequestId, r)
+	if err != nil {
+		return nil, err
+	}
+	n, revision, err := s.broker.Resolve(ctx, caller.FromContext(ctx), req, r.ThreadId, r.Outcome)
+	if err != nil {
+		return nil, err
+	}
+	return &pb.ResolveThreadResponse{Revision: revision, Settled: int32(n)}, nil
+}
+
+func threadSummary(t *Thread) *pb.ThreadSummary {
+	if t == nil {
+		return nil
+	}
+	out := &pb.ThreadSummary{
+		ThreadId: t.Name, Messages: t.Messages, Participants: t.Participants, FirstAt: stamp(t.First), LastAt: stamp(t.Last),
+		Outcome: t.Outcome, ResolvedBy: t.ResolvedBy, ResolvedAt: stamp(t.ResolvedAt), OpenQuestions: openQuestions(t.Open),
+	}
+	return out
+}
+
+func openQuestions(list []Question) []*pb.OpenQuestion {
+	out := make([]*pb.OpenQuestion, len(list))
+	for i := range list {
+		q := &list[i]
+		out[i] = &pb.OpenQuestion{
+			Id: q.ID.String(), Revision: q.Revision, Sender: q.Sender, Subject: subject(q.Content), Deadline: stamp(q.Deadline), Overdue: q.Overdue,
+		}
+	}
+	return out
+}
+
+// overdueDraft is the notice about a question that has no response in time.
+func overdueDraft(role string, l *lateness) *Draft {
+	until := l.Deadline.Format(time.RFC3339)
+	m := &pb.Message{
+		Target: &pb.Target{To: &pb.Target_Role{Role: role}}, Reach: pb.Reach_REACH_ALL, Type: "overdue", Version: "1.0", Priority: 7,
+		Subject:  fmt.Sprintf("no response to %s by %s", l.Sender, until),
+		Body:     fmt.Sprintf("%s sent message %s and required a response by %s. There is none. Subject: %s", l.Sender, l.ID, until, subject(l.Content)),
+		Payload:  `{"id":"` + l.ID.String() + `","revision":` + strconv.FormatInt(l.Revision, 10) + `,"sender":` + quote(l.Sender) + `,"deadline":"` + until + `"}`,
+		ThreadId: l.Thread, TaskId: l.task,
+	}
+	d := &Draft{
+		Target: Target{ToRole, role}, Type: m.Type, Subject: m.Subject, Priority: int(m.Priority), Thread: m.ThreadId, Task: m.TaskId,
+	}
+	d.Content, _ = content(m) // it is small, and all text
+	return d
+}
+
+// subject reads the subject out of the wire form of a message, without decoding the rest.
+func subject(content []byte) (s string) {
+	for len(content) > 0 {
+		number, kind, n := protowire.ConsumeTag(content)
+		if n < 0 {
+			return s
+		}
+		content = content[n:]
+		if number == subjectField && kind == protowire.BytesType {
+			v, n := protowire.ConsumeString(content)
+			if n < 0 {
+				return s
+			}
+			s = v
+		}
+		if n = protowire.ConsumeFieldValue(number, kind, content); n < 0 {
+			return s
+		}
+		content = content[n:]
+	}
+	return s
+}
+
+// subjectField is the number of the subject in a message.
+const subjectField = 13

@@ -1,0 +1,165 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"brokerd/internal/caller"
+	"brokerd/internal/fault"
+	"brokerd/internal/once"
+	"brokerd/internal/store"
+)
+
+const (
+	maxParticipants = 1000 // named in one answer
+	maxQuestions    = 100  // likewise
+)
+
+// A Thread is how a conversation stands.
+type Thread struct {
+	Name         string
+	Messages     int64
+	Participants []string // sorted, at most maxParticipants
+	First, Last  time.Time
+	Open         []Question // oldest first, at most maxQuestions
+	Outcome      string     // empty unless it is resolved
+	ResolvedBy   string
+	ResolvedAt   time.Time
+}
+
+// threadArgs are the arguments of the queries that look at the messages of a thread, and more that come after them.
+func threadArgs(session int64, name string, more ...any) []any {
+	first, id := int64(-1), []byte(nil)
+	if ref, ok := ParseRef(name); ok && ref.ID != (ID{}) && ref.ID.String() == name {
+		first, id = ref.Revision, ref.ID[:]
+	}
+	return append([]any{session, name, first, id}, more...)
+}
+
+// thread returns how a conversation stands; nil if no message belongs to it.
+func (b *Broker) thread(q store.Querier, session int64, name string) (*Thread, error) {
+	t := &Thread{Name: name}
+	if err := q.QueryRow(selectThread, threadArgs(session, name)...).Scan(&t.Messages, &t.First, &t.Last); err != nil {
+		return nil, err
+	}
+	if t.Messages == 0 {
+		return nil, nil //nolint:nilnil // there is no such thread, which is no error in a list
+	}
+	rows := q.Query(selectParticipants, threadArgs(session, name, maxParticipants)...)
+	for rows.Next() {
+		var participant string
+		if err := rows.Scan(&participant); err != nil {
+			return nil, err
+		}
+		t.Participants = append(t.Participants, participant)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	err := q.QueryRow(selectOutcome, session, name).Scan(&t.Outcome, &t.ResolvedBy, &t.ResolvedAt)
+	if err != nil && !errors.Is(err, store.ErrNoRows) {
+		return nil, err
+	}
+	t.Open, err = readQuestions(q.Query(selectOpenQuestions, session, name, maxQuestions), b.clock.Now())
+	return t, err
+}
+
+// readQuestions reads the rows of a query for open questions.
+func readQuestions(rows *store.Rows, now time.Time) ([]Question, error) {
+	var found []Question
+	for rows.Next() {
+		var q Question
+		var id []byte
+		if err := rows.Scan(&q.Revision, &q.Deadline, &id, &q.Sender, &q.CreatedAt, &q.Content); err != nil {
+			return nil, err
+		}
+		copy(q.ID[:], id)
+		q.Overdue = !q.Deadline.After(now)
+		found = append(found, q)
+	}
+	return found, rows.Err()
+}
+
+// Resolve notes the outcome of a thread, in place of an earlier one, and settles its open questions. The thread may also be named
+// by the id of one of its messages. It returns how many questions it settled. Errors: fault.NotFound if no message belongs to the thread,
+// fault.Denied for an agent that neither sent nor got one of its messages.
+func (b *Broker) Resolve(ctx context.Context, c caller.Caller, req once.Request, thread, outcome string) (int, int64, error) {
+	var answer struct {
+		Settled  int
+		Revision int64
+	}
+	err := b.change(ctx, req, &answer, func(tx *store.Tx) error {
+		a, err := b.acting(tx, c)
+		if err != nil {
+			return err
+		}
+		name, err := threadNamed(tx, a.session.ID, thread)
+		if err != nil {
+			return err
+		}
+		if err := b.mayResolve(tx, a, name); err != nil {
+			return err
+		}
+		var open []int64
+		rows := tx.Query(selectOpenOfThread, a.session.ID, name)
+		for rows.Next() {
+			var question int64
+			if err := rows.Scan(&question); err != nil {
+				return err
+			}
+			open = append(open, question)
+		}
+		if err := rows.Err(); err != nil {
+			return err
+		}
+		entry := a.event("thread.resolved")
+		entry.Summary = "thread " + name + " is resolved: " + oneLine(outcome)
+		entry.Related = []string{name}
+		entry.Details = `{"thread":` + quote(name) + `,"outcome":` + quote(outcome) + `,"settled":` + itoa(len(open)) + `}`
+		answer.Settled = len(open)
+		if answer.Revision, err = b.log.Append(tx, entry); err != nil {
+			return err
+		}
+		for _, question := range open {
+			if err := b.settleQuestion(tx, question, answer.Revision); err != nil {
+				return err
+			}
+		}
+		_, err = tx.Exec(upsertOutcome, a.session.ID, name, outcome, a.Name, tx.Now())
+		return err
+	})
+	return answer.Settled, answer.Revision, err
+}
+
+// threadNamed returns the name of the thread that is meant: the given one, or that of the message with this id.
+func threadNamed(q store.Querier, session int64, thread string) (string, error) {
+	var messages int64
+	var first, last time.Time
+	if err := q.QueryRow(selectThread, threadArgs(session, thread)...).Scan(&messages, &first, &last); err != nil || messages > 0 {
+		return thread, err
+	}
+	if ref, ok := ParseRef(thread); ok && ref.Claim == 0 {
+		m, err := findMessage(q, session, ref)
+		if fault.KindOf(err) != fault.NotFound {
+			return m.thread(), err
+		}
+	}
+	return "", fault.Missing("thread", thread, "no message of this session belongs to a thread %q", thread)
+}
+
+func (b *Broker) mayResolve(q store.Querier, a actor, thread string) error {
+	if a.system() {
+		return nil
+	}
+	mailbox, err := b.findMailbox(q, a.session.ID, mailboxRef{agentBox, a.Name})
+	if err != nil {
+		return err
+	}
+	var takesPart bool
+	if err := q.QueryRow(existsParticipant, threadArgs(a.session.ID, thread, a.Name, mailbox)...).Scan(&takesPart); err != nil || takesPart {
+		return err
+	}
+	return fault.New(fault.Denied, "NOT_A_PARTICIPANT", "agent %q has neither sent nor got a message of thread %q: only who has, or an operator, may resolve it",
+		a.Name, thread)
+}
