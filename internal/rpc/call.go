@@ -54,6 +54,10 @@ func (s *Server) stream(method string, handler grpc.StreamHandler) grpc.StreamHa
 			return err
 		}
 		if ours {
+			if err := s.quotas.openStream(c.who); err != nil {
+				return err
+			}
+			defer s.quotas.closeStream(c.who)
 			s.streams.Add(1)
 			defer s.streams.Add(-1)
 		}
@@ -69,6 +73,9 @@ func (c *call) begin(ctx context.Context) (context.Context, error) {
 	}
 	c.who = who
 	if err := admit(c.method, who); err != nil {
+		return nil, err
+	}
+	if err := c.server.quotas.connect(linkOf(ctx), who); err != nil {
 		return nil, err
 	}
 	if who.Agent != "" && c.server.seen != nil {

@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"fmt"
+	"strconv"
 	"unicode/utf8"
 
 	"google.golang.org/grpc/encoding"
@@ -15,7 +16,7 @@ import (
 )
 
 // A frame takes the place of a request while gRPC decodes it. gRPC would answer INTERNAL, without a
-// field, to bytes that are no request; a frame keeps the fault for whoever asked for it.
+// field, to bytes that are no request, and refuse too many of them without a reason; a frame keeps the fault for whoever asked for it.
 type frame struct {
 	message any
 	err     error
@@ -31,6 +32,12 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	f, ok := v.(*frame)
 	if !ok {
 		return c.CodecV2.Unmarshal(data, v)
+	}
+	if size := data.Len(); size > maxRequest {
+		f.err = fault.New(fault.Exhausted, "MESSAGE_TOO_LARGE",
+			"the request has %d bytes; at most %d are allowed: send less at a time, and large content as an artifact", size, maxRequest).
+			With("limit", "request").With("request", strconv.Itoa(maxRequest))
+		return nil
 	}
 	f.err = c.CodecV2.Unmarshal(data, f.message)
 	if message, ok := f.message.(proto.Message); ok && f.err != nil {

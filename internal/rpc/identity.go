@@ -24,8 +24,13 @@ const (
 const defaultSession = "default"
 
 // identify finds out who is calling: fault.Unauthenticated if nobody can know, fault.Invalid if the
-// metadata names what cannot be.
+// metadata names what cannot be, fault.Exhausted if there is too much of it.
 func (s *Server) identify(ctx context.Context) (caller.Caller, error) {
+	if md, ok := metadata.FromIncomingContext(ctx); ok {
+		if err := checkHeaders(md); err != nil {
+			return caller.Caller{}, err
+		}
+	}
 	if err := s.authenticate(ctx); err != nil {
 		return caller.Caller{}, err
 	}
@@ -77,13 +82,18 @@ func (s *Server) authenticate(ctx context.Context) error {
 }
 
 // local reports whether the call comes through a Unix socket.
-func local(ctx context.Context) bool {
+func local(ctx context.Context) bool { return connectionOf(ctx).local }
+
+// linkOf returns the link that the call comes through, nil if there is none.
+func linkOf(ctx context.Context) *link { return connectionOf(ctx).link }
+
+func connectionOf(ctx context.Context) connection {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
-		return false
+		return connection{}
 	}
-	info, ok := p.AuthInfo.(connection)
-	return ok && info.local
+	info, _ := p.AuthInfo.(connection)
+	return info
 }
 
 // header returns the one value of a header, and whether there is one. Two of them contradict each other.

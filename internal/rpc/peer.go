@@ -13,6 +13,7 @@ import (
 type connection struct {
 	credentials.CommonAuthInfo
 	local bool // through a Unix socket, by the daemon's own user
+	link  *link
 }
 
 // AuthType implements credentials.AuthInfo.
@@ -24,14 +25,18 @@ func (c connection) AuthType() string {
 }
 
 // peers are the transport credentials of the server: they let only one user through a Unix socket,
-// and leave TCP to the credential of each call.
-type peers struct{ uid int }
+// and leave TCP to the credential of each call. Every connection becomes a link.
+type peers struct {
+	uid    int
+	quotas *quotas
+}
 
 // ServerHandshake implements credentials.TransportCredentials.
 func (p peers) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	socket, ok := conn.(*net.UnixConn)
+	l := &link{Conn: conn, quotas: p.quotas, agents: map[identity]struct{}{}}
 	if !ok {
-		return conn, connection{CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.NoSecurity}}, nil
+		return l, connection{CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.NoSecurity}, link: l}, nil
 	}
 	uid, err := peerUID(socket)
 	if err != nil {
@@ -40,9 +45,10 @@ func (p peers) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, e
 	if uid != p.uid {
 		return nil, nil, fmt.Errorf("user %d is refused at the socket of user %d", uid, p.uid)
 	}
-	return conn, connection{
+	return l, connection{
 		CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity},
 		local:          true,
+		link:           l,
 	}, nil
 }
 

@@ -18,9 +18,11 @@ import (
 
 // Limits of one connection.
 const (
-	maxRequest      = 5 << 20 // bytes of one request or frame; more is RESOURCE_EXHAUSTED
-	maxHeaders      = 8 << 10 // bytes of a call's metadata
-	maxStreams      = 1000    // calls at a time; further ones wait at the client
+	maxRequest      = 5 << 20  // bytes of one request or frame; more is RESOURCE_EXHAUSTED
+	requestRead     = 8 << 20  // beyond that gRPC itself refuses it, unread, with the same code and without a reason
+	maxHeaders      = 8 << 10  // bytes of a call's metadata; more is RESOURCE_EXHAUSTED
+	headersRead     = 64 << 10 // beyond that gRPC itself ends the call, at the client already if that knows how
+	maxStreams      = 1000     // calls at a time; further ones wait at the client
 	handshakeTime   = 10 * time.Second
 	leastPingGap    = 5 * time.Second  // clients that ping more often are cut off; gRPC's own do so every 10 s at most
 	pingAfter       = time.Minute      // of silence, to find clients that are gone
@@ -47,6 +49,7 @@ type Server struct {
 	health     *health.Server
 	credential Credential
 	seen       func(session, agent string)
+	quotas     *quotas
 	clock      clockwork.Clock
 	log        *zap.Logger
 	streams    atomic.Int64
@@ -54,12 +57,12 @@ type Server struct {
 
 // NewServer returns a server with gRPC's health and reflection services.
 func NewServer(o Options) *Server {
-	s := &Server{health: health.NewServer(), credential: o.Credential, seen: o.Seen, clock: o.Clock, log: o.Log}
+	s := &Server{health: health.NewServer(), credential: o.Credential, seen: o.Seen, quotas: newQuotas(), clock: o.Clock, log: o.Log}
 	s.grpc = grpc.NewServer(
-		grpc.Creds(peers{o.UID}),
+		grpc.Creds(peers{o.UID, s.quotas}),
 		grpc.ForceServerCodecV2(newCodec()),
-		grpc.MaxRecvMsgSize(maxRequest),
-		grpc.MaxHeaderListSize(maxHeaders),
+		grpc.MaxRecvMsgSize(requestRead),
+		grpc.MaxHeaderListSize(headersRead),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.ConnectionTimeout(handshakeTime),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: leastPingGap, PermitWithoutStream: true}),

@@ -106,9 +106,7 @@ func TestServer_RequestThatIsTooBigIsRefused(t *testing.T) {
 	conn := dial(t, w.socket)
 	client := pb.NewSessionServiceClient(conn)
 	_, err := client.GetSession(calling(t), &pb.GetSessionRequest{Name: strings.Repeat("x", 5<<20)})
-	if status.Code(err) != codes.ResourceExhausted {
-		t.Errorf("unary: %v", err)
-	}
+	expect(t, err, codes.ResourceExhausted, "MESSAGE_TOO_LARGE", "")
 	stream, err := pb.NewMessageServiceClient(conn).Send(calling(t))
 	if err != nil {
 		t.Fatal(err)
@@ -116,8 +114,10 @@ func TestServer_RequestThatIsTooBigIsRefused(t *testing.T) {
 	if err := stream.Send(&pb.SendRequest{Messages: []*pb.Message{{Body: strings.Repeat("x", 5<<20)}}}); err != nil && !errors.Is(err, io.EOF) {
 		t.Fatal(err)
 	}
-	if _, err := stream.Recv(); status.Code(err) != codes.ResourceExhausted {
-		t.Errorf("stream: %v", err)
+	_, err = stream.Recv()
+	expect(t, err, codes.ResourceExhausted, "MESSAGE_TOO_LARGE", "")
+	if _, err := client.GetSession(calling(t), &pb.GetSessionRequest{Name: strings.Repeat("x", 9<<20)}); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("9 MiB: %v", err)
 	}
 	if _, err := client.GetSession(calling(t), &pb.GetSessionRequest{Name: strings.Repeat("x", 4<<20)}); err != nil {
 		t.Errorf("4 MiB: %v", err)
@@ -126,8 +126,10 @@ func TestServer_RequestThatIsTooBigIsRefused(t *testing.T) {
 
 func TestServer_MetadataThatIsTooBigIsRefused(t *testing.T) {
 	w := serve(t)
-	if _, err := whoami(calling(t, "x-big", strings.Repeat("x", 9<<10)), dial(t, w.socket)); err == nil {
-		t.Error("9 KiB of metadata were accepted")
+	_, err := whoami(calling(t, "x-big", strings.Repeat("x", 9<<10)), dial(t, w.socket))
+	expect(t, err, codes.ResourceExhausted, "METADATA_TOO_LARGE", "")
+	if _, err := whoami(calling(t, "x-big", strings.Repeat("x", 65<<10)), dial(t, w.socket)); err == nil {
+		t.Error("65 KiB of metadata were accepted")
 	}
 	if _, err := whoami(calling(t, "x-big", strings.Repeat("x", 6<<10)), dial(t, w.socket)); err != nil {
 		t.Errorf("6 KiB: %v", err)
