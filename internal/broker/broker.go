@@ -75,10 +75,12 @@ type Broker struct {
 	rates    *sendRates
 	boxIDs   *store.Cache[boxKey, int64]
 	audience *store.Cache[audienceKey, audience]
+	gates    *store.Cache[int64, gate] // by agent
 	hub      *hub
-	claims   *deadline.Queue[key] // when running claims end
-	calendar *calendar            // when delays, times to live and the time for a response end
-	asks     map[int64][]*asking  // calls that wait for a reply, by question; it belongs to the writer
+	claims   *deadline.Queue[key]   // when running claims end
+	calendar *calendar              // when delays, times to live and the time for a response end
+	asks     map[int64][]*asking    // calls that wait for a reply, by question; it belongs to the writer
+	breakers *deadline.Queue[int64] // when open breakers let a probe through, by agent
 
 	stopping chan struct{}      // closed when streams are to end
 	stop     context.CancelFunc // ends the runners
@@ -91,11 +93,12 @@ func New(st *store.Store, log *events.Log, dir Directory, clock clockwork.Clock,
 	b := &Broker{
 		store: st, log: log, dir: dir, clock: clock, zap: logger, hub: newHub(),
 		boxIDs: store.NewCache[boxKey, int64](st), audience: store.NewCache[audienceKey, audience](st),
-		asks: map[int64][]*asking{}, stopping: make(chan struct{}),
+		gates: store.NewCache[int64, gate](st), asks: map[int64][]*asking{}, stopping: make(chan struct{}),
 	}
 	b.rates = newSendRates(clock, b.loadSession)
 	b.claims = deadline.New(clock, b.claimsDue)
 	b.calendar = newCalendar(b)
+	b.breakers = deadline.NewCalendar(clock, b.breakersDue)
 	return b
 }
 
@@ -113,7 +116,10 @@ func (b *Broker) Start(ctx context.Context) error {
 			}
 			b.claims.Set(k, now.Add(lasts+restartGrace))
 		}
-		return rows.Err()
+		if err := rows.Err(); err != nil {
+			return err
+		}
+		return b.expectBreakers(s)
 	})
 	if err != nil {
 		return err
@@ -121,6 +127,7 @@ func (b *Broker) Start(ctx context.Context) error {
 	ctx, b.stop = context.WithCancel(context.WithoutCancel(ctx))
 	b.runners.Go(func() { b.claims.Run(ctx) })
 	b.runners.Go(func() { b.calendar.run(ctx) })
+	b.runners.Go(func() { b.breakers.Run(ctx) })
 	return nil
 }
 

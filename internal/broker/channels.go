@@ -226,11 +226,15 @@ func subscribersOf(q store.Querier, channel int64) ([]string, error) {
 	return names, rows.Err()
 }
 
-// AgentRegistered lets an agent's open streams follow a change of its role. It is a hook of the registration.
+// AgentRegistered lets an agent's open streams follow a change of its role, and closes its circuit breaker. It is a hook of the
+// registration.
 func (b *Broker) AgentRegistered(tx *store.Tx, session Session, agent Agent) error {
 	a := actor{Agent: agent, session: session}
 	var err error
 	if a.mailbox, err = b.openMailbox(tx, session.ID, mailboxRef{agentBox, agent.Name}); err != nil {
+		return err
+	}
+	if err := b.closeBreaker(tx, session.ID, a.mailbox); err != nil {
 		return err
 	}
 	return b.rebox(tx, a)
@@ -273,6 +277,9 @@ func (b *Broker) AgentGone(tx *store.Tx, session Session, agent Agent, reason st
 	if _, err := tx.Exec(clearWaiting, a.mailbox); err != nil {
 		return err
 	}
+	if err := b.ungate(tx, a.mailbox); err != nil {
+		return err
+	}
 	delete(s.left, a.mailbox)
 	delete(s.ready, a.mailbox)
 	s.ready.seen(a.mailbox) // its readers end
@@ -300,12 +307,17 @@ func endAll(consumers []*consumer, err error) {
 	}
 }
 
-// SessionConfigured computes the ranks of all that waits anew after the session's ageing has changed, and lets its agents send at
-// its new rate. It is a hook of the configuration.
+// SessionConfigured computes the ranks of all that waits anew after the session's ageing has changed, lets its agents send at
+// its new rate, and closes the circuit breakers if there are to be none. It is a hook of the configuration.
 func (b *Broker) SessionConfigured(tx *store.Tx, session Session) error {
 	tx.OnCommit(func() { b.rates.change(session) })
 	for _, query := range []string{rerankReady, rerankClaimed, rerankDelayed, rerankBlocked} {
 		if _, err := tx.Exec(query, session.Ageing, session.Ageing, session.ID); err != nil {
+			return err
+		}
+	}
+	if session.BreakerLimit == 0 {
+		if err := b.closeBreakers(tx, session.ID); err != nil {
 			return err
 		}
 	}

@@ -40,6 +40,8 @@ const (
 	Nothing
 	AllDelayed
 	BlockedByOrder
+	BreakerOpen
+	AgentHalted
 )
 
 // Claims is the answer to a unary claim.
@@ -86,7 +88,7 @@ func (b *Broker) Claim(ctx context.Context, c caller.Caller, w Wish) (Claims, er
 		if len(answer.Claims) > 0 {
 			return nil
 		}
-		if answer.Empty, answer.NextDue, err = whyEmpty(tx, boxes); err != nil || w.Wait == 0 {
+		if answer.Empty, answer.NextDue, err = b.whyEmpty(tx, k); err != nil || w.Wait == 0 {
 			return err
 		}
 		waiter = k
@@ -125,7 +127,7 @@ func (b *Broker) await(ctx context.Context, wait time.Duration, empty Claims, k 
 	// Nothing is handed out to it by a later batch; an earlier one has told by the time this function has run.
 	drained := b.store.Drain(context.WithoutCancel(ctx), func(tx *store.Tx) (failed error) {
 		if err == nil {
-			empty.Empty, empty.NextDue, failed = whyEmpty(tx, k.boxes)
+			empty.Empty, empty.NextDue, failed = b.whyEmpty(tx, k)
 		}
 		return failed
 	})
@@ -222,14 +224,26 @@ func (b *Broker) open(tx *store.Tx, a actor, consumer string, most, bytes int) (
 	return claims, rows.Close()
 }
 
-// whyEmpty says why nothing can be claimed from the mailboxes now.
-func whyEmpty(q store.Querier, boxes []box) (Empty, time.Time, error) {
+// whyEmpty says why nothing can be claimed by a consumer now.
+func (b *Broker) whyEmpty(tx *store.Tx, k *consumer) (Empty, time.Time, error) {
 	var next time.Time
+	g, err := b.gate(tx, k.actor.mailbox)
+	switch {
+	case err != nil:
+		return Nothing, next, err
+	case g.halted:
+		return AgentHalted, next, nil
+	case g.pass(tx.Now()) == directives:
+		if g.probe == (key{}) {
+			next = g.until
+		}
+		return BreakerOpen, next, nil
+	}
 	blocked := false
-	for _, box := range boxes {
+	for _, box := range k.boxes {
 		var due time.Time
 		var held bool
-		if err := q.QueryRow(selectWhyEmpty, box.id, box.id).Scan(&due, &held); err != nil {
+		if err := tx.QueryRow(selectWhyEmpty, box.id, box.id).Scan(&due, &held); err != nil {
 			return Nothing, next, err
 		}
 		next = earliest(next, due)
@@ -289,6 +303,9 @@ func (b *Broker) claimsDue(keys []key) {
 				bySession[session] = s
 			}
 			if _, _, err := s.fail(h, "the claim ran out after "+tx.Now().Sub(h.claimedAt).Round(time.Millisecond).String(), false, nil); err != nil {
+				return err
+			}
+			if err := b.strike(tx, session, h.holder, k); err != nil {
 				return err
 			}
 		}

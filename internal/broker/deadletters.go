@@ -141,12 +141,13 @@ func (s *settling) redrive(k key, revision int64) error {
 	h := held{key: k}
 	var priority int
 	var sent time.Time
-	err := s.tx.QueryRow(selectRedriven, k.message, k.mailbox).Scan(&priority, &sent, &h.expiresAt, &h.ordering, &h.queue)
+	err := s.tx.QueryRow(selectRedriven, k.message, k.mailbox).Scan(&h.rank, &priority, &sent, &h.expiresAt, &h.ordering, &h.queue)
 	if err != nil {
 		return err
 	}
-	// The ageing may have changed since it died.
-	h.rank = rank(s.actor.session.Ageing, priority, sent)
+	if h.rank >= directiveRank { // the ageing may have changed since it died
+		h.rank = rank(s.actor.session.Ageing, priority, sent)
+	}
 	state := Pending
 	if h.ordering != "" {
 		var earlier bool

@@ -21,6 +21,7 @@ func (a *agent) purge(ids ...string) int32 {
 
 func TestDeadLetters_ListsNewestFirstInPages(t *testing.T) {
 	w := newWorld(t)
+	w.unbroken()
 	a := w.agent("a", "")
 	for i := range 10 {
 		a.send(to("a", subject(strconv.Itoa(i))))
@@ -143,6 +144,7 @@ func TestRedrive_IsAllOrNothing(t *testing.T) {
 
 func TestRedrive_AWholeMailboxAtMostAThousandAtATime(t *testing.T) {
 	w := newWorld(t)
+	w.unbroken()
 	a := w.agent("a", "")
 	batch := make([]*pb.Message, 1000)
 	for i := range batch {

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"encoding/json"
+	"errors"
 	"maps"
 	"math"
 	"slices"
@@ -269,17 +270,14 @@ func (d *dispatching) room(c *consumer) int {
 	return c.roomBeside(s)
 }
 
-// rooms is what all of these may still be given.
-func (d *dispatching) rooms(waiting []*consumer) int {
-	n := 0
-	for _, c := range waiting {
-		n += d.room(c)
-	}
-	return n
-}
-
 // fill gives one consumer what it has room for, from all its mailboxes in one order.
 func (d *dispatching) fill(c *consumer) error {
+	if p, err := d.pass(c); err != nil || p != everything {
+		if err != nil {
+			return err
+		}
+		return d.fillGated(c, p)
+	}
 	for d.room(c) > 0 {
 		want := min(d.room(c), dispatchPage)
 		var found []ready
@@ -360,8 +358,8 @@ func (s *share) keep(r *ready) {
 // spread gives what a mailbox has, beyond a place, to those who wait, each in turn.
 func (d *dispatching) spread(mailbox int64, at place) error {
 	waiting := d.hub.consumers[mailbox]
-	if d.rooms(waiting) == 0 {
-		return nil
+	if room, err := d.rooms(waiting, at); err != nil || room == 0 {
+		return err
 	}
 	var box box
 	for _, b := range waiting[0].boxes {
@@ -370,7 +368,11 @@ func (d *dispatching) spread(mailbox int64, at place) error {
 		}
 	}
 	for looked := 0; ; {
-		want := min(d.rooms(waiting), dispatchPage)
+		room, err := d.rooms(waiting, at)
+		if err != nil {
+			return err
+		}
+		want := min(room, dispatchPage)
 		if want == 0 {
 			break
 		}
@@ -380,7 +382,18 @@ func (d *dispatching) spread(mailbox int64, at place) error {
 		}
 		for i := range found {
 			r := &found[i]
-			c := d.hub.turn(mailbox, func(c *consumer) bool { return c.takes(box.ref.kind, r) && d.room(c) > 0 })
+			var failed error
+			c := d.hub.turn(mailbox, func(c *consumer) bool {
+				if !c.takes(box.ref.kind, r) || d.room(c) == 0 {
+					return false
+				}
+				ok, err := d.passes(d.tx, c, r)
+				failed = errors.Join(failed, err)
+				return ok
+			})
+			if failed != nil {
+				return failed
+			}
 			if c == nil {
 				continue
 			}
@@ -412,7 +425,7 @@ func (d *dispatching) give(c *consumer, r *ready) error {
 	s.claims = append(s.claims, r.Claim)
 	s.bytes += len(r.Content)
 	d.left[r.key.mailbox]--
-	return nil
+	return d.probed(c, r)
 }
 
 // claimed appends the event of a row of claims.

@@ -31,6 +31,14 @@
 // revision. All items age alike, so a rank never changes and is one indexed column. With ageing 0 the
 // rank is the priority alone. Receive goes by arrival instead: the revision at which a delivery became visible.
 //
+// Directives have ranks of their own, in front of all others.
+//
+// # Gates
+//
+// Between an agent and its work there may be a gate (gate.go): it is halted, or its circuit breaker is open. Then
+// directives alone are handed out to any of its consumers, or one probe beside them. Gates are rows; whoever opens one has dispatch
+// reconsider what the agent's consumers may take.
+//
 // # Handing out
 //
 // One function, dispatch, runs in the writer at the end of each transaction that made deliveries

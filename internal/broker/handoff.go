@@ -14,19 +14,29 @@ import (
 // rolled back takes its grants with it.
 
 // waiting returns the consumer whose turn it is to be given a delivery, if one may have it before all that is ready.
-func (b *Broker) waiting(mailbox int64, ref mailboxRef, r *ready) *consumer {
+func (b *Broker) waiting(tx *store.Tx, mailbox int64, ref mailboxRef, r *ready) (*consumer, error) {
 	h := b.hub
 	if at, ok := h.touched[mailbox]; ok && at != justVisible {
-		return nil // something is ready and not yet handed out
+		return nil, nil // something is ready and not yet handed out
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if _, ok := h.scans[mailbox]; ok {
-		return nil
+		return nil, nil
 	}
-	return h.turn(mailbox, func(c *consumer) bool {
-		return !c.eager && c.takes(ref.kind, r) && b.granted(c) > 0
+	var failed error
+	c := h.turn(mailbox, func(c *consumer) bool {
+		if c.eager || !c.takes(ref.kind, r) || b.granted(c) == 0 {
+			return false
+		}
+		g, err := b.gate(tx, c.actor.mailbox)
+		if err != nil {
+			failed = err
+		}
+		// A probe is left to dispatch.
+		return err == nil && (g == gate{} || r.directive() || g.pass(tx.Now()) == everything)
 	})
+	return c, failed
 }
 
 // granted is the room that a consumer has beside what this batch has already granted to it.

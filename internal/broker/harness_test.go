@@ -129,6 +129,12 @@ func (w *world) configure(s *pb.SessionSettings) {
 	must(w.t, drop(o.sessions.ConfigureSession(o.ctx, &pb.ConfigureSessionRequest{Settings: s})))
 }
 
+// unbroken has agents get work however often they fail.
+func (w *world) unbroken() {
+	w.t.Helper()
+	w.configure(&pb.SessionSettings{BreakerFailures: new(int32)})
+}
+
 // await returns once the condition holds. It looks again after every event.
 func (w *world) await(what string, holds func() bool) {
 	w.t.Helper()

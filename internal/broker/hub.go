@@ -217,6 +217,15 @@ func (b *Broker) dismissAll(who func(*consumer) bool) []*consumer {
 	h := b.hub
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	all := h.those(who)
+	for _, c := range all {
+		h.leave(c)
+	}
+	return all
+}
+
+// those returns the consumers that take part and are meant. The caller holds the mutex.
+func (h *hub) those(who func(*consumer) bool) []*consumer {
 	var all []*consumer
 	for _, waiting := range h.consumers {
 		for _, c := range waiting {
@@ -224,9 +233,6 @@ func (b *Broker) dismissAll(who func(*consumer) bool) []*consumer {
 				all = append(all, c)
 			}
 		}
-	}
-	for _, c := range all {
-		h.leave(c)
 	}
 	return all
 }

@@ -331,6 +331,8 @@ func (h *history) configure(t *rapid.T) {
 	h.m.limit = oneOf([]int{0, 0, 3}).Draw(t, "mailbox_limit")
 	limit := int64(h.m.limit)
 	_, err := call(h, "", pb.NewSessionServiceClient, pb.SessionServiceClient.ConfigureSession,
-		&pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{Ageing: durationpb.New(h.m.ageing), MailboxLimit: &limit}})
+		&pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{
+			Ageing: durationpb.New(h.m.ageing), MailboxLimit: &limit, BreakerFailures: new(int32), // off
+		}})
 	refuses(t, err, codes.OK, "")
 }

@@ -298,7 +298,7 @@ const (
 		SELECT message, mailbox FROM deliveries
 		WHERE message = ? AND state = 6 AND mailbox IN (SELECT value FROM json_each(?))`
 	selectRedriven = `
-		SELECT m.priority, m.created_at, d.expires_at, d.ordering_key, b.kind <> 1
+		SELECT d.rank, m.priority, m.created_at, d.expires_at, d.ordering_key, b.kind <> 1
 		FROM deliveries d JOIN mailboxes b ON b.id = d.mailbox JOIN messages m ON m.revision = d.message
 		WHERE d.message = ? AND d.mailbox = ?`
 	updateRedriven = `
@@ -334,7 +334,7 @@ const (
 		UPDATE deliveries
 		SET rank = (SELECT CASE WHEN ? = 0 THEN 10 - m.priority ELSE m.created_at - m.priority * ? END
 			FROM messages m WHERE m.revision = deliveries.message)
-		WHERE mailbox IN (SELECT id FROM mailboxes WHERE session = ?)`
+		WHERE mailbox IN (SELECT id FROM mailboxes WHERE session = ?) AND rank >= -4611686018427387904` // not directives
 	rerankReady   = rerank + ` AND state = 1`
 	rerankClaimed = rerank + ` AND state = 2`
 	rerankDelayed = rerank + ` AND state = 3`

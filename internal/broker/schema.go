@@ -7,6 +7,7 @@ func Migrations() []store.Migration {
 	return []store.Migration{
 		{Name: "broker/001_messages", SQL: schema},
 		{Name: "broker/002_conversations", SQL: conversations},
+		{Name: "broker/003_gates", SQL: gateSchema},
 	}
 }
 

@@ -210,6 +210,12 @@ func (s *sending) sendFitting(d *Draft, producer, number int64) (Outcome, error)
 // send sends one draft. It changes nothing before all that could refuse it has been looked at.
 func (s *sending) send(d *Draft, producer, number int64) (Outcome, error) {
 	now := s.tx.Now()
+	directive := isDirective(d.Type)
+	if directive {
+		if err := s.actor.mayDirect(d.Type); err != nil {
+			return Outcome{}, err
+		}
+	}
 	if d.NotBefore.Sub(now) > maxTTL {
 		return Outcome{}, fault.Field("not_before", "is more than 365 days ahead")
 	}
@@ -232,6 +238,9 @@ func (s *sending) send(d *Draft, producer, number int64) (Outcome, error) {
 	}
 	out := Outcome{Count: len(to), Awaited: answers.awaited()}
 	limit := s.actor.session.MailboxLimit
+	if directive {
+		limit = 0 // whoever drowns in mail must still be told to stop
+	}
 	for _, r := range to {
 		full := limit > 0 && r.waiting+r.added >= limit && !answers.awaitedIn(r)
 		if full {
@@ -276,6 +285,9 @@ func (s *sending) send(d *Draft, producer, number int64) (Outcome, error) {
 		}
 	}
 	rank := rank(s.actor.session.Ageing, d.Priority, s.tx.Latest())
+	if directive {
+		rank = directRank(s.tx.Latest())
+	}
 	most := d.MaxAttempts
 	if most == 0 {
 		most = s.actor.session.MaxAttempts
@@ -293,6 +305,9 @@ func (s *sending) send(d *Draft, producer, number int64) (Outcome, error) {
 		if err := s.deliver(r, d, &m, rank, most); err != nil {
 			return Outcome{}, err
 		}
+	}
+	if directive {
+		return out, s.direct(d, out.Revision, to)
 	}
 	return out, nil
 }
@@ -350,11 +365,13 @@ func (s *sending) deliver(r *room, d *Draft, m *Message, rank int64, most int) e
 
 // handOff gives a message to a consumer that waits for it, if there is one.
 func (s *sending) handOff(r *room, d *Draft, m *Message, rank int64, most int, arrival any) (bool, error) {
-	c := s.waiting(r.id, r.ref, &ready{Claim: Claim{Message: *m}, kind: d.Type, priority: d.Priority})
+	c, err := s.waiting(s.tx, r.id, r.ref, &ready{
+		Claim: Claim{Message: *m}, place: place{rank, m.Revision}, kind: d.Type, priority: d.Priority,
+	})
 	if c == nil {
-		return false, nil
+		return false, err
 	}
-	_, err := s.tx.Exec(insertHanded, m.Revision, r.id, rank, arrival, most, m.ExpiresAt, null(d.OrderingKey),
+	_, err = s.tx.Exec(insertHanded, m.Revision, r.id, rank, arrival, most, m.ExpiresAt, null(d.OrderingKey),
 		c.actor.mailbox, c.name, m.CreatedAt, c.claimFor)
 	if err != nil {
 		return false, err

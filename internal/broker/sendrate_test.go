@@ -124,7 +124,7 @@ func TestSendRate_IsTenASecondAndAHundredAtOnceByDefault(t *testing.T) {
 
 	waits := a.begin(a.ctx, row(20)) // the refused ones have taken nothing from these
 	w.awaitTimer(2 * time.Second)
-	b.sendAll(row(100)...)               // others go on,
+	b.sendAll(row(100)...)                // others go on,
 	w.in("team", "").sendAll(row(500)...) // and operators are not limited
 	w.pass(2*time.Second - time.Millisecond)
 	select {

@@ -65,6 +65,9 @@ func unaddressed(c *valid.Check, at string, m *pb.Message) Draft {
 	if m.Priority == 0 {
 		m.Priority = 5
 	}
+	if isDirective(m.Type) {
+		directiveFields(c, at, m, &d)
+	}
 	d.Priority = int(m.Priority)
 	c.Between(at+".priority", int64(m.Priority), 1, 10)
 	c.Line(at+".subject", m.Subject, valid.MaxLine)
@@ -93,6 +96,26 @@ func unaddressed(c *valid.Check, at string, m *pb.Message) Draft {
 	}
 	d.ResendAfter = c.Duration(at+".resend_after", m.ResendAfter, time.Second, maxResendAfter, 0)
 	return d
+}
+
+// directiveFields completes a directive: it goes to agents, at once, and before anything else.
+func directiveFields(c *valid.Check, at string, m *pb.Message, d *Draft) {
+	if m.Reach == pb.Reach_REACH_ONE && d.Target.Kind != ToAgent {
+		c.Fail(at+".reach", "is REACH_ONE: a directive such as %s goes to agents, not to a queue", m.Type)
+	}
+	if m.NotBefore != nil {
+		c.Fail(at+".not_before", "does not go with a directive, which takes effect when it is sent")
+	}
+	if m.OrderingKey != "" {
+		c.Fail(at+".ordering_key", "does not go with a directive, which is handed out before anything else")
+	}
+	if m.Reach == pb.Reach_REACH_UNSPECIFIED && d.Target.Kind == ToRole {
+		m.Reach = pb.Reach_REACH_ALL
+		d.One = false
+	}
+	if m.Priority >= 1 && m.Priority < directivePriority {
+		m.Priority = directivePriority
+	}
 }
 
 // unstamped wants the fields empty that the broker fills.

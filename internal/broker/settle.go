@@ -194,6 +194,9 @@ func (s *settling) ackClaimed(item *Settlement) (bool, error) {
 	}
 	s.noted[Ack] = append(s.noted[Ack], item.Ref.Text)
 	s.ended = append(s.ended, heldClaim{key: item.key})
+	if err := s.succeeded(item.key); err != nil {
+		return true, err
+	}
 	if item.ordered {
 		return true, s.promoteAfter(item.key)
 	}
@@ -265,14 +268,21 @@ func (s *settling) ack(h *held) (Settled, error) {
 	}
 	s.noted[Ack] = append(s.noted[Ack], done.ClaimID)
 	s.end(h)
+	if h.holder == s.actor.mailbox {
+		if err := s.succeeded(h.key); err != nil {
+			return done, err
+		}
+	}
 	return done, s.promote(h)
 }
 
 func (s *settling) nack(h *held, item *Settlement) (Settled, error) {
 	done := Settled{ClaimID: h.claimID()}
 	var err error
-	done.State, done.DueAt, err = s.fail(h, item.Error, item.Fatal, item.Delay)
-	return done, err
+	if done.State, done.DueAt, err = s.fail(h, item.Error, item.Fatal, item.Delay); err != nil {
+		return done, err
+	}
+	return done, s.strike(s.tx, s.actor.session.ID, h.holder, h.key)
 }
 
 // fail counts an attempt and puts the delivery back, or makes it a dead letter.
@@ -324,7 +334,10 @@ func (s *settling) release(h *held) (Settled, error) {
 		done.State = Expired
 	}
 	s.noted[Release] = append(s.noted[Release], done.ClaimID)
-	return done, s.put(h, done.State, h.attempts, time.Time{})
+	if err := s.put(h, done.State, h.attempts, time.Time{}); err != nil {
+		return done, err
+	}
+	return done, s.unprobed(h)
 }
 
 // put takes a claimed delivery to another state.

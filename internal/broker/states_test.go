@@ -99,6 +99,7 @@ func TestState_NackWithoutDelayIsPendingAtOnce(t *testing.T) {
 
 func TestState_BackoffDoublesWithinItsBounds(t *testing.T) {
 	s := staged(t, attempts(15))
+	s.unbroken()
 	for n := range 14 {
 		c := s.worker.claim1()
 		due := s.worker.nack(&pb.Nack{ClaimId: c.ClaimId}).DueAt.AsTime()

@@ -320,6 +320,7 @@ func TestClaimStream_NeverGetsItsOwnMessagesToOneOfItsKind(t *testing.T) {
 
 func TestClaimStream_OneOrderAcrossAllMailboxes(t *testing.T) {
 	w := newWorld(t)
+	w.unbroken()
 	lead, a := w.agent("lead", ""), w.agent("a", "builder")
 	a.subscribe("news")
 	lead.sendAll(

@@ -41,7 +41,7 @@ func cast() []agent {
 
 // register registers the cast and subscribes it to its channels. No mailbox is ever full.
 func register(ctx context.Context, d *daemon) error {
-	unlimited := &pb.SessionSettings{MailboxLimit: proto.Int64(0), SendRate: proto.Float64(0)}
+	unlimited := &pb.SessionSettings{MailboxLimit: proto.Int64(0), SendRate: proto.Float64(0), BreakerFailures: proto.Int32(0)}
 	if _, err := d.sessions.ConfigureSession(ctx, &pb.ConfigureSessionRequest{Settings: unlimited}); err != nil {
 		return err
 	}

@@ -1,0 +1,188 @@
+package broker
+
+import (
+	"slices"
+	"time"
+
+	"brokerd/internal/store"
+)
+
+// A gate is what stands between an agent and its work: a halt, or its circuit breaker. The zero gate lets everything
+// through. It is read from rows; what functions have read is kept for those after them, so that an agent without a gate
+// costs a look into a map.
+type gate struct {
+	halted   bool
+	failures int       // of its claims, in a row
+	until    time.Time // when the breaker, which is open, lets a probe through; zero = closed
+	probe    key       // the claim that decides about the breaker, if one is out
+}
+
+// A pass is what a gate lets through.
+type pass int
+
+const (
+	everything pass = iota
+	oneProbe        // and directives
+	directives
+)
+
+func (g *gate) pass(now time.Time) pass {
+	switch {
+	case g.halted:
+		return directives
+	case g.until.IsZero():
+		return everything
+	case g.probe != key{} || g.until.After(now):
+		return directives
+	}
+	return oneProbe
+}
+
+// gate returns an agent's gate.
+func (b *Broker) gate(tx *store.Tx, agent int64) (gate, error) {
+	return b.gates.Get(tx, agent, func() (gate, error) { return readGate(tx, agent) })
+}
+
+func readGate(q store.Querier, agent int64) (g gate, err error) {
+	err = q.QueryRow(selectGate, agent).Scan(&g.halted, &g.failures, &g.until, &g.probe.message, &g.probe.mailbox)
+	return g, err
+}
+
+// passes reports whether a consumer's agent may be given a ready delivery.
+func (b *Broker) passes(tx *store.Tx, c *consumer, r *ready) (bool, error) {
+	g, err := b.gate(tx, c.actor.mailbox)
+	if err != nil || g == (gate{}) {
+		return err == nil, err
+	}
+	return r.directive() || g.pass(tx.Now()) != directives, nil
+}
+
+// pass returns what a consumer's agent may be given.
+func (d *dispatching) pass(c *consumer) (pass, error) {
+	g, err := d.gate(d.tx, c.actor.mailbox)
+	if err != nil || g == (gate{}) {
+		return everything, err
+	}
+	return g.pass(d.tx.Now()), nil
+}
+
+// rooms is how much may still be given to all of these of what lies behind a place.
+func (d *dispatching) rooms(waiting []*consumer, at place) (int, error) {
+	n := 0
+	for _, c := range waiting {
+		room := d.room(c)
+		if room > 0 && !at.directive() {
+			p, err := d.pass(c)
+			if err != nil {
+				return 0, err
+			}
+			switch p {
+			case oneProbe:
+				room = 1
+			case directives:
+				room = 0
+			}
+		}
+		n += room
+	}
+	return n, nil
+}
+
+// fillGated gives a consumer what its agent's gate lets through: directives, and a probe if one is due.
+func (d *dispatching) fillGated(c *consumer, p pass) error {
+	found, err := d.below(c, directiveRank, d.room(c))
+	if err != nil {
+		return err
+	}
+	if p == oneProbe && len(found) < d.room(c) {
+		work, err := d.below(c, back.rank, len(found)+1)
+		if err != nil {
+			return err
+		}
+		found = work // directives stand first
+	}
+	for i := range found {
+		if d.room(c) == 0 {
+			break
+		}
+		if err := d.give(c, &found[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// below returns the first ready deliveries of a rank under the bound that a consumer takes.
+func (d *dispatching) below(c *consumer, bound int64, want int) ([]ready, error) {
+	var found []ready
+	for _, box := range c.boxes {
+		self := ""
+		if box.ref.kind != agentBox {
+			self = c.actor.Name // never its own ONE messages
+		}
+		some, err := readReady(d.tx.Query(selectReadyBelow, box.id, bound, d.tx.Now(), self,
+			c.filter.typesJSON(), c.filter.priority, want), box)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, some...)
+	}
+	slices.SortFunc(found, func(a, b ready) int {
+		if a.place.before(b.place) {
+			return -1
+		}
+		return 1
+	})
+	return found[:min(want, len(found))], nil
+}
+
+// reconsider has dispatch look at all that an agent's consumers may take, at the end of this batch: its gate lets more
+// through than before. They are looked at before anything new is handed to them, or that would overtake what waits.
+func (b *Broker) reconsider(tx *store.Tx, agent int64) {
+	h := b.hub
+	h.mu.Lock()
+	for _, c := range h.those(func(c *consumer) bool { return c.actor.mailbox == agent }) {
+		if !c.eager {
+			h.lookAt(c)
+		}
+	}
+	h.mu.Unlock()
+	tx.AtEnd(dispatchKey{}, b.dispatch)
+}
+
+// ungate takes away all that stands between an agent and its work: its registration has ended.
+func (b *Broker) ungate(tx *store.Tx, agent int64) error {
+	g, err := b.gate(tx, agent)
+	if err != nil || g == (gate{}) {
+		return err
+	}
+	for _, query := range []string{deleteHalt, deleteBreaker} {
+		if _, err := tx.Exec(query, agent); err != nil {
+			return err
+		}
+	}
+	b.gates.Clear(tx)
+	tx.OnCommit(func() { b.breakers.Remove(agent) })
+	return nil
+}
+
+// A Gate is what stands in the way of an agent.
+type Gate struct {
+	Halted   bool // between a halt and a resume
+	Degraded bool // its circuit breaker is open
+}
+
+// Gated returns the agents of a session that something stands in the way of, by name.
+func (b *Broker) Gated(q store.Querier, session int64) (map[string]Gate, error) {
+	gated := map[string]Gate{}
+	rows := q.Query(selectGated, session)
+	for rows.Next() {
+		var name string
+		var g Gate
+		if err := rows.Scan(&name, &g.Halted, &g.Degraded); err != nil {
+			return nil, err
+		}
+		gated[name] = g
+	}
+	return gated, rows.Err()
+}

@@ -1,0 +1,60 @@
+package broker
+
+// What may be handed out to an agent. An agent is known by its mailbox; one that nothing stands in the way of has no row.
+//
+// A breaker with a time is open; the probe is the claim that decides about it, once that time is over.
+const gateSchema = `
+CREATE TABLE halts (
+	agent     INTEGER PRIMARY KEY,
+	message   INTEGER NOT NULL,
+	halted_at INTEGER NOT NULL
+);
+
+CREATE TABLE breakers (
+	agent         INTEGER PRIMARY KEY,
+	failures      INTEGER NOT NULL,
+	open_until    INTEGER,
+	probe_message INTEGER,
+	probe_mailbox INTEGER
+);
+`
+
+const (
+	selectGate = `
+		SELECT EXISTS (SELECT 1 FROM halts WHERE agent = ?1), b.failures, b.open_until, b.probe_message, b.probe_mailbox
+		FROM (SELECT 1) LEFT JOIN breakers b ON b.agent = ?1`
+	selectGated = `
+		SELECT b.name, EXISTS (SELECT 1 FROM halts h WHERE h.agent = b.id), EXISTS (SELECT 1 FROM breakers r WHERE r.agent = b.id AND r.open_until IS NOT NULL)
+		FROM mailboxes b
+		WHERE b.session = ? AND b.id IN (SELECT agent FROM halts UNION SELECT agent FROM breakers WHERE open_until IS NOT NULL)`
+
+	insertHalt = `
+		INSERT INTO halts (agent, message, halted_at) VALUES (?, ?, ?) ON CONFLICT DO NOTHING`
+	deleteHalt = `
+		DELETE FROM halts WHERE agent = ?`
+
+	upsertBreaker = `
+		INSERT INTO breakers (agent, failures, open_until) VALUES (?, ?, ?)
+		ON CONFLICT (agent) DO UPDATE
+		SET failures = excluded.failures, open_until = excluded.open_until, probe_message = NULL, probe_mailbox = NULL`
+	updateProbe = `
+		UPDATE breakers SET probe_message = ?, probe_mailbox = ? WHERE agent = ?`
+	deleteBreaker = `
+		DELETE FROM breakers WHERE agent = ?`
+	selectOpenBreakers = `
+		SELECT agent, open_until FROM breakers WHERE open_until IS NOT NULL`
+	selectBreakersOf = `
+		SELECT r.agent FROM breakers r JOIN mailboxes b ON b.id = r.agent WHERE b.session = ?`
+
+	selectReadyBelow = readyColumns + `
+		WHERE d.mailbox = ? AND d.state = 1 AND d.rank < ? AND (d.expires_at IS NULL OR d.expires_at > ?)
+			AND m.sender <> ? AND m.type IN (SELECT value FROM json_each(COALESCE(?, json_array(m.type)))) AND m.priority >= ?
+		ORDER BY d.rank, d.message
+		LIMIT ?`
+	selectDirectiveTypes = `
+		SELECT m.type
+		FROM deliveries d JOIN messages m ON m.revision = d.message
+		WHERE d.mailbox = ? AND d.arrival > 0 AND d.rank < ?
+		ORDER BY d.arrival
+		LIMIT ?`
+)
