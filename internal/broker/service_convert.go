@@ -43,6 +43,9 @@ func draft(c *valid.Check, at string, m *pb.Message) Draft {
 	}
 	d := unaddressed(c, at, m)
 	d.Target, d.One = target(c, at, m)
+	if isDirective(d.Type) {
+		directiveReach(c, at, m, &d)
+	}
 	if m.Channel != "" && d.Target.Kind == ToChannel {
 		c.Fail(at+".channel", "is a label beside another target; leave it empty when the target is a channel")
 	}
@@ -66,7 +69,7 @@ func unaddressed(c *valid.Check, at string, m *pb.Message) Draft {
 		m.Priority = 5
 	}
 	if isDirective(m.Type) {
-		directiveFields(c, at, m, &d)
+		directiveFields(c, at, m)
 	}
 	d.Priority = int(m.Priority)
 	c.Between(at+".priority", int64(m.Priority), 1, 10)
@@ -98,20 +101,25 @@ func unaddressed(c *valid.Check, at string, m *pb.Message) Draft {
 	return d
 }
 
-// directiveFields completes a directive: it goes to agents, at once, and before anything else.
-func directiveFields(c *valid.Check, at string, m *pb.Message, d *Draft) {
-	if m.Reach == pb.Reach_REACH_ONE && d.Target.Kind != ToAgent {
+// directiveReach has a directive go to agents and not to a queue.
+func directiveReach(c *valid.Check, at string, m *pb.Message, d *Draft) {
+	switch {
+	case !d.One:
+	case m.Reach == pb.Reach_REACH_UNSPECIFIED:
+		m.Reach = pb.Reach_REACH_ALL
+		d.One = false
+	default:
 		c.Fail(at+".reach", "is REACH_ONE: a directive such as %s goes to agents, not to a queue", m.Type)
 	}
+}
+
+// directiveFields completes a directive: it is sent at once, and handed out before anything else.
+func directiveFields(c *valid.Check, at string, m *pb.Message) {
 	if m.NotBefore != nil {
 		c.Fail(at+".not_before", "does not go with a directive, which takes effect when it is sent")
 	}
 	if m.OrderingKey != "" {
 		c.Fail(at+".ordering_key", "does not go with a directive, which is handed out before anything else")
-	}
-	if m.Reach == pb.Reach_REACH_UNSPECIFIED && d.Target.Kind == ToRole {
-		m.Reach = pb.Reach_REACH_ALL
-		d.One = false
 	}
 	if m.Priority >= 1 && m.Priority < directivePriority {
 		m.Priority = directivePriority
