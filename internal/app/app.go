@@ -17,6 +17,7 @@ import (
 	"brokerd/internal/admin"
 	"brokerd/internal/agents"
 	"brokerd/internal/broker"
+	"brokerd/internal/disk"
 	"brokerd/internal/events"
 	"brokerd/internal/once"
 	"brokerd/internal/rpc"
@@ -29,14 +30,16 @@ const DefaultStopTimeout = 5 * time.Second
 
 // Config says how to run the daemon. Only Dir is required.
 type Config struct {
-	Dir         string          // the data folder
-	Listen      []string        // HOST:PORT on loopback or unix:PATH, besides the socket in the data folder
-	Sync        string          // full (the default) or normal: see store.Sync
-	Pprof       string          // where to serve Go's profiles, on loopback; empty = nowhere
-	Version     string          // of the program, for GetStatus
-	StopTimeout time.Duration   // DefaultStopTimeout if 0
-	Clock       clockwork.Clock // the real one if nil
-	Log         *zap.Logger     // nil logs nothing
+	Dir         string        // the data folder
+	Listen      []string      // HOST:PORT on loopback or unix:PATH, besides the socket in the data folder
+	Sync        string        // full (the default) or normal: see store.Sync
+	Pprof       string        // where to serve Go's profiles, on loopback; empty = nowhere
+	Version     string        // of the program, for GetStatus
+	StopTimeout time.Duration // DefaultStopTimeout if 0
+	// DiskUsed tells which share of a folder's file system is used, from 0 to 1; disk.Used if nil.
+	DiskUsed func(dir string) (float64, error)
+	Clock    clockwork.Clock // the real one if nil
+	Log      *zap.Logger     // nil logs nothing
 }
 
 // An App is a running daemon. Its methods may be called concurrently.
@@ -125,6 +128,9 @@ func (c Config) complete() (Config, error) {
 	if c.StopTimeout == 0 {
 		c.StopTimeout = DefaultStopTimeout
 	}
+	if c.DiskUsed == nil {
+		c.DiskUsed = disk.Used
+	}
 	if c.Clock == nil {
 		c.Clock = clockwork.NewRealClock()
 	}
@@ -167,6 +173,7 @@ func (a *App) start(ctx context.Context) error {
 	scopes := sessions.New(st, journal)
 	registry := agents.New(st, journal, scopes, c.Clock)
 	post := broker.New(st, journal, directory{scopes, registry}, c.Clock, log.Named("broker"))
+	post.UseDisk(disk.New(st, journal, c.Clock, log.Named("disk"), func() (float64, error) { return c.DiskUsed(c.Dir) }))
 	connect(journal, scopes, registry, post)
 
 	// The server.
