@@ -21,8 +21,10 @@ type FollowOptions struct {
 	// Filter chooses messages; nil = all.
 	Filter *pb.MessageFilter
 	// AutoAck finishes what is shown before it is written to the stream: it is delivered at most once, and what was on its
-	// way when the stream broke is not shown again.
+	// way when the stream broke is not shown again. So is what the loop body left unread: use Limit to read only some.
 	AutoAck bool
+	// Limit ends the iteration after this many items; 0 = no limit.
+	Limit int32
 	// OnProgress, if set, is told that everything that arrived up to the revision has been yielded: a position to
 	// resume after, also where the filter left everything out.
 	OnProgress func(revision int64)
@@ -69,6 +71,7 @@ type mailFollower struct {
 	o      FollowOptions
 	last   int64 // everything that arrived up to here has been yielded
 	caught int64 // up to here catchUp has yielded what the cursor may show again
+	count  int32 // items yielded
 	cut    bool  // a stream that used the cursor broke
 }
 
@@ -102,6 +105,9 @@ func (f *mailFollower) catchUp(ctx context.Context, worked func(), yield func(*p
 
 // stream reads one call to its end and yields what catchUp has not.
 func (f *mailFollower) stream(ctx context.Context, request *pb.ReceiveRequest, worked func(), yield func(*pb.InboxItem) bool) error {
+	if f.o.Limit > 0 {
+		request.Limit = f.o.Limit - f.count
+	}
 	stream, err := f.client.Messages().Receive(ctx, request, grpc.WaitForReady(true))
 	if err != nil {
 		return err
@@ -114,7 +120,7 @@ func (f *mailFollower) stream(ctx context.Context, request *pb.ReceiveRequest, w
 		worked()
 		for _, item := range page.GetItems() {
 			if arrival := item.GetDelivery().GetArrival(); arrival > f.caught {
-				if !yield(item) {
+				if f.count++; !yield(item) || f.count == f.o.Limit {
 					return errEnough
 				}
 			}

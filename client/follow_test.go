@@ -130,6 +130,27 @@ func TestFollow_CursorLosesNothingThatWasWrittenToABrokenStream(t *testing.T) {
 	s.want(t, 4, 5, 6)
 }
 
+func TestFollow_AsksTheBrokerForNoMoreThanTheLimit(t *testing.T) {
+	f, c := newFake(t)
+	s := followMail(t.Context(), c, client.FollowOptions{AutoAck: true, Limit: 3})
+	d := next(t, f.receives)
+	if !d.request.GetAutoAck() || d.request.GetLimit() != 3 {
+		t.Fatalf("request: %v", d.request)
+	}
+	write(t, d.Send, items(2, 1, 2))
+	d.end <- errCut
+	s.want(t, 1, 2)
+	d = next(t, f.receives)
+	if !d.request.GetAutoAck() || d.request.GetLimit() != 1 {
+		t.Fatalf("going on: %v", d.request)
+	}
+	write(t, d.Send, items(3, 3))
+	s.want(t, 3)
+	if err := next(t, s.end); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestFollow_EndsWithTheContextAndWithALastingError(t *testing.T) {
 	f, c := newFake(t)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -79,16 +79,13 @@ func (o *receiveOptions) run(c *cli, cmd *cobra.Command) error {
 		return err
 	}
 	if o.follow {
-		var n int32
-		for item, err := range broker.Follow(ctx, client.FollowOptions{After: o.after, Cursor: o.cursor, Filter: filter, AutoAck: o.autoAck}) {
+		options := client.FollowOptions{After: o.after, Cursor: o.cursor, Filter: filter, AutoAck: o.autoAck, Limit: o.limit}
+		for item, err := range broker.Follow(ctx, options) {
 			if err != nil {
 				return err
 			}
 			if err := print(item); err != nil {
 				return err
-			}
-			if n++; n == o.limit {
-				return nil
 			}
 		}
 		return ctx.Err()

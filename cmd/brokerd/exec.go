@@ -119,6 +119,7 @@ func attend(child *exec.Cmd, signals <-chan os.Signal, failed <-chan error, atTe
 	if err := child.Start(); err != nil {
 		return &exitCode{exitNotRunnable, err}
 	}
+	var failure error // of the broker
 	ended := make(chan error, 1)
 	go func() { ended <- child.Wait() }()
 	for {
@@ -129,10 +130,12 @@ func attend(child *exec.Cmd, signals <-chan os.Signal, failed <-chan error, atTe
 			}
 			_ = child.Process.Signal(s) // fails only if it has ended
 		case err := <-failed:
-			_ = child.Process.Signal(syscall.SIGTERM)
-			_ = <-ended // how it ends does not count any more
-			return &exitCode{exitOwnFailure, err}
+			failed, failure = nil, err
+			_ = child.Process.Signal(syscall.SIGTERM) // as above
 		case err := <-ended:
+			if failure != nil {
+				return &exitCode{exitOwnFailure, failure}
+			}
 			return ending(child.ProcessState, err)
 		}
 	}

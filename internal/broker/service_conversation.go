@@ -218,4 +218,4 @@ func subject(content []byte) (s string) {
 }
 
 // subjectField is the number of the subject in a message.
-const subjectField = 13
+const subjectField = 14
