@@ -1,0 +1,146 @@
+// Package demo lets a small team of agents work in front of the reader, on a broker of its own.
+//
+//	lead ──tasks──► role:builder ──► builder-1, builder-2 ──question──► reviewer
+//	  ▲                                  │
+//	  └──────────── replies ─────────────┘
+//
+// Everything is done through the API, as agents of one's own would do it. Only how long they take is made up.
+package demo
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"brokerd/client"
+	pb "brokerd/gen/brokerd/v1"
+)
+
+// Options say how to run the demonstration.
+type Options struct {
+	Program string           // path of brokerd
+	Out     io.Writer        // where the transcript goes
+	Style   Style            // how it is written
+	Now     func() time.Time // the clock
+	Pace    float64          // how long the agents take: 1 is worth watching, 0 is at once
+}
+
+// Run starts a daemon on a temporary folder, lets the team work, and leaves neither behind, also when ctx ends
+// early. It returns the first error of any of the team, or the context's.
+func Run(ctx context.Context, o Options) (err error) {
+	d, err := startDaemon(ctx, o.Program)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if stopped := d.stop(); err == nil {
+			err = stopped
+		}
+	}()
+	address, err := d.address()
+	if err != nil {
+		return err
+	}
+	broker, err := client.Dial(ctx, client.WithAddress(address))
+	if err != nil {
+		return err
+	}
+	defer broker.Close()
+
+	caller := ctx
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		select {
+		case <-d.ended: // the team would wait for it to come back
+			cancel(d.failure())
+		case <-ctx.Done():
+		}
+	}()
+	t := newTranscript(o.Out, o.Now, o.Style)
+	t.line("%s", t.paint(bold, "Four agents and one broker, in a folder that is removed afterwards. Ctrl-C ends it."))
+	t.line("")
+	team := newTeam(broker, t, o.Pace)
+	if err := team.run(ctx); err != nil {
+		if caller.Err() != nil {
+			return caller.Err()
+		}
+		return err
+	}
+	if err := closing(ctx, broker, t, team.counts); err != nil {
+		return err
+	}
+	next(t)
+	return nil
+}
+
+// closing shows what the log has counted, and how each message stands.
+func closing(ctx context.Context, broker *client.Client, t *transcript, counts map[string]int) error {
+	t.title("What the event log has counted")
+	var types []string
+	for name := range counts {
+		types = append(types, name)
+	}
+	slices.Sort(types)
+	for row := range slices.Chunk(types, 3) {
+		var cells []string
+		for _, name := range row {
+			cells = append(cells, fmt.Sprintf("%-20s %2d", name, counts[name]))
+		}
+		t.line("%s", strings.Join(cells, "   "))
+	}
+
+	t.title("How each message stands")
+	list, err := broker.Messages().ListMessages(ctx, &pb.ListMessagesRequest{Box: pb.MessageBox_MESSAGE_BOX_ALL})
+	if err != nil {
+		return err
+	}
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "REVISION\tFROM\tTYPE\tSTATE\tSUBJECT")
+	for _, item := range list.GetItems() {
+		m := item.GetMessage()
+		one, err := broker.Messages().GetMessage(ctx, &pb.GetMessageRequest{Id: m.GetId()})
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\n", m.GetRevision(), m.GetSender(), m.GetType(), states(one.GetDeliveries()), m.GetSubject())
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	for line := range strings.Lines(b.String()) {
+		t.line("%s", strings.TrimRight(line, " \n"))
+	}
+	return nil
+}
+
+// states says how the deliveries of a message stand: ACKED, or ACKED ×3.
+func states(deliveries []*pb.Delivery) string {
+	var found []string
+	counts := map[string]int{}
+	for _, d := range deliveries {
+		name := strings.TrimPrefix(d.GetState().String(), "DELIVERY_STATE_")
+		if counts[name]++; counts[name] == 1 {
+			found = append(found, name)
+		}
+	}
+	for i, name := range found {
+		if n := counts[name]; n > 1 {
+			found[i] = fmt.Sprintf("%s ×%d", name, n)
+		}
+	}
+	return strings.Join(found, ", ")
+}
+
+// next says where to go on.
+func next(t *transcript) {
+	t.title("What to try next")
+	t.line("  brokerd                                          a broker that stays, in a second terminal")
+	t.line("  brokerctl agent register me --role builder       be one of a team, then: brokerctl --agent me claim")
+	t.line("  brokerctl event follow                           see all that happens; docs/getting-started.md has the rest")
+}
