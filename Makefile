@@ -12,7 +12,7 @@ FUZZTIME    ?= 30s
 CRASH_KILLS ?= 200
 BENCH_ARGS  ?=
 
-.PHONY: help run build test lint generate bench pgo fuzz crash
+.PHONY: help run demo build test lint generate bench pgo fuzz crash
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -20,6 +20,9 @@ help: ## list the targets
 
 run: build ## build, then run the daemon in the foreground
 	$(BIN)/brokerd
+
+demo: build ## watch a small team of agents at work, on a broker of its own
+	@$(BIN)/brokerctl demo
 
 build: ## bin/brokerd and bin/brokerctl
 	go build -trimpath -ldflags '-X main.version=$(VERSION)' -o $(BIN)/ ./cmd/brokerd ./cmd/brokerctl

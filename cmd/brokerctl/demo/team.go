@@ -32,6 +32,7 @@ const (
 	typeTask     = "task_assignment"
 	typeResult   = "task_result"
 	typeQuestion = "question"
+	typeAnswer   = "answer"
 	typeNotice   = "notice"
 )
 
@@ -190,7 +191,7 @@ func (m *team) lookUp(ctx context.Context) error {
 	return nil
 }
 
-// build works on a task. The reply to the lead finishes it, in one transaction; outcome says what becomes of it otherwise.
+// build works on a task. The reply to the lead finishes it; outcome says what becomes of it otherwise.
 func (m *team) build(ctx context.Context, me *client.Client, c *client.Claim) (outcome, err error) {
 	name := me.Identity().Agent
 	t := taskOf(c.Message)
@@ -216,11 +217,15 @@ func (m *team) build(ctx context.Context, me *client.Client, c *client.Claim) (o
 		m.take(ctx, t.takes)
 		result = fmt.Sprintf("%s: done with %s", t.subject, answer)
 	}
-	_, err = me.Messages().Reply(ctx, &pb.ReplyRequest{Id: c.ID, Ack: true, Message: &pb.Message{Type: typeResult, Subject: result}})
-	if err == nil {
-		m.t.say(name, green, "finishes", "%s", t.subject)
-	}
-	return nil, err
+	m.t.say(name, green, "finishes", "%s", t.subject)
+	return nil, m.reply(ctx, me, c, &pb.Message{Type: typeResult, Subject: result})
+}
+
+// reply answers a message and finishes it, in one transaction. The handler's context ends with the claim, and so it
+// may end before the answer is here.
+func (m *team) reply(ctx context.Context, me *client.Client, c *client.Claim, answer *pb.Message) error {
+	_, err := me.Messages().Reply(context.WithoutCancel(ctx), &pb.ReplyRequest{Id: c.ID, Ack: true, Message: answer})
+	return err
 }
 
 // ask waits for the reviewer's answer, with the task in hand.
@@ -249,8 +254,7 @@ func (m *team) answer(ctx context.Context, me *client.Client, c *client.Claim) e
 	m.take(ctx, 900*time.Millisecond)
 	const verdict = "argon2id"
 	m.t.say(reviewer, plain, "replies", "%s: %s", c.Message.GetSender(), verdict)
-	_, err := me.Messages().Reply(ctx, &pb.ReplyRequest{Id: c.ID, Ack: true, Message: &pb.Message{Type: "answer", Subject: verdict}})
-	return err
+	return m.reply(ctx, me, c, &pb.Message{Type: typeAnswer, Subject: verdict})
 }
 
 // watch follows the event log, as an overseer does, until all of the team have left.
