@@ -26,6 +26,7 @@ type settings struct {
 	LogLevel  string
 	LogFormat string
 	Pprof     string
+	Metrics   string
 }
 
 func (s *settings) addFlags(f *pflag.FlagSet) {
@@ -35,6 +36,7 @@ func (s *settings) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&s.LogLevel, "log-level", "info", "debug, info, warn or error")
 	f.StringVar(&s.LogFormat, "log-format", "auto", "console, json, or auto: console on a terminal")
 	f.StringVar(&s.Pprof, "pprof", "", "serve Go's profiles on this address, HOST:PORT on loopback")
+	f.StringVar(&s.Metrics, "metrics", "", "serve metrics for Prometheus on this address at /metrics, HOST:PORT on loopback")
 }
 
 // addFolderFlags adds those that say which data folder is meant.
@@ -134,7 +136,7 @@ func knownKeys() []string {
 }
 
 func (s *settings) config() app.Config {
-	return app.Config{Dir: s.Data, Listen: s.Listen, Sync: s.Sync, Pprof: s.Pprof, Version: programVersion()}
+	return app.Config{Dir: s.Data, Listen: s.Listen, Sync: s.Sync, Pprof: s.Pprof, Metrics: s.Metrics, Version: programVersion()}
 }
 
 func variable(flag string) string {

@@ -19,6 +19,7 @@ import (
 	"brokerd/internal/broker"
 	"brokerd/internal/disk"
 	"brokerd/internal/events"
+	"brokerd/internal/metrics"
 	"brokerd/internal/once"
 	"brokerd/internal/rpc"
 	"brokerd/internal/sessions"
@@ -34,6 +35,7 @@ type Config struct {
 	Listen      []string      // HOST:PORT on loopback or unix:PATH, besides the socket in the data folder
 	Sync        string        // full (the default) or normal: see store.Sync
 	Pprof       string        // where to serve Go's profiles, on loopback; empty = nowhere
+	Metrics     string        // where to serve metrics for Prometheus, on loopback; empty = nowhere, and nothing is observed
 	Version     string        // of the program, for GetStatus
 	StopTimeout time.Duration // DefaultStopTimeout if 0
 	// DiskUsed tells which share of a folder's file system is used, from 0 to 1; disk.Used if nil.
@@ -46,6 +48,7 @@ type Config struct {
 type App struct {
 	config  Config
 	listen  []string
+	metrics string // where they are served
 	sync    store.Sync
 	failed  chan error
 	serving sync.WaitGroup // of the goroutines that accept connections
@@ -74,6 +77,9 @@ func Start(ctx context.Context, c Config) (*App, error) {
 
 // Addresses returns where the daemon listens, as clients dial it; first the socket of the data folder.
 func (a *App) Addresses() []string { return slices.Clone(a.listen) }
+
+// Metrics returns the address at which metrics are served, empty for nowhere.
+func (a *App) Metrics() string { return a.metrics }
 
 // Dir returns the data folder as an absolute path.
 func (a *App) Dir() string { return a.config.Dir }
@@ -151,7 +157,8 @@ func (a *App) start(ctx context.Context) error {
 	}
 
 	// The store, and with it the lock on the data folder.
-	st, err := openStore(ctx, c, a.sync)
+	measured := newMetrics(c)
+	st, err := openStore(ctx, c, a.sync, measured)
 	if err != nil {
 		return err
 	}
@@ -177,13 +184,18 @@ func (a *App) start(ctx context.Context) error {
 	connect(journal, scopes, registry, post)
 
 	// The server.
-	server := rpc.NewServer(rpc.Options{
+	options := rpc.Options{
 		UID:        os.Getuid(),
 		Credential: credential,
 		Seen:       registry.Seen,
 		Clock:      c.Clock,
 		Log:        log.Named("rpc"),
-	})
+	}
+	if measured != nil {
+		post.Observe(measured)
+		options.Observer = measured
+	}
+	server := rpc.NewServer(options)
 	facts := admin.Facts{Version: c.Version, StartedAt: began, Sync: a.sync, DataDir: c.Dir, Listen: a.listen}
 	inspector := admin.NewInspector(st, tables{}, journal)
 	register(server, services{
@@ -191,7 +203,7 @@ func (a *App) start(ctx context.Context) error {
 		agents:   agents.NewService(registry),
 		channels: broker.NewChannelService(post),
 		events:   events.NewService(journal, scopes, authors{registry}),
-		messages: broker.NewService(post, rpc.ItemError),
+		messages: broker.NewService(post, itemError(measured)),
 		sessions: sessions.NewService(scopes),
 	})
 
@@ -202,6 +214,9 @@ func (a *App) start(ctx context.Context) error {
 	}
 	if err := a.servePprof(); err != nil {
 		return fmt.Errorf("serve profiles: %w", err)
+	}
+	if err := a.serveMetrics(measured, gauges{st, post}); err != nil {
+		return fmt.Errorf("serve metrics: %w", err)
 	}
 	a.onStop(func(ctx context.Context) error {
 		post.Drain()
@@ -219,9 +234,9 @@ func (a *App) start(ctx context.Context) error {
 	return a.announce()
 }
 
-// openStore opens the data folder with the tables of every feature.
-func openStore(ctx context.Context, c Config, mode store.Sync) (*store.Store, error) {
-	return store.Open(ctx, store.Options{
+// openStore opens the data folder with the tables of every feature. Commits are observed unless measured is nil.
+func openStore(ctx context.Context, c Config, mode store.Sync, measured *metrics.Metrics) (*store.Store, error) {
+	options := store.Options{
 		Dir:   c.Dir,
 		Sync:  mode,
 		Clock: c.Clock,
@@ -233,7 +248,11 @@ func openStore(ctx context.Context, c Config, mode store.Sync) (*store.Store, er
 			agents.Migrations(),
 			broker.Migrations(),
 		),
-	})
+	}
+	if measured != nil {
+		options.Committed = measured.Committed
+	}
+	return store.Open(ctx, options)
 }
 
 // open opens the sockets.

@@ -148,6 +148,7 @@ func TestApp_FailedStartLeavesTheFolderFree(t *testing.T) {
 		"taken port":       {Listen: []string{taken.Addr().String()}},
 		"beyond loopback":  {Listen: []string{"127.0.0.1:0", "0.0.0.0:0"}},
 		"profiles for all": {Pprof: "0.0.0.0:0"},
+		"metrics for all":  {Metrics: "0.0.0.0:0"},
 		"unknown sync":     {Sync: "sometimes"},
 	} {
 		c.Dir = dir

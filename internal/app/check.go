@@ -22,7 +22,7 @@ func Check(ctx context.Context, c Config) (problems []string, counted string, er
 	if _, err := os.Stat(filepath.Join(c.Dir, store.DatabaseFile)); errors.Is(err, fs.ErrNotExist) {
 		return nil, "", fmt.Errorf("there is no database in %s", c.Dir)
 	}
-	st, err := openStore(ctx, c, store.SyncFull)
+	st, err := openStore(ctx, c, store.SyncFull, nil)
 	if err != nil {
 		return nil, "", err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/pprof"
 	"time"
@@ -28,13 +29,18 @@ func (a *App) servePprof() error {
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	a.serveHTTP("profiles", l, mux)
+	return nil
+}
+
+// serveHTTP serves what is not gRPC until the end.
+func (a *App) serveHTTP(what string, l net.Listener, handler http.Handler) {
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second}
 	a.onStop(func(context.Context) error { return server.Close() })
 	a.serving.Go(func() {
 		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			a.fail(fmt.Errorf("serve profiles: %w", err))
+			a.fail(fmt.Errorf("serve %s: %w", what, err))
 		}
 	})
-	a.config.Log.Info("serving profiles", zap.String("address", rpc.Address(l)))
-	return nil
+	a.config.Log.Info("serving "+what, zap.String("address", rpc.Address(l)))
 }

@@ -4,6 +4,8 @@ import (
 	"google.golang.org/grpc"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/metrics"
+	"brokerd/internal/rpc"
 )
 
 // services are all services of the API.
@@ -24,4 +26,15 @@ func register(server grpc.ServiceRegistrar, s services) {
 	pb.RegisterEventServiceServer(server, s.events)
 	pb.RegisterMessageServiceServer(server, s.messages)
 	pb.RegisterSessionServiceServer(server, s.sessions)
+}
+
+// itemError is rpc.ItemError, with the refusals counted.
+func itemError(m *metrics.Metrics) func(error) *pb.ItemError {
+	if m == nil {
+		return rpc.ItemError
+	}
+	return func(err error) *pb.ItemError {
+		m.Refused(rpc.Reason(err))
+		return rpc.ItemError(err)
+	}
 }

@@ -86,6 +86,9 @@ func (b *Broker) Socket() string { return b.app.Addresses()[0] }
 // TCP returns the address on loopback; it changes with a Restart.
 func (b *Broker) TCP() string { return b.app.Addresses()[1] }
 
+// Metrics returns the address at which metrics are served.
+func (b *Broker) Metrics() string { return b.app.Metrics() }
+
 // Credential returns the operator's credential.
 func (b *Broker) Credential() string {
 	b.t.Helper()

@@ -73,6 +73,7 @@ type Broker struct {
 
 	disk     Disk // nil = there is always room
 	rates    *sendRates
+	observer Observer // may be nil; not changed after Start
 	boxIDs   *store.Cache[boxKey, int64]
 	audience *store.Cache[audienceKey, audience]
 	gates    *store.Cache[int64, gate] // by agent

@@ -278,6 +278,33 @@ const (
 		SELECT COUNT(*) FROM deliveries WHERE mailbox = ? AND state = 1`
 	countTotals = `
 		SELECT (SELECT COUNT(*) FROM messages), (SELECT COUNT(*) FROM deliveries)`
+	selectGauges = `
+		SELECT kind, SUM(waiting), MIN(oldest)
+		FROM (
+			SELECT b.kind, b.waiting, CASE
+				WHEN b.waiting = 0 THEN NULL
+				WHEN b.kind = 1 THEN (
+					SELECT d.message FROM deliveries d INDEXED BY deliveries_arrival
+					WHERE d.mailbox = b.id AND d.arrival > 0 AND d.state IN (1, 4)
+					ORDER BY d.arrival LIMIT 1)
+				ELSE (
+					SELECT MIN(message) FROM (
+						SELECT d.message FROM deliveries d INDEXED BY deliveries_ready
+						WHERE d.mailbox = b.id AND d.state = 1
+						ORDER BY d.rank, d.message LIMIT 1000))
+				END AS oldest
+			FROM mailboxes b)
+		GROUP BY kind`
+	selectSentAt = `
+		SELECT created_at FROM messages WHERE revision = ?`
+	countClaimedByKind = `
+		SELECT b.kind, COUNT(*)
+		FROM deliveries d INDEXED BY deliveries_claimed JOIN mailboxes b ON b.id = d.mailbox
+		WHERE d.state = 2
+		GROUP BY b.kind`
+	countDead = `
+		SELECT COUNT(*) FROM (
+			SELECT 1 FROM deliveries INDEXED BY deliveries_dead WHERE state = 6 LIMIT ?)`
 	selectStatus = `
 		SELECT b.kind, b.name, b.waiting, COALESCE(c.n, 0), COALESCE(x.n, 0)
 		FROM mailboxes b

@@ -250,6 +250,9 @@ func (s *sending) send(d *Draft, producer, number int64) (Outcome, error) {
 			out.Recipients = append(out.Recipients, Recipient{r.name, full})
 		}
 	}
+	if out.Refused > 0 && s.observer != nil {
+		s.tx.OnCommit(func() { s.observer.Full(out.Refused) })
+	}
 	entry := s.actor.event("message.sent")
 	entry.Summary = d.summary()
 	entry.Details = d.details(out)

@@ -122,6 +122,7 @@ type settling struct {
 	noted [Release + 1][]string // claim ids by verb, for the log
 	last  int64                 // revision of the newest event
 	why   Reason                // what streams are told whose claims end
+	took  []time.Duration       // from claim to ack, as far as streams do not know it
 }
 
 // A heldClaim tells the stream that holds a claim about its end.
@@ -265,6 +266,9 @@ func (s *settling) ack(h *held) (Settled, error) {
 	}
 	if h.state.waits() {
 		s.left[h.mailbox]--
+	}
+	if h.state == Claimed && s.observer != nil {
+		s.took = append(s.took, now.Sub(h.claimedAt))
 	}
 	s.noted[Ack] = append(s.noted[Ack], done.ClaimID)
 	s.end(h)
@@ -472,6 +476,11 @@ func (s *settling) settled(self *consumer) {
 			continue // the broker keeps it for longer than that anyway
 		}
 		s.claims.Set(r.key, r.at)
+	}
+	if self == nil {
+		for _, took := range s.took {
+			s.observer.Acked(took)
+		}
 	}
 	s.revoke(s.ended, self, s.why)
 }

@@ -64,6 +64,7 @@ type openClaim struct {
 	bytes   int
 	ordered bool
 	sent    bool
+	since   time.Time // when the stream got it
 }
 
 // OpenClaims opens a stream of claims for the caller's consumer. An earlier stream of the same agent and consumer is
@@ -140,13 +141,14 @@ func (s *ClaimStream) end(err error, why Reason) {
 // answer follow as deliveries. It runs in the writer.
 func (s *ClaimStream) begin(resumed []Claim) {
 	b, c := s.broker, s.consumer
-	end := b.clock.Now().Add(c.lasts)
+	now := b.clock.Now()
+	end := now.Add(c.lasts)
 	s.mu.Lock()
 	for i := range resumed {
 		r := &resumed[i]
 		b.claims.Set(r.key, end)
 		r.ExpiresIn = c.claimFor
-		s.open[r.ClaimID()] = openClaim{r.key, len(r.Content), r.ordered, true}
+		s.open[r.ClaimID()] = openClaim{r.key, len(r.Content), r.ordered, true, now}
 		c.inFlight++
 		c.bytes += len(r.Content)
 	}
@@ -165,6 +167,7 @@ func (s *ClaimStream) Mailboxes() []string {
 
 // deliver takes claims from dispatch.
 func (s *ClaimStream) deliver(claims []Claim) {
+	now := s.broker.clock.Now()
 	s.mu.Lock()
 	if s.over { // closed in the batch that granted them
 		s.mu.Unlock()
@@ -173,7 +176,7 @@ func (s *ClaimStream) deliver(claims []Claim) {
 	}
 	for i := range claims {
 		c := &claims[i]
-		s.open[c.ClaimID()] = openClaim{c.key, len(c.Content), c.ordered, false}
+		s.open[c.ClaimID()] = openClaim{c.key, len(c.Content), c.ordered, false, now}
 	}
 	if s.frame.Deliver == nil {
 		s.frame.Deliver = claims
@@ -242,6 +245,7 @@ func (s *ClaimStream) Settle(ctx context.Context, items []Settlement) error {
 // answer queues results and gives the consumer room for what it has settled.
 func (s *ClaimStream) answer(items []Settlement, results []Settled) {
 	claims, bytes := 0, 0
+	observer, now := s.broker.observer, s.broker.clock.Now()
 	s.mu.Lock()
 	for i := range items {
 		if results[i].Fault != nil || items[i].Verb == Extend {
@@ -249,6 +253,9 @@ func (s *ClaimStream) answer(items []Settlement, results []Settled) {
 		}
 		if o, ok := s.open[items[i].Ref.Text]; ok {
 			delete(s.open, items[i].Ref.Text)
+			if observer != nil && items[i].Verb == Ack {
+				observer.Acked(now.Sub(o.since))
+			}
 			claims++
 			bytes += o.bytes
 		}

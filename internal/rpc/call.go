@@ -60,6 +60,10 @@ func (s *Server) stream(method string, handler grpc.StreamHandler) grpc.StreamHa
 			defer s.quotas.closeStream(c.who)
 			s.streams.Add(1)
 			defer s.streams.Add(-1)
+			if s.observer != nil {
+				s.observer.Opened(short(method))
+				defer s.observer.Closed(short(method))
+			}
 		}
 		return handler(service, &stream{ServerStream: raw, ctx: ctx})
 	}
@@ -94,6 +98,9 @@ func (c *call) end(panicked any, err error) error {
 	answer := Error(err)
 	level := zapcore.DebugLevel
 	code := status.Code(answer)
+	if c.server.observer != nil {
+		c.server.observer.Called(short(c.method), code.String(), Reason(err))
+	}
 	if code == codes.Internal || code == codes.Unknown {
 		level = zapcore.WarnLevel
 	}
@@ -102,6 +109,11 @@ func (c *call) end(panicked any, err error) error {
 			zap.Stringer("code", code), zap.Duration("took", c.server.clock.Since(c.began)), zap.NamedError("error", cause(err)))
 	}
 	return answer
+}
+
+// short is a method as an Observer is told of it.
+func short(method string) string {
+	return strings.TrimPrefix(strings.TrimPrefix(method, "/"+domain+"."), "/")
 }
 
 // cause adds to an error the private cause of its fault, for the log.

@@ -77,6 +77,17 @@ func ItemError(err error) *pb.ItemError {
 	return item
 }
 
+// Reason returns the reason that the caller is told of an error; TRANSPORT for one of gRPC itself, nothing for nil.
+func Reason(err error) string {
+	switch {
+	case err == nil:
+		return ""
+	case transportStatus(err) != nil:
+		return "TRANSPORT"
+	}
+	return public(err).Reason
+}
+
 // public returns what the caller may know of an error.
 func public(err error) *fault.Error {
 	var e *fault.Error

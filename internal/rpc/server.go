@@ -38,8 +38,19 @@ type Options struct {
 	UID        int                         // the user who may connect through a Unix socket: the daemon's own
 	Credential Credential                  // that operators prove themselves with over TCP
 	Seen       func(session, agent string) // is told of every call in an agent's own name; must not block
+	Observer   Observer                    // nil costs nothing
 	Clock      clockwork.Clock
 	Log        *zap.Logger
+}
+
+// An Observer is told of calls. Its methods are called by many goroutines and must be quick. Methods are named as in
+// MessageService/Send, those of gRPC's own services with their package in front.
+type Observer interface {
+	// Opened says that a stream of brokerd's own has begun; Closed that it has ended.
+	Opened(method string)
+	Closed(method string)
+	// Called says that a call has ended. code is gRPC's name of it, such as NotFound; reason is empty for OK.
+	Called(method, code, reason string)
 }
 
 // A Server answers calls. It is a grpc.ServiceRegistrar; register everything before Serve.
@@ -50,6 +61,7 @@ type Server struct {
 	credential Credential
 	seen       func(session, agent string)
 	quotas     *quotas
+	observer   Observer
 	clock      clockwork.Clock
 	log        *zap.Logger
 	streams    atomic.Int64
@@ -57,7 +69,7 @@ type Server struct {
 
 // NewServer returns a server with gRPC's health and reflection services.
 func NewServer(o Options) *Server {
-	s := &Server{health: health.NewServer(), credential: o.Credential, seen: o.Seen, quotas: newQuotas(), clock: o.Clock, log: o.Log}
+	s := &Server{health: health.NewServer(), credential: o.Credential, seen: o.Seen, quotas: newQuotas(), observer: o.Observer, clock: o.Clock, log: o.Log}
 	s.grpc = grpc.NewServer(
 		grpc.Creds(peers{o.UID, s.quotas}),
 		grpc.ForceServerCodecV2(newCodec()),

@@ -26,6 +26,13 @@ type Stats struct {
 	DatabaseBytes     int64 // size of the database file
 }
 
+// A Commit is one transaction that has changed something.
+type Commit struct {
+	Took      time.Duration // COMMIT, with its sync in SyncFull
+	Functions int           // that were run for callers
+	Rows      int           // changed
+}
+
 // Stats returns the figures of the store. It is cheap and may be called at any time.
 func (s *Store) Stats() Stats {
 	w := s.writer
@@ -49,6 +56,9 @@ func (w *writer) count(commit time.Duration) {
 		if t.err != nil {
 			refused++
 		}
+	}
+	if w.committed != nil && b.lost == nil && b.dirty {
+		w.guard(func() { w.committed(Commit{commit, len(b.tasks), b.rows}) })
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -63,6 +63,10 @@ type Options struct {
 	// file is opened again, so the process must end. Without it the store logs at level Fatal.
 	Fatal func(error)
 
+	// Committed is told of every transaction that has changed something, in the writer, before the callers are
+	// answered. It must be quick. Nil costs nothing.
+	Committed func(Commit)
+
 	Readers int // connections for Read, and so how many run at a time; 4 if zero
 }
 

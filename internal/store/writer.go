@@ -22,6 +22,7 @@ type writer struct {
 	log          *zap.Logger
 	fatal        func(error)
 	commit       func() error // COMMIT, unless a test lets it fail
+	committed    func(Commit) // is told of commits; may be nil
 	checkpointer *checkpointer
 	answers      *answerer
 
@@ -52,7 +53,7 @@ type writer struct {
 
 func newWriter(c *conn, cp *checkpointer, m meta, o Options) *writer {
 	w := &writer{
-		conn: c, clock: o.Clock, log: o.Log, fatal: o.Fatal, checkpointer: cp, answers: newAnswerer(),
+		conn: c, clock: o.Clock, log: o.Log, fatal: o.Fatal, committed: o.Committed, checkpointer: cp, answers: newAnswerer(),
 		wake: make(chan struct{}, 1), stopped: make(chan struct{}),
 		kicked: map[any]struct{}{}, counter: m.revision, latest: m.latest,
 		copyAt: copyLog, warnAt: warnLog,

@@ -1,0 +1,57 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	"brokerd/internal/broker"
+	"brokerd/internal/metrics"
+	"brokerd/internal/rpc"
+	"brokerd/internal/store"
+)
+
+// newMetrics returns nil if nobody is to read them: then nothing is observed.
+func newMetrics(c Config) *metrics.Metrics {
+	if c.Metrics == "" {
+		return nil
+	}
+	return metrics.New(c.Clock, c.Log.Named("metrics"), c.Version)
+}
+
+// serveMetrics serves the metrics if an address is given. Like the profiles they ask for no credential, and so are for
+// this machine alone.
+func (a *App) serveMetrics(m *metrics.Metrics, source metrics.Source) error {
+	if m == nil {
+		return nil
+	}
+	l, err := rpc.Listen(a.config.Metrics)
+	if err != nil {
+		return err
+	}
+	m.Read(source)
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", m.Handler())
+	a.metrics = rpc.Address(l)
+	a.serveHTTP("metrics", l, mux)
+	return nil
+}
+
+// gauges is what the metrics read when they are asked for.
+type gauges struct {
+	*store.Store
+	broker *broker.Broker
+}
+
+// Mail implements metrics.Source.
+func (g gauges) Mail(ctx context.Context) (metrics.Mail, error) {
+	found, dead, err := g.broker.Gauges(ctx)
+	if err != nil {
+		return metrics.Mail{}, fmt.Errorf("read mailboxes: %w", err)
+	}
+	mail := metrics.Mail{Dead: dead}
+	for _, kind := range found {
+		mail.Kinds = append(mail.Kinds, metrics.Kind{Name: kind.Kind, Waiting: kind.Waiting, Claimed: kind.Claimed, Oldest: kind.Oldest})
+	}
+	return mail, nil
+}

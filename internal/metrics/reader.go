@@ -1,0 +1,134 @@
+package metrics
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/jonboulle/clockwork"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	"brokerd/internal/store"
+)
+
+const (
+	readEvery = time.Second // at most: whoever asks more often is shown the same
+	readTime  = 5 * time.Second
+)
+
+// A Source knows what is read from the database and from the engine.
+type Source interface {
+	// Mail returns what lies in the mailboxes.
+	Mail(ctx context.Context) (Mail, error)
+	// Stats returns the figures of the store.
+	Stats() store.Stats
+}
+
+// Mail is what lies in the mailboxes of all sessions.
+type Mail struct {
+	Kinds []Kind
+	Dead  int64
+}
+
+// A Kind is all mailboxes of one kind.
+type Kind struct {
+	Name    string
+	Waiting int64
+	Claimed int64
+	Oldest  time.Time // zero if nothing waits
+}
+
+// A reader makes metrics of a source. It implements prometheus.Collector.
+type reader struct {
+	source Source
+	clock  clockwork.Clock
+	log    *zap.Logger
+
+	waiting, claimed, oldest, dead             *prometheus.Desc
+	wal, database, checkpoints, pauses, writer *prometheus.Desc
+	lost                                       *prometheus.Desc
+
+	mu   sync.Mutex // guards mail and at, and lets one read at a time
+	mail Mail
+	at   time.Time // when mail was read; zero = never
+}
+
+func newReader(s Source, clock clockwork.Clock, log *zap.Logger) *reader {
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc(name, help, labels, nil)
+	}
+	return &reader{
+		source: s, clock: clock, log: log,
+		waiting: desc("brokerd_mailbox_waiting", "Messages that wait, delayed and blocked ones included.", "kind"),
+		claimed: desc("brokerd_mailbox_claimed", "Messages that somebody works on.", "kind"),
+		oldest:  desc("brokerd_mailbox_oldest_age_seconds", "Age of the oldest message that waits; 0 if none does.", "kind"),
+		dead:    desc("brokerd_dead_letters", "Dead letters that are kept, counted up to 100,000."),
+
+		wal:         desc("brokerd_wal_bytes", "Size of the write-ahead log."),
+		database:    desc("brokerd_database_bytes", "Size of the database file."),
+		checkpoints: desc("brokerd_checkpoints_total", "Times that the write-ahead log was copied back into the database."),
+		pauses:      desc("brokerd_checkpoint_pause_seconds_total", "Time for which nothing was written because of checkpoints."),
+		writer:      desc("brokerd_writer_waiting", "Requests that wait to be written."),
+		lost:        desc("brokerd_failed_commits_total", "Transactions that could not be committed."),
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (r *reader) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{r.waiting, r.claimed, r.oldest, r.dead, r.wal, r.database, r.checkpoints, r.pauses, r.writer, r.lost} {
+		out <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (r *reader) Collect(out chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	counter := func(d *prometheus.Desc, v float64) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v)
+	}
+	s := r.source.Stats()
+	gauge(r.wal, float64(s.LogBytes))
+	gauge(r.database, float64(s.DatabaseBytes))
+	gauge(r.writer, float64(s.Waiting))
+	counter(r.checkpoints, float64(s.Checkpoints))
+	counter(r.pauses, s.CheckpointTime.Seconds())
+	counter(r.lost, float64(s.Lost))
+	mail, err := r.read()
+	if err != nil {
+		r.log.Warn("metrics of the mailboxes cannot be read", zap.Error(err))
+		out <- prometheus.NewInvalidMetric(r.waiting, err)
+		return
+	}
+	now := r.clock.Now()
+	for _, k := range mail.Kinds {
+		gauge(r.waiting, float64(k.Waiting), k.Name)
+		gauge(r.claimed, float64(k.Claimed), k.Name)
+		age := 0.0
+		if !k.Oldest.IsZero() {
+			age = max(0, now.Sub(k.Oldest).Seconds())
+		}
+		gauge(r.oldest, age, k.Name)
+	}
+	gauge(r.dead, float64(mail.Dead))
+}
+
+// read returns what lies in the mailboxes, as it was a second ago at most.
+func (r *reader) read() (Mail, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.clock.Now()
+	if age := now.Sub(r.at); !r.at.IsZero() && age >= 0 && age < readEvery {
+		return r.mail, nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), readTime)
+	defer cancel()
+	mail, err := r.source.Mail(ctx)
+	if err != nil {
+		return Mail{}, err
+	}
+	r.mail, r.at = mail, now
+	return mail, nil
+}
