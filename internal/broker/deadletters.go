@@ -55,7 +55,7 @@ func (b *Broker) DeadLetters(ctx context.Context, c caller.Caller, mailbox strin
 			if err != nil {
 				return err
 			}
-			items = append(items, Item{m, d})
+			items = append(items, Item{Message: m, Delivery: d})
 		}
 		return nil
 	})

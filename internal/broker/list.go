@@ -125,7 +125,7 @@ func listInbox(q store.Querier, a actor, l Listing, p *Page) error {
 		}
 		after = d.Arrival
 		d.Mailbox = a.Name
-		p.Items = append(p.Items, Item{m.Message, d})
+		p.Items = append(p.Items, Item{Message: m.Message, Delivery: d})
 	}
 	if n == listStretch {
 		p.Next = after

@@ -134,6 +134,8 @@ type Attempt struct {
 type Item struct {
 	Message
 	Delivery Delivery
+
+	directive bool
 }
 
 // A Claim is a delivery that somebody works on.

@@ -51,6 +51,12 @@ const (
 			AND m.sender <> ? AND m.type IN (SELECT value FROM json_each(COALESCE(?, json_array(m.type)))) AND m.priority >= ?
 		ORDER BY d.rank, d.message
 		LIMIT ?`
+	updateAckReady = `
+		UPDATE deliveries
+		SET state = 5, holder = ?1, finished_at = ?2, read_at = COALESCE(read_at, ?2), delivered_at = COALESCE(delivered_at, ?2),
+			due_at = NULL, arrival = -abs(arrival)
+		WHERE message = ?3 AND mailbox = ?1 AND state = 1 AND (expires_at IS NULL OR expires_at > ?2)
+		RETURNING ordering_key`
 	selectDirectiveTypes = `
 		SELECT m.type
 		FROM deliveries d JOIN messages m ON m.revision = d.message

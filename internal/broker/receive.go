@@ -58,6 +58,8 @@ type Reading struct {
 	Wait   time.Duration
 	Choice Choice
 	Limit  int // 0 = none
+	// AutoAck finishes what is shown before it is handed to send, and leaves out what nobody could claim.
+	AutoAck bool
 }
 
 // Receive reads the caller's own mailbox by arrival and hands each page to send, with the revision up to
@@ -85,29 +87,45 @@ func (b *Broker) Receive(ctx context.Context, c caller.Caller, r Reading, send f
 		waited = timer.Chan()
 	}
 	sent, marked := 0, false
+	var left int64 // AutoAck: the first arrival that was left out since reading last began there
 	for {
 		page, err := b.arrivals(ctx, c, a, at, r)
 		if err != nil {
 			return err
 		}
-		if left := r.Limit - sent; r.Limit > 0 && len(page.items) > left {
-			page.cut(left)
+		if most := r.Limit - sent; r.Limit > 0 && len(page.items) > most {
+			page.cut(most)
+		}
+		if r.AutoAck {
+			if err := b.ackShown(ctx, c, &page); err != nil {
+				return err
+			}
+			if left == 0 {
+				left = page.left
+			}
+		}
+		upTo := page.upTo
+		if left != 0 {
+			upTo = left - 1
 		}
 		if len(page.items) > 0 || r.Follow && (!marked || page.skipped) {
-			if err := send(page.items, page.upTo); err != nil {
+			if err := send(page.items, upTo); err != nil {
 				return err
 			}
 			marked = true
 		}
 		at = page.upTo
 		sent += len(page.items)
-		if err := b.handed(ctx, a, page, r.Cursor); err != nil {
+		if err := b.handed(ctx, a, page, r.Cursor, upTo); err != nil {
 			return err
+		}
+		if !page.more && left != 0 {
+			at, left = left-1, 0
 		}
 		switch {
 		case r.Limit > 0 && sent >= r.Limit:
 			return nil
-		case page.more:
+		case page.more || page.promoted:
 			continue
 		case !r.Follow && (sent > 0 || waited == nil):
 			return nil
@@ -130,12 +148,18 @@ type arrivalsPage struct {
 	upTo    int64 // everything up to it has been looked at
 	more    bool
 	skipped bool // the choice left something out
+
+	left     int64 // AutoAck: the first arrival that was left out although the choice takes it
+	promoted bool  // AutoAck: others of an ordering key have become ready by what was shown
 }
 
 // cut keeps the first n items.
 func (p *arrivalsPage) cut(n int) {
 	p.items = p.items[:n]
 	p.upTo, p.more = p.items[n-1].Delivery.Arrival, true
+	if p.left > p.upTo {
+		p.left = 0
+	}
 }
 
 func (b *Broker) arrivals(ctx context.Context, c caller.Caller, a actor, after int64, r Reading) (arrivalsPage, error) {
@@ -147,6 +171,12 @@ func (b *Broker) arrivals(ctx context.Context, c caller.Caller, a actor, after i
 		}
 		if now.session.Closed {
 			return errSessionClosed(now.session.Name)
+		}
+		var g gate
+		if r.AutoAck {
+			if g, err = readGate(s, a.mailbox); err != nil {
+				return err
+			}
 		}
 		p = arrivalsPage{upTo: s.Revision()}
 		rows := s.Query(selectArrivals, a.mailbox, after, receivePage)
@@ -166,8 +196,12 @@ func (b *Broker) arrivals(ctx context.Context, c caller.Caller, a actor, after i
 				p.skipped = true
 				continue
 			}
+			if r.AutoAck && !g.ready(&m, &d) {
+				p.leave(d.Arrival)
+				continue
+			}
 			d.Mailbox = a.Name
-			p.items = append(p.items, Item{m.Message, d})
+			p.items = append(p.items, Item{Message: m.Message, Delivery: d, directive: isDirective(m.kind)})
 		}
 		if n == receivePage {
 			p.more = true
@@ -180,7 +214,7 @@ func (b *Broker) arrivals(ctx context.Context, c caller.Caller, a actor, after i
 }
 
 // handed notes that a page was written to the recipient.
-func (b *Broker) handed(ctx context.Context, a actor, p arrivalsPage, cursor string) error {
+func (b *Broker) handed(ctx context.Context, a actor, p arrivalsPage, cursor string, upTo int64) error {
 	var fresh []int64
 	for i := range p.items {
 		if p.items[i].Delivery.DeliveredAt.IsZero() {
@@ -211,6 +245,6 @@ func (b *Broker) handed(ctx context.Context, a actor, p arrivalsPage, cursor str
 		if cursor == "" {
 			return nil
 		}
-		return events.SaveCursor(tx, a.session.ID, a.Name, cursorKind, cursor, p.upTo)
+		return events.SaveCursor(tx, a.session.ID, a.Name, cursorKind, cursor, upTo)
 	})
 }

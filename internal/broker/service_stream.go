@@ -138,7 +138,7 @@ func (s *Service) sendResponse(outcomes []Outcome) *pb.SendResponse {
 // Receive implements the RPC.
 func (s *Service) Receive(r *pb.ReceiveRequest, stream pb.MessageService_ReceiveServer) error {
 	var c valid.Check
-	reading := Reading{After: r.AfterRevision, Cursor: r.Cursor, Follow: r.Follow, Choice: choice(&c, r.Filter), Limit: int(r.Limit)}
+	reading := Reading{After: r.AfterRevision, Cursor: r.Cursor, Follow: r.Follow, Choice: choice(&c, r.Filter), Limit: int(r.Limit), AutoAck: r.AutoAck}
 	c.OptionalName("cursor", r.Cursor)
 	c.Between("after_revision", r.AfterRevision, 0, 1<<62)
 	if r.Cursor != "" && r.AfterRevision != 0 {

@@ -1,0 +1,83 @@
+package broker
+
+import (
+	"context"
+	"errors"
+
+	"brokerd/internal/caller"
+	"brokerd/internal/store"
+)
+
+// Reading with AutoAck finishes what it shows before it shows it, so it is delivered at most once. What somebody works on,
+// what is not due, and what waits for an earlier one of its ordering key is left out, and everything but directives while the agent is
+// halted. Each of these may become ready without arriving anew, so the position that is reported, kept in the cursor
+// and read from the next time stays in front of the first that was left out. Nothing is shown twice by that: what was shown is finished.
+
+// leave notes that something was left out.
+func (p *arrivalsPage) leave(arrival int64) {
+	if p.left == 0 || arrival < p.left {
+		p.left = arrival
+	}
+}
+
+// ready reports whether reading with AutoAck may show a delivery that the choice takes.
+func (g *gate) ready(m *row, d *Delivery) bool {
+	return d.State == Pending && (!g.halted || isDirective(m.kind))
+}
+
+// ackShown finishes what a page shows. What has changed since it was read is left out.
+func (b *Broker) ackShown(ctx context.Context, c caller.Caller, p *arrivalsPage) error {
+	if len(p.items) == 0 {
+		return nil
+	}
+	return b.store.Drain(ctx, func(tx *store.Tx) error {
+		a, err := b.owner(tx, c)
+		if err != nil {
+			return err
+		}
+		g, err := b.gate(tx, a.mailbox)
+		if err != nil {
+			return err
+		}
+		s := settling{Broker: b, tx: tx, actor: a, left: tally{}}
+		shown := make([]Item, 0, len(p.items))
+		for _, item := range p.items {
+			done := !g.halted || item.directive
+			if done {
+				if done, err = s.ackUnclaimed(&item); err != nil {
+					return err
+				}
+			}
+			if done {
+				shown = append(shown, item)
+			} else {
+				p.leave(item.Delivery.Arrival)
+			}
+		}
+		p.items, p.promoted = shown, len(s.ready) > 0
+		_, err = s.finish(nil)
+		return err
+	})
+}
+
+// ackUnclaimed finishes a delivery in the actor's own mailbox that is ready, and reports whether it was.
+func (s *settling) ackUnclaimed(item *Item) (bool, error) {
+	now, d := s.tx.Now(), &item.Delivery
+	var ordering string
+	err := s.tx.QueryRow(updateAckReady, s.actor.mailbox, now, item.Revision).Scan(&ordering)
+	if errors.Is(err, store.ErrNoRows) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	d.State, d.Holder, d.FinishedAt = Acked, s.actor.Name, now
+	d.ReadAt, d.DeliveredAt = earliest(d.ReadAt, now), earliest(d.DeliveredAt, now)
+	s.left[s.actor.mailbox]--
+	h := held{key: key{item.Revision, s.actor.mailbox}, claims: d.Claims}
+	s.noted[Ack] = append(s.noted[Ack], h.claimID())
+	if ordering == "" {
+		return true, nil
+	}
+	return true, s.promoteNext(s.actor.mailbox, ordering)
+}
