@@ -222,7 +222,7 @@ func (b *Broker) endWaits(tx *store.Tx, question int64, waits []*asking, v verdi
 	delete(b.asks, question)
 	tx.OnUndo(func() { b.asks[question] = listed })
 	v.heirs = &heirs{}
-	v.heirs.left.Store(int32(len(waits))) //nolint:gosec // as many calls as there are streams
+	v.heirs.left.Store(int32(len(waits)))
 	tx.OnCommit(func() {
 		for _, w := range waits {
 			w.told <- v

@@ -65,7 +65,7 @@ type answering struct {
 // answers finds out what a draft answers. A reply that is to be delivered later is nobody's who waits now.
 func (s *sending) answers(d *Draft) (*answering, error) {
 	if d.ReplyTo.Revision == 0 {
-		return nil, nil //nolint:nilnil // nil is an answering, of nothing
+		return nil, nil
 	}
 	m, err := findMessage(s.tx, s.actor.session.ID, d.ReplyTo)
 	if err != nil {

@@ -159,11 +159,10 @@ func threadSummary(t *Thread) *pb.ThreadSummary {
 	if t == nil {
 		return nil
 	}
-	out := &pb.ThreadSummary{
+	return &pb.ThreadSummary{
 		ThreadId: t.Name, Messages: t.Messages, Participants: t.Participants, FirstAt: stamp(t.First), LastAt: stamp(t.Last),
 		Outcome: t.Outcome, ResolvedBy: t.ResolvedBy, ResolvedAt: stamp(t.ResolvedAt), OpenQuestions: openQuestions(t.Open),
 	}
-	return out
 }
 
 func openQuestions(list []Question) []*pb.OpenQuestion {
@@ -194,28 +193,25 @@ func overdueDraft(role string, l *lateness) *Draft {
 	return d
 }
 
+// subjectField is the number of the subject in a message.
+const subjectField = 14
+
 // subject reads the subject out of the wire form of a message, without decoding the rest.
-func subject(content []byte) (s string) {
+func subject(content []byte) string {
+	var found string
 	for len(content) > 0 {
 		number, kind, n := protowire.ConsumeTag(content)
 		if n < 0 {
-			return s
+			break
 		}
 		content = content[n:]
 		if number == subjectField && kind == protowire.BytesType {
-			v, n := protowire.ConsumeString(content)
-			if n < 0 {
-				return s
-			}
-			s = v
+			found, _ = protowire.ConsumeString(content)
 		}
 		if n = protowire.ConsumeFieldValue(number, kind, content); n < 0 {
-			return s
+			break
 		}
 		content = content[n:]
 	}
-	return s
+	return found
 }
-
-// subjectField is the number of the subject in a message.
-const subjectField = 14

@@ -44,7 +44,7 @@ func (b *Broker) thread(q store.Querier, session int64, name string) (*Thread, e
 		return nil, err
 	}
 	if t.Messages == 0 {
-		return nil, nil //nolint:nilnil // there is no such thread, which is no error in a list
+		return nil, nil // which is no error in a list
 	}
 	rows := q.Query(selectParticipants, threadArgs(session, name, maxParticipants)...)
 	for rows.Next() {

@@ -1,0 +1,167 @@
+package broker_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	pb "brokerd/gen/brokerd/v1"
+)
+
+// replyWith makes a call of Reply.
+func (a *agent) replyWith(r *pb.ReplyRequest) (*pb.ReplyResponse, error) {
+	a.t.Helper()
+	if r.Message == nil {
+		r.Message = &pb.Message{Subject: "reply"}
+	}
+	return a.Reply(a.ctx, r)
+}
+
+func TestReply_FillsInWhereItBelongs(t *testing.T) {
+	w := newWorld(t)
+	lead, builder := w.agent("lead", "lead"), w.agent("builder", "builder")
+	sent := lead.send(toRole("builder", func(m *pb.Message) { m.ThreadId, m.CorrelationId = "login", "c-1" }))
+	out := builder.reply(sent.Id, "done")
+	want(t, "awaited", out.Awaited, false)
+	wantList(t, "recipients", recipients(t, out.Result), "lead")
+	got := lead.claim1().Message
+	want(t, "target", got.Target.GetAgent(), "lead")
+	want(t, "in_reply_to", got.InReplyTo, sent.Id)
+	want(t, "thread", got.ThreadId, "login")
+	want(t, "correlation", got.CorrelationId, "c-1")
+	want(t, "type", got.Type, "message")
+	want(t, "by correlation", len(builder.list(&pb.ListMessagesRequest{
+		Box: pb.MessageBox_MESSAGE_BOX_ALL, Filter: &pb.MessageFilter{CorrelationId: "c-1", ThreadId: "login"}}).Items), 2)
+	// The reply of the reply goes back, under a correlation of its own.
+	back, err := lead.replyWith(&pb.ReplyRequest{Id: got.Id, Message: &pb.Message{CorrelationId: "c-2"}})
+	must(t, err)
+	wantList(t, "back", recipients(t, back.Result), "builder")
+	want(t, "own correlation", builder.get(back.Result.Id).Message.CorrelationId, "c-2")
+	// A thread that nobody named is the first message's id.
+	sent = lead.send(to("builder"))
+	want(t, "thread", lead.get(builder.reply(sent.Id, "yes").Result.Id).Message.ThreadId, sent.Id)
+	// A revision or claim id stands for the message.
+	claim := builder.claim1()
+	want(t, "by claim id", lead.get(builder.reply(claim.ClaimId, "yes").Result.Id).Message.InReplyTo, claim.Message.Id)
+	want(t, "by revision", lead.get(builder.reply(itoa(claim.Message.Revision), "yes").Result.Id).Message.InReplyTo, claim.Message.Id)
+	want(t, "related", w.events("message.sent")[1].Related[0], itoa(w.events("message.sent")[0].Revision))
+}
+
+func TestReply_FinishesTheClaimInTheSameTransaction(t *testing.T) {
+	w := newWorld(t)
+	lead, builder, other := w.agent("lead", "lead"), w.agent("builder", "builder"), w.agent("other", "builder")
+	sent := lead.send(toRole("builder"))
+	_, err := builder.replyWith(&pb.ReplyRequest{Ack: true})
+	wantError(t, err, codes.FailedPrecondition, "NO_OPEN_CLAIM")
+	first := builder.claim1()
+	for _, id := range []string{sent.Id, first.ClaimId} {
+		_, err = other.replyWith(&pb.ReplyRequest{Id: id, Ack: true})
+		wantError(t, err, codes.FailedPrecondition, "CLAIM_LOST")
+	}
+	builder.release()
+	_, err = builder.replyWith(&pb.ReplyRequest{Id: first.ClaimId, Ack: true})
+	wantError(t, err, codes.FailedPrecondition, "CLAIM_LOST")
+	want(t, "replies", len(lead.inbox()), 0)
+	second := other.claim1()
+	want(t, "without an ack anybody may reply", builder.reply(sent.Id, "by the way").Result.RecipientCount, 1)
+	out, err := other.replyWith(&pb.ReplyRequest{Id: second.ClaimId, Ack: true})
+	must(t, err)
+	lead.wantState(sent.Id, acked)
+	want(t, "in one commit", len(lead.inbox()), 2)
+	want(t, "recipients", out.Result.RecipientCount, 1)
+	// Unclaimed mail is no claim in force, although an ack of it alone is fine.
+	mail := lead.send(to("builder"))
+	_, err = builder.replyWith(&pb.ReplyRequest{Id: mail.Id, Ack: true})
+	wantError(t, err, codes.FailedPrecondition, "CLAIM_LOST")
+	// What the reply itself is refused for leaves the claim alone.
+	claim := builder.claim1()
+	_, err = builder.replyWith(&pb.ReplyRequest{Ack: true, Message: &pb.Message{NotBefore: w.now(year + time.Second)}})
+	wantField(t, err, "message.not_before")
+	lead.wantState(claim.Message.Id, claimed)
+	lead.send(to("builder"))
+	want(t, "two claims", len(builder.claimWith(&pb.ClaimMessagesRequest{Max: 2}).Claims), 2)
+	_, err = builder.replyWith(&pb.ReplyRequest{Ack: true})
+	wantError(t, err, codes.FailedPrecondition, "SEVERAL_OPEN_CLAIMS")
+	_, err = builder.replyWith(&pb.ReplyRequest{})
+	wantError(t, err, codes.FailedPrecondition, "SEVERAL_OPEN_CLAIMS")
+}
+
+func TestReply_TellsTheStreamWhoseClaimItFinishes(t *testing.T) {
+	w := newWorld(t)
+	lead, builder := w.agent("lead", "lead"), w.agent("builder", "builder")
+	stream, err := builder.Claim(builder.ctx)
+	must(t, err)
+	must(t, stream.Send(&pb.ClaimRequest{Open: &pb.ClaimOpen{}}))
+	must(t, drop(stream.Recv()))
+	sent := lead.send(to("builder"))
+	frame, err := stream.Recv()
+	must(t, err)
+	id := frame.GetDeliver().Claims[0].ClaimId
+	must(t, drop(builder.replyWith(&pb.ReplyRequest{Id: sent.Id, Ack: true})))
+	frame, err = stream.Recv()
+	must(t, err)
+	wantList(t, "revoked", frame.GetRevoke().GetClaimIds(), id)
+	must(t, stream.CloseSend())
+}
+
+func TestReply_SameRequestRepliesOnce(t *testing.T) {
+	w := newWorld(t)
+	lead, builder := w.agent("lead", "lead"), w.agent("builder", "builder")
+	lead.send(to("builder"))
+	builder.claim1()
+	r := &pb.ReplyRequest{RequestId: newUUID(), Ack: true, Message: &pb.Message{Subject: "done"}}
+	first, err := builder.replyWith(r)
+	must(t, err)
+	second, err := builder.replyWith(r)
+	must(t, err)
+	want(t, "same reply", second.Result.Id, first.Result.Id)
+	want(t, "duplicate", second.Result.Duplicate, true)
+	want(t, "mail", len(lead.inbox()), 1)
+}
+
+func TestReply_ToAnOperatorNeedsOneWhoWaits(t *testing.T) {
+	w := newWorld(t)
+	o, builder := w.operator(), w.agent("builder", "builder")
+	sent := o.send(to("builder"))
+	_, err := builder.replyWith(&pb.ReplyRequest{Id: sent.Id})
+	wantError(t, err, codes.FailedPrecondition, "NOBODY_WAITS")
+	if !strings.Contains(err.Error(), "no call waits") {
+		t.Fatal(err)
+	}
+	wantError(t, builder.refused(to("system", answers(sent.Id))), codes.FailedPrecondition, "NOBODY_WAITS")
+	wantError(t, builder.refused(to("system")), codes.NotFound, "NOT_FOUND")
+	// The operator may reply, but has no claim.
+	asked := builder.send(to("builder"))
+	want(t, "of the operator", builder.get(o.reply(asked.Id, "yes").Result.Id).Message.Sender, "system")
+	_, err = o.replyWith(&pb.ReplyRequest{Id: asked.Id, Ack: true})
+	wantError(t, err, codes.FailedPrecondition, "AGENT_REQUIRED")
+	_, err = o.replyWith(&pb.ReplyRequest{})
+	wantError(t, err, codes.FailedPrecondition, "AGENT_REQUIRED")
+}
+
+func TestReply_ChecksItsFields(t *testing.T) {
+	w := newWorld(t)
+	lead := w.agent("lead", "lead")
+	id := lead.send(to("lead")).Id
+	for field, m := range map[string]*pb.Message{
+		"message.target":            to("lead"),
+		"message.reach":             {Reach: pb.Reach_REACH_ALL},
+		"message.thread_id":         {ThreadId: "t"},
+		"message.in_reply_to":       {InReplyTo: id},
+		"message.id":                {Id: id},
+		"message.priority":          {Priority: 11},
+		"message.resend_after":      message(nil, []change{resendAfter(1)}),
+		"message.response_deadline": message(nil, []change{deadline(w.now(0))}),
+	} {
+		_, err := lead.replyWith(&pb.ReplyRequest{Id: id, Message: m})
+		wantField(t, err, field)
+	}
+	_, err := lead.Reply(lead.ctx, &pb.ReplyRequest{Id: id})
+	wantField(t, err, "message")
+	_, err = lead.replyWith(&pb.ReplyRequest{Id: nonsense})
+	wantField(t, err, "id")
+	_, err = lead.replyWith(&pb.ReplyRequest{Id: newUUID()})
+	wantError(t, err, codes.NotFound, "NOT_FOUND")
+}
