@@ -257,6 +257,7 @@ func TestAsk_OwnMessageIsNoReply(t *testing.T) {
 	call := w.asks(lead, to("builder"))
 	id := builder.claim1().Message.Id
 	lead.send(to("builder", answers(id), subject("hurry")))
+	w.operator().send(to("lead", answers(id), kind("nudge"))) // a directive is none either
 	want(t, "awaited", lead.reply(id, "to myself").Awaited, false)
 	builder.reply(id, "yes")
 	want(t, "reply", call.answer().Reply.Subject, "yes")

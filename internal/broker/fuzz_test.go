@@ -185,6 +185,10 @@ func wantDraft(t *testing.T, d *Draft, m *pb.Message) {
 	for _, id := range []string{d.Thread, d.Correlation, d.Task, d.OrderingKey} {
 		wantCount(t, "id", len(id), 0, 128)
 	}
+	if m.ResponseDeadline != nil && !d.Response {
+		t.Fatalf("a deadline for no response: %v", m)
+	}
+	wantDuration(t, "resend_after", d.ResendAfter, m.ResendAfter, time.Second, 30*24*time.Hour, 0)
 	wantDuration(t, "ttl", d.TTL, m.Ttl, time.Millisecond, 365*24*time.Hour, 0)
 	switch name := aName.MatchString(d.Target.Name); d.Target.Kind {
 	case ToEveryone:

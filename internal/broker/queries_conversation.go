@@ -12,7 +12,7 @@ const (
 		UPDATE questions SET fetched = 1 WHERE message = ?`
 	selectOverdue = `
 		SELECT q.message, q.session, q.deadline, q.thread, m.id, m.sender, m.created_at, m.task, m.content
-		FROM questions q JOIN messages m ON m.revision = q.message
+		FROM questions q LEFT JOIN messages m ON m.revision = q.message
 		WHERE q.settled IS NULL AND q.overdue IS NULL AND q.deadline <= ?
 		ORDER BY q.deadline
 		LIMIT ?`

@@ -62,7 +62,7 @@ type answering struct {
 	waits []*asking // calls that get it
 }
 
-// answers finds out what a draft answers. A reply that is to be delivered later is nobody's who waits now.
+// answers finds out what a draft answers. A reply that is to be delivered later is nobody's who waits now; a directive is no reply.
 func (s *sending) answers(d *Draft) (*answering, error) {
 	if d.ReplyTo.Revision == 0 {
 		return nil, nil
@@ -72,7 +72,7 @@ func (s *sending) answers(d *Draft) (*answering, error) {
 		return nil, err
 	}
 	a := &answering{to: m}
-	if m.Sender == s.actor.Name {
+	if m.Sender == s.actor.Name || isDirective(d.Type) {
 		return a, nil
 	}
 	var settled, reply int64
@@ -166,6 +166,12 @@ func (b *Broker) tellOverdue(tx *store.Tx) error {
 	bySession := map[int64]*sending{}
 	for i := range found {
 		l := &found[i]
+		if l.Sender == "" { // the message was removed
+			if _, err := tx.Exec(updateOverdue, 0, l.Revision); err != nil {
+				return err
+			}
+			continue
+		}
 		s := bySession[l.session]
 		if s == nil {
 			session, err := b.dir.ByID(tx, l.session)

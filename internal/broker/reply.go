@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"brokerd/internal/caller"
+	"brokerd/internal/fault"
 	"brokerd/internal/once"
 	"brokerd/internal/store"
 )
@@ -26,7 +27,7 @@ type Filled struct {
 
 // Reply answers a message: it goes to the sender, in the same thread, under the same correlation id unless another one is given. With
 // Ack the caller's claim of the message is finished as well. Errors: as Send and as Settle; fault.Precondition (CLAIM_LOST) with
-// Ack unless the claim is in force, (NOBODY_WAITS) for a message of an operator without an agent who does not wait for the reply.
+// Ack unless the claim is in force; fault.Exhausted (MAILBOX_FULL) if the sender's mailbox is full; fault.Precondition (NOBODY_WAITS) for a message of an operator without an agent who does not wait for the reply.
 func (b *Broker) Reply(ctx context.Context, c caller.Caller, req once.Request, answer Answer) (Outcome, error) {
 	if err := b.admit(ctx, c, 1); err != nil {
 		return Outcome{}, err
@@ -82,6 +83,9 @@ func (b *Broker) reply(tx *store.Tx, c caller.Caller, answer Answer) (Outcome, e
 	out, err := s.sendFitting(&d, 0, 0)
 	if err != nil {
 		return Outcome{}, within("message", err)
+	}
+	if out.Refused > 0 {
+		return Outcome{}, fault.New(fault.Exhausted, "MAILBOX_FULL", "the mailbox of %s is full: nothing was done, reply again later", to.Sender)
 	}
 	return out, s.finish()
 }

@@ -141,6 +141,20 @@ func TestReply_ToAnOperatorNeedsOneWhoWaits(t *testing.T) {
 	wantError(t, err, codes.FailedPrecondition, "AGENT_REQUIRED")
 }
 
+func TestReply_IsRefusedIfTheMailboxIsFull(t *testing.T) {
+	w := newWorld(t)
+	lead, builder := w.agent("lead", "lead"), w.agent("builder", "builder")
+	w.configure(&pb.SessionSettings{MailboxLimit: ptr(int64(1))})
+	lead.send(to("lead"))
+	q := lead.send(to("builder", question, func(m *pb.Message) { m.ThreadId = "t" }))
+	builder.claim1()
+	_, err := builder.replyWith(&pb.ReplyRequest{Ack: true})
+	wantError(t, err, codes.ResourceExhausted, "MAILBOX_FULL")
+	builder.wantState(q.Id, claimed)
+	want(t, "refused", builder.send(to("lead", answers(q.Id))).RefusedCount, 1)
+	want(t, "open", len(lead.thread("t").OpenQuestions), 1)
+}
+
 func TestReply_ChecksItsFields(t *testing.T) {
 	w := newWorld(t)
 	lead := w.agent("lead", "lead")

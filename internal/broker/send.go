@@ -282,7 +282,7 @@ func (s *sending) send(d *Draft, producer, number int64) (Outcome, error) {
 			return Outcome{}, err
 		}
 	}
-	if answers != nil && answers.open {
+	if answers != nil && answers.open && (out.Count == 0 || out.Refused < out.Count) {
 		if err := s.answer(answers, &m); err != nil {
 			return Outcome{}, err
 		}

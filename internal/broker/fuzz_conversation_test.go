@@ -1,0 +1,81 @@
+package broker
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	pb "brokerd/gen/brokerd/v1"
+)
+
+func FuzzAsk(f *testing.F) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	f.Fuzz(func(t *testing.T, wire []byte) {
+		r := decode(t, wire, &pb.AskRequest{})
+		given := proto.CloneOf(r.Message)
+		d, wait, err := question(r, now)
+		if refused(t, err) {
+			return
+		}
+		wantDuration(t, "wait", wait, r.Wait, time.Millisecond, time.Hour, 30*time.Second)
+		wantDraft(t, &d, r.Message)
+		if !d.Response || given.ResponseDeadline == nil && !r.Message.ResponseDeadline.AsTime().Equal(now.Add(wait)) {
+			t.Fatalf("a question until %v that waits for %v", r.Message.ResponseDeadline, wait)
+		}
+	})
+}
+
+func FuzzReply(f *testing.F) {
+	to := newID(time.UnixMilli(1), 7)
+	f.Fuzz(func(t *testing.T, wire []byte, correlation string) {
+		r := decode(t, wire, &pb.ReplyRequest{})
+		a, err := reply(r)
+		if refused(t, err) {
+			return
+		}
+		if r.Id != "" {
+			wantRef(t, a.To, r.Id)
+		}
+		m := r.Message
+		if a.Ack != r.Ack || m.Target != nil || m.Reach != 0 || m.ThreadId != "" || m.InReplyTo != "" {
+			t.Fatalf("accepted: %v", r)
+		}
+		if strings.ToValidUTF8(correlation, "") != correlation || m.CorrelationId != "" {
+			correlation = ""
+		}
+		// What is filled in becomes part of the message.
+		d := a.Draft
+		d.Content = append(d.Content[:len(d.Content):len(d.Content)], a.Fill(Filled{Agent: "lead", ReplyTo: to, Correlation: correlation})...)
+		d.Target = Target{Kind: ToAgent, Name: "lead"}
+		m.Target, m.InReplyTo = &pb.Target{To: &pb.Target_Agent{Agent: "lead"}}, to.String()
+		if correlation != "" {
+			m.CorrelationId = correlation
+		}
+		if len(d.Content) <= maxMessage {
+			d.ReplyTo, _ = ParseRef(to.String())
+			wantDraft(t, &d, m)
+		}
+		if subject(d.Content) != m.Subject {
+			t.Fatalf("the subject is read as %q: %v", subject(d.Content), m)
+		}
+	})
+}
+
+func FuzzResendMessage(f *testing.F) {
+	s := services(f)
+	fuzz(f, &pb.ResendMessageRequest{}, unary(s.messages.ResendMessage), func(t *testing.T, r *pb.ResendMessageRequest) {
+		wantIDs(t, []string{r.Id}, false)
+		wantCount(t, "mailboxes", len(r.Mailboxes), 0, 1000)
+		wantMailboxes(t, r.Mailboxes)
+	})
+}
+
+func FuzzResolveThread(f *testing.F) {
+	s := services(f)
+	fuzz(f, &pb.ResolveThreadRequest{}, unary(s.messages.ResolveThread), func(t *testing.T, r *pb.ResolveThreadRequest) {
+		wantCount(t, "thread", len(r.ThreadId), 1, 128)
+		wantCount(t, "outcome", len(r.Outcome), 1, 4096)
+	})
+}
