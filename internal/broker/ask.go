@@ -118,7 +118,7 @@ func (s *sending) ask(d *Draft) (Asked, error) {
 		return Asked{}, within("message", err)
 	}
 	if out.Count > 0 && out.Refused == out.Count {
-		return Asked{}, fault.New(fault.Exhausted, "MAILBOX_FULL", "nobody got the question: every mailbox that %s means is full", d.Target)
+		return Asked{}, mailboxFull(d.Target, s.actor.session.MailboxLimit)
 	}
 	return Asked{ID: out.ID, Revision: out.Revision}, s.finish()
 }

@@ -75,7 +75,9 @@ func (b *Broker) subscription(ctx context.Context, c caller.Caller, req once.Req
 				return err
 			}
 			if n > maxSubscriptions {
-				return fault.New(fault.Exhausted, "TOO_MANY_SUBSCRIPTIONS", "agent %q subscribes to %d channels, which is the limit: unsubscribe from one first", a.Name, maxSubscriptions)
+				return fault.New(fault.Exhausted, "TOO_MANY_SUBSCRIPTIONS",
+					"agent %q subscribes to %d channels, which is the limit: unsubscribe from one first", a.Name, maxSubscriptions).
+					With("limit", "subscriptions").With("subscriptions", itoa(maxSubscriptions))
 			}
 		}
 		answer.Changed = true

@@ -77,3 +77,11 @@ func messageTooLarge(size, limit int) error {
 		"the message has %d bytes; at most %d are allowed (session setting message_limit): send large content as an artifact", size, limit).
 		With("limit", "message_limit").With("message_limit", strconv.Itoa(limit))
 }
+
+// mailboxFull refuses a message that must get somewhere and gets nowhere.
+func mailboxFull(to Target, limit int64) error {
+	e := fault.New(fault.Exhausted, "MAILBOX_FULL",
+		"nobody got the message: every mailbox that %s means is full, with %d waiting (session setting mailbox_limit)", to, limit)
+	e.RetryAfter = time.Second // somebody may have taken something by then
+	return e.With("limit", "mailbox_limit").With("mailbox_limit", strconv.FormatInt(limit, 10))
+}

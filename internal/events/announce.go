@@ -10,16 +10,17 @@ import (
 // announced are the types of the broker's own events that go to the channels of events. Those of which there is one
 // for every message, or more, never do.
 var announced = map[string]bool{
-	"agent.registered":   true,
-	"agent.deregistered": true,
-	"agent.degraded":     true,
-	"agent.recovered":    true,
-	"message.dead":       true,
-	"message.overdue":    true,
-	"session.configured": true,
-	"session.closed":     true,
-	"system.disk_low":    true,
-	"thread.resolved":    true,
+	"agent.registered":      true,
+	"agent.deregistered":    true,
+	"agent.degraded":        true,
+	"agent.recovered":       true,
+	"message.dead":          true,
+	"message.overdue":       true,
+	"session.configured":    true,
+	"session.closed":        true,
+	"system.disk_low":       true,
+	"system.disk_recovered": true,
+	"thread.resolved":       true,
 }
 
 // reserved are the first segments of types that only the broker itself uses, now or once it has these features.

@@ -23,6 +23,7 @@ const (
 	leastMessage    = 1 << 10
 	mostMessage     = 1 << 20
 	mostPayload     = 256 << 10
+	leastRate       = 0.001 // a second; slower ones would make times that cannot be computed with
 	mostRate        = 1_000_000
 	mostFailures    = 1000
 	mostNames       = 100
@@ -203,8 +204,8 @@ func (f fields) mailbox(in *int64) *int64 {
 }
 
 func (f fields) rate(in *float64) *float64 {
-	if in != nil && !(*in >= 0 && *in <= mostRate) { // so put, it refuses NaN too
-		f.Fail("settings.send_rate", "is %v; 0 to %d is allowed", *in, mostRate)
+	if in != nil && *in != 0 && !(*in >= leastRate && *in <= mostRate) { // so put, it refuses NaN too
+		f.Fail("settings.send_rate", "is %v; 0 (no limit), or %v to %d is allowed", *in, leastRate, mostRate)
 	}
 	return in
 }

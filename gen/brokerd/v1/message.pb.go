@@ -1906,7 +1906,8 @@ type ClaimOpen struct {
 	LowestPriority int32 `protobuf:"varint,4,opt,name=lowest_priority,json=lowestPriority,proto3" json:"lowest_priority,omitempty"`
 	// Claims held at the same time, 1 to 1,000; 0 = 1.
 	MaxInFlight int32 `protobuf:"varint,5,opt,name=max_in_flight,json=maxInFlight,proto3" json:"max_in_flight,omitempty"`
-	// Bytes of messages held at the same time, at most 64 MiB; 0 = 4 MiB. One message is always allowed.
+	// Once it holds this many bytes of messages nothing more is handed out: at most 64 MiB; 0 = 4 MiB. The last message may go
+	// beyond it.
 	MaxBytes int32 `protobuf:"varint,6,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"`
 	// How long a claim lasts after the stream broke, 1 s to 12 h; default 30 s. Longer than max_total raises that.
 	ClaimFor *durationpb.Duration `protobuf:"bytes,7,opt,name=claim_for,json=claimFor,proto3" json:"claim_for,omitempty"`

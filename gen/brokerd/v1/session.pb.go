@@ -129,8 +129,8 @@ type SessionSettings struct {
 	MailboxLimit *int64 `protobuf:"varint,2,opt,name=mailbox_limit,json=mailboxLimit,proto3,oneof" json:"mailbox_limit,omitempty"`
 	// Failed attempts until a delivery is a dead letter, unless its message says otherwise: 1 to 100. Default 3.
 	MaxAttempts *int32 `protobuf:"varint,3,opt,name=max_attempts,json=maxAttempts,proto3,oneof" json:"max_attempts,omitempty"`
-	// Messages an agent may send a second: 0 = no limit, else up to 1,000,000. Default 10. One send is one, whatever its fan-out. Batches wait their turn within
-	// the call's deadline, or fail: RESOURCE_EXHAUSTED (SEND_RATE).
+	// Messages an agent may send a second: 0 = no limit, else 0.001 to 1,000,000. Default 10. One message is one, whatever its fan-out. Calls wait their
+	// turn within their deadline, or 30 s without one, or fail at once: RESOURCE_EXHAUSTED (SEND_RATE). Streams are read on when it is their turn.
 	SendRate *float64 `protobuf:"fixed64,4,opt,name=send_rate,json=sendRate,proto3,oneof" json:"send_rate,omitempty"`
 	// How many it may send at once after a pause, 1 to 1,000,000. Default 100.
 	SendBurst *int32 `protobuf:"varint,5,opt,name=send_burst,json=sendBurst,proto3,oneof" json:"send_burst,omitempty"`
