@@ -120,7 +120,7 @@ func (c *cli) printAgent(w io.Writer, answer *pb.GetAgentResponse) {
 	line("agent", a.GetName())
 	line("role", a.GetRole())
 	line("capabilities", strings.Join(a.GetCapabilities(), ", "))
-	line("status", strings.ToLower(enumOf(a.GetStatus())))
+	line("status", agentState(a))
 	line("activity", a.GetActivity())
 	line("task", a.GetTaskId())
 	if a.GetProgress() > 0 {
@@ -136,6 +136,12 @@ func (c *cli) printAgent(w io.Writer, answer *pb.GetAgentResponse) {
 	line("worktree", a.GetWorktree())
 	line("labels", labels(a.GetLabels()))
 	_ = t.flush() // to the command's own output: nobody is left to tell
+}
+
+// agentState is what an agent says of itself, and what the broker adds.
+func agentState(a *pb.Agent) string {
+	s := strings.ToLower(enumOf(a.GetStatus()))
+	return s + cond(a.GetHalted(), ", halted", "") + cond(a.GetDegraded(), ", degraded", "")
 }
 
 func percent(f float64) string { return fmt.Sprintf("%.0f%%", f*100) }
@@ -223,7 +229,7 @@ func (c *cli) agentView() view[*pb.Agent] {
 				activity = strings.TrimSpace(activity + " " + percent(a.GetProgress()))
 			}
 			return []string{
-				a.GetName(), a.GetRole(), strings.ToLower(enumOf(a.GetStatus())), c.ago(a.GetLastSeen()),
+				a.GetName(), a.GetRole(), agentState(a), c.ago(a.GetLastSeen()),
 				strings.Join(a.GetCapabilities(), ","), activity,
 			}
 		},
@@ -253,7 +259,7 @@ func newAgentHeartbeatCommand(c *cli) *cobra.Command {
 		Use:   "heartbeat [NAME]",
 		Short: "Renew an agent's lease, and say what it does",
 		Long: `Renew an agent's lease, and say what it does. What is not given stays as it is. The answer says how many
-messages are unread and how many could be claimed.`,
+messages are unread and how many could be claimed, and names the directives that wait.`,
 		Example:           `  brokerctl --agent builder-1 agent heartbeat --status active --activity "running tests" --progress 0.4`,
 		Args:              between(0, "the agent's name"),
 		ValidArgsFunction: c.completeAgentArg,
@@ -275,6 +281,9 @@ messages are unread and how many could be claimed.`,
 			}
 			return c.show(cmd, answer, func(w io.Writer) {
 				fmt.Fprintf(w, "%d unread, %d to claim; lease %s\n", answer.GetUnread(), answer.GetClaimable(), shortOf(answer.GetLease()))
+				if d := answer.GetDirectives(); len(d) > 0 {
+					fmt.Fprintf(w, "directives: %s; see %s next\n", names(d, len(d)), c.again())
+				}
 			})
 		},
 	}

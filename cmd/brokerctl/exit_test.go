@@ -36,6 +36,7 @@ func TestExitCode_FollowsTheAPIsAnswer(t *testing.T) {
 		{nil, 0},
 		{errors.New("anything"), 1},
 		{apiError(t, codes.Internal, "INTERNAL"), 1},
+		{apiError(t, codes.FailedPrecondition, "NO_RESPONDERS"), 1},
 		{apiError(t, codes.ResourceExhausted, "MAILBOX_FULL"), 1},
 		{apiError(t, codes.OutOfRange, "COMPACTED"), 1},
 		{apiError(t, codes.InvalidArgument, "INVALID_ARGUMENT"), 2},

@@ -49,7 +49,9 @@ func (c *cli) printStatus(w io.Writer, s *pb.GetStatusResponse) {
 	if len(s.GetMailboxes()) == 0 {
 		return
 	}
-	fmt.Fprintln(w)
+	if !isPrompt(w) {
+		fmt.Fprintln(w)
+	}
 	t = newTable(w, "MAILBOX", "WAITING", "CLAIMED", "DEAD")
 	for _, m := range s.GetMailboxes() {
 		t.row(m.GetMailbox(), strconv.FormatInt(m.GetWaiting(), 10), strconv.FormatInt(m.GetClaimed(), 10), strconv.FormatInt(m.GetDead(), 10))
