@@ -33,7 +33,8 @@ func newDemoCommand(c *cli) *cobra.Command {
 remove it again: tasks for whoever has the time, a failure and its next attempt, a question and its reply, a dead
 letter, a message to everyone. It takes about ten seconds, and touches no other broker.
 
-brokerd is started from the folder that brokerctl is in, else from PATH. Colour is used on a terminal, unless NO_COLOR is set.`,
+brokerd is started from the folder that brokerctl is in, else from PATH. Colour is used on a terminal, unless
+NO_COLOR is set.`,
 		Example: `  brokerctl demo
   brokerctl demo --pace 0.2 | less`,
 		Args:              cobra.NoArgs,
