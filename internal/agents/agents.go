@@ -66,8 +66,15 @@ type Agent struct {
 	Incarnation  int64 // how often it has registered, from 1
 	RegisteredAt time.Time
 	ChangedAt    time.Time
-	LastSeen     time.Time // filled by Get, List and Register
+	LastSeen     time.Time // filled by Get, List and Register, and so is Gate
 	Revision     int64     // of its last change
+	Gate
+}
+
+// A Gate is what stands between an agent and its work.
+type Gate struct {
+	Halted   bool // between a halt and a resume: nothing but directives is handed out to it
+	Degraded bool // its circuit breaker is open
 }
 
 // Sessions finds sessions.
@@ -76,11 +83,15 @@ type Sessions interface {
 	ID(q store.Querier, name string) (int64, error)
 }
 
-// Mail counts what waits for an agent.
+// Mail knows what waits for an agent, and what keeps it from it.
 type Mail interface {
 	// Counts returns the unfinished deliveries in the agent's own mailbox that it has not read, and
 	// those that it could claim now, from its own mailbox, its role's and its channels'.
 	Counts(q store.Querier, a Agent) (unread, claimable int64, err error)
+	// Directives returns the types of the agent's unfinished directives, oldest first, at most 100.
+	Directives(q store.Querier, a Agent) ([]string, error)
+	// Gated returns the agents of a session that something stands in the way of, by name.
+	Gated(q store.Querier, session int64) (map[string]Gate, error)
 }
 
 // A Registry keeps the agents. It may be used concurrently; hooks and mail are plugged in before it is.
@@ -103,7 +114,7 @@ func New(s *store.Store, log *events.Log, sessions Sessions, clock clockwork.Clo
 	return &Registry{store: s, log: log, sessions: sessions, clock: clock, known: store.NewCache[rowKey, entry](s)}
 }
 
-// UseMail plugs in who counts mail; without it the counts are 0.
+// UseMail plugs in who knows of mail; without it the counts are 0.
 func (r *Registry) UseMail(m Mail) { r.mail = m }
 
 // OnRegister adds what is to happen in the same transaction when an agent registers. first is true
@@ -170,6 +181,13 @@ func (r *Registry) register(tx *store.Tx, who caller.Caller, d Description) (Age
 			return Agent{}, err
 		}
 	}
+	if r.mail != nil {
+		gated, err := r.mail.Gated(tx, a.Session)
+		if err != nil {
+			return Agent{}, err
+		}
+		a.Gate = gated[a.Name]
+	}
 	return a, nil
 }
 
@@ -187,6 +205,7 @@ type Standing struct {
 	Lease       time.Duration
 	Unread      int64
 	Claimable   int64
+	Directives  []string // types of the unfinished ones, oldest first
 }
 
 // Heartbeat takes note of what the calling agent reports. It writes nothing if nothing changed.
@@ -201,7 +220,10 @@ func (r *Registry) Heartbeat(ctx context.Context, who caller.Caller, h Heartbeat
 		}
 		news = h.apply(a.Report) != a.Report
 		st.Incarnation, st.Lease = a.Incarnation, a.Lease
-		st.Unread, st.Claimable, err = r.counts(snap, a)
+		if st.Unread, st.Claimable, err = r.counts(snap, a); err != nil || r.mail == nil {
+			return err
+		}
+		st.Directives, err = r.mail.Directives(snap, a)
 		return err
 	})
 	if err == nil && news {

@@ -305,14 +305,46 @@ func (mail) Counts(_ store.Querier, a agents.Agent) (unread, claimable int64, er
 	return 3, 4, nil
 }
 
+func (mail) Directives(store.Querier, agents.Agent) ([]string, error) { return []string{"halt", "nudge"}, nil }
+
+func (mail) Gated(store.Querier, int64) (map[string]agents.Gate, error) {
+	return map[string]agents.Gate{"a": {Halted: true}, "b": {Degraded: true}}, nil
+}
+
 func TestHeartbeatAndGet_TellWhatMailWaits(t *testing.T) {
 	k := newKit(t)
 	k.registry.UseMail(mail{})
 	k.register("a", &pb.RegisterAgentRequest{Role: "builder", Lease: durationpb.New(time.Minute)})
-	same(t, &pb.HeartbeatResponse{Incarnation: 1, Lease: durationpb.New(time.Minute), Unread: 3, Claimable: 4}, k.beat("a", &pb.HeartbeatRequest{}))
+	same(t, &pb.HeartbeatResponse{
+		Incarnation: 1, Lease: durationpb.New(time.Minute), Unread: 3, Claimable: 4, Directives: []string{"halt", "nudge"},
+	}, k.beat("a", &pb.HeartbeatRequest{}))
 	out, err := k.api.GetAgent(k.as("a"), &pb.GetAgentRequest{})
 	if err != nil || out.GetUnread() != 3 || out.GetClaimable() != 4 || out.GetAgent().GetName() != "a" {
 		t.Errorf("got %v, %v", out, err)
+	}
+}
+
+func TestAgent_ShowsWhatStandsInItsWay(t *testing.T) {
+	k := newKit(t)
+	k.registry.UseMail(mail{})
+	for _, name := range []string{"a", "b", "c"} {
+		a := k.register(name, &pb.RegisterAgentRequest{Role: "builder"})
+		if a.GetHalted() != (name == "a") || a.GetDegraded() != (name == "b") {
+			t.Errorf("registered: %v", a)
+		}
+	}
+	out, err := k.api.GetAgent(k.as("a"), &pb.GetAgentRequest{})
+	if err != nil || !out.GetAgent().GetHalted() || out.GetAgent().GetDegraded() {
+		t.Errorf("got %v, %v", out, err)
+	}
+	page, err := k.api.ListAgents(k.as("a"), &pb.ListAgentsRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range page.GetAgents() {
+		if a.GetHalted() != (a.GetName() == "a") || a.GetDegraded() != (a.GetName() == "b") {
+			t.Errorf("listed: %v", a)
+		}
 	}
 }
 

@@ -152,7 +152,11 @@ func (r *Registry) Get(ctx context.Context, who caller.Caller, name string) (Fou
 		}
 		f.Agent = a
 		f.LastSeen = r.presence.last(who.Session, a)
-		f.Unread, f.Claimable, err = r.counts(snap, a)
+		if f.Unread, f.Claimable, err = r.counts(snap, a); err != nil || r.mail == nil {
+			return err
+		}
+		gated, err := r.mail.Gated(snap, session)
+		f.Gate = gated[a.Name]
 		return err
 	})
 	if err != nil {
@@ -201,7 +205,14 @@ func (r *Registry) List(ctx context.Context, who caller.Caller, f Filter, after 
 		if err := page.summarize(snap, args); err != nil {
 			return err
 		}
-		return page.fill(snap, session, append(args, after, limit+1), limit)
+		if err := page.fill(snap, session, append(args, after, limit+1), limit); err != nil || r.mail == nil {
+			return err
+		}
+		gated, err := r.mail.Gated(snap, session)
+		for i, a := range page.Agents {
+			page.Agents[i].Gate = gated[a.Name]
+		}
+		return err
 	})
 	if err != nil {
 		return Page{}, fmt.Errorf("list agents: %w", err)

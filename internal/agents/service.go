@@ -89,6 +89,7 @@ func (s *Service) Heartbeat(ctx context.Context, in *pb.HeartbeatRequest) (*pb.H
 	}
 	return &pb.HeartbeatResponse{
 		Incarnation: st.Incarnation, Lease: durationpb.New(st.Lease), Unread: st.Unread, Claimable: st.Claimable,
+		Directives: st.Directives,
 	}, nil
 }
 
@@ -214,5 +215,7 @@ func agentProto(a Agent) *pb.Agent {
 		RegisteredAt: timestamppb.New(a.RegisteredAt),
 		LastSeen:     timestamppb.New(a.LastSeen),
 		Revision:     a.Revision,
+		Degraded:     a.Degraded,
+		Halted:       a.Halted,
 	}
 }

@@ -129,6 +129,21 @@ func (m mail) Counts(q store.Querier, a agents.Agent) (unread, claimable int64, 
 	return m.broker.Counts(q, a.Session, brokerAgent(a))
 }
 
+// Directives implements agents.Mail.
+func (m mail) Directives(q store.Querier, a agents.Agent) ([]string, error) {
+	return m.broker.Directives(q, a.Session, brokerAgent(a))
+}
+
+// Gated implements agents.Mail.
+func (m mail) Gated(q store.Querier, session int64) (map[string]agents.Gate, error) {
+	gated, err := m.broker.Gated(q, session)
+	gates := make(map[string]agents.Gate, len(gated))
+	for name, g := range gated {
+		gates[name] = agents.Gate(g)
+	}
+	return gates, err
+}
+
 // census tells the operator of sessions and agents.
 type census struct {
 	sessions *sessions.Registry

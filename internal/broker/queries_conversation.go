@@ -87,9 +87,10 @@ const (
 		SELECT EXISTS (
 			SELECT 1 FROM messages m WHERE` + inThread + `
 				AND (m.sender = ?5 OR EXISTS (SELECT 1 FROM deliveries d WHERE d.message = m.revision AND (d.mailbox = ?6 OR d.holder = ?6))))`
-	selectOpenQuestions = `
+	openQuestionColumns = `
 		SELECT q.message, q.deadline, m.id, m.sender, m.created_at, m.content
-		FROM questions q JOIN messages m ON m.revision = q.message
+		FROM questions q JOIN messages m ON m.revision = q.message`
+	selectOpenQuestions = openQuestionColumns + `
 		WHERE q.session = ? AND q.thread = ? AND q.settled IS NULL
 		ORDER BY q.message
 		LIMIT ?`

@@ -64,3 +64,39 @@ const (
 		ORDER BY d.arrival
 		LIMIT ?`
 )
+
+// The summary of an inbox.
+const (
+	selectSummary = `
+		SELECT COUNT(*), COUNT(*) FILTER (WHERE d.read_at IS NULL), MIN(m.created_at),
+			(SELECT COUNT(*) FROM deliveries WHERE state = 2 AND holder = ?1)
+		FROM deliveries d JOIN messages m ON m.revision = d.message
+		WHERE d.mailbox = ?1 AND d.arrival > 0`
+	countByPriority = `
+		SELECT m.priority, COUNT(*)
+		FROM deliveries d JOIN messages m ON m.revision = d.message
+		WHERE d.mailbox = ? AND d.arrival > 0
+		GROUP BY m.priority
+		ORDER BY m.priority DESC`
+	countByType = `
+		SELECT m.type, COUNT(*)
+		FROM deliveries d JOIN messages m ON m.revision = d.message
+		WHERE d.mailbox = ? AND d.arrival > 0
+		GROUP BY m.type
+		ORDER BY COUNT(*) DESC, m.type
+		LIMIT ?`
+	selectDirectives = inboxColumns + `
+		WHERE d.mailbox = ? AND d.arrival > 0 AND d.rank < ?
+		ORDER BY d.arrival
+		LIMIT ?`
+	selectAsked = openQuestionColumns + `
+		WHERE q.session = ? AND q.sender = ? AND q.settled IS NULL
+		ORDER BY q.message
+		LIMIT ?`
+	selectOwed = openQuestionColumns + `
+		WHERE q.session = ?1 AND q.sender <> ?2 AND q.settled IS NULL AND EXISTS (
+			SELECT 1 FROM deliveries d
+			WHERE d.message = q.message AND (d.mailbox = ?3 OR d.holder = ?3) AND d.arrival IS NOT NULL AND d.state NOT IN (7, 8))
+		ORDER BY q.message
+		LIMIT ?4`
+)

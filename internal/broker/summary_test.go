@@ -1,0 +1,122 @@
+package broker_test
+
+import (
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pb "brokerd/gen/brokerd/v1"
+)
+
+func (a *agent) summary() *pb.GetInboxSummaryResponse {
+	a.t.Helper()
+	out, err := a.GetInboxSummary(a.ctx, &pb.GetInboxSummaryRequest{})
+	must(a.t, err)
+	return out
+}
+
+func (a *agent) beat() *pb.HeartbeatResponse {
+	a.t.Helper()
+	out, err := a.registry.Heartbeat(a.ctx, &pb.HeartbeatRequest{})
+	must(a.t, err)
+	return out
+}
+
+// self is the agent as the registry shows it.
+func (a *agent) self() *pb.Agent {
+	a.t.Helper()
+	out, err := a.registry.GetAgent(a.ctx, &pb.GetAgentRequest{})
+	must(a.t, err)
+	return out.Agent
+}
+
+func TestSummary_CountsWhatAnAgentHasBeforeIt(t *testing.T) {
+	w := newWorld(t)
+	lead, a := w.agent("lead", ""), w.agent("a", "builder")
+	empty := a.summary()
+	want(t, "nothing", empty.Total+empty.Unread+empty.Claimable+empty.Claimed, 0)
+	if empty.OldestAt != nil || empty.BreakerOpenUntil != nil {
+		t.Errorf("empty: %v", empty)
+	}
+	oldest := w.Clock.Now()
+	lead.sendAll(to("a", kind("x")), to("a", kind("y"), priority(9)), to("a", kind("x"), key("k")))
+	w.pass(time.Second)
+	lead.sendAll(to("a", kind("x"), key("k")), toRole("builder"), to("a", due(w.now(time.Hour))))
+	a.list(&pb.ListMessagesRequest{PageSize: 1, MarkRead: true})
+	a.claim1()
+	s := a.summary()
+	want(t, "total", s.Total, 4)
+	want(t, "unread", s.Unread, 3)
+	want(t, "claimable", s.Claimable, 3)
+	want(t, "claimed", s.Claimed, 1)
+	want(t, "oldest", s.OldestAt.AsTime(), oldest)
+	want(t, "priorities", len(s.ByPriority), 2)
+	want(t, "highest", s.ByPriority[0].Priority, 9)
+	want(t, "of it", s.ByPriority[0].Count, 1)
+	want(t, "normal", s.ByPriority[1].Count, 3)
+	want(t, "types", len(s.ByType), 2)
+	want(t, "most frequent", s.ByType[0].Type, "x")
+	want(t, "of it", s.ByType[0].Count, 3)
+	if s.Revision <= empty.Revision {
+		t.Errorf("revision %d after %d", s.Revision, empty.Revision)
+	}
+	_, err := w.operator().GetInboxSummary(a.ctx, &pb.GetInboxSummaryRequest{})
+	wantError(t, err, codes.FailedPrecondition, "AGENT_REQUIRED")
+}
+
+func TestSummary_ShowsOpenQuestions(t *testing.T) {
+	w := newWorld(t)
+	lead, a := w.agent("lead", ""), w.agent("a", "builder")
+	question := func(m *pb.Message) { m.RequiresResponse = true }
+	mine := a.send(to("lead", question, subject("mine")))
+	own := lead.send(to("a", question, subject("own")))
+	w.pass(time.Second)
+	queued := lead.send(toRole("builder", question, subject("queued"), priority(9)))
+	lead.sendAll(to("a"), to("a", question, due(w.now(time.Hour)), subject("not yet")))
+	s := a.summary()
+	want(t, "asked", len(s.Asked), 1)
+	want(t, "asked", s.Asked[0].Id, mine.Id)
+	want(t, "owed", len(s.Owed), 1)
+	want(t, "owed", s.Owed[0].Id, own.Id)
+	want(t, "subject", s.Owed[0].Subject, "own")
+	want(t, "from", s.Owed[0].Sender, "lead")
+	a.claim1()
+	want(t, "owed once it is claimed", a.summary().Owed[1].Id, queued.Id)
+	must(t, drop(a.Reply(a.ctx, &pb.ReplyRequest{Id: own.Id, Message: &pb.Message{Body: "so it is"}})))
+	want(t, "owed", len(a.summary().Owed), 1)
+	want(t, "asked of the lead", len(lead.summary().Asked), 2)
+}
+
+func TestSummary_ShowsDirectivesAndGates(t *testing.T) {
+	w := newWorld(t)
+	o, a := w.operator(), w.agent("a", "")
+	o.sendAll(to("a"), to("a", kind("nudge"), subject("1")), to("a", kind("halt"), subject("2")))
+	s := a.summary()
+	want(t, "directives", len(s.Directives), 2)
+	want(t, "oldest", s.Directives[0].Subject, "1")
+	want(t, "newest", s.Directives[1].Subject, "2")
+	want(t, "halted", s.Halted, true)
+	wantList(t, "heartbeat", a.beat().Directives, "nudge", "halt")
+	want(t, "in the registry", a.self().Halted, true)
+	a.ack(a.claim1().ClaimId)
+	wantList(t, "unfinished", a.beat().Directives, "halt")
+	o.send(to("a", kind("resume")))
+	want(t, "halted", a.summary().Halted, false)
+	want(t, "in the registry", a.self().Halted, false)
+}
+
+func TestSummary_ShowsTheBreaker(t *testing.T) {
+	f := broken(t, 1)
+	want(t, "open until", f.a.summary().BreakerOpenUntil.AsTime(), f.Clock.Now().Add(time.Minute))
+	want(t, "degraded", f.a.self().Degraded, true)
+	f.pass(time.Minute)
+	c := f.a.claimWith(&pb.ClaimMessagesRequest{ClaimFor: durationpb.New(time.Hour)}).Claims[0]
+	want(t, "degraded while the probe is out", f.a.self().Degraded, true)
+	f.a.ack(c.ClaimId)
+	want(t, "degraded", f.a.self().Degraded, false)
+	if until := f.a.summary().BreakerOpenUntil; until != nil {
+		t.Errorf("still open until %v", until.AsTime())
+	}
+}
