@@ -37,8 +37,9 @@ lint: $(STAMP) ## golangci-lint, buf and gofmt
 	$(if $(RELEASE),$(TOOLS)/buf breaking --against '.git#tag=$(RELEASE)')
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "not gofmt'ed: $$unformatted" >&2; exit 1; }
 
-generate: $(STAMP) ## gen/ from proto/
+generate: $(STAMP) ## gen/ from proto/, docs/brokerctl.md from the commands
 	$(TOOLS)/buf generate
+	go test -count=1 -run '^TestReference_' ./cmd/brokerctl -update
 
 bench: build ## the workloads of `brokerctl bench`, on a daemon of their own (BENCH_ARGS='…')
 	scripts/bench.sh $(BENCH_ARGS)

@@ -8,13 +8,63 @@ import (
 	"strings"
 	"testing"
 
+	"brokerd/client"
+	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/app"
 )
 
-// TestAgent_SendsClaimsAndAcksOverTCPWithTheCredential makes stubs from the protos as the README says, and runs
-// agent.py with them against a daemon.
 func TestAgent_SendsClaimsAndAcksOverTCPWithTheCredential(t *testing.T) {
-	python := pythonWithGRPC(t)
+	python, env := makeStubs(t)
+	_, address, credential := startBroker(t)
+	out := run(t, env, python, "agent.py", address, credential)
+	for _, want := range []string{"sent ", "claimed ", "Add login t1", "state DELIVERY_STATE_ACKED"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("agent.py did not print %q:\n%s", want, out)
+		}
+	}
+}
+
+func TestWorker_RepliesAndKeepsWhatFailed(t *testing.T) {
+	python, env := makeStubs(t)
+	broker, address, credential := startBroker(t)
+	lead := broker.As("lead")
+	if _, err := lead.Agents().RegisterAgent(t.Context(), &pb.RegisterAgentRequest{Role: "lead"}); err != nil {
+		t.Fatal(err)
+	}
+	var tasks []*pb.Message
+	for _, payload := range []string{`{"name":"login"}`, `{"name":"impossible"}`} {
+		tasks = append(tasks, &pb.Message{
+			Target: &pb.Target{To: &pb.Target_Role{Role: "builder"}}, Payload: payload, MaxAttempts: 1,
+		})
+	}
+	sent, err := lead.Messages().SendMessages(t.Context(), &pb.SendMessagesRequest{Messages: tasks})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out := run(t, env, python, "worker.py", address, credential); out != "login is built\n" {
+		t.Errorf("worker.py printed %q", out)
+	}
+	inbox, err := lead.Messages().ListMessages(t.Context(), &pb.ListMessagesRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(inbox.GetItems()) != 1 || inbox.GetItems()[0].GetMessage().GetInReplyTo() != sent.GetResults()[0].GetId() {
+		t.Errorf("the lead's inbox is %v", inbox)
+	}
+	dead, err := broker.Messages().ListDeadLetters(t.Context(), &pb.ListDeadLettersRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(dead.GetItems()) != 1 || dead.GetItems()[0].GetDelivery().GetHistory()[0].GetError() != "no such repository" {
+		t.Errorf("the dead letters are %v", dead)
+	}
+}
+
+// makeStubs makes stubs from the protos as the README says, and returns the Python and the environment to run the
+// examples with.
+func makeStubs(t *testing.T) (python string, env []string) {
+	t.Helper()
+	python = pythonWithGRPC(t)
 	for _, tool := range []string{"protoc", "grpc_python_plugin"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			t.Skipf("%s is missing (Debian: protobuf-compiler, protobuf-compiler-grpc)", tool)
@@ -22,7 +72,12 @@ func TestAgent_SendsClaimsAndAcksOverTCPWithTheCredential(t *testing.T) {
 	}
 	stubs := t.TempDir()
 	run(t, nil, "sh", "stubs.sh", stubs)
+	return python, []string{"PYTHONPATH=" + stubs}
+}
 
+// startBroker runs a daemon, and returns an operator's client and what the examples need to reach it over TCP.
+func startBroker(t *testing.T) (broker *client.Client, address, credential string) {
+	t.Helper()
 	data := t.TempDir()
 	daemon, err := app.Start(context.Background(), app.Config{Dir: data, Listen: []string{"127.0.0.1:0"}})
 	if err != nil {
@@ -33,18 +88,17 @@ func TestAgent_SendsClaimsAndAcksOverTCPWithTheCredential(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	address := ""
 	for _, a := range daemon.Addresses() {
 		if strings.HasPrefix(a, "127.0.0.1:") {
 			address = a
 		}
 	}
-	out := run(t, []string{"PYTHONPATH=" + stubs}, python, "agent.py", address, filepath.Join(data, "operator.credential"))
-	for _, want := range []string{"sent ", "claimed ", "Add login t1", "state DELIVERY_STATE_ACKED"} {
-		if !strings.Contains(out, want) {
-			t.Errorf("agent.py did not print %q:\n%s", want, out)
-		}
+	broker, err = client.Dial(t.Context(), client.WithAddress(daemon.Addresses()[0]))
+	if err != nil {
+		t.Fatal(err)
 	}
+	t.Cleanup(broker.Close)
+	return broker, address, filepath.Join(data, "operator.credential")
 }
 
 // pythonWithGRPC finds a Python that has gRPC: Debian's, which is not always the first in the path.

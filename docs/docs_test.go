@@ -1,0 +1,110 @@
+package docs_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// pages are the manual: README and the like, docs, and the examples' own pages.
+func pages(t *testing.T) map[string]string {
+	t.Helper()
+	texts := map[string]string{}
+	for _, pattern := range []string{"*.md", "docs/*.md", "examples/*/*.md"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			texts[file] = read(t, file)
+		}
+	}
+	return texts
+}
+
+func read(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+var (
+	fence   = regexp.MustCompile("(?ms)^```(\\w*)\n(.*?)^```$")
+	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	heading = regexp.MustCompile(`(?m)^#+ (.+)$`)
+	unslug  = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
+)
+
+// anchors are the places of a page that a link may name, as GitHub makes them of headings.
+func anchors(text string) map[string]bool {
+	found := map[string]bool{}
+	for _, m := range heading.FindAllStringSubmatch(fence.ReplaceAllString(text, ""), -1) {
+		found[strings.ReplaceAll(unslug.ReplaceAllString(strings.ToLower(m[1]), ""), " ", "-")] = true
+	}
+	return found
+}
+
+func TestLinks_LeadSomewhere(t *testing.T) {
+	t.Chdir("..")
+	all := pages(t)
+	linked := map[string]bool{}
+	for page, text := range all {
+		for _, m := range link.FindAllStringSubmatch(fence.ReplaceAllString(text, ""), -1) {
+			target, anchor, _ := strings.Cut(m[1], "#")
+			if strings.Contains(target, "://") || strings.HasPrefix(target, "mailto:") {
+				continue
+			}
+			file := page
+			if target != "" {
+				file = filepath.Join(filepath.Dir(page), target)
+			}
+			linked[file] = true
+			if _, err := os.Stat(file); err != nil {
+				t.Errorf("%s links to %s: %v", page, m[1], err)
+			} else if anchor != "" && !anchors(all[file])[anchor] {
+				t.Errorf("%s links to %s, which has no such heading", page, m[1])
+			}
+		}
+	}
+	for page := range all {
+		if filepath.Dir(page) == "docs" && !linked[page] {
+			t.Errorf("nothing links to %s", page)
+		}
+	}
+}
+
+// What the guides show is cut from the examples, which have tests of their own.
+func TestGuides_ShowWhatRuns(t *testing.T) {
+	for _, guide := range []struct{ page, language, folder string }{
+		{"agents-bash.md", "sh", "bash"},
+		{"agents-go.md", "go", "go"},
+		{"agents-python.md", "python", "python"},
+	} {
+		files, err := filepath.Glob(filepath.Join("../examples", guide.folder, "*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		blocks := fence.FindAllStringSubmatch(read(t, guide.page), -1)
+		if len(blocks) == 0 {
+			t.Errorf("%s shows nothing", guide.page)
+		}
+		for _, block := range blocks {
+			if block[1] != guide.language {
+				t.Errorf("%s: a block of %q is tested by nobody:\n%s", guide.page, block[1], block[2])
+				continue
+			}
+			real := false
+			for _, file := range files {
+				real = real || strings.Contains("\n"+read(t, file), "\n"+block[2])
+			}
+			if !real {
+				t.Errorf("%s: no file of examples/%s has this:\n%s", guide.page, guide.folder, block[2])
+			}
+		}
+	}
+}

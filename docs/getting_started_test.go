@@ -1,0 +1,155 @@
+package docs_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+const patience = 30 * time.Second
+
+// terminal is a shell that is typed into.
+type terminal struct {
+	t     *testing.T
+	in    io.Writer
+	lines *bufio.Scanner
+}
+
+func openTerminal(t *testing.T, dir string, env []string) *terminal {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "sh")
+	cmd.Dir, cmd.Env = dir, env
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stderr = cmd.Stdout
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	timeout := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
+	t.Cleanup(func() {
+		timeout.Stop()
+		_ = in.Close()
+		_ = cmd.Wait() // with the code of its last command
+	})
+	return &terminal{t: t, in: in, lines: bufio.NewScanner(out)}
+}
+
+// run types a command, wants it to succeed, and returns what it prints.
+func (s *terminal) run(command string) string {
+	s.t.Helper()
+	fmt.Fprintf(s.in, "%s\necho \"-- $?\"\n", command)
+	var printed strings.Builder
+	for s.lines.Scan() {
+		if code, done := strings.CutPrefix(s.lines.Text(), "-- "); done {
+			if code != "0" {
+				s.t.Fatalf("%s\nexit code %s\n%s", command, code, printed.String())
+			}
+			return printed.String()
+		}
+		printed.WriteString(s.lines.Text() + "\n")
+	}
+	s.t.Fatalf("%s\nthe shell has ended\n%s", command, printed.String())
+	return ""
+}
+
+// The commands are those of the page, in its order and in the terminals that it names.
+func TestGettingStarted_LeadsToAnAcknowledgedMessage(t *testing.T) {
+	blocks := fence.FindAllStringSubmatch(read(t, "getting-started.md"), -1)
+	var commands []string
+	for _, block := range blocks {
+		if block[1] != "sh" {
+			t.Fatalf("a block of %q is tested by nobody:\n%s", block[1], block[2])
+		}
+		commands = append(commands, strings.Split(strings.TrimSpace(block[2]), "\n")...)
+	}
+	if len(commands) != 9 || commands[0] != "make run" {
+		t.Fatalf("the page speaks of nine commands, the first of them make run; it has %q", commands)
+	}
+	if makefile := read(t, "../Makefile"); !strings.Contains(makefile, "\nrun: build ") || !strings.Contains(makefile, "\n\t$(BIN)/brokerd\n") {
+		t.Fatal("make run does not build and run brokerd any more")
+	}
+
+	repository, home := t.TempDir(), t.TempDir()
+	var env []string
+	for _, v := range os.Environ() { // a newcomer has none of these
+		if !strings.HasPrefix(v, "BROKERD_") && !strings.HasPrefix(v, "XDG_") && !strings.HasPrefix(v, "HOME=") {
+			env = append(env, v)
+		}
+	}
+	env = append(env, "HOME="+home)
+	startBroker(t, repository, env)
+
+	lead, builder := openTerminal(t, repository, env), openTerminal(t, repository, env)
+	lead.run(commands[1])
+	lead.run(commands[2])
+	builder.run(commands[3])
+	builder.run(commands[4])
+	var task int64
+	for i, step := range []struct {
+		shell *terminal
+		shows string
+	}{
+		{lead, "to role:builder"},
+		{builder, "Name and password are enough for now."},
+		{builder, "acked the message that was answered"},
+		{lead, "Done, on the branch login."},
+	} {
+		command := commands[5+i]
+		printed := step.shell.run(command)
+		if !strings.Contains(printed, step.shows) {
+			t.Errorf("%s\ndoes not show %q:\n%s", command, step.shows, printed)
+		}
+		if i == 0 {
+			if _, err := fmt.Sscanf(printed, "sent %d to", &task); err != nil {
+				t.Fatalf("%s\n%v", printed, err)
+			}
+		}
+	}
+	if printed := lead.run(fmt.Sprintf("brokerctl message get %d -o json", task)); !strings.Contains(printed, `"state":"ACKED"`) {
+		t.Errorf("the task is not acknowledged:\n%s", printed)
+	}
+	for _, mentioned := range []string{"brokerctl dlq list", "brokerctl guide"} {
+		builder.run(mentioned)
+	}
+}
+
+// startBroker does what make run does, in the folder given.
+func startBroker(t *testing.T, repository string, env []string) {
+	t.Helper()
+	bin := filepath.Join(repository, "bin") + string(filepath.Separator)
+	// Without the profile: the packages are compiled for other tests already.
+	build := exec.CommandContext(t.Context(), "go", "build", "-pgo=off", "-o", bin, "brokerd/cmd/brokerd", "brokerd/cmd/brokerctl")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build: %v\n%s", err, out)
+	}
+	daemon := exec.Command(filepath.Join(bin, "brokerd")) // t.Context ends before the cleanup that stops it
+	daemon.Dir, daemon.Env = repository, env
+	out, err := daemon.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := daemon.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = daemon.Process.Signal(os.Interrupt) // Ctrl-C, as the page says
+		if err := daemon.Wait(); err != nil {
+			t.Errorf("brokerd: %v", err)
+		}
+	})
+	if !bufio.NewScanner(out).Scan() {
+		t.Fatal("brokerd does not say that it listens")
+	}
+}

@@ -1,0 +1,91 @@
+// Command go is an agent of brokerd in Go: a builder that works on the tasks of its role, asks the reviewer when it
+// has a question, and reports to whoever sent the task. It runs until it is interrupted.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"brokerd/client"
+	pb "brokerd/gen/brokerd/v1"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// run works until ctx ends. The environment says where the broker is: see client.FromEnvironment.
+func run(ctx context.Context) error {
+	broker, err := client.FromEnvironment(ctx)
+	if err != nil {
+		return err
+	}
+	defer broker.Close()
+	b := builder{me: broker.As("go-builder")}
+	_, err = b.me.Agents().RegisterAgent(ctx, &pb.RegisterAgentRequest{Role: "builder", Capabilities: []string{"go"}})
+	if err != nil {
+		return err
+	}
+	return b.me.Work(ctx, client.WorkOptions{Concurrency: 4}, b.handle)
+}
+
+// builder is the agent.
+type builder struct{ me *client.Client }
+
+// handle works on one message. What it returns decides what becomes of the message.
+func (b builder) handle(ctx context.Context, c *client.Claim) error {
+	var task struct {
+		Name     string `json:"name"`
+		Question string `json:"question"`
+	}
+	if err := json.Unmarshal([]byte(c.Message.GetPayload()), &task); err != nil {
+		return client.Fatal(err) // a dead letter at once: trying again cannot help
+	}
+	result := task.Name + " is built"
+	if task.Question != "" {
+		answer, err := b.ask(ctx, task.Question)
+		if err != nil {
+			return client.RetryAfter(err, time.Minute) // a failed attempt; the next one in a minute
+		}
+		result += ", " + answer
+	}
+	return b.report(ctx, c, result) // nil acknowledges
+}
+
+// ask waits for the reviewer's answer, for as long as a minute.
+func (b builder) ask(ctx context.Context, question string) (string, error) {
+	answer, err := b.me.Messages().Ask(ctx, &pb.AskRequest{
+		Message: &pb.Message{Target: &pb.Target{To: &pb.Target_Role{Role: "reviewer"}}, Type: "question", Subject: question},
+		Wait:    durationpb.New(time.Minute),
+	})
+	if err != nil {
+		return "", err // NO_RESPONDERS at once if there is no reviewer
+	}
+	if answer.GetReply() == nil {
+		return "", errors.New("the reviewer has not answered")
+	}
+	return answer.GetReply().GetSubject(), nil
+}
+
+// report answers the task and finishes it in one transaction. The handler's context ends with the claim, perhaps
+// before the answer to this call is here, so the call does not use it.
+func (b builder) report(ctx context.Context, c *client.Claim, result string) error {
+	_, err := b.me.Messages().Reply(context.WithoutCancel(ctx), &pb.ReplyRequest{
+		Id: c.ID, Ack: true, Message: &pb.Message{Type: "task_result", Subject: result},
+	})
+	return err
+}
