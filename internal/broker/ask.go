@@ -287,11 +287,15 @@ func (b *Broker) putBack(w *asking, reply *Message) {
 		return
 	}
 	err := b.store.Drain(context.Background(), func(tx *store.Tx) error {
+		session, err := b.dir.ByID(tx, w.session)
+		if err != nil || session.Closed {
+			return err
+		}
 		agent, found, err := b.dir.Find(tx, w.session, w.agent)
 		if err != nil || !found {
 			return err
 		}
-		a := actor{Agent: agent, session: Session{ID: w.session}}
+		a := actor{Agent: agent, session: session}
 		if a.mailbox, err = b.findMailbox(tx, w.session, mailboxRef{agentBox, w.agent}); err != nil {
 			return err
 		}

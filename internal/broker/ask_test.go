@@ -299,6 +299,24 @@ func TestAsk_EndsWhenTheQuestionIsSettledOrTheAskerGone(t *testing.T) {
 	call.failed(codes.FailedPrecondition, "AGENT_NOT_REGISTERED")
 }
 
+func TestAsk_EndsWithItsSession(t *testing.T) {
+	w := newWorld(t)
+	lead, builder := w.project()
+	call := w.asks(lead, to("builder"))
+	lead.send(to("builder", question, resendAfter(time.Minute)))
+	w.closeSession("project")
+	call.failed(codes.FailedPrecondition, "SESSION_CLOSED")
+	wantClosed(t, "ask", drop(lead.Ask(lead.ctx, &pb.AskRequest{Message: to("builder")})))
+	wantClosed(t, "reply", drop(builder.Reply(builder.ctx, &pb.ReplyRequest{Id: "1", Message: &pb.Message{}})))
+	wantClosed(t, "resend", drop(lead.ResendMessage(lead.ctx, &pb.ResendMessageRequest{Id: "1"})))
+	wantClosed(t, "resolve", drop(lead.ResolveThread(lead.ctx, &pb.ResolveThreadRequest{ThreadId: "t", Outcome: "o"})))
+	w.sentinel(2 * time.Hour)
+	o := w.in("project", "")
+	out, err := o.events.ListEvents(o.ctx, &pb.ListEventsRequest{Filter: &pb.EventFilter{Types: []string{"message.overdue", "message.resent"}}})
+	must(t, err)
+	want(t, "what happens in it", len(out.Events), 0)
+}
+
 // Each reply is either returned by Ask or lies in the mailbox: never both, never neither.
 func TestAsk_ReplyRacesWithTheEndOfTheWait(t *testing.T) {
 	w := newWorld(t)
@@ -359,4 +377,5 @@ func TestAsk_ReplyRacesWithABrokenCall(t *testing.T) {
 	}
 	w.Restart() // by then every broken call has returned
 	wantList(t, "mail", subjectsIn(lead.inbox()))
+	t.Logf("put into the mailbox first: %d", len(w.events("message.resent")))
 }

@@ -39,6 +39,18 @@
 // directives alone are handed out to any of its consumers, or one probe beside them. Gates are rows; whoever opens one has dispatch
 // reconsider what the agent's consumers may take.
 //
+// # Questions
+//
+// A message that requires a response is a question until something settles it:
+//
+//	send ─► open ── first reply of another, ResolveThread, cancel ─► settled
+//	         │                                                          ▲
+//	         └── deadline ─► overdue: told once ────────────────────────┘
+//
+// The row in questions is the fact; the calendar knows the next deadline. A call of Ask waits in memory, in a list that belongs
+// to the writer: the function that sends the reply either finds the call there and gives the reply to it, ACKED from the start, or delivers
+// it as mail (ask.go).
+//
 // # Handing out
 //
 // One function, dispatch, runs in the writer at the end of each transaction that made deliveries

@@ -96,10 +96,13 @@ type MessageServiceClient interface {
 	ReleaseClaims(ctx context.Context, in *ReleaseClaimsRequest, opts ...grpc.CallOption) (*ReleaseClaimsResponse, error)
 	// Ask sends one message and waits for its reply, which goes to this call alone: its delivery is born ACKED. A reply that
 	// comes after the wait has ended is ordinary mail. FAILED_PRECONDITION (NO_RESPONDERS) at once if no registered agent but the
-	// caller is meant by the target. The same request_id goes on waiting for the reply to the same question, or returns it.
+	// caller is meant by the target; RESOURCE_EXHAUSTED (MAILBOX_FULL) if all their mailboxes are full. The wait ends without a reply when
+	// the question is cancelled or its thread resolved. The same request_id goes on waiting for the reply to the same question, or returns it.
 	Ask(ctx context.Context, in *AskRequest, opts ...grpc.CallOption) (*AskResponse, error)
 	// Reply answers a message: target, thread, correlation and in_reply_to are filled in. It may finish the
-	// caller's claim of that message in the same transaction. The first reply settles requires_response.
+	// caller's claim of that message in the same transaction. The first reply settles requires_response. A send with in_reply_to is a
+	// reply too. FAILED_PRECONDITION (NOBODY_WAITS) for a message of an operator without an agent whose Ask does not wait any more;
+	// RESOURCE_EXHAUSTED (MAILBOX_FULL) if the sender's mailbox is full: then nothing was done.
 	Reply(ctx context.Context, in *ReplyRequest, opts ...grpc.CallOption) (*ReplyResponse, error)
 	// ResendMessage puts a message in front of those again who have not finished it: each such delivery that nobody holds arrives anew and
 	// counts as unread. Only the sender or an operator may.
@@ -404,10 +407,13 @@ type MessageServiceServer interface {
 	ReleaseClaims(context.Context, *ReleaseClaimsRequest) (*ReleaseClaimsResponse, error)
 	// Ask sends one message and waits for its reply, which goes to this call alone: its delivery is born ACKED. A reply that
 	// comes after the wait has ended is ordinary mail. FAILED_PRECONDITION (NO_RESPONDERS) at once if no registered agent but the
-	// caller is meant by the target. The same request_id goes on waiting for the reply to the same question, or returns it.
+	// caller is meant by the target; RESOURCE_EXHAUSTED (MAILBOX_FULL) if all their mailboxes are full. The wait ends without a reply when
+	// the question is cancelled or its thread resolved. The same request_id goes on waiting for the reply to the same question, or returns it.
 	Ask(context.Context, *AskRequest) (*AskResponse, error)
 	// Reply answers a message: target, thread, correlation and in_reply_to are filled in. It may finish the
-	// caller's claim of that message in the same transaction. The first reply settles requires_response.
+	// caller's claim of that message in the same transaction. The first reply settles requires_response. A send with in_reply_to is a
+	// reply too. FAILED_PRECONDITION (NOBODY_WAITS) for a message of an operator without an agent whose Ask does not wait any more;
+	// RESOURCE_EXHAUSTED (MAILBOX_FULL) if the sender's mailbox is full: then nothing was done.
 	Reply(context.Context, *ReplyRequest) (*ReplyResponse, error)
 	// ResendMessage puts a message in front of those again who have not finished it: each such delivery that nobody holds arrives anew and
 	// counts as unread. Only the sender or an operator may.
