@@ -33,6 +33,7 @@ func (b *Broker) SessionClosed(tx *store.Tx, session Session) error {
 	tell := func() { endAll(gone, errSessionClosed(session.Name)) }
 	tx.OnUndo(tell) // they have left, and may come again
 	tx.OnCommit(func() {
+		b.rates.forget(session.Name)
 		for _, k := range running {
 			b.claims.Remove(k)
 		}

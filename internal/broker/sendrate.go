@@ -115,6 +115,9 @@ func (r *sendRates) session(ctx context.Context, name string) (*sendRate, error)
 	if err != nil {
 		return nil, err
 	}
+	if session.Closed {
+		return &sendRate{}, nil // the send itself is refused for it
+	}
 	fresh := &sendRate{rate: session.SendRate, burst: session.SendBurst, agents: map[string]*rate.Limiter{}, changed: make(chan struct{})}
 	fresh.limited.Store(session.SendRate > 0)
 	r.mu.Lock()
@@ -136,6 +139,19 @@ func (r *sendRates) change(session Session) {
 	r.mu.Unlock()
 	if s != nil {
 		s.change(session.SendRate, session.SendBurst, r.clock.Now())
+	}
+}
+
+// forget takes note that a session is closed. Whoever waits need not wait for that to be found out; and one that is closed is not kept,
+// since there may be another of its name once it is deleted.
+func (r *sendRates) forget(session string) {
+	r.mu.Lock()
+	r.changes++
+	s := r.sessions[session]
+	delete(r.sessions, session)
+	r.mu.Unlock()
+	if s != nil {
+		s.change(0, 0, r.clock.Now())
 	}
 }
 

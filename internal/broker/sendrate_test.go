@@ -219,6 +219,18 @@ func TestSendRate_AChangedSettingTakesEffectAtOnce(t *testing.T) {
 	must(t, <-waits)
 }
 
+func TestSendRate_WhoWaitsIsToldThatTheSessionIsClosed(t *testing.T) {
+	w := newTimedWorld(t)
+	a := w.member("a")
+	a.sendAll(row(100)...)
+	waits := a.begin(a.ctx, row(10))
+	w.awaitTimer(time.Second)
+	o := w.operator()
+	must(t, drop(o.sessions.CloseSession(o.ctx, &pb.CloseSessionRequest{Name: "team"})))
+	wantError(t, <-waits, codes.FailedPrecondition, "SESSION_CLOSED")
+	wantError(t, <-a.begin(a.ctx, row(1000)), codes.FailedPrecondition, "SESSION_CLOSED")
+}
+
 func TestSendRate_WhoWaitsIsToldThatTheBrokerStops(t *testing.T) {
 	w := newTimedWorld(t)
 	a := w.member("a")

@@ -4,11 +4,12 @@ import (
 	"context"
 	"regexp"
 	"testing"
-	"time"
 
 	"github.com/jonboulle/clockwork"
 	"go.uber.org/zap"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/caller"
@@ -87,13 +88,54 @@ func fuzz[Q proto.Message, A any](f *testing.F, empty Q, rpc func(*sessions.Serv
 // wantSettings checks that a session has the settings that were asked for, within the limits.
 func wantSettings(t *testing.T, asked *pb.SessionSettings, s *pb.Session) {
 	t.Helper()
-	ageing := s.Settings.Ageing.AsDuration()
-	limit, attempts := s.Settings.GetMailboxLimit(), s.Settings.GetMaxAttempts()
-	if ageing != 0 && ageing < time.Second || ageing > 24*time.Hour || limit < 0 || limit > 10_000_000 || attempts < 1 || attempts > 100 || len(s.Description) > 512 {
-		t.Fatalf("the session is now %v", s)
+	got := s.Settings
+	within := func(name string, n, least, most float64) {
+		if !(n >= least && n <= most) {
+			t.Fatalf("%s is now %v", name, n)
+		}
 	}
-	if asked.GetAgeing() != nil && ageing != asked.Ageing.AsDuration() || asked != nil && asked.MailboxLimit != nil && limit != *asked.MailboxLimit ||
-		asked != nil && asked.MaxAttempts != nil && attempts != *asked.MaxAttempts {
-		t.Fatalf("asked for %v, the session is now %v", asked, s)
+	orZero := func(name string, n, least, most float64) {
+		if n != 0 {
+			within(name, n, least, most)
+		}
 	}
+	const day = 24 * 3600
+	within("description", float64(len(s.Description)), 0, 512)
+	orZero("ageing", got.Ageing.AsDuration().Seconds(), 1, day)
+	within("mailbox_limit", float64(got.GetMailboxLimit()), 0, 1e7)
+	within("max_attempts", float64(got.GetMaxAttempts()), 1, 100)
+	orZero("send_rate", got.GetSendRate(), 0.001, 1e6)
+	within("send_burst", float64(got.GetSendBurst()), 1, 1e6)
+	within("message_limit", float64(got.GetMessageLimit()), 1<<10, 1<<20)
+	within("payload_limit", float64(got.GetPayloadLimit()), 1, 256<<10)
+	within("breaker_failures", float64(got.GetBreakerFailures()), 0, 1000)
+	within("breaker_time", got.BreakerTime.AsDuration().Seconds(), 1, day)
+	within("response_time", got.ResponseTime.AsDuration().Seconds(), 1, 365*day)
+	within("escalate_to", float64(len(got.EscalateTo.GetNames())), 0, 100)
+	within("directors", float64(len(got.Directors.GetNames())), 0, 100)
+	for name, d := range map[string]*durationpb.Duration{
+		"message_retention": got.MessageRetention, "event_retention": got.EventRetention, "dead_letter_retention": got.DeadLetterRetention,
+	} {
+		orZero(name, d.AsDuration().Seconds(), 1, 3650*day)
+	}
+	for _, role := range append(got.EscalateTo.GetNames(), got.Directors.GetNames()...) {
+		if !aName.MatchString(role) {
+			t.Fatalf("%q is a role", role)
+		}
+	}
+
+	wire, err := proto.Marshal(asked)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &pb.SessionSettings{} // without what the API does not know
+	if err := (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(wire, want); err != nil {
+		t.Fatal(err)
+	}
+	want.ProtoReflect().Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		if is := got.ProtoReflect().Get(f); !is.Equal(v) {
+			t.Fatalf("asked for %s %v, it is now %v", f.Name(), v, is)
+		}
+		return true
+	})
 }
