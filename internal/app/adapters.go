@@ -1,6 +1,8 @@
 package app
 
 import (
+	"context"
+
 	"brokerd/internal/admin"
 	"brokerd/internal/agents"
 	"brokerd/internal/broker"
@@ -34,16 +36,17 @@ func connect(journal *events.Log, scopes *sessions.Registry, registry *agents.Re
 	scopes.OnConfigured(func(tx *store.Tx, s sessions.Session) error {
 		return post.SessionConfigured(tx, brokerSession(s))
 	})
-	journal.OnAnnounced(func(tx *store.Tx, e events.Event) error {
-		return post.Announce(tx, e, func(id int64) (broker.Session, error) {
-			s, err := scopes.ByID(tx, id)
-			return brokerSession(s), err
-		})
-	})
+	journal.OnAnnounced(post.Announce)
 }
 
 // authors tells the log who publishes.
-type authors struct{ agents *agents.Registry }
+type authors struct {
+	agents *agents.Registry
+	broker *broker.Broker
+}
+
+// Admit implements events.Authors.
+func (a authors) Admit(ctx context.Context, c caller.Caller) error { return a.broker.Admit(ctx, c) }
 
 // Author implements events.Authors.
 func (a authors) Author(q store.Querier, session int64, c caller.Caller) (role string, err error) {

@@ -202,7 +202,7 @@ func (a *App) start(ctx context.Context) error {
 		admin:    admin.NewService(facts, st, census{scopes, registry}, mailboxes{post}, server, inspector),
 		agents:   agents.NewService(registry),
 		channels: broker.NewChannelService(post),
-		events:   events.NewService(journal, scopes, authors{registry}),
+		events:   events.NewService(journal, scopes, authors{registry, post}),
 		messages: broker.NewService(post, itemError(measured)),
 		sessions: sessions.NewService(scopes),
 	})

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -30,11 +31,11 @@ type audience struct {
 
 // Announce sends an event as a message to those who subscribe to the channel of its type or to that of all events, in
 // the event's own transaction: one copy each, except to whoever caused it. An event of the broker itself goes to the subscribers of
-// every session. It is a hook of the log; lookup finds a session.
+// every session. It is a hook of the log.
 //
 // An event about such a message is never sent on, or a subscriber that fails would be sent the news of its failures without end:
 // the log does not announce message.sent, and fail keeps message.dead quiet.
-func (b *Broker) Announce(tx *store.Tx, e events.Event, lookup func(id int64) (Session, error)) error {
+func (b *Broker) Announce(tx *store.Tx, e events.Event) error {
 	sessions := []int64{e.Session}
 	if e.Session == 0 {
 		var err error
@@ -43,14 +44,14 @@ func (b *Broker) Announce(tx *store.Tx, e events.Event, lookup func(id int64) (S
 		}
 	}
 	for _, id := range sessions {
-		if err := b.announce(tx, e, id, lookup); err != nil {
+		if err := b.announce(tx, e, id); err != nil {
 			return fmt.Errorf("announce event %d: %w", e.Revision, err)
 		}
 	}
 	return nil
 }
 
-func (b *Broker) announce(tx *store.Tx, e events.Event, id int64, lookup func(id int64) (Session, error)) error {
+func (b *Broker) announce(tx *store.Tx, e events.Event, id int64) error {
 	to, err := b.listeners(tx, id, e.Type)
 	if err != nil || len(to.names) == 0 {
 		return err
@@ -64,8 +65,8 @@ func (b *Broker) announce(tx *store.Tx, e events.Event, id int64, lookup func(id
 	if len(names) == 0 {
 		return nil
 	}
-	session, err := lookup(id)
-	if err != nil {
+	session, err := b.dir.ByID(tx, id)
+	if err != nil || session.Closed { // nobody could finish it there
 		return err
 	}
 	d := Draft{
@@ -82,6 +83,10 @@ func (b *Broker) announce(tx *store.Tx, e events.Event, id int64, lookup func(id
 	}
 	return s.finish()
 }
+
+// Admit returns when the caller may publish an event, which counts as sending one message. Errors: fault.Exhausted, as
+// for a send.
+func (b *Broker) Admit(ctx context.Context, c caller.Caller) error { return b.admit(ctx, c, 1) }
 
 // listeners returns who gets the events of a type, from memory unless a subscription has changed.
 func (b *Broker) listeners(tx *store.Tx, session int64, kind string) (audience, error) {

@@ -250,8 +250,8 @@ func (s *sending) send(d *Draft, producer, number int64) (Outcome, error) {
 			out.Recipients = append(out.Recipients, Recipient{r.name, full})
 		}
 	}
-	if out.Refused > 0 && s.observer != nil {
-		s.tx.OnCommit(func() { s.observer.Full(out.Refused) })
+	if refused := out.Refused; refused > 0 && s.observer != nil {
+		s.tx.OnCommit(func() { s.observer.Full(refused) })
 	}
 	entry := s.actor.event("message.sent")
 	entry.Summary = d.summary()

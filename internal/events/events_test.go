@@ -59,6 +59,8 @@ func (k *kit) open() {
 // anybody may publish, and has no role.
 type anybody struct{}
 
+func (anybody) Admit(context.Context, caller.Caller) error { return nil }
+
 func (anybody) Author(store.Querier, int64, caller.Caller) (string, error) { return "", nil }
 
 // reopen ends everything as a restart does.

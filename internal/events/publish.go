@@ -9,10 +9,12 @@ import (
 	"brokerd/internal/store"
 )
 
-// Authors know who may publish. Its method is called inside transactions.
+// Authors know who may publish.
 type Authors interface {
+	// Admit returns when the caller may publish one event; fault.Exhausted if it publishes too much, or the disk is full.
+	Admit(ctx context.Context, c caller.Caller) error
 	// Author returns the role of the registered agent that is calling, none for an operator without
-	// agent; fault.Precondition if it is not registered or its incarnation is stale.
+	// agent; fault.Precondition if it is not registered or its incarnation is stale. It is called inside a transaction.
 	Author(q store.Querier, session int64, c caller.Caller) (role string, err error)
 }
 
@@ -29,9 +31,12 @@ func NewPublisher(log *Log, sessions Sessions, authors Authors) *Publisher {
 }
 
 // Publish appends an event in the name of the caller, whose session, name and role it gets, and returns its revision.
-// fault.NotFound for a session that does not exist, fault.Precondition as Authors has it, fault.Exists for a request id that
+// fault.NotFound for a session that does not exist, fault.Precondition and fault.Exhausted as Authors has them, fault.Exists for a request id that
 // was used for something else.
 func (p *Publisher) Publish(ctx context.Context, c caller.Caller, req once.Request, e Entry) (int64, error) {
+	if err := p.authors.Admit(ctx, c); err != nil {
+		return 0, fmt.Errorf("publish event: %w", err)
+	}
 	var revision int64
 	err := p.log.store.Write(ctx, func(tx *store.Tx) error {
 		_, err := req.Do(tx, &revision, func() (err error) {
