@@ -148,7 +148,7 @@ func (s *sending) responders(t Target) (bool, error) {
 }
 
 // fetch returns the reply to a question that is asked again, and reports whether the question is settled. A reply that has
-// become ordinary mail is finished by that, if nobody works on it.
+// become ordinary mail is finished by that, if nobody works on it; one that is not due yet stays mail.
 func (b *Broker) fetch(tx *store.Tx, a actor, question int64) (*Message, bool, error) {
 	var settled, reply int64
 	err := tx.QueryRow(selectQuestion, question).Scan(&settled, &reply)
@@ -165,14 +165,18 @@ func (b *Broker) fetch(tx *store.Tx, a actor, question int64) (*Message, bool, e
 	if err != nil {
 		return nil, true, err
 	}
-	if _, err := tx.Exec(updateFetched, question); err != nil || a.system() {
-		return &m, true, err
-	}
-	if a.mailbox, err = b.openMailbox(tx, a.session.ID, mailboxRef{agentBox, a.Name}); err != nil {
+	if a.mailbox, err = b.findMailbox(tx, a.session.ID, mailboxRef{agentBox, a.Name}); err != nil {
 		return nil, true, err
 	}
 	waiting, _, err := unclaimed(tx, reply)
-	if err != nil || !slices.ContainsFunc(waiting, func(h *held) bool { return h.mailbox == a.mailbox }) {
+	if err != nil {
+		return nil, true, err
+	}
+	i := slices.IndexFunc(waiting, func(h *held) bool { return h.mailbox == a.mailbox })
+	if i >= 0 && waiting[i].state == Delayed {
+		return nil, true, nil
+	}
+	if _, err := tx.Exec(updateFetched, question); err != nil || i < 0 {
 		return &m, true, err
 	}
 	s := settling{Broker: b, tx: tx, actor: a, left: tally{}}

@@ -266,11 +266,21 @@ func TestAsk_OwnMessageIsNoReply(t *testing.T) {
 func TestAsk_DelayedReplyIsMailWhenItIsDue(t *testing.T) {
 	w := newWorld(t)
 	lead, builder := w.agent("lead", "lead"), w.agent("builder", "builder")
-	call := w.asks(lead, to("builder"))
+	r := &pb.AskRequest{RequestId: newUUID(), Message: to("builder")}
+	call := w.asksWith(lead.ctx, lead, r)
 	id := builder.claim1().Message.Id
-	builder.send(to("lead", answers(id), due(w.now(time.Minute))))
+	reply := builder.send(to("lead", answers(id), due(w.now(time.Minute))))
 	w.pass(longWait)
 	want(t, "reply", call.answer().Reply, nil)
+	again, err := lead.Ask(lead.ctx, r)
+	must(t, err)
+	want(t, "not yet", again.Reply, nil)
+	w.pass(time.Minute)
+	w.awaitState(reply.Id, pending)
+	again, err = lead.Ask(lead.ctx, r)
+	must(t, err)
+	want(t, "now", again.Reply.GetId(), reply.Id)
+	lead.wantState(reply.Id, acked)
 	want(t, "overdue", len(w.events("message.overdue")), 0)
 }
 

@@ -93,11 +93,16 @@ func unaddressed(c *valid.Check, at string, m *pb.Message) Draft {
 	if m.MaxAttempts != 0 {
 		c.Between(at+".max_attempts", int64(m.MaxAttempts), 1, 100)
 	}
-	d.Response, d.Deadline = m.RequiresResponse, c.Time(at+".response_deadline", m.ResponseDeadline)
-	if m.ResponseDeadline != nil && !m.RequiresResponse {
-		c.Fail(at+".response_deadline", "means nothing without requires_response")
+	d.Response = m.RequiresResponse
+	if m.ResponseDeadline != nil {
+		d.Deadline = c.Time(at+".response_deadline", m.ResponseDeadline)
+		if !m.RequiresResponse {
+			c.Fail(at+".response_deadline", "means nothing without requires_response")
+		}
 	}
-	d.ResendAfter = c.Duration(at+".resend_after", m.ResendAfter, time.Second, maxResendAfter, 0)
+	if m.ResendAfter != nil {
+		d.ResendAfter = c.Duration(at+".resend_after", m.ResendAfter, time.Second, maxResendAfter, 0)
+	}
 	return d
 }
 
