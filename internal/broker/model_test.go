@@ -19,7 +19,13 @@ type model struct {
 	limit   int // of a mailbox, 0 = none
 	agents  map[string]*member
 	parcels []*parcel // in the order of sending
+
+	breaker  int // failures in a row that open one, 0 = none
+	barriers map[string]*barrier
 }
+
+// breakerTime is how long a breaker stays open.
+const breakerTime = 20 * time.Second
 
 // A member is an agent that has registered at least once.
 type member struct {
@@ -92,6 +98,9 @@ func (p *parcel) claimID() string {
 
 // rank is where it stands in its mailbox: smaller is sooner.
 func (m *model) rank(p *parcel) int64 {
+	if p.directive() {
+		return p.directRank()
+	}
 	if m.ageing == 0 {
 		return int64(-p.priority)
 	}
@@ -249,7 +258,11 @@ func (m *model) claim(w wish) (claims []*parcel, resumed int) {
 		}
 	}
 	slices.SortStableFunc(ready, func(a, b *parcel) int { return cmp.Compare(m.rank(a), m.rank(b)) })
+	ready, probe := m.passing(w.agent, ready)
 	for _, p := range ready[:min(len(ready), w.most-resumed)] {
+		if p == probe {
+			m.barrier(w.agent).probe = p
+		}
 		p.state, p.holder, p.consumer = claimed, w.agent, w.consumer
 		p.claims++
 		p.lasts, p.until, p.due = w.lasts, m.now.Add(w.lasts), time.Time{}
@@ -305,6 +318,9 @@ func (m *model) ack(agent string, n naming) (*parcel, string) {
 	case p.state == cancelled:
 		return nil, claimLost
 	case p.state != acked:
+		if p.claims > 0 && p.holder == agent {
+			m.succeeded(p)
+		}
 		if p.claims > 0 {
 			p.holder = agent
 		}
@@ -329,10 +345,17 @@ func (m *model) all(do ...func() string) string {
 	for i, p := range m.parcels {
 		before[i] = *p
 	}
+	barriers := map[string]barrier{}
+	for agent, b := range m.barriers {
+		barriers[agent] = *b
+	}
 	for _, f := range do {
 		if refused := f(); refused != "" {
 			for i, p := range m.parcels {
 				*p = before[i]
+			}
+			for agent, b := range barriers {
+				*m.barrier(agent) = b
 			}
 			return refused
 		}
@@ -379,6 +402,7 @@ func (m *model) redrive(p *parcel) {
 func (m *model) deregister(agent string) {
 	a := m.agents[agent]
 	a.registered, a.channels = false, map[string]bool{}
+	delete(m.barriers, agent)
 	for _, p := range m.parcels {
 		if p.claimed() && p.holder == agent {
 			m.restore(p, time.Time{}, 0)
@@ -429,6 +453,7 @@ func (m *model) advance(to time.Time) {
 	for _, p := range m.parcels {
 		if p.claimed() && !p.until.After(to) {
 			m.fail(p, false, nil)
+			m.strike(p)
 		}
 	}
 	for _, p := range m.parcels {

@@ -36,7 +36,7 @@ func (h *history) differs() error {
 		}
 		i += n
 	}
-	return errors.Join(h.statusDiffers(), h.inboxesDiffer())
+	return errors.Join(h.statusDiffers(), h.inboxesDiffer(), h.barriersDiffer())
 }
 
 // A sight is what can be seen of a delivery.

@@ -132,6 +132,7 @@ func (h *history) nack(t *rapid.T) {
 				delay = &d
 			}
 			h.m.fail(p, request.Nacks[i].Fatal, delay)
+			h.m.strike(p)
 			parcels = append(parcels, p)
 		}
 		return p, refused
@@ -176,6 +177,7 @@ func (h *history) release(t *rapid.T) {
 		p, refused := h.m.held(agent, n)
 		if refused == "" {
 			h.m.restore(p, time.Time{}, 0)
+			h.m.released(p)
 		}
 		return p, refused
 	})
@@ -285,6 +287,7 @@ func (h *history) enrol(t *rapid.T, name, role string) {
 		h.m.agents[name] = a
 	}
 	a.role, a.registered = role, true
+	h.m.mend(name)
 }
 
 func (h *history) deregister(t *rapid.T) {
@@ -329,10 +332,17 @@ func (h *history) configure(t *rapid.T) {
 	ageings := slices.DeleteFunc([]time.Duration{5 * time.Minute, 0, 10 * time.Second}, func(d time.Duration) bool { return d == h.m.ageing })
 	h.m.ageing = oneOf(ageings).Draw(t, "ageing")
 	h.m.limit = oneOf([]int{0, 0, 3}).Draw(t, "mailbox_limit")
-	limit := int64(h.m.limit)
+	h.m.breaker = oneOf([]int{0, 2, 3}).Draw(t, "breaker_failures")
+	limit, failures := int64(h.m.limit), int32(h.m.breaker)
 	_, err := call(h, "", pb.NewSessionServiceClient, pb.SessionServiceClient.ConfigureSession,
 		&pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{
-			Ageing: durationpb.New(h.m.ageing), MailboxLimit: &limit, BreakerFailures: new(int32), // off
+			Ageing: durationpb.New(h.m.ageing), MailboxLimit: &limit, Directors: &pb.Names{Names: []string{"red"}},
+			BreakerFailures: &failures, BreakerTime: durationpb.New(breakerTime),
 		}})
 	refuses(t, err, codes.OK, "")
+	if h.m.breaker == 0 {
+		for agent := range h.m.barriers {
+			h.m.mend(agent)
+		}
+	}
 }

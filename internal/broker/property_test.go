@@ -115,7 +115,7 @@ var (
 	someCallers  = oneOf([]string{"ann", "bob", "cat", ""})
 	someRoles    = oneOf([]string{"red", "red", "blue", ""})
 	someChannels = oneOf([]string{"news", "urgent"})
-	someKinds    = oneOf([]string{"message", "work"})
+	someKinds    = oneOf([]string{"message", "work", "message", "work", "message", "work", "message", "work", "nudge", "halt", "resume"})
 	someBoxes    = oneOf([]string{"ann", "bob", "cat", "role:red", "role:blue", "channel:news", "channel:urgent"})
 	someTargets  = oneOf([]string{
 		"ann", "bob", "cat", "role:red", "role:red", "role:blue", "channel:news", "channel:urgent", "?a*", "everyone",
@@ -139,7 +139,7 @@ func newHistory(t *rapid.T) *history {
 	// What is tried here holds whatever a commit survives.
 	fast := apptest.With(func(c *app.Config) { c.Sync = "normal" })
 	h := &history{
-		Broker: apptest.Start(t, apptest.WithFakeClock(), fast), m: &model{agents: map[string]*member{}}, inboxes: map[string]inbox{},
+		Broker: apptest.Start(t, apptest.WithFakeClock(), fast), m: &model{agents: map[string]*member{}, barriers: map[string]*barrier{}}, inboxes: map[string]inbox{},
 		narrow: numbers(0, 2).Draw(t, "narrow") > 0, key: oneOf([]string{"", "k"}).Draw(t, "one key"),
 	}
 	h.m.now = h.Clock.Now()
@@ -192,6 +192,9 @@ func (h *history) send(t *rapid.T) {
 	reason, code := h.stranger(sender), codes.FailedPrecondition
 	routes := make([][]string, len(messages))
 	for i, msg := range messages {
+		if reason == "" && (&parcel{kind: msg.Type}).directive() && !h.m.mayDirect(sender) {
+			reason, code = "NOT_A_DIRECTOR", codes.PermissionDenied
+		}
 		var ok bool
 		if routes[i], ok = h.m.route(sender, msg); !ok && reason == "" {
 			reason, code = "NOT_FOUND", codes.NotFound
@@ -208,15 +211,16 @@ func (h *history) send(t *rapid.T) {
 		}
 		for _, box := range routes[i] {
 			outcome := pb.RecipientOutcome_RECIPIENT_OUTCOME_REFUSED
-			if !h.m.full(box) {
+			if p := h.parcel(messages[i], r, box, sender); p.directive() || !h.m.full(box) {
 				outcome = pb.RecipientOutcome_RECIPIENT_OUTCOME_QUEUED
-				h.m.put(h.parcel(messages[i], r, box, sender))
+				h.m.put(p)
 			}
 			want = append(want, box+" "+outcome.String())
 		}
 		if diff := gocmp.Diff(want, got); diff != "" {
 			t.Fatalf("recipients (-model +broker):\n%s", diff)
 		}
+		h.m.direct(messages[i].Type, routes[i])
 	}
 }
 
@@ -234,6 +238,13 @@ func (h *history) message(t *rapid.T) *pb.Message {
 	m.MaxAttempts = int32(numbers(0, 2).Draw(t, "max_attempts"))
 	if d := someTTLs.Draw(t, "ttl"); d > 0 {
 		m.Ttl = durationpb.New(d)
+	}
+	if (&parcel{kind: m.Type}).directive() {
+		m.OrderingKey = ""
+		if m.Reach == pb.Reach_REACH_ONE {
+			m.Reach = pb.Reach_REACH_ALL
+		}
+		return m
 	}
 	if d := someDelays.Draw(t, "delay"); d > 0 {
 		m.NotBefore = timestamppb.New(h.m.now.Add(d))
@@ -265,6 +276,9 @@ func (h *history) parcel(m *pb.Message, r *pb.SendResult, box, sender string) *p
 	}
 	if sender == "" {
 		p.sender = "system"
+	}
+	if p.directive() {
+		p.priority = 10
 	}
 	if p.most == 0 {
 		p.most = 3
@@ -353,6 +367,9 @@ func (h *history) empty(t *rapid.T, w wish, out *pb.ClaimMessagesResponse) {
 	}
 	if held {
 		want = pb.EmptyReason_EMPTY_REASON_BLOCKED_BY_ORDER
+	}
+	if why, until, shut := h.m.shut(w.agent); shut {
+		want, due = why, until
 	}
 	if out.EmptyReason != want || !timeOf(out.NextDue).Equal(due) {
 		t.Fatalf("nothing to claim: the broker says %v until %v; the model %v until %v", out.EmptyReason, timeOf(out.NextDue), want, due)
