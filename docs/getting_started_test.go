@@ -81,14 +81,7 @@ func TestGettingStarted_LeadsToAnAcknowledgedMessage(t *testing.T) {
 		t.Fatal("make run does not build and run brokerd any more")
 	}
 
-	repository, home := t.TempDir(), t.TempDir()
-	var env []string
-	for _, v := range os.Environ() { // a newcomer has none of these
-		if !strings.HasPrefix(v, "BROKERD_") && !strings.HasPrefix(v, "XDG_") && !strings.HasPrefix(v, "HOME=") {
-			env = append(env, v)
-		}
-	}
-	env = append(env, "HOME="+home)
+	repository, env := t.TempDir(), newcomer(t)
 	startBroker(t, repository, env)
 
 	lead, builder := openTerminal(t, repository, env), openTerminal(t, repository, env)
@@ -123,6 +116,43 @@ func TestGettingStarted_LeadsToAnAcknowledgedMessage(t *testing.T) {
 	for _, mentioned := range []string{"brokerctl dlq list", "brokerctl guide"} {
 		builder.run(mentioned)
 	}
+}
+
+// The commands of the front page work one after the other.
+func TestReadme_CommandsWork(t *testing.T) {
+	repository := t.TempDir()
+	env := newcomer(t)
+	startBroker(t, repository, env)
+	shell := openTerminal(t, repository, env)
+	shell.run(`export PATH="$PWD/bin:$PATH"`)
+	n := 0
+	for _, block := range fence.FindAllStringSubmatch(read(t, "../README.md"), -1) {
+		if !strings.HasPrefix(block[2], "brokerctl ") {
+			continue
+		}
+		for _, command := range strings.Split(strings.TrimSpace(block[2]), "\n") {
+			shell.run(command)
+			n++
+		}
+	}
+	if n < 5 {
+		t.Errorf("%d commands were found", n)
+	}
+	if printed := shell.run("brokerctl event list --type message.acked -o json"); strings.Count(printed, "\n") != 2 {
+		t.Errorf("two messages were to be acknowledged:\n%s", printed)
+	}
+}
+
+// newcomer is the environment of somebody who never had a broker.
+func newcomer(t *testing.T) []string {
+	t.Helper()
+	env := []string{"HOME=" + t.TempDir()}
+	for _, v := range os.Environ() {
+		if !strings.HasPrefix(v, "BROKERD_") && !strings.HasPrefix(v, "XDG_") && !strings.HasPrefix(v, "HOME=") {
+			env = append(env, v)
+		}
+	}
+	return env
 }
 
 // startBroker does what make run does, in the folder given.
