@@ -1,6 +1,7 @@
 package docs_test
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -105,6 +106,42 @@ func TestGuides_ShowWhatRuns(t *testing.T) {
 			if !real {
 				t.Errorf("%s: no file of examples/%s has this:\n%s", guide.page, guide.folder, block[2])
 			}
+		}
+	}
+}
+
+// Every type of event that the broker appends is in the list, and every name of the list is one of them.
+func TestEvents_AreAllListed(t *testing.T) {
+	quoted := regexp.MustCompile(`"((?:agent|channel|message|session|system|thread)\.[a-z_]+)"`)
+	appended := map[string]bool{}
+	err := filepath.WalkDir("../internal", func(file string, _ fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go") {
+			return err
+		}
+		for _, m := range quoted.FindAllStringSubmatch(read(t, file), -1) {
+			appended[m[1]] = true
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed := map[string]bool{}
+	for line := range strings.Lines(read(t, "events.md")) {
+		if names, _, ok := strings.Cut(strings.TrimPrefix(line, "| "), " |"); ok && strings.HasPrefix(names, "`") {
+			for _, name := range strings.Split(names, ", ") {
+				listed[strings.Trim(name, "`")] = true
+			}
+		}
+	}
+	for name := range appended {
+		if !listed[name] {
+			t.Errorf("docs/events.md does not list %s", name)
+		}
+	}
+	for name := range listed {
+		if !appended[name] {
+			t.Errorf("docs/events.md lists %s, which nothing appends", name)
 		}
 	}
 }

@@ -86,12 +86,12 @@ func closing(ctx context.Context, broker *client.Client, t *transcript, counts m
 		types = append(types, name)
 	}
 	slices.Sort(types)
-	for row := range slices.Chunk(types, 3) {
-		var cells []string
+	for row := range slices.Chunk(types, t.style.columns(25, 3)) {
+		var line strings.Builder
 		for _, name := range row {
-			cells = append(cells, fmt.Sprintf("%-20s %2d", name, counts[name]))
+			fmt.Fprintf(&line, "%-20s%3d  ", name, counts[name])
 		}
-		t.line("%s", strings.Join(cells, "   "))
+		t.line("%s", strings.TrimRight(line.String(), " "))
 	}
 
 	t.title("How each message stands")
@@ -140,7 +140,7 @@ func states(deliveries []*pb.Delivery) string {
 // next says where to go on.
 func next(t *transcript) {
 	t.title("What to try next")
-	t.line("  brokerd                                          a broker that stays, in a second terminal")
-	t.line("  brokerctl agent register me --role builder       be one of a team, then: brokerctl --agent me claim")
-	t.line("  brokerctl event follow                           see all that happens; docs/getting-started.md has the rest")
+	t.line("  brokerd                                       a broker that stays; let it run")
+	t.line("  brokerctl agent register me --role builder    be one of a team")
+	t.line("  docs/getting-started.md                       two shells as two agents")
 }

@@ -14,6 +14,14 @@ type Style struct {
 	Width  int // columns of the terminal; 0 = lines may be as long as they are
 }
 
+// columns returns how many columns of the width fit, 1 to most.
+func (s Style) columns(width, most int) int {
+	if s.Width == 0 {
+		return most
+	}
+	return min(max(s.Width/width, 1), most)
+}
+
 // The widths of the columns before the text: when, who, does.
 const (
 	whenWidth = 6
