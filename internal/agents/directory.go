@@ -326,12 +326,13 @@ func globOf(pattern string) string {
 	return strings.ReplaceAll(pattern, "[", "[[]")
 }
 
-func scan(rows *store.Rows, session int64) (Agent, error) {
+// scan reads an agent, and what a query has beside its columns.
+func scan(rows *store.Rows, session int64, more ...any) (Agent, error) {
 	a := Agent{Session: session}
 	var capabilities, labels []byte
 	var status int
-	err := rows.Scan(&a.ID, &a.Name, &a.Role, &a.Incarnation, &capabilities, &a.Instance, &a.Worktree, &labels, &a.Lease,
-		&status, &a.Activity, &a.TaskID, &a.Progress, &a.RegisteredAt, &a.ChangedAt, &a.Revision)
+	err := rows.Scan(append([]any{&a.ID, &a.Name, &a.Role, &a.Incarnation, &capabilities, &a.Instance, &a.Worktree, &labels, &a.Lease,
+		&status, &a.Activity, &a.TaskID, &a.Progress, &a.RegisteredAt, &a.ChangedAt, &a.Revision}, more...)...)
 	if err != nil {
 		return Agent{}, err
 	}

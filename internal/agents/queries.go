@@ -92,3 +92,14 @@ WHERE id = ?`
 
 const endRegistration = `
 UPDATE agents SET registered = 0, changed_at = ?, revision = ? WHERE id = ?`
+
+const everyAgent = `
+SELECT id, name, role, incarnation, capabilities, instance, worktree, labels, lease,
+       status, activity, task_id, progress, registered_at, changed_at, revision, registered
+FROM agents
+WHERE session = ? AND name > ?
+ORDER BY name
+LIMIT ?`
+
+const deleteAgents = `
+DELETE FROM agents WHERE session = ?`

@@ -21,6 +21,7 @@ import (
 	"brokerd/internal/events"
 	"brokerd/internal/metrics"
 	"brokerd/internal/once"
+	"brokerd/internal/retention"
 	"brokerd/internal/rpc"
 	"brokerd/internal/sessions"
 	"brokerd/internal/store"
@@ -182,6 +183,11 @@ func (a *App) start(ctx context.Context) error {
 	post := broker.New(st, journal, directory{scopes, registry}, c.Clock, log.Named("broker"))
 	post.UseDisk(disk.New(st, journal, c.Clock, log.Named("disk"), func() (float64, error) { return c.DiskUsed(c.Dir) }))
 	connect(journal, scopes, registry, post)
+	keeper := retention.New(retention.Options{
+		Store: st, Sessions: kept{scopes}, Messages: keptMessages{post}, Events: keptEvents{journal}, Parts: parts(registry, post),
+		Tidy: post.ForgetProducers, Dir: c.Dir, Clock: c.Clock, Log: log.Named("retention"),
+	})
+	wake(keeper, scopes, post)
 
 	// The server.
 	options := rpc.Options{
@@ -204,13 +210,17 @@ func (a *App) start(ctx context.Context) error {
 		channels: broker.NewChannelService(post),
 		events:   events.NewService(journal, scopes, authors{registry, post}),
 		messages: broker.NewService(post, itemError(measured)),
-		sessions: sessions.NewService(scopes),
+		sessions: sessionService{sessions.NewService(scopes), retention.NewSessionService(keeper)},
 	})
 
 	// What runs by itself.
 	a.onStop(func(context.Context) error { post.Stop(); return nil })
 	if err := post.Start(ctx); err != nil {
 		return fmt.Errorf("start broker: %w", err)
+	}
+	a.onStop(func(context.Context) error { keeper.Stop(); return nil })
+	if err := keeper.Start(); err != nil {
+		return fmt.Errorf("start retention: %w", err)
 	}
 	if err := a.servePprof(); err != nil {
 		return fmt.Errorf("serve profiles: %w", err)
@@ -247,6 +257,7 @@ func openStore(ctx context.Context, c Config, mode store.Sync, measured *metrics
 			sessions.Migrations(),
 			agents.Migrations(),
 			broker.Migrations(),
+			retention.Migrations(),
 		),
 	}
 	if measured != nil {

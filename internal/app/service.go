@@ -5,8 +5,16 @@ import (
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/metrics"
+	"brokerd/internal/retention"
 	"brokerd/internal/rpc"
+	"brokerd/internal/sessions"
 )
+
+// sessionService is one service of the API, made by two features.
+type sessionService struct {
+	*sessions.Service
+	*retention.SessionService
+}
 
 // services are all services of the API.
 type services struct {

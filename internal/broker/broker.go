@@ -82,6 +82,7 @@ type Broker struct {
 	calendar *calendar              // when delays, times to live and the time for a response end
 	asks     map[int64][]*asking    // calls that wait for a reply, by question; it belongs to the writer
 	breakers *deadline.Queue[int64] // when open breakers let a probe through, by agent
+	rekept   []func(*store.Tx)      // see OnRekept
 
 	stopping chan struct{}      // closed when streams are to end
 	stop     context.CancelFunc // ends the runners
@@ -102,6 +103,10 @@ func New(st *store.Store, log *events.Log, dir Directory, clock clockwork.Clock,
 	b.breakers = deadline.NewCalendar(clock, b.breakersDue)
 	return b
 }
+
+// OnRekept adds what is to happen in the same transaction when it changes how long a channel's messages are kept. It must be called
+// before the broker is used.
+func (b *Broker) OnRekept(hook func(tx *store.Tx)) { b.rekept = append(b.rekept, hook) }
 
 // Start begins what runs by itself: the ends of claims, delays and times to live. Claims that were running when
 // the broker stopped get their full time again and a grace of 30 s.

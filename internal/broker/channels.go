@@ -31,7 +31,8 @@ type Channel struct {
 	Name        string
 	DefaultTTL  time.Duration // 0 = none
 	Subscribers []string
-	Waiting     int64 // in its own queue
+	Waiting     int64          // in its own queue
+	Kept        *time.Duration // finished messages; 0 = for ever, nil = as the session has it
 }
 
 // Subscribe makes the caller get what is sent to the channel from now on.
@@ -123,35 +124,45 @@ func (b *Broker) Channels(ctx context.Context, c caller.Caller, subscriber, afte
 		if err != nil {
 			return err
 		}
-		rows := s.Query(selectChannels, a.session.ID, after, subscriber, a.session.ID, subscriber, size+1)
-		var ids []int64
-		for rows.Next() {
-			var ch Channel
-			var id int64
-			if err := rows.Scan(&id, &ch.Name, &ch.DefaultTTL, &ch.Waiting); err != nil {
-				return err
-			}
-			if len(channels) == size {
-				more = true
-				break
-			}
-			channels, ids = append(channels, ch), append(ids, id)
-		}
-		if err := rows.Close(); err != nil {
-			return err
-		}
-		for i, id := range ids {
-			if channels[i].Subscribers, err = subscribersOf(s, id); err != nil {
-				return err
-			}
-		}
-		return nil
+		channels, more, err = channelsOf(s, a.session.ID, subscriber, after, size)
+		return err
 	})
 	return channels, more, revision, err
 }
 
-// Configure changes a channel's default TTL, if one is given; nil leaves it.
-func (b *Broker) Configure(ctx context.Context, c caller.Caller, req once.Request, channel string, ttl *time.Duration) (Channel, int64, error) {
+func channelsOf(q store.Querier, session int64, subscriber, after string, size int) (channels []Channel, more bool, err error) {
+	rows := q.Query(selectChannels, session, after, subscriber, session, subscriber, size+1)
+	var ids []int64
+	for rows.Next() {
+		var ch Channel
+		var id int64
+		var own bool
+		var kept time.Duration
+		if err := rows.Scan(&id, &ch.Name, &ch.DefaultTTL, &ch.Waiting, &own, &kept); err != nil {
+			return nil, false, err
+		}
+		if own {
+			ch.Kept = &kept
+		}
+		if len(channels) == size {
+			more = true
+			break
+		}
+		channels, ids = append(channels, ch), append(ids, id)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, false, err
+	}
+	for i, id := range ids {
+		if channels[i].Subscribers, err = subscribersOf(q, id); err != nil {
+			return nil, false, err
+		}
+	}
+	return channels, more, nil
+}
+
+// Configure changes a channel's default TTL and how long its finished messages are kept, if they are given; nil leaves them.
+func (b *Broker) Configure(ctx context.Context, c caller.Caller, req once.Request, channel string, ttl, kept *time.Duration) (Channel, int64, error) {
 	var answer struct {
 		Channel  Channel
 		Revision int64
@@ -182,6 +193,9 @@ func (b *Broker) Configure(ctx context.Context, c caller.Caller, req once.Reques
 			}
 			b.audience.Clear(tx)
 		}
+		if answer.Channel.Kept, err = b.keep(tx, id, kept); err != nil {
+			return err
+		}
 		if answer.Channel.DefaultTTL, err = defaultTTL(tx, a.session.ID, channel); err != nil {
 			return err
 		}
@@ -192,6 +206,25 @@ func (b *Broker) Configure(ctx context.Context, c caller.Caller, req once.Reques
 		return err
 	})
 	return answer.Channel, answer.Revision, err
+}
+
+// keep sets how long finished messages of a channel are kept, unless it is nil, and returns how long they are.
+func (b *Broker) keep(tx *store.Tx, channel int64, kept *time.Duration) (*time.Duration, error) {
+	if kept != nil {
+		if _, err := tx.Exec(updateChannelKept, *kept, channel); err != nil {
+			return nil, err
+		}
+		for _, hook := range b.rekept {
+			hook(tx)
+		}
+		return kept, nil
+	}
+	var own bool
+	var now time.Duration
+	if err := tx.QueryRow(selectChannelKept, channel).Scan(&own, &now); err != nil || !own {
+		return nil, err
+	}
+	return &now, nil
 }
 
 // ensureChannel makes a channel that does not exist yet.

@@ -20,13 +20,15 @@ func (b *Broker) SessionClosed(tx *store.Tx, session Session) error {
 	if err != nil {
 		return err
 	}
-	for _, statement := range []string{cancelClaimed, cancelPending, cancelDelayed, cancelBlocked} {
+	for _, statement := range []string{cancelClaimed, cancelPending, cancelDelayed, cancelBlocked, settleQuestions} {
 		if _, err := tx.Exec(statement, tx.Now(), session.ID); err != nil {
 			return err
 		}
 	}
-	if _, err := tx.Exec(clearAllWaiting, session.ID); err != nil {
-		return err
+	for _, statement := range []string{clearAllWaiting, deleteAllResends} {
+		if _, err := tx.Exec(statement, session.ID); err != nil {
+			return err
+		}
 	}
 	b.endAsks(tx, session.ID, "", errSessionClosed(session.Name))
 	gone := b.dismissSession(session.ID)

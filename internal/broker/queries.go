@@ -21,12 +21,20 @@ const (
 		INSERT INTO channels (mailbox, default_ttl) VALUES (?, ?) ON CONFLICT DO NOTHING`
 	updateChannel = `
 		UPDATE channels SET default_ttl = ? WHERE mailbox = ?`
+	updateChannelKept = `
+		UPDATE channels SET retention = ? WHERE mailbox = ?`
+	selectChannelKept = `
+		SELECT retention IS NOT NULL, retention FROM channels WHERE mailbox = ?`
+	selectChannelsKept = `
+		SELECT b.session, b.name, c.retention
+		FROM channels c JOIN mailboxes b ON b.id = c.mailbox
+		WHERE c.retention IS NOT NULL`
 	selectChannelTTL = `
 		SELECT c.default_ttl
 		FROM mailboxes b JOIN channels c ON c.mailbox = b.id
 		WHERE b.session = ? AND b.kind = 3 AND b.name = ?`
 	selectChannels = `
-		SELECT b.id, b.name, c.default_ttl, b.waiting
+		SELECT b.id, b.name, c.default_ttl, b.waiting, c.retention IS NOT NULL, c.retention
 		FROM mailboxes b JOIN channels c ON c.mailbox = b.id
 		WHERE b.session = ? AND b.kind = 3 AND b.name > ?
 			AND (? = '' OR b.id IN (
@@ -352,6 +360,10 @@ const (
 	cancelBlocked   = cancel + ` AND ordering_key IS NOT NULL AND state <= 4 AND state = 4`
 	clearAllWaiting = `
 		UPDATE mailboxes SET waiting = 0 WHERE session = ? AND waiting <> 0`
+	settleQuestions = `
+		UPDATE questions SET settled = ? WHERE session = ? AND settled IS NULL`
+	deleteAllResends = `
+		DELETE FROM resends WHERE mailbox IN (SELECT id FROM mailboxes WHERE session = ?)`
 	selectSessionClaims = `
 		SELECT d.message, d.mailbox
 		FROM deliveries d JOIN mailboxes b ON b.id = d.mailbox

@@ -85,7 +85,7 @@ func (s *ChannelService) ConfigureChannel(ctx context.Context, r *pb.ConfigureCh
 		return nil, err
 	}
 	var c valid.Check
-	var ttl *time.Duration
+	var ttl, kept *time.Duration
 	if r.DefaultTtl != nil {
 		d := c.Duration("default_ttl", r.DefaultTtl, 0, maxTTL, 0)
 		if d > 0 && d < time.Millisecond {
@@ -93,10 +93,17 @@ func (s *ChannelService) ConfigureChannel(ctx context.Context, r *pb.ConfigureCh
 		}
 		ttl = &d
 	}
+	if r.MessageRetention != nil {
+		d := c.Duration("message_retention", r.MessageRetention, 0, maxKept, 0)
+		if d > 0 && d < time.Second {
+			c.Fail("message_retention", "is %v; 0 (for ever) or 1s to 3,650 days is allowed", d)
+		}
+		kept = &d
+	}
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	ch, revision, err := s.broker.Configure(ctx, caller.FromContext(ctx), req, r.Channel, ttl)
+	ch, revision, err := s.broker.Configure(ctx, caller.FromContext(ctx), req, r.Channel, ttl, kept)
 	if err != nil {
 		return nil, err
 	}
@@ -132,6 +139,9 @@ func channel(ch *Channel) *pb.Channel {
 	out := &pb.Channel{Name: ch.Name, Subscribers: ch.Subscribers, Waiting: ch.Waiting}
 	if ch.DefaultTTL > 0 {
 		out.DefaultTtl = durationpb.New(ch.DefaultTTL)
+	}
+	if ch.Kept != nil {
+		out.MessageRetention = durationpb.New(*ch.Kept)
 	}
 	return out
 }

@@ -23,6 +23,7 @@ const (
 	maxTypes    = 100  // items of a filter
 	maxError    = 4 << 10
 	maxTTL      = 365 * 24 * time.Hour
+	maxKept     = 3650 * 24 * time.Hour // of a channel's finished messages
 	maxClaim    = 12 * time.Hour
 	claimFor    = 30 * time.Second
 	maxTotal    = 30 * time.Minute

@@ -37,11 +37,15 @@ func (r *Registry) close(tx *store.Tx, who caller.Caller, name, reason string) (
 	if name == Default {
 		return Session{}, fault.New(fault.Precondition, "DEFAULT_SESSION", "the session %q always exists: it cannot be closed", name)
 	}
-	// First what goes on in it ends, so that the last event of the session is that it is closed.
+	// First what goes on in it ends, so that the last event of the session is that it is closed; and then the row, so that nobody is
+	// sent that event any more.
 	if err := run(r.closed, tx, s); err != nil {
 		return Session{}, err
 	}
 	s.ClosedAt = tx.Now()
+	if _, err := tx.Exec(closeSession, s.ClosedAt, s.ID); err != nil {
+		return Session{}, err
+	}
 	summary := "session " + name + " closed"
 	if reason != "" {
 		summary += ": " + reason

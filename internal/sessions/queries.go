@@ -69,3 +69,6 @@ const listAll = `
 SELECT id, name, description, created_at, settings, revision, closed_at
 FROM sessions
 ORDER BY id`
+
+const closeSession = `
+UPDATE sessions SET closed_at = ? WHERE id = ?`

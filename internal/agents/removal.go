@@ -1,0 +1,63 @@
+package agents
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"brokerd/internal/store"
+)
+
+// Records returns the agents of a session after a name, those that have deregistered included, each as one line of JSON, and
+// the name of the last one.
+func (r *Registry) Records(q store.Querier, session int64, after string, limit int) (lines [][]byte, last string, err error) {
+	rows := q.Query(everyAgent, session, after, limit)
+	defer rows.Close()
+	for rows.Next() {
+		var registered bool
+		a, err := scan(rows, session, &registered)
+		if err != nil {
+			return nil, "", err
+		}
+		line, err := json.Marshal(record{
+			Name: a.Name, Role: a.Role, Incarnation: a.Incarnation, Registered: registered, Capabilities: a.Capabilities,
+			Instance: a.Instance, Worktree: a.Worktree, Labels: a.Labels, Lease: a.Lease.Seconds(), Status: a.Status.String(),
+			Activity: a.Activity, TaskID: a.TaskID, Progress: a.Progress, RegisteredAt: a.RegisteredAt, ChangedAt: a.ChangedAt,
+			Revision: a.Revision,
+		})
+		if err != nil {
+			return nil, "", err
+		}
+		lines, last = append(lines, line), a.Name
+	}
+	return lines, last, rows.Err()
+}
+
+// A record is an agent as an export has it.
+type record struct {
+	Name         string            `json:"name"`
+	Role         string            `json:"role"`
+	Incarnation  int64             `json:"incarnation"`
+	Registered   bool              `json:"registered"`
+	Capabilities []string          `json:"capabilities"`
+	Instance     string            `json:"instance"`
+	Worktree     string            `json:"worktree"`
+	Labels       map[string]string `json:"labels"`
+	Lease        float64           `json:"lease_seconds"`
+	Status       string            `json:"status"`
+	Activity     string            `json:"activity"`
+	TaskID       string            `json:"task_id"`
+	Progress     float64           `json:"progress"`
+	RegisteredAt time.Time         `json:"registered_at"`
+	ChangedAt    time.Time         `json:"changed_at"`
+	Revision     int64             `json:"revision"`
+}
+
+// Forget removes all agents of a session.
+func (r *Registry) Forget(tx *store.Tx, session int64) error {
+	if _, err := tx.Exec(deleteAgents, session); err != nil {
+		return fmt.Errorf("remove agents: %w", err)
+	}
+	r.known.Clear(tx)
+	return nil
+}

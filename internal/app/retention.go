@@ -1,0 +1,96 @@
+package app
+
+import (
+	"brokerd/internal/agents"
+	"brokerd/internal/broker"
+	"brokerd/internal/events"
+	"brokerd/internal/retention"
+	"brokerd/internal/sessions"
+	"brokerd/internal/store"
+)
+
+// wake has the keeper look again when a setting changes that it goes by.
+func wake(keeper *retention.Keeper, scopes *sessions.Registry, post *broker.Broker) {
+	changed := func(tx *store.Tx, _ sessions.Session) error {
+		tx.OnCommit(keeper.Wake)
+		return nil
+	}
+	scopes.OnCreated(changed)
+	scopes.OnConfigured(changed)
+	post.OnRekept(func(tx *store.Tx) { tx.OnCommit(keeper.Wake) })
+}
+
+// kept tells the keeper of sessions.
+type kept struct{ sessions *sessions.Registry }
+
+// All implements retention.Sessions.
+func (k kept) All(q store.Querier) ([]retention.Session, error) {
+	all, err := k.sessions.All(q)
+	list := make([]retention.Session, len(all))
+	for i, s := range all {
+		list[i] = retention.Session{
+			ID: s.ID, Name: s.Name,
+			KeepMessages: s.Settings.KeepMessages, KeepEvents: s.Settings.KeepEvents, KeepDead: s.Settings.KeepDead,
+			Closed: !s.ClosedAt.IsZero(), Revision: s.Revision, Record: s.Record,
+		}
+	}
+	return list, err
+}
+
+// Delete implements retention.Sessions.
+func (k kept) Delete(tx *store.Tx, session int64, source, archive string) (int64, error) {
+	return k.sessions.Delete(tx, session, source, archive)
+}
+
+// keptMessages tells the keeper of messages.
+type keptMessages struct{ *broker.Broker }
+
+// Standings implements retention.Messages.
+func (k keptMessages) Standings(q store.Querier, session, after int64, limit int) ([]retention.Message, error) {
+	found, err := k.Broker.Standings(q, session, after, limit)
+	list := make([]retention.Message, len(found))
+	for i, s := range found {
+		list[i] = retention.Message(s)
+	}
+	return list, err
+}
+
+// Remove implements retention.Messages.
+func (k keptMessages) Remove(tx *store.Tx, messages []retention.Message) error {
+	return k.Broker.Remove(tx, standings(messages))
+}
+
+// Erase implements retention.Messages.
+func (k keptMessages) Erase(tx *store.Tx, messages []retention.Message) error {
+	return k.Broker.Erase(tx, standings(messages))
+}
+
+func standings(messages []retention.Message) []broker.Standing {
+	list := make([]broker.Standing, len(messages))
+	for i, m := range messages {
+		list[i] = broker.Standing(m)
+	}
+	return list
+}
+
+// keptEvents tells the keeper of the log.
+type keptEvents struct{ *events.Log }
+
+// After implements retention.Log.
+func (k keptEvents) After(q store.Querier, session, after int64, limit, bytes int) ([]retention.Event, error) {
+	found, err := k.Log.After(q, session, after, limit, bytes)
+	list := make([]retention.Event, len(found))
+	for i := range found {
+		e := &found[i]
+		list[i] = retention.Event{Revision: e.Revision, Session: e.Session, At: e.Time, Record: e.Record}
+	}
+	return list, err
+}
+
+// parts are what a session has beside messages and events.
+func parts(registry *agents.Registry, post *broker.Broker) []retention.Part {
+	return []retention.Part{
+		{File: "agents.jsonl", Lines: registry.Records, Forget: registry.Forget},
+		{File: "channels.jsonl", Lines: post.ChannelRecords},
+	}
+}

@@ -1,0 +1,155 @@
+package broker
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/store"
+)
+
+// Record returns a message with all its deliveries as one line of JSON: the answer of GetMessage, with names in snake_case, the
+// payload as nested JSON, times in RFC 3339 and durations in seconds. Errors: fault.NotFound.
+func (b *Broker) Record(q store.Querier, session, revision int64) ([]byte, error) {
+	m, err := findMessage(q, session, Ref{Text: strconv.FormatInt(revision, 10), Revision: revision})
+	if err != nil {
+		return nil, err
+	}
+	deliveries, err := allDeliveriesOf(q, revision)
+	if err != nil {
+		return nil, err
+	}
+	out := &pb.GetMessageResponse{Message: &pb.Message{}}
+	wire, err := proto.Marshal(wire(&m))
+	if err == nil {
+		err = proto.Unmarshal(wire, out.Message)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for i := range deliveries {
+		out.Deliveries = append(out.Deliveries, delivery(m.Revision, &deliveries[i]))
+	}
+	return recordOf(out)
+}
+
+// ChannelRecords returns the channels of a session after a name, each as one line of JSON, and the name of the last one.
+func (b *Broker) ChannelRecords(q store.Querier, session int64, after string, limit int) (lines [][]byte, last string, err error) {
+	channels, _, err := channelsOf(q, session, "", after, limit)
+	if err != nil {
+		return nil, "", err
+	}
+	for i := range channels {
+		line, err := recordOf(channel(&channels[i]))
+		if err != nil {
+			return nil, "", err
+		}
+		lines, last = append(lines, line), channels[i].Name
+	}
+	return lines, last, nil
+}
+
+// recordOf writes a message of the API as JSON. protojson would quote 64-bit numbers and nested JSON.
+func recordOf(m proto.Message) ([]byte, error) {
+	var b bytes.Buffer
+	if err := record(&b, m.ProtoReflect()); err != nil {
+		return nil, err
+	}
+	return b.Bytes(), nil
+}
+
+func record(b *bytes.Buffer, m protoreflect.Message) error {
+	switch v := m.Interface().(type) {
+	case *timestamppb.Timestamp:
+		b.WriteString(v.AsTime().Format(`"` + time.RFC3339Nano + `"`))
+		return nil
+	case *durationpb.Duration:
+		b.WriteString(strconv.FormatFloat(v.AsDuration().Seconds(), 'f', -1, 64))
+		return nil
+	}
+	fields := m.Descriptor().Fields()
+	separator := byte('{')
+	for i := range fields.Len() {
+		f := fields.Get(i)
+		if o := f.ContainingOneof(); o != nil && !o.IsSynthetic() && !m.Has(f) {
+			continue // of a choice only what was chosen
+		}
+		b.WriteByte(separator)
+		separator = ','
+		b.WriteString(strconv.Quote(string(f.Name())) + ":")
+		if err := recordField(b, m, f); err != nil {
+			return err
+		}
+	}
+	if separator == '{' {
+		b.WriteByte('{')
+	}
+	b.WriteByte('}')
+	return nil
+}
+
+func recordField(b *bytes.Buffer, m protoreflect.Message, f protoreflect.FieldDescriptor) error {
+	v := m.Get(f)
+	switch {
+	case f.IsMap():
+		labels := map[string]string{} // the only kind of map in the API
+		v.Map().Range(func(k protoreflect.MapKey, v protoreflect.Value) bool {
+			labels[k.String()] = v.String()
+			return true
+		})
+		return recordJSON(b, labels)
+	case f.IsList():
+		b.WriteByte('[')
+		for i := range v.List().Len() {
+			if i > 0 {
+				b.WriteByte(',')
+			}
+			if err := recordValue(b, f, v.List().Get(i)); err != nil {
+				return err
+			}
+		}
+		b.WriteByte(']')
+		return nil
+	case f.HasPresence() && !m.Has(f), slices.Contains(nested, f.FullName()) && v.String() == "":
+		b.WriteString("null")
+		return nil
+	case slices.Contains(nested, f.FullName()):
+		return json.Compact(b, []byte(v.String()))
+	}
+	return recordValue(b, f, v)
+}
+
+// nested are the fields that hold JSON, which was checked when it was sent.
+var nested = []protoreflect.FullName{"brokerd.v1.Message.payload"}
+
+func recordValue(b *bytes.Buffer, f protoreflect.FieldDescriptor, v protoreflect.Value) error {
+	switch f.Kind() {
+	case protoreflect.MessageKind:
+		return record(b, v.Message())
+	case protoreflect.EnumKind:
+		values := f.Enum().Values()
+		if v.Enum() == 0 || values.ByNumber(v.Enum()) == nil {
+			b.WriteString("null")
+			return nil
+		}
+		prefix := strings.TrimSuffix(string(values.ByNumber(0).Name()), "UNSPECIFIED")
+		b.WriteString(strconv.Quote(strings.TrimPrefix(string(values.ByNumber(v.Enum()).Name()), prefix)))
+		return nil
+	}
+	return recordJSON(b, v.Interface())
+}
+
+func recordJSON(b *bytes.Buffer, v any) error {
+	text, err := json.Marshal(v)
+	b.Write(text)
+	return err
+}

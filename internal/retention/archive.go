@@ -1,0 +1,259 @@
+package retention
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+
+	"brokerd/internal/store"
+)
+
+const suffix = ".jsonl.gz"
+
+// A line is one object of an archive file.
+type line struct {
+	at   time.Time // the day it belongs to
+	text []byte
+}
+
+// A note is what the database knows of an archive file.
+type note struct {
+	file  string
+	bytes int64
+	lines int64
+}
+
+// move appends lines to the archive of a session, and removes what they were made of, with remove, in the transaction that notes
+// the new lengths of the files. If that fails the lines count as never written.
+func (k *Keeper) move(ctx context.Context, s Session, kind string, lines []line, remove func(*store.Tx) error) error {
+	k.page.Lock()
+	defer k.page.Unlock()
+	if len(lines) == 0 || k.isHeld(s.ID) {
+		return nil
+	}
+	var notes []note
+	for _, day := range byDay(lines) {
+		n, err := k.append(ctx, s, kind+"-"+day.name+suffix, day.lines)
+		if err != nil {
+			return fmt.Errorf("archive %s of session %s: %w", kind, s.Name, err)
+		}
+		notes = append(notes, n)
+	}
+	if err := k.seam(); err != nil {
+		return err
+	}
+	return k.Store.Write(ctx, func(tx *store.Tx) error {
+		if err := remove(tx); err != nil {
+			return err
+		}
+		for _, n := range notes {
+			if err := n.save(tx, s.ID); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (n note) save(tx *store.Tx, session int64) error {
+	_, err := tx.Exec(upsertArchive, session, n.file, n.bytes, n.lines)
+	return err
+}
+
+type day struct {
+	name  string
+	lines [][]byte
+}
+
+// byDay sorts lines by their day in UTC.
+func byDay(lines []line) []day {
+	var days []day
+	for _, l := range lines {
+		name := l.at.UTC().Format(time.DateOnly)
+		i := slices.IndexFunc(days, func(d day) bool { return d.name == name })
+		if i < 0 {
+			i = len(days)
+			days = append(days, day{name: name})
+		}
+		days[i].lines = append(days[i].lines, l.text)
+	}
+	return days
+}
+
+// append writes lines behind what is committed of a file, as a gzip member of their own, and syncs. It returns the note that the
+// transaction is to save.
+func (k *Keeper) append(ctx context.Context, s Session, file string, lines [][]byte) (note, error) {
+	path := filepath.Join(k.root, s.Name, file)
+	if err := k.makeFolder(filepath.Dir(path)); err != nil {
+		return note{}, err
+	}
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return note{}, err
+	}
+	defer func() { _ = f.Close() }() // it was synced, or counts as never written
+	n, err := k.noted(ctx, s, file, f)
+	if err != nil {
+		return note{}, err
+	}
+	var member bytes.Buffer
+	if err := compress(&member, lines); err != nil {
+		return note{}, err
+	}
+	if err := f.Truncate(n.bytes); err != nil {
+		return note{}, err
+	}
+	if _, err := f.WriteAt(member.Bytes(), n.bytes); err != nil {
+		return note{}, err
+	}
+	if err := f.Sync(); err != nil {
+		return note{}, err
+	}
+	n.bytes += int64(member.Len())
+	n.lines += int64(len(lines))
+	return n, nil
+}
+
+// noted returns what is committed of a file. One that the database does not know, or that somebody has shortened, counts from its
+// present length on: that is noted first, or a crash would leave unknown what to cut off.
+func (k *Keeper) noted(ctx context.Context, s Session, file string, f *os.File) (note, error) {
+	n := note{file: file}
+	known := true
+	err := k.Store.Read(ctx, func(snap *store.Snapshot) error {
+		err := snap.QueryRow(selectArchive, s.ID, file).Scan(&n.bytes, &n.lines)
+		if errors.Is(err, store.ErrNoRows) {
+			known, err = false, nil
+		}
+		return err
+	})
+	if err != nil {
+		return n, err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return n, err
+	}
+	if known && info.Size() >= n.bytes {
+		return n, nil
+	}
+	if known {
+		k.Log.Warn("an archive file is shorter than it was: what is missing was moved or lost", zap.String("file", f.Name()))
+		n.lines = 0
+	}
+	n.bytes = info.Size()
+	if err := k.syncFolder(filepath.Dir(f.Name())); err != nil {
+		return n, err
+	}
+	return n, k.Store.Write(ctx, func(tx *store.Tx) error { return n.save(tx, s.ID) })
+}
+
+// compress writes lines as a gzip member. Speed counts: this runs beside the agents' work.
+func compress(to *bytes.Buffer, lines [][]byte) error {
+	z, err := gzip.NewWriterLevel(to, gzip.BestSpeed)
+	if err != nil {
+		return err
+	}
+	for _, l := range lines {
+		if _, err := z.Write(l); err != nil {
+			return err
+		}
+		if _, err := z.Write([]byte{'\n'}); err != nil {
+			return err
+		}
+	}
+	return z.Close()
+}
+
+// cutBack takes off what was appended to archive files and not committed.
+func (k *Keeper) cutBack(ctx context.Context) error {
+	return k.eachNote(ctx, func(s Session, n note) error {
+		path := filepath.Join(k.root, s.Name, n.file)
+		info, err := os.Stat(path)
+		if errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() <= n.bytes {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		k.Log.Info("the end of an archive file was not committed and is cut off", zap.String("file", path),
+			zap.Int64("bytes", info.Size()-n.bytes))
+		return os.Truncate(path, n.bytes)
+	})
+}
+
+func (k *Keeper) eachNote(ctx context.Context, do func(Session, note) error) error {
+	var all []Session
+	notes := map[int64][]note{}
+	err := k.Store.Read(ctx, func(snap *store.Snapshot) (err error) {
+		if all, err = k.Sessions.All(snap); err != nil {
+			return err
+		}
+		for _, s := range all {
+			if notes[s.ID], err = notesOf(snap, s.ID); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("look over the archive: %w", err)
+	}
+	for _, s := range all {
+		for _, n := range notes[s.ID] {
+			if err := do(s, n); err != nil {
+				return fmt.Errorf("look over the archive: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+// notesOf returns what is known of the archive files of a session, by name.
+func notesOf(q store.Querier, session int64) ([]note, error) {
+	rows := q.Query(selectArchives, session)
+	defer rows.Close()
+	var notes []note
+	for rows.Next() {
+		var n note
+		if err := rows.Scan(&n.file, &n.bytes, &n.lines); err != nil {
+			return nil, err
+		}
+		notes = append(notes, n)
+	}
+	return notes, rows.Err()
+}
+
+// makeFolder makes a folder of the archive, on disk.
+func (k *Keeper) makeFolder(dir string) error {
+	if _, err := os.Stat(dir); err == nil {
+		return nil
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	for dir != k.Dir {
+		dir = filepath.Dir(dir)
+		if err := k.syncFolder(dir); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// syncFolder has the names in a folder on disk.
+func (k *Keeper) syncFolder(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}

@@ -1,0 +1,313 @@
+package retention
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"go.uber.org/zap"
+
+	"brokerd/internal/caller"
+	"brokerd/internal/fault"
+	"brokerd/internal/once"
+	"brokerd/internal/store"
+)
+
+// deletedFolder is where the exports of deleted sessions are, in the archive.
+const deletedFolder = "deleted"
+
+// A Deleted is what became of a session.
+type Deleted struct {
+	Archive  string // folder of its export, below the data folder
+	Revision int64
+}
+
+// errUnseen says that a request has not been answered before.
+var errUnseen = errors.New("not seen before")
+
+// Delete exports a closed session into the archive, and removes it. If it is interrupted it goes on when it is called again, or when the
+// broker starts. fault.NotFound if there is no such session, fault.Precondition (SESSION_OPEN) if it is not closed; otherwise
+// as Export.
+func (k *Keeper) Delete(ctx context.Context, who caller.Caller, req once.Request, name string) (Deleted, error) {
+	var d Deleted
+	err := k.Store.Write(ctx, func(tx *store.Tx) error {
+		_, err := req.Do(tx, &d, func() error { return errUnseen })
+		return err
+	})
+	if err == nil || !errors.Is(err, errUnseen) {
+		return d, err
+	}
+	s, err := k.find(ctx, name)
+	if err != nil {
+		return d, err
+	}
+	if !s.Closed {
+		return d, fault.New(fault.Precondition, "SESSION_OPEN", "the session %q is open: close it first (brokerctl session close %s)", name, name)
+	}
+	k.deleting.Lock()
+	defer k.deleting.Unlock()
+	defer k.hold(s.ID)()
+	del, begun, err := k.begun(ctx, s.ID)
+	if err == nil && !begun {
+		del, err = k.begin(ctx, s, who.Name())
+	}
+	if err != nil {
+		return d, fmt.Errorf("delete session %s: %w", name, err)
+	}
+	// Whether the caller still waits or not: what was begun is finished, if only by the next start.
+	d, err = k.finish(k.ctx, s, del, req)
+	if err != nil {
+		return d, fmt.Errorf("delete session %s: %w", name, err)
+	}
+	return d, nil
+}
+
+// A deletion is one that was begun: the export is complete, and rows may be missing.
+type deletion struct {
+	session int64
+	archive string
+	source  string
+}
+
+func (k *Keeper) begun(ctx context.Context, session int64) (d deletion, found bool, err error) {
+	d.session = session
+	err = k.Store.Read(ctx, func(snap *store.Snapshot) error {
+		return snap.QueryRow(selectDeletion, session).Scan(&d.archive, &d.source)
+	})
+	if errors.Is(err, store.ErrNoRows) {
+		return d, false, nil
+	}
+	return d, err == nil, err
+}
+
+// begin exports the session and notes that it is being deleted.
+func (k *Keeper) begin(ctx context.Context, s Session, source string) (deletion, error) {
+	if _, err := k.find(ctx, s.Name); err != nil { // somebody else may have been faster
+		return deletion{}, err
+	}
+	d := deletion{s.ID, filepath.Join(Folder, deletedFolder, s.Name+"-"+strconv.FormatInt(s.Revision, 10)), source}
+	if err := k.exportTo(ctx, s, filepath.Join(k.Dir, d.archive)); err != nil {
+		return d, err
+	}
+	return d, k.Store.Write(ctx, func(tx *store.Tx) error {
+		if err := k.Events.RaiseFloor(tx, s.ID, k.Store.Revision()); err != nil { // whoever reads along is told
+			return err
+		}
+		_, err := tx.Exec(insertDeletion, d.session, d.archive, d.source)
+		return err
+	})
+}
+
+// exportTo writes an export into a folder, which is there whole or not at all.
+func (k *Keeper) exportTo(ctx context.Context, s Session, dir string) error {
+	partial := dir + ".partial"
+	if err := os.RemoveAll(partial); err != nil {
+		return err
+	}
+	if err := k.makeFolder(partial); err != nil {
+		return err
+	}
+	to := &folder{dir: partial}
+	_, err := k.export(ctx, s, to)
+	if err := errors.Join(err, to.close()); err != nil {
+		return errors.Join(err, os.RemoveAll(partial))
+	}
+	if err := k.syncFolder(partial); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(dir); err != nil { // of an attempt that was interrupted before anything was removed
+		return err
+	}
+	if err := os.Rename(partial, dir); err != nil {
+		return err
+	}
+	return k.syncFolder(filepath.Dir(dir))
+}
+
+// A folder is a sink that makes files.
+type folder struct {
+	dir  string
+	name string
+	file *os.File
+}
+
+// Piece implements Sink.
+func (f *folder) Piece(name string, data []byte) error {
+	if name != f.name {
+		if err := f.close(); err != nil {
+			return err
+		}
+		file, err := os.OpenFile(filepath.Join(f.dir, name), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+		if err != nil {
+			return err
+		}
+		f.name, f.file = name, file
+	}
+	_, err := f.file.Write(data)
+	return err
+}
+
+func (f *folder) close() error {
+	if f.file == nil {
+		return nil
+	}
+	err := errors.Join(f.file.Sync(), f.file.Close())
+	f.file = nil
+	return err
+}
+
+// finish removes the rows, the archive files and in the end the session itself. It may have been interrupted anywhere before.
+func (k *Keeper) finish(ctx context.Context, s Session, del deletion, req once.Request) (Deleted, error) {
+	if err := k.eraseMessages(ctx, s.ID); err != nil {
+		return Deleted{}, err
+	}
+	if err := k.eraseEvents(ctx, s.ID); err != nil {
+		return Deleted{}, err
+	}
+	if err := k.removeArchive(s.Name); err != nil {
+		return Deleted{}, err
+	}
+	d := Deleted{Archive: del.archive}
+	err := k.Store.Write(ctx, func(tx *store.Tx) error {
+		_, err := req.Do(tx, &d, func() (err error) {
+			d.Revision, err = k.forget(tx, del)
+			return err
+		})
+		return err
+	})
+	return d, err
+}
+
+func (k *Keeper) eraseMessages(ctx context.Context, session int64) error {
+	for {
+		began := k.Clock.Now()
+		var page []Message
+		err := k.Store.Read(ctx, func(snap *store.Snapshot) (err error) {
+			page, err = k.Messages.Standings(snap, session, 0, pageItems)
+			return err
+		})
+		if err != nil || len(page) == 0 {
+			return err
+		}
+		if err := k.Store.Write(ctx, func(tx *store.Tx) error { return k.Messages.Erase(tx, page) }); err != nil {
+			return err
+		}
+		if err := k.seam(); err != nil {
+			return err
+		}
+		if err := k.rest(ctx, k.Clock.Since(began)); err != nil {
+			return err
+		}
+	}
+}
+
+func (k *Keeper) eraseEvents(ctx context.Context, session int64) error {
+	for {
+		began := k.Clock.Now()
+		var revisions []int64
+		err := k.Store.Read(ctx, func(snap *store.Snapshot) error {
+			page, err := k.Events.After(snap, session, 0, lookAt, pageBytes)
+			for _, e := range page {
+				revisions = append(revisions, e.Revision)
+			}
+			return err
+		})
+		if err != nil || len(revisions) == 0 {
+			return err
+		}
+		if err := k.Store.Write(ctx, func(tx *store.Tx) error { return k.Events.Remove(tx, session, revisions) }); err != nil {
+			return err
+		}
+		if err := k.rest(ctx, k.Clock.Since(began)); err != nil {
+			return err
+		}
+	}
+}
+
+// removeArchive removes the archive files of a session, which are in its export. Nothing else in the folder is touched.
+func (k *Keeper) removeArchive(name string) error {
+	dir := filepath.Join(k.root, name)
+	files, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, f := range files {
+		ours := strings.HasPrefix(f.Name(), "messages-") || strings.HasPrefix(f.Name(), "events-")
+		if !ours || !strings.HasSuffix(f.Name(), suffix) {
+			continue
+		}
+		if err := os.Remove(filepath.Join(dir, f.Name())); err != nil {
+			return err
+		}
+	}
+	_ = os.Remove(dir) // if nothing else is in it
+	return k.syncFolder(k.root)
+}
+
+// forget removes the last rows of a session.
+func (k *Keeper) forget(tx *store.Tx, del deletion) (int64, error) {
+	for _, p := range k.Parts {
+		if p.Forget == nil {
+			continue
+		}
+		if err := p.Forget(tx, del.session); err != nil {
+			return 0, err
+		}
+	}
+	if err := k.Messages.Forget(tx, del.session); err != nil {
+		return 0, err
+	}
+	if err := k.Events.Forget(tx, del.session); err != nil {
+		return 0, err
+	}
+	for _, statement := range []string{deleteArchives, deleteDeletion} {
+		if _, err := tx.Exec(statement, del.session); err != nil {
+			return 0, err
+		}
+	}
+	return k.Sessions.Delete(tx, del.session, del.source, filepath.ToSlash(del.archive))
+}
+
+// resume finishes deletions that were interrupted.
+func (k *Keeper) resume(ctx context.Context) error {
+	if !k.deleting.TryLock() {
+		return nil // a call is at it
+	}
+	defer k.deleting.Unlock()
+	var open []deletion
+	sessions := map[int64]Session{}
+	err := k.Store.Read(ctx, func(snap *store.Snapshot) error {
+		rows := snap.Query(selectDeletions)
+		defer rows.Close()
+		for rows.Next() {
+			var d deletion
+			if err := rows.Scan(&d.session, &d.archive, &d.source); err != nil {
+				return err
+			}
+			open = append(open, d)
+		}
+		if err := rows.Err(); err != nil || len(open) == 0 {
+			return err
+		}
+		all, err := k.Sessions.All(snap)
+		for _, s := range all {
+			sessions[s.ID] = s
+		}
+		return err
+	})
+	for _, d := range open {
+		if err != nil {
+			return err
+		}
+		k.Log.Info("a deletion goes on", zap.String("session", sessions[d.session].Name))
+		_, err = k.finish(ctx, sessions[d.session], d, once.Request{})
+	}
+	return err
+}

@@ -1,0 +1,33 @@
+// Package retention ends what has been kept for long enough: finished messages and old events go from the database into an archive of
+// compressed files. It also exports whole sessions, and deletes those that are closed.
+//
+//	due ──► read a page ──► append to files, sync ──► one transaction: note the files' lengths, remove the rows
+//	                              ▲                        │
+//	                              └── cut back to the ◄────┘ killed in between, or a message has changed meanwhile
+//	                                  noted length
+//
+// # What is promised
+//
+// A message is archived when all its deliveries are finished and the last of them has been for as long as the session keeps messages
+// (dead letters: dead letters); an event when it is that old. A line is in the archive exactly once, whenever the broker is
+// killed: what was appended without its transaction is cut off before the next append. Nothing leaves the database before it
+// is on disk in the archive. An archive file whose name the database has never noted is never cut.
+//
+// # Pace
+//
+// A turn walks through the messages and events that may be due, in pages. Each page is one small transaction in the lane of sends, and
+// after each the turn rests several times as long as the page took, so that what agents do goes first. Then it sleeps
+// until the earliest moment at which something can be due: nothing is told of single messages. A turn that found messages that
+// linger, for they are not finished, comes no sooner again than a twentieth of the shortest time to keep something.
+//
+// # Space
+//
+// Pages that were freed are used again before the file grows. Where more than a quarter of it is free, it is given back to
+// the file system in small steps.
+//
+// # Deletion
+//
+//	closed ── export, sync, rename ──► noted as being deleted ── pages ──► archive files, session row
+//
+// Once it is noted, a deletion is finished by whoever finds it: the call, or the next turn after a start.
+package retention

@@ -1,0 +1,336 @@
+package retention
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"brokerd/internal/fault"
+	"brokerd/internal/store"
+)
+
+// The files of an export beside those of Parts, in their order.
+const (
+	sessionFile  = "session.json"
+	messagesFile = "messages.jsonl"
+	eventsFile   = "events.jsonl"
+	manifestFile = "manifest.json"
+)
+
+// pieceBytes is how much of a file a sink gets at a time.
+const pieceBytes = 256 << 10
+
+// A Sink takes an export: the files one after the other, each in pieces. An empty file is one empty piece. It may block: nothing is
+// held meanwhile but the session, which stays out of the archive.
+type Sink interface {
+	Piece(file string, data []byte) error
+}
+
+// A Manifest tells what an export consists of.
+type Manifest struct {
+	Session  string    `json:"session"`
+	Revision int64     `json:"revision"` // what it is true at, if the session was closed before
+	Time     time.Time `json:"time"`
+	Closed   bool      `json:"closed"`
+	Files    []File    `json:"files"`
+}
+
+// A File is one file of an export.
+type File struct {
+	Name     string `json:"name"`
+	Bytes    int64  `json:"bytes"`
+	Lines    int64  `json:"lines"`
+	Archived int64  `json:"archived"` // of the lines, how many are no longer in the database
+	SHA256   string `json:"sha256"`
+}
+
+// Export writes all that a session has. Of one that is not closed each file is true at its own time. fault.NotFound if there is no
+// such session; fault.Precondition (ARCHIVE_MISSING) if a file of its archive was moved away.
+func (k *Keeper) Export(ctx context.Context, name string, to Sink) (Manifest, error) {
+	s, err := k.find(ctx, name)
+	if err != nil {
+		return Manifest{}, err
+	}
+	defer k.hold(s.ID)()
+	m, err := k.export(ctx, s, to)
+	if err != nil {
+		return m, fmt.Errorf("export session %s: %w", name, err)
+	}
+	return m, nil
+}
+
+func (k *Keeper) find(ctx context.Context, name string) (found Session, err error) {
+	err = k.Store.Read(ctx, func(snap *store.Snapshot) error {
+		all, err := k.Sessions.All(snap)
+		if err != nil {
+			return err
+		}
+		for _, s := range all {
+			if s.Name == name {
+				found = s
+				return nil
+			}
+		}
+		return fault.Missing("session", name, "there is no session %q", name)
+	})
+	return found, err
+}
+
+func (k *Keeper) export(ctx context.Context, s Session, to Sink) (Manifest, error) {
+	x := &exporter{Keeper: k, ctx: ctx, session: s, to: to}
+	m := Manifest{Session: s.Name, Revision: k.Store.Revision(), Time: k.Clock.Now().UTC(), Closed: s.Closed}
+	record, err := s.Record()
+	if err != nil {
+		return m, err
+	}
+	files := []struct {
+		name  string
+		write func() error
+	}{{sessionFile, func() error { return x.line(record) }}}
+	for _, p := range k.Parts {
+		files = append(files, struct {
+			name  string
+			write func() error
+		}{p.File, func() error { return x.part(p) }})
+	}
+	files = append(files, struct {
+		name  string
+		write func() error
+	}{messagesFile, x.messages}, struct {
+		name  string
+		write func() error
+	}{eventsFile, x.events})
+	for _, f := range files {
+		x.begin(f.name)
+		if err := f.write(); err != nil {
+			return m, err
+		}
+		done, err := x.end()
+		if err != nil {
+			return m, err
+		}
+		m.Files = append(m.Files, done)
+	}
+	text, err := json.MarshalIndent(m, "", "  ")
+	if err != nil {
+		return m, err
+	}
+	return m, to.Piece(manifestFile, append(text, '\n'))
+}
+
+// An exporter is an export under way.
+type exporter struct {
+	*Keeper
+	ctx     context.Context
+	session Session
+	to      Sink
+
+	file   File
+	sum    hash.Hash
+	buffer []byte
+}
+
+func (x *exporter) begin(name string) {
+	x.file, x.sum, x.buffer = File{Name: name}, sha256.New(), x.buffer[:0]
+}
+
+// line writes one line of the file.
+func (x *exporter) line(parts ...[]byte) error {
+	for _, p := range parts {
+		x.buffer = append(x.buffer, p...)
+	}
+	x.buffer = append(x.buffer, '\n')
+	x.file.Lines++
+	for len(x.buffer) >= pieceBytes {
+		if err := x.send(pieceBytes); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (x *exporter) send(n int) error {
+	if err := x.ctx.Err(); err != nil {
+		return err
+	}
+	if err := x.to.Piece(x.file.Name, x.buffer[:n]); err != nil {
+		return err
+	}
+	_, _ = x.sum.Write(x.buffer[:n]) // a hash never fails
+	x.file.Bytes += int64(n)
+	x.buffer = append(x.buffer[:0], x.buffer[n:]...)
+	return nil
+}
+
+func (x *exporter) end() (File, error) {
+	if err := x.send(len(x.buffer)); err != nil {
+		return x.file, err
+	}
+	x.file.SHA256 = hex.EncodeToString(x.sum.Sum(nil))
+	return x.file, nil
+}
+
+// part writes a file of few lines.
+func (x *exporter) part(p Part) error {
+	for after := ""; ; {
+		var lines [][]byte
+		err := x.Store.Read(x.ctx, func(snap *store.Snapshot) (err error) {
+			lines, after, err = p.Lines(snap, x.session.ID, after, pageItems)
+			return err
+		})
+		if err != nil || len(lines) == 0 {
+			return err
+		}
+		for _, l := range lines {
+			if err := x.line(l); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// messages writes what is in the archive and then what is in the database, where nothing moves from one to the other meanwhile.
+func (x *exporter) messages() error {
+	if err := x.archived("messages-"); err != nil {
+		return err
+	}
+	for after := int64(0); ; {
+		var lines [][]byte
+		err := x.Store.Read(x.ctx, func(snap *store.Snapshot) error {
+			found, err := x.Messages.Standings(snap, x.session.ID, after, pageItems)
+			if err != nil {
+				return err
+			}
+			bytes := 0
+			for _, m := range found {
+				text, err := x.Messages.Record(snap, x.session.ID, m.Revision)
+				if err != nil {
+					return err
+				}
+				lines, after = append(lines, text), m.Revision
+				if bytes += len(text); bytes > pageBytes {
+					return nil
+				}
+			}
+			return nil
+		})
+		if err != nil || len(lines) == 0 {
+			return err
+		}
+		if err := x.kept(lines); err != nil {
+			return err
+		}
+	}
+}
+
+func (x *exporter) events() error {
+	if err := x.archived("events-"); err != nil {
+		return err
+	}
+	for after := int64(0); ; {
+		var lines [][]byte
+		err := x.Store.Read(x.ctx, func(snap *store.Snapshot) error {
+			found, err := x.Events.After(snap, x.session.ID, after, pageItems, pageBytes)
+			if err != nil {
+				return err
+			}
+			for _, e := range found {
+				text, err := e.Record(x.session.Name)
+				if err != nil {
+					return err
+				}
+				lines, after = append(lines, text), e.Revision
+			}
+			return nil
+		})
+		if err != nil || len(lines) == 0 {
+			return err
+		}
+		if err := x.kept(lines); err != nil {
+			return err
+		}
+	}
+}
+
+// Each line says where it was found.
+var (
+	inArchive  = []byte(`{"archived":true,`)
+	inDatabase = []byte(`{"archived":false,`)
+)
+
+// kept writes lines from the database.
+func (x *exporter) kept(lines [][]byte) error {
+	for _, l := range lines {
+		if err := x.line(inDatabase, l[1:]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// archived writes the lines of the session's archive files whose names begin so.
+func (x *exporter) archived(prefix string) error {
+	var notes []note
+	err := x.Store.Read(x.ctx, func(snap *store.Snapshot) (err error) {
+		notes, err = notesOf(snap, x.session.ID)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for _, n := range notes {
+		if !strings.HasPrefix(n.file, prefix) || n.bytes == 0 {
+			continue
+		}
+		if err := x.archiveFile(n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (x *exporter) archiveFile(n note) error {
+	path := filepath.Join(x.root, x.session.Name, n.file)
+	f, err := os.Open(path)
+	if err != nil {
+		return missing(path, err)
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	z, err := gzip.NewReader(io.LimitReader(f, n.bytes))
+	if err != nil {
+		return missing(path, err)
+	}
+	for r := bufio.NewReaderSize(z, 64<<10); ; {
+		text, err := r.ReadBytes('\n')
+		if errors.Is(err, io.EOF) && len(text) == 0 {
+			return nil
+		}
+		if err != nil {
+			return missing(path, err)
+		}
+		if err := x.line(inArchive, bytes.TrimSuffix(text, []byte{'\n'})[1:]); err != nil {
+			return err
+		}
+		x.file.Archived++
+	}
+}
+
+// missing refuses an export that would not be complete.
+func missing(path string, cause error) error {
+	e := fault.New(fault.Precondition, "ARCHIVE_MISSING",
+		"the archive file %s cannot be read, and without it the export would not be complete: put it back as it was", path)
+	e.Cause = cause
+	return e
+}

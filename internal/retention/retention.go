@@ -1,0 +1,184 @@
+package retention
+
+import (
+	"context"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/jonboulle/clockwork"
+	"go.uber.org/zap"
+
+	"brokerd/internal/deadline"
+	"brokerd/internal/store"
+)
+
+// Folder is the folder of the archive, below the data folder.
+const Folder = "archive"
+
+// A Session is what decides how long things in it are kept. 0 is for ever.
+type Session struct {
+	ID           int64
+	Name         string
+	KeepMessages time.Duration
+	KeepEvents   time.Duration
+	KeepDead     time.Duration
+	Closed       bool
+	Revision     int64                  // of its last change: the closing, if it is closed
+	Record       func() ([]byte, error) // the session as a line of JSON
+}
+
+// Sessions knows the sessions.
+type Sessions interface {
+	// All returns all of them.
+	All(q store.Querier) ([]Session, error)
+	// Delete removes the row of a session with an event, and returns the revision of that.
+	Delete(tx *store.Tx, session int64, source, archive string) (int64, error)
+}
+
+// A Message is what decides how long it is kept.
+type Message struct {
+	Revision   int64
+	Session    int64
+	CreatedAt  time.Time
+	Channel    string
+	Deliveries int
+	Finished   bool      // every delivery is
+	FinishedAt time.Time // when the last one was that is no dead letter
+	DeadAt     time.Time // when the last one died
+}
+
+// Messages knows the messages.
+type Messages interface {
+	// Standings returns messages after a revision in the order of theirs, of one session or, for 0, of all.
+	Standings(q store.Querier, session, after int64, limit int) ([]Message, error)
+	// Record returns a message with its deliveries as a line of JSON.
+	Record(q store.Querier, session, revision int64) ([]byte, error)
+	// Remove removes finished messages with all that belongs to them; fault.Conflict if one does not stand as it did.
+	Remove(tx *store.Tx, messages []Message) error
+	// Erase removes messages whatever their standing.
+	Erase(tx *store.Tx, messages []Message) error
+	// Forget removes what a session has beside its messages.
+	Forget(tx *store.Tx, session int64) error
+	// ChannelsKept returns the channels, by session, that have a time of their own for which messages are kept.
+	ChannelsKept(q store.Querier) (map[int64]map[string]time.Duration, error)
+}
+
+// An Event is one entry of the log.
+type Event struct {
+	Revision int64
+	Session  int64
+	At       time.Time
+	Record   func(session string) ([]byte, error) // the event as a line of JSON
+}
+
+// Log is the log of events.
+type Log interface {
+	// After returns events after a revision, of one session or, for 0, of all: at most limit, and about that many bytes.
+	After(q store.Querier, session, after int64, limit, bytes int) ([]Event, error)
+	// Remove removes a session's oldest events.
+	Remove(tx *store.Tx, session int64, revisions []int64) error
+	// RaiseFloor has all events of a session up to a revision count as removed.
+	RaiseFloor(tx *store.Tx, session, revision int64) error
+	// Forget removes what is kept of a session beside its events.
+	Forget(tx *store.Tx, session int64) error
+}
+
+// A Part is something else that a session has, few enough to be removed at once.
+type Part struct {
+	File string // of an export
+	// Lines returns what comes after a name as lines of JSON, and the name of the last one. None is the end.
+	Lines func(q store.Querier, session int64, after string, limit int) ([][]byte, string, error)
+	// Forget removes all of a session; nil if Messages does.
+	Forget func(tx *store.Tx, session int64) error
+}
+
+// Options say what to keep and where. All are required but Log, Fault and Tidy.
+type Options struct {
+	Store    *store.Store
+	Sessions Sessions
+	Messages Messages
+	Events   Log
+	Parts    []Part
+	// Tidy removes up to limit rows that are of no more use, of any session, and reports how many.
+	Tidy  func(tx *store.Tx, limit int) (int64, error)
+	Dir   string // the data folder
+	Clock clockwork.Clock
+	Log   *zap.Logger
+}
+
+// A Keeper archives, exports and deletes. Its methods may be called concurrently.
+type Keeper struct {
+	Options
+	root  string // of the archive
+	turns *deadline.Queue[struct{}]
+
+	ctx    context.Context // of the runner
+	stop   context.CancelFunc
+	runner sync.WaitGroup
+
+	seam func() error // called between an append and its transaction; for tests
+
+	deleting sync.Mutex // held by whoever deletes: one session at a time
+	page     sync.Mutex // held by whoever archives a page, or says that a session is at rest
+
+	mu   sync.Mutex    // guards held
+	held map[int64]int // sessions that are being exported: nothing of them moves into the archive
+}
+
+// New returns a keeper. It does nothing by itself until Start.
+func New(o Options) *Keeper {
+	k := &Keeper{Options: o, root: filepath.Join(o.Dir, Folder), held: map[int64]int{}, seam: func() error { return nil }}
+	k.ctx, k.stop = context.WithCancel(context.Background())
+	k.turns = deadline.NewCalendar(o.Clock, func([]struct{}) { k.turn(k.ctx) })
+	return k
+}
+
+// Start cuts the archive back to what was committed and begins to archive what is due.
+func (k *Keeper) Start() error {
+	if err := k.cutBack(k.ctx); err != nil {
+		return err
+	}
+	k.Wake()
+	k.runner.Go(func() { k.turns.Run(k.ctx) })
+	return nil
+}
+
+// Stop ends the runner and waits for it. Stopping twice is fine.
+func (k *Keeper) Stop() {
+	k.stop()
+	k.runner.Wait()
+}
+
+// Wake has the keeper look at once what is due: a setting has changed.
+func (k *Keeper) Wake() { k.turns.Set(struct{}{}, k.Clock.Now()) }
+
+// wakeBy has it look no later than that.
+func (k *Keeper) wakeBy(at time.Time) {
+	if planned, ok := k.turns.Deadline(struct{}{}); !ok || at.Before(planned) {
+		k.turns.Set(struct{}{}, at)
+	}
+}
+
+// hold keeps a session out of the archive until the returned function is called.
+func (k *Keeper) hold(session int64) (release func()) {
+	k.page.Lock() // a page that is under way is finished first
+	defer k.page.Unlock()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.held[session]++
+	return func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if k.held[session]--; k.held[session] == 0 {
+			delete(k.held, session)
+			k.Wake()
+		}
+	}
+}
+
+func (k *Keeper) isHeld(session int64) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.held[session] > 0
+}
