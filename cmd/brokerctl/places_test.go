@@ -52,6 +52,21 @@ func TestAgent_AStaleIncarnationIsLost(t *testing.T) {
 	must0(t, "--agent", "", "status")         // nor the operator's
 }
 
+func TestAgent_ShowsDirectivesAndHalt(t *testing.T) {
+	startBroker(t)
+	register(t, "lead/lead", "builder-1/builder")
+	must0(t, "--agent", "lead", "agent", "halt", "builder-1")
+	if out := must0(t, "--agent", "builder-1", "agent", "heartbeat"); !strings.HasSuffix(out, "directives: halt; see brokerctl --agent builder-1 next\n") {
+		t.Errorf("%q", out)
+	}
+	if out := must0(t, "agent", "list", "-o", "prompt"); !strings.Contains(out, "agent builder-1, role builder, status initializing, halted, ") {
+		t.Errorf("%q", out)
+	}
+	if out := must0(t, "agent", "get", "builder-1"); !strings.Contains(out, "initializing, halted\n") {
+		t.Errorf("%q", out)
+	}
+}
+
 func TestChannel_SubscribeListConfigure(t *testing.T) {
 	startBroker(t)
 	register(t, "a", "b")
