@@ -79,6 +79,20 @@ func (g *glutton) send(change func(m *pb.Message)) func() error {
 // toVictim is a message to another agent.
 func toVictim(m *pb.Message) { m.Target = &pb.Target{To: &pb.Target_Agent{Agent: "victim"}} }
 
+// refused sends to the victim until its mailbox, which has room for one, refuses more.
+func (g *glutton) refused() error {
+	request := &pb.SendMessagesRequest{Messages: []*pb.Message{changed(toVictim), changed(toVictim)}}
+	out, err := g.messages.SendMessages(g.ctx, request)
+	if err != nil {
+		return err
+	}
+	second := out.Results[1]
+	if out.Results[0].RefusedCount != 0 || second.RefusedCount != 1 || second.Recipients[0].Outcome != pb.RecipientOutcome_RECIPIENT_OUTCOME_REFUSED {
+		return fmt.Errorf("a mailbox with room for one: %v", out)
+	}
+	return nil
+}
+
 func (g *glutton) publish(change func(*pb.PublishEventRequest)) func() error {
 	return func() error {
 		r := &pb.PublishEventRequest{Type: "meal.eaten"}

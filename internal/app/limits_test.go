@@ -208,6 +208,15 @@ func (g *glutton) ofLists() []beyond {
 		invalid("filter.types", "100", func() error {
 			return fails(g.messages.ListMessages(g.ctx, &pb.ListMessagesRequest{Filter: &pb.MessageFilter{Types: slices.Repeat([]string{"a"}, 101)}}))
 		}),
+		invalid("filter.channels", "100", func() error {
+			return fails(g.messages.ListMessages(g.ctx, &pb.ListMessagesRequest{Filter: &pb.MessageFilter{Channels: slices.Repeat([]string{"a"}, 101)}}))
+		}),
+		invalid("filter.senders", "100", func() error {
+			return fails(g.messages.ListMessages(g.ctx, &pb.ListMessagesRequest{Filter: &pb.MessageFilter{Senders: slices.Repeat([]string{"a"}, 101)}}))
+		}),
+		invalid("filter.types", "100", func() error {
+			return fails(g.events.ListEvents(g.ctx, &pb.ListEventsRequest{Filter: &pb.EventFilter{Types: slices.Repeat([]string{"a.b"}, 101)}}))
+		}),
 		invalid("max", "1000", func() error { return fails(g.messages.ClaimMessages(g.ctx, &pb.ClaimMessagesRequest{Max: 1001})) }),
 		invalid("open.max_in_flight", "1000", func() error { return g.taking(&pb.ClaimOpen{MaxInFlight: 1001}, nil) }),
 		invalid("open.max_bytes", "67108864", func() error { return g.taking(&pb.ClaimOpen{MaxBytes: 64<<20 + 1}, nil) }),
@@ -228,6 +237,10 @@ func (g *glutton) ofTimes() []beyond {
 	return []beyond{
 		invalid("messages[0].ttl", "8760h", g.send(func(m *pb.Message) { m.Ttl = durationpb.New(year + 1) })),
 		invalid("messages[0].not_before", "365 days", g.send(func(m *pb.Message) { m.NotBefore = timestamppb.New(time.Now().Add(year + time.Hour)) })),
+		invalid("messages[0].resend_after", "720h", g.send(func(m *pb.Message) { m.ResendAfter = durationpb.New(30*24*time.Hour + 1) })),
+		invalid("messages[0].response_deadline", "365 days", g.send(func(m *pb.Message) {
+			m.RequiresResponse, m.ResponseDeadline = true, timestamppb.New(time.Now().Add(year+time.Hour))
+		})),
 		invalid("claim_for", "12h", func() error {
 			return fails(g.messages.ClaimMessages(g.ctx, &pb.ClaimMessagesRequest{ClaimFor: durationpb.New(12*time.Hour + 1)}))
 		}),
@@ -296,10 +309,8 @@ func (g *glutton) ofSessions() []beyond {
 			there.send(func(m *pb.Message) { m.Body = text(1024) })),
 		invalid("messages[0].payload", "at most 100 are allowed (session setting payload_limit)",
 			there.send(func(m *pb.Message) { m.Payload = `"` + text(99) + `"` })),
+		{codes.OK, "", "", "", there.refused},
 		exhausted("MAILBOX_FULL", "1 waiting (session setting mailbox_limit)", func() error {
-			if err := there.send(toVictim)(); err != nil {
-				return err
-			}
 			return fails(there.messages.Ask(g.ctx, &pb.AskRequest{Message: changed(toVictim)}))
 		}),
 		exhausted("SEND_RATE", "10 messages a second, and 100 at once after a pause (session settings send_rate and send_burst)", func() error {
