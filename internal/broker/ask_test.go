@@ -389,3 +389,43 @@ func TestAsk_ReplyRacesWithABrokenCall(t *testing.T) {
 	wantList(t, "mail", subjectsIn(lead.inbox()))
 	t.Logf("put into the mailbox first: %d", len(w.events("message.resent")))
 }
+
+func TestAsk_ManyAtOnceEachGetTheirOwnReply(t *testing.T) {
+	w := newWorld(t)
+	askers, builders := w.agents("lead", "a1", "a2", "a3", "a4", "a5", "a6", "a7", "a8"), w.agents("builder", "b1", "b2", "b3")
+	ctx, cancel := context.WithCancel(t.Context())
+	var working, asking sync.WaitGroup
+	for _, b := range builders {
+		working.Go(func() {
+			for {
+				got, err := b.ClaimMessages(ctx, &pb.ClaimMessagesRequest{Wait: durationpb.New(time.Minute)})
+				if err != nil {
+					return // the test is over
+				}
+				for _, c := range got.Claims {
+					reply := &pb.Message{Subject: c.Message.Subject}
+					if err := drop(b.Reply(ctx, &pb.ReplyRequest{Id: c.ClaimId, Message: reply, Ack: true})); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+		})
+	}
+	for _, a := range askers {
+		asking.Go(func() {
+			for range 25 {
+				text := newUUID()
+				out, err := a.Ask(a.ctx, &pb.AskRequest{Message: toRole("builder", subject(text))})
+				if err != nil || out.Reply.GetSubject() != text {
+					t.Errorf("%s asked %s and got %v, %v", a.name, text, out, err)
+				}
+			}
+		})
+	}
+	asking.Wait()
+	cancel()
+	working.Wait()
+	for _, a := range askers {
+		wantList(t, "mail", subjectsIn(a.inbox()))
+	}
+}
