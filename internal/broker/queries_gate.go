@@ -26,7 +26,7 @@ const (
 	selectGated = `
 		SELECT b.name, EXISTS (SELECT 1 FROM halts h WHERE h.agent = b.id), EXISTS (SELECT 1 FROM breakers r WHERE r.agent = b.id AND r.open_until IS NOT NULL)
 		FROM mailboxes b
-		WHERE b.session = ? AND b.id IN (SELECT agent FROM halts UNION SELECT agent FROM breakers WHERE open_until IS NOT NULL)`
+		WHERE +b.session = ? AND b.id IN (SELECT agent FROM halts UNION SELECT agent FROM breakers WHERE open_until IS NOT NULL)`
 
 	insertHalt = `
 		INSERT INTO halts (agent, message, halted_at) VALUES (?, ?, ?) ON CONFLICT DO NOTHING`

@@ -27,7 +27,7 @@ const (
 type Reach int32
 
 const (
-	// REACH_ONE for a role, REACH_ALL otherwise.
+	// REACH_ONE for a role, REACH_ALL otherwise and for directives.
 	Reach_REACH_UNSPECIFIED Reach = 0
 	// A copy for every one that matches when the message is sent, except the sender.
 	Reach_REACH_ALL Reach = 1
@@ -598,7 +598,10 @@ type Message struct {
 	// How many of those who match.
 	Reach Reach `protobuf:"varint,11,opt,name=reach,proto3,enum=brokerd.v1.Reach" json:"reach,omitempty"`
 	// What kind of message it is, such as task_assignment: 1 to 128 of A–Z a–z 0–9 . _ : - , beginning with a letter or digit.
-	// Default "message".
+	// Default "message". The types nudge, halt, resume, terminate and shutdown_request are directives: PERMISSION_DENIED (NOT_A_DIRECTOR) unless
+	// an operator or an agent of a role that the session names (setting directors) sends them. They get priority 10, go to agents' own
+	// mailboxes (reach ALL), into full ones too, at once, and are handed out before everything else. After a halt nothing but directives is
+	// handed out to its recipients until a resume.
 	Type string `protobuf:"bytes,12,opt,name=type,proto3" json:"type,omitempty"`
 	// Version of the payload's form, MAJOR.MINOR; default 1.0. Another major than 1 is refused.
 	Version string `protobuf:"bytes,13,opt,name=version,proto3" json:"version,omitempty"`
@@ -1752,7 +1755,8 @@ type ReceiveRequest struct {
 	// End after this many messages; 0 = no limit.
 	Limit int32 `protobuf:"varint,6,opt,name=limit,proto3" json:"limit,omitempty"`
 	// For agents that work on nothing twice: what is shown is finished (ACKED) before it is written, so it is delivered at most once. What
-	// is claimed, delayed or waits for an earlier one of its ordering key is left out.
+	// is claimed, delayed or waits for an earlier one of its ordering key is left out until it is ready, and so is everything but directives
+	// while the caller is halted; the revision of a page, and the cursor, stay in front of the first that was left out.
 	AutoAck       bool `protobuf:"varint,7,opt,name=auto_ack,json=autoAck,proto3" json:"auto_ack,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4375,7 +4379,7 @@ func (x *TypeCount) GetCount() int64 {
 // GetInboxSummaryResponse is what an agent has before it.
 type GetInboxSummaryResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Unfinished deliveries in its own mailbox, and of these unread.
+	// Unfinished deliveries in its own mailbox without those that are not due yet, and of these unread.
 	Total  int64 `protobuf:"varint,1,opt,name=total,proto3" json:"total,omitempty"`
 	Unread int64 `protobuf:"varint,2,opt,name=unread,proto3" json:"unread,omitempty"`
 	// Ready in its own mailbox, its role's and its channels'.
@@ -4387,14 +4391,14 @@ type GetInboxSummaryResponse struct {
 	ByType     []*TypeCount     `protobuf:"bytes,6,rep,name=by_type,json=byType,proto3" json:"by_type,omitempty"`
 	// When the oldest unfinished message of its own mailbox was sent.
 	OldestAt *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=oldest_at,json=oldestAt,proto3" json:"oldest_at,omitempty"`
-	// Unanswered messages that require a response: from it, and to it; at most 100 each, oldest first.
+	// Unanswered messages that require a response: from it, and to it or claimed by it; at most 100 each, oldest first.
 	Asked []*OpenQuestion `protobuf:"bytes,8,rep,name=asked,proto3" json:"asked,omitempty"`
 	Owed  []*OpenQuestion `protobuf:"bytes,9,rep,name=owed,proto3" json:"owed,omitempty"`
-	// Unfinished directives, oldest first, at most 100.
+	// Unfinished directives, oldest first, at most 100 and 3 MiB.
 	Directives []*Message `protobuf:"bytes,10,rep,name=directives,proto3" json:"directives,omitempty"`
 	// A halt is in force.
 	Halted bool `protobuf:"varint,11,opt,name=halted,proto3" json:"halted,omitempty"`
-	// Until when its circuit breaker is open; absent = closed.
+	// Until when its circuit breaker lets nothing through, a time in the past while it waits for its probe; absent = closed.
 	BreakerOpenUntil *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=breaker_open_until,json=breakerOpenUntil,proto3" json:"breaker_open_until,omitempty"`
 	Revision         int64                  `protobuf:"varint,13,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields    protoimpl.UnknownFields

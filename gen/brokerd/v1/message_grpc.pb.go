@@ -65,8 +65,8 @@ type MessageServiceClient interface {
 	Send(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[SendRequest, SendResponse], error)
 	// Receive reads the caller's own mailbox: first what is there and unfinished, in order of arrival,
 	// then, with follow, what comes. It takes nothing: what it shows stays as it is, apart from the
-	// delivered mark. Messages sent to ONE of a role or channel wait in queues that only
-	// Claim hands out.
+	// delivered mark, unless auto_ack is set; so it goes on while the caller is halted. Messages sent to ONE of a role
+	// or channel wait in queues that only Claim hands out.
 	Receive(ctx context.Context, in *ReceiveRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReceiveResponse], error)
 	// Claim hands out work. The first frame must carry open; then each frame may settle deliveries, or
 	// be empty as a sign of life. The broker extends the claims of a stream while it lives, up to the
@@ -376,8 +376,8 @@ type MessageServiceServer interface {
 	Send(grpc.BidiStreamingServer[SendRequest, SendResponse]) error
 	// Receive reads the caller's own mailbox: first what is there and unfinished, in order of arrival,
 	// then, with follow, what comes. It takes nothing: what it shows stays as it is, apart from the
-	// delivered mark. Messages sent to ONE of a role or channel wait in queues that only
-	// Claim hands out.
+	// delivered mark, unless auto_ack is set; so it goes on while the caller is halted. Messages sent to ONE of a role
+	// or channel wait in queues that only Claim hands out.
 	Receive(*ReceiveRequest, grpc.ServerStreamingServer[ReceiveResponse]) error
 	// Claim hands out work. The first frame must carry open; then each frame may settle deliveries, or
 	// be empty as a sign of life. The broker extends the claims of a stream while it lives, up to the
