@@ -114,13 +114,16 @@ func (f *mailFollower) stream(ctx context.Context, request *pb.ReceiveRequest, w
 	}
 	for {
 		page, err := stream.Recv()
+		if f.o.Limit > 0 && f.count >= f.o.Limit {
+			return errEnough // the broker has ended the stream, and before that noted how far the cursor is
+		}
 		if err != nil {
 			return err
 		}
 		worked()
 		for _, item := range page.GetItems() {
 			if arrival := item.GetDelivery().GetArrival(); arrival > f.caught {
-				if f.count++; !yield(item) || f.count == f.o.Limit {
+				if f.count++; !yield(item) {
 					return errEnough
 				}
 			}

@@ -145,6 +145,7 @@ func TestFollow_AsksTheBrokerForNoMoreThanTheLimit(t *testing.T) {
 		t.Fatalf("going on: %v", d.request)
 	}
 	write(t, d.Send, items(3, 3))
+	d.end <- nil
 	s.want(t, 3)
 	if err := next(t, s.end); err != nil {
 		t.Fatal(err)
