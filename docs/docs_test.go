@@ -119,7 +119,9 @@ func TestEvents_AreAllListed(t *testing.T) {
 			return err
 		}
 		for _, m := range quoted.FindAllStringSubmatch(read(t, file), -1) {
-			appended[m[1]] = true
+			if !strings.HasSuffix(m[1], ".json") { // a file of an export
+				appended[m[1]] = true
+			}
 		}
 		return nil
 	})
