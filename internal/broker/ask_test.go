@@ -404,7 +404,7 @@ func TestAsk_ManyAtOnceEachGetTheirOwnReply(t *testing.T) {
 				}
 				for _, c := range got.Claims {
 					reply := &pb.Message{Subject: c.Message.Subject}
-					if err := drop(b.Reply(ctx, &pb.ReplyRequest{Id: c.ClaimId, Message: reply, Ack: true})); err != nil {
+					if err := drop(b.Reply(b.ctx, &pb.ReplyRequest{Id: c.ClaimId, Message: reply, Ack: true})); err != nil {
 						t.Error(err)
 					}
 				}
