@@ -181,8 +181,9 @@ func (a *App) start(ctx context.Context) error {
 	scopes := sessions.New(st, journal)
 	registry := agents.New(st, journal, scopes, c.Clock)
 	post := broker.New(st, journal, directory{scopes, registry}, c.Clock, log.Named("broker"))
-	post.UseDisk(disk.New(st, journal, c.Clock, log.Named("disk"), func() (float64, error) { return c.DiskUsed(c.Dir) }))
 	connect(journal, scopes, registry, post)
+	// After the hooks are in place: it looks at once, and what it finds is an event.
+	post.UseDisk(disk.New(st, journal, c.Clock, log.Named("disk"), func() (float64, error) { return c.DiskUsed(c.Dir) }))
 	keeper := retention.New(retention.Options{
 		Store: st, Sessions: kept{scopes}, Messages: keptMessages{post}, Events: keptEvents{journal}, Parts: parts(registry, post),
 		Tidy: post.ForgetProducers, Dir: c.Dir, Clock: c.Clock, Log: log.Named("retention"),
