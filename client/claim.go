@@ -44,6 +44,20 @@ func (c *Claim) Extend(ctx context.Context, d time.Duration) error {
 	return err
 }
 
+// Reply answers the message and finishes it in one transaction, so that there is never one without the other; the handler
+// returns nil afterwards. The receiver, the thread and the message answered are filled in. A claim that is over is
+// FAILED_PRECONDITION (CLAIM_LOST), and nothing is sent. The handler's context ends with the claim, perhaps before the
+// broker's answer is here, so this call goes on without it, for at most half a minute.
+func (c *Claim) Reply(ctx context.Context, m *pb.Message) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), replyTimeout)
+	defer cancel()
+	_, err := c.client.Messages().Reply(ctx, &pb.ReplyRequest{Id: c.ID, Ack: true, Message: m})
+	return err
+}
+
+// replyTimeout bounds the one call that does not end with its caller's context.
+const replyTimeout = 30 * time.Second
+
 // verdict is an error that says what becomes of a message.
 type verdict struct {
 	fatal bool

@@ -316,6 +316,52 @@ func TestWork_ErrorsDecideWhatTheBrokerDoes(t *testing.T) {
 	}
 }
 
+func TestClaimReply_AnswersAndFinishesAlthoughTheHandlersContextEnds(t *testing.T) {
+	d := newDaemon(t)
+	lead, builder := d.agent(t, "lead", ""), d.agent(t, "builder", "")
+	ctx, stop := context.WithCancel(t.Context())
+	worked := make(chan error, 1)
+	go func() {
+		worked <- builder.Work(ctx, client.WorkOptions{Concurrency: 4}, func(ctx context.Context, c *client.Claim) error {
+			return c.Reply(ctx, &pb.Message{Subject: "re: " + c.Message.GetSubject()})
+		})
+	}()
+	for n := range 50 {
+		question := to("builder", fmt.Sprint("question ", n))
+		answer, err := lead.Messages().Ask(t.Context(), &pb.AskRequest{Message: question})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := answer.GetReply().GetSubject(), "re: "+question.GetSubject(); got != want {
+			t.Fatalf("the reply is %q, not %q", got, want)
+		}
+		asked, err := lead.Messages().GetMessage(t.Context(), &pb.GetMessageRequest{Id: answer.GetId()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if state := asked.GetDeliveries()[0].GetState(); state != pb.DeliveryState_DELIVERY_STATE_ACKED {
+			t.Fatalf("question %d is %v after its reply", n, state)
+		}
+	}
+	stop()
+	if err := <-worked; err != nil {
+		t.Fatal(err)
+	}
+	sent, err := lead.Messages().ListMessages(t.Context(), &pb.ListMessagesRequest{Box: pb.MessageBox_MESSAGE_BOX_SENT, PageSize: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, item := range sent.GetItems() {
+		asked, err := lead.Messages().GetMessage(t.Context(), &pb.GetMessageRequest{Id: item.GetMessage().GetId()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := asked.GetDeliveries()[0].GetAttempts(); n != 0 {
+			t.Errorf("%s has %d failed attempts", item.GetMessage().GetSubject(), n)
+		}
+	}
+}
+
 func TestFollow_RestartOfTheBrokerLosesAndDoublesNothing(t *testing.T) {
 	for name, o := range map[string]client.FollowOptions{"by revision": {}, "by cursor": {Cursor: "mine"}} {
 		t.Run(name, func(t *testing.T) {

@@ -63,7 +63,7 @@ func (b builder) handle(ctx context.Context, c *client.Claim) error {
 		}
 		result += ", " + answer
 	}
-	return b.report(ctx, c, result) // nil acknowledges
+	return report(ctx, c, result) // nil acknowledges
 }
 
 // ask waits for the reviewer's answer, for as long as a minute.
@@ -81,11 +81,7 @@ func (b builder) ask(ctx context.Context, question string) (string, error) {
 	return answer.GetReply().GetSubject(), nil
 }
 
-// report answers the task and finishes it in one transaction. The handler's context ends with the claim, perhaps
-// before the answer to this call is here, so the call does not use it.
-func (b builder) report(ctx context.Context, c *client.Claim, result string) error {
-	_, err := b.me.Messages().Reply(context.WithoutCancel(ctx), &pb.ReplyRequest{
-		Id: c.ID, Ack: true, Message: &pb.Message{Type: "task_result", Subject: result},
-	})
-	return err
+// report answers the task and finishes it in one transaction.
+func report(ctx context.Context, c *client.Claim, result string) error {
+	return c.Reply(ctx, &pb.Message{Type: "task_result", Subject: result})
 }

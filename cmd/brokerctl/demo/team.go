@@ -218,14 +218,7 @@ func (m *team) build(ctx context.Context, me *client.Client, c *client.Claim) (o
 		result = fmt.Sprintf("%s: done with %s", t.subject, answer)
 	}
 	m.t.say(name, green, "finishes", "%s", t.subject)
-	return nil, m.reply(ctx, me, c, &pb.Message{Type: typeResult, Subject: result})
-}
-
-// reply answers a message and finishes it, in one transaction. The handler's context ends with the claim, and so it
-// may end before the answer is here.
-func (m *team) reply(ctx context.Context, me *client.Client, c *client.Claim, answer *pb.Message) error {
-	_, err := me.Messages().Reply(context.WithoutCancel(ctx), &pb.ReplyRequest{Id: c.ID, Ack: true, Message: answer})
-	return err
+	return nil, c.Reply(ctx, &pb.Message{Type: typeResult, Subject: result})
 }
 
 // ask waits for the reviewer's answer, with the task in hand.
@@ -254,7 +247,7 @@ func (m *team) answer(ctx context.Context, me *client.Client, c *client.Claim) e
 	m.take(ctx, 900*time.Millisecond)
 	const verdict = "argon2id"
 	m.t.say(reviewer, plain, "replies", "%s: %s", c.Message.GetSender(), verdict)
-	return m.reply(ctx, me, c, &pb.Message{Type: typeAnswer, Subject: verdict})
+	return c.Reply(ctx, &pb.Message{Type: typeAnswer, Subject: verdict})
 }
 
 // watch follows the event log, as an overseer does, until all of the team have left.
