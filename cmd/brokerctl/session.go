@@ -12,7 +12,8 @@ import (
 
 func newSessionCommand(c *cli) *cobra.Command {
 	return group("session", "Sessions: the scopes in which everything else lives", `A session is one project or team of agents at work; default always exists. Choose one with --session.`,
-		newSessionCreateCommand(c), newSessionGetCommand(c), newSessionListCommand(c), newSessionConfigureCommand(c))
+		newSessionCreateCommand(c), newSessionGetCommand(c), newSessionListCommand(c), newSessionConfigureCommand(c),
+		newSessionCloseCommand(c), newSessionExportCommand(c), newSessionDeleteCommand(c))
 }
 
 func newSessionCreateCommand(c *cli) *cobra.Command {

@@ -1,0 +1,210 @@
+package main
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
+
+	pb "brokerd/gen/brokerd/v1"
+)
+
+func newSessionCloseCommand(c *cli) *cobra.Command {
+	var reason, requestID string
+	cmd := &cobra.Command{
+		Use:   "close NAME",
+		Short: "End all changes in a session for good (operators)",
+		Long: `End all changes in a session for good: they are refused, streams and waits end, what is unfinished is cancelled. It can
+still be read, exported and deleted. Closing twice is fine.`,
+		Example:           `  brokerctl session close website --reason "launched"`,
+		Args:              exactly("the session's name"),
+		ValidArgsFunction: c.completeSessions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			broker, err := c.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			answer, err := broker.In("").Sessions().CloseSession(cmd.Context(), &pb.CloseSessionRequest{
+				RequestId: requestID, Name: args[0], Reason: reason,
+			})
+			if err != nil {
+				return err
+			}
+			return c.showSession(cmd, answer.GetSession())
+		},
+	}
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for people")
+	addRequestID(cmd, &requestID)
+	return cmd
+}
+
+func newSessionDeleteCommand(c *cli) *cobra.Command {
+	var yes bool
+	var requestID string
+	cmd := &cobra.Command{
+		Use:   "delete NAME --yes",
+		Short: "Export a closed session into the broker's archive, then remove it (operators)",
+		Long: `Export a closed session into the archive of the broker's data folder, then remove it. If that is interrupted, the broker goes on
+with it when it starts again.`,
+		Example:           `  brokerctl session delete website --yes`,
+		Args:              exactly("the session's name"),
+		ValidArgsFunction: c.completeSessions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if !yes {
+				return usagef("this removes the session %s and all that is in it: say --yes if you mean that", args[0])
+			}
+			broker, err := c.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			answer, err := broker.In("").Sessions().DeleteSession(cmd.Context(), &pb.DeleteSessionRequest{RequestId: requestID, Name: args[0]})
+			if err != nil {
+				return err
+			}
+			return c.show(cmd, answer, func(w io.Writer) {
+				fmt.Fprintf(w, "deleted %s; its export is in %s, below the broker's data folder\n", args[0], answer.GetArchive())
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&yes, "yes", false, "really delete it")
+	addRequestID(cmd, &requestID)
+	return cmd
+}
+
+func newSessionExportCommand(c *cli) *cobra.Command {
+	var dir string
+	cmd := &cobra.Command{
+		Use:   "export [NAME] --dir DIR",
+		Short: "Write all that a session has into files (operators)",
+		Long: `Write all that a session has, its archive included, into JSON Lines files, and compare them with the manifest's checksums. Without a
+name the session at work is meant. Of one that is not closed each file is true at its own time.`,
+		Example:           `  brokerctl session export website --dir website.export`,
+		Args:              between(0, "the session's name"),
+		ValidArgsFunction: c.completeSessions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			request := &pb.ExportSessionRequest{}
+			if len(args) > 0 {
+				request.Name = args[0]
+			}
+			broker, err := c.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			stream, err := broker.Sessions().ExportSession(cmd.Context(), request)
+			if err != nil {
+				return err
+			}
+			if err := os.MkdirAll(dir, 0o700); err != nil {
+				return err
+			}
+			x := &exportFolder{dir: dir, sums: map[string]string{}}
+			if err := errors.Join(x.receive(stream), x.end()); err != nil {
+				return err
+			}
+			return x.report(cmd.OutOrStdout())
+		},
+	}
+	cmd.Flags().StringVar(&dir, "dir", "", "folder to write to, made if it is missing; files of the same names are replaced")
+	_ = cmd.MarkFlagRequired("dir") // it exists
+	return cmd
+}
+
+const manifestFile = "manifest.json"
+
+// An exportFolder writes the files of an export.
+type exportFolder struct {
+	dir      string
+	name     string
+	file     *os.File
+	sum      hash.Hash
+	sums     map[string]string // of the files written so far
+	manifest bytes.Buffer
+}
+
+func (x *exportFolder) receive(stream grpc.ServerStreamingClient[pb.ExportSessionResponse]) error {
+	for {
+		piece, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := x.write(piece.GetFile(), piece.GetData()); err != nil {
+			return err
+		}
+	}
+}
+
+func (x *exportFolder) write(name string, data []byte) error {
+	if name != x.name {
+		if err := x.end(); err != nil {
+			return err
+		}
+		if filepath.Base(name) != name || !filepath.IsLocal(name) {
+			return fmt.Errorf("the broker sent a file named %q", name)
+		}
+		file, err := os.OpenFile(filepath.Join(x.dir, name), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+		if err != nil {
+			return err
+		}
+		x.name, x.file, x.sum = name, file, sha256.New()
+	}
+	if name == manifestFile {
+		x.manifest.Write(data)
+	}
+	x.sum.Write(data)
+	_, err := x.file.Write(data)
+	return err
+}
+
+func (x *exportFolder) end() error {
+	if x.file == nil {
+		return nil
+	}
+	x.sums[x.name] = hex.EncodeToString(x.sum.Sum(nil))
+	err := errors.Join(x.file.Sync(), x.file.Close())
+	x.file = nil
+	return err
+}
+
+// report compares what was written with the manifest, and tells.
+func (x *exportFolder) report(w io.Writer) error {
+	var m struct {
+		Session  string
+		Revision int64
+		Files    []struct {
+			Name                   string
+			Bytes, Lines, Archived int64
+			SHA256                 string
+		}
+	}
+	if x.manifest.Len() == 0 {
+		return errors.New("the export broke off: it has no manifest")
+	}
+	if err := json.Unmarshal(x.manifest.Bytes(), &m); err != nil {
+		return fmt.Errorf("read the manifest: %w", err)
+	}
+	t := newTable(w)
+	t.row("FILE", "LINES", "OF THE ARCHIVE", "BYTES")
+	for _, f := range m.Files {
+		if x.sums[f.Name] != f.SHA256 {
+			return fmt.Errorf("%s is not what the manifest says: its SHA-256 is %s", f.Name, x.sums[f.Name])
+		}
+		t.row(f.Name, fmt.Sprint(f.Lines), fmt.Sprint(f.Archived), fmt.Sprint(f.Bytes))
+	}
+	if err := t.flush(); err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "exported %s at revision %d to %s, checksums compared\n", m.Session, m.Revision, x.dir)
+	return nil
+}
