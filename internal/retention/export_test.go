@@ -1,4 +1,5 @@
 package retention
 
-// FailBetween lets what comes between an append to the archive and its transaction, or after a page of a deletion, fail.
-func FailBetween(k *Keeper, err error) { k.seam = func() error { return err } }
+// SetSeam has fn called between an append to the archive and its transaction, and after each page of a deletion. What it returns
+// ends the work there, as a crash would.
+func SetSeam(k *Keeper, fn func() error) { k.seam = fn }

@@ -166,7 +166,12 @@ func (w *world) turned() {
 // lines returns the lines of the session's archive files of one kind, with the file that each is in.
 func (w *world) lines(kind string) (lines []map[string]any, files []string) {
 	w.t.Helper()
-	paths, err := filepath.Glob(filepath.Join(w.Dir(), "archive", w.session, kind+"-*.jsonl.gz"))
+	return w.linesIn(w.Dir(), kind)
+}
+
+func (w *world) linesIn(dir, kind string) (lines []map[string]any, files []string) {
+	w.t.Helper()
+	paths, err := filepath.Glob(filepath.Join(dir, "archive", w.session, kind+"-*.jsonl.gz"))
 	must(w.t, err)
 	slices.Sort(paths)
 	for _, path := range paths {

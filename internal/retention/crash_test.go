@@ -1,0 +1,268 @@
+package retention_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jonboulle/clockwork"
+	"go.uber.org/zap"
+
+	"brokerd/internal/caller"
+	"brokerd/internal/once"
+	"brokerd/internal/retention"
+	"brokerd/internal/store"
+	"brokerd/internal/testkit"
+)
+
+// A stock is messages that are a number each, in a table of their own, all of session 1 and finished an hour ago.
+type stock struct {
+	t     *testing.T
+	dir   string
+	store *store.Store
+	clock *clockwork.FakeClock
+
+	closed  bool
+	deleted chan string // where the export is
+}
+
+func newStock(t *testing.T, n int) *stock {
+	t.Helper()
+	s := &stock{t: t, deleted: make(chan string, 1), dir: t.TempDir(), clock: clockwork.NewFakeClockAt(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))}
+	items := store.Migration{Name: "test/001_items", SQL: `CREATE TABLE items (revision INTEGER PRIMARY KEY, at INTEGER NOT NULL);`}
+	s.store = testkit.Store(t, s.dir, s.clock, retention.Migrations(), []store.Migration{items})
+	must(t, s.store.Write(t.Context(), func(tx *store.Tx) error {
+		for range n {
+			if _, err := tx.Exec(`INSERT INTO items VALUES (?, ?)`, tx.NextRevision(), tx.Now().Add(-time.Hour)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+	return s
+}
+
+// keeper starts one whose seam is fn.
+func (s *stock) keeper(fn func() error) *retention.Keeper {
+	s.t.Helper()
+	k := retention.New(retention.Options{Store: s.store, Sessions: s, Messages: stockMessages{s}, Events: noEvents{}, Dir: s.dir, Clock: s.clock, Log: zap.NewNop()})
+	if fn != nil {
+		retention.SetSeam(k, fn)
+	}
+	must(s.t, k.Start())
+	s.t.Cleanup(k.Stop)
+	return k
+}
+
+func (s *stock) left() int {
+	s.t.Helper()
+	var n int
+	must(s.t, s.store.Read(context.Background(), func(snap *store.Snapshot) error {
+		return snap.QueryRow(`SELECT count(*) FROM items`).Scan(&n)
+	}))
+	return n
+}
+
+// empty waits until all are gone.
+func (s *stock) empty() {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(s.t.Context(), testkit.Patience)
+	defer cancel()
+	for s.left() > 0 {
+		if ctx.Err() != nil {
+			s.t.Fatalf("%d are left", s.left())
+		}
+		s.clock.Advance(10 * time.Millisecond)
+	}
+}
+
+// await returns what comes. The clock moves meanwhile, for whoever rests.
+func await[T any](s *stock, c <-chan T) (v T) {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(s.t.Context(), testkit.Patience)
+	defer cancel()
+	for ctx.Err() == nil {
+		select {
+		case v = <-c:
+			return v
+		default:
+			s.clock.Advance(time.Millisecond)
+		}
+	}
+	s.t.Fatal("it does not come")
+	return v
+}
+
+// wantOnce checks that the archive has each number from 1 to n once.
+func (s *stock) wantOnce(n int) {
+	s.t.Helper()
+	w := world{t: s.t, session: "default"}
+	seen := map[int]int{}
+	lines, _ := w.linesIn(s.dir, "messages")
+	for _, l := range lines {
+		seen[int(l["n"].(float64))]++
+	}
+	for i := 1; i <= n; i++ {
+		if seen[i] != 1 {
+			s.t.Errorf("%d is in the archive %d times", i, seen[i])
+		}
+	}
+	if len(seen) != n {
+		s.t.Errorf("%d numbers are in the archive, want %d", len(seen), n)
+	}
+}
+
+func (s *stock) All(store.Querier) ([]retention.Session, error) {
+	if s.closed {
+		record := func() ([]byte, error) { return []byte(`{}`), nil }
+		return []retention.Session{{ID: 1, Name: "default", Closed: true, Revision: 7, Record: record}}, nil
+	}
+	return []retention.Session{{ID: 1, Name: "default", KeepMessages: time.Minute}}, nil
+}
+
+func (s *stock) Delete(tx *store.Tx, _ int64, _, archive string) (int64, error) {
+	tx.OnCommit(func() { s.deleted <- archive })
+	return tx.NextRevision(), nil
+}
+
+type stockMessages struct{ *stock }
+
+func (stockMessages) Standings(q store.Querier, _, after int64, limit int) ([]retention.Message, error) {
+	rows := q.Query(`SELECT revision, at FROM items WHERE revision > ? ORDER BY revision LIMIT ?`, after, limit)
+	defer rows.Close()
+	var found []retention.Message
+	for rows.Next() {
+		m := retention.Message{Session: 1, Deliveries: 1, Finished: true}
+		if err := rows.Scan(&m.Revision, &m.CreatedAt); err != nil {
+			return nil, err
+		}
+		m.FinishedAt = m.CreatedAt
+		found = append(found, m)
+	}
+	return found, rows.Err()
+}
+
+func (stockMessages) Record(_ store.Querier, _, revision int64) ([]byte, error) {
+	return json.Marshal(map[string]int64{"n": revision})
+}
+
+func (stockMessages) Remove(tx *store.Tx, messages []retention.Message) error {
+	for _, m := range messages {
+		if _, err := tx.Exec(`DELETE FROM items WHERE revision = ?`, m.Revision); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m stockMessages) Erase(tx *store.Tx, messages []retention.Message) error {
+	return m.Remove(tx, messages)
+}
+func (stockMessages) Forget(*store.Tx, int64) error { return nil }
+func (stockMessages) ChannelsKept(store.Querier) (map[int64]map[string]time.Duration, error) {
+	return nil, nil
+}
+
+type noEvents struct{}
+
+func (noEvents) After(store.Querier, int64, int64, int, int) ([]retention.Event, error) {
+	return nil, nil
+}
+func (noEvents) Remove(*store.Tx, int64, []int64) error   { return nil }
+func (noEvents) RaiseFloor(*store.Tx, int64, int64) error { return nil }
+func (noEvents) Forget(*store.Tx, int64) error            { return nil }
+
+var errCrash = errors.New("the broker was killed here")
+
+func TestArchive_ExactlyOnceWhereverTheBrokerIsKilledBetweenFileAndTransaction(t *testing.T) {
+	for crashAt := 1; crashAt <= 4; crashAt++ {
+		t.Run(fmt.Sprint("at page ", crashAt), func(t *testing.T) {
+			const n = 1000 // four pages
+			s := newStock(t, n)
+			pages := 0
+			crashed := make(chan struct{})
+			k := s.keeper(func() error {
+				if pages++; pages < crashAt {
+					return nil
+				}
+				if pages == crashAt {
+					close(crashed)
+				}
+				return errCrash
+			})
+			await(s, crashed)
+			k.Stop()
+			if want := n - 250*(crashAt-1); s.left() != want {
+				t.Fatalf("%d are left, want %d", s.left(), want)
+			}
+			s.keeper(nil)
+			s.empty()
+			s.wantOnce(n)
+		})
+	}
+}
+
+// A transaction that fails while the broker goes on, such as by a full disk, leaves nothing twice either.
+func TestArchive_ExactlyOnceWhenATransactionFails(t *testing.T) {
+	s := newStock(t, 1000)
+	calls := 0
+	s.keeper(func() error {
+		if calls++; calls%2 == 1 {
+			return errCrash
+		}
+		return nil
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
+	defer cancel()
+	for s.left() > 0 && ctx.Err() == nil {
+		s.clock.Advance(100 * time.Millisecond) // it tries again after a second
+	}
+	s.wantOnce(1000)
+}
+
+// What is in a file that the database does not know, as after starting anew on an old archive, is never cut off.
+func TestArchive_FileOfAnotherDatabaseIsKept(t *testing.T) {
+	old := newStock(t, 10)
+	old.keeper(nil)
+	old.empty()
+	s := newStock(t, 10)
+	name := filepath.Join("archive", "default", "messages-2026-01-02.jsonl.gz")
+	must(t, os.MkdirAll(filepath.Join(s.dir, "archive", "default"), 0o700))
+	text, err := os.ReadFile(filepath.Join(old.dir, name))
+	must(t, err)
+	must(t, os.WriteFile(filepath.Join(s.dir, name), text, 0o600))
+	s.keeper(nil)
+	s.empty()
+	w := world{t: t, session: "default"}
+	if lines, _ := w.linesIn(s.dir, "messages"); len(lines) != 20 {
+		t.Errorf("%d lines in the archive, want those of both", len(lines))
+	}
+}
+
+func TestDelete_GoesOnWhenTheBrokerWasKilledInTheMiddle(t *testing.T) {
+	const n = 1000
+	s := newStock(t, n)
+	s.closed = true
+	k := s.keeper(func() error { return errCrash }) // after the first page
+	_, err := k.Delete(t.Context(), caller.Caller{Access: caller.Operator, Session: "default"}, once.Request{}, "default")
+	if !errors.Is(err, errCrash) {
+		t.Fatalf("got %v", err)
+	}
+	k.Stop()
+	if left := s.left(); left == 0 || left == n {
+		t.Fatalf("%d are left: that is not the middle", left)
+	}
+	s.keeper(nil)
+	archive := await(s, s.deleted)
+	text, err := os.ReadFile(filepath.Join(s.dir, archive, "messages.jsonl"))
+	must(t, err)
+	if got := strings.Count(string(text), "\n"); got != n {
+		t.Errorf("the export has %d messages, want %d", got, n)
+	}
+}
