@@ -23,8 +23,8 @@ func newSessionCloseCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "close NAME",
 		Short: "End all changes in a session for good (operators)",
-		Long: `End all changes in a session for good: they are refused, streams and waits end, what is unfinished is cancelled. It can
-still be read, exported and deleted. Closing twice is fine.`,
+		Long: `End all changes in a session for good: they are refused, streams and waits end, what is unfinished is
+cancelled. It can still be read, exported and deleted. Closing twice is fine.`,
 		Example:           `  brokerctl session close website --reason "launched"`,
 		Args:              exactly("the session's name"),
 		ValidArgsFunction: c.completeSessions,
@@ -53,8 +53,8 @@ func newSessionDeleteCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "delete NAME --yes",
 		Short: "Export a closed session into the broker's archive, then remove it (operators)",
-		Long: `Export a closed session into the archive of the broker's data folder, then remove it. If that is interrupted, the broker goes on
-with it when it starts again.`,
+		Long: `Export a closed session into the archive of the broker's data folder, then remove it. If that is
+interrupted, the broker goes on with it when it starts again.`,
 		Example:           `  brokerctl session delete website --yes`,
 		Args:              exactly("the session's name"),
 		ValidArgsFunction: c.completeSessions,
@@ -85,8 +85,9 @@ func newSessionExportCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "export [NAME] --dir DIR",
 		Short: "Write all that a session has into files (operators)",
-		Long: `Write all that a session has, its archive included, into JSON Lines files, and compare them with the manifest's checksums. Without a
-name the session at work is meant. Of one that is not closed each file is true at its own time.`,
+		Long: `Write all that a session has, its archive included, into JSON Lines files, and compare them with the
+checksums of the manifest. Without a name the session at work is meant. Of one that is not closed each
+file is true at its own time.`,
 		Example:           `  brokerctl session export website --dir website.export`,
 		Args:              between(0, "the session's name"),
 		ValidArgsFunction: c.completeSessions,

@@ -683,7 +683,7 @@ func (x *ListEventsResponse) GetRevision() int64 {
 type SubscribeEventsRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Filter *EventFilter           `protobuf:"bytes,1,opt,name=filter,proto3" json:"filter,omitempty"`
-	// Events after this revision; 0 = from the beginning. Absent, and without a cursor: from now on.
+	// Events after this revision; 0 = from the oldest that is kept. Absent, and without a cursor: from now on.
 	AfterRevision *int64 `protobuf:"varint,2,opt,name=after_revision,json=afterRevision,proto3,oneof" json:"after_revision,omitempty"`
 	// Name of a cursor that the broker keeps for this caller: the stream goes on where the last one with
 	// this name stopped. An event counts as read once it is written to the connection. A new cursor begins at
