@@ -23,7 +23,7 @@ import (
 
 // A stock is messages that are a number each, in a table of their own, all of session 1 and finished an hour ago.
 type stock struct {
-	t     *testing.T
+	t     testing.TB
 	dir   string
 	store *store.Store
 	clock *clockwork.FakeClock
@@ -34,9 +34,8 @@ type stock struct {
 
 func newStock(t *testing.T, n int) *stock {
 	t.Helper()
-	s := &stock{t: t, deleted: make(chan string, 1), dir: t.TempDir(), clock: clockwork.NewFakeClockAt(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))}
-	items := store.Migration{Name: "test/001_items", SQL: `CREATE TABLE items (revision INTEGER PRIMARY KEY, at INTEGER NOT NULL);`}
-	s.store = testkit.Store(t, s.dir, s.clock, retention.Migrations(), []store.Migration{items})
+	s := &stock{t: t, deleted: make(chan string, 1), dir: t.TempDir(), clock: newClock()}
+	s.store = testkit.Store(t, s.dir, s.clock, retention.Migrations(), itemMigrations())
 	must(t, s.store.Write(t.Context(), func(tx *store.Tx) error {
 		for range n {
 			if _, err := tx.Exec(`INSERT INTO items VALUES (?, ?)`, tx.NextRevision(), tx.Now().Add(-time.Hour)); err != nil {
@@ -46,6 +45,14 @@ func newStock(t *testing.T, n int) *stock {
 		return nil
 	}))
 	return s
+}
+
+func newClock() *clockwork.FakeClock {
+	return clockwork.NewFakeClockAt(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
+}
+
+func itemMigrations() []store.Migration {
+	return []store.Migration{{Name: "test/001_items", SQL: `CREATE TABLE items (revision INTEGER PRIMARY KEY, at INTEGER NOT NULL);`}}
 }
 
 // keeper starts one whose seam is fn.
@@ -119,11 +126,11 @@ func (s *stock) wantOnce(n int) {
 }
 
 func (s *stock) All(store.Querier) ([]retention.Session, error) {
+	record := func() ([]byte, error) { return []byte(`{}`), nil }
 	if s.closed {
-		record := func() ([]byte, error) { return []byte(`{}`), nil }
 		return []retention.Session{{ID: 1, Name: "default", Closed: true, Revision: 7, Record: record}}, nil
 	}
-	return []retention.Session{{ID: 1, Name: "default", KeepMessages: time.Minute}}, nil
+	return []retention.Session{{ID: 1, Name: "default", KeepMessages: time.Minute, Record: record}}, nil
 }
 
 func (s *stock) Delete(tx *store.Tx, _ int64, _, archive string) (int64, error) {

@@ -46,6 +46,14 @@ func FuzzGetSession(f *testing.F) {
 	})
 }
 
+func FuzzCloseSession(f *testing.F) {
+	fuzz(f, &pb.CloseSessionRequest{}, (*sessions.Service).CloseSession, func(t *testing.T, r *pb.CloseSessionRequest, a *pb.CloseSessionResponse) {
+		if r.Name == "default" || a.Session.Name != r.Name || len(r.Reason) > 512 || a.Session.State != pb.SessionState_SESSION_STATE_CLOSED {
+			t.Fatalf("%v is the answer to %v", a, r)
+		}
+	})
+}
+
 func FuzzListSessions(f *testing.F) {
 	fuzz(f, &pb.ListSessionsRequest{}, (*sessions.Service).ListSessions, func(t *testing.T, r *pb.ListSessionsRequest, a *pb.ListSessionsResponse) {
 		if r.PageSize < 0 || r.PageSize > 1000 || r.PageSize > 0 && len(a.Sessions) > int(r.PageSize) {
