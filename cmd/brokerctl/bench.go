@@ -28,6 +28,7 @@ type benchOptions struct {
 	idle        int
 	subscribers int
 	numbered    bool
+	keep        time.Duration
 }
 
 // AddFlags adds the options.
@@ -39,6 +40,7 @@ func (o *benchOptions) AddFlags(f *pflag.FlagSet) {
 	f.IntVar(&o.preload, "preload", 0, "messages that wait in 100 other mailboxes meanwhile")
 	f.IntVar(&o.idle, "idle", 0, "connected agents that wait for work and get none")
 	f.IntVar(&o.subscribers, "subscribers", 0, "event subscribers that stop reading")
+	f.DurationVar(&o.keep, "keep", 0, "archive and remove finished messages and events after this time meanwhile; 0 = as a session does by default")
 	f.BoolVar(&o.numbered, "numbered", false, "number the messages, so that the broker recognises repeated ones")
 }
 
@@ -100,6 +102,7 @@ func (c *cli) bench(cmd *cobra.Command, o benchOptions) error {
 		Idle:        o.idle,
 		Subscribers: o.subscribers,
 		Numbered:    o.numbered,
+		Keep:        o.keep,
 		Progress:    func(text string) { fmt.Fprintln(cmd.ErrOrStderr(), text) },
 	})
 	// What was measured before an error is worth seeing.

@@ -305,7 +305,9 @@ func (mail) Counts(_ store.Querier, a agents.Agent) (unread, claimable int64, er
 	return 3, 4, nil
 }
 
-func (mail) Directives(store.Querier, agents.Agent) ([]string, error) { return []string{"halt", "nudge"}, nil }
+func (mail) Directives(store.Querier, agents.Agent) ([]string, error) {
+	return []string{"halt", "nudge"}, nil
+}
 
 func (mail) Gated(store.Querier, int64) (map[string]agents.Gate, error) {
 	return map[string]agents.Gate{"a": {Halted: true}, "b": {Degraded: true}}, nil

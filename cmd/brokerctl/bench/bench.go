@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/uuid"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"brokerd/client"
 	pb "brokerd/gen/brokerd/v1"
@@ -51,6 +52,7 @@ type Options struct {
 	Preload     int           // messages that wait in 100 other mailboxes
 	Idle        int           // connected agents that wait for work and get none
 	Subscribers int           // event subscribers that stop reading
+	Keep        time.Duration // how long finished messages and events are kept; 0 = the default
 	Numbered    bool          // senders number their messages, so that the broker recognises repeated ones
 	Progress    func(text string)
 }
@@ -146,10 +148,14 @@ func (b *bench) openSession(ctx context.Context) error {
 		return err
 	}
 	defer c.Close()
+	settings := &pb.SessionSettings{MailboxLimit: proto.Int64(0), SendRate: proto.Float64(0)}
+	if b.o.Keep > 0 {
+		settings.MessageRetention, settings.EventRetention = durationpb.New(b.o.Keep), durationpb.New(b.o.Keep)
+	}
 	_, err = c.As("").Sessions().CreateSession(ctx, &pb.CreateSessionRequest{
 		Name:        b.session,
 		Description: "brokerctl bench",
-		Settings:    &pb.SessionSettings{MailboxLimit: proto.Int64(0), SendRate: proto.Float64(0)},
+		Settings:    settings,
 	})
 	if err != nil {
 		return fmt.Errorf("make session %s: %w", b.session, err)
