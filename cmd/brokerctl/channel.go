@@ -107,7 +107,7 @@ func newChannelListCommand(c *cli) *cobra.Command {
 }
 
 func newChannelConfigureCommand(c *cli) *cobra.Command {
-	var ttl time.Duration
+	var ttl, keep time.Duration
 	var requestID string
 	cmd := &cobra.Command{
 		Use:               "configure CHANNEL",
@@ -119,6 +119,9 @@ func newChannelConfigureCommand(c *cli) *cobra.Command {
 			request := &pb.ConfigureChannelRequest{RequestId: requestID, Channel: args[0]}
 			if d := ifSet(cmd, "default-ttl", ttl); d != nil {
 				request.DefaultTtl = always(*d)
+			}
+			if d := ifSet(cmd, "message-retention", keep); d != nil {
+				request.MessageRetention = always(*d)
 			}
 			broker, err := c.connect(cmd.Context())
 			if err != nil {
@@ -134,12 +137,20 @@ func newChannelConfigureCommand(c *cli) *cobra.Command {
 				if ch.GetDefaultTtl().AsDuration() > 0 {
 					ttl = "messages expire after " + shortOf(ch.GetDefaultTtl())
 				}
-				fmt.Fprintf(w, "%s: %s\n", ch.GetName(), ttl)
+				kept := "finished ones are kept as long as the session says"
+				switch keep := ch.GetMessageRetention(); {
+				case keep != nil && keep.AsDuration() == 0:
+					kept = "finished ones are kept for ever"
+				case keep != nil:
+					kept = "finished ones are kept for " + shortOf(keep)
+				}
+				fmt.Fprintf(w, "%s: %s; %s\n", ch.GetName(), ttl, kept)
 			})
 		},
 	}
 	cmd.Flags().DurationVar(&ttl, "default-ttl", 0, "TTL of messages that give none themselves; 0 = none")
+	cmd.Flags().DurationVar(&keep, "message-retention", 0, "how long finished messages are kept; 0 = for ever (at first as the session says)")
 	addRequestID(cmd, &requestID)
-	cmd.MarkFlagsOneRequired("default-ttl")
+	cmd.MarkFlagsOneRequired("default-ttl", "message-retention")
 	return cmd
 }

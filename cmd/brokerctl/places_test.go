@@ -77,9 +77,11 @@ func TestChannel_SubscribeListConfigure(t *testing.T) {
 		{"--agent a channel subscribe builds", "subscribed to builds\n"},
 		{"--agent a channel subscribe builds", "had already subscribed to builds\n"},
 		{"--agent b channel subscribe builds", "subscribed to builds\n"},
-		{"channel configure builds --default-ttl 30m", "builds: messages expire after 30m\n"},
+		{"channel configure builds --default-ttl 30m", "builds: messages expire after 30m; finished ones are kept as long as the session says\n"},
+		{"channel configure builds --message-retention 24h", "builds: messages expire after 30m; finished ones are kept for 24h\n"},
 		{"channel list --subscriber a", "CHANNEL  TTL  WAITING  SUBSCRIBERS\nbuilds   30m  0        a, b\n"},
-		{"channel configure builds --default-ttl 0s", "builds: messages do not expire by themselves\n"},
+		{"channel configure builds --default-ttl 0s", "builds: messages do not expire by themselves; finished ones are kept for 24h\n"},
+		{"channel configure builds --message-retention 0s", "builds: messages do not expire by themselves; finished ones are kept for ever\n"},
 		{"--agent b channel unsubscribe builds", "unsubscribed from builds\n"},
 		{"--agent b channel unsubscribe builds", "was not subscribed to builds\n"},
 	} {
