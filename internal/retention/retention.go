@@ -4,6 +4,7 @@ import (
 	"context"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jonboulle/clockwork"
@@ -117,7 +118,8 @@ type Keeper struct {
 	stop   context.CancelFunc
 	runner sync.WaitGroup
 
-	seam func() error // called between an append and its transaction; for tests
+	ran  atomic.Uint64 // changes of the store when it last rested
+	seam func() error  // called between an append and its transaction; for tests
 
 	deleting sync.Mutex // held by whoever deletes: one session at a time
 	page     sync.Mutex // held by whoever archives a page, or says that a session is at rest

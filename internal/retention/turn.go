@@ -15,7 +15,8 @@ const (
 	pageItems = 250         // messages or events that one transaction removes
 	pageRows  = 2000        // deliveries that it removes, unless a single message has more
 	pageBytes = 1 << 20     // of lines that it archives
-	restFor   = 4           // times as long as a page took
+	restFor   = 4           // times as long as a page took, if others are at work
+	quiet     = 5           // changes meanwhile, its own included, that do not count as work of others
 	mostRest  = time.Second // what took longer was not all work: the process was suspended, or the disk hung
 	retry     = time.Second
 
@@ -332,9 +333,11 @@ func (k *Keeper) vacuum(ctx context.Context) error {
 	return err
 }
 
-// rest lets others work after something that took so long.
+// rest lets others work after something that took so long. If nobody else does it goes on at once.
 func (k *Keeper) rest(ctx context.Context, took time.Duration) error {
-	if took <= 0 {
+	ran := k.Store.Stats().Functions
+	meanwhile := ran - k.ran.Swap(ran)
+	if took <= 0 || meanwhile <= quiet {
 		return ctx.Err()
 	}
 	timer := k.Clock.NewTimer(min(restFor*took, mostRest))
