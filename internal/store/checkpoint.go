@@ -17,8 +17,12 @@ const (
 	copyRounds = 4 // of the checkpointer, until it leaves the rest to the writer
 )
 
-// readerWait is how long, in milliseconds, the writer's step waits for readers to finish.
-const readerWait = "20"
+// How long, in milliseconds, the writer's step waits for readers to finish: hardly, or longer once they have let the log grow
+// beyond its usual size.
+const (
+	readerWait = "20"
+	longWait   = "250"
+)
 
 // A logState is what SQLite says of its log.
 type logState struct {
@@ -109,8 +113,12 @@ func (w *writer) tidy() {
 func (w *writer) startOver(err error) {
 	var l logState
 	begun := w.clock.Now()
+	wait := readerWait
+	if w.copyAt > maxLogFile/2 {
+		wait = longWait
+	}
 	if err == nil {
-		err = w.conn.script("PRAGMA busy_timeout = " + readerWait)
+		err = w.conn.script("PRAGMA busy_timeout = " + wait)
 	}
 	if err == nil {
 		l, err = w.conn.checkpoint("RESTART")

@@ -69,7 +69,7 @@ func TestLog_StaysSmallUnderConstantWritingAndReading(t *testing.T) {
 	churn(t, s, 300*mebibyte)
 	cancel()
 	readers.Wait()
-	if size := logFile(t, dir); size > 64*mebibyte {
+	if size := logFile(t, dir); size > 96*mebibyte {
 		t.Errorf("the log has %d MiB after 300 MiB were written", size/mebibyte)
 	}
 	if n := s.Stats().Checkpoints; n == 0 {
