@@ -27,12 +27,9 @@ func (b *Broker) Cancel(ctx context.Context, c caller.Caller, req once.Request, 
 		if err != nil {
 			return err
 		}
-		m, err := findMessage(tx, a.session.ID, ref)
+		m, err := a.sent(tx, ref, "cancel it")
 		if err != nil {
 			return err
-		}
-		if !a.system() && a.Name != m.Sender {
-			return fault.New(fault.Denied, "NOT_THE_SENDER", "message %s was sent by %q: only its sender or an operator may cancel it", ref.Text, m.Sender)
 		}
 		s := settling{Broker: b, tx: tx, actor: a, left: tally{}}
 		waiting, kept, err := unclaimed(tx, m.Revision)
@@ -108,4 +105,17 @@ func heldBy(q store.Querier, agent int64) ([]*held, error) {
 		found = append(found, h)
 	}
 	return found, rows.Err()
+}
+
+// sent returns a message that the actor sent, or any for an operator. Errors: fault.NotFound, and fault.Denied for everybody else, who
+// may not do what is to be done with it.
+func (a actor) sent(q store.Querier, ref Ref, what string) (Message, error) {
+	m, err := findMessage(q, a.session.ID, ref)
+	if err != nil {
+		return m, err
+	}
+	if !a.system() && a.Name != m.Sender {
+		return m, fault.New(fault.Denied, "NOT_THE_SENDER", "message %s was sent by %q: only its sender or an operator may %s", ref.Text, m.Sender, what)
+	}
+	return m, nil
 }

@@ -52,15 +52,5 @@ func errSessionClosed(name string) error {
 
 // sessionClaims returns the deliveries of a session that are claimed.
 func sessionClaims(q store.Querier, session int64) ([]key, error) {
-	rows := q.Query(selectSessionClaims, session)
-	defer rows.Close()
-	var keys []key
-	for rows.Next() {
-		var k key
-		if err := rows.Scan(&k.message, &k.mailbox); err != nil {
-			return nil, err
-		}
-		keys = append(keys, k)
-	}
-	return keys, rows.Err()
+	return readKeys(q.Query(selectSessionClaims, session))
 }

@@ -37,7 +37,7 @@ func (b *Broker) DeadLetters(ctx context.Context, c caller.Caller, mailbox strin
 		if err != nil {
 			return err
 		}
-		keys, err := deadKeys(s.Query(selectDead, boxes, after.Message, after.Message, after.Mailbox, size+1))
+		keys, err := readKeys(s.Query(selectDead, boxes, after.Message, after.Message, after.Mailbox, size+1))
 		if err != nil {
 			return err
 		}
@@ -95,7 +95,7 @@ func (b *Broker) dead(ctx context.Context, c caller.Caller, req once.Request, re
 			if _, err := findMessage(tx, a.session.ID, ref); err != nil {
 				return err
 			}
-			found, err := deadKeys(tx.Query(selectDeadOf, ref.Revision, boxes))
+			found, err := readKeys(tx.Query(selectDeadOf, ref.Revision, boxes))
 			if err != nil {
 				return err
 			}
@@ -105,7 +105,7 @@ func (b *Broker) dead(ctx context.Context, c caller.Caller, req once.Request, re
 			keys = append(keys, found...)
 		}
 		if len(refs) == 0 {
-			if keys, err = deadKeys(tx.Query(selectDead, boxes, int64(math.MaxInt64), int64(math.MaxInt64), 0, maxRedriven)); err != nil {
+			if keys, err = readKeys(tx.Query(selectDead, boxes, int64(math.MaxInt64), int64(math.MaxInt64), 0, maxRedriven)); err != nil {
 				return err
 			}
 		}
@@ -210,7 +210,7 @@ func (b *Broker) visible(q store.Querier, a actor, mailbox string) (string, erro
 	return string(b2), err
 }
 
-func deadKeys(rows *store.Rows) ([]key, error) {
+func readKeys(rows *store.Rows) ([]key, error) {
 	var keys []key
 	for rows.Next() {
 		var k key

@@ -143,12 +143,9 @@ func (b *Broker) Resend(ctx context.Context, c caller.Caller, req once.Request, 
 		if err != nil {
 			return err
 		}
-		m, err := findMessage(tx, a.session.ID, ref)
+		m, err := a.sent(tx, ref, "send it again")
 		if err != nil {
 			return err
-		}
-		if !a.system() && a.Name != m.Sender {
-			return fault.New(fault.Denied, "NOT_THE_SENDER", "message %s was sent by %q: only its sender or an operator may send it again", ref.Text, m.Sender)
 		}
 		boxes, names, err := unfinishedIn(tx, m.Revision, mailboxes)
 		if err != nil {
