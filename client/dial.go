@@ -81,6 +81,12 @@ func WithIncarnation(n int64) Option {
 	return func(o *options) { o.identity.Incarnation = n }
 }
 
+// WithFence makes the broker refuse calls once the agent has lost the lock or token with this fence
+// (FAILED_PRECONDITION, FENCE_LOST). 0 = they depend on none.
+func WithFence(fence int64) Option {
+	return func(o *options) { o.identity.Fence = fence }
+}
+
 // WithWait makes Dial wait for a broker that is not there yet, until its context ends.
 func WithWait() Option {
 	return func(o *options) { o.wait = true }

@@ -17,6 +17,7 @@ import (
 //	BROKERD_SESSION          the session
 //	BROKERD_AGENT            the agent that calls
 //	BROKERD_INCARNATION      its incarnation
+//	BROKERD_FENCE            the lock or token that must be held for its calls to be carried out
 //	BROKERD_CREDENTIAL_FILE  the file with the credential
 //
 // Without BROKERD_ADDR it is the local broker, found by the file "endpoint" in the data folder: $BROKERD_DATA,
@@ -38,12 +39,19 @@ func EnvironmentOptions() ([]Option, error) {
 		WithSession(os.Getenv("BROKERD_SESSION")),
 		WithAgent(os.Getenv("BROKERD_AGENT")),
 	}
-	if s := os.Getenv("BROKERD_INCARNATION"); s != "" {
+	for _, v := range []struct {
+		name string
+		with func(int64) Option
+	}{{"BROKERD_INCARNATION", WithIncarnation}, {"BROKERD_FENCE", WithFence}} {
+		s := os.Getenv(v.name)
+		if s == "" {
+			continue
+		}
 		n, err := strconv.ParseInt(s, 10, 64)
 		if err != nil || n < 0 {
-			return nil, fmt.Errorf("BROKERD_INCARNATION is %q; it must be a whole number, 0 or above", s)
+			return nil, fmt.Errorf("%s is %q; it must be a whole number, 0 or above", v.name, s)
 		}
-		opts = append(opts, WithIncarnation(n))
+		opts = append(opts, v.with(n))
 	}
 	if file := os.Getenv("BROKERD_CREDENTIAL_FILE"); file != "" {
 		secret, err := ReadCredential(file)

@@ -15,6 +15,7 @@ type Identity struct {
 	Session     string // empty = "default"
 	Agent       string // empty = "system"
 	Incarnation int64  // 0 = the newest
+	Fence       int64  // of a lock or token that must be held for the calls to be carried out; 0 = none
 }
 
 // identified puts an identity on every call of a connection, and names the broker that does not answer.
@@ -33,6 +34,9 @@ func newIdentified(l *link, id Identity) *identified {
 	}
 	if id.Incarnation != 0 {
 		pairs = append(pairs, "brokerd-incarnation", strconv.FormatInt(id.Incarnation, 10))
+	}
+	if id.Fence != 0 {
+		pairs = append(pairs, "brokerd-fence", strconv.FormatInt(id.Fence, 10))
 	}
 	if l.credential != "" {
 		pairs = append(pairs, "authorization", "Bearer "+l.credential)

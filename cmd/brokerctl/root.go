@@ -54,7 +54,7 @@ language model.
 Exit codes: 0 done, 1 error, 2 usage, 3 not found, 4 nothing was there or came in time, 5 conflict,
 6 lost (stop working on it), 7 denied, 69 broker unreachable, 128+N ended by signal N.
 
-Environment: BROKERD_ADDR, BROKERD_SESSION, BROKERD_AGENT, BROKERD_INCARNATION,
+Environment: BROKERD_ADDR, BROKERD_SESSION, BROKERD_AGENT, BROKERD_INCARNATION, BROKERD_FENCE,
 BROKERD_CREDENTIAL_FILE, BROKERD_OUTPUT, BROKERD_DATA (the local daemon's data folder).
 
 A file .brokerd.yaml in the working folder or one above it may give addr, session, agent, output and

@@ -94,6 +94,12 @@ type Mail interface {
 	Gated(q store.Querier, session int64) (map[string]Gate, error)
 }
 
+// Fences knows which locks and tokens an agent holds.
+type Fences interface {
+	// Holds reports whether the agent holds what was granted at a revision.
+	Holds(q store.Querier, session int64, agent string, fence int64) (bool, error)
+}
+
 // A Registry keeps the agents. It may be used concurrently; hooks and mail are plugged in before it is.
 type Registry struct {
 	store    *store.Store
@@ -101,6 +107,7 @@ type Registry struct {
 	sessions Sessions
 	clock    clockwork.Clock
 	mail     Mail
+	fences   Fences
 
 	registered   []func(tx *store.Tx, a Agent, first bool) error
 	deregistered []func(tx *store.Tx, a Agent, reason string) error
@@ -116,6 +123,9 @@ func New(s *store.Store, log *events.Log, sessions Sessions, clock clockwork.Clo
 
 // UseMail plugs in who knows of mail; without it the counts are 0.
 func (r *Registry) UseMail(m Mail) { r.mail = m }
+
+// UseFences plugs in who knows of locks and tokens; without it every call that depends on one is refused.
+func (r *Registry) UseFences(f Fences) { r.fences = f }
 
 // OnRegister adds what is to happen in the same transaction when an agent registers. first is true
 // if it was not registered before.

@@ -19,8 +19,8 @@ const listBytes = 3 << 20 // of one page, well below the 4 MiB that an answer ma
 // other fields are empty. An operator without an agent acts as the zero Agent with the name "system".
 //
 // fault.Precondition (AGENT_NOT_REGISTERED) if there is no such agent, fault.Precondition
-// (STALE_INCARNATION) if the caller believes in another incarnation, fault.Denied for others without
-// an agent.
+// (STALE_INCARNATION) if the caller believes in another incarnation, fault.Precondition (FENCE_LOST) if it does not hold
+// the lock or token that the call depends on, fault.Denied for others without an agent.
 func (r *Registry) Acting(q store.Querier, session int64, c caller.Caller) (Agent, error) {
 	if c.Agent == "" {
 		if c.Access != caller.Operator {
@@ -38,7 +38,7 @@ func (r *Registry) Acting(q store.Querier, session int64, c caller.Caller) (Agen
 	if err := fresh(c, a.Incarnation); err != nil {
 		return Agent{}, err
 	}
-	return a, nil
+	return a, r.fenced(q, session, c)
 }
 
 // Lookup returns what the rules need to know of a registered agent on the path of every message: its ID, Session,
@@ -285,7 +285,10 @@ func (r *Registry) calling(q store.Querier, who caller.Caller) (Agent, error) {
 	if !ok {
 		return Agent{}, notRegistered(who)
 	}
-	return a, fresh(who, a.Incarnation)
+	if err := fresh(who, a.Incarnation); err != nil {
+		return Agent{}, err
+	}
+	return a, r.fenced(q, session, who)
 }
 
 func (r *Registry) counts(q store.Querier, a Agent) (unread, claimable int64, err error) {
@@ -319,6 +322,21 @@ func fresh(c caller.Caller, newest int64) error {
 	return fault.New(fault.Precondition, "STALE_INCARNATION",
 		"the agent %q has registered again: incarnation %d calls, and %d is the newest", c.Agent, c.Incarnation, newest).
 		With("incarnation", strconv.FormatInt(newest, 10))
+}
+
+// fenced refuses a call that depends on a lock or token which its agent does not hold any more.
+func (r *Registry) fenced(q store.Querier, session int64, c caller.Caller) error {
+	if c.Fence == 0 {
+		return nil
+	}
+	if r.fences != nil {
+		if held, err := r.fences.Holds(q, session, c.Agent, c.Fence); err != nil || held {
+			return err
+		}
+	}
+	return fault.New(fault.Precondition, "FENCE_LOST",
+		"the agent %q does not hold the lock or token with fence %d any more, which this call depends on: nothing was done; take it again first", c.Agent, c.Fence).
+		With("fence", strconv.FormatInt(c.Fence, 10))
 }
 
 // globOf makes a pattern in which only * and ? are special one for GLOB, where brackets are too.

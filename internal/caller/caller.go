@@ -25,6 +25,7 @@ type Caller struct {
 	Session     string // name of the session, never empty
 	Agent       string // name of the agent; empty for a call that speaks as System
 	Incarnation int64  // the incarnation the client believes in; 0 = the newest
+	Fence       int64  // the lock or token that the call depends on, by the revision of its grant; 0 = none
 }
 
 // Name returns the agent's name, or System.

@@ -27,12 +27,14 @@ func (l levels) allow(a caller.Access) bool { return l&(1<<a) != 0 }
 var access = map[string]levels{
 	pb.AdminService_GetStatus_FullMethodName:     operators,
 	pb.AdminService_CheckDatabase_FullMethodName: operators,
+	pb.AdminService_Explain_FullMethodName:       operators,
 
 	pb.AgentService_RegisterAgent_FullMethodName:   acting,
 	pb.AgentService_Heartbeat_FullMethodName:       acting,
 	pb.AgentService_GetAgent_FullMethodName:        reading,
 	pb.AgentService_ListAgents_FullMethodName:      reading,
 	pb.AgentService_DeregisterAgent_FullMethodName: acting,
+	pb.AgentService_SaveCheckpoint_FullMethodName:  acting,
 
 	pb.ChannelService_SubscribeChannel_FullMethodName:   acting,
 	pb.ChannelService_UnsubscribeChannel_FullMethodName: acting,
@@ -42,6 +44,12 @@ var access = map[string]levels{
 	pb.EventService_ListEvents_FullMethodName:      reading,
 	pb.EventService_SubscribeEvents_FullMethodName: reading,
 	pb.EventService_PublishEvent_FullMethodName:    acting,
+
+	pb.LockService_AcquireLocks_FullMethodName:      acting,
+	pb.LockService_ExtendLocks_FullMethodName:       acting,
+	pb.LockService_ReleaseLocks_FullMethodName:      acting,
+	pb.LockService_ListLocks_FullMethodName:         reading,
+	pb.LockService_ForceReleaseLocks_FullMethodName: operators,
 
 	pb.MessageService_Send_FullMethodName:               acting,
 	pb.MessageService_Receive_FullMethodName:            acting,
@@ -71,6 +79,23 @@ var access = map[string]levels{
 	pb.SessionService_CloseSession_FullMethodName:     operators,
 	pb.SessionService_ExportSession_FullMethodName:    operators,
 	pb.SessionService_DeleteSession_FullMethodName:    operators,
+
+	pb.StateService_GetState_FullMethodName:         reading,
+	pb.StateService_PutState_FullMethodName:         acting,
+	pb.StateService_AppendState_FullMethodName:      acting,
+	pb.StateService_DeleteState_FullMethodName:      acting,
+	pb.StateService_TransactState_FullMethodName:    acting,
+	pb.StateService_ListState_FullMethodName:        reading,
+	pb.StateService_ListStateHistory_FullMethodName: reading,
+	pb.StateService_WatchState_FullMethodName:       reading,
+
+	pb.TokenService_AcquireToken_FullMethodName: acting,
+	pb.TokenService_PassToken_FullMethodName:    acting,
+	pb.TokenService_ExtendToken_FullMethodName:  acting,
+	pb.TokenService_ReleaseToken_FullMethodName: acting,
+	pb.TokenService_RevokeToken_FullMethodName:  operators,
+	pb.TokenService_GetToken_FullMethodName:     reading,
+	pb.TokenService_ListTokens_FullMethodName:   reading,
 
 	grpc_health_v1.Health_Check_FullMethodName: reading,
 	grpc_health_v1.Health_List_FullMethodName:  reading,

@@ -22,6 +22,9 @@ import (
 var forOperators = map[string]bool{
 	pb.AdminService_GetStatus_FullMethodName:          true,
 	pb.AdminService_CheckDatabase_FullMethodName:      true,
+	pb.AdminService_Explain_FullMethodName:            true,
+	pb.LockService_ForceReleaseLocks_FullMethodName:   true,
+	pb.TokenService_RevokeToken_FullMethodName:        true,
 	pb.ChannelService_ConfigureChannel_FullMethodName: true,
 	pb.MessageService_PurgeDeadLetters_FullMethodName: true,
 	pb.SessionService_CreateSession_FullMethodName:    true,

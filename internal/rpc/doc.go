@@ -12,7 +12,7 @@
 //
 // Over a Unix socket the kernel names the user at the other end; anybody but the daemon's own user
 // is refused before the first byte of HTTP/2. Over TCP a call must carry a credential. Either way the metadata
-// brokerd-agent, brokerd-session and brokerd-incarnation say for whom it speaks. A call that names an agent has that
+// brokerd-agent, brokerd-session, brokerd-incarnation and brokerd-fence say for whom it speaks. A call that names an agent has that
 // agent's rights and no more, even if the one behind it could have called as operator.
 //
 // # Errors

@@ -18,6 +18,7 @@ const (
 	agentHeader         = "brokerd-agent"
 	sessionHeader       = "brokerd-session"
 	incarnationHeader   = "brokerd-incarnation"
+	fenceHeader         = "brokerd-fence"
 	authorizationHeader = "authorization"
 )
 
@@ -45,16 +46,24 @@ func (s *Server) identify(ctx context.Context) (caller.Caller, error) {
 		who.Agent, who.Access = name, caller.Agent
 	}
 	if text, given := header(ctx, &c, incarnationHeader); given {
-		n, err := strconv.ParseInt(text, 10, 64)
-		switch {
-		case err != nil || n < 1:
-			c.Fail(incarnationHeader, "must be the number, from 1, that RegisterAgent returned")
-		case who.Agent == "":
-			c.Fail(incarnationHeader, "is given without %s, whose incarnation it is", agentHeader)
-		}
-		who.Incarnation = n
+		who.Incarnation = ofAgent(&c, who, incarnationHeader, text, "RegisterAgent returned")
+	}
+	if text, given := header(ctx, &c, fenceHeader); given {
+		who.Fence = ofAgent(&c, who, fenceHeader, text, "AcquireLocks or AcquireToken returned")
 	}
 	return who, c.Err()
+}
+
+// ofAgent reads a header with a number that belongs to the calling agent.
+func ofAgent(c *valid.Check, who caller.Caller, key, text, source string) int64 {
+	n, err := strconv.ParseInt(text, 10, 64)
+	switch {
+	case err != nil || n < 1:
+		c.Fail(key, "must be the number, from 1, that %s", source)
+	case who.Agent == "":
+		c.Fail(key, "is given without %s, whose it is", agentHeader)
+	}
+	return n
 }
 
 // authenticate lets a local peer pass, whose user was checked when it connected, and wants a credential of

@@ -37,6 +37,8 @@ func TestIdentity_LocalPeer(t *testing.T) {
 		{[]string{"brokerd-agent", "a", "brokerd-incarnation", "0"}, "", "INVALID_ARGUMENT", "brokerd-incarnation"},
 		{[]string{"brokerd-agent", "a", "brokerd-incarnation", "-1"}, "", "INVALID_ARGUMENT", "brokerd-incarnation"},
 		{[]string{"brokerd-agent", "a", "brokerd-incarnation", "99999999999999999999"}, "", "INVALID_ARGUMENT", "brokerd-incarnation"},
+		{[]string{"brokerd-agent", "a", "brokerd-fence", "0"}, "", "INVALID_ARGUMENT", "brokerd-fence"},
+		{[]string{"brokerd-fence", "1"}, "", "INVALID_ARGUMENT", "brokerd-fence"},
 		{[]string{"brokerd-incarnation", "1"}, "", "INVALID_ARGUMENT", "brokerd-incarnation"},
 	} {
 		who, err := whoami(calling(t, c.headers...), conn)

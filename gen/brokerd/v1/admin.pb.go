@@ -23,6 +23,338 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// FindingSeverity says how bad it is.
+type FindingSeverity int32
+
+const (
+	FindingSeverity_FINDING_SEVERITY_UNSPECIFIED FindingSeverity = 0
+	FindingSeverity_FINDING_SEVERITY_INFO        FindingSeverity = 1
+	FindingSeverity_FINDING_SEVERITY_WARNING     FindingSeverity = 2
+	FindingSeverity_FINDING_SEVERITY_ERROR       FindingSeverity = 3
+)
+
+// Enum value maps for FindingSeverity.
+var (
+	FindingSeverity_name = map[int32]string{
+		0: "FINDING_SEVERITY_UNSPECIFIED",
+		1: "FINDING_SEVERITY_INFO",
+		2: "FINDING_SEVERITY_WARNING",
+		3: "FINDING_SEVERITY_ERROR",
+	}
+	FindingSeverity_value = map[string]int32{
+		"FINDING_SEVERITY_UNSPECIFIED": 0,
+		"FINDING_SEVERITY_INFO":        1,
+		"FINDING_SEVERITY_WARNING":     2,
+		"FINDING_SEVERITY_ERROR":       3,
+	}
+)
+
+func (x FindingSeverity) Enum() *FindingSeverity {
+	p := new(FindingSeverity)
+	*p = x
+	return p
+}
+
+func (x FindingSeverity) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (FindingSeverity) Descriptor() protoreflect.EnumDescriptor {
+	return file_brokerd_v1_admin_proto_enumTypes[0].Descriptor()
+}
+
+func (FindingSeverity) Type() protoreflect.EnumType {
+	return &file_brokerd_v1_admin_proto_enumTypes[0]
+}
+
+func (x FindingSeverity) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use FindingSeverity.Descriptor instead.
+func (FindingSeverity) EnumDescriptor() ([]byte, []int) {
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{0}
+}
+
+// ExplainRequest names what to explain; nothing = the worst problems first.
+type ExplainRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Subject:
+	//
+	//	*ExplainRequest_Message
+	//	*ExplainRequest_Lock
+	//	*ExplainRequest_Token
+	//	*ExplainRequest_Agent
+	//	*ExplainRequest_Role
+	Subject       isExplainRequest_Subject `protobuf_oneof:"subject"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExplainRequest) Reset() {
+	*x = ExplainRequest{}
+	mi := &file_brokerd_v1_admin_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExplainRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExplainRequest) ProtoMessage() {}
+
+func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_admin_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExplainRequest.ProtoReflect.Descriptor instead.
+func (*ExplainRequest) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *ExplainRequest) GetSubject() isExplainRequest_Subject {
+	if x != nil {
+		return x.Subject
+	}
+	return nil
+}
+
+func (x *ExplainRequest) GetMessage() string {
+	if x != nil {
+		if x, ok := x.Subject.(*ExplainRequest_Message); ok {
+			return x.Message
+		}
+	}
+	return ""
+}
+
+func (x *ExplainRequest) GetLock() string {
+	if x != nil {
+		if x, ok := x.Subject.(*ExplainRequest_Lock); ok {
+			return x.Lock
+		}
+	}
+	return ""
+}
+
+func (x *ExplainRequest) GetToken() string {
+	if x != nil {
+		if x, ok := x.Subject.(*ExplainRequest_Token); ok {
+			return x.Token
+		}
+	}
+	return ""
+}
+
+func (x *ExplainRequest) GetAgent() string {
+	if x != nil {
+		if x, ok := x.Subject.(*ExplainRequest_Agent); ok {
+			return x.Agent
+		}
+	}
+	return ""
+}
+
+func (x *ExplainRequest) GetRole() string {
+	if x != nil {
+		if x, ok := x.Subject.(*ExplainRequest_Role); ok {
+			return x.Role
+		}
+	}
+	return ""
+}
+
+type isExplainRequest_Subject interface {
+	isExplainRequest_Subject()
+}
+
+type ExplainRequest_Message struct {
+	// Id or revision.
+	Message string `protobuf:"bytes,1,opt,name=message,proto3,oneof"`
+}
+
+type ExplainRequest_Lock struct {
+	// A path, or a fence or ticket.
+	Lock string `protobuf:"bytes,2,opt,name=lock,proto3,oneof"`
+}
+
+type ExplainRequest_Token struct {
+	// TYPE/SCOPE.
+	Token string `protobuf:"bytes,3,opt,name=token,proto3,oneof"`
+}
+
+type ExplainRequest_Agent struct {
+	Agent string `protobuf:"bytes,4,opt,name=agent,proto3,oneof"`
+}
+
+type ExplainRequest_Role struct {
+	Role string `protobuf:"bytes,5,opt,name=role,proto3,oneof"`
+}
+
+func (*ExplainRequest_Message) isExplainRequest_Subject() {}
+
+func (*ExplainRequest_Lock) isExplainRequest_Subject() {}
+
+func (*ExplainRequest_Token) isExplainRequest_Subject() {}
+
+func (*ExplainRequest_Agent) isExplainRequest_Subject() {}
+
+func (*ExplainRequest_Role) isExplainRequest_Subject() {}
+
+// Finding is one thing that is worth knowing.
+type Finding struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// INFO: as it should be. WARNING: slow or at risk. ERROR: stuck until somebody acts.
+	Severity FindingSeverity `protobuf:"varint,1,opt,name=severity,proto3,enum=brokerd.v1.FindingSeverity" json:"severity,omitempty"`
+	// Such as agent builder-1, lock src/a.go, token review/login, message 0197f3a0….
+	Subject string `protobuf:"bytes,2,opt,name=subject,proto3" json:"subject,omitempty"`
+	// What is so, in one sentence.
+	Summary string `protobuf:"bytes,3,opt,name=summary,proto3" json:"summary,omitempty"`
+	// Why, with names and times; one sentence each.
+	Reasons []string `protobuf:"bytes,4,rep,name=reasons,proto3" json:"reasons,omitempty"`
+	// Since when.
+	Since *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=since,proto3" json:"since,omitempty"`
+	// Commands of brokerctl that free it or show more, ready to be run; the best first.
+	Commands      []string `protobuf:"bytes,6,rep,name=commands,proto3" json:"commands,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Finding) Reset() {
+	*x = Finding{}
+	mi := &file_brokerd_v1_admin_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Finding) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Finding) ProtoMessage() {}
+
+func (x *Finding) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_admin_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Finding.ProtoReflect.Descriptor instead.
+func (*Finding) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Finding) GetSeverity() FindingSeverity {
+	if x != nil {
+		return x.Severity
+	}
+	return FindingSeverity_FINDING_SEVERITY_UNSPECIFIED
+}
+
+func (x *Finding) GetSubject() string {
+	if x != nil {
+		return x.Subject
+	}
+	return ""
+}
+
+func (x *Finding) GetSummary() string {
+	if x != nil {
+		return x.Summary
+	}
+	return ""
+}
+
+func (x *Finding) GetReasons() []string {
+	if x != nil {
+		return x.Reasons
+	}
+	return nil
+}
+
+func (x *Finding) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *Finding) GetCommands() []string {
+	if x != nil {
+		return x.Commands
+	}
+	return nil
+}
+
+// ExplainResponse has what was found.
+type ExplainResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Worst first, then oldest first; at most 100. Empty without a subject: nothing is stuck.
+	Findings      []*Finding `protobuf:"bytes,1,rep,name=findings,proto3" json:"findings,omitempty"`
+	Revision      int64      `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExplainResponse) Reset() {
+	*x = ExplainResponse{}
+	mi := &file_brokerd_v1_admin_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExplainResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExplainResponse) ProtoMessage() {}
+
+func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_admin_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExplainResponse.ProtoReflect.Descriptor instead.
+func (*ExplainResponse) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *ExplainResponse) GetFindings() []*Finding {
+	if x != nil {
+		return x.Findings
+	}
+	return nil
+}
+
+func (x *ExplainResponse) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
 // GetStatusRequest asks for the status.
 type GetStatusRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -32,7 +364,7 @@ type GetStatusRequest struct {
 
 func (x *GetStatusRequest) Reset() {
 	*x = GetStatusRequest{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[0]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -44,7 +376,7 @@ func (x *GetStatusRequest) String() string {
 func (*GetStatusRequest) ProtoMessage() {}
 
 func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[0]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -57,7 +389,7 @@ func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetStatusRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{0}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{3}
 }
 
 // MailboxStatus is one mailbox that has something in it.
@@ -75,7 +407,7 @@ type MailboxStatus struct {
 
 func (x *MailboxStatus) Reset() {
 	*x = MailboxStatus{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[1]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -87,7 +419,7 @@ func (x *MailboxStatus) String() string {
 func (*MailboxStatus) ProtoMessage() {}
 
 func (x *MailboxStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[1]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -100,7 +432,7 @@ func (x *MailboxStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MailboxStatus.ProtoReflect.Descriptor instead.
 func (*MailboxStatus) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{1}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *MailboxStatus) GetMailbox() string {
@@ -156,17 +488,25 @@ type GetStatusResponse struct {
 	// Open streams, over all sessions: Send, Receive, Claim and SubscribeEvents.
 	Streams int32 `protobuf:"varint,14,opt,name=streams,proto3" json:"streams,omitempty"`
 	// The mailboxes with the most in them, at most 20, fullest first.
-	Mailboxes     []*MailboxStatus `protobuf:"bytes,15,rep,name=mailboxes,proto3" json:"mailboxes,omitempty"`
-	Waiting       int64            `protobuf:"varint,16,opt,name=waiting,proto3" json:"waiting,omitempty"`
-	Claimed       int64            `protobuf:"varint,17,opt,name=claimed,proto3" json:"claimed,omitempty"`
-	Dead          int64            `protobuf:"varint,18,opt,name=dead,proto3" json:"dead,omitempty"`
+	Mailboxes []*MailboxStatus `protobuf:"bytes,15,rep,name=mailboxes,proto3" json:"mailboxes,omitempty"`
+	Waiting   int64            `protobuf:"varint,16,opt,name=waiting,proto3" json:"waiting,omitempty"`
+	Claimed   int64            `protobuf:"varint,17,opt,name=claimed,proto3" json:"claimed,omitempty"`
+	Dead      int64            `protobuf:"varint,18,opt,name=dead,proto3" json:"dead,omitempty"`
+	// Of the agents of the caller's session: those not heard of for a third of their lease, and those whose lease is over.
+	LateAgents   int32 `protobuf:"varint,19,opt,name=late_agents,json=lateAgents,proto3" json:"late_agents,omitempty"`
+	FailedAgents int32 `protobuf:"varint,20,opt,name=failed_agents,json=failedAgents,proto3" json:"failed_agents,omitempty"`
+	Locks        int64 `protobuf:"varint,21,opt,name=locks,proto3" json:"locks,omitempty"`
+	TokensHeld   int64 `protobuf:"varint,22,opt,name=tokens_held,json=tokensHeld,proto3" json:"tokens_held,omitempty"`
+	// Requests that wait for locks and tokens.
+	Tickets       int64 `protobuf:"varint,23,opt,name=tickets,proto3" json:"tickets,omitempty"`
+	StateKeys     int64 `protobuf:"varint,24,opt,name=state_keys,json=stateKeys,proto3" json:"state_keys,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetStatusResponse) Reset() {
 	*x = GetStatusResponse{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[2]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -178,7 +518,7 @@ func (x *GetStatusResponse) String() string {
 func (*GetStatusResponse) ProtoMessage() {}
 
 func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[2]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -191,7 +531,7 @@ func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusResponse.ProtoReflect.Descriptor instead.
 func (*GetStatusResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{2}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *GetStatusResponse) GetVersion() string {
@@ -320,6 +660,48 @@ func (x *GetStatusResponse) GetDead() int64 {
 	return 0
 }
 
+func (x *GetStatusResponse) GetLateAgents() int32 {
+	if x != nil {
+		return x.LateAgents
+	}
+	return 0
+}
+
+func (x *GetStatusResponse) GetFailedAgents() int32 {
+	if x != nil {
+		return x.FailedAgents
+	}
+	return 0
+}
+
+func (x *GetStatusResponse) GetLocks() int64 {
+	if x != nil {
+		return x.Locks
+	}
+	return 0
+}
+
+func (x *GetStatusResponse) GetTokensHeld() int64 {
+	if x != nil {
+		return x.TokensHeld
+	}
+	return 0
+}
+
+func (x *GetStatusResponse) GetTickets() int64 {
+	if x != nil {
+		return x.Tickets
+	}
+	return 0
+}
+
+func (x *GetStatusResponse) GetStateKeys() int64 {
+	if x != nil {
+		return x.StateKeys
+	}
+	return 0
+}
+
 // CheckDatabaseRequest asks for a check.
 type CheckDatabaseRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -329,7 +711,7 @@ type CheckDatabaseRequest struct {
 
 func (x *CheckDatabaseRequest) Reset() {
 	*x = CheckDatabaseRequest{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[3]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -341,7 +723,7 @@ func (x *CheckDatabaseRequest) String() string {
 func (*CheckDatabaseRequest) ProtoMessage() {}
 
 func (x *CheckDatabaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[3]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -354,7 +736,7 @@ func (x *CheckDatabaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckDatabaseRequest.ProtoReflect.Descriptor instead.
 func (*CheckDatabaseRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{3}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{6}
 }
 
 // CheckDatabaseResponse has what was found.
@@ -373,7 +755,7 @@ type CheckDatabaseResponse struct {
 
 func (x *CheckDatabaseResponse) Reset() {
 	*x = CheckDatabaseResponse{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[4]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -385,7 +767,7 @@ func (x *CheckDatabaseResponse) String() string {
 func (*CheckDatabaseResponse) ProtoMessage() {}
 
 func (x *CheckDatabaseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[4]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -398,7 +780,7 @@ func (x *CheckDatabaseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckDatabaseResponse.ProtoReflect.Descriptor instead.
 func (*CheckDatabaseResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{4}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *CheckDatabaseResponse) GetProblems() []string {
@@ -441,13 +823,30 @@ var File_brokerd_v1_admin_proto protoreflect.FileDescriptor
 const file_brokerd_v1_admin_proto_rawDesc = "" +
 	"\n" +
 	"\x16brokerd/v1/admin.proto\x12\n" +
-	"brokerd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x12\n" +
+	"brokerd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x93\x01\n" +
+	"\x0eExplainRequest\x12\x1a\n" +
+	"\amessage\x18\x01 \x01(\tH\x00R\amessage\x12\x14\n" +
+	"\x04lock\x18\x02 \x01(\tH\x00R\x04lock\x12\x16\n" +
+	"\x05token\x18\x03 \x01(\tH\x00R\x05token\x12\x16\n" +
+	"\x05agent\x18\x04 \x01(\tH\x00R\x05agent\x12\x14\n" +
+	"\x04role\x18\x05 \x01(\tH\x00R\x04roleB\t\n" +
+	"\asubject\"\xde\x01\n" +
+	"\aFinding\x127\n" +
+	"\bseverity\x18\x01 \x01(\x0e2\x1b.brokerd.v1.FindingSeverityR\bseverity\x12\x18\n" +
+	"\asubject\x18\x02 \x01(\tR\asubject\x12\x18\n" +
+	"\asummary\x18\x03 \x01(\tR\asummary\x12\x18\n" +
+	"\areasons\x18\x04 \x03(\tR\areasons\x120\n" +
+	"\x05since\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x1a\n" +
+	"\bcommands\x18\x06 \x03(\tR\bcommands\"^\n" +
+	"\x0fExplainResponse\x12/\n" +
+	"\bfindings\x18\x01 \x03(\v2\x13.brokerd.v1.FindingR\bfindings\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x03R\brevision\"\x12\n" +
 	"\x10GetStatusRequest\"q\n" +
 	"\rMailboxStatus\x12\x18\n" +
 	"\amailbox\x18\x01 \x01(\tR\amailbox\x12\x18\n" +
 	"\awaiting\x18\x02 \x01(\x03R\awaiting\x12\x18\n" +
 	"\aclaimed\x18\x03 \x01(\x03R\aclaimed\x12\x12\n" +
-	"\x04dead\x18\x04 \x01(\x03R\x04dead\"\xce\x04\n" +
+	"\x04dead\x18\x04 \x01(\x03R\x04dead\"\x84\x06\n" +
 	"\x11GetStatusResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x129\n" +
 	"\n" +
@@ -469,7 +868,16 @@ const file_brokerd_v1_admin_proto_rawDesc = "" +
 	"\tmailboxes\x18\x0f \x03(\v2\x19.brokerd.v1.MailboxStatusR\tmailboxes\x12\x18\n" +
 	"\awaiting\x18\x10 \x01(\x03R\awaiting\x12\x18\n" +
 	"\aclaimed\x18\x11 \x01(\x03R\aclaimed\x12\x12\n" +
-	"\x04dead\x18\x12 \x01(\x03R\x04dead\"\x16\n" +
+	"\x04dead\x18\x12 \x01(\x03R\x04dead\x12\x1f\n" +
+	"\vlate_agents\x18\x13 \x01(\x05R\n" +
+	"lateAgents\x12#\n" +
+	"\rfailed_agents\x18\x14 \x01(\x05R\ffailedAgents\x12\x14\n" +
+	"\x05locks\x18\x15 \x01(\x03R\x05locks\x12\x1f\n" +
+	"\vtokens_held\x18\x16 \x01(\x03R\n" +
+	"tokensHeld\x12\x18\n" +
+	"\atickets\x18\x17 \x01(\x03R\atickets\x12\x1d\n" +
+	"\n" +
+	"state_keys\x18\x18 \x01(\x03R\tstateKeys\"\x16\n" +
 	"\x14CheckDatabaseRequest\"\xa3\x01\n" +
 	"\x15CheckDatabaseResponse\x12\x1a\n" +
 	"\bproblems\x18\x01 \x03(\tR\bproblems\x12\x1a\n" +
@@ -478,10 +886,16 @@ const file_brokerd_v1_admin_proto_rawDesc = "" +
 	"deliveries\x18\x03 \x01(\x03R\n" +
 	"deliveries\x12\x16\n" +
 	"\x06events\x18\x04 \x01(\x03R\x06events\x12\x1a\n" +
-	"\brevision\x18\x05 \x01(\x03R\brevision2\xae\x01\n" +
+	"\brevision\x18\x05 \x01(\x03R\brevision*\x88\x01\n" +
+	"\x0fFindingSeverity\x12 \n" +
+	"\x1cFINDING_SEVERITY_UNSPECIFIED\x10\x00\x12\x19\n" +
+	"\x15FINDING_SEVERITY_INFO\x10\x01\x12\x1c\n" +
+	"\x18FINDING_SEVERITY_WARNING\x10\x02\x12\x1a\n" +
+	"\x16FINDING_SEVERITY_ERROR\x10\x032\xf2\x01\n" +
 	"\fAdminService\x12H\n" +
 	"\tGetStatus\x12\x1c.brokerd.v1.GetStatusRequest\x1a\x1d.brokerd.v1.GetStatusResponse\x12T\n" +
-	"\rCheckDatabase\x12 .brokerd.v1.CheckDatabaseRequest\x1a!.brokerd.v1.CheckDatabaseResponseB\"Z brokerd/gen/brokerd/v1;brokerdv1b\x06proto3"
+	"\rCheckDatabase\x12 .brokerd.v1.CheckDatabaseRequest\x1a!.brokerd.v1.CheckDatabaseResponse\x12B\n" +
+	"\aExplain\x12\x1a.brokerd.v1.ExplainRequest\x1a\x1b.brokerd.v1.ExplainResponseB\"Z brokerd/gen/brokerd/v1;brokerdv1b\x06proto3"
 
 var (
 	file_brokerd_v1_admin_proto_rawDescOnce sync.Once
@@ -495,29 +909,39 @@ func file_brokerd_v1_admin_proto_rawDescGZIP() []byte {
 	return file_brokerd_v1_admin_proto_rawDescData
 }
 
-var file_brokerd_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
+var file_brokerd_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_brokerd_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
 var file_brokerd_v1_admin_proto_goTypes = []any{
-	(*GetStatusRequest)(nil),      // 0: brokerd.v1.GetStatusRequest
-	(*MailboxStatus)(nil),         // 1: brokerd.v1.MailboxStatus
-	(*GetStatusResponse)(nil),     // 2: brokerd.v1.GetStatusResponse
-	(*CheckDatabaseRequest)(nil),  // 3: brokerd.v1.CheckDatabaseRequest
-	(*CheckDatabaseResponse)(nil), // 4: brokerd.v1.CheckDatabaseResponse
-	(*timestamppb.Timestamp)(nil), // 5: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 6: google.protobuf.Duration
+	(FindingSeverity)(0),          // 0: brokerd.v1.FindingSeverity
+	(*ExplainRequest)(nil),        // 1: brokerd.v1.ExplainRequest
+	(*Finding)(nil),               // 2: brokerd.v1.Finding
+	(*ExplainResponse)(nil),       // 3: brokerd.v1.ExplainResponse
+	(*GetStatusRequest)(nil),      // 4: brokerd.v1.GetStatusRequest
+	(*MailboxStatus)(nil),         // 5: brokerd.v1.MailboxStatus
+	(*GetStatusResponse)(nil),     // 6: brokerd.v1.GetStatusResponse
+	(*CheckDatabaseRequest)(nil),  // 7: brokerd.v1.CheckDatabaseRequest
+	(*CheckDatabaseResponse)(nil), // 8: brokerd.v1.CheckDatabaseResponse
+	(*timestamppb.Timestamp)(nil), // 9: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 10: google.protobuf.Duration
 }
 var file_brokerd_v1_admin_proto_depIdxs = []int32{
-	5, // 0: brokerd.v1.GetStatusResponse.started_at:type_name -> google.protobuf.Timestamp
-	6, // 1: brokerd.v1.GetStatusResponse.commit_time:type_name -> google.protobuf.Duration
-	1, // 2: brokerd.v1.GetStatusResponse.mailboxes:type_name -> brokerd.v1.MailboxStatus
-	0, // 3: brokerd.v1.AdminService.GetStatus:input_type -> brokerd.v1.GetStatusRequest
-	3, // 4: brokerd.v1.AdminService.CheckDatabase:input_type -> brokerd.v1.CheckDatabaseRequest
-	2, // 5: brokerd.v1.AdminService.GetStatus:output_type -> brokerd.v1.GetStatusResponse
-	4, // 6: brokerd.v1.AdminService.CheckDatabase:output_type -> brokerd.v1.CheckDatabaseResponse
-	5, // [5:7] is the sub-list for method output_type
-	3, // [3:5] is the sub-list for method input_type
-	3, // [3:3] is the sub-list for extension type_name
-	3, // [3:3] is the sub-list for extension extendee
-	0, // [0:3] is the sub-list for field type_name
+	0,  // 0: brokerd.v1.Finding.severity:type_name -> brokerd.v1.FindingSeverity
+	9,  // 1: brokerd.v1.Finding.since:type_name -> google.protobuf.Timestamp
+	2,  // 2: brokerd.v1.ExplainResponse.findings:type_name -> brokerd.v1.Finding
+	9,  // 3: brokerd.v1.GetStatusResponse.started_at:type_name -> google.protobuf.Timestamp
+	10, // 4: brokerd.v1.GetStatusResponse.commit_time:type_name -> google.protobuf.Duration
+	5,  // 5: brokerd.v1.GetStatusResponse.mailboxes:type_name -> brokerd.v1.MailboxStatus
+	4,  // 6: brokerd.v1.AdminService.GetStatus:input_type -> brokerd.v1.GetStatusRequest
+	7,  // 7: brokerd.v1.AdminService.CheckDatabase:input_type -> brokerd.v1.CheckDatabaseRequest
+	1,  // 8: brokerd.v1.AdminService.Explain:input_type -> brokerd.v1.ExplainRequest
+	6,  // 9: brokerd.v1.AdminService.GetStatus:output_type -> brokerd.v1.GetStatusResponse
+	8,  // 10: brokerd.v1.AdminService.CheckDatabase:output_type -> brokerd.v1.CheckDatabaseResponse
+	3,  // 11: brokerd.v1.AdminService.Explain:output_type -> brokerd.v1.ExplainResponse
+	9,  // [9:12] is the sub-list for method output_type
+	6,  // [6:9] is the sub-list for method input_type
+	6,  // [6:6] is the sub-list for extension type_name
+	6,  // [6:6] is the sub-list for extension extendee
+	0,  // [0:6] is the sub-list for field type_name
 }
 
 func init() { file_brokerd_v1_admin_proto_init() }
@@ -525,18 +949,26 @@ func file_brokerd_v1_admin_proto_init() {
 	if File_brokerd_v1_admin_proto != nil {
 		return
 	}
+	file_brokerd_v1_admin_proto_msgTypes[0].OneofWrappers = []any{
+		(*ExplainRequest_Message)(nil),
+		(*ExplainRequest_Lock)(nil),
+		(*ExplainRequest_Token)(nil),
+		(*ExplainRequest_Agent)(nil),
+		(*ExplainRequest_Role)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_brokerd_v1_admin_proto_rawDesc), len(file_brokerd_v1_admin_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   5,
+			NumEnums:      1,
+			NumMessages:   8,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_brokerd_v1_admin_proto_goTypes,
 		DependencyIndexes: file_brokerd_v1_admin_proto_depIdxs,
+		EnumInfos:         file_brokerd_v1_admin_proto_enumTypes,
 		MessageInfos:      file_brokerd_v1_admin_proto_msgTypes,
 	}.Build()
 	File_brokerd_v1_admin_proto = out.File

@@ -88,6 +88,575 @@ func (AgentStatus) EnumDescriptor() ([]byte, []int) {
 	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{0}
 }
 
+// Health is what the broker thinks of an agent.
+type Health int32
+
+const (
+	Health_HEALTH_UNSPECIFIED Health = 0
+	// Heard of in the last third of its lease, or a call of it is open.
+	Health_HEALTH_OK Health = 1
+	// Not heard of for more than a third of its lease.
+	Health_HEALTH_LATE Health = 2
+	// Its circuit breaker is open.
+	Health_HEALTH_DEGRADED Health = 3
+	// Its lease is over.
+	Health_HEALTH_FAILED Health = 4
+)
+
+// Enum value maps for Health.
+var (
+	Health_name = map[int32]string{
+		0: "HEALTH_UNSPECIFIED",
+		1: "HEALTH_OK",
+		2: "HEALTH_LATE",
+		3: "HEALTH_DEGRADED",
+		4: "HEALTH_FAILED",
+	}
+	Health_value = map[string]int32{
+		"HEALTH_UNSPECIFIED": 0,
+		"HEALTH_OK":          1,
+		"HEALTH_LATE":        2,
+		"HEALTH_DEGRADED":    3,
+		"HEALTH_FAILED":      4,
+	}
+)
+
+func (x Health) Enum() *Health {
+	p := new(Health)
+	*p = x
+	return p
+}
+
+func (x Health) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Health) Descriptor() protoreflect.EnumDescriptor {
+	return file_brokerd_v1_agent_proto_enumTypes[1].Descriptor()
+}
+
+func (Health) Type() protoreflect.EnumType {
+	return &file_brokerd_v1_agent_proto_enumTypes[1]
+}
+
+func (x Health) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Health.Descriptor instead.
+func (Health) EnumDescriptor() ([]byte, []int) {
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{1}
+}
+
+// LossKind says what was lost.
+type LossKind int32
+
+const (
+	LossKind_LOSS_KIND_UNSPECIFIED LossKind = 0
+	LossKind_LOSS_KIND_CLAIM       LossKind = 1
+	LossKind_LOSS_KIND_LOCK        LossKind = 2
+	LossKind_LOSS_KIND_TOKEN       LossKind = 3
+	// A place in the queue for a lock or token.
+	LossKind_LOSS_KIND_TICKET LossKind = 4
+)
+
+// Enum value maps for LossKind.
+var (
+	LossKind_name = map[int32]string{
+		0: "LOSS_KIND_UNSPECIFIED",
+		1: "LOSS_KIND_CLAIM",
+		2: "LOSS_KIND_LOCK",
+		3: "LOSS_KIND_TOKEN",
+		4: "LOSS_KIND_TICKET",
+	}
+	LossKind_value = map[string]int32{
+		"LOSS_KIND_UNSPECIFIED": 0,
+		"LOSS_KIND_CLAIM":       1,
+		"LOSS_KIND_LOCK":        2,
+		"LOSS_KIND_TOKEN":       3,
+		"LOSS_KIND_TICKET":      4,
+	}
+)
+
+func (x LossKind) Enum() *LossKind {
+	p := new(LossKind)
+	*p = x
+	return p
+}
+
+func (x LossKind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (LossKind) Descriptor() protoreflect.EnumDescriptor {
+	return file_brokerd_v1_agent_proto_enumTypes[2].Descriptor()
+}
+
+func (LossKind) Type() protoreflect.EnumType {
+	return &file_brokerd_v1_agent_proto_enumTypes[2]
+}
+
+func (x LossKind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use LossKind.Descriptor instead.
+func (LossKind) EnumDescriptor() ([]byte, []int) {
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{2}
+}
+
+// CheckpointKind says what a checkpoint is about.
+type CheckpointKind int32
+
+const (
+	// CHECKPOINT_KIND_CUSTOM.
+	CheckpointKind_CHECKPOINT_KIND_UNSPECIFIED       CheckpointKind = 0
+	CheckpointKind_CHECKPOINT_KIND_MESSAGE_PROCESSED CheckpointKind = 1
+	CheckpointKind_CHECKPOINT_KIND_STATE_COMMITTED   CheckpointKind = 2
+	CheckpointKind_CHECKPOINT_KIND_TOKEN_RELEASED    CheckpointKind = 3
+	CheckpointKind_CHECKPOINT_KIND_CUSTOM            CheckpointKind = 4
+)
+
+// Enum value maps for CheckpointKind.
+var (
+	CheckpointKind_name = map[int32]string{
+		0: "CHECKPOINT_KIND_UNSPECIFIED",
+		1: "CHECKPOINT_KIND_MESSAGE_PROCESSED",
+		2: "CHECKPOINT_KIND_STATE_COMMITTED",
+		3: "CHECKPOINT_KIND_TOKEN_RELEASED",
+		4: "CHECKPOINT_KIND_CUSTOM",
+	}
+	CheckpointKind_value = map[string]int32{
+		"CHECKPOINT_KIND_UNSPECIFIED":       0,
+		"CHECKPOINT_KIND_MESSAGE_PROCESSED": 1,
+		"CHECKPOINT_KIND_STATE_COMMITTED":   2,
+		"CHECKPOINT_KIND_TOKEN_RELEASED":    3,
+		"CHECKPOINT_KIND_CUSTOM":            4,
+	}
+)
+
+func (x CheckpointKind) Enum() *CheckpointKind {
+	p := new(CheckpointKind)
+	*p = x
+	return p
+}
+
+func (x CheckpointKind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (CheckpointKind) Descriptor() protoreflect.EnumDescriptor {
+	return file_brokerd_v1_agent_proto_enumTypes[3].Descriptor()
+}
+
+func (CheckpointKind) Type() protoreflect.EnumType {
+	return &file_brokerd_v1_agent_proto_enumTypes[3]
+}
+
+func (x CheckpointKind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use CheckpointKind.Descriptor instead.
+func (CheckpointKind) EnumDescriptor() ([]byte, []int) {
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{3}
+}
+
+// AgentView says how much of an agent is returned.
+type AgentView int32
+
+const (
+	// AGENT_VIEW_BASIC.
+	AgentView_AGENT_VIEW_UNSPECIFIED AgentView = 0
+	AgentView_AGENT_VIEW_BASIC       AgentView = 1
+	// With holdings and checkpoints.
+	AgentView_AGENT_VIEW_FULL AgentView = 2
+)
+
+// Enum value maps for AgentView.
+var (
+	AgentView_name = map[int32]string{
+		0: "AGENT_VIEW_UNSPECIFIED",
+		1: "AGENT_VIEW_BASIC",
+		2: "AGENT_VIEW_FULL",
+	}
+	AgentView_value = map[string]int32{
+		"AGENT_VIEW_UNSPECIFIED": 0,
+		"AGENT_VIEW_BASIC":       1,
+		"AGENT_VIEW_FULL":        2,
+	}
+)
+
+func (x AgentView) Enum() *AgentView {
+	p := new(AgentView)
+	*p = x
+	return p
+}
+
+func (x AgentView) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (AgentView) Descriptor() protoreflect.EnumDescriptor {
+	return file_brokerd_v1_agent_proto_enumTypes[4].Descriptor()
+}
+
+func (AgentView) Type() protoreflect.EnumType {
+	return &file_brokerd_v1_agent_proto_enumTypes[4]
+}
+
+func (x AgentView) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use AgentView.Descriptor instead.
+func (AgentView) EnumDescriptor() ([]byte, []int) {
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{4}
+}
+
+// Counters are what an agent has counted since it registered, as it says. In a heartbeat what is absent stays as it is.
+type Counters struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Turns *int64                 `protobuf:"varint,1,opt,name=turns,proto3,oneof" json:"turns,omitempty"`
+	// Of language models.
+	ModelTokens *int64 `protobuf:"varint,2,opt,name=model_tokens,json=modelTokens,proto3,oneof" json:"model_tokens,omitempty"`
+	// Files changed.
+	Files         *int64 `protobuf:"varint,3,opt,name=files,proto3,oneof" json:"files,omitempty"`
+	ToolCalls     *int64 `protobuf:"varint,4,opt,name=tool_calls,json=toolCalls,proto3,oneof" json:"tool_calls,omitempty"`
+	Errors        *int64 `protobuf:"varint,5,opt,name=errors,proto3,oneof" json:"errors,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Counters) Reset() {
+	*x = Counters{}
+	mi := &file_brokerd_v1_agent_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Counters) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Counters) ProtoMessage() {}
+
+func (x *Counters) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_agent_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Counters.ProtoReflect.Descriptor instead.
+func (*Counters) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *Counters) GetTurns() int64 {
+	if x != nil && x.Turns != nil {
+		return *x.Turns
+	}
+	return 0
+}
+
+func (x *Counters) GetModelTokens() int64 {
+	if x != nil && x.ModelTokens != nil {
+		return *x.ModelTokens
+	}
+	return 0
+}
+
+func (x *Counters) GetFiles() int64 {
+	if x != nil && x.Files != nil {
+		return *x.Files
+	}
+	return 0
+}
+
+func (x *Counters) GetToolCalls() int64 {
+	if x != nil && x.ToolCalls != nil {
+		return *x.ToolCalls
+	}
+	return 0
+}
+
+func (x *Counters) GetErrors() int64 {
+	if x != nil && x.Errors != nil {
+		return *x.Errors
+	}
+	return 0
+}
+
+// Loss is something that an agent held when its lease ended.
+type Loss struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Kind  LossKind               `protobuf:"varint,1,opt,name=kind,proto3,enum=brokerd.v1.LossKind" json:"kind,omitempty"`
+	// The claim id, the paths separated by a space, or TYPE/SCOPE; at most 512 bytes.
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// Of the lock's or token's fence, the ticket, or the claimed message.
+	Revision      int64                  `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
+	LostAt        *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=lost_at,json=lostAt,proto3" json:"lost_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Loss) Reset() {
+	*x = Loss{}
+	mi := &file_brokerd_v1_agent_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Loss) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Loss) ProtoMessage() {}
+
+func (x *Loss) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_agent_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Loss.ProtoReflect.Descriptor instead.
+func (*Loss) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Loss) GetKind() LossKind {
+	if x != nil {
+		return x.Kind
+	}
+	return LossKind_LOSS_KIND_UNSPECIFIED
+}
+
+func (x *Loss) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Loss) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *Loss) GetLostAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.LostAt
+	}
+	return nil
+}
+
+// Checkpoint is a note of how far an agent has come.
+type Checkpoint struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Kind  CheckpointKind         `protobuf:"varint,1,opt,name=kind,proto3,enum=brokerd.v1.CheckpointKind" json:"kind,omitempty"`
+	// What it refers to, such as a message's id; at most 512 bytes.
+	Reference string `protobuf:"bytes,2,opt,name=reference,proto3" json:"reference,omitempty"`
+	// JSON text, at most 256 KiB; may be empty.
+	Data          string                 `protobuf:"bytes,3,opt,name=data,proto3" json:"data,omitempty"`
+	SavedAt       *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=saved_at,json=savedAt,proto3" json:"saved_at,omitempty"`
+	Revision      int64                  `protobuf:"varint,5,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Checkpoint) Reset() {
+	*x = Checkpoint{}
+	mi := &file_brokerd_v1_agent_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Checkpoint) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Checkpoint) ProtoMessage() {}
+
+func (x *Checkpoint) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_agent_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Checkpoint.ProtoReflect.Descriptor instead.
+func (*Checkpoint) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Checkpoint) GetKind() CheckpointKind {
+	if x != nil {
+		return x.Kind
+	}
+	return CheckpointKind_CHECKPOINT_KIND_UNSPECIFIED
+}
+
+func (x *Checkpoint) GetReference() string {
+	if x != nil {
+		return x.Reference
+	}
+	return ""
+}
+
+func (x *Checkpoint) GetData() string {
+	if x != nil {
+		return x.Data
+	}
+	return ""
+}
+
+func (x *Checkpoint) GetSavedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.SavedAt
+	}
+	return nil
+}
+
+func (x *Checkpoint) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+// SaveCheckpointRequest is a checkpoint to keep.
+type SaveCheckpointRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	RequestId     string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	Kind          CheckpointKind         `protobuf:"varint,2,opt,name=kind,proto3,enum=brokerd.v1.CheckpointKind" json:"kind,omitempty"`
+	Reference     string                 `protobuf:"bytes,3,opt,name=reference,proto3" json:"reference,omitempty"`
+	Data          string                 `protobuf:"bytes,4,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SaveCheckpointRequest) Reset() {
+	*x = SaveCheckpointRequest{}
+	mi := &file_brokerd_v1_agent_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SaveCheckpointRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SaveCheckpointRequest) ProtoMessage() {}
+
+func (x *SaveCheckpointRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_agent_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SaveCheckpointRequest.ProtoReflect.Descriptor instead.
+func (*SaveCheckpointRequest) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *SaveCheckpointRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *SaveCheckpointRequest) GetKind() CheckpointKind {
+	if x != nil {
+		return x.Kind
+	}
+	return CheckpointKind_CHECKPOINT_KIND_UNSPECIFIED
+}
+
+func (x *SaveCheckpointRequest) GetReference() string {
+	if x != nil {
+		return x.Reference
+	}
+	return ""
+}
+
+func (x *SaveCheckpointRequest) GetData() string {
+	if x != nil {
+		return x.Data
+	}
+	return ""
+}
+
+// SaveCheckpointResponse has the revision of the checkpoint.
+type SaveCheckpointResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Revision      int64                  `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SaveCheckpointResponse) Reset() {
+	*x = SaveCheckpointResponse{}
+	mi := &file_brokerd_v1_agent_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SaveCheckpointResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SaveCheckpointResponse) ProtoMessage() {}
+
+func (x *SaveCheckpointResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_agent_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SaveCheckpointResponse.ProtoReflect.Descriptor instead.
+func (*SaveCheckpointResponse) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *SaveCheckpointResponse) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
 // Agent is a registered participant.
 type Agent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -119,14 +688,21 @@ type Agent struct {
 	// Its circuit breaker is open: nothing is handed out to it for a while, after too many failures.
 	Degraded bool `protobuf:"varint,16,opt,name=degraded,proto3" json:"degraded,omitempty"`
 	// A halt is in force: nothing but directives is handed out to it until a resume.
-	Halted        bool `protobuf:"varint,17,opt,name=halted,proto3" json:"halted,omitempty"`
+	Halted bool   `protobuf:"varint,17,opt,name=halted,proto3" json:"halted,omitempty"`
+	Health Health `protobuf:"varint,18,opt,name=health,proto3,enum=brokerd.v1.Health" json:"health,omitempty"`
+	// Set while it is failed.
+	FailedAt *timestamppb.Timestamp `protobuf:"bytes,19,opt,name=failed_at,json=failedAt,proto3" json:"failed_at,omitempty"`
+	Counters *Counters              `protobuf:"bytes,20,opt,name=counters,proto3" json:"counters,omitempty"`
+	// The tool it used last, and the file it changed last, as it says.
+	LastTool      string `protobuf:"bytes,21,opt,name=last_tool,json=lastTool,proto3" json:"last_tool,omitempty"`
+	LastFile      string `protobuf:"bytes,22,opt,name=last_file,json=lastFile,proto3" json:"last_file,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Agent) Reset() {
 	*x = Agent{}
-	mi := &file_brokerd_v1_agent_proto_msgTypes[0]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -138,7 +714,7 @@ func (x *Agent) String() string {
 func (*Agent) ProtoMessage() {}
 
 func (x *Agent) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_agent_proto_msgTypes[0]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -151,7 +727,7 @@ func (x *Agent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Agent.ProtoReflect.Descriptor instead.
 func (*Agent) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{0}
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Agent) GetName() string {
@@ -273,6 +849,41 @@ func (x *Agent) GetHalted() bool {
 	return false
 }
 
+func (x *Agent) GetHealth() Health {
+	if x != nil {
+		return x.Health
+	}
+	return Health_HEALTH_UNSPECIFIED
+}
+
+func (x *Agent) GetFailedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.FailedAt
+	}
+	return nil
+}
+
+func (x *Agent) GetCounters() *Counters {
+	if x != nil {
+		return x.Counters
+	}
+	return nil
+}
+
+func (x *Agent) GetLastTool() string {
+	if x != nil {
+		return x.LastTool
+	}
+	return ""
+}
+
+func (x *Agent) GetLastFile() string {
+	if x != nil {
+		return x.LastFile
+	}
+	return ""
+}
+
 // RegisterAgentRequest describes the calling agent.
 type RegisterAgentRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -288,7 +899,7 @@ type RegisterAgentRequest struct {
 	Worktree string `protobuf:"bytes,5,opt,name=worktree,proto3" json:"worktree,omitempty"`
 	// At most 64; key and value at most 256 bytes each.
 	Labels map[string]string `protobuf:"bytes,6,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// 1 s to 7 days; absent = 30 s.
+	// 1 s to 7 days; absent = 30 s. A heartbeat every third of it is enough.
 	Lease         *durationpb.Duration `protobuf:"bytes,7,opt,name=lease,proto3" json:"lease,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -296,7 +907,7 @@ type RegisterAgentRequest struct {
 
 func (x *RegisterAgentRequest) Reset() {
 	*x = RegisterAgentRequest{}
-	mi := &file_brokerd_v1_agent_proto_msgTypes[1]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -308,7 +919,7 @@ func (x *RegisterAgentRequest) String() string {
 func (*RegisterAgentRequest) ProtoMessage() {}
 
 func (x *RegisterAgentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_agent_proto_msgTypes[1]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -321,7 +932,7 @@ func (x *RegisterAgentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterAgentRequest.ProtoReflect.Descriptor instead.
 func (*RegisterAgentRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{1}
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *RegisterAgentRequest) GetRequestId() string {
@@ -375,16 +986,18 @@ func (x *RegisterAgentRequest) GetLease() *durationpb.Duration {
 
 // RegisterAgentResponse is the agent as registered.
 type RegisterAgentResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Agent         *Agent                 `protobuf:"bytes,1,opt,name=agent,proto3" json:"agent,omitempty"`
-	Revision      int64                  `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Agent    *Agent                 `protobuf:"bytes,1,opt,name=agent,proto3" json:"agent,omitempty"`
+	Revision int64                  `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	// What it lost when it failed, told once; at most 1,000.
+	Losses        []*Loss `protobuf:"bytes,3,rep,name=losses,proto3" json:"losses,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RegisterAgentResponse) Reset() {
 	*x = RegisterAgentResponse{}
-	mi := &file_brokerd_v1_agent_proto_msgTypes[2]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -396,7 +1009,7 @@ func (x *RegisterAgentResponse) String() string {
 func (*RegisterAgentResponse) ProtoMessage() {}
 
 func (x *RegisterAgentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_agent_proto_msgTypes[2]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -409,7 +1022,7 @@ func (x *RegisterAgentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterAgentResponse.ProtoReflect.Descriptor instead.
 func (*RegisterAgentResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{2}
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *RegisterAgentResponse) GetAgent() *Agent {
@@ -426,6 +1039,13 @@ func (x *RegisterAgentResponse) GetRevision() int64 {
 	return 0
 }
 
+func (x *RegisterAgentResponse) GetLosses() []*Loss {
+	if x != nil {
+		return x.Losses
+	}
+	return nil
+}
+
 // HeartbeatRequest is a sign of life. Fields that are absent stay as they are.
 type HeartbeatRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -434,14 +1054,19 @@ type HeartbeatRequest struct {
 	Activity *string `protobuf:"bytes,2,opt,name=activity,proto3,oneof" json:"activity,omitempty"`
 	TaskId   *string `protobuf:"bytes,3,opt,name=task_id,json=taskId,proto3,oneof" json:"task_id,omitempty"`
 	// 0 to 1.
-	Progress      *float64 `protobuf:"fixed64,4,opt,name=progress,proto3,oneof" json:"progress,omitempty"`
+	Progress *float64  `protobuf:"fixed64,4,opt,name=progress,proto3,oneof" json:"progress,omitempty"`
+	Counters *Counters `protobuf:"bytes,5,opt,name=counters,proto3" json:"counters,omitempty"`
+	// At most 256 bytes.
+	LastTool *string `protobuf:"bytes,6,opt,name=last_tool,json=lastTool,proto3,oneof" json:"last_tool,omitempty"`
+	// At most 1,024 bytes.
+	LastFile      *string `protobuf:"bytes,7,opt,name=last_file,json=lastFile,proto3,oneof" json:"last_file,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *HeartbeatRequest) Reset() {
 	*x = HeartbeatRequest{}
-	mi := &file_brokerd_v1_agent_proto_msgTypes[3]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -453,7 +1078,7 @@ func (x *HeartbeatRequest) String() string {
 func (*HeartbeatRequest) ProtoMessage() {}
 
 func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_agent_proto_msgTypes[3]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -466,7 +1091,7 @@ func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatRequest.ProtoReflect.Descriptor instead.
 func (*HeartbeatRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{3}
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *HeartbeatRequest) GetStatus() AgentStatus {
@@ -497,6 +1122,27 @@ func (x *HeartbeatRequest) GetProgress() float64 {
 	return 0
 }
 
+func (x *HeartbeatRequest) GetCounters() *Counters {
+	if x != nil {
+		return x.Counters
+	}
+	return nil
+}
+
+func (x *HeartbeatRequest) GetLastTool() string {
+	if x != nil && x.LastTool != nil {
+		return *x.LastTool
+	}
+	return ""
+}
+
+func (x *HeartbeatRequest) GetLastFile() string {
+	if x != nil && x.LastFile != nil {
+		return *x.LastFile
+	}
+	return ""
+}
+
 // HeartbeatResponse tells the agent how it stands.
 type HeartbeatResponse struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
@@ -507,14 +1153,16 @@ type HeartbeatResponse struct {
 	// Deliveries that are ready in its own mailbox, its role's and its channels', what it sent there itself included.
 	Claimable int64 `protobuf:"varint,4,opt,name=claimable,proto3" json:"claimable,omitempty"`
 	// Types of its unfinished directives, oldest first, at most 100: read them with Receive or Claim.
-	Directives    []string `protobuf:"bytes,5,rep,name=directives,proto3" json:"directives,omitempty"`
+	Directives []string `protobuf:"bytes,5,rep,name=directives,proto3" json:"directives,omitempty"`
+	// What it lost when it failed, told once; at most 1,000.
+	Losses        []*Loss `protobuf:"bytes,6,rep,name=losses,proto3" json:"losses,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *HeartbeatResponse) Reset() {
 	*x = HeartbeatResponse{}
-	mi := &file_brokerd_v1_agent_proto_msgTypes[4]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -526,7 +1174,7 @@ func (x *HeartbeatResponse) String() string {
 func (*HeartbeatResponse) ProtoMessage() {}
 
 func (x *HeartbeatResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_agent_proto_msgTypes[4]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -539,7 +1187,7 @@ func (x *HeartbeatResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatResponse.ProtoReflect.Descriptor instead.
 func (*HeartbeatResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{4}
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *HeartbeatResponse) GetIncarnation() int64 {
@@ -577,18 +1225,26 @@ func (x *HeartbeatResponse) GetDirectives() []string {
 	return nil
 }
 
+func (x *HeartbeatResponse) GetLosses() []*Loss {
+	if x != nil {
+		return x.Losses
+	}
+	return nil
+}
+
 // GetAgentRequest names an agent.
 type GetAgentRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Empty = the caller.
-	Name          string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Name          string    `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	View          AgentView `protobuf:"varint,2,opt,name=view,proto3,enum=brokerd.v1.AgentView" json:"view,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetAgentRequest) Reset() {
 	*x = GetAgentRequest{}
-	mi := &file_brokerd_v1_agent_proto_msgTypes[5]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -600,7 +1256,7 @@ func (x *GetAgentRequest) String() string {
 func (*GetAgentRequest) ProtoMessage() {}
 
 func (x *GetAgentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_agent_proto_msgTypes[5]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -613,7 +1269,7 @@ func (x *GetAgentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAgentRequest.ProtoReflect.Descriptor instead.
 func (*GetAgentRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{5}
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *GetAgentRequest) GetName() string {
@@ -623,6 +1279,442 @@ func (x *GetAgentRequest) GetName() string {
 	return ""
 }
 
+func (x *GetAgentRequest) GetView() AgentView {
+	if x != nil {
+		return x.View
+	}
+	return AgentView_AGENT_VIEW_UNSPECIFIED
+}
+
+// OpenClaim is a claim that an agent holds.
+type OpenClaim struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	ClaimId  string                 `protobuf:"bytes,1,opt,name=claim_id,json=claimId,proto3" json:"claim_id,omitempty"`
+	Consumer string                 `protobuf:"bytes,2,opt,name=consumer,proto3" json:"consumer,omitempty"`
+	// Of the message.
+	MessageId     string                 `protobuf:"bytes,3,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
+	Revision      int64                  `protobuf:"varint,4,opt,name=revision,proto3" json:"revision,omitempty"`
+	Type          string                 `protobuf:"bytes,5,opt,name=type,proto3" json:"type,omitempty"`
+	Subject       string                 `protobuf:"bytes,6,opt,name=subject,proto3" json:"subject,omitempty"`
+	Sender        string                 `protobuf:"bytes,7,opt,name=sender,proto3" json:"sender,omitempty"`
+	Attempt       int32                  `protobuf:"varint,8,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	ClaimedAt     *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=claimed_at,json=claimedAt,proto3" json:"claimed_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OpenClaim) Reset() {
+	*x = OpenClaim{}
+	mi := &file_brokerd_v1_agent_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OpenClaim) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OpenClaim) ProtoMessage() {}
+
+func (x *OpenClaim) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_agent_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OpenClaim.ProtoReflect.Descriptor instead.
+func (*OpenClaim) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *OpenClaim) GetClaimId() string {
+	if x != nil {
+		return x.ClaimId
+	}
+	return ""
+}
+
+func (x *OpenClaim) GetConsumer() string {
+	if x != nil {
+		return x.Consumer
+	}
+	return ""
+}
+
+func (x *OpenClaim) GetMessageId() string {
+	if x != nil {
+		return x.MessageId
+	}
+	return ""
+}
+
+func (x *OpenClaim) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *OpenClaim) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *OpenClaim) GetSubject() string {
+	if x != nil {
+		return x.Subject
+	}
+	return ""
+}
+
+func (x *OpenClaim) GetSender() string {
+	if x != nil {
+		return x.Sender
+	}
+	return ""
+}
+
+func (x *OpenClaim) GetAttempt() int32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *OpenClaim) GetClaimedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ClaimedAt
+	}
+	return nil
+}
+
+// HeldToken is a token that an agent holds.
+type HeldToken struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Type          string                 `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
+	Scope         string                 `protobuf:"bytes,2,opt,name=scope,proto3" json:"scope,omitempty"`
+	Holder        string                 `protobuf:"bytes,3,opt,name=holder,proto3" json:"holder,omitempty"`
+	Fence         int64                  `protobuf:"varint,4,opt,name=fence,proto3" json:"fence,omitempty"`
+	HeldUntil     *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=held_until,json=heldUntil,proto3" json:"held_until,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HeldToken) Reset() {
+	*x = HeldToken{}
+	mi := &file_brokerd_v1_agent_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HeldToken) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HeldToken) ProtoMessage() {}
+
+func (x *HeldToken) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_agent_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HeldToken.ProtoReflect.Descriptor instead.
+func (*HeldToken) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *HeldToken) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *HeldToken) GetScope() string {
+	if x != nil {
+		return x.Scope
+	}
+	return ""
+}
+
+func (x *HeldToken) GetHolder() string {
+	if x != nil {
+		return x.Holder
+	}
+	return ""
+}
+
+func (x *HeldToken) GetFence() int64 {
+	if x != nil {
+		return x.Fence
+	}
+	return 0
+}
+
+func (x *HeldToken) GetHeldUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.HeldUntil
+	}
+	return nil
+}
+
+// WaitingTicket is a request of an agent that waits for locks or a token.
+type WaitingTicket struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Ticket int64                  `protobuf:"varint,1,opt,name=ticket,proto3" json:"ticket,omitempty"`
+	// The paths, or TYPE/SCOPE.
+	Resources     []string               `protobuf:"bytes,2,rep,name=resources,proto3" json:"resources,omitempty"`
+	Token         bool                   `protobuf:"varint,3,opt,name=token,proto3" json:"token,omitempty"`
+	Position      int32                  `protobuf:"varint,4,opt,name=position,proto3" json:"position,omitempty"`
+	CreatedAt     *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WaitingTicket) Reset() {
+	*x = WaitingTicket{}
+	mi := &file_brokerd_v1_agent_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WaitingTicket) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WaitingTicket) ProtoMessage() {}
+
+func (x *WaitingTicket) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_agent_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WaitingTicket.ProtoReflect.Descriptor instead.
+func (*WaitingTicket) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *WaitingTicket) GetTicket() int64 {
+	if x != nil {
+		return x.Ticket
+	}
+	return 0
+}
+
+func (x *WaitingTicket) GetResources() []string {
+	if x != nil {
+		return x.Resources
+	}
+	return nil
+}
+
+func (x *WaitingTicket) GetToken() bool {
+	if x != nil {
+		return x.Token
+	}
+	return false
+}
+
+func (x *WaitingTicket) GetPosition() int32 {
+	if x != nil {
+		return x.Position
+	}
+	return 0
+}
+
+func (x *WaitingTicket) GetCreatedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CreatedAt
+	}
+	return nil
+}
+
+// HeldLock is a lock that an agent holds.
+type HeldLock struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Paths         []string               `protobuf:"bytes,1,rep,name=paths,proto3" json:"paths,omitempty"`
+	Holder        string                 `protobuf:"bytes,2,opt,name=holder,proto3" json:"holder,omitempty"`
+	Fence         int64                  `protobuf:"varint,3,opt,name=fence,proto3" json:"fence,omitempty"`
+	Shared        bool                   `protobuf:"varint,4,opt,name=shared,proto3" json:"shared,omitempty"`
+	HeldUntil     *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=held_until,json=heldUntil,proto3" json:"held_until,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HeldLock) Reset() {
+	*x = HeldLock{}
+	mi := &file_brokerd_v1_agent_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HeldLock) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HeldLock) ProtoMessage() {}
+
+func (x *HeldLock) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_agent_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HeldLock.ProtoReflect.Descriptor instead.
+func (*HeldLock) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *HeldLock) GetPaths() []string {
+	if x != nil {
+		return x.Paths
+	}
+	return nil
+}
+
+func (x *HeldLock) GetHolder() string {
+	if x != nil {
+		return x.Holder
+	}
+	return ""
+}
+
+func (x *HeldLock) GetFence() int64 {
+	if x != nil {
+		return x.Fence
+	}
+	return 0
+}
+
+func (x *HeldLock) GetShared() bool {
+	if x != nil {
+		return x.Shared
+	}
+	return false
+}
+
+func (x *HeldLock) GetHeldUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.HeldUntil
+	}
+	return nil
+}
+
+// Holdings is what hangs on an agent; at most 1,000 of each, oldest first.
+type Holdings struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Claims  []*OpenClaim           `protobuf:"bytes,1,rep,name=claims,proto3" json:"claims,omitempty"`
+	Locks   []*HeldLock            `protobuf:"bytes,2,rep,name=locks,proto3" json:"locks,omitempty"`
+	Tokens  []*HeldToken           `protobuf:"bytes,3,rep,name=tokens,proto3" json:"tokens,omitempty"`
+	Tickets []*WaitingTicket       `protobuf:"bytes,4,rep,name=tickets,proto3" json:"tickets,omitempty"`
+	// That the agent has asked.
+	Asked []*OpenQuestion `protobuf:"bytes,5,rep,name=asked,proto3" json:"asked,omitempty"`
+	// That the agent was asked.
+	ToAnswer      []*OpenQuestion `protobuf:"bytes,6,rep,name=to_answer,json=toAnswer,proto3" json:"to_answer,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Holdings) Reset() {
+	*x = Holdings{}
+	mi := &file_brokerd_v1_agent_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Holdings) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Holdings) ProtoMessage() {}
+
+func (x *Holdings) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_agent_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Holdings.ProtoReflect.Descriptor instead.
+func (*Holdings) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *Holdings) GetClaims() []*OpenClaim {
+	if x != nil {
+		return x.Claims
+	}
+	return nil
+}
+
+func (x *Holdings) GetLocks() []*HeldLock {
+	if x != nil {
+		return x.Locks
+	}
+	return nil
+}
+
+func (x *Holdings) GetTokens() []*HeldToken {
+	if x != nil {
+		return x.Tokens
+	}
+	return nil
+}
+
+func (x *Holdings) GetTickets() []*WaitingTicket {
+	if x != nil {
+		return x.Tickets
+	}
+	return nil
+}
+
+func (x *Holdings) GetAsked() []*OpenQuestion {
+	if x != nil {
+		return x.Asked
+	}
+	return nil
+}
+
+func (x *Holdings) GetToAnswer() []*OpenQuestion {
+	if x != nil {
+		return x.ToAnswer
+	}
+	return nil
+}
+
 // GetAgentResponse is the agent.
 type GetAgentResponse struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -630,14 +1722,18 @@ type GetAgentResponse struct {
 	Unread    int64                  `protobuf:"varint,2,opt,name=unread,proto3" json:"unread,omitempty"`
 	Claimable int64                  `protobuf:"varint,3,opt,name=claimable,proto3" json:"claimable,omitempty"`
 	// What the answer is true at.
-	Revision      int64 `protobuf:"varint,4,opt,name=revision,proto3" json:"revision,omitempty"`
+	Revision int64 `protobuf:"varint,4,opt,name=revision,proto3" json:"revision,omitempty"`
+	// With view FULL.
+	Holdings *Holdings `protobuf:"bytes,5,opt,name=holdings,proto3" json:"holdings,omitempty"`
+	// With view FULL: the last 20, newest first; as many of them as fit in 3 MiB.
+	Checkpoints   []*Checkpoint `protobuf:"bytes,6,rep,name=checkpoints,proto3" json:"checkpoints,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetAgentResponse) Reset() {
 	*x = GetAgentResponse{}
-	mi := &file_brokerd_v1_agent_proto_msgTypes[6]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -649,7 +1745,7 @@ func (x *GetAgentResponse) String() string {
 func (*GetAgentResponse) ProtoMessage() {}
 
 func (x *GetAgentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_agent_proto_msgTypes[6]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -662,7 +1758,7 @@ func (x *GetAgentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAgentResponse.ProtoReflect.Descriptor instead.
 func (*GetAgentResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{6}
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *GetAgentResponse) GetAgent() *Agent {
@@ -693,6 +1789,20 @@ func (x *GetAgentResponse) GetRevision() int64 {
 	return 0
 }
 
+func (x *GetAgentResponse) GetHoldings() *Holdings {
+	if x != nil {
+		return x.Holdings
+	}
+	return nil
+}
+
+func (x *GetAgentResponse) GetCheckpoints() []*Checkpoint {
+	if x != nil {
+		return x.Checkpoints
+	}
+	return nil
+}
+
 // ListAgentsRequest filters agents; what is empty does not restrict, and all that is set must match.
 type ListAgentsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -705,13 +1815,14 @@ type ListAgentsRequest struct {
 	// 1 to 1,000; 0 = 100.
 	PageSize      int32  `protobuf:"varint,5,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	PageToken     string `protobuf:"bytes,6,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	Health        Health `protobuf:"varint,7,opt,name=health,proto3,enum=brokerd.v1.Health" json:"health,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListAgentsRequest) Reset() {
 	*x = ListAgentsRequest{}
-	mi := &file_brokerd_v1_agent_proto_msgTypes[7]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -723,7 +1834,7 @@ func (x *ListAgentsRequest) String() string {
 func (*ListAgentsRequest) ProtoMessage() {}
 
 func (x *ListAgentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_agent_proto_msgTypes[7]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -736,7 +1847,7 @@ func (x *ListAgentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAgentsRequest.ProtoReflect.Descriptor instead.
 func (*ListAgentsRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{7}
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ListAgentsRequest) GetRole() string {
@@ -781,6 +1892,13 @@ func (x *ListAgentsRequest) GetPageToken() string {
 	return ""
 }
 
+func (x *ListAgentsRequest) GetHealth() Health {
+	if x != nil {
+		return x.Health
+	}
+	return Health_HEALTH_UNSPECIFIED
+}
+
 // RoleSummary counts agents of one role.
 type RoleSummary struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -788,14 +1906,16 @@ type RoleSummary struct {
 	Role   string `protobuf:"bytes,1,opt,name=role,proto3" json:"role,omitempty"`
 	Agents int32  `protobuf:"varint,2,opt,name=agents,proto3" json:"agents,omitempty"`
 	// Of these, with status ACTIVE.
-	Active        int32 `protobuf:"varint,3,opt,name=active,proto3" json:"active,omitempty"`
+	Active int32 `protobuf:"varint,3,opt,name=active,proto3" json:"active,omitempty"`
+	// Of these, failed.
+	Failed        int32 `protobuf:"varint,4,opt,name=failed,proto3" json:"failed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RoleSummary) Reset() {
 	*x = RoleSummary{}
-	mi := &file_brokerd_v1_agent_proto_msgTypes[8]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -807,7 +1927,7 @@ func (x *RoleSummary) String() string {
 func (*RoleSummary) ProtoMessage() {}
 
 func (x *RoleSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_agent_proto_msgTypes[8]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -820,7 +1940,7 @@ func (x *RoleSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoleSummary.ProtoReflect.Descriptor instead.
 func (*RoleSummary) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{8}
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *RoleSummary) GetRole() string {
@@ -844,6 +1964,13 @@ func (x *RoleSummary) GetActive() int32 {
 	return 0
 }
 
+func (x *RoleSummary) GetFailed() int32 {
+	if x != nil {
+		return x.Failed
+	}
+	return 0
+}
+
 // ListAgentsResponse is one page.
 type ListAgentsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -858,7 +1985,7 @@ type ListAgentsResponse struct {
 
 func (x *ListAgentsResponse) Reset() {
 	*x = ListAgentsResponse{}
-	mi := &file_brokerd_v1_agent_proto_msgTypes[9]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -870,7 +1997,7 @@ func (x *ListAgentsResponse) String() string {
 func (*ListAgentsResponse) ProtoMessage() {}
 
 func (x *ListAgentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_agent_proto_msgTypes[9]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -883,7 +2010,7 @@ func (x *ListAgentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAgentsResponse.ProtoReflect.Descriptor instead.
 func (*ListAgentsResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{9}
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ListAgentsResponse) GetAgents() []*Agent {
@@ -926,7 +2053,7 @@ type DeregisterAgentRequest struct {
 
 func (x *DeregisterAgentRequest) Reset() {
 	*x = DeregisterAgentRequest{}
-	mi := &file_brokerd_v1_agent_proto_msgTypes[10]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -938,7 +2065,7 @@ func (x *DeregisterAgentRequest) String() string {
 func (*DeregisterAgentRequest) ProtoMessage() {}
 
 func (x *DeregisterAgentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_agent_proto_msgTypes[10]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -951,7 +2078,7 @@ func (x *DeregisterAgentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeregisterAgentRequest.ProtoReflect.Descriptor instead.
 func (*DeregisterAgentRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{10}
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *DeregisterAgentRequest) GetRequestId() string {
@@ -978,7 +2105,7 @@ type DeregisterAgentResponse struct {
 
 func (x *DeregisterAgentResponse) Reset() {
 	*x = DeregisterAgentResponse{}
-	mi := &file_brokerd_v1_agent_proto_msgTypes[11]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -990,7 +2117,7 @@ func (x *DeregisterAgentResponse) String() string {
 func (*DeregisterAgentResponse) ProtoMessage() {}
 
 func (x *DeregisterAgentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_agent_proto_msgTypes[11]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1003,7 +2130,7 @@ func (x *DeregisterAgentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeregisterAgentResponse.ProtoReflect.Descriptor instead.
 func (*DeregisterAgentResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{11}
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *DeregisterAgentResponse) GetRevision() int64 {
@@ -1018,7 +2145,39 @@ var File_brokerd_v1_agent_proto protoreflect.FileDescriptor
 const file_brokerd_v1_agent_proto_rawDesc = "" +
 	"\n" +
 	"\x16brokerd/v1/agent.proto\x12\n" +
-	"brokerd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x9c\x05\n" +
+	"brokerd.v1\x1a\x18brokerd/v1/message.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe8\x01\n" +
+	"\bCounters\x12\x19\n" +
+	"\x05turns\x18\x01 \x01(\x03H\x00R\x05turns\x88\x01\x01\x12&\n" +
+	"\fmodel_tokens\x18\x02 \x01(\x03H\x01R\vmodelTokens\x88\x01\x01\x12\x19\n" +
+	"\x05files\x18\x03 \x01(\x03H\x02R\x05files\x88\x01\x01\x12\"\n" +
+	"\n" +
+	"tool_calls\x18\x04 \x01(\x03H\x03R\ttoolCalls\x88\x01\x01\x12\x1b\n" +
+	"\x06errors\x18\x05 \x01(\x03H\x04R\x06errors\x88\x01\x01B\b\n" +
+	"\x06_turnsB\x0f\n" +
+	"\r_model_tokensB\b\n" +
+	"\x06_filesB\r\n" +
+	"\v_tool_callsB\t\n" +
+	"\a_errors\"\x95\x01\n" +
+	"\x04Loss\x12(\n" +
+	"\x04kind\x18\x01 \x01(\x0e2\x14.brokerd.v1.LossKindR\x04kind\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1a\n" +
+	"\brevision\x18\x03 \x01(\x03R\brevision\x123\n" +
+	"\alost_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x06lostAt\"\xc1\x01\n" +
+	"\n" +
+	"Checkpoint\x12.\n" +
+	"\x04kind\x18\x01 \x01(\x0e2\x1a.brokerd.v1.CheckpointKindR\x04kind\x12\x1c\n" +
+	"\treference\x18\x02 \x01(\tR\treference\x12\x12\n" +
+	"\x04data\x18\x03 \x01(\tR\x04data\x125\n" +
+	"\bsaved_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\asavedAt\x12\x1a\n" +
+	"\brevision\x18\x05 \x01(\x03R\brevision\"\x98\x01\n" +
+	"\x15SaveCheckpointRequest\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12.\n" +
+	"\x04kind\x18\x02 \x01(\x0e2\x1a.brokerd.v1.CheckpointKindR\x04kind\x12\x1c\n" +
+	"\treference\x18\x03 \x01(\tR\treference\x12\x12\n" +
+	"\x04data\x18\x04 \x01(\tR\x04data\"4\n" +
+	"\x16SaveCheckpointResponse\x12\x1a\n" +
+	"\brevision\x18\x01 \x01(\x03R\brevision\"\xed\x06\n" +
 	"\x05Agent\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\"\n" +
@@ -1037,7 +2196,12 @@ const file_brokerd_v1_agent_proto_rawDesc = "" +
 	"\tlast_seen\x18\x0e \x01(\v2\x1a.google.protobuf.TimestampR\blastSeen\x12\x1a\n" +
 	"\brevision\x18\x0f \x01(\x03R\brevision\x12\x1a\n" +
 	"\bdegraded\x18\x10 \x01(\bR\bdegraded\x12\x16\n" +
-	"\x06halted\x18\x11 \x01(\bR\x06halted\x1a9\n" +
+	"\x06halted\x18\x11 \x01(\bR\x06halted\x12*\n" +
+	"\x06health\x18\x12 \x01(\x0e2\x12.brokerd.v1.HealthR\x06health\x127\n" +
+	"\tfailed_at\x18\x13 \x01(\v2\x1a.google.protobuf.TimestampR\bfailedAt\x120\n" +
+	"\bcounters\x18\x14 \x01(\v2\x14.brokerd.v1.CountersR\bcounters\x12\x1b\n" +
+	"\tlast_tool\x18\x15 \x01(\tR\blastTool\x12\x1b\n" +
+	"\tlast_file\x18\x16 \x01(\tR\blastFile\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xd7\x02\n" +
@@ -1052,19 +2216,27 @@ const file_brokerd_v1_agent_proto_rawDesc = "" +
 	"\x05lease\x18\a \x01(\v2\x19.google.protobuf.DurationR\x05lease\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\\\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x86\x01\n" +
 	"\x15RegisterAgentResponse\x12'\n" +
 	"\x05agent\x18\x01 \x01(\v2\x11.brokerd.v1.AgentR\x05agent\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\x03R\brevision\"\xc9\x01\n" +
+	"\brevision\x18\x02 \x01(\x03R\brevision\x12(\n" +
+	"\x06losses\x18\x03 \x03(\v2\x10.brokerd.v1.LossR\x06losses\"\xdb\x02\n" +
 	"\x10HeartbeatRequest\x12/\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x17.brokerd.v1.AgentStatusR\x06status\x12\x1f\n" +
 	"\bactivity\x18\x02 \x01(\tH\x00R\bactivity\x88\x01\x01\x12\x1c\n" +
 	"\atask_id\x18\x03 \x01(\tH\x01R\x06taskId\x88\x01\x01\x12\x1f\n" +
-	"\bprogress\x18\x04 \x01(\x01H\x02R\bprogress\x88\x01\x01B\v\n" +
+	"\bprogress\x18\x04 \x01(\x01H\x02R\bprogress\x88\x01\x01\x120\n" +
+	"\bcounters\x18\x05 \x01(\v2\x14.brokerd.v1.CountersR\bcounters\x12 \n" +
+	"\tlast_tool\x18\x06 \x01(\tH\x03R\blastTool\x88\x01\x01\x12 \n" +
+	"\tlast_file\x18\a \x01(\tH\x04R\blastFile\x88\x01\x01B\v\n" +
 	"\t_activityB\n" +
 	"\n" +
 	"\b_task_idB\v\n" +
-	"\t_progress\"\xbc\x01\n" +
+	"\t_progressB\f\n" +
+	"\n" +
+	"_last_toolB\f\n" +
+	"\n" +
+	"_last_file\"\xe6\x01\n" +
 	"\x11HeartbeatResponse\x12 \n" +
 	"\vincarnation\x18\x01 \x01(\x03R\vincarnation\x12/\n" +
 	"\x05lease\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05lease\x12\x16\n" +
@@ -1072,14 +2244,58 @@ const file_brokerd_v1_agent_proto_rawDesc = "" +
 	"\tclaimable\x18\x04 \x01(\x03R\tclaimable\x12\x1e\n" +
 	"\n" +
 	"directives\x18\x05 \x03(\tR\n" +
-	"directives\"%\n" +
+	"directives\x12(\n" +
+	"\x06losses\x18\x06 \x03(\v2\x10.brokerd.v1.LossR\x06losses\"P\n" +
 	"\x0fGetAgentRequest\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\"\x8d\x01\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12)\n" +
+	"\x04view\x18\x02 \x01(\x0e2\x15.brokerd.v1.AgentViewR\x04view\"\x98\x02\n" +
+	"\tOpenClaim\x12\x19\n" +
+	"\bclaim_id\x18\x01 \x01(\tR\aclaimId\x12\x1a\n" +
+	"\bconsumer\x18\x02 \x01(\tR\bconsumer\x12\x1d\n" +
+	"\n" +
+	"message_id\x18\x03 \x01(\tR\tmessageId\x12\x1a\n" +
+	"\brevision\x18\x04 \x01(\x03R\brevision\x12\x12\n" +
+	"\x04type\x18\x05 \x01(\tR\x04type\x12\x18\n" +
+	"\asubject\x18\x06 \x01(\tR\asubject\x12\x16\n" +
+	"\x06sender\x18\a \x01(\tR\x06sender\x12\x18\n" +
+	"\aattempt\x18\b \x01(\x05R\aattempt\x129\n" +
+	"\n" +
+	"claimed_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\tclaimedAt\"\x9e\x01\n" +
+	"\tHeldToken\x12\x12\n" +
+	"\x04type\x18\x01 \x01(\tR\x04type\x12\x14\n" +
+	"\x05scope\x18\x02 \x01(\tR\x05scope\x12\x16\n" +
+	"\x06holder\x18\x03 \x01(\tR\x06holder\x12\x14\n" +
+	"\x05fence\x18\x04 \x01(\x03R\x05fence\x129\n" +
+	"\n" +
+	"held_until\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\theldUntil\"\xb2\x01\n" +
+	"\rWaitingTicket\x12\x16\n" +
+	"\x06ticket\x18\x01 \x01(\x03R\x06ticket\x12\x1c\n" +
+	"\tresources\x18\x02 \x03(\tR\tresources\x12\x14\n" +
+	"\x05token\x18\x03 \x01(\bR\x05token\x12\x1a\n" +
+	"\bposition\x18\x04 \x01(\x05R\bposition\x129\n" +
+	"\n" +
+	"created_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\"\xa1\x01\n" +
+	"\bHeldLock\x12\x14\n" +
+	"\x05paths\x18\x01 \x03(\tR\x05paths\x12\x16\n" +
+	"\x06holder\x18\x02 \x01(\tR\x06holder\x12\x14\n" +
+	"\x05fence\x18\x03 \x01(\x03R\x05fence\x12\x16\n" +
+	"\x06shared\x18\x04 \x01(\bR\x06shared\x129\n" +
+	"\n" +
+	"held_until\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\theldUntil\"\xb0\x02\n" +
+	"\bHoldings\x12-\n" +
+	"\x06claims\x18\x01 \x03(\v2\x15.brokerd.v1.OpenClaimR\x06claims\x12*\n" +
+	"\x05locks\x18\x02 \x03(\v2\x14.brokerd.v1.HeldLockR\x05locks\x12-\n" +
+	"\x06tokens\x18\x03 \x03(\v2\x15.brokerd.v1.HeldTokenR\x06tokens\x123\n" +
+	"\atickets\x18\x04 \x03(\v2\x19.brokerd.v1.WaitingTicketR\atickets\x12.\n" +
+	"\x05asked\x18\x05 \x03(\v2\x18.brokerd.v1.OpenQuestionR\x05asked\x125\n" +
+	"\tto_answer\x18\x06 \x03(\v2\x18.brokerd.v1.OpenQuestionR\btoAnswer\"\xf9\x01\n" +
 	"\x10GetAgentResponse\x12'\n" +
 	"\x05agent\x18\x01 \x01(\v2\x11.brokerd.v1.AgentR\x05agent\x12\x16\n" +
 	"\x06unread\x18\x02 \x01(\x03R\x06unread\x12\x1c\n" +
 	"\tclaimable\x18\x03 \x01(\x03R\tclaimable\x12\x1a\n" +
-	"\brevision\x18\x04 \x01(\x03R\brevision\"\xd2\x01\n" +
+	"\brevision\x18\x04 \x01(\x03R\brevision\x120\n" +
+	"\bholdings\x18\x05 \x01(\v2\x14.brokerd.v1.HoldingsR\bholdings\x128\n" +
+	"\vcheckpoints\x18\x06 \x03(\v2\x16.brokerd.v1.CheckpointR\vcheckpoints\"\xfe\x01\n" +
 	"\x11ListAgentsRequest\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\x12\"\n" +
 	"\fcapabilities\x18\x02 \x03(\tR\fcapabilities\x12/\n" +
@@ -1087,11 +2303,13 @@ const file_brokerd_v1_agent_proto_rawDesc = "" +
 	"\apattern\x18\x04 \x01(\tR\apattern\x12\x1b\n" +
 	"\tpage_size\x18\x05 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
-	"page_token\x18\x06 \x01(\tR\tpageToken\"Q\n" +
+	"page_token\x18\x06 \x01(\tR\tpageToken\x12*\n" +
+	"\x06health\x18\a \x01(\x0e2\x12.brokerd.v1.HealthR\x06health\"i\n" +
 	"\vRoleSummary\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\x12\x16\n" +
 	"\x06agents\x18\x02 \x01(\x05R\x06agents\x12\x16\n" +
-	"\x06active\x18\x03 \x01(\x05R\x06active\"\xb2\x01\n" +
+	"\x06active\x18\x03 \x01(\x05R\x06active\x12\x16\n" +
+	"\x06failed\x18\x04 \x01(\x05R\x06failed\"\xb2\x01\n" +
 	"\x12ListAgentsResponse\x12)\n" +
 	"\x06agents\x18\x01 \x03(\v2\x11.brokerd.v1.AgentR\x06agents\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x1a\n" +
@@ -1111,14 +2329,37 @@ const file_brokerd_v1_agent_proto_rawDesc = "" +
 	"\x14AGENT_STATUS_WAITING\x10\x04\x12\x18\n" +
 	"\x14AGENT_STATUS_BLOCKED\x10\x05\x12\x1a\n" +
 	"\x16AGENT_STATUS_COMPLETED\x10\x06\x12\x1b\n" +
-	"\x17AGENT_STATUS_TERMINATED\x10\a2\x9e\x03\n" +
+	"\x17AGENT_STATUS_TERMINATED\x10\a*h\n" +
+	"\x06Health\x12\x16\n" +
+	"\x12HEALTH_UNSPECIFIED\x10\x00\x12\r\n" +
+	"\tHEALTH_OK\x10\x01\x12\x0f\n" +
+	"\vHEALTH_LATE\x10\x02\x12\x13\n" +
+	"\x0fHEALTH_DEGRADED\x10\x03\x12\x11\n" +
+	"\rHEALTH_FAILED\x10\x04*y\n" +
+	"\bLossKind\x12\x19\n" +
+	"\x15LOSS_KIND_UNSPECIFIED\x10\x00\x12\x13\n" +
+	"\x0fLOSS_KIND_CLAIM\x10\x01\x12\x12\n" +
+	"\x0eLOSS_KIND_LOCK\x10\x02\x12\x13\n" +
+	"\x0fLOSS_KIND_TOKEN\x10\x03\x12\x14\n" +
+	"\x10LOSS_KIND_TICKET\x10\x04*\xbd\x01\n" +
+	"\x0eCheckpointKind\x12\x1f\n" +
+	"\x1bCHECKPOINT_KIND_UNSPECIFIED\x10\x00\x12%\n" +
+	"!CHECKPOINT_KIND_MESSAGE_PROCESSED\x10\x01\x12#\n" +
+	"\x1fCHECKPOINT_KIND_STATE_COMMITTED\x10\x02\x12\"\n" +
+	"\x1eCHECKPOINT_KIND_TOKEN_RELEASED\x10\x03\x12\x1a\n" +
+	"\x16CHECKPOINT_KIND_CUSTOM\x10\x04*R\n" +
+	"\tAgentView\x12\x1a\n" +
+	"\x16AGENT_VIEW_UNSPECIFIED\x10\x00\x12\x14\n" +
+	"\x10AGENT_VIEW_BASIC\x10\x01\x12\x13\n" +
+	"\x0fAGENT_VIEW_FULL\x10\x022\xf7\x03\n" +
 	"\fAgentService\x12T\n" +
 	"\rRegisterAgent\x12 .brokerd.v1.RegisterAgentRequest\x1a!.brokerd.v1.RegisterAgentResponse\x12H\n" +
 	"\tHeartbeat\x12\x1c.brokerd.v1.HeartbeatRequest\x1a\x1d.brokerd.v1.HeartbeatResponse\x12E\n" +
 	"\bGetAgent\x12\x1b.brokerd.v1.GetAgentRequest\x1a\x1c.brokerd.v1.GetAgentResponse\x12K\n" +
 	"\n" +
 	"ListAgents\x12\x1d.brokerd.v1.ListAgentsRequest\x1a\x1e.brokerd.v1.ListAgentsResponse\x12Z\n" +
-	"\x0fDeregisterAgent\x12\".brokerd.v1.DeregisterAgentRequest\x1a#.brokerd.v1.DeregisterAgentResponseB\"Z brokerd/gen/brokerd/v1;brokerdv1b\x06proto3"
+	"\x0fDeregisterAgent\x12\".brokerd.v1.DeregisterAgentRequest\x1a#.brokerd.v1.DeregisterAgentResponse\x12W\n" +
+	"\x0eSaveCheckpoint\x12!.brokerd.v1.SaveCheckpointRequest\x1a\".brokerd.v1.SaveCheckpointResponseB\"Z brokerd/gen/brokerd/v1;brokerdv1b\x06proto3"
 
 var (
 	file_brokerd_v1_agent_proto_rawDescOnce sync.Once
@@ -1132,57 +2373,99 @@ func file_brokerd_v1_agent_proto_rawDescGZIP() []byte {
 	return file_brokerd_v1_agent_proto_rawDescData
 }
 
-var file_brokerd_v1_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_brokerd_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_brokerd_v1_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
+var file_brokerd_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_brokerd_v1_agent_proto_goTypes = []any{
 	(AgentStatus)(0),                // 0: brokerd.v1.AgentStatus
-	(*Agent)(nil),                   // 1: brokerd.v1.Agent
-	(*RegisterAgentRequest)(nil),    // 2: brokerd.v1.RegisterAgentRequest
-	(*RegisterAgentResponse)(nil),   // 3: brokerd.v1.RegisterAgentResponse
-	(*HeartbeatRequest)(nil),        // 4: brokerd.v1.HeartbeatRequest
-	(*HeartbeatResponse)(nil),       // 5: brokerd.v1.HeartbeatResponse
-	(*GetAgentRequest)(nil),         // 6: brokerd.v1.GetAgentRequest
-	(*GetAgentResponse)(nil),        // 7: brokerd.v1.GetAgentResponse
-	(*ListAgentsRequest)(nil),       // 8: brokerd.v1.ListAgentsRequest
-	(*RoleSummary)(nil),             // 9: brokerd.v1.RoleSummary
-	(*ListAgentsResponse)(nil),      // 10: brokerd.v1.ListAgentsResponse
-	(*DeregisterAgentRequest)(nil),  // 11: brokerd.v1.DeregisterAgentRequest
-	(*DeregisterAgentResponse)(nil), // 12: brokerd.v1.DeregisterAgentResponse
-	nil,                             // 13: brokerd.v1.Agent.LabelsEntry
-	nil,                             // 14: brokerd.v1.RegisterAgentRequest.LabelsEntry
-	(*durationpb.Duration)(nil),     // 15: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),   // 16: google.protobuf.Timestamp
+	(Health)(0),                     // 1: brokerd.v1.Health
+	(LossKind)(0),                   // 2: brokerd.v1.LossKind
+	(CheckpointKind)(0),             // 3: brokerd.v1.CheckpointKind
+	(AgentView)(0),                  // 4: brokerd.v1.AgentView
+	(*Counters)(nil),                // 5: brokerd.v1.Counters
+	(*Loss)(nil),                    // 6: brokerd.v1.Loss
+	(*Checkpoint)(nil),              // 7: brokerd.v1.Checkpoint
+	(*SaveCheckpointRequest)(nil),   // 8: brokerd.v1.SaveCheckpointRequest
+	(*SaveCheckpointResponse)(nil),  // 9: brokerd.v1.SaveCheckpointResponse
+	(*Agent)(nil),                   // 10: brokerd.v1.Agent
+	(*RegisterAgentRequest)(nil),    // 11: brokerd.v1.RegisterAgentRequest
+	(*RegisterAgentResponse)(nil),   // 12: brokerd.v1.RegisterAgentResponse
+	(*HeartbeatRequest)(nil),        // 13: brokerd.v1.HeartbeatRequest
+	(*HeartbeatResponse)(nil),       // 14: brokerd.v1.HeartbeatResponse
+	(*GetAgentRequest)(nil),         // 15: brokerd.v1.GetAgentRequest
+	(*OpenClaim)(nil),               // 16: brokerd.v1.OpenClaim
+	(*HeldToken)(nil),               // 17: brokerd.v1.HeldToken
+	(*WaitingTicket)(nil),           // 18: brokerd.v1.WaitingTicket
+	(*HeldLock)(nil),                // 19: brokerd.v1.HeldLock
+	(*Holdings)(nil),                // 20: brokerd.v1.Holdings
+	(*GetAgentResponse)(nil),        // 21: brokerd.v1.GetAgentResponse
+	(*ListAgentsRequest)(nil),       // 22: brokerd.v1.ListAgentsRequest
+	(*RoleSummary)(nil),             // 23: brokerd.v1.RoleSummary
+	(*ListAgentsResponse)(nil),      // 24: brokerd.v1.ListAgentsResponse
+	(*DeregisterAgentRequest)(nil),  // 25: brokerd.v1.DeregisterAgentRequest
+	(*DeregisterAgentResponse)(nil), // 26: brokerd.v1.DeregisterAgentResponse
+	nil,                             // 27: brokerd.v1.Agent.LabelsEntry
+	nil,                             // 28: brokerd.v1.RegisterAgentRequest.LabelsEntry
+	(*timestamppb.Timestamp)(nil),   // 29: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),     // 30: google.protobuf.Duration
+	(*OpenQuestion)(nil),            // 31: brokerd.v1.OpenQuestion
 }
 var file_brokerd_v1_agent_proto_depIdxs = []int32{
-	13, // 0: brokerd.v1.Agent.labels:type_name -> brokerd.v1.Agent.LabelsEntry
-	15, // 1: brokerd.v1.Agent.lease:type_name -> google.protobuf.Duration
-	0,  // 2: brokerd.v1.Agent.status:type_name -> brokerd.v1.AgentStatus
-	16, // 3: brokerd.v1.Agent.registered_at:type_name -> google.protobuf.Timestamp
-	16, // 4: brokerd.v1.Agent.last_seen:type_name -> google.protobuf.Timestamp
-	14, // 5: brokerd.v1.RegisterAgentRequest.labels:type_name -> brokerd.v1.RegisterAgentRequest.LabelsEntry
-	15, // 6: brokerd.v1.RegisterAgentRequest.lease:type_name -> google.protobuf.Duration
-	1,  // 7: brokerd.v1.RegisterAgentResponse.agent:type_name -> brokerd.v1.Agent
-	0,  // 8: brokerd.v1.HeartbeatRequest.status:type_name -> brokerd.v1.AgentStatus
-	15, // 9: brokerd.v1.HeartbeatResponse.lease:type_name -> google.protobuf.Duration
-	1,  // 10: brokerd.v1.GetAgentResponse.agent:type_name -> brokerd.v1.Agent
-	0,  // 11: brokerd.v1.ListAgentsRequest.status:type_name -> brokerd.v1.AgentStatus
-	1,  // 12: brokerd.v1.ListAgentsResponse.agents:type_name -> brokerd.v1.Agent
-	9,  // 13: brokerd.v1.ListAgentsResponse.roles:type_name -> brokerd.v1.RoleSummary
-	2,  // 14: brokerd.v1.AgentService.RegisterAgent:input_type -> brokerd.v1.RegisterAgentRequest
-	4,  // 15: brokerd.v1.AgentService.Heartbeat:input_type -> brokerd.v1.HeartbeatRequest
-	6,  // 16: brokerd.v1.AgentService.GetAgent:input_type -> brokerd.v1.GetAgentRequest
-	8,  // 17: brokerd.v1.AgentService.ListAgents:input_type -> brokerd.v1.ListAgentsRequest
-	11, // 18: brokerd.v1.AgentService.DeregisterAgent:input_type -> brokerd.v1.DeregisterAgentRequest
-	3,  // 19: brokerd.v1.AgentService.RegisterAgent:output_type -> brokerd.v1.RegisterAgentResponse
-	5,  // 20: brokerd.v1.AgentService.Heartbeat:output_type -> brokerd.v1.HeartbeatResponse
-	7,  // 21: brokerd.v1.AgentService.GetAgent:output_type -> brokerd.v1.GetAgentResponse
-	10, // 22: brokerd.v1.AgentService.ListAgents:output_type -> brokerd.v1.ListAgentsResponse
-	12, // 23: brokerd.v1.AgentService.DeregisterAgent:output_type -> brokerd.v1.DeregisterAgentResponse
-	19, // [19:24] is the sub-list for method output_type
-	14, // [14:19] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	2,  // 0: brokerd.v1.Loss.kind:type_name -> brokerd.v1.LossKind
+	29, // 1: brokerd.v1.Loss.lost_at:type_name -> google.protobuf.Timestamp
+	3,  // 2: brokerd.v1.Checkpoint.kind:type_name -> brokerd.v1.CheckpointKind
+	29, // 3: brokerd.v1.Checkpoint.saved_at:type_name -> google.protobuf.Timestamp
+	3,  // 4: brokerd.v1.SaveCheckpointRequest.kind:type_name -> brokerd.v1.CheckpointKind
+	27, // 5: brokerd.v1.Agent.labels:type_name -> brokerd.v1.Agent.LabelsEntry
+	30, // 6: brokerd.v1.Agent.lease:type_name -> google.protobuf.Duration
+	0,  // 7: brokerd.v1.Agent.status:type_name -> brokerd.v1.AgentStatus
+	29, // 8: brokerd.v1.Agent.registered_at:type_name -> google.protobuf.Timestamp
+	29, // 9: brokerd.v1.Agent.last_seen:type_name -> google.protobuf.Timestamp
+	1,  // 10: brokerd.v1.Agent.health:type_name -> brokerd.v1.Health
+	29, // 11: brokerd.v1.Agent.failed_at:type_name -> google.protobuf.Timestamp
+	5,  // 12: brokerd.v1.Agent.counters:type_name -> brokerd.v1.Counters
+	28, // 13: brokerd.v1.RegisterAgentRequest.labels:type_name -> brokerd.v1.RegisterAgentRequest.LabelsEntry
+	30, // 14: brokerd.v1.RegisterAgentRequest.lease:type_name -> google.protobuf.Duration
+	10, // 15: brokerd.v1.RegisterAgentResponse.agent:type_name -> brokerd.v1.Agent
+	6,  // 16: brokerd.v1.RegisterAgentResponse.losses:type_name -> brokerd.v1.Loss
+	0,  // 17: brokerd.v1.HeartbeatRequest.status:type_name -> brokerd.v1.AgentStatus
+	5,  // 18: brokerd.v1.HeartbeatRequest.counters:type_name -> brokerd.v1.Counters
+	30, // 19: brokerd.v1.HeartbeatResponse.lease:type_name -> google.protobuf.Duration
+	6,  // 20: brokerd.v1.HeartbeatResponse.losses:type_name -> brokerd.v1.Loss
+	4,  // 21: brokerd.v1.GetAgentRequest.view:type_name -> brokerd.v1.AgentView
+	29, // 22: brokerd.v1.OpenClaim.claimed_at:type_name -> google.protobuf.Timestamp
+	29, // 23: brokerd.v1.HeldToken.held_until:type_name -> google.protobuf.Timestamp
+	29, // 24: brokerd.v1.WaitingTicket.created_at:type_name -> google.protobuf.Timestamp
+	29, // 25: brokerd.v1.HeldLock.held_until:type_name -> google.protobuf.Timestamp
+	16, // 26: brokerd.v1.Holdings.claims:type_name -> brokerd.v1.OpenClaim
+	19, // 27: brokerd.v1.Holdings.locks:type_name -> brokerd.v1.HeldLock
+	17, // 28: brokerd.v1.Holdings.tokens:type_name -> brokerd.v1.HeldToken
+	18, // 29: brokerd.v1.Holdings.tickets:type_name -> brokerd.v1.WaitingTicket
+	31, // 30: brokerd.v1.Holdings.asked:type_name -> brokerd.v1.OpenQuestion
+	31, // 31: brokerd.v1.Holdings.to_answer:type_name -> brokerd.v1.OpenQuestion
+	10, // 32: brokerd.v1.GetAgentResponse.agent:type_name -> brokerd.v1.Agent
+	20, // 33: brokerd.v1.GetAgentResponse.holdings:type_name -> brokerd.v1.Holdings
+	7,  // 34: brokerd.v1.GetAgentResponse.checkpoints:type_name -> brokerd.v1.Checkpoint
+	0,  // 35: brokerd.v1.ListAgentsRequest.status:type_name -> brokerd.v1.AgentStatus
+	1,  // 36: brokerd.v1.ListAgentsRequest.health:type_name -> brokerd.v1.Health
+	10, // 37: brokerd.v1.ListAgentsResponse.agents:type_name -> brokerd.v1.Agent
+	23, // 38: brokerd.v1.ListAgentsResponse.roles:type_name -> brokerd.v1.RoleSummary
+	11, // 39: brokerd.v1.AgentService.RegisterAgent:input_type -> brokerd.v1.RegisterAgentRequest
+	13, // 40: brokerd.v1.AgentService.Heartbeat:input_type -> brokerd.v1.HeartbeatRequest
+	15, // 41: brokerd.v1.AgentService.GetAgent:input_type -> brokerd.v1.GetAgentRequest
+	22, // 42: brokerd.v1.AgentService.ListAgents:input_type -> brokerd.v1.ListAgentsRequest
+	25, // 43: brokerd.v1.AgentService.DeregisterAgent:input_type -> brokerd.v1.DeregisterAgentRequest
+	8,  // 44: brokerd.v1.AgentService.SaveCheckpoint:input_type -> brokerd.v1.SaveCheckpointRequest
+	12, // 45: brokerd.v1.AgentService.RegisterAgent:output_type -> brokerd.v1.RegisterAgentResponse
+	14, // 46: brokerd.v1.AgentService.Heartbeat:output_type -> brokerd.v1.HeartbeatResponse
+	21, // 47: brokerd.v1.AgentService.GetAgent:output_type -> brokerd.v1.GetAgentResponse
+	24, // 48: brokerd.v1.AgentService.ListAgents:output_type -> brokerd.v1.ListAgentsResponse
+	26, // 49: brokerd.v1.AgentService.DeregisterAgent:output_type -> brokerd.v1.DeregisterAgentResponse
+	9,  // 50: brokerd.v1.AgentService.SaveCheckpoint:output_type -> brokerd.v1.SaveCheckpointResponse
+	45, // [45:51] is the sub-list for method output_type
+	39, // [39:45] is the sub-list for method input_type
+	39, // [39:39] is the sub-list for extension type_name
+	39, // [39:39] is the sub-list for extension extendee
+	0,  // [0:39] is the sub-list for field type_name
 }
 
 func init() { file_brokerd_v1_agent_proto_init() }
@@ -1190,14 +2473,16 @@ func file_brokerd_v1_agent_proto_init() {
 	if File_brokerd_v1_agent_proto != nil {
 		return
 	}
-	file_brokerd_v1_agent_proto_msgTypes[3].OneofWrappers = []any{}
+	file_brokerd_v1_message_proto_init()
+	file_brokerd_v1_agent_proto_msgTypes[0].OneofWrappers = []any{}
+	file_brokerd_v1_agent_proto_msgTypes[8].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_brokerd_v1_agent_proto_rawDesc), len(file_brokerd_v1_agent_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   14,
+			NumEnums:      5,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

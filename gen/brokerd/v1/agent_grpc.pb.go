@@ -24,27 +24,35 @@ const (
 	AgentService_GetAgent_FullMethodName        = "/brokerd.v1.AgentService/GetAgent"
 	AgentService_ListAgents_FullMethodName      = "/brokerd.v1.AgentService/ListAgents"
 	AgentService_DeregisterAgent_FullMethodName = "/brokerd.v1.AgentService/DeregisterAgent"
+	AgentService_SaveCheckpoint_FullMethodName  = "/brokerd.v1.AgentService/SaveCheckpoint"
 )
 
 // AgentServiceClient is the client API for AgentService service.
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// AgentService is the registry of agents. Errors that every RPC may answer: see MessageService.
+// AgentService is the registry of agents, and knows which of them are alive. Errors that every RPC may answer: see MessageService.
+//
+// An agent lives by its lease: any call in its own name renews it, and an open call or stream keeps it. A call that an operator makes does not. When the lease is over
+// the agent has failed, in one transaction: its claims go back as failed attempts, its locks, tokens and tickets go to whoever waits, and its
+// incarnation grows, so that a client that still believes in the old one is refused (STALE_INCARNATION). Its next call without an
+// incarnation revives it. What it lost is told once, in the answer of its next registration or heartbeat. Failed for 7 days, it is deregistered.
 type AgentServiceClient interface {
 	// RegisterAgent registers the calling agent (metadata brokerd-agent), or registers it again: then its
 	// incarnation grows, its description is replaced, and it takes over all that it holds. Its mailbox,
-	// subscriptions and claims stay.
+	// subscriptions, claims, locks and tokens stay.
 	RegisterAgent(ctx context.Context, in *RegisterAgentRequest, opts ...grpc.CallOption) (*RegisterAgentResponse, error)
 	// Heartbeat renews the caller's lease and reports what it does. It writes nothing if nothing changed.
 	Heartbeat(ctx context.Context, in *HeartbeatRequest, opts ...grpc.CallOption) (*HeartbeatResponse, error)
-	// GetAgent returns one agent. NOT_FOUND names the nearest registered names.
+	// GetAgent returns one agent; with view FULL all that it needs to go on after a crash. NOT_FOUND names the nearest registered names.
 	GetAgent(ctx context.Context, in *GetAgentRequest, opts ...grpc.CallOption) (*GetAgentResponse, error)
 	// ListAgents finds agents, by name, with a summary by role over all that match.
 	ListAgents(ctx context.Context, in *ListAgentsRequest, opts ...grpc.CallOption) (*ListAgentsResponse, error)
-	// DeregisterAgent ends the calling agent's registration: its claims go back uncounted, its subscriptions end, unfinished mail in
+	// DeregisterAgent ends the calling agent's registration: its claims go back uncounted, its locks, tokens and tickets are released, its subscriptions end, unfinished mail in
 	// its own mailbox becomes dead letters (reason AGENT_GONE). Registering again brings the mailbox back empty.
 	DeregisterAgent(ctx context.Context, in *DeregisterAgentRequest, opts ...grpc.CallOption) (*DeregisterAgentResponse, error)
+	// SaveCheckpoint keeps a note of how far the calling agent has come. The last 20 are kept.
+	SaveCheckpoint(ctx context.Context, in *SaveCheckpointRequest, opts ...grpc.CallOption) (*SaveCheckpointResponse, error)
 }
 
 type agentServiceClient struct {
@@ -105,25 +113,42 @@ func (c *agentServiceClient) DeregisterAgent(ctx context.Context, in *Deregister
 	return out, nil
 }
 
+func (c *agentServiceClient) SaveCheckpoint(ctx context.Context, in *SaveCheckpointRequest, opts ...grpc.CallOption) (*SaveCheckpointResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SaveCheckpointResponse)
+	err := c.cc.Invoke(ctx, AgentService_SaveCheckpoint_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AgentServiceServer is the server API for AgentService service.
 // All implementations must embed UnimplementedAgentServiceServer
 // for forward compatibility.
 //
-// AgentService is the registry of agents. Errors that every RPC may answer: see MessageService.
+// AgentService is the registry of agents, and knows which of them are alive. Errors that every RPC may answer: see MessageService.
+//
+// An agent lives by its lease: any call in its own name renews it, and an open call or stream keeps it. A call that an operator makes does not. When the lease is over
+// the agent has failed, in one transaction: its claims go back as failed attempts, its locks, tokens and tickets go to whoever waits, and its
+// incarnation grows, so that a client that still believes in the old one is refused (STALE_INCARNATION). Its next call without an
+// incarnation revives it. What it lost is told once, in the answer of its next registration or heartbeat. Failed for 7 days, it is deregistered.
 type AgentServiceServer interface {
 	// RegisterAgent registers the calling agent (metadata brokerd-agent), or registers it again: then its
 	// incarnation grows, its description is replaced, and it takes over all that it holds. Its mailbox,
-	// subscriptions and claims stay.
+	// subscriptions, claims, locks and tokens stay.
 	RegisterAgent(context.Context, *RegisterAgentRequest) (*RegisterAgentResponse, error)
 	// Heartbeat renews the caller's lease and reports what it does. It writes nothing if nothing changed.
 	Heartbeat(context.Context, *HeartbeatRequest) (*HeartbeatResponse, error)
-	// GetAgent returns one agent. NOT_FOUND names the nearest registered names.
+	// GetAgent returns one agent; with view FULL all that it needs to go on after a crash. NOT_FOUND names the nearest registered names.
 	GetAgent(context.Context, *GetAgentRequest) (*GetAgentResponse, error)
 	// ListAgents finds agents, by name, with a summary by role over all that match.
 	ListAgents(context.Context, *ListAgentsRequest) (*ListAgentsResponse, error)
-	// DeregisterAgent ends the calling agent's registration: its claims go back uncounted, its subscriptions end, unfinished mail in
+	// DeregisterAgent ends the calling agent's registration: its claims go back uncounted, its locks, tokens and tickets are released, its subscriptions end, unfinished mail in
 	// its own mailbox becomes dead letters (reason AGENT_GONE). Registering again brings the mailbox back empty.
 	DeregisterAgent(context.Context, *DeregisterAgentRequest) (*DeregisterAgentResponse, error)
+	// SaveCheckpoint keeps a note of how far the calling agent has come. The last 20 are kept.
+	SaveCheckpoint(context.Context, *SaveCheckpointRequest) (*SaveCheckpointResponse, error)
 	mustEmbedUnimplementedAgentServiceServer()
 }
 
@@ -148,6 +173,9 @@ func (UnimplementedAgentServiceServer) ListAgents(context.Context, *ListAgentsRe
 }
 func (UnimplementedAgentServiceServer) DeregisterAgent(context.Context, *DeregisterAgentRequest) (*DeregisterAgentResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DeregisterAgent not implemented")
+}
+func (UnimplementedAgentServiceServer) SaveCheckpoint(context.Context, *SaveCheckpointRequest) (*SaveCheckpointResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SaveCheckpoint not implemented")
 }
 func (UnimplementedAgentServiceServer) mustEmbedUnimplementedAgentServiceServer() {}
 func (UnimplementedAgentServiceServer) testEmbeddedByValue()                      {}
@@ -260,6 +288,24 @@ func _AgentService_DeregisterAgent_Handler(srv interface{}, ctx context.Context,
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AgentService_SaveCheckpoint_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SaveCheckpointRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServiceServer).SaveCheckpoint(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AgentService_SaveCheckpoint_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServiceServer).SaveCheckpoint(ctx, req.(*SaveCheckpointRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // AgentService_ServiceDesc is the grpc.ServiceDesc for AgentService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -286,6 +332,10 @@ var AgentService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "DeregisterAgent",
 			Handler:    _AgentService_DeregisterAgent_Handler,
+		},
+		{
+			MethodName: "SaveCheckpoint",
+			Handler:    _AgentService_SaveCheckpoint_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

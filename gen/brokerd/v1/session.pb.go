@@ -155,8 +155,10 @@ type SessionSettings struct {
 	EventRetention *durationpb.Duration `protobuf:"bytes,14,opt,name=event_retention,json=eventRetention,proto3" json:"event_retention,omitempty"`
 	// The same for dead letters. Default 30 days.
 	DeadLetterRetention *durationpb.Duration `protobuf:"bytes,15,opt,name=dead_letter_retention,json=deadLetterRetention,proto3" json:"dead_letter_retention,omitempty"`
-	unknownFields       protoimpl.UnknownFields
-	sizeCache           protoimpl.SizeCache
+	// Lock paths are compared without regard to case, as some file systems do; it can be changed while no path is locked. Default false.
+	FoldCase      *bool `protobuf:"varint,16,opt,name=fold_case,json=foldCase,proto3,oneof" json:"fold_case,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SessionSettings) Reset() {
@@ -292,6 +294,13 @@ func (x *SessionSettings) GetDeadLetterRetention() *durationpb.Duration {
 		return x.DeadLetterRetention
 	}
 	return nil
+}
+
+func (x *SessionSettings) GetFoldCase() bool {
+	if x != nil && x.FoldCase != nil {
+		return *x.FoldCase
+	}
+	return false
 }
 
 // Session is a scope.
@@ -1154,7 +1163,7 @@ const file_brokerd_v1_session_proto_rawDesc = "" +
 	"\x18brokerd/v1/session.proto\x12\n" +
 	"brokerd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x1d\n" +
 	"\x05Names\x12\x14\n" +
-	"\x05names\x18\x01 \x03(\tR\x05names\"\x97\a\n" +
+	"\x05names\x18\x01 \x03(\tR\x05names\"\xc7\a\n" +
 	"\x0fSessionSettings\x121\n" +
 	"\x06ageing\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x06ageing\x12(\n" +
 	"\rmailbox_limit\x18\x02 \x01(\x03H\x00R\fmailboxLimit\x88\x01\x01\x12&\n" +
@@ -1173,7 +1182,8 @@ const file_brokerd_v1_session_proto_rawDesc = "" +
 	"\tdirectors\x18\f \x01(\v2\x11.brokerd.v1.NamesR\tdirectors\x12F\n" +
 	"\x11message_retention\x18\r \x01(\v2\x19.google.protobuf.DurationR\x10messageRetention\x12B\n" +
 	"\x0fevent_retention\x18\x0e \x01(\v2\x19.google.protobuf.DurationR\x0eeventRetention\x12M\n" +
-	"\x15dead_letter_retention\x18\x0f \x01(\v2\x19.google.protobuf.DurationR\x13deadLetterRetentionB\x10\n" +
+	"\x15dead_letter_retention\x18\x0f \x01(\v2\x19.google.protobuf.DurationR\x13deadLetterRetention\x12 \n" +
+	"\tfold_case\x18\x10 \x01(\bH\aR\bfoldCase\x88\x01\x01B\x10\n" +
 	"\x0e_mailbox_limitB\x0f\n" +
 	"\r_max_attemptsB\f\n" +
 	"\n" +
@@ -1181,7 +1191,9 @@ const file_brokerd_v1_session_proto_rawDesc = "" +
 	"\v_send_burstB\x10\n" +
 	"\x0e_message_limitB\x10\n" +
 	"\x0e_payload_limitB\x13\n" +
-	"\x11_breaker_failures\"\xb8\x02\n" +
+	"\x11_breaker_failuresB\f\n" +
+	"\n" +
+	"_fold_case\"\xb8\x02\n" +
 	"\aSession\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vdescription\x18\x02 \x01(\tR\vdescription\x129\n" +
