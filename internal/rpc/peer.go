@@ -25,18 +25,18 @@ func (c connection) AuthType() string {
 }
 
 // peers are the transport credentials of the server: they let only one user through a Unix socket,
-// and leave TCP to the credential of each call. Every connection becomes a link.
-type peers struct {
-	uid    int
-	quotas *quotas
-}
+// and leave TCP to the credential of each call. Every connection gets a link.
+type peers struct{ uid int }
 
 // ServerHandshake implements credentials.TransportCredentials.
 func (p peers) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	l, err := newLink(conn)
+	if err != nil {
+		return nil, nil, err
+	}
 	socket, ok := conn.(*net.UnixConn)
-	l := &link{Conn: conn, quotas: p.quotas, agents: map[identity]struct{}{}}
 	if !ok {
-		return l, connection{CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.NoSecurity}, link: l}, nil
+		return conn, connection{CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.NoSecurity}, link: l}, nil
 	}
 	uid, err := peerUID(socket)
 	if err != nil {
@@ -45,7 +45,7 @@ func (p peers) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, e
 	if uid != p.uid {
 		return nil, nil, fmt.Errorf("user %d is refused at the socket of user %d", uid, p.uid)
 	}
-	return l, connection{
+	return conn, connection{
 		CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity},
 		local:          true,
 		link:           l,

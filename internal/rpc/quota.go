@@ -1,9 +1,12 @@
 package rpc
 
 import (
+	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"sync"
+	"syscall"
 	"time"
 
 	"google.golang.org/grpc/metadata"
@@ -25,29 +28,45 @@ const (
 // An identity is an agent in its session.
 type identity struct{ session, agent string }
 
-// quotas count what each agent has open.
+// quotas count what each agent has open. Nobody is told when gRPC closes a connection without also being told of every
+// message, so closed links stay until they are looked at: when an agent has as many as it may, and two at every new link.
 type quotas struct {
-	mu     sync.Mutex // guards the agents, and those of every link
+	mu     sync.Mutex // guards all of it, and the agents of every link
 	agents map[identity]open
+	links  []*link // that agents have called through
+	hand   int     // the link to look at next
 }
 
-type open struct{ streams, connections int }
+type open struct {
+	streams int
+	links   []*link
+}
 
 func newQuotas() *quotas { return &quotas{agents: map[identity]open{}} }
 
-// A link is a connection with the agents that have called through it. Closing it takes it off their accounts.
+// A link is a connection with the agents that have called through it.
 type link struct {
-	net.Conn
-	quotas *quotas
-	agents map[identity]struct{}
-	closed bool
+	conn     syscall.RawConn
+	agents   map[identity]struct{}
+	released bool // it was closed, and is off its agents' accounts
 }
 
-// Close implements net.Conn.
-func (l *link) Close() error {
-	l.quotas.disconnect(l)
-	return l.Conn.Close()
+// newLink returns the link of a connection, which itself is left to gRPC as it is: of a wrapped one gRPC keeps the buffer
+// that it reads into while nothing comes.
+func newLink(conn net.Conn) (*link, error) {
+	socket, ok := conn.(syscall.Conn)
+	if !ok {
+		return nil, fmt.Errorf("a connection of type %T cannot be counted", conn)
+	}
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return nil, fmt.Errorf("get at the socket: %w", err)
+	}
+	return &link{conn: raw, agents: map[identity]struct{}{}}, nil
 }
+
+// closed reports whether gRPC has closed the connection, as it does as soon as the other end has.
+func (l *link) closed() bool { return l.conn.Control(func(uintptr) {}) != nil }
 
 // connect counts a connection for an agent that calls through it: fault.Exhausted if it has too many others.
 func (q *quotas) connect(l *link, c caller.Caller) error {
@@ -57,29 +76,59 @@ func (q *quotas) connect(l *link, c caller.Caller) error {
 	who := identity{c.Session, c.Agent}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if _, known := l.agents[who]; known || l.closed || len(l.agents) >= maxSharers {
+	if _, known := l.agents[who]; known || l.released || len(l.agents) >= maxSharers {
 		return nil
 	}
-	has := q.agents[who]
-	if has.connections >= maxAgentConnections {
+	if !q.room(who) {
 		return tooMany("CONNECTIONS", "connections", c.Agent, maxAgentConnections)
 	}
-	has.connections++
-	q.agents[who] = has
+	if len(l.agents) == 0 {
+		q.tidy()
+		q.links = append(q.links, l)
+	}
 	l.agents[who] = struct{}{}
+	has := q.agents[who]
+	has.links = append(has.links, l)
+	q.agents[who] = has
 	return nil
 }
 
-func (q *quotas) disconnect(l *link) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if l.closed {
-		return
+// room reports whether an agent may have one more connection. The caller holds the mutex.
+func (q *quotas) room(who identity) bool {
+	if len(q.agents[who].links) < maxAgentConnections {
+		return true
 	}
-	l.closed = true
+	for _, l := range slices.Clone(q.agents[who].links) {
+		if l.closed() {
+			q.release(l)
+		}
+	}
+	return len(q.agents[who].links) < maxAgentConnections
+}
+
+// tidy forgets closed links. Of two that it looks at for every new one it never falls behind: there are about as many
+// closed ones as open ones at most. The caller holds the mutex.
+func (q *quotas) tidy() {
+	for i := 0; i < 2 && len(q.links) > 0; i++ {
+		q.hand %= len(q.links)
+		l := q.links[q.hand]
+		if !l.closed() {
+			q.hand++
+			continue
+		}
+		q.release(l)
+		last := len(q.links) - 1
+		q.links[q.hand], q.links[last] = q.links[last], nil
+		q.links = q.links[:last]
+	}
+}
+
+// release takes a closed link off the accounts of its agents. The caller holds the mutex.
+func (q *quotas) release(l *link) {
+	l.released = true
 	for who := range l.agents {
 		has := q.agents[who]
-		has.connections--
+		has.links = slices.DeleteFunc(has.links, func(other *link) bool { return other == l })
 		q.set(who, has)
 	}
 	l.agents = nil
@@ -116,7 +165,7 @@ func (q *quotas) closeStream(c caller.Caller) {
 
 // set notes what an agent has open. The caller holds the mutex.
 func (q *quotas) set(who identity, has open) {
-	if has == (open{}) {
+	if has.streams == 0 && len(has.links) == 0 {
 		delete(q.agents, who)
 		return
 	}

@@ -71,7 +71,7 @@ type Server struct {
 func NewServer(o Options) *Server {
 	s := &Server{health: health.NewServer(), credential: o.Credential, seen: o.Seen, quotas: newQuotas(), observer: o.Observer, clock: o.Clock, log: o.Log}
 	s.grpc = grpc.NewServer(
-		grpc.Creds(peers{o.UID, s.quotas}),
+		grpc.Creds(peers{o.UID}),
 		grpc.ForceServerCodecV2(newCodec()),
 		grpc.MaxRecvMsgSize(requestRead),
 		grpc.MaxHeaderListSize(headersRead),
