@@ -178,6 +178,15 @@ func (c *Client) Channels() pb.ChannelServiceClient { return pb.NewChannelServic
 // Events returns the stub of EventService; FollowEvents subscribes and resumes by itself.
 func (c *Client) Events() pb.EventServiceClient { return pb.NewEventServiceClient(c.calls) }
 
+// Locks returns the stub of LockService.
+func (c *Client) Locks() pb.LockServiceClient { return pb.NewLockServiceClient(c.calls) }
+
+// Tokens returns the stub of TokenService.
+func (c *Client) Tokens() pb.TokenServiceClient { return pb.NewTokenServiceClient(c.calls) }
+
+// State returns the stub of StateService.
+func (c *Client) State() pb.StateServiceClient { return pb.NewStateServiceClient(c.calls) }
+
 // Sessions returns the stub of SessionService.
 func (c *Client) Sessions() pb.SessionServiceClient { return pb.NewSessionServiceClient(c.calls) }
 

@@ -7,8 +7,8 @@
 //
 // A Client is one connection together with the identity that its calls carry: session, agent and
 // incarnation. As and In return further clients on the same connection. Every RPC is at hand through the
-// generated stubs (Messages, Agents, Channels, Events, Sessions, Admin); what takes more than a
-// call stands beside them:
+// generated stubs (Messages, Agents, Channels, Locks, Tokens, State, Events, Sessions, Admin); what
+// takes more than a call stands beside them:
 //
 //   - Sender sends messages, pipelined, and sends again after a lost connection what was not yet
 //     confirmed, without duplicates.

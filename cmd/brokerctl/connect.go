@@ -20,8 +20,8 @@ func (c *cli) connect(ctx context.Context, more ...client.Option) (*client.Clien
 		return nil, err
 	}
 	opts = append(opts, client.WithAddress(s.addr.value), client.WithSession(s.session.value), client.WithAgent(s.agent.value))
-	if s.otherAgent { // the incarnation in the environment is not this one's
-		opts = append(opts, client.WithIncarnation(0))
+	if s.otherAgent { // the incarnation in the environment is not this one's, nor the lock
+		opts = append(opts, client.WithIncarnation(0), client.WithFence(0))
 	}
 	if file := s.credentialFile; file.from == s.file && file.value != "" {
 		secret, err := client.ReadCredential(file.value)

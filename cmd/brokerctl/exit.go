@@ -25,8 +25,8 @@ const (
 	exitLost        = 6
 	exitDenied      = 7
 	exitUnreachable = 69
-	exitTimedOut    = 124 // of work: the command was ended by --timeout
-	exitOwnFailure  = 125 // of work: brokerctl failed, not the command
+	exitTimedOut    = 124 // of work and run: the command was ended by --timeout
+	exitOwnFailure  = 125 // of work and run: brokerctl failed, not the command
 	exitSignal      = 128 // plus the signal's number
 )
 
@@ -155,7 +155,7 @@ func details(s *status.Status) (reason, retry string) {
 // exitCode maps what the API answered.
 func exitCode(code codes.Code, reason string) int {
 	switch reason {
-	case "CLAIM_LOST", "STALE_INCARNATION":
+	case "CLAIM_LOST", "LOCK_LOST", "TOKEN_LOST", "FENCE_LOST", "STALE_INCARNATION":
 		return exitLost
 	case "NO_RESPONDERS": // nobody can answer, and trying again does not help
 		return exitError

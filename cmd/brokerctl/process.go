@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -14,7 +13,9 @@ import (
 	"time"
 	"unicode/utf8"
 
-	pb "brokerd/gen/brokerd/v1"
+	"golang.org/x/sys/unix"
+
+	"brokerd/client"
 )
 
 const (
@@ -23,35 +24,61 @@ const (
 	pipeGrace = 2 * time.Second  // for output of what the command left running
 )
 
-// process is one run of a command for a message.
+// process is one run of a command.
 type process struct {
 	path        string
 	args        []string // the command's name and arguments
 	env         []string
-	message     *pb.Message     // standard input
-	timeout     time.Duration   // 0 = none
-	interrupted context.Context // when it ends its signal is passed on
-	hurry       <-chan struct{} // when it is closed the command is killed
+	stdin       io.Reader
 	stdout      io.Writer
 	stderr      io.Writer
+	keepErrors  bool            // the error of a failed run ends with the end of standard error
+	timeout     time.Duration   // 0 = none
+	grace       time.Duration   // between SIGTERM and SIGKILL
+	interrupted context.Context // when it ends its signal is passed on
+	hurry       <-chan struct{} // when it is closed the command is killed
 
 	notStarted bool // run could not start the command
 }
 
-// run runs the command until it ends. It returns the exit code, 128 + N for signal N and exitTimedOut after the
-// time-out, and an error with the end of standard error unless the code is 0. When ctx ends the command gets SIGTERM.
-func (p *process) run(ctx context.Context) (int, error) {
-	var input bytes.Buffer
-	if err := writeJSON(&input, p.message); err != nil {
-		p.notStarted = true
-		return exitOwnFailure, err
+// commandEnvironment is the environment of a command that brokerctl runs: its own, with who acts where, so that brokerctl works inside it,
+// and more.
+func commandEnvironment(broker *client.Client, more [][2]string) []string {
+	id := broker.Identity()
+	incarnation := "" // the newest
+	if id.Incarnation > 0 {
+		incarnation = fmt.Sprint(id.Incarnation)
 	}
+	env := os.Environ()
+	for _, pair := range append([][2]string{
+		{"BROKERD_ADDR", broker.Address()},
+		{"BROKERD_SESSION", id.Session},
+		{"BROKERD_AGENT", id.Agent},
+		{"BROKERD_INCARNATION", incarnation},
+	}, more...) {
+		env = append(env, pair[0]+"="+pair[1])
+	}
+	return env
+}
+
+// ownFailure is an error of brokerctl itself where the exit code is a command's: it cannot be mistaken for one.
+func ownFailure(c *cli, what string, err error) error {
+	_, text := c.explain(err)
+	return &failure{code: exitOwnFailure, text: what + ": " + text, err: err}
+}
+
+// run runs the command until it ends. It returns the exit code, 128 + N for signal N and exitTimedOut after the
+// time-out, and an error unless the code is 0. When ctx ends the command gets SIGTERM.
+func (p *process) run(ctx context.Context) (int, error) {
 	tail := &tail{limit: errorTail}
 	cmd := &exec.Cmd{
-		Path: p.path, Args: p.args, Env: p.env, Stdin: &input, Stdout: p.stdout, Stderr: io.MultiWriter(p.stderr, tail),
+		Path: p.path, Args: p.args, Env: p.env, Stdin: p.stdin, Stdout: p.stdout, Stderr: p.stderr, WaitDelay: pipeGrace,
 		// A group of its own: signals reach the command's children as well, and those of the terminal reach it once, through us.
-		SysProcAttr: &syscall.SysProcAttr{Setpgid: true},
-		WaitDelay:   pipeGrace,
+		// But a command that reads the terminal must stay in the terminal's group, or it would be stopped.
+		SysProcAttr: &syscall.SysProcAttr{Setpgid: !isTerminal(p.stdin)},
+	}
+	if p.keepErrors {
+		cmd.Stderr = io.MultiWriter(p.stderr, tail)
 	}
 	if err := cmd.Start(); err != nil {
 		p.notStarted = true
@@ -59,7 +86,7 @@ func (p *process) run(ctx context.Context) (int, error) {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
-	timedOut, err := p.attend(ctx, cmd.Process.Pid, ended)
+	timedOut, err := p.attend(ctx, cmd, ended)
 
 	if err != nil && cmd.ProcessState == nil {
 		return exitOwnFailure, fmt.Errorf("wait for the command: %w", err)
@@ -78,9 +105,13 @@ func (p *process) run(ctx context.Context) (int, error) {
 	return code, errors.New(text)
 }
 
-// attend waits for the end of the command, and sends it the signals that are due. A signal goes to the whole group; it fails
-// only if the group is gone.
-func (p *process) attend(ctx context.Context, group int, ended <-chan error) (timedOut bool, err error) {
+// attend waits for the end of the command, and sends it the signals that are due. A signal goes to the whole group, if the command
+// has one of its own; it fails only if nobody is left.
+func (p *process) attend(ctx context.Context, cmd *exec.Cmd, ended <-chan error) (timedOut bool, err error) {
+	whom, ownGroup := cmd.Process.Pid, cmd.SysProcAttr.Setpgid
+	if ownGroup {
+		whom = -whom
+	}
 	var timeout, kill <-chan time.Time
 	if p.timeout > 0 {
 		t := time.NewTimer(p.timeout)
@@ -89,8 +120,8 @@ func (p *process) attend(ctx context.Context, group int, ended <-chan error) (ti
 	}
 	interrupted, done, hurry := p.interrupted.Done(), ctx.Done(), p.hurry
 	terminate := func() {
-		_ = syscall.Kill(-group, syscall.SIGTERM)
-		kill = time.After(killAfter)
+		_ = syscall.Kill(whom, syscall.SIGTERM)
+		kill = time.After(p.grace)
 	}
 	for {
 		select {
@@ -102,7 +133,9 @@ func (p *process) attend(ctx context.Context, group int, ended <-chan error) (ti
 			if !ok {
 				s = syscall.SIGTERM
 			}
-			_ = syscall.Kill(-group, s)
+			if ownGroup || s != syscall.SIGINT { // the terminal has sent SIGINT to its whole group
+				_ = syscall.Kill(whom, s)
+			}
 		case <-done:
 			done = nil
 			terminate()
@@ -111,12 +144,22 @@ func (p *process) attend(ctx context.Context, group int, ended <-chan error) (ti
 			terminate()
 		case <-kill:
 			kill = nil
-			_ = syscall.Kill(-group, syscall.SIGKILL)
+			_ = syscall.Kill(whom, syscall.SIGKILL)
 		case <-hurry:
 			hurry = nil
-			_ = syscall.Kill(-group, syscall.SIGKILL)
+			_ = syscall.Kill(whom, syscall.SIGKILL)
 		}
 	}
+}
+
+// isTerminal reports whether a terminal is what the command would read.
+func isTerminal(r io.Reader) bool {
+	f, ok := r.(*os.File)
+	if !ok {
+		return false
+	}
+	_, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
+	return err == nil
 }
 
 // exitOf says how a process ended.

@@ -1,11 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
 	"strings"
 	"sync"
@@ -112,11 +112,11 @@ func (o *workOptions) run(c *cli, cmd *cobra.Command, args []string) error {
 	}
 	path, err := exec.LookPath(args[0])
 	if err != nil {
-		return failf(exitOwnFailure, "work: %v", err)
+		return ownFailure(c, "work", err)
 	}
 	broker, err := c.connect(cmd.Context(), c.retryNotice(cmd))
 	if err != nil {
-		return ownFailure(c, err)
+		return ownFailure(c, "work", err)
 	}
 	consumer := o.consumer
 	if consumer == "" {
@@ -139,15 +139,9 @@ func (o *workOptions) run(c *cli, cmd *cobra.Command, args []string) error {
 		OnLost:       w.lost,
 	}, w.handle)
 	if err != nil {
-		return ownFailure(c, err)
+		return ownFailure(c, "work", err)
 	}
 	return w.outcome(o.once)
-}
-
-// ownFailure is an error of work itself: its code cannot be mistaken for the command's.
-func ownFailure(c *cli, err error) error {
-	_, text := c.explain(err)
-	return &failure{code: exitOwnFailure, text: "work: " + text, err: err}
 }
 
 // worker runs a command for every message. Its handle is called concurrently.
@@ -179,11 +173,15 @@ func (w *worker) handle(ctx context.Context, claim *client.Claim) error {
 	if !w.begin() {
 		return client.Release(nil)
 	}
+	var input bytes.Buffer
 	p := &process{
-		path: w.path, args: w.args, env: w.environment(claim), message: claim.Message,
-		timeout: w.timeout, interrupted: w.interrupted, hurry: w.hurry, stdout: w.stdout, stderr: w.stderr,
+		path: w.path, args: w.args, env: w.environment(claim), stdin: &input, stdout: w.stdout, stderr: w.stderr, keepErrors: true,
+		timeout: w.timeout, grace: killAfter, interrupted: w.interrupted, hurry: w.hurry,
 	}
-	code, err := p.run(ctx)
+	code, err := exitOwnFailure, writeJSON(&input, claim.Message)
+	if err == nil {
+		code, err = p.run(ctx)
+	}
 	w.end(code)
 	switch {
 	case p.notStarted:
@@ -305,17 +303,8 @@ func (w *worker) outcome(once bool) error {
 
 // environment is what the command finds in its environment.
 func (w *worker) environment(claim *client.Claim) []string {
-	m, id := claim.Message, w.broker.Identity()
-	incarnation := "" // the newest
-	if id.Incarnation > 0 {
-		incarnation = fmt.Sprint(id.Incarnation)
-	}
-	env := os.Environ()
-	for _, pair := range [][2]string{
-		{"BROKERD_ADDR", w.broker.Address()},
-		{"BROKERD_SESSION", id.Session},
-		{"BROKERD_AGENT", id.Agent},
-		{"BROKERD_INCARNATION", incarnation},
+	m := claim.Message
+	return commandEnvironment(w.broker, [][2]string{
 		{"BROKERD_MESSAGE_ID", m.GetId()},
 		{"BROKERD_REVISION", fmt.Sprint(m.GetRevision())},
 		{"BROKERD_CLAIM_ID", claim.ID},
@@ -327,8 +316,5 @@ func (w *worker) environment(claim *client.Claim) []string {
 		{"BROKERD_SUBJECT", m.GetSubject()},
 		{"BROKERD_THREAD_ID", m.GetThreadId()},
 		{"BROKERD_TASK_ID", m.GetTaskId()},
-	} {
-		env = append(env, pair[0]+"="+pair[1])
-	}
-	return env
+	})
 }
