@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/processtest"
 )
 
 // A participant puts load on the broker. It lives on when the daemon is killed.
@@ -42,7 +43,7 @@ const mostKills = 40
 func TestCrash_NothingConfirmedIsLostOrDoneTwice(t *testing.T) {
 	kills := int(fromEnvironment(t, "CRASH_KILLS", 20))
 	seed := fromEnvironment(t, "CRASH_SEED", rand.Int64())
-	program := build(t)
+	program := processtest.Build(t)
 	for round := 0; kills > 0 && !t.Failed(); round++ {
 		t.Run(fmt.Sprintf("round %d", round+1), func(t *testing.T) {
 			t.Logf("CRASH_SEED=%d repeats it", seed)
@@ -174,7 +175,7 @@ func (s *stage) check(ctx context.Context) {
 // checkFolder checks the database while no daemon runs on it.
 func (s *stage) checkFolder(ctx context.Context) {
 	s.Helper()
-	if err := s.daemon.check(ctx); err != nil {
+	if err := s.daemon.Check(ctx); err != nil {
 		s.Error(err)
 	}
 }
@@ -192,7 +193,7 @@ func (s *stage) end(ctx context.Context) {
 	}
 	s.verify(ctx)
 	if err := s.daemon.terminate(); err != nil {
-		s.Errorf("the daemon did not stop in order: %v\n%s", err, s.daemon.stderr)
+		s.Errorf("the daemon did not stop in order: %v\n%s", err, s.daemon.Stderr())
 	}
 	s.checkFolder(ctx)
 }

@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,6 +23,7 @@ import (
 
 	"brokerd/client"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/processtest"
 )
 
 // The team: agents that talk to each other in all ways at once, of which two are killed and come again.
@@ -129,7 +129,7 @@ func (a *teamAgent) work(ctx context.Context, c *client.Claim) error {
 func TestTeam_LosesNothingAndWaitsForNobody(t *testing.T) {
 	count := int(fromEnvironment(t, "TEAM_MESSAGES", 100))
 	ctx := t.Context()
-	d := newDaemon(t, build(t))
+	d := newDaemon(t, processtest.Build(t))
 	if err := d.start(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +143,7 @@ func TestTeam_LosesNothingAndWaitsForNobody(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	address := "unix:" + filepath.Join(d.dir, "brokerd.sock")
+	address := d.Address()
 	team := &team{times: map[string]int{}}
 	var senders, workers sync.WaitGroup
 	working, stop := context.WithCancel(ctx)
@@ -190,7 +190,7 @@ func TestTeam_LosesNothingAndWaitsForNobody(t *testing.T) {
 	if err := d.terminate(); err != nil {
 		t.Errorf("brokerd ended with %v", err)
 	}
-	if err := d.check(ctx); err != nil {
+	if err := d.Check(ctx); err != nil {
 		t.Error(err)
 	}
 }
@@ -308,7 +308,7 @@ func (m *mortal) liveTwice(ctx context.Context) error {
 
 func (m *mortal) start(ctx context.Context, first int) error {
 	m.process = exec.CommandContext(ctx, os.Args[0])
-	m.process.Env = append(environment(), mateName+"="+m.name, mateAddress+"="+m.address,
+	m.process.Env = append(processtest.Environment(), mateName+"="+m.name, mateAddress+"="+m.address,
 		mateFirst+"="+strconv.Itoa(first), mateCount+"="+strconv.Itoa(m.count))
 	m.process.Stderr = os.Stderr
 	out, err := m.process.StdoutPipe()

@@ -1,0 +1,144 @@
+// Package processtest runs brokerd as a process of its own inside a test: built from the source at hand, on a data
+// folder in /tmp, to be killed, stopped and started again. apptest runs it within the test's own process. No program imports it.
+package processtest
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// Build builds brokerd and returns the path of the program.
+func Build(t testing.TB) string {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "brokerd")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "brokerd/cmd/brokerd").CombinedOutput(); err != nil {
+		t.Fatalf("build brokerd: %v\n%s", err, out)
+	}
+	return program
+}
+
+// A Daemon is a brokerd process on a data folder. Its methods are for one goroutine at a time.
+type Daemon struct {
+	program string
+	dir     string
+	process *exec.Cmd
+	exited  chan error    // gets what the process ended with; nil = there is no process
+	stderr  *bytes.Buffer // may be read once it has ended
+}
+
+// New returns a daemon that is not started, on a folder that is kept if the test fails. The test's end kills it.
+func New(t testing.TB, program string) *Daemon {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "brokerd") // short: the path of the socket has a limit
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &Daemon{program: program, dir: dir, stderr: &bytes.Buffer{}}
+	t.Cleanup(func() {
+		d.Kill()
+		if t.Failed() {
+			t.Logf("the data folder is kept: %s", dir)
+			return
+		}
+		_ = os.RemoveAll(dir)
+	})
+	return d
+}
+
+// Start starts the process and returns when it answers calls.
+func (d *Daemon) Start(ctx context.Context) error {
+	d.process = exec.Command(d.program, "serve", "--data", d.dir, "--log-level", "warn", "--log-format", "console")
+	d.process.Env = Environment()
+	d.stderr = &bytes.Buffer{}
+	d.process.Stderr = d.stderr
+	stdout, err := d.process.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := d.process.Start(); err != nil {
+		return fmt.Errorf("start brokerd: %w", err)
+	}
+	d.exited = make(chan error, 1)
+	ready := make(chan string, 1)
+	go func() {
+		r := bufio.NewReader(stdout)
+		line, _ := r.ReadString('\n')
+		ready <- line
+		_, _ = io.Copy(io.Discard, r)
+		d.exited <- d.process.Wait()
+	}()
+	select {
+	case line := <-ready:
+		if !strings.Contains(line, "listening on") {
+			d.Kill()
+			return fmt.Errorf("brokerd did not start: %s%s", line, d.stderr)
+		}
+	case <-ctx.Done():
+		return fmt.Errorf("brokerd did not start in time: %w", ctx.Err())
+	}
+	return nil
+}
+
+// Dir returns the data folder.
+func (d *Daemon) Dir() string { return d.dir }
+
+// Address returns the address of the Unix socket.
+func (d *Daemon) Address() string { return "unix://" + filepath.Join(d.dir, "brokerd.sock") }
+
+// Stderr returns what the process that has ended wrote to its standard error.
+func (d *Daemon) Stderr() string { return d.stderr.String() }
+
+// Signal sends a signal to the process.
+func (d *Daemon) Signal(s syscall.Signal) error { return d.process.Process.Signal(s) }
+
+// Kill sends SIGKILL and waits for the end. Without a process it does nothing.
+func (d *Daemon) Kill() {
+	if d.exited != nil {
+		_ = d.process.Process.Kill()
+		_ = d.ended()
+	}
+}
+
+// Terminate asks the process to stop and returns what it ended with.
+func (d *Daemon) Terminate() error {
+	if err := d.Signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	return d.ended()
+}
+
+func (d *Daemon) ended() error {
+	err := <-d.exited
+	d.exited = nil
+	return err
+}
+
+// Check runs `brokerd check` on the folder, on which no process may run.
+func (d *Daemon) Check(ctx context.Context) error {
+	c := exec.CommandContext(ctx, d.program, "check", "--data", d.dir)
+	c.Env = Environment()
+	if out, err := c.CombinedOutput(); err != nil {
+		return fmt.Errorf("brokerd check: %w\n%s", err, out)
+	}
+	return nil
+}
+
+// Environment is this process's without the settings of a daemon or a client.
+func Environment() []string {
+	var env []string
+	for _, v := range os.Environ() {
+		if !strings.HasPrefix(v, "BROKERD_") {
+			env = append(env, v)
+		}
+	}
+	return env
+}
