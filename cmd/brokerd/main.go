@@ -24,10 +24,8 @@ const (
 )
 
 func main() {
-	// The heap is small and allocation heavy: messages come and go. With the default of 100 the
-	// collector runs many times a second to free a few megabytes.
 	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(400)
+		pace(func(percent int) { debug.SetGCPercent(percent) })
 	}
 	// The writer is in C or waits for the disk most of the time, and holds its processor until the runtime notices.
 	// With two more than there are the others go on meanwhile: worth a tenth with 64 senders on two cores.
