@@ -55,6 +55,11 @@ func (k keptMessages) Standings(q store.Querier, session, after int64, limit int
 	return list, err
 }
 
+// Records implements retention.Messages.
+func (k keptMessages) Records(q store.Querier, messages []retention.Message, to func([]byte) bool) error {
+	return k.Broker.Records(q, standings(messages), to)
+}
+
 // Remove implements retention.Messages.
 func (k keptMessages) Remove(tx *store.Tx, messages []retention.Message) error {
 	return k.Broker.Remove(tx, standings(messages))

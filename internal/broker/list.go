@@ -242,11 +242,7 @@ func findMessage(q store.Querier, session int64, ref Ref) (Message, error) {
 
 // deliveriesOf returns the deliveries of a message with their history: all, or only that in one mailbox.
 func deliveriesOf(q store.Querier, message, only int64) ([]Delivery, error) {
-	return deliveriesUpTo(q, message, only, maxDeliveries)
-}
-
-func deliveriesUpTo(q store.Querier, message, only int64, most int) ([]Delivery, error) {
-	rows := q.Query(selectDeliveries, message, only, only, most)
+	rows := q.Query(selectDeliveries, message, only, only, maxDeliveries)
 	var found []Delivery
 	at := map[int64]int{}
 	for rows.Next() {

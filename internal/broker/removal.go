@@ -1,10 +1,8 @@
 package broker
 
 import (
-	"encoding/json"
 	"fmt"
-	"math"
-	"slices"
+	"iter"
 	"time"
 
 	"brokerd/internal/fault"
@@ -13,13 +11,13 @@ import (
 
 // Messages that are finished are removed some day, with all that refers to them. Whoever adds a table that does adds it here.
 
-// ofMessages removes what belongs to messages; the argument is a JSON list of their revisions.
+// ofMessages removes what belongs to messages from one revision to another.
 var ofMessages = [...]string{
-	`DELETE FROM questions WHERE message IN (SELECT value FROM json_each(?))`,
-	`DELETE FROM resends WHERE message IN (SELECT value FROM json_each(?))`,
-	`DELETE FROM attempts WHERE message IN (SELECT value FROM json_each(?))`,
-	`DELETE FROM deliveries WHERE message IN (SELECT value FROM json_each(?))`,
-	`DELETE FROM messages WHERE revision IN (SELECT value FROM json_each(?))`,
+	`DELETE FROM questions WHERE message BETWEEN ? AND ?`,
+	`DELETE FROM resends WHERE message BETWEEN ? AND ?`,
+	`DELETE FROM attempts WHERE message BETWEEN ? AND ?`,
+	`DELETE FROM deliveries WHERE message BETWEEN ? AND ?`,
+	`DELETE FROM messages WHERE revision BETWEEN ? AND ?`,
 }
 
 // ofSessions removes what a session has beside messages; the argument is its row id. What refers to mailboxes goes before these.
@@ -33,22 +31,40 @@ var ofSessions = [...]string{
 	`DELETE FROM mailboxes WHERE session = ?`,
 }
 
-// Queries of what is to be removed. The rows are read by standings.
+// Queries of what is to be removed. Of times the low halves are added up, which cannot overflow.
 const (
-	standingColumns = `
+	selectStandings = `
 		SELECT m.revision, m.session, m.created_at, m.channel, COUNT(d.message), COALESCE(MIN(d.state >= 5), 1)
 				AND NOT EXISTS (SELECT 1 FROM questions q WHERE q.message = m.revision AND q.settled IS NULL AND q.overdue IS NULL),
-			MAX(CASE WHEN d.state <> 6 THEN d.finished_at END), MAX(CASE WHEN d.state = 6 THEN d.finished_at END)
-		FROM messages m LEFT JOIN deliveries d ON d.message = m.revision`
-	selectStandings = standingColumns + `
+			MAX(CASE WHEN d.state <> 6 THEN d.finished_at END), MAX(CASE WHEN d.state = 6 THEN d.finished_at END),
+			SUM(d.state), SUM(d.claims), SUM((d.finished_at & 0xffffffff) + COALESCE(d.read_at & 0xffffffff, 0))
+		FROM messages m LEFT JOIN deliveries d ON d.message = m.revision
 		WHERE m.revision > ? AND (? = 0 OR m.session = ?)
 		GROUP BY m.revision
 		ORDER BY m.revision
 		LIMIT ?`
-	selectStandingsOf = standingColumns + `
-		WHERE m.revision IN (SELECT value FROM json_each(?))
-		GROUP BY m.revision
-		ORDER BY m.revision`
+	selectStretch = `
+		SELECT (SELECT COUNT(*) FROM messages WHERE revision BETWEEN ?1 AND ?2), COUNT(*), COALESCE(MIN(state >= 5), 1)
+				AND NOT EXISTS (SELECT 1 FROM questions WHERE message BETWEEN ?1 AND ?2 AND settled IS NULL AND overdue IS NULL),
+			SUM(state), SUM(claims), SUM((finished_at & 0xffffffff) + COALESCE(read_at & 0xffffffff, 0))
+		FROM deliveries
+		WHERE message BETWEEN ?1 AND ?2`
+	selectRecords = `
+		SELECT revision, id, sender, sender_role, created_at, expires_at, thread, content
+		FROM messages
+		WHERE revision BETWEEN ? AND ?
+		ORDER BY revision`
+	selectRecordDeliveries = `
+		SELECT message, mailbox, state, abs(arrival), claims, attempts, max_attempts, holder, consumer,
+			claimed_at, delivered_at, read_at, finished_at, due_at
+		FROM deliveries
+		WHERE message BETWEEN ? AND ?
+		ORDER BY message, mailbox`
+	selectRecordAttempts = `
+		SELECT message, mailbox, number, holder, consumer, claimed_at, ended_at, error
+		FROM attempts
+		WHERE message BETWEEN ? AND ?
+		ORDER BY message, mailbox, ended_at, claim`
 	deleteProducers = `
 		DELETE FROM producers WHERE id IN (SELECT id FROM producers WHERE used_at < ? LIMIT ?)`
 )
@@ -63,23 +79,27 @@ type Standing struct {
 	Finished   bool      // every delivery is, and no response is being waited for
 	FinishedAt time.Time // when the last one was that is no dead letter; zero if there is none
 	DeadAt     time.Time // when the last one died; zero if there is none
+	Before     int64     // revision of the message before this one, whoever's it is; 0 = not known
+	Sums       [3]int64  // of the deliveries: any change of one that is finished shows in them
 }
 
 // Standings returns how messages stand, those after a revision in the order of theirs, of one session or, for 0, of all.
 func (b *Broker) Standings(q store.Querier, session, after int64, limit int) ([]Standing, error) {
-	return standings(q.Query(selectStandings, after, session, session, limit))
-}
-
-func standings(rows *store.Rows) ([]Standing, error) {
+	rows := q.Query(selectStandings, after, session, session, limit)
 	defer rows.Close()
-	var found []Standing
+	found := make([]Standing, 0, limit)
+	before := int64(0)
 	for rows.Next() {
-		var s Standing
-		err := rows.Scan(&s.Revision, &s.Session, &s.CreatedAt, &s.Channel, &s.Deliveries, &s.Finished, &s.FinishedAt, &s.DeadAt)
+		s := Standing{Before: before}
+		err := rows.Scan(&s.Revision, &s.Session, &s.CreatedAt, &s.Channel, &s.Deliveries, &s.Finished, &s.FinishedAt, &s.DeadAt,
+			&s.Sums[0], &s.Sums[1], &s.Sums[2])
 		if err != nil {
 			return nil, err
 		}
 		found = append(found, s)
+		if session == 0 {
+			before = s.Revision
+		}
 	}
 	if err := rows.Err(); err != nil {
 		return nil, fmt.Errorf("look how messages stand: %w", err)
@@ -87,47 +107,67 @@ func standings(rows *store.Rows) ([]Standing, error) {
 	return found, nil
 }
 
+// stretches yields messages, which are in the order of their revisions, in stretches between which and in which there are no others. New
+// messages have higher revisions, so that this stays true.
+func stretches(messages []Standing) iter.Seq[[]Standing] {
+	return func(yield func([]Standing) bool) {
+		begin := 0
+		for i := 1; i <= len(messages); i++ {
+			if i < len(messages) && messages[i].Before == messages[i-1].Revision {
+				continue
+			}
+			if !yield(messages[begin:i]) {
+				return
+			}
+			begin = i
+		}
+	}
+}
+
+// ends returns the first and the last revision of a stretch.
+func ends(stretch []Standing) (first, last int64) {
+	return stretch[0].Revision, stretch[len(stretch)-1].Revision
+}
+
 // Remove removes finished messages, which are given in the order of their revisions, with all that belongs to them. If any of them
 // does not stand as it did, because it was redriven, acknowledged late or removed, none is removed: fault.Conflict.
 func (b *Broker) Remove(tx *store.Tx, messages []Standing) error {
-	list, err := revisionList(messages)
-	if err != nil {
-		return err
+	for stretch := range stretches(messages) {
+		same, err := unchanged(tx, stretch)
+		if err != nil {
+			return fmt.Errorf("look how messages stand: %w", err)
+		}
+		if !same {
+			return fault.New(fault.Conflict, "CHANGED", "a message that was to be removed has changed")
+		}
 	}
-	now, err := standings(tx.Query(selectStandingsOf, list))
-	if err != nil {
-		return err
-	}
-	unfinished := func(m Standing) bool { return !m.Finished }
-	if !slices.Equal(now, messages) || slices.ContainsFunc(now, unfinished) {
-		return fault.New(fault.Conflict, "CHANGED", "a message that was to be removed has changed")
-	}
-	return erase(tx, list)
+	return b.Erase(tx, messages)
 }
 
-// Erase removes messages whatever their standing, with all that belongs to them. Their session must be closed.
+// unchanged reports whether all messages of a stretch are finished and stand as they did.
+func unchanged(tx *store.Tx, stretch []Standing) (bool, error) {
+	var count, deliveries int
+	var finished bool
+	var sums [3]int64
+	first, last := ends(stretch)
+	err := tx.QueryRow(selectStretch, first, last).Scan(&count, &deliveries, &finished, &sums[0], &sums[1], &sums[2])
+	for _, m := range stretch {
+		deliveries -= m.Deliveries
+		for i, s := range m.Sums {
+			sums[i] -= s
+		}
+	}
+	return finished && count == len(stretch) && deliveries == 0 && sums == [3]int64{}, err
+}
+
+// Erase removes messages whatever their standing, with all that belongs to them. They are given in the order of their revisions.
 func (b *Broker) Erase(tx *store.Tx, messages []Standing) error {
-	list, err := revisionList(messages)
-	if err != nil {
-		return err
-	}
-	return erase(tx, list)
-}
-
-// revisionList is a JSON list.
-func revisionList(messages []Standing) (string, error) {
-	revisions := make([]int64, len(messages))
-	for i, m := range messages {
-		revisions[i] = m.Revision
-	}
-	list, err := json.Marshal(revisions)
-	return string(list), err
-}
-
-func erase(tx *store.Tx, list string) error {
-	for _, statement := range ofMessages {
-		if _, err := tx.Exec(statement, list); err != nil {
-			return fmt.Errorf("remove messages: %w", err)
+	for stretch := range stretches(messages) {
+		first, last := ends(stretch)
+		for _, statement := range ofMessages {
+			if _, err := tx.Exec(statement, first, last); err != nil {
+				return fmt.Errorf("remove messages: %w", err)
+			}
 		}
 	}
 	return nil
@@ -169,9 +209,4 @@ func (b *Broker) ChannelsKept(q store.Querier) (map[int64]map[string]time.Durati
 		kept[session][name] = d
 	}
 	return kept, rows.Err()
-}
-
-// allDeliveriesOf is deliveriesOf without its limit.
-func allDeliveriesOf(q store.Querier, message int64) ([]Delivery, error) {
-	return deliveriesUpTo(q, message, 0, math.MaxInt)
 }

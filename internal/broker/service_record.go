@@ -13,33 +13,18 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/store"
 )
 
-// Record returns a message with all its deliveries as one line of JSON: the answer of GetMessage, with names in snake_case, the
-// payload as nested JSON, times in RFC 3339 and durations in seconds. Errors: fault.NotFound.
-func (b *Broker) Record(q store.Querier, session, revision int64) ([]byte, error) {
-	m, err := findMessage(q, session, Ref{Text: strconv.FormatInt(revision, 10), Revision: revision})
-	if err != nil {
-		return nil, err
-	}
-	deliveries, err := allDeliveriesOf(q, revision)
-	if err != nil {
-		return nil, err
-	}
-	out := &pb.GetMessageResponse{Message: &pb.Message{}}
-	wire, err := proto.Marshal(wire(&m))
-	if err == nil {
-		err = proto.Unmarshal(wire, out.Message)
-	}
-	if err != nil {
-		return nil, err
-	}
-	for i := range deliveries {
-		out.Deliveries = append(out.Deliveries, delivery(m.Revision, &deliveries[i]))
-	}
-	return recordOf(out)
+// Records writes messages as lines of JSON: the answers of GetMessage, with names in snake_case, the payload as nested JSON, times in
+// RFC 3339 and durations in seconds. The messages are given in the order of their revisions, as Standings has found them in the same
+// snapshot. Each line is good until to returns, which returns false for no more.
+func (b *Broker) Records(q store.Querier, messages []Standing, to func(line []byte) bool) error {
+	var line []byte
+	return records(q, messages, func(r *record) (more bool, err error) {
+		line, err = appendRecord(line[:0], r)
+		return err == nil && to(line), err
+	})
 }
 
 // ChannelRecords returns the channels of a session after a name, each as one line of JSON, and the name of the last one.
@@ -58,16 +43,17 @@ func (b *Broker) ChannelRecords(q store.Querier, session int64, after string, li
 	return lines, last, nil
 }
 
-// recordOf writes a message of the API as JSON. protojson would quote 64-bit numbers and nested JSON.
+// recordOf writes a message of the API as JSON, with names in snake_case, nested JSON as such, times in RFC 3339 and durations in seconds.
+// protojson would quote 64-bit numbers and nested JSON.
 func recordOf(m proto.Message) ([]byte, error) {
 	var b bytes.Buffer
-	if err := record(&b, m.ProtoReflect()); err != nil {
+	if err := recordMessage(&b, m.ProtoReflect()); err != nil {
 		return nil, err
 	}
 	return b.Bytes(), nil
 }
 
-func record(b *bytes.Buffer, m protoreflect.Message) error {
+func recordMessage(b *bytes.Buffer, m protoreflect.Message) error {
 	switch v := m.Interface().(type) {
 	case *timestamppb.Timestamp:
 		b.WriteString(v.AsTime().Format(`"` + time.RFC3339Nano + `"`))
@@ -134,7 +120,7 @@ var nested = []protoreflect.FullName{"brokerd.v1.Message.payload"}
 func recordValue(b *bytes.Buffer, f protoreflect.FieldDescriptor, v protoreflect.Value) error {
 	switch f.Kind() {
 	case protoreflect.MessageKind:
-		return record(b, v.Message())
+		return recordMessage(b, v.Message())
 	case protoreflect.EnumKind:
 		values := f.Enum().Values()
 		if v.Enum() == 0 || values.ByNumber(v.Enum()) == nil {

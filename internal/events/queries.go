@@ -107,6 +107,9 @@ LIMIT ?`
 const deleteEvents = `
 DELETE FROM events WHERE revision IN (SELECT value FROM json_each(?))`
 
+const deleteEventsBetween = `
+DELETE FROM events WHERE revision BETWEEN ? AND ? AND session = ?`
+
 const deleteCursors = `
 DELETE FROM cursors WHERE session = ?`
 

@@ -1,6 +1,7 @@
 package events
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -226,9 +227,18 @@ func scanEvent(rows *store.Rows) (e Event, size int, err error) {
 	}
 	e.Category, e.Severity = Category(category), Severity(severity)
 	if related != nil {
-		if err := json.Unmarshal(related, &e.Related); err != nil {
+		if e.Related, err = listed(related); err != nil {
 			return e, 0, fmt.Errorf("event %d: related: %w", e.Revision, err)
 		}
 	}
 	return e, overheadBytes + len(e.Details) + len(e.Summary) + len(related), nil
+}
+
+// listed reads what relatedJSON has written: mostly without escapes, and then without the detour over reflection.
+func listed(text []byte) (list []string, err error) {
+	if n := len(text); n > 4 && bytes.IndexByte(text, '\\') < 0 {
+		return strings.Split(string(text[2:n-2]), `","`), nil
+	}
+	err = json.Unmarshal(text, &list)
+	return list, err
 }

@@ -3,8 +3,9 @@ package events
 import (
 	"encoding/json"
 	"fmt"
-	"time"
+	"strconv"
 
+	"brokerd/internal/jsonline"
 	"brokerd/internal/store"
 )
 
@@ -28,11 +29,18 @@ func (l *Log) After(q store.Querier, session, after int64, limit, bytes int) ([]
 	return found, nil
 }
 
-// Remove removes events of a session, which must be its oldest: whoever reads on from before the last of them is told that
+// Remove removes events of a session, which must be its oldest, all of them, in the order of the log: whoever reads on from before the last of them is told that
 // they are gone.
 func (l *Log) Remove(tx *store.Tx, session int64, revisions []int64) error {
 	if len(revisions) == 0 {
 		return nil
+	}
+	first, last := revisions[0], revisions[len(revisions)-1]
+	if last-first < dense*int64(len(revisions)) {
+		if _, err := tx.Exec(deleteEventsBetween, first, last, session); err != nil {
+			return fmt.Errorf("remove events: %w", err)
+		}
+		return l.RaiseFloor(tx, session, last)
 	}
 	list, err := json.Marshal(revisions)
 	if err != nil {
@@ -41,8 +49,11 @@ func (l *Log) Remove(tx *store.Tx, session int64, revisions []int64) error {
 	if _, err := tx.Exec(deleteEvents, string(list)); err != nil {
 		return fmt.Errorf("remove events: %w", err)
 	}
-	return l.RaiseFloor(tx, session, revisions[len(revisions)-1])
+	return l.RaiseFloor(tx, session, last)
 }
+
+// dense is how many revisions there may be for each event, for a look at all of them to be cheaper than one for each.
+const dense = 4
 
 // RaiseFloor has all events of a session up to a revision count as removed.
 func (l *Log) RaiseFloor(tx *store.Tx, session, revision int64) error {
@@ -62,31 +73,29 @@ func (l *Log) Forget(tx *store.Tx, session int64) error {
 	return nil
 }
 
-// Record returns an event as one line of JSON, with the fields of the API.
-func (e *Event) Record(session string) ([]byte, error) {
-	r := record{
-		Revision: e.Revision, Time: e.Time.UTC(), Category: e.Category.String(), Type: e.Type, Severity: e.Severity.String(),
-		Source: e.Source, SourceRole: e.SourceRole, Summary: e.Summary, Related: e.Related, TaskID: e.TaskID, Session: session,
+// Record appends an event as one line of JSON, with the fields of the API.
+func (e *Event) Record(b []byte, session string) ([]byte, error) {
+	b = strconv.AppendInt(append(b, `{"revision":`...), e.Revision, 10)
+	b = jsonline.Time(append(b, `,"time":`...), e.Time)
+	b = jsonline.Text(append(b, `,"category":`...), e.Category.String())
+	b = jsonline.Text(append(b, `,"type":`...), e.Type)
+	b = jsonline.Text(append(b, `,"severity":`...), e.Severity.String())
+	b = jsonline.Text(append(b, `,"source":`...), e.Source)
+	b = jsonline.Text(append(b, `,"source_role":`...), e.SourceRole)
+	b = jsonline.Text(append(b, `,"summary":`...), e.Summary)
+	b, err := jsonline.Raw(append(b, `,"details":`...), e.Details)
+	if err != nil {
+		return nil, fmt.Errorf("event %d: details: %w", e.Revision, err)
 	}
-	if e.Details != "" {
-		r.Details = json.RawMessage(e.Details)
+	b = append(b, `,"related":`...)
+	if e.Related == nil {
+		b = append(b, jsonline.Null...)
+	} else {
+		b = jsonline.List(b, e.Related, jsonline.Text)
 	}
-	return json.Marshal(r)
-}
-
-type record struct {
-	Revision   int64           `json:"revision"`
-	Time       time.Time       `json:"time"`
-	Category   string          `json:"category"`
-	Type       string          `json:"type"`
-	Severity   string          `json:"severity"`
-	Source     string          `json:"source"`
-	SourceRole string          `json:"source_role"`
-	Summary    string          `json:"summary"`
-	Details    json.RawMessage `json:"details"`
-	Related    []string        `json:"related"`
-	TaskID     string          `json:"task_id"`
-	Session    string          `json:"session"`
+	b = jsonline.Text(append(b, `,"task_id":`...), e.TaskID)
+	b = jsonline.Text(append(b, `,"session":`...), session)
+	return append(b, '}'), nil
 }
 
 // String returns the category as the API spells it.

@@ -2,16 +2,15 @@ package retention
 
 import (
 	"bytes"
-	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
+	"github.com/klauspost/compress/gzip"
 	"go.uber.org/zap"
 
 	"brokerd/internal/store"
@@ -19,10 +18,46 @@ import (
 
 const suffix = ".jsonl.gz"
 
-// A line is one object of an archive file.
-type line struct {
-	at   time.Time // the day it belongs to
-	text []byte
+// lines are objects for archive files, by day.
+type lines struct {
+	days  []day
+	count int
+}
+
+// reset empties it and keeps the memory.
+func (l *lines) reset() { l.days, l.count = l.days[:0], 0 }
+
+// A day is what belongs to one file.
+type day struct {
+	name  string // in UTC
+	text  []byte
+	lines int64
+}
+
+// add appends one object, without the end of its line, to the day of its time.
+func (l *lines) add(at time.Time, text []byte) {
+	at = at.UTC()
+	d := l.day(at)
+	d.text = append(append(d.text, text...), '\n')
+	d.lines++
+	l.count++
+}
+
+// day returns the day of a time, which is that of the line before nearly always.
+func (l *lines) day(at time.Time) *day {
+	var name [len(time.DateOnly)]byte
+	key := at.AppendFormat(name[:0], time.DateOnly)
+	for i := len(l.days) - 1; i >= 0; i-- {
+		if l.days[i].name == string(key) {
+			return &l.days[i]
+		}
+	}
+	var text []byte
+	if n := len(l.days); n < cap(l.days) {
+		text = l.days[:n+1][n].text[:0]
+	}
+	l.days = append(l.days, day{name: string(key), text: text})
+	return &l.days[len(l.days)-1]
 }
 
 // A note is what the database knows of an archive file.
@@ -34,15 +69,15 @@ type note struct {
 
 // move appends lines to the archive of a session, and removes what they were made of, with remove, in the transaction that notes
 // the new lengths of the files. If that fails the lines count as never written.
-func (k *Keeper) move(ctx context.Context, s Session, kind string, lines []line, remove func(*store.Tx) error) error {
+func (k *Keeper) move(ctx context.Context, s Session, kind string, l *lines, remove func(*store.Tx) error) error {
 	k.page.Lock()
 	defer k.page.Unlock()
-	if len(lines) == 0 || k.isHeld(s.ID) {
+	if l.count == 0 || k.isHeld(s.ID) {
 		return nil
 	}
 	var notes []note
-	for _, day := range byDay(lines) {
-		n, err := k.append(ctx, s, kind+"-"+day.name+suffix, day.lines)
+	for _, d := range l.days {
+		n, err := k.append(ctx, s, kind+"-"+d.name+suffix, d)
 		if err != nil {
 			return fmt.Errorf("archive %s of session %s: %w", kind, s.Name, err)
 		}
@@ -69,29 +104,9 @@ func (n note) save(tx *store.Tx, session int64) error {
 	return err
 }
 
-type day struct {
-	name  string
-	lines [][]byte
-}
-
-// byDay sorts lines by their day in UTC.
-func byDay(lines []line) []day {
-	var days []day
-	for _, l := range lines {
-		name := l.at.UTC().Format(time.DateOnly)
-		i := slices.IndexFunc(days, func(d day) bool { return d.name == name })
-		if i < 0 {
-			i = len(days)
-			days = append(days, day{name: name})
-		}
-		days[i].lines = append(days[i].lines, l.text)
-	}
-	return days
-}
-
 // append writes lines behind what is committed of a file, as a gzip member of their own, and syncs. It returns the note that the
 // transaction is to save.
-func (k *Keeper) append(ctx context.Context, s Session, file string, lines [][]byte) (note, error) {
+func (k *Keeper) append(ctx context.Context, s Session, file string, d day) (note, error) {
 	path := filepath.Join(k.root, s.Name, file)
 	if err := k.makeFolder(filepath.Dir(path)); err != nil {
 		return note{}, err
@@ -105,21 +120,21 @@ func (k *Keeper) append(ctx context.Context, s Session, file string, lines [][]b
 	if err != nil {
 		return note{}, err
 	}
-	var member bytes.Buffer
-	if err := compress(&member, lines); err != nil {
+	member, err := k.pack.member(d.text)
+	if err != nil {
 		return note{}, err
 	}
 	if err := f.Truncate(n.bytes); err != nil {
 		return note{}, err
 	}
-	if _, err := f.WriteAt(member.Bytes(), n.bytes); err != nil {
+	if _, err := f.WriteAt(member, n.bytes); err != nil {
 		return note{}, err
 	}
 	if err := f.Sync(); err != nil {
 		return note{}, err
 	}
-	n.bytes += int64(member.Len())
-	n.lines += int64(len(lines))
+	n.bytes += int64(len(member))
+	n.lines += d.lines
 	return n, nil
 }
 
@@ -156,21 +171,31 @@ func (k *Keeper) noted(ctx context.Context, s Session, file string, f *os.File) 
 	return n, k.Store.Write(ctx, func(tx *store.Tx) error { return n.save(tx, s.ID) })
 }
 
-// compress writes lines as a gzip member. Speed counts: this runs beside the agents' work.
-func compress(to *bytes.Buffer, lines [][]byte) error {
-	z, err := gzip.NewWriterLevel(to, gzip.BestSpeed)
-	if err != nil {
-		return err
-	}
-	for _, l := range lines {
-		if _, err := z.Write(l); err != nil {
-			return err
+// A packer makes gzip members. Its memory, which is more than what it packs, is used again for each.
+type packer struct {
+	to bytes.Buffer
+	z  *gzip.Writer
+}
+
+// member returns text as a gzip member, good until the next call. Speed counts: this runs beside the agents' work.
+func (p *packer) member(text []byte) ([]byte, error) {
+	p.to.Reset()
+	if p.z == nil {
+		z, err := gzip.NewWriterLevel(&p.to, gzip.BestSpeed)
+		if err != nil {
+			return nil, err
 		}
-		if _, err := z.Write([]byte{'\n'}); err != nil {
-			return err
-		}
+		p.z = z
+	} else {
+		p.z.Reset(&p.to)
 	}
-	return z.Close()
+	if _, err := p.z.Write(text); err != nil {
+		return nil, err
+	}
+	if err := p.z.Close(); err != nil {
+		return nil, err
+	}
+	return p.to.Bytes(), nil
 }
 
 // cutBack takes off what was appended to archive files and not committed.

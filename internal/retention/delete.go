@@ -199,7 +199,7 @@ func (k *Keeper) eraseMessages(ctx context.Context, session int64) error {
 		if err := k.seam(); err != nil {
 			return err
 		}
-		if err := k.rest(ctx, k.Clock.Since(began)); err != nil {
+		if err := k.rest(ctx, k.Clock.Since(began), 1); err != nil {
 			return err
 		}
 	}
@@ -210,7 +210,7 @@ func (k *Keeper) eraseEvents(ctx context.Context, session int64) error {
 		began := k.Clock.Now()
 		var revisions []int64
 		err := k.Store.Read(ctx, func(snap *store.Snapshot) error {
-			page, err := k.Events.After(snap, session, 0, lookAt, pageBytes)
+			page, err := k.Events.After(snap, session, 0, pageItems, pageBytes)
 			for _, e := range page {
 				revisions = append(revisions, e.Revision)
 			}
@@ -222,7 +222,7 @@ func (k *Keeper) eraseEvents(ctx context.Context, session int64) error {
 		if err := k.Store.Write(ctx, func(tx *store.Tx) error { return k.Events.Remove(tx, session, revisions) }); err != nil {
 			return err
 		}
-		if err := k.rest(ctx, k.Clock.Since(began)); err != nil {
+		if err := k.rest(ctx, k.Clock.Since(began), 1); err != nil {
 			return err
 		}
 	}

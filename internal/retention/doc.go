@@ -15,15 +15,21 @@
 //
 // # Pace
 //
-// A turn walks through the messages and events that may be due, in pages. Each page is one small transaction in the lane of sends, and
-// after each the turn rests several times as long as the page took, so that what agents do goes first. Then it sleeps
-// until the earliest moment at which something can be due: nothing is told of single messages. A turn that found messages that
-// linger, for they are not finished, comes no sooner again than a twentieth of the shortest time to keep something.
+// A turn walks through the messages and events that may be due, in pages. Reading a page, writing its lines and compressing them is done on a
+// snapshot, beside the writer; what the writer does is one small transaction in the lane of sends: it compares sums over the page's
+// deliveries with what was read, and removes the page's rows, which mostly follow each other, in stretches. After each page
+// the turn rests several times as long as the page took, so that what agents do goes first. The later the page is the shorter the
+// rest, down to none: a turn that is a little late removes as much as comes, which is how the file stops growing
+// under any load.
+//
+// Then the keeper sleeps until the earliest moment at which something can be due: nothing is told of single messages. A turn that found
+// messages that linger, for they are not finished, comes no sooner again than a twentieth of the shortest time to keep
+// something.
 //
 // # Space
 //
-// Pages that were freed are used again before the file grows. Where more than a quarter of it is free, it is given back to
-// the file system in small steps.
+// Pages that were freed are used again before the file grows. Where more than a quarter of it is free, and has been for a minute, it is
+// given back to the file system in small steps.
 //
 // # Deletion
 //

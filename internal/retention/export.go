@@ -14,6 +14,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -214,17 +215,12 @@ func (x *exporter) messages() error {
 				return err
 			}
 			bytes := 0
-			for _, m := range found {
-				text, err := x.Messages.Record(snap, x.session.ID, m.Revision)
-				if err != nil {
-					return err
-				}
-				lines, after = append(lines, text), m.Revision
-				if bytes += len(text); bytes > pageBytes {
-					return nil
-				}
-			}
-			return nil
+			return x.Messages.Records(snap, found, func(line []byte) bool {
+				after = found[len(lines)].Revision
+				lines = append(lines, slices.Clone(line))
+				bytes += len(line)
+				return bytes <= pageBytes
+			})
 		})
 		if err != nil || len(lines) == 0 {
 			return err
@@ -247,7 +243,7 @@ func (x *exporter) events() error {
 				return err
 			}
 			for _, e := range found {
-				text, err := e.Record(x.session.Name)
+				text, err := e.Record(nil, x.session.Name)
 				if err != nil {
 					return err
 				}

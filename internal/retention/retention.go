@@ -47,14 +47,17 @@ type Message struct {
 	Finished   bool      // every delivery is
 	FinishedAt time.Time // when the last one was that is no dead letter
 	DeadAt     time.Time // when the last one died
+	Before     int64     // revision of the message before this one, whoever's it is; 0 = not known
+	Sums       [3]int64  // of the deliveries: any change of one that is finished shows in them
 }
 
 // Messages knows the messages.
 type Messages interface {
 	// Standings returns messages after a revision in the order of theirs, of one session or, for 0, of all.
 	Standings(q store.Querier, session, after int64, limit int) ([]Message, error)
-	// Record returns a message with its deliveries as a line of JSON.
-	Record(q store.Querier, session, revision int64) ([]byte, error)
+	// Records writes messages, found in the same snapshot, with their deliveries as lines of JSON. A line is good until to returns, which
+	// returns false for no more.
+	Records(q store.Querier, messages []Message, to func(line []byte) bool) error
 	// Remove removes finished messages with all that belongs to them; fault.Conflict if one does not stand as it did.
 	Remove(tx *store.Tx, messages []Message) error
 	// Erase removes messages whatever their standing.
@@ -70,7 +73,7 @@ type Event struct {
 	Revision int64
 	Session  int64
 	At       time.Time
-	Record   func(session string) ([]byte, error) // the event as a line of JSON
+	Record   func(to []byte, session string) ([]byte, error) // appends the event as a line of JSON
 }
 
 // Log is the log of events.
@@ -120,9 +123,11 @@ type Keeper struct {
 
 	ran  atomic.Uint64 // changes of the store when it last rested
 	seam func() error  // called between an append and its transaction; for tests
+	free surplus       // of the database file; used by the runner alone
 
 	deleting sync.Mutex // held by whoever deletes: one session at a time
-	page     sync.Mutex // held by whoever archives a page, or says that a session is at rest
+	page     sync.Mutex // held by whoever archives a page, or says that a session is at rest; guards pack
+	pack     packer
 
 	mu   sync.Mutex    // guards held
 	held map[int64]int // sessions that are being exported: nothing of them moves into the archive

@@ -11,8 +11,7 @@ import (
 )
 
 const (
-	lookAt    = 1000        // messages or events that one read looks at
-	pageItems = 250         // messages or events that one transaction removes
+	pageItems = 500         // messages or events that one transaction removes
 	pageRows  = 2000        // deliveries that it removes, unless a single message has more
 	pageBytes = 1 << 20     // of lines that it archives
 	restFor   = 4           // times as long as a page took, if others are at work
@@ -22,6 +21,10 @@ const (
 
 	// A turn comes no sooner after another than this part of the shortest time to keep something.
 	linger = 20
+
+	// A turn that is behind by this part of the shortest time to keep something, or by so much, does not rest at all.
+	late     = 5
+	mostLate = time.Minute
 )
 
 // A plan is how long things are kept, as of the beginning of a turn.
@@ -146,94 +149,114 @@ func (k *Keeper) work(ctx context.Context) (next time.Time, pause time.Duration,
 
 // messages archives the messages that are due, and returns when the next may be.
 func (k *Keeper) messages(ctx context.Context, p *plan) (next time.Time, err error) {
-	for after := int64(0); ; {
+	l := look{plan: p}
+	for {
 		began := k.Clock.Now()
-		var found []Message
-		err := k.Store.Read(ctx, func(snap *store.Snapshot) (err error) {
-			found, err = k.Messages.Standings(snap, 0, after, lookAt)
-			return err
-		})
-		if err == nil {
-			err = k.rest(ctx, k.Clock.Since(began))
-		}
-		if err != nil || len(found) == 0 {
+		if err := k.Store.Read(ctx, func(snap *store.Snapshot) error { return l.messages(snap, k.Messages) }); err != nil {
 			return next, err
 		}
-		after = found[len(found)-1].Revision
-		old := false
-		bySession := map[int64][]Message{}
-		for i := range found {
-			m := &found[i]
-			// Nothing can be finished for longer than it exists.
-			if born := m.CreatedAt.Add(p.shortest); born.After(p.now) {
-				next = earliest(next, born)
-				continue
-			}
-			old = true
-			due := p.due(m)
-			if due.IsZero() || due.After(p.now) {
-				next = earliest(next, due)
-				continue
-			}
-			bySession[m.Session] = append(bySession[m.Session], *m)
-		}
-		for id, due := range bySession {
-			if err := k.archiveMessages(ctx, p.sessions[id], due); err != nil {
+		next = earliest(next, l.next)
+		for i := range l.due {
+			if err := k.archive(ctx, &l.due[i]); err != nil {
 				return next, err
 			}
 		}
-		if !old {
-			return next, nil
+		if err := k.rest(ctx, k.Clock.Since(began), p.calm(k.Clock.Now(), l.oldest)); err != nil || l.last {
+			return next, err
 		}
 	}
 }
 
-// archiveMessages archives messages of one session in pages.
-func (k *Keeper) archiveMessages(ctx context.Context, s Session, due []Message) error {
-	for len(due) > 0 && !k.isHeld(s.ID) {
-		began := k.Clock.Now()
-		page, lines, err := k.messagePage(ctx, s, due)
-		if err != nil {
-			return err
-		}
-		err = k.move(ctx, s, "messages", lines, func(tx *store.Tx) error { return k.Messages.Remove(tx, page) })
-		switch {
-		case fault.KindOf(err) == fault.Conflict:
-			k.wakeBy(k.Clock.Now().Add(retry)) // it stays, and another turn looks at it
-		case err != nil:
-			return err
-		}
-		due = due[len(page):]
-		if err := k.rest(ctx, k.Clock.Since(began)); err != nil {
-			return err
-		}
-	}
-	return nil
+// A look is what one read has found. Its memory is used again by the next.
+type look struct {
+	*plan
+	after  int64     // revision of the last message looked at
+	last   bool      // nothing after it can be due
+	next   time.Time // when some of them will be
+	oldest time.Time // of those that are due, when the first was; zero = none is
+	due    []page
 }
 
-// messagePage reads the first of the messages, as many as make a page.
-func (k *Keeper) messagePage(ctx context.Context, s Session, due []Message) ([]Message, []line, error) {
-	var lines []line
-	err := k.Store.Read(ctx, func(snap *store.Snapshot) error {
-		rows, bytes := 0, 0
-		for _, m := range due[:min(len(due), pageItems)] {
-			if rows += m.Deliveries; len(lines) > 0 && (rows > pageRows || bytes > pageBytes) {
-				return nil
-			}
-			text, err := k.Messages.Record(snap, s.ID, m.Revision)
-			if err != nil {
-				return err
-			}
-			lines = append(lines, line{m.CreatedAt, text})
-			bytes += len(text)
+// A page is what is due in a session.
+type page struct {
+	session  Session
+	messages []Message
+	lines    lines
+}
+
+// messages looks at messages after a revision, and reads those that are due, as many as make a page.
+func (l *look) messages(snap *store.Snapshot, messages Messages) error {
+	l.last, l.next, l.oldest, l.due = true, time.Time{}, time.Time{}, l.due[:0]
+	found, err := messages.Standings(snap, 0, l.after, pageItems)
+	if err != nil || len(found) == 0 {
+		return err
+	}
+	var due []Message
+	for i := range found {
+		m := &found[i]
+		// Nothing can be finished for longer than it exists.
+		if born := m.CreatedAt.Add(l.shortest); born.After(l.now) {
+			l.next = earliest(l.next, born)
+			continue
 		}
-		return nil
+		l.last = false
+		at := l.plan.due(m)
+		if at.IsZero() || at.After(l.now) {
+			l.next = earliest(l.next, at)
+			continue
+		}
+		l.oldest = earliest(l.oldest, at)
+		due = append(due, *m)
+	}
+	l.after = found[len(found)-1].Revision
+	read, rows, bytes := 0, 0, 0
+	err = messages.Records(snap, due, func(line []byte) bool {
+		m := &due[read]
+		p := l.page(m.Session)
+		p.messages = append(p.messages, *m)
+		p.lines.add(m.CreatedAt, line)
+		read++
+		rows += m.Deliveries
+		bytes += len(line)
+		return bytes <= pageBytes && rows <= pageRows
 	})
-	return due[:len(lines)], lines, err
+	if read < len(due) {
+		l.after = due[max(read-1, 0)].Revision // nothing was read only with an error
+	}
+	return err
+}
+
+// page returns the page of a session.
+func (l *look) page(session int64) *page {
+	for i := range l.due {
+		if l.due[i].session.ID == session {
+			return &l.due[i]
+		}
+	}
+	n := len(l.due)
+	if n == cap(l.due) {
+		l.due = append(l.due, page{})
+	}
+	l.due = l.due[:n+1]
+	p := &l.due[n]
+	p.session, p.messages = l.sessions[session], p.messages[:0]
+	p.lines.reset()
+	return p
+}
+
+// archive archives a page of messages.
+func (k *Keeper) archive(ctx context.Context, p *page) error {
+	err := k.move(ctx, p.session, "messages", &p.lines, func(tx *store.Tx) error { return k.Messages.Remove(tx, p.messages) })
+	if fault.KindOf(err) == fault.Conflict {
+		k.wakeBy(k.Clock.Now().Add(retry)) // it stays, and another turn looks at it
+		return nil
+	}
+	return err
 }
 
 // events archives the events that are due, and returns when the next may be.
 func (k *Keeper) events(ctx context.Context, p *plan) (next time.Time, err error) {
+	var l lines
 	for after := int64(0); ; {
 		began := k.Clock.Now()
 		var found []Event
@@ -248,6 +271,7 @@ func (k *Keeper) events(ctx context.Context, p *plan) (next time.Time, err error
 		old := false
 		bySession := map[int64][]Event{}
 		due := map[int64]int{} // how many of them
+		var oldest time.Time
 		for _, e := range found {
 			old = old || !e.At.Add(p.shortest).After(p.now)
 			s, known := p.sessions[e.Session]
@@ -259,10 +283,11 @@ func (k *Keeper) events(ctx context.Context, p *plan) (next time.Time, err error
 				next = earliest(next, at)
 			} else {
 				due[e.Session] = len(bySession[e.Session]) // and all before it, so that what is kept has no gap
+				oldest = earliest(oldest, at)
 			}
 		}
 		for id, n := range due {
-			if err := k.archiveEvents(ctx, p.sessions[id], bySession[id][:n]); err != nil {
+			if err := k.archiveEvents(ctx, p.sessions[id], bySession[id][:n], &l); err != nil {
 				return next, err
 			}
 		}
@@ -270,7 +295,7 @@ func (k *Keeper) events(ctx context.Context, p *plan) (next time.Time, err error
 			return next, nil
 		}
 		if len(due) > 0 {
-			if err := k.rest(ctx, k.Clock.Since(began)); err != nil {
+			if err := k.rest(ctx, k.Clock.Since(began), p.calm(k.Clock.Now(), oldest)); err != nil {
 				return next, err
 			}
 		}
@@ -278,17 +303,19 @@ func (k *Keeper) events(ctx context.Context, p *plan) (next time.Time, err error
 }
 
 // archiveEvents archives the oldest events of a session: one page.
-func (k *Keeper) archiveEvents(ctx context.Context, s Session, due []Event) error {
-	lines := make([]line, len(due))
+func (k *Keeper) archiveEvents(ctx context.Context, s Session, due []Event, l *lines) error {
+	l.reset()
 	revisions := make([]int64, len(due))
+	var text []byte
 	for i, e := range due {
-		text, err := e.Record(s.Name)
-		if err != nil {
+		var err error
+		if text, err = e.Record(text[:0], s.Name); err != nil {
 			return err
 		}
-		lines[i], revisions[i] = line{e.At, text}, e.Revision
+		l.add(e.At, text)
+		revisions[i] = e.Revision
 	}
-	return k.move(ctx, s, "events", lines, func(tx *store.Tx) error { return k.Events.Remove(tx, s.ID, revisions) })
+	return k.move(ctx, s, "events", l, func(tx *store.Tx) error { return k.Events.Remove(tx, s.ID, revisions) })
 }
 
 // tidy removes what is of no use any more.
@@ -303,41 +330,27 @@ func (k *Keeper) tidy(ctx context.Context) error {
 		if err != nil || n < pageItems {
 			return err
 		}
-		if err := k.rest(ctx, k.Clock.Since(began)); err != nil {
+		if err := k.rest(ctx, k.Clock.Since(began), 1); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// Free pages are kept for what comes, unless they are more than this, and more than a quarter.
-const spare = 1024
-
-// vacuum gives free pages back to the file system.
-func (k *Keeper) vacuum(ctx context.Context) error {
-	var left store.Space
-	err := k.Store.Read(ctx, func(snap *store.Snapshot) (err error) {
-		left, err = store.SpaceOf(snap)
-		return err
-	})
-	for err == nil && left.Free > spare && left.Free > left.Pages/4 {
-		began := k.Clock.Now()
-		err = k.Store.Write(ctx, func(tx *store.Tx) (err error) {
-			left, err = tx.Vacuum()
-			return err
-		})
-		if err == nil {
-			err = k.rest(ctx, k.Clock.Since(began))
-		}
+// calm returns how much of its rest a turn may take, of 1, when the first thing that is due was so at a time. Who falls behind rests
+// less, so that in the end as much is removed as comes, however much that is.
+func (p *plan) calm(now, oldest time.Time) float64 {
+	if oldest.IsZero() {
+		return 1
 	}
-	return err
+	return max(0, 1-float64(now.Sub(oldest))/float64(min(p.shortest/late, mostLate)))
 }
 
-// rest lets others work after something that took so long. If nobody else does it goes on at once.
-func (k *Keeper) rest(ctx context.Context, took time.Duration) error {
+// rest lets others work after something that took so long, for a part of the usual rest. If nobody else works it goes on at once.
+func (k *Keeper) rest(ctx context.Context, took time.Duration, calm float64) error {
 	ran := k.Store.Stats().Functions
 	meanwhile := ran - k.ran.Swap(ran)
-	if took <= 0 || meanwhile <= quiet {
+	if took = time.Duration(calm * float64(took)); took <= 0 || meanwhile <= quiet {
 		return ctx.Err()
 	}
 	timer := k.Clock.NewTimer(min(restFor*took, mostRest))
