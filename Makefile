@@ -10,9 +10,10 @@ RELEASE  = $(shell git describe --tags --abbrev=0 HEAD^ 2>/dev/null)
 
 FUZZTIME    ?= 30s
 CRASH_KILLS ?= 200
+GLOB_PAIRS  ?= 1000000
 BENCH_ARGS  ?=
 
-.PHONY: help run demo build test lint generate bench pgo fuzz crash
+.PHONY: help run demo build test lint generate bench pgo fuzz crash globs
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -52,6 +53,9 @@ fuzz: ## every fuzz target, FUZZTIME (30s) each
 
 crash: ## kill and restart the daemon under load, CRASH_KILLS (200) times
 	CRASH_KILLS=$(CRASH_KILLS) go test -count=1 -run TestCrash -timeout 2h -v ./internal/crashtest/
+
+globs: ## compare GLOB_PAIRS (1,000,000) pairs of lock paths with trying every file
+	GLOB_PAIRS=$(GLOB_PAIRS) go test -count=1 -run TestOverlaps_AgreesWithTryingEveryFile -timeout 1h -v ./internal/locks/
 
 # All tools in one build: they share most of their packages.
 $(STAMP): tools/go.mod tools/go.sum

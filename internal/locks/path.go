@@ -1,0 +1,157 @@
+package locks
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/text/cases"
+	"golang.org/x/text/unicode/norm"
+
+	"brokerd/internal/fault"
+	"brokerd/internal/valid"
+)
+
+// Kind says what a path stands for.
+type Kind int
+
+// The kinds of path.
+const (
+	File Kind = iota + 1 // one file, such as src/a.go
+	Dir                  // all files below a directory, such as src/
+	Glob                 // all files that match, such as src/*.go
+)
+
+// A Path is what a lock is about: a file, a directory or a glob, in the one form in which paths are compared. Two of them are the same
+// if their strings are. It is immutable; the zero value is no path.
+//
+// In a glob ? stands for one character, * for any number of characters of one segment, also none, and ** for any number of segments, also none.
+// ** is only special as a whole segment; within one, several * are one. A glob that ends in / or /** stands for all files below what comes before
+// it. Nothing else is special: a bracket is a bracket, and files that begin with a dot are matched as any others. Characters are code points of NFC, and of the folded
+// form if case is folded.
+type Path struct {
+	text   string
+	kind   Kind
+	prefix int      // of text: the length of the literal directory prefix
+	glob   *pattern // of a glob
+}
+
+// Parse reads a path as clients write it: relative to the session's root, with / between segments. Unicode is brought into NFC, and case is
+// folded if fold says so. fault.Invalid for a path that is empty, longer than 1,024 bytes or not UTF-8, that is absolute or has an
+// empty segment, "." or "..", a backslash, a control or an invisible character, or a dot or space at the end of a segment. Its message says what is wrong and where, and is made to
+// follow the name of a field.
+func Parse(raw string, fold bool) (Path, error) {
+	if len(raw) > valid.MaxPath {
+		return Path{}, invalid("has %d bytes; at most %d are allowed", len(raw), valid.MaxPath)
+	}
+	if !utf8.ValidString(raw) {
+		return Path{}, invalid("is not valid UTF-8")
+	}
+	text := canonical(raw, fold)
+	if len(text) > valid.MaxPath {
+		return Path{}, invalid("has %d bytes in the form in which paths are compared; at most %d are allowed", len(text), valid.MaxPath)
+	}
+	if err := check(text); err != nil {
+		return Path{}, err
+	}
+	p := Path{text: text, kind: File, prefix: strings.LastIndexByte(text, '/') + 1}
+	if wild := strings.IndexAny(text, "*?"); wild >= 0 {
+		p.kind, p.glob = Glob, compile(text)
+		p.prefix = strings.LastIndexByte(text[:wild], '/') + 1
+	} else if strings.HasSuffix(text, "/") {
+		p.kind = Dir
+	}
+	return p, nil
+}
+
+// String returns the path as it is compared.
+func (p Path) String() string { return p.text }
+
+// Kind returns what it stands for.
+func (p Path) Kind() Kind { return p.kind }
+
+// Prefix returns the longest directory, ending in /, below which all lies that the path covers: src/ of src/a.go, of src/ and of src/*.go. It is
+// empty for the root.
+func (p Path) Prefix() string { return p.text[:p.prefix] }
+
+// canonical is the form in which paths are compared. Folding comes between two normal forms, as Unicode has it for canonical caseless matching.
+func canonical(raw string, fold bool) string {
+	switch {
+	case !fold:
+		return norm.NFC.String(raw)
+	case isASCII(raw):
+		return strings.ToLower(raw)
+	default:
+		return norm.NFC.String(cases.Fold().String(norm.NFD.String(raw)))
+	}
+}
+
+func isASCII(s string) bool {
+	for i := range len(s) {
+		if s[i] >= utf8.RuneSelf {
+			return false
+		}
+	}
+	return true
+}
+
+// check looks for what no path may have.
+func check(text string) error {
+	switch {
+	case text == "":
+		return invalid("is empty; a path relative to the session's root is required")
+	case text[0] == '/':
+		return invalid("is absolute: %q; paths are relative to the session's root", clip(text))
+	}
+	for i, r := range text {
+		switch {
+		case r == '\\':
+			return invalid("has a backslash at byte %d; segments are separated by /", i)
+		case unicode.IsControl(r):
+			return invalid("has a control character (%U) at byte %d", r, i)
+		case invisible(r):
+			return invalid("has an invisible character (%U) at byte %d", r, i)
+		}
+	}
+	segments := strings.Split(strings.TrimSuffix(text, "/"), "/")
+	for i, s := range segments {
+		if what := wrong(s, i == 0); what != "" {
+			return invalid("segment %d %s", i+1, what)
+		}
+	}
+	return nil
+}
+
+// wrong says what is wrong with a segment, empty for nothing.
+func wrong(s string, first bool) string {
+	switch {
+	case s == "":
+		return "is empty"
+	case s == ".", s == "..":
+		return fmt.Sprintf("is %q; write the path without it, relative to the session's root", s)
+	case first && len(s) == 2 && s[1] == ':' && unicode.IsLetter(rune(s[0])):
+		return fmt.Sprintf("is the drive %q: the path is absolute; paths are relative to the session's root", s)
+	}
+	if last, _ := utf8.DecodeLastRuneInString(s); last == '.' || unicode.IsSpace(last) {
+		return fmt.Sprintf("ends in a dot or space: %q", clip(s))
+	}
+	return ""
+}
+
+// invisible reports whether a character takes no room, or ends a line: names that look the same must be the same.
+func invisible(r rune) bool {
+	return r >= 0x80 && unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
+}
+
+func invalid(format string, args ...any) error {
+	return fault.New(fault.Invalid, "INVALID_ARGUMENT", format, args...)
+}
+
+// clip shortens a bad value for an error message.
+func clip(s string) string {
+	if len(s) > 40 {
+		return strings.ToValidUTF8(s[:40], "") + "…"
+	}
+	return s
+}
