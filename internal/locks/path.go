@@ -13,14 +13,14 @@ import (
 	"brokerd/internal/valid"
 )
 
-// Kind says what a path stands for.
-type Kind int
+// PathKind says what a path stands for.
+type PathKind int
 
 // The kinds of path.
 const (
-	File Kind = iota + 1 // one file, such as src/a.go
-	Dir                  // all files below a directory, such as src/
-	Glob                 // all files that match, such as src/*.go
+	File PathKind = iota + 1 // one file, such as src/a.go
+	Dir                      // all files below a directory, such as src/
+	Glob                     // all files that match, such as src/*.go
 )
 
 // A Path is what a lock is about: a file, a directory or a glob, in the one form in which paths are compared. Two of them are the same
@@ -32,7 +32,7 @@ const (
 // form if case is folded.
 type Path struct {
 	text   string
-	kind   Kind
+	kind   PathKind
 	prefix int      // of text: the length of the literal directory prefix
 	glob   *pattern // of a glob
 }
@@ -69,7 +69,7 @@ func Parse(raw string, fold bool) (Path, error) {
 func (p Path) String() string { return p.text }
 
 // Kind returns what it stands for.
-func (p Path) Kind() Kind { return p.kind }
+func (p Path) Kind() PathKind { return p.kind }
 
 // Prefix returns the longest directory, ending in /, below which all lies that the path covers: src/ of src/a.go, of src/ and of src/*.go. It is
 // empty for the root.

@@ -23,7 +23,7 @@ func path(t testing.TB, raw string) locks.Path {
 func TestParse_KindAndPrefix(t *testing.T) {
 	for _, c := range []struct {
 		raw    string
-		kind   locks.Kind
+		kind   locks.PathKind
 		prefix string
 	}{
 		{"a.go", locks.File, ""},
