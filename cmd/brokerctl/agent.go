@@ -16,7 +16,7 @@ import (
 func newAgentCommand(c *cli) *cobra.Command {
 	return group("agent", "Register agents, and find them", "",
 		append([]*cobra.Command{
-			newAgentRegisterCommand(c), newAgentGetCommand(c), newAgentListCommand(c), newAgentHeartbeatCommand(c), newAgentDeregisterCommand(c),
+			newAgentRegisterCommand(c), newAgentRunCommand(c), newAgentGetCommand(c), newAgentListCommand(c), newAgentHeartbeatCommand(c), newAgentDeregisterCommand(c),
 		}, newDirectiveCommands(c)...)...)
 }
 
@@ -34,14 +34,14 @@ type registerOptions struct {
 	requestID    string
 }
 
-// AddFlags adds the options.
-func (o *registerOptions) AddFlags(f *pflag.FlagSet) {
+// AddFlags adds the options; lease is what it is unless it is given.
+func (o *registerOptions) AddFlags(f *pflag.FlagSet, lease time.Duration) {
 	f.StringVar(&o.role, "role", "", "its trade, such as builder")
 	f.StringArrayVar(&o.capabilities, "capability", nil, "something it can do; may be repeated")
 	f.StringVar(&o.instance, "instance", "", "which instance of the role it is")
 	f.StringVar(&o.worktree, "worktree", "", "its working folder")
 	f.StringArrayVar(&o.labels, "label", nil, "KEY=VALUE; may be repeated")
-	f.DurationVar(&o.lease, "lease", shellLease, "how long it is believed alive without being heard of, 1s to 168h")
+	f.DurationVar(&o.lease, "lease", lease, "how long it is believed alive without being heard of, 1s to 168h")
 }
 
 func newAgentRegisterCommand(c *cli) *cobra.Command {
@@ -64,10 +64,7 @@ subscriptions and claims stay.`,
 			if err != nil {
 				return err
 			}
-			answer, err := broker.Agents().RegisterAgent(cmd.Context(), &pb.RegisterAgentRequest{
-				RequestId: o.requestID, Role: o.role, Capabilities: o.capabilities, Instance: o.instance,
-				Worktree: o.worktree, Labels: labels, Lease: always(o.lease),
-			})
+			answer, err := broker.Agents().RegisterAgent(cmd.Context(), o.request(labels))
 			if err != nil {
 				return err
 			}
@@ -78,9 +75,17 @@ subscriptions and claims stay.`,
 			})
 		},
 	}
-	o.AddFlags(cmd.Flags())
+	o.AddFlags(cmd.Flags(), shellLease)
 	addRequestID(cmd, &o.requestID)
 	return cmd
+}
+
+// request is the registration that the options describe.
+func (o *registerOptions) request(labels map[string]string) *pb.RegisterAgentRequest {
+	return &pb.RegisterAgentRequest{
+		RequestId: o.requestID, Role: o.role, Capabilities: o.capabilities, Instance: o.instance,
+		Worktree: o.worktree, Labels: labels, Lease: always(o.lease),
+	}
 }
 
 func newAgentGetCommand(c *cli) *cobra.Command {

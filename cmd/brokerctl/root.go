@@ -87,6 +87,7 @@ func newRoot(c *cli) *cobra.Command {
 	root.AddGroup(
 		&cobra.Group{ID: "messages", Title: "Messages:"},
 		&cobra.Group{ID: "work", Title: "Taking work:"},
+		&cobra.Group{ID: "together", Title: "Working together:"},
 		&cobra.Group{ID: "who", Title: "Agents, channels, sessions:"},
 		&cobra.Group{ID: "watch", Title: "Looking on:"},
 		&cobra.Group{ID: "other", Title: "Other:"},
@@ -103,6 +104,7 @@ func newRoot(c *cli) *cobra.Command {
 		newReceiveCommand(c), newInboxCommand(c), newMessageCommand(c), newDLQCommand(c))
 	add("work", newNextCommand(c), newClaimCommand(c), newAckCommand(c), newNackCommand(c), newExtendCommand(c), newReleaseCommand(c), newWorkCommand(c))
 	add("who", newAgentCommand(c), newChannelCommand(c), newSessionCommand(c))
+	add("together", newLockCommand(c), newTokenCommand(c))
 	add("watch", newEventCommand(c), newStatusCommand(c), newWhoamiCommand(c), newPingCommand(c), newAdminCommand(c))
 	add("other", newInitCommand(c), newGuideCommand(c), newDemoCommand(c), newBenchCommand(c), newVersionCommand(c))
 	must(root.RegisterFlagCompletionFunc("agent", c.completeAgents))

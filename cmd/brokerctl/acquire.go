@@ -1,0 +1,184 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	pb "brokerd/gen/brokerd/v1"
+)
+
+// holderVariable names the worker that lock run and token run hold by, so that commands within speak of the same owner.
+const holderVariable = "BROKERD_HOLDER"
+
+// turnOptions are what asking for locks and for a token have in common.
+type turnOptions struct {
+	wait    time.Duration
+	maxHold time.Duration
+	reason  string
+}
+
+// AddFlags adds the options.
+func (o *turnOptions) AddFlags(f *pflag.FlagSet) {
+	f.DurationVar(&o.wait, "wait", 0, "wait this long for the turn, up to 24h (default: do not wait)")
+	f.DurationVar(&o.maxHold, "for", 0, "how long it may be held without being extended, 1s to 168h (default: 30m)")
+	f.StringVar(&o.reason, "reason", "", "why, for those who have to wait")
+}
+
+// acquireOptions are the options of lock acquire and token acquire.
+type acquireOptions struct {
+	turnOptions
+	holderOption
+	keep      bool
+	dryRun    bool
+	requestID string
+}
+
+// AddFlags adds the options.
+func (o *acquireOptions) AddFlags(cmd *cobra.Command) {
+	o.turnOptions.AddFlags(cmd.Flags())
+	o.holderOption.AddFlags(cmd.Flags())
+	cmd.Flags().BoolVar(&o.keep, "keep", false, "keep the place in the queue when the wait is over; a message of type lock_granted tells when it is there")
+	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "only tell whether it would be granted now")
+	addRequestID(cmd, &o.requestID)
+	cmd.MarkFlagsMutuallyExclusive("dry-run", "wait")
+	cmd.MarkFlagsMutuallyExclusive("dry-run", "keep")
+}
+
+// holderOption says which worker of the agent owns what is asked for.
+type holderOption struct{ name string }
+
+// AddFlags adds the option.
+func (o *holderOption) AddFlags(f *pflag.FlagSet) {
+	f.StringVar(&o.name, "holder", "", "which worker of the agent it belongs to; workers of different names exclude each other ("+holderVariable+")")
+}
+
+// holder returns whom the option, or else the environment, names. What the environment says is of its agent, not of another.
+func (o *holderOption) holder(c *cli, cmd *cobra.Command) (string, error) {
+	if cmd.Flags().Changed("holder") {
+		return o.name, nil
+	}
+	s, err := c.settings()
+	if err != nil || s.otherAgent {
+		return "", err
+	}
+	return os.Getenv(holderVariable), nil
+}
+
+// acquired is the broker's answer to whoever asks for locks or a token.
+type acquired interface {
+	proto.Message
+	GetOutcome() pb.AcquireOutcome
+	GetFence() int64
+	GetHeldUntil() *timestamppb.Timestamp
+	GetAlreadyHeld() bool
+	GetTicket() int64
+	GetPosition() int32
+	GetObstacles() []*pb.Obstacle
+}
+
+// waitForTurn asks, as long as the wait lasts: a broker that is away for a while keeps the places in its queues.
+func waitForTurn[A acquired](ctx context.Context, wait time.Duration, ask func(wait time.Duration) (A, error)) (A, error) {
+	end, pause := time.Now().Add(wait), 50*time.Millisecond
+	for left := wait; ; left = max(time.Until(end), 0) {
+		answer, err := ask(left)
+		if err == nil || status.Code(err) != codes.Unavailable || time.Until(end) <= 0 {
+			return answer, err
+		}
+		again := time.NewTimer(min(pause+rand.N(pause), max(time.Until(end), 0)))
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			again.Stop()
+			return answer, err
+		}
+		pause = min(2*pause, time.Second)
+	}
+}
+
+// showAcquired prints how a request for locks or a token stands; unless it was granted the error has the exit code.
+func (c *cli) showAcquired(cmd *cobra.Command, answer acquired, dryRun bool, text func(w io.Writer)) error {
+	if answer.GetOutcome() == pb.AcquireOutcome_ACQUIRE_OUTCOME_GRANTED {
+		return c.show(cmd, answer, func(w io.Writer) {
+			if dryRun {
+				fmt.Fprintln(w, "it would be granted now")
+				return
+			}
+			text(w)
+		})
+	}
+	if format, err := c.format(); err != nil {
+		return err
+	} else if format == formatJSON {
+		if err := writeJSON(cmd.OutOrStdout(), answer); err != nil {
+			return err
+		}
+	}
+	return c.notAcquired(answer)
+}
+
+// notAcquired is the error that says who is in the way: busy, or the wait is over.
+func (c *cli) notAcquired(answer acquired) error {
+	text := c.inTheWay(answer.GetObstacles())
+	if text == "" {
+		text = "it is not your turn"
+	}
+	if answer.GetOutcome() != pb.AcquireOutcome_ACQUIRE_OUTCOME_QUEUED {
+		return failf(exitConflict, "%s", text)
+	}
+	if answer.GetTicket() > 0 {
+		text += fmt.Sprintf("; place %d in the queue, ticket %d", answer.GetPosition(), answer.GetTicket())
+	}
+	return failf(exitNothing, "the wait is over: %s", text)
+}
+
+// inTheWay says who is in the way of a request.
+func (c *cli) inTheWay(obstacles []*pb.Obstacle) string {
+	const most = 3
+	var parts []string
+	for _, o := range obstacles[:min(len(obstacles), most)] {
+		s := fmt.Sprintf("%s is %s by %s", clip(o.GetResource(), 200), cond(o.GetWaiting(), "wanted earlier", "held"), ownerOf(o.GetAgent(), o.GetHolder()))
+		if o.GetHeldUntil() != nil {
+			s += " until " + c.until(o.GetHeldUntil())
+		}
+		if o.GetReason() != "" {
+			s += " (" + clip(o.GetReason(), 100) + ")"
+		}
+		parts = append(parts, s)
+	}
+	if more := len(obstacles) - most; more > 0 {
+		parts = append(parts, fmt.Sprintf("%d more in the way", more))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// ownerOf names an owner: the agent, and which worker of it.
+func ownerOf(agent, holder string) string {
+	if holder == "" {
+		return agent
+	}
+	return agent + " (" + clip(holder, 24) + ")"
+}
+
+// until says when something ends, and how far that is.
+func (c *cli) until(t *timestamppb.Timestamp) string {
+	if t == nil {
+		return ""
+	}
+	layout := "15:04:05"
+	if t.AsTime().Sub(c.env.Now()) > 12*time.Hour {
+		layout = "2006-01-02 15:04"
+	}
+	return t.AsTime().Local().Format(layout) + " (" + c.due(t) + ")"
+}

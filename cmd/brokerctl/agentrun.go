@@ -1,0 +1,329 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"brokerd/client"
+	pb "brokerd/gen/brokerd/v1"
+)
+
+const (
+	runLease   = 30 * time.Second // of agent run, which beats
+	reportWait = 5 * time.Second  // for what is still to be told when the command has ended
+)
+
+const agentRunLong = `Register an agent, and run the program that it is. While it runs its lease is renewed, every third of --lease; when it ends the
+agent is deregistered. A program that dies is noticed at once, and a machine that dies when the lease is over.
+
+The program's environment has BROKERD_ADDR, BROKERD_SESSION, BROKERD_AGENT and BROKERD_INCARNATION, so that brokerctl and the clients work
+inside it as this agent. What it writes to standard output passes through, except for lines that are JSON objects of these types, which become
+calls:
+
+  {"type":"status","status":"active","activity":"running tests","progress":0.4}
+  {"type":"dependency","on":"builder-2","reason":"the schema","blocked":true}
+  {"type":"complete","summary":"Login works","result":{"branch":"login"},"to":"lead"}
+
+docs/agents-run.md describes them. SIGINT and SIGTERM are passed on; a second signal kills.
+
+Exit codes: the program's own, 124 if it was ended by --timeout; 6 if the agent was lost: registered anew elsewhere, or its lease was
+over; then the program gets SIGTERM, and SIGKILL 10 s later; 125 brokerctl itself failed.`
+
+// agentRunOptions are the options of agent run.
+type agentRunOptions struct {
+	registerOptions
+	name    string
+	keep    bool
+	timeout time.Duration
+}
+
+// AddFlags adds the options.
+func (o *agentRunOptions) AddFlags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&o.name, "name", "", "the agent's name (default: --agent, BROKERD_AGENT)")
+	o.registerOptions.AddFlags(f, runLease)
+	f.BoolVar(&o.keep, "keep", false, "leave it registered at the end, with its mail, for the length of its lease")
+	f.DurationVar(&o.timeout, "timeout", 0, "end a program that runs longer (default: none)")
+}
+
+func newAgentRunCommand(c *cli) *cobra.Command {
+	o := &agentRunOptions{}
+	cmd := &cobra.Command{
+		Use:   "run [options] -- COMMAND [ARGUMENT...]",
+		Short: "Run a program as an agent: registered, alive as long as it runs, its reports turned into calls",
+		Long:  agentRunLong,
+
+		DisableFlagsInUseLine: true,
+		Example: `  brokerctl agent run --name builder-1 --role builder -- ./builder.py
+  brokerctl agent run --name ci-1 --role ci --lease 1m -- make test`,
+		Args: leastOne("the command"),
+		RunE: func(cmd *cobra.Command, args []string) error { return o.run(c, cmd, args) },
+	}
+	o.AddFlags(cmd)
+	cmd.Flags().SetInterspersed(false) // what follows the command's name is the command's
+	return cmd
+}
+
+func (o *agentRunOptions) run(c *cli, cmd *cobra.Command, args []string) error {
+	labels, err := parseLabels(o.labels)
+	if err != nil {
+		return err
+	}
+	path, err := exec.LookPath(args[0])
+	if err != nil {
+		return ownFailure(c, "run", err)
+	}
+	broker, err := c.connect(cmd.Context())
+	if err != nil {
+		return ownFailure(c, "run", err)
+	}
+	inherited := broker.Identity().Agent
+	if o.name != "" {
+		broker = broker.As(o.name)
+	}
+	if broker.Identity().Agent == "" {
+		return usagef("the agent's name is missing: give --name NAME")
+	}
+	// Whatever incarnation the environment speaks of, this is a new one.
+	broker = broker.As(broker.Identity().Agent)
+	answer, err := broker.Agents().RegisterAgent(cmd.Context(), o.request(labels))
+	if err != nil {
+		return ownFailure(c, "run", err)
+	}
+	r := &reporter{
+		broker: broker.AtIncarnation(answer.GetAgent().GetIncarnation()), every: o.lease / 3,
+		stderr: &lockedWriter{w: cmd.ErrOrStderr()}, explain: c.explain, wake: make(chan struct{}, 1), finish: make(chan struct{}),
+	}
+	r.tellLosses(answer.GetLosses())
+	return o.attend(c, cmd, r, path, args, inherited)
+}
+
+// attend runs the program with a reporter beside it.
+func (o *agentRunOptions) attend(c *cli, cmd *cobra.Command, r *reporter, path string, args []string, inherited string) error {
+	var more [][2]string
+	if name := r.broker.Identity().Agent; name != inherited { // what another agent holds is not this one's
+		more = [][2]string{{"BROKERD_FENCE", ""}, {holderVariable, ""}}
+	}
+	out := &lineReader{out: sharedOutput(cmd.OutOrStdout()), report: r.take}
+	p := &process{
+		path: path, args: args, env: commandEnvironment(r.broker, more), stdin: cmd.InOrStdin(), stdout: out, stderr: r.stderr,
+		timeout: o.timeout, grace: killAfter, interrupted: cmd.Context(), hurry: c.hurry,
+	}
+	ctx, lose := context.WithCancelCause(context.WithoutCancel(cmd.Context()))
+	var reporting sync.WaitGroup
+	reporting.Go(func() { r.run(ctx, lose) })
+	code, runErr := p.run(ctx)
+	flushErr := out.flush()
+	close(r.finish)
+	enough := time.AfterFunc(reportWait, func() { lose(nil) })
+	reporting.Wait()
+	enough.Stop()
+	if errors.Is(context.Cause(ctx), errAgentLost) {
+		return failf(exitLost, "%v, and the program was stopped", context.Cause(ctx))
+	}
+	if !o.keep {
+		o.deregister(cmd, r, code)
+	}
+	switch {
+	case p.notStarted:
+		return ownFailure(c, "run", runErr)
+	case code != commandDone:
+		return &failure{code: code}
+	}
+	return flushErr
+}
+
+// deregister ends the registration. If the broker is away it ends by itself.
+func (o *agentRunOptions) deregister(cmd *cobra.Command, r *reporter, code int) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), reportWait)
+	defer cancel()
+	_, err := r.broker.Agents().DeregisterAgent(ctx, &pb.DeregisterAgentRequest{Reason: fmt.Sprintf("the program has ended with code %d", code)})
+	if err != nil && client.Reason(err) != "AGENT_NOT_REGISTERED" {
+		r.sayf("the agent was not deregistered, and its lease ends by itself: %s", status.Convert(err).Message())
+	}
+}
+
+// errAgentLost is why a program is stopped.
+var errAgentLost = errors.New("the agent was lost")
+
+// reporter tells the broker that an agent is alive, and what its program reports. Calls are made in order; a broker that is away is
+// waited for.
+type reporter struct {
+	broker  *client.Client
+	every   time.Duration // between signs of life
+	stderr  io.Writer
+	explain func(error) (int, string)
+	wake    chan struct{}
+	finish  chan struct{} // closed when the program has ended
+
+	mu    sync.Mutex
+	queue []ownReport // guarded by mu
+
+	directives []string // that were mentioned last; of run alone
+}
+
+// take queues the calls for a line, if it is a report.
+func (r *reporter) take(line []byte) bool {
+	reports, err := parseReport(line)
+	if err != nil {
+		if !errors.Is(err, errNoReport) {
+			r.sayf("a report is not understood, and passed through: %v", err)
+		}
+		return false
+	}
+	r.mu.Lock()
+	for _, next := range reports {
+		// The first may be on its way. What is reported faster than it can be told is told together.
+		if last := len(r.queue) - 1; last > 0 && next.heartbeat != nil && r.queue[last].heartbeat != nil {
+			proto.Merge(r.queue[last].heartbeat, next.heartbeat)
+		} else {
+			r.queue = append(r.queue, next)
+		}
+	}
+	r.mu.Unlock()
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+	return true
+}
+
+// next returns the call that is due first.
+func (r *reporter) next() (ownReport, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.queue) == 0 {
+		return ownReport{}, false
+	}
+	return r.queue[0], true
+}
+
+func (r *reporter) done() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.queue = r.queue[1:]
+}
+
+// run makes the calls until ctx ends, or the program has ended and nothing is left to tell.
+func (r *reporter) run(ctx context.Context, lose context.CancelCauseFunc) {
+	beat := time.NewTimer(r.every)
+	defer beat.Stop()
+	finish := r.finish
+	for finishing := false; ; {
+		due, some := r.next()
+		if !some {
+			if finishing {
+				return
+			}
+			select {
+			case <-r.wake:
+				continue
+			case <-finish:
+				finishing = true
+				continue
+			case <-ctx.Done():
+				return
+			case <-beat.C:
+				due = ownReport{heartbeat: &pb.HeartbeatRequest{}}
+			}
+		}
+		err := r.make(ctx, due)
+		switch {
+		case err == nil:
+		case errors.Is(err, errAgentLost):
+			lose(err)
+			return
+		case away(err):
+			r.pause(ctx)
+			if ctx.Err() != nil {
+				return
+			}
+			if some {
+				continue // the same again
+			}
+		default:
+			_, text := r.explain(err)
+			r.sayf("%s", text)
+		}
+		if some {
+			r.done()
+		}
+		beat.Reset(r.every)
+	}
+}
+
+// pause waits before another try.
+func (r *reporter) pause(ctx context.Context) {
+	t := time.NewTimer(min(time.Second, r.every))
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// make makes one call. It returns errAgentLost if the broker does not know the program's agent any more.
+func (r *reporter) make(ctx context.Context, due ownReport) error {
+	call, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	var err error
+	switch {
+	case due.heartbeat != nil:
+		var answer *pb.HeartbeatResponse
+		if answer, err = r.broker.Agents().Heartbeat(call, due.heartbeat); err == nil {
+			r.tellLosses(answer.GetLosses())
+			r.tellDirectives(answer.GetDirectives())
+		}
+	case due.event != nil:
+		_, err = r.broker.Events().PublishEvent(call, due.event)
+	case due.message != nil:
+		_, err = r.broker.Messages().SendMessages(call, due.message)
+	}
+	switch client.Reason(err) {
+	case "STALE_INCARNATION", "AGENT_NOT_REGISTERED":
+		return fmt.Errorf("%w: %s", errAgentLost, status.Convert(err).Message())
+	}
+	return err
+}
+
+// away reports whether a call failed because the broker does not answer now.
+func away(err error) bool {
+	switch status.Code(err) {
+	case codes.Unavailable, codes.DeadlineExceeded:
+		return true
+	case codes.ResourceExhausted:
+		return client.RetryDelay(err) > 0
+	}
+	return false
+}
+
+// tellLosses says what the agent has lost.
+func (r *reporter) tellLosses(losses []*pb.Loss) {
+	for _, l := range losses {
+		r.sayf("lost while the agent was away: %s %s", strings.ToLower(enumOf(l.GetKind())), l.GetName())
+	}
+}
+
+// tellDirectives says what orders wait, once for as long as they are the same.
+func (r *reporter) tellDirectives(directives []string) {
+	if len(directives) > 0 && !slices.Equal(directives, r.directives) {
+		r.sayf("directives wait: %s; brokerctl next shows them", names(directives, len(directives)))
+	}
+	r.directives = directives
+}
+
+func (r *reporter) sayf(format string, args ...any) {
+	fmt.Fprintf(r.stderr, "brokerctl: %s\n", oneLine(fmt.Sprintf(format, args...)))
+}

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestAgentRun_ReportsBecomeCallsAndTheRestPassesThrough(t *testing.T) {
+	startBroker(t)
+	register(t, "lead/lead")
+	t.Setenv("BROKERD_INCARNATION", "99") // of whoever called
+	seen := pipe(t)
+	script := `echo building
+echo '{"type":"status","status":"active","activity":"running tests","progress":0.4,"task_id":"t1","counters":{"turns":3},"last_tool":"go","last_file":"a.go"}'
+echo '{"type":"artifact","path":"out.bin"}'
+echo ' {"type":"status","status":"lazy"}'
+printf '{"not json'; echo
+until brokerctl_get | grep -q '"activity":"running tests"'; do sleep 0.02; done
+brokerctl_get > ` + seen + `
+echo '{"type":"dependency","on":"builder-2","reason":"the schema","blocked":true}'
+echo '{"type":"complete","summary":"Login works","result":{"branch":"login"},"task_id":"t1","to":"lead"}'
+printf end; exit 3`
+	done := make(chan result, 1)
+	go func() {
+		done <- invoke(t.Context(), "", nil, "agent", "run", "--name", "builder-1", "--role", "builder", "--", "sh", "-c", asShell(script))
+	}()
+	shown, err := os.ReadFile(seen)
+	if err != nil {
+		t.Fatal(err)
+	}
+	agent := at(t, decode(t, string(shown)), "agent").(map[string]any)
+	for field, want := range map[string]any{
+		"status": "ACTIVE", "task_id": "t1", "progress": json.Number("0.4"), "role": "builder", "lease": "30s", "incarnation": json.Number("1"),
+	} {
+		if agent[field] != want {
+			t.Errorf("%s is %v, want %v", field, agent[field], want)
+		}
+	}
+	got := <-done
+	t.Setenv("BROKERD_INCARNATION", "")
+	want := "building\n{\"type\":\"artifact\",\"path\":\"out.bin\"}\n {\"type\":\"status\",\"status\":\"lazy\"}\n{\"not json\nend"
+	if got.code != 3 || got.out != want || !strings.Contains(got.err, `"lazy" is none of initializing, `) {
+		t.Errorf("%+v", got)
+	}
+	if got := ctl(t, "agent", "get", "builder-1"); got.code != 3 {
+		t.Errorf("it is still registered: %+v", got)
+	}
+	mail := fields(t, "--agent", "lead", "inbox")
+	if at(t, mail, "message", "subject") != "Login works" || at(t, mail, "message", "payload", "branch") != "login" || at(t, mail, "message", "type") != "work_completed" {
+		t.Errorf("the lead got %v", mail)
+	}
+	event := fields(t, "event", "list", "--type", "work.completed")
+	if at(t, event, "source") != "builder-1" || at(t, event, "details", "result", "branch") != "login" || at(t, event, "task_id") != "t1" {
+		t.Errorf("the event is %v", event)
+	}
+	statuses := must0(t, "event", "list", "--type", "agent.status", "-o", "json")
+	if i, j := strings.Index(statuses, "blocked by builder-2: the schema"), strings.Index(statuses, "Login works"); i < 0 || j < i {
+		t.Errorf("the statuses were %s", statuses)
+	}
+}
+
+// asShell gives a script a way to look at its own agent.
+func asShell(script string) string {
+	self, err := os.Executable()
+	if err != nil {
+		panic(err)
+	}
+	return "brokerctl_get() { " + asProgram + "=1 " + self + " agent get -o json; }\n" + script
+}
+
+// running starts agent run on a script that writes to the pipe once it is ready.
+func running(t *testing.T, script string, flags ...string) (signals chan os.Signal, ended <-chan result) {
+	t.Helper()
+	signals = make(chan os.Signal, 2)
+	done, ready := make(chan result, 1), pipe(t)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	args := append(append([]string{"agent", "run", "--name", "builder-1"}, flags...), "--", "sh", "-c", strings.ReplaceAll(script, "READY", "echo > "+ready))
+	go func() { done <- invoke(ctx, "", signals, args...) }()
+	await(t, ready)
+	return signals, done
+}
+
+func TestAgentRun_RegisteringElsewhereStopsTheProgram(t *testing.T) {
+	startBroker(t)
+	_, ended := running(t, `READY; exec sleep 60`, "--lease", "1s")
+	register(t, "builder-1")
+	if got := <-ended; got.code != 6 || !strings.Contains(got.err, "the agent was lost") {
+		t.Errorf("%+v", got)
+	}
+	if got := fields(t, "agent", "get", "builder-1"); at(t, got, "agent", "incarnation") != json.Number("2") {
+		t.Errorf("the newer registration was ended too: %v", got)
+	}
+}
+
+func TestAgentRun_BeatsAndPassesSignalsOn(t *testing.T) {
+	startBroker(t)
+	signals, ended := running(t, `trap 'exit 7' INT; READY; while :; do sleep 0.01; done`, "--lease", "1s", "--keep")
+	deadline := time.Now().Add(patience)
+	for { // three beats
+		got := fields(t, "agent", "get", "builder-1")
+		seen, err1 := time.Parse(time.RFC3339, at(t, got, "agent", "last_seen").(string))
+		registered, err2 := time.Parse(time.RFC3339, at(t, got, "agent", "registered_at").(string))
+		if err := errors.Join(err1, err2); err != nil || time.Now().After(deadline) {
+			t.Fatalf("%v: %v", err, got)
+		}
+		if seen.Sub(registered) > 900*time.Millisecond {
+			break
+		}
+	}
+	signals <- os.Interrupt
+	if got := <-ended; got.code != 7 {
+		t.Errorf("%+v", got)
+	}
+	must0(t, "agent", "get", "builder-1")
+}
+
+func TestAgentRun_ItsOwnFailureIsExitCode125(t *testing.T) {
+	startBroker(t)
+	for _, args := range [][]string{
+		{"agent", "run", "--name", "builder-1", "--", "no-such-command"},
+		{"agent", "run", "--name", "all", "--", "true"},
+		{"--addr", "127.0.0.1:1", "agent", "run", "--name", "builder-1", "--", "true"},
+	} {
+		if got := ctl(t, args...); got.code != 125 {
+			t.Errorf("%q: %+v", args, got)
+		}
+	}
+	if got := ctl(t, "agent", "run", "--", "true"); got.code != 2 || !strings.Contains(got.err, "give --name NAME") {
+		t.Errorf("%+v", got)
+	}
+}

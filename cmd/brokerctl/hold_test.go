@@ -1,0 +1,137 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pb "brokerd/gen/brokerd/v1"
+)
+
+// obstacle is somebody in the way.
+func obstacle() *pb.Obstacle {
+	return &pb.Obstacle{Agent: "builder-2", Holder: "run-1", Resource: "src/", Revision: 11, HeldUntil: before(-12 * time.Minute), Reason: "big\nrefactoring"}
+}
+
+func TestLocks_AreListedWithWhoWaits(t *testing.T) {
+	c, cmd, out := printer(formatTable)
+	items := []proto.Message{
+		&pb.Lock{Fence: 11, Agent: "builder-2", Holder: "run-1", Paths: []string{"src/", "it's"}, Mode: pb.LockMode_LOCK_MODE_EXCLUSIVE, Reason: "refactoring",
+			GrantedAt: before(3 * time.Minute), HeldUntil: before(-12 * time.Minute), MaxHold: durationpb.New(time.Hour), Waiting: 1},
+		&pb.Lock{Fence: 12, Agent: "builder-3", Paths: []string{"docs/*"}, Mode: pb.LockMode_LOCK_MODE_SHARED, GrantedAt: before(0), HeldUntil: before(-time.Hour), Uncollected: true},
+		&pb.LockTicket{Ticket: 13, Agent: "builder-1", Paths: []string{"src/a.go"}, Mode: pb.LockMode_LOCK_MODE_SHARED, CreatedAt: before(time.Minute),
+			Position: 1, Obstacles: []*pb.Obstacle{obstacle()}, Kept: true},
+	}
+	if err := list(c, cmd, items, c.lockView()); err != nil {
+		t.Fatal(err)
+	}
+	wantText(t, out.String(), `
+ID  STATE                                   MODE       OWNER              SINCE   ENDS    PATHS           REASON
+11  held, 1 waiting                         exclusive  builder-2 (run-1)  3m ago  in 12m  src/ 'it'\''s'  refactoring
+12  granted, not collected                  shared     builder-3          now     in 1h   'docs/*'
+13  place 1 behind builder-2 (run-1), kept  shared     builder-1          1m ago  -       src/a.go
+`)
+}
+
+func TestAcquire_SaysWhoIsInTheWay(t *testing.T) {
+	c, cmd, out := printer(formatTable)
+	held := "src/ is held by builder-2 (run-1) until 12:12:00 (in 12m) (big refactoring)"
+	waiting := &pb.Obstacle{Agent: "builder-3", Resource: "src/a.go", Waiting: true}
+	for _, test := range []struct {
+		answer acquired
+		code   int
+		text   string
+	}{
+		{&pb.AcquireLocksResponse{Outcome: pb.AcquireOutcome_ACQUIRE_OUTCOME_BUSY, Obstacles: []*pb.Obstacle{obstacle()}}, 5, held},
+		{&pb.AcquireTokenResponse{Outcome: pb.AcquireOutcome_ACQUIRE_OUTCOME_QUEUED, Obstacles: []*pb.Obstacle{obstacle(), waiting, waiting, waiting}, Ticket: 13, Position: 2},
+			4, "the wait is over: " + held + "; src/a.go is wanted earlier by builder-3; src/a.go is wanted earlier by builder-3; 1 more in the way; place 2 in the queue, ticket 13"},
+	} {
+		err := c.showAcquired(cmd, test.answer, false, nil)
+		if code, text := c.explain(err); code != test.code || text != test.text {
+			t.Errorf("%d, %q; want %d, %q", code, text, test.code, test.text)
+		}
+	}
+	if out.Len() > 0 {
+		t.Errorf("%s", out)
+	}
+	c.global.output, c.found = formatJSON, nil
+	err := c.showAcquired(cmd, &pb.AcquireLocksResponse{Outcome: pb.AcquireOutcome_ACQUIRE_OUTCOME_BUSY, Obstacles: []*pb.Obstacle{obstacle()}}, false, nil)
+	if err == nil || at(t, decode(t, out.String()), "obstacles", 0, "agent") != "builder-2" {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+func TestTokens_AreShownWithTheirQueue(t *testing.T) {
+	c, cmd, out := printer(formatTable)
+	token := &pb.Token{Type: "review", Scope: "login page", State: pb.TokenState_TOKEN_STATE_CONTESTED, Agent: "builder-2", Fence: 11, GrantedAt: before(time.Minute),
+		HeldUntil: before(-time.Hour), LongestHold: durationpb.New(168 * time.Hour), Waiting: 1}
+	passed := &pb.Token{Type: "review", Scope: "x", State: pb.TokenState_TOKEN_STATE_HELD, Fence: 12, PassedToRole: "critic", Uncollected: true, HeldUntil: before(-time.Hour)}
+	free := &pb.Token{Type: "test_run", Scope: "ci", State: pb.TokenState_TOKEN_STATE_AVAILABLE}
+	if err := list(c, cmd, []*pb.Token{token, passed, free}, c.tokenView()); err != nil {
+		t.Fatal(err)
+	}
+	c.printToken(out, &pb.GetTokenResponse{Token: token, Tickets: []*pb.TokenTicket{{Ticket: 13, Agent: "builder-1", Position: 1, CreatedAt: before(time.Minute)}}})
+	wantText(t, out.String(), `
+TYPE      SCOPE       STATE                OWNER        ENDS   WAITING  FENCE  REASON
+review    login page  contested            builder-2    in 1h  1        11
+review    x           held, not collected  role:critic  in 1h  0        12
+test_run  ci          available            -            -      0        -
+token         review/login page
+state         contested
+owner         builder-2
+fence         11
+granted       2026-01-02 11:59:00 (1m ago)
+ends          13:00:00 (in 1h)
+longest hold  168h
+
+TICKET  PLACE  WAITING    SINCE  REASON
+13      1      builder-1  1m ago
+`)
+}
+
+func TestRun_WantsACommandAfterTheDash(t *testing.T) {
+	for _, test := range []struct {
+		args []string
+		text string
+	}{
+		{[]string{"lock", "run", "a.go"}, "the command is missing"},
+		{[]string{"lock", "run", "a.go", "--"}, "the command is missing"},
+		{[]string{"lock", "run", "--", "true"}, "the path is missing"},
+		{[]string{"token", "run", "review", "--", "true"}, "the scope is missing"},
+		{[]string{"token", "run", "review", "x", "y", "--", "true"}, `"y" is one too many`},
+		{[]string{"lock", "release"}, "give paths, --fence, --ticket or --all"},
+		{[]string{"lock", "force-release", "a.go"}, "--reason is missing"},
+		{[]string{"lock", "extend", "x"}, `fence "x" is no whole number`},
+		{[]string{"token", "pass", "review", "x", "channel:y"}, "NAME or role:NAME"},
+	} {
+		isolate(t)
+		if got := ctl(t, test.args...); got.code != 2 || !strings.Contains(got.err, test.text) {
+			t.Errorf("%q: %+v", test.args, got)
+		}
+	}
+}
+
+func TestHold_TheHolderInTheEnvironmentIsItsAgents(t *testing.T) {
+	isolate(t)
+	t.Setenv("BROKERD_AGENT", "builder-1")
+	t.Setenv(holderVariable, "run-1")
+	for _, test := range []struct {
+		agent string
+		args  []string
+		want  string
+	}{{"", nil, "run-1"}, {"builder-1", nil, "run-1"}, {"builder-2", nil, ""}, {"", []string{"--holder", ""}, ""}, {"builder-2", []string{"--holder", "x"}, "x"}} {
+		var o holderOption
+		cmd := &cobra.Command{}
+		o.AddFlags(cmd.Flags())
+		if err := cmd.ParseFlags(test.args); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := o.holder(&cli{global: globalOptions{agent: test.agent}}, cmd); err != nil || got != test.want {
+			t.Errorf("%+v: %q, %v", test, got, err)
+		}
+	}
+}

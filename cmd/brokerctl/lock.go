@@ -1,0 +1,334 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/proto"
+
+	pb "brokerd/gen/brokerd/v1"
+)
+
+const lockLong = `Lock files, so that two agents do not write the same one at the same time. A PATH covers a file (src/a.go), a
+directory with all below it (src/), or a glob ('src/*.go', 'docs/**'). Locks are advisory: they bind those who ask.
+
+A lock ends when it is released, when its time is over (--for), or when its agent ends.`
+
+func newLockCommand(c *cli) *cobra.Command {
+	return group("lock", "Lock files and directories, and see who holds what", lockLong,
+		newLockAcquireCommand(c), newLockRunCommand(c), newLockExtendCommand(c), newLockReleaseCommand(c), newLockListCommand(c), newLockForceReleaseCommand(c))
+}
+
+func newLockAcquireCommand(c *cli) *cobra.Command {
+	o := &acquireOptions{}
+	var shared bool
+	cmd := &cobra.Command{
+		Use:   "acquire PATH...",
+		Short: "Lock paths, all or none",
+		Long: `Lock paths, all or none. Who asks again for what is held gets the same fence. The fence proves that the lock is still
+held: with BROKERD_FENCE set to it, the broker refuses every call once the lock is lost.
+
+Exit codes: 4 the wait is over, 5 somebody else has it (without --wait) or waiting would be a deadlock.`,
+		Example: `  brokerctl --agent builder-1 lock acquire src/login.go src/login_test.go --wait 10m --reason "Add login"
+  brokerctl --agent builder-1 lock acquire docs/ --shared --for 2h
+  brokerctl --agent builder-1 lock acquire 'src/**/*.sql' --dry-run`,
+		Args: leastOne("the path"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			paths, err := lockPaths(args)
+			if err != nil {
+				return err
+			}
+			holder, err := o.holder(c, cmd)
+			if err != nil {
+				return err
+			}
+			broker, err := c.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			answer, err := waitForTurn(cmd.Context(), o.wait, func(wait time.Duration) (*pb.AcquireLocksResponse, error) {
+				return broker.Locks().AcquireLocks(cmd.Context(), &pb.AcquireLocksRequest{
+					RequestId: o.requestID, Paths: paths, Mode: lockMode(shared), Wait: duration(wait), MaxHold: duration(o.maxHold),
+					Holder: holder, DryRun: o.dryRun, Reason: o.reason, KeepTicket: o.keep,
+				})
+			})
+			if err != nil {
+				return err
+			}
+			return c.showAcquired(cmd, answer, o.dryRun, func(w io.Writer) {
+				fmt.Fprintf(w, "%s %s until %s, fence %d\n", cond(answer.GetAlreadyHeld(), "held before:", "locked"), listed(paths),
+					c.until(answer.GetHeldUntil()), answer.GetFence())
+				if isPrompt(w) {
+					fmt.Fprintf(w, "Next: %s lock release --fence %d when done; lock extend %d for more time\n", c.again(), answer.GetFence(), answer.GetFence())
+				}
+			})
+		},
+	}
+	o.AddFlags(cmd)
+	cmd.Flags().BoolVar(&shared, "shared", false, "let others lock the same, shared: for reading")
+	return cmd
+}
+
+func lockMode(shared bool) pb.LockMode {
+	if shared {
+		return pb.LockMode_LOCK_MODE_SHARED
+	}
+	return pb.LockMode_LOCK_MODE_EXCLUSIVE
+}
+
+// lockPaths returns the paths as the broker has them.
+func lockPaths(args []string) ([]string, error) {
+	return args, nil
+}
+
+// listed writes paths as a shell would take them.
+func listed(paths []string) string {
+	const most = 20
+	var words []string
+	for _, p := range paths[:min(len(paths), most)] {
+		words = append(words, shellWord(clean(p)))
+	}
+	if more := len(paths) - most; more > 0 {
+		words = append(words, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(words, " ")
+}
+
+// leastOne wants arguments of one kind.
+func leastOne(name string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return usagef("%s is missing", name)
+		}
+		return nil
+	}
+}
+
+func newLockExtendCommand(c *cli) *cobra.Command {
+	var maxHold time.Duration
+	var requestID string
+	cmd := &cobra.Command{
+		Use:               "extend FENCE...",
+		Short:             "Hold locks for longer, counted from now",
+		Long:              "Hold locks for longer, counted from now, all or none. A lock that is lost is refused with exit code 6.",
+		Example:           `  brokerctl --agent builder-1 lock extend 4711 --for 1h`,
+		Args:              leastOne("the fence"),
+		ValidArgsFunction: c.completeFences,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			fences, err := parseRevisions("fence", args)
+			if err != nil {
+				return err
+			}
+			broker, err := c.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			answer, err := broker.Locks().ExtendLocks(cmd.Context(), &pb.ExtendLocksRequest{RequestId: requestID, Fences: fences, MaxHold: duration(maxHold)})
+			if err != nil {
+				return err
+			}
+			return c.show(cmd, answer, func(w io.Writer) {
+				for i, t := range answer.GetHeldUntil() {
+					fmt.Fprintf(w, "extended %s until %s\n", args[i], c.until(t))
+				}
+			})
+		},
+	}
+	cmd.Flags().DurationVar(&maxHold, "for", 0, "how long from now on (default: as it was asked for)")
+	addRequestID(cmd, &requestID)
+	return cmd
+}
+
+// parseRevisions reads fences or tickets.
+func parseRevisions(what string, args []string) ([]int64, error) {
+	var revisions []int64
+	for _, arg := range args {
+		n, err := strconv.ParseInt(arg, 10, 64)
+		if err != nil || n < 1 {
+			return nil, usagef("%s %q is no whole number above 0", what, arg)
+		}
+		revisions = append(revisions, n)
+	}
+	return revisions, nil
+}
+
+func newLockReleaseCommand(c *cli) *cobra.Command {
+	request := &pb.ReleaseLocksRequest{}
+	var holder holderOption
+	cmd := &cobra.Command{
+		Use:   "release [PATH...]",
+		Short: "Give locks back, and places in the queue",
+		Long:  "Give locks back, and places in the queue: by path as it was asked for, by fence, by ticket, or all. Releasing twice is fine.",
+		Example: `  brokerctl --agent builder-1 lock release src/login.go
+  brokerctl --agent builder-1 lock release --fence 4711
+  brokerctl --agent builder-1 lock release --all`,
+		ValidArgsFunction: c.completeHeldPaths,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var err error
+			if request.Paths, err = lockPaths(args); err != nil {
+				return err
+			}
+			if len(request.GetPaths())+len(request.GetFences())+len(request.GetTickets()) == 0 && !request.GetAll() {
+				return usagef("what is to be released is missing: give paths, --fence, --ticket or --all")
+			}
+			if request.Holder, err = holder.holder(c, cmd); err != nil {
+				return err
+			}
+			broker, err := c.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			answer, err := broker.Locks().ReleaseLocks(cmd.Context(), request)
+			if err != nil {
+				return err
+			}
+			return c.show(cmd, answer, func(w io.Writer) {
+				switch {
+				case answer.GetReleased()+answer.GetCancelled() == 0:
+					fmt.Fprintln(w, "nothing was held")
+				case answer.GetReleased() == 0:
+					fmt.Fprintf(w, "cancelled %s\n", count(answer.GetCancelled(), "request"))
+				default:
+					fmt.Fprintf(w, "released %s%s\n", count(answer.GetReleased(), "path"),
+						cond(answer.GetCancelled() > 0, ", cancelled "+count(answer.GetCancelled(), "request"), ""))
+				}
+			})
+		},
+	}
+	cmd.Flags().Int64SliceVar(&request.Fences, "fence", nil, "by fence, whoever the holder; may be repeated")
+	cmd.Flags().Int64SliceVar(&request.Tickets, "ticket", nil, "a place in the queue, whoever the holder; may be repeated")
+	cmd.Flags().BoolVar(&request.All, "all", false, "all of the owner")
+	holder.AddFlags(cmd.Flags())
+	addRequestID(cmd, &request.RequestId)
+	must(cmd.RegisterFlagCompletionFunc("fence", c.completeFences))
+	return cmd
+}
+
+func newLockListCommand(c *cli) *cobra.Command {
+	var ofAgent string
+	var limit int
+	cmd := &cobra.Command{
+		Use:   "list [PATH]",
+		Short: "List what is held and who waits; with a path, what is in its way",
+		Example: `  brokerctl lock list
+  brokerctl lock list src/login.go -o json
+  brokerctl lock list --owner builder-1`,
+		Args: between(0, "the path"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			request := &pb.ListLocksRequest{Agent: ofAgent}
+			if len(args) > 0 {
+				paths, err := lockPaths(args)
+				if err != nil {
+					return err
+				}
+				request.Path = paths[0]
+			}
+			broker, err := c.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			items, err := pages(limit, func(size int32, token string) ([]proto.Message, string, error) {
+				request.PageSize, request.PageToken = size, token
+				page, err := broker.Locks().ListLocks(cmd.Context(), request)
+				var items []proto.Message
+				for _, l := range page.GetLocks() {
+					items = append(items, l)
+				}
+				for _, t := range page.GetTickets() {
+					items = append(items, t)
+				}
+				return items, page.GetNextPageToken(), err
+			})
+			if err != nil {
+				return err
+			}
+			return list(c, cmd, items, c.lockView())
+		},
+	}
+	cmd.Flags().StringVar(&ofAgent, "owner", "", "only what this agent holds or waits for")
+	cmd.Flags().IntVar(&limit, "limit", 0, "list at most this many; 0 = all")
+	must(cmd.RegisterFlagCompletionFunc("owner", c.completeAgents))
+	return cmd
+}
+
+// lockView lists locks and tickets.
+func (c *cli) lockView() view[proto.Message] {
+	return view[proto.Message]{
+		columns: []string{"ID", "STATE", "MODE", "OWNER", "SINCE", "ENDS", "PATHS", "REASON"},
+		row: func(m proto.Message) []string {
+			if t, ok := m.(*pb.LockTicket); ok {
+				return []string{strconv.FormatInt(t.GetTicket(), 10), c.waiting(t.GetPosition(), t.GetKept(), t.GetObstacles()), strings.ToLower(enumOf(t.GetMode())),
+					ownerOf(t.GetAgent(), t.GetHolder()), c.ago(t.GetCreatedAt()), "", clip(listed(t.GetPaths()), 80), clip(t.GetReason(), 50)}
+			}
+			l := m.(*pb.Lock)
+			return []string{strconv.FormatInt(l.GetFence(), 10), holding(l.GetWaiting(), l.GetUncollected()), strings.ToLower(enumOf(l.GetMode())),
+				ownerOf(l.GetAgent(), l.GetHolder()), c.ago(l.GetGrantedAt()), c.due(l.GetHeldUntil()), clip(listed(l.GetPaths()), 80), clip(l.GetReason(), 50)}
+		},
+		none: "no locks",
+	}
+}
+
+// holding says how a grant stands.
+func holding(waiting int32, uncollected bool) string {
+	return cond(uncollected, "granted, not collected", "held") + cond(waiting > 0, fmt.Sprintf(", %d waiting", waiting), "")
+}
+
+// waiting says how a ticket stands.
+func (c *cli) waiting(position int32, kept bool, obstacles []*pb.Obstacle) string {
+	s := fmt.Sprintf("place %d", position)
+	if len(obstacles) > 0 {
+		s += " behind " + ownerOf(obstacles[0].GetAgent(), obstacles[0].GetHolder())
+	}
+	return s + cond(kept, ", kept", "")
+}
+
+func newLockForceReleaseCommand(c *cli) *cobra.Command {
+	request := &pb.ForceReleaseLocksRequest{}
+	cmd := &cobra.Command{
+		Use:   "force-release [PATH...]",
+		Short: "Take locks from their owners, who are told why (operators)",
+		Long: `Take locks from their owners, who are told why: everything held that is in the way of these paths, by fence or ticket, or all that
+an agent holds and waits for. Whoever is next in the queue is granted at once. For operators.`,
+		Example: `  brokerctl lock force-release src/login.go --reason "builder-1 hangs"
+  brokerctl lock force-release --fence 4711 --reason "taken by mistake"
+  brokerctl lock force-release --owner builder-1 --reason "builder-1 hangs"`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var err error
+			if request.Paths, err = lockPaths(args); err != nil {
+				return err
+			}
+			if len(request.GetPaths())+len(request.GetRevisions()) == 0 && request.GetAgent() == "" {
+				return usagef("what is to be released is missing: give paths, --fence or --owner")
+			}
+			if request.GetReason() == "" {
+				return usagef("--reason is missing: the owners are told why")
+			}
+			broker, err := c.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			answer, err := broker.Locks().ForceReleaseLocks(cmd.Context(), request)
+			if err != nil {
+				return err
+			}
+			return c.show(cmd, answer, func(w io.Writer) {
+				if len(answer.GetReleased()) == 0 {
+					fmt.Fprintln(w, "nothing was held")
+				}
+				for _, l := range answer.GetReleased() {
+					fmt.Fprintf(w, "took %s from %s, fence %d\n", listed(l.GetPaths()), clean(ownerOf(l.GetAgent(), l.GetHolder())), l.GetFence())
+				}
+			})
+		},
+	}
+	cmd.Flags().Int64SliceVar(&request.Revisions, "fence", nil, "a fence or ticket; may be repeated")
+	cmd.Flags().StringVar(&request.Agent, "owner", "", "everything that this agent holds and waits for")
+	cmd.Flags().StringVar(&request.Reason, "reason", "", "why; required")
+	addRequestID(cmd, &request.RequestId)
+	must(cmd.RegisterFlagCompletionFunc("owner", c.completeAgents))
+	return cmd
+}

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"brokerd/client"
+	pb "brokerd/gen/brokerd/v1"
+)
+
+// defaultHold is how long the broker lets a lock be held unless asked otherwise.
+const defaultHold = 30 * time.Minute
+
+func newLockRunCommand(c *cli) *cobra.Command {
+	o := &runOptions{}
+	var shared bool
+	cmd := &cobra.Command{
+		Use:   "run PATH... [options] -- COMMAND [ARGUMENT...]",
+		Short: "Run a command while paths are locked",
+		Long: "Lock paths for an owner of their own, so that two runs exclude each other even under one agent's name, and run a command.\n\n" +
+			fmt.Sprintf(holdLong, "the lock", "BROKERD_LOCK_PATHS, one path a line", "The lock"),
+
+		DisableFlagsInUseLine: true,
+		Example: `  brokerctl --agent builder-1 lock run src/ --wait 10m -- make -C src generate
+  brokerctl --agent builder-1 lock run go.mod go.sum --wait 1m --reason "new dependency" -- go get example.com/pkg`,
+		Args: commandAfterDash(1, 0, "the path"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			dash := cmd.ArgsLenAtDash()
+			paths, err := lockPaths(args[:dash])
+			if err != nil {
+				return err
+			}
+			return o.runHolding(c, cmd, args[dash:], func() (*hold, error) { return o.lock(c, cmd, paths, lockMode(shared)) })
+		},
+	}
+	o.AddFlags(cmd)
+	cmd.Flags().BoolVar(&shared, "shared", false, "let others lock the same, shared: for reading")
+	return cmd
+}
+
+// lock takes the lock.
+func (o *runOptions) lock(c *cli, cmd *cobra.Command, paths []string, mode pb.LockMode) (*hold, error) {
+	broker, err := c.connect(cmd.Context(), c.retryNotice(cmd))
+	if err != nil {
+		return nil, err
+	}
+	lasts, holder := o.maxHold, newHolder()
+	if lasts == 0 {
+		lasts = defaultHold
+	}
+	var began time.Time
+	answer, err := waitForTurn(cmd.Context(), o.wait, func(wait time.Duration) (*pb.AcquireLocksResponse, error) {
+		began = time.Now()
+		return broker.Locks().AcquireLocks(cmd.Context(), &pb.AcquireLocksRequest{
+			Paths: paths, Mode: mode, Wait: duration(wait), MaxHold: durationpb.New(lasts), Holder: holder, Reason: o.reason,
+		})
+	})
+	free := unfenced(broker)
+	h := &hold{
+		what: "the lock on " + listed(paths), fence: answer.GetFence(), lasts: lasts, broker: free,
+		env: [][2]string{
+			{"BROKERD_FENCE", strconv.FormatInt(answer.GetFence(), 10)}, {holderVariable, holder}, {"BROKERD_LOCK_PATHS", strings.Join(paths, "\n")},
+		},
+		types: []string{"lock.*"},
+		extend: func(ctx context.Context) error {
+			_, err := free.Locks().ExtendLocks(ctx, &pb.ExtendLocksRequest{Fences: []int64{answer.GetFence()}})
+			return err
+		},
+		release: func(ctx context.Context) error { // with what the command itself has locked as the same owner
+			_, err := free.Locks().ReleaseLocks(ctx, &pb.ReleaseLocksRequest{Holder: holder, All: true})
+			return err
+		},
+		held: func(ctx context.Context) (bool, error) {
+			locks, err := pages(0, func(size int32, token string) ([]*pb.Lock, string, error) {
+				page, err := free.Locks().ListLocks(ctx, &pb.ListLocksRequest{Agent: free.Identity().Agent, PageSize: size, PageToken: token})
+				return page.GetLocks(), page.GetNextPageToken(), err
+			})
+			return slices.ContainsFunc(locks, func(l *pb.Lock) bool { return l.GetFence() == answer.GetFence() }), err
+		},
+	}
+	switch {
+	case err != nil:
+		if cmd.Context().Err() != nil {
+			h.giveBack(cmd) // the place in the queue
+		}
+		return nil, err
+	case answer.GetOutcome() != pb.AcquireOutcome_ACQUIRE_OUTCOME_GRANTED:
+		return nil, c.notAcquired(answer)
+	}
+	return h, h.count(cmd.Context(), began)
+}
+
+// unfenced returns a client whose calls depend on no lock: what a command around this one holds must not keep it from giving back.
+func unfenced(broker *client.Client) *client.Client {
+	id := broker.Identity()
+	return broker.As(id.Agent).AtIncarnation(id.Incarnation)
+}

@@ -1,0 +1,425 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	pb "brokerd/gen/brokerd/v1"
+)
+
+const tokenLong = `Take turns: a token, named by a TYPE and a SCOPE such as review and feature-login, is held by one agent at a time. It
+comes into being when it is first acquired, and is passed on or released; whoever waits gets it in order.`
+
+func newTokenCommand(c *cli) *cobra.Command {
+	return group("token", "Take turns, and pass them on", tokenLong,
+		newTokenAcquireCommand(c), newTokenRunCommand(c), newTokenPassCommand(c), newTokenExtendCommand(c), newTokenReleaseCommand(c),
+		newTokenRevokeCommand(c), newTokenShowCommand(c), newTokenListCommand(c))
+}
+
+func tokenName(kind, scope string) string { return clean(kind + "/" + scope) }
+
+func newTokenAcquireCommand(c *cli) *cobra.Command {
+	o := &acquireOptions{}
+	var longest time.Duration
+	cmd := &cobra.Command{
+		Use:   "acquire TYPE SCOPE",
+		Short: "Take a token when it is one's turn, or collect one that was passed",
+		Long: `Take a token when it is one's turn, or collect one that was passed. Who asks again for what is held gets the same fence.
+
+Exit codes: 4 the wait is over, 5 somebody else has it (without --wait) or waiting would be a deadlock.`,
+		Example:           `  brokerctl --agent builder-1 token acquire review feature-login --wait 10m`,
+		Args:              exactly("the type", "the scope"),
+		ValidArgsFunction: c.completeTokens,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			holder, err := o.holder(c, cmd)
+			if err != nil {
+				return err
+			}
+			broker, err := c.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			answer, err := waitForTurn(cmd.Context(), o.wait, func(wait time.Duration) (*pb.AcquireTokenResponse, error) {
+				return broker.Tokens().AcquireToken(cmd.Context(), &pb.AcquireTokenRequest{
+					RequestId: o.requestID, Type: args[0], Scope: args[1], Wait: duration(wait), MaxHold: duration(o.maxHold), Holder: holder,
+					DryRun: o.dryRun, Reason: o.reason, KeepTicket: o.keep, LongestHold: duration(longest),
+				})
+			})
+			if err != nil {
+				return err
+			}
+			return c.showAcquired(cmd, answer, o.dryRun, func(w io.Writer) {
+				fmt.Fprintf(w, "%s %s until %s, fence %d\n", cond(answer.GetAlreadyHeld(), "held before:", "acquired"), tokenName(args[0], args[1]),
+					c.until(answer.GetHeldUntil()), answer.GetFence())
+				if answer.GetPassedBy() != "" {
+					fmt.Fprintf(w, "passed by %s%s\n", clean(answer.GetPassedBy()), cond(answer.GetNote() != "", ": "+oneLine(answer.GetNote()), ""))
+				}
+				if isPrompt(w) {
+					name := shellWord(args[0]) + " " + shellWord(args[1])
+					fmt.Fprintf(w, "Next: %s token pass %s AGENT when it is another's turn; token release %s when done\n", c.again(), name, name)
+				}
+			})
+		},
+	}
+	o.AddFlags(cmd)
+	cmd.Flags().DurationVar(&longest, "longest", 0, "the longest that anybody may hold it, 1s to 168h; the first acquirer of all says it (default: 168h)")
+	return cmd
+}
+
+func newTokenPassCommand(c *cli) *cobra.Command {
+	request := &pb.PassTokenRequest{}
+	var holder holderOption
+	var maxHold time.Duration
+	cmd := &cobra.Command{
+		Use:   "pass TYPE SCOPE TO",
+		Short: "Pass a token that one holds to an agent, or to a role",
+		Long: `Pass a token that one holds: TO is an agent's name, which gets it whatever the queue, or role:NAME, for the first of that role
+that asks. Whoever gets it is told by a message of type token_passed, and collects it with token acquire within two minutes. An agent that is
+not alive comes first when it is back; until then the queue goes on.`,
+		Example: `  brokerctl --agent builder-1 token pass review feature-login role:critic --note "first draft"
+  brokerctl --agent critic-1 token pass review feature-login builder-1`,
+		Args:              exactly("the type", "the scope", "the receiver"),
+		ValidArgsFunction: c.completeTokenPass,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			request.Type, request.Scope, request.MaxHold = args[0], args[1], duration(maxHold)
+			target, err := parseReceiver(args[2])
+			if err != nil {
+				return err
+			}
+			switch to := target.GetTo().(type) {
+			case *pb.Target_Agent:
+				request.To = &pb.PassTokenRequest_Agent{Agent: to.Agent}
+			case *pb.Target_Role:
+				request.To = &pb.PassTokenRequest_Role{Role: to.Role}
+			default:
+				return usagef("receiver %q: a token is passed to one agent, or to a role: NAME or role:NAME", args[2])
+			}
+			if request.Holder, err = holder.holder(c, cmd); err != nil {
+				return err
+			}
+			broker, err := c.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			answer, err := broker.Tokens().PassToken(cmd.Context(), request)
+			if err != nil {
+				return err
+			}
+			return c.show(cmd, answer, func(w io.Writer) {
+				name := tokenName(args[0], args[1])
+				switch {
+				case answer.GetAgent() == "" && answer.GetFence() > 0:
+					fmt.Fprintf(w, "passed %s to %s: the first that asks gets it\n", name, clean(args[2]))
+				case answer.GetAgent() == "":
+					fmt.Fprintf(w, "gave %s up: %s is not there, and comes first when it is back\n", name, clean(args[2]))
+				default:
+					fmt.Fprintf(w, "passed %s to %s\n", name, clean(answer.GetAgent()))
+				}
+			})
+		},
+	}
+	cmd.Flags().StringVar(&request.Note, "note", "", "for the receiver")
+	cmd.Flags().DurationVar(&maxHold, "for", 0, "how long the receiver may hold it (default: 30m)")
+	holder.AddFlags(cmd.Flags())
+	addRequestID(cmd, &request.RequestId)
+	return cmd
+}
+
+func newTokenExtendCommand(c *cli) *cobra.Command {
+	request := &pb.ExtendTokenRequest{}
+	var holder holderOption
+	var maxHold time.Duration
+	cmd := &cobra.Command{
+		Use:               "extend TYPE SCOPE",
+		Short:             "Hold a token for longer, counted from now",
+		Long:              "Hold a token for longer, counted from now. A token that is lost is refused with exit code 6.",
+		Example:           `  brokerctl --agent builder-1 token extend review feature-login --for 1h`,
+		Args:              exactly("the type", "the scope"),
+		ValidArgsFunction: c.completeTokens,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var err error
+			request.Type, request.Scope, request.MaxHold = args[0], args[1], duration(maxHold)
+			if request.Holder, err = holder.holder(c, cmd); err != nil {
+				return err
+			}
+			broker, err := c.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			answer, err := broker.Tokens().ExtendToken(cmd.Context(), request)
+			if err != nil {
+				return err
+			}
+			return c.show(cmd, answer, func(w io.Writer) {
+				fmt.Fprintf(w, "extended %s until %s\n", tokenName(args[0], args[1]), c.until(answer.GetHeldUntil()))
+			})
+		},
+	}
+	cmd.Flags().DurationVar(&maxHold, "for", 0, "how long from now on (default: as it was asked for)")
+	holder.AddFlags(cmd.Flags())
+	addRequestID(cmd, &request.RequestId)
+	return cmd
+}
+
+func newTokenReleaseCommand(c *cli) *cobra.Command {
+	request := &pb.ReleaseTokenRequest{}
+	var holder holderOption
+	cmd := &cobra.Command{
+		Use:               "release TYPE SCOPE",
+		Short:             "Give a token back, or the place in its queue",
+		Long:              "Give a token back, or the place in its queue. Releasing twice is fine.",
+		Example:           `  brokerctl --agent builder-1 token release review feature-login`,
+		Args:              exactly("the type", "the scope"),
+		ValidArgsFunction: c.completeTokens,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var err error
+			request.Type, request.Scope = args[0], args[1]
+			if request.Holder, err = holder.holder(c, cmd); err != nil {
+				return err
+			}
+			broker, err := c.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			answer, err := broker.Tokens().ReleaseToken(cmd.Context(), request)
+			if err != nil {
+				return err
+			}
+			return c.show(cmd, answer, func(w io.Writer) {
+				fmt.Fprintln(w, cond(answer.GetReleased(), "released "+tokenName(args[0], args[1]), "nothing was held"))
+			})
+		},
+	}
+	holder.AddFlags(cmd.Flags())
+	addRequestID(cmd, &request.RequestId)
+	return cmd
+}
+
+func newTokenRevokeCommand(c *cli) *cobra.Command {
+	request := &pb.RevokeTokenRequest{}
+	cmd := &cobra.Command{
+		Use:               "revoke TYPE SCOPE",
+		Short:             "Take a token from its owner, who is told why (operators)",
+		Example:           `  brokerctl token revoke review feature-login --reason "critic-1 hangs"`,
+		Args:              exactly("the type", "the scope"),
+		ValidArgsFunction: c.completeTokens,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			request.Type, request.Scope = args[0], args[1]
+			if request.GetReason() == "" {
+				return usagef("--reason is missing: the owner is told why")
+			}
+			broker, err := c.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			answer, err := broker.Tokens().RevokeToken(cmd.Context(), request)
+			if err != nil {
+				return err
+			}
+			return c.show(cmd, answer, func(w io.Writer) {
+				name := tokenName(args[0], args[1])
+				fmt.Fprintln(w, cond(answer.GetAgent() != "", "took "+name+" from "+clean(answer.GetAgent()), "nobody held "+name))
+			})
+		},
+	}
+	cmd.Flags().StringVar(&request.Reason, "reason", "", "why; required")
+	addRequestID(cmd, &request.RequestId)
+	return cmd
+}
+
+func newTokenShowCommand(c *cli) *cobra.Command {
+	return &cobra.Command{
+		Use:               "show TYPE SCOPE",
+		Short:             "Show a token: who has it, and who waits",
+		Example:           `  brokerctl token show review feature-login`,
+		Args:              exactly("the type", "the scope"),
+		ValidArgsFunction: c.completeTokens,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			broker, err := c.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			answer, err := broker.Tokens().GetToken(cmd.Context(), &pb.GetTokenRequest{Type: args[0], Scope: args[1]})
+			if err != nil {
+				return err
+			}
+			return c.show(cmd, answer, func(w io.Writer) { c.printToken(w, answer) })
+		},
+	}
+}
+
+// printToken shows all that is known of a token.
+func (c *cli) printToken(w io.Writer, answer *pb.GetTokenResponse) {
+	k := answer.GetToken()
+	t := newTable(w)
+	line := func(label, value string) {
+		if value != "" {
+			t.row(label, value)
+		}
+	}
+	line("token", tokenName(k.GetType(), k.GetScope()))
+	line("state", tokenState(k))
+	line("owner", ownerOf(k.GetAgent(), k.GetHolder()))
+	line("passed to", cond(k.GetPassedToRole() != "", "role:"+k.GetPassedToRole(), ""))
+	if k.GetFence() > 0 {
+		line("fence", strconv.FormatInt(k.GetFence(), 10))
+		line("granted", c.when(k.GetGrantedAt()))
+		line("ends", c.until(k.GetHeldUntil()))
+	}
+	line("reason", k.GetReason())
+	line("longest hold", shortOf(k.GetLongestHold()))
+	_ = t.flush() // to the command's own output: nobody is left to tell
+	if len(answer.GetTickets()) == 0 {
+		return
+	}
+	if !isPrompt(w) {
+		fmt.Fprintln(w)
+	}
+	t = newTable(w, "TICKET", "PLACE", "WAITING", "SINCE", "REASON")
+	for _, k := range answer.GetTickets() {
+		t.row(strconv.FormatInt(k.GetTicket(), 10), strconv.Itoa(int(k.GetPosition())), ownerOf(k.GetAgent(), k.GetHolder())+cond(k.GetKept(), ", kept", ""),
+			c.ago(k.GetCreatedAt()), clip(k.GetReason(), 50))
+	}
+	_ = t.flush() // as above
+}
+
+// tokenState says whether a token is held.
+func tokenState(k *pb.Token) string {
+	return strings.ToLower(enumOf(k.GetState())) + cond(k.GetUncollected(), ", not collected", "")
+}
+
+func newTokenListCommand(c *cli) *cobra.Command {
+	request := &pb.ListTokensRequest{}
+	var state string
+	var limit int
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List tokens",
+		Example: `  brokerctl token list --state contested
+  brokerctl token list --owner builder-1 -o json`,
+		Args:              cobra.NoArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			number, err := parseEnum("state", pb.TokenState(0).Descriptor(), state)
+			if err != nil {
+				return err
+			}
+			request.State = pb.TokenState(number)
+			broker, err := c.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			tokens, err := pages(limit, func(size int32, token string) ([]*pb.Token, string, error) {
+				request.PageSize, request.PageToken = size, token
+				page, err := broker.Tokens().ListTokens(cmd.Context(), request)
+				return page.GetTokens(), page.GetNextPageToken(), err
+			})
+			if err != nil {
+				return err
+			}
+			return list(c, cmd, tokens, c.tokenView())
+		},
+	}
+	states := enumNames(pb.TokenState(0).Descriptor())
+	cmd.Flags().StringVar(&request.Type, "type", "", "only tokens of this type")
+	cmd.Flags().StringVar(&request.Agent, "owner", "", "only what this agent holds")
+	cmd.Flags().StringVar(&state, "state", "", "only with this state: "+strings.Join(states, ", "))
+	cmd.Flags().IntVar(&limit, "limit", 0, "list at most this many; 0 = all")
+	must(cmd.RegisterFlagCompletionFunc("owner", c.completeAgents))
+	must(cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(states, cobra.ShellCompDirectiveNoFileComp)))
+	return cmd
+}
+
+// tokenView lists tokens.
+func (c *cli) tokenView() view[*pb.Token] {
+	return view[*pb.Token]{
+		columns: []string{"TYPE", "SCOPE", "STATE", "OWNER", "ENDS", "WAITING", "FENCE", "REASON"},
+		row: func(k *pb.Token) []string {
+			owner, fence, ends := ownerOf(k.GetAgent(), k.GetHolder()), "", ""
+			if k.GetPassedToRole() != "" && k.GetAgent() == "" {
+				owner = "role:" + k.GetPassedToRole()
+			}
+			if k.GetFence() > 0 && k.GetState() != pb.TokenState_TOKEN_STATE_AVAILABLE {
+				fence, ends = strconv.FormatInt(k.GetFence(), 10), c.due(k.GetHeldUntil())
+			}
+			return []string{k.GetType(), clip(k.GetScope(), 60), tokenState(k), owner, ends, strconv.Itoa(int(k.GetWaiting())), fence, clip(k.GetReason(), 50)}
+		},
+		none: "no tokens",
+	}
+}
+
+func newTokenRunCommand(c *cli) *cobra.Command {
+	o := &runOptions{}
+	cmd := &cobra.Command{
+		Use:   "run TYPE SCOPE [options] -- COMMAND [ARGUMENT...]",
+		Short: "Run a command while one has a token",
+		Long: "Take a token for an owner of its own, so that two runs exclude each other even under one agent's name, and run a command. The\n" +
+			"command may pass the token on itself: then it goes on without, and nothing is given back at the end.\n\n" +
+			fmt.Sprintf(holdLong, "the token", "BROKERD_TOKEN_TYPE and BROKERD_TOKEN_SCOPE", "The token"),
+
+		DisableFlagsInUseLine: true,
+		Example: `  brokerctl --agent builder-1 token run test_run ci --wait 1h -- make test
+  brokerctl --agent critic-1 token run review feature-login --wait 1h -- sh -c './review.sh && brokerctl token pass review feature-login builder-1'`,
+		Args:              commandAfterDash(2, 2, "the type", "the scope"),
+		ValidArgsFunction: c.completeTokens,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return o.runHolding(c, cmd, args[2:], func() (*hold, error) { return o.token(c, cmd, args[0], args[1]) })
+		},
+	}
+	o.AddFlags(cmd)
+	return cmd
+}
+
+// token takes the token.
+func (o *runOptions) token(c *cli, cmd *cobra.Command, kind, scope string) (*hold, error) {
+	broker, err := c.connect(cmd.Context(), c.retryNotice(cmd))
+	if err != nil {
+		return nil, err
+	}
+	holder, free := newHolder(), unfenced(broker)
+	var began time.Time
+	answer, err := waitForTurn(cmd.Context(), o.wait, func(wait time.Duration) (*pb.AcquireTokenResponse, error) {
+		began = time.Now()
+		return broker.Tokens().AcquireToken(cmd.Context(), &pb.AcquireTokenRequest{
+			Type: kind, Scope: scope, Wait: duration(wait), MaxHold: duration(o.maxHold), Holder: holder, Reason: o.reason,
+		})
+	})
+	h := &hold{
+		what: "the token " + tokenName(kind, scope), fence: answer.GetFence(), lasts: o.maxHold, broker: free,
+		env: [][2]string{
+			{"BROKERD_FENCE", strconv.FormatInt(answer.GetFence(), 10)}, {holderVariable, holder}, {"BROKERD_TOKEN_TYPE", kind}, {"BROKERD_TOKEN_SCOPE", scope},
+		},
+		types: []string{"token.*"},
+		extend: func(ctx context.Context) error {
+			_, err := free.Tokens().ExtendToken(ctx, &pb.ExtendTokenRequest{Type: kind, Scope: scope, Holder: holder})
+			return err
+		},
+		release: func(ctx context.Context) error {
+			_, err := free.Tokens().ReleaseToken(ctx, &pb.ReleaseTokenRequest{Type: kind, Scope: scope, Holder: holder})
+			return err
+		},
+		held: func(ctx context.Context) (bool, error) {
+			now, err := free.Tokens().GetToken(ctx, &pb.GetTokenRequest{Type: kind, Scope: scope})
+			return now.GetToken().GetFence() == answer.GetFence() && now.GetToken().GetAgent() == free.Identity().Agent, err
+		},
+	}
+	switch {
+	case err != nil:
+		if cmd.Context().Err() != nil {
+			h.giveBack(cmd) // the place in the queue
+		}
+		return nil, err
+	case answer.GetOutcome() != pb.AcquireOutcome_ACQUIRE_OUTCOME_GRANTED:
+		return nil, c.notAcquired(answer)
+	}
+	if h.lasts == 0 { // the broker has chosen
+		h.lasts = max(answer.GetHeldUntil().AsTime().Sub(c.env.Now()), time.Second)
+	}
+	return h, h.count(cmd.Context(), began)
+}
