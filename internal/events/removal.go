@@ -14,7 +14,7 @@ import (
 func (l *Log) After(q store.Querier, session, after int64, limit, bytes int) ([]Event, error) {
 	rows := q.Query(selectAfter, after, session, session, limit)
 	defer rows.Close()
-	var found []Event
+	found := make([]Event, 0, min(limit, 1000))
 	for bytes > 0 && rows.Next() {
 		e, size, err := scanEvent(rows)
 		if err != nil {
