@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"slices"
 
 	"brokerd/internal/admin"
 	"brokerd/internal/agents"
@@ -9,6 +10,7 @@ import (
 	"brokerd/internal/caller"
 	"brokerd/internal/events"
 	"brokerd/internal/sessions"
+	"brokerd/internal/state"
 	"brokerd/internal/store"
 )
 
@@ -186,15 +188,42 @@ func (m mailboxes) Mail(q store.Querier, session int64) (admin.Mail, error) {
 	return found, nil
 }
 
-// tables are those of the broker.
+// tables are those of the features.
 type tables struct{}
 
 // Checks implements admin.Tables.
 func (tables) Checks() []func(store.Querier) ([]string, error) {
-	return broker.Checks(admin.MostProblems)
+	return slices.Concat(broker.Checks(admin.MostProblems), state.Checks(admin.MostProblems))
 }
 
 // Count implements admin.Tables.
 func (tables) Count(q store.Querier) (messages, deliveries int64, err error) {
 	return broker.Totals(q)
+}
+
+// connectState registers what must happen to the state, in the same transaction, when something changes elsewhere.
+func connectState(scopes *sessions.Registry, registry *agents.Registry, keys *state.Keys) {
+	registry.OnDeregister(func(tx *store.Tx, a agents.Agent, _ string) error { return keys.AgentGone(tx, a.Session, a.Name) })
+	scopes.OnClosed(func(tx *store.Tx, s sessions.Session) error { return keys.SessionClosed(tx, s.ID) })
+}
+
+// stateDirectory tells the state of sessions and agents.
+type stateDirectory struct {
+	sessions *sessions.Registry
+	agents   *agents.Registry
+}
+
+// Session implements state.Directory.
+func (d stateDirectory) Session(q store.Querier, name string) (int64, error) {
+	if _, changing := q.(*store.Tx); !changing {
+		return d.sessions.ID(q, name)
+	}
+	s, err := d.sessions.Lookup(q, name) // which is kept in memory
+	return s.ID, err
+}
+
+// Role implements state.Directory.
+func (d stateDirectory) Role(q store.Querier, session int64, c caller.Caller) (string, error) {
+	a, err := d.agents.Acting(q, session, c)
+	return a.Role, err
 }

@@ -24,6 +24,7 @@ import (
 	"brokerd/internal/retention"
 	"brokerd/internal/rpc"
 	"brokerd/internal/sessions"
+	"brokerd/internal/state"
 	"brokerd/internal/store"
 )
 
@@ -183,9 +184,13 @@ func (a *App) start(ctx context.Context) error {
 	post := broker.New(st, journal, directory{scopes, registry}, c.Clock, log.Named("broker"))
 	connect(journal, scopes, registry, post)
 	// After the hooks are in place: it looks at once, and what it finds is an event.
-	post.UseDisk(disk.New(st, journal, c.Clock, log.Named("disk"), func() (float64, error) { return c.DiskUsed(c.Dir) }))
+	space := disk.New(st, journal, c.Clock, log.Named("disk"), func() (float64, error) { return c.DiskUsed(c.Dir) })
+	post.UseDisk(space)
+	keys := state.New(st, journal, stateDirectory{scopes, registry}, c.Clock, log.Named("state"))
+	keys.UseDisk(space)
+	connectState(scopes, registry, keys)
 	keeper := retention.New(retention.Options{
-		Store: st, Sessions: kept{scopes}, Messages: keptMessages{post}, Events: keptEvents{journal}, Parts: parts(registry, post),
+		Store: st, Sessions: kept{scopes}, Messages: keptMessages{post}, Events: keptEvents{journal}, Parts: parts(registry, post, keys),
 		Tidy: post.ForgetProducers, Dir: c.Dir, Clock: c.Clock, Log: log.Named("retention"),
 	})
 	wake(keeper, scopes, post)
@@ -212,12 +217,17 @@ func (a *App) start(ctx context.Context) error {
 		events:   events.NewService(journal, scopes, authors{registry, post}),
 		messages: broker.NewService(post, itemError(measured)),
 		sessions: sessionService{sessions.NewService(scopes), retention.NewSessionService(keeper)},
+		state:    state.NewService(keys),
 	})
 
 	// What runs by itself.
 	a.onStop(func(context.Context) error { post.Stop(); return nil })
 	if err := post.Start(ctx); err != nil {
 		return fmt.Errorf("start broker: %w", err)
+	}
+	a.onStop(func(context.Context) error { keys.Stop(); return nil })
+	if err := keys.Start(ctx); err != nil {
+		return fmt.Errorf("start state: %w", err)
 	}
 	a.onStop(func(context.Context) error { keeper.Stop(); return nil })
 	if err := keeper.Start(); err != nil {
@@ -231,6 +241,7 @@ func (a *App) start(ctx context.Context) error {
 	}
 	a.onStop(func(ctx context.Context) error {
 		post.Drain()
+		keys.Drain()
 		journal.Stop()
 		a.stopServer(ctx, server)
 		return nil
@@ -258,6 +269,7 @@ func openStore(ctx context.Context, c Config, mode store.Sync, measured *metrics
 			sessions.Migrations(),
 			agents.Migrations(),
 			broker.Migrations(),
+			state.Migrations(),
 			retention.Migrations(),
 		),
 	}

@@ -6,6 +6,7 @@ import (
 	"brokerd/internal/events"
 	"brokerd/internal/retention"
 	"brokerd/internal/sessions"
+	"brokerd/internal/state"
 	"brokerd/internal/store"
 )
 
@@ -93,9 +94,10 @@ func (k keptEvents) After(q store.Querier, session, after int64, limit, bytes in
 }
 
 // parts are what a session has beside messages and events.
-func parts(registry *agents.Registry, post *broker.Broker) []retention.Part {
+func parts(registry *agents.Registry, post *broker.Broker, keys *state.Keys) []retention.Part {
 	return []retention.Part{
 		{File: "agents.jsonl", Lines: registry.Records, Forget: registry.Forget},
 		{File: "channels.jsonl", Lines: post.ChannelRecords},
+		{File: "state.jsonl", Lines: keys.Records, Erase: keys.Erase, Forget: keys.Forget},
 	}
 }

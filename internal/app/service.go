@@ -24,6 +24,7 @@ type services struct {
 	events   pb.EventServiceServer
 	messages pb.MessageServiceServer
 	sessions pb.SessionServiceServer
+	state    pb.StateServiceServer
 }
 
 // register adds the services to the server.
@@ -34,6 +35,7 @@ func register(server grpc.ServiceRegistrar, s services) {
 	pb.RegisterEventServiceServer(server, s.events)
 	pb.RegisterMessageServiceServer(server, s.messages)
 	pb.RegisterSessionServiceServer(server, s.sessions)
+	pb.RegisterStateServiceServer(server, s.state)
 }
 
 // itemError is rpc.ItemError, with the refusals counted.

@@ -168,6 +168,9 @@ func (k *Keeper) finish(ctx context.Context, s Session, del deletion, req once.R
 	if err := k.eraseEvents(ctx, s.ID); err != nil {
 		return Deleted{}, err
 	}
+	if err := k.eraseParts(ctx, s.ID); err != nil {
+		return Deleted{}, err
+	}
 	if err := k.removeArchive(s.Name); err != nil {
 		return Deleted{}, err
 	}
@@ -226,6 +229,26 @@ func (k *Keeper) eraseEvents(ctx context.Context, session int64) error {
 			return err
 		}
 	}
+}
+
+// eraseParts removes what a session has so much of that it cannot go at once.
+func (k *Keeper) eraseParts(ctx context.Context, session int64) error {
+	for _, p := range k.Parts {
+		for more := p.Erase != nil; more; {
+			began := k.Clock.Now()
+			err := k.Store.Write(ctx, func(tx *store.Tx) (err error) {
+				more, err = p.Erase(tx, session, pageItems)
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			if err := k.rest(ctx, k.Clock.Since(began)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // removeArchive removes the archive files of a session, which are in its export. Nothing else in the folder is touched.

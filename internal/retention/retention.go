@@ -88,11 +88,13 @@ type Log interface {
 	Forget(tx *store.Tx, session int64) error
 }
 
-// A Part is something else that a session has, few enough to be removed at once.
+// A Part is something else that a session has, few enough to be removed at once unless it has Erase.
 type Part struct {
 	File string // of an export
 	// Lines returns what comes after a name as lines of JSON, and the name of the last one. None is the end.
 	Lines func(q store.Querier, session int64, after string, limit int) ([][]byte, string, error)
+	// Erase removes up to about limit rows of a session, and reports whether there may be more; nil if there are few.
+	Erase func(tx *store.Tx, session int64, limit int) (bool, error)
 	// Forget removes all of a session; nil if Messages does.
 	Forget func(tx *store.Tx, session int64) error
 }

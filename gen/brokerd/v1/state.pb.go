@@ -212,7 +212,7 @@ type StateEntry struct {
 	Version int64 `protobuf:"varint,5,opt,name=version,proto3" json:"version,omitempty"`
 	// Of the change that made this version.
 	Revision int64 `protobuf:"varint,6,opt,name=revision,proto3" json:"revision,omitempty"`
-	// Who made the change, or "system".
+	// Who made the change, or "system". Of a key of the namespace "global" it may be an agent of another session.
 	Author    string                 `protobuf:"bytes,7,opt,name=author,proto3" json:"author,omitempty"`
 	ChangedAt *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=changed_at,json=changedAt,proto3" json:"changed_at,omitempty"`
 	// When the key was first made since it was last deleted.
@@ -223,10 +223,11 @@ type StateEntry struct {
 	Owner string `protobuf:"bytes,11,opt,name=owner,proto3" json:"owner,omitempty"`
 	// This version is the deletion of the key, or its expiry.
 	Deleted bool `protobuf:"varint,12,opt,name=deleted,proto3" json:"deleted,omitempty"`
-	// Of a document: how many entries it has, and who wrote them, in order of their first.
-	Entries      int32    `protobuf:"varint,13,opt,name=entries,proto3" json:"entries,omitempty"`
+	// Of a document: how many entries it has.
+	Entries int32 `protobuf:"varint,13,opt,name=entries,proto3" json:"entries,omitempty"`
+	// Of a document as it is now: who wrote it, in order of their first entry, at most 100. Not in histories and watches.
 	Contributors []string `protobuf:"bytes,14,rep,name=contributors,proto3" json:"contributors,omitempty"`
-	// Of a document's version: the entry that it added.
+	// Of a document's version, in histories and watches: the entry that it added.
 	Appended      *DocumentEntry `protobuf:"bytes,15,opt,name=appended,proto3" json:"appended,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -454,7 +455,11 @@ type GetStateRequest struct {
 	// 1 to 512 bytes, no control characters.
 	Key string `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
 	// The version that was current at this revision; 0 = the newest. OUT_OF_RANGE (STATE_COMPACTED) if it is not kept any more.
-	AtRevision    int64 `protobuf:"varint,3,opt,name=at_revision,json=atRevision,proto3" json:"at_revision,omitempty"`
+	AtRevision int64 `protobuf:"varint,3,opt,name=at_revision,json=atRevision,proto3" json:"at_revision,omitempty"`
+	// Of a document: only entries after this number.
+	AfterEntry int32 `protobuf:"varint,4,opt,name=after_entry,json=afterEntry,proto3" json:"after_entry,omitempty"`
+	// Of a document: its entries as one Markdown text, in place of the list.
+	Markdown      bool `protobuf:"varint,5,opt,name=markdown,proto3" json:"markdown,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -510,15 +515,31 @@ func (x *GetStateRequest) GetAtRevision() int64 {
 	return 0
 }
 
+func (x *GetStateRequest) GetAfterEntry() int32 {
+	if x != nil {
+		return x.AfterEntry
+	}
+	return 0
+}
+
+func (x *GetStateRequest) GetMarkdown() bool {
+	if x != nil {
+		return x.Markdown
+	}
+	return false
+}
+
 // GetStateResponse is the key.
 type GetStateResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Entry *StateEntry            `protobuf:"bytes,1,opt,name=entry,proto3" json:"entry,omitempty"`
-	// Of a document: its entries, and all of it as Markdown.
+	// Of a document: its entries, as many as fit, or those as Markdown.
 	Entries  []*DocumentEntry `protobuf:"bytes,2,rep,name=entries,proto3" json:"entries,omitempty"`
 	Markdown string           `protobuf:"bytes,3,opt,name=markdown,proto3" json:"markdown,omitempty"`
 	// What the answer is true at: watch after it to miss nothing.
-	Revision      int64 `protobuf:"varint,4,opt,name=revision,proto3" json:"revision,omitempty"`
+	Revision int64 `protobuf:"varint,4,opt,name=revision,proto3" json:"revision,omitempty"`
+	// Of a document: the number of the last entry here. If it is less than entry.entries, ask for those after it.
+	LastEntry     int32 `protobuf:"varint,5,opt,name=last_entry,json=lastEntry,proto3" json:"last_entry,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -577,6 +598,13 @@ func (x *GetStateResponse) GetMarkdown() string {
 func (x *GetStateResponse) GetRevision() int64 {
 	if x != nil {
 		return x.Revision
+	}
+	return 0
+}
+
+func (x *GetStateResponse) GetLastEntry() int32 {
+	if x != nil {
+		return x.LastEntry
 	}
 	return 0
 }
@@ -730,7 +758,7 @@ type AppendStateRequest struct {
 	RequestId string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	Namespace string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	Key       string                 `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"`
-	// Markdown, 1 byte to 256 KiB; the document at most 4 MiB: RESOURCE_EXHAUSTED (DOCUMENT_FULL).
+	// Markdown, 1 byte to 256 KiB. The document has at most 4 MiB, each entry counted with 64 bytes more: RESOURCE_EXHAUSTED (DOCUMENT_FULL).
 	Text          string `protobuf:"bytes,4,opt,name=text,proto3" json:"text,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -854,7 +882,7 @@ type DeleteStateRequest struct {
 	RequestId string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	Namespace string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	Key       string                 `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"`
-	// As in PutStateRequest.
+	// As in PutStateRequest; 0 is met only where there is nothing to delete.
 	CompareRevision *int64 `protobuf:"varint,4,opt,name=compare_revision,json=compareRevision,proto3,oneof" json:"compare_revision,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
@@ -1124,7 +1152,7 @@ type TransactStateRequest struct {
 	RequestId string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// At most 1,000.
 	Compares []*StateCompare `protobuf:"bytes,2,rep,name=compares,proto3" json:"compares,omitempty"`
-	// 1 to 1,000, each key at most once, at most 4 MiB together.
+	// 1 to 1,000, each key at most once; names and values together at most 3 MiB, so that all of them fit into one frame of a watch.
 	Changes       []*StateChange `protobuf:"bytes,3,rep,name=changes,proto3" json:"changes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1674,17 +1702,22 @@ const file_brokerd_v1_state_proto_rawDesc = "" +
 	"\n" +
 	"created_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x12\x12\n" +
 	"\x04text\x18\x04 \x01(\tR\x04text\x12\x1a\n" +
-	"\brevision\x18\x05 \x01(\x03R\brevision\"b\n" +
+	"\brevision\x18\x05 \x01(\x03R\brevision\"\x9f\x01\n" +
 	"\x0fGetStateRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\tR\x03key\x12\x1f\n" +
 	"\vat_revision\x18\x03 \x01(\x03R\n" +
-	"atRevision\"\xad\x01\n" +
+	"atRevision\x12\x1f\n" +
+	"\vafter_entry\x18\x04 \x01(\x05R\n" +
+	"afterEntry\x12\x1a\n" +
+	"\bmarkdown\x18\x05 \x01(\bR\bmarkdown\"\xcc\x01\n" +
 	"\x10GetStateResponse\x12,\n" +
 	"\x05entry\x18\x01 \x01(\v2\x16.brokerd.v1.StateEntryR\x05entry\x123\n" +
 	"\aentries\x18\x02 \x03(\v2\x19.brokerd.v1.DocumentEntryR\aentries\x12\x1a\n" +
 	"\bmarkdown\x18\x03 \x01(\tR\bmarkdown\x12\x1a\n" +
-	"\brevision\x18\x04 \x01(\x03R\brevision\"\x9f\x02\n" +
+	"\brevision\x18\x04 \x01(\x03R\brevision\x12\x1d\n" +
+	"\n" +
+	"last_entry\x18\x05 \x01(\x05R\tlastEntry\"\x9f\x02\n" +
 	"\x0fPutStateRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12\x1c\n" +

@@ -46,16 +46,20 @@ type StateServiceClient interface {
 	// AppendState adds an entry to a document, which comes into being with its first. Entries of concurrent callers are all kept, one after the other.
 	// Each is an event of type context_updated. FAILED_PRECONDITION (NOT_A_DOCUMENT) for a key that is none.
 	AppendState(ctx context.Context, in *AppendStateRequest, opts ...grpc.CallOption) (*AppendStateResponse, error)
-	// DeleteState removes a key and leaves a tombstone: a key made again goes on counting its versions. Deleting what is not there is fine.
+	// DeleteState removes a key and leaves a tombstone, which is kept with its history for 100,000 changes: a key made again by then goes on counting
+	// its versions. Deleting what is not there is fine. ABORTED (STATE_CHANGED) and PERMISSION_DENIED (NOT_THE_OWNER) as for PutState.
 	DeleteState(ctx context.Context, in *DeleteStateRequest, opts ...grpc.CallOption) (*DeleteStateResponse, error)
-	// TransactState compares, puts and deletes, all or nothing, under one revision. ABORTED (STATE_CHANGED) names the first key that differs.
+	// TransactState compares, puts and deletes, all or nothing, under one revision. ABORTED (STATE_CHANGED) names the first key that differs, in the
+	// metadata "namespace" and "key". Keys of "global" and of the session may be mixed.
 	TransactState(ctx context.Context, in *TransactStateRequest, opts ...grpc.CallOption) (*TransactStateResponse, error)
 	// ListState lists keys by namespace and name.
 	ListState(ctx context.Context, in *ListStateRequest, opts ...grpc.CallOption) (*ListStateResponse, error)
-	// ListStateHistory lists the versions of a key that are kept, newest first: at least the last 100. Of a document: its entries.
+	// ListStateHistory lists the versions of a key that are kept, newest first, deletions included: at least the last 100. Of a document: all its
+	// entries. NOT_FOUND if nothing is known of the key; what was deleted is known for 100,000 changes of other keys.
 	ListStateHistory(ctx context.Context, in *ListStateHistoryRequest, opts ...grpc.CallOption) (*ListStateHistoryResponse, error)
 	// WatchState streams changes from a revision on: in order, each once, none missing, all changes of a revision in one frame. A revision in the future: INVALID_ARGUMENT. One whose
 	// following changes are not all kept any more: OUT_OF_RANGE (STATE_COMPACTED), with the oldest revision to watch after in the metadata "oldest".
+	// The newest 100,000 changes of a session are kept, up to 256 MiB of values. At most 1,000 watches at a time: RESOURCE_EXHAUSTED (TOO_MANY_WATCHES).
 	WatchState(ctx context.Context, in *WatchStateRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchStateResponse], error)
 }
 
@@ -173,16 +177,20 @@ type StateServiceServer interface {
 	// AppendState adds an entry to a document, which comes into being with its first. Entries of concurrent callers are all kept, one after the other.
 	// Each is an event of type context_updated. FAILED_PRECONDITION (NOT_A_DOCUMENT) for a key that is none.
 	AppendState(context.Context, *AppendStateRequest) (*AppendStateResponse, error)
-	// DeleteState removes a key and leaves a tombstone: a key made again goes on counting its versions. Deleting what is not there is fine.
+	// DeleteState removes a key and leaves a tombstone, which is kept with its history for 100,000 changes: a key made again by then goes on counting
+	// its versions. Deleting what is not there is fine. ABORTED (STATE_CHANGED) and PERMISSION_DENIED (NOT_THE_OWNER) as for PutState.
 	DeleteState(context.Context, *DeleteStateRequest) (*DeleteStateResponse, error)
-	// TransactState compares, puts and deletes, all or nothing, under one revision. ABORTED (STATE_CHANGED) names the first key that differs.
+	// TransactState compares, puts and deletes, all or nothing, under one revision. ABORTED (STATE_CHANGED) names the first key that differs, in the
+	// metadata "namespace" and "key". Keys of "global" and of the session may be mixed.
 	TransactState(context.Context, *TransactStateRequest) (*TransactStateResponse, error)
 	// ListState lists keys by namespace and name.
 	ListState(context.Context, *ListStateRequest) (*ListStateResponse, error)
-	// ListStateHistory lists the versions of a key that are kept, newest first: at least the last 100. Of a document: its entries.
+	// ListStateHistory lists the versions of a key that are kept, newest first, deletions included: at least the last 100. Of a document: all its
+	// entries. NOT_FOUND if nothing is known of the key; what was deleted is known for 100,000 changes of other keys.
 	ListStateHistory(context.Context, *ListStateHistoryRequest) (*ListStateHistoryResponse, error)
 	// WatchState streams changes from a revision on: in order, each once, none missing, all changes of a revision in one frame. A revision in the future: INVALID_ARGUMENT. One whose
 	// following changes are not all kept any more: OUT_OF_RANGE (STATE_COMPACTED), with the oldest revision to watch after in the metadata "oldest".
+	// The newest 100,000 changes of a session are kept, up to 256 MiB of values. At most 1,000 watches at a time: RESOURCE_EXHAUSTED (TOO_MANY_WATCHES).
 	WatchState(*WatchStateRequest, grpc.ServerStreamingServer[WatchStateResponse]) error
 	mustEmbedUnimplementedStateServiceServer()
 }

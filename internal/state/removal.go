@@ -1,0 +1,141 @@
+package state
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+
+	"brokerd/internal/store"
+)
+
+// SessionClosed has nothing of a session expire any more: what is there stays. It is a hook of the session.
+func (k *Keys) SessionClosed(tx *store.Tx, session int64) error {
+	_, err := tx.Exec(endExpiry, session)
+	return err
+}
+
+// AgentGone ends what a deregistered agent owns alone: others may write it. It is a hook of the deregistration.
+func (k *Keys) AgentGone(tx *store.Tx, session int64, agent string) error {
+	_, err := tx.Exec(endOwnership, agent, session)
+	return err
+}
+
+// A record is a version of a key as an export has it.
+type record struct {
+	Namespace string          `json:"namespace"`
+	Key       string          `json:"key"`
+	Version   int64           `json:"version"`
+	Revision  int64           `json:"revision"`
+	Type      string          `json:"type"`
+	Value     json.RawMessage `json:"value"` // null for a document's version and for a deletion
+	Deleted   bool            `json:"deleted"`
+	Current   bool            `json:"current"` // the newest version
+	Author    string          `json:"author"`
+	ChangedAt time.Time       `json:"changed_at"`
+	CreatedAt time.Time       `json:"created_at"`
+	ExpiresAt *time.Time      `json:"expires_at"`
+	Owner     string          `json:"owner"`
+	Entry     int             `json:"entry"` // of a document: the number of what it added
+	Text      string          `json:"text"`
+}
+
+// recordBytes is about how much Records returns at a time.
+const recordBytes = 1 << 20
+
+// Records returns the versions of a session's keys after a position, each as one line of JSON, in the order of their changes, and the
+// position of the last one. Those of a document are its entries. What the namespace global holds belongs to no session.
+func (k *Keys) Records(q store.Querier, session int64, after string, limit int) (lines [][]byte, last string, err error) {
+	var from int64
+	if after != "" {
+		if from, err = strconv.ParseInt(after, 10, 64); err != nil {
+			return nil, "", err
+		}
+	}
+	rows := q.Query(everyVersion, session, from, limit)
+	defer rows.Close()
+	for bytes := 0; bytes < recordBytes && rows.Next(); {
+		var r record
+		var owner string
+		id, e, err := scanVersion(rows, &r.Current, &owner)
+		if err != nil {
+			return nil, "", err
+		}
+		r.Namespace, r.Key, r.Version, r.Revision, r.Type = e.Namespace, e.Key, e.Version, e.Revision, e.Type.String()
+		r.Deleted, r.Author, r.ChangedAt, r.CreatedAt, r.Owner = e.Deleted, e.Author, e.ChangedAt, e.CreatedAt, e.Owner
+		if r.Current {
+			r.Owner = owner
+		}
+		if !e.ExpiresAt.IsZero() {
+			r.ExpiresAt = &e.ExpiresAt
+		}
+		switch {
+		case e.Deleted:
+		case e.Appended != nil:
+			r.Entry, r.Text = e.Appended.Number, e.Appended.Text
+		case e.Type == String:
+			if r.Value, err = json.Marshal(e.Value); err != nil {
+				return nil, "", err
+			}
+		default:
+			r.Value = json.RawMessage(e.Value)
+		}
+		line, err := json.Marshal(r)
+		if err != nil {
+			return nil, "", err
+		}
+		lines, last = append(lines, line), strconv.FormatInt(id, 10)
+		bytes += len(line)
+	}
+	return lines, last, rows.Err()
+}
+
+// Erase removes some of the state of a session that is being deleted: a document, or up to so many versions. It reports whether there
+// may be more.
+func (k *Keys) Erase(tx *store.Tx, session int64, limit int) (bool, error) {
+	rows := tx.Query(anyDocument, session, int(Document))
+	defer rows.Close()
+	if rows.Next() {
+		var id int64
+		if err := rows.Scan(&id); err != nil {
+			return false, err
+		}
+		if err := rows.Close(); err != nil {
+			return false, err
+		}
+		return true, k.eraseKey(tx, id)
+	}
+	if err := rows.Err(); err != nil {
+		return false, err
+	}
+	n, err := tx.Exec(deleteOldest, session, limit)
+	if err == nil {
+		_, err = tx.Exec(deleteEmptied, session)
+	}
+	return n > 0, err
+}
+
+func (k *Keys) eraseKey(tx *store.Tx, id int64) error {
+	if _, err := tx.Exec(deleteKeyVersions, id); err != nil {
+		return err
+	}
+	_, err := tx.Exec(deleteKey, id)
+	return err
+}
+
+// Forget removes all that is left of a session.
+func (k *Keys) Forget(tx *store.Tx, session int64) error {
+	for more := true; more; {
+		var err error
+		if more, err = k.Erase(tx, session, prunePage); err != nil {
+			return fmt.Errorf("remove state: %w", err)
+		}
+	}
+	for _, statement := range []string{deleteFloor, endOwnerships} {
+		if _, err := tx.Exec(statement, session); err != nil {
+			return fmt.Errorf("remove state: %w", err)
+		}
+	}
+	tx.OnCommit(func() { k.pruner.forget(session) })
+	return nil
+}
