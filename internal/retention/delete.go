@@ -243,7 +243,7 @@ func (k *Keeper) eraseParts(ctx context.Context, session int64) error {
 			if err != nil {
 				return err
 			}
-			if err := k.rest(ctx, k.Clock.Since(began)); err != nil {
+			if err := k.rest(ctx, k.Clock.Since(began), 1); err != nil {
 				return err
 			}
 		}
