@@ -114,12 +114,12 @@ func TestSession_EverySettingHasAnOption(t *testing.T) {
 	startBroker(t)
 	given := strings.Fields(`--ageing 1m --mailbox-limit 7 --max-attempts 4 --send-rate 2.5 --send-burst 9 --message-limit 4096 --payload-limit 2048
 		--breaker-failures 0 --breaker-time 2m --response-time 1h --escalate-to human --escalate-to lead --message-retention 0s --event-retention 48h
-		--dead-letter-retention 90s --director`)
+		--dead-letter-retention 90s --fold-case --director`)
 	want := map[string]any{
 		"ageing": "1m", "mailbox_limit": json.Number("7"), "max_attempts": json.Number("4"), "send_rate": json.Number("2.5"),
 		"send_burst": json.Number("9"), "message_limit": json.Number("4096"), "payload_limit": json.Number("2048"),
 		"breaker_failures": json.Number("0"), "breaker_time": "2m", "response_time": "1h", "escalate_to": []any{"human", "lead"},
-		"directors": []any{}, "message_retention": "0s", "event_retention": "48h", "dead_letter_retention": "1m30s",
+		"directors": []any{}, "message_retention": "0s", "event_retention": "48h", "dead_letter_retention": "1m30s", "fold_case": true,
 	}
 	made := fields(t, append(append([]string{"session", "create", "website"}, given...), "")...)
 	if diff := cmp.Diff(want, at(t, made, "settings")); diff != "" {
@@ -132,7 +132,7 @@ func TestSession_EverySettingHasAnOption(t *testing.T) {
 	shown := must0(t, "session", "get", "website")
 	for _, line := range []string{
 		"state               open", "send rate           2.5 a second, at once 9", "message limit       4096 bytes", "breaker             never",
-		"escalates to        human, lead", "directors           operators only", "keeps messages      for ever", "keeps events        48h",
+		"escalates to        human, lead", "directors           operators only", "keeps messages      for ever", "keeps events        48h", "case in lock paths  folded",
 	} {
 		if !strings.Contains(shown, line+"\n") {
 			t.Errorf("no line %q in\n%s", line, shown)

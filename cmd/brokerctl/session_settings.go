@@ -32,6 +32,7 @@ type settingsOptions struct {
 	messageRetention    time.Duration
 	eventRetention      time.Duration
 	deadLetterRetention time.Duration
+	foldCase            bool
 	requestID           string
 }
 
@@ -53,6 +54,7 @@ func (o *settingsOptions) AddFlags(f *pflag.FlagSet) {
 	f.DurationVar(&o.messageRetention, "message-retention", 0, "how long finished messages are kept; 0 = for ever (new sessions: 72h)")
 	f.DurationVar(&o.eventRetention, "event-retention", 0, "how long events are kept; 0 = for ever (new sessions: 168h)")
 	f.DurationVar(&o.deadLetterRetention, "dead-letter-retention", 0, "how long dead letters are kept; 0 = for ever (new sessions: 720h)")
+	f.BoolVar(&o.foldCase, "fold-case", false, "compare the paths of locks without regard to case; can be changed while no path is locked (new sessions: false)")
 }
 
 // settingNames returns the names of the options.
@@ -82,6 +84,7 @@ func (o *settingsOptions) settings(cmd *cobra.Command) *pb.SessionSettings {
 		MessageRetention:    durationIfSet(cmd, "message-retention", o.messageRetention),
 		EventRetention:      durationIfSet(cmd, "event-retention", o.eventRetention),
 		DeadLetterRetention: durationIfSet(cmd, "dead-letter-retention", o.deadLetterRetention),
+		FoldCase:            ifSet(cmd, "fold-case", o.foldCase),
 	}
 }
 
@@ -118,6 +121,7 @@ func settingRows(s *pb.SessionSettings) []settingRow {
 		{"keeps messages", kept(s.GetMessageRetention())},
 		{"keeps events", kept(s.GetEventRetention())},
 		{"keeps dead letters", kept(s.GetDeadLetterRetention())},
+		{"case in lock paths", cond(s.GetFoldCase(), "folded", "kept")},
 	}
 }
 

@@ -35,8 +35,8 @@ func connect(journal *events.Log, scopes *sessions.Registry, registry *agents.Re
 	scopes.OnClosed(func(tx *store.Tx, s sessions.Session) error {
 		return post.SessionClosed(tx, brokerSession(s))
 	})
-	scopes.OnConfigured(func(tx *store.Tx, s sessions.Session) error {
-		return post.SessionConfigured(tx, brokerSession(s))
+	scopes.OnConfigured(func(tx *store.Tx, _, now sessions.Session) error {
+		return post.SessionConfigured(tx, brokerSession(now))
 	})
 	journal.OnAnnounced(post.Announce)
 }

@@ -12,12 +12,12 @@ import (
 
 // wake has the keeper look again when a setting changes that it goes by.
 func wake(keeper *retention.Keeper, scopes *sessions.Registry, post *broker.Broker) {
-	changed := func(tx *store.Tx, _ sessions.Session) error {
+	changed := func(tx *store.Tx) error {
 		tx.OnCommit(keeper.Wake)
 		return nil
 	}
-	scopes.OnCreated(changed)
-	scopes.OnConfigured(changed)
+	scopes.OnCreated(func(tx *store.Tx, _ sessions.Session) error { return changed(tx) })
+	scopes.OnConfigured(func(tx *store.Tx, _, _ sessions.Session) error { return changed(tx) })
 	post.OnRekept(func(tx *store.Tx) { tx.OnCommit(keeper.Wake) })
 }
 

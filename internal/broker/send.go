@@ -176,9 +176,10 @@ type sending struct {
 	actor actor
 	rooms map[mailboxRef]*room
 	ready readied
-	// audience is who gets the message of an event, in place of a channel's subscribers. Such a message is
+	// audience is who gets the message of an event or a notice, in place of those whom its target says. Such a message is
 	// sent in the middle of another change, so it is left to dispatch to hand it out.
 	audience []string
+	beyond   bool      // full mailboxes take it too
 	seen     []int64   // mailboxes whose readers have something to see, although nothing is ready in them
 	handed   int64     // the first revision that was handed to a consumer
 	due      time.Time // the earliest that the calendar must know of
@@ -238,7 +239,7 @@ func (s *sending) send(d *Draft, producer, number int64) (Outcome, error) {
 	}
 	out := Outcome{Count: len(to), Awaited: answers.awaited()}
 	limit := s.actor.session.MailboxLimit
-	if directive {
+	if directive || s.beyond {
 		limit = 0 // whoever drowns in mail must still be told to stop
 	}
 	for _, r := range to {

@@ -50,3 +50,18 @@ func eventPayload(e *events.Event) string {
 	b.WriteByte('}')
 	return b.String()
 }
+
+// noticeDraft is a notice as a message.
+func noticeDraft(n Notice) (*Draft, error) {
+	d := n.draft()
+	m := &pb.Message{
+		Target: &pb.Target{To: &pb.Target_Agent{Agent: n.Agent}}, Reach: pb.Reach_REACH_ALL,
+		Type: d.Type, Version: "1.0", Priority: int32(d.Priority), Subject: d.Subject, Body: n.Body, Payload: n.Payload,
+	}
+	if d.Target.Kind == ToRole {
+		m.Target.To = &pb.Target_Role{Role: n.Role}
+	}
+	var err error
+	d.Content, err = content(m)
+	return d, err
+}

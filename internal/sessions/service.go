@@ -181,6 +181,7 @@ func changeOf(c *valid.Check, in *pb.SessionSettings) Change {
 		KeepMessages: f.duration("message_retention", in.MessageRetention, time.Second, mostKept, true),
 		KeepEvents:   f.duration("event_retention", in.EventRetention, time.Second, mostKept, true),
 		KeepDead:     f.duration("dead_letter_retention", in.DeadLetterRetention, time.Second, mostKept, true),
+		FoldCase:     in.FoldCase,
 	}
 }
 
@@ -264,6 +265,7 @@ func sessionProto(s Session) *pb.Session {
 			MessageRetention:    durationpb.New(set.KeepMessages),
 			EventRetention:      durationpb.New(set.KeepEvents),
 			DeadLetterRetention: durationpb.New(set.KeepDead),
+			FoldCase:            &set.FoldCase,
 		},
 		Revision: s.Revision,
 		State:    pb.SessionState_SESSION_STATE_OPEN,

@@ -33,7 +33,7 @@ type Registry struct {
 	store      *store.Store
 	log        *events.Log
 	created    []func(*store.Tx, Session) error
-	configured []func(*store.Tx, Session) error
+	configured []func(tx *store.Tx, before, now Session) error
 	closed     []func(*store.Tx, Session) error
 	known      *store.Cache[string, Session] // what Lookup returns
 }
@@ -53,8 +53,8 @@ func (r *Registry) OnClosed(hook func(tx *store.Tx, s Session) error) {
 	r.closed = append(r.closed, hook)
 }
 
-// OnConfigured adds what is to happen in the same transaction when the settings of a session change.
-func (r *Registry) OnConfigured(hook func(tx *store.Tx, s Session) error) {
+// OnConfigured adds what is to happen in the same transaction when the settings of a session change. An error refuses the change.
+func (r *Registry) OnConfigured(hook func(tx *store.Tx, before, now Session) error) {
 	r.configured = append(r.configured, hook)
 }
 
@@ -250,7 +250,12 @@ func (r *Registry) configure(tx *store.Tx, who caller.Caller, c Change) (Session
 	if err != nil || s.Settings.equal(before.Settings) {
 		return s, err
 	}
-	return s, run(r.configured, tx, s)
+	for _, hook := range r.configured {
+		if err := hook(tx, before, s); err != nil {
+			return s, err
+		}
+	}
+	return s, nil
 }
 
 // changed appends the event of a change and stores the session under its revision.

@@ -108,6 +108,7 @@ func defaults(given *pb.SessionSettings) *pb.SessionSettings {
 		BreakerFailures: proto.Int32(5), BreakerTime: durationpb.New(time.Minute), ResponseTime: durationpb.New(10 * time.Minute),
 		EscalateTo: &pb.Names{Names: []string{"overseer", "lead"}}, Directors: &pb.Names{Names: []string{"lead", "overseer"}},
 		MessageRetention: durationpb.New(3 * day), EventRetention: durationpb.New(7 * day), DeadLetterRetention: durationpb.New(30 * day),
+		FoldCase: proto.Bool(false),
 	}
 	// Not proto.Merge, which would join lists and the fields of durations.
 	given.ProtoReflect().Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
@@ -200,8 +201,11 @@ func TestRequestID_SameBodySameAnswerAnotherBodyRefused(t *testing.T) {
 func TestConfigure_ChangesWhatIsGivenAndNothingElse(t *testing.T) {
 	k := newKit(t)
 	var hooked []sessions.Session
-	k.registry.OnConfigured(func(tx *store.Tx, s sessions.Session) error {
-		hooked = append(hooked, s)
+	k.registry.OnConfigured(func(tx *store.Tx, before, now sessions.Session) error {
+		if before.Settings.MaxAttempts != 2 {
+			t.Errorf("before it was %v", before)
+		}
+		hooked = append(hooked, now)
 		return nil
 	})
 	k.create(&pb.CreateSessionRequest{Name: "team-1", Description: "a team", Settings: settings(time.Hour, 5, 2)})
@@ -239,7 +243,7 @@ func TestConfigure_ChangesWhatIsGivenAndNothingElse(t *testing.T) {
 
 func TestConfigure_HookThatFailsUndoesTheChange(t *testing.T) {
 	k := newKit(t)
-	k.registry.OnConfigured(func(*store.Tx, sessions.Session) error {
+	k.registry.OnConfigured(func(*store.Tx, sessions.Session, sessions.Session) error {
 		return fault.New(fault.Precondition, "NOT_NOW", "not now")
 	})
 	_, err := k.api.ConfigureSession(k.ctx(), &pb.ConfigureSessionRequest{Settings: settings(time.Hour, 1, 1)})

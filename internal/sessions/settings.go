@@ -23,6 +23,7 @@ type Settings struct {
 	KeepMessages time.Duration // finished ones
 	KeepEvents   time.Duration
 	KeepDead     time.Duration // dead letters
+	FoldCase     bool          // paths of locks are compared without regard to case
 }
 
 // defaults are the settings of a new session, and of whatever a stored session says nothing of.
@@ -55,6 +56,7 @@ type Change struct {
 	KeepMessages *time.Duration
 	KeepEvents   *time.Duration
 	KeepDead     *time.Duration
+	FoldCase     *bool
 }
 
 func (c Change) apply(s *Session) {
@@ -74,6 +76,7 @@ func (c Change) apply(s *Session) {
 	set(&s.Settings.KeepMessages, c.KeepMessages)
 	set(&s.Settings.KeepEvents, c.KeepEvents)
 	set(&s.Settings.KeepDead, c.KeepDead)
+	set(&s.Settings.FoldCase, c.FoldCase)
 }
 
 func set[T any](to *T, from *T) {
@@ -122,5 +125,6 @@ func (s Session) details() map[string]any {
 		"message_retention_seconds":     s.Settings.KeepMessages.Seconds(),
 		"event_retention_seconds":       s.Settings.KeepEvents.Seconds(),
 		"dead_letter_retention_seconds": s.Settings.KeepDead.Seconds(),
+		"fold_case":                     s.Settings.FoldCase,
 	}
 }

@@ -155,7 +155,8 @@ type SessionSettings struct {
 	EventRetention *durationpb.Duration `protobuf:"bytes,14,opt,name=event_retention,json=eventRetention,proto3" json:"event_retention,omitempty"`
 	// The same for dead letters. Default 30 days.
 	DeadLetterRetention *durationpb.Duration `protobuf:"bytes,15,opt,name=dead_letter_retention,json=deadLetterRetention,proto3" json:"dead_letter_retention,omitempty"`
-	// Lock paths are compared without regard to case, as some file systems do; it can be changed while no path is locked. Default false.
+	// Lock paths are compared without regard to case, as some file systems do; it can be changed while no path is locked or waited for, else
+	// FAILED_PRECONDITION (PATHS_LOCKED). Default false.
 	FoldCase      *bool `protobuf:"varint,16,opt,name=fold_case,json=foldCase,proto3,oneof" json:"fold_case,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
