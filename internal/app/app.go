@@ -19,6 +19,7 @@ import (
 	"brokerd/internal/broker"
 	"brokerd/internal/disk"
 	"brokerd/internal/events"
+	"brokerd/internal/locks"
 	"brokerd/internal/metrics"
 	"brokerd/internal/once"
 	"brokerd/internal/retention"
@@ -182,7 +183,10 @@ func (a *App) start(ctx context.Context) error {
 	scopes := sessions.New(st, journal)
 	registry := agents.New(st, journal, scopes, c.Clock)
 	post := broker.New(st, journal, directory{scopes, registry}, c.Clock, log.Named("broker"))
+	held := locks.New(st, journal, holders{scopes, registry}, c.Clock, log.Named("locks"))
 	connect(journal, scopes, registry, post)
+	registry.UseFences(held)
+	held.UseNotices(notices{post})
 	// After the hooks are in place: it looks at once, and what it finds is an event.
 	space := disk.New(st, journal, c.Clock, log.Named("disk"), func() (float64, error) { return c.DiskUsed(c.Dir) })
 	post.UseDisk(space)
@@ -214,6 +218,7 @@ func (a *App) start(ctx context.Context) error {
 		admin:    admin.NewService(facts, st, census{scopes, registry}, mailboxes{post}, server, inspector),
 		agents:   agents.NewService(registry),
 		channels: broker.NewChannelService(post),
+		locks:    locks.NewService(held),
 		events:   events.NewService(journal, scopes, authors{registry, post}),
 		messages: broker.NewService(post, itemError(measured)),
 		sessions: sessionService{sessions.NewService(scopes), retention.NewSessionService(keeper)},
@@ -229,6 +234,10 @@ func (a *App) start(ctx context.Context) error {
 	if err := keys.Start(ctx); err != nil {
 		return fmt.Errorf("start state: %w", err)
 	}
+	a.onStop(func(context.Context) error { held.Stop(); return nil })
+	if err := held.Start(ctx); err != nil {
+		return fmt.Errorf("start locks: %w", err)
+	}
 	a.onStop(func(context.Context) error { keeper.Stop(); return nil })
 	if err := keeper.Start(); err != nil {
 		return fmt.Errorf("start retention: %w", err)
@@ -242,6 +251,7 @@ func (a *App) start(ctx context.Context) error {
 	a.onStop(func(ctx context.Context) error {
 		post.Drain()
 		keys.Drain()
+		held.Drain()
 		journal.Stop()
 		a.stopServer(ctx, server)
 		return nil
@@ -270,6 +280,7 @@ func openStore(ctx context.Context, c Config, mode store.Sync, measured *metrics
 			agents.Migrations(),
 			broker.Migrations(),
 			state.Migrations(),
+			locks.Migrations(),
 			retention.Migrations(),
 		),
 	}

@@ -22,6 +22,7 @@ type services struct {
 	agents   pb.AgentServiceServer
 	channels pb.ChannelServiceServer
 	events   pb.EventServiceServer
+	locks    pb.LockServiceServer
 	messages pb.MessageServiceServer
 	sessions pb.SessionServiceServer
 	state    pb.StateServiceServer
@@ -33,6 +34,7 @@ func register(server grpc.ServiceRegistrar, s services) {
 	pb.RegisterAgentServiceServer(server, s.agents)
 	pb.RegisterChannelServiceServer(server, s.channels)
 	pb.RegisterEventServiceServer(server, s.events)
+	pb.RegisterLockServiceServer(server, s.locks)
 	pb.RegisterMessageServiceServer(server, s.messages)
 	pb.RegisterSessionServiceServer(server, s.sessions)
 	pb.RegisterStateServiceServer(server, s.state)

@@ -1,0 +1,359 @@
+package locks
+
+import (
+	"context"
+	"errors"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"brokerd/internal/caller"
+	"brokerd/internal/events"
+	"brokerd/internal/fault"
+	"brokerd/internal/once"
+	"brokerd/internal/store"
+)
+
+// An Outcome says how a request stands. The numbers are those of the API.
+type Outcome int
+
+// The outcomes.
+const (
+	Granted Outcome = 1 + iota
+	Queued
+	Busy
+)
+
+// A Wish is what somebody asks for.
+type Wish struct {
+	Paths   []string // of a lock
+	Mode    Mode
+	Token   string // TYPE/SCOPE; empty = a lock
+	Wait    time.Duration
+	MaxHold time.Duration
+	Holder  string
+	DryRun  bool
+	Reason  string
+	Keep    bool // the ticket when the wait is over
+}
+
+// An Answer says how a request stands.
+type Answer struct {
+	Outcome   Outcome
+	Fence     int64
+	HeldUntil time.Time
+	Held      bool // before the call
+	Ticket    int64
+	Position  int
+	Obstacles []Obstacle
+}
+
+// errOpen says that a request is not answered for good, so that its answer is not kept.
+var errOpen = errors.New("the answer may change")
+
+// Acquire grants a wish, or waits for its turn as long as it says. Errors: fault.Precondition without a registered agent,
+// fault.Invalid for a path, fault.Conflict (DEADLOCK), fault.Exhausted (TOO_MANY_TICKETS, TOO_MANY_GLOBS).
+func (t *Table) Acquire(ctx context.Context, c caller.Caller, req once.Request, w Wish) (Answer, error) {
+	wanted, err := w.claim(false)
+	if err != nil {
+		return Answer{}, err
+	}
+	a := acquiring{wish: w, wanted: wanted, req: req}
+	err = t.store.Write(ctx, func(tx *store.Tx) error {
+		a.answer, a.refused, a.call, a.fresh = Answer{}, nil, nil, false
+		seen, err := req.Do(tx, &a.answer, func() error { return a.run(t, tx, c) })
+		if errors.Is(err, errOpen) {
+			return nil
+		}
+		if seen && err == nil {
+			return t.recollect(tx, a.answer.Fence)
+		}
+		return err
+	})
+	switch {
+	case err != nil:
+		return Answer{}, err
+	case a.refused != nil:
+		return Answer{}, a.refused
+	case a.call != nil:
+		return t.await(ctx, a.call, w.Wait)
+	case a.fresh && ctx.Err() != nil: // nobody gets the answer
+		t.uncollect(false, a.answer.Fence)
+	}
+	return a.answer, nil
+}
+
+// claim is what the wish is for. fault.Invalid names the path.
+func (w *Wish) claim(fold bool) (claim, error) {
+	if w.Token != "" {
+		return claim{kind: Token, mode: Exclusive, token: w.Token}, nil
+	}
+	paths := make([]Path, len(w.Paths))
+	var bad []fault.Violation
+	for i, raw := range w.Paths {
+		var err error
+		if paths[i], err = Parse(raw, fold); err != nil {
+			bad = append(bad, fault.Violation{Field: "paths[" + strconv.Itoa(i) + "]", Description: err.Error()})
+		}
+	}
+	if err := fault.Fields(bad); err != nil {
+		return claim{}, err
+	}
+	return pathsClaim(w.Mode, paths), nil
+}
+
+// An acquiring is one call of Acquire.
+type acquiring struct {
+	wish   Wish
+	wanted claim
+	req    once.Request
+
+	answer  Answer
+	refused error // although something was changed, or for the answer's sake
+	call    *call // waits
+	fresh   bool  // it was granted now
+}
+
+// run decides. It returns nil if the answer is for good.
+func (a *acquiring) run(t *Table, tx *store.Tx, c caller.Caller) error {
+	session, agent, err := t.acting(tx, c)
+	if err != nil {
+		return err
+	}
+	if session.Fold {
+		if a.wanted, err = a.wish.claim(true); err != nil {
+			return err
+		}
+	}
+	u, err := t.turn(tx, session.ID)
+	if err != nil {
+		return err
+	}
+	owner := Owner{agent.Name, a.wish.Holder}
+	held, blocked, err := u.look(&a.wanted, owner)
+	if err != nil {
+		return err
+	}
+	if held != nil {
+		return a.again(u, held)
+	}
+	mine := u.waitingFor(&a.wanted, owner)
+	before := int64(now)
+	if mine != nil {
+		before = mine.number
+	}
+	if !blocked {
+		waiting, err := u.ahead(&a.wanted, owner, before)
+		if err != nil {
+			return err
+		}
+		blocked = len(waiting) > 0
+	}
+	switch {
+	case a.wish.DryRun:
+		a.answer.Outcome = Granted
+		if blocked {
+			a.answer.Outcome = Busy
+			a.answer.Obstacles, a.answer.Position, err = u.obstacles(&u.view, &a.wanted, owner, before)
+		}
+		return errors.Join(err, errOpen)
+	case !blocked:
+		return a.grant(u, owner, agent.Role)
+	case mine == nil && a.wish.Wait == 0 && !a.wish.Keep:
+		a.answer.Outcome = Busy
+		if a.answer.Obstacles, a.answer.Position, err = u.obstacles(&u.view, &a.wanted, owner, before); err != nil {
+			return err
+		}
+		return errOpen
+	case mine == nil:
+		return a.queueUp(u, owner, agent.Role)
+	}
+	return a.wait(u, mine)
+}
+
+// look finds out whether the owner holds all of a claim with one grant, and whether others hold some of it.
+func (u *turn) look(c *claim, o Owner) (held *grant, blocked bool, err error) {
+	covered := map[int64]int{} // how many of the paths, by own fence
+	last := -1                 // of the paths
+	var counted []int64        // own fences that cover it
+	err = u.overlapping(c, func(i int, h *holder) bool {
+		if h.owner != o {
+			blocked = blocked || c.mode != Shared || h.mode != Shared
+			return true
+		}
+		if i != last {
+			last, counted = i, counted[:0]
+		}
+		suits := h.mode == Exclusive || c.mode == Shared
+		if !suits || c.kind == Lock && !contains(h.path, c.paths[i]) {
+			return true
+		}
+		for _, f := range counted {
+			if f == h.fence {
+				return true
+			}
+		}
+		counted = append(counted, h.fence)
+		covered[h.fence]++
+		return true
+	})
+	for fence, n := range covered {
+		if err == nil && n == max(len(c.paths), 1) && (held == nil || fence > held.fence) {
+			held, err = findGrant(u.tx, selectGrant, fence)
+		}
+	}
+	return held, blocked, err
+}
+
+// waitingFor returns the owner's ticket for the same, nil if there is none.
+func (u *turn) waitingFor(c *claim, o Owner) *ticket {
+	for _, t := range u.view.queue.tickets {
+		if t.owner == o && t.claim.same(c) {
+			return t
+		}
+	}
+	return nil
+}
+
+// again answers with a grant that the owner has.
+func (a *acquiring) again(u *turn, g *grant) error {
+	a.answer = Answer{Outcome: Granted, Fence: g.fence, HeldUntil: u.until(g), Held: g.collected}
+	if a.wish.DryRun {
+		a.answer.Fence = 0
+		return errOpen
+	}
+	if g.collected {
+		return nil
+	}
+	return u.collect(g)
+}
+
+// grant grants the wish at once.
+func (a *acquiring) grant(u *turn, o Owner, role string) error {
+	if err := u.room(&a.wanted); err != nil {
+		return err
+	}
+	if mine := u.waitingFor(&a.wanted, o); mine != nil { // not blocked any more, and not noticed: cannot be, but would be a second place
+		if err := u.drop(mine); err != nil {
+			return err
+		}
+	}
+	g := &grant{session: u.session, owner: o, role: role, claim: a.wanted, reason: a.wish.Reason, maxHold: a.wish.MaxHold, collected: true}
+	if err := u.grant(g); err != nil {
+		return err
+	}
+	a.fresh = true
+	a.answer = Answer{Outcome: Granted, Fence: g.fence, HeldUntil: g.heldUntil}
+	return u.untangle(o)
+}
+
+// room refuses globs beyond the limit.
+func (u *turn) room(c *claim) error {
+	more := c.globs()
+	if more == 0 {
+		return nil
+	}
+	var held int
+	if err := u.tx.QueryRow(sumGlobs, u.session).Scan(&held); err != nil {
+		return err
+	}
+	if held+more <= maxGlobs {
+		return nil
+	}
+	return exhausted("TOO_MANY_GLOBS", maxGlobs, "%d globs are held in this session, and at most %d may be: name directories or files, or wait for others to let go", held, maxGlobs)
+}
+
+func exhausted(reason string, limit int, format string, args ...any) error {
+	e := fault.New(fault.Exhausted, reason, format, args...).With("limit", strconv.Itoa(limit))
+	e.RetryAfter = time.Second
+	return e
+}
+
+// queueUp makes a ticket, unless that closes a circle: then the call is refused.
+func (a *acquiring) queueUp(u *turn, o Owner, role string) error {
+	if n := len(u.view.queue.tickets); n >= maxTickets {
+		return exhausted("TOO_MANY_TICKETS", maxTickets, "%d requests wait in this session, and no more may: try again later", n)
+	}
+	if err := u.room(&a.wanted); err != nil {
+		return err
+	}
+	t := &ticket{number: now, session: u.session, owner: o, role: role, claim: a.wanted, reason: a.wish.Reason, maxHold: a.wish.MaxHold, kept: a.wish.Keep}
+	held, err := u.holders(&t.claim, o, math.MaxInt)
+	if err != nil {
+		return err
+	}
+	circle, err := u.circle(t, held)
+	if err != nil {
+		return err
+	}
+	if circle != nil {
+		a.refused = deadlock(circle, t)
+		return errors.Join(u.tellDeadlock(circle, t), errOpen)
+	}
+	if err := u.queueUp(t); err != nil {
+		return err
+	}
+	for _, h := range held {
+		u.contestLater(h.fence)
+	}
+	if err := a.wait(u, t); !errors.Is(err, errOpen) {
+		return err
+	}
+	if err := u.relax(t); err != nil {
+		return err
+	}
+	for _, g := range u.granted {
+		if g.ticket == t.number && !g.collected { // who waited for it had to give way
+			return a.again(u, g)
+		}
+	}
+	return errOpen
+}
+
+// wait lets the call wait for a ticket, or answers that it stands in the queue. It returns errOpen.
+func (a *acquiring) wait(u *turn, t *ticket) error {
+	if a.wish.Keep && !t.kept {
+		if _, err := u.tx.Exec(updateTicketKept, t.number); err != nil {
+			return err
+		}
+		t.kept = true
+		u.tx.OnCommit(func() { u.alarms.Remove(alarm{lapseAlarm, t.number}) })
+	}
+	if a.wish.Wait > 0 {
+		a.call = u.join(t, a.req)
+		return errOpen
+	}
+	u.tx.OnCommit(func() { u.lapseLater(t) })
+	a.answer = Answer{Outcome: Queued, Ticket: t.number}
+	var err error
+	if a.answer.Obstacles, a.answer.Position, err = u.obstacles(&u.view, &t.claim, t.owner, t.number); err != nil {
+		return err
+	}
+	return errOpen
+}
+
+// deadlock is the error for the youngest ticket of a circle.
+func deadlock(circle []link, victim *ticket) error {
+	return fault.New(fault.Conflict, "DEADLOCK", "waiting for %s would never end: %s. Release what you hold, or ask for less, and try again",
+		victim.claim.title(), spell(circle, victim)).With("circle", spell(circle, victim))
+}
+
+// tellDeadlock appends the event that a circle was broken.
+func (u *turn) tellDeadlock(circle []link, victim *ticket) error {
+	var steps []map[string]any
+	for _, l := range circle {
+		step := map[string]any{"agent": l.ticket.owner.Agent, "holder": l.ticket.owner.Holder, "waits_for": l.holder.at,
+			"held_by": l.holder.owner.Agent, "held_by_holder": l.holder.owner.Holder, "fence": l.holder.fence}
+		if l.ticket.number != now {
+			step["ticket"] = l.ticket.number
+		}
+		steps = append(steps, step)
+	}
+	summary := "deadlock: " + spell(circle, victim)
+	if len(summary) > 512 {
+		summary = strings.ToValidUTF8(summary[:509], "") + "…"
+	}
+	_, err := u.append(happening{"lock.deadlock", "token.deadlock"}, events.Warning, victim.owner, victim.role, &victim.claim, summary, map[string]any{"circle": steps})
+	return err
+}

@@ -1,0 +1,193 @@
+package locks
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+)
+
+// waitersFor returns the owners that wait for one, directly or not: see the package's comment.
+func (v *view) waitersFor(o Owner) (map[Owner]bool, error) {
+	var rest []*ticket
+	for _, t := range v.queue.tickets {
+		if t.owner != o {
+			rest = append(rest, t)
+		}
+	}
+	found := map[Owner]bool{}
+	for todo := []Owner{o}; len(todo) > 0 && len(rest) > 0; {
+		next := todo[0]
+		todo = todo[1:]
+		held, err := readGrants(v.q.Query(selectOwned, v.session, next.Agent, next.Holder))
+		if err != nil {
+			return nil, err
+		}
+		own := v.queue.of(next)
+		var others []*ticket
+		for _, t := range rest {
+			if !found[t.owner] && waitsFor(t, held, own) {
+				found[t.owner] = true
+				todo = append(todo, t.owner)
+			}
+			if !found[t.owner] {
+				others = append(others, t)
+			}
+		}
+		rest = others
+	}
+	return found, nil
+}
+
+// waitsFor reports whether a ticket waits for one of the grants, or behind one of the tickets, of another owner.
+func waitsFor(t *ticket, held []*grant, own []*ticket) bool {
+	for _, g := range held {
+		if t.claim.conflicts(&g.claim) {
+			return true
+		}
+	}
+	for _, o := range own {
+		if o.number < t.number && t.claim.conflicts(&o.claim) {
+			return true
+		}
+	}
+	return false
+}
+
+// A link is one step of a circle: a ticket waits for a grant.
+type link struct {
+	ticket *ticket
+	holder holder
+}
+
+// circle returns a circle of owners each of which waits for a grant of the next, the first with the given ticket, which waits for the grants
+// held; nil if there is none.
+func (v *view) circle(first *ticket, held []holder) ([]link, error) {
+	seen := map[Owner]bool{}
+	var path []link
+	var walk func(t *ticket, held []holder) (bool, error)
+	walk = func(t *ticket, held []holder) (bool, error) {
+		for _, h := range held {
+			path = append(path, link{t, h})
+			if h.owner == first.owner {
+				return true, nil
+			}
+			if !seen[h.owner] {
+				seen[h.owner] = true
+				for _, next := range v.queue.of(h.owner) {
+					held, err := v.holders(&next.claim, next.owner, math.MaxInt)
+					if err != nil {
+						return false, err
+					}
+					if found, err := walk(next, held); found || err != nil {
+						return found, err
+					}
+				}
+			}
+			path = path[:len(path)-1]
+		}
+		return false, nil
+	}
+	found, err := walk(first, held)
+	if !found {
+		return nil, err
+	}
+	return path, nil
+}
+
+// relax grants what may pass an earlier ticket now because a new ticket has its owner wait for somebody.
+func (u *turn) relax(t *ticket) error {
+	waiting, err := u.waitersFor(t.owner)
+	if err != nil || len(waiting) == 0 {
+		return err
+	}
+	waiting[t.owner] = true
+	tickets := u.view.queue.tickets
+	for i, r := range tickets {
+		passes := slices.ContainsFunc(tickets[:i], func(w *ticket) bool {
+			return waiting[w.owner] && w.owner != r.owner && w.claim.conflicts(&r.claim)
+		})
+		if passes && r != t {
+			if err := u.try(r); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// untangle ends the circles that have come about because an owner that still waits has got a grant.
+func (u *turn) untangle(o Owner) error {
+	for _, t := range u.view.queue.of(o) {
+		if u.view.queue.find(t.number) != t {
+			continue
+		}
+		held, err := u.holders(&t.claim, o, math.MaxInt)
+		if err != nil {
+			return err
+		}
+		circle, err := u.circle(t, held)
+		if err != nil {
+			return err
+		}
+		if circle == nil {
+			continue
+		}
+		if err := u.abort(circle, youngest(circle)); err != nil {
+			return err
+		}
+		return u.untangle(o)
+	}
+	return nil
+}
+
+// abort ends a ticket because it closes a circle, and tells whoever waits for it.
+func (u *turn) abort(circle []link, t *ticket) error {
+	if err := u.tellDeadlock(circle, t); err != nil {
+		return err
+	}
+	calls := u.listen(t.number)
+	if err := u.drop(t); err != nil {
+		return err
+	}
+	u.tell(calls, verdict{err: deadlock(circle, t)})
+	if len(calls) == 0 {
+		err := u.notify(t.owner, t.claim.kind, "deadlock", "your place in the queue for "+t.claim.title()+" is gone: waiting would never end",
+			&t.claim, map[string]any{"ticket": t.number, "circle": spell(circle, t)})
+		if err != nil {
+			return err
+		}
+	}
+	return u.passOn(&t.claim)
+}
+
+// youngest returns the ticket of a circle that was made last.
+func youngest(circle []link) *ticket {
+	last := circle[0].ticket
+	for _, l := range circle {
+		if l.ticket.number > last.number {
+			last = l.ticket
+		}
+	}
+	return last
+}
+
+// spell writes a circle out, beginning with the given ticket's owner.
+func spell(circle []link, first *ticket) string {
+	from := 0
+	for i, l := range circle {
+		if l.ticket == first {
+			from = i
+		}
+	}
+	var b strings.Builder
+	for i := range circle {
+		l := circle[(from+i)%len(circle)]
+		if i > 0 {
+			b.WriteString("; ")
+		}
+		fmt.Fprintf(&b, "%s waits for %s %s, held by %s (fence %d)",
+			l.ticket.owner, l.ticket.claim.kind.noun(), l.holder.at, l.holder.owner, l.holder.fence)
+	}
+	return b.String()
+}

@@ -1,0 +1,45 @@
+// Package locks is the one engine behind locks and tokens: who holds what, who waits for it, and whose turn is next.
+//
+// # A request
+//
+// A request names what it wants, all or none: paths (files, directories, globs) in a mode, or one token by its name, which
+// conflicts with nothing but itself. It is a row all its life, first a ticket, then a grant:
+//
+//	            in nobody's way ┌───────────────────────────────────────────► GRANTED ──► released, expired,
+//	acquire ────────────────────┤                                                ▲        revoked, agent ended
+//	                            └──► QUEUED (ticket) ── nobody is in the way ────┘
+//	                                   │      any more: in the same transaction
+//	                                   └──► given up, lapsed, agent ended, ABORTED (a deadlock)
+//
+// A ticket's number is the revision at which it was made, and so its place; a grant's fence is the revision at which it was
+// granted, so fences only grow.
+//
+// # Who is in the way
+//
+// The owner of a request is an agent together with a holder: two workers under one agent's name exclude each other, and what an owner
+// holds never stands in its own way. Two requests conflict if one of them is exclusive and some resource of one overlaps one of the
+// other. A request has in its way
+//
+//   - every grant of another owner that it conflicts with, and
+//   - every earlier ticket of another owner that it conflicts with, unless that owner waits for the requester.
+//
+// An owner waits for another, for that rule, if a chain of tickets leads from one to the other, each of which conflicts with a grant or an
+// earlier ticket of the next owner, over locks and tokens alike. Without the exception the requester would wait for somebody who waits
+// for it, although nothing but the order of asking keeps it. With it only grants can close a circle: what is left, an owner that
+// waits for a grant of one who waits for a grant, and so on, of the first, is a deadlock that nobody can solve but by
+// giving up. It is looked for when a ticket is made, when somebody who still waits for something else is granted something,
+// and when a token is passed on; the youngest ticket of the circle ends, with the circle spelt out.
+//
+// The nodes of that graph are owners and not agents: of two workers under one name one may wait for what the other holds, and that is no
+// deadlock. So for agents that use no holders, nodes are agents.
+//
+// # What is where
+//
+// Grants and tickets are rows. The tickets of a session, of which there are few, are also kept in memory, parsed and in order, in a
+// store.Cache: whoever changes the rows changes the list in the same function, and it is emptied by whatever rolls back. Grants are found
+// by an index on where a path stands: a file or directory under its own name, a glob under the segments before its first
+// wildcard. What may overlap a path stands at its place, above it, or, for directories and globs, below it; an exact check decides.
+//
+// Calls that wait, and running deadlines, are memory. A call that waits for a ticket is told after the commit that grants it, and that grant counts as collected
+// at once. Deadlines start anew when the broker does, with a grace.
+package locks

@@ -1,0 +1,224 @@
+package locks
+
+import (
+	"context"
+	"time"
+
+	"go.uber.org/zap"
+
+	"brokerd/internal/events"
+	"brokerd/internal/store"
+)
+
+const (
+	restartGrace = 30 * time.Second // on top of its full time, for what is held when the broker starts
+	lapseAfter   = 10 * time.Second // of a ticket that nobody waits for
+	contestAfter = time.Minute      // that somebody waits for a grant
+	retryAfter   = time.Second      // when what is due could not be done
+)
+
+// collectWithin is how long a grant waits for its owner.
+func collectWithin(kept bool) time.Duration {
+	if kept {
+		return 2 * time.Minute
+	}
+	return 10 * time.Second
+}
+
+// warnAfter is when the owner of a grant is told that its end is near.
+func warnAfter(maxHold time.Duration) time.Duration { return maxHold / 5 * 4 }
+
+// An alarm is something that happens to a grant or ticket when nobody does anything.
+type alarm struct {
+	kind   alarmKind
+	number int64 // the fence, or the ticket
+}
+
+type alarmKind int
+
+const (
+	holdAlarm    alarmKind = iota // its owner is warned, and the second time its hold is over
+	collectAlarm                  // its owner has not asked for it
+	contestAlarm                  // others wait for it
+	lapseAlarm                    // of a ticket: nobody waits for it
+)
+
+// due does what the alarms are for.
+func (t *Table) due(alarms []alarm) {
+	err := t.store.Drain(context.Background(), func(tx *store.Tx) error {
+		for _, a := range alarms {
+			if _, renewed := t.alarms.Deadline(a); renewed {
+				continue
+			}
+			if err := t.ring(tx, a); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.zap.Warn("what is due could not be done; trying again", zap.Error(err))
+		for _, a := range alarms {
+			if _, renewed := t.alarms.Deadline(a); !renewed {
+				t.alarms.Set(a, t.clock.Now().Add(retryAfter))
+			}
+		}
+	}
+}
+
+func (t *Table) ring(tx *store.Tx, a alarm) error {
+	if a.kind == lapseAlarm {
+		return t.lapse(tx, a.number)
+	}
+	g, err := findGrant(tx, selectGrant, a.number)
+	if g == nil || err != nil {
+		return err
+	}
+	u, err := t.turn(tx, g.session)
+	if err != nil {
+		return err
+	}
+	switch {
+	case a.kind == contestAlarm:
+		return u.contest(g)
+	case a.kind == collectAlarm && g.collected:
+		return nil
+	case a.kind == collectAlarm:
+		return u.expire(g, "its owner has not asked for it")
+	case !g.warned:
+		return u.warn(g)
+	}
+	return u.expire(g, "the longest hold is over")
+}
+
+// lapse ends a ticket that nobody waits for.
+func (t *Table) lapse(tx *store.Tx, number int64) error {
+	var session int64
+	rows := tx.Query(selectTicketSession, number)
+	if rows.Next() {
+		if err := rows.Scan(&session); err != nil {
+			return err
+		}
+	}
+	if err := rows.Close(); err != nil || session == 0 {
+		return err
+	}
+	u, err := t.turn(tx, session)
+	if err != nil {
+		return err
+	}
+	k := u.view.queue.find(number)
+	if k == nil || k.kept || u.awaited(number) {
+		return nil
+	}
+	_, err = u.append(happening{"lock.lapsed", "token.lapsed"}, events.Debug, k.owner, k.role, &k.claim, k.owner.String()+" waits for "+k.claim.title()+" no more",
+		map[string]any{"ticket": k.number})
+	if err != nil {
+		return err
+	}
+	if err := u.drop(k); err != nil {
+		return err
+	}
+	return u.passOn(&k.claim)
+}
+
+// awaited reports whether a call waits for a ticket.
+func (t *Table) awaited(number int64) bool {
+	for _, c := range t.calls[number] {
+		if !c.over.Load() {
+			return true
+		}
+	}
+	return false
+}
+
+// warn tells the owner of a grant that its end is near.
+func (u *turn) warn(g *grant) error {
+	left := g.maxHold - warnAfter(g.maxHold)
+	details := map[string]any{"fence": g.fence, "left_seconds": left.Seconds()}
+	_, err := u.append(happening{"lock.expiring", "token.expiring"}, events.Warning, g.owner, g.role, &g.claim, "the hold of "+g.claim.title()+" by "+g.owner.String()+" ends in "+left.String(), details)
+	if err != nil {
+		return err
+	}
+	if _, err := u.tx.Exec(updateWarned, g.fence); err != nil {
+		return err
+	}
+	u.tx.OnCommit(func() { u.alarms.Set(alarm{holdAlarm, g.fence}, u.clock.Now().Add(left)) })
+	return u.notify(g.owner, g.claim.kind, "expiring", "your hold of "+g.claim.title()+" ends in "+left.String()+": extend it, or finish", &g.claim,
+		map[string]any{"fence": g.fence, "left_seconds": left.Seconds()})
+}
+
+// expire ends a grant whose time is over.
+func (u *turn) expire(g *grant, why string) error {
+	_, err := u.append(happening{"lock.expired", "token.expired"}, events.Warning, g.owner, g.role, &g.claim, g.owner.String()+" has lost "+g.claim.title()+": "+why,
+		map[string]any{"fence": g.fence, "cause": why})
+	if err != nil {
+		return err
+	}
+	if err := u.end(g); err != nil {
+		return err
+	}
+	err = u.notify(g.owner, g.claim.kind, "expired", "you have lost "+g.claim.title()+": "+why, &g.claim, map[string]any{"fence": g.fence, "cause": why})
+	if err != nil {
+		return err
+	}
+	return u.passOn(&g.claim)
+}
+
+// contend has the owner of a grant told before long if somebody waits for it already.
+func (u *turn) contend(g *grant) {
+	for _, k := range u.view.queue.tickets {
+		if k.owner != g.owner && k.claim.conflicts(&g.claim) {
+			u.contestLater(g.fence)
+			return
+		}
+	}
+}
+
+func (u *turn) contestLater(fence int64) {
+	u.tx.OnCommit(func() {
+		a := alarm{contestAlarm, fence}
+		if _, set := u.alarms.Deadline(a); !set {
+			u.alarms.Set(a, u.clock.Now().Add(contestAfter))
+		}
+	})
+}
+
+// contest tells the owner of a grant, once, that somebody has been waiting for it.
+func (u *turn) contest(g *grant) error {
+	if g.contested {
+		return nil
+	}
+	var waiting []string
+	var first time.Time
+	for _, k := range u.view.queue.tickets {
+		if k.owner != g.owner && k.claim.conflicts(&g.claim) {
+			if len(waiting) == 0 {
+				first = k.createdAt
+			}
+			waiting = append(waiting, k.owner.String())
+		}
+	}
+	if len(waiting) == 0 {
+		return nil
+	}
+	since := first
+	if g.grantedAt.After(since) {
+		since = g.grantedAt
+	}
+	if left := contestAfter - u.tx.Now().Sub(since); left > 0 {
+		u.tx.OnCommit(func() { u.alarms.Set(alarm{contestAlarm, g.fence}, u.clock.Now().Add(min(left, contestAfter))) })
+		return nil
+	}
+	details := func() map[string]any {
+		return map[string]any{"fence": g.fence, "waiting": waiting[:min(len(waiting), mostObstacles)], "waiting_count": len(waiting)}
+	}
+	_, err := u.append(happening{"lock.contested", "token.contested"}, 0, g.owner, g.role, &g.claim, waiting[0]+" waits for "+g.claim.title()+", held by "+g.owner.String(), details())
+	if err != nil {
+		return err
+	}
+	if _, err := u.tx.Exec(updateContested, g.fence); err != nil {
+		return err
+	}
+	return u.notify(g.owner, g.claim.kind, "contested", waiting[0]+" waits for "+g.claim.title()+", which you hold", &g.claim, details())
+}

@@ -1,0 +1,333 @@
+package locks
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"brokerd/internal/events"
+	"brokerd/internal/store"
+)
+
+// A grant is a request that is held.
+type grant struct {
+	fence     int64
+	session   int64
+	owner     Owner
+	role      string // the agent's
+	claim     claim
+	reason    string
+	grantedAt time.Time
+	heldUntil time.Time // as it was when the hold began, or was extended
+	maxHold   time.Duration
+	ticket    int64 // that it came from; 0 = none
+	kept      bool  // that ticket was kept on purpose
+	collected bool
+	warned    bool
+	contested bool
+}
+
+// readGrants reads the rows of a query with grantColumns.
+func readGrants(rows *store.Rows) ([]*grant, error) {
+	defer rows.Close()
+	var found []*grant
+	for rows.Next() {
+		g := &grant{}
+		var kind, mode int
+		var text string
+		err := rows.Scan(&g.fence, &g.session, &g.owner.Agent, &g.owner.Holder, &g.role, &kind, &mode, &text, &g.reason,
+			&g.grantedAt, &g.heldUntil, &g.maxHold, &g.ticket, &g.kept, &g.collected, &g.warned, &g.contested)
+		if err == nil {
+			g.claim, err = parseClaim(Kind(kind), Mode(mode), text)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read grant: %w", err)
+		}
+		found = append(found, g)
+	}
+	return found, rows.Err()
+}
+
+// findGrant returns what one of the queries for one grant finds, nil if there is none.
+func findGrant(q store.Querier, query string, args ...any) (*grant, error) {
+	found, err := readGrants(q.Query(query, args...))
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	return found[0], nil
+}
+
+// A turn is one function's changes to the locks of a session: what it frees is passed on before it ends.
+type turn struct {
+	*Table
+	tx *store.Tx
+	view
+	granted []*grant // in this turn
+}
+
+func (t *Table) turn(tx *store.Tx, session int64) (*turn, error) {
+	v, err := t.view(tx, session)
+	return &turn{Table: t, tx: tx, view: v}, err
+}
+
+// A happening is the type of an event: about a lock, and about a token.
+type happening struct{ lock, token string }
+
+// append adds an event about a request of an owner.
+func (u *turn) append(what happening, severity events.Severity, o Owner, role string, c *claim, summary string, details map[string]any) (int64, error) {
+	eventType := what.lock
+	details["agent"] = o.Agent
+	details["holder"] = o.Holder
+	related := []string{o.Agent}
+	if c.kind == Token {
+		eventType = what.token
+		details["token"] = c.token
+		related = append(related, short(c.token))
+	} else {
+		names := c.names()
+		details["paths"] = names[:min(len(names), namedPaths)]
+		details["count"] = len(names)
+		details["mode"] = c.mode.String()
+		related = append(related, short(names[0]))
+	}
+	text, err := json.Marshal(details)
+	if err != nil {
+		return 0, err
+	}
+	return u.log.Append(u.tx, events.Entry{
+		Session: u.session, Category: events.Coordination, Type: eventType, Severity: severity,
+		Source: o.Agent, SourceRole: role, Summary: summary, Details: string(text), Related: related,
+	})
+}
+
+// namedPaths is how many paths an event names.
+const namedPaths = 100
+
+// short is a name as related ids may have it.
+func short(name string) string {
+	const most = 128
+	if len(name) <= most {
+		return name
+	}
+	return strings.ToValidUTF8(name[:most], "")
+}
+
+// title names a claim in a line.
+func (c *claim) title() string {
+	names := c.names()
+	if len(names) == 1 {
+		return short(names[0])
+	}
+	return short(names[0]) + " and " + strconv.Itoa(len(names)-1) + " more"
+}
+
+// grant makes a grant of a request. Nobody is in its way.
+func (u *turn) grant(g *grant) error {
+	details := map[string]any{"max_hold_seconds": g.maxHold.Seconds()}
+	if g.ticket != 0 {
+		details["ticket"] = g.ticket
+	}
+	if g.reason != "" {
+		details["reason"] = g.reason
+	}
+	g.grantedAt, g.heldUntil = u.tx.Now(), u.tx.Now().Add(g.maxHold)
+	var err error
+	g.fence, err = u.append(happening{"lock.granted", "token.granted"}, 0, g.owner, g.role, &g.claim, g.owner.String()+" holds "+g.claim.title(), details)
+	if err != nil {
+		return err
+	}
+	if err := u.insert(g); err != nil {
+		return err
+	}
+	u.granted = append(u.granted, g)
+	u.tx.OnCommit(func() {
+		u.alarms.Set(alarm{holdAlarm, g.fence}, u.clock.Now().Add(warnAfter(g.maxHold)))
+		if !g.collected {
+			u.alarms.Set(alarm{collectAlarm, g.fence}, u.clock.Now().Add(collectWithin(g.kept)))
+		}
+	})
+	u.contend(g)
+	return nil
+}
+
+// insert adds the rows of a grant.
+func (u *turn) insert(g *grant) error {
+	globs, broad := g.claim.globs(), g.claim.broad()
+	var from any
+	if g.ticket != 0 {
+		from = g.ticket
+	}
+	_, err := u.tx.Exec(insertGrant, g.fence, g.session, g.owner.Agent, g.owner.Holder, g.role, int(g.claim.kind), int(g.claim.mode),
+		g.claim.text(), globs, broad, g.reason, g.grantedAt, g.heldUntil, g.maxHold, from, g.kept, g.collected)
+	if err != nil {
+		return err
+	}
+	if broad {
+		u.rebroaden()
+	}
+	return u.eachPlace(&g.claim, func(place, name string) error {
+		_, err := u.tx.Exec(insertPath, g.session, int(g.claim.kind), place, g.fence, name)
+		return err
+	})
+}
+
+// rebroaden says that grants of more than single files have come or gone.
+func (u *turn) rebroaden() {
+	u.Table.broad.Clear(u.tx)
+	u.view.broad = true // to look too far does no harm
+}
+
+// eachPlace calls fn with the places of a claim as lock_paths has them.
+func (u *turn) eachPlace(c *claim, fn func(place, name string) error) error {
+	if c.kind == Token {
+		return fn(c.token, "")
+	}
+	for _, p := range c.paths {
+		at, name := place(p), ""
+		if p.String() != at {
+			name = p.String()
+		}
+		if err := fn(at, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// end removes the rows of a grant. Whoever calls it passes on what is free now.
+func (u *turn) end(g *grant) error {
+	if _, err := u.tx.Exec(deleteGrant, g.fence); err != nil {
+		return err
+	}
+	if g.claim.broad() {
+		u.rebroaden()
+	}
+	u.tx.OnCommit(func() {
+		u.alarms.Remove(alarm{holdAlarm, g.fence})
+		u.alarms.Remove(alarm{collectAlarm, g.fence})
+		u.alarms.Remove(alarm{contestAlarm, g.fence})
+	})
+	return u.eachPlace(&g.claim, func(place, name string) error {
+		_, err := u.tx.Exec(deletePath, g.session, int(g.claim.kind), place, g.fence, name)
+		return err
+	})
+}
+
+// queueUp makes a ticket of a request.
+func (u *turn) queueUp(t *ticket) error {
+	t.createdAt = u.tx.Now()
+	details := map[string]any{"kept": t.kept}
+	if t.reason != "" {
+		details["reason"] = t.reason
+	}
+	var err error
+	t.number, err = u.append(happening{"lock.queued", "token.queued"}, events.Debug, t.owner, t.role, &t.claim, t.owner.String()+" waits for "+t.claim.title(), details)
+	if err != nil {
+		return err
+	}
+	_, err = u.tx.Exec(insertTicket, t.number, t.session, t.owner.Agent, t.owner.Holder, t.role, int(t.claim.kind), int(t.claim.mode),
+		t.claim.text(), t.reason, t.createdAt, t.maxHold, t.kept)
+	if err != nil {
+		return err
+	}
+	u.view.queue.tickets = append(u.view.queue.tickets, t)
+	return nil
+}
+
+// drop removes the row of a ticket. Whoever calls it passes on what is free now, and tells the calls that wait for it.
+func (u *turn) drop(t *ticket) error {
+	if _, err := u.tx.Exec(deleteTicket, t.number); err != nil {
+		return err
+	}
+	u.view.queue.remove(t)
+	u.tx.OnCommit(func() { u.alarms.Remove(alarm{lapseAlarm, t.number}) })
+	return nil
+}
+
+// passOn grants what waits for something that is free now, in the order of the tickets.
+func (u *turn) passOn(freed ...*claim) error {
+	for _, t := range u.view.queue.tickets {
+		overlaps := false
+		for _, c := range freed {
+			overlaps = overlaps || t.claim.conflicts(c)
+		}
+		if !overlaps {
+			continue
+		}
+		if err := u.try(t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// try grants a ticket if nobody is in its way.
+func (u *turn) try(t *ticket) error {
+	if u.view.queue.find(t.number) != t { // granted or aborted by now
+		return nil
+	}
+	for _, g := range u.granted { // most of those that wait for the same
+		if g.owner != t.owner && g.claim.conflicts(&t.claim) {
+			if still, err := u.stillHeld(g.fence); still || err != nil {
+				return err
+			}
+		}
+	}
+	free, err := u.free(&t.claim, t.owner, t.number)
+	if err != nil || !free {
+		return err
+	}
+	if err := u.drop(t); err != nil {
+		return err
+	}
+	g := &grant{session: t.session, owner: t.owner, role: t.role, claim: t.claim, reason: t.reason, maxHold: t.maxHold, ticket: t.number, kept: t.kept}
+	calls := u.listen(t.number)
+	g.collected = len(calls) > 0
+	if err := u.grant(g); err != nil {
+		return err
+	}
+	if err := u.answer(calls, g); err != nil {
+		return err
+	}
+	if !g.collected && g.kept {
+		err := u.notify(g.owner, g.claim.kind, "granted", "your turn: "+g.claim.title()+"; ask for it again within 2 min",
+			&g.claim, map[string]any{"fence": g.fence, "ticket": g.ticket})
+		if err != nil {
+			return err
+		}
+	}
+	return u.untangle(t.owner)
+}
+
+// stillHeld reports whether a grant of this turn was not ended in the same turn.
+func (u *turn) stillHeld(fence int64) (bool, error) {
+	var one int
+	err := u.tx.QueryRow(`SELECT 1 FROM lock_grants WHERE fence = ?`, fence).Scan(&one)
+	if errors.Is(err, store.ErrNoRows) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// notify tells an owner something about a claim.
+func (u *turn) notify(o Owner, k Kind, what, subject string, c *claim, details map[string]any) error {
+	if u.notices == nil {
+		return nil
+	}
+	details["holder"] = o.Holder
+	if k == Token {
+		details["token"] = c.token
+	} else {
+		names := c.names()
+		details["paths"] = names[:min(len(names), namedPaths)]
+		details["mode"] = c.mode.String()
+	}
+	text, err := json.Marshal(details)
+	if err != nil {
+		return err
+	}
+	return u.notices.Notify(u.tx, u.session, Notice{Agent: o.Agent, Type: k.noun() + "_" + what, Subject: subject, Payload: string(text)})
+}

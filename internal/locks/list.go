@@ -1,0 +1,199 @@
+package locks
+
+import (
+	"context"
+	"math"
+	"slices"
+	"time"
+
+	"brokerd/internal/caller"
+	"brokerd/internal/store"
+)
+
+// A Filter chooses locks and tickets. What is empty does not restrict, and all that is set must match.
+type Filter struct {
+	Agent string
+	Path  string // those that conflict with an exclusive lock on it
+}
+
+// A Held is a grant as it is shown.
+type Held struct {
+	Fence       int64
+	Owner       Owner
+	Kind        Kind
+	Names       []string
+	Mode        Mode
+	Reason      string
+	GrantedAt   time.Time
+	HeldUntil   time.Time
+	MaxHold     time.Duration
+	Waiting     int // requests that wait for it directly
+	Uncollected bool
+}
+
+// A Place is a ticket as it is shown.
+type Place struct {
+	Ticket    int64
+	Owner     Owner
+	Kind      Kind
+	Names     []string
+	Mode      Mode
+	Reason    string
+	CreatedAt time.Time
+	Position  int
+	Obstacles []Obstacle
+	Kept      bool
+}
+
+// A Mark is where a page ends: after the last lock, or among the tickets.
+type Mark struct {
+	Tickets bool
+	After   int64
+}
+
+// A Page is a part of the list: locks in the order of their fences, then tickets in theirs.
+type Page struct {
+	Locks    []Held
+	Tickets  []Place
+	Next     Mark
+	More     bool
+	Revision int64
+}
+
+// listBytes is up to how many bytes of paths a page has, about.
+const listBytes = 2 << 20
+
+// List returns locks and tickets of the caller's session after a mark.
+func (t *Table) List(ctx context.Context, c caller.Caller, f Filter, after Mark, limit int) (Page, error) {
+	var page Page
+	err := t.store.Read(ctx, func(snap *store.Snapshot) error {
+		page = Page{Revision: snap.Revision()}
+		session, err := t.dir.Session(snap, c.Session)
+		if err != nil {
+			return err
+		}
+		v, err := t.view(snap, session.ID)
+		if err != nil {
+			return err
+		}
+		choice := choosing{agent: f.Agent}
+		if f.Path != "" {
+			p, err := Parse(f.Path, session.Fold)
+			if err != nil {
+				return err // the service has parsed it before
+			}
+			choice.claim = &claim{kind: Lock, mode: Exclusive, paths: []Path{p}}
+		}
+		bytes := 0
+		if !after.Tickets {
+			err := t.grants(&v, choice, after.After, func(g *grant) bool {
+				if len(page.Locks) == limit || bytes > listBytes {
+					page.More = true
+					return false
+				}
+				h := t.held(&v, g)
+				page.Locks, page.Next = append(page.Locks, h), Mark{After: g.fence}
+				bytes += size(h.Names)
+				return true
+			})
+			if err != nil || page.More {
+				return err
+			}
+			after.After = 0
+		}
+		for _, k := range v.queue.tickets {
+			if k.number <= after.After || k.claim.kind != Lock || !choice.takes(k.owner, &k.claim) {
+				continue
+			}
+			if len(page.Locks)+len(page.Tickets) == limit || bytes > listBytes {
+				page.More = true
+				return nil
+			}
+			p, err := t.standing(&v, k)
+			if err != nil {
+				return err
+			}
+			page.Tickets, page.Next = append(page.Tickets, p), Mark{Tickets: true, After: k.number}
+			bytes += size(p.Names)
+		}
+		return nil
+	})
+	return page, err
+}
+
+func size(names []string) (n int) {
+	for _, name := range names {
+		n += len(name) + 4
+	}
+	return n
+}
+
+// choosing is a filter with its path parsed.
+type choosing struct {
+	agent string
+	claim *claim
+}
+
+func (f choosing) takes(o Owner, c *claim) bool {
+	return (f.agent == "" || f.agent == o.Agent) && (f.claim == nil || f.claim.conflicts(c))
+}
+
+// grantPage is how many grants are read at a time.
+const grantPage = 256
+
+// grants visits the locks that are chosen, in the order of their fences, until visit returns false.
+func (t *Table) grants(v *view, f choosing, after int64, visit func(*grant) bool) error {
+	if f.claim != nil {
+		found, err := v.holders(f.claim, Owner{}, math.MaxInt)
+		for _, h := range found {
+			if h.fence <= after || f.agent != "" && f.agent != h.owner.Agent {
+				continue
+			}
+			g, err := findGrant(v.q, selectGrant, h.fence)
+			if err != nil || g == nil || !visit(g) {
+				return err
+			}
+		}
+		return err
+	}
+	query := func() *store.Rows { return v.q.Query(selectLocks, v.session, after, grantPage) }
+	if f.agent != "" {
+		query = func() *store.Rows { return v.q.Query(selectAgentLocks, v.session, f.agent, after, grantPage) }
+	}
+	for {
+		found, err := readGrants(query())
+		if err != nil || len(found) == 0 {
+			return err
+		}
+		for _, g := range found {
+			if after = g.fence; !visit(g) {
+				return nil
+			}
+		}
+	}
+}
+
+// held shows a grant.
+func (t *Table) held(v *view, g *grant) Held {
+	h := Held{
+		Fence: g.fence, Owner: g.owner, Kind: g.claim.kind, Names: g.claim.names(), Mode: g.claim.mode, Reason: g.reason,
+		GrantedAt: g.grantedAt, HeldUntil: t.until(g), MaxHold: g.maxHold, Uncollected: !g.collected,
+	}
+	for _, k := range v.queue.tickets {
+		if k.owner != g.owner && k.claim.conflicts(&g.claim) {
+			h.Waiting++
+		}
+	}
+	return h
+}
+
+// standing shows a ticket.
+func (t *Table) standing(v *view, k *ticket) (Place, error) {
+	p := Place{
+		Ticket: k.number, Owner: k.owner, Kind: k.claim.kind, Names: slices.Clone(k.claim.names()), Mode: k.claim.mode, Reason: k.reason,
+		CreatedAt: k.createdAt, Kept: k.kept,
+	}
+	var err error
+	p.Obstacles, p.Position, err = t.obstacles(v, &k.claim, k.owner, k.number)
+	return p, err
+}

@@ -1,0 +1,140 @@
+package locks
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/jonboulle/clockwork"
+	"go.uber.org/zap"
+
+	"brokerd/internal/caller"
+	"brokerd/internal/deadline"
+	"brokerd/internal/events"
+	"brokerd/internal/fault"
+	"brokerd/internal/store"
+)
+
+// Limits of a session.
+const (
+	maxPaths   = 1000 // of a request
+	maxGlobs   = 64   // held
+	maxTickets = 1000
+)
+
+// A Session is what this package needs to know of one.
+type Session struct {
+	ID   int64
+	Name string
+	Fold bool // paths are compared without regard to case
+}
+
+// An Agent is a registered agent, or caller.System with no role.
+type Agent struct {
+	Name string
+	Role string
+}
+
+// A Directory knows sessions and agents. Its methods are called inside transactions.
+type Directory interface {
+	// Session returns the session of that name; fault.NotFound if there is none.
+	Session(q store.Querier, name string) (Session, error)
+	// Acting returns the registered agent that is calling, or the system for an operator without agent;
+	// fault.Precondition if it is not registered, its incarnation is stale, or its fence is lost.
+	Acting(q store.Querier, session int64, c caller.Caller) (Agent, error)
+}
+
+// A Notice is a message from the broker to an agent, or to a role if Agent is empty.
+type Notice struct {
+	Agent   string
+	Role    string
+	Type    string
+	Subject string
+	Payload string // JSON
+}
+
+// Notices sends messages.
+type Notices interface {
+	// Notify sends a notice in the transaction of what it tells of. An agent that is not registered any more gets none.
+	Notify(tx *store.Tx, session int64, n Notice) error
+}
+
+// A Table is the table of locks and tokens. Its methods may be called concurrently; notices are plugged in before it is used.
+type Table struct {
+	store   *store.Store
+	log     *events.Log
+	dir     Directory
+	clock   clockwork.Clock
+	zap     *zap.Logger
+	notices Notices // nil = nobody is told
+
+	queues *store.Cache[int64, *queue] // by session
+	broad  *store.Cache[int64, bool]   // whether a session has grants of more than single files
+
+	calls  map[int64][]*call // that wait, by ticket; it belongs to the writer
+	alarms *deadline.Queue[alarm]
+
+	stopping chan struct{}      // closed when waiting calls are to end
+	stop     context.CancelFunc // ends the runner
+	runner   sync.WaitGroup
+	once     sync.Once
+}
+
+// New returns the table of a store that was opened with Migrations. It does nothing by itself until Start.
+func New(st *store.Store, log *events.Log, dir Directory, clock clockwork.Clock, logger *zap.Logger) *Table {
+	t := &Table{
+		store: st, log: log, dir: dir, clock: clock, zap: logger,
+		queues: store.NewCache[int64, *queue](st), broad: store.NewCache[int64, bool](st),
+		calls: map[int64][]*call{}, stopping: make(chan struct{}),
+	}
+	t.alarms = deadline.New(clock, t.due)
+	return t
+}
+
+// UseNotices plugs in who sends messages; without it nobody is told of anything.
+func (t *Table) UseNotices(n Notices) { t.notices = n }
+
+// Drain ends the calls that wait: they are told to come again, and their tickets stay.
+func (t *Table) Drain() { t.once.Do(func() { close(t.stopping) }) }
+
+// Stop ends waiting calls and the runner, and waits for the runner. Stopping twice is fine.
+func (t *Table) Stop() {
+	t.Drain()
+	if t.stop != nil {
+		t.stop()
+	}
+	t.runner.Wait()
+}
+
+// Holds reports whether an agent holds what was granted at a revision, whichever of its workers does.
+func (t *Table) Holds(q store.Querier, session int64, agent string, fence int64) (bool, error) {
+	rows := q.Query(selectHeld, fence, session, agent)
+	held := rows.Next()
+	return held, rows.Close()
+}
+
+// acting finds out who calls. Only registered agents hold anything.
+func (t *Table) acting(q store.Querier, c caller.Caller) (Session, Agent, error) {
+	session, err := t.dir.Session(q, c.Session)
+	if err != nil {
+		return Session{}, Agent{}, err
+	}
+	agent, err := t.dir.Acting(q, session.ID, c)
+	if err == nil && agent.Name == caller.System {
+		err = fault.New(fault.Precondition, "AGENT_REQUIRED",
+			"this call needs an agent: name one that is registered (brokerctl --agent NAME, metadata brokerd-agent)")
+	}
+	return session, agent, err
+}
+
+// until is when the hold of a grant ends, if it is not extended.
+func (t *Table) until(g *grant) time.Time {
+	at, running := t.alarms.Deadline(alarm{holdAlarm, g.fence})
+	switch {
+	case !running:
+		return g.heldUntil
+	case !g.warned:
+		return at.Add(g.maxHold - warnAfter(g.maxHold)).UTC()
+	}
+	return at.UTC()
+}

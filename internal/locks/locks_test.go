@@ -1,0 +1,140 @@
+package locks_test
+
+import (
+	"testing"
+
+	"google.golang.org/grpc/codes"
+
+	pb "brokerd/gen/brokerd/v1"
+)
+
+func TestAcquire_OneAgentHoldsAPathAtATime(t *testing.T) {
+	w := newDaemon(t)
+	a, b := w.agent("a"), w.agent("b")
+	fence := a.lock("src/a.go")
+	got := b.try("src/a.go")
+	want(t, "outcome", got.Outcome, busy)
+	want(t, "position", got.Position, 1)
+	want(t, "obstacles", len(got.Obstacles), 1)
+	want(t, "who", got.Obstacles[0].Agent, "a")
+	want(t, "fence", got.Obstacles[0].Revision, fence)
+	b.lock("src/b.go")
+	want(t, "released", a.release(fence).Released, 1)
+	want(t, "released again", a.release(fence).Released, 0)
+	if again := b.lock("src/a.go"); again <= fence {
+		t.Errorf("fence %d after %d", again, fence)
+	}
+}
+
+func TestAcquire_ConflictsAreThoseOfPathsDirectoriesAndGlobs(t *testing.T) {
+	w := newDaemon(t)
+	a, b := w.agent("a"), w.agent("b")
+	for _, c := range []struct {
+		held, asked string
+		free        bool
+	}{
+		{"src/a.go", "src/a.go", false},
+		{"src/a.go", "src/", false},
+		{"src/", "src/a.go", false},
+		{"src/", "src/deep/a.go", false},
+		{"src/deep/", "src/", false},
+		{"src/*.go", "src/a.go", false},
+		{"src/a.go", "src/*.go", false},
+		{"**/a.go", "src/deep/a.go", false},
+		{"src/deep/a.go", "**/a.go", false},
+		{"src/", "**/a.go", false},
+		{"src/*.go", "src/deep/", true},
+		{"src/a.go", "src/a.gox", true},
+		{"src/a.go", "src/b/", true},
+		{"src", "src/", true},
+		{"src/", "src2/a.go", true},
+		{"*.go", "src/a.go", true},
+		{"src/*.go", "src/*.md", true},
+	} {
+		fence := a.lock(c.held)
+		got := b.try(c.asked)
+		if free := got.Outcome == granted; free != c.free {
+			t.Errorf("%s held, %s asked for: %v", c.held, c.asked, got)
+		}
+		a.release(fence)
+		b.release(max(got.Fence, 1))
+	}
+}
+
+func TestAcquire_SharedGoesWithSharedOnly(t *testing.T) {
+	w := newDaemon(t)
+	a, b, c := w.agent("a"), w.agent("b"), w.agent("c")
+	one, two := a.share("doc.md"), b.share("doc.md")
+	want(t, "exclusive", c.try("doc.md").Outcome, busy)
+	a.release(one)
+	done := c.waitFor("doc.md")
+	want(t, "shared behind an exclusive one", a.acquire(&pb.AcquireLocksRequest{Paths: []string{"doc.md"}, Mode: pb.LockMode_LOCK_MODE_SHARED}).Outcome, busy)
+	b.release(two)
+	c.gets(done)
+}
+
+func TestAcquire_AllPathsOrNone(t *testing.T) {
+	w := newDaemon(t)
+	a, b := w.agent("a"), w.agent("b")
+	fence := a.lock("x")
+	want(t, "outcome", b.try("w", "x", "y").Outcome, busy)
+	a.lock("w", "y")
+	done := b.waitFor("w", "x", "y")
+	a.release(fence)
+	want(t, "locks", len(a.list(&pb.ListLocksRequest{}).Tickets), 1)
+	must(t, drop(a.ReleaseLocks(a.ctx, &pb.ReleaseLocksRequest{All: true})))
+	b.gets(done)
+	want(t, "paths", len(b.list(&pb.ListLocksRequest{Agent: "b"}).Locks[0].Paths), 3)
+}
+
+func TestQueue_FirstComeFirstServed(t *testing.T) {
+	w := newDaemon(t)
+	all := w.agents("a", "b", "c", "d")
+	fence := all[0].lock("x")
+	var waits []<-chan outcome
+	for _, a := range all[1:] {
+		waits = append(waits, a.waitFor("x"))
+	}
+	for i, a := range all[1:] {
+		all[i].release(fence)
+		next := a.gets(waits[i])
+		if next <= fence {
+			t.Errorf("fence %d after %d", next, fence)
+		}
+		fence = next
+	}
+}
+
+func TestQueue_ReleaseAndNextGrantAreOneCommit(t *testing.T) {
+	w := newDaemon(t)
+	a, b := w.agent("a"), w.agent("b")
+	fence := a.lock("x")
+	done := b.waitFor("x")
+	revision := a.release(fence).Revision
+	want(t, "fence", b.gets(done), revision+1)
+}
+
+func TestQueue_PassesWhoWaitsForTheRequester(t *testing.T) {
+	w := newDaemon(t)
+	a, b := w.agent("a"), w.agent("b")
+	fence := a.lock("src/a.go")
+	done := b.waitFor("src/")
+	other := a.lock("src/b.go") // B waits for A: behind B, A would wait for itself
+	a.release(fence)
+	want(t, "tickets", len(a.list(&pb.ListLocksRequest{}).Tickets), 1)
+	a.release(other)
+	b.gets(done)
+}
+
+func TestDeadlock_TheYoungestIsToldTheWholeCircle(t *testing.T) {
+	w := newDaemon(t)
+	a, b := w.agent("a"), w.agent("b")
+	a.lock("x")
+	y := b.lock("y")
+	done := a.waitFor("y")
+	_, err := b.AcquireLocks(b.ctx, &pb.AcquireLocksRequest{Paths: []string{"x"}, KeepTicket: true})
+	wantError(t, err, codes.Aborted, "DEADLOCK")
+	want(t, "events", len(w.history("lock.deadlock")), 1)
+	b.release(y)
+	a.gets(done)
+}

@@ -1,0 +1,175 @@
+package locks
+
+import "brokerd/internal/store"
+
+// A grant and a ticket are the same request in two states. text is what it wants: paths, each in a line, or TYPE/SCOPE. ticket of a grant
+// is the ticket that it came from. collected is 0 as long as no call has returned the grant to its owner. warned and contested
+// say that its owner was told that its end is near, and that others wait for it.
+//
+// A row of lock_paths is one path of a grant, or its token: name is empty where it is the place itself.
+const requests = `
+CREATE TABLE lock_grants (
+	fence      INTEGER PRIMARY KEY,
+	session    INTEGER NOT NULL,
+	agent      TEXT    NOT NULL,
+	holder     TEXT    NOT NULL,
+	role       TEXT    NOT NULL,
+	kind       INTEGER NOT NULL,
+	mode       INTEGER NOT NULL,
+	text       TEXT    NOT NULL,
+	globs      INTEGER NOT NULL,
+	broad      INTEGER NOT NULL,
+	reason     TEXT    NOT NULL,
+	granted_at INTEGER NOT NULL,
+	held_until INTEGER NOT NULL,
+	max_hold   INTEGER NOT NULL,
+	ticket     INTEGER,
+	kept       INTEGER NOT NULL,
+	collected  INTEGER NOT NULL,
+	warned     INTEGER NOT NULL DEFAULT 0,
+	contested  INTEGER NOT NULL DEFAULT 0
+);
+CREATE INDEX lock_grants_owned ON lock_grants (session, agent, holder);
+CREATE UNIQUE INDEX lock_grants_ticket ON lock_grants (ticket) WHERE ticket IS NOT NULL;
+CREATE INDEX lock_grants_broad ON lock_grants (session) WHERE broad;
+
+CREATE TABLE lock_paths (
+	session INTEGER NOT NULL,
+	kind    INTEGER NOT NULL,
+	place   TEXT    NOT NULL,
+	fence   INTEGER NOT NULL,
+	name    TEXT    NOT NULL,
+	PRIMARY KEY (session, kind, place, fence, name)
+) WITHOUT ROWID;
+
+CREATE TABLE lock_tickets (
+	ticket     INTEGER PRIMARY KEY,
+	session    INTEGER NOT NULL,
+	agent      TEXT    NOT NULL,
+	holder     TEXT    NOT NULL,
+	role       TEXT    NOT NULL,
+	kind       INTEGER NOT NULL,
+	mode       INTEGER NOT NULL,
+	text       TEXT    NOT NULL,
+	reason     TEXT    NOT NULL,
+	created_at INTEGER NOT NULL,
+	max_hold   INTEGER NOT NULL,
+	kept       INTEGER NOT NULL
+);
+CREATE INDEX lock_tickets_session ON lock_tickets (session, ticket);
+`
+
+// Migrations returns the steps that make the tables of locks.
+func Migrations() []store.Migration {
+	return []store.Migration{{Name: "locks/001_locks", SQL: requests}}
+}
+
+const insertGrant = `
+INSERT INTO lock_grants (fence, session, agent, holder, role, kind, mode, text, globs, broad, reason,
+                         granted_at, held_until, max_hold, ticket, kept, collected)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+
+const insertPath = `
+INSERT INTO lock_paths (session, kind, place, fence, name) VALUES (?, ?, ?, ?, ?)`
+
+const deletePath = `
+DELETE FROM lock_paths WHERE session = ? AND kind = ? AND place = ? AND fence = ? AND name = ?`
+
+const deleteGrant = `
+DELETE FROM lock_grants WHERE fence = ?`
+
+const updatePaths = `
+UPDATE lock_grants SET text = ?, globs = ?, broad = ? WHERE fence = ?`
+
+const updateCollected = `
+UPDATE lock_grants SET collected = ? WHERE fence = ? AND collected <> ?`
+
+const grantColumns = `
+SELECT fence, session, agent, holder, role, kind, mode, text, reason, granted_at, held_until, max_hold, ticket, kept, collected,
+       warned, contested
+FROM lock_grants`
+
+const selectGrant = grantColumns + `
+WHERE fence = ?`
+
+const selectGranted = grantColumns + `
+WHERE ticket = ?`
+
+const selectOwned = grantColumns + `
+WHERE session = ? AND agent = ? AND holder = ?
+ORDER BY fence`
+
+const selectAgents = grantColumns + `
+WHERE session = ? AND agent = ?
+ORDER BY fence`
+
+const selectLocks = grantColumns + `
+WHERE session = ? AND kind = 1 AND fence > ?
+ORDER BY fence
+LIMIT ?`
+
+const selectAgentLocks = grantColumns + `
+WHERE session = ? AND agent = ? AND kind = 1 AND fence > ?
+ORDER BY fence
+LIMIT ?`
+
+const selectHeld = `
+SELECT 1 FROM lock_grants WHERE fence = ? AND session = ? AND agent = ?`
+
+const selectBroad = `
+SELECT EXISTS (SELECT 1 FROM lock_grants WHERE session = ? AND broad)`
+
+const sumGlobs = `
+SELECT coalesce(sum(globs), 0) FROM lock_grants WHERE session = ? AND broad`
+
+// Who stands where; the join runs from the paths to their grants.
+const selectStanding = `
+SELECT p.place, p.name, g.fence, g.agent, g.holder, g.mode, g.held_until, g.reason
+FROM lock_paths p CROSS JOIN lock_grants g ON g.fence = p.fence
+WHERE p.session = ? AND p.kind = ?`
+
+const selectAt = selectStanding + ` AND p.place = ?`
+
+const selectAbove = selectStanding + ` AND p.place IN (SELECT value FROM json_each(?))`
+
+const selectBelow = selectStanding + ` AND p.place > ? AND p.place < ?`
+
+const insertTicket = `
+INSERT INTO lock_tickets (ticket, session, agent, holder, role, kind, mode, text, reason, created_at, max_hold, kept)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+
+const deleteTicket = `
+DELETE FROM lock_tickets WHERE ticket = ?`
+
+const updateTicketPaths = `
+UPDATE lock_tickets SET text = ? WHERE ticket = ?`
+
+const updateTicketKept = `
+UPDATE lock_tickets SET kept = 1 WHERE ticket = ?`
+
+const selectTickets = `
+SELECT ticket, session, agent, holder, role, kind, mode, text, reason, created_at, max_hold, kept
+FROM lock_tickets
+WHERE session = ?
+ORDER BY ticket`
+
+const selectTicketSession = `
+SELECT session FROM lock_tickets WHERE ticket = ?`
+
+const updateWarned = `
+UPDATE lock_grants SET warned = 1 WHERE fence = ?`
+
+const updateContested = `
+UPDATE lock_grants SET contested = 1 WHERE fence = ?`
+
+const updateHold = `
+UPDATE lock_grants SET max_hold = ?, held_until = ?, warned = 0 WHERE fence = ?`
+
+const restartHolds = `
+UPDATE lock_grants SET held_until = ? + max_hold, warned = 0`
+
+const selectRunning = grantColumns + `
+ORDER BY fence`
+
+const selectWaiting = `
+SELECT DISTINCT session FROM lock_tickets`

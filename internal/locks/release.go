@@ -1,0 +1,249 @@
+package locks
+
+import (
+	"context"
+	"slices"
+
+	"brokerd/internal/caller"
+	"brokerd/internal/events"
+	"brokerd/internal/fault"
+	"brokerd/internal/once"
+	"brokerd/internal/store"
+)
+
+// A Giving says what an owner gives back.
+type Giving struct {
+	Fences  []int64  // whoever the holder
+	Tickets []int64  // whoever the holder
+	Paths   []string // of the holder's
+	Token   string   // TYPE/SCOPE, of the holder's
+	Holder  string
+	All     bool // of the holder's locks
+}
+
+// A Given says what was given back.
+type Given struct {
+	Released  int // paths held
+	Cancelled int // requests that waited
+	Revision  int64
+}
+
+// Release gives back what the caller holds or waits for, and grants it to whoever is next. What it does not hold is left out.
+// fault.Precondition without a registered agent, fault.Invalid for a path.
+func (t *Table) Release(ctx context.Context, c caller.Caller, req once.Request, g Giving) (Given, error) {
+	named, err := (&Wish{Paths: g.Paths}).claim(false)
+	if err != nil {
+		return Given{}, err
+	}
+	var given Given
+	err = t.store.Drain(ctx, func(tx *store.Tx) error {
+		_, err := req.Do(tx, &given, func() error {
+			session, agent, err := t.acting(tx, c)
+			if err != nil {
+				return err
+			}
+			if session.Fold {
+				if named, err = (&Wish{Paths: g.Paths}).claim(true); err != nil {
+					return err
+				}
+			}
+			u, err := t.turn(tx, session.ID)
+			if err != nil {
+				return err
+			}
+			r := releasing{turn: u, owner: Owner{agent.Name, g.Holder}}
+			given, err = r.run(g, &named)
+			return err
+		})
+		return err
+	})
+	return given, err
+}
+
+// A releasing is one function that gives back.
+type releasing struct {
+	*turn
+	owner Owner
+	given Given
+	freed []*claim
+	less  []*ticket // that wait for less than before
+}
+
+func (r *releasing) run(g Giving, named *claim) (Given, error) {
+	for _, fence := range g.Fences {
+		held, err := findGrant(r.tx, selectGrant, fence)
+		if err == nil {
+			err = r.grantBack(held)
+		}
+		if err != nil {
+			return Given{}, err
+		}
+	}
+	for _, number := range g.Tickets {
+		if err := r.ticketBack(r.view.queue.find(number)); err != nil {
+			return Given{}, err
+		}
+		held, err := findGrant(r.tx, selectGranted, number) // it was its turn meanwhile
+		if err == nil {
+			err = r.grantBack(held)
+		}
+		if err != nil {
+			return Given{}, err
+		}
+	}
+	if len(named.paths) > 0 || g.All || g.Token != "" {
+		if err := r.ownBack(g, named); err != nil {
+			return Given{}, err
+		}
+	}
+	for _, t := range r.less {
+		if err := r.try(t); err != nil {
+			return Given{}, err
+		}
+	}
+	return r.given, r.passOn(r.freed...)
+}
+
+// grantBack ends a grant if it is the agent's.
+func (r *releasing) grantBack(g *grant) error {
+	if g == nil || g.session != r.session || g.owner.Agent != r.owner.Agent {
+		return nil
+	}
+	if err := r.released(g.owner, g.role, &g.claim, map[string]any{"fence": g.fence}); err != nil {
+		return err
+	}
+	r.given.Released += max(len(g.claim.paths), 1)
+	r.freed = append(r.freed, &g.claim)
+	return r.end(g)
+}
+
+func (r *releasing) released(o Owner, role string, c *claim, details map[string]any) (err error) {
+	r.given.Revision, err = r.append(happening{"lock.released", "token.released"}, 0, o, role, c, o.String()+" has released "+c.title(), details)
+	return err
+}
+
+// ticketBack ends a ticket if it is the agent's.
+func (r *releasing) ticketBack(t *ticket) error {
+	if t == nil || t.owner.Agent != r.owner.Agent {
+		return nil
+	}
+	var err error
+	r.given.Revision, err = r.append(happening{"lock.cancelled", "token.cancelled"}, events.Debug, t.owner, t.role, &t.claim, t.owner.String()+" waits for "+t.claim.title()+" no more",
+		map[string]any{"ticket": t.number})
+	if err != nil {
+		return err
+	}
+	r.given.Cancelled++
+	r.freed = append(r.freed, &t.claim)
+	r.tell(r.listen(t.number), verdict{err: errCancelled(t)})
+	return r.drop(t)
+}
+
+func errCancelled(t *ticket) error {
+	return fault.New(fault.Precondition, "TICKET_RELEASED", "the place in the queue for %s was given up while this call waited for it", t.claim.title())
+}
+
+// ownBack gives back paths, a token, or all locks of the owner.
+func (r *releasing) ownBack(g Giving, named *claim) error {
+	held, err := readGrants(r.tx.Query(selectOwned, r.session, r.owner.Agent, r.owner.Holder))
+	if err != nil {
+		return err
+	}
+	for _, h := range held {
+		switch {
+		case g.Token != "":
+			if h.claim.kind == Token && h.claim.token == g.Token {
+				err = r.grantBack(h)
+			}
+		case h.claim.kind != Lock:
+		case g.All:
+			err = r.grantBack(h)
+		default:
+			err = r.pathsBack(h, named.paths)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for _, t := range r.view.queue.of(r.owner) {
+		switch {
+		case g.Token != "":
+			if t.claim.kind == Token && t.claim.token == g.Token {
+				err = r.ticketBack(t)
+			}
+		case t.claim.kind != Lock:
+		case g.All:
+			err = r.ticketBack(t)
+		default:
+			if rest, gone := without(t.claim.paths, named.paths); len(rest) == 0 {
+				err = r.ticketBack(t)
+			} else if len(gone) > 0 {
+				err = r.lessen(t, rest, gone)
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// without splits paths into those that are not named and those that are.
+func without(paths, named []Path) (rest, gone []Path) {
+	for _, p := range paths {
+		if slices.ContainsFunc(named, func(n Path) bool { return n.String() == p.String() }) {
+			gone = append(gone, p)
+		} else {
+			rest = append(rest, p)
+		}
+	}
+	return rest, gone
+}
+
+// pathsBack takes paths out of a grant, and ends it with the last one.
+func (r *releasing) pathsBack(g *grant, named []Path) error {
+	rest, gone := without(g.claim.paths, named)
+	switch {
+	case len(gone) == 0:
+		return nil
+	case len(rest) == 0:
+		return r.grantBack(g)
+	}
+	freed := &claim{kind: Lock, mode: g.claim.mode, paths: gone}
+	if err := r.released(g.owner, g.role, freed, map[string]any{"fence": g.fence, "left": len(rest)}); err != nil {
+		return err
+	}
+	r.given.Released += len(gone)
+	r.freed = append(r.freed, freed)
+	err := r.eachPlace(freed, func(place, name string) error {
+		_, err := r.tx.Exec(deletePath, g.session, int(Lock), place, g.fence, name)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if g.claim.broad() {
+		r.rebroaden()
+	}
+	g.claim.paths = rest
+	_, err = r.tx.Exec(updatePaths, g.claim.text(), g.claim.globs(), g.claim.broad(), g.fence)
+	return err
+}
+
+// lessen takes paths out of a ticket.
+func (r *releasing) lessen(t *ticket, rest, gone []Path) error {
+	freed := &claim{kind: Lock, mode: t.claim.mode, paths: gone}
+	var err error
+	r.given.Revision, err = r.append(happening{"lock.cancelled", "token.cancelled"}, events.Debug, t.owner, t.role, freed, t.owner.String()+" waits for "+freed.title()+" no more",
+		map[string]any{"ticket": t.number, "left": len(rest)})
+	if err != nil {
+		return err
+	}
+	t.claim.paths = rest
+	if _, err := r.tx.Exec(updateTicketPaths, t.claim.text(), t.number); err != nil {
+		return err
+	}
+	r.freed = append(r.freed, freed)
+	r.less = append(r.less, t)
+	return nil
+}

@@ -1,0 +1,181 @@
+package locks
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/caller"
+	"brokerd/internal/once"
+	"brokerd/internal/page"
+	"brokerd/internal/valid"
+)
+
+const (
+	mostItems   = 1000 // fences, tickets or paths of a call
+	mostWait    = 24 * time.Hour
+	leastHold   = time.Second
+	mostHold    = 7 * 24 * time.Hour
+	defaultHold = 30 * time.Minute
+	lockList    = "locks"
+)
+
+// Service is the LockService over a Table: it checks and converts, and decides nothing.
+type Service struct {
+	pb.UnimplementedLockServiceServer
+	table *Table
+}
+
+// NewService returns the LockService of a table.
+func NewService(t *Table) *Service { return &Service{table: t} }
+
+// AcquireLocks implements the RPC.
+func (s *Service) AcquireLocks(ctx context.Context, r *pb.AcquireLocksRequest) (*pb.AcquireLocksResponse, error) {
+	var c valid.Check
+	w := Wish{
+		Paths: r.Paths, Mode: mode(&c, r.Mode), Wait: c.Duration("wait", r.Wait, 0, mostWait, 0),
+		MaxHold: c.Duration("max_hold", r.MaxHold, leastHold, mostHold, defaultHold),
+		Holder:  r.Holder, DryRun: r.DryRun, Reason: r.Reason, Keep: r.KeepTicket,
+	}
+	if len(r.Paths) == 0 {
+		c.Fail("paths", "is empty; name at least one path")
+	}
+	paths(&c, r.Paths)
+	c.Line("holder", r.Holder, valid.MaxID)
+	c.Line("reason", r.Reason, valid.MaxLine)
+	if err := c.Err(); err != nil {
+		return nil, err
+	}
+	req, err := once.Of(ctx, "AcquireLocks", r.RequestId, r)
+	if err != nil {
+		return nil, err
+	}
+	a, err := s.table.Acquire(ctx, caller.FromContext(ctx), req, w)
+	if err != nil {
+		return nil, err
+	}
+	return &pb.AcquireLocksResponse{
+		Outcome: pb.AcquireOutcome(a.Outcome), Fence: a.Fence, HeldUntil: stamp(a.HeldUntil), AlreadyHeld: a.Held,
+		Ticket: a.Ticket, Position: int32(a.Position), Obstacles: obstacles(a.Obstacles),
+	}, nil
+}
+
+// ReleaseLocks implements the RPC.
+func (s *Service) ReleaseLocks(ctx context.Context, r *pb.ReleaseLocksRequest) (*pb.ReleaseLocksResponse, error) {
+	var c valid.Check
+	if len(r.Fences)+len(r.Tickets)+len(r.Paths) == 0 && !r.All {
+		c.Fail("fences", "is empty, and so are tickets and paths: say what to give back, or all")
+	}
+	numbers(&c, "fences", r.Fences)
+	numbers(&c, "tickets", r.Tickets)
+	paths(&c, r.Paths)
+	c.Line("holder", r.Holder, valid.MaxID)
+	if err := c.Err(); err != nil {
+		return nil, err
+	}
+	req, err := once.Of(ctx, "ReleaseLocks", r.RequestId, r)
+	if err != nil {
+		return nil, err
+	}
+	g, err := s.table.Release(ctx, caller.FromContext(ctx), req,
+		Giving{Fences: r.Fences, Tickets: r.Tickets, Paths: r.Paths, Holder: r.Holder, All: r.All})
+	if err != nil {
+		return nil, err
+	}
+	return &pb.ReleaseLocksResponse{Released: int32(g.Released), Cancelled: int32(g.Cancelled), Revision: g.Revision}, nil
+}
+
+// ListLocks implements the RPC.
+func (s *Service) ListLocks(ctx context.Context, r *pb.ListLocksRequest) (*pb.ListLocksResponse, error) {
+	var c valid.Check
+	c.OptionalName("agent", r.Agent)
+	if r.Path != "" {
+		if _, err := Parse(r.Path, false); err != nil {
+			c.Fail("path", "%v", err)
+		}
+	}
+	size := c.PageSize("page_size", r.PageSize)
+	if err := c.Err(); err != nil {
+		return nil, err
+	}
+	var after Mark
+	if err := page.Parse(lockList, r.PageToken, &after); err != nil {
+		return nil, err
+	}
+	p, err := s.table.List(ctx, caller.FromContext(ctx), Filter{Agent: r.Agent, Path: r.Path}, after, size)
+	if err != nil {
+		return nil, err
+	}
+	out := &pb.ListLocksResponse{Revision: p.Revision}
+	for i := range p.Locks {
+		out.Locks = append(out.Locks, lock(&p.Locks[i]))
+	}
+	for i := range p.Tickets {
+		k := &p.Tickets[i]
+		out.Tickets = append(out.Tickets, &pb.LockTicket{
+			Ticket: k.Ticket, Agent: k.Owner.Agent, Holder: k.Owner.Holder, Paths: k.Names, Mode: pb.LockMode(k.Mode), Reason: k.Reason,
+			CreatedAt: stamp(k.CreatedAt), Position: int32(k.Position), Obstacles: obstacles(k.Obstacles), Kept: k.Kept,
+		})
+	}
+	if p.More {
+		out.NextPageToken = page.Token(lockList, p.Next)
+	}
+	return out, nil
+}
+
+func mode(c *valid.Check, m pb.LockMode) Mode {
+	switch m {
+	case pb.LockMode_LOCK_MODE_UNSPECIFIED, pb.LockMode_LOCK_MODE_EXCLUSIVE:
+		return Exclusive
+	case pb.LockMode_LOCK_MODE_SHARED:
+		return Shared
+	}
+	c.Fail("mode", "%d is no mode", m)
+	return Exclusive
+}
+
+// paths checks what costs little: a list that is far too long is not looked at, and the rules parse the paths.
+func paths(c *valid.Check, list []string) {
+	c.Count("paths", len(list), mostItems)
+}
+
+func numbers(c *valid.Check, field string, list []int64) {
+	c.Count(field, len(list), mostItems)
+	for i, n := range list[:min(len(list), mostItems)] {
+		if n <= 0 {
+			c.Fail(fmt.Sprintf("%s[%d]", field, i), "is %d; these numbers are greater than 0", n)
+			return
+		}
+	}
+}
+
+func lock(h *Held) *pb.Lock {
+	return &pb.Lock{
+		Fence: h.Fence, Agent: h.Owner.Agent, Holder: h.Owner.Holder, Paths: h.Names, Mode: pb.LockMode(h.Mode), Reason: h.Reason,
+		GrantedAt: stamp(h.GrantedAt), HeldUntil: stamp(h.HeldUntil), MaxHold: durationpb.New(h.MaxHold), Waiting: int32(h.Waiting),
+		Uncollected: h.Uncollected,
+	}
+}
+
+func obstacles(list []Obstacle) []*pb.Obstacle {
+	var out []*pb.Obstacle
+	for _, o := range list {
+		out = append(out, &pb.Obstacle{
+			Agent: o.Owner.Agent, Holder: o.Owner.Holder, Resource: o.Resource, Mode: pb.LockMode(o.Mode), Revision: o.Revision,
+			Waiting: o.Waiting, HeldUntil: stamp(o.HeldUntil), Reason: o.Reason,
+		})
+	}
+	return out
+}
+
+// stamp is a time as the API has it; absent for the zero time.
+func stamp(t time.Time) *timestamppb.Timestamp {
+	if t.IsZero() {
+		return nil
+	}
+	return timestamppb.New(t)
+}

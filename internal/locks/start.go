@@ -1,0 +1,68 @@
+package locks
+
+import (
+	"context"
+
+	"brokerd/internal/store"
+)
+
+// Start begins what runs by itself. What is held gets its full time again and a grace of 30 s, tickets a fresh 10 s.
+func (t *Table) Start(ctx context.Context) error {
+	err := t.store.Write(ctx, func(tx *store.Tx) error {
+		now := t.clock.Now()
+		if _, err := tx.Exec(restartHolds, now.Add(restartGrace)); err != nil {
+			return err
+		}
+		held, err := readGrants(tx.Query(selectRunning))
+		if err != nil {
+			return err
+		}
+		for _, g := range held {
+			t.alarms.Set(alarm{holdAlarm, g.fence}, now.Add(restartGrace+warnAfter(g.maxHold)))
+			if !g.collected {
+				t.alarms.Set(alarm{collectAlarm, g.fence}, now.Add(restartGrace+collectWithin(g.kept)))
+			}
+		}
+		return t.expectTickets(tx)
+	})
+	if err != nil {
+		return err
+	}
+	ctx, t.stop = context.WithCancel(context.WithoutCancel(ctx))
+	t.runner.Go(func() { t.alarms.Run(ctx) })
+	return nil
+}
+
+// expectTickets starts the deadlines of the tickets, and of the grants that they wait for.
+func (t *Table) expectTickets(tx *store.Tx) error {
+	var sessions []int64
+	rows := tx.Query(selectWaiting)
+	defer rows.Close()
+	for rows.Next() {
+		var id int64
+		if err := rows.Scan(&id); err != nil {
+			return err
+		}
+		sessions = append(sessions, id)
+	}
+	if err := rows.Err(); err != nil {
+		return err
+	}
+	for _, id := range sessions {
+		u, err := t.turn(tx, id)
+		if err != nil {
+			return err
+		}
+		for _, k := range u.view.queue.tickets {
+			t.lapseLater(k)
+			held, err := u.holders(&k.claim, k.owner, maxTickets)
+			if err != nil {
+				return err
+			}
+			for _, h := range held {
+				u.contestLater(h.fence)
+			}
+		}
+	}
+	return nil
+}
