@@ -111,6 +111,7 @@ type Registry struct {
 
 	registered   []func(tx *store.Tx, a Agent, first bool) error
 	deregistered []func(tx *store.Tx, a Agent, reason string) error
+	failed       []func(tx *store.Tx, a Agent) ([]Loss, error)
 
 	known    *store.Cache[rowKey, entry] // what Lookup returns
 	presence presence

@@ -33,6 +33,18 @@ func connect(journal *events.Log, scopes *sessions.Registry, registry *agents.Re
 		}
 		return post.AgentGone(tx, brokerSession(s), brokerAgent(a), reason)
 	})
+	registry.OnFail(func(tx *store.Tx, a agents.Agent) ([]agents.Loss, error) {
+		s, err := scopes.ByID(tx, a.Session)
+		if err != nil {
+			return nil, err
+		}
+		claims, err := post.AgentFailed(tx, brokerSession(s), brokerAgent(a))
+		losses := make([]agents.Loss, len(claims))
+		for i, c := range claims {
+			losses[i] = agents.Loss{Kind: agents.LostClaim, Name: c.Text, Revision: c.Revision}
+		}
+		return losses, err
+	})
 	scopes.OnClosed(func(tx *store.Tx, s sessions.Session) error {
 		return post.SessionClosed(tx, brokerSession(s))
 	})

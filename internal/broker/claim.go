@@ -150,6 +150,12 @@ func errGone(agent string) error {
 	return fault.New(fault.Precondition, "AGENT_NOT_REGISTERED", "agent %q is not registered any more; register it to go on", agent)
 }
 
+// errFailed is the error for what an agent that has failed still has waiting.
+func errFailed(agent string) error {
+	return fault.New(fault.Precondition, "STALE_INCARNATION",
+		"agent %q has failed: its lease is over, and what it held is lost; a call without an incarnation brings it back", agent)
+}
+
 func errStopping() error {
 	e := fault.New(fault.Unavailable, "SHUTTING_DOWN", "the broker stops; connect again in a moment")
 	e.RetryAfter = time.Second
