@@ -16,7 +16,8 @@ import (
 func newAgentCommand(c *cli) *cobra.Command {
 	return group("agent", "Register agents, and find them", "",
 		append([]*cobra.Command{
-			newAgentRegisterCommand(c), newAgentRunCommand(c), newAgentGetCommand(c), newAgentListCommand(c), newAgentHeartbeatCommand(c), newAgentDeregisterCommand(c),
+			newAgentRegisterCommand(c), newAgentRunCommand(c), newAgentGetCommand(c), newAgentListCommand(c), newAgentHeartbeatCommand(c), newAgentCheckpointCommand(c),
+			newAgentDeregisterCommand(c),
 		}, newDirectiveCommands(c)...)...)
 }
 
@@ -72,6 +73,7 @@ subscriptions and claims stay.`,
 			return c.show(cmd, a, func(w io.Writer) {
 				fmt.Fprintf(w, "registered %s%s, incarnation %d, lease %s\n", a.GetName(),
 					cond(a.GetRole() != "", " as "+a.GetRole(), ""), a.GetIncarnation(), shortOf(a.GetLease()))
+				printLosses(w, answer.GetLosses())
 			})
 		},
 	}
@@ -89,14 +91,19 @@ func (o *registerOptions) request(labels map[string]string) *pb.RegisterAgentReq
 }
 
 func newAgentGetCommand(c *cli) *cobra.Command {
-	return &cobra.Command{
-		Use:               "get [NAME]",
-		Short:             "Show one agent; without a name, oneself",
-		Example:           `  brokerctl agent get builder-1`,
+	var full bool
+	cmd := &cobra.Command{
+		Use:   "get [NAME]",
+		Short: "Show one agent; without a name, oneself",
+		Example: `  brokerctl agent get builder-1
+  brokerctl --agent builder-1 agent get --full -o json`,
 		Args:              between(0, "the agent's name"),
 		ValidArgsFunction: c.completeAgentArg,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			request := &pb.GetAgentRequest{}
+			if full {
+				request.View = pb.AgentView_AGENT_VIEW_FULL
+			}
 			if len(args) > 0 {
 				request.Name = args[0]
 			}
@@ -111,6 +118,8 @@ func newAgentGetCommand(c *cli) *cobra.Command {
 			return c.show(cmd, answer, func(w io.Writer) { c.printAgent(w, answer) })
 		},
 	}
+	cmd.Flags().BoolVar(&full, "full", false, "with all that hangs on it: claims, locks, tokens, places in queues, open questions, checkpoints")
+	return cmd
 }
 
 // printAgent shows all that is known of an agent.
@@ -126,6 +135,8 @@ func (c *cli) printAgent(w io.Writer, answer *pb.GetAgentResponse) {
 	line("role", a.GetRole())
 	line("capabilities", strings.Join(a.GetCapabilities(), ", "))
 	line("status", agentState(a))
+	line("health", healthOf(a))
+	line("failed", c.when(a.GetFailedAt()))
 	line("activity", a.GetActivity())
 	line("task", a.GetTaskId())
 	if a.GetProgress() > 0 {
@@ -140,6 +151,15 @@ func (c *cli) printAgent(w io.Writer, answer *pb.GetAgentResponse) {
 	line("instance", a.GetInstance())
 	line("worktree", a.GetWorktree())
 	line("labels", labels(a.GetLabels()))
+	line("counted", counted(a.GetCounters()))
+	line("last tool", a.GetLastTool())
+	line("last file", a.GetLastFile())
+	for _, held := range c.holdingLines(answer.GetHoldings()) {
+		line("holds", held)
+	}
+	for _, k := range answer.GetCheckpoints() {
+		line("checkpoint", c.checkpointLine(k))
+	}
 	_ = t.flush() // to the command's own output: nobody is left to tell
 }
 
@@ -149,6 +169,9 @@ func agentState(a *pb.Agent) string {
 	return s + cond(a.GetHalted(), ", halted", "") + cond(a.GetDegraded(), ", degraded", "")
 }
 
+// healthOf is what the broker thinks of an agent.
+func healthOf(a *pb.Agent) string { return strings.ToLower(enumOf(a.GetHealth())) }
+
 func percent(f float64) string { return fmt.Sprintf("%.0f%%", f*100) }
 
 // agentListOptions are the options of agent list.
@@ -156,6 +179,7 @@ type agentListOptions struct {
 	role         string
 	capabilities []string
 	status       string
+	health       string
 	pattern      string
 	roles        bool
 	limit        int
@@ -166,6 +190,7 @@ func (o *agentListOptions) AddFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.role, "role", "", "only this role")
 	f.StringArrayVar(&o.capabilities, "capability", nil, "only who can do this; repeated: all of it")
 	f.StringVar(&o.status, "status", "", "only with this status: "+strings.Join(enumNames(pb.AgentStatus(0).Descriptor()), ", "))
+	f.StringVar(&o.health, "health", "", "only with this health: "+strings.Join(enumNames(pb.Health(0).Descriptor()), ", "))
 	f.StringVar(&o.pattern, "pattern", "", "only names that match, with * and ?")
 	f.BoolVar(&o.roles, "roles", false, "count agents by role instead")
 	f.IntVar(&o.limit, "limit", 0, "list at most this many; 0 = all")
@@ -185,11 +210,17 @@ func newAgentListCommand(c *cli) *cobra.Command {
 	o.AddFlags(cmd.Flags())
 	statuses := enumNames(pb.AgentStatus(0).Descriptor())
 	must(cmd.RegisterFlagCompletionFunc("status", cobra.FixedCompletions(statuses, cobra.ShellCompDirectiveNoFileComp)))
+	healths := enumNames(pb.Health(0).Descriptor())
+	must(cmd.RegisterFlagCompletionFunc("health", cobra.FixedCompletions(healths, cobra.ShellCompDirectiveNoFileComp)))
 	return cmd
 }
 
 func (o *agentListOptions) run(c *cli, cmd *cobra.Command) error {
 	status, err := parseEnum("status", pb.AgentStatus(0).Descriptor(), o.status)
+	if err != nil {
+		return err
+	}
+	health, err := parseEnum("health", pb.Health(0).Descriptor(), o.health)
 	if err != nil {
 		return err
 	}
@@ -204,7 +235,7 @@ func (o *agentListOptions) run(c *cli, cmd *cobra.Command) error {
 	}
 	agents, err := pages(limit, func(size int32, token string) ([]*pb.Agent, string, error) {
 		page, err := broker.Agents().ListAgents(cmd.Context(), &pb.ListAgentsRequest{
-			Role: o.role, Capabilities: o.capabilities, Status: pb.AgentStatus(status), Pattern: o.pattern, PageSize: size, PageToken: token,
+			Role: o.role, Capabilities: o.capabilities, Status: pb.AgentStatus(status), Health: pb.Health(health), Pattern: o.pattern, PageSize: size, PageToken: token,
 		})
 		roles = page.GetRoles()
 		return page.GetAgents(), page.GetNextPageToken(), err
@@ -214,9 +245,9 @@ func (o *agentListOptions) run(c *cli, cmd *cobra.Command) error {
 	}
 	if o.roles {
 		return list(c, cmd, roles, view[*pb.RoleSummary]{
-			columns: []string{"ROLE", "AGENTS", "ACTIVE"},
+			columns: []string{"ROLE", "AGENTS", "ACTIVE", "FAILED"},
 			row: func(r *pb.RoleSummary) []string {
-				return []string{cond(r.GetRole() != "", r.GetRole(), "(none)"), strconv.Itoa(int(r.GetAgents())), strconv.Itoa(int(r.GetActive()))}
+				return []string{cond(r.GetRole() != "", r.GetRole(), "(none)"), strconv.Itoa(int(r.GetAgents())), strconv.Itoa(int(r.GetActive())), strconv.Itoa(int(r.GetFailed()))}
 			},
 			none: "no agents",
 		})
@@ -248,6 +279,9 @@ type heartbeatOptions struct {
 	activity string
 	task     string
 	progress float64
+	lastTool string
+	lastFile string
+	counters map[string]int64
 }
 
 // AddFlags adds the options.
@@ -256,6 +290,9 @@ func (o *heartbeatOptions) AddFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.activity, "activity", "", "one line on what it does")
 	f.StringVar(&o.task, "task", "", "the piece of work it is at")
 	f.Float64Var(&o.progress, "progress", 0, "how far it is, 0 to 1")
+	f.StringVar(&o.lastTool, "last-tool", "", "the tool it used last")
+	f.StringVar(&o.lastFile, "last-file", "", "the file it changed last")
+	f.StringToInt64Var(&o.counters, "count", nil, "what it has counted since it registered: turns=N, model_tokens=N, files=N, tool_calls=N, errors=N; may be repeated")
 }
 
 func newAgentHeartbeatCommand(c *cli) *cobra.Command {
@@ -273,13 +310,18 @@ messages are unread and how many could be claimed, and names the directives that
 			if err != nil {
 				return err
 			}
+			counters, err := parseCounters(o.counters)
+			if err != nil {
+				return err
+			}
 			broker, err := c.connectAs(cmd.Context(), args)
 			if err != nil {
 				return err
 			}
 			answer, err := broker.Agents().Heartbeat(cmd.Context(), &pb.HeartbeatRequest{
 				Status: pb.AgentStatus(status), Activity: ifSet(cmd, "activity", o.activity),
-				TaskId: ifSet(cmd, "task", o.task), Progress: ifSet(cmd, "progress", o.progress),
+				TaskId: ifSet(cmd, "task", o.task), Progress: ifSet(cmd, "progress", o.progress), Counters: counters,
+				LastTool: ifSet(cmd, "last-tool", o.lastTool), LastFile: ifSet(cmd, "last-file", o.lastFile),
 			})
 			if err != nil {
 				return err
@@ -289,6 +331,7 @@ messages are unread and how many could be claimed, and names the directives that
 				if d := answer.GetDirectives(); len(d) > 0 {
 					fmt.Fprintf(w, "directives: %s; see %s next\n", names(d, len(d)), c.again())
 				}
+				printLosses(w, answer.GetLosses())
 			})
 		},
 	}

@@ -76,10 +76,10 @@ type ownReport struct {
 
 // reportLine is a line by which a program says how it is getting on. docs/agents-run.md describes the fields.
 type reportLine struct {
-	Type     string  `json:"type"`
-	TaskID   *string `json:"task_id"`
-	Status   string  `json:"status"` // of status
-	Activity *string `json:"activity"`
+	Type     string   `json:"type"`
+	TaskID   *string  `json:"task_id"`
+	Status   string   `json:"status"` // of status
+	Activity *string  `json:"activity"`
 	Progress *float64 `json:"progress"`
 	Counters *struct {
 		Turns       *int64 `json:"turns"`

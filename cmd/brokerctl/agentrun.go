@@ -25,12 +25,13 @@ const (
 	reportWait = 5 * time.Second  // for what is still to be told when the command has ended
 )
 
-const agentRunLong = `Register an agent, and run the program that it is. While it runs its lease is renewed, every third of --lease; when it ends the
-agent is deregistered. A program that dies is noticed at once, and a machine that dies when the lease is over.
+const agentRunLong = `Register an agent, and run the program that it is. While it runs its lease is renewed, every third of --lease; when it
+ends the agent is deregistered. A program that dies is noticed at once, and a machine that dies when the lease is
+over.
 
-The program's environment has BROKERD_ADDR, BROKERD_SESSION, BROKERD_AGENT and BROKERD_INCARNATION, so that brokerctl and the clients work
-inside it as this agent. What it writes to standard output passes through, except for lines that are JSON objects of these types, which become
-calls:
+The program's environment has BROKERD_ADDR, BROKERD_SESSION, BROKERD_AGENT and BROKERD_INCARNATION, so that brokerctl
+and the clients work inside it as this agent. What it writes to standard output passes through, except for lines that
+are JSON objects of these types, which become calls:
 
   {"type":"status","status":"active","activity":"running tests","progress":0.4}
   {"type":"dependency","on":"builder-2","reason":"the schema","blocked":true}
@@ -38,8 +39,8 @@ calls:
 
 docs/agents-run.md describes them. SIGINT and SIGTERM are passed on; a second signal kills.
 
-Exit codes: the program's own, 124 if it was ended by --timeout; 6 if the agent was lost: registered anew elsewhere, or its lease was
-over; then the program gets SIGTERM, and SIGKILL 10 s later; 125 brokerctl itself failed.`
+Exit codes: the program's own, 124 if it was ended by --timeout; 6 if the agent was lost: registered anew elsewhere,
+or its lease was over; then the program gets SIGTERM, and SIGKILL 10 s later; 125 brokerctl itself failed.`
 
 // agentRunOptions are the options of agent run.
 type agentRunOptions struct {
@@ -68,8 +69,9 @@ func newAgentRunCommand(c *cli) *cobra.Command {
 		DisableFlagsInUseLine: true,
 		Example: `  brokerctl agent run --name builder-1 --role builder -- ./builder.py
   brokerctl agent run --name ci-1 --role ci --lease 1m -- make test`,
-		Args: leastOne("the command"),
-		RunE: func(cmd *cobra.Command, args []string) error { return o.run(c, cmd, args) },
+		Args:              leastOne("the command"),
+		ValidArgsFunction: completeFiles,
+		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(c, cmd, args) },
 	}
 	o.AddFlags(cmd)
 	cmd.Flags().SetInterspersed(false) // what follows the command's name is the command's

@@ -11,6 +11,11 @@ import (
 	pb "brokerd/gen/brokerd/v1"
 )
 
+// completeFiles completes names of files, as shells do by themselves.
+func completeFiles(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	return nil, cobra.ShellCompDirectiveDefault
+}
+
 // ownLocks asks for what the agent holds.
 func ownLocks(ctx context.Context, broker *client.Client) ([]*pb.Lock, error) {
 	page, err := broker.Locks().ListLocks(ctx, &pb.ListLocksRequest{Agent: broker.Identity().Agent, PageSize: maxPage})

@@ -22,6 +22,7 @@ import (
 var jsonText = map[protoreflect.FullName]bool{
 	"brokerd.v1.Message.payload": true,
 	"brokerd.v1.Event.details":   true,
+	"brokerd.v1.Checkpoint.data": true,
 }
 
 // writeJSON writes a message of the API as one line.

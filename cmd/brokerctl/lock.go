@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -36,7 +37,8 @@ Exit codes: 4 the wait is over, 5 somebody else has it (without --wait) or waiti
 		Example: `  brokerctl --agent builder-1 lock acquire src/login.go src/login_test.go --wait 10m --reason "Add login"
   brokerctl --agent builder-1 lock acquire docs/ --shared --for 2h
   brokerctl --agent builder-1 lock acquire 'src/**/*.sql' --dry-run`,
-		Args: leastOne("the path"),
+		Args:              leastOne("the path"),
+		ValidArgsFunction: completeFiles,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			paths, err := lockPaths(args)
 			if err != nil {
@@ -83,6 +85,19 @@ func lockMode(shared bool) pb.LockMode {
 // lockPaths returns the paths as the broker has them.
 func lockPaths(args []string) ([]string, error) {
 	return args, nil
+}
+
+// lockPathIn is lockPaths for a file that is named in a folder; false if it does not lie in the session's root, where nobody
+// else would ask for it.
+func lockPathIn(dir, file string) (string, bool, error) {
+	if !filepath.IsAbs(file) {
+		return filepath.ToSlash(filepath.Clean(file)), true, nil
+	}
+	relative, err := filepath.Rel(dir, file)
+	if err != nil || !filepath.IsLocal(relative) {
+		return "", false, nil
+	}
+	return filepath.ToSlash(relative), true, nil
 }
 
 // listed writes paths as a shell would take them.
@@ -162,7 +177,8 @@ func newLockReleaseCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "release [PATH...]",
 		Short: "Give locks back, and places in the queue",
-		Long:  "Give locks back, and places in the queue: by path as it was asked for, by fence, by ticket, or all. Releasing twice is fine.",
+		Long: `Give locks back, and places in the queue: by path as it was asked for, by fence, by ticket, or all. Releasing
+twice is fine.`,
 		Example: `  brokerctl --agent builder-1 lock release src/login.go
   brokerctl --agent builder-1 lock release --fence 4711
   brokerctl --agent builder-1 lock release --all`,
@@ -217,7 +233,8 @@ func newLockListCommand(c *cli) *cobra.Command {
 		Example: `  brokerctl lock list
   brokerctl lock list src/login.go -o json
   brokerctl lock list --owner builder-1`,
-		Args: between(0, "the path"),
+		Args:              between(0, "the path"),
+		ValidArgsFunction: completeFiles,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			request := &pb.ListLocksRequest{Agent: ofAgent}
 			if len(args) > 0 {
@@ -291,11 +308,12 @@ func newLockForceReleaseCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "force-release [PATH...]",
 		Short: "Take locks from their owners, who are told why (operators)",
-		Long: `Take locks from their owners, who are told why: everything held that is in the way of these paths, by fence or ticket, or all that
-an agent holds and waits for. Whoever is next in the queue is granted at once. For operators.`,
+		Long: `Take locks from their owners, who are told why: everything held that is in the way of these paths, by fence or ticket,
+or all that an agent holds and waits for. Whoever is next in the queue is granted at once. For operators.`,
 		Example: `  brokerctl lock force-release src/login.go --reason "builder-1 hangs"
   brokerctl lock force-release --fence 4711 --reason "taken by mistake"
   brokerctl lock force-release --owner builder-1 --reason "builder-1 hangs"`,
+		ValidArgsFunction: completeFiles,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var err error
 			if request.Paths, err = lockPaths(args); err != nil {

@@ -18,19 +18,24 @@ import (
 // defaultHold is how long the broker lets a lock be held unless asked otherwise.
 const defaultHold = 30 * time.Minute
 
+const lockRunLong = `Lock paths for an owner of their own, so that two runs exclude each other even under one agent's name, and run a
+command.
+
+`
+
 func newLockRunCommand(c *cli) *cobra.Command {
 	o := &runOptions{}
 	var shared bool
 	cmd := &cobra.Command{
 		Use:   "run PATH... [options] -- COMMAND [ARGUMENT...]",
 		Short: "Run a command while paths are locked",
-		Long: "Lock paths for an owner of their own, so that two runs exclude each other even under one agent's name, and run a command.\n\n" +
-			fmt.Sprintf(holdLong, "the lock", "BROKERD_LOCK_PATHS, one path a line", "The lock"),
+		Long:  lockRunLong + fmt.Sprintf(holdLong, "the lock", "BROKERD_LOCK_PATHS, one path a line", "The lock"),
 
 		DisableFlagsInUseLine: true,
 		Example: `  brokerctl --agent builder-1 lock run src/ --wait 10m -- make -C src generate
   brokerctl --agent builder-1 lock run go.mod go.sum --wait 1m --reason "new dependency" -- go get example.com/pkg`,
-		Args: commandAfterDash(1, 0, "the path"),
+		Args:              commandAfterDash(1, 0, "the path"),
+		ValidArgsFunction: completeFiles,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dash := cmd.ArgsLenAtDash()
 			paths, err := lockPaths(args[:dash])

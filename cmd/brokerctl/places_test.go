@@ -28,7 +28,7 @@ func TestAgent_RegisterActsAsTheNamedAgent(t *testing.T) {
 	if out := must0(t, "agent", "list", "--status", "active", "-o", "json"); strings.Count(out, "\n") != 1 || at(t, decode(t, out), "progress") != json.Number("0.5") {
 		t.Errorf("%q", out)
 	}
-	if out := must0(t, "agent", "list", "--roles"); out != "ROLE    AGENTS  ACTIVE\n(none)  2       1\n" {
+	if out := must0(t, "agent", "list", "--roles"); out != "ROLE    AGENTS  ACTIVE  FAILED\n(none)  2       1       0\n" {
 		t.Errorf("%q", out)
 	}
 	if out := must0(t, "agent", "deregister", "builder-1", "--reason", "done"); out != "deregistered builder-1\n" {

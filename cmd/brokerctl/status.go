@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -62,7 +64,7 @@ func (c *cli) printStatus(w io.Writer, s *pb.GetStatusResponse) {
 func newWhoamiCommand(c *cli) *cobra.Command {
 	return &cobra.Command{
 		Use:   "whoami",
-		Short: "Say as whom, in which session and where the commands act, and what says so",
+		Short: "Say as whom, in which session and where the commands act, what says so, and what is held",
 		Example: `  brokerctl whoami
   BROKERD_AGENT=builder-1 brokerctl whoami -o json`,
 		Args:              cobra.NoArgs,
@@ -83,7 +85,7 @@ func newWhoamiCommand(c *cli) *cobra.Command {
 			where := fmt.Sprintf("in session %s (%s) at %s (%s)", session.GetSession().GetName(), origin(s.session, "default"),
 				broker.Address(), origin(s.addr, "endpoint file of the data folder"))
 			// A credential may be bound to an agent that no option names, and so the broker is asked in any case.
-			answer, err := broker.Agents().GetAgent(cmd.Context(), &pb.GetAgentRequest{})
+			answer, err := broker.Agents().GetAgent(cmd.Context(), &pb.GetAgentRequest{View: pb.AgentView_AGENT_VIEW_FULL})
 			if err != nil && (broker.Identity().Agent != "" || !noAgent(err)) {
 				return err
 			}
@@ -95,10 +97,21 @@ func newWhoamiCommand(c *cli) *cobra.Command {
 			if a.GetIncarnation() > 0 {
 				text = fmt.Sprintf("%s (%s), %sincarnation %d, %s: %d unread, %d to claim", a.GetName(), origin(s.agent, "credential"),
 					cond(a.GetRole() != "", "role "+a.GetRole()+", ", ""), a.GetIncarnation(), where, answer.GetUnread(), answer.GetClaimable())
+				lines := append([]string{text, "health: " + healthOf(a)}, c.holdingLines(answer.GetHoldings())...)
+				text = strings.Join(lines, "\n")
+			}
+			fence := broker.Identity().Fence
+			if fence > 0 {
+				text += fmt.Sprintf("\nits calls depend on fence %d (from BROKERD_FENCE)", fence)
+			}
+			var held bytes.Buffer
+			if err := writeJSON(&held, answer.GetHoldings()); err != nil {
+				return err
 			}
 			return c.showValue(cmd, identity{
 				Addr: broker.Address(), Session: session.GetSession().GetName(), Agent: a.GetName(), Role: a.GetRole(),
 				Incarnation: a.GetIncarnation(), Unread: answer.GetUnread(), Claimable: answer.GetClaimable(),
+				Fence: fence, Health: enumOf(a.GetHealth()), Held: held.Bytes(),
 				AddrFrom: s.addr.from, SessionFrom: s.session.from, AgentFrom: s.agent.from,
 			}, text)
 		},
@@ -114,6 +127,10 @@ type identity struct {
 	Incarnation int64  `json:"incarnation"`
 	Unread      int64  `json:"unread"`
 	Claimable   int64  `json:"claimable"`
+
+	Fence  int64           `json:"fence"`  // that calls depend on; 0 = none
+	Health string          `json:"health"` // empty for an operator
+	Held   json.RawMessage `json:"held"`   // claims, locks, tokens, tickets, questions
 
 	AddrFrom    string `json:"addr_from"` // the option, variable or file that says so; empty = found or default
 	SessionFrom string `json:"session_from"`

@@ -30,7 +30,8 @@ func newTokenAcquireCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "acquire TYPE SCOPE",
 		Short: "Take a token when it is one's turn, or collect one that was passed",
-		Long: `Take a token when it is one's turn, or collect one that was passed. Who asks again for what is held gets the same fence.
+		Long: `Take a token when it is one's turn, or collect one that was passed. Who asks again for what is held gets the same
+fence.
 
 Exit codes: 4 the wait is over, 5 somebody else has it (without --wait) or waiting would be a deadlock.`,
 		Example:           `  brokerctl --agent builder-1 token acquire review feature-login --wait 10m`,
@@ -79,9 +80,9 @@ func newTokenPassCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "pass TYPE SCOPE TO",
 		Short: "Pass a token that one holds to an agent, or to a role",
-		Long: `Pass a token that one holds: TO is an agent's name, which gets it whatever the queue, or role:NAME, for the first of that role
-that asks. Whoever gets it is told by a message of type token_passed, and collects it with token acquire within two minutes. An agent that is
-not alive comes first when it is back; until then the queue goes on.`,
+		Long: `Pass a token that one holds: TO is an agent's name, which gets it whatever the queue, or role:NAME, for the first of
+that role that asks. Whoever gets it is told by a message of type token_passed, and collects it with token acquire
+within two minutes. An agent that is not alive comes first when it is back; until then the queue goes on.`,
 		Example: `  brokerctl --agent builder-1 token pass review feature-login role:critic --note "first draft"
   brokerctl --agent critic-1 token pass review feature-login builder-1`,
 		Args:              exactly("the type", "the scope", "the receiver"),
@@ -354,18 +355,22 @@ func (c *cli) tokenView() view[*pb.Token] {
 	}
 }
 
+const tokenRunLong = `Take a token for an owner of its own, so that two runs exclude each other even under one agent's name, and run a
+command. The command may pass the token on itself: then it goes on without, and nothing is given back at the end.
+
+`
+
 func newTokenRunCommand(c *cli) *cobra.Command {
 	o := &runOptions{}
 	cmd := &cobra.Command{
 		Use:   "run TYPE SCOPE [options] -- COMMAND [ARGUMENT...]",
 		Short: "Run a command while one has a token",
-		Long: "Take a token for an owner of its own, so that two runs exclude each other even under one agent's name, and run a command. The\n" +
-			"command may pass the token on itself: then it goes on without, and nothing is given back at the end.\n\n" +
-			fmt.Sprintf(holdLong, "the token", "BROKERD_TOKEN_TYPE and BROKERD_TOKEN_SCOPE", "The token"),
+		Long:  tokenRunLong + fmt.Sprintf(holdLong, "the token", "BROKERD_TOKEN_TYPE and BROKERD_TOKEN_SCOPE", "The token"),
 
 		DisableFlagsInUseLine: true,
 		Example: `  brokerctl --agent builder-1 token run test_run ci --wait 1h -- make test
-  brokerctl --agent critic-1 token run review feature-login --wait 1h -- sh -c './review.sh && brokerctl token pass review feature-login builder-1'`,
+  brokerctl --agent critic-1 token run review feature-login --wait 1h -- \
+    sh -c './review.sh && brokerctl token pass review feature-login builder-1'`,
 		Args:              commandAfterDash(2, 2, "the type", "the scope"),
 		ValidArgsFunction: c.completeTokens,
 		RunE: func(cmd *cobra.Command, args []string) error {

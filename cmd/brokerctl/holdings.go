@@ -1,0 +1,138 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	pb "brokerd/gen/brokerd/v1"
+)
+
+// holdingLines says what hangs on an agent, one line for each.
+func (c *cli) holdingLines(h *pb.Holdings) []string {
+	var lines []string
+	add := func(format string, args ...any) { lines = append(lines, oneLine(fmt.Sprintf(format, args...))) }
+	for _, claim := range h.GetClaims() {
+		add("claim %s, attempt %d: %s from %s%s", claim.GetClaimId(), claim.GetAttempt(), claim.GetType(), claim.GetSender(),
+			cond(claim.GetSubject() != "", ", "+clip(claim.GetSubject(), 60), ""))
+	}
+	for _, l := range h.GetLocks() {
+		add("lock %s%s until %s, fence %d%s", listed(l.GetPaths()), cond(l.GetShared(), " (shared)", ""), c.until(l.GetHeldUntil()), l.GetFence(), ofHolder(l.GetHolder()))
+	}
+	for _, k := range h.GetTokens() {
+		add("token %s until %s, fence %d%s", tokenName(k.GetType(), k.GetScope()), c.until(k.GetHeldUntil()), k.GetFence(), ofHolder(k.GetHolder()))
+	}
+	for _, t := range h.GetTickets() {
+		what := listed(t.GetResources())
+		if t.GetToken() {
+			what = "token " + strings.Join(t.GetResources(), " ")
+		}
+		add("waits for %s at place %d, ticket %d", what, t.GetPosition(), t.GetTicket())
+	}
+	for _, q := range h.GetToAnswer() {
+		add("owes an answer to %s: %s reply %d ANSWER", c.question(q), c.again(), q.GetRevision())
+	}
+	for _, q := range h.GetAsked() {
+		add("has no answer yet to %s", strings.TrimSpace(c.question(q)))
+	}
+	return lines
+}
+
+func ofHolder(holder string) string { return cond(holder != "", ", holder "+clip(holder, 64), "") }
+
+// checkpointLine says how far an agent has come.
+func (c *cli) checkpointLine(k *pb.Checkpoint) string {
+	s := fmt.Sprintf("%s: %s", c.ago(k.GetSavedAt()), strings.ToLower(enumOf(k.GetKind())))
+	for _, more := range []string{k.GetReference(), clip(k.GetData(), 60)} {
+		if more != "" {
+			s += ", " + more
+		}
+	}
+	return s
+}
+
+// counted says what an agent has counted.
+func counted(n *pb.Counters) string {
+	if n == nil {
+		return ""
+	}
+	var parts []string
+	for _, p := range []struct {
+		n    *int64
+		noun string
+	}{{n.Turns, "turn"}, {n.ModelTokens, "model token"}, {n.Files, "file"}, {n.ToolCalls, "tool call"}, {n.Errors, "error"}} {
+		if p.n != nil {
+			parts = append(parts, count(*p.n, p.noun))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// parseCounters reads what an agent has counted.
+func parseCounters(given map[string]int64) (*pb.Counters, error) {
+	if len(given) == 0 {
+		return nil, nil
+	}
+	counters := &pb.Counters{}
+	fields := counters.ProtoReflect().Descriptor().Fields()
+	for name, n := range given {
+		f := fields.ByName(protoreflect.Name(name))
+		if f == nil {
+			return nil, usagef("--count %q is none of turns, model_tokens, files, tool_calls, errors", name)
+		}
+		counters.ProtoReflect().Set(f, protoreflect.ValueOfInt64(n))
+	}
+	return counters, nil
+}
+
+// printLosses says what an agent has lost while it was thought dead.
+func printLosses(w io.Writer, losses []*pb.Loss) {
+	for _, l := range losses {
+		fmt.Fprintf(w, "lost: %s %s\n", strings.ToLower(enumOf(l.GetKind())), oneLine(l.GetName()))
+	}
+}
+
+func newAgentCheckpointCommand(c *cli) *cobra.Command {
+	request := &pb.SaveCheckpointRequest{}
+	var kind, data string
+	cmd := &cobra.Command{
+		Use:   "checkpoint [REFERENCE]",
+		Short: "Note how far one has come, to go on from there after a crash",
+		Long: `Note how far one has come, to go on from there after a crash: agent get --full shows the last 20, newest first.
+REFERENCE is what the note is about, such as a message's id.`,
+		Example:           `  brokerctl --agent builder-1 agent checkpoint t1 --data '{"step":"tests written"}'`,
+		Args:              between(0, "the reference"),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				request.Reference = args[0]
+			}
+			number, err := parseEnum("kind", pb.CheckpointKind(0).Descriptor(), kind)
+			if err != nil {
+				return err
+			}
+			request.Kind = pb.CheckpointKind(number)
+			if request.Data, err = jsonInput(cmd, "data", data); err != nil {
+				return err
+			}
+			broker, err := c.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			answer, err := broker.Agents().SaveCheckpoint(cmd.Context(), request)
+			if err != nil {
+				return err
+			}
+			return c.show(cmd, answer, func(w io.Writer) { fmt.Fprintf(w, "saved %d\n", answer.GetRevision()) })
+		},
+	}
+	kinds := enumNames(pb.CheckpointKind(0).Descriptor())
+	cmd.Flags().StringVar(&kind, "kind", "", strings.Join(kinds, ", ")+" (default: custom)")
+	cmd.Flags().StringVar(&data, "data", "", "JSON; @FILE reads a file, - standard input")
+	addRequestID(cmd, &request.RequestId)
+	must(cmd.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions(kinds, cobra.ShellCompDirectiveNoFileComp)))
+	return cmd
+}

@@ -1,0 +1,50 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	pb "brokerd/gen/brokerd/v1"
+)
+
+func TestAgent_ShowsAllThatHangsOnIt(t *testing.T) {
+	c, _, out := printer(formatTable)
+	c.printAgent(out, &pb.GetAgentResponse{
+		Agent: &pb.Agent{Name: "builder-1", Status: pb.AgentStatus_AGENT_STATUS_ACTIVE, Health: pb.Health_HEALTH_FAILED, FailedAt: before(time.Hour), LastTool: "Edit",
+			Counters: &pb.Counters{Turns: proto.Int64(3), Errors: proto.Int64(1)}},
+		Holdings: &pb.Holdings{
+			Claims:   []*pb.OpenClaim{{ClaimId: "7.1", Attempt: 1, Type: "task", Sender: "lead", Subject: "Add login"}},
+			Locks:    []*pb.HeldLock{{Paths: []string{"a.go", "b.go"}, Shared: true, Fence: 8, HeldUntil: before(-time.Hour), Holder: "run-1"}},
+			Tokens:   []*pb.HeldToken{{Type: "review", Scope: "login", Fence: 9, HeldUntil: before(-time.Hour)}},
+			Tickets:  []*pb.WaitingTicket{{Ticket: 10, Resources: []string{"src/"}, Position: 1}, {Ticket: 11, Resources: []string{"test_run/ci"}, Token: true, Position: 2}},
+			ToAnswer: []*pb.OpenQuestion{{Revision: 12, Sender: "lead", Subject: "Done?"}},
+		},
+		Checkpoints: []*pb.Checkpoint{{Kind: pb.CheckpointKind_CHECKPOINT_KIND_CUSTOM, Reference: "t1", Data: `{"step":2}`, SavedAt: before(time.Minute)}},
+	})
+	for _, line := range []string{
+		"health       failed", "failed       2026-01-02 11:00:00 (1h ago)", "counted      3 turns, 1 error", "last tool    Edit",
+		"holds        claim 7.1, attempt 1: task from lead, Add login",
+		"holds        lock a.go b.go (shared) until 13:00:00 (in 1h), fence 8, holder run-1",
+		"holds        token review/login until 13:00:00 (in 1h), fence 9",
+		"holds        waits for src/ at place 1, ticket 10",
+		"holds        waits for token test_run/ci at place 2, ticket 11",
+		"holds        owes an answer to 12 from lead, Done?: brokerctl reply 12 ANSWER",
+		`checkpoint   1m ago: custom, t1, {"step":2}`,
+	} {
+		if !strings.Contains(out.String(), line+"\n") {
+			t.Errorf("no line %q in\n%s", line, out)
+		}
+	}
+}
+
+func TestAgent_HeartbeatCounts(t *testing.T) {
+	startBroker(t)
+	register(t, "builder-1")
+	must0(t, "--agent", "builder-1", "agent", "heartbeat", "--count", "turns=3,errors=0", "--last-tool", "Edit", "--last-file", "a.go")
+	if got := ctl(t, "--agent", "builder-1", "agent", "heartbeat", "--count", "cups=3"); got.code != 2 || !strings.Contains(got.err, "none of turns") {
+		t.Errorf("%+v", got)
+	}
+}
