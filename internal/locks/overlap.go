@@ -206,12 +206,11 @@ func (g *pattern) meets(p Path) bool {
 	m.set.add(0)
 	if p.glob == nil {
 		for _, r := range p.text {
-			if m.settle(); !m.take(r) {
+			if !m.take(r) {
 				return false
 			}
 		}
 		if p.kind == Dir {
-			m.settle()
 			m.fill()
 		}
 	} else if !m.walk(p.glob.tokens) {
@@ -227,6 +226,7 @@ func (g *pattern) meets(p Path) bool {
 type meeting struct {
 	*pattern
 	set  places
+	last int // the words of set behind it are 0
 	sets [2][maxWords]uint64
 }
 
@@ -235,11 +235,14 @@ func (m *meeting) walk(tokens []token) bool {
 	beyond, due := places(m.sets[1][:len(m.set)]), -1 // places of a skip, and the token at which they come back
 	for i, t := range tokens {
 		if i == due {
-			m.join(beyond)
+			for w := range m.set {
+				m.set[w] |= beyond[w]
+			}
+			m.last = len(m.set) - 1
 		}
-		m.settle()
 		switch t {
 		case skip:
+			m.settle()
 			copy(beyond, m.set)
 			due = i + 3
 		case all:
@@ -255,50 +258,55 @@ func (m *meeting) walk(tokens []token) bool {
 	return true
 }
 
-func (m *meeting) join(other places) {
-	for w := range m.set {
-		m.set[w] |= other[w]
-	}
-}
-
 // settle adds the places that are reached without a character.
 func (m *meeting) settle() {
 	var skips, loops uint64 // of the word before
-	for w, set := range m.set {
-		s := set & m.skips[w]
-		set |= s<<1 | skips>>63 | s<<3 | skips>>61
-		l := set & m.loops[w]
-		set |= l<<1 | loops>>63
-		m.set[w], skips, loops = set, s, l
+	for w := range m.set {
+		m.set[w], skips, loops = settle(m.set[w], m.skips[w], m.loops[w], skips, loops)
 	}
+	m.last = len(m.set) - 1
+}
+
+// settle is for one word of a set; it returns which of the places lead into the next one.
+func settle(set, skips, loops, skipped, looped uint64) (settled, skipping, looping uint64) {
+	s := set & skips
+	set |= s<<1 | skipped>>63 | s<<3 | skipped>>61
+	l := set & loops
+	return set | l<<1 | looped>>63, s, l
 }
 
 // take takes one character, or ?. It reports whether a place is left.
 func (m *meeting) take(t token) bool {
-	stay := m.loops
-	var takes places
+	stay, takes := m.loops, m.inner
 	switch t {
 	case '/':
-		stay = m.alls
-		takes = m.takes[m.ascii['/']]
-	case one:
-		takes = m.inner // loops among them lead to where settle has been
+		stay, takes = m.alls, m.takes[m.ascii['/']]
+	case one: // the loops among inner lead to where settle has been
 	default:
 		takes = m.takes[m.of(t)]
 	}
-	var left, carry uint64
-	for w, set := range m.set {
-		on := set & takes[w]
-		m.set[w] = on<<1 | carry | set&stay[w]
+	n := min(m.last+2, len(m.set))
+	set, over, loops := m.set[:n], m.skips[:n], m.loops[:n]
+	stay, takes = stay[:n], takes[:n]
+	m.last = -1
+	var skips, looping, carry uint64 // of the word before
+	for w := range set {
+		var s uint64
+		s, skips, looping = settle(set[w], over[w], loops[w], skips, looping)
+		on := s & takes[w]
+		s = on<<1 | carry | s&stay[w]
 		carry = on >> 63
-		left |= m.set[w]
+		if set[w] = s; s != 0 {
+			m.last = w
+		}
 	}
-	return left != 0
+	return m.last >= 0
 }
 
 // spread takes any number of characters of a segment: the places reached are those up to behind the next '/'. An addition finds them: its carry runs
 // through each row of ones from the first place in it.
 func (m *meeting) spread() {
+	m.settle()
 	var carry uint64
 	for w, set := range m.set {
 		inner := m.inner[w]
@@ -310,6 +318,7 @@ func (m *meeting) spread() {
 
 // fill takes any number of any characters: all places after the first are reached.
 func (m *meeting) fill() {
+	m.settle()
 	reached := uint64(0)
 	for w, set := range m.set {
 		m.set[w] = reached | -(set & -set)
