@@ -20,6 +20,8 @@ import (
 //	BROKERD_FENCE            the lock or token that must be held for its calls to be carried out
 //	BROKERD_CREDENTIAL_FILE  the file with the credential
 //
+// (BROKERD_ROOT, the folder that the paths of locks are relative to, is read by NewPaths.)
+//
 // Without BROKERD_ADDR it is the local broker, found by the file "endpoint" in the data folder: $BROKERD_DATA,
 // else $XDG_STATE_HOME/brokerd, else ~/.local/state/brokerd. Further options come after these and win.
 // Errors are those of Dial.
