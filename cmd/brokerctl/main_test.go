@@ -44,7 +44,15 @@ func isolate(t *testing.T) string {
 // startBroker runs a daemon that brokerctl finds by itself. At the end its database must be sound.
 func startBroker(t *testing.T) {
 	t.Helper()
-	a, err := app.Start(t.Context(), app.Config{Dir: isolate(t)})
+	startBrokerWith(t, func(*app.Config) {})
+}
+
+// startBrokerWith is startBroker for a daemon that runs otherwise.
+func startBrokerWith(t *testing.T, change func(*app.Config)) {
+	t.Helper()
+	config := app.Config{Dir: isolate(t)}
+	change(&config)
+	a, err := app.Start(t.Context(), config)
 	if err != nil {
 		t.Fatal(err)
 	}

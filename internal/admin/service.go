@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/jonboulle/clockwork"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -22,11 +23,14 @@ type Service struct {
 	mailboxes Mailboxes
 	traffic   Traffic
 	inspector *Inspector
+
+	clock      clockwork.Clock
+	explainers []Explainer
 }
 
 // NewService returns the service.
-func NewService(f Facts, s *store.Store, d Directory, m Mailboxes, t Traffic, i *Inspector) *Service {
-	return &Service{facts: f, store: s, directory: d, mailboxes: m, traffic: t, inspector: i}
+func NewService(f Facts, s *store.Store, d Directory, m Mailboxes, t Traffic, i *Inspector, c clockwork.Clock, e ...Explainer) *Service {
+	return &Service{facts: f, store: s, directory: d, mailboxes: m, traffic: t, inspector: i, clock: c, explainers: e}
 }
 
 // GetStatus implements pb.AdminServiceServer.

@@ -9,6 +9,7 @@ import (
 	"brokerd/internal/broker"
 	"brokerd/internal/caller"
 	"brokerd/internal/events"
+	"brokerd/internal/finding"
 	"brokerd/internal/locks"
 	"brokerd/internal/sessions"
 	"brokerd/internal/state"
@@ -19,6 +20,7 @@ import (
 // in another.
 func connect(journal *events.Log, scopes *sessions.Registry, registry *agents.Registry, post *broker.Broker) {
 	registry.UseMail(mail{post})
+	post.UseCrew(crew{scopes, registry})
 	registry.OnRegister(func(tx *store.Tx, a agents.Agent, _ bool) error {
 		s, err := scopes.ByID(tx, a.Session)
 		if err != nil {
@@ -117,6 +119,34 @@ func (d directory) Nearest(q store.Querier, session int64, name string) ([]strin
 	return d.agents.Nearest(q, session, name)
 }
 
+// notices sends what the table of locks has to tell.
+type notices struct{ broker *broker.Broker }
+
+// Notify implements locks.Notices.
+func (n notices) Notify(tx *store.Tx, session int64, notice locks.Notice) error {
+	return n.broker.Notify(tx, session, broker.Notice{
+		Agent: notice.Agent, Role: notice.Role, Type: notice.Type, Subject: notice.Subject, Payload: notice.Payload,
+	})
+}
+
+// holders tells the table of locks of sessions and agents.
+type holders struct {
+	sessions *sessions.Registry
+	agents   *agents.Registry
+}
+
+// Session implements locks.Directory.
+func (h holders) Session(q store.Querier, name string) (locks.Session, error) {
+	s, err := h.sessions.Lookup(q, name)
+	return locks.Session{ID: s.ID, Name: s.Name, Fold: s.Settings.FoldCase}, err
+}
+
+// Acting implements locks.Directory.
+func (h holders) Acting(q store.Querier, session int64, c caller.Caller) (locks.Agent, error) {
+	a, err := h.agents.Acting(q, session, c)
+	return locks.Agent{Name: a.Name, Role: a.Role}, err
+}
+
 func brokerSession(s sessions.Session) broker.Session {
 	return broker.Session{
 		ID:           s.ID,
@@ -160,6 +190,31 @@ func (m mail) Gated(q store.Querier, session int64) (map[string]agents.Gate, err
 		gates[name] = agents.Gate(g)
 	}
 	return gates, err
+}
+
+// crew tells the broker how agents are.
+type crew struct {
+	sessions *sessions.Registry
+	agents   *agents.Registry
+}
+
+// Members implements broker.Crew.
+func (c crew) Members(q store.Querier, session int64) ([]broker.Member, error) {
+	s, err := c.sessions.ByID(q, session)
+	if err != nil {
+		return nil, err
+	}
+	found, err := c.agents.Crew(q, session, s.Name)
+	members := make([]broker.Member, len(found))
+	for i, m := range found {
+		members[i] = broker.Member{Agent: broker.Agent{Name: m.Name, Role: m.Role}, LastSeen: m.LastSeen}
+	}
+	return members, err
+}
+
+// Registering implements broker.Crew.
+func (c crew) Registering(q store.Querier, session int64, agent string) (finding.Command, error) {
+	return c.agents.Registering(q, session, agent)
 }
 
 // census tells the operator of sessions and agents.
@@ -206,7 +261,7 @@ type tables struct{}
 
 // Checks implements admin.Tables.
 func (tables) Checks() []func(store.Querier) ([]string, error) {
-	return slices.Concat(broker.Checks(admin.MostProblems), state.Checks(admin.MostProblems), locks.Checks(admin.MostProblems))
+	return slices.Concat(broker.Checks(admin.MostProblems), state.Checks(admin.MostProblems))
 }
 
 // Count implements admin.Tables.

@@ -185,7 +185,8 @@ func (a *App) start(ctx context.Context) error {
 	post := broker.New(st, journal, directory{scopes, registry}, c.Clock, log.Named("broker"))
 	held := locks.New(st, journal, holders{scopes, registry}, c.Clock, log.Named("locks"))
 	connect(journal, scopes, registry, post)
-	connectLocks(scopes, registry, post, held)
+	registry.UseFences(held)
+	held.UseNotices(notices{post})
 	// After the hooks are in place: it looks at once, and what it finds is an event.
 	space := disk.New(st, journal, c.Clock, log.Named("disk"), func() (float64, error) { return c.DiskUsed(c.Dir) })
 	post.UseDisk(space)
@@ -193,7 +194,7 @@ func (a *App) start(ctx context.Context) error {
 	keys.UseDisk(space)
 	connectState(scopes, registry, keys)
 	keeper := retention.New(retention.Options{
-		Store: st, Sessions: kept{scopes}, Messages: keptMessages{post}, Events: keptEvents{journal}, Parts: parts(registry, post, keys, held),
+		Store: st, Sessions: kept{scopes}, Messages: keptMessages{post}, Events: keptEvents{journal}, Parts: parts(registry, post, keys),
 		Tidy: post.ForgetProducers, Dir: c.Dir, Clock: c.Clock, Log: log.Named("retention"),
 	})
 	wake(keeper, scopes, post)
@@ -214,7 +215,7 @@ func (a *App) start(ctx context.Context) error {
 	facts := admin.Facts{Version: c.Version, StartedAt: began, Sync: a.sync, DataDir: c.Dir, Listen: a.listen}
 	inspector := admin.NewInspector(st, tables{}, journal)
 	register(server, services{
-		admin:    admin.NewService(facts, st, census{scopes, registry}, mailboxes{post}, server, inspector),
+		admin:    admin.NewService(facts, st, census{scopes, registry}, mailboxes{post}, server, inspector, c.Clock, registry, post, space),
 		agents:   agents.NewService(registry),
 		channels: broker.NewChannelService(post),
 		locks:    locks.NewService(held),

@@ -72,6 +72,7 @@ type Broker struct {
 	zap   *zap.Logger
 
 	disk     Disk // nil = there is always room
+	crew     Crew // nil = all agents are well
 	rates    *sendRates
 	observer Observer // may be nil; not changed after Start
 	boxIDs   *store.Cache[boxKey, int64]

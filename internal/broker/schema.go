@@ -9,6 +9,7 @@ func Migrations() []store.Migration {
 		{Name: "broker/002_conversations", SQL: conversations},
 		{Name: "broker/003_gates", SQL: gateSchema},
 		{Name: "broker/004_retention", SQL: `ALTER TABLE channels ADD COLUMN retention INTEGER; -- NULL = as the session has it`},
+		{Name: "broker/005_late_questions", SQL: lateQuestions},
 	}
 }
 

@@ -36,6 +36,15 @@ type AdminServiceClient interface {
 	CheckDatabase(ctx context.Context, in *CheckDatabaseRequest, opts ...grpc.CallOption) (*CheckDatabaseResponse, error)
 	// Explain tells why something is stuck: who holds, who waits, since when and why, and which command frees it. Without a subject it finds
 	// the worst problems of the caller's session. NOT_FOUND if the subject does not exist.
+	//
+	// Worth telling without a subject, all of it read by index and bounded, so that it is quick however much waits:
+	//   - mailboxes with mail that nobody takes: nobody has the role or has subscribed, or all who do have failed, are halted or have an open breaker;
+	//     those whose first in line has waited for 15 min though somebody could take it and did not look at it; those that are full, or nearly (9/10 of the session's limit). Of the
+	//     1,000 fullest.
+	//   - ordering keys whose first message is claimed or delayed while another has waited behind it for 10 min. Of 100 keys in each of the 100 fullest mailboxes.
+	//   - claims held for 30 min, or for 1 min by an agent that is late.
+	//   - dead letters; answers that are overdue; halted agents and open breakers.
+	//   - a disk that is 85 % full.
 	Explain(ctx context.Context, in *ExplainRequest, opts ...grpc.CallOption) (*ExplainResponse, error)
 }
 
@@ -89,6 +98,15 @@ type AdminServiceServer interface {
 	CheckDatabase(context.Context, *CheckDatabaseRequest) (*CheckDatabaseResponse, error)
 	// Explain tells why something is stuck: who holds, who waits, since when and why, and which command frees it. Without a subject it finds
 	// the worst problems of the caller's session. NOT_FOUND if the subject does not exist.
+	//
+	// Worth telling without a subject, all of it read by index and bounded, so that it is quick however much waits:
+	//   - mailboxes with mail that nobody takes: nobody has the role or has subscribed, or all who do have failed, are halted or have an open breaker;
+	//     those whose first in line has waited for 15 min though somebody could take it and did not look at it; those that are full, or nearly (9/10 of the session's limit). Of the
+	//     1,000 fullest.
+	//   - ordering keys whose first message is claimed or delayed while another has waited behind it for 10 min. Of 100 keys in each of the 100 fullest mailboxes.
+	//   - claims held for 30 min, or for 1 min by an agent that is late.
+	//   - dead letters; answers that are overdue; halted agents and open breakers.
+	//   - a disk that is 85 % full.
 	Explain(context.Context, *ExplainRequest) (*ExplainResponse, error)
 	mustEmbedUnimplementedAdminServiceServer()
 }

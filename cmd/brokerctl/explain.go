@@ -1,0 +1,178 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	pb "brokerd/gen/brokerd/v1"
+)
+
+// A subject is a kind of thing that can be explained.
+type subject struct {
+	kind string
+	args []string // what names one
+	set  func(r *pb.ExplainRequest, args []string)
+}
+
+// subjects are all of them.
+var subjects = []subject{
+	{"message", []string{"the message's id or revision"}, func(r *pb.ExplainRequest, args []string) {
+		r.Subject = &pb.ExplainRequest_Message{Message: args[0]}
+	}},
+	{"lock", []string{"the path, the fence or the ticket"}, func(r *pb.ExplainRequest, args []string) {
+		r.Subject = &pb.ExplainRequest_Lock{Lock: args[0]}
+	}},
+	{"token", []string{"the token's type", "its scope"}, func(r *pb.ExplainRequest, args []string) {
+		r.Subject = &pb.ExplainRequest_Token{Token: args[0] + "/" + args[1]}
+	}},
+	{"agent", []string{"the agent's name"}, func(r *pb.ExplainRequest, args []string) {
+		r.Subject = &pb.ExplainRequest_Agent{Agent: args[0]}
+	}},
+	{"role", []string{"the role"}, func(r *pb.ExplainRequest, args []string) {
+		r.Subject = &pb.ExplainRequest_Role{Role: args[0]}
+	}},
+}
+
+func newExplainCommand(c *cli) *cobra.Command {
+	return &cobra.Command{
+		Use:   "explain [message ID | lock PATH | token TYPE SCOPE | agent NAME | role ROLE]",
+		Short: "Say what is stuck, and which command frees it (operators)",
+		Long: `Say why something is stuck: who holds it, who waits for it, since when and why, and which commands free it, ready to
+be run as they stand, the best first. Without a subject: what is worst in the session. A lock is named by a path, or by the number of a
+fence or ticket.
+
+Severities: ERROR, stuck until somebody acts; WARNING, slow or at risk; INFO, as it should be.`,
+		Example: `  brokerctl explain
+  brokerctl explain message 4711
+  brokerctl explain lock src/login.go
+  brokerctl explain token review login`,
+		DisableFlagsInUseLine: true,
+		Args:                  func(_ *cobra.Command, args []string) error { _, err := parseSubject(args); return err },
+		ValidArgsFunction:     c.completeSubject,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			request, err := parseSubject(args)
+			if err != nil {
+				return err
+			}
+			broker, err := c.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			answer, err := broker.Admin().Explain(cmd.Context(), request)
+			if err != nil {
+				return err
+			}
+			for _, f := range answer.GetFindings() {
+				for i, command := range f.GetCommands() {
+					f.Commands[i] = c.likewise(command)
+				}
+			}
+			format, err := c.format()
+			if err != nil || format == formatJSON || len(answer.GetFindings()) == 0 {
+				return list(c, cmd, answer.GetFindings(), view[*pb.Finding]{none: "nothing is stuck"})
+			}
+			w := cmd.OutOrStdout()
+			for i, f := range answer.GetFindings() {
+				if format == formatPrompt {
+					c.promptFinding(w, f)
+					continue
+				}
+				if i > 0 {
+					fmt.Fprintln(w)
+				}
+				c.printFinding(w, f)
+			}
+			return nil
+		},
+	}
+}
+
+// parseSubject reads what is to be explained.
+func parseSubject(args []string) (*pb.ExplainRequest, error) {
+	request := &pb.ExplainRequest{}
+	if len(args) == 0 {
+		return request, nil
+	}
+	var kinds []string
+	for _, s := range subjects {
+		if s.kind == args[0] {
+			if err := exactly(s.args...)(nil, args[1:]); err != nil {
+				return nil, err
+			}
+			s.set(request, args[1:])
+			return request, nil
+		}
+		kinds = append(kinds, s.kind)
+	}
+	return nil, usagef("%q can not be explained; it is one of %s", args[0], strings.Join(kinds, ", "))
+}
+
+// completeSubject completes the kinds, and names of agents.
+func (c *cli) completeSubject(cmd *cobra.Command, args []string, to string) ([]string, cobra.ShellCompDirective) {
+	switch {
+	case len(args) == 0:
+		var kinds []string
+		for _, s := range subjects {
+			kinds = append(kinds, s.kind)
+		}
+		return kinds, cobra.ShellCompDirectiveNoFileComp
+	case len(args) == 1 && args[0] == "agent":
+		return c.completeAgents(cmd, nil, to)
+	case len(args) == 1 && args[0] == "lock":
+		return nil, cobra.ShellCompDirectiveDefault
+	}
+	return nil, cobra.ShellCompDirectiveNoFileComp
+}
+
+// likewise puts into a suggested command how this run was told where it acts, where the broker does not know that.
+func (c *cli) likewise(command string) string {
+	rest, ok := strings.CutPrefix(command, "brokerctl ")
+	if !ok {
+		return command
+	}
+	s := "brokerctl "
+	if c.global.addr != "" {
+		s += "--addr " + shellWord(c.global.addr) + " "
+	}
+	if c.global.session != "" && !strings.HasPrefix(rest, "--session ") {
+		s += "--session " + shellWord(c.global.session) + " "
+	}
+	if c.global.operator && !strings.Contains(rest, "--agent ") {
+		s += "--agent '' "
+	}
+	return s + rest
+}
+
+// printFinding writes a finding for people.
+func (c *cli) printFinding(w io.Writer, f *pb.Finding) {
+	since := ""
+	if f.GetSince() != nil {
+		since = " (since " + c.when(f.GetSince()) + ")"
+	}
+	fmt.Fprintf(w, "%-7s  %s%s\n", enumOf(f.GetSeverity()), oneLine(f.GetSubject()), since)
+	fmt.Fprintf(w, "  %s\n", oneLine(f.GetSummary()))
+	for _, reason := range f.GetReasons() {
+		fmt.Fprintf(w, "  - %s\n", oneLine(reason))
+	}
+	for _, command := range f.GetCommands() {
+		fmt.Fprintf(w, "  $ %s\n", clean(command))
+	}
+}
+
+// promptFinding writes a finding for a language model.
+func (c *cli) promptFinding(w io.Writer, f *pb.Finding) {
+	since := ""
+	if f.GetSince() != nil {
+		since = ", since " + c.ago(f.GetSince())
+	}
+	fmt.Fprintf(w, "%s %s%s: %s\n", enumOf(f.GetSeverity()), oneLine(f.GetSubject()), since, oneLine(f.GetSummary()))
+	for _, reason := range f.GetReasons() {
+		fmt.Fprintf(w, "Because: %s\n", oneLine(reason))
+	}
+	for _, command := range f.GetCommands() {
+		fmt.Fprintf(w, "Run: %s\n", clean(command))
+	}
+}

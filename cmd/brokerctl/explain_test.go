@@ -1,0 +1,419 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jonboulle/clockwork"
+
+	"brokerd/internal/app"
+)
+
+// A stage is a daemon whose clock the test moves, with what the shell needs to run suggested commands.
+type stage struct {
+	*clockwork.FakeClock
+	t    *testing.T
+	env  []string
+	disk float64 // the share that is used
+}
+
+func newStage(t *testing.T) *stage {
+	t.Helper()
+	s := &stage{FakeClock: clockwork.NewFakeClockAt(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)), t: t}
+	startBrokerWith(t, func(c *app.Config) {
+		c.Clock = s.FakeClock
+		c.DiskUsed = func(string) (float64, error) { return s.disk, nil }
+	})
+	must0(t, "session", "configure", "--send-rate", "0", "--breaker-failures", "2", "--breaker-time", "1h", "--response-time", "10m")
+	s.env = program(t)
+	return s
+}
+
+// A told is a finding as brokerctl prints it.
+type told struct {
+	severity, subject, summary string
+	reasons, commands          []string
+}
+
+func (f told) String() string {
+	return fmt.Sprintf("%s %s: %s\n  %s\n  $ %s", f.severity, f.subject, f.summary, strings.Join(f.reasons, "\n  "), strings.Join(f.commands, "\n  $ "))
+}
+
+// has reports whether the text stands in the summary or in a reason.
+func (f told) has(text string) bool {
+	return slices.ContainsFunc(append(f.reasons, f.summary), func(s string) bool { return strings.Contains(s, text) })
+}
+
+// explain returns what brokerctl explain tells.
+func (s *stage) explain(args ...string) []told {
+	s.t.Helper()
+	var all []told
+	for _, l := range strings.Split(strings.TrimSpace(must0(s.t, append([]string{"-o", "json", "explain"}, args...)...)), "\n") {
+		if l == "" {
+			continue
+		}
+		m := decode(s.t, l)
+		texts := func(field string) (list []string) {
+			for _, v := range at(s.t, m, field).([]any) {
+				list = append(list, v.(string))
+			}
+			return list
+		}
+		all = append(all, told{at(s.t, m, "severity").(string), at(s.t, m, "subject").(string), at(s.t, m, "summary").(string), texts("reasons"), texts("commands")})
+	}
+	return all
+}
+
+// finds wants a finding of that severity about the subject that says all of the texts, and returns it.
+func (s *stage) finds(about []string, severity, subject string, texts ...string) told {
+	s.t.Helper()
+	all := s.explain(about...)
+	for _, f := range all {
+		if f.severity == severity && f.subject == subject && !slices.ContainsFunc(texts, func(text string) bool { return !f.has(text) }) {
+			return f
+		}
+	}
+	s.t.Fatalf("explain %q: no %s about %s that says %q, but\n%v", about, severity, subject, texts, all)
+	return told{}
+}
+
+// fine wants nothing worse than INFO.
+func (s *stage) fine(about ...string) {
+	s.t.Helper()
+	for _, f := range s.explain(about...) {
+		if f.severity != "INFO" {
+			s.t.Errorf("explain %q: still %v", about, f)
+		}
+	}
+}
+
+// run runs a suggested command as it stands, in a shell.
+func (s *stage) run(command string) string {
+	s.t.Helper()
+	cmd := exec.CommandContext(s.t.Context(), "sh", "-c", command)
+	cmd.Env = s.env
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		s.t.Fatalf("%s: %v, %s", command, err, out)
+	}
+	return string(out)
+}
+
+// frees runs the first command of a finding, and wants it to be one of that beginning.
+func (s *stage) frees(f told, begins string) {
+	s.t.Helper()
+	if len(f.commands) == 0 || !strings.HasPrefix(f.commands[0], begins) {
+		s.t.Fatalf("the first command is not %s…: %v", begins, f)
+	}
+	s.run(f.commands[0])
+}
+
+// all runs every command of a finding that only shows something.
+func (s *stage) shows(f told) {
+	s.t.Helper()
+	for _, c := range f.commands {
+		for _, harmless := range []string{"explain", "get", "list", "report", "inbox"} {
+			if slices.Contains(strings.Fields(c), harmless) {
+				s.run(c)
+			}
+		}
+	}
+}
+
+func TestExplain_MessageThatNobodyServes(t *testing.T) {
+	s := newStage(t)
+	register(t, "lead/lead")
+	id := sent(t, "--agent", "lead", "role:builder", "work")
+	about := []string{"message", id}
+	f := s.finds(about, "ERROR", "message "+id, "the first in line", "nobody has that role")
+	s.finds([]string{"role", "builder"}, "ERROR", "mailbox role:builder", "1 message waits", "nobody has that role")
+	s.finds(nil, "ERROR", "mailbox role:builder", "nobody has that role")
+	s.frees(f, "brokerctl agent register builder-1 --role builder")
+	s.fine(about...)
+	s.fine()
+	s.finds(about, "INFO", "message "+id, "builder-1 does not ask for work")
+	must0(t, "--agent", "builder-1", "claim")
+
+	// Its own sender is not given it.
+	own := sent(t, "--agent", "builder-1", "role:builder", "work")
+	f = s.finds([]string{"message", own}, "ERROR", "message "+own, "nobody else has that role", "builder-1 sent it")
+	s.frees(f, "brokerctl agent register builder-2 --role builder")
+	s.fine("message", own)
+	s.run("brokerctl message cancel " + own)
+	s.finds([]string{"message", own}, "INFO", "message "+own, "it was withdrawn")
+
+	// A channel, whose name needs quotes.
+	event := sent(t, "channel:it", "--one", "news")
+	f = s.finds([]string{"message", event}, "ERROR", "message "+event, "nobody has subscribed")
+	s.frees(f, "brokerctl --agent builder-1 channel subscribe it")
+	s.fine("message", event)
+}
+
+func TestExplain_MessageInItsTurn(t *testing.T) {
+	s := newStage(t)
+	register(t, "lead/lead", "builder-1/builder")
+	first, second := sent(t, "--agent", "lead", "role:builder", "one"), sent(t, "--agent", "lead", "role:builder", "two")
+	third := sent(t, "--agent", "lead", "role:builder", "three")
+	must0(t, "--agent", "builder-1", "claim")
+	s.finds([]string{"message", third}, "INFO", "message "+third, "with 1 before it", "builder-1 works on 1 message and does not ask for more")
+	f := s.finds([]string{"message", first}, "INFO", "message "+first, "builder-1 works on it, from role:builder", "the claim, attempt 1 of 3, ends at 03:34:05 UTC (in 30m)",
+		"builder-1 was last heard of")
+	s.shows(f)
+	s.Advance(16 * time.Minute)
+	f = s.finds(nil, "WARNING", "mailbox role:builder", "though somebody could take it")
+	s.shows(f)
+	f = s.finds([]string{"message", second}, "WARNING", "message "+second)
+	s.frees(f, "brokerctl agent nudge role:builder")
+	must0(t, "--agent", "builder-1", "ack")
+	s.finds([]string{"message", first}, "INFO", "message "+first, "builder-1 has finished it, from role:builder")
+}
+
+func TestExplain_ClaimHeldForLong(t *testing.T) {
+	s := newStage(t)
+	register(t, "lead/lead", "builder-1/builder")
+	id := sent(t, "--agent", "lead", "builder-1", "one")
+	must0(t, "--agent", "builder-1", "claim", "--for", "2h")
+	s.fine()
+	s.fine("agent", "builder-1")
+	s.Advance(31 * time.Minute)
+	s.finds(nil, "WARNING", "agent builder-1", "it works on 1 message", "on one of them for 31m", "message "+id+" since 03:04:05 UTC")
+	s.finds([]string{"agent", "builder-1"}, "WARNING", "agent builder-1", "it works on 1 message")
+	f := s.finds([]string{"message", id}, "WARNING", "message "+id, "that is long")
+	s.frees(f, "brokerctl --agent builder-1 release "+id+".1")
+	s.run("brokerctl --agent builder-1 claim")
+	s.fine("agent", "builder-1")
+}
+
+func TestExplain_OrderingKeyHeldUp(t *testing.T) {
+	s := newStage(t)
+	register(t, "lead/lead", "builder-1/builder", "builder-2/builder")
+	head := sent(t, "--agent", "lead", "role:builder", "one", "--ordering-key", "it's K")
+	second := sent(t, "--agent", "lead", "role:builder", "two", "--ordering-key", "it's K")
+	third := sent(t, "--agent", "lead", "role:builder", "three", "--ordering-key", "it's K")
+	must0(t, "--agent", "builder-1", "claim", "--for", "2h")
+	s.finds([]string{"message", third}, "INFO", "message "+third, "behind message "+head+", which has the same ordering key", "2 messages with that key come before it",
+		"message "+head+": builder-1 works on it")
+	s.fine()
+	s.Advance(11 * time.Minute)
+	f := s.finds(nil, "WARNING", "mailbox role:builder", `the ordering key "it's K" wait behind message `+head, "builder-1 works on it")
+	s.shows(f)
+	must0(t, "--agent", "builder-1", "nack", "--delay", "1h", "--error", "no compiler")
+	s.finds([]string{"message", second}, "INFO", "message "+second, "it has failed 1 of 3 times in role:builder", "no compiler", "by builder-1")
+	f = s.finds(nil, "WARNING", "mailbox role:builder", "wait behind message "+head, "is tried again at 04:15:05 UTC (in 1h)")
+	s.run(f.commands[len(f.commands)-1]) // withdraws the first
+	s.finds([]string{"message", second}, "INFO", "message "+second, "waits in role:builder, as the first in line")
+	s.fine("agent", "builder-1")
+}
+
+func TestExplain_HaltedAgent(t *testing.T) {
+	s := newStage(t)
+	register(t, "lead/lead", "builder-1/builder")
+	must0(t, "--agent", "lead", "agent", "halt", "builder-1")
+	s.finds(nil, "ERROR", "agent builder-1", "it is halted, by lead", "1 message waits in its mailbox")
+	must0(t, "--agent", "builder-1", "claim")
+	must0(t, "--agent", "builder-1", "ack")
+	s.finds(nil, "WARNING", "agent builder-1", "it is halted, by lead")
+	id := sent(t, "--agent", "lead", "builder-1", "work")
+	f := s.finds([]string{"message", id}, "ERROR", "message "+id, "builder-1 is halted", "by directive")
+	role := sent(t, "--agent", "lead", "role:builder", "work")
+	s.finds([]string{"message", role}, "ERROR", "message "+role, "builder-1 is halted")
+	s.finds([]string{"agent", "builder-1"}, "ERROR", "agent builder-1", "it is halted")
+	nudge := sent(t, "builder-1", "hello", "--type", "nudge")
+	s.fine("message", nudge) // directives pass
+	s.frees(f, "brokerctl agent resume builder-1")
+	s.fine("message", id)
+	s.fine("agent", "builder-1")
+	s.fine()
+}
+
+func TestExplain_OpenBreakerAndDeadLetter(t *testing.T) {
+	s := newStage(t)
+	register(t, "lead/lead")
+	must0(t, "agent", "register", "builder-1", "--role", "builder", "--capability", "go", "--label", "desk=it's mine", "--worktree", "/src/my tree", "--lease", "2h")
+	var ids []string
+	for range 3 {
+		ids = append(ids, sent(t, "--agent", "lead", "builder-1", "work"))
+	}
+	for range 2 {
+		must0(t, "--agent", "builder-1", "claim")
+		must0(t, "--agent", "builder-1", "nack", "--fatal", "--error", "no compiler")
+	}
+	dead := s.finds([]string{"message", ids[1]}, "ERROR", "message "+ids[1], "it is a dead letter in builder-1, after 1 attempt", "by builder-1", "no compiler")
+	all := s.finds(nil, "ERROR", "mailbox builder-1", "2 dead letters", "the newest is message "+ids[1], "no compiler")
+	s.shows(all)
+	f := s.finds([]string{"message", ids[2]}, "WARNING", "message "+ids[2], "the circuit breaker of builder-1 is open", "after 2 failures in a row", "at 04:04:05 UTC (in 1h) it gets one message on trial")
+	s.finds(nil, "WARNING", "agent builder-1", "the circuit breaker of builder-1 is open after 2 failures in a row")
+	s.finds([]string{"agent", "builder-1"}, "WARNING", "agent builder-1", "the circuit breaker")
+	s.frees(f, `brokerctl message cancel`)
+	s.finds(nil, "WARNING", "agent builder-1", "the circuit breaker")
+	f = s.finds([]string{"agent", "builder-1"}, "WARNING", "agent builder-1", "registering again closes it")
+	s.frees(f, `brokerctl agent register builder-1 --role builder --capability go --worktree '/src/my tree' --label 'desk=it'\''s mine' --lease 2h0m0s`)
+	got := fields(t, "agent", "get", "builder-1")
+	if at(t, got, "agent", "labels", "desk") != "it's mine" || at(t, got, "agent", "worktree") != "/src/my tree" || at(t, got, "agent", "lease") != "2h" {
+		t.Errorf("registered as %v", got)
+	}
+	s.fine("agent", "builder-1")
+
+	s.frees(dead, "brokerctl dlq redrive "+ids[1]+" --mailbox builder-1")
+	s.fine("message", ids[1])
+	s.run(all.commands[len(all.commands)-1]) // redrives the whole mailbox
+	s.fine()
+}
+
+func TestExplain_DeadLetterOfAnAgentThatIsGone(t *testing.T) {
+	s := newStage(t)
+	register(t, "lead/lead", "builder-1/builder")
+	id := sent(t, "--agent", "lead", "builder-1", "work")
+	must0(t, "agent", "deregister", "builder-1")
+	f := s.finds([]string{"message", id}, "ERROR", "message "+id, "it is a dead letter", "no agent builder-1 is registered")
+	s.frees(f, "brokerctl agent register builder-1 --role builder")
+	f = s.finds([]string{"message", id}, "ERROR", "message "+id, "it is a dead letter")
+	s.frees(f, "brokerctl dlq redrive "+id)
+	s.fine("message", id)
+	s.fine()
+}
+
+func TestExplain_OverdueAnswer(t *testing.T) {
+	s := newStage(t)
+	register(t, "lead/lead", "builder-1/builder")
+	id := sent(t, "--agent", "lead", "builder-1", "which branch?", "--requires-response")
+	s.finds([]string{"message", id}, "INFO", "message "+id, "its answer is due at 03:14:05 UTC (in 10m)")
+	must0(t, "--agent", "builder-1", "claim")
+	must0(t, "--agent", "builder-1", "ack")
+	s.fine()
+	s.Advance(11 * time.Minute)
+	s.await("message.overdue")
+	f := s.finds([]string{"message", id}, "WARNING", "message "+id, "lead waits for its answer, which was due at 03:14:05 UTC (1m ago)", "builder-1 acknowledged it", "without an answer")
+	s.finds([]string{"agent", "lead"}, "WARNING", "message "+id, "lead waits for its answer")
+	s.finds([]string{"agent", "builder-1"}, "WARNING", "message "+id, "lead waits for its answer")
+	s.finds(nil, "WARNING", "message "+id, "lead waits for its answer")
+	s.frees(f, "brokerctl agent nudge builder-1 'answer message "+id+"'")
+	s.run(f.commands[len(f.commands)-1])
+	s.finds([]string{"message", id}, "INFO", "message "+id, "no answer is expected any more")
+	must0(t, "--agent", "builder-1", "claim")
+	must0(t, "--agent", "builder-1", "ack")
+	s.fine()
+	s.fine("agent", "lead")
+	answered := sent(t, "--agent", "lead", "builder-1", "which branch?", "--requires-response")
+	reply := at(t, fields(t, "--agent", "builder-1", "reply", answered, "main"), "result", "revision")
+	s.finds([]string{"message", answered}, "INFO", "message "+answered, fmt.Sprintf("it was answered by message %v", reply))
+}
+
+func TestExplain_DelayedAndExpired(t *testing.T) {
+	s := newStage(t)
+	register(t, "lead/lead", "builder-1/builder")
+	late := sent(t, "--agent", "lead", "builder-1", "later", "--not-before", "2026-01-02T03:09:05Z", "--ttl", "10m")
+	s.finds([]string{"message", late}, "INFO", "message "+late, "from 03:09:05 UTC (in 5m) on, as its sender wished")
+	s.finds([]string{"agent", "builder-1"}, "INFO", "mailbox builder-1", "1 message waits in it, 0 unread", "none of them ready")
+	s.Advance(20 * time.Minute)
+	s.await("message.expired")
+	s.finds([]string{"message", late}, "INFO", "message "+late, "it has expired in builder-1")
+}
+
+func TestExplain_FullMailbox(t *testing.T) {
+	s := newStage(t)
+	register(t, "lead/lead", "builder-1/builder")
+	must0(t, "session", "configure", "--mailbox-limit", "10")
+	for range 8 {
+		sent(t, "--agent", "lead", "builder-1", "work")
+	}
+	s.fine()
+	sent(t, "--agent", "lead", "builder-1", "work")
+	s.finds(nil, "WARNING", "mailbox builder-1", "9 of at most 10 messages wait in it")
+	sent(t, "--agent", "lead", "builder-1", "work")
+	f := s.finds(nil, "ERROR", "mailbox builder-1", "10 of at most 10 messages wait in it", "what is sent to it is refused")
+	s.shows(f)
+	s.frees(f, "brokerctl session configure --mailbox-limit 20")
+	s.fine()
+}
+
+func TestExplain_FullDisk(t *testing.T) {
+	s := newStage(t)
+	s.disk = 0.84
+	s.fine()
+	s.disk = 0.9
+	s.frees(s.finds(nil, "WARNING", "disk", "90 % of the disk"), "brokerctl status")
+	s.disk = 0.97
+	s.finds(nil, "ERROR", "disk", "97 % of the disk", "nothing can be sent")
+}
+
+func TestExplain_ManyRecipients(t *testing.T) {
+	s := newStage(t)
+	register(t, "lead/lead", "b-1", "b-2", "b-3")
+	id := sent(t, "--agent", "lead", "b-*", "work")
+	must0(t, "--agent", "b-2", "claim")
+	must0(t, "--agent", "b-2", "ack")
+	must0(t, "--agent", "b-3", "claim")
+	must0(t, "--agent", "b-3", "nack", "--fatal", "--error", "no")
+	all := s.explain("message", id)
+	if len(all) != 4 || all[0].severity != "ERROR" || !all[0].has("dead letter in b-3") {
+		t.Errorf("%v", all)
+	}
+	s.shows(s.finds([]string{"message", id}, "INFO", "message "+id, "1 of 3 recipients have finished it"))
+	s.finds([]string{"message", id}, "INFO", "message "+id, "waits in b-1")
+	nobody := sent(t, "--agent", "lead", "channel:empty", "hello")
+	s.finds([]string{"message", nobody}, "INFO", "message "+nobody, "it had no recipients")
+}
+
+func TestExplain_InAnotherSession(t *testing.T) {
+	s := newStage(t)
+	must0(t, "session", "create", "web-1")
+	must0(t, "--session", "web-1", "send", "role:tester", "work")
+	s.fine()
+	for _, args := range [][]string{{"--session", "web-1"}, {"--session=web-1"}} {
+		out := must0(t, append(args, "explain")...)
+		if !strings.Contains(out, "$ brokerctl --session web-1 agent register tester-1 --role tester\n") || !strings.HasPrefix(out, "ERROR    mailbox role:tester (since ") {
+			t.Error(out)
+		}
+	}
+	prompt := must0(t, "--session", "web-1", "-o", "prompt", "explain")
+	if !strings.HasPrefix(prompt, "ERROR mailbox role:tester, since ") || !strings.Contains(prompt, "\nRun: brokerctl --session web-1 agent register") {
+		t.Error(prompt)
+	}
+	t.Setenv("BROKERD_AGENT", "somebody")
+	if out := must0(t, "--session", "web-1", "--agent", "", "explain"); !strings.Contains(out, "$ brokerctl --session web-1 --agent '' explain") &&
+		!strings.Contains(out, "--agent ''") {
+		t.Error(out)
+	}
+}
+
+func TestExplain_RefusesWhatIsNotThere(t *testing.T) {
+	startBroker(t)
+	register(t, "builder-1/builder")
+	for _, c := range []struct {
+		args string
+		code int
+		text string
+	}{
+		{"message 999", 3, "999"}, {"message x", 2, "no message's id"}, {"agent bilder-1", 3, "builder-1"}, {"role painter", 3, "painter"},
+		{"token review login", 3, "login"}, {"token review", 2, "its scope is missing"}, {"lock", 2, "path"}, {"bug x", 2, "message, lock, token, agent, role"},
+		{"agent builder-1 x", 2, "one too many"}, {"token re/view login", 3, "view/login"}, {"agent /", 2, "not a name"},
+	} {
+		got := ctl(t, append([]string{"explain"}, strings.Fields(c.args)...)...)
+		if got.code != c.code || !strings.Contains(got.err, c.text) || got.out != "" {
+			t.Errorf("explain %s: %+v, want %d and %q", c.args, got, c.code, c.text)
+		}
+	}
+	if got := ctl(t, "explain"); got.code != 0 || got.out != "" || got.err != "nothing is stuck\n" {
+		t.Errorf("%+v", got)
+	}
+	if got := ctl(t, "--agent", "builder-1", "explain"); got.code != 7 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// await returns once the newest events include one of the type.
+func (s *stage) await(kind string) {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
+	defer cancel()
+	if got := invoke(ctx, "", make(chan os.Signal), "event", "follow", "--after", "0", "--type", kind, "--limit", "1"); got.code != 0 {
+		s.t.Fatalf("waiting for %s: %+v", kind, got)
+	}
+}

@@ -1,0 +1,88 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/caller"
+	"brokerd/internal/finding"
+	"brokerd/internal/store"
+	"brokerd/internal/valid"
+)
+
+// Explain implements pb.AdminServiceServer.
+func (s *Service) Explain(ctx context.Context, in *pb.ExplainRequest) (*pb.ExplainResponse, error) {
+	about, err := question(in)
+	if err != nil {
+		return nil, err
+	}
+	about.SessionName = caller.FromContext(ctx).Session
+	out := &pb.ExplainResponse{}
+	err = s.store.Read(ctx, func(snap *store.Snapshot) error {
+		out.Revision, about.Now = snap.Revision(), s.clock.Now()
+		var err error
+		if about.Session, err = s.directory.SessionID(snap, about.SessionName); err != nil {
+			return err
+		}
+		found, err := explain(snap, s.explainers, about)
+		for i := range found {
+			out.Findings = append(out.Findings, findingProto(about.SessionName, &found[i]))
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("explain: %w", err)
+	}
+	return out, nil
+}
+
+// question checks what is to be explained. Whether an id can be one is known to the feature.
+func question(in *pb.ExplainRequest) (about finding.Question, err error) {
+	var c valid.Check
+	required := func(field, s string, most int) {
+		if s == "" {
+			c.Fail(field, "is empty; without a subject, the worst problems are told")
+		}
+		c.Line(field, s, most)
+		about.Name = s
+	}
+	switch subject := in.GetSubject().(type) {
+	case *pb.ExplainRequest_Message:
+		about.Kind = finding.Message
+		required("message", subject.Message, valid.MaxID)
+	case *pb.ExplainRequest_Lock:
+		about.Kind = finding.Lock
+		required("lock", subject.Lock, valid.MaxPath)
+	case *pb.ExplainRequest_Token:
+		about.Kind = finding.Token
+		required("token", subject.Token, valid.MaxID+1+valid.MaxLine)
+		kind, scope, both := strings.Cut(subject.Token, "/")
+		if !both || scope == "" {
+			c.Fail("token", "is not TYPE/SCOPE, such as review/login")
+		} else {
+			c.Name("token", kind)
+		}
+	case *pb.ExplainRequest_Agent:
+		about.Kind, about.Name = finding.Agent, subject.Agent
+		c.Name("agent", subject.Agent)
+	case *pb.ExplainRequest_Role:
+		about.Kind, about.Name = finding.Role, subject.Role
+		c.Name("role", subject.Role)
+	}
+	return about, c.Err()
+}
+
+func findingProto(session string, f *finding.Finding) *pb.Finding {
+	out := &pb.Finding{Severity: pb.FindingSeverity(f.Severity), Subject: f.Subject, Summary: f.Summary, Reasons: f.Reasons}
+	if !f.Since.IsZero() {
+		out.Since = timestamppb.New(f.Since)
+	}
+	for _, command := range f.Commands {
+		out.Commands = append(out.Commands, line(session, command))
+	}
+	return out
+}

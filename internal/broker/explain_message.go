@@ -1,0 +1,333 @@
+package broker
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"brokerd/internal/fault"
+	"brokerd/internal/finding"
+	"brokerd/internal/store"
+)
+
+// A stuck is a delivery as explaining it needs it.
+type stuck struct {
+	key
+	ref         mailboxRef
+	state       State
+	rank        int64
+	claims      int
+	attempts    int
+	maxAttempts int
+	holder      string
+	claimedAt   time.Time
+	readAt      time.Time
+	finishedAt  time.Time
+	dueAt       time.Time
+	ordering    string
+	sentAt      time.Time
+	sender      string
+}
+
+// id is how commands name the message.
+func (s *stuck) id() string { return strconv.FormatInt(s.message, 10) }
+
+// deliveries returns those of a message, what is worst first; only that in one mailbox unless it is 0.
+func (e *explaining) deliveries(message, mailbox int64, most int) ([]stuck, error) {
+	var found []stuck
+	rows := e.q.Query(selectStuckDeliveries, message, mailbox, most)
+	for rows.Next() {
+		d := stuck{key: key{message: message}}
+		var kind, state int
+		if err := rows.Scan(&d.mailbox, &kind, &d.ref.name, &state, &d.rank, &d.claims, &d.attempts, &d.maxAttempts, &d.holder, &d.claimedAt,
+			&d.readAt, &d.finishedAt, &d.dueAt, &d.ordering, &d.sentAt, &d.sender); err != nil {
+			return nil, err
+		}
+		d.ref.kind, d.state = boxKind(kind), State(state)
+		found = append(found, d)
+	}
+	return found, rows.Err()
+}
+
+// message explains a message: each of its deliveries, and the answer that it requires.
+func (e *explaining) message() error {
+	ref, ok := ParseRef(e.about.Name)
+	if !ok {
+		return fault.Field("message", "is no message's id and no revision")
+	}
+	m, err := findMessage(e.q, e.about.Session, ref)
+	if err != nil {
+		return err
+	}
+	all, err := e.deliveries(m.Revision, 0, mostDeliveries)
+	if err != nil {
+		return err
+	}
+	subject := "message " + strconv.FormatInt(m.Revision, 10)
+	for i := range all {
+		f, err := e.delivery(&all[i])
+		if err != nil {
+			return err
+		}
+		f.Subject = subject
+		e.add(f)
+	}
+	if len(all) != 1 {
+		var of, acked int
+		if err := e.q.QueryRow(countDeliveries, m.Revision).Scan(&of, &acked); err != nil {
+			return err
+		}
+		says := fmt.Sprintf("%d of %s have finished it", acked, finding.Count(of, "recipient"))
+		if of == 0 {
+			says = "it had no recipients: nobody was there when it was sent"
+		}
+		e.add(finding.Finding{Severity: finding.Info, Subject: subject, Summary: says, Since: m.CreatedAt,
+			Commands: []finding.Command{{"message", "report", strconv.FormatInt(m.Revision, 10)}}})
+	}
+	return e.answer(&m, all)
+}
+
+// answer explains how the answer stands that a message requires.
+func (e *explaining) answer(m *Message, all []stuck) error {
+	var deadline time.Time
+	var settled, reply int64
+	err := e.q.QueryRow(selectQuestionOf, m.Revision).Scan(&deadline, &settled, &reply)
+	if errors.Is(err, store.ErrNoRows) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	id := strconv.FormatInt(m.Revision, 10)
+	f := finding.Finding{Severity: finding.Info, Subject: "message " + id, Since: m.CreatedAt}
+	switch {
+	case reply != 0:
+		f.Summary = "it was answered by message " + strconv.FormatInt(reply, 10)
+		f.Commands = []finding.Command{{"message", "get", strconv.FormatInt(reply, 10)}}
+	case settled != 0:
+		f.Summary = "no answer is expected any more: its thread was resolved, or it was withdrawn"
+	case deadline.After(e.about.Now):
+		f.Summary = "its answer is due at " + e.about.When(deadline)
+	default:
+		f = e.overdue(m, deadline, all)
+	}
+	e.add(f)
+	return nil
+}
+
+// overdue explains that an answer did not come in time.
+func (e *explaining) overdue(m *Message, deadline time.Time, all []stuck) finding.Finding {
+	id := strconv.FormatInt(m.Revision, 10)
+	f := finding.Finding{Severity: finding.Warning, Subject: "message " + id, Since: deadline,
+		Summary: m.Sender + " waits for its answer, which was due at " + e.about.When(deadline)}
+	finished := true
+	for i := range all {
+		d := &all[i]
+		finished = finished && !d.state.waits()
+		if d.state == Acked {
+			f.Reasons = append(f.Reasons, fmt.Sprintf("%s acknowledged it at %s without an answer", d.holder, e.about.When(d.finishedAt)))
+			f.Commands = append(f.Commands, finding.Command{"agent", "nudge", d.holder, "answer message " + id})
+		}
+	}
+	if !finished {
+		f.Commands = append(f.Commands, finding.Command{"message", "resend", id})
+	}
+	if len(f.Reasons) > mostServers {
+		f.Reasons, f.Commands = f.Reasons[:mostServers], f.Commands[:mostServers]
+	}
+	f.Commands = append(f.Commands, finding.Command{"thread", "resolve", m.thread(), "no answer came"})
+	return f
+}
+
+// delivery explains one delivery.
+func (e *explaining) delivery(d *stuck) (finding.Finding, error) {
+	switch d.state {
+	case Pending:
+		return e.pending(d)
+	case Blocked:
+		return e.blocked(d)
+	case Delayed:
+		return e.delayed(d)
+	case Claimed:
+		return e.claimed(d)
+	case Dead:
+		return e.dead(d)
+	}
+	f := finding.Finding{Severity: finding.Info, Since: d.finishedAt, Commands: []finding.Command{{"message", "get", d.id()}}}
+	switch d.state {
+	case Acked:
+		f.Summary = d.holder + " has finished it"
+		if d.ref.kind != agentBox {
+			f.Summary += ", from " + d.ref.String()
+		}
+	case Expired:
+		f.Summary = "it has expired in " + d.ref.String() + ": nobody took it within its time to live"
+	default:
+		f.Summary = "it was withdrawn from " + d.ref.String()
+	}
+	return f, nil
+}
+
+// pending explains a delivery that could be handed out.
+func (e *explaining) pending(d *stuck) (finding.Finding, error) {
+	f := finding.Finding{Since: d.sentAt}
+	st, err := e.standing(d.ref, d.mailbox, d.sender, place{d.rank, d.message}.directive())
+	if err != nil {
+		return f, err
+	}
+	f.Severity, f.Reasons, f.Commands = st.severity, st.reasons, st.commands
+	var ahead int64
+	if err := e.q.QueryRow(countAhead, d.mailbox, d.rank, d.message, mostCounted).Scan(&ahead); err != nil {
+		return f, err
+	}
+	f.Summary = "it waits in " + d.ref.String()
+	switch {
+	case ahead >= mostCounted:
+		f.Summary += fmt.Sprintf(" with %d or more before it", mostCounted)
+	case ahead > 0:
+		f.Summary += fmt.Sprintf(" with %d before it", ahead)
+	default:
+		f.Summary += ", as the first in line"
+	}
+	if st.says != "" {
+		f.Summary += ", and " + st.says
+	}
+	if d.attempts > 0 {
+		says, err := e.lastFailure(d)
+		if err != nil {
+			return f, err
+		}
+		f.Reasons = append(f.Reasons, says)
+	}
+	if st.severity == finding.Info && e.about.Now.Sub(d.sentAt) >= slowMail {
+		f.Severity = finding.Warning
+		f.Commands = append(f.Commands, finding.Command{"agent", "nudge", d.ref.String()})
+	}
+	f.Commands = append(f.Commands, finding.Command{"message", "cancel", d.id()})
+	return f, nil
+}
+
+// blocked explains a delivery that waits for another with its ordering key, and with it that.
+func (e *explaining) blocked(d *stuck) (finding.Finding, error) {
+	f := finding.Finding{Severity: finding.Warning, Since: d.sentAt}
+	var head int64
+	err := e.q.QueryRow(selectHead, d.mailbox, d.ordering).Scan(&head, new(int), new(int64), new(int64), new(time.Time), new(bool))
+	if err != nil {
+		return f, fmt.Errorf("head of ordering key: %w", err)
+	}
+	first, err := e.deliveries(head, d.mailbox, 1)
+	if err != nil || len(first) == 0 {
+		return f, err
+	}
+	of, err := e.delivery(&first[0])
+	if err != nil {
+		return f, err
+	}
+	var before int64
+	if err := e.q.QueryRow(selectOrderedBefore, d.mailbox, d.ordering, d.message, mostCounted).Scan(&before); err != nil {
+		return f, err
+	}
+	f.Severity = of.Severity
+	f.Summary = fmt.Sprintf("it waits in %s behind message %d, which has the same ordering key, %q", d.ref, head, finding.Clip(d.ordering))
+	if before > 1 {
+		f.Reasons = append(f.Reasons, fmt.Sprintf("%s with that key come before it", finding.Count(before, "message")))
+	}
+	f.Reasons = append(f.Reasons, fmt.Sprintf("message %d: %s", head, of.Summary))
+	f.Reasons = append(f.Reasons, of.Reasons...)
+	f.Commands = append(f.Commands, of.Commands...)
+	return f, nil
+}
+
+// delayed explains a delivery whose time has not come.
+func (e *explaining) delayed(d *stuck) (finding.Finding, error) {
+	f := finding.Finding{Severity: finding.Info, Since: d.sentAt, Commands: []finding.Command{{"message", "get", d.id()}, {"message", "cancel", d.id()}}}
+	if d.attempts == 0 {
+		f.Summary = "it is to be handed out in " + d.ref.String() + " from " + e.about.When(d.dueAt) + " on, as its sender wished"
+		return f, nil
+	}
+	f.Summary = fmt.Sprintf("it has failed %d of %d times in %s, and is tried again at %s", d.attempts, d.maxAttempts, d.ref, e.about.When(d.dueAt))
+	says, err := e.lastFailure(d)
+	f.Reasons = append(f.Reasons, says)
+	return f, err
+}
+
+// lastFailure says how the last attempt ended.
+func (e *explaining) lastFailure(d *stuck) (string, error) {
+	var by, why string
+	var at time.Time
+	err := e.q.QueryRow(selectLastAttempt, d.message, d.mailbox).Scan(&by, &at, &why)
+	if errors.Is(err, store.ErrNoRows) {
+		return fmt.Sprintf("it has failed %d of %d times", d.attempts, d.maxAttempts), nil
+	}
+	return fmt.Sprintf("the last attempt, by %s, ended at %s: %s", by, e.about.When(at), finding.Clip(why)), err
+}
+
+// claimed explains a delivery that somebody works on.
+func (e *explaining) claimed(d *stuck) (finding.Finding, error) {
+	f := finding.Finding{Severity: finding.Info, Since: d.claimedAt}
+	f.Summary = d.holder + " works on it"
+	if d.ref.kind != agentBox {
+		f.Summary += ", from " + d.ref.String()
+	}
+	if until, ok := e.claims.Deadline(d.key); ok {
+		f.Reasons = append(f.Reasons, fmt.Sprintf("the claim, attempt %d of %d, ends at %s unless it is extended", d.attempts+1, d.maxAttempts, e.about.When(until)))
+	}
+	m, registered, err := e.member(d.holder)
+	if err != nil {
+		return f, err
+	}
+	held := e.about.Now.Sub(d.claimedAt)
+	switch {
+	case registered && m.Health == Late:
+		f.Reasons = append(f.Reasons, m.Name+" is late: last heard of at "+e.about.When(m.LastSeen))
+		if held >= lateClaim {
+			f.Severity = finding.Warning
+		}
+	case registered && m.Health == Failed: // its claims go back in the same moment
+		f.Severity = finding.Warning
+		f.Reasons = append(f.Reasons, m.Name+" has failed")
+	case registered:
+		f.Reasons = append(f.Reasons, m.Name+" was last heard of at "+e.about.When(m.LastSeen))
+	}
+	if held >= longClaim {
+		f.Severity = finding.Warning
+		f.Reasons = append(f.Reasons, "that is long: it has had it for "+finding.Rough(held))
+	}
+	if g := e.gates[d.holder]; !g.haltedAt.IsZero() {
+		f.Reasons = append(f.Reasons, d.holder+" is halted since "+e.about.When(g.haltedAt))
+		f.Commands = append(f.Commands, finding.Command{"agent", "resume", d.holder})
+	}
+	release := finding.Command{"--agent", d.holder, "release", claimID(d.message, d.claims)}
+	ask := finding.Command{"explain", "agent", d.holder}
+	if f.Severity == finding.Info {
+		f.Commands = append(f.Commands, ask, release)
+	} else {
+		f.Commands = append(f.Commands, release, ask)
+	}
+	return f, nil
+}
+
+// dead explains a dead letter.
+func (e *explaining) dead(d *stuck) (finding.Finding, error) {
+	f := finding.Finding{Severity: finding.Error, Since: d.finishedAt}
+	f.Summary = fmt.Sprintf("it is a dead letter in %s, after %s", d.ref, finding.Count(d.attempts, "attempt"))
+	says, err := e.lastFailure(d)
+	if err != nil {
+		return f, err
+	}
+	f.Reasons = append(f.Reasons, says)
+	if d.ref.kind == agentBox {
+		if _, registered, err := e.member(d.ref.name); err != nil {
+			return f, err
+		} else if !registered && e.crew != nil {
+			f.Reasons = append(f.Reasons, "no agent "+d.ref.name+" is registered: it must be before the message is put back")
+			if f.Commands, err = e.registering(d.ref.name); err != nil {
+				return f, err
+			}
+		}
+	}
+	f.Commands = append(f.Commands, finding.Command{"dlq", "redrive", d.id(), "--mailbox", d.ref.String()},
+		finding.Command{"dlq", "purge", d.id(), "--mailbox", d.ref.String()})
+	return f, nil
+}

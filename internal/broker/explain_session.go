@@ -1,0 +1,450 @@
+package broker
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"brokerd/internal/finding"
+	"brokerd/internal/store"
+)
+
+// ofAgent explains what stands in the way of an agent, what waits for it and what it works on.
+func (e *explaining) ofAgent() error {
+	member, registered, err := e.member(e.about.Name)
+	if err != nil || !registered {
+		return err
+	}
+	if err := e.gated(member.Name); err != nil {
+		return err
+	}
+	ref := mailboxRef{agentBox, member.Name}
+	id, waiting, err := e.waitingIn(ref)
+	if err != nil {
+		return err
+	}
+	f := finding.Finding{Severity: finding.Info, Subject: "mailbox " + ref.String()}
+	unread, claimable, err := e.Counts(e.q, e.about.Session, member.Agent)
+	if err != nil {
+		return err
+	}
+	f.Summary = fmt.Sprintf("%s in it, %d unread; %d could be claimed there, of its role and of its channels", wait(waiting), unread, claimable)
+	if waiting > 0 {
+		if err := e.line(&f, ref, id); err != nil {
+			return err
+		}
+		f.Commands = append(f.Commands, finding.Command{"--agent", member.Name, "inbox"})
+	}
+	e.add(f)
+	if err := e.working(member.Name, id); err != nil {
+		return err
+	}
+	if err := e.late(e.q.Query(selectLateOwed, e.about.Session, member.Name, id, mostOfAKind)); err != nil {
+		return err
+	}
+	return e.late(e.q.Query(selectLateAsked, e.about.Session, member.Name, mostOfAKind))
+}
+
+// ofRole explains what waits for a role.
+func (e *explaining) ofRole() error {
+	if err := e.agents(); err != nil {
+		return err
+	}
+	ref := mailboxRef{roleBox, e.about.Name}
+	id, waiting, err := e.waitingIn(ref)
+	if err != nil || id == 0 {
+		return err
+	}
+	f := finding.Finding{Severity: finding.Info, Subject: "mailbox " + ref.String(), Summary: wait(waiting) + " in it"}
+	if waiting > 0 {
+		if err := e.line(&f, ref, id); err != nil {
+			return err
+		}
+	}
+	e.add(f)
+	return nil
+}
+
+// waitingIn returns a mailbox's id, 0 if it does not exist yet, and how many wait in it.
+func (e *explaining) waitingIn(ref mailboxRef) (id, waiting int64, err error) {
+	err = e.q.QueryRow(selectWaitingOf, e.about.Session, int(ref.kind), ref.name).Scan(&id, &waiting)
+	if errors.Is(err, store.ErrNoRows) {
+		err = nil
+	}
+	return id, waiting, err
+}
+
+// wait says how many messages wait.
+func wait(n int64) string {
+	if n == 1 {
+		return "1 message waits"
+	}
+	return fmt.Sprintf("%d messages wait", n)
+}
+
+// line adds to what is said of a mailbox what is to be said of the first in line, and of those who could take it.
+func (e *explaining) line(f *finding.Finding, ref mailboxRef, id int64) error {
+	var first int64
+	var read bool
+	err := e.q.QueryRow(selectFirstInLine, id).Scan(&first, &f.Since, &read)
+	if errors.Is(err, store.ErrNoRows) {
+		f.Summary += ", none of them ready: all are delayed or wait behind others"
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	sender := ""
+	if ref.kind != agentBox {
+		if sender, err = e.onlySender(first); err != nil {
+			return err
+		}
+	}
+	st, err := e.standing(ref, id, sender, false)
+	if err != nil {
+		return err
+	}
+	f.Reasons = append(f.Reasons, fmt.Sprintf("the first in line, message %d, was sent at %s", first, e.about.When(f.Since)))
+	f.Reasons = append(f.Reasons, st.reasons...)
+	f.Commands = append(f.Commands, st.commands...)
+	switch {
+	case st.says != "":
+		f.Severity = st.severity
+		f.Summary += ", and " + st.says
+	case e.about.Now.Sub(f.Since) >= slowMail && !read:
+		f.Severity = finding.Warning
+		f.Summary += ", though somebody could take it"
+		f.Commands = append(f.Commands, finding.Command{"agent", "nudge", ref.String()})
+	}
+	f.Commands = append(f.Commands, finding.Command{"explain", "message", strconv.FormatInt(first, 10)})
+	return nil
+}
+
+// onlySender returns the sender of a message.
+func (e *explaining) onlySender(message int64) (string, error) {
+	m, err := findMessage(e.q, e.about.Session, Ref{Revision: message})
+	return m.Sender, err
+}
+
+// working tells of the claims of an agent.
+func (e *explaining) working(agent string, id int64) error {
+	rows := e.q.Query(selectHoldersClaims, id, mostOfAKind)
+	type claim struct {
+		message int64
+		number  int
+		at      time.Time
+	}
+	var claims []claim
+	total := 0
+	for rows.Next() {
+		var c claim
+		if err := rows.Scan(&c.message, &c.number, &c.at, &total); err != nil {
+			return err
+		}
+		claims = append(claims, c)
+	}
+	if err := rows.Err(); err != nil || total == 0 {
+		return err
+	}
+	m, _, err := e.member(agent)
+	if err != nil {
+		return err
+	}
+	f := finding.Finding{Severity: finding.Info, Subject: "agent " + agent, Since: claims[0].at,
+		Summary: "it works on " + finding.Count(total, "message")}
+	held := e.about.Now.Sub(f.Since)
+	if held >= longClaim || m.Health != Alive && held >= lateClaim {
+		f.Severity = finding.Warning
+		f.Summary += ", on one of them for " + finding.Rough(held)
+	}
+	if m.Health != Alive {
+		f.Reasons = append(f.Reasons, "it was last heard of at "+e.about.When(m.LastSeen))
+	}
+	for _, c := range claims {
+		says := fmt.Sprintf("message %d since %s", c.message, e.about.When(c.at))
+		f.Reasons = append(f.Reasons, says)
+		if e.about.Now.Sub(c.at) >= longClaim || f.Severity == finding.Warning && len(f.Commands) == 0 {
+			f.Commands = append(f.Commands, finding.Command{"--agent", agent, "release", claimID(c.message, c.number)})
+		}
+	}
+	f.Commands = append(f.Commands, finding.Command{"explain", "message", strconv.FormatInt(claims[0].message, 10)})
+	e.add(f)
+	return nil
+}
+
+// late tells of questions that are overdue.
+func (e *explaining) late(rows *store.Rows) error {
+	questions, err := readQuestions(rows, e.about.Now)
+	if err != nil {
+		return err
+	}
+	for i := range questions {
+		if !questions[i].Overdue {
+			continue // the clock was set back
+		}
+		m, err := findMessage(e.q, e.about.Session, Ref{Revision: questions[i].Revision})
+		if err != nil {
+			return err
+		}
+		all, err := e.deliveries(m.Revision, 0, mostServers)
+		if err != nil {
+			return err
+		}
+		f := e.overdue(&m, questions[i].Deadline, all)
+		f.Commands = append(f.Commands, finding.Command{"explain", "message", strconv.FormatInt(m.Revision, 10)})
+		e.add(f)
+	}
+	return nil
+}
+
+// gated tells of what stands in the way of agents: of one, or of all if no name is given.
+func (e *explaining) gated(only string) error {
+	if err := e.agents(); err != nil {
+		return err
+	}
+	for _, m := range e.members {
+		g, found := e.gates[m.Name]
+		if !found || only != "" && m.Name != only {
+			continue
+		}
+		_, waiting, err := e.waitingIn(mailboxRef{agentBox, m.Name})
+		if err != nil {
+			return err
+		}
+		f := finding.Finding{Severity: finding.Warning, Subject: "agent " + m.Name}
+		if waiting > 0 {
+			f.Reasons = append(f.Reasons, wait(waiting)+" in its mailbox")
+		}
+		if !g.haltedAt.IsZero() {
+			f.Since = g.haltedAt
+			if waiting > 0 {
+				f.Severity = finding.Error
+			}
+			by, err := e.onlySender(g.halt)
+			f.Summary = "it is halted, by " + by + ": nothing but directives is handed out to it until a resume"
+			if err != nil { // the directive was removed in the meantime
+				f.Summary = "it is halted: nothing but directives is handed out to it until a resume"
+			}
+			f.Commands = []finding.Command{{"agent", "resume", m.Name}}
+			e.add(f)
+			continue
+		}
+		f.Summary = e.breaker(&server{m, g})
+		if f.Commands, err = e.registering(m.Name); err != nil {
+			return err
+		}
+		f.Reasons = append(f.Reasons, "registering again closes it at once, and has what runs as "+m.Name+" begin anew")
+		e.add(f)
+	}
+	return nil
+}
+
+// everything tells of the worst that is stuck in the session.
+func (e *explaining) everything() error {
+	if err := e.gated(""); err != nil {
+		return err
+	}
+	if err := e.boxesStuck(); err != nil {
+		return err
+	}
+	if err := e.longClaims(); err != nil {
+		return err
+	}
+	if err := e.deadBoxes(); err != nil {
+		return err
+	}
+	return e.late(e.q.Query(selectLate, e.about.Session, mostOfAKind))
+}
+
+// boxesStuck tells of mailboxes that nobody takes from, that are full or nearly so, and of ordering keys in them that are held up.
+func (e *explaining) boxesStuck() error {
+	session, err := e.dir.ByID(e.q, e.about.Session)
+	if err != nil {
+		return err
+	}
+	type counted struct {
+		box
+		waiting int64
+	}
+	var boxes []counted
+	rows := e.q.Query(selectFullest, e.about.Session, mostBoxes)
+	for rows.Next() {
+		var c counted
+		var kind int
+		if err := rows.Scan(&c.id, &kind, &c.ref.name, &c.waiting); err != nil {
+			return err
+		}
+		c.ref.kind = boxKind(kind)
+		boxes = append(boxes, c)
+	}
+	if err := rows.Err(); err != nil {
+		return err
+	}
+	for i, c := range boxes {
+		if err := e.box(c.box, c.waiting, session.MailboxLimit); err != nil {
+			return err
+		}
+		if i < mostKeyed {
+			if err := e.orderings(c.box); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// box tells of a mailbox if there is something wrong with it.
+func (e *explaining) box(c box, waiting, limit int64) error {
+	f := finding.Finding{Severity: finding.Info, Subject: "mailbox " + c.ref.String(), Summary: wait(waiting) + " in it"}
+	if limit > 0 && waiting*10 >= limit*nearlyFull {
+		f.Severity = finding.Warning
+		f.Summary = fmt.Sprintf("%d of at most %d messages wait in it", waiting, limit)
+		if waiting >= limit {
+			f.Severity = finding.Error
+			f.Reasons = append(f.Reasons, "it is full: what is sent to it is refused")
+		}
+		f.Commands = append(f.Commands, finding.Command{"session", "configure", "--mailbox-limit", strconv.FormatInt(2*limit, 10)})
+	}
+	full := f.Severity
+	if g := e.gates[c.ref.name]; c.ref.kind == agentBox && g != (gating{}) && full == finding.Info {
+		return nil // told of the agent
+	}
+	if err := e.line(&f, c.ref, c.id); err != nil {
+		return err
+	}
+	if f.Severity = max(f.Severity, full); f.Severity > finding.Info {
+		e.add(f)
+	}
+	return nil
+}
+
+// orderings tells of ordering keys whose first message has held up another for long.
+func (e *explaining) orderings(c box) error {
+	type heldUp struct {
+		key   string
+		head  int64
+		since time.Time
+	}
+	var all []heldUp
+	rows := e.q.Query(selectOrderings, c.id, mostOrderings, e.about.Now.Add(-longBlocked))
+	for rows.Next() {
+		var h heldUp
+		if err := rows.Scan(&h.key, &h.head, &h.since); err != nil {
+			return err
+		}
+		all = append(all, h)
+	}
+	if err := rows.Err(); err != nil {
+		return err
+	}
+	for _, h := range all {
+		first, err := e.deliveries(h.head, c.id, 1)
+		if err != nil {
+			return err
+		}
+		if len(first) == 0 || first[0].state == Pending {
+			continue // a matter of the mailbox
+		}
+		of, err := e.delivery(&first[0])
+		if err != nil {
+			return err
+		}
+		e.add(finding.Finding{Severity: finding.Warning, Subject: "mailbox " + c.ref.String(), Since: h.since,
+			Summary:  fmt.Sprintf("messages with the ordering key %q wait behind message %d", finding.Clip(h.key), h.head),
+			Reasons:  append([]string{fmt.Sprintf("message %d: %s", h.head, of.Summary)}, of.Reasons...),
+			Commands: of.Commands})
+	}
+	return nil
+}
+
+// longClaims tells of agents that hold claims for long: for less long if they are late.
+func (e *explaining) longClaims() error {
+	holders := map[string]bool{}
+	rows := e.q.Query(selectLongClaims, e.about.Session, e.about.Now.Add(-lateClaim), mostBoxes)
+	var names []string
+	for rows.Next() {
+		var name string
+		var since time.Time
+		if err := rows.Scan(&name, &since, new(int64)); err != nil {
+			return err
+		}
+		if e.about.Now.Sub(since) >= longClaim {
+			holders[name] = true
+		}
+		names = append(names, name)
+	}
+	if err := rows.Err(); err != nil {
+		return err
+	}
+	told := 0
+	for _, name := range names {
+		m, _, err := e.member(name)
+		if err != nil {
+			return err
+		}
+		if told == mostOfAKind || !holders[name] && m.Health == Alive {
+			continue
+		}
+		told++
+		id, err := e.findMailbox(e.q, e.about.Session, mailboxRef{agentBox, name})
+		if err != nil {
+			return err
+		}
+		if err := e.working(name, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// deadBoxes tells of dead letters, by mailbox.
+func (e *explaining) deadBoxes() error {
+	type dying struct {
+		id  int64
+		ref mailboxRef
+		n   int64
+	}
+	const most = 1000 // dead letters that are counted in each
+	var boxes []dying
+	rows := e.q.Query(selectDeadBoxes, e.about.Session, most, mostOfAKind)
+	for rows.Next() {
+		var d dying
+		var kind int
+		if err := rows.Scan(&d.id, &kind, &d.ref.name, &d.n); err != nil {
+			return err
+		}
+		d.ref.kind = boxKind(kind)
+		boxes = append(boxes, d)
+	}
+	if err := rows.Err(); err != nil {
+		return err
+	}
+	for _, d := range boxes {
+		f := finding.Finding{Severity: finding.Error, Subject: "mailbox " + d.ref.String(), Summary: finding.Count(d.n, "dead letter")}
+		if d.n == most {
+			f.Summary = fmt.Sprintf("%d dead letters or more", most)
+		}
+		var first, last int64
+		if err := e.q.QueryRow(selectFirstDead, d.id).Scan(&first, &f.Since); err != nil {
+			return err
+		}
+		if err := e.q.QueryRow(selectLastDead, d.id).Scan(&last); err != nil {
+			return err
+		}
+		found, err := e.deliveries(last, d.id, 1)
+		if err != nil || len(found) == 0 {
+			return err
+		}
+		of, err := e.dead(&found[0])
+		if err != nil {
+			return err
+		}
+		f.Reasons = append([]string{fmt.Sprintf("the newest is message %d", last)}, of.Reasons...)
+		f.Commands = of.Commands[:len(of.Commands)-2] // who must be registered first
+		f.Commands = append(f.Commands, finding.Command{"dlq", "list", "--mailbox", d.ref.String()},
+			finding.Command{"dlq", "redrive", "--mailbox", d.ref.String()})
+		e.add(f)
+	}
+	return nil
+}

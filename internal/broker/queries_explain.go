@@ -1,0 +1,111 @@
+package broker
+
+// What is stuck. Every query goes by an index, and looks at a bounded number of messages that wait.
+//
+// A question whose deadline has passed is in the index once that was told (see tellOverdue), so that asking costs nothing more.
+const lateQuestions = `
+CREATE INDEX questions_late ON questions (session, deadline) WHERE settled IS NULL AND overdue IS NOT NULL;
+`
+
+const (
+	selectGatesOf = `
+		SELECT b.name, h.halted_at, h.message, r.failures, r.open_until, r.probe_message
+		FROM mailboxes b
+		LEFT JOIN halts h ON h.agent = b.id
+		LEFT JOIN breakers r ON r.agent = b.id AND r.open_until IS NOT NULL
+		WHERE +b.session = ? AND b.id IN (SELECT agent FROM halts UNION SELECT agent FROM breakers WHERE open_until IS NOT NULL)
+		ORDER BY b.name`
+	selectStuckDeliveries = `
+		SELECT d.mailbox, b.kind, b.name, d.state, d.rank, d.claims, d.attempts, d.max_attempts, h.name, d.claimed_at,
+			d.read_at, d.finished_at, d.due_at, d.ordering_key, m.created_at, m.sender
+		FROM deliveries d
+		JOIN messages m ON m.revision = d.message
+		JOIN mailboxes b ON b.id = d.mailbox
+		LEFT JOIN mailboxes h ON h.id = d.holder
+		WHERE d.message = ?1 AND (?2 = 0 OR d.mailbox = ?2)
+		ORDER BY CASE d.state WHEN 6 THEN 0 WHEN 4 THEN 1 WHEN 1 THEN 2 WHEN 2 THEN 3 WHEN 3 THEN 4 ELSE 5 END, d.mailbox
+		LIMIT ?3`
+	countDeliveries = `
+		SELECT COUNT(*), COUNT(*) FILTER (WHERE state = 5) FROM deliveries WHERE message = ?`
+	selectLastAttempt = `
+		SELECT h.name, a.ended_at, a.error
+		FROM attempts a LEFT JOIN mailboxes h ON h.id = a.holder
+		WHERE a.message = ? AND a.mailbox = ?
+		ORDER BY a.ended_at DESC, a.claim DESC
+		LIMIT 1`
+	countAhead = `
+		SELECT COUNT(*) FROM (
+			SELECT 1 FROM deliveries WHERE mailbox = ? AND state = 1 AND (rank, message) < (?, ?) LIMIT ?)`
+	selectOrderedBefore = `
+		SELECT COUNT(*) FROM (
+			SELECT 1 FROM deliveries WHERE mailbox = ? AND ordering_key = ? AND state <= 4 AND message < ? LIMIT ?)`
+	selectFirstInLine = `
+		SELECT d.message, m.created_at, d.read_at IS NOT NULL
+		FROM deliveries d JOIN messages m ON m.revision = d.message
+		WHERE d.mailbox = ? AND d.state = 1
+		ORDER BY d.rank, d.message
+		LIMIT 1`
+	selectHoldersClaims = `
+		SELECT d.message, d.claims, d.claimed_at, COUNT(*) OVER ()
+		FROM deliveries d
+		WHERE d.state = 2 AND d.holder = ?
+		ORDER BY d.claimed_at, d.message
+		LIMIT ?`
+	countHoldersClaims = `
+		SELECT COUNT(*) FROM deliveries WHERE state = 2 AND holder = ?`
+	selectQuestionOf = `
+		SELECT deadline, settled, reply FROM questions WHERE message = ?`
+
+	selectFullest = `
+		SELECT id, kind, name, waiting FROM mailboxes WHERE session = ? AND waiting > 0 ORDER BY waiting DESC, id LIMIT ?`
+	selectWaitingOf = `
+		SELECT id, waiting FROM mailboxes WHERE session = ? AND kind = ? AND name = ?`
+	// One step along the index for each key, however many messages have it.
+	selectOrderings = `
+		WITH RECURSIVE keys (k) AS (
+			SELECT (SELECT MIN(ordering_key) FROM deliveries
+				WHERE mailbox = ?1 AND ordering_key IS NOT NULL AND state <= 4)
+			UNION ALL
+			SELECT (SELECT MIN(ordering_key) FROM deliveries
+				WHERE mailbox = ?1 AND ordering_key IS NOT NULL AND state <= 4 AND ordering_key > keys.k)
+			FROM keys WHERE k IS NOT NULL
+			LIMIT ?2),
+		pairs (k, head, next) AS (
+			SELECT k,
+				(SELECT message FROM deliveries WHERE mailbox = ?1 AND ordering_key = k AND state <= 4 ORDER BY message LIMIT 1),
+				(SELECT message FROM deliveries WHERE mailbox = ?1 AND ordering_key = k AND state <= 4 ORDER BY message LIMIT 1 OFFSET 1)
+			FROM keys WHERE k IS NOT NULL)
+		SELECT p.k, p.head, m.created_at
+		FROM pairs p JOIN messages m ON m.revision = p.next
+		WHERE m.created_at <= ?3`
+	selectLongClaims = `
+		SELECT h.name, MIN(d.claimed_at), COUNT(*)
+		FROM deliveries d INDEXED BY deliveries_claimed JOIN mailboxes h ON h.id = d.holder
+		WHERE d.state = 2 AND h.session = ? AND d.claimed_at <= ?
+		GROUP BY h.id
+		ORDER BY MIN(d.claimed_at)
+		LIMIT ?`
+	selectDeadBoxes = `
+		SELECT b.id, b.kind, b.name, (SELECT COUNT(*) FROM (SELECT 1 FROM deliveries WHERE mailbox = b.id AND state = 6 LIMIT ?2))
+		FROM mailboxes b
+		WHERE b.session = ?1 AND EXISTS (SELECT 1 FROM deliveries WHERE mailbox = b.id AND state = 6)
+		LIMIT ?3`
+	selectFirstDead = `
+		SELECT message, finished_at FROM deliveries WHERE mailbox = ? AND state = 6 ORDER BY message LIMIT 1`
+	selectLastDead = `
+		SELECT message FROM deliveries WHERE mailbox = ? AND state = 6 ORDER BY message DESC LIMIT 1`
+	selectLate = openQuestionColumns + `
+		WHERE q.session = ? AND q.settled IS NULL AND q.overdue IS NOT NULL
+		ORDER BY q.deadline
+		LIMIT ?`
+	selectLateAsked = openQuestionColumns + `
+		WHERE q.session = ? AND q.sender = ? AND q.settled IS NULL AND q.overdue IS NOT NULL
+		ORDER BY q.message
+		LIMIT ?`
+	selectLateOwed = openQuestionColumns + `
+		WHERE q.session = ?1 AND q.settled IS NULL AND q.overdue IS NOT NULL AND q.sender <> ?2 AND EXISTS (
+			SELECT 1 FROM deliveries d
+			WHERE d.message = q.message AND (d.mailbox = ?3 OR d.holder = ?3) AND d.arrival IS NOT NULL AND d.state NOT IN (7, 8))
+		ORDER BY q.deadline
+		LIMIT ?4`
+)
