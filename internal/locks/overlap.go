@@ -29,7 +29,7 @@ func Overlaps(a, b Path) bool {
 		return false
 	}
 	// One is taken step by step, the other at all its places at once: the one without wildcards, or else the longer one, is the former.
-	if b.glob == nil || a.glob != nil && len(b.glob.tokens) > len(a.glob.tokens) {
+	if b.glob == nil || a.glob != nil && len(b.glob.symbols) > len(a.glob.symbols) {
 		a, b = b, a
 	}
 	return b.glob.meets(a)
@@ -63,21 +63,21 @@ func (p Path) literals() (head, tail string) {
 	}
 }
 
-// A token is one step of a glob: the character that it stands for, or one of the constants below.
-type token = rune
+// A symbol is one step of a glob: the character that it stands for, or one of the constants below.
+type symbol = rune
 
 const (
-	one  token = -1 - iota // ?: a character that is no /
+	one  symbol = -1 - iota // ?: a character that is no /
 	some                   // *: any number of those; it may be left at any time
 	all                    // any number of any characters; it may be left at any time
-	// skip begins the three tokens skip, all, '/', which stand for any number of whole segments: it leads to the next one, or
+	// skip begins the three symbols skip, all, '/', which stand for any number of whole segments: it leads to the next one, or
 	// beyond the three. It comes first, or after a '/', so never in a row of them nor after a some.
 	skip
 )
 
-// A pattern is a glob as an automaton that is in several of its places at a time: place i is in front of token i, and the last one is behind all.
+// A pattern is a glob as an automaton that is in several of its places at a time: place i is in front of symbol i, and the last one is behind all.
 type pattern struct {
-	tokens     []token
+	symbols     []symbol
 	head, tail string // what every match begins and ends with
 
 	loops, alls, skips places // those in front of some and all; of all; of skip
@@ -90,7 +90,7 @@ type pattern struct {
 // places is a set of places of a pattern, a bit for each.
 type places []uint64
 
-// maxWords is how long a set of places may be: a path has a token for each byte, perhaps one more at its end, and a place behind all.
+// maxWords is how long a set of places may be: a path has a symbol for each byte, perhaps one more at its end, and a place behind all.
 const maxWords = (valid.MaxPath+1)/64 + 1
 
 func (p places) add(i int)      { p[i/64] |= 1 << (i % 64) }
@@ -115,14 +115,14 @@ func compile(text string) *pattern {
 		case s != "**":
 			g.segment(s)
 			if i < len(segments)-1 || below {
-				g.tokens = append(g.tokens, '/')
+				g.symbols = append(g.symbols, '/')
 			}
 		case i == 0 || segments[i-1] != "**":
-			g.tokens = append(g.tokens, skip, all, '/')
+			g.symbols = append(g.symbols, skip, all, '/')
 		}
 	}
 	if below {
-		g.tokens = append(g.tokens, all)
+		g.symbols = append(g.symbols, all)
 	}
 	g.index()
 	return g
@@ -138,18 +138,18 @@ func (g *pattern) segment(s string) {
 		case r == '*':
 			r = some
 		}
-		g.tokens = append(g.tokens, r)
+		g.symbols = append(g.symbols, r)
 	}
 }
 
 // index makes the sets of places.
 func (g *pattern) index() {
-	words := len(g.tokens)/64 + 1
+	words := len(g.symbols)/64 + 1
 	set := func() places { return make(places, words) }
 	g.loops, g.alls, g.skips, g.inner, g.other = set(), set(), set(), set(), map[rune]int{}
 	ones := set()
 	g.takes = []places{ones}
-	for i, t := range g.tokens {
+	for i, t := range g.symbols {
 		switch t {
 		case some:
 			g.loops.add(i)
@@ -213,14 +213,14 @@ func (g *pattern) meets(p Path) bool {
 		if p.kind == Dir {
 			m.fill()
 		}
-	} else if !m.walk(p.glob.tokens) {
+	} else if !m.walk(p.glob.symbols) {
 		return false
 	}
 	m.settle()
-	return m.set.has(len(g.tokens))
+	return m.set.has(len(g.symbols))
 }
 
-// A meeting takes a path token by token, and keeps the places where the pattern may be after the same characters.
+// A meeting takes a path symbol by symbol, and keeps the places where the pattern may be after the same characters.
 //
 // Neither side minds that some might stand for an empty segment: where it may on both sides, both take a longer one as well.
 type meeting struct {
@@ -230,10 +230,10 @@ type meeting struct {
 	sets [2][maxWords]uint64
 }
 
-// walk takes the tokens of another pattern, and reports false as soon as the two have parted.
-func (m *meeting) walk(tokens []token) bool {
-	beyond, due := places(m.sets[1][:len(m.set)]), -1 // places of a skip, and the token at which they come back
-	for i, t := range tokens {
+// walk takes the symbols of another pattern, and reports false as soon as the two have parted.
+func (m *meeting) walk(symbols []symbol) bool {
+	beyond, due := places(m.sets[1][:len(m.set)]), -1 // places of a skip, and the symbol at which they come back
+	for i, t := range symbols {
 		if i == due {
 			for w := range m.set {
 				m.set[w] |= beyond[w]
@@ -276,7 +276,7 @@ func settle(set, skips, loops, skipped, looped uint64) (settled, skipping, loopi
 }
 
 // take takes one character, or ?. It reports whether a place is left.
-func (m *meeting) take(t token) bool {
+func (m *meeting) take(t symbol) bool {
 	stay, takes := m.loops, m.inner
 	switch t {
 	case '/':
