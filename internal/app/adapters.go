@@ -119,34 +119,6 @@ func (d directory) Nearest(q store.Querier, session int64, name string) ([]strin
 	return d.agents.Nearest(q, session, name)
 }
 
-// notices sends what the table of locks has to tell.
-type notices struct{ broker *broker.Broker }
-
-// Notify implements locks.Notices.
-func (n notices) Notify(tx *store.Tx, session int64, notice locks.Notice) error {
-	return n.broker.Notify(tx, session, broker.Notice{
-		Agent: notice.Agent, Role: notice.Role, Type: notice.Type, Subject: notice.Subject, Payload: notice.Payload,
-	})
-}
-
-// holders tells the table of locks of sessions and agents.
-type holders struct {
-	sessions *sessions.Registry
-	agents   *agents.Registry
-}
-
-// Session implements locks.Directory.
-func (h holders) Session(q store.Querier, name string) (locks.Session, error) {
-	s, err := h.sessions.Lookup(q, name)
-	return locks.Session{ID: s.ID, Name: s.Name, Fold: s.Settings.FoldCase}, err
-}
-
-// Acting implements locks.Directory.
-func (h holders) Acting(q store.Querier, session int64, c caller.Caller) (locks.Agent, error) {
-	a, err := h.agents.Acting(q, session, c)
-	return locks.Agent{Name: a.Name, Role: a.Role}, err
-}
-
 func brokerSession(s sessions.Session) broker.Session {
 	return broker.Session{
 		ID:           s.ID,
@@ -261,7 +233,7 @@ type tables struct{}
 
 // Checks implements admin.Tables.
 func (tables) Checks() []func(store.Querier) ([]string, error) {
-	return slices.Concat(broker.Checks(admin.MostProblems), state.Checks(admin.MostProblems))
+	return slices.Concat(broker.Checks(admin.MostProblems), state.Checks(admin.MostProblems), locks.Checks(admin.MostProblems))
 }
 
 // Count implements admin.Tables.

@@ -185,8 +185,7 @@ func (a *App) start(ctx context.Context) error {
 	post := broker.New(st, journal, directory{scopes, registry}, c.Clock, log.Named("broker"))
 	held := locks.New(st, journal, holders{scopes, registry}, c.Clock, log.Named("locks"))
 	connect(journal, scopes, registry, post)
-	registry.UseFences(held)
-	held.UseNotices(notices{post})
+	connectLocks(scopes, registry, post, held)
 	// After the hooks are in place: it looks at once, and what it finds is an event.
 	space := disk.New(st, journal, c.Clock, log.Named("disk"), func() (float64, error) { return c.DiskUsed(c.Dir) })
 	post.UseDisk(space)
@@ -194,7 +193,7 @@ func (a *App) start(ctx context.Context) error {
 	keys.UseDisk(space)
 	connectState(scopes, registry, keys)
 	keeper := retention.New(retention.Options{
-		Store: st, Sessions: kept{scopes}, Messages: keptMessages{post}, Events: keptEvents{journal}, Parts: parts(registry, post, keys),
+		Store: st, Sessions: kept{scopes}, Messages: keptMessages{post}, Events: keptEvents{journal}, Parts: parts(registry, post, keys, held),
 		Tidy: post.ForgetProducers, Dir: c.Dir, Clock: c.Clock, Log: log.Named("retention"),
 	})
 	wake(keeper, scopes, post)

@@ -4,6 +4,7 @@ import (
 	"brokerd/internal/agents"
 	"brokerd/internal/broker"
 	"brokerd/internal/events"
+	"brokerd/internal/locks"
 	"brokerd/internal/retention"
 	"brokerd/internal/sessions"
 	"brokerd/internal/state"
@@ -94,10 +95,11 @@ func (k keptEvents) After(q store.Querier, session, after int64, limit, bytes in
 }
 
 // parts are what a session has beside messages and events.
-func parts(registry *agents.Registry, post *broker.Broker, keys *state.Keys) []retention.Part {
+func parts(registry *agents.Registry, post *broker.Broker, keys *state.Keys, held *locks.Table) []retention.Part {
 	return []retention.Part{
 		{File: "agents.jsonl", Lines: registry.Records, Forget: registry.Forget},
 		{File: "channels.jsonl", Lines: post.ChannelRecords},
 		{File: "state.jsonl", Lines: keys.Records, Erase: keys.Erase, Forget: keys.Forget},
+		{File: "locks.jsonl", Lines: held.Records, Forget: held.Forget},
 	}
 }

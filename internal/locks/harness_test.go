@@ -140,6 +140,18 @@ func (w *daemon) await(kind string, after int64) *pb.Event {
 	}
 }
 
+// awaitUncollected returns once an agent has a grant that it does not know of.
+func (w *daemon) awaitUncollected(agent string) {
+	w.t.Helper()
+	o := w.operator()
+	for {
+		locks := o.list(&pb.ListLocksRequest{Agent: agent}).Locks
+		if len(locks) == 1 && locks[0].Uncollected {
+			return
+		}
+	}
+}
+
 // acquire asks for locks.
 func (a *agent) acquire(r *pb.AcquireLocksRequest) *pb.AcquireLocksResponse {
 	a.t.Helper()

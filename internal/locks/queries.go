@@ -173,3 +173,22 @@ ORDER BY fence`
 
 const selectWaiting = `
 SELECT DISTINCT session FROM lock_tickets`
+
+const selectAll = grantColumns + `
+WHERE session = ? AND fence > ?
+ORDER BY fence
+LIMIT ?`
+
+const deletePaths = `
+DELETE FROM lock_paths WHERE session = ?`
+
+const deleteGrants = `
+DELETE FROM lock_grants WHERE session = ?`
+
+const deleteTickets = `
+DELETE FROM lock_tickets WHERE session = ?`
+
+const selectEvery = grantColumns + `
+WHERE fence > ?
+ORDER BY fence
+LIMIT ?`

@@ -64,6 +64,66 @@ func (s *Service) AcquireLocks(ctx context.Context, r *pb.AcquireLocksRequest) (
 	}, nil
 }
 
+// ExtendLocks implements the RPC.
+func (s *Service) ExtendLocks(ctx context.Context, r *pb.ExtendLocksRequest) (*pb.ExtendLocksResponse, error) {
+	var c valid.Check
+	if len(r.Fences) == 0 {
+		c.Fail("fences", "is empty; name at least one")
+	}
+	numbers(&c, "fences", r.Fences)
+	maxHold := c.Duration("max_hold", r.MaxHold, leastHold, mostHold, 0)
+	if err := c.Err(); err != nil {
+		return nil, err
+	}
+	req, err := once.Of(ctx, "ExtendLocks", r.RequestId, r)
+	if err != nil {
+		return nil, err
+	}
+	ends, err := s.table.Extend(ctx, caller.FromContext(ctx), req, r.Fences, maxHold)
+	if err != nil {
+		return nil, err
+	}
+	out := &pb.ExtendLocksResponse{}
+	for _, end := range ends {
+		out.HeldUntil = append(out.HeldUntil, stamp(end))
+	}
+	return out, nil
+}
+
+// ForceReleaseLocks implements the RPC.
+func (s *Service) ForceReleaseLocks(ctx context.Context, r *pb.ForceReleaseLocksRequest) (*pb.ForceReleaseLocksResponse, error) {
+	var c valid.Check
+	if len(r.Revisions)+len(r.Paths) == 0 && r.Agent == "" {
+		c.Fail("revisions", "is empty, and so are paths and agent: say what to take away")
+	}
+	numbers(&c, "revisions", r.Revisions)
+	paths(&c, r.Paths)
+	c.OptionalName("agent", r.Agent)
+	if r.Reason == "" {
+		c.Fail("reason", "is empty; the owners are told why")
+	}
+	c.Line("reason", r.Reason, valid.MaxLine)
+	if err := c.Err(); err != nil {
+		return nil, err
+	}
+	req, err := once.Of(ctx, "ForceReleaseLocks", r.RequestId, r)
+	if err != nil {
+		return nil, err
+	}
+	seized, err := s.table.ForceRelease(ctx, caller.FromContext(ctx), req,
+		Seizure{Revisions: r.Revisions, Paths: r.Paths, Agent: r.Agent, Reason: r.Reason})
+	if err != nil {
+		return nil, err
+	}
+	out := &pb.ForceReleaseLocksResponse{Revision: seized.Revision}
+	for i := range seized.Locks {
+		if seized.Locks[i].Kind == Lock {
+			out.Released = append(out.Released, lock(&seized.Locks[i]))
+		}
+	}
+	return out, nil
+}
+
 // ReleaseLocks implements the RPC.
 func (s *Service) ReleaseLocks(ctx context.Context, r *pb.ReleaseLocksRequest) (*pb.ReleaseLocksResponse, error) {
 	var c valid.Check

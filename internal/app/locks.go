@@ -1,0 +1,67 @@
+package app
+
+import (
+	"brokerd/internal/agents"
+	"brokerd/internal/broker"
+	"brokerd/internal/caller"
+	"brokerd/internal/locks"
+	"brokerd/internal/sessions"
+	"brokerd/internal/store"
+)
+
+// connectLocks registers what happens to locks and tokens when something else changes, and what depends on them.
+func connectLocks(scopes *sessions.Registry, registry *agents.Registry, post *broker.Broker, held *locks.Table) {
+	registry.UseFences(held)
+	held.UseNotices(notices{post})
+	registry.OnFail(func(tx *store.Tx, a agents.Agent) ([]agents.Loss, error) {
+		lost, err := held.AgentEnded(tx, a.Session, a.Name, "its lease is over")
+		losses := make([]agents.Loss, len(lost))
+		for i, l := range lost {
+			losses[i] = agents.Loss{Kind: lossKind(l), Name: l.Name, Revision: l.Revision}
+		}
+		return losses, err
+	})
+	registry.OnDeregister(func(tx *store.Tx, a agents.Agent, _ string) error {
+		_, err := held.AgentEnded(tx, a.Session, a.Name, "it has deregistered")
+		return err
+	})
+	scopes.OnClosed(func(tx *store.Tx, s sessions.Session) error { return held.SessionClosed(tx, s.ID, s.Name) })
+}
+
+func lossKind(l locks.Loss) agents.LossKind {
+	switch {
+	case l.Ticket:
+		return agents.LostTicket
+	case l.Kind == locks.Token:
+		return agents.LostToken
+	}
+	return agents.LostLock
+}
+
+// notices sends what the table of locks has to tell.
+type notices struct{ broker *broker.Broker }
+
+// Notify implements locks.Notices.
+func (n notices) Notify(tx *store.Tx, session int64, notice locks.Notice) error {
+	return n.broker.Notify(tx, session, broker.Notice{
+		Agent: notice.Agent, Role: notice.Role, Type: notice.Type, Subject: notice.Subject, Payload: notice.Payload,
+	})
+}
+
+// holders tells the table of locks of sessions and agents.
+type holders struct {
+	sessions *sessions.Registry
+	agents   *agents.Registry
+}
+
+// Session implements locks.Directory.
+func (h holders) Session(q store.Querier, name string) (locks.Session, error) {
+	s, err := h.sessions.Lookup(q, name)
+	return locks.Session{ID: s.ID, Name: s.Name, Fold: s.Settings.FoldCase}, err
+}
+
+// Acting implements locks.Directory.
+func (h holders) Acting(q store.Querier, session int64, c caller.Caller) (locks.Agent, error) {
+	a, err := h.agents.Acting(q, session, c)
+	return locks.Agent{Name: a.Name, Role: a.Role}, err
+}

@@ -1,0 +1,181 @@
+package locks
+
+import (
+	"encoding/json"
+	"strings"
+	"time"
+
+	"brokerd/internal/events"
+	"brokerd/internal/fault"
+	"brokerd/internal/store"
+	"brokerd/internal/valid"
+)
+
+// A Loss is something that an agent held, or waited for.
+type Loss struct {
+	Kind     Kind
+	Ticket   bool   // it waited for it
+	Name     string // the paths separated by a space, or TYPE/SCOPE
+	Revision int64  // the fence, or the ticket
+}
+
+// AgentEnded takes all that an agent holds and waits for, whichever of its workers does, grants it to whoever is next, and returns what was
+// lost: tickets, then grants, each in their order. Calls that wait end with fault.Precondition. It is a hook of the end of a lease or registration; why is for people.
+func (t *Table) AgentEnded(tx *store.Tx, session int64, agent, why string) ([]Loss, error) {
+	u, err := t.turn(tx, session)
+	if err != nil {
+		return nil, err
+	}
+	var losses []Loss
+	var freed []*claim
+	err = u.each(agent, func(g *grant) error {
+		losses = append(losses, Loss{Kind: g.claim.kind, Name: lossName(&g.claim), Revision: g.fence})
+		freed = append(freed, &g.claim)
+		_, err := u.append(happening{"lock.released", "token.released"}, events.Warning, g.owner, g.role, &g.claim,
+			g.owner.String()+" has lost "+g.claim.title()+": "+why, map[string]any{"fence": g.fence, "cause": why})
+		if err != nil {
+			return err
+		}
+		return u.end(g)
+	}, func(k *ticket) error {
+		losses = append(losses, Loss{Kind: k.claim.kind, Ticket: true, Name: lossName(&k.claim), Revision: k.number})
+		freed = append(freed, &k.claim)
+		_, err := u.append(happening{"lock.cancelled", "token.cancelled"}, events.Debug, k.owner, k.role, &k.claim,
+			k.owner.String()+" waits for "+k.claim.title()+" no more: "+why, map[string]any{"ticket": k.number, "cause": why})
+		if err != nil {
+			return err
+		}
+		u.tell(u.listen(k.number), verdict{err: fault.New(fault.Precondition, "AGENT_NOT_REGISTERED",
+			"agent %q does not wait any more: %s", agent, why)})
+		return u.drop(k)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return losses, u.passOn(freed...)
+}
+
+// lossName names a claim as losses do.
+func lossName(c *claim) string {
+	name := strings.Join(c.names(), " ")
+	if len(name) > valid.MaxLine {
+		name = strings.ToValidUTF8(name[:valid.MaxLine-3], "") + "…"
+	}
+	return name
+}
+
+// SessionClosed releases all that is held in a session that is closed for good, and ends what waits. It is a hook of the closing.
+func (t *Table) SessionClosed(tx *store.Tx, session int64, name string) error {
+	u, err := t.turn(tx, session)
+	if err != nil {
+		return err
+	}
+	closed := fault.New(fault.Precondition, "SESSION_CLOSED",
+		"the session %q is closed: it can be read, exported and deleted, and nothing in it changes any more", name)
+	for _, k := range u.view.queue.tickets {
+		u.tell(u.listen(k.number), verdict{err: closed})
+		if err := u.drop(k); err != nil {
+			return err
+		}
+	}
+	for {
+		held, err := readGrants(tx.Query(selectAll, session, 0, grantPage))
+		if err != nil || len(held) == 0 {
+			return err
+		}
+		for _, g := range held {
+			_, err := u.append(happening{"lock.released", "token.released"}, 0, g.owner, g.role, &g.claim,
+				g.owner.String()+" has lost "+g.claim.title()+": the session is closed", map[string]any{"fence": g.fence, "cause": "the session is closed"})
+			if err != nil {
+				return err
+			}
+			if err := u.end(g); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// Records returns what is held in a session, and then what waits, each as one line of JSON, after the mark that an earlier call has returned as the
+// last one's.
+func (t *Table) Records(q store.Querier, session int64, after string, limit int) (lines [][]byte, last string, err error) {
+	mark := Mark{}
+	if after != "" {
+		if err := json.Unmarshal([]byte(after), &mark); err != nil {
+			return nil, "", err
+		}
+	}
+	add := func(r record, next Mark) error {
+		line, err := json.Marshal(r)
+		if err != nil {
+			return err
+		}
+		place, _ := json.Marshal(next) // numbers always marshal
+		lines, last = append(lines, line), string(place)
+		return nil
+	}
+	if !mark.Tickets {
+		held, err := readGrants(q.Query(selectAll, session, mark.After, limit))
+		if err != nil {
+			return nil, "", err
+		}
+		for _, g := range held {
+			r := record{Fence: g.fence, Ticket: g.ticket, GrantedAt: &g.grantedAt, HeldUntil: &g.heldUntil}
+			r.fill(g.owner, g.role, &g.claim, g.reason, g.maxHold)
+			if err := add(r, Mark{After: g.fence}); err != nil {
+				return nil, "", err
+			}
+		}
+		mark.After = 0
+	}
+	list, err := loadQueue(q, session)
+	if err != nil {
+		return nil, "", err
+	}
+	for _, k := range list.tickets {
+		if k.number <= mark.After || len(lines) >= limit {
+			continue
+		}
+		r := record{Ticket: k.number, Waits: true, CreatedAt: &k.createdAt}
+		r.fill(k.owner, k.role, &k.claim, k.reason, k.maxHold)
+		if err := add(r, Mark{Tickets: true, After: k.number}); err != nil {
+			return nil, "", err
+		}
+	}
+	return lines, last, nil
+}
+
+// A record is a request as an export has it.
+type record struct {
+	Kind      string     `json:"kind"`
+	Fence     int64      `json:"fence,omitempty"`
+	Ticket    int64      `json:"ticket,omitempty"`
+	Waits     bool       `json:"waits"`
+	Agent     string     `json:"agent"`
+	Holder    string     `json:"holder"`
+	Role      string     `json:"role"`
+	Mode      string     `json:"mode"`
+	Names     []string   `json:"names"`
+	Reason    string     `json:"reason"`
+	MaxHold   float64    `json:"max_hold_seconds"`
+	CreatedAt *time.Time `json:"created_at,omitempty"`
+	GrantedAt *time.Time `json:"granted_at,omitempty"`
+	HeldUntil *time.Time `json:"held_until,omitempty"`
+}
+
+func (r *record) fill(o Owner, role string, c *claim, reason string, maxHold time.Duration) {
+	r.Kind, r.Agent, r.Holder, r.Role, r.Mode = c.kind.noun(), o.Agent, o.Holder, role, c.mode.String()
+	r.Names, r.Reason, r.MaxHold = c.names(), reason, maxHold.Seconds()
+}
+
+// Forget removes all locks, tokens and tickets of a session, which is closed.
+func (t *Table) Forget(tx *store.Tx, session int64) error {
+	for _, statement := range []string{deletePaths, deleteGrants, deleteTickets} {
+		if _, err := tx.Exec(statement, session); err != nil {
+			return err
+		}
+	}
+	t.queues.Clear(tx)
+	t.broad.Clear(tx)
+	return nil
+}

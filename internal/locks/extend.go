@@ -1,0 +1,74 @@
+package locks
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"brokerd/internal/caller"
+	"brokerd/internal/events"
+	"brokerd/internal/fault"
+	"brokerd/internal/once"
+	"brokerd/internal/store"
+)
+
+// Extend lets grants of the caller be held longer, counted from now, all or none, and returns their ends in the order of the fences. With maxHold
+// 0 each is held as long as was asked for. fault.Precondition without a registered agent, and (LOCK_LOST) if it does not hold one
+// of them.
+func (t *Table) Extend(ctx context.Context, c caller.Caller, req once.Request, fences []int64, maxHold time.Duration) ([]time.Time, error) {
+	var ends []time.Time
+	err := t.store.Write(ctx, func(tx *store.Tx) error {
+		_, err := req.Do(tx, &ends, func() error {
+			session, agent, err := t.acting(tx, c)
+			if err != nil {
+				return err
+			}
+			u, err := t.turn(tx, session.ID)
+			if err != nil {
+				return err
+			}
+			ends = make([]time.Time, len(fences))
+			for i, fence := range fences {
+				g, err := findGrant(tx, selectGrant, fence)
+				if err != nil {
+					return err
+				}
+				if g == nil || g.session != session.ID || g.owner.Agent != agent.Name || g.claim.kind != Lock {
+					return lost("LOCK_LOST", agent.Name, fence)
+				}
+				if ends[i], err = u.extend(g, maxHold); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		return err
+	})
+	return ends, err
+}
+
+func lost(reason, agent string, fence int64) error {
+	return fault.New(fault.Precondition, reason, "the agent %q does not hold what was granted at %d any more: stop working on it, and ask for it again",
+		agent, fence).With("fence", strconv.FormatInt(fence, 10))
+}
+
+// extend begins the hold of a grant anew, and returns its end.
+func (u *turn) extend(g *grant, maxHold time.Duration) (time.Time, error) {
+	if maxHold == 0 {
+		maxHold = g.maxHold
+	}
+	_, err := u.append(happening{"lock.extended", "token.extended"}, events.Debug, g.owner, g.role, &g.claim,
+		g.owner.String()+" holds "+g.claim.title()+" for longer", map[string]any{"fence": g.fence, "max_hold_seconds": maxHold.Seconds()})
+	if err != nil {
+		return time.Time{}, err
+	}
+	end := u.tx.Now().Add(maxHold)
+	if _, err := u.tx.Exec(updateHold, maxHold, end, g.fence); err != nil {
+		return time.Time{}, err
+	}
+	u.tx.OnCommit(func() {
+		u.alarms.Set(alarm{holdAlarm, g.fence}, u.clock.Now().Add(warnAfter(maxHold)))
+		u.alarms.Remove(alarm{collectAlarm, g.fence})
+	})
+	return end, nil
+}

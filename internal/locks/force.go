@@ -1,0 +1,159 @@
+package locks
+
+import (
+	"context"
+	"math"
+
+	"brokerd/internal/caller"
+	"brokerd/internal/events"
+	"brokerd/internal/fault"
+	"brokerd/internal/once"
+	"brokerd/internal/store"
+)
+
+// A Seizure says what an operator takes away.
+type Seizure struct {
+	Revisions []int64  // fences or tickets of locks
+	Paths     []string // everything held that conflicts with an exclusive lock on one of these
+	Agent     string   // everything that it holds and waits for, tokens too
+	Reason    string
+}
+
+// A Seized says what was taken away.
+type Seized struct {
+	Locks    []Held
+	Revision int64
+}
+
+// ForceRelease takes locks and tickets from their owners, who are told why, and grants them to whoever is next. fault.Invalid for a path.
+func (t *Table) ForceRelease(ctx context.Context, c caller.Caller, req once.Request, s Seizure) (Seized, error) {
+	named, err := (&Wish{Paths: s.Paths}).claim(false)
+	if err != nil {
+		return Seized{}, err
+	}
+	var seized Seized
+	err = t.store.Drain(ctx, func(tx *store.Tx) error {
+		_, err := req.Do(tx, &seized, func() error {
+			session, err := t.dir.Session(tx, c.Session)
+			if err != nil {
+				return err
+			}
+			if _, err := t.dir.Acting(tx, session.ID, c); err != nil {
+				return err
+			}
+			if session.Fold {
+				if named, err = (&Wish{Paths: s.Paths}).claim(true); err != nil {
+					return err
+				}
+			}
+			u, err := t.turn(tx, session.ID)
+			if err != nil {
+				return err
+			}
+			f := seizing{turn: u, by: c.Name(), reason: s.Reason}
+			if err := f.run(s, &named); err != nil {
+				return err
+			}
+			seized = f.seized
+			return u.passOn(f.freed...)
+		})
+		return err
+	})
+	return seized, err
+}
+
+// A seizing is one function that takes away.
+type seizing struct {
+	*turn
+	by, reason string
+	seized     Seized
+	freed      []*claim
+}
+
+func (f *seizing) run(s Seizure, named *claim) error {
+	for _, number := range s.Revisions {
+		g, err := findGrant(f.tx, selectGrant, number)
+		if err == nil && g != nil && g.session == f.session && g.claim.kind == Lock {
+			err = f.take(g)
+		}
+		if k := f.view.queue.find(number); err == nil && k != nil && k.claim.kind == Lock {
+			err = f.takeTicket(k)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if len(named.paths) > 0 {
+		found, err := f.holders(named, Owner{}, math.MaxInt)
+		if err != nil {
+			return err
+		}
+		for _, h := range found {
+			g, err := findGrant(f.tx, selectGrant, h.fence)
+			if err == nil && g != nil {
+				err = f.take(g)
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	if s.Agent == "" {
+		return nil
+	}
+	return f.each(s.Agent, f.take, f.takeTicket)
+}
+
+// each visits all grants and tickets of an agent.
+func (u *turn) each(agent string, grants func(*grant) error, tickets func(*ticket) error) error {
+	for _, k := range u.view.queue.tickets {
+		if k.owner.Agent == agent {
+			if err := tickets(k); err != nil {
+				return err
+			}
+		}
+	}
+	held, err := readGrants(u.tx.Query(selectAgents, u.session, agent))
+	if err != nil {
+		return err
+	}
+	for _, g := range held {
+		if err := grants(g); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *seizing) take(g *grant) error {
+	var err error
+	f.seized.Revision, err = f.append(happening{"lock.revoked", "token.revoked"}, events.Warning, g.owner, g.role, &g.claim,
+		f.by+" has taken "+g.claim.title()+" from "+g.owner.String()+": "+f.reason, map[string]any{"fence": g.fence, "reason": f.reason, "by": f.by})
+	if err != nil {
+		return err
+	}
+	f.seized.Locks = append(f.seized.Locks, f.held(&f.view, g))
+	f.freed = append(f.freed, &g.claim)
+	if err := f.end(g); err != nil {
+		return err
+	}
+	return f.notify(g.owner, g.claim.kind, "revoked", f.by+" has taken "+g.claim.title()+" from you: "+f.reason, &g.claim,
+		map[string]any{"fence": g.fence, "reason": f.reason, "by": f.by})
+}
+
+func (f *seizing) takeTicket(k *ticket) error {
+	var err error
+	f.seized.Revision, err = f.append(happening{"lock.revoked", "token.revoked"}, events.Warning, k.owner, k.role, &k.claim,
+		f.by+" has ended the wait of "+k.owner.String()+" for "+k.claim.title()+": "+f.reason, map[string]any{"ticket": k.number, "reason": f.reason, "by": f.by})
+	if err != nil {
+		return err
+	}
+	f.freed = append(f.freed, &k.claim)
+	calls := f.listen(k.number)
+	f.tell(calls, verdict{err: fault.New(fault.Precondition, "TICKET_REVOKED", "%s has ended the wait for %s: %s", f.by, k.claim.title(), f.reason)})
+	if err := f.drop(k); err != nil || len(calls) > 0 {
+		return err
+	}
+	return f.notify(k.owner, k.claim.kind, "revoked", f.by+" has ended your wait for "+k.claim.title()+": "+f.reason, &k.claim,
+		map[string]any{"ticket": k.number, "reason": f.reason, "by": f.by})
+}
