@@ -1,6 +1,7 @@
 package locks_test
 
 import (
+	"strings"
 	"testing"
 
 	"google.golang.org/grpc/codes"
@@ -137,4 +138,54 @@ func TestDeadlock_TheYoungestIsToldTheWholeCircle(t *testing.T) {
 	want(t, "events", len(w.history("lock.deadlock")), 1)
 	b.release(y)
 	a.gets(done)
+}
+
+func TestQueue_PassesWhoBeginsToWaitForTheRequester(t *testing.T) {
+	w := newDaemon(t)
+	a, b, c := w.agent("a"), w.agent("b"), w.agent("c")
+	a.lock("o")
+	c.lock("p")
+	b.keep("p", "q")
+	ticket := a.keep("q") // behind b, who does not wait for a
+	c.keep("o")           // now b waits for c, who waits for a
+	want(t, "uncollected", a.list(&pb.ListLocksRequest{Agent: "a"}).Locks[1].Uncollected, true)
+	if fence := a.lock("q"); fence < ticket {
+		t.Errorf("fence %d", fence)
+	}
+}
+
+func TestDeadlock_ClosedByAGrantEndsTheYoungestTicket(t *testing.T) {
+	w := newDaemon(t)
+	a, b, c := w.agent("a"), w.agent("b"), w.agent("c")
+	x := c.lock("x")
+	y := b.lock("y")
+	one := a.waitFor("x")
+	two := b.waitFor("x")
+	three := a.waitFor("y") // the youngest, once a has x and b waits for it
+	c.release(x)
+	fence := a.gets(one)
+	err := (<-three).err
+	wantError(t, err, codes.Aborted, "DEADLOCK")
+	for _, part := range []string{"a waits for lock y, held by b", "b waits for lock x, held by a"} {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("%v does not say that %s", err, part)
+		}
+	}
+	a.release(fence)
+	b.gets(two)
+	b.release(y)
+}
+
+func TestDeadlock_KeptTicketIsToldByMail(t *testing.T) {
+	w := newDaemon(t)
+	a, b, c := w.agent("a"), w.agent("b"), w.agent("c")
+	x := c.lock("x")
+	b.lock("y")
+	a.keep("x")
+	b.keep("x")
+	a.keep("y")
+	c.release(x)
+	told := a.mail("lock_deadlock")
+	want(t, "told", len(told), 1)
+	want(t, "tickets", len(a.list(&pb.ListLocksRequest{Agent: "a"}).Tickets), 0)
 }
