@@ -146,10 +146,10 @@ func (a *actor) history(key string) []*pb.StateEntry {
 	}
 }
 
-// listed returns the events of a type, oldest first.
-func (a *actor) listed(kind string) []*pb.Event {
+// listed returns the events of some types, or all, oldest first.
+func (a *actor) listed(kinds ...string) []*pb.Event {
 	a.t.Helper()
-	out, err := a.events.ListEvents(a.ctx, &pb.ListEventsRequest{Filter: &pb.EventFilter{Types: []string{kind}}})
+	out, err := a.events.ListEvents(a.ctx, &pb.ListEventsRequest{Filter: &pb.EventFilter{Types: kinds}})
 	must(a.t, err)
 	return out.Events
 }
@@ -167,4 +167,20 @@ func refused(t testing.TB, err error, code codes.Code, reason string) {
 	if status.Code(err) != code || testkit.Reason(err) != reason {
 		t.Errorf("got %v (%s), want %s %s", err, testkit.Reason(err), code, reason)
 	}
+}
+
+// awaitEvents returns the events of a type once there are so many.
+func (a *actor) awaitEvents(kind string, n int) []*pb.Event {
+	a.t.Helper()
+	sub, err := a.events.SubscribeEvents(a.ctx, &pb.SubscribeEventsRequest{AfterRevision: new(int64), Filter: &pb.EventFilter{Types: []string{kind}}})
+	must(a.t, err)
+	var list []*pb.Event
+	for len(list) < n {
+		page, err := sub.Recv()
+		if err != nil {
+			a.t.Fatalf("waiting for %s: %v, after %v", kind, err, list)
+		}
+		list = append(list, page.Events...)
+	}
+	return list
 }

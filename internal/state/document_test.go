@@ -1,0 +1,177 @@
+package state_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/codes"
+
+	pb "brokerd/gen/brokerd/v1"
+)
+
+func TestAppend_KeepsEveryEntryOfConcurrentAuthors(t *testing.T) {
+	w := newWorld(t)
+	names := []string{"a", "b", "c", "d"}
+	const each = 20
+	var all sync.WaitGroup
+	for _, name := range names {
+		x := w.agent(name)
+		all.Go(func() {
+			for i := range each {
+				if _, err := x.AppendState(x.ctx, &pb.AppendStateRequest{Key: "plan", Text: fmt.Sprintf("%s %d", name, i)}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	o := w.operator()
+	out, err := o.GetState(o.ctx, &pb.GetStateRequest{Key: "plan"})
+	must(t, err)
+	next := map[string]int{}
+	var order []string
+	for i, e := range out.Entries {
+		if want := fmt.Sprintf("%s %d", e.Author, next[e.Author]); e.Text != want || int(e.Number) != i+1 {
+			t.Errorf("entry %d is %v, want %q", i+1, e, want)
+		}
+		if next[e.Author] == 0 {
+			order = append(order, e.Author)
+		}
+		next[e.Author]++
+	}
+	if n := len(names) * each; len(out.Entries) != n || int(out.Entry.Entries) != n || int(out.Entry.Version) != n || int(out.LastEntry) != n {
+		t.Errorf("%d entries, and the document says %v", len(out.Entries), out.Entry)
+	}
+	if diff := cmp.Diff(order, out.Entry.Contributors); diff != "" {
+		t.Error(diff)
+	}
+	if out.Entry.Value != nil || out.Entry.Type != pb.StateType_STATE_TYPE_DOCUMENT {
+		t.Errorf("a document is %v", out.Entry)
+	}
+}
+
+func TestAppend_RendersAsMarkdown(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.agent("a"), w.agent("b")
+	a.append("plan", "Goals:\n- one\n")
+	b.append("plan", "More")
+	out, err := a.GetState(a.ctx, &pb.GetStateRequest{Key: "plan", Markdown: true})
+	must(t, err)
+	want := "# plan\n\n## 1. a, 2026-01-02 03:04:05 UTC\n\nGoals:\n- one\n\n## 2. b, 2026-01-02 03:04:05 UTC\n\nMore\n\n"
+	if out.Markdown != want || out.Entries != nil || out.LastEntry != 2 {
+		t.Errorf("%q, %v", out.Markdown, out)
+	}
+	out, err = a.GetState(a.ctx, &pb.GetStateRequest{Key: "plan", Markdown: true, AfterEntry: 1})
+	must(t, err)
+	if !strings.HasPrefix(out.Markdown, "## 2. b") {
+		t.Errorf("%q", out.Markdown)
+	}
+}
+
+func TestAppend_AnnouncesItself(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.agent("a"), w.agent("b")
+	_, err := pb.NewChannelServiceClient(w.Conn("b")).SubscribeChannel(b.ctx, &pb.SubscribeChannelRequest{Channel: "event/context_updated"})
+	must(t, err)
+	at := a.append("plan", "Use gRPC\nand nothing else").Entry.Revision
+	events := a.listed("context_updated")
+	if len(events) != 1 || events[0].Revision != at || events[0].Summary != "a added entry 1 to default/plan: Use gRPC" ||
+		events[0].Details != `{"namespace":"default","key":"plan","type":"document","version":1,"entry":1,"bytes":25}` {
+		t.Errorf("%v", events)
+	}
+	out, err := pb.NewMessageServiceClient(w.Conn("b")).ListMessages(b.ctx, &pb.ListMessagesRequest{})
+	must(t, err)
+	if len(out.Items) != 1 || out.Items[0].Message.Type != "event" {
+		t.Errorf("in the inbox: %v", out.Items)
+	}
+}
+
+func TestAppend_IsForDocumentsAndPutForTheRest(t *testing.T) {
+	w := newWorld(t)
+	a := w.agent("a")
+	a.put("k", "x")
+	_, err := a.AppendState(a.ctx, &pb.AppendStateRequest{Key: "k", Text: "x"})
+	refused(t, err, codes.FailedPrecondition, "NOT_A_DOCUMENT")
+	a.append("d", "x")
+	_, err = a.PutState(a.ctx, &pb.PutStateRequest{Key: "d", Value: text("x")})
+	refused(t, err, codes.FailedPrecondition, "IS_A_DOCUMENT")
+	a.delete("k")
+	if n := a.append("k", "now a document").Number; n != 1 {
+		t.Errorf("its first entry is %d", n)
+	}
+	a.delete("d")
+	a.put("d", "now a value")
+}
+
+func TestAppend_BeginsAnewAfterADeletion(t *testing.T) {
+	w := newWorld(t)
+	a := w.agent("a")
+	a.append("d", "old 1")
+	old := a.append("d", "old 2").Entry.Revision
+	a.delete("d")
+	got := a.append("d", "new")
+	if got.Number != 1 || got.Entry.Version != 4 || got.Entry.Entries != 1 {
+		t.Errorf("%v", got)
+	}
+	read := func(at int64) (texts []string) {
+		out, err := a.GetState(a.ctx, &pb.GetStateRequest{Key: "d", AtRevision: at})
+		must(t, err)
+		for _, e := range out.Entries {
+			texts = append(texts, e.Text)
+		}
+		return texts
+	}
+	if diff := cmp.Diff([]string{"new"}, read(0)); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]string{"old 1", "old 2"}, read(old)); diff != "" {
+		t.Error(diff)
+	}
+	var kinds []string
+	for _, v := range a.history("d") {
+		kinds = append(kinds, fmt.Sprintf("%d %v %s", v.Version, v.Deleted, v.Appended.GetText()))
+	}
+	if diff := cmp.Diff([]string{"4 false new", "3 true ", "2 false old 2", "1 false old 1"}, kinds); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestAppend_EndsAtFourMebibytesAndIsReadInParts(t *testing.T) {
+	w := newWorld(t)
+	a := w.agent("a")
+	part := strings.Repeat("x", 256<<10)
+	n := 0
+	for {
+		_, err := a.AppendState(a.ctx, &pb.AppendStateRequest{Key: "d", Text: part})
+		if err != nil {
+			refused(t, err, codes.ResourceExhausted, "DOCUMENT_FULL")
+			break
+		}
+		n++
+	}
+	if n != 15 { // each counts with 64 bytes more
+		t.Errorf("%d entries have room", n)
+	}
+	var numbers []int32
+	for after := int32(0); int(after) < n; {
+		out, err := a.GetState(a.ctx, &pb.GetStateRequest{Key: "d", AfterEntry: after})
+		must(t, err)
+		for _, e := range out.Entries {
+			numbers = append(numbers, e.Number)
+		}
+		if out.LastEntry <= after {
+			t.Fatal("no more entries, and not all were read")
+		}
+		after = out.LastEntry
+	}
+	if len(numbers) != n || !slices.IsSorted(numbers) {
+		t.Errorf("read %v", numbers)
+	}
+	if got := len(a.history("d")); got != n {
+		t.Errorf("the history has %d entries", got)
+	}
+}
