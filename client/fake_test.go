@@ -30,12 +30,14 @@ type fake struct {
 	pb.UnimplementedMessageServiceServer
 	pb.UnimplementedEventServiceServer
 	pb.UnimplementedAgentServiceServer
+	pb.UnimplementedStateServiceServer
 
 	address  string
 	sends    chan *bidi[pb.SendRequest, pb.SendResponse]
 	claims   chan *bidi[pb.ClaimRequest, pb.ClaimResponse]
 	receives chan *down[*pb.ReceiveRequest, pb.ReceiveResponse]
 	events   chan *down[*pb.SubscribeEventsRequest, pb.SubscribeEventsResponse]
+	watches  chan *down[*pb.WatchStateRequest, pb.WatchStateResponse]
 	unary    chan *unaryCall
 	lists    chan *pb.ListEventsRequest // answered with one event a revision
 	headers  chan metadata.MD           // of AgentService.Heartbeat
@@ -75,6 +77,7 @@ func newFake(t *testing.T, opts ...client.Option) (*fake, *client.Client) {
 		claims:   make(chan *bidi[pb.ClaimRequest, pb.ClaimResponse], 16),
 		receives: make(chan *down[*pb.ReceiveRequest, pb.ReceiveResponse], 16),
 		events:   make(chan *down[*pb.SubscribeEventsRequest, pb.SubscribeEventsResponse], 16),
+		watches:  make(chan *down[*pb.WatchStateRequest, pb.WatchStateResponse], 16),
 		unary:    make(chan *unaryCall, 16),
 		lists:    make(chan *pb.ListEventsRequest, 16),
 		headers:  make(chan metadata.MD, 16),
@@ -88,6 +91,7 @@ func newFake(t *testing.T, opts ...client.Option) (*fake, *client.Client) {
 	pb.RegisterMessageServiceServer(server, f)
 	pb.RegisterEventServiceServer(server, f)
 	pb.RegisterAgentServiceServer(server, f)
+	pb.RegisterStateServiceServer(server, f)
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(listener) }()
 	t.Cleanup(func() {

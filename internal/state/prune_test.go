@@ -40,7 +40,9 @@ func (a *actor) oldest() int64 {
 		if err == nil {
 			continue // it has not begun to remove
 		}
-		refused(a.t, err, codes.OutOfRange, "STATE_COMPACTED")
+		if refused(a.t, err, codes.OutOfRange, "STATE_COMPACTED"); a.t.Failed() {
+			a.t.FailNow()
+		}
 		for _, d := range status.Convert(err).Details() {
 			if info, ok := d.(*errdetails.ErrorInfo); ok {
 				oldest, err := strconv.ParseInt(info.Metadata["oldest"], 10, 64)

@@ -2,6 +2,7 @@ package state_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -304,7 +305,7 @@ func TestWatch_ThereAreAThousandAtMost(t *testing.T) {
 		for err = nil; err == nil; {
 			_, err = s.Recv()
 		}
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			t.Error("it ended by itself")
 		}
 	}
