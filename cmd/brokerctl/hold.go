@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -106,7 +107,7 @@ func (o *runOptions) runHolding(c *cli, cmd *cobra.Command, command []string, ta
 	h, err := take()
 	var f *failure
 	switch {
-	case errors.As(err, &f), status.Code(err) == codes.Aborted, err != nil && cmd.Context().Err() != nil:
+	case errors.As(err, &f), status.Code(err) == codes.Aborted, strings.HasPrefix(client.Reason(err), "TICKET_"), err != nil && cmd.Context().Err() != nil:
 		return err
 	case err != nil:
 		return ownFailure(c, cmd.Name(), err)
@@ -147,7 +148,7 @@ func (h *hold) run(c *cli, cmd *cobra.Command, path string, command []string, ti
 func (h *hold) giveBack(cmd *cobra.Command) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), releaseAfter)
 	defer cancel()
-	if err := h.release(ctx); err != nil {
+	if err := h.release(ctx); err != nil && h.fence > 0 {
 		fmt.Fprintf(cmd.ErrOrStderr(), "brokerctl: %s was not given back, and ends by itself: %s\n", h.what, oneLine(status.Convert(err).Message()))
 	}
 }
@@ -233,7 +234,7 @@ func (h *hold) watch(ctx context.Context, c *cli, cmd *cobra.Command, lose conte
 		cancel()
 		switch {
 		case err != nil || held: // what cannot be known now, extending will tell
-		case e.GetSource() == h.broker.Identity().Agent && slices.Contains([]string{"lock.released", "token.released", "token.passed"}, e.GetType()):
+		case givenAway(e):
 			close(gone)
 			return
 		default:
@@ -241,6 +242,15 @@ func (h *hold) watch(ctx context.Context, c *cli, cmd *cobra.Command, lose conte
 			return
 		}
 	}
+}
+
+// givenAway reports whether an event says that the owner has let go by itself: there is no cause beside its wish.
+func givenAway(e *pb.Event) bool {
+	var details struct {
+		Cause string `json:"cause"`
+	}
+	return slices.Contains([]string{"lock.released", "token.released", "token.passed"}, e.GetType()) &&
+		json.Unmarshal([]byte(e.GetDetails()), &details) == nil && details.Cause == ""
 }
 
 // concerns reports whether an event names the grant, or the agent that has it.

@@ -247,8 +247,10 @@ func (h *hook) lock(ctx context.Context) error {
 // told tells the broker what the agent has done.
 func (h *hook) told(ctx context.Context) error {
 	beat := &pb.HeartbeatRequest{Status: pb.AgentStatus_AGENT_STATUS_ACTIVE, LastTool: clipped(&h.in.Tool, 256)}
-	if file, inside, err := lockPathIn(h.in.Cwd, h.in.file()); err == nil && inside && h.writes(h.in.Tool) {
-		beat.LastFile = clipped(&file, 1024)
+	if h.writes(h.in.Tool) && h.in.file() != "" {
+		if file, inside, err := lockPathIn(h.in.Cwd, h.in.file()); err == nil && inside {
+			beat.LastFile = clipped(&file, 1024)
+		}
 	}
 	return h.beat(ctx, beat)
 }

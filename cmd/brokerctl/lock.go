@@ -1,9 +1,9 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -11,11 +11,15 @@ import (
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/proto"
 
+	"brokerd/client"
 	pb "brokerd/gen/brokerd/v1"
 )
 
 const lockLong = `Lock files, so that two agents do not write the same one at the same time. A PATH covers a file (src/a.go), a
 directory with all below it (src/), or a glob ('src/*.go', 'docs/**'). Locks are advisory: they bind those who ask.
+
+Names of files are those of the working folder, or absolute ones; the broker has them relative to the session's root,
+which is the repository's (BROKERD_ROOT says otherwise), the same in every worktree.
 
 A lock ends when it is released, when its time is over (--for), or when its agent ends.`
 
@@ -82,22 +86,31 @@ func lockMode(shared bool) pb.LockMode {
 	return pb.LockMode_LOCK_MODE_EXCLUSIVE
 }
 
-// lockPaths returns the paths as the broker has them.
-func lockPaths(args []string) ([]string, error) {
-	return args, nil
+// lockPaths returns the paths that the broker has for the names of files.
+func lockPaths(names []string) ([]string, error) {
+	known, err := client.NewPaths("", "")
+	if err != nil {
+		return nil, err
+	}
+	paths, err := known.MapAll(names...)
+	if err != nil {
+		return nil, usagef("%v", err)
+	}
+	return paths, nil
 }
 
 // lockPathIn is lockPaths for a file that is named in a folder; false if it does not lie in the session's root, where nobody
 // else would ask for it.
-func lockPathIn(dir, file string) (string, bool, error) {
-	if !filepath.IsAbs(file) {
-		return filepath.ToSlash(filepath.Clean(file)), true, nil
+func lockPathIn(dir, file string) (path string, inside bool, err error) {
+	known, err := client.NewPaths(dir, "")
+	if err != nil {
+		return "", false, err
 	}
-	relative, err := filepath.Rel(dir, file)
-	if err != nil || !filepath.IsLocal(relative) {
+	path, err = known.Map(file)
+	if outside := (*client.OutsideError)(nil); errors.As(err, &outside) {
 		return "", false, nil
 	}
-	return filepath.ToSlash(relative), true, nil
+	return path, err == nil, err
 }
 
 // listed writes paths as a shell would take them.

@@ -73,7 +73,7 @@ func (o *runOptions) lock(c *cli, cmd *cobra.Command, paths []string, mode pb.Lo
 		env: [][2]string{
 			{"BROKERD_FENCE", strconv.FormatInt(answer.GetFence(), 10)}, {holderVariable, holder}, {"BROKERD_LOCK_PATHS", strings.Join(paths, "\n")},
 		},
-		types: []string{"lock.*"},
+		types: []string{"lock.released", "lock.expired", "lock.revoked"},
 		extend: func(ctx context.Context) error {
 			_, err := free.Locks().ExtendLocks(ctx, &pb.ExtendLocksRequest{Fences: []int64{answer.GetFence()}})
 			return err
@@ -90,14 +90,14 @@ func (o *runOptions) lock(c *cli, cmd *cobra.Command, paths []string, mode pb.Lo
 			return slices.ContainsFunc(locks, func(l *pb.Lock) bool { return l.GetFence() == answer.GetFence() }), err
 		},
 	}
-	switch {
-	case err != nil:
-		if cmd.Context().Err() != nil {
-			h.giveBack(cmd) // the place in the queue
+	if err == nil && answer.GetOutcome() != pb.AcquireOutcome_ACQUIRE_OUTCOME_GRANTED {
+		err = c.notAcquired(answer)
+	}
+	if err != nil {
+		if o.wait > 0 { // nobody comes back for the place in the queue, and so nobody should wait behind it
+			h.giveBack(cmd)
 		}
 		return nil, err
-	case answer.GetOutcome() != pb.AcquireOutcome_ACQUIRE_OUTCOME_GRANTED:
-		return nil, c.notAcquired(answer)
 	}
 	return h, h.count(cmd.Context(), began)
 }

@@ -400,7 +400,7 @@ func (o *runOptions) token(c *cli, cmd *cobra.Command, kind, scope string) (*hol
 		env: [][2]string{
 			{"BROKERD_FENCE", strconv.FormatInt(answer.GetFence(), 10)}, {holderVariable, holder}, {"BROKERD_TOKEN_TYPE", kind}, {"BROKERD_TOKEN_SCOPE", scope},
 		},
-		types: []string{"token.*"},
+		types: []string{"token.released", "token.passed", "token.expired", "token.revoked"},
 		extend: func(ctx context.Context) error {
 			_, err := free.Tokens().ExtendToken(ctx, &pb.ExtendTokenRequest{Type: kind, Scope: scope, Holder: holder})
 			return err
@@ -414,14 +414,14 @@ func (o *runOptions) token(c *cli, cmd *cobra.Command, kind, scope string) (*hol
 			return now.GetToken().GetFence() == answer.GetFence() && now.GetToken().GetAgent() == free.Identity().Agent, err
 		},
 	}
-	switch {
-	case err != nil:
-		if cmd.Context().Err() != nil {
-			h.giveBack(cmd) // the place in the queue
+	if err == nil && answer.GetOutcome() != pb.AcquireOutcome_ACQUIRE_OUTCOME_GRANTED {
+		err = c.notAcquired(answer)
+	}
+	if err != nil {
+		if o.wait > 0 { // nobody comes back for the place in the queue, and so nobody should wait behind it
+			h.giveBack(cmd)
 		}
 		return nil, err
-	case answer.GetOutcome() != pb.AcquireOutcome_ACQUIRE_OUTCOME_GRANTED:
-		return nil, c.notAcquired(answer)
 	}
 	if h.lasts == 0 { // the broker has chosen
 		h.lasts = max(answer.GetHeldUntil().AsTime().Sub(c.env.Now()), time.Second)
