@@ -41,8 +41,8 @@ func newExplainCommand(c *cli) *cobra.Command {
 		Use:   "explain [message ID | lock PATH | token TYPE SCOPE | agent NAME | role ROLE]",
 		Short: "Say what is stuck, and which command frees it (operators)",
 		Long: `Say why something is stuck: who holds it, who waits for it, since when and why, and which commands free it, ready to
-be run as they stand, the best first. Without a subject: what is worst in the session. A lock is named by a path, or by the number of a
-fence or ticket.
+be run as they stand, the best first. Without a subject: what is worst in the session. A lock is named by a path, or by
+the number of a fence or ticket.
 
 Severities: ERROR, stuck until somebody acts; WARNING, slow or at risk; INFO, as it should be.`,
 		Example: `  brokerctl explain
@@ -56,6 +56,13 @@ Severities: ERROR, stuck until somebody acts; WARNING, slow or at risk; INFO, as
 			request, err := parseSubject(args)
 			if err != nil {
 				return err
+			}
+			if lock, ok := request.GetSubject().(*pb.ExplainRequest_Lock); ok && strings.Trim(lock.Lock, "0123456789") != "" {
+				paths, err := lockPaths([]string{lock.Lock})
+				if err != nil {
+					return err
+				}
+				lock.Lock = paths[0]
 			}
 			broker, err := c.connect(cmd.Context())
 			if err != nil {
