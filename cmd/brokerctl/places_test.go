@@ -165,7 +165,7 @@ func TestStatus_ShowsWhatWaitsWhere(t *testing.T) {
 	register(t, "a")
 	sent(t, "a", "one")
 	out := must0(t, "status")
-	if !strings.Contains(out, "default: 1 agent, 1 waiting, 0 claimed, 0 dead") || !strings.Contains(out, "MAILBOX  WAITING  CLAIMED  DEAD\na        1        0        0\n") {
+	if !strings.Contains(out, "messages   1 waiting, 0 claimed, 0 dead\n") || !strings.Contains(out, "MAILBOX  WAITING  CLAIMED  DEAD\na        1        0        0\n") {
 		t.Errorf("%s", out)
 	}
 }

@@ -20,8 +20,11 @@ import (
 
 func newStatusCommand(c *cli) *cobra.Command {
 	return &cobra.Command{
-		Use:               "status",
-		Short:             "One screen of facts about the broker and the session (operators)",
+		Use:   "status",
+		Short: "One screen of facts about the broker and the session (operators)",
+		Long: `One screen of facts about the session and the broker, what matters most first: what is stuck (explain says more), agents and messages,
+what they share, the broker itself, and the fullest mailboxes. Texts that are too long for the screen are cut; -o json has all of it, but for
+what is stuck.`,
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -33,32 +36,85 @@ func newStatusCommand(c *cli) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return c.show(cmd, answer, func(w io.Writer) { c.printStatus(w, answer) })
+			if format, err := c.format(); err != nil || format == formatJSON {
+				return c.show(cmd, answer, nil)
+			}
+			stuck, err := broker.Admin().Explain(cmd.Context(), &pb.ExplainRequest{})
+			if err != nil {
+				return err
+			}
+			return c.show(cmd, answer, func(w io.Writer) { c.printStatus(w, answer, stuck.GetFindings()) })
 		},
 	}
 }
 
-// printStatus lays out the facts: the broker's, the session's, and what waits where.
-func (c *cli) printStatus(w io.Writer, s *pb.GetStatusResponse) {
+// A screen is 80 columns wide and 24 lines high, of which the shell takes one.
+const (
+	screenWidth    = 80
+	screenLabel    = 9 + 2 // the widest label, and the gap
+	screenMailbox  = 45
+	screenBoxLines = 11 // beside the facts
+)
+
+// printStatus lays out the facts: what is stuck, the session's, the broker's, and what waits where.
+func (c *cli) printStatus(w io.Writer, s *pb.GetStatusResponse, stuck []*pb.Finding) {
 	t := newTable(w)
-	t.row("broker", fmt.Sprintf("brokerd %s, started %s, revision %d", s.GetVersion(), c.ago(s.GetStartedAt()), s.GetRevision()))
-	t.row("listening", strings.Join(s.GetListen(), ", "))
-	t.row("data", fmt.Sprintf("%s, %s + %s journal, sync %s", s.GetDataDir(), size(s.GetDatabaseBytes()), size(s.GetWalBytes()), s.GetSync()))
-	t.row("commits", fmt.Sprintf("%d since the start, %s each", s.GetCommits(), s.GetCommitTime().AsDuration().Round(time.Microsecond)))
-	t.row("in use", fmt.Sprintf("%s, %s", count(s.GetSessions(), "session"), count(s.GetStreams(), "open stream")))
-	t.row("session", fmt.Sprintf("%s: %s, %d waiting, %d claimed, %d dead", s.GetSession(), count(s.GetAgents(), "agent"), s.GetWaiting(), s.GetClaimed(), s.GetDead()))
+	fact := func(label, format string, args ...any) {
+		text := fmt.Sprintf(format, args...)
+		if !isPrompt(w) {
+			text = clip(text, screenWidth-screenLabel)
+		}
+		t.row(label, text)
+	}
+	if len(stuck) == 0 {
+		fact("stuck", "nothing")
+	} else {
+		fact("stuck", "%s; see %s explain", severities(stuck), c.again())
+		fact("worst", "%s: %s", stuck[0].GetSubject(), stuck[0].GetSummary())
+	}
+	ill := ""
+	if s.GetLateAgents()+s.GetFailedAgents() > 0 {
+		ill = fmt.Sprintf(" (%d late, %d failed)", s.GetLateAgents(), s.GetFailedAgents())
+	}
+	fact("session", "%s: %s%s", s.GetSession(), count(s.GetAgents(), "agent"), ill)
+	fact("messages", "%d waiting, %d claimed, %d dead", s.GetWaiting(), s.GetClaimed(), s.GetDead())
+	fact("shared", "%s, %s held, %d waiting for them; %s", count(s.GetLocks(), "lock"), count(s.GetTokensHeld(), "token"), s.GetTickets(), count(s.GetStateKeys(), "key"))
+	fact("broker", "brokerd %s, started %s, revision %d", s.GetVersion(), c.ago(s.GetStartedAt()), s.GetRevision())
+	fact("in use", "%s, %s", count(s.GetSessions(), "session"), count(s.GetStreams(), "open stream"))
+	fact("commits", "%d since the start, %s each", s.GetCommits(), s.GetCommitTime().AsDuration().Round(time.Microsecond))
+	fact("data", "%s + %s journal, sync %s, in %s", size(s.GetDatabaseBytes()), size(s.GetWalBytes()), s.GetSync(), s.GetDataDir())
+	fact("listening", "%s", strings.Join(s.GetListen(), ", "))
 	_ = t.flush() // to the command's own output: nobody is left to tell
 	if len(s.GetMailboxes()) == 0 {
 		return
 	}
+	shown := s.GetMailboxes()
 	if !isPrompt(w) {
 		fmt.Fprintln(w)
+		shown = shown[:min(len(shown), screenBoxLines)]
 	}
 	t = newTable(w, "MAILBOX", "WAITING", "CLAIMED", "DEAD")
-	for _, m := range s.GetMailboxes() {
-		t.row(m.GetMailbox(), strconv.FormatInt(m.GetWaiting(), 10), strconv.FormatInt(m.GetClaimed(), 10), strconv.FormatInt(m.GetDead(), 10))
+	for _, m := range shown {
+		t.row(clip(m.GetMailbox(), screenMailbox), strconv.FormatInt(m.GetWaiting(), 10), strconv.FormatInt(m.GetClaimed(), 10), strconv.FormatInt(m.GetDead(), 10))
 	}
 	_ = t.flush() // as above
+}
+
+// severities counts findings by severity: "2 errors, 1 warning".
+func severities(all []*pb.Finding) string {
+	var parts []string
+	for _, severity := range []pb.FindingSeverity{pb.FindingSeverity_FINDING_SEVERITY_ERROR, pb.FindingSeverity_FINDING_SEVERITY_WARNING} {
+		n := 0
+		for _, f := range all {
+			if f.GetSeverity() == severity {
+				n++
+			}
+		}
+		if n > 0 {
+			parts = append(parts, count(n, strings.ToLower(enumOf(severity))))
+		}
+	}
+	return strings.Join(parts, ", ")
 }
 
 func newWhoamiCommand(c *cli) *cobra.Command {

@@ -41,6 +41,21 @@ type Totals struct {
 	Revision   int64 // that they are true at
 }
 
+// A Head counts the registered agents of a session.
+type Head struct {
+	Agents int
+	Late   int // of these, not heard of for a third of their lease
+	Failed int // of these, with a lease that is over
+}
+
+// Coordination counts what agents share in a session.
+type Coordination struct {
+	Locks   int64
+	Tokens  int64 // held
+	Tickets int64 // requests that wait for locks and tokens
+	Keys    int64 // of the state
+}
+
 // Directory knows sessions and agents.
 type Directory interface {
 	// SessionID returns the row id of a session, or fault.NotFound.
@@ -48,7 +63,12 @@ type Directory interface {
 	// Sessions counts the sessions.
 	Sessions(q store.Querier) (int, error)
 	// Agents counts the registered agents of a session.
-	Agents(q store.Querier, session int64) (int, error)
+	Agents(q store.Querier, session int64) (Head, error)
+}
+
+// Commons tells what agents share in a session.
+type Commons interface {
+	Coordination(q store.Querier, session int64) (Coordination, error)
 }
 
 // Mailboxes tells what lies in the mailboxes of a session.

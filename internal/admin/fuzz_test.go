@@ -30,7 +30,7 @@ func FuzzExplain(f *testing.F) {
 			f.Error(err)
 		}
 	})
-	service := admin.NewService(admin.Facts{}, st, nowhere{}, nil, nil, nil, clock)
+	service := admin.NewService(admin.Parts{Store: st, Clock: clock, Directory: nowhere{}})
 	ctx := caller.NewContext(f.Context(), caller.Caller{Access: caller.Operator, Session: "none"})
 	f.Fuzz(func(t *testing.T, wire []byte) {
 		r := &pb.ExplainRequest{}
@@ -45,7 +45,9 @@ func FuzzExplain(f *testing.F) {
 		default:
 			t.Fatalf("%v: %v", r, err)
 		}
-		line := func(s string, most int) bool { return s != "" && len(s) <= most && !strings.ContainsAny(s, "\x00\n\r\t\x1b") }
+		line := func(s string, most int) bool {
+			return s != "" && len(s) <= most && !strings.ContainsAny(s, "\x00\n\r\t\x1b")
+		}
 		ok := true
 		switch s := r.Subject.(type) {
 		case *pb.ExplainRequest_Message:

@@ -17,58 +17,67 @@ import (
 // Service is the AdminService of the API. Only operators get through to it.
 type Service struct {
 	pb.UnimplementedAdminServiceServer
-	facts     Facts
-	store     *store.Store
-	directory Directory
-	mailboxes Mailboxes
-	traffic   Traffic
-	inspector *Inspector
+	parts Parts
+}
 
-	clock      clockwork.Clock
-	explainers []Explainer
+// Parts are whom the service asks.
+type Parts struct {
+	Facts      Facts
+	Store      *store.Store
+	Clock      clockwork.Clock
+	Directory  Directory
+	Mailboxes  Mailboxes
+	Commons    Commons
+	Traffic    Traffic
+	Inspector  *Inspector
+	Explainers []Explainer
 }
 
 // NewService returns the service.
-func NewService(f Facts, s *store.Store, d Directory, m Mailboxes, t Traffic, i *Inspector, c clockwork.Clock, e ...Explainer) *Service {
-	return &Service{facts: f, store: s, directory: d, mailboxes: m, traffic: t, inspector: i, clock: c, explainers: e}
-}
+func NewService(p Parts) *Service { return &Service{parts: p} }
 
 // GetStatus implements pb.AdminServiceServer.
 func (s *Service) GetStatus(ctx context.Context, _ *pb.GetStatusRequest) (*pb.GetStatusResponse, error) {
 	session := caller.FromContext(ctx).Session
-	stats := s.store.Stats()
+	stats := s.parts.Store.Stats()
 	out := &pb.GetStatusResponse{
-		Version:       s.facts.Version,
-		StartedAt:     timestamppb.New(s.facts.StartedAt),
-		Sync:          s.facts.Sync.String(),
-		DataDir:       s.facts.DataDir,
-		Listen:        s.facts.Listen,
+		Version:       s.parts.Facts.Version,
+		StartedAt:     timestamppb.New(s.parts.Facts.StartedAt),
+		Sync:          s.parts.Facts.Sync.String(),
+		DataDir:       s.parts.Facts.DataDir,
+		Listen:        s.parts.Facts.Listen,
 		DatabaseBytes: stats.DatabaseBytes,
 		WalBytes:      stats.LogBytes,
 		Commits:       int64(stats.Commits),
 		CommitTime:    durationpb.New(stats.CommitTime / time.Duration(max(stats.Commits, 1))),
 		Session:       session,
-		Streams:       int32(s.traffic.Streams()),
+		Streams:       int32(s.parts.Traffic.Streams()),
 	}
-	err := s.store.Read(ctx, func(snap *store.Snapshot) error {
+	err := s.parts.Store.Read(ctx, func(snap *store.Snapshot) error {
 		out.Revision = snap.Revision()
-		id, err := s.directory.SessionID(snap, session)
+		id, err := s.parts.Directory.SessionID(snap, session)
 		if err != nil {
 			return err
 		}
-		sessions, err := s.directory.Sessions(snap)
+		sessions, err := s.parts.Directory.Sessions(snap)
 		if err != nil {
 			return err
 		}
-		agents, err := s.directory.Agents(snap, id)
+		agents, err := s.parts.Directory.Agents(snap, id)
 		if err != nil {
 			return err
 		}
-		mail, err := s.mailboxes.Mail(snap, id)
+		mail, err := s.parts.Mailboxes.Mail(snap, id)
 		if err != nil {
 			return err
 		}
-		out.Sessions, out.Agents = int32(sessions), int32(agents)
+		shared, err := s.parts.Commons.Coordination(snap, id)
+		if err != nil {
+			return err
+		}
+		out.Sessions = int32(sessions)
+		out.Agents, out.LateAgents, out.FailedAgents = int32(agents.Agents), int32(agents.Late), int32(agents.Failed)
+		out.Locks, out.TokensHeld, out.Tickets, out.StateKeys = shared.Locks, shared.Tokens, shared.Tickets, shared.Keys
 		out.Waiting, out.Claimed, out.Dead = mail.Waiting, mail.Claimed, mail.Dead
 		for _, m := range mail.Fullest {
 			out.Mailboxes = append(out.Mailboxes,
@@ -84,7 +93,7 @@ func (s *Service) GetStatus(ctx context.Context, _ *pb.GetStatusRequest) (*pb.Ge
 
 // CheckDatabase implements pb.AdminServiceServer.
 func (s *Service) CheckDatabase(ctx context.Context, _ *pb.CheckDatabaseRequest) (*pb.CheckDatabaseResponse, error) {
-	problems, counted, err := s.inspector.Check(ctx)
+	problems, counted, err := s.parts.Inspector.Check(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("check database: %w", err)
 	}

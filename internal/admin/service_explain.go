@@ -22,13 +22,13 @@ func (s *Service) Explain(ctx context.Context, in *pb.ExplainRequest) (*pb.Expla
 	}
 	about.SessionName = caller.FromContext(ctx).Session
 	out := &pb.ExplainResponse{}
-	err = s.store.Read(ctx, func(snap *store.Snapshot) error {
-		out.Revision, about.Now = snap.Revision(), s.clock.Now()
+	err = s.parts.Store.Read(ctx, func(snap *store.Snapshot) error {
+		out.Revision, about.Now = snap.Revision(), s.parts.Clock.Now()
 		var err error
-		if about.Session, err = s.directory.SessionID(snap, about.SessionName); err != nil {
+		if about.Session, err = s.parts.Directory.SessionID(snap, about.SessionName); err != nil {
 			return err
 		}
-		found, err := explain(snap, s.explainers, about)
+		found, err := explain(snap, s.parts.Explainers, about)
 		for i := range found {
 			out.Findings = append(out.Findings, findingProto(about.SessionName, &found[i]))
 		}

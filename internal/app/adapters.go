@@ -204,8 +204,25 @@ func (c census) SessionID(q store.Querier, name string) (int64, error) {
 func (c census) Sessions(q store.Querier) (int, error) { return c.sessions.Count(q) }
 
 // Agents implements admin.Directory.
-func (c census) Agents(q store.Querier, session int64) (int, error) {
-	return c.agents.Count(q, session)
+func (c census) Agents(q store.Querier, session int64) (admin.Head, error) {
+	n, err := c.agents.Count(q, session)
+	return admin.Head{Agents: n}, err
+}
+
+// commons tells the operator what agents share.
+type commons struct {
+	locks *locks.Table
+	state *state.Keys
+}
+
+// Coordination implements admin.Commons.
+func (c commons) Coordination(q store.Querier, session int64) (admin.Coordination, error) {
+	held, err := c.locks.Count(q, session)
+	if err != nil {
+		return admin.Coordination{}, err
+	}
+	keys, err := c.state.Count(q, session)
+	return admin.Coordination{Locks: held.Locks, Tokens: held.Tokens, Tickets: held.Tickets, Keys: keys}, err
 }
 
 // fullest is how many mailboxes a status names.

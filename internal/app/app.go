@@ -186,6 +186,7 @@ func (a *App) start(ctx context.Context) error {
 	held := locks.New(st, journal, holders{scopes, registry}, c.Clock, log.Named("locks"))
 	connect(journal, scopes, registry, post)
 	connectLocks(scopes, registry, post, held)
+	held.UseCrew(post)
 	// After the hooks are in place: it looks at once, and what it finds is an event.
 	space := disk.New(st, journal, c.Clock, log.Named("disk"), func() (float64, error) { return c.DiskUsed(c.Dir) })
 	post.UseDisk(space)
@@ -214,7 +215,10 @@ func (a *App) start(ctx context.Context) error {
 	facts := admin.Facts{Version: c.Version, StartedAt: began, Sync: a.sync, DataDir: c.Dir, Listen: a.listen}
 	inspector := admin.NewInspector(st, tables{}, journal)
 	register(server, services{
-		admin:    admin.NewService(facts, st, census{scopes, registry}, mailboxes{post}, server, inspector, c.Clock, registry, post, space),
+		admin: admin.NewService(admin.Parts{
+			Facts: facts, Store: st, Clock: c.Clock, Directory: census{scopes, registry}, Mailboxes: mailboxes{post}, Commons: commons{held, keys},
+			Traffic: server, Inspector: inspector, Explainers: []admin.Explainer{registry, post, held, space},
+		}),
 		agents:   agents.NewService(registry),
 		channels: broker.NewChannelService(post),
 		locks:    locks.NewService(held),

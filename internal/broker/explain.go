@@ -405,3 +405,19 @@ func (e *explaining) member(name string) (Member, bool, error) {
 	}
 	return Member{}, false, err
 }
+
+// Condition says in a sentence how an agent is, and whether it is well: alive, heard of in time, and nothing keeps work from it.
+func (b *Broker) Condition(q store.Querier, about finding.Question, agent string) (says string, well bool, err error) {
+	e := explaining{Broker: b, q: q, about: about, gates: map[string]gating{}}
+	m, registered, err := e.member(agent)
+	switch {
+	case err != nil || !registered:
+		return "", true, err
+	case m.Health == Failed, !e.gates[agent].haltedAt.IsZero(), !e.gates[agent].until.IsZero():
+		says, err = e.describe(&server{m, e.gates[agent]}, 0)
+		return says, false, err
+	case m.Health == Late:
+		return agent + " is late: last heard of at " + about.When(m.LastSeen), false, nil
+	}
+	return agent + " was last heard of at " + about.When(m.LastSeen), true, nil
+}

@@ -67,6 +67,7 @@ type Table struct {
 	clock   clockwork.Clock
 	zap     *zap.Logger
 	notices Notices // nil = nobody is told
+	crew    Crew    // nil = all agents are well
 
 	queues *store.Cache[int64, *queue] // by session
 	broad  *store.Cache[int64, bool]   // whether a session has grants of more than single files

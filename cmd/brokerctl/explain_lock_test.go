@@ -1,0 +1,55 @@
+package main
+
+import (
+	"testing"
+	"time"
+)
+
+func TestExplain_LockThatIsContested(t *testing.T) {
+	s := newStage(t)
+	register(t, "builder-1/builder", "builder-2/builder", "builder-3/builder")
+	s.shows(s.finds([]string{"lock", "src/a.go"}, "INFO", "lock src/a.go", "nobody holds it"))
+	fence := at(t, fields(t, "--agent", "builder-1", "lock", "acquire", "src/", "--holder", "it's w1", "--reason", "refactoring"), "fence")
+	s.finds([]string{"lock", "src/a.go"}, "INFO", "lock src/", "builder-1 (it's w1) holds it until 03:34:05 UTC (in 30m) at the latest", "refactoring", "builder-1 was last heard of")
+	queued := ctl(t, "--agent", "builder-2", "-o", "json", "lock", "acquire", "src/a.go", "--keep", "--reason", "a fix")
+	ticket := number(at(t, decode(t, queued.out), "ticket"))
+	ctl(t, "--agent", "builder-3", "lock", "acquire", "src/", "--keep", "--shared")
+	s.fine()
+	s.fine("lock", "src/a.go")
+	s.finds([]string{"lock", "src/a.go"}, "INFO", "lock src/", "2 requests for it wait, the first for 0s", "builder-2 waits since 03:04:05 UTC (now), ticket "+ticket+", kept on purpose: a fix")
+	s.finds([]string{"lock", "src/a.go"}, "INFO", "lock src/", "builder-3 waits for it (shared), behind 2 owners", "builder-2 waits before it for src/a.go, by ticket "+ticket)
+	s.finds([]string{"lock", ticket}, "INFO", "lock src/a.go", "builder-2 waits for it, behind 1 owner", "builder-1 (it's w1) holds src/ until")
+	s.finds([]string{"lock", number(fence)}, "INFO", "lock src/", "builder-1 (it's w1) holds it")
+	s.finds([]string{"agent", "builder-1"}, "INFO", "lock src/", "builder-1 (it's w1) holds it")
+	s.finds([]string{"agent", "builder-2"}, "INFO", "lock src/a.go", "builder-2 waits for it")
+	must0(t, "agent", "halt", "builder-1")
+	s.finds([]string{"lock", "src/a.go"}, "WARNING", "lock src/", "builder-1 is halted")
+	s.finds([]string{"lock", ticket}, "WARNING", "lock src/a.go", "builder-1 is halted")
+	must0(t, "agent", "resume", "builder-1")
+	s.fine("lock", "src/a.go")
+	s.Advance(6 * time.Minute)
+	f := s.finds(nil, "WARNING", "lock src/", "2 requests for it wait, the first for 6m")
+	s.shows(f)
+	s.frees(f, "brokerctl lock force-release --fence "+number(fence)+" --reason 'an operator needs it'")
+	s.finds([]string{"lock", "src/a.go"}, "WARNING", "lock src/a.go", "builder-2 holds it", "builder-2 has not asked for it since it was granted: unless it does, it passes on at 03:12:05 UTC (in 2m)")
+	must0(t, "--agent", "builder-2", "lock", "acquire", "src/a.go")
+	must0(t, "--agent", "builder-2", "lock", "release", "src/a.go")
+	s.fine()
+	if got := ctl(t, "explain", "lock", ticket); got.code != 3 {
+		t.Errorf("%+v", got)
+	}
+
+	// Who waits may also be made to give up.
+	queued = ctl(t, "--agent", "builder-1", "-o", "json", "lock", "acquire", "src/b.go", "--keep")
+	ticket = number(at(t, decode(t, queued.out), "ticket"))
+	f = s.finds([]string{"lock", ticket}, "INFO", "lock src/b.go", "builder-1 waits for it", "builder-3 holds src/ (shared) until")
+	s.run(f.commands[len(f.commands)-1])
+	if got := ctl(t, "explain", "lock", ticket); got.code != 3 {
+		t.Errorf("%+v", got)
+	}
+	for _, bad := range []string{"/etc", "../x"} {
+		if got := ctl(t, "explain", "lock", bad); got.code != 2 {
+			t.Errorf("%+v", got)
+		}
+	}
+}

@@ -1,0 +1,359 @@
+package locks
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"brokerd/internal/fault"
+	"brokerd/internal/finding"
+	"brokerd/internal/store"
+)
+
+const (
+	// longWait is from when on it is worth telling of that somebody waits for what another holds.
+	longWait = 5 * time.Minute
+	// mostExplained is how many grants, tickets and names one answer tells of, each.
+	mostExplained = 20
+)
+
+// A Crew knows how agents are.
+type Crew interface {
+	// Condition says in a sentence how an agent is, and whether it is well: alive, heard of in time, and nothing keeps work from it.
+	Condition(q store.Querier, about finding.Question, agent string) (says string, well bool, err error)
+}
+
+// UseCrew plugs in who knows how agents are; without it all are well. It must be called before the table is used.
+func (t *Table) UseCrew(c Crew) { t.crew = c }
+
+// Explain tells who holds what, who waits for it and why: of a path, a fence, a ticket, a token or an agent, or what is contested for longest.
+// Errors: fault.Invalid for what is no path, fault.NotFound for a fence or ticket that is none.
+func (t *Table) Explain(q store.Querier, about finding.Question) ([]finding.Finding, error) {
+	if about.Kind == finding.Message || about.Kind == finding.Role {
+		return nil, nil
+	}
+	v, err := t.view(q, about.Session)
+	if err != nil {
+		return nil, err
+	}
+	e := explaining{Table: t, view: v, about: about, told: map[int64]bool{}}
+	switch about.Kind {
+	case finding.Lock:
+		err = e.lock()
+	case finding.Token:
+		err = e.token()
+	case finding.Agent:
+		err = e.agent()
+	case finding.Everything:
+		err = e.contested()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("explain locks: %w", err)
+	}
+	return e.found, nil
+}
+
+// explaining is the work of one answer.
+type explaining struct {
+	*Table
+	view
+	about finding.Question
+	found []finding.Finding
+	told  map[int64]bool // grants
+}
+
+// lock explains what is in the way of a path, or one fence or ticket.
+func (e *explaining) lock() error {
+	if number, err := strconv.ParseInt(e.about.Name, 10, 64); err == nil {
+		return e.number(number)
+	}
+	session, err := e.dir.Session(e.q, e.about.SessionName)
+	if err != nil {
+		return err
+	}
+	path, err := Parse(e.about.Name, session.Fold)
+	if err != nil {
+		return fault.Field("lock", "%s", err.Error())
+	}
+	c := pathsClaim(Exclusive, []Path{path})
+	if err := e.all(&c); err != nil || len(e.found) > 0 {
+		return err
+	}
+	e.found = append(e.found, finding.Finding{Severity: finding.Info, Subject: "lock " + path.String(),
+		Summary: "nobody holds it, and nobody waits for it", Commands: []finding.Command{{"lock", "list"}}})
+	return nil
+}
+
+// all explains the grants and tickets that conflict with a claim.
+func (e *explaining) all(c *claim) error {
+	held, err := e.holders(c, Owner{}, mostExplained)
+	if err != nil {
+		return err
+	}
+	for _, h := range held {
+		if err := e.fence(h.fence); err != nil {
+			return err
+		}
+	}
+	n := 0
+	for _, k := range e.view.queue.tickets {
+		if n == mostExplained {
+			break
+		}
+		if k.claim.conflicts(c) {
+			n++
+			if err := e.ticket(k); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// number explains one fence or ticket.
+func (e *explaining) number(number int64) error {
+	if k := e.view.queue.find(number); k != nil {
+		return e.ticket(k)
+	}
+	g, err := findGrant(e.q, selectGrant, number)
+	if g == nil && err == nil {
+		g, err = findGrant(e.q, selectGranted, number) // a ticket whose turn has come
+	}
+	if err != nil {
+		return err
+	}
+	if g == nil || g.session != e.about.Session {
+		return fault.Missing("lock", e.about.Name, "there is no lock with the fence %s, and no request with that ticket waits: it was released, has ended or never was", e.about.Name)
+	}
+	return e.grant(g)
+}
+
+// token explains who has a token and who waits for it.
+func (e *explaining) token() error {
+	c := claim{kind: Token, mode: Exclusive, token: e.about.Name}
+	return e.all(&c)
+}
+
+// agent explains what an agent holds and waits for.
+func (e *explaining) agent() error {
+	held, err := readGrants(e.q.Query(selectSomeOfAgent, e.session, e.about.Name, mostExplained))
+	if err != nil {
+		return err
+	}
+	for _, g := range held {
+		if err := e.grant(g); err != nil {
+			return err
+		}
+	}
+	n := 0
+	for _, k := range e.view.queue.tickets {
+		if k.owner.Agent == e.about.Name && n < mostExplained {
+			n++
+			if err := e.ticket(k); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// contested explains what others have been waiting for longest.
+func (e *explaining) contested() error {
+	for _, k := range e.view.queue.tickets {
+		if len(e.found) == mostExplained || e.about.Now.Sub(k.createdAt) < longWait {
+			return nil // those after it wait for less long
+		}
+		held, err := e.holders(&k.claim, k.owner, mostExplained)
+		if err != nil {
+			return err
+		}
+		for _, h := range held {
+			if err := e.fence(h.fence); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// fence explains a grant, once.
+func (e *explaining) fence(fence int64) error {
+	g, err := findGrant(e.q, selectGrant, fence)
+	if err != nil || g == nil {
+		return err
+	}
+	return e.grant(g)
+}
+
+// grant explains a grant.
+func (e *explaining) grant(g *grant) error {
+	if e.told[g.fence] {
+		return nil
+	}
+	e.told[g.fence] = true
+	f := finding.Finding{Severity: finding.Info, Subject: subject(&g.claim), Since: g.grantedAt}
+	f.Summary = fmt.Sprintf("%s holds it%s until %s at the latest, by fence %d", g.owner, shared(g.claim.mode), e.about.When(e.until(g)), g.fence)
+	if g.reason != "" {
+		f.Reasons = append(f.Reasons, "it says why: "+finding.Clip(g.reason))
+	}
+	var waiting []*ticket
+	for _, k := range e.view.queue.tickets {
+		if k.owner != g.owner && k.claim.conflicts(&g.claim) {
+			waiting = append(waiting, k)
+		}
+	}
+	if !g.collected {
+		says := g.owner.Agent + " has not asked for it since it was granted"
+		if at, ok := e.alarms.Deadline(alarm{collectAlarm, g.fence}); ok {
+			says += ": unless it does, it passes on at " + e.about.When(at)
+		}
+		f.Reasons = append(f.Reasons, says)
+	}
+	says, well, err := e.condition(g.owner.Agent)
+	if err != nil {
+		return err
+	}
+	f.Reasons = append(f.Reasons, says...)
+	if len(waiting) > 0 {
+		f.Summary += ", and " + finding.Count(len(waiting), "request") + " for it " + verb(len(waiting)) + ", the first for " + finding.Rough(e.about.Now.Sub(waiting[0].createdAt))
+		if !well || !g.collected || e.about.Now.Sub(waiting[0].createdAt) >= longWait {
+			f.Severity = finding.Warning
+		}
+	}
+	for _, k := range waiting[:min(len(waiting), mostExplained)] {
+		f.Reasons = append(f.Reasons, k.says(&e.about))
+	}
+	ask := finding.Command{"explain", "agent", g.owner.Agent}
+	if f.Severity == finding.Info {
+		f.Commands = append(f.Commands, ask, g.revoking())
+	} else {
+		f.Commands = append(f.Commands, g.revoking(), ask)
+	}
+	e.found = append(e.found, f)
+	return nil
+}
+
+// verb is what some wait do.
+func verb(n int) string {
+	if n == 1 {
+		return "waits"
+	}
+	return "wait"
+}
+
+// says who waits, since when.
+func (k *ticket) says(about *finding.Question) string {
+	says := fmt.Sprintf("%s waits%s since %s, ticket %d", k.owner, shared(k.claim.mode), about.When(k.createdAt), k.number)
+	if k.kept {
+		says += ", kept on purpose"
+	}
+	if k.reason != "" {
+		says += ": " + finding.Clip(k.reason)
+	}
+	return says
+}
+
+// ticket explains a request that waits.
+func (e *explaining) ticket(k *ticket) error {
+	obstacles, position, err := e.obstacles(&e.view, &k.claim, k.owner, k.number)
+	if err != nil {
+		return err
+	}
+	f := finding.Finding{Severity: finding.Info, Subject: subject(&k.claim), Since: k.createdAt}
+	f.Summary = fmt.Sprintf("%s waits for it%s, behind %s, by ticket %d", k.owner, shared(k.claim.mode), finding.Count(position, "owner"), k.number)
+	if k.reason != "" {
+		f.Reasons = append(f.Reasons, "it says why: "+finding.Clip(k.reason))
+	}
+	if k.kept {
+		f.Reasons = append(f.Reasons, "its place is kept on purpose: when its turn has come, it must ask again within 2 min")
+	}
+	if e.about.Now.Sub(k.createdAt) >= longWait {
+		f.Severity = finding.Warning
+	}
+	asked := map[string]bool{}
+	for _, o := range obstacles {
+		if o.Waiting {
+			f.Reasons = append(f.Reasons, fmt.Sprintf("%s waits before it for %s, by ticket %d", o.Owner, o.Resource, o.Revision))
+			continue
+		}
+		g, err := findGrant(e.q, selectGrant, o.Revision)
+		if err != nil {
+			return err
+		}
+		f.Reasons = append(f.Reasons, fmt.Sprintf("%s holds %s%s until %s at the latest, by fence %d", o.Owner, o.Resource, shared(o.Mode), e.about.When(e.until(g)), o.Revision))
+		if !asked[o.Owner.Agent] {
+			asked[o.Owner.Agent] = true
+			says, well, err := e.condition(o.Owner.Agent)
+			if err != nil {
+				return err
+			}
+			f.Reasons = append(f.Reasons, says...)
+			if !well {
+				f.Severity = finding.Warning
+			}
+		}
+		f.Commands = append(f.Commands, g.revoking())
+	}
+	f.Commands = append(f.Commands, k.giveUp())
+	e.found = append(e.found, f)
+	return nil
+}
+
+// condition says how an agent is.
+func (e *explaining) condition(agent string) (says []string, well bool, err error) {
+	if e.crew == nil {
+		return nil, true, nil
+	}
+	s, well, err := e.crew.Condition(e.q, e.about, agent)
+	if s != "" {
+		says = append(says, s)
+	}
+	return says, well, err
+}
+
+// revoking is the command that takes a grant from its owner.
+func (g *grant) revoking() finding.Command {
+	const why = "an operator needs it"
+	if g.claim.kind == Token {
+		kind, scope, _ := strings.Cut(g.claim.token, "/")
+		return finding.Command{"token", "revoke", kind, scope, "--reason", why}
+	}
+	return finding.Command{"lock", "force-release", "--fence", strconv.FormatInt(g.fence, 10), "--reason", why}
+}
+
+// giveUp is the command that gives up a ticket.
+func (k *ticket) giveUp() finding.Command {
+	if k.claim.kind == Token {
+		kind, scope, _ := strings.Cut(k.claim.token, "/")
+		command := finding.Command{"--agent", k.owner.Agent, "token", "release", kind, scope}
+		if k.owner.Holder != "" {
+			command = append(command, "--holder", k.owner.Holder)
+		}
+		return command
+	}
+	return finding.Command{"--agent", k.owner.Agent, "lock", "release", "--ticket", strconv.FormatInt(k.number, 10)}
+}
+
+// subject is what a finding about a claim is about.
+func subject(c *claim) string { return c.kind.noun() + " " + c.title() }
+
+// shared says a mode, where it is not the usual one.
+func shared(m Mode) string {
+	if m == Shared {
+		return " (shared)"
+	}
+	return ""
+}
+
+// A Tally counts what is held and what waits in a session.
+type Tally struct{ Locks, Tokens, Tickets int64 }
+
+// Count counts what is held and what waits in a session.
+func (t *Table) Count(q store.Querier, session int64) (Tally, error) {
+	var n Tally
+	var grants int64
+	err := q.QueryRow(countAll, session).Scan(&grants, &n.Tokens, &n.Tickets)
+	n.Locks = grants - n.Tokens
+	return n, err
+}
