@@ -20,9 +20,10 @@ import (
 
 // jsonText are the string fields that hold JSON text; it is nested as it is.
 var jsonText = map[protoreflect.FullName]bool{
-	"brokerd.v1.Message.payload": true,
-	"brokerd.v1.Event.details":   true,
-	"brokerd.v1.Checkpoint.data": true,
+	"brokerd.v1.Message.payload":       true,
+	"brokerd.v1.Event.details":         true,
+	"brokerd.v1.StateValue.json_value": true,
+	"brokerd.v1.Checkpoint.data":       true,
 }
 
 // writeJSON writes a message of the API as one line.

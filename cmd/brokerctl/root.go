@@ -104,7 +104,7 @@ func newRoot(c *cli) *cobra.Command {
 		newReceiveCommand(c), newInboxCommand(c), newMessageCommand(c), newDLQCommand(c))
 	add("work", newNextCommand(c), newClaimCommand(c), newAckCommand(c), newNackCommand(c), newExtendCommand(c), newReleaseCommand(c), newWorkCommand(c))
 	add("who", newAgentCommand(c), newChannelCommand(c), newSessionCommand(c))
-	add("together", newLockCommand(c), newTokenCommand(c), newHookCommand(c))
+	add("together", newLockCommand(c), newTokenCommand(c), newStateCommand(c), newHookCommand(c))
 	add("watch", newEventCommand(c), newStatusCommand(c), newExplainCommand(c), newWhoamiCommand(c), newPingCommand(c), newAdminCommand(c))
 	add("other", newInitCommand(c), newGuideCommand(c), newDemoCommand(c), newBenchCommand(c), newVersionCommand(c))
 	must(root.RegisterFlagCompletionFunc("agent", c.completeAgents))

@@ -94,7 +94,9 @@ func newHistory(t *rapid.T) *history {
 	return &history{Broker: b, t: t, ctx: ctx, keys: map[name]*modelKey{}}
 }
 
-func (h *history) api(agent string) pb.StateServiceClient { return pb.NewStateServiceClient(h.Conn(agent)) }
+func (h *history) api(agent string) pb.StateServiceClient {
+	return pb.NewStateServiceClient(h.Conn(agent))
+}
 
 func (h *history) key(n name) *modelKey {
 	if h.keys[n] == nil {

@@ -1,0 +1,300 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	pb "brokerd/gen/brokerd/v1"
+)
+
+const stateLong = `What agents know in common: values by key, and documents that grow by entries. Every change is a version and has a revision.
+A change may be made on condition that the key still has the revision that was read (--if-revision), or that it is not there (--create).
+
+Keys lie in namespaces (--namespace, else "default"). The namespace "global" is shared by all sessions.`
+
+func newStateCommand(c *cli) *cobra.Command {
+	return group("state", "Share values and documents", stateLong,
+		newStateGetCommand(c), newStatePutCommand(c), newStateAppendCommand(c), newStateDeleteCommand(c), newStateListCommand(c),
+		newStateHistoryCommand(c), newStateWatchCommand(c), newStateTransactCommand(c))
+}
+
+// addNamespace adds the option that says where a key lies.
+func addNamespace(f *pflag.FlagSet, namespace *string) {
+	f.StringVar(namespace, "namespace", "", `where the key lies (default: "default"); "global" is shared by all sessions`)
+}
+
+// conditionOptions say what must be so for a change to be made.
+type conditionOptions struct {
+	ifRevision int64
+	create     bool
+}
+
+// AddFlags adds the options.
+func (o *conditionOptions) AddFlags(cmd *cobra.Command, creates bool) {
+	cmd.Flags().Int64Var(&o.ifRevision, "if-revision", 0, "only if the key still has this revision; 0 = it must not be there; exit code 5 if not")
+	if creates {
+		cmd.Flags().BoolVar(&o.create, "create", false, "only if the key is not there; exit code 5 if it is")
+		cmd.MarkFlagsMutuallyExclusive("if-revision", "create")
+	}
+}
+
+// revision returns the API's form.
+func (o *conditionOptions) revision(cmd *cobra.Command) *int64 {
+	if o.create {
+		return new(int64)
+	}
+	return ifSet(cmd, "if-revision", o.ifRevision)
+}
+
+func newStateGetCommand(c *cli) *cobra.Command {
+	request := &pb.GetStateRequest{}
+	cmd := &cobra.Command{
+		Use:   "get KEY",
+		Short: "Print a value, or a document as Markdown",
+		Long: `Print a value as it is, or a document as Markdown. As JSON it comes with version, revision, author and times; a document
+with its entries.`,
+		Example: `  brokerctl state get plan/step
+  brokerctl state get plan/step -o json | jq .entry.revision
+  brokerctl state get notes --at 4711`,
+		Args:              exactly("the key"),
+		ValidArgsFunction: c.completeKey,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			request.Key = args[0]
+			format, err := c.format()
+			if err != nil {
+				return err
+			}
+			request.Markdown = format != formatJSON
+			broker, err := c.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			answer, err := broker.State().GetState(cmd.Context(), request)
+			if err != nil {
+				return err
+			}
+			for last := answer.GetLastEntry(); last > 0 && last < answer.GetEntry().GetEntries(); last = answer.GetLastEntry() {
+				request.AtRevision, request.AfterEntry = answer.GetEntry().GetRevision(), last
+				more, err := broker.State().GetState(cmd.Context(), request)
+				if err != nil {
+					return err
+				}
+				answer.Entries, answer.Markdown = append(answer.Entries, more.GetEntries()...), answer.Markdown+more.GetMarkdown()
+				if answer.LastEntry = more.GetLastEntry(); answer.LastEntry <= last {
+					break
+				}
+			}
+			return c.show(cmd, answer, func(w io.Writer) { c.printState(w, answer) })
+		},
+	}
+	addNamespace(cmd.Flags(), &request.Namespace)
+	cmd.Flags().Int64Var(&request.AtRevision, "at", 0, "as it was at this revision")
+	return cmd
+}
+
+// printState writes a key for whoever reads w: people get the value and nothing else.
+func (c *cli) printState(w io.Writer, answer *pb.GetStateResponse) {
+	e := answer.GetEntry()
+	text := valueText(e.GetValue())
+	if e.GetType() == pb.StateType_STATE_TYPE_DOCUMENT {
+		text = strings.TrimRight(answer.GetMarkdown(), "\n")
+	}
+	if isPrompt(w) {
+		fmt.Fprintf(w, "%s, %s\n", keyName(e), c.stateFacts(e))
+	}
+	fmt.Fprintln(w, clean(text))
+}
+
+// stateFacts says how a key stands, in one line.
+func (c *cli) stateFacts(e *pb.StateEntry) string {
+	facts := []string{strings.ToLower(enumOf(e.GetType())), "version " + strconv.FormatInt(e.GetVersion(), 10), "revision " + strconv.FormatInt(e.GetRevision(), 10)}
+	if by := e.GetContributors(); len(by) > 0 {
+		facts = append(facts, count(e.GetEntries(), "entry")+" by "+names(by, len(by)))
+	} else {
+		facts = append(facts, "by "+clean(e.GetAuthor()))
+	}
+	facts = append(facts, c.ago(e.GetChangedAt()))
+	if e.GetOwner() != "" {
+		facts = append(facts, "owned by "+clean(e.GetOwner()))
+	}
+	if e.GetExpiresAt() != nil {
+		facts = append(facts, "expires "+c.due(e.GetExpiresAt()))
+	}
+	return strings.Join(facts, ", ")
+}
+
+// keyName says which key it is; the namespace only where it is not the default.
+func keyName(e *pb.StateEntry) string {
+	if e.GetNamespace() == "" || e.GetNamespace() == "default" {
+		return oneLine(e.GetKey())
+	}
+	return oneLine(e.GetNamespace() + ":" + e.GetKey())
+}
+
+// valueText writes a value as text.
+func valueText(v *pb.StateValue) string {
+	switch v := v.GetValue().(type) {
+	case *pb.StateValue_StringValue:
+		return v.StringValue
+	case *pb.StateValue_IntegerValue:
+		return strconv.FormatInt(v.IntegerValue, 10)
+	case *pb.StateValue_BooleanValue:
+		return strconv.FormatBool(v.BooleanValue)
+	case *pb.StateValue_JsonValue:
+		return v.JsonValue
+	}
+	return ""
+}
+
+// stateTypes are the types that a value may be written as.
+var stateTypes = []string{"string", "integer", "boolean", "json"}
+
+// parseValue reads a value of a type.
+func parseValue(kind, s string) (*pb.StateValue, error) {
+	switch strings.ToLower(kind) {
+	case "string":
+		return &pb.StateValue{Value: &pb.StateValue_StringValue{StringValue: s}}, nil
+	case "integer":
+		n, err := strconv.ParseInt(strings.TrimSpace(s), 10, 64)
+		if err != nil {
+			return nil, usagef("%q is no integer of 64 bits", s)
+		}
+		return &pb.StateValue{Value: &pb.StateValue_IntegerValue{IntegerValue: n}}, nil
+	case "boolean":
+		switch strings.TrimSpace(s) {
+		case "true":
+			return &pb.StateValue{Value: &pb.StateValue_BooleanValue{BooleanValue: true}}, nil
+		case "false":
+			return &pb.StateValue{Value: &pb.StateValue_BooleanValue{}}, nil
+		}
+		return nil, usagef("%q is neither true nor false", s)
+	case "json":
+		return &pb.StateValue{Value: &pb.StateValue_JsonValue{JsonValue: strings.TrimSpace(s)}}, nil
+	}
+	return nil, usagef("--type %q is none of %s", kind, strings.Join(stateTypes, ", "))
+}
+
+func newStatePutCommand(c *cli) *cobra.Command {
+	o := &conditionOptions{}
+	request := &pb.PutStateRequest{}
+	var kind string
+	var ttl time.Duration
+	var own bool
+	cmd := &cobra.Command{
+		Use:   "put KEY VALUE",
+		Short: "Write a value",
+		Example: `  brokerctl --agent lead state put plan/step 3 --type integer --if-revision 4711
+  brokerctl --agent lead state put config @config.json --type json --own
+  brokerctl --agent builder-1 state put building yes --create --ttl 10m`,
+		Args:              exactly("the key", "the value"),
+		ValidArgsFunction: c.completeKey,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			value, err := text(cmd, "VALUE", args[1])
+			if err != nil {
+				return err
+			}
+			if request.Value, err = parseValue(kind, value); err != nil {
+				return err
+			}
+			request.Key, request.CompareRevision, request.Ttl, request.Own = args[0], o.revision(cmd), duration(ttl), ifSet(cmd, "own", own)
+			broker, err := c.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			answer, err := broker.State().PutState(cmd.Context(), request)
+			if err != nil {
+				return err
+			}
+			return c.show(cmd, answer.GetEntry(), func(w io.Writer) {
+				e := answer.GetEntry()
+				fmt.Fprintf(w, "put %s, version %d, revision %d\n", keyName(e), e.GetVersion(), e.GetRevision())
+			})
+		},
+	}
+	cmd.Long = `Write a value; @FILE reads it from a file, - from standard input.`
+	addNamespace(cmd.Flags(), &request.Namespace)
+	cmd.Flags().StringVar(&kind, "type", "string", strings.Join(stateTypes, ", "))
+	o.AddFlags(cmd, true)
+	cmd.Flags().DurationVar(&ttl, "ttl", 0, "delete it after this time, 1s to 8760h; each put sets it anew (default: never)")
+	cmd.Flags().BoolVar(&own, "own", false, "only this agent may write it until it deregisters; --own=false gives it free (default: as it is)")
+	addRequestID(cmd, &request.RequestId)
+	must(cmd.RegisterFlagCompletionFunc("type", cobra.FixedCompletions(stateTypes, cobra.ShellCompDirectiveNoFileComp)))
+	return cmd
+}
+
+func newStateAppendCommand(c *cli) *cobra.Command {
+	request := &pb.AppendStateRequest{}
+	cmd := &cobra.Command{
+		Use:   "append KEY TEXT",
+		Short: "Add an entry to a document",
+		Long: `Add an entry to a document, which comes into being with its first. TEXT is Markdown; @FILE reads it from a file, - from standard
+input. Nobody's entry is lost, whoever writes at the same time. Agents that subscribe to the channel
+event/context_updated are told.`,
+		Example: `  brokerctl --agent lead state append notes "We use gRPC and nothing else."
+  git log -1 | brokerctl --agent builder-1 state append notes -`,
+		Args:              exactly("the key", "the text"),
+		ValidArgsFunction: c.completeKey,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var err error
+			request.Key = args[0]
+			if request.Text, err = text(cmd, "TEXT", args[1]); err != nil {
+				return err
+			}
+			broker, err := c.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			answer, err := broker.State().AppendState(cmd.Context(), request)
+			if err != nil {
+				return err
+			}
+			return c.show(cmd, answer, func(w io.Writer) {
+				fmt.Fprintf(w, "added entry %d to %s, revision %d\n", answer.GetNumber(), keyName(answer.GetEntry()), answer.GetEntry().GetRevision())
+			})
+		},
+	}
+	addNamespace(cmd.Flags(), &request.Namespace)
+	addRequestID(cmd, &request.RequestId)
+	return cmd
+}
+
+func newStateDeleteCommand(c *cli) *cobra.Command {
+	o := &conditionOptions{}
+	request := &pb.DeleteStateRequest{}
+	cmd := &cobra.Command{
+		Use:               "delete KEY",
+		Short:             "Delete a key",
+		Long:              "Delete a key. Its history stays for a while. What is not there is fine.",
+		Example:           `  brokerctl --agent lead state delete plan/step --if-revision 4711`,
+		Args:              exactly("the key"),
+		ValidArgsFunction: c.completeKey,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			request.Key, request.CompareRevision = args[0], o.revision(cmd)
+			broker, err := c.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			answer, err := broker.State().DeleteState(cmd.Context(), request)
+			if err != nil {
+				return err
+			}
+			return c.show(cmd, answer, func(w io.Writer) {
+				if answer.GetDeleted() {
+					fmt.Fprintf(w, "deleted %s, revision %d\n", oneLine(args[0]), answer.GetRevision())
+				} else {
+					fmt.Fprintf(w, "%s was not there\n", oneLine(args[0]))
+				}
+			})
+		},
+	}
+	addNamespace(cmd.Flags(), &request.Namespace)
+	o.AddFlags(cmd, false)
+	addRequestID(cmd, &request.RequestId)
+	return cmd
+}

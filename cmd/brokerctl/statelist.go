@@ -1,0 +1,178 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"brokerd/client"
+	pb "brokerd/gen/brokerd/v1"
+)
+
+// completeKey completes the first argument, a key.
+func (c *cli) completeKey(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return c.words(cmd, func(ctx context.Context, broker *client.Client) ([]string, error) {
+		namespace := "default"
+		if f := cmd.Flag("namespace"); f != nil && f.Value.String() != "" {
+			namespace = f.Value.String()
+		}
+		page, err := broker.State().ListState(ctx, &pb.ListStateRequest{Namespace: namespace, KeyPrefix: begun, PageSize: maxPage})
+		var words []string
+		for _, e := range page.GetEntries() {
+			words = append(words, e.GetKey())
+		}
+		return words, err
+	})
+}
+
+// stateView lists versions of keys.
+func (c *cli) stateView() view[*pb.StateEntry] {
+	return view[*pb.StateEntry]{
+		columns: []string{"KEY", "VERSION", "REV", "AUTHOR", "CHANGED", "OWNER", "VALUE"},
+		row: func(e *pb.StateEntry) []string {
+			return []string{keyName(e), strconv.FormatInt(e.GetVersion(), 10), strconv.FormatInt(e.GetRevision(), 10), e.GetAuthor(),
+				c.ago(e.GetChangedAt()), e.GetOwner(), stateSummary(e)}
+		},
+		prompt: func(w io.Writer, e *pb.StateEntry) {
+			fmt.Fprintf(w, "%s = %s (%s)\n", keyName(e), oneLine(stateSummary(e)), c.stateFacts(e))
+		},
+		none: "no keys",
+	}
+}
+
+// stateSummary says what a version is, in one line.
+func stateSummary(e *pb.StateEntry) string {
+	const most = 80
+	switch {
+	case e.GetDeleted() && e.GetAuthor() == "system":
+		return "(expired or deleted)"
+	case e.GetDeleted():
+		return "(deleted)"
+	case e.GetAppended() != nil:
+		return fmt.Sprintf("entry %d: %s", e.GetAppended().GetNumber(), clip(e.GetAppended().GetText(), most))
+	case e.GetType() == pb.StateType_STATE_TYPE_DOCUMENT:
+		return "(document of " + count(e.GetEntries(), "entry") + ")"
+	}
+	return clip(valueText(e.GetValue()), most)
+}
+
+func newStateListCommand(c *cli) *cobra.Command {
+	request := &pb.ListStateRequest{Values: true}
+	var limit int
+	cmd := &cobra.Command{
+		Use:   "list [PREFIX]",
+		Short: "List keys and their values",
+		Long:  `List the keys of all namespaces but "global", or of one, with their values.`,
+		Example: `  brokerctl state list plan/
+  brokerctl state list --namespace global -o json`,
+		Args:              between(0, "the prefix"),
+		ValidArgsFunction: c.completeKey,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			request.KeyPrefix = strings.Join(args, "")
+			broker, err := c.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			entries, err := pages(limit, func(size int32, token string) ([]*pb.StateEntry, string, error) {
+				request.PageSize, request.PageToken = size, token
+				page, err := broker.State().ListState(cmd.Context(), request)
+				return page.GetEntries(), page.GetNextPageToken(), err
+			})
+			if err != nil {
+				return err
+			}
+			return list(c, cmd, entries, c.stateView())
+		},
+	}
+	cmd.Flags().StringVar(&request.Namespace, "namespace", "", `only keys of this one (default: all but "global")`)
+	cmd.Flags().StringVar(&request.Owner, "owner", "", "only keys of this agent")
+	cmd.Flags().IntVar(&limit, "limit", 100, "list at most this many; 0 = all")
+	must(cmd.RegisterFlagCompletionFunc("owner", c.completeAgents))
+	return cmd
+}
+
+func newStateHistoryCommand(c *cli) *cobra.Command {
+	request := &pb.ListStateHistoryRequest{}
+	var limit int
+	cmd := &cobra.Command{
+		Use:               "history KEY",
+		Short:             "List the versions of a key, newest first",
+		Long:              "List the versions of a key that are kept, newest first: at least the last 100, deletions included. Those of a document are its entries.",
+		Example:           `  brokerctl state history plan/step`,
+		Args:              exactly("the key"),
+		ValidArgsFunction: c.completeKey,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			request.Key = args[0]
+			broker, err := c.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			versions, err := pages(limit, func(size int32, token string) ([]*pb.StateEntry, string, error) {
+				request.PageSize, request.PageToken = size, token
+				page, err := broker.State().ListStateHistory(cmd.Context(), request)
+				return page.GetVersions(), page.GetNextPageToken(), err
+			})
+			if err != nil {
+				return err
+			}
+			return list(c, cmd, versions, c.stateView())
+		},
+	}
+	addNamespace(cmd.Flags(), &request.Namespace)
+	cmd.Flags().IntVar(&limit, "limit", 100, "list at most this many; 0 = all")
+	return cmd
+}
+
+func newStateWatchCommand(c *cli) *cobra.Command {
+	var o client.WatchOptions
+	var limit int
+	cmd := &cobra.Command{
+		Use:   "watch [PREFIX]",
+		Short: "Print changes as they happen",
+		Long: `Print changes of keys as they happen, over restarts of the broker, each once and in order. Without --after it begins now; with
+--after 0 at the beginning, if all since is still kept.`,
+		Example: `  brokerctl state watch plan/
+  brokerctl state watch --after 4711 -o json`,
+		Args:              between(0, "the prefix"),
+		ValidArgsFunction: c.completeKey,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx, cancel := context.WithCancel(cmd.Context())
+			defer cancel()
+			print, err := follow(c, cmd, c.stateView(), 24, 7, 6, 16, 8, 12)
+			if err != nil {
+				return err
+			}
+			broker, err := c.connect(ctx, c.retryNotice(cmd))
+			if err != nil {
+				return err
+			}
+			o.Prefix, o.FromNow = strings.Join(args, ""), !cmd.Flags().Changed("after")
+			n := 0
+			for changes, err := range broker.WatchState(ctx, o) {
+				if err != nil {
+					return err
+				}
+				for _, e := range changes {
+					if err := print(e); err != nil {
+						return err
+					}
+					if n++; n == limit {
+						return nil
+					}
+				}
+			}
+			return ctx.Err()
+		},
+	}
+	cmd.Flags().StringVar(&o.Namespace, "namespace", "", `only keys of this one (default: all but "global")`)
+	cmd.Flags().Int64Var(&o.After, "after", 0, "begin after this revision; 0 = at the beginning")
+	cmd.Flags().IntVar(&limit, "limit", 0, "end after this many changes")
+	return cmd
+}
