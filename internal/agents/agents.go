@@ -5,11 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/jonboulle/clockwork"
+	"go.uber.org/zap"
 
 	"brokerd/internal/caller"
+	"brokerd/internal/deadline"
 	"brokerd/internal/events"
 	"brokerd/internal/once"
 	"brokerd/internal/store"
@@ -54,7 +57,21 @@ type Report struct {
 	Activity string
 	TaskID   string
 	Progress float64 // 0 to 1
+	Counters
+	LastTool string
+	LastFile string
 }
+
+// A Health is what the broker thinks of an agent. The numbers are those of the API.
+type Health int
+
+// How an agent may be. Of what applies the last one counts.
+const (
+	OK       Health = 1 + iota // heard of in the first third of its lease, or a call of it is open
+	Late                       // not heard of for longer
+	Degraded                   // its circuit breaker is open
+	Failed                     // its lease is over
+)
 
 // An Agent is a registered participant.
 type Agent struct {
@@ -66,8 +83,10 @@ type Agent struct {
 	Incarnation  int64 // how often it has registered, from 1
 	RegisteredAt time.Time
 	ChangedAt    time.Time
-	LastSeen     time.Time // filled by Get, List and Register, and so is Gate
+	FailedAt     time.Time // when its lease was over; zero = it is alive
 	Revision     int64     // of its last change
+	LastSeen     time.Time // filled by Get, List and Register, and so are Health and Gate
+	Health       Health
 	Gate
 }
 
@@ -81,6 +100,8 @@ type Gate struct {
 type Sessions interface {
 	// ID returns the row id of a session, or fault.NotFound.
 	ID(q store.Querier, name string) (int64, error)
+	// Name returns the name of a session, empty if it is closed.
+	Name(q store.Querier, id int64) (string, error)
 }
 
 // Mail knows what waits for an agent, and what keeps it from it.
@@ -106,20 +127,31 @@ type Registry struct {
 	log      *events.Log
 	sessions Sessions
 	clock    clockwork.Clock
+	zap      *zap.Logger
 	mail     Mail
 	fences   Fences
 
 	registered   []func(tx *store.Tx, a Agent, first bool) error
 	deregistered []func(tx *store.Tx, a Agent, reason string) error
 	failed       []func(tx *store.Tx, a Agent) ([]Loss, error)
+	holders      []Holder
 
-	known    *store.Cache[rowKey, entry] // what Lookup returns
+	known    *store.Cache[rowKey, Agent] // what Lookup returns; ID is 0 if there is none
 	presence presence
+
+	stop    context.CancelFunc // ends the runners
+	runners sync.WaitGroup
 }
 
-// New returns the registry of a store that was opened with Migrations.
-func New(s *store.Store, log *events.Log, sessions Sessions, clock clockwork.Clock) *Registry {
-	return &Registry{store: s, log: log, sessions: sessions, clock: clock, known: store.NewCache[rowKey, entry](s)}
+// New returns the registry of a store that was opened with Migrations. No lease ends until Start.
+func New(s *store.Store, log *events.Log, sessions Sessions, clock clockwork.Clock, logger *zap.Logger) *Registry {
+	r := &Registry{
+		store: s, log: log, sessions: sessions, clock: clock, zap: logger, known: store.NewCache[rowKey, Agent](s),
+		presence: presence{lives: map[agentKey]*life{}},
+	}
+	r.presence.leases = deadline.New(clock, r.leasesOver)
+	r.presence.gone = deadline.NewCalendar(clock, r.goneOver)
+	return r
 }
 
 // UseMail plugs in who knows of mail; without it the counts are 0.
@@ -140,21 +172,27 @@ func (r *Registry) OnDeregister(hook func(tx *store.Tx, a Agent, reason string) 
 	r.deregistered = append(r.deregistered, hook)
 }
 
-// Register registers the calling agent, or registers it again: then its incarnation grows and its
-// description is replaced. fault.NotFound if the session does not exist.
-func (r *Registry) Register(ctx context.Context, who caller.Caller, req once.Request, d Description) (Agent, error) {
-	var a Agent
+// Register registers the calling agent, or registers it again: then its incarnation grows, its description is replaced, and it
+// takes over all that it holds. It returns what the agent lost when it failed and was not told. fault.NotFound if the session does not exist.
+func (r *Registry) Register(ctx context.Context, who caller.Caller, req once.Request, d Description) (Agent, []Loss, error) {
+	var answer struct {
+		Agent  Agent
+		Losses []Loss `json:",omitempty"`
+	}
 	err := r.store.Write(ctx, func(tx *store.Tx) error {
-		_, err := req.Do(tx, &a, func() (err error) {
-			a, err = r.register(tx, who, d)
+		_, err := req.Do(tx, &answer, func() (err error) {
+			if answer.Agent, err = r.register(tx, who, d); err != nil {
+				return err
+			}
+			answer.Losses, err = tellLosses(tx, answer.Agent.ID)
 			return err
 		})
 		return err
 	})
 	if err != nil {
-		return Agent{}, fmt.Errorf("register agent: %w", err)
+		return Agent{}, nil, fmt.Errorf("register agent: %w", err)
 	}
-	return a, nil
+	return answer.Agent, answer.Losses, nil
 }
 
 func (r *Registry) register(tx *store.Tx, who caller.Caller, d Description) (Agent, error) {
@@ -163,14 +201,14 @@ func (r *Registry) register(tx *store.Tx, who caller.Caller, d Description) (Age
 		return Agent{}, err
 	}
 	a := Agent{Session: session, Name: who.Agent, Description: d, Report: Report{Status: Initializing},
-		RegisteredAt: tx.Now(), ChangedAt: tx.Now(), LastSeen: tx.Now()}
+		RegisteredAt: tx.Now(), ChangedAt: tx.Now(), LastSeen: tx.Now(), Health: OK}
 	var before bool
-	err = tx.QueryRow(selectActing, session, a.Name).Scan(&a.ID, new(string), &a.Incarnation, &before)
+	err = tx.QueryRow(selectActing, session, a.Name).Scan(&a.ID, new(string), &a.Incarnation, &before, new(time.Time))
 	if err != nil && !errors.Is(err, store.ErrNoRows) {
 		return Agent{}, err
 	}
 	a.Incarnation++
-	a.Revision, err = r.append(tx, a, "agent.registered", fmt.Sprintf("%s registered, incarnation %d", a.Name, a.Incarnation), map[string]any{
+	a.Revision, err = r.append(tx, a, a.Name, events.Info, "agent.registered", fmt.Sprintf("%s registered, incarnation %d", a.Name, a.Incarnation), map[string]any{
 		"agent":         a.Name,
 		"role":          a.Role,
 		"capabilities":  d.Capabilities,
@@ -197,99 +235,12 @@ func (r *Registry) register(tx *store.Tx, who caller.Caller, d Description) (Age
 		if err != nil {
 			return Agent{}, err
 		}
-		a.Gate = gated[a.Name]
+		if a.Gate = gated[a.Name]; a.Degraded {
+			a.Health = Degraded
+		}
 	}
+	tx.OnCommit(func() { r.presence.alive(who.Session, a, r.clock.Now().Add(a.Lease)) })
 	return a, nil
-}
-
-// A Heartbeat is what a sign of life reports; nil stays as it is.
-type Heartbeat struct {
-	Status   *Status
-	Activity *string
-	TaskID   *string
-	Progress *float64
-}
-
-// A Standing is what a heartbeat brings back.
-type Standing struct {
-	Incarnation int64
-	Lease       time.Duration
-	Unread      int64
-	Claimable   int64
-	Directives  []string // types of the unfinished ones, oldest first
-}
-
-// Heartbeat takes note of what the calling agent reports. It writes nothing if nothing changed.
-// fault.Precondition as Acting has it.
-func (r *Registry) Heartbeat(ctx context.Context, who caller.Caller, h Heartbeat) (Standing, error) {
-	var st Standing
-	var news bool
-	err := r.store.Read(ctx, func(snap *store.Snapshot) error {
-		a, err := r.calling(snap, who)
-		if err != nil {
-			return err
-		}
-		news = h.apply(a.Report) != a.Report
-		st.Incarnation, st.Lease = a.Incarnation, a.Lease
-		if st.Unread, st.Claimable, err = r.counts(snap, a); err != nil || r.mail == nil {
-			return err
-		}
-		st.Directives, err = r.mail.Directives(snap, a)
-		return err
-	})
-	if err == nil && news {
-		err = r.store.Write(ctx, func(tx *store.Tx) error { return r.report(tx, who, h) })
-	}
-	if err != nil {
-		return Standing{}, fmt.Errorf("heartbeat: %w", err)
-	}
-	return st, nil
-}
-
-func (h Heartbeat) apply(to Report) Report {
-	if h.Status != nil {
-		to.Status = *h.Status
-	}
-	if h.Activity != nil {
-		to.Activity = *h.Activity
-	}
-	if h.TaskID != nil {
-		to.TaskID = *h.TaskID
-	}
-	if h.Progress != nil {
-		to.Progress = *h.Progress
-	}
-	return to
-}
-
-// report stores what a heartbeat reports, unless another one has by now.
-func (r *Registry) report(tx *store.Tx, who caller.Caller, h Heartbeat) error {
-	a, err := r.calling(tx, who)
-	if err != nil {
-		return err
-	}
-	before := a.Report
-	a.Report = h.apply(before)
-	if a.Report == before {
-		return nil
-	}
-	summary := a.Name + " is " + a.Status.String()
-	if a.Activity != "" {
-		summary += ": " + a.Activity
-	}
-	revision, err := r.append(tx, a, "agent.status", summary, map[string]any{
-		"agent":    a.Name,
-		"status":   a.Status.String(),
-		"previous": before.Status.String(),
-		"activity": a.Activity,
-		"task_id":  a.TaskID,
-		"progress": a.Progress,
-	})
-	if err != nil {
-		return err
-	}
-	_, err = tx.Exec(updateReport, int64(a.Status), a.Activity, a.TaskID, a.Progress, tx.Now(), revision, a.ID)
-	return err
 }
 
 // Deregister ends the registration of the calling agent, with all that hangs on it, and returns the
@@ -314,11 +265,19 @@ func (r *Registry) deregister(tx *store.Tx, who caller.Caller, reason string) (i
 	if err != nil {
 		return 0, err
 	}
+	return r.end(tx, who.Session, a, a.Name, reason)
+}
+
+// end ends a registration in the name of source.
+func (r *Registry) end(tx *store.Tx, session string, a Agent, source, reason string) (int64, error) {
 	summary := a.Name + " deregistered"
+	if source != a.Name {
+		summary = a.Name + " was deregistered"
+	}
 	if reason != "" {
 		summary += ": " + reason
 	}
-	revision, err := r.append(tx, a, "agent.deregistered", summary, map[string]any{
+	revision, err := r.append(tx, a, source, events.Info, "agent.deregistered", summary, map[string]any{
 		"agent": a.Name, "incarnation": a.Incarnation, "reason": reason,
 	})
 	if err != nil {
@@ -327,33 +286,41 @@ func (r *Registry) deregister(tx *store.Tx, who caller.Caller, reason string) (i
 	if _, err := tx.Exec(endRegistration, tx.Now(), revision, a.ID); err != nil {
 		return 0, err
 	}
+	if _, err := tx.Exec(deleteLosses, a.ID); err != nil {
+		return 0, err
+	}
 	r.known.Clear(tx)
 	for _, hook := range r.deregistered {
 		if err := hook(tx, a, reason); err != nil {
 			return 0, err
 		}
 	}
-	tx.OnCommit(func() { r.presence.forget(who.Session, a.Name) })
+	tx.OnCommit(func() { r.presence.forget(session, a.Name) })
 	return revision, nil
 }
 
-// append adds an event that an agent itself has caused.
-func (r *Registry) append(tx *store.Tx, a Agent, eventType, summary string, details map[string]any) (int64, error) {
+// append adds an event about an agent, which the agent itself or the broker has caused.
+func (r *Registry) append(tx *store.Tx, a Agent, source string, severity events.Severity, eventType, summary string,
+	details map[string]any) (int64, error) {
 	text, err := json.Marshal(details)
 	if err != nil {
 		return 0, err
 	}
-	return r.log.Append(tx, events.Entry{
-		Session:    a.Session,
-		Category:   events.Agent,
-		Type:       eventType,
-		Source:     a.Name,
-		SourceRole: a.Role,
-		Summary:    summary,
-		Details:    string(text),
-		Related:    []string{a.Name},
-		TaskID:     a.TaskID,
-	})
+	entry := events.Entry{
+		Session:  a.Session,
+		Category: events.Agent,
+		Type:     eventType,
+		Severity: severity,
+		Source:   source,
+		Summary:  summary,
+		Details:  string(text),
+		Related:  []string{a.Name},
+		TaskID:   a.TaskID,
+	}
+	if source == a.Name {
+		entry.SourceRole = a.Role
+	}
+	return r.log.Append(tx, entry)
 }
 
 // jsonOrNull writes a list or map of strings, which can always be marshalled; NULL if it is empty.

@@ -57,7 +57,7 @@ func (k *kit) open() {
 	k.store = testkit.Store(k.t, k.dir, k.clock, events.Migrations(), once.Migrations(), sessions.Migrations(), agents.Migrations())
 	log := events.New(k.store, k.clock, zap.NewNop())
 	k.sessions = sessions.New(k.store, log)
-	k.registry = agents.New(k.store, log, k.sessions, k.clock)
+	k.registry = agents.New(k.store, log, k.sessions, k.clock, zap.NewNop())
 	conn, _ := testkit.Serve(k.t, func(r grpc.ServiceRegistrar) {
 		pb.RegisterAgentServiceServer(r, agents.NewService(k.registry))
 		pb.RegisterEventServiceServer(r, events.NewService(log, k.sessions, nil))
@@ -149,7 +149,7 @@ func TestRegister_DescriptionComesBackAndStaysOverAReopen(t *testing.T) {
 		Name: "builder-1", Role: "builder", Capabilities: []string{"go", "sql"}, Instance: "i-1", Worktree: "/src/a",
 		Labels: map[string]string{"team": "x"}, Lease: durationpb.New(time.Hour), Incarnation: 1,
 		Status: pb.AgentStatus_AGENT_STATUS_INITIALIZING, RegisteredAt: got.GetRegisteredAt(), LastSeen: got.GetRegisteredAt(),
-		Revision: k.store.Revision(),
+		Revision: k.store.Revision(), Health: pb.Health_HEALTH_OK,
 	}
 	same(t, want, got)
 	if !got.GetRegisteredAt().AsTime().Equal(k.clock.Now()) {
@@ -355,8 +355,8 @@ func TestSeen_IsMemoryAlone(t *testing.T) {
 	registered := k.register("a", &pb.RegisterAgentRequest{}).GetRegisteredAt().AsTime()
 	commits := k.store.Stats().Commits
 	k.clock.Advance(time.Minute)
-	k.registry.Seen("default", "a")
-	k.registry.Seen("other", "a")
+	k.registry.Ended(caller.Caller{Access: caller.Agent, Session: "default", Agent: "a"})
+	k.registry.Ended(caller.Caller{Access: caller.Agent, Session: "other", Agent: "a"})
 	if got := k.get("a").GetLastSeen().AsTime(); !got.Equal(registered.Add(time.Minute)) {
 		t.Errorf("last seen %v, want a minute after %v", got, registered)
 	}

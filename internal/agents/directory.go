@@ -16,7 +16,8 @@ import (
 const listBytes = 3 << 20 // of one page, well below the 4 MiB that an answer may have
 
 // Acting returns the registered agent that calls: its ID, Session, Name, Role and Incarnation; the
-// other fields are empty. An operator without an agent acts as the zero Agent with the name "system".
+// other fields are empty. An operator without an agent acts as the zero Agent with the name "system". In a transaction that may
+// change something an agent that has failed comes back by that.
 //
 // fault.Precondition (AGENT_NOT_REGISTERED) if there is no such agent, fault.Precondition
 // (STALE_INCARNATION) if the caller believes in another incarnation, fault.Precondition (FENCE_LOST) if it does not hold
@@ -35,24 +36,35 @@ func (r *Registry) Acting(q store.Querier, session int64, c caller.Caller) (Agen
 	if !registered {
 		return Agent{}, notRegistered(c)
 	}
-	if err := fresh(c, a.Incarnation); err != nil {
+	if err := r.admit(q, session, c, a); err != nil {
 		return Agent{}, err
 	}
-	return a, r.fenced(q, session, c)
+	if tx, changing := q.(*store.Tx); changing && !a.FailedAt.IsZero() {
+		return r.revive(tx, c.Session, a)
+	}
+	return a, nil
+}
+
+// admit refuses a caller that is not the newest incarnation of its agent, or has lost what its call depends on.
+func (r *Registry) admit(q store.Querier, session int64, c caller.Caller, a Agent) error {
+	if err := fresh(c, a.Incarnation); err != nil {
+		return err
+	}
+	return r.fenced(q, session, c)
 }
 
 // Lookup returns what the rules need to know of a registered agent on the path of every message: its ID, Session,
-// Name, Role and Incarnation.
+// Name, Role, Incarnation and FailedAt.
 func (r *Registry) Lookup(q store.Querier, session int64, name string) (Agent, bool, error) {
 	key := rowKey{session, name}
-	var e entry
+	var a Agent
 	var err error
 	if tx, ok := q.(*store.Tx); ok {
-		e, err = r.known.Get(tx, key, func() (entry, error) { return lookup(tx, key) })
+		a, err = r.known.Get(tx, key, func() (Agent, error) { return lookup(tx, key) })
 	} else {
-		e, err = lookup(q, key)
+		a, err = lookup(q, key)
 	}
-	return e.agent, e.registered, err
+	return a, a.ID != 0, err
 }
 
 type rowKey struct {
@@ -60,22 +72,21 @@ type rowKey struct {
 	name    string
 }
 
-// An entry is what is kept of an agent's row, if there is one.
-type entry struct {
-	agent      Agent
-	registered bool
-}
-
-func lookup(q store.Querier, k rowKey) (entry, error) {
-	e := entry{agent: Agent{Session: k.session, Name: k.name}}
-	err := q.QueryRow(selectActing, k.session, k.name).Scan(&e.agent.ID, &e.agent.Role, &e.agent.Incarnation, &e.registered)
+// lookup returns an agent without ID if none is registered.
+func lookup(q store.Querier, k rowKey) (Agent, error) {
+	a := Agent{Session: k.session, Name: k.name}
+	var registered bool
+	err := q.QueryRow(selectActing, k.session, k.name).Scan(&a.ID, &a.Role, &a.Incarnation, &registered, &a.FailedAt)
 	if err != nil && !errors.Is(err, store.ErrNoRows) {
-		return entry{}, fmt.Errorf("look up agent: %w", err)
+		return Agent{}, fmt.Errorf("look up agent: %w", err)
 	}
-	return e, nil
+	if !registered {
+		a.ID = 0
+	}
+	return a, nil
 }
 
-// Find returns the registered agent of a name, all but LastSeen.
+// Find returns the registered agent of a name, all but LastSeen, Health and Gate. It is alive if FailedAt is zero.
 func (r *Registry) Find(q store.Querier, session int64, name string) (Agent, bool, error) {
 	rows := q.Query(selectAgent, session, name)
 	defer rows.Close()
@@ -129,15 +140,19 @@ func (r *Registry) Nearest(q store.Querier, session int64, name string) ([]strin
 // A Found is an agent together with its mail.
 type Found struct {
 	Agent
-	Unread    int64
-	Claimable int64
-	At        int64 // revision that this is true at
+	Unread      int64
+	Claimable   int64
+	Holdings    Holdings
+	Checkpoints []Checkpoint // newest first
+	At          int64        // revision that this is true at
 }
 
-// Get returns a registered agent of the caller's session. fault.NotFound names the nearest names.
-func (r *Registry) Get(ctx context.Context, who caller.Caller, name string) (Found, error) {
+// Get returns a registered agent of the caller's session, with its holdings and checkpoints if all of it is wanted.
+// fault.NotFound names the nearest names.
+func (r *Registry) Get(ctx context.Context, who caller.Caller, name string, full bool) (Found, error) {
 	var f Found
 	err := r.store.Read(ctx, func(snap *store.Snapshot) error {
+		f = Found{}
 		session, err := r.sessions.ID(snap, who.Session)
 		if err != nil {
 			return err
@@ -151,17 +166,24 @@ func (r *Registry) Get(ctx context.Context, who caller.Caller, name string) (Fou
 			return r.missing(snap, session, name)
 		}
 		f.Agent = a
-		f.LastSeen = r.presence.last(who.Session, a)
-		if f.Unread, f.Claimable, err = r.counts(snap, a); err != nil || r.mail == nil {
+		if f.Unread, f.Claimable, err = r.counts(snap, a); err != nil {
 			return err
 		}
-		gated, err := r.mail.Gated(snap, session)
-		f.Gate = gated[a.Name]
+		if err := r.gate(snap, session, &f.Agent); err != nil || !full {
+			return err
+		}
+		for _, h := range r.holders {
+			if err := h.Holdings(snap, a, &f.Holdings); err != nil {
+				return err
+			}
+		}
+		f.Checkpoints, err = checkpoints(snap, a.ID, listBytes-f.Holdings.size())
 		return err
 	})
 	if err != nil {
 		return Found{}, fmt.Errorf("get agent: %w", err)
 	}
+	r.presence.look(who.Session, &f.Agent, r.clock.Now())
 	return f, nil
 }
 
@@ -171,6 +193,7 @@ type Filter struct {
 	Capabilities []string // all of these
 	Status       Status
 	Pattern      string // of the name, with * and ?
+	Health       Health
 }
 
 // A RoleSummary counts the agents of one role.
@@ -178,6 +201,7 @@ type RoleSummary struct {
 	Role   string
 	Agents int
 	Active int // of these, with status Active
+	Failed int // of these
 }
 
 // A Page is a part of a list of agents, by name.
@@ -201,26 +225,71 @@ func (r *Registry) List(ctx context.Context, who caller.Caller, f Filter, after 
 		if err != nil {
 			return err
 		}
-		args := []any{session, f.Role, f.Role, int64(f.Status), int64(f.Status), f.Pattern, globOf(f.Pattern), string(capabilities)}
+		gated, err := r.gates(snap, session)
+		if err != nil {
+			return err
+		}
+		var names any
+		if f.Health != 0 {
+			if names, err = r.withHealth(snap, who.Session, session, f.Health, gated); err != nil {
+				return err
+			}
+		}
+		args := []any{session, f.Role, f.Role, int64(f.Status), int64(f.Status), f.Pattern, globOf(f.Pattern), names, names, string(capabilities)}
 		if err := page.summarize(snap, args); err != nil {
 			return err
 		}
-		if err := page.fill(snap, session, append(args, after, limit+1), limit); err != nil || r.mail == nil {
+		if err := page.fill(snap, session, append(args, after, limit+1), limit); err != nil {
 			return err
 		}
-		gated, err := r.mail.Gated(snap, session)
-		for i, a := range page.Agents {
-			page.Agents[i].Gate = gated[a.Name]
+		now := r.clock.Now()
+		for i := range page.Agents {
+			a := &page.Agents[i]
+			a.Gate = gated[a.Name]
+			r.presence.look(who.Session, a, now)
 		}
-		return err
+		return nil
 	})
 	if err != nil {
 		return Page{}, fmt.Errorf("list agents: %w", err)
 	}
-	for i, a := range page.Agents {
-		page.Agents[i].LastSeen = r.presence.last(who.Session, a)
-	}
 	return page, nil
+}
+
+// withHealth returns the names of the agents that are so, as a JSON list: half of it is known in memory alone.
+func (r *Registry) withHealth(q store.Querier, name string, session int64, wanted Health, gated map[string]Gate) (string, error) {
+	names, now := []string{}, r.clock.Now()
+	rows := q.Query(selectVitals, session)
+	defer rows.Close()
+	for rows.Next() {
+		var a Agent
+		if err := rows.Scan(&a.Name, &a.FailedAt); err != nil {
+			return "", err
+		}
+		a.Gate = gated[a.Name]
+		if r.presence.look(name, &a, now); a.Health == wanted {
+			names = append(names, a.Name)
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return "", err
+	}
+	text, err := json.Marshal(names)
+	return string(text), err
+}
+
+// gates returns what stands between the agents of a session and their work.
+func (r *Registry) gates(q store.Querier, session int64) (map[string]Gate, error) {
+	if r.mail == nil {
+		return nil, nil
+	}
+	return r.mail.Gated(q, session)
+}
+
+func (r *Registry) gate(q store.Querier, session int64, a *Agent) error {
+	gated, err := r.gates(q, session)
+	a.Gate = gated[a.Name]
+	return err
 }
 
 func (p *Page) summarize(snap *store.Snapshot, args []any) error {
@@ -228,7 +297,7 @@ func (p *Page) summarize(snap *store.Snapshot, args []any) error {
 	defer rows.Close()
 	for rows.Next() {
 		var s RoleSummary
-		if err := rows.Scan(&s.Role, &s.Agents, &s.Active); err != nil {
+		if err := rows.Scan(&s.Role, &s.Agents, &s.Active, &s.Failed); err != nil {
 			return err
 		}
 		p.Roles = append(p.Roles, s)
@@ -257,7 +326,7 @@ func (p *Page) fill(snap *store.Snapshot, session int64, args []any, limit int) 
 
 // size is about what an agent takes in an answer.
 func (a *Agent) size() int {
-	n := 256 + len(a.Name) + len(a.Role) + len(a.Instance) + len(a.Worktree) + len(a.Activity) + len(a.TaskID)
+	n := 320 + len(a.Name) + len(a.Role) + len(a.Instance) + len(a.Worktree) + len(a.Activity) + len(a.TaskID) + len(a.LastTool) + len(a.LastFile)
 	for _, c := range a.Capabilities {
 		n += 4 + len(c)
 	}
@@ -267,7 +336,7 @@ func (a *Agent) size() int {
 	return n
 }
 
-// calling returns the agent that calls, all but LastSeen. It has the errors of Acting; an operator
+// calling returns the agent that calls, all but LastSeen, Health and Gate. It brings back a failed one as Acting does, and has the errors of Acting; an operator
 // without an agent is refused as fault.Precondition.
 func (r *Registry) calling(q store.Querier, who caller.Caller) (Agent, error) {
 	session, err := r.sessions.ID(q, who.Session)
@@ -285,10 +354,13 @@ func (r *Registry) calling(q store.Querier, who caller.Caller) (Agent, error) {
 	if !ok {
 		return Agent{}, notRegistered(who)
 	}
-	if err := fresh(who, a.Incarnation); err != nil {
+	if err := r.admit(q, session, who, a); err != nil {
 		return Agent{}, err
 	}
-	return a, r.fenced(q, session, who)
+	if tx, changing := q.(*store.Tx); changing && !a.FailedAt.IsZero() {
+		return r.revive(tx, who.Session, a)
+	}
+	return a, nil
 }
 
 func (r *Registry) counts(q store.Querier, a Agent) (unread, claimable int64, err error) {
@@ -350,7 +422,8 @@ func scan(rows *store.Rows, session int64, more ...any) (Agent, error) {
 	var capabilities, labels []byte
 	var status int
 	err := rows.Scan(append([]any{&a.ID, &a.Name, &a.Role, &a.Incarnation, &capabilities, &a.Instance, &a.Worktree, &labels, &a.Lease,
-		&status, &a.Activity, &a.TaskID, &a.Progress, &a.RegisteredAt, &a.ChangedAt, &a.Revision}, more...)...)
+		&status, &a.Activity, &a.TaskID, &a.Progress, &a.Turns, &a.ModelTokens, &a.Files, &a.ToolCalls, &a.Errors, &a.LastTool, &a.LastFile,
+		&a.RegisteredAt, &a.ChangedAt, &a.FailedAt, &a.Revision}, more...)...)
 	if err != nil {
 		return Agent{}, err
 	}

@@ -92,7 +92,7 @@ func fuzz[Q proto.Message, A any](f *testing.F, empty Q, rpc func(*agents.Servic
 			f.Error(err)
 		}
 	})
-	service := agents.NewService(agents.New(st, events.New(st, clock, zap.NewNop()), nowhere{}, clock))
+	service := agents.NewService(agents.New(st, events.New(st, clock, zap.NewNop()), nowhere{}, clock, zap.NewNop()))
 	ctx := caller.NewContext(f.Context(), caller.Caller{Access: caller.Agent, Session: "none", Agent: "a"})
 	f.Fuzz(func(t *testing.T, wire []byte) {
 		r := proto.CloneOf(empty)
@@ -112,6 +112,8 @@ func fuzz[Q proto.Message, A any](f *testing.F, empty Q, rpc func(*agents.Servic
 
 // nowhere is a directory without sessions.
 type nowhere struct{}
+
+func (nowhere) Name(store.Querier, int64) (string, error) { return "", fault.Missing("session", "", "no session") }
 
 func (nowhere) ID(_ store.Querier, name string) (int64, error) {
 	return 0, fault.Missing("session", name, "there is no session %q", name)

@@ -1,48 +1,239 @@
 package agents
 
 import (
+	"context"
 	"sync"
 	"time"
+
+	"brokerd/internal/caller"
+	"brokerd/internal/deadline"
+	"brokerd/internal/store"
 )
 
-// mostSeen bounds the memory for agents heard of; for more than these, last seen is the last change.
-const mostSeen = 100_000
-
-// Seen takes note that an agent was heard of: a call in its own name. It is memory alone.
-func (r *Registry) Seen(session, name string) { r.presence.seen(session, name, r.clock.Now()) }
-
-// presence remembers when agents were last heard of, since the broker started.
+// presence knows who is heard of: the signs of life of the agents that are registered, and of whoever has a call open. All of it is
+// memory. Every call of every agent passes through it twice, so it does as little as it can.
 type presence struct {
-	mu    sync.Mutex // guards times
-	times map[agentKey]time.Time
+	leases *deadline.Queue[*life] // when those run out of which nothing is heard
+	gone   *deadline.Queue[*life] // when those that have failed are deregistered
+
+	mu    sync.Mutex // guards lives and what is in them
+	lives map[agentKey]*life
 }
 
 type agentKey struct{ session, name string }
 
-func (p *presence) seen(session, name string, now time.Time) {
-	key := agentKey{session, name}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.times == nil {
-		p.times = map[agentKey]time.Time{}
-	}
-	if _, known := p.times[key]; known || len(p.times) < mostSeen {
-		p.times[key] = now
+// A life is what is known of an agent in memory.
+type life struct {
+	agentKey
+	last        time.Time     // heard of; zero = not since the broker started
+	lease       time.Duration // 0 = it is not registered
+	incarnation int64
+	failed      bool
+	open        int // calls without an incarnation
+	own         int // calls that name the incarnation
+}
+
+// Began takes note that a call in an agent's own name has begun at a time: Ended must follow. A call that believes in an incarnation that is no
+// longer the newest is no sign of life of the agent that is. If the agent has failed, the call brings it back before it goes on; only those
+// that change something need that for certain, and they look again.
+func (r *Registry) Began(ctx context.Context, who caller.Caller, method string, at time.Time) {
+	if r.presence.began(who, at) && method != registerMethod {
+		_ = r.store.Write(ctx, func(tx *store.Tx) error {
+			_, err := r.calling(tx, who)
+			return err
+		})
 	}
 }
 
+// Ended takes note that a call has ended, and renews the lease of the agent.
+func (r *Registry) Ended(who caller.Caller) { r.presence.ended(who, r.clock.Now()) }
+
+// began reports whether the call finds its agent failed.
+func (p *presence) began(who caller.Caller, at time.Time) (failed bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	l := p.life(agentKey{who.Session, who.Agent})
+	if !l.count(who.Incarnation, 1) {
+		return false
+	}
+	l.last = at
+	return l.failed
+}
+
+func (p *presence) ended(who caller.Caller, now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	l := p.lives[agentKey{who.Session, who.Agent}]
+	if l == nil || !l.count(who.Incarnation, -1) {
+		return
+	}
+	l.last = now
+	if l.lease > 0 && !l.failed {
+		p.leases.Set(l, now.Add(l.lease))
+	}
+	p.sweep(l)
+}
+
+// count counts an open call, unless it believes in another incarnation.
+func (l *life) count(incarnation int64, n int) bool {
+	switch incarnation {
+	case 0:
+		l.open = max(0, l.open+n)
+	case l.incarnation:
+		l.own = max(0, l.own+n)
+	default:
+		return false
+	}
+	return true
+}
+
+func (l *life) calls() bool { return l.open+l.own > 0 }
+
+// life returns what is known of an agent. The caller holds the mutex.
+func (p *presence) life(k agentKey) *life {
+	l := p.lives[k]
+	if l == nil {
+		l = &life{agentKey: k}
+		p.lives[k] = l
+	}
+	return l
+}
+
+// sweep forgets who is not registered and has no call open. The caller holds the mutex.
+func (p *presence) sweep(l *life) {
+	if l.lease == 0 && !l.calls() {
+		delete(p.lives, l.agentKey)
+	}
+}
+
+// alive starts an agent's lease.
+func (p *presence) alive(session string, a Agent, until time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	l := p.life(agentKey{session, a.Name})
+	l.is(a.Incarnation)
+	l.lease, l.failed = a.Lease, false
+	p.leases.Set(l, until)
+	p.gone.Remove(l)
+}
+
+// dead takes note that an agent has failed, and is deregistered in the end. It reports whether a call has begun since that was decided.
+func (p *presence) dead(session string, a Agent) (calls bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	l := p.life(agentKey{session, a.Name})
+	l.is(a.Incarnation)
+	l.lease, l.failed = a.Lease, true
+	p.leases.Remove(l)
+	p.gone.Set(l, a.FailedAt.Add(failedFor))
+	return l.calls()
+}
+
+// is gives the agent its newest incarnation: the calls of others are not its own any more.
+func (l *life) is(incarnation int64) {
+	if l.incarnation != incarnation {
+		l.incarnation, l.own = incarnation, 0
+	}
+}
+
+// forget takes note that an agent is not registered any more.
 func (p *presence) forget(session, name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.times, agentKey{session, name})
+	if l := p.lives[agentKey{session, name}]; l != nil {
+		p.end(l)
+	}
 }
 
-// last returns when an agent was last heard of, and when it last changed if that is later.
-func (p *presence) last(session string, a Agent) time.Time {
+// forgetSession takes note that nothing in a session changes any more.
+func (p *presence) forgetSession(session string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if at := p.times[agentKey{session, a.Name}]; at.After(a.ChangedAt) {
-		return at
+	for _, l := range p.lives {
+		if l.session == session {
+			p.end(l)
+		}
 	}
-	return a.ChangedAt
+}
+
+// end ends the lease of an agent for good. The caller holds the mutex.
+func (p *presence) end(l *life) {
+	l.lease, l.failed, l.last = 0, false, time.Time{}
+	p.leases.Remove(l)
+	p.gone.Remove(l)
+	p.sweep(l)
+}
+
+// keeps reports whether an agent whose lease was over is not to fail: it was heard of since, or has a call open, which gives it the
+// whole lease again.
+func (p *presence) keeps(l *life, now time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if l.lease == 0 || l.failed {
+		return true
+	}
+	if l.calls() {
+		p.leases.Set(l, now.Add(l.lease))
+	}
+	_, runs := p.leases.Deadline(l)
+	return runs
+}
+
+// last returns when an agent was last heard of, or has changed if that is later.
+func (p *presence) last(session string, a Agent) time.Time {
+	p.look(session, &a, time.Time{})
+	return a.LastSeen
+}
+
+// look fills in when an agent was last heard of, or has changed if that is later, and how it is.
+func (p *presence) look(session string, a *Agent, now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	a.LastSeen = a.ChangedAt
+	l := p.lives[agentKey{session, a.Name}]
+	if l != nil && l.last.After(a.ChangedAt) {
+		a.LastSeen = l.last
+	}
+	switch {
+	case !a.FailedAt.IsZero():
+		a.Health = Failed
+	case a.Degraded:
+		a.Health = Degraded
+	case p.late(l, now):
+		a.Health = Late
+	default:
+		a.Health = OK
+	}
+}
+
+// late reports whether nothing was heard of an agent for more than a third of its lease. The caller holds the mutex.
+func (p *presence) late(l *life, now time.Time) bool {
+	if l == nil || l.lease == 0 || l.calls() {
+		return false
+	}
+	until, runs := p.leases.Deadline(l)
+	return !runs || until.Sub(now) < l.lease-l.lease/3
+}
+
+// A Census counts agents by their health. Degraded ones count as what they would be otherwise.
+type Census struct{ OK, Late, Failed int }
+
+// Census counts the registered agents of all sessions that are open.
+func (r *Registry) Census() Census {
+	p, now := &r.presence, r.clock.Now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var c Census
+	for _, l := range p.lives {
+		switch {
+		case l.lease == 0:
+		case l.failed:
+			c.Failed++
+		case p.late(l, now):
+			c.Late++
+		default:
+			c.OK++
+		}
+	}
+	return c
 }

@@ -26,15 +26,44 @@ CREATE TABLE agents (
 	revision      INTEGER NOT NULL, -- of the last change
 	UNIQUE (session, name)
 );
+`}, {Name: "agents/002_leases", SQL: `
+ALTER TABLE agents ADD COLUMN failed_at    INTEGER; -- when its lease was over; NULL = it is alive
+ALTER TABLE agents ADD COLUMN turns        INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE agents ADD COLUMN model_tokens INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE agents ADD COLUMN files        INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE agents ADD COLUMN tool_calls   INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE agents ADD COLUMN errors       INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE agents ADD COLUMN last_tool    TEXT NOT NULL DEFAULT '';
+ALTER TABLE agents ADD COLUMN last_file    TEXT NOT NULL DEFAULT '';
+-- What an agent lost with its lease, until it is told.
+CREATE TABLE agent_losses (
+	id       INTEGER PRIMARY KEY,
+	agent    INTEGER NOT NULL,
+	kind     INTEGER NOT NULL,
+	name     TEXT NOT NULL,
+	revision INTEGER NOT NULL,
+	lost_at  INTEGER NOT NULL
+);
+CREATE INDEX agent_losses_agent ON agent_losses (agent);
+CREATE TABLE agent_checkpoints (
+	revision  INTEGER PRIMARY KEY,
+	agent     INTEGER NOT NULL,
+	kind      INTEGER NOT NULL,
+	reference TEXT NOT NULL,
+	data      TEXT NOT NULL, -- JSON, or empty
+	saved_at  INTEGER NOT NULL
+);
+CREATE INDEX agent_checkpoints_agent ON agent_checkpoints (agent, revision);
 `}}
 }
 
 const selectActing = `
-SELECT id, role, incarnation, registered FROM agents WHERE session = ? AND name = ?`
+SELECT id, role, incarnation, registered, failed_at FROM agents WHERE session = ? AND name = ?`
 
 const columns = `
 SELECT id, name, role, incarnation, capabilities, instance, worktree, labels, lease,
-       status, activity, task_id, progress, registered_at, changed_at, revision
+       status, activity, task_id, progress, turns, model_tokens, files, tool_calls, errors, last_tool, last_file,
+       registered_at, changed_at, failed_at, revision
 FROM agents`
 
 const selectAgent = columns + `
@@ -45,6 +74,7 @@ WHERE session = ? AND registered
   AND (? = '' OR role = ?)
   AND (? = 0 OR status = ?)
   AND (? = '' OR name GLOB ?)
+  AND (? IS NULL OR name IN (SELECT value FROM json_each(?)))
   AND NOT EXISTS (
       SELECT 1 FROM json_each(?) AS wanted
       WHERE wanted.value NOT IN (SELECT value FROM json_each(agents.capabilities)))`
@@ -55,10 +85,13 @@ ORDER BY name
 LIMIT ?`
 
 const summarizeRoles = `
-SELECT role, count(*), sum(status = 2) -- active
+SELECT role, count(*), sum(status = 2 /* active */), sum(failed_at IS NOT NULL)
 FROM agents` + filtered + `
 GROUP BY role
 ORDER BY role`
+
+const selectVitals = `
+SELECT name, failed_at FROM agents WHERE session = ? AND registered`
 
 const matchingAgents = `
 SELECT id, name, role, incarnation
@@ -82,20 +115,33 @@ ON CONFLICT (session, name) DO UPDATE SET
 	role = excluded.role, incarnation = excluded.incarnation, registered = 1, capabilities = excluded.capabilities,
 	instance = excluded.instance, worktree = excluded.worktree, labels = excluded.labels, lease = excluded.lease,
 	status = excluded.status, activity = '', task_id = '', progress = 0,
+	turns = 0, model_tokens = 0, files = 0, tool_calls = 0, errors = 0, last_tool = '', last_file = '', failed_at = NULL,
 	registered_at = excluded.registered_at, changed_at = excluded.changed_at, revision = excluded.revision
 RETURNING id`
 
 const updateReport = `
 UPDATE agents
-SET status = ?, activity = ?, task_id = ?, progress = ?, changed_at = ?, revision = ?
+SET status = ?, activity = ?, task_id = ?, progress = ?, turns = ?, model_tokens = ?, files = ?, tool_calls = ?, errors = ?,
+    last_tool = ?, last_file = ?, changed_at = ?, revision = ?
 WHERE id = ?`
 
+// changed_at stays: failing is nothing that the agent did.
+const updateFailed = `
+UPDATE agents SET failed_at = ?, incarnation = ?, revision = ? WHERE id = ?`
+
+const updateRevived = `
+UPDATE agents SET failed_at = NULL, changed_at = ?, revision = ? WHERE id = ? RETURNING lease`
+
+const selectLeases = `
+SELECT session, name, incarnation, lease, failed_at FROM agents WHERE registered ORDER BY session`
+
 const endRegistration = `
-UPDATE agents SET registered = 0, changed_at = ?, revision = ? WHERE id = ?`
+UPDATE agents SET registered = 0, failed_at = NULL, changed_at = ?, revision = ? WHERE id = ?`
 
 const everyAgent = `
 SELECT id, name, role, incarnation, capabilities, instance, worktree, labels, lease,
-       status, activity, task_id, progress, registered_at, changed_at, revision, registered
+       status, activity, task_id, progress, turns, model_tokens, files, tool_calls, errors, last_tool, last_file,
+       registered_at, changed_at, failed_at, revision, registered
 FROM agents
 WHERE session = ? AND name > ?
 ORDER BY name
@@ -103,3 +149,43 @@ LIMIT ?`
 
 const deleteAgents = `
 DELETE FROM agents WHERE session = ?`
+
+// Before deleteAgents, whose rows they go by; the argument is the session.
+const deleteAllLosses = `
+DELETE FROM agent_losses WHERE agent IN (SELECT id FROM agents WHERE session = ?)`
+
+const deleteAllCheckpoints = `
+DELETE FROM agent_checkpoints WHERE agent IN (SELECT id FROM agents WHERE session = ?)`
+
+const insertLoss = `
+INSERT INTO agent_losses (agent, kind, name, revision, lost_at) VALUES (?, ?, ?, ?, ?)`
+
+const countLosses = `
+SELECT count(*) FROM agent_losses WHERE agent = ?`
+
+const existLosses = `
+SELECT EXISTS (SELECT 1 FROM agent_losses WHERE agent = ?)`
+
+const selectLosses = `
+SELECT kind, name, revision, lost_at FROM agent_losses WHERE agent = ? ORDER BY id`
+
+const deleteLosses = `
+DELETE FROM agent_losses WHERE agent = ?`
+
+const insertCheckpoint = `
+INSERT INTO agent_checkpoints (revision, agent, kind, reference, data, saved_at) VALUES (?, ?, ?, ?, ?, ?)`
+
+const deleteOldCheckpoints = `
+DELETE FROM agent_checkpoints
+WHERE agent = ? AND revision NOT IN (
+      SELECT revision FROM agent_checkpoints WHERE agent = ? ORDER BY revision DESC LIMIT ?)`
+
+const selectCheckpoints = `
+SELECT revision, kind, reference, data, saved_at FROM agent_checkpoints WHERE agent = ? ORDER BY revision DESC`
+
+const everyCheckpoint = `
+SELECT c.revision, c.kind, c.reference, c.data, c.saved_at, a.name
+FROM agent_checkpoints c JOIN agents a ON a.id = c.agent
+WHERE a.session = ? AND c.revision > ?
+ORDER BY c.revision
+LIMIT ?`

@@ -22,7 +22,9 @@ func (r *Registry) Records(q store.Querier, session int64, after string, limit i
 		line, err := json.Marshal(record{
 			Name: a.Name, Role: a.Role, Incarnation: a.Incarnation, Registered: registered, Capabilities: a.Capabilities,
 			Instance: a.Instance, Worktree: a.Worktree, Labels: a.Labels, Lease: a.Lease.Seconds(), Status: a.Status.String(),
-			Activity: a.Activity, TaskID: a.TaskID, Progress: a.Progress, RegisteredAt: a.RegisteredAt, ChangedAt: a.ChangedAt,
+			Activity: a.Activity, TaskID: a.TaskID, Progress: a.Progress,
+			Turns: a.Turns, ModelTokens: a.ModelTokens, Files: a.Files, ToolCalls: a.ToolCalls, Errors: a.Errors,
+			LastTool: a.LastTool, LastFile: a.LastFile, FailedAt: a.FailedAt, RegisteredAt: a.RegisteredAt, ChangedAt: a.ChangedAt,
 			Revision: a.Revision,
 		})
 		if err != nil {
@@ -48,15 +50,25 @@ type record struct {
 	Activity     string            `json:"activity"`
 	TaskID       string            `json:"task_id"`
 	Progress     float64           `json:"progress"`
+	Turns        int64             `json:"turns"`
+	ModelTokens  int64             `json:"model_tokens"`
+	Files        int64             `json:"files"`
+	ToolCalls    int64             `json:"tool_calls"`
+	Errors       int64             `json:"errors"`
+	LastTool     string            `json:"last_tool"`
+	LastFile     string            `json:"last_file"`
 	RegisteredAt time.Time         `json:"registered_at"`
+	FailedAt     time.Time         `json:"failed_at,omitzero"`
 	ChangedAt    time.Time         `json:"changed_at"`
 	Revision     int64             `json:"revision"`
 }
 
 // Forget removes all agents of a session.
 func (r *Registry) Forget(tx *store.Tx, session int64) error {
-	if _, err := tx.Exec(deleteAgents, session); err != nil {
-		return fmt.Errorf("remove agents: %w", err)
+	for _, statement := range []string{deleteAllLosses, deleteAllCheckpoints, deleteAgents} {
+		if _, err := tx.Exec(statement, session); err != nil {
+			return fmt.Errorf("remove agents: %w", err)
+		}
 	}
 	r.known.Clear(tx)
 	return nil

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/caller"
@@ -24,6 +23,12 @@ const (
 	mostInstance  = 128 // bytes
 	callerField   = "brokerd-agent"
 	agentListName = "ListAgents"
+	mostTool      = 256       // bytes
+	mostReference = 512       // bytes
+	mostData      = 256 << 10 // bytes
+	mostCounted   = 1 << 53   // what JSON still has exactly
+	// registerMethod is the call that brings back a failed agent by itself.
+	registerMethod = pb.AgentService_RegisterAgent_FullMethodName
 )
 
 // Service is the AgentService of the API.
@@ -61,20 +66,29 @@ func (s *Service) RegisterAgent(ctx context.Context, in *pb.RegisterAgentRequest
 	if err != nil {
 		return nil, err
 	}
-	a, err := s.registry.Register(ctx, who, req, d)
+	a, losses, err := s.registry.Register(ctx, who, req, d)
 	if err != nil {
 		return nil, err
 	}
-	return &pb.RegisterAgentResponse{Agent: agentProto(a), Revision: a.Revision}, nil
+	return &pb.RegisterAgentResponse{Agent: agentProto(a), Revision: a.Revision, Losses: lossProtos(losses)}, nil
 }
 
 // Heartbeat implements pb.AgentServiceServer.
 func (s *Service) Heartbeat(ctx context.Context, in *pb.HeartbeatRequest) (*pb.HeartbeatResponse, error) {
 	var c valid.Check
-	h := Heartbeat{Activity: in.Activity, TaskID: in.TaskId, Progress: in.Progress}
+	h := Heartbeat{Activity: in.Activity, TaskID: in.TaskId, Progress: in.Progress, LastTool: in.LastTool, LastFile: in.LastFile}
 	if status := statusOf(&c, in.GetStatus()); status != 0 {
 		h.Status = &status
 	}
+	if n := in.GetCounters(); n != nil {
+		h.Counters.Turns = counter(&c, "turns", n.Turns)
+		h.Counters.ModelTokens = counter(&c, "model_tokens", n.ModelTokens)
+		h.Counters.Files = counter(&c, "files", n.Files)
+		h.Counters.ToolCalls = counter(&c, "tool_calls", n.ToolCalls)
+		h.Counters.Errors = counter(&c, "errors", n.Errors)
+	}
+	c.Line("last_tool", in.GetLastTool(), mostTool)
+	c.Line("last_file", in.GetLastFile(), valid.MaxPath)
 	c.Line("activity", in.GetActivity(), valid.MaxLine)
 	c.Line("task_id", in.GetTaskId(), valid.MaxID)
 	if p := in.GetProgress(); !(p >= 0 && p <= 1) { // a NaN is neither
@@ -89,8 +103,43 @@ func (s *Service) Heartbeat(ctx context.Context, in *pb.HeartbeatRequest) (*pb.H
 	}
 	return &pb.HeartbeatResponse{
 		Incarnation: st.Incarnation, Lease: durationpb.New(st.Lease), Unread: st.Unread, Claimable: st.Claimable,
-		Directives: st.Directives,
+		Directives: st.Directives, Losses: lossProtos(st.Losses),
 	}, nil
+}
+
+// counter checks a counter that may be absent.
+func counter(c *valid.Check, name string, n *int64) *int64 {
+	if n != nil {
+		c.Between("counters."+name, *n, 0, mostCounted)
+	}
+	return n
+}
+
+// SaveCheckpoint implements pb.AgentServiceServer.
+func (s *Service) SaveCheckpoint(ctx context.Context, in *pb.SaveCheckpointRequest) (*pb.SaveCheckpointResponse, error) {
+	var c valid.Check
+	kind := in.GetKind()
+	if _, known := pb.CheckpointKind_name[int32(kind)]; !known {
+		c.Fail("kind", "%d is no kind of checkpoint", kind)
+	}
+	if kind == pb.CheckpointKind_CHECKPOINT_KIND_UNSPECIFIED {
+		kind = pb.CheckpointKind_CHECKPOINT_KIND_CUSTOM
+	}
+	c.Line("reference", in.GetReference(), mostReference)
+	c.JSON("data", in.GetData(), mostData)
+	if err := c.Err(); err != nil {
+		return nil, err
+	}
+	req, err := once.Of(ctx, "SaveCheckpoint", in.GetRequestId(), in)
+	if err != nil {
+		return nil, err
+	}
+	revision, err := s.registry.SaveCheckpoint(ctx, caller.FromContext(ctx), req,
+		Checkpoint{Kind: CheckpointKind(kind), Reference: in.GetReference(), Data: in.GetData()})
+	if err != nil {
+		return nil, err
+	}
+	return &pb.SaveCheckpointResponse{Revision: revision}, nil
 }
 
 // GetAgent implements pb.AgentServiceServer.
@@ -101,14 +150,23 @@ func (s *Service) GetAgent(ctx context.Context, in *pb.GetAgentRequest) (*pb.Get
 	}
 	var c valid.Check
 	c.Name("name", name)
+	if _, known := pb.AgentView_name[int32(in.GetView())]; !known {
+		c.Fail("view", "%d is no view", in.GetView())
+	}
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	f, err := s.registry.Get(ctx, who, name)
+	full := in.GetView() == pb.AgentView_AGENT_VIEW_FULL
+	f, err := s.registry.Get(ctx, who, name, full)
 	if err != nil {
 		return nil, err
 	}
-	return &pb.GetAgentResponse{Agent: agentProto(f.Agent), Unread: f.Unread, Claimable: f.Claimable, Revision: f.At}, nil
+	out := &pb.GetAgentResponse{Agent: agentProto(f.Agent), Unread: f.Unread, Claimable: f.Claimable, Revision: f.At}
+	if full {
+		out.Holdings = holdingsProto(&f.Holdings)
+		out.Checkpoints = checkpointProtos(f.Checkpoints)
+	}
+	return out, nil
 }
 
 // ListAgents implements pb.AgentServiceServer.
@@ -119,6 +177,10 @@ func (s *Service) ListAgents(ctx context.Context, in *pb.ListAgentsRequest) (*pb
 		Capabilities: in.GetCapabilities(),
 		Status:       statusOf(&c, in.GetStatus()),
 		Pattern:      in.GetPattern(),
+		Health:       Health(in.GetHealth()),
+	}
+	if _, known := pb.Health_name[int32(in.GetHealth())]; !known {
+		c.Fail("health", "%d is no health", in.GetHealth())
 	}
 	c.OptionalName("role", f.Role)
 	capabilities(&c, f.Capabilities)
@@ -146,7 +208,7 @@ func (s *Service) ListAgents(ctx context.Context, in *pb.ListAgentsRequest) (*pb
 		out.NextPageToken = page.Token(agentListName, after)
 	}
 	for _, role := range found.Roles {
-		out.Roles = append(out.Roles, &pb.RoleSummary{Role: role.Role, Agents: int32(role.Agents), Active: int32(role.Active)})
+		out.Roles = append(out.Roles, &pb.RoleSummary{Role: role.Role, Agents: int32(role.Agents), Active: int32(role.Active), Failed: int32(role.Failed)})
 	}
 	return out, nil
 }
@@ -196,26 +258,4 @@ func statusOf(c *valid.Check, in pb.AgentStatus) Status {
 		c.Fail("status", "%d is no status", in)
 	}
 	return Status(in)
-}
-
-func agentProto(a Agent) *pb.Agent {
-	return &pb.Agent{
-		Name:         a.Name,
-		Role:         a.Role,
-		Capabilities: a.Capabilities,
-		Instance:     a.Instance,
-		Worktree:     a.Worktree,
-		Labels:       a.Labels,
-		Incarnation:  a.Incarnation,
-		Lease:        durationpb.New(a.Lease),
-		Status:       pb.AgentStatus(a.Status),
-		Activity:     a.Activity,
-		TaskId:       a.TaskID,
-		Progress:     a.Progress,
-		RegisteredAt: timestamppb.New(a.RegisteredAt),
-		LastSeen:     timestamppb.New(a.LastSeen),
-		Revision:     a.Revision,
-		Degraded:     a.Degraded,
-		Halted:       a.Halted,
-	}
 }

@@ -21,6 +21,7 @@ import (
 func connect(journal *events.Log, scopes *sessions.Registry, registry *agents.Registry, post *broker.Broker) {
 	registry.UseMail(mail{post})
 	post.UseCrew(crew{scopes, registry})
+	registry.UseHolders(claims{post})
 	registry.OnRegister(func(tx *store.Tx, a agents.Agent, _ bool) error {
 		s, err := scopes.ByID(tx, a.Session)
 		if err != nil {
@@ -46,6 +47,9 @@ func connect(journal *events.Log, scopes *sessions.Registry, registry *agents.Re
 			losses[i] = agents.Loss{Kind: agents.LostClaim, Name: c.Text, Revision: c.Revision}
 		}
 		return losses, err
+	})
+	scopes.OnClosed(func(tx *store.Tx, s sessions.Session) error {
+		return registry.SessionClosed(tx, s.Name)
 	})
 	scopes.OnClosed(func(tx *store.Tx, s sessions.Session) error {
 		return post.SessionClosed(tx, brokerSession(s))
@@ -187,6 +191,30 @@ func (c crew) Members(q store.Querier, session int64) ([]broker.Member, error) {
 // Registering implements broker.Crew.
 func (c crew) Registering(q store.Querier, session int64, agent string) (finding.Command, error) {
 	return c.agents.Registering(q, session, agent)
+}
+
+// claims tells the registry of agents what an agent holds of messages.
+type claims struct{ broker *broker.Broker }
+
+// Holdings implements agents.Holder.
+func (c claims) Holdings(q store.Querier, a agents.Agent, to *agents.Holdings) error {
+	held, err := c.broker.Holdings(q, a.Session, brokerAgent(a))
+	for _, claim := range held.Claims {
+		to.Claims = append(to.Claims, agents.OpenClaim(claim))
+	}
+	to.Asked, to.ToAnswer = agentQuestions(held.Asked), agentQuestions(held.Owed)
+	return err
+}
+
+func agentQuestions(list []broker.Question) []agents.OpenQuestion {
+	out := make([]agents.OpenQuestion, len(list))
+	for i := range list {
+		q := &list[i]
+		out[i] = agents.OpenQuestion{
+			ID: q.ID.String(), Revision: q.Revision, Sender: q.Sender, Subject: q.Subject(), Deadline: q.Deadline, Overdue: q.Overdue,
+		}
+	}
+	return out
 }
 
 // census tells the operator of sessions and agents.

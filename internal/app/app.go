@@ -181,7 +181,7 @@ func (a *App) start(ctx context.Context) error {
 	// The features.
 	journal := events.New(st, c.Clock, log.Named("events"))
 	scopes := sessions.New(st, journal)
-	registry := agents.New(st, journal, scopes, c.Clock)
+	registry := agents.New(st, journal, scopes, c.Clock, log.Named("agents"))
 	post := broker.New(st, journal, directory{scopes, registry}, c.Clock, log.Named("broker"))
 	held := locks.New(st, journal, holders{scopes, registry}, c.Clock, log.Named("locks"))
 	connect(journal, scopes, registry, post)
@@ -203,7 +203,7 @@ func (a *App) start(ctx context.Context) error {
 	options := rpc.Options{
 		UID:        os.Getuid(),
 		Credential: credential,
-		Seen:       registry.Seen,
+		Presence:   registry,
 		Clock:      c.Clock,
 		Log:        log.Named("rpc"),
 	}
@@ -229,6 +229,10 @@ func (a *App) start(ctx context.Context) error {
 	})
 
 	// What runs by itself.
+	a.onStop(func(context.Context) error { registry.Stop(); return nil })
+	if err := registry.Start(ctx); err != nil {
+		return fmt.Errorf("start agents: %w", err)
+	}
 	a.onStop(func(context.Context) error { post.Stop(); return nil })
 	if err := post.Start(ctx); err != nil {
 		return fmt.Errorf("start broker: %w", err)

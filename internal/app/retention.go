@@ -98,6 +98,7 @@ func (k keptEvents) After(q store.Querier, session, after int64, limit, bytes in
 func parts(registry *agents.Registry, post *broker.Broker, keys *state.Keys, held *locks.Table) []retention.Part {
 	return []retention.Part{
 		{File: "agents.jsonl", Lines: registry.Records, Forget: registry.Forget},
+		{File: "checkpoints.jsonl", Lines: registry.CheckpointRecords},
 		{File: "channels.jsonl", Lines: post.ChannelRecords},
 		{File: "state.jsonl", Lines: keys.Records, Erase: keys.Erase, Forget: keys.Forget},
 		{File: "locks.jsonl", Lines: held.Records, Forget: held.Forget},

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/app"
@@ -21,6 +22,9 @@ import (
 
 // Patience is how long a test waits for what should come at once.
 const Patience = 20 * time.Second
+
+// LongLease keeps an agent alive whatever a test does with the clock.
+const LongLease = 7 * 24 * time.Hour
 
 // Start is when the clock of a broker with a fake one begins.
 var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -105,13 +109,13 @@ func (b *Broker) Operator() *grpc.ClientConn { return b.In("default", "") }
 // Conn returns a connection of an agent in the session "default". It need not be registered.
 func (b *Broker) Conn(agent string) *grpc.ClientConn { return b.In("default", agent) }
 
-// Registered registers an agent in the session "default" and returns a connection of it.
+// Registered registers an agent in the session "default", with a long lease, and returns a connection of it.
 func (b *Broker) Registered(agent, role string) *grpc.ClientConn {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
 	conn := b.Conn(agent)
-	if _, err := pb.NewAgentServiceClient(conn).RegisterAgent(ctx, &pb.RegisterAgentRequest{Role: role}); err != nil {
+	if _, err := pb.NewAgentServiceClient(conn).RegisterAgent(ctx, &pb.RegisterAgentRequest{Role: role, Lease: durationpb.New(LongLease)}); err != nil {
 		b.t.Fatal(err)
 	}
 	return conn

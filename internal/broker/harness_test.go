@@ -189,7 +189,7 @@ func (w *world) events(kind string) []*pb.Event {
 
 func (a *agent) register(role string) {
 	a.t.Helper()
-	must(a.t, drop(a.registry.RegisterAgent(a.ctx, &pb.RegisterAgentRequest{Role: role})))
+	must(a.t, drop(a.registry.RegisterAgent(a.ctx, &pb.RegisterAgentRequest{Role: role, Lease: durationpb.New(apptest.LongLease)})))
 }
 
 func (a *agent) deregister() {

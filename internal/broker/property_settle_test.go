@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 // named draws who settles, and how it names what: mostly claims of its own.
@@ -279,7 +280,7 @@ func (h *history) register(t *rapid.T) {
 }
 
 func (h *history) enrol(t *rapid.T, name, role string) {
-	_, err := call(h, name, pb.NewAgentServiceClient, pb.AgentServiceClient.RegisterAgent, &pb.RegisterAgentRequest{Role: role})
+	_, err := call(h, name, pb.NewAgentServiceClient, pb.AgentServiceClient.RegisterAgent, &pb.RegisterAgentRequest{Role: role, Lease: durationpb.New(apptest.LongLease)})
 	refuses(t, err, codes.OK, "")
 	a := h.m.agents[name]
 	if a == nil {

@@ -40,7 +40,8 @@ const (
 )
 
 // A Queue holds one deadline per key. All methods may be called concurrently; Set and Remove take
-// time logarithmic in the number of keys.
+// time logarithmic in the number of keys, a Set to a later time than before, as of a lease that is renewed with every call, takes constant
+// time: the key moves in the heap when its old time has come.
 type Queue[K comparable] struct {
 	clock    clockwork.Clock
 	due      func([]K)
@@ -56,10 +57,11 @@ type Queue[K comparable] struct {
 	pushed  int64 // by how much all deadlines were pushed back so far
 }
 
-// An entry is a deadline at position at+pushed.
+// An entry is a deadline at position until+pushed.
 type entry[K comparable] struct {
 	key   K
-	at    int64
+	at    int64 // its place in the heap, never after until
+	until int64
 	index int // in the heap
 }
 
@@ -111,7 +113,7 @@ func (q *Queue[K]) Deadline(key K) (time.Time, bool) {
 	if e == nil {
 		return time.Time{}, false
 	}
-	return q.epoch.Add(time.Duration(e.at + q.pushed)), true
+	return q.epoch.Add(time.Duration(e.until + q.pushed)), true
 }
 
 // Len returns how many keys have a deadline.
@@ -155,7 +157,7 @@ func (q *Queue[K]) take(keys []K) (due []K, until int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	now := q.observe()
-	for len(keys) < maxKeys && len(q.heap) > 0 && q.heap[0].at+q.pushed <= now {
+	for len(keys) < maxKeys && q.over(now) {
 		keys = append(keys, q.heap[0].key)
 		q.remove(q.heap[0])
 	}
@@ -210,7 +212,7 @@ func (q *Queue[K]) rouse() {
 // deadlines are pushed back by as much, before any of them counts as over.
 func (q *Queue[K]) observe() int64 {
 	now := q.position(q.clock.Now())
-	if !q.calendar && len(q.heap) > 0 {
+	if !q.calendar && q.over(now) {
 		late := now - (q.heap[0].at + q.pushed)
 		if late > int64(tolerance) {
 			q.pushed += max(late, now-q.seen)
@@ -218,6 +220,19 @@ func (q *Queue[K]) observe() int64 {
 	}
 	q.seen = now
 	return now
+}
+
+// over reports whether the earliest deadline is over. Those that were set to a later time move to it first.
+func (q *Queue[K]) over(now int64) bool {
+	for len(q.heap) > 0 && q.heap[0].at+q.pushed <= now {
+		e := q.heap[0]
+		if e.at == e.until {
+			return true
+		}
+		e.at = e.until
+		q.down(0)
+	}
+	return false
 }
 
 func (q *Queue[K]) position(t time.Time) int64 {
@@ -233,8 +248,12 @@ func (q *Queue[K]) set(key K, position int64) {
 		e = &entry[K]{key: key, index: len(q.heap)}
 		q.entries[key] = e
 		q.heap = append(q.heap, e)
+	} else if position-q.pushed >= e.at {
+		e.until = position - q.pushed
+		return
 	}
-	e.at = position - q.pushed
+	e.until = position - q.pushed
+	e.at = e.until
 	q.up(e.index)
 	q.down(e.index)
 }

@@ -13,6 +13,8 @@ var announced = map[string]bool{
 	"agent.registered":      true,
 	"agent.deregistered":    true,
 	"agent.degraded":        true,
+	"agent.failed":          true,
+	"agent.revived":         true,
 	"agent.recovered":       true,
 	"agent.halted":          true,
 	"agent.resumed":         true,

@@ -55,7 +55,7 @@ func (w *world) project(settings *pb.SessionSettings) *world {
 func (w *world) register(names ...string) {
 	w.t.Helper()
 	for _, name := range names {
-		must(w.t, drop(pb.NewAgentServiceClient(w.In(w.session, name)).RegisterAgent(w.ctx, &pb.RegisterAgentRequest{Role: name})))
+		must(w.t, drop(pb.NewAgentServiceClient(w.In(w.session, name)).RegisterAgent(w.ctx, &pb.RegisterAgentRequest{Role: name, Lease: durationpb.New(apptest.LongLease)})))
 	}
 }
 

@@ -119,7 +119,7 @@ func TestExport_ManifestTellsOfEveryFile(t *testing.T) {
 			t.Errorf("%+v: want 5 messages, 3 of them from the archive", f)
 		}
 	}
-	if got := strings.Join(names, " "); got != "session.json agents.jsonl channels.jsonl state.jsonl locks.jsonl messages.jsonl events.jsonl" {
+	if got := strings.Join(names, " "); got != "session.json agents.jsonl checkpoints.jsonl channels.jsonl state.jsonl locks.jsonl messages.jsonl events.jsonl" {
 		t.Errorf("the files are %s", got)
 	}
 }

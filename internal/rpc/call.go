@@ -23,6 +23,7 @@ type call struct {
 	method string
 	who    caller.Caller
 	began  time.Time
+	noted  bool // by the server's Presence
 }
 
 // unary wraps the handler of a call with one request and one answer.
@@ -82,14 +83,18 @@ func (c *call) begin(ctx context.Context) (context.Context, error) {
 	if err := c.server.quotas.connect(linkOf(ctx), who); err != nil {
 		return nil, err
 	}
-	if who.Agent != "" && c.server.seen != nil {
-		c.server.seen(who.Session, who.Agent)
+	if who.Agent != "" && c.server.presence != nil {
+		c.noted = true
+		c.server.presence.Began(ctx, who, c.method, c.began)
 	}
 	return caller.NewContext(ctx, who), nil
 }
 
 // end turns what the handler returned, or panicked with, into the answer's status, and logs the call.
 func (c *call) end(panicked any, err error) error {
+	if c.noted {
+		c.server.presence.Ended(c.who)
+	}
 	if panicked != nil {
 		err = fmt.Errorf("panic: %v", panicked)
 		c.server.log.Error("a call panicked", zap.String("method", c.method), zap.String("agent", c.who.Agent),

@@ -118,7 +118,7 @@ func TestIdentity_CallsInAnAgentsNameAreSeen(t *testing.T) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if want := []string{"default/a", "s/b"}; !slices.Equal(w.seen, want) {
+	if want := []string{"began default/a", "ended default/a", "began s/b", "ended s/b"}; !slices.Equal(w.seen, want) {
 		t.Errorf("%q, want %q", w.seen, want)
 	}
 }

@@ -77,7 +77,7 @@ func TestServer_AnIdleConnectionHoldsNoBuffers(t *testing.T) {
 // The accounts of agents are not told when a connection is closed: they find out.
 func TestQuota_WhatIsClosedIsForgotten(t *testing.T) {
 	const agents, most = 1000, 512
-	w := serve(t, func(o *rpc.Options) { o.Seen = nil })
+	w := serve(t, func(o *rpc.Options) { o.Presence = nil })
 	ctx := calling(t)
 	come := func(i int) {
 		conn, err := grpc.NewClient(w.socket, grpc.WithTransportCredentials(insecure.NewCredentials()))

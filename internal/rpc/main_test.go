@@ -70,7 +70,19 @@ type world struct {
 	secret   string // the operator's credential
 
 	mu   sync.Mutex // guards seen
-	seen []string
+	seen []string   // calls that have begun, and ended
+}
+
+// Began implements rpc.Presence.
+func (w *world) Began(_ context.Context, who caller.Caller, _ string, _ time.Time) { w.note("began", who) }
+
+// Ended implements rpc.Presence.
+func (w *world) Ended(who caller.Caller) { w.note("ended", who) }
+
+func (w *world) note(what string, who caller.Caller) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.seen = append(w.seen, what+" "+who.Session+"/"+who.Agent)
 }
 
 // serve starts a server that stops with the test.
@@ -87,12 +99,7 @@ func serve(t *testing.T, change ...func(*rpc.Options)) *world {
 		t.Fatal(err)
 	}
 	w.secret = strings.TrimSpace(string(text))
-	o := rpc.Options{UID: os.Getuid(), Credential: credential, Clock: clockwork.NewRealClock(), Log: zap.NewNop(),
-		Seen: func(session, agent string) {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			w.seen = append(w.seen, session+"/"+agent)
-		}}
+	o := rpc.Options{UID: os.Getuid(), Credential: credential, Clock: clockwork.NewRealClock(), Log: zap.NewNop(), Presence: w}
 	for _, c := range change {
 		c(&o)
 	}

@@ -14,6 +14,8 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
+
+	"brokerd/internal/caller"
 )
 
 // Limits of one connection.
@@ -25,8 +27,8 @@ const (
 	maxStreams      = 1000     // calls at a time; further ones wait at the client
 	handshakeTime   = 10 * time.Second
 	leastPingGap    = 5 * time.Second  // clients that ping more often are cut off; gRPC's own do so every 10 s at most
-	pingAfter       = time.Minute      // of silence, to find clients that are gone
-	pingAnsweredIn  = 20 * time.Second // or the connection is closed
+	pingAfter       = 10 * time.Second // of silence, to find clients that are gone or frozen
+	pingAnsweredIn  = 10 * time.Second // or the connection is closed: an open stream keeps its agent's lease
 	streamWindow    = 1 << 20          // bytes a client may send ahead on one stream
 	connWindow      = 4 << 20          // and on all streams of a connection together
 	readBufferSize  = 32 << 10
@@ -35,12 +37,20 @@ const (
 
 // Options say what a server needs.
 type Options struct {
-	UID        int                         // the user who may connect through a Unix socket: the daemon's own
-	Credential Credential                  // that operators prove themselves with over TCP
-	Seen       func(session, agent string) // is told of every call in an agent's own name; must not block
-	Observer   Observer                    // nil costs nothing
+	UID        int        // the user who may connect through a Unix socket: the daemon's own
+	Credential Credential // that operators prove themselves with over TCP
+	Presence   Presence   // nil costs nothing, and so does Observer
+	Observer   Observer
 	Clock      clockwork.Clock
 	Log        *zap.Logger
+}
+
+// A Presence is told of calls in an agent's own name.
+type Presence interface {
+	// Began says that a call has begun at a time. It may block before the call goes on.
+	Began(ctx context.Context, who caller.Caller, method string, at time.Time)
+	// Ended says that it has ended.
+	Ended(who caller.Caller)
 }
 
 // An Observer is told of calls. Its methods are called by many goroutines and must be quick. Methods are named as in
@@ -59,7 +69,7 @@ type Server struct {
 	grpc       *grpc.Server
 	health     *health.Server
 	credential Credential
-	seen       func(session, agent string)
+	presence   Presence
 	quotas     *quotas
 	observer   Observer
 	clock      clockwork.Clock
@@ -69,7 +79,7 @@ type Server struct {
 
 // NewServer returns a server with gRPC's health and reflection services.
 func NewServer(o Options) *Server {
-	s := &Server{health: health.NewServer(), credential: o.Credential, seen: o.Seen, quotas: newQuotas(), observer: o.Observer, clock: o.Clock, log: o.Log}
+	s := &Server{health: health.NewServer(), credential: o.Credential, presence: o.Presence, quotas: newQuotas(), observer: o.Observer, clock: o.Clock, log: o.Log}
 	s.grpc = grpc.NewServer(
 		grpc.Creds(peers{o.UID}),
 		grpc.ForceServerCodecV2(newCodec()),

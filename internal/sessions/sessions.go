@@ -103,6 +103,15 @@ func (r *Registry) ID(q store.Querier, name string) (int64, error) {
 	return id, nil
 }
 
+// Name returns the name of a session that is open, and an empty one of a session that is closed.
+func (r *Registry) Name(q store.Querier, id int64) (string, error) {
+	s, err := r.ByID(q, id)
+	if err != nil || !s.ClosedAt.IsZero() {
+		return "", err
+	}
+	return s.Name, nil
+}
+
 // ByID is Lookup by row id.
 func (r *Registry) ByID(q store.Querier, id int64) (Session, error) {
 	s := Session{ID: id}

@@ -1,0 +1,158 @@
+package agents
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"brokerd/internal/caller"
+	"brokerd/internal/events"
+	"brokerd/internal/store"
+)
+
+// Counters are what an agent has counted since it registered, as it says.
+type Counters struct {
+	Turns       int64
+	ModelTokens int64
+	Files       int64 // changed
+	ToolCalls   int64
+	Errors      int64
+}
+
+// A Heartbeat is what a sign of life reports; nil stays as it is.
+type Heartbeat struct {
+	Status   *Status
+	Activity *string
+	TaskID   *string
+	Progress *float64
+	Counters struct{ Turns, ModelTokens, Files, ToolCalls, Errors *int64 }
+	LastTool *string
+	LastFile *string
+}
+
+// A Standing is what a heartbeat brings back.
+type Standing struct {
+	Incarnation int64
+	Lease       time.Duration
+	Unread      int64
+	Claimable   int64
+	Directives  []string // types of the unfinished ones, oldest first
+	Losses      []Loss   // told once
+}
+
+// Heartbeat takes note of what the calling agent reports. It writes nothing if nothing changed.
+// fault.Precondition as Acting has it.
+func (r *Registry) Heartbeat(ctx context.Context, who caller.Caller, h Heartbeat) (Standing, error) {
+	var st Standing
+	var news bool
+	err := r.store.Read(ctx, func(snap *store.Snapshot) error {
+		a, err := r.calling(snap, who)
+		if err != nil {
+			return err
+		}
+		lost, err := hasLosses(snap, a.ID)
+		if err != nil {
+			return err
+		}
+		news = lost || !a.FailedAt.IsZero() || h.apply(a.Report) != a.Report
+		st, err = r.standing(snap, a)
+		return err
+	})
+	if err == nil && news {
+		err = r.store.Write(ctx, func(tx *store.Tx) error {
+			a, err := r.report(tx, who, h)
+			if err != nil {
+				return err
+			}
+			st.Incarnation, st.Lease = a.Incarnation, a.Lease
+			st.Losses, err = tellLosses(tx, a.ID)
+			return err
+		})
+	}
+	if err != nil {
+		return Standing{}, fmt.Errorf("heartbeat: %w", err)
+	}
+	return st, nil
+}
+
+func (r *Registry) standing(q store.Querier, a Agent) (Standing, error) {
+	st := Standing{Incarnation: a.Incarnation, Lease: a.Lease}
+	var err error
+	if st.Unread, st.Claimable, err = r.counts(q, a); err != nil || r.mail == nil {
+		return st, err
+	}
+	st.Directives, err = r.mail.Directives(q, a)
+	return st, err
+}
+
+func (h *Heartbeat) apply(to Report) Report {
+	set(&to.Status, h.Status)
+	set(&to.Activity, h.Activity)
+	set(&to.TaskID, h.TaskID)
+	set(&to.Progress, h.Progress)
+	set(&to.Turns, h.Counters.Turns)
+	set(&to.ModelTokens, h.Counters.ModelTokens)
+	set(&to.Files, h.Counters.Files)
+	set(&to.ToolCalls, h.Counters.ToolCalls)
+	set(&to.Errors, h.Counters.Errors)
+	set(&to.LastTool, h.LastTool)
+	set(&to.LastFile, h.LastFile)
+	return to
+}
+
+func set[V any](to, from *V) {
+	if from != nil {
+		*to = *from
+	}
+}
+
+// report stores what a heartbeat reports, unless another one has by now, and returns the agent.
+func (r *Registry) report(tx *store.Tx, who caller.Caller, h Heartbeat) (Agent, error) {
+	a, err := r.calling(tx, who)
+	if err != nil {
+		return a, err
+	}
+	before := a.Report
+	a.Report = h.apply(before)
+	if a.Report == before {
+		return a, nil
+	}
+	kind, severity, summary := "agent.status", events.Info, a.Name+" is "+a.Status.String()
+	if a.Activity != "" {
+		summary += ": " + a.Activity
+	}
+	details := map[string]any{
+		"agent":    a.Name,
+		"status":   a.Status.String(),
+		"previous": before.Status.String(),
+		"activity": a.Activity,
+		"task_id":  a.TaskID,
+		"progress": a.Progress,
+	}
+	if a.said() == before.said() {
+		kind, severity, summary = "agent.counted", events.Debug, a.Name+" goes on"
+		details = map[string]any{"agent": a.Name}
+	}
+	if a.Counters != before.Counters {
+		details["turns"], details["model_tokens"], details["files"] = a.Turns, a.ModelTokens, a.Files
+		details["tool_calls"], details["errors"] = a.ToolCalls, a.Errors
+	}
+	if a.LastTool != before.LastTool {
+		details["last_tool"] = a.LastTool
+	}
+	if a.LastFile != before.LastFile {
+		details["last_file"] = a.LastFile
+	}
+	revision, err := r.append(tx, a, a.Name, severity, kind, summary, details)
+	if err != nil {
+		return a, err
+	}
+	_, err = tx.Exec(updateReport, int64(a.Status), a.Activity, a.TaskID, a.Progress,
+		a.Turns, a.ModelTokens, a.Files, a.ToolCalls, a.Errors, a.LastTool, a.LastFile, tx.Now(), revision, a.ID)
+	return a, err
+}
+
+// said is what an agent says of what it does, without what it counts.
+func (r Report) said() Report {
+	return Report{Status: r.Status, Activity: r.Activity, TaskID: r.TaskID, Progress: r.Progress}
+}

@@ -1,0 +1,207 @@
+package agents
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"brokerd/internal/caller"
+	"brokerd/internal/events"
+	"brokerd/internal/fault"
+	"brokerd/internal/store"
+)
+
+const (
+	// failedFor is how long an agent may stay failed before it is deregistered.
+	failedFor = 7 * 24 * time.Hour
+	// restartGrace is what every lease gets on top of its full time when the broker starts again.
+	restartGrace = 30 * time.Second
+	leaseRetry   = time.Second
+)
+
+// Start begins what runs by itself: the ends of leases. Those that were running when the broker stopped get their full time again and
+// a grace of 30 s.
+func (r *Registry) Start(ctx context.Context) error {
+	err := r.store.Read(ctx, func(snap *store.Snapshot) error {
+		rows := snap.Query(selectLeases)
+		defer rows.Close()
+		now := r.clock.Now()
+		for rows.Next() {
+			var session string
+			a := Agent{}
+			var id int64
+			if err := rows.Scan(&id, &a.Name, &a.Incarnation, &a.Lease, &a.FailedAt); err != nil {
+				return err
+			}
+			if id != a.Session {
+				var err error
+				a.Session = id
+				if session, err = r.sessions.Name(snap, id); err != nil {
+					return err
+				}
+			}
+			if session == "" {
+				continue // it is closed
+			}
+			if a.FailedAt.IsZero() {
+				r.presence.alive(session, a, now.Add(a.Lease+restartGrace))
+			} else {
+				r.presence.dead(session, a)
+			}
+		}
+		return rows.Err()
+	})
+	if err != nil {
+		return fmt.Errorf("take up leases: %w", err)
+	}
+	ctx, r.stop = context.WithCancel(context.WithoutCancel(ctx))
+	r.runners.Go(func() { r.presence.leases.Run(ctx) })
+	r.runners.Go(func() { r.presence.gone.Run(ctx) })
+	return nil
+}
+
+// Stop ends what Start began, and waits for it. Stopping twice is fine.
+func (r *Registry) Stop() {
+	if r.stop != nil {
+		r.stop()
+	}
+	r.runners.Wait()
+}
+
+// SessionClosed ends the leases of a session in which nothing changes any more. It is a hook of the closing.
+func (r *Registry) SessionClosed(tx *store.Tx, session string) error {
+	tx.OnCommit(func() { r.presence.forgetSession(session) })
+	return nil
+}
+
+// leasesOver fails the agents whose leases are over, each in a function of its own. Whether they still are is looked at again in the
+// writer, whose order decides between a sign of life and the end.
+func (r *Registry) leasesOver(lives []*life) {
+	r.each(lives, func(tx *store.Tx, l *life) error {
+		if r.presence.keeps(l, r.clock.Now()) {
+			return nil
+		}
+		return r.fail(tx, l)
+	}, func(l *life) { r.presence.leases.Set(l, r.clock.Now().Add(leaseRetry)) })
+}
+
+// goneOver deregisters the agents that have been failed for too long.
+func (r *Registry) goneOver(lives []*life) {
+	r.each(lives, func(tx *store.Tx, l *life) error {
+		a, found, err := r.of(tx, l)
+		if err != nil || !found || a.FailedAt.IsZero() {
+			return err
+		}
+		if at := a.FailedAt.Add(failedFor); at.After(tx.Now()) { // the clock was set back
+			tx.OnCommit(func() { r.presence.gone.Set(l, at) })
+			return nil
+		}
+		_, err = r.end(tx, l.session, a, caller.System, "failed for 7 days")
+		return err
+	}, func(l *life) { r.presence.gone.Set(l, r.clock.Now().Add(leaseRetry)) })
+}
+
+// each runs a function in the writer for every one of them and waits for all; again has one tried again that could not be written.
+func (r *Registry) each(lives []*life, do func(*store.Tx, *life) error, again func(*life)) {
+	var wait sync.WaitGroup
+	for _, l := range lives {
+		wait.Add(1)
+		r.store.Submit(store.LaneDrain, func(tx *store.Tx) error { return do(tx, l) }, func(err error) {
+			defer wait.Done()
+			switch fault.KindOf(err) {
+			case fault.NotFound, fault.Precondition: // its session is gone, or closed
+			default:
+				if err != nil {
+					r.zap.Warn("the end of a lease could not be noted; trying again", zap.String("agent", l.name), zap.Error(err))
+					again(l)
+				}
+			}
+		})
+	}
+	wait.Wait()
+}
+
+// of returns the registered agent that a life is of.
+func (r *Registry) of(tx *store.Tx, l *life) (Agent, bool, error) {
+	session, err := r.sessions.ID(tx, l.session)
+	if err != nil {
+		return Agent{}, false, err
+	}
+	return r.Find(tx, session, l.name)
+}
+
+// fail ends an agent's lease with all that hangs on it. Its incarnation grows, so that whoever still believes in the old one is refused.
+func (r *Registry) fail(tx *store.Tx, l *life) error {
+	a, found, err := r.of(tx, l)
+	if err != nil || !found || !a.FailedAt.IsZero() {
+		return err
+	}
+	a.Incarnation++
+	a.FailedAt = tx.Now()
+	summary := fmt.Sprintf("%s failed: nothing was heard of it for its lease of %v", a.Name, a.Lease)
+	a.Revision, err = r.append(tx, a, caller.System, events.Warning, "agent.failed", summary, map[string]any{
+		"agent": a.Name, "incarnation": a.Incarnation, "lease_seconds": a.Lease.Seconds(),
+	})
+	if err != nil {
+		return err
+	}
+	if _, err := tx.Exec(updateFailed, a.FailedAt, a.Incarnation, a.Revision, a.ID); err != nil {
+		return err
+	}
+	r.known.Clear(tx)
+	var losses []Loss
+	for _, hook := range r.failed {
+		lost, err := hook(tx, a)
+		if err != nil {
+			return err
+		}
+		losses = append(losses, lost...)
+	}
+	if err := keepLosses(tx, a.ID, losses); err != nil {
+		return err
+	}
+	tx.OnCommit(func() {
+		if r.presence.dead(l.session, a) {
+			r.bringBack(l)
+		}
+	})
+	return nil
+}
+
+// bringBack revives an agent of which a call had begun when its failing was already decided: it may be one that only waits.
+func (r *Registry) bringBack(l *life) {
+	r.store.Submit(store.LaneDrain, func(tx *store.Tx) error {
+		a, found, err := r.of(tx, l)
+		if err != nil || !found || a.FailedAt.IsZero() {
+			return err
+		}
+		_, err = r.revive(tx, l.session, a)
+		return err
+	}, func(err error) {
+		if err != nil {
+			r.zap.Warn("an agent that had just failed was not brought back; its next call will", zap.String("agent", l.name), zap.Error(err))
+		}
+	})
+}
+
+// revive brings back a failed agent that calls, and returns it.
+func (r *Registry) revive(tx *store.Tx, session string, a Agent) (Agent, error) {
+	summary := fmt.Sprintf("%s is back, incarnation %d", a.Name, a.Incarnation)
+	var err error
+	a.Revision, err = r.append(tx, a, a.Name, events.Info, "agent.revived", summary, map[string]any{
+		"agent": a.Name, "incarnation": a.Incarnation, "failed_at": a.FailedAt.UTC().Format(time.RFC3339Nano),
+	})
+	if err != nil {
+		return a, err
+	}
+	a.FailedAt, a.ChangedAt = time.Time{}, tx.Now()
+	if err := tx.QueryRow(updateRevived, a.ChangedAt, a.Revision, a.ID).Scan(&a.Lease); err != nil {
+		return a, err
+	}
+	r.known.Clear(tx)
+	tx.OnCommit(func() { r.presence.alive(session, a, r.clock.Now().Add(a.Lease)) })
+	return a, nil
+}
