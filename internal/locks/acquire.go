@@ -239,6 +239,7 @@ func (a *acquiring) grant(u *turn, o Owner, role string) error {
 			return err
 		}
 	}
+	u.tx.Certain() // nothing is refused from here on
 	g := &grant{session: u.session, owner: o, role: role, claim: a.wanted, reason: a.wish.Reason, maxHold: a.wish.MaxHold, collected: true}
 	if err := u.grant(g); err != nil {
 		return err
@@ -287,6 +288,7 @@ func (a *acquiring) queueUp(u *turn, o Owner, role string) error {
 	if err != nil {
 		return err
 	}
+	u.tx.Certain() // nothing is refused from here on
 	if circle != nil {
 		a.refused = deadlock(circle, t)
 		return errors.Join(u.tellDeadlock(circle, t), errOpen)

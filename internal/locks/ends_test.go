@@ -2,12 +2,10 @@ package locks_test
 
 import (
 	"context"
-	"strconv"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -273,26 +271,4 @@ func TestRestart_KeepsGrantsAndTickets(t *testing.T) {
 	w.pass(2 * time.Second)
 	w.await("lock.expired", fence)
 	b.lock("x")
-}
-
-func TestFence_ChangesAreRefusedOnceItIsLost(t *testing.T) {
-	w := newDaemon(t)
-	a := w.agent("a")
-	fence := a.lock("x")
-	held := metadata.AppendToOutgoingContext(a.ctx, "brokerd-fence", strconv.FormatInt(fence, 10))
-	id := newUUID()
-	message := &pb.SendMessagesRequest{RequestId: id, Messages: []*pb.Message{{Target: &pb.Target{To: &pb.Target_Agent{Agent: "a"}}, Type: "note"}}}
-	sent, err := a.messages.SendMessages(held, message)
-	must(t, err)
-	must(t, drop(a.ReleaseLocks(held, &pb.ReleaseLocksRequest{Fences: []int64{fence}})))
-	again, err := a.messages.SendMessages(held, message) // it succeeded while the lock was held
-	must(t, err)
-	want(t, "message", again.Results[0].Id, sent.Results[0].Id)
-	message.RequestId = ""
-	_, err = a.messages.SendMessages(held, message)
-	wantError(t, err, codes.FailedPrecondition, "FENCE_LOST")
-	_, err = a.AcquireLocks(held, &pb.AcquireLocksRequest{Paths: []string{"y"}})
-	wantError(t, err, codes.FailedPrecondition, "FENCE_LOST")
-	_, err = a.ReleaseLocks(held, &pb.ReleaseLocksRequest{All: true})
-	wantError(t, err, codes.FailedPrecondition, "FENCE_LOST")
 }

@@ -51,6 +51,7 @@ func (t *Table) Release(ctx context.Context, c caller.Caller, req once.Request, 
 			if err != nil {
 				return err
 			}
+			tx.Certain() // nothing is refused from here on
 			r := releasing{turn: u, owner: Owner{agent.Name, g.Holder}}
 			given, err = r.run(g, &named)
 			return err

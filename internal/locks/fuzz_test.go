@@ -1,0 +1,172 @@
+package locks_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jonboulle/clockwork"
+	"go.uber.org/zap"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/caller"
+	"brokerd/internal/events"
+	"brokerd/internal/fault"
+	"brokerd/internal/locks"
+	"brokerd/internal/once"
+	"brokerd/internal/store"
+)
+
+// Requests go to a table that knows no session: whatever gets past the checks is NOT_FOUND, so what is
+// not refused as invalid was accepted. What the API promises to accept is written out here once more.
+
+func FuzzAcquireLocks(f *testing.F) {
+	for _, r := range []*pb.AcquireLocksRequest{
+		{}, {Paths: []string{"src/a.go"}}, {Paths: []string{"src/", "**/*.go"}, Mode: pb.LockMode_LOCK_MODE_SHARED, Wait: durationpb.New(time.Minute)},
+		{Paths: []string{"../x", "/x", `a\b`}, Mode: 7, Wait: durationpb.New(-1), MaxHold: durationpb.New(1)},
+		{RequestId: "0197f3a0-5c4e-7b1d-8f21-9a0b1c2d3e4f", Paths: []string{"x"}, Holder: "h", Reason: "r", KeepTicket: true, DryRun: true},
+		{Paths: []string{"x"}, Holder: "a\nb", Reason: strings.Repeat("x", 600)},
+	} {
+		seed(f, r)
+	}
+	fuzz(f, &pb.AcquireLocksRequest{}, (*locks.Service).AcquireLocks, func(t *testing.T, r *pb.AcquireLocksRequest) {
+		wait, hold := r.Wait.AsDuration(), r.MaxHold.AsDuration()
+		if len(r.Paths) == 0 || r.Mode < 0 || r.Mode > 2 || wait < 0 || wait > 24*time.Hour ||
+			r.MaxHold != nil && (hold < time.Second || hold > 7*24*time.Hour) || !line(r.Holder, 128) || !line(r.Reason, 512) {
+			t.Fatalf("accepted: %v", r)
+		}
+		wantPaths(t, r.Paths)
+	})
+}
+
+func FuzzExtendLocks(f *testing.F) {
+	seed(f, &pb.ExtendLocksRequest{Fences: []int64{7}, MaxHold: durationpb.New(time.Hour)})
+	seed(f, &pb.ExtendLocksRequest{Fences: []int64{0, -1}})
+	seed(f, &pb.ExtendLocksRequest{})
+	fuzz(f, &pb.ExtendLocksRequest{}, (*locks.Service).ExtendLocks, func(t *testing.T, r *pb.ExtendLocksRequest) {
+		hold := r.MaxHold.AsDuration()
+		if len(r.Fences) == 0 || r.MaxHold != nil && (hold < time.Second || hold > 7*24*time.Hour) {
+			t.Fatalf("accepted: %v", r)
+		}
+		wantNumbers(t, r.Fences)
+	})
+}
+
+func FuzzReleaseLocks(f *testing.F) {
+	seed(f, &pb.ReleaseLocksRequest{Fences: []int64{7}, Tickets: []int64{8}, Paths: []string{"x"}, Holder: "h"})
+	seed(f, &pb.ReleaseLocksRequest{All: true})
+	seed(f, &pb.ReleaseLocksRequest{})
+	seed(f, &pb.ReleaseLocksRequest{Tickets: []int64{-8}, Paths: []string{"/"}})
+	fuzz(f, &pb.ReleaseLocksRequest{}, (*locks.Service).ReleaseLocks, func(t *testing.T, r *pb.ReleaseLocksRequest) {
+		if len(r.Fences)+len(r.Tickets)+len(r.Paths) == 0 && !r.All || !line(r.Holder, 128) {
+			t.Fatalf("accepted: %v", r)
+		}
+		wantNumbers(t, r.Fences)
+		wantNumbers(t, r.Tickets)
+		wantPaths(t, r.Paths)
+	})
+}
+
+func FuzzListLocks(f *testing.F) {
+	seed(f, &pb.ListLocksRequest{Agent: "a", Path: "src/", PageSize: 7})
+	seed(f, &pb.ListLocksRequest{Agent: "a b", Path: "..", PageSize: -7})
+	seed(f, &pb.ListLocksRequest{PageToken: "x"})
+	fuzz(f, &pb.ListLocksRequest{}, (*locks.Service).ListLocks, func(t *testing.T, r *pb.ListLocksRequest) {
+		if r.PageSize < 0 || r.PageSize > 1000 || len(r.Agent) > 128 {
+			t.Fatalf("accepted: %v", r)
+		}
+		if r.Path != "" {
+			wantPaths(t, []string{r.Path})
+		}
+	})
+}
+
+func FuzzForceReleaseLocks(f *testing.F) {
+	seed(f, &pb.ForceReleaseLocksRequest{Revisions: []int64{7}, Paths: []string{"x"}, Agent: "a", Reason: "r"})
+	seed(f, &pb.ForceReleaseLocksRequest{Agent: "a"})
+	seed(f, &pb.ForceReleaseLocksRequest{Reason: "r"})
+	seed(f, &pb.ForceReleaseLocksRequest{Revisions: []int64{0}, Agent: "-", Reason: "\x01"})
+	fuzz(f, &pb.ForceReleaseLocksRequest{}, (*locks.Service).ForceReleaseLocks, func(t *testing.T, r *pb.ForceReleaseLocksRequest) {
+		if len(r.Revisions)+len(r.Paths)+len(r.Agent) == 0 || r.Reason == "" || !line(r.Reason, 512) || len(r.Agent) > 128 {
+			t.Fatalf("accepted: %v", r)
+		}
+		wantNumbers(t, r.Revisions)
+		wantPaths(t, r.Paths)
+	})
+}
+
+func seed(f *testing.F, m proto.Message) {
+	f.Helper()
+	wire, err := proto.Marshal(m)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(wire)
+}
+
+// fuzz hands requests to an RPC; accepted looks at those that were not refused.
+func fuzz[Q proto.Message, A any](f *testing.F, empty Q, rpc func(*locks.Service, context.Context, Q) (A, error), accepted func(*testing.T, Q)) {
+	clock := clockwork.NewRealClock()
+	st, err := store.Open(f.Context(), store.Options{Dir: f.TempDir(), Sync: store.SyncNormal, Clock: clock, Migrations: once.Migrations()})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() {
+		if err := st.Close(); err != nil {
+			f.Error(err)
+		}
+	})
+	service := locks.NewService(locks.New(st, events.New(st, clock, zap.NewNop()), nowhere{}, clock, zap.NewNop()))
+	ctx := caller.NewContext(f.Context(), caller.Caller{Access: caller.Agent, Session: "none", Agent: "a"})
+	f.Fuzz(func(t *testing.T, wire []byte) {
+		r := proto.CloneOf(empty)
+		if proto.Unmarshal(wire, r) != nil {
+			t.Skip() // what is no message at all never gets to a service
+		}
+		_, err := rpc(service, ctx, r)
+		switch fault.KindOf(err) {
+		case fault.NotFound:
+			accepted(t, r)
+		case fault.Invalid:
+		default:
+			t.Fatalf("%v: %v", r, err)
+		}
+	})
+}
+
+func wantPaths(t *testing.T, paths []string) {
+	t.Helper()
+	if len(paths) > 1000 {
+		t.Fatalf("%d paths", len(paths))
+	}
+	for _, p := range paths {
+		if p == "" || len(p) > 1024 || p[0] == '/' || strings.ContainsAny(p, "\\\x00\n") || strings.Contains("/"+p+"/", "/../") {
+			t.Fatalf("path %q", p)
+		}
+	}
+}
+
+func wantNumbers(t *testing.T, list []int64) {
+	t.Helper()
+	if len(list) > 1000 {
+		t.Fatalf("%d numbers", len(list))
+	}
+	for _, n := range list {
+		if n <= 0 {
+			t.Fatalf("number %d", n)
+		}
+	}
+}
+
+func line(s string, most int) bool { return len(s) <= most && !strings.ContainsAny(s, "\x00\n\r\x7f") }
+
+// nowhere is a directory without sessions.
+type nowhere struct{ locks.Directory }
+
+// Session implements locks.Directory.
+func (nowhere) Session(_ store.Querier, name string) (locks.Session, error) {
+	return locks.Session{}, fault.Missing("session", name, "there is no session %q", name)
+}
