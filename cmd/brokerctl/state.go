@@ -13,8 +13,9 @@ import (
 	pb "brokerd/gen/brokerd/v1"
 )
 
-const stateLong = `What agents know in common: values by key, and documents that grow by entries. Every change is a version and has a revision.
-A change may be made on condition that the key still has the revision that was read (--if-revision), or that it is not there (--create).
+const stateLong = `What agents know in common: values by key, and documents that grow by entries. Every change is a
+version and has a revision. A change may be made on condition that the key still has the revision that was
+read (--if-revision), or that it is not there (--create).
 
 Keys lie in namespaces (--namespace, else "default"). The namespace "global" is shared by all sessions.`
 
@@ -57,8 +58,8 @@ func newStateGetCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "get KEY",
 		Short: "Print a value, or a document as Markdown",
-		Long: `Print a value as it is, or a document as Markdown. As JSON it comes with version, revision, author and times; a document
-with its entries.`,
+		Long: `Print a value as it is, or a document as Markdown. As JSON it comes with version, revision, author
+and times; a document with its entries.`,
 		Example: `  brokerctl state get plan/step
   brokerctl state get plan/step -o json | jq .entry.revision
   brokerctl state get notes --at 4711`,
@@ -233,9 +234,9 @@ func newStateAppendCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "append KEY TEXT",
 		Short: "Add an entry to a document",
-		Long: `Add an entry to a document, which comes into being with its first. TEXT is Markdown; @FILE reads it from a file, - from standard
-input. Nobody's entry is lost, whoever writes at the same time. Agents that subscribe to the channel
-event/context_updated are told.`,
+		Long: `Add an entry to a document, which comes into being with its first. TEXT is Markdown; @FILE reads it
+from a file, - from standard input. Nobody's entry is lost, whoever writes at the same time. Agents that
+subscribe to the channel event/context_updated are told.`,
 		Example: `  brokerctl --agent lead state append notes "We use gRPC and nothing else."
   git log -1 | brokerctl --agent builder-1 state append notes -`,
 		Args:              exactly("the key", "the text"),

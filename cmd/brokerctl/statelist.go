@@ -102,9 +102,10 @@ func newStateHistoryCommand(c *cli) *cobra.Command {
 	request := &pb.ListStateHistoryRequest{}
 	var limit int
 	cmd := &cobra.Command{
-		Use:               "history KEY",
-		Short:             "List the versions of a key, newest first",
-		Long:              "List the versions of a key that are kept, newest first: at least the last 100, deletions included. Those of a document are its entries.",
+		Use:   "history KEY",
+		Short: "List the versions of a key, newest first",
+		Long: `List the versions of a key that are kept, newest first: at least the last 100, deletions included.
+Those of a document are its entries.`,
 		Example:           `  brokerctl state history plan/step`,
 		Args:              exactly("the key"),
 		ValidArgsFunction: c.completeKey,
@@ -136,8 +137,8 @@ func newStateWatchCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "watch [PREFIX]",
 		Short: "Print changes as they happen",
-		Long: `Print changes of keys as they happen, over restarts of the broker, each once and in order. Without --after it begins now; with
---after 0 at the beginning, if all since is still kept.`,
+		Long: `Print changes of keys as they happen, over restarts of the broker, each once and in order. Without
+--after it begins now; with --after 0 at the beginning, if all since is still kept.`,
 		Example: `  brokerctl state watch plan/
   brokerctl state watch --after 4711 -o json`,
 		Args:              between(0, "the prefix"),

@@ -49,17 +49,18 @@ const transactLong = `Compare, put and delete, all or nothing, under one revisio
                 {"put": {"key": "notes", "value": {"any": "JSON"}, "ttl": "10m", "own": true}},
                 {"delete": {"namespace": "global", "key": "old", "if_revision": 4700}}]}
 
-A revision of 0 says that the key must not be there. A value is a string, an integer, true or false, or else JSON; "type" says it
-otherwise. If a condition does not hold nothing is changed, and the exit code is 5.`
+A revision of 0 says that the key must not be there. A value is a string, an integer, true or false, or else
+JSON; "type" says it otherwise. If a condition does not hold nothing is changed, and the exit code is 5.`
 
 func newStateTransactCommand(c *cli) *cobra.Command {
 	var requestID string
 	cmd := &cobra.Command{
-		Use:     "transact FILE",
-		Short:   "Make several changes, all or none",
-		Long:    transactLong,
-		Example: `  echo '{"changes":[{"put":{"key":"a","value":1}},{"delete":{"key":"b"}}]}' | brokerctl --agent lead state transact -`,
-		Args:    exactly("the file"),
+		Use:               "transact FILE",
+		Short:             "Make several changes, all or none",
+		Long:              transactLong,
+		Example:           `  echo '{"changes":[{"put":{"key":"a","value":1}},{"delete":{"key":"b"}}]}' | brokerctl --agent lead state transact -`,
+		Args:              exactly("the file"),
+		ValidArgsFunction: completeFiles,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			source := args[0]
 			if source != "-" {
