@@ -17,6 +17,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// patience is how long a test waits for what should come at once. Machines have been seen to stand still for a minute.
+const patience = 2 * time.Minute
+
 // A world is a daemon whose clock stands still until the test advances it. At the end of the test its database must be sound.
 type world struct {
 	*apptest.Broker
@@ -46,7 +49,7 @@ type actor struct {
 func (w *world) in(session, name string) *actor {
 	w.t.Helper()
 	conn := w.In(session, name)
-	ctx, cancel := context.WithTimeout(w.t.Context(), apptest.Patience)
+	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
 	w.t.Cleanup(cancel)
 	return &actor{
 		pb.NewStateServiceClient(conn), pb.NewEventServiceClient(conn), pb.NewAgentServiceClient(conn), pb.NewSessionServiceClient(conn),
