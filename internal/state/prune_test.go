@@ -145,9 +145,12 @@ func TestState_IsExportedAndRemovedWithItsSession(t *testing.T) {
 		t.Error("an agent deleted a session")
 	}
 	def := w.operator()
+	watch, _ := o.watch(&pb.WatchStateRequest{})
 	_, err = def.sessions.DeleteSession(def.ctx, &pb.DeleteSessionRequest{Name: "s"})
 	must(t, err)
 	w.Check()
+	_, err = watch.Recv()
+	refused(t, err, codes.NotFound, "NOT_FOUND")
 	_, err = keep.PutState(keep.ctx, &pb.PutStateRequest{Namespace: "global", Key: "g", Value: text("free")})
 	must(t, err)
 	_, err = keep.PutState(keep.ctx, &pb.PutStateRequest{Namespace: "global", Key: "wake", Value: text("x")})

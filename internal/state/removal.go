@@ -136,6 +136,9 @@ func (k *Keys) Forget(tx *store.Tx, session int64) error {
 			return fmt.Errorf("remove state: %w", err)
 		}
 	}
-	tx.OnCommit(func() { k.pruner.forget(session) })
+	tx.OnCommit(func() {
+		k.pruner.forget(session)
+		k.hub.wake(session) // who watches it finds it gone
+	})
 	return nil
 }

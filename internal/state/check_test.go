@@ -1,0 +1,51 @@
+package state_test
+
+import (
+	"database/sql"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	_ "github.com/mattn/go-sqlite3"
+
+	pb "brokerd/gen/brokerd/v1"
+)
+
+func TestCheck_FindsWhatDoesNotAgree(t *testing.T) {
+	w := newWorld(t)
+	a, o := w.agent("a"), w.operator()
+	a.put("k", "1")
+	middle := a.put("k", "2")
+	a.put("k", "3")
+	a.append("d", "x")
+	a.put("gone", "x")
+	a.delete("gone")
+	db, err := sql.Open("sqlite3", "file:"+filepath.Join(w.Dir(), "brokerd.db")+"?_busy_timeout=10000")
+	must(t, err)
+	defer func() { must(t, db.Close()) }()
+	for _, c := range []struct{ breaks, mends, says string }{
+		{`UPDATE state_keys SET version = version + 1 WHERE key = 'k'`, `UPDATE state_keys SET version = version - 1 WHERE key = 'k'`, "newest version"},
+		{`UPDATE state_keys SET current = ? WHERE key = 'k'`, `UPDATE state_keys SET current = (SELECT max(id) FROM state_versions v WHERE v.key = state_keys.id) WHERE key = 'k'`, "newest version"},
+		{`UPDATE state_versions SET version = version + 10 WHERE id = ?`, `UPDATE state_versions SET version = version - 10 WHERE id = ?`, "missing among those that are kept"},
+		{`UPDATE state_versions SET revision = 1 WHERE id = ?`, `UPDATE state_versions SET revision = id WHERE id = ?`, "order of revisions"},
+		{`UPDATE state_versions SET key = key + 1000 WHERE id = ?`, `UPDATE state_versions SET key = key - 1000 WHERE id = ?`, "has versions and is not there"},
+		{`UPDATE state_keys SET entries = 2 WHERE key = 'd'`, `UPDATE state_keys SET entries = 1 WHERE key = 'd'`, "entries that it says"},
+		{`UPDATE state_keys SET owner = 'a' WHERE key = 'gone'`, `UPDATE state_keys SET owner = NULL WHERE key = 'gone'`, "is owned"},
+	} {
+		change := func(statement string) {
+			var args []any
+			if strings.Contains(statement, "?") {
+				args = append(args, middle)
+			}
+			_, err := db.Exec(statement, args...)
+			must(t, err)
+		}
+		change(c.breaks)
+		out, err := o.admin.CheckDatabase(o.ctx, &pb.CheckDatabaseRequest{})
+		must(t, err)
+		if !strings.Contains(strings.Join(out.Problems, "\n"), c.says) {
+			t.Errorf("%s: found %q", c.breaks, out.Problems)
+		}
+		change(c.mends)
+	}
+}
