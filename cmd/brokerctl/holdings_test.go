@@ -1,6 +1,8 @@
 package main
 
 import (
+	"encoding/json"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -46,5 +48,55 @@ func TestAgent_HeartbeatCounts(t *testing.T) {
 	must0(t, "--agent", "builder-1", "agent", "heartbeat", "--count", "turns=3,errors=0", "--last-tool", "Edit", "--last-file", "a.go")
 	if got := ctl(t, "--agent", "builder-1", "agent", "heartbeat", "--count", "cups=3"); got.code != 2 || !strings.Contains(got.err, "none of turns") {
 		t.Errorf("%+v", got)
+	}
+}
+
+func TestWhoami_TellsWhatIsHeld(t *testing.T) {
+	startBroker(t)
+	register(t, "builder-1/builder")
+	t.Setenv("BROKERD_AGENT", "builder-1")
+	fence := at(t, fields(t, "lock", "acquire", "src/a.go"), "fence").(json.Number)
+	t.Setenv("BROKERD_FENCE", fence.String())
+	out := must0(t, "whoami")
+	for _, want := range []string{"health: ok\n", "its calls depend on fence " + fence.String()} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
+	if who := fields(t, "whoami"); at(t, who, "health") != "OK" || at(t, who, "fence") != fence {
+		t.Errorf("%v", who)
+	}
+	must0(t, "agent", "checkpoint", "t1", "--data", `{"step":2}`)
+	if full := fields(t, "agent", "get", "--full"); at(t, full, "checkpoints", 0, "data", "step") != json.Number("2") || at(t, full, "checkpoints", 0, "kind") != "CUSTOM" {
+		t.Errorf("%v", full)
+	}
+	must0(t, "--agent", "", "lock", "force-release", "src/", "--reason", "x")
+	if got := ctl(t, "send", "builder-1", "no more"); got.code != 6 {
+		t.Errorf("a lost fence: %+v", got)
+	}
+	if got := ctl(t, "--agent", "", "send", "builder-1", "from the operator"); got.code != 0 {
+		t.Errorf("the fence is not the operator's: %+v", got)
+	}
+}
+
+func TestNext_TellsLossesOnce(t *testing.T) {
+	startBroker(t)
+	must0(t, "agent", "register", "builder-1", "--lease", "1s")
+	must0(t, "--agent", "builder-1", "lock", "acquire", "src/a.go", "docs/")
+	awaitEvent(t, "agent.failed")
+	if out := must0(t, "agent", "list", "--health", "failed"); !strings.Contains(out, "builder-1") {
+		t.Errorf("%s", out)
+	}
+	if got := fields(t, "--agent", "builder-1", "next", "--wait", "1m"); at(t, got, "losses", 0, "kind") != "LOCK" {
+		t.Errorf("%v", got)
+	}
+	if got := ctl(t, "--agent", "builder-1", "next"); got.code != 4 {
+		t.Errorf("told twice: %+v", got)
+	}
+	awaitFailure := strings.Count(must0(t, "event", "list", "--type", "agent.failed", "-o", "json"), "\n")
+	must0(t, "--agent", "builder-1", "lock", "acquire", "src/a.go")
+	must0(t, "event", "follow", "--after", "0", "--type", "agent.failed", "--limit", strconv.Itoa(awaitFailure+1))
+	if out := must0(t, "--agent", "builder-1", "-o", "prompt", "next"); out != "Lost while you were away: lock src/a.go. Stop working on it, or ask for it again.\n" {
+		t.Errorf("%s", out)
 	}
 }

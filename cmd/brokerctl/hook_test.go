@@ -76,7 +76,7 @@ func TestHook_AFileIsTheSessionsThatWritesIt(t *testing.T) {
 	if got := hooked(t, strings.ReplaceAll(editInput, "PreToolUse", "PostToolUse")); got.code != 0 {
 		t.Errorf("%+v", got)
 	}
-	if a := fields(t, "agent", "get", "builder-1"); at(t, a, "agent", "status") != "ACTIVE" {
+	if a := fields(t, "agent", "get", "builder-1"); at(t, a, "agent", "last_tool") != "Edit" || at(t, a, "agent", "last_file") != "src/a.go" || at(t, a, "agent", "status") != "ACTIVE" {
 		t.Errorf("%v", a)
 	}
 	if got := hooked(t, endInput); got.code != 0 || got.out != "" {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -36,6 +37,7 @@ func newNextCommand(c *cli) *cobra.Command {
 		Long: `One call for an agent's turn, in this order, each with what to do about it:
 
   directives   nudge, halt, resume, terminate, shutdown_request
+  losses       what the agent held when its lease ended, told once
   open claims  what the agent holds already, so that a turn that was cut off is found again
   a new claim  if it holds less than --max: the most urgent message, which is the agent's then
 
@@ -55,12 +57,16 @@ func (o *nextOptions) run(c *cli, cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	alive, err := broker.Agents().Heartbeat(cmd.Context(), &pb.HeartbeatRequest{})
+	if err != nil {
+		return err
+	}
 	inbox, err := broker.Messages().GetInboxSummary(cmd.Context(), &pb.GetInboxSummaryRequest{})
 	if err != nil {
 		return err
 	}
 	wait := o.wait
-	if len(inbox.GetDirectives()) > 0 {
+	if len(inbox.GetDirectives())+len(alive.GetLosses()) > 0 {
 		wait = 0
 	}
 	answer, err := broker.Messages().ClaimMessages(cmd.Context(), &pb.ClaimMessagesRequest{
@@ -70,7 +76,8 @@ func (o *nextOptions) run(c *cli, cmd *cobra.Command) error {
 		return err
 	}
 	t := newTurn(inbox, answer.GetClaims())
-	if len(t.directives)+len(t.claims) == 0 {
+	t.losses = alive.GetLosses()
+	if len(t.directives)+len(t.losses)+len(t.claims) == 0 {
 		text := c.whyEmpty(answer, o.wait)
 		if n := len(t.owed); n > 0 {
 			text += fmt.Sprintf("; %s: %s inbox --summary", cond(n == 1, "an answer is owed", "answers are owed"), c.again())
@@ -95,6 +102,7 @@ func (o *nextOptions) run(c *cli, cmd *cobra.Command) error {
 // turn is what an agent has to do.
 type turn struct {
 	directives []rendering
+	losses     []*pb.Loss
 	claims     []rendering
 	owed       []*pb.OpenQuestion // to be answered by the agent, beside what it holds
 	inbox      *pb.GetInboxSummaryResponse
@@ -137,10 +145,15 @@ func newTurn(inbox *pb.GetInboxSummaryResponse, claims []*pb.ClaimedMessage) tur
 
 // print writes all of it with what to do about each.
 func (t turn) print(c *cli, w io.Writer) {
-	for i, r := range append(t.directives[:len(t.directives):len(t.directives)], t.claims...) {
-		if i > 0 && !isPrompt(w) {
+	first := true
+	apart := func() {
+		if !first && !isPrompt(w) {
 			fmt.Fprintln(w)
 		}
+		first = false
+	}
+	show := func(r rendering) {
+		apart()
 		shown := rendered{message: r.message, facts: []string{"directive"}}
 		if r.claim != nil {
 			shown = c.claimed(r.claim)
@@ -151,6 +164,16 @@ func (t turn) print(c *cli, w io.Writer) {
 		if !isPrompt(w) {
 			fmt.Fprintf(w, "\nnext: %s\n", shown.next)
 		}
+	}
+	for _, r := range t.directives {
+		show(r)
+	}
+	for _, l := range t.losses {
+		apart()
+		fmt.Fprintf(w, "Lost while you were away: %s %s. Stop working on it, or ask for it again.\n", strings.ToLower(enumOf(l.GetKind())), oneLine(l.GetName()))
+	}
+	for _, r := range t.claims {
+		show(r)
 	}
 	for _, q := range t.owed {
 		fmt.Fprintf(w, "An answer is owed to %s: %s reply %d ANSWER\n", c.question(q), c.again(), q.GetRevision())
@@ -166,11 +189,12 @@ func (t turn) writeJSON(w io.Writer) error {
 	}
 	object := struct {
 		Directives []directive       `json:"directives"`
+		Losses     []json.RawMessage `json:"losses"`
 		Claims     []json.RawMessage `json:"claims"`
 		Owed       []json.RawMessage `json:"owed"`
 		Halted     bool              `json:"halted"`
 		Unread     int64             `json:"unread"`
-	}{[]directive{}, []json.RawMessage{}, []json.RawMessage{}, t.inbox.GetHalted(), t.inbox.GetUnread()}
+	}{[]directive{}, []json.RawMessage{}, []json.RawMessage{}, []json.RawMessage{}, t.inbox.GetHalted(), t.inbox.GetUnread()}
 	var first error
 	raw := func(m proto.Message) json.RawMessage {
 		var b bytes.Buffer
@@ -181,6 +205,9 @@ func (t turn) writeJSON(w io.Writer) error {
 	}
 	for _, r := range t.directives {
 		object.Directives = append(object.Directives, directive{r.claim.GetClaimId(), advice(r.message), raw(r.message)})
+	}
+	for _, l := range t.losses {
+		object.Losses = append(object.Losses, raw(l))
 	}
 	for _, r := range t.claims {
 		object.Claims = append(object.Claims, raw(r.claim))

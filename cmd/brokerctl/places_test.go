@@ -193,6 +193,7 @@ func TestEvents_ListIsFiltered(t *testing.T) {
 func TestCompletion_KnowsReceiversAndTypes(t *testing.T) {
 	startBroker(t)
 	register(t, "lead/lead", "builder-1/builder")
+	fence := at(t, fields(t, "--agent", "lead", "lock", "acquire", "src/a.go"), "fence").(json.Number).String()
 	must0(t, "--agent", "lead", "channel", "subscribe", "builds")
 	sent(t, "lead", "one", "--type", "review")
 	for args, want := range map[string]string{
@@ -202,13 +203,20 @@ func TestCompletion_KnowsReceiversAndTypes(t *testing.T) {
 		"channel|subscribe|": "builds",
 		"session|get|":       "default",
 		"-o|":                "table json prompt",
+
+		"--agent|lead|lock|release|":         "src/a.go",
+		"--agent|lead|lock|extend|":          fence,
+		"--agent|lead|lock|release|--fence|": fence,
+		"lock|list|--owner|":                 "builder-1 lead",
+		"agent|list|--health|":               "failed",
+		"hook|claude-code|--fail|":           "closed",
 	} {
 		out := must0(t, append([]string{"__complete"}, strings.Split(args, "|")...)...)
 		lines := strings.Split(out, "\n")
 		for _, word := range strings.Fields(want) {
 			found := false
 			for _, line := range lines {
-				found = found || line == word
+				found = found || line == word || strings.HasPrefix(line, word+"\t")
 			}
 			if !found {
 				t.Errorf("%s: no %q in %q", args, word, lines)
