@@ -22,9 +22,9 @@ func newStatusCommand(c *cli) *cobra.Command {
 	return &cobra.Command{
 		Use:   "status",
 		Short: "One screen of facts about the broker and the session (operators)",
-		Long: `One screen of facts about the session and the broker, what matters most first: what is stuck (explain says more), agents and messages,
-what they share, the broker itself, and the fullest mailboxes. Texts that are too long for the screen are cut; -o json has all of it, but for
-what is stuck.`,
+		Long: `One screen of facts about the session and the broker, what matters most first: what is stuck (explain says more), agents
+and messages, what they share, the broker itself, and the fullest mailboxes. Texts that are too long for the screen are
+cut; -o json has all of it, but for what is stuck.`,
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
