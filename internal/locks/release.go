@@ -2,7 +2,6 @@ package locks
 
 import (
 	"context"
-	"slices"
 
 	"brokerd/internal/caller"
 	"brokerd/internal/events"
@@ -160,7 +159,7 @@ func (r *releasing) ownBack(g Giving, named *claim) error {
 		case g.All:
 			err = r.grantBack(h)
 		default:
-			err = r.pathsBack(h, named.paths)
+			err = r.pathsBack(h, named)
 		}
 		if err != nil {
 			return err
@@ -176,7 +175,7 @@ func (r *releasing) ownBack(g Giving, named *claim) error {
 		case g.All:
 			err = r.ticketBack(t)
 		default:
-			if rest, gone := without(t.claim.paths, named.paths); len(rest) == 0 {
+			if rest, gone := without(t.claim.paths, named); len(rest) == 0 {
 				err = r.ticketBack(t)
 			} else if len(gone) > 0 {
 				err = r.lessen(t, rest, gone)
@@ -190,9 +189,9 @@ func (r *releasing) ownBack(g Giving, named *claim) error {
 }
 
 // without splits paths into those that are not named and those that are.
-func without(paths, named []Path) (rest, gone []Path) {
+func without(paths []Path, named *claim) (rest, gone []Path) {
 	for _, p := range paths {
-		if slices.ContainsFunc(named, func(n Path) bool { return n.String() == p.String() }) {
+		if named.has(p.String()) {
 			gone = append(gone, p)
 		} else {
 			rest = append(rest, p)
@@ -202,7 +201,7 @@ func without(paths, named []Path) (rest, gone []Path) {
 }
 
 // pathsBack takes paths out of a grant, and ends it with the last one.
-func (r *releasing) pathsBack(g *grant, named []Path) error {
+func (r *releasing) pathsBack(g *grant, named *claim) error {
 	rest, gone := without(g.claim.paths, named)
 	switch {
 	case len(gone) == 0:

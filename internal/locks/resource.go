@@ -113,6 +113,9 @@ func (c *claim) meets(o *claim) string {
 		}
 		return ""
 	}
+	if len(c.paths)*len(o.paths) > manyPairs {
+		return c.meetsMany(o)
+	}
 	for i := range o.paths {
 		for j := range c.paths {
 			if Overlaps(c.paths[j], o.paths[i]) {
@@ -121,6 +124,54 @@ func (c *claim) meets(o *claim) string {
 		}
 	}
 	return ""
+}
+
+// manyPairs is from how many pairs of paths on they are not all compared.
+const manyPairs = 64
+
+// meetsMany is meets for two claims on many paths. It goes by the order of the paths, and compares with all only what is a glob, of which there are few.
+func (c *claim) meetsMany(o *claim) string {
+	var globs []Path
+	for _, p := range c.paths {
+		if p.Kind() == Glob {
+			globs = append(globs, p)
+		}
+	}
+	for _, q := range o.paths {
+		if q.Kind() == Glob {
+			if slices.ContainsFunc(c.paths, func(p Path) bool { return Overlaps(p, q) }) {
+				return q.String()
+			}
+			continue
+		}
+		at := q.String()
+		if slices.ContainsFunc(above(at), c.has) || q.Kind() == Dir && c.below(at) ||
+			slices.ContainsFunc(globs, func(p Path) bool { return Overlaps(p, q) }) {
+			return at
+		}
+	}
+	return ""
+}
+
+// search returns where a name stands among the paths, or would.
+func (c *claim) search(name string) (int, bool) {
+	return slices.BinarySearchFunc(c.paths, name, func(p Path, name string) int { return strings.Compare(p.String(), name) })
+}
+
+// has reports whether a name is one of the paths.
+func (c *claim) has(name string) bool {
+	_, found := c.search(name)
+	return found
+}
+
+// below reports whether a file or directory among the paths lies below a directory.
+func (c *claim) below(dir string) bool {
+	for i, _ := c.search(dir); i < len(c.paths) && strings.HasPrefix(c.paths[i].String(), dir); i++ {
+		if c.paths[i].Kind() != Glob {
+			return true
+		}
+	}
+	return false
 }
 
 func (c *claim) conflicts(o *claim) bool { return c.meets(o) != "" }
