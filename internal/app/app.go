@@ -226,6 +226,7 @@ func (a *App) start(ctx context.Context) error {
 		messages: broker.NewService(post, itemError(measured)),
 		sessions: sessionService{sessions.NewService(scopes), retention.NewSessionService(keeper)},
 		state:    state.NewService(keys),
+		tokens:   locks.NewTokenService(held),
 	})
 
 	// What runs by itself.

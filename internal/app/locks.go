@@ -22,8 +22,16 @@ func connectLocks(scopes *sessions.Registry, registry *agents.Registry, post *br
 		return losses, err
 	})
 	registry.OnDeregister(func(tx *store.Tx, a agents.Agent, _ string) error {
-		_, err := held.AgentEnded(tx, a.Session, a.Name, "it has deregistered")
-		return err
+		if _, err := held.AgentEnded(tx, a.Session, a.Name, "it has deregistered"); err != nil {
+			return err
+		}
+		return held.AgentGone(tx, a.Session, a.Name)
+	})
+	scopes.OnConfigured(func(tx *store.Tx, before, now sessions.Session) error {
+		if before.Settings.FoldCase == now.Settings.FoldCase {
+			return nil
+		}
+		return held.CaseChanged(tx, now.ID)
 	})
 	scopes.OnClosed(func(tx *store.Tx, s sessions.Session) error { return held.SessionClosed(tx, s.ID, s.Name) })
 }
@@ -64,4 +72,15 @@ func (h holders) Session(q store.Querier, name string) (locks.Session, error) {
 func (h holders) Acting(q store.Querier, session int64, c caller.Caller) (locks.Agent, error) {
 	a, err := h.agents.Acting(q, session, c)
 	return locks.Agent{Name: a.Name, Role: a.Role}, err
+}
+
+// Find implements locks.Directory.
+func (h holders) Find(q store.Querier, session int64, name string) (locks.Agent, bool, error) {
+	a, found, err := h.agents.Lookup(q, session, name)
+	return locks.Agent{Name: a.Name, Role: a.Role, Failed: !a.FailedAt.IsZero()}, found, err
+}
+
+// Nearest implements locks.Directory.
+func (h holders) Nearest(q store.Querier, session int64, name string) ([]string, error) {
+	return h.agents.Nearest(q, session, name)
 }

@@ -26,6 +26,7 @@ type services struct {
 	messages pb.MessageServiceServer
 	sessions pb.SessionServiceServer
 	state    pb.StateServiceServer
+	tokens   pb.TokenServiceServer
 }
 
 // register adds the services to the server.
@@ -38,6 +39,7 @@ func register(server grpc.ServiceRegistrar, s services) {
 	pb.RegisterMessageServiceServer(server, s.messages)
 	pb.RegisterSessionServiceServer(server, s.sessions)
 	pb.RegisterStateServiceServer(server, s.state)
+	pb.RegisterTokenServiceServer(server, s.tokens)
 }
 
 // itemError is rpc.ItemError, with the refusals counted.

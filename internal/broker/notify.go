@@ -60,6 +60,9 @@ func (b *Broker) audienceOf(tx *store.Tx, session int64, n Notice) ([]string, er
 		}
 		return []string{n.Agent}, nil
 	}
+	if n.Role == "" {
+		return nil, nil
+	}
 	agents, err := b.dir.Matching(tx, session, n.Role, "")
 	names := make([]string, len(agents))
 	for i, a := range agents {

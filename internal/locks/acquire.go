@@ -29,9 +29,10 @@ const (
 type Wish struct {
 	Paths   []string // of a lock
 	Mode    Mode
-	Token   string // TYPE/SCOPE; empty = a lock
+	Token   string        // TYPE/SCOPE; empty = a lock
+	Longest time.Duration // of a token that nobody has asked for before: the longest hold; 0 = 7 days
 	Wait    time.Duration
-	MaxHold time.Duration
+	MaxHold time.Duration // of a token 0 = 30 min, or its longest hold if that is less
 	Holder  string
 	DryRun  bool
 	Reason  string
@@ -47,6 +48,8 @@ type Answer struct {
 	Ticket    int64
 	Position  int
 	Obstacles []Obstacle
+	PassedBy  string // of a token that was passed to the owner
+	Note      string
 }
 
 // errOpen says that a request is not answered for good, so that its answer is not kept.
@@ -113,6 +116,8 @@ type acquiring struct {
 	refused error // although something was changed, or for the answer's sake
 	call    *call // waits
 	fresh   bool  // it was granted now
+	maxHold time.Duration
+	first   first // of a token: it comes before all others
 }
 
 // run decides. It returns nil if the answer is for good.
@@ -131,6 +136,12 @@ func (a *acquiring) run(t *Table, tx *store.Tx, c caller.Caller) error {
 		return err
 	}
 	owner := Owner{agent.Name, a.wish.Holder}
+	a.maxHold = a.wish.MaxHold
+	if a.wanted.kind == Token {
+		if answered, err := a.token(u, owner, agent.Role); answered || err != nil {
+			return err
+		}
+	}
 	held, blocked, err := u.look(&a.wanted, owner)
 	if err != nil {
 		return err
@@ -141,7 +152,9 @@ func (a *acquiring) run(t *Table, tx *store.Tx, c caller.Caller) error {
 	mine := u.waitingFor(&a.wanted, owner)
 	before := int64(now)
 	if mine != nil {
-		before = mine.number
+		before = mine.place
+	} else if a.first.revision != 0 {
+		before = a.first.place()
 	}
 	if !blocked {
 		waiting, err := u.ahead(&a.wanted, owner, before)
@@ -218,7 +231,7 @@ func (u *turn) waitingFor(c *claim, o Owner) *ticket {
 
 // again answers with a grant that the owner has.
 func (a *acquiring) again(u *turn, g *grant) error {
-	a.answer = Answer{Outcome: Granted, Fence: g.fence, HeldUntil: u.until(g), Held: g.collected}
+	a.answer = Answer{Outcome: Granted, Fence: g.fence, HeldUntil: u.until(g), Held: g.collected, PassedBy: g.passedBy, Note: g.note}
 	if a.wish.DryRun {
 		a.answer.Fence = 0
 		return errOpen
@@ -240,12 +253,12 @@ func (a *acquiring) grant(u *turn, o Owner, role string) error {
 		}
 	}
 	u.tx.Certain() // nothing is refused from here on
-	g := &grant{session: u.session, owner: o, role: role, claim: a.wanted, reason: a.wish.Reason, maxHold: a.wish.MaxHold, collected: true}
+	g := &grant{session: u.session, owner: o, role: role, claim: a.wanted, reason: a.wish.Reason, maxHold: a.maxHold, collected: true}
 	if err := u.grant(g); err != nil {
 		return err
 	}
 	a.fresh = true
-	a.answer = Answer{Outcome: Granted, Fence: g.fence, HeldUntil: g.heldUntil}
+	a.answer = Answer{Outcome: Granted, Fence: g.fence, HeldUntil: g.heldUntil, PassedBy: g.passedBy, Note: g.note}
 	return u.untangle(o)
 }
 
@@ -279,7 +292,7 @@ func (a *acquiring) queueUp(u *turn, o Owner, role string) error {
 	if err := u.room(&a.wanted); err != nil {
 		return err
 	}
-	t := &ticket{number: now, session: u.session, owner: o, role: role, claim: a.wanted, reason: a.wish.Reason, maxHold: a.wish.MaxHold, kept: a.wish.Keep}
+	t := &ticket{number: now, session: u.session, owner: o, role: role, claim: a.wanted, reason: a.wish.Reason, maxHold: a.maxHold, kept: a.wish.Keep, place: a.first.place()}
 	held, err := u.holders(&t.claim, o, math.MaxInt)
 	if err != nil {
 		return err
@@ -329,7 +342,7 @@ func (a *acquiring) wait(u *turn, t *ticket) error {
 	u.tx.OnCommit(func() { u.lapseLater(t) })
 	a.answer = Answer{Outcome: Queued, Ticket: t.number}
 	var err error
-	if a.answer.Obstacles, a.answer.Position, err = u.obstacles(&u.view, &t.claim, t.owner, t.number); err != nil {
+	if a.answer.Obstacles, a.answer.Position, err = u.obstacles(&u.view, &t.claim, t.owner, t.place); err != nil {
 		return err
 	}
 	return errOpen

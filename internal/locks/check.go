@@ -107,7 +107,7 @@ func checkTickets(q store.Querier, most int) (problems []string, err error) {
 			return nil, err
 		}
 		for _, k := range v.queue.tickets {
-			free, err := v.free(&k.claim, k.owner, k.number)
+			free, err := v.free(&k.claim, k.owner, k.place)
 			if err != nil {
 				return nil, err
 			}

@@ -134,11 +134,11 @@ func (v *view) holders(c *claim, o Owner, most int) ([]holder, error) {
 	return found, err
 }
 
-// ahead returns the tickets of others that a claim conflicts with, of those before a number, and that it must wait for.
+// ahead returns the tickets of others that a claim conflicts with, of those before a place, and that it must wait for.
 func (v *view) ahead(c *claim, o Owner, before int64) ([]*ticket, error) {
 	var found []*ticket
 	for _, t := range v.queue.tickets {
-		if t.number < before && t.owner != o && t.claim.conflicts(c) {
+		if t.place < before && t.owner != o && t.claim.conflicts(c) {
 			found = append(found, t)
 		}
 	}

@@ -47,7 +47,7 @@ func waitsFor(t *ticket, held []*grant, own []*ticket) bool {
 		}
 	}
 	for _, o := range own {
-		if o.number < t.number && t.claim.conflicts(&o.claim) {
+		if o.place < t.place && t.claim.conflicts(&o.claim) {
 			return true
 		}
 	}
@@ -102,6 +102,14 @@ func (u *turn) relax(t *ticket) error {
 		return err
 	}
 	waiting[t.owner] = true
+	return u.letPass(waiting, t)
+}
+
+// letPass grants, but to the given ticket, what may pass earlier tickets of some owners.
+func (u *turn) letPass(waiting map[Owner]bool, t *ticket) error {
+	if len(waiting) == 0 {
+		return nil
+	}
 	tickets := u.view.queue.tickets
 	for i, r := range tickets {
 		passes := slices.ContainsFunc(tickets[:i], func(w *ticket) bool {

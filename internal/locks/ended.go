@@ -1,7 +1,9 @@
 package locks
 
 import (
+	"cmp"
 	"encoding/json"
+	"slices"
 	"strings"
 	"time"
 
@@ -132,6 +134,7 @@ func (t *Table) Records(q store.Querier, session int64, after string, limit int)
 	if err != nil {
 		return nil, "", err
 	}
+	slices.SortFunc(list.tickets, func(a, b *ticket) int { return cmp.Compare(a.number, b.number) })
 	for _, k := range list.tickets {
 		if k.number <= mark.After || len(lines) >= limit {
 			continue
@@ -170,7 +173,7 @@ func (r *record) fill(o Owner, role string, c *claim, reason string, maxHold tim
 
 // Forget removes all locks, tokens and tickets of a session, which is closed.
 func (t *Table) Forget(tx *store.Tx, session int64) error {
-	for _, statement := range []string{deletePaths, deleteGrants, deleteTickets} {
+	for _, statement := range []string{deletePaths, deleteGrants, deleteTickets, deleteTokens, deleteFirsts} {
 		if _, err := tx.Exec(statement, session); err != nil {
 			return err
 		}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"brokerd/internal/caller"
 	"brokerd/internal/events"
 	"brokerd/internal/store"
 )
@@ -28,6 +29,8 @@ type grant struct {
 	collected bool
 	warned    bool
 	contested bool
+	passedBy  string // of a token that was passed on: by whom. It is not of the row
+	note      string
 }
 
 // readGrants reads the rows of a query with grantColumns.
@@ -93,14 +96,24 @@ func (u *turn) append(what happening, severity events.Severity, o Owner, role st
 		details["mode"] = c.mode.String()
 		related = append(related, short(names[0]))
 	}
+	source := o.Agent
+	if source == "" { // what was passed to a role is nobody's yet
+		details["role"] = role
+		source, role, related = caller.System, "", related[1:]
+	}
 	text, err := json.Marshal(details)
 	if err != nil {
 		return 0, err
 	}
-	return u.log.Append(u.tx, events.Entry{
+	entry := events.Entry{
 		Session: u.session, Category: events.Coordination, Type: eventType, Severity: severity,
-		Source: o.Agent, SourceRole: role, Summary: summary, Details: string(text), Related: related,
-	})
+		Source: source, SourceRole: role, Summary: summary, Details: string(text), Related: related,
+	}
+	revision, err := u.log.Append(u.tx, entry)
+	if err == nil && c.kind == Token {
+		_, err = u.tx.Exec(updateToken, revision, u.session, c.token)
+	}
+	return revision, err
 }
 
 // namedPaths is how many paths an event names.
@@ -143,6 +156,9 @@ func (u *turn) grant(g *grant) error {
 		return err
 	}
 	u.granted = append(u.granted, g)
+	if err := u.firstServed(g); err != nil {
+		return err
+	}
 	u.tx.OnCommit(func() {
 		u.alarms.Set(alarm{holdAlarm, g.fence}, u.clock.Now().Add(warnAfter(g.maxHold)))
 		if !g.collected {
@@ -228,12 +244,15 @@ func (u *turn) queueUp(t *ticket) error {
 	if err != nil {
 		return err
 	}
+	if t.place == 0 {
+		t.place = t.number
+	}
 	_, err = u.tx.Exec(insertTicket, t.number, t.session, t.owner.Agent, t.owner.Holder, t.role, int(t.claim.kind), int(t.claim.mode),
-		t.claim.text(), t.reason, t.createdAt, t.maxHold, t.kept)
+		t.claim.text(), t.reason, t.createdAt, t.maxHold, t.kept, t.place)
 	if err != nil {
 		return err
 	}
-	u.view.queue.tickets = append(u.view.queue.tickets, t)
+	u.view.queue.add(t)
 	return nil
 }
 
@@ -276,7 +295,7 @@ func (u *turn) try(t *ticket) error {
 			}
 		}
 	}
-	free, err := u.free(&t.claim, t.owner, t.number)
+	free, err := u.free(&t.claim, t.owner, t.place)
 	if err != nil || !free {
 		return err
 	}
@@ -314,7 +333,7 @@ func (u *turn) stillHeld(fence int64) (bool, error) {
 
 // notify tells an owner something about a claim.
 func (u *turn) notify(o Owner, k Kind, what, subject string, c *claim, details map[string]any) error {
-	if u.notices == nil {
+	if u.notices == nil || o.Agent == "" {
 		return nil
 	}
 	details["holder"] = o.Holder
@@ -330,4 +349,17 @@ func (u *turn) notify(o Owner, k Kind, what, subject string, c *claim, details m
 		return err
 	}
 	return u.notices.Notify(u.tx, u.session, Notice{Agent: o.Agent, Type: k.noun() + "_" + what, Subject: subject, Payload: string(text)})
+}
+
+// tellRole tells all agents of a role something about a token.
+func (u *turn) tellRole(role, what, subject string, c *claim, details map[string]any) error {
+	if u.notices == nil {
+		return nil
+	}
+	details["token"] = c.token
+	text, err := json.Marshal(details)
+	if err != nil {
+		return err
+	}
+	return u.notices.Notify(u.tx, u.session, Notice{Role: role, Type: what, Subject: subject, Payload: string(text)})
 }

@@ -194,6 +194,6 @@ func (t *Table) standing(v *view, k *ticket) (Place, error) {
 		CreatedAt: k.createdAt, Kept: k.kept,
 	}
 	var err error
-	p.Obstacles, p.Position, err = t.obstacles(v, &k.claim, k.owner, k.number)
+	p.Obstacles, p.Position, err = t.obstacles(v, &k.claim, k.owner, k.place)
 	return p, err
 }

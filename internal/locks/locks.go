@@ -33,6 +33,8 @@ type Session struct {
 type Agent struct {
 	Name string
 	Role string
+	// Failed says that its lease is over.
+	Failed bool
 }
 
 // A Directory knows sessions and agents. Its methods are called inside transactions.
@@ -42,6 +44,10 @@ type Directory interface {
 	// Acting returns the registered agent that is calling, or the system for an operator without agent;
 	// fault.Precondition if it is not registered, its incarnation is stale, or its fence is lost.
 	Acting(q store.Querier, session int64, c caller.Caller) (Agent, error)
+	// Find returns the registered agent of that name.
+	Find(q store.Querier, session int64, name string) (Agent, bool, error)
+	// Nearest returns the registered names most like this one, nearest first.
+	Nearest(q store.Querier, session int64, name string) ([]string, error)
 }
 
 // A Notice is a message from the broker to an agent, or to a role if Agent is empty.

@@ -68,8 +68,8 @@ type symbol = rune
 
 const (
 	one  symbol = -1 - iota // ?: a character that is no /
-	some                   // *: any number of those; it may be left at any time
-	all                    // any number of any characters; it may be left at any time
+	some                    // *: any number of those; it may be left at any time
+	all                     // any number of any characters; it may be left at any time
 	// skip begins the three symbols skip, all, '/', which stand for any number of whole segments: it leads to the next one, or
 	// beyond the three. It comes first, or after a '/', so never in a row of them nor after a some.
 	skip
@@ -77,7 +77,7 @@ const (
 
 // A pattern is a glob as an automaton that is in several of its places at a time: place i is in front of symbol i, and the last one is behind all.
 type pattern struct {
-	symbols     []symbol
+	symbols    []symbol
 	head, tail string // what every match begins and ends with
 
 	loops, alls, skips places // those in front of some and all; of all; of skip

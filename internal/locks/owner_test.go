@@ -154,8 +154,9 @@ func TestAcquire_SessionsDoNotMeet(t *testing.T) {
 func TestAcquire_CaseIsFoldedIfTheSessionSaysSo(t *testing.T) {
 	w := newDaemon(t)
 	a, b, o := w.agent("a"), w.agent("b"), w.operator()
-	a.lock("README.md")
-	b.lock("readme.md")
+	different := []int64{a.lock("README.md"), b.lock("readme.md")}
+	a.release(different[0])
+	b.release(different[1])
 	fold := true
 	must(t, drop(o.sessions.ConfigureSession(o.ctx, &pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{FoldCase: &fold}})))
 	a.lock("Makefile")

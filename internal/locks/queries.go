@@ -61,7 +61,7 @@ CREATE INDEX lock_tickets_session ON lock_tickets (session, ticket);
 
 // Migrations returns the steps that make the tables of locks.
 func Migrations() []store.Migration {
-	return []store.Migration{{Name: "locks/001_locks", SQL: requests}}
+	return []store.Migration{{Name: "locks/001_locks", SQL: requests}, {Name: "locks/002_tokens", SQL: tokenTables}}
 }
 
 const insertGrant = `
@@ -135,8 +135,8 @@ const selectAbove = selectStanding + ` AND p.place IN (SELECT value FROM json_ea
 const selectBelow = selectStanding + ` AND p.place > ? AND p.place < ?`
 
 const insertTicket = `
-INSERT INTO lock_tickets (ticket, session, agent, holder, role, kind, mode, text, reason, created_at, max_hold, kept)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+INSERT INTO lock_tickets (ticket, session, agent, holder, role, kind, mode, text, reason, created_at, max_hold, kept, place)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
 const deleteTicket = `
 DELETE FROM lock_tickets WHERE ticket = ?`
@@ -148,10 +148,10 @@ const updateTicketKept = `
 UPDATE lock_tickets SET kept = 1 WHERE ticket = ?`
 
 const selectTickets = `
-SELECT ticket, session, agent, holder, role, kind, mode, text, reason, created_at, max_hold, kept
+SELECT ticket, session, agent, holder, role, kind, mode, text, reason, created_at, max_hold, kept, place
 FROM lock_tickets
 WHERE session = ?
-ORDER BY ticket`
+ORDER BY place`
 
 const selectTicketSession = `
 SELECT session FROM lock_tickets WHERE ticket = ?`

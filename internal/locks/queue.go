@@ -1,6 +1,7 @@
 package locks
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -17,7 +18,8 @@ type ticket struct {
 	reason    string
 	createdAt time.Time
 	maxHold   time.Duration
-	kept      bool // on purpose
+	kept      bool  // on purpose
+	place     int64 // in the queue: its number, or less than 0 in front of all that have theirs
 }
 
 // A queue has the tickets of a session in their order. What stands in the cache changes together with its rows.
@@ -40,7 +42,7 @@ func loadQueue(q store.Querier, session int64) (*queue, error) {
 		var kind, mode int
 		var text string
 		err := rows.Scan(&t.number, &t.session, &t.owner.Agent, &t.owner.Holder, &t.role, &kind, &mode, &text, &t.reason,
-			&t.createdAt, &t.maxHold, &t.kept)
+			&t.createdAt, &t.maxHold, &t.kept, &t.place)
 		if err == nil {
 			t.claim, err = parseClaim(Kind(kind), Mode(mode), text)
 		}
@@ -54,11 +56,29 @@ func loadQueue(q store.Querier, session int64) (*queue, error) {
 
 // find returns a ticket by its number, nil if it is not there.
 func (q *queue) find(number int64) *ticket {
-	i, found := slices.BinarySearchFunc(q.tickets, number, func(t *ticket, n int64) int { return int(t.number - n) })
-	if !found {
-		return nil
+	for i, t := range q.tickets {
+		if t.number == number {
+			return t
+		}
+		if t.place > 0 { // from here on they are in the order of their numbers
+			rest := q.tickets[i:]
+			if i, found := slices.BinarySearchFunc(rest, number, func(t *ticket, n int64) int { return cmp.Compare(t.number, n) }); found {
+				return rest[i]
+			}
+			return nil
+		}
 	}
-	return q.tickets[i]
+	return nil
+}
+
+// add puts a ticket at its place. Whoever walks over the old list is not disturbed.
+func (q *queue) add(t *ticket) {
+	i, _ := slices.BinarySearchFunc(q.tickets, t.place, func(t *ticket, place int64) int { return cmp.Compare(t.place, place) })
+	if i == len(q.tickets) {
+		q.tickets = append(q.tickets, t)
+		return
+	}
+	q.tickets = slices.Insert(slices.Clone(q.tickets), i, t)
 }
 
 // of returns the tickets of an owner.

@@ -15,7 +15,6 @@ type Giving struct {
 	Fences  []int64  // whoever the holder
 	Tickets []int64  // whoever the holder
 	Paths   []string // of the holder's
-	Token   string   // TYPE/SCOPE, of the holder's
 	Holder  string
 	All     bool // of the holder's locks
 }
@@ -91,7 +90,7 @@ func (r *releasing) run(g Giving, named *claim) (Given, error) {
 			return Given{}, err
 		}
 	}
-	if len(named.paths) > 0 || g.All || g.Token != "" {
+	if len(named.paths) > 0 || g.All {
 		if err := r.ownBack(g, named); err != nil {
 			return Given{}, err
 		}
@@ -143,7 +142,7 @@ func errCancelled(t *ticket) error {
 	return fault.New(fault.Precondition, "TICKET_RELEASED", "the place in the queue for %s was given up while this call waited for it", t.claim.title())
 }
 
-// ownBack gives back paths, a token, or all locks of the owner.
+// ownBack gives back paths, or all locks of the owner.
 func (r *releasing) ownBack(g Giving, named *claim) error {
 	held, err := readGrants(r.tx.Query(selectOwned, r.session, r.owner.Agent, r.owner.Holder))
 	if err != nil {
@@ -151,10 +150,6 @@ func (r *releasing) ownBack(g Giving, named *claim) error {
 	}
 	for _, h := range held {
 		switch {
-		case g.Token != "":
-			if h.claim.kind == Token && h.claim.token == g.Token {
-				err = r.grantBack(h)
-			}
 		case h.claim.kind != Lock:
 		case g.All:
 			err = r.grantBack(h)
@@ -167,10 +162,6 @@ func (r *releasing) ownBack(g Giving, named *claim) error {
 	}
 	for _, t := range r.view.queue.of(r.owner) {
 		switch {
-		case g.Token != "":
-			if t.claim.kind == Token && t.claim.token == g.Token {
-				err = r.ticketBack(t)
-			}
 		case t.claim.kind != Lock:
 		case g.All:
 			err = r.ticketBack(t)

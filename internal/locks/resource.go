@@ -44,6 +44,9 @@ type Owner struct{ Agent, Holder string }
 
 // String returns the owner as people write it.
 func (o Owner) String() string {
+	if o.Agent == "" {
+		return "nobody yet"
+	}
 	if o.Holder == "" {
 		return o.Agent
 	}

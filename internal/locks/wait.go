@@ -84,7 +84,7 @@ func (u *turn) answer(calls []*call, g *grant) error {
 	if len(calls) == 0 {
 		return nil
 	}
-	v := verdict{answer: Answer{Outcome: Granted, Fence: g.fence, HeldUntil: g.heldUntil}}
+	v := verdict{answer: Answer{Outcome: Granted, Fence: g.fence, HeldUntil: g.heldUntil, PassedBy: g.passedBy, Note: g.note}}
 	for _, c := range calls {
 		kept := v.answer
 		if _, err := c.req.Do(u.tx, &kept, func() error { return nil }); err != nil && fault.KindOf(err) != fault.Exists {
@@ -162,7 +162,7 @@ func (t *Table) giveUp(ctx context.Context, c *call) (Answer, error) {
 		}
 		tx.OnCommit(func() { t.lapseLater(stands) })
 		a.Outcome, a.Ticket = Queued, stands.number
-		a.Obstacles, a.Position, err = t.obstacles(&v, &stands.claim, stands.owner, stands.number)
+		a.Obstacles, a.Position, err = t.obstacles(&v, &stands.claim, stands.owner, stands.place)
 		return err
 	})
 	return a, err

@@ -1,0 +1,27 @@
+package locks
+
+import (
+	"slices"
+
+	"brokerd/internal/fault"
+	"brokerd/internal/store"
+)
+
+// CaseChanged refuses to compare the paths of a session in another way while some are locked or waited for: they are kept in the form in which they are
+// compared. It is a hook of the change of that setting. fault.Precondition (PATHS_LOCKED).
+func (t *Table) CaseChanged(tx *store.Tx, session int64) error {
+	u, err := t.turn(tx, session)
+	if err != nil {
+		return err
+	}
+	held, err := readGrants(tx.Query(selectLocks, session, 0, 1))
+	if err != nil {
+		return err
+	}
+	waits := slices.ContainsFunc(u.view.queue.tickets, func(k *ticket) bool { return k.claim.kind == Lock })
+	if len(held) == 0 && !waits {
+		return nil
+	}
+	return fault.New(fault.Precondition, "PATHS_LOCKED",
+		"fold_case can be changed while no path is locked or waited for: wait until all are released, or take them away (brokerctl lock list, brokerctl lock force-release)")
+}

@@ -1,0 +1,199 @@
+package locks
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"brokerd/internal/caller"
+	"brokerd/internal/events"
+	"brokerd/internal/fault"
+	"brokerd/internal/once"
+	"brokerd/internal/store"
+)
+
+// Who gets a token that is passed on:
+//
+//	to a live agent     the agent: a request of its that waits for the token, if there is one, else whichever of its workers asks first
+//	to one that failed  the head of the queue, or nobody; the agent's next request comes before all others
+//	to a role           the first of its agents that asks for it, or has a call waiting for it already
+//
+// Who has no call waiting is told by a message, and has 2 min to ask for it; then it goes to the next in the queue. A grant for a role has no agent until somebody
+// collects it, and keeps its fence then.
+
+// A Passing says who is to get a token that the caller holds.
+type Passing struct {
+	Turn
+	Agent   string // or
+	Role    string
+	Note    string
+	MaxHold time.Duration // 0 = as the receiver has asked for, or 30 min
+}
+
+// A Passed says who has a token now.
+type Passed struct {
+	Agent    string // empty if it went to a role, or to nobody
+	Fence    int64
+	Revision int64
+}
+
+// Pass passes a token on. fault.Precondition without a registered agent, and (TOKEN_LOST) if it does not hold it; fault.NotFound if nobody of that name is
+// registered; fault.Invalid for more than the longest hold.
+func (t *Table) Pass(ctx context.Context, c caller.Caller, req once.Request, p Passing) (Passed, error) {
+	var passed Passed
+	err := t.store.Write(ctx, func(tx *store.Tx) error {
+		_, err := req.Do(tx, &passed, func() error {
+			u, owner, err := t.calling(tx, c, p.Turn)
+			if err != nil {
+				return err
+			}
+			row, g, err := u.heldToken(owner, p.Token)
+			if err != nil {
+				return err
+			}
+			passed, err = u.pass(row, g, p)
+			return err
+		})
+		return err
+	})
+	return passed, err
+}
+
+func (u *turn) pass(row *tokenRow, g *grant, p Passing) (Passed, error) {
+	maxHold, err := row.hold(p.MaxHold)
+	if err != nil {
+		return Passed{}, err
+	}
+	to, alive := Agent{}, true
+	if p.Agent != "" {
+		if to, alive, err = u.receiver(p.Agent); err != nil {
+			return Passed{}, err
+		}
+	}
+	details := map[string]any{"fence": g.fence, "to": p.Agent, "to_role": p.Role, "note": p.Note, "alive": alive}
+	receiver := p.Agent
+	if receiver == "" {
+		receiver = "role:" + p.Role
+	}
+	revision, err := u.append(happening{token: "token.passed"}, events.Info, g.owner, g.role, &g.claim,
+		g.owner.String()+" passes "+g.claim.title()+" to "+receiver, details)
+	if err != nil {
+		return Passed{}, err
+	}
+	if err := u.end(g); err != nil {
+		return Passed{}, err
+	}
+	if !alive {
+		return u.keepFirst(g, p, revision)
+	}
+	next := &grant{
+		session: u.session, owner: Owner{Agent: p.Agent}, role: to.Role, claim: g.claim, maxHold: maxHold, kept: true,
+		reason: "passed on by " + g.owner.Agent, passedBy: g.owner.Agent, note: p.Note,
+	}
+	if p.Role != "" {
+		next.role, next.reason = p.Role, "passed on by "+g.owner.Agent+" to the role "+p.Role
+	}
+	var calls []*call
+	if k := u.heir(&g.claim, p); k != nil {
+		next.owner, next.role, next.reason, next.ticket = k.owner, k.role, k.reason, k.number
+		if p.MaxHold == 0 {
+			next.maxHold = k.maxHold
+		}
+		if err := u.drop(k); err != nil {
+			return Passed{}, err
+		}
+		calls = u.listen(k.number)
+		next.collected = len(calls) > 0
+	}
+	if err := u.grant(next); err != nil {
+		return Passed{}, err
+	}
+	if err := u.passed(next); err != nil {
+		return Passed{}, err
+	}
+	if err := u.answer(calls, next); err != nil {
+		return Passed{}, err
+	}
+	if !next.collected {
+		if err := u.tellPassed(next, "collect it within 2 min"); err != nil {
+			return Passed{}, err
+		}
+	}
+	done := Passed{Agent: next.owner.Agent, Fence: next.fence, Revision: revision}
+	if next.owner.Agent == "" {
+		return done, nil
+	}
+	return done, u.settled(next)
+}
+
+// receiver returns the agent that a token is passed to, and whether it is alive.
+func (u *turn) receiver(name string) (to Agent, alive bool, err error) {
+	to, found, err := u.dir.Find(u.tx, u.session, name)
+	if err != nil {
+		return Agent{}, false, err
+	}
+	if found {
+		return to, !to.Failed, nil
+	}
+	near, err := u.dir.Nearest(u.tx, u.session, name)
+	if err != nil {
+		return Agent{}, false, err
+	}
+	hint := "no agent is registered in this session"
+	if len(near) > 0 {
+		hint = "did you mean " + strings.Join(near, ", ") + "?"
+	}
+	return Agent{}, false, fault.Missing("agent", name, "no agent %q is registered: %s", name, hint)
+}
+
+// heir returns the request that waits for a token and gets what is passed: one of the agent's, of those in which a call waits if there are any, or one of the role's in
+// which a call waits; nil if there is none.
+func (u *turn) heir(c *claim, p Passing) *ticket {
+	var found *ticket
+	for _, k := range u.view.queue.tickets {
+		if k.claim.kind != Token || k.claim.token != c.token {
+			continue
+		}
+		awaited := u.awaited(k.number)
+		switch {
+		case awaited && (p.Role != "" && k.role == p.Role || p.Agent != "" && k.owner.Agent == p.Agent):
+			return k
+		case found == nil && p.Agent != "" && k.owner.Agent == p.Agent:
+			found = k
+		}
+	}
+	return found
+}
+
+// keepFirst keeps the first place for an agent that is not alive, and grants the token to the head of the queue meanwhile.
+func (u *turn) keepFirst(g *grant, p Passing, revision int64) (Passed, error) {
+	if _, err := u.tx.Exec(insertFirst, u.session, g.claim.token, p.Agent, revision, g.owner.Agent, p.Note); err != nil {
+		return Passed{}, err
+	}
+	away := &grant{session: u.session, owner: Owner{Agent: p.Agent}, claim: g.claim, passedBy: g.owner.Agent, note: p.Note}
+	if err := u.tellPassed(away, "it went to others while you were away; ask for it, and you come first"); err != nil {
+		return Passed{}, err
+	}
+	if err := u.passOn(&g.claim); err != nil {
+		return Passed{}, err
+	}
+	now, err := findGrant(u.tx, selectToken, u.session, g.claim.token)
+	if err != nil || now == nil {
+		return Passed{Revision: revision}, err
+	}
+	return Passed{Agent: now.owner.Agent, Fence: now.fence, Revision: revision}, nil
+}
+
+// tellPassed tells who gets a token that is passed on, an agent or a role.
+func (u *turn) tellPassed(g *grant, what string) error {
+	subject := g.passedBy + " has passed you the token " + g.claim.title() + ": " + what
+	details := map[string]any{"passed_by": g.passedBy, "note": g.note}
+	if g.fence != 0 {
+		details["fence"] = g.fence
+	}
+	if g.owner.Agent == "" {
+		details["role"] = g.role
+		return u.tellRole(g.role, "token_passed", subject, &g.claim, details)
+	}
+	return u.notify(g.owner, Token, "passed", subject, &g.claim, details)
+}

@@ -1,0 +1,382 @@
+package locks_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pb "brokerd/gen/brokerd/v1"
+)
+
+// The states of a token, for tables.
+const (
+	available = pb.TokenState_TOKEN_STATE_AVAILABLE
+	taken     = pb.TokenState_TOKEN_STATE_HELD
+	contested = pb.TokenState_TOKEN_STATE_CONTESTED
+)
+
+// A player takes turns: the token review/x, unless a test says otherwise.
+type player struct {
+	*agent
+	tokens pb.TokenServiceClient
+	holder string
+}
+
+// player returns an agent that lives as long as the test.
+func (w *daemon) player(name, role string) *player {
+	w.t.Helper()
+	p := w.playing("default", name)
+	must(w.t, drop(p.registry.RegisterAgent(p.ctx, &pb.RegisterAgentRequest{Role: role, Lease: durationpb.New(24 * time.Hour)})))
+	return p
+}
+
+// playing returns somebody's view of a session, who need not be registered.
+func (w *daemon) playing(session, name string) *player {
+	w.t.Helper()
+	return &player{agent: w.in(session, name), tokens: pb.NewTokenServiceClient(w.In(session, name))}
+}
+
+// as returns another worker of the agent.
+func (p *player) as(holder string) *player { return &player{p.agent, p.tokens, holder} }
+
+// ask asks for the token.
+func (p *player) ask(r *pb.AcquireTokenRequest) *pb.AcquireTokenResponse {
+	p.t.Helper()
+	out, err := p.tokens.AcquireToken(p.ctx, p.request(r))
+	must(p.t, err)
+	return out
+}
+
+func (p *player) request(r *pb.AcquireTokenRequest) *pb.AcquireTokenRequest {
+	r.Type, r.Scope, r.Holder = "review", "x", p.holder
+	return r
+}
+
+// take takes the token, which must be free or for the caller.
+func (p *player) take() *pb.AcquireTokenResponse {
+	p.t.Helper()
+	return p.got(p.ask(&pb.AcquireTokenRequest{}))
+}
+
+func (p *player) got(out *pb.AcquireTokenResponse) *pb.AcquireTokenResponse {
+	p.t.Helper()
+	if out.Outcome != granted || out.Fence == 0 {
+		p.t.Fatal(p.name, "got", out)
+	}
+	return out
+}
+
+// queue takes a place that stays, and returns the ticket.
+func (p *player) queue() int64 {
+	p.t.Helper()
+	out := p.ask(&pb.AcquireTokenRequest{KeepTicket: true})
+	if out.Outcome != queued || out.Ticket == 0 {
+		p.t.Fatal(p.name, "got", out)
+	}
+	return out.Ticket
+}
+
+// A turn is what a waiting call got.
+type turn struct {
+	*pb.AcquireTokenResponse
+	err error
+}
+
+// await has a call wait for the token, and returns once it does.
+func (p *player) await() <-chan turn {
+	p.t.Helper()
+	done := make(chan turn, 1)
+	go func() {
+		out, err := p.tokens.AcquireToken(p.ctx, p.request(&pb.AcquireTokenRequest{Wait: durationpb.New(longWait)}))
+		done <- turn{out, err}
+	}()
+	select {
+	case <-p.w.Clock.waits:
+	case o := <-done:
+		p.t.Fatal(p.name, "does not wait:", o)
+	}
+	return done
+}
+
+func (p *player) pass(r *pb.PassTokenRequest) *pb.PassTokenResponse {
+	p.t.Helper()
+	r.Type, r.Scope, r.Holder = "review", "x", p.holder
+	out, err := p.tokens.PassToken(p.ctx, r)
+	must(p.t, err)
+	return out
+}
+
+func (p *player) passTo(name string) *pb.PassTokenResponse {
+	p.t.Helper()
+	return p.pass(&pb.PassTokenRequest{To: &pb.PassTokenRequest_Agent{Agent: name}, Note: "your turn"})
+}
+
+func (p *player) passToRole(role string) *pb.PassTokenResponse {
+	p.t.Helper()
+	return p.pass(&pb.PassTokenRequest{To: &pb.PassTokenRequest_Role{Role: role}, Note: "who is free?"})
+}
+
+func (p *player) giveBack() bool {
+	p.t.Helper()
+	out, err := p.tokens.ReleaseToken(p.ctx, &pb.ReleaseTokenRequest{Type: "review", Scope: "x", Holder: p.holder})
+	must(p.t, err)
+	return out.Released
+}
+
+// token returns the token with its queue.
+func (w *daemon) token() *pb.GetTokenResponse {
+	w.t.Helper()
+	o := w.playing("default", "")
+	out, err := o.tokens.GetToken(o.ctx, &pb.GetTokenRequest{Type: "review", Scope: "x"})
+	must(w.t, err)
+	return out
+}
+
+func TestToken_StatesAndQueue(t *testing.T) {
+	w := newDaemon(t)
+	a, b, c := w.player("a", ""), w.player("b", ""), w.player("c", "")
+	_, err := a.tokens.GetToken(a.ctx, &pb.GetTokenRequest{Type: "review", Scope: "x"})
+	wantError(t, err, codes.NotFound, "NOT_FOUND")
+	want(t, "a dry run", a.ask(&pb.AcquireTokenRequest{DryRun: true}).Fence, 0)
+	_, err = a.tokens.GetToken(a.ctx, &pb.GetTokenRequest{Type: "review", Scope: "x"})
+	wantError(t, err, codes.NotFound, "NOT_FOUND")
+
+	got := a.ask(&pb.AcquireTokenRequest{Reason: "first"})
+	now := w.token().Token
+	want(t, "state", now.State, taken)
+	want(t, "owner", now.Agent, "a")
+	want(t, "reason", now.Reason, "first")
+	want(t, "fence", now.Fence, got.Fence)
+	want(t, "longest hold", now.LongestHold.AsDuration(), 7*24*time.Hour)
+	want(t, "held until", now.HeldUntil.AsTime().Sub(w.Clock.Now()), 30*time.Minute)
+	again := a.take()
+	want(t, "again", again.Fence, got.Fence)
+	want(t, "already held", again.AlreadyHeld, true)
+	want(t, "another worker", a.as("two").ask(&pb.AcquireTokenRequest{}).Outcome, busy)
+	first, second := b.queue(), c.queue()
+	q := w.token()
+	want(t, "state with a queue", q.Token.State, contested)
+	want(t, "waiting", q.Token.Waiting, 2)
+	wantList(t, "queue", []int64{q.Tickets[0].Ticket, q.Tickets[1].Ticket, int64(q.Tickets[0].Position), int64(q.Tickets[1].Position)}, first, second, 1, 2)
+	want(t, "kept", q.Tickets[0].Kept, true)
+
+	want(t, "the place is given up", b.giveBack(), true)
+	want(t, "released", a.giveBack(), true)
+	want(t, "twice", a.giveBack(), false)
+	want(t, "uncollected", w.token().Token.Uncollected, true)
+	want(t, "next", c.take().AlreadyHeld, false)
+	want(t, "collected", w.token().Token.Uncollected, false)
+	before := w.token().Token.Revision
+	c.giveBack()
+	end := w.token().Token
+	want(t, "state at the end", end.State, available)
+	want(t, "owner at the end", end.Agent, "")
+	if end.Revision <= before {
+		t.Errorf("revision %d after %d", end.Revision, before)
+	}
+}
+
+func TestToken_LongestHoldIsTheFirstAcquirers(t *testing.T) {
+	w := newDaemon(t)
+	a, b := w.player("a", ""), w.player("b", "")
+	_, err := a.tokens.AcquireToken(a.ctx, a.request(&pb.AcquireTokenRequest{LongestHold: durationpb.New(time.Minute), MaxHold: durationpb.New(2 * time.Minute)}))
+	wantField(t, err, "max_hold")
+	got := a.ask(&pb.AcquireTokenRequest{LongestHold: durationpb.New(time.Minute)})
+	want(t, "held for", got.HeldUntil.AsTime().Sub(w.Clock.Now()), time.Minute)
+	extend := func(d time.Duration) (time.Duration, error) {
+		r := &pb.ExtendTokenRequest{Type: "review", Scope: "x"}
+		if d > 0 {
+			r.MaxHold = durationpb.New(d)
+		}
+		out, err := a.tokens.ExtendToken(a.ctx, r)
+		return out.GetHeldUntil().AsTime().Sub(w.Clock.Now()), err
+	}
+	w.Clock.Advance(10 * time.Second)
+	left, err := extend(20 * time.Second)
+	must(t, err)
+	want(t, "extended", left, 20*time.Second)
+	left, err = extend(55 * time.Second)
+	must(t, err)
+	want(t, "extended up to the longest hold", left, 50*time.Second)
+	_, err = extend(2 * time.Minute)
+	wantField(t, err, "max_hold")
+	_, err = b.tokens.ExtendToken(b.ctx, &pb.ExtendTokenRequest{Type: "review", Scope: "x"})
+	wantError(t, err, codes.FailedPrecondition, "TOKEN_LOST")
+	_, err = a.tokens.PassToken(a.ctx, &pb.PassTokenRequest{Type: "review", Scope: "x", MaxHold: durationpb.New(time.Hour), To: &pb.PassTokenRequest_Agent{Agent: "b"}})
+	wantField(t, err, "max_hold")
+	a.giveBack()
+	got = b.ask(&pb.AcquireTokenRequest{LongestHold: durationpb.New(time.Hour), MaxHold: durationpb.New(30 * time.Second)})
+	want(t, "held by the next for", got.HeldUntil.AsTime().Sub(w.Clock.Now()), 30*time.Second)
+	want(t, "longest hold stays", w.token().Token.LongestHold.AsDuration(), time.Minute)
+	_, err = extend(0)
+	wantError(t, err, codes.FailedPrecondition, "TOKEN_LOST")
+}
+
+func TestToken_RevokedByOperatorsWithAReason(t *testing.T) {
+	w := newDaemon(t)
+	a, b, o := w.player("a", ""), w.player("b", ""), w.playing("default", "")
+	revoke := func(p *player, reason string) (*pb.RevokeTokenResponse, error) {
+		return p.tokens.RevokeToken(p.ctx, &pb.RevokeTokenRequest{Type: "review", Scope: "x", Reason: reason})
+	}
+	got, err := revoke(o, "early")
+	must(t, err)
+	want(t, "nobody's", got.Agent, "")
+	a.take()
+	b.queue()
+	_, err = revoke(o, "")
+	wantField(t, err, "reason")
+	got, err = revoke(o, "stuck")
+	must(t, err)
+	want(t, "whose", got.Agent, "a")
+	want(t, "event", w.history("token.revoked")[0].Revision, got.Revision)
+	want(t, "message", len(a.mail("token_revoked")), 1)
+	want(t, "next", b.take().AlreadyHeld, false)
+	b.passToRole("critic")
+	got, err = revoke(o, "nobody comes")
+	must(t, err)
+	want(t, "whose, passed to a role", got.Agent, "")
+	want(t, "state", w.token().Token.State, available)
+}
+
+func TestToken_EndOfItsAgentPassesItOn(t *testing.T) {
+	w := newDaemon(t)
+	a, b := w.player("a", ""), w.player("b", "")
+	a.take()
+	waits := b.await()
+	must(t, drop(a.registry.DeregisterAgent(a.ctx, &pb.DeregisterAgentRequest{})))
+	got := <-waits
+	must(t, got.err)
+	want(t, "owner", w.token().Token.Agent, "b")
+	_, err := a.tokens.AcquireToken(a.ctx, a.request(&pb.AcquireTokenRequest{}))
+	wantError(t, err, codes.FailedPrecondition, "AGENT_NOT_REGISTERED")
+	o := w.playing("default", "")
+	_, err = o.tokens.AcquireToken(o.ctx, o.request(&pb.AcquireTokenRequest{}))
+	wantError(t, err, codes.FailedPrecondition, "AGENT_REQUIRED")
+}
+
+func TestToken_FenceHoldsUntilItIsPassedOn(t *testing.T) {
+	w := newDaemon(t)
+	a, b := w.player("a", ""), w.player("b", "")
+	fence := a.take().Fence
+	ctx := metadata.AppendToOutgoingContext(a.ctx, "brokerd-fence", fmt.Sprint(fence))
+	beat := func() error {
+		return drop(a.registry.Heartbeat(ctx, &pb.HeartbeatRequest{Activity: proto.String("x")}))
+	}
+	must(t, beat())
+	passed := a.passTo("b")
+	wantError(t, beat(), codes.FailedPrecondition, "FENCE_LOST")
+	b.take()
+	ctx = metadata.AppendToOutgoingContext(b.ctx, "brokerd-fence", fmt.Sprint(passed.Fence))
+	must(t, drop(b.registry.Heartbeat(ctx, &pb.HeartbeatRequest{})))
+}
+
+func TestToken_RestartKeepsHoldersAndPlaces(t *testing.T) {
+	w := newDaemon(t)
+	a, b, c := w.player("a", ""), w.player("b", ""), w.player("c", "critic")
+	fence := a.take().Fence
+	b.queue()
+	c.queue()
+	before := w.token()
+	w.Restart()
+	after := w.token()
+	want(t, "owner", after.Token.Agent, "a")
+	want(t, "fence", after.Token.Fence, fence)
+	wantList(t, "queue", []int64{after.Tickets[0].Ticket, after.Tickets[1].Ticket}, before.Tickets[0].Ticket, before.Tickets[1].Ticket)
+	a.passToRole("critic")
+	w.Restart()
+	got := c.take()
+	want(t, "passed by", got.PassedBy, "a")
+	c.giveBack()
+	want(t, "next", b.take().AlreadyHeld, false)
+}
+
+func TestListTokens_FiltersAndPages(t *testing.T) {
+	w := newDaemon(t)
+	a, b := w.player("a", ""), w.player("b", "")
+	take := func(p *player, kind, scope string, keep bool) {
+		must(t, drop(p.tokens.AcquireToken(p.ctx, &pb.AcquireTokenRequest{Type: kind, Scope: scope, KeepTicket: keep})))
+	}
+	for i := range 7 {
+		take([]*player{a, b}[i%2], "file_write", fmt.Sprintf("src/%d", i), false)
+	}
+	take(b, "file_write", "src/0", true)
+	take(a, "file", "z", false)
+	take(a, "file_writer", "z", false)
+	must(t, drop(a.tokens.ReleaseToken(a.ctx, &pb.ReleaseTokenRequest{Type: "file_write", Scope: "src/6"})))
+	list := func(r *pb.ListTokensRequest) (names []string, pages int) {
+		for {
+			out, err := a.tokens.ListTokens(a.ctx, r)
+			must(t, err)
+			pages++
+			for _, k := range out.Tokens {
+				names = append(names, k.Type+"/"+k.Scope)
+			}
+			if out.NextPageToken == "" {
+				return names, pages
+			}
+			r.PageToken = out.NextPageToken
+		}
+	}
+	all, pages := list(&pb.ListTokensRequest{PageSize: 4})
+	want(t, "tokens", len(all), 9)
+	want(t, "pages", pages, 3)
+	for _, c := range []struct {
+		r    *pb.ListTokensRequest
+		want []string
+	}{
+		{&pb.ListTokensRequest{Type: "file"}, []string{"file/z"}},
+		{&pb.ListTokensRequest{Type: "file_write", Agent: "b"}, []string{"file_write/src/1", "file_write/src/3", "file_write/src/5"}},
+		{&pb.ListTokensRequest{State: contested}, []string{"file_write/src/0"}},
+		{&pb.ListTokensRequest{State: available}, []string{"file_write/src/6"}},
+		{&pb.ListTokensRequest{State: taken, Agent: "a", PageSize: 1}, []string{"file/z", "file_write/src/2", "file_write/src/4", "file_writer/z"}},
+	} {
+		got, _ := list(c.r)
+		wantList(t, c.r.String(), got, c.want...)
+	}
+	other := w.playing("other", "")
+	must(t, drop(other.sessions.CreateSession(other.ctx, &pb.CreateSessionRequest{Name: "other"})))
+	out, err := other.tokens.ListTokens(other.ctx, &pb.ListTokensRequest{})
+	must(t, err)
+	want(t, "of another session", len(out.Tokens), 0)
+}
+
+func TestToken_EveryFieldIsChecked(t *testing.T) {
+	w := newDaemon(t)
+	a := w.player("a", "")
+	for field, r := range map[string]*pb.AcquireTokenRequest{
+		"type":         {Type: "a/b", Scope: "x"},
+		"scope":        {Type: "review"},
+		"wait":         {Type: "review", Scope: "x", Wait: durationpb.New(25 * time.Hour)},
+		"max_hold":     {Type: "review", Scope: "x", MaxHold: durationpb.New(time.Millisecond)},
+		"longest_hold": {Type: "review", Scope: "x", LongestHold: durationpb.New(8 * 24 * time.Hour)},
+		"holder":       {Type: "review", Scope: "x", Holder: "a\nb"},
+		"reason":       {Type: "review", Scope: "x", Reason: string(make([]byte, 513))},
+	} {
+		wantField(t, drop(a.tokens.AcquireToken(a.ctx, r)), field)
+	}
+	wantField(t, drop(a.tokens.PassToken(a.ctx, &pb.PassTokenRequest{Type: "review", Scope: "x"})), "to")
+	wantField(t, drop(a.tokens.PassToken(a.ctx, &pb.PassTokenRequest{Type: "review", Scope: "x", To: &pb.PassTokenRequest_Role{}})), "role")
+	wantField(t, drop(a.tokens.ListTokens(a.ctx, &pb.ListTokensRequest{State: 9})), "state")
+}
+
+func TestFoldCase_ChangesWhileNoPathIsLocked(t *testing.T) {
+	w := newDaemon(t)
+	a, b, o := w.player("a", ""), w.player("b", ""), w.operator()
+	fold := func(on bool) error {
+		return drop(o.sessions.ConfigureSession(o.ctx, &pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{FoldCase: &on}}))
+	}
+	a.take() // a token is no path
+	fence := a.lock("Src/A.go")
+	wantError(t, fold(true), codes.FailedPrecondition, "PATHS_LOCKED")
+	must(t, fold(false))
+	a.release(fence)
+	must(t, fold(true))
+	a.lock("Src/A.go")
+	want(t, "in other letters", b.try("sRC/a.GO").Outcome, busy)
+	wantError(t, fold(false), codes.FailedPrecondition, "PATHS_LOCKED")
+}

@@ -1,0 +1,491 @@
+package locks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"brokerd/internal/caller"
+	"brokerd/internal/fault"
+	"brokerd/internal/once"
+	"brokerd/internal/store"
+)
+
+// A tokenRow is what is kept of a token whoever holds it.
+type tokenRow struct {
+	name     string // TYPE/SCOPE
+	longest  time.Duration
+	revision int64 // of its last change
+	passed   int64 // the fence that it was passed on under; 0 = never
+	passedBy string
+	note     string
+}
+
+// findToken returns a token, nil if nobody has ever asked for it.
+func findToken(q store.Querier, session int64, name string) (*tokenRow, error) {
+	row := &tokenRow{name: name}
+	err := q.QueryRow(selectTokenRow, session, name).Scan(&row.longest, &row.revision, &row.passed, &row.passedBy, &row.note)
+	if errors.Is(err, store.ErrNoRows) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read token: %w", err)
+	}
+	return row, nil
+}
+
+// hold returns how long the token may be held by who asks for it that long; 0 = does not say.
+func (r *tokenRow) hold(asked time.Duration) (time.Duration, error) {
+	if asked == 0 {
+		return min(defaultHold, r.longest), nil
+	}
+	if asked > r.longest {
+		return 0, fault.Field("max_hold", "is %v; whoever first acquired %s has set its longest hold to %v", asked, short(r.name), r.longest)
+	}
+	return asked, nil
+}
+
+// A first is a token that was passed to an agent when it was not alive: it comes before all others.
+type first struct {
+	revision int64 // 0 = there is none
+	passedBy string
+	note     string
+}
+
+// place is where its ticket stands: in front of all that were asked for.
+func (f first) place() int64 { return -f.revision }
+
+func findFirst(q store.Querier, session int64, token, agent string) (f first, err error) {
+	err = q.QueryRow(selectFirst, session, token, agent).Scan(&f.revision, &f.passedBy, &f.note)
+	if errors.Is(err, store.ErrNoRows) {
+		return first{}, nil
+	}
+	return f, err
+}
+
+// passed notes that what was granted was passed to its owner.
+func (u *turn) passed(g *grant) error {
+	_, err := u.tx.Exec(updatePassed, g.fence, g.passedBy, g.note, u.session, g.claim.token)
+	return err
+}
+
+// firstServed notes that a token was granted to somebody who perhaps came before all others.
+func (u *turn) firstServed(g *grant) error {
+	if g.claim.kind != Token || g.owner.Agent == "" {
+		return nil
+	}
+	f, err := findFirst(u.tx, u.session, g.claim.token, g.owner.Agent)
+	if err != nil || f.revision == 0 {
+		return err
+	}
+	if _, err := u.tx.Exec(deleteFirst, u.session, g.claim.token, g.owner.Agent); err != nil {
+		return err
+	}
+	if g.passedBy != "" {
+		return nil
+	}
+	g.passedBy, g.note = f.passedBy, f.note
+	return u.passed(g)
+}
+
+// token looks at what is special about a token before it is asked for like anything else: how long it may be held, whether it was passed to
+// the caller, and whether the caller comes first. It reports whether the request is answered.
+func (a *acquiring) token(u *turn, o Owner, role string) (answered bool, err error) {
+	row, err := findToken(u.tx, u.session, a.wanted.token)
+	if err != nil {
+		return false, err
+	}
+	if row == nil {
+		row = &tokenRow{name: a.wanted.token, longest: a.wish.Longest}
+		if row.longest == 0 {
+			row.longest = mostHold
+		}
+	}
+	if a.maxHold, err = row.hold(a.wish.MaxHold); err != nil {
+		return false, err
+	}
+	if row.revision == 0 && !a.wish.DryRun {
+		if _, err := u.tx.Exec(insertToken, u.session, row.name, row.longest); err != nil {
+			return false, err
+		}
+	}
+	g, err := findGrant(u.tx, selectToken, u.session, row.name)
+	if err != nil {
+		return false, err
+	}
+	if g != nil && row.passed == g.fence {
+		g.passedBy, g.note = row.passedBy, row.note
+		if g.owner == o {
+			return true, a.again(u, g)
+		}
+		if !g.collected && g.passedTo(o, role) {
+			return true, a.takeOver(u, g, o, role)
+		}
+	}
+	a.first, err = findFirst(u.tx, u.session, row.name, o.Agent)
+	return false, err
+}
+
+// passedTo reports whether an uncollected grant is for an owner: it was passed to its agent, whichever the holder, or to its role.
+func (g *grant) passedTo(o Owner, role string) bool {
+	if g.owner.Agent == "" {
+		return g.role == role
+	}
+	return g.owner == Owner{Agent: o.Agent}
+}
+
+// takeOver collects a grant that was passed to the caller's role, or to its agent and no particular holder.
+func (a *acquiring) takeOver(u *turn, g *grant, o Owner, role string) error {
+	a.answer = Answer{Outcome: Granted, HeldUntil: u.until(g), PassedBy: g.passedBy, Note: g.note}
+	if a.wish.DryRun {
+		return errOpen
+	}
+	a.answer.Fence, a.fresh = g.fence, true
+	g.owner, g.role = o, role
+	if _, err := u.tx.Exec(updateOwner, o.Agent, o.Holder, role, g.fence); err != nil {
+		return err
+	}
+	if err := u.collect(g); err != nil {
+		return err
+	}
+	if mine := u.waitingFor(&a.wanted, o); mine != nil {
+		calls := u.listen(mine.number)
+		if err := u.drop(mine); err != nil {
+			return err
+		}
+		if err := u.answer(calls, g); err != nil {
+			return err
+		}
+	}
+	if err := u.firstServed(g); err != nil {
+		return err
+	}
+	return u.settled(g)
+}
+
+// settled does what follows when a token has a new owner who may wait for something else: circles end, and who waits for it now lets it pass.
+func (u *turn) settled(g *grant) error {
+	if err := u.untangle(g.owner); err != nil {
+		return err
+	}
+	waiting, err := u.waitersFor(g.owner)
+	if err != nil {
+		return err
+	}
+	return u.letPass(waiting, nil)
+}
+
+// A Turn names a token and which of the caller's workers is meant.
+type Turn struct {
+	Token  string // TYPE/SCOPE
+	Holder string
+}
+
+// errTokenLost is the error for a token that the caller does not hold.
+func errTokenLost(agent, token string) error {
+	return fault.New(fault.Precondition, "TOKEN_LOST", "the agent %q does not hold the token %s (any more): stop working on it, and acquire it again", agent, short(token))
+}
+
+// heldToken returns a token and its grant, which the owner must have.
+func (u *turn) heldToken(o Owner, token string) (*tokenRow, *grant, error) {
+	row, err := findToken(u.tx, u.session, token)
+	if err != nil {
+		return nil, nil, err
+	}
+	if row == nil {
+		return nil, nil, errTokenLost(o.Agent, token)
+	}
+	g, err := findGrant(u.tx, selectToken, u.session, token)
+	if err == nil && (g == nil || g.owner != o) {
+		err = errTokenLost(o.Agent, token)
+	}
+	return row, g, err
+}
+
+// ExtendToken lets a token be held longer, counted from now, as long as was asked for if maxHold is 0, but no longer than the token's longest
+// hold since it was granted; it returns the end. fault.Precondition without a registered agent, and (TOKEN_LOST) if it does not hold it; fault.Invalid
+// beyond the longest hold.
+func (t *Table) ExtendToken(ctx context.Context, c caller.Caller, req once.Request, which Turn, maxHold time.Duration) (time.Time, error) {
+	var end time.Time
+	err := t.store.Write(ctx, func(tx *store.Tx) error {
+		_, err := req.Do(tx, &end, func() error {
+			u, owner, err := t.calling(tx, c, which)
+			if err != nil {
+				return err
+			}
+			row, g, err := u.heldToken(owner, which.Token)
+			if err != nil {
+				return err
+			}
+			if maxHold != 0 {
+				if maxHold, err = row.hold(maxHold); err != nil {
+					return err
+				}
+			} else {
+				maxHold = g.maxHold
+			}
+			if last := g.grantedAt.Add(row.longest).Sub(tx.Now()); last < maxHold {
+				maxHold = last
+			}
+			if maxHold <= 0 { // after a restart, which gives everybody more
+				end = u.until(g)
+				return nil
+			}
+			end, err = u.extend(g, maxHold)
+			return err
+		})
+		return err
+	})
+	return end, err
+}
+
+// calling returns a turn for the caller, and as which owner it acts.
+func (t *Table) calling(tx *store.Tx, c caller.Caller, which Turn) (*turn, Owner, error) {
+	session, agent, err := t.acting(tx, c)
+	if err != nil {
+		return nil, Owner{}, err
+	}
+	u, err := t.turn(tx, session.ID)
+	return u, Owner{agent.Name, which.Holder}, err
+}
+
+// ReleaseToken gives a token back, and what else the owner has of it: its place in the queue, or the first one. It is granted to whoever is next. What the caller
+// does not have is left out. fault.Precondition without a registered agent.
+func (t *Table) ReleaseToken(ctx context.Context, c caller.Caller, req once.Request, which Turn) (Given, error) {
+	var given Given
+	err := t.store.Drain(ctx, func(tx *store.Tx) error {
+		_, err := req.Do(tx, &given, func() error {
+			u, owner, err := t.calling(tx, c, which)
+			if err != nil {
+				return err
+			}
+			r := releasing{turn: u, owner: owner}
+			g, err := findGrant(tx, selectToken, u.session, which.Token)
+			if err == nil && g != nil && (g.owner == owner || !g.collected && g.owner == Owner{Agent: owner.Agent}) {
+				err = r.grantBack(g)
+			}
+			if err != nil {
+				return err
+			}
+			wanted := claim{kind: Token, mode: Exclusive, token: which.Token}
+			if mine := u.waitingFor(&wanted, owner); mine != nil {
+				if err := r.ticketBack(mine); err != nil {
+					return err
+				}
+			}
+			if _, err := tx.Exec(deleteFirst, u.session, which.Token, owner.Agent); err != nil {
+				return err
+			}
+			given = r.given
+			return u.passOn(r.freed...)
+		})
+		return err
+	})
+	return given, err
+}
+
+// A Revoked says whose token was taken away.
+type Revoked struct {
+	Agent    string
+	Revision int64
+}
+
+// RevokeToken takes a token from its owner, who is told why, and grants it to whoever is next.
+func (t *Table) RevokeToken(ctx context.Context, c caller.Caller, req once.Request, token, reason string) (Revoked, error) {
+	var revoked Revoked
+	err := t.store.Drain(ctx, func(tx *store.Tx) error {
+		_, err := req.Do(tx, &revoked, func() error {
+			session, err := t.dir.Session(tx, c.Session)
+			if err != nil {
+				return err
+			}
+			if _, err := t.dir.Acting(tx, session.ID, c); err != nil {
+				return err
+			}
+			u, err := t.turn(tx, session.ID)
+			if err != nil {
+				return err
+			}
+			g, err := findGrant(tx, selectToken, session.ID, token)
+			if err != nil || g == nil {
+				return err
+			}
+			f := seizing{turn: u, by: c.Name(), reason: reason}
+			if err := f.take(g); err != nil {
+				return err
+			}
+			revoked = Revoked{g.owner.Agent, f.seized.Revision}
+			return u.passOn(f.freed...)
+		})
+		return err
+	})
+	return revoked, err
+}
+
+// AgentGone forgets where an agent that has deregistered comes first.
+func (t *Table) AgentGone(tx *store.Tx, session int64, agent string) error {
+	_, err := tx.Exec(deleteAgentsFirsts, session, agent)
+	return err
+}
+
+// TokenState says whether a token is held. The numbers are those of the API.
+type TokenState int
+
+// The states of a token.
+const (
+	Available TokenState = 1 + iota
+	Taken
+	Contested // taken, and somebody waits
+)
+
+// A TokenStatus is a token as it is shown.
+type TokenStatus struct {
+	Type, Scope string
+	State       TokenState
+	Held        Held // of the present grant; nothing without one
+	Longest     time.Duration
+	Waiting     int
+	Role        string // it was passed to, and nobody of it has collected it
+	Revision    int64
+}
+
+// splitToken splits TYPE/SCOPE; a type has no slash.
+func splitToken(name string) (kind, scope string) {
+	kind, scope, _ = strings.Cut(name, "/")
+	return kind, scope
+}
+
+// status shows a token.
+func (t *Table) status(v *view, row *tokenRow, g *grant) TokenStatus {
+	s := TokenStatus{State: Available, Longest: row.longest, Revision: row.revision}
+	s.Type, s.Scope = splitToken(row.name)
+	for _, k := range v.queue.tickets {
+		if k.claim.kind == Token && k.claim.token == row.name {
+			s.Waiting++
+		}
+	}
+	if g == nil {
+		return s
+	}
+	s.State, s.Held = Taken, t.held(v, g)
+	if s.Waiting > 0 {
+		s.State = Contested
+	}
+	if g.owner.Agent == "" {
+		s.Role = g.role
+	}
+	return s
+}
+
+// mostWaiting is how many requests GetToken names.
+const mostWaiting = 100
+
+// GetToken returns a token of the caller's session with its queue, and the revision that it is true at. fault.NotFound if nobody ever acquired it.
+func (t *Table) GetToken(ctx context.Context, c caller.Caller, token string) (s TokenStatus, queue []Place, revision int64, err error) {
+	err = t.store.Read(ctx, func(snap *store.Snapshot) error {
+		s, queue, revision = TokenStatus{}, nil, snap.Revision()
+		session, err := t.dir.Session(snap, c.Session)
+		if err != nil {
+			return err
+		}
+		row, err := findToken(snap, session.ID, token)
+		if err != nil {
+			return err
+		}
+		if row == nil {
+			return fault.Missing("token", short(token), "there is no token %s: nobody has acquired it yet", short(token))
+		}
+		v, err := t.view(snap, session.ID)
+		if err != nil {
+			return err
+		}
+		g, err := findGrant(snap, selectToken, session.ID, token)
+		if err != nil {
+			return err
+		}
+		s = t.status(&v, row, g)
+		for _, k := range v.queue.tickets {
+			if k.claim.kind == Token && k.claim.token == token && len(queue) < mostWaiting {
+				queue = append(queue, Place{Ticket: k.number, Owner: k.owner, Reason: k.reason, CreatedAt: k.createdAt, Position: len(queue) + 1, Kept: k.kept})
+			}
+		}
+		return nil
+	})
+	return s, queue, revision, err
+}
+
+// A TokenFilter chooses tokens. What is empty does not restrict, and all that is set must match.
+type TokenFilter struct {
+	Type  string
+	Agent string // that holds it
+	State TokenState
+}
+
+// A TokenPage is a part of the list of tokens, in the order of their names.
+type TokenPage struct {
+	Tokens   []TokenStatus
+	More     bool // there may be some after the last one
+	Last     string
+	Revision int64
+}
+
+// ListTokens returns tokens of the caller's session after a name, TYPE/SCOPE.
+func (t *Table) ListTokens(ctx context.Context, c caller.Caller, f TokenFilter, after string, limit int) (TokenPage, error) {
+	var page TokenPage
+	err := t.store.Read(ctx, func(snap *store.Snapshot) error {
+		page = TokenPage{Revision: snap.Revision(), Last: after}
+		session, err := t.dir.Session(snap, c.Session)
+		if err != nil {
+			return err
+		}
+		v, err := t.view(snap, session.ID)
+		if err != nil {
+			return err
+		}
+		for {
+			rows, fences, err := tokensAfter(snap, session.ID, f, page.Last)
+			if err != nil || len(rows) == 0 {
+				return err
+			}
+			for i := range rows {
+				if len(page.Tokens) == limit {
+					page.More = true
+					return nil
+				}
+				var g *grant
+				if fences[i] != 0 {
+					if g, err = findGrant(snap, selectGrant, fences[i]); err != nil {
+						return err
+					}
+				}
+				s := t.status(&v, &rows[i], g)
+				page.Last = rows[i].name
+				if f.State == 0 || f.State == s.State {
+					page.Tokens = append(page.Tokens, s)
+				}
+			}
+		}
+	})
+	return page, err
+}
+
+// tokensAfter reads some tokens, and the fences of those that are held.
+func tokensAfter(q store.Querier, session int64, f TokenFilter, after string) (found []tokenRow, fences []int64, err error) {
+	end := "\U0010FFFF"
+	if f.Type != "" {
+		after, end = max(after, f.Type+"/"), f.Type+"0" // what follows the slash
+	}
+	rows := q.Query(selectTokens, session, after, end, f.Agent, f.Agent, grantPage)
+	defer rows.Close()
+	for rows.Next() {
+		var r tokenRow
+		var fence int64
+		if err := rows.Scan(&r.name, &r.longest, &r.revision, &r.passed, &fence); err != nil {
+			return nil, nil, err
+		}
+		found, fences = append(found, r), append(fences, fence)
+	}
+	return found, fences, rows.Err()
+}
