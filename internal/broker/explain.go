@@ -87,6 +87,8 @@ type explaining struct {
 	about finding.Question
 	found []finding.Finding
 
+	heldUp int // ordering keys that were told of
+
 	known   bool // what follows was read
 	members []Member
 	gates   map[string]gating // by agent

@@ -217,7 +217,7 @@ func (e *explaining) blocked(d *stuck) (finding.Finding, error) {
 		return f, fmt.Errorf("head of ordering key: %w", err)
 	}
 	first, err := e.deliveries(head, d.mailbox, 1)
-	if err != nil || len(first) == 0 {
+	if err != nil || len(first) == 0 || first[0].state == Blocked { // the last never is: see invariants
 		return f, err
 	}
 	of, err := e.delivery(&first[0])

@@ -25,11 +25,11 @@ func (e *explaining) ofAgent() error {
 		return err
 	}
 	f := finding.Finding{Severity: finding.Info, Subject: "mailbox " + ref.String()}
-	unread, claimable, err := e.Counts(e.q, e.about.Session, member.Agent)
+	unread, claimable, err := e.before(member.Agent, id)
 	if err != nil {
 		return err
 	}
-	f.Summary = fmt.Sprintf("%s in it, %d unread; %d could be claimed there, of its role and of its channels", wait(waiting), unread, claimable)
+	f.Summary = fmt.Sprintf("%s in it, %s unread; %s could be claimed there, of its role and of its channels", wait(waiting), upTo(unread), upTo(claimable))
 	if waiting > 0 {
 		if err := e.line(&f, ref, id); err != nil {
 			return err
@@ -44,6 +44,33 @@ func (e *explaining) ofAgent() error {
 		return err
 	}
 	return e.late(e.q.Query(selectLateAsked, e.about.Session, member.Name, mostOfAKind))
+}
+
+// before counts what an agent has not read in its mailbox, and what it could claim, both up to mostCounted in each mailbox.
+func (e *explaining) before(agent Agent, id int64) (unread, claimable int64, err error) {
+	if err := e.q.QueryRow(countSomeUnread, id, mostCounted).Scan(&unread); err != nil {
+		return 0, 0, err
+	}
+	boxes, err := e.reachable(e.q, actor{Agent: agent, session: Session{ID: e.about.Session}, mailbox: id})
+	if err != nil {
+		return 0, 0, err
+	}
+	for _, box := range boxes {
+		var n int64
+		if err := e.q.QueryRow(countSomeReady, box.id, mostCounted).Scan(&n); err != nil {
+			return 0, 0, err
+		}
+		claimable += n
+	}
+	return unread, claimable, nil
+}
+
+// upTo says a number that was counted up to mostCounted.
+func upTo(n int64) string {
+	if n >= mostCounted {
+		return fmt.Sprintf("%d or more", mostCounted)
+	}
+	return strconv.FormatInt(n, 10)
 }
 
 // ofRole explains what waits for a role.
@@ -203,9 +230,14 @@ func (e *explaining) gated(only string) error {
 	if err := e.agents(); err != nil {
 		return err
 	}
+	told, more := 0, 0
 	for _, m := range e.members {
 		g, found := e.gates[m.Name]
 		if !found || only != "" && m.Name != only {
+			continue
+		}
+		if told++; told > mostOfAKind {
+			more++
 			continue
 		}
 		_, waiting, err := e.waitingIn(mailboxRef{agentBox, m.Name})
@@ -236,6 +268,11 @@ func (e *explaining) gated(only string) error {
 		}
 		f.Reasons = append(f.Reasons, "registering again closes it at once, and has what runs as "+m.Name+" begin anew")
 		e.add(f)
+	}
+	if more > 0 {
+		e.add(finding.Finding{Severity: finding.Warning, Subject: "agents", Since: e.about.Now,
+			Summary:  finding.Count(more, "more agent") + " halted, or with an open circuit breaker",
+			Commands: []finding.Command{{"agent", "list"}}})
 	}
 	return nil
 }
@@ -281,9 +318,19 @@ func (e *explaining) boxesStuck() error {
 	if err := rows.Err(); err != nil {
 		return err
 	}
+	told, more := 0, 0
 	for i, c := range boxes {
-		if err := e.box(c.box, c.waiting, session.MailboxLimit); err != nil {
+		f, err := e.box(c.box, c.waiting, session.MailboxLimit)
+		if err != nil {
 			return err
+		}
+		switch {
+		case f.Severity <= finding.Info:
+		case told < mostOfAKind:
+			told++
+			e.add(f)
+		default:
+			more++
 		}
 		if i < mostKeyed {
 			if err := e.orderings(c.box); err != nil {
@@ -291,11 +338,16 @@ func (e *explaining) boxesStuck() error {
 			}
 		}
 	}
+	if more > 0 {
+		e.add(finding.Finding{Severity: finding.Warning, Subject: "mailboxes", Since: e.about.Now,
+			Summary:  finding.Count(more, "more mailbox") + " like those: full, or with mail that nobody takes",
+			Commands: []finding.Command{{"status", "-o", "json"}}})
+	}
 	return nil
 }
 
-// box tells of a mailbox if there is something wrong with it.
-func (e *explaining) box(c box, waiting, limit int64) error {
+// box tells of a mailbox. It is Info if nothing is wrong with it, or if that is told of its agent.
+func (e *explaining) box(c box, waiting, limit int64) (finding.Finding, error) {
 	f := finding.Finding{Severity: finding.Info, Subject: "mailbox " + c.ref.String(), Summary: wait(waiting) + " in it"}
 	if limit > 0 && waiting*10 >= limit*nearlyFull {
 		f.Severity = finding.Warning
@@ -308,15 +360,11 @@ func (e *explaining) box(c box, waiting, limit int64) error {
 	}
 	full := f.Severity
 	if g := e.gates[c.ref.name]; c.ref.kind == agentBox && g != (gating{}) && full == finding.Info {
-		return nil // told of the agent
+		return f, nil
 	}
-	if err := e.line(&f, c.ref, c.id); err != nil {
-		return err
-	}
-	if f.Severity = max(f.Severity, full); f.Severity > finding.Info {
-		e.add(f)
-	}
-	return nil
+	err := e.line(&f, c.ref, c.id)
+	f.Severity = max(f.Severity, full)
+	return f, err
 }
 
 // orderings tells of ordering keys whose first message has held up another for long.
@@ -339,6 +387,9 @@ func (e *explaining) orderings(c box) error {
 		return err
 	}
 	for _, h := range all {
+		if e.heldUp == mostOfAKind {
+			break
+		}
 		first, err := e.deliveries(h.head, c.id, 1)
 		if err != nil {
 			return err
@@ -350,6 +401,7 @@ func (e *explaining) orderings(c box) error {
 		if err != nil {
 			return err
 		}
+		e.heldUp++
 		e.add(finding.Finding{Severity: finding.Warning, Subject: "mailbox " + c.ref.String(), Since: h.since,
 			Summary:  fmt.Sprintf("messages with the ordering key %q wait behind message %d", finding.Clip(h.key), h.head),
 			Reasons:  append([]string{fmt.Sprintf("message %d: %s", h.head, of.Summary)}, of.Reasons...),

@@ -92,10 +92,13 @@ func Rough(d time.Duration) string {
 	return fmt.Sprintf("%dd", int(d.Hours()/24))
 }
 
-// Count says "1 message", "2 messages".
+// Count says "1 message", "2 messages", "2 mailboxes".
 func Count[N int | int64](n N, noun string) string {
 	if n == 1 {
 		return "1 " + noun
+	}
+	if strings.HasSuffix(noun, "x") {
+		noun += "e"
 	}
 	return fmt.Sprintf("%d %ss", n, noun)
 }

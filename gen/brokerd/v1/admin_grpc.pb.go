@@ -37,7 +37,7 @@ type AdminServiceClient interface {
 	// Explain tells why something is stuck: who holds, who waits, since when and why, and which command frees it. Without a subject it finds
 	// the worst problems of the caller's session. NOT_FOUND if the subject does not exist.
 	//
-	// Worth telling without a subject, all of it read by index and bounded, so that it is quick however much waits:
+	// Worth telling without a subject, all of it read by index and bounded, so that it is quick however much waits, at most 20 findings of a kind:
 	//   - mailboxes with mail that nobody takes: nobody has the role or has subscribed, or all who do have failed, are halted or have an open breaker;
 	//     those whose first in line has waited for 15 min though somebody could take it and did not look at it; those that are full, or nearly (9/10 of the session's limit). Of the
 	//     1,000 fullest.
@@ -100,7 +100,7 @@ type AdminServiceServer interface {
 	// Explain tells why something is stuck: who holds, who waits, since when and why, and which command frees it. Without a subject it finds
 	// the worst problems of the caller's session. NOT_FOUND if the subject does not exist.
 	//
-	// Worth telling without a subject, all of it read by index and bounded, so that it is quick however much waits:
+	// Worth telling without a subject, all of it read by index and bounded, so that it is quick however much waits, at most 20 findings of a kind:
 	//   - mailboxes with mail that nobody takes: nobody has the role or has subscribed, or all who do have failed, are halted or have an open breaker;
 	//     those whose first in line has waited for 15 min though somebody could take it and did not look at it; those that are full, or nearly (9/10 of the session's limit). Of the
 	//     1,000 fullest.
