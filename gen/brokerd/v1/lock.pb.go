@@ -364,7 +364,7 @@ type AcquireLocksResponse struct {
 	Fence int64 `protobuf:"varint,2,opt,name=fence,proto3" json:"fence,omitempty"`
 	// When the hold ends if it is not extended. It ends earlier with the agent's lease.
 	HeldUntil *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=held_until,json=heldUntil,proto3" json:"held_until,omitempty"`
-	// The owner held it before this call.
+	// The owner held it before this call. False for what its ticket was granted meanwhile, and this call is the first to tell.
 	AlreadyHeld bool `protobuf:"varint,4,opt,name=already_held,json=alreadyHeld,proto3" json:"already_held,omitempty"`
 	// QUEUED: the place in the queue: its revision.
 	Ticket int64 `protobuf:"varint,5,opt,name=ticket,proto3" json:"ticket,omitempty"`
@@ -570,7 +570,7 @@ type ReleaseLocksRequest struct {
 	RequestId string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// At most 1,000, of the caller's, whoever the holder.
 	Fences []int64 `protobuf:"varint,2,rep,packed,name=fences,proto3" json:"fences,omitempty"`
-	// At most 1,000, of the caller's, whoever the holder.
+	// At most 1,000, of the caller's, whoever the holder. What was granted to one meanwhile is given back too.
 	Tickets []int64 `protobuf:"varint,3,rep,packed,name=tickets,proto3" json:"tickets,omitempty"`
 	// At most 1,000 paths as they were asked for; a grant or ticket ends with its last path.
 	Paths []string `protobuf:"bytes,4,rep,name=paths,proto3" json:"paths,omitempty"`

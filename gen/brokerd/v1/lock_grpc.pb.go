@@ -53,7 +53,8 @@ const (
 type LockServiceClient interface {
 	// AcquireLocks locks paths, all or none, under one fence; it waits for its turn as long as wait says. Asking again for what the owner
 	// holds returns the same fence; asking again for what it waits for, or with the same request_id, goes on waiting in the same place.
-	// ABORTED (DEADLOCK) names the circle. RESOURCE_EXHAUSTED (TOO_MANY_TICKETS, TOO_MANY_GLOBS) at the session's limits.
+	// ABORTED (DEADLOCK) names the circle. FAILED_PRECONDITION for a call whose place in the queue ends while it waits: given up (TICKET_RELEASED), taken
+	// by an operator (TICKET_REVOKED), lost with its agent (AGENT_NOT_REGISTERED). RESOURCE_EXHAUSTED (TOO_MANY_TICKETS, TOO_MANY_GLOBS) at the session's limits.
 	AcquireLocks(ctx context.Context, in *AcquireLocksRequest, opts ...grpc.CallOption) (*AcquireLocksResponse, error)
 	// ExtendLocks lets grants be held longer, counted from now, all or none. FAILED_PRECONDITION (LOCK_LOST) if the caller does not hold one.
 	ExtendLocks(ctx context.Context, in *ExtendLocksRequest, opts ...grpc.CallOption) (*ExtendLocksResponse, error)
@@ -150,7 +151,8 @@ func (c *lockServiceClient) ForceReleaseLocks(ctx context.Context, in *ForceRele
 type LockServiceServer interface {
 	// AcquireLocks locks paths, all or none, under one fence; it waits for its turn as long as wait says. Asking again for what the owner
 	// holds returns the same fence; asking again for what it waits for, or with the same request_id, goes on waiting in the same place.
-	// ABORTED (DEADLOCK) names the circle. RESOURCE_EXHAUSTED (TOO_MANY_TICKETS, TOO_MANY_GLOBS) at the session's limits.
+	// ABORTED (DEADLOCK) names the circle. FAILED_PRECONDITION for a call whose place in the queue ends while it waits: given up (TICKET_RELEASED), taken
+	// by an operator (TICKET_REVOKED), lost with its agent (AGENT_NOT_REGISTERED). RESOURCE_EXHAUSTED (TOO_MANY_TICKETS, TOO_MANY_GLOBS) at the session's limits.
 	AcquireLocks(context.Context, *AcquireLocksRequest) (*AcquireLocksResponse, error)
 	// ExtendLocks lets grants be held longer, counted from now, all or none. FAILED_PRECONDITION (LOCK_LOST) if the caller does not hold one.
 	ExtendLocks(context.Context, *ExtendLocksRequest) (*ExtendLocksResponse, error)
