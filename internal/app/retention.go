@@ -48,8 +48,12 @@ func (k kept) Delete(tx *store.Tx, session int64, source, archive string) (int64
 type keptMessages struct{ *broker.Broker }
 
 // Standings implements retention.Messages.
-func (k keptMessages) Standings(q store.Querier, session, after int64, limit int) ([]retention.Message, error) {
-	found, err := k.Broker.Standings(q, session, after, limit)
+func (k keptMessages) Standings(q store.Querier, session, after int64, limit int, each bool) ([]retention.Message, error) {
+	look := k.Broker.Standings
+	if each {
+		look = k.EachStanding
+	}
+	found, err := look(q, session, after, limit)
 	list := make([]retention.Message, len(found))
 	for i, s := range found {
 		list[i] = retention.Message(s)
@@ -58,8 +62,10 @@ func (k keptMessages) Standings(q store.Querier, session, after int64, limit int
 }
 
 // Records implements retention.Messages.
-func (k keptMessages) Records(q store.Querier, messages []retention.Message, to func([]byte) bool) error {
-	return k.Broker.Records(q, standings(messages), to)
+func (k keptMessages) Records(q store.Querier, messages []retention.Message, to func(*retention.Message, []byte) bool) error {
+	return k.Broker.Records(q, standings(messages), func(s *broker.Standing, line []byte) bool {
+		return to((*retention.Message)(s), line)
+	})
 }
 
 // Remove implements retention.Messages.
@@ -89,7 +95,7 @@ func (k keptEvents) After(q store.Querier, session, after int64, limit, bytes in
 	list := make([]retention.Event, len(found))
 	for i := range found {
 		e := &found[i]
-		list[i] = retention.Event{Revision: e.Revision, Session: e.Session, At: e.Time, Record: e.Record}
+		list[i] = retention.Event{Revision: e.Revision, Session: e.Session, At: e.Time(), Line: e}
 	}
 	return list, err
 }

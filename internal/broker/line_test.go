@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -16,35 +17,130 @@ import (
 
 // What is archived is what reflection over the API's types says, a field that is new tomorrow included.
 func TestLine_IsWhatReflectionWrites(t *testing.T) {
+	plain := 0
 	for seed := range uint64(3000) {
 		r := rand.New(rand.NewPCG(seed, 1))
-		answer := &pb.GetMessageResponse{Message: &pb.Message{}, Deliveries: make([]*pb.Delivery, r.IntN(4))}
-		fillAtRandom(r, answer.Message.ProtoReflect())
-		got, err := appendMessage([]byte(`{"message":`), answer.Message)
+		got := recordAtRandom(t, r)
+		line, err := appendRecord([]byte("x"), got)
 		if err != nil {
 			t.Fatal(err)
 		}
-		got = append(got, `,"deliveries":[`...)
-		for i := range answer.Deliveries {
-			answer.Deliveries[i] = &pb.Delivery{}
-			fillAtRandom(r, answer.Deliveries[i].ProtoReflect())
-			if i > 0 {
-				got = append(got, ',')
-			}
-			got = appendDelivery(got, answer.Deliveries[i])
+		line = line[1:]
+		if want := reflected(t, got); !bytes.Equal(line, want) {
+			t.Fatalf("seed %d:\n got %s\nwant %s", seed, line, want)
 		}
-		got = append(got, ']', '}')
-		want, err := recordOf(answer)
-		if err != nil {
-			t.Fatal(err)
+		if !json.Valid(line) || bytes.IndexByte(line, '\n') >= 0 {
+			t.Fatalf("seed %d: not one line of JSON: %s", seed, line)
 		}
-		if !bytes.Equal(got, want) {
-			t.Fatalf("seed %d:\n got %s\nwant %s", seed, got, want)
-		}
-		if !json.Valid(got) || bytes.IndexByte(got, '\n') >= 0 {
-			t.Fatalf("seed %d: not one line of JSON: %s", seed, got)
+		if c, _ := parseContent(got.content); c.rest == nil {
+			plain++
 		}
 	}
+	if plain < 500 {
+		t.Errorf("only %d messages were plain", plain)
+	}
+}
+
+// recordAtRandom returns a record whose content may have any field, or in half of the cases those alone that most messages have.
+func recordAtRandom(t *testing.T, r *rand.Rand) *record {
+	t.Helper()
+	nanos := func() int64 { return r.Int64N(2) * (1_700_000_000_000_000_000 + r.Int64N(1e17)) }
+	m := &pb.Message{}
+	fillAtRandom(r, m.ProtoReflect())
+	m.Id, m.Revision, m.Sender, m.SenderRole, m.CreatedAt, m.ExpiresAt = "", 0, "", "", nil, nil
+	if r.IntN(2) == 0 {
+		m.Labels, m.Files, m.Artifacts, m.Ttl, m.NotBefore, m.ResponseDeadline, m.ResendAfter = nil, nil, nil, nil, nil, nil, nil
+	}
+	content, err := proto.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.IntN(4) == 0 { // a reply has what was filled in behind
+		more, err := proto.Marshal(&pb.Message{ThreadId: anyText(r), Priority: 7, Target: &pb.Target{To: &pb.Target_Agent{Agent: anyText(r)}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		content = append(content, more...)
+	}
+	got := &record{
+		revision: r.Int64N(1 << 50), createdAt: 1 + nanos(), expiresAt: nanos(), sender: anyText(r), senderRole: anyText(r),
+		thread: anyText(r), content: content, deliveries: make([]recordedDelivery, r.IntN(4)),
+	}
+	for i := range got.id {
+		got.id[i] = byte(r.IntN(256))
+	}
+	for i := range got.deliveries {
+		got.deliveries[i] = recordedDelivery{
+			mailbox: anyText(r), holder: anyText(r), consumer: anyText(r), state: r.Int64N(10), arrival: r.Int64N(1 << 50), claims: r.Int64N(3),
+			attempts: r.Int64N(3), maxAttempts: r.Int64N(5), claimedAt: nanos(), deliveredAt: nanos(), readAt: nanos(), finishedAt: nanos(), dueAt: nanos(),
+		}
+		for range r.IntN(3) {
+			got.deliveries[i].history = append(got.deliveries[i].history, Attempt{
+				Number: r.IntN(5), Agent: anyText(r), Consumer: anyText(r), ClaimedAt: moment(nanos()), EndedAt: moment(nanos()), Error: anyText(r),
+			})
+		}
+	}
+	return got
+}
+
+// reflected writes the answer of GetMessage.
+func reflected(t *testing.T, r *record) []byte {
+	t.Helper()
+	answer := &pb.GetMessageResponse{Message: wire(&Message{
+		Revision: r.revision, ID: r.id, Sender: r.sender, SenderRole: r.senderRole, CreatedAt: moment(r.createdAt),
+		ExpiresAt: moment(r.expiresAt), Thread: r.thread,
+	})}
+	if err := (proto.UnmarshalOptions{Merge: true}).Unmarshal(r.content, answer.Message); err != nil {
+		t.Fatal(err)
+	}
+	for i := range r.deliveries {
+		d := &r.deliveries[i]
+		answer.Deliveries = append(answer.Deliveries, delivery(r.revision, &Delivery{
+			Mailbox: d.mailbox, Holder: d.holder, Consumer: d.consumer, State: State(d.state), Arrival: d.arrival, Claims: int(d.claims),
+			Attempts: int(d.attempts), MaxAttempts: int(d.maxAttempts), ClaimedAt: moment(d.claimedAt), DeliveredAt: moment(d.deliveredAt),
+			ReadAt: moment(d.readAt), FinishedAt: moment(d.finishedAt), DueAt: moment(d.dueAt), History: d.history,
+		}))
+	}
+	line, err := recordOf(answer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return line
+}
+
+func moment(n int64) time.Time {
+	if n == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, n).UTC()
+}
+
+// Content that makes no sense is an error, and no line.
+func FuzzContent_PlainIsWhatProtobufReads(f *testing.F) {
+	for seed := range uint64(20) {
+		f.Add(recordAtRandom(&testing.T{}, rand.New(rand.NewPCG(seed, 2))).content)
+	}
+	f.Add([]byte(""))
+	f.Add([]byte("\x62"))
+	f.Add([]byte("\x62\x05ab"))
+	f.Add([]byte("\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80"))
+	f.Fuzz(func(t *testing.T, content []byte) {
+		var m pb.Message
+		if proto.Unmarshal(content, &m) != nil {
+			t.Skip()
+		}
+		if !(m.Payload == "" || json.Valid([]byte(m.Payload))) || m.Id+m.Sender+m.SenderRole != "" || m.Revision != 0 || m.CreatedAt != nil || m.ExpiresAt != nil {
+			t.Skip() // is refused, or not part of it
+		}
+		r := &record{revision: 7, createdAt: 1, content: content}
+		line, err := appendRecord(nil, r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := reflected(t, r); !bytes.Equal(line, want) {
+			t.Fatalf("\n got %s\nwant %s", line, want)
+		}
+	})
 }
 
 // fillAtRandom sets fields at random, most of them.

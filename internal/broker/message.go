@@ -184,16 +184,16 @@ func newID(at time.Time, revision int64) (id ID) {
 // String returns the id in the usual form with hyphens.
 func (id ID) String() string {
 	var b [36]byte
-	hex.Encode(b[0:8], id[0:4])
-	b[8] = '-'
-	hex.Encode(b[9:13], id[4:6])
-	b[13] = '-'
-	hex.Encode(b[14:18], id[6:8])
-	b[18] = '-'
-	hex.Encode(b[19:23], id[8:10])
-	b[23] = '-'
-	hex.Encode(b[24:], id[10:])
-	return string(b[:])
+	return string(id.appendTo(b[:0]))
+}
+
+// appendTo appends what String returns.
+func (id ID) appendTo(b []byte) []byte {
+	b = append(hex.AppendEncode(b, id[0:4]), '-')
+	b = append(hex.AppendEncode(b, id[4:6]), '-')
+	b = append(hex.AppendEncode(b, id[6:8]), '-')
+	b = append(hex.AppendEncode(b, id[8:10]), '-')
+	return hex.AppendEncode(b, id[10:])
 }
 
 func (id ID) revision() int64 { return int64(binary.BigEndian.Uint64(id[8:]) & (1<<48 - 1)) }

@@ -2,30 +2,63 @@ package broker
 
 import (
 	"fmt"
+	"time"
 
 	"brokerd/internal/fault"
 	"brokerd/internal/store"
 )
 
-// A record is a message with all its deliveries.
+// A record is a message with all its deliveries. Times are Unix nanoseconds; 0 = none.
 type record struct {
-	Message
-	deliveries []Delivery
+	revision   int64
+	session    int64
+	createdAt  int64
+	expiresAt  int64
+	id         ID
+	sender     string
+	senderRole string
+	thread     string // empty = its own id
+	content    []byte
+	deliveries []recordedDelivery
+	follows    bool // the message that was read before it, with no others between them
+}
+
+// A recordedDelivery is a delivery as the archive takes it.
+type recordedDelivery struct {
+	mailbox, holder, consumer                         string
+	state, arrival, claims, attempts, maxAttempts     int64
+	claimedAt, deliveredAt, readAt, finishedAt, dueAt int64
+	history                                           []Attempt
+}
+
+// standing returns what Remove is to find again.
+func (r *record) standing() Standing {
+	s := Standing{
+		First: r.revision, Last: r.revision, Messages: 1, Session: r.session, CreatedAt: time.Unix(0, r.createdAt).UTC(),
+		Deliveries: len(r.deliveries), Follows: r.follows,
+	}
+	for i := range r.deliveries {
+		d := &r.deliveries[i]
+		s.Sums[0] += d.state
+		s.Sums[1] += d.claims
+		s.Sums[2] += d.finishedAt&0xffffffff + d.readAt&0xffffffff
+	}
+	return s
 }
 
 // records calls use for messages as they stand in q, in the order given, which must be that of their revisions; use returns false
 // for no more. What it is given is good until it returns. fault.Conflict if one of them is not there.
 func records(q store.Querier, messages []Standing, use func(*record) (bool, error)) error {
-	names := boxNames{q: q, known: map[int64]boxNamed{}}
-	for stretch := range stretches(messages) {
-		first, last := ends(stretch)
-		r := reading{
-			messages:   q.Query(selectRecords, first, last),
-			deliveries: q.Query(selectRecordDeliveries, first, last),
-			attempts:   q.Query(selectRecordAttempts, first, last),
-			names:      &names,
+	r := reading{names: boxNames{q: q, known: map[int64]boxNamed{}}}
+	for i := 0; i < len(messages); {
+		all := messages[i]
+		for i++; i < len(messages) && messages[i].Follows; i++ {
+			all.Join(&messages[i])
 		}
-		more, err := r.all(stretch, use)
+		r.messages = q.Query(selectRecords, all.First, all.Last)
+		r.deliveries = q.Query(selectRecordDeliveries, all.First, all.Last)
+		r.attempts = q.Query(selectRecordAttempts, all.First, all.Last)
+		more, err := r.all(all.Messages, use)
 		r.close()
 		if err != nil || !more {
 			return err
@@ -37,11 +70,12 @@ func records(q store.Querier, messages []Standing, use func(*record) (bool, erro
 // A reading goes through three tables at the same pace.
 type reading struct {
 	messages, deliveries, attempts *store.Rows
-	names                          *boxNames
+	names                          boxNames
 
 	now      record
+	id       []byte
 	at       key // of the delivery that comes next; zero after the last
-	next     Delivery
+	next     recordedDelivery
 	holder   int64 // of it
 	failedAt key   // of the attempt that comes next; zero after the last
 	failed   Attempt
@@ -53,17 +87,19 @@ func (r *reading) close() {
 	_ = r.attempts.Close()
 }
 
-func (r *reading) all(stretch []Standing, use func(*record) (bool, error)) (more bool, err error) {
+// all reads so many messages.
+func (r *reading) all(n int, use func(*record) (more bool, err error)) (more bool, err error) {
 	if err := r.nextDelivery(); err != nil {
 		return false, err
 	}
 	if err := r.nextAttempt(); err != nil {
 		return false, err
 	}
-	for _, m := range stretch {
-		if err := r.message(m.Revision); err != nil {
-			return false, fmt.Errorf("read message %d: %w", m.Revision, err)
+	for i := range n {
+		if err := r.message(); err != nil {
+			return false, fmt.Errorf("read messages: %w", err)
 		}
+		r.now.follows = i > 0
 		if more, err := use(&r.now); err != nil || !more {
 			return false, err
 		}
@@ -72,25 +108,21 @@ func (r *reading) all(stretch []Standing, use func(*record) (bool, error)) (more
 }
 
 // message reads the next message with its deliveries.
-func (r *reading) message(revision int64) error {
-	m := &r.now.Message
+func (r *reading) message() error {
 	if !r.messages.Next() {
 		if err := r.messages.Err(); err != nil {
 			return err
 		}
 		return fault.New(fault.Conflict, "CHANGED", "a message was removed meanwhile")
 	}
-	var id []byte
-	err := r.messages.Scan(&m.Revision, &id, &m.Sender, &m.SenderRole, &m.CreatedAt, &m.ExpiresAt, &m.Thread, &m.Content)
+	m := &r.now
+	err := r.messages.Scan(&m.revision, &m.session, &r.id, &m.sender, &m.senderRole, &m.createdAt, &m.expiresAt, &m.thread, &m.content)
 	if err != nil {
 		return err
 	}
-	copy(m.ID[:], id)
-	if m.Revision != revision {
-		return fault.New(fault.Conflict, "CHANGED", "a message was removed meanwhile")
-	}
-	r.now.deliveries = r.now.deliveries[:0]
-	for r.at.message == revision {
+	copy(m.id[:], r.id)
+	m.deliveries = m.deliveries[:0]
+	for r.at.message == m.revision {
 		if err := r.delivery(); err != nil {
 			return err
 		}
@@ -108,15 +140,15 @@ func (r *reading) delivery() error {
 	if err != nil {
 		return err
 	}
-	d := r.next
-	d.Holder, d.Mailbox = holder.name, mailbox.full
+	d := &r.next
+	d.holder, d.mailbox, d.history = holder.name, mailbox.full, nil
 	for r.failedAt == r.at {
-		d.History = append(d.History, r.failed)
+		d.history = append(d.history, r.failed)
 		if err := r.nextAttempt(); err != nil {
 			return err
 		}
 	}
-	r.now.deliveries = append(r.now.deliveries, d)
+	r.now.deliveries = append(r.now.deliveries, *d)
 	return r.nextDelivery()
 }
 
@@ -126,12 +158,8 @@ func (r *reading) nextDelivery() error {
 		return r.deliveries.Err()
 	}
 	d := &r.next
-	*d = Delivery{}
-	var state int
-	err := r.deliveries.Scan(&r.at.message, &r.at.mailbox, &state, &d.Arrival, &d.Claims, &d.Attempts, &d.MaxAttempts,
-		&r.holder, &d.Consumer, &d.ClaimedAt, &d.DeliveredAt, &d.ReadAt, &d.FinishedAt, &d.DueAt)
-	d.State = State(state)
-	return err
+	return r.deliveries.Scan(&r.at.message, &r.at.mailbox, &d.state, &d.arrival, &d.claims, &d.attempts, &d.maxAttempts,
+		&r.holder, &d.consumer, &d.claimedAt, &d.deliveredAt, &d.readAt, &d.finishedAt, &d.dueAt)
 }
 
 func (r *reading) nextAttempt() error {

@@ -2,7 +2,6 @@ package broker
 
 import (
 	"fmt"
-	"iter"
 	"time"
 
 	"brokerd/internal/fault"
@@ -36,21 +35,31 @@ const (
 	selectStandings = `
 		SELECT m.revision, m.session, m.created_at, m.channel, COUNT(d.message), COALESCE(MIN(d.state >= 5), 1)
 				AND NOT EXISTS (SELECT 1 FROM questions q WHERE q.message = m.revision AND q.settled IS NULL AND q.overdue IS NULL),
-			MAX(CASE WHEN d.state <> 6 THEN d.finished_at END), MAX(CASE WHEN d.state = 6 THEN d.finished_at END),
-			SUM(d.state), SUM(d.claims), SUM((d.finished_at & 0xffffffff) + COALESCE(d.read_at & 0xffffffff, 0))
+			MAX(CASE WHEN d.state <> 6 THEN d.finished_at END), MAX(CASE WHEN d.state = 6 THEN d.finished_at END)
 		FROM messages m LEFT JOIN deliveries d ON d.message = m.revision
 		WHERE m.revision > ? AND (? = 0 OR m.session = ?)
 		GROUP BY m.revision
 		ORDER BY m.revision
 		LIMIT ?`
+	selectAlike = `
+		SELECT COUNT(*), MIN(revision), MAX(revision), MIN(session), MAX(session), MAX(created_at),
+			MIN(channel), COUNT(channel) = 0 OR COUNT(channel) = COUNT(*) AND MIN(channel) = MAX(channel)
+		FROM (SELECT revision, session, created_at, channel FROM messages WHERE revision > ? ORDER BY revision LIMIT ?)`
+	selectAlikeDeliveries = `
+		SELECT COUNT(*), COALESCE(MIN(state >= 5 AND state <> 6), 1)
+				AND NOT EXISTS (SELECT 1 FROM questions WHERE message BETWEEN ?1 AND ?2 AND settled IS NULL AND overdue IS NULL),
+			MAX(finished_at)
+		FROM deliveries
+		WHERE message BETWEEN ?1 AND ?2`
 	selectStretch = `
 		SELECT (SELECT COUNT(*) FROM messages WHERE revision BETWEEN ?1 AND ?2), COUNT(*), COALESCE(MIN(state >= 5), 1)
 				AND NOT EXISTS (SELECT 1 FROM questions WHERE message BETWEEN ?1 AND ?2 AND settled IS NULL AND overdue IS NULL),
 			SUM(state), SUM(claims), SUM((finished_at & 0xffffffff) + COALESCE(read_at & 0xffffffff, 0))
 		FROM deliveries
 		WHERE message BETWEEN ?1 AND ?2`
+
 	selectRecords = `
-		SELECT revision, id, sender, sender_role, created_at, expires_at, thread, content
+		SELECT revision, session, id, sender, sender_role, created_at, expires_at, thread, content
 		FROM messages
 		WHERE revision BETWEEN ? AND ?
 		ORDER BY revision`
@@ -69,37 +78,62 @@ const (
 		DELETE FROM producers WHERE id IN (SELECT id FROM producers WHERE used_at < ? LIMIT ?)`
 )
 
-// A Standing is what decides how long a message is kept.
+// A Standing is what decides how long messages are kept that follow each other: there are no others between them, nor will there be,
+// since new ones have higher revisions. Of times it has the latest.
 type Standing struct {
-	Revision   int64
+	First      int64 // revision
+	Last       int64
+	Messages   int
 	Session    int64
 	CreatedAt  time.Time
-	Channel    string    // it went to, or was labelled with
-	Deliveries int       // how many it has
+	Channel    string    // they went to, or were labelled with
+	Deliveries int       // how many they have
 	Finished   bool      // every delivery is, and no response is being waited for
 	FinishedAt time.Time // when the last one was that is no dead letter; zero if there is none
 	DeadAt     time.Time // when the last one died; zero if there is none
-	Before     int64     // revision of the message before this one, whoever's it is; 0 = not known
-	Sums       [3]int64  // of the deliveries: any change of one that is finished shows in them
+	Follows    bool      // the one before it in the list, with no others between them
+	Sums       [3]int64  // of the deliveries that were read: any change of one that is finished shows in them
 }
 
-// Standings returns how messages stand, those after a revision in the order of theirs, of one session or, for 0, of all.
+// Standings returns how messages stand, those after a revision in the order of theirs, of one session or, for 0, of all. At most limit are
+// looked at. If all of these are finished, none of them dead, in one session and channel, they may be returned as one.
 func (b *Broker) Standings(q store.Querier, session, after int64, limit int) ([]Standing, error) {
+	one, alike, err := alike(q, after, limit)
+	if err != nil {
+		return nil, fmt.Errorf("look how messages stand: %w", err)
+	}
+	if alike && (session == 0 || session == one.Session) {
+		return []Standing{one}, nil
+	}
+	return b.EachStanding(q, session, after, limit)
+}
+
+// alike returns how some messages stand together, and whether that is how each of them does, but for times.
+func alike(q store.Querier, after int64, limit int) (s Standing, alike bool, err error) {
+	var another int64
+	var first, last int64
+	err = q.QueryRow(selectAlike, after, limit).Scan(&s.Messages, &first, &last, &s.Session, &another, &s.CreatedAt, &s.Channel, &alike)
+	if err != nil || !alike || s.Messages == 0 || s.Session != another {
+		return s, false, err
+	}
+	s.First, s.Last = first, last
+	err = q.QueryRow(selectAlikeDeliveries, first, last).Scan(&s.Deliveries, &s.Finished, &s.FinishedAt)
+	return s, s.Finished, err
+}
+
+// EachStanding is Standings with each message by itself.
+func (b *Broker) EachStanding(q store.Querier, session, after int64, limit int) ([]Standing, error) {
 	rows := q.Query(selectStandings, after, session, session, limit)
 	defer rows.Close()
 	found := make([]Standing, 0, limit)
-	before := int64(0)
 	for rows.Next() {
-		s := Standing{Before: before}
-		err := rows.Scan(&s.Revision, &s.Session, &s.CreatedAt, &s.Channel, &s.Deliveries, &s.Finished, &s.FinishedAt, &s.DeadAt,
-			&s.Sums[0], &s.Sums[1], &s.Sums[2])
+		s := Standing{Messages: 1, Follows: session == 0 && len(found) > 0}
+		err := rows.Scan(&s.First, &s.Session, &s.CreatedAt, &s.Channel, &s.Deliveries, &s.Finished, &s.FinishedAt, &s.DeadAt)
 		if err != nil {
 			return nil, err
 		}
+		s.Last = s.First
 		found = append(found, s)
-		if session == 0 {
-			before = s.Revision
-		}
 	}
 	if err := rows.Err(); err != nil {
 		return nil, fmt.Errorf("look how messages stand: %w", err)
@@ -107,33 +141,21 @@ func (b *Broker) Standings(q store.Querier, session, after int64, limit int) ([]
 	return found, nil
 }
 
-// stretches yields messages, which are in the order of their revisions, in stretches between which and in which there are no others. New
-// messages have higher revisions, so that this stays true.
-func stretches(messages []Standing) iter.Seq[[]Standing] {
-	return func(yield func([]Standing) bool) {
-		begin := 0
-		for i := 1; i <= len(messages); i++ {
-			if i < len(messages) && messages[i].Before == messages[i-1].Revision {
-				continue
-			}
-			if !yield(messages[begin:i]) {
-				return
-			}
-			begin = i
-		}
+// Join adds the messages that follow to a standing.
+func (s *Standing) Join(next *Standing) {
+	s.Last = next.Last
+	s.Messages += next.Messages
+	s.Deliveries += next.Deliveries
+	for i, sum := range next.Sums {
+		s.Sums[i] += sum
 	}
 }
 
-// ends returns the first and the last revision of a stretch.
-func ends(stretch []Standing) (first, last int64) {
-	return stretch[0].Revision, stretch[len(stretch)-1].Revision
-}
-
-// Remove removes finished messages, which are given in the order of their revisions, with all that belongs to them. If any of them
+// Remove removes finished messages, which were read by Records, with all that belongs to them. If any of them
 // does not stand as it did, because it was redriven, acknowledged late or removed, none is removed: fault.Conflict.
 func (b *Broker) Remove(tx *store.Tx, messages []Standing) error {
-	for stretch := range stretches(messages) {
-		same, err := unchanged(tx, stretch)
+	for i := range messages {
+		same, err := unchanged(tx, &messages[i])
 		if err != nil {
 			return fmt.Errorf("look how messages stand: %w", err)
 		}
@@ -145,27 +167,19 @@ func (b *Broker) Remove(tx *store.Tx, messages []Standing) error {
 }
 
 // unchanged reports whether all messages of a stretch are finished and stand as they did.
-func unchanged(tx *store.Tx, stretch []Standing) (bool, error) {
+func unchanged(tx *store.Tx, s *Standing) (bool, error) {
 	var count, deliveries int
 	var finished bool
 	var sums [3]int64
-	first, last := ends(stretch)
-	err := tx.QueryRow(selectStretch, first, last).Scan(&count, &deliveries, &finished, &sums[0], &sums[1], &sums[2])
-	for _, m := range stretch {
-		deliveries -= m.Deliveries
-		for i, s := range m.Sums {
-			sums[i] -= s
-		}
-	}
-	return finished && count == len(stretch) && deliveries == 0 && sums == [3]int64{}, err
+	err := tx.QueryRow(selectStretch, s.First, s.Last).Scan(&count, &deliveries, &finished, &sums[0], &sums[1], &sums[2])
+	return finished && count == s.Messages && deliveries == s.Deliveries && sums == s.Sums, err
 }
 
-// Erase removes messages whatever their standing, with all that belongs to them. They are given in the order of their revisions.
+// Erase removes messages whatever their standing, with all that belongs to them.
 func (b *Broker) Erase(tx *store.Tx, messages []Standing) error {
-	for stretch := range stretches(messages) {
-		first, last := ends(stretch)
+	for i := range messages {
 		for _, statement := range ofMessages {
-			if _, err := tx.Exec(statement, first, last); err != nil {
+			if _, err := tx.Exec(statement, messages[i].First, messages[i].Last); err != nil {
 				return fmt.Errorf("remove messages: %w", err)
 			}
 		}

@@ -40,9 +40,12 @@ func TestRemove_RefusesWhatHasChanged(t *testing.T) {
 			defer func() { must(st.Close()) }()
 			must(st.Write(t.Context(), func(tx *store.Tx) error {
 				for _, revision := range []int64{10, 15, 20, 30, 40} {
-					if _, err := tx.Exec(insertMessage, revision, []byte{}, 1, "a", "", time.Unix(1, 0), nil, "t", 5, nil, nil, nil, nil, nil, nil, []byte{}); err != nil {
+					if _, err := tx.Exec(insertMessage, revision, make([]byte, 16), 1, "a", "", time.Unix(1, 0), nil, "t", 5, nil, nil, nil, nil, nil, nil, []byte{}); err != nil {
 						return err
 					}
+				}
+				if _, err := tx.Exec(`INSERT INTO mailboxes (id, session, kind, name) VALUES (1, 1, 1, 'a'), (2, 1, 1, 'b')`); err != nil {
+					return err
 				}
 				_, err := tx.Exec(`INSERT INTO deliveries (message, mailbox, state, rank, max_attempts, claims, finished_at)
 					VALUES (10, 1, 5, 0, 3, 1, 5000000000), (20, 1, 5, 0, 3, 1, 5000000000), (20, 2, 5, 0, 3, 2, 6000000000), (30, 1, 6, 0, 3, 3, 7000000000)`)
@@ -50,9 +53,19 @@ func TestRemove_RefusesWhatHasChanged(t *testing.T) {
 			}))
 			b := &Broker{}
 			var found []Standing
-			must(st.Read(t.Context(), func(s *store.Snapshot) (err error) {
-				found, err = b.Standings(s, 0, 0, 4)
-				return err
+			must(st.Read(t.Context(), func(s *store.Snapshot) error {
+				all, err := b.Standings(s, 0, 0, 4)
+				if err != nil {
+					return err
+				}
+				return b.Records(s, all, func(m *Standing, _ []byte) bool {
+					if m.Follows {
+						found[len(found)-1].Join(m)
+					} else {
+						found = append(found, *m)
+					}
+					return true
+				})
 			}))
 			must(st.Write(t.Context(), func(tx *store.Tx) error {
 				_, err := tx.Exec(c.change)
@@ -68,6 +81,78 @@ func TestRemove_RefusesWhatHasChanged(t *testing.T) {
 			}))
 			if (left == 0) == c.stays {
 				t.Errorf("%d messages are left", left)
+			}
+		})
+	}
+}
+
+// Messages are looked at together only where no look at each of them would say anything else.
+func TestStandings_TogetherOnlyWhatIsAlike(t *testing.T) {
+	for name, c := range map[string]struct {
+		change string
+		want   int
+	}{
+		"alike":              {`UPDATE messages SET type = type`, 1},
+		"one channel":        {`UPDATE messages SET channel = 'c'`, 1},
+		"another channel":    {`UPDATE messages SET channel = 'c' WHERE revision = 20`, 3},
+		"two channels":       {`UPDATE messages SET channel = revision`, 3},
+		"another session":    {`UPDATE messages SET session = 2 WHERE revision = 30`, 3},
+		"one is unfinished":  {`UPDATE deliveries SET state = 2, finished_at = NULL WHERE message = 20`, 3},
+		"one is dead":        {`UPDATE deliveries SET state = 6 WHERE message = 20`, 3},
+		"one has nobody":     {`DELETE FROM deliveries WHERE message = 30`, 1},
+		"a response awaited": {`INSERT INTO questions (message, session, sender, thread, deadline) VALUES (20, 1, 'a', 't', 9)`, 3},
+		"a response came":    {`INSERT INTO questions (message, session, sender, thread, deadline, settled) VALUES (20, 1, 'a', 't', 9, 10)`, 1},
+		"none is left":       {`DELETE FROM messages`, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			st, err := store.Open(t.Context(), store.Options{Dir: t.TempDir(), Clock: clockwork.NewRealClock(), Migrations: Migrations()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = st.Close() }()
+			err = st.Write(t.Context(), func(tx *store.Tx) error {
+				for _, revision := range []int64{10, 20, 30} {
+					if _, err := tx.Exec(insertMessage, revision, make([]byte, 16), 1, "a", "", time.Unix(revision, 0), nil, "t", 5, nil, nil, nil, nil, nil, nil, []byte{}); err != nil {
+						return err
+					}
+					if _, err := tx.Exec(`INSERT INTO deliveries (message, mailbox, state, rank, max_attempts, finished_at)
+						VALUES (?1, 1, 5, 0, 3, ?1 * 2000000000)`, revision); err != nil {
+						return err
+					}
+				}
+				_, err := tx.Exec(c.change)
+				return err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var found, each []Standing
+			err = st.Read(t.Context(), func(s *store.Snapshot) (err error) {
+				if found, err = (&Broker{}).Standings(s, 0, 0, 10); err != nil {
+					return err
+				}
+				each, err = (&Broker{}).EachStanding(s, 0, 0, 10)
+				return err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(found) != c.want {
+				t.Fatalf("got %+v", found)
+			}
+			if c.want != 1 {
+				return
+			}
+			want := each[0]
+			for _, s := range each[1:] {
+				want.Join(&s)
+				want.CreatedAt = s.CreatedAt
+				if s.FinishedAt.After(want.FinishedAt) {
+					want.FinishedAt = s.FinishedAt
+				}
+			}
+			if found[0] != want {
+				t.Errorf("got %+v, want %+v", found[0], want)
 			}
 		})
 	}

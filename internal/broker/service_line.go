@@ -5,7 +5,6 @@ import (
 	"strconv"
 	"strings"
 
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -17,81 +16,105 @@ import (
 
 // appendRecord writes a message with its deliveries.
 func appendRecord(b []byte, r *record) ([]byte, error) {
-	m := wire(&r.Message)
-	m.ProtoReflect().SetUnknown(nil)
-	if err := (proto.UnmarshalOptions{Merge: true}).Unmarshal(r.Content, m); err != nil {
-		return nil, err
-	}
-	b, err := appendMessage(append(b, `{"message":`...), m)
+	c, err := parseContent(r.content)
 	if err != nil {
 		return nil, err
 	}
-	b = append(b, `,"deliveries":`...)
-	b = jsonline.List(b, r.deliveries, func(b []byte, d Delivery) []byte { return appendDelivery(b, delivery(r.Revision, &d)) })
-	return append(b, '}'), nil
+	if b, err = appendMessage(append(b, `{"message":`...), r, &c); err != nil {
+		return nil, err
+	}
+	b = append(b, `,"deliveries":[`...)
+	for i := range r.deliveries {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = appendDelivery(b, r.revision, &r.deliveries[i])
+	}
+	return append(b, ']', '}'), nil
 }
 
-func appendMessage(b []byte, m *pb.Message) ([]byte, error) {
-	b = jsonline.Text(append(b, `{"id":`...), m.Id)
-	b = strconv.AppendInt(append(b, `,"revision":`...), m.Revision, 10)
-	b = jsonline.Text(append(b, `,"sender":`...), m.Sender)
-	b = jsonline.Text(append(b, `,"sender_role":`...), m.SenderRole)
-	b = appendTime(append(b, `,"created_at":`...), m.CreatedAt)
-	b = appendTime(append(b, `,"expires_at":`...), m.ExpiresAt)
-	b = appendTarget(append(b, `,"target":`...), m.Target)
-	b = appendEnum(append(b, `,"reach":`...), pb.Reach_name[int32(m.Reach)], "REACH_")
-	b = jsonline.Text(append(b, `,"type":`...), m.Type)
-	b = jsonline.Text(append(b, `,"version":`...), m.Version)
-	b = jsonline.Text(append(b, `,"subject":`...), m.Subject)
-	b = jsonline.Text(append(b, `,"body":`...), m.Body)
-	b, err := jsonline.Raw(append(b, `,"payload":`...), m.Payload)
+func appendMessage(b []byte, r *record, c *contentFields) ([]byte, error) {
+	b = r.id.appendTo(append(b, `{"id":"`...))
+	b = strconv.AppendInt(append(b, `","revision":`...), r.revision, 10)
+	b = jsonline.Text(append(b, `,"sender":`...), r.sender)
+	b = jsonline.Text(append(b, `,"sender_role":`...), r.senderRole)
+	b = appendNanos(append(b, `,"created_at":`...), r.createdAt)
+	b = appendNanos(append(b, `,"expires_at":`...), r.expiresAt)
+	b = c.appendTarget(append(b, `,"target":`...))
+	b = appendEnum(append(b, `,"reach":`...), pb.Reach_name[int32(c.number[fieldReach])], "REACH_")
+	b = jsonline.Text(append(b, `,"type":`...), c.text[fieldType])
+	b = jsonline.Text(append(b, `,"version":`...), c.text[fieldVersion])
+	b = jsonline.Text(append(b, `,"subject":`...), c.text[fieldSubject])
+	b = jsonline.Text(append(b, `,"body":`...), c.text[fieldBody])
+	b, err := jsonline.Raw(append(b, `,"payload":`...), c.text[fieldPayload])
 	if err != nil {
 		return nil, err
 	}
-	b = strconv.AppendInt(append(b, `,"priority":`...), int64(m.Priority), 10)
-	b = jsonline.Text(append(b, `,"channel":`...), m.Channel)
-	b = jsonline.Text(append(b, `,"thread_id":`...), m.ThreadId)
-	b = jsonline.Text(append(b, `,"correlation_id":`...), m.CorrelationId)
-	b = jsonline.Text(append(b, `,"in_reply_to":`...), m.InReplyTo)
-	b = jsonline.Text(append(b, `,"task_id":`...), m.TaskId)
-	b = appendLabels(append(b, `,"labels":`...), m.Labels)
-	b = jsonline.List(append(b, `,"files":`...), m.Files, appendFile)
-	b = jsonline.List(append(b, `,"artifacts":`...), m.Artifacts, jsonline.Text)
-	b = appendDuration(append(b, `,"ttl":`...), m.Ttl)
-	b = appendTime(append(b, `,"not_before":`...), m.NotBefore)
-	b = jsonline.Text(append(b, `,"ordering_key":`...), m.OrderingKey)
-	b = strconv.AppendInt(append(b, `,"max_attempts":`...), int64(m.MaxAttempts), 10)
-	b = strconv.AppendBool(append(b, `,"requires_response":`...), m.RequiresResponse)
-	b = appendTime(append(b, `,"response_deadline":`...), m.ResponseDeadline)
-	b = appendDuration(append(b, `,"resend_after":`...), m.ResendAfter)
+	b = strconv.AppendInt(append(b, `,"priority":`...), int64(int32(c.number[fieldPriority])), 10)
+	b = jsonline.Text(append(b, `,"channel":`...), c.text[fieldChannel])
+	b = append(b, `,"thread_id":`...)
+	switch {
+	case c.text[fieldThread] != "":
+		b = jsonline.Text(b, c.text[fieldThread])
+	case r.thread != "":
+		b = jsonline.Text(b, r.thread)
+	default:
+		b = append(r.id.appendTo(append(b, '"')), '"')
+	}
+	b = jsonline.Text(append(b, `,"correlation_id":`...), c.text[fieldCorrelation])
+	b = jsonline.Text(append(b, `,"in_reply_to":`...), c.text[fieldInReplyTo])
+	b = jsonline.Text(append(b, `,"task_id":`...), c.text[fieldTask])
+	b = appendLabels(append(b, `,"labels":`...), c.rest.GetLabels())
+	b = jsonline.List(append(b, `,"files":`...), c.rest.GetFiles(), appendFile)
+	b = jsonline.List(append(b, `,"artifacts":`...), c.rest.GetArtifacts(), jsonline.Text)
+	b = appendDuration(append(b, `,"ttl":`...), c.rest.GetTtl())
+	b = appendTime(append(b, `,"not_before":`...), c.rest.GetNotBefore())
+	b = jsonline.Text(append(b, `,"ordering_key":`...), c.text[fieldOrderingKey])
+	b = strconv.AppendInt(append(b, `,"max_attempts":`...), int64(int32(c.number[fieldMaxAttempts])), 10)
+	b = strconv.AppendBool(append(b, `,"requires_response":`...), c.number[fieldRequiresResponse] != 0)
+	b = appendTime(append(b, `,"response_deadline":`...), c.rest.GetResponseDeadline())
+	b = appendDuration(append(b, `,"resend_after":`...), c.rest.GetResendAfter())
 	return append(b, '}'), nil
 }
 
-func appendDelivery(b []byte, d *pb.Delivery) []byte {
-	b = jsonline.Text(append(b, `{"mailbox":`...), d.Mailbox)
-	b = appendEnum(append(b, `,"state":`...), pb.DeliveryState_name[int32(d.State)], "DELIVERY_STATE_")
-	b = strconv.AppendInt(append(b, `,"arrival":`...), d.Arrival, 10)
-	b = strconv.AppendInt(append(b, `,"attempts":`...), int64(d.Attempts), 10)
-	b = strconv.AppendInt(append(b, `,"max_attempts":`...), int64(d.MaxAttempts), 10)
-	b = jsonline.Text(append(b, `,"claim_id":`...), d.ClaimId)
-	b = jsonline.Text(append(b, `,"holder":`...), d.Holder)
-	b = jsonline.Text(append(b, `,"consumer":`...), d.Consumer)
-	b = appendTime(append(b, `,"claimed_at":`...), d.ClaimedAt)
-	b = appendTime(append(b, `,"delivered_at":`...), d.DeliveredAt)
-	b = appendTime(append(b, `,"read_at":`...), d.ReadAt)
-	b = appendTime(append(b, `,"finished_at":`...), d.FinishedAt)
-	b = appendTime(append(b, `,"due_at":`...), d.DueAt)
-	b = jsonline.List(append(b, `,"history":`...), d.History, appendAttempt)
-	b = jsonline.Text(append(b, `,"acked_by":`...), d.AckedBy)
+// appendDelivery writes what delivery makes of one.
+func appendDelivery(b []byte, revision int64, d *recordedDelivery) []byte {
+	b = jsonline.Text(append(b, `{"mailbox":`...), d.mailbox)
+	b = appendEnum(append(b, `,"state":`...), pb.DeliveryState_name[int32(d.state)], "DELIVERY_STATE_")
+	b = strconv.AppendInt(append(b, `,"arrival":`...), d.arrival, 10)
+	b = strconv.AppendInt(append(b, `,"attempts":`...), d.attempts, 10)
+	b = strconv.AppendInt(append(b, `,"max_attempts":`...), d.maxAttempts, 10)
+	b = append(b, `,"claim_id":"`...)
+	holder := ""
+	if d.claims > 0 {
+		b = strconv.AppendInt(append(strconv.AppendInt(b, revision, 10), '.'), d.claims, 10)
+		holder = d.holder
+	}
+	b = jsonline.Text(append(b, `","holder":`...), holder)
+	b = jsonline.Text(append(b, `,"consumer":`...), d.consumer)
+	b = appendNanos(append(b, `,"claimed_at":`...), d.claimedAt)
+	b = appendNanos(append(b, `,"delivered_at":`...), d.deliveredAt)
+	b = appendNanos(append(b, `,"read_at":`...), d.readAt)
+	b = appendNanos(append(b, `,"finished_at":`...), d.finishedAt)
+	due, by := int64(0), ""
+	if State(d.state) == Delayed {
+		due = d.dueAt
+	}
+	if State(d.state) == Acked {
+		by = d.holder
+	}
+	b = appendNanos(append(b, `,"due_at":`...), due)
+	b = jsonline.List(append(b, `,"history":`...), d.history, appendAttempt)
+	b = jsonline.Text(append(b, `,"acked_by":`...), by)
 	return append(b, '}')
 }
 
-func appendAttempt(b []byte, a *pb.Attempt) []byte {
+func appendAttempt(b []byte, a Attempt) []byte {
 	b = strconv.AppendInt(append(b, `{"number":`...), int64(a.Number), 10)
 	b = jsonline.Text(append(b, `,"agent":`...), a.Agent)
 	b = jsonline.Text(append(b, `,"consumer":`...), a.Consumer)
-	b = appendTime(append(b, `,"claimed_at":`...), a.ClaimedAt)
-	b = appendTime(append(b, `,"ended_at":`...), a.EndedAt)
+	b = appendTime(append(b, `,"claimed_at":`...), stamp(a.ClaimedAt))
+	b = appendTime(append(b, `,"ended_at":`...), stamp(a.EndedAt))
 	b = jsonline.Text(append(b, `,"error":`...), a.Error)
 	return append(b, '}')
 }
@@ -123,6 +146,9 @@ func appendTarget(b []byte, t *pb.Target) []byte {
 }
 
 func appendLabels(b []byte, labels map[string]string) []byte {
+	if len(labels) == 0 {
+		return append(b, '{', '}')
+	}
 	keys := make([]string, 0, len(labels))
 	for k := range labels {
 		keys = append(keys, k)
@@ -144,6 +170,14 @@ func appendTime(b []byte, t *timestamppb.Timestamp) []byte {
 		return append(b, jsonline.Null...)
 	}
 	return jsonline.Time(b, t.AsTime())
+}
+
+// appendNanos writes Unix nanoseconds as a time; 0 is none.
+func appendNanos(b []byte, n int64) []byte {
+	if n == 0 {
+		return append(b, jsonline.Null...)
+	}
+	return jsonline.Nanos(b, n)
 }
 
 func appendDuration(b []byte, d *durationpb.Duration) []byte {

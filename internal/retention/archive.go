@@ -29,14 +29,14 @@ func (l *lines) reset() { l.days, l.count = l.days[:0], 0 }
 
 // A day is what belongs to one file.
 type day struct {
-	name  string // in UTC
-	text  []byte
-	lines int64
+	number int64  // since 1970
+	name   string // in UTC
+	text   []byte
+	lines  int64
 }
 
 // add appends one object, without the end of its line, to the day of its time.
 func (l *lines) add(at time.Time, text []byte) {
-	at = at.UTC()
 	d := l.day(at)
 	d.text = append(append(d.text, text...), '\n')
 	d.lines++
@@ -45,10 +45,9 @@ func (l *lines) add(at time.Time, text []byte) {
 
 // day returns the day of a time, which is that of the line before nearly always.
 func (l *lines) day(at time.Time) *day {
-	var name [len(time.DateOnly)]byte
-	key := at.AppendFormat(name[:0], time.DateOnly)
+	number := at.Unix() / 86_400
 	for i := len(l.days) - 1; i >= 0; i-- {
-		if l.days[i].name == string(key) {
+		if l.days[i].number == number {
 			return &l.days[i]
 		}
 	}
@@ -56,7 +55,7 @@ func (l *lines) day(at time.Time) *day {
 	if n := len(l.days); n < cap(l.days) {
 		text = l.days[:n+1][n].text[:0]
 	}
-	l.days = append(l.days, day{name: string(key), text: text})
+	l.days = append(l.days, day{number: number, name: at.UTC().Format(time.DateOnly), text: text})
 	return &l.days[len(l.days)-1]
 }
 

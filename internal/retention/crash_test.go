@@ -141,25 +141,25 @@ func (s *stock) Delete(tx *store.Tx, _ int64, _, archive string) (int64, error) 
 
 type stockMessages struct{ *stock }
 
-func (stockMessages) Standings(q store.Querier, _, after int64, limit int) ([]retention.Message, error) {
+func (stockMessages) Standings(q store.Querier, _, after int64, limit int, _ bool) ([]retention.Message, error) {
 	rows := q.Query(`SELECT revision, at FROM items WHERE revision > ? ORDER BY revision LIMIT ?`, after, limit)
 	defer rows.Close()
 	var found []retention.Message
 	for rows.Next() {
-		m := retention.Message{Session: 1, Deliveries: 1, Finished: true}
-		if err := rows.Scan(&m.Revision, &m.CreatedAt); err != nil {
+		m := retention.Message{Messages: 1, Session: 1, Deliveries: 1, Finished: true}
+		if err := rows.Scan(&m.First, &m.CreatedAt); err != nil {
 			return nil, err
 		}
-		m.FinishedAt = m.CreatedAt
+		m.Last, m.FinishedAt = m.First, m.CreatedAt
 		found = append(found, m)
 	}
 	return found, rows.Err()
 }
 
-func (stockMessages) Records(_ store.Querier, messages []retention.Message, to func([]byte) bool) error {
-	for _, m := range messages {
-		text, err := json.Marshal(map[string]int64{"n": m.Revision})
-		if err != nil || !to(text) {
+func (stockMessages) Records(_ store.Querier, messages []retention.Message, to func(*retention.Message, []byte) bool) error {
+	for i := range messages {
+		text, err := json.Marshal(map[string]int64{"n": messages[i].First})
+		if err != nil || !to(&messages[i], text) {
 			return err
 		}
 	}
@@ -168,7 +168,7 @@ func (stockMessages) Records(_ store.Querier, messages []retention.Message, to f
 
 func (stockMessages) Remove(tx *store.Tx, messages []retention.Message) error {
 	for _, m := range messages {
-		if _, err := tx.Exec(`DELETE FROM items WHERE revision = ?`, m.Revision); err != nil {
+		if _, err := tx.Exec(`DELETE FROM items WHERE revision BETWEEN ? AND ?`, m.First, m.Last); err != nil {
 			return err
 		}
 	}

@@ -190,7 +190,7 @@ func (k *Keeper) eraseMessages(ctx context.Context, session int64) error {
 		began := k.Clock.Now()
 		var page []Message
 		err := k.Store.Read(ctx, func(snap *store.Snapshot) (err error) {
-			page, err = k.Messages.Standings(snap, session, 0, pageItems)
+			page, err = k.Messages.Standings(snap, session, 0, pageItems, false)
 			return err
 		})
 		if err != nil || len(page) == 0 {

@@ -210,13 +210,13 @@ func (x *exporter) messages() error {
 	for after := int64(0); ; {
 		var lines [][]byte
 		err := x.Store.Read(x.ctx, func(snap *store.Snapshot) error {
-			found, err := x.Messages.Standings(snap, x.session.ID, after, pageItems)
+			found, err := x.Messages.Standings(snap, x.session.ID, after, pageItems, false)
 			if err != nil {
 				return err
 			}
 			bytes := 0
-			return x.Messages.Records(snap, found, func(line []byte) bool {
-				after = found[len(lines)].Revision
+			return x.Messages.Records(snap, found, func(m *Message, line []byte) bool {
+				after = m.Last
 				lines = append(lines, slices.Clone(line))
 				bytes += len(line)
 				return bytes <= pageBytes
@@ -243,7 +243,7 @@ func (x *exporter) events() error {
 				return err
 			}
 			for _, e := range found {
-				text, err := e.Record(nil, x.session.Name)
+				text, err := e.Line.Append(nil, x.session.Name)
 				if err != nil {
 					return err
 				}

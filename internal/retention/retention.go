@@ -37,9 +37,11 @@ type Sessions interface {
 	Delete(tx *store.Tx, session int64, source, archive string) (int64, error)
 }
 
-// A Message is what decides how long it is kept.
+// A Message is what decides how long messages are kept that follow each other, with no others between them. Of times it has the latest.
 type Message struct {
-	Revision   int64
+	First      int64 // revision
+	Last       int64
+	Messages   int
 	Session    int64
 	CreatedAt  time.Time
 	Channel    string
@@ -47,17 +49,18 @@ type Message struct {
 	Finished   bool      // every delivery is
 	FinishedAt time.Time // when the last one was that is no dead letter
 	DeadAt     time.Time // when the last one died
-	Before     int64     // revision of the message before this one, whoever's it is; 0 = not known
-	Sums       [3]int64  // of the deliveries: any change of one that is finished shows in them
+	Follows    bool      // the one before it in the list, with no others between them
+	Sums       [3]int64  // of the deliveries that were read: any change of one that is finished shows in them
 }
 
 // Messages knows the messages.
 type Messages interface {
-	// Standings returns messages after a revision in the order of theirs, of one session or, for 0, of all.
-	Standings(q store.Querier, session, after int64, limit int) ([]Message, error)
-	// Records writes messages, found in the same snapshot, with their deliveries as lines of JSON. A line is good until to returns, which
-	// returns false for no more.
-	Records(q store.Querier, messages []Message, to func(line []byte) bool) error
+	// Standings returns messages after a revision in the order of theirs, of one session or, for 0, of all. Those that are alike may be
+	// returned as one, unless each is asked for. At most limit are looked at.
+	Standings(q store.Querier, session, after int64, limit int, each bool) ([]Message, error)
+	// Records writes messages, found in the same snapshot, with their deliveries as lines of JSON, each with what Remove has to know. They are
+	// good until to returns, which returns false for no more.
+	Records(q store.Querier, messages []Message, to func(m *Message, line []byte) bool) error
 	// Remove removes finished messages with all that belongs to them; fault.Conflict if one does not stand as it did.
 	Remove(tx *store.Tx, messages []Message) error
 	// Erase removes messages whatever their standing.
@@ -73,7 +76,13 @@ type Event struct {
 	Revision int64
 	Session  int64
 	At       time.Time
-	Record   func(to []byte, session string) ([]byte, error) // appends the event as a line of JSON
+	Line     Line
+}
+
+// A Line is what can be written as one.
+type Line interface {
+	// Append appends it as JSON.
+	Append(to []byte, session string) ([]byte, error)
 }
 
 // Log is the log of events.

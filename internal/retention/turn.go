@@ -65,7 +65,7 @@ func (p *plan) note(times ...time.Duration) {
 	}
 }
 
-// due returns when a message is, as far as is known now: at the earliest. Zero is never.
+// due returns when messages are, all of them, as far as is known now: at the earliest. Zero is never.
 func (p *plan) due(m *Message) time.Time {
 	s, known := p.sessions[m.Session]
 	if !known {
@@ -83,8 +83,8 @@ func (p *plan) due(m *Message) time.Time {
 		if keep == 0 {
 			return time.Time{}
 		}
-		if at.IsZero() {
-			at = m.CreatedAt
+		if at.Before(m.CreatedAt) {
+			at = m.CreatedAt // of one without deliveries
 		}
 		due = at.Add(keep)
 	}
@@ -187,43 +187,82 @@ type page struct {
 // messages looks at messages after a revision, and reads those that are due, as many as make a page.
 func (l *look) messages(snap *store.Snapshot, messages Messages) error {
 	l.last, l.next, l.oldest, l.due = true, time.Time{}, time.Time{}, l.due[:0]
-	found, err := messages.Standings(snap, 0, l.after, pageItems)
+	found, err := l.standings(snap, messages)
 	if err != nil || len(found) == 0 {
 		return err
 	}
 	var due []Message
+	skipped := true
 	for i := range found {
 		m := &found[i]
 		// Nothing can be finished for longer than it exists.
 		if born := m.CreatedAt.Add(l.shortest); born.After(l.now) {
 			l.next = earliest(l.next, born)
+			skipped = true
 			continue
 		}
 		l.last = false
 		at := l.plan.due(m)
 		if at.IsZero() || at.After(l.now) {
 			l.next = earliest(l.next, at)
+			skipped = true
 			continue
 		}
 		l.oldest = earliest(l.oldest, at)
+		m.Follows = m.Follows && !skipped
+		skipped = false
 		due = append(due, *m)
 	}
-	l.after = found[len(found)-1].Revision
-	read, rows, bytes := 0, 0, 0
-	err = messages.Records(snap, due, func(line []byte) bool {
-		m := &due[read]
+	l.after = found[len(found)-1].Last
+	return l.read(snap, messages, due)
+}
+
+// standings looks at the next messages: together where they are alike and are due, or else each by itself.
+func (l *look) standings(snap *store.Snapshot, messages Messages) ([]Message, error) {
+	for _, n := range []int{pageItems, pageItems / 4} {
+		found, err := messages.Standings(snap, 0, l.after, n, false)
+		if err != nil || len(found) != 1 || found[0].Messages == 1 {
+			return found, err
+		}
+		if at := l.plan.due(&found[0]); !at.After(l.now) {
+			return found, nil
+		}
+	}
+	return messages.Standings(snap, 0, l.after, pageItems, true)
+}
+
+// read reads messages that are due, as many as make a page.
+func (l *look) read(snap *store.Snapshot, messages Messages, due []Message) error {
+	rows, bytes, whole := 0, 0, true
+	previous := int64(0)
+	err := messages.Records(snap, due, func(m *Message, line []byte) bool {
 		p := l.page(m.Session)
-		p.messages = append(p.messages, *m)
+		if n := len(p.messages); n > 0 && m.Follows && p.messages[n-1].Last == previous {
+			p.messages[n-1].join(m)
+		} else {
+			p.messages = append(p.messages, *m)
+		}
 		p.lines.add(m.CreatedAt, line)
-		read++
+		previous = m.Last
 		rows += m.Deliveries
 		bytes += len(line)
-		return bytes <= pageBytes && rows <= pageRows
+		whole = bytes <= pageBytes && rows <= pageRows
+		return whole
 	})
-	if read < len(due) {
-		l.after = due[max(read-1, 0)].Revision // nothing was read only with an error
+	if !whole {
+		l.after = previous
 	}
 	return err
+}
+
+// join adds a message that follows to those before it.
+func (m *Message) join(next *Message) {
+	m.Last = next.Last
+	m.Messages += next.Messages
+	m.Deliveries += next.Deliveries
+	for i, sum := range next.Sums {
+		m.Sums[i] += sum
+	}
 }
 
 // page returns the page of a session.
@@ -309,7 +348,7 @@ func (k *Keeper) archiveEvents(ctx context.Context, s Session, due []Event, l *l
 	var text []byte
 	for i, e := range due {
 		var err error
-		if text, err = e.Record(text[:0], s.Name); err != nil {
+		if text, err = e.Line.Append(text[:0], s.Name); err != nil {
 			return err
 		}
 		l.add(e.At, text)
