@@ -135,3 +135,24 @@ func TestAgentRun_ItsOwnFailureIsExitCode125(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+func TestAgentRun_ReportsWaitForABrokerThatIsAway(t *testing.T) {
+	stop, start := stoppableBroker(t)
+	goOn := pipe(t)
+	_, ended := running(t, `READY; cat `+goOn+`; echo '{"type":"complete","summary":"all done"}'`)
+	stop()
+	if err := os.WriteFile(goOn, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	start()
+	defer stop()
+	if got := <-ended; got.code != 0 || got.out != "" {
+		t.Errorf("%+v", got)
+	}
+	if e := fields(t, "event", "list", "--type", "work.completed"); at(t, e, "summary") != "all done" {
+		t.Errorf("%v", e)
+	}
+	if got := ctl(t, "agent", "get", "builder-1"); got.code != 3 {
+		t.Errorf("it is still registered: %+v", got)
+	}
+}

@@ -194,6 +194,7 @@ func TestCompletion_KnowsReceiversAndTypes(t *testing.T) {
 	startBroker(t)
 	register(t, "lead/lead", "builder-1/builder")
 	fence := at(t, fields(t, "--agent", "lead", "lock", "acquire", "src/a.go"), "fence").(json.Number).String()
+	must0(t, "--agent", "lead", "token", "acquire", "test_run", "ci")
 	must0(t, "--agent", "lead", "channel", "subscribe", "builds")
 	sent(t, "lead", "one", "--type", "review")
 	for args, want := range map[string]string{
@@ -208,6 +209,9 @@ func TestCompletion_KnowsReceiversAndTypes(t *testing.T) {
 		"--agent|lead|lock|extend|":          fence,
 		"--agent|lead|lock|release|--fence|": fence,
 		"lock|list|--owner|":                 "builder-1 lead",
+		"token|acquire|":                     "test_run",
+		"token|show|test_run|":               "ci",
+		"token|pass|test_run|ci|":            "builder-1",
 		"agent|list|--health|":               "failed",
 		"hook|claude-code|--fail|":           "closed",
 	} {
