@@ -247,11 +247,6 @@ func (a *acquiring) grant(u *turn, o Owner, role string) error {
 	if err := u.room(&a.wanted); err != nil {
 		return err
 	}
-	if mine := u.waitingFor(&a.wanted, o); mine != nil { // not blocked any more, and not noticed: cannot be, but would be a second place
-		if err := u.drop(mine); err != nil {
-			return err
-		}
-	}
 	u.tx.Certain() // nothing is refused from here on
 	g := &grant{session: u.session, owner: o, role: role, claim: a.wanted, reason: a.wish.Reason, maxHold: a.maxHold, collected: true}
 	if err := u.grant(g); err != nil {
