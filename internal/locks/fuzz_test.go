@@ -109,6 +109,15 @@ func seed(f *testing.F, m proto.Message) {
 
 // fuzz hands requests to an RPC; accepted looks at those that were not refused.
 func fuzz[Q proto.Message, A any](f *testing.F, empty Q, rpc func(*locks.Service, context.Context, Q) (A, error), accepted func(*testing.T, Q)) {
+	f.Helper()
+	fuzzTable(f, empty, func(table *locks.Table) func(context.Context, Q) (A, error) {
+		return func(ctx context.Context, r Q) (A, error) { return rpc(locks.NewService(table), ctx, r) }
+	}, accepted)
+}
+
+// fuzzTable is fuzz for any service of a table.
+func fuzzTable[Q proto.Message, A any](f *testing.F, empty Q, rpcOf func(*locks.Table) func(context.Context, Q) (A, error), accepted func(*testing.T, Q)) {
+	f.Helper()
 	clock := clockwork.NewRealClock()
 	st, err := store.Open(f.Context(), store.Options{Dir: f.TempDir(), Sync: store.SyncNormal, Clock: clock, Migrations: once.Migrations()})
 	if err != nil {
@@ -119,14 +128,15 @@ func fuzz[Q proto.Message, A any](f *testing.F, empty Q, rpc func(*locks.Service
 			f.Error(err)
 		}
 	})
-	service := locks.NewService(locks.New(st, events.New(st, clock, zap.NewNop()), nowhere{}, clock, zap.NewNop()))
+	table := locks.New(st, events.New(st, clock, zap.NewNop()), nowhere{}, clock, zap.NewNop())
+	rpc := rpcOf(table)
 	ctx := caller.NewContext(f.Context(), caller.Caller{Access: caller.Agent, Session: "none", Agent: "a"})
 	f.Fuzz(func(t *testing.T, wire []byte) {
 		r := proto.CloneOf(empty)
 		if proto.Unmarshal(wire, r) != nil {
 			t.Skip() // what is no message at all never gets to a service
 		}
-		_, err := rpc(service, ctx, r)
+		_, err := rpc(ctx, r)
 		switch fault.KindOf(err) {
 		case fault.NotFound:
 			accepted(t, r)
