@@ -575,7 +575,7 @@ type PassTokenRequest struct {
 	To isPassTokenRequest_To `protobuf_oneof:"to"`
 	// For the receiver, at most 512 bytes.
 	Note string `protobuf:"bytes,7,opt,name=note,proto3" json:"note,omitempty"`
-	// How long the receiver may hold it; as in AcquireTokenRequest.
+	// How long the receiver may hold it, as in AcquireTokenRequest; absent = as it has asked for itself, if it waits.
 	MaxHold       *durationpb.Duration `protobuf:"bytes,8,opt,name=max_hold,json=maxHold,proto3" json:"max_hold,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -697,7 +697,7 @@ func (*PassTokenRequest_Role) isPassTokenRequest_To() {}
 // PassTokenResponse says who has it now.
 type PassTokenResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The agent; empty if it went to a role, or if nobody was there to get it.
+	// The agent; empty if it went to a role and no call of it waits, or if nobody was there to get it.
 	Agent string `protobuf:"bytes,1,opt,name=agent,proto3" json:"agent,omitempty"`
 	// Of the new grant; 0 if nobody was there to get it.
 	Fence         int64 `protobuf:"varint,2,opt,name=fence,proto3" json:"fence,omitempty"`

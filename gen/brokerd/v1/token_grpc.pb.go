@@ -44,9 +44,10 @@ type TokenServiceClient interface {
 	AcquireToken(ctx context.Context, in *AcquireTokenRequest, opts ...grpc.CallOption) (*AcquireTokenResponse, error)
 	// PassToken gives a token that the caller holds to a named agent, whatever the queue, or to the first agent of a role that collects it. If
 	// the named agent is not alive, the head of the queue gets it, and the agent comes first when it is back. The receiver is told by a message of type token_passed, and must collect
-	// within 2 min, or the token goes to the next. NOT_FOUND if no such agent is registered; FAILED_PRECONDITION (TOKEN_LOST) if the caller does not hold it.
+	// within 2 min, or the token goes to the next: by AcquireToken, with whichever holder. There is no message if one of its calls waits for the token, which has it then; of a
+	// role such a call goes before those that come later. NOT_FOUND if no such agent is registered; FAILED_PRECONDITION (TOKEN_LOST) if the caller does not hold it.
 	PassToken(ctx context.Context, in *PassTokenRequest, opts ...grpc.CallOption) (*PassTokenResponse, error)
-	// ExtendToken lets it be held longer, counted from now, up to the token's longest hold. FAILED_PRECONDITION (TOKEN_LOST).
+	// ExtendToken lets it be held longer, counted from now, but no longer than the token's longest hold since it was granted. FAILED_PRECONDITION (TOKEN_LOST).
 	ExtendToken(ctx context.Context, in *ExtendTokenRequest, opts ...grpc.CallOption) (*ExtendTokenResponse, error)
 	// ReleaseToken gives it back, or gives up the place in its queue; releasing twice is fine.
 	ReleaseToken(ctx context.Context, in *ReleaseTokenRequest, opts ...grpc.CallOption) (*ReleaseTokenResponse, error)
@@ -152,9 +153,10 @@ type TokenServiceServer interface {
 	AcquireToken(context.Context, *AcquireTokenRequest) (*AcquireTokenResponse, error)
 	// PassToken gives a token that the caller holds to a named agent, whatever the queue, or to the first agent of a role that collects it. If
 	// the named agent is not alive, the head of the queue gets it, and the agent comes first when it is back. The receiver is told by a message of type token_passed, and must collect
-	// within 2 min, or the token goes to the next. NOT_FOUND if no such agent is registered; FAILED_PRECONDITION (TOKEN_LOST) if the caller does not hold it.
+	// within 2 min, or the token goes to the next: by AcquireToken, with whichever holder. There is no message if one of its calls waits for the token, which has it then; of a
+	// role such a call goes before those that come later. NOT_FOUND if no such agent is registered; FAILED_PRECONDITION (TOKEN_LOST) if the caller does not hold it.
 	PassToken(context.Context, *PassTokenRequest) (*PassTokenResponse, error)
-	// ExtendToken lets it be held longer, counted from now, up to the token's longest hold. FAILED_PRECONDITION (TOKEN_LOST).
+	// ExtendToken lets it be held longer, counted from now, but no longer than the token's longest hold since it was granted. FAILED_PRECONDITION (TOKEN_LOST).
 	ExtendToken(context.Context, *ExtendTokenRequest) (*ExtendTokenResponse, error)
 	// ReleaseToken gives it back, or gives up the place in its queue; releasing twice is fine.
 	ReleaseToken(context.Context, *ReleaseTokenRequest) (*ReleaseTokenResponse, error)
