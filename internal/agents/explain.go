@@ -14,19 +14,23 @@ import (
 // A Member is a registered agent as those need to know it who wait for it.
 type Member struct {
 	Name, Role string
+	Health     Health // never Degraded
 	LastSeen   time.Time
+	FailedAt   time.Time // zero unless it has failed
 }
 
 // Crew returns the registered agents of a session, by name.
 func (r *Registry) Crew(q store.Querier, session int64, sessionName string) ([]Member, error) {
 	var found []Member
+	now := r.clock.Now()
 	rows := q.Query(selectCrew, session)
 	for rows.Next() {
 		var a Agent
-		if err := rows.Scan(&a.Name, &a.Role, &a.ChangedAt); err != nil {
+		if err := rows.Scan(&a.Name, &a.Role, &a.ChangedAt, &a.FailedAt); err != nil {
 			return nil, err
 		}
-		found = append(found, Member{Name: a.Name, Role: a.Role, LastSeen: r.presence.last(sessionName, a)})
+		r.presence.look(sessionName, &a, now)
+		found = append(found, Member{Name: a.Name, Role: a.Role, Health: a.Health, LastSeen: a.LastSeen, FailedAt: a.FailedAt})
 	}
 	return found, rows.Err()
 }
@@ -89,12 +93,28 @@ func (r *Registry) explainAgent(q store.Querier, about finding.Question) (findin
 	if !found {
 		return finding.Finding{}, r.missing(q, about.Session, about.Name)
 	}
-	seen := r.presence.last(about.SessionName, a)
+	r.presence.look(about.SessionName, &a, r.clock.Now())
+	seen := a.LastSeen
 	f := finding.Finding{
 		Severity: finding.Info, Subject: "agent " + a.Name, Since: a.RegisteredAt,
 		Summary:  "it is registered" + as(a.Role) + " and was last heard of at " + about.When(seen),
 		Reasons:  []string{fmt.Sprintf("its lease is %v; it registered at %s, incarnation %d", a.Lease, about.When(a.RegisteredAt), a.Incarnation)},
 		Commands: []finding.Command{{"agent", "get", a.Name}},
+	}
+	switch a.Health {
+	case Late:
+		f.Severity, f.Since = finding.Warning, seen
+		f.Summary = "nothing was heard of it since " + about.When(seen)
+	case Failed:
+		f.Severity, f.Since = finding.Error, a.FailedAt
+		f.Summary = "it has failed: its lease was over at " + about.When(a.FailedAt)
+		f.Reasons = append(f.Reasons, "nothing was heard of it since "+about.When(seen)+"; any call in its name brings it back")
+		command, err := r.Registering(q, about.Session, a.Name)
+		if err != nil {
+			return f, err
+		}
+		f.Commands = append([]finding.Command{command}, f.Commands...)
+	default:
 	}
 	says := "it says that it is " + a.Status.String()
 	if a.Activity != "" {

@@ -2,6 +2,7 @@ package agents_test
 
 import (
 	"context"
+	"encoding/json"
 	"math"
 	"regexp"
 	"testing"
@@ -48,7 +49,17 @@ func FuzzHeartbeat(f *testing.F) {
 	fuzz(f, &pb.HeartbeatRequest{}, (*agents.Service).Heartbeat, func(t *testing.T, r *pb.HeartbeatRequest) {
 		p := r.GetProgress()
 		if math.IsNaN(p) || p < 0 || p > 1 || r.Status < 0 || r.Status > pb.AgentStatus_AGENT_STATUS_TERMINATED ||
-			len(r.GetActivity()) > 512 || len(r.GetTaskId()) > 128 {
+			len(r.GetActivity()) > 512 || len(r.GetTaskId()) > 128 || len(r.GetLastTool()) > 256 || len(r.GetLastFile()) > 1024 ||
+			r.GetCounters().GetTurns() < 0 || r.GetCounters().GetErrors() < 0 {
+			t.Fatalf("accepted: %v", r)
+		}
+	})
+}
+
+func FuzzSaveCheckpoint(f *testing.F) {
+	fuzz(f, &pb.SaveCheckpointRequest{}, (*agents.Service).SaveCheckpoint, func(t *testing.T, r *pb.SaveCheckpointRequest) {
+		if r.Kind < 0 || r.Kind > pb.CheckpointKind_CHECKPOINT_KIND_CUSTOM || len(r.Reference) > 512 || len(r.Data) > 256<<10 ||
+			r.Data != "" && !json.Valid([]byte(r.Data)) {
 			t.Fatalf("accepted: %v", r)
 		}
 	})
@@ -113,7 +124,9 @@ func fuzz[Q proto.Message, A any](f *testing.F, empty Q, rpc func(*agents.Servic
 // nowhere is a directory without sessions.
 type nowhere struct{}
 
-func (nowhere) Name(store.Querier, int64) (string, error) { return "", fault.Missing("session", "", "no session") }
+func (nowhere) Name(store.Querier, int64) (string, error) {
+	return "", fault.Missing("session", "", "no session")
+}
 
 func (nowhere) ID(_ store.Querier, name string) (int64, error) {
 	return 0, fault.Missing("session", name, "there is no session %q", name)

@@ -6,6 +6,9 @@ import (
 	"brokerd/internal/store"
 )
 
+// MostHeld is how many of each kind Holdings have at most.
+const MostHeld = 1000
+
 // Holdings are what hangs on an agent, oldest first.
 type Holdings struct {
 	Claims   []OpenClaim

@@ -179,12 +179,6 @@ func (p *presence) keeps(l *life, now time.Time) bool {
 	return runs
 }
 
-// last returns when an agent was last heard of, or has changed if that is later.
-func (p *presence) last(session string, a Agent) time.Time {
-	p.look(session, &a, time.Time{})
-	return a.LastSeen
-}
-
 // look fills in when an agent was last heard of, or has changed if that is later, and how it is.
 func (p *presence) look(session string, a *Agent, now time.Time) {
 	p.mu.Lock()

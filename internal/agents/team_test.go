@@ -30,7 +30,9 @@ func (w *team) ctx() context.Context {
 	return ctx
 }
 
-func (w *team) agent(name string) pb.AgentServiceClient { return pb.NewAgentServiceClient(w.Conn(name)) }
+func (w *team) agent(name string) pb.AgentServiceClient {
+	return pb.NewAgentServiceClient(w.Conn(name))
+}
 
 func (w *team) mail(name string) pb.MessageServiceClient {
 	return pb.NewMessageServiceClient(w.Conn(name))

@@ -183,7 +183,14 @@ func (c crew) Members(q store.Querier, session int64) ([]broker.Member, error) {
 	found, err := c.agents.Crew(q, session, s.Name)
 	members := make([]broker.Member, len(found))
 	for i, m := range found {
-		members[i] = broker.Member{Agent: broker.Agent{Name: m.Name, Role: m.Role}, LastSeen: m.LastSeen}
+		members[i] = broker.Member{Agent: broker.Agent{Name: m.Name, Role: m.Role}, LastSeen: m.LastSeen, FailedAt: m.FailedAt}
+		switch m.Health {
+		case agents.Late:
+			members[i].Health = broker.Late
+		case agents.Failed:
+			members[i].Health = broker.Failed
+		default:
+		}
 	}
 	return members, err
 }

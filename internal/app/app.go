@@ -253,7 +253,7 @@ func (a *App) start(ctx context.Context) error {
 	if err := a.servePprof(); err != nil {
 		return fmt.Errorf("serve profiles: %w", err)
 	}
-	if err := a.serveMetrics(measured, gauges{st, post}); err != nil {
+	if err := a.serveMetrics(measured, gauges{st, post, registry}); err != nil {
 		return fmt.Errorf("serve metrics: %w", err)
 	}
 	a.onStop(func(ctx context.Context) error {

@@ -277,6 +277,21 @@ func (g *glutton) ofAgents() []beyond {
 		invalid("progress", "1", func() error {
 			return fails(g.agents.Heartbeat(g.ctx, &pb.HeartbeatRequest{Progress: proto.Float64(1.1)}))
 		}),
+		invalid("last_tool", "256", func() error {
+			return fails(g.agents.Heartbeat(g.ctx, &pb.HeartbeatRequest{LastTool: proto.String(text(257))}))
+		}),
+		invalid("last_file", "1024", func() error {
+			return fails(g.agents.Heartbeat(g.ctx, &pb.HeartbeatRequest{LastFile: proto.String(text(1025))}))
+		}),
+		invalid("counters.turns", "9007199254740992", func() error {
+			return fails(g.agents.Heartbeat(g.ctx, &pb.HeartbeatRequest{Counters: &pb.Counters{Turns: proto.Int64(-1)}}))
+		}),
+		invalid("reference", "512", func() error {
+			return fails(g.agents.SaveCheckpoint(g.ctx, &pb.SaveCheckpointRequest{Reference: text(513)}))
+		}),
+		invalid("data", "262144", func() error {
+			return fails(g.agents.SaveCheckpoint(g.ctx, &pb.SaveCheckpointRequest{Data: `"` + text(256<<10-1) + `"`}))
+		}),
 		invalid("brokerd-agent", "128", func() error {
 			return fails(pb.NewAgentServiceClient(g.broker.Conn(text(129))).RegisterAgent(g.ctx, &pb.RegisterAgentRequest{}))
 		}),

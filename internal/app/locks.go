@@ -1,6 +1,8 @@
 package app
 
 import (
+	"strings"
+
 	"brokerd/internal/agents"
 	"brokerd/internal/broker"
 	"brokerd/internal/caller"
@@ -12,6 +14,7 @@ import (
 // connectLocks registers what happens to locks and tokens when something else changes, and what depends on them.
 func connectLocks(scopes *sessions.Registry, registry *agents.Registry, post *broker.Broker, held *locks.Table) {
 	registry.UseFences(held)
+	registry.UseHolders(locked{held})
 	held.UseNotices(notices{post})
 	registry.OnFail(func(tx *store.Tx, a agents.Agent) ([]agents.Loss, error) {
 		lost, err := held.AgentEnded(tx, a.Session, a.Name, "its lease is over")
@@ -44,6 +47,30 @@ func lossKind(l locks.Loss) agents.LossKind {
 		return agents.LostToken
 	}
 	return agents.LostLock
+}
+
+// locked tells the registry of agents what an agent holds of locks and tokens.
+type locked struct{ locks *locks.Table }
+
+// Holdings implements agents.Holder.
+func (l locked) Holdings(q store.Querier, a agents.Agent, to *agents.Holdings) error {
+	held, waiting, err := l.locks.Holdings(q, a.Session, a.Name, agents.MostHeld)
+	for _, h := range held {
+		if h.Kind == locks.Token {
+			kind, scope, _ := strings.Cut(h.Names[0], "/")
+			to.Tokens = append(to.Tokens,
+				agents.HeldToken{Type: kind, Scope: scope, Holder: h.Owner.Holder, Fence: h.Fence, HeldUntil: h.HeldUntil})
+			continue
+		}
+		to.Locks = append(to.Locks,
+			agents.HeldLock{Paths: h.Names, Holder: h.Owner.Holder, Fence: h.Fence, Shared: h.Mode == locks.Shared, HeldUntil: h.HeldUntil})
+	}
+	for _, p := range waiting {
+		to.Tickets = append(to.Tickets, agents.WaitingTicket{
+			Ticket: p.Ticket, Resources: p.Names, Token: p.Kind == locks.Token, Position: p.Position, CreatedAt: p.CreatedAt,
+		})
+	}
+	return err
 }
 
 // notices sends what the table of locks has to tell.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 
+	"brokerd/internal/agents"
 	"brokerd/internal/broker"
 	"brokerd/internal/metrics"
 	"brokerd/internal/rpc"
@@ -41,6 +42,13 @@ func (a *App) serveMetrics(m *metrics.Metrics, source metrics.Source) error {
 type gauges struct {
 	*store.Store
 	broker *broker.Broker
+	agents *agents.Registry
+}
+
+// Agents implements metrics.Source.
+func (g gauges) Agents() map[string]int {
+	n := g.agents.Census()
+	return map[string]int{"ok": n.OK, "late": n.Late, "failed": n.Failed}
 }
 
 // Mail implements metrics.Source.

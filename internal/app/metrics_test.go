@@ -155,6 +155,8 @@ func TestMetrics_TellWhatHasHappened(t *testing.T) {
 		"brokerd_mailbox_oldest_age_seconds{kind=agent}":                      0,
 		"brokerd_mailbox_oldest_age_seconds{kind=role}":                       7,
 		"brokerd_mailbox_oldest_age_seconds{kind=channel}":                    3,
+		"brokerd_agents{health=ok}":                                           3,
+		"brokerd_agents{health=failed}":                                       0,
 		"brokerd_dead_letters":                                                1,
 		"brokerd_claim_to_ack_seconds":                                        2,
 		"brokerd_claim_to_ack_seconds:sum":                                    15,

@@ -21,6 +21,8 @@ const (
 type Source interface {
 	// Mail returns what lies in the mailboxes.
 	Mail(ctx context.Context) (Mail, error)
+	// Agents counts the registered agents by their health.
+	Agents() map[string]int
 	// Stats returns the figures of the store.
 	Stats() store.Stats
 }
@@ -47,7 +49,7 @@ type reader struct {
 
 	waiting, claimed, oldest, dead             *prometheus.Desc
 	wal, database, checkpoints, pauses, writer *prometheus.Desc
-	lost                                       *prometheus.Desc
+	lost, agents                               *prometheus.Desc
 
 	mu   sync.Mutex // guards mail and at, and lets one read at a time
 	mail Mail
@@ -71,12 +73,14 @@ func newReader(s Source, clock clockwork.Clock, log *zap.Logger) *reader {
 		pauses:      desc("brokerd_checkpoint_pause_seconds_total", "Time for which nothing was written because of checkpoints."),
 		writer:      desc("brokerd_writer_waiting", "Requests that wait to be written."),
 		lost:        desc("brokerd_failed_commits_total", "Transactions that could not be committed."),
+
+		agents: desc("brokerd_agents", "Registered agents.", "health"),
 	}
 }
 
 // Describe implements prometheus.Collector.
 func (r *reader) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{r.waiting, r.claimed, r.oldest, r.dead, r.wal, r.database, r.checkpoints, r.pauses, r.writer, r.lost} {
+	for _, d := range []*prometheus.Desc{r.waiting, r.claimed, r.oldest, r.dead, r.wal, r.database, r.checkpoints, r.pauses, r.writer, r.lost, r.agents} {
 		out <- d
 	}
 }
@@ -96,6 +100,9 @@ func (r *reader) Collect(out chan<- prometheus.Metric) {
 	counter(r.checkpoints, float64(s.Checkpoints))
 	counter(r.pauses, s.CheckpointTime.Seconds())
 	counter(r.lost, float64(s.Lost))
+	for health, n := range r.source.Agents() {
+		gauge(r.agents, float64(n), health)
+	}
 	mail, err := r.read()
 	if err != nil {
 		r.log.Warn("metrics of the mailboxes cannot be read", zap.Error(err))

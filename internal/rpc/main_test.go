@@ -74,7 +74,9 @@ type world struct {
 }
 
 // Began implements rpc.Presence.
-func (w *world) Began(_ context.Context, who caller.Caller, _ string, _ time.Time) { w.note("began", who) }
+func (w *world) Began(_ context.Context, who caller.Caller, _ string, _ time.Time) {
+	w.note("began", who)
+}
 
 // Ended implements rpc.Presence.
 func (w *world) Ended(who caller.Caller) { w.note("ended", who) }

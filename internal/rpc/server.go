@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -27,8 +28,7 @@ const (
 	maxStreams      = 1000     // calls at a time; further ones wait at the client
 	handshakeTime   = 10 * time.Second
 	leastPingGap    = 5 * time.Second  // clients that ping more often are cut off; gRPC's own do so every 10 s at most
-	pingAfter       = 10 * time.Second // of silence, to find clients that are gone or frozen
-	pingAnsweredIn  = 10 * time.Second // or the connection is closed: an open stream keeps its agent's lease
+	pingAfter       = 10 * time.Second // of silence, to find clients that are gone or frozen: an open stream keeps its agent's lease
 	streamWindow    = 1 << 20          // bytes a client may send ahead on one stream
 	connWindow      = 4 << 20          // and on all streams of a connection together
 	readBufferSize  = 32 << 10
@@ -41,6 +41,7 @@ type Options struct {
 	Credential Credential // that operators prove themselves with over TCP
 	Presence   Presence   // nil costs nothing, and so does Observer
 	Observer   Observer
+	PingAfter  time.Duration // of silence on a connection; 10 s if 0. What is not answered for as long closes it
 	Clock      clockwork.Clock
 	Log        *zap.Logger
 }
@@ -80,6 +81,7 @@ type Server struct {
 // NewServer returns a server with gRPC's health and reflection services.
 func NewServer(o Options) *Server {
 	s := &Server{health: health.NewServer(), credential: o.Credential, presence: o.Presence, quotas: newQuotas(), observer: o.Observer, clock: o.Clock, log: o.Log}
+	ping := cmp.Or(o.PingAfter, pingAfter)
 	s.grpc = grpc.NewServer(
 		grpc.Creds(peers{o.UID}),
 		grpc.ForceServerCodecV2(newCodec()),
@@ -88,7 +90,7 @@ func NewServer(o Options) *Server {
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.ConnectionTimeout(handshakeTime),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: leastPingGap, PermitWithoutStream: true}),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingAfter, Timeout: pingAnsweredIn}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: ping, Timeout: ping}),
 		// Windows of a fixed size: gRPC would otherwise probe each connection with pings to size them,
 		// which on one machine costs more than it finds out.
 		grpc.StaticStreamWindowSize(streamWindow),

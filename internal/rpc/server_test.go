@@ -179,6 +179,25 @@ func TestServer_GarbageEndsItsConnectionAndNoOther(t *testing.T) {
 	}
 }
 
+// What is frozen keeps its socket open, and would keep its agent's lease.
+func TestServer_WhoAnswersNoPingIsCutOff(t *testing.T) {
+	w := serve(t, func(o *rpc.Options) { o.PingAfter = time.Second })
+	frozen, err := net.Dial("unix", strings.TrimPrefix(w.socket, "unix://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = frozen.Close() }()
+	if err := frozen.SetDeadline(time.Now().Add(patience / 2)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(frozen, preface+"\x00\x00\x00\x04\x00\x00\x00\x00\x00"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(io.Discard, frozen); isTimeout(err) {
+		t.Error("the connection stays open")
+	}
+}
+
 func TestServer_PingFloodEndsItsConnectionAndNoOther(t *testing.T) {
 	w := serve(t)
 	conn := dial(t, w.socket)
