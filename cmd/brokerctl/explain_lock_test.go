@@ -53,3 +53,37 @@ func TestExplain_LockThatIsContested(t *testing.T) {
 		}
 	}
 }
+
+func TestExplain_TokenThatIsPassedAndContested(t *testing.T) {
+	s := newStage(t)
+	register(t, "builder-1/builder", "builder-2/builder", "critic-1/critic")
+	about := []string{"token", "review", "it's login"}
+	must0(t, "--agent", "builder-1", "token", "acquire", "review", "it's login", "--for", "2h")
+	s.finds(about, "INFO", "token review/it's login", "builder-1 holds it until 05:04:05 UTC (in 2h)")
+	ctl(t, "--agent", "builder-2", "token", "acquire", "review", "it's login", "--keep")
+	s.finds(about, "INFO", "token review/it's login", "builder-1 holds it", "1 request for it waits", "builder-2 waits since")
+	s.finds(about, "INFO", "token review/it's login", "builder-2 waits for it, behind 1 owner", "builder-1 holds review/it's login until")
+	s.finds([]string{"agent", "builder-2"}, "INFO", "token review/it's login", "builder-2 waits for it")
+	s.fine()
+	s.Advance(6 * time.Minute)
+	s.finds(nil, "WARNING", "token review/it's login", "builder-1 holds it", "the first for 6m")
+	f := s.finds(about, "WARNING", "token review/it's login", "builder-1 holds it")
+	s.frees(f, "brokerctl token revoke review 'it'\\''s login' --reason 'an operator needs it'")
+	s.finds(about, "INFO", "token review/it's login", "builder-2 holds it", "builder-2 has not asked for it since it was granted: unless it does, it passes on at")
+	must0(t, "--agent", "builder-2", "token", "acquire", "review", "it's login")
+	s.fine()
+
+	must0(t, "--agent", "builder-2", "token", "pass", "review", "it's login", "role:critic", "--note", "please look")
+	f = s.finds(about, "INFO", "token review/it's login", "the role critic holds it", "builder-2 passed it on to the role critic: please look", "the role critic has not asked for it")
+	s.shows(f)
+	s.Advance(31 * time.Second)
+	s.finds(nil, "WARNING", "token review/it's login", "the role critic holds it")
+	ctl(t, "--agent", "builder-1", "token", "acquire", "review", "it's login", "--keep")
+	f = s.finds(about, "INFO", "token review/it's login", "builder-1 waits for it, behind 1 owner", "the role critic holds review/it's login until")
+	s.run(f.commands[len(f.commands)-1]) // it gives up
+	must0(t, "--agent", "critic-1", "token", "acquire", "review", "it's login")
+	s.fine()
+	must0(t, "--agent", "critic-1", "token", "release", "review", "it's login")
+	f = s.finds(about, "INFO", "token review/it's login", "it is available")
+	s.run(f.commands[0])
+}

@@ -14,6 +14,8 @@ import (
 const (
 	// longWait is from when on it is worth telling of that somebody waits for what another holds.
 	longWait = 5 * time.Minute
+	// longUncollected is from when on it is worth telling of that a token was passed to somebody who has not asked for it.
+	longUncollected = 30 * time.Second
 	// mostExplained is how many grants, tickets and names one answer tells of, each.
 	mostExplained = 20
 )
@@ -87,7 +89,8 @@ func (e *explaining) lock() error {
 
 // all explains the grants and tickets that conflict with a claim.
 func (e *explaining) all(c *claim) error {
-	held, err := e.holders(c, Owner{}, mostExplained)
+	nobody := Owner{Agent: "\n"} // no name; what was passed to a role has an empty one
+	held, err := e.holders(c, nobody, mostExplained)
 	if err != nil {
 		return err
 	}
@@ -132,7 +135,17 @@ func (e *explaining) number(number int64) error {
 // token explains who has a token and who waits for it.
 func (e *explaining) token() error {
 	c := claim{kind: Token, mode: Exclusive, token: e.about.Name}
-	return e.all(&c)
+	if err := e.all(&c); err != nil || len(e.found) > 0 {
+		return err
+	}
+	row, err := findToken(e.q, e.session, e.about.Name)
+	if err != nil || row == nil {
+		return err
+	}
+	kind, scope, _ := strings.Cut(row.name, "/")
+	e.found = append(e.found, finding.Finding{Severity: finding.Info, Subject: subject(&c), Summary: "it is available: nobody holds it, and nobody waits for it",
+		Commands: []finding.Command{{"token", "show", kind, scope}}})
+	return nil
 }
 
 // agent explains what an agent holds and waits for.
@@ -158,11 +171,31 @@ func (e *explaining) agent() error {
 	return nil
 }
 
-// contested explains what others have been waiting for longest.
+// contested explains what others have been waiting for for long, and tokens that were passed and not collected.
 func (e *explaining) contested() error {
+	var passed []int64
+	rows := e.q.Query(selectUncollected, e.session, e.about.Now.Add(-longUncollected), mostExplained)
+	for rows.Next() {
+		var fence int64
+		if err := rows.Scan(&fence); err != nil {
+			return err
+		}
+		passed = append(passed, fence)
+	}
+	if err := rows.Err(); err != nil {
+		return err
+	}
+	for _, fence := range passed {
+		if err := e.fence(fence); err != nil {
+			return err
+		}
+	}
 	for _, k := range e.view.queue.tickets {
-		if len(e.found) == mostExplained || e.about.Now.Sub(k.createdAt) < longWait {
-			return nil // those after it wait for less long
+		if len(e.found) >= 2*mostExplained {
+			return nil
+		}
+		if e.about.Now.Sub(k.createdAt) < longWait {
+			continue
 		}
 		held, err := e.holders(&k.claim, k.owner, mostExplained)
 		if err != nil {
@@ -193,22 +226,22 @@ func (e *explaining) grant(g *grant) error {
 	}
 	e.told[g.fence] = true
 	f := finding.Finding{Severity: finding.Info, Subject: subject(&g.claim), Since: g.grantedAt}
-	f.Summary = fmt.Sprintf("%s holds it%s until %s at the latest, by fence %d", g.owner, shared(g.claim.mode), e.about.When(e.until(g)), g.fence)
+	who, ask := g.owner.String(), finding.Command{"explain", "agent", g.owner.Agent}
+	if g.owner.Agent == "" {
+		who, ask = "the role "+g.role, finding.Command{"explain", "role", g.role}
+	}
+	f.Summary = fmt.Sprintf("%s holds it%s until %s at the latest, by fence %d", who, shared(g.claim.mode), e.about.When(e.until(g)), g.fence)
 	if g.reason != "" {
 		f.Reasons = append(f.Reasons, "it says why: "+finding.Clip(g.reason))
+	}
+	if err := e.passing(&f, g, who); err != nil {
+		return err
 	}
 	var waiting []*ticket
 	for _, k := range e.view.queue.tickets {
 		if k.owner != g.owner && k.claim.conflicts(&g.claim) {
 			waiting = append(waiting, k)
 		}
-	}
-	if !g.collected {
-		says := g.owner.Agent + " has not asked for it since it was granted"
-		if at, ok := e.alarms.Deadline(alarm{collectAlarm, g.fence}); ok {
-			says += ": unless it does, it passes on at " + e.about.When(at)
-		}
-		f.Reasons = append(f.Reasons, says)
 	}
 	says, well, err := e.condition(g.owner.Agent)
 	if err != nil {
@@ -224,13 +257,41 @@ func (e *explaining) grant(g *grant) error {
 	for _, k := range waiting[:min(len(waiting), mostExplained)] {
 		f.Reasons = append(f.Reasons, k.says(&e.about))
 	}
-	ask := finding.Command{"explain", "agent", g.owner.Agent}
 	if f.Severity == finding.Info {
 		f.Commands = append(f.Commands, ask, g.revoking())
 	} else {
 		f.Commands = append(f.Commands, g.revoking(), ask)
 	}
 	e.found = append(e.found, f)
+	return nil
+}
+
+// passing adds how a grant came to its owner, if that has not asked for it, or was passed it.
+func (e *explaining) passing(f *finding.Finding, g *grant, who string) error {
+	if g.claim.kind == Token {
+		row, err := findToken(e.q, e.session, g.claim.token)
+		if err != nil {
+			return err
+		}
+		if row != nil && row.passed == g.fence && row.passedBy != "" {
+			says := row.passedBy + " passed it on to " + who
+			if row.note != "" {
+				says += ": " + finding.Clip(row.note)
+			}
+			f.Reasons = append(f.Reasons, says)
+		}
+	}
+	if g.collected {
+		return nil
+	}
+	says := who + " has not asked for it since it was granted"
+	if at, ok := e.alarms.Deadline(alarm{collectAlarm, g.fence}); ok {
+		says += ": unless it does, it passes on at " + e.about.When(at)
+	}
+	f.Reasons = append(f.Reasons, says)
+	if g.claim.kind == Token && e.about.Now.Sub(g.grantedAt) >= longUncollected {
+		f.Severity = finding.Warning
+	}
 	return nil
 }
 
@@ -256,7 +317,7 @@ func (k *ticket) says(about *finding.Question) string {
 
 // ticket explains a request that waits.
 func (e *explaining) ticket(k *ticket) error {
-	obstacles, position, err := e.obstacles(&e.view, &k.claim, k.owner, k.number)
+	obstacles, position, err := e.obstacles(&e.view, &k.claim, k.owner, k.place)
 	if err != nil {
 		return err
 	}
@@ -281,7 +342,11 @@ func (e *explaining) ticket(k *ticket) error {
 		if err != nil {
 			return err
 		}
-		f.Reasons = append(f.Reasons, fmt.Sprintf("%s holds %s%s until %s at the latest, by fence %d", o.Owner, o.Resource, shared(o.Mode), e.about.When(e.until(g)), o.Revision))
+		who := o.Owner.String()
+		if o.Owner.Agent == "" {
+			who = "the role " + g.role
+		}
+		f.Reasons = append(f.Reasons, fmt.Sprintf("%s holds %s%s until %s at the latest, by fence %d", who, o.Resource, shared(o.Mode), e.about.When(e.until(g)), o.Revision))
 		if !asked[o.Owner.Agent] {
 			asked[o.Owner.Agent] = true
 			says, well, err := e.condition(o.Owner.Agent)
@@ -302,7 +367,7 @@ func (e *explaining) ticket(k *ticket) error {
 
 // condition says how an agent is.
 func (e *explaining) condition(agent string) (says []string, well bool, err error) {
-	if e.crew == nil {
+	if e.crew == nil || agent == "" {
 		return nil, true, nil
 	}
 	s, well, err := e.crew.Condition(e.q, e.about, agent)

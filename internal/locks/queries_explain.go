@@ -7,3 +7,10 @@ const countAll = `
 SELECT (SELECT COUNT(*) FROM lock_grants WHERE session = ?1),
 	(SELECT COUNT(*) FROM lock_paths WHERE session = ?1 AND kind = 2),
 	(SELECT COUNT(*) FROM lock_tickets WHERE session = ?1)`
+
+// Tokens that were passed, or whose turn came, and that their owners have not asked for. There are as many tokens held as there are turns under way.
+const selectUncollected = `
+SELECT g.fence
+FROM lock_paths p CROSS JOIN lock_grants g ON g.fence = p.fence
+WHERE p.session = ? AND p.kind = 2 AND NOT g.collected AND g.granted_at <= ?
+LIMIT ?`

@@ -44,7 +44,7 @@ type AdminServiceClient interface {
 	//   - ordering keys whose first message is claimed or delayed while another has waited behind it for 10 min. Of 100 keys in each of the 100 fullest mailboxes.
 	//   - claims held for 30 min, or for 1 min by an agent that is late.
 	//   - dead letters; answers that are overdue; halted agents and open breakers.
-	//   - locks and tokens that others have been waiting for for 5 min.
+	//   - locks and tokens that others have been waiting for for 5 min; tokens that were passed on and not collected for 30 s.
 	//   - a disk that is 85 % full.
 	Explain(ctx context.Context, in *ExplainRequest, opts ...grpc.CallOption) (*ExplainResponse, error)
 }
@@ -107,7 +107,7 @@ type AdminServiceServer interface {
 	//   - ordering keys whose first message is claimed or delayed while another has waited behind it for 10 min. Of 100 keys in each of the 100 fullest mailboxes.
 	//   - claims held for 30 min, or for 1 min by an agent that is late.
 	//   - dead letters; answers that are overdue; halted agents and open breakers.
-	//   - locks and tokens that others have been waiting for for 5 min.
+	//   - locks and tokens that others have been waiting for for 5 min; tokens that were passed on and not collected for 30 s.
 	//   - a disk that is 85 % full.
 	Explain(context.Context, *ExplainRequest) (*ExplainResponse, error)
 	mustEmbedUnimplementedAdminServiceServer()
