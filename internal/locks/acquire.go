@@ -313,6 +313,10 @@ func (a *acquiring) queueUp(u *turn, o Owner, role string) error {
 	if err := u.relax(t); err != nil {
 		return err
 	}
+	if why := u.aborted[t.number]; why != nil && a.call == nil { // what was granted to others by then closed a circle
+		a.refused = why
+		return errOpen
+	}
 	for _, g := range u.granted {
 		if g.ticket == t.number && !g.collected { // who waited for it had to give way
 			return a.again(u, g)

@@ -158,7 +158,11 @@ func (u *turn) abort(circle []link, t *ticket) error {
 	if err := u.drop(t); err != nil {
 		return err
 	}
-	u.tell(calls, verdict{err: deadlock(circle, t)})
+	if u.aborted == nil {
+		u.aborted = map[int64]error{}
+	}
+	u.aborted[t.number] = deadlock(circle, t)
+	u.tell(calls, verdict{err: u.aborted[t.number]})
 	if len(calls) == 0 {
 		err := u.notify(t.owner, t.claim.kind, "deadlock", "your place in the queue for "+t.claim.title()+" is gone: waiting would never end",
 			&t.claim, map[string]any{"ticket": t.number, "circle": spell(circle, t)})

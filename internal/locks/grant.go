@@ -68,7 +68,8 @@ type turn struct {
 	*Table
 	tx *store.Tx
 	view
-	granted []*grant // in this turn
+	granted []*grant        // in this turn
+	aborted map[int64]error // tickets, in this turn, with what their calls are told; nil = none
 }
 
 func (t *Table) turn(tx *store.Tx, session int64) (*turn, error) {

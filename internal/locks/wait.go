@@ -2,6 +2,7 @@ package locks
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -86,13 +87,21 @@ func (u *turn) answer(calls []*call, g *grant) error {
 	}
 	v := verdict{answer: Answer{Outcome: Granted, Fence: g.fence, HeldUntil: g.heldUntil, PassedBy: g.passedBy, Note: g.note}}
 	for _, c := range calls {
-		kept := v.answer
-		if _, err := c.req.Do(u.tx, &kept, func() error { return nil }); err != nil && fault.KindOf(err) != fault.Exists {
+		if err := c.keep(u.tx, v.answer); err != nil {
 			return err
 		}
 	}
 	u.tell(calls, v)
 	return nil
+}
+
+// keep keeps the answer to a call's request.
+func (c *call) keep(tx *store.Tx, a Answer) error {
+	_, err := c.req.Do(tx, &a, func() error { return nil })
+	if fault.KindOf(err) == fault.Exists {
+		return nil
+	}
+	return err
 }
 
 // tell ends the waiting of calls once the transaction is committed.
@@ -124,7 +133,7 @@ func (t *Table) await(ctx context.Context, c *call, wait time.Duration) (Answer,
 	}
 	if v.heirs == nil {
 		c.over.Store(true)
-		standing, drained := t.giveUp(context.WithoutCancel(ctx), c)
+		standing, drained := t.giveUp(context.WithoutCancel(ctx), c, ctx.Err() == nil)
 		// What was granted before has told by now, what is granted from now on finds nobody waiting.
 		select {
 		case v = <-c.told:
@@ -147,8 +156,9 @@ func (t *Table) await(ctx context.Context, c *call, wait time.Duration) (Answer,
 	return v.answer, err
 }
 
-// giveUp takes a call off the list and returns how its ticket stands.
-func (t *Table) giveUp(ctx context.Context, c *call) (Answer, error) {
+// giveUp takes a call off the list and returns how its ticket stands. What was granted since the wait was over is collected, if somebody gets the
+// answer.
+func (t *Table) giveUp(ctx context.Context, c *call, answers bool) (Answer, error) {
 	a := Answer{Outcome: Busy}
 	err := t.store.Drain(ctx, func(tx *store.Tx) error {
 		t.leave(c)
@@ -158,7 +168,12 @@ func (t *Table) giveUp(ctx context.Context, c *call) (Answer, error) {
 		}
 		stands := v.queue.find(c.ticket.number)
 		if stands == nil {
-			return nil
+			g, err := findGrant(tx, selectGranted, c.ticket.number)
+			if g == nil || err != nil || !answers {
+				return err
+			}
+			a = Answer{Outcome: Granted, Fence: g.fence, HeldUntil: t.until(g)}
+			return errors.Join(c.keep(tx, a), t.recollect(tx, g.fence))
 		}
 		tx.OnCommit(func() { t.lapseLater(stands) })
 		a.Outcome, a.Ticket = Queued, stands.number
