@@ -33,6 +33,8 @@ type stage struct {
 	subscriber *subscriber
 	reader     *reader
 	slow       *slowConsumer
+	turns      *turnRecord
+	odds       *oddJobber
 	holders    []holder // all that hold claims
 	parts      []participant
 }
@@ -69,6 +71,12 @@ func crash(t *testing.T, program string, kills int, seed uint64) {
 	if err := register(ctx, s.daemon); err != nil {
 		t.Fatal(err)
 	}
+	if err := registerTurns(ctx, s.daemon); err != nil {
+		t.Fatal(err)
+	}
+	if err := registerOdds(ctx, s.daemon); err != nil {
+		t.Fatal(err)
+	}
 	for n := range kills {
 		s.liveAndDie(ctx, n)
 		if n == kills-1 {
@@ -80,8 +88,8 @@ func crash(t *testing.T, program string, kills int, seed uint64) {
 		}
 	}
 	s.end(ctx)
-	t.Logf("%d kills; revision %d; %d messages, %d events, %d read by arrival; %v", kills, s.record.seen, len(s.record.messages),
-		len(s.subscriber.events), len(s.reader.read), s.record.counts)
+	t.Logf("%d kills; revision %d; %d messages, %d events, %d read by arrival, %d turns, %d odd jobs; %v", kills, s.record.seen, len(s.record.messages),
+		len(s.subscriber.events), len(s.reader.read), len(s.turns.turns), s.odds.number, s.record.counts)
 }
 
 func newStage(t *testing.T, program string, seed uint64) *stage {
@@ -109,6 +117,12 @@ func newStage(t *testing.T, program string, seed uint64) *stage {
 		s.holders = append(s.holders, h)
 		s.parts = append(s.parts, &unaryConsumer{record: r, holder: h, random: random()})
 	}
+	s.turns = &turnRecord{record: r, passed: map[int64]string{}, counts: map[string]int64{}}
+	for i := range turnTakers {
+		s.parts = append(s.parts, &turnTaker{record: s.turns, name: turnTakerName(i), random: random()})
+	}
+	s.odds = newOddJobber(r, random())
+	s.parts = append(s.parts, s.odds)
 	s.holders = append(s.holders, s.slow.holder, holder{"writer-1", ""}, holder{"writer-2", ""})
 	return s
 }
@@ -245,10 +259,16 @@ func (s *stage) verify(ctx context.Context) {
 	}
 	s.record.verify(truth)
 	replay := newReplay(s.record, truth, s.subscriber.events)
-	if err := s.listEvents(ctx, replay.event); err != nil {
+	if err := listEvents(ctx, s.daemon, replay.event); err != nil {
 		s.Fatal(err)
 	}
 	replay.finish()
+	if err := s.turns.verify(ctx, s.daemon); err != nil {
+		s.Fatal(err)
+	}
+	if err := s.odds.verify(ctx, s.daemon); err != nil {
+		s.Fatal(err)
+	}
 	for revision, m := range s.record.byRevision {
 		_, there := truth.deliveries[delivery{revision, s.reader.agent}]
 		if there && !s.reader.read[revision] && m.wire.GetTtl() == nil {
@@ -258,10 +278,10 @@ func (s *stage) verify(ctx context.Context) {
 }
 
 // listEvents calls f with every event, in order.
-func (s *stage) listEvents(ctx context.Context, f func(*pb.Event)) error {
+func listEvents(ctx context.Context, d *daemon, f func(*pb.Event)) error {
 	request := &pb.ListEventsRequest{PageSize: 1000}
 	for {
-		page, err := s.daemon.events.ListEvents(ctx, request)
+		page, err := d.events.ListEvents(ctx, request)
 		if err != nil {
 			return err
 		}

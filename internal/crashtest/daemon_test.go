@@ -26,8 +26,11 @@ type daemon struct {
 	admin    pb.AdminServiceClient
 	channels pb.ChannelServiceClient
 	events   pb.EventServiceClient
+	locks    pb.LockServiceClient
 	messages pb.MessageServiceClient
 	sessions pb.SessionServiceClient
+	state    pb.StateServiceClient
+	tokens   pb.TokenServiceClient
 }
 
 // newDaemon returns a daemon that is not started, on a folder that is kept if the test fails.
@@ -54,8 +57,11 @@ func (d *daemon) start(ctx context.Context) error {
 	d.admin = pb.NewAdminServiceClient(d.conn)
 	d.channels = pb.NewChannelServiceClient(d.conn)
 	d.events = pb.NewEventServiceClient(d.conn)
+	d.locks = pb.NewLockServiceClient(d.conn)
 	d.messages = pb.NewMessageServiceClient(d.conn)
 	d.sessions = pb.NewSessionServiceClient(d.conn)
+	d.state = pb.NewStateServiceClient(d.conn)
+	d.tokens = pb.NewTokenServiceClient(d.conn)
 	return nil
 }
 
