@@ -106,7 +106,7 @@ func (o *agentRunOptions) run(c *cli, cmd *cobra.Command, args []string) error {
 	}
 	r := &reporter{
 		broker: broker.AtIncarnation(answer.GetAgent().GetIncarnation()), every: o.lease / 3,
-		stderr: sharedOutput(cmd.ErrOrStderr()), explain: c.explain, wake: make(chan struct{}, 1), finish: make(chan struct{}),
+		stderr: &lockedWriter{w: cmd.ErrOrStderr()}, explain: c.explain, wake: make(chan struct{}, 1), finish: make(chan struct{}),
 	}
 	r.tellLosses(answer.GetLosses())
 	return o.attend(c, cmd, r, path, args, inherited)

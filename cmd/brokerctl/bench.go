@@ -27,21 +27,25 @@ type benchOptions struct {
 	preload     int
 	idle        int
 	subscribers int
+	held        int
+	changes     int
 	numbered    bool
 	keep        time.Duration
 }
 
 // AddFlags adds the options.
 func (o *benchOptions) AddFlags(f *pflag.FlagSet) {
-	f.StringSliceVar(&o.workloads, "workloads", nil, "which of agents, pipelined, paced (default: all)")
-	f.Float64Var(&o.seconds, "seconds", 5, "how long each workload sends")
+	f.StringSliceVar(&o.workloads, "workloads", nil, "which of "+strings.Join(benchNames(), ", ")+" (default: all)")
+	f.Float64Var(&o.seconds, "seconds", 5, "how long each workload goes on; watch has a fixed number of changes")
 	f.IntVar(&o.rounds, "rounds", 1, "how often each workload is run; the median is printed")
-	f.IntVar(&o.size, "size", 1024, fmt.Sprintf("bytes of a payload, at least %d", bench.MinSize))
+	f.IntVar(&o.size, "size", 1024, fmt.Sprintf("bytes of a payload or value, at least %d", bench.MinSize))
 	f.IntVar(&o.preload, "preload", 0, "messages that wait in 100 other mailboxes meanwhile")
 	f.IntVar(&o.idle, "idle", 0, "connected agents that wait for work and get none")
 	f.IntVar(&o.subscribers, "subscribers", 0, "event subscribers that stop reading")
 	f.DurationVar(&o.keep, "keep", 0, "archive and remove finished messages and events after this time meanwhile; 0 = as a session does by default")
-	f.BoolVar(&o.numbered, "numbered", false, "number the messages, so that the broker recognises repeated ones")
+	f.IntVar(&o.held, "held", 10_000, "locks that others hold in workload held")
+	f.IntVar(&o.changes, "changes", 10_000, "changes that each watcher gets in workload watch")
+	f.BoolVar(&o.numbered, "numbered", false, "number messages and give other changes request ids, so that the broker recognises repeated ones")
 }
 
 const benchLong = `Measures the broker, in a session of its own (bench-…) with the mailbox limit off.
@@ -50,13 +54,21 @@ const benchLong = `Measures the broker, in a session of its own (bench-…) with
              8 consumers hold up to 64 claims at a time
   pipelined  4 senders, 256 messages confirmed together; 4 consumers, 256 claims at a time
   paced      20 senders, 50 messages a second each; 20 consumers, one claim at a time
+  locks      32 clients lock and release a file of their own, while others hold 10 files and directories
+  held       the same, while others hold 10,000 (--held)
+  contended  8 clients lock and release the same file; SHARE is what the least and the most served one
+             got of an eighth
+  tokens     2 agents pass a token to each other; one is there and back
+  state      32 clients put a key of their own, each time if its revision is the one they know
+  watch      8 clients put 10,000 changes (--changes); 20 watchers must get each once and in order
 
-Every sender and consumer is an agent on a connection of its own. A message counts once it is
-confirmed, delivered and acknowledged; its time is that from the send to the delivery. The broker,
-this command and everything else on the machine share its processors, and the disk that is measured
-is the one under the broker's data folder.
+Every client is an agent on a connection of its own. A message counts once it is confirmed, delivered
+and acknowledged; its time is that from the send to the delivery. The time of a lock is that of both
+calls, that of a watched change from the put until a watcher has it. The broker, this command and
+everything else on the machine share its processors, and the disk that is measured is the one under
+the broker's data folder.
 
-The session stays, with its messages acknowledged; what --preload sent goes on waiting in it.
+The session stays, with its messages acknowledged and its locks released; what --preload sent goes on waiting in it.
 Needs an operator's rights.`
 
 // newBenchCommand measures the broker.
@@ -101,6 +113,8 @@ func (c *cli) bench(cmd *cobra.Command, o benchOptions) error {
 		Preload:     o.preload,
 		Idle:        o.idle,
 		Subscribers: o.subscribers,
+		Held:        o.held,
+		Changes:     o.changes,
 		Numbered:    o.numbered,
 		Keep:        o.keep,
 		Progress:    func(text string) { fmt.Fprintln(cmd.ErrOrStderr(), text) },
@@ -126,6 +140,10 @@ func (o *benchOptions) check() error {
 		return usagef("--rounds is %d; at least 1 is needed", o.rounds)
 	case o.size < bench.MinSize || o.size > 256<<10:
 		return usagef("--size is %d; %d to %d bytes are allowed", o.size, bench.MinSize, 256<<10)
+	case o.held < 0 || o.held > 100_000:
+		return usagef("--held is %d; 0 to 100,000 are allowed", o.held)
+	case o.changes < 1:
+		return usagef("--changes is %d; at least 1 is needed", o.changes)
 	case o.preload < 0 || o.idle < 0 || o.subscribers < 0:
 		return usagef("--preload, --idle and --subscribers must not be negative")
 	}
@@ -134,14 +152,16 @@ func (o *benchOptions) check() error {
 
 // benchLine is one result as JSON.
 type benchLine struct {
-	Workload  string  `json:"workload"`
-	Rounds    int     `json:"rounds"`
-	Messages  int     `json:"messages"`
-	Seconds   float64 `json:"seconds"`
-	PerSecond float64 `json:"per_second"`
-	P50       float64 `json:"p50_ms"`
-	P95       float64 `json:"p95_ms"`
-	P99       float64 `json:"p99_ms"`
+	Workload   string   `json:"workload"`
+	Rounds     int      `json:"rounds"`
+	Count      int      `json:"count"`
+	Seconds    float64  `json:"seconds"`
+	PerSecond  float64  `json:"per_second"`
+	P50        float64  `json:"p50_ms"`
+	P95        float64  `json:"p95_ms"`
+	P99        float64  `json:"p99_ms"`
+	LeastShare *float64 `json:"least_share"` // null for workloads whose clients share nothing
+	MostShare  *float64 `json:"most_share"`
 }
 
 // showBench prints results: as JSON, or as text.
@@ -149,8 +169,11 @@ func showBench(out io.Writer, format string, results []bench.Result) error {
 	if format == formatJSON {
 		encoder := json.NewEncoder(out)
 		for _, r := range results {
-			line := benchLine{r.Workload, r.Rounds, r.Messages, r.Took.Seconds(), r.PerSecond,
-				milliseconds(r.P50), milliseconds(r.P95), milliseconds(r.P99)}
+			line := benchLine{r.Workload, r.Rounds, r.Count, r.Took.Seconds(), r.PerSecond,
+				milliseconds(r.P50), milliseconds(r.P95), milliseconds(r.P99), nil, nil}
+			if r.MostShare > 0 {
+				line.LeastShare, line.MostShare = &r.LeastShare, &r.MostShare
+			}
 			if err := encoder.Encode(line); err != nil {
 				return err
 			}
@@ -163,10 +186,14 @@ func showBench(out io.Writer, format string, results []bench.Result) error {
 	if format == formatPrompt {
 		out = promptOutput{out}
 	}
-	t := newTable(out, "WORKLOAD", "MESSAGES", "MSG/S", "P50", "P95", "P99")
+	t := newTable(out, "WORKLOAD", "COUNT", "A SECOND", "P50", "P95", "P99", "SHARE")
 	for _, r := range results {
-		t.row(r.Workload, fmt.Sprint(r.Messages), fmt.Sprintf("%.0f", r.PerSecond),
-			fmt.Sprintf("%.2f ms", milliseconds(r.P50)), fmt.Sprintf("%.2f ms", milliseconds(r.P95)), fmt.Sprintf("%.2f ms", milliseconds(r.P99)))
+		share := "-"
+		if r.MostShare > 0 {
+			share = fmt.Sprintf("%.0f–%.0f %%", r.LeastShare*100, r.MostShare*100)
+		}
+		t.row(r.Workload, fmt.Sprint(r.Count), fmt.Sprintf("%.0f", r.PerSecond), fmt.Sprintf("%.2f ms", milliseconds(r.P50)),
+			fmt.Sprintf("%.2f ms", milliseconds(r.P95)), fmt.Sprintf("%.2f ms", milliseconds(r.P99)), share)
 	}
 	return t.flush()
 }

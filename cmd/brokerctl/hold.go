@@ -104,7 +104,6 @@ func (o *runOptions) runHolding(c *cli, cmd *cobra.Command, command []string, ta
 	if err != nil {
 		return ownFailure(c, cmd.Name(), err)
 	}
-	cmd.SetErr(sharedOutput(cmd.ErrOrStderr())) // the command writes there, and what minds the grant
 	h, err := take()
 	var f *failure
 	switch {

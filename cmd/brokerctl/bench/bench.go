@@ -1,8 +1,9 @@
 // Package bench drives a broker with the workloads that brokers are compared by, and measures how many messages a second
-// are sent, confirmed on disk, delivered and acknowledged, and how long they take.
+// are sent, confirmed on disk, delivered and acknowledged, how many locks, tokens and keys are taken, passed on and written, and how
+// long each takes.
 //
-// It works in a session of its own with the quota off. Every sender and consumer is an agent on a connection
-// of its own, and speaks the streams of the API directly.
+// It works in a session of its own with the quota off. Every participant is an agent on a connection of its own. Senders and
+// consumers of messages speak the streams of the API directly; all else is unary calls, as agents make them.
 package bench
 
 import (
@@ -24,22 +25,24 @@ import (
 // MinSize is the smallest payload in bytes: it must hold the time at which it was sent, as JSON.
 const MinSize = 18
 
-// A Workload says how hard, and in what shape, the queue is driven.
+// A Workload is one way to drive the broker.
 type Workload struct {
-	Name      string
-	Senders   int
-	Batch     int // messages confirmed together
-	Consumers int
-	Claims    int           // held at the same time by one consumer, each acknowledged by itself
-	Pace      time.Duration // wait between two sends of one sender; 0 = as fast as it can
+	Name    string
+	measure func(ctx context.Context, b *bench, prefix string) (Result, error) // one round; names of agents and keys begin with prefix
 }
 
 // Workloads returns those that brokers are compared by.
 func Workloads() []Workload {
 	return []Workload{
-		{Name: "agents", Senders: 64, Batch: 1, Consumers: 8, Claims: 64},
-		{Name: "pipelined", Senders: 4, Batch: 256, Consumers: 4, Claims: 256},
-		{Name: "paced", Senders: 20, Batch: 1, Consumers: 20, Claims: 1, Pace: 20 * time.Millisecond},
+		{"agents", traffic{senders: 64, batch: 1, consumers: 8, claims: 64}.measure},
+		{"pipelined", traffic{senders: 4, batch: 256, consumers: 4, claims: 256}.measure},
+		{"paced", traffic{senders: 20, batch: 1, consumers: 20, claims: 1, pace: 20 * time.Millisecond}.measure},
+		{"locks", lockOwn},
+		{"held", lockOwnAmongMany},
+		{"contended", contended},
+		{"tokens", tokens},
+		{"state", state},
+		{"watch", watch},
 	}
 }
 
@@ -53,7 +56,9 @@ type Options struct {
 	Idle        int           // connected agents that wait for work and get none
 	Subscribers int           // event subscribers that stop reading
 	Keep        time.Duration // how long finished messages and events are kept; 0 = the default
-	Numbered    bool          // senders number their messages, so that the broker recognises repeated ones
+	Held        int           // locks that others hold in workload held
+	Changes     int           // that each watcher gets
+	Numbered    bool          // senders number their messages and other changes have request ids, so that the broker recognises repeated ones
 	Progress    func(text string)
 }
 
@@ -61,11 +66,13 @@ type Options struct {
 type Result struct {
 	Workload  string
 	Rounds    int
-	Messages  int           // confirmed, delivered and acknowledged
+	Count     int           // what was done: messages confirmed, delivered and acknowledged; locks taken and released; …
 	Took      time.Duration // from the first send to the last acknowledgement
 	PerSecond float64
-	// From the beginning of a send to the delivery, of the slowest of 50, 95 and 99 in a hundred.
+	// How long one took, of the slowest of 50, 95 and 99 in a hundred: a message from the beginning of its send to its delivery.
 	P50, P95, P99 time.Duration
+	// What the least and the most served client got of its fair share; 1 = just that. 0 = that was not measured.
+	LeastShare, MostShare float64
 }
 
 // Connect opens a new connection with an operator's rights.
@@ -92,10 +99,11 @@ func Run(ctx context.Context, connect Connect, o Options) ([]Result, error) {
 		var rounds []Result
 		for round := range max(o.Rounds, 1) {
 			b.progress("%s: round %d of %d", w.Name, round+1, max(o.Rounds, 1))
-			r, err := b.measure(ctx, w, round)
+			r, err := w.measure(ctx, b, fmt.Sprintf("%s-%d", w.Name, round))
 			if err != nil {
 				return results, fmt.Errorf("workload %s: %w", w.Name, err)
 			}
+			r.Workload = w.Name
 			rounds = append(rounds, r)
 		}
 		slices.SortFunc(rounds, func(a, b Result) int { return cmp.Compare(a.PerSecond, b.PerSecond) })
@@ -118,6 +126,9 @@ type bench struct {
 func (o *Options) chosen() ([]Workload, error) {
 	if o.Size < MinSize {
 		return nil, fmt.Errorf("size is %d; at least %d bytes are needed", o.Size, MinSize)
+	}
+	if o.Held < 0 || o.Changes < 1 {
+		return nil, fmt.Errorf("%d locks held and %d changes; at least 0 and 1 are needed", o.Held, o.Changes)
 	}
 	if o.Duration <= 0 {
 		return nil, fmt.Errorf("duration is %v; it must be above 0", o.Duration)

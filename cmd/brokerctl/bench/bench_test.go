@@ -67,24 +67,27 @@ func status(t *testing.T, connect bench.Connect) *pb.GetStatusResponse {
 
 func TestRun_EveryWorkloadCountsWhatWasAcknowledged(t *testing.T) {
 	connect := newDaemon(t)
-	results, err := bench.Run(t.Context(), connect, bench.Options{Duration: 200 * time.Millisecond, Size: 100})
+	results, err := bench.Run(t.Context(), connect, bench.Options{Duration: 200 * time.Millisecond, Size: 100, Held: 100, Changes: 100})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var names []string
 	for _, r := range results {
 		names = append(names, r.Workload)
-		if r.Messages <= 0 || r.PerSecond <= 0 || r.Took < 200*time.Millisecond || r.Rounds != 1 {
+		if r.Count <= 0 || r.PerSecond <= 0 || r.Took < 200*time.Millisecond && r.Workload != "watch" || r.Rounds != 1 {
 			t.Errorf("%+v", r)
 		}
 		if r.P50 <= 0 || r.P50 > r.P95 || r.P95 > r.P99 {
 			t.Errorf("%s: %v, %v, %v", r.Workload, r.P50, r.P95, r.P99)
 		}
+		if shared := r.MostShare > 0; shared != (r.Workload == "contended") || r.LeastShare > 1 || shared && r.MostShare < 1 {
+			t.Errorf("%s: shares %v to %v", r.Workload, r.LeastShare, r.MostShare)
+		}
 	}
-	if want := []string{"agents", "pipelined", "paced"}; !slices.Equal(names, want) {
+	if want := []string{"agents", "pipelined", "paced", "locks", "held", "contended", "tokens", "state", "watch"}; !slices.Equal(names, want) {
 		t.Errorf("workloads %v, want %v", names, want)
 	}
-	if s := status(t, connect); s.GetWaiting() != 0 || s.GetClaimed() != 0 || s.GetDead() != 0 {
+	if s := status(t, connect); s.GetWaiting() != 0 || s.GetClaimed() != 0 || s.GetDead() != 0 || s.GetLocks()+s.GetTokensHeld()+s.GetTickets() != 0 {
 		t.Errorf("left over: %v", s)
 	}
 }
@@ -94,12 +97,12 @@ func TestRun_BurdensStayInTheirOwnMailboxes(t *testing.T) {
 	const preload = 1250
 	results, err := bench.Run(t.Context(), connect, bench.Options{
 		Workloads: []string{"pipelined"}, Duration: 100 * time.Millisecond, Rounds: 3, Size: bench.MinSize,
-		Preload: preload, Idle: 20, Subscribers: 2, Numbered: true,
+		Changes: 1, Preload: preload, Idle: 20, Subscribers: 2, Numbered: true,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(results) != 1 || results[0].Rounds != 3 || results[0].Messages <= 0 {
+	if len(results) != 1 || results[0].Rounds != 3 || results[0].Count <= 0 {
 		t.Fatalf("%+v", results)
 	}
 	if s := status(t, connect); s.GetWaiting() != preload || s.GetClaimed() != 0 {
@@ -113,9 +116,9 @@ func TestRun_RefusesWhatItCannotMeasure(t *testing.T) {
 		o    bench.Options
 		says string
 	}{
-		"a payload without room for the time": {bench.Options{Duration: time.Second, Size: bench.MinSize - 1}, "at least 18"},
-		"an unknown workload":                 {bench.Options{Duration: time.Second, Size: 100, Workloads: []string{"x"}}, "agents, pipelined, paced"},
-		"no duration":                         {bench.Options{Size: 100}, "duration"},
+		"a payload without room for the time": {bench.Options{Duration: time.Second, Size: bench.MinSize - 1, Changes: 1}, "at least 18"},
+		"an unknown workload":                 {bench.Options{Duration: time.Second, Size: 100, Changes: 1, Workloads: []string{"x"}}, "agents, pipelined, paced"},
+		"no duration":                         {bench.Options{Size: 100, Changes: 1}, "duration"},
 	} {
 		if _, err := bench.Run(t.Context(), connect, c.o); err == nil || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: got %v", name, err)
@@ -126,7 +129,7 @@ func TestRun_RefusesWhatItCannotMeasure(t *testing.T) {
 func TestRun_EndsWithItsContext(t *testing.T) {
 	connect := newDaemon(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	_, err := bench.Run(ctx, connect, bench.Options{Duration: time.Hour, Size: 100, Workloads: []string{"paced"},
+	_, err := bench.Run(ctx, connect, bench.Options{Duration: time.Hour, Size: 100, Changes: 1, Workloads: []string{"paced"},
 		Progress: func(string) { cancel() }})
 	if err == nil {
 		t.Fatal("no error")

@@ -14,13 +14,22 @@ import (
 // drainTime is how long consumers have, after the last send, to acknowledge everything.
 const drainTime = 20 * time.Second
 
-// measurement is one round of one workload.
+// A traffic says how hard, and in what shape, the queue of messages is driven.
+type traffic struct {
+	senders   int
+	batch     int // messages confirmed together
+	consumers int
+	claims    int           // held at the same time by one consumer, each acknowledged by itself
+	pace      time.Duration // wait between two sends of one sender; 0 = as fast as it can
+}
+
+// measurement is one round of a workload of messages.
 type measurement struct {
-	workload Workload
-	o        Options
-	role     string // whom the senders send to
-	start    time.Time
-	cancel   context.CancelCauseFunc
+	traffic
+	o      Options
+	role   string // whom the senders send to
+	start  time.Time
+	cancel context.CancelCauseFunc
 
 	sent    atomic.Int64  // confirmed
 	acked   atomic.Int64  // delivered, and their acknowledgement confirmed
@@ -33,23 +42,23 @@ type measurement struct {
 }
 
 // measure runs one round: everybody connects and registers, then the consumers open their streams, then the senders send.
-func (b *bench) measure(ctx context.Context, w Workload, round int) (Result, error) {
+func (t traffic) measure(ctx context.Context, b *bench, prefix string) (Result, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	m := &measurement{
-		workload: w,
-		o:        b.o,
-		role:     fmt.Sprintf("%s-%d", w.Name, round),
-		cancel:   cancel,
-		drained:  make(chan struct{}),
+		traffic: t,
+		o:       b.o,
+		role:    prefix,
+		cancel:  cancel,
+		drained: make(chan struct{}),
 	}
 	m.target.Store(-1)
-	consumers, err := b.joinMany(ctx, w.Consumers, m.role+"-consumer-%d", m.role)
+	consumers, err := b.joinMany(ctx, t.consumers, m.role+"-consumer-%d", m.role)
 	defer closeAll(consumers)
 	if err != nil {
 		return Result{}, err
 	}
-	senders, err := b.joinMany(ctx, w.Senders, m.role+"-sender-%d", "sender")
+	senders, err := b.joinMany(ctx, t.senders, m.role+"-sender-%d", "sender")
 	defer closeAll(senders)
 	if err != nil {
 		return Result{}, err
@@ -156,18 +165,17 @@ func (m *measurement) add(latencies []time.Duration) {
 }
 
 func (m *measurement) result(took time.Duration) Result {
-	n := m.acked.Load()
-	r := Result{
-		Workload:  m.workload.Name,
-		Messages:  int(n),
-		Took:      took,
-		PerSecond: float64(n) / took.Seconds(),
-	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	slices.Sort(m.latencies)
-	if n := len(m.latencies); n > 0 {
-		r.P50, r.P95, r.P99 = m.latencies[n/2], m.latencies[n*95/100], m.latencies[n*99/100]
+	return resultOf(int(m.acked.Load()), took, m.latencies)
+}
+
+// resultOf counts what was done in a time; it sorts the latencies.
+func resultOf(count int, took time.Duration, latencies []time.Duration) Result {
+	r := Result{Count: count, Took: took, PerSecond: float64(count) / took.Seconds()}
+	slices.Sort(latencies)
+	if n := len(latencies); n > 0 {
+		r.P50, r.P95, r.P99 = latencies[n/2], latencies[n*95/100], latencies[n*99/100]
 	}
 	return r
 }

@@ -36,7 +36,7 @@ func (m *measurement) openSender(ctx context.Context, c *client.Client, index in
 		stream:  stream,
 		target:  &pb.Target{To: &pb.Target_Role{Role: m.role}},
 		padding: padding(m.o.Size),
-		first:   m.workload.Pace * time.Duration(index) / time.Duration(m.workload.Senders),
+		first:   m.pace * time.Duration(index) / time.Duration(m.senders),
 	}
 	if m.o.Numbered {
 		s.name = c.Identity().Agent
@@ -46,7 +46,7 @@ func (m *measurement) openSender(ctx context.Context, c *client.Client, index in
 
 // run sends until end, or until ctx ends.
 func (s *sender) run(ctx context.Context, end time.Time) error {
-	for pause := s.first; ; pause = s.m.workload.Pace {
+	for pause := s.first; ; pause = s.m.pace {
 		if pause > 0 {
 			timer := time.NewTimer(pause)
 			select {
@@ -94,7 +94,7 @@ func (s *sender) send() error {
 // request makes a batch. Payloads begin with the time, so that consumers can tell how long they took.
 func (s *sender) request() *pb.SendRequest {
 	now := time.Since(s.m.start)
-	messages := make([]*pb.Message, s.m.workload.Batch)
+	messages := make([]*pb.Message, s.m.batch)
 	for i := range messages {
 		messages[i] = &pb.Message{Target: s.target, Reach: pb.Reach_REACH_ONE, Type: "bench", Payload: payload(now, s.padding)}
 	}
@@ -116,7 +116,7 @@ type consumer struct {
 }
 
 func (m *measurement) openConsumer(ctx context.Context, c *client.Client) (*consumer, error) {
-	stream, err := openClaims(ctx, c, &pb.ClaimOpen{MaxInFlight: int32(m.workload.Claims), MaxBytes: 64 << 20})
+	stream, err := openClaims(ctx, c, &pb.ClaimOpen{MaxInFlight: int32(m.claims), MaxBytes: 64 << 20})
 	if err != nil {
 		return nil, err
 	}
