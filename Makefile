@@ -10,6 +10,7 @@ RELEASE  = $(shell git describe --tags --abbrev=0 HEAD^ 2>/dev/null)
 
 FUZZTIME    ?= 30s
 CRASH_KILLS ?= 200
+HISTORIES   ?= 5000
 GLOB_PAIRS  ?= 1000000
 BENCH_ARGS  ?=
 
@@ -56,6 +57,9 @@ crash: ## kill and restart the daemon under load, CRASH_KILLS (200) times
 
 globs: ## compare GLOB_PAIRS (1,000,000) pairs of lock paths with trying every file
 	GLOB_PAIRS=$(GLOB_PAIRS) go test -count=1 -run TestOverlaps_AgreesWithTryingEveryFile -timeout 1h -v ./internal/locks/
+
+histories: ## record what concurrent clients see of keys, locks and tokens, HISTORIES (5000) times, and check it
+	HISTORIES=$(HISTORIES) go test -count=1 -run TestHistories -timeout 2h -v ./internal/histories/
 
 # All tools in one build: they share most of their packages.
 $(STAMP): tools/go.mod tools/go.sum
