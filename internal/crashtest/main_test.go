@@ -10,6 +10,9 @@
 // unknown; after the restart it makes up for that: it asks again under the same request id or producer
 // number, and what it holds tells whether an ack, nack or release was still carried out.
 //
+// Beside it are tests of a team at work, of which two are killed, and of leases: an agent that is killed, a daemon that is stopped and one that is
+// away for longer than they last.
+//
 // CRASH_KILLS is how often the daemon is killed (20), CRASH_SEED what the choices are drawn from (random, and
 // printed). After 40 kills a new data folder is begun, with the next seed. The same seed gives the same choices, not the same timing.
 package crashtest_test
@@ -22,8 +25,15 @@ import (
 	"go.uber.org/goleak"
 )
 
-// TestMain also is the process of an agent that TestTeam kills.
+// TestMain also is the process of an agent that a test kills.
 func TestMain(m *testing.M) {
+	if isVictim() {
+		if err := liveAsVictim(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	if isMate() {
 		if err := liveAsMate(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
