@@ -166,6 +166,13 @@ func (c *Client) AtIncarnation(n int64) *Client {
 	return newClient(c.link, id)
 }
 
+// Fenced returns a client whose calls are refused once the agent has lost the lock or token with this fence.
+func (c *Client) Fenced(fence int64) *Client {
+	id := c.identity
+	id.Fence = fence
+	return newClient(c.link, id)
+}
+
 // Messages returns the stub of MessageService.
 func (c *Client) Messages() pb.MessageServiceClient { return pb.NewMessageServiceClient(c.calls) }
 

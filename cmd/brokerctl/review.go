@@ -1,0 +1,313 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"brokerd/client"
+	pb "brokerd/gen/brokerd/v1"
+)
+
+// The exit codes of review submit, beside exitDone for approved.
+const (
+	exitRevise   = 10
+	exitRejected = 11
+)
+
+func newReviewCommand(c *cli) *cobra.Command {
+	return group("review", "Have work reviewed, and review", `A review goes in rounds between a producer and a critic. submit sends the work and waits for the verdict; approve, revise
+or reject is the verdict. The token (review, SCOPE) goes to and fro with them and says whose turn it is.
+
+SCOPE names what is reviewed, such as a feature. After three rounds without approval (--max-rounds) the work goes to a role that
+the session names (setting escalate-to), which decides. Either side may crash and run its command again.`,
+		newReviewSubmitCommand(c),
+		newVerdictCommand(c, client.Approved, "approve", "Approve what was submitted: the review is over", "Looks right to me"),
+		newVerdictCommand(c, client.Revise, "revise", "Ask for changes: the producer submits again", "The error of Close is dropped in line 42"),
+		newVerdictCommand(c, client.Rejected, "reject", "Reject what was submitted: the review is over", "We do not need this any more"),
+		newReviewListCommand(c), newReviewShowCommand(c))
+}
+
+// reviewOptions are what a message of a review carries.
+type reviewOptions struct {
+	body, payload string
+	priority      string
+	files         []string
+	artifacts     []string
+}
+
+// AddFlags adds the options.
+func (o *reviewOptions) AddFlags(f *pflag.FlagSet) {
+	f.StringVar(&o.body, "body", "", "the text; @FILE reads a file, - standard input")
+	f.StringVar(&o.payload, "payload", "", "JSON of any kind; @FILE reads a file, - standard input")
+	f.StringVar(&o.priority, "priority", "", "1 to 10, or low (3), normal (5), high (7), critical (10)")
+	f.StringArrayVar(&o.files, "file", nil, "PATH or PATH:LINE; may be repeated")
+	f.StringArrayVar(&o.artifacts, "artifact", nil, "name of an artifact; may be repeated")
+}
+
+// message builds what the options describe.
+func (o *reviewOptions) message(c *cli, cmd *cobra.Command) (*pb.Message, error) {
+	s := sendOptions{body: o.body, payload: o.payload, priority: o.priority, files: o.files, artifacts: o.artifacts}
+	return s.content(c, cmd)
+}
+
+func newReviewSubmitCommand(c *cli) *cobra.Command {
+	var o reviewOptions
+	var rounds int
+	var wait time.Duration
+	cmd := &cobra.Command{
+		Use:   "submit SCOPE RECEIVER [SUBJECT]",
+		Short: "Submit work for review and wait for the verdict",
+		Long: `Submit work for review and wait for the verdict. Exit code 0: approved; 10: to be revised and submitted again; 11: rejected;
+4: not decided within --wait. Run again it goes on waiting, or prints the verdict that has come meanwhile; it submits nothing twice.
+
+RECEIVER is the critic: an agent's name, or role:NAME.`,
+		Example: `  brokerctl --agent builder-1 review submit login critic-1 "The login page" --file web/login.go
+  git diff main | brokerctl --agent builder-1 review submit login role:critic --body - --wait 1h`,
+		Args:              between(2, "the scope", "the critic", "the subject"),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			s := client.Submission{Scope: args[0], MaxRounds: rounds}
+			var err error
+			if s.Message, err = o.message(c, cmd); err != nil {
+				return err
+			}
+			if s.To, err = parseReceiver(args[1]); err != nil {
+				return err
+			}
+			if s.To.GetAgent() == "" && s.To.GetRole() == "" {
+				return usagef("the critic is %s; it must be an agent or role:NAME", args[1])
+			}
+			if len(args) > 2 {
+				s.Message.Subject = args[2]
+			}
+			broker, err := c.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			ctx := cmd.Context()
+			if wait > 0 {
+				// Not a deadline: the broker would see it end first, and only say that the call was cancelled.
+				var stop context.CancelFunc
+				ctx, stop = context.WithCancel(ctx)
+				defer time.AfterFunc(wait, stop).Stop()
+				defer stop()
+			}
+			review, err := broker.SubmitReview(ctx, s)
+			if ctx.Err() != nil && cmd.Context().Err() == nil {
+				return failf(exitNothing, "%s is not decided within %s; the same command goes on waiting", args[0], short(wait))
+			}
+			if err != nil {
+				return err
+			}
+			if err := c.showReview(cmd, review); err != nil {
+				return err
+			}
+			switch review.Decision() {
+			case client.Revise:
+				return failf(exitRevise, "")
+			case client.Rejected:
+				return failf(exitRejected, "")
+			}
+			return nil
+		},
+	}
+	o.AddFlags(cmd.Flags())
+	cmd.Flags().IntVar(&rounds, "max-rounds", client.DefaultMaxRounds, "rounds without approval until somebody else decides; the first submission says")
+	cmd.Flags().DurationVar(&wait, "wait", 0, "how long to wait for the verdict; 0 = until it comes")
+	return cmd
+}
+
+func newVerdictCommand(c *cli, d client.Decision, verb, about, words string) *cobra.Command {
+	var o reviewOptions
+	cmd := &cobra.Command{
+		Use:     verb + " SCOPE [TEXT...]",
+		Short:   about,
+		Example: fmt.Sprintf("  brokerctl --agent critic-1 review %s login %q", verb, words),
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usagef("the scope is missing: brokerctl review list shows them")
+			}
+			return nil
+		},
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			m, err := o.message(c, cmd)
+			if err != nil {
+				return err
+			}
+			if len(args) > 1 {
+				if m.Body != "" {
+					return usagef("the text is given twice, as argument and with --body")
+				}
+				m.Body = strings.Join(args[1:], " ")
+			}
+			broker, err := c.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			review, err := broker.DecideReview(cmd.Context(), args[0], d, m)
+			if errors.Is(err, client.ErrNothingToReview) {
+				return failf(exitNotFound, "%v (%s review list)", err, c.again())
+			}
+			if err != nil {
+				return err
+			}
+			return c.showReview(cmd, review)
+		},
+	}
+	o.AddFlags(cmd.Flags())
+	return cmd
+}
+
+func newReviewListCommand(c *cli) *cobra.Command {
+	var all bool
+	cmd := &cobra.Command{
+		Use:               "list",
+		Short:             "List what waits for a verdict",
+		Example:           "  brokerctl review list\n  brokerctl review list --all -o json",
+		Args:              cobra.NoArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			broker, err := c.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			found, err := broker.ListReviews(cmd.Context())
+			if err != nil {
+				return err
+			}
+			format, err := c.format()
+			if err != nil {
+				return err
+			}
+			var t *table
+			if format != formatJSON {
+				out := cmd.OutOrStdout()
+				if format == formatPrompt {
+					out = promptOutput{out}
+				}
+				t = newTable(out, "SCOPE", "ROUND", "STATE", "PRODUCER", "CRITIC", "SUBMITTED", "SUBJECT")
+			}
+			listed := 0
+			for _, r := range found {
+				if r.Verdict != nil && !all {
+					continue
+				}
+				listed++
+				if format == formatJSON {
+					if err := c.showReview(cmd, r); err != nil {
+						return err
+					}
+					continue
+				}
+				f := factsOf(r)
+				t.row(f.Scope, fmt.Sprintf("%d of %d", f.Round, f.MaxRounds), f.State, f.Producer, f.Critic,
+					c.ago(r.Submitted.GetCreatedAt()), summary(r.Submitted))
+			}
+			switch {
+			case format == formatJSON:
+				return nil
+			case listed == 0:
+				fmt.Fprintln(cmd.ErrOrStderr(), "nothing waits for a review")
+				return nil
+			}
+			return t.flush()
+		},
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "decided ones too")
+	return cmd
+}
+
+func newReviewShowCommand(c *cli) *cobra.Command {
+	return &cobra.Command{
+		Use:               "show SCOPE",
+		Short:             "Show what was submitted in the newest round, and the verdict",
+		Example:           "  brokerctl review show login\n  brokerctl review show login -o prompt",
+		Args:              exactly("the scope"),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			broker, err := c.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			r, err := broker.FindReview(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			if r == nil {
+				return status.Errorf(codes.NotFound, "nothing was submitted for review as %s", args[0])
+			}
+			format, err := c.format()
+			if err != nil || format == formatJSON {
+				return errors.Join(err, c.showReview(cmd, r))
+			}
+			var out io.Writer = cmd.OutOrStdout()
+			if format == formatPrompt {
+				out = promptOutput{out}
+			}
+			c.render(out, rendered{message: r.Submitted, facts: []string{factsOf(r).String()}})
+			if r.Verdict != nil {
+				c.render(out, rendered{message: r.Verdict})
+			}
+			return nil
+		},
+	}
+}
+
+// reviewFacts are a review as it is printed.
+type reviewFacts struct {
+	Scope     string `json:"scope"`
+	Round     int    `json:"round"`
+	MaxRounds int    `json:"max_rounds"`
+	State     string `json:"state"` // submitted, escalated, approved, revise, rejected
+	Producer  string `json:"producer"`
+	Critic    string `json:"critic"`  // who has decided, or else who is to
+	Subject   string `json:"subject"` // of the work
+	Text      string `json:"text"`    // of the verdict
+	Submitted int64  `json:"submitted_revision"`
+	Verdict   int64  `json:"verdict_revision"`
+}
+
+func factsOf(r *client.Review) reviewFacts {
+	f := reviewFacts{
+		Scope: r.Scope, Round: r.Round, MaxRounds: r.MaxRounds, State: "submitted", Producer: r.Producer,
+		Critic: receiver(r.Submitted.GetTarget()), Subject: r.Submitted.GetSubject(), Submitted: r.Submitted.GetRevision(),
+	}
+	switch {
+	case r.Verdict != nil:
+		f.State, f.Critic, f.Verdict = string(r.Decision()), r.Verdict.GetSender(), r.Verdict.GetRevision()
+		f.Text = strings.TrimSpace(r.Verdict.GetSubject() + "\n" + r.Verdict.GetBody())
+	case r.Escalated != nil:
+		f.State, f.Critic = "escalated", receiver(r.Escalated.GetTarget())
+	}
+	return f
+}
+
+// String says how the review stands.
+func (f reviewFacts) String() string {
+	round := fmt.Sprintf("round %d of %d of review %s", f.Round, f.MaxRounds, f.Scope)
+	switch f.State {
+	case "submitted":
+		return fmt.Sprintf("%s: submitted by %s, waits for %s", round, f.Producer, f.Critic)
+	case "escalated":
+		return fmt.Sprintf("%s: not approved, %s decides", round, f.Critic)
+	case string(client.Revise):
+		return fmt.Sprintf("%s: to be revised, says %s%s", round, f.Critic, cond(f.Text != "", ": "+f.Text, ""))
+	}
+	return fmt.Sprintf("%s: %s by %s%s", round, f.State, f.Critic, cond(f.Text != "", ": "+f.Text, ""))
+}
+
+// showReview prints how a review stands.
+func (c *cli) showReview(cmd *cobra.Command, r *client.Review) error {
+	f := factsOf(r)
+	return c.showValue(cmd, f, f.String())
+}
