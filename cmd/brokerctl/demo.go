@@ -31,7 +31,8 @@ func newDemoCommand(c *cli) *cobra.Command {
 		Short: "Watch a small team at work, on a broker of its own",
 		Long: `Start a broker in a temporary folder, let a lead, two builders and a reviewer work through it in front of you, and
 remove it again: tasks for whoever has the time, a failure and its next attempt, a question and its reply, a dead
-letter, a message to everyone. It takes about ten seconds, and touches no other broker.
+letter, a message to everyone; then locks, a token, and a crash. It takes about fifteen seconds, and touches no
+other broker.
 
 brokerd is started from the folder that brokerctl is in, else from PATH. Colour is used on a terminal, unless
 NO_COLOR is set.`,

@@ -321,7 +321,7 @@ func (b *Broker) AgentGone(tx *store.Tx, session Session, agent Agent, reason st
 	if n > 0 {
 		entry := a.event("message.dead")
 		entry.Severity = events.Warning
-		entry.Summary = counted(int(n), "message") + " of " + a.Name + " are dead letters: it deregistered"
+		entry.Summary = a.Name + " deregistered: " + counted(int(n), "unfinished message") + " became dead letters"
 		if s.last, err = b.log.Append(tx, entry); err != nil {
 			return err
 		}

@@ -4,7 +4,7 @@
 //	  ▲                                  │
 //	  └──────────── replies ─────────────┘
 //
-// Everything is done through the API, as agents of one's own would do it. Only how long they take is made up.
+// In a second act they share files and a turn, and one of them crashes. Everything is done through the API, as agents of one's own would do it. Only how long they take is made up.
 package demo
 
 import (
@@ -64,8 +64,11 @@ func Run(ctx context.Context, o Options) (err error) {
 	t := newTranscript(o.Out, o.Now, o.Style)
 	t.line("%s", t.paint(bold, "Four agents and one broker, in a folder that is removed afterwards. Ctrl-C ends it."))
 	t.line("")
-	team := newTeam(broker, t, o.Pace)
-	if err := team.run(ctx); err != nil {
+	team := newTeam(broker, t, pace(o.Pace))
+	if err = team.run(ctx); err == nil {
+		err = team.share(ctx)
+	}
+	if err != nil {
 		if caller.Err() != nil {
 			return caller.Err()
 		}

@@ -63,17 +63,19 @@ var tasks = []task{
 type team struct {
 	broker *client.Client
 	t      *transcript
-	pace   float64
+	pace   pace
 
 	results chan struct{} // the lead has got a result
 	dead    chan struct{} // the log has a dead letter
 	notices chan struct{} // somebody has got the lead's notice
 
+	read int64 // up to where watch has read the log
+
 	mu     sync.Mutex
 	counts map[string]int // events by type
 }
 
-func newTeam(broker *client.Client, t *transcript, pace float64) *team {
+func newTeam(broker *client.Client, t *transcript, pace pace) *team {
 	return &team{
 		broker: broker, t: t, pace: pace, counts: map[string]int{},
 		results: make(chan struct{}, len(tasks)), dead: make(chan struct{}, len(tasks)), notices: make(chan struct{}, len(members)),
@@ -106,9 +108,28 @@ func (m *team) run(ctx context.Context) error {
 		start(func() error { return m.work(ctx, work, a.name, end) })
 	}
 	start(func() error { defer home(); return m.lead(ctx) })
-	if err := m.watch(ctx); err != nil {
+	if err := m.watch(ctx, len(members)); err != nil {
 		end(err)
 	}
+	return context.Cause(ctx)
+}
+
+// share plays the second act, and returns when all of it was read in the log.
+func (m *team) share(ctx context.Context) error {
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	s := &sharing{address: m.broker.Address(), t: m.t, pace: m.pace}
+	played := make(chan struct{})
+	go func() {
+		defer close(played)
+		if err := s.run(ctx); err != nil {
+			end(err)
+		}
+	}()
+	if err := m.watch(ctx, sharers); err != nil {
+		end(err)
+	}
+	<-played
 	return context.Cause(ctx)
 }
 
@@ -152,7 +173,7 @@ func (m *team) lead(ctx context.Context) error {
 			Subject: t.subject, Priority: t.priority, TaskId: "sign-in",
 		})
 	}
-	m.take(ctx, 600*time.Millisecond)
+	m.pace.take(ctx, 600*time.Millisecond)
 	m.t.say(leader, plain, "sends", "%d tasks to role:builder; the most urgent is taken first", len(batch))
 	if _, err := lead.Messages().SendMessages(ctx, &pb.SendMessagesRequest{Messages: batch}); err != nil {
 		return err
@@ -160,11 +181,11 @@ func (m *team) lead(ctx context.Context) error {
 	if !wait(ctx, m.results, len(tasks)-1) || !wait(ctx, m.dead, 1) {
 		return nil
 	}
-	m.take(ctx, 600*time.Millisecond)
+	m.pace.take(ctx, 600*time.Millisecond)
 	if err := m.lookUp(ctx); err != nil {
 		return err
 	}
-	m.take(ctx, 600*time.Millisecond)
+	m.pace.take(ctx, 600*time.Millisecond)
 	const notice = "sign-in is complete, pull main"
 	m.t.say(leader, plain, "sends", "to everyone: %s", notice)
 	_, err := lead.Messages().SendMessages(ctx, &pb.SendMessagesRequest{Messages: []*pb.Message{{
@@ -200,7 +221,7 @@ func (m *team) build(ctx context.Context, me *client.Client, c *client.Claim) (o
 		again = fmt.Sprintf(", attempt %d of %d", c.Attempt, c.MaxAttempts)
 	}
 	m.t.say(name, plain, "claims", "%s (priority %d%s)", t.subject, c.Message.GetPriority(), again)
-	m.take(ctx, t.takes)
+	m.pace.take(ctx, t.takes)
 	result := t.subject + ": done"
 	switch {
 	case t.fatal != "":
@@ -208,13 +229,13 @@ func (m *team) build(ctx context.Context, me *client.Client, c *client.Claim) (o
 		return client.Fatal(errors.New(t.fatal)), nil
 	case t.fails != "" && c.Attempt == 1:
 		m.t.say(name, yellow, "fails", "%s: %s", t.subject, t.fails)
-		return client.RetryAfter(errors.New(t.fails), m.scaled(time.Second)), nil
+		return client.RetryAfter(errors.New(t.fails), m.pace.scaled(time.Second)), nil
 	case t.question != "":
 		answer, err := m.ask(ctx, me, c, t.question)
 		if err != nil {
 			return nil, err
 		}
-		m.take(ctx, t.takes)
+		m.pace.take(ctx, t.takes)
 		result = fmt.Sprintf("%s: done with %s", t.subject, answer)
 	}
 	m.t.say(name, green, "finishes", "%s", t.subject)
@@ -244,30 +265,30 @@ func (m *team) ask(ctx context.Context, me *client.Client, c *client.Claim, ques
 
 // answer is the reviewer's part.
 func (m *team) answer(ctx context.Context, me *client.Client, c *client.Claim) error {
-	m.take(ctx, 900*time.Millisecond)
+	m.pace.take(ctx, 900*time.Millisecond)
 	const verdict = "argon2id"
 	m.t.say(reviewer, plain, "replies", "%s: %s", c.Message.GetSender(), verdict)
 	return c.Reply(ctx, &pb.Message{Type: typeAnswer, Subject: verdict})
 }
 
-// watch follows the event log, as an overseer does, until all of the team have left.
-func (m *team) watch(ctx context.Context) error {
-	left := 0
-	for event, err := range m.broker.FollowEvents(ctx, client.EventOptions{}) {
+// watch follows the event log, as an overseer does, until so many agents have left.
+func (m *team) watch(ctx context.Context, leaving int) error {
+	for event, err := range m.broker.FollowEvents(ctx, client.EventOptions{After: m.read}) {
 		if err != nil {
 			return err
 		}
+		m.read = event.GetRevision()
 		m.mu.Lock()
 		m.counts[event.GetType()]++
 		m.mu.Unlock()
 		switch event.GetType() {
-		case "message.retried":
+		case "message.retried", "agent.failed":
 			m.t.say(overseer, yellow, "notes", "%s", event.GetSummary())
 		case "message.dead":
 			m.t.say(overseer, red, "notes", "%s", event.GetSummary())
 			m.dead <- struct{}{}
 		case "agent.deregistered":
-			if left++; left == len(members) {
+			if leaving--; leaving == 0 {
 				return nil
 			}
 		}
@@ -275,9 +296,12 @@ func (m *team) watch(ctx context.Context) error {
 	return nil
 }
 
+// pace is how long things take: 1 is worth watching, 0 is at once.
+type pace float64
+
 // take is the time that something takes. It ends early with the context.
-func (m *team) take(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(m.scaled(d))
+func (p pace) take(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(p.scaled(d))
 	defer timer.Stop()
 	select {
 	case <-timer.C:
@@ -285,9 +309,9 @@ func (m *team) take(ctx context.Context, d time.Duration) {
 	}
 }
 
-// scaled is a time at the pace that was asked for.
-func (m *team) scaled(d time.Duration) time.Duration {
-	return max(time.Duration(float64(d)*m.pace), time.Millisecond)
+// scaled is a time at this pace.
+func (p pace) scaled(d time.Duration) time.Duration {
+	return max(time.Duration(float64(d)*float64(p)), time.Millisecond)
 }
 
 // wait waits for n signals, and returns false if the context ends first.
