@@ -316,4 +316,3 @@ func liveAsVictim() error {
 		pause(ctx, beatEvery)
 	}
 }
-
