@@ -27,10 +27,8 @@ const defaultSession = "default"
 // identify finds out who is calling: fault.Unauthenticated if nobody can know, fault.Invalid if the
 // metadata names what cannot be, fault.Exhausted if there is too much of it.
 func (s *Server) identify(ctx context.Context) (caller.Caller, error) {
-	if md, ok := metadata.FromIncomingContext(ctx); ok {
-		if err := checkHeaders(md); err != nil {
-			return caller.Caller{}, err
-		}
+	if err := checkHeaders(ctx); err != nil {
+		return caller.Caller{}, err
 	}
 	if err := s.authenticate(ctx); err != nil {
 		return caller.Caller{}, err

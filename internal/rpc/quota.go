@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"slices"
@@ -9,7 +10,7 @@ import (
 	"syscall"
 	"time"
 
-	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/tap"
 
 	"brokerd/internal/caller"
 	"brokerd/internal/fault"
@@ -179,16 +180,29 @@ func tooMany(reason, what, agent string, most int) error {
 	return e.With("limit", what).With(what, strconv.Itoa(most))
 }
 
-// checkHeaders refuses a call whose metadata is larger than it need be.
-func checkHeaders(md metadata.MD) error {
+// measureHeaders notes in its context that a call's metadata is larger than it need be. It looks before the call's handler begins, since handlers
+// see a copy of the metadata, which costs more than all the rest of the checks.
+func measureHeaders(ctx context.Context, info *tap.Info) (context.Context, error) {
 	const perField = 32 // as HTTP/2 counts
 	size := 0
-	for key, values := range md {
+	for key, values := range info.Header {
 		for _, v := range values {
 			size += len(key) + len(v) + perField
 		}
 	}
-	if size <= maxHeaders {
+	if size > maxHeaders {
+		ctx = context.WithValue(ctx, headerSize{}, size)
+	}
+	return ctx, nil
+}
+
+// headerSize is the key of the size of metadata that is too large.
+type headerSize struct{}
+
+// checkHeaders refuses a call whose metadata is larger than it need be.
+func checkHeaders(ctx context.Context) error {
+	size, tooLarge := ctx.Value(headerSize{}).(int)
+	if !tooLarge {
 		return nil
 	}
 	return fault.New(fault.Exhausted, "METADATA_TOO_LARGE", "the call's metadata has %d bytes; at most %d are allowed", size, maxHeaders).

@@ -97,6 +97,7 @@ func NewServer(o Options) *Server {
 		grpc.StaticConnWindowSize(connWindow),
 		grpc.ReadBufferSize(readBufferSize),
 		grpc.WriteBufferSize(writeBufferSize),
+		grpc.InTapHandle(measureHeaders),
 		// Features and the store are stopped after the server, and no handler may still use them.
 		grpc.WaitForHandlers(true),
 	)
