@@ -106,7 +106,7 @@ func (o *agentRunOptions) run(c *cli, cmd *cobra.Command, args []string) error {
 	}
 	r := &reporter{
 		broker: broker.AtIncarnation(answer.GetAgent().GetIncarnation()), every: o.lease / 3,
-		stderr: &lockedWriter{w: cmd.ErrOrStderr()}, explain: c.explain, wake: make(chan struct{}, 1), finish: make(chan struct{}),
+		stderr: cmd.ErrOrStderr(), explain: c.explain, wake: make(chan struct{}, 1), finish: make(chan struct{}),
 	}
 	r.tellLosses(answer.GetLosses())
 	return o.attend(c, cmd, r, path, args, inherited)
@@ -118,7 +118,7 @@ func (o *agentRunOptions) attend(c *cli, cmd *cobra.Command, r *reporter, path s
 	if name := r.broker.Identity().Agent; name != inherited { // what another agent holds is not this one's
 		more = [][2]string{{"BROKERD_FENCE", ""}, {holderVariable, ""}}
 	}
-	out := &lineReader{out: sharedOutput(cmd.OutOrStdout()), report: r.take}
+	out := &lineReader{out: cmd.OutOrStdout(), report: r.take}
 	p := &process{
 		path: path, args: args, env: commandEnvironment(r.broker, more), stdin: cmd.InOrStdin(), stdout: out, stderr: r.stderr,
 		timeout: o.timeout, grace: killAfter, interrupted: cmd.Context(), hurry: c.hurry,

@@ -209,7 +209,8 @@ func (l *lockedWriter) Write(p []byte) (int, error) {
 	return l.w.Write(p)
 }
 
-// sharedOutput returns a file as it is, so that commands write to it themselves, and anything else under a lock.
+// sharedOutput lets brokerctl and what it runs write to the same place: to a file as it is, so that commands write to it themselves, to
+// anything else under a lock.
 func sharedOutput(w io.Writer) io.Writer {
 	if f, ok := w.(*os.File); ok {
 		return f

@@ -141,7 +141,7 @@ func (c *cli) inboxView() view[*pb.InboxItem] {
 
 // retryNotice says on standard error when a stream was lost and is opened again.
 func (c *cli) retryNotice(cmd *cobra.Command) client.Option {
-	w := &lockedWriter{w: cmd.ErrOrStderr()}
+	w := cmd.ErrOrStderr()
 	return client.WithRetryNotice(func(err error, in time.Duration) {
 		_, text := c.explain(err)
 		fmt.Fprintf(w, "brokerctl: %s; trying again in %s\n", oneLine(text), in.Round(time.Millisecond))

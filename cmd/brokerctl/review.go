@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
@@ -24,11 +23,13 @@ const (
 )
 
 func newReviewCommand(c *cli) *cobra.Command {
-	return group("review", "Have work reviewed, and review", `A review goes in rounds between a producer and a critic. submit sends the work and waits for the verdict; approve, revise
-or reject is the verdict. The token (review, SCOPE) goes to and fro with them and says whose turn it is.
+	return group("review", "Have work reviewed, and review", `A review goes in rounds between a producer and a critic. submit sends the work and waits for the verdict;
+approve, revise or reject is the verdict. The token (review, SCOPE) goes to and fro with them and says
+whose turn it is.
 
-SCOPE names what is reviewed, such as a feature. After three rounds without approval (--max-rounds) the work goes to a role that
-the session names (setting escalate-to), which decides. Either side may crash and run its command again.`,
+SCOPE names what is reviewed, such as a feature. After three rounds without approval (--max-rounds) the
+work goes to a role that the session names (setting escalate-to), which decides. Either side may crash
+and run its command again.`,
 		newReviewSubmitCommand(c),
 		newVerdictCommand(c, client.Approved, "approve", "Approve what was submitted: the review is over", "Looks right to me"),
 		newVerdictCommand(c, client.Revise, "revise", "Ask for changes: the producer submits again", "The error of Close is dropped in line 42"),
@@ -66,8 +67,9 @@ func newReviewSubmitCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "submit SCOPE RECEIVER [SUBJECT]",
 		Short: "Submit work for review and wait for the verdict",
-		Long: `Submit work for review and wait for the verdict. Exit code 0: approved; 10: to be revised and submitted again; 11: rejected;
-4: not decided within --wait. Run again it goes on waiting, or prints the verdict that has come meanwhile; it submits nothing twice.
+		Long: `Submit work for review and wait for the verdict. Exit code 0: approved; 10: to be revised and submitted again;
+11: rejected; 4: not decided within --wait. Run again it goes on waiting, or prints the verdict that has come
+meanwhile; it submits nothing twice.
 
 RECEIVER is the critic: an agent's name, or role:NAME.`,
 		Example: `  brokerctl --agent builder-1 review submit login critic-1 "The login page" --file web/login.go
@@ -250,7 +252,7 @@ func newReviewShowCommand(c *cli) *cobra.Command {
 			if err != nil || format == formatJSON {
 				return errors.Join(err, c.showReview(cmd, r))
 			}
-			var out io.Writer = cmd.OutOrStdout()
+			out := cmd.OutOrStdout()
 			if format == formatPrompt {
 				out = promptOutput{out}
 			}

@@ -12,7 +12,9 @@ func TestToken_GoesFromHandToHand(t *testing.T) {
 	register(t, "builder-1/builder", "builder-2/builder", "critic-1/critic")
 	as := func(who string, args ...string) []string { return append([]string{"--agent", who}, args...) }
 	name := []string{"review", "login page"}
-	token := func(verb string, more ...string) []string { return append(append([]string{"token", verb}, name...), more...) }
+	token := func(verb string, more ...string) []string {
+		return append(append([]string{"token", verb}, name...), more...)
+	}
 
 	if got := ctl(t, token("show")...); got.code != 3 {
 		t.Errorf("nobody ever acquired it: %+v", got)

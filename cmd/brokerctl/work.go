@@ -128,7 +128,7 @@ func (o *workOptions) run(c *cli, cmd *cobra.Command, args []string) error {
 	w := &worker{
 		broker: broker, path: path, args: args, timeout: o.timeout, max: o.maxMessages, concurrency: o.concurrency, wait: o.wait,
 		interrupted: cmd.Context(), hurry: c.hurry, stop: stop,
-		stdout: sharedOutput(cmd.OutOrStdout()), stderr: &lockedWriter{w: cmd.ErrOrStderr()},
+		stdout: cmd.OutOrStdout(), stderr: cmd.ErrOrStderr(),
 	}
 	w.idle()
 	defer w.busy()

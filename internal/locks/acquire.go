@@ -368,6 +368,10 @@ func (u *turn) tellDeadlock(circle []link, victim *ticket) error {
 	if len(summary) > 512 {
 		summary = strings.ToValidUTF8(summary[:509], "") + "…"
 	}
-	_, err := u.append(happening{"lock.deadlock", "token.deadlock"}, events.Warning, victim.owner, victim.role, &victim.claim, summary, map[string]any{"circle": steps})
+	details := map[string]any{"circle": steps}
+	if victim.number != now {
+		details["ticket"] = victim.number
+	}
+	_, err := u.append(happening{"lock.deadlock", "token.deadlock"}, events.Warning, victim.owner, victim.role, &victim.claim, summary, details)
 	return err
 }
