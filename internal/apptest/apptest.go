@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/jonboulle/clockwork"
@@ -57,7 +58,9 @@ type Broker struct {
 	t      TB
 	config app.Config
 	app    *app.App
-	conns  map[identity]*grpc.ClientConn
+
+	mu    sync.Mutex // guards conns
+	conns map[identity]*grpc.ClientConn
 }
 
 // Start runs a broker on an empty data folder. At the end of the test it is stopped and its database checked.
@@ -126,6 +129,8 @@ func (b *Broker) Registered(agent, role string) *grpc.ClientConn {
 func (b *Broker) In(session, agent string) *grpc.ClientConn {
 	b.t.Helper()
 	id := identity{session, agent}
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	if conn := b.conns[id]; conn != nil {
 		return conn
 	}
