@@ -1,10 +1,8 @@
 package broker
 
 import (
-	"encoding/json"
 	"errors"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -19,103 +17,6 @@ const (
 	// most rows that one query asks for.
 	dispatchPage = 256
 )
-
-// A consumer takes work: a Claim stream, or a unary call that waits. The hub's mutex guards what changes.
-type consumer struct {
-	actor    actor
-	name     string
-	boxes    []box
-	filter   filter
-	max      int // claims at the same time
-	maxBytes int
-	claimFor time.Duration
-	lasts    time.Duration // until the running deadline: claimFor, or a stream's longest total
-	// deliver is called by the writer after the commit and must not block.
-	deliver func([]Claim)
-	stream  *ClaimStream // nil for a unary call
-	// dismissed is called by the writer when the agent is gone or the session closed; nil for a stream.
-	dismissed func(error)
-	ended     error // set by dismissed, before anybody is told
-
-	turn     int  // claims given in this turn
-	implicit bool // boxes are all that the agent may take from, whatever these are
-	entered  bool
-	eager    bool // has room and was not looked at since
-	gone     bool
-	inFlight int
-	bytes    int
-	from     map[int64]place // filtered consumers: nothing below this place matches
-}
-
-func (c *consumer) key() consumerKey { return consumerKey{c.actor.mailbox, c.name} }
-
-// room is how many more claims it may be given.
-func (c *consumer) room() int {
-	if c.gone || c.inFlight > 0 && c.bytes >= c.maxBytes {
-		return 0
-	}
-	return max(0, c.max-c.inFlight)
-}
-
-// roomBeside is how many more claims it may be given beside those of a share.
-func (c *consumer) roomBeside(s *share) int {
-	inFlight := c.inFlight + len(s.claims)
-	if c.gone || inFlight > 0 && c.bytes+s.bytes >= c.maxBytes {
-		return 0
-	}
-	return max(0, c.max-inFlight)
-}
-
-// takes reports whether a delivery from a mailbox of that kind is for it: it matches, and is not its own ONE message.
-func (c *consumer) takes(kind boxKind, r *ready) bool {
-	return c.filter.matches(r) && (kind == agentBox || r.Sender != c.actor.Name)
-}
-
-// A filter chooses among the ready deliveries.
-type filter struct {
-	types    []string
-	priority int // this or higher
-}
-
-func (f filter) empty() bool { return len(f.types) == 0 && f.priority <= 1 }
-
-func (f filter) matches(d *ready) bool {
-	return d.priority >= f.priority && (len(f.types) == 0 || slices.Contains(f.types, d.kind))
-}
-
-// typesJSON is the list of types as the query takes it, nil for all.
-func (f filter) typesJSON() any {
-	if len(f.types) == 0 {
-		return nil
-	}
-	b, _ := json.Marshal(f.types) // strings always marshal
-	return string(b)
-}
-
-// A place is a position in a mailbox.
-type place struct{ rank, message int64 }
-
-var (
-	front = place{math.MinInt64, 0}
-	back  = place{math.MaxInt64, math.MaxInt64}
-)
-
-// justBefore is the last place in front of p.
-func (p place) justBefore() place { return place{p.rank, p.message - 1} }
-
-func (p place) before(o place) bool {
-	return p.rank < o.rank || p.rank == o.rank && p.message < o.message
-}
-
-// A ready is a delivery that can be handed out.
-type ready struct {
-	Claim
-	place
-	kind     string
-	priority int
-	claims   int
-	fresh    bool // never delivered before
-}
 
 // dispatch gives ready deliveries to those who wait for them. It runs in the writer, at the end of a batch, and is
 // the only place where streams and waiting calls are told of work, what was granted on sending included.
@@ -449,39 +350,4 @@ func (b *Broker) claimed(tx *store.Tx, a actor, consumer string, claims []Claim)
 	entry.Summary = counted(len(claims), "message") + " claimed"
 	_, err := b.log.Append(tx, entry)
 	return err
-}
-
-// take claims a ready delivery for an agent and completes r.Claim.
-func take(tx *store.Tx, r *ready, holder int64, consumer string, lasts time.Duration) error {
-	var err error
-	if r.fresh {
-		_, err = tx.Exec(updateClaimFresh, holder, consumer, tx.Now(), lasts, tx.Now(), r.key.message, r.key.mailbox)
-	} else {
-		_, err = tx.Exec(updateClaim, holder, consumer, tx.Now(), lasts, r.key.message, r.key.mailbox)
-	}
-	r.Number = r.claims + 1
-	r.ExpiresIn = lasts
-	return err
-}
-
-// readReady reads the rows of the selectReady queries.
-func readReady(rows *store.Rows, box box) ([]ready, error) {
-	var found []ready
-	for rows.Next() {
-		var r ready
-		var id []byte
-		var attempts int
-		var delivered int64
-		if err := rows.Scan(&r.place.rank, &r.key.message, &r.claims, &attempts, &r.Claim.MaxAttempts, &delivered, &r.ordered,
-			&id, &r.Sender, &r.SenderRole, &r.CreatedAt, &r.ExpiresAt, &r.Thread, &r.kind, &r.priority, &r.Content); err != nil {
-			return nil, err
-		}
-		copy(r.Message.ID[:], id)
-		r.place.message, r.Revision, r.key.mailbox = r.key.message, r.key.message, box.id
-		r.Mailbox = box.ref.String()
-		r.Attempt = attempts + 1
-		r.fresh = delivered == 0
-		found = append(found, r)
-	}
-	return found, rows.Err()
 }

@@ -2,15 +2,12 @@ package broker
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
 	"brokerd/internal/caller"
 	"brokerd/internal/events"
-	"brokerd/internal/fault"
 	"brokerd/internal/once"
 	"brokerd/internal/store"
 )
@@ -83,32 +80,6 @@ func (b *Broker) Settle(ctx context.Context, c caller.Caller, req once.Request, 
 	return answer.Settled, answer.Revision, err
 }
 
-// onlyClaim returns the actor's only open claim.
-func onlyClaim(tx *store.Tx, a actor) (Ref, error) {
-	var ids []string
-	rows := tx.Query(selectOpenClaims, a.mailbox)
-	for rows.Next() {
-		var revision int64
-		var number int
-		if err := rows.Scan(&revision, &number); err != nil {
-			return Ref{}, err
-		}
-		ids = append(ids, claimID(revision, number))
-	}
-	if err := rows.Err(); err != nil {
-		return Ref{}, err
-	}
-	switch len(ids) {
-	case 0:
-		return Ref{}, fault.New(fault.Precondition, "NO_OPEN_CLAIM", "agent %q holds no claim: claim a message first, or name one", a.Name)
-	case 1:
-		ref, _ := ParseRef(ids[0])
-		return ref, nil
-	}
-	return Ref{}, fault.New(fault.Precondition, "SEVERAL_OPEN_CLAIMS", "agent %q holds several claims (%s): name the one you mean",
-		a.Name, strings.Join(ids, ", "))
-}
-
 // A settling is one function's settlements.
 type settling struct {
 	*Broker
@@ -136,31 +107,6 @@ type renewal struct {
 	id     string
 	holder consumerKey
 	at     time.Time
-}
-
-// A held is a delivery as settling finds it.
-type held struct {
-	key
-	state       State
-	rank        int64
-	claims      int
-	attempts    int
-	maxAttempts int
-	holder      int64
-	consumer    string
-	claimedAt   time.Time
-	claimFor    time.Duration
-	expiresAt   time.Time
-	ordering    string
-	queue       bool // of a role or channel
-}
-
-// claimID is the id of the last claim, or the revision alone if it was never claimed.
-func (h *held) claimID() string {
-	if h.claims == 0 {
-		return strconv.FormatInt(h.message, 10)
-	}
-	return claimID(h.message, h.claims)
 }
 
 // settle does one thing. It changes nothing if it returns an error.
@@ -202,54 +148,6 @@ func (s *settling) ackClaimed(item *Settlement) (bool, error) {
 		return true, s.promoteAfter(item.key)
 	}
 	return true, nil
-}
-
-// locate finds the delivery that an item means, and makes sure that the actor may settle it.
-func (s *settling) locate(item *Settlement) (*held, error) {
-	ref := item.Ref
-	if _, err := findMessage(s.tx, s.actor.session.ID, ref); err != nil {
-		return nil, err
-	}
-	rows := s.tx.Query(selectHeld, ref.Revision, s.actor.mailbox, s.actor.mailbox)
-	var best *held
-	for rows.Next() {
-		h := &held{}
-		var state int
-		if err := rows.Scan(&h.message, &h.mailbox, &state, &h.rank, &h.claims, &h.attempts, &h.maxAttempts, &h.holder, &h.consumer,
-			&h.claimedAt, &h.claimFor, &h.expiresAt, &h.ordering, &h.queue); err != nil {
-			return nil, err
-		}
-		h.state = State(state)
-		if best == nil || h.holder == s.actor.mailbox && best.holder != s.actor.mailbox {
-			best = h
-		}
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	if best == nil || ref.Claim != 0 && (best.holder != s.actor.mailbox || best.claims != ref.Claim) {
-		return nil, s.lost(ref, "it is not yours, or somebody has claimed it since")
-	}
-	mine := best.holder == s.actor.mailbox
-	if item.Verb == Ack {
-		if !mine && best.state == Claimed {
-			return nil, s.lost(ref, "somebody else has claimed it")
-		}
-		if !mine && best.mailbox != s.actor.mailbox {
-			return nil, s.lost(ref, "you have not claimed it")
-		}
-		return best, nil
-	}
-	if !mine || best.state != Claimed {
-		return nil, s.lost(ref, fmt.Sprintf("you do not hold it, it is %s", best.state))
-	}
-	return best, nil
-}
-
-func (s *settling) lost(ref Ref, why string) error {
-	e := fault.New(fault.Precondition, "CLAIM_LOST", "the claim on %s is lost: %s; stop working on it", ref.Text, why)
-	e.Resource, e.Name = "claim", ref.Text
-	return e
 }
 
 func (s *settling) ack(h *held) (Settled, error) {
@@ -387,53 +285,6 @@ func (s *settling) end(h *held) {
 	if h.state == Claimed {
 		s.ended = append(s.ended, heldClaim{h.key, consumerKey{h.holder, h.consumer}})
 	}
-}
-
-// promote makes the next delivery of the ordering key ready after h was finished, if it was h's turn. One
-// that was blocked, or finished before, was in nobody's way: the turn is another's, which need not be the
-// oldest after a redrive.
-func (s *settling) promote(h *held) error {
-	if h.ordering == "" || h.state == Blocked || !h.state.unfinished() {
-		return nil
-	}
-	return s.promoteNext(h.mailbox, h.ordering)
-}
-
-func (s *settling) promoteAfter(k key) error {
-	var ordering string
-	if err := s.tx.QueryRow(selectOrdering, k.message, k.mailbox).Scan(&ordering); err != nil {
-		return err
-	}
-	return s.promoteNext(k.mailbox, ordering)
-}
-
-// promoteNext makes the head of an ordering key ready, if it is blocked.
-func (s *settling) promoteNext(mailbox int64, ordering string) error {
-	var n struct {
-		message, rank, arrival int64
-		state                  int
-		due                    time.Time
-		queue                  bool
-	}
-	err := s.tx.QueryRow(selectHead, mailbox, ordering).Scan(&n.message, &n.state, &n.rank, &n.arrival, &n.due, &n.queue)
-	if errors.Is(err, store.ErrNoRows) || err == nil && State(n.state) != Blocked {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if n.due.After(s.tx.Now()) {
-		s.due = earliest(s.due, n.due)
-		_, err := s.tx.Exec(updateState, int(Delayed), n.message, mailbox)
-		return err
-	}
-	s.ready.add(mailbox, place{n.rank, n.message})
-	if n.arrival == 0 {
-		s.last, err = s.arrive(s.tx, s.actor.session.ID, key{n.message, mailbox}, n.queue)
-		return err
-	}
-	_, err = s.tx.Exec(updateState, int(Pending), n.message, mailbox)
-	return err
 }
 
 // finish writes what was gathered and returns the revision of the change. self is the stream that

@@ -1,0 +1,95 @@
+package broker
+
+import (
+	"encoding/json"
+	"math"
+	"slices"
+	"time"
+)
+
+// A consumer takes work: a Claim stream, or a unary call that waits. The hub's mutex guards what changes.
+type consumer struct {
+	actor    actor
+	name     string
+	boxes    []box
+	filter   filter
+	max      int // claims at the same time
+	maxBytes int
+	claimFor time.Duration
+	lasts    time.Duration // until the running deadline: claimFor, or a stream's longest total
+	// deliver is called by the writer after the commit and must not block.
+	deliver func([]Claim)
+	stream  *ClaimStream // nil for a unary call
+	// dismissed is called by the writer when the agent is gone or the session closed; nil for a stream.
+	dismissed func(error)
+	ended     error // set by dismissed, before anybody is told
+
+	turn     int  // claims given in this turn
+	implicit bool // boxes are all that the agent may take from, whatever these are
+	entered  bool
+	eager    bool // has room and was not looked at since
+	gone     bool
+	inFlight int
+	bytes    int
+	from     map[int64]place // filtered consumers: nothing below this place matches
+}
+
+func (c *consumer) key() consumerKey { return consumerKey{c.actor.mailbox, c.name} }
+
+// room is how many more claims it may be given.
+func (c *consumer) room() int {
+	if c.gone || c.inFlight > 0 && c.bytes >= c.maxBytes {
+		return 0
+	}
+	return max(0, c.max-c.inFlight)
+}
+
+// roomBeside is how many more claims it may be given beside those of a share.
+func (c *consumer) roomBeside(s *share) int {
+	inFlight := c.inFlight + len(s.claims)
+	if c.gone || inFlight > 0 && c.bytes+s.bytes >= c.maxBytes {
+		return 0
+	}
+	return max(0, c.max-inFlight)
+}
+
+// takes reports whether a delivery from a mailbox of that kind is for it: it matches, and is not its own ONE message.
+func (c *consumer) takes(kind boxKind, r *ready) bool {
+	return c.filter.matches(r) && (kind == agentBox || r.Sender != c.actor.Name)
+}
+
+// A filter chooses among the ready deliveries.
+type filter struct {
+	types    []string
+	priority int // this or higher
+}
+
+func (f filter) empty() bool { return len(f.types) == 0 && f.priority <= 1 }
+
+func (f filter) matches(d *ready) bool {
+	return d.priority >= f.priority && (len(f.types) == 0 || slices.Contains(f.types, d.kind))
+}
+
+// typesJSON is the list of types as the query takes it, nil for all.
+func (f filter) typesJSON() any {
+	if len(f.types) == 0 {
+		return nil
+	}
+	b, _ := json.Marshal(f.types) // strings always marshal
+	return string(b)
+}
+
+// A place is a position in a mailbox.
+type place struct{ rank, message int64 }
+
+var (
+	front = place{math.MinInt64, 0}
+	back  = place{math.MaxInt64, math.MaxInt64}
+)
+
+// justBefore is the last place in front of p.
+func (p place) justBefore() place { return place{p.rank, p.message - 1} }
+
+func (p place) before(o place) bool {
+	return p.rank < o.rank || p.rank == o.rank && p.message < o.message
+}

@@ -1,0 +1,110 @@
+package broker
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"brokerd/internal/fault"
+	"brokerd/internal/store"
+)
+
+// A held is a delivery as settling finds it.
+type held struct {
+	key
+	state       State
+	rank        int64
+	claims      int
+	attempts    int
+	maxAttempts int
+	holder      int64
+	consumer    string
+	claimedAt   time.Time
+	claimFor    time.Duration
+	expiresAt   time.Time
+	ordering    string
+	queue       bool // of a role or channel
+}
+
+// claimID is the id of the last claim, or the revision alone if it was never claimed.
+func (h *held) claimID() string {
+	if h.claims == 0 {
+		return strconv.FormatInt(h.message, 10)
+	}
+	return claimID(h.message, h.claims)
+}
+
+// locate finds the delivery that an item means, and makes sure that the actor may settle it.
+func (s *settling) locate(item *Settlement) (*held, error) {
+	ref := item.Ref
+	if _, err := findMessage(s.tx, s.actor.session.ID, ref); err != nil {
+		return nil, err
+	}
+	rows := s.tx.Query(selectHeld, ref.Revision, s.actor.mailbox, s.actor.mailbox)
+	var best *held
+	for rows.Next() {
+		h := &held{}
+		var state int
+		if err := rows.Scan(&h.message, &h.mailbox, &state, &h.rank, &h.claims, &h.attempts, &h.maxAttempts, &h.holder, &h.consumer,
+			&h.claimedAt, &h.claimFor, &h.expiresAt, &h.ordering, &h.queue); err != nil {
+			return nil, err
+		}
+		h.state = State(state)
+		if best == nil || h.holder == s.actor.mailbox && best.holder != s.actor.mailbox {
+			best = h
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	if best == nil || ref.Claim != 0 && (best.holder != s.actor.mailbox || best.claims != ref.Claim) {
+		return nil, s.lost(ref, "it is not yours, or somebody has claimed it since")
+	}
+	mine := best.holder == s.actor.mailbox
+	if item.Verb == Ack {
+		if !mine && best.state == Claimed {
+			return nil, s.lost(ref, "somebody else has claimed it")
+		}
+		if !mine && best.mailbox != s.actor.mailbox {
+			return nil, s.lost(ref, "you have not claimed it")
+		}
+		return best, nil
+	}
+	if !mine || best.state != Claimed {
+		return nil, s.lost(ref, fmt.Sprintf("you do not hold it, it is %s", best.state))
+	}
+	return best, nil
+}
+
+func (s *settling) lost(ref Ref, why string) error {
+	e := fault.New(fault.Precondition, "CLAIM_LOST", "the claim on %s is lost: %s; stop working on it", ref.Text, why)
+	e.Resource, e.Name = "claim", ref.Text
+	return e
+}
+
+// onlyClaim returns the actor's only open claim.
+func onlyClaim(tx *store.Tx, a actor) (Ref, error) {
+	var ids []string
+	rows := tx.Query(selectOpenClaims, a.mailbox)
+	for rows.Next() {
+		var revision int64
+		var number int
+		if err := rows.Scan(&revision, &number); err != nil {
+			return Ref{}, err
+		}
+		ids = append(ids, claimID(revision, number))
+	}
+	if err := rows.Err(); err != nil {
+		return Ref{}, err
+	}
+	switch len(ids) {
+	case 0:
+		return Ref{}, fault.New(fault.Precondition, "NO_OPEN_CLAIM", "agent %q holds no claim: claim a message first, or name one", a.Name)
+	case 1:
+		ref, _ := ParseRef(ids[0])
+		return ref, nil
+	}
+	return Ref{}, fault.New(fault.Precondition, "SEVERAL_OPEN_CLAIMS", "agent %q holds several claims (%s): name the one you mean",
+		a.Name, strings.Join(ids, ", "))
+}

@@ -1,0 +1,55 @@
+package broker
+
+import (
+	"errors"
+	"time"
+
+	"brokerd/internal/store"
+)
+
+// promote makes the next delivery of the ordering key ready after h was finished, if it was h's turn. One
+// that was blocked, or finished before, was in nobody's way: the turn is another's, which need not be the
+// oldest after a redrive.
+func (s *settling) promote(h *held) error {
+	if h.ordering == "" || h.state == Blocked || !h.state.unfinished() {
+		return nil
+	}
+	return s.promoteNext(h.mailbox, h.ordering)
+}
+
+func (s *settling) promoteAfter(k key) error {
+	var ordering string
+	if err := s.tx.QueryRow(selectOrdering, k.message, k.mailbox).Scan(&ordering); err != nil {
+		return err
+	}
+	return s.promoteNext(k.mailbox, ordering)
+}
+
+// promoteNext makes the head of an ordering key ready, if it is blocked.
+func (s *settling) promoteNext(mailbox int64, ordering string) error {
+	var n struct {
+		message, rank, arrival int64
+		state                  int
+		due                    time.Time
+		queue                  bool
+	}
+	err := s.tx.QueryRow(selectHead, mailbox, ordering).Scan(&n.message, &n.state, &n.rank, &n.arrival, &n.due, &n.queue)
+	if errors.Is(err, store.ErrNoRows) || err == nil && State(n.state) != Blocked {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if n.due.After(s.tx.Now()) {
+		s.due = earliest(s.due, n.due)
+		_, err := s.tx.Exec(updateState, int(Delayed), n.message, mailbox)
+		return err
+	}
+	s.ready.add(mailbox, place{n.rank, n.message})
+	if n.arrival == 0 {
+		s.last, err = s.arrive(s.tx, s.actor.session.ID, key{n.message, mailbox}, n.queue)
+		return err
+	}
+	_, err = s.tx.Exec(updateState, int(Pending), n.message, mailbox)
+	return err
+}
