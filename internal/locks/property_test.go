@@ -82,10 +82,17 @@ func (c *comparison) acquire(*rapid.T) {
 	a := c.agents[r.owner.agent]
 	out, err := a.AcquireLocks(a.ctx, &pb.AcquireLocksRequest{Paths: r.names, Mode: mode, Holder: r.owner.holder, KeepTicket: keep})
 	if status.Code(err) == codes.Aborted {
-		if r.number = 0; !c.model.closes(r) {
-			c.rt.Errorf("%v: %v, and there is no circle", r, err)
+		if c.model.closes(r) {
+			c.read++
+			return
 		}
-		c.read++
+		// No circle yet, but that r waits lets another pass, which may close one.
+		r.number = ticketOf(c.w.history("lock.deadlock")[c.read])
+		c.model.queue = append(c.model.queue, r)
+		c.settle()
+		if slices.Contains(c.model.queue, r) {
+			c.rt.Fatalf("%v: %v, and there is no circle", r, err)
+		}
 		return
 	}
 	must(c.rt, err)
