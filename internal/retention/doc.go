@@ -15,7 +15,8 @@
 //
 // # Pace
 //
-// A turn walks through the messages and events that may be due, in pages. Reading a page, writing its lines and compressing them is done on a
+// A turn walks through the messages and events that may be due, in pages. One look at the rows serves a whole page: messages that follow each
+// other and are alike count as one, due when the last of them is, and only where that does not hold is each looked at by itself. Reading a page, writing its lines and compressing them is done on a
 // snapshot, beside the writer; what the writer does is one small transaction in the lane of sends: it compares sums over the page's
 // deliveries with what was read, and removes the page's rows, which mostly follow each other, in stretches. After each page
 // the turn rests several times as long as the page took, so that what agents do goes first. The later the page is the shorter the
