@@ -95,7 +95,7 @@ func TestGettingStarted_LeadsToAnAcknowledgedMessage(t *testing.T) {
 		shows string
 	}{
 		{lead, "to role:builder"},
-		{builder, "Name and password are enough for now."},
+		{builder, "A form with a name and a password."},
 		{builder, "acked the message that was answered"},
 		{lead, "Done, on the branch login."},
 	} {

@@ -81,7 +81,7 @@ func Start(ctx context.Context, c Config) (*App, error) {
 // Addresses returns where the daemon listens, as clients dial it; first the socket of the data folder.
 func (a *App) Addresses() []string { return slices.Clone(a.listen) }
 
-// Metrics returns the address at which metrics are served, empty for nowhere.
+// Metrics returns the address at which metrics are served; it is empty if they are not served.
 func (a *App) Metrics() string { return a.metrics }
 
 // Dir returns the data folder as an absolute path.
