@@ -105,7 +105,8 @@ func (r *Review) open() bool { return r != nil && (r.Decision() == "" || r.Decis
 
 // SubmitReview sends work to a critic, passes the turn to it, and waits until ctx ends for the verdict, with which the turn comes back:
 // after Revise the calling agent holds the token (ReviewToken, scope) again, otherwise it is free. Called again after a crash
-// it goes on waiting for the verdict of what was submitted before, or returns the one that has come, and sends nothing.
+// it goes on waiting for the verdict of what was submitted before, or returns the one that has come, and sends nothing. It does not
+// matter whether another consumer of the agent has finished the verdict's delivery meanwhile.
 //
 // ABORTED (codes.Aborted) if another agent's work is under review in this scope.
 func (c *Client) SubmitReview(ctx context.Context, s Submission) (*Review, error) {
@@ -136,17 +137,6 @@ func (c *Client) SubmitReview(ctx context.Context, s Submission) (*Review, error
 		return nil, fmt.Errorf("take the review of %s back: %w", s.Scope, err)
 	}
 	return r, nil
-}
-
-// isNews reports whether a review was decided and the calling agent, its producer, has not been told.
-func (c *Client) isNews(ctx context.Context, r *Review) (bool, error) {
-	if r == nil || r.Verdict == nil || r.Producer != c.identity.Agent {
-		return false, nil
-	}
-	found, err := c.Messages().GetMessage(ctx, &pb.GetMessageRequest{Id: r.Verdict.GetId()})
-	return slices.ContainsFunc(found.GetDeliveries(), func(d *pb.Delivery) bool {
-		return d.GetMailbox() == c.identity.Agent && d.GetState() != pb.DeliveryState_DELIVERY_STATE_ACKED
-	}), err
 }
 
 // hand submits the next round unless one is under review, and passes the turn to the critic.
@@ -400,45 +390,6 @@ func (c *Client) passReview(ctx context.Context, r *Review, to *pb.Target) error
 		return nil // passed before a crash, or taken away: it is the other's turn either way
 	}
 	return err
-}
-
-// awaitVerdict waits until the round is decided.
-func (c *Client) awaitVerdict(ctx context.Context, r *Review) error {
-	following, stop := context.WithCancel(ctx)
-	defer stop()
-	filter := &pb.MessageFilter{ThreadId: reviewThread(r.Scope), Types: []string{reviewApprove, reviewRevise, reviewReject}}
-	for item, err := range c.Follow(following, FollowOptions{After: r.Submitted.GetRevision() - 1, Filter: filter}) {
-		if err != nil {
-			return err
-		}
-		if item.GetMessage().GetLabels()[labelRound] == strconv.Itoa(r.Round) {
-			r.Verdict = item.GetMessage()
-			break
-		}
-	}
-	if r.Verdict == nil {
-		return context.Cause(ctx)
-	}
-	return nil
-}
-
-// takeBack waits until the turn is back, keeps it if the producer is to go on, and finishes the verdict.
-func (c *Client) takeBack(ctx context.Context, r *Review) error {
-	for {
-		answer, err := c.acquireReview(ctx, r.Scope, turnAtATime)
-		if err != nil {
-			return err
-		}
-		if answer.GetOutcome() == pb.AcquireOutcome_ACQUIRE_OUTCOME_GRANTED {
-			break
-		}
-	}
-	if r.Decision() != Revise {
-		if _, err := c.Tokens().ReleaseToken(ctx, &pb.ReleaseTokenRequest{Type: ReviewToken, Scope: r.Scope}); err != nil {
-			return err
-		}
-	}
-	return c.finishMail(ctx, r.Verdict)
 }
 
 // finishMail finishes the agent's own delivery of a message, if it has one.

@@ -16,11 +16,14 @@ import (
 type reviewing struct {
 	*testing.T
 	producer, critic, lead *client.Client
+	worker                 *client.Client // of the producer as well
+	daemon                 *daemon
 }
 
 func newReviewing(t *testing.T) *reviewing {
 	d := newDaemon(t)
-	return &reviewing{t, d.agent(t, "producer", "builder"), d.agent(t, "critic", "reviewer"), d.agent(t, "lead", "lead")}
+	producer := d.agent(t, "producer", "builder")
+	return &reviewing{t, producer, d.agent(t, "critic", "reviewer"), d.agent(t, "lead", "lead"), producer, d}
 }
 
 // toCritic is a submission of the scope login.
@@ -49,7 +52,8 @@ func (r *reviewing) submit(ctx context.Context, rounds int) <-chan submitted {
 		if err != nil {
 			r.Fatal(err)
 		}
-		if event.GetRevision() > before && r.find().Submitted.GetRevision() > before {
+		now := r.find().Submitted.GetRevision()
+		if event.GetSource() == "producer" && now > before && event.GetRevision() > now {
 			break
 		}
 	}
@@ -189,6 +193,51 @@ func TestReview_ProducerThatCrashedGetsTheVerdictAndSendsNothingTwice(t *testing
 	}
 	if got := r.sent(); got != 4 {
 		t.Errorf("%d messages, want two submissions and two verdicts", got)
+	}
+}
+
+// ackVerdict finishes the verdict as another consumer of the producer does.
+func (r *reviewing) ackVerdict() {
+	r.Helper()
+	id := r.find().Verdict.GetId()
+	if _, err := r.worker.Messages().AckMessages(r.Context(), &pb.AckMessagesRequest{Ids: []string{id}}); err != nil {
+		r.Fatal(err)
+	}
+}
+
+func TestReview_VerdictThatAnotherConsumerHasFinishedIsFound(t *testing.T) {
+	r := newReviewing(t)
+	slow := newRelay(t, r.daemon, pb.MessageService_Receive_FullMethodName, pb.EventService_SubscribeEvents_FullMethodName)
+	producer, err := client.Dial(t.Context(), client.WithAddress(slow.address), client.WithAgent("producer"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(producer.Close)
+	r.producer = producer
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	first := r.submit(ctx, 0)
+	r.decide(r.critic, client.Revise, "not yet")
+	r.ackVerdict()
+	close(slow.free) // it has waited since the submission
+	r.verdict(first, client.Revise, 1)
+
+	// Nobody waits when it comes.
+	dying, crash := context.WithCancel(ctx)
+	second := r.submit(dying, 0)
+	crash()
+	<-second
+	r.decide(r.critic, client.Approved, "")
+	r.ackVerdict()
+	review, err := r.producer.SubmitReview(ctx, toCritic(0))
+	if err != nil || review.Decision() != client.Approved || review.Round != 2 {
+		t.Fatalf("%+v, %v", review, err)
+	}
+	if got := r.sent(); got != 4 {
+		t.Errorf("%d messages, want two submissions and two verdicts", got)
+	}
+	if got := r.holder(); got != "" {
+		t.Errorf("the turn is with %q after the review", got)
 	}
 }
 
