@@ -46,7 +46,8 @@ func (c *Client) awaitVerdict(ctx context.Context, r *Review) error {
 func (c *Client) watchTurn(ctx context.Context, r *Review) (err error) {
 	following, stop := context.WithCancel(ctx)
 	defer stop()
-	defer time.AfterFunc(turnAtATime, stop).Stop() // a deadline would reach the broker, which could be first to end the call
+	// A deadline instead would reach the broker, which could be first to end the call.
+	defer time.AfterFunc(turnAtATime, stop).Stop()
 	due := true // to look
 	look := func() {
 		verdict, failed := c.findVerdict(following, r)
