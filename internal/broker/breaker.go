@@ -40,7 +40,7 @@ func (b *Broker) strike(tx *store.Tx, session, agent int64, claims ...key) error
 	if open || g.failures >= rules.BreakerLimit {
 		until = tx.Now().Add(rules.BreakerTime)
 	}
-	if _, err := tx.Exec(upsertBreaker, agent, g.failures, until); err != nil {
+	if _, err := tx.Exec(upsertBreaker, agent, g.failures, until, tx.Now()); err != nil {
 		return err
 	}
 	b.gates.Clear(tx)

@@ -100,6 +100,7 @@ type gating struct {
 	halt     int64     // the directive
 	failures int
 	until    time.Time // of its open breaker; zero = closed
+	openedAt time.Time // the breaker
 	probe    int64     // the message on trial
 }
 
@@ -121,7 +122,7 @@ func (e *explaining) agents() error {
 	for rows.Next() {
 		var name string
 		var g gating
-		if err := rows.Scan(&name, &g.haltedAt, &g.halt, &g.failures, &g.until, &g.probe); err != nil {
+		if err := rows.Scan(&name, &g.haltedAt, &g.halt, &g.failures, &g.until, &g.openedAt, &g.probe); err != nil {
 			return err
 		}
 		e.gates[name] = g

@@ -45,7 +45,10 @@ func (e *explaining) gated(only string) error {
 			e.add(f)
 			continue
 		}
-		f.Summary = e.breaker(&server{m, g})
+		f.Since, f.Summary = g.openedAt, "it is degraded: "+e.breaker(&server{m, g})
+		if !f.Since.IsZero() { // an earlier version has not noted it
+			f.Summary = "it is degraded since " + e.about.When(f.Since) + ": " + e.breaker(&server{m, g})
+		}
 		if f.Commands, err = e.registering(m.Name); err != nil {
 			return err
 		}

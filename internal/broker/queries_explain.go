@@ -9,7 +9,7 @@ CREATE INDEX questions_late ON questions (session, deadline) WHERE settled IS NU
 
 const (
 	selectGatesOf = `
-		SELECT b.name, h.halted_at, h.message, r.failures, r.open_until, r.probe_message
+		SELECT b.name, h.halted_at, h.message, r.failures, r.open_until, r.opened_at, r.probe_message
 		FROM mailboxes b
 		LEFT JOIN halts h ON h.agent = b.id
 		LEFT JOIN breakers r ON r.agent = b.id AND r.open_until IS NOT NULL

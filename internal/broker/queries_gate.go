@@ -34,9 +34,10 @@ const (
 		DELETE FROM halts WHERE agent = ?`
 
 	upsertBreaker = `
-		INSERT INTO breakers (agent, failures, open_until) VALUES (?, ?, ?)
+		INSERT INTO breakers (agent, failures, open_until, opened_at) VALUES (?1, ?2, ?3, iif(?3 IS NULL, NULL, ?4))
 		ON CONFLICT (agent) DO UPDATE
-		SET failures = excluded.failures, open_until = excluded.open_until, probe_message = NULL, probe_mailbox = NULL`
+		SET failures = excluded.failures, open_until = excluded.open_until, opened_at = COALESCE(opened_at, excluded.opened_at),
+			probe_message = NULL, probe_mailbox = NULL`
 	updateProbe = `
 		UPDATE breakers SET probe_message = ?, probe_mailbox = ? WHERE agent = ?`
 	deleteBreaker = `

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// fails lets the clock run until an agent has failed. In small steps: a leap would look like a process that stood still.
+func (s *stage) fails(agent string) {
+	s.t.Helper()
+	for at(s.t, fields(s.t, "agent", "get", agent), "agent", "health") != "FAILED" {
+		if s.t.Context().Err() != nil {
+			s.t.Fatal(agent, "lives on")
+		}
+		s.Advance(time.Second)
+	}
+}
+
+// since wants a finding about the agent to be of that time.
+func (s *stage) since(agent, severity, want string) {
+	s.t.Helper()
+	for _, line := range strings.Split(strings.TrimSpace(must0(s.t, "-o", "json", "explain", "agent", agent)), "\n") {
+		m := decode(s.t, line)
+		if at(s.t, m, "severity") == severity && at(s.t, m, "subject") == "agent "+agent {
+			if got := at(s.t, m, "since"); got != want {
+				s.t.Errorf("%s is so since %v, not %s", agent, got, want)
+			}
+			return
+		}
+	}
+	s.t.Errorf("no %s about %s", severity, agent)
+}
+
+func TestExplain_AgentThatHasFailedAndHasNoMail(t *testing.T) {
+	s := newStage(t)
+	must0(t, "agent", "register", "builder-1", "--role", "builder", "--lease", "5s")
+	s.fails("builder-1")
+	s.Advance(10 * time.Minute)
+	f := s.finds([]string{"agent", "builder-1"}, "ERROR", "agent builder-1", "it has failed: its lease was over at 03:04:10 UTC (10m ago)",
+		"nothing was heard of it since 03:04:05 UTC (10m ago); any call in its name brings it back")
+	s.since("builder-1", "ERROR", "2026-01-02T03:04:10Z")
+	s.shows(f)
+	s.frees(f, "brokerctl agent register builder-1 --role builder --lease 5s")
+	s.fine("agent", "builder-1")
+	if got := at(t, fields(t, "agent", "get", "builder-1"), "agent", "health"); got != "OK" {
+		t.Errorf("its health is %v", got)
+	}
+}
+
+func TestExplain_AgentThatIsDegraded(t *testing.T) {
+	s := newStage(t)
+	for _, agent := range []string{"lead", "builder-1"} {
+		must0(t, "agent", "register", agent, "--role", agent, "--lease", "10h")
+	}
+	fail := func() {
+		t.Helper()
+		sent(t, "--agent", "lead", "builder-1", "work")
+		must0(t, "--agent", "builder-1", "claim")
+		must0(t, "--agent", "builder-1", "nack", "--fatal", "--error", "no compiler")
+	}
+	fail()
+	s.Advance(10 * time.Minute)
+	s.fine("agent", "builder-1")
+	fail()
+	s.Advance(2 * time.Hour)
+	fail() // on trial
+	s.finds([]string{"agent", "builder-1"}, "WARNING", "agent builder-1", "it is degraded since 03:14:05 UTC (2h ago): the circuit breaker",
+		"open after 3 failures in a row; at 06:14:05 UTC (in 1h)")
+	s.since("builder-1", "WARNING", "2026-01-02T03:14:05Z")
+	f := s.finds(nil, "WARNING", "agent builder-1", "it is degraded since 03:14:05 UTC (2h ago)")
+	s.frees(f, "brokerctl agent register builder-1 --role builder-1 --lease 10h")
+	s.fine("agent", "builder-1")
+	s.Advance(time.Hour)
+	fail()
+	fail()
+	s.since("builder-1", "WARNING", "2026-01-02T06:14:05Z") // not since the last time
+}
