@@ -73,7 +73,7 @@ subscriptions and claims stay.`,
 			return c.show(cmd, a, func(w io.Writer) {
 				fmt.Fprintf(w, "registered %s%s, incarnation %d, lease %s\n", a.GetName(),
 					cond(a.GetRole() != "", " as "+a.GetRole(), ""), a.GetIncarnation(), shortOf(a.GetLease()))
-				printLosses(w, answer.GetLosses())
+				printLosses(w, answer)
 			})
 		},
 	}
@@ -331,7 +331,7 @@ messages are unread and how many could be claimed, and names the directives that
 				if d := answer.GetDirectives(); len(d) > 0 {
 					fmt.Fprintf(w, "directives: %s; see %s next\n", names(d, len(d)), c.again())
 				}
-				printLosses(w, answer.GetLosses())
+				printLosses(w, answer)
 			})
 		},
 	}

@@ -108,7 +108,7 @@ func (o *agentRunOptions) run(c *cli, cmd *cobra.Command, args []string) error {
 		broker: broker.AtIncarnation(answer.GetAgent().GetIncarnation()), every: o.lease / 3,
 		stderr: cmd.ErrOrStderr(), explain: c.explain, wake: make(chan struct{}, 1), finish: make(chan struct{}),
 	}
-	r.tellLosses(answer.GetLosses())
+	r.tellLosses(answer)
 	return o.attend(c, cmd, r, path, args, inherited)
 }
 
@@ -285,7 +285,7 @@ func (r *reporter) make(ctx context.Context, due ownReport) error {
 	case due.heartbeat != nil:
 		var answer *pb.HeartbeatResponse
 		if answer, err = r.broker.Agents().Heartbeat(call, due.heartbeat); err == nil {
-			r.tellLosses(answer.GetLosses())
+			r.tellLosses(answer)
 			r.tellDirectives(answer.GetDirectives())
 		}
 	case due.event != nil:
@@ -312,9 +312,12 @@ func away(err error) bool {
 }
 
 // tellLosses says what the agent has lost.
-func (r *reporter) tellLosses(losses []*pb.Loss) {
-	for _, l := range losses {
+func (r *reporter) tellLosses(from loser) {
+	for _, l := range from.GetLosses() {
 		r.sayf("lost while the agent was away: %s %s", strings.ToLower(enumOf(l.GetKind())), l.GetName())
+	}
+	if more := from.GetMoreLosses(); more > 0 {
+		r.sayf("lost while the agent was away: %s", moreLosses(more))
 	}
 }
 

@@ -88,11 +88,25 @@ func parseCounters(given map[string]int64) (*pb.Counters, error) {
 	return counters, nil
 }
 
+// A loser is an answer that tells what an agent has lost.
+type loser interface {
+	GetLosses() []*pb.Loss
+	GetMoreLosses() int32
+}
+
 // printLosses says what an agent has lost while it was thought dead.
-func printLosses(w io.Writer, losses []*pb.Loss) {
-	for _, l := range losses {
+func printLosses(w io.Writer, from loser) {
+	for _, l := range from.GetLosses() {
 		fmt.Fprintf(w, "lost: %s %s\n", strings.ToLower(enumOf(l.GetKind())), oneLine(l.GetName()))
 	}
+	if more := from.GetMoreLosses(); more > 0 {
+		fmt.Fprintf(w, "lost: %s\n", moreLosses(more))
+	}
+}
+
+// moreLosses says how many losses are not told one by one.
+func moreLosses(n int32) string {
+	return fmt.Sprintf("%d more, which only the log tells of: brokerctl event list", n)
 }
 
 func newAgentCheckpointCommand(c *cli) *cobra.Command {

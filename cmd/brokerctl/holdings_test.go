@@ -100,3 +100,29 @@ func TestNext_TellsLossesOnce(t *testing.T) {
 		t.Errorf("%s", out)
 	}
 }
+
+func TestLosses_ThoseThatOnlyTheLogTellsOfAreCounted(t *testing.T) {
+	c, _, out := printer(formatTable)
+	lost := []*pb.Loss{{Kind: pb.LossKind_LOSS_KIND_LOCK, Name: "src/"}}
+	printLosses(out, &pb.RegisterAgentResponse{Losses: lost, MoreLosses: 250})
+	printLosses(out, &pb.HeartbeatResponse{Losses: lost})
+	r := &reporter{stderr: out}
+	r.tellLosses(&pb.HeartbeatResponse{Losses: lost, MoreLosses: 250})
+	turn := newTurn(&pb.GetInboxSummaryResponse{}, nil)
+	turn.losses, turn.more = lost, 250
+	turn.print(c, out)
+	wantText(t, out.String(), `
+lost: lock src/
+lost: 250 more, which only the log tells of: brokerctl event list
+lost: lock src/
+brokerctl: lost while the agent was away: lock src/
+brokerctl: lost while the agent was away: 250 more, which only the log tells of: brokerctl event list
+Lost while you were away: lock src/. Stop working on it, or ask for it again.
+
+Lost while you were away: 250 more, which only the log tells of: brokerctl event list
+`)
+	out.Reset()
+	if err := turn.writeJSON(out); err != nil || at(t, decode(t, out.String()), "more_losses") != json.Number("250") {
+		t.Errorf("%v: %s", err, out)
+	}
+}

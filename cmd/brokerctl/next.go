@@ -76,7 +76,7 @@ func (o *nextOptions) run(c *cli, cmd *cobra.Command) error {
 		return err
 	}
 	t := newTurn(inbox, answer.GetClaims())
-	t.losses = alive.GetLosses()
+	t.losses, t.more = alive.GetLosses(), alive.GetMoreLosses()
 	if len(t.directives)+len(t.losses)+len(t.claims) == 0 {
 		text := c.whyEmpty(answer, o.wait)
 		if n := len(t.owed); n > 0 {
@@ -103,6 +103,7 @@ func (o *nextOptions) run(c *cli, cmd *cobra.Command) error {
 type turn struct {
 	directives []rendering
 	losses     []*pb.Loss
+	more       int32 // losses that are only in the log
 	claims     []rendering
 	owed       []*pb.OpenQuestion // to be answered by the agent, beside what it holds
 	inbox      *pb.GetInboxSummaryResponse
@@ -172,6 +173,10 @@ func (t turn) print(c *cli, w io.Writer) {
 		apart()
 		fmt.Fprintf(w, "Lost while you were away: %s %s. Stop working on it, or ask for it again.\n", strings.ToLower(enumOf(l.GetKind())), oneLine(l.GetName()))
 	}
+	if t.more > 0 {
+		apart()
+		fmt.Fprintf(w, "Lost while you were away: %s\n", moreLosses(t.more))
+	}
 	for _, r := range t.claims {
 		show(r)
 	}
@@ -190,11 +195,12 @@ func (t turn) writeJSON(w io.Writer) error {
 	object := struct {
 		Directives []directive       `json:"directives"`
 		Losses     []json.RawMessage `json:"losses"`
+		MoreLosses int32             `json:"more_losses"`
 		Claims     []json.RawMessage `json:"claims"`
 		Owed       []json.RawMessage `json:"owed"`
 		Halted     bool              `json:"halted"`
 		Unread     int64             `json:"unread"`
-	}{[]directive{}, []json.RawMessage{}, []json.RawMessage{}, []json.RawMessage{}, t.inbox.GetHalted(), t.inbox.GetUnread()}
+	}{[]directive{}, []json.RawMessage{}, t.more, []json.RawMessage{}, []json.RawMessage{}, t.inbox.GetHalted(), t.inbox.GetUnread()}
 	var first error
 	raw := func(m proto.Message) json.RawMessage {
 		var b bytes.Buffer

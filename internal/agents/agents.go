@@ -174,25 +174,25 @@ func (r *Registry) OnDeregister(hook func(tx *store.Tx, a Agent, reason string) 
 
 // Register registers the calling agent, or registers it again: then its incarnation grows, its description is replaced, and it
 // takes over all that it holds. It returns what the agent lost when it failed and was not told. fault.NotFound if the session does not exist.
-func (r *Registry) Register(ctx context.Context, who caller.Caller, req once.Request, d Description) (Agent, []Loss, error) {
+func (r *Registry) Register(ctx context.Context, who caller.Caller, req once.Request, d Description) (Agent, Lost, error) {
 	var answer struct {
-		Agent  Agent
-		Losses []Loss `json:",omitempty"`
+		Agent Agent
+		Lost
 	}
 	err := r.store.Write(ctx, func(tx *store.Tx) error {
 		_, err := req.Do(tx, &answer, func() (err error) {
 			if answer.Agent, err = r.register(tx, who, d); err != nil {
 				return err
 			}
-			answer.Losses, err = tellLosses(tx, answer.Agent.ID)
+			answer.Lost, err = tellLosses(tx, answer.Agent.ID)
 			return err
 		})
 		return err
 	})
 	if err != nil {
-		return Agent{}, nil, fmt.Errorf("register agent: %w", err)
+		return Agent{}, Lost{}, fmt.Errorf("register agent: %w", err)
 	}
-	return answer.Agent, answer.Losses, nil
+	return answer.Agent, answer.Lost, nil
 }
 
 func (r *Registry) register(tx *store.Tx, who caller.Caller, d Description) (Agent, error) {

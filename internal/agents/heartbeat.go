@@ -37,7 +37,7 @@ type Standing struct {
 	Unread      int64
 	Claimable   int64
 	Directives  []string // types of the unfinished ones, oldest first
-	Losses      []Loss   // told once
+	Lost                 // told once
 }
 
 // Heartbeat takes note of what the calling agent reports. It writes nothing if nothing changed.
@@ -65,7 +65,7 @@ func (r *Registry) Heartbeat(ctx context.Context, who caller.Caller, h Heartbeat
 				return err
 			}
 			st.Incarnation, st.Lease = a.Incarnation, a.Lease
-			st.Losses, err = tellLosses(tx, a.ID)
+			st.Lost, err = tellLosses(tx, a.ID)
 			return err
 		})
 	}

@@ -273,6 +273,65 @@ func TestRevive_AnyCallWithoutTheOldIncarnationBringsItBack(t *testing.T) {
 	}
 }
 
+func TestFail_LossesBeyondAThousandAreCounted(t *testing.T) {
+	for name, tell := range map[string]func(w *team) (losses []*pb.Loss, more int32){
+		"heartbeat": func(w *team) ([]*pb.Loss, int32) {
+			out := w.beats("a")
+			return out.GetLosses(), out.GetMoreLosses()
+		},
+		"registration": func(w *team) ([]*pb.Loss, int32) {
+			out := w.register("a")
+			return out.GetLosses(), out.GetMoreLosses()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newTeam(t)
+			w.register("a")
+			work := make([]*pb.Message, 1000)
+			for i := range work {
+				work[i] = &pb.Message{Target: &pb.Target{To: &pb.Target_Role{Role: "builder"}}, Reach: pb.Reach_REACH_ONE}
+			}
+			for range 2 {
+				if _, err := w.mail("").SendMessages(w.ctx(), &pb.SendMessagesRequest{Messages: work}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			take := func(consumer string, n int32) (ids []string) {
+				t.Helper()
+				out, err := w.mail("a").ClaimMessages(w.ctx(), &pb.ClaimMessagesRequest{Consumer: consumer, Max: n, ClaimFor: durationpb.New(time.Hour)})
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, c := range out.GetClaims() {
+					ids = append(ids, c.GetClaimId())
+				}
+				if len(ids) != int(n) {
+					t.Fatalf("%d claims of %d", len(ids), n)
+				}
+				return ids
+			}
+			held := append(take("one", 600), take("two", 460)...)
+			w.pass(lease)
+			w.fails("a")
+			take("one", 40) // it is back, and was not told
+			w.pass(lease)
+			w.fails("a")
+			losses, more := tell(w)
+			if len(losses) != 1000 || more != 60+40 {
+				t.Fatalf("%d losses and %d more", len(losses), more)
+			}
+			for i, l := range losses {
+				if l.GetKind() != pb.LossKind_LOSS_KIND_CLAIM || !slices.Contains(held, l.GetName()) {
+					t.Errorf("loss %d: %v", i, l)
+				}
+			}
+			if again, more := tell(w); len(again) > 0 || more > 0 {
+				t.Errorf("told twice: %d and %d more", len(again), more)
+			}
+		})
+	}
+}
+
 func TestRegister_TakesOverWhileAliveAndIsToldOfLossesOtherwise(t *testing.T) {
 	w := newTeam(t)
 	w.register("a")

@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	mostLosses   = 1000 // kept for one agent
+	mostLosses   = 1000 // kept for one agent; how many more there are is counted
 	mostLossName = 512  // bytes
 )
 
@@ -21,6 +21,8 @@ const (
 	LostLock
 	LostToken
 	LostTicket // a place in the queue for a lock or token
+
+	lostMore LossKind = 0 // in the table: the revision is how many more were lost
 )
 
 // A Loss is something that an agent held when its lease ended.
@@ -31,13 +33,19 @@ type Loss struct {
 	At       time.Time
 }
 
+// Lost is what an agent has lost and was not told.
+type Lost struct {
+	Losses []Loss `json:",omitempty"`
+	More   int    `json:",omitempty"` // there was no room to keep: only the log tells of them
+}
+
 // OnFail adds what is to happen in the same transaction when an agent's lease ends: all that hangs on it goes. The hook
 // returns what the agent held; Loss.At is filled in for it. By then the agent's row says that it has failed.
 func (r *Registry) OnFail(hook func(tx *store.Tx, a Agent) ([]Loss, error)) {
 	r.failed = append(r.failed, hook)
 }
 
-// keepLosses keeps what an agent has just lost until it is told, as far as there is room.
+// keepLosses keeps what an agent has just lost until it is told: one by one as far as there is room, and how many there are beyond that.
 func keepLosses(tx *store.Tx, agent int64, losses []Loss) error {
 	if len(losses) == 0 {
 		return nil
@@ -46,7 +54,17 @@ func keepLosses(tx *store.Tx, agent int64, losses []Loss) error {
 	if err := tx.QueryRow(countLosses, agent).Scan(&kept); err != nil {
 		return err
 	}
-	for _, l := range losses[:max(0, min(len(losses), mostLosses-kept))] {
+	room := max(0, min(len(losses), mostLosses-kept))
+	if more := len(losses) - room; more > 0 {
+		n, err := tx.Exec(updateMoreLosses, more, agent)
+		if err == nil && n == 0 {
+			_, err = tx.Exec(insertLoss, agent, int64(lostMore), "", more, tx.Now())
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for _, l := range losses[:room] {
 		if _, err := tx.Exec(insertLoss, agent, int64(l.Kind), clip(l.Name, mostLossName), l.Revision, tx.Now()); err != nil {
 			return err
 		}
@@ -61,23 +79,25 @@ func hasLosses(q store.Querier, agent int64) (bool, error) {
 }
 
 // tellLosses returns what an agent has lost and was not told, and forgets it.
-func tellLosses(tx *store.Tx, agent int64) ([]Loss, error) {
-	var losses []Loss
+func tellLosses(tx *store.Tx, agent int64) (lost Lost, err error) {
 	rows := tx.Query(selectLosses, agent)
 	for rows.Next() {
 		var l Loss
 		var kind int
 		if err := rows.Scan(&kind, &l.Name, &l.Revision, &l.At); err != nil {
-			return nil, err
+			return Lost{}, err
 		}
-		l.Kind = LossKind(kind)
-		losses = append(losses, l)
+		if l.Kind = LossKind(kind); l.Kind == lostMore {
+			lost.More += int(l.Revision)
+			continue
+		}
+		lost.Losses = append(lost.Losses, l)
 	}
-	if err := rows.Err(); err != nil || len(losses) == 0 {
-		return nil, err
+	if err := rows.Err(); err != nil || len(lost.Losses)+lost.More == 0 {
+		return Lost{}, err
 	}
-	_, err := tx.Exec(deleteLosses, agent)
-	return losses, err
+	_, err = tx.Exec(deleteLosses, agent)
+	return lost, err
 }
 
 // clip cuts a text to at most so many bytes.

@@ -161,7 +161,10 @@ const insertLoss = `
 INSERT INTO agent_losses (agent, kind, name, revision, lost_at) VALUES (?, ?, ?, ?, ?)`
 
 const countLosses = `
-SELECT count(*) FROM agent_losses WHERE agent = ?`
+SELECT count(*) FROM agent_losses WHERE agent = ? AND kind <> 0`
+
+const updateMoreLosses = `
+UPDATE agent_losses SET revision = revision + ? WHERE agent = ? AND kind = 0`
 
 const existLosses = `
 SELECT EXISTS (SELECT 1 FROM agent_losses WHERE agent = ?)`

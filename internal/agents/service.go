@@ -66,11 +66,13 @@ func (s *Service) RegisterAgent(ctx context.Context, in *pb.RegisterAgentRequest
 	if err != nil {
 		return nil, err
 	}
-	a, losses, err := s.registry.Register(ctx, who, req, d)
+	a, lost, err := s.registry.Register(ctx, who, req, d)
 	if err != nil {
 		return nil, err
 	}
-	return &pb.RegisterAgentResponse{Agent: agentProto(a), Revision: a.Revision, Losses: lossProtos(losses)}, nil
+	return &pb.RegisterAgentResponse{
+		Agent: agentProto(a), Revision: a.Revision, Losses: lossProtos(lost.Losses), MoreLosses: int32(lost.More),
+	}, nil
 }
 
 // Heartbeat implements pb.AgentServiceServer.
@@ -103,7 +105,7 @@ func (s *Service) Heartbeat(ctx context.Context, in *pb.HeartbeatRequest) (*pb.H
 	}
 	return &pb.HeartbeatResponse{
 		Incarnation: st.Incarnation, Lease: durationpb.New(st.Lease), Unread: st.Unread, Claimable: st.Claimable,
-		Directives: st.Directives, Losses: lossProtos(st.Losses),
+		Directives: st.Directives, Losses: lossProtos(st.Losses), MoreLosses: int32(st.More),
 	}, nil
 }
 

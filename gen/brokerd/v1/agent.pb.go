@@ -990,7 +990,9 @@ type RegisterAgentResponse struct {
 	Agent    *Agent                 `protobuf:"bytes,1,opt,name=agent,proto3" json:"agent,omitempty"`
 	Revision int64                  `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
 	// What it lost when it failed, told once; at most 1,000.
-	Losses        []*Loss `protobuf:"bytes,3,rep,name=losses,proto3" json:"losses,omitempty"`
+	Losses []*Loss `protobuf:"bytes,3,rep,name=losses,proto3" json:"losses,omitempty"`
+	// How many more it lost: of these only the log tells.
+	MoreLosses    int32 `protobuf:"varint,4,opt,name=more_losses,json=moreLosses,proto3" json:"more_losses,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1044,6 +1046,13 @@ func (x *RegisterAgentResponse) GetLosses() []*Loss {
 		return x.Losses
 	}
 	return nil
+}
+
+func (x *RegisterAgentResponse) GetMoreLosses() int32 {
+	if x != nil {
+		return x.MoreLosses
+	}
+	return 0
 }
 
 // HeartbeatRequest is a sign of life. Fields that are absent stay as they are.
@@ -1155,7 +1164,9 @@ type HeartbeatResponse struct {
 	// Types of its unfinished directives, oldest first, at most 100: read them with Receive or Claim.
 	Directives []string `protobuf:"bytes,5,rep,name=directives,proto3" json:"directives,omitempty"`
 	// What it lost when it failed, told once; at most 1,000.
-	Losses        []*Loss `protobuf:"bytes,6,rep,name=losses,proto3" json:"losses,omitempty"`
+	Losses []*Loss `protobuf:"bytes,6,rep,name=losses,proto3" json:"losses,omitempty"`
+	// How many more it lost: of these only the log tells.
+	MoreLosses    int32 `protobuf:"varint,7,opt,name=more_losses,json=moreLosses,proto3" json:"more_losses,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1230,6 +1241,13 @@ func (x *HeartbeatResponse) GetLosses() []*Loss {
 		return x.Losses
 	}
 	return nil
+}
+
+func (x *HeartbeatResponse) GetMoreLosses() int32 {
+	if x != nil {
+		return x.MoreLosses
+	}
+	return 0
 }
 
 // GetAgentRequest names an agent.
@@ -2216,11 +2234,13 @@ const file_brokerd_v1_agent_proto_rawDesc = "" +
 	"\x05lease\x18\a \x01(\v2\x19.google.protobuf.DurationR\x05lease\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x86\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa7\x01\n" +
 	"\x15RegisterAgentResponse\x12'\n" +
 	"\x05agent\x18\x01 \x01(\v2\x11.brokerd.v1.AgentR\x05agent\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\x12(\n" +
-	"\x06losses\x18\x03 \x03(\v2\x10.brokerd.v1.LossR\x06losses\"\xdb\x02\n" +
+	"\x06losses\x18\x03 \x03(\v2\x10.brokerd.v1.LossR\x06losses\x12\x1f\n" +
+	"\vmore_losses\x18\x04 \x01(\x05R\n" +
+	"moreLosses\"\xdb\x02\n" +
 	"\x10HeartbeatRequest\x12/\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x17.brokerd.v1.AgentStatusR\x06status\x12\x1f\n" +
 	"\bactivity\x18\x02 \x01(\tH\x00R\bactivity\x88\x01\x01\x12\x1c\n" +
@@ -2236,7 +2256,7 @@ const file_brokerd_v1_agent_proto_rawDesc = "" +
 	"\n" +
 	"_last_toolB\f\n" +
 	"\n" +
-	"_last_file\"\xe6\x01\n" +
+	"_last_file\"\x87\x02\n" +
 	"\x11HeartbeatResponse\x12 \n" +
 	"\vincarnation\x18\x01 \x01(\x03R\vincarnation\x12/\n" +
 	"\x05lease\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05lease\x12\x16\n" +
@@ -2245,7 +2265,9 @@ const file_brokerd_v1_agent_proto_rawDesc = "" +
 	"\n" +
 	"directives\x18\x05 \x03(\tR\n" +
 	"directives\x12(\n" +
-	"\x06losses\x18\x06 \x03(\v2\x10.brokerd.v1.LossR\x06losses\"P\n" +
+	"\x06losses\x18\x06 \x03(\v2\x10.brokerd.v1.LossR\x06losses\x12\x1f\n" +
+	"\vmore_losses\x18\a \x01(\x05R\n" +
+	"moreLosses\"P\n" +
 	"\x0fGetAgentRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12)\n" +
 	"\x04view\x18\x02 \x01(\x0e2\x15.brokerd.v1.AgentViewR\x04view\"\x98\x02\n" +
