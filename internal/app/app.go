@@ -221,7 +221,7 @@ func (a *App) start(ctx context.Context) error {
 		}),
 		agents:   agents.NewService(registry),
 		channels: broker.NewChannelService(post),
-		locks:    locks.NewService(held),
+		locks:    locks.NewService(held, itemError(measured)),
 		events:   events.NewService(journal, scopes, authors{registry, post}),
 		messages: broker.NewService(post, itemError(measured)),
 		sessions: sessionService{sessions.NewService(scopes), retention.NewSessionService(keeper)},

@@ -1,6 +1,7 @@
 package locks
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math"
@@ -58,33 +59,11 @@ var errOpen = errors.New("the answer may change")
 // Acquire grants a wish, or waits for its turn as long as it says. Errors: fault.Precondition without a registered agent,
 // fault.Invalid for a path, fault.Conflict (DEADLOCK), fault.Exhausted (TOO_MANY_TICKETS, TOO_MANY_GLOBS).
 func (t *Table) Acquire(ctx context.Context, c caller.Caller, req once.Request, w Wish) (Answer, error) {
-	wanted, err := w.claim(false)
+	a, err := t.acquiring(c, req, w)
 	if err != nil {
 		return Answer{}, err
 	}
-	a := acquiring{wish: w, wanted: wanted, req: req}
-	err = t.store.Write(ctx, func(tx *store.Tx) error {
-		a.answer, a.refused, a.call, a.fresh = Answer{}, nil, nil, false
-		seen, err := req.Do(tx, &a.answer, func() error { return a.run(t, tx, c) })
-		if errors.Is(err, errOpen) {
-			return nil
-		}
-		if seen && err == nil {
-			return t.recollect(tx, a.answer.Fence)
-		}
-		return err
-	})
-	switch {
-	case err != nil:
-		return Answer{}, err
-	case a.refused != nil:
-		return Answer{}, a.refused
-	case a.call != nil:
-		return t.await(ctx, a.call, w.Wait)
-	case a.fresh && ctx.Err() != nil: // nobody gets the answer
-		t.uncollect(false, a.answer.Fence)
-	}
-	return a.answer, nil
+	return a.finish(ctx, t.store.Write(ctx, a.decide))
 }
 
 // claim is what the wish is for. fault.Invalid names the path.
@@ -108,6 +87,8 @@ func (w *Wish) claim(fold bool) (claim, error) {
 
 // An acquiring is one call of Acquire.
 type acquiring struct {
+	table  *Table
+	caller caller.Caller
 	wish   Wish
 	wanted claim
 	req    once.Request
@@ -118,6 +99,47 @@ type acquiring struct {
 	fresh   bool  // it was granted now
 	maxHold time.Duration
 	first   first // of a token: it comes before all others
+}
+
+func (t *Table) acquiring(c caller.Caller, req once.Request, w Wish) (*acquiring, error) {
+	wanted, err := w.claim(false)
+	if err != nil {
+		return nil, err
+	}
+	return &acquiring{table: t, caller: c, wish: w, wanted: wanted, req: req}, nil
+}
+
+// decide is the part of it that runs in the writer.
+func (a *acquiring) decide(tx *store.Tx) error {
+	a.answer, a.refused, a.call, a.fresh = Answer{}, nil, nil, false
+	seen, err := a.req.Do(tx, &a.answer, func() error { return a.run(a.table, tx, a.caller) })
+	if errors.Is(err, errOpen) {
+		return nil
+	}
+	if seen && err == nil {
+		return a.table.recollect(tx, a.answer.Fence)
+	}
+	return err
+}
+
+// finish returns the answer once decide has ended with err; it waits for the turn, if that is to be waited for.
+func (a *acquiring) finish(ctx context.Context, err error) (Answer, error) {
+	switch {
+	case err != nil:
+	case a.call != nil:
+		return a.table.await(ctx, a.call, a.wish.Wait)
+	case a.fresh && ctx.Err() != nil: // nobody gets the answer
+		a.table.Uncollect(a.answer.Fence)
+	}
+	return a.outcome(err)
+}
+
+// outcome is what finish returns where nothing is to be waited for or done.
+func (a *acquiring) outcome(err error) (Answer, error) {
+	if err = cmp.Or(err, a.refused); err != nil {
+		return Answer{}, err
+	}
+	return a.answer, nil
 }
 
 // run decides. It returns nil if the answer is for good.

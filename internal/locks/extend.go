@@ -16,35 +16,48 @@ import (
 // 0 each is held as long as was asked for. fault.Precondition without a registered agent, and (LOCK_LOST) if it does not hold one
 // of them.
 func (t *Table) Extend(ctx context.Context, c caller.Caller, req once.Request, fences []int64, maxHold time.Duration) ([]time.Time, error) {
-	var ends []time.Time
-	err := t.store.Write(ctx, func(tx *store.Tx) error {
-		_, err := req.Do(tx, &ends, func() error {
-			session, agent, err := t.acting(tx, c)
+	e := extending{table: t, caller: c, req: req, fences: fences, maxHold: maxHold}
+	err := t.store.Write(ctx, e.decide)
+	return e.ends, err
+}
+
+// An extending is one call of Extend.
+type extending struct {
+	table   *Table
+	caller  caller.Caller
+	req     once.Request
+	fences  []int64
+	maxHold time.Duration
+	ends    []time.Time
+}
+
+// decide is the part of it that runs in the writer.
+func (e *extending) decide(tx *store.Tx) error {
+	_, err := e.req.Do(tx, &e.ends, func() error {
+		session, agent, err := e.table.acting(tx, e.caller)
+		if err != nil {
+			return err
+		}
+		u, err := e.table.turn(tx, session.ID)
+		if err != nil {
+			return err
+		}
+		e.ends = make([]time.Time, len(e.fences))
+		for i, fence := range e.fences {
+			g, err := findGrant(tx, selectGrant, fence)
 			if err != nil {
 				return err
 			}
-			u, err := t.turn(tx, session.ID)
-			if err != nil {
+			if g == nil || g.session != session.ID || g.owner.Agent != agent.Name || g.claim.kind != Lock {
+				return lost("LOCK_LOST", agent.Name, fence)
+			}
+			if e.ends[i], err = u.extend(g, e.maxHold); err != nil {
 				return err
 			}
-			ends = make([]time.Time, len(fences))
-			for i, fence := range fences {
-				g, err := findGrant(tx, selectGrant, fence)
-				if err != nil {
-					return err
-				}
-				if g == nil || g.session != session.ID || g.owner.Agent != agent.Name || g.claim.kind != Lock {
-					return lost("LOCK_LOST", agent.Name, fence)
-				}
-				if ends[i], err = u.extend(g, maxHold); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-		return err
+		}
+		return nil
 	})
-	return ends, err
+	return err
 }
 
 func lost(reason, agent string, fence int64) error {

@@ -111,7 +111,7 @@ func seed(f *testing.F, m proto.Message) {
 func fuzz[Q proto.Message, A any](f *testing.F, empty Q, rpc func(*locks.Service, context.Context, Q) (A, error), accepted func(*testing.T, Q)) {
 	f.Helper()
 	fuzzTable(f, empty, func(table *locks.Table) func(context.Context, Q) (A, error) {
-		return func(ctx context.Context, r Q) (A, error) { return rpc(locks.NewService(table), ctx, r) }
+		return func(ctx context.Context, r Q) (A, error) { return rpc(locks.NewService(table, nil), ctx, r) }
 	}, accepted)
 }
 

@@ -82,7 +82,10 @@ const updatePaths = `
 UPDATE lock_grants SET text = ?, globs = ?, broad = ? WHERE fence = ?`
 
 const updateCollected = `
-UPDATE lock_grants SET collected = ? WHERE fence = ? AND collected <> ?`
+UPDATE lock_grants SET collected = 1 WHERE fence = ? AND NOT collected`
+
+const updateUncollected = `
+UPDATE lock_grants SET collected = 0 WHERE fence = ? AND collected RETURNING kept`
 
 const grantColumns = `
 SELECT fence, session, agent, holder, role, kind, mode, text, reason, granted_at, held_until, max_hold, ticket, kept, collected,

@@ -29,34 +29,54 @@ type Given struct {
 // Release gives back what the caller holds or waits for, and grants it to whoever is next. What it does not hold is left out.
 // fault.Precondition without a registered agent, fault.Invalid for a path.
 func (t *Table) Release(ctx context.Context, c caller.Caller, req once.Request, g Giving) (Given, error) {
-	named, err := (&Wish{Paths: g.Paths}).claim(false)
+	r, err := t.giving(c, req, g)
 	if err != nil {
 		return Given{}, err
 	}
-	var given Given
-	err = t.store.Drain(ctx, func(tx *store.Tx) error {
-		_, err := req.Do(tx, &given, func() error {
-			session, agent, err := t.acting(tx, c)
-			if err != nil {
-				return err
-			}
-			if session.Fold {
-				if named, err = (&Wish{Paths: g.Paths}).claim(true); err != nil {
-					return err
-				}
-			}
-			u, err := t.turn(tx, session.ID)
-			if err != nil {
-				return err
-			}
-			tx.Certain() // nothing is refused from here on
-			r := releasing{turn: u, owner: Owner{agent.Name, g.Holder}}
-			given, err = r.run(g, &named)
+	err = t.store.Drain(ctx, r.decide)
+	return r.given, err
+}
+
+// A giving is one call of Release.
+type giving struct {
+	table  *Table
+	caller caller.Caller
+	req    once.Request
+	wish   Giving
+	named  claim // its paths
+	given  Given
+}
+
+func (t *Table) giving(c caller.Caller, req once.Request, wish Giving) (*giving, error) {
+	named, err := (&Wish{Paths: wish.Paths}).claim(false)
+	if err != nil {
+		return nil, err
+	}
+	return &giving{table: t, caller: c, req: req, wish: wish, named: named}, nil
+}
+
+// decide is the part of it that runs in the writer.
+func (g *giving) decide(tx *store.Tx) error {
+	_, err := g.req.Do(tx, &g.given, func() error {
+		session, agent, err := g.table.acting(tx, g.caller)
+		if err != nil {
 			return err
-		})
+		}
+		if session.Fold {
+			if g.named, err = (&Wish{Paths: g.wish.Paths}).claim(true); err != nil {
+				return err
+			}
+		}
+		u, err := g.table.turn(tx, session.ID)
+		if err != nil {
+			return err
+		}
+		tx.Certain() // nothing is refused from here on
+		r := releasing{turn: u, owner: Owner{agent.Name, g.wish.Holder}}
+		g.given, err = r.run(g.wish, &g.named)
 		return err
 	})
-	return given, err
+	return err
 }
 
 // A releasing is one function that gives back.

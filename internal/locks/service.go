@@ -27,14 +27,29 @@ const (
 // Service is the LockService over a Table: it checks and converts, and decides nothing.
 type Service struct {
 	pb.UnimplementedLockServiceServer
-	table *Table
+	table     *Table
+	itemError func(error) *pb.ItemError
 }
 
-// NewService returns the LockService of a table.
-func NewService(t *Table) *Service { return &Service{table: t} }
+// NewService returns the LockService of a table. itemError says how an error that refuses one request of a stream is put.
+func NewService(t *Table, itemError func(error) *pb.ItemError) *Service {
+	return &Service{table: t, itemError: itemError}
+}
 
 // AcquireLocks implements the RPC.
 func (s *Service) AcquireLocks(ctx context.Context, r *pb.AcquireLocksRequest) (*pb.AcquireLocksResponse, error) {
+	w, req, err := wish(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	a, err := s.table.Acquire(ctx, caller.FromContext(ctx), req, w)
+	if err != nil {
+		return nil, err
+	}
+	return acquired(&a), nil
+}
+
+func wish(ctx context.Context, r *pb.AcquireLocksRequest) (Wish, once.Request, error) {
 	var c valid.Check
 	w := Wish{
 		Paths: r.Paths, Mode: mode(&c, r.Mode), Wait: c.Duration("wait", r.Wait, 0, mostWait, 0),
@@ -48,34 +63,22 @@ func (s *Service) AcquireLocks(ctx context.Context, r *pb.AcquireLocksRequest) (
 	c.Line("holder", r.Holder, valid.MaxID)
 	c.Line("reason", r.Reason, valid.MaxLine)
 	if err := c.Err(); err != nil {
-		return nil, err
+		return Wish{}, once.Request{}, err
 	}
 	req, err := once.Of(ctx, "AcquireLocks", r.RequestId, r)
-	if err != nil {
-		return nil, err
-	}
-	a, err := s.table.Acquire(ctx, caller.FromContext(ctx), req, w)
-	if err != nil {
-		return nil, err
-	}
+	return w, req, err
+}
+
+func acquired(a *Answer) *pb.AcquireLocksResponse {
 	return &pb.AcquireLocksResponse{
 		Outcome: pb.AcquireOutcome(a.Outcome), Fence: a.Fence, HeldUntil: stamp(a.HeldUntil), AlreadyHeld: a.Held,
 		Ticket: a.Ticket, Position: int32(a.Position), Obstacles: obstacles(a.Obstacles),
-	}, nil
+	}
 }
 
 // ExtendLocks implements the RPC.
 func (s *Service) ExtendLocks(ctx context.Context, r *pb.ExtendLocksRequest) (*pb.ExtendLocksResponse, error) {
-	var c valid.Check
-	if len(r.Fences) == 0 {
-		c.Fail("fences", "is empty; name at least one")
-	}
-	numbers(&c, "fences", r.Fences)
-	maxHold := c.Duration("max_hold", r.MaxHold, leastHold, mostHold, 0)
-	if err := c.Err(); err != nil {
-		return nil, err
-	}
-	req, err := once.Of(ctx, "ExtendLocks", r.RequestId, r)
+	maxHold, req, err := longer(ctx, r)
 	if err != nil {
 		return nil, err
 	}
@@ -83,11 +86,62 @@ func (s *Service) ExtendLocks(ctx context.Context, r *pb.ExtendLocksRequest) (*p
 	if err != nil {
 		return nil, err
 	}
+	return extended(ends), nil
+}
+
+func longer(ctx context.Context, r *pb.ExtendLocksRequest) (time.Duration, once.Request, error) {
+	var c valid.Check
+	if len(r.Fences) == 0 {
+		c.Fail("fences", "is empty; name at least one")
+	}
+	numbers(&c, "fences", r.Fences)
+	maxHold := c.Duration("max_hold", r.MaxHold, leastHold, mostHold, 0)
+	if err := c.Err(); err != nil {
+		return 0, once.Request{}, err
+	}
+	req, err := once.Of(ctx, "ExtendLocks", r.RequestId, r)
+	return maxHold, req, err
+}
+
+func extended(ends []time.Time) *pb.ExtendLocksResponse {
 	out := &pb.ExtendLocksResponse{}
 	for _, end := range ends {
 		out.HeldUntil = append(out.HeldUntil, stamp(end))
 	}
-	return out, nil
+	return out
+}
+
+// ReleaseLocks implements the RPC.
+func (s *Service) ReleaseLocks(ctx context.Context, r *pb.ReleaseLocksRequest) (*pb.ReleaseLocksResponse, error) {
+	g, req, err := back(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	given, err := s.table.Release(ctx, caller.FromContext(ctx), req, g)
+	if err != nil {
+		return nil, err
+	}
+	return released(&given), nil
+}
+
+func back(ctx context.Context, r *pb.ReleaseLocksRequest) (Giving, once.Request, error) {
+	var c valid.Check
+	if len(r.Fences)+len(r.Tickets)+len(r.Paths) == 0 && !r.All {
+		c.Fail("fences", "is empty, and so are tickets and paths: say what to give back, or all")
+	}
+	numbers(&c, "fences", r.Fences)
+	numbers(&c, "tickets", r.Tickets)
+	paths(&c, r.Paths)
+	c.Line("holder", r.Holder, valid.MaxID)
+	if err := c.Err(); err != nil {
+		return Giving{}, once.Request{}, err
+	}
+	req, err := once.Of(ctx, "ReleaseLocks", r.RequestId, r)
+	return Giving{Fences: r.Fences, Tickets: r.Tickets, Paths: r.Paths, Holder: r.Holder, All: r.All}, req, err
+}
+
+func released(g *Given) *pb.ReleaseLocksResponse {
+	return &pb.ReleaseLocksResponse{Released: int32(g.Released), Cancelled: int32(g.Cancelled), Revision: g.Revision}
 }
 
 // ForceReleaseLocks implements the RPC.
@@ -122,31 +176,6 @@ func (s *Service) ForceReleaseLocks(ctx context.Context, r *pb.ForceReleaseLocks
 		}
 	}
 	return out, nil
-}
-
-// ReleaseLocks implements the RPC.
-func (s *Service) ReleaseLocks(ctx context.Context, r *pb.ReleaseLocksRequest) (*pb.ReleaseLocksResponse, error) {
-	var c valid.Check
-	if len(r.Fences)+len(r.Tickets)+len(r.Paths) == 0 && !r.All {
-		c.Fail("fences", "is empty, and so are tickets and paths: say what to give back, or all")
-	}
-	numbers(&c, "fences", r.Fences)
-	numbers(&c, "tickets", r.Tickets)
-	paths(&c, r.Paths)
-	c.Line("holder", r.Holder, valid.MaxID)
-	if err := c.Err(); err != nil {
-		return nil, err
-	}
-	req, err := once.Of(ctx, "ReleaseLocks", r.RequestId, r)
-	if err != nil {
-		return nil, err
-	}
-	g, err := s.table.Release(ctx, caller.FromContext(ctx), req,
-		Giving{Fences: r.Fences, Tickets: r.Tickets, Paths: r.Paths, Holder: r.Holder, All: r.All})
-	if err != nil {
-		return nil, err
-	}
-	return &pb.ReleaseLocksResponse{Released: int32(g.Released), Cancelled: int32(g.Cancelled), Revision: g.Revision}, nil
 }
 
 // ListLocks implements the RPC.

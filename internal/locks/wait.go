@@ -147,7 +147,7 @@ func (t *Table) await(ctx context.Context, c *call, wait time.Duration) (Answer,
 	if v.heirs != nil {
 		err = v.err
 		if lost := v.heirs.leave(ctx.Err() == nil); lost && v.answer.Fence != 0 {
-			t.uncollect(c.ticket.kept, v.answer.Fence)
+			t.Uncollect(v.answer.Fence)
 		}
 	}
 	if broken := ctx.Err(); broken != nil {
@@ -190,13 +190,15 @@ func (t *Table) lapseLater(k *ticket) {
 	}
 }
 
-// uncollect notes that nobody has got to know of a grant, so that it passes on if nobody asks for it soon.
-func (t *Table) uncollect(kept bool, fence int64) {
+// Uncollect notes that nobody has got to know of a grant, so that it passes on if nobody asks for it soon.
+func (t *Table) Uncollect(fence int64) {
 	err := t.store.Drain(context.Background(), func(tx *store.Tx) error {
-		changed, err := tx.Exec(updateCollected, 0, fence, 0)
-		if changed > 0 {
-			tx.OnCommit(func() { t.alarms.Set(alarm{collectAlarm, fence}, t.clock.Now().Add(collectWithin(kept))) })
+		var kept bool
+		err := tx.QueryRow(updateUncollected, fence).Scan(&kept)
+		if errors.Is(err, store.ErrNoRows) { // it is over
+			return nil
 		}
+		tx.OnCommit(func() { t.alarms.Set(alarm{collectAlarm, fence}, t.clock.Now().Add(collectWithin(kept))) })
 		return err
 	})
 	if err != nil {
@@ -206,7 +208,7 @@ func (t *Table) uncollect(kept bool, fence int64) {
 
 // recollect notes that the owner of a grant knows of it, if it still stands.
 func (t *Table) recollect(tx *store.Tx, fence int64) error {
-	changed, err := tx.Exec(updateCollected, 1, fence, 1)
+	changed, err := tx.Exec(updateCollected, fence)
 	if changed > 0 {
 		tx.OnCommit(func() { t.alarms.Remove(alarm{collectAlarm, fence}) })
 	}

@@ -48,6 +48,7 @@ var access = map[string]levels{
 	pb.LockService_AcquireLocks_FullMethodName:      acting,
 	pb.LockService_ExtendLocks_FullMethodName:       acting,
 	pb.LockService_ReleaseLocks_FullMethodName:      acting,
+	pb.LockService_Lock_FullMethodName:              acting,
 	pb.LockService_ListLocks_FullMethodName:         reading,
 	pb.LockService_ForceReleaseLocks_FullMethodName: operators,
 

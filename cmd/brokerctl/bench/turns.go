@@ -35,12 +35,14 @@ func (b *bench) lockAmong(ctx context.Context, prefix string, held int) (Result,
 		return Result{}, err
 	}
 	err = each(keeping, func(i int, c *client.Client) error {
+		l := c.NewLocker()
+		defer l.Close()
 		for n := i; n < held; n += keepers {
 			path := fmt.Sprintf("held/%d/%s-%d.go", n%100, prefix, n)
 			if n%2 == 1 {
 				path = fmt.Sprintf("held/%d/%s-%d/", n%100, prefix, n)
 			}
-			if _, err := b.acquire(ctx, c, path, 0); err != nil {
+			if _, err := b.acquire(ctx, l, path, 0); err != nil {
 				return err
 			}
 		}
@@ -72,13 +74,18 @@ func (b *bench) lockAndRelease(ctx context.Context, clients int, prefix string, 
 	if err != nil {
 		return Result{}, err
 	}
-	return b.loop(ctx, locking, func(ctx context.Context, i int, c *client.Client) (time.Duration, error) {
+	lockers := make([]*client.Locker, clients)
+	for i, c := range locking {
+		lockers[i] = c.NewLocker()
+		defer lockers[i].Close()
+	}
+	return b.loop(ctx, locking, func(ctx context.Context, i int, _ *client.Client) (time.Duration, error) {
 		began := time.Now()
-		fence, err := b.acquire(ctx, c, path(i), wait)
+		fence, err := b.acquire(ctx, lockers[i], path(i), wait)
 		if err != nil {
 			return 0, err
 		}
-		released, err := c.Locks().ReleaseLocks(ctx, &pb.ReleaseLocksRequest{RequestId: b.requestID(), Fences: []int64{fence}})
+		released, err := lockers[i].Release(ctx, &pb.ReleaseLocksRequest{RequestId: b.requestID(), Fences: []int64{fence}})
 		if err == nil && released.GetReleased() != 1 {
 			err = fmt.Errorf("the lock on %s was lost", path(i))
 		}
@@ -87,8 +94,8 @@ func (b *bench) lockAndRelease(ctx context.Context, clients int, prefix string, 
 }
 
 // acquire locks a path and returns the fence.
-func (b *bench) acquire(ctx context.Context, c *client.Client, path string, wait time.Duration) (int64, error) {
-	r, err := c.Locks().AcquireLocks(ctx, &pb.AcquireLocksRequest{RequestId: b.requestID(), Paths: []string{path}, Wait: durationpb.New(wait)})
+func (b *bench) acquire(ctx context.Context, l *client.Locker, path string, wait time.Duration) (int64, error) {
+	r, err := l.Acquire(ctx, &pb.AcquireLocksRequest{RequestId: b.requestID(), Paths: []string{path}, Wait: durationpb.New(wait)})
 	if err == nil && r.GetOutcome() != pb.AcquireOutcome_ACQUIRE_OUTCOME_GRANTED {
 		err = fmt.Errorf("%s was not locked: %v", path, r)
 	}

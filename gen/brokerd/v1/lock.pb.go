@@ -966,6 +966,294 @@ func (x *LockTicket) GetKept() bool {
 	return false
 }
 
+// LockRequest is one request on a Lock stream.
+type LockRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// From 1, of the client's choice: the answer carries it. None of the stream's unanswered requests may have it.
+	Number int64 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	// Types that are valid to be assigned to Request:
+	//
+	//	*LockRequest_Acquire
+	//	*LockRequest_Extend
+	//	*LockRequest_Release
+	//	*LockRequest_Cancel
+	Request       isLockRequest_Request `protobuf_oneof:"request"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LockRequest) Reset() {
+	*x = LockRequest{}
+	mi := &file_brokerd_v1_lock_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LockRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LockRequest) ProtoMessage() {}
+
+func (x *LockRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_lock_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LockRequest.ProtoReflect.Descriptor instead.
+func (*LockRequest) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_lock_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *LockRequest) GetNumber() int64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *LockRequest) GetRequest() isLockRequest_Request {
+	if x != nil {
+		return x.Request
+	}
+	return nil
+}
+
+func (x *LockRequest) GetAcquire() *AcquireLocksRequest {
+	if x != nil {
+		if x, ok := x.Request.(*LockRequest_Acquire); ok {
+			return x.Acquire
+		}
+	}
+	return nil
+}
+
+func (x *LockRequest) GetExtend() *ExtendLocksRequest {
+	if x != nil {
+		if x, ok := x.Request.(*LockRequest_Extend); ok {
+			return x.Extend
+		}
+	}
+	return nil
+}
+
+func (x *LockRequest) GetRelease() *ReleaseLocksRequest {
+	if x != nil {
+		if x, ok := x.Request.(*LockRequest_Release); ok {
+			return x.Release
+		}
+	}
+	return nil
+}
+
+func (x *LockRequest) GetCancel() *LockCancel {
+	if x != nil {
+		if x, ok := x.Request.(*LockRequest_Cancel); ok {
+			return x.Cancel
+		}
+	}
+	return nil
+}
+
+type isLockRequest_Request interface {
+	isLockRequest_Request()
+}
+
+type LockRequest_Acquire struct {
+	Acquire *AcquireLocksRequest `protobuf:"bytes,2,opt,name=acquire,proto3,oneof"`
+}
+
+type LockRequest_Extend struct {
+	Extend *ExtendLocksRequest `protobuf:"bytes,3,opt,name=extend,proto3,oneof"`
+}
+
+type LockRequest_Release struct {
+	Release *ReleaseLocksRequest `protobuf:"bytes,4,opt,name=release,proto3,oneof"`
+}
+
+type LockRequest_Cancel struct {
+	// Breaks the acquire request with this number off, as a call is broken off: that request is answered with CANCELLED, or with its outcome if that came
+	// first. It has no answer of its own, and none that waits is fine.
+	Cancel *LockCancel `protobuf:"bytes,5,opt,name=cancel,proto3,oneof"`
+}
+
+func (*LockRequest_Acquire) isLockRequest_Request() {}
+
+func (*LockRequest_Extend) isLockRequest_Request() {}
+
+func (*LockRequest_Release) isLockRequest_Request() {}
+
+func (*LockRequest_Cancel) isLockRequest_Request() {}
+
+// LockCancel says that nobody waits for an answer any more.
+type LockCancel struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LockCancel) Reset() {
+	*x = LockCancel{}
+	mi := &file_brokerd_v1_lock_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LockCancel) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LockCancel) ProtoMessage() {}
+
+func (x *LockCancel) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_lock_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LockCancel.ProtoReflect.Descriptor instead.
+func (*LockCancel) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_lock_proto_rawDescGZIP(), []int{10}
+}
+
+// LockResponse answers one request of a Lock stream.
+type LockResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of the request.
+	Number int64 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	// Types that are valid to be assigned to Outcome:
+	//
+	//	*LockResponse_Acquired
+	//	*LockResponse_Extended
+	//	*LockResponse_Released
+	//	*LockResponse_Error
+	Outcome       isLockResponse_Outcome `protobuf_oneof:"outcome"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LockResponse) Reset() {
+	*x = LockResponse{}
+	mi := &file_brokerd_v1_lock_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LockResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LockResponse) ProtoMessage() {}
+
+func (x *LockResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_lock_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LockResponse.ProtoReflect.Descriptor instead.
+func (*LockResponse) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_lock_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *LockResponse) GetNumber() int64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *LockResponse) GetOutcome() isLockResponse_Outcome {
+	if x != nil {
+		return x.Outcome
+	}
+	return nil
+}
+
+func (x *LockResponse) GetAcquired() *AcquireLocksResponse {
+	if x != nil {
+		if x, ok := x.Outcome.(*LockResponse_Acquired); ok {
+			return x.Acquired
+		}
+	}
+	return nil
+}
+
+func (x *LockResponse) GetExtended() *ExtendLocksResponse {
+	if x != nil {
+		if x, ok := x.Outcome.(*LockResponse_Extended); ok {
+			return x.Extended
+		}
+	}
+	return nil
+}
+
+func (x *LockResponse) GetReleased() *ReleaseLocksResponse {
+	if x != nil {
+		if x, ok := x.Outcome.(*LockResponse_Released); ok {
+			return x.Released
+		}
+	}
+	return nil
+}
+
+func (x *LockResponse) GetError() *ItemError {
+	if x != nil {
+		if x, ok := x.Outcome.(*LockResponse_Error); ok {
+			return x.Error
+		}
+	}
+	return nil
+}
+
+type isLockResponse_Outcome interface {
+	isLockResponse_Outcome()
+}
+
+type LockResponse_Acquired struct {
+	Acquired *AcquireLocksResponse `protobuf:"bytes,2,opt,name=acquired,proto3,oneof"`
+}
+
+type LockResponse_Extended struct {
+	Extended *ExtendLocksResponse `protobuf:"bytes,3,opt,name=extended,proto3,oneof"`
+}
+
+type LockResponse_Released struct {
+	Released *ReleaseLocksResponse `protobuf:"bytes,4,opt,name=released,proto3,oneof"`
+}
+
+type LockResponse_Error struct {
+	// What the call would have ended with.
+	Error *ItemError `protobuf:"bytes,5,opt,name=error,proto3,oneof"`
+}
+
+func (*LockResponse_Acquired) isLockResponse_Outcome() {}
+
+func (*LockResponse_Extended) isLockResponse_Outcome() {}
+
+func (*LockResponse_Released) isLockResponse_Outcome() {}
+
+func (*LockResponse_Error) isLockResponse_Outcome() {}
+
 // ListLocksRequest filters; what is empty does not restrict, and all that is set must match.
 type ListLocksRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -981,7 +1269,7 @@ type ListLocksRequest struct {
 
 func (x *ListLocksRequest) Reset() {
 	*x = ListLocksRequest{}
-	mi := &file_brokerd_v1_lock_proto_msgTypes[9]
+	mi := &file_brokerd_v1_lock_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -993,7 +1281,7 @@ func (x *ListLocksRequest) String() string {
 func (*ListLocksRequest) ProtoMessage() {}
 
 func (x *ListLocksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_lock_proto_msgTypes[9]
+	mi := &file_brokerd_v1_lock_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1006,7 +1294,7 @@ func (x *ListLocksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListLocksRequest.ProtoReflect.Descriptor instead.
 func (*ListLocksRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_lock_proto_rawDescGZIP(), []int{9}
+	return file_brokerd_v1_lock_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ListLocksRequest) GetAgent() string {
@@ -1050,7 +1338,7 @@ type ListLocksResponse struct {
 
 func (x *ListLocksResponse) Reset() {
 	*x = ListLocksResponse{}
-	mi := &file_brokerd_v1_lock_proto_msgTypes[10]
+	mi := &file_brokerd_v1_lock_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1062,7 +1350,7 @@ func (x *ListLocksResponse) String() string {
 func (*ListLocksResponse) ProtoMessage() {}
 
 func (x *ListLocksResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_lock_proto_msgTypes[10]
+	mi := &file_brokerd_v1_lock_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1075,7 +1363,7 @@ func (x *ListLocksResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListLocksResponse.ProtoReflect.Descriptor instead.
 func (*ListLocksResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_lock_proto_rawDescGZIP(), []int{10}
+	return file_brokerd_v1_lock_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ListLocksResponse) GetLocks() []*Lock {
@@ -1124,7 +1412,7 @@ type ForceReleaseLocksRequest struct {
 
 func (x *ForceReleaseLocksRequest) Reset() {
 	*x = ForceReleaseLocksRequest{}
-	mi := &file_brokerd_v1_lock_proto_msgTypes[11]
+	mi := &file_brokerd_v1_lock_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1136,7 +1424,7 @@ func (x *ForceReleaseLocksRequest) String() string {
 func (*ForceReleaseLocksRequest) ProtoMessage() {}
 
 func (x *ForceReleaseLocksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_lock_proto_msgTypes[11]
+	mi := &file_brokerd_v1_lock_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1149,7 +1437,7 @@ func (x *ForceReleaseLocksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForceReleaseLocksRequest.ProtoReflect.Descriptor instead.
 func (*ForceReleaseLocksRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_lock_proto_rawDescGZIP(), []int{11}
+	return file_brokerd_v1_lock_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ForceReleaseLocksRequest) GetRequestId() string {
@@ -1199,7 +1487,7 @@ type ForceReleaseLocksResponse struct {
 
 func (x *ForceReleaseLocksResponse) Reset() {
 	*x = ForceReleaseLocksResponse{}
-	mi := &file_brokerd_v1_lock_proto_msgTypes[12]
+	mi := &file_brokerd_v1_lock_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1211,7 +1499,7 @@ func (x *ForceReleaseLocksResponse) String() string {
 func (*ForceReleaseLocksResponse) ProtoMessage() {}
 
 func (x *ForceReleaseLocksResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_lock_proto_msgTypes[12]
+	mi := &file_brokerd_v1_lock_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1224,7 +1512,7 @@ func (x *ForceReleaseLocksResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForceReleaseLocksResponse.ProtoReflect.Descriptor instead.
 func (*ForceReleaseLocksResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_lock_proto_rawDescGZIP(), []int{12}
+	return file_brokerd_v1_lock_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ForceReleaseLocksResponse) GetReleased() []*Lock {
@@ -1246,7 +1534,7 @@ var File_brokerd_v1_lock_proto protoreflect.FileDescriptor
 const file_brokerd_v1_lock_proto_rawDesc = "" +
 	"\n" +
 	"\x15brokerd/v1/lock.proto\x12\n" +
-	"brokerd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x87\x02\n" +
+	"brokerd.v1\x1a\x18brokerd/v1/message.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x87\x02\n" +
 	"\bObstacle\x12\x14\n" +
 	"\x05agent\x18\x01 \x01(\tR\x05agent\x12\x16\n" +
 	"\x06holder\x18\x02 \x01(\tR\x06holder\x12\x1a\n" +
@@ -1326,7 +1614,23 @@ const file_brokerd_v1_lock_proto_rawDesc = "" +
 	"\bposition\x18\b \x01(\x05R\bposition\x122\n" +
 	"\tobstacles\x18\t \x03(\v2\x14.brokerd.v1.ObstacleR\tobstacles\x12\x12\n" +
 	"\x04kept\x18\n" +
-	" \x01(\bR\x04kept\"x\n" +
+	" \x01(\bR\x04kept\"\x96\x02\n" +
+	"\vLockRequest\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\x03R\x06number\x12;\n" +
+	"\aacquire\x18\x02 \x01(\v2\x1f.brokerd.v1.AcquireLocksRequestH\x00R\aacquire\x128\n" +
+	"\x06extend\x18\x03 \x01(\v2\x1e.brokerd.v1.ExtendLocksRequestH\x00R\x06extend\x12;\n" +
+	"\arelease\x18\x04 \x01(\v2\x1f.brokerd.v1.ReleaseLocksRequestH\x00R\arelease\x120\n" +
+	"\x06cancel\x18\x05 \x01(\v2\x16.brokerd.v1.LockCancelH\x00R\x06cancelB\t\n" +
+	"\arequest\"\f\n" +
+	"\n" +
+	"LockCancel\"\x9f\x02\n" +
+	"\fLockResponse\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\x03R\x06number\x12>\n" +
+	"\bacquired\x18\x02 \x01(\v2 .brokerd.v1.AcquireLocksResponseH\x00R\bacquired\x12=\n" +
+	"\bextended\x18\x03 \x01(\v2\x1f.brokerd.v1.ExtendLocksResponseH\x00R\bextended\x12>\n" +
+	"\breleased\x18\x04 \x01(\v2 .brokerd.v1.ReleaseLocksResponseH\x00R\breleased\x12-\n" +
+	"\x05error\x18\x05 \x01(\v2\x15.brokerd.v1.ItemErrorH\x00R\x05errorB\t\n" +
+	"\aoutcome\"x\n" +
 	"\x10ListLocksRequest\x12\x14\n" +
 	"\x05agent\x18\x01 \x01(\tR\x05agent\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\x1b\n" +
@@ -1356,12 +1660,13 @@ const file_brokerd_v1_lock_proto_rawDesc = "" +
 	"\x1bACQUIRE_OUTCOME_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17ACQUIRE_OUTCOME_GRANTED\x10\x01\x12\x1a\n" +
 	"\x16ACQUIRE_OUTCOME_QUEUED\x10\x02\x12\x18\n" +
-	"\x14ACQUIRE_OUTCOME_BUSY\x10\x032\xaf\x03\n" +
+	"\x14ACQUIRE_OUTCOME_BUSY\x10\x032\xee\x03\n" +
 	"\vLockService\x12Q\n" +
 	"\fAcquireLocks\x12\x1f.brokerd.v1.AcquireLocksRequest\x1a .brokerd.v1.AcquireLocksResponse\x12N\n" +
 	"\vExtendLocks\x12\x1e.brokerd.v1.ExtendLocksRequest\x1a\x1f.brokerd.v1.ExtendLocksResponse\x12Q\n" +
 	"\fReleaseLocks\x12\x1f.brokerd.v1.ReleaseLocksRequest\x1a .brokerd.v1.ReleaseLocksResponse\x12H\n" +
-	"\tListLocks\x12\x1c.brokerd.v1.ListLocksRequest\x1a\x1d.brokerd.v1.ListLocksResponse\x12`\n" +
+	"\tListLocks\x12\x1c.brokerd.v1.ListLocksRequest\x1a\x1d.brokerd.v1.ListLocksResponse\x12=\n" +
+	"\x04Lock\x12\x17.brokerd.v1.LockRequest\x1a\x18.brokerd.v1.LockResponse(\x010\x01\x12`\n" +
 	"\x11ForceReleaseLocks\x12$.brokerd.v1.ForceReleaseLocksRequest\x1a%.brokerd.v1.ForceReleaseLocksResponseB\"Z brokerd/gen/brokerd/v1;brokerdv1b\x06proto3"
 
 var (
@@ -1377,7 +1682,7 @@ func file_brokerd_v1_lock_proto_rawDescGZIP() []byte {
 }
 
 var file_brokerd_v1_lock_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_brokerd_v1_lock_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_brokerd_v1_lock_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_brokerd_v1_lock_proto_goTypes = []any{
 	(LockMode)(0),                     // 0: brokerd.v1.LockMode
 	(AcquireOutcome)(0),               // 1: brokerd.v1.AcquireOutcome
@@ -1390,49 +1695,63 @@ var file_brokerd_v1_lock_proto_goTypes = []any{
 	(*ReleaseLocksResponse)(nil),      // 8: brokerd.v1.ReleaseLocksResponse
 	(*Lock)(nil),                      // 9: brokerd.v1.Lock
 	(*LockTicket)(nil),                // 10: brokerd.v1.LockTicket
-	(*ListLocksRequest)(nil),          // 11: brokerd.v1.ListLocksRequest
-	(*ListLocksResponse)(nil),         // 12: brokerd.v1.ListLocksResponse
-	(*ForceReleaseLocksRequest)(nil),  // 13: brokerd.v1.ForceReleaseLocksRequest
-	(*ForceReleaseLocksResponse)(nil), // 14: brokerd.v1.ForceReleaseLocksResponse
-	(*timestamppb.Timestamp)(nil),     // 15: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),       // 16: google.protobuf.Duration
+	(*LockRequest)(nil),               // 11: brokerd.v1.LockRequest
+	(*LockCancel)(nil),                // 12: brokerd.v1.LockCancel
+	(*LockResponse)(nil),              // 13: brokerd.v1.LockResponse
+	(*ListLocksRequest)(nil),          // 14: brokerd.v1.ListLocksRequest
+	(*ListLocksResponse)(nil),         // 15: brokerd.v1.ListLocksResponse
+	(*ForceReleaseLocksRequest)(nil),  // 16: brokerd.v1.ForceReleaseLocksRequest
+	(*ForceReleaseLocksResponse)(nil), // 17: brokerd.v1.ForceReleaseLocksResponse
+	(*timestamppb.Timestamp)(nil),     // 18: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),       // 19: google.protobuf.Duration
+	(*ItemError)(nil),                 // 20: brokerd.v1.ItemError
 }
 var file_brokerd_v1_lock_proto_depIdxs = []int32{
 	0,  // 0: brokerd.v1.Obstacle.mode:type_name -> brokerd.v1.LockMode
-	15, // 1: brokerd.v1.Obstacle.held_until:type_name -> google.protobuf.Timestamp
+	18, // 1: brokerd.v1.Obstacle.held_until:type_name -> google.protobuf.Timestamp
 	0,  // 2: brokerd.v1.AcquireLocksRequest.mode:type_name -> brokerd.v1.LockMode
-	16, // 3: brokerd.v1.AcquireLocksRequest.wait:type_name -> google.protobuf.Duration
-	16, // 4: brokerd.v1.AcquireLocksRequest.max_hold:type_name -> google.protobuf.Duration
+	19, // 3: brokerd.v1.AcquireLocksRequest.wait:type_name -> google.protobuf.Duration
+	19, // 4: brokerd.v1.AcquireLocksRequest.max_hold:type_name -> google.protobuf.Duration
 	1,  // 5: brokerd.v1.AcquireLocksResponse.outcome:type_name -> brokerd.v1.AcquireOutcome
-	15, // 6: brokerd.v1.AcquireLocksResponse.held_until:type_name -> google.protobuf.Timestamp
+	18, // 6: brokerd.v1.AcquireLocksResponse.held_until:type_name -> google.protobuf.Timestamp
 	2,  // 7: brokerd.v1.AcquireLocksResponse.obstacles:type_name -> brokerd.v1.Obstacle
-	16, // 8: brokerd.v1.ExtendLocksRequest.max_hold:type_name -> google.protobuf.Duration
-	15, // 9: brokerd.v1.ExtendLocksResponse.held_until:type_name -> google.protobuf.Timestamp
+	19, // 8: brokerd.v1.ExtendLocksRequest.max_hold:type_name -> google.protobuf.Duration
+	18, // 9: brokerd.v1.ExtendLocksResponse.held_until:type_name -> google.protobuf.Timestamp
 	0,  // 10: brokerd.v1.Lock.mode:type_name -> brokerd.v1.LockMode
-	15, // 11: brokerd.v1.Lock.granted_at:type_name -> google.protobuf.Timestamp
-	15, // 12: brokerd.v1.Lock.held_until:type_name -> google.protobuf.Timestamp
-	16, // 13: brokerd.v1.Lock.max_hold:type_name -> google.protobuf.Duration
+	18, // 11: brokerd.v1.Lock.granted_at:type_name -> google.protobuf.Timestamp
+	18, // 12: brokerd.v1.Lock.held_until:type_name -> google.protobuf.Timestamp
+	19, // 13: brokerd.v1.Lock.max_hold:type_name -> google.protobuf.Duration
 	0,  // 14: brokerd.v1.LockTicket.mode:type_name -> brokerd.v1.LockMode
-	15, // 15: brokerd.v1.LockTicket.created_at:type_name -> google.protobuf.Timestamp
+	18, // 15: brokerd.v1.LockTicket.created_at:type_name -> google.protobuf.Timestamp
 	2,  // 16: brokerd.v1.LockTicket.obstacles:type_name -> brokerd.v1.Obstacle
-	9,  // 17: brokerd.v1.ListLocksResponse.locks:type_name -> brokerd.v1.Lock
-	10, // 18: brokerd.v1.ListLocksResponse.tickets:type_name -> brokerd.v1.LockTicket
-	9,  // 19: brokerd.v1.ForceReleaseLocksResponse.released:type_name -> brokerd.v1.Lock
-	3,  // 20: brokerd.v1.LockService.AcquireLocks:input_type -> brokerd.v1.AcquireLocksRequest
-	5,  // 21: brokerd.v1.LockService.ExtendLocks:input_type -> brokerd.v1.ExtendLocksRequest
-	7,  // 22: brokerd.v1.LockService.ReleaseLocks:input_type -> brokerd.v1.ReleaseLocksRequest
-	11, // 23: brokerd.v1.LockService.ListLocks:input_type -> brokerd.v1.ListLocksRequest
-	13, // 24: brokerd.v1.LockService.ForceReleaseLocks:input_type -> brokerd.v1.ForceReleaseLocksRequest
-	4,  // 25: brokerd.v1.LockService.AcquireLocks:output_type -> brokerd.v1.AcquireLocksResponse
-	6,  // 26: brokerd.v1.LockService.ExtendLocks:output_type -> brokerd.v1.ExtendLocksResponse
-	8,  // 27: brokerd.v1.LockService.ReleaseLocks:output_type -> brokerd.v1.ReleaseLocksResponse
-	12, // 28: brokerd.v1.LockService.ListLocks:output_type -> brokerd.v1.ListLocksResponse
-	14, // 29: brokerd.v1.LockService.ForceReleaseLocks:output_type -> brokerd.v1.ForceReleaseLocksResponse
-	25, // [25:30] is the sub-list for method output_type
-	20, // [20:25] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	3,  // 17: brokerd.v1.LockRequest.acquire:type_name -> brokerd.v1.AcquireLocksRequest
+	5,  // 18: brokerd.v1.LockRequest.extend:type_name -> brokerd.v1.ExtendLocksRequest
+	7,  // 19: brokerd.v1.LockRequest.release:type_name -> brokerd.v1.ReleaseLocksRequest
+	12, // 20: brokerd.v1.LockRequest.cancel:type_name -> brokerd.v1.LockCancel
+	4,  // 21: brokerd.v1.LockResponse.acquired:type_name -> brokerd.v1.AcquireLocksResponse
+	6,  // 22: brokerd.v1.LockResponse.extended:type_name -> brokerd.v1.ExtendLocksResponse
+	8,  // 23: brokerd.v1.LockResponse.released:type_name -> brokerd.v1.ReleaseLocksResponse
+	20, // 24: brokerd.v1.LockResponse.error:type_name -> brokerd.v1.ItemError
+	9,  // 25: brokerd.v1.ListLocksResponse.locks:type_name -> brokerd.v1.Lock
+	10, // 26: brokerd.v1.ListLocksResponse.tickets:type_name -> brokerd.v1.LockTicket
+	9,  // 27: brokerd.v1.ForceReleaseLocksResponse.released:type_name -> brokerd.v1.Lock
+	3,  // 28: brokerd.v1.LockService.AcquireLocks:input_type -> brokerd.v1.AcquireLocksRequest
+	5,  // 29: brokerd.v1.LockService.ExtendLocks:input_type -> brokerd.v1.ExtendLocksRequest
+	7,  // 30: brokerd.v1.LockService.ReleaseLocks:input_type -> brokerd.v1.ReleaseLocksRequest
+	14, // 31: brokerd.v1.LockService.ListLocks:input_type -> brokerd.v1.ListLocksRequest
+	11, // 32: brokerd.v1.LockService.Lock:input_type -> brokerd.v1.LockRequest
+	16, // 33: brokerd.v1.LockService.ForceReleaseLocks:input_type -> brokerd.v1.ForceReleaseLocksRequest
+	4,  // 34: brokerd.v1.LockService.AcquireLocks:output_type -> brokerd.v1.AcquireLocksResponse
+	6,  // 35: brokerd.v1.LockService.ExtendLocks:output_type -> brokerd.v1.ExtendLocksResponse
+	8,  // 36: brokerd.v1.LockService.ReleaseLocks:output_type -> brokerd.v1.ReleaseLocksResponse
+	15, // 37: brokerd.v1.LockService.ListLocks:output_type -> brokerd.v1.ListLocksResponse
+	13, // 38: brokerd.v1.LockService.Lock:output_type -> brokerd.v1.LockResponse
+	17, // 39: brokerd.v1.LockService.ForceReleaseLocks:output_type -> brokerd.v1.ForceReleaseLocksResponse
+	34, // [34:40] is the sub-list for method output_type
+	28, // [28:34] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_brokerd_v1_lock_proto_init() }
@@ -1440,13 +1759,26 @@ func file_brokerd_v1_lock_proto_init() {
 	if File_brokerd_v1_lock_proto != nil {
 		return
 	}
+	file_brokerd_v1_message_proto_init()
+	file_brokerd_v1_lock_proto_msgTypes[9].OneofWrappers = []any{
+		(*LockRequest_Acquire)(nil),
+		(*LockRequest_Extend)(nil),
+		(*LockRequest_Release)(nil),
+		(*LockRequest_Cancel)(nil),
+	}
+	file_brokerd_v1_lock_proto_msgTypes[11].OneofWrappers = []any{
+		(*LockResponse_Acquired)(nil),
+		(*LockResponse_Extended)(nil),
+		(*LockResponse_Released)(nil),
+		(*LockResponse_Error)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_brokerd_v1_lock_proto_rawDesc), len(file_brokerd_v1_lock_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   13,
+			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -1,0 +1,67 @@
+package locks
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"brokerd/internal/caller"
+	"brokerd/internal/once"
+	"brokerd/internal/store"
+)
+
+// A Series is requests of one caller that are decided in the order in which they are made, without waiting for one outcome before the next request.
+// Its methods are for one goroutine. What they call with the outcome is called in the writer or beside it, and must not block.
+type Series struct {
+	table     *Table
+	caller    caller.Caller
+	lane      store.Lane // of the undecided ones: only within a lane there is an order
+	undecided atomic.Int64
+}
+
+// Series returns an empty series.
+func (t *Table) Series(c caller.Caller) *Series { return &Series{table: t, caller: c} }
+
+// Acquire is Table.Acquire. When ctx ends the request is broken off, as a call is.
+func (s *Series) Acquire(ctx context.Context, req once.Request, w Wish, done func(Answer, error)) {
+	a, err := s.table.acquiring(s.caller, req, w)
+	if err != nil {
+		done(Answer{}, err)
+		return
+	}
+	s.submit(store.LaneFill, a.decide, func(err error) {
+		if err == nil && (a.call != nil || a.fresh && ctx.Err() != nil) {
+			go func() { done(a.finish(ctx, nil)) }()
+			return
+		}
+		done(a.outcome(err))
+	})
+}
+
+// Extend is Table.Extend.
+func (s *Series) Extend(req once.Request, fences []int64, maxHold time.Duration, done func([]time.Time, error)) {
+	e := &extending{table: s.table, caller: s.caller, req: req, fences: fences, maxHold: maxHold}
+	s.submit(store.LaneFill, e.decide, func(err error) { done(e.ends, err) })
+}
+
+// Release is Table.Release.
+func (s *Series) Release(req once.Request, g Giving, done func(Given, error)) {
+	r, err := s.table.giving(s.caller, req, g)
+	if err != nil {
+		done(Given{}, err)
+		return
+	}
+	s.submit(store.LaneDrain, r.decide, func(err error) { done(r.given, err) })
+}
+
+// submit hands a function to the writer, in its usual lane unless others have to come before it.
+func (s *Series) submit(usual store.Lane, decide func(*store.Tx) error, then func(error)) {
+	if s.undecided.Load() == 0 {
+		s.lane = usual
+	}
+	s.undecided.Add(1)
+	s.table.store.Submit(s.lane, decide, func(err error) {
+		s.undecided.Add(-1)
+		then(err)
+	})
+}

@@ -1,0 +1,274 @@
+package locks
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/caller"
+	"brokerd/internal/fault"
+)
+
+// maxUnanswered is how many requests of one Lock stream may be without an answer, and how many answers may wait for the client to read.
+const maxUnanswered = 1000
+
+// Lock implements the RPC. One goroutine reads and submits, this one answers; the writer is between them.
+func (s *Service) Lock(stream pb.LockService_LockServer) error {
+	ctx, cancel := context.WithCancel(stream.Context())
+	q := newReplies()
+	defer func() {
+		cancel()
+		s.unsaid(q.close())
+	}()
+	go func() { q.end(s.readRequests(ctx, stream, q)) }()
+	stopping := s.table.stopping
+	for {
+		answers, over, err := q.take(stopping == nil)
+		if over {
+			return err
+		}
+		for i, a := range answers {
+			if err := stream.Send(a); err != nil {
+				s.unsaid(answers[i:])
+				return err
+			}
+		}
+		if len(answers) > 0 {
+			continue
+		}
+		select {
+		case <-q.wake:
+		case <-stopping:
+			stopping = nil // what is under way is still answered
+		}
+	}
+}
+
+// unsaid lets pass on what was granted by answers that nobody gets.
+func (s *Service) unsaid(answers []*pb.LockResponse) {
+	for _, a := range answers {
+		if g := a.GetAcquired(); g.GetOutcome() == pb.AcquireOutcome_ACQUIRE_OUTCOME_GRANTED && !g.AlreadyHeld && g.Fence != 0 {
+			s.table.Uncollect(g.Fence)
+		}
+	}
+}
+
+// readRequests submits what comes until the stream ends.
+func (s *Service) readRequests(ctx context.Context, stream pb.LockService_LockServer, q *replies) error {
+	series := s.table.Series(caller.FromContext(ctx))
+	for {
+		r, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := q.waitForRoom(ctx); err != nil {
+			return err
+		}
+		if err := s.submit(ctx, series, r, q); err != nil {
+			return err
+		}
+	}
+}
+
+// submit hands one request over. An error ends the stream.
+func (s *Service) submit(ctx context.Context, series *Series, r *pb.LockRequest, q *replies) error {
+	if r.GetCancel() != nil {
+		q.cancel(r.Number)
+		return nil
+	}
+	cancel := func() {}
+	if r.GetAcquire().GetWait() != nil {
+		ctx, cancel = context.WithCancel(ctx)
+	}
+	if err := q.begin(r.Number, cancel); err != nil {
+		cancel()
+		return err
+	}
+	refuse := func(err error) {
+		q.done(&pb.LockResponse{Number: r.Number, Outcome: &pb.LockResponse_Error{Error: s.itemError(err)}})
+	}
+	if q.crowded() {
+		refuse(exhausted("TOO_MANY_REQUESTS", maxUnanswered, "%d requests of this stream are not answered yet, and no more may be: wait for answers, or open another stream", maxUnanswered))
+		return nil
+	}
+	switch x := r.Request.(type) {
+	case *pb.LockRequest_Acquire:
+		w, req, err := wish(ctx, x.Acquire)
+		if err != nil {
+			refuse(err)
+			return nil
+		}
+		series.Acquire(ctx, req, w, func(a Answer, err error) {
+			if err != nil {
+				refuse(err)
+				return
+			}
+			q.done(&pb.LockResponse{Number: r.Number, Outcome: &pb.LockResponse_Acquired{Acquired: acquired(&a)}})
+		})
+	case *pb.LockRequest_Extend:
+		maxHold, req, err := longer(ctx, x.Extend)
+		if err != nil {
+			refuse(err)
+			return nil
+		}
+		series.Extend(req, x.Extend.Fences, maxHold, func(ends []time.Time, err error) {
+			if err != nil {
+				refuse(err)
+				return
+			}
+			q.done(&pb.LockResponse{Number: r.Number, Outcome: &pb.LockResponse_Extended{Extended: extended(ends)}})
+		})
+	case *pb.LockRequest_Release:
+		g, req, err := back(ctx, x.Release)
+		if err != nil {
+			refuse(err)
+			return nil
+		}
+		series.Release(req, g, func(given Given, err error) {
+			if err != nil {
+				refuse(err)
+				return
+			}
+			q.done(&pb.LockResponse{Number: r.Number, Outcome: &pb.LockResponse_Released{Released: released(&given)}})
+		})
+	default:
+		refuse(fault.Field("request", "is missing: acquire, extend, release or cancel"))
+	}
+	return nil
+}
+
+// replies are the requests of one stream that are under way, and the answers that are there.
+type replies struct {
+	wake     chan struct{} // room for one: there is something to take
+	room     chan struct{} // room for one: answers were taken
+	finished sync.WaitGroup
+
+	mu     sync.Mutex // guards the fields below
+	under  map[int64]context.CancelFunc
+	ready  []*pb.LockResponse
+	ended  bool  // no further request comes
+	err    error // why
+	closed bool  // and none is begun
+}
+
+func newReplies() *replies {
+	return &replies{wake: make(chan struct{}, 1), room: make(chan struct{}, 1), under: map[int64]context.CancelFunc{}}
+}
+
+// begin enters a request that is about to be submitted. cancel breaks it off, and is called in the end.
+func (q *replies) begin(number int64, cancel context.CancelFunc) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	_, taken := q.under[number]
+	switch {
+	case q.closed:
+		return context.Canceled
+	case number < 1:
+		return fault.Field("number", "is %d; numbers of requests are greater than 0", number)
+	case taken:
+		return fault.Field("number", "%d is the number of another request that is not answered yet", number)
+	}
+	q.finished.Add(1)
+	q.under[number] = cancel
+	return nil
+}
+
+// crowded reports whether the last request that was begun is one too many.
+func (q *replies) crowded() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.under) > maxUnanswered
+}
+
+// cancel breaks a request off, if it is under way.
+func (q *replies) cancel(number int64) {
+	q.mu.Lock()
+	cancel := q.under[number]
+	q.mu.Unlock()
+	if cancel != nil {
+		cancel()
+	}
+}
+
+// done answers a request. The writer calls it, so it does not block.
+func (q *replies) done(a *pb.LockResponse) {
+	q.mu.Lock()
+	cancel := q.under[a.Number]
+	delete(q.under, a.Number)
+	q.ready = append(q.ready, a)
+	q.mu.Unlock()
+	cancel()
+	signal(q.wake)
+	q.finished.Done()
+}
+
+// end says that no further request comes, and why.
+func (q *replies) end(err error) {
+	q.mu.Lock()
+	q.ended, q.err = true, err
+	q.mu.Unlock()
+	signal(q.wake)
+}
+
+// take returns the answers that are there. It is over when the stream has broken, or when no request is under way and none comes, or none is to
+// be waited for because the broker stops.
+func (q *replies) take(stopping bool) (answers []*pb.LockResponse, over bool, err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	switch {
+	case q.ended && q.err != nil:
+		return nil, true, q.err
+	case len(q.ready) > 0:
+		answers, q.ready = q.ready, nil
+		signal(q.room)
+		return answers, false, nil
+	case len(q.under) > 0:
+	case q.ended:
+		return nil, true, nil
+	case stopping:
+		return nil, true, errStopping()
+	}
+	return nil, false, nil
+}
+
+// waitForRoom waits while the client does not read the answers that are there.
+func (q *replies) waitForRoom(ctx context.Context) error {
+	for {
+		q.mu.Lock()
+		few := len(q.ready) < maxUnanswered
+		q.mu.Unlock()
+		if few {
+			return nil
+		}
+		select {
+		case <-q.room:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// close lets no further request begin, waits for those under way, and returns the answers that were not taken.
+func (q *replies) close() []*pb.LockResponse {
+	q.mu.Lock()
+	q.closed = true
+	q.mu.Unlock()
+	q.finished.Wait()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.ready
+}
+
+// signal wakes whoever waits, now or next.
+func signal(wake chan struct{}) {
+	select {
+	case wake <- struct{}{}:
+	default:
+	}
+}
