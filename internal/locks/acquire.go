@@ -390,10 +390,10 @@ func (u *turn) tellDeadlock(circle []link, victim *ticket) error {
 	if len(summary) > 512 {
 		summary = strings.ToValidUTF8(summary[:509], "") + "…"
 	}
-	details := map[string]any{"circle": steps}
+	more := details{{"circle", steps}}
 	if victim.number != now {
-		details["ticket"] = victim.number
+		more = append(more, detail{"ticket", victim.number})
 	}
-	_, err := u.append(happening{"lock.deadlock", "token.deadlock"}, events.Warning, victim.owner, victim.role, &victim.claim, summary, details)
+	_, err := u.append(happening{"lock.deadlock", "token.deadlock"}, events.Warning, victim.owner, victim.role, &victim.claim, summary, more)
 	return err
 }

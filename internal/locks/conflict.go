@@ -17,7 +17,8 @@ type view struct {
 	q       store.Querier
 	session int64
 	queue   *queue
-	broad   bool // some grant covers more than single files
+	broad   bool   // some grant covers more than single files
+	near    *spots // nil for a snapshot
 }
 
 // view returns the locks of a session.
@@ -32,6 +33,7 @@ func (t *Table) view(q store.Querier, session int64) (view, error) {
 		return broad, err
 	}
 	if tx, ok := q.(*store.Tx); ok {
+		v.near = t.spots
 		v.broad, err = t.broad.Get(tx, session, load)
 	} else {
 		v.broad, err = load()
@@ -53,11 +55,18 @@ type holder struct {
 // overlapping visits the grants that overlap a claim, whatever the modes, once for each pair of resources; i counts the claim's. It ends
 // when visit returns false.
 func (v *view) overlapping(c *claim, visit func(i int, h *holder) bool) error {
+	none := func(i int) bool { return v.near != nil && v.near.none(v.session, c, i) }
 	if c.kind == Token {
+		if none(0) {
+			return nil
+		}
 		_, err := v.scan(nil, v.q.Query(selectAt, v.session, int(Token), c.token), func(h *holder) bool { return visit(0, h) })
 		return err
 	}
 	for i := range c.paths {
+		if none(i) {
+			continue
+		}
 		p := &c.paths[i]
 		look := func(query string, args ...any) (bool, error) {
 			return v.scan(p, v.q.Query(query, append([]any{v.session, int(Lock)}, args...)...), func(h *holder) bool { return visit(i, h) })

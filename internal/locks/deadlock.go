@@ -165,7 +165,7 @@ func (u *turn) abort(circle []link, t *ticket) error {
 	u.tell(calls, verdict{err: u.aborted[t.number]})
 	if len(calls) == 0 {
 		err := u.notify(t.owner, t.claim.kind, "deadlock", "your place in the queue for "+t.claim.title()+" is gone: waiting would never end",
-			&t.claim, map[string]any{"ticket": t.number, "circle": spell(circle, t)})
+			&t.claim, details{{"ticket", t.number}, {"circle", spell(circle, t)}})
 		if err != nil {
 			return err
 		}

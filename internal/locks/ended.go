@@ -34,7 +34,7 @@ func (t *Table) AgentEnded(tx *store.Tx, session int64, agent, why string) ([]Lo
 		losses = append(losses, Loss{Kind: g.claim.kind, Name: lossName(&g.claim), Revision: g.fence})
 		freed = append(freed, &g.claim)
 		_, err := u.append(happening{"lock.released", "token.released"}, events.Warning, g.owner, g.role, &g.claim,
-			g.owner.String()+" has lost "+g.claim.title()+": "+why, map[string]any{"fence": g.fence, "cause": why})
+			g.owner.String()+" has lost "+g.claim.title()+": "+why, details{{"fence", g.fence}, {"cause", why}})
 		if err != nil {
 			return err
 		}
@@ -43,7 +43,7 @@ func (t *Table) AgentEnded(tx *store.Tx, session int64, agent, why string) ([]Lo
 		losses = append(losses, Loss{Kind: k.claim.kind, Ticket: true, Name: lossName(&k.claim), Revision: k.number})
 		freed = append(freed, &k.claim)
 		_, err := u.append(happening{"lock.cancelled", "token.cancelled"}, events.Debug, k.owner, k.role, &k.claim,
-			k.owner.String()+" waits for "+k.claim.title()+" no more: "+why, map[string]any{"ticket": k.number, "cause": why})
+			k.owner.String()+" waits for "+k.claim.title()+" no more: "+why, details{{"ticket", k.number}, {"cause", why}})
 		if err != nil {
 			return err
 		}
@@ -87,7 +87,7 @@ func (t *Table) SessionClosed(tx *store.Tx, session int64, name string) error {
 		}
 		for _, g := range held {
 			_, err := u.append(happening{"lock.released", "token.released"}, 0, g.owner, g.role, &g.claim,
-				g.owner.String()+" has lost "+g.claim.title()+": the session is closed", map[string]any{"fence": g.fence, "cause": "the session is closed"})
+				g.owner.String()+" has lost "+g.claim.title()+": the session is closed", details{{"fence", g.fence}, {"cause", "the session is closed"}})
 			if err != nil {
 				return err
 			}

@@ -112,7 +112,7 @@ func (t *Table) lapse(tx *store.Tx, number int64) error {
 		return nil
 	}
 	_, err = u.append(happening{"lock.lapsed", "token.lapsed"}, events.Debug, k.owner, k.role, &k.claim, k.owner.String()+" waits for "+k.claim.title()+" no more",
-		map[string]any{"ticket": k.number})
+		details{{"ticket", k.number}})
 	if err != nil {
 		return err
 	}
@@ -135,8 +135,8 @@ func (t *Table) awaited(number int64) bool {
 // warn tells the owner of a grant that its end is near.
 func (u *turn) warn(g *grant) error {
 	left := g.maxHold - warnAfter(g.maxHold)
-	details := map[string]any{"fence": g.fence, "left_seconds": left.Seconds()}
-	_, err := u.append(happening{"lock.expiring", "token.expiring"}, events.Warning, g.owner, g.role, &g.claim, "the hold of "+g.claim.title()+" by "+g.owner.String()+" ends in "+left.String(), details)
+	more := details{{"fence", g.fence}, {"left_seconds", left.Seconds()}}
+	_, err := u.append(happening{"lock.expiring", "token.expiring"}, events.Warning, g.owner, g.role, &g.claim, "the hold of "+g.claim.title()+" by "+g.owner.String()+" ends in "+left.String(), more)
 	if err != nil {
 		return err
 	}
@@ -144,21 +144,20 @@ func (u *turn) warn(g *grant) error {
 		return err
 	}
 	u.tx.OnCommit(func() { u.alarms.Set(alarm{holdAlarm, g.fence}, u.clock.Now().Add(left)) })
-	return u.notify(g.owner, g.claim.kind, "expiring", "your hold of "+g.claim.title()+" ends in "+left.String()+": extend it, or finish", &g.claim,
-		map[string]any{"fence": g.fence, "left_seconds": left.Seconds()})
+	return u.notify(g.owner, g.claim.kind, "expiring", "your hold of "+g.claim.title()+" ends in "+left.String()+": extend it, or finish", &g.claim, more)
 }
 
 // expire ends a grant whose time is over.
 func (u *turn) expire(g *grant, why string) error {
 	_, err := u.append(happening{"lock.expired", "token.expired"}, events.Warning, g.owner, g.role, &g.claim, g.owner.String()+" has lost "+g.claim.title()+": "+why,
-		map[string]any{"fence": g.fence, "cause": why})
+		details{{"fence", g.fence}, {"cause", why}})
 	if err != nil {
 		return err
 	}
 	if err := u.end(g); err != nil {
 		return err
 	}
-	err = u.notify(g.owner, g.claim.kind, "expired", "you have lost "+g.claim.title()+": "+why, &g.claim, map[string]any{"fence": g.fence, "cause": why})
+	err = u.notify(g.owner, g.claim.kind, "expired", "you have lost "+g.claim.title()+": "+why, &g.claim, details{{"fence", g.fence}, {"cause", why}})
 	if err != nil {
 		return err
 	}
@@ -210,15 +209,13 @@ func (u *turn) contest(g *grant) error {
 		u.tx.OnCommit(func() { u.alarms.Set(alarm{contestAlarm, g.fence}, u.clock.Now().Add(min(left, contestAfter))) })
 		return nil
 	}
-	details := func() map[string]any {
-		return map[string]any{"fence": g.fence, "waiting": waiting[:min(len(waiting), mostObstacles)], "waiting_count": len(waiting)}
-	}
-	_, err := u.append(happening{"lock.contested", "token.contested"}, 0, g.owner, g.role, &g.claim, waiting[0]+" waits for "+g.claim.title()+", held by "+g.owner.String(), details())
+	more := details{{"fence", g.fence}, {"waiting", waiting[:min(len(waiting), mostObstacles)]}, {"waiting_count", len(waiting)}}
+	_, err := u.append(happening{"lock.contested", "token.contested"}, 0, g.owner, g.role, &g.claim, waiting[0]+" waits for "+g.claim.title()+", held by "+g.owner.String(), more)
 	if err != nil {
 		return err
 	}
 	if _, err := u.tx.Exec(updateContested, g.fence); err != nil {
 		return err
 	}
-	return u.notify(g.owner, g.claim.kind, "contested", waiting[0]+" waits for "+g.claim.title()+", which you hold", &g.claim, details())
+	return u.notify(g.owner, g.claim.kind, "contested", waiting[0]+" waits for "+g.claim.title()+", which you hold", &g.claim, more)
 }

@@ -71,7 +71,7 @@ func (u *turn) extend(g *grant, maxHold time.Duration) (time.Time, error) {
 		maxHold = g.maxHold
 	}
 	_, err := u.append(happening{"lock.extended", "token.extended"}, events.Debug, g.owner, g.role, &g.claim,
-		g.owner.String()+" holds "+g.claim.title()+" for longer", map[string]any{"fence": g.fence, "max_hold_seconds": maxHold.Seconds()})
+		g.owner.String()+" holds "+g.claim.title()+" for longer", details{{"fence", g.fence}, {"max_hold_seconds", maxHold.Seconds()}})
 	if err != nil {
 		return time.Time{}, err
 	}

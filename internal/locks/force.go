@@ -128,7 +128,7 @@ func (u *turn) each(agent string, grants func(*grant) error, tickets func(*ticke
 func (f *seizing) take(g *grant) error {
 	var err error
 	f.seized.Revision, err = f.append(happening{"lock.revoked", "token.revoked"}, events.Warning, g.owner, g.role, &g.claim,
-		f.by+" has taken "+g.claim.title()+" from "+g.owner.String()+": "+f.reason, map[string]any{"fence": g.fence, "reason": f.reason, "by": f.by})
+		f.by+" has taken "+g.claim.title()+" from "+g.owner.String()+": "+f.reason, details{{"fence", g.fence}, {"reason", f.reason}, {"by", f.by}})
 	if err != nil {
 		return err
 	}
@@ -138,13 +138,13 @@ func (f *seizing) take(g *grant) error {
 		return err
 	}
 	return f.notify(g.owner, g.claim.kind, "revoked", f.by+" has taken "+g.claim.title()+" from you: "+f.reason, &g.claim,
-		map[string]any{"fence": g.fence, "reason": f.reason, "by": f.by})
+		details{{"fence", g.fence}, {"reason", f.reason}, {"by", f.by}})
 }
 
 func (f *seizing) takeTicket(k *ticket) error {
 	var err error
 	f.seized.Revision, err = f.append(happening{"lock.revoked", "token.revoked"}, events.Warning, k.owner, k.role, &k.claim,
-		f.by+" has ended the wait of "+k.owner.String()+" for "+k.claim.title()+": "+f.reason, map[string]any{"ticket": k.number, "reason": f.reason, "by": f.by})
+		f.by+" has ended the wait of "+k.owner.String()+" for "+k.claim.title()+": "+f.reason, details{{"ticket", k.number}, {"reason", f.reason}, {"by", f.by}})
 	if err != nil {
 		return err
 	}
@@ -155,5 +155,5 @@ func (f *seizing) takeTicket(k *ticket) error {
 		return err
 	}
 	return f.notify(k.owner, k.claim.kind, "revoked", f.by+" has ended your wait for "+k.claim.title()+": "+f.reason, &k.claim,
-		map[string]any{"ticket": k.number, "reason": f.reason, "by": f.by})
+		details{{"ticket", k.number}, {"reason", f.reason}, {"by", f.by}})
 }

@@ -1,7 +1,6 @@
 package locks
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -81,34 +80,25 @@ func (t *Table) turn(tx *store.Tx, session int64) (*turn, error) {
 type happening struct{ lock, token string }
 
 // append adds an event about a request of an owner.
-func (u *turn) append(what happening, severity events.Severity, o Owner, role string, c *claim, summary string, details map[string]any) (int64, error) {
-	eventType := what.lock
-	details["agent"] = o.Agent
-	details["holder"] = o.Holder
-	related := []string{o.Agent}
+func (u *turn) append(what happening, severity events.Severity, o Owner, role string, c *claim, summary string, more details) (int64, error) {
+	eventType, resource := what.lock, c.names()[0]
 	if c.kind == Token {
 		eventType = what.token
-		details["token"] = c.token
-		related = append(related, short(c.token))
-	} else {
-		names := c.names()
-		details["paths"] = names[:min(len(names), namedPaths)]
-		details["count"] = len(names)
-		details["mode"] = c.mode.String()
-		related = append(related, short(names[0]))
 	}
+	related := []string{o.Agent, short(resource)}
 	source := o.Agent
+	more = more.of(o, c)
 	if source == "" { // what was passed to a role is nobody's yet
-		details["role"] = role
+		more = append(more, detail{"role", role})
 		source, role, related = caller.System, "", related[1:]
 	}
-	text, err := json.Marshal(details)
+	text, err := more.text()
 	if err != nil {
 		return 0, err
 	}
 	entry := events.Entry{
 		Session: u.session, Category: events.Coordination, Type: eventType, Severity: severity,
-		Source: source, SourceRole: role, Summary: summary, Details: string(text), Related: related,
+		Source: source, SourceRole: role, Summary: summary, Details: text, Related: related,
 	}
 	revision, err := u.log.Append(u.tx, entry)
 	if err == nil && c.kind == Token {
@@ -140,16 +130,16 @@ func (c *claim) title() string {
 
 // grant makes a grant of a request. Nobody is in its way.
 func (u *turn) grant(g *grant) error {
-	details := map[string]any{"max_hold_seconds": g.maxHold.Seconds()}
+	more := details{{"max_hold_seconds", g.maxHold.Seconds()}}
 	if g.ticket != 0 {
-		details["ticket"] = g.ticket
+		more = append(more, detail{"ticket", g.ticket})
 	}
 	if g.reason != "" {
-		details["reason"] = g.reason
+		more = append(more, detail{"reason", g.reason})
 	}
 	g.grantedAt, g.heldUntil = u.tx.Now(), u.tx.Now().Add(g.maxHold)
 	var err error
-	g.fence, err = u.append(happening{"lock.granted", "token.granted"}, 0, g.owner, g.role, &g.claim, g.owner.String()+" holds "+g.claim.title(), details)
+	g.fence, err = u.append(happening{"lock.granted", "token.granted"}, 0, g.owner, g.role, &g.claim, g.owner.String()+" holds "+g.claim.title(), more)
 	if err != nil {
 		return err
 	}
@@ -186,6 +176,7 @@ func (u *turn) insert(g *grant) error {
 		u.rebroaden()
 	}
 	return u.eachPlace(&g.claim, func(place, name string) error {
+		u.spots.add(u.tx, spot{g.session, g.claim.kind, place}, 1)
 		_, err := u.tx.Exec(insertPath, g.session, int(g.claim.kind), place, g.fence, name)
 		return err
 	})
@@ -227,8 +218,14 @@ func (u *turn) end(g *grant) error {
 		u.alarms.Remove(alarm{collectAlarm, g.fence})
 		u.alarms.Remove(alarm{contestAlarm, g.fence})
 	})
-	return u.eachPlace(&g.claim, func(place, name string) error {
-		_, err := u.tx.Exec(deletePath, g.session, int(g.claim.kind), place, g.fence, name)
+	return u.clear(g, &g.claim)
+}
+
+// clear removes the rows of some paths of a grant.
+func (u *turn) clear(g *grant, c *claim) error {
+	return u.eachPlace(c, func(place, name string) error {
+		u.spots.add(u.tx, spot{g.session, c.kind, place}, -1)
+		_, err := u.tx.Exec(deletePath, g.session, int(c.kind), place, g.fence, name)
 		return err
 	})
 }
@@ -236,12 +233,12 @@ func (u *turn) end(g *grant) error {
 // queueUp makes a ticket of a request.
 func (u *turn) queueUp(t *ticket) error {
 	t.createdAt = u.tx.Now()
-	details := map[string]any{"kept": t.kept}
+	more := details{{"kept", t.kept}}
 	if t.reason != "" {
-		details["reason"] = t.reason
+		more = append(more, detail{"reason", t.reason})
 	}
 	var err error
-	t.number, err = u.append(happening{"lock.queued", "token.queued"}, events.Debug, t.owner, t.role, &t.claim, t.owner.String()+" waits for "+t.claim.title(), details)
+	t.number, err = u.append(happening{"lock.queued", "token.queued"}, events.Debug, t.owner, t.role, &t.claim, t.owner.String()+" waits for "+t.claim.title(), more)
 	if err != nil {
 		return err
 	}
@@ -314,7 +311,7 @@ func (u *turn) try(t *ticket) error {
 	}
 	if !g.collected && g.kept {
 		err := u.notify(g.owner, g.claim.kind, "granted", "your turn: "+g.claim.title()+"; ask for it again within 2 min",
-			&g.claim, map[string]any{"fence": g.fence, "ticket": g.ticket})
+			&g.claim, details{{"fence", g.fence}, {"ticket", g.ticket}})
 		if err != nil {
 			return err
 		}
@@ -333,34 +330,25 @@ func (u *turn) stillHeld(fence int64) (bool, error) {
 }
 
 // notify tells an owner something about a claim.
-func (u *turn) notify(o Owner, k Kind, what, subject string, c *claim, details map[string]any) error {
+func (u *turn) notify(o Owner, k Kind, what, subject string, c *claim, more details) error {
 	if u.notices == nil || o.Agent == "" {
 		return nil
 	}
-	details["holder"] = o.Holder
-	if k == Token {
-		details["token"] = c.token
-	} else {
-		names := c.names()
-		details["paths"] = names[:min(len(names), namedPaths)]
-		details["mode"] = c.mode.String()
-	}
-	text, err := json.Marshal(details)
+	text, err := append(more, detail{"holder", o.Holder}).on(c).text()
 	if err != nil {
 		return err
 	}
-	return u.notices.Notify(u.tx, u.session, Notice{Agent: o.Agent, Type: k.noun() + "_" + what, Subject: subject, Payload: string(text)})
+	return u.notices.Notify(u.tx, u.session, Notice{Agent: o.Agent, Type: k.noun() + "_" + what, Subject: subject, Payload: text})
 }
 
 // tellRole tells all agents of a role something about a token.
-func (u *turn) tellRole(role, what, subject string, c *claim, details map[string]any) error {
+func (u *turn) tellRole(role, what, subject string, c *claim, more details) error {
 	if u.notices == nil {
 		return nil
 	}
-	details["token"] = c.token
-	text, err := json.Marshal(details)
+	text, err := more.on(c).text()
 	if err != nil {
 		return err
 	}
-	return u.notices.Notify(u.tx, u.session, Notice{Role: role, Type: what, Subject: subject, Payload: string(text)})
+	return u.notices.Notify(u.tx, u.session, Notice{Role: role, Type: what, Subject: subject, Payload: text})
 }

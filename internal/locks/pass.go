@@ -70,13 +70,13 @@ func (u *turn) pass(row *tokenRow, g *grant, p Passing) (Passed, error) {
 			return Passed{}, err
 		}
 	}
-	details := map[string]any{"fence": g.fence, "to": p.Agent, "to_role": p.Role, "note": p.Note, "alive": alive}
+	more := details{{"fence", g.fence}, {"to", p.Agent}, {"to_role", p.Role}, {"note", p.Note}, {"alive", alive}}
 	receiver := p.Agent
 	if receiver == "" {
 		receiver = "role:" + p.Role
 	}
 	revision, err := u.append(happening{token: "token.passed"}, events.Info, g.owner, g.role, &g.claim,
-		g.owner.String()+" passes "+g.claim.title()+" to "+receiver, details)
+		g.owner.String()+" passes "+g.claim.title()+" to "+receiver, more)
 	if err != nil {
 		return Passed{}, err
 	}
@@ -187,13 +187,13 @@ func (u *turn) keepFirst(g *grant, p Passing, revision int64) (Passed, error) {
 // tellPassed tells who gets a token that is passed on, an agent or a role.
 func (u *turn) tellPassed(g *grant, what string) error {
 	subject := g.passedBy + " has passed you the token " + g.claim.title() + ": " + what
-	details := map[string]any{"passed_by": g.passedBy, "note": g.note}
+	more := details{{"passed_by", g.passedBy}, {"note", g.note}}
 	if g.fence != 0 {
-		details["fence"] = g.fence
+		more = append(more, detail{"fence", g.fence})
 	}
 	if g.owner.Agent == "" {
-		details["role"] = g.role
-		return u.tellRole(g.role, "token_passed", subject, &g.claim, details)
+		more = append(more, detail{"role", g.role})
+		return u.tellRole(g.role, "token_passed", subject, &g.claim, more)
 	}
-	return u.notify(g.owner, Token, "passed", subject, &g.claim, details)
+	return u.notify(g.owner, Token, "passed", subject, &g.claim, more)
 }

@@ -26,7 +26,7 @@ func TestPass_ToAnAgentWhateverTheQueue(t *testing.T) {
 	want(t, "uncollected", now.Uncollected, true)
 	mail := b.mail("token_passed")
 	want(t, "messages", len(mail), 1)
-	want(t, "payload", mail[0].Payload, fmt.Sprintf(`{"fence":%d,"holder":"","note":"your turn","passed_by":"a","token":"review/x"}`, out.Fence))
+	want(t, "payload", mail[0].Payload, fmt.Sprintf(`{"passed_by":"a","note":"your turn","fence":%d,"holder":"","token":"review/x"}`, out.Fence))
 	want(t, "a tries", a.ask(&pb.AcquireTokenRequest{}).Outcome, busy)
 	_, err := a.tokens.PassToken(a.ctx, &pb.PassTokenRequest{Type: "review", Scope: "x", To: &pb.PassTokenRequest_Agent{Agent: "c"}})
 	wantError(t, err, codes.FailedPrecondition, "TOKEN_LOST")

@@ -69,6 +69,9 @@ INSERT INTO lock_grants (fence, session, agent, holder, role, kind, mode, text, 
                          granted_at, held_until, max_hold, ticket, kept, collected)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
+const selectSpots = `
+SELECT session, kind, place, count(*) FROM lock_paths GROUP BY session, kind, place`
+
 const insertPath = `
 INSERT INTO lock_paths (session, kind, place, fence, name) VALUES (?, ?, ?, ?, ?)`
 

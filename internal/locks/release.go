@@ -128,7 +128,7 @@ func (r *releasing) grantBack(g *grant) error {
 	if g == nil || g.session != r.session || g.owner.Agent != r.owner.Agent {
 		return nil
 	}
-	if err := r.released(g.owner, g.role, &g.claim, map[string]any{"fence": g.fence}); err != nil {
+	if err := r.released(g.owner, g.role, &g.claim, details{{"fence", g.fence}}); err != nil {
 		return err
 	}
 	r.given.Released += max(len(g.claim.paths), 1)
@@ -136,8 +136,8 @@ func (r *releasing) grantBack(g *grant) error {
 	return r.end(g)
 }
 
-func (r *releasing) released(o Owner, role string, c *claim, details map[string]any) (err error) {
-	r.given.Revision, err = r.append(happening{"lock.released", "token.released"}, 0, o, role, c, o.String()+" has released "+c.title(), details)
+func (r *releasing) released(o Owner, role string, c *claim, more details) (err error) {
+	r.given.Revision, err = r.append(happening{"lock.released", "token.released"}, 0, o, role, c, o.String()+" has released "+c.title(), more)
 	return err
 }
 
@@ -148,7 +148,7 @@ func (r *releasing) ticketBack(t *ticket) error {
 	}
 	var err error
 	r.given.Revision, err = r.append(happening{"lock.cancelled", "token.cancelled"}, events.Debug, t.owner, t.role, &t.claim, t.owner.String()+" waits for "+t.claim.title()+" no more",
-		map[string]any{"ticket": t.number})
+		details{{"ticket", t.number}})
 	if err != nil {
 		return err
 	}
@@ -221,23 +221,19 @@ func (r *releasing) pathsBack(g *grant, named *claim) error {
 		return r.grantBack(g)
 	}
 	freed := &claim{kind: Lock, mode: g.claim.mode, paths: gone}
-	if err := r.released(g.owner, g.role, freed, map[string]any{"fence": g.fence, "left": len(rest)}); err != nil {
+	if err := r.released(g.owner, g.role, freed, details{{"fence", g.fence}, {"left", len(rest)}}); err != nil {
 		return err
 	}
 	r.given.Released += len(gone)
 	r.freed = append(r.freed, freed)
-	err := r.eachPlace(freed, func(place, name string) error {
-		_, err := r.tx.Exec(deletePath, g.session, int(Lock), place, g.fence, name)
-		return err
-	})
-	if err != nil {
+	if err := r.clear(g, freed); err != nil {
 		return err
 	}
 	if g.claim.broad() {
 		r.rebroaden()
 	}
 	g.claim.paths = rest
-	_, err = r.tx.Exec(updatePaths, g.claim.text(), g.claim.globs(), g.claim.broad(), g.fence)
+	_, err := r.tx.Exec(updatePaths, g.claim.text(), g.claim.globs(), g.claim.broad(), g.fence)
 	return err
 }
 
@@ -246,7 +242,7 @@ func (r *releasing) lessen(t *ticket, rest, gone []Path) error {
 	freed := &claim{kind: Lock, mode: t.claim.mode, paths: gone}
 	var err error
 	r.given.Revision, err = r.append(happening{"lock.cancelled", "token.cancelled"}, events.Debug, t.owner, t.role, freed, t.owner.String()+" waits for "+freed.title()+" no more",
-		map[string]any{"ticket": t.number, "left": len(rest)})
+		details{{"ticket", t.number}, {"left", len(rest)}})
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,10 @@ func (t *Table) Start(ctx context.Context) error {
 		if _, err := tx.Exec(restartHolds, now.Add(restartGrace)); err != nil {
 			return err
 		}
+		var err error
+		if t.spots, err = loadSpots(tx); err != nil {
+			return err
+		}
 		held, err := readGrants(tx.Query(selectRunning))
 		if err != nil {
 			return err
