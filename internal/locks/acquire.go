@@ -358,6 +358,7 @@ func (a *acquiring) wait(u *turn, t *ticket) error {
 	}
 	if a.wish.Wait > 0 {
 		a.call = u.join(t, a.req)
+		u.tx.Patient() // it is answered when its turn has come
 		return errOpen
 	}
 	u.tx.OnCommit(func() { u.lapseLater(t) })

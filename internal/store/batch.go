@@ -13,6 +13,7 @@ import (
 const (
 	batchTime = 4 * time.Millisecond
 	batchRows = 1000
+	patience  = time.Millisecond // how long functions that are not in a hurry wait for company
 )
 
 // A batch is one transaction in the making.
@@ -25,9 +26,11 @@ type batch struct {
 	asked    map[any]int // where in endings a key stands
 	later    []ending    // asked for after they had run: for the next batch
 	kicks    []ending    // asked for by Kick: these do not get lost with the batch
+	waiting  *time.Timer // ends the wait for company
 	started  time.Time
 	rows     int
 	filled   bool  // a function of LaneFill has run
+	hurried  bool  // somebody waits for the commit
 	touched  bool  // a function that succeeded has run a statement that may change something
 	dirty    bool  // something has changed
 	lost     error // why the transaction is gone or cannot be committed
@@ -42,7 +45,14 @@ func (w *writer) runBatch() {
 	} else {
 		b.lost = w.conn.run(`BEGIN IMMEDIATE`)
 	}
-	for t := w.next(); t != nil; t = w.next() {
+	for {
+		t := w.next()
+		if t == nil && w.company() {
+			continue
+		}
+		if t == nil {
+			break
+		}
 		b.tasks = append(b.tasks, t)
 		if b.lost == nil {
 			t.err = w.function(t.fn)
@@ -71,6 +81,9 @@ func (w *writer) runBatch() {
 		clear(b.tasks)
 	}
 	b.tasks = room
+	if b.waiting != nil {
+		b.waiting.Stop()
+	}
 	b.reset()
 }
 
@@ -108,6 +121,24 @@ func (w *writer) next() *task {
 	}
 }
 
+// company waits for further work if nobody waits for the batch, and reports whether there may be some.
+func (w *writer) company() bool {
+	b := &w.batch
+	if b.hurried || b.lost != nil || len(b.tasks) == 0 || !w.atEase() {
+		return false
+	}
+	if b.waiting == nil {
+		b.waiting = time.NewTimer(patience) //nolint:forbidigo // it spares the disk a sync, and nothing that anybody can see depends on it
+	}
+	select {
+	case <-w.wake:
+		return true
+	case <-b.waiting.C:
+		b.hurried = true
+		return false
+	}
+}
+
 // function runs one function of the batch.
 func (w *writer) function(fn func(*Tx) error) (err error) {
 	tx := &Tx{writer: w, now: w.clock.Now()}
@@ -138,6 +169,7 @@ func (w *writer) function(fn func(*Tx) error) (err error) {
 		case tx.changing:
 			b.lost = err
 		}
+		b.hurried = true
 		return err
 	}
 	if tx.saved {
@@ -145,6 +177,7 @@ func (w *writer) function(fn func(*Tx) error) (err error) {
 			return b.lost
 		}
 	}
+	b.hurried = b.hurried || !tx.patient
 	b.rows += tx.rows
 	b.touched = b.touched || tx.changing
 	b.dirty = b.dirty || tx.rows > 0 || tx.numbered

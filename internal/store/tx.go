@@ -18,6 +18,7 @@ type Tx struct {
 	certain  bool // it goes without a savepoint
 	changing bool // it has run a statement that may change something
 	numbered bool // a revision was taken
+	patient  bool // nobody waits for the commit
 	over     bool
 	onCommit []func()
 	onUndo   []func()
@@ -88,6 +89,10 @@ func (tx *Tx) Latest() time.Time { return fromNanos(tx.writer.latest) }
 // only be the broker's own, loses the whole batch. So it goes without a savepoint, for which SQLite keeps
 // a copy of every page that is changed. It must be called before the first change.
 func (tx *Tx) Certain() { tx.certain = true }
+
+// Patient says that nobody is kept waiting by the commit of what the function does. Where it stands alone its batch stays open for company, a
+// millisecond at most, which spares a sync.
+func (tx *Tx) Patient() { tx.patient = true }
 
 // OnCommit registers a function that runs in the writer once the commit is on disk, before any
 // caller of the batch is answered, in the order of registration. It is dropped if this function

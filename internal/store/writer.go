@@ -117,6 +117,13 @@ func (w *writer) busy() bool {
 	return w.lanes[LaneFill].len() > 0 || w.lanes[LaneDrain].len() > 0 || len(w.kicks) > 0 && !w.resting
 }
 
+// atEase reports whether nothing asks for the end of a batch.
+func (w *writer) atEase() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return !w.closed && (len(w.kicks) == 0 || w.resting)
+}
+
 func (w *writer) finished() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
