@@ -12,8 +12,12 @@ import (
 	"brokerd/internal/fault"
 )
 
-// maxUnanswered is how many requests of one Lock stream may be without an answer, and how many answers may wait for the client to read.
-const maxUnanswered = 1000
+const (
+	// maxWaits is how many requests of one Lock stream may wait for their turn.
+	maxWaits = 1000
+	// maxUnread is how many others may be without an answer that the client has read, until no further request is.
+	maxUnread = 1000
+)
 
 // Lock implements the RPC. One goroutine reads and submits, this one answers; the writer is between them.
 func (s *Service) Lock(stream pb.LockService_LockServer) error {
@@ -82,19 +86,22 @@ func (s *Service) submit(ctx context.Context, series *Series, r *pb.LockRequest,
 		q.cancel(r.Number)
 		return nil
 	}
-	cancel := func() {}
+	var cancel context.CancelFunc // nil for a request that does not wait
 	if r.GetAcquire().GetWait() != nil {
 		ctx, cancel = context.WithCancel(ctx)
 	}
-	if err := q.begin(r.Number, cancel); err != nil {
-		cancel()
+	crowded, err := q.begin(r.Number, cancel)
+	if err != nil {
+		if cancel != nil {
+			cancel()
+		}
 		return err
 	}
 	refuse := func(err error) {
 		q.done(&pb.LockResponse{Number: r.Number, Outcome: &pb.LockResponse_Error{Error: s.itemError(err)}})
 	}
-	if q.crowded() {
-		refuse(exhausted("TOO_MANY_REQUESTS", maxUnanswered, "%d requests of this stream are not answered yet, and no more may be: wait for answers, or open another stream", maxUnanswered))
+	if crowded {
+		refuse(exhausted("TOO_MANY_WAITS", maxWaits, "%d requests of this stream wait for their turn, and no more may: try again when one is answered, or on another stream", maxWaits))
 		return nil
 	}
 	switch x := r.Request.(type) {
@@ -149,8 +156,9 @@ type replies struct {
 	room     chan struct{} // room for one: answers were taken
 	finished sync.WaitGroup
 
-	mu     sync.Mutex // guards the fields below
-	under  map[int64]context.CancelFunc
+	mu     sync.Mutex                   // guards the fields below
+	under  map[int64]context.CancelFunc // by number
+	waits  int                          // how many of them wait
 	ready  []*pb.LockResponse
 	ended  bool  // no further request comes
 	err    error // why
@@ -161,29 +169,26 @@ func newReplies() *replies {
 	return &replies{wake: make(chan struct{}, 1), room: make(chan struct{}, 1), under: map[int64]context.CancelFunc{}}
 }
 
-// begin enters a request that is about to be submitted. cancel breaks it off, and is called in the end.
-func (q *replies) begin(number int64, cancel context.CancelFunc) error {
+// begin enters a request that is about to be submitted. One that waits has a function that breaks it off, which is called in the end. It is crowded if too
+// many others wait.
+func (q *replies) begin(number int64, cancel context.CancelFunc) (crowded bool, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	_, taken := q.under[number]
 	switch {
 	case q.closed:
-		return context.Canceled
+		return false, context.Canceled
 	case number < 1:
-		return fault.Field("number", "is %d; numbers of requests are greater than 0", number)
+		return false, fault.Field("number", "is %d; numbers of requests are greater than 0", number)
 	case taken:
-		return fault.Field("number", "%d is the number of another request that is not answered yet", number)
+		return false, fault.Field("number", "%d is the number of another request that is not answered yet", number)
 	}
 	q.finished.Add(1)
 	q.under[number] = cancel
-	return nil
-}
-
-// crowded reports whether the last request that was begun is one too many.
-func (q *replies) crowded() bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return len(q.under) > maxUnanswered
+	if cancel != nil {
+		q.waits++
+	}
+	return q.waits > maxWaits, nil
 }
 
 // cancel breaks a request off, if it is under way.
@@ -202,8 +207,13 @@ func (q *replies) done(a *pb.LockResponse) {
 	cancel := q.under[a.Number]
 	delete(q.under, a.Number)
 	q.ready = append(q.ready, a)
+	if cancel != nil {
+		q.waits--
+	}
 	q.mu.Unlock()
-	cancel()
+	if cancel != nil {
+		cancel()
+	}
 	signal(q.wake)
 	q.finished.Done()
 }
@@ -237,11 +247,11 @@ func (q *replies) take(stopping bool) (answers []*pb.LockResponse, over bool, er
 	return nil, false, nil
 }
 
-// waitForRoom waits while the client does not read the answers that are there.
+// waitForRoom waits while too much is not answered, or the client does not read its answers.
 func (q *replies) waitForRoom(ctx context.Context) error {
 	for {
 		q.mu.Lock()
-		few := len(q.ready) < maxUnanswered
+		few := len(q.under)-q.waits+len(q.ready) < maxUnread
 		q.mu.Unlock()
 		if few {
 			return nil

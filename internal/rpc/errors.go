@@ -74,6 +74,9 @@ func ItemError(err error) *pb.ItemError {
 	if len(e.Violations) > 0 {
 		item.Field = e.Violations[0].Field
 	}
+	if e.RetryAfter > 0 {
+		item.RetryAfter = durationpb.New(e.RetryAfter)
+	}
 	return item
 }
 

@@ -13,7 +13,6 @@ import (
 const (
 	batchTime = 4 * time.Millisecond
 	batchRows = 1000
-	patience  = time.Millisecond // how long functions that are not in a hurry wait for company
 )
 
 // A batch is one transaction in the making.

@@ -15,6 +15,9 @@ import (
 // kickRetry is how long functions asked for by Kick rest after a batch that was lost.
 const kickRetry = time.Second
 
+// patience is how long a batch that nobody waits for stays open for company.
+const patience = time.Millisecond
+
 // The writer is the one goroutine that changes the database.
 type writer struct {
 	conn         *conn

@@ -65,8 +65,8 @@ type LockServiceClient interface {
 	ListLocks(ctx context.Context, in *ListLocksRequest, opts ...grpc.CallOption) (*ListLocksResponse, error)
 	// Lock carries many AcquireLocks, ExtendLocks and ReleaseLocks on one stream, which costs about half of a call each: for those who lock often. They
 	// begin in the order in which they were sent, and each is answered by its number as soon as its outcome is on disk, so one that waits for its turn holds up none after
-	// it. What is refused is answered with its error and does not end the stream. RESOURCE_EXHAUSTED (TOO_MANY_REQUESTS) for a request while 1,000 of the stream are
-	// not answered. When the stream ends, its requests are as calls that were broken off: ask again for what was not answered. UNAVAILABLE when the broker stops.
+	// it. What is refused is answered with its error and does not end the stream. RESOURCE_EXHAUSTED (TOO_MANY_WAITS) for a request with wait while 1,000 of the
+	// stream have not been answered. When the stream ends, its requests are as calls that were broken off: ask again for what was not answered. UNAVAILABLE when the broker stops.
 	Lock(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[LockRequest, LockResponse], error)
 	// ForceReleaseLocks takes locks from their owners, who are told why by a message of type lock_revoked. Operators only.
 	ForceReleaseLocks(ctx context.Context, in *ForceReleaseLocksRequest, opts ...grpc.CallOption) (*ForceReleaseLocksResponse, error)
@@ -181,8 +181,8 @@ type LockServiceServer interface {
 	ListLocks(context.Context, *ListLocksRequest) (*ListLocksResponse, error)
 	// Lock carries many AcquireLocks, ExtendLocks and ReleaseLocks on one stream, which costs about half of a call each: for those who lock often. They
 	// begin in the order in which they were sent, and each is answered by its number as soon as its outcome is on disk, so one that waits for its turn holds up none after
-	// it. What is refused is answered with its error and does not end the stream. RESOURCE_EXHAUSTED (TOO_MANY_REQUESTS) for a request while 1,000 of the stream are
-	// not answered. When the stream ends, its requests are as calls that were broken off: ask again for what was not answered. UNAVAILABLE when the broker stops.
+	// it. What is refused is answered with its error and does not end the stream. RESOURCE_EXHAUSTED (TOO_MANY_WAITS) for a request with wait while 1,000 of the
+	// stream have not been answered. When the stream ends, its requests are as calls that were broken off: ask again for what was not answered. UNAVAILABLE when the broker stops.
 	Lock(grpc.BidiStreamingServer[LockRequest, LockResponse]) error
 	// ForceReleaseLocks takes locks from their owners, who are told why by a message of type lock_revoked. Operators only.
 	ForceReleaseLocks(context.Context, *ForceReleaseLocksRequest) (*ForceReleaseLocksResponse, error)
