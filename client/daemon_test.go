@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jonboulle/clockwork"
 	"google.golang.org/protobuf/proto"
 
 	"brokerd/client"
@@ -22,17 +23,23 @@ const stopTimeout = 100 * time.Millisecond
 
 // daemon is a real broker that can be restarted.
 type daemon struct {
-	dir string
-	app *app.App
+	dir   string
+	clock clockwork.Clock // the machine's if nil
+	app   *app.App
 }
 
 func newDaemon(t *testing.T) *daemon {
+	t.Helper()
+	return newDaemonWith(t, nil)
+}
+
+func newDaemonWith(t *testing.T, clock clockwork.Clock) *daemon {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "brokerd") // short: the socket's path has a limit
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &daemon{dir: dir}
+	d := &daemon{dir: dir, clock: clock}
 	d.start(t)
 	d.unlimit(t)
 	t.Cleanup(func() {
@@ -44,7 +51,7 @@ func newDaemon(t *testing.T) *daemon {
 
 func (d *daemon) start(t *testing.T) {
 	t.Helper()
-	a, err := app.Start(context.Background(), app.Config{Dir: d.dir, StopTimeout: stopTimeout})
+	a, err := app.Start(context.Background(), app.Config{Dir: d.dir, Clock: d.clock, StopTimeout: stopTimeout})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -92,7 +92,7 @@ func WithWait() Option {
 	return func(o *options) { o.wait = true }
 }
 
-// WithRetryNotice has f called when a Sender, Follow, FollowEvents, WatchState or Work lost its stream and is about to
+// WithRetryNotice has f called when a Sender, Locker, Follow, FollowEvents, WatchState or Work lost its stream and is about to
 // open it again in the given time. f must return quickly and may be called concurrently.
 func WithRetryNotice(f func(err error, in time.Duration)) Option {
 	return func(o *options) { o.onRetry = f }

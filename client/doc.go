@@ -12,13 +12,14 @@
 //
 //   - Sender sends messages, pipelined, and sends again after a lost connection what was not yet
 //     confirmed, without duplicates.
+//   - Locker locks over one stream, for who locks often.
 //   - Follow reads the mailbox of the agent and FollowEvents the event log, as iterators that reconnect and
 //     resume where they stopped.
 //   - Work claims messages and gives each to a handler, whose returned error says what becomes of it.
 //
 // Paths turns the names of files into the paths of locks: one file, one lock, whatever it is called and in whichever git worktree it lies.
 //
-// Sender, Follow and Work outlive the broker: they reconnect, waiting longer from try to try (at most 3 s), until
+// Sender, Locker, Follow and Work outlive the broker: they reconnect, waiting longer from try to try (at most 3 s), until
 // their context ends or the broker answers with an error that trying again does not heal.
 //
 // Errors of calls are gRPC statuses; Reason, Fields and RetryDelay read what the broker says beyond the code.

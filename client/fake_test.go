@@ -22,6 +22,9 @@ import (
 // patience is how long a test waits for what should come at once.
 const patience = 20 * time.Second
 
+// window is how many bytes a client may be ahead of what the test reads from a stream, and as many again.
+const window = 64 << 10
+
 // errCut is how a stream ends whose connection breaks.
 var errCut = status.Error(codes.Unavailable, "cut")
 
@@ -31,10 +34,12 @@ type fake struct {
 	pb.UnimplementedEventServiceServer
 	pb.UnimplementedAgentServiceServer
 	pb.UnimplementedStateServiceServer
+	pb.UnimplementedLockServiceServer
 
 	address  string
 	sends    chan *bidi[pb.SendRequest, pb.SendResponse]
 	claims   chan *bidi[pb.ClaimRequest, pb.ClaimResponse]
+	locks    chan *bidi[pb.LockRequest, pb.LockResponse]
 	receives chan *down[*pb.ReceiveRequest, pb.ReceiveResponse]
 	events   chan *down[*pb.SubscribeEventsRequest, pb.SubscribeEventsResponse]
 	watches  chan *down[*pb.WatchStateRequest, pb.WatchStateResponse]
@@ -75,6 +80,7 @@ func newFake(t *testing.T, opts ...client.Option) (*fake, *client.Client) {
 		address:  filepath.Join(dir, "s"),
 		sends:    make(chan *bidi[pb.SendRequest, pb.SendResponse], 16),
 		claims:   make(chan *bidi[pb.ClaimRequest, pb.ClaimResponse], 16),
+		locks:    make(chan *bidi[pb.LockRequest, pb.LockResponse], 16),
 		receives: make(chan *down[*pb.ReceiveRequest, pb.ReceiveResponse], 16),
 		events:   make(chan *down[*pb.SubscribeEventsRequest, pb.SubscribeEventsResponse], 16),
 		watches:  make(chan *down[*pb.WatchStateRequest, pb.WatchStateResponse], 16),
@@ -87,11 +93,12 @@ func newFake(t *testing.T, opts ...client.Option) (*fake, *client.Client) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := grpc.NewServer()
+	server := grpc.NewServer(grpc.InitialWindowSize(window), grpc.InitialConnWindowSize(window))
 	pb.RegisterMessageServiceServer(server, f)
 	pb.RegisterEventServiceServer(server, f)
 	pb.RegisterAgentServiceServer(server, f)
 	pb.RegisterStateServiceServer(server, f)
+	pb.RegisterLockServiceServer(server, f)
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(listener) }()
 	t.Cleanup(func() {
@@ -114,6 +121,10 @@ func (f *fake) Send(stream grpc.BidiStreamingServer[pb.SendRequest, pb.SendRespo
 
 func (f *fake) Claim(stream grpc.BidiStreamingServer[pb.ClaimRequest, pb.ClaimResponse]) error {
 	return serveBidi(f, stream, f.claims)
+}
+
+func (f *fake) Lock(stream grpc.BidiStreamingServer[pb.LockRequest, pb.LockResponse]) error {
+	return serveBidi(f, stream, f.locks)
 }
 
 func (f *fake) Receive(request *pb.ReceiveRequest, stream grpc.ServerStreamingServer[pb.ReceiveResponse]) error {

@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
 
 	pb "brokerd/gen/brokerd/v1"
 )
@@ -18,10 +19,12 @@ import (
 var ErrLockerClosed = errors.New("the locker is closed")
 
 // A Locker locks over one stream, at about half of what a call through Client.Locks costs: for who locks often. What is not answered when the stream
-// breaks is asked again on the next one, which the broker takes for the same request; while the broker is away requests wait, as long as their contexts let them.
+// breaks is asked again on the next one: an Acquire goes on waiting in the same place, for all of its wait anew, or gets the same grant. Where the answer was lost after
+// the request had been carried out, the second says that it held, or released nothing, unless the request has a request_id. While the broker is away requests wait, as
+// long as their contexts let them.
 //
 // Requests begin in the order in which they are made, and one that waits for its turn holds up none after it. A Locker is safe for concurrent
-// use. It needs Close, which gives no lock back.
+// use. It needs Close, which gives no lock back. A request must not be changed before its method returns.
 type Locker struct {
 	calls pb.LockServiceClient
 	retry retry
@@ -32,11 +35,11 @@ type Locker struct {
 
 	writing sync.Mutex // held while writing to the stream, so that requests keep their order; taken before mu
 
-	mu     sync.Mutex
+	mu      sync.Mutex
 	stream  pb.LockService_LockClient // nil while there is none to write to
 	asked   map[int64]*asked          // by number: not answered yet
 	number  int64                     // of the last request
-	trouble error                     // why the last stream ended; nil once the next one answers
+	trouble error                     // why the last stream ended; nil once the next one is open: an answer may be long in coming
 	closed  bool
 }
 
@@ -46,6 +49,7 @@ type asked struct {
 	answered chan struct{} // closed when there is an answer or err
 	answer   *pb.LockResponse
 	err      error
+	keeps    bool // its ticket
 	given    bool // nobody waits any more
 }
 
@@ -61,7 +65,7 @@ func (c *Client) NewLocker() *Locker {
 }
 
 // Acquire is AcquireLocks. If ctx ends first the request is broken off, and a grant that had just been made is given back, unless the
-// request keeps its ticket.
+// request keeps its ticket or the stream breaks at the same time.
 func (l *Locker) Acquire(ctx context.Context, r *pb.AcquireLocksRequest) (*pb.AcquireLocksResponse, error) {
 	a, err := l.ask(ctx, &pb.LockRequest{Request: &pb.LockRequest_Acquire{Acquire: r}})
 	return a.GetAcquired(), err
@@ -93,7 +97,7 @@ func (l *Locker) ask(ctx context.Context, r *pb.LockRequest) (*pb.LockResponse, 
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	a := &asked{request: r, answered: make(chan struct{})}
+	a := &asked{request: r, keeps: r.GetAcquire().GetKeepTicket(), answered: make(chan struct{})}
 	if err := l.submit(a); err != nil {
 		return nil, err
 	}
@@ -235,20 +239,32 @@ func (l *Locker) resend(stream pb.LockService_LockClient) {
 	l.writing.Lock()
 	defer l.writing.Unlock()
 	l.mu.Lock()
-	maps.DeleteFunc(l.asked, func(_ int64, a *asked) bool { return a.given })
-	var again []*pb.LockRequest
-	for _, number := range slices.Sorted(maps.Keys(l.asked)) {
-		again = append(again, l.asked[number].request)
-	}
+	numbers := slices.Sorted(maps.Keys(l.asked))
 	l.mu.Unlock()
-	for _, r := range again {
-		if stream.Send(r) != nil {
+	for _, number := range numbers {
+		if r := l.again(number); r != nil && stream.Send(r) != nil {
 			return // receive learns why
 		}
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.stream = stream
+	l.stream, l.trouble = stream, nil
+}
+
+// again returns a request that is to be asked once more; nil if nobody waits for it, and then it is forgotten. It is a copy: the caller may give
+// it up, and use its request for something else, while it is being written.
+func (l *Locker) again(number int64) *pb.LockRequest {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	a := l.asked[number]
+	switch {
+	case a == nil:
+		return nil
+	case a.given:
+		delete(l.asked, number)
+		return nil
+	}
+	return proto.CloneOf(a.request)
 }
 
 // receive reads answers until the stream ends, and returns why it did.
@@ -270,7 +286,6 @@ func (l *Locker) receive(stream pb.LockService_LockClient) error {
 func (l *Locker) answer(answer *pb.LockResponse) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.trouble = nil
 	a := l.asked[answer.GetNumber()]
 	if a == nil {
 		return
@@ -282,7 +297,7 @@ func (l *Locker) answer(answer *pb.LockResponse) {
 		return
 	}
 	got := answer.GetAcquired()
-	if l.closed || got.GetFence() == 0 || got.GetAlreadyHeld() || a.request.GetAcquire().GetKeepTicket() {
+	if l.closed || got.GetFence() == 0 || got.GetAlreadyHeld() || a.keeps {
 		return
 	}
 	l.done.Go(func() { // nobody knows that it is held

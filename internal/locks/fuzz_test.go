@@ -2,6 +2,8 @@ package locks_test
 
 import (
 	"context"
+	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -32,27 +34,33 @@ func FuzzAcquireLocks(f *testing.F) {
 	} {
 		seed(f, r)
 	}
-	fuzz(f, &pb.AcquireLocksRequest{}, (*locks.Service).AcquireLocks, func(t *testing.T, r *pb.AcquireLocksRequest) {
-		wait, hold := r.Wait.AsDuration(), r.MaxHold.AsDuration()
-		if len(r.Paths) == 0 || r.Mode < 0 || r.Mode > 2 || wait < 0 || wait > 24*time.Hour ||
-			r.MaxHold != nil && (hold < time.Second || hold > 7*24*time.Hour) || !line(r.Holder, 128) || !line(r.Reason, 512) {
-			t.Fatalf("accepted: %v", r)
-		}
-		wantPaths(t, r.Paths)
-	})
+	fuzz(f, &pb.AcquireLocksRequest{}, (*locks.Service).AcquireLocks, wantAcquire)
+}
+
+func wantAcquire(t *testing.T, r *pb.AcquireLocksRequest) {
+	t.Helper()
+	wait, hold := r.Wait.AsDuration(), r.MaxHold.AsDuration()
+	if len(r.Paths) == 0 || r.Mode < 0 || r.Mode > 2 || wait < 0 || wait > 24*time.Hour ||
+		r.MaxHold != nil && (hold < time.Second || hold > 7*24*time.Hour) || !line(r.Holder, 128) || !line(r.Reason, 512) {
+		t.Fatalf("accepted: %v", r)
+	}
+	wantPaths(t, r.Paths)
 }
 
 func FuzzExtendLocks(f *testing.F) {
 	seed(f, &pb.ExtendLocksRequest{Fences: []int64{7}, MaxHold: durationpb.New(time.Hour)})
 	seed(f, &pb.ExtendLocksRequest{Fences: []int64{0, -1}})
 	seed(f, &pb.ExtendLocksRequest{})
-	fuzz(f, &pb.ExtendLocksRequest{}, (*locks.Service).ExtendLocks, func(t *testing.T, r *pb.ExtendLocksRequest) {
-		hold := r.MaxHold.AsDuration()
-		if len(r.Fences) == 0 || r.MaxHold != nil && (hold < time.Second || hold > 7*24*time.Hour) {
-			t.Fatalf("accepted: %v", r)
-		}
-		wantNumbers(t, r.Fences)
-	})
+	fuzz(f, &pb.ExtendLocksRequest{}, (*locks.Service).ExtendLocks, wantExtend)
+}
+
+func wantExtend(t *testing.T, r *pb.ExtendLocksRequest) {
+	t.Helper()
+	hold := r.MaxHold.AsDuration()
+	if len(r.Fences) == 0 || r.MaxHold != nil && (hold < time.Second || hold > 7*24*time.Hour) {
+		t.Fatalf("accepted: %v", r)
+	}
+	wantNumbers(t, r.Fences)
 }
 
 func FuzzReleaseLocks(f *testing.F) {
@@ -60,13 +68,47 @@ func FuzzReleaseLocks(f *testing.F) {
 	seed(f, &pb.ReleaseLocksRequest{All: true})
 	seed(f, &pb.ReleaseLocksRequest{})
 	seed(f, &pb.ReleaseLocksRequest{Tickets: []int64{-8}, Paths: []string{"/"}})
-	fuzz(f, &pb.ReleaseLocksRequest{}, (*locks.Service).ReleaseLocks, func(t *testing.T, r *pb.ReleaseLocksRequest) {
-		if len(r.Fences)+len(r.Tickets)+len(r.Paths) == 0 && !r.All || !line(r.Holder, 128) {
+	fuzz(f, &pb.ReleaseLocksRequest{}, (*locks.Service).ReleaseLocks, wantRelease)
+}
+
+func wantRelease(t *testing.T, r *pb.ReleaseLocksRequest) {
+	t.Helper()
+	if len(r.Fences)+len(r.Tickets)+len(r.Paths) == 0 && !r.All || !line(r.Holder, 128) {
+		t.Fatalf("accepted: %v", r)
+	}
+	wantNumbers(t, r.Fences)
+	wantNumbers(t, r.Tickets)
+	wantPaths(t, r.Paths)
+}
+
+func FuzzLock(f *testing.F) {
+	acquire := func(r *pb.AcquireLocksRequest) *pb.LockRequest_Acquire { return &pb.LockRequest_Acquire{Acquire: r} }
+	for _, r := range []*pb.LockRequest{
+		{}, {Number: 1}, {Number: -1, Request: acquire(&pb.AcquireLocksRequest{Paths: []string{"x"}})},
+		{Number: 1, Request: acquire(&pb.AcquireLocksRequest{Paths: []string{"src/", "**/*.go"}, Wait: durationpb.New(time.Minute), KeepTicket: true})},
+		{Number: 2, Request: acquire(&pb.AcquireLocksRequest{Paths: []string{"../x"}, Wait: durationpb.New(-1)})},
+		{Number: 3, Request: &pb.LockRequest_Extend{Extend: &pb.ExtendLocksRequest{Fences: []int64{7}, MaxHold: durationpb.New(time.Hour)}}},
+		{Number: 4, Request: &pb.LockRequest_Extend{Extend: &pb.ExtendLocksRequest{Fences: []int64{0, -1}}}},
+		{Number: 5, Request: &pb.LockRequest_Release{Release: &pb.ReleaseLocksRequest{Fences: []int64{7}, Tickets: []int64{8}, Paths: []string{"x"}}}},
+		{Number: 6, Request: &pb.LockRequest_Release{Release: &pb.ReleaseLocksRequest{RequestId: "x", All: true}}},
+		{Number: 7, Request: &pb.LockRequest_Cancel{Cancel: &pb.LockCancel{}}}, {Request: &pb.LockRequest_Cancel{Cancel: &pb.LockCancel{}}},
+	} {
+		seed(f, r)
+	}
+	fuzzTable(f, &pb.LockRequest{}, askOnce, func(t *testing.T, r *pb.LockRequest) {
+		switch x := r.Request.(type) {
+		case *pb.LockRequest_Acquire:
+			wantAcquire(t, x.Acquire)
+		case *pb.LockRequest_Extend:
+			wantExtend(t, x.Extend)
+		case *pb.LockRequest_Release:
+			wantRelease(t, x.Release)
+		default:
 			t.Fatalf("accepted: %v", r)
 		}
-		wantNumbers(t, r.Fences)
-		wantNumbers(t, r.Tickets)
-		wantPaths(t, r.Paths)
+		if r.Number < 1 {
+			t.Fatalf("accepted: number %d", r.Number)
+		}
 	})
 }
 
@@ -96,6 +138,55 @@ func FuzzForceReleaseLocks(f *testing.F) {
 		wantNumbers(t, r.Revisions)
 		wantPaths(t, r.Paths)
 	})
+}
+
+// askOnce makes one request on a stream of its own. It returns the error in the answer, which must be the only one, or that of the stream.
+func askOnce(table *locks.Table) func(context.Context, *pb.LockRequest) (*pb.LockResponse, error) {
+	return func(ctx context.Context, r *pb.LockRequest) (*pb.LockResponse, error) {
+		var refused error
+		s := locks.NewService(table, func(err error) *pb.ItemError {
+			refused = err
+			return &pb.ItemError{Message: err.Error()}
+		})
+		l := &monologue{ctx: ctx, rest: []*pb.LockRequest{r}}
+		if err := s.Lock(l); err != nil {
+			return nil, err
+		}
+		switch {
+		case r.GetCancel() != nil && len(l.answers) == 0:
+			return nil, fault.Field("cancel", "has no answer")
+		case len(l.answers) != 1 || l.answers[0].Number != r.Number:
+			return nil, fmt.Errorf("answered with %v", l.answers)
+		}
+		return l.answers[0], refused
+	}
+}
+
+// A monologue is a Lock stream whose client says what it has to say, and then listens.
+type monologue struct {
+	pb.LockService_LockServer
+	ctx     context.Context
+	rest    []*pb.LockRequest
+	answers []*pb.LockResponse
+}
+
+// Context implements grpc.ServerStream.
+func (m *monologue) Context() context.Context { return m.ctx }
+
+// Recv implements grpc.BidiStreamingServer.
+func (m *monologue) Recv() (*pb.LockRequest, error) {
+	if len(m.rest) == 0 {
+		return nil, io.EOF
+	}
+	next := m.rest[0]
+	m.rest = m.rest[1:]
+	return next, nil
+}
+
+// Send implements grpc.BidiStreamingServer.
+func (m *monologue) Send(a *pb.LockResponse) error {
+	m.answers = append(m.answers, a)
+	return nil
 }
 
 func seed(f *testing.F, m proto.Message) {

@@ -253,4 +253,3 @@ func TestLock_OnlyAgentsHold(t *testing.T) {
 	l = w.in("default", "nobody").talk()
 	l.refused(l.lock("x"), codes.FailedPrecondition, "AGENT_NOT_REGISTERED")
 }
-
