@@ -36,6 +36,9 @@ type turnsClient struct {
 func newTurnsClient(c *client, m *menu) func() error {
 	t := &turnsClient{client: c, menu: m, held: map[int]int64{}, waits: map[int]bool{}, fates: map[int][]*fate{},
 		locks: pb.NewLockServiceClient(c.daemon.conn), tokens: pb.NewTokenServiceClient(c.daemon.conn), state: pb.NewStateServiceClient(c.daemon.conn)}
+	if c.number%2 == 1 {
+		t.locks = &lockStream{LockServiceClient: t.locks}
+	}
 	return t.next
 }
 
