@@ -39,7 +39,8 @@
 // store.Cache: whoever changes the rows changes the list in the same function, and it is emptied by whatever rolls back. Grants are found
 // by an index on where a path stands: a file or directory under its own name, a glob under the segments before its first
 // wildcard. What may overlap a path stands at its place, above it, or, for directories and globs, below it; an exact check decides.
+// How many grants stand at a place is counted in memory as well, so that a request near which nothing is held asks no table.
 //
 // Calls that wait, and running deadlines, are memory. A call that waits for a ticket is told after the commit that grants it, and that grant counts as collected
-// at once. Deadlines start anew when the broker does, with a grace.
+// at once. Nobody waits for the commit of such a call's ticket, so it goes with the next one (store.Tx.Patient). Deadlines start anew when the broker does, with a grace.
 package locks

@@ -18,39 +18,39 @@ type spot struct {
 
 // loadSpots counts the rows.
 func loadSpots(tx *store.Tx) (*spots, error) {
-	p := &spots{held: map[spot]int{}}
+	all := &spots{held: map[spot]int{}}
 	rows := tx.Query(selectSpots)
 	defer rows.Close()
 	for rows.Next() {
-		var s spot
+		var at spot
 		var kind, n int
-		if err := rows.Scan(&s.session, &kind, &s.place, &n); err != nil {
+		if err := rows.Scan(&at.session, &kind, &at.place, &n); err != nil {
 			return nil, err
 		}
-		s.kind = Kind(kind)
-		p.held[s] = n
+		at.kind = Kind(kind)
+		all.held[at] = n
 	}
-	return p, rows.Err()
+	return all, rows.Err()
 }
 
 // add counts one row more, or with -1 one less, unless the function that changes it is undone.
-func (p *spots) add(tx *store.Tx, s spot, n int) {
-	p.count(s, n)
-	tx.OnUndo(func() { p.count(s, -n) })
+func (s *spots) add(tx *store.Tx, at spot, n int) {
+	s.count(at, n)
+	tx.OnUndo(func() { s.count(at, -n) })
 }
 
-func (p *spots) count(s spot, n int) {
-	if left := p.held[s] + n; left > 0 {
-		p.held[s] = left
+func (s *spots) count(at spot, n int) {
+	if left := s.held[at] + n; left > 0 {
+		s.held[at] = left
 	} else {
-		delete(p.held, s)
+		delete(s.held, at)
 	}
 }
 
 // none reports whether nothing that is held overlaps a claim's i-th resource. It may miss that, never the opposite.
-func (p *spots) none(session int64, c *claim, i int) bool {
+func (s *spots) none(session int64, c *claim, i int) bool {
 	if c.kind == Token {
-		return p.held[spot{session, Token, c.token}] == 0
+		return s.held[spot{session, Token, c.token}] == 0
 	}
 	file := c.paths[i]
 	if file.Kind() != File { // something may be held below it
@@ -58,12 +58,12 @@ func (p *spots) none(session int64, c *claim, i int) bool {
 	}
 	name := file.String()
 	for end := 0; ; end++ {
-		if p.held[spot{session, Lock, name[:end]}] > 0 {
+		if s.held[spot{session, Lock, name[:end]}] > 0 {
 			return false
 		}
 		next := strings.IndexByte(name[end:], '/')
 		if next < 0 {
-			return p.held[spot{session, Lock, name}] == 0
+			return s.held[spot{session, Lock, name}] == 0
 		}
 		end += next
 	}

@@ -1,0 +1,72 @@
+package locks_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/jonboulle/clockwork"
+	"go.uber.org/zap"
+
+	"brokerd/internal/caller"
+	"brokerd/internal/events"
+	"brokerd/internal/locks"
+	"brokerd/internal/once"
+	"brokerd/internal/store"
+	"brokerd/internal/testkit"
+)
+
+// A table remembers in memory where something is held, and must not believe what was undone.
+
+func TestGrant_StandsIfItsEndIsUndone(t *testing.T) {
+	clock := clockwork.NewRealClock()
+	st := testkit.Store(t, t.TempDir(), clock, once.Migrations(), events.Migrations(), locks.Migrations())
+	table := locks.New(st, events.New(st, clock, zap.NewNop()), everywhere{}, clock, zap.NewNop())
+	must(t, table.Start(t.Context()))
+	t.Cleanup(table.Stop)
+	acquire := func(agent string, token string, paths ...string) locks.Outcome {
+		t.Helper()
+		as := caller.Caller{Access: caller.Agent, Session: "default", Agent: agent}
+		a, err := table.Acquire(t.Context(), as, once.Request{}, locks.Wish{Paths: paths, Token: token, Mode: locks.Exclusive, MaxHold: time.Hour})
+		must(t, err)
+		return a.Outcome
+	}
+	want(t, "a takes the file", acquire("a", "", "src/a.go"), locks.Granted)
+	want(t, "a takes the token", acquire("a", "review/x"), locks.Granted)
+	undone := errors.New("undone")
+	err := st.Write(context.Background(), func(tx *store.Tx) error {
+		if _, err := table.AgentEnded(tx, 1, "a", "it is gone"); err != nil {
+			return err
+		}
+		return undone
+	})
+	if !errors.Is(err, undone) {
+		t.Fatal(err)
+	}
+	want(t, "b tries the file", acquire("b", "", "src/a.go"), locks.Busy)
+	want(t, "b tries the token", acquire("b", "review/x"), locks.Busy)
+}
+
+// everywhere is a directory that knows everybody.
+type everywhere struct{ locks.Directory }
+
+func (everywhere) Session(store.Querier, string) (locks.Session, error) {
+	return locks.Session{ID: 1, Name: "default"}, nil
+}
+
+func (everywhere) Acting(_ store.Querier, _ int64, c caller.Caller) (locks.Agent, error) {
+	return locks.Agent{Name: c.Agent}, nil
+}
+
+func TestGrant_StandsOverARestart(t *testing.T) {
+	w := newDaemon(t)
+	a, b := w.agent("a"), w.agent("b")
+	a.lock("src/a.go")
+	a.lock("lib/")
+	w.Restart()
+	for _, path := range []string{"src/a.go", "lib/x/y.go", "src/"} {
+		want(t, "b tries "+path, b.try(path).Outcome, busy)
+	}
+	b.lock("src/b.go")
+}
