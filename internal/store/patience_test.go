@@ -97,7 +97,8 @@ func TestPatient_RefusedFunctionIsAnsweredAtOnce(t *testing.T) {
 		synctest.Wait()
 		for _, outcome := range []<-chan error{waits, refused} {
 			select {
-			case <-outcome:
+			case err := <-outcome:
+				t.Log(err)
 			default:
 				t.Error("not answered")
 			}
