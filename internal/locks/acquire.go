@@ -51,6 +51,8 @@ type Answer struct {
 	Obstacles []Obstacle
 	PassedBy  string // of a token that was passed to the owner
 	Note      string
+
+	tellings *tellings // that this is one of; nil if it tells of no grant
 }
 
 // errOpen says that a request is not answered for good, so that its answer is not kept.
@@ -63,7 +65,12 @@ func (t *Table) Acquire(ctx context.Context, c caller.Caller, req once.Request, 
 	if err != nil {
 		return Answer{}, err
 	}
-	return a.finish(ctx, t.store.Write(ctx, a.decide))
+	answer, err := a.finish(ctx, t.store.Write(ctx, a.decide))
+	t.Told(&answer, err == nil && ctx.Err() == nil)
+	if err != nil {
+		return Answer{}, err
+	}
+	return answer, nil
 }
 
 // claim is what the wish is for. fault.Invalid names the path.
@@ -96,7 +103,6 @@ type acquiring struct {
 	answer  Answer
 	refused error // although something was changed, or for the answer's sake
 	call    *call // waits
-	fresh   bool  // it was granted now
 	maxHold time.Duration
 	first   first // of a token: it comes before all others
 }
@@ -111,33 +117,34 @@ func (t *Table) acquiring(c caller.Caller, req once.Request, w Wish) (*acquiring
 
 // decide is the part of it that runs in the writer.
 func (a *acquiring) decide(tx *store.Tx) error {
-	a.answer, a.refused, a.call, a.fresh = Answer{}, nil, nil, false
+	a.answer, a.refused, a.call = Answer{}, nil, nil
 	seen, err := a.req.Do(tx, &a.answer, func() error { return a.run(a.table, tx, a.caller) })
 	if errors.Is(err, errOpen) {
 		return nil
 	}
 	if seen && err == nil {
-		return a.table.recollect(tx, a.answer.Fence)
+		return a.recall(tx)
 	}
 	return err
 }
 
-// finish returns the answer once decide has ended with err; it waits for the turn, if that is to be waited for.
-func (a *acquiring) finish(ctx context.Context, err error) (Answer, error) {
-	switch {
-	case err != nil:
-	case a.call != nil:
-		return a.table.await(ctx, a.call, a.wish.Wait)
-	case a.fresh && ctx.Err() != nil: // nobody gets the answer
-		a.table.Uncollect(a.answer.Fence)
+// recall tells once more what a request was answered before.
+func (a *acquiring) recall(tx *store.Tx) error {
+	fence := a.answer.Fence
+	news, err := a.table.recollect(tx, fence)
+	if err == nil && (news || a.table.tellings[fence] != nil) {
+		a.answer.tellings = a.table.telling(tx, fence, 1, false)
 	}
-	return a.outcome(err)
+	return err
 }
 
-// outcome is what finish returns where nothing is to be waited for or done.
-func (a *acquiring) outcome(err error) (Answer, error) {
+// finish returns the answer once decide has ended with err; it waits for the turn, if that is to be waited for. An answer beside an error comes to nobody.
+func (a *acquiring) finish(ctx context.Context, err error) (Answer, error) {
 	if err = cmp.Or(err, a.refused); err != nil {
 		return Answer{}, err
+	}
+	if a.call != nil {
+		return a.table.await(ctx, a.call, a.wish.Wait)
 	}
 	return a.answer, nil
 }
@@ -258,6 +265,7 @@ func (a *acquiring) again(u *turn, g *grant) error {
 		a.answer.Fence = 0
 		return errOpen
 	}
+	a.answer.tellings = u.telling(u.tx, g.fence, 1, g.collected)
 	if g.collected {
 		return nil
 	}
@@ -274,8 +282,9 @@ func (a *acquiring) grant(u *turn, o Owner, role string) error {
 	if err := u.grant(g); err != nil {
 		return err
 	}
-	a.fresh = true
-	a.answer = Answer{Outcome: Granted, Fence: g.fence, HeldUntil: g.heldUntil, PassedBy: g.passedBy, Note: g.note}
+	a.answer = Answer{
+		Outcome: Granted, Fence: g.fence, HeldUntil: g.heldUntil, PassedBy: g.passedBy, Note: g.note, tellings: u.telling(u.tx, g.fence, 1, false),
+	}
 	return u.untangle(o)
 }
 

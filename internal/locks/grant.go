@@ -217,6 +217,7 @@ func (u *turn) end(g *grant) error {
 		u.alarms.Remove(alarm{holdAlarm, g.fence})
 		u.alarms.Remove(alarm{collectAlarm, g.fence})
 		u.alarms.Remove(alarm{contestAlarm, g.fence})
+		delete(u.tellings, g.fence)
 	})
 	return u.clear(g, &g.claim)
 }

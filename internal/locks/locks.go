@@ -78,9 +78,10 @@ type Table struct {
 	queues *store.Cache[int64, *queue] // by session
 	broad  *store.Cache[int64, bool]   // whether a session has grants of more than single files
 
-	spots  *spots            // it belongs to the writer
-	calls  map[int64][]*call // that wait, by ticket; it belongs to the writer
-	alarms *deadline.Queue[alarm]
+	spots    *spots              // it belongs to the writer
+	calls    map[int64][]*call   // that wait, by ticket; it belongs to the writer
+	tellings map[int64]*tellings // by fence; it belongs to the writer
+	alarms   *deadline.Queue[alarm]
 
 	stopping chan struct{}      // closed when waiting calls are to end
 	stop     context.CancelFunc // ends the runner
@@ -93,7 +94,7 @@ func New(st *store.Store, log *events.Log, dir Directory, clock clockwork.Clock,
 	t := &Table{
 		store: st, log: log, dir: dir, clock: clock, zap: logger,
 		queues: store.NewCache[int64, *queue](st), broad: store.NewCache[int64, bool](st),
-		spots: &spots{held: map[spot]int{}}, calls: map[int64][]*call{}, stopping: make(chan struct{}),
+		spots: &spots{held: map[spot]int{}}, calls: map[int64][]*call{}, tellings: map[int64]*tellings{}, stopping: make(chan struct{}),
 	}
 	t.alarms = deadline.New(clock, t.due)
 	return t

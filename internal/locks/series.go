@@ -22,7 +22,7 @@ type Series struct {
 // Series returns an empty series.
 func (t *Table) Series(c caller.Caller) *Series { return &Series{table: t, caller: c} }
 
-// Acquire is Table.Acquire. When ctx ends the request is broken off, as a call is.
+// Acquire is Table.Acquire. When ctx ends the request is broken off, as a call is. Whoever gets an answer says what becomes of it, with Table.Told.
 func (s *Series) Acquire(ctx context.Context, req once.Request, w Wish, done func(Answer, error)) {
 	a, err := s.table.acquiring(s.caller, req, w)
 	if err != nil {
@@ -30,11 +30,17 @@ func (s *Series) Acquire(ctx context.Context, req once.Request, w Wish, done fun
 		return
 	}
 	s.submit(store.LaneFill, a.decide, func(err error) {
-		if err == nil && (a.call != nil || a.fresh && ctx.Err() != nil) {
-			go func() { done(a.finish(ctx, nil)) }()
+		if err != nil || a.call == nil {
+			done(a.finish(ctx, err))
 			return
 		}
-		done(a.outcome(err))
+		go func() {
+			answer, err := a.finish(ctx, nil)
+			if err != nil {
+				s.table.Told(&answer, false)
+			}
+			done(answer, err)
+		}()
 	})
 }
 

@@ -30,17 +30,18 @@ func (s *Service) Lock(stream pb.LockService_LockServer) error {
 	go func() { q.end(s.readRequests(ctx, stream, q)) }()
 	stopping := s.table.stopping
 	for {
-		answers, over, err := q.take(stopping == nil)
+		ready, over, err := q.take(stopping == nil)
 		if over {
 			return err
 		}
-		for i, a := range answers {
-			if err := stream.Send(a); err != nil {
-				s.unsaid(answers[i:])
+		for i := range ready {
+			if err := stream.Send(ready[i].LockResponse); err != nil {
+				s.unsaid(ready[i:])
 				return err
 			}
+			s.table.Told(&ready[i].answer, true)
 		}
-		if len(answers) > 0 {
+		if len(ready) > 0 {
 			continue
 		}
 		select {
@@ -51,12 +52,10 @@ func (s *Service) Lock(stream pb.LockService_LockServer) error {
 	}
 }
 
-// unsaid lets pass on what was granted by answers that nobody gets.
-func (s *Service) unsaid(answers []*pb.LockResponse) {
-	for _, a := range answers {
-		if g := a.GetAcquired(); g.GetOutcome() == pb.AcquireOutcome_ACQUIRE_OUTCOME_GRANTED && !g.AlreadyHeld && g.Fence != 0 {
-			s.table.Uncollect(g.Fence)
-		}
+// unsaid says that nobody gets some answers.
+func (s *Service) unsaid(replies []reply) {
+	for i := range replies {
+		s.table.Told(&replies[i].answer, false)
 	}
 }
 
@@ -98,7 +97,7 @@ func (s *Service) submit(ctx context.Context, series *Series, r *pb.LockRequest,
 		return err
 	}
 	refuse := func(err error) {
-		q.done(&pb.LockResponse{Number: r.Number, Outcome: &pb.LockResponse_Error{Error: s.itemError(err)}})
+		q.done(reply{LockResponse: &pb.LockResponse{Number: r.Number, Outcome: &pb.LockResponse_Error{Error: s.itemError(err)}}})
 	}
 	if crowded {
 		refuse(exhausted("TOO_MANY_WAITS", maxWaits, "%d requests of this stream wait for their turn, and no more may: try again when one is answered, or on another stream", maxWaits))
@@ -116,7 +115,7 @@ func (s *Service) submit(ctx context.Context, series *Series, r *pb.LockRequest,
 				refuse(err)
 				return
 			}
-			q.done(&pb.LockResponse{Number: r.Number, Outcome: &pb.LockResponse_Acquired{Acquired: acquired(&a)}})
+			q.done(reply{&pb.LockResponse{Number: r.Number, Outcome: &pb.LockResponse_Acquired{Acquired: acquired(&a)}}, a})
 		})
 	case *pb.LockRequest_Extend:
 		maxHold, req, err := longer(ctx, x.Extend)
@@ -129,7 +128,7 @@ func (s *Service) submit(ctx context.Context, series *Series, r *pb.LockRequest,
 				refuse(err)
 				return
 			}
-			q.done(&pb.LockResponse{Number: r.Number, Outcome: &pb.LockResponse_Extended{Extended: extended(ends)}})
+			q.done(reply{LockResponse: &pb.LockResponse{Number: r.Number, Outcome: &pb.LockResponse_Extended{Extended: extended(ends)}}})
 		})
 	case *pb.LockRequest_Release:
 		g, req, err := back(ctx, x.Release)
@@ -142,12 +141,18 @@ func (s *Service) submit(ctx context.Context, series *Series, r *pb.LockRequest,
 				refuse(err)
 				return
 			}
-			q.done(&pb.LockResponse{Number: r.Number, Outcome: &pb.LockResponse_Released{Released: released(&given)}})
+			q.done(reply{LockResponse: &pb.LockResponse{Number: r.Number, Outcome: &pb.LockResponse_Released{Released: released(&given)}}})
 		})
 	default:
 		refuse(fault.Field("request", "is missing: acquire, extend, release or cancel"))
 	}
 	return nil
+}
+
+// A reply is an answer that is there; of one to an acquire request it has both forms.
+type reply struct {
+	*pb.LockResponse
+	answer Answer
 }
 
 // replies are the requests of one stream that are under way, and the answers that are there.
@@ -159,7 +164,7 @@ type replies struct {
 	mu     sync.Mutex                   // guards the fields below
 	under  map[int64]context.CancelFunc // by number
 	waits  int                          // how many of them wait
-	ready  []*pb.LockResponse
+	ready  []reply
 	ended  bool  // no further request comes
 	err    error // why
 	closed bool  // and none is begun
@@ -202,7 +207,7 @@ func (q *replies) cancel(number int64) {
 }
 
 // done answers a request. The writer calls it, so it does not block.
-func (q *replies) done(a *pb.LockResponse) {
+func (q *replies) done(a reply) {
 	q.mu.Lock()
 	cancel := q.under[a.Number]
 	delete(q.under, a.Number)
@@ -228,16 +233,16 @@ func (q *replies) end(err error) {
 
 // take returns the answers that are there. It is over when the stream has broken, or when no request is under way and none comes, or none is to
 // be waited for because the broker stops.
-func (q *replies) take(stopping bool) (answers []*pb.LockResponse, over bool, err error) {
+func (q *replies) take(stopping bool) (ready []reply, over bool, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	switch {
 	case q.ended && q.err != nil:
 		return nil, true, q.err
 	case len(q.ready) > 0:
-		answers, q.ready = q.ready, nil
+		ready, q.ready = q.ready, nil
 		signal(q.room)
-		return answers, false, nil
+		return ready, false, nil
 	case len(q.under) > 0:
 	case q.ended:
 		return nil, true, nil
@@ -265,7 +270,7 @@ func (q *replies) waitForRoom(ctx context.Context) error {
 }
 
 // close lets no further request begin, waits for those under way, and returns the answers that were not taken.
-func (q *replies) close() []*pb.LockResponse {
+func (q *replies) close() []reply {
 	q.mu.Lock()
 	q.closed = true
 	q.mu.Unlock()

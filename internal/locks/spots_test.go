@@ -22,9 +22,7 @@ import (
 func TestGrant_StandsIfItsEndIsUndone(t *testing.T) {
 	clock := clockwork.NewRealClock()
 	st := testkit.Store(t, t.TempDir(), clock, once.Migrations(), events.Migrations(), locks.Migrations())
-	table := locks.New(st, events.New(st, clock, zap.NewNop()), everywhere{}, clock, zap.NewNop())
-	must(t, table.Start(t.Context()))
-	t.Cleanup(table.Stop)
+	table := newTable(t, st, clock)
 	acquire := func(agent string, token string, paths ...string) locks.Outcome {
 		t.Helper()
 		as := caller.Caller{Access: caller.Agent, Session: "default", Agent: agent}
@@ -46,6 +44,15 @@ func TestGrant_StandsIfItsEndIsUndone(t *testing.T) {
 	}
 	want(t, "b tries the file", acquire("b", "", "src/a.go"), locks.Busy)
 	want(t, "b tries the token", acquire("b", "review/x"), locks.Busy)
+}
+
+// newTable returns a table by itself.
+func newTable(t *testing.T, st *store.Store, clock clockwork.Clock) *locks.Table {
+	t.Helper()
+	table := locks.New(st, events.New(st, clock, zap.NewNop()), everywhere{}, clock, zap.NewNop())
+	must(t, table.Start(t.Context()))
+	t.Cleanup(table.Stop)
+	return table
 }
 
 // everywhere is a directory that knows everybody.

@@ -1,6 +1,7 @@
 package locks
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -32,21 +33,41 @@ type call struct {
 type verdict struct {
 	answer Answer
 	err    error
-	heirs  *heirs
 }
 
-// heirs are the calls that were told of the same grant.
-type heirs struct {
-	left     atomic.Int32 // that have not yet returned
-	returned atomic.Bool  // one of them has returned it
+// tellings are the answers that tell an owner of one grant.
+type tellings struct {
+	under   atomic.Int32 // way
+	reached atomic.Bool  // one of them has come to the owner
 }
 
-// leave notes that a call returns, with the grant or without it, and reports whether it is the last one and nobody has returned it.
-func (h *heirs) leave(withGrant bool) (lost bool) {
-	if withGrant {
-		h.returned.Store(true)
+// telling notes that so many answers will tell the owner of a grant. known says what to believe of a grant that nothing is noted of: it is older than the
+// daemon's last start.
+func (t *Table) telling(tx *store.Tx, fence int64, answers int32, known bool) *tellings {
+	of := t.tellings[fence]
+	if of == nil {
+		of = &tellings{}
+		of.reached.Store(known)
+		t.tellings[fence] = of
+		tx.OnUndo(func() { delete(t.tellings, fence) })
 	}
-	return h.left.Add(-1) == 0 && !h.returned.Load()
+	of.under.Add(answers)
+	tx.OnUndo(func() { of.under.Add(-answers) })
+	return of
+}
+
+// Told says whether an answer has come to whoever asked. A grant that no answer has told of passes on if nobody asks for it soon.
+func (t *Table) Told(a *Answer, reached bool) {
+	of := a.tellings
+	if of == nil {
+		return
+	}
+	if reached {
+		of.reached.Store(true)
+	}
+	if of.under.Add(-1) == 0 && !of.reached.Load() {
+		t.uncollect(a.Fence, of)
+	}
 }
 
 // join puts a call on the list of those that wait for a ticket.
@@ -85,7 +106,10 @@ func (u *turn) answer(calls []*call, g *grant) error {
 	if len(calls) == 0 {
 		return nil
 	}
-	v := verdict{answer: Answer{Outcome: Granted, Fence: g.fence, HeldUntil: g.heldUntil, PassedBy: g.passedBy, Note: g.note}}
+	v := verdict{answer: Answer{
+		Outcome: Granted, Fence: g.fence, HeldUntil: g.heldUntil, PassedBy: g.passedBy, Note: g.note,
+		tellings: u.telling(u.tx, g.fence, int32(len(calls)), false),
+	}}
 	for _, c := range calls {
 		if err := c.keep(u.tx, v.answer); err != nil {
 			return err
@@ -109,8 +133,6 @@ func (u *turn) tell(calls []*call, v verdict) {
 	if len(calls) == 0 {
 		return
 	}
-	v.heirs = &heirs{}
-	v.heirs.left.Store(int32(len(calls)))
 	u.tx.OnCommit(func() {
 		for _, c := range calls {
 			c.told <- v
@@ -118,49 +140,35 @@ func (u *turn) tell(calls []*call, v verdict) {
 	})
 }
 
-// await waits for the turn of a call's ticket, or for as long as the caller wants to.
+// await waits for the turn of a call's ticket, or for as long as the caller wants to. An answer beside an error comes to nobody.
 func (t *Table) await(ctx context.Context, c *call, wait time.Duration) (Answer, error) {
 	timer := t.clock.NewTimer(wait)
 	defer timer.Stop()
-	var v verdict
 	var err error
 	select {
-	case v = <-c.told:
+	case v := <-c.told:
+		return v.answer, cmp.Or(ctx.Err(), v.err)
 	case <-timer.Chan():
 	case <-t.stopping:
 		err = errStopping()
 	case <-ctx.Done():
 	}
-	if v.heirs == nil {
-		c.over.Store(true)
-		standing, drained := t.giveUp(context.WithoutCancel(ctx), c, ctx.Err() == nil)
-		// What was granted before has told by now, what is granted from now on finds nobody waiting.
-		select {
-		case v = <-c.told:
-		default:
-			v.answer = standing
-			if err == nil {
-				err = drained
-			}
-		}
+	c.over.Store(true)
+	standing, drained := t.giveUp(context.WithoutCancel(ctx), c, ctx.Err() == nil)
+	// What was granted before has told by now, what is granted from now on finds nobody waiting.
+	select {
+	case v := <-c.told:
+		return v.answer, cmp.Or(ctx.Err(), v.err)
+	default:
+		return standing, cmp.Or(ctx.Err(), err, drained)
 	}
-	if v.heirs != nil {
-		err = v.err
-		if lost := v.heirs.leave(ctx.Err() == nil); lost && v.answer.Fence != 0 {
-			t.Uncollect(v.answer.Fence)
-		}
-	}
-	if broken := ctx.Err(); broken != nil {
-		return Answer{}, broken
-	}
-	return v.answer, err
 }
 
 // giveUp takes a call off the list and returns how its ticket stands. What was granted since the wait was over is collected, if somebody gets the
 // answer.
-func (t *Table) giveUp(ctx context.Context, c *call, answers bool) (Answer, error) {
-	a := Answer{Outcome: Busy}
-	err := t.store.Drain(ctx, func(tx *store.Tx) error {
+func (t *Table) giveUp(ctx context.Context, c *call, answers bool) (a Answer, err error) {
+	err = t.store.Drain(ctx, func(tx *store.Tx) error {
+		a = Answer{Outcome: Busy}
 		t.leave(c)
 		v, err := t.view(tx, c.ticket.session)
 		if err != nil {
@@ -172,15 +180,19 @@ func (t *Table) giveUp(ctx context.Context, c *call, answers bool) (Answer, erro
 			if g == nil || err != nil || !answers {
 				return err
 			}
-			a = Answer{Outcome: Granted, Fence: g.fence, HeldUntil: t.until(g)}
-			return errors.Join(c.keep(tx, a), t.recollect(tx, g.fence))
+			a = Answer{Outcome: Granted, Fence: g.fence, HeldUntil: t.until(g), tellings: t.telling(tx, g.fence, 1, g.collected)}
+			_, err = t.recollect(tx, g.fence)
+			return errors.Join(c.keep(tx, a), err)
 		}
 		tx.OnCommit(func() { t.lapseLater(stands) })
 		a.Outcome, a.Ticket = Queued, stands.number
 		a.Obstacles, a.Position, err = t.obstacles(&v, &stands.claim, stands.owner, stands.place)
 		return err
 	})
-	return a, err
+	if err != nil {
+		return Answer{Outcome: Busy}, err
+	}
+	return a, nil
 }
 
 // lapseLater lets a ticket lapse unless somebody waits for it soon. It runs in the writer.
@@ -190,9 +202,12 @@ func (t *Table) lapseLater(k *ticket) {
 	}
 }
 
-// Uncollect notes that nobody has got to know of a grant, so that it passes on if nobody asks for it soon.
-func (t *Table) Uncollect(fence int64) {
+// uncollect notes that nobody knows of a grant, unless it is being told again by now.
+func (t *Table) uncollect(fence int64, of *tellings) {
 	err := t.store.Drain(context.Background(), func(tx *store.Tx) error {
+		if of.under.Load() > 0 || of.reached.Load() {
+			return nil
+		}
 		var kept bool
 		err := tx.QueryRow(updateUncollected, fence).Scan(&kept)
 		if errors.Is(err, store.ErrNoRows) { // it is over
@@ -206,13 +221,13 @@ func (t *Table) Uncollect(fence int64) {
 	}
 }
 
-// recollect notes that the owner of a grant knows of it, if it still stands.
-func (t *Table) recollect(tx *store.Tx, fence int64) error {
+// recollect notes that the owner of a grant is told of it, and reports whether it was not before.
+func (t *Table) recollect(tx *store.Tx, fence int64) (bool, error) {
 	changed, err := tx.Exec(updateCollected, fence)
 	if changed > 0 {
 		tx.OnCommit(func() { t.alarms.Remove(alarm{collectAlarm, fence}) })
 	}
-	return err
+	return changed > 0, err
 }
 
 // collect is recollect for a grant that waited for its owner, with an event.
@@ -221,7 +236,8 @@ func (u *turn) collect(g *grant) error {
 	if err != nil {
 		return err
 	}
-	return u.recollect(u.tx, g.fence)
+	_, err = u.recollect(u.tx, g.fence)
+	return err
 }
 
 func errStopping() error {
