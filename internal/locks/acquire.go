@@ -283,7 +283,7 @@ func (a *acquiring) grant(u *turn, o Owner, role string) error {
 		return err
 	}
 	a.answer = Answer{
-		Outcome: Granted, Fence: g.fence, HeldUntil: g.heldUntil, PassedBy: g.passedBy, Note: g.note, tellings: u.telling(u.tx, g.fence, 1, false),
+		Outcome: Granted, Fence: g.fence, HeldUntil: g.heldUntil, PassedBy: g.passedBy, Note: g.note, tellings: u.firstTelling(g, 1),
 	}
 	return u.untangle(o)
 }

@@ -163,12 +163,18 @@ func (u *turn) grant(g *grant) error {
 // insert adds the rows of a grant.
 func (u *turn) insert(g *grant) error {
 	globs, broad := g.claim.globs(), g.claim.broad()
-	var from any
-	if g.ticket != 0 {
-		from = g.ticket
+	var err error
+	if !broad && g.claim.mode == Exclusive && g.reason == "" && g.ticket == 0 && !g.kept && g.collected { // as most are: binding takes its time
+		_, err = u.tx.Exec(insertPlainGrant, g.fence, g.session, g.owner.Agent, g.owner.Holder, g.role, int(g.claim.kind), g.claim.text(),
+			g.grantedAt, g.heldUntil, g.maxHold)
+	} else {
+		var from any
+		if g.ticket != 0 {
+			from = g.ticket
+		}
+		_, err = u.tx.Exec(insertGrant, g.fence, g.session, g.owner.Agent, g.owner.Holder, g.role, int(g.claim.kind), int(g.claim.mode),
+			g.claim.text(), globs, broad, g.reason, g.grantedAt, g.heldUntil, g.maxHold, from, g.kept, g.collected)
 	}
-	_, err := u.tx.Exec(insertGrant, g.fence, g.session, g.owner.Agent, g.owner.Holder, g.role, int(g.claim.kind), int(g.claim.mode),
-		g.claim.text(), globs, broad, g.reason, g.grantedAt, g.heldUntil, g.maxHold, from, g.kept, g.collected)
 	if err != nil {
 		return err
 	}
@@ -217,8 +223,11 @@ func (u *turn) end(g *grant) error {
 		u.alarms.Remove(alarm{holdAlarm, g.fence})
 		u.alarms.Remove(alarm{collectAlarm, g.fence})
 		u.alarms.Remove(alarm{contestAlarm, g.fence})
-		delete(u.tellings, g.fence)
 	})
+	if of, any := u.tellings[g.fence]; any {
+		delete(u.tellings, g.fence)
+		u.tx.OnUndo(func() { u.tellings[g.fence] = of })
+	}
 	return u.clear(g, &g.claim)
 }
 

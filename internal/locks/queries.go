@@ -69,6 +69,11 @@ INSERT INTO lock_grants (fence, session, agent, holder, role, kind, mode, text, 
                          granted_at, held_until, max_hold, ticket, kept, collected)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
+const insertPlainGrant = `
+INSERT INTO lock_grants (fence, session, agent, holder, role, kind, mode, text, globs, broad, reason,
+                         granted_at, held_until, max_hold, kept, collected)
+VALUES (?, ?, ?, ?, ?, ?, 1, ?, 0, 0, '', ?, ?, ?, 0, 1)`
+
 const selectSpots = `
 SELECT session, kind, place, count(*) FROM lock_paths GROUP BY session, kind, place`
 

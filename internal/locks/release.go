@@ -90,7 +90,7 @@ type releasing struct {
 
 func (r *releasing) run(g Giving, named *claim) (Given, error) {
 	for _, fence := range g.Fences {
-		held, err := findGrant(r.tx, selectGrant, fence)
+		held, err := r.find(fence)
 		if err == nil {
 			err = r.grantBack(held)
 		}
@@ -121,6 +121,21 @@ func (r *releasing) run(g Giving, named *claim) (Given, error) {
 		}
 	}
 	return r.given, r.passOn(r.freed...)
+}
+
+// find returns a grant; nil if there is none.
+func (r *releasing) find(fence int64) (*grant, error) {
+	if of := r.tellings[fence]; of != nil && of.made != nil {
+		return of.made, nil
+	}
+	return findGrant(r.tx, selectGrant, fence)
+}
+
+// changed says that a grant is not what it was when it was made.
+func (u *turn) changed(g *grant) {
+	if of := u.tellings[g.fence]; of != nil {
+		of.made = nil
+	}
 }
 
 // grantBack ends a grant if it is the agent's.
@@ -233,6 +248,7 @@ func (r *releasing) pathsBack(g *grant, named *claim) error {
 		r.rebroaden()
 	}
 	g.claim.paths = rest
+	r.changed(g)
 	_, err := r.tx.Exec(updatePaths, g.claim.text(), g.claim.globs(), g.claim.broad(), g.fence)
 	return err
 }

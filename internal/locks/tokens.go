@@ -144,6 +144,7 @@ func (a *acquiring) takeOver(u *turn, g *grant, o Owner, role string) error {
 	}
 	a.answer.Fence, a.answer.tellings = g.fence, u.telling(u.tx, g.fence, 1, false)
 	g.owner, g.role = o, role
+	u.changed(g)
 	if _, err := u.tx.Exec(updateOwner, o.Agent, o.Holder, role, g.fence); err != nil {
 		return err
 	}

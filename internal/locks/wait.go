@@ -39,6 +39,7 @@ type verdict struct {
 type tellings struct {
 	under   atomic.Int32 // way
 	reached atomic.Bool  // one of them has come to the owner
+	made    *grant       // as it was granted, for whoever ends it; nil if it may have another owner or other paths by now
 }
 
 // telling notes that so many answers will tell the owner of a grant. known says what to believe of a grant that nothing is noted of: it is older than the
@@ -53,6 +54,13 @@ func (t *Table) telling(tx *store.Tx, fence int64, answers int32, known bool) *t
 	}
 	of.under.Add(answers)
 	tx.OnUndo(func() { of.under.Add(-answers) })
+	return of
+}
+
+// firstTelling is telling for a grant of this turn.
+func (u *turn) firstTelling(g *grant, answers int32) *tellings {
+	of := u.telling(u.tx, g.fence, answers, false)
+	of.made = g
 	return of
 }
 
@@ -108,7 +116,7 @@ func (u *turn) answer(calls []*call, g *grant) error {
 	}
 	v := verdict{answer: Answer{
 		Outcome: Granted, Fence: g.fence, HeldUntil: g.heldUntil, PassedBy: g.passedBy, Note: g.note,
-		tellings: u.telling(u.tx, g.fence, int32(len(calls)), false),
+		tellings: u.firstTelling(g, int32(len(calls))),
 	}}
 	for _, c := range calls {
 		if err := c.keep(u.tx, v.answer); err != nil {
