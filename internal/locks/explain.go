@@ -121,7 +121,7 @@ func (e *explaining) number(number int64) error {
 	}
 	g, err := findGrant(e.q, selectGrant, number)
 	if g == nil && err == nil {
-		g, err = findGrant(e.q, selectGranted, number) // a ticket whose turn has come
+		g, err = findGrant(e.q, selectGrantedOf, e.session, number) // a ticket whose turn has come
 	}
 	if err != nil {
 		return err

@@ -59,9 +59,17 @@ CREATE TABLE lock_tickets (
 CREATE INDEX lock_tickets_session ON lock_tickets (session, ticket);
 `
 
+// Every index is one page more to write in most commits. Tickets are few, and read when the daemon starts; of a ticket's grant the agent is known.
+const fewerIndexes = `
+DROP INDEX lock_grants_ticket;
+DROP INDEX lock_tickets_session;
+`
+
 // Migrations returns the steps that make the tables of locks.
 func Migrations() []store.Migration {
-	return []store.Migration{{Name: "locks/001_locks", SQL: requests}, {Name: "locks/002_tokens", SQL: tokenTables}}
+	return []store.Migration{
+		{Name: "locks/001_locks", SQL: requests}, {Name: "locks/002_tokens", SQL: tokenTables}, {Name: "locks/003_indexes", SQL: fewerIndexes},
+	}
 }
 
 const insertGrant = `
@@ -104,7 +112,7 @@ const selectGrant = grantColumns + `
 WHERE fence = ?`
 
 const selectGranted = grantColumns + `
-WHERE ticket = ?`
+WHERE session = ? AND agent = ? AND ticket = ?`
 
 const selectOwned = grantColumns + `
 WHERE session = ? AND agent = ? AND holder = ?

@@ -9,6 +9,9 @@ SELECT (SELECT COUNT(*) FROM lock_grants WHERE session = ?1),
 	(SELECT COUNT(*) FROM lock_tickets WHERE session = ?1)`
 
 // Tokens that were passed, or whose turn came, and that their owners have not asked for. There are as many tokens held as there are turns under way.
+const selectGrantedOf = grantColumns + `
+WHERE session = ? AND ticket = ?`
+
 const selectUncollected = `
 SELECT g.fence
 FROM lock_paths p CROSS JOIN lock_grants g ON g.fence = p.fence

@@ -102,7 +102,7 @@ func (r *releasing) run(g Giving, named *claim) (Given, error) {
 		if err := r.ticketBack(r.view.queue.find(number)); err != nil {
 			return Given{}, err
 		}
-		held, err := findGrant(r.tx, selectGranted, number) // it was its turn meanwhile
+		held, err := findGrant(r.tx, selectGranted, r.session, r.owner.Agent, number) // it was its turn meanwhile
 		if err == nil {
 			err = r.grantBack(held)
 		}

@@ -184,7 +184,7 @@ func (t *Table) giveUp(ctx context.Context, c *call, answers bool) (a Answer, er
 		}
 		stands := v.queue.find(c.ticket.number)
 		if stands == nil {
-			g, err := findGrant(tx, selectGranted, c.ticket.number)
+			g, err := findGrant(tx, selectGranted, c.ticket.session, c.ticket.owner.Agent, c.ticket.number)
 			if g == nil || err != nil || !answers {
 				return err
 			}
