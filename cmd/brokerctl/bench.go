@@ -62,11 +62,11 @@ const benchLong = `Measures the broker, in a session of its own (bench-…) with
   state      32 clients put a key of their own, each time if its revision is the one they know
   watch      8 clients put 10,000 changes (--changes); 20 watchers must get each once and in order
 
-Every client is an agent on a connection of its own, and locks over a stream. A message counts once it is confirmed, delivered
-and acknowledged; its time is that from the send to the delivery. The time of a lock is that of both
-calls, that of a watched change from the put until a watcher has it. The broker, this command and
-everything else on the machine share its processors, and the disk that is measured is the one under
-the broker's data folder.
+Every client is an agent on a connection of its own, and locks over a stream. A message counts once
+it is confirmed, delivered and acknowledged; its time is that from the send to the delivery. The time
+of a lock is that of both calls, that of a watched change from the put until a watcher has it. The
+broker, this command and everything else on the machine share its processors, and the disk that is
+measured is the one under the broker's data folder.
 
 The session stays, with its messages acknowledged and its locks released; what --preload sent goes on waiting in it.
 Needs an operator's rights.`
