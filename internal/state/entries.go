@@ -6,6 +6,7 @@ import (
 
 	"brokerd/internal/caller"
 	"brokerd/internal/events"
+	"brokerd/internal/jsonline"
 )
 
 // listed is how many changes the event of a transaction lists.
@@ -62,8 +63,7 @@ func (t *turn) entry(kind string) events.Entry {
 func appendDetails(r *row, kind Type, version string) []byte {
 	text := make([]byte, 0, 64+len(r.Namespace)+len(r.Key))
 	text = append(append(text, `{"namespace":"`...), r.Namespace...)
-	key, _ := json.Marshal(r.Key) // a string can always be marshalled
-	text = append(append(text, `","key":`...), key...)
+	text = jsonline.Text(append(text, `","key":`...), r.Key)
 	text = append(append(text, `,"type":"`...), kind.String()...)
 	return append(append(text, `","version":`...), version...)
 }
