@@ -99,6 +99,7 @@ type acquiring struct {
 	wish   Wish
 	wanted claim
 	req    once.Request
+	hear   func(verdict) // gets the verdict of a wait, from the writer; nil if finish is to return it
 
 	answer  Answer
 	refused error // although something was changed, or for the answer's sake
@@ -366,7 +367,7 @@ func (a *acquiring) wait(u *turn, t *ticket) error {
 		u.tx.OnCommit(func() { u.alarms.Remove(alarm{lapseAlarm, t.number}) })
 	}
 	if a.wish.Wait > 0 {
-		a.call = u.join(t, a.req)
+		a.call = u.join(t, a.req, a.hear)
 		u.tx.Patient() // it is answered when its turn has come
 		return errOpen
 	}

@@ -2,6 +2,7 @@ package locks
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"time"
 
@@ -29,17 +30,28 @@ func (s *Series) Acquire(ctx context.Context, req once.Request, w Wish, done fun
 		done(Answer{}, err)
 		return
 	}
+	finish := func(answer Answer, err error) {
+		if err != nil {
+			s.table.Told(&answer, false)
+		}
+		done(answer, err)
+	}
+	a.hear = func(v verdict) {
+		if ctx.Err() == nil {
+			done(v.answer, v.err)
+			return
+		}
+		go finish(v.answer, ctx.Err())
+	}
 	s.submit(store.LaneFill, a.decide, func(err error) {
 		if err != nil || a.call == nil {
 			done(a.finish(ctx, err))
 			return
 		}
 		go func() {
-			answer, err := a.finish(ctx, nil)
-			if err != nil {
-				s.table.Told(&answer, false)
+			if answer, err := a.finish(ctx, nil); !errors.Is(err, errHeard) {
+				finish(answer, err)
 			}
-			done(answer, err)
 		}()
 	})
 }

@@ -25,8 +25,10 @@ import (
 type call struct {
 	ticket *ticket
 	req    once.Request
-	told   chan verdict // room for one
-	over   atomic.Bool  // it waits no longer
+	told   chan verdict  // room for one
+	over   atomic.Bool   // it waits no longer
+	hear   func(verdict) // is told instead, by the writer; nil if told is read
+	heard  chan struct{} // closed when it was
 }
 
 // A verdict ends a wait.
@@ -79,8 +81,8 @@ func (t *Table) Told(a *Answer, reached bool) {
 }
 
 // join puts a call on the list of those that wait for a ticket.
-func (u *turn) join(t *ticket, req once.Request) *call {
-	c := &call{ticket: t, req: req, told: make(chan verdict, 1)}
+func (u *turn) join(t *ticket, req once.Request, hear func(verdict)) *call {
+	c := &call{ticket: t, req: req, told: make(chan verdict, 1), hear: hear, heard: make(chan struct{})}
 	u.calls[t.number] = append(u.calls[t.number], c)
 	u.tx.OnUndo(func() { u.leave(c) })
 	u.tx.OnCommit(func() { u.alarms.Remove(alarm{lapseAlarm, t.number}) })
@@ -143,10 +145,18 @@ func (u *turn) tell(calls []*call, v verdict) {
 	}
 	u.tx.OnCommit(func() {
 		for _, c := range calls {
-			c.told <- v
+			if c.hear != nil && c.over.CompareAndSwap(false, true) {
+				close(c.heard)
+				c.hear(v)
+			} else {
+				c.told <- v
+			}
 		}
 	})
 }
+
+// errHeard says that a call's hear was told.
+var errHeard = errors.New("heard")
 
 // await waits for the turn of a call's ticket, or for as long as the caller wants to. An answer beside an error comes to nobody.
 func (t *Table) await(ctx context.Context, c *call, wait time.Duration) (Answer, error) {
@@ -160,8 +170,12 @@ func (t *Table) await(ctx context.Context, c *call, wait time.Duration) (Answer,
 	case <-t.stopping:
 		err = errStopping()
 	case <-ctx.Done():
+	case <-c.heard:
+		return Answer{}, errHeard
 	}
-	c.over.Store(true)
+	if !c.over.CompareAndSwap(false, true) {
+		return Answer{}, errHeard
+	}
 	standing, drained := t.giveUp(context.WithoutCancel(ctx), c, ctx.Err() == nil)
 	// What was granted before has told by now, what is granted from now on finds nobody waiting.
 	select {
