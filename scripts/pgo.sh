@@ -13,7 +13,7 @@ trap 'kill "$daemon" 2> /dev/null; wait "$daemon" 2> /dev/null || true; rm -rf "
 export BROKERD_DATA=$data
 bin/brokerctl ping --wait 10s
 
-for workload in agents pipelined paced; do
+for workload in agents pipelined paced locks contended tokens state; do
   go tool pprof -proto -seconds 8 -output "$data/$workload.profile" "http://$address/debug/pprof/profile" > /dev/null 2>&1 &
   profile=$!
   bin/brokerctl bench --workloads "$workload" --seconds 10
