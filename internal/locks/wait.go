@@ -26,9 +26,9 @@ type call struct {
 	ticket *ticket
 	req    once.Request
 	told   chan verdict  // room for one
-	over   atomic.Bool   // it waits no longer
-	hear   func(verdict) // is told instead, by the writer; nil if told is read
-	heard  chan struct{} // closed when it was
+	over   atomic.Bool   // it waits no longer: whoever sets it says what becomes of the call
+	hear   func(verdict) // is told by the writer instead of told, so it must not block; nil if told is read
+	heard  chan struct{} // closed when hear was told
 }
 
 // A verdict ends a wait.
@@ -232,11 +232,14 @@ func (t *Table) uncollect(fence int64, of *tellings) {
 		}
 		var kept bool
 		err := tx.QueryRow(updateUncollected, fence).Scan(&kept)
-		if errors.Is(err, store.ErrNoRows) { // it is over
+		switch {
+		case errors.Is(err, store.ErrNoRows): // it is over
 			return nil
+		case err != nil:
+			return err
 		}
 		tx.OnCommit(func() { t.alarms.Set(alarm{collectAlarm, fence}, t.clock.Now().Add(collectWithin(kept))) })
-		return err
+		return nil
 	})
 	if err != nil {
 		t.zap.Warn("a grant that nobody was told of does not pass on before its hold ends", zap.Int64("fence", fence), zap.Error(err))

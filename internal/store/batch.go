@@ -46,10 +46,10 @@ func (w *writer) runBatch() {
 	}
 	for {
 		t := w.next()
-		if t == nil && w.company() {
-			continue
-		}
 		if t == nil {
+			if w.company() {
+				continue
+			}
 			break
 		}
 		b.tasks = append(b.tasks, t)
