@@ -1,0 +1,62 @@
+package locks_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+
+	"github.com/jonboulle/clockwork"
+
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/caller"
+	"brokerd/internal/events"
+	"brokerd/internal/locks"
+	"brokerd/internal/once"
+	"brokerd/internal/testkit"
+)
+
+// deaf is a stream of a client that asks for ever and reads nothing.
+type deaf struct {
+	pb.LockService_LockServer
+	ctx   context.Context
+	asked atomic.Int64
+}
+
+// Context implements grpc.ServerStream.
+func (d *deaf) Context() context.Context { return d.ctx }
+
+// Recv implements grpc.BidiStreamingServer.
+func (d *deaf) Recv() (*pb.LockRequest, error) {
+	if err := d.ctx.Err(); err != nil {
+		return nil, err
+	}
+	n := d.asked.Add(1)
+	return &pb.LockRequest{Number: n, Request: &pb.LockRequest_Release{Release: &pb.ReleaseLocksRequest{Fences: []int64{n}}}}, nil
+}
+
+// Send implements grpc.BidiStreamingServer.
+func (d *deaf) Send(*pb.LockResponse) error {
+	<-d.ctx.Done()
+	return d.ctx.Err()
+}
+
+func TestLock_ClientThatReadsNothingIsNotReadFurther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clock := clockwork.NewRealClock()
+		st := testkit.Store(t, t.TempDir(), clock, once.Migrations(), events.Migrations(), locks.Migrations())
+		table := newTable(t, st, clock)
+		ctx, hangUp := context.WithCancel(caller.NewContext(t.Context(), agentOf("a")))
+		stream := &deaf{ctx: ctx}
+		ended := make(chan error, 1)
+		go func() { ended <- locks.NewService(table, nil).Lock(stream) }()
+		synctest.Wait()
+		if n := stream.asked.Load(); n < 1000 || n > 3000 {
+			t.Errorf("%d requests were read, want one or two thousand", n)
+		}
+		hangUp()
+		if err := <-ended; err == nil {
+			t.Error("the stream ends well")
+		}
+	})
+}
