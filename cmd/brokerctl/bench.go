@@ -29,6 +29,8 @@ type benchOptions struct {
 	subscribers int
 	held        int
 	changes     int
+	finished    int
+	waiting     int
 	numbered    bool
 	keep        time.Duration
 }
@@ -45,6 +47,8 @@ func (o *benchOptions) AddFlags(f *pflag.FlagSet) {
 	f.DurationVar(&o.keep, "keep", 0, "archive and remove finished messages and events after this time meanwhile; 0 = as a session does by default")
 	f.IntVar(&o.held, "held", 10_000, "locks that others hold in workload held")
 	f.IntVar(&o.changes, "changes", 10_000, "changes that each watcher gets in workload watch")
+	f.IntVar(&o.finished, "finished", 0, "messages that are sent and acknowledged before the first workload")
+	f.IntVar(&o.waiting, "waiting", 100_000, "messages that wait in the bystander's mailbox in workloads flood and churn")
 	f.BoolVar(&o.numbered, "numbered", false, "number messages and give other changes request ids, so that the broker recognises repeated ones")
 }
 
@@ -61,11 +65,15 @@ const benchLong = `Measures the broker, in a session of its own (bench-…) with
   tokens     2 agents pass a token to each other; one is there and back
   state      32 clients put a key of their own, each time if its revision is the one they know
   watch      8 clients put 10,000 changes (--changes); 20 watchers must get each once and in order
+  flood      8 agents and an operator send without waiting for confirmations; 3 agents have 95 streams each
+             that read nothing; 100,000 messages (--waiting) wait in one mailbox
+  churn      an agent registers and deregisters, and an operator changes settings of the session
 
 Every client is an agent on a connection of its own, and locks over a stream. A message counts once
 it is confirmed, delivered and acknowledged; its time is that from the send to the delivery. The time
-of a lock is that of both calls, that of a watched change from the put until a watcher has it. The
-broker, this command and everything else on the machine share its processors, and the disk that is
+of a lock is that of both calls, that of a watched change from the put until a watcher has it. In flood
+and churn, a bystander makes one call at a time, and the times are those of its calls. CPU is the
+processor time of the broker for each of COUNT, MEMORY is what it occupies at the end. The broker, this command and everything else on the machine share its processors, and the disk that is
 measured is the one under the broker's data folder.
 
 The session stays, with its messages acknowledged and its locks released; what --preload sent goes on waiting in it.
@@ -115,6 +123,8 @@ func (c *cli) bench(cmd *cobra.Command, o benchOptions) error {
 		Subscribers: o.subscribers,
 		Held:        o.held,
 		Changes:     o.changes,
+		Finished:    o.finished,
+		Waiting:     o.waiting,
 		Numbered:    o.numbered,
 		Keep:        o.keep,
 		Progress:    func(text string) { fmt.Fprintln(cmd.ErrOrStderr(), text) },
@@ -144,8 +154,8 @@ func (o *benchOptions) check() error {
 		return usagef("--held is %d; 0 to 100,000 are allowed", o.held)
 	case o.changes < 1:
 		return usagef("--changes is %d; at least 1 is needed", o.changes)
-	case o.preload < 0 || o.idle < 0 || o.subscribers < 0:
-		return usagef("--preload, --idle and --subscribers must not be negative")
+	case o.preload < 0 || o.idle < 0 || o.subscribers < 0 || o.finished < 0 || o.waiting < 0:
+		return usagef("--preload, --idle, --subscribers, --finished and --waiting must not be negative")
 	}
 	return nil
 }
@@ -162,15 +172,25 @@ type benchLine struct {
 	P99        float64  `json:"p99_ms"`
 	LeastShare *float64 `json:"least_share"` // null for workloads whose clients share nothing
 	MostShare  *float64 `json:"most_share"`
+	CPU        float64  `json:"broker_cpu_us"`       // for each of Count; 0 = not measured
+	Memory     int64    `json:"broker_memory_bytes"` // 0 = not measured
 }
 
-// showBench prints results: as JSON, or as text.
+// showBench prints results: as JSON, or as text. The calls of a bystander follow their workload.
 func showBench(out io.Writer, format string, results []bench.Result) error {
+	var lines []bench.Result
+	for _, r := range results {
+		lines = append(lines, r)
+		for _, part := range r.Parts {
+			part.Workload, part.Rounds = r.Workload+"/"+part.Workload, r.Rounds
+			lines = append(lines, part)
+		}
+	}
 	if format == formatJSON {
 		encoder := json.NewEncoder(out)
-		for _, r := range results {
+		for _, r := range lines {
 			line := benchLine{r.Workload, r.Rounds, r.Count, r.Took.Seconds(), r.PerSecond,
-				milliseconds(r.P50), milliseconds(r.P95), milliseconds(r.P99), nil, nil}
+				milliseconds(r.P50), milliseconds(r.P95), milliseconds(r.P99), nil, nil, 1000 * milliseconds(r.CPU), r.Memory}
 			if r.MostShare > 0 {
 				line.LeastShare, line.MostShare = &r.LeastShare, &r.MostShare
 			}
@@ -180,22 +200,34 @@ func showBench(out io.Writer, format string, results []bench.Result) error {
 		}
 		return nil
 	}
-	if len(results) == 0 {
+	if len(lines) == 0 {
 		return nil
 	}
 	if format == formatPrompt {
 		out = promptOutput{out}
 	}
-	t := newTable(out, "WORKLOAD", "COUNT", "A SECOND", "P50", "P95", "P99", "SHARE")
-	for _, r := range results {
-		share := "-"
+	t := newTable(out, "WORKLOAD", "COUNT", "A SECOND", "P50", "P95", "P99", "SHARE", "CPU", "MEMORY")
+	for _, r := range lines {
+		share, memory := "-", "-"
 		if r.MostShare > 0 {
 			share = fmt.Sprintf("%.0f–%.0f %%", r.LeastShare*100, r.MostShare*100)
 		}
-		t.row(r.Workload, fmt.Sprint(r.Count), fmt.Sprintf("%.0f", r.PerSecond), fmt.Sprintf("%.2f ms", milliseconds(r.P50)),
-			fmt.Sprintf("%.2f ms", milliseconds(r.P95)), fmt.Sprintf("%.2f ms", milliseconds(r.P99)), share)
+		if r.Memory > 0 {
+			memory = size(r.Memory)
+		}
+		t.row(r.Workload, fmt.Sprint(r.Count), fmt.Sprintf("%.0f", r.PerSecond), measured(r.P50, time.Millisecond, "ms"),
+			measured(r.P95, time.Millisecond, "ms"), measured(r.P99, time.Millisecond, "ms"), share,
+			measured(r.CPU, time.Microsecond, "µs"), memory)
 	}
 	return t.flush()
+}
+
+// measured is a time in a unit; "-" if it was not measured.
+func measured(d, unit time.Duration, name string) string {
+	if d == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.2f %s", float64(d)/float64(unit), name)
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -11,7 +11,7 @@ func TestBench_PrintsOneLineAWorkload(t *testing.T) {
 	if r["workload"] != "pipelined" {
 		t.Errorf("%v", r)
 	}
-	for _, name := range []string{"rounds", "count", "seconds", "per_second", "p50_ms", "p95_ms", "p99_ms"} {
+	for _, name := range []string{"rounds", "count", "seconds", "per_second", "p50_ms", "p95_ms", "p99_ms", "broker_cpu_us", "broker_memory_bytes"} {
 		if n := r[name].(interface{ String() string }); n.String() == "0" {
 			t.Errorf("%s is 0", name)
 		}
@@ -25,7 +25,7 @@ func TestBench_PrintsOneLineAWorkload(t *testing.T) {
 func TestBench_OptionsThatCannotBeMeantAreUsageErrors(t *testing.T) {
 	isolate(t)
 	for _, args := range [][]string{
-		{"--workloads", "nonsense"}, {"--seconds", "0"}, {"--rounds", "0"}, {"--size", "17"}, {"--preload", "-1"}, {"--held", "-1"}, {"--changes", "0"},
+		{"--workloads", "nonsense"}, {"--seconds", "0"}, {"--rounds", "0"}, {"--size", "17"}, {"--preload", "-1"}, {"--held", "-1"}, {"--changes", "0"}, {"--finished", "-1"}, {"--waiting", "-1"},
 	} {
 		if r := ctl(t, append([]string{"bench"}, args...)...); r.code != exitUsage || !strings.Contains(r.err, args[0]) {
 			t.Errorf("%v: %+v", args, r)

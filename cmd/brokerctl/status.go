@@ -80,7 +80,7 @@ func (c *cli) printStatus(w io.Writer, s *pb.GetStatusResponse, stuck []*pb.Find
 	fact("messages", "%d waiting, %d claimed, %d dead", s.GetWaiting(), s.GetClaimed(), s.GetDead())
 	fact("shared", "%s, %s held, %d waiting for them; %s", count(s.GetLocks(), "lock"), count(s.GetTokensHeld(), "token"), s.GetTickets(), count(s.GetStateKeys(), "key"))
 	fact("broker", "brokerd %s, started %s, revision %d", s.GetVersion(), c.ago(s.GetStartedAt()), s.GetRevision())
-	fact("in use", "%s, %s", count(s.GetSessions(), "session"), count(s.GetStreams(), "open stream"))
+	fact("in use", "%s, %s%s", count(s.GetSessions(), "session"), count(s.GetStreams(), "open stream"), memory(s))
 	fact("commits", "%d since the start, %s each", s.GetCommits(), s.GetCommitTime().AsDuration().Round(time.Microsecond))
 	fact("data", "%s + %s journal, sync %s, in %s", size(s.GetDatabaseBytes()), size(s.GetWalBytes()), s.GetSync(), s.GetDataDir())
 	fact("listening", "%s", strings.Join(s.GetListen(), ", "))
@@ -98,6 +98,14 @@ func (c *cli) printStatus(w io.Writer, s *pb.GetStatusResponse, stuck []*pb.Find
 		t.row(clip(m.GetMailbox(), screenMailbox), strconv.FormatInt(m.GetWaiting(), 10), strconv.FormatInt(m.GetClaimed(), 10), strconv.FormatInt(m.GetDead(), 10))
 	}
 	_ = t.flush() // as above
+}
+
+// memory is what the broker's process occupies, as an addition to a list; empty if it is unknown.
+func memory(s *pb.GetStatusResponse) string {
+	if s.GetProcessMemoryBytes() == 0 {
+		return ""
+	}
+	return ", " + size(s.GetProcessMemoryBytes()) + " of memory"
 }
 
 // severities counts findings by severity: "2 errors, 1 warning".

@@ -40,6 +40,7 @@ func NewService(p Parts) *Service { return &Service{parts: p} }
 func (s *Service) GetStatus(ctx context.Context, _ *pb.GetStatusRequest) (*pb.GetStatusResponse, error) {
 	session := caller.FromContext(ctx).Session
 	stats := s.parts.Store.Stats()
+	cpu, memory := processUsage()
 	out := &pb.GetStatusResponse{
 		Version:       s.parts.Facts.Version,
 		StartedAt:     timestamppb.New(s.parts.Facts.StartedAt),
@@ -52,6 +53,8 @@ func (s *Service) GetStatus(ctx context.Context, _ *pb.GetStatusRequest) (*pb.Ge
 		CommitTime:    durationpb.New(stats.CommitTime / time.Duration(max(stats.Commits, 1))),
 		Session:       session,
 		Streams:       int32(s.parts.Traffic.Streams()),
+
+		ProcessCpuTime: durationpb.New(cpu), ProcessMemoryBytes: memory,
 	}
 	err := s.parts.Store.Read(ctx, func(snap *store.Snapshot) error {
 		out.Revision = snap.Revision()

@@ -43,6 +43,8 @@ func Workloads() []Workload {
 		{"tokens", tokens},
 		{"state", state},
 		{"watch", watch},
+		{"flood", flood},
+		{"churn", churn},
 	}
 }
 
@@ -55,6 +57,8 @@ type Options struct {
 	Preload     int           // messages that wait in 100 other mailboxes
 	Idle        int           // connected agents that wait for work and get none
 	Subscribers int           // event subscribers that stop reading
+	Finished    int           // messages that are acknowledged before the first workload
+	Waiting     int           // messages that wait in one mailbox in workloads flood and churn
 	Keep        time.Duration // how long finished messages and events are kept; 0 = the default
 	Held        int           // locks that others hold in workload held
 	Changes     int           // that each watcher gets
@@ -73,6 +77,11 @@ type Result struct {
 	P50, P95, P99 time.Duration
 	// What the least and the most served client got of its fair share; 1 = just that. 0 = that was not measured.
 	LeastShare, MostShare float64
+	// Processor time of the broker for each of Count, and its memory in bytes at the end; 0 = not measured.
+	CPU    time.Duration
+	Memory int64
+	// The calls of a bystander, in workloads that have one; Workload names the call.
+	Parts []Result
 }
 
 // Connect opens a new connection with an operator's rights.
@@ -127,8 +136,9 @@ func (o *Options) chosen() ([]Workload, error) {
 	if o.Size < MinSize {
 		return nil, fmt.Errorf("size is %d; at least %d bytes are needed", o.Size, MinSize)
 	}
-	if o.Held < 0 || o.Changes < 1 {
-		return nil, fmt.Errorf("%d locks held and %d changes; at least 0 and 1 are needed", o.Held, o.Changes)
+	if o.Held < 0 || o.Waiting < 0 || o.Changes < 1 {
+		return nil, fmt.Errorf("%d locks held, %d messages waiting and %d changes; at least 0, 0 and 1 are needed",
+			o.Held, o.Waiting, o.Changes)
 	}
 	if o.Duration <= 0 {
 		return nil, fmt.Errorf("duration is %v; it must be above 0", o.Duration)

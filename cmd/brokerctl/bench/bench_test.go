@@ -67,7 +67,9 @@ func status(t *testing.T, connect bench.Connect) *pb.GetStatusResponse {
 
 func TestRun_EveryWorkloadCountsWhatWasAcknowledged(t *testing.T) {
 	connect := newDaemon(t)
-	results, err := bench.Run(t.Context(), connect, bench.Options{Duration: 200 * time.Millisecond, Size: 100, Held: 100, Changes: 100})
+	results, err := bench.Run(t.Context(), connect, bench.Options{
+		Workloads: []string{"agents", "pipelined", "paced", "locks", "held", "contended", "tokens", "state", "watch"},
+		Duration:  200 * time.Millisecond, Size: 100, Held: 100, Changes: 100})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,6 +78,9 @@ func TestRun_EveryWorkloadCountsWhatWasAcknowledged(t *testing.T) {
 		names = append(names, r.Workload)
 		if r.Count <= 0 || r.PerSecond <= 0 || r.Took < 200*time.Millisecond && r.Workload != "watch" || r.Rounds != 1 {
 			t.Errorf("%+v", r)
+		}
+		if r.CPU <= 0 {
+			t.Errorf("%s: no processor time of the broker", r.Workload)
 		}
 		if r.P50 <= 0 || r.P50 > r.P95 || r.P95 > r.P99 {
 			t.Errorf("%s: %v, %v, %v", r.Workload, r.P50, r.P95, r.P99)
@@ -89,6 +94,50 @@ func TestRun_EveryWorkloadCountsWhatWasAcknowledged(t *testing.T) {
 	}
 	if s := status(t, connect); s.GetWaiting() != 0 || s.GetClaimed() != 0 || s.GetDead() != 0 || s.GetLocks()+s.GetTokensHeld()+s.GetTickets() != 0 {
 		t.Errorf("left over: %v", s)
+	}
+}
+
+func TestRun_BystanderMakesEachCallBesideABurden(t *testing.T) {
+	results, err := bench.Run(t.Context(), newDaemon(t), bench.Options{
+		Workloads: []string{"flood", "churn"}, Duration: 200 * time.Millisecond, Size: 100, Changes: 1, Waiting: 500})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(results) != 2 {
+		t.Fatalf("%+v", results)
+	}
+	for _, r := range results {
+		if r.Count <= 0 || r.CPU <= 0 {
+			t.Errorf("%+v", r)
+		}
+		var calls []string
+		for _, call := range r.Parts {
+			calls = append(calls, call.Workload)
+			if call.Count <= 0 || call.P50 <= 0 || call.P50 > call.P99 {
+				t.Errorf("%s: %+v", r.Workload, call)
+			}
+		}
+		if want := []string{"send", "claim", "ack", "heartbeat", "status"}; !slices.Equal(calls, want) {
+			t.Errorf("%s: calls %v, want %v", r.Workload, calls, want)
+		}
+	}
+}
+
+func TestRun_FinishedMessagesComeFirst(t *testing.T) {
+	connect := newDaemon(t)
+	_, err := bench.Run(t.Context(), connect, bench.Options{
+		Workloads: []string{"paced"}, Duration: 50 * time.Millisecond, Size: 100, Changes: 1, Finished: 500})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := connect(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	r, err := c.Admin().CheckDatabase(t.Context(), &pb.CheckDatabaseRequest{})
+	if err != nil || r.GetMessages() < 500 {
+		t.Errorf("%d messages, %v; at least 500 were to be finished", r.GetMessages(), err)
 	}
 }
 

@@ -12,13 +12,18 @@ import (
 
 const (
 	preloadMailboxes = 100
-	preloadBatch     = 500
-	preloadAhead     = 4  // batches not yet confirmed
+	fillBatch        = 500
+	fillAhead        = 4  // batches not yet confirmed
 	joining          = 16 // idle agents that connect at the same time
 )
 
-// burden brings about what the broker is to carry beside the workloads.
+// burden creates the load that the broker carries beside the workloads.
 func (b *bench) burden(ctx context.Context) error {
+	if b.o.Finished > 0 {
+		if err := b.finish(ctx); err != nil {
+			return fmt.Errorf("finished messages: %w", err)
+		}
+	}
 	if b.o.Preload > 0 {
 		b.progress("preload: %d messages in %d mailboxes", b.o.Preload, preloadMailboxes)
 		if err := b.preload(ctx); err != nil {
@@ -40,11 +45,18 @@ func (b *bench) burden(ctx context.Context) error {
 	return nil
 }
 
-// preload sends messages to roles that nobody has, where they wait.
+// preload sends messages to roles that no agent has, where they wait.
 func (b *bench) preload(ctx context.Context) error {
+	return b.fill(ctx, "preloader", b.o.Preload, func(i int) *pb.Target {
+		return &pb.Target{To: &pb.Target_Role{Role: fmt.Sprintf("waiting-%d", i%preloadMailboxes)}}
+	})
+}
+
+// fill registers a sender and sends count messages. target returns the receiver of the i-th message.
+func (b *bench) fill(ctx context.Context, sender string, count int, target func(i int) *pb.Target) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	c, err := b.join(ctx, "preloader", "preloader")
+	c, err := b.join(ctx, sender, "filler")
 	if err != nil {
 		return err
 	}
@@ -53,16 +65,19 @@ func (b *bench) preload(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ahead := make(chan struct{}, preloadAhead)
+	ahead := make(chan struct{}, fillAhead)
 	confirmed := make(chan error, 1)
-	go func() { confirmed <- b.preloadConfirmed(stream, ahead) }()
+	go func() { confirmed <- b.filled(stream, count, ahead) }()
 	pad := padding(b.o.Size)
-	for sent := 0; sent < b.o.Preload; {
+	for sent := 0; sent < count; {
 		request := &pb.SendRequest{}
-		for range min(preloadBatch, b.o.Preload-sent) {
-			role := fmt.Sprintf("waiting-%d", sent%preloadMailboxes)
-			request.Messages = append(request.Messages, &pb.Message{
-				Target: &pb.Target{To: &pb.Target_Role{Role: role}}, Reach: pb.Reach_REACH_ONE, Type: "bench", Payload: payload(0, pad)})
+		for range min(fillBatch, count-sent) {
+			to := target(sent)
+			m := &pb.Message{Target: to, Type: "bench", Payload: payload(0, pad)}
+			if to.GetRole() != "" {
+				m.Reach = pb.Reach_REACH_ONE
+			}
+			request.Messages = append(request.Messages, m)
 			sent++
 		}
 		select {
@@ -78,13 +93,13 @@ func (b *bench) preload(ctx context.Context) error {
 	return <-confirmed
 }
 
-// preloadConfirmed reads the confirmations of a preload.
-func (b *bench) preloadConfirmed(stream pb.MessageService_SendClient, ahead chan struct{}) error {
+// filled reads the confirmations of fill.
+func (b *bench) filled(stream pb.MessageService_SendClient, count int, ahead chan struct{}) error {
 	batch := 0
-	for confirmed := 0; confirmed < b.o.Preload; {
+	for confirmed := 0; confirmed < count; {
 		answer, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
-			return fmt.Errorf("the stream ended after %d of %d confirmations", confirmed, b.o.Preload)
+			return fmt.Errorf("the stream ended after %d of %d confirmations", confirmed, count)
 		}
 		if err != nil {
 			return err
@@ -93,14 +108,28 @@ func (b *bench) preloadConfirmed(stream pb.MessageService_SendClient, ahead chan
 			if e := r.GetError(); e != nil {
 				return fmt.Errorf("%w: %s", errRefused, e.GetMessage())
 			}
-			if confirmed++; confirmed%(b.o.Preload/10+1) == 0 {
-				b.progress("preload: %d of %d", confirmed, b.o.Preload)
+			if confirmed++; confirmed%(count/10+1) == 0 {
+				b.progress("%d of %d", confirmed, count)
 			}
-			if batch++; batch == preloadBatch {
+			if batch++; batch == fillBatch {
 				batch = 0
 				<-ahead
 			}
 		}
+	}
+	return nil
+}
+
+// finish sends messages until so many have been acknowledged.
+func (b *bench) finish(ctx context.Context) error {
+	t := traffic{senders: 4, batch: 256, consumers: 4, claims: 256}
+	for done, round := 0, 0; done < b.o.Finished; round++ {
+		r, err := t.measure(ctx, b, fmt.Sprintf("finished-%d", round))
+		if err != nil {
+			return err
+		}
+		done += r.Count
+		b.progress("finished: %d of %d", done, b.o.Finished)
 	}
 	return nil
 }

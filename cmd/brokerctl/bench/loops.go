@@ -20,6 +20,11 @@ type step func(ctx context.Context, i int, c *client.Client) (time.Duration, err
 func (b *bench) loop(ctx context.Context, clients []*client.Client, do step) (Result, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	usage, err := b.meter(ctx)
+	if err != nil {
+		return Result{}, err
+	}
+	defer usage.stop()
 	took := make([][]time.Duration, len(clients))
 	start := time.Now()
 	end := start.Add(b.o.Duration)
@@ -50,7 +55,7 @@ func (b *bench) loop(ctx context.Context, clients []*client.Client, do step) (Re
 		}
 		r.LeastShare, r.MostShare = min(r.LeastShare, share), max(r.MostShare, share)
 	}
-	return r, nil
+	return r, usage.into(ctx, &r)
 }
 
 // each calls do for every client, all at the same time, and returns the first error.

@@ -63,7 +63,16 @@ func (t traffic) measure(ctx context.Context, b *bench, prefix string) (Result, 
 	if err != nil {
 		return Result{}, err
 	}
-	return m.run(ctx, senders, consumers)
+	usage, err := b.meter(ctx)
+	if err != nil {
+		return Result{}, err
+	}
+	defer usage.stop()
+	r, err := m.run(ctx, senders, consumers)
+	if err != nil {
+		return Result{}, err
+	}
+	return r, usage.into(ctx, &r)
 }
 
 // joinMany registers n agents, each on a connection of its own.

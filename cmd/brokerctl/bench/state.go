@@ -62,6 +62,11 @@ func watch(ctx context.Context, b *bench, prefix string) (Result, error) {
 			return Result{}, fmt.Errorf("open a watch: %w", err)
 		}
 	}
+	usage, err := b.meter(ctx)
+	if err != nil {
+		return Result{}, err
+	}
+	defer usage.stop()
 	start := time.Now()
 	written := make(chan error, 1)
 	go func() {
@@ -94,7 +99,8 @@ func watch(ctx context.Context, b *bench, prefix string) (Result, error) {
 	for _, own := range took {
 		all = append(all, own...)
 	}
-	return resultOf(b.o.Changes, ended, all), nil
+	r := resultOf(b.o.Changes, ended, all)
+	return r, usage.into(ctx, &r)
 }
 
 // write puts one writer's part of the changes.

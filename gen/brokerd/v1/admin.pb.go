@@ -498,10 +498,14 @@ type GetStatusResponse struct {
 	Locks        int64 `protobuf:"varint,21,opt,name=locks,proto3" json:"locks,omitempty"`
 	TokensHeld   int64 `protobuf:"varint,22,opt,name=tokens_held,json=tokensHeld,proto3" json:"tokens_held,omitempty"`
 	// Requests that wait for locks and tokens.
-	Tickets       int64 `protobuf:"varint,23,opt,name=tickets,proto3" json:"tickets,omitempty"`
-	StateKeys     int64 `protobuf:"varint,24,opt,name=state_keys,json=stateKeys,proto3" json:"state_keys,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Tickets   int64 `protobuf:"varint,23,opt,name=tickets,proto3" json:"tickets,omitempty"`
+	StateKeys int64 `protobuf:"varint,24,opt,name=state_keys,json=stateKeys,proto3" json:"state_keys,omitempty"`
+	// Processor time that the broker's process has used since its start, in user and system mode.
+	ProcessCpuTime *durationpb.Duration `protobuf:"bytes,25,opt,name=process_cpu_time,json=processCpuTime,proto3" json:"process_cpu_time,omitempty"`
+	// Physical memory that the broker's process occupies now, in bytes. 0 = unknown: only Linux reports it.
+	ProcessMemoryBytes int64 `protobuf:"varint,26,opt,name=process_memory_bytes,json=processMemoryBytes,proto3" json:"process_memory_bytes,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *GetStatusResponse) Reset() {
@@ -702,6 +706,20 @@ func (x *GetStatusResponse) GetStateKeys() int64 {
 	return 0
 }
 
+func (x *GetStatusResponse) GetProcessCpuTime() *durationpb.Duration {
+	if x != nil {
+		return x.ProcessCpuTime
+	}
+	return nil
+}
+
+func (x *GetStatusResponse) GetProcessMemoryBytes() int64 {
+	if x != nil {
+		return x.ProcessMemoryBytes
+	}
+	return 0
+}
+
 // CheckDatabaseRequest asks for a check.
 type CheckDatabaseRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -846,7 +864,7 @@ const file_brokerd_v1_admin_proto_rawDesc = "" +
 	"\amailbox\x18\x01 \x01(\tR\amailbox\x12\x18\n" +
 	"\awaiting\x18\x02 \x01(\x03R\awaiting\x12\x18\n" +
 	"\aclaimed\x18\x03 \x01(\x03R\aclaimed\x12\x12\n" +
-	"\x04dead\x18\x04 \x01(\x03R\x04dead\"\x84\x06\n" +
+	"\x04dead\x18\x04 \x01(\x03R\x04dead\"\xfb\x06\n" +
 	"\x11GetStatusResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x129\n" +
 	"\n" +
@@ -877,7 +895,9 @@ const file_brokerd_v1_admin_proto_rawDesc = "" +
 	"tokensHeld\x12\x18\n" +
 	"\atickets\x18\x17 \x01(\x03R\atickets\x12\x1d\n" +
 	"\n" +
-	"state_keys\x18\x18 \x01(\x03R\tstateKeys\"\x16\n" +
+	"state_keys\x18\x18 \x01(\x03R\tstateKeys\x12C\n" +
+	"\x10process_cpu_time\x18\x19 \x01(\v2\x19.google.protobuf.DurationR\x0eprocessCpuTime\x120\n" +
+	"\x14process_memory_bytes\x18\x1a \x01(\x03R\x12processMemoryBytes\"\x16\n" +
 	"\x14CheckDatabaseRequest\"\xa3\x01\n" +
 	"\x15CheckDatabaseResponse\x12\x1a\n" +
 	"\bproblems\x18\x01 \x03(\tR\bproblems\x12\x1a\n" +
@@ -931,17 +951,18 @@ var file_brokerd_v1_admin_proto_depIdxs = []int32{
 	9,  // 3: brokerd.v1.GetStatusResponse.started_at:type_name -> google.protobuf.Timestamp
 	10, // 4: brokerd.v1.GetStatusResponse.commit_time:type_name -> google.protobuf.Duration
 	5,  // 5: brokerd.v1.GetStatusResponse.mailboxes:type_name -> brokerd.v1.MailboxStatus
-	4,  // 6: brokerd.v1.AdminService.GetStatus:input_type -> brokerd.v1.GetStatusRequest
-	7,  // 7: brokerd.v1.AdminService.CheckDatabase:input_type -> brokerd.v1.CheckDatabaseRequest
-	1,  // 8: brokerd.v1.AdminService.Explain:input_type -> brokerd.v1.ExplainRequest
-	6,  // 9: brokerd.v1.AdminService.GetStatus:output_type -> brokerd.v1.GetStatusResponse
-	8,  // 10: brokerd.v1.AdminService.CheckDatabase:output_type -> brokerd.v1.CheckDatabaseResponse
-	3,  // 11: brokerd.v1.AdminService.Explain:output_type -> brokerd.v1.ExplainResponse
-	9,  // [9:12] is the sub-list for method output_type
-	6,  // [6:9] is the sub-list for method input_type
-	6,  // [6:6] is the sub-list for extension type_name
-	6,  // [6:6] is the sub-list for extension extendee
-	0,  // [0:6] is the sub-list for field type_name
+	10, // 6: brokerd.v1.GetStatusResponse.process_cpu_time:type_name -> google.protobuf.Duration
+	4,  // 7: brokerd.v1.AdminService.GetStatus:input_type -> brokerd.v1.GetStatusRequest
+	7,  // 8: brokerd.v1.AdminService.CheckDatabase:input_type -> brokerd.v1.CheckDatabaseRequest
+	1,  // 9: brokerd.v1.AdminService.Explain:input_type -> brokerd.v1.ExplainRequest
+	6,  // 10: brokerd.v1.AdminService.GetStatus:output_type -> brokerd.v1.GetStatusResponse
+	8,  // 11: brokerd.v1.AdminService.CheckDatabase:output_type -> brokerd.v1.CheckDatabaseResponse
+	3,  // 12: brokerd.v1.AdminService.Explain:output_type -> brokerd.v1.ExplainResponse
+	10, // [10:13] is the sub-list for method output_type
+	7,  // [7:10] is the sub-list for method input_type
+	7,  // [7:7] is the sub-list for extension type_name
+	7,  // [7:7] is the sub-list for extension extendee
+	0,  // [0:7] is the sub-list for field type_name
 }
 
 func init() { file_brokerd_v1_admin_proto_init() }
