@@ -143,7 +143,7 @@ func (u *turn) warn(g *grant) error {
 	if _, err := u.tx.Exec(updateWarned, g.fence); err != nil {
 		return err
 	}
-	u.tx.OnCommit(func() { u.alarms.Set(alarm{holdAlarm, g.fence}, u.clock.Now().Add(left)) })
+	u.tx.OnCommit(func() { u.alarms.Set(alarm{holdAlarm, g.fence}, u.tx.Now().Add(left)) })
 	return u.notify(g.owner, g.claim.kind, "expiring", "your hold of "+g.claim.title()+" ends in "+left.String()+": extend it, or finish", &g.claim, more)
 }
 
@@ -178,7 +178,7 @@ func (u *turn) contestLater(fence int64) {
 	u.tx.OnCommit(func() {
 		a := alarm{contestAlarm, fence}
 		if _, set := u.alarms.Deadline(a); !set {
-			u.alarms.Set(a, u.clock.Now().Add(contestAfter))
+			u.alarms.Set(a, u.tx.Now().Add(contestAfter))
 		}
 	})
 }
@@ -206,7 +206,7 @@ func (u *turn) contest(g *grant) error {
 		since = g.grantedAt
 	}
 	if left := contestAfter - u.tx.Now().Sub(since); left > 0 {
-		u.tx.OnCommit(func() { u.alarms.Set(alarm{contestAlarm, g.fence}, u.clock.Now().Add(min(left, contestAfter))) })
+		u.tx.OnCommit(func() { u.alarms.Set(alarm{contestAlarm, g.fence}, u.tx.Now().Add(min(left, contestAfter))) })
 		return nil
 	}
 	more := details{{"fence", g.fence}, {"waiting", waiting[:min(len(waiting), mostObstacles)]}, {"waiting_count", len(waiting)}}

@@ -80,7 +80,7 @@ func (u *turn) extend(g *grant, maxHold time.Duration) (time.Time, error) {
 		return time.Time{}, err
 	}
 	u.tx.OnCommit(func() {
-		u.alarms.Set(alarm{holdAlarm, g.fence}, u.clock.Now().Add(warnAfter(maxHold)))
+		u.alarms.Set(alarm{holdAlarm, g.fence}, u.tx.Now().Add(warnAfter(maxHold)))
 		u.alarms.Remove(alarm{collectAlarm, g.fence})
 	})
 	return end, nil

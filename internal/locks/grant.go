@@ -151,9 +151,9 @@ func (u *turn) grant(g *grant) error {
 		return err
 	}
 	u.tx.OnCommit(func() {
-		u.alarms.Set(alarm{holdAlarm, g.fence}, u.clock.Now().Add(warnAfter(g.maxHold)))
+		u.alarms.Set(alarm{holdAlarm, g.fence}, u.tx.Now().Add(warnAfter(g.maxHold)))
 		if !g.collected {
-			u.alarms.Set(alarm{collectAlarm, g.fence}, u.clock.Now().Add(collectWithin(g.kept)))
+			u.alarms.Set(alarm{collectAlarm, g.fence}, u.tx.Now().Add(collectWithin(g.kept)))
 		}
 	})
 	u.contend(g)

@@ -238,7 +238,7 @@ func (t *Table) uncollect(fence int64, of *tellings) {
 		case err != nil:
 			return err
 		}
-		tx.OnCommit(func() { t.alarms.Set(alarm{collectAlarm, fence}, t.clock.Now().Add(collectWithin(kept))) })
+		tx.OnCommit(func() { t.alarms.Set(alarm{collectAlarm, fence}, tx.Now().Add(collectWithin(kept))) })
 		return nil
 	})
 	if err != nil {
