@@ -6,7 +6,7 @@ import "brokerd/internal/store"
 func Migrations() []store.Migration {
 	return []store.Migration{{Name: "agents/001_agents", SQL: `
 CREATE TABLE agents (
-	id            INTEGER PRIMARY KEY,
+	id            INTEGER PRIMARY KEY AUTOINCREMENT, -- never reused
 	session       INTEGER NOT NULL,
 	name          TEXT NOT NULL,
 	role          TEXT NOT NULL,

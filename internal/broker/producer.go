@@ -20,6 +20,7 @@ const (
 // producer, instead of one a message.
 type producer struct {
 	id     int64 // 0 = the batch names none
+	actor  actor // whose producer it is
 	number int64 // the highest accepted
 	last   int64 // the revision it got
 	used   bool
@@ -36,6 +37,7 @@ type produced struct {
 
 // openProducer returns the actor's producer of that name, which is made if it does not exist yet.
 func openProducer(tx *store.Tx, a actor, name string) (p producer, err error) {
+	p.actor = a
 	if name == "" {
 		return p, nil
 	}
@@ -71,13 +73,14 @@ func (p *producer) seek(tx *store.Tx, number int64) error {
 	after := p.next.revision
 	if after == 0 {
 		after = p.last - producerReach
-		err := tx.QueryRow(selectProducedBelow, after, p.last, p.id, number).Scan(&after)
+		err := tx.QueryRow(selectProducedBelow, after, p.last, p.id, p.actor.session.ID, p.actor.Name, number).Scan(&after)
 		if err != nil && !errors.Is(err, store.ErrNoRows) {
 			return err
 		}
 	}
 	var id []byte
-	err := tx.QueryRow(selectProduced, after, p.last, p.id, number).Scan(&p.next.revision, &id, &p.next.number, &p.next.count)
+	err := tx.QueryRow(selectProduced, after, p.last, p.id, p.actor.session.ID, p.actor.Name, number).
+		Scan(&p.next.revision, &id, &p.next.number, &p.next.count)
 	if errors.Is(err, store.ErrNoRows) {
 		p.next = produced{number: math.MaxInt64}
 		return nil

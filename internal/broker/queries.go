@@ -108,13 +108,13 @@ const (
 		DELETE FROM producers WHERE id IN (SELECT id FROM producers WHERE used_at < ? LIMIT 10)`
 	selectProducedBelow = `
 		SELECT revision FROM messages
-		WHERE revision > ? AND revision <= ? AND producer = ? AND number < ?
+		WHERE revision > ? AND revision <= ? AND producer = ? AND session = ? AND sender = ? AND number < ?
 		ORDER BY revision DESC
 		LIMIT 1`
 	selectProduced = `
 		SELECT m.revision, m.id, m.number, (SELECT COUNT(*) FROM deliveries d WHERE d.message = m.revision)
 		FROM messages m
-		WHERE m.revision > ? AND m.revision <= ? AND m.producer = ? AND m.number >= ?
+		WHERE m.revision > ? AND m.revision <= ? AND m.producer = ? AND m.session = ? AND m.sender = ? AND m.number >= ?
 		ORDER BY m.revision
 		LIMIT 1`
 )

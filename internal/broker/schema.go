@@ -14,6 +14,9 @@ func Migrations() []store.Migration {
 	}
 }
 
+// The ids of mailboxes and producers are never reused (AUTOINCREMENT), because messages and streams refer to them for
+// longer than their rows exist.
+//
 // Indexes are partial: they hold only what is still alive, so that a finished message costs nothing but its rows.
 //
 // A mailbox of kind agent also stands for the agent itself in holder and in subscriptions.
@@ -22,7 +25,7 @@ func Migrations() []store.Migration {
 // reads; otherwise it is negated, or NULL before it first became visible.
 const schema = `
 CREATE TABLE mailboxes (
-	id      INTEGER PRIMARY KEY,
+	id      INTEGER PRIMARY KEY AUTOINCREMENT,
 	session INTEGER NOT NULL,
 	kind    INTEGER NOT NULL,
 	name    TEXT    NOT NULL,
@@ -96,7 +99,7 @@ CREATE TABLE attempts (
 ) WITHOUT ROWID;
 
 CREATE TABLE producers (
-	id      INTEGER PRIMARY KEY,
+	id      INTEGER PRIMARY KEY AUTOINCREMENT,
 	session INTEGER NOT NULL,
 	sender  TEXT    NOT NULL,
 	name    TEXT    NOT NULL,

@@ -1,0 +1,62 @@
+package app_test
+
+import (
+	"database/sql"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"brokerd/internal/app"
+)
+
+// SQLite reuses the largest row id of a table after its row was removed, unless the table has AUTOINCREMENT. This is safe
+// only where the broker chooses the id, or where nothing refers to it.
+func TestTables_RowIdsThatOthersReferToAreNeverReused(t *testing.T) {
+	safe := map[string]string{
+		"meta":              "has one row",
+		"sessions":          "takes its ids from the counter",
+		"events":            "takes its ids from the counter",
+		"messages":          "takes its ids from the counter",
+		"questions":         "has the revision of its message",
+		"agent_checkpoints": "takes its ids from the counter",
+		"state_keys":        "takes its ids from the counter",
+		"state_versions":    "takes its ids from the counter",
+		"lock_grants":       "takes its ids from the counter",
+		"lock_tickets":      "takes its ids from the counter",
+		"floors":            "has the id of its session",
+		"state_floors":      "has the id of its session",
+		"deletions":         "has the id of its session",
+		"channels":          "has the id of its mailbox",
+		"halts":             "has the id of its mailbox",
+		"breakers":          "has the id of its mailbox",
+		"requests":          "nothing refers to its ids",
+		"agent_losses":      "nothing refers to its ids",
+	}
+	dir := folder(t)
+	a := run(t, app.Config{Dir: dir})
+	if err := a.Stop(patient(t)); err != nil {
+		t.Fatal(err)
+	}
+	db, err := sql.Open("sqlite3", filepath.Join(dir, "brokerd.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }() // it was only read
+	rows, err := db.QueryContext(t.Context(), `SELECT name, sql FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = rows.Close() }() // as above
+	for rows.Next() {
+		var name, text string
+		if err := rows.Scan(&name, &text); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(text, "WITHOUT ROWID") && !strings.Contains(text, "AUTOINCREMENT") && safe[name] == "" {
+			t.Errorf("table %s may reuse its row ids: use AUTOINCREMENT, or the store's counter", name)
+		}
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,86 @@
+package broker_test
+
+import (
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	pb "brokerd/gen/brokerd/v1"
+)
+
+// untilForgotten is longer than the broker remembers a producer and shorter than it keeps messages.
+const untilForgotten = 49 * time.Hour
+
+func TestProducer_ResendIsAnsweredWithItsOwnMessageAfterAnotherProducerWasForgotten(t *testing.T) {
+	w := newWorld(t)
+	a := w.agent("a", "")
+	a.exchange(numbered("friday", 1, 3))
+	w.pass(untilForgotten)
+	sent := a.exchange(numbered("sunday", 1, 3))
+	again := a.exchange(numbered("sunday", 1, 3))
+	for i := range sent {
+		wantResent(t, sent[i], again[i])
+	}
+}
+
+func TestProducer_ResendIsNeverAnsweredWithAMessageOfAnotherSession(t *testing.T) {
+	w := newWorld(t)
+	a := w.agent("a", "")
+	a.exchange(numbered("friday", 1, 3))
+	w.pass(untilForgotten)
+	o := w.operator()
+	must(t, drop(o.sessions.CreateSession(o.ctx, &pb.CreateSessionRequest{Name: "other", Settings: &pb.SessionSettings{SendRate: ptr(0.0)}})))
+	b := w.in("other", "a")
+	b.register("")
+	sent := b.exchange(numbered("sunday", 1, 3))
+	again := b.exchange(numbered("sunday", 1, 3))
+	for i := range sent {
+		wantResent(t, sent[i], again[i])
+	}
+}
+
+func TestProducer_RefusedNumberIsNeverConfirmedWithAMessageOfAnotherProducer(t *testing.T) {
+	w := newWorld(t)
+	a := w.agent("a", "")
+	a.exchange(numbered("friday", 1, 3))
+	w.pass(untilForgotten)
+	batch := numbered("sunday", 1, 3)
+	batch.Messages[1].Target = to("nobody").Target
+	sent := a.exchange(batch)
+	want(t, "number 2", codes.Code(sent[1].GetError().GetCode()), codes.NotFound)
+	again := a.exchange(batch)
+	wantResent(t, sent[0], again[0])
+	want(t, "number 2 again", codes.Code(again[1].GetError().GetCode()), codes.FailedPrecondition)
+	want(t, "number 2 again", again[1].GetError().GetReason(), "NUMBER_TOO_LOW")
+	wantResent(t, sent[2], again[2])
+}
+
+func TestProducer_ForgottenProducerSendsItsNumbersAgain(t *testing.T) {
+	w := newWorld(t)
+	a := w.agent("a", "")
+	sent := a.exchange(numbered("friday", 1, 1))
+	w.pass(untilForgotten)
+	a.exchange(numbered("sunday", 1, 1))
+	again := a.exchange(numbered("friday", 1, 1))
+	want(t, "a late resend is a duplicate", again[0].Duplicate, false)
+	want(t, "a late resend has the old id", again[0].Id == sent[0].Id, false)
+}
+
+// exchange sends a batch on a Send stream and returns its results.
+func (a *agent) exchange(r *pb.SendRequest) []*pb.SendResult {
+	a.t.Helper()
+	s := a.sender()
+	results := s.exchange(r)
+	s.close()
+	return results
+}
+
+// wantResent checks that a number sent again got the answer of the first time.
+func wantResent(t testing.TB, first, again *pb.SendResult) {
+	t.Helper()
+	want(t, "error", again.GetError(), nil)
+	want(t, "duplicate", again.Duplicate, true)
+	want(t, "id", again.Id, first.Id)
+	want(t, "revision", again.Revision, first.Revision)
+}
