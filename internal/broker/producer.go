@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// producerKept is how long a producer is remembered after its last batch.
+	// producerKept is for how much uptime the broker remembers a producer after its last batch.
 	producerKept = 24 * time.Hour
 	// producerReach is how many revisions back the message of a repeated number is looked for.
 	producerReach = 200_000
@@ -45,10 +45,10 @@ func openProducer(tx *store.Tx, a actor, name string) (p producer, err error) {
 	if !errors.Is(err, store.ErrNoRows) {
 		return p, err
 	}
-	if _, err := tx.Exec(deleteOldProducers, tx.Now().Add(-producerKept)); err != nil {
+	if _, err := tx.Exec(deleteOldProducers, tx.Uptime()-producerKept); err != nil {
 		return p, err
 	}
-	err = tx.QueryRow(insertProducer, a.session.ID, a.Name, name, tx.Now()).Scan(&p.id)
+	err = tx.QueryRow(insertProducer, a.session.ID, a.Name, name, tx.Uptime()).Scan(&p.id)
 	return p, err
 }
 
@@ -93,6 +93,6 @@ func (p *producer) save(tx *store.Tx) error {
 	if !p.used {
 		return nil
 	}
-	_, err := tx.Exec(updateProducer, p.number, p.last, tx.Now(), p.id)
+	_, err := tx.Exec(updateProducer, p.number, p.last, tx.Uptime(), p.id)
 	return err
 }

@@ -7,6 +7,9 @@ import (
 	"google.golang.org/grpc/codes"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/app"
+	"brokerd/internal/apptest"
+	"brokerd/internal/testkit"
 )
 
 // untilForgotten is longer than the broker remembers a producer and shorter than it keeps messages.
@@ -65,6 +68,23 @@ func TestProducer_ForgottenProducerSendsItsNumbersAgain(t *testing.T) {
 	again := a.exchange(numbered("friday", 1, 1))
 	want(t, "a late resend is a duplicate", again[0].Duplicate, false)
 	want(t, "a late resend has the old id", again[0].Id == sent[0].Id, false)
+}
+
+func TestProducer_JumpsOfTheWallClockChangeNothing(t *testing.T) {
+	for _, jump := range []time.Duration{25 * time.Hour, 30 * 24 * time.Hour, -time.Hour, -30 * time.Hour} {
+		t.Run(jump.String(), func(t *testing.T) {
+			clock := testkit.NewJumpClock(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
+			w := &world{Broker: apptest.Start(t, apptest.With(func(c *app.Config) { c.Clock = clock })), t: t}
+			a := w.agent("a", "")
+			sent := a.exchange(numbered("friday", 1, 1))
+			clock.Jump(jump)
+			a.exchange(numbered("sunday", 1, 1)) // a new producer removes old ones
+			wantResent(t, sent[0], a.exchange(numbered("friday", 1, 1))[0])
+			w.Restart()
+			a.exchange(numbered("monday", 1, 1))
+			wantResent(t, sent[0], a.exchange(numbered("friday", 1, 1))[0])
+		})
+	}
 }
 
 // exchange sends a batch on a Send stream and returns its results.

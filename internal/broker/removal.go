@@ -200,9 +200,9 @@ func (b *Broker) Forget(tx *store.Tx, session int64) error {
 	return nil
 }
 
-// ForgetProducers removes some producers that have not sent anything for a day, and reports how many.
+// ForgetProducers removes some producers that have not sent anything for a day of uptime, and reports how many.
 func (b *Broker) ForgetProducers(tx *store.Tx, limit int) (int64, error) {
-	return tx.Exec(deleteProducers, tx.Now().Add(-producerKept), limit)
+	return tx.Exec(deleteProducers, tx.Uptime()-producerKept, limit)
 }
 
 // ChannelsKept returns the channels that have a time of their own for which messages are kept, by session and name.

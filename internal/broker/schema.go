@@ -105,7 +105,7 @@ CREATE TABLE producers (
 	name    TEXT    NOT NULL,
 	number  INTEGER NOT NULL,
 	last    INTEGER NOT NULL,
-	used_at INTEGER NOT NULL,
+	used_at INTEGER NOT NULL, -- uptime of the broker
 	UNIQUE (session, sender, name)
 );
 

@@ -17,7 +17,7 @@ import (
 	"brokerd/internal/store"
 )
 
-// keep is how long an answer is kept.
+// keep is for how much uptime of the broker an answer is kept.
 const keep = time.Hour
 
 // A Request identifies one request of one caller. The zero value is a request without an id.
@@ -70,28 +70,28 @@ func (r Request) Do(tx *store.Tx, answer any, fn func() error) (seen bool, err e
 	if err != nil {
 		return false, fmt.Errorf("keep answer of request %s: %w", r.ID, err)
 	}
-	if _, err := tx.Exec(insertRequest, id, r.Session, r.Caller, r.RPC, tx.Now(), r.Hash, text); err != nil {
+	if _, err := tx.Exec(insertRequest, id, r.Session, r.Caller, r.RPC, tx.Uptime(), r.Hash, text); err != nil {
 		return false, fmt.Errorf("keep answer of request %s: %w", r.ID, err)
 	}
-	if _, err := tx.Exec(deleteOldest, tx.Now().Add(-keep)); err != nil {
+	if _, err := tx.Exec(deleteOldest, tx.Uptime()-keep); err != nil {
 		return false, fmt.Errorf("remove old requests: %w", err)
 	}
 	return false, nil
 }
 
-// recall looks whether the request has been seen in the last hour.
+// recall looks for the kept answer of the request.
 func (r Request) recall(tx *store.Tx, id []byte, answer any) (bool, error) {
 	var number int64
-	var at time.Time
+	var keptAt time.Duration
 	var hash, text []byte
-	err := tx.QueryRow(selectRequest, id, r.Session, r.Caller, r.RPC).Scan(&number, &at, &hash, &text)
+	err := tx.QueryRow(selectRequest, id, r.Session, r.Caller, r.RPC).Scan(&number, &keptAt, &hash, &text)
 	if errors.Is(err, store.ErrNoRows) {
 		return false, nil
 	}
 	if err != nil {
 		return false, fmt.Errorf("look for request %s: %w", r.ID, err)
 	}
-	if at.Before(tx.Now().Add(-keep)) {
+	if keptAt < tx.Uptime()-keep {
 		if _, err := tx.Exec(deleteRequest, number); err != nil {
 			return false, fmt.Errorf("remove old request %s: %w", r.ID, err)
 		}

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jonboulle/clockwork"
 	"go.uber.org/goleak"
 
 	pb "brokerd/gen/brokerd/v1"
@@ -33,16 +32,24 @@ type answer struct {
 type kit struct {
 	t     *testing.T
 	dir   string
-	clock *clockwork.FakeClock
+	clock *testkit.JumpClock
 	store *store.Store
 	done  int
 }
 
 func newKit(t *testing.T) *kit {
 	t.Helper()
-	k := &kit{t: t, dir: t.TempDir(), clock: clockwork.NewFakeClockAt(time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC))}
+	k := &kit{t: t, dir: t.TempDir(), clock: testkit.NewJumpClock(time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC))}
 	k.store = testkit.Store(t, k.dir, k.clock, once.Migrations())
 	return k
+}
+
+func (k *kit) restart() {
+	k.t.Helper()
+	if err := k.store.Close(); err != nil {
+		k.t.Fatal(err)
+	}
+	k.store = testkit.Store(k.t, k.dir, k.clock, once.Migrations())
 }
 
 func as(session, agent string) context.Context {
@@ -82,10 +89,7 @@ func TestDo_SameRequestGetsTheSameAnswerAndDoesNothingOverARestartToo(t *testing
 		if err != nil || !seen || again != first || k.done != 1 {
 			t.Errorf("again: %v, seen %v, %v, carried out %d times; want %v", again, seen, err, k.done, first)
 		}
-		if err := k.store.Close(); err != nil {
-			t.Fatal(err)
-		}
-		k.store = testkit.Store(t, k.dir, k.clock, once.Migrations())
+		k.restart()
 	}
 }
 
@@ -149,6 +153,36 @@ func TestDo_AnIdIsForgottenAfterAnHour(t *testing.T) {
 	}
 	if _, seen, err := k.ask(as("default", "a"), "Do", id, "y", nil); !seen || err != nil {
 		t.Errorf("the new one: seen %v, %v", seen, err)
+	}
+}
+
+func TestDo_JumpsOfTheWallClockChangeNothing(t *testing.T) {
+	for _, jump := range []time.Duration{time.Hour + 1, 30 * time.Hour, -time.Hour, -30 * time.Hour} {
+		for _, restart := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%v, restart %v", jump, restart), func(t *testing.T) {
+				k := newKit(t)
+				k.clock.Advance(time.Hour)
+				first, _, err := k.ask(as("default", "a"), "Do", id, "x", nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				k.clock.Advance(time.Hour - time.Minute)
+				k.clock.Jump(jump)
+				if restart {
+					k.restart()
+				}
+				if _, _, err := k.ask(as("default", "a"), "Do", uuid.NewString(), "y", nil); err != nil { // old ones go now
+					t.Fatal(err)
+				}
+				if again, seen, err := k.ask(as("default", "a"), "Do", id, "x", nil); err != nil || !seen || again != first {
+					t.Errorf("after 59 min of uptime: %v, seen %v, %v; want %v", again, seen, err, first)
+				}
+				k.clock.Advance(time.Hour)
+				if _, seen, err := k.ask(as("default", "a"), "Do", id, "x", nil); err != nil || seen {
+					t.Errorf("after 119 min of uptime: seen %v, %v", seen, err)
+				}
+			})
+		}
 	}
 }
 

@@ -11,7 +11,7 @@ CREATE TABLE requests (
 	session TEXT NOT NULL,
 	caller  TEXT NOT NULL,
 	rpc     TEXT NOT NULL,
-	at      INTEGER NOT NULL,
+	kept_at INTEGER NOT NULL,    -- uptime of the broker
 	hash    BLOB NOT NULL,       -- SHA-256 of the request
 	answer  BLOB NOT NULL        -- JSON
 );
@@ -20,20 +20,19 @@ CREATE UNIQUE INDEX requests_by_id ON requests (id, session, caller, rpc);
 }
 
 const selectRequest = `
-SELECT number, at, hash, answer
+SELECT number, kept_at, hash, answer
 FROM requests
 WHERE id = ? AND session = ? AND caller = ? AND rpc = ?`
 
 const insertRequest = `
-INSERT INTO requests (id, session, caller, rpc, at, hash, answer)
+INSERT INTO requests (id, session, caller, rpc, kept_at, hash, answer)
 VALUES (?, ?, ?, ?, ?, ?, ?)`
 
 const deleteRequest = `
 DELETE FROM requests WHERE number = ?`
 
-// Twice as many as are added, so that the table shrinks; and no search beyond those, if the clock
-// was set back and the oldest are not old.
+// Twice as many as are added, so that the table shrinks.
 const deleteOldest = `
 DELETE FROM requests
 WHERE number IN (SELECT number FROM requests ORDER BY number LIMIT 2)
-  AND at < ?`
+  AND kept_at < ?`

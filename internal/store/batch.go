@@ -59,7 +59,7 @@ func (w *writer) runBatch() {
 	}
 	w.end()
 	if b.lost == nil && b.dirty {
-		b.lost = w.conn.run(`UPDATE meta SET revision = ?, latest = ? WHERE id = 1`, w.counter, w.latest)
+		b.lost = w.conn.run(`UPDATE meta SET revision = ?, latest = ?, uptime = ?, stopped = 0 WHERE id = 1`, w.counter, w.latest, w.uptime())
 	}
 	begun := w.clock.Now()
 	if b.lost == nil {

@@ -30,6 +30,8 @@ CREATE TABLE meta (
 	instance   INTEGER NOT NULL, -- random, made with the database
 	revision   INTEGER NOT NULL, -- the counter
 	latest     INTEGER NOT NULL, -- highest wall clock a transaction has seen
+	uptime     INTEGER NOT NULL, -- nanoseconds for which brokers have run on the database
+	stopped    INTEGER NOT NULL, -- 1 after a clean stop, until the next change
 	created_at INTEGER NOT NULL
 );
 CREATE TABLE migrations (
@@ -62,7 +64,7 @@ func create(c *conn, clock clockwork.Clock) error {
 		if err := c.script(fmt.Sprintf(`PRAGMA application_id = %d`, applicationID)); err != nil {
 			return err
 		}
-		return c.run(`INSERT INTO meta (id, instance, revision, latest, created_at) VALUES (1, ?, 0, ?, ?)`,
+		return c.run(`INSERT INTO meta (id, instance, revision, latest, uptime, stopped, created_at) VALUES (1, ?, 0, ?, 0, 0, ?)`,
 			randomInstance(), now, now)
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/jonboulle/clockwork"
 	"go.uber.org/zap"
@@ -92,6 +93,8 @@ type meta struct {
 	instance int64
 	revision int64
 	latest   int64 // Unix nanoseconds
+	uptime   time.Duration
+	stopped  bool // cleanly, and nothing was changed since
 }
 
 // Open opens the data folder, makes the database if there is none, applies the migrations that are
@@ -207,7 +210,8 @@ func prepare(c *conn, path string, o Options) (meta, error) {
 		return meta{}, err
 	}
 	var m meta
-	err := c.queryRow(`SELECT instance, revision, latest FROM meta`).Scan(&m.instance, &m.revision, &m.latest)
+	err := c.queryRow(`SELECT instance, revision, latest, uptime, stopped FROM meta`).
+		Scan(&m.instance, &m.revision, &m.latest, &m.uptime, &m.stopped)
 	if err != nil {
 		return meta{}, damaged(path, err)
 	}
@@ -258,6 +262,7 @@ func (s *Store) Close() error {
 		}
 		var errs []error
 		if !s.writer.failed.Load() {
+			s.writer.markStop()
 			_, err := s.writer.conn.checkpoint("TRUNCATE")
 			errs = append(errs, err)
 		}

@@ -26,6 +26,8 @@ type writer struct {
 	fatal        func(error)
 	commit       func() error // COMMIT, unless a test lets it fail
 	committed    func(Commit) // is told of commits; may be nil
+	opened       time.Time
+	uptimeBefore time.Duration // of the runs before this one
 	checkpointer *checkpointer
 	answers      *answerer
 
@@ -59,7 +61,7 @@ func newWriter(c *conn, cp *checkpointer, m meta, o Options) *writer {
 		conn: c, clock: o.Clock, log: o.Log, fatal: o.Fatal, committed: o.Committed, checkpointer: cp, answers: newAnswerer(),
 		wake: make(chan struct{}, 1), stopped: make(chan struct{}),
 		kicked: map[any]struct{}{}, counter: m.revision, latest: m.latest,
-		copyAt: copyLog, warnAt: warnLog,
+		copyAt: copyLog, warnAt: warnLog, opened: o.Clock.Now(), uptimeBefore: m.uptime,
 	}
 	w.commit = func() error { return c.run(`COMMIT`) }
 	w.batch.asked = map[any]int{}
