@@ -15,7 +15,7 @@ func newAskCommand(c *cli) *cobra.Command {
 	o := &sendOptions{}
 	var wait time.Duration
 	cmd := &cobra.Command{
-		Use:   "ask RECEIVER SUBJECT...",
+		Use:   "ask RECEIVER TEXT...",
 		Short: "Send a question and wait for the answer",
 		Long: `Send a question, wait for the answer and print it. The answer goes to this command alone; one that comes later is
 ordinary mail. Exit code 4: none came in time. Exit code 1 at once: no agent is there who could answer.`,
@@ -72,7 +72,8 @@ func newReplyCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "reply [ID] TEXT...",
 		Short: "Answer a message",
-		Long: `Answer a message; receiver, thread and correlation are filled in. With --ack the claim is finished as well, or neither.
+		Long: `Answer a message. TEXT becomes the body. The broker fills in receiver, thread, correlation and task and, without a
+--subject, the subject of the message behind "Re: ". With --ack the claim is finished as well, or neither.
 
 ID is a claim id, a message's id or its revision; without one the agent's only open claim is meant. A first word that
 looks like an ID is one, unless it is all there is: quote a text that begins with a number.`,
@@ -84,7 +85,7 @@ looks like an ID is one, unless it is all there is: quote a text that begins wit
 	}
 	f := cmd.Flags()
 	f.BoolVar(&o.ack, "ack", false, "finish the claim of the message that is answered as well")
-	f.StringVar(&o.subject, "subject", "", "one line, beside the text")
+	f.StringVar(&o.subject, "subject", "", "one line, beside the text (default: Re: and the subject of the message that is answered)")
 	f.StringVar(&o.kind, "type", "", "what kind of message it is (default: message)")
 	f.StringVar(&o.payloadVersion, "payload-version", "", "version of the payload's form, MAJOR.MINOR (default: 1.0)")
 	f.StringVar(&o.body, "body", "", "the text; @FILE reads a file, - standard input")

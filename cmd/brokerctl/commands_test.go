@@ -103,7 +103,7 @@ func TestExitCodes_OfACommandAgainstABroker(t *testing.T) {
 		{[]string{"session", "create", "default"}, 5, "default"},
 		{[]string{"--agent", "builder-1", "admin", "check"}, 7, "operator"},
 		{[]string{"claim"}, 2, "--agent"},
-		{[]string{"send", "builder-1", strings.Repeat("x", 600)}, 2, "subject"},
+		{[]string{"send", "builder-1", strings.Repeat("x", 600), "--body", "b"}, 2, "subject"},
 		{[]string{"send", "builder-1", "--max-attempts", "101"}, 2, "max_attempts"},
 	} {
 		got := ctl(t, c.args...)

@@ -125,7 +125,7 @@ func (c *cli) printInboxSummary(w io.Writer, s *pb.GetInboxSummaryResponse) {
 	}
 	for _, m := range s.GetDirectives() {
 		fmt.Fprintf(w, "directive %d from %s: %s%s. To say that you have seen it: %s ack %d\n", m.GetRevision(), oneLine(m.GetSender()), oneLine(m.GetType()),
-			cond(m.GetSubject() != "", ", "+clip(clean(m.GetSubject()), 80), ""), c.again(), m.GetRevision())
+			cond(summary(m) != "", ", "+clean(summary(m)), ""), c.again(), m.GetRevision())
 	}
 	if s.GetHalted() {
 		fmt.Fprintln(w, "halted: nothing but directives is handed out until a resume")

@@ -121,14 +121,30 @@ func sender(m *pb.Message) string {
 	return m.GetSender() + " (" + m.GetSenderRole() + ")"
 }
 
-// summary is a message's subject, or the beginning of what it says.
+// summary is one line for lists: the subject, or the first line of the body where the subject is empty or begins with "Re:".
 func summary(m *pb.Message) string {
-	for _, s := range []string{m.GetSubject(), m.GetBody(), m.GetPayload()} {
+	for _, s := range []string{ownSubject(m), firstLine(m.GetBody()), m.GetSubject(), m.GetPayload()} {
 		if s != "" {
 			return clip(s, 60)
 		}
 	}
 	return ""
+}
+
+// ownSubject is a message's subject, or "" if it begins with "Re:" and so repeats that of another message.
+func ownSubject(m *pb.Message) string {
+	const prefix = "re:"
+	s := m.GetSubject()
+	if len(s) >= len(prefix) && strings.EqualFold(s[:len(prefix)], prefix) {
+		return ""
+	}
+	return s
+}
+
+// firstLine is the first line of a text that is not blank.
+func firstLine(s string) string {
+	line, _, _ := strings.Cut(strings.TrimSpace(s), "\n")
+	return strings.TrimSpace(line)
 }
 
 // when says a time exactly and how long ago it was.

@@ -287,7 +287,7 @@ func factsOf(r *client.Review) reviewFacts {
 	switch {
 	case r.Verdict != nil:
 		f.State, f.Critic, f.Verdict = string(r.Decision()), r.Verdict.GetSender(), r.Verdict.GetRevision()
-		f.Text = strings.TrimSpace(r.Verdict.GetSubject() + "\n" + r.Verdict.GetBody())
+		f.Text = strings.TrimSpace(ownSubject(r.Verdict) + "\n" + r.Verdict.GetBody())
 	case r.Escalated != nil:
 		f.State, f.Critic = "escalated", receiver(r.Escalated.GetTarget())
 	}

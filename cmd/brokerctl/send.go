@@ -3,7 +3,9 @@ package main
 import (
 	"fmt"
 	"io"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -70,9 +72,11 @@ func (o *sendOptions) AddFlags(f *pflag.FlagSet) {
 func newSendCommand(c *cli) *cobra.Command {
 	o := &sendOptions{}
 	cmd := &cobra.Command{
-		Use:   "send RECEIVER [SUBJECT]",
+		Use:   "send RECEIVER [TEXT]",
 		Short: "Send a message",
 		Long: `Send a message. It is on disk when the command has ended.
+
+TEXT becomes the subject if it is one line of at most 200 bytes, or if there is a --body; otherwise it becomes the body.
 
 RECEIVER is an agent's name, role:NAME, channel:NAME, a pattern such as 'builder-*', or everyone.
 A recipient whose mailbox is full is refused; the others get theirs. If all are refused the exit
@@ -81,7 +85,7 @@ code is 1.`,
   brokerctl --agent lead send role:reviewer "Please look" --body @notes.md --file internal/a.go:42
   git diff | brokerctl --agent builder-1 send channel:general "What I changed" --body -
   brokerctl send everyone "Stand-up in five minutes" --priority high --ttl 5m`,
-		Args:              between(1, "the receiver", "the subject"),
+		Args:              between(1, "the receiver", "the text"),
 		ValidArgsFunction: c.completeReceiver,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			m, err := o.message(c, cmd, args)
@@ -114,9 +118,20 @@ func (o *sendOptions) message(c *cli, cmd *cobra.Command, args []string) (*pb.Me
 		return nil, err
 	}
 	if len(args) > 1 {
-		m.Subject = args[1]
+		setText(m, args[1])
 	}
 	return m, nil
+}
+
+// setText puts the text of a command line into a message: into the subject if it is one short line or if the message has a body
+// already, else into the body.
+func setText(m *pb.Message, text string) {
+	const most = 200 // bytes
+	if m.GetBody() != "" || len(text) <= most && !strings.ContainsFunc(text, unicode.IsControl) {
+		m.Subject = text
+		return
+	}
+	m.Body = text
 }
 
 // content builds what the options describe.

@@ -53,7 +53,7 @@ func (b *Broker) Holdings(q store.Querier, session int64, a Agent) (Holdings, er
 			return h, err
 		}
 		copy(id[:], raw)
-		c.ClaimID, c.MessageID, c.Attempt, c.Subject = claimID(c.Revision, number), id.String(), attempts+1, subject(content)
+		c.ClaimID, c.MessageID, c.Attempt, c.Subject = claimID(c.Revision, number), id.String(), attempts+1, title(content)
 		h.Claims = append(h.Claims, c)
 	}
 	if err := rows.Err(); err != nil {
@@ -67,5 +67,5 @@ func (b *Broker) Holdings(q store.Querier, session int64, a Agent) (Holdings, er
 	return h, err
 }
 
-// Subject returns the subject of the question.
-func (q *Question) Subject() string { return subject(q.Content) }
+// Subject returns one line that says what the question is about.
+func (q *Question) Subject() string { return title(q.Content) }

@@ -28,8 +28,6 @@ const (
 	insertAwaited = `
 		INSERT INTO deliveries (message, mailbox, state, rank, arrival, max_attempts, holder, delivered_at, read_at, finished_at, expires_at)
 		VALUES (?1, ?2, 5, ?3, -?1, ?4, ?2, ?5, ?5, ?5, ?6)`
-	selectCorrelation = `
-		SELECT correlation FROM messages WHERE revision = ?`
 	selectAwaited = `
 		SELECT d.rank, d.expires_at
 		FROM deliveries d JOIN questions q ON q.reply = d.message AND q.message = ?

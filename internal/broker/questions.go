@@ -34,16 +34,8 @@ func (d *Draft) checkDeadline(now time.Time) error {
 
 // question notes that a message requires a response.
 func (s *sending) question(d *Draft, m *Message) error {
-	deadline := d.Deadline
-	if deadline.IsZero() {
-		within := d.Within
-		if within == 0 {
-			within = s.actor.session.ResponseTime
-		}
-		deadline = m.CreatedAt.Add(within)
-	}
-	s.due = earliest(s.due, deadline)
-	_, err := s.tx.Exec(insertQuestion, m.Revision, s.actor.session.ID, m.Sender, m.thread(), deadline)
+	s.due = earliest(s.due, d.Deadline)
+	_, err := s.tx.Exec(insertQuestion, m.Revision, s.actor.session.ID, m.Sender, m.thread(), d.Deadline)
 	return err
 }
 

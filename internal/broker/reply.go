@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"time"
 
 	"brokerd/internal/caller"
 	"brokerd/internal/fault"
@@ -14,15 +15,16 @@ type Answer struct {
 	To    Ref // zero = the message of the caller's only open claim
 	Ack   bool
 	Draft Draft // without target, thread and ReplyTo
-	// Fill returns the wire form of the fields that are filled in. It is appended to that of the draft.
-	Fill func(Filled) []byte
 }
 
-// Filled is what the broker fills in.
+// Filled has the fields of a message that the broker fills in. It leaves the empty ones as the sender gave them.
 type Filled struct {
-	Agent       string // to whom it goes
+	Agent       string // the target
 	ReplyTo     ID
-	Correlation string // empty if the sender has given one, or there is none
+	Correlation string
+	Task        string
+	Subject     string
+	Deadline    time.Time
 }
 
 // Reply answers a message: it goes to the sender, in the same thread, under the same correlation id unless another one is given. With
@@ -70,16 +72,14 @@ func (b *Broker) reply(tx *store.Tx, c caller.Caller, answer Answer) (Outcome, e
 	if err != nil {
 		return Outcome{}, err
 	}
-	fill := Filled{Agent: to.Sender, ReplyTo: to.ID}
+	filled := Filled{Agent: to.Sender, ReplyTo: to.ID}
 	d := answer.Draft
 	if d.Correlation == "" {
-		if err := tx.QueryRow(selectCorrelation, to.Revision).Scan(&fill.Correlation); err != nil {
-			return Outcome{}, err
-		}
-		d.Correlation = fill.Correlation
+		filled.Correlation = string(textField(to.Content, fieldCorrelation))
+		d.Correlation = filled.Correlation
 	}
 	d.Target, d.ReplyTo = Target{ToAgent, to.Sender}, Ref{Text: ref.Text, Revision: to.Revision}
-	d.Content = append(d.Content[:len(d.Content):len(d.Content)], answer.Fill(fill)...)
+	d.Content = append(d.Content[:len(d.Content):len(d.Content)], fill(filled)...)
 	out, err := s.sendFitting(&d, 0, 0)
 	if err != nil {
 		return Outcome{}, within("message", err)

@@ -229,6 +229,7 @@ func (s *sending) send(d *Draft, producer, number int64) (Outcome, error) {
 	if err != nil {
 		return Outcome{}, err
 	}
+	d = s.complete(d, answers)
 	to, err := s.recipients(d, answers)
 	if err != nil {
 		return Outcome{}, err

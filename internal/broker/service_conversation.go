@@ -8,7 +8,6 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/caller"
@@ -22,7 +21,7 @@ func (s *Service) Ask(ctx context.Context, r *pb.AskRequest) (*pb.AskResponse, e
 	if err != nil {
 		return nil, err
 	}
-	d, wait, err := question(r, s.broker.clock.Now())
+	d, wait, err := question(r)
 	if err != nil {
 		return nil, err
 	}
@@ -37,8 +36,8 @@ func (s *Service) Ask(ctx context.Context, r *pb.AskRequest) (*pb.AskResponse, e
 	return out, nil
 }
 
-// question checks what is asked, and fills in that it requires a response, and until when, so that whoever gets it can see that.
-func question(r *pb.AskRequest, now time.Time) (Draft, time.Duration, error) {
+// question checks a question and notes in its message that it requires a response.
+func question(r *pb.AskRequest) (Draft, time.Duration, error) {
 	var c valid.Check
 	wait := c.Duration("wait", r.Wait, time.Millisecond, maxWait, askWait)
 	m := r.Message
@@ -48,9 +47,6 @@ func question(r *pb.AskRequest, now time.Time) (Draft, time.Duration, error) {
 	d := draft(&c, "message", m)
 	if err := c.Err(); err != nil {
 		return Draft{}, 0, err
-	}
-	if m.ResponseDeadline == nil {
-		m.ResponseDeadline = timestamppb.New(now.Add(wait))
 	}
 	d.Content, d.Fault = content(m)
 	return d, wait, d.Fault
@@ -77,7 +73,7 @@ func (s *Service) Reply(ctx context.Context, r *pb.ReplyRequest) (*pb.ReplyRespo
 func reply(r *pb.ReplyRequest) (Answer, error) {
 	var c valid.Check
 	const at = "message"
-	a := Answer{To: onlyOpen(&c, "id", r.Id), Ack: r.Ack, Fill: fill}
+	a := Answer{To: onlyOpen(&c, "id", r.Id), Ack: r.Ack}
 	m := r.Message
 	if m == nil {
 		c.Fail(at, "is empty; a message is required")
@@ -99,12 +95,14 @@ func reply(r *pb.ReplyRequest) (Answer, error) {
 	return a, err
 }
 
-// fill is the wire form of what is filled in. It is appended to what the sender gave: protobuf merges them.
+// fill returns the wire form of the fields that the broker fills in. It is appended to the content from the sender: protobuf merges
+// the two.
 func fill(f Filled) []byte {
-	b, _ := proto.Marshal(&pb.Message{ // names and ids always marshal
-		Target:    &pb.Target{To: &pb.Target_Agent{Agent: f.Agent}},
-		InReplyTo: f.ReplyTo.String(), CorrelationId: f.Correlation,
-	})
+	m := &pb.Message{CorrelationId: f.Correlation, TaskId: f.Task, Subject: f.Subject, ResponseDeadline: stamp(f.Deadline)}
+	if f.Agent != "" {
+		m.Target, m.InReplyTo = &pb.Target{To: &pb.Target_Agent{Agent: f.Agent}}, f.ReplyTo.String()
+	}
+	b, _ := proto.Marshal(m) // names, ids and subjects are valid text, which always marshals
 	return b
 }
 
@@ -170,7 +168,7 @@ func openQuestions(list []Question) []*pb.OpenQuestion {
 	for i := range list {
 		q := &list[i]
 		out[i] = &pb.OpenQuestion{
-			Id: q.ID.String(), Revision: q.Revision, Sender: q.Sender, Subject: subject(q.Content), Deadline: stamp(q.Deadline), Overdue: q.Overdue,
+			Id: q.ID.String(), Revision: q.Revision, Sender: q.Sender, Subject: title(q.Content), Deadline: stamp(q.Deadline), Overdue: q.Overdue,
 		}
 	}
 	return out
@@ -182,7 +180,7 @@ func overdueDraft(role string, l *lateness) *Draft {
 	m := &pb.Message{
 		Target: &pb.Target{To: &pb.Target_Role{Role: role}}, Reach: pb.Reach_REACH_ALL, Type: "overdue", Version: "1.0", Priority: 7,
 		Subject:  fmt.Sprintf("no response to %s by %s", l.Sender, until),
-		Body:     fmt.Sprintf("%s sent message %s and required a response by %s. There is none. Subject: %s", l.Sender, l.ID, until, subject(l.Content)),
+		Body:     fmt.Sprintf("%s sent message %s and required a response by %s. There is none. Subject: %s", l.Sender, l.ID, until, title(l.Content)),
 		Payload:  `{"id":"` + l.ID.String() + `","revision":` + strconv.FormatInt(l.Revision, 10) + `,"sender":` + quote(l.Sender) + `,"deadline":"` + until + `"}`,
 		ThreadId: l.Thread, TaskId: l.task,
 	}
@@ -193,20 +191,17 @@ func overdueDraft(role string, l *lateness) *Draft {
 	return d
 }
 
-// subjectField is the number of the subject in a message.
-const subjectField = 14
-
-// subject reads the subject out of the wire form of a message, without decoding the rest.
-func subject(content []byte) string {
-	var found string
+// textField returns a text field of a message's wire form without decoding the rest. The result shares the memory of content.
+func textField(content []byte, field protowire.Number) []byte {
+	var found []byte
 	for len(content) > 0 {
 		number, kind, n := protowire.ConsumeTag(content)
 		if n < 0 {
 			break
 		}
 		content = content[n:]
-		if number == subjectField && kind == protowire.BytesType {
-			found, _ = protowire.ConsumeString(content)
+		if number == field && kind == protowire.BytesType {
+			found, _ = protowire.ConsumeBytes(content)
 		}
 		if n = protowire.ConsumeFieldValue(number, kind, content); n < 0 {
 			break

@@ -605,7 +605,8 @@ type Message struct {
 	Type string `protobuf:"bytes,12,opt,name=type,proto3" json:"type,omitempty"`
 	// Version of the payload's form, MAJOR.MINOR; default 1.0. Another major than 1 is refused.
 	Version string `protobuf:"bytes,13,opt,name=version,proto3" json:"version,omitempty"`
-	// One line for people, at most 512 bytes, no control characters.
+	// One line for people, at most 512 bytes, no control characters. Default in a reply: the subject of the message that it answers,
+	// behind "Re: " unless it begins with "Re:", shortened to 512 bytes.
 	Subject string `protobuf:"bytes,14,opt,name=subject,proto3" json:"subject,omitempty"`
 	// Text, at most 256 KiB.
 	Body string `protobuf:"bytes,15,opt,name=body,proto3" json:"body,omitempty"`
@@ -621,7 +622,7 @@ type Message struct {
 	CorrelationId string `protobuf:"bytes,20,opt,name=correlation_id,json=correlationId,proto3" json:"correlation_id,omitempty"`
 	// Id or revision of the message that this one answers; NOT_FOUND if there is none.
 	InReplyTo string `protobuf:"bytes,21,opt,name=in_reply_to,json=inReplyTo,proto3" json:"in_reply_to,omitempty"`
-	// The piece of work it belongs to, at most 128 bytes.
+	// The piece of work it belongs to, at most 128 bytes. Default: the task of in_reply_to.
 	TaskId string `protobuf:"bytes,22,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
 	// At most 64 labels; key and value at most 256 bytes each, keys not empty.
 	Labels map[string]string `protobuf:"bytes,23,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
@@ -642,7 +643,8 @@ type Message struct {
 	// The sender expects a reply. The first one settles it. If there is none by response_deadline, that is an event (message.overdue)
 	// and a message of type overdue to the agents of the roles that the session names (setting escalate_to).
 	RequiresResponse bool `protobuf:"varint,30,opt,name=requires_response,json=requiresResponse,proto3" json:"requires_response,omitempty"`
-	// With requires_response: until when; in the future, at most 365 days ahead. Absent = created_at + the session's response_time.
+	// With requires_response: until when; in the future, at most 365 days ahead. If the sender gives none, the broker stamps
+	// created_at + the session's response_time.
 	ResponseDeadline *timestamppb.Timestamp `protobuf:"bytes,31,opt,name=response_deadline,json=responseDeadline,proto3" json:"response_deadline,omitempty"`
 	// A delivery in an agent's own mailbox that is neither read nor claimed after this time arrives anew, at most five times. 1 s to 30 days;
 	// absent = never.
@@ -3780,10 +3782,11 @@ func (x *ThreadSummary) GetResolvedAt() *timestamppb.Timestamp {
 
 // OpenQuestion is a message that requires a response and has none.
 type OpenQuestion struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	Revision      int64                  `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
-	Sender        string                 `protobuf:"bytes,3,opt,name=sender,proto3" json:"sender,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Id       string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Revision int64                  `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	Sender   string                 `protobuf:"bytes,3,opt,name=sender,proto3" json:"sender,omitempty"`
+	// Its subject or, if that is empty or begins with "Re:", the first line of its body.
 	Subject       string                 `protobuf:"bytes,4,opt,name=subject,proto3" json:"subject,omitempty"`
 	Deadline      *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=deadline,proto3" json:"deadline,omitempty"`
 	Overdue       bool                   `protobuf:"varint,6,opt,name=overdue,proto3" json:"overdue,omitempty"`
@@ -3996,7 +3999,8 @@ type ReplyRequest struct {
 	RequestId string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// Message id, revision or claim id of the message that is answered; empty = that of the caller's only open claim.
 	Id string `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
-	// The answer. target, thread_id and in_reply_to must be empty; correlation_id is that of the message answered unless given.
+	// The answer. target, thread_id and in_reply_to must be empty; correlation_id and task_id are those of the message answered
+	// unless given.
 	Message *Message `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
 	// Finish the caller's delivery of the message as well; its claim must be in force: FAILED_PRECONDITION (CLAIM_LOST).
 	Ack           bool `protobuf:"varint,4,opt,name=ack,proto3" json:"ack,omitempty"`

@@ -99,9 +99,9 @@ type MessageServiceClient interface {
 	// caller is meant by the target; RESOURCE_EXHAUSTED (MAILBOX_FULL) if all their mailboxes are full. The wait ends without a reply when
 	// the question is cancelled or its thread resolved. The same request_id goes on waiting for the reply to the same question, or returns it.
 	Ask(ctx context.Context, in *AskRequest, opts ...grpc.CallOption) (*AskResponse, error)
-	// Reply answers a message: target, thread, correlation and in_reply_to are filled in. It may finish the
-	// caller's claim of that message in the same transaction. The first reply settles requires_response. A send with in_reply_to is a
-	// reply too. FAILED_PRECONDITION (NOBODY_WAITS) for a message of an operator without an agent whose Ask does not wait any more;
+	// Reply answers a message. The broker fills in target, thread, correlation and in_reply_to and, where the reply has none, task and
+	// subject. The call may finish the caller's claim of that message in the same transaction. The first reply settles
+	// requires_response. A send with in_reply_to is a reply too. FAILED_PRECONDITION (NOBODY_WAITS) for a message of an operator without an agent whose Ask does not wait any more;
 	// RESOURCE_EXHAUSTED (MAILBOX_FULL) if the sender's mailbox is full: then nothing was done.
 	Reply(ctx context.Context, in *ReplyRequest, opts ...grpc.CallOption) (*ReplyResponse, error)
 	// ResendMessage puts a message in front of those again who have not finished it: each such delivery that nobody holds arrives anew and
@@ -410,9 +410,9 @@ type MessageServiceServer interface {
 	// caller is meant by the target; RESOURCE_EXHAUSTED (MAILBOX_FULL) if all their mailboxes are full. The wait ends without a reply when
 	// the question is cancelled or its thread resolved. The same request_id goes on waiting for the reply to the same question, or returns it.
 	Ask(context.Context, *AskRequest) (*AskResponse, error)
-	// Reply answers a message: target, thread, correlation and in_reply_to are filled in. It may finish the
-	// caller's claim of that message in the same transaction. The first reply settles requires_response. A send with in_reply_to is a
-	// reply too. FAILED_PRECONDITION (NOBODY_WAITS) for a message of an operator without an agent whose Ask does not wait any more;
+	// Reply answers a message. The broker fills in target, thread, correlation and in_reply_to and, where the reply has none, task and
+	// subject. The call may finish the caller's claim of that message in the same transaction. The first reply settles
+	// requires_response. A send with in_reply_to is a reply too. FAILED_PRECONDITION (NOBODY_WAITS) for a message of an operator without an agent whose Ask does not wait any more;
 	// RESOURCE_EXHAUSTED (MAILBOX_FULL) if the sender's mailbox is full: then nothing was done.
 	Reply(context.Context, *ReplyRequest) (*ReplyResponse, error)
 	// ResendMessage puts a message in front of those again who have not finished it: each such delivery that nobody holds arrives anew and

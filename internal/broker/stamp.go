@@ -1,0 +1,68 @@
+package broker
+
+import (
+	"strings"
+
+	"brokerd/internal/valid"
+)
+
+// replyPrefix begins the subject of a reply that has no subject from its sender.
+const replyPrefix = "Re: "
+
+// complete returns the draft with the fields that the broker fills in. A reply without a task gets the task of the message that it
+// answers, and a reply without a subject gets that message's subject behind "Re: ". A message that requires a response gets its deadline.
+// The given draft stays as it is, because the writer can run its function a second time.
+func (s *sending) complete(d *Draft, a *answering) *Draft {
+	if a == nil && !d.Response {
+		return d
+	}
+	c := *d
+	var f Filled
+	if a != nil && c.Task == "" {
+		f.Task = string(textField(a.to.Content, fieldTask))
+		c.Task = f.Task
+	}
+	if a != nil && c.Subject == "" {
+		f.Subject = replySubject(string(textField(a.to.Content, fieldSubject)))
+		c.Subject = f.Subject
+	}
+	if c.Response && c.Deadline.IsZero() {
+		within := c.Within
+		if within == 0 {
+			within = s.actor.session.ResponseTime
+		}
+		f.Deadline = s.tx.Now().Add(within)
+		c.Deadline = f.Deadline
+	}
+	c.Content = append(d.Content[:len(d.Content):len(d.Content)], fill(f)...)
+	return &c
+}
+
+// replySubject returns the subject of a reply to a message with the given subject. It is empty if the message has none.
+func replySubject(subject string) string {
+	if subject == "" || isReplySubject(subject) {
+		return subject
+	}
+	return clip(replyPrefix+subject, valid.MaxLine)
+}
+
+// isReplySubject reports whether a subject begins with "Re:", in any case.
+func isReplySubject(subject string) bool {
+	const prefix = "re:"
+	return len(subject) >= len(prefix) && strings.EqualFold(subject[:len(prefix)], prefix)
+}
+
+// title returns one line that says what a message is about: its subject or, if that is empty or begins with "Re:", the first line of
+// its body that has text.
+func title(content []byte) string {
+	subject := string(textField(content, fieldSubject))
+	if subject != "" && !isReplySubject(subject) {
+		return subject
+	}
+	for line := range strings.Lines(string(textField(content, fieldBody))) {
+		if line = strings.TrimSpace(line); line != "" {
+			return clip(line, valid.MaxLine)
+		}
+	}
+	return subject
+}
