@@ -50,7 +50,7 @@ func (o *sendOptions) AddFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.body, "body", "", "text; @FILE reads a file, - standard input")
 	f.StringVar(&o.payload, "payload", "", "JSON of any kind; @FILE reads a file, - standard input")
 	f.StringVar(&o.priority, "priority", "", "1 to 10, or low (3), normal (5), high (7), critical (10)")
-	f.StringVar(&o.channel, "channel", "", "a channel as label, beside another receiver")
+	f.StringVar(&o.channel, "channel", "", "a channel as label, beside another receiver; its default --ttl applies")
 	f.StringVar(&o.thread, "thread", "", "the conversation it belongs to (default: that of --reply-to, or a new one)")
 	f.StringVar(&o.correlation, "correlation", "", "an id of your own, by which to recognise an answer")
 	f.StringVar(&o.replyTo, "reply-to", "", "id or revision of the message that this one answers")

@@ -170,6 +170,21 @@ func TestChannel_RequestIDDoesNothingTwice(t *testing.T) {
 	want(t, "ttl", out.Channel.DefaultTtl.AsDuration(), time.Minute)
 }
 
+func TestChannel_DefaultTTLAppliesToALabelToo(t *testing.T) {
+	w := newWorld(t)
+	a, o := w.agent("a", ""), w.operator()
+	must(t, drop(o.channels.ConfigureChannel(o.ctx, &pb.ConfigureChannelRequest{Channel: "news", DefaultTtl: durationpb.New(time.Minute)})))
+	labelled := func(channel string) change { return func(m *pb.Message) { m.Channel = channel } }
+	for channel, ttl := range map[string]time.Duration{"general": time.Hour, "urgent": 5 * time.Minute, "news": time.Minute} {
+		m := a.get(o.send(to("a", labelled(channel))).Id).Message
+		want(t, "expiry with the label "+channel, m.ExpiresAt.AsTime(), w.now(ttl).AsTime())
+	}
+	want(t, "its own ttl", a.get(o.send(to("a", labelled("news"), ttl(time.Hour))).Id).Message.ExpiresAt.AsTime(), w.now(time.Hour).AsTime())
+	if m := a.get(o.send(to("a", labelled("other"))).Id).Message; m.ExpiresAt != nil {
+		t.Errorf("a label without a default TTL: %v", m)
+	}
+}
+
 func TestChannel_AnAgentSubscribesToAThousand(t *testing.T) {
 	w := newWorld(t)
 	a := w.agent("a", "")

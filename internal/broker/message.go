@@ -69,6 +69,14 @@ type Draft struct {
 	Fault       error // why this draft is refused; then nothing else is set
 }
 
+// channel returns the channel that the draft goes to or has as its label; empty for none.
+func (d *Draft) channel() string {
+	if d.Target.Kind == ToChannel {
+		return d.Target.Name
+	}
+	return d.Channel
+}
+
 // A Message is one that was sent.
 type Message struct {
 	Revision   int64

@@ -270,12 +270,8 @@ func (s *sending) send(d *Draft, producer, number int64) (Outcome, error) {
 		Revision: out.Revision, ID: out.ID, Sender: s.actor.Name, SenderRole: s.actor.Role, CreatedAt: now, ExpiresAt: expires,
 		Thread: answers.thread(d), Content: d.Content,
 	}
-	channel := d.Channel
-	if d.Target.Kind == ToChannel {
-		channel = d.Target.Name
-	}
 	_, err = s.tx.Exec(insertMessage, out.Revision, out.ID[:], s.actor.session.ID, s.actor.Name, s.actor.Role, now, expires,
-		d.Type, d.Priority, null(channel), null(m.Thread), null(d.Correlation), null(d.Task), nullInt(producer), nullInt(number), d.Content)
+		d.Type, d.Priority, null(d.channel()), null(m.Thread), null(d.Correlation), null(d.Task), nullInt(producer), nullInt(number), d.Content)
 	if err != nil {
 		return Outcome{}, err
 	}
@@ -418,9 +414,9 @@ func (s *sending) finish() error {
 // expiry returns when the deliveries of a draft expire, zero for never.
 func (s *sending) expiry(d *Draft, now time.Time) (time.Time, error) {
 	ttl := d.TTL
-	if ttl == 0 && d.Target.Kind == ToChannel {
+	if channel := d.channel(); ttl == 0 && channel != "" {
 		var err error
-		if ttl, err = defaultTTL(s.tx, s.actor.session.ID, d.Target.Name); err != nil {
+		if ttl, err = defaultTTL(s.tx, s.actor.session.ID, channel); err != nil {
 			return time.Time{}, err
 		}
 	}

@@ -26,7 +26,8 @@ const (
 type Channel struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// TTL of messages that give none themselves; absent = none. general starts with 1 h, urgent with 5 min.
+	// TTL of messages to the channel, or with the channel as their label, that have no ttl; absent = none. general starts with 1 h,
+	// urgent with 5 min.
 	DefaultTtl *durationpb.Duration `protobuf:"bytes,2,opt,name=default_ttl,json=defaultTtl,proto3" json:"default_ttl,omitempty"`
 	// Names of the agents that subscribe, sorted.
 	Subscribers []string `protobuf:"bytes,3,rep,name=subscribers,proto3" json:"subscribers,omitempty"`

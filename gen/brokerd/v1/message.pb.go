@@ -591,7 +591,8 @@ type Message struct {
 	SenderRole string `protobuf:"bytes,4,opt,name=sender_role,json=senderRole,proto3" json:"sender_role,omitempty"`
 	// Stamped: when the broker accepted the message.
 	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
-	// Stamped: when unfinished deliveries expire; absent = never. From ttl, or the channel's default.
+	// Stamped: when unfinished deliveries expire; absent = never. From ttl, or the default of the channel that is the
+	// target or the label.
 	ExpiresAt *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
 	// Who gets it. Required.
 	Target *Target `protobuf:"bytes,10,opt,name=target,proto3" json:"target,omitempty"`
@@ -614,7 +615,7 @@ type Message struct {
 	Payload string `protobuf:"bytes,16,opt,name=payload,proto3" json:"payload,omitempty"`
 	// 1 to 10, 10 first; 0 = 5. Names that clients use: low 3, normal 5, high 7, critical 10.
 	Priority int32 `protobuf:"varint,17,opt,name=priority,proto3" json:"priority,omitempty"`
-	// A channel as a label beside another target; filters may name it. Empty when the target is a channel.
+	// A channel as a label beside another target: filters may name it, and its default TTL applies. Empty when the target is a channel.
 	Channel string `protobuf:"bytes,18,opt,name=channel,proto3" json:"channel,omitempty"`
 	// The conversation it belongs to, at most 128 bytes. Default: the thread of in_reply_to, or else the message's own id.
 	ThreadId string `protobuf:"bytes,19,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
@@ -630,8 +631,8 @@ type Message struct {
 	Files []*FileReference `protobuf:"bytes,24,rep,name=files,proto3" json:"files,omitempty"`
 	// Names of artifacts the message refers to, at most 1,000 of at most 1,024 bytes, carried as given.
 	Artifacts []string `protobuf:"bytes,25,rep,name=artifacts,proto3" json:"artifacts,omitempty"`
-	// How long a delivery may wait to be finished, 1 ms to 365 days; absent = the channel's default, or for ever. Counts from
-	// created_at, a delay included.
+	// How long a delivery may wait to be finished, 1 ms to 365 days; absent = the default of the channel that is the
+	// target or the label, or without limit. Counts from created_at, a delay included.
 	Ttl *durationpb.Duration `protobuf:"bytes,26,opt,name=ttl,proto3" json:"ttl,omitempty"`
 	// Not to be delivered before; at most 365 days ahead. In the past = at once.
 	NotBefore *timestamppb.Timestamp `protobuf:"bytes,27,opt,name=not_before,json=notBefore,proto3" json:"not_before,omitempty"`
