@@ -37,7 +37,7 @@ are JSON objects of these types, which become calls:
   {"type":"dependency","on":"builder-2","reason":"the schema","blocked":true}
   {"type":"complete","summary":"Login works","result":{"branch":"login"},"to":"lead"}
 
-docs/agents-run.md describes them. SIGINT and SIGTERM are passed on; a second signal kills.
+docs/agents-run.md describes them. SIGINT, SIGTERM and SIGHUP are passed on; a second SIGINT or SIGTERM kills.
 
 Exit codes: the program's own, 124 if it was ended by --timeout; 6 if the agent was lost: registered anew elsewhere,
 or its lease was over; then the program gets SIGTERM, and SIGKILL 10 s later; 125 brokerctl itself failed.`
@@ -118,7 +118,7 @@ func (o *agentRunOptions) attend(c *cli, cmd *cobra.Command, r *reporter, path s
 	if name := r.broker.Identity().Agent; name != inherited { // what another agent holds is not this one's
 		more = [][2]string{{"BROKERD_FENCE", ""}, {holderVariable, ""}}
 	}
-	out := &lineReader{out: cmd.OutOrStdout(), report: r.take}
+	out := &lineReader{out: withoutSIGPIPE(cmd.OutOrStdout()), report: r.take}
 	p := &process{
 		path: path, args: args, env: commandEnvironment(r.broker, more), stdin: cmd.InOrStdin(), stdout: out, stderr: r.stderr,
 		timeout: o.timeout, grace: killAfter, interrupted: cmd.Context(), hurry: c.hurry,

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -32,7 +34,7 @@ func newDemoCommand(c *cli) *cobra.Command {
 		Long: `Start a broker in a temporary folder, let a lead, two builders and a reviewer work through it in front of you, and
 remove it again: tasks for whoever has the time, a failure and its next attempt, a question and its reply, a dead
 letter, a message to everyone; then locks, a token, and a crash. It takes about fifteen seconds, and touches no
-other broker.
+other broker. Nothing remains of it, even if it is interrupted or killed.
 
 brokerd is started from the folder that brokerctl is in, else from PATH. Colour is used on a terminal, unless
 NO_COLOR is set.`,
@@ -48,9 +50,12 @@ NO_COLOR is set.`,
 			if err != nil {
 				return err
 			}
-			return demo.Run(cmd.Context(), demo.Options{
-				Program: program, Out: cmd.OutOrStdout(), Style: style(cmd.OutOrStdout()), Now: c.env.Now, Pace: o.pace,
-			})
+			out := withoutSIGPIPE(cmd.OutOrStdout())
+			err = demo.Run(cmd.Context(), demo.Options{Program: program, Out: out, Style: style(out), Now: c.env.Now, Pace: o.pace})
+			if errors.Is(err, syscall.EPIPE) { // the end of the reader is no error of the demo
+				return &failure{code: exitSignal + int(syscall.SIGPIPE)}
+			}
+			return err
 		},
 	}
 	o.AddFlags(cmd.Flags())

@@ -2,47 +2,61 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
-// stageDemo returns the command `brokerctl demo` in a process of its own, with a function that checks
-// that nothing is left of its daemon.
-func stageDemo(t *testing.T, args ...string) (*exec.Cmd, func()) {
+// A demoStage is where `brokerctl demo` runs in a process of its own, with a brokerd whose end the test notices.
+type demoStage struct {
+	tools  string // the folder with brokerd
+	daemon string // a named pipe that the daemon holds open for as long as it runs
+}
+
+func newDemoStage(t *testing.T) *demoStage {
 	t.Helper()
-	tools, temp := t.TempDir(), t.TempDir()
-	real := filepath.Join(tools, "real")
+	s := &demoStage{tools: t.TempDir(), daemon: pipe(t)}
+	real := filepath.Join(s.tools, "real")
 	// Without the profile: the packages are compiled for this test already.
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-pgo=off", "-o", real, "brokerd/cmd/brokerd").CombinedOutput(); err != nil {
 		t.Fatalf("build brokerd: %v\n%s", err, out)
 	}
 	isolate(t)
-	pid := filepath.Join(tools, "pid")
-	script := "#!/bin/sh\necho $$ > " + pid + "\nexec " + real + ` "$@"` + "\n"
-	if err := os.WriteFile(filepath.Join(tools, "brokerd"), []byte(script), 0o700); err != nil {
+	script := "#!/bin/sh\nexec 9> " + s.daemon + "\nexec " + real + ` "$@"` + "\n"
+	if err := os.WriteFile(filepath.Join(s.tools, "brokerd"), []byte(script), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), os.Args[0], append([]string{"demo"}, args...)...)
-	cmd.Env = append(program(t), "PATH="+tools+":"+os.Getenv("PATH"), "TMPDIR="+temp, "BROKERD_ADDR=127.0.0.1:1") // not meant for the demo
+	return s
+}
+
+// demo returns the command, and a function that waits for the end of its daemon and checks that nothing is left.
+func (s *demoStage) demo(t *testing.T, args ...string) (*exec.Cmd, func()) {
+	t.Helper()
+	temp := t.TempDir()
+	held, err := os.OpenFile(s.daemon, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = held.Close() })
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	t.Cleanup(cancel)
+	cmd := exec.CommandContext(ctx, os.Args[0], append([]string{"demo"}, args...)...)
+	cmd.Env = append(program(t), "PATH="+s.tools+":"+os.Getenv("PATH"), "TMPDIR="+temp, "BROKERD_ADDR=127.0.0.1:1") // not meant for the demo
 	return cmd, func() {
 		t.Helper()
-		text, err := os.ReadFile(pid)
-		if err != nil {
+		if err := held.SetReadDeadline(time.Now().Add(patience)); err != nil {
 			t.Fatal(err)
 		}
-		daemon, err := strconv.Atoi(strings.TrimSpace(string(text)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := syscall.Kill(daemon, 0); err != syscall.ESRCH {
-			t.Errorf("the daemon is still there: %v", err)
+		if _, err := io.ReadAll(held); err != nil {
+			t.Errorf("the daemon has not ended: %v", err)
 		}
 		left, err := os.ReadDir(temp)
 		if err != nil || len(left) > 0 {
@@ -52,7 +66,7 @@ func stageDemo(t *testing.T, args ...string) (*exec.Cmd, func()) {
 }
 
 func TestDemo_ShowsATeamAtWorkAndLeavesNothing(t *testing.T) {
-	cmd, gone := stageDemo(t, "--pace", "0.05")
+	cmd, gone := newDemoStage(t).demo(t, "--pace", "0.05")
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -93,28 +107,43 @@ func TestDemo_ShowsATeamAtWorkAndLeavesNothing(t *testing.T) {
 	gone()
 }
 
-func TestDemo_InterruptedLeavesNothing(t *testing.T) {
-	cmd, gone := stageDemo(t, "--pace", "1")
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
+func TestDemo_EndedEarlyLeavesNothing(t *testing.T) {
+	s := newDemoStage(t)
+	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE, syscall.SIGKILL} {
+		t.Run(unix.SignalName(signal), func(t *testing.T) {
+			cmd, gone := s.demo(t)
+			var errs strings.Builder
+			cmd.Stderr = &errs
+			out, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			for lines := bufio.NewScanner(out); lines.Scan() && !strings.Contains(lines.Text(), "claims"); {
+			}
+			want := exitSignal + int(signal)
+			switch signal {
+			case syscall.SIGPIPE: // comes from the next write
+				err = out.Close()
+			case syscall.SIGKILL:
+				want = -1
+				fallthrough
+			default:
+				err = cmd.Process.Signal(signal)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, _ = io.Copy(io.Discard, out)
+			_ = cmd.Wait() // the exit code tells
+			if got := cmd.ProcessState.ExitCode(); got != want || errs.Len() > 0 {
+				t.Errorf("ended with %d, want %d: %s", got, want, errs.String())
+			}
+			gone()
+		})
 	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	timeout := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
-	defer timeout.Stop()
-	for lines := bufio.NewScanner(out); lines.Scan() && !strings.Contains(lines.Text(), "claims"); {
-	}
-	if err := cmd.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
-	_, _ = io.Copy(io.Discard, out)
-	_ = cmd.Wait() // the exit code says it all
-	if got := cmd.ProcessState.ExitCode(); got != exitSignal+int(syscall.SIGINT) {
-		t.Errorf("ended with %d, want %d", got, exitSignal+int(syscall.SIGINT))
-	}
-	gone()
 }
 
 func TestDemo_WithoutADaemonSaysWhereItLooked(t *testing.T) {

@@ -32,7 +32,8 @@ BROKERD_FENCE, with which the broker refuses its calls once %[1]s is lost; BROKE
 %[3]s is extended while the command runs, and given back when it ends.
 
 When %[1]s is lost, the command gets SIGTERM, and SIGKILL 10 s later (sooner where --for is short). A broker that is
-away is waited for until shortly before the time is over. SIGINT and SIGTERM are passed on; a second signal kills.
+away is waited for until shortly before the time is over. SIGINT, SIGTERM and SIGHUP are passed on; a second SIGINT or
+SIGTERM kills.
 
 Exit codes: the command's own, 124 if it was ended by --timeout; 4 the wait is over; 5 somebody else has it, or waiting
 would be a deadlock; 6 %[1]s was lost and the command stopped; 125 brokerctl itself failed.`

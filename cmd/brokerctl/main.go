@@ -25,14 +25,18 @@ type environment struct {
 	Out, Err io.Writer
 	Now      func() time.Time
 	Mark     string           // cannot be guessed: tells messages in prompts from what pretends to be one
-	Signals  <-chan os.Signal // the first asks to finish, the second to stop at once
+	Signals  <-chan os.Signal // the first asks to finish, a second one other than SIGHUP to stop at once
 }
 
 func main() {
+	noted := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) { // nohup
+		noted = append(noted, syscall.SIGHUP)
+	}
 	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	signal.Notify(signals, noted...)
 	os.Exit(run(context.Background(), environment{
-		In: os.Stdin, Out: os.Stdout, Err: os.Stderr,
+		In: os.Stdin, Out: os.Stdout, Err: withoutSIGPIPE(os.Stderr),
 		Now: time.Now, Mark: uuid.NewString()[:8], Signals: signals,
 	}, os.Args[1:]))
 }
@@ -50,11 +54,13 @@ func run(ctx context.Context, env environment, args []string) int {
 		for first := true; ; first = false {
 			select {
 			case s := <-env.Signals:
-				if !first {
+				switch {
+				case first:
+					interrupt(&interrupted{s})
+				case s != syscall.SIGHUP: // a shell and the kernel may each send one when a terminal is closed
 					close(c.hurry)
 					return
 				}
-				interrupt(&interrupted{s})
 			case <-finished:
 				return
 			}

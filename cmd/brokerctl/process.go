@@ -70,7 +70,7 @@ func ownFailure(c *cli, what string, err error) error {
 // run runs the command until it ends. It returns the exit code, 128 + N for signal N and exitTimedOut after the
 // time-out, and an error unless the code is 0. When ctx ends the command gets SIGTERM.
 func (p *process) run(ctx context.Context) (int, error) {
-	tail := &tail{limit: errorTail}
+	tail := &tail{to: p.stderr, limit: errorTail}
 	cmd := &exec.Cmd{
 		Path: p.path, Args: p.args, Env: p.env, Stdin: p.stdin, Stdout: p.stdout, Stderr: p.stderr, WaitDelay: pipeGrace,
 		// A group of its own: signals reach the command's children as well, and those of the terminal reach it once, through us.
@@ -78,7 +78,7 @@ func (p *process) run(ctx context.Context) (int, error) {
 		SysProcAttr: &syscall.SysProcAttr{Setpgid: !isTerminal(p.stdin)},
 	}
 	if p.keepErrors {
-		cmd.Stderr = io.MultiWriter(p.stderr, tail)
+		cmd.Stderr = tail
 	}
 	if err := cmd.Start(); err != nil {
 		p.notStarted = true
@@ -112,6 +112,11 @@ func (p *process) attend(ctx context.Context, cmd *exec.Cmd, ended <-chan error)
 	if ownGroup {
 		whom = -whom
 	}
+	// A stopped command, such as one that has read a terminal from the background, takes a signal only when it continues.
+	send := func(s syscall.Signal) {
+		_ = syscall.Kill(whom, s)
+		_ = syscall.Kill(whom, syscall.SIGCONT)
+	}
 	var timeout, kill <-chan time.Time
 	if p.timeout > 0 {
 		t := time.NewTimer(p.timeout)
@@ -120,7 +125,7 @@ func (p *process) attend(ctx context.Context, cmd *exec.Cmd, ended <-chan error)
 	}
 	interrupted, done, hurry := p.interrupted.Done(), ctx.Done(), p.hurry
 	terminate := func() {
-		_ = syscall.Kill(whom, syscall.SIGTERM)
+		send(syscall.SIGTERM)
 		kill = time.After(p.grace)
 	}
 	for {
@@ -133,8 +138,10 @@ func (p *process) attend(ctx context.Context, cmd *exec.Cmd, ended <-chan error)
 			if !ok {
 				s = syscall.SIGTERM
 			}
-			if ownGroup || s != syscall.SIGINT { // the terminal has sent SIGINT to its whole group
-				_ = syscall.Kill(whom, s)
+			// A terminal sends SIGINT to its whole group. It does so with SIGHUP too, but another process may have sent that:
+			// then the command would miss it.
+			if ownGroup || s != syscall.SIGINT {
+				send(s)
 			}
 		case <-done:
 			done = nil
@@ -162,6 +169,20 @@ func isTerminal(r io.Reader) bool {
 	return err == nil
 }
 
+// withoutSIGPIPE returns a writer to the same place. If the reader of a pipe has ended, a write to descriptor 1 or 2 ends a
+// Go process by SIGPIPE, whatever it still has to stop or release; a write to another descriptor returns EPIPE.
+func withoutSIGPIPE(w io.Writer) io.Writer {
+	f, ok := w.(*os.File)
+	if !ok {
+		return w
+	}
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return w
+	}
+	return os.NewFile(uintptr(fd), f.Name())
+}
+
 // exitOf says how a process ended.
 func exitOf(s *os.ProcessState) (code int, how string) {
 	if ws, ok := s.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
@@ -170,14 +191,17 @@ func exitOf(s *os.ProcessState) (code int, how string) {
 	return s.ExitCode(), fmt.Sprintf("exit status %d", s.ExitCode())
 }
 
-// tail keeps the last bytes written. It is used by one goroutine at a time.
+// tail passes on what is written and keeps the last bytes of it. It is used by one goroutine at a time.
 type tail struct {
+	to    io.Writer
 	limit int
 	kept  []byte
 	cut   bool
 }
 
+// Write never fails: a command must not end by SIGPIPE because brokerctl's own terminal was closed.
 func (t *tail) Write(p []byte) (int, error) {
+	_, _ = t.to.Write(p)
 	t.kept = append(t.kept, p...)
 	if more := len(t.kept) - t.limit; more > 0 {
 		t.kept = append(t.kept[:0], t.kept[more:]...)

@@ -63,8 +63,8 @@ The command's environment has BROKERD_ADDR, BROKERD_SESSION and BROKERD_AGENT, s
 it, and BROKERD_MESSAGE_ID, BROKERD_REVISION, BROKERD_CLAIM_ID, BROKERD_ATTEMPT, BROKERD_MAX_ATTEMPTS,
 BROKERD_MAILBOX, BROKERD_TYPE, BROKERD_SENDER, BROKERD_SUBJECT, BROKERD_THREAD_ID and BROKERD_TASK_ID.
 
-SIGINT and SIGTERM are passed on to the commands, and work ends when they have; what they had not finished goes back
-unharmed. A second signal kills them. A command whose claim is lost gets SIGTERM, and SIGKILL 10 s later.
+work passes SIGINT, SIGTERM and SIGHUP on to the commands and ends when they have ended; messages that they have not
+finished return to the mailbox unharmed. A second SIGINT or SIGTERM kills the commands. A command whose claim is lost gets SIGTERM, and SIGKILL 10 s later.
 
 Exit codes: with --once the command's own, 124 if it was ended by --timeout, 6 if its claim was lost; 4 if nothing came
 within --wait; otherwise 0 after a clean end, and 125 if work itself failed.`

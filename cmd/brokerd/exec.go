@@ -14,7 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"brokerd/internal/app"
+	"brokerd/cmd/internal/childdaemon"
 )
 
 // Exit codes of exec, as env and timeout have them; others are the command's.
@@ -46,9 +46,11 @@ func newExec() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "exec -- COMMAND [ARGUMENT...]",
 		Short: "Run a command with a broker of its own, for CI and tests",
-		Long: `exec starts a broker on a temporary data folder, runs the command when it answers, stops it when the command has ended and
-removes the folder. The command finds it by itself: BROKERD_ADDR and BROKERD_DATA are set, and what else the environment says of a
-broker or agent is not. SIGINT, SIGTERM and SIGHUP are passed on.
+		Long: `exec starts a broker on a temporary data folder and runs the command when the broker answers. When the command has ended,
+exec stops the broker and removes the folder. The command finds the broker by BROKERD_ADDR and BROKERD_DATA; other variables that
+name a broker or an agent are removed from its environment. exec passes SIGINT, SIGTERM and SIGHUP on to the command.
+
+If exec is killed with SIGKILL, the broker stops and removes the folder; the command continues without it.
 
 The exit code is the command's, 128+N if signal N ended it, 125 if the broker failed, 126 if the command cannot be run, 127 if
 there is none of that name.`,
@@ -68,10 +70,14 @@ there is none of that name.`,
 	return cmd
 }
 
-// execute runs the command beside a broker. Signals end the command, not the broker: that goes when the command has gone.
+// execute runs the command beside a broker. Signals end the command, and the end of the command ends the broker.
 func execute(ctx context.Context, cmd *cobra.Command, args []string) error {
+	passed := []os.Signal{syscall.SIGINT, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) { // nohup
+		passed = append(passed, syscall.SIGHUP)
+	}
 	signals := make(chan os.Signal, 8)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	signal.Notify(signals, passed...)
 	defer signal.Stop(signals)
 	path, err := exec.LookPath(args[0])
 	switch {
@@ -80,57 +86,63 @@ func execute(ctx context.Context, cmd *cobra.Command, args []string) error {
 	case err != nil:
 		return &exitCode{exitNotFound, err}
 	}
-	log, err := newLogger("warn", "auto", cmd.ErrOrStderr())
+	self, err := os.Executable()
 	if err != nil {
 		return &exitCode{exitOwnFailure, err}
 	}
-	dir, err := os.MkdirTemp("", "brokerd-exec-")
+	// A broker in this process would leave its folder behind if this process was killed.
+	broker, err := childdaemon.Start(ctx, self, cmd.ErrOrStderr())
 	if err != nil {
-		return &exitCode{exitOwnFailure, fmt.Errorf("make a data folder: %w", err)}
+		return &exitCode{exitOwnFailure, err}
 	}
-	// What the broker writes need not survive a power failure: nor does the folder.
-	broker, err := app.Start(ctx, app.Config{Dir: dir, Sync: "normal", Version: programVersion(), Log: log})
-	if err != nil {
-		return &exitCode{exitOwnFailure, errors.Join(err, os.RemoveAll(dir))}
-	}
-	child := &exec.Cmd{
-		Path: path, Args: args, Env: environment(broker), Stdin: cmd.InOrStdin(), Stdout: cmd.OutOrStdout(), Stderr: cmd.ErrOrStderr(),
-	}
-	outcome := attend(child, signals, broker.Failed(), terminal(os.Stdin))
-	if err := errors.Join(broker.Stop(ctx), os.RemoveAll(dir)); err != nil && outcome == nil {
+	outcome := attend(cmd, broker, path, args, signals)
+	if err := broker.Stop(); err != nil && outcome == nil {
 		return &exitCode{exitOwnFailure, err}
 	}
 	return outcome
 }
 
 // environment is the process's own, with the broker in place of any other.
-func environment(broker *app.App) []string {
+func environment(broker *childdaemon.Daemon) ([]string, error) {
+	address, err := broker.Address()
+	if err != nil {
+		return nil, err
+	}
 	others := []string{"BROKERD_ADDR", "BROKERD_DATA", "BROKERD_SESSION", "BROKERD_AGENT", "BROKERD_INCARNATION", "BROKERD_CREDENTIAL_FILE"}
 	kept := slices.DeleteFunc(os.Environ(), func(pair string) bool {
 		name, _, _ := strings.Cut(pair, "=")
 		return slices.Contains(others, name)
 	})
-	return append(kept, "BROKERD_ADDR="+broker.Addresses()[0], "BROKERD_DATA="+broker.Dir())
+	return append(kept, "BROKERD_ADDR="+address, "BROKERD_DATA="+broker.Dir()), nil
 }
 
-// attend runs the command until it ends, passes signals on, and returns its exit code as an error. A terminal sends its signals
-// to the command as well: they must not come twice.
-func attend(child *exec.Cmd, signals <-chan os.Signal, failed <-chan error, atTerminal bool) error {
+// attend runs the command until it ends, passes signals on, and returns its exit code as an error.
+func attend(cmd *cobra.Command, broker *childdaemon.Daemon, path string, args []string, signals <-chan os.Signal) error {
+	env, err := environment(broker)
+	if err != nil {
+		return &exitCode{exitOwnFailure, err}
+	}
+	child := &exec.Cmd{
+		Path: path, Args: args, Env: env, Stdin: cmd.InOrStdin(), Stdout: cmd.OutOrStdout(), Stderr: cmd.ErrOrStderr(),
+	}
 	if err := child.Start(); err != nil {
 		return &exitCode{exitNotRunnable, err}
 	}
+	atTerminal := terminal(os.Stdin)
 	var failure error // of the broker
-	ended := make(chan error, 1)
+	ended, failed := make(chan error, 1), broker.Ended()
 	go func() { ended <- child.Wait() }()
 	for {
 		select {
 		case s := <-signals:
-			if atTerminal && s != syscall.SIGTERM {
+			// Ctrl-C on a terminal reaches the command as well, and must not come twice. A SIGHUP may come twice: it is not
+			// certain that the terminal has sent it.
+			if atTerminal && s == syscall.SIGINT {
 				continue
 			}
 			_ = child.Process.Signal(s) // fails only if it has ended
-		case err := <-failed:
-			failed, failure = nil, err
+		case <-failed:
+			failed, failure = nil, broker.Failure()
 			_ = child.Process.Signal(syscall.SIGTERM) // as above
 		case err := <-ended:
 			if failure != nil {

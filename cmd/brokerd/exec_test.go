@@ -1,14 +1,17 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // executes returns brokerd exec with a command, in a process of its own.
@@ -96,5 +99,55 @@ func TestExec_PassesSignalsOn(t *testing.T) {
 		if got := cmd.ProcessState.ExitCode(); got != 3 || string(text[:n]) != "got "+want+"\n" {
 			t.Errorf("%v: exit code %d, %q", signal, got, text[:n])
 		}
+	}
+}
+
+func TestExec_KilledLeavesNeitherBrokerNorFolder(t *testing.T) {
+	cmd, _, _ := executes(t, "--", "sh", "-c", `echo "$BROKERD_DATA"; cat`)
+	cmd.Stdout, cmd.Stderr = nil, nil
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stderr, held, err := os.Pipe() // held by exec, by its broker and by its command
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stderr.Close()
+	cmd.Stderr = held
+	if err := errors.Join(cmd.Start(), held.Close(), stderr.SetReadDeadline(time.Now().Add(patience))); err != nil {
+		t.Fatal(err)
+	}
+	dir, err := bufio.NewReader(stdout).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(cmd.Process.Kill(), stdin.Close()); err != nil { // the end of its input ends cat
+		t.Fatal(err)
+	}
+	if text, err := io.ReadAll(stderr); err != nil || len(text) > 0 {
+		t.Errorf("the broker has not ended: %v: %s", err, text)
+	}
+	_ = cmd.Wait() // it was killed
+	if _, err := os.Stat(strings.TrimSpace(dir)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the folder remains: %v", err)
+	}
+}
+
+func TestExec_PassesSignalsOnWithoutATerminal(t *testing.T) {
+	cmd, out, errs := executes(t, "--", "sh", "-c", `sleep 60 >/dev/null 2>&1 & trap "kill $!; echo got INT; exit 3" INT; kill -INT $PPID; wait`)
+	null, err := os.Open(os.DevNull) // a character device, but no terminal
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	cmd.Stdin = null
+	_ = cmd.Run() // the exit code tells
+	if got := cmd.ProcessState.ExitCode(); got != 3 || out.String() != "got INT\n" {
+		t.Errorf("exit code %d, %q, %s", got, out, errs)
 	}
 }

@@ -7,14 +7,20 @@ import (
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+	"golang.org/x/sys/unix"
 )
 
-// newLogger returns a logger that writes to w: lines for people or JSON.
-func newLogger(level, format string, w io.Writer) (*zap.Logger, error) {
-	least, err := zapcore.ParseLevel(level)
+// parseLevel returns the lowest level that a logger writes. The level can change while the logger is in use.
+func parseLevel(level string) (zap.AtomicLevel, error) {
+	least, err := zap.ParseAtomicLevel(level)
 	if err != nil {
-		return nil, fmt.Errorf("log-level: must be debug, info, warn or error, not %q", level)
+		return least, fmt.Errorf("log-level: must be debug, info, warn or error, not %q", level)
 	}
+	return least, nil
+}
+
+// newLogger returns a logger that writes to w: lines for people or JSON.
+func newLogger(least zapcore.LevelEnabler, format string, w io.Writer) (*zap.Logger, error) {
 	if format == "auto" {
 		format = "json"
 		if terminal(w) {
@@ -43,6 +49,6 @@ func terminal(w io.Writer) bool {
 	if !ok {
 		return false
 	}
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
+	_, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
+	return err == nil
 }

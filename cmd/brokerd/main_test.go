@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -23,12 +24,12 @@ import (
 
 const patience = 20 * time.Second
 
-// asProgram makes the test binary run main, so that tests can have a real process and signal it.
-const asProgram = "BROKERD_TEST_AS_PROGRAM"
+// asProgram makes the test binary run main, so that tests can have a real process and signal it. The name is no setting of
+// brokerd, so that exec leaves it to the daemon that it starts.
+const asProgram = "TEST_AS_BROKERD"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asProgram) != "" {
-		_ = os.Unsetenv(asProgram)
 		main()
 		return
 	}
@@ -165,8 +166,64 @@ func (h hiding) Unwrap() error { return h.cause }
 type program struct {
 	cmd    *exec.Cmd
 	line   string // what it said when it was ready
-	stderr bytes.Buffer
+	stderr transcript
 	dir    string
+}
+
+// A transcript keeps what a process writes, and can be waited on.
+type transcript struct {
+	mu    sync.Mutex
+	text  bytes.Buffer  // guarded by mu
+	grown chan struct{} // guarded by mu; closed at the next write
+}
+
+func (s *transcript) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.grown != nil {
+		close(s.grown)
+		s.grown = nil
+	}
+	return s.text.Write(p)
+}
+
+func (s *transcript) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.String()
+}
+
+// await waits until the text has been written n times.
+func (s *transcript) await(t *testing.T, text string, n int) {
+	t.Helper()
+	timeout := time.After(patience)
+	for {
+		s.mu.Lock()
+		if strings.Count(s.text.String(), text) >= n {
+			s.mu.Unlock()
+			return
+		}
+		if s.grown == nil {
+			s.grown = make(chan struct{})
+		}
+		grown := s.grown
+		s.mu.Unlock()
+		select {
+		case <-grown:
+		case <-timeout:
+			t.Fatalf("%q was not written: %s", text, s)
+		}
+	}
+}
+
+// command returns the command line of a daemon, which is killed if it takes too long.
+func command(t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	t.Cleanup(cancel)
+	cmd := exec.CommandContext(ctx, os.Args[0], args...)
+	cmd.Env = append(os.Environ(), asProgram+"=1")
+	return cmd
 }
 
 // launch starts the daemon and waits until it says that it listens.
@@ -177,12 +234,30 @@ func launch(t *testing.T, args ...string) *program {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
-	t.Cleanup(cancel)
 	p := &program{dir: dir}
-	p.cmd = exec.CommandContext(ctx, os.Args[0], append([]string{"--data", dir}, args...)...)
-	p.cmd.Env = append(os.Environ(), asProgram+"=1")
+	p.cmd = command(t, append([]string{"--data", dir}, args...)...)
 	p.cmd.Stderr = &p.stderr
+	p.start(t)
+	return p
+}
+
+// launchWithInput starts a daemon whose standard input the test holds.
+func launchWithInput(t *testing.T, args ...string) (*program, io.Closer) {
+	t.Helper()
+	p := &program{}
+	p.cmd = command(t, args...)
+	p.cmd.Stderr = &p.stderr
+	stdin, err := p.cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.start(t)
+	return p, stdin
+}
+
+// start starts the process and waits until it says that it listens.
+func (p *program) start(t *testing.T) {
+	t.Helper()
 	out, err := p.cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -194,7 +269,6 @@ func launch(t *testing.T, args ...string) *program {
 		_ = p.cmd.Wait()
 		t.Fatalf("it does not start: %v: %s", err, p.stderr.String())
 	}
-	return p
 }
 
 // watch opens a stream that lasts as long as the daemon.
@@ -285,6 +359,7 @@ func TestProgram_RefusalsSayWhy(t *testing.T) {
 		{[]string{"--data", t.TempDir(), "--metrics", "0.0.0.0:7070"}, 1, "no TLS yet"},
 		{[]string{"--data", t.TempDir(), "--sync", "sometimes"}, 1, "full or normal"},
 		{[]string{"--data", t.TempDir(), "--log-level", "loud"}, 2, "log-level"},
+		{[]string{"--data", p.dir, "--temporary"}, 2, "is not empty"},
 		{[]string{"check", "--data", t.TempDir()}, 1, "no database"},
 	} {
 		cmd := exec.Command(os.Args[0], c.args...)

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -30,32 +29,6 @@ YAML file named by --config (log_level). Flags win over the environment, and tha
 	root.Flags().AddFlagSet(serve.Flags())
 	root.AddCommand(serve, newCheck(), newExec(), newVersion())
 	return root
-}
-
-func newServe() *cobra.Command {
-	var s settings
-	cmd := &cobra.Command{
-		Use:   "serve",
-		Short: "Run the daemon in the foreground (the default)",
-		Args:  noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := s.complete(cmd.Flags()); err != nil {
-				return usageError{err}
-			}
-			log, err := newLogger(s.LogLevel, s.LogFormat, cmd.ErrOrStderr())
-			if err != nil {
-				return usageError{err}
-			}
-			c := s.config()
-			c.Log = log
-			return app.Run(cmd.Context(), c, func(a *app.App) {
-				fmt.Fprintf(cmd.OutOrStdout(), "brokerd %s listening on %s, data %s, sync %s; stop with Ctrl-C\n",
-					c.Version, strings.Join(a.Addresses(), " "), a.Dir(), a.Sync())
-			})
-		},
-	}
-	s.addFlags(cmd.Flags())
-	return cmd
 }
 
 // errUnsound is the outcome of a check that found something; the findings have been printed.

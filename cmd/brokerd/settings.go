@@ -27,6 +27,9 @@ type settings struct {
 	LogFormat string
 	Pprof     string
 	Metrics   string
+
+	StopOnEOF bool // --stop-on-stdin-eof
+	Temporary bool
 }
 
 func (s *settings) addFlags(f *pflag.FlagSet) {
@@ -36,6 +39,8 @@ func (s *settings) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&s.LogLevel, "log-level", "info", "debug, info, warn or error")
 	f.StringVar(&s.LogFormat, "log-format", "auto", "console, json, or auto: console on a terminal")
 	f.StringVar(&s.Pprof, "pprof", "", "serve Go's profiles on this address, HOST:PORT on loopback")
+	f.BoolVar(&s.StopOnEOF, "stop-on-stdin-eof", false, "stop when standard input ends, for a program that starts the daemon and may be killed")
+	f.BoolVar(&s.Temporary, "temporary", false, "remove the data folder at the end; it must be new or empty (default: a new folder in $TMPDIR)")
 	f.StringVar(&s.Metrics, "metrics", "", "serve metrics for Prometheus on this address at /metrics, HOST:PORT on loopback")
 }
 
@@ -65,12 +70,24 @@ func (s *settings) complete(flags *pflag.FlagSet) error {
 			return fmt.Errorf("configuration file %s: %w", s.File, err)
 		}
 	}
-	if s.Data != "" {
+	if s.Data != "" || s.Temporary {
 		return nil
 	}
 	var err error
 	s.Data, err = defaultData()
 	return err
+}
+
+// logLevel returns the log level that the environment and the configuration file give at this moment.
+func (s *settings) logLevel() (string, error) {
+	var now settings
+	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+	now.addFlags(flags)
+	if err := flags.Set("config", s.File); err != nil {
+		return "", err
+	}
+	err := now.complete(flags)
+	return now.LogLevel, err
 }
 
 // read takes from the file what has not been given otherwise. Keys that nobody knows are named.

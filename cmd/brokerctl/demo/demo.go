@@ -8,6 +8,7 @@
 package demo
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -17,6 +18,7 @@ import (
 	"time"
 
 	"brokerd/client"
+	"brokerd/cmd/internal/childdaemon"
 	pb "brokerd/gen/brokerd/v1"
 )
 
@@ -29,19 +31,20 @@ type Options struct {
 	Pace    float64          // how long the agents take: 1 is worth watching, 0 is at once
 }
 
-// Run starts a daemon on a temporary folder, lets the team work, and leaves neither behind, also when ctx ends
-// early. It returns the first error of any of the team, or the context's.
+// Run starts a daemon on a temporary folder and runs the team. It leaves neither the daemon nor the folder behind, even
+// if ctx ends early or Out fails. It returns the error of ctx or of Out, or the first error of the team.
 func Run(ctx context.Context, o Options) (err error) {
-	d, err := startDaemon(ctx, o.Program)
+	var log bytes.Buffer
+	d, err := childdaemon.Start(ctx, o.Program, &log)
 	if err != nil {
-		return err
+		return withLog(err, &log)
 	}
 	defer func() {
-		if stopped := d.stop(); err == nil {
+		if stopped := d.Stop(); err == nil {
 			err = stopped
 		}
 	}()
-	address, err := d.address()
+	address, err := d.Address()
 	if err != nil {
 		return err
 	}
@@ -56,29 +59,54 @@ func Run(ctx context.Context, o Options) (err error) {
 	defer cancel(nil)
 	go func() {
 		select {
-		case <-d.ended: // the team would wait for it to come back
-			cancel(d.failure())
+		case <-d.Ended(): // the team would wait for it to come back
+			cancel(withLog(d.Failure(), &log))
 		case <-ctx.Done():
 		}
 	}()
-	t := newTranscript(o.Out, o.Now, o.Style)
+	t := newTranscript(&outlet{o.Out, cancel}, o.Now, o.Style)
 	t.line("%s", t.paint(bold, "Four agents and one broker, in a folder that is removed afterwards. Ctrl-C ends it."))
 	t.line("")
 	team := newTeam(broker, t, pace(o.Pace))
 	if err = team.run(ctx); err == nil {
 		err = team.share(ctx)
 	}
+	if err == nil {
+		err = closing(ctx, broker, t, team.counts)
+	}
+	if err == nil {
+		next(t)
+	}
+	if caller.Err() != nil {
+		return caller.Err()
+	}
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	return err
+}
+
+// An outlet ends the demonstration when its output fails, for example because the reader of a pipe has ended.
+type outlet struct {
+	io.Writer
+	fail context.CancelCauseFunc
+}
+
+// Write implements io.Writer.
+func (o *outlet) Write(p []byte) (int, error) {
+	n, err := o.Writer.Write(p)
 	if err != nil {
-		if caller.Err() != nil {
-			return caller.Err()
-		}
-		return err
+		o.fail(err)
 	}
-	if err := closing(ctx, broker, t, team.counts); err != nil {
-		return err
+	return n, err
+}
+
+// withLog adds the log of a daemon that has ended to an error.
+func withLog(err error, log *bytes.Buffer) error {
+	if text := strings.TrimSpace(log.String()); text != "" {
+		return fmt.Errorf("%w: %s", err, text)
 	}
-	next(t)
-	return nil
+	return err
 }
 
 // closing shows what the log has counted, and how each message stands.

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// brokerctl is the program in a process of its own, which is killed if it takes too long.
+func brokerctl(t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	t.Cleanup(cancel)
+	cmd := exec.CommandContext(ctx, os.Args[0], args...)
+	cmd.Env = program(t)
+	return cmd
+}
+
+// onHangup is a script that writes to the pipe once it is ready, and ends with code 3 at SIGHUP.
+func onHangup(ready string) []string {
+	return []string{"--", "sh", "-c", `sleep 60 >/dev/null 2>&1 & trap 'kill $!; echo got HUP; exit 3' HUP; echo > ` + ready + `; wait`}
+}
+
+// The commands that run another command under something that they hold.
+var holdingCommands = map[string][]string{
+	"lock run":  {"lock", "run", "a.go"},
+	"token run": {"token", "run", "review", "x"},
+	"agent run": {"agent", "run", "--name", "builder-1"},
+	"work":      {"work", "--once"},
+}
+
+// nothingHeld checks that what the holding commands hold is free again.
+func nothingHeld(t *testing.T, message string) {
+	t.Helper()
+	if out := must0(t, "lock", "list", "-o", "json"); out != "" {
+		t.Errorf("still locked: %s", out)
+	}
+	if out := must0(t, "token", "list", "-o", "json", "--state", "held"); out != "" {
+		t.Errorf("still held: %s", out)
+	}
+	takeReleased(t, message)
+}
+
+func TestRuns_PassAHangupOnAndReleaseWhatTheyHold(t *testing.T) {
+	startBroker(t)
+	for name, command := range holdingCommands {
+		t.Run(name, func(t *testing.T) {
+			register(t, "builder-1")
+			message := sent(t, "builder-1", "task")
+			ready := pipe(t)
+			cmd := brokerctl(t, append(append([]string{"--agent", "builder-1"}, command...), onHangup(ready)...)...)
+			var out strings.Builder
+			cmd.Stdout = &out
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			await(t, ready)
+			for range 2 { // a shell and the kernel may each send one; the second does not kill
+				if err := cmd.Process.Signal(syscall.SIGHUP); err != nil {
+					t.Fatal(err)
+				}
+			}
+			_ = cmd.Wait() // the exit code tells
+			if got := cmd.ProcessState.ExitCode(); got != 3 || out.String() != "got HUP\n" {
+				t.Errorf("ended with %d, %q", got, out.String())
+			}
+			if name == "agent run" { // which may have deregistered it, and its mail
+				register(t, "builder-1")
+				return
+			}
+			nothingHeld(t, message)
+		})
+	}
+}
+
+func TestRuns_AnIgnoredHangupStaysIgnored(t *testing.T) {
+	startBroker(t)
+	register(t, "builder-1")
+	goOn, ready := pipe(t), pipe(t)
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", `trap '' HUP; exec brokerctl --agent builder-1 lock run a.go -- sh -c 'echo > `+ready+`; cat `+goOn+`; exit 4'`)
+	cmd.Env = program(t)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	await(t, ready)
+	if err := cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(goOn, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // the exit code tells
+	if got := cmd.ProcessState.ExitCode(); got != 4 {
+		t.Errorf("ended with %d", got)
+	}
+}

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// openTerminal returns a pseudo-terminal: closing its outer side is closing the window.
+func openTerminal(t *testing.T) (outer, inner *os.File) {
+	t.Helper()
+	outer, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		t.Skipf("no pseudo-terminals here: %v", err)
+	}
+	t.Cleanup(func() { _ = outer.Close() })
+	if err := unix.IoctlSetPointerInt(int(outer.Fd()), unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	number, err := unix.IoctlGetInt(int(outer.Fd()), unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	inner, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = inner.Close() })
+	return outer, inner
+}
+
+// startOn starts a command as the first process of a terminal.
+func startOn(t *testing.T, inner *os.File, cmd *exec.Cmd) {
+	t.Helper()
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = inner, inner, inner
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := inner.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestRuns_AClosedTerminalReleasesWhatTheyHold(t *testing.T) {
+	startBroker(t)
+	for name, command := range holdingCommands {
+		t.Run(name, func(t *testing.T) {
+			register(t, "builder-1")
+			message := sent(t, "builder-1", "task")
+			ready := pipe(t)
+			outer, inner := openTerminal(t)
+			cmd := brokerctl(t, append(append([]string{"--agent", "builder-1"}, command...), onHangup(ready)...)...)
+			startOn(t, inner, cmd)
+			await(t, ready)
+			if err := outer.Close(); err != nil {
+				t.Fatal(err)
+			}
+			_ = cmd.Wait() // the exit code tells
+			if got := cmd.ProcessState.ExitCode(); got != 3 {
+				t.Errorf("ended with %d", got)
+			}
+			if name == "agent run" { // which may have deregistered it, and its mail
+				register(t, "builder-1")
+				return
+			}
+			nothingHeld(t, message)
+		})
+	}
+}
+
+func TestDemo_AClosedTerminalLeavesNothing(t *testing.T) {
+	cmd, gone := newDemoStage(t).demo(t)
+	outer, inner := openTerminal(t)
+	startOn(t, inner, cmd)
+	if _, err := io.ReadFull(outer, make([]byte, 500)); err != nil {
+		t.Fatal(err)
+	}
+	if err := outer.Close(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // it cannot print why it ends
+	gone()
+}

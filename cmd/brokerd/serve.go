@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"go.uber.org/zap"
+
+	"brokerd/internal/app"
+)
+
+func newServe() *cobra.Command {
+	var s settings
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Run the daemon in the foreground (the default)",
+		Long: `serve runs the daemon until SIGINT or SIGTERM. On SIGHUP it reads the log level again, from the environment and
+the configuration file, and changes nothing else; a level that was given by flag stays.`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			levelByFlag := cmd.Flags().Changed("log-level")
+			if err := s.complete(cmd.Flags()); err != nil {
+				return usageError{err}
+			}
+			level, err := parseLevel(s.LogLevel)
+			if err != nil {
+				return usageError{err}
+			}
+			log, err := newLogger(level, s.LogFormat, cmd.ErrOrStderr())
+			if err != nil {
+				return usageError{err}
+			}
+			// The daemon survives the process that reads its log.
+			signal.Ignore(syscall.SIGPIPE)
+			defer s.reloadOnHangup(level, levelByFlag, log)()
+			return s.serve(cmd, log)
+		},
+	}
+	s.addFlags(cmd.Flags())
+	return cmd
+}
+
+// serve runs the daemon until the command's context ends, or standard input if that is asked for.
+func (s *settings) serve(cmd *cobra.Command, log *zap.Logger) (err error) {
+	if s.Temporary {
+		if err := s.claimFolder(); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, os.RemoveAll(s.Data)) }()
+	}
+	ctx, stop := context.WithCancel(cmd.Context())
+	defer stop()
+	if s.StopOnEOF {
+		go func() { // ends with the process: a read of standard input cannot be cancelled
+			_, _ = io.Copy(io.Discard, cmd.InOrStdin()) // an error ends the input as well
+			stop()
+		}()
+	}
+	c := s.config()
+	c.Log = log
+	return app.Run(ctx, c, func(a *app.App) {
+		fmt.Fprintf(cmd.OutOrStdout(), "brokerd %s listening on %s, data %s, sync %s; stop with Ctrl-C\n",
+			c.Version, strings.Join(a.Addresses(), " "), a.Dir(), a.Sync())
+	})
+}
+
+// claimFolder makes sure that removing the data folder at the end removes only what this daemon has written.
+func (s *settings) claimFolder() (err error) {
+	if s.Data == "" {
+		s.Data, err = os.MkdirTemp("", "brokerd-")
+		return err
+	}
+	entries, err := os.ReadDir(s.Data)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case len(entries) > 0:
+		return usageError{fmt.Errorf("temporary: the data folder %s is not empty, and would be removed at the end", s.Data)}
+	}
+	return nil
+}
+
+// reloadOnHangup reads the log level again on each SIGHUP, until the function that it returns is called.
+func (s *settings) reloadOnHangup(level zap.AtomicLevel, byFlag bool, log *zap.Logger) (stop func()) {
+	hangups, done := make(chan os.Signal, 1), make(chan struct{})
+	signal.Notify(hangups, syscall.SIGHUP)
+	go func() {
+		for {
+			select {
+			case <-hangups:
+				s.reload(level, byFlag, log)
+			case <-done:
+				return
+			}
+		}
+	}()
+	return func() {
+		signal.Stop(hangups)
+		close(done)
+	}
+}
+
+// reload reads the log level again. Its report is written if the level before or after permits information.
+func (s *settings) reload(level zap.AtomicLevel, byFlag bool, log *zap.Logger) {
+	if byFlag {
+		log.Warn("SIGHUP: the log level stays, because the flag --log-level gives it")
+		return
+	}
+	text, err := s.logLevel()
+	next := zap.NewAtomicLevel()
+	if err == nil {
+		next, err = parseLevel(text)
+	}
+	if err != nil {
+		log.Error("SIGHUP: the log level stays, because the settings are faulty", zap.Error(err))
+		return
+	}
+	level.SetLevel(min(level.Level(), next.Level()))
+	log.Info("SIGHUP: the log level was read again", zap.Stringer("log_level", next))
+	level.SetLevel(next.Level())
+}
