@@ -85,8 +85,8 @@ type Agent struct {
 	ChangedAt    time.Time
 	FailedAt     time.Time // when its lease was over; zero = it is alive
 	Revision     int64     // of its last change
-	LastSeen     time.Time // filled by Get, List and Register, and so are Health and Gate
-	Health       Health
+	LastSeen     time.Time // its last call; as of the last write unless Get, List or Register returned it
+	Health       Health    // filled by Get, List and Register, as is Gate
 	Gate
 }
 
@@ -151,6 +151,7 @@ func New(s *store.Store, log *events.Log, sessions Sessions, clock clockwork.Clo
 	}
 	r.presence.leases = deadline.New(clock, r.leasesOver)
 	r.presence.gone = deadline.NewCalendar(clock, r.goneOver)
+	r.presence.writes = deadline.New(clock, r.writeActivity)
 	return r
 }
 
@@ -220,7 +221,7 @@ func (r *Registry) register(tx *store.Tx, who caller.Caller, d Description) (Age
 	}
 	err = tx.QueryRow(upsertAgent, a.Session, a.Name, a.Role, a.Incarnation, jsonOrNull(len(d.Capabilities), d.Capabilities),
 		d.Instance, d.Worktree, jsonOrNull(len(d.Labels), d.Labels), d.Lease, int64(a.Status),
-		a.RegisteredAt, a.ChangedAt, a.Revision).Scan(&a.ID)
+		a.RegisteredAt, a.ChangedAt, a.LastSeen, a.Revision).Scan(&a.ID)
 	if err != nil {
 		return Agent{}, err
 	}

@@ -423,7 +423,7 @@ func scan(rows *store.Rows, session int64, more ...any) (Agent, error) {
 	var status int
 	err := rows.Scan(append([]any{&a.ID, &a.Name, &a.Role, &a.Incarnation, &capabilities, &a.Instance, &a.Worktree, &labels, &a.Lease,
 		&status, &a.Activity, &a.TaskID, &a.Progress, &a.Turns, &a.ModelTokens, &a.Files, &a.ToolCalls, &a.Errors, &a.LastTool, &a.LastFile,
-		&a.RegisteredAt, &a.ChangedAt, &a.FailedAt, &a.Revision}, more...)...)
+		&a.RegisteredAt, &a.ChangedAt, &a.LastSeen, &a.FailedAt, &a.Revision}, more...)...)
 	if err != nil {
 		return Agent{}, err
 	}

@@ -26,7 +26,7 @@ func (r *Registry) Crew(q store.Querier, session int64, sessionName string) ([]M
 	rows := q.Query(selectCrew, session)
 	for rows.Next() {
 		var a Agent
-		if err := rows.Scan(&a.Name, &a.Role, &a.ChangedAt, &a.FailedAt); err != nil {
+		if err := rows.Scan(&a.Name, &a.Role, &a.LastSeen, &a.FailedAt); err != nil {
 			return nil, err
 		}
 		r.presence.look(sessionName, &a, now)

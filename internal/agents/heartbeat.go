@@ -148,7 +148,7 @@ func (r *Registry) report(tx *store.Tx, who caller.Caller, h Heartbeat) (Agent, 
 		return a, err
 	}
 	_, err = tx.Exec(updateReport, int64(a.Status), a.Activity, a.TaskID, a.Progress,
-		a.Turns, a.ModelTokens, a.Files, a.ToolCalls, a.Errors, a.LastTool, a.LastFile, tx.Now(), revision, a.ID)
+		a.Turns, a.ModelTokens, a.Files, a.ToolCalls, a.Errors, a.LastTool, a.LastFile, tx.Now(), tx.Now(), revision, a.ID)
 	return a, err
 }
 

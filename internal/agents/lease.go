@@ -22,8 +22,8 @@ const (
 	leaseRetry   = time.Second
 )
 
-// Start begins what runs by itself: the ends of leases. Those that were running when the broker stopped get their full time again and
-// a grace of 30 s.
+// Start starts the timers of leases and of the write of activity. A lease that was alive when the broker stopped gets its full time again
+// and a grace of 30 s.
 func (r *Registry) Start(ctx context.Context) error {
 	err := r.store.Read(ctx, func(snap *store.Snapshot) error {
 		rows := snap.Query(selectLeases)
@@ -33,7 +33,7 @@ func (r *Registry) Start(ctx context.Context) error {
 			var session string
 			a := Agent{}
 			var id int64
-			if err := rows.Scan(&id, &a.Name, &a.Incarnation, &a.Lease, &a.FailedAt); err != nil {
+			if err := rows.Scan(&id, &a.ID, &a.Name, &a.Incarnation, &a.Lease, &a.FailedAt); err != nil {
 				return err
 			}
 			if id != a.Session {
@@ -60,15 +60,18 @@ func (r *Registry) Start(ctx context.Context) error {
 	ctx, r.stop = context.WithCancel(context.WithoutCancel(ctx))
 	r.runners.Go(func() { r.presence.leases.Run(ctx) })
 	r.runners.Go(func() { r.presence.gone.Run(ctx) })
+	r.runners.Go(func() { r.presence.writes.Run(ctx) })
 	return nil
 }
 
-// Stop ends what Start began, and waits for it. Stopping twice is fine.
+// Stop ends what Start began, waits for it, and writes the activity that is in memory only. Stopping twice is fine.
 func (r *Registry) Stop() {
-	if r.stop != nil {
-		r.stop()
+	if r.stop == nil {
+		return
 	}
+	r.stop()
 	r.runners.Wait()
+	r.writeActivity(nil)
 }
 
 // SessionClosed ends the leases of a session in which nothing changes any more. It is a hook of the closing.

@@ -13,11 +13,13 @@ import (
 // presence knows who is heard of: the signs of life of the agents that are registered, and of whoever has a call open. All of it is
 // memory. Every call of every agent passes through it twice, so it does as little as it can.
 type presence struct {
-	leases *deadline.Queue[*life] // when those run out of which nothing is heard
-	gone   *deadline.Queue[*life] // when those that have failed are deregistered
+	leases *deadline.Queue[*life]    // when those run out of which nothing is heard
+	gone   *deadline.Queue[*life]    // when those that have failed are deregistered
+	writes *deadline.Queue[struct{}] // when the activity of all agents is written
 
-	mu    sync.Mutex // guards lives and what is in them
-	lives map[agentKey]*life
+	mu        sync.Mutex // guards lives, unwritten and what is in them
+	lives     map[agentKey]*life
+	unwritten []*life // their rows lack some activity
 }
 
 type agentKey struct{ session, name string }
@@ -25,7 +27,8 @@ type agentKey struct{ session, name string }
 // A life is what is known of an agent in memory.
 type life struct {
 	agentKey
-	last        time.Time     // heard of; zero = not since the broker started
+	activity
+	unwritten   bool          // the row lacks some activity
 	lease       time.Duration // 0 = it is not registered
 	incarnation int64
 	failed      bool
@@ -57,6 +60,7 @@ func (p *presence) began(who caller.Caller, at time.Time) (failed bool) {
 		return false
 	}
 	l.last = at
+	p.touch(l, at)
 	return l.failed
 }
 
@@ -68,6 +72,7 @@ func (p *presence) ended(who caller.Caller, now time.Time) {
 		return
 	}
 	l.last = now
+	p.touch(l, now)
 	if l.lease > 0 && !l.failed {
 		p.leases.Set(l, now.Add(l.lease))
 	}
@@ -99,9 +104,9 @@ func (p *presence) life(k agentKey) *life {
 	return l
 }
 
-// sweep forgets who is not registered and has no call open. The caller holds the mutex.
+// sweep forgets an agent that is not registered, has no open call and no unwritten activity. The caller holds the mutex.
 func (p *presence) sweep(l *life) {
-	if l.lease == 0 && !l.calls() {
+	if l.lease == 0 && !l.calls() && !l.unwritten {
 		delete(p.lives, l.agentKey)
 	}
 }
@@ -111,7 +116,7 @@ func (p *presence) alive(session string, a Agent, until time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	l := p.life(agentKey{session, a.Name})
-	l.is(a.Incarnation)
+	l.is(a)
 	l.lease, l.failed = a.Lease, false
 	p.leases.Set(l, until)
 	p.gone.Remove(l)
@@ -122,17 +127,18 @@ func (p *presence) dead(session string, a Agent) (calls bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	l := p.life(agentKey{session, a.Name})
-	l.is(a.Incarnation)
+	l.is(a)
 	l.lease, l.failed = a.Lease, true
 	p.leases.Remove(l)
 	p.gone.Set(l, a.FailedAt.Add(failedFor))
 	return l.calls()
 }
 
-// is gives the agent its newest incarnation: the calls of others are not its own any more.
-func (l *life) is(incarnation int64) {
-	if l.incarnation != incarnation {
-		l.incarnation, l.own = incarnation, 0
+// is sets the row and the newest incarnation of the agent. Open calls of another incarnation no longer count as its own.
+func (l *life) is(a Agent) {
+	l.row = a.ID
+	if l.incarnation != a.Incarnation {
+		l.incarnation, l.own = a.Incarnation, 0
 	}
 }
 
@@ -158,7 +164,7 @@ func (p *presence) forgetSession(session string) {
 
 // end ends the lease of an agent for good. The caller holds the mutex.
 func (p *presence) end(l *life) {
-	l.lease, l.failed, l.last = 0, false, time.Time{}
+	l.lease, l.failed = 0, false
 	p.leases.Remove(l)
 	p.gone.Remove(l)
 	p.sweep(l)
@@ -179,13 +185,12 @@ func (p *presence) keeps(l *life, now time.Time) bool {
 	return runs
 }
 
-// look fills in when an agent was last heard of, or has changed if that is later, and how it is.
+// look sets the time of the agent's last call, which the row may lack, and its health.
 func (p *presence) look(session string, a *Agent, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	a.LastSeen = a.ChangedAt
 	l := p.lives[agentKey{session, a.Name}]
-	if l != nil && l.last.After(a.ChangedAt) {
+	if l != nil && l.last.After(a.LastSeen) {
 		a.LastSeen = l.last
 	}
 	switch {

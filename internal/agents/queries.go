@@ -23,6 +23,7 @@ CREATE TABLE agents (
 	progress      REAL NOT NULL,
 	registered_at INTEGER NOT NULL,
 	changed_at    INTEGER NOT NULL,
+	last_seen_at  INTEGER NOT NULL, -- its last call; at most a minute behind
 	revision      INTEGER NOT NULL, -- of the last change
 	UNIQUE (session, name)
 );
@@ -63,7 +64,7 @@ SELECT id, role, incarnation, registered, failed_at FROM agents WHERE session = 
 const columns = `
 SELECT id, name, role, incarnation, capabilities, instance, worktree, labels, lease,
        status, activity, task_id, progress, turns, model_tokens, files, tool_calls, errors, last_tool, last_file,
-       registered_at, changed_at, failed_at, revision
+       registered_at, changed_at, last_seen_at, failed_at, revision
 FROM agents`
 
 const selectAgent = columns + `
@@ -109,20 +110,21 @@ SELECT name FROM agents WHERE session = ? AND registered ORDER BY name LIMIT ?`
 
 const upsertAgent = `
 INSERT INTO agents (session, name, role, incarnation, registered, capabilities, instance, worktree, labels, lease,
-                    status, activity, task_id, progress, registered_at, changed_at, revision)
-VALUES (?, ?, ?, ?, 1, ?, ?, ?, ?, ?, ?, '', '', 0, ?, ?, ?)
+                    status, activity, task_id, progress, registered_at, changed_at, last_seen_at, revision)
+VALUES (?, ?, ?, ?, 1, ?, ?, ?, ?, ?, ?, '', '', 0, ?, ?, ?, ?)
 ON CONFLICT (session, name) DO UPDATE SET
 	role = excluded.role, incarnation = excluded.incarnation, registered = 1, capabilities = excluded.capabilities,
 	instance = excluded.instance, worktree = excluded.worktree, labels = excluded.labels, lease = excluded.lease,
 	status = excluded.status, activity = '', task_id = '', progress = 0,
 	turns = 0, model_tokens = 0, files = 0, tool_calls = 0, errors = 0, last_tool = '', last_file = '', failed_at = NULL,
-	registered_at = excluded.registered_at, changed_at = excluded.changed_at, revision = excluded.revision
+	registered_at = excluded.registered_at, changed_at = excluded.changed_at, last_seen_at = excluded.last_seen_at,
+	revision = excluded.revision
 RETURNING id`
 
 const updateReport = `
 UPDATE agents
 SET status = ?, activity = ?, task_id = ?, progress = ?, turns = ?, model_tokens = ?, files = ?, tool_calls = ?, errors = ?,
-    last_tool = ?, last_file = ?, changed_at = ?, revision = ?
+    last_tool = ?, last_file = ?, changed_at = ?, last_seen_at = ?, revision = ?
 WHERE id = ?`
 
 // changed_at stays: failing is nothing that the agent did.
@@ -130,10 +132,15 @@ const updateFailed = `
 UPDATE agents SET failed_at = ?, incarnation = ?, revision = ? WHERE id = ?`
 
 const updateRevived = `
-UPDATE agents SET failed_at = NULL, changed_at = ?, revision = ? WHERE id = ? RETURNING lease`
+UPDATE agents SET failed_at = NULL, changed_at = ?1, last_seen_at = ?1, revision = ?2 WHERE id = ?3 RETURNING lease`
+
+const updateActivity = `
+UPDATE agents
+SET last_seen_at = CASE WHEN last_seen_at < ?1 THEN ?1 ELSE last_seen_at END
+WHERE id = ?2`
 
 const selectLeases = `
-SELECT session, name, incarnation, lease, failed_at FROM agents WHERE registered ORDER BY session`
+SELECT session, id, name, incarnation, lease, failed_at FROM agents WHERE registered ORDER BY session`
 
 const endRegistration = `
 UPDATE agents SET registered = 0, failed_at = NULL, changed_at = ?, revision = ? WHERE id = ?`
@@ -141,7 +148,7 @@ UPDATE agents SET registered = 0, failed_at = NULL, changed_at = ?, revision = ?
 const everyAgent = `
 SELECT id, name, role, incarnation, capabilities, instance, worktree, labels, lease,
        status, activity, task_id, progress, turns, model_tokens, files, tool_calls, errors, last_tool, last_file,
-       registered_at, changed_at, failed_at, revision, registered
+       registered_at, changed_at, last_seen_at, failed_at, revision, registered
 FROM agents
 WHERE session = ? AND name > ?
 ORDER BY name

@@ -681,7 +681,8 @@ type Agent struct {
 	// 0 to 1.
 	Progress     float64                `protobuf:"fixed64,12,opt,name=progress,proto3" json:"progress,omitempty"`
 	RegisteredAt *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=registered_at,json=registeredAt,proto3" json:"registered_at,omitempty"`
-	// The last call in its own name; since the broker started, or else when it last changed.
+	// When the broker received the last call in its own name. The broker stores the time at most a minute later and when it stops, so
+	// after a crash of the broker the time may be up to a minute old.
 	LastSeen *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=last_seen,json=lastSeen,proto3" json:"last_seen,omitempty"`
 	// Revision of its last change.
 	Revision int64 `protobuf:"varint,15,opt,name=revision,proto3" json:"revision,omitempty"`
