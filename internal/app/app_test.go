@@ -26,7 +26,10 @@ import (
 	"brokerd/internal/fault"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	plantPanics()
+	goleak.VerifyTestMain(m)
+}
 
 func patient(t *testing.T) context.Context {
 	t.Helper()

@@ -12,6 +12,7 @@ import (
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/caller"
 	"brokerd/internal/fault"
+	"brokerd/internal/guard"
 	"brokerd/internal/valid"
 )
 
@@ -31,7 +32,7 @@ type requested interface {
 // Send implements the RPC. One goroutine reads and submits, this one answers; the writer is between them.
 func (s *Service) Send(stream pb.MessageService_SendServer) error {
 	c := newConfirmer()
-	go func() { c.end(s.readBatches(stream, c)) }()
+	guard.Go(s.broker.zap, func() error { return s.readBatches(stream, c) }, c.end)
 	stopping := s.broker.stopping
 	for {
 		outcomes, over, err := c.take(stopping == nil)
@@ -178,7 +179,7 @@ func (s *Service) Claim(stream pb.MessageService_ClaimServer) error {
 	}
 	ctx, cancel := context.WithCancelCause(stream.Context())
 	defer cancel(nil)
-	go func() { cancel(readSettlements(ctx, stream, claims)) }()
+	guard.Go(s.broker.zap, func() error { return readSettlements(ctx, stream, claims) }, cancel)
 	for {
 		f, done, err := claims.Next(ctx)
 		if err != nil {

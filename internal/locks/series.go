@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"brokerd/internal/caller"
+	"brokerd/internal/guard"
 	"brokerd/internal/once"
 	"brokerd/internal/store"
 )
@@ -30,29 +31,32 @@ func (s *Series) Acquire(ctx context.Context, req once.Request, w Wish, done fun
 		done(Answer{}, err)
 		return
 	}
-	finish := func(answer Answer, err error) {
-		if err != nil {
-			s.table.Told(&answer, false)
-		}
-		done(answer, err)
+	finish := func(outcome func() (Answer, error)) {
+		var answer Answer
+		guard.Go(s.table.zap, func() (err error) {
+			if answer, err = outcome(); err != nil {
+				s.table.Told(&answer, false)
+			}
+			return err
+		}, func(err error) {
+			if !errors.Is(err, errHeard) {
+				done(answer, err)
+			}
+		})
 	}
 	a.hear = func(v verdict) {
 		if ctx.Err() == nil {
 			done(v.answer, v.err)
 			return
 		}
-		go finish(v.answer, ctx.Err())
+		finish(func() (Answer, error) { return v.answer, ctx.Err() })
 	}
 	s.submit(store.LaneFill, a.decide, func(err error) {
 		if err != nil || a.call == nil {
 			done(a.finish(ctx, err))
 			return
 		}
-		go func() {
-			if answer, err := a.finish(ctx, nil); !errors.Is(err, errHeard) {
-				finish(answer, err)
-			}
-		}()
+		finish(func() (Answer, error) { return a.finish(ctx, nil) })
 	})
 }
 

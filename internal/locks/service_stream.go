@@ -3,6 +3,7 @@ package locks
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"sync"
 	"time"
@@ -10,6 +11,7 @@ import (
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/caller"
 	"brokerd/internal/fault"
+	"brokerd/internal/guard"
 )
 
 const (
@@ -27,7 +29,7 @@ func (s *Service) Lock(stream pb.LockService_LockServer) error {
 		cancel()
 		s.unsaid(q.close())
 	}()
-	go func() { q.end(s.readRequests(ctx, stream, q)) }()
+	guard.Go(s.table.zap, func() error { return s.readRequests(ctx, stream, q) }, q.end)
 	stopping := s.table.stopping
 	for {
 		ready, over, err := q.take(stopping == nil)
@@ -99,6 +101,12 @@ func (s *Service) submit(ctx context.Context, series *Series, r *pb.LockRequest,
 	refuse := func(err error) {
 		q.done(reply{LockResponse: &pb.LockResponse{Number: r.Number, Outcome: &pb.LockResponse_Error{Error: s.itemError(err)}}})
 	}
+	defer func() {
+		if p := recover(); p != nil { // the stream ends once every request that has begun has an answer
+			refuse(fmt.Errorf("panic: %v", p))
+			panic(p)
+		}
+	}()
 	if crowded {
 		refuse(exhausted("TOO_MANY_WAITS", maxWaits, "%d requests of this stream wait for their turn, and no more may: try again when one is answered, or on another stream", maxWaits))
 		return nil

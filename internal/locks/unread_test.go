@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/jonboulle/clockwork"
 
@@ -60,3 +61,43 @@ func TestLock_ClientThatReadsNothingIsNotReadFurther(t *testing.T) {
 		}
 	})
 }
+
+func TestLock_PanicAtARequestThatHasBegunEndsTheStream(t *testing.T) {
+	clock := clockwork.NewRealClock()
+	st := testkit.Store(t, t.TempDir(), clock, once.Migrations(), events.Migrations(), locks.Migrations())
+	panicked := false
+	service := locks.NewService(newTable(t, st, clock), func(error) *pb.ItemError {
+		if !panicked {
+			panicked = true
+			panic("planted")
+		}
+		return &pb.ItemError{}
+	})
+	ctx, hangUp := context.WithCancel(caller.NewContext(t.Context(), agentOf("a")))
+	defer hangUp()
+	ended := make(chan error, 1)
+	go func() { ended <- service.Lock(&unwelcome{deaf{ctx: ctx}}) }()
+	select {
+	case err := <-ended:
+		if err == nil || err.Error() != "panic: planted" {
+			t.Errorf("the stream ends with %v", err)
+		}
+	case <-time.After(patience):
+		t.Error("the stream does not end")
+	}
+}
+
+// unwelcome is a stream of a client whose requests are all refused.
+type unwelcome struct{ deaf }
+
+// Recv implements grpc.BidiStreamingServer.
+func (u *unwelcome) Recv() (*pb.LockRequest, error) {
+	r, err := u.deaf.Recv()
+	if err == nil {
+		r.Request = &pb.LockRequest_Acquire{Acquire: &pb.AcquireLocksRequest{}}
+	}
+	return r, err
+}
+
+// Send implements grpc.BidiStreamingServer.
+func (u *unwelcome) Send(*pb.LockResponse) error { return nil }
