@@ -14,7 +14,7 @@ HISTORIES   ?= 5000
 GLOB_PAIRS  ?= 1000000
 BENCH_ARGS  ?=
 
-.PHONY: help run demo build test lint generate bench pgo fuzz crash globs
+.PHONY: help run demo build test lint generate bench fuzz crash globs
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -27,7 +27,7 @@ demo: build ## watch a small team of agents at work, on a broker of its own
 	@$(BIN)/brokerctl demo
 
 build: ## bin/brokerd and bin/brokerctl
-	go build -trimpath -ldflags '-X main.version=$(VERSION)' -o $(BIN)/ ./cmd/brokerd ./cmd/brokerctl
+	go build -ldflags '-X main.version=$(VERSION)' -o $(BIN)/ ./cmd/brokerd ./cmd/brokerctl
 
 test: ## every test, with the race detector
 	@scripts/test-deps.sh
@@ -39,15 +39,12 @@ lint: $(STAMP) ## golangci-lint, buf and gofmt
 	$(if $(RELEASE),$(TOOLS)/buf breaking --against '.git#tag=$(RELEASE)')
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "not gofmt'ed: $$unformatted" >&2; exit 1; }
 
-generate: $(STAMP) ## gen/ from proto/, docs/brokerctl.md from the commands
+generate: $(STAMP) ## gen/ (Go and Python) from proto/, docs/brokerctl.md from the commands
 	$(TOOLS)/buf generate
 	go test -count=1 -run '^TestReference_' ./cmd/brokerctl -update
 
 bench: build ## the workloads of `brokerctl bench`, on a daemon of their own (BENCH_ARGS='…')
 	scripts/bench.sh $(BENCH_ARGS)
-
-pgo: build ## the profile that cmd/brokerd is compiled with, from a run of the workloads
-	scripts/pgo.sh
 
 fuzz: ## every fuzz target, FUZZTIME (30s) each
 	FUZZTIME=$(FUZZTIME) scripts/fuzz.sh

@@ -1,16 +1,13 @@
 #!/usr/bin/env bash
-# Makes sure of what the test of examples/python needs: Debian's gRPC for Python and the compiler for its
-# stubs; and of jq, with which an export is checked. They are optional: where they are missing and cannot be installed, those
-# tests skip themselves.
+# Installs the optional programs that some tests use, as root on Debian: gRPC for Python (the example) and jq (it
+# checks an export). Where they are missing and cannot be installed, those tests are skipped.
 set -euo pipefail
 
-packages=(python3-grpcio protobuf-compiler protobuf-compiler-grpc jq)
+packages=(python3-grpcio jq)
 
-# missing prints what the test would not find, by what it uses and not by package: other systems name them otherwise.
+# missing prints each missing program by its use and not by its package: other systems have other package names.
 missing() {
   command -v jq >/dev/null || printf ' jq'
-  command -v protoc >/dev/null || printf ' protoc'
-  command -v grpc_python_plugin >/dev/null || printf ' grpc_python_plugin'
   /usr/bin/python3 -c 'import grpc, google.protobuf' 2>/dev/null ||
     python3 -c 'import grpc, google.protobuf' 2>/dev/null || printf ' python3:grpc'
 }

@@ -14,7 +14,7 @@ import (
 )
 
 func TestAgent_SendsClaimsAndAcksOverTCPWithTheCredential(t *testing.T) {
-	python, env := makeStubs(t)
+	python, env := environment(t)
 	_, address, credential := startBroker(t)
 	out := run(t, env, python, "agent.py", address, credential)
 	for _, want := range []string{"sent ", "claimed ", "Add login t1", "state DELIVERY_STATE_ACKED"} {
@@ -25,7 +25,7 @@ func TestAgent_SendsClaimsAndAcksOverTCPWithTheCredential(t *testing.T) {
 }
 
 func TestWorker_RepliesAndKeepsWhatFailed(t *testing.T) {
-	python, env := makeStubs(t)
+	python, env := environment(t)
 	broker, address, credential := startBroker(t)
 	lead := broker.As("lead")
 	if _, err := lead.Agents().RegisterAgent(t.Context(), &pb.RegisterAgentRequest{Role: "lead"}); err != nil {
@@ -60,19 +60,14 @@ func TestWorker_RepliesAndKeepsWhatFailed(t *testing.T) {
 	}
 }
 
-// makeStubs makes stubs from the protos as the README says, and returns the Python and the environment to run the
-// examples with.
-func makeStubs(t *testing.T) (python string, env []string) {
+// environment returns the Python to run the examples with, and its environment as the README gives it.
+func environment(t *testing.T) (python string, env []string) {
 	t.Helper()
-	python = pythonWithGRPC(t)
-	for _, tool := range []string{"protoc", "grpc_python_plugin"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			t.Skipf("%s is missing (Debian: protobuf-compiler, protobuf-compiler-grpc)", tool)
-		}
+	stubs, err := filepath.Abs("../../gen/python")
+	if err != nil {
+		t.Fatal(err)
 	}
-	stubs := t.TempDir()
-	run(t, nil, "sh", "stubs.sh", stubs)
-	return python, []string{"PYTHONPATH=" + stubs}
+	return pythonWithGRPC(t), []string{"PYTHONPATH=" + stubs, "PYTHONDONTWRITEBYTECODE=1"}
 }
 
 // startBroker runs a daemon, and returns an operator's client and what the examples need to reach it over TCP.
