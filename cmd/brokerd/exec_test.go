@@ -117,7 +117,7 @@ func TestExec_KilledLeavesNeitherBrokerNorFolder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer stderr.Close()
+	defer func() { _ = stderr.Close() }() // it is only read
 	cmd.Stderr = held
 	if err := errors.Join(cmd.Start(), held.Close(), stderr.SetReadDeadline(time.Now().Add(patience))); err != nil {
 		t.Fatal(err)
@@ -144,7 +144,7 @@ func TestExec_PassesSignalsOnWithoutATerminal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer null.Close()
+	defer func() { _ = null.Close() }() // it is only read
 	cmd.Stdin = null
 	_ = cmd.Run() // the exit code tells
 	if got := cmd.ProcessState.ExitCode(); got != 3 || out.String() != "got INT\n" {

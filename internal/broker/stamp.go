@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"slices"
 	"strings"
 
 	"brokerd/internal/valid"
@@ -34,7 +35,7 @@ func (s *sending) complete(d *Draft, a *answering) *Draft {
 		f.Deadline = s.tx.Now().Add(within)
 		c.Deadline = f.Deadline
 	}
-	c.Content = append(d.Content[:len(d.Content):len(d.Content)], fill(f)...)
+	c.Content = slices.Concat(d.Content, fill(f))
 	return &c
 }
 
