@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"math"
 	"regexp"
+	"slices"
 	"testing"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
 	"brokerd/internal/once"
+	"brokerd/internal/sessions"
 	"brokerd/internal/store"
 )
 
@@ -94,7 +96,7 @@ func FuzzDeregisterAgent(f *testing.F) {
 // fuzz hands requests to an RPC; accepted looks at those that were not refused.
 func fuzz[Q proto.Message, A any](f *testing.F, empty Q, rpc func(*agents.Service, context.Context, Q) (A, error), accepted func(*testing.T, Q)) {
 	clock := clockwork.NewRealClock()
-	st, err := store.Open(f.Context(), store.Options{Dir: f.TempDir(), Sync: store.SyncNormal, Clock: clock, Migrations: once.Migrations()})
+	st, err := store.Open(f.Context(), store.Options{Dir: f.TempDir(), Sync: store.SyncNormal, Clock: clock, Migrations: slices.Concat(once.Migrations(), sessions.Migrations())})
 	if err != nil {
 		f.Fatal(err)
 	}

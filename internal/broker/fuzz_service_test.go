@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
 	"brokerd/internal/once"
+	"brokerd/internal/sessions"
 	"brokerd/internal/store"
 )
 
@@ -172,7 +174,7 @@ type bothServices struct {
 // services returns the services of a broker that knows no session.
 func services(f *testing.F) bothServices {
 	clock := clockwork.NewRealClock()
-	st, err := store.Open(f.Context(), store.Options{Dir: f.TempDir(), Sync: store.SyncNormal, Clock: clock, Migrations: once.Migrations()})
+	st, err := store.Open(f.Context(), store.Options{Dir: f.TempDir(), Sync: store.SyncNormal, Clock: clock, Migrations: slices.Concat(once.Migrations(), sessions.Migrations())})
 	if err != nil {
 		f.Fatal(err)
 	}

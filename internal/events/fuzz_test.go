@@ -18,6 +18,7 @@ import (
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
 	"brokerd/internal/once"
+	"brokerd/internal/sessions"
 	"brokerd/internal/store"
 )
 
@@ -91,7 +92,7 @@ func fuzz[Q proto.Message](f *testing.F, empty Q, rpc func(Q) error, accepted fu
 
 func nowhereService(f *testing.F) *events.Service {
 	clock := clockwork.NewRealClock()
-	st, err := store.Open(f.Context(), store.Options{Dir: f.TempDir(), Sync: store.SyncNormal, Clock: clock, Migrations: slices.Concat(events.Migrations(), once.Migrations())})
+	st, err := store.Open(f.Context(), store.Options{Dir: f.TempDir(), Sync: store.SyncNormal, Clock: clock, Migrations: slices.Concat(events.Migrations(), once.Migrations(), sessions.Migrations())})
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"brokerd/internal/fault"
 	"brokerd/internal/locks"
 	"brokerd/internal/once"
+	"brokerd/internal/sessions"
 	"brokerd/internal/store"
 )
 
@@ -210,7 +212,7 @@ func fuzz[Q proto.Message, A any](f *testing.F, empty Q, rpc func(*locks.Service
 func fuzzTable[Q proto.Message, A any](f *testing.F, empty Q, rpcOf func(*locks.Table) func(context.Context, Q) (A, error), accepted func(*testing.T, Q)) {
 	f.Helper()
 	clock := clockwork.NewRealClock()
-	st, err := store.Open(f.Context(), store.Options{Dir: f.TempDir(), Sync: store.SyncNormal, Clock: clock, Migrations: once.Migrations()})
+	st, err := store.Open(f.Context(), store.Options{Dir: f.TempDir(), Sync: store.SyncNormal, Clock: clock, Migrations: slices.Concat(once.Migrations(), sessions.Migrations())})
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -13,8 +13,10 @@ import (
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/caller"
+	"brokerd/internal/events"
 	"brokerd/internal/fault"
 	"brokerd/internal/once"
+	"brokerd/internal/sessions"
 	"brokerd/internal/store"
 	"brokerd/internal/testkit"
 )
@@ -40,8 +42,25 @@ type kit struct {
 func newKit(t *testing.T) *kit {
 	t.Helper()
 	k := &kit{t: t, dir: t.TempDir(), clock: testkit.NewJumpClock(time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC))}
-	k.store = testkit.Store(t, k.dir, k.clock, once.Migrations())
+	k.open()
+	k.exec(`INSERT INTO sessions (id, name, description, created_at, revision) VALUES (2, 'other', '', 0, 0)`)
 	return k
+}
+
+func (k *kit) open() {
+	k.t.Helper()
+	k.store = testkit.Store(k.t, k.dir, k.clock, events.Migrations(), once.Migrations(), sessions.Migrations())
+}
+
+func (k *kit) exec(query string) {
+	k.t.Helper()
+	err := k.store.Write(context.Background(), func(tx *store.Tx) error {
+		_, err := tx.Exec(query)
+		return err
+	})
+	if err != nil {
+		k.t.Fatal(err)
+	}
 }
 
 func (k *kit) restart() {
@@ -49,7 +68,7 @@ func (k *kit) restart() {
 	if err := k.store.Close(); err != nil {
 		k.t.Fatal(err)
 	}
-	k.store = testkit.Store(k.t, k.dir, k.clock, once.Migrations())
+	k.open()
 }
 
 func as(session, agent string) context.Context {
@@ -115,6 +134,24 @@ func TestDo_IdsArePerSessionCallerAndRPC(t *testing.T) {
 	} {
 		if _, seen, err := k.ask(c.ctx, c.rpc, id, "x", nil); seen || err != nil {
 			t.Errorf("%v: seen %v, %v", caller.FromContext(c.ctx), seen, err)
+		}
+	}
+}
+
+func TestDo_IdsEndWithTheirSession(t *testing.T) {
+	k := newKit(t)
+	if _, _, err := k.ask(as("other", "a"), "Do", id, "x", nil); err != nil {
+		t.Fatal(err)
+	}
+	k.exec(`DELETE FROM sessions WHERE name = 'other'`)
+	refused := errors.New("there is no such session")
+	if _, seen, err := k.ask(as("other", "a"), "Do", id, "x", refused); seen || !errors.Is(err, refused) {
+		t.Errorf("after the deletion: seen %v, %v", seen, err)
+	}
+	k.exec(`INSERT INTO sessions (id, name, description, created_at, revision) VALUES (3, 'other', '', 0, 0)`)
+	for _, want := range []bool{false, true} {
+		if _, seen, err := k.ask(as("other", "a"), "Do", id, "x", nil); seen != want || err != nil {
+			t.Errorf("in the new session: seen %v, want %v, %v", seen, want, err)
 		}
 	}
 }

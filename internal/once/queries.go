@@ -8,7 +8,7 @@ func Migrations() []store.Migration {
 CREATE TABLE requests (
 	number  INTEGER PRIMARY KEY, -- grows with time
 	id      BLOB NOT NULL,       -- the 16 bytes of the UUID
-	session TEXT NOT NULL,
+	session INTEGER NOT NULL,    -- row id, which is never reused; 0 = it does not exist
 	caller  TEXT NOT NULL,
 	rpc     TEXT NOT NULL,
 	kept_at INTEGER NOT NULL,    -- uptime of the broker
@@ -19,14 +19,16 @@ CREATE UNIQUE INDEX requests_by_id ON requests (id, session, caller, rpc);
 `}}
 }
 
+const sessionID = `COALESCE((SELECT s.id FROM sessions s WHERE s.name = ?), 0)`
+
 const selectRequest = `
 SELECT number, kept_at, hash, answer
 FROM requests
-WHERE id = ? AND session = ? AND caller = ? AND rpc = ?`
+WHERE id = ? AND session = ` + sessionID + ` AND caller = ? AND rpc = ?`
 
 const insertRequest = `
 INSERT INTO requests (id, session, caller, rpc, kept_at, hash, answer)
-VALUES (?, ?, ?, ?, ?, ?, ?)`
+VALUES (?, ` + sessionID + `, ?, ?, ?, ?, ?)`
 
 const deleteRequest = `
 DELETE FROM requests WHERE number = ?`

@@ -21,6 +21,7 @@ import (
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
 	"brokerd/internal/once"
+	"brokerd/internal/sessions"
 	"brokerd/internal/state"
 	"brokerd/internal/store"
 )
@@ -201,7 +202,7 @@ func fuzz[Q proto.Message](f *testing.F, empty Q, rpc func(Q) error, accepted fu
 func nowhereService(f *testing.F) *state.Service {
 	clock := clockwork.NewRealClock()
 	st, err := store.Open(f.Context(), store.Options{Dir: f.TempDir(), Sync: store.SyncNormal, Clock: clock,
-		Migrations: slices.Concat(events.Migrations(), once.Migrations(), state.Migrations())})
+		Migrations: slices.Concat(events.Migrations(), once.Migrations(), sessions.Migrations(), state.Migrations())})
 	if err != nil {
 		f.Fatal(err)
 	}
