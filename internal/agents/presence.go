@@ -55,7 +55,14 @@ func (r *Registry) Ended(who caller.Caller) { r.presence.ended(who, r.clock.Now(
 func (p *presence) began(who caller.Caller, at time.Time) (failed bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	l := p.life(agentKey{who.Session, who.Agent})
+	k := agentKey{who.Session, who.Agent}
+	l := p.lives[k]
+	if l == nil {
+		if who.Incarnation != 0 {
+			return false // the agent is not registered, so it has no incarnation
+		}
+		l = p.life(k)
+	}
 	if !l.count(who.Incarnation, 1) {
 		return false
 	}

@@ -1,0 +1,24 @@
+package agents_test
+
+import (
+	"fmt"
+	"testing"
+
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/caller"
+)
+
+func TestPresence_CallsUnderUnknownNamesLeaveNothingInMemory(t *testing.T) {
+	k := newKit(t)
+	k.register("a", &pb.RegisterAgentRequest{})
+	for i := range 100 {
+		for _, incarnation := range []int64{0, 1, 7} {
+			who := caller.Caller{Access: caller.Agent, Session: "default", Agent: fmt.Sprintf("unknown-%d", i), Incarnation: incarnation}
+			k.registry.Began(t.Context(), who, "/brokerd.v1.AgentService/GetAgent", k.clock.Now())
+			k.registry.Ended(who)
+		}
+	}
+	if got := k.registry.Lives(); got != 1 {
+		t.Errorf("%d agents are in memory, want only the registered one", got)
+	}
+}
