@@ -146,7 +146,7 @@ type Registry struct {
 // New returns the registry of a store that was opened with Migrations. No lease ends until Start.
 func New(s *store.Store, log *events.Log, sessions Sessions, clock clockwork.Clock, logger *zap.Logger) *Registry {
 	r := &Registry{
-		store: s, log: log, sessions: sessions, clock: clock, zap: logger, known: store.NewCache[rowKey, Agent](s),
+		store: s, log: log, sessions: sessions, clock: clock, zap: logger, known: store.NewCache[rowKey, Agent](),
 		presence: presence{lives: map[agentKey]*life{}},
 	}
 	r.presence.leases = deadline.New(clock, r.leasesOver)

@@ -112,7 +112,7 @@ func (r *Registry) each(lives []*life, do func(*store.Tx, *life) error, again fu
 	var wait sync.WaitGroup
 	for _, l := range lives {
 		wait.Add(1)
-		r.store.Submit(store.LaneDrain, func(tx *store.Tx) error { return do(tx, l) }, func(err error) {
+		r.store.Submit(context.Background(), store.LaneDrain, 0, func(tx *store.Tx) error { return do(tx, l) }, func(err error) {
 			defer wait.Done()
 			switch fault.KindOf(err) {
 			case fault.NotFound, fault.Precondition: // its session is gone, or closed
@@ -176,7 +176,7 @@ func (r *Registry) fail(tx *store.Tx, l *life) error {
 
 // bringBack revives an agent of which a call had begun when its failing was already decided: it may be one that only waits.
 func (r *Registry) bringBack(l *life) {
-	r.store.Submit(store.LaneDrain, func(tx *store.Tx) error {
+	r.store.Submit(context.Background(), store.LaneDrain, 0, func(tx *store.Tx) error {
 		a, found, err := r.of(tx, l)
 		if err != nil || !found || a.FailedAt.IsZero() {
 			return err

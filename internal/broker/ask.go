@@ -70,6 +70,7 @@ func (b *Broker) Ask(ctx context.Context, c caller.Caller, req once.Request, dra
 	var w *asking
 	draft.Response, draft.Within = true, wait
 	err := b.store.Write(ctx, func(tx *store.Tx) error {
+		w = nil
 		var s *sending
 		seen, err := req.Do(tx, &asked, func() (err error) {
 			if s, err = b.sending(tx, c); err != nil {

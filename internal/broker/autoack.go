@@ -30,7 +30,9 @@ func (b *Broker) ackShown(ctx context.Context, c caller.Caller, p *arrivalsPage)
 	if len(p.items) == 0 {
 		return nil
 	}
+	read := *p
 	return b.store.Drain(ctx, func(tx *store.Tx) error {
+		*p = read
 		a, err := b.owner(tx, c)
 		if err != nil {
 			return err
@@ -40,8 +42,8 @@ func (b *Broker) ackShown(ctx context.Context, c caller.Caller, p *arrivalsPage)
 			return err
 		}
 		s := settling{Broker: b, tx: tx, actor: a, left: tally{}}
-		shown := make([]Item, 0, len(p.items))
-		for _, item := range p.items {
+		shown := make([]Item, 0, len(read.items))
+		for _, item := range read.items {
 			done := !g.halted || item.directive
 			if done {
 				if done, err = s.ackUnclaimed(&item); err != nil {

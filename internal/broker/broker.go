@@ -95,8 +95,8 @@ type Broker struct {
 func New(st *store.Store, log *events.Log, dir Directory, clock clockwork.Clock, logger *zap.Logger) *Broker {
 	b := &Broker{
 		store: st, log: log, dir: dir, clock: clock, zap: logger, hub: newHub(),
-		boxIDs: store.NewCache[boxKey, int64](st), audience: store.NewCache[audienceKey, audience](st),
-		gates: store.NewCache[int64, gate](st), asks: map[int64][]*asking{}, stopping: make(chan struct{}),
+		boxIDs: store.NewCache[boxKey, int64](), audience: store.NewCache[audienceKey, audience](),
+		gates: store.NewCache[int64, gate](), asks: map[int64][]*asking{}, stopping: make(chan struct{}),
 	}
 	b.rates = newSendRates(clock, b.loadSession)
 	b.claims = deadline.New(clock, b.claimsDue)

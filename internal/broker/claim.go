@@ -59,6 +59,7 @@ func (b *Broker) Claim(ctx context.Context, c caller.Caller, w Wish) (Claims, er
 	var waiter *consumer
 	taken := make(chan []Claim, 2) // what it is given, and nil when it was dismissed
 	err := b.store.Drain(ctx, func(tx *store.Tx) error {
+		answer, waiter = Claims{}, nil
 		a, err := b.owner(tx, c)
 		if err != nil {
 			return err
@@ -271,7 +272,7 @@ func (b *Broker) giveBack(a actor, claims []Claim) {
 		ref, _ := ParseRef(claims[i].ClaimID())
 		items[i] = Settlement{Verb: Release, Ref: ref}
 	}
-	b.store.Submit(store.LaneDrain, func(tx *store.Tx) error {
+	b.store.Submit(context.Background(), store.LaneDrain, 0, func(tx *store.Tx) error {
 		s := settling{Broker: b, tx: tx, actor: a, left: tally{}}
 		for i := range items {
 			if _, err := s.settle(&items[i]); err != nil && fault.KindOf(err) != fault.Precondition {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"time"
 
 	"brokerd/internal/caller"
 	"brokerd/internal/events"
@@ -202,7 +203,9 @@ func (b *Broker) markRead(ctx context.Context, a actor, p *Page) error {
 	if len(unread) == 0 {
 		return nil
 	}
-	return b.store.Write(ctx, func(tx *store.Tx) error {
+	var at time.Time
+	err := b.store.Write(ctx, func(tx *store.Tx) error {
+		at = tx.Now()
 		if _, err := b.dir.Session(tx, a.session.Name); err != nil {
 			return err
 		}
@@ -215,16 +218,18 @@ func (b *Broker) markRead(ctx context.Context, a actor, p *Page) error {
 		entry.Severity = events.Debug
 		entry.Summary = counted(len(unread), "message") + " read"
 		entry.Details = revisionsJSON("messages", unread)
-		if _, err := b.log.Append(tx, entry); err != nil {
-			return err
-		}
-		for i := range p.Items {
-			if d := &p.Items[i].Delivery; d.ReadAt.IsZero() {
-				d.ReadAt = tx.Now()
-			}
-		}
-		return nil
+		_, err := b.log.Append(tx, entry)
+		return err
 	})
+	if err != nil {
+		return err
+	}
+	for i := range p.Items {
+		if d := &p.Items[i].Delivery; d.ReadAt.IsZero() {
+			d.ReadAt = at
+		}
+	}
+	return nil
 }
 
 // findMessage returns a message of the session.

@@ -17,6 +17,9 @@ import (
 // namedRecipients is up to how many recipients an answer names.
 const namedRecipients = 100
 
+// draftSize is about how many bytes a draft takes beside its content.
+const draftSize = 512
+
 // An Outcome is what became of one message that was to be sent.
 type Outcome struct {
 	ID         ID
@@ -40,6 +43,15 @@ type Batch struct {
 	Drafts   []Draft
 	Producer string // empty = none
 	First    int64  // the number of the first draft, with a producer
+}
+
+// size is about how many bytes the batch keeps in memory.
+func (b *Batch) size() int {
+	n := 0
+	for i := range b.Drafts {
+		n += draftSize + len(b.Drafts[i].Content)
+	}
+	return n
 }
 
 // Send sends drafts, all or none, in the name of the caller. Errors: fault.NotFound for a
@@ -77,10 +89,10 @@ func (b *Broker) Send(ctx context.Context, c caller.Caller, req once.Request, dr
 
 // Submit sends a batch without waiting: done is called with an outcome for every draft once they are on
 // disk or refused. A refused draft leaves the others alone. Batches submitted one after the other
-// are sent in that order. done must not block.
-func (b *Broker) Submit(c caller.Caller, batch Batch, done func([]Outcome)) {
+// are sent in that order. done must not block. Submit blocks while the caller has too much queued.
+func (b *Broker) Submit(ctx context.Context, c caller.Caller, batch Batch, done func([]Outcome)) {
 	var outcomes []Outcome
-	b.store.Submit(store.LaneFill, func(tx *store.Tx) error {
+	b.store.Submit(ctx, store.LaneFill, batch.size(), func(tx *store.Tx) error {
 		outcomes = make([]Outcome, len(batch.Drafts))
 		tx.Certain() // what is refused is refused before it changes anything
 		s, err := b.sending(tx, c)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -17,8 +18,12 @@ import (
 )
 
 const (
-	// maxPipelined is how many batches of one Send stream may be under way.
+	// maxPipelined is how many pieces of the batches of one Send stream may be under way.
 	maxPipelined = 64
+	// maxPiece is how many messages or settlements of a stream one function of the writer takes, at
+	// most, and maxPieceBytes about how many bytes of messages.
+	maxPiece      = 128
+	maxPieceBytes = 256 << 10
 	// maxFrame is about how many bytes of messages one frame of a Claim stream carries.
 	maxFrame = 1 << 20
 )
@@ -53,8 +58,9 @@ func (s *Service) Send(stream pb.MessageService_SendServer) error {
 	}
 }
 
-// readBatches submits what comes until the stream ends. It waits for nothing, other than when maxPipelined batches
-// are under way, or the agent sends faster than its session allows.
+// readBatches submits the batches of a stream, in pieces, until the stream ends. It reads no further
+// while maxPipelined pieces are under way, while the agent has too much queued for the writer, or
+// while it sends faster than its session allows.
 func (s *Service) readBatches(stream pb.MessageService_SendServer, c *confirmer) error {
 	who := caller.FromContext(stream.Context())
 	producer := ""
@@ -73,17 +79,32 @@ func (s *Service) readBatches(stream pb.MessageService_SendServer, c *confirmer)
 		if err := s.broker.admitBatch(stream.Context(), who, drafts); err != nil {
 			return err
 		}
-		select {
-		case c.slots <- struct{}{}:
-		case <-s.broker.stopping:
-			return errStopping()
-		case <-stream.Context().Done():
-			return stream.Context().Err()
+		for number := r.FirstNumber; len(drafts) > 0; {
+			select {
+			case c.slots <- struct{}{}:
+			case <-s.broker.stopping:
+				return errStopping()
+			case <-stream.Context().Done():
+				return stream.Context().Err()
+			}
+			n := pieceOf(drafts)
+			answer := c.add()
+			batch := Batch{Drafts: drafts[:n], Producer: producer, First: number}
+			s.broker.Submit(stream.Context(), who, batch, func(o []Outcome) { c.done(answer, o) })
+			drafts, number = drafts[n:], number+int64(n)
 		}
-		answer := c.add()
-		batch := Batch{Drafts: drafts, Producer: producer, First: r.FirstNumber}
-		s.broker.Submit(who, batch, func(o []Outcome) { c.done(answer, o) })
 	}
+}
+
+// pieceOf returns how many of the drafts, from the first on, go into one function of the writer. The
+// writer serves other callers between two pieces.
+func pieceOf(drafts []Draft) int {
+	n, bytes := 0, 0
+	for n < len(drafts) && n < maxPiece && bytes < maxPieceBytes {
+		bytes += len(drafts[n].Content)
+		n++
+	}
+	return n
 }
 
 // checkBatch checks what is about the batch and not about one of its messages; a fault ends the stream.
@@ -172,7 +193,7 @@ func (s *Service) Claim(stream pb.MessageService_ClaimServer) error {
 	if err != nil {
 		return err
 	}
-	defer claims.Close()
+	defer claims.Close(stream.Context())
 	opened := &pb.ClaimOpened{Resumed: claimedAll(resumed), Mailboxes: claims.Mailboxes()}
 	if err := stream.Send(&pb.ClaimResponse{Frame: &pb.ClaimResponse_Opened{Opened: opened}}); err != nil {
 		return err
@@ -251,11 +272,10 @@ func readSettlements(ctx context.Context, stream pb.MessageService_ClaimServer, 
 		if err != nil {
 			return err
 		}
-		if len(items) == 0 {
-			continue
-		}
-		if err := claims.Settle(ctx, items); err != nil {
-			return err
+		for piece := range slices.Chunk(items, maxPiece) {
+			if err := claims.Settle(ctx, piece); err != nil {
+				return err
+			}
 		}
 	}
 }

@@ -16,6 +16,8 @@ const (
 	claimGrace = 5 * time.Second
 	// maxUnanswered is how many settlements of one stream may wait for their answer before it is read on.
 	maxUnanswered = 8192
+	// settlementSize is about how many bytes a settlement takes beside its error.
+	settlementSize = 256
 )
 
 // Reason says why a claim is no longer the consumer's. The numbers are those of the API.
@@ -84,6 +86,7 @@ func (b *Broker) OpenClaims(ctx context.Context, c caller.Caller, w Wish) (*Clai
 		s.consumer = &consumer{actor: a, name: w.Consumer, boxes: boxes, implicit: len(w.Mailboxes) == 0,
 			filter: filter{w.Types, w.Priority}, max: w.Max, maxBytes: w.MaxBytes, claimFor: w.ClaimFor,
 			lasts: max(w.ClaimFor, w.MaxTotal), deliver: s.deliver, stream: s}
+		s.mailboxes = nil
 		for _, box := range boxes {
 			s.mailboxes = append(s.mailboxes, box.ref.String())
 		}
@@ -209,7 +212,7 @@ func (s *ClaimStream) Settle(ctx context.Context, items []Settlement) error {
 	s.mu.Unlock()
 	b := s.broker
 	results := make([]Settled, len(items))
-	b.store.Submit(store.LaneDrain, func(tx *store.Tx) error {
+	b.store.Submit(ctx, store.LaneDrain, settlementsSize(items), func(tx *store.Tx) error {
 		tx.Certain() // what is refused is refused before it changes anything
 		a, err := b.owner(tx, s.caller)
 		if err != nil {
@@ -240,6 +243,15 @@ func (s *ClaimStream) Settle(ctx context.Context, items []Settlement) error {
 		s.answer(items, results)
 	})
 	return nil
+}
+
+// settlementsSize is about how many bytes settlements take.
+func settlementsSize(items []Settlement) int {
+	n := 0
+	for i := range items {
+		n += settlementSize + len(items[i].Error)
+	}
+	return n
 }
 
 // answer queues results and gives the consumer room for what it has settled.
@@ -408,11 +420,11 @@ func (s *ClaimStream) Ended() error {
 
 // Close ends the stream. Claims that were never written to it go back uncounted; the others last for
 // claim_for once more.
-func (s *ClaimStream) Close() {
+func (s *ClaimStream) Close(ctx context.Context) {
 	b := s.broker
 	b.leave(s.consumer)
 	// In the writer: by then nothing is handed out to this stream any more.
-	b.store.Submit(store.LaneDrain, func(tx *store.Tx) error {
+	b.store.Submit(context.WithoutCancel(ctx), store.LaneDrain, 0, func(tx *store.Tx) error {
 		tx.OnCommit(s.closed)
 		return nil
 	}, func(error) {})

@@ -10,6 +10,7 @@
 package disk
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -120,7 +121,7 @@ func (g *Gauge) look() {
 
 // tell appends an event of the broker itself, without waiting for it: who looks is about to send.
 func (g *Gauge) tell(kind string, severity events.Severity, percent int64, refused bool) {
-	g.store.Submit(store.LaneFill, func(tx *store.Tx) error {
+	g.store.Submit(context.Background(), store.LaneFill, 0, func(tx *store.Tx) error {
 		_, err := g.log.Append(tx, events.Entry{
 			Category: events.System, Type: kind, Severity: severity, Source: "system",
 			Summary: fmt.Sprintf("%d %% of the disk is used", percent),

@@ -363,6 +363,7 @@ func (a *acquiring) wait(u *turn, t *ticket) error {
 		if _, err := u.tx.Exec(updateTicketKept, t.number); err != nil {
 			return err
 		}
+		u.changesQueue()
 		t.kept = true
 		u.tx.OnCommit(func() { u.alarms.Remove(alarm{lapseAlarm, t.number}) })
 	}

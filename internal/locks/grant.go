@@ -260,6 +260,7 @@ func (u *turn) queueUp(t *ticket) error {
 	if err != nil {
 		return err
 	}
+	u.changesQueue()
 	u.view.queue.add(t)
 	return nil
 }
@@ -269,6 +270,7 @@ func (u *turn) drop(t *ticket) error {
 	if _, err := u.tx.Exec(deleteTicket, t.number); err != nil {
 		return err
 	}
+	u.changesQueue()
 	u.view.queue.remove(t)
 	u.tx.OnCommit(func() { u.alarms.Remove(alarm{lapseAlarm, t.number}) })
 	return nil

@@ -93,7 +93,7 @@ type Table struct {
 func New(st *store.Store, log *events.Log, dir Directory, clock clockwork.Clock, logger *zap.Logger) *Table {
 	t := &Table{
 		store: st, log: log, dir: dir, clock: clock, zap: logger,
-		queues: store.NewCache[int64, *queue](st), broad: store.NewCache[int64, bool](st),
+		queues: store.NewCache[int64, *queue](), broad: store.NewCache[int64, bool](),
 		spots: &spots{held: map[spot]int{}}, calls: map[int64][]*call{}, tellings: map[int64]*tellings{}, stopping: make(chan struct{}),
 	}
 	t.alarms = deadline.New(clock, t.due)

@@ -22,7 +22,8 @@ type ticket struct {
 	place     int64 // in the queue: its number, or less than 0 in front of all that have theirs
 }
 
-// A queue has the tickets of a session in their order. What stands in the cache changes together with its rows.
+// A queue has the tickets of a session in their order. A turn changes the cached queue and its
+// tickets together with their rows, and calls changesQueue first.
 type queue struct{ tickets []*ticket }
 
 // queue returns the tickets of a session.
@@ -32,6 +33,9 @@ func (t *Table) queue(q store.Querier, session int64) (*queue, error) {
 	}
 	return loadQueue(q, session)
 }
+
+// changesQueue drops the cached queue if the turn is rolled back.
+func (u *turn) changesQueue() { u.queues.DropOnUndo(u.tx, u.session) }
 
 func loadQueue(q store.Querier, session int64) (*queue, error) {
 	rows := q.Query(selectTickets, session)

@@ -262,6 +262,7 @@ func (r *releasing) lessen(t *ticket, rest, gone []Path) error {
 	if err != nil {
 		return err
 	}
+	r.changesQueue()
 	t.claim.paths = rest
 	if _, err := r.tx.Exec(updateTicketPaths, t.claim.text(), t.number); err != nil {
 		return err

@@ -131,7 +131,7 @@ func (s *Service) submit(ctx context.Context, series *Series, r *pb.LockRequest,
 			refuse(err)
 			return nil
 		}
-		series.Extend(req, x.Extend.Fences, maxHold, func(ends []time.Time, err error) {
+		series.Extend(ctx, req, x.Extend.Fences, maxHold, func(ends []time.Time, err error) {
 			if err != nil {
 				refuse(err)
 				return
@@ -144,7 +144,7 @@ func (s *Service) submit(ctx context.Context, series *Series, r *pb.LockRequest,
 			refuse(err)
 			return nil
 		}
-		series.Release(req, g, func(given Given, err error) {
+		series.Release(ctx, req, g, func(given Given, err error) {
 			if err != nil {
 				refuse(err)
 				return

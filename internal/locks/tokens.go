@@ -220,21 +220,18 @@ func (t *Table) ExtendToken(ctx context.Context, c caller.Caller, req once.Reque
 			if err != nil {
 				return err
 			}
+			lasts := g.maxHold
 			if maxHold != 0 {
-				if maxHold, err = row.hold(maxHold); err != nil {
+				if lasts, err = row.hold(maxHold); err != nil {
 					return err
 				}
-			} else {
-				maxHold = g.maxHold
 			}
-			if last := g.grantedAt.Add(row.longest).Sub(tx.Now()); last < maxHold {
-				maxHold = last
-			}
-			if maxHold <= 0 { // after a restart, which gives everybody more
+			lasts = min(lasts, g.grantedAt.Add(row.longest).Sub(tx.Now()))
+			if lasts <= 0 { // after a restart, which gives everybody more
 				end = u.until(g)
 				return nil
 			}
-			end, err = u.extend(g, maxHold)
+			end, err = u.extend(g, lasts)
 			return err
 		})
 		return err

@@ -62,7 +62,9 @@ func (t *Table) telling(tx *store.Tx, fence int64, answers int32, known bool) *t
 // firstTelling is telling for a grant of this turn.
 func (u *turn) firstTelling(g *grant, answers int32) *tellings {
 	of := u.telling(u.tx, g.fence, answers, false)
+	before := of.made
 	of.made = g
+	u.tx.OnUndo(func() { of.made = before })
 	return of
 }
 
@@ -131,7 +133,11 @@ func (u *turn) answer(calls []*call, g *grant) error {
 
 // keep keeps the answer to a call's request.
 func (c *call) keep(tx *store.Tx, a Answer) error {
-	_, err := c.req.Do(tx, &a, func() error { return nil })
+	var kept Answer
+	_, err := c.req.Do(tx, &kept, func() error {
+		kept = a
+		return nil
+	})
 	if fault.KindOf(err) == fault.Exists {
 		return nil
 	}

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"time"
 
 	"github.com/google/uuid"
@@ -48,10 +49,12 @@ func Of(ctx context.Context, rpc, id string, body proto.Message) (Request, error
 }
 
 // Do runs fn, and keeps the answer that it leaves behind; answer is a pointer to what JSON can carry.
+// Do empties the answer first, because a function of the writer can run twice.
 // If the request has been seen before, fn is not run, answer is filled with what was kept, and seen is
 // true. fault.Exists (REQUEST_ID_REUSED) if the id was seen with another body. Errors of fn are
 // returned as they are, and nothing is kept.
 func (r Request) Do(tx *store.Tx, answer any, fn func() error) (seen bool, err error) {
+	reflect.ValueOf(answer).Elem().SetZero()
 	if r.ID == "" {
 		return false, fn()
 	}

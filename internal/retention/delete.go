@@ -174,9 +174,10 @@ func (k *Keeper) finish(ctx context.Context, s Session, del deletion, req once.R
 	if err := k.removeArchive(s.Name); err != nil {
 		return Deleted{}, err
 	}
-	d := Deleted{Archive: del.archive}
+	var d Deleted
 	err := k.Store.Write(ctx, func(tx *store.Tx) error {
 		_, err := req.Do(tx, &d, func() (err error) {
+			d.Archive = del.archive
 			d.Revision, err = k.forget(tx, del)
 			return err
 		})

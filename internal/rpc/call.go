@@ -15,6 +15,7 @@ import (
 
 	"brokerd/internal/caller"
 	"brokerd/internal/fault"
+	"brokerd/internal/store"
 )
 
 // A call is one call on its way through the server.
@@ -87,7 +88,16 @@ func (c *call) begin(ctx context.Context) (context.Context, error) {
 		c.noted = true
 		c.server.presence.Began(ctx, who, c.method, c.began)
 	}
-	return caller.NewContext(ctx, who), nil
+	return store.WithCaller(caller.NewContext(ctx, who), turnOf(linkOf(ctx), who)), nil
+}
+
+// turnOf returns the caller that takes turns in the writer: the agent, on whatever connections, or
+// the connection of a call without an agent.
+func turnOf(l *link, who caller.Caller) any {
+	if who.Agent == "" && l != nil {
+		return l
+	}
+	return identity{who.Session, who.Agent}
 }
 
 // end turns what the handler returned, or panicked with, into the answer's status, and logs the call.

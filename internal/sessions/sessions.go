@@ -40,7 +40,7 @@ type Registry struct {
 
 // New returns the registry of a store that was opened with Migrations.
 func New(s *store.Store, log *events.Log) *Registry {
-	return &Registry{store: s, log: log, known: store.NewCache[string, Session](s)}
+	return &Registry{store: s, log: log, known: store.NewCache[string, Session]()}
 }
 
 // OnCreated adds what is to happen in the same transaction when a session is made.

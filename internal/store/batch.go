@@ -33,6 +33,8 @@ type batch struct {
 	touched  bool  // a function that succeeded has run a statement that may change something
 	dirty    bool  // something has changed
 	lost     error // why the transaction is gone or cannot be committed
+	defect   bool  // a defect has lost it, not the disk
+	careful  bool  // every function gets a savepoint
 }
 
 // runBatch makes one transaction of what is waiting, and answers.
@@ -44,7 +46,7 @@ func (w *writer) runBatch() {
 	} else {
 		b.lost = w.conn.run(`BEGIN IMMEDIATE`)
 	}
-	for {
+	for !b.defect {
 		t := w.next()
 		if t == nil {
 			if w.company() {
@@ -58,6 +60,9 @@ func (w *writer) runBatch() {
 		}
 	}
 	w.end()
+	if b.defect {
+		w.runAgain()
+	}
 	if b.lost == nil && b.dirty {
 		b.lost = w.conn.run(`UPDATE meta SET revision = ?, latest = ?, uptime = ?, stopped = 0 WHERE id = 1`, w.counter, w.latest, w.uptime())
 	}
@@ -86,6 +91,25 @@ func (w *writer) runBatch() {
 	b.reset()
 }
 
+// runAgain runs the functions of a batch that a defect has lost a second time, with a savepoint for
+// each, so that only the function with the defect fails.
+func (w *writer) runAgain() {
+	b := &w.batch
+	w.log.Error("a function failed after its first change; its batch runs again with savepoints", zap.Error(b.lost))
+	w.undone(b.onUndo)
+	if b.lost = w.conn.run(`ROLLBACK`); b.lost == nil {
+		b.lost = w.conn.run(`BEGIN IMMEDIATE`)
+	}
+	b.again()
+	for _, t := range b.tasks {
+		if b.lost != nil {
+			return
+		}
+		t.err = w.function(t.fn)
+	}
+	w.end()
+}
+
 // finish ends the transaction. Where nothing is left but what was undone it rolls back: SQLite
 // would write, and sync, the pages that were changed and changed back.
 func (w *writer) finish() error {
@@ -105,9 +129,9 @@ func (w *writer) next() *task {
 	for {
 		var t *task
 		switch {
-		case room && w.lanes[LaneDrain].len() > 0:
+		case room && w.lanes[LaneDrain].tasks > 0:
 			t = w.lanes[LaneDrain].pop()
-		case w.lanes[LaneFill].len() > 0 && (room || !b.filled):
+		case w.lanes[LaneFill].tasks > 0 && (room || !b.filled):
 			t = w.lanes[LaneFill].pop()
 		default:
 			return nil
@@ -160,13 +184,12 @@ func (w *writer) function(fn func(*Tx) error) (err error) {
 	if err != nil {
 		switch {
 		case tx.saved:
-			w.forget()
 			b.lost = w.conn.run(`ROLLBACK TO fn`)
 			if b.lost == nil {
 				b.lost = w.conn.run(`RELEASE fn`)
 			}
 		case tx.changing:
-			b.lost = err
+			b.lost, b.defect = err, fault.KindOf(err) != fault.Unavailable
 		}
 		b.hurried = true
 		return err
@@ -213,7 +236,9 @@ func (w *writer) ask(e ending) {
 func (w *writer) end() {
 	b := &w.batch
 	w.mu.Lock()
-	b.kicks, w.kicks = w.kicks, b.kicks[:0]
+	b.kicks = append(b.kicks, w.kicks...)
+	clear(w.kicks)
+	w.kicks = w.kicks[:0]
 	clear(w.kicked)
 	w.resting = false
 	w.mu.Unlock()
@@ -246,11 +271,10 @@ func (w *writer) settle() {
 	w.kickAll(b.later)
 }
 
-// undo gives a lost batch up: none of its functions counts, and none is run again but those that
-// nobody waits for.
+// undo gives up a batch that the disk has lost: all its functions fail, and the writer runs none of
+// them again except those of Kick.
 func (w *writer) undo() {
 	b := &w.batch
-	w.forget()
 	w.undone(b.onUndo)
 	if w.conn.standing() {
 		if err := w.conn.run(`ROLLBACK`); err != nil {
@@ -295,16 +319,22 @@ func (w *writer) answer(t *task) {
 
 // reset empties the batch and keeps its memory.
 func (b *batch) reset() {
+	b.again()
+	clear(b.kicks)
+	*b = batch{
+		tasks: b.tasks[:0], onCommit: b.onCommit, onUndo: b.onUndo, endings: b.endings, asked: b.asked, kicks: b.kicks[:0], later: b.later,
+	}
+}
+
+// again forgets the first run of the batch's functions.
+func (b *batch) again() {
 	clear(b.onCommit)
 	clear(b.onUndo)
 	clear(b.endings)
 	clear(b.asked)
-	clear(b.kicks)
 	clear(b.later)
-	*b = batch{
-		tasks: b.tasks[:0], onCommit: b.onCommit[:0], onUndo: b.onUndo[:0], endings: b.endings[:0],
-		asked: b.asked, kicks: b.kicks[:0], later: b.later[:0],
-	}
+	b.onCommit, b.onUndo, b.endings, b.later = b.onCommit[:0], b.onUndo[:0], b.endings[:0], b.later[:0]
+	b.ended, b.rows, b.touched, b.dirty, b.defect, b.careful = 0, 0, false, false, false, true
 }
 
 // refusal is what the functions of a lost batch get.

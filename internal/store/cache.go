@@ -1,26 +1,24 @@
 package store
 
-// cacheSize is how many entries a cache holds before it begins anew.
+// cacheSize is how many entries a cache holds before it is emptied.
 const cacheSize = 10_000
 
-// A Cache keeps what functions have read through their Tx, for the functions after them. Since every change passes
-// through the writer it agrees with what a Tx would read, provided that whoever changes the rows
-// behind it calls Clear in the same function. It is emptied whenever something is rolled back.
+// A Cache keeps values that functions have read through their Tx, for later functions. Every change
+// passes through the writer, so the cache agrees with the tables if each function that changes the
+// rows behind it also calls Clear. A value that a function has loaded is dropped if the function is
+// rolled back. A function that changes a value in place must drop it with DropOnUndo.
 //
-// Only the writer uses it: Get and Clear take the Tx to prove it.
+// Only the writer uses it: the methods take the Tx to prove it.
 type Cache[K comparable, V any] struct {
 	entries map[K]V
 }
 
-// NewCache returns an empty cache on what is read from the store.
-func NewCache[K comparable, V any](s *Store) *Cache[K, V] {
-	c := &Cache[K, V]{entries: map[K]V{}}
-	s.writer.remember(c)
-	return c
-}
+// NewCache returns an empty cache.
+func NewCache[K comparable, V any]() *Cache[K, V] { return &Cache[K, V]{entries: map[K]V{}} }
 
-// Get returns the value of the key, from load if it is not known. What load refuses is not kept.
-func (c *Cache[K, V]) Get(_ *Tx, key K, load func() (V, error)) (V, error) {
+// Get returns the value of the key, from load if it is not known. An error of load is returned, and
+// nothing is kept.
+func (c *Cache[K, V]) Get(tx *Tx, key K, load func() (V, error)) (V, error) {
 	if v, ok := c.entries[key]; ok {
 		return v, nil
 	}
@@ -32,26 +30,13 @@ func (c *Cache[K, V]) Get(_ *Tx, key K, load func() (V, error)) (V, error) {
 		clear(c.entries)
 	}
 	c.entries[key] = v
+	c.DropOnUndo(tx, key)
 	return v, nil
 }
 
+// DropOnUndo drops the value of the key if the function is rolled back. A function that changes a
+// value in place calls it first.
+func (c *Cache[K, V]) DropOnUndo(tx *Tx, key K) { tx.OnUndo(func() { delete(c.entries, key) }) }
+
 // Clear empties the cache: the rows behind it have changed.
 func (c *Cache[K, V]) Clear(*Tx) { clear(c.entries) }
-
-func (c *Cache[K, V]) forget() { clear(c.entries) }
-
-// remember has the writer empty a cache whenever it rolls something back.
-func (w *writer) remember(c interface{ forget() }) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.caches = append(w.caches, c)
-}
-
-// forget empties all caches: they may hold what was read and then rolled back.
-func (w *writer) forget() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, c := range w.caches {
-		c.forget()
-	}
-}

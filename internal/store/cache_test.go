@@ -5,15 +5,16 @@ import (
 	"errors"
 	"testing"
 
+	"brokerd/internal/fault"
 	"brokerd/internal/store"
 )
 
 // TestCache_AgreesWithWhatATransactionReads changes a row behind a cache in functions that succeed and in
 // functions that fail, and always finds what the table holds.
 func TestCache_AgreesWithWhatATransactionReads(t *testing.T) {
-	s := open(t, withMigrations(store.Migration{Name: "test/001_numbers", SQL: `CREATE TABLE numbers (n INTEGER)`}))
+	s := open(t, withMigrations(items, store.Migration{Name: "test/001_numbers", SQL: `CREATE TABLE numbers (n INTEGER)`}))
 	ctx := context.Background()
-	cache := store.NewCache[string, int](s)
+	cache := store.NewCache[string, int]()
 	loads := 0
 	read := func(tx *store.Tx) int {
 		n, err := cache.Get(tx, "n", func() (n int, err error) {
@@ -59,7 +60,29 @@ func TestCache_AgreesWithWhatATransactionReads(t *testing.T) {
 	expect(1, 1)
 	change(2, nil)
 	expect(2, 2)
-	change(3, errors.New("refused"))
+	change(3, errRefused)
 	expect(2, 4)
 	expect(2, 4)
+	err := s.Write(ctx, func(tx *store.Tx) error {
+		if err := insert(tx, "another table", nil); err != nil {
+			return err
+		}
+		if got := read(tx); got != 2 {
+			t.Errorf("within another function the cache says %d", got)
+		}
+		return errRefused
+	})
+	if !errors.Is(err, errRefused) {
+		t.Fatal(err)
+	}
+	expect(2, 4) // that function has changed nothing behind the cache
+	write(t, s, func(tx *store.Tx) error { cache.Clear(tx); return nil })
+	store.FailNextCommit(s, ioError)
+	wantFault(t, s.Write(ctx, func(tx *store.Tx) error {
+		if got := read(tx); got != 2 {
+			t.Errorf("the cache says %d", got)
+		}
+		return insert(tx, "lost with its batch", nil)
+	}), fault.Unavailable, "IO_ERROR")
+	expect(2, 6)
 }

@@ -1,6 +1,10 @@
 package store
 
-import "go.uber.org/zap"
+import (
+	"errors"
+
+	"go.uber.org/zap"
+)
 
 // SQLite appends commits to a log and copies it back into the database from time to time; a commit
 // after everything was copied starts the log over. Done at once, copying stops the writer for as
@@ -122,9 +126,7 @@ func (w *writer) startOver(err error) {
 	}
 	if err == nil {
 		l, err = w.conn.checkpoint("RESTART")
-	}
-	if err == nil {
-		err = w.conn.script("PRAGMA busy_timeout = " + busyTimeout)
+		err = errors.Join(err, w.conn.script("PRAGMA busy_timeout = "+busyTimeout))
 	}
 	w.copyAt = copyLog
 	if err != nil || l.busy {

@@ -117,3 +117,18 @@ func TestClose_WritesTheLogBack(t *testing.T) {
 		t.Errorf("the log is left after Close (%v)", err)
 	}
 }
+
+func TestLog_FailedCheckpointKeepsTheBusyTimeout(t *testing.T) {
+	core, logs := observer.New(zapcore.ErrorLevel)
+	s := open(t, withLog(zap.New(core)))
+	got, err := store.BusyTimeoutAfterFailedCheckpoint(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if logs.Len() != 1 {
+		t.Errorf("%d errors were logged, want that of the checkpoint", logs.Len())
+	}
+	if got != 5000 {
+		t.Errorf("the writer waits %d ms for a lock after a failed checkpoint, want 5000", got)
+	}
+}

@@ -13,8 +13,14 @@
 //
 // Nothing is acknowledged, refused or woken before the commit is on disk. A function decides only
 // on what it reads through its Tx. A batch ends after 4 ms or 1,000 changed rows; a function always
-// runs whole. A batch that has changed nothing costs no sync, and one of
+// runs whole, so it is kept small. A batch that has changed nothing costs no sync, and one of
 // Tx.Patient functions alone waits a millisecond for others.
+//
+// # Callers
+//
+// Within a lane the writer serves callers in turn (WithCaller), one function each. A caller that
+// queues functions without limit delays only itself, and it can queue no more than 1,000 functions
+// or 4 MiB: Write, Drain and Submit block beyond that. The broker's own work counts as one caller.
 //
 // # Revisions
 //
@@ -32,9 +38,15 @@
 // # Failure
 //
 // Disk full or an I/O error may roll back the whole transaction and not just a savepoint: after
-// every failed function the writer looks whether the transaction still stands, and if not, every
-// function of the batch fails as fault.Unavailable and none is run again. Reads go on; writing
-// resumes by itself when there is room. A failed sync is different: nobody knows what is on disk
+// every failed function the writer checks whether the transaction is still open. If not, every
+// function of the batch fails as fault.Unavailable, and the writer runs none of them again. Reads
+// continue; writing resumes by itself when there is free space.
+//
+// A defect in a function without a savepoint (Tx.Certain) costs the batch too. The writer then runs
+// the functions of that batch once more, each with a savepoint, so that only the function with the
+// defect fails.
+//
+// A failed sync is different: nobody knows what is on disk
 // until the file is opened again, so the process must end (Options.Fatal).
 //
 // # Tables

@@ -29,8 +29,8 @@ func TestOnCommit_RunsInOrderAfterTheCommitAndBeforeAnyAnswer(t *testing.T) {
 		}
 	}
 	release := hold(t, s)
-	s.Submit(store.LaneFill, note("a"), func(err error) { order = append(order, "answer a") })
-	s.Submit(store.LaneFill, note("b"), func(err error) { order = append(order, "answer b") })
+	s.Submit(context.Background(), store.LaneFill, 0, note("a"), func(err error) { order = append(order, "answer a") })
+	s.Submit(context.Background(), store.LaneFill, 0, note("b"), func(err error) { order = append(order, "answer b") })
 	release()
 	write(t, s, nothing)
 	if diff := cmp.Diff([]string{"a", "b", "answer a", "answer b"}, order); diff != "" {

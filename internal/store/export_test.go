@@ -1,10 +1,12 @@
 package store
 
+import "context"
+
 // FailNextCommit lets the next commit that changes something fail with the given error, after the
 // functions of its batch have run. Nothing else makes a real disk fail at that moment.
 func FailNextCommit(s *Store, err error) {
 	done := make(chan struct{})
-	s.Submit(LaneDrain, func(*Tx) error {
+	s.Submit(context.Background(), LaneDrain, 0, func(*Tx) error {
 		w := s.writer
 		commit := w.commit
 		w.commit = func() error {
@@ -17,4 +19,15 @@ func FailNextCommit(s *Store, err error) {
 		return nil
 	}, func(error) { close(done) })
 	<-done
+}
+
+// BusyTimeoutAfterFailedCheckpoint lets the writer's step of a checkpoint fail, as it does within a
+// transaction, and returns the busy timeout of the writer's connection after it.
+func BusyTimeoutAfterFailedCheckpoint(s *Store) (milliseconds int, err error) {
+	err = s.Write(context.Background(), func(tx *Tx) error {
+		w := s.writer
+		w.startOver(nil)
+		return w.conn.queryRow(`PRAGMA busy_timeout`).Scan(&milliseconds)
+	})
+	return milliseconds, err
 }

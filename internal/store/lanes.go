@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 )
 
-// A Lane is where a function waits for the writer. Functions of one lane run in the order in which
-// they came.
+// A Lane is where a function waits for the writer. Functions of one caller run in one lane in the
+// order in which they came; callers take turns (see WithCaller).
 type Lane int
 
 const (
@@ -22,10 +22,14 @@ const (
 // returned, or fault.Unavailable if the whole batch could not be committed (reasons DISK_FULL,
 // IO_ERROR, BUSY, SYNC_FAILED) or the store is closed (SHUTTING_DOWN). A panic in fn is
 // fault.Internal. Until the writer picks the function up the caller may give up, and gets
-// fault.Canceled or fault.Deadline; from then on Write waits.
+// fault.Canceled or fault.Deadline; from then on Write waits. Write also waits while its caller has
+// too many functions queued.
 //
 // fn decides only on what it reads through its Tx. If it returns an error nothing of it remains. It
 // must not call Write, Drain or Close.
+//
+// fn can run twice (see Tx.Certain), and must then have the same outcome as after one run: it sets
+// its results at its start, and changes memory only in OnCommit or with an OnUndo.
 func (s *Store) Write(ctx context.Context, fn func(*Tx) error) error {
 	return s.write(ctx, LaneFill, fn)
 }
@@ -43,8 +47,8 @@ func (s *Store) write(ctx context.Context, lane Lane, fn func(*Tx) error) error 
 	t := s.tasks.Get().(*task)
 	t.fn = fn
 	t.state.Store(waiting)
-	if !s.writer.push(lane, t) {
-		return errClosed()
+	if err := s.writer.push(ctx, lane, t); err != nil {
+		return s.recycle(t, err)
 	}
 	select {
 	case err := <-t.answer:
@@ -63,32 +67,52 @@ func (s *Store) recycle(t *task, err error) error {
 	return err
 }
 
-// Submit is Write or Drain without waiting: done is called with the outcome. It runs after the
-// functions of OnCommit, in the order of the functions, in the writer or beside it; it must be quick, must not block and
-// must not call Write, Drain or Close. After Close, Submit calls done itself before it returns.
-func (s *Store) Submit(lane Lane, fn func(*Tx) error, done func(error)) {
-	if !s.writer.push(lane, &task{fn: fn, done: done}) {
-		done(errClosed())
+// Submit is Write or Drain without waiting for the outcome: done is called with it. done runs after
+// the functions of OnCommit, in the order of the functions, in the writer or beside it; it must be
+// quick, must not block and must not call Write, Drain or Close. After Close, Submit calls done
+// itself before it returns.
+//
+// size is how many bytes fn keeps in memory, about. While the caller of ctx has too much queued,
+// Submit blocks; if ctx ends meanwhile, it calls done with fault.Canceled or fault.Deadline. It
+// ignores the end of ctx otherwise, and without a caller it never blocks.
+func (s *Store) Submit(ctx context.Context, lane Lane, size int, fn func(*Tx) error, done func(error)) {
+	if err := s.writer.push(ctx, lane, &task{fn: fn, size: size, done: done}); err != nil {
+		done(err)
 	}
 }
 
-func (w *writer) push(lane Lane, t *task) bool {
-	w.mu.Lock()
-	if w.closed {
-		w.mu.Unlock()
-		return false
-	}
+// push queues a task for the caller of ctx, once the caller has room for it.
+func (w *writer) push(ctx context.Context, lane Lane, t *task) error {
+	caller := ctx.Value(callerKey{})
 	t.lane = lane
-	w.lanes[lane].push(t)
+	q := &w.lanes[lane]
+	w.mu.Lock()
+	for !w.closed {
+		full := q.full(caller)
+		if full == nil {
+			q.push(caller, t)
+			w.mu.Unlock()
+			w.nudge()
+			return nil
+		}
+		w.mu.Unlock()
+		select {
+		case <-full:
+		case <-ctx.Done():
+			return gaveUp(ctx.Err())
+		}
+		w.mu.Lock()
+	}
 	w.mu.Unlock()
-	w.nudge()
-	return true
+	return errClosed()
 }
 
 // A task is a function that waits for the writer.
 type task struct {
 	fn     func(*Tx) error
 	lane   Lane
+	size   int
+	next   *task       // in its line
 	done   func(error) // for Submit
 	answer chan error  // for Write and Drain, who wait for it; room for one
 	err    error
@@ -101,28 +125,3 @@ const (
 	pickedUp
 	givenUp
 )
-
-// A queue is first in, first out, and keeps its memory.
-type queue struct {
-	tasks []*task
-	head  int
-}
-
-func (q *queue) len() int { return len(q.tasks) - q.head }
-
-func (q *queue) push(t *task) { q.tasks = append(q.tasks, t) }
-
-func (q *queue) pop() *task {
-	t := q.tasks[q.head]
-	q.tasks[q.head] = nil
-	q.head++
-	switch {
-	case q.head == len(q.tasks):
-		q.tasks, q.head = q.tasks[:0], 0
-	case q.head >= 1024 && q.head*2 >= len(q.tasks): // never quite empty: move down, or it grows for ever
-		n := copy(q.tasks, q.tasks[q.head:])
-		clear(q.tasks[n:])
-		q.tasks, q.head = q.tasks[:n], 0
-	}
-	return t
-}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -79,8 +80,9 @@ func shut(tb testing.TB, s *store.Store) {
 func hold(tb testing.TB, s *store.Store) (release func()) {
 	tb.Helper()
 	held, free := make(chan struct{}), make(chan struct{})
-	s.Submit(store.LaneDrain, func(*store.Tx) error {
-		close(held)
+	begin := sync.OnceFunc(func() { close(held) })
+	s.Submit(context.Background(), store.LaneDrain, 0, func(*store.Tx) error {
+		begin()
 		<-free
 		return nil
 	}, func(error) {})
@@ -91,7 +93,7 @@ func hold(tb testing.TB, s *store.Store) (release func()) {
 // submit hands a function over and returns where its outcome arrives.
 func submit(s *store.Store, lane store.Lane, fn func(*store.Tx) error) <-chan error {
 	outcome := make(chan error, 1)
-	s.Submit(lane, fn, func(err error) { outcome <- err })
+	s.Submit(context.Background(), lane, 0, fn, func(err error) { outcome <- err })
 	return outcome
 }
 

@@ -38,7 +38,7 @@ func (s *Store) Stats() Stats {
 	w := s.writer
 	w.mu.Lock()
 	stats := w.stats
-	stats.Waiting = w.lanes[LaneFill].len() + w.lanes[LaneDrain].len()
+	stats.Waiting = w.lanes[LaneFill].tasks + w.lanes[LaneDrain].tasks
 	w.mu.Unlock()
 	stats.Revision = w.revision.Load()
 	if info, err := os.Stat(s.path); err == nil {

@@ -49,49 +49,6 @@ func TestWrite_RefusedFunctionUndoesOnlyItself(t *testing.T) {
 	}
 }
 
-func TestCertain_GoesWithoutASavepointAndCostsTheBatchIfItFailsLate(t *testing.T) {
-	s := open(t)
-	release := hold(t, s)
-	kept := submit(s, store.LaneFill, add("kept"))
-	refused := submit(s, store.LaneFill, func(tx *store.Tx) error {
-		tx.Certain()
-		if _, err := namesIn(tx); err != nil {
-			return err
-		}
-		return errRefused
-	})
-	release()
-	if err := <-kept; err != nil {
-		t.Fatal(err)
-	}
-	if err := <-refused; !errors.Is(err, errRefused) {
-		t.Fatalf("got %v", err)
-	}
-	if diff := cmp.Diff([]string{"kept"}, names(t, s)); diff != "" {
-		t.Error(diff)
-	}
-
-	release = hold(t, s)
-	early := submit(s, store.LaneFill, add("early"))
-	late := submit(s, store.LaneFill, func(tx *store.Tx) error {
-		tx.Certain()
-		if err := insert(tx, "late", nil); err != nil {
-			return err
-		}
-		return errors.New("a defect")
-	})
-	release()
-	wantFault(t, <-early, fault.Unavailable, "IO_ERROR")
-	wantFault(t, <-late, fault.Unavailable, "IO_ERROR")
-	if diff := cmp.Diff([]string{"kept"}, names(t, s)); diff != "" {
-		t.Error(diff)
-	}
-	write(t, s, add("after"))
-	if diff := cmp.Diff([]string{"kept", "after"}, names(t, s)); diff != "" {
-		t.Error(diff)
-	}
-}
-
 func TestWrite_FunctionSeesTheEarlierOnesOfItsBatch(t *testing.T) {
 	s := open(t)
 	takeIfFree := func(name string) func(*store.Tx) error {
@@ -218,7 +175,7 @@ func TestWrite_PanicIsUndoneAndKillsNobody(t *testing.T) {
 		panic("a defect, with rows left open")
 	})
 	wantFault(t, err, fault.Internal, "PANIC")
-	s.Submit(store.LaneFill, add("submitted"), func(error) { panic("a defect in done") })
+	s.Submit(context.Background(), store.LaneFill, 0, add("submitted"), func(error) { panic("a defect in done") })
 	write(t, s, func(tx *store.Tx) error {
 		tx.OnCommit(func() { panic("a defect in OnCommit") })
 		return insert(tx, "kept", nil)

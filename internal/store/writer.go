@@ -43,7 +43,6 @@ type writer struct {
 	resting bool // kicks wait until kickRetry is over, or for other work
 	closed  bool
 	stats   Stats
-	caches  []interface{ forget() }
 
 	// Used by the writer goroutine alone.
 	counter  int64
@@ -62,6 +61,9 @@ func newWriter(c *conn, cp *checkpointer, m meta, o Options) *writer {
 		wake: make(chan struct{}, 1), stopped: make(chan struct{}),
 		kicked: map[any]struct{}{}, counter: m.revision, latest: m.latest,
 		copyAt: copyLog, warnAt: warnLog, opened: o.Clock.Now(), uptimeBefore: m.uptime,
+	}
+	for i := range w.lanes {
+		w.lanes[i].lines = map[any]*line{}
 	}
 	w.commit = func() error { return c.run(`COMMIT`) }
 	w.batch.asked = map[any]int{}
@@ -119,7 +121,7 @@ func (w *writer) run() {
 func (w *writer) busy() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.lanes[LaneFill].len() > 0 || w.lanes[LaneDrain].len() > 0 || len(w.kicks) > 0 && !w.resting
+	return w.lanes[LaneFill].tasks > 0 || w.lanes[LaneDrain].tasks > 0 || len(w.kicks) > 0 && !w.resting
 }
 
 // atEase reports whether nothing asks for the end of a batch.
@@ -132,7 +134,7 @@ func (w *writer) atEase() bool {
 func (w *writer) finished() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.closed && w.lanes[LaneFill].len() == 0 && w.lanes[LaneDrain].len() == 0
+	return w.closed && w.lanes[LaneFill].tasks == 0 && w.lanes[LaneDrain].tasks == 0
 }
 
 // syncFailed ends all writing for good.
