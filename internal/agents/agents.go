@@ -113,6 +113,8 @@ type Mail interface {
 	Directives(q store.Querier, a Agent) ([]string, error)
 	// Gated returns the agents of a session that something stands in the way of, by name.
 	Gated(q store.Querier, session int64) (map[string]Gate, error)
+	// AwaitDeparture returns once all mail that the agent left when it last deregistered is dead-lettered.
+	AwaitDeparture(ctx context.Context, session, agent string) error
 }
 
 // Fences knows which locks and tokens an agent holds.
@@ -179,6 +181,11 @@ func (r *Registry) Register(ctx context.Context, who caller.Caller, req once.Req
 	var answer struct {
 		Agent Agent
 		Lost
+	}
+	if r.mail != nil {
+		if err := r.mail.AwaitDeparture(ctx, who.Session, who.Agent); err != nil {
+			return Agent{}, Lost{}, fmt.Errorf("register agent: %w", err)
+		}
 	}
 	err := r.store.Write(ctx, func(tx *store.Tx) error {
 		_, err := req.Do(tx, &answer, func() (err error) {

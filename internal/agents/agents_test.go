@@ -309,6 +309,8 @@ func (mail) Directives(store.Querier, agents.Agent) ([]string, error) {
 	return []string{"halt", "nudge"}, nil
 }
 
+func (mail) AwaitDeparture(context.Context, string, string) error { return nil }
+
 func (mail) Gated(store.Querier, int64) (map[string]agents.Gate, error) {
 	return map[string]agents.Gate{"a": {Halted: true}, "b": {Degraded: true}}, nil
 }

@@ -54,8 +54,8 @@ func connect(journal *events.Log, scopes *sessions.Registry, registry *agents.Re
 	scopes.OnClosed(func(tx *store.Tx, s sessions.Session) error {
 		return post.SessionClosed(tx, brokerSession(s))
 	})
-	scopes.OnConfigured(func(tx *store.Tx, _, now sessions.Session) error {
-		return post.SessionConfigured(tx, brokerSession(now))
+	scopes.OnConfigured(func(tx *store.Tx, before, now sessions.Session) error {
+		return post.SessionConfigured(tx, brokerSession(before), brokerSession(now))
 	})
 	journal.OnAnnounced(post.Announce)
 }
@@ -166,6 +166,11 @@ func (m mail) Gated(q store.Querier, session int64) (map[string]agents.Gate, err
 		gates[name] = agents.Gate(g)
 	}
 	return gates, err
+}
+
+// AwaitDeparture implements agents.Mail.
+func (m mail) AwaitDeparture(ctx context.Context, session, agent string) error {
+	return m.broker.AwaitDeparture(ctx, session, agent)
 }
 
 // crew tells the broker how agents are.

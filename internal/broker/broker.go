@@ -83,6 +83,7 @@ type Broker struct {
 	calendar *calendar              // when delays, times to live and the time for a response end
 	asks     map[int64][]*asking    // calls that wait for a reply, by question; it belongs to the writer
 	breakers *deadline.Queue[int64] // when open breakers let a probe through, by agent
+	backlog  *deadline.Queue[chore] // what is left of changes that are too large for one function
 	rekept   []func(*store.Tx)      // see OnRekept
 
 	stopping chan struct{}      // closed when streams are to end
@@ -102,6 +103,7 @@ func New(st *store.Store, log *events.Log, dir Directory, clock clockwork.Clock,
 	b.claims = deadline.New(clock, b.claimsDue)
 	b.calendar = newCalendar(b)
 	b.breakers = deadline.NewCalendar(clock, b.breakersDue)
+	b.backlog = deadline.New(clock, b.backlogDue)
 	return b
 }
 
@@ -126,6 +128,9 @@ func (b *Broker) Start(ctx context.Context) error {
 		if err := rows.Err(); err != nil {
 			return err
 		}
+		if err := b.resumeBacklog(s); err != nil {
+			return err
+		}
 		return b.expectBreakers(s)
 	})
 	if err != nil {
@@ -135,6 +140,7 @@ func (b *Broker) Start(ctx context.Context) error {
 	b.runners.Go(func() { b.claims.Run(ctx) })
 	b.runners.Go(func() { b.calendar.run(ctx) })
 	b.runners.Go(func() { b.breakers.Run(ctx) })
+	b.runners.Go(func() { b.backlog.Run(ctx) })
 	return nil
 }
 

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"brokerd/internal/caller"
-	"brokerd/internal/events"
 	"brokerd/internal/fault"
 	"brokerd/internal/once"
 	"brokerd/internal/store"
@@ -261,74 +260,25 @@ func subscribersOf(q store.Querier, channel int64) ([]string, error) {
 	return names, rows.Err()
 }
 
-// AgentRegistered lets an agent's open streams follow a change of its role, and closes its circuit breaker. It is a hook of the
-// registration.
+// AgentRegistered moves an agent's open streams to the mailboxes of its new role and closes its circuit breaker. It is a hook
+// of the registration. It refuses an agent whose mail from an earlier registration is not all dead-lettered: see AwaitDeparture.
 func (b *Broker) AgentRegistered(tx *store.Tx, session Session, agent Agent) error {
 	a := actor{Agent: agent, session: session}
 	var err error
 	if a.mailbox, err = b.openMailbox(tx, session.ID, mailboxRef{agentBox, agent.Name}); err != nil {
 		return err
 	}
+	var departing bool
+	if err := tx.QueryRow(existsDeparture, a.mailbox).Scan(&departing); err != nil {
+		return err
+	}
+	if departing {
+		return errDeparting(agent.Name)
+	}
 	if err := b.closeBreaker(tx, session.ID, a.mailbox); err != nil {
 		return err
 	}
 	return b.rebox(tx, a)
-}
-
-// AgentGone ends what a deregistered agent has: its claims go back uncounted, its streams and subscriptions end, and unfinished
-// mail of its own becomes dead letters. It is a hook of the deregistration.
-func (b *Broker) AgentGone(tx *store.Tx, session Session, agent Agent, reason string) error {
-	a := actor{Agent: agent, session: session}
-	b.endAsks(tx, session.ID, agent.Name, errGone(agent.Name))
-	var err error
-	if a.mailbox, err = b.findMailbox(tx, session.ID, mailboxRef{agentBox, agent.Name}); err != nil || a.mailbox == 0 {
-		return err
-	}
-	gone := b.dismiss(a.mailbox) // before what it held is handed out again
-	tell := func() { endAll(gone, errGone(a.Name)) }
-	tx.OnUndo(tell)
-	held, err := heldBy(tx, a.mailbox)
-	if err != nil {
-		return err
-	}
-	s := settling{Broker: b, tx: tx, actor: a, left: tally{}}
-	for _, h := range held {
-		if _, err := s.release(h); err != nil {
-			return err
-		}
-	}
-	if _, err := tx.Exec(deleteSubscriptions, a.mailbox); err != nil {
-		return err
-	}
-	b.audience.Clear(tx)
-	now := tx.Now()
-	if _, err := tx.Exec(insertGone, now, now, "AGENT_GONE: "+reason, a.mailbox); err != nil {
-		return err
-	}
-	n, err := tx.Exec(updateGone, now, a.mailbox)
-	if err != nil {
-		return err
-	}
-	if _, err := tx.Exec(clearWaiting, a.mailbox); err != nil {
-		return err
-	}
-	if err := b.ungate(tx, a.mailbox); err != nil {
-		return err
-	}
-	delete(s.left, a.mailbox)
-	delete(s.ready, a.mailbox)
-	s.ready.seen(a.mailbox) // its readers end
-	if n > 0 {
-		entry := a.event("message.dead")
-		entry.Severity = events.Warning
-		entry.Summary = a.Name + " deregistered: " + counted(int(n), "unfinished message") + " became dead letters"
-		if s.last, err = b.log.Append(tx, entry); err != nil {
-			return err
-		}
-	}
-	_, err = s.finish(nil)
-	tx.OnCommit(tell)
-	return err
 }
 
 // AgentFailed takes from an agent whose lease is over what it holds: its claims go back as failed attempts, which count as one failure for its
@@ -377,30 +327,4 @@ func endAll(consumers []*consumer, err error) {
 			c.dismissed(err)
 		}
 	}
-}
-
-// SessionConfigured computes the ranks of all that waits anew after the session's ageing has changed, lets its agents send at
-// its new rate, and closes the circuit breakers if there are to be none. It is a hook of the configuration.
-func (b *Broker) SessionConfigured(tx *store.Tx, session Session) error {
-	tx.OnCommit(func() { b.rates.change(session) })
-	for _, query := range []string{rerankReady, rerankClaimed, rerankDelayed, rerankBlocked} {
-		if _, err := tx.Exec(query, session.Ageing, session.Ageing, session.ID); err != nil {
-			return err
-		}
-	}
-	if session.BreakerLimit == 0 {
-		if err := b.closeBreakers(tx, session.ID); err != nil {
-			return err
-		}
-	}
-	boxes, err := sessionBoxes(tx, session.ID)
-	if err != nil {
-		return err
-	}
-	var ready readied
-	for _, box := range boxes {
-		ready.add(box.id, front) // what consumers have seen is no longer in front of what they have not
-	}
-	b.wake(tx, ready)
-	return nil
 }

@@ -25,7 +25,7 @@ func (b *Broker) SessionClosed(tx *store.Tx, session Session) error {
 			return err
 		}
 	}
-	for _, statement := range []string{clearAllWaiting, deleteAllResends} {
+	for _, statement := range []string{clearAllWaiting, deleteAllResends, deleteDepartures, deleteRerank} {
 		if _, err := tx.Exec(statement, session.ID); err != nil {
 			return err
 		}

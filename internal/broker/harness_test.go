@@ -2,15 +2,20 @@ package broker_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"io"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jonboulle/clockwork"
+	_ "github.com/mattn/go-sqlite3" // to make statements of the daemon fail
 	"go.uber.org/goleak"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -43,8 +48,9 @@ const patience = 2 * time.Minute
 // database must be sound.
 type world struct {
 	*apptest.Broker
-	Clock watchedClock
-	t     testing.TB
+	Clock  watchedClock
+	logged chan string // warnings and errors
+	t      testing.TB
 }
 
 // longWait is how long calls wait that are to be woken: like nothing else, and shorter than the time that a read may take, which
@@ -70,10 +76,25 @@ func newWorld(t testing.TB) *world {
 	t.Helper()
 	clock := watchedClock{clockwork.NewFakeClockAt(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)), make(chan struct{}, 100)}
 	// A stream that a test leaves open is cut off soon when it restarts the daemon.
-	broker := apptest.Start(t, apptest.With(func(c *app.Config) { c.Clock, c.StopTimeout = clock, 200*time.Millisecond }))
-	w := &world{broker, clock, t}
+	logged := make(chan string, 1000)
+	broker := apptest.Start(t, apptest.With(func(c *app.Config) {
+		c.Clock, c.StopTimeout, c.Log = clock, 200*time.Millisecond, logTo(logged)
+	}))
+	w := &world{broker, clock, logged, t}
 	w.configure(&pb.SessionSettings{SendRate: ptr(0.0)}) // the tests of the limit set their own
 	return w
+}
+
+// logTo returns a log that puts the texts of warnings and errors into a channel, as long as it has room.
+func logTo(texts chan<- string) *zap.Logger {
+	core := zapcore.NewCore(zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig()), zapcore.AddSync(io.Discard), zap.WarnLevel)
+	return zap.New(core, zap.Hooks(func(e zapcore.Entry) error {
+		select {
+		case texts <- e.Message:
+		default:
+		}
+		return nil
+	}))
 }
 
 // An agent is one identity's view of the daemon. The system has no name.
@@ -120,6 +141,43 @@ func (w *world) agents(role string, names ...string) []*agent {
 		all[i] = w.agent(name, role)
 	}
 	return all
+}
+
+// sql changes the database behind the daemon's back.
+func (w *world) sql(statements ...string) {
+	w.t.Helper()
+	db, err := sql.Open("sqlite3", "file:"+filepath.Join(w.Dir(), "brokerd.db")+"?_busy_timeout=10000")
+	must(w.t, err)
+	for _, statement := range statements {
+		must(w.t, drop(db.ExecContext(w.t.Context(), statement)))
+	}
+	must(w.t, db.Close())
+}
+
+// number returns the one number that a query finds in the database.
+func (w *world) number(query string) (n int) {
+	w.t.Helper()
+	db, err := sql.Open("sqlite3", "file:"+filepath.Join(w.Dir(), "brokerd.db")+"?_busy_timeout=10000")
+	must(w.t, err)
+	must(w.t, db.QueryRowContext(w.t.Context(), query).Scan(&n))
+	must(w.t, db.Close())
+	return n
+}
+
+// awaitLog returns once the daemon has logged a warning or an error with this text.
+func (w *world) awaitLog(text string) {
+	w.t.Helper()
+	late := time.After(patience)
+	for {
+		select {
+		case got := <-w.logged:
+			if got == text {
+				return
+			}
+		case <-late:
+			w.t.Fatalf("the daemon did not log %q", text)
+		}
+	}
 }
 
 // configure changes the settings of the session "default".

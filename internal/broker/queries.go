@@ -12,8 +12,6 @@ const (
 		SELECT kind, name FROM mailboxes WHERE id = ?`
 	addWaiting = `
 		UPDATE mailboxes SET waiting = waiting + ? WHERE id = ?`
-	clearWaiting = `
-		UPDATE mailboxes SET waiting = 0 WHERE id = ?`
 	selectSessionMailboxes = `
 		SELECT id, kind, name FROM mailboxes WHERE session = ?`
 
@@ -340,14 +338,6 @@ const (
 		UPDATE deliveries
 		SET state = ?, rank = ?, attempts = 0, arrival = ?, expires_at = ?, finished_at = NULL, due_at = NULL
 		WHERE message = ? AND mailbox = ?`
-	insertGone = `
-		INSERT INTO attempts (message, mailbox, claim, number, holder, consumer, claimed_at, ended_at, error)
-		SELECT message, mailbox, -1, attempts, mailbox, '', ?, ?, ? FROM deliveries WHERE mailbox = ? AND state IN (1, 3, 4)
-		ON CONFLICT (message, mailbox, claim) DO UPDATE SET ended_at = excluded.ended_at, error = excluded.error`
-	updateGone = `
-		UPDATE deliveries
-		SET state = 6, finished_at = ?, due_at = NULL, arrival = -abs(arrival)
-		WHERE mailbox = ? AND state IN (1, 3, 4)`
 
 	// What is unfinished when a session is closed, by state, since each has an index.
 	cancel = `
@@ -368,14 +358,4 @@ const (
 		SELECT d.message, d.mailbox
 		FROM deliveries d JOIN mailboxes b ON b.id = d.mailbox
 		WHERE d.state = 2 AND b.session = ?`
-
-	rerank = `
-		UPDATE deliveries
-		SET rank = (SELECT CASE WHEN ? = 0 THEN 10 - m.priority ELSE m.created_at - m.priority * ? END
-			FROM messages m WHERE m.revision = deliveries.message)
-		WHERE mailbox IN (SELECT id FROM mailboxes WHERE session = ?) AND rank >= -4611686018427387904` // not directives
-	rerankReady   = rerank + ` AND state = 1`
-	rerankClaimed = rerank + ` AND state = 2`
-	rerankDelayed = rerank + ` AND state = 3`
-	rerankBlocked = rerank + ` AND ordering_key IS NOT NULL AND state <= 4 AND state = 4`
 )

@@ -22,6 +22,8 @@ var ofMessages = [...]string{
 // ofSessions removes what a session has beside messages; the argument is its row id. What refers to mailboxes goes before these.
 var ofSessions = [...]string{
 	`DELETE FROM threads WHERE session = ?`,
+	`DELETE FROM reranks WHERE session = ?`,
+	deleteDepartures,
 	`DELETE FROM halts WHERE agent IN (SELECT id FROM mailboxes WHERE session = ?)`,
 	`DELETE FROM breakers WHERE agent IN (SELECT id FROM mailboxes WHERE session = ?)`,
 	`DELETE FROM subscriptions WHERE channel IN (SELECT id FROM mailboxes WHERE session = ?)`,

@@ -1,0 +1,75 @@
+package broker
+
+import (
+	"context"
+	"time"
+
+	"go.uber.org/zap"
+
+	"brokerd/internal/store"
+)
+
+// A chore is a change of many deliveries that would stop the writer for too long in one function. Its first page is part of
+// the change that causes it; the backlog does the rest, one page per function, between other work. A row says that a chore is
+// not finished, so that the backlog resumes it after a restart.
+type chore struct {
+	kind choreKind
+	id   int64
+}
+
+type choreKind int
+
+const (
+	departChore choreKind = iota // dead-letter the mail in the mailbox of an agent that has deregistered
+	rerankChore                  // compute the ranks of a session again
+)
+
+// resumeBacklog takes up the chores that were not finished when the broker stopped.
+func (b *Broker) resumeBacklog(s *store.Snapshot) error {
+	now := b.clock.Now()
+	for kind, query := range map[choreKind]string{departChore: selectDepartures, rerankChore: selectReranks} {
+		rows := s.Query(query)
+		for rows.Next() {
+			c := chore{kind: kind}
+			if err := rows.Scan(&c.id); err != nil {
+				return err
+			}
+			b.backlog.Set(c, now)
+		}
+		if err := rows.Err(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// isStopping reports whether the broker stops. A chore then ends after its page.
+func (b *Broker) isStopping() bool {
+	select {
+	case <-b.stopping:
+		return true
+	default:
+		return false
+	}
+}
+
+// later leaves the rest of a chore to the backlog once the transaction is committed.
+func (b *Broker) later(tx *store.Tx, c chore) {
+	tx.OnCommit(func() { b.backlog.Set(c, b.clock.Now()) })
+}
+
+// backlogDue works on chores until they are finished or the broker stops.
+func (b *Broker) backlogDue(chores []chore) {
+	for _, c := range chores {
+		var err error
+		if c.kind == departChore {
+			err = b.depart(context.Background(), c.id)
+		} else {
+			err = b.rerank(c.id)
+		}
+		if err != nil {
+			b.zap.Warn("a page of the backlog could not be written; trying again", zap.Error(err))
+			b.backlog.Set(c, b.clock.Now().Add(time.Second))
+		}
+	}
+}

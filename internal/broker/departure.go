@@ -1,0 +1,190 @@
+package broker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"brokerd/internal/events"
+	"brokerd/internal/fault"
+	"brokerd/internal/store"
+)
+
+// departurePage is how many messages of a deregistered agent one function dead-letters.
+const departurePage = 200
+
+// AgentGone ends what a deregistered agent has: its claims go back uncounted, its streams and subscriptions end, and its
+// unfinished mail becomes dead letters. If that is more than a page, the backlog dead-letters the rest: until then the mail
+// stays in the mailbox, where no agent can claim or read it, since AgentRegistered refuses the agent. It is a hook of the
+// deregistration.
+func (b *Broker) AgentGone(tx *store.Tx, session Session, agent Agent, reason string) error {
+	a := actor{Agent: agent, session: session}
+	b.endAsks(tx, session.ID, agent.Name, errGone(agent.Name))
+	var err error
+	if a.mailbox, err = b.findMailbox(tx, session.ID, mailboxRef{agentBox, agent.Name}); err != nil || a.mailbox == 0 {
+		return err
+	}
+	gone := b.dismiss(a.mailbox) // before what it held is handed out again
+	tell := func() { endAll(gone, errGone(a.Name)) }
+	tx.OnUndo(tell)
+	held, err := heldBy(tx, a.mailbox)
+	if err != nil {
+		return err
+	}
+	s := settling{Broker: b, tx: tx, actor: a, left: tally{}}
+	for _, h := range held {
+		if _, err := s.release(h); err != nil {
+			return err
+		}
+	}
+	if _, err := tx.Exec(deleteSubscriptions, a.mailbox); err != nil {
+		return err
+	}
+	b.audience.Clear(tx)
+	if err := b.ungate(tx, a.mailbox); err != nil {
+		return err
+	}
+	delete(s.ready, a.mailbox)
+	s.ready.seen(a.mailbox) // its readers end
+	p := departure{reason: reason}
+	more, err := s.deadLetter(&p)
+	if err != nil {
+		return err
+	}
+	if more {
+		if _, err := tx.Exec(insertDeparture, a.mailbox, a.Role, p.reason, p.dead); err != nil {
+			return err
+		}
+		b.later(tx, chore{departChore, a.mailbox})
+	}
+	_, err = s.finish(nil)
+	tx.OnCommit(tell)
+	return err
+}
+
+// A departure is the mail that an agent left when it deregistered.
+type departure struct {
+	reason string
+	dead   int64 // messages that are dead letters by now
+}
+
+// deadLetter makes dead letters of the next page of the actor's mail, and reports whether there may be more. The last page comes
+// with the event.
+func (s *settling) deadLetter(p *departure) (more bool, err error) {
+	messages, err := leftMail(s.tx, s.actor.mailbox)
+	if err != nil {
+		return false, err
+	}
+	if len(messages) > 0 {
+		list, _ := json.Marshal(messages) // numbers always marshal
+		now := s.tx.Now()
+		if _, err := s.tx.Exec(insertGone, now, now, "AGENT_GONE: "+p.reason, s.actor.mailbox, string(list)); err != nil {
+			return false, err
+		}
+		n, err := s.tx.Exec(updateGone, now, s.actor.mailbox, string(list))
+		if err != nil {
+			return false, err
+		}
+		s.left[s.actor.mailbox] -= n
+		p.dead += n
+	}
+	if len(messages) == departurePage || p.dead == 0 {
+		return len(messages) == departurePage, nil
+	}
+	entry := s.actor.event("message.dead")
+	entry.Severity = events.Warning
+	entry.Summary = s.actor.Name + " deregistered: " + counted(int(p.dead), "unfinished message") + " became dead letters"
+	s.last, err = s.log.Append(s.tx, entry)
+	return false, err
+}
+
+// leftMail returns up to a page of the unfinished messages in the mailbox of an agent that holds no claims.
+func leftMail(q store.Querier, mailbox int64) ([]int64, error) {
+	var messages []int64
+	for _, query := range []string{selectLeftOrdered, selectLeftDelayed, selectLeftReady} {
+		if len(messages) == departurePage {
+			break
+		}
+		rows := q.Query(query, mailbox, departurePage-len(messages))
+		for rows.Next() {
+			var message int64
+			if err := rows.Scan(&message); err != nil {
+				return nil, err
+			}
+			messages = append(messages, message)
+		}
+		if err := rows.Err(); err != nil {
+			return nil, err
+		}
+	}
+	return messages, nil
+}
+
+// depart dead-letters all that is left in the mailbox of a deregistered agent, one page per function, unless the broker
+// stops.
+func (b *Broker) depart(ctx context.Context, mailbox int64) error {
+	for more := true; more && !b.isStopping(); {
+		err := b.store.Drain(ctx, func(tx *store.Tx) (err error) {
+			more, err = b.departFurther(tx, mailbox)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// departFurther dead-letters the next page, if the departure is not finished, and reports whether there may be more.
+func (b *Broker) departFurther(tx *store.Tx, mailbox int64) (more bool, err error) {
+	a := actor{mailbox: mailbox}
+	var p departure
+	err = tx.QueryRow(selectDeparture, mailbox).Scan(&a.session.ID, &a.Name, &a.Role, &p.reason, &p.dead)
+	if errors.Is(err, store.ErrNoRows) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	s := settling{Broker: b, tx: tx, actor: a, left: tally{}}
+	if more, err = s.deadLetter(&p); err != nil {
+		return false, err
+	}
+	if more {
+		_, err = tx.Exec(updateDeparture, p.dead, mailbox)
+	} else {
+		_, err = tx.Exec(deleteDeparture, mailbox)
+	}
+	if err != nil {
+		return false, err
+	}
+	_, err = s.finish(nil)
+	return more, err
+}
+
+// AwaitDeparture dead-letters what is left of the mail of an agent that has deregistered, and returns when that is done: the
+// agent may then register again. Errors: as Session of the Directory.
+func (b *Broker) AwaitDeparture(ctx context.Context, session, agent string) error {
+	var mailbox int64
+	err := b.store.Drain(ctx, func(tx *store.Tx) error {
+		s, err := b.dir.Session(tx, session)
+		if err != nil {
+			return err
+		}
+		mailbox, err = b.findMailbox(tx, s.ID, mailboxRef{agentBox, agent})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return b.depart(ctx, mailbox)
+}
+
+// errDeparting is the error for an agent that registers again before all of its mail is dead-lettered.
+func errDeparting(agent string) error {
+	e := fault.New(fault.Unavailable, "AGENT_DEPARTING",
+		"the broker is still dead-lettering the mail that agent %q left when it deregistered; register again in a moment", agent)
+	e.RetryAfter = time.Second
+	return e
+}

@@ -1,0 +1,78 @@
+package broker
+
+// The mail of agents that have deregistered. Each query of left mail goes by the index of its state.
+const (
+	insertDeparture = `
+		INSERT INTO departures (mailbox, role, reason, dead) VALUES (?, ?, ?, ?)`
+	existsDeparture = `
+		SELECT EXISTS (SELECT 1 FROM departures WHERE mailbox = ?)`
+	selectDeparture = `
+		SELECT b.session, b.name, p.role, p.reason, p.dead
+		FROM departures p JOIN mailboxes b ON b.id = p.mailbox
+		WHERE p.mailbox = ?`
+	selectDepartures = `
+		SELECT mailbox FROM departures`
+	updateDeparture = `
+		UPDATE departures SET dead = ? WHERE mailbox = ?`
+	deleteDeparture = `
+		DELETE FROM departures WHERE mailbox = ?`
+	deleteDepartures = `
+		DELETE FROM departures WHERE mailbox IN (SELECT id FROM mailboxes WHERE session = ?)`
+
+	// The last of each ordering key comes first, so that no blocked message loses the one in front of it.
+	selectLeftOrdered = `
+		SELECT message FROM deliveries
+		WHERE mailbox = ? AND ordering_key IS NOT NULL AND state <= 4 AND state <> 2
+		ORDER BY ordering_key DESC, message DESC
+		LIMIT ?`
+	selectLeftDelayed = `
+		SELECT message FROM deliveries WHERE mailbox = ? AND state = 3 AND ordering_key IS NULL LIMIT ?`
+	selectLeftReady = `
+		SELECT message FROM deliveries WHERE mailbox = ? AND state = 1 AND ordering_key IS NULL LIMIT ?`
+	insertGone = `
+		INSERT INTO attempts (message, mailbox, claim, number, holder, consumer, claimed_at, ended_at, error)
+		SELECT message, mailbox, -1, attempts, mailbox, '', ?, ?, ?
+		FROM deliveries
+		WHERE mailbox = ? AND message IN (SELECT value FROM json_each(?))
+		ON CONFLICT (message, mailbox, claim) DO UPDATE SET ended_at = excluded.ended_at, error = excluded.error`
+	updateGone = `
+		UPDATE deliveries
+		SET state = 6, finished_at = ?, due_at = NULL, arrival = -abs(arrival)
+		WHERE mailbox = ? AND message IN (SELECT value FROM json_each(?))`
+)
+
+// The ranks of a session whose ageing has changed.
+const (
+	upsertRerank = `
+		INSERT INTO reranks (session, version) VALUES (?, 1)
+		ON CONFLICT (session) DO UPDATE SET version = reranks.version + 1`
+	selectRerank = `
+		SELECT version FROM reranks WHERE session = ?`
+	selectReranks = `
+		SELECT session FROM reranks`
+	deleteRerank = `
+		DELETE FROM reranks WHERE session = ?`
+	deleteRerankVersion = `
+		DELETE FROM reranks WHERE session = ? AND version = ?`
+
+	// All that is unfinished in a session, directives aside, by the index of each state.
+	selectRanked = `
+		SELECT message, mailbox FROM deliveries INDEXED BY deliveries_claimed
+		WHERE state = 2 AND rank >= -4611686018427387904 AND mailbox IN (SELECT id FROM mailboxes WHERE session = ?1)
+		UNION ALL
+		SELECT message, mailbox FROM deliveries
+		WHERE state = 1 AND rank >= -4611686018427387904 AND mailbox IN (SELECT id FROM mailboxes WHERE session = ?1)
+		UNION ALL
+		SELECT message, mailbox FROM deliveries
+		WHERE state = 3 AND rank >= -4611686018427387904 AND mailbox IN (SELECT id FROM mailboxes WHERE session = ?1)
+		UNION ALL
+		SELECT message, mailbox FROM deliveries
+		WHERE ordering_key IS NOT NULL AND state <= 4 AND state = 4 AND rank >= -4611686018427387904
+			AND mailbox IN (SELECT id FROM mailboxes WHERE session = ?1)
+		LIMIT ?2`
+	updateRank = `
+		UPDATE deliveries
+		SET rank = (SELECT CASE WHEN ?1 = 0 THEN 10 - m.priority ELSE m.created_at - m.priority * ?1 END
+			FROM messages m WHERE m.revision = deliveries.message)
+		WHERE message = ?2 AND mailbox = ?3 AND state <= 4`
+)

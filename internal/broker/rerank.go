@@ -1,0 +1,111 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"brokerd/internal/store"
+)
+
+// ranksPage is how many ranks one function computes.
+const ranksPage = 200
+
+// SessionConfigured follows a change of a session's settings: its agents send at the new rate, circuit breakers close if there
+// are to be none, and ranks follow the ageing. It is a hook of the configuration.
+func (b *Broker) SessionConfigured(tx *store.Tx, before, now Session) error {
+	tx.OnCommit(func() { b.rates.change(now) })
+	if now.BreakerLimit == 0 && before.BreakerLimit != 0 {
+		if err := b.closeBreakers(tx, now.ID); err != nil {
+			return err
+		}
+	}
+	if now.Ageing == before.Ageing {
+		return nil
+	}
+	keys, err := readKeys(tx.Query(selectRanked, now.ID, ranksPage+1))
+	if err != nil {
+		return err
+	}
+	if len(keys) > ranksPage {
+		_, err := tx.Exec(upsertRerank, now.ID)
+		b.later(tx, chore{rerankChore, now.ID})
+		return err
+	}
+	if err := updateRanks(tx, now, keys); err != nil {
+		return err
+	}
+	if _, err := tx.Exec(deleteRerank, now.ID); err != nil {
+		return err
+	}
+	b.reconsiderAll(tx, keys)
+	return nil
+}
+
+// rerank computes the ranks of all that is unfinished in a session, one page per function, unless the broker stops. Until the
+// last page, a mailbox has ranks by the old and by the new ageing: every delivery can be claimed, only the order is mixed.
+//
+// One snapshot names the deliveries, and a page finds each of them whatever its state is by then. Deliveries that are sent or
+// redriven after the change have the new rank already.
+func (b *Broker) rerank(session int64) error {
+	var version int64
+	var keys []key
+	ctx := context.Background()
+	err := b.store.Read(ctx, func(s *store.Snapshot) (err error) {
+		if err := s.QueryRow(selectRerank, session).Scan(&version); err != nil {
+			return err
+		}
+		keys, err = readKeys(s.Query(selectRanked, session, noLimit))
+		return err
+	})
+	if errors.Is(err, store.ErrNoRows) {
+		return nil // the session has ended, or a later change did it all
+	}
+	if err != nil {
+		return err
+	}
+	for page := range slices.Chunk(keys, ranksPage) {
+		if b.isStopping() {
+			return nil
+		}
+		if err := b.store.Write(ctx, func(tx *store.Tx) error { return b.rerankPage(tx, session, page) }); err != nil {
+			return err
+		}
+	}
+	return b.store.Write(ctx, func(tx *store.Tx) error {
+		b.reconsiderAll(tx, keys)
+		_, err := tx.Exec(deleteRerankVersion, session, version)
+		return err
+	})
+}
+
+// rerankPage computes some ranks by the ageing that the session has now.
+func (b *Broker) rerankPage(tx *store.Tx, session int64, keys []key) error {
+	now, err := b.dir.ByID(tx, session)
+	if errors.Is(err, store.ErrNoRows) {
+		return nil // it is deleted
+	}
+	if err != nil {
+		return err
+	}
+	return updateRanks(tx, now, keys)
+}
+
+func updateRanks(tx *store.Tx, session Session, keys []key) error {
+	for _, k := range keys {
+		if _, err := tx.Exec(updateRank, session.Ageing, k.message, k.mailbox); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// reconsiderAll has dispatch read mailboxes from the front again: what a filtered consumer has passed over is no longer in front
+// of what it has not.
+func (b *Broker) reconsiderAll(tx *store.Tx, keys []key) {
+	var ready readied
+	for _, k := range keys {
+		ready.add(k.mailbox, front)
+	}
+	b.wake(tx, ready)
+}
