@@ -15,6 +15,7 @@ import (
 // inboxOptions are the options of inbox.
 type inboxOptions struct {
 	filterOptions
+	lookOptions
 	markRead bool
 	newest   bool
 	limit    int
@@ -29,7 +30,8 @@ type inboxOptions struct {
 // AddFlags adds the options.
 func (o *inboxOptions) AddFlags(f *pflag.FlagSet) {
 	o.filterOptions.AddFlags(f)
-	f.BoolVar(&o.markRead, "mark-read", false, "mark what is listed as read")
+	o.lookOptions.AddFlags(f)
+	f.BoolVar(&o.markRead, "mark-read", false, "mark the listed messages of the agent's own mailbox as read")
 	f.BoolVar(&o.newest, "newest", false, "newest first")
 	f.IntVar(&o.limit, "limit", 0, "list at most this many; 0 = all (default: 100, and no limit with --follow)")
 	f.BoolVar(&o.summary, "summary", false, "only count: by priority and type, with open questions and directives")
@@ -42,24 +44,28 @@ func (o *inboxOptions) AddFlags(f *pflag.FlagSet) {
 func newInboxCommand(c *cli) *cobra.Command {
 	o := &inboxOptions{}
 	cmd := &cobra.Command{
-		Use:   "inbox",
+		Use:   "inbox [ID...]",
 		Short: "List the agent's unfinished messages, or follow them",
 		Long: `List the unfinished messages in the agent's own mailbox, with how each stands: new, read, claimed (with the
-claim id), delayed, blocked, and how often it failed.
+claim id), delayed, blocked, and how often it failed. With IDs (message ids or revisions) it lists just these, finished ones too.
 
-With --follow, --wait, --cursor or --auto-ack it reads them in order of arrival, as receive does; exit code 4 then
-means that nothing was there or came in time.`,
+With --queues it also shows the messages that wait in the queues of the agent's role and channels; claim takes them.
+
+With --follow, --wait, --cursor or --auto-ack it reads the messages as receive does; exit code 4 then means that
+nothing was there or came in time.`,
 		Example: `  brokerctl --agent builder-1 inbox
   brokerctl --agent builder-1 inbox --summary
   brokerctl --agent builder-1 inbox --lowest-priority high --mark-read -o prompt
+  brokerctl --agent builder-1 inbox --mark-read 4711
+  brokerctl --agent builder-1 inbox --queues --order priority
   brokerctl --agent builder-1 inbox --follow --cursor main -o json
   brokerctl --agent builder-1 inbox --type review_result --wait 10m`,
-		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE:              func(cmd *cobra.Command, _ []string) error { return o.run(c, cmd) },
+		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(c, cmd, args) },
 	}
 	o.AddFlags(cmd.Flags())
-	o.complete(c, cmd)
+	o.filterOptions.complete(c, cmd)
+	o.lookOptions.complete(cmd, "summary", "follow", "cursor", "auto-ack")
 	for _, listing := range []string{"summary", "mark-read", "newest"} {
 		for _, reading := range []string{"follow", "wait", "cursor", "auto-ack"} {
 			cmd.MarkFlagsMutuallyExclusive(listing, reading)
@@ -71,17 +77,24 @@ means that nothing was there or came in time.`,
 	return cmd
 }
 
-func (o *inboxOptions) run(c *cli, cmd *cobra.Command) error {
+func (o *inboxOptions) run(c *cli, cmd *cobra.Command, ids []string) error {
+	if len(ids) > 0 {
+		return o.listGiven(c, cmd, ids)
+	}
 	if o.summary {
 		return showInboxSummary(c, cmd)
 	}
 	if o.follow || o.wait > 0 || o.cursor != "" || o.autoAck {
 		r := receiveOptions{
-			filterOptions: o.filterOptions, cursor: o.cursor, follow: o.follow, wait: o.wait, autoAck: o.autoAck, limit: int32(min(o.limit, 1<<30)),
+			filterOptions: o.filterOptions, lookOptions: o.lookOptions, cursor: o.cursor, follow: o.follow, wait: o.wait, autoAck: o.autoAck, limit: int32(min(o.limit, 1<<30)),
 		}
 		return r.run(c, cmd)
 	}
 	filter, err := o.filter()
+	if err != nil {
+		return err
+	}
+	order, err := o.parse()
 	if err != nil {
 		return err
 	}
@@ -91,7 +104,24 @@ func (o *inboxOptions) run(c *cli, cmd *cobra.Command) error {
 	}
 	return listMessages(c, cmd, &pb.ListMessagesRequest{
 		Box: pb.MessageBox_MESSAGE_BOX_INBOX, Filter: filter, MarkRead: o.markRead, NewestFirst: o.newest,
+		Order: order, IncludeQueues: o.queues,
 	}, limit, c.inboxView())
+}
+
+// listGiven lists given messages.
+func (o *inboxOptions) listGiven(c *cli, cmd *cobra.Command, ids []string) error {
+	var other string
+	cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
+		if f.Changed && f.Name != "mark-read" {
+			other = f.Name
+		}
+	})
+	if other != "" {
+		return usagef("IDs go together with --mark-read only, not with --%s", other)
+	}
+	return listMessages(c, cmd, &pb.ListMessagesRequest{
+		Box: pb.MessageBox_MESSAGE_BOX_INBOX, Ids: ids, MarkRead: o.markRead,
+	}, 0, c.inboxView())
 }
 
 // showInboxSummary counts what the agent has before it.

@@ -127,6 +127,8 @@ func (c *cli) afterMail(m *pb.Message, d *pb.Delivery) string {
 		return c.afterClaim(m, d.GetClaimId())
 	case state != pb.DeliveryState_DELIVERY_STATE_PENDING:
 		return ""
+	case isQueue(d.GetMailbox()):
+		return fmt.Sprintf("%s claim %d to take it", c.again(), m.GetRevision())
 	case advice(m) != "":
 		return fmt.Sprintf("%s. To say that you have seen it: %s ack %d", advice(m), c.again(), m.GetRevision())
 	}

@@ -19,6 +19,7 @@ import (
 // receiveOptions are the options of receive.
 type receiveOptions struct {
 	filterOptions
+	lookOptions
 	after  int64
 	cursor string
 	follow bool
@@ -31,6 +32,7 @@ type receiveOptions struct {
 // AddFlags adds the options.
 func (o *receiveOptions) AddFlags(f *pflag.FlagSet) {
 	o.filterOptions.AddFlags(f)
+	o.lookOptions.AddFlags(f)
 	f.Int64Var(&o.after, "after", 0, "only what arrived after this revision")
 	f.StringVar(&o.cursor, "cursor", "", "go on where reading with this name stopped; the broker keeps it")
 	f.BoolVar(&o.follow, "follow", false, "go on with what comes, over restarts of the broker")
@@ -48,16 +50,19 @@ func newReceiveCommand(c *cli) *cobra.Command {
 Nothing is taken and nothing changes state; claim takes, ack finishes, and --auto-ack does both at once.
 
 To see only what is new, resume after the arrival of the last message seen (--after), or have the broker
-keep the place (--cursor). Exit code 4: nothing was there, or came in time.`,
+keep the place (--cursor). Without --follow the agent may read by priority (--order) and look into the queues of
+its role and channels (--queues). Exit code 4: nothing was there, or came in time.`,
 		Example: `  brokerctl --agent builder-1 receive
   brokerctl --agent builder-1 receive --cursor main --wait 30s -o json
+  brokerctl --agent builder-1 receive --queues --order priority --limit 5
   brokerctl --agent builder-1 receive --follow --type directive -o prompt`,
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE:              func(cmd *cobra.Command, _ []string) error { return o.run(c, cmd) },
 	}
 	o.AddFlags(cmd.Flags())
-	o.complete(c, cmd)
+	o.filterOptions.complete(c, cmd)
+	o.lookOptions.complete(cmd, "after", "cursor", "follow", "auto-ack")
 	cmd.MarkFlagsMutuallyExclusive("after", "cursor")
 	cmd.MarkFlagsMutuallyExclusive("follow", "wait")
 	return cmd
@@ -67,6 +72,10 @@ func (o *receiveOptions) run(c *cli, cmd *cobra.Command) error {
 	ctx, cancel := context.WithCancel(cmd.Context())
 	defer cancel()
 	filter, err := o.filter()
+	if err != nil {
+		return err
+	}
+	order, err := o.parse()
 	if err != nil {
 		return err
 	}
@@ -93,6 +102,7 @@ func (o *receiveOptions) run(c *cli, cmd *cobra.Command) error {
 
 	stream, err := broker.Messages().Receive(ctx, &pb.ReceiveRequest{
 		AfterRevision: o.after, Cursor: o.cursor, Wait: duration(o.wait), Filter: filter, Limit: o.limit, AutoAck: o.autoAck,
+		Order: order, IncludeQueues: o.queues,
 	})
 	if err != nil {
 		return err

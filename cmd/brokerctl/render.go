@@ -52,10 +52,15 @@ func marks(d *pb.Delivery) []string {
 		m = append(m, "claimed "+d.GetClaimId())
 	case state != pb.DeliveryState_DELIVERY_STATE_PENDING:
 		m = append(m, strings.ToLower(enumOf(state)))
+	case isQueue(d.GetMailbox()):
+		m = append(m, "waiting")
 	case d.GetReadAt() == nil:
 		m = append(m, "new")
 	default:
 		m = append(m, "read")
+	}
+	if isQueue(d.GetMailbox()) {
+		m = append(m, "in "+d.GetMailbox())
 	}
 	if d.GetAttempts() > 0 {
 		m = append(m, fmt.Sprintf("failed %d of %d", d.GetAttempts(), d.GetMaxAttempts()))

@@ -9,8 +9,8 @@ import (
 	"brokerd/internal/store"
 )
 
-// However many messages wait, what is asked without a subject goes by an index to the few rows it needs. Only claims, of which
-// there are as many as agents work on, are gone through.
+// However many messages wait, an Explain without a subject and a look into a mailbox go by an index to the rows that they need. Only
+// claims, of which there are as many as agents work on, are scanned.
 func TestExplain_GoesByIndexAlone(t *testing.T) {
 	st, err := store.Open(t.Context(), store.Options{Dir: t.TempDir(), Sync: store.SyncNormal, Clock: clockwork.NewRealClock(), Migrations: Migrations()})
 	if err != nil {
@@ -29,6 +29,7 @@ func TestExplain_GoesByIndexAlone(t *testing.T) {
 		"unread": countSomeUnread, "ready": countSomeReady, "fullest": selectFullest, "orderings": selectOrderings, "long claims": selectLongClaims,
 		"dead boxes": selectDeadBoxes, "first dead": selectFirstDead, "last dead": selectLastDead, "late": selectLate, "late, asked": selectLateAsked,
 		"late, owed": selectLateOwed, "gates": selectGatesOf,
+		"look by arrival": selectLookByArrival, "look newest": selectLookNewest, "look by rank": selectLookByRank,
 	} {
 		err := st.Read(t.Context(), func(s *store.Snapshot) error {
 			rows := s.Query(`EXPLAIN QUERY PLAN ` + argument.ReplaceAllString(query, "1"))

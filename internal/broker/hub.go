@@ -157,22 +157,26 @@ func (b *Broker) refill(c *consumer, claims int, bytes int) {
 	}
 }
 
-// listen returns a channel that gets a signal after something has become visible in the mailbox, and a
-// function that ends it.
-func (h *hub) listen(mailbox int64) (<-chan struct{}, func()) {
+// listen returns a channel that receives a signal after a delivery has become visible in one of the mailboxes, and a function that
+// ends it.
+func (h *hub) listen(mailboxes ...int64) (<-chan struct{}, func()) {
 	c := make(chan struct{}, 1)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.readers[mailbox] == nil {
-		h.readers[mailbox] = map[chan struct{}]struct{}{}
+	for _, mailbox := range mailboxes {
+		if h.readers[mailbox] == nil {
+			h.readers[mailbox] = map[chan struct{}]struct{}{}
+		}
+		h.readers[mailbox][c] = struct{}{}
 	}
-	h.readers[mailbox][c] = struct{}{}
 	return c, func() {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		delete(h.readers[mailbox], c)
-		if len(h.readers[mailbox]) == 0 {
-			delete(h.readers, mailbox)
+		for _, mailbox := range mailboxes {
+			delete(h.readers[mailbox], c)
+			if len(h.readers[mailbox]) == 0 {
+				delete(h.readers, mailbox)
+			}
 		}
 	}
 }

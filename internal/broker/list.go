@@ -35,12 +35,15 @@ type Listing struct {
 	Newest   bool  // first
 	MarkRead bool  // Inbox
 	After    int64 // the position of the page before; 0 = from the start
+	Look     Look  // Inbox
+	IDs      []Ref // Inbox: only these
 }
 
 // A Page is one page of a list.
 type Page struct {
 	Items    []Item
 	Next     int64 // position for the next page; 0 = this is the last
+	Behind   Place // with Listing.Look: position for the next page; zero = this is the last
 	Revision int64
 	Thread   *Thread // with Choice.Thread
 }
@@ -73,7 +76,7 @@ func (b *Broker) List(ctx context.Context, c caller.Caller, l Listing) (Page, er
 		}
 		if l.Box == 0 {
 			l.Box = Inbox
-			if a.system() {
+			if a.system() && !l.Look.asked() && len(l.IDs) == 0 {
 				l.Box = All
 			}
 		}
@@ -91,6 +94,12 @@ func (b *Broker) List(ctx context.Context, c caller.Caller, l Listing) (Page, er
 		}
 		if a.mailbox, err = b.findMailbox(s, a.session.ID, mailboxRef{agentBox, a.Name}); err != nil {
 			return err
+		}
+		switch {
+		case len(l.IDs) > 0:
+			return listGiven(s, a, l, &p)
+		case l.Look.asked():
+			return b.listLook(s, a, l, &p)
 		}
 		return listInbox(s, a, l, &p)
 	})
@@ -196,7 +205,7 @@ func queryMessages(q store.Querier, session int64, l Listing, from, to int64) *s
 func (b *Broker) markRead(ctx context.Context, a actor, p *Page) error {
 	var unread []int64
 	for i := range p.Items {
-		if p.Items[i].Delivery.ReadAt.IsZero() {
+		if !p.Items[i].queued && p.Items[i].Delivery.ReadAt.IsZero() {
 			unread = append(unread, p.Items[i].Revision)
 		}
 	}
@@ -225,7 +234,7 @@ func (b *Broker) markRead(ctx context.Context, a actor, p *Page) error {
 		return err
 	}
 	for i := range p.Items {
-		if d := &p.Items[i].Delivery; d.ReadAt.IsZero() {
+		if d := &p.Items[i].Delivery; !p.Items[i].queued && d.ReadAt.IsZero() {
 			d.ReadAt = at
 		}
 	}
@@ -291,15 +300,16 @@ func scanMessage(rows *store.Rows) (row, error) {
 	return r, err
 }
 
-// scanInbox reads a row of the selectArrivals queries.
-func scanInbox(rows *store.Rows) (row, Delivery, error) {
+// scanInbox reads a row of the selectArrivals queries, and into more the columns behind theirs.
+func scanInbox(rows *store.Rows, more ...any) (row, Delivery, error) {
 	var r row
 	var d Delivery
 	var id []byte
 	var state int
-	err := rows.Scan(&r.Revision, &id, &r.Sender, &r.SenderRole, &r.CreatedAt, &r.ExpiresAt, &r.Thread, &r.Content,
+	err := rows.Scan(append([]any{&r.Revision, &id, &r.Sender, &r.SenderRole, &r.CreatedAt, &r.ExpiresAt, &r.Thread, &r.Content,
 		&r.kind, &r.priority, &r.channel, &r.correlation, &r.task,
-		&state, &d.Arrival, &d.Claims, &d.Attempts, &d.MaxAttempts, &d.Holder, &d.Consumer, &d.ClaimedAt, &d.DeliveredAt, &d.ReadAt, &d.DueAt)
+		&state, &d.Arrival, &d.Claims, &d.Attempts, &d.MaxAttempts, &d.Holder, &d.Consumer, &d.ClaimedAt, &d.DeliveredAt, &d.ReadAt, &d.DueAt},
+		more...)...)
 	copy(r.ID[:], id)
 	d.State = State(state)
 	return r, d, err

@@ -144,6 +144,7 @@ type Item struct {
 	Delivery Delivery
 
 	directive bool
+	queued    bool // in the queue of a role or channel
 }
 
 // A Claim is a delivery that somebody works on.

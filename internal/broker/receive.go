@@ -60,12 +60,17 @@ type Reading struct {
 	Limit  int // 0 = none
 	// AutoAck finishes what is shown before it is handed to send, and leaves out what nobody could claim.
 	AutoAck bool
+	// Look, if it asks for something, is instead of After, Cursor, Follow and AutoAck.
+	Look Look
 }
 
 // Receive reads the caller's own mailbox by arrival and hands each page to send, with the revision up to
 // which everything has been looked at. It returns when there is no more, or with Follow when ctx ends
 // or the broker stops (fault.Unavailable). No transaction is open while send runs.
 func (b *Broker) Receive(ctx context.Context, c caller.Caller, r Reading, send func([]Item, int64) error) error {
+	if r.Look.asked() {
+		return b.receiveLook(ctx, c, r, send)
+	}
 	var a actor
 	at := r.After
 	err := b.store.Write(ctx, func(tx *store.Tx) (err error) {

@@ -140,14 +140,18 @@ func (s *Service) ListMessages(ctx context.Context, r *pb.ListMessagesRequest) (
 		Newest: r.NewestFirst, MarkRead: r.MarkRead,
 	}
 	l.Choice.From, l.Choice.To = c.Time("from_time", r.FromTime), c.Time("to_time", r.ToTime)
+	checkListingLook(&c, r, &l)
 	if r.Box < 0 || r.Box > pb.MessageBox_MESSAGE_BOX_ALL {
 		c.Fail("box", "is %d, which is no known box", r.Box)
 	}
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	const list = "messages"
-	if err := page.Parse(list, r.PageToken, &l.After); err != nil {
+	list, position := "messages", any(&l.After)
+	if l.Look.asked() {
+		list, position = "look", &l.Look.Behind
+	}
+	if err := page.Parse(list, r.PageToken, position); err != nil {
 		return nil, err
 	}
 	p, err := s.broker.List(ctx, caller.FromContext(ctx), l)
@@ -155,7 +159,10 @@ func (s *Service) ListMessages(ctx context.Context, r *pb.ListMessagesRequest) (
 		return nil, err
 	}
 	out := &pb.ListMessagesResponse{Items: inboxItems(p.Items), Revision: p.Revision, Thread: threadSummary(p.Thread)}
-	if p.Next != 0 {
+	switch {
+	case p.Behind != Place{}:
+		out.NextPageToken = page.Token(list, p.Behind)
+	case p.Next != 0:
 		out.NextPageToken = page.Token(list, p.Next)
 	}
 	return out, nil

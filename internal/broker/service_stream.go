@@ -168,6 +168,7 @@ func (s *Service) Receive(r *pb.ReceiveRequest, stream pb.MessageService_Receive
 	}
 	c.Between("limit", int64(r.Limit), 0, 1<<31-1)
 	reading.Wait = c.Duration("wait", r.Wait, 0, maxWait, 0)
+	checkReadingLook(&c, r, &reading)
 	if err := c.Err(); err != nil {
 		return err
 	}

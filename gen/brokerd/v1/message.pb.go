@@ -208,6 +208,59 @@ func (DeliveryState) EnumDescriptor() ([]byte, []int) {
 	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{2}
 }
 
+// MessageOrder is the order in which a call reads a mailbox.
+type MessageOrder int32
+
+const (
+	// MESSAGE_ORDER_ARRIVAL.
+	MessageOrder_MESSAGE_ORDER_UNSPECIFIED MessageOrder = 0
+	// By the revision of the arrival.
+	MessageOrder_MESSAGE_ORDER_ARRIVAL MessageOrder = 1
+	// The order in which claims take messages: by priority, 10 first, where waiting raises the priority.
+	MessageOrder_MESSAGE_ORDER_PRIORITY MessageOrder = 2
+)
+
+// Enum value maps for MessageOrder.
+var (
+	MessageOrder_name = map[int32]string{
+		0: "MESSAGE_ORDER_UNSPECIFIED",
+		1: "MESSAGE_ORDER_ARRIVAL",
+		2: "MESSAGE_ORDER_PRIORITY",
+	}
+	MessageOrder_value = map[string]int32{
+		"MESSAGE_ORDER_UNSPECIFIED": 0,
+		"MESSAGE_ORDER_ARRIVAL":     1,
+		"MESSAGE_ORDER_PRIORITY":    2,
+	}
+)
+
+func (x MessageOrder) Enum() *MessageOrder {
+	p := new(MessageOrder)
+	*p = x
+	return p
+}
+
+func (x MessageOrder) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (MessageOrder) Descriptor() protoreflect.EnumDescriptor {
+	return file_brokerd_v1_message_proto_enumTypes[3].Descriptor()
+}
+
+func (MessageOrder) Type() protoreflect.EnumType {
+	return &file_brokerd_v1_message_proto_enumTypes[3]
+}
+
+func (x MessageOrder) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use MessageOrder.Descriptor instead.
+func (MessageOrder) EnumDescriptor() ([]byte, []int) {
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{3}
+}
+
 // RevokeReason says why a claim is no longer the consumer's.
 type RevokeReason int32
 
@@ -248,11 +301,11 @@ func (x RevokeReason) String() string {
 }
 
 func (RevokeReason) Descriptor() protoreflect.EnumDescriptor {
-	return file_brokerd_v1_message_proto_enumTypes[3].Descriptor()
+	return file_brokerd_v1_message_proto_enumTypes[4].Descriptor()
 }
 
 func (RevokeReason) Type() protoreflect.EnumType {
-	return &file_brokerd_v1_message_proto_enumTypes[3]
+	return &file_brokerd_v1_message_proto_enumTypes[4]
 }
 
 func (x RevokeReason) Number() protoreflect.EnumNumber {
@@ -261,7 +314,7 @@ func (x RevokeReason) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use RevokeReason.Descriptor instead.
 func (RevokeReason) EnumDescriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{3}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{4}
 }
 
 // EmptyReason says why there was nothing to claim.
@@ -313,11 +366,11 @@ func (x EmptyReason) String() string {
 }
 
 func (EmptyReason) Descriptor() protoreflect.EnumDescriptor {
-	return file_brokerd_v1_message_proto_enumTypes[4].Descriptor()
+	return file_brokerd_v1_message_proto_enumTypes[5].Descriptor()
 }
 
 func (EmptyReason) Type() protoreflect.EnumType {
-	return &file_brokerd_v1_message_proto_enumTypes[4]
+	return &file_brokerd_v1_message_proto_enumTypes[5]
 }
 
 func (x EmptyReason) Number() protoreflect.EnumNumber {
@@ -326,7 +379,7 @@ func (x EmptyReason) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use EmptyReason.Descriptor instead.
 func (EmptyReason) EnumDescriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{4}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{5}
 }
 
 // MessageBox says which messages to list.
@@ -370,11 +423,11 @@ func (x MessageBox) String() string {
 }
 
 func (MessageBox) Descriptor() protoreflect.EnumDescriptor {
-	return file_brokerd_v1_message_proto_enumTypes[5].Descriptor()
+	return file_brokerd_v1_message_proto_enumTypes[6].Descriptor()
 }
 
 func (MessageBox) Type() protoreflect.EnumType {
-	return &file_brokerd_v1_message_proto_enumTypes[5]
+	return &file_brokerd_v1_message_proto_enumTypes[6]
 }
 
 func (x MessageBox) Number() protoreflect.EnumNumber {
@@ -383,7 +436,7 @@ func (x MessageBox) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use MessageBox.Descriptor instead.
 func (MessageBox) EnumDescriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{5}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{6}
 }
 
 // Target says who gets a message: exactly one of the fields.
@@ -1760,7 +1813,14 @@ type ReceiveRequest struct {
 	// For agents that work on nothing twice: what is shown is finished (ACKED) before it is written, so it is delivered at most once. What
 	// is claimed, delayed or waits for an earlier one of its ordering key is left out until it is ready, and so is everything but directives
 	// while the caller is halted; the revision of a page, and the cursor, stay in front of the first that was left out.
-	AutoAck       bool `protobuf:"varint,7,opt,name=auto_ack,json=autoAck,proto3" json:"auto_ack,omitempty"`
+	AutoAck bool `protobuf:"varint,7,opt,name=auto_ack,json=autoAck,proto3" json:"auto_ack,omitempty"`
+	// With MESSAGE_ORDER_PRIORITY the reader cannot resume: not together with after_revision, cursor, follow and auto_ack, and the pages
+	// have no revision.
+	Order MessageOrder `protobuf:"varint,8,opt,name=order,proto3,enum=brokerd.v1.MessageOrder" json:"order,omitempty"`
+	// Also shows the waiting messages of the queues of the caller's role and channels: those that are ready, delayed after an attempt,
+	// or wait for an earlier one of their ordering key. The call takes none of them and does not mark them as delivered. The same
+	// fields are excluded as with order.
+	IncludeQueues bool `protobuf:"varint,9,opt,name=include_queues,json=includeQueues,proto3" json:"include_queues,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1840,6 +1900,20 @@ func (x *ReceiveRequest) GetLimit() int32 {
 func (x *ReceiveRequest) GetAutoAck() bool {
 	if x != nil {
 		return x.AutoAck
+	}
+	return false
+}
+
+func (x *ReceiveRequest) GetOrder() MessageOrder {
+	if x != nil {
+		return x.Order
+	}
+	return MessageOrder_MESSAGE_ORDER_UNSPECIFIED
+}
+
+func (x *ReceiveRequest) GetIncludeQueues() bool {
+	if x != nil {
+		return x.IncludeQueues
 	}
 	return false
 }
@@ -3502,10 +3576,17 @@ type ListMessagesRequest struct {
 	PageSize int32 `protobuf:"varint,5,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// From the answer before.
 	PageToken string `protobuf:"bytes,6,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	// INBOX: mark what is listed as read.
+	// INBOX: mark the listed messages of the caller's own mailbox as read.
 	MarkRead bool `protobuf:"varint,7,opt,name=mark_read,json=markRead,proto3" json:"mark_read,omitempty"`
 	// Newest first.
-	NewestFirst   bool `protobuf:"varint,8,opt,name=newest_first,json=newestFirst,proto3" json:"newest_first,omitempty"`
+	NewestFirst bool `protobuf:"varint,8,opt,name=newest_first,json=newestFirst,proto3" json:"newest_first,omitempty"`
+	// INBOX: the order. MESSAGE_ORDER_PRIORITY does not go together with newest_first.
+	Order MessageOrder `protobuf:"varint,9,opt,name=order,proto3,enum=brokerd.v1.MessageOrder" json:"order,omitempty"`
+	// INBOX: also the waiting messages of the queues of the caller's role and channels, as in ReceiveRequest. The call takes none of them.
+	IncludeQueues bool `protobuf:"varint,10,opt,name=include_queues,json=includeQueues,proto3" json:"include_queues,omitempty"`
+	// INBOX: only these messages of the caller's own mailbox, finished ones too, in this order: message ids or revisions, at most 1,000.
+	// NOT_FOUND if one of them is not in that mailbox. Not together with filter, times, newest_first, order and include_queues.
+	Ids           []string `protobuf:"bytes,11,rep,name=ids,proto3" json:"ids,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3594,6 +3675,27 @@ func (x *ListMessagesRequest) GetNewestFirst() bool {
 		return x.NewestFirst
 	}
 	return false
+}
+
+func (x *ListMessagesRequest) GetOrder() MessageOrder {
+	if x != nil {
+		return x.Order
+	}
+	return MessageOrder_MESSAGE_ORDER_UNSPECIFIED
+}
+
+func (x *ListMessagesRequest) GetIncludeQueues() bool {
+	if x != nil {
+		return x.IncludeQueues
+	}
+	return false
+}
+
+func (x *ListMessagesRequest) GetIds() []string {
+	if x != nil {
+		return x.Ids
+	}
+	return nil
 }
 
 // ListMessagesResponse is one page.
@@ -5252,7 +5354,7 @@ const file_brokerd_v1_message_proto_rawDesc = "" +
 	"\x0ecorrelation_id\x18\x04 \x01(\tR\rcorrelationId\x12\x1b\n" +
 	"\tthread_id\x18\x05 \x01(\tR\bthreadId\x12\x17\n" +
 	"\atask_id\x18\x06 \x01(\tR\x06taskId\x12'\n" +
-	"\x0flowest_priority\x18\a \x01(\x05R\x0elowestPriority\"\xfa\x01\n" +
+	"\x0flowest_priority\x18\a \x01(\x05R\x0elowestPriority\"\xd1\x02\n" +
 	"\x0eReceiveRequest\x12%\n" +
 	"\x0eafter_revision\x18\x01 \x01(\x03R\rafterRevision\x12\x16\n" +
 	"\x06cursor\x18\x02 \x01(\tR\x06cursor\x12\x16\n" +
@@ -5260,7 +5362,9 @@ const file_brokerd_v1_message_proto_rawDesc = "" +
 	"\x04wait\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x04wait\x121\n" +
 	"\x06filter\x18\x05 \x01(\v2\x19.brokerd.v1.MessageFilterR\x06filter\x12\x14\n" +
 	"\x05limit\x18\x06 \x01(\x05R\x05limit\x12\x19\n" +
-	"\bauto_ack\x18\a \x01(\bR\aautoAck\"Z\n" +
+	"\bauto_ack\x18\a \x01(\bR\aautoAck\x12.\n" +
+	"\x05order\x18\b \x01(\x0e2\x18.brokerd.v1.MessageOrderR\x05order\x12%\n" +
+	"\x0einclude_queues\x18\t \x01(\bR\rincludeQueues\"Z\n" +
 	"\x0fReceiveResponse\x12+\n" +
 	"\x05items\x18\x01 \x03(\v2\x15.brokerd.v1.InboxItemR\x05items\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\"\xb5\x02\n" +
@@ -5371,7 +5475,7 @@ const file_brokerd_v1_message_proto_rawDesc = "" +
 	"\amessage\x18\x01 \x01(\v2\x13.brokerd.v1.MessageR\amessage\x124\n" +
 	"\n" +
 	"deliveries\x18\x02 \x03(\v2\x14.brokerd.v1.DeliveryR\n" +
-	"deliveries\"\xdc\x02\n" +
+	"deliveries\"\xc5\x03\n" +
 	"\x13ListMessagesRequest\x12(\n" +
 	"\x03box\x18\x01 \x01(\x0e2\x16.brokerd.v1.MessageBoxR\x03box\x121\n" +
 	"\x06filter\x18\x02 \x01(\v2\x19.brokerd.v1.MessageFilterR\x06filter\x127\n" +
@@ -5381,7 +5485,11 @@ const file_brokerd_v1_message_proto_rawDesc = "" +
 	"\n" +
 	"page_token\x18\x06 \x01(\tR\tpageToken\x12\x1b\n" +
 	"\tmark_read\x18\a \x01(\bR\bmarkRead\x12!\n" +
-	"\fnewest_first\x18\b \x01(\bR\vnewestFirst\"\xba\x01\n" +
+	"\fnewest_first\x18\b \x01(\bR\vnewestFirst\x12.\n" +
+	"\x05order\x18\t \x01(\x0e2\x18.brokerd.v1.MessageOrderR\x05order\x12%\n" +
+	"\x0einclude_queues\x18\n" +
+	" \x01(\bR\rincludeQueues\x12\x10\n" +
+	"\x03ids\x18\v \x03(\tR\x03ids\"\xba\x01\n" +
 	"\x14ListMessagesResponse\x12+\n" +
 	"\x05items\x18\x01 \x03(\v2\x15.brokerd.v1.InboxItemR\x05items\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x1a\n" +
@@ -5517,7 +5625,11 @@ const file_brokerd_v1_message_proto_rawDesc = "" +
 	"\x14DELIVERY_STATE_ACKED\x10\x05\x12\x17\n" +
 	"\x13DELIVERY_STATE_DEAD\x10\x06\x12\x1a\n" +
 	"\x16DELIVERY_STATE_EXPIRED\x10\a\x12\x1c\n" +
-	"\x18DELIVERY_STATE_CANCELLED\x10\b*\x81\x01\n" +
+	"\x18DELIVERY_STATE_CANCELLED\x10\b*d\n" +
+	"\fMessageOrder\x12\x1d\n" +
+	"\x19MESSAGE_ORDER_UNSPECIFIED\x10\x00\x12\x19\n" +
+	"\x15MESSAGE_ORDER_ARRIVAL\x10\x01\x12\x1a\n" +
+	"\x16MESSAGE_ORDER_PRIORITY\x10\x02*\x81\x01\n" +
 	"\fRevokeReason\x12\x1d\n" +
 	"\x19REVOKE_REASON_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15REVOKE_REASON_EXPIRED\x10\x01\x12\x1c\n" +
@@ -5571,218 +5683,221 @@ func file_brokerd_v1_message_proto_rawDescGZIP() []byte {
 	return file_brokerd_v1_message_proto_rawDescData
 }
 
-var file_brokerd_v1_message_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
+var file_brokerd_v1_message_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
 var file_brokerd_v1_message_proto_msgTypes = make([]protoimpl.MessageInfo, 66)
 var file_brokerd_v1_message_proto_goTypes = []any{
 	(Reach)(0),                         // 0: brokerd.v1.Reach
 	(RecipientOutcome)(0),              // 1: brokerd.v1.RecipientOutcome
 	(DeliveryState)(0),                 // 2: brokerd.v1.DeliveryState
-	(RevokeReason)(0),                  // 3: brokerd.v1.RevokeReason
-	(EmptyReason)(0),                   // 4: brokerd.v1.EmptyReason
-	(MessageBox)(0),                    // 5: brokerd.v1.MessageBox
-	(*Target)(nil),                     // 6: brokerd.v1.Target
-	(*FileReference)(nil),              // 7: brokerd.v1.FileReference
-	(*Message)(nil),                    // 8: brokerd.v1.Message
-	(*ItemError)(nil),                  // 9: brokerd.v1.ItemError
-	(*SendRequest)(nil),                // 10: brokerd.v1.SendRequest
-	(*SendResponse)(nil),               // 11: brokerd.v1.SendResponse
-	(*Recipient)(nil),                  // 12: brokerd.v1.Recipient
-	(*SendResult)(nil),                 // 13: brokerd.v1.SendResult
-	(*SendMessagesRequest)(nil),        // 14: brokerd.v1.SendMessagesRequest
-	(*SendMessagesResponse)(nil),       // 15: brokerd.v1.SendMessagesResponse
-	(*Attempt)(nil),                    // 16: brokerd.v1.Attempt
-	(*Delivery)(nil),                   // 17: brokerd.v1.Delivery
-	(*InboxItem)(nil),                  // 18: brokerd.v1.InboxItem
-	(*MessageFilter)(nil),              // 19: brokerd.v1.MessageFilter
-	(*ReceiveRequest)(nil),             // 20: brokerd.v1.ReceiveRequest
-	(*ReceiveResponse)(nil),            // 21: brokerd.v1.ReceiveResponse
-	(*ClaimOpen)(nil),                  // 22: brokerd.v1.ClaimOpen
-	(*Nack)(nil),                       // 23: brokerd.v1.Nack
-	(*Extension)(nil),                  // 24: brokerd.v1.Extension
-	(*ClaimRequest)(nil),               // 25: brokerd.v1.ClaimRequest
-	(*ClaimedMessage)(nil),             // 26: brokerd.v1.ClaimedMessage
-	(*ClaimOpened)(nil),                // 27: brokerd.v1.ClaimOpened
-	(*ClaimDelivery)(nil),              // 28: brokerd.v1.ClaimDelivery
-	(*SettleResult)(nil),               // 29: brokerd.v1.SettleResult
-	(*SettleResults)(nil),              // 30: brokerd.v1.SettleResults
-	(*ClaimRevoked)(nil),               // 31: brokerd.v1.ClaimRevoked
-	(*ClaimGoAway)(nil),                // 32: brokerd.v1.ClaimGoAway
-	(*ClaimResponse)(nil),              // 33: brokerd.v1.ClaimResponse
-	(*ClaimMessagesRequest)(nil),       // 34: brokerd.v1.ClaimMessagesRequest
-	(*ClaimMessagesResponse)(nil),      // 35: brokerd.v1.ClaimMessagesResponse
-	(*AckMessagesRequest)(nil),         // 36: brokerd.v1.AckMessagesRequest
-	(*AckMessagesResponse)(nil),        // 37: brokerd.v1.AckMessagesResponse
-	(*NackMessagesRequest)(nil),        // 38: brokerd.v1.NackMessagesRequest
-	(*NackOutcome)(nil),                // 39: brokerd.v1.NackOutcome
-	(*NackMessagesResponse)(nil),       // 40: brokerd.v1.NackMessagesResponse
-	(*ExtendClaimsRequest)(nil),        // 41: brokerd.v1.ExtendClaimsRequest
-	(*ExtendClaimsResponse)(nil),       // 42: brokerd.v1.ExtendClaimsResponse
-	(*ReleaseClaimsRequest)(nil),       // 43: brokerd.v1.ReleaseClaimsRequest
-	(*ReleaseClaimsResponse)(nil),      // 44: brokerd.v1.ReleaseClaimsResponse
-	(*GetMessageRequest)(nil),          // 45: brokerd.v1.GetMessageRequest
-	(*GetMessageResponse)(nil),         // 46: brokerd.v1.GetMessageResponse
-	(*ListMessagesRequest)(nil),        // 47: brokerd.v1.ListMessagesRequest
-	(*ListMessagesResponse)(nil),       // 48: brokerd.v1.ListMessagesResponse
-	(*ThreadSummary)(nil),              // 49: brokerd.v1.ThreadSummary
-	(*OpenQuestion)(nil),               // 50: brokerd.v1.OpenQuestion
-	(*AskRequest)(nil),                 // 51: brokerd.v1.AskRequest
-	(*AskResponse)(nil),                // 52: brokerd.v1.AskResponse
-	(*ReplyRequest)(nil),               // 53: brokerd.v1.ReplyRequest
-	(*ReplyResponse)(nil),              // 54: brokerd.v1.ReplyResponse
-	(*ResendMessageRequest)(nil),       // 55: brokerd.v1.ResendMessageRequest
-	(*ResendMessageResponse)(nil),      // 56: brokerd.v1.ResendMessageResponse
-	(*GetInboxSummaryRequest)(nil),     // 57: brokerd.v1.GetInboxSummaryRequest
-	(*PriorityCount)(nil),              // 58: brokerd.v1.PriorityCount
-	(*TypeCount)(nil),                  // 59: brokerd.v1.TypeCount
-	(*GetInboxSummaryResponse)(nil),    // 60: brokerd.v1.GetInboxSummaryResponse
-	(*ResolveThreadRequest)(nil),       // 61: brokerd.v1.ResolveThreadRequest
-	(*ResolveThreadResponse)(nil),      // 62: brokerd.v1.ResolveThreadResponse
-	(*CancelMessageRequest)(nil),       // 63: brokerd.v1.CancelMessageRequest
-	(*CancelMessageResponse)(nil),      // 64: brokerd.v1.CancelMessageResponse
-	(*ListDeadLettersRequest)(nil),     // 65: brokerd.v1.ListDeadLettersRequest
-	(*ListDeadLettersResponse)(nil),    // 66: brokerd.v1.ListDeadLettersResponse
-	(*RedriveDeadLettersRequest)(nil),  // 67: brokerd.v1.RedriveDeadLettersRequest
-	(*RedriveDeadLettersResponse)(nil), // 68: brokerd.v1.RedriveDeadLettersResponse
-	(*PurgeDeadLettersRequest)(nil),    // 69: brokerd.v1.PurgeDeadLettersRequest
-	(*PurgeDeadLettersResponse)(nil),   // 70: brokerd.v1.PurgeDeadLettersResponse
-	nil,                                // 71: brokerd.v1.Message.LabelsEntry
-	(*timestamppb.Timestamp)(nil),      // 72: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),        // 73: google.protobuf.Duration
+	(MessageOrder)(0),                  // 3: brokerd.v1.MessageOrder
+	(RevokeReason)(0),                  // 4: brokerd.v1.RevokeReason
+	(EmptyReason)(0),                   // 5: brokerd.v1.EmptyReason
+	(MessageBox)(0),                    // 6: brokerd.v1.MessageBox
+	(*Target)(nil),                     // 7: brokerd.v1.Target
+	(*FileReference)(nil),              // 8: brokerd.v1.FileReference
+	(*Message)(nil),                    // 9: brokerd.v1.Message
+	(*ItemError)(nil),                  // 10: brokerd.v1.ItemError
+	(*SendRequest)(nil),                // 11: brokerd.v1.SendRequest
+	(*SendResponse)(nil),               // 12: brokerd.v1.SendResponse
+	(*Recipient)(nil),                  // 13: brokerd.v1.Recipient
+	(*SendResult)(nil),                 // 14: brokerd.v1.SendResult
+	(*SendMessagesRequest)(nil),        // 15: brokerd.v1.SendMessagesRequest
+	(*SendMessagesResponse)(nil),       // 16: brokerd.v1.SendMessagesResponse
+	(*Attempt)(nil),                    // 17: brokerd.v1.Attempt
+	(*Delivery)(nil),                   // 18: brokerd.v1.Delivery
+	(*InboxItem)(nil),                  // 19: brokerd.v1.InboxItem
+	(*MessageFilter)(nil),              // 20: brokerd.v1.MessageFilter
+	(*ReceiveRequest)(nil),             // 21: brokerd.v1.ReceiveRequest
+	(*ReceiveResponse)(nil),            // 22: brokerd.v1.ReceiveResponse
+	(*ClaimOpen)(nil),                  // 23: brokerd.v1.ClaimOpen
+	(*Nack)(nil),                       // 24: brokerd.v1.Nack
+	(*Extension)(nil),                  // 25: brokerd.v1.Extension
+	(*ClaimRequest)(nil),               // 26: brokerd.v1.ClaimRequest
+	(*ClaimedMessage)(nil),             // 27: brokerd.v1.ClaimedMessage
+	(*ClaimOpened)(nil),                // 28: brokerd.v1.ClaimOpened
+	(*ClaimDelivery)(nil),              // 29: brokerd.v1.ClaimDelivery
+	(*SettleResult)(nil),               // 30: brokerd.v1.SettleResult
+	(*SettleResults)(nil),              // 31: brokerd.v1.SettleResults
+	(*ClaimRevoked)(nil),               // 32: brokerd.v1.ClaimRevoked
+	(*ClaimGoAway)(nil),                // 33: brokerd.v1.ClaimGoAway
+	(*ClaimResponse)(nil),              // 34: brokerd.v1.ClaimResponse
+	(*ClaimMessagesRequest)(nil),       // 35: brokerd.v1.ClaimMessagesRequest
+	(*ClaimMessagesResponse)(nil),      // 36: brokerd.v1.ClaimMessagesResponse
+	(*AckMessagesRequest)(nil),         // 37: brokerd.v1.AckMessagesRequest
+	(*AckMessagesResponse)(nil),        // 38: brokerd.v1.AckMessagesResponse
+	(*NackMessagesRequest)(nil),        // 39: brokerd.v1.NackMessagesRequest
+	(*NackOutcome)(nil),                // 40: brokerd.v1.NackOutcome
+	(*NackMessagesResponse)(nil),       // 41: brokerd.v1.NackMessagesResponse
+	(*ExtendClaimsRequest)(nil),        // 42: brokerd.v1.ExtendClaimsRequest
+	(*ExtendClaimsResponse)(nil),       // 43: brokerd.v1.ExtendClaimsResponse
+	(*ReleaseClaimsRequest)(nil),       // 44: brokerd.v1.ReleaseClaimsRequest
+	(*ReleaseClaimsResponse)(nil),      // 45: brokerd.v1.ReleaseClaimsResponse
+	(*GetMessageRequest)(nil),          // 46: brokerd.v1.GetMessageRequest
+	(*GetMessageResponse)(nil),         // 47: brokerd.v1.GetMessageResponse
+	(*ListMessagesRequest)(nil),        // 48: brokerd.v1.ListMessagesRequest
+	(*ListMessagesResponse)(nil),       // 49: brokerd.v1.ListMessagesResponse
+	(*ThreadSummary)(nil),              // 50: brokerd.v1.ThreadSummary
+	(*OpenQuestion)(nil),               // 51: brokerd.v1.OpenQuestion
+	(*AskRequest)(nil),                 // 52: brokerd.v1.AskRequest
+	(*AskResponse)(nil),                // 53: brokerd.v1.AskResponse
+	(*ReplyRequest)(nil),               // 54: brokerd.v1.ReplyRequest
+	(*ReplyResponse)(nil),              // 55: brokerd.v1.ReplyResponse
+	(*ResendMessageRequest)(nil),       // 56: brokerd.v1.ResendMessageRequest
+	(*ResendMessageResponse)(nil),      // 57: brokerd.v1.ResendMessageResponse
+	(*GetInboxSummaryRequest)(nil),     // 58: brokerd.v1.GetInboxSummaryRequest
+	(*PriorityCount)(nil),              // 59: brokerd.v1.PriorityCount
+	(*TypeCount)(nil),                  // 60: brokerd.v1.TypeCount
+	(*GetInboxSummaryResponse)(nil),    // 61: brokerd.v1.GetInboxSummaryResponse
+	(*ResolveThreadRequest)(nil),       // 62: brokerd.v1.ResolveThreadRequest
+	(*ResolveThreadResponse)(nil),      // 63: brokerd.v1.ResolveThreadResponse
+	(*CancelMessageRequest)(nil),       // 64: brokerd.v1.CancelMessageRequest
+	(*CancelMessageResponse)(nil),      // 65: brokerd.v1.CancelMessageResponse
+	(*ListDeadLettersRequest)(nil),     // 66: brokerd.v1.ListDeadLettersRequest
+	(*ListDeadLettersResponse)(nil),    // 67: brokerd.v1.ListDeadLettersResponse
+	(*RedriveDeadLettersRequest)(nil),  // 68: brokerd.v1.RedriveDeadLettersRequest
+	(*RedriveDeadLettersResponse)(nil), // 69: brokerd.v1.RedriveDeadLettersResponse
+	(*PurgeDeadLettersRequest)(nil),    // 70: brokerd.v1.PurgeDeadLettersRequest
+	(*PurgeDeadLettersResponse)(nil),   // 71: brokerd.v1.PurgeDeadLettersResponse
+	nil,                                // 72: brokerd.v1.Message.LabelsEntry
+	(*timestamppb.Timestamp)(nil),      // 73: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),        // 74: google.protobuf.Duration
 }
 var file_brokerd_v1_message_proto_depIdxs = []int32{
-	72,  // 0: brokerd.v1.Message.created_at:type_name -> google.protobuf.Timestamp
-	72,  // 1: brokerd.v1.Message.expires_at:type_name -> google.protobuf.Timestamp
-	6,   // 2: brokerd.v1.Message.target:type_name -> brokerd.v1.Target
+	73,  // 0: brokerd.v1.Message.created_at:type_name -> google.protobuf.Timestamp
+	73,  // 1: brokerd.v1.Message.expires_at:type_name -> google.protobuf.Timestamp
+	7,   // 2: brokerd.v1.Message.target:type_name -> brokerd.v1.Target
 	0,   // 3: brokerd.v1.Message.reach:type_name -> brokerd.v1.Reach
-	71,  // 4: brokerd.v1.Message.labels:type_name -> brokerd.v1.Message.LabelsEntry
-	7,   // 5: brokerd.v1.Message.files:type_name -> brokerd.v1.FileReference
-	73,  // 6: brokerd.v1.Message.ttl:type_name -> google.protobuf.Duration
-	72,  // 7: brokerd.v1.Message.not_before:type_name -> google.protobuf.Timestamp
-	72,  // 8: brokerd.v1.Message.response_deadline:type_name -> google.protobuf.Timestamp
-	73,  // 9: brokerd.v1.Message.resend_after:type_name -> google.protobuf.Duration
-	73,  // 10: brokerd.v1.ItemError.retry_after:type_name -> google.protobuf.Duration
-	8,   // 11: brokerd.v1.SendRequest.messages:type_name -> brokerd.v1.Message
-	13,  // 12: brokerd.v1.SendResponse.results:type_name -> brokerd.v1.SendResult
+	72,  // 4: brokerd.v1.Message.labels:type_name -> brokerd.v1.Message.LabelsEntry
+	8,   // 5: brokerd.v1.Message.files:type_name -> brokerd.v1.FileReference
+	74,  // 6: brokerd.v1.Message.ttl:type_name -> google.protobuf.Duration
+	73,  // 7: brokerd.v1.Message.not_before:type_name -> google.protobuf.Timestamp
+	73,  // 8: brokerd.v1.Message.response_deadline:type_name -> google.protobuf.Timestamp
+	74,  // 9: brokerd.v1.Message.resend_after:type_name -> google.protobuf.Duration
+	74,  // 10: brokerd.v1.ItemError.retry_after:type_name -> google.protobuf.Duration
+	9,   // 11: brokerd.v1.SendRequest.messages:type_name -> brokerd.v1.Message
+	14,  // 12: brokerd.v1.SendResponse.results:type_name -> brokerd.v1.SendResult
 	1,   // 13: brokerd.v1.Recipient.outcome:type_name -> brokerd.v1.RecipientOutcome
-	12,  // 14: brokerd.v1.SendResult.recipients:type_name -> brokerd.v1.Recipient
-	9,   // 15: brokerd.v1.SendResult.error:type_name -> brokerd.v1.ItemError
-	8,   // 16: brokerd.v1.SendMessagesRequest.messages:type_name -> brokerd.v1.Message
-	13,  // 17: brokerd.v1.SendMessagesResponse.results:type_name -> brokerd.v1.SendResult
-	72,  // 18: brokerd.v1.Attempt.claimed_at:type_name -> google.protobuf.Timestamp
-	72,  // 19: brokerd.v1.Attempt.ended_at:type_name -> google.protobuf.Timestamp
+	13,  // 14: brokerd.v1.SendResult.recipients:type_name -> brokerd.v1.Recipient
+	10,  // 15: brokerd.v1.SendResult.error:type_name -> brokerd.v1.ItemError
+	9,   // 16: brokerd.v1.SendMessagesRequest.messages:type_name -> brokerd.v1.Message
+	14,  // 17: brokerd.v1.SendMessagesResponse.results:type_name -> brokerd.v1.SendResult
+	73,  // 18: brokerd.v1.Attempt.claimed_at:type_name -> google.protobuf.Timestamp
+	73,  // 19: brokerd.v1.Attempt.ended_at:type_name -> google.protobuf.Timestamp
 	2,   // 20: brokerd.v1.Delivery.state:type_name -> brokerd.v1.DeliveryState
-	72,  // 21: brokerd.v1.Delivery.claimed_at:type_name -> google.protobuf.Timestamp
-	72,  // 22: brokerd.v1.Delivery.delivered_at:type_name -> google.protobuf.Timestamp
-	72,  // 23: brokerd.v1.Delivery.read_at:type_name -> google.protobuf.Timestamp
-	72,  // 24: brokerd.v1.Delivery.finished_at:type_name -> google.protobuf.Timestamp
-	72,  // 25: brokerd.v1.Delivery.due_at:type_name -> google.protobuf.Timestamp
-	16,  // 26: brokerd.v1.Delivery.history:type_name -> brokerd.v1.Attempt
-	8,   // 27: brokerd.v1.InboxItem.message:type_name -> brokerd.v1.Message
-	17,  // 28: brokerd.v1.InboxItem.delivery:type_name -> brokerd.v1.Delivery
-	73,  // 29: brokerd.v1.ReceiveRequest.wait:type_name -> google.protobuf.Duration
-	19,  // 30: brokerd.v1.ReceiveRequest.filter:type_name -> brokerd.v1.MessageFilter
-	18,  // 31: brokerd.v1.ReceiveResponse.items:type_name -> brokerd.v1.InboxItem
-	73,  // 32: brokerd.v1.ClaimOpen.claim_for:type_name -> google.protobuf.Duration
-	73,  // 33: brokerd.v1.ClaimOpen.max_total:type_name -> google.protobuf.Duration
-	73,  // 34: brokerd.v1.Nack.delay:type_name -> google.protobuf.Duration
-	73,  // 35: brokerd.v1.Extension.claim_for:type_name -> google.protobuf.Duration
-	22,  // 36: brokerd.v1.ClaimRequest.open:type_name -> brokerd.v1.ClaimOpen
-	23,  // 37: brokerd.v1.ClaimRequest.nacks:type_name -> brokerd.v1.Nack
-	24,  // 38: brokerd.v1.ClaimRequest.extensions:type_name -> brokerd.v1.Extension
-	8,   // 39: brokerd.v1.ClaimedMessage.message:type_name -> brokerd.v1.Message
-	73,  // 40: brokerd.v1.ClaimedMessage.expires_in:type_name -> google.protobuf.Duration
-	26,  // 41: brokerd.v1.ClaimOpened.resumed:type_name -> brokerd.v1.ClaimedMessage
-	26,  // 42: brokerd.v1.ClaimDelivery.claims:type_name -> brokerd.v1.ClaimedMessage
-	9,   // 43: brokerd.v1.SettleResult.error:type_name -> brokerd.v1.ItemError
-	29,  // 44: brokerd.v1.SettleResults.results:type_name -> brokerd.v1.SettleResult
-	3,   // 45: brokerd.v1.ClaimRevoked.reason:type_name -> brokerd.v1.RevokeReason
-	73,  // 46: brokerd.v1.ClaimGoAway.grace:type_name -> google.protobuf.Duration
-	27,  // 47: brokerd.v1.ClaimResponse.opened:type_name -> brokerd.v1.ClaimOpened
-	28,  // 48: brokerd.v1.ClaimResponse.deliver:type_name -> brokerd.v1.ClaimDelivery
-	30,  // 49: brokerd.v1.ClaimResponse.results:type_name -> brokerd.v1.SettleResults
-	31,  // 50: brokerd.v1.ClaimResponse.revoke:type_name -> brokerd.v1.ClaimRevoked
-	32,  // 51: brokerd.v1.ClaimResponse.go_away:type_name -> brokerd.v1.ClaimGoAway
-	73,  // 52: brokerd.v1.ClaimMessagesRequest.wait:type_name -> google.protobuf.Duration
-	73,  // 53: brokerd.v1.ClaimMessagesRequest.claim_for:type_name -> google.protobuf.Duration
-	26,  // 54: brokerd.v1.ClaimMessagesResponse.claims:type_name -> brokerd.v1.ClaimedMessage
-	4,   // 55: brokerd.v1.ClaimMessagesResponse.empty_reason:type_name -> brokerd.v1.EmptyReason
-	72,  // 56: brokerd.v1.ClaimMessagesResponse.next_due:type_name -> google.protobuf.Timestamp
-	23,  // 57: brokerd.v1.NackMessagesRequest.nacks:type_name -> brokerd.v1.Nack
-	2,   // 58: brokerd.v1.NackOutcome.state:type_name -> brokerd.v1.DeliveryState
-	72,  // 59: brokerd.v1.NackOutcome.due_at:type_name -> google.protobuf.Timestamp
-	39,  // 60: brokerd.v1.NackMessagesResponse.outcomes:type_name -> brokerd.v1.NackOutcome
-	24,  // 61: brokerd.v1.ExtendClaimsRequest.extensions:type_name -> brokerd.v1.Extension
-	8,   // 62: brokerd.v1.GetMessageResponse.message:type_name -> brokerd.v1.Message
-	17,  // 63: brokerd.v1.GetMessageResponse.deliveries:type_name -> brokerd.v1.Delivery
-	5,   // 64: brokerd.v1.ListMessagesRequest.box:type_name -> brokerd.v1.MessageBox
-	19,  // 65: brokerd.v1.ListMessagesRequest.filter:type_name -> brokerd.v1.MessageFilter
-	72,  // 66: brokerd.v1.ListMessagesRequest.from_time:type_name -> google.protobuf.Timestamp
-	72,  // 67: brokerd.v1.ListMessagesRequest.to_time:type_name -> google.protobuf.Timestamp
-	18,  // 68: brokerd.v1.ListMessagesResponse.items:type_name -> brokerd.v1.InboxItem
-	49,  // 69: brokerd.v1.ListMessagesResponse.thread:type_name -> brokerd.v1.ThreadSummary
-	72,  // 70: brokerd.v1.ThreadSummary.first_at:type_name -> google.protobuf.Timestamp
-	72,  // 71: brokerd.v1.ThreadSummary.last_at:type_name -> google.protobuf.Timestamp
-	50,  // 72: brokerd.v1.ThreadSummary.open_questions:type_name -> brokerd.v1.OpenQuestion
-	72,  // 73: brokerd.v1.ThreadSummary.resolved_at:type_name -> google.protobuf.Timestamp
-	72,  // 74: brokerd.v1.OpenQuestion.deadline:type_name -> google.protobuf.Timestamp
-	8,   // 75: brokerd.v1.AskRequest.message:type_name -> brokerd.v1.Message
-	73,  // 76: brokerd.v1.AskRequest.wait:type_name -> google.protobuf.Duration
-	8,   // 77: brokerd.v1.AskResponse.reply:type_name -> brokerd.v1.Message
-	8,   // 78: brokerd.v1.ReplyRequest.message:type_name -> brokerd.v1.Message
-	13,  // 79: brokerd.v1.ReplyResponse.result:type_name -> brokerd.v1.SendResult
-	58,  // 80: brokerd.v1.GetInboxSummaryResponse.by_priority:type_name -> brokerd.v1.PriorityCount
-	59,  // 81: brokerd.v1.GetInboxSummaryResponse.by_type:type_name -> brokerd.v1.TypeCount
-	72,  // 82: brokerd.v1.GetInboxSummaryResponse.oldest_at:type_name -> google.protobuf.Timestamp
-	50,  // 83: brokerd.v1.GetInboxSummaryResponse.asked:type_name -> brokerd.v1.OpenQuestion
-	50,  // 84: brokerd.v1.GetInboxSummaryResponse.owed:type_name -> brokerd.v1.OpenQuestion
-	8,   // 85: brokerd.v1.GetInboxSummaryResponse.directives:type_name -> brokerd.v1.Message
-	72,  // 86: brokerd.v1.GetInboxSummaryResponse.breaker_open_until:type_name -> google.protobuf.Timestamp
-	18,  // 87: brokerd.v1.ListDeadLettersResponse.items:type_name -> brokerd.v1.InboxItem
-	10,  // 88: brokerd.v1.MessageService.Send:input_type -> brokerd.v1.SendRequest
-	20,  // 89: brokerd.v1.MessageService.Receive:input_type -> brokerd.v1.ReceiveRequest
-	25,  // 90: brokerd.v1.MessageService.Claim:input_type -> brokerd.v1.ClaimRequest
-	14,  // 91: brokerd.v1.MessageService.SendMessages:input_type -> brokerd.v1.SendMessagesRequest
-	34,  // 92: brokerd.v1.MessageService.ClaimMessages:input_type -> brokerd.v1.ClaimMessagesRequest
-	36,  // 93: brokerd.v1.MessageService.AckMessages:input_type -> brokerd.v1.AckMessagesRequest
-	38,  // 94: brokerd.v1.MessageService.NackMessages:input_type -> brokerd.v1.NackMessagesRequest
-	41,  // 95: brokerd.v1.MessageService.ExtendClaims:input_type -> brokerd.v1.ExtendClaimsRequest
-	43,  // 96: brokerd.v1.MessageService.ReleaseClaims:input_type -> brokerd.v1.ReleaseClaimsRequest
-	51,  // 97: brokerd.v1.MessageService.Ask:input_type -> brokerd.v1.AskRequest
-	53,  // 98: brokerd.v1.MessageService.Reply:input_type -> brokerd.v1.ReplyRequest
-	55,  // 99: brokerd.v1.MessageService.ResendMessage:input_type -> brokerd.v1.ResendMessageRequest
-	57,  // 100: brokerd.v1.MessageService.GetInboxSummary:input_type -> brokerd.v1.GetInboxSummaryRequest
-	61,  // 101: brokerd.v1.MessageService.ResolveThread:input_type -> brokerd.v1.ResolveThreadRequest
-	45,  // 102: brokerd.v1.MessageService.GetMessage:input_type -> brokerd.v1.GetMessageRequest
-	47,  // 103: brokerd.v1.MessageService.ListMessages:input_type -> brokerd.v1.ListMessagesRequest
-	63,  // 104: brokerd.v1.MessageService.CancelMessage:input_type -> brokerd.v1.CancelMessageRequest
-	65,  // 105: brokerd.v1.MessageService.ListDeadLetters:input_type -> brokerd.v1.ListDeadLettersRequest
-	67,  // 106: brokerd.v1.MessageService.RedriveDeadLetters:input_type -> brokerd.v1.RedriveDeadLettersRequest
-	69,  // 107: brokerd.v1.MessageService.PurgeDeadLetters:input_type -> brokerd.v1.PurgeDeadLettersRequest
-	11,  // 108: brokerd.v1.MessageService.Send:output_type -> brokerd.v1.SendResponse
-	21,  // 109: brokerd.v1.MessageService.Receive:output_type -> brokerd.v1.ReceiveResponse
-	33,  // 110: brokerd.v1.MessageService.Claim:output_type -> brokerd.v1.ClaimResponse
-	15,  // 111: brokerd.v1.MessageService.SendMessages:output_type -> brokerd.v1.SendMessagesResponse
-	35,  // 112: brokerd.v1.MessageService.ClaimMessages:output_type -> brokerd.v1.ClaimMessagesResponse
-	37,  // 113: brokerd.v1.MessageService.AckMessages:output_type -> brokerd.v1.AckMessagesResponse
-	40,  // 114: brokerd.v1.MessageService.NackMessages:output_type -> brokerd.v1.NackMessagesResponse
-	42,  // 115: brokerd.v1.MessageService.ExtendClaims:output_type -> brokerd.v1.ExtendClaimsResponse
-	44,  // 116: brokerd.v1.MessageService.ReleaseClaims:output_type -> brokerd.v1.ReleaseClaimsResponse
-	52,  // 117: brokerd.v1.MessageService.Ask:output_type -> brokerd.v1.AskResponse
-	54,  // 118: brokerd.v1.MessageService.Reply:output_type -> brokerd.v1.ReplyResponse
-	56,  // 119: brokerd.v1.MessageService.ResendMessage:output_type -> brokerd.v1.ResendMessageResponse
-	60,  // 120: brokerd.v1.MessageService.GetInboxSummary:output_type -> brokerd.v1.GetInboxSummaryResponse
-	62,  // 121: brokerd.v1.MessageService.ResolveThread:output_type -> brokerd.v1.ResolveThreadResponse
-	46,  // 122: brokerd.v1.MessageService.GetMessage:output_type -> brokerd.v1.GetMessageResponse
-	48,  // 123: brokerd.v1.MessageService.ListMessages:output_type -> brokerd.v1.ListMessagesResponse
-	64,  // 124: brokerd.v1.MessageService.CancelMessage:output_type -> brokerd.v1.CancelMessageResponse
-	66,  // 125: brokerd.v1.MessageService.ListDeadLetters:output_type -> brokerd.v1.ListDeadLettersResponse
-	68,  // 126: brokerd.v1.MessageService.RedriveDeadLetters:output_type -> brokerd.v1.RedriveDeadLettersResponse
-	70,  // 127: brokerd.v1.MessageService.PurgeDeadLetters:output_type -> brokerd.v1.PurgeDeadLettersResponse
-	108, // [108:128] is the sub-list for method output_type
-	88,  // [88:108] is the sub-list for method input_type
-	88,  // [88:88] is the sub-list for extension type_name
-	88,  // [88:88] is the sub-list for extension extendee
-	0,   // [0:88] is the sub-list for field type_name
+	73,  // 21: brokerd.v1.Delivery.claimed_at:type_name -> google.protobuf.Timestamp
+	73,  // 22: brokerd.v1.Delivery.delivered_at:type_name -> google.protobuf.Timestamp
+	73,  // 23: brokerd.v1.Delivery.read_at:type_name -> google.protobuf.Timestamp
+	73,  // 24: brokerd.v1.Delivery.finished_at:type_name -> google.protobuf.Timestamp
+	73,  // 25: brokerd.v1.Delivery.due_at:type_name -> google.protobuf.Timestamp
+	17,  // 26: brokerd.v1.Delivery.history:type_name -> brokerd.v1.Attempt
+	9,   // 27: brokerd.v1.InboxItem.message:type_name -> brokerd.v1.Message
+	18,  // 28: brokerd.v1.InboxItem.delivery:type_name -> brokerd.v1.Delivery
+	74,  // 29: brokerd.v1.ReceiveRequest.wait:type_name -> google.protobuf.Duration
+	20,  // 30: brokerd.v1.ReceiveRequest.filter:type_name -> brokerd.v1.MessageFilter
+	3,   // 31: brokerd.v1.ReceiveRequest.order:type_name -> brokerd.v1.MessageOrder
+	19,  // 32: brokerd.v1.ReceiveResponse.items:type_name -> brokerd.v1.InboxItem
+	74,  // 33: brokerd.v1.ClaimOpen.claim_for:type_name -> google.protobuf.Duration
+	74,  // 34: brokerd.v1.ClaimOpen.max_total:type_name -> google.protobuf.Duration
+	74,  // 35: brokerd.v1.Nack.delay:type_name -> google.protobuf.Duration
+	74,  // 36: brokerd.v1.Extension.claim_for:type_name -> google.protobuf.Duration
+	23,  // 37: brokerd.v1.ClaimRequest.open:type_name -> brokerd.v1.ClaimOpen
+	24,  // 38: brokerd.v1.ClaimRequest.nacks:type_name -> brokerd.v1.Nack
+	25,  // 39: brokerd.v1.ClaimRequest.extensions:type_name -> brokerd.v1.Extension
+	9,   // 40: brokerd.v1.ClaimedMessage.message:type_name -> brokerd.v1.Message
+	74,  // 41: brokerd.v1.ClaimedMessage.expires_in:type_name -> google.protobuf.Duration
+	27,  // 42: brokerd.v1.ClaimOpened.resumed:type_name -> brokerd.v1.ClaimedMessage
+	27,  // 43: brokerd.v1.ClaimDelivery.claims:type_name -> brokerd.v1.ClaimedMessage
+	10,  // 44: brokerd.v1.SettleResult.error:type_name -> brokerd.v1.ItemError
+	30,  // 45: brokerd.v1.SettleResults.results:type_name -> brokerd.v1.SettleResult
+	4,   // 46: brokerd.v1.ClaimRevoked.reason:type_name -> brokerd.v1.RevokeReason
+	74,  // 47: brokerd.v1.ClaimGoAway.grace:type_name -> google.protobuf.Duration
+	28,  // 48: brokerd.v1.ClaimResponse.opened:type_name -> brokerd.v1.ClaimOpened
+	29,  // 49: brokerd.v1.ClaimResponse.deliver:type_name -> brokerd.v1.ClaimDelivery
+	31,  // 50: brokerd.v1.ClaimResponse.results:type_name -> brokerd.v1.SettleResults
+	32,  // 51: brokerd.v1.ClaimResponse.revoke:type_name -> brokerd.v1.ClaimRevoked
+	33,  // 52: brokerd.v1.ClaimResponse.go_away:type_name -> brokerd.v1.ClaimGoAway
+	74,  // 53: brokerd.v1.ClaimMessagesRequest.wait:type_name -> google.protobuf.Duration
+	74,  // 54: brokerd.v1.ClaimMessagesRequest.claim_for:type_name -> google.protobuf.Duration
+	27,  // 55: brokerd.v1.ClaimMessagesResponse.claims:type_name -> brokerd.v1.ClaimedMessage
+	5,   // 56: brokerd.v1.ClaimMessagesResponse.empty_reason:type_name -> brokerd.v1.EmptyReason
+	73,  // 57: brokerd.v1.ClaimMessagesResponse.next_due:type_name -> google.protobuf.Timestamp
+	24,  // 58: brokerd.v1.NackMessagesRequest.nacks:type_name -> brokerd.v1.Nack
+	2,   // 59: brokerd.v1.NackOutcome.state:type_name -> brokerd.v1.DeliveryState
+	73,  // 60: brokerd.v1.NackOutcome.due_at:type_name -> google.protobuf.Timestamp
+	40,  // 61: brokerd.v1.NackMessagesResponse.outcomes:type_name -> brokerd.v1.NackOutcome
+	25,  // 62: brokerd.v1.ExtendClaimsRequest.extensions:type_name -> brokerd.v1.Extension
+	9,   // 63: brokerd.v1.GetMessageResponse.message:type_name -> brokerd.v1.Message
+	18,  // 64: brokerd.v1.GetMessageResponse.deliveries:type_name -> brokerd.v1.Delivery
+	6,   // 65: brokerd.v1.ListMessagesRequest.box:type_name -> brokerd.v1.MessageBox
+	20,  // 66: brokerd.v1.ListMessagesRequest.filter:type_name -> brokerd.v1.MessageFilter
+	73,  // 67: brokerd.v1.ListMessagesRequest.from_time:type_name -> google.protobuf.Timestamp
+	73,  // 68: brokerd.v1.ListMessagesRequest.to_time:type_name -> google.protobuf.Timestamp
+	3,   // 69: brokerd.v1.ListMessagesRequest.order:type_name -> brokerd.v1.MessageOrder
+	19,  // 70: brokerd.v1.ListMessagesResponse.items:type_name -> brokerd.v1.InboxItem
+	50,  // 71: brokerd.v1.ListMessagesResponse.thread:type_name -> brokerd.v1.ThreadSummary
+	73,  // 72: brokerd.v1.ThreadSummary.first_at:type_name -> google.protobuf.Timestamp
+	73,  // 73: brokerd.v1.ThreadSummary.last_at:type_name -> google.protobuf.Timestamp
+	51,  // 74: brokerd.v1.ThreadSummary.open_questions:type_name -> brokerd.v1.OpenQuestion
+	73,  // 75: brokerd.v1.ThreadSummary.resolved_at:type_name -> google.protobuf.Timestamp
+	73,  // 76: brokerd.v1.OpenQuestion.deadline:type_name -> google.protobuf.Timestamp
+	9,   // 77: brokerd.v1.AskRequest.message:type_name -> brokerd.v1.Message
+	74,  // 78: brokerd.v1.AskRequest.wait:type_name -> google.protobuf.Duration
+	9,   // 79: brokerd.v1.AskResponse.reply:type_name -> brokerd.v1.Message
+	9,   // 80: brokerd.v1.ReplyRequest.message:type_name -> brokerd.v1.Message
+	14,  // 81: brokerd.v1.ReplyResponse.result:type_name -> brokerd.v1.SendResult
+	59,  // 82: brokerd.v1.GetInboxSummaryResponse.by_priority:type_name -> brokerd.v1.PriorityCount
+	60,  // 83: brokerd.v1.GetInboxSummaryResponse.by_type:type_name -> brokerd.v1.TypeCount
+	73,  // 84: brokerd.v1.GetInboxSummaryResponse.oldest_at:type_name -> google.protobuf.Timestamp
+	51,  // 85: brokerd.v1.GetInboxSummaryResponse.asked:type_name -> brokerd.v1.OpenQuestion
+	51,  // 86: brokerd.v1.GetInboxSummaryResponse.owed:type_name -> brokerd.v1.OpenQuestion
+	9,   // 87: brokerd.v1.GetInboxSummaryResponse.directives:type_name -> brokerd.v1.Message
+	73,  // 88: brokerd.v1.GetInboxSummaryResponse.breaker_open_until:type_name -> google.protobuf.Timestamp
+	19,  // 89: brokerd.v1.ListDeadLettersResponse.items:type_name -> brokerd.v1.InboxItem
+	11,  // 90: brokerd.v1.MessageService.Send:input_type -> brokerd.v1.SendRequest
+	21,  // 91: brokerd.v1.MessageService.Receive:input_type -> brokerd.v1.ReceiveRequest
+	26,  // 92: brokerd.v1.MessageService.Claim:input_type -> brokerd.v1.ClaimRequest
+	15,  // 93: brokerd.v1.MessageService.SendMessages:input_type -> brokerd.v1.SendMessagesRequest
+	35,  // 94: brokerd.v1.MessageService.ClaimMessages:input_type -> brokerd.v1.ClaimMessagesRequest
+	37,  // 95: brokerd.v1.MessageService.AckMessages:input_type -> brokerd.v1.AckMessagesRequest
+	39,  // 96: brokerd.v1.MessageService.NackMessages:input_type -> brokerd.v1.NackMessagesRequest
+	42,  // 97: brokerd.v1.MessageService.ExtendClaims:input_type -> brokerd.v1.ExtendClaimsRequest
+	44,  // 98: brokerd.v1.MessageService.ReleaseClaims:input_type -> brokerd.v1.ReleaseClaimsRequest
+	52,  // 99: brokerd.v1.MessageService.Ask:input_type -> brokerd.v1.AskRequest
+	54,  // 100: brokerd.v1.MessageService.Reply:input_type -> brokerd.v1.ReplyRequest
+	56,  // 101: brokerd.v1.MessageService.ResendMessage:input_type -> brokerd.v1.ResendMessageRequest
+	58,  // 102: brokerd.v1.MessageService.GetInboxSummary:input_type -> brokerd.v1.GetInboxSummaryRequest
+	62,  // 103: brokerd.v1.MessageService.ResolveThread:input_type -> brokerd.v1.ResolveThreadRequest
+	46,  // 104: brokerd.v1.MessageService.GetMessage:input_type -> brokerd.v1.GetMessageRequest
+	48,  // 105: brokerd.v1.MessageService.ListMessages:input_type -> brokerd.v1.ListMessagesRequest
+	64,  // 106: brokerd.v1.MessageService.CancelMessage:input_type -> brokerd.v1.CancelMessageRequest
+	66,  // 107: brokerd.v1.MessageService.ListDeadLetters:input_type -> brokerd.v1.ListDeadLettersRequest
+	68,  // 108: brokerd.v1.MessageService.RedriveDeadLetters:input_type -> brokerd.v1.RedriveDeadLettersRequest
+	70,  // 109: brokerd.v1.MessageService.PurgeDeadLetters:input_type -> brokerd.v1.PurgeDeadLettersRequest
+	12,  // 110: brokerd.v1.MessageService.Send:output_type -> brokerd.v1.SendResponse
+	22,  // 111: brokerd.v1.MessageService.Receive:output_type -> brokerd.v1.ReceiveResponse
+	34,  // 112: brokerd.v1.MessageService.Claim:output_type -> brokerd.v1.ClaimResponse
+	16,  // 113: brokerd.v1.MessageService.SendMessages:output_type -> brokerd.v1.SendMessagesResponse
+	36,  // 114: brokerd.v1.MessageService.ClaimMessages:output_type -> brokerd.v1.ClaimMessagesResponse
+	38,  // 115: brokerd.v1.MessageService.AckMessages:output_type -> brokerd.v1.AckMessagesResponse
+	41,  // 116: brokerd.v1.MessageService.NackMessages:output_type -> brokerd.v1.NackMessagesResponse
+	43,  // 117: brokerd.v1.MessageService.ExtendClaims:output_type -> brokerd.v1.ExtendClaimsResponse
+	45,  // 118: brokerd.v1.MessageService.ReleaseClaims:output_type -> brokerd.v1.ReleaseClaimsResponse
+	53,  // 119: brokerd.v1.MessageService.Ask:output_type -> brokerd.v1.AskResponse
+	55,  // 120: brokerd.v1.MessageService.Reply:output_type -> brokerd.v1.ReplyResponse
+	57,  // 121: brokerd.v1.MessageService.ResendMessage:output_type -> brokerd.v1.ResendMessageResponse
+	61,  // 122: brokerd.v1.MessageService.GetInboxSummary:output_type -> brokerd.v1.GetInboxSummaryResponse
+	63,  // 123: brokerd.v1.MessageService.ResolveThread:output_type -> brokerd.v1.ResolveThreadResponse
+	47,  // 124: brokerd.v1.MessageService.GetMessage:output_type -> brokerd.v1.GetMessageResponse
+	49,  // 125: brokerd.v1.MessageService.ListMessages:output_type -> brokerd.v1.ListMessagesResponse
+	65,  // 126: brokerd.v1.MessageService.CancelMessage:output_type -> brokerd.v1.CancelMessageResponse
+	67,  // 127: brokerd.v1.MessageService.ListDeadLetters:output_type -> brokerd.v1.ListDeadLettersResponse
+	69,  // 128: brokerd.v1.MessageService.RedriveDeadLetters:output_type -> brokerd.v1.RedriveDeadLettersResponse
+	71,  // 129: brokerd.v1.MessageService.PurgeDeadLetters:output_type -> brokerd.v1.PurgeDeadLettersResponse
+	110, // [110:130] is the sub-list for method output_type
+	90,  // [90:110] is the sub-list for method input_type
+	90,  // [90:90] is the sub-list for extension type_name
+	90,  // [90:90] is the sub-list for extension extendee
+	0,   // [0:90] is the sub-list for field type_name
 }
 
 func init() { file_brokerd_v1_message_proto_init() }
@@ -5809,7 +5924,7 @@ func file_brokerd_v1_message_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_brokerd_v1_message_proto_rawDesc), len(file_brokerd_v1_message_proto_rawDesc)),
-			NumEnums:      6,
+			NumEnums:      7,
 			NumMessages:   66,
 			NumExtensions: 0,
 			NumServices:   1,

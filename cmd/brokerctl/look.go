@@ -1,0 +1,43 @@
+package main
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	pb "brokerd/gen/brokerd/v1"
+)
+
+// lookOptions choose the order of a read, and whether it shows the queues too; inbox and receive share them.
+type lookOptions struct {
+	order  string
+	queues bool
+}
+
+// AddFlags adds the options.
+func (o *lookOptions) AddFlags(f *pflag.FlagSet) {
+	f.StringVar(&o.order, "order", "", "arrival or priority, the order in which claim takes (default: arrival)")
+	f.BoolVar(&o.queues, "queues", false, "also show the waiting messages of the agent's role and channels; nothing is taken")
+}
+
+// complete adds completions, and names the options that exclude these.
+func (o *lookOptions) complete(cmd *cobra.Command, others ...string) {
+	orders := enumNames(pb.MessageOrder(0).Descriptor())
+	must(cmd.RegisterFlagCompletionFunc("order", cobra.FixedCompletions(orders, cobra.ShellCompDirectiveNoFileComp)))
+	for _, other := range others {
+		cmd.MarkFlagsMutuallyExclusive("order", other)
+		cmd.MarkFlagsMutuallyExclusive("queues", other)
+	}
+}
+
+// parse returns the order in the API's form.
+func (o *lookOptions) parse() (pb.MessageOrder, error) {
+	order, err := parseEnum("order", pb.MessageOrder(0).Descriptor(), o.order)
+	return pb.MessageOrder(order), err
+}
+
+// isQueue reports whether a mailbox is the queue of a role or channel.
+func isQueue(mailbox string) bool {
+	return strings.HasPrefix(mailbox, "role:") || strings.HasPrefix(mailbox, "channel:")
+}

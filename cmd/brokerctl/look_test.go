@@ -1,0 +1,64 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestInbox_ShowsTheQueuesAndReadsByPriority(t *testing.T) {
+	startBroker(t)
+	register(t, "lead/lead", "builder-1/builder")
+	t.Setenv("BROKERD_AGENT", "builder-1")
+	must0(t, "--agent", "lead", "send", "builder-1", "own")
+	urgent := sent(t, "--agent", "lead", "role:builder", "urgent", "--priority", "high")
+	for _, test := range []struct{ args, want string }{
+		{"inbox", "own"},
+		{"inbox --order priority", "own"},
+		{"inbox --queues", "own urgent"},
+		{"inbox --queues --order priority", "urgent own"},
+		{"inbox --queues --order priority --wait 10s", "urgent own"},
+		{"inbox --queues --newest", "urgent own"},
+		{"receive", "own"},
+		{"receive --queues --order priority", "urgent own"},
+		{"receive --queues --order arrival --limit 1", "own"},
+	} {
+		var subjects []string
+		for line := range strings.Lines(must0(t, append(strings.Fields(test.args), "-o", "json")...)) {
+			subjects = append(subjects, at(t, decode(t, line), "message", "subject").(string))
+		}
+		if got := strings.Join(subjects, " "); got != test.want {
+			t.Errorf("%s shows %s, not %s", test.args, got, test.want)
+		}
+	}
+	if out := must0(t, "inbox", "--queues"); !strings.Contains(out, "waiting, in role:builder\n") {
+		t.Errorf("%s", out)
+	}
+	out := must0(t, "receive", "--queues", "--order", "priority", "--limit", "1", "-o", "prompt")
+	if !strings.Contains(out, "Next: brokerctl claim "+urgent+" to take it\n") {
+		t.Errorf("%s", out)
+	}
+	for _, args := range []string{"receive --queues --follow", "receive --order priority --cursor main", "inbox --queues --summary"} {
+		if got := ctl(t, strings.Fields(args)...); got.code != 2 || !strings.Contains(got.err, "exclude each other") {
+			t.Errorf("%s: %+v", args, got)
+		}
+	}
+}
+
+func TestInbox_MarksSingleMessagesAsRead(t *testing.T) {
+	startBroker(t)
+	register(t, "lead/lead", "builder-1/builder")
+	t.Setenv("BROKERD_AGENT", "builder-1")
+	first, second := sent(t, "--agent", "lead", "builder-1", "one"), sent(t, "--agent", "lead", "builder-1", "two")
+	if out := must0(t, "inbox", "--mark-read", second); !strings.Contains(out, "two") || strings.Contains(out, "one") {
+		t.Errorf("%s", out)
+	}
+	if at(t, delivery(t, first), "read_at") != nil || at(t, delivery(t, second), "read_at") == nil {
+		t.Errorf("%v, %v", delivery(t, first), delivery(t, second))
+	}
+	if got := ctl(t, "inbox", "4711"); got.code != 3 {
+		t.Errorf("%+v", got)
+	}
+	if got := ctl(t, "inbox", first, "--newest"); got.code != 2 || !strings.Contains(got.err, "not with --newest") {
+		t.Errorf("%+v", got)
+	}
+}

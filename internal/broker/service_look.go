@@ -1,0 +1,47 @@
+package broker
+
+import (
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/valid"
+)
+
+// order checks an order and reports whether it is that of priority.
+func order(c *valid.Check, o pb.MessageOrder) bool {
+	if o < 0 || o > pb.MessageOrder_MESSAGE_ORDER_PRIORITY {
+		c.Fail("order", "is %d, which is no known order", o)
+	}
+	return o == pb.MessageOrder_MESSAGE_ORDER_PRIORITY
+}
+
+// checkListingLook checks how a list reads the inbox.
+func checkListingLook(c *valid.Check, r *pb.ListMessagesRequest, l *Listing) {
+	l.Look = Look{Priority: order(c, r.Order), Queues: r.IncludeQueues}
+	l.IDs = references(c, "ids", r.Ids, false)
+	inbox := r.Box == pb.MessageBox_MESSAGE_BOX_UNSPECIFIED || r.Box == pb.MessageBox_MESSAGE_BOX_INBOX
+	for field, set := range map[string]bool{"order": l.Look.Priority, "include_queues": l.Look.Queues, "ids": len(l.IDs) > 0} {
+		if set && !inbox {
+			c.Fail(field, "is for the inbox only")
+		}
+	}
+	if l.Look.Priority && l.Newest {
+		c.Fail("newest_first", "does not go together with MESSAGE_ORDER_PRIORITY")
+	}
+	if len(l.IDs) > 0 && (l.Look.asked() || l.Newest || r.Filter != nil || r.FromTime != nil || r.ToTime != nil) {
+		c.Fail("ids", "names the messages: leave filter, from_time, to_time, newest_first, order and include_queues empty")
+	}
+}
+
+// checkReadingLook checks how a reader reads the mailbox.
+func checkReadingLook(c *valid.Check, r *pb.ReceiveRequest, reading *Reading) {
+	reading.Look = Look{Priority: order(c, r.Order), Queues: r.IncludeQueues}
+	if !reading.Look.asked() {
+		return
+	}
+	for field, set := range map[string]bool{
+		"after_revision": r.AfterRevision != 0, "cursor": r.Cursor != "", "follow": r.Follow, "auto_ack": r.AutoAck,
+	} {
+		if set {
+			c.Fail(field, "does not go together with MESSAGE_ORDER_PRIORITY or include_queues")
+		}
+	}
+}
