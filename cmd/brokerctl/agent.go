@@ -26,6 +26,8 @@ const shellLease = 24 * time.Hour
 
 // registerOptions are the options of agent register.
 type registerOptions struct {
+	displayName  string
+	description  string
 	role         string
 	capabilities []string
 	instance     string
@@ -37,12 +39,14 @@ type registerOptions struct {
 
 // AddFlags adds the options; lease is what it is unless it is given.
 func (o *registerOptions) AddFlags(f *pflag.FlagSet, lease time.Duration) {
+	f.StringVar(&o.displayName, "display-name", "", "its name for people")
+	f.StringVar(&o.description, "description", "", "what it is for")
 	f.StringVar(&o.role, "role", "", "its trade, such as builder")
 	f.StringArrayVar(&o.capabilities, "capability", nil, "something it can do; may be repeated")
 	f.StringVar(&o.instance, "instance", "", "which instance of the role it is")
 	f.StringVar(&o.worktree, "worktree", "", "its working folder")
 	f.StringArrayVar(&o.labels, "label", nil, "KEY=VALUE; may be repeated")
-	f.DurationVar(&o.lease, "lease", lease, "how long it is believed alive without being heard of, 1s to 168h")
+	f.DurationVar(&o.lease, "lease", lease, "how long the broker considers the agent alive after its last call, 1s to 168h")
 }
 
 func newAgentRegisterCommand(c *cli) *cobra.Command {
@@ -85,7 +89,7 @@ subscriptions and claims stay.`,
 // request is the registration that the options describe.
 func (o *registerOptions) request(labels map[string]string) *pb.RegisterAgentRequest {
 	return &pb.RegisterAgentRequest{
-		RequestId: o.requestID, Role: o.role, Capabilities: o.capabilities, Instance: o.instance,
+		RequestId: o.requestID, DisplayName: o.displayName, Description: o.description, Role: o.role, Capabilities: o.capabilities, Instance: o.instance,
 		Worktree: o.worktree, Labels: labels, Lease: always(o.lease),
 	}
 }
@@ -132,11 +136,15 @@ func (c *cli) printAgent(w io.Writer, answer *pb.GetAgentResponse) {
 		}
 	}
 	line("agent", a.GetName())
+	line("display name", a.GetDisplayName())
+	line("description", a.GetDescription())
 	line("role", a.GetRole())
 	line("capabilities", strings.Join(a.GetCapabilities(), ", "))
 	line("status", agentState(a))
+	line("reason", a.GetStatusReason())
 	line("health", healthOf(a))
 	line("failed", c.when(a.GetFailedAt()))
+	line("completed", c.when(a.GetCompletedAt()))
 	line("activity", a.GetActivity())
 	line("task", a.GetTaskId())
 	if a.GetProgress() > 0 {
@@ -144,6 +152,8 @@ func (c *cli) printAgent(w io.Writer, answer *pb.GetAgentResponse) {
 	}
 	line("unread", strconv.FormatInt(answer.GetUnread(), 10))
 	line("claimable", strconv.FormatInt(answer.GetClaimable(), 10))
+	n := a.GetMessages()
+	line("messages", fmt.Sprintf("%d sent, %d received, %d processed", n.GetSent(), n.GetReceived(), n.GetProcessed()))
 	line("seen", c.ago(a.GetLastSeen()))
 	line("registered", c.when(a.GetRegisteredAt()))
 	line("incarnation", strconv.FormatInt(a.GetIncarnation(), 10))
@@ -169,7 +179,13 @@ func agentState(a *pb.Agent) string {
 	return s + cond(a.GetHalted(), ", halted", "") + cond(a.GetDegraded(), ", degraded", "")
 }
 
-// healthOf is what the broker thinks of an agent.
+// aboutAgent is the display name and the description of an agent.
+func aboutAgent(a *pb.Agent) string {
+	name, text := a.GetDisplayName(), oneLine(a.GetDescription())
+	return name + cond(name != "" && text != "", ": ", "") + text
+}
+
+// healthOf is the broker's judgement of an agent.
 func healthOf(a *pb.Agent) string { return strings.ToLower(enumOf(a.GetHealth())) }
 
 func percent(f float64) string { return fmt.Sprintf("%.0f%%", f*100) }
@@ -258,15 +274,15 @@ func (o *agentListOptions) run(c *cli, cmd *cobra.Command) error {
 // agentView lists agents.
 func (c *cli) agentView() view[*pb.Agent] {
 	return view[*pb.Agent]{
-		columns: []string{"AGENT", "ROLE", "STATUS", "SEEN", "CAPABILITIES", "ACTIVITY"},
+		columns: []string{"AGENT", "ROLE", "STATUS", "HEALTH", "SEEN", "CAPABILITIES", "ACTIVITY", "DESCRIPTION"},
 		row: func(a *pb.Agent) []string {
 			activity := clip(a.GetActivity(), 50)
 			if a.GetProgress() > 0 {
 				activity = strings.TrimSpace(activity + " " + percent(a.GetProgress()))
 			}
 			return []string{
-				a.GetName(), a.GetRole(), agentState(a), c.ago(a.GetLastSeen()),
-				strings.Join(a.GetCapabilities(), ","), activity,
+				a.GetName(), a.GetRole(), agentState(a), healthOf(a), c.ago(a.GetLastSeen()),
+				strings.Join(a.GetCapabilities(), ","), activity, clip(aboutAgent(a), 50),
 			}
 		},
 		none: "no agents",
@@ -276,6 +292,7 @@ func (c *cli) agentView() view[*pb.Agent] {
 // heartbeatOptions are the options of agent heartbeat.
 type heartbeatOptions struct {
 	status   string
+	reason   string
 	activity string
 	task     string
 	progress float64
@@ -287,6 +304,7 @@ type heartbeatOptions struct {
 // AddFlags adds the options.
 func (o *heartbeatOptions) AddFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.status, "status", "", strings.Join(enumNames(pb.AgentStatus(0).Descriptor()), ", "))
+	f.StringVar(&o.reason, "reason", "", "why it has this status; a new --status without --reason clears the old one")
 	f.StringVar(&o.activity, "activity", "", "one line on what it does")
 	f.StringVar(&o.task, "task", "", "the piece of work it is at")
 	f.Float64Var(&o.progress, "progress", 0, "how far it is, 0 to 1")
@@ -319,7 +337,7 @@ messages are unread and how many could be claimed, and names the directives that
 				return err
 			}
 			answer, err := broker.Agents().Heartbeat(cmd.Context(), &pb.HeartbeatRequest{
-				Status: pb.AgentStatus(status), Activity: ifSet(cmd, "activity", o.activity),
+				Status: pb.AgentStatus(status), StatusReason: ifSet(cmd, "reason", o.reason), Activity: ifSet(cmd, "activity", o.activity),
 				TaskId: ifSet(cmd, "task", o.task), Progress: ifSet(cmd, "progress", o.progress), Counters: counters,
 				LastTool: ifSet(cmd, "last-tool", o.lastTool), LastFile: ifSet(cmd, "last-file", o.lastFile),
 			})

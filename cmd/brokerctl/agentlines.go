@@ -78,7 +78,7 @@ type ownReport struct {
 type reportLine struct {
 	Type     string   `json:"type"`
 	TaskID   *string  `json:"task_id"`
-	Status   string   `json:"status"` // of status
+	Status   string   `json:"status"` // of status, with reason
 	Activity *string  `json:"activity"`
 	Progress *float64 `json:"progress"`
 	Counters *struct {
@@ -138,6 +138,9 @@ func statusReport(l reportLine) ([]ownReport, error) {
 	h := &pb.HeartbeatRequest{
 		Status: pb.AgentStatus(status), Activity: clipped(l.Activity, 512), TaskId: l.TaskID, Progress: l.Progress,
 		LastTool: clipped(l.LastTool, 256), LastFile: clipped(l.LastFile, 1024),
+	}
+	if l.Reason != "" {
+		h.StatusReason = clipped(&l.Reason, 512)
 	}
 	if n := l.Counters; n != nil {
 		h.Counters = &pb.Counters{Turns: n.Turns, ModelTokens: n.ModelTokens, Files: n.Files, ToolCalls: n.ToolCalls, Errors: n.Errors}

@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	runLease   = 30 * time.Second // of agent run, which beats
+	runLease   = 90 * time.Second // of agent run, which sends heartbeats
 	reportWait = 5 * time.Second  // for what is still to be told when the command has ended
 )
 

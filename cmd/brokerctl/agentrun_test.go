@@ -35,7 +35,7 @@ printf end; exit 3`
 	}
 	agent := at(t, decode(t, string(shown)), "agent").(map[string]any)
 	for field, want := range map[string]any{
-		"status": "ACTIVE", "task_id": "t1", "progress": json.Number("0.4"), "role": "builder", "lease": "30s", "incarnation": json.Number("1"),
+		"status": "ACTIVE", "task_id": "t1", "progress": json.Number("0.4"), "role": "builder", "lease": "1m30s", "incarnation": json.Number("1"),
 	} {
 		if agent[field] != want {
 			t.Errorf("%s is %v, want %v", field, agent[field], want)

@@ -61,7 +61,7 @@ func TestJSON_EnumsAreShortAndUnsetIsNull(t *testing.T) {
 		{&pb.Names{Names: []string{"lead", "overseer"}}, `["lead","overseer"]`},
 		{&pb.Names{}, `[]`},
 		{&pb.Target{}, `{}`},
-		{&pb.HeartbeatRequest{Progress: proto.Float64(0.5)}, `{"status":null,"activity":null,"task_id":null,"progress":0.5,"counters":null,"last_tool":null,"last_file":null}`},
+		{&pb.HeartbeatRequest{Progress: proto.Float64(0.5)}, `{"status":null,"activity":null,"task_id":null,"progress":0.5,"counters":null,"last_tool":null,"last_file":null,"status_reason":null}`},
 	} {
 		if got := jsonOf(t, c.m); got != c.want {
 			t.Errorf("got %s, want %s", got, c.want)

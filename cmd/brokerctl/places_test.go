@@ -59,10 +59,33 @@ func TestAgent_ShowsDirectivesAndHalt(t *testing.T) {
 	if out := must0(t, "--agent", "builder-1", "agent", "heartbeat"); !strings.HasSuffix(out, "directives: halt; see brokerctl --agent builder-1 next\n") {
 		t.Errorf("%q", out)
 	}
-	if out := must0(t, "agent", "list", "-o", "prompt"); !strings.Contains(out, "agent builder-1, role builder, status initializing, halted, ") {
+	if out := must0(t, "agent", "list", "-o", "prompt"); !strings.Contains(out, "agent builder-1, role builder, status initializing, halted, health ok, ") {
 		t.Errorf("%q", out)
 	}
 	if out := must0(t, "agent", "get", "builder-1"); !strings.Contains(out, "initializing, halted\n") {
+		t.Errorf("%q", out)
+	}
+}
+
+func TestAgent_ShowsItsDescriptionHealthAndMessages(t *testing.T) {
+	startBroker(t)
+	must0(t, "agent", "register", "a", "--display-name", "Ada", "--description", "builds things")
+	register(t, "b")
+	if out := must0(t, "agent", "heartbeat", "a", "--status", "degraded", "--reason", "no model answers"); !strings.Contains(out, "to claim") {
+		t.Errorf("%q", out)
+	}
+	must0(t, "--agent", "a", "send", "b", "hello")
+	if out := must0(t, "agent", "list", "--health", "degraded", "-o", "prompt"); !strings.Contains(out, "agent a, status degraded, health degraded, seen now, description Ada: builds things\n") {
+		t.Errorf("%q", out)
+	}
+	out := must0(t, "agent", "get", "a", "-o", "prompt")
+	for _, want := range []string{"display name: Ada\n", "description: builds things\n", "reason: no model answers\n", "messages: 1 sent, 0 received, 0 processed\n"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%q is not in %q", want, out)
+		}
+	}
+	must0(t, "agent", "heartbeat", "a", "--status", "completed")
+	if out := must0(t, "agent", "get", "a", "-o", "prompt"); !strings.Contains(out, "\ncompleted: ") || strings.Contains(out, "reason: ") {
 		t.Errorf("%q", out)
 	}
 }

@@ -14,12 +14,51 @@ const (
 	// activityDelay is how long an agent's activity stays in memory only. A crash of the broker loses at most that much of it.
 	activityDelay = time.Minute
 	activityBatch = 500 // rows per transaction
+	// idleAfter is how long an agent that reports no status is active after its last work, and initializing after its registration.
+	idleAfter = 5 * time.Minute
 )
 
 // An activity is the part of an agent's row that changes too often for a write per change.
 type activity struct {
 	row  int64     // id of the agent; 0 = it has not been registered since the broker started
 	last time.Time // the last call
+	Messages
+}
+
+// Messages counts the messages of an agent since its first registration.
+type Messages struct {
+	Sent      int64
+	Received  int64 // first deliveries only
+	Processed int64 // acknowledged
+}
+
+// Worked counts messages that an agent has sent, received and processed. It runs in the writer, after the commit.
+func (r *Registry) Worked(session, agent string, more Messages) {
+	p, now := &r.presence, r.clock.Now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	l := p.lives[agentKey{session, agent}]
+	if l == nil {
+		return
+	}
+	l.Sent += more.Sent
+	l.Received += more.Received
+	l.Processed += more.Processed
+	l.worked = now
+	p.touch(l, now)
+}
+
+// derive sets the status of an agent that reports none, by its work. claims says that it holds a claim. The caller holds the mutex.
+func (p *presence) derive(a *Agent, l *life, claims bool, now time.Time) {
+	switch {
+	case a.Status != Unreported:
+	case claims || l != nil && now.Sub(l.worked) < idleAfter:
+		a.Status = Active
+	case now.Sub(a.RegisteredAt) < idleAfter:
+		a.Status = Initializing
+	default:
+		a.Status = Idle
+	}
 }
 
 // touch notes that the row of a registered agent lacks some activity. The first agent starts the timer of the write. The caller holds
@@ -47,7 +86,7 @@ func (r *Registry) writeActivity([]struct{}) {
 		err := r.store.Drain(context.Background(), func(tx *store.Tx) error {
 			tx.Patient()
 			for _, a := range current {
-				if _, err := tx.Exec(updateActivity, a.last, a.row); err != nil {
+				if _, err := tx.Exec(updateActivity, a.last, a.Sent, a.Received, a.Processed, a.row); err != nil {
 					return err
 				}
 			}

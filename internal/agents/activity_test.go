@@ -4,7 +4,11 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/agents"
 	"brokerd/internal/apptest"
 	"brokerd/internal/caller"
 )
@@ -26,7 +30,7 @@ func TestLastSeen_SurvivesARestart(t *testing.T) {
 	}
 }
 
-func TestLastSeen_OneWriteAMinuteForAllAgents(t *testing.T) {
+func TestActivity_OneWriteAMinuteForAllAgents(t *testing.T) {
 	k := newKit(t)
 	if err := k.registry.Start(t.Context()); err != nil {
 		t.Fatal(err)
@@ -41,6 +45,11 @@ func TestLastSeen_OneWriteAMinuteForAllAgents(t *testing.T) {
 		k.registry.Ended(caller.Caller{Access: caller.Agent, Session: "default", Agent: name})
 	}
 	called := k.clock.Now()
+	k.registry.Worked("default", "a", agents.Messages{Sent: 2, Processed: 1})
+	k.registry.Worked("default", "a", agents.Messages{Received: 1})
+	k.registry.Worked("default", "nameless", agents.Messages{Sent: 1})
+	counts := &pb.MessageCounts{Sent: 2, Received: 1, Processed: 1}
+	same(t, counts, k.get("a").GetMessages())
 	for range 60 {
 		if now := k.store.Stats().Commits; now != commits {
 			t.Fatalf("%d commits within the minute, were %d", now, commits)
@@ -60,6 +69,7 @@ func TestLastSeen_OneWriteAMinuteForAllAgents(t *testing.T) {
 	}
 	k.registry.Stop()
 	k.open()
+	same(t, counts, k.get("a").GetMessages())
 	for _, name := range []string{"a", "b"} {
 		if got := k.get(name).GetLastSeen().AsTime(); !got.Equal(called) {
 			t.Errorf("%s: last seen at %v, want %v", name, got, called)
@@ -67,5 +77,208 @@ func TestLastSeen_OneWriteAMinuteForAllAgents(t *testing.T) {
 	}
 	if a := k.get("c"); !a.GetLastSeen().AsTime().Equal(a.GetRegisteredAt().AsTime()) {
 		t.Errorf("c: last seen at %v", a.GetLastSeen())
+	}
+}
+
+// writes sends a message of an agent.
+func (w *team) writes(from string, to *pb.Target, requestID string) {
+	w.t.Helper()
+	_, err := w.mail(from).SendMessages(w.ctx(), &pb.SendMessagesRequest{RequestId: requestID, Messages: []*pb.Message{{Target: to, Type: "task"}}})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func toAgent(name string) *pb.Target { return &pb.Target{To: &pb.Target_Agent{Agent: name}} }
+
+// settles acknowledges a claim, or fails it.
+func (w *team) settles(name string, claim *pb.ClaimedMessage, ack bool) {
+	w.t.Helper()
+	var err error
+	if ack {
+		_, err = w.mail(name).AckMessages(w.ctx(), &pb.AckMessagesRequest{Ids: []string{claim.GetClaimId()}})
+	} else {
+		_, err = w.mail(name).NackMessages(w.ctx(), &pb.NackMessagesRequest{Nacks: []*pb.Nack{{ClaimId: claim.GetClaimId(), Delay: durationpb.New(0)}}})
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func TestMessageCounts_CountSentReceivedAndProcessedOverARestart(t *testing.T) {
+	w := newTeam(t)
+	for _, name := range []string{"a", "b", "c"} {
+		w.register(name)
+	}
+	counts := func(name string, want *pb.MessageCounts) {
+		t.Helper()
+		same(t, want, w.look(name).GetMessages())
+	}
+	for range 2 { // a duplicate does not count
+		w.writes("a", toAgent("b"), "0197f3a0-5c4e-7b1d-8f21-9a0b1c2d3e4f")
+	}
+	w.writes("a", &pb.Target{To: &pb.Target_Pattern{Pattern: "?"}}, "") // to b and c
+	counts("a", &pb.MessageCounts{Sent: 2})
+	claims := w.claim("b", 2, time.Minute)
+	counts("b", &pb.MessageCounts{Received: 2})
+	w.settles("b", claims[0], true)
+	w.settles("b", claims[1], false)
+	w.settles("b", w.claim("b", 1, time.Minute)[0], true) // a redelivery
+	counts("b", &pb.MessageCounts{Received: 2, Processed: 2})
+
+	for _, autoAck := range []bool{false, true, true} { // two reads of the message, of which the second acknowledges it
+		stream, err := w.mail("c").Receive(w.ctx(), &pb.ReceiveRequest{AutoAck: autoAck})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for err == nil {
+			_, err = stream.Recv()
+		}
+	}
+	counts("c", &pb.MessageCounts{Received: 1, Processed: 1})
+	w.register("a")
+	w.Restart()
+	w.writes("a", toAgent("b"), "")
+	counts("a", &pb.MessageCounts{Sent: 3})
+	counts("b", &pb.MessageCounts{Received: 2, Processed: 2})
+	counts("c", &pb.MessageCounts{Received: 1, Processed: 1})
+}
+
+func TestMessageCounts_AReplyToAskCountsForTheAsker(t *testing.T) {
+	w := newTeam(t)
+	w.register("a")
+	w.register("b")
+	done := make(chan error, 1)
+	go func() {
+		_, err := w.mail("a").Ask(w.ctx(), &pb.AskRequest{Message: &pb.Message{Target: toAgent("b"), Type: "question"}, Wait: durationpb.New(time.Minute)})
+		done <- err
+	}()
+	out, err := w.mail("b").ClaimMessages(w.ctx(), &pb.ClaimMessagesRequest{Max: 1, Wait: durationpb.New(time.Minute)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.mail("b").Reply(w.ctx(), &pb.ReplyRequest{Id: out.GetClaims()[0].GetClaimId(), Ack: true, Message: &pb.Message{Type: "answer"}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	same(t, &pb.MessageCounts{Sent: 1, Received: 1, Processed: 1}, w.look("a").GetMessages())
+	same(t, &pb.MessageCounts{Sent: 1, Received: 1, Processed: 1}, w.look("b").GetMessages())
+}
+
+func TestStatus_IsDerivedFromWorkUntilTheAgentReportsOne(t *testing.T) {
+	w := newTeam(t)
+	for _, name := range []string{"a", "b"} {
+		_, err := w.agent(name).RegisterAgent(w.ctx(), &pb.RegisterAgentRequest{Role: "builder", Lease: durationpb.New(time.Hour)})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	status := func(want pb.AgentStatus) {
+		t.Helper()
+		if got := w.look("a").GetStatus(); got != want {
+			t.Errorf("status %v, want %v", got, want)
+		}
+		out, err := pb.NewAgentServiceClient(w.Operator()).ListAgents(w.ctx(), &pb.ListAgentsRequest{Status: want, Pattern: "a"})
+		if err != nil || len(out.GetAgents()) != 1 || out.GetAgents()[0].GetStatus() != want {
+			t.Errorf("listed with status %v: %v, %v", want, out.GetAgents(), err)
+		}
+		active := int32(0)
+		if want == pb.AgentStatus_AGENT_STATUS_ACTIVE {
+			active = 1
+		}
+		if got := out.GetRoles(); len(got) != 1 || got[0].GetActive() != active {
+			t.Errorf("roles %v", got)
+		}
+	}
+	status(pb.AgentStatus_AGENT_STATUS_INITIALIZING)
+	w.pass(5 * time.Minute)
+	w.beats("a") // not work
+	status(pb.AgentStatus_AGENT_STATUS_IDLE)
+	w.writes("b", toAgent("a"), "")
+	claim := w.claim("a", 1, time.Hour)[0]
+	status(pb.AgentStatus_AGENT_STATUS_ACTIVE)
+	w.pass(10 * time.Minute) // it still holds the claim
+	status(pb.AgentStatus_AGENT_STATUS_ACTIVE)
+	w.settles("a", claim, true)
+	w.pass(5*time.Minute - time.Second)
+	status(pb.AgentStatus_AGENT_STATUS_ACTIVE)
+	w.pass(time.Second)
+	status(pb.AgentStatus_AGENT_STATUS_IDLE)
+	if _, err := w.agent("a").Heartbeat(w.ctx(), &pb.HeartbeatRequest{Status: pb.AgentStatus_AGENT_STATUS_INITIALIZING}); err != nil {
+		t.Fatal(err)
+	}
+	w.pass(6 * time.Minute)
+	status(pb.AgentStatus_AGENT_STATUS_INITIALIZING) // as it says
+}
+
+func TestHealth_IsAsReportedUntilTheAgentReportsOtherwise(t *testing.T) {
+	w := newTeam(t)
+	w.register("a")
+	report := func(status pb.AgentStatus, reason *string) *pb.Agent {
+		t.Helper()
+		w.pass(time.Second)
+		if _, err := w.agent("a").Heartbeat(w.ctx(), &pb.HeartbeatRequest{Status: status, StatusReason: reason}); err != nil {
+			t.Fatal(err)
+		}
+		return w.look("a")
+	}
+	for _, c := range []struct {
+		status pb.AgentStatus
+		health pb.Health
+	}{
+		{pb.AgentStatus_AGENT_STATUS_DEGRADED, pb.Health_HEALTH_DEGRADED},
+		{pb.AgentStatus_AGENT_STATUS_FAILED, pb.Health_HEALTH_FAILED},
+	} {
+		a := report(c.status, proto.String("no model answers"))
+		if a.GetHealth() != c.health || a.GetStatusReason() != "no model answers" || a.GetFailedAt() != nil || a.GetIncarnation() != 1 {
+			t.Errorf("%v: %v", c.status, a)
+		}
+		w.beats("a")
+		if a := report(c.status, nil); a.GetHealth() != c.health || a.GetStatusReason() != "no model answers" {
+			t.Errorf("after a heartbeat without a reason: %v", a)
+		}
+		out, err := w.agent("a").ListAgents(w.ctx(), &pb.ListAgentsRequest{Health: c.health})
+		if err != nil || len(out.GetAgents()) != 1 || (out.GetRoles()[0].GetFailed() == 1) != (c.health == pb.Health_HEALTH_FAILED) {
+			t.Errorf("listed: %v, %v", out, err)
+		}
+		if a := report(pb.AgentStatus_AGENT_STATUS_ACTIVE, nil); a.GetHealth() != pb.Health_HEALTH_OK || a.GetStatusReason() != "" {
+			t.Errorf("afterwards: %v", a)
+		}
+	}
+	out, err := pb.NewEventServiceClient(w.Operator()).ListEvents(w.ctx(), &pb.ListEventsRequest{Filter: &pb.EventFilter{
+		LowestSeverity: pb.Severity_SEVERITY_WARNING, Types: []string{"agent.status"},
+	}})
+	if err != nil || len(out.GetEvents()) != 2 || out.GetEvents()[1].GetSummary() != "a is failed: no model answers" {
+		t.Errorf("events %v, %v", out, err)
+	}
+}
+
+func TestCompletedAt_IsTheTimeOfTheLastReportOfCompleted(t *testing.T) {
+	w := newTeam(t)
+	w.register("a")
+	report := func(status pb.AgentStatus) *pb.Agent {
+		t.Helper()
+		w.pass(time.Second)
+		if _, err := w.agent("a").Heartbeat(w.ctx(), &pb.HeartbeatRequest{Status: status}); err != nil {
+			t.Fatal(err)
+		}
+		return w.look("a")
+	}
+	if a := report(pb.AgentStatus_AGENT_STATUS_ACTIVE); a.GetCompletedAt() != nil {
+		t.Errorf("completed: %v", a)
+	}
+	at := report(pb.AgentStatus_AGENT_STATUS_COMPLETED).GetCompletedAt().AsTime()
+	if !at.Equal(w.Clock.Now()) {
+		t.Errorf("completed at %v", at)
+	}
+	report(pb.AgentStatus_AGENT_STATUS_COMPLETED)
+	if got := report(pb.AgentStatus_AGENT_STATUS_TERMINATED).GetCompletedAt().AsTime(); !got.Equal(at) {
+		t.Errorf("after later reports: completed at %v, want %v", got, at)
+	}
+	w.register("a")
+	if a := w.look("a"); a.GetCompletedAt() != nil {
+		t.Errorf("registered again: %v", a)
 	}
 }

@@ -18,23 +18,27 @@ import (
 	"brokerd/internal/store"
 )
 
-// A Status is what an agent says of itself. The numbers are those of the API and of the table.
+// A Status is the state that an agent reports of itself. The numbers are those of the API and of the table.
 type Status int
 
-// The statuses; a new registration begins as Initializing.
+// The statuses. In the table, Unreported is the status of an agent that has reported none since it registered.
 const (
-	Initializing Status = 1 + iota
+	Unreported Status = iota
+	Initializing
 	Active
 	Idle
 	Waiting
 	Blocked
 	Completed
 	Terminated
+	StatusDegraded
+	StatusFailed
 )
 
 // String returns the name of the status as events spell it.
 func (s Status) String() string {
-	names := [...]string{"unspecified", "initializing", "active", "idle", "waiting", "blocked", "completed", "terminated"}
+	names := [...]string{"unreported", "initializing", "active", "idle", "waiting", "blocked", "completed", "terminated",
+		"degraded", "failed"}
 	if s < 0 || int(s) >= len(names) {
 		return names[0]
 	}
@@ -43,6 +47,8 @@ func (s Status) String() string {
 
 // A Description is what an agent says of itself when it registers.
 type Description struct {
+	DisplayName  string // for people
+	Purpose      string // what the agent is for: "description" in the API
 	Role         string
 	Capabilities []string // sorted, each once
 	Instance     string
@@ -54,6 +60,7 @@ type Description struct {
 // A Report is what an agent last said of what it does.
 type Report struct {
 	Status   Status
+	Reason   string // why it has the status
 	Activity string
 	TaskID   string
 	Progress float64 // 0 to 1
@@ -69,8 +76,8 @@ type Health int
 const (
 	OK       Health = 1 + iota // heard of in the first third of its lease, or a call of it is open
 	Late                       // not heard of for longer
-	Degraded                   // its circuit breaker is open
-	Failed                     // its lease is over
+	Degraded                   // its circuit breaker is open, or it reports StatusDegraded
+	Failed                     // its lease has expired, or it reports StatusFailed
 )
 
 // An Agent is a registered participant.
@@ -84,7 +91,9 @@ type Agent struct {
 	RegisteredAt time.Time
 	ChangedAt    time.Time
 	FailedAt     time.Time // when its lease was over; zero = it is alive
+	CompletedAt  time.Time // when it reported Completed last; zero = not since it registered
 	Revision     int64     // of its last change
+	Messages               // as of the last write unless Get, List or Register returned them
 	LastSeen     time.Time // its last call; as of the last write unless Get, List or Register returned it
 	Health       Health    // filled by Get, List and Register, as is Gate
 	Gate
@@ -111,6 +120,8 @@ type Mail interface {
 	Counts(q store.Querier, a Agent) (unread, claimable int64, err error)
 	// Directives returns the types of the agent's unfinished directives, oldest first, at most 100.
 	Directives(q store.Querier, a Agent) ([]string, error)
+	// Claimants returns the names of the agents of a session that hold a claim.
+	Claimants(q store.Querier, session int64) (map[string]bool, error)
 	// Gated returns the agents of a session that something stands in the way of, by name.
 	Gated(q store.Querier, session int64) (map[string]Gate, error)
 	// AwaitDeparture returns once all mail that the agent left when it last deregistered is dead-lettered.
@@ -208,7 +219,7 @@ func (r *Registry) register(tx *store.Tx, who caller.Caller, d Description) (Age
 	if err != nil {
 		return Agent{}, err
 	}
-	a := Agent{Session: session, Name: who.Agent, Description: d, Report: Report{Status: Initializing},
+	a := Agent{Session: session, Name: who.Agent, Description: d,
 		RegisteredAt: tx.Now(), ChangedAt: tx.Now(), LastSeen: tx.Now(), Health: OK}
 	var before bool
 	err = tx.QueryRow(selectActing, session, a.Name).Scan(&a.ID, new(string), &a.Incarnation, &before, new(time.Time))
@@ -227,8 +238,8 @@ func (r *Registry) register(tx *store.Tx, who caller.Caller, d Description) (Age
 		return Agent{}, err
 	}
 	err = tx.QueryRow(upsertAgent, a.Session, a.Name, a.Role, a.Incarnation, jsonOrNull(len(d.Capabilities), d.Capabilities),
-		d.Instance, d.Worktree, jsonOrNull(len(d.Labels), d.Labels), d.Lease, int64(a.Status),
-		a.RegisteredAt, a.ChangedAt, a.LastSeen, a.Revision).Scan(&a.ID)
+		d.Instance, d.Worktree, jsonOrNull(len(d.Labels), d.Labels), d.Lease, d.DisplayName, d.Purpose,
+		a.RegisteredAt, a.ChangedAt, a.LastSeen, a.Revision).Scan(&a.ID, &a.Sent, &a.Received, &a.Processed)
 	if err != nil {
 		return Agent{}, err
 	}
@@ -248,6 +259,7 @@ func (r *Registry) register(tx *store.Tx, who caller.Caller, d Description) (Age
 		}
 	}
 	tx.OnCommit(func() { r.presence.alive(who.Session, a, r.clock.Now().Add(a.Lease)) })
+	a.Status = Initializing // as derived
 	return a, nil
 }
 

@@ -143,13 +143,14 @@ func TestRegister_DescriptionComesBackAndStaysOverAReopen(t *testing.T) {
 	k := newKit(t)
 	got := k.register("builder-1", &pb.RegisterAgentRequest{
 		Role: "builder", Capabilities: []string{"sql", "go", "sql"}, Instance: "i-1", Worktree: "/src/a",
-		Labels: map[string]string{"team": "x"}, Lease: durationpb.New(time.Hour),
+		Labels: map[string]string{"team": "x"}, Lease: durationpb.New(time.Hour), DisplayName: "Ada", Description: "builds\nthings",
 	})
 	want := &pb.Agent{
 		Name: "builder-1", Role: "builder", Capabilities: []string{"go", "sql"}, Instance: "i-1", Worktree: "/src/a",
 		Labels: map[string]string{"team": "x"}, Lease: durationpb.New(time.Hour), Incarnation: 1,
 		Status: pb.AgentStatus_AGENT_STATUS_INITIALIZING, RegisteredAt: got.GetRegisteredAt(), LastSeen: got.GetRegisteredAt(),
-		Revision: k.store.Revision(), Health: pb.Health_HEALTH_OK,
+		Revision: k.store.Revision(), Health: pb.Health_HEALTH_OK, DisplayName: "Ada", Description: "builds\nthings",
+		Messages: &pb.MessageCounts{},
 	}
 	same(t, want, got)
 	if !got.GetRegisteredAt().AsTime().Equal(k.clock.Now()) {
@@ -163,9 +164,9 @@ func TestRegister_DescriptionComesBackAndStaysOverAReopen(t *testing.T) {
 	same(t, want, k.get("builder-1"))
 }
 
-func TestRegister_LeaseIsThirtySecondsUnlessAskedOtherwise(t *testing.T) {
+func TestRegister_LeaseIs90SecondsUnlessAskedOtherwise(t *testing.T) {
 	k := newKit(t)
-	if got := k.register("a", &pb.RegisterAgentRequest{}).GetLease().AsDuration(); got != 30*time.Second {
+	if got := k.register("a", &pb.RegisterAgentRequest{}).GetLease().AsDuration(); got != 90*time.Second {
 		t.Errorf("lease %v", got)
 	}
 }
@@ -310,6 +311,10 @@ func (mail) Directives(store.Querier, agents.Agent) ([]string, error) {
 }
 
 func (mail) AwaitDeparture(context.Context, string, string) error { return nil }
+
+func (mail) Claimants(store.Querier, int64) (map[string]bool, error) {
+	return map[string]bool{"b": true}, nil
+}
 
 func (mail) Gated(store.Querier, int64) (map[string]agents.Gate, error) {
 	return map[string]agents.Gate{"a": {Halted: true}, "b": {Degraded: true}}, nil

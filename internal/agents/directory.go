@@ -151,6 +151,7 @@ type Found struct {
 // fault.NotFound names the nearest names.
 func (r *Registry) Get(ctx context.Context, who caller.Caller, name string, full bool) (Found, error) {
 	var f Found
+	var claimants map[string]bool
 	err := r.store.Read(ctx, func(snap *store.Snapshot) error {
 		f = Found{}
 		session, err := r.sessions.ID(snap, who.Session)
@@ -169,7 +170,7 @@ func (r *Registry) Get(ctx context.Context, who caller.Caller, name string, full
 		if f.Unread, f.Claimable, err = r.counts(snap, a); err != nil {
 			return err
 		}
-		if err := r.gate(snap, session, &f.Agent); err != nil || !full {
+		if f.Gate, claimants, err = r.gate(snap, a); err != nil || !full {
 			return err
 		}
 		for _, h := range r.holders {
@@ -183,7 +184,7 @@ func (r *Registry) Get(ctx context.Context, who caller.Caller, name string, full
 	if err != nil {
 		return Found{}, fmt.Errorf("get agent: %w", err)
 	}
-	r.presence.look(who.Session, &f.Agent, r.clock.Now())
+	r.presence.look(who.Session, &f.Agent, claimants[f.Name], r.clock.Now())
 	return f, nil
 }
 
@@ -225,18 +226,16 @@ func (r *Registry) List(ctx context.Context, who caller.Caller, f Filter, after 
 		if err != nil {
 			return err
 		}
-		gated, err := r.gates(snap, session)
+		gated, claimants, err := r.gates(snap, session)
 		if err != nil {
 			return err
 		}
-		var names any
-		if f.Health != 0 {
-			if names, err = r.withHealth(snap, who.Session, session, f.Health, gated); err != nil {
-				return err
-			}
+		names, active, err := r.inState(snap, who.Session, session, f, gated, claimants)
+		if err != nil {
+			return err
 		}
-		args := []any{session, f.Role, f.Role, int64(f.Status), int64(f.Status), f.Pattern, globOf(f.Pattern), names, names, string(capabilities)}
-		if err := page.summarize(snap, args); err != nil {
+		args := []any{session, f.Role, f.Role, f.Pattern, globOf(f.Pattern), names, names, string(capabilities)}
+		if err := page.summarize(snap, append([]any{active}, args...)); err != nil {
 			return err
 		}
 		if err := page.fill(snap, session, append(args, after, limit+1), limit); err != nil {
@@ -246,7 +245,7 @@ func (r *Registry) List(ctx context.Context, who caller.Caller, f Filter, after 
 		for i := range page.Agents {
 			a := &page.Agents[i]
 			a.Gate = gated[a.Name]
-			r.presence.look(who.Session, a, now)
+			r.presence.look(who.Session, a, claimants[a.Name], now)
 		}
 		return nil
 	})
@@ -256,40 +255,52 @@ func (r *Registry) List(ctx context.Context, who caller.Caller, f Filter, after 
 	return page, nil
 }
 
-// withHealth returns the names of the agents that are so, as a JSON list: half of it is known in memory alone.
-func (r *Registry) withHealth(q store.Querier, name string, session int64, wanted Health, gated map[string]Gate) (string, error) {
-	names, now := []string{}, r.clock.Now()
+// inState returns JSON lists of names: of the agents with the health and the status that a filter wants, nil if it wants all, and of those
+// that are active without having reported it. Health and derived status depend on what is in memory only.
+func (r *Registry) inState(q store.Querier, name string, session int64, f Filter, gated map[string]Gate, claimants map[string]bool) (
+	wanted, active any, err error) {
+	found, derived, now := []string{}, []string{}, r.clock.Now()
 	rows := q.Query(selectVitals, session)
 	defer rows.Close()
 	for rows.Next() {
 		var a Agent
-		if err := rows.Scan(&a.Name, &a.FailedAt); err != nil {
-			return "", err
+		var reported int
+		if err := rows.Scan(&a.Name, &reported, &a.RegisteredAt, &a.FailedAt); err != nil {
+			return nil, nil, err
 		}
-		a.Gate = gated[a.Name]
-		if r.presence.look(name, &a, now); a.Health == wanted {
-			names = append(names, a.Name)
+		a.Status, a.Gate = Status(reported), gated[a.Name]
+		r.presence.look(name, &a, claimants[a.Name], now)
+		if a.Status == Active && reported == int(Unreported) {
+			derived = append(derived, a.Name)
+		}
+		if (f.Health == 0 || f.Health == a.Health) && (f.Status == 0 || f.Status == a.Status) {
+			found = append(found, a.Name)
 		}
 	}
 	if err := rows.Err(); err != nil {
-		return "", err
+		return nil, nil, err
 	}
-	text, err := json.Marshal(names)
-	return string(text), err
+	if f.Health != 0 || f.Status != 0 {
+		wanted = jsonOrNull(1, found)
+	}
+	return wanted, jsonOrNull(1, derived), nil
 }
 
-// gates returns what stands between the agents of a session and their work.
-func (r *Registry) gates(q store.Querier, session int64) (map[string]Gate, error) {
+// gates returns what keeps work from the agents of a session, and which of them hold a claim.
+func (r *Registry) gates(q store.Querier, session int64) (gated map[string]Gate, claimants map[string]bool, err error) {
 	if r.mail == nil {
-		return nil, nil
+		return nil, nil, nil
 	}
-	return r.mail.Gated(q, session)
+	if gated, err = r.mail.Gated(q, session); err != nil {
+		return nil, nil, err
+	}
+	claimants, err = r.mail.Claimants(q, session)
+	return gated, claimants, err
 }
 
-func (r *Registry) gate(q store.Querier, session int64, a *Agent) error {
-	gated, err := r.gates(q, session)
-	a.Gate = gated[a.Name]
-	return err
+func (r *Registry) gate(q store.Querier, a Agent) (Gate, map[string]bool, error) {
+	gated, claimants, err := r.gates(q, a.Session)
+	return gated[a.Name], claimants, err
 }
 
 func (p *Page) summarize(snap *store.Snapshot, args []any) error {
@@ -326,7 +337,7 @@ func (p *Page) fill(snap *store.Snapshot, session int64, args []any, limit int) 
 
 // size is about what an agent takes in an answer.
 func (a *Agent) size() int {
-	n := 320 + len(a.Name) + len(a.Role) + len(a.Instance) + len(a.Worktree) + len(a.Activity) + len(a.TaskID) + len(a.LastTool) + len(a.LastFile)
+	n := 360 + len(a.DisplayName) + len(a.Purpose) + len(a.Reason) + len(a.Name) + len(a.Role) + len(a.Instance) + len(a.Worktree) + len(a.Activity) + len(a.TaskID) + len(a.LastTool) + len(a.LastFile)
 	for _, c := range a.Capabilities {
 		n += 4 + len(c)
 	}
@@ -421,9 +432,9 @@ func scan(rows *store.Rows, session int64, more ...any) (Agent, error) {
 	a := Agent{Session: session}
 	var capabilities, labels []byte
 	var status int
-	err := rows.Scan(append([]any{&a.ID, &a.Name, &a.Role, &a.Incarnation, &capabilities, &a.Instance, &a.Worktree, &labels, &a.Lease,
-		&status, &a.Activity, &a.TaskID, &a.Progress, &a.Turns, &a.ModelTokens, &a.Files, &a.ToolCalls, &a.Errors, &a.LastTool, &a.LastFile,
-		&a.RegisteredAt, &a.ChangedAt, &a.LastSeen, &a.FailedAt, &a.Revision}, more...)...)
+	err := rows.Scan(append([]any{&a.ID, &a.Name, &a.Role, &a.Incarnation, &capabilities, &a.Instance, &a.Worktree, &labels, &a.Lease, &a.DisplayName, &a.Purpose,
+		&status, &a.Reason, &a.Activity, &a.TaskID, &a.Progress, &a.Turns, &a.ModelTokens, &a.Files, &a.ToolCalls, &a.Errors, &a.LastTool, &a.LastFile,
+		&a.RegisteredAt, &a.ChangedAt, &a.LastSeen, &a.CompletedAt, &a.FailedAt, &a.Sent, &a.Received, &a.Processed, &a.Revision}, more...)...)
 	if err != nil {
 		return Agent{}, err
 	}

@@ -29,7 +29,7 @@ func (r *Registry) Crew(q store.Querier, session int64, sessionName string) ([]M
 		if err := rows.Scan(&a.Name, &a.Role, &a.LastSeen, &a.FailedAt); err != nil {
 			return nil, err
 		}
-		r.presence.look(sessionName, &a, now)
+		r.presence.look(sessionName, &a, false, now)
 		found = append(found, Member{Name: a.Name, Role: a.Role, Health: a.Health, LastSeen: a.LastSeen, FailedAt: a.FailedAt})
 	}
 	return found, rows.Err()
@@ -52,6 +52,8 @@ func (r *Registry) Registering(q store.Querier, session int64, name string) (fin
 			command = append(command, "--"+option, value)
 		}
 	}
+	add("display-name", a.DisplayName)
+	add("description", a.Purpose)
 	add("role", a.Role)
 	for _, c := range a.Capabilities {
 		add("capability", c)
@@ -93,7 +95,12 @@ func (r *Registry) explainAgent(q store.Querier, about finding.Question) (findin
 	if !found {
 		return finding.Finding{}, r.missing(q, about.Session, about.Name)
 	}
-	r.presence.look(about.SessionName, &a, r.clock.Now())
+	_, claimants, err := r.gate(q, a)
+	if err != nil {
+		return finding.Finding{}, err
+	}
+	reported := a.Status != Unreported
+	r.presence.look(about.SessionName, &a, claimants[a.Name], r.clock.Now())
 	seen := a.LastSeen
 	f := finding.Finding{
 		Severity: finding.Info, Subject: "agent " + a.Name, Since: a.RegisteredAt,
@@ -101,11 +108,11 @@ func (r *Registry) explainAgent(q store.Querier, about finding.Question) (findin
 		Reasons:  []string{fmt.Sprintf("its lease is %v; it registered at %s, incarnation %d", a.Lease, about.When(a.RegisteredAt), a.Incarnation)},
 		Commands: []finding.Command{{"agent", "get", a.Name}},
 	}
-	switch a.Health {
-	case Late:
+	switch {
+	case a.Health == Late:
 		f.Severity, f.Since = finding.Warning, seen
 		f.Summary = "nothing was heard of it since " + about.When(seen)
-	case Failed:
+	case !a.FailedAt.IsZero():
 		f.Severity, f.Since = finding.Error, a.FailedAt
 		f.Summary = "it has failed: its lease was over at " + about.When(a.FailedAt)
 		f.Reasons = append(f.Reasons, "nothing was heard of it since "+about.When(seen)+"; any call in its name brings it back")
@@ -114,14 +121,31 @@ func (r *Registry) explainAgent(q store.Querier, about finding.Question) (findin
 			return f, err
 		}
 		f.Commands = append([]finding.Command{command}, f.Commands...)
+	case a.Status == StatusFailed:
+		f.Severity, f.Since = finding.Error, a.ChangedAt
+		f.Summary = "it reports that it has failed" + because(a.Reason)
+	case a.Status == StatusDegraded:
+		f.Severity, f.Since = finding.Warning, a.ChangedAt
+		f.Summary = "it reports that it is degraded" + because(a.Reason)
 	default:
 	}
-	says := "it says that it is " + a.Status.String()
+	says := "it says that it is " + a.Status.String() + because(a.Reason)
+	if !reported {
+		says = "it reports no status; from its work it is " + a.Status.String()
+	}
 	if a.Activity != "" {
 		says += ": " + finding.Clip(a.Activity)
 	}
 	f.Reasons = append(f.Reasons, says)
 	return f, nil
+}
+
+// because is the reason of a status.
+func because(reason string) string {
+	if reason == "" {
+		return ""
+	}
+	return " (" + finding.Clip(reason) + ")"
 }
 
 // as says a role.

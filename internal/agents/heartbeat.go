@@ -22,6 +22,7 @@ type Counters struct {
 // A Heartbeat is what a sign of life reports; nil stays as it is.
 type Heartbeat struct {
 	Status   *Status
+	Reason   *string // of the status; a new status without one has none
 	Activity *string
 	TaskID   *string
 	Progress *float64
@@ -86,7 +87,10 @@ func (r *Registry) standing(q store.Querier, a Agent) (Standing, error) {
 }
 
 func (h *Heartbeat) apply(to Report) Report {
-	set(&to.Status, h.Status)
+	if h.Status != nil && *h.Status != to.Status {
+		to.Status, to.Reason = *h.Status, ""
+	}
+	set(&to.Reason, h.Reason)
 	set(&to.Activity, h.Activity)
 	set(&to.TaskID, h.TaskID)
 	set(&to.Progress, h.Progress)
@@ -117,9 +121,14 @@ func (r *Registry) report(tx *store.Tx, who caller.Caller, h Heartbeat) (Agent, 
 	if a.Report == before {
 		return a, nil
 	}
-	kind, severity, summary := "agent.status", events.Info, a.Name+" is "+a.Status.String()
-	if a.Activity != "" {
+	kind, severity, summary := "agent.status", a.Status.severity(), a.Name+" is "+a.Status.String()
+	if a.Reason != "" {
+		summary += ": " + a.Reason
+	} else if a.Activity != "" {
 		summary += ": " + a.Activity
+	}
+	if a.Status == Completed && before.Status != Completed {
+		a.CompletedAt = tx.Now()
 	}
 	details := map[string]any{
 		"agent":    a.Name,
@@ -128,6 +137,9 @@ func (r *Registry) report(tx *store.Tx, who caller.Caller, h Heartbeat) (Agent, 
 		"activity": a.Activity,
 		"task_id":  a.TaskID,
 		"progress": a.Progress,
+	}
+	if a.Reason != "" {
+		details["status_reason"] = a.Reason
 	}
 	if a.said() == before.said() {
 		kind, severity, summary = "agent.counted", events.Debug, a.Name+" goes on"
@@ -147,12 +159,24 @@ func (r *Registry) report(tx *store.Tx, who caller.Caller, h Heartbeat) (Agent, 
 	if err != nil {
 		return a, err
 	}
-	_, err = tx.Exec(updateReport, int64(a.Status), a.Activity, a.TaskID, a.Progress,
+	_, err = tx.Exec(updateReport, int64(a.Status), a.Reason, a.CompletedAt, a.Activity, a.TaskID, a.Progress,
 		a.Turns, a.ModelTokens, a.Files, a.ToolCalls, a.Errors, a.LastTool, a.LastFile, tx.Now(), tx.Now(), revision, a.ID)
 	return a, err
 }
 
 // said is what an agent says of what it does, without what it counts.
 func (r Report) said() Report {
-	return Report{Status: r.Status, Activity: r.Activity, TaskID: r.TaskID, Progress: r.Progress}
+	return Report{Status: r.Status, Reason: r.Reason, Activity: r.Activity, TaskID: r.TaskID, Progress: r.Progress}
+}
+
+// severity is that of the event of a change to a status.
+func (s Status) severity() events.Severity {
+	switch s {
+	case StatusDegraded:
+		return events.Warning
+	case StatusFailed:
+		return events.Error
+	default:
+		return events.Info
+	}
 }

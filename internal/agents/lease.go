@@ -33,7 +33,8 @@ func (r *Registry) Start(ctx context.Context) error {
 			var session string
 			a := Agent{}
 			var id int64
-			if err := rows.Scan(&id, &a.ID, &a.Name, &a.Incarnation, &a.Lease, &a.FailedAt); err != nil {
+			if err := rows.Scan(&id, &a.ID, &a.Name, &a.Incarnation, &a.Lease, &a.FailedAt,
+				&a.Sent, &a.Received, &a.Processed); err != nil {
 				return err
 			}
 			if id != a.Session {

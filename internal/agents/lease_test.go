@@ -15,7 +15,7 @@ import (
 	pb "brokerd/gen/brokerd/v1"
 )
 
-const lease = 30 * time.Second // the default
+const lease = 30 * time.Second // of the agents of a team
 
 func TestLease_EndsAtItsTimeAndNotBefore(t *testing.T) {
 	w := newTeam(t)

@@ -29,6 +29,7 @@ type life struct {
 	agentKey
 	activity
 	unwritten   bool          // the row lacks some activity
+	worked      time.Time     // the last change of Messages; zero = none since it registered and the broker started
 	lease       time.Duration // 0 = it is not registered
 	incarnation int64
 	failed      bool
@@ -143,9 +144,11 @@ func (p *presence) dead(session string, a Agent) (calls bool) {
 
 // is sets the row and the newest incarnation of the agent. Open calls of another incarnation no longer count as its own.
 func (l *life) is(a Agent) {
-	l.row = a.ID
+	if l.row != a.ID {
+		l.row, l.Messages = a.ID, a.Messages
+	}
 	if l.incarnation != a.Incarnation {
-		l.incarnation, l.own = a.Incarnation, 0
+		l.incarnation, l.own, l.worked = a.Incarnation, 0, time.Time{}
 	}
 }
 
@@ -192,18 +195,23 @@ func (p *presence) keeps(l *life, now time.Time) bool {
 	return runs
 }
 
-// look sets the time of the agent's last call, which the row may lack, and its health.
-func (p *presence) look(session string, a *Agent, now time.Time) {
+// look sets what the row of an agent may lack: the time of its last call, the counts of its messages, its health, and its status if it
+// reports none. claims says that it holds a claim.
+func (p *presence) look(session string, a *Agent, claims bool, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	l := p.lives[agentKey{session, a.Name}]
 	if l != nil && l.last.After(a.LastSeen) {
 		a.LastSeen = l.last
 	}
+	if l != nil && l.row == a.ID {
+		a.Messages = l.Messages
+	}
+	p.derive(a, l, claims, now)
 	switch {
-	case !a.FailedAt.IsZero():
+	case !a.FailedAt.IsZero() || a.Status == StatusFailed:
 		a.Health = Failed
-	case a.Degraded:
+	case a.Degraded || a.Status == StatusDegraded:
 		a.Health = Degraded
 	case p.late(l, now):
 		a.Health = Late

@@ -17,13 +17,20 @@ CREATE TABLE agents (
 	worktree      TEXT NOT NULL,
 	labels        TEXT,             -- JSON object of strings
 	lease         INTEGER NOT NULL, -- nanoseconds
-	status        INTEGER NOT NULL,
+	display_name  TEXT NOT NULL,
+	description   TEXT NOT NULL,
+	status        INTEGER NOT NULL, -- 0 = never reported since it registered
+	status_reason TEXT NOT NULL,
 	activity      TEXT NOT NULL,
 	task_id       TEXT NOT NULL,
 	progress      REAL NOT NULL,
 	registered_at INTEGER NOT NULL,
 	changed_at    INTEGER NOT NULL,
-	last_seen_at  INTEGER NOT NULL, -- its last call; at most a minute behind
+	last_seen_at  INTEGER NOT NULL, -- its last call; at most a minute behind, as are the counts of messages
+	completed_at  INTEGER,          -- when it reported completed last; NULL = not since it registered
+	sent          INTEGER NOT NULL DEFAULT 0,
+	received      INTEGER NOT NULL DEFAULT 0,
+	processed     INTEGER NOT NULL DEFAULT 0,
 	revision      INTEGER NOT NULL, -- of the last change
 	UNIQUE (session, name)
 );
@@ -62,9 +69,9 @@ const selectActing = `
 SELECT id, role, incarnation, registered, failed_at FROM agents WHERE session = ? AND name = ?`
 
 const columns = `
-SELECT id, name, role, incarnation, capabilities, instance, worktree, labels, lease,
-       status, activity, task_id, progress, turns, model_tokens, files, tool_calls, errors, last_tool, last_file,
-       registered_at, changed_at, last_seen_at, failed_at, revision
+SELECT id, name, role, incarnation, capabilities, instance, worktree, labels, lease, display_name, description,
+       status, status_reason, activity, task_id, progress, turns, model_tokens, files, tool_calls, errors, last_tool, last_file,
+       registered_at, changed_at, last_seen_at, completed_at, failed_at, sent, received, processed, revision
 FROM agents`
 
 const selectAgent = columns + `
@@ -73,7 +80,6 @@ WHERE session = ? AND name = ? AND registered`
 const filtered = `
 WHERE session = ? AND registered
   AND (? = '' OR role = ?)
-  AND (? = 0 OR status = ?)
   AND (? = '' OR name GLOB ?)
   AND (? IS NULL OR name IN (SELECT value FROM json_each(?)))
   AND NOT EXISTS (
@@ -86,13 +92,15 @@ ORDER BY name
 LIMIT ?`
 
 const summarizeRoles = `
-SELECT role, count(*), sum(status = 2 /* active */), sum(failed_at IS NOT NULL)
+SELECT role, count(*),
+       count(*) FILTER (WHERE status = 2 /* active */ OR name IN (SELECT value FROM json_each(?))),
+       count(*) FILTER (WHERE failed_at IS NOT NULL OR status = 9 /* failed */)
 FROM agents` + filtered + `
 GROUP BY role
 ORDER BY role`
 
 const selectVitals = `
-SELECT name, failed_at FROM agents WHERE session = ? AND registered`
+SELECT name, status, registered_at, failed_at FROM agents WHERE session = ? AND registered = 1`
 
 const matchingAgents = `
 SELECT id, name, role, incarnation
@@ -110,20 +118,22 @@ SELECT name FROM agents WHERE session = ? AND registered ORDER BY name LIMIT ?`
 
 const upsertAgent = `
 INSERT INTO agents (session, name, role, incarnation, registered, capabilities, instance, worktree, labels, lease,
-                    status, activity, task_id, progress, registered_at, changed_at, last_seen_at, revision)
-VALUES (?, ?, ?, ?, 1, ?, ?, ?, ?, ?, ?, '', '', 0, ?, ?, ?, ?)
+                    display_name, description, status, status_reason, activity, task_id, progress,
+                    registered_at, changed_at, last_seen_at, revision)
+VALUES (?, ?, ?, ?, 1, ?, ?, ?, ?, ?, ?, ?, 0, '', '', '', 0, ?, ?, ?, ?)
 ON CONFLICT (session, name) DO UPDATE SET
 	role = excluded.role, incarnation = excluded.incarnation, registered = 1, capabilities = excluded.capabilities,
 	instance = excluded.instance, worktree = excluded.worktree, labels = excluded.labels, lease = excluded.lease,
-	status = excluded.status, activity = '', task_id = '', progress = 0,
+	display_name = excluded.display_name, description = excluded.description,
+	status = 0, status_reason = '', activity = '', task_id = '', progress = 0, completed_at = NULL,
 	turns = 0, model_tokens = 0, files = 0, tool_calls = 0, errors = 0, last_tool = '', last_file = '', failed_at = NULL,
 	registered_at = excluded.registered_at, changed_at = excluded.changed_at, last_seen_at = excluded.last_seen_at,
 	revision = excluded.revision
-RETURNING id`
+RETURNING id, sent, received, processed`
 
 const updateReport = `
 UPDATE agents
-SET status = ?, activity = ?, task_id = ?, progress = ?, turns = ?, model_tokens = ?, files = ?, tool_calls = ?, errors = ?,
+SET status = ?, status_reason = ?, completed_at = ?, activity = ?, task_id = ?, progress = ?, turns = ?, model_tokens = ?, files = ?, tool_calls = ?, errors = ?,
     last_tool = ?, last_file = ?, changed_at = ?, last_seen_at = ?, revision = ?
 WHERE id = ?`
 
@@ -136,19 +146,19 @@ UPDATE agents SET failed_at = NULL, changed_at = ?1, last_seen_at = ?1, revision
 
 const updateActivity = `
 UPDATE agents
-SET last_seen_at = CASE WHEN last_seen_at < ?1 THEN ?1 ELSE last_seen_at END
-WHERE id = ?2`
+SET last_seen_at = CASE WHEN last_seen_at < ?1 THEN ?1 ELSE last_seen_at END, sent = ?2, received = ?3, processed = ?4
+WHERE id = ?5`
 
 const selectLeases = `
-SELECT session, id, name, incarnation, lease, failed_at FROM agents WHERE registered ORDER BY session`
+SELECT session, id, name, incarnation, lease, failed_at, sent, received, processed FROM agents WHERE registered ORDER BY session`
 
 const endRegistration = `
 UPDATE agents SET registered = 0, failed_at = NULL, changed_at = ?, revision = ? WHERE id = ?`
 
 const everyAgent = `
-SELECT id, name, role, incarnation, capabilities, instance, worktree, labels, lease,
-       status, activity, task_id, progress, turns, model_tokens, files, tool_calls, errors, last_tool, last_file,
-       registered_at, changed_at, last_seen_at, failed_at, revision, registered
+SELECT id, name, role, incarnation, capabilities, instance, worktree, labels, lease, display_name, description,
+       status, status_reason, activity, task_id, progress, turns, model_tokens, files, tool_calls, errors, last_tool, last_file,
+       registered_at, changed_at, last_seen_at, completed_at, failed_at, sent, received, processed, revision, registered
 FROM agents
 WHERE session = ? AND name > ?
 ORDER BY name

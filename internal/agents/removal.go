@@ -22,6 +22,8 @@ func (r *Registry) Records(q store.Querier, session int64, after string, limit i
 		line, err := json.Marshal(record{
 			Name: a.Name, Role: a.Role, Incarnation: a.Incarnation, Registered: registered, Capabilities: a.Capabilities,
 			Instance: a.Instance, Worktree: a.Worktree, Labels: a.Labels, Lease: a.Lease.Seconds(), Status: a.Status.String(),
+			DisplayName: a.DisplayName, Description: a.Purpose, StatusReason: a.Reason, CompletedAt: a.CompletedAt, LastSeen: a.LastSeen,
+			Sent: a.Sent, Received: a.Received, Processed: a.Processed,
 			Activity: a.Activity, TaskID: a.TaskID, Progress: a.Progress,
 			Turns: a.Turns, ModelTokens: a.ModelTokens, Files: a.Files, ToolCalls: a.ToolCalls, Errors: a.Errors,
 			LastTool: a.LastTool, LastFile: a.LastFile, FailedAt: a.FailedAt, RegisteredAt: a.RegisteredAt, ChangedAt: a.ChangedAt,
@@ -38,6 +40,8 @@ func (r *Registry) Records(q store.Querier, session int64, after string, limit i
 // A record is an agent as an export has it.
 type record struct {
 	Name         string            `json:"name"`
+	DisplayName  string            `json:"display_name"`
+	Description  string            `json:"description"`
 	Role         string            `json:"role"`
 	Incarnation  int64             `json:"incarnation"`
 	Registered   bool              `json:"registered"`
@@ -47,6 +51,7 @@ type record struct {
 	Labels       map[string]string `json:"labels"`
 	Lease        float64           `json:"lease_seconds"`
 	Status       string            `json:"status"`
+	StatusReason string            `json:"status_reason"`
 	Activity     string            `json:"activity"`
 	TaskID       string            `json:"task_id"`
 	Progress     float64           `json:"progress"`
@@ -59,6 +64,11 @@ type record struct {
 	LastFile     string            `json:"last_file"`
 	RegisteredAt time.Time         `json:"registered_at"`
 	FailedAt     time.Time         `json:"failed_at,omitzero"`
+	CompletedAt  time.Time         `json:"completed_at,omitzero"`
+	LastSeen     time.Time         `json:"last_seen"`
+	Sent         int64             `json:"sent"`
+	Received     int64             `json:"received"`
+	Processed    int64             `json:"processed"`
 	ChangedAt    time.Time         `json:"changed_at"`
 	Revision     int64             `json:"revision"`
 }

@@ -19,8 +19,10 @@ import (
 const (
 	leastLease    = time.Second
 	mostLease     = 7 * 24 * time.Hour
-	defaultLease  = 30 * time.Second
-	mostInstance  = 128 // bytes
+	defaultLease  = 90 * time.Second
+	mostDisplay   = 128  // bytes
+	mostPurpose   = 1024 // bytes
+	mostInstance  = 128  // bytes
 	callerField   = "brokerd-agent"
 	agentListName = "ListAgents"
 	mostTool      = 256       // bytes
@@ -50,12 +52,16 @@ func (s *Service) RegisterAgent(ctx context.Context, in *pb.RegisterAgentRequest
 	c.Line("instance", in.GetInstance(), mostInstance)
 	c.Line("worktree", in.GetWorktree(), valid.MaxPath)
 	c.Labels("labels", in.GetLabels())
+	c.Line("display_name", in.GetDisplayName(), mostDisplay)
+	c.Text("description", in.GetDescription(), mostPurpose)
 	d := Description{
-		Role:     in.GetRole(),
-		Instance: in.GetInstance(),
-		Worktree: in.GetWorktree(),
-		Labels:   in.GetLabels(),
-		Lease:    c.Duration("lease", in.GetLease(), leastLease, mostLease, defaultLease),
+		DisplayName: in.GetDisplayName(),
+		Purpose:     in.GetDescription(),
+		Role:        in.GetRole(),
+		Instance:    in.GetInstance(),
+		Worktree:    in.GetWorktree(),
+		Labels:      in.GetLabels(),
+		Lease:       c.Duration("lease", in.GetLease(), leastLease, mostLease, defaultLease),
 	}
 	if err := c.Err(); err != nil {
 		return nil, err
@@ -78,7 +84,7 @@ func (s *Service) RegisterAgent(ctx context.Context, in *pb.RegisterAgentRequest
 // Heartbeat implements pb.AgentServiceServer.
 func (s *Service) Heartbeat(ctx context.Context, in *pb.HeartbeatRequest) (*pb.HeartbeatResponse, error) {
 	var c valid.Check
-	h := Heartbeat{Activity: in.Activity, TaskID: in.TaskId, Progress: in.Progress, LastTool: in.LastTool, LastFile: in.LastFile}
+	h := Heartbeat{Reason: in.StatusReason, Activity: in.Activity, TaskID: in.TaskId, Progress: in.Progress, LastTool: in.LastTool, LastFile: in.LastFile}
 	if status := statusOf(&c, in.GetStatus()); status != 0 {
 		h.Status = &status
 	}
@@ -91,6 +97,7 @@ func (s *Service) Heartbeat(ctx context.Context, in *pb.HeartbeatRequest) (*pb.H
 	}
 	c.Line("last_tool", in.GetLastTool(), mostTool)
 	c.Line("last_file", in.GetLastFile(), valid.MaxPath)
+	c.Line("status_reason", in.GetStatusReason(), valid.MaxLine)
 	c.Line("activity", in.GetActivity(), valid.MaxLine)
 	c.Line("task_id", in.GetTaskId(), valid.MaxID)
 	if p := in.GetProgress(); !(p >= 0 && p <= 1) { // a NaN is neither

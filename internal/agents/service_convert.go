@@ -32,6 +32,11 @@ func agentProto(a Agent) *pb.Agent {
 		FailedAt:     stamp(a.FailedAt),
 		LastTool:     a.LastTool,
 		LastFile:     a.LastFile,
+		DisplayName:  a.DisplayName,
+		Description:  a.Purpose,
+		StatusReason: a.Reason,
+		CompletedAt:  stamp(a.CompletedAt),
+		Messages:     &pb.MessageCounts{Sent: a.Sent, Received: a.Received, Processed: a.Processed},
 	}
 	if n := a.Counters; n != (Counters{}) {
 		out.Counters = &pb.Counters{

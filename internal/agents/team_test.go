@@ -41,7 +41,7 @@ func (w *team) mail(name string) pb.MessageServiceClient {
 // register registers an agent with a lease of 30 s.
 func (w *team) register(name string) *pb.RegisterAgentResponse {
 	w.t.Helper()
-	out, err := w.agent(name).RegisterAgent(w.ctx(), &pb.RegisterAgentRequest{Role: "builder"})
+	out, err := w.agent(name).RegisterAgent(w.ctx(), &pb.RegisterAgentRequest{Role: "builder", Lease: durationpb.New(lease)})
 	if err != nil {
 		w.t.Fatal(err)
 	}

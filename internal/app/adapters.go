@@ -158,6 +158,11 @@ func (m mail) Directives(q store.Querier, a agents.Agent) ([]string, error) {
 	return m.broker.Directives(q, a.Session, brokerAgent(a))
 }
 
+// Claimants implements agents.Mail.
+func (m mail) Claimants(q store.Querier, session int64) (map[string]bool, error) {
+	return m.broker.Claimants(q, session)
+}
+
 // Gated implements agents.Mail.
 func (m mail) Gated(q store.Querier, session int64) (map[string]agents.Gate, error) {
 	gated, err := m.broker.Gated(q, session)
@@ -203,6 +208,11 @@ func (c crew) Members(q store.Querier, session int64) ([]broker.Member, error) {
 // Registering implements broker.Crew.
 func (c crew) Registering(q store.Querier, session int64, agent string) (finding.Command, error) {
 	return c.agents.Registering(q, session, agent)
+}
+
+// Worked implements broker.Crew.
+func (c crew) Worked(session, agent string, sent, received, processed int) {
+	c.agents.Worked(session, agent, agents.Messages{Sent: int64(sent), Received: int64(received), Processed: int64(processed)})
 }
 
 // claims tells the registry of agents what an agent holds of messages.

@@ -73,6 +73,9 @@ func (s *settling) ackUnclaimed(item *Item) (bool, error) {
 	if err != nil {
 		return false, err
 	}
+	if d.DeliveredAt.IsZero() {
+		s.fresh++
+	}
 	d.State, d.Holder, d.FinishedAt = Acked, s.actor.Name, now
 	d.ReadAt, d.DeliveredAt = earliest(d.ReadAt, now), earliest(d.DeliveredAt, now)
 	s.left[s.actor.mailbox]--

@@ -84,7 +84,7 @@ func (b *Broker) Claim(ctx context.Context, c caller.Caller, w Wish) (Claims, er
 		}
 		if s := d.shares[k]; s != nil && len(s.claims) > 0 {
 			answer.Claims = append(answer.Claims, s.claims...)
-			tx.OnCommit(func() { d.begin(s.claims, k.lasts) })
+			tx.OnCommit(func() { d.begin(k, s.claims) })
 		}
 		if len(answer.Claims) > 0 {
 			return nil

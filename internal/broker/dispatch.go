@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"brokerd/internal/events"
 	"brokerd/internal/store"
@@ -145,7 +144,7 @@ func (d *dispatching) commit(touched readied) {
 	h.mu.Unlock()
 	for _, c := range d.order {
 		claims := d.shares[c].claims
-		d.begin(claims, c.lasts)
+		d.begin(c, claims)
 		c.deliver(claims)
 	}
 	h.signal(touched)
@@ -154,12 +153,17 @@ func (d *dispatching) commit(touched readied) {
 	}
 }
 
-// begin starts the running deadlines of new claims.
-func (d *dispatching) begin(claims []Claim, lasts time.Duration) {
-	end := d.clock.Now().Add(lasts)
+// begin starts the deadlines of new claims of a consumer, and counts the messages that it receives.
+func (d *dispatching) begin(c *consumer, claims []Claim) {
+	end := d.clock.Now().Add(c.lasts)
+	received := 0
 	for i := range claims {
 		d.claims.Set(claims[i].key, end)
+		if claims[i].fresh {
+			received++
+		}
 	}
+	d.worked(c.actor, 0, received, 0)
 }
 
 // room is what a consumer may still be given in this run.

@@ -30,12 +30,21 @@ const (
 	mostServers    = 10     // that one finding tells of
 )
 
-// A Crew knows how the agents of a session are.
+// A Crew knows the health of the agents of a session, and counts their messages.
 type Crew interface {
 	// Members returns the registered agents of a session, by name.
 	Members(q store.Querier, session int64) ([]Member, error)
 	// Registering returns the command that registers an agent again, as it described itself last.
 	Registering(q store.Querier, session int64, agent string) (finding.Command, error)
+	// Worked counts messages that an agent has sent, received and processed. The broker calls it in the writer, after the commit.
+	Worked(session, agent string, sent, received, processed int)
+}
+
+// worked counts messages of an agent. It runs after the commit.
+func (b *Broker) worked(a actor, sent, received, processed int) {
+	if b.crew != nil && !a.system() {
+		b.crew.Worked(a.session.Name, a.Name, sent, received, processed)
+	}
 }
 
 // Health is what is thought of an agent. The breaker is no part of it: that is known here.

@@ -172,6 +172,20 @@ type Gate struct {
 	Degraded bool // its circuit breaker is open
 }
 
+// Claimants returns the names of the agents of a session that hold a claim.
+func (b *Broker) Claimants(q store.Querier, session int64) (map[string]bool, error) {
+	names := map[string]bool{}
+	rows := q.Query(selectClaimants, session)
+	for rows.Next() {
+		var name string
+		if err := rows.Scan(&name); err != nil {
+			return nil, err
+		}
+		names[name] = true
+	}
+	return names, rows.Err()
+}
+
 // Gated returns the agents of a session that something stands in the way of, by name.
 func (b *Broker) Gated(q store.Querier, session int64) (map[string]Gate, error) {
 	gated := map[string]Gate{}

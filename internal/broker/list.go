@@ -204,9 +204,17 @@ func queryMessages(q store.Querier, session int64, l Listing, from, to int64) *s
 // markRead marks what a page shows as read.
 func (b *Broker) markRead(ctx context.Context, a actor, p *Page) error {
 	var unread []int64
+	received := 0
 	for i := range p.Items {
-		if !p.Items[i].queued && p.Items[i].Delivery.ReadAt.IsZero() {
+		d := &p.Items[i].Delivery
+		if p.Items[i].queued {
+			continue
+		}
+		if d.ReadAt.IsZero() {
 			unread = append(unread, p.Items[i].Revision)
+		}
+		if d.DeliveredAt.IsZero() {
+			received++
 		}
 	}
 	if len(unread) == 0 {
@@ -227,8 +235,11 @@ func (b *Broker) markRead(ctx context.Context, a actor, p *Page) error {
 		entry.Severity = events.Debug
 		entry.Summary = counted(len(unread), "message") + " read"
 		entry.Details = revisionsJSON("messages", unread)
-		_, err := b.log.Append(tx, entry)
-		return err
+		if _, err := b.log.Append(tx, entry); err != nil {
+			return err
+		}
+		tx.OnCommit(func() { b.worked(a, 0, received, 0) })
+		return nil
 	})
 	if err != nil {
 		return err

@@ -159,6 +159,7 @@ type Claim struct {
 
 	key     key
 	ordered bool   // it has an ordering key, so finishing it promotes another
+	fresh   bool   // the first delivery to any agent
 	id      string // ClaimID, once it was asked for
 }
 

@@ -28,6 +28,11 @@ const (
 		FROM mailboxes b
 		WHERE +b.session = ? AND b.id IN (SELECT agent FROM halts UNION SELECT agent FROM breakers WHERE open_until IS NOT NULL)`
 
+	selectClaimants = `
+		SELECT b.name
+		FROM mailboxes b
+		WHERE b.session = ? AND b.kind = 1 AND EXISTS (SELECT 1 FROM deliveries d WHERE d.state = 2 AND d.holder = b.id)`
+
 	insertHalt = `
 		INSERT INTO halts (agent, message, halted_at) VALUES (?, ?, ?) ON CONFLICT DO NOTHING`
 	deleteHalt = `

@@ -13,7 +13,6 @@ type ready struct {
 	kind     string
 	priority int
 	claims   int
-	fresh    bool // never delivered before
 }
 
 // take claims a ready delivery for an agent and completes r.Claim.

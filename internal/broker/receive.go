@@ -233,12 +233,16 @@ func (b *Broker) handed(ctx context.Context, a actor, p arrivalsPage, cursor str
 		if _, err := b.dir.Session(tx, a.session.Name); err != nil {
 			return err // it was closed meanwhile
 		}
+		received := 0
 		for _, message := range fresh {
-			if _, err := tx.Exec(updateDelivered, tx.Now(), message, a.mailbox); err != nil {
+			n, err := tx.Exec(updateDelivered, tx.Now(), message, a.mailbox)
+			if err != nil {
 				return err
 			}
+			received += int(n)
 		}
 		if len(fresh) > 0 {
+			tx.OnCommit(func() { b.worked(a, 0, received, 0) })
 			entry := a.event("message.delivered")
 			entry.Severity = events.Debug
 			entry.Summary = counted(len(fresh), "message") + " delivered"

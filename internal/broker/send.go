@@ -192,6 +192,7 @@ type sending struct {
 	// sent in the middle of another change, so it is left to dispatch to hand it out.
 	audience []string
 	beyond   bool      // full mailboxes take it too
+	sent     int       // drafts of the caller that were sent
 	seen     []int64   // mailboxes whose readers have something to see, although nothing is ready in them
 	handed   int64     // the first revision that was handed to a consumer
 	due      time.Time // the earliest that the calendar must know of
@@ -217,7 +218,11 @@ func (s *sending) sendFitting(d *Draft, producer, number int64) (Outcome, error)
 	if err := s.actor.session.fits(d); err != nil {
 		return Outcome{}, err
 	}
-	return s.send(d, producer, number)
+	out, err := s.send(d, producer, number)
+	if err == nil {
+		s.sent++
+	}
+	return out, err
 }
 
 // send sends one draft. It changes nothing before all that could refuse it has been looked at.
@@ -310,6 +315,8 @@ func (s *sending) send(d *Draft, producer, number int64) (Outcome, error) {
 			if _, err := s.tx.Exec(insertAwaited, m.Revision, r.id, rank, most, now, expires); err != nil {
 				return Outcome{}, err
 			}
+			asker := actor{Agent: Agent{Name: r.name}, session: s.actor.session}
+			s.tx.OnCommit(func() { s.worked(asker, 0, 1, 1) })
 			continue
 		}
 		if limit > 0 && r.waiting+r.added >= limit {
@@ -395,7 +402,7 @@ func (s *sending) handOff(r *room, d *Draft, m *Message, rank int64, most int, a
 	}
 	s.grant(c, Claim{
 		Message: *m, Mailbox: r.name, Number: 1, Attempt: 1, MaxAttempts: most, ExpiresIn: c.claimFor,
-		key: key{m.Revision, r.id}, ordered: d.OrderingKey != "",
+		key: key{m.Revision, r.id}, ordered: d.OrderingKey != "", fresh: true,
 	})
 	if r.ref.kind == agentBox {
 		s.seen = append(s.seen, r.id)
@@ -420,6 +427,9 @@ func (s *sending) finish() error {
 	}
 	s.wake(s.tx, s.ready)
 	s.calendar.expect(s.tx, s.due)
+	if s.sent > 0 {
+		s.tx.OnCommit(func() { s.worked(s.actor, s.sent, 0, 0) })
+	}
 	return nil
 }
 

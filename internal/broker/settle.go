@@ -94,6 +94,7 @@ type settling struct {
 	last  int64                 // revision of the newest event
 	why   Reason                // what streams are told whose claims end
 	took  []time.Duration       // from claim to ack, as far as streams do not know it
+	fresh int                   // messages that AutoAck delivers for the first time
 }
 
 // A heldClaim tells the stream that holds a claim about its end.
@@ -308,7 +309,7 @@ func (s *settling) finish(self *consumer) (int64, error) {
 	}
 	s.wake(s.tx, s.ready)
 	s.calendar.expect(s.tx, s.due)
-	if len(s.ended) > 0 || len(s.renew) > 0 {
+	if len(s.ended) > 0 || len(s.renew) > 0 || len(s.noted[Ack]) > 0 {
 		s.tx.OnCommit(func() { s.settled(self) })
 	}
 	if s.last == 0 {
@@ -334,4 +335,7 @@ func (s *settling) settled(self *consumer) {
 		}
 	}
 	s.revoke(s.ended, self, s.why)
+	if acked := len(s.noted[Ack]); acked > 0 {
+		s.worked(s.actor, 0, s.fresh, acked)
+	}
 }

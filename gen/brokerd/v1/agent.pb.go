@@ -23,7 +23,9 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// AgentStatus is what an agent says of itself.
+// AgentStatus is the state that an agent reports of itself. For an agent that has reported no status since it registered, the broker
+// derives one: ACTIVE while it holds a claim and for 5 minutes after it sent, received or acknowledged a message, otherwise INITIALIZING for
+// 5 minutes after its registration, and then IDLE.
 type AgentStatus int32
 
 const (
@@ -35,6 +37,10 @@ const (
 	AgentStatus_AGENT_STATUS_BLOCKED      AgentStatus = 5
 	AgentStatus_AGENT_STATUS_COMPLETED    AgentStatus = 6
 	AgentStatus_AGENT_STATUS_TERMINATED   AgentStatus = 7
+	// The agent works, but not as it should. Its health is DEGRADED until it reports another status.
+	AgentStatus_AGENT_STATUS_DEGRADED AgentStatus = 8
+	// The agent cannot work. Its health is FAILED until it reports another status; its lease and what it holds are not affected.
+	AgentStatus_AGENT_STATUS_FAILED AgentStatus = 9
 )
 
 // Enum value maps for AgentStatus.
@@ -48,6 +54,8 @@ var (
 		5: "AGENT_STATUS_BLOCKED",
 		6: "AGENT_STATUS_COMPLETED",
 		7: "AGENT_STATUS_TERMINATED",
+		8: "AGENT_STATUS_DEGRADED",
+		9: "AGENT_STATUS_FAILED",
 	}
 	AgentStatus_value = map[string]int32{
 		"AGENT_STATUS_UNSPECIFIED":  0,
@@ -58,6 +66,8 @@ var (
 		"AGENT_STATUS_BLOCKED":      5,
 		"AGENT_STATUS_COMPLETED":    6,
 		"AGENT_STATUS_TERMINATED":   7,
+		"AGENT_STATUS_DEGRADED":     8,
+		"AGENT_STATUS_FAILED":       9,
 	}
 )
 
@@ -88,7 +98,7 @@ func (AgentStatus) EnumDescriptor() ([]byte, []int) {
 	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{0}
 }
 
-// Health is what the broker thinks of an agent.
+// Health is the broker's judgement of an agent. If several values apply, the last of them counts.
 type Health int32
 
 const (
@@ -97,9 +107,9 @@ const (
 	Health_HEALTH_OK Health = 1
 	// Not heard of for more than a third of its lease.
 	Health_HEALTH_LATE Health = 2
-	// Its circuit breaker is open.
+	// Its circuit breaker is open, or it reports the status DEGRADED.
 	Health_HEALTH_DEGRADED Health = 3
-	// Its lease is over.
+	// Its lease has expired, or it reports the status FAILED.
 	Health_HEALTH_FAILED Health = 4
 )
 
@@ -695,8 +705,17 @@ type Agent struct {
 	FailedAt *timestamppb.Timestamp `protobuf:"bytes,19,opt,name=failed_at,json=failedAt,proto3" json:"failed_at,omitempty"`
 	Counters *Counters              `protobuf:"bytes,20,opt,name=counters,proto3" json:"counters,omitempty"`
 	// The tool it used last, and the file it changed last, as it says.
-	LastTool      string `protobuf:"bytes,21,opt,name=last_tool,json=lastTool,proto3" json:"last_tool,omitempty"`
-	LastFile      string `protobuf:"bytes,22,opt,name=last_file,json=lastFile,proto3" json:"last_file,omitempty"`
+	LastTool string `protobuf:"bytes,21,opt,name=last_tool,json=lastTool,proto3" json:"last_tool,omitempty"`
+	LastFile string `protobuf:"bytes,22,opt,name=last_file,json=lastFile,proto3" json:"last_file,omitempty"`
+	// A name for people, as registered.
+	DisplayName string `protobuf:"bytes,23,opt,name=display_name,json=displayName,proto3" json:"display_name,omitempty"`
+	// What the agent is for, as registered.
+	Description string `protobuf:"bytes,24,opt,name=description,proto3" json:"description,omitempty"`
+	// Why the agent has its status, as it says.
+	StatusReason string `protobuf:"bytes,25,opt,name=status_reason,json=statusReason,proto3" json:"status_reason,omitempty"`
+	// When the agent reported COMPLETED last; absent if it has not since it registered.
+	CompletedAt   *timestamppb.Timestamp `protobuf:"bytes,26,opt,name=completed_at,json=completedAt,proto3" json:"completed_at,omitempty"`
+	Messages      *MessageCounts         `protobuf:"bytes,27,opt,name=messages,proto3" json:"messages,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -885,6 +904,106 @@ func (x *Agent) GetLastFile() string {
 	return ""
 }
 
+func (x *Agent) GetDisplayName() string {
+	if x != nil {
+		return x.DisplayName
+	}
+	return ""
+}
+
+func (x *Agent) GetDescription() string {
+	if x != nil {
+		return x.Description
+	}
+	return ""
+}
+
+func (x *Agent) GetStatusReason() string {
+	if x != nil {
+		return x.StatusReason
+	}
+	return ""
+}
+
+func (x *Agent) GetCompletedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CompletedAt
+	}
+	return nil
+}
+
+func (x *Agent) GetMessages() *MessageCounts {
+	if x != nil {
+		return x.Messages
+	}
+	return nil
+}
+
+// MessageCounts counts the messages of an agent since its first registration. The broker stores the counts at most a minute later and
+// when it stops, so a crash of the broker can lose up to a minute of them.
+type MessageCounts struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Messages that it sent. A message to several recipients counts once; a duplicate and a refused message do not count.
+	Sent int64 `protobuf:"varint,1,opt,name=sent,proto3" json:"sent,omitempty"`
+	// Deliveries that it was the first to receive, by a claim, by a read or as the reply to Ask. A redelivery does not count.
+	Received int64 `protobuf:"varint,2,opt,name=received,proto3" json:"received,omitempty"`
+	// Deliveries that it acknowledged, including those that auto_ack or Ask acknowledged for it.
+	Processed     int64 `protobuf:"varint,3,opt,name=processed,proto3" json:"processed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MessageCounts) Reset() {
+	*x = MessageCounts{}
+	mi := &file_brokerd_v1_agent_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MessageCounts) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MessageCounts) ProtoMessage() {}
+
+func (x *MessageCounts) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_agent_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MessageCounts.ProtoReflect.Descriptor instead.
+func (*MessageCounts) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *MessageCounts) GetSent() int64 {
+	if x != nil {
+		return x.Sent
+	}
+	return 0
+}
+
+func (x *MessageCounts) GetReceived() int64 {
+	if x != nil {
+		return x.Received
+	}
+	return 0
+}
+
+func (x *MessageCounts) GetProcessed() int64 {
+	if x != nil {
+		return x.Processed
+	}
+	return 0
+}
+
 // RegisterAgentRequest describes the calling agent.
 type RegisterAgentRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -900,15 +1019,19 @@ type RegisterAgentRequest struct {
 	Worktree string `protobuf:"bytes,5,opt,name=worktree,proto3" json:"worktree,omitempty"`
 	// At most 64; key and value at most 256 bytes each.
 	Labels map[string]string `protobuf:"bytes,6,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// 1 s to 7 days; absent = 30 s. A heartbeat every third of it is enough.
-	Lease         *durationpb.Duration `protobuf:"bytes,7,opt,name=lease,proto3" json:"lease,omitempty"`
+	// 1 s to 7 days; absent = 90 s. A heartbeat every third of it is enough.
+	Lease *durationpb.Duration `protobuf:"bytes,7,opt,name=lease,proto3" json:"lease,omitempty"`
+	// A name for people; at most 128 bytes.
+	DisplayName string `protobuf:"bytes,8,opt,name=display_name,json=displayName,proto3" json:"display_name,omitempty"`
+	// What the agent is for; at most 1,024 bytes.
+	Description   string `protobuf:"bytes,9,opt,name=description,proto3" json:"description,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RegisterAgentRequest) Reset() {
 	*x = RegisterAgentRequest{}
-	mi := &file_brokerd_v1_agent_proto_msgTypes[6]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -920,7 +1043,7 @@ func (x *RegisterAgentRequest) String() string {
 func (*RegisterAgentRequest) ProtoMessage() {}
 
 func (x *RegisterAgentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_agent_proto_msgTypes[6]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -933,7 +1056,7 @@ func (x *RegisterAgentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterAgentRequest.ProtoReflect.Descriptor instead.
 func (*RegisterAgentRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{6}
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *RegisterAgentRequest) GetRequestId() string {
@@ -985,6 +1108,20 @@ func (x *RegisterAgentRequest) GetLease() *durationpb.Duration {
 	return nil
 }
 
+func (x *RegisterAgentRequest) GetDisplayName() string {
+	if x != nil {
+		return x.DisplayName
+	}
+	return ""
+}
+
+func (x *RegisterAgentRequest) GetDescription() string {
+	if x != nil {
+		return x.Description
+	}
+	return ""
+}
+
 // RegisterAgentResponse is the agent as registered.
 type RegisterAgentResponse struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
@@ -1000,7 +1137,7 @@ type RegisterAgentResponse struct {
 
 func (x *RegisterAgentResponse) Reset() {
 	*x = RegisterAgentResponse{}
-	mi := &file_brokerd_v1_agent_proto_msgTypes[7]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1012,7 +1149,7 @@ func (x *RegisterAgentResponse) String() string {
 func (*RegisterAgentResponse) ProtoMessage() {}
 
 func (x *RegisterAgentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_agent_proto_msgTypes[7]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1025,7 +1162,7 @@ func (x *RegisterAgentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterAgentResponse.ProtoReflect.Descriptor instead.
 func (*RegisterAgentResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{7}
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *RegisterAgentResponse) GetAgent() *Agent {
@@ -1069,14 +1206,16 @@ type HeartbeatRequest struct {
 	// At most 256 bytes.
 	LastTool *string `protobuf:"bytes,6,opt,name=last_tool,json=lastTool,proto3,oneof" json:"last_tool,omitempty"`
 	// At most 1,024 bytes.
-	LastFile      *string `protobuf:"bytes,7,opt,name=last_file,json=lastFile,proto3,oneof" json:"last_file,omitempty"`
+	LastFile *string `protobuf:"bytes,7,opt,name=last_file,json=lastFile,proto3,oneof" json:"last_file,omitempty"`
+	// Why the agent has its status; at most 512 bytes. A new status without a reason clears the old reason.
+	StatusReason  *string `protobuf:"bytes,8,opt,name=status_reason,json=statusReason,proto3,oneof" json:"status_reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *HeartbeatRequest) Reset() {
 	*x = HeartbeatRequest{}
-	mi := &file_brokerd_v1_agent_proto_msgTypes[8]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1088,7 +1227,7 @@ func (x *HeartbeatRequest) String() string {
 func (*HeartbeatRequest) ProtoMessage() {}
 
 func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_agent_proto_msgTypes[8]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1101,7 +1240,7 @@ func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatRequest.ProtoReflect.Descriptor instead.
 func (*HeartbeatRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{8}
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *HeartbeatRequest) GetStatus() AgentStatus {
@@ -1153,6 +1292,13 @@ func (x *HeartbeatRequest) GetLastFile() string {
 	return ""
 }
 
+func (x *HeartbeatRequest) GetStatusReason() string {
+	if x != nil && x.StatusReason != nil {
+		return *x.StatusReason
+	}
+	return ""
+}
+
 // HeartbeatResponse tells the agent how it stands.
 type HeartbeatResponse struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
@@ -1174,7 +1320,7 @@ type HeartbeatResponse struct {
 
 func (x *HeartbeatResponse) Reset() {
 	*x = HeartbeatResponse{}
-	mi := &file_brokerd_v1_agent_proto_msgTypes[9]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1186,7 +1332,7 @@ func (x *HeartbeatResponse) String() string {
 func (*HeartbeatResponse) ProtoMessage() {}
 
 func (x *HeartbeatResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_agent_proto_msgTypes[9]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1199,7 +1345,7 @@ func (x *HeartbeatResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatResponse.ProtoReflect.Descriptor instead.
 func (*HeartbeatResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{9}
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *HeartbeatResponse) GetIncarnation() int64 {
@@ -1263,7 +1409,7 @@ type GetAgentRequest struct {
 
 func (x *GetAgentRequest) Reset() {
 	*x = GetAgentRequest{}
-	mi := &file_brokerd_v1_agent_proto_msgTypes[10]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1275,7 +1421,7 @@ func (x *GetAgentRequest) String() string {
 func (*GetAgentRequest) ProtoMessage() {}
 
 func (x *GetAgentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_agent_proto_msgTypes[10]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1288,7 +1434,7 @@ func (x *GetAgentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAgentRequest.ProtoReflect.Descriptor instead.
 func (*GetAgentRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{10}
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *GetAgentRequest) GetName() string {
@@ -1324,7 +1470,7 @@ type OpenClaim struct {
 
 func (x *OpenClaim) Reset() {
 	*x = OpenClaim{}
-	mi := &file_brokerd_v1_agent_proto_msgTypes[11]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1336,7 +1482,7 @@ func (x *OpenClaim) String() string {
 func (*OpenClaim) ProtoMessage() {}
 
 func (x *OpenClaim) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_agent_proto_msgTypes[11]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1349,7 +1495,7 @@ func (x *OpenClaim) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenClaim.ProtoReflect.Descriptor instead.
 func (*OpenClaim) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{11}
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *OpenClaim) GetClaimId() string {
@@ -1429,7 +1575,7 @@ type HeldToken struct {
 
 func (x *HeldToken) Reset() {
 	*x = HeldToken{}
-	mi := &file_brokerd_v1_agent_proto_msgTypes[12]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1441,7 +1587,7 @@ func (x *HeldToken) String() string {
 func (*HeldToken) ProtoMessage() {}
 
 func (x *HeldToken) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_agent_proto_msgTypes[12]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1454,7 +1600,7 @@ func (x *HeldToken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeldToken.ProtoReflect.Descriptor instead.
 func (*HeldToken) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{12}
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *HeldToken) GetType() string {
@@ -1507,7 +1653,7 @@ type WaitingTicket struct {
 
 func (x *WaitingTicket) Reset() {
 	*x = WaitingTicket{}
-	mi := &file_brokerd_v1_agent_proto_msgTypes[13]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1519,7 +1665,7 @@ func (x *WaitingTicket) String() string {
 func (*WaitingTicket) ProtoMessage() {}
 
 func (x *WaitingTicket) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_agent_proto_msgTypes[13]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1532,7 +1678,7 @@ func (x *WaitingTicket) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitingTicket.ProtoReflect.Descriptor instead.
 func (*WaitingTicket) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{13}
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *WaitingTicket) GetTicket() int64 {
@@ -1584,7 +1730,7 @@ type HeldLock struct {
 
 func (x *HeldLock) Reset() {
 	*x = HeldLock{}
-	mi := &file_brokerd_v1_agent_proto_msgTypes[14]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1596,7 +1742,7 @@ func (x *HeldLock) String() string {
 func (*HeldLock) ProtoMessage() {}
 
 func (x *HeldLock) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_agent_proto_msgTypes[14]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1609,7 +1755,7 @@ func (x *HeldLock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeldLock.ProtoReflect.Descriptor instead.
 func (*HeldLock) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{14}
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *HeldLock) GetPaths() []string {
@@ -1664,7 +1810,7 @@ type Holdings struct {
 
 func (x *Holdings) Reset() {
 	*x = Holdings{}
-	mi := &file_brokerd_v1_agent_proto_msgTypes[15]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1676,7 +1822,7 @@ func (x *Holdings) String() string {
 func (*Holdings) ProtoMessage() {}
 
 func (x *Holdings) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_agent_proto_msgTypes[15]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1689,7 +1835,7 @@ func (x *Holdings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Holdings.ProtoReflect.Descriptor instead.
 func (*Holdings) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{15}
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Holdings) GetClaims() []*OpenClaim {
@@ -1752,7 +1898,7 @@ type GetAgentResponse struct {
 
 func (x *GetAgentResponse) Reset() {
 	*x = GetAgentResponse{}
-	mi := &file_brokerd_v1_agent_proto_msgTypes[16]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1764,7 +1910,7 @@ func (x *GetAgentResponse) String() string {
 func (*GetAgentResponse) ProtoMessage() {}
 
 func (x *GetAgentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_agent_proto_msgTypes[16]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1777,7 +1923,7 @@ func (x *GetAgentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAgentResponse.ProtoReflect.Descriptor instead.
 func (*GetAgentResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{16}
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *GetAgentResponse) GetAgent() *Agent {
@@ -1841,7 +1987,7 @@ type ListAgentsRequest struct {
 
 func (x *ListAgentsRequest) Reset() {
 	*x = ListAgentsRequest{}
-	mi := &file_brokerd_v1_agent_proto_msgTypes[17]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1853,7 +1999,7 @@ func (x *ListAgentsRequest) String() string {
 func (*ListAgentsRequest) ProtoMessage() {}
 
 func (x *ListAgentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_agent_proto_msgTypes[17]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1866,7 +2012,7 @@ func (x *ListAgentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAgentsRequest.ProtoReflect.Descriptor instead.
 func (*ListAgentsRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{17}
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ListAgentsRequest) GetRole() string {
@@ -1924,9 +2070,9 @@ type RoleSummary struct {
 	// Empty for agents without a role.
 	Role   string `protobuf:"bytes,1,opt,name=role,proto3" json:"role,omitempty"`
 	Agents int32  `protobuf:"varint,2,opt,name=agents,proto3" json:"agents,omitempty"`
-	// Of these, with status ACTIVE.
+	// Of these, with status ACTIVE, reported or derived.
 	Active int32 `protobuf:"varint,3,opt,name=active,proto3" json:"active,omitempty"`
-	// Of these, failed.
+	// Of these, with health FAILED.
 	Failed        int32 `protobuf:"varint,4,opt,name=failed,proto3" json:"failed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1934,7 +2080,7 @@ type RoleSummary struct {
 
 func (x *RoleSummary) Reset() {
 	*x = RoleSummary{}
-	mi := &file_brokerd_v1_agent_proto_msgTypes[18]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1946,7 +2092,7 @@ func (x *RoleSummary) String() string {
 func (*RoleSummary) ProtoMessage() {}
 
 func (x *RoleSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_agent_proto_msgTypes[18]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1959,7 +2105,7 @@ func (x *RoleSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoleSummary.ProtoReflect.Descriptor instead.
 func (*RoleSummary) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{18}
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *RoleSummary) GetRole() string {
@@ -2004,7 +2150,7 @@ type ListAgentsResponse struct {
 
 func (x *ListAgentsResponse) Reset() {
 	*x = ListAgentsResponse{}
-	mi := &file_brokerd_v1_agent_proto_msgTypes[19]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2016,7 +2162,7 @@ func (x *ListAgentsResponse) String() string {
 func (*ListAgentsResponse) ProtoMessage() {}
 
 func (x *ListAgentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_agent_proto_msgTypes[19]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2029,7 +2175,7 @@ func (x *ListAgentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAgentsResponse.ProtoReflect.Descriptor instead.
 func (*ListAgentsResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{19}
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ListAgentsResponse) GetAgents() []*Agent {
@@ -2072,7 +2218,7 @@ type DeregisterAgentRequest struct {
 
 func (x *DeregisterAgentRequest) Reset() {
 	*x = DeregisterAgentRequest{}
-	mi := &file_brokerd_v1_agent_proto_msgTypes[20]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2084,7 +2230,7 @@ func (x *DeregisterAgentRequest) String() string {
 func (*DeregisterAgentRequest) ProtoMessage() {}
 
 func (x *DeregisterAgentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_agent_proto_msgTypes[20]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2097,7 +2243,7 @@ func (x *DeregisterAgentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeregisterAgentRequest.ProtoReflect.Descriptor instead.
 func (*DeregisterAgentRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{20}
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *DeregisterAgentRequest) GetRequestId() string {
@@ -2124,7 +2270,7 @@ type DeregisterAgentResponse struct {
 
 func (x *DeregisterAgentResponse) Reset() {
 	*x = DeregisterAgentResponse{}
-	mi := &file_brokerd_v1_agent_proto_msgTypes[21]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2136,7 +2282,7 @@ func (x *DeregisterAgentResponse) String() string {
 func (*DeregisterAgentResponse) ProtoMessage() {}
 
 func (x *DeregisterAgentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_agent_proto_msgTypes[21]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2149,7 +2295,7 @@ func (x *DeregisterAgentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeregisterAgentResponse.ProtoReflect.Descriptor instead.
 func (*DeregisterAgentResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{21}
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *DeregisterAgentResponse) GetRevision() int64 {
@@ -2196,7 +2342,7 @@ const file_brokerd_v1_agent_proto_rawDesc = "" +
 	"\treference\x18\x03 \x01(\tR\treference\x12\x12\n" +
 	"\x04data\x18\x04 \x01(\tR\x04data\"4\n" +
 	"\x16SaveCheckpointResponse\x12\x1a\n" +
-	"\brevision\x18\x01 \x01(\x03R\brevision\"\xed\x06\n" +
+	"\brevision\x18\x01 \x01(\x03R\brevision\"\xcd\b\n" +
 	"\x05Agent\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\"\n" +
@@ -2220,10 +2366,19 @@ const file_brokerd_v1_agent_proto_rawDesc = "" +
 	"\tfailed_at\x18\x13 \x01(\v2\x1a.google.protobuf.TimestampR\bfailedAt\x120\n" +
 	"\bcounters\x18\x14 \x01(\v2\x14.brokerd.v1.CountersR\bcounters\x12\x1b\n" +
 	"\tlast_tool\x18\x15 \x01(\tR\blastTool\x12\x1b\n" +
-	"\tlast_file\x18\x16 \x01(\tR\blastFile\x1a9\n" +
+	"\tlast_file\x18\x16 \x01(\tR\blastFile\x12!\n" +
+	"\fdisplay_name\x18\x17 \x01(\tR\vdisplayName\x12 \n" +
+	"\vdescription\x18\x18 \x01(\tR\vdescription\x12#\n" +
+	"\rstatus_reason\x18\x19 \x01(\tR\fstatusReason\x12=\n" +
+	"\fcompleted_at\x18\x1a \x01(\v2\x1a.google.protobuf.TimestampR\vcompletedAt\x125\n" +
+	"\bmessages\x18\x1b \x01(\v2\x19.brokerd.v1.MessageCountsR\bmessages\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xd7\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"]\n" +
+	"\rMessageCounts\x12\x12\n" +
+	"\x04sent\x18\x01 \x01(\x03R\x04sent\x12\x1a\n" +
+	"\breceived\x18\x02 \x01(\x03R\breceived\x12\x1c\n" +
+	"\tprocessed\x18\x03 \x01(\x03R\tprocessed\"\x9c\x03\n" +
 	"\x14RegisterAgentRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12\x12\n" +
@@ -2232,7 +2387,9 @@ const file_brokerd_v1_agent_proto_rawDesc = "" +
 	"\binstance\x18\x04 \x01(\tR\binstance\x12\x1a\n" +
 	"\bworktree\x18\x05 \x01(\tR\bworktree\x12D\n" +
 	"\x06labels\x18\x06 \x03(\v2,.brokerd.v1.RegisterAgentRequest.LabelsEntryR\x06labels\x12/\n" +
-	"\x05lease\x18\a \x01(\v2\x19.google.protobuf.DurationR\x05lease\x1a9\n" +
+	"\x05lease\x18\a \x01(\v2\x19.google.protobuf.DurationR\x05lease\x12!\n" +
+	"\fdisplay_name\x18\b \x01(\tR\vdisplayName\x12 \n" +
+	"\vdescription\x18\t \x01(\tR\vdescription\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa7\x01\n" +
@@ -2241,7 +2398,7 @@ const file_brokerd_v1_agent_proto_rawDesc = "" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\x12(\n" +
 	"\x06losses\x18\x03 \x03(\v2\x10.brokerd.v1.LossR\x06losses\x12\x1f\n" +
 	"\vmore_losses\x18\x04 \x01(\x05R\n" +
-	"moreLosses\"\xdb\x02\n" +
+	"moreLosses\"\x97\x03\n" +
 	"\x10HeartbeatRequest\x12/\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x17.brokerd.v1.AgentStatusR\x06status\x12\x1f\n" +
 	"\bactivity\x18\x02 \x01(\tH\x00R\bactivity\x88\x01\x01\x12\x1c\n" +
@@ -2249,7 +2406,8 @@ const file_brokerd_v1_agent_proto_rawDesc = "" +
 	"\bprogress\x18\x04 \x01(\x01H\x02R\bprogress\x88\x01\x01\x120\n" +
 	"\bcounters\x18\x05 \x01(\v2\x14.brokerd.v1.CountersR\bcounters\x12 \n" +
 	"\tlast_tool\x18\x06 \x01(\tH\x03R\blastTool\x88\x01\x01\x12 \n" +
-	"\tlast_file\x18\a \x01(\tH\x04R\blastFile\x88\x01\x01B\v\n" +
+	"\tlast_file\x18\a \x01(\tH\x04R\blastFile\x88\x01\x01\x12(\n" +
+	"\rstatus_reason\x18\b \x01(\tH\x05R\fstatusReason\x88\x01\x01B\v\n" +
 	"\t_activityB\n" +
 	"\n" +
 	"\b_task_idB\v\n" +
@@ -2257,7 +2415,8 @@ const file_brokerd_v1_agent_proto_rawDesc = "" +
 	"\n" +
 	"_last_toolB\f\n" +
 	"\n" +
-	"_last_file\"\x87\x02\n" +
+	"_last_fileB\x10\n" +
+	"\x0e_status_reason\"\x87\x02\n" +
 	"\x11HeartbeatResponse\x12 \n" +
 	"\vincarnation\x18\x01 \x01(\x03R\vincarnation\x12/\n" +
 	"\x05lease\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05lease\x12\x16\n" +
@@ -2343,7 +2502,7 @@ const file_brokerd_v1_agent_proto_rawDesc = "" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\"5\n" +
 	"\x17DeregisterAgentResponse\x12\x1a\n" +
-	"\brevision\x18\x01 \x01(\x03R\brevision*\xe7\x01\n" +
+	"\brevision\x18\x01 \x01(\x03R\brevision*\x9b\x02\n" +
 	"\vAgentStatus\x12\x1c\n" +
 	"\x18AGENT_STATUS_UNSPECIFIED\x10\x00\x12\x1d\n" +
 	"\x19AGENT_STATUS_INITIALIZING\x10\x01\x12\x17\n" +
@@ -2352,7 +2511,9 @@ const file_brokerd_v1_agent_proto_rawDesc = "" +
 	"\x14AGENT_STATUS_WAITING\x10\x04\x12\x18\n" +
 	"\x14AGENT_STATUS_BLOCKED\x10\x05\x12\x1a\n" +
 	"\x16AGENT_STATUS_COMPLETED\x10\x06\x12\x1b\n" +
-	"\x17AGENT_STATUS_TERMINATED\x10\a*h\n" +
+	"\x17AGENT_STATUS_TERMINATED\x10\a\x12\x19\n" +
+	"\x15AGENT_STATUS_DEGRADED\x10\b\x12\x17\n" +
+	"\x13AGENT_STATUS_FAILED\x10\t*h\n" +
 	"\x06Health\x12\x16\n" +
 	"\x12HEALTH_UNSPECIFIED\x10\x00\x12\r\n" +
 	"\tHEALTH_OK\x10\x01\x12\x0f\n" +
@@ -2397,7 +2558,7 @@ func file_brokerd_v1_agent_proto_rawDescGZIP() []byte {
 }
 
 var file_brokerd_v1_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_brokerd_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
+var file_brokerd_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_brokerd_v1_agent_proto_goTypes = []any{
 	(AgentStatus)(0),                // 0: brokerd.v1.AgentStatus
 	(Health)(0),                     // 1: brokerd.v1.Health
@@ -2410,85 +2571,88 @@ var file_brokerd_v1_agent_proto_goTypes = []any{
 	(*SaveCheckpointRequest)(nil),   // 8: brokerd.v1.SaveCheckpointRequest
 	(*SaveCheckpointResponse)(nil),  // 9: brokerd.v1.SaveCheckpointResponse
 	(*Agent)(nil),                   // 10: brokerd.v1.Agent
-	(*RegisterAgentRequest)(nil),    // 11: brokerd.v1.RegisterAgentRequest
-	(*RegisterAgentResponse)(nil),   // 12: brokerd.v1.RegisterAgentResponse
-	(*HeartbeatRequest)(nil),        // 13: brokerd.v1.HeartbeatRequest
-	(*HeartbeatResponse)(nil),       // 14: brokerd.v1.HeartbeatResponse
-	(*GetAgentRequest)(nil),         // 15: brokerd.v1.GetAgentRequest
-	(*OpenClaim)(nil),               // 16: brokerd.v1.OpenClaim
-	(*HeldToken)(nil),               // 17: brokerd.v1.HeldToken
-	(*WaitingTicket)(nil),           // 18: brokerd.v1.WaitingTicket
-	(*HeldLock)(nil),                // 19: brokerd.v1.HeldLock
-	(*Holdings)(nil),                // 20: brokerd.v1.Holdings
-	(*GetAgentResponse)(nil),        // 21: brokerd.v1.GetAgentResponse
-	(*ListAgentsRequest)(nil),       // 22: brokerd.v1.ListAgentsRequest
-	(*RoleSummary)(nil),             // 23: brokerd.v1.RoleSummary
-	(*ListAgentsResponse)(nil),      // 24: brokerd.v1.ListAgentsResponse
-	(*DeregisterAgentRequest)(nil),  // 25: brokerd.v1.DeregisterAgentRequest
-	(*DeregisterAgentResponse)(nil), // 26: brokerd.v1.DeregisterAgentResponse
-	nil,                             // 27: brokerd.v1.Agent.LabelsEntry
-	nil,                             // 28: brokerd.v1.RegisterAgentRequest.LabelsEntry
-	(*timestamppb.Timestamp)(nil),   // 29: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),     // 30: google.protobuf.Duration
-	(*OpenQuestion)(nil),            // 31: brokerd.v1.OpenQuestion
+	(*MessageCounts)(nil),           // 11: brokerd.v1.MessageCounts
+	(*RegisterAgentRequest)(nil),    // 12: brokerd.v1.RegisterAgentRequest
+	(*RegisterAgentResponse)(nil),   // 13: brokerd.v1.RegisterAgentResponse
+	(*HeartbeatRequest)(nil),        // 14: brokerd.v1.HeartbeatRequest
+	(*HeartbeatResponse)(nil),       // 15: brokerd.v1.HeartbeatResponse
+	(*GetAgentRequest)(nil),         // 16: brokerd.v1.GetAgentRequest
+	(*OpenClaim)(nil),               // 17: brokerd.v1.OpenClaim
+	(*HeldToken)(nil),               // 18: brokerd.v1.HeldToken
+	(*WaitingTicket)(nil),           // 19: brokerd.v1.WaitingTicket
+	(*HeldLock)(nil),                // 20: brokerd.v1.HeldLock
+	(*Holdings)(nil),                // 21: brokerd.v1.Holdings
+	(*GetAgentResponse)(nil),        // 22: brokerd.v1.GetAgentResponse
+	(*ListAgentsRequest)(nil),       // 23: brokerd.v1.ListAgentsRequest
+	(*RoleSummary)(nil),             // 24: brokerd.v1.RoleSummary
+	(*ListAgentsResponse)(nil),      // 25: brokerd.v1.ListAgentsResponse
+	(*DeregisterAgentRequest)(nil),  // 26: brokerd.v1.DeregisterAgentRequest
+	(*DeregisterAgentResponse)(nil), // 27: brokerd.v1.DeregisterAgentResponse
+	nil,                             // 28: brokerd.v1.Agent.LabelsEntry
+	nil,                             // 29: brokerd.v1.RegisterAgentRequest.LabelsEntry
+	(*timestamppb.Timestamp)(nil),   // 30: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),     // 31: google.protobuf.Duration
+	(*OpenQuestion)(nil),            // 32: brokerd.v1.OpenQuestion
 }
 var file_brokerd_v1_agent_proto_depIdxs = []int32{
 	2,  // 0: brokerd.v1.Loss.kind:type_name -> brokerd.v1.LossKind
-	29, // 1: brokerd.v1.Loss.lost_at:type_name -> google.protobuf.Timestamp
+	30, // 1: brokerd.v1.Loss.lost_at:type_name -> google.protobuf.Timestamp
 	3,  // 2: brokerd.v1.Checkpoint.kind:type_name -> brokerd.v1.CheckpointKind
-	29, // 3: brokerd.v1.Checkpoint.saved_at:type_name -> google.protobuf.Timestamp
+	30, // 3: brokerd.v1.Checkpoint.saved_at:type_name -> google.protobuf.Timestamp
 	3,  // 4: brokerd.v1.SaveCheckpointRequest.kind:type_name -> brokerd.v1.CheckpointKind
-	27, // 5: brokerd.v1.Agent.labels:type_name -> brokerd.v1.Agent.LabelsEntry
-	30, // 6: brokerd.v1.Agent.lease:type_name -> google.protobuf.Duration
+	28, // 5: brokerd.v1.Agent.labels:type_name -> brokerd.v1.Agent.LabelsEntry
+	31, // 6: brokerd.v1.Agent.lease:type_name -> google.protobuf.Duration
 	0,  // 7: brokerd.v1.Agent.status:type_name -> brokerd.v1.AgentStatus
-	29, // 8: brokerd.v1.Agent.registered_at:type_name -> google.protobuf.Timestamp
-	29, // 9: brokerd.v1.Agent.last_seen:type_name -> google.protobuf.Timestamp
+	30, // 8: brokerd.v1.Agent.registered_at:type_name -> google.protobuf.Timestamp
+	30, // 9: brokerd.v1.Agent.last_seen:type_name -> google.protobuf.Timestamp
 	1,  // 10: brokerd.v1.Agent.health:type_name -> brokerd.v1.Health
-	29, // 11: brokerd.v1.Agent.failed_at:type_name -> google.protobuf.Timestamp
+	30, // 11: brokerd.v1.Agent.failed_at:type_name -> google.protobuf.Timestamp
 	5,  // 12: brokerd.v1.Agent.counters:type_name -> brokerd.v1.Counters
-	28, // 13: brokerd.v1.RegisterAgentRequest.labels:type_name -> brokerd.v1.RegisterAgentRequest.LabelsEntry
-	30, // 14: brokerd.v1.RegisterAgentRequest.lease:type_name -> google.protobuf.Duration
-	10, // 15: brokerd.v1.RegisterAgentResponse.agent:type_name -> brokerd.v1.Agent
-	6,  // 16: brokerd.v1.RegisterAgentResponse.losses:type_name -> brokerd.v1.Loss
-	0,  // 17: brokerd.v1.HeartbeatRequest.status:type_name -> brokerd.v1.AgentStatus
-	5,  // 18: brokerd.v1.HeartbeatRequest.counters:type_name -> brokerd.v1.Counters
-	30, // 19: brokerd.v1.HeartbeatResponse.lease:type_name -> google.protobuf.Duration
-	6,  // 20: brokerd.v1.HeartbeatResponse.losses:type_name -> brokerd.v1.Loss
-	4,  // 21: brokerd.v1.GetAgentRequest.view:type_name -> brokerd.v1.AgentView
-	29, // 22: brokerd.v1.OpenClaim.claimed_at:type_name -> google.protobuf.Timestamp
-	29, // 23: brokerd.v1.HeldToken.held_until:type_name -> google.protobuf.Timestamp
-	29, // 24: brokerd.v1.WaitingTicket.created_at:type_name -> google.protobuf.Timestamp
-	29, // 25: brokerd.v1.HeldLock.held_until:type_name -> google.protobuf.Timestamp
-	16, // 26: brokerd.v1.Holdings.claims:type_name -> brokerd.v1.OpenClaim
-	19, // 27: brokerd.v1.Holdings.locks:type_name -> brokerd.v1.HeldLock
-	17, // 28: brokerd.v1.Holdings.tokens:type_name -> brokerd.v1.HeldToken
-	18, // 29: brokerd.v1.Holdings.tickets:type_name -> brokerd.v1.WaitingTicket
-	31, // 30: brokerd.v1.Holdings.asked:type_name -> brokerd.v1.OpenQuestion
-	31, // 31: brokerd.v1.Holdings.to_answer:type_name -> brokerd.v1.OpenQuestion
-	10, // 32: brokerd.v1.GetAgentResponse.agent:type_name -> brokerd.v1.Agent
-	20, // 33: brokerd.v1.GetAgentResponse.holdings:type_name -> brokerd.v1.Holdings
-	7,  // 34: brokerd.v1.GetAgentResponse.checkpoints:type_name -> brokerd.v1.Checkpoint
-	0,  // 35: brokerd.v1.ListAgentsRequest.status:type_name -> brokerd.v1.AgentStatus
-	1,  // 36: brokerd.v1.ListAgentsRequest.health:type_name -> brokerd.v1.Health
-	10, // 37: brokerd.v1.ListAgentsResponse.agents:type_name -> brokerd.v1.Agent
-	23, // 38: brokerd.v1.ListAgentsResponse.roles:type_name -> brokerd.v1.RoleSummary
-	11, // 39: brokerd.v1.AgentService.RegisterAgent:input_type -> brokerd.v1.RegisterAgentRequest
-	13, // 40: brokerd.v1.AgentService.Heartbeat:input_type -> brokerd.v1.HeartbeatRequest
-	15, // 41: brokerd.v1.AgentService.GetAgent:input_type -> brokerd.v1.GetAgentRequest
-	22, // 42: brokerd.v1.AgentService.ListAgents:input_type -> brokerd.v1.ListAgentsRequest
-	25, // 43: brokerd.v1.AgentService.DeregisterAgent:input_type -> brokerd.v1.DeregisterAgentRequest
-	8,  // 44: brokerd.v1.AgentService.SaveCheckpoint:input_type -> brokerd.v1.SaveCheckpointRequest
-	12, // 45: brokerd.v1.AgentService.RegisterAgent:output_type -> brokerd.v1.RegisterAgentResponse
-	14, // 46: brokerd.v1.AgentService.Heartbeat:output_type -> brokerd.v1.HeartbeatResponse
-	21, // 47: brokerd.v1.AgentService.GetAgent:output_type -> brokerd.v1.GetAgentResponse
-	24, // 48: brokerd.v1.AgentService.ListAgents:output_type -> brokerd.v1.ListAgentsResponse
-	26, // 49: brokerd.v1.AgentService.DeregisterAgent:output_type -> brokerd.v1.DeregisterAgentResponse
-	9,  // 50: brokerd.v1.AgentService.SaveCheckpoint:output_type -> brokerd.v1.SaveCheckpointResponse
-	45, // [45:51] is the sub-list for method output_type
-	39, // [39:45] is the sub-list for method input_type
-	39, // [39:39] is the sub-list for extension type_name
-	39, // [39:39] is the sub-list for extension extendee
-	0,  // [0:39] is the sub-list for field type_name
+	30, // 13: brokerd.v1.Agent.completed_at:type_name -> google.protobuf.Timestamp
+	11, // 14: brokerd.v1.Agent.messages:type_name -> brokerd.v1.MessageCounts
+	29, // 15: brokerd.v1.RegisterAgentRequest.labels:type_name -> brokerd.v1.RegisterAgentRequest.LabelsEntry
+	31, // 16: brokerd.v1.RegisterAgentRequest.lease:type_name -> google.protobuf.Duration
+	10, // 17: brokerd.v1.RegisterAgentResponse.agent:type_name -> brokerd.v1.Agent
+	6,  // 18: brokerd.v1.RegisterAgentResponse.losses:type_name -> brokerd.v1.Loss
+	0,  // 19: brokerd.v1.HeartbeatRequest.status:type_name -> brokerd.v1.AgentStatus
+	5,  // 20: brokerd.v1.HeartbeatRequest.counters:type_name -> brokerd.v1.Counters
+	31, // 21: brokerd.v1.HeartbeatResponse.lease:type_name -> google.protobuf.Duration
+	6,  // 22: brokerd.v1.HeartbeatResponse.losses:type_name -> brokerd.v1.Loss
+	4,  // 23: brokerd.v1.GetAgentRequest.view:type_name -> brokerd.v1.AgentView
+	30, // 24: brokerd.v1.OpenClaim.claimed_at:type_name -> google.protobuf.Timestamp
+	30, // 25: brokerd.v1.HeldToken.held_until:type_name -> google.protobuf.Timestamp
+	30, // 26: brokerd.v1.WaitingTicket.created_at:type_name -> google.protobuf.Timestamp
+	30, // 27: brokerd.v1.HeldLock.held_until:type_name -> google.protobuf.Timestamp
+	17, // 28: brokerd.v1.Holdings.claims:type_name -> brokerd.v1.OpenClaim
+	20, // 29: brokerd.v1.Holdings.locks:type_name -> brokerd.v1.HeldLock
+	18, // 30: brokerd.v1.Holdings.tokens:type_name -> brokerd.v1.HeldToken
+	19, // 31: brokerd.v1.Holdings.tickets:type_name -> brokerd.v1.WaitingTicket
+	32, // 32: brokerd.v1.Holdings.asked:type_name -> brokerd.v1.OpenQuestion
+	32, // 33: brokerd.v1.Holdings.to_answer:type_name -> brokerd.v1.OpenQuestion
+	10, // 34: brokerd.v1.GetAgentResponse.agent:type_name -> brokerd.v1.Agent
+	21, // 35: brokerd.v1.GetAgentResponse.holdings:type_name -> brokerd.v1.Holdings
+	7,  // 36: brokerd.v1.GetAgentResponse.checkpoints:type_name -> brokerd.v1.Checkpoint
+	0,  // 37: brokerd.v1.ListAgentsRequest.status:type_name -> brokerd.v1.AgentStatus
+	1,  // 38: brokerd.v1.ListAgentsRequest.health:type_name -> brokerd.v1.Health
+	10, // 39: brokerd.v1.ListAgentsResponse.agents:type_name -> brokerd.v1.Agent
+	24, // 40: brokerd.v1.ListAgentsResponse.roles:type_name -> brokerd.v1.RoleSummary
+	12, // 41: brokerd.v1.AgentService.RegisterAgent:input_type -> brokerd.v1.RegisterAgentRequest
+	14, // 42: brokerd.v1.AgentService.Heartbeat:input_type -> brokerd.v1.HeartbeatRequest
+	16, // 43: brokerd.v1.AgentService.GetAgent:input_type -> brokerd.v1.GetAgentRequest
+	23, // 44: brokerd.v1.AgentService.ListAgents:input_type -> brokerd.v1.ListAgentsRequest
+	26, // 45: brokerd.v1.AgentService.DeregisterAgent:input_type -> brokerd.v1.DeregisterAgentRequest
+	8,  // 46: brokerd.v1.AgentService.SaveCheckpoint:input_type -> brokerd.v1.SaveCheckpointRequest
+	13, // 47: brokerd.v1.AgentService.RegisterAgent:output_type -> brokerd.v1.RegisterAgentResponse
+	15, // 48: brokerd.v1.AgentService.Heartbeat:output_type -> brokerd.v1.HeartbeatResponse
+	22, // 49: brokerd.v1.AgentService.GetAgent:output_type -> brokerd.v1.GetAgentResponse
+	25, // 50: brokerd.v1.AgentService.ListAgents:output_type -> brokerd.v1.ListAgentsResponse
+	27, // 51: brokerd.v1.AgentService.DeregisterAgent:output_type -> brokerd.v1.DeregisterAgentResponse
+	9,  // 52: brokerd.v1.AgentService.SaveCheckpoint:output_type -> brokerd.v1.SaveCheckpointResponse
+	47, // [47:53] is the sub-list for method output_type
+	41, // [41:47] is the sub-list for method input_type
+	41, // [41:41] is the sub-list for extension type_name
+	41, // [41:41] is the sub-list for extension extendee
+	0,  // [0:41] is the sub-list for field type_name
 }
 
 func init() { file_brokerd_v1_agent_proto_init() }
@@ -2498,14 +2662,14 @@ func file_brokerd_v1_agent_proto_init() {
 	}
 	file_brokerd_v1_message_proto_init()
 	file_brokerd_v1_agent_proto_msgTypes[0].OneofWrappers = []any{}
-	file_brokerd_v1_agent_proto_msgTypes[8].OneofWrappers = []any{}
+	file_brokerd_v1_agent_proto_msgTypes[9].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_brokerd_v1_agent_proto_rawDesc), len(file_brokerd_v1_agent_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   24,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
