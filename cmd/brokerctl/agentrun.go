@@ -25,13 +25,15 @@ const (
 	reportWait = 5 * time.Second  // for what is still to be told when the command has ended
 )
 
-const agentRunLong = `Register an agent, and run the program that it is. While it runs its lease is renewed, every third of --lease; when it
-ends the agent is deregistered. A program that dies is noticed at once, and a machine that dies when the lease is
-over.
+const agentRunLong = `Register an agent, and run its program. While the program runs, brokerctl renews the agent's lease every third of
+--lease. When the program ends, the agent stays registered, so that its mail waits for the next run; what it holds
+returns when its lease ends. With --deregister its registration ends with the program, and its unfinished mail becomes
+dead letters.
 
-The program's environment has BROKERD_ADDR, BROKERD_SESSION, BROKERD_AGENT and BROKERD_INCARNATION, so that brokerctl
-and the clients work inside it as this agent. What it writes to standard output passes through, except for lines that
-are JSON objects of these types, which become calls:
+The program's environment has BROKERD_ADDR, BROKERD_DATA (the broker's data folder, if it is local), BROKERD_SESSION,
+BROKERD_AGENT, BROKERD_INCARNATION, BROKERD_ROLE and BROKERD_ROOT (the folder that paths of locks are relative to), so
+that brokerctl and the clients work inside it as this agent. The program's standard output passes through, except for
+lines that are JSON objects of these types, which become calls:
 
   {"type":"status","status":"active","activity":"running tests","progress":0.4}
   {"type":"dependency","on":"builder-2","reason":"the schema","blocked":true}
@@ -46,7 +48,7 @@ or its lease was over; then the program gets SIGTERM, and SIGKILL 10 s later; 12
 type agentRunOptions struct {
 	registerOptions
 	name    string
-	keep    bool
+	end     bool // deregister
 	timeout time.Duration
 }
 
@@ -55,7 +57,7 @@ func (o *agentRunOptions) AddFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&o.name, "name", "", "the agent's name (default: --agent, BROKERD_AGENT)")
 	o.registerOptions.AddFlags(f, runLease)
-	f.BoolVar(&o.keep, "keep", false, "leave it registered at the end, with its mail, for the length of its lease")
+	f.BoolVar(&o.end, "deregister", false, "end its registration when the program ends: its unfinished mail becomes dead letters")
 	f.DurationVar(&o.timeout, "timeout", 0, "end a program that runs longer (default: none)")
 }
 
@@ -114,9 +116,9 @@ func (o *agentRunOptions) run(c *cli, cmd *cobra.Command, args []string) error {
 
 // attend runs the program with a reporter beside it.
 func (o *agentRunOptions) attend(c *cli, cmd *cobra.Command, r *reporter, path string, args []string, inherited string) error {
-	var more [][2]string
+	more := surroundings(cmd.Context(), r.broker)
 	if name := r.broker.Identity().Agent; name != inherited { // what another agent holds is not this one's
-		more = [][2]string{{"BROKERD_FENCE", ""}, {holderVariable, ""}}
+		more = append(more, [2]string{"BROKERD_FENCE", ""}, [2]string{holderVariable, ""})
 	}
 	out := &lineReader{out: withoutSIGPIPE(cmd.OutOrStdout()), report: r.take}
 	p := &process{
@@ -135,7 +137,7 @@ func (o *agentRunOptions) attend(c *cli, cmd *cobra.Command, r *reporter, path s
 	if errors.Is(context.Cause(ctx), errAgentLost) {
 		return failf(exitLost, "%v, and the program was stopped", context.Cause(ctx))
 	}
-	if !o.keep {
+	if o.end {
 		o.deregister(cmd, r, code)
 	}
 	switch {

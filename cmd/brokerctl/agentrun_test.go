@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -27,7 +28,7 @@ echo '{"type":"complete","summary":"Login works","result":{"branch":"login"},"ta
 printf end; exit 3`
 	done := make(chan result, 1)
 	go func() {
-		done <- invoke(t.Context(), "", nil, "agent", "run", "--name", "builder-1", "--role", "builder", "--", "sh", "-c", asShell(script))
+		done <- invoke(t.Context(), "", nil, "agent", "run", "--name", "builder-1", "--role", "builder", "--deregister", "--", "sh", "-c", asShell(script))
 	}()
 	shown, err := os.ReadFile(seen)
 	if err != nil {
@@ -100,7 +101,7 @@ func TestAgentRun_RegisteringElsewhereStopsTheProgram(t *testing.T) {
 
 func TestAgentRun_BeatsAndPassesSignalsOn(t *testing.T) {
 	startBroker(t)
-	signals, ended := running(t, `trap 'exit 7' INT; READY; while :; do sleep 0.01; done`, "--lease", "1s", "--keep")
+	signals, ended := running(t, `trap 'exit 7' INT; READY; while :; do sleep 0.01; done`, "--lease", "1s")
 	deadline := time.Now().Add(patience)
 	for { // three beats
 		got := fields(t, "agent", "get", "builder-1")
@@ -152,7 +153,48 @@ func TestAgentRun_ReportsWaitForABrokerThatIsAway(t *testing.T) {
 	if e := fields(t, "event", "list", "--type", "work.completed"); at(t, e, "summary") != "all done" {
 		t.Errorf("%v", e)
 	}
+	if got := fields(t, "agent", "get", "builder-1"); at(t, got, "agent", "status") != "COMPLETED" || at(t, got, "agent", "completed_at") == nil {
+		t.Errorf("afterwards: %v", got)
+	}
+}
+
+func TestAgentRun_KeepsTheAgentAndItsMailUnlessToldToDeregister(t *testing.T) {
+	startBroker(t)
+	register(t, "lead/lead")
+	must0(t, "agent", "run", "--name", "builder-1", "--", "true")
+	sent(t, "--agent", "lead", "builder-1", "Add login")
+	must0(t, "agent", "run", "--name", "builder-1", "--", "true")
+	mail := fields(t, "--agent", "builder-1", "inbox")
+	if at(t, mail, "message", "subject") != "Add login" || at(t, mail, "delivery", "state") != "PENDING" {
+		t.Errorf("its mail is %v", mail)
+	}
+	must0(t, "agent", "run", "--name", "builder-1", "--deregister", "--", "true")
 	if got := ctl(t, "agent", "get", "builder-1"); got.code != 3 {
 		t.Errorf("it is still registered: %+v", got)
+	}
+}
+
+func TestRun_TheCommandsEnvironmentNamesRoleDataFolderAndRoot(t *testing.T) {
+	startBroker(t)
+	root, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(root) // which is no repository, so it is the root
+	t.Setenv("BROKERD_ROLE", "of the caller")
+	register(t, "lead/lead", "plain")
+	for who, role := range map[string]string{"lead": "lead", "plain": ""} {
+		sent(t, who, "Go")
+		for name, run := range map[string][]string{
+			"agent run": {"agent", "run", "--name", who, "--role", role},
+			"lock run":  {"--agent", who, "lock", "run", "a.go"},
+			"token run": {"--agent", who, "token", "run", "review", "x"},
+			"work":      {"--agent", who, "work", "--once"},
+		} {
+			out := must0(t, append(run, "--", "sh", "-c", `cat > /dev/null; echo "$BROKERD_ROLE|$BROKERD_DATA|$BROKERD_ROOT"`)...)
+			if want := role + "|" + os.Getenv("BROKERD_DATA") + "|" + root + "\n"; out != want {
+				t.Errorf("%s as %s: %q, want %q", name, who, out, want)
+			}
+		}
 	}
 }

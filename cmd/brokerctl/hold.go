@@ -26,9 +26,9 @@ const (
 	releaseAfter = 5 * time.Second  // for giving back at the end
 )
 
-const holdLong = `The command's environment has BROKERD_ADDR, BROKERD_SESSION and BROKERD_AGENT, so that brokerctl works inside it;
-BROKERD_FENCE, with which the broker refuses its calls once %[1]s is lost; BROKERD_HOLDER, whose it is; and
-%[2]s.
+const holdLong = `The command's environment has BROKERD_ADDR, BROKERD_DATA, BROKERD_SESSION, BROKERD_AGENT, BROKERD_ROLE and
+BROKERD_ROOT, so that brokerctl works inside it; BROKERD_FENCE, with which the broker refuses its calls once
+%[1]s is lost; BROKERD_HOLDER, whose it is; and %[2]s.
 %[3]s is extended while the command runs, and given back when it ends.
 
 When %[1]s is lost, the command gets SIGTERM, and SIGKILL 10 s later (sooner where --for is short). A broker that is
@@ -124,7 +124,7 @@ func (h *hold) run(c *cli, cmd *cobra.Command, path string, command []string, ti
 	minders.Go(func() { h.watch(ctx, c, cmd, lose, gone) })
 	minders.Go(func() { h.keep(ctx, lose, gone) })
 	p := &process{
-		path: path, args: command, env: commandEnvironment(h.broker, h.env),
+		path: path, args: command, env: commandEnvironment(h.broker, append(surroundings(ctx, h.broker), h.env...)),
 		stdin: cmd.InOrStdin(), stdout: cmd.OutOrStdout(), stderr: cmd.ErrOrStderr(),
 		timeout: timeout, grace: h.margin(), interrupted: cmd.Context(), hurry: c.hurry,
 	}

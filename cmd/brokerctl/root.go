@@ -56,7 +56,8 @@ Exit codes: 0 done, 1 error, 2 usage, 3 not found, 4 nothing was there or came i
 
 Environment: BROKERD_ADDR, BROKERD_SESSION, BROKERD_AGENT, BROKERD_INCARNATION, BROKERD_FENCE,
 BROKERD_CREDENTIAL_FILE, BROKERD_OUTPUT, BROKERD_DATA (the local daemon's data folder), BROKERD_ROOT (what paths of
-locks are relative to), BROKERD_HOLDER (which worker of the agent locks).
+locks are relative to), BROKERD_HOLDER (which worker of the agent locks). Commands that run a command also set
+BROKERD_ROLE, the agent's role.
 
 A file .brokerd.yaml in the working folder or one above it may give addr, session, agent, output and
 credential_file (brokerctl init writes one). Options win over the environment, and that over the file.`

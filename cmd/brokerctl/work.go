@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -59,9 +60,10 @@ standard input; claims are extended while it runs. Its exit code says what becom
   65     fatal: a dead letter at once
   other  a failed attempt, kept with the end of what it wrote to standard error, and tried again later
 
-The command's environment has BROKERD_ADDR, BROKERD_SESSION and BROKERD_AGENT, so that brokerctl works inside
-it, and BROKERD_MESSAGE_ID, BROKERD_REVISION, BROKERD_CLAIM_ID, BROKERD_ATTEMPT, BROKERD_MAX_ATTEMPTS,
-BROKERD_MAILBOX, BROKERD_TYPE, BROKERD_SENDER, BROKERD_SUBJECT, BROKERD_THREAD_ID and BROKERD_TASK_ID.
+The command's environment has BROKERD_ADDR, BROKERD_DATA, BROKERD_SESSION, BROKERD_AGENT, BROKERD_ROLE and
+BROKERD_ROOT, so that brokerctl works inside it, and BROKERD_MESSAGE_ID, BROKERD_REVISION, BROKERD_CLAIM_ID,
+BROKERD_ATTEMPT, BROKERD_MAX_ATTEMPTS, BROKERD_MAILBOX, BROKERD_TYPE, BROKERD_SENDER, BROKERD_SUBJECT,
+BROKERD_THREAD_ID and BROKERD_TASK_ID.
 
 work passes SIGINT, SIGTERM and SIGHUP on to the commands and ends when they have ended; messages that they have not
 finished return to the mailbox unharmed. A second SIGINT or SIGTERM kills the commands. A command whose claim is lost gets SIGTERM, and SIGKILL 10 s later.
@@ -126,7 +128,7 @@ func (o *workOptions) run(c *cli, cmd *cobra.Command, args []string) error {
 	ctx, stop := context.WithCancel(cmd.Context())
 	defer stop()
 	w := &worker{
-		broker: broker, path: path, args: args, timeout: o.timeout, max: o.maxMessages, concurrency: o.concurrency, wait: o.wait,
+		broker: broker, env: surroundings(ctx, broker), path: path, args: args, timeout: o.timeout, max: o.maxMessages, concurrency: o.concurrency, wait: o.wait,
 		interrupted: cmd.Context(), hurry: c.hurry, stop: stop,
 		stdout: cmd.OutOrStdout(), stderr: cmd.ErrOrStderr(),
 	}
@@ -147,6 +149,7 @@ func (o *workOptions) run(c *cli, cmd *cobra.Command, args []string) error {
 // worker runs a command for every message. Its handle is called concurrently.
 type worker struct {
 	broker      *client.Client
+	env         [][2]string // for every command
 	path        string
 	args        []string
 	timeout     time.Duration   // 0 = none
@@ -304,7 +307,7 @@ func (w *worker) outcome(once bool) error {
 // environment is what the command finds in its environment.
 func (w *worker) environment(claim *client.Claim) []string {
 	m := claim.Message
-	return commandEnvironment(w.broker, [][2]string{
+	return commandEnvironment(w.broker, append(slices.Clip(w.env), [][2]string{
 		{"BROKERD_MESSAGE_ID", m.GetId()},
 		{"BROKERD_REVISION", fmt.Sprint(m.GetRevision())},
 		{"BROKERD_CLAIM_ID", claim.ID},
@@ -316,5 +319,5 @@ func (w *worker) environment(claim *client.Claim) []string {
 		{"BROKERD_SUBJECT", m.GetSubject()},
 		{"BROKERD_THREAD_ID", m.GetThreadId()},
 		{"BROKERD_TASK_ID", m.GetTaskId()},
-	})
+	}...))
 }

@@ -108,7 +108,8 @@ func environment(broker *childdaemon.Daemon) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	others := []string{"BROKERD_ADDR", "BROKERD_DATA", "BROKERD_SESSION", "BROKERD_AGENT", "BROKERD_INCARNATION", "BROKERD_CREDENTIAL_FILE"}
+	others := []string{"BROKERD_ADDR", "BROKERD_DATA", "BROKERD_SESSION",
+		"BROKERD_AGENT", "BROKERD_INCARNATION", "BROKERD_ROLE", "BROKERD_CREDENTIAL_FILE"}
 	kept := slices.DeleteFunc(os.Environ(), func(pair string) bool {
 		name, _, _ := strings.Cut(pair, "=")
 		return slices.Contains(others, name)
