@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -41,6 +42,8 @@ type link struct {
 	credential string
 	onRetry    func(err error, in time.Duration)
 	dialFault  atomic.Pointer[error] // why the last attempt to connect failed; nil once one succeeded
+	dialled    atomic.Bool           // an attempt to connect has ended
+	peer       atomic.Int64          // id of the process that listens; 0 = unknown
 }
 
 // options are what Dial was asked for.
@@ -99,8 +102,8 @@ func WithRetryNotice(f func(err error, in time.Duration)) Option {
 }
 
 // Dial connects to a broker. Without WithAddress it looks for the local one, as FromEnvironment does,
-// but takes no identity from the environment. It returns an *UnreachableError if nobody answers, and the context's
-// error if that ends first. The context bounds only Dial.
+// but takes no identity from the environment. It returns an *UnreachableError if no broker answers, and the context's
+// error if that ends before an attempt to connect has ended. The context bounds only Dial.
 func Dial(ctx context.Context, opts ...Option) (*Client, error) {
 	var o options
 	for _, opt := range opts {
@@ -233,10 +236,12 @@ func (l *link) dialOptions(network, where string) []grpc.DialOption {
 func (l *link) dial(ctx context.Context, network, where string) (net.Conn, error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, network, where)
+	defer l.dialled.Store(true)
 	if err != nil {
 		l.dialFault.Store(&err)
 		return nil, err
 	}
+	l.peer.Store(int64(peerProcess(conn)))
 	l.dialFault.Store(nil)
 	return conn, nil
 }
@@ -250,11 +255,11 @@ func (l *link) connect(ctx context.Context, wait bool) error {
 			return nil
 		}
 		if state == connectivity.TransientFailure && !wait {
-			return l.unreachable(nil)
+			return l.unreachable(l.dialFault.Load())
 		}
 		if !l.conn.WaitForStateChange(ctx, state) {
-			if fault := l.dialFault.Load(); fault != nil {
-				return l.unreachable(ctx.Err())
+			if l.dialled.Load() && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				return l.unreachable(l.dialFault.Load())
 			}
 			return fmt.Errorf("connect to %s: %w", l.address, ctx.Err())
 		}

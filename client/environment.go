@@ -108,7 +108,7 @@ func localBroker() (local, error) {
 	}
 	text, err := os.ReadFile(filepath.Join(dir, "endpoint"))
 	if errors.Is(err, fs.ErrNotExist) {
-		return local{}, &UnreachableError{Address: dir, Err: errors.New("there is no endpoint file")}
+		return local{}, &UnreachableError{Address: dir, Err: noEndpoint("there is no endpoint file")}
 	}
 	if err != nil {
 		return local{}, fmt.Errorf("find the broker: %w", err)
@@ -116,7 +116,7 @@ func localBroker() (local, error) {
 	line, _, _ := strings.Cut(string(text), "\n")
 	found := local{address: strings.TrimSpace(line)}
 	if found.address == "" {
-		return local{}, &UnreachableError{Address: dir, Err: errors.New("the endpoint file is empty")}
+		return local{}, &UnreachableError{Address: dir, Err: noEndpoint("the endpoint file is empty")}
 	}
 	if !strings.HasPrefix(found.address, "unix:") {
 		secret, err := ReadCredential(filepath.Join(dir, "operator.credential"))

@@ -1,9 +1,14 @@
 package client
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
+	"strings"
+	"syscall"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -17,16 +22,44 @@ import (
 // errorDomain is the domain of the broker's ErrorInfo details.
 const errorDomain = "brokerd.v1"
 
-// An UnreachableError says that no broker answers. Its gRPC code is UNAVAILABLE.
+// ErrSilent is the cause of an UnreachableError if a process accepts connections but does not answer as a broker.
+var ErrSilent = errors.New("connections are accepted but not answered")
+
+// An UnreachableError says that no broker answers. Its gRPC code is UNAVAILABLE. errors.Is tells the causes apart:
+// fs.ErrNotExist (there is no endpoint file or no socket), syscall.ECONNREFUSED (the broker has ended), ErrSilent (its
+// process is frozen or overloaded).
 type UnreachableError struct {
-	Address string // where it was looked for: an address, or the data folder without one
+	Address string // where the client looked for it: an address, or the data folder if the client found none
 	Err     error
+	PID     int // ErrSilent: the process that listens at a Unix socket; 0 = unknown
 }
 
-// Error says what to do about it.
+// Error states the cause and what to do about it.
 func (e *UnreachableError) Error() string {
-	return fmt.Sprintf("no broker is running at %s (%v); start one with `brokerd`, or name another with BROKERD_ADDR", e.Address, e.Err)
+	const start = "start one with `brokerd`, or name another with BROKERD_ADDR"
+	switch {
+	case errors.Is(e.Err, ErrSilent):
+		process, advice := "its process", "see its log, or restart it"
+		if e.PID > 0 {
+			process = fmt.Sprintf("process %d", e.PID)
+			advice = fmt.Sprintf("`kill -CONT %d` continues a frozen process; otherwise %s", e.PID, advice)
+		}
+		return fmt.Sprintf("the broker at %s does not answer: %s is frozen or overloaded, or it is just starting or ending; %s",
+			e.Address, process, advice)
+	case errors.Is(e.Err, syscall.ECONNREFUSED) && strings.HasPrefix(e.Address, "unix:"):
+		return fmt.Sprintf("the broker at %s has ended (its socket refuses connections); %s", e.Address, start)
+	case errors.Is(e.Err, fs.ErrNotExist), errors.Is(e.Err, syscall.ECONNREFUSED):
+		return fmt.Sprintf("no broker is running at %s (%v); %s", e.Address, e.Err, start)
+	default:
+		return fmt.Sprintf("the broker at %s cannot be reached: %v; BROKERD_ADDR names another", e.Address, e.Err)
+	}
 }
+
+// noEndpoint says why a data folder does not lead to a broker. It is an fs.ErrNotExist.
+type noEndpoint string
+
+func (e noEndpoint) Error() string        { return string(e) }
+func (e noEndpoint) Is(target error) bool { return target == fs.ErrNotExist }
 
 // Unwrap returns what the attempt ended with.
 func (e *UnreachableError) Unwrap() error { return e.Err }
@@ -157,15 +190,15 @@ func itemError(index int, e *pb.ItemError) *ItemError {
 	}
 }
 
-// unreachable is the error for a broker that does not answer; err is used where dialling itself left none.
-func (l *link) unreachable(err error) error {
-	if fault := l.dialFault.Load(); fault != nil {
-		err = *fault
+// unreachable returns the error for a broker that does not answer; fault is the dialFault.
+func (l *link) unreachable(fault *error) error {
+	switch {
+	case fault == nil:
+		return &UnreachableError{Address: l.address, Err: ErrSilent, PID: int(l.peer.Load())}
+	case errors.Is(*fault, os.ErrDeadlineExceeded), errors.Is(*fault, context.DeadlineExceeded), errors.Is(*fault, syscall.EAGAIN):
+		return &UnreachableError{Address: l.address, Err: fmt.Errorf("%w: %w", ErrSilent, *fault)} // its queue of connections is full
 	}
-	if err == nil {
-		err = errors.New("it does not answer")
-	}
-	return &UnreachableError{Address: l.address, Err: err}
+	return &UnreachableError{Address: l.address, Err: *fault}
 }
 
 // transient reports whether a stream that ended with err is worth opening again.

@@ -64,8 +64,8 @@ func (i *identified) mark(ctx context.Context) context.Context {
 
 // explain turns gRPC's account of a failed connection into one that helps.
 func (i *identified) explain(err error) error {
-	if err != nil && i.link.dialFault.Load() != nil && status.Code(err) == codes.Unavailable {
-		return i.link.unreachable(err)
+	if fault := i.link.dialFault.Load(); err != nil && fault != nil && status.Code(err) == codes.Unavailable {
+		return i.link.unreachable(fault)
 	}
 	return err
 }

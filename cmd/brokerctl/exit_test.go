@@ -1,11 +1,15 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
+	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -120,15 +124,81 @@ func TestUsage_IsExitCode2AndNamesWhatToDo(t *testing.T) {
 	}
 }
 
-func TestUnreachable_SaysHowToStartABroker(t *testing.T) {
+// daemonProcess runs a daemon that brokerctl finds by itself in a process of its own, which the end of the test kills.
+func daemonProcess(t *testing.T) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), asDaemon+"="+isolate(t))
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill() // it may have ended; SIGKILL ends a stopped process as well
+		_ = cmd.Wait()
+	})
+	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
+		t.Fatalf("the daemon does not start: %v", err)
+	}
+	return cmd
+}
+
+func TestUnreachable_TellsAnAbsentAnEndedAndAFrozenBrokerApart(t *testing.T) {
 	dir := isolate(t)
+	const start = "start one with `brokerd`"
 	for _, args := range [][]string{{"inbox"}, {"ping"}, {"ping", "--wait", "10ms"}} {
 		got := ctl(t, args...)
-		if got.code != 69 || !strings.Contains(got.err, dir) || !strings.Contains(got.err, "start one with `brokerd`") {
+		if got.code != 69 || !strings.Contains(got.err, "no broker is running at "+dir) || !strings.Contains(got.err, start) {
 			t.Errorf("%q: %+v", args, got)
 		}
 	}
-	if got := ctl(t, "--addr", "127.0.0.1:1", "status"); got.code != 69 || !strings.Contains(got.err, "127.0.0.1:1") {
+	for addr, want := range map[string]string{
+		"127.0.0.1:1":             "no broker is running at 127.0.0.1:1 (",
+		"unix://" + dir + "/none": "no broker is running at unix://" + dir + "/none (",
+	} {
+		if got := ctl(t, "--addr", addr, "status"); got.code != 69 || !strings.Contains(got.err, want) || !strings.Contains(got.err, start) {
+			t.Errorf("%+v, want %q", got, want)
+		}
+	}
+
+	daemon := daemonProcess(t)
+	if got := ctl(t, "ping"); got.code != 0 {
+		t.Fatalf("%+v", got)
+	}
+	if err := daemon.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	var status syscall.WaitStatus
+	if _, err := syscall.Wait4(daemon.Process.Pid, &status, syscall.WUNTRACED, nil); err != nil || !status.Stopped() {
+		t.Fatalf("it has not stopped: %v, %v", status, err)
+	}
+	want := []string{"does not answer"}
+	if runtime.GOOS == "linux" || runtime.GOOS == "darwin" {
+		want = append(want, fmt.Sprintf("process %d is frozen", daemon.Process.Pid), fmt.Sprintf("`kill -CONT %d`", daemon.Process.Pid))
+	}
+	for _, args := range [][]string{{"inbox"}, {"ping"}} {
+		got := ctl(t, args...)
+		for _, text := range want {
+			if got.code != 69 || !strings.Contains(got.err, text) || strings.Contains(got.err, start) {
+				t.Errorf("%q: %+v, want %q", args, got, text)
+			}
+		}
+	}
+	if err := daemon.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if got := ctl(t, "ping"); got.code != 0 {
+		t.Errorf("it continues, and does not answer: %+v", got)
+	}
+
+	if err := daemon.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = daemon.Wait() // it was killed
+	if got := ctl(t, "inbox"); got.code != 69 || !strings.Contains(got.err, "has ended (its socket refuses connections)") || !strings.Contains(got.err, start) {
 		t.Errorf("%+v", got)
 	}
 }

@@ -18,12 +18,21 @@ import (
 // asProgram makes the test binary run brokerctl itself, for tests that need a process of their own.
 const asProgram = "BROKERCTL_TEST_AS_PROGRAM"
 
+// asDaemon makes the test binary run a daemon on the folder that it names, for tests that need its process.
+const asDaemon = "BROKERCTL_TEST_AS_DAEMON"
+
 // patience bounds what should come at once.
 const patience = 30 * time.Second
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asProgram) != "" {
 		main()
+		return
+	}
+	if dir := os.Getenv(asDaemon); dir != "" {
+		if err := app.Run(context.Background(), app.Config{Dir: dir}, func(*app.App) { _, _ = os.Stdout.WriteString("ready\n") }); err != nil {
+			panic(err)
+		}
 		return
 	}
 	goleak.VerifyTestMain(m)

@@ -1,0 +1,25 @@
+package client
+
+import (
+	"net"
+
+	"golang.org/x/sys/unix"
+)
+
+// peerProcess returns the id of the process that listens at a Unix socket, or 0 if it is unknown.
+func peerProcess(conn net.Conn) (pid int) {
+	socket, ok := conn.(*net.UnixConn)
+	if !ok {
+		return 0
+	}
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	_ = raw.Control(func(fd uintptr) { // an error leaves the process unknown
+		if cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
+			pid = int(cred.Pid)
+		}
+	})
+	return pid
+}
