@@ -29,7 +29,8 @@ func newDirectiveCommand(c *cli, kind, short string) *cobra.Command {
 		Long: short + `.
 
 RECEIVER is an agent's name, role:NAME (all of them), channel:NAME, a pattern such as 'builder-*', or everyone.
-Operators may send directives, and agents of the roles that the session names (lead and overseer at first).`,
+Operators may send directives, and so may agents of the roles that the session names (new sessions: lead, overseer,
+orchestrator, project_manager).`,
 		Example: fmt.Sprintf("  brokerctl agent %s builder-1\n  brokerctl --agent lead agent %s role:builder \"until the build is green\"", kind, kind),
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {

@@ -182,3 +182,11 @@ func TestHalt_StopsOnlyThoseWhoGetIt(t *testing.T) {
 	one.idle()
 	want(t, "names", w.events("agent.halted")[0].Details[:23], `{"agents":["b1","b2"],"`)
 }
+
+func TestDirective_FourRolesDirectByDefault(t *testing.T) {
+	w := newWorld(t)
+	w.agent("b", "builder")
+	for _, role := range []string{"lead", "overseer", "orchestrator", "project_manager"} {
+		w.agent(role, role).send(to("b", kind("nudge")))
+	}
+}

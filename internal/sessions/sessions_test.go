@@ -106,7 +106,7 @@ func defaults(given *pb.SessionSettings) *pb.SessionSettings {
 		Ageing: durationpb.New(5 * time.Minute), MailboxLimit: proto.Int64(10_000), MaxAttempts: proto.Int32(3),
 		SendRate: proto.Float64(10), SendBurst: proto.Int32(100), MessageLimit: proto.Int32(1 << 20), PayloadLimit: proto.Int32(256 << 10),
 		BreakerFailures: proto.Int32(5), BreakerTime: durationpb.New(time.Minute), ResponseTime: durationpb.New(10 * time.Minute),
-		EscalateTo: &pb.Names{Names: []string{"overseer", "lead"}}, Directors: &pb.Names{Names: []string{"lead", "overseer"}},
+		EscalateTo: &pb.Names{Names: []string{"overseer", "lead"}}, Directors: &pb.Names{Names: []string{"lead", "overseer", "orchestrator", "project_manager"}},
 		MessageRetention: durationpb.New(3 * day), EventRetention: durationpb.New(7 * day), DeadLetterRetention: durationpb.New(30 * day),
 		FoldCase: proto.Bool(false),
 	}
@@ -335,7 +335,7 @@ func TestLookup_FindsIDNameAndSettings(t *testing.T) {
 		want := sessions.Session{ID: 2, Name: "team-1", Settings: sessions.Settings{
 			Ageing: time.Hour, MailboxLimit: 5, MaxAttempts: 2, SendRate: 10, SendBurst: 100, MessageLimit: 1 << 20, PayloadLimit: 256 << 10,
 			BreakerLimit: 5, BreakerTime: time.Minute, ResponseTime: 10 * time.Minute,
-			EscalateTo: []string{"overseer", "lead"}, Directors: []string{"lead", "overseer"},
+			EscalateTo: []string{"overseer", "lead"}, Directors: []string{"lead", "overseer", "orchestrator", "project_manager"},
 			KeepMessages: 3 * day, KeepEvents: 7 * day, KeepDead: 30 * day,
 		}}
 		if diff := cmp.Diff(want, s); diff != "" {

@@ -147,7 +147,8 @@ type SessionSettings struct {
 	ResponseTime *durationpb.Duration `protobuf:"bytes,10,opt,name=response_time,json=responseTime,proto3" json:"response_time,omitempty"`
 	// Roles whose agents are told of overdue responses: the first of them that has an agent. Default overseer, lead.
 	EscalateTo *Names `protobuf:"bytes,11,opt,name=escalate_to,json=escalateTo,proto3" json:"escalate_to,omitempty"`
-	// Roles whose agents may send directives (types nudge, halt, resume, terminate, shutdown_request), beside operators. Default lead, overseer.
+	// Roles whose agents may send directives (types nudge, halt, resume, terminate, shutdown_request), beside operators.
+	// Default lead, overseer, orchestrator, project_manager.
 	Directors *Names `protobuf:"bytes,12,opt,name=directors,proto3" json:"directors,omitempty"`
 	// How long finished messages are kept before they are archived and removed: 0 = for ever, else 1 s to 3,650 days. Default 72 h.
 	MessageRetention *durationpb.Duration `protobuf:"bytes,13,opt,name=message_retention,json=messageRetention,proto3" json:"message_retention,omitempty"`
