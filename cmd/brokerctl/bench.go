@@ -69,15 +69,17 @@ const benchLong = `Measures the broker, in a session of its own (bench-…) with
              that read nothing; 100,000 messages (--waiting) wait in one mailbox
   churn      an agent registers and deregisters, and an operator changes settings of the session
 
-Every client is an agent on a connection of its own, and locks over a stream. A message counts once
-it is confirmed, delivered and acknowledged; its time is that from the send to the delivery. The time
-of a lock is that of both calls, that of a watched change from the put until a watcher has it. In flood
-and churn, a bystander makes one call at a time, and the times are those of its calls. CPU is the
-processor time of the broker for each of COUNT, MEMORY is what it occupies at the end. The broker, this command and everything else on the machine share its processors, and the disk that is
+Every client is an agent on a separate connection, and locks over a stream. A message counts once it is
+confirmed, delivered and acknowledged; its time is that from the send to the delivery. The time of a
+lock is that of both calls, that of a watched change from the put until a watcher has it. In flood and
+churn, a bystander makes one call at a time, and the times are those of its calls. CPU is the processor
+time of the broker for each of COUNT; MEMORY is what the broker occupies at the end.
+
+The broker, this command and everything else on the machine share its processors, and the disk that is
 measured is the one under the broker's data folder.
 
-The session stays, with its messages acknowledged and its locks released; what --preload sent goes on waiting in it.
-Needs an operator's rights.`
+The session remains, with its messages acknowledged and its locks released. The messages of --preload,
+flood and churn remain waiting in it. Needs an operator's rights.`
 
 // newBenchCommand measures the broker.
 func newBenchCommand(c *cli) *cobra.Command {

@@ -47,7 +47,8 @@ func newInboxCommand(c *cli) *cobra.Command {
 		Use:   "inbox [ID...]",
 		Short: "List the agent's unfinished messages, or follow them",
 		Long: `List the unfinished messages in the agent's own mailbox, with how each stands: new, read, claimed (with the
-claim id), delayed, blocked, and how often it failed. With IDs (message ids or revisions) it lists just these, finished ones too.
+claim id), delayed, blocked, and how often it failed. With IDs (message ids or revisions) it lists just
+these, finished ones too.
 
 With --queues it also shows the messages that wait in the queues of the agent's role and channels; claim takes them.
 

@@ -66,7 +66,8 @@ BROKERD_ATTEMPT, BROKERD_MAX_ATTEMPTS, BROKERD_MAILBOX, BROKERD_TYPE, BROKERD_SE
 BROKERD_THREAD_ID and BROKERD_TASK_ID.
 
 work passes SIGINT, SIGTERM and SIGHUP on to the commands and ends when they have ended; messages that they have not
-finished return to the mailbox unharmed. A second SIGINT or SIGTERM kills the commands. A command whose claim is lost gets SIGTERM, and SIGKILL 10 s later.
+finished return to the mailbox unharmed. A second SIGINT or SIGTERM kills the commands. A command whose
+claim is lost gets SIGTERM, and SIGKILL 10 s later.
 
 Exit codes: with --once the command's own, 124 if it was ended by --timeout, 6 if its claim was lost; 4 if nothing came
 within --wait; otherwise 0 after a clean end, and 125 if work itself failed.`

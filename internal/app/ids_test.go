@@ -29,6 +29,8 @@ func TestTables_RowIdsThatOthersReferToAreNeverReused(t *testing.T) {
 		"channels":          "has the id of its mailbox",
 		"halts":             "has the id of its mailbox",
 		"breakers":          "has the id of its mailbox",
+		"departures":        "has the id of its mailbox",
+		"reranks":           "has the id of its session",
 		"requests":          "nothing refers to its ids",
 		"agent_losses":      "nothing refers to its ids",
 	}
