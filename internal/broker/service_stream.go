@@ -22,7 +22,7 @@ const (
 	maxPipelined = 64
 	// maxPiece is how many messages or settlements of a stream one function of the writer takes, at
 	// most, and maxPieceBytes about how many bytes of messages.
-	maxPiece      = 128
+	maxPiece      = 64
 	maxPieceBytes = 256 << 10
 	// maxFrame is about how many bytes of messages one frame of a Claim stream carries.
 	maxFrame = 1 << 20

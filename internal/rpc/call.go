@@ -25,6 +25,8 @@ type call struct {
 	who    caller.Caller
 	began  time.Time
 	noted  bool // by the server's Presence
+	turn   any  // the caller as it takes turns in the writer
+	held   int  // bytes of the request, as far as they count
 }
 
 // unary wraps the handler of a call with one request and one answer.
@@ -39,6 +41,11 @@ func (s *Server) unary(method string, handler grpc.MethodHandler) grpc.MethodHan
 			f := frame{message: request}
 			if err := decode(&f); err != nil {
 				return err
+			}
+			if f.err == nil && f.size > smallRequest {
+				if f.err = s.quotas.hold(c.turn, f.size); f.err == nil {
+					c.held = f.size
+				}
 			}
 			return f.err
 		}, nil)
@@ -88,7 +95,8 @@ func (c *call) begin(ctx context.Context) (context.Context, error) {
 		c.noted = true
 		c.server.presence.Began(ctx, who, c.method, c.began)
 	}
-	return store.WithCaller(caller.NewContext(ctx, who), turnOf(linkOf(ctx), who)), nil
+	c.turn = turnOf(linkOf(ctx), who)
+	return store.WithCaller(caller.NewContext(ctx, who), c.turn), nil
 }
 
 // turnOf returns the caller that takes turns in the writer: the agent, on whatever connections, or
@@ -104,6 +112,9 @@ func turnOf(l *link, who caller.Caller) any {
 func (c *call) end(panicked any, err error) error {
 	if c.noted {
 		c.server.presence.Ended(c.who)
+	}
+	if c.held > 0 {
+		c.server.quotas.drop(c.turn, c.held)
 	}
 	if panicked != nil {
 		err = fmt.Errorf("panic: %v", panicked)

@@ -19,6 +19,7 @@ import (
 // field, to bytes that are no request, and refuse too many of them without a reason; a frame keeps the fault for whoever asked for it.
 type frame struct {
 	message any
+	size    int // bytes of the request
 	err     error
 }
 
@@ -33,7 +34,9 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	if !ok {
 		return c.CodecV2.Unmarshal(data, v)
 	}
-	if size := data.Len(); size > maxRequest {
+	size := data.Len()
+	f.size = size
+	if size > maxRequest {
 		f.err = fault.New(fault.Exhausted, "MESSAGE_TOO_LARGE",
 			"the request has %d bytes; at most %d are allowed: send less at a time, and large content as an artifact", size, maxRequest).
 			With("limit", "request").With("request", strconv.Itoa(maxRequest))

@@ -20,6 +20,10 @@ import (
 const (
 	maxAgentStreams     = 100
 	maxAgentConnections = 16
+	// maxUnderWay is how many bytes the requests of one caller's unary calls may have together until
+	// they are answered. Requests of up to smallRequest bytes do not count.
+	maxUnderWay  = 64 << 20
+	smallRequest = 4 << 10
 	// maxSharers is how many agents a connection is counted for: one that carries more is a gateway's.
 	maxSharers = 10_000
 	// quotaRetry is when to try again what is refused until something else ends.
@@ -34,8 +38,9 @@ type identity struct{ session, agent string }
 type quotas struct {
 	mu     sync.Mutex // guards all of it, and the agents of every link
 	agents map[identity]open
-	links  []*link // that agents have called through
-	hand   int     // the link to look at next
+	bytes  map[any]int // of requests under way, by the caller that takes turns
+	links  []*link     // that agents have called through
+	hand   int         // the link to look at next
 }
 
 type open struct {
@@ -43,7 +48,7 @@ type open struct {
 	links   []*link
 }
 
-func newQuotas() *quotas { return &quotas{agents: map[identity]open{}} }
+func newQuotas() *quotas { return &quotas{agents: map[identity]open{}, bytes: map[any]int{}} }
 
 // A link is a connection with the agents that have called through it.
 type link struct {
@@ -162,6 +167,29 @@ func (q *quotas) closeStream(c caller.Caller) {
 	has := q.agents[who]
 	has.streams--
 	q.set(who, has)
+}
+
+// hold counts a request of a unary call: fault.Exhausted if the caller has too many bytes under way.
+// The caller of hold ends it with drop.
+func (q *quotas) hold(who any, bytes int) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.bytes[who]+bytes > maxUnderWay {
+		e := fault.New(fault.Exhausted, "TOO_MUCH_UNDER_WAY",
+			"the requests that this caller has under way would have more than %d request_bytes: wait for answers", maxUnderWay)
+		e.RetryAfter = quotaRetry
+		return e.With("limit", "request_bytes").With("request_bytes", strconv.Itoa(maxUnderWay))
+	}
+	q.bytes[who] += bytes
+	return nil
+}
+
+func (q *quotas) drop(who any, bytes int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.bytes[who] -= bytes; q.bytes[who] == 0 {
+		delete(q.bytes, who)
+	}
 }
 
 // set notes what an agent has open. The caller holds the mutex.

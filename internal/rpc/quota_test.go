@@ -113,3 +113,42 @@ func TestQuota_AnAgentHasAtMostSixteenConnections(t *testing.T) {
 		t.Errorf("after one was closed: %v", err)
 	}
 }
+
+func TestQuota_RequestsUnderWayAreBoundedInBytes(t *testing.T) {
+	w := serve(t)
+	began, proceed := make(chan struct{}), make(chan struct{})
+	w.features.get = func(context.Context) error {
+		began <- struct{}{}
+		<-proceed
+		return nil
+	}
+	conn := dial(t, w.socket)
+	large := &pb.GetSessionRequest{Name: strings.Repeat("x", 4<<20)}
+	get := func(agent string, r *pb.GetSessionRequest) error {
+		_, err := pb.NewSessionServiceClient(conn).GetSession(calling(t, "brokerd-agent", agent), r)
+		return err
+	}
+	outcomes := make(chan error)
+	begin := func(agent string, r *pb.GetSessionRequest) {
+		go func() { outcomes <- get(agent, r) }()
+		<-began
+	}
+	for range 15 { // of 4 MiB and some bytes each
+		begin("a", large)
+	}
+	err := get("a", large)
+	expect(t, err, codes.ResourceExhausted, "TOO_MUCH_UNDER_WAY", "")
+	wantRetry(t, err, "request_bytes", "67108864")
+	begin("b", large)
+	begin("a", &pb.GetSessionRequest{Name: "small"})
+	close(proceed)
+	for range 17 {
+		if err := <-outcomes; err != nil {
+			t.Error(err)
+		}
+	}
+	begin("a", large)
+	if err := <-outcomes; err != nil {
+		t.Error(err)
+	}
+}
