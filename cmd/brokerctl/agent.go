@@ -150,8 +150,8 @@ func (c *cli) printAgent(w io.Writer, answer *pb.GetAgentResponse) {
 	if a.GetProgress() > 0 {
 		line("progress", percent(a.GetProgress()))
 	}
-	line("unread", strconv.FormatInt(answer.GetUnread(), 10))
-	line("claimable", strconv.FormatInt(answer.GetClaimable(), 10))
+	line("unread", upTo1000(answer.GetUnread()))
+	line("claimable", upTo1000(answer.GetClaimable()))
 	n := a.GetMessages()
 	line("messages", fmt.Sprintf("%d sent, %d received, %d processed", n.GetSent(), n.GetReceived(), n.GetProcessed()))
 	line("seen", c.ago(a.GetLastSeen()))
@@ -345,7 +345,7 @@ messages are unread and how many could be claimed, and names the directives that
 				return err
 			}
 			return c.show(cmd, answer, func(w io.Writer) {
-				fmt.Fprintf(w, "%d unread, %d to claim; lease %s\n", answer.GetUnread(), answer.GetClaimable(), shortOf(answer.GetLease()))
+				fmt.Fprintf(w, "%s unread, %s to claim; lease %s\n", upTo1000(answer.GetUnread()), upTo1000(answer.GetClaimable()), shortOf(answer.GetLease()))
 				if d := answer.GetDirectives(); len(d) > 0 {
 					fmt.Fprintf(w, "directives: %s; see %s next\n", names(d, len(d)), c.again())
 				}

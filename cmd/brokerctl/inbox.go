@@ -139,7 +139,8 @@ func showInboxSummary(c *cli, cmd *cobra.Command) error {
 }
 
 func (c *cli) printInboxSummary(w io.Writer, s *pb.GetInboxSummaryResponse) {
-	fmt.Fprintf(w, "%d unfinished, %d of them unread; %d to claim, %d claimed", s.GetTotal(), s.GetUnread(), s.GetClaimable(), s.GetClaimed())
+	fmt.Fprintf(w, "%s unfinished, %s of them unread; %s to claim, %s claimed",
+		upTo1000(s.GetTotal()), upTo1000(s.GetUnread()), upTo1000(s.GetClaimable()), upTo1000(s.GetClaimed()))
 	if s.GetOldestAt() != nil {
 		fmt.Fprintf(w, "; the oldest was sent %s", c.ago(s.GetOldestAt()))
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -347,4 +348,12 @@ func cond(b bool, yes, no string) string {
 		return yes
 	}
 	return no
+}
+
+// upTo1000 formats a count that the broker ends at 1,000.
+func upTo1000(n int64) string {
+	if n >= 1000 {
+		return "1000+"
+	}
+	return strconv.FormatInt(n, 10)
 }

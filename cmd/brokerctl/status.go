@@ -95,7 +95,7 @@ func (c *cli) printStatus(w io.Writer, s *pb.GetStatusResponse, stuck []*pb.Find
 	}
 	t = newTable(w, "MAILBOX", "WAITING", "CLAIMED", "DEAD")
 	for _, m := range shown {
-		t.row(clip(m.GetMailbox(), screenMailbox), strconv.FormatInt(m.GetWaiting(), 10), strconv.FormatInt(m.GetClaimed(), 10), strconv.FormatInt(m.GetDead(), 10))
+		t.row(clip(m.GetMailbox(), screenMailbox), strconv.FormatInt(m.GetWaiting(), 10), strconv.FormatInt(m.GetClaimed(), 10), upTo1000(m.GetDead()))
 	}
 	_ = t.flush() // as above
 }
@@ -159,8 +159,9 @@ func newWhoamiCommand(c *cli) *cobra.Command {
 			a := answer.GetAgent()
 			text := "system, the operator (" + origin(s.agent, "no agent named") + "), " + where
 			if a.GetIncarnation() > 0 {
-				text = fmt.Sprintf("%s (%s), %sincarnation %d, %s: %d unread, %d to claim", a.GetName(), origin(s.agent, "credential"),
-					cond(a.GetRole() != "", "role "+a.GetRole()+", ", ""), a.GetIncarnation(), where, answer.GetUnread(), answer.GetClaimable())
+				text = fmt.Sprintf("%s (%s), %sincarnation %d, %s: %s unread, %s to claim", a.GetName(), origin(s.agent, "credential"),
+					cond(a.GetRole() != "", "role "+a.GetRole()+", ", ""), a.GetIncarnation(), where,
+					upTo1000(answer.GetUnread()), upTo1000(answer.GetClaimable()))
 				lines := append([]string{text, "health: " + healthOf(a)}, c.holdingLines(answer.GetHoldings())...)
 				text = strings.Join(lines, "\n")
 			}

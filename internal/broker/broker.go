@@ -82,6 +82,7 @@ type Broker struct {
 	claims   *deadline.Queue[key]   // when running claims end
 	calendar *calendar              // when delays, times to live and the time for a response end
 	asks     map[int64][]*asking    // calls that wait for a reply, by question; it belongs to the writer
+	checked  int64                  // the id of the last producer that ForgetProducers has checked; it belongs to the writer
 	breakers *deadline.Queue[int64] // when open breakers let a probe through, by agent
 	backlog  *deadline.Queue[chore] // what is left of changes that are too large for one function
 	rekept   []func(*store.Tx)      // see OnRekept

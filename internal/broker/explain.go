@@ -26,7 +26,7 @@ const (
 	mostOrderings  = 100  // ordering keys of a mailbox, in each of the mostKeyed fullest
 	mostKeyed      = 100
 	mostOfAKind    = 20     // findings of one kind
-	mostCounted    = 10_000 // messages before another, or with its ordering key
+	mostBefore     = 10_000 // messages before another, or with its ordering key
 	mostServers    = 10     // that one finding tells of
 )
 

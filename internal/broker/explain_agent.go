@@ -25,7 +25,7 @@ func (e *explaining) ofAgent() error {
 		return err
 	}
 	f := finding.Finding{Severity: finding.Info, Subject: "mailbox " + ref.String()}
-	unread, claimable, err := e.before(member.Agent, id)
+	unread, claimable, err := e.Counts(e.q, e.about.Session, member.Agent)
 	if err != nil {
 		return err
 	}
@@ -46,29 +46,10 @@ func (e *explaining) ofAgent() error {
 	return e.late(e.q.Query(selectLateAsked, e.about.Session, member.Name, mostOfAKind))
 }
 
-// before counts what an agent has not read in its mailbox, and what it could claim, both up to mostCounted in each mailbox.
-func (e *explaining) before(agent Agent, id int64) (unread, claimable int64, err error) {
-	if err := e.q.QueryRow(countSomeUnread, id, mostCounted).Scan(&unread); err != nil {
-		return 0, 0, err
-	}
-	boxes, err := e.reachable(e.q, actor{Agent: agent, session: Session{ID: e.about.Session}, mailbox: id})
-	if err != nil {
-		return 0, 0, err
-	}
-	for _, box := range boxes {
-		var n int64
-		if err := e.q.QueryRow(countSomeReady, box.id, mostCounted).Scan(&n); err != nil {
-			return 0, 0, err
-		}
-		claimable += n
-	}
-	return unread, claimable, nil
-}
-
-// upTo says a number that was counted up to mostCounted.
+// upTo formats a count that ends at MostCounted.
 func upTo(n int64) string {
-	if n >= mostCounted {
-		return fmt.Sprintf("%d or more", mostCounted)
+	if n >= MostCounted {
+		return fmt.Sprintf("%d or more", MostCounted)
 	}
 	return strconv.FormatInt(n, 10)
 }

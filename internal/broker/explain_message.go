@@ -178,13 +178,13 @@ func (e *explaining) pending(d *stuck) (finding.Finding, error) {
 	}
 	f.Severity, f.Reasons, f.Commands = st.severity, st.reasons, st.commands
 	var ahead int64
-	if err := e.q.QueryRow(countAhead, d.mailbox, d.rank, d.message, mostCounted).Scan(&ahead); err != nil {
+	if err := e.q.QueryRow(countAhead, d.mailbox, d.rank, d.message, mostBefore).Scan(&ahead); err != nil {
 		return f, err
 	}
 	f.Summary = "it waits in " + d.ref.String()
 	switch {
-	case ahead >= mostCounted:
-		f.Summary += fmt.Sprintf(" with %d or more before it", mostCounted)
+	case ahead >= mostBefore:
+		f.Summary += fmt.Sprintf(" with %d or more before it", mostBefore)
 	case ahead > 0:
 		f.Summary += fmt.Sprintf(" with %d before it", ahead)
 	default:
@@ -225,7 +225,7 @@ func (e *explaining) blocked(d *stuck) (finding.Finding, error) {
 		return f, err
 	}
 	var before int64
-	if err := e.q.QueryRow(selectOrderedBefore, d.mailbox, d.ordering, d.message, mostCounted).Scan(&before); err != nil {
+	if err := e.q.QueryRow(selectOrderedBefore, d.mailbox, d.ordering, d.message, mostBefore).Scan(&before); err != nil {
 		return f, err
 	}
 	f.Severity = of.Severity

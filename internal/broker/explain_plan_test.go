@@ -26,7 +26,7 @@ func TestExplain_GoesByIndexAlone(t *testing.T) {
 	for name, query := range map[string]string{
 		"stuck deliveries": selectStuckDeliveries, "last attempt": selectLastAttempt, "ahead": countAhead, "ordered before": selectOrderedBefore,
 		"first in line": selectFirstInLine, "holder's claims": selectHoldersClaims, "count of holder's claims": countHoldersClaims, "question": selectQuestionOf,
-		"unread": countSomeUnread, "ready": countSomeReady, "fullest": selectFullest, "orderings": selectOrderings, "long claims": selectLongClaims,
+		"fullest": selectFullest, "orderings": selectOrderings, "long claims": selectLongClaims,
 		"dead boxes": selectDeadBoxes, "first dead": selectFirstDead, "last dead": selectLastDead, "late": selectLate, "late, asked": selectLateAsked,
 		"late, owed": selectLateOwed, "gates": selectGatesOf,
 		"look by arrival": selectLookByArrival, "look newest": selectLookNewest, "look by rank": selectLookByRank,

@@ -13,7 +13,8 @@ import (
 )
 
 const (
-	listStretch   = 5000   // rows that one list call looks at
+	listStretch   = 5000   // messages, of whatever session, that a list reads in one snapshot
+	listStretches = 200    // snapshots of one list call
 	maxDeliveries = 10_000 // named in one answer
 )
 
@@ -66,8 +67,22 @@ func (b *Broker) Get(ctx context.Context, c caller.Caller, ref Ref) (Message, []
 	return m, deliveries, err
 }
 
-// List lists messages. Errors: fault.Precondition for the inbox of a caller without one.
-func (b *Broker) List(ctx context.Context, c caller.Caller, l Listing) (Page, error) {
+// List lists messages. A page may be empty although others follow. Errors: fault.Precondition for the inbox of a caller
+// without one.
+//
+// The messages of a session have no index, which every send would have to keep up to date. Instead one snapshot passes a bounded
+// number of messages, so that a list in a small session of a large database does not keep a reader from other calls.
+func (b *Broker) List(ctx context.Context, c caller.Caller, l Listing) (p Page, err error) {
+	for range listStretches {
+		if p, err = b.listOnce(ctx, c, l); err != nil || len(p.Items) > 0 || p.Next == 0 {
+			break
+		}
+		l.After = p.Next
+	}
+	return p, err
+}
+
+func (b *Broker) listOnce(ctx context.Context, c caller.Caller, l Listing) (Page, error) {
 	var p Page
 	var a actor
 	err := b.store.Read(ctx, func(s *store.Snapshot) (err error) {
@@ -155,6 +170,15 @@ func listMessages(q store.Querier, a actor, l Listing, p *Page) error {
 			to = math.MaxInt64
 		}
 	}
+	end, err := stretchEnd(q, l, from, to)
+	if err != nil {
+		return err
+	}
+	if end != 0 && l.Newest {
+		from = end
+	} else if end != 0 {
+		to = end
+	}
 	rows := queryMessages(q, a.session.ID, l, from, to)
 	n, bytes, last := 0, 0, l.After
 	for rows.Next() {
@@ -173,10 +197,32 @@ func listMessages(q store.Querier, a actor, l Listing, p *Page) error {
 		last = m.Revision
 		p.Items = append(p.Items, Item{Message: m.Message})
 	}
-	if n == listStretch {
+	switch {
+	case n == listStretch:
 		p.Next = last
+	case end != 0 && l.Newest:
+		p.Next = end + 1
+	case end != 0:
+		p.Next = end - 1
 	}
 	return rows.Err()
+}
+
+// stretchEnd returns the revision of the first message that a list must leave to the next snapshot, 0 if there is none. A list by
+// an index needs no end.
+func stretchEnd(q store.Querier, l Listing, from, to int64) (end int64, err error) {
+	if c := l.Choice; c.Thread != "" || c.Correlation != "" || c.Task != "" {
+		return 0, nil
+	}
+	query := selectStretchEnd
+	if l.Newest {
+		query = selectStretchEndDown
+	}
+	err = q.QueryRow(query, from, to, listStretch).Scan(&end)
+	if errors.Is(err, store.ErrNoRows) {
+		return 0, nil
+	}
+	return end, err
 }
 
 // queryMessages asks for messages between two revisions, by the most selective part of the choice.

@@ -195,3 +195,46 @@ func TestGet_TellsOfEachRecipient(t *testing.T) {
 		"b3 DEAD delivered true read false by  of b3", "b4 PENDING delivered true read true by  of ",
 		"b5 PENDING delivered true read false by  of ", "b6 PENDING delivered false read false by  of ")
 }
+
+func TestList_FindsTheFewMessagesOfASmallSession(t *testing.T) {
+	w := newWorld(t)
+	o, other := w.operator(), w.in("other", "")
+	must(t, drop(o.sessions.CreateSession(o.ctx, &pb.CreateSessionRequest{Name: "other", Settings: &pb.SessionSettings{SendRate: ptr(0.0)}})))
+	w.in("other", "a").register("")
+	w.agent("a", "")
+	send := func(subjects ...string) {
+		for _, s := range subjects {
+			other.send(to("a", subject(s)))
+		}
+	}
+	crowd := func() {
+		for range 12 {
+			batch := make([]*pb.Message, 600)
+			for i := range batch {
+				batch[i] = to("a")
+			}
+			o.sendAll(batch...)
+		}
+	}
+	w.configure(&pb.SessionSettings{MailboxLimit: new(int64)})
+	send("1", "2")
+	crowd()
+	send("3")
+	crowd()
+	subjects := func(newest bool) (all []string) {
+		r := &pb.ListMessagesRequest{Box: pb.MessageBox_MESSAGE_BOX_ALL, NewestFirst: newest}
+		for {
+			page := other.list(r)
+			if len(page.Items) == 0 && page.NextPageToken != "" {
+				t.Fatal("an empty page before the last")
+			}
+			all = append(all, subjectsIn(page.Items)...)
+			if page.NextPageToken == "" {
+				return all
+			}
+			r.PageToken = page.NextPageToken
+		}
+	}
+	wantList(t, "oldest first", subjects(false), "1", "2", "3")
+	wantList(t, "newest first", subjects(true), "3", "2", "1")
+}

@@ -12,6 +12,9 @@ import (
 const (
 	// producerKept is for how much uptime the broker remembers a producer after its last batch.
 	producerKept = 24 * time.Hour
+	// producersChecked is how many producers each new one checks. So all of them are checked in turn, without an index that
+	// every batch would have to keep up to date.
+	producersChecked = 10
 	// producerReach is how many revisions back the message of a repeated number is looked for.
 	producerReach = 200_000
 )
@@ -36,7 +39,7 @@ type produced struct {
 }
 
 // openProducer returns the actor's producer of that name, which is made if it does not exist yet.
-func openProducer(tx *store.Tx, a actor, name string) (p producer, err error) {
+func (b *Broker) openProducer(tx *store.Tx, a actor, name string) (p producer, err error) {
 	p.actor = a
 	if name == "" {
 		return p, nil
@@ -45,11 +48,27 @@ func openProducer(tx *store.Tx, a actor, name string) (p producer, err error) {
 	if !errors.Is(err, store.ErrNoRows) {
 		return p, err
 	}
-	if _, err := tx.Exec(deleteOldProducers, tx.Uptime()-producerKept); err != nil {
+	if _, err := b.ForgetProducers(tx, producersChecked); err != nil {
 		return p, err
 	}
 	err = tx.QueryRow(insertProducer, a.session.ID, a.Name, name, tx.Uptime()).Scan(&p.id)
 	return p, err
+}
+
+// ForgetProducers removes those of the next producers that have not sent anything for a day of uptime, in the order of their ids. It checks up
+// to limit, and returns how many it has checked: fewer than limit at the end, after which it starts again from the first.
+func (b *Broker) ForgetProducers(tx *store.Tx, limit int) (int64, error) {
+	var n, last int64
+	if err := tx.QueryRow(selectProducersAfter, b.checked, limit).Scan(&n, &last); err != nil {
+		return 0, err
+	}
+	if _, err := tx.Exec(deleteOldProducers, b.checked, last, tx.Uptime()-producerKept); err != nil {
+		return 0, err
+	}
+	if b.checked = last; n < int64(limit) {
+		b.checked = 0
+	}
+	return n, nil
 }
 
 // duplicate answers a number that was sent before. Within a batch they are asked for in ascending order.

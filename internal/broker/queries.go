@@ -72,10 +72,16 @@ const (
 		ORDER BY b.name = 'event/*'
 		LIMIT 1`
 	selectListening = `
-		SELECT DISTINCT c.session
-		FROM subscriptions s JOIN mailboxes c ON c.id = s.channel
-		WHERE c.name IN (?, 'event/*')
-		ORDER BY c.session`
+		WITH RECURSIVE s (id) AS (
+			SELECT MIN(session) FROM mailboxes
+			UNION ALL
+			SELECT (SELECT MIN(session) FROM mailboxes WHERE session > s.id) FROM s WHERE s.id IS NOT NULL)
+		SELECT s.id
+		FROM s
+		WHERE s.id IS NOT NULL AND EXISTS (
+			SELECT 1 FROM mailboxes c JOIN subscriptions x ON x.channel = c.id
+			WHERE c.session = s.id AND c.kind = 3 AND c.name IN (?, 'event/*'))
+		ORDER BY s.id`
 	selectIsEvent = `
 		SELECT channel GLOB 'event/*' FROM messages WHERE revision = ?`
 )
@@ -102,8 +108,10 @@ const (
 		INSERT INTO producers (session, sender, name, number, last, used_at) VALUES (?, ?, ?, 0, 0, ?) RETURNING id`
 	updateProducer = `
 		UPDATE producers SET number = ?, last = ?, used_at = ? WHERE id = ?`
+	selectProducersAfter = `
+		SELECT COUNT(*), MAX(x.id) FROM (SELECT id FROM producers WHERE id > ? ORDER BY id LIMIT ?) AS x`
 	deleteOldProducers = `
-		DELETE FROM producers WHERE id IN (SELECT id FROM producers WHERE used_at < ? LIMIT 10)`
+		DELETE FROM producers WHERE id > ? AND id <= ? AND used_at < ?`
 	selectProducedBelow = `
 		SELECT revision FROM messages
 		WHERE revision > ? AND revision <= ? AND producer = ? AND session = ? AND sender = ? AND number < ?
@@ -245,6 +253,10 @@ const (
 	selectMessages = messageColumns + `
 		FROM messages m
 		WHERE m.session = ? AND m.revision > ? AND m.revision < ?`
+	selectStretchEnd = `
+		SELECT revision FROM messages WHERE revision > ? AND revision < ? ORDER BY revision LIMIT 1 OFFSET ?`
+	selectStretchEndDown = `
+		SELECT revision FROM messages WHERE revision > ? AND revision < ? ORDER BY revision DESC LIMIT 1 OFFSET ?`
 	byThread      = ` AND (m.thread = ? OR m.revision = ?)`
 	byCorrelation = ` AND m.correlation = ?`
 	byTask        = ` AND m.task = ?`
@@ -279,9 +291,10 @@ const (
 		WHERE a.message = ?
 		ORDER BY a.mailbox, a.ended_at, a.claim`
 	countUnread = `
-		SELECT COUNT(*) FROM deliveries WHERE mailbox = ? AND arrival > 0 AND read_at IS NULL`
+		SELECT COUNT(*) FILTER (WHERE x.read_at IS NULL)
+		FROM (SELECT read_at FROM deliveries WHERE mailbox = ? AND arrival > 0 ORDER BY arrival DESC LIMIT ?) AS x`
 	countReady = `
-		SELECT COUNT(*) FROM deliveries WHERE mailbox = ? AND state = 1`
+		SELECT COUNT(*) FROM (SELECT 1 FROM deliveries WHERE mailbox = ? AND state = 1 LIMIT ?) AS x`
 	countTotals = `
 		SELECT (SELECT COUNT(*) FROM messages), (SELECT COUNT(*) FROM deliveries)`
 	selectGauges = `
@@ -312,12 +325,19 @@ const (
 		SELECT COUNT(*) FROM (
 			SELECT 1 FROM deliveries INDEXED BY deliveries_dead WHERE state = 6 LIMIT ?)`
 	selectStatus = `
-		SELECT b.kind, b.name, b.waiting, COALESCE(c.n, 0), COALESCE(x.n, 0)
-		FROM mailboxes b
-		LEFT JOIN (SELECT mailbox, COUNT(*) AS n FROM deliveries WHERE state = 2 GROUP BY mailbox) c ON c.mailbox = b.id
-		LEFT JOIN (SELECT mailbox, COUNT(*) AS n FROM deliveries WHERE state = 6 GROUP BY mailbox) x ON x.mailbox = b.id
-		WHERE b.session = ? AND (b.waiting > 0 OR c.n > 0 OR x.n > 0)
-		ORDER BY b.waiting + COALESCE(c.n, 0) DESC, b.name`
+		SELECT s.kind, s.name, s.waiting, s.claimed, s.dead
+		FROM (
+			SELECT b.kind, b.name, b.waiting, COALESCE(c.n, 0) AS claimed,
+				(SELECT COUNT(*) FROM (SELECT 1 FROM deliveries WHERE mailbox = b.id AND state = 6 LIMIT ?2) AS x) AS dead
+			FROM mailboxes b
+			LEFT JOIN (
+				SELECT mailbox, COUNT(*) AS n
+				FROM deliveries INDEXED BY deliveries_claimed
+				WHERE state = 2
+				GROUP BY mailbox) AS c ON c.mailbox = b.id
+			WHERE b.session = ?1) AS s
+		WHERE s.waiting > 0 OR s.claimed > 0 OR s.dead > 0
+		ORDER BY s.waiting + s.claimed DESC, s.name`
 )
 
 // Dead letters, and what changes many deliveries at once.

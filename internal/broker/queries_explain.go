@@ -56,12 +56,6 @@ const (
 	selectQuestionOf = `
 		SELECT deadline, settled, reply FROM questions WHERE message = ?`
 
-	countSomeUnread = `
-		SELECT COUNT(*) FILTER (WHERE read_at IS NULL) FROM (
-			SELECT read_at FROM deliveries WHERE mailbox = ? AND arrival > 0 LIMIT ?)`
-	countSomeReady = `
-		SELECT COUNT(*) FROM (SELECT 1 FROM deliveries WHERE mailbox = ? AND state = 1 LIMIT ?)`
-
 	selectFullest = `
 		SELECT id, kind, name, waiting FROM mailboxes WHERE session = ? AND waiting > 0 ORDER BY waiting DESC, id LIMIT ?`
 	selectWaitingOf = `

@@ -63,38 +63,42 @@ const (
 			due_at = NULL, arrival = -abs(arrival)
 		WHERE message = ?3 AND mailbox = ?1 AND state = 1 AND (expires_at IS NULL OR expires_at > ?2)
 		RETURNING ordering_key`
+	// The unfinished directives in an agent's own mailbox. A claimed one is held by the agent itself; a delayed one was
+	// nacked, and is among the first that are due.
+	directiveKeys = `
+			SELECT message, arrival FROM deliveries WHERE mailbox = ?1 AND state = 1 AND rank < ?2
+			UNION ALL
+			SELECT message, arrival FROM deliveries WHERE holder = ?1 AND mailbox = ?1 AND state = 2 AND rank < ?2
+			UNION ALL
+			SELECT message, arrival
+			FROM (SELECT message, arrival, rank FROM deliveries WHERE mailbox = ?1 AND state = 3 ORDER BY due_at LIMIT 1000) AS x
+			WHERE rank < ?2`
 	selectDirectiveTypes = `
 		SELECT m.type
-		FROM deliveries d JOIN messages m ON m.revision = d.message
-		WHERE d.mailbox = ? AND d.arrival > 0 AND d.rank < ?
+		FROM (` + directiveKeys + `) AS d JOIN messages m ON m.revision = d.message
 		ORDER BY d.arrival
-		LIMIT ?`
+		LIMIT ?3`
 )
 
 // The summary of an inbox.
 const (
 	selectSummary = `
-		SELECT COUNT(*), COUNT(*) FILTER (WHERE d.read_at IS NULL), MIN(m.created_at),
-			(SELECT COUNT(*) FROM deliveries WHERE state = 2 AND holder = ?1)
-		FROM deliveries d JOIN messages m ON m.revision = d.message
-		WHERE d.mailbox = ?1 AND d.arrival > 0`
-	countByPriority = `
-		SELECT m.priority, COUNT(*)
-		FROM deliveries d JOIN messages m ON m.revision = d.message
-		WHERE d.mailbox = ? AND d.arrival > 0
-		GROUP BY m.priority
-		ORDER BY m.priority DESC`
-	countByType = `
-		SELECT m.type, COUNT(*)
+		SELECT m.priority, m.type, COUNT(*), COUNT(*) FILTER (WHERE x.read_at IS NULL), MIN(m.created_at)
+		FROM (SELECT message, read_at FROM deliveries WHERE mailbox = ? AND arrival > 0 ORDER BY arrival DESC LIMIT ?) AS x
+		JOIN messages m ON m.revision = x.message
+		GROUP BY m.priority, m.type`
+	selectFirstSent = `
+		SELECT m.created_at
 		FROM deliveries d JOIN messages m ON m.revision = d.message
 		WHERE d.mailbox = ? AND d.arrival > 0
-		GROUP BY m.type
-		ORDER BY COUNT(*) DESC, m.type
-		LIMIT ?`
-	selectDirectives = inboxColumns + `
-		WHERE d.mailbox = ? AND d.arrival > 0 AND d.rank < ?
 		ORDER BY d.arrival
-		LIMIT ?`
+		LIMIT 1`
+	countClaims = `
+		SELECT COUNT(*) FROM (SELECT 1 FROM deliveries WHERE state = 2 AND holder = ? LIMIT ?) AS x`
+	selectDirectives = inboxColumns + `
+		WHERE d.mailbox = ?1 AND d.message IN (SELECT message FROM (` + directiveKeys + `) AS x)
+		ORDER BY d.arrival
+		LIMIT ?3`
 	selectAsked = openQuestionColumns + `
 		WHERE q.session = ? AND q.sender = ? AND q.settled IS NULL
 		ORDER BY q.message

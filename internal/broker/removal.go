@@ -76,8 +76,6 @@ const (
 		FROM attempts
 		WHERE message BETWEEN ? AND ?
 		ORDER BY message, mailbox, ended_at, claim`
-	deleteProducers = `
-		DELETE FROM producers WHERE id IN (SELECT id FROM producers WHERE used_at < ? LIMIT ?)`
 )
 
 // A Standing is what decides how long messages are kept that follow each other: there are no others between them, nor will there be,
@@ -200,11 +198,6 @@ func (b *Broker) Forget(tx *store.Tx, session int64) error {
 	b.audience.Clear(tx)
 	b.gates.Clear(tx)
 	return nil
-}
-
-// ForgetProducers removes some producers that have not sent anything for a day of uptime, and reports how many.
-func (b *Broker) ForgetProducers(tx *store.Tx, limit int) (int64, error) {
-	return tx.Exec(deleteProducers, tx.Uptime()-producerKept, limit)
 }
 
 // ChannelsKept returns the channels that have a time of their own for which messages are kept, by session and name.

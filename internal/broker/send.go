@@ -99,7 +99,7 @@ func (b *Broker) Submit(ctx context.Context, c caller.Caller, batch Batch, done 
 		if err != nil {
 			return err
 		}
-		p, err := openProducer(tx, s.actor, batch.Producer)
+		p, err := b.openProducer(tx, s.actor, batch.Producer)
 		if err != nil {
 			return err
 		}

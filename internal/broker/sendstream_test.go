@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/codes"
 
@@ -261,4 +262,22 @@ func make1001() []*pb.Message {
 		m[i] = to("a")
 	}
 	return m
+}
+
+func TestSendStream_ProducersAreForgottenADayAfterTheirLastBatch(t *testing.T) {
+	w := newWorld(t)
+	a := w.agent("a", "")
+	number := func(producer string) {
+		s := a.sender()
+		s.exchange(numbered(producer, 1, 1))
+		s.close()
+	}
+	for i := range 30 {
+		number("old" + strconv.Itoa(i))
+	}
+	w.pass(25 * time.Hour)
+	for i := range 4 {
+		number("new" + strconv.Itoa(i))
+	}
+	want(t, "producers", w.number(`SELECT COUNT(*) FROM producers`), 4)
 }

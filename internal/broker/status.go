@@ -15,14 +15,18 @@ func (s State) String() string {
 	return names[s]
 }
 
-// Counts returns how many unfinished deliveries in the agent's own mailbox it has not read, and how many it could claim
-// now.
+// MostCounted is the highest number that counts of deliveries reach: 1,000 stands for 1,000 or more. So the time that a count
+// takes does not depend on how much waits.
+const MostCounted = 1000
+
+// Counts returns how many of the newest 1,000 unfinished deliveries in the agent's own mailbox it has not read, and how many
+// deliveries it could claim now, up to MostCounted.
 func (b *Broker) Counts(q store.Querier, session int64, agent Agent) (unread, claimable int64, err error) {
 	a := actor{Agent: agent, session: Session{ID: session}}
 	if a.mailbox, err = b.findMailbox(q, session, mailboxRef{agentBox, agent.Name}); err != nil {
 		return 0, 0, err
 	}
-	if err := q.QueryRow(countUnread, a.mailbox).Scan(&unread); err != nil {
+	if err := q.QueryRow(countUnread, a.mailbox, MostCounted).Scan(&unread); err != nil {
 		return 0, 0, err
 	}
 	boxes, err := b.reachable(q, a)
@@ -30,8 +34,11 @@ func (b *Broker) Counts(q store.Querier, session int64, agent Agent) (unread, cl
 		return 0, 0, err
 	}
 	for _, box := range boxes {
+		if claimable == MostCounted {
+			break
+		}
 		var n int64
-		if err := q.QueryRow(countReady, box.id).Scan(&n); err != nil {
+		if err := q.QueryRow(countReady, box.id, MostCounted-claimable).Scan(&n); err != nil {
 			return 0, 0, err
 		}
 		claimable += n
@@ -39,7 +46,7 @@ func (b *Broker) Counts(q store.Querier, session int64, agent Agent) (unread, cl
 	return unread, claimable, nil
 }
 
-// A BoxStatus counts what is in a mailbox.
+// A BoxStatus counts the deliveries in a mailbox: the dead ones up to MostCounted.
 type BoxStatus struct {
 	Mailbox                string
 	Waiting, Claimed, Dead int64
@@ -47,7 +54,7 @@ type BoxStatus struct {
 
 // Status returns the session's mailboxes with something in them, fullest first, at most most, and the sums over all.
 func (b *Broker) Status(q store.Querier, session int64, most int) (boxes []BoxStatus, sum BoxStatus, err error) {
-	rows := q.Query(selectStatus, session)
+	rows := q.Query(selectStatus, session, MostCounted)
 	for rows.Next() {
 		var s BoxStatus
 		var ref mailboxRef

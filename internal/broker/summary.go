@@ -1,7 +1,9 @@
 package broker
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"brokerd/internal/caller"
@@ -9,7 +11,8 @@ import (
 	"brokerd/internal/store"
 )
 
-// A Summary is what an agent has before it. Its own mailbox is counted as Receive shows it: without what is not due yet.
+// A Summary describes the mail of an agent. It counts the own mailbox as Receive shows it, without what is not due yet, and
+// only the newest 1,000 deliveries of it. Claimable and Claimed end at MostCounted.
 type Summary struct {
 	Total, Unread int64
 	Claimable     int64 // in its role's and channels' queues, too
@@ -49,13 +52,7 @@ func (b *Broker) Summary(ctx context.Context, c caller.Caller) (Summary, error) 
 		if _, sum.Claimable, err = b.Counts(s, a.session.ID, a.Agent); err != nil {
 			return err
 		}
-		if err := s.QueryRow(selectSummary, a.mailbox).Scan(&sum.Total, &sum.Unread, &sum.Oldest, &sum.Claimed); err != nil {
-			return err
-		}
-		if sum.ByPriority, err = counts[int](s.Query(countByPriority, a.mailbox)); err != nil {
-			return err
-		}
-		if sum.ByType, err = counts[string](s.Query(countByType, a.mailbox, maxTypes)); err != nil {
+		if err := sum.count(s, a.mailbox); err != nil {
 			return err
 		}
 		now := b.clock.Now()
@@ -75,17 +72,50 @@ func (b *Broker) Summary(ctx context.Context, c caller.Caller) (Summary, error) 
 	return sum, err
 }
 
-// counts reads pairs of a kind and a number.
-func counts[K any](rows *store.Rows) ([]Count[K], error) {
-	var all []Count[K]
+// count counts what is in an agent's own mailbox, and its claims.
+func (s *Summary) count(q store.Querier, mailbox int64) error {
+	priorities, types := map[int]int64{}, map[string]int64{}
+	rows := q.Query(selectSummary, mailbox, MostCounted)
 	for rows.Next() {
-		var c Count[K]
-		if err := rows.Scan(&c.Of, &c.N); err != nil {
-			return nil, err
+		var priority int
+		var kind string
+		var n, unread int64
+		var oldest time.Time
+		if err := rows.Scan(&priority, &kind, &n, &unread, &oldest); err != nil {
+			return err
 		}
-		all = append(all, c)
+		s.Total += n
+		s.Unread += unread
+		s.Oldest = earliest(s.Oldest, oldest)
+		priorities[priority] += n
+		types[kind] += n
 	}
-	return all, rows.Err()
+	if err := rows.Err(); err != nil {
+		return err
+	}
+	s.ByPriority = counts(priorities, func(a, b Count[int]) int { return cmp.Compare(b.Of, a.Of) })
+	s.ByType = counts(types, func(a, b Count[string]) int {
+		return cmp.Or(cmp.Compare(b.N, a.N), cmp.Compare(a.Of, b.Of))
+	})
+	s.ByType = s.ByType[:min(len(s.ByType), maxTypes)]
+	if s.Total == MostCounted {
+		var first time.Time
+		if err := q.QueryRow(selectFirstSent, mailbox).Scan(&first); err != nil {
+			return err
+		}
+		s.Oldest = earliest(s.Oldest, first)
+	}
+	return q.QueryRow(countClaims, mailbox, MostCounted).Scan(&s.Claimed)
+}
+
+// counts returns the entries of a map in an order.
+func counts[K comparable](of map[K]int64, order func(a, b Count[K]) int) []Count[K] {
+	all := make([]Count[K], 0, len(of))
+	for k, n := range of {
+		all = append(all, Count[K]{k, n})
+	}
+	slices.SortFunc(all, order)
+	return all
 }
 
 // unfinishedDirectives returns those in an agent's mailbox.

@@ -120,3 +120,50 @@ func TestSummary_ShowsTheBreaker(t *testing.T) {
 		t.Errorf("still open until %v", until.AsTime())
 	}
 }
+
+func TestCounts_EndAtAThousand(t *testing.T) {
+	w := newWorld(t)
+	lead, a := w.agent("lead", ""), w.agent("a", "builder")
+	oldest := w.Clock.Now()
+	for range 4 {
+		batch := make([]*pb.Message, 300)
+		for i := range batch {
+			batch[i] = to("a", kind("x"))
+		}
+		lead.sendAll(batch...)
+		w.pass(time.Second)
+	}
+	lead.sendAll(toRole("builder"), to("a", kind("y")))
+	s := a.summary()
+	want(t, "total", s.Total, 1000)
+	want(t, "unread", s.Unread, 1000)
+	want(t, "claimable", s.Claimable, 1000)
+	want(t, "oldest", s.OldestAt.AsTime(), oldest)
+	want(t, "most frequent", s.ByType[0].Count, 999)
+	want(t, "newest", s.ByType[1].Type, "y")
+	beat := a.beat()
+	want(t, "unread", beat.Unread, 1000)
+	want(t, "claimable", beat.Claimable, 1000)
+
+	a.list(&pb.ListMessagesRequest{PageSize: 500, NewestFirst: true, MarkRead: true})
+	want(t, "unread", a.beat().Unread, 500)
+	a.deregister()
+	w.await("the mail is dead-lettered", func() bool { return len(w.events("message.dead")) > 0 })
+	status := w.operator().status()
+	want(t, "mailboxes", len(status.Mailboxes), 2)
+	want(t, "mailbox", status.Mailboxes[1].Mailbox, "a")
+	want(t, "dead", status.Mailboxes[1].Dead, 1000)
+	want(t, "dead in all", status.Dead, 1000)
+}
+
+func TestDirectives_AreFoundWhateverTheirState(t *testing.T) {
+	w := newWorld(t)
+	o, a := w.operator(), w.agent("a", "builder")
+	o.sendAll(to("a"), to("a", kind("nudge")), to("a", kind("terminate")), to("a", kind("shutdown_request")))
+	nudge := a.claim1()
+	a.nack(&pb.Nack{ClaimId: nudge.ClaimId, Error: "busy"})
+	a.claim1()
+	a.claimWith(&pb.ClaimMessagesRequest{Types: []string{"task"}})
+	wantList(t, "directives", a.beat().Directives, "nudge", "terminate", "shutdown_request")
+	want(t, "in the summary", len(a.summary().Directives), 3)
+}

@@ -115,7 +115,8 @@ type Options struct {
 	Messages Messages
 	Events   Log
 	Parts    []Part
-	// Tidy removes up to limit rows that are of no more use, of any session, and reports how many.
+	// Tidy checks up to limit rows of any session, removes those that are of no more use, and returns how many it has checked: fewer
+	// than limit if there are no more.
 	Tidy  func(tx *store.Tx, limit int) (int64, error)
 	Dir   string // the data folder
 	Clock clockwork.Clock

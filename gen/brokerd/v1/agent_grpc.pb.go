@@ -49,7 +49,8 @@ type AgentServiceClient interface {
 	// ListAgents finds agents, by name, with a summary by role over all that match.
 	ListAgents(ctx context.Context, in *ListAgentsRequest, opts ...grpc.CallOption) (*ListAgentsResponse, error)
 	// DeregisterAgent ends the calling agent's registration: its claims go back uncounted, its locks, tokens and tickets are released, its subscriptions end, unfinished mail in
-	// its own mailbox becomes dead letters (reason AGENT_GONE). Registering again brings the mailbox back empty.
+	// its own mailbox becomes dead letters (reason AGENT_GONE). Registering again brings the mailbox back empty. If more than 200 messages
+	// wait in the mailbox, the broker dead-letters the rest after the answer; RegisterAgent with the same name waits for that.
 	DeregisterAgent(ctx context.Context, in *DeregisterAgentRequest, opts ...grpc.CallOption) (*DeregisterAgentResponse, error)
 	// SaveCheckpoint keeps a note of how far the calling agent has come. The last 20 are kept.
 	SaveCheckpoint(ctx context.Context, in *SaveCheckpointRequest, opts ...grpc.CallOption) (*SaveCheckpointResponse, error)
@@ -145,7 +146,8 @@ type AgentServiceServer interface {
 	// ListAgents finds agents, by name, with a summary by role over all that match.
 	ListAgents(context.Context, *ListAgentsRequest) (*ListAgentsResponse, error)
 	// DeregisterAgent ends the calling agent's registration: its claims go back uncounted, its locks, tokens and tickets are released, its subscriptions end, unfinished mail in
-	// its own mailbox becomes dead letters (reason AGENT_GONE). Registering again brings the mailbox back empty.
+	// its own mailbox becomes dead letters (reason AGENT_GONE). Registering again brings the mailbox back empty. If more than 200 messages
+	// wait in the mailbox, the broker dead-letters the rest after the answer; RegisterAgent with the same name waits for that.
 	DeregisterAgent(context.Context, *DeregisterAgentRequest) (*DeregisterAgentResponse, error)
 	// SaveCheckpoint keeps a note of how far the calling agent has come. The last 20 are kept.
 	SaveCheckpoint(context.Context, *SaveCheckpointRequest) (*SaveCheckpointResponse, error)
