@@ -1,0 +1,232 @@
+package app_test
+
+import (
+	"database/sql"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"brokerd/internal/apptest"
+)
+
+// scans are the statements that may read a whole table, or a whole index, which can grow: by package and constant, with the
+// reason. What is not named here goes by an index to the rows that it needs.
+var scans = map[string]string{
+	"agents.selectLeases":        "once, at the start",
+	"broker.cancelClaimed":       "at the end of a session; claims are as many as agents work on",
+	"broker.countClaimedByKind":  "claims are as many as agents work on",
+	"broker.countDead":           "its LIMIT ends it",
+	"broker.countTotals":         "CheckDatabase",
+	"broker.deleteAllResends":    "at the end of a session; reminders of open messages alone",
+	"broker.invariants":          "CheckDatabase",
+	"broker.selectChannelsKept":  "channels with their own retention; retention reads them once a run",
+	"broker.selectDepartures":    "once, at the start; departures that are not finished alone",
+	"broker.selectGated":         "halted agents and open breakers alone",
+	"broker.selectGatesOf":       "halted agents and open breakers alone",
+	"broker.selectGauges":        "one row per mailbox, for the metrics",
+	"broker.selectOpenBreakers":  "once, at the start; agents that have failed alone",
+	"broker.selectRanked":        "when the ageing changes; claims are as many as agents work on",
+	"broker.selectReranks":       "once, at the start; changes that are not finished alone",
+	"broker.selectRunningClaims": "once, at the start; claims are as many as agents work on",
+	"broker.selectSessionClaims": "at the end of a session; claims are as many as agents work on",
+	"broker.selectStatus":        "claims are as many as agents work on",
+	"events.countEvents":         "CheckDatabase",
+	"locks.checkPaths":           "CheckDatabase",
+	"locks.countAll":             "waiting tickets alone, of which there are few",
+	"locks.deleteTickets":        "at the end of a session; waiting tickets alone",
+	"locks.restartHolds":         "once, at the start",
+	"locks.selectRunning":        "once, at the start",
+	"locks.selectSpots":          "once, at the start",
+	"locks.selectTickets":        "waiting tickets alone; their queue is kept in memory",
+	"locks.selectWaiting":        "once, at the start",
+	"once.deleteOldest":          "its LIMIT ends it",
+	"retention.selectDeletions":  "deletions of sessions that are not finished alone",
+	"sessions.countSessions":     "one row per session",
+	"sessions.listAll":           "one row per session",
+	"state.invariants":           "CheckDatabase",
+	"state.sumVersions":          "in a snapshot at the start, to bound the history of keys",
+	"store.migrate":              "one row per migration",
+}
+
+var (
+	statement = regexp.MustCompile(`(?s)^\s*(SELECT|INSERT|UPDATE|DELETE|WITH)\s.*\s`)
+	argument  = regexp.MustCompile(`\?\d*`)
+	computed  = regexp.MustCompile(`^(?:CO-ROUTINE|MATERIALIZE) (\S+)`)
+	scan      = regexp.MustCompile(`^SCAN (\S+)`)
+)
+
+// TestQueries_NoStatementReadsAGrowingTableUnnamed has SQLite explain every statement in the source of every package. It finds
+// them as constant strings, so that new ones are covered.
+func TestQueries_NoStatementReadsAGrowingTableUnnamed(t *testing.T) {
+	b := apptest.Start(t)
+	db, err := sql.Open("sqlite3", "file:"+filepath.Join(b.Dir(), "brokerd.db")+"?mode=ro")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	used := map[string]bool{}
+	files, err := filepath.Glob("../*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	total := 0
+	for _, dir := range files {
+		for _, q := range readSource(t, dir).statements {
+			found, err := scanned(db, q.text)
+			if err != nil {
+				t.Errorf("%s: %v", q.name, err)
+			}
+			total++
+			for _, step := range found {
+				used[q.name] = true
+				if scans[q.name] == "" {
+					t.Errorf("%s: %s", q.name, step)
+				}
+			}
+		}
+	}
+	for name := range scans {
+		if !used[name] {
+			t.Errorf("%s is named but scans nothing", name)
+		}
+	}
+	if total < 300 {
+		t.Errorf("only %d statements were found", total)
+	}
+}
+
+// scanned returns the steps of a statement's plan that read a whole table or index, other than the one row about the database.
+func scanned(db *sql.DB, text string) ([]string, error) {
+	rows, err := db.Query(`EXPLAIN QUERY PLAN ` + argument.ReplaceAllString(text, "1"))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }()
+	var found []string
+	within := map[string]bool{} // subqueries
+	for rows.Next() {
+		var id, parent, unused int
+		var step string
+		if err := rows.Scan(&id, &parent, &unused, &step); err != nil {
+			return nil, err
+		}
+		if m := computed.FindStringSubmatch(step); m != nil {
+			within[m[1]] = true
+		}
+		m := scan.FindStringSubmatch(step)
+		if m != nil && !within[m[1]] && !strings.Contains(step, "CONSTANT ROW") && m[1] != "meta" && m[1] != "sqlite_master" && !strings.Contains(step, "VIRTUAL TABLE") {
+			found = append(found, step)
+		}
+	}
+	return found, rows.Err()
+}
+
+// A source is the source of one package.
+type source struct {
+	constants  map[string]ast.Expr
+	parts      map[string]bool // constants that are parts of others
+	statements []query
+}
+
+// A query is a statement, under the name of the constant, variable or function that has it.
+type query struct{ name, text string }
+
+func readSource(t *testing.T, dir string) source {
+	t.Helper()
+	s := source{constants: map[string]ast.Expr{}, parts: map[string]bool{}}
+	paths, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var files []*ast.File
+	for _, path := range paths {
+		if strings.HasSuffix(path, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, file)
+		ast.Inspect(file, s.declare)
+	}
+	for _, file := range files {
+		for _, d := range file.Decls {
+			s.collect(filepath.Base(dir), d)
+		}
+	}
+	return s
+}
+
+// declare notes constants and variables, and the constants that they consist of.
+func (s *source) declare(n ast.Node) bool {
+	v, ok := n.(*ast.ValueSpec)
+	if !ok {
+		return true
+	}
+	for i, value := range v.Values {
+		s.constants[v.Names[i].Name] = value
+		ast.Inspect(value, func(n ast.Node) bool {
+			if e, ok := n.(*ast.BinaryExpr); ok {
+				for _, side := range []ast.Expr{e.X, e.Y} {
+					if name, ok := side.(*ast.Ident); ok {
+						s.parts[name.Name] = true
+					}
+				}
+			}
+			return true
+		})
+	}
+	return true
+}
+
+// collect adds the statements of a declaration.
+func (s *source) collect(pkg string, d ast.Decl) {
+	name := ""
+	f, within := d.(*ast.FuncDecl)
+	if within {
+		name = f.Name.Name
+	}
+	ast.Inspect(d, func(n ast.Node) bool {
+		if v, ok := n.(*ast.ValueSpec); ok && !within {
+			name = v.Names[0].Name
+		}
+		if _, ok := n.(*ast.Ident); ok {
+			return false // its own declaration has it
+		}
+		e, ok := n.(ast.Expr)
+		if !ok {
+			return true
+		}
+		text, ok := s.text(e)
+		if ok && statement.MatchString(text) && !strings.Contains(text, "%s") && !s.parts[name] {
+			s.statements = append(s.statements, query{pkg + "." + name, text})
+		}
+		return !ok
+	})
+}
+
+// text returns the value of a constant string.
+func (s *source) text(e ast.Expr) (string, bool) {
+	switch e := e.(type) {
+	case *ast.BasicLit:
+		if e.Kind == token.STRING {
+			text, err := strconv.Unquote(e.Value)
+			return text, err == nil
+		}
+	case *ast.Ident:
+		if value, ok := s.constants[e.Name]; ok {
+			return s.text(value)
+		}
+	case *ast.BinaryExpr:
+		x, ok := s.text(e.X)
+		y, also := s.text(e.Y)
+		return x + y, ok && also && e.Op == token.ADD
+	}
+	return "", false
+}
