@@ -41,9 +41,7 @@ type batch struct {
 func (w *writer) runBatch() {
 	b := &w.batch
 	b.started = w.clock.Now()
-	if w.failed.Load() {
-		b.lost = errSyncFailed()
-	} else {
+	if b.lost = w.halted(); b.lost == nil {
 		b.lost = w.conn.run(`BEGIN IMMEDIATE`)
 	}
 	for !b.defect {
@@ -113,6 +111,9 @@ func (w *writer) runAgain() {
 // finish ends the transaction. Where nothing is left but what was undone it rolls back: SQLite
 // would write, and sync, the pages that were changed and changed back.
 func (w *writer) finish() error {
+	if err := w.halted(); err != nil {
+		return err
+	}
 	if w.batch.touched || w.batch.dirty {
 		return w.commit()
 	}
@@ -292,7 +293,7 @@ func (w *writer) undo() {
 	for _, t := range b.tasks {
 		t.err = err
 	}
-	if len(b.kicks) > 0 && !w.failed.Load() {
+	if len(b.kicks) > 0 && w.halted() == nil {
 		w.kickAll(b.kicks)
 		w.mu.Lock()
 		w.resting = true

@@ -47,6 +47,7 @@ const (
 // starts a goroutine per statement, and the interrupt may hit the next statement instead.
 type conn struct {
 	raw      *sqlite3.SQLiteConn
+	damage   *damage // is told of damage that a statement meets; nil while the store is being opened
 	prepared map[string]*prepared
 	args     []driver.NamedValue // reused by every statement
 	open     []*Rows             // not yet closed, so that a function that forgets them harms nobody
@@ -174,7 +175,7 @@ func (c *conn) take(query string) (*statement, error) {
 	if st == nil {
 		raw, err := c.raw.Prepare(query)
 		if err != nil {
-			return nil, classify(err)
+			return nil, c.classify(err)
 		}
 		s := raw.(*sqlite3.SQLiteStmt)
 		return &statement{
@@ -215,7 +216,7 @@ func (c *conn) exec(st *statement, args []any) (int64, error) {
 	result, err := st.raw.ExecContext(context.Background(), c.args)
 	c.put(st)
 	if err != nil {
-		return 0, classify(err)
+		return 0, c.classify(err)
 	}
 	changed, err := result.RowsAffected()
 	return changed, err
@@ -230,7 +231,7 @@ func (c *conn) query(ctx context.Context, st *statement, args []any) *Rows {
 	raw, err := st.raw.QueryContext(ctx, c.args)
 	if err != nil {
 		c.put(st)
-		return &Rows{err: classify(err)}
+		return &Rows{err: c.classify(err)}
 	}
 	r := &Rows{conn: c, statement: st, raw: raw.(*sqlite3.SQLiteRows)}
 	c.open = append(c.open, r)
@@ -268,7 +269,7 @@ func (c *conn) queryContext(ctx context.Context, query string, args ...any) *Row
 // script runs any number of statements without arguments.
 func (c *conn) script(sql string) error {
 	_, err := c.raw.ExecContext(context.Background(), sql, nil)
-	return classify(err)
+	return c.classify(err)
 }
 
 // standing says whether a transaction is open.
@@ -334,6 +335,15 @@ func toSQL(arg any) (driver.Value, error) {
 	return nil, fmt.Errorf("cannot store a %T", arg)
 }
 
+// classify is the function classify that also takes note of damage.
+func (c *conn) classify(err error) error {
+	classified := classify(err)
+	if c.damage != nil && isDamage(classified) {
+		c.damage.note(err.Error())
+	}
+	return classified
+}
+
 // classify turns the driver's errors into faults where the caller can do something about them.
 func classify(err error) error {
 	var e sqlite3.Error
@@ -350,7 +360,7 @@ func classify(err error) error {
 	case e.Code == sqlite3.ErrBusy, e.Code == sqlite3.ErrLocked:
 		f = fault.New(fault.Unavailable, "BUSY", "another program holds the database of the broker")
 	case e.Code == sqlite3.ErrCorrupt, e.Code == sqlite3.ErrNotADB:
-		f = fault.New(fault.Internal, "DAMAGED", "the database is damaged: restore a backup with 'brokerd restore'")
+		f = errDamaged()
 	default:
 		return err
 	}

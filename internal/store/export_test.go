@@ -2,6 +2,12 @@ package store
 
 import "context"
 
+// CheckAtOnce sets the size in bytes up to which a database is checked in one statement.
+func CheckAtOnce(o *Options, bytes int64) { o.checkAtOnce = bytes }
+
+// Checked returns a channel that is closed when the check in the background has ended.
+func Checked(s *Store) <-chan struct{} { return s.checked }
+
 // FailNextCommit lets the next commit that changes something fail with the given error, after the
 // functions of its batch have run. Nothing else makes a real disk fail at that moment.
 func FailNextCommit(s *Store, err error) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -52,10 +53,16 @@ func inUse(dir, pid string) error {
 	return e
 }
 
-// checkFile looks whether the file, if there is one, is a database of brokerd, before SQLite touches
-// it. It makes an empty one otherwise, so that nobody else can read what will be written.
+// checkFile refuses a file that is no database of brokerd before SQLite touches it. If there is no file, checkFile makes
+// an empty one that no other user can read.
 func checkFile(path string) error {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		if f, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600); err == nil {
+			err = f.Close()
+		}
+		return err
+	}
 	if err != nil {
 		return err
 	}
@@ -65,19 +72,42 @@ func checkFile(path string) error {
 		return err
 	}
 	if info.Size() == 0 {
-		return nil
+		return checkUnused(path)
 	}
-	header := make([]byte, 100)
+	header := make([]byte, 108)
 	if _, err := f.ReadAt(header, 0); err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
 	if string(header[:16]) != "SQLite format 3\x00" {
 		return damaged(path, errors.New("the file does not begin as a database does"))
 	}
-	// A database that was made just before a crash may have its application id in the log still.
+	// If the broker crashed while it made the database, the application id and all tables may still be in the log. The
+	// file is then one page with brokerd's own settings and without tables.
 	id := binary.BigEndian.Uint32(header[68:])
-	if id != applicationID && (id != 0 || info.Size() > pageSize) {
-		return damaged(path, fmt.Errorf("the application id is %#x", id))
+	fresh := info.Size() == pageSize && binary.BigEndian.Uint16(header[16:]) == pageSize &&
+		binary.BigEndian.Uint32(header[64:]) == 1 && // incremental vacuum
+		binary.BigEndian.Uint16(header[103:]) == 0 // cells on the page, one for each table
+	if id != applicationID && (id != 0 || !fresh) {
+		return fault.New(fault.Precondition, "FOREIGN_DATABASE",
+			"%s is a database of another program (application id %#x): choose another data folder, or move the file away", path, id)
+	}
+	return nil
+}
+
+// checkUnused refuses an empty database file in a folder in which a broker has run: its data has been lost.
+func checkUnused(path string) error {
+	dir := filepath.Dir(path)
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, f := range files {
+		switch f.Name() {
+		case DatabaseFile, DatabaseFile + "-journal", LockFile: // the first start makes these
+			continue
+		}
+		return fault.New(fault.Precondition, "EMPTY_DATABASE",
+			"the database %s is empty although the folder has been used (it has %s): %s", path, f.Name(), wayOut)
 	}
 	return nil
 }
@@ -102,15 +132,28 @@ func checkSize(c *conn, path string) error {
 	return nil
 }
 
-// damaged refuses a database that cannot be read. What has another reason, such as a disk that
-// fails, is passed through.
+// wayOut says what to do about a database that cannot be used.
+const wayOut = "put back a copy of the data folder that was made before, or move the file away to start empty"
+
+// damaged refuses a database that cannot be read. It passes errors through that have another reason, such as a disk
+// that fails.
 func damaged(path string, cause error) error {
 	cause = classify(cause)
-	if fault.KindOf(cause) != fault.Internal {
+	if fault.KindOf(cause) != fault.Internal && !isDamage(cause) {
 		return cause
 	}
-	e := fault.New(fault.Precondition, "DAMAGED",
-		"the database %s is damaged or not a database of brokerd: restore a backup with 'brokerd restore', or move the file away to start empty", path)
+	e := fault.New(fault.Precondition, "DAMAGED", "the database %s is damaged (%s): %s", path, detail(cause), wayOut)
 	e.Cause = cause
 	return e
+}
+
+// detail is the innermost text of an error of the database.
+func detail(err error) string {
+	for {
+		inner := errors.Unwrap(err)
+		if inner == nil {
+			return err.Error()
+		}
+		err = inner
+	}
 }

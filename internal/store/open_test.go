@@ -221,8 +221,12 @@ func TestOpen_DamagedDatabaseIsRefusedAndLeftAlone(t *testing.T) {
 			if err := os.WriteFile(path, data, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			message := refuse(t, dir, "DAMAGED")
-			if !strings.Contains(message, "restore a backup") {
+			reason := "DAMAGED"
+			if name == "somebody else's" {
+				reason = "FOREIGN_DATABASE"
+			}
+			message := refuse(t, dir, reason)
+			if !strings.Contains(message, "move the file away") {
 				t.Errorf("%q names no way out", message)
 			}
 			after, err := os.ReadFile(path)

@@ -88,21 +88,11 @@ func (s *Snapshot) QueryRow(query string, args ...any) *Row {
 
 // check asks SQLite to read everything, on a connection that nobody else uses.
 func check(ctx context.Context, c *conn) ([]string, error) {
-	var problems []string
-	rows := c.queryContext(ctx, `PRAGMA integrity_check`)
-	for rows.Next() {
-		var text string
-		if err := rows.Scan(&text); err != nil {
-			return nil, err
-		}
-		if text != "ok" {
-			problems = append(problems, text)
-		}
+	problems, err := pragmaCheck(ctx, c, `PRAGMA integrity_check`)
+	if err != nil || len(problems) > 0 {
+		return problems, err
 	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	rows = c.queryContext(ctx, `PRAGMA foreign_key_check`)
+	rows := c.queryContext(ctx, `PRAGMA foreign_key_check`)
 	for rows.Next() {
 		var table, parent string
 		var row, key int64

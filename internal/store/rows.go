@@ -44,7 +44,7 @@ func (r *Rows) Next() bool {
 	}
 	if err := r.raw.Next(r.values); err != nil {
 		if !errors.Is(err, io.EOF) {
-			r.err = classify(err)
+			r.err = r.conn.classify(err)
 		}
 		r.Close()
 		return false
@@ -87,7 +87,7 @@ func (r *Rows) Close() error {
 	}
 	r.statement = nil
 	if err := r.raw.Close(); err != nil && r.err == nil {
-		r.err = classify(err)
+		r.err = r.conn.classify(err)
 	}
 	clear(r.values) // or a cached statement keeps a large message in memory
 	r.conn.put(st)

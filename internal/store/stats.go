@@ -23,6 +23,7 @@ type Stats struct {
 	CheckpointTime    time.Duration // for which the writer stood still because of them
 	SlowestCheckpoint time.Duration
 	LogBytes          int64 // in the write-ahead log, as of the last commit
+	LeftOut           int64 // bytes of commits in the log that SQLite left out at Open, behind a damaged place
 	DatabaseBytes     int64 // size of the database file
 }
 
@@ -41,6 +42,7 @@ func (s *Store) Stats() Stats {
 	stats.Waiting = w.lanes[LaneFill].tasks + w.lanes[LaneDrain].tasks
 	w.mu.Unlock()
 	stats.Revision = w.revision.Load()
+	stats.LeftOut = s.leftOut
 	if info, err := os.Stat(s.path); err == nil {
 		stats.DatabaseBytes = info.Size()
 	}

@@ -69,6 +69,11 @@ type Options struct {
 	Committed func(Commit)
 
 	Readers int // connections for Read, and so how many run at a time; 4 if zero
+
+	// Unchecked leaves out the checks for damage at the start, for a caller that runs Check itself.
+	Unchecked bool
+
+	checkAtOnce int64 // a test's own limit
 }
 
 // A Store is an open data folder. All methods may be called concurrently.
@@ -82,6 +87,12 @@ type Store struct {
 	checkpointer *checkpointer
 	idle         chan *conn // connections for Read that nobody uses
 	tasks        sync.Pool  // of *task, for Write and Drain
+
+	damage      *damage
+	checkAtOnce int64
+	endCheck    context.CancelFunc // ends the check in the background
+	checked     chan struct{}      // closed when it has ended
+	leftOut     int64              // bytes of the log, see Stats
 
 	closing   chan struct{} // closed when Close begins
 	closeOnce sync.Once
@@ -98,9 +109,12 @@ type meta struct {
 }
 
 // Open opens the data folder, makes the database if there is none, applies the migrations that are
-// missing and starts the writer. Nothing is ever repaired: a folder in use, a damaged database
+// missing and starts the writer. Nothing is ever repaired: a folder in use, a damaged or foreign database
 // and one that a newer brokerd has written are refused as fault.Precondition with the reasons
 // IN_USE, DAMAGED, NEWER_DATABASE and CHANGED_MIGRATION; the message names the way out.
+//
+// If the last stop was not clean, Open checks a small database for damage before it writes to it. Otherwise a check runs
+// in the background, whose outcome Damage returns.
 func Open(ctx context.Context, o Options) (*Store, error) {
 	s, err := open(ctx, o)
 	if err != nil {
@@ -122,6 +136,9 @@ func open(ctx context.Context, o Options) (_ *Store, err error) {
 	if o.Readers <= 0 {
 		o.Readers = 4
 	}
+	if o.checkAtOnce == 0 {
+		o.checkAtOnce = checkAtOnce
+	}
 	if err := ctx.Err(); err != nil {
 		return nil, gaveUp(err)
 	}
@@ -137,6 +154,10 @@ func open(ctx context.Context, o Options) (_ *Store, err error) {
 		clock:   o.Clock,
 		idle:    make(chan *conn, o.Readers),
 		closing: make(chan struct{}),
+		damage:  newDamage(o.Log),
+		checked: make(chan struct{}),
+
+		checkAtOnce: o.checkAtOnce,
 	}
 	s.tasks.New = func() any { return &task{answer: make(chan error, 1)} }
 	if s.lock, err = lockFolder(dir); err != nil {
@@ -150,11 +171,27 @@ func open(ctx context.Context, o Options) (_ *Store, err error) {
 	if err := checkFile(s.path); err != nil {
 		return nil, err
 	}
+	if s.leftOut, err = logLeftOut(s.path + "-wal"); err != nil {
+		return nil, err
+	}
+	if s.leftOut > 0 {
+		o.Log.Warn("the write-ahead log has commits behind a damaged place, which SQLite leaves out: confirmed changes may be missing",
+			zap.Int64("bytes", s.leftOut))
+	}
+	checked := o.Unchecked
+	if !checked {
+		if checked, err = checkBefore(ctx, s.path, o.checkAtOnce); err != nil {
+			return nil, err
+		}
+	}
 	w, err := s.connect(writing, o.Sync)
 	if err != nil {
 		return nil, err
 	}
 	m, err := prepare(w, s.path, o)
+	if isDamage(err) {
+		return nil, damaged(s.path, err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -169,11 +206,21 @@ func open(ctx context.Context, o Options) (_ *Store, err error) {
 		}
 		s.idle <- r
 	}
+	for _, c := range s.conns {
+		c.damage = s.damage
+	}
 	s.instance = m.instance
 	s.checkpointer = newCheckpointer(c)
 	s.writer = newWriter(w, s.checkpointer, m, o)
 	go s.checkpointer.run(s.writer.nudge)
 	go s.writer.run()
+	var check context.Context
+	check, s.endCheck = context.WithCancel(context.WithoutCancel(ctx))
+	if checked {
+		close(s.checked)
+	} else {
+		go s.checkBehind(check, o.Log)
+	}
 	return s, nil
 }
 
@@ -234,7 +281,7 @@ func (s *Store) Check(ctx context.Context) ([]string, error) {
 		return nil, errClosed()
 	default:
 	}
-	c, err := connect(s.path, reading, SyncFull)
+	c, err := s.reader()
 	if err != nil {
 		return nil, fmt.Errorf("check database: %w", err)
 	}
@@ -242,6 +289,9 @@ func (s *Store) Check(ctx context.Context) ([]string, error) {
 	problems, err := check(ctx, c)
 	if ctx.Err() != nil {
 		return nil, gaveUp(ctx.Err())
+	}
+	if len(problems) > 0 {
+		s.damage.note(problems[0])
 	}
 	if err != nil {
 		return nil, fmt.Errorf("check database: %w", err)
@@ -255,6 +305,8 @@ func (s *Store) Check(ctx context.Context) ([]string, error) {
 func (s *Store) Close() error {
 	s.closeOnce.Do(func() {
 		close(s.closing)
+		s.endCheck()
+		<-s.checked
 		s.writer.stop()
 		s.checkpointer.stop()
 		for range cap(s.idle) {
@@ -262,7 +314,9 @@ func (s *Store) Close() error {
 		}
 		var errs []error
 		if !s.writer.failed.Load() {
-			s.writer.markStop()
+			if s.Damage() == "" {
+				s.writer.markStop()
+			}
 			_, err := s.writer.conn.checkpoint("TRUNCATE")
 			errs = append(errs, err)
 		}

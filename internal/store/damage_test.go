@@ -1,0 +1,303 @@
+package store_test
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/jonboulle/clockwork"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"brokerd/internal/fault"
+	"brokerd/internal/store"
+)
+
+// atOnce sets the size up to which a database is checked in one statement.
+func atOnce(bytes int64) option { return func(o *store.Options) { store.CheckAtOnce(o, bytes) } }
+
+// filled returns a folder with a database of many pages after a clean stop.
+func filled(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	s := open(t, inFolder(dir))
+	write(t, s, func(tx *store.Tx) error {
+		for i := range 500 {
+			if err := insert(tx, fmt.Sprint("item ", i), bytes.Repeat([]byte{byte(i)}, 300)); err != nil {
+				return err
+			}
+		}
+		_, err := tx.Exec(`CREATE INDEX items_by_name ON items (name)`)
+		return err
+	})
+	shut(t, s)
+	return dir
+}
+
+// rootOf returns the number of the root page of a table or index, from 1.
+func rootOf(t *testing.T, dir, name string) int64 {
+	t.Helper()
+	s, err := store.Open(t.Context(), settings(t, inFolder(dir)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var page int64
+	err = s.Read(t.Context(), func(snap *store.Snapshot) error {
+		return snap.QueryRow(`SELECT rootpage FROM sqlite_schema WHERE name = ?`, name).Scan(&page)
+	})
+	if err := errors.Join(err, s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return page
+}
+
+// ruin overwrites the b-tree page that is the root of a table or index.
+func ruin(t *testing.T, dir, name string) {
+	t.Helper()
+	page := rootOf(t, dir, name)
+	f, err := os.OpenFile(filepath.Join(dir, store.DatabaseFile), os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = f.WriteAt(bytes.Repeat([]byte{0xa5}, 4096), (page-1)*8192)
+	if err := errors.Join(err, f.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// execute runs a statement on the database behind the store's back.
+func execute(t *testing.T, path string, statements ...string) {
+	t.Helper()
+	db, err := sql.Open("sqlite3", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db.SetMaxOpenConns(1)
+	for _, text := range statements {
+		if _, err := db.ExecContext(t.Context(), text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// unclean removes the mark of the clean stop.
+func unclean(t *testing.T, dir string) {
+	t.Helper()
+	execute(t, filepath.Join(dir, store.DatabaseFile), `UPDATE meta SET stopped = 0`)
+}
+
+func TestOpen_ChecksASmallDatabaseBeforeItStartsAfterAnUncleanStop(t *testing.T) {
+	for _, place := range []string{"items", "items_by_name"} {
+		t.Run(place, func(t *testing.T) {
+			dir := filled(t)
+			unclean(t, dir)
+			shut(t, open(t, inFolder(dir))) // it is sound
+			ruin(t, dir, place)
+			unclean(t, dir)
+			_, err := store.Open(t.Context(), settings(t, inFolder(dir)))
+			wantFault(t, err, fault.Precondition, "DAMAGED")
+			if !strings.Contains(err.Error(), "brokerd check") {
+				t.Errorf("%v does not name brokerd check", err)
+			}
+		})
+	}
+}
+
+func TestOpen_ChecksInTheBackgroundAndThenRefusesChanges(t *testing.T) {
+	for name, c := range map[string]struct {
+		place   string
+		unclean bool
+		atOnce  int64 // bytes
+	}{
+		"small, table, clean stop":   {"items", false, 1 << 30},
+		"small, index, clean stop":   {"items_by_name", false, 1 << 30},
+		"large, table, clean stop":   {"items", false, 1},
+		"large, index, clean stop":   {"items_by_name", false, 1},
+		"large, table, unclean stop": {"items", true, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := filled(t)
+			ruin(t, dir, c.place)
+			if c.unclean {
+				unclean(t, dir)
+			}
+			core, logged := observer.New(zap.InfoLevel)
+			s, err := store.Open(t.Context(), settings(t, inFolder(dir), withLog(zap.New(core)), withClock(clockwork.NewRealClock()), atOnce(c.atOnce)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			<-store.Checked(s)
+			select {
+			case <-s.Damaged():
+			default:
+				t.Fatal("no damage was found")
+			}
+			if s.Damage() == "" {
+				t.Error("the damage has no description")
+			}
+			err = s.Write(t.Context(), func(tx *store.Tx) error { return insert(tx, "refused", nil) })
+			wantFault(t, err, fault.Unavailable, "DATABASE_DAMAGED")
+			if got := logged.FilterMessageSnippet("brokerd check").Len(); got != 1 {
+				t.Errorf("%d lines in the log name brokerd check, want 1", got)
+			}
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+			if c.unclean {
+				_, err = store.Open(t.Context(), settings(t, inFolder(dir)))
+				wantFault(t, err, fault.Precondition, "DAMAGED") // this stop does not count as clean
+			}
+		})
+	}
+}
+
+func TestDamage_ThatAStatementMeetsEndsWriting(t *testing.T) {
+	for name, meet := range map[string]func(s *store.Store) error{
+		"read": func(s *store.Store) error {
+			return s.Read(context.Background(), func(snap *store.Snapshot) error {
+				return snap.QueryRow(`SELECT count(content) FROM items`).Scan(new(int))
+			})
+		},
+		"write": func(s *store.Store) error {
+			return s.Write(context.Background(), func(tx *store.Tx) error { return insert(tx, "x", nil) })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := filled(t)
+			ruin(t, dir, "items")
+			o := settings(t, inFolder(dir))
+			o.Unchecked = true
+			s, err := store.Open(t.Context(), o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			wantFault(t, meet(s), fault.Unavailable, "DATABASE_DAMAGED")
+			<-s.Damaged()
+			err = s.Write(t.Context(), func(tx *store.Tx) error {
+				_, err := tx.Exec(`CREATE TABLE others (id INTEGER)`)
+				return err
+			})
+			wantFault(t, err, fault.Unavailable, "DATABASE_DAMAGED")
+			if problems, err := s.Check(t.Context()); err != nil || len(problems) == 0 {
+				t.Errorf("check: %q, %v", problems, err)
+			}
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestOpen_RefusesAnEmptyDatabaseInAUsedFolder(t *testing.T) {
+	dir := made(t)
+	path := filepath.Join(dir, store.DatabaseFile)
+	for _, f := range []string{path, filepath.Join(dir, "operator.credential")} {
+		if err := os.WriteFile(f, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refuse(t, dir, "EMPTY_DATABASE")
+	if data, err := os.ReadFile(path); err != nil || len(data) > 0 {
+		t.Errorf("the file was changed: %d bytes, %v", len(data), err)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	open(t, inFolder(dir)) // as the message says
+}
+
+func TestOpen_EmptyDatabaseOfAFirstStartThatFailedIsUsed(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{store.DatabaseFile, store.LockFile} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	open(t, inFolder(dir))
+}
+
+func TestOpen_LeavesAForeignDatabaseUntouched(t *testing.T) {
+	for _, pageSize := range []int{4096, 8192} {
+		dir := t.TempDir()
+		path := filepath.Join(dir, store.DatabaseFile)
+		execute(t, path, fmt.Sprintf(`PRAGMA page_size = %d`, pageSize), `PRAGMA auto_vacuum = incremental`, `CREATE TABLE notes (text TEXT)`)
+		before, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		refuse(t, dir, "FOREIGN_DATABASE")
+		after, err := os.ReadFile(path)
+		if err != nil || !bytes.Equal(before, after) {
+			t.Errorf("page size %d: the file was changed (%v)", pageSize, err)
+		}
+	}
+}
+
+func TestOpen_ReportsCommitsBehindADamagedPlaceInTheLog(t *testing.T) {
+	const frame = 8192 + 24
+	for name, c := range map[string]struct {
+		damage func(log []byte) []byte
+		want   bool
+	}{
+		"whole":                 {func(log []byte) []byte { return log }, false},
+		"cut off":               {func(log []byte) []byte { return log[:len(log)-100] }, false},
+		"one bit of a page":     {func(log []byte) []byte { log[32+2*frame+500] ^= 1; return log }, true},
+		"header of a frame":     {func(log []byte) []byte { log[32+2*frame+20] ^= 1; return log }, true},
+		"header of the log":     {func(log []byte) []byte { log[13] ^= 1; return log }, true},
+		"older log behind":      {func(log []byte) []byte { return append(log, older(log)...) }, false},
+		"last frame":            {func(log []byte) []byte { log[len(log)-1] ^= 1; return log }, false},
+		"garbage at the end":    {func(log []byte) []byte { return append(log, bytes.Repeat([]byte{7}, 3*frame)...) }, false},
+		"nothing but a header":  {func(log []byte) []byte { return log[:32] }, false},
+		"shorter than a header": {func(log []byte) []byte { return log[:10] }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := filled(t)
+			s := open(t, inFolder(dir))
+			for range 10 {
+				write(t, s, func(tx *store.Tx) error { return insert(tx, "more", nil) })
+			}
+			other := t.TempDir()
+			for _, file := range []string{store.DatabaseFile, store.DatabaseFile + "-wal"} {
+				data, err := os.ReadFile(filepath.Join(dir, file))
+				if strings.HasSuffix(file, "-wal") && err == nil {
+					data = c.damage(data)
+				}
+				if err == nil {
+					err = os.WriteFile(filepath.Join(other, file), data, 0o600)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			core, logged := observer.New(zap.WarnLevel)
+			damaged := open(t, inFolder(other), withLog(zap.New(core)))
+			got := damaged.Stats().LeftOut
+			if (got > 0) != c.want || got%frame != 0 {
+				t.Errorf("%d bytes left out", got)
+			}
+			if lines := logged.FilterMessageSnippet("leaves out").Len(); (lines == 1) != c.want {
+				t.Errorf("%d lines in the log", lines)
+			}
+		})
+	}
+}
+
+// older returns the frames of a log as an earlier generation would have left them: with other salts.
+func older(log []byte) []byte {
+	frames := bytes.Clone(log[32:])
+	for at := 0; at+8192+24 <= len(frames); at += 8192 + 24 {
+		salt := binary.BigEndian.Uint32(frames[at+8:])
+		binary.BigEndian.PutUint32(frames[at+8:], salt-1)
+	}
+	return frames
+}
