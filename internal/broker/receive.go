@@ -11,8 +11,9 @@ import (
 )
 
 const (
-	receivePage  = 200     // rows read at a time
-	receiveBytes = 2 << 20 // bytes of messages sent at a time
+	receivePage  = 200       // rows read at a time
+	receiveBytes = 120 << 10 // bytes of messages sent at a time, unless one message has more: the memory that an unread stream costs
+	itemBytes    = 256       // of a message beside its content, on the wire
 	cursorKind   = "mailbox"
 )
 
@@ -113,15 +114,16 @@ func (b *Broker) Receive(ctx context.Context, c caller.Caller, r Reading, send f
 		if left != 0 {
 			upTo = left - 1
 		}
-		if len(page.items) > 0 || r.Follow && (!marked || page.skipped) {
-			if err := send(page.items, upTo); err != nil {
+		n, fresh := len(page.items), page.fresh()
+		if n > 0 || r.Follow && (!marked || page.skipped) {
+			if err := send(page.take(), upTo); err != nil {
 				return err
 			}
 			marked = true
 		}
 		at = page.upTo
-		sent += len(page.items)
-		if err := b.handed(ctx, a, page, r.Cursor, upTo); err != nil {
+		sent += n
+		if err := b.handed(ctx, a, fresh, r.Cursor, upTo); err != nil {
 			return err
 		}
 		if !page.more && left != 0 {
@@ -167,6 +169,24 @@ func (p *arrivalsPage) cut(n int) {
 	}
 }
 
+// fresh returns the messages of the page that the agent has not received before.
+func (p *arrivalsPage) fresh() []int64 {
+	var fresh []int64
+	for i := range p.items {
+		if p.items[i].Delivery.DeliveredAt.IsZero() {
+			fresh = append(fresh, p.items[i].Revision)
+		}
+	}
+	return fresh
+}
+
+// take returns the items, and keeps none of them in memory while send waits for the client.
+func (p *arrivalsPage) take() []Item {
+	items := p.items
+	p.items = nil
+	return items
+}
+
 func (b *Broker) arrivals(ctx context.Context, c caller.Caller, a actor, after int64, r Reading) (arrivalsPage, error) {
 	var p arrivalsPage
 	err := b.store.Read(ctx, func(s *store.Snapshot) error {
@@ -192,19 +212,20 @@ func (b *Broker) arrivals(ctx context.Context, c caller.Caller, a actor, after i
 				return err
 			}
 			n++
-			if bytes += len(m.Content); bytes > receiveBytes && len(p.items) > 0 {
+			if !r.Choice.takes(&m) {
+				p.upTo, p.skipped = d.Arrival, true
+				continue
+			}
+			if r.AutoAck && !g.ready(&m, &d) {
+				p.upTo = d.Arrival
+				p.leave(d.Arrival)
+				continue
+			}
+			if bytes += itemBytes + len(m.Content); bytes > receiveBytes && len(p.items) > 0 {
 				p.more = true
 				return rows.Close()
 			}
 			p.upTo = d.Arrival
-			if !r.Choice.takes(&m) {
-				p.skipped = true
-				continue
-			}
-			if r.AutoAck && !g.ready(&m, &d) {
-				p.leave(d.Arrival)
-				continue
-			}
 			d.Mailbox = a.Name
 			p.items = append(p.items, Item{Message: m.Message, Delivery: d, directive: isDirective(m.kind)})
 		}
@@ -218,14 +239,8 @@ func (b *Broker) arrivals(ctx context.Context, c caller.Caller, a actor, after i
 	return p, err
 }
 
-// handed notes that a page was written to the recipient.
-func (b *Broker) handed(ctx context.Context, a actor, p arrivalsPage, cursor string, upTo int64) error {
-	var fresh []int64
-	for i := range p.items {
-		if p.items[i].Delivery.DeliveredAt.IsZero() {
-			fresh = append(fresh, p.items[i].Revision)
-		}
-	}
+// handed notes that messages were written to the recipient for the first time, and saves the cursor.
+func (b *Broker) handed(ctx context.Context, a actor, fresh []int64, cursor string, upTo int64) error {
 	if len(fresh) == 0 && cursor == "" {
 		return nil
 	}

@@ -25,7 +25,7 @@ const (
 	maxPiece      = 64
 	maxPieceBytes = 256 << 10
 	// maxFrame is about how many bytes of messages one frame of a Claim stream carries.
-	maxFrame = 1 << 20
+	maxFrame = 512 << 10
 )
 
 // requested is a request that may carry an id of its own.

@@ -15,7 +15,7 @@ import (
 const (
 	cursorKind  = "events"
 	followLimit = 256         // events of a page
-	followBytes = 1 << 20     // of a page
+	followBytes = 120 << 10   // of a page, and so the memory that an unread subscription costs
 	markEvery   = time.Second // between progress marks, unless
 	markStretch = 10_000      // revisions without a match have passed
 	saveEvery   = time.Second // between saves of a cursor
@@ -170,13 +170,15 @@ func (f *follower) next(ctx context.Context) (more bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("follow events: %w", err)
 	}
+	looked, more := page.Looked, page.More
 	if len(page.Events) > 0 {
+		// Nothing uses the page after this, so that a wait in send keeps no events in memory.
 		if err := f.send(page); err != nil {
 			return false, err
 		}
-		f.told, f.toldAt = page.Looked, f.log.clock.Now()
+		f.told, f.toldAt = looked, f.log.clock.Now()
 	}
-	f.position = page.Looked
+	f.position = looked
 	if f.position > f.told && (f.position-f.told >= markStretch || f.wait(f.toldAt, markEvery) <= 0) {
 		if err := f.mark(); err != nil {
 			return false, err
@@ -185,7 +187,7 @@ func (f *follower) next(ctx context.Context) (more bool, err error) {
 	if f.wait(f.savedAt, saveEvery) <= 0 {
 		f.save(ctx)
 	}
-	return page.More, nil
+	return more, nil
 }
 
 // mark tells the position.

@@ -143,7 +143,8 @@ func jsonList(items []string) string {
 	return string(text)
 }
 
-// read returns the page of a selection that a snapshot shows, of about the given number of bytes.
+// read returns the page of a selection that a snapshot shows, of at most the given number of bytes unless one event has
+// more.
 func read(snap *store.Snapshot, q query, s Selection, bytes int) (Page, error) {
 	page := Page{Revision: snap.Revision()}
 	low, high := s.After+1, snap.Revision()
@@ -193,9 +194,9 @@ func bounds(snap *store.Snapshot, low, high int64, newestFirst bool) (from, to i
 
 // fill reads what matches between two revisions, both included, until the page is full.
 func (p *Page) fill(snap *store.Snapshot, q query, from, to int64, s Selection, bytes int) error {
-	statement, end := oldestMatching, to
+	statement, end, back := oldestMatching, to, int64(-1)
 	if s.NewestFirst {
-		statement, end = newestMatching, from
+		statement, end, back = newestMatching, from, 1
 	}
 	rows := snap.Query(statement, q.prefixes, from, to, q.session, q.other, q.severity, q.categories,
 		q.anyType, q.types, q.anySource, q.sources, q.anyRole, q.roles, q.taskID == "", q.taskID, s.Limit)
@@ -205,9 +206,12 @@ func (p *Page) fill(snap *store.Snapshot, q query, from, to int64, s Selection, 
 		if err != nil {
 			return err
 		}
+		if bytes -= size; bytes < 0 && len(p.Events) > 0 {
+			end = e.Revision + back
+			break
+		}
 		p.Events = append(p.Events, e)
-		bytes -= size
-		if len(p.Events) == s.Limit || bytes <= 0 {
+		if len(p.Events) == s.Limit {
 			end = e.Revision
 			break
 		}

@@ -30,8 +30,13 @@ const (
 	manifestFile = "manifest.json"
 )
 
-// pieceBytes is how much of a file a sink gets at a time.
-const pieceBytes = 256 << 10
+const (
+	// pieceBytes is how much of a file a sink gets at a time.
+	pieceBytes = 60 << 10
+	// exportItems and exportBytes limit what an export reads from the database at a time.
+	exportItems = 100
+	exportBytes = 60 << 10
+)
 
 // A Sink takes an export: the files one after the other, each in pieces. An empty file is one empty piece. It may block: nothing is
 // held meanwhile but the session, which stays out of the archive.
@@ -210,7 +215,7 @@ func (x *exporter) messages() error {
 	for after := int64(0); ; {
 		var lines [][]byte
 		err := x.Store.Read(x.ctx, func(snap *store.Snapshot) error {
-			found, err := x.Messages.Standings(snap, x.session.ID, after, pageItems, false)
+			found, err := x.Messages.Standings(snap, x.session.ID, after, exportItems, false)
 			if err != nil {
 				return err
 			}
@@ -219,7 +224,7 @@ func (x *exporter) messages() error {
 				after = m.Last
 				lines = append(lines, slices.Clone(line))
 				bytes += len(line)
-				return bytes <= pageBytes
+				return bytes <= exportBytes
 			})
 		})
 		if err != nil || len(lines) == 0 {
@@ -238,7 +243,7 @@ func (x *exporter) events() error {
 	for after := int64(0); ; {
 		var lines [][]byte
 		err := x.Store.Read(x.ctx, func(snap *store.Snapshot) error {
-			found, err := x.Events.After(snap, x.session.ID, after, pageItems, pageBytes)
+			found, err := x.Events.After(snap, x.session.ID, after, exportItems, exportBytes)
 			if err != nil {
 				return err
 			}

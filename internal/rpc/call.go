@@ -155,7 +155,8 @@ func cause(err error) error {
 type stream struct {
 	grpc.ServerStream
 	ctx   context.Context
-	frame frame // reused: only one goroutine at a time may receive
+	frame frame  // reused: only one goroutine at a time may receive
+	out   answer // reused: only one goroutine at a time may send
 }
 
 // Context implements grpc.ServerStream.
@@ -168,4 +169,19 @@ func (s *stream) RecvMsg(message any) error {
 		return err
 	}
 	return s.frame.err
+}
+
+// SendMsg implements grpc.ServerStream. gRPC queues a few small frames for a client that does not read, and without
+// this wait, large ones as well. If the stream ends before a large frame is written, SendMsg returns an error.
+func (s *stream) SendMsg(message any) error {
+	s.out = answer{message: message}
+	if err := s.ServerStream.SendMsg(&s.out); err != nil || s.out.written == nil {
+		return err
+	}
+	select {
+	case <-s.out.written:
+		return nil
+	case <-s.ctx.Done():
+		return s.ctx.Err()
+	}
 }

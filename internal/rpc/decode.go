@@ -23,10 +23,13 @@ type frame struct {
 	err     error
 }
 
-// codec is gRPC's own codec for protobuf, but for frames.
-type codec struct{ encoding.CodecV2 }
+// codec is gRPC's own codec for protobuf, except for frames and answers.
+type codec struct {
+	encoding.CodecV2
+	large mem.BufferPool // of the answers that are large frames
+}
 
-func newCodec() codec { return codec{encoding.GetCodecV2("proto")} }
+func newCodec() codec { return codec{encoding.GetCodecV2("proto"), newLargeFrames()} }
 
 // Unmarshal implements encoding.CodecV2.
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	frameBytes   = 1 << 20 // of a frame, unless a single revision has more
+	frameBytes   = 120 << 10 // of a frame, unless a single revision has more: the memory that an unread watch costs
 	frameChanges = 1000
 	stretch      = 20_000      // numbers that one read looks at, so that none takes long
 	markEvery    = time.Second // between progress marks, unless

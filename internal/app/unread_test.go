@@ -1,0 +1,91 @@
+package app_test
+
+import (
+	"context"
+	"runtime"
+	"strconv"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/proto"
+
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
+)
+
+// heap returns the bytes in use.
+func heap() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+func TestStreams_UnreadOnesCostABoundedAmountOfMemory(t *testing.T) {
+	const (
+		streams  = 20 // of each kind
+		items    = 50
+		itemSize = 60 << 10
+		most     = 512 << 10 // bytes of a stream: twice what the daemon may use, for the client's end is in this process
+	)
+	b := apptest.Start(t)
+	operator := b.Operator()
+	settings := &pb.SessionSettings{SendRate: proto.Float64(0)}
+	if _, err := pb.NewSessionServiceClient(operator).ConfigureSession(patient(t), &pb.ConfigureSessionRequest{Settings: settings}); err != nil {
+		t.Fatal(err)
+	}
+	b.Registered("idle", "")
+	value := &pb.StateValue{Value: &pb.StateValue_StringValue{StringValue: text(itemSize)}}
+	for i := range items {
+		message := &pb.Message{Target: &pb.Target{To: &pb.Target_Agent{Agent: "idle"}}, Body: text(itemSize)}
+		event := &pb.PublishEventRequest{Type: "x", Details: `{"x":"` + text(itemSize) + `"}`}
+		key := &pb.PutStateRequest{Namespace: "n", Key: strconv.Itoa(i), Value: value}
+		if _, err := pb.NewMessageServiceClient(operator).SendMessages(patient(t), &pb.SendMessagesRequest{Messages: []*pb.Message{message}}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := pb.NewEventServiceClient(operator).PublishEvent(patient(t), event); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := pb.NewStateServiceClient(operator).PutState(patient(t), key); err != nil {
+			t.Fatal(err)
+		}
+	}
+	conn, err := grpc.NewClient(b.Socket(), grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithStaticStreamWindowSize(64<<10), grpc.WithStaticConnWindowSize(16<<20))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	ctx, cancel := context.WithCancel(metadata.AppendToOutgoingContext(t.Context(), "brokerd-agent", "idle"))
+	defer cancel()
+	status := func() {
+		t.Helper()
+		if _, err := pb.NewAdminServiceClient(operator).GetStatus(patient(t), &pb.GetStatusRequest{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	status()
+	before := heap()
+	for range streams {
+		if _, err := pb.NewMessageServiceClient(conn).Receive(ctx, &pb.ReceiveRequest{Follow: true}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := pb.NewEventServiceClient(conn).SubscribeEvents(ctx, &pb.SubscribeEventsRequest{AfterRevision: new(int64)}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := pb.NewStateServiceClient(conn).WatchState(ctx, &pb.WatchStateRequest{AfterRevision: new(int64)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	worst := int64(0)
+	for range 50 { // the calls give the streams time to read as far ahead as they do
+		status()
+		worst = max(worst, (heap()-before)/(3*streams))
+	}
+	t.Logf("%d KiB a stream", worst>>10)
+	if worst > most {
+		t.Errorf("an unread stream costs %d KiB of memory, want at most %d", worst>>10, most>>10)
+	}
+}

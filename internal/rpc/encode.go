@@ -1,0 +1,54 @@
+package rpc
+
+import (
+	"google.golang.org/grpc/mem"
+)
+
+// smallFrame is the size in bytes up to which a frame of a stream is queued without a wait for the client. gRPC
+// queues frames of a stream until their sizes add up to 64 KiB.
+const smallFrame = 32 << 10
+
+// An answer takes the place of a stream's frame while gRPC encodes it.
+type answer struct {
+	message any
+	written chan struct{} // closed when gRPC has written the frame, or dropped it; nil for a small frame
+}
+
+// Marshal implements encoding.CodecV2. It drops its reference to an answer's message, so that a stream whose client
+// does not read keeps the encoded form alone.
+func (c codec) Marshal(v any) (mem.BufferSlice, error) {
+	a, ok := v.(*answer)
+	if !ok {
+		return c.CodecV2.Marshal(v)
+	}
+	data, err := c.CodecV2.Marshal(a.message)
+	a.message = nil
+	if err != nil || data.Len() <= smallFrame {
+		return data, err
+	}
+	// gRPC's pool has no buffers between 32 KiB and 1 MiB. The copy is as large as the frame.
+	defer data.Free()
+	a.written = make(chan struct{})
+	pool := &largeFrames{c.large, a.written}
+	buf := pool.Get(data.Len())
+	data.CopyTo(*buf)
+	return mem.BufferSlice{mem.NewBuffer(buf, pool)}, nil
+}
+
+// largeFrames is the pool of one large frame: gRPC puts the frame's buffer back as soon as it has written the frame.
+type largeFrames struct {
+	mem.BufferPool
+	written chan struct{}
+}
+
+// Put implements mem.BufferPool.
+func (p *largeFrames) Put(buf *[]byte) {
+	close(p.written)
+	p.BufferPool.Put(buf)
+}
+
+// newLargeFrames returns a pool of buffers that are at most twice as large as a frame, and little larger than one
+// with the largest payload of a message or the largest value of a key.
+func newLargeFrames() mem.BufferPool {
+	return mem.NewTieredBufferPool(64<<10, 128<<10, 256<<10+4<<10, 512<<10, 1<<20+4<<10)
+}
