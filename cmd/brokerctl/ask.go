@@ -41,6 +41,7 @@ ordinary mail. Exit code 4: none came in time. Exit code 1 at once: no agent is 
 			if err != nil {
 				return err
 			}
+			warn(cmd, answer.GetWarnings())
 			if answer.GetReply() == nil {
 				return failf(exitNothing, "no answer to %d within %s; one that comes later is in the inbox: %s receive --thread %s --wait 10m",
 					answer.GetRevision(), short(wait), c.again(), shellWord(cond(m.GetThreadId() != "", m.GetThreadId(), answer.GetId())))
@@ -112,6 +113,7 @@ func (o *replyOptions) run(c *cli, cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
+	warn(cmd, answer.GetResult().GetWarnings())
 	return c.show(cmd, answer, func(w io.Writer) {
 		r := answer.GetResult()
 		if answer.GetAwaited() {

@@ -49,7 +49,7 @@ Talk:
    brokerctl send RECEIVER "subject" --body "text" [--payload JSON] [--type TYPE] [--priority high]
    brokerctl ask RECEIVER "question" --wait 2m      waits for the answer and prints it
    brokerctl reply ID "answer" --ack                answers a message and finishes it
-RECEIVER: an agent's name, role:NAME (one of them), channel:NAME, 'builder-*', everyone.
+RECEIVER: an agent's name, role:NAME (one of them), all_builders (each of a role), channel:NAME, 'builder-*', everyone.
    brokerctl agent list                 who is there
    brokerctl inbox                      what waits for you; --summary counts it
    brokerctl message report ID          who got and finished what you sent

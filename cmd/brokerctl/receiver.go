@@ -6,17 +6,15 @@ import (
 	pb "brokerd/gen/brokerd/v1"
 )
 
-// parseReceiver reads the one grammar for receivers: NAME, role:NAME, channel:NAME, a pattern, everyone.
-// Names themselves are checked by the broker.
+// parseReceiver reads the one grammar for receivers: NAME, role:NAME, channel:NAME, a pattern, everyone. The broker checks
+// names, and resolves all_ROLE.
 func parseReceiver(s string) (*pb.Target, error) {
 	kind, name, qualified := strings.Cut(s, ":")
 	switch {
 	case s == "":
 		return nil, usagef("the receiver is empty: give an agent's name, role:NAME, channel:NAME, a pattern such as 'builder-*', or everyone")
-	case s == "everyone":
+	case s == "everyone", s == "all", s == "ALL", s == "*":
 		return &pb.Target{To: &pb.Target_Everyone{Everyone: true}}, nil
-	case s == "all":
-		return nil, usagef("receiver %q is no agent: write everyone for every agent", s)
 	case qualified && (kind == "role" || kind == "channel"):
 		if name == "" {
 			return nil, usagef("receiver %q names no %s: write %s:NAME", s, kind, kind)

@@ -19,7 +19,7 @@ func TestReceiver_OneGrammar(t *testing.T) {
 		"channel:general": {To: &pb.Target_Channel{Channel: "general"}},
 		"channel:event/x": {To: &pb.Target_Channel{Channel: "event/x"}},
 		"builder-*":       {To: &pb.Target_Pattern{Pattern: "builder-*"}},
-		"*":               {To: &pb.Target_Pattern{Pattern: "*"}},
+		"all_builders":    {To: &pb.Target_Agent{Agent: "all_builders"}},
 		"team:?":          {To: &pb.Target_Pattern{Pattern: "team:?"}},
 		"everyone":        {To: &pb.Target_Everyone{Everyone: true}},
 	} {
@@ -37,8 +37,16 @@ func TestReceiver_OneGrammar(t *testing.T) {
 	}
 }
 
+func TestReceiver_SeveralWordsMeanEveryone(t *testing.T) {
+	for _, in := range []string{"everyone", "all", "ALL", "*"} {
+		if got, err := parseReceiver(in); err != nil || !got.GetEveryone() {
+			t.Errorf("%q: %v, %v", in, got, err)
+		}
+	}
+}
+
 func TestReceiver_WhatCannotBeMeantIsAUsageError(t *testing.T) {
-	for _, in := range []string{"", "all", "role:", "channel:", "role:b*", "channel:b?"} {
+	for _, in := range []string{"", "role:", "channel:", "role:b*", "channel:b?"} {
 		_, err := parseReceiver(in)
 		if code, _ := (&cli{ran: true}).explain(err); err == nil || code != exitUsage {
 			t.Errorf("%q: code %d, %v", in, code, err)

@@ -45,7 +45,8 @@ Receivers are written the same everywhere:
   role:builder       one agent of a role, whoever claims first (--all: each of them)
   channel:general    every subscriber of a channel (--one: one of them)
   'builder-*'        every agent whose name matches
-  everyone           every registered agent but the sender
+  all_builders       every agent of the role builder, unless an agent has that name
+  everyone           every registered agent but the sender; all, ALL and '*' mean the same
 
 Output (-o): table for people; json, one object a line, with 64-bit numbers as numbers, payloads
 nested, defaults shown, durations such as "30s" and times in RFC 3339; prompt, short text for a

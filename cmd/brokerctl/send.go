@@ -78,7 +78,9 @@ func newSendCommand(c *cli) *cobra.Command {
 
 TEXT becomes the subject if it is one line of at most 200 bytes, or if there is a --body; otherwise it becomes the body.
 
-RECEIVER is an agent's name, role:NAME, channel:NAME, a pattern such as 'builder-*', or everyone.
+RECEIVER is an agent's name, role:NAME, channel:NAME, a pattern such as 'builder-*', all_builders (every agent of the
+role builder), or everyone (also all, ALL and '*'). If no agent has the role or subscribes to the channel, or if the
+message has no text, the send succeeds with a warning on standard error and in the result (warnings).
 A recipient whose mailbox is full is refused; the others get theirs. If all are refused the exit
 code is 1.`,
 		Example: `  brokerctl --agent lead send builder-1 "Add login" --type task_assignment --payload '{"task_id":"t1"}'
@@ -212,12 +214,20 @@ func send(c *cli, cmd *cobra.Command, request *pb.SendMessagesRequest) error {
 		if err := c.show(cmd, r, func(w io.Writer) { printSent(w, r) }); err != nil {
 			return err
 		}
+		warn(cmd, r.GetWarnings())
 		if n := r.GetRecipientCount(); n > 0 && r.GetRefusedCount() == n {
 			return failf(exitError, "nobody got message %d: %s full; wait until there is room, or raise the session's mailbox limit",
 				r.GetRevision(), cond(n == 1, "the mailbox is", "all mailboxes are"))
 		}
 	}
 	return nil
+}
+
+// warn prints the broker's warnings about a message that it has accepted.
+func warn(cmd *cobra.Command, warnings []string) {
+	for _, text := range warnings {
+		fmt.Fprintf(cmd.ErrOrStderr(), "brokerctl: warning: %s\n", oneLine(text))
+	}
 }
 
 // printSent says in one line who got a message, and in one more who did not.

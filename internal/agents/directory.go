@@ -10,6 +10,7 @@ import (
 
 	"brokerd/internal/caller"
 	"brokerd/internal/fault"
+	"brokerd/internal/nearest"
 	"brokerd/internal/store"
 )
 
@@ -124,17 +125,17 @@ func (r *Registry) Count(q store.Querier, session int64) (int, error) {
 // Nearest returns the registered names that take the fewest edits to become the given one, at most
 // three, nearest first.
 func (r *Registry) Nearest(q store.Querier, session int64, name string) ([]string, error) {
-	rows := q.Query(selectNames, session, namesToCompare)
+	rows := q.Query(selectNames, session, nearest.Limit)
 	defer rows.Close()
-	var best nearest
+	var others []string
 	for rows.Next() {
 		var other string
 		if err := rows.Scan(&other); err != nil {
 			return nil, err
 		}
-		best.offer(other, name)
+		others = append(others, other)
 	}
-	return best.names(), rows.Err()
+	return nearest.Names(name, others), rows.Err()
 }
 
 // A Found is an agent together with its mail.

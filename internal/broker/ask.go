@@ -26,6 +26,7 @@ import (
 type Asked struct {
 	ID       ID
 	Revision int64
+	Warnings []string
 	Reply    *Message `json:"-"` // nil if none came in time
 }
 
@@ -110,18 +111,20 @@ func (s *sending) ask(d *Draft) (Asked, error) {
 	if err != nil {
 		return Asked{}, err
 	}
-	if !somebody {
-		return Asked{}, fault.New(fault.Precondition, "NO_RESPONDERS",
-			"nobody could reply: %s means no registered agent but the one that asks", d.Target)
+	var out Outcome
+	if somebody {
+		if out, err = s.sendFitting(d, 0, 0); err != nil {
+			return Asked{}, within("message", err)
+		}
 	}
-	out, err := s.sendFitting(d, 0, 0)
-	if err != nil {
-		return Asked{}, within("message", err)
+	if out.Count == 0 && !out.Awaited {
+		return Asked{}, fault.New(fault.Precondition, "NO_RESPONDERS",
+			"no agent can reply: %s means no registered agent but the one that asks", d.Target)
 	}
 	if out.Count > 0 && out.Refused == out.Count {
 		return Asked{}, mailboxFull(d.Target, s.actor.session.MailboxLimit)
 	}
-	return Asked{ID: out.ID, Revision: out.Revision}, s.finish()
+	return Asked{ID: out.ID, Revision: out.Revision, Warnings: out.Warnings}, s.finish()
 }
 
 // responders reports whether a target means a registered agent other than the one that asks. An agent that does not exist

@@ -78,14 +78,16 @@ type Broker struct {
 	boxIDs   *store.Cache[boxKey, int64]
 	audience *store.Cache[audienceKey, audience]
 	gates    *store.Cache[int64, gate] // by agent
-	hub      *hub
-	claims   *deadline.Queue[key]   // when running claims end
-	calendar *calendar              // when delays, times to live and the time for a response end
-	asks     map[int64][]*asking    // calls that wait for a reply, by question; it belongs to the writer
-	checked  int64                  // the id of the last producer that ForgetProducers has checked; it belongs to the writer
-	breakers *deadline.Queue[int64] // when open breakers let a probe through, by agent
-	backlog  *deadline.Queue[chore] // what is left of changes that are too large for one function
-	rekept   []func(*store.Tx)      // see OnRekept
+	// vacancies are the warnings for roles and channels: see vacancy.
+	vacancies *store.Cache[boxKey, string]
+	hub       *hub
+	claims    *deadline.Queue[key]   // when running claims end
+	calendar  *calendar              // when delays, times to live and the time for a response end
+	asks      map[int64][]*asking    // calls that wait for a reply, by question; it belongs to the writer
+	checked   int64                  // the id of the last producer that ForgetProducers has checked; it belongs to the writer
+	breakers  *deadline.Queue[int64] // when open breakers let a probe through, by agent
+	backlog   *deadline.Queue[chore] // what is left of changes that are too large for one function
+	rekept    []func(*store.Tx)      // see OnRekept
 
 	stopping chan struct{}      // closed when streams are to end
 	stop     context.CancelFunc // ends the runners
@@ -98,7 +100,8 @@ func New(st *store.Store, log *events.Log, dir Directory, clock clockwork.Clock,
 	b := &Broker{
 		store: st, log: log, dir: dir, clock: clock, zap: logger, hub: newHub(),
 		boxIDs: store.NewCache[boxKey, int64](), audience: store.NewCache[audienceKey, audience](),
-		gates: store.NewCache[int64, gate](), asks: map[int64][]*asking{}, stopping: make(chan struct{}),
+		gates: store.NewCache[int64, gate](), vacancies: store.NewCache[boxKey, string](),
+		asks: map[int64][]*asking{}, stopping: make(chan struct{}),
 	}
 	b.rates = newSendRates(clock, b.loadSession)
 	b.claims = deadline.New(clock, b.claimsDue)

@@ -69,6 +69,7 @@ func (b *Broker) subscription(ctx context.Context, c caller.Caller, req once.Req
 			return err
 		}
 		b.audience.Clear(tx)
+		b.vacancies.Clear(tx)
 		if query == insertSubscription {
 			var n int
 			if err := tx.QueryRow(countSubscriptions, a.mailbox).Scan(&n); err != nil {
@@ -264,6 +265,7 @@ func subscribersOf(q store.Querier, channel int64) ([]string, error) {
 // of the registration. It refuses an agent whose mail from an earlier registration is not all dead-lettered: see AwaitDeparture.
 func (b *Broker) AgentRegistered(tx *store.Tx, session Session, agent Agent) error {
 	a := actor{Agent: agent, session: session}
+	b.vacancies.Clear(tx)
 	var err error
 	if a.mailbox, err = b.openMailbox(tx, session.ID, mailboxRef{agentBox, agent.Name}); err != nil {
 		return err

@@ -20,6 +20,7 @@ const departurePage = 200
 // deregistration.
 func (b *Broker) AgentGone(tx *store.Tx, session Session, agent Agent, reason string) error {
 	a := actor{Agent: agent, session: session}
+	b.vacancies.Clear(tx)
 	b.endAsks(tx, session.ID, agent.Name, errGone(agent.Name))
 	var err error
 	if a.mailbox, err = b.findMailbox(tx, session.ID, mailboxRef{agentBox, agent.Name}); err != nil || a.mailbox == 0 {

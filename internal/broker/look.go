@@ -185,9 +185,6 @@ func (b *Broker) sendLook(ctx context.Context, c caller.Caller, a actor, boxes [
 		if len(items) == 0 {
 			continue
 		}
-		if err := send(items, 0); err != nil {
-			return sent, err
-		}
 		sent += len(items)
 		var own arrivalsPage
 		for i := range items {
@@ -195,7 +192,11 @@ func (b *Broker) sendLook(ctx context.Context, c caller.Caller, a actor, boxes [
 				own.items = append(own.items, items[i])
 			}
 		}
-		if err := b.handed(ctx, a, own, "", 0); err != nil {
+		fresh := own.fresh()
+		if err := send(items, 0); err != nil {
+			return sent, err
+		}
+		if err := b.handed(ctx, a, fresh, "", 0); err != nil {
 			return sent, err
 		}
 	}

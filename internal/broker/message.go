@@ -59,8 +59,9 @@ type Draft struct {
 	TTL         time.Duration // 0 = the channel's default
 	NotBefore   time.Time
 	OrderingKey string
-	MaxAttempts int // 0 = the session's setting
-	PayloadSize int // bytes
+	MaxAttempts int  // 0 = the session's setting
+	PayloadSize int  // bytes
+	Textless    bool // there is neither subject nor body nor payload
 	Response    bool
 	Deadline    time.Time     // Response: until when; zero = after Within
 	Within      time.Duration // Response: 0 = the session's setting

@@ -54,6 +54,11 @@ const (
 		FROM subscriptions s JOIN mailboxes b ON b.id = s.channel
 		WHERE s.agent = ?
 		ORDER BY b.name`
+	selectSubscribedChannels = `
+		SELECT b.name
+		FROM (SELECT id, name FROM mailboxes WHERE session = ? AND kind = 3 ORDER BY name LIMIT ?) b
+		WHERE EXISTS (SELECT 1 FROM subscriptions s WHERE s.channel = b.id)
+		ORDER BY b.name`
 	selectSubscribers = `
 		SELECT b.name
 		FROM subscriptions s JOIN mailboxes b ON b.id = s.agent

@@ -196,6 +196,7 @@ func (b *Broker) Forget(tx *store.Tx, session int64) error {
 	}
 	b.boxIDs.Clear(tx)
 	b.audience.Clear(tx)
+	b.vacancies.Clear(tx)
 	b.gates.Clear(tx)
 	return nil
 }

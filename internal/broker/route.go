@@ -39,18 +39,16 @@ func (s *sending) route(d *Draft) ([]*room, error) {
 		return nil, fault.Missing("agent", t.String(), "nobody matches %s: no registered agent has that %s", t,
 			map[TargetKind]string{ToRole: "role", ToPattern: "name"}[t.Kind])
 	}
-	rooms := make([]*room, 0, len(agents))
-	for _, a := range agents {
-		if a.Name == s.actor.Name {
-			continue
-		}
-		r, err := s.room(mailboxRef{agentBox, a.Name})
-		if err != nil {
-			return nil, err
-		}
-		rooms = append(rooms, r)
+	return s.toOthers(agents)
+}
+
+// toOthers returns the mailboxes of agents, except the sender's.
+func (s *sending) toOthers(agents []Agent) ([]*room, error) {
+	names := make([]string, len(agents))
+	for i, a := range agents {
+		names[i] = a.Name
 	}
-	return rooms, nil
+	return s.toAgents(names)
 }
 
 func (s *sending) toAgent(name string) ([]*room, error) {
@@ -63,6 +61,9 @@ func (s *sending) toAgent(name string) ([]*room, error) {
 		return nil, err
 	}
 	if !found {
+		if team, err := s.toTeam(name); err != nil || team != nil {
+			return team, err
+		}
 		near, err := s.dir.Nearest(s.tx, s.actor.session.ID, name)
 		if err != nil {
 			return nil, err
@@ -74,6 +75,27 @@ func (s *sending) toAgent(name string) ([]*room, error) {
 		return nil, fault.Missing("agent", name, "no agent %q is registered in session %q; %s", name, s.actor.session.Name, hint)
 	}
 	return s.rooms1(ref)
+}
+
+// toTeam returns the mailboxes of the agents that all_ROLE or all_ROLEs means; nil if it means none.
+func (s *sending) toTeam(name string) ([]*room, error) {
+	role, ok := strings.CutPrefix(name, "all_")
+	if !ok {
+		return nil, nil
+	}
+	for _, role := range []string{role, strings.TrimSuffix(role, "s")} {
+		if role == "" {
+			continue
+		}
+		agents, err := s.dir.Matching(s.tx, s.actor.session.ID, role, "")
+		if err != nil {
+			return nil, err
+		}
+		if len(agents) > 0 {
+			return s.toOthers(agents)
+		}
+	}
+	return nil, nil
 }
 
 func (s *sending) toSubscribers(channel string) ([]*room, error) {

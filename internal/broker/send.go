@@ -28,7 +28,8 @@ type Outcome struct {
 	Count      int
 	Refused    int
 	Duplicate  bool
-	Awaited    bool  // a call that waited for it has it
+	Awaited    bool // a call that waited for it has it
+	Warnings   []string
 	Fault      error `json:"-"` // why it was refused as a whole
 }
 
@@ -219,9 +220,11 @@ func (s *sending) sendFitting(d *Draft, producer, number int64) (Outcome, error)
 		return Outcome{}, err
 	}
 	out, err := s.send(d, producer, number)
-	if err == nil {
-		s.sent++
+	if err != nil {
+		return out, err
 	}
+	s.sent++
+	out.Warnings, err = s.warnings(d, &out)
 	return out, err
 }
 

@@ -29,7 +29,7 @@ func (s *Service) Ask(ctx context.Context, r *pb.AskRequest) (*pb.AskResponse, e
 	if err != nil {
 		return nil, err
 	}
-	out := &pb.AskResponse{Id: asked.ID.String(), Revision: asked.Revision}
+	out := &pb.AskResponse{Id: asked.ID.String(), Revision: asked.Revision, Warnings: asked.Warnings}
 	if asked.Reply != nil {
 		out.Reply = wire(asked.Reply)
 	}

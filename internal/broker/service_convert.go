@@ -59,6 +59,7 @@ func unaddressed(c *valid.Check, at string, m *pb.Message) Draft {
 	d := Draft{
 		Subject: m.Subject, Channel: m.Channel, Thread: m.ThreadId, Correlation: m.CorrelationId, Task: m.TaskId,
 		OrderingKey: m.OrderingKey, MaxAttempts: int(m.MaxAttempts), PayloadSize: len(m.Payload),
+		Textless: m.Subject == "" && m.Body == "" && m.Payload == "",
 	}
 	if m.Type == "" {
 		m.Type = "message"
@@ -147,6 +148,9 @@ func unstamped(c *valid.Check, at string, m *pb.Message) {
 func target(c *valid.Check, at string, m *pb.Message) (t Target, one bool) {
 	switch to := m.Target.GetTo().(type) {
 	case *pb.Target_Agent:
+		if to.Agent == "all" || to.Agent == "ALL" || to.Agent == "everyone" {
+			return toEveryone(c, at, m)
+		}
 		t = Target{ToAgent, to.Agent}
 		c.Name(at+".target.agent", to.Agent)
 	case *pb.Target_Role:
@@ -160,6 +164,9 @@ func target(c *valid.Check, at string, m *pb.Message) (t Target, one bool) {
 		}
 		c.NewName(at+".target.channel", to.Channel)
 	case *pb.Target_Pattern:
+		if to.Pattern == "*" {
+			return toEveryone(c, at, m)
+		}
 		t = Target{ToPattern, to.Pattern}
 		c.Pattern(at+".target.pattern", to.Pattern)
 	case *pb.Target_Everyone:
@@ -183,6 +190,12 @@ func target(c *valid.Check, at string, m *pb.Message) (t Target, one bool) {
 		c.Fail(at+".reach", "is %d, which is no known reach", m.Reach)
 	}
 	return t, one
+}
+
+// toEveryone reads a name or pattern that means everyone.
+func toEveryone(c *valid.Check, at string, m *pb.Message) (t Target, one bool) {
+	m.Target = &pb.Target{To: &pb.Target_Everyone{Everyone: true}}
+	return target(c, at, m)
 }
 
 // version wants MAJOR.MINOR with major 1.
@@ -282,7 +295,7 @@ func wire(m *Message) *pb.Message {
 func result(o *Outcome) *pb.SendResult {
 	out := &pb.SendResult{
 		Id: o.ID.String(), Revision: o.Revision, Duplicate: o.Duplicate,
-		RecipientCount: int32(o.Count), RefusedCount: int32(o.Refused),
+		RecipientCount: int32(o.Count), RefusedCount: int32(o.Refused), Warnings: o.Warnings,
 	}
 	for _, r := range o.Recipients {
 		outcome := pb.RecipientOutcome_RECIPIENT_OUTCOME_QUEUED

@@ -22,7 +22,7 @@ func FuzzName(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) {
 		ok := func(check func(*valid.Check)) bool { return fields(check) == nil }
 		name := made(s, more, more+"._:-")
-		reserved := s == "all" || s == "everyone" || s == "system"
+		reserved := s == "all" || s == "ALL" || s == "everyone" || s == "system"
 		if ok(func(c *valid.Check) { c.Name("f", s) }) != name || ok(func(c *valid.Check) { c.NewName("f", s) }) != (name && !reserved) ||
 			ok(func(c *valid.Check) { c.OptionalName("f", s) }) != (name || s == "") ||
 			ok(func(c *valid.Check) { c.Pattern("f", s) }) != made(s, more+"*?", more+"._:-*?") {

@@ -32,7 +32,7 @@ const (
 
 var (
 	pattern  = regexp.MustCompile(`^[A-Za-z0-9*?][A-Za-z0-9._:*?-]{0,127}$`)
-	reserved = map[string]bool{"all": true, "everyone": true, "system": true}
+	reserved = map[string]bool{"all": true, "ALL": true, "everyone": true, "system": true}
 )
 
 // A Check gathers the violations of one request. The zero value is ready; it is for one goroutine.
@@ -76,7 +76,7 @@ func isName(s string) bool {
 	return s != "" && len(s) <= MaxID
 }
 
-// NewName wants a name that is not reserved ("all", "everyone", "system").
+// NewName wants a name that is not reserved ("all", "ALL", "everyone", "system").
 func (c *Check) NewName(field, s string) {
 	if reserved[s] {
 		c.Fail(field, "%q is reserved; choose another name", s)

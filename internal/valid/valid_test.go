@@ -96,6 +96,7 @@ func TestNewName_RefusesReservedOnes(t *testing.T) {
 	accepts(t, func(c *valid.Check, s string) { c.NewName("name", s) }, text{
 		"a name":   {"builder", true},
 		"all":      {"all", false},
+		"capitals": {"ALL", false},
 		"everyone": {"everyone", false},
 		"system":   {"system", false},
 		"empty":    {"", false},

@@ -398,8 +398,9 @@ type MailboxStatus struct {
 	// An agent's name, role:NAME or channel:NAME.
 	Mailbox string `protobuf:"bytes,1,opt,name=mailbox,proto3" json:"mailbox,omitempty"`
 	// PENDING, DELAYED and BLOCKED deliveries.
-	Waiting       int64 `protobuf:"varint,2,opt,name=waiting,proto3" json:"waiting,omitempty"`
-	Claimed       int64 `protobuf:"varint,3,opt,name=claimed,proto3" json:"claimed,omitempty"`
+	Waiting int64 `protobuf:"varint,2,opt,name=waiting,proto3" json:"waiting,omitempty"`
+	Claimed int64 `protobuf:"varint,3,opt,name=claimed,proto3" json:"claimed,omitempty"`
+	// Dead letters. The count ends at 1,000, which means 1,000 or more.
 	Dead          int64 `protobuf:"varint,4,opt,name=dead,proto3" json:"dead,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -491,7 +492,8 @@ type GetStatusResponse struct {
 	Mailboxes []*MailboxStatus `protobuf:"bytes,15,rep,name=mailboxes,proto3" json:"mailboxes,omitempty"`
 	Waiting   int64            `protobuf:"varint,16,opt,name=waiting,proto3" json:"waiting,omitempty"`
 	Claimed   int64            `protobuf:"varint,17,opt,name=claimed,proto3" json:"claimed,omitempty"`
-	Dead      int64            `protobuf:"varint,18,opt,name=dead,proto3" json:"dead,omitempty"`
+	// The sum over all mailboxes, each counted up to 1,000.
+	Dead int64 `protobuf:"varint,18,opt,name=dead,proto3" json:"dead,omitempty"`
 	// Of the agents of the caller's session: those not heard of for a third of their lease, and those whose lease is over.
 	LateAgents   int32 `protobuf:"varint,19,opt,name=late_agents,json=lateAgents,proto3" json:"late_agents,omitempty"`
 	FailedAgents int32 `protobuf:"varint,20,opt,name=failed_agents,json=failedAgents,proto3" json:"failed_agents,omitempty"`

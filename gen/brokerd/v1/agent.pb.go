@@ -1304,9 +1304,10 @@ type HeartbeatResponse struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	Incarnation int64                  `protobuf:"varint,1,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	Lease       *durationpb.Duration   `protobuf:"bytes,2,opt,name=lease,proto3" json:"lease,omitempty"`
-	// Unfinished deliveries in its own mailbox that it has not read.
+	// Unread deliveries among the newest 1,000 unfinished ones in its own mailbox: 1,000 means 1,000 or more.
 	Unread int64 `protobuf:"varint,3,opt,name=unread,proto3" json:"unread,omitempty"`
-	// Deliveries that are ready in its own mailbox, its role's and its channels', what it sent there itself included.
+	// Deliveries that are ready in its own mailbox, its role's and its channels', including what it sent there itself. The count
+	// ends at 1,000, which means 1,000 or more.
 	Claimable int64 `protobuf:"varint,4,opt,name=claimable,proto3" json:"claimable,omitempty"`
 	// Types of its unfinished directives, oldest first, at most 100: read them with Receive or Claim.
 	Directives []string `protobuf:"bytes,5,rep,name=directives,proto3" json:"directives,omitempty"`
@@ -1882,10 +1883,11 @@ func (x *Holdings) GetToAnswer() []*OpenQuestion {
 
 // GetAgentResponse is the agent.
 type GetAgentResponse struct {
-	state     protoimpl.MessageState `protogen:"open.v1"`
-	Agent     *Agent                 `protobuf:"bytes,1,opt,name=agent,proto3" json:"agent,omitempty"`
-	Unread    int64                  `protobuf:"varint,2,opt,name=unread,proto3" json:"unread,omitempty"`
-	Claimable int64                  `protobuf:"varint,3,opt,name=claimable,proto3" json:"claimable,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Agent *Agent                 `protobuf:"bytes,1,opt,name=agent,proto3" json:"agent,omitempty"`
+	// As in HeartbeatResponse.
+	Unread    int64 `protobuf:"varint,2,opt,name=unread,proto3" json:"unread,omitempty"`
+	Claimable int64 `protobuf:"varint,3,opt,name=claimable,proto3" json:"claimable,omitempty"`
 	// What the answer is true at.
 	Revision int64 `protobuf:"varint,4,opt,name=revision,proto3" json:"revision,omitempty"`
 	// With view FULL.

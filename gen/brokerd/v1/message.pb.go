@@ -541,7 +541,8 @@ type isTarget_To interface {
 }
 
 type Target_Agent struct {
-	// The name of one registered agent.
+	// The name of one registered agent. The names all, ALL and everyone mean everyone. all_ROLE and all_ROLEs, such as
+	// all_builders, mean every agent of the role except the sender, unless an agent has that name.
 	Agent string `protobuf:"bytes,1,opt,name=agent,proto3,oneof"`
 }
 
@@ -556,7 +557,7 @@ type Target_Channel struct {
 }
 
 type Target_Pattern struct {
-	// A name pattern with * and ?, such as builder-*; every matching agent gets a copy.
+	// A name pattern with * and ?, such as builder-*; every matching agent gets a copy. The pattern * means everyone.
 	Pattern string `protobuf:"bytes,4,opt,name=pattern,proto3,oneof"`
 }
 
@@ -1205,7 +1206,11 @@ type SendResult struct {
 	// Set if the message was refused as a whole.
 	Error *ItemError `protobuf:"bytes,6,opt,name=error,proto3" json:"error,omitempty"`
 	// How many of recipient_count are REFUSED.
-	RefusedCount  int32 `protobuf:"varint,7,opt,name=refused_count,json=refusedCount,proto3" json:"refused_count,omitempty"`
+	RefusedCount int32 `protobuf:"varint,7,opt,name=refused_count,json=refusedCount,proto3" json:"refused_count,omitempty"`
+	// What the sender should know although the message was accepted, for people: no agent has the role or subscribes to the
+	// channel (with the nearest names that are in use), no other agent is meant, or the message has no text (subject, body or
+	// payload; directives need none).
+	Warnings      []string `protobuf:"bytes,8,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1287,6 +1292,13 @@ func (x *SendResult) GetRefusedCount() int32 {
 		return x.RefusedCount
 	}
 	return 0
+}
+
+func (x *SendResult) GetWarnings() []string {
+	if x != nil {
+		return x.Warnings
+	}
+	return nil
 }
 
 // SendMessagesRequest is a batch sent without a stream.
@@ -4040,7 +4052,9 @@ type AskResponse struct {
 	Id       string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	Revision int64  `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
 	// Absent if none came in time.
-	Reply         *Message `protobuf:"bytes,3,opt,name=reply,proto3" json:"reply,omitempty"`
+	Reply *Message `protobuf:"bytes,3,opt,name=reply,proto3" json:"reply,omitempty"`
+	// What the sender should know about the question, for people; see SendResult.
+	Warnings      []string `protobuf:"bytes,4,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4092,6 +4106,13 @@ func (x *AskResponse) GetRevision() int64 {
 func (x *AskResponse) GetReply() *Message {
 	if x != nil {
 		return x.Reply
+	}
+	return nil
+}
+
+func (x *AskResponse) GetWarnings() []string {
+	if x != nil {
+		return x.Warnings
 	}
 	return nil
 }
@@ -4483,17 +4504,18 @@ func (x *TypeCount) GetCount() int64 {
 	return 0
 }
 
-// GetInboxSummaryResponse is what an agent has before it.
+// GetInboxSummaryResponse describes the mail of an agent. Every count ends at 1,000, which means 1,000 or more.
 type GetInboxSummaryResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Unfinished deliveries in its own mailbox without those that are not due yet, and of these unread.
+	// Unfinished deliveries in its own mailbox without those that are not due yet, up to the newest 1,000, and the unread ones
+	// among these.
 	Total  int64 `protobuf:"varint,1,opt,name=total,proto3" json:"total,omitempty"`
 	Unread int64 `protobuf:"varint,2,opt,name=unread,proto3" json:"unread,omitempty"`
 	// Ready in its own mailbox, its role's and its channels'.
 	Claimable int64 `protobuf:"varint,3,opt,name=claimable,proto3" json:"claimable,omitempty"`
 	// Its open claims.
 	Claimed int64 `protobuf:"varint,4,opt,name=claimed,proto3" json:"claimed,omitempty"`
-	// Of its own mailbox; highest priority first, and most frequent type first (at most 100).
+	// Of the deliveries that total counts; highest priority first, and most frequent type first (at most 100).
 	ByPriority []*PriorityCount `protobuf:"bytes,5,rep,name=by_priority,json=byPriority,proto3" json:"by_priority,omitempty"`
 	ByType     []*TypeCount     `protobuf:"bytes,6,rep,name=by_type,json=byType,proto3" json:"by_type,omitempty"`
 	// When the oldest unfinished message of its own mailbox was sent.
@@ -5299,7 +5321,7 @@ const file_brokerd_v1_message_proto_rawDesc = "" +
 	"\aresults\x18\x01 \x03(\v2\x16.brokerd.v1.SendResultR\aresults\"]\n" +
 	"\tRecipient\x12\x18\n" +
 	"\amailbox\x18\x01 \x01(\tR\amailbox\x126\n" +
-	"\aoutcome\x18\x02 \x01(\x0e2\x1c.brokerd.v1.RecipientOutcomeR\aoutcome\"\x88\x02\n" +
+	"\aoutcome\x18\x02 \x01(\x0e2\x1c.brokerd.v1.RecipientOutcomeR\aoutcome\"\xa4\x02\n" +
 	"\n" +
 	"SendResult\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
@@ -5310,7 +5332,8 @@ const file_brokerd_v1_message_proto_rawDesc = "" +
 	"recipients\x12\x1c\n" +
 	"\tduplicate\x18\x05 \x01(\bR\tduplicate\x12+\n" +
 	"\x05error\x18\x06 \x01(\v2\x15.brokerd.v1.ItemErrorR\x05error\x12#\n" +
-	"\rrefused_count\x18\a \x01(\x05R\frefusedCount\"e\n" +
+	"\rrefused_count\x18\a \x01(\x05R\frefusedCount\x12\x1a\n" +
+	"\bwarnings\x18\b \x03(\tR\bwarnings\"e\n" +
 	"\x13SendMessagesRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12/\n" +
@@ -5519,11 +5542,12 @@ const file_brokerd_v1_message_proto_rawDesc = "" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12-\n" +
 	"\amessage\x18\x02 \x01(\v2\x13.brokerd.v1.MessageR\amessage\x12-\n" +
-	"\x04wait\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x04wait\"d\n" +
+	"\x04wait\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x04wait\"\x80\x01\n" +
 	"\vAskResponse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\x12)\n" +
-	"\x05reply\x18\x03 \x01(\v2\x13.brokerd.v1.MessageR\x05reply\"~\n" +
+	"\x05reply\x18\x03 \x01(\v2\x13.brokerd.v1.MessageR\x05reply\x12\x1a\n" +
+	"\bwarnings\x18\x04 \x03(\tR\bwarnings\"~\n" +
 	"\fReplyRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12\x0e\n" +

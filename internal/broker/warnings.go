@@ -1,0 +1,95 @@
+package broker
+
+import (
+	"slices"
+	"strings"
+
+	"brokerd/internal/nearest"
+)
+
+// warnings returns what the sender of an accepted message should know: the message says nothing, or no agent gets it yet.
+// A message to an agent costs no query.
+func (s *sending) warnings(d *Draft, out *Outcome) (found []string, err error) {
+	if d.Textless && !isDirective(d.Type) {
+		found = append(found, "the message has no text: it has neither a subject nor a body nor a payload")
+	}
+	var absent string
+	switch t := d.Target; {
+	case t.Kind == ToRole && d.One:
+		absent, err = s.vacancy(mailboxRef{roleBox, t.Name})
+	case t.Kind == ToChannel && (d.One || out.Count == 0):
+		absent, err = s.vacancy(mailboxRef{channelBox, t.Name})
+	}
+	switch {
+	case absent == "" && (out.Count > 0 || out.Awaited):
+	case absent == "":
+		found = append(found, "no other agent is meant by "+d.Target.String()+"; no agent gets the message")
+	case d.One:
+		found = append(found, absent+"; the message waits until one does")
+	default:
+		found = append(found, absent+"; no agent gets the message")
+	}
+	return found, err
+}
+
+// vacancy returns the warning for a role or channel that no agent has; it is empty if one has it. The answer is kept until
+// an agent registers or deregisters or a subscription changes.
+func (s *sending) vacancy(ref mailboxRef) (string, error) {
+	session := s.actor.session.ID
+	return s.vacancies.Get(s.tx, boxKey{session, ref}, func() (string, error) {
+		if ref.kind == roleBox {
+			return s.vacantRole(session, ref.name)
+		}
+		id, err := s.findMailbox(s.tx, session, ref)
+		if err != nil {
+			return "", err
+		}
+		subscribers, err := subscribersOf(s.tx, id)
+		if err != nil || len(subscribers) > 0 {
+			return "", err
+		}
+		others, err := s.subscribedChannels(session)
+		return "no agent subscribes to channel " + ref.name + hint(ref.name, others), err
+	})
+}
+
+func (s *sending) vacantRole(session int64, role string) (string, error) {
+	agents, err := s.dir.Matching(s.tx, session, role, "")
+	if err != nil || len(agents) > 0 {
+		return "", err
+	}
+	if agents, err = s.dir.Matching(s.tx, session, "", ""); err != nil {
+		return "", err
+	}
+	var roles []string
+	for _, a := range agents {
+		if a.Role != "" && !slices.Contains(roles, a.Role) && len(roles) < nearest.Limit {
+			roles = append(roles, a.Role)
+		}
+	}
+	return "no agent has the role " + role + hint(role, roles), nil
+}
+
+// subscribedChannels returns names of channels that agents subscribe to.
+func (s *sending) subscribedChannels(session int64) (names []string, err error) {
+	rows := s.tx.Query(selectSubscribedChannels, session, nearest.Limit)
+	defer rows.Close()
+	for rows.Next() {
+		var name string
+		if err := rows.Scan(&name); err != nil {
+			return nil, err
+		}
+		if !strings.HasPrefix(name, eventChannel) {
+			names = append(names, name)
+		}
+	}
+	return names, rows.Err()
+}
+
+// hint names what the sender may have meant.
+func hint(wanted string, offered []string) string {
+	if len(offered) == 0 {
+		return ""
+	}
+	return " (did you mean " + strings.Join(nearest.Names(wanted, offered), ", ") + "?)"
+}

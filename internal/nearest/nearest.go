@@ -1,0 +1,54 @@
+// Package nearest finds the names that are most like another one, for error messages and warnings.
+package nearest
+
+const (
+	most = 3 // names of an answer
+
+	// Limit is how many names a caller should offer: a comparison takes some microseconds.
+	Limit = 2000
+)
+
+// Names returns the names that take the fewest edits to become the wanted one, at most three, nearest first. Of names
+// equally near, the first offered comes first.
+func Names(wanted string, offered []string) []string {
+	var found []string
+	var distances []int
+	for _, name := range offered {
+		distance := edits(name, wanted)
+		at := len(found)
+		for at > 0 && distance < distances[at-1] {
+			at--
+		}
+		if at == most {
+			continue
+		}
+		if len(found) < most {
+			found, distances = append(found, ""), append(distances, 0)
+		}
+		copy(found[at+1:], found[at:])
+		copy(distances[at+1:], distances[at:])
+		found[at], distances[at] = name, distance
+	}
+	return found
+}
+
+// edits returns how many insertions, deletions and replacements of a byte turn a into b.
+func edits(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(cost, diagonal+1, row[j]+1)
+		}
+	}
+	return row[len(b)]
+}
