@@ -30,6 +30,11 @@ func addNamespace(f *pflag.FlagSet, namespace *string) {
 	f.StringVar(namespace, "namespace", "", `where the key lies (default: "default"); "global" is shared by all sessions`)
 }
 
+// addTask adds the option that says which task a key belongs to.
+func addTask(cmd *cobra.Command, task *string) {
+	cmd.Flags().StringVar(task, "task", "", "the task that the key belongs to; '' for none (default: as it is)")
+}
+
 // conditionOptions say what must be so for a change to be made.
 type conditionOptions struct {
 	ifRevision int64
@@ -124,6 +129,9 @@ func (c *cli) stateFacts(e *pb.StateEntry) string {
 	if e.GetOwner() != "" {
 		facts = append(facts, "owned by "+clean(e.GetOwner()))
 	}
+	if e.GetTaskId() != "" {
+		facts = append(facts, "task "+clean(e.GetTaskId()))
+	}
 	if e.GetExpiresAt() != nil {
 		facts = append(facts, "expires "+c.due(e.GetExpiresAt()))
 	}
@@ -187,6 +195,7 @@ func newStatePutCommand(c *cli) *cobra.Command {
 	var kind string
 	var ttl time.Duration
 	var own bool
+	var task string
 	cmd := &cobra.Command{
 		Use:   "put KEY VALUE",
 		Short: "Write a value",
@@ -204,6 +213,7 @@ func newStatePutCommand(c *cli) *cobra.Command {
 				return err
 			}
 			request.Key, request.CompareRevision, request.Ttl, request.Own = args[0], o.revision(cmd), duration(ttl), ifSet(cmd, "own", own)
+			request.TaskId = ifSet(cmd, "task", task)
 			broker, err := c.connect(cmd.Context())
 			if err != nil {
 				return err
@@ -224,6 +234,7 @@ func newStatePutCommand(c *cli) *cobra.Command {
 	o.AddFlags(cmd, true)
 	cmd.Flags().DurationVar(&ttl, "ttl", 0, "delete it after this time, 1s to 8760h; each put sets it anew (default: never)")
 	cmd.Flags().BoolVar(&own, "own", false, "only this agent may write it until it deregisters; --own=false gives it free (default: as it is)")
+	addTask(cmd, &task)
 	addRequestID(cmd, &request.RequestId)
 	must(cmd.RegisterFlagCompletionFunc("type", cobra.FixedCompletions(stateTypes, cobra.ShellCompDirectiveNoFileComp)))
 	return cmd
@@ -231,6 +242,7 @@ func newStatePutCommand(c *cli) *cobra.Command {
 
 func newStateAppendCommand(c *cli) *cobra.Command {
 	request := &pb.AppendStateRequest{}
+	var task string
 	cmd := &cobra.Command{
 		Use:   "append KEY TEXT",
 		Short: "Add an entry to a document",
@@ -247,6 +259,7 @@ subscribe to the channel event/context_updated are told.`,
 			if request.Text, err = text(cmd, "TEXT", args[1]); err != nil {
 				return err
 			}
+			request.TaskId = ifSet(cmd, "task", task)
 			broker, err := c.connect(cmd.Context())
 			if err != nil {
 				return err
@@ -261,6 +274,7 @@ subscribe to the channel event/context_updated are told.`,
 		},
 	}
 	addNamespace(cmd.Flags(), &request.Namespace)
+	addTask(cmd, &task)
 	addRequestID(cmd, &request.RequestId)
 	return cmd
 }

@@ -48,6 +48,35 @@ func TestState_ValuesAreWrittenAndRead(t *testing.T) {
 	}
 }
 
+func TestState_KeysAreListedByTask(t *testing.T) {
+	startBroker(t)
+	register(t, "a/builder")
+	must0(t, "--agent", "a", "state", "put", "plan", "1", "--task", "t1")
+	must0(t, "--agent", "a", "state", "put", "plan", "2")
+	must0(t, "--agent", "a", "state", "append", "notes", "first", "--task", "t1")
+	must0(t, "--agent", "a", "state", "put", "other", "1")
+	got := invoke(t.Context(), `{"changes":[{"put":{"key":"pair","value":1,"task_id":"t2"}}]}`, nil, "--agent", "a", "state", "transact", "-")
+	if got.code != 0 {
+		t.Fatalf("%+v", got)
+	}
+	for task, want := range map[string]string{"t1": "notes plan ", "t2": "pair ", "t3": ""} {
+		var keys string
+		for line := range strings.Lines(must0(t, "state", "list", "--task", task, "-o", "json")) {
+			keys += at(t, decode(t, line), "key").(string) + " "
+		}
+		if keys != want {
+			t.Errorf("keys of %s: %q, want %q", task, keys, want)
+		}
+	}
+	if got := must0(t, "state", "list", "plan", "-o", "prompt"); !strings.Contains(got, ", task t1)") {
+		t.Errorf("%q", got)
+	}
+	must0(t, "--agent", "a", "state", "put", "plan", "3", "--task", "")
+	if got := must0(t, "state", "list", "--task", "t1", "-o", "json"); strings.Contains(got, `"plan"`) {
+		t.Errorf("%q", got)
+	}
+}
+
 func TestState_ConflictsAndWhatIsNotThereHaveTheirExitCodes(t *testing.T) {
 	startBroker(t)
 	register(t, "a/builder", "b/builder")

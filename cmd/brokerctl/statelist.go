@@ -35,10 +35,10 @@ func (c *cli) completeKey(cmd *cobra.Command, args []string, begun string) ([]st
 // stateView lists versions of keys.
 func (c *cli) stateView() view[*pb.StateEntry] {
 	return view[*pb.StateEntry]{
-		columns: []string{"KEY", "VERSION", "REV", "AUTHOR", "CHANGED", "OWNER", "VALUE"},
+		columns: []string{"KEY", "VERSION", "REV", "AUTHOR", "CHANGED", "OWNER", "TASK", "VALUE"},
 		row: func(e *pb.StateEntry) []string {
 			return []string{keyName(e), strconv.FormatInt(e.GetVersion(), 10), strconv.FormatInt(e.GetRevision(), 10), e.GetAuthor(),
-				c.ago(e.GetChangedAt()), e.GetOwner(), stateSummary(e)}
+				c.ago(e.GetChangedAt()), e.GetOwner(), e.GetTaskId(), stateSummary(e)}
 		},
 		prompt: func(w io.Writer, e *pb.StateEntry) {
 			fmt.Fprintf(w, "%s = %s (%s)\n", keyName(e), oneLine(stateSummary(e)), c.stateFacts(e))
@@ -93,6 +93,7 @@ func newStateListCommand(c *cli) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&request.Namespace, "namespace", "", `only keys of this one (default: all but "global")`)
 	cmd.Flags().StringVar(&request.Owner, "owner", "", "only keys of this agent")
+	cmd.Flags().StringVar(&request.TaskId, "task", "", "only keys that belong to this task")
 	cmd.Flags().IntVar(&limit, "limit", 100, "list at most this many; 0 = all")
 	must(cmd.RegisterFlagCompletionFunc("owner", c.completeAgents))
 	return cmd
@@ -146,7 +147,7 @@ func newStateWatchCommand(c *cli) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, cancel := context.WithCancel(cmd.Context())
 			defer cancel()
-			print, err := follow(c, cmd, c.stateView(), 24, 7, 6, 16, 8, 12)
+			print, err := follow(c, cmd, c.stateView(), 24, 7, 6, 16, 8, 12, 12)
 			if err != nil {
 				return err
 			}

@@ -40,12 +40,13 @@ type transactionPut struct {
 	IfRevision *int64          `json:"if_revision"`
 	TTL        string          `json:"ttl"`
 	Own        *bool           `json:"own"`
+	TaskID     *string         `json:"task_id"`
 }
 
 const transactLong = `Compare, put and delete, all or nothing, under one revision. FILE (- is standard input) is JSON:
 
   {"compares": [{"key": "plan/step", "revision": 4711}],
-   "changes":  [{"put": {"key": "plan/step", "value": 4}},
+   "changes":  [{"put": {"key": "plan/step", "value": 4, "task_id": "t1"}},
                 {"put": {"key": "notes", "value": {"any": "JSON"}, "ttl": "10m", "own": true}},
                 {"delete": {"namespace": "global", "key": "old", "if_revision": 4700}}]}
 
@@ -127,7 +128,7 @@ func parseTransaction(content string) (*pb.TransactStateRequest, error) {
 }
 
 func (p *transactionPut) request() (*pb.PutStateRequest, error) {
-	put := &pb.PutStateRequest{Namespace: p.Namespace, Key: p.Key, CompareRevision: p.IfRevision, Own: p.Own}
+	put := &pb.PutStateRequest{Namespace: p.Namespace, Key: p.Key, CompareRevision: p.IfRevision, Own: p.Own, TaskId: p.TaskID}
 	if p.TTL != "" {
 		ttl, err := time.ParseDuration(p.TTL)
 		if err != nil {

@@ -26,6 +26,7 @@ type Change struct {
 	Value   Value
 	TTL     time.Duration // 0 = for ever
 	Own     *bool         // whether it is the author's from now on; nil = as it is
+	Task    *string       // the task that it belongs to from now on; nil = as it is
 }
 
 // An Outcome is what has become of changes.
@@ -211,20 +212,23 @@ func (t *turn) alter(r *row, ch *Change, id int64) {
 			r.owner, r.ownerSession = t.author.Name, t.author.Session
 		}
 	}
+	if ch.Task != nil {
+		r.task = *ch.Task
+	}
 }
 
 // put stores the next version of a key, as the row has it now, under an id that is its own.
 func (t *turn) put(r *row, id, revision int64, value string, number int) (Entry, error) {
 	e := Entry{
 		Name: r.Name, Type: r.kind, Version: r.version + 1, Revision: revision, Author: t.author.Name, ChangedAt: t.tx.Now(),
-		CreatedAt: r.createdAt, ExpiresAt: r.expiresAt, Owner: r.owner, Deleted: r.deleted, Entries: r.entries,
+		CreatedAt: r.createdAt, ExpiresAt: r.expiresAt, Owner: r.owner, TaskID: r.task, Deleted: r.deleted, Entries: r.entries,
 	}
 	key := r.id
 	if key == 0 {
 		key = id
 	}
 	_, err := t.tx.Exec(insertVersion, id, r.scope, key, e.Version, revision, int(r.kind), len(value), e.Author,
-		e.ChangedAt, e.CreatedAt, e.ExpiresAt, textOrNull(e.Owner), e.Deleted, number, value)
+		e.ChangedAt, e.CreatedAt, e.ExpiresAt, textOrNull(e.Owner), e.Deleted, number, textOrNull(e.TaskID), value)
 	if err == nil {
 		r.version, r.revision, r.current = e.Version, revision, id
 		err = t.save(r, id)
@@ -247,12 +251,12 @@ func (t *turn) save(r *row, id int64) error {
 	case r.id == 0:
 		r.id = id
 		_, err = t.tx.Exec(insertKey, r.scope, r.Namespace, r.Key, r.id, int(r.kind), r.version, r.revision, r.current, r.first, r.createdAt,
-			r.expiresAt, textOrNull(r.owner), numberOrNull(r.ownerSession), r.deleted, r.entries, r.bytes, textOrNull(r.contributors))
+			r.expiresAt, textOrNull(r.owner), numberOrNull(r.ownerSession), r.deleted, r.entries, r.bytes, textOrNull(r.contributors), textOrNull(r.task))
 	case r.plain && r.isPlain():
 		_, err = t.tx.Exec(updateValue, int(r.kind), r.version, r.revision, r.current, r.id)
 	default:
 		_, err = t.tx.Exec(updateKey, int(r.kind), r.version, r.revision, r.current, r.first, r.createdAt,
-			r.expiresAt, textOrNull(r.owner), numberOrNull(r.ownerSession), r.deleted, r.entries, r.bytes, textOrNull(r.contributors), r.id)
+			r.expiresAt, textOrNull(r.owner), numberOrNull(r.ownerSession), r.deleted, r.entries, r.bytes, textOrNull(r.contributors), textOrNull(r.task), r.id)
 	}
 	r.plain = r.isPlain()
 	return err

@@ -22,9 +22,9 @@ const (
 	maxContributors = 100     // that are named
 )
 
-// Append adds an entry to a document, or makes it with its first. fault.Precondition (NOT_A_DOCUMENT) for a key that is something
+// Append adds an entry to a document, or makes it with its first. The document belongs to the task from then on; nil = as it is. fault.Precondition (NOT_A_DOCUMENT) for a key that is something
 // else, and as Directory has it; fault.Exhausted (DOCUMENT_FULL) if it would grow too large, or the disk is full.
-func (k *Keys) Append(ctx context.Context, c caller.Caller, req once.Request, n Name, text string) (Entry, error) {
+func (k *Keys) Append(ctx context.Context, c caller.Caller, req once.Request, n Name, text string, task *string) (Entry, error) {
 	var e Entry
 	var err error
 	if k.disk != nil {
@@ -38,7 +38,7 @@ func (k *Keys) Append(ctx context.Context, c caller.Caller, req once.Request, n 
 					return err
 				}
 				t := turn{Keys: k, tx: tx, author: a}
-				e, err = t.extend(n, text)
+				e, err = t.extend(n, text, task)
 				return err
 			})
 			return err
@@ -50,7 +50,7 @@ func (k *Keys) Append(ctx context.Context, c caller.Caller, req once.Request, n 
 	return e, nil
 }
 
-func (t *turn) extend(n Name, text string) (Entry, error) {
+func (t *turn) extend(n Name, text string, task *string) (Entry, error) {
 	r, err := find(t.tx, scopeOf(t.author.Session, n.Namespace), n)
 	if err != nil {
 		return Entry{}, err
@@ -68,6 +68,9 @@ func (t *turn) extend(n Name, text string) (Entry, error) {
 	}
 	if err := t.lapse(&r); err != nil {
 		return Entry{}, err
+	}
+	if task != nil {
+		r.task = *task
 	}
 	revision, err := t.announce(&r, text)
 	if err != nil {
@@ -101,6 +104,7 @@ func (t *turn) announce(r *row, text string) (int64, error) {
 	number := strconv.Itoa(r.entries + 1)
 	line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
 	e := t.entry(appended)
+	e.TaskID = r.task
 	e.Summary = clip(t.author.Name+" added entry "+number+" to "+r.String()+": "+clip(strings.Join(strings.Fields(line), " "), 100), 400)
 	e.Related = []string{r.String()}
 	e.Details = string(appendDetails(r, Document, strconv.FormatInt(r.version+1, 10))) + `,"entry":` + number + `,"bytes":` + strconv.Itoa(len(text)) + `}`

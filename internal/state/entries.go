@@ -37,6 +37,10 @@ func (t *turn) append(rows []row, changes []Change) (int64, error) {
 		verb, kind = "deleted ", r.kind
 	}
 	e.Summary = verb + r.String() + ", version " + version
+	e.TaskID = r.task
+	if task := changes[0].Task; task != nil {
+		e.TaskID = *task
+	}
 	e.Related = []string{r.String()}
 	e.Details = string(appendDetails(r, kind, version)) + "}"
 	return t.log.Append(t.tx, e)

@@ -23,10 +23,12 @@ CREATE TABLE state_keys (
 	entries       INTEGER NOT NULL, -- of a document
 	bytes         INTEGER NOT NULL, -- of a document
 	contributors  TEXT, -- JSON list, of a document
+	task_id       TEXT,
 	UNIQUE (scope, namespace, key)
 );
 CREATE INDEX state_keys_expiry ON state_keys (expires_at) WHERE expires_at IS NOT NULL;
 CREATE INDEX state_keys_owner ON state_keys (owner, owner_session) WHERE owner IS NOT NULL;
+CREATE INDEX state_keys_task ON state_keys (scope, task_id, namespace, key) WHERE task_id IS NOT NULL;
 
 -- A row is never changed. The ids are numbers of the counter: that of the revision for its first change, and then the numbers after it.
 CREATE TABLE state_versions (
@@ -44,6 +46,7 @@ CREATE TABLE state_versions (
 	owner      TEXT,
 	deleted    INTEGER NOT NULL,
 	number     INTEGER NOT NULL, -- of the entry that it added to a document
+	task_id    TEXT,
 	value      TEXT -- of a document: that entry
 );
 CREATE INDEX state_versions_key ON state_versions (key);
@@ -56,7 +59,7 @@ CREATE TABLE state_floors (
 `}}
 }
 
-const keyColumns = `id, type, version, revision, current, first, created_at, expires_at, owner, owner_session, deleted, entries, bytes, contributors`
+const keyColumns = `id, type, version, revision, current, first, created_at, expires_at, owner, owner_session, deleted, entries, bytes, contributors, task_id`
 
 const selectKey = `
 SELECT ` + keyColumns + `
@@ -64,7 +67,7 @@ FROM state_keys WHERE scope = ? AND namespace = ? AND key = ?`
 
 const insertKey = `
 INSERT INTO state_keys (scope, namespace, key, ` + keyColumns + `)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
 // updateValue is for a change of nothing but the value, which is most of them: no index is touched.
 const updateValue = `
@@ -73,15 +76,15 @@ UPDATE state_keys SET type = ?, version = ?, revision = ?, current = ? WHERE id 
 const updateKey = `
 UPDATE state_keys
 SET type = ?, version = ?, revision = ?, current = ?, first = ?, created_at = ?, expires_at = ?, owner = ?, owner_session = ?,
-    deleted = ?, entries = ?, bytes = ?, contributors = ?
+    deleted = ?, entries = ?, bytes = ?, contributors = ?, task_id = ?
 WHERE id = ?`
 
 const insertVersion = `
-INSERT INTO state_versions (id, scope, key, version, revision, type, size, author, changed_at, created_at, expires_at, owner, deleted, number, value)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+INSERT INTO state_versions (id, scope, key, version, revision, type, size, author, changed_at, created_at, expires_at, owner, deleted, number, task_id, value)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
 const versionColumns = `
-v.id, k.namespace, k.key, v.version, v.revision, v.type, v.author, v.changed_at, v.created_at, v.expires_at, v.owner, v.deleted, v.number`
+v.id, k.namespace, k.key, v.version, v.revision, v.type, v.author, v.changed_at, v.created_at, v.expires_at, v.owner, v.deleted, v.number, v.task_id`
 
 const selectVersion = `
 SELECT ` + versionColumns + `, v.value
@@ -99,7 +102,7 @@ SELECT id FROM state_versions WHERE key = ? AND id <= ? AND number = 1 ORDER BY 
 
 // Of a document: its entries between two versions, both included.
 const selectEntries = `
-SELECT number, author, changed_at, revision, value
+SELECT number, author, changed_at, revision, task_id, value
 FROM state_versions
 WHERE key = ? AND id BETWEEN ? AND ? AND number > ?
 ORDER BY id`
@@ -118,9 +121,14 @@ FROM state_keys k JOIN state_versions v ON v.id = k.current
 WHERE k.scope = ? AND (k.namespace, k.key) >= (?, ?) AND (k.namespace, k.key) < (?, ?)
   AND NOT k.deleted AND (k.expires_at IS NULL OR k.expires_at > ?)
   AND (? = '' OR substr(k.key, 1, length(?)) = ?)
-  AND (? = '' OR k.owner = ?)
+  AND (? = '' OR k.owner = ?)`
+
+const byName = `
 ORDER BY k.namespace, k.key
 LIMIT ?`
+
+const listTaskKeys = listKeys + `
+  AND k.task_id = ?`
 
 const countKeys = `
 SELECT count(*) FROM state_keys WHERE scope = ? AND NOT deleted`

@@ -124,7 +124,7 @@ func sections(q store.Querier, r *row, version int64, after int) ([]Section, err
 	var list []Section
 	for bytes := 0; bytes < pageBytes && rows.Next(); {
 		var s Section
-		if err := rows.Scan(&s.Number, &s.Author, &s.At, &s.Revision, &s.Text); err != nil {
+		if err := rows.Scan(&s.Number, &s.Author, &s.At, &s.Revision, &s.TaskID, &s.Text); err != nil {
 			return nil, err
 		}
 		list = append(list, s)
@@ -138,6 +138,7 @@ type Selection struct {
 	Namespace string // empty = all but Global
 	Prefix    string
 	Owner     string
+	TaskID    string
 	Values    bool // read them, too
 	From      Name // the first that may be listed
 	Limit     int
@@ -167,8 +168,13 @@ func (k *Keys) List(ctx context.Context, c caller.Caller, s Selection) (Page, er
 		if err != nil {
 			return err
 		}
-		rows := snap.Query(listKeys, s.Values, scopeOf(session, s.Namespace), low.Namespace, low.Key, high.Namespace, high.Key,
-			k.clock.Now(), s.Prefix, s.Prefix, s.Prefix, s.Owner, s.Owner, s.Limit+1)
+		query := listKeys
+		args := []any{s.Values, scopeOf(session, s.Namespace), low.Namespace, low.Key, high.Namespace, high.Key,
+			k.clock.Now(), s.Prefix, s.Prefix, s.Prefix, s.Owner, s.Owner}
+		if s.TaskID != "" {
+			query, args = listTaskKeys, append(args, s.TaskID)
+		}
+		rows := snap.Query(query+byName, append(args, s.Limit+1)...)
 		defer rows.Close()
 		for bytes := 0; rows.Next(); {
 			if len(p.Entries) == s.Limit || bytes >= pageBytes {

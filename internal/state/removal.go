@@ -36,6 +36,7 @@ type record struct {
 	CreatedAt time.Time       `json:"created_at"`
 	ExpiresAt *time.Time      `json:"expires_at"`
 	Owner     string          `json:"owner"`
+	TaskID    string          `json:"task_id"`
 	Entry     int             `json:"entry"` // of a document: the number of what it added
 	Text      string          `json:"text"`
 }
@@ -63,6 +64,7 @@ func (k *Keys) Records(q store.Querier, session int64, after string, limit int) 
 		}
 		r.Namespace, r.Key, r.Version, r.Revision, r.Type = e.Namespace, e.Key, e.Version, e.Revision, e.Type.String()
 		r.Deleted, r.Author, r.ChangedAt, r.CreatedAt, r.Owner = e.Deleted, e.Author, e.ChangedAt, e.CreatedAt, e.Owner
+		r.TaskID = e.TaskID
 		if r.Current {
 			r.Owner = owner
 		}

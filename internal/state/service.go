@@ -86,6 +86,7 @@ func (s *Service) AppendState(ctx context.Context, in *pb.AppendStateRequest) (*
 		c.Fail("text", "is empty; an entry needs some text")
 	}
 	c.Text("text", in.GetText(), maxSection)
+	c.Line("task_id", in.GetTaskId(), valid.MaxID)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
@@ -93,7 +94,7 @@ func (s *Service) AppendState(ctx context.Context, in *pb.AppendStateRequest) (*
 	if err != nil {
 		return nil, err
 	}
-	e, err := s.keys.Append(ctx, caller.FromContext(ctx), req, n, in.GetText())
+	e, err := s.keys.Append(ctx, caller.FromContext(ctx), req, n, in.GetText(), in.TaskId)
 	if err != nil {
 		return nil, err
 	}
@@ -142,12 +143,13 @@ func (s *Service) change(ctx context.Context, c *valid.Check, rpc string, in req
 func (s *Service) ListState(ctx context.Context, in *pb.ListStateRequest) (*pb.ListStateResponse, error) {
 	var c valid.Check
 	sel := Selection{
-		Namespace: in.GetNamespace(), Prefix: in.GetKeyPrefix(), Owner: in.GetOwner(), Values: in.GetValues(),
+		Namespace: in.GetNamespace(), Prefix: in.GetKeyPrefix(), Owner: in.GetOwner(), TaskID: in.GetTaskId(), Values: in.GetValues(),
 		Limit: c.PageSize("page_size", in.GetPageSize()),
 	}
 	c.OptionalName("namespace", sel.Namespace)
 	c.Line("key_prefix", sel.Prefix, maxKey)
 	c.OptionalName("owner", sel.Owner)
+	c.Line("task_id", sel.TaskID, valid.MaxID)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}

@@ -43,10 +43,11 @@ func notNegative(c *valid.Check, field string, n int64) {
 // putOf reads a value to write.
 func putOf(c *valid.Check, path string, in *pb.PutStateRequest) Change {
 	ch := Change{
-		Name: nameOf(c, path, in), Compare: in.CompareRevision, Own: in.Own,
+		Name: nameOf(c, path, in), Compare: in.CompareRevision, Own: in.Own, Task: in.TaskId,
 		Value: valueOf(c, path, in.GetValue()), TTL: c.Duration(path+"ttl", in.GetTtl(), shortestTTL, longestTTL, 0),
 	}
 	notNegative(c, path+"compare_revision", in.GetCompareRevision())
+	c.Line(path+"task_id", in.GetTaskId(), valid.MaxID)
 	return ch
 }
 
@@ -115,7 +116,7 @@ func transactionOf(c *valid.Check, in *pb.TransactStateRequest) (compares []Comp
 			c.Fail(path+"key", "is that of an earlier change: each key at most once")
 		}
 		seen[ch.Name] = true
-		bytes += len(ch.Namespace) + len(ch.Key) + len(ch.Value.Text)
+		bytes += len(ch.Namespace) + len(ch.Key) + len(ch.Value.Text) + len(change.GetPut().GetTaskId())
 		changes = append(changes, ch)
 	}
 	if bytes > maxTogether {
@@ -135,7 +136,7 @@ func entriesProto(list []Entry, values bool) []*pb.StateEntry {
 func entryProto(e *Entry, value bool) *pb.StateEntry {
 	out := &pb.StateEntry{
 		Namespace: e.Namespace, Key: e.Key, Type: pb.StateType(e.Type), Version: e.Version, Revision: e.Revision, Author: e.Author,
-		Owner: e.Owner, Deleted: e.Deleted, Entries: int32(e.Entries), Contributors: e.Contributors,
+		Owner: e.Owner, TaskId: e.TaskID, Deleted: e.Deleted, Entries: int32(e.Entries), Contributors: e.Contributors,
 	}
 	if !e.ChangedAt.IsZero() {
 		out.ChangedAt, out.CreatedAt = timestamppb.New(e.ChangedAt), timestamppb.New(e.CreatedAt)
@@ -169,6 +170,6 @@ func valueProto(e *Entry) *pb.StateValue {
 
 func sectionProto(s *Section) *pb.DocumentEntry {
 	return &pb.DocumentEntry{
-		Number: int32(s.Number), Author: s.Author, CreatedAt: timestamppb.New(s.At), Text: s.Text, Revision: s.Revision,
+		Number: int32(s.Number), Author: s.Author, CreatedAt: timestamppb.New(s.At), Text: s.Text, Revision: s.Revision, TaskId: s.TaskID,
 	}
 }

@@ -69,6 +69,7 @@ type Entry struct {
 	CreatedAt    time.Time // when the key was made since it was last deleted
 	ExpiresAt    time.Time // zero = never
 	Owner        string
+	TaskID       string // the task that the key belongs to
 	Deleted      bool
 	Entries      int      // of a document
 	Contributors []string // of a document as it is now: who wrote it, in order of their first entry
@@ -81,6 +82,7 @@ type Section struct {
 	Author   string
 	At       time.Time
 	Revision int64
+	TaskID   string // of the document when it was added
 	Text     string `json:"-"`
 }
 
@@ -185,7 +187,8 @@ type row struct {
 	entries      int
 	bytes        int64
 	contributors string // JSON list
-	plain        bool   // as it is stored it isPlain
+	task         string
+	plain        bool // as it is stored it isPlain
 }
 
 // find reads a key.
@@ -193,7 +196,7 @@ func find(q store.Querier, scope int64, n Name) (row, error) {
 	r := row{Name: n, scope: scope}
 	var kind int
 	err := q.QueryRow(selectKey, scope, n.Namespace, n.Key).Scan(&r.id, &kind, &r.version, &r.revision, &r.current, &r.first,
-		&r.createdAt, &r.expiresAt, &r.owner, &r.ownerSession, &r.deleted, &r.entries, &r.bytes, &r.contributors)
+		&r.createdAt, &r.expiresAt, &r.owner, &r.ownerSession, &r.deleted, &r.entries, &r.bytes, &r.contributors, &r.task)
 	if err != nil && !errors.Is(err, store.ErrNoRows) {
 		return row{}, fmt.Errorf("look up key %s: %w", n, err)
 	}
@@ -204,7 +207,7 @@ func find(q store.Querier, scope int64, n Name) (row, error) {
 
 // isPlain reports whether the key is there and has nothing but a value.
 func (r *row) isPlain() bool {
-	return !r.deleted && r.kind != Document && r.expiresAt.IsZero() && r.owner == ""
+	return !r.deleted && r.kind != Document && r.expiresAt.IsZero() && r.owner == "" && r.task == ""
 }
 
 // open makes a key that is not there one that is.
@@ -217,7 +220,7 @@ func (r *row) open(id int64, now time.Time) {
 // bury makes a key one that is not there.
 func (r *row) bury() {
 	r.deleted, r.expiresAt, r.owner, r.ownerSession = true, time.Time{}, "", 0
-	r.entries, r.bytes, r.contributors = 0, 0, ""
+	r.entries, r.bytes, r.contributors, r.task = 0, 0, "", ""
 }
 
 // lapsed reports whether the key is there and its time to live is over.
@@ -251,14 +254,14 @@ func (r *row) complete(e *Entry) error {
 func scanVersion(rows *store.Rows, more ...any) (id int64, e Entry, err error) {
 	var kind, number int
 	err = rows.Scan(append([]any{&id, &e.Namespace, &e.Key, &e.Version, &e.Revision, &kind, &e.Author, &e.ChangedAt, &e.CreatedAt,
-		&e.ExpiresAt, &e.Owner, &e.Deleted, &number, &e.Value}, more...)...)
+		&e.ExpiresAt, &e.Owner, &e.Deleted, &number, &e.TaskID, &e.Value}, more...)...)
 	if err != nil {
 		return 0, e, err
 	}
 	e.Type = Type(kind)
 	if e.Type == Document && !e.Deleted {
 		e.Entries = number
-		e.Appended = &Section{Number: number, Author: e.Author, At: e.ChangedAt, Revision: e.Revision, Text: e.Value}
+		e.Appended = &Section{Number: number, Author: e.Author, At: e.ChangedAt, Revision: e.Revision, TaskID: e.TaskID, Text: e.Value}
 		e.Value = ""
 	}
 	return id, e, nil
@@ -266,7 +269,7 @@ func scanVersion(rows *store.Rows, more ...any) (id int64, e Entry, err error) {
 
 // size is about how many bytes an entry takes, on the wire and in memory.
 func (e *Entry) size() int {
-	n := overheadBytes + len(e.Namespace) + len(e.Key) + len(e.Value)
+	n := overheadBytes + len(e.Namespace) + len(e.Key) + len(e.TaskID) + len(e.Value)
 	if e.Appended != nil {
 		n += len(e.Appended.Text)
 	}

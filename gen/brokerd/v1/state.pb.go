@@ -228,7 +228,9 @@ type StateEntry struct {
 	// Of a document as it is now: who wrote it, in order of their first entry, at most 100. Not in histories and watches.
 	Contributors []string `protobuf:"bytes,14,rep,name=contributors,proto3" json:"contributors,omitempty"`
 	// Of a document's version, in histories and watches: the entry that it added.
-	Appended      *DocumentEntry `protobuf:"bytes,15,opt,name=appended,proto3" json:"appended,omitempty"`
+	Appended *DocumentEntry `protobuf:"bytes,15,opt,name=appended,proto3" json:"appended,omitempty"`
+	// The task that the key belongs to; empty = none.
+	TaskId        string `protobuf:"bytes,16,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -368,6 +370,13 @@ func (x *StateEntry) GetAppended() *DocumentEntry {
 	return nil
 }
 
+func (x *StateEntry) GetTaskId() string {
+	if x != nil {
+		return x.TaskId
+	}
+	return ""
+}
+
 // DocumentEntry is a part of a document.
 type DocumentEntry struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -376,8 +385,10 @@ type DocumentEntry struct {
 	Author    string                 `protobuf:"bytes,2,opt,name=author,proto3" json:"author,omitempty"`
 	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	// Markdown text.
-	Text          string `protobuf:"bytes,4,opt,name=text,proto3" json:"text,omitempty"`
-	Revision      int64  `protobuf:"varint,5,opt,name=revision,proto3" json:"revision,omitempty"`
+	Text     string `protobuf:"bytes,4,opt,name=text,proto3" json:"text,omitempty"`
+	Revision int64  `protobuf:"varint,5,opt,name=revision,proto3" json:"revision,omitempty"`
+	// The task that the document belonged to when the entry was added; empty = none.
+	TaskId        string `protobuf:"bytes,6,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -445,6 +456,13 @@ func (x *DocumentEntry) GetRevision() int64 {
 		return x.Revision
 	}
 	return 0
+}
+
+func (x *DocumentEntry) GetTaskId() string {
+	if x != nil {
+		return x.TaskId
+	}
+	return ""
 }
 
 // GetStateRequest names a key.
@@ -623,7 +641,9 @@ type PutStateRequest struct {
 	// After which it is deleted, 1 s to 365 days; absent = never. Each put sets it anew.
 	Ttl *durationpb.Duration `protobuf:"bytes,6,opt,name=ttl,proto3" json:"ttl,omitempty"`
 	// True makes the calling agent its owner: until it deregisters, only it and operators may write or delete the key. False gives it free. Absent = as it is.
-	Own           *bool `protobuf:"varint,7,opt,name=own,proto3,oneof" json:"own,omitempty"`
+	Own *bool `protobuf:"varint,7,opt,name=own,proto3,oneof" json:"own,omitempty"`
+	// The task that the key belongs to, at most 128 bytes; empty = none. Absent = as it is.
+	TaskId        *string `protobuf:"bytes,8,opt,name=task_id,json=taskId,proto3,oneof" json:"task_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -707,6 +727,13 @@ func (x *PutStateRequest) GetOwn() bool {
 	return false
 }
 
+func (x *PutStateRequest) GetTaskId() string {
+	if x != nil && x.TaskId != nil {
+		return *x.TaskId
+	}
+	return ""
+}
+
 // PutStateResponse is the key as written, without its value.
 type PutStateResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -759,7 +786,9 @@ type AppendStateRequest struct {
 	Namespace string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	Key       string                 `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"`
 	// Markdown, 1 byte to 256 KiB. The document has at most 4 MiB, each entry counted with 64 bytes more: RESOURCE_EXHAUSTED (DOCUMENT_FULL).
-	Text          string `protobuf:"bytes,4,opt,name=text,proto3" json:"text,omitempty"`
+	Text string `protobuf:"bytes,4,opt,name=text,proto3" json:"text,omitempty"`
+	// As in PutStateRequest.
+	TaskId        *string `protobuf:"bytes,5,opt,name=task_id,json=taskId,proto3,oneof" json:"task_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -818,6 +847,13 @@ func (x *AppendStateRequest) GetKey() string {
 func (x *AppendStateRequest) GetText() string {
 	if x != nil {
 		return x.Text
+	}
+	return ""
+}
+
+func (x *AppendStateRequest) GetTaskId() string {
+	if x != nil && x.TaskId != nil {
+		return *x.TaskId
 	}
 	return ""
 }
@@ -1273,8 +1309,10 @@ type ListStateRequest struct {
 	// Values too; else they are left out.
 	Values bool `protobuf:"varint,4,opt,name=values,proto3" json:"values,omitempty"`
 	// 1 to 1,000; 0 = 100.
-	PageSize      int32  `protobuf:"varint,5,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	PageToken     string `protobuf:"bytes,6,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	PageSize  int32  `protobuf:"varint,5,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	PageToken string `protobuf:"bytes,6,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// Keys that belong to this task.
+	TaskId        string `protobuf:"bytes,7,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1347,6 +1385,13 @@ func (x *ListStateRequest) GetPageSize() int32 {
 func (x *ListStateRequest) GetPageToken() string {
 	if x != nil {
 		return x.PageToken
+	}
+	return ""
+}
+
+func (x *ListStateRequest) GetTaskId() string {
+	if x != nil {
+		return x.TaskId
 	}
 	return ""
 }
@@ -1674,7 +1719,7 @@ const file_brokerd_v1_state_proto_rawDesc = "" +
 	"\rboolean_value\x18\x03 \x01(\bH\x00R\fbooleanValue\x12\x1f\n" +
 	"\n" +
 	"json_value\x18\x04 \x01(\tH\x00R\tjsonValueB\a\n" +
-	"\x05value\"\xb9\x04\n" +
+	"\x05value\"\xd2\x04\n" +
 	"\n" +
 	"StateEntry\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x10\n" +
@@ -1695,14 +1740,16 @@ const file_brokerd_v1_state_proto_rawDesc = "" +
 	"\adeleted\x18\f \x01(\bR\adeleted\x12\x18\n" +
 	"\aentries\x18\r \x01(\x05R\aentries\x12\"\n" +
 	"\fcontributors\x18\x0e \x03(\tR\fcontributors\x125\n" +
-	"\bappended\x18\x0f \x01(\v2\x19.brokerd.v1.DocumentEntryR\bappended\"\xaa\x01\n" +
+	"\bappended\x18\x0f \x01(\v2\x19.brokerd.v1.DocumentEntryR\bappended\x12\x17\n" +
+	"\atask_id\x18\x10 \x01(\tR\x06taskId\"\xc3\x01\n" +
 	"\rDocumentEntry\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x05R\x06number\x12\x16\n" +
 	"\x06author\x18\x02 \x01(\tR\x06author\x129\n" +
 	"\n" +
 	"created_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x12\x12\n" +
 	"\x04text\x18\x04 \x01(\tR\x04text\x12\x1a\n" +
-	"\brevision\x18\x05 \x01(\x03R\brevision\"\x9f\x01\n" +
+	"\brevision\x18\x05 \x01(\x03R\brevision\x12\x17\n" +
+	"\atask_id\x18\x06 \x01(\tR\x06taskId\"\x9f\x01\n" +
 	"\x0fGetStateRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\tR\x03key\x12\x1f\n" +
@@ -1717,7 +1764,7 @@ const file_brokerd_v1_state_proto_rawDesc = "" +
 	"\bmarkdown\x18\x03 \x01(\tR\bmarkdown\x12\x1a\n" +
 	"\brevision\x18\x04 \x01(\x03R\brevision\x12\x1d\n" +
 	"\n" +
-	"last_entry\x18\x05 \x01(\x05R\tlastEntry\"\x9f\x02\n" +
+	"last_entry\x18\x05 \x01(\x05R\tlastEntry\"\xc9\x02\n" +
 	"\x0fPutStateRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12\x1c\n" +
@@ -1726,17 +1773,23 @@ const file_brokerd_v1_state_proto_rawDesc = "" +
 	"\x05value\x18\x04 \x01(\v2\x16.brokerd.v1.StateValueR\x05value\x12.\n" +
 	"\x10compare_revision\x18\x05 \x01(\x03H\x00R\x0fcompareRevision\x88\x01\x01\x12+\n" +
 	"\x03ttl\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x03ttl\x12\x15\n" +
-	"\x03own\x18\a \x01(\bH\x01R\x03own\x88\x01\x01B\x13\n" +
+	"\x03own\x18\a \x01(\bH\x01R\x03own\x88\x01\x01\x12\x1c\n" +
+	"\atask_id\x18\b \x01(\tH\x02R\x06taskId\x88\x01\x01B\x13\n" +
 	"\x11_compare_revisionB\x06\n" +
-	"\x04_own\"@\n" +
+	"\x04_ownB\n" +
+	"\n" +
+	"\b_task_id\"@\n" +
 	"\x10PutStateResponse\x12,\n" +
-	"\x05entry\x18\x01 \x01(\v2\x16.brokerd.v1.StateEntryR\x05entry\"w\n" +
+	"\x05entry\x18\x01 \x01(\v2\x16.brokerd.v1.StateEntryR\x05entry\"\xa1\x01\n" +
 	"\x12AppendStateRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x10\n" +
 	"\x03key\x18\x03 \x01(\tR\x03key\x12\x12\n" +
-	"\x04text\x18\x04 \x01(\tR\x04text\"[\n" +
+	"\x04text\x18\x04 \x01(\tR\x04text\x12\x1c\n" +
+	"\atask_id\x18\x05 \x01(\tH\x00R\x06taskId\x88\x01\x01B\n" +
+	"\n" +
+	"\b_task_id\"[\n" +
 	"\x13AppendStateResponse\x12,\n" +
 	"\x05entry\x18\x01 \x01(\v2\x16.brokerd.v1.StateEntryR\x05entry\x12\x16\n" +
 	"\x06number\x18\x02 \x01(\x05R\x06number\"\xa8\x01\n" +
@@ -1765,7 +1818,7 @@ const file_brokerd_v1_state_proto_rawDesc = "" +
 	"\achanges\x18\x03 \x03(\v2\x17.brokerd.v1.StateChangeR\achanges\"e\n" +
 	"\x15TransactStateResponse\x120\n" +
 	"\aentries\x18\x01 \x03(\v2\x16.brokerd.v1.StateEntryR\aentries\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\x03R\brevision\"\xb9\x01\n" +
+	"\brevision\x18\x02 \x01(\x03R\brevision\"\xd2\x01\n" +
 	"\x10ListStateRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x1d\n" +
 	"\n" +
@@ -1774,7 +1827,8 @@ const file_brokerd_v1_state_proto_rawDesc = "" +
 	"\x06values\x18\x04 \x01(\bR\x06values\x12\x1b\n" +
 	"\tpage_size\x18\x05 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
-	"page_token\x18\x06 \x01(\tR\tpageToken\"\x89\x01\n" +
+	"page_token\x18\x06 \x01(\tR\tpageToken\x12\x17\n" +
+	"\atask_id\x18\a \x01(\tR\x06taskId\"\x89\x01\n" +
 	"\x11ListStateResponse\x120\n" +
 	"\aentries\x18\x01 \x03(\v2\x16.brokerd.v1.StateEntryR\aentries\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x1a\n" +
@@ -1913,6 +1967,7 @@ func file_brokerd_v1_state_proto_init() {
 		(*StateValue_JsonValue)(nil),
 	}
 	file_brokerd_v1_state_proto_msgTypes[5].OneofWrappers = []any{}
+	file_brokerd_v1_state_proto_msgTypes[7].OneofWrappers = []any{}
 	file_brokerd_v1_state_proto_msgTypes[9].OneofWrappers = []any{}
 	file_brokerd_v1_state_proto_msgTypes[12].OneofWrappers = []any{
 		(*StateChange_Put)(nil),
