@@ -67,26 +67,28 @@ func TestAcquire_SaysWhoIsInTheWay(t *testing.T) {
 
 func TestTokens_AreShownWithTheirQueue(t *testing.T) {
 	c, cmd, out := printer(formatTable)
-	token := &pb.Token{Type: "review", Scope: "login page", State: pb.TokenState_TOKEN_STATE_CONTESTED, Agent: "builder-2", Fence: 11, GrantedAt: before(time.Minute),
-		HeldUntil: before(-time.Hour), LongestHold: durationpb.New(168 * time.Hour), Waiting: 1}
+	token := &pb.Token{Type: "review", Scope: "login page", State: pb.TokenState_TOKEN_STATE_CONTESTED, Agent: "builder-2", Role: "builder", Fence: 11, GrantedAt: before(time.Minute),
+		HeldUntil: before(-time.Hour), LongestHold: durationpb.New(168 * time.Hour), LastReleasedAt: before(2 * time.Minute), Waiting: 1}
 	passed := &pb.Token{Type: "review", Scope: "x", State: pb.TokenState_TOKEN_STATE_HELD, Fence: 12, PassedToRole: "critic", Uncollected: true, HeldUntil: before(-time.Hour)}
-	free := &pb.Token{Type: "test_run", Scope: "ci", State: pb.TokenState_TOKEN_STATE_AVAILABLE}
+	free := &pb.Token{Type: "test_run", Scope: "ci", State: pb.TokenState_TOKEN_STATE_AVAILABLE, LastReleasedAt: before(time.Minute)}
 	if err := list(c, cmd, []*pb.Token{token, passed, free}, c.tokenView()); err != nil {
 		t.Fatal(err)
 	}
 	c.printToken(out, &pb.GetTokenResponse{Token: token, Tickets: []*pb.TokenTicket{{Ticket: 13, Agent: "builder-1", Position: 1, CreatedAt: before(time.Minute)}}})
 	wantText(t, out.String(), `
-TYPE      SCOPE       STATE                OWNER        ENDS   WAITING  FENCE  REASON
-review    login page  contested            builder-2    in 1h  1        11
-review    x           held, not collected  role:critic  in 1h  0        12
-test_run  ci          available            -            -      0        -
-token         review/login page
-state         contested
-owner         builder-2
-fence         11
-granted       2026-01-02 11:59:00 (1m ago)
-ends          13:00:00 (in 1h)
-longest hold  168h
+TYPE      SCOPE       STATE                OWNER        ROLE     ENDS   WAITING  FENCE  RELEASED  REASON
+review    login page  contested            builder-2    builder  in 1h  1        11     2m ago
+review    x           held, not collected  role:critic  -        in 1h  0        12     -
+test_run  ci          available            -            -        -      0        -      1m ago
+token          review/login page
+state          contested
+owner          builder-2
+role           builder
+fence          11
+granted        2026-01-02 11:59:00 (1m ago)
+ends           13:00:00 (in 1h)
+longest hold   168h
+last released  2026-01-02 11:58:00 (2m ago)
 
 TICKET  PLACE  WAITING    SINCE  REASON
 13      1      builder-1  1m ago

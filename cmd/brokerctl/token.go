@@ -69,7 +69,7 @@ Exit codes: 4 the wait is over, 5 somebody else has it (without --wait) or waiti
 		},
 	}
 	o.AddFlags(cmd)
-	cmd.Flags().DurationVar(&longest, "longest", 0, "the longest that anybody may hold it, 1s to 168h; the first acquirer of all says it (default: 168h)")
+	cmd.Flags().DurationVar(&longest, "longest", 0, "the longest that an agent may hold it, 1s to 168h, as its first acquirer sets it; a different one later is an error (default: 168h)")
 	return cmd
 }
 
@@ -267,6 +267,7 @@ func (c *cli) printToken(w io.Writer, answer *pb.GetTokenResponse) {
 	line("token", tokenName(k.GetType(), k.GetScope()))
 	line("state", tokenState(k))
 	line("owner", ownerOf(k.GetAgent(), k.GetHolder()))
+	line("role", k.GetRole())
 	line("passed to", cond(k.GetPassedToRole() != "", "role:"+k.GetPassedToRole(), ""))
 	if k.GetFence() > 0 {
 		line("fence", strconv.FormatInt(k.GetFence(), 10))
@@ -275,6 +276,7 @@ func (c *cli) printToken(w io.Writer, answer *pb.GetTokenResponse) {
 	}
 	line("reason", k.GetReason())
 	line("longest hold", shortOf(k.GetLongestHold()))
+	line("last released", c.when(k.GetLastReleasedAt()))
 	_ = t.flush() // to the command's own output: nobody is left to tell
 	if len(answer.GetTickets()) == 0 {
 		return
@@ -340,7 +342,7 @@ func newTokenListCommand(c *cli) *cobra.Command {
 // tokenView lists tokens.
 func (c *cli) tokenView() view[*pb.Token] {
 	return view[*pb.Token]{
-		columns: []string{"TYPE", "SCOPE", "STATE", "OWNER", "ENDS", "WAITING", "FENCE", "REASON"},
+		columns: []string{"TYPE", "SCOPE", "STATE", "OWNER", "ROLE", "ENDS", "WAITING", "FENCE", "RELEASED", "REASON"},
 		row: func(k *pb.Token) []string {
 			owner, fence, ends := ownerOf(k.GetAgent(), k.GetHolder()), "", ""
 			if k.GetPassedToRole() != "" && k.GetAgent() == "" {
@@ -349,7 +351,8 @@ func (c *cli) tokenView() view[*pb.Token] {
 			if k.GetFence() > 0 && k.GetState() != pb.TokenState_TOKEN_STATE_AVAILABLE {
 				fence, ends = strconv.FormatInt(k.GetFence(), 10), c.due(k.GetHeldUntil())
 			}
-			return []string{k.GetType(), clip(k.GetScope(), 60), tokenState(k), owner, ends, strconv.Itoa(int(k.GetWaiting())), fence, clip(k.GetReason(), 50)}
+			return []string{k.GetType(), clip(k.GetScope(), 60), tokenState(k), owner, k.GetRole(), ends, strconv.Itoa(int(k.GetWaiting())), fence,
+				c.ago(k.GetLastReleasedAt()), clip(k.GetReason(), 50)}
 		},
 		none: "no tokens",
 	}

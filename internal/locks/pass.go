@@ -80,7 +80,7 @@ func (u *turn) pass(row *tokenRow, g *grant, p Passing) (Passed, error) {
 	if err != nil {
 		return Passed{}, err
 	}
-	if err := u.end(g); err != nil {
+	if err := u.remove(g); err != nil {
 		return Passed{}, err
 	}
 	if !alive {

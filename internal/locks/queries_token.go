@@ -8,6 +8,7 @@ CREATE TABLE lock_tokens (
 	token     TEXT    NOT NULL,
 	longest   INTEGER NOT NULL,
 	revision  INTEGER NOT NULL DEFAULT 0,
+	released_at INTEGER, -- when a hold last ended without a pass
 	passed    INTEGER NOT NULL DEFAULT 0,
 	passed_by TEXT    NOT NULL DEFAULT '',
 	note      TEXT    NOT NULL DEFAULT '',
@@ -32,10 +33,13 @@ const insertToken = `
 INSERT INTO lock_tokens (session, token, longest) VALUES (?, ?, ?)`
 
 const selectTokenRow = `
-SELECT longest, revision, passed, passed_by, note FROM lock_tokens WHERE session = ? AND token = ?`
+SELECT longest, revision, released_at, passed, passed_by, note FROM lock_tokens WHERE session = ? AND token = ?`
 
 const updateToken = `
 UPDATE lock_tokens SET revision = ? WHERE session = ? AND token = ?`
+
+const updateReleased = `
+UPDATE lock_tokens SET released_at = ? WHERE session = ? AND token = ?`
 
 const updatePassed = `
 UPDATE lock_tokens SET passed = ?, passed_by = ?, note = ? WHERE session = ? AND token = ?`
@@ -67,7 +71,7 @@ DELETE FROM lock_tokens WHERE session = ?`
 
 // The join runs from the tokens to who holds them.
 const selectTokens = `
-SELECT k.token, k.longest, k.revision, k.passed, g.fence
+SELECT k.token, k.longest, k.revision, k.released_at, k.passed, g.fence
 FROM lock_tokens k
 LEFT JOIN lock_paths p ON p.session = k.session AND p.kind = 2 AND p.place = k.token
 LEFT JOIN lock_grants g ON g.fence = p.fence

@@ -215,7 +215,7 @@ func tokenName(c *valid.Check, kind, scope string) string {
 func tokenProto(s *TokenStatus) *pb.Token {
 	out := &pb.Token{
 		Type: s.Type, Scope: s.Scope, State: pb.TokenState(s.State), LongestHold: durationpb.New(s.Longest), Waiting: int32(s.Waiting),
-		PassedToRole: s.Role, Revision: s.Revision,
+		PassedToRole: s.Role, Role: s.HolderRole, LastReleasedAt: stamp(s.ReleasedAt), Revision: s.Revision,
 	}
 	if s.Held.Fence != 0 {
 		h := &s.Held

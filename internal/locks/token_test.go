@@ -2,6 +2,7 @@ package locks_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -210,11 +211,58 @@ func TestToken_LongestHoldIsTheFirstAcquirers(t *testing.T) {
 	_, err = a.tokens.PassToken(a.ctx, &pb.PassTokenRequest{Type: "review", Scope: "x", MaxHold: durationpb.New(time.Hour), To: &pb.PassTokenRequest_Agent{Agent: "b"}})
 	wantField(t, err, "max_hold")
 	a.giveBack()
-	got = b.ask(&pb.AcquireTokenRequest{LongestHold: durationpb.New(time.Hour), MaxHold: durationpb.New(30 * time.Second)})
+	for _, dry := range []bool{true, false} {
+		_, err = b.tokens.AcquireToken(b.ctx, b.request(&pb.AcquireTokenRequest{LongestHold: durationpb.New(time.Hour), DryRun: dry}))
+		wantField(t, err, "longest_hold")
+		if !strings.Contains(err.Error(), "the first acquirer of review/x has set it to 1m0s") {
+			t.Errorf("the error does not name the longest hold in force: %v", err)
+		}
+	}
+	got = b.ask(&pb.AcquireTokenRequest{LongestHold: durationpb.New(time.Minute), MaxHold: durationpb.New(30 * time.Second)})
 	want(t, "held by the next for", got.HeldUntil.AsTime().Sub(w.Clock.Now()), 30*time.Second)
 	want(t, "longest hold stays", w.token().Token.LongestHold.AsDuration(), time.Minute)
 	_, err = extend(0)
 	wantError(t, err, codes.FailedPrecondition, "TOKEN_LOST")
+}
+
+func TestToken_ShowsTheRoleOfItsHolderAndTheLastRelease(t *testing.T) {
+	w := newDaemon(t)
+	a, b := w.player("a", "producer"), w.player("b", "critic")
+	o := w.playing("default", "")
+	shows := func(when, role string, released time.Time) {
+		t.Helper()
+		out, err := o.tokens.ListTokens(o.ctx, &pb.ListTokensRequest{})
+		must(t, err)
+		for _, k := range append(out.GetTokens(), w.token().Token) {
+			at := time.Time{}
+			if k.LastReleasedAt != nil {
+				at = k.LastReleasedAt.AsTime()
+			}
+			want(t, when+": role", k.Role, role)
+			want(t, when+": last released", at, released)
+		}
+	}
+	a.take()
+	shows("held", "producer", time.Time{})
+	w.Clock.Advance(time.Second)
+	a.passTo("b")
+	b.take()
+	shows("passed", "critic", time.Time{})
+	w.Clock.Advance(time.Second)
+	b.giveBack()
+	released := w.Clock.Now().UTC()
+	shows("released", "", released)
+	w.Clock.Advance(time.Second)
+	a.take()
+	shows("acquired again", "producer", released)
+	a.passToRole("critic")
+	shows("passed to a role", "", released)
+	w.Clock.Advance(time.Second)
+	must(t, drop(o.tokens.RevokeToken(o.ctx, &pb.RevokeTokenRequest{Type: "review", Scope: "x", Reason: "enough"})))
+	shows("revoked", "", w.Clock.Now().UTC())
+	released = w.Clock.Now().UTC()
+	w.Restart()
+	shows("after a restart", "", released)
 }
 
 func TestToken_RevokedByOperatorsWithAReason(t *testing.T) {

@@ -17,8 +17,9 @@ import (
 type tokenRow struct {
 	name     string // TYPE/SCOPE
 	longest  time.Duration
-	revision int64 // of its last change
-	passed   int64 // the fence that it was passed on under; 0 = never
+	revision int64     // of its last change
+	released time.Time // when a hold last ended without a pass; zero = never
+	passed   int64     // the fence that it was passed on under; 0 = never
 	passedBy string
 	note     string
 }
@@ -26,7 +27,7 @@ type tokenRow struct {
 // findToken returns a token, nil if nobody has ever asked for it.
 func findToken(q store.Querier, session int64, name string) (*tokenRow, error) {
 	row := &tokenRow{name: name}
-	err := q.QueryRow(selectTokenRow, session, name).Scan(&row.longest, &row.revision, &row.passed, &row.passedBy, &row.note)
+	err := q.QueryRow(selectTokenRow, session, name).Scan(&row.longest, &row.revision, &row.released, &row.passed, &row.passedBy, &row.note)
 	if errors.Is(err, store.ErrNoRows) {
 		return nil, nil
 	}
@@ -102,6 +103,10 @@ func (a *acquiring) token(u *turn, o Owner, role string) (answered bool, err err
 		if row.longest == 0 {
 			row.longest = mostHold
 		}
+	}
+	if asked := a.wish.Longest; asked != 0 && asked != row.longest {
+		return false, fault.Field("longest_hold", "is %v; the first acquirer of %s has set it to %v, which stays in force: omit it",
+			asked, short(row.name), row.longest)
 	}
 	if a.maxHold, err = row.hold(a.wish.MaxHold); err != nil {
 		return false, err
@@ -345,7 +350,9 @@ type TokenStatus struct {
 	Held        Held // of the present grant; nothing without one
 	Longest     time.Duration
 	Waiting     int
-	Role        string // it was passed to, and nobody of it has collected it
+	Role        string    // it was passed to, and nobody of it has collected it
+	HolderRole  string    // of the agent that holds it, as of the grant
+	ReleasedAt  time.Time // when a hold last ended without a pass; zero = never
 	Revision    int64
 }
 
@@ -357,7 +364,7 @@ func splitToken(name string) (kind, scope string) {
 
 // status shows a token.
 func (t *Table) status(v *view, row *tokenRow, g *grant) TokenStatus {
-	s := TokenStatus{State: Available, Longest: row.longest, Revision: row.revision}
+	s := TokenStatus{State: Available, Longest: row.longest, ReleasedAt: row.released, Revision: row.revision}
 	s.Type, s.Scope = splitToken(row.name)
 	for _, k := range v.queue.tickets {
 		if k.claim.kind == Token && k.claim.token == row.name {
@@ -373,6 +380,8 @@ func (t *Table) status(v *view, row *tokenRow, g *grant) TokenStatus {
 	}
 	if g.owner.Agent == "" {
 		s.Role = g.role
+	} else {
+		s.HolderRole = g.role
 	}
 	return s
 }
@@ -480,7 +489,7 @@ func tokensAfter(q store.Querier, session int64, f TokenFilter, after string) (f
 	for rows.Next() {
 		var r tokenRow
 		var fence int64
-		if err := rows.Scan(&r.name, &r.longest, &r.revision, &r.passed, &fence); err != nil {
+		if err := rows.Scan(&r.name, &r.longest, &r.revision, &r.released, &r.passed, &fence); err != nil {
 			return nil, nil, err
 		}
 		found, fences = append(found, r), append(fences, fence)

@@ -90,7 +90,7 @@ type Token struct {
 	Fence     int64                  `protobuf:"varint,6,opt,name=fence,proto3" json:"fence,omitempty"`
 	GrantedAt *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=granted_at,json=grantedAt,proto3" json:"granted_at,omitempty"`
 	HeldUntil *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=held_until,json=heldUntil,proto3" json:"held_until,omitempty"`
-	// As its first acquirer set it.
+	// As its first acquirer has set it.
 	LongestHold *durationpb.Duration `protobuf:"bytes,9,opt,name=longest_hold,json=longestHold,proto3" json:"longest_hold,omitempty"`
 	Reason      string               `protobuf:"bytes,10,opt,name=reason,proto3" json:"reason,omitempty"`
 	Waiting     int32                `protobuf:"varint,11,opt,name=waiting,proto3" json:"waiting,omitempty"`
@@ -99,9 +99,13 @@ type Token struct {
 	// The role it was passed to, until one collects it.
 	PassedToRole string `protobuf:"bytes,13,opt,name=passed_to_role,json=passedToRole,proto3" json:"passed_to_role,omitempty"`
 	// Revision of its last change.
-	Revision      int64 `protobuf:"varint,14,opt,name=revision,proto3" json:"revision,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Revision int64 `protobuf:"varint,14,opt,name=revision,proto3" json:"revision,omitempty"`
+	// The role of the agent that holds it, as of the grant.
+	Role string `protobuf:"bytes,15,opt,name=role,proto3" json:"role,omitempty"`
+	// When a hold of it last ended without a pass: by a release, its longest time, a revocation, or the end of its agent. Absent = never.
+	LastReleasedAt *timestamppb.Timestamp `protobuf:"bytes,16,opt,name=last_released_at,json=lastReleasedAt,proto3" json:"last_released_at,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Token) Reset() {
@@ -232,6 +236,20 @@ func (x *Token) GetRevision() int64 {
 	return 0
 }
 
+func (x *Token) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *Token) GetLastReleasedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.LastReleasedAt
+	}
+	return nil
+}
+
 // TokenTicket is a request that waits.
 type TokenTicket struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -342,7 +360,8 @@ type AcquireTokenRequest struct {
 	DryRun     bool                 `protobuf:"varint,7,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
 	Reason     string               `protobuf:"bytes,8,opt,name=reason,proto3" json:"reason,omitempty"`
 	KeepTicket bool                 `protobuf:"varint,9,opt,name=keep_ticket,json=keepTicket,proto3" json:"keep_ticket,omitempty"`
-	// Set by the first acquirer of all, ignored later: 1 s to 7 days; absent = 7 days.
+	// The longest hold, 1 s to 7 days. The first acquirer sets it; absent then = 7 days. In later calls absent = the one in force. A different
+	// one is INVALID_ARGUMENT, and the error names the one in force.
 	LongestHold   *durationpb.Duration `protobuf:"bytes,10,opt,name=longest_hold,json=longestHold,proto3" json:"longest_hold,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1387,7 +1406,7 @@ var File_brokerd_v1_token_proto protoreflect.FileDescriptor
 const file_brokerd_v1_token_proto_rawDesc = "" +
 	"\n" +
 	"\x16brokerd/v1/token.proto\x12\n" +
-	"brokerd.v1\x1a\x15brokerd/v1/lock.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xed\x03\n" +
+	"brokerd.v1\x1a\x15brokerd/v1/lock.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xc7\x04\n" +
 	"\x05Token\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12\x14\n" +
 	"\x05scope\x18\x02 \x01(\tR\x05scope\x12,\n" +
@@ -1405,7 +1424,9 @@ const file_brokerd_v1_token_proto_rawDesc = "" +
 	"\awaiting\x18\v \x01(\x05R\awaiting\x12 \n" +
 	"\vuncollected\x18\f \x01(\bR\vuncollected\x12$\n" +
 	"\x0epassed_to_role\x18\r \x01(\tR\fpassedToRole\x12\x1a\n" +
-	"\brevision\x18\x0e \x01(\x03R\brevision\"\xd6\x01\n" +
+	"\brevision\x18\x0e \x01(\x03R\brevision\x12\x12\n" +
+	"\x04role\x18\x0f \x01(\tR\x04role\x12D\n" +
+	"\x10last_released_at\x18\x10 \x01(\v2\x1a.google.protobuf.TimestampR\x0elastReleasedAt\"\xd6\x01\n" +
 	"\vTokenTicket\x12\x16\n" +
 	"\x06ticket\x18\x01 \x01(\x03R\x06ticket\x12\x14\n" +
 	"\x05agent\x18\x02 \x01(\tR\x05agent\x12\x16\n" +
@@ -1559,39 +1580,40 @@ var file_brokerd_v1_token_proto_depIdxs = []int32{
 	17, // 1: brokerd.v1.Token.granted_at:type_name -> google.protobuf.Timestamp
 	17, // 2: brokerd.v1.Token.held_until:type_name -> google.protobuf.Timestamp
 	18, // 3: brokerd.v1.Token.longest_hold:type_name -> google.protobuf.Duration
-	17, // 4: brokerd.v1.TokenTicket.created_at:type_name -> google.protobuf.Timestamp
-	18, // 5: brokerd.v1.AcquireTokenRequest.wait:type_name -> google.protobuf.Duration
-	18, // 6: brokerd.v1.AcquireTokenRequest.max_hold:type_name -> google.protobuf.Duration
-	18, // 7: brokerd.v1.AcquireTokenRequest.longest_hold:type_name -> google.protobuf.Duration
-	19, // 8: brokerd.v1.AcquireTokenResponse.outcome:type_name -> brokerd.v1.AcquireOutcome
-	17, // 9: brokerd.v1.AcquireTokenResponse.held_until:type_name -> google.protobuf.Timestamp
-	20, // 10: brokerd.v1.AcquireTokenResponse.obstacles:type_name -> brokerd.v1.Obstacle
-	18, // 11: brokerd.v1.PassTokenRequest.max_hold:type_name -> google.protobuf.Duration
-	18, // 12: brokerd.v1.ExtendTokenRequest.max_hold:type_name -> google.protobuf.Duration
-	17, // 13: brokerd.v1.ExtendTokenResponse.held_until:type_name -> google.protobuf.Timestamp
-	1,  // 14: brokerd.v1.GetTokenResponse.token:type_name -> brokerd.v1.Token
-	2,  // 15: brokerd.v1.GetTokenResponse.tickets:type_name -> brokerd.v1.TokenTicket
-	0,  // 16: brokerd.v1.ListTokensRequest.state:type_name -> brokerd.v1.TokenState
-	1,  // 17: brokerd.v1.ListTokensResponse.tokens:type_name -> brokerd.v1.Token
-	3,  // 18: brokerd.v1.TokenService.AcquireToken:input_type -> brokerd.v1.AcquireTokenRequest
-	5,  // 19: brokerd.v1.TokenService.PassToken:input_type -> brokerd.v1.PassTokenRequest
-	7,  // 20: brokerd.v1.TokenService.ExtendToken:input_type -> brokerd.v1.ExtendTokenRequest
-	9,  // 21: brokerd.v1.TokenService.ReleaseToken:input_type -> brokerd.v1.ReleaseTokenRequest
-	11, // 22: brokerd.v1.TokenService.RevokeToken:input_type -> brokerd.v1.RevokeTokenRequest
-	13, // 23: brokerd.v1.TokenService.GetToken:input_type -> brokerd.v1.GetTokenRequest
-	15, // 24: brokerd.v1.TokenService.ListTokens:input_type -> brokerd.v1.ListTokensRequest
-	4,  // 25: brokerd.v1.TokenService.AcquireToken:output_type -> brokerd.v1.AcquireTokenResponse
-	6,  // 26: brokerd.v1.TokenService.PassToken:output_type -> brokerd.v1.PassTokenResponse
-	8,  // 27: brokerd.v1.TokenService.ExtendToken:output_type -> brokerd.v1.ExtendTokenResponse
-	10, // 28: brokerd.v1.TokenService.ReleaseToken:output_type -> brokerd.v1.ReleaseTokenResponse
-	12, // 29: brokerd.v1.TokenService.RevokeToken:output_type -> brokerd.v1.RevokeTokenResponse
-	14, // 30: brokerd.v1.TokenService.GetToken:output_type -> brokerd.v1.GetTokenResponse
-	16, // 31: brokerd.v1.TokenService.ListTokens:output_type -> brokerd.v1.ListTokensResponse
-	25, // [25:32] is the sub-list for method output_type
-	18, // [18:25] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	17, // 4: brokerd.v1.Token.last_released_at:type_name -> google.protobuf.Timestamp
+	17, // 5: brokerd.v1.TokenTicket.created_at:type_name -> google.protobuf.Timestamp
+	18, // 6: brokerd.v1.AcquireTokenRequest.wait:type_name -> google.protobuf.Duration
+	18, // 7: brokerd.v1.AcquireTokenRequest.max_hold:type_name -> google.protobuf.Duration
+	18, // 8: brokerd.v1.AcquireTokenRequest.longest_hold:type_name -> google.protobuf.Duration
+	19, // 9: brokerd.v1.AcquireTokenResponse.outcome:type_name -> brokerd.v1.AcquireOutcome
+	17, // 10: brokerd.v1.AcquireTokenResponse.held_until:type_name -> google.protobuf.Timestamp
+	20, // 11: brokerd.v1.AcquireTokenResponse.obstacles:type_name -> brokerd.v1.Obstacle
+	18, // 12: brokerd.v1.PassTokenRequest.max_hold:type_name -> google.protobuf.Duration
+	18, // 13: brokerd.v1.ExtendTokenRequest.max_hold:type_name -> google.protobuf.Duration
+	17, // 14: brokerd.v1.ExtendTokenResponse.held_until:type_name -> google.protobuf.Timestamp
+	1,  // 15: brokerd.v1.GetTokenResponse.token:type_name -> brokerd.v1.Token
+	2,  // 16: brokerd.v1.GetTokenResponse.tickets:type_name -> brokerd.v1.TokenTicket
+	0,  // 17: brokerd.v1.ListTokensRequest.state:type_name -> brokerd.v1.TokenState
+	1,  // 18: brokerd.v1.ListTokensResponse.tokens:type_name -> brokerd.v1.Token
+	3,  // 19: brokerd.v1.TokenService.AcquireToken:input_type -> brokerd.v1.AcquireTokenRequest
+	5,  // 20: brokerd.v1.TokenService.PassToken:input_type -> brokerd.v1.PassTokenRequest
+	7,  // 21: brokerd.v1.TokenService.ExtendToken:input_type -> brokerd.v1.ExtendTokenRequest
+	9,  // 22: brokerd.v1.TokenService.ReleaseToken:input_type -> brokerd.v1.ReleaseTokenRequest
+	11, // 23: brokerd.v1.TokenService.RevokeToken:input_type -> brokerd.v1.RevokeTokenRequest
+	13, // 24: brokerd.v1.TokenService.GetToken:input_type -> brokerd.v1.GetTokenRequest
+	15, // 25: brokerd.v1.TokenService.ListTokens:input_type -> brokerd.v1.ListTokensRequest
+	4,  // 26: brokerd.v1.TokenService.AcquireToken:output_type -> brokerd.v1.AcquireTokenResponse
+	6,  // 27: brokerd.v1.TokenService.PassToken:output_type -> brokerd.v1.PassTokenResponse
+	8,  // 28: brokerd.v1.TokenService.ExtendToken:output_type -> brokerd.v1.ExtendTokenResponse
+	10, // 29: brokerd.v1.TokenService.ReleaseToken:output_type -> brokerd.v1.ReleaseTokenResponse
+	12, // 30: brokerd.v1.TokenService.RevokeToken:output_type -> brokerd.v1.RevokeTokenResponse
+	14, // 31: brokerd.v1.TokenService.GetToken:output_type -> brokerd.v1.GetTokenResponse
+	16, // 32: brokerd.v1.TokenService.ListTokens:output_type -> brokerd.v1.ListTokensResponse
+	26, // [26:33] is the sub-list for method output_type
+	19, // [19:26] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_brokerd_v1_token_proto_init() }
