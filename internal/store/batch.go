@@ -54,7 +54,9 @@ func (w *writer) runBatch() {
 		}
 		b.tasks = append(b.tasks, t)
 		if b.lost == nil {
+			before := b.rows
 			t.err = w.function(t.fn)
+			w.charge(t.lane, b.rows-before)
 		}
 	}
 	w.end()
@@ -121,7 +123,8 @@ func (w *writer) finish() error {
 }
 
 // next picks the next function of the batch up: those that empty mailboxes first, as long as the
-// batch has room; but one that fills them in every batch. A batch that is lost takes what is there.
+// batch has room; but one that fills them in every batch. A function that will probably be heavy
+// begins the batch, or is the one that fills mailboxes. A batch that is lost takes all functions.
 func (w *writer) next() *task {
 	b := &w.batch
 	room := b.lost != nil || b.rows < batchRows && w.clock.Since(b.started) < batchTime
@@ -131,10 +134,11 @@ func (w *writer) next() *task {
 		var t *task
 		switch {
 		case room && w.lanes[LaneDrain].tasks > 0:
-			t = w.lanes[LaneDrain].pop()
+			t = w.lanes[LaneDrain].pop(b.lost == nil && len(b.tasks) > 0)
 		case w.lanes[LaneFill].tasks > 0 && (room || !b.filled):
-			t = w.lanes[LaneFill].pop()
-		default:
+			t = w.lanes[LaneFill].pop(b.lost == nil && b.filled)
+		}
+		if t == nil {
 			return nil
 		}
 		if !t.state.CompareAndSwap(waiting, pickedUp) {
@@ -143,6 +147,13 @@ func (w *writer) next() *task {
 		b.filled = b.filled || t.lane == LaneFill
 		return t
 	}
+}
+
+// charge has the caller of the function that has just run pay for it.
+func (w *writer) charge(lane Lane, rows int) {
+	w.mu.Lock()
+	w.lanes[lane].charge(rows)
+	w.mu.Unlock()
 }
 
 // company waits for further work if nobody waits for the batch, and reports whether there may be some.

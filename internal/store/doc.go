@@ -18,9 +18,10 @@
 //
 // # Callers
 //
-// Within a lane the writer serves callers in turn (WithCaller), one function each. A caller that
-// queues functions without limit delays only itself, and it can queue no more than 1,000 functions
-// or 4 MiB: Write, Drain and Submit block beyond that. The broker's own work counts as one caller.
+// Within a lane the writer serves the caller that has used the least of it (WithCaller). A caller
+// that queues functions without limit delays only itself, and it can queue no more than 1,000
+// functions or 4 MiB: Write, Drain and Submit block beyond that. The broker's own work counts as one
+// caller.
 //
 // # Revisions
 //

@@ -8,6 +8,9 @@ const (
 	maxQueuedBytes = 4 << 20 // that they hold, as far as Submit was told
 )
 
+// heavyRows is how many rows a function changes for its caller's next function to begin a batch.
+const heavyRows = batchRows / 2
+
 // WithCaller returns a context for the functions of one caller. key is any value that can be a map
 // key. Write, Drain and Submit serve callers in turn. Without a key the broker itself is the caller.
 func WithCaller(ctx context.Context, key any) context.Context {
@@ -17,19 +20,22 @@ func WithCaller(ctx context.Context, key any) context.Context {
 // callerKey is the key of a context's caller.
 type callerKey struct{}
 
-// A queue holds the functions that wait in one lane. It serves callers in turn, one function each,
-// and a caller's own functions in their order. A caller that has just come is served before those
-// that were served already, so a caller with many functions delays only itself. This is the
-// scheduling of FQ-CoDel (RFC 8290) with one function as the quantum.
+// A queue holds the functions that wait in one lane, a line for each caller. It serves the caller
+// that has used the least of the writer, and a caller's own functions in their order. So each caller
+// gets its share, and one with many or large functions delays only itself.
 //
-// A line whose functions have all run keeps its place until its turn comes, so that a caller with
-// one function at a time cannot be new again and again and starve the others.
+// This is start-time fair queueing. A line has a tag, which grows with what its functions use: one,
+// and one for each row that they change. A new line starts at the tag that is served now. A line
+// without functions stays until its tag is served, so that a caller with one function at a time does
+// not start anew with each.
 type queue struct {
-	lines  map[any]*line // by caller
-	fresh  ring          // not served yet
-	served ring
-	tasks  int   // in all lines
-	spare  *line // lines to be used again
+	lines   map[any]*line // by caller
+	heap    []*line       // the next one first
+	now     int64         // the tag that was served last
+	turn    int64         // of the line that was put into the heap last
+	serving *line         // until charge; it is the first of the heap
+	tasks   int           // in all lines
+	spare   *line         // lines to be used again
 }
 
 // A line holds the functions of one caller.
@@ -38,26 +44,11 @@ type line struct {
 	first, last *task
 	tasks       int
 	bytes       int
+	tag         int64
+	turn        int64         // among lines with the same tag
+	heavy       bool          // its last function changed many rows
 	room        chan struct{} // closed when the line has room again; nil while no function waits for that
-	next        *line         // in a ring, or among the spare ones
-}
-
-// A ring holds lines, the next one first.
-type ring struct{ first, last *line }
-
-func (r *ring) add(l *line) {
-	if r.first == nil {
-		r.first = l
-	} else {
-		r.last.next = l
-	}
-	r.last = l
-}
-
-func (r *ring) take() *line {
-	l := r.first
-	r.first, l.next = l.next, nil
-	return l
+	next        *line         // among the spare ones
 }
 
 // full returns a channel that is closed when the line of the caller has room; nil if it has some now.
@@ -75,14 +66,7 @@ func (q *queue) full(caller any) <-chan struct{} {
 func (q *queue) push(caller any, t *task) {
 	l := q.lines[caller]
 	if l == nil {
-		if l = q.spare; l != nil {
-			q.spare, l.next = l.next, nil
-		} else {
-			l = &line{}
-		}
-		l.caller = caller
-		q.lines[caller] = l
-		q.fresh.add(l)
+		l = q.enter(caller)
 	}
 	if l.first == nil {
 		l.first = t
@@ -95,34 +79,102 @@ func (q *queue) push(caller any, t *task) {
 	q.tasks++
 }
 
-// pop returns the next function. There must be one.
-func (q *queue) pop() *task {
+// pop returns the next function; there must be one. With light it returns nil if that one will
+// probably be heavy: the functions before it in the batch do not wait for it.
+func (q *queue) pop(light bool) *task {
 	for {
-		turn := &q.fresh
-		if turn.first == nil {
-			turn = &q.served
-		}
-		l := turn.take()
+		l := q.heap[0]
 		if l.first == nil {
-			q.forget(l)
+			q.forget()
 			continue
 		}
+		if light && l.heavy {
+			return nil
+		}
+		q.now, q.serving = l.tag, l
 		t := l.pop()
-		q.served.add(l)
 		if q.tasks--; q.tasks == 0 {
-			for q.served.first != nil {
-				q.forget(q.served.take())
+			for len(q.heap) > 0 {
+				q.forget()
 			}
 		}
 		return t
 	}
 }
 
-// forget drops an empty line, so that a caller without functions takes no memory.
-func (q *queue) forget(l *line) {
+// charge notes how many rows the function has changed that was popped last.
+func (q *queue) charge(rows int) {
+	l := q.serving
+	if l == nil {
+		return
+	}
+	q.serving = nil
+	q.turn++
+	l.tag, l.turn = l.tag+1+int64(rows), q.turn
+	l.heavy = rows >= heavyRows
+	q.sink()
+}
+
+// enter makes a line for a caller.
+func (q *queue) enter(caller any) *line {
+	l := q.spare
+	if l == nil {
+		l = &line{}
+	} else {
+		q.spare = l.next
+	}
+	q.turn++
+	*l = line{caller: caller, tag: q.now, turn: q.turn}
+	q.lines[caller] = l
+	i := len(q.heap)
+	q.heap = append(q.heap, l)
+	for i > 0 {
+		parent := (i - 1) / 2
+		if q.heap[parent].before(l) {
+			break
+		}
+		q.heap[i] = q.heap[parent]
+		i = parent
+	}
+	q.heap[i] = l
+	return l
+}
+
+// forget drops the first line, which has no functions.
+func (q *queue) forget() {
+	l := q.heap[0]
+	last := len(q.heap) - 1
+	q.heap[0], q.heap[last] = q.heap[last], nil
+	q.heap = q.heap[:last]
+	q.sink()
 	delete(q.lines, l.caller)
-	l.caller, l.next = nil, q.spare
+	if q.serving == l {
+		q.serving = nil
+	}
+	*l = line{next: q.spare}
 	q.spare = l
+}
+
+// sink moves the first line of the heap to its place.
+func (q *queue) sink() {
+	for i := 0; ; {
+		child := 2*i + 1
+		if child >= len(q.heap) {
+			return
+		}
+		if other := child + 1; other < len(q.heap) && q.heap[other].before(q.heap[child]) {
+			child = other
+		}
+		if q.heap[i].before(q.heap[child]) {
+			return
+		}
+		q.heap[i], q.heap[child] = q.heap[child], q.heap[i]
+		i = child
+	}
+}
+
+func (l *line) before(other *line) bool {
+	return l.tag < other.tag || l.tag == other.tag && l.turn < other.turn
 }
 
 func (l *line) pop() *task {

@@ -44,22 +44,32 @@ func TestQueue_ServesCallersInTurnAndEachInItsOrder(t *testing.T) {
 // come again at once: the second time it waits until a had its turn.
 func TestQueue_CallerThatComesIsServedBeforeThoseServedAlready(t *testing.T) {
 	s := open(t)
-	order := batches(t, s, func(note func(string, func(*store.Tx) error) func(*store.Tx) error) {
-		again := note("b1", nothing)
-		comes := note("b0", func(*store.Tx) error {
-			submitAs(s, "b", 0, again)
+	var order []string
+	var again <-chan error
+	note := func(name string, and func()) func(*store.Tx) error {
+		return func(*store.Tx) error {
+			order = append(order, name)
+			and()
 			return nil
-		})
-		submitAs(s, "a", 0, note("a0", func(*store.Tx) error {
-			submitAs(s, "b", 0, comes)
-			return nil
-		}))
-		submitAs(s, "c", 0, note("c0", nothing))
-		for i := 1; i < 4; i++ {
-			submitAs(s, "a", 0, note(fmt.Sprint("a", i), nothing))
 		}
-	})
-	if diff := cmp.Diff([]string{"a0", "c0", "b0", "a1", "b1", "a2", "a3", "|"}, order); diff != "" {
+	}
+	release := hold(t, s)
+	submitAs(s, "a", 0, note("a0", func() {
+		submitAs(s, "b", 0, note("b0", func() { again = submitAs(s, "b", 0, note("b1", func() {})) }))
+	}))
+	submitAs(s, "c", 0, note("c0", func() {}))
+	var last <-chan error
+	for i := 1; i < 4; i++ {
+		last = submitAs(s, "a", 0, note(fmt.Sprint("a", i), func() {}))
+	}
+	release()
+	if err := <-last; err != nil {
+		t.Error(err)
+	}
+	if err := <-again; err != nil {
+		t.Error(err)
+	}
+	if diff := cmp.Diff([]string{"a0", "c0", "b0", "a1", "b1", "a2", "a3"}, order); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -149,4 +159,19 @@ func TestQueue_CallerThatWaitsIsRefusedWhenTheStoreCloses(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+func TestQueue_CallerOfHeavyFunctionsBeginsABatchSoThatOthersDoNotWait(t *testing.T) {
+	s := open(t)
+	order := batches(t, s, func(note func(string, func(*store.Tx) error) func(*store.Tx) error) {
+		for i := range 3 {
+			submitAs(s, "heavy", 0, note(fmt.Sprint("heavy", i), rows(600)))
+		}
+		for i := range 3 {
+			submitAs(s, "light", 0, note(fmt.Sprint("light", i), rows(1)))
+		}
+	})
+	if diff := cmp.Diff([]string{"heavy0", "light0", "light1", "light2", "|", "heavy1", "|", "heavy2", "|"}, order); diff != "" {
+		t.Error(diff)
+	}
 }

@@ -281,11 +281,11 @@ func rows(n int) func(*store.Tx) error {
 func TestBatch_EndsAtAThousandRows(t *testing.T) {
 	s := open(t)
 	order := batches(t, s, func(note func(string, func(*store.Tx) error) func(*store.Tx) error) {
-		for i, n := range []int{999, 5, 1200, 1} {
+		for i, n := range []int{499, 499, 2, 5, 1200, 1} {
 			submit(s, store.LaneFill, note(fmt.Sprint(i), rows(n)))
 		}
 	})
-	if diff := cmp.Diff([]string{"0", "1", "|", "2", "|", "3", "|"}, order); diff != "" {
+	if diff := cmp.Diff([]string{"0", "1", "2", "|", "3", "4", "|", "5", "|"}, order); diff != "" {
 		t.Error(diff)
 	}
 }
