@@ -51,7 +51,7 @@ func (s *Series) Acquire(ctx context.Context, req once.Request, w Wish, done fun
 		}
 		finish(func() (Answer, error) { return v.answer, ctx.Err() })
 	}
-	s.submit(ctx, store.LaneFill, a.decide, func(err error) {
+	s.submit(ctx, store.LaneFill, textSize(w.Paths), a.decide, func(err error) {
 		if err != nil || a.call == nil {
 			done(a.finish(ctx, err))
 			return
@@ -63,7 +63,7 @@ func (s *Series) Acquire(ctx context.Context, req once.Request, w Wish, done fun
 // Extend is Table.Extend.
 func (s *Series) Extend(ctx context.Context, req once.Request, fences []int64, maxHold time.Duration, done func([]time.Time, error)) {
 	e := &extending{table: s.table, caller: s.caller, req: req, fences: fences, maxHold: maxHold}
-	s.submit(ctx, store.LaneFill, e.decide, func(err error) { done(e.ends, err) })
+	s.submit(ctx, store.LaneFill, 8*len(fences), e.decide, func(err error) { done(e.ends, err) })
 }
 
 // Release is Table.Release.
@@ -73,18 +73,30 @@ func (s *Series) Release(ctx context.Context, req once.Request, g Giving, done f
 		done(Given{}, err)
 		return
 	}
-	s.submit(ctx, store.LaneDrain, r.decide, func(err error) { done(r.given, err) })
+	s.submit(ctx, store.LaneDrain, textSize(g.Paths), r.decide, func(err error) { done(r.given, err) })
 }
 
 // submit hands a function to the writer, in its usual lane unless others have to come before it. It
 // blocks while the caller has too much queued.
-func (s *Series) submit(ctx context.Context, usual store.Lane, decide func(*store.Tx) error, then func(error)) {
+func (s *Series) submit(ctx context.Context, usual store.Lane, size int, decide func(*store.Tx) error, then func(error)) {
 	if s.undecided.Load() == 0 {
 		s.lane = usual
 	}
 	s.undecided.Add(1)
-	s.table.store.Submit(ctx, s.lane, 0, decide, func(err error) {
+	s.table.store.Submit(ctx, s.lane, requestSize+size, decide, func(err error) {
 		s.undecided.Add(-1)
 		then(err)
 	})
+}
+
+// requestSize is about how many bytes a request takes beside its paths.
+const requestSize = 512
+
+// textSize is about how many bytes paths take, as text and parsed.
+func textSize(paths []string) int {
+	n := 0
+	for _, p := range paths {
+		n += 2 * len(p)
+	}
+	return n
 }

@@ -182,9 +182,10 @@ func BenchmarkWrite(b *testing.B) {
 			b.ResetTimer()
 			var all sync.WaitGroup
 			for c := range callers {
+				ctx := store.WithCaller(context.Background(), c)
 				all.Go(func() {
 					for range b.N / callers {
-						err := s.Write(context.Background(), func(tx *store.Tx) error { return send(tx, int64(c), 1, content) })
+						err := s.Write(ctx, func(tx *store.Tx) error { return send(tx, int64(c), 1, content) })
 						if err != nil {
 							b.Error(err)
 						}
