@@ -281,3 +281,21 @@ func TestSendStream_ProducersAreForgottenADayAfterTheirLastBatch(t *testing.T) {
 	}
 	want(t, "producers", w.number(`SELECT COUNT(*) FROM producers`), 4)
 }
+
+func TestSendStream_LargestBatchIsNumberedAndAnsweredAsOne(t *testing.T) {
+	w := newWorld(t)
+	s := w.agent("a", "").sender()
+	first := s.exchange(numbered("p", 1, 1000))
+	again := s.exchange(numbered("p", 1, 1000))
+	ids := map[string]bool{}
+	for i, r := range first {
+		if r.Error != nil || r.Duplicate || ids[r.Id] {
+			t.Fatalf("message %d: %v", i+1, r)
+		}
+		ids[r.Id] = true
+		if !again[i].Duplicate || again[i].Id != r.Id {
+			t.Fatalf("message %d, sent again: %v", i+1, again[i])
+		}
+	}
+	s.close()
+}
