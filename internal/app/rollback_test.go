@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
@@ -154,11 +155,21 @@ func (p *play) messages() {
 	claim("c")
 	send("", to("c", "resume"))
 	claim("c")
-	// A question.
+	// A question, and one that a call waits with.
 	asked := send("a", to("c", "question"))
 	claim("c")
 	call[pb.ReplyResponse](p, "c", post+"Reply", &pb.ReplyRequest{Id: asked.Id, Message: &pb.Message{Type: "answer", Subject: "yes"}, Ack: false})
 	claim("a")
+	answer, replied := &pb.AskResponse{}, make(chan error, 1)
+	go func() {
+		replied <- p.invoke("a", post+"Ask", &pb.AskRequest{Message: to("c", "question"), Wait: durationpb.New(time.Minute)}, answer)
+	}()
+	waits := call[pb.ClaimMessagesResponse](p, "c", post+"ClaimMessages", &pb.ClaimMessagesRequest{Consumer: "replier", Max: 1, Wait: durationpb.New(time.Minute)}).Claims
+	call[pb.ReplyResponse](p, "c", post+"Reply", &pb.ReplyRequest{Id: waits[0].ClaimId, Message: &pb.Message{Type: "answer", Subject: "now"}, Ack: true})
+	if err := <-replied; err != nil {
+		t.Fatal(err)
+	}
+	p.note("the question that waits gets", answer)
 	gone := send("a", to("c", "gone"))
 	call[pb.CancelMessageResponse](p, "a", post+"CancelMessage", &pb.CancelMessageRequest{Id: gone.Id})
 	claim("c")
