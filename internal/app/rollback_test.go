@@ -119,22 +119,27 @@ func (p *play) messages() {
 	post := "MessageService/"
 	send := func(from string, m *pb.Message) *pb.SendResult {
 		t.Helper()
-		return call[pb.SendMessagesResponse](p, from, post+"SendMessages", &pb.SendMessagesRequest{Messages: []*pb.Message{m}}).Results[0]
+		return call[pb.SendMessagesResponse](p, from, post+"SendMessages",
+			&pb.SendMessagesRequest{Messages: []*pb.Message{m}}).Results[0]
 	}
 	to := func(agent, kind string) *pb.Message {
 		return &pb.Message{Target: &pb.Target{To: &pb.Target_Agent{Agent: agent}}, Type: kind, Subject: kind}
 	}
 	claim := func(agent string) []*pb.ClaimedMessage {
 		t.Helper()
-		return call[pb.ClaimMessagesResponse](p, agent, post+"ClaimMessages", &pb.ClaimMessagesRequest{Max: 10}).Claims
+		return call[pb.ClaimMessagesResponse](p, agent, post+"ClaimMessages",
+			&pb.ClaimMessagesRequest{Max: 10}).Claims
 	}
 	// Who listens to a channel.
 	news := &pb.Message{Target: &pb.Target{To: &pb.Target_Channel{Channel: "news"}}, Type: "note", Subject: "news"}
-	call[pb.SubscribeChannelResponse](p, "b", "ChannelService/SubscribeChannel", &pb.SubscribeChannelRequest{Channel: "news"})
+	call[pb.SubscribeChannelResponse](p, "b", "ChannelService/SubscribeChannel",
+		&pb.SubscribeChannelRequest{Channel: "news"})
 	send("a", news)
-	call[pb.UnsubscribeChannelResponse](p, "b", "ChannelService/UnsubscribeChannel", &pb.UnsubscribeChannelRequest{Channel: "news"})
+	call[pb.UnsubscribeChannelResponse](p, "b", "ChannelService/UnsubscribeChannel",
+		&pb.UnsubscribeChannelRequest{Channel: "news"})
 	send("a", news)
-	call[pb.ConfigureChannelResponse](p, "", "ChannelService/ConfigureChannel", &pb.ConfigureChannelRequest{Channel: "news", DefaultTtl: durationpb.New(1e12)})
+	call[pb.ConfigureChannelResponse](p, "", "ChannelService/ConfigureChannel",
+		&pb.ConfigureChannelRequest{Channel: "news", DefaultTtl: durationpb.New(1e12)})
 	send("a", news)
 	// Claims, a consumer that waits, and the circuit breaker.
 	got := claim("b")
@@ -142,11 +147,14 @@ func (p *play) messages() {
 	claims := p.consumer("b")
 	send("a", to("b", "work"))
 	id := p.take(claims)
-	call[pb.ExtendClaimsResponse](p, "b", post+"ExtendClaims", &pb.ExtendClaimsRequest{Extensions: []*pb.Extension{{ClaimId: id}}})
+	call[pb.ExtendClaimsResponse](p, "b", post+"ExtendClaims",
+		&pb.ExtendClaimsRequest{Extensions: []*pb.Extension{{ClaimId: id}}})
 	call[pb.ReleaseClaimsResponse](p, "b", post+"ReleaseClaims", &pb.ReleaseClaimsRequest{Ids: []string{id}})
 	id = p.take(claims)
-	call[pb.ConfigureSessionResponse](p, "", "SessionService/ConfigureSession", &pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{BreakerFailures: proto.Int32(1)}})
-	call[pb.NackMessagesResponse](p, "b", post+"NackMessages", &pb.NackMessagesRequest{Nacks: []*pb.Nack{{ClaimId: id, Error: "no", Delay: durationpb.New(0)}}})
+	call[pb.ConfigureSessionResponse](p, "", "SessionService/ConfigureSession",
+		&pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{BreakerFailures: proto.Int32(1)}})
+	call[pb.NackMessagesResponse](p, "b", post+"NackMessages",
+		&pb.NackMessagesRequest{Nacks: []*pb.Nack{{ClaimId: id, Error: "no", Delay: durationpb.New(0)}}})
 	send("a", to("b", "behind-the-breaker"))
 	call[pb.GetAgentResponse](p, "a", "AgentService/GetAgent", &pb.GetAgentRequest{Name: "b"})
 	// A halt, and what it holds back.
@@ -158,14 +166,18 @@ func (p *play) messages() {
 	// A question, and one that a call waits with.
 	asked := send("a", to("c", "question"))
 	claim("c")
-	call[pb.ReplyResponse](p, "c", post+"Reply", &pb.ReplyRequest{Id: asked.Id, Message: &pb.Message{Type: "answer", Subject: "yes"}, Ack: false})
+	call[pb.ReplyResponse](p, "c", post+"Reply",
+		&pb.ReplyRequest{Id: asked.Id, Message: &pb.Message{Type: "answer", Subject: "yes"}, Ack: false})
 	claim("a")
 	answer, replied := &pb.AskResponse{}, make(chan error, 1)
 	go func() {
-		replied <- p.invoke("a", post+"Ask", &pb.AskRequest{Message: to("c", "question"), Wait: durationpb.New(time.Minute)}, answer)
+		replied <- p.invoke("a", post+"Ask",
+			&pb.AskRequest{Message: to("c", "question"), Wait: durationpb.New(time.Minute)}, answer)
 	}()
-	waits := call[pb.ClaimMessagesResponse](p, "c", post+"ClaimMessages", &pb.ClaimMessagesRequest{Consumer: "replier", Max: 1, Wait: durationpb.New(time.Minute)}).Claims
-	call[pb.ReplyResponse](p, "c", post+"Reply", &pb.ReplyRequest{Id: waits[0].ClaimId, Message: &pb.Message{Type: "answer", Subject: "now"}, Ack: true})
+	waits := call[pb.ClaimMessagesResponse](p, "c", post+"ClaimMessages",
+		&pb.ClaimMessagesRequest{Consumer: "replier", Max: 1, Wait: durationpb.New(time.Minute)}).Claims
+	call[pb.ReplyResponse](p, "c", post+"Reply",
+		&pb.ReplyRequest{Id: waits[0].ClaimId, Message: &pb.Message{Type: "answer", Subject: "now"}, Ack: true})
 	if err := <-replied; err != nil {
 		t.Fatal(err)
 	}
@@ -239,7 +251,8 @@ func (p *play) locks() {
 	acquire("b", false, false, "src/a.go")
 	release("b", &pb.ReleaseLocksRequest{All: true}) // c's turn
 	list()
-	call[pb.ForceReleaseLocksResponse](p, "", service+"ForceReleaseLocks", &pb.ForceReleaseLocksRequest{Agent: "c", Reason: "test"})
+	call[pb.ForceReleaseLocksResponse](p, "", service+"ForceReleaseLocks",
+		&pb.ForceReleaseLocksRequest{Agent: "c", Reason: "test"})
 	acquire("b", true, false, "src/a.go")
 	acquire("b", true, false, "lib/x.go")
 	release("a", &pb.ReleaseLocksRequest{All: true})
@@ -259,18 +272,21 @@ func (p *play) tokens() {
 	}
 	acquire := func(agent string) {
 		p.t.Helper()
-		call[pb.AcquireTokenResponse](p, agent, service+"AcquireToken", &pb.AcquireTokenRequest{Type: kind, Scope: scope})
+		call[pb.AcquireTokenResponse](p, agent, service+"AcquireToken",
+			&pb.AcquireTokenRequest{Type: kind, Scope: scope})
 	}
 	acquire("a")
 	call[pb.ExtendTokenResponse](p, "a", service+"ExtendToken", &pb.ExtendTokenRequest{Type: kind, Scope: scope})
 	get()
-	call[pb.PassTokenResponse](p, "a", service+"PassToken", &pb.PassTokenRequest{Type: kind, Scope: scope, To: &pb.PassTokenRequest_Agent{Agent: "b"}})
+	call[pb.PassTokenResponse](p, "a", service+"PassToken",
+		&pb.PassTokenRequest{Type: kind, Scope: scope, To: &pb.PassTokenRequest_Agent{Agent: "b"}})
 	get()
 	acquire("b")
 	get()
 	call[pb.ReleaseTokenResponse](p, "b", service+"ReleaseToken", &pb.ReleaseTokenRequest{Type: kind, Scope: scope})
 	acquire("c")
-	call[pb.RevokeTokenResponse](p, "", service+"RevokeToken", &pb.RevokeTokenRequest{Type: kind, Scope: scope, Reason: "test"})
+	call[pb.RevokeTokenResponse](p, "", service+"RevokeToken",
+		&pb.RevokeTokenRequest{Type: kind, Scope: scope, Reason: "test"})
 	get()
 }
 
@@ -278,7 +294,8 @@ func (p *play) state() {
 	service := "StateService/"
 	list := func() { call[pb.ListStateResponse](p, "a", service+"ListState", &pb.ListStateRequest{Values: true}) }
 	value := &pb.StateValue{Value: &pb.StateValue_StringValue{StringValue: "one"}}
-	call[pb.PutStateResponse](p, "a", service+"PutState", &pb.PutStateRequest{Key: "k", Value: value, Own: proto.Bool(true)})
+	call[pb.PutStateResponse](p, "a", service+"PutState",
+		&pb.PutStateRequest{Key: "k", Value: value, Own: proto.Bool(true)})
 	call[pb.AppendStateResponse](p, "a", service+"AppendState", &pb.AppendStateRequest{Key: "doc", Text: "entry"})
 	list()
 	call[pb.DeleteStateResponse](p, "a", service+"DeleteState", &pb.DeleteStateRequest{Key: "k"})
