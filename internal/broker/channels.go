@@ -292,9 +292,7 @@ func (b *Broker) AgentFailed(tx *store.Tx, session Session, agent Agent) ([]Ref,
 	if err != nil || mailbox == 0 {
 		return nil, err
 	}
-	gone := b.dismiss(mailbox) // before what it held is handed out again
-	tell := func() { endAll(gone, errFailed(agent.Name)) }
-	tx.OnUndo(tell)
+	b.dismiss(tx, mailbox, errFailed(agent.Name)) // before what it held is delivered again
 	claims, err := heldBy(tx, mailbox)
 	if err != nil {
 		return nil, err
@@ -316,17 +314,5 @@ func (b *Broker) AgentFailed(tx *store.Tx, session Session, agent Agent) ([]Ref,
 	}
 	s.ready.seen(mailbox) // its readers look whether they may go on
 	_, err = s.finish(nil)
-	tx.OnCommit(tell)
 	return lost, err
-}
-
-// endAll ends the streams and waiting calls of consumers that have left.
-func endAll(consumers []*consumer, err error) {
-	for _, c := range consumers {
-		if c.stream != nil {
-			c.stream.end(err, SettledElsewhere)
-		} else {
-			c.dismissed(err)
-		}
-	}
 }

@@ -31,16 +31,13 @@ func (b *Broker) SessionClosed(tx *store.Tx, session Session) error {
 		}
 	}
 	b.endAsks(tx, session.ID, "", errSessionClosed(session.Name))
-	gone := b.dismissSession(session.ID)
-	tell := func() { endAll(gone, errSessionClosed(session.Name)) }
-	tx.OnUndo(tell) // they have left, and may come again
+	b.dismissSession(tx, session.ID, errSessionClosed(session.Name))
 	tx.OnCommit(func() {
 		b.rates.forget(session.Name)
 		for _, k := range running {
 			b.claims.Remove(k)
 		}
 		b.hub.signal(ready)
-		tell()
 	})
 	return nil
 }

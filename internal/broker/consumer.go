@@ -29,6 +29,7 @@ type consumer struct {
 	entered  bool
 	eager    bool // has room and was not looked at since
 	gone     bool
+	leaving  bool // it leaves when the transaction that is running is committed
 	inFlight int
 	bytes    int
 	from     map[int64]place // filtered consumers: nothing below this place matches
@@ -38,7 +39,7 @@ func (c *consumer) key() consumerKey { return consumerKey{c.actor.mailbox, c.nam
 
 // room is how many more claims it may be given.
 func (c *consumer) room() int {
-	if c.gone || c.inFlight > 0 && c.bytes >= c.maxBytes {
+	if c.gone || c.leaving || c.inFlight > 0 && c.bytes >= c.maxBytes {
 		return 0
 	}
 	return max(0, c.max-c.inFlight)
@@ -47,10 +48,15 @@ func (c *consumer) room() int {
 // roomBeside is how many more claims it may be given beside those of a share.
 func (c *consumer) roomBeside(s *share) int {
 	inFlight := c.inFlight + len(s.claims)
-	if c.gone || inFlight > 0 && c.bytes+s.bytes >= c.maxBytes {
+	if c.gone || c.leaving || inFlight > 0 && c.bytes+s.bytes >= c.maxBytes {
 		return 0
 	}
 	return max(0, c.max-inFlight)
+}
+
+// isEnded reports whether it was ended with an error: what it held is another consumer's or was put back. The writer calls it.
+func (c *consumer) isEnded() bool {
+	return c.ended != nil || c.stream != nil && c.stream.Ended() != nil
 }
 
 // takes reports whether a delivery from a mailbox of that kind is for it: it matches, and is not its own ONE message.

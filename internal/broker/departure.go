@@ -26,9 +26,7 @@ func (b *Broker) AgentGone(tx *store.Tx, session Session, agent Agent, reason st
 	if a.mailbox, err = b.findMailbox(tx, session.ID, mailboxRef{agentBox, agent.Name}); err != nil || a.mailbox == 0 {
 		return err
 	}
-	gone := b.dismiss(a.mailbox) // before what it held is handed out again
-	tell := func() { endAll(gone, errGone(a.Name)) }
-	tx.OnUndo(tell)
+	b.dismiss(tx, a.mailbox, errGone(a.Name)) // before what it held is delivered again
 	held, err := heldBy(tx, a.mailbox)
 	if err != nil {
 		return err
@@ -60,7 +58,6 @@ func (b *Broker) AgentGone(tx *store.Tx, session Session, agent Agent, reason st
 		b.later(tx, chore{departChore, a.mailbox})
 	}
 	_, err = s.finish(nil)
-	tx.OnCommit(tell)
 	return err
 }
 

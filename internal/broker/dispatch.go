@@ -15,6 +15,8 @@ const (
 	dispatchScan = 2000
 	// most rows that one query asks for.
 	dispatchPage = 256
+	// how long dispatch waits after a failure before it tries again.
+	dispatchRetry = time.Second
 )
 
 // dispatch gives ready deliveries to those who wait for them. It runs in the writer, at the end of a batch, and is
@@ -26,15 +28,22 @@ func (b *Broker) dispatch(tx *store.Tx) error {
 	h := b.hub
 	touched := h.touched
 	h.touched = readied{}
+	tx.OnUndo(func() {
+		for mailbox, at := range touched {
+			h.touched.add(mailbox, at)
+		}
+		b.clock.AfterFunc(dispatchRetry, func() { b.store.Kick(dispatchKey{}, b.dispatch) })
+	})
 	h.mu.Lock()
-	defer h.mu.Unlock()
 	for mailbox, at := range h.scans {
 		touched.add(mailbox, at)
 	}
-	d := dispatching{Broker: b, tx: tx, shares: map[*consumer]*share{}, left: tally{}, scans: readied{}, eager: len(h.eager)}
+	eager := h.eager
+	d := dispatching{Broker: b, tx: tx, shares: map[*consumer]*share{}, left: tally{}, scans: readied{}, eager: len(eager)}
 	d.lower(touched) // before there are shares, which copy it
+	h.mu.Unlock()
 	d.takeGrants()
-	if err := d.run(h.eager, touched); err != nil {
+	if err := d.run(eager, touched); err != nil {
 		return err
 	}
 	for c, s := range d.shares {
@@ -143,6 +152,9 @@ func (d *dispatching) commit(touched readied) {
 	again := len(h.eager) > 0 || len(h.scans) > 0
 	h.mu.Unlock()
 	for _, c := range d.order {
+		if c.isEnded() {
+			continue // in this batch, after it was given something
+		}
 		claims := d.shares[c].claims
 		d.begin(c, claims)
 		c.deliver(claims)
@@ -168,6 +180,13 @@ func (d *dispatching) begin(c *consumer, claims []Claim) {
 
 // room is what a consumer may still be given in this run.
 func (d *dispatching) room(c *consumer) int {
+	d.hub.mu.Lock()
+	defer d.hub.mu.Unlock()
+	return d.roomLocked(c)
+}
+
+// roomLocked is room for a caller that holds the hub's mutex.
+func (d *dispatching) roomLocked(c *consumer) int {
 	s := d.shares[c]
 	if s == nil {
 		return c.room()
@@ -262,7 +281,7 @@ func (s *share) keep(r *ready) {
 
 // spread gives what a mailbox has, beyond a place, to those who wait, each in turn.
 func (d *dispatching) spread(mailbox int64, at place) error {
-	waiting := d.hub.consumers[mailbox]
+	waiting := d.hub.waitingAt(mailbox)
 	if room, err := d.rooms(waiting, at); err != nil || room == 0 {
 		return err
 	}
@@ -288,14 +307,16 @@ func (d *dispatching) spread(mailbox int64, at place) error {
 		for i := range found {
 			r := &found[i]
 			var failed error
+			d.hub.mu.Lock()
 			c := d.hub.turn(mailbox, func(c *consumer) bool {
-				if !c.takes(box.ref.kind, r) || d.room(c) == 0 {
+				if !c.takes(box.ref.kind, r) || d.roomLocked(c) == 0 {
 					return false
 				}
 				ok, err := d.passes(d.tx, c, r)
 				failed = errors.Join(failed, err)
 				return ok
 			})
+			d.hub.mu.Unlock()
 			if failed != nil {
 				return failed
 			}

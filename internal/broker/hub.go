@@ -84,6 +84,13 @@ func (h *hub) turn(mailbox int64, may func(*consumer) bool) *consumer {
 	return nil
 }
 
+// waitingAt returns the consumers of a mailbox.
+func (h *hub) waitingAt(mailbox int64) []*consumer {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.consumers[mailbox])
+}
+
 // enter lets a consumer take part; dispatch looks at it first.
 func (b *Broker) enter(c *consumer) {
 	b.hub.mu.Lock()
@@ -207,25 +214,67 @@ func (b *Broker) move(c *consumer, a actor, boxes []box) {
 	}
 }
 
-// dismiss has all consumers of an agent leave, and returns them.
-func (b *Broker) dismiss(agent int64) []*consumer {
-	return b.dismissAll(func(c *consumer) bool { return c.actor.mailbox == agent })
-}
-
-// dismissSession has all consumers of a session leave, and returns them.
-func (b *Broker) dismissSession(session int64) []*consumer {
-	return b.dismissAll(func(c *consumer) bool { return c.actor.session.ID == session })
-}
-
-func (b *Broker) dismissAll(who func(*consumer) bool) []*consumer {
-	h := b.hub
+// holderOf returns the consumer that has an open stream under a name, nil if there is none.
+func (h *hub) holderOf(k consumerKey) *consumer {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	return h.named[k]
+}
+
+// dismiss ends the consumers of an agent with an error when the transaction is committed. Until then they receive nothing more.
+func (b *Broker) dismiss(tx *store.Tx, agent int64, why error) {
+	b.dismissAll(tx, func(c *consumer) bool { return c.actor.mailbox == agent }, why)
+}
+
+// dismissSession is dismiss for all consumers of a session.
+func (b *Broker) dismissSession(tx *store.Tx, session int64, why error) {
+	b.dismissAll(tx, func(c *consumer) bool { return c.actor.session.ID == session }, why)
+}
+
+func (b *Broker) dismissAll(tx *store.Tx, who func(*consumer) bool, why error) {
+	h := b.hub
+	h.mu.Lock()
 	all := h.those(who)
-	for _, c := range all {
-		h.leave(c)
+	h.mu.Unlock()
+	b.suspend(tx, all)
+	tx.OnCommit(func() {
+		h.mu.Lock()
+		all := h.those(who) // those that entered in this batch included
+		for _, c := range all {
+			h.leave(c)
+		}
+		h.mu.Unlock()
+		for _, c := range all {
+			if c.stream != nil {
+				c.stream.end(why, SettledElsewhere)
+			} else {
+				c.dismissed(why)
+			}
+		}
+	})
+}
+
+// suspend gives nothing more to consumers that leave when the transaction is committed. If it is rolled back, dispatch checks
+// what they have missed.
+func (b *Broker) suspend(tx *store.Tx, consumers []*consumer) {
+	h := b.hub
+	if len(consumers) == 0 {
+		return
 	}
-	return all
+	h.mu.Lock()
+	for _, c := range consumers {
+		c.leaving = true
+	}
+	h.mu.Unlock()
+	tx.OnUndo(func() {
+		h.mu.Lock()
+		for _, c := range consumers {
+			c.leaving = false
+			h.lookAt(c)
+		}
+		h.mu.Unlock()
+		b.store.Kick(dispatchKey{}, b.dispatch)
+	})
 }
 
 // those returns the consumers that take part and are meant. The caller holds the mutex.

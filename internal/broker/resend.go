@@ -197,10 +197,13 @@ func unfinishedIn(tx *store.Tx, message int64, only []string) (boxes []int64, na
 			boxes, names = append(boxes, mailbox), append(names, ref.String())
 		}
 	}
+	if err := rows.Err(); err != nil {
+		return nil, nil, err
+	}
 	for ref, found := range wanted {
 		if !found {
 			return nil, nil, fault.Missing("mailbox", ref.String(), "message %d was not sent to %s", message, ref)
 		}
 	}
-	return boxes, names, rows.Err()
+	return boxes, names, nil
 }

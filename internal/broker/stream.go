@@ -90,7 +90,7 @@ func (b *Broker) OpenClaims(ctx context.Context, c caller.Caller, w Wish) (*Clai
 		for _, box := range boxes {
 			s.mailboxes = append(s.mailboxes, box.ref.String())
 		}
-		b.replace(s.consumer)
+		b.replace(tx, s.consumer)
 		if resumed, err = b.open(tx, a, w.Consumer, noLimit, noLimit); err != nil {
 			return err
 		}
@@ -114,12 +114,16 @@ func fitting(claims []Claim) int {
 	return len(claims)
 }
 
-// replace ends the stream that the consumer has had until now. It runs in the writer.
-func (b *Broker) replace(c *consumer) {
-	h := b.hub
-	h.mu.Lock()
-	old := h.named[c.key()]
-	h.mu.Unlock()
+// replace ends the earlier stream of the consumer when the transaction is committed.
+func (b *Broker) replace(tx *store.Tx, c *consumer) {
+	if old := b.hub.holderOf(c.key()); old != nil {
+		b.suspend(tx, []*consumer{old})
+	}
+	tx.OnCommit(func() { b.takeOver(c.key()) })
+}
+
+func (b *Broker) takeOver(k consumerKey) {
+	old := b.hub.holderOf(k) // it may have opened in this batch
 	if old == nil {
 		return
 	}
@@ -289,10 +293,7 @@ func (b *Broker) revoke(ended []heldClaim, self *consumer, why Reason) {
 		if e.holder == (consumerKey{}) {
 			continue // settled by its own stream
 		}
-		b.hub.mu.Lock()
-		c := b.hub.named[e.holder]
-		b.hub.mu.Unlock()
-		if c != nil && c != self {
+		if c := b.hub.holderOf(e.holder); c != nil && c != self {
 			c.stream.lose(e.key, why)
 		}
 	}

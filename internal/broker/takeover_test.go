@@ -1,0 +1,96 @@
+package broker
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jonboulle/clockwork"
+	"go.uber.org/zap"
+
+	"brokerd/internal/caller"
+	"brokerd/internal/events"
+	"brokerd/internal/once"
+	"brokerd/internal/store"
+)
+
+// twoAgents is a directory of the agents a and b in one session.
+type twoAgents struct{ Directory }
+
+func (twoAgents) Session(store.Querier, string) (Session, error) {
+	return Session{ID: 1, Name: "default", MaxAttempts: 3, MessageLimit: 1 << 20, PayloadLimit: 1 << 20}, nil
+}
+
+func (twoAgents) Acting(_ store.Querier, _ int64, c caller.Caller) (Agent, error) {
+	return Agent{Name: c.Agent}, nil
+}
+
+func (twoAgents) Find(_ store.Querier, _ int64, name string) (Agent, bool, error) {
+	return Agent{Name: name}, true, nil
+}
+
+// A queuedContext tells when a call begins to wait for the writer.
+type queuedContext struct {
+	context.Context
+	once   *sync.Once
+	queued chan struct{}
+}
+
+func (c queuedContext) Done() <-chan struct{} {
+	c.once.Do(func() { close(c.queued) })
+	return c.Context.Done()
+}
+
+// One transaction hands a message to a consumer and then lets another stream of the consumer take over.
+func TestOpenClaims_TakeoverGetsAloneWhatItsTransactionHandedToTheOldStream(t *testing.T) {
+	ctx, clock := t.Context(), clockwork.NewFakeClock() // a batch lasts as long as there is work
+	st, err := store.Open(ctx, store.Options{Dir: t.TempDir(), Sync: store.SyncNormal, Clock: clock,
+		Migrations: append(append(events.Migrations(), once.Migrations()...), Migrations()...)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := st.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	b := New(st, events.New(st, clock, zap.NewNop()), twoAgents{}, clock, zap.NewNop())
+	a := caller.Caller{Session: "default", Agent: "a"}
+	wish := Wish{Consumer: "c", Max: 10, MaxBytes: 1 << 20, ClaimFor: time.Minute}
+	old, _, err := b.OpenClaims(ctx, a, wish)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var resumed []Claim
+	opened := make(chan error, 1)
+	sent := make(chan []Outcome, 1)
+	release := make(chan struct{})
+	st.Submit(store.LaneFill, func(*store.Tx) error { <-release; return nil }, func(error) {})
+	draft := Draft{Target: Target{ToAgent, "a"}, Type: "task", Priority: 5, Content: []byte{}}
+	b.Submit(caller.Caller{Session: "default", Agent: "b"}, Batch{Drafts: []Draft{draft}}, func(o []Outcome) { sent <- o })
+	st.Submit(store.LaneFill, func(*store.Tx) error {
+		queued := queuedContext{ctx, &sync.Once{}, make(chan struct{})}
+		go func() {
+			var err error
+			_, resumed, err = b.OpenClaims(queued, a, wish)
+			opened <- err
+		}()
+		<-queued.queued
+		return nil
+	}, func(error) {})
+	close(release)
+	if err := <-opened; err != nil {
+		t.Fatal(err)
+	}
+	if o := <-sent; o[0].Fault != nil || len(resumed) != 1 || resumed[0].Revision != o[0].Revision {
+		t.Fatalf("%v was sent, and the new stream has %v", o[0], resumed)
+	}
+	frame, done, err := old.Next(ctx)
+	if err != nil || !done || len(frame.Deliver) > 0 {
+		t.Errorf("the old stream says %v, done %v: %v", frame, done, err)
+	}
+	if old.Ended() == nil {
+		t.Error("the old stream has not ended")
+	}
+}
