@@ -14,8 +14,9 @@ import (
 	"brokerd/internal/apptest"
 )
 
-// scans are the statements that may read a whole table, or a whole index, which can grow: by package and constant, with the
-// reason. What is not named here goes by an index to the rows that it needs.
+// scans are the statements that may read a whole table, or a whole index, which can grow: by
+// package and constant, with the reason. What is not named here goes by an index to the rows that
+// it needs.
 var scans = map[string]string{
 	"agents.selectLeases":        "once, at the start",
 	"broker.cancelClaimed":       "at the end of a session; claims are as many as agents work on",
@@ -60,8 +61,8 @@ var (
 	scan      = regexp.MustCompile(`^SCAN (\S+)`)
 )
 
-// TestQueries_NoStatementReadsAGrowingTableUnnamed has SQLite explain every statement in the source of every package. It finds
-// them as constant strings, so that new ones are covered.
+// TestQueries_NoStatementReadsAGrowingTableUnnamed has SQLite explain every statement in the source
+// of every package. It finds them as constant strings, so that new ones are covered.
 func TestQueries_NoStatementReadsAGrowingTableUnnamed(t *testing.T) {
 	b := apptest.Start(t)
 	db, err := sql.Open("sqlite3", "file:"+filepath.Join(b.Dir(), "brokerd.db")+"?mode=ro")
@@ -100,7 +101,8 @@ func TestQueries_NoStatementReadsAGrowingTableUnnamed(t *testing.T) {
 	}
 }
 
-// scanned returns the steps of a statement's plan that read a whole table or index, other than the one row about the database.
+// scanned returns the steps of a statement's plan that read a whole table or index, other than the
+// one row about the database.
 func scanned(db *sql.DB, text string) ([]string, error) {
 	rows, err := db.Query(`EXPLAIN QUERY PLAN ` + argument.ReplaceAllString(text, "1"))
 	if err != nil {

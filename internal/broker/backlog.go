@@ -9,9 +9,10 @@ import (
 	"brokerd/internal/store"
 )
 
-// A chore is a change of many deliveries that would stop the writer for too long in one function. Its first page is part of
-// the change that causes it; the backlog does the rest, one page per function, between other work. A row says that a chore is
-// not finished, so that the backlog resumes it after a restart.
+// A chore is a change of many deliveries that would stop the writer for too long in one function.
+// Its first page is part of the change that causes it; the backlog does the rest, one page per
+// function, between other work. A row says that a chore is not finished, so that the backlog
+// resumes it after a restart.
 type chore struct {
 	kind choreKind
 	id   int64

@@ -14,7 +14,8 @@ import (
 // many is more messages than two pages of the backlog.
 const many = 450
 
-// pageFailed is what the daemon logs when a page of the backlog fails. It tries again when the clock has advanced by a second.
+// pageFailed is what the daemon logs when a page of the backlog fails. It tries again when the
+// clock has advanced by a second.
 const pageFailed = "a page of the backlog could not be written; trying again"
 
 // fill sends many messages to an agent, with all that mail can wait for.

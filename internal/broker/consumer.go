@@ -54,7 +54,8 @@ func (c *consumer) roomBeside(s *share) int {
 	return max(0, c.max-inFlight)
 }
 
-// isEnded reports whether it was ended with an error: what it held is another consumer's or was put back. The writer calls it.
+// isEnded reports whether it was ended with an error: what it held is another consumer's or was put
+// back. The writer calls it.
 func (c *consumer) isEnded() bool {
 	return c.ended != nil || c.stream != nil && c.stream.Ended() != nil
 }

@@ -14,10 +14,10 @@ import (
 // departurePage is how many messages of a deregistered agent one function dead-letters.
 const departurePage = 200
 
-// AgentGone ends what a deregistered agent has: its claims go back uncounted, its streams and subscriptions end, and its
-// unfinished mail becomes dead letters. If that is more than a page, the backlog dead-letters the rest: until then the mail
-// stays in the mailbox, where no agent can claim or read it, since AgentRegistered refuses the agent. It is a hook of the
-// deregistration.
+// AgentGone ends what a deregistered agent has: its claims go back uncounted, its streams and
+// subscriptions end, and its unfinished mail becomes dead letters. If that is more than a page, the
+// backlog dead-letters the rest: until then the mail stays in the mailbox, where no agent can claim
+// or read it, since AgentRegistered refuses the agent. It is a hook of the deregistration.
 func (b *Broker) AgentGone(tx *store.Tx, session Session, agent Agent, reason string) error {
 	a := actor{Agent: agent, session: session}
 	b.vacancies.Clear(tx)
@@ -67,8 +67,8 @@ type departure struct {
 	dead   int64 // messages that are dead letters by now
 }
 
-// deadLetter makes dead letters of the next page of the actor's mail, and reports whether there may be more. The last page comes
-// with the event.
+// deadLetter makes dead letters of the next page of the actor's mail, and reports whether there may
+// be more. The last page comes with the event.
 func (s *settling) deadLetter(p *departure) (more bool, err error) {
 	messages, err := leftMail(s.tx, s.actor.mailbox)
 	if err != nil {
@@ -119,8 +119,8 @@ func leftMail(q store.Querier, mailbox int64) ([]int64, error) {
 	return messages, nil
 }
 
-// depart dead-letters all that is left in the mailbox of a deregistered agent, one page per function, unless the broker
-// stops.
+// depart dead-letters all that is left in the mailbox of a deregistered agent, one page per
+// function, unless the broker stops.
 func (b *Broker) depart(ctx context.Context, mailbox int64) error {
 	for more := true; more && !b.isStopping(); {
 		err := b.store.Drain(ctx, func(tx *store.Tx) (err error) {
@@ -134,7 +134,8 @@ func (b *Broker) depart(ctx context.Context, mailbox int64) error {
 	return nil
 }
 
-// departFurther dead-letters the next page, if the departure is not finished, and reports whether there may be more.
+// departFurther dead-letters the next page, if the departure is not finished, and reports whether
+// there may be more.
 func (b *Broker) departFurther(tx *store.Tx, mailbox int64) (more bool, err error) {
 	a := actor{mailbox: mailbox}
 	var p departure
@@ -161,8 +162,9 @@ func (b *Broker) departFurther(tx *store.Tx, mailbox int64) (more bool, err erro
 	return more, err
 }
 
-// AwaitDeparture dead-letters what is left of the mail of an agent that has deregistered, and returns when that is done: the
-// agent may then register again. Errors: as Session of the Directory.
+// AwaitDeparture dead-letters what is left of the mail of an agent that has deregistered, and
+// returns when that is done: the agent may then register again. Errors: as Session of the
+// Directory.
 func (b *Broker) AwaitDeparture(ctx context.Context, session, agent string) error {
 	var mailbox int64
 	err := b.store.Drain(ctx, func(tx *store.Tx) error {

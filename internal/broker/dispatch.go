@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"brokerd/internal/events"
 	"brokerd/internal/store"

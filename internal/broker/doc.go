@@ -33,6 +33,12 @@
 //
 // Directives have ranks of their own, in front of all others.
 //
+// # Backlog
+//
+// A change that would touch many deliveries at once (an agent deregisters, the ageing of a session changes) does one page. The
+// backlog (backlog.go) does the rest in pages of 200, each in a writer function, and resumes after a restart by the rows of
+// departures and reranks.
+//
 // # Gates
 //
 // Between an agent and its work there may be a gate (gate.go): it is halted, or its circuit breaker is open. Then

@@ -221,7 +221,8 @@ func (h *hub) holderOf(k consumerKey) *consumer {
 	return h.named[k]
 }
 
-// dismiss ends the consumers of an agent with an error when the transaction is committed. Until then they receive nothing more.
+// dismiss ends the consumers of an agent with an error when the transaction is committed. Until
+// then they receive nothing more.
 func (b *Broker) dismiss(tx *store.Tx, agent int64, why error) {
 	b.dismissAll(tx, func(c *consumer) bool { return c.actor.mailbox == agent }, why)
 }
@@ -254,8 +255,8 @@ func (b *Broker) dismissAll(tx *store.Tx, who func(*consumer) bool, why error) {
 	})
 }
 
-// suspend gives nothing more to consumers that leave when the transaction is committed. If it is rolled back, dispatch checks
-// what they have missed.
+// suspend gives nothing more to consumers that leave when the transaction is committed. If it is
+// rolled back, dispatch checks what they have missed.
 func (b *Broker) suspend(tx *store.Tx, consumers []*consumer) {
 	h := b.hub
 	if len(consumers) == 0 {

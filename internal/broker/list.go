@@ -67,11 +67,12 @@ func (b *Broker) Get(ctx context.Context, c caller.Caller, ref Ref) (Message, []
 	return m, deliveries, err
 }
 
-// List lists messages. A page may be empty although others follow. Errors: fault.Precondition for the inbox of a caller
-// without one.
+// List lists messages. A page may be empty although others follow. Errors: fault.Precondition for
+// the inbox of a caller without one.
 //
-// The messages of a session have no index, which every send would have to keep up to date. Instead one snapshot passes a bounded
-// number of messages, so that a list in a small session of a large database does not keep a reader from other calls.
+// The messages of a session have no index, which every send would have to keep up to date. Instead
+// one snapshot passes a bounded number of messages, so that a list in a small session of a large
+// database does not keep a reader from other calls.
 func (b *Broker) List(ctx context.Context, c caller.Caller, l Listing) (p Page, err error) {
 	for range listStretches {
 		if p, err = b.listOnce(ctx, c, l); err != nil || len(p.Items) > 0 || p.Next == 0 {
@@ -208,8 +209,8 @@ func listMessages(q store.Querier, a actor, l Listing, p *Page) error {
 	return rows.Err()
 }
 
-// stretchEnd returns the revision of the first message that a list must leave to the next snapshot, 0 if there is none. A list by
-// an index needs no end.
+// stretchEnd returns the revision of the first message that a list must leave to the next snapshot,
+// 0 if there is none. A list by an index needs no end.
 func stretchEnd(q store.Querier, l Listing, from, to int64) (end int64, err error) {
 	if c := l.Choice; c.Thread != "" || c.Correlation != "" || c.Task != "" {
 		return 0, nil

@@ -12,8 +12,8 @@ import (
 const (
 	// producerKept is for how much uptime the broker remembers a producer after its last batch.
 	producerKept = 24 * time.Hour
-	// producersChecked is how many producers each new one checks. So all of them are checked in turn, without an index that
-	// every batch would have to keep up to date.
+	// producersChecked is how many producers each new one checks. So all of them are checked in
+	// turn, without an index that every batch would have to keep up to date.
 	producersChecked = 10
 	// producerReach is how many revisions back the message of a repeated number is looked for.
 	producerReach = 200_000
@@ -55,8 +55,9 @@ func (b *Broker) openProducer(tx *store.Tx, a actor, name string) (p producer, e
 	return p, err
 }
 
-// ForgetProducers removes those of the next producers that have not sent anything for a day of uptime, in the order of their ids. It checks up
-// to limit, and returns how many it has checked: fewer than limit at the end, after which it starts again from the first.
+// ForgetProducers removes those of the next producers that have not sent anything for a day of
+// uptime, in the order of their ids. It checks up to limit, and returns how many it has checked:
+// fewer than limit at the end, after which it starts again from the first.
 func (b *Broker) ForgetProducers(tx *store.Tx, limit int) (int64, error) {
 	var n, last int64
 	if err := tx.QueryRow(selectProducersAfter, b.checked, limit).Scan(&n, &last); err != nil {

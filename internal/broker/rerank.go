@@ -11,8 +11,9 @@ import (
 // ranksPage is how many ranks one function computes.
 const ranksPage = 200
 
-// SessionConfigured follows a change of a session's settings: its agents send at the new rate, circuit breakers close if there
-// are to be none, and ranks follow the ageing. It is a hook of the configuration.
+// SessionConfigured follows a change of a session's settings: its agents send at the new rate,
+// circuit breakers close if there are to be none, and ranks follow the ageing. It is a hook of the
+// configuration.
 func (b *Broker) SessionConfigured(tx *store.Tx, before, now Session) error {
 	tx.OnCommit(func() { b.rates.change(now) })
 	if now.BreakerLimit == 0 && before.BreakerLimit != 0 {
@@ -42,11 +43,12 @@ func (b *Broker) SessionConfigured(tx *store.Tx, before, now Session) error {
 	return nil
 }
 
-// rerank computes the ranks of all that is unfinished in a session, one page per function, unless the broker stops. Until the
-// last page, a mailbox has ranks by the old and by the new ageing: every delivery can be claimed, only the order is mixed.
+// rerank computes the ranks of all that is unfinished in a session, one page per function, unless
+// the broker stops. Until the last page, a mailbox has ranks by the old and by the new ageing:
+// every delivery can be claimed, only the order is mixed.
 //
-// One snapshot names the deliveries, and a page finds each of them whatever its state is by then. Deliveries that are sent or
-// redriven after the change have the new rank already.
+// One snapshot names the deliveries, and a page finds each of them whatever its state is by then.
+// Deliveries that are sent or redriven after the change have the new rank already.
 func (b *Broker) rerank(session int64) error {
 	var version int64
 	var keys []key
@@ -100,8 +102,8 @@ func updateRanks(tx *store.Tx, session Session, keys []key) error {
 	return nil
 }
 
-// reconsiderAll has dispatch read mailboxes from the front again: what a filtered consumer has passed over is no longer in front
-// of what it has not.
+// reconsiderAll has dispatch read mailboxes from the front again: what a filtered consumer has
+// passed over is no longer in front of what it has not.
 func (b *Broker) reconsiderAll(tx *store.Tx, keys []key) {
 	var ready readied
 	for _, k := range keys {

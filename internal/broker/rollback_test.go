@@ -10,7 +10,8 @@ import (
 	pb "brokerd/gen/brokerd/v1"
 )
 
-// dispatchFailed is what the daemon logs when its dispatch fails. It tries again when the clock has advanced by a second.
+// dispatchFailed is what the daemon logs when its dispatch fails. It tries again when the clock has
+// advanced by a second.
 const dispatchFailed = "function at the end of a batch failed"
 
 // refuseCommits makes every transaction fail that changes something.

@@ -24,9 +24,10 @@ func Migrations() []store.Migration {
 // arrival is positive while an unfinished delivery is visible in an agent's mailbox, which is what Receive
 // reads; otherwise it is negated, or NULL before it first became visible.
 //
-// A row of departures is the mailbox of an agent that has deregistered while not all of its mail is a dead letter yet; dead
-// is the number of those that are. A row of reranks is a session whose ageing has changed while not all ranks follow it yet; version
-// counts the changes. The backlog works on both (backlog.go).
+// A row of departures is the mailbox of an agent that has deregistered while not all of its mail is
+// a dead letter yet; dead is the number of those that are. A row of reranks is a session whose
+// ageing has changed while not all ranks follow it yet; version counts the changes. The backlog
+// works on both (backlog.go).
 const schema = `
 CREATE TABLE mailboxes (
 	id      INTEGER PRIMARY KEY AUTOINCREMENT,

@@ -15,12 +15,12 @@ func (s State) String() string {
 	return names[s]
 }
 
-// MostCounted is the highest number that counts of deliveries reach: 1,000 stands for 1,000 or more. So the time that a count
-// takes does not depend on how much waits.
+// MostCounted is the highest number that counts of deliveries reach: 1,000 stands for 1,000 or
+// more. So the time that a count takes does not depend on how much waits.
 const MostCounted = 1000
 
-// Counts returns how many of the newest 1,000 unfinished deliveries in the agent's own mailbox it has not read, and how many
-// deliveries it could claim now, up to MostCounted.
+// Counts returns how many of the newest 1,000 unfinished deliveries in the agent's own mailbox it
+// has not read, and how many deliveries it could claim now, up to MostCounted.
 func (b *Broker) Counts(q store.Querier, session int64, agent Agent) (unread, claimable int64, err error) {
 	a := actor{Agent: agent, session: Session{ID: session}}
 	if a.mailbox, err = b.findMailbox(q, session, mailboxRef{agentBox, agent.Name}); err != nil {

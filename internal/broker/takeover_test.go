@@ -66,10 +66,10 @@ func TestOpenClaims_TakeoverGetsAloneWhatItsTransactionHandedToTheOldStream(t *t
 	opened := make(chan error, 1)
 	sent := make(chan []Outcome, 1)
 	release := make(chan struct{})
-	st.Submit(store.LaneFill, func(*store.Tx) error { <-release; return nil }, func(error) {})
+	st.Submit(ctx, store.LaneFill, 0, func(*store.Tx) error { <-release; return nil }, func(error) {})
 	draft := Draft{Target: Target{ToAgent, "a"}, Type: "task", Priority: 5, Content: []byte{}}
-	b.Submit(caller.Caller{Session: "default", Agent: "b"}, Batch{Drafts: []Draft{draft}}, func(o []Outcome) { sent <- o })
-	st.Submit(store.LaneFill, func(*store.Tx) error {
+	b.Submit(ctx, caller.Caller{Session: "default", Agent: "b"}, Batch{Drafts: []Draft{draft}}, func(o []Outcome) { sent <- o })
+	st.Submit(ctx, store.LaneFill, 0, func(*store.Tx) error {
 		queued := queuedContext{ctx, &sync.Once{}, make(chan struct{})}
 		go func() {
 			var err error
