@@ -39,6 +39,9 @@ cut; -o json has all of it, but for what is stuck.`,
 			if format, err := c.format(); err != nil || format == formatJSON {
 				return c.show(cmd, answer, nil)
 			}
+			if answer.GetDamage() != "" {
+				return c.show(cmd, answer, func(w io.Writer) { c.printStatus(w, answer, nil) })
+			}
 			stuck, err := broker.Admin().Explain(cmd.Context(), &pb.ExplainRequest{})
 			if err != nil {
 				return err
@@ -66,7 +69,11 @@ func (c *cli) printStatus(w io.Writer, s *pb.GetStatusResponse, stuck []*pb.Find
 		}
 		t.row(label, text)
 	}
-	if len(stuck) == 0 {
+	if s.GetDamage() != "" {
+		fact("DAMAGED", "the database is damaged and nothing is written: stop the broker")
+		fact("", "and run brokerd check")
+		fact("damage", "%s", s.GetDamage())
+	} else if len(stuck) == 0 {
 		fact("stuck", "nothing")
 	} else {
 		fact("stuck", "%s; see %s explain", severities(stuck), c.again())
@@ -83,6 +90,9 @@ func (c *cli) printStatus(w io.Writer, s *pb.GetStatusResponse, stuck []*pb.Find
 	fact("in use", "%s, %s%s", count(s.GetSessions(), "session"), count(s.GetStreams(), "open stream"), memory(s))
 	fact("commits", "%d since the start, %s each", s.GetCommits(), s.GetCommitTime().AsDuration().Round(time.Microsecond))
 	fact("data", "%s + %s journal, sync %s, in %s", size(s.GetDatabaseBytes()), size(s.GetWalBytes()), s.GetSync(), s.GetDataDir())
+	if s.GetWalLeftOut() > 0 {
+		fact("left out", "%s of commits in the journal, behind a damaged place", size(s.GetWalLeftOut()))
+	}
 	fact("listening", "%s", strings.Join(s.GetListen(), ", "))
 	_ = t.flush() // to the command's own output: nobody is left to tell
 	if len(s.GetMailboxes()) == 0 {

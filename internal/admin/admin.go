@@ -125,6 +125,9 @@ func (i *Inspector) Check(ctx context.Context) (problems []string, counted Total
 			problems = append(problems, found...)
 			return err
 		})
+		if store.IsDamage(err) {
+			return bounded(append(problems, "the invariants cannot be checked in a damaged database")), counted, nil
+		}
 		if err != nil {
 			return nil, Totals{}, fmt.Errorf("check invariants: %w", err)
 		}
@@ -137,12 +140,20 @@ func (i *Inspector) Check(ctx context.Context) (problems []string, counted Total
 		counted.Events, err = i.log.Count(s)
 		return err
 	})
+	if store.IsDamage(err) {
+		return bounded(append(problems, "the rows cannot be counted in a damaged database")), counted, nil
+	}
 	if err != nil {
 		return nil, Totals{}, fmt.Errorf("count rows: %w", err)
 	}
-	if len(problems) > MostProblems {
-		more := len(problems) - MostProblems + 1
-		problems = append(problems[:MostProblems-1], fmt.Sprintf("and %d more", more))
+	return bounded(problems), counted, nil
+}
+
+// bounded cuts a list of problems to MostProblems lines.
+func bounded(problems []string) []string {
+	if len(problems) <= MostProblems {
+		return problems
 	}
-	return problems, counted, nil
+	more := len(problems) - MostProblems + 1
+	return append(problems[:MostProblems-1], fmt.Sprintf("and %d more", more))
 }

@@ -49,6 +49,7 @@ func (s *Service) GetStatus(ctx context.Context, _ *pb.GetStatusRequest) (*pb.Ge
 		Listen:        s.parts.Facts.Listen,
 		DatabaseBytes: stats.DatabaseBytes,
 		WalBytes:      stats.LogBytes,
+		WalLeftOut:    stats.LeftOut,
 		Commits:       int64(stats.Commits),
 		CommitTime:    durationpb.New(stats.CommitTime / time.Duration(max(stats.Commits, 1))),
 		Session:       session,
@@ -88,9 +89,10 @@ func (s *Service) GetStatus(ctx context.Context, _ *pb.GetStatusRequest) (*pb.Ge
 		}
 		return nil
 	})
-	if err != nil {
+	if err != nil && !store.IsDamage(err) {
 		return nil, fmt.Errorf("get status: %w", err)
 	}
+	out.Damage = s.parts.Store.Damage() // last, since the queries may find some
 	return out, nil
 }
 

@@ -161,7 +161,7 @@ func (a *App) start(ctx context.Context) error {
 
 	// The store, and with it the lock on the data folder.
 	measured := newMetrics(c)
-	st, err := openStore(ctx, c, a.sync, measured)
+	st, err := openStore(ctx, c, store.Options{Sync: a.sync}, measured)
 	if err != nil {
 		return err
 	}
@@ -213,6 +213,7 @@ func (a *App) start(ctx context.Context) error {
 	}
 	server := rpc.NewServer(options)
 	facts := admin.Facts{Version: c.Version, StartedAt: began, Sync: a.sync, DataDir: c.Dir, Listen: a.listen}
+	a.reportDamage(st, server)
 	inspector := admin.NewInspector(st, tables{}, journal)
 	register(server, services{
 		admin: admin.NewService(admin.Parts{
@@ -271,31 +272,43 @@ func (a *App) start(ctx context.Context) error {
 			}
 		})
 	}
-	return a.announce()
+	if err := a.announce(); err != nil {
+		return err
+	}
+	st.CheckBehind()
+	return nil
 }
 
 // openStore opens the data folder with the tables of every feature. Commits are observed unless measured is nil.
-func openStore(ctx context.Context, c Config, mode store.Sync, measured *metrics.Metrics) (*store.Store, error) {
-	options := store.Options{
-		Dir:   c.Dir,
-		Sync:  mode,
-		Clock: c.Clock,
-		Log:   c.Log.Named("store"),
-		Migrations: slices.Concat(
-			events.Migrations(),
-			once.Migrations(),
-			sessions.Migrations(),
-			agents.Migrations(),
-			broker.Migrations(),
-			state.Migrations(),
-			locks.Migrations(),
-			retention.Migrations(),
-		),
-	}
+func openStore(ctx context.Context, c Config, options store.Options, measured *metrics.Metrics) (*store.Store, error) {
+	options.Dir, options.Clock, options.Log = c.Dir, c.Clock, c.Log.Named("store")
+	options.Migrations = slices.Concat(
+		events.Migrations(),
+		once.Migrations(),
+		sessions.Migrations(),
+		agents.Migrations(),
+		broker.Migrations(),
+		state.Migrations(),
+		locks.Migrations(),
+		retention.Migrations(),
+	)
 	if measured != nil {
 		options.Committed = measured.Committed
 	}
 	return store.Open(ctx, options)
+}
+
+// reportDamage makes the server's health show damage of the database as soon as the store finds it.
+func (a *App) reportDamage(st *store.Store, server *rpc.Server) {
+	stopping := make(chan struct{})
+	a.onStop(func(context.Context) error { close(stopping); return nil })
+	a.serving.Go(func() {
+		select {
+		case <-st.Damaged():
+			server.Damaged()
+		case <-stopping:
+		}
+	})
 }
 
 // open opens the sockets.

@@ -338,7 +338,7 @@ func toSQL(arg any) (driver.Value, error) {
 // classify is the function classify that also takes note of damage.
 func (c *conn) classify(err error) error {
 	classified := classify(err)
-	if c.damage != nil && isDamage(classified) {
+	if c.damage != nil && IsDamage(classified) {
 		c.damage.note(err.Error())
 	}
 	return classified

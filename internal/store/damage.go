@@ -62,11 +62,11 @@ func errDamaged() *fault.Error {
 		"the database is damaged, so the broker writes nothing more: stop the broker and run 'brokerd check'")
 }
 
-// isDamage reports whether an error says that the database is damaged.
-func isDamage(err error) bool {
+// IsDamage reports whether an error says that the database is damaged.
+func IsDamage(err error) bool {
 	var f *fault.Error
 	if errors.As(err, &f) {
-		return f.Reason == damagedReason
+		return f.Reason == damagedReason || f.Reason == "DAMAGED"
 	}
 	var e sqlite3.Error
 	return errors.As(err, &e) && (e.Code == sqlite3.ErrCorrupt || e.Code == sqlite3.ErrNotADB)
@@ -120,12 +120,26 @@ func checkBefore(ctx context.Context, path string, most int64) (bool, error) {
 	return true, nil
 }
 
-// checkBehind checks the database for damage while the store is in use. Open starts it; Close ends it.
-func (s *Store) checkBehind(ctx context.Context, log *zap.Logger) {
-	defer close(s.checked)
-	if err := s.checkSlowly(ctx); err != nil && ctx.Err() == nil {
-		log.Warn("the check of the database for damage failed", zap.Error(err))
+// CheckBehind starts a check of the database for damage in the background, unless Open has made one. Close ends it. Damage
+// returns the outcome. It must be called at most once.
+func (s *Store) CheckBehind() {
+	if s.sound {
+		return
 	}
+	ctx, cancel := context.WithCancel(context.Background())
+	s.checks.Go(func() {
+		defer cancel()
+		if err := s.checkSlowly(ctx); err != nil && ctx.Err() == nil {
+			s.damage.log.Warn("the check of the database for damage failed", zap.Error(err))
+		}
+	})
+	s.checks.Go(func() {
+		select {
+		case <-s.closing:
+			cancel()
+		case <-ctx.Done():
+		}
+	})
 }
 
 // checkSlowly checks the database until it has found damage or the context ends.
@@ -213,7 +227,7 @@ func pragmaCheck(ctx context.Context, c *conn, pragma string) ([]string, error) 
 		}
 	}
 	err := rows.Err()
-	if isDamage(err) {
+	if IsDamage(err) {
 		return append(problems, "SQLite cannot read on: "+errors.Unwrap(err).Error()), nil
 	}
 	return problems, err

@@ -136,7 +136,8 @@ func TestOpen_ChecksInTheBackgroundAndThenRefusesChanges(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			<-store.Checked(s)
+			s.CheckBehind()
+			store.AwaitCheck(s)
 			select {
 			case <-s.Damaged():
 			default:

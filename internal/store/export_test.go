@@ -5,8 +5,8 @@ import "context"
 // CheckAtOnce sets the size in bytes up to which a database is checked in one statement.
 func CheckAtOnce(o *Options, bytes int64) { o.checkAtOnce = bytes }
 
-// Checked returns a channel that is closed when the check in the background has ended.
-func Checked(s *Store) <-chan struct{} { return s.checked }
+// AwaitCheck waits for the end of CheckBehind.
+func AwaitCheck(s *Store) { s.checks.Wait() }
 
 // FailNextCommit lets the next commit that changes something fail with the given error, after the
 // functions of its batch have run. Nothing else makes a real disk fail at that moment.

@@ -139,7 +139,7 @@ const wayOut = "put back a copy of the data folder that was made before, or move
 // that fails.
 func damaged(path string, cause error) error {
 	cause = classify(cause)
-	if fault.KindOf(cause) != fault.Internal && !isDamage(cause) {
+	if fault.KindOf(cause) != fault.Internal && !IsDamage(cause) {
 		return cause
 	}
 	e := fault.New(fault.Precondition, "DAMAGED", "the database %s is damaged (%s): %s", path, detail(cause), wayOut)

@@ -70,7 +70,7 @@ type Options struct {
 
 	Readers int // connections for Read, and so how many run at a time; 4 if zero
 
-	// Unchecked leaves out the checks for damage at the start, for a caller that runs Check itself.
+	// Unchecked leaves out the check for damage, for a caller that runs Check itself.
 	Unchecked bool
 
 	checkAtOnce int64 // a test's own limit
@@ -90,9 +90,9 @@ type Store struct {
 
 	damage      *damage
 	checkAtOnce int64
-	endCheck    context.CancelFunc // ends the check in the background
-	checked     chan struct{}      // closed when it has ended
-	leftOut     int64              // bytes of the log, see Stats
+	sound       bool           // Open has checked the database
+	checks      sync.WaitGroup // of CheckBehind
+	leftOut     int64          // bytes of the log, see Stats
 
 	closing   chan struct{} // closed when Close begins
 	closeOnce sync.Once
@@ -113,8 +113,8 @@ type meta struct {
 // and one that a newer brokerd has written are refused as fault.Precondition with the reasons
 // IN_USE, DAMAGED, NEWER_DATABASE and CHANGED_MIGRATION; the message names the way out.
 //
-// If the last stop was not clean, Open checks a small database for damage before it writes to it. Otherwise a check runs
-// in the background, whose outcome Damage returns.
+// If the last stop was not clean, Open checks a small database for damage before it writes to it. CheckBehind makes up for
+// it in all other cases.
 func Open(ctx context.Context, o Options) (*Store, error) {
 	s, err := open(ctx, o)
 	if err != nil {
@@ -155,7 +155,6 @@ func open(ctx context.Context, o Options) (_ *Store, err error) {
 		idle:    make(chan *conn, o.Readers),
 		closing: make(chan struct{}),
 		damage:  newDamage(o.Log),
-		checked: make(chan struct{}),
 
 		checkAtOnce: o.checkAtOnce,
 	}
@@ -178,9 +177,8 @@ func open(ctx context.Context, o Options) (_ *Store, err error) {
 		o.Log.Warn("the write-ahead log has commits behind a damaged place, which SQLite leaves out: confirmed changes may be missing",
 			zap.Int64("bytes", s.leftOut))
 	}
-	checked := o.Unchecked
-	if !checked {
-		if checked, err = checkBefore(ctx, s.path, o.checkAtOnce); err != nil {
+	if !o.Unchecked {
+		if s.sound, err = checkBefore(ctx, s.path, o.checkAtOnce); err != nil {
 			return nil, err
 		}
 	}
@@ -189,7 +187,7 @@ func open(ctx context.Context, o Options) (_ *Store, err error) {
 		return nil, err
 	}
 	m, err := prepare(w, s.path, o)
-	if isDamage(err) {
+	if IsDamage(err) {
 		return nil, damaged(s.path, err)
 	}
 	if err != nil {
@@ -214,13 +212,6 @@ func open(ctx context.Context, o Options) (_ *Store, err error) {
 	s.writer = newWriter(w, s.checkpointer, m, o)
 	go s.checkpointer.run(s.writer.nudge)
 	go s.writer.run()
-	var check context.Context
-	check, s.endCheck = context.WithCancel(context.WithoutCancel(ctx))
-	if checked {
-		close(s.checked)
-	} else {
-		go s.checkBehind(check, o.Log)
-	}
 	return s, nil
 }
 
@@ -282,6 +273,10 @@ func (s *Store) Check(ctx context.Context) ([]string, error) {
 	default:
 	}
 	c, err := s.reader()
+	if IsDamage(err) {
+		s.damage.note(detail(err))
+		return []string{detail(err)}, nil
+	}
 	if err != nil {
 		return nil, fmt.Errorf("check database: %w", err)
 	}
@@ -305,8 +300,7 @@ func (s *Store) Check(ctx context.Context) ([]string, error) {
 func (s *Store) Close() error {
 	s.closeOnce.Do(func() {
 		close(s.closing)
-		s.endCheck()
-		<-s.checked
+		s.checks.Wait()
 		s.writer.stop()
 		s.checkpointer.stop()
 		for range cap(s.idle) {

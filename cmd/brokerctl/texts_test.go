@@ -1,0 +1,11 @@
+package main
+
+import (
+	"testing"
+
+	"brokerd/internal/testkit"
+)
+
+func TestTexts_NameOnlyCommandsThatExist(t *testing.T) {
+	testkit.NamedCommandsExist(t, newRoot(&cli{}), `\b`, "../../internal", "../../client")
+}

@@ -1,0 +1,170 @@
+package app_test
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/app"
+	"brokerd/internal/store"
+	"brokerd/internal/testkit"
+)
+
+// filled returns a data folder with a registered agent and its mail, after a clean stop.
+func filled(t *testing.T) string {
+	t.Helper()
+	dir := folder(t)
+	a := run(t, app.Config{Dir: dir})
+	conn := dial(t, a)
+	ctx := as(patient(t), "a")
+	if _, err := pb.NewAgentServiceClient(conn).RegisterAgent(ctx, &pb.RegisterAgentRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	for range 50 {
+		draft := &pb.Message{Target: &pb.Target{To: &pb.Target_Agent{Agent: "a"}}, Subject: "x", Body: strings.Repeat("text ", 500)}
+		if _, err := pb.NewMessageServiceClient(conn).SendMessages(patient(t), &pb.SendMessagesRequest{Messages: []*pb.Message{draft}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := a.Stop(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// ruin overwrites half of the root page of a table or index.
+func ruin(t *testing.T, dir, name string) {
+	t.Helper()
+	path := filepath.Join(dir, store.DatabaseFile)
+	db, err := sql.Open("sqlite3", "file:"+path+"?mode=ro")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var page int64
+	err = db.QueryRowContext(t.Context(), `SELECT rootpage FROM sqlite_schema WHERE name = ?`, name).Scan(&page)
+	if err := errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = f.WriteAt(bytes.Repeat([]byte{0xa5}, 4096), (page-1)*8192)
+	if err := errors.Join(err, f.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// dial connects an operator to a daemon.
+func dial(t *testing.T, a *app.App) *grpc.ClientConn {
+	t.Helper()
+	conn, err := grpc.NewClient(a.Addresses()[0], grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+func TestDamage_ShowsEverywhereAndEndsWriting(t *testing.T) {
+	for _, place := range []string{"messages", "deliveries_arrival", "mailboxes", "events", "state_keys"} {
+		t.Run(place, func(t *testing.T) {
+			dir := filled(t)
+			ruin(t, dir, place)
+			a := run(t, app.Config{Dir: dir})
+			conn := dial(t, a)
+
+			watching, stop := context.WithCancel(patient(t))
+			defer stop()
+			watch, err := grpc_health_v1.NewHealthClient(conn).Watch(watching, &grpc_health_v1.HealthCheckRequest{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for serving := true; serving; {
+				answer, err := watch.Recv()
+				if err != nil {
+					t.Fatal(err)
+				}
+				serving = answer.GetStatus() == grpc_health_v1.HealthCheckResponse_SERVING
+			}
+			stop()
+			_, err = pb.NewMessageServiceClient(conn).SendMessages(patient(t), &pb.SendMessagesRequest{Messages: []*pb.Message{
+				{Target: &pb.Target{To: &pb.Target_Agent{Agent: "a"}}, Subject: "refused"},
+			}})
+			if status.Code(err) != codes.Unavailable || testkit.Reason(err) != "DATABASE_DAMAGED" || !strings.Contains(err.Error(), "brokerd check") {
+				t.Errorf("a send: %v (%s)", err, testkit.Reason(err))
+			}
+			admin := pb.NewAdminServiceClient(conn)
+			if got, err := admin.GetStatus(patient(t), &pb.GetStatusRequest{}); err != nil || got.GetDamage() == "" {
+				t.Errorf("the status: %v, %v", got, err)
+			}
+			got, err := admin.CheckDatabase(patient(t), &pb.CheckDatabaseRequest{})
+			if err != nil || len(got.GetProblems()) == 0 {
+				t.Errorf("the check by the daemon: %v, %v", got, err)
+			}
+			if err := a.Stop(context.Background()); err != nil {
+				t.Errorf("the stop: %v", err)
+			}
+			problems, _, err := app.Check(patient(t), app.Config{Dir: dir})
+			if err != nil || len(problems) == 0 {
+				t.Errorf("the check without a daemon: %q, %v", problems, err)
+			}
+		})
+	}
+}
+
+func TestCheck_SaysPlainlyWhatIsWrong(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(data []byte) []byte
+		want   string
+	}{
+		"empty file":   {func([]byte) []byte { return nil }, "is empty although the folder has been used"},
+		"text":         {func([]byte) []byte { return []byte("not a database at all\n") }, "does not begin as a database does"},
+		"another's":    {func(data []byte) []byte { copy(data[68:], "GPKG"); return data }, "database of another program"},
+		"cut off":      {func(data []byte) []byte { return data[:len(data)-100] }, "bytes where"},
+		"first page":   {func(data []byte) []byte { copy(data[100:], bytes.Repeat([]byte{0xff}, 8000)); return data }, "malformed"},
+		"second start": {func(data []byte) []byte { copy(data[18:], []byte{9, 9}); return data }, "damaged"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := filled(t)
+			path := filepath.Join(dir, store.DatabaseFile)
+			data, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			data = c.change(data)
+			if err := os.WriteFile(path, data, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			_, _, err = app.Check(patient(t), app.Config{Dir: dir})
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("the check: %v, want %q", err, c.want)
+			}
+			_, err = app.Start(patient(t), app.Config{Dir: dir})
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("the start: %v, want %q", err, c.want)
+			}
+			if after, err := os.ReadFile(path); err != nil || !bytes.Equal(after, data) {
+				t.Errorf("the file was changed (%v)", err)
+			}
+		})
+	}
+}
+
+// as makes a call one of an agent.
+func as(ctx context.Context, agent string) context.Context {
+	return metadata.AppendToOutgoingContext(ctx, "brokerd-agent", agent)
+}
