@@ -2,10 +2,14 @@ package main
 
 import (
 	"encoding/json"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"brokerd/internal/app"
+	"brokerd/internal/testkit"
 )
 
 // number is a number out of JSON as it is written.
@@ -52,5 +56,35 @@ func TestStatus_FitsOnOneScreen(t *testing.T) {
 	must0(t, "session", "create", "empty")
 	if out := must0(t, "--session", "empty", "status"); !strings.HasPrefix(out, "stuck      nothing\nsession    empty: 0 agents\n") {
 		t.Error(out)
+	}
+}
+
+func TestStatus_ShowsDamageOfTheDatabaseFirst(t *testing.T) {
+	dir := isolate(t)
+	start := func() *app.App {
+		a, err := app.Start(t.Context(), app.Config{Dir: dir})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	stop := func(a *app.App) {
+		if err := a.Stop(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stop(start())
+	testkit.Ruin(t, filepath.Join(dir, "brokerd.db"), "mailboxes")
+	a := start()
+	defer stop(a)
+	if got := ctl(t, "admin", "check"); got.code != 1 { // after this the broker knows, however far its own check is
+		t.Errorf("admin check: %+v", got)
+	}
+	out := must0(t, "status")
+	if !strings.HasPrefix(out, "DAMAGED  ") || !strings.Contains(out, "brokerd check") {
+		t.Error(out)
+	}
+	if got := at(t, fields(t, "status"), "damage"); got == "" {
+		t.Error("the JSON does not tell")
 	}
 }

@@ -3,8 +3,6 @@ package app_test
 import (
 	"bytes"
 	"context"
-	"database/sql"
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -45,29 +43,6 @@ func filled(t *testing.T) string {
 	return dir
 }
 
-// ruin overwrites half of the root page of a table or index.
-func ruin(t *testing.T, dir, name string) {
-	t.Helper()
-	path := filepath.Join(dir, store.DatabaseFile)
-	db, err := sql.Open("sqlite3", "file:"+path+"?mode=ro")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var page int64
-	err = db.QueryRowContext(t.Context(), `SELECT rootpage FROM sqlite_schema WHERE name = ?`, name).Scan(&page)
-	if err := errors.Join(err, db.Close()); err != nil {
-		t.Fatal(err)
-	}
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = f.WriteAt(bytes.Repeat([]byte{0xa5}, 4096), (page-1)*8192)
-	if err := errors.Join(err, f.Close()); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // dial connects an operator to a daemon.
 func dial(t *testing.T, a *app.App) *grpc.ClientConn {
 	t.Helper()
@@ -83,7 +58,7 @@ func TestDamage_ShowsEverywhereAndEndsWriting(t *testing.T) {
 	for _, place := range []string{"messages", "deliveries_arrival", "mailboxes", "events", "state_keys"} {
 		t.Run(place, func(t *testing.T) {
 			dir := filled(t)
-			ruin(t, dir, place)
+			testkit.Ruin(t, filepath.Join(dir, store.DatabaseFile), place)
 			a := run(t, app.Config{Dir: dir})
 			conn := dial(t, a)
 
@@ -123,6 +98,41 @@ func TestDamage_ShowsEverywhereAndEndsWriting(t *testing.T) {
 				t.Errorf("the check without a daemon: %q, %v", problems, err)
 			}
 		})
+	}
+}
+
+func TestDamage_OfTheLogIsReported(t *testing.T) {
+	const frame = 8192 + 24
+	a := run(t, app.Config{Dir: filled(t)})
+	for range 5 {
+		draft := &pb.Message{Target: &pb.Target{To: &pb.Target_Agent{Agent: "a"}}, Subject: "x"}
+		if _, err := pb.NewMessageServiceClient(dial(t, a)).SendMessages(patient(t), &pb.SendMessagesRequest{Messages: []*pb.Message{draft}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	crashed := func() string {
+		dir := folder(t)
+		for _, name := range []string{store.DatabaseFile, store.DatabaseFile + "-wal"} {
+			data, err := os.ReadFile(filepath.Join(a.Dir(), name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.HasSuffix(name, "-wal") {
+				data[32+frame+1000] ^= 1
+			}
+			if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return dir
+	}
+	b := run(t, app.Config{Dir: crashed()})
+	if got, err := pb.NewAdminServiceClient(dial(t, b)).GetStatus(patient(t), &pb.GetStatusRequest{}); err != nil || got.GetWalLeftOut() < frame {
+		t.Errorf("the status: %v, %v", got, err)
+	}
+	problems, _, err := app.Check(patient(t), app.Config{Dir: crashed()})
+	if err != nil || len(problems) != 1 || !strings.Contains(problems[0], "left out") {
+		t.Errorf("the check: %q, %v", problems, err)
 	}
 }
 

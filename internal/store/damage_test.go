@@ -5,7 +5,6 @@ import (
 	"context"
 	"database/sql"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -18,6 +17,7 @@ import (
 
 	"brokerd/internal/fault"
 	"brokerd/internal/store"
+	"brokerd/internal/testkit"
 )
 
 // atOnce sets the size up to which a database is checked in one statement.
@@ -39,37 +39,6 @@ func filled(t *testing.T) string {
 	})
 	shut(t, s)
 	return dir
-}
-
-// rootOf returns the number of the root page of a table or index, from 1.
-func rootOf(t *testing.T, dir, name string) int64 {
-	t.Helper()
-	s, err := store.Open(t.Context(), settings(t, inFolder(dir)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var page int64
-	err = s.Read(t.Context(), func(snap *store.Snapshot) error {
-		return snap.QueryRow(`SELECT rootpage FROM sqlite_schema WHERE name = ?`, name).Scan(&page)
-	})
-	if err := errors.Join(err, s.Close()); err != nil {
-		t.Fatal(err)
-	}
-	return page
-}
-
-// ruin overwrites the b-tree page that is the root of a table or index.
-func ruin(t *testing.T, dir, name string) {
-	t.Helper()
-	page := rootOf(t, dir, name)
-	f, err := os.OpenFile(filepath.Join(dir, store.DatabaseFile), os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = f.WriteAt(bytes.Repeat([]byte{0xa5}, 4096), (page-1)*8192)
-	if err := errors.Join(err, f.Close()); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // execute runs a statement on the database behind the store's back.
@@ -102,7 +71,7 @@ func TestOpen_ChecksASmallDatabaseBeforeItStartsAfterAnUncleanStop(t *testing.T)
 			dir := filled(t)
 			unclean(t, dir)
 			shut(t, open(t, inFolder(dir))) // it is sound
-			ruin(t, dir, place)
+			testkit.Ruin(t, filepath.Join(dir, store.DatabaseFile), place)
 			unclean(t, dir)
 			_, err := store.Open(t.Context(), settings(t, inFolder(dir)))
 			wantFault(t, err, fault.Precondition, "DAMAGED")
@@ -127,7 +96,7 @@ func TestOpen_ChecksInTheBackgroundAndThenRefusesChanges(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := filled(t)
-			ruin(t, dir, c.place)
+			testkit.Ruin(t, filepath.Join(dir, store.DatabaseFile), c.place)
 			if c.unclean {
 				unclean(t, dir)
 			}
@@ -175,7 +144,7 @@ func TestDamage_ThatAStatementMeetsEndsWriting(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := filled(t)
-			ruin(t, dir, "items")
+			testkit.Ruin(t, filepath.Join(dir, store.DatabaseFile), "items")
 			o := settings(t, inFolder(dir))
 			o.Unchecked = true
 			s, err := store.Open(t.Context(), o)
