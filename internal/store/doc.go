@@ -50,6 +50,9 @@
 // A failed sync is different: nobody knows what is on disk
 // until the file is opened again, so the process must end (Options.Fatal).
 //
+// Damage is different again: after the first damage that a check or a statement finds, the store refuses all changes. Reads
+// continue as far as possible. See CheckBehind and Damage.
+//
 // # Tables
 //
 // Every feature brings its Migrations. Times are INTEGER, Unix nanoseconds, and so are booleans (0

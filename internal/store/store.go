@@ -105,16 +105,15 @@ type meta struct {
 	revision int64
 	latest   int64 // Unix nanoseconds
 	uptime   time.Duration
-	stopped  bool // cleanly, and nothing was changed since
 }
 
 // Open opens the data folder, makes the database if there is none, applies the migrations that are
 // missing and starts the writer. Nothing is ever repaired: a folder in use, a damaged or foreign database
 // and one that a newer brokerd has written are refused as fault.Precondition with the reasons
-// IN_USE, DAMAGED, NEWER_DATABASE and CHANGED_MIGRATION; the message names the way out.
+// IN_USE, DAMAGED, EMPTY_DATABASE, FOREIGN_DATABASE, NEWER_DATABASE and CHANGED_MIGRATION; the message names the way out.
 //
-// If the last stop was not clean, Open checks a small database for damage before it writes to it. CheckBehind makes up for
-// it in all other cases.
+// If the last stop was not clean, Open checks a small database for damage before it writes to it. In all other cases,
+// CheckBehind checks the database later.
 func Open(ctx context.Context, o Options) (*Store, error) {
 	s, err := open(ctx, o)
 	if err != nil {
@@ -248,8 +247,8 @@ func prepare(c *conn, path string, o Options) (meta, error) {
 		return meta{}, err
 	}
 	var m meta
-	err := c.queryRow(`SELECT instance, revision, latest, uptime, stopped FROM meta`).
-		Scan(&m.instance, &m.revision, &m.latest, &m.uptime, &m.stopped)
+	err := c.queryRow(`SELECT instance, revision, latest, uptime FROM meta`).
+		Scan(&m.instance, &m.revision, &m.latest, &m.uptime)
 	if err != nil {
 		return meta{}, damaged(path, err)
 	}
