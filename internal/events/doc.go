@@ -5,8 +5,9 @@
 //	                        ▲                                     │
 //	                        └──────────── List, Follow ───────────┘
 //
-// The hub carries wake-ups and never data: each follower has a channel with room for one and reads
-// from the database at its own pace, so one that stops reading costs nobody anything. Revisions
+// The hub carries wake-ups and never data. Each follower reads from the database at its own pace, so a follower that
+// stops reading does not slow other clients. A commit wakes the followers whose filter may match one of its sessions,
+// categories, severities and types; the others advance without a read. Revisions
 // grow in commit order, so what a snapshot shows up to its revision is complete, and whoever
 // resumes after a revision misses nothing and sees nothing twice.
 //

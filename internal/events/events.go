@@ -69,6 +69,7 @@ type Log struct {
 
 	committed func() // wakes the followers; a field so that Append allocates nothing for it
 	woken     int64  // last revision the followers were woken for; used by the writer alone
+	notes     []note // of the events since then; used by the writer alone
 
 	forms    map[kind]form                     // used by the writer alone
 	announce func(tx *store.Tx, e Event) error // nil until OnAnnounced; not changed after that
@@ -77,12 +78,12 @@ type Log struct {
 	stopped  chan struct{}
 
 	mu        sync.Mutex // guards followers
-	followers map[chan struct{}]struct{}
+	followers map[*listener]struct{}
 }
 
 // New returns the log of a store that was opened with Migrations. Stop ends it.
 func New(s *store.Store, clock clockwork.Clock, log *zap.Logger) *Log {
-	l := &Log{store: s, clock: clock, log: log, forms: map[kind]form{}, stopped: make(chan struct{}), followers: map[chan struct{}]struct{}{}}
+	l := &Log{store: s, clock: clock, log: log, forms: map[kind]form{}, stopped: make(chan struct{}), followers: map[*listener]struct{}{}}
 	l.committed = l.wake
 	return l
 }
@@ -100,6 +101,7 @@ func (l *Log) Append(tx *store.Tx, e Entry) (int64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("append event %s: %w", e.Type, err)
 	}
+	l.note(note{e.Session, kind{e.Category, e.Severity, e.Type}})
 	tx.OnCommit(l.committed)
 	if f.announced && !e.Quiet && l.announce != nil {
 		return revision, l.announce(tx, Event{Revision: revision, Time: tx.Now(), Entry: e})
@@ -143,37 +145,6 @@ func (l *Log) Count(q store.Querier) (int64, error) {
 // Stop ends all that follow the log: their streams end as fault.Unavailable (SHUTTING_DOWN). Appending
 // goes on. Stopping twice is fine.
 func (l *Log) Stop() { l.stopOnce.Do(func() { close(l.stopped) }) }
-
-// wake runs in the writer after each commit, once for every event of it: all but the first find
-// the revision of the commit already announced.
-func (l *Log) wake() {
-	revision := l.store.Revision()
-	if revision == l.woken {
-		return
-	}
-	l.woken = revision
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for follower := range l.followers {
-		select {
-		case follower <- struct{}{}:
-		default: // it has a wake-up waiting
-		}
-	}
-}
-
-// join returns a channel that gets a wake-up after each commit with events, and what ends that.
-func (l *Log) join() (<-chan struct{}, func()) {
-	woken := make(chan struct{}, 1)
-	l.mu.Lock()
-	l.followers[woken] = struct{}{}
-	l.mu.Unlock()
-	return woken, func() {
-		l.mu.Lock()
-		delete(l.followers, woken)
-		l.mu.Unlock()
-	}
-}
 
 // orNull keeps empty text out of the table: NULL is read without a copy.
 func orNull(s string) any {

@@ -38,25 +38,32 @@ type Subscription struct {
 //
 // send may block for as long as it likes: nothing is held meanwhile.
 func (r *Reader) Follow(ctx context.Context, s Subscription, send func(Page) error) error {
-	woken, leave := r.log.join()
+	listener, leave := r.log.join()
 	defer leave()
 	f := &follower{log: r.log, sessions: r.sessions, sub: s, send: send}
-	if err := f.open(ctx); err != nil {
+	err := f.open(ctx)
+	if err != nil {
 		return fmt.Errorf("subscribe to events: %w", err)
 	}
 	defer f.save(ctx)
+	r.log.restrict(listener, &f.query)
 	f.timer = r.log.clock.NewTimer(markEvery)
 	f.timer.Stop() // until something is put off
 	defer f.timer.Stop()
 	if err := f.mark(); err != nil {
 		return err
 	}
-	for {
-		more, err := f.next(ctx)
+	for read := true; ; {
+		more := false
+		if read {
+			if more, err = f.next(ctx); err != nil && ctx.Err() == nil {
+				return err
+			}
+		}
 		if ctx.Err() != nil {
 			return nil
 		}
-		if err != nil {
+		if err := f.report(ctx); err != nil {
 			return err
 		}
 		if more {
@@ -67,14 +74,19 @@ func (r *Reader) Follow(ctx context.Context, s Subscription, send func(Page) err
 				continue
 			}
 		}
+		before := f.position
+		if read = f.look(listener); read || f.position > before {
+			continue
+		}
 		select {
-		case <-woken:
+		case <-listener.woken:
 		case <-f.due():
 		case <-r.log.stopped:
 			return errStopped()
 		case <-ctx.Done():
 			return nil
 		}
+		read = f.look(listener)
 	}
 }
 
@@ -179,15 +191,37 @@ func (f *follower) next(ctx context.Context) (more bool, err error) {
 		f.told, f.toldAt = looked, f.log.clock.Now()
 	}
 	f.position = looked
+	return more, nil
+}
+
+// report sends a progress mark and saves the cursor, if they are due.
+func (f *follower) report(ctx context.Context) error {
 	if f.position > f.told && (f.position-f.told >= markStretch || f.wait(f.toldAt, markEvery) <= 0) {
 		if err := f.mark(); err != nil {
-			return false, err
+			return err
 		}
 	}
 	if f.wait(f.savedAt, saveEvery) <= 0 {
 		f.save(ctx)
 	}
-	return more, nil
+	return nil
+}
+
+// look reports whether there may be events to read. Without a read, it advances to the revision up to which the log
+// has none.
+func (f *follower) look(l *listener) (read bool) {
+	read, passed := f.log.look(l, f.alert())
+	f.position = max(f.position, passed)
+	return read
+}
+
+// alert returns the revision at which a mark is due without a match. If the last mark tells the position, the next
+// commit starts the time until the next mark.
+func (f *follower) alert() int64 {
+	if f.position == f.told {
+		return 0
+	}
+	return f.told + markStretch
 }
 
 // mark tells the position.

@@ -66,6 +66,7 @@ func (l *Log) publish(tx *store.Tx, e Entry) (int64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("append event: %w", err)
 	}
+	l.note(note{e.Session, kind{e.Category, e.Severity, e.Type}})
 	tx.OnCommit(l.committed)
 	if l.announce == nil {
 		return revision, nil

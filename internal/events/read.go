@@ -103,6 +103,7 @@ type query struct {
 	sources        string
 	roles          string
 	taskID         string
+	typeList       []string // types and prefixes, as the filter has them
 	anyType        bool
 	anySource      bool
 	anyRole        bool
@@ -110,7 +111,7 @@ type query struct {
 
 func newQuery(session int64, broker bool, f Filter) query {
 	q := query{
-		session: session, other: session, severity: int64(f.LowestSeverity), taskID: f.TaskID,
+		session: session, other: session, severity: int64(f.LowestSeverity), taskID: f.TaskID, typeList: f.Types,
 		anyType: len(f.Types) == 0, anySource: len(f.Sources) == 0, anyRole: len(f.SourceRoles) == 0,
 		sources: jsonList(f.Sources), roles: jsonList(f.SourceRoles),
 	}

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -151,6 +152,9 @@ func TestDelete_KeepsAnExportAndNothingElse(t *testing.T) {
 	follow, err := w.events().SubscribeEvents(w.ctx, &pb.SubscribeEventsRequest{Cursor: "overseer"})
 	must(t, err)
 	must(t, drop(follow.Recv()))
+	quiet, err := w.events().SubscribeEvents(w.ctx, &pb.SubscribeEventsRequest{Filter: &pb.EventFilter{Types: []string{"none"}}})
+	must(t, err)
+	must(t, drop(quiet.Recv()))
 	must(t, drop(w.sessions().CloseSession(w.ctx, &pb.CloseSessionRequest{Name: "project"})))
 	request := &pb.DeleteSessionRequest{Name: "project", RequestId: "0197f3a0-5c4e-7b1d-8f21-9a0b1c2d3e4f"}
 	deleted, err := w.sessions().DeleteSession(w.ctx, request)
@@ -171,11 +175,13 @@ func TestDelete_KeepsAnExportAndNothingElse(t *testing.T) {
 	}
 	_, err = w.sessions().GetSession(w.ctx, &pb.GetSessionRequest{Name: "project"})
 	wantError(t, "get", err, codes.NotFound, "NOT_FOUND")
-	for err = nil; err == nil; {
-		_, err = follow.Recv()
-	}
-	if c := status.Code(err); c != codes.NotFound && c != codes.OutOfRange {
-		t.Errorf("who followed its events got %v", err)
+	for what, stream := range map[string]grpc.ServerStreamingClient[pb.SubscribeEventsResponse]{"all": follow, "no": quiet} {
+		for err = nil; err == nil; {
+			_, err = stream.Recv()
+		}
+		if c := status.Code(err); c != codes.NotFound && c != codes.OutOfRange {
+			t.Errorf("a follower of %s events got %v", what, err)
+		}
 	}
 	last, err := pb.NewEventServiceClient(w.Operator()).ListEvents(w.ctx, &pb.ListEventsRequest{NewestFirst: true, PageSize: 1})
 	must(t, err)

@@ -1,0 +1,98 @@
+package events_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/events"
+	"brokerd/internal/store"
+	"brokerd/internal/testkit"
+)
+
+// counting counts the reads of subscriptions: each of them finds the session first.
+type counting struct {
+	events.Sessions
+	reads atomic.Int64
+}
+
+// ID implements events.Sessions.
+func (c *counting) ID(q store.Querier, name string) (int64, error) {
+	c.reads.Add(1)
+	return c.Sessions.ID(q, name)
+}
+
+// follow follows the log in the background and returns the pages.
+func (k *kit) follow(sessions events.Sessions, f events.Filter) <-chan events.Page {
+	k.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
+	pages, ended := make(chan events.Page), make(chan struct{})
+	k.t.Cleanup(func() { cancel(); <-ended })
+	go func() {
+		defer close(ended)
+		defer close(pages)
+		sub := events.Subscription{Scope: events.Scope{Session: "default"}, Filter: f, Owner: "a"}
+		err := events.NewReader(k.log, sessions).Follow(ctx, sub, func(p events.Page) error {
+			select {
+			case pages <- p:
+			case <-ctx.Done():
+			}
+			return ctx.Err()
+		})
+		if err != nil && ctx.Err() == nil {
+			k.t.Error(err)
+		}
+	}()
+	return pages
+}
+
+func TestSubscribe_CommitsThatCannotMatchCostNoRead(t *testing.T) {
+	for name, filter := range map[string]events.Filter{
+		"type":     {Types: []string{"wanted.event"}},
+		"prefix":   {Types: []string{"wanted.*"}},
+		"category": {Categories: []events.Category{events.Work}},
+		"severity": {LowestSeverity: events.Error},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := newKit(t)
+			sessions := &counting{Sessions: k.sessions}
+			pages := k.follow(sessions, filter)
+			<-pages // the first mark
+			for range 300 {
+				k.append(numbered("message.sent", 1, 1)...)
+			}
+			last := k.append(events.Entry{Category: events.Work, Severity: events.Error, Type: "wanted.event", Source: "system"})
+			for p := range pages {
+				if len(p.Events) == 1 && p.Looked == last {
+					break
+				}
+			}
+			if n := sessions.reads.Load(); n > 4 { // the first position, the first page, the event, and one to spare
+				t.Errorf("%d reads", n)
+			}
+		})
+	}
+}
+
+func TestSubscribe_MarksPassOverCommitsThatCannotMatch(t *testing.T) {
+	k := newKit(t)
+	s := k.subscribe(k.operator(), &pb.SubscribeEventsRequest{Filter: &pb.EventFilter{Types: []string{"none"}}})
+	s.mark(0)
+	k.append(numbered("message.sent", 1, 1)...)
+	k.idle()
+	last := k.append(numbered("message.sent", 2, 1)...)
+	k.clock.Advance(time.Second)
+	s.mark(last)
+}
+
+func TestSubscribe_RemovalOfEventsThatCannotMatchLeavesNoGap(t *testing.T) {
+	k := newKit(t)
+	s := k.subscribe(k.operator(), &pb.SubscribeEventsRequest{Filter: &pb.EventFilter{Types: []string{"wanted"}}})
+	s.mark(0)
+	last := k.append(numbered("message.sent", 1, 10)...)
+	k.remove(1, last)
+	k.append(numbered("wanted", 11, 1)...)
+	s.take(1)
+}
