@@ -27,6 +27,8 @@ type eventOptions struct {
 	sources    []string
 	roles      []string
 	task       string
+	since      string
+	until      string
 }
 
 // AddFlags adds the options.
@@ -37,6 +39,8 @@ func (o *eventOptions) AddFlags(f *pflag.FlagSet) {
 	f.StringSliceVar(&o.sources, "source", nil, "only caused by these agents; may be repeated")
 	f.StringSliceVar(&o.roles, "source-role", nil, "only caused by agents of these roles; may be repeated")
 	f.StringVar(&o.task, "task", "", "only of this task")
+	f.StringVar(&o.since, "since", "", "at or after: a time (RFC 3339), or how long ago (90s, 2h)")
+	f.StringVar(&o.until, "until", "", "before: a time, or how long ago")
 }
 
 // complete adds completions.
@@ -48,13 +52,19 @@ func (o *eventOptions) complete(c *cli, cmd *cobra.Command) {
 }
 
 // filter returns the API's form.
-func (o *eventOptions) filter() (*pb.EventFilter, error) {
+func (o *eventOptions) filter(c *cli) (*pb.EventFilter, error) {
 	severity, err := parseEnum("severity", pb.Severity(0).Descriptor(), o.severity)
 	if err != nil {
 		return nil, err
 	}
 	filter := &pb.EventFilter{
 		Types: o.types, LowestSeverity: pb.Severity(severity), Sources: o.sources, SourceRoles: o.roles, TaskId: o.task,
+	}
+	if filter.Since, err = c.parseTime("since", o.since, -1); err != nil {
+		return nil, err
+	}
+	if filter.Until, err = c.parseTime("until", o.until, -1); err != nil {
+		return nil, err
 	}
 	for _, name := range o.categories {
 		category, err := parseEnum("category", pb.EventCategory(0).Descriptor(), name)
@@ -100,7 +110,7 @@ func newEventListCommand(c *cli) *cobra.Command {
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var err error
-			if request.Filter, err = o.filter(); err != nil {
+			if request.Filter, err = o.filter(c); err != nil {
 				return err
 			}
 			broker, err := c.connect(cmd.Context())
@@ -120,7 +130,7 @@ func newEventListCommand(c *cli) *cobra.Command {
 	}
 	o.AddFlags(cmd.Flags())
 	cmd.Flags().Int64Var(&request.AfterRevision, "after", 0, "only after this revision")
-	cmd.Flags().Int64Var(&request.UntilRevision, "until", 0, "only up to this revision; 0 = no bound")
+	cmd.Flags().Int64Var(&request.UntilRevision, "until-revision", 0, "only up to this revision; 0 = no bound")
 	cmd.Flags().BoolVar(&request.NewestFirst, "newest", false, "newest first")
 	cmd.Flags().IntVar(&limit, "limit", 100, "list at most this many; 0 = all")
 	o.complete(c, cmd)
@@ -135,8 +145,8 @@ func newEventFollowCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "follow",
 		Short: "Print events as they happen",
-		Long: `Print events as they happen, over restarts of the broker, without a gap. Without --after and --cursor it begins
-now; with --after 0 at the beginning of the log.`,
+		Long: `Print events as they happen, over restarts of the broker, without a gap. Without --after, --since and --cursor it
+begins now; with --after 0 at the beginning of the log.`,
 		Example: `  brokerctl event follow
   brokerctl event follow --after 0 -o json
   brokerctl event follow --cursor audit --severity warning`,
@@ -145,7 +155,7 @@ now; with --after 0 at the beginning of the log.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := context.WithCancel(cmd.Context())
 			defer cancel()
-			filter, err := o.filter()
+			filter, err := o.filter(c)
 			if err != nil {
 				return err
 			}

@@ -16,8 +16,9 @@ func newEventPublishCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "publish TYPE [SUMMARY]",
 		Short: "Add an event of your own to the log",
-		Long: `Add an event of your own to the log. Agents that subscribe to the channel event/TYPE, or to event/*, get it in
-their inbox as a message of type event.
+		Long: `Add an event in your name to the log. Agents that subscribe to the channel event/TYPE, or to event/*, receive it in
+their inbox as a message of type event. The severity sets the message's priority: debug 3, info 5, warning 6, error 7,
+critical 10.
 
 TYPE is of a-z, 0-9, '.', '_' and '-', such as build.finished. First words that the broker's own types have
 (agent, message, session, task, …) are refused.`,
@@ -51,7 +52,7 @@ TYPE is of a-z, 0-9, '.', '_' and '-', such as build.finished. First words that 
 				return err
 			}
 			return c.show(cmd, answer, func(w io.Writer) {
-				fmt.Fprintf(w, "published %d, %s\n", answer.GetRevision(), request.GetType())
+				fmt.Fprintf(w, "published %d, %s, to %s\n", answer.GetRevision(), request.GetType(), count(answer.GetSubscribers(), "subscriber"))
 			})
 		},
 	}

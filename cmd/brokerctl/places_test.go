@@ -198,7 +198,11 @@ func TestEvents_ListIsFiltered(t *testing.T) {
 	register(t, "a")
 	sent(t, "a", "one")
 	for args, want := range map[string]int{
-		"event list":                                  2,
+		"event list":                                  3, // with the start of the broker
+		"event list --since 1h":                       3,
+		"event list --until 1h":                       0,
+		"event list --until-revision 2":               2,
+		"event follow --since 1h --limit 2":           2,
 		"event list --category message":               1,
 		"event list --type agent.*":                   1,
 		"event list --newest --limit 1":               1,

@@ -91,7 +91,7 @@ func TestCheckDatabase_CountsWhatIsThere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := &pb.CheckDatabaseResponse{Messages: 1, Deliveries: 1, Events: 3, Revision: sent}
+	want := &pb.CheckDatabaseResponse{Messages: 1, Deliveries: 1, Events: 4, Revision: sent}
 	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
 		t.Error(diff)
 	}

@@ -31,30 +31,37 @@ type audience struct {
 
 // Announce sends an event as a message to those who subscribe to the channel of its type or to that of all events, in
 // the event's own transaction: one copy each, except to whoever caused it. An event of the broker itself goes to the subscribers of
-// every session. It is a hook of the log.
+// every session. The message's priority follows the event's severity. Announce returns the number of mailboxes that accepted
+// the message. It is a hook of the log.
 //
 // An event about such a message is never sent on, or a subscriber that fails would be sent the news of its failures without end:
 // the log does not announce message.sent, and fail keeps message.dead quiet.
-func (b *Broker) Announce(tx *store.Tx, e events.Event) error {
+func (b *Broker) Announce(tx *store.Tx, e events.Event) (int, error) {
 	sessions := []int64{e.Session}
 	if e.Session == 0 {
 		var err error
 		if sessions, err = listening(tx, e.Type); err != nil {
-			return err
+			return 0, err
 		}
 	}
+	reached := 0
 	for _, id := range sessions {
-		if err := b.announce(tx, e, id); err != nil {
-			return fmt.Errorf("announce event %d: %w", e.Revision, err)
+		n, err := b.announce(tx, e, id)
+		if err != nil {
+			return 0, fmt.Errorf("announce event %d: %w", e.Revision, err)
 		}
+		reached += n
 	}
-	return nil
+	return reached, nil
 }
 
-func (b *Broker) announce(tx *store.Tx, e events.Event, id int64) error {
+// priorities are those of the messages of events, by the severity of the event.
+var priorities = [...]int{events.Debug: 3, events.Info: 5, events.Warning: 6, events.Error: 7, events.Critical: 10}
+
+func (b *Broker) announce(tx *store.Tx, e events.Event, id int64) (int, error) {
 	to, err := b.listeners(tx, id, e.Type)
 	if err != nil || len(to.names) == 0 {
-		return err
+		return 0, err
 	}
 	names := make([]string, 0, len(to.names))
 	for _, name := range to.names {
@@ -63,25 +70,27 @@ func (b *Broker) announce(tx *store.Tx, e events.Event, id int64) error {
 		}
 	}
 	if len(names) == 0 {
-		return nil
+		return 0, nil
 	}
 	session, err := b.dir.ByID(tx, id)
-	if err != nil || session.Closed { // nobody could finish it there
-		return err
+	if err != nil || session.Closed { // no agent could finish it there
+		return 0, err
 	}
 	d := Draft{
-		Target: Target{ToChannel, eventChannel + e.Type}, Type: "event", Subject: clip(e.Summary, valid.MaxLine), Priority: 5, Task: e.TaskID, TTL: to.ttl,
+		Target: Target{ToChannel, eventChannel + e.Type}, Type: "event", Subject: clip(e.Summary, valid.MaxLine),
+		Priority: priorities[e.Severity], Task: e.TaskID, TTL: to.ttl,
 	}
 	if d.Content, err = eventContent(&d, &e); err != nil {
-		return err
+		return 0, err
 	}
 	s := &sending{
 		Broker: b, tx: tx, actor: actor{Agent: Agent{Name: caller.System}, session: session}, rooms: map[mailboxRef]*room{}, audience: names,
 	}
-	if _, err := s.send(&d, 0, 0); err != nil {
-		return err
+	out, err := s.send(&d, 0, 0)
+	if err != nil {
+		return 0, err
 	}
-	return s.finish()
+	return out.Count - out.Refused, s.finish()
 }
 
 // Admit returns when the caller may publish an event, which counts as sending one message. Errors: fault.Exhausted, as

@@ -57,7 +57,7 @@ func TestAnnounce_PublishedEventReachesEachSubscriberOnce(t *testing.T) {
 		m := items[0].Message
 		want(t, "type", m.Type, "event")
 		want(t, "sender", m.Sender, "system")
-		want(t, "priority", m.Priority, 5)
+		want(t, "priority", m.Priority, 6)
 		want(t, "subject", m.Subject, `"two" warnings`)
 		want(t, "task", m.TaskId, "t1")
 		want(t, "channel", m.Target.GetChannel(), "event/build.finished")
@@ -238,4 +238,46 @@ func TestEventChannel_OnlyTheBrokerSendsToIt(t *testing.T) {
 		_, err := a.channels.SubscribeChannel(a.ctx, &pb.SubscribeChannelRequest{Channel: channel})
 		wantField(t, err, "channel")
 	}
+}
+
+func TestAnnounce_SeveritySetsThePriority(t *testing.T) {
+	w := newWorld(t)
+	o, a := w.operator(), w.agent("a", "")
+	a.subscribe("event/*")
+	var got []int32
+	for _, s := range []pb.Severity{
+		pb.Severity_SEVERITY_UNSPECIFIED, pb.Severity_SEVERITY_DEBUG, pb.Severity_SEVERITY_INFO, pb.Severity_SEVERITY_WARNING,
+		pb.Severity_SEVERITY_ERROR, pb.Severity_SEVERITY_CRITICAL,
+	} {
+		o.publish(&pb.PublishEventRequest{Type: "build.finished", Severity: s})
+	}
+	for _, i := range a.inbox() {
+		got = append(got, i.Message.Priority)
+	}
+	wantList(t, "priorities", got, 5, 3, 5, 6, 7, 10)
+}
+
+func TestPublish_AnswersHowManySubscribersItReaches(t *testing.T) {
+	w := newWorld(t)
+	o, a, b, c, full := w.operator(), w.agent("a", ""), w.agent("b", ""), w.agent("c", ""), w.agent("full", "")
+	w.configure(&pb.SessionSettings{MailboxLimit: ptr(int64(1))})
+	a.subscribe("event/build.finished", "event/*")
+	b.subscribe("event/*")
+	c.subscribe("event/build.started")
+	full.subscribe("event/*")
+	o.send(to("full"))
+	for _, f := range []*pb.EventFilter{
+		nil, {Types: []string{"build.*"}, Sources: []string{"system"}}, {Types: []string{"test.*"}}, {Sources: []string{"a"}}, {TaskId: "t"},
+	} {
+		sub, err := o.events.SubscribeEvents(o.ctx, &pb.SubscribeEventsRequest{Filter: f})
+		must(t, err)
+		must(t, drop(sub.Recv()))
+	}
+	request := &pb.PublishEventRequest{Type: "build.finished", RequestId: "0197f3a0-5c4e-7b1d-8f21-9a0b1c2d3e4f"}
+	out, err := o.events.PublishEvent(o.ctx, request)
+	must(t, err)
+	want(t, "subscribers", out.Subscribers, 4) // two mailboxes and two streams
+	again, err := o.events.PublishEvent(o.ctx, request)
+	must(t, err)
+	want(t, "subscribers of the same request", again.Subscribers, 4)
 }

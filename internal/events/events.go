@@ -71,8 +71,8 @@ type Log struct {
 	woken     int64  // last revision the followers were woken for; used by the writer alone
 	notes     []note // of the events since then; used by the writer alone
 
-	forms    map[kind]form                     // used by the writer alone
-	announce func(tx *store.Tx, e Event) error // nil until OnAnnounced; not changed after that
+	forms    map[kind]form                            // used by the writer alone
+	announce func(tx *store.Tx, e Event) (int, error) // nil until OnAnnounced; not changed after that
 
 	stopOnce sync.Once
 	stopped  chan struct{}
@@ -104,7 +104,8 @@ func (l *Log) Append(tx *store.Tx, e Entry) (int64, error) {
 	l.note(note{e.Session, kind{e.Category, e.Severity, e.Type}})
 	tx.OnCommit(l.committed)
 	if f.announced && !e.Quiet && l.announce != nil {
-		return revision, l.announce(tx, Event{Revision: revision, Time: tx.Now(), Entry: e})
+		_, err = l.announce(tx, Event{Revision: revision, Time: tx.Now(), Entry: e})
+		return revision, err
 	}
 	return revision, nil
 }

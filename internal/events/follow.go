@@ -25,7 +25,7 @@ const (
 type Subscription struct {
 	Scope  Scope
 	Filter Filter
-	After  *int64 // events after this; nil = from now on
+	After  *int64 // events after this; nil = from now on, or with Filter.Since from the beginning
 	Owner  string // whose cursor it is
 	Cursor string // empty = none; one that exists wins over After
 }
@@ -117,6 +117,9 @@ func (f *follower) open(ctx context.Context) error {
 		}
 		f.query = newQuery(session, f.sub.Scope.Broker, f.sub.Filter)
 		f.position = snap.Revision()
+		if !f.sub.Filter.Since.IsZero() {
+			f.position = 0
+		}
 		if after := f.sub.After; after != nil {
 			if *after > snap.Revision() {
 				return fault.Field("after_revision", "%d lies in the future: the newest revision is %d", *after, snap.Revision())

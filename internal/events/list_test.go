@@ -5,11 +5,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/caller"
@@ -318,5 +320,40 @@ func wantField(t *testing.T, err error, field string) {
 	t.Helper()
 	if status.Code(err) != codes.InvalidArgument || !slices.Contains(testkit.Fields(err), field) {
 		t.Errorf("got %v, naming %v; want INVALID_ARGUMENT naming %s", err, testkit.Fields(err), field)
+	}
+}
+
+func TestEvents_ChosenByTime(t *testing.T) {
+	k := newKit(t)
+	var times []*timestamppb.Timestamp
+	for i := range 4 {
+		times = append(times, timestamppb.New(k.clock.Now()))
+		k.append(numbered("message.sent", i, 1)...)
+		k.clock.Advance(time.Minute)
+	}
+	for _, c := range []struct {
+		since, until *timestamppb.Timestamp
+		want         []string
+	}{
+		{times[1], times[3], []string{"1", "2"}},
+		{times[2], nil, []string{"2", "3"}},
+		{nil, times[2], []string{"0", "1"}},
+	} {
+		filter := &pb.EventFilter{Since: c.since, Until: c.until}
+		if diff := cmp.Diff(c.want, summaries(k.list(&pb.ListEventsRequest{Filter: filter}).GetEvents())); diff != "" {
+			t.Errorf("listed from %v until %v: %s", c.since, c.until, diff)
+		}
+		request := &pb.SubscribeEventsRequest{Filter: filter}
+		if c.since == nil {
+			request.AfterRevision = at(0)
+		}
+		s := k.subscribe(k.operator(), request)
+		if got, _ := s.take(2); !cmp.Equal(c.want, got) {
+			t.Errorf("subscribed from %v until %v: %v", c.since, c.until, got)
+		}
+	}
+	_, err := k.api.ListEvents(k.operator(), &pb.ListEventsRequest{Filter: &pb.EventFilter{Since: &timestamppb.Timestamp{Nanos: -1}}})
+	if diff := cmp.Diff([]string{"filter.since"}, testkit.Fields(err)); diff != "" {
+		t.Error(diff)
 	}
 }

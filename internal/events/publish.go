@@ -30,16 +30,22 @@ func NewPublisher(log *Log, sessions Sessions, authors Authors) *Publisher {
 	return &Publisher{log, sessions, authors}
 }
 
-// Publish appends an event in the name of the caller, whose session, name and role it gets, and returns its revision.
+// A Published is the outcome of Publish.
+type Published struct {
+	Revision    int64
+	Subscribers int // open subscriptions that choose the event, and mailboxes that accepted its message
+}
+
+// Publish appends an event in the name of the caller, whose session, name and role it gets.
 // fault.NotFound for a session that does not exist, fault.Precondition and fault.Exhausted as Authors has them, fault.Exists for a request id that
 // was used for something else.
-func (p *Publisher) Publish(ctx context.Context, c caller.Caller, req once.Request, e Entry) (int64, error) {
+func (p *Publisher) Publish(ctx context.Context, c caller.Caller, req once.Request, e Entry) (Published, error) {
 	if err := p.authors.Admit(ctx, c); err != nil {
-		return 0, fmt.Errorf("publish event: %w", err)
+		return Published{}, fmt.Errorf("publish event: %w", err)
 	}
-	var revision int64
+	var out Published
 	err := p.log.store.Write(ctx, func(tx *store.Tx) error {
-		_, err := req.Do(tx, &revision, func() (err error) {
+		_, err := req.Do(tx, &out, func() (err error) {
 			if e.Session, err = p.sessions.ID(tx, c.Session); err != nil {
 				return err
 			}
@@ -47,29 +53,33 @@ func (p *Publisher) Publish(ctx context.Context, c caller.Caller, req once.Reque
 				return err
 			}
 			e.Source = c.Name()
-			revision, err = p.log.publish(tx, e)
+			out, err = p.log.publish(tx, e)
 			return err
 		})
 		return err
 	})
 	if err != nil {
-		return 0, fmt.Errorf("publish event: %w", err)
+		return Published{}, fmt.Errorf("publish event: %w", err)
 	}
-	return revision, nil
+	return out, nil
 }
 
 // publish is Append for an event whose type comes from outside.
-func (l *Log) publish(tx *store.Tx, e Entry) (int64, error) {
+func (l *Log) publish(tx *store.Tx, e Entry) (Published, error) {
 	revision := tx.NextRevision()
 	_, err := tx.Exec(insertEvent, int64(e.Category), int64(e.Severity), e.Type, revision, e.Session, tx.Now().UnixNano(), e.Source,
 		orNull(e.SourceRole), orNull(e.Summary), orNull(e.Details), relatedJSON(e.Related), orNull(e.TaskID))
 	if err != nil {
-		return 0, fmt.Errorf("append event: %w", err)
+		return Published{}, fmt.Errorf("append event: %w", err)
 	}
 	l.note(note{e.Session, kind{e.Category, e.Severity, e.Type}})
 	tx.OnCommit(l.committed)
+	event := Event{Revision: revision, Time: tx.Now(), Entry: e}
+	out := Published{revision, l.subscriptions(&event)}
 	if l.announce == nil {
-		return revision, nil
+		return out, nil
 	}
-	return revision, l.announce(tx, Event{Revision: revision, Time: tx.Now(), Entry: e})
+	mailboxes, err := l.announce(tx, event)
+	out.Subscribers += mailboxes
+	return out, err
 }

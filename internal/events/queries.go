@@ -63,6 +63,7 @@ FROM events
 WHERE revision BETWEEN ? AND ?
   AND session IN (?, ?)
   AND severity >= ?
+  AND at BETWEEN ? AND ?
   AND (? >> category) & 1
   AND (? OR type IN (SELECT value FROM json_each(?))
          OR EXISTS (SELECT 1 FROM prefixes WHERE substr(type, 1, length(prefix)) = prefix))

@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
+	"time"
 
 	"brokerd/internal/store"
 )
@@ -25,6 +27,7 @@ type Filter struct {
 	Sources        []string
 	SourceRoles    []string
 	TaskID         string
+	Since, Until   time.Time // from Since on, and before Until; zero = no bound
 }
 
 // A Scope says whose events are read.
@@ -103,7 +106,8 @@ type query struct {
 	sources        string
 	roles          string
 	taskID         string
-	typeList       []string // types and prefixes, as the filter has them
+	filter         Filter
+	since, until   int64 // Unix nanoseconds, both included
 	anyType        bool
 	anySource      bool
 	anyRole        bool
@@ -111,12 +115,18 @@ type query struct {
 
 func newQuery(session int64, broker bool, f Filter) query {
 	q := query{
-		session: session, other: session, severity: int64(f.LowestSeverity), taskID: f.TaskID, typeList: f.Types,
+		session: session, other: session, severity: int64(f.LowestSeverity), taskID: f.TaskID, filter: f, until: math.MaxInt64,
 		anyType: len(f.Types) == 0, anySource: len(f.Sources) == 0, anyRole: len(f.SourceRoles) == 0,
 		sources: jsonList(f.Sources), roles: jsonList(f.SourceRoles),
 	}
 	if broker {
 		q.other = 0
+	}
+	if !f.Since.IsZero() {
+		q.since = f.Since.UnixNano()
+	}
+	if !f.Until.IsZero() {
+		q.until = f.Until.UnixNano() - 1
 	}
 	for _, c := range f.Categories {
 		q.categories |= 1 << c
@@ -199,7 +209,7 @@ func (p *Page) fill(snap *store.Snapshot, q query, from, to int64, s Selection, 
 	if s.NewestFirst {
 		statement, end, back = newestMatching, from, 1
 	}
-	rows := snap.Query(statement, q.prefixes, from, to, q.session, q.other, q.severity, q.categories,
+	rows := snap.Query(statement, q.prefixes, from, to, q.session, q.other, q.severity, q.since, q.until, q.categories,
 		q.anyType, q.types, q.anySource, q.sources, q.anyRole, q.roles, q.taskID == "", q.taskID, s.Limit)
 	defer rows.Close()
 	for rows.Next() {

@@ -125,6 +125,7 @@ func filterOf(c *valid.Check, in *pb.EventFilter) Filter {
 	if _, known := pb.Severity_name[int32(in.GetLowestSeverity())]; !known {
 		c.Fail("filter.lowest_severity", "%d is no severity", in.GetLowestSeverity())
 	}
+	f.Since, f.Until = c.Time("filter.since", in.GetSince()), c.Time("filter.until", in.GetUntil())
 	names(c, "filter.sources", f.Sources)
 	names(c, "filter.source_roles", f.SourceRoles)
 	c.Line("filter.task_id", f.TaskID, valid.MaxID)

@@ -27,11 +27,11 @@ func (s *Service) PublishEvent(ctx context.Context, in *pb.PublishEventRequest) 
 	if err != nil {
 		return nil, err
 	}
-	revision, err := s.publisher.Publish(ctx, caller.FromContext(ctx), req, e)
+	out, err := s.publisher.Publish(ctx, caller.FromContext(ctx), req, e)
 	if err != nil {
 		return nil, err
 	}
-	return &pb.PublishEventResponse{Revision: revision}, nil
+	return &pb.PublishEventResponse{Revision: out.Revision, Subscribers: int32(out.Subscribers)}, nil
 }
 
 // entry checks an event that is to be published and fills in what was left to the defaults.

@@ -98,8 +98,30 @@ func (q *query) concerns(n note) bool {
 	case int64(n.kind.severity) < q.severity || q.categories>>n.kind.category&1 == 0:
 		return false
 	}
-	return q.anyType || slices.ContainsFunc(q.typeList, func(t string) bool {
+	return q.anyType || slices.ContainsFunc(q.filter.Types, func(t string) bool {
 		prefix, isPrefix := strings.CutSuffix(t, "*")
 		return t == n.kind.text || isPrefix && strings.HasPrefix(n.kind.text, prefix)
 	})
+}
+
+// chooses reports whether an event is among those that the query chooses.
+func (q *query) chooses(e *Event) bool {
+	at, f := e.Time.UnixNano(), &q.filter
+	return q.concerns(note{e.Session, kind{e.Category, e.Severity, e.Type}}) &&
+		at >= q.since && at <= q.until &&
+		(q.anySource || slices.Contains(f.Sources, e.Source)) &&
+		(q.anyRole || slices.Contains(f.SourceRoles, e.SourceRole)) &&
+		(f.TaskID == "" || f.TaskID == e.TaskID)
+}
+
+// subscriptions returns the number of open subscriptions that choose an event.
+func (l *Log) subscriptions(e *Event) (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for f := range l.followers {
+		if f.query != nil && f.query.chooses(e) {
+			n++
+		}
+	}
+	return n
 }

@@ -256,8 +256,11 @@ func (x *PublishEventRequest) GetTaskId() string {
 
 // PublishEventResponse has the event's place in the log.
 type PublishEventResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Revision      int64                  `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Revision int64                  `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	// How many subscribers the event reaches: the open SubscribeEvents streams whose filter chooses it, and the mailboxes that
+	// accepted its message.
+	Subscribers   int32 `protobuf:"varint,2,opt,name=subscribers,proto3" json:"subscribers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -295,6 +298,13 @@ func (*PublishEventResponse) Descriptor() ([]byte, []int) {
 func (x *PublishEventResponse) GetRevision() int64 {
 	if x != nil {
 		return x.Revision
+	}
+	return 0
+}
+
+func (x *PublishEventResponse) GetSubscribers() int32 {
+	if x != nil {
+		return x.Subscribers
 	}
 	return 0
 }
@@ -451,8 +461,13 @@ type EventFilter struct {
 	Sources        []string `protobuf:"bytes,4,rep,name=sources,proto3" json:"sources,omitempty"`
 	SourceRoles    []string `protobuf:"bytes,5,rep,name=source_roles,json=sourceRoles,proto3" json:"source_roles,omitempty"`
 	TaskId         string   `protobuf:"bytes,6,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Events at or after this time. A subscription with it and without after_revision or a kept cursor begins at the oldest event
+	// that is kept.
+	Since *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=since,proto3" json:"since,omitempty"`
+	// Events before this time. A subscription stays open after it.
+	Until         *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=until,proto3" json:"until,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *EventFilter) Reset() {
@@ -525,6 +540,20 @@ func (x *EventFilter) GetTaskId() string {
 		return x.TaskId
 	}
 	return ""
+}
+
+func (x *EventFilter) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *EventFilter) GetUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Until
+	}
+	return nil
 }
 
 // ListEventsRequest lists events.
@@ -683,7 +712,7 @@ func (x *ListEventsResponse) GetRevision() int64 {
 type SubscribeEventsRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Filter *EventFilter           `protobuf:"bytes,1,opt,name=filter,proto3" json:"filter,omitempty"`
-	// Events after this revision; 0 = from the oldest that is kept. Absent, and without a cursor: from now on.
+	// Events after this revision; 0 = from the oldest that is kept. Absent, and without a cursor or filter.since: from now on.
 	AfterRevision *int64 `protobuf:"varint,2,opt,name=after_revision,json=afterRevision,proto3,oneof" json:"after_revision,omitempty"`
 	// Name of a cursor that the broker keeps for this caller: the stream goes on where the last one with
 	// this name stopped. An event counts as read once it is written to the connection. A new cursor begins at
@@ -814,9 +843,10 @@ const file_brokerd_v1_event_proto_rawDesc = "" +
 	"\asummary\x18\x05 \x01(\tR\asummary\x12\x18\n" +
 	"\adetails\x18\x06 \x01(\tR\adetails\x12\x18\n" +
 	"\arelated\x18\a \x03(\tR\arelated\x12\x17\n" +
-	"\atask_id\x18\b \x01(\tR\x06taskId\"2\n" +
+	"\atask_id\x18\b \x01(\tR\x06taskId\"T\n" +
 	"\x14PublishEventResponse\x12\x1a\n" +
-	"\brevision\x18\x01 \x01(\x03R\brevision\"\x8a\x03\n" +
+	"\brevision\x18\x01 \x01(\x03R\brevision\x12 \n" +
+	"\vsubscribers\x18\x02 \x01(\x05R\vsubscribers\"\x8a\x03\n" +
 	"\x05Event\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\x12.\n" +
 	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x125\n" +
@@ -831,7 +861,7 @@ const file_brokerd_v1_event_proto_rawDesc = "" +
 	"\arelated\x18\n" +
 	" \x03(\tR\arelated\x12\x17\n" +
 	"\atask_id\x18\v \x01(\tR\x06taskId\x12\x18\n" +
-	"\asession\x18\f \x01(\tR\asession\"\xf3\x01\n" +
+	"\asession\x18\f \x01(\tR\asession\"\xd7\x02\n" +
 	"\vEventFilter\x129\n" +
 	"\n" +
 	"categories\x18\x01 \x03(\x0e2\x19.brokerd.v1.EventCategoryR\n" +
@@ -840,7 +870,9 @@ const file_brokerd_v1_event_proto_rawDesc = "" +
 	"\x0flowest_severity\x18\x03 \x01(\x0e2\x14.brokerd.v1.SeverityR\x0elowestSeverity\x12\x18\n" +
 	"\asources\x18\x04 \x03(\tR\asources\x12!\n" +
 	"\fsource_roles\x18\x05 \x03(\tR\vsourceRoles\x12\x17\n" +
-	"\atask_id\x18\x06 \x01(\tR\x06taskId\"\xf1\x01\n" +
+	"\atask_id\x18\x06 \x01(\tR\x06taskId\x120\n" +
+	"\x05since\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x120\n" +
+	"\x05until\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"\xf1\x01\n" +
 	"\x11ListEventsRequest\x12/\n" +
 	"\x06filter\x18\x01 \x01(\v2\x17.brokerd.v1.EventFilterR\x06filter\x12%\n" +
 	"\x0eafter_revision\x18\x02 \x01(\x03R\rafterRevision\x12%\n" +
@@ -917,21 +949,23 @@ var file_brokerd_v1_event_proto_depIdxs = []int32{
 	1,  // 4: brokerd.v1.Event.severity:type_name -> brokerd.v1.Severity
 	0,  // 5: brokerd.v1.EventFilter.categories:type_name -> brokerd.v1.EventCategory
 	1,  // 6: brokerd.v1.EventFilter.lowest_severity:type_name -> brokerd.v1.Severity
-	5,  // 7: brokerd.v1.ListEventsRequest.filter:type_name -> brokerd.v1.EventFilter
-	4,  // 8: brokerd.v1.ListEventsResponse.events:type_name -> brokerd.v1.Event
-	5,  // 9: brokerd.v1.SubscribeEventsRequest.filter:type_name -> brokerd.v1.EventFilter
-	4,  // 10: brokerd.v1.SubscribeEventsResponse.events:type_name -> brokerd.v1.Event
-	6,  // 11: brokerd.v1.EventService.ListEvents:input_type -> brokerd.v1.ListEventsRequest
-	8,  // 12: brokerd.v1.EventService.SubscribeEvents:input_type -> brokerd.v1.SubscribeEventsRequest
-	2,  // 13: brokerd.v1.EventService.PublishEvent:input_type -> brokerd.v1.PublishEventRequest
-	7,  // 14: brokerd.v1.EventService.ListEvents:output_type -> brokerd.v1.ListEventsResponse
-	9,  // 15: brokerd.v1.EventService.SubscribeEvents:output_type -> brokerd.v1.SubscribeEventsResponse
-	3,  // 16: brokerd.v1.EventService.PublishEvent:output_type -> brokerd.v1.PublishEventResponse
-	14, // [14:17] is the sub-list for method output_type
-	11, // [11:14] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	10, // 7: brokerd.v1.EventFilter.since:type_name -> google.protobuf.Timestamp
+	10, // 8: brokerd.v1.EventFilter.until:type_name -> google.protobuf.Timestamp
+	5,  // 9: brokerd.v1.ListEventsRequest.filter:type_name -> brokerd.v1.EventFilter
+	4,  // 10: brokerd.v1.ListEventsResponse.events:type_name -> brokerd.v1.Event
+	5,  // 11: brokerd.v1.SubscribeEventsRequest.filter:type_name -> brokerd.v1.EventFilter
+	4,  // 12: brokerd.v1.SubscribeEventsResponse.events:type_name -> brokerd.v1.Event
+	6,  // 13: brokerd.v1.EventService.ListEvents:input_type -> brokerd.v1.ListEventsRequest
+	8,  // 14: brokerd.v1.EventService.SubscribeEvents:input_type -> brokerd.v1.SubscribeEventsRequest
+	2,  // 15: brokerd.v1.EventService.PublishEvent:input_type -> brokerd.v1.PublishEventRequest
+	7,  // 16: brokerd.v1.EventService.ListEvents:output_type -> brokerd.v1.ListEventsResponse
+	9,  // 17: brokerd.v1.EventService.SubscribeEvents:output_type -> brokerd.v1.SubscribeEventsResponse
+	3,  // 18: brokerd.v1.EventService.PublishEvent:output_type -> brokerd.v1.PublishEventResponse
+	16, // [16:19] is the sub-list for method output_type
+	13, // [13:16] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_brokerd_v1_event_proto_init() }

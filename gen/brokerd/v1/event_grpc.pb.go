@@ -37,8 +37,9 @@ type EventServiceClient interface {
 	// from disk at its own pace and slows nobody. Positions in the future are refused: INVALID_ARGUMENT. Positions before the oldest event that
 	// is kept: OUT_OF_RANGE (EVENTS_REMOVED), with the oldest revision kept in the metadata "oldest". So does ListEvents.
 	SubscribeEvents(ctx context.Context, in *SubscribeEventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SubscribeEventsResponse], error)
-	// PublishEvent appends an event of the caller's own. Agents that subscribe to the channel event/TYPE, or to event/*, get it in their
-	// inbox as a message of type event, the caller excepted.
+	// PublishEvent appends an event in the name of the caller. The broker sends it as a message of type event to each agent that
+	// subscribes to the channel event/TYPE or event/*, except the caller. The event's severity sets the message's priority:
+	// DEBUG 3, INFO 5, WARNING 6, ERROR 7, CRITICAL 10.
 	PublishEvent(ctx context.Context, in *PublishEventRequest, opts ...grpc.CallOption) (*PublishEventResponse, error)
 }
 
@@ -102,8 +103,9 @@ type EventServiceServer interface {
 	// from disk at its own pace and slows nobody. Positions in the future are refused: INVALID_ARGUMENT. Positions before the oldest event that
 	// is kept: OUT_OF_RANGE (EVENTS_REMOVED), with the oldest revision kept in the metadata "oldest". So does ListEvents.
 	SubscribeEvents(*SubscribeEventsRequest, grpc.ServerStreamingServer[SubscribeEventsResponse]) error
-	// PublishEvent appends an event of the caller's own. Agents that subscribe to the channel event/TYPE, or to event/*, get it in their
-	// inbox as a message of type event, the caller excepted.
+	// PublishEvent appends an event in the name of the caller. The broker sends it as a message of type event to each agent that
+	// subscribes to the channel event/TYPE or event/*, except the caller. The event's severity sets the message's priority:
+	// DEBUG 3, INFO 5, WARNING 6, ERROR 7, CRITICAL 10.
 	PublishEvent(context.Context, *PublishEventRequest) (*PublishEventResponse, error)
 	mustEmbedUnimplementedEventServiceServer()
 }
