@@ -44,8 +44,8 @@ func (e *UnreachableError) Error() string {
 			process = fmt.Sprintf("process %d", e.PID)
 			advice = fmt.Sprintf("`kill -CONT %d` continues a frozen process; otherwise %s", e.PID, advice)
 		}
-		return fmt.Sprintf("the broker at %s does not answer: %s is frozen or overloaded, or it is just starting or ending; %s",
-			e.Address, process, advice)
+		return fmt.Sprintf("the broker at %s does not answer: "+
+			"%s is frozen or overloaded, or it is just starting or ending; %s", e.Address, process, advice)
 	case errors.Is(e.Err, syscall.ECONNREFUSED) && strings.HasPrefix(e.Address, "unix:"):
 		return fmt.Sprintf("the broker at %s has ended (its socket refuses connections); %s", e.Address, start)
 	case errors.Is(e.Err, fs.ErrNotExist), errors.Is(e.Err, syscall.ECONNREFUSED):
@@ -195,8 +195,9 @@ func (l *link) unreachable(fault *error) error {
 	switch {
 	case fault == nil:
 		return &UnreachableError{Address: l.address, Err: ErrSilent, PID: int(l.peer.Load())}
-	case errors.Is(*fault, os.ErrDeadlineExceeded), errors.Is(*fault, context.DeadlineExceeded), errors.Is(*fault, syscall.EAGAIN):
-		return &UnreachableError{Address: l.address, Err: fmt.Errorf("%w: %w", ErrSilent, *fault)} // its queue of connections is full
+	case errors.Is(*fault, os.ErrDeadlineExceeded), errors.Is(*fault, context.DeadlineExceeded),
+		errors.Is(*fault, syscall.EAGAIN): // the queue of connections is full
+		return &UnreachableError{Address: l.address, Err: fmt.Errorf("%w: %w", ErrSilent, *fault)}
 	}
 	return &UnreachableError{Address: l.address, Err: *fault}
 }

@@ -51,7 +51,9 @@ NO_COLOR is set.`,
 				return err
 			}
 			out := withoutSIGPIPE(cmd.OutOrStdout())
-			err = demo.Run(cmd.Context(), demo.Options{Program: program, Out: out, Style: style(out), Now: c.env.Now, Pace: o.pace})
+			err = demo.Run(cmd.Context(), demo.Options{
+				Program: program, Out: out, Style: style(out), Now: c.env.Now, Pace: o.pace,
+			})
 			if errors.Is(err, syscall.EPIPE) { // the end of the reader is no error of the demo
 				return &failure{code: exitSignal + int(syscall.SIGPIPE)}
 			}

@@ -49,7 +49,8 @@ func (s *demoStage) demo(t *testing.T, args ...string) (*exec.Cmd, func()) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	t.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, os.Args[0], append([]string{"demo"}, args...)...)
-	cmd.Env = append(program(t), "PATH="+s.tools+":"+os.Getenv("PATH"), "TMPDIR="+temp, "BROKERD_ADDR=127.0.0.1:1") // not meant for the demo
+	cmd.Env = append(program(t), "PATH="+s.tools+":"+os.Getenv("PATH"), "TMPDIR="+temp,
+		"BROKERD_ADDR=127.0.0.1:1") // not meant for the demo
 	return cmd, func() {
 		t.Helper()
 		if err := held.SetReadDeadline(time.Now().Add(patience)); err != nil {
@@ -109,7 +110,9 @@ func TestDemo_ShowsATeamAtWorkAndLeavesNothing(t *testing.T) {
 
 func TestDemo_EndedEarlyLeavesNothing(t *testing.T) {
 	s := newDemoStage(t)
-	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE, syscall.SIGKILL} {
+	for _, signal := range []syscall.Signal{
+		syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE, syscall.SIGKILL,
+	} {
 		t.Run(unix.SignalName(signal), func(t *testing.T) {
 			cmd, gone := s.demo(t)
 			var errs strings.Builder

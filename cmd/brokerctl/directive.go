@@ -28,7 +28,8 @@ func newDirectiveCommand(c *cli, kind, short string) *cobra.Command {
 		Short: short,
 		Long: short + `.
 
-RECEIVER is an agent's name, role:NAME (all of them), channel:NAME, a pattern such as 'builder-*', all_builders, or everyone.
+RECEIVER is an agent's name, role:NAME (all of them), channel:NAME, a pattern such as 'builder-*', all_builders, or
+everyone.
 Operators may send directives, and so may agents of the roles that the session names (new sessions: lead, overseer,
 orchestrator, project_manager).`,
 		Example: fmt.Sprintf("  brokerctl agent %s builder-1\n  brokerctl --agent lead agent %s role:builder \"until the build is green\"", kind, kind),

@@ -21,7 +21,8 @@ func brokerctl(t *testing.T, args ...string) *exec.Cmd {
 
 // onHangup is a script that writes to the pipe once it is ready, and ends with code 3 at SIGHUP.
 func onHangup(ready string) []string {
-	return []string{"--", "sh", "-c", `sleep 60 >/dev/null 2>&1 & trap 'kill $!; echo got HUP; exit 3' HUP; echo > ` + ready + `; wait`}
+	const script = `sleep 60 >/dev/null 2>&1 & trap 'kill $!; echo got HUP; exit 3' HUP; echo > READY; wait`
+	return []string{"--", "sh", "-c", strings.ReplaceAll(script, "READY", ready)}
 }
 
 // The commands that run another command under something that they hold.
@@ -76,7 +77,8 @@ func TestRuns_AnIgnoredHangupStaysIgnored(t *testing.T) {
 	startBroker(t)
 	register(t, "builder-1")
 	goOn, ready := pipe(t), pipe(t)
-	cmd := exec.CommandContext(t.Context(), "sh", "-c", `trap '' HUP; exec brokerctl --agent builder-1 lock run a.go -- sh -c 'echo > `+ready+`; cat `+goOn+`; exit 4'`)
+	cmd := exec.CommandContext(t.Context(), "sh", "-c",
+		`trap '' HUP; exec brokerctl --agent builder-1 lock run a.go -- sh -c 'echo > `+ready+`; cat `+goOn+`; exit 4'`)
 	cmd.Env = program(t)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

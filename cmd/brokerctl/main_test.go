@@ -30,7 +30,8 @@ func TestMain(m *testing.M) {
 		return
 	}
 	if dir := os.Getenv(asDaemon); dir != "" {
-		if err := app.Run(context.Background(), app.Config{Dir: dir}, func(*app.App) { _, _ = os.Stdout.WriteString("ready\n") }); err != nil {
+		ready := func(*app.App) { _, _ = os.Stdout.WriteString("ready\n") }
+		if err := app.Run(context.Background(), app.Config{Dir: dir}, ready); err != nil {
 			panic(err)
 		}
 		return

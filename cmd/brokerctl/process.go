@@ -138,8 +138,8 @@ func (p *process) attend(ctx context.Context, cmd *exec.Cmd, ended <-chan error)
 			if !ok {
 				s = syscall.SIGTERM
 			}
-			// A terminal sends SIGINT to its whole group. It does so with SIGHUP too, but another process may have sent that:
-			// then the command would miss it.
+			// A terminal sends SIGINT to its whole group. It sends SIGHUP too, but another process may have sent
+			// that to brokerctl alone.
 			if ownGroup || s != syscall.SIGINT {
 				send(s)
 			}
@@ -169,8 +169,8 @@ func isTerminal(r io.Reader) bool {
 	return err == nil
 }
 
-// withoutSIGPIPE returns a writer to the same place. If the reader of a pipe has ended, a write to descriptor 1 or 2 ends a
-// Go process by SIGPIPE, whatever it still has to stop or release; a write to another descriptor returns EPIPE.
+// withoutSIGPIPE returns a writer to the same place. If the reader of a pipe has ended, a write to descriptor 1 or 2
+// ends a Go process by SIGPIPE, whatever it still has to stop or release; a write to another descriptor returns EPIPE.
 func withoutSIGPIPE(w io.Writer) io.Writer {
 	f, ok := w.(*os.File)
 	if !ok {

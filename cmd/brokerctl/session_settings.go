@@ -50,7 +50,8 @@ func (o *settingsOptions) AddFlags(f *pflag.FlagSet) {
 	f.DurationVar(&o.breakerTime, "breaker-time", 0, "how long that while is (new sessions: 1m)")
 	f.DurationVar(&o.responseTime, "response-time", 0, "until when a response is due if the message does not say (new sessions: 10m)")
 	f.StringArrayVar(&o.escalateTo, "escalate-to", nil, "role that is told of overdue responses; may be repeated, the first that has an agent is; '' = nobody (new sessions: overseer, lead)")
-	f.StringArrayVar(&o.directors, "director", nil, "role that may send directives; may be repeated; '' = operators only (new sessions: lead, overseer, orchestrator, project_manager)")
+	f.StringArrayVar(&o.directors, "director", nil, "role that may send directives; may be repeated; "+
+		"'' = operators only (new sessions: lead, overseer, orchestrator, project_manager)")
 	f.DurationVar(&o.messageRetention, "message-retention", 0, "how long finished messages are kept; 0 = for ever (new sessions: 72h)")
 	f.DurationVar(&o.eventRetention, "event-retention", 0, "how long events are kept; 0 = for ever (new sessions: 168h)")
 	f.DurationVar(&o.deadLetterRetention, "dead-letter-retention", 0, "how long dead letters are kept; 0 = for ever (new sessions: 720h)")

@@ -152,18 +152,22 @@ func TestSend_WarningsGoToStandardErrorAndIntoTheResult(t *testing.T) {
 	register(t, "lead/lead", "builder-1/builder")
 	as := func(args ...string) []string { return append([]string{"--agent", "lead"}, args...) }
 	const absent = "no agent has the role bulider (did you mean builder, lead?); the message waits until one does"
-	if got := ctl(t, as("send", "role:bulider", "Add login")...); got.code != 0 || got.err != "brokerctl: warning: "+absent+"\n" {
+	const warning = "brokerctl: warning: "
+	if got := ctl(t, as("send", "role:bulider", "Add login")...); got.code != 0 || got.err != warning+absent+"\n" {
 		t.Errorf("%+v", got)
 	}
 	got := ctl(t, as("-o", "json", "send", "role:bulider", "Add login")...)
-	if warnings := at(t, decode(t, got.out), "warnings").([]any); len(warnings) != 1 || warnings[0] != absent || !strings.Contains(got.err, absent) {
+	warnings := at(t, decode(t, got.out), "warnings").([]any)
+	if len(warnings) != 1 || warnings[0] != absent || got.err != warning+absent+"\n" {
 		t.Errorf("%+v", got)
 	}
-	if got := ctl(t, as("send", "builder-1")...); got.code != 0 || !strings.HasPrefix(got.err, "brokerctl: warning: the message has no text") {
+	got = ctl(t, as("send", "builder-1")...)
+	if got.code != 0 || !strings.HasPrefix(got.err, warning+"the message has no text") {
 		t.Errorf("%+v", got)
 	}
 	for _, receiver := range []string{"all", "ALL", "*", "all_builders"} {
-		if got := ctl(t, as("send", receiver, "hello")...); got.code != 0 || got.err != "" || !strings.Contains(got.out, " to builder-1, ") {
+		got := ctl(t, as("send", receiver, "hello")...)
+		if got.code != 0 || got.err != "" || !strings.Contains(got.out, " to builder-1, ") {
 			t.Errorf("%q: %+v", receiver, got)
 		}
 	}

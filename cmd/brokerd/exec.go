@@ -46,9 +46,10 @@ func newExec() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "exec -- COMMAND [ARGUMENT...]",
 		Short: "Run a command with a broker of its own, for CI and tests",
-		Long: `exec starts a broker on a temporary data folder and runs the command when the broker answers. When the command has ended,
-exec stops the broker and removes the folder. The command finds the broker by BROKERD_ADDR and BROKERD_DATA; other variables that
-name a broker or an agent are removed from its environment. exec passes SIGINT, SIGTERM and SIGHUP on to the command.
+		Long: `exec starts a broker on a temporary data folder and runs the command when the broker answers. When the command has
+ended, exec stops the broker and removes the folder. The command finds the broker by BROKERD_ADDR and BROKERD_DATA; exec
+removes other variables that name a broker or an agent from its environment. exec passes SIGINT, SIGTERM and SIGHUP on
+to the command.
 
 If exec is killed with SIGKILL, the broker stops and removes the folder; the command continues without it.
 
@@ -136,8 +137,8 @@ func attend(cmd *cobra.Command, broker *childdaemon.Daemon, path string, args []
 	for {
 		select {
 		case s := <-signals:
-			// Ctrl-C on a terminal reaches the command as well, and must not come twice. A SIGHUP may come twice: it is not
-			// certain that the terminal has sent it.
+			// Ctrl-C on a terminal reaches the command as well, and must not come twice. SIGHUP may come twice: another
+			// process may have sent it to exec alone.
 			if atTerminal && s == syscall.SIGINT {
 				continue
 			}

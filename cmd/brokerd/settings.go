@@ -39,8 +39,10 @@ func (s *settings) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&s.LogLevel, "log-level", "info", "debug, info, warn or error")
 	f.StringVar(&s.LogFormat, "log-format", "auto", "console, json, or auto: console on a terminal")
 	f.StringVar(&s.Pprof, "pprof", "", "serve Go's profiles on this address, HOST:PORT on loopback")
-	f.BoolVar(&s.StopOnEOF, "stop-on-stdin-eof", false, "stop when standard input ends, for a program that starts the daemon and may be killed")
-	f.BoolVar(&s.Temporary, "temporary", false, "remove the data folder at the end; it must be new or empty (default: a new folder in $TMPDIR)")
+	f.BoolVar(&s.StopOnEOF, "stop-on-stdin-eof", false,
+		"stop when standard input ends, for a program that starts the daemon and may be killed")
+	f.BoolVar(&s.Temporary, "temporary", false,
+		"remove the data folder at the end; it must be new or empty (default: a new folder in $TMPDIR)")
 	f.StringVar(&s.Metrics, "metrics", "", "serve metrics for Prometheus on this address at /metrics, HOST:PORT on loopback")
 }
 

@@ -37,7 +37,8 @@ func Start(ctx context.Context, program string, stderr io.Writer) (*Daemon, erro
 	}
 	d := &Daemon{dir: dir, ended: make(chan struct{})}
 	// The data need not survive a power failure: neither does the folder.
-	d.cmd = exec.Command(program, "serve", "--data", dir, "--temporary", "--stop-on-stdin-eof", "--sync", "normal", "--log-level", "warn")
+	d.cmd = exec.Command(program, "serve", "--data", dir, "--temporary", "--stop-on-stdin-eof",
+		"--sync", "normal", "--log-level", "warn")
 	d.cmd.Stderr = stderr
 	for _, v := range os.Environ() { // these settings are for other daemons and their clients
 		if !strings.HasPrefix(v, "BROKERD_") {

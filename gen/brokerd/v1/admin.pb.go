@@ -478,6 +478,12 @@ type GetStatusResponse struct {
 	Listen        []string `protobuf:"bytes,6,rep,name=listen,proto3" json:"listen,omitempty"`
 	DatabaseBytes int64    `protobuf:"varint,7,opt,name=database_bytes,json=databaseBytes,proto3" json:"database_bytes,omitempty"`
 	WalBytes      int64    `protobuf:"varint,8,opt,name=wal_bytes,json=walBytes,proto3" json:"wal_bytes,omitempty"`
+	// Bytes of commits in the write-ahead log behind a damaged place, which the broker left out when it started. Confirmed
+	// changes may be missing.
+	WalLeftOut int64 `protobuf:"varint,30,opt,name=wal_left_out,json=walLeftOut,proto3" json:"wal_left_out,omitempty"`
+	// The first damage that the broker found in the database since its start; empty = none. The broker then refuses all
+	// changes (DATABASE_DAMAGED), and the counts of this response may be missing. Stop the broker and run `brokerd check`.
+	Damage string `protobuf:"bytes,31,opt,name=damage,proto3" json:"damage,omitempty"`
 	// How many since the start.
 	Commits int64 `protobuf:"varint,9,opt,name=commits,proto3" json:"commits,omitempty"`
 	// Mean time of a commit with its sync, since the start.
@@ -594,6 +600,20 @@ func (x *GetStatusResponse) GetWalBytes() int64 {
 		return x.WalBytes
 	}
 	return 0
+}
+
+func (x *GetStatusResponse) GetWalLeftOut() int64 {
+	if x != nil {
+		return x.WalLeftOut
+	}
+	return 0
+}
+
+func (x *GetStatusResponse) GetDamage() string {
+	if x != nil {
+		return x.Damage
+	}
+	return ""
 }
 
 func (x *GetStatusResponse) GetCommits() int64 {
@@ -866,7 +886,7 @@ const file_brokerd_v1_admin_proto_rawDesc = "" +
 	"\amailbox\x18\x01 \x01(\tR\amailbox\x12\x18\n" +
 	"\awaiting\x18\x02 \x01(\x03R\awaiting\x12\x18\n" +
 	"\aclaimed\x18\x03 \x01(\x03R\aclaimed\x12\x12\n" +
-	"\x04dead\x18\x04 \x01(\x03R\x04dead\"\xfb\x06\n" +
+	"\x04dead\x18\x04 \x01(\x03R\x04dead\"\xb5\a\n" +
 	"\x11GetStatusResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x129\n" +
 	"\n" +
@@ -876,7 +896,10 @@ const file_brokerd_v1_admin_proto_rawDesc = "" +
 	"\bdata_dir\x18\x05 \x01(\tR\adataDir\x12\x16\n" +
 	"\x06listen\x18\x06 \x03(\tR\x06listen\x12%\n" +
 	"\x0edatabase_bytes\x18\a \x01(\x03R\rdatabaseBytes\x12\x1b\n" +
-	"\twal_bytes\x18\b \x01(\x03R\bwalBytes\x12\x18\n" +
+	"\twal_bytes\x18\b \x01(\x03R\bwalBytes\x12 \n" +
+	"\fwal_left_out\x18\x1e \x01(\x03R\n" +
+	"walLeftOut\x12\x16\n" +
+	"\x06damage\x18\x1f \x01(\tR\x06damage\x12\x18\n" +
 	"\acommits\x18\t \x01(\x03R\acommits\x12:\n" +
 	"\vcommit_time\x18\n" +
 	" \x01(\v2\x19.google.protobuf.DurationR\n" +
