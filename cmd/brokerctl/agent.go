@@ -89,8 +89,8 @@ subscriptions and claims stay.`,
 // request is the registration that the options describe.
 func (o *registerOptions) request(labels map[string]string) *pb.RegisterAgentRequest {
 	return &pb.RegisterAgentRequest{
-		RequestId: o.requestID, DisplayName: o.displayName, Description: o.description, Role: o.role, Capabilities: o.capabilities, Instance: o.instance,
-		Worktree: o.worktree, Labels: labels, Lease: always(o.lease),
+		RequestId: o.requestID, DisplayName: o.displayName, Description: o.description, Role: o.role,
+		Capabilities: o.capabilities, Instance: o.instance, Worktree: o.worktree, Labels: labels, Lease: always(o.lease),
 	}
 }
 

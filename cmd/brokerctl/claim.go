@@ -39,6 +39,9 @@ func (o *takeOptions) from() []string {
 // claimOptions are the options of claim.
 type claimOptions struct {
 	takeOptions
+	thread, task, correlation string
+	senders                   []string
+
 	max      int32
 	wait     time.Duration
 	claimFor time.Duration
@@ -47,6 +50,10 @@ type claimOptions struct {
 // AddFlags adds the options.
 func (o *claimOptions) AddFlags(f *pflag.FlagSet) {
 	o.takeOptions.AddFlags(f)
+	f.StringVar(&o.thread, "thread", "", "only of this thread")
+	f.StringVar(&o.task, "task", "", "only of this task")
+	f.StringVar(&o.correlation, "correlation", "", "only with this correlation id")
+	f.StringSliceVar(&o.senders, "from", nil, "only from these senders; may be repeated")
 	f.StringVar(&o.consumer, "consumer", "", "tells workers under one agent's name apart")
 	f.Int32Var(&o.max, "max", 1, "how many claims to hold, those held before included")
 	f.DurationVar(&o.wait, "wait", 0, "if nothing is there, wait this long")
@@ -56,25 +63,32 @@ func (o *claimOptions) AddFlags(f *pflag.FlagSet) {
 func newClaimCommand(c *cli) *cobra.Command {
 	o := &claimOptions{}
 	cmd := &cobra.Command{
-		Use:   "claim",
+		Use:   "claim [ID...]",
 		Short: "Take messages to work on",
 		Long: `Take messages to work on, the most urgent first; nobody else gets them meanwhile. What the agent holds
-already comes first, so that a claim is found again after a crash.
+already comes first, so that a claim is found again after a crash. With --thread, --task, --correlation or --from only
+messages that match count, also of those it holds.
+
+With IDs (message ids or revisions) it takes just these messages, all or none, whatever their place. If the agent
+cannot take one of them, the error says why: another agent holds it (which one), it is finished, delayed, waits for an
+earlier message of its ordering key (exit code 5), or is in none of the agent's mailboxes (exit code 3).
 
 Finish with ack, give up with nack, give back with release. Exit code 4: nothing was there, or came in time.`,
 		Example: `  brokerctl --agent builder-1 claim --wait 30s -o json
-  brokerctl --agent builder-1 claim --role builder --max 5 --for 2h`,
-		Args:              cobra.NoArgs,
+  brokerctl --agent builder-1 claim --role builder --max 5 --for 2h
+  brokerctl --agent builder-1 claim --task t1
+  brokerctl --agent builder-1 claim 4711`,
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE:              func(cmd *cobra.Command, _ []string) error { return o.run(c, cmd) },
+		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(c, cmd, args) },
 	}
 	o.AddFlags(cmd.Flags())
 	must(cmd.RegisterFlagCompletionFunc("type", c.completeTypes))
+	must(cmd.RegisterFlagCompletionFunc("from", c.completeAgents))
 	return cmd
 }
 
-func (o *claimOptions) run(c *cli, cmd *cobra.Command) error {
-	lowest, err := parsePriority("lowest-priority", o.lowestPriority)
+func (o *claimOptions) run(c *cli, cmd *cobra.Command, ids []string) error {
+	request, err := o.request(cmd, ids)
 	if err != nil {
 		return err
 	}
@@ -82,10 +96,7 @@ func (o *claimOptions) run(c *cli, cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	answer, err := broker.Messages().ClaimMessages(cmd.Context(), &pb.ClaimMessagesRequest{
-		Consumer: o.consumer, Mailboxes: o.from(), Types: o.types, LowestPriority: lowest,
-		Max: o.max, Wait: duration(o.wait), ClaimFor: always(o.claimFor),
-	})
+	answer, err := broker.Messages().ClaimMessages(cmd.Context(), request)
 	if err != nil {
 		return err
 	}
@@ -108,6 +119,18 @@ func (o *claimOptions) run(c *cli, cmd *cobra.Command) error {
 		}
 	}
 	return nil
+}
+
+// request builds what the command line describes.
+func (o *claimOptions) request(cmd *cobra.Command, ids []string) (*pb.ClaimMessagesRequest, error) {
+	r := &pb.ClaimMessagesRequest{Consumer: o.consumer, Mailboxes: o.from(), ClaimFor: always(o.claimFor), Ids: ids}
+	if len(ids) > 0 {
+		return r, onlyWithIDs(cmd, "consumer", "mailbox", "role", "for")
+	}
+	lowest, err := parsePriority("lowest-priority", o.lowestPriority)
+	r.Types, r.LowestPriority, r.Max, r.Wait = o.types, lowest, o.max, duration(o.wait)
+	r.ThreadId, r.TaskId, r.CorrelationId, r.Senders = o.thread, o.task, o.correlation, o.senders
+	return r, err
 }
 
 // whyEmpty says why there was nothing to claim.

@@ -111,14 +111,8 @@ func (o *inboxOptions) run(c *cli, cmd *cobra.Command, ids []string) error {
 
 // listGiven lists given messages.
 func (o *inboxOptions) listGiven(c *cli, cmd *cobra.Command, ids []string) error {
-	var other string
-	cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
-		if f.Changed && f.Name != "mark-read" {
-			other = f.Name
-		}
-	})
-	if other != "" {
-		return usagef("IDs go together with --mark-read only, not with --%s", other)
+	if err := onlyWithIDs(cmd, "mark-read"); err != nil {
+		return err
 	}
 	return listMessages(c, cmd, &pb.ListMessagesRequest{
 		Box: pb.MessageBox_MESSAGE_BOX_INBOX, Ids: ids, MarkRead: o.markRead,

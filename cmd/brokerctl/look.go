@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -35,6 +36,16 @@ func (o *lookOptions) complete(cmd *cobra.Command, others ...string) {
 func (o *lookOptions) parse() (pb.MessageOrder, error) {
 	order, err := parseEnum("order", pb.MessageOrder(0).Descriptor(), o.order)
 	return pb.MessageOrder(order), err
+}
+
+// onlyWithIDs refuses options of a command that do not go together with ids as arguments.
+func onlyWithIDs(cmd *cobra.Command, allowed ...string) (err error) {
+	cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
+		if f.Changed && !slices.Contains(allowed, f.Name) {
+			err = usagef("IDs do not go together with --%s", f.Name)
+		}
+	})
+	return err
 }
 
 // isQueue reports whether a mailbox is the queue of a role or channel.

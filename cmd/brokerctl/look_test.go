@@ -58,7 +58,40 @@ func TestInbox_MarksSingleMessagesAsRead(t *testing.T) {
 	if got := ctl(t, "inbox", "4711"); got.code != 3 {
 		t.Errorf("%+v", got)
 	}
-	if got := ctl(t, "inbox", first, "--newest"); got.code != 2 || !strings.Contains(got.err, "not with --newest") {
+	if got := ctl(t, "inbox", first, "--newest"); got.code != 2 || !strings.Contains(got.err, "not go together with --newest") {
 		t.Errorf("%+v", got)
+	}
+}
+
+func TestClaim_TakesGivenMessagesOrThoseOfATask(t *testing.T) {
+	startBroker(t)
+	register(t, "lead/lead", "builder-1/builder", "builder-2/builder")
+	must0(t, "--agent", "lead", "send", "role:builder", "first", "--priority", "high")
+	tasked := sent(t, "--agent", "lead", "role:builder", "of the task", "--task", "t1")
+	given := sent(t, "--agent", "lead", "role:builder", "given")
+	t.Setenv("BROKERD_AGENT", "builder-1")
+	for _, test := range []struct{ args, want string }{
+		{"claim " + given, "given"}, {"claim --task t1", "of the task"}, {"claim --from lead --max 3", "first"}, {"claim " + tasked, "of the task"},
+	} {
+		out := must0(t, append(strings.Fields(test.args), "-o", "prompt")...)
+		if !strings.Contains(out, "Subject: "+test.want+"\n") {
+			t.Errorf("%s does not take %q:\n%s", test.args, test.want, out)
+		}
+	}
+	for _, test := range []struct {
+		args string
+		code int
+		want string
+	}{
+		{"--agent builder-2 claim " + given, 5, `agent "builder-1" holds it`},
+		{"--agent lead claim " + given, 3, "is in no mailbox that agent \"lead\" takes from"},
+		{"claim --thread none", 4, "nothing to claim"},
+		{"claim --correlation none", 4, "nothing to claim"},
+		{"claim " + given + " --max 2", 2, "not go together with --max"},
+		{"claim " + given + " --task t1", 2, "not go together with --task"},
+	} {
+		if got := ctl(t, strings.Fields(test.args)...); got.code != test.code || !strings.Contains(got.err, test.want) {
+			t.Errorf("%s: %+v", test.args, got)
+		}
 	}
 }

@@ -10,8 +10,9 @@ import (
 	pb "brokerd/gen/brokerd/v1"
 )
 
-// surroundings returns the variables that tell a command about its agent beyond the identity of its calls: the role, the data folder of the
-// broker, and the session's root. It omits a folder that it cannot determine; the command then inherits the variable as it is.
+// surroundings returns the variables that tell a command about its agent beyond the identity of its
+// calls: the role, the data folder of the broker, and the session's root. It omits a folder that it
+// cannot determine; the command then inherits the variable as it is.
 func surroundings(ctx context.Context, broker *client.Client) [][2]string {
 	var role string
 	if broker.Identity().Agent != "" {
@@ -31,8 +32,8 @@ func surroundings(ctx context.Context, broker *client.Client) [][2]string {
 	return variables
 }
 
-// dataDirOf returns the data folder of the local broker with an address, or "" if it is not known. The broker's socket usually is in its
-// data folder.
+// dataDirOf returns the data folder of the local broker with an address, or "" if it is not known.
+// The broker's socket usually is in its data folder.
 func dataDirOf(address string) string {
 	candidates := []string{filepath.Dir(strings.TrimPrefix(strings.TrimPrefix(address, "unix:"), "//"))}
 	if dir, err := client.DataDir(); err == nil {

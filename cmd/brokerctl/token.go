@@ -69,7 +69,7 @@ Exit codes: 4 the wait is over, 5 somebody else has it (without --wait) or waiti
 		},
 	}
 	o.AddFlags(cmd)
-	cmd.Flags().DurationVar(&longest, "longest", 0, "the longest that an agent may hold it, 1s to 168h, as its first acquirer sets it; a different one later is an error (default: 168h)")
+	cmd.Flags().DurationVar(&longest, "longest", 0, "the longest hold, 1s to 168h; its first acquirer sets it, and a different one later is an error (default: 168h)")
 	return cmd
 }
 

@@ -129,7 +129,8 @@ func (o *workOptions) run(c *cli, cmd *cobra.Command, args []string) error {
 	ctx, stop := context.WithCancel(cmd.Context())
 	defer stop()
 	w := &worker{
-		broker: broker, env: surroundings(ctx, broker), path: path, args: args, timeout: o.timeout, max: o.maxMessages, concurrency: o.concurrency, wait: o.wait,
+		broker: broker, env: surroundings(ctx, broker), path: path, args: args,
+		timeout: o.timeout, max: o.maxMessages, concurrency: o.concurrency, wait: o.wait,
 		interrupted: cmd.Context(), hurry: c.hurry, stop: stop,
 		stdout: cmd.OutOrStdout(), stderr: cmd.ErrOrStderr(),
 	}

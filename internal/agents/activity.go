@@ -11,10 +11,12 @@ import (
 )
 
 const (
-	// activityDelay is how long an agent's activity stays in memory only. A crash of the broker loses at most that much of it.
+	// activityDelay is how long an agent's activity stays in memory only. A crash of the broker
+	// loses at most that much of it.
 	activityDelay = time.Minute
 	activityBatch = 500 // rows per transaction
-	// idleAfter is how long an agent that reports no status is active after its last work, and initializing after its registration.
+	// idleAfter is how long an agent that reports no status is active after its last work, and
+	// initializing after its registration.
 	idleAfter = 5 * time.Minute
 )
 
@@ -48,7 +50,17 @@ func (r *Registry) Worked(session, agent string, more Messages) {
 	p.touch(l, now)
 }
 
-// derive sets the status of an agent that reports none, by its work. claims says that it holds a claim. The caller holds the mutex.
+// count sets the counts of an agent's messages, which its row may lack.
+func (p *presence) count(session string, a *Agent) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if l := p.lives[agentKey{session, a.Name}]; l != nil && l.row == a.ID {
+		a.Messages = l.Messages
+	}
+}
+
+// derive sets the status of an agent that reports none, by its work. claims says that it holds a
+// claim. The caller holds the mutex.
 func (p *presence) derive(a *Agent, l *life, claims bool, now time.Time) {
 	switch {
 	case a.Status != Unreported:
@@ -61,8 +73,8 @@ func (p *presence) derive(a *Agent, l *life, claims bool, now time.Time) {
 	}
 }
 
-// touch notes that the row of a registered agent lacks some activity. The first agent starts the timer of the write. The caller holds
-// the mutex.
+// touch notes that the row of a registered agent lacks some activity. The first agent starts the
+// timer of the write. The caller holds the mutex.
 func (p *presence) touch(l *life, now time.Time) {
 	if l.row == 0 || l.unwritten {
 		return
@@ -93,7 +105,8 @@ func (r *Registry) writeActivity([]struct{}) {
 			return nil
 		})
 		if err != nil {
-			r.zap.Warn("the activity of agents could not be written; trying again", zap.Int("agents", len(chunk)), zap.Error(err))
+			r.zap.Warn("the activity of agents could not be written; trying again",
+				zap.Int("agents", len(chunk)), zap.Error(err))
 		}
 		p.written(chunk, current, err != nil, r.clock.Now())
 	}

@@ -136,7 +136,7 @@ func TestMessageCounts_CountSentReceivedAndProcessedOverARestart(t *testing.T) {
 		}
 	}
 	counts("c", &pb.MessageCounts{Received: 1, Processed: 1})
-	w.register("a")
+	same(t, &pb.MessageCounts{Sent: 2}, w.register("a").GetAgent().GetMessages())
 	w.Restart()
 	w.writes("a", toAgent("b"), "")
 	counts("a", &pb.MessageCounts{Sent: 3})

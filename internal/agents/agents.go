@@ -120,8 +120,8 @@ type Mail interface {
 	Counts(q store.Querier, a Agent) (unread, claimable int64, err error)
 	// Directives returns the types of the agent's unfinished directives, oldest first, at most 100.
 	Directives(q store.Querier, a Agent) ([]string, error)
-	// Claimants returns the names of the agents of a session that hold a claim.
-	Claimants(q store.Querier, session int64) (map[string]bool, error)
+	// Claimants returns the names of the agents of a session that hold a claim. A name restricts it to that agent.
+	Claimants(q store.Querier, session int64, name string) (map[string]bool, error)
 	// Gated returns the agents of a session that something stands in the way of, by name.
 	Gated(q store.Querier, session int64) (map[string]Gate, error)
 	// AwaitDeparture returns once all mail that the agent left when it last deregistered is dead-lettered.
@@ -259,6 +259,7 @@ func (r *Registry) register(tx *store.Tx, who caller.Caller, d Description) (Age
 		}
 	}
 	tx.OnCommit(func() { r.presence.alive(who.Session, a, r.clock.Now().Add(a.Lease)) })
+	r.presence.count(who.Session, &a)
 	a.Status = Initializing // as derived
 	return a, nil
 }

@@ -312,7 +312,7 @@ func (mail) Directives(store.Querier, agents.Agent) ([]string, error) {
 
 func (mail) AwaitDeparture(context.Context, string, string) error { return nil }
 
-func (mail) Claimants(store.Querier, int64) (map[string]bool, error) {
+func (mail) Claimants(store.Querier, int64, string) (map[string]bool, error) {
 	return map[string]bool{"b": true}, nil
 }
 

@@ -227,7 +227,7 @@ func (r *Registry) List(ctx context.Context, who caller.Caller, f Filter, after 
 		if err != nil {
 			return err
 		}
-		gated, claimants, err := r.gates(snap, session)
+		gated, claimants, err := r.gates(snap, session, "")
 		if err != nil {
 			return err
 		}
@@ -256,10 +256,11 @@ func (r *Registry) List(ctx context.Context, who caller.Caller, f Filter, after 
 	return page, nil
 }
 
-// inState returns JSON lists of names: of the agents with the health and the status that a filter wants, nil if it wants all, and of those
-// that are active without having reported it. Health and derived status depend on what is in memory only.
-func (r *Registry) inState(q store.Querier, name string, session int64, f Filter, gated map[string]Gate, claimants map[string]bool) (
-	wanted, active any, err error) {
+// inState returns JSON lists of names: of the agents with the health and the status that a filter
+// wants, nil if it wants all, and of those that are active without having reported it. Health and
+// derived status depend on what is in memory only.
+func (r *Registry) inState(q store.Querier, name string, session int64, f Filter, gated map[string]Gate,
+	claimants map[string]bool) (wanted, active any, err error) {
 	found, derived, now := []string{}, []string{}, r.clock.Now()
 	rows := q.Query(selectVitals, session)
 	defer rows.Close()
@@ -287,20 +288,22 @@ func (r *Registry) inState(q store.Querier, name string, session int64, f Filter
 	return wanted, jsonOrNull(1, derived), nil
 }
 
-// gates returns what keeps work from the agents of a session, and which of them hold a claim.
-func (r *Registry) gates(q store.Querier, session int64) (gated map[string]Gate, claimants map[string]bool, err error) {
+// gates returns what keeps work from the agents of a session, and which of them hold a claim; a
+// name restricts the latter to that agent.
+func (r *Registry) gates(q store.Querier, session int64, name string) (
+	gated map[string]Gate, claimants map[string]bool, err error) {
 	if r.mail == nil {
 		return nil, nil, nil
 	}
 	if gated, err = r.mail.Gated(q, session); err != nil {
 		return nil, nil, err
 	}
-	claimants, err = r.mail.Claimants(q, session)
+	claimants, err = r.mail.Claimants(q, session, name)
 	return gated, claimants, err
 }
 
 func (r *Registry) gate(q store.Querier, a Agent) (Gate, map[string]bool, error) {
-	gated, claimants, err := r.gates(q, a.Session)
+	gated, claimants, err := r.gates(q, a.Session, a.Name)
 	return gated[a.Name], claimants, err
 }
 
@@ -338,7 +341,11 @@ func (p *Page) fill(snap *store.Snapshot, session int64, args []any, limit int) 
 
 // size is about what an agent takes in an answer.
 func (a *Agent) size() int {
-	n := 360 + len(a.DisplayName) + len(a.Purpose) + len(a.Reason) + len(a.Name) + len(a.Role) + len(a.Instance) + len(a.Worktree) + len(a.Activity) + len(a.TaskID) + len(a.LastTool) + len(a.LastFile)
+	n := 360
+	for _, s := range []string{a.Name, a.Role, a.DisplayName, a.Purpose, a.Instance, a.Worktree, a.Reason, a.Activity, a.TaskID,
+		a.LastTool, a.LastFile} {
+		n += len(s)
+	}
 	for _, c := range a.Capabilities {
 		n += 4 + len(c)
 	}
@@ -433,9 +440,10 @@ func scan(rows *store.Rows, session int64, more ...any) (Agent, error) {
 	a := Agent{Session: session}
 	var capabilities, labels []byte
 	var status int
-	err := rows.Scan(append([]any{&a.ID, &a.Name, &a.Role, &a.Incarnation, &capabilities, &a.Instance, &a.Worktree, &labels, &a.Lease, &a.DisplayName, &a.Purpose,
-		&status, &a.Reason, &a.Activity, &a.TaskID, &a.Progress, &a.Turns, &a.ModelTokens, &a.Files, &a.ToolCalls, &a.Errors, &a.LastTool, &a.LastFile,
-		&a.RegisteredAt, &a.ChangedAt, &a.LastSeen, &a.CompletedAt, &a.FailedAt, &a.Sent, &a.Received, &a.Processed, &a.Revision}, more...)...)
+	err := rows.Scan(append([]any{&a.ID, &a.Name, &a.Role, &a.Incarnation, &capabilities, &a.Instance, &a.Worktree, &labels,
+		&a.Lease, &a.DisplayName, &a.Purpose, &status, &a.Reason, &a.Activity, &a.TaskID, &a.Progress, &a.Turns, &a.ModelTokens,
+		&a.Files, &a.ToolCalls, &a.Errors, &a.LastTool, &a.LastFile, &a.RegisteredAt, &a.ChangedAt, &a.LastSeen, &a.CompletedAt,
+		&a.FailedAt, &a.Sent, &a.Received, &a.Processed, &a.Revision}, more...)...)
 	if err != nil {
 		return Agent{}, err
 	}

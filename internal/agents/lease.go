@@ -22,8 +22,8 @@ const (
 	leaseRetry   = time.Second
 )
 
-// Start starts the timers of leases and of the write of activity. A lease that was alive when the broker stopped gets its full time again
-// and a grace of 30 s.
+// Start starts the timers of leases and of the write of activity. A lease that was alive when the
+// broker stopped gets its full time again and a grace of 30 s.
 func (r *Registry) Start(ctx context.Context) error {
 	err := r.store.Read(ctx, func(snap *store.Snapshot) error {
 		rows := snap.Query(selectLeases)

@@ -112,7 +112,8 @@ func (p *presence) life(k agentKey) *life {
 	return l
 }
 
-// sweep forgets an agent that is not registered, has no open call and no unwritten activity. The caller holds the mutex.
+// sweep forgets an agent that is not registered, has no open call and no unwritten activity. The
+// caller holds the mutex.
 func (p *presence) sweep(l *life) {
 	if l.lease == 0 && !l.calls() && !l.unwritten {
 		delete(p.lives, l.agentKey)
@@ -142,7 +143,8 @@ func (p *presence) dead(session string, a Agent) (calls bool) {
 	return l.calls()
 }
 
-// is sets the row and the newest incarnation of the agent. Open calls of another incarnation no longer count as its own.
+// is sets the row and the newest incarnation of the agent. Open calls of another incarnation no
+// longer count as its own.
 func (l *life) is(a Agent) {
 	if l.row != a.ID {
 		l.row, l.Messages = a.ID, a.Messages
@@ -195,8 +197,8 @@ func (p *presence) keeps(l *life, now time.Time) bool {
 	return runs
 }
 
-// look sets what the row of an agent may lack: the time of its last call, the counts of its messages, its health, and its status if it
-// reports none. claims says that it holds a claim.
+// look sets what the row of an agent may lack: the time of its last call, the counts of its
+// messages, its health, and its status if it reports none. claims says that it holds a claim.
 func (p *presence) look(session string, a *Agent, claims bool, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

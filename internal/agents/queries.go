@@ -133,7 +133,8 @@ RETURNING id, sent, received, processed`
 
 const updateReport = `
 UPDATE agents
-SET status = ?, status_reason = ?, completed_at = ?, activity = ?, task_id = ?, progress = ?, turns = ?, model_tokens = ?, files = ?, tool_calls = ?, errors = ?,
+SET status = ?, status_reason = ?, completed_at = ?, activity = ?, task_id = ?, progress = ?,
+    turns = ?, model_tokens = ?, files = ?, tool_calls = ?, errors = ?,
     last_tool = ?, last_file = ?, changed_at = ?, last_seen_at = ?, revision = ?
 WHERE id = ?`
 

@@ -159,8 +159,8 @@ func (m mail) Directives(q store.Querier, a agents.Agent) ([]string, error) {
 }
 
 // Claimants implements agents.Mail.
-func (m mail) Claimants(q store.Querier, session int64) (map[string]bool, error) {
-	return m.broker.Claimants(q, session)
+func (m mail) Claimants(q store.Querier, session int64, name string) (map[string]bool, error) {
+	return m.broker.Claimants(q, session, name)
 }
 
 // Gated implements agents.Mail.

@@ -23,7 +23,9 @@ type Wish struct {
 	Consumer  string
 	Mailboxes []string // empty = all that the agent may take from
 	Types     []string
-	Priority  int // this or higher
+	Priority  int   // this or higher
+	Topic     Topic // unary calls
+	IDs       []Ref // unary calls: just these messages, all or none
 	Max       int
 	MaxBytes  int
 	ClaimFor  time.Duration
@@ -52,8 +54,9 @@ type Claims struct {
 }
 
 // Claim returns what the caller and consumer hold already, marked resumed, and new claims up to w.Max; if there are none
-// it waits up to w.Wait. Errors: fault.Denied for a mailbox that is not the caller's, fault.Precondition without a
-// registered agent.
+// it waits up to w.Wait. With w.Topic only messages of the topic count. With w.IDs it returns the claims on these messages and no others,
+// and does not wait. Errors: fault.Denied for a mailbox that is not the caller's, fault.Precondition without a registered agent;
+// with w.IDs fault.NotFound for a message that is in none of the mailboxes, and fault.Precondition for one that is not ready.
 func (b *Broker) Claim(ctx context.Context, c caller.Caller, w Wish) (Claims, error) {
 	var answer Claims
 	var waiter *consumer
@@ -68,11 +71,19 @@ func (b *Broker) Claim(ctx context.Context, c caller.Caller, w Wish) (Claims, er
 		if err != nil {
 			return err
 		}
-		answer.Claims, err = b.open(tx, a, w.Consumer, w.Max, maxAnswer)
+		if len(w.IDs) > 0 {
+			answer.Claims, err = b.claimGiven(tx, a, boxes, &w)
+			return err
+		}
+		var keep func(*Message) bool
+		if !w.Topic.empty() {
+			keep = w.Topic.covers
+		}
+		answer.Claims, err = b.open(tx, a, w.Consumer, w.Max, maxAnswer, keep)
 		if err != nil || len(answer.Claims) >= w.Max {
 			return err
 		}
-		k := &consumer{actor: a, name: w.Consumer, boxes: boxes, implicit: len(w.Mailboxes) == 0, filter: filter{w.Types, w.Priority},
+		k := &consumer{actor: a, name: w.Consumer, boxes: boxes, implicit: len(w.Mailboxes) == 0, filter: filter{w.Types, w.Priority, w.Topic},
 			max: w.Max, maxBytes: maxAnswer - 1<<20, claimFor: w.ClaimFor, lasts: w.ClaimFor}
 		for i := range answer.Claims {
 			k.inFlight++
@@ -202,10 +213,14 @@ func indexBox(boxes []box, ref mailboxRef) int {
 	return -1
 }
 
-// open returns the claims that an agent's consumer holds, oldest first.
-func (b *Broker) open(tx *store.Tx, a actor, consumer string, most, bytes int) ([]Claim, error) {
+// open returns the claims that an agent's consumer holds, oldest first: those that keep chooses, or all if it is nil.
+func (b *Broker) open(tx *store.Tx, a actor, consumer string, most, bytes int, keep func(*Message) bool) ([]Claim, error) {
 	var claims []Claim
-	rows := tx.Query(selectHeldClaims, a.mailbox, consumer, most)
+	limit := most
+	if keep != nil {
+		limit = noLimit
+	}
+	rows := tx.Query(selectHeldClaims, a.mailbox, consumer, limit)
 	for rows.Next() {
 		var c Claim
 		var id []byte
@@ -216,12 +231,16 @@ func (b *Broker) open(tx *store.Tx, a actor, consumer string, most, bytes int) (
 			&id, &c.Sender, &c.SenderRole, &c.CreatedAt, &c.ExpiresAt, &c.Thread, &c.Content); err != nil {
 			return nil, err
 		}
-		if bytes -= len(c.Content); bytes < 0 && len(claims) > 0 {
+		copy(c.Message.ID[:], id)
+		c.Revision = c.key.message
+		if keep != nil && !keep(&c.Message) {
+			continue
+		}
+		if bytes -= len(c.Content); len(claims) == most || bytes < 0 && len(claims) > 0 {
 			break
 		}
-		copy(c.Message.ID[:], id)
 		ref.kind = boxKind(kind)
-		c.Revision, c.Mailbox, c.Attempt, c.Resumed = c.key.message, ref.String(), attempts+1, true
+		c.Mailbox, c.Attempt, c.Resumed = ref.String(), attempts+1, true
 		c.ExpiresIn = lasts
 		if at, ok := b.claims.Deadline(c.key); ok {
 			c.ExpiresIn = max(0, at.Sub(b.clock.Now()))

@@ -1,9 +1,7 @@
 package broker
 
 import (
-	"encoding/json"
 	"math"
-	"slices"
 	"time"
 )
 
@@ -63,27 +61,6 @@ func (c *consumer) isEnded() bool {
 // takes reports whether a delivery from a mailbox of that kind is for it: it matches, and is not its own ONE message.
 func (c *consumer) takes(kind boxKind, r *ready) bool {
 	return c.filter.matches(r) && (kind == agentBox || r.Sender != c.actor.Name)
-}
-
-// A filter chooses among the ready deliveries.
-type filter struct {
-	types    []string
-	priority int // this or higher
-}
-
-func (f filter) empty() bool { return len(f.types) == 0 && f.priority <= 1 }
-
-func (f filter) matches(d *ready) bool {
-	return d.priority >= f.priority && (len(f.types) == 0 || slices.Contains(f.types, d.kind))
-}
-
-// typesJSON is the list of types as the query takes it, nil for all.
-func (f filter) typesJSON() any {
-	if len(f.types) == 0 {
-		return nil
-	}
-	b, _ := json.Marshal(f.types) // strings always marshal
-	return string(b)
 }
 
 // A place is a position in a mailbox.

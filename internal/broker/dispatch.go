@@ -260,8 +260,8 @@ func (d *dispatching) candidates(c *consumer, box box, want int) ([]ready, error
 	if !ok {
 		from = front
 	}
-	found, err := readReady(d.tx.Query(selectReadyFiltered, box.id, from.rank, from.message, now, self,
-		c.filter.typesJSON(), c.filter.priority, want), box)
+	found, err := readReady(d.tx.Query(selectReadyFiltered,
+		c.filter.args([]any{box.id, from.rank, from.message, now}, self, want)...), box)
 	if err != nil {
 		return nil, err
 	}

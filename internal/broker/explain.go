@@ -36,7 +36,8 @@ type Crew interface {
 	Members(q store.Querier, session int64) ([]Member, error)
 	// Registering returns the command that registers an agent again, as it described itself last.
 	Registering(q store.Querier, session int64, agent string) (finding.Command, error)
-	// Worked counts messages that an agent has sent, received and processed. The broker calls it in the writer, after the commit.
+	// Worked counts messages that an agent has sent, received and processed. The broker calls it in
+	// the writer, after the commit.
 	Worked(session, agent string, sent, received, processed int)
 }
 

@@ -33,6 +33,10 @@ func FuzzReceive(f *testing.F) {
 			}
 			wantDuration(t, "wait", r.Wait.AsDuration(), r.Wait, 0, time.Hour, 0)
 			wantFilter(t, r.Filter)
+			look := wantOrder(t, r.Order) || r.IncludeQueues
+			if look && (r.Follow || r.AutoAck || r.Cursor != "" || r.AfterRevision != 0) {
+				t.Fatalf("accepted: %v", r)
+			}
 		})
 }
 
@@ -42,7 +46,19 @@ func FuzzListMessages(f *testing.F) {
 		wantCount(t, "box", int(r.Box), 0, 3)
 		wantCount(t, "page size", int(r.PageSize), 0, 1000)
 		wantFilter(t, r.Filter)
+		look := wantOrder(t, r.Order) || r.IncludeQueues
+		wantIDs(t, r.Ids, false)
+		if r.Box > pb.MessageBox_MESSAGE_BOX_INBOX && (look || len(r.Ids) > 0) || look && len(r.Ids) > 0 {
+			t.Fatalf("accepted: %v", r)
+		}
 	})
+}
+
+// wantOrder checks an order and reports whether it is that of priority.
+func wantOrder(t *testing.T, o pb.MessageOrder) bool {
+	t.Helper()
+	wantCount(t, "order", int(o), 0, 2)
+	return o == pb.MessageOrder_MESSAGE_ORDER_PRIORITY
 }
 
 func FuzzClaimMessages(f *testing.F) {
@@ -52,6 +68,11 @@ func FuzzClaimMessages(f *testing.F) {
 		wantCount(t, "lowest priority", int(r.LowestPriority), 0, 10)
 		wantNames(t, "types", r.Types, 100)
 		wantMailboxes(t, r.Mailboxes)
+		wantIDs(t, r.Ids, false)
+		wantNames(t, "senders", r.Senders, 100)
+		for _, id := range []string{r.ThreadId, r.TaskId, r.CorrelationId} {
+			wantCount(t, "id", len(id), 0, 128)
+		}
 		if r.ClaimFor != nil {
 			wantDuration(t, "claim_for", r.ClaimFor.AsDuration(), r.ClaimFor, time.Second, 12*time.Hour, 0)
 		}

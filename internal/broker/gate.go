@@ -120,8 +120,8 @@ func (d *dispatching) below(c *consumer, bound int64, want int) ([]ready, error)
 		if box.ref.kind != agentBox {
 			self = c.actor.Name // never its own ONE messages
 		}
-		some, err := readReady(d.tx.Query(selectReadyBelow, box.id, bound, d.tx.Now(), self,
-			c.filter.typesJSON(), c.filter.priority, want), box)
+		some, err := readReady(d.tx.Query(selectReadyBelow,
+			c.filter.args([]any{box.id, bound, d.tx.Now()}, self, want)...), box)
 		if err != nil {
 			return nil, err
 		}
@@ -172,16 +172,16 @@ type Gate struct {
 	Degraded bool // its circuit breaker is open
 }
 
-// Claimants returns the names of the agents of a session that hold a claim.
-func (b *Broker) Claimants(q store.Querier, session int64) (map[string]bool, error) {
+// Claimants returns the names of the agents of a session that hold a claim. A name restricts it to that agent.
+func (b *Broker) Claimants(q store.Querier, session int64, name string) (map[string]bool, error) {
 	names := map[string]bool{}
-	rows := q.Query(selectClaimants, session)
+	rows := q.Query(selectClaimants, session, name, name)
 	for rows.Next() {
-		var name string
-		if err := rows.Scan(&name); err != nil {
+		var found string
+		if err := rows.Scan(&found); err != nil {
 			return nil, err
 		}
-		names[name] = true
+		names[found] = true
 	}
 	return names, rows.Err()
 }

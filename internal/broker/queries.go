@@ -146,9 +146,20 @@ const (
 		LIMIT ?`
 	selectReadyFiltered = readyColumns + `
 		WHERE d.mailbox = ? AND d.state = 1 AND (d.rank, d.message) > (?, ?) AND (d.expires_at IS NULL OR d.expires_at > ?)
-			AND m.sender <> ? AND m.type IN (SELECT value FROM json_each(COALESCE(?, json_array(m.type)))) AND m.priority >= ?
+			AND ` + filtered + `
 		ORDER BY d.rank, d.message
 		LIMIT ?`
+	filtered = `m.sender <> ? AND m.type IN (SELECT value FROM json_each(COALESCE(?, json_array(m.type)))) AND m.priority >= ?
+			AND (? IS NULL OR m.sender IN (SELECT value FROM json_each(?)))
+			AND (? = '' OR m.thread = ? OR m.thread IS NULL AND m.revision = ? AND m.id = ?)
+			AND (? = '' OR m.task = ?) AND (? = '' OR m.correlation = ?)`
+	selectReadyOne = readyColumns + `
+		WHERE d.message = ? AND d.mailbox = ? AND d.state = 1`
+	selectClaimable = `
+		SELECT d.mailbox, d.state, h.name, d.consumer, d.due_at, d.expires_at
+		FROM deliveries d LEFT JOIN mailboxes h ON h.id = d.holder
+		WHERE d.message = ? AND d.mailbox IN (SELECT value FROM json_each(?))
+		LIMIT 1`
 	updateClaimFresh = `
 		UPDATE deliveries
 		SET state = 2, claims = claims + 1, holder = ?, consumer = ?, claimed_at = ?, claim_for = ?, delivered_at = ?, due_at = NULL

@@ -31,7 +31,8 @@ const (
 	selectClaimants = `
 		SELECT b.name
 		FROM mailboxes b
-		WHERE b.session = ? AND b.kind = 1 AND EXISTS (SELECT 1 FROM deliveries d WHERE d.state = 2 AND d.holder = b.id)`
+		WHERE b.session = ? AND b.kind = 1 AND (? = '' OR b.name = ?)
+			AND EXISTS (SELECT 1 FROM deliveries d WHERE d.state = 2 AND d.holder = b.id)`
 
 	insertHalt = `
 		INSERT INTO halts (agent, message, halted_at) VALUES (?, ?, ?) ON CONFLICT DO NOTHING`
@@ -54,7 +55,7 @@ const (
 
 	selectReadyBelow = readyColumns + `
 		WHERE d.mailbox = ? AND d.state = 1 AND d.rank < ? AND (d.expires_at IS NULL OR d.expires_at > ?)
-			AND m.sender <> ? AND m.type IN (SELECT value FROM json_each(COALESCE(?, json_array(m.type)))) AND m.priority >= ?
+			AND ` + filtered + `
 		ORDER BY d.rank, d.message
 		LIMIT ?`
 	updateAckReady = `

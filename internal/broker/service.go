@@ -54,6 +54,11 @@ func (s *Service) ClaimMessages(ctx context.Context, r *pb.ClaimMessagesRequest)
 	c.Between("max", int64(r.Max), 0, maxInFlight)
 	w.Wait = c.Duration("wait", r.Wait, 0, maxWait, 0)
 	w.ClaimFor = c.Duration("claim_for", r.ClaimFor, time.Second, maxClaim, claimFor)
+	w.Topic = topic(&c, r)
+	w.IDs = references(&c, "ids", r.Ids, false)
+	if len(w.IDs) > 0 && (len(r.Types) > 0 || r.LowestPriority != 0 || r.Max != 0 || w.Wait != 0 || !w.Topic.empty()) {
+		c.Fail("ids", "names the messages: leave types, lowest_priority, max, wait, thread_id, task_id, correlation_id and senders empty")
+	}
 	if err := c.Err(); err != nil {
 		return nil, err
 	}

@@ -453,6 +453,15 @@ func wish(c *valid.Check, at string, consumer string, mailboxes, types []string,
 	return Wish{Consumer: consumer, Mailboxes: mailboxes, Types: types, Priority: int(lowest)}
 }
 
+// topic checks what narrows a claim to one conversation, task or sender.
+func topic(c *valid.Check, r *pb.ClaimMessagesRequest) Topic {
+	c.Line("thread_id", r.ThreadId, valid.MaxID)
+	c.Line("task_id", r.TaskId, valid.MaxID)
+	c.Line("correlation_id", r.CorrelationId, valid.MaxID)
+	names(c, "senders", r.Senders)
+	return Topic{Thread: r.ThreadId, Task: r.TaskId, Correlation: r.CorrelationId, Senders: r.Senders}
+}
+
 // A refCheck checks a field that names a claim.
 type refCheck func(c *valid.Check, field, s string) Ref
 

@@ -84,14 +84,14 @@ func (b *Broker) OpenClaims(ctx context.Context, c caller.Caller, w Wish) (*Clai
 			return err
 		}
 		s.consumer = &consumer{actor: a, name: w.Consumer, boxes: boxes, implicit: len(w.Mailboxes) == 0,
-			filter: filter{w.Types, w.Priority}, max: w.Max, maxBytes: w.MaxBytes, claimFor: w.ClaimFor,
+			filter: filter{types: w.Types, priority: w.Priority}, max: w.Max, maxBytes: w.MaxBytes, claimFor: w.ClaimFor,
 			lasts: max(w.ClaimFor, w.MaxTotal), deliver: s.deliver, stream: s}
 		s.mailboxes = nil
 		for _, box := range boxes {
 			s.mailboxes = append(s.mailboxes, box.ref.String())
 		}
 		b.replace(tx, s.consumer)
-		if resumed, err = b.open(tx, a, w.Consumer, noLimit, noLimit); err != nil {
+		if resumed, err = b.open(tx, a, w.Consumer, noLimit, noLimit, nil); err != nil {
 			return err
 		}
 		tx.OnCommit(func() { s.begin(resumed) })

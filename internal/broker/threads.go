@@ -30,11 +30,17 @@ type Thread struct {
 
 // threadArgs are the arguments of the queries that look at the messages of a thread, and more that come after them.
 func threadArgs(session int64, name string, more ...any) []any {
-	first, id := int64(-1), []byte(nil)
-	if ref, ok := ParseRef(name); ok && ref.ID != (ID{}) && ref.ID.String() == name {
-		first, id = ref.Revision, ref.ID[:]
-	}
+	first, id := threadStart(name)
 	return append([]any{session, name, first, id}, more...)
+}
+
+// threadStart returns revision and id of the message that a thread is named after. That message does not name the thread itself. The
+// revision is -1 if the thread has another name.
+func threadStart(name string) (revision int64, id []byte) {
+	if ref, ok := ParseRef(name); ok && ref.ID != (ID{}) && ref.ID.String() == name {
+		return ref.Revision, ref.ID[:]
+	}
+	return -1, nil
 }
 
 // thread returns how a conversation stands; nil if no message belongs to it.

@@ -211,7 +211,8 @@ func (u *turn) eachPlace(c *claim, fn func(place, name string) error) error {
 	return nil
 }
 
-// end removes the rows of a grant, which is a release of a token. The caller grants the free paths or the token to the next owner.
+// end removes the rows of a grant, which is a release of a token. The caller grants the free paths
+// or the token to the next owner.
 func (u *turn) end(g *grant) error {
 	if g.claim.kind == Token {
 		if _, err := u.tx.Exec(updateReleased, u.tx.Now(), u.session, g.claim.token); err != nil {

@@ -22,8 +22,10 @@ const (
 	maxContributors = 100     // that are named
 )
 
-// Append adds an entry to a document, or makes it with its first. The document belongs to the task from then on; nil = as it is. fault.Precondition (NOT_A_DOCUMENT) for a key that is something
-// else, and as Directory has it; fault.Exhausted (DOCUMENT_FULL) if it would grow too large, or the disk is full.
+// Append adds an entry to a document, or makes it with its first. The document belongs to the task
+// from then on; nil = as it is. fault.Precondition (NOT_A_DOCUMENT) for a key that is something
+// else, and as Directory has it; fault.Exhausted (DOCUMENT_FULL) if it would grow too large, or the
+// disk is full.
 func (k *Keys) Append(ctx context.Context, c caller.Caller, req once.Request, n Name, text string, task *string) (Entry, error) {
 	var e Entry
 	var err error

@@ -23,9 +23,10 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// AgentStatus is the state that an agent reports of itself. For an agent that has reported no status since it registered, the broker
-// derives one: ACTIVE while it holds a claim and for 5 minutes after it sent, received or acknowledged a message, otherwise INITIALIZING for
-// 5 minutes after its registration, and then IDLE.
+// AgentStatus is the state that an agent reports of itself. For an agent that has reported no
+// status since it registered, the broker derives one: ACTIVE while it holds a claim and for 5
+// minutes after it sent, received or acknowledged a message, otherwise INITIALIZING for 5 minutes
+// after its registration, and then IDLE.
 type AgentStatus int32
 
 const (
@@ -39,7 +40,8 @@ const (
 	AgentStatus_AGENT_STATUS_TERMINATED   AgentStatus = 7
 	// The agent works, but not as it should. Its health is DEGRADED until it reports another status.
 	AgentStatus_AGENT_STATUS_DEGRADED AgentStatus = 8
-	// The agent cannot work. Its health is FAILED until it reports another status; its lease and what it holds are not affected.
+	// The agent cannot work. Its health is FAILED until it reports another status; its lease and what
+	// it holds are not affected.
 	AgentStatus_AGENT_STATUS_FAILED AgentStatus = 9
 )
 
@@ -691,8 +693,9 @@ type Agent struct {
 	// 0 to 1.
 	Progress     float64                `protobuf:"fixed64,12,opt,name=progress,proto3" json:"progress,omitempty"`
 	RegisteredAt *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=registered_at,json=registeredAt,proto3" json:"registered_at,omitempty"`
-	// When the broker received the last call in its own name. The broker stores the time at most a minute later and when it stops, so
-	// after a crash of the broker the time may be up to a minute old.
+	// When the broker received the last call in its own name. The broker stores the time at most a
+	// minute later and when it stops, so after a crash of the broker the time may be up to a minute
+	// old.
 	LastSeen *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=last_seen,json=lastSeen,proto3" json:"last_seen,omitempty"`
 	// Revision of its last change.
 	Revision int64 `protobuf:"varint,15,opt,name=revision,proto3" json:"revision,omitempty"`
@@ -939,13 +942,15 @@ func (x *Agent) GetMessages() *MessageCounts {
 	return nil
 }
 
-// MessageCounts counts the messages of an agent since its first registration. The broker stores the counts at most a minute later and
-// when it stops, so a crash of the broker can lose up to a minute of them.
+// MessageCounts counts the messages of an agent since its first registration. The broker stores the
+// counts at most a minute later and when it stops, so a crash of the broker can lose up to a minute
+// of them.
 type MessageCounts struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Messages that it sent. A message to several recipients counts once; a duplicate and a refused message do not count.
 	Sent int64 `protobuf:"varint,1,opt,name=sent,proto3" json:"sent,omitempty"`
-	// Deliveries that it was the first to receive, by a claim, by a read or as the reply to Ask. A redelivery does not count.
+	// Deliveries that it was the first to receive, by a claim, by a read or as the reply to Ask. A
+	// redelivery does not count.
 	Received int64 `protobuf:"varint,2,opt,name=received,proto3" json:"received,omitempty"`
 	// Deliveries that it acknowledged, including those that auto_ack or Ask acknowledged for it.
 	Processed     int64 `protobuf:"varint,3,opt,name=processed,proto3" json:"processed,omitempty"`

@@ -2844,7 +2844,15 @@ type ClaimMessagesRequest struct {
 	// How long to wait for a first one, 0 to 1 h; 0 = do not wait.
 	Wait *durationpb.Duration `protobuf:"bytes,6,opt,name=wait,proto3" json:"wait,omitempty"`
 	// How long each new claim lasts, 1 s to 12 h; default 30 s.
-	ClaimFor      *durationpb.Duration `protobuf:"bytes,7,opt,name=claim_for,json=claimFor,proto3" json:"claim_for,omitempty"`
+	ClaimFor *durationpb.Duration `protobuf:"bytes,7,opt,name=claim_for,json=claimFor,proto3" json:"claim_for,omitempty"`
+	// Just these messages, whatever their place in the mailbox: message ids or revisions, at most 1,000 and 3 MiB together. Not together
+	// with types, lowest_priority, max, wait and the four fields below.
+	Ids []string `protobuf:"bytes,8,rep,name=ids,proto3" json:"ids,omitempty"`
+	// Only messages of this thread, task and correlation, and of any of these senders (at most 100). They apply to held claims too.
+	ThreadId      string   `protobuf:"bytes,9,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
+	TaskId        string   `protobuf:"bytes,10,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	CorrelationId string   `protobuf:"bytes,11,opt,name=correlation_id,json=correlationId,proto3" json:"correlation_id,omitempty"`
+	Senders       []string `protobuf:"bytes,12,rep,name=senders,proto3" json:"senders,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2924,6 +2932,41 @@ func (x *ClaimMessagesRequest) GetWait() *durationpb.Duration {
 func (x *ClaimMessagesRequest) GetClaimFor() *durationpb.Duration {
 	if x != nil {
 		return x.ClaimFor
+	}
+	return nil
+}
+
+func (x *ClaimMessagesRequest) GetIds() []string {
+	if x != nil {
+		return x.Ids
+	}
+	return nil
+}
+
+func (x *ClaimMessagesRequest) GetThreadId() string {
+	if x != nil {
+		return x.ThreadId
+	}
+	return ""
+}
+
+func (x *ClaimMessagesRequest) GetTaskId() string {
+	if x != nil {
+		return x.TaskId
+	}
+	return ""
+}
+
+func (x *ClaimMessagesRequest) GetCorrelationId() string {
+	if x != nil {
+		return x.CorrelationId
+	}
+	return ""
+}
+
+func (x *ClaimMessagesRequest) GetSenders() []string {
+	if x != nil {
+		return x.Senders
 	}
 	return nil
 }
@@ -5446,7 +5489,7 @@ const file_brokerd_v1_message_proto_rawDesc = "" +
 	"\aresults\x18\x03 \x01(\v2\x19.brokerd.v1.SettleResultsH\x00R\aresults\x122\n" +
 	"\x06revoke\x18\x04 \x01(\v2\x18.brokerd.v1.ClaimRevokedH\x00R\x06revoke\x122\n" +
 	"\ago_away\x18\x05 \x01(\v2\x17.brokerd.v1.ClaimGoAwayH\x00R\x06goAwayB\a\n" +
-	"\x05frame\"\x88\x02\n" +
+	"\x05frame\"\x91\x03\n" +
 	"\x14ClaimMessagesRequest\x12\x1a\n" +
 	"\bconsumer\x18\x01 \x01(\tR\bconsumer\x12\x1c\n" +
 	"\tmailboxes\x18\x02 \x03(\tR\tmailboxes\x12\x14\n" +
@@ -5454,7 +5497,13 @@ const file_brokerd_v1_message_proto_rawDesc = "" +
 	"\x0flowest_priority\x18\x04 \x01(\x05R\x0elowestPriority\x12\x10\n" +
 	"\x03max\x18\x05 \x01(\x05R\x03max\x12-\n" +
 	"\x04wait\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x04wait\x126\n" +
-	"\tclaim_for\x18\a \x01(\v2\x19.google.protobuf.DurationR\bclaimFor\"\xbe\x01\n" +
+	"\tclaim_for\x18\a \x01(\v2\x19.google.protobuf.DurationR\bclaimFor\x12\x10\n" +
+	"\x03ids\x18\b \x03(\tR\x03ids\x12\x1b\n" +
+	"\tthread_id\x18\t \x01(\tR\bthreadId\x12\x17\n" +
+	"\atask_id\x18\n" +
+	" \x01(\tR\x06taskId\x12%\n" +
+	"\x0ecorrelation_id\x18\v \x01(\tR\rcorrelationId\x12\x18\n" +
+	"\asenders\x18\f \x03(\tR\asenders\"\xbe\x01\n" +
 	"\x15ClaimMessagesResponse\x122\n" +
 	"\x06claims\x18\x01 \x03(\v2\x1a.brokerd.v1.ClaimedMessageR\x06claims\x12:\n" +
 	"\fempty_reason\x18\x02 \x01(\x0e2\x17.brokerd.v1.EmptyReasonR\vemptyReason\x125\n" +

@@ -102,7 +102,8 @@ type Token struct {
 	Revision int64 `protobuf:"varint,14,opt,name=revision,proto3" json:"revision,omitempty"`
 	// The role of the agent that holds it, as of the grant.
 	Role string `protobuf:"bytes,15,opt,name=role,proto3" json:"role,omitempty"`
-	// When a hold of it last ended without a pass: by a release, its longest time, a revocation, or the end of its agent. Absent = never.
+	// When a hold of it last ended without a pass: by a release, its longest time, a revocation, or
+	// the end of its agent. Absent = never.
 	LastReleasedAt *timestamppb.Timestamp `protobuf:"bytes,16,opt,name=last_released_at,json=lastReleasedAt,proto3" json:"last_released_at,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -360,8 +361,9 @@ type AcquireTokenRequest struct {
 	DryRun     bool                 `protobuf:"varint,7,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
 	Reason     string               `protobuf:"bytes,8,opt,name=reason,proto3" json:"reason,omitempty"`
 	KeepTicket bool                 `protobuf:"varint,9,opt,name=keep_ticket,json=keepTicket,proto3" json:"keep_ticket,omitempty"`
-	// The longest hold, 1 s to 7 days. The first acquirer sets it; absent then = 7 days. In later calls absent = the one in force. A different
-	// one is INVALID_ARGUMENT, and the error names the one in force.
+	// The longest hold, 1 s to 7 days. The first acquirer sets it; absent then = 7 days. In later
+	// calls absent = the one in force. A different one is INVALID_ARGUMENT, and the error names the
+	// one in force.
 	LongestHold   *durationpb.Duration `protobuf:"bytes,10,opt,name=longest_hold,json=longestHold,proto3" json:"longest_hold,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -1,0 +1,150 @@
+package broker
+
+import (
+	"encoding/json"
+	"errors"
+	"strconv"
+	"time"
+
+	"brokerd/internal/fault"
+	"brokerd/internal/store"
+)
+
+// claimGiven claims given messages, all or none, whatever their place in the mailbox. It returns first those that the consumer holds
+// already. Ordering keys, halts and circuit breakers hold as for every claim.
+func (b *Broker) claimGiven(tx *store.Tx, a actor, boxes []box, w *Wish) ([]Claim, error) {
+	wanted := map[int64]bool{}
+	bytes := 0
+	for _, ref := range w.IDs {
+		m, err := findMessage(tx, a.session.ID, ref)
+		if err != nil {
+			return nil, err
+		}
+		if bytes += len(m.Content); bytes > maxAnswer && len(w.IDs) > 1 {
+			return nil, fault.Field("ids", "names messages of more than 3 MiB together; claim fewer in one call")
+		}
+		wanted[ref.Revision] = true
+	}
+	claims, err := b.open(tx, a, w.Consumer, noLimit, noLimit, func(m *Message) bool { return wanted[m.Revision] })
+	if err != nil {
+		return nil, err
+	}
+	for i := range claims {
+		delete(wanted, claims[i].Revision)
+	}
+	k := &consumer{actor: a, name: w.Consumer, boxes: boxes, max: noLimit, maxBytes: noLimit, claimFor: w.ClaimFor, lasts: w.ClaimFor}
+	d := dispatching{Broker: b, tx: tx, shares: map[*consumer]*share{}, left: tally{}}
+	for _, ref := range w.IDs {
+		if !wanted[ref.Revision] {
+			continue // held, or given twice
+		}
+		delete(wanted, ref.Revision)
+		r, err := d.claimable(k, ref)
+		if err != nil {
+			return nil, err
+		}
+		if err := d.give(k, r); err != nil {
+			return nil, err
+		}
+	}
+	if err := d.run(nil, nil); err != nil {
+		return nil, err
+	}
+	fresh := d.share(k).claims
+	tx.OnCommit(func() { d.begin(fresh, k.lasts) })
+	return append(claims, fresh...), nil
+}
+
+// claimable returns the delivery of a message that a consumer can claim now, or an error that says why it cannot.
+func (d *dispatching) claimable(c *consumer, ref Ref) (*ready, error) {
+	ids := make([]int64, len(c.boxes))
+	for i := range c.boxes {
+		ids[i] = c.boxes[i].id
+	}
+	list, _ := json.Marshal(ids) // numbers always marshal
+	var mailbox int64
+	var state int
+	var holder, consumer string
+	var due, expires time.Time
+	err := d.tx.QueryRow(selectClaimable, ref.Revision, string(list)).Scan(&mailbox, &state, &holder, &consumer, &due, &expires)
+	if errors.Is(err, store.ErrNoRows) {
+		return nil, fault.Missing("message", ref.Text, "message %s is in no mailbox that agent %q takes from in this call", ref.Text, c.actor.Name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	now := d.tx.Now()
+	if State(state).waits() && !expires.IsZero() && !expires.After(now) {
+		state = int(Expired)
+	}
+	switch State(state) {
+	case Pending:
+	case Claimed:
+		return nil, notClaimable(ref, "ALREADY_CLAIMED", "agent "+strconv.Quote(holder)+" holds it"+consumerNote(consumer))
+	case Delayed:
+		e := notClaimable(ref, "DELAYED", "it is delayed until "+due.UTC().Format(time.RFC3339))
+		e.RetryAfter = due.Sub(now)
+		return nil, e
+	case Blocked:
+		return nil, notClaimable(ref, "BLOCKED_BY_ORDER", "an earlier message of its ordering key is unfinished")
+	case Acked, Dead, Expired, Cancelled:
+		why := "it is finished (" + State(state).String()
+		if State(state) == Acked && holder != "" {
+			why += " by " + strconv.Quote(holder)
+		}
+		return nil, notClaimable(ref, "FINISHED", why+")")
+	}
+	box := c.boxes[indexID(c.boxes, mailbox)]
+	found, err := readReady(d.tx.Query(selectReadyOne, ref.Revision, mailbox), box)
+	if err != nil {
+		return nil, err
+	}
+	r := &found[0]
+	if !c.takes(box.ref.kind, r) {
+		return nil, notClaimable(ref, "OWN_MESSAGE", "the caller sent it to one of several agents, and another one must take it")
+	}
+	return r, d.admits(c, r, ref)
+}
+
+// admits returns an error if the agent's gate does not let the delivery through.
+func (d *dispatching) admits(c *consumer, r *ready, ref Ref) error {
+	ok, err := d.passes(d.tx, c, r)
+	if ok || err != nil {
+		return err
+	}
+	g, err := d.gate(d.tx, c.actor.mailbox)
+	if err != nil {
+		return err
+	}
+	if g.halted {
+		return notClaimable(ref, "HALTED", "the agent is halted until a resume")
+	}
+	e := notClaimable(ref, "BREAKER_OPEN", "the circuit breaker of the agent is open after too many failures")
+	if g.probe == (key{}) {
+		e.RetryAfter = g.until.Sub(d.tx.Now())
+	}
+	return e
+}
+
+func notClaimable(ref Ref, reason, why string) *fault.Error {
+	e := fault.New(fault.Precondition, reason, "message %s cannot be claimed: %s", ref.Text, why)
+	e.Resource, e.Name = "message", ref.Text
+	return e
+}
+
+// consumerNote names the consumer of a claim, if it has a name.
+func consumerNote(consumer string) string {
+	if consumer == "" {
+		return ""
+	}
+	return " (consumer " + strconv.Quote(consumer) + ")"
+}
+
+func indexID(boxes []box, id int64) int {
+	for i := range boxes {
+		if boxes[i].id == id {
+			return i
+		}
+	}
+	return -1
+}

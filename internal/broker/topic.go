@@ -1,0 +1,59 @@
+package broker
+
+import (
+	"encoding/json"
+	"slices"
+)
+
+// A Topic narrows claims to the messages of one thread, task or correlation, or to those of some senders. Empty fields do not restrict.
+type Topic struct {
+	Thread      string
+	Task        string
+	Correlation string
+	Senders     []string
+}
+
+func (t *Topic) empty() bool {
+	return t.Thread == "" && t.Task == "" && t.Correlation == "" && len(t.Senders) == 0
+}
+
+// covers reports whether a message belongs to the topic.
+func (t *Topic) covers(m *Message) bool {
+	return (len(t.Senders) == 0 || slices.Contains(t.Senders, m.Sender)) &&
+		(t.Thread == "" || t.Thread == m.thread()) &&
+		(t.Task == "" || t.Task == string(textField(m.Content, fieldTask))) &&
+		(t.Correlation == "" || t.Correlation == string(textField(m.Content, fieldCorrelation)))
+}
+
+// A filter chooses among the ready deliveries.
+type filter struct {
+	types    []string
+	priority int // this or higher
+	topic    Topic
+}
+
+func (f *filter) empty() bool { return len(f.types) == 0 && f.priority <= 1 && f.topic.empty() }
+
+func (f *filter) matches(d *ready) bool {
+	return d.priority >= f.priority && (len(f.types) == 0 || slices.Contains(f.types, d.kind)) &&
+		(f.topic.empty() || f.topic.covers(&d.Message))
+}
+
+// args are the arguments of the condition filtered, with the name of the agent whose own messages it leaves out, behind those that
+// come before it and in front of the limit.
+func (f *filter) args(before []any, self string, limit int) []any {
+	t := &f.topic
+	first, id := threadStart(t.Thread)
+	senders := listJSON(t.Senders)
+	return append(before, self, listJSON(f.types), f.priority, senders, senders,
+		t.Thread, t.Thread, first, id, t.Task, t.Task, t.Correlation, t.Correlation, limit)
+}
+
+// listJSON is a list as queries take it, nil for an empty one.
+func listJSON(list []string) any {
+	if len(list) == 0 {
+		return nil
+	}
+	b, _ := json.Marshal(list) // strings always marshal
+	return string(b)
+}
