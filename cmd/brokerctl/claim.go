@@ -78,6 +78,7 @@ Finish with ack, give up with nack, give back with release. Exit code 4: nothing
   brokerctl --agent builder-1 claim --role builder --max 5 --for 2h
   brokerctl --agent builder-1 claim --task t1
   brokerctl --agent builder-1 claim 4711`,
+		Args:              messageIDs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(c, cmd, args) },
 	}

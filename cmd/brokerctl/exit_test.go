@@ -105,7 +105,7 @@ func TestUsage_IsExitCode2AndNamesWhatToDo(t *testing.T) {
 		{[]string{"send", "a", "--body", "@/does/not/exist"}, `--body @/does/not/exist: open /does/not/exist`},
 		{[]string{"send", "a", "--ttl", "0s"}, `--ttl 0s: it must be above 0`},
 		{[]string{"inbox", "--foo"}, `unknown flag: --foo (see brokerctl inbox --help)`},
-		{[]string{"whoami", "x"}, `unknown command "x" for "brokerctl whoami"`},
+		{[]string{"inbox", "x"}, `"x" is neither a message's id nor its revision`},
 		{[]string{"claim", "--wait", "x"}, `invalid argument "x" for "--wait" flag`},
 		{[]string{"-o", "xml", "inbox"}, `--output "xml" is none of table, json, prompt`},
 		{[]string{"message", "list", "--since", "x"}, `--since "x" is neither a duration such as 90s nor a time`},

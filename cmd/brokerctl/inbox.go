@@ -61,6 +61,7 @@ nothing was there or came in time.`,
   brokerctl --agent builder-1 inbox --queues --order priority
   brokerctl --agent builder-1 inbox --follow --cursor main -o json
   brokerctl --agent builder-1 inbox --type review_result --wait 10m`,
+		Args:              messageIDs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(c, cmd, args) },
 	}

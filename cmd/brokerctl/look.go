@@ -38,6 +38,16 @@ func (o *lookOptions) parse() (pb.MessageOrder, error) {
 	return pb.MessageOrder(order), err
 }
 
+// messageIDs wants message ids or revisions as arguments.
+func messageIDs(_ *cobra.Command, args []string) error {
+	for _, arg := range args {
+		if !isID(arg) {
+			return usagef("%q is neither a message's id nor its revision", arg)
+		}
+	}
+	return nil
+}
+
 // onlyWithIDs refuses options of a command that do not go together with ids as arguments.
 func onlyWithIDs(cmd *cobra.Command, allowed ...string) (err error) {
 	cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {

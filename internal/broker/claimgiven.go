@@ -10,8 +10,8 @@ import (
 	"brokerd/internal/store"
 )
 
-// claimGiven claims given messages, all or none, whatever their place in the mailbox. It returns first those that the consumer holds
-// already. Ordering keys, halts and circuit breakers hold as for every claim.
+// claimGiven claims given messages, all or none, whatever their place in the mailbox. It returns first those that the
+// consumer holds already. Ordering keys, halts and circuit breakers hold as for every claim.
 func (b *Broker) claimGiven(tx *store.Tx, a actor, boxes []box, w *Wish) ([]Claim, error) {
 	wanted := map[int64]bool{}
 	bytes := 0
@@ -32,7 +32,9 @@ func (b *Broker) claimGiven(tx *store.Tx, a actor, boxes []box, w *Wish) ([]Clai
 	for i := range claims {
 		delete(wanted, claims[i].Revision)
 	}
-	k := &consumer{actor: a, name: w.Consumer, boxes: boxes, max: noLimit, maxBytes: noLimit, claimFor: w.ClaimFor, lasts: w.ClaimFor}
+	k := &consumer{
+		actor: a, name: w.Consumer, boxes: boxes, max: noLimit, maxBytes: noLimit, claimFor: w.ClaimFor, lasts: w.ClaimFor,
+	}
 	d := dispatching{Broker: b, tx: tx, shares: map[*consumer]*share{}, left: tally{}}
 	for _, ref := range w.IDs {
 		if !wanted[ref.Revision] {
@@ -51,7 +53,7 @@ func (b *Broker) claimGiven(tx *store.Tx, a actor, boxes []box, w *Wish) ([]Clai
 		return nil, err
 	}
 	fresh := d.share(k).claims
-	tx.OnCommit(func() { d.begin(fresh, k.lasts) })
+	tx.OnCommit(func() { d.begin(k, fresh) })
 	return append(claims, fresh...), nil
 }
 
@@ -66,9 +68,11 @@ func (d *dispatching) claimable(c *consumer, ref Ref) (*ready, error) {
 	var state int
 	var holder, consumer string
 	var due, expires time.Time
-	err := d.tx.QueryRow(selectClaimable, ref.Revision, string(list)).Scan(&mailbox, &state, &holder, &consumer, &due, &expires)
+	err := d.tx.QueryRow(selectClaimable, ref.Revision, string(list)).
+		Scan(&mailbox, &state, &holder, &consumer, &due, &expires)
 	if errors.Is(err, store.ErrNoRows) {
-		return nil, fault.Missing("message", ref.Text, "message %s is in no mailbox that agent %q takes from in this call", ref.Text, c.actor.Name)
+		return nil, fault.Missing("message", ref.Text,
+			"message %s is in no mailbox that agent %q takes from in this call", ref.Text, c.actor.Name)
 	}
 	if err != nil {
 		return nil, err

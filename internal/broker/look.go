@@ -11,8 +11,8 @@ import (
 	"brokerd/internal/store"
 )
 
-// A Look is a way to read a mailbox without follow: in the order in which claims take messages, or together with the waiting messages
-// of the queues of the caller's role and channels. It takes nothing. The zero Look asks for neither.
+// A Look is a way to read a mailbox without follow: in the order in which claims take messages, or together with the
+// waiting messages of the queues of the caller's role and channels. It takes nothing. The zero Look asks for neither.
 type Look struct {
 	Priority bool // order by priority instead of arrival
 	Queues   bool
@@ -32,9 +32,10 @@ func (l *Look) start() {
 	}
 }
 
-// read returns at most size items behind the position, with about as many bytes of messages, and moves the position behind them. boxes
-// are what the actor may take from, its own mailbox first. more is false at the end. Deliveries that the choice leaves out count
-// neither for size nor for bytes, but one call reads at most listStretch of them.
+// read returns at most size items behind the position, with about as many bytes of messages, and moves the position
+// behind them. boxes are the mailboxes that the actor may take from, its own first. more is false at the end.
+// Deliveries that the choice leaves out count neither for size nor for bytes, but one call reads at most listStretch
+// deliveries.
 func (l *Look) read(q store.Querier, boxes []box, choice *Choice, size, bytes int) (items []Item, more bool, err error) {
 	query := selectLookByArrival
 	switch {
@@ -159,7 +160,9 @@ func (b *Broker) receiveLook(ctx context.Context, c caller.Caller, r Reading, se
 }
 
 // sendLook sends all that is there, page by page, and returns the number of messages.
-func (b *Broker) sendLook(ctx context.Context, c caller.Caller, a actor, boxes []box, r Reading, send func([]Item, int64) error) (int, error) {
+func (b *Broker) sendLook(
+	ctx context.Context, c caller.Caller, a actor, boxes []box, r Reading, send func([]Item, int64) error,
+) (int, error) {
 	look, sent := r.Look, 0
 	look.start()
 	for more := true; more && (r.Limit == 0 || sent < r.Limit); {

@@ -1,15 +1,15 @@
 package broker
 
-// A look into the caller's own mailbox (?1) and the queues in the JSON list ?2, by a sort key "at", behind the place (?3, ?4). The keys
-// are sorted first, so that a query reads the content of no more messages than its caller takes.
+// A look into the caller's own mailbox (?1) and the queues in the JSON list ?2, by a sort key "at", behind the place
+// (?3, ?4). The query sorts the keys first, so that it reads the content of no more messages than its caller takes.
 const (
 	selectLookByArrival = lookHead + `abs(arrival)` + lookTail
 	selectLookNewest    = lookHead + `-abs(arrival)` + lookTail
 	selectLookByRank    = lookHead + `rank` + lookTail
 
 	lookHead = messageColumns + `,
-			d.state, abs(d.arrival), d.claims, d.attempts, d.max_attempts, h.name, d.consumer, d.claimed_at, d.delivered_at, d.read_at, d.due_at,
-			d.mailbox, k.at
+			d.state, abs(d.arrival), d.claims, d.attempts, d.max_attempts, h.name, d.consumer,
+			d.claimed_at, d.delivered_at, d.read_at, d.due_at, d.mailbox, k.at
 		FROM (
 			SELECT message, mailbox, at
 			FROM (

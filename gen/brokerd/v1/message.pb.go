@@ -1826,12 +1826,12 @@ type ReceiveRequest struct {
 	// is claimed, delayed or waits for an earlier one of its ordering key is left out until it is ready, and so is everything but directives
 	// while the caller is halted; the revision of a page, and the cursor, stay in front of the first that was left out.
 	AutoAck bool `protobuf:"varint,7,opt,name=auto_ack,json=autoAck,proto3" json:"auto_ack,omitempty"`
-	// With MESSAGE_ORDER_PRIORITY the reader cannot resume: not together with after_revision, cursor, follow and auto_ack, and the pages
-	// have no revision.
+	// With MESSAGE_ORDER_PRIORITY the reader cannot resume: not together with after_revision, cursor, follow and
+	// auto_ack, and the pages have no revision.
 	Order MessageOrder `protobuf:"varint,8,opt,name=order,proto3,enum=brokerd.v1.MessageOrder" json:"order,omitempty"`
-	// Also shows the waiting messages of the queues of the caller's role and channels: those that are ready, delayed after an attempt,
-	// or wait for an earlier one of their ordering key. The call takes none of them and does not mark them as delivered. The same
-	// fields are excluded as with order.
+	// Also shows the waiting messages of the queues of the caller's role and channels: those that are ready, delayed after
+	// an attempt, or wait for an earlier one of their ordering key. The call takes none of them and does not mark them as
+	// delivered. Not together with the fields that order excludes; the pages have no revision.
 	IncludeQueues bool `protobuf:"varint,9,opt,name=include_queues,json=includeQueues,proto3" json:"include_queues,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2845,8 +2845,8 @@ type ClaimMessagesRequest struct {
 	Wait *durationpb.Duration `protobuf:"bytes,6,opt,name=wait,proto3" json:"wait,omitempty"`
 	// How long each new claim lasts, 1 s to 12 h; default 30 s.
 	ClaimFor *durationpb.Duration `protobuf:"bytes,7,opt,name=claim_for,json=claimFor,proto3" json:"claim_for,omitempty"`
-	// Just these messages, whatever their place in the mailbox: message ids or revisions, at most 1,000 and 3 MiB together. Not together
-	// with types, lowest_priority, max, wait and the four fields below.
+	// Just these messages, whatever their place in the mailbox: message ids or revisions, at most 1,000 and 3 MiB
+	// together. Not together with types, lowest_priority, max, wait and the four fields below.
 	Ids []string `protobuf:"bytes,8,rep,name=ids,proto3" json:"ids,omitempty"`
 	// Only messages of this thread, task and correlation, and of any of these senders (at most 100). They apply to held claims too.
 	ThreadId      string   `protobuf:"bytes,9,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
@@ -3637,10 +3637,12 @@ type ListMessagesRequest struct {
 	NewestFirst bool `protobuf:"varint,8,opt,name=newest_first,json=newestFirst,proto3" json:"newest_first,omitempty"`
 	// INBOX: the order. MESSAGE_ORDER_PRIORITY does not go together with newest_first.
 	Order MessageOrder `protobuf:"varint,9,opt,name=order,proto3,enum=brokerd.v1.MessageOrder" json:"order,omitempty"`
-	// INBOX: also the waiting messages of the queues of the caller's role and channels, as in ReceiveRequest. The call takes none of them.
+	// INBOX: also the waiting messages of the queues of the caller's role and channels, as in ReceiveRequest. The call
+	// takes none of them.
 	IncludeQueues bool `protobuf:"varint,10,opt,name=include_queues,json=includeQueues,proto3" json:"include_queues,omitempty"`
-	// INBOX: only these messages of the caller's own mailbox, finished ones too, in this order: message ids or revisions, at most 1,000.
-	// NOT_FOUND if one of them is not in that mailbox. Not together with filter, times, newest_first, order and include_queues.
+	// INBOX: only these messages of the caller's own mailbox, finished ones too, in this order: message ids or revisions,
+	// at most 1,000. NOT_FOUND if one of them is not in that mailbox. Not together with filter, times, newest_first,
+	// order and include_queues.
 	Ids           []string `protobuf:"bytes,11,rep,name=ids,proto3" json:"ids,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

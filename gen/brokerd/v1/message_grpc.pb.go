@@ -78,10 +78,10 @@ type MessageServiceClient interface {
 	// NOT_FOUND names the nearest registered names where an agent does not exist.
 	SendMessages(ctx context.Context, in *SendMessagesRequest, opts ...grpc.CallOption) (*SendMessagesResponse, error)
 	// ClaimMessages returns what the caller and consumer already hold, marked resumed, and fills up to
-	// max with new claims. An empty answer says why. With ids it claims given messages, all or none. Errors then: NOT_FOUND for a message
-	// that is in none of the mailboxes; FAILED_PRECONDITION for one that the caller cannot claim now, with the reason ALREADY_CLAIMED
-	// (the message names the holder), FINISHED, DELAYED, BLOCKED_BY_ORDER, BREAKER_OPEN, HALTED, or OWN_MESSAGE (sent by the caller to one
-	// agent of a role or channel).
+	// max with new claims. An empty answer says why. With ids it claims given messages, all or none. Errors then:
+	// NOT_FOUND for a message that is in none of the mailboxes; FAILED_PRECONDITION for one that the caller cannot claim
+	// now, with the reason ALREADY_CLAIMED (the text names the holder), FINISHED, DELAYED, BLOCKED_BY_ORDER,
+	// BREAKER_OPEN, HALTED, or OWN_MESSAGE (sent by the caller to one agent of a role or channel).
 	ClaimMessages(ctx context.Context, in *ClaimMessagesRequest, opts ...grpc.CallOption) (*ClaimMessagesResponse, error)
 	// AckMessages finishes deliveries, all or none. It also takes own mail that nobody claimed. A late ack
 	// is accepted as long as nobody has claimed since, from DEAD too; otherwise FAILED_PRECONDITION
@@ -392,10 +392,10 @@ type MessageServiceServer interface {
 	// NOT_FOUND names the nearest registered names where an agent does not exist.
 	SendMessages(context.Context, *SendMessagesRequest) (*SendMessagesResponse, error)
 	// ClaimMessages returns what the caller and consumer already hold, marked resumed, and fills up to
-	// max with new claims. An empty answer says why. With ids it claims given messages, all or none. Errors then: NOT_FOUND for a message
-	// that is in none of the mailboxes; FAILED_PRECONDITION for one that the caller cannot claim now, with the reason ALREADY_CLAIMED
-	// (the message names the holder), FINISHED, DELAYED, BLOCKED_BY_ORDER, BREAKER_OPEN, HALTED, or OWN_MESSAGE (sent by the caller to one
-	// agent of a role or channel).
+	// max with new claims. An empty answer says why. With ids it claims given messages, all or none. Errors then:
+	// NOT_FOUND for a message that is in none of the mailboxes; FAILED_PRECONDITION for one that the caller cannot claim
+	// now, with the reason ALREADY_CLAIMED (the text names the holder), FINISHED, DELAYED, BLOCKED_BY_ORDER,
+	// BREAKER_OPEN, HALTED, or OWN_MESSAGE (sent by the caller to one agent of a role or channel).
 	ClaimMessages(context.Context, *ClaimMessagesRequest) (*ClaimMessagesResponse, error)
 	// AckMessages finishes deliveries, all or none. It also takes own mail that nobody claimed. A late ack
 	// is accepted as long as nobody has claimed since, from DEAD too; otherwise FAILED_PRECONDITION
