@@ -14,7 +14,7 @@ HISTORIES   ?= 5000
 GLOB_PAIRS  ?= 1000000
 BENCH_ARGS  ?=
 
-.PHONY: help run demo build test lint generate bench fuzz crash globs
+.PHONY: help run demo build test fresh lint generate bench fuzz crash globs
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -32,6 +32,9 @@ build: ## bin/brokerd and bin/brokerctl
 test: ## every test, with the race detector
 	@scripts/test-deps.sh
 	go test -race -timeout 15m ./...
+
+fresh: ## make run and make test in an empty Debian root, as root on Debian or Ubuntu
+	@scripts/fresh.sh
 
 lint: $(STAMP) ## golangci-lint, buf and gofmt
 	$(TOOLS)/golangci-lint run ./...

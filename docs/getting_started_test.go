@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"brokerd/internal/processtest"
 )
 
 const patience = 30 * time.Second
@@ -155,16 +157,14 @@ func newcomer(t *testing.T) []string {
 	return env
 }
 
-// startBroker does what make run does, in the folder given.
+// startBroker puts the programs and a daemon into the given folder, as make run does.
 func startBroker(t *testing.T, repository string, env []string) {
 	t.Helper()
-	bin := filepath.Join(repository, "bin") + string(filepath.Separator)
-	// Without the profile: the packages are compiled for other tests already.
-	build := exec.CommandContext(t.Context(), "go", "build", "-pgo=off", "-o", bin, "brokerd/cmd/brokerd", "brokerd/cmd/brokerctl")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
+	program := processtest.Build(t)
+	if err := os.Symlink(filepath.Dir(program), filepath.Join(repository, "bin")); err != nil {
+		t.Fatal(err)
 	}
-	daemon := exec.Command(filepath.Join(bin, "brokerd")) // t.Context ends before the cleanup that stops it
+	daemon := exec.Command(program) // t.Context ends before the cleanup that stops it
 	daemon.Dir, daemon.Env = repository, env
 	out, err := daemon.StdoutPipe()
 	if err != nil {

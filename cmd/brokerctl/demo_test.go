@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"brokerd/internal/processtest"
 )
 
 // A demoStage is where `brokerctl demo` runs in a process of its own, with a brokerd whose end the test notices.
@@ -24,11 +26,7 @@ type demoStage struct {
 func newDemoStage(t *testing.T) *demoStage {
 	t.Helper()
 	s := &demoStage{tools: t.TempDir(), daemon: pipe(t)}
-	real := filepath.Join(s.tools, "real")
-	// Without the profile: the packages are compiled for this test already.
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-pgo=off", "-o", real, "brokerd/cmd/brokerd").CombinedOutput(); err != nil {
-		t.Fatalf("build brokerd: %v\n%s", err, out)
-	}
+	real := processtest.Build(t)
 	isolate(t)
 	script := "#!/bin/sh\nexec 9> " + s.daemon + "\nexec " + real + ` "$@"` + "\n"
 	if err := os.WriteFile(filepath.Join(s.tools, "brokerd"), []byte(script), 0o700); err != nil {

@@ -17,6 +17,7 @@ import (
 	"brokerd/client"
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/app"
+	"brokerd/internal/processtest"
 )
 
 const (
@@ -142,17 +143,8 @@ func startBroker(t *testing.T) (*client.Client, string) {
 // environment is that of an agent: it finds brokerctl, and the broker by its data folder.
 func environment(t *testing.T, data string) []string {
 	t.Helper()
-	dir := t.TempDir()
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", dir, "brokerd/cmd/brokerctl").CombinedOutput(); err != nil {
-		t.Fatalf("build brokerctl: %v\n%s", err, out)
-	}
-	var env []string
-	for _, v := range os.Environ() { // whoever runs the tests may have a broker
-		if !strings.HasPrefix(v, "BROKERD_") {
-			env = append(env, v)
-		}
-	}
-	return append(env, "PATH="+dir+":"+os.Getenv("PATH"), "BROKERD_DATA="+data)
+	dir := filepath.Dir(processtest.Build(t))
+	return append(processtest.Environment(), "PATH="+dir+":"+os.Getenv("PATH"), "BROKERD_DATA="+data)
 }
 
 func register(t *testing.T, broker *client.Client, name, role string) {

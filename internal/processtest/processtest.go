@@ -1,5 +1,5 @@
-// Package processtest runs brokerd as a process of its own inside a test: built from the source at hand, on a data
-// folder in /tmp, to be killed, stopped and started again. apptest runs it within the test's own process. No program imports it.
+// Package processtest runs brokerd as a separate process inside a test: built from the current source, on a data folder
+// in /tmp, to be killed, stopped and restarted. apptest runs it within the test's own process. No program imports it.
 package processtest
 
 import (
@@ -16,14 +16,33 @@ import (
 	"testing"
 )
 
-// Build builds brokerd and returns the path of the program.
+// Build builds brokerd and brokerctl in bin/test of the repository, and returns the path of brokerd. The tests of all
+// packages share the folder: the first call links the programs, and later calls find them up to date. The compiler flags
+// are those of make build, so the packages are in the build cache already.
 func Build(t testing.TB) string {
 	t.Helper()
-	program := filepath.Join(t.TempDir(), "brokerd")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "brokerd/cmd/brokerd").CombinedOutput(); err != nil {
-		t.Fatalf("build brokerd: %v\n%s", err, out)
+	module, err := exec.CommandContext(t.Context(), "go", "env", "GOMOD").Output()
+	if err != nil {
+		t.Fatalf("find the repository: %v", err)
 	}
-	return program
+	dir := filepath.Join(filepath.Dir(string(module)), "bin", "test")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	// The tests of several packages run at once: one builds while the others wait.
+	lock, err := os.OpenFile(filepath.Join(dir, ".lock"), os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close() //nolint:errcheck // nothing is written to it; closing releases the lock
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		t.Fatalf("lock %s: %v", lock.Name(), err)
+	}
+	build := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", dir, "brokerd/cmd/brokerd", "brokerd/cmd/brokerctl")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build: %v\n%s", err, out)
+	}
+	return filepath.Join(dir, "brokerd")
 }
 
 // A Daemon is a brokerd process on a data folder. Its methods are for one goroutine at a time.
