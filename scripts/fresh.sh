@@ -63,7 +63,7 @@ trap 'exit 130' INT TERM HUP
 if ! [ -d "$base" ]; then
   section "debootstrap $VERSION_CODENAME"
   eval "$(apt-config shell http_proxy Acquire::http::Proxy https_proxy Acquire::https::Proxy)"
-  export ${http_proxy+http_proxy} ${https_proxy+https_proxy}
+  export http_proxy https_proxy
   # shellcheck disable=SC2016 # apt-get expands the fields
   mirror=$(apt-get indextargets --format '$(RELEASE) $(REPO_URI)' |
     awk -v release="$VERSION_CODENAME" '$1 == release && !found { print $2; found = 1 }')
