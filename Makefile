@@ -14,7 +14,7 @@ HISTORIES   ?= 5000
 GLOB_PAIRS  ?= 1000000
 BENCH_ARGS  ?=
 
-.PHONY: help run demo build test fresh lint generate bench fuzz crash globs
+.PHONY: help run demo build test fresh stress lint generate bench fuzz crash globs
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -35,6 +35,9 @@ test: ## every test, with the race detector
 
 fresh: ## make run and make test in an empty Debian root, as root on Debian or Ubuntu
 	@scripts/fresh.sh
+
+stress: ## every test five times beside four busy loops, with GOMAXPROCS 1, 2, 4, 1 and 2 (STRESS_PACKAGES='./...')
+	@scripts/stress.sh
 
 lint: $(STAMP) ## golangci-lint, buf and gofmt
 	$(TOOLS)/golangci-lint run ./...
