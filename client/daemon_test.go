@@ -51,7 +51,7 @@ func newDaemonWith(t *testing.T, clock clockwork.Clock) *daemon {
 
 func (d *daemon) start(t *testing.T) {
 	t.Helper()
-	a, err := app.Start(context.Background(), app.Config{Dir: d.dir, Clock: d.clock, StopTimeout: stopTimeout})
+	a, err := app.Start(context.Background(), app.Config{Dir: d.dir, Sync: "normal", Clock: d.clock, StopTimeout: stopTimeout})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -60,7 +60,7 @@ func startBroker(t *testing.T) {
 // startBrokerWith is startBroker for a daemon that runs otherwise.
 func startBrokerWith(t *testing.T, change func(*app.Config)) {
 	t.Helper()
-	config := app.Config{Dir: isolate(t)}
+	config := app.Config{Dir: isolate(t), Sync: "normal"} // as in apptest
 	change(&config)
 	a, err := app.Start(t.Context(), config)
 	if err != nil {

@@ -64,7 +64,7 @@ func TestGetStatus_TellsHowTheBrokerStands(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 	want := &pb.GetStatusResponse{
-		Version: "test", Sync: "full", DataDir: b.Dir(), Listen: []string{b.Socket(), b.TCP()},
+		Version: "test", Sync: "normal", DataDir: b.Dir(), Listen: []string{b.Socket(), b.TCP()},
 		Sessions: 2, Session: "default", Agents: 2, Streams: 1, Waiting: 2, Claimed: 1,
 		Mailboxes: []*pb.MailboxStatus{{Mailbox: "builder-1", Waiting: 2, Claimed: 1}},
 	}

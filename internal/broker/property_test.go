@@ -20,7 +20,6 @@ import (
 	"pgregory.net/rapid"
 
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/app"
 	"brokerd/internal/apptest"
 	"brokerd/internal/testkit"
 )
@@ -136,10 +135,8 @@ type history struct {
 }
 
 func newHistory(t *rapid.T) *history {
-	// What is tried here holds whatever a commit survives.
-	fast := apptest.With(func(c *app.Config) { c.Sync = "normal" })
 	h := &history{
-		Broker: apptest.Start(t, apptest.WithFakeClock(), fast), m: &model{agents: map[string]*member{}, barriers: map[string]*barrier{}}, inboxes: map[string]inbox{},
+		Broker: apptest.Start(t, apptest.WithFakeClock()), m: &model{agents: map[string]*member{}, barriers: map[string]*barrier{}}, inboxes: map[string]inbox{},
 		narrow: numbers(0, 2).Draw(t, "narrow") > 0, key: oneOf([]string{"", "k"}).Draw(t, "one key"),
 	}
 	h.m.now = h.Clock.Now()
