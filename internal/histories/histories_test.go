@@ -22,8 +22,8 @@ const (
 	parallel = 8  // histories at a time on one daemon
 	most     = 600
 	maybes   = 2 // calls a history whose outcome may stay unknown
-	patience = 2 * time.Minute
-	decision = 20 * time.Second // that porcupine has for one history
+	patience = 10 * time.Minute
+	decision = 2 * time.Minute // that porcupine has for one history
 )
 
 // A kind is what a history is about.

@@ -220,7 +220,7 @@ func (c *client) call(again bool, f func(ctx context.Context) error) (from, to i
 		case !cut(err):
 			return from, c.now(), true, err
 		case c.ctx.Err() != nil:
-			return from, 0, false, c.ctx.Err()
+			return from, math.MaxInt64, false, c.ctx.Err()
 		}
 		c.cuts++
 		c.s.cut.Add(1)
