@@ -69,13 +69,14 @@ func (c *cli) printStatus(w io.Writer, s *pb.GetStatusResponse, stuck []*pb.Find
 		}
 		t.row(label, text)
 	}
-	if s.GetDamage() != "" {
+	switch {
+	case s.GetDamage() != "":
 		fact("DAMAGED", "the database is damaged and nothing is written: stop the broker")
 		fact("", "and run brokerd check")
 		fact("damage", "%s", s.GetDamage())
-	} else if len(stuck) == 0 {
+	case len(stuck) == 0:
 		fact("stuck", "nothing")
-	} else {
+	default:
 		fact("stuck", "%s; see %s explain", severities(stuck), c.again())
 		fact("worst", "%s: %s", stuck[0].GetSubject(), stuck[0].GetSummary())
 	}

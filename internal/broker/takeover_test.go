@@ -62,6 +62,10 @@ func TestOpenClaims_TakeoverGetsAloneWhatItsTransactionHandedToTheOldStream(t *t
 	if err != nil {
 		t.Fatal(err)
 	}
+	// The batch of this write ends with the first dispatch to the stream: from then on, sends hand messages over.
+	if err := st.Write(ctx, func(*store.Tx) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
 	var resumed []Claim
 	opened := make(chan error, 1)
 	sent := make(chan []Outcome, 1)
