@@ -257,10 +257,11 @@ func (a *App) start(ctx context.Context) error {
 	if err := a.serveMetrics(measured, gauges{st, post, registry}); err != nil {
 		return fmt.Errorf("serve metrics: %w", err)
 	}
-	if err := a.logStart(ctx, st, journal); err != nil {
-		return err
-	}
-	a.onStop(func(ctx context.Context) error { return logStop(context.WithoutCancel(ctx), st, journal) })
+	a.logStart(ctx, st, journal)
+	a.onStop(func(ctx context.Context) error {
+		a.logStop(context.WithoutCancel(ctx), st, journal)
+		return nil
+	})
 	a.onStop(func(ctx context.Context) error {
 		post.Drain()
 		keys.Drain()
