@@ -38,7 +38,7 @@ func newDemoStage(t *testing.T) *demoStage {
 // demo returns the command, and a function that waits for the end of its daemon and checks that nothing is left.
 func (s *demoStage) demo(t *testing.T, args ...string) (*exec.Cmd, func()) {
 	t.Helper()
-	heedHangups(t)
+	processtest.HeedHangups(t)
 	temp := t.TempDir()
 	held, err := os.OpenFile(s.daemon, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {

@@ -4,24 +4,17 @@ import (
 	"context"
 	"os"
 	"os/exec"
-	"os/signal"
 	"strings"
 	"syscall"
 	"testing"
-)
 
-// heedHangups makes the processes that the test starts end at SIGHUP, even if the test runs under nohup: the
-// start of a program resets a signal that has a handler, and keeps one that is ignored.
-func heedHangups(t *testing.T) {
-	hangups := make(chan os.Signal, 1)
-	signal.Notify(hangups, syscall.SIGHUP)
-	t.Cleanup(func() { signal.Stop(hangups) })
-}
+	"brokerd/internal/processtest"
+)
 
 // brokerctl is the program in a process of its own, which is killed if it takes too long.
 func brokerctl(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
-	heedHangups(t)
+	processtest.HeedHangups(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	t.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, os.Args[0], args...)

@@ -12,11 +12,14 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"brokerd/internal/processtest"
 )
 
 // executes returns brokerd exec with a command, in a process of its own.
 func executes(t *testing.T, args ...string) (cmd *exec.Cmd, stdout, stderr *bytes.Buffer) {
 	t.Helper()
+	processtest.HeedHangups(t)
 	stdout, stderr = &bytes.Buffer{}, &bytes.Buffer{}
 	cmd = exec.CommandContext(t.Context(), os.Args[0], append([]string{"exec"}, args...)...)
 	cmd.Env = append(os.Environ(), asProgram+"=1", "TMPDIR="+t.TempDir(), "BROKERD_AGENT=of-another", "BROKERD_ADDR=127.0.0.1:1")

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -43,6 +44,14 @@ func Build(t testing.TB) string {
 		t.Fatalf("build: %v\n%s", err, out)
 	}
 	return filepath.Join(dir, "brokerd")
+}
+
+// HeedHangups makes the processes that the test starts end at SIGHUP, even if the test runs under nohup: the start of a
+// program resets a signal that has a handler, and keeps one that is ignored.
+func HeedHangups(t testing.TB) {
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	t.Cleanup(func() { signal.Stop(hangups) })
 }
 
 // A Daemon is a brokerd process on a data folder. Its methods are for one goroutine at a time.
