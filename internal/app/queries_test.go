@@ -51,7 +51,9 @@ var scans = map[string]string{
 	"sessions.listAll":           "one row per session",
 	"state.invariants":           "CheckDatabase",
 	"state.sumVersions":          "in a snapshot at the start, to bound the history of keys",
+	"store.checkBefore":          "one row per table, once at the start",
 	"store.migrate":              "one row per migration",
+	"store.tables":               "one row per table",
 }
 
 var (

@@ -2,10 +2,6 @@ package broker_test
 
 import (
 	"context"
-	"errors"
-	"io"
-	"net/http"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,7 +14,6 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/app"
 	"brokerd/internal/apptest"
 )
 
@@ -171,7 +166,7 @@ func TestClaim_SeveralWaitersGetOneEach(t *testing.T) {
 // and the claim in the answer remains until its time limit. The broker's metrics show how many answers it has sent.
 func TestClaim_CallerWhoGivesUpTakesNothingAlong(t *testing.T) {
 	const calls = 10
-	w := newWorld(t, apptest.With(func(c *app.Config) { c.Metrics = "127.0.0.1:0" }))
+	w := newWorld(t, apptest.WithMetrics())
 	lead := w.agent("lead", "")
 	received := 0
 	var cancelled []string
@@ -191,7 +186,7 @@ func TestClaim_CallerWhoGivesUpTakesNothingAlong(t *testing.T) {
 			cancelled = append(cancelled, sent.Id)
 		}
 	}
-	unknown := w.ended("MessageService/ClaimMessages", calls)["OK"] - received // answers that no client has received
+	unknown := w.Ended("MessageService/ClaimMessages", calls)["OK"] - received // answers that no client has received
 	var remain []string
 	w.await("only the claims in unknown answers remain", func() bool {
 		remain = slices.DeleteFunc(slices.Clone(cancelled), func(id string) bool { return lead.state(id) != claimed })
@@ -203,33 +198,6 @@ func TestClaim_CallerWhoGivesUpTakesNothingAlong(t *testing.T) {
 	w.pass(lease)
 	for _, id := range remain {
 		w.awaitState(id, delayed)
-	}
-}
-
-// ended returns how many calls of a method have ended, by gRPC code, once they are as many as given.
-func (w *world) ended(method string, calls int) map[string]int {
-	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
-	defer cancel()
-	line := regexp.MustCompile(`brokerd_calls_total{code="(\w+)",method="` + method + `"} (\d+)`)
-	for {
-		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+w.Metrics()+"/metrics", http.NoBody)
-		must(w.t, err)
-		r.Close = true
-		out, err := http.DefaultClient.Do(r)
-		must(w.t, err)
-		text, err := io.ReadAll(out.Body)
-		must(w.t, errors.Join(err, out.Body.Close()))
-		total, codes := 0, map[string]int{}
-		for _, found := range line.FindAllStringSubmatch(string(text), -1) {
-			n, err := strconv.Atoi(found[2])
-			must(w.t, err)
-			codes[found[1]] = n
-			total += n
-		}
-		if total == calls {
-			return codes
-		}
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 func TestHold_EndsWarnedAndToldWhenItIsOver(t *testing.T) {
@@ -116,15 +117,17 @@ func TestGrant_PassesOnIfNobodyCollectsIt(t *testing.T) {
 	a.lock("x")
 }
 
+// TestTold_… has the calls that break off while the broker answers them.
 func TestGrant_ToACallThatHasBrokenOffPassesOn(t *testing.T) {
-	w := newDaemon(t)
+	w := newDaemon(t, apptest.WithMetrics())
 	a, b := w.agent("a"), w.agent("b")
 	fence := a.lock("x")
 	ctx, cancel := context.WithCancel(b.ctx)
 	done := b.waitIn(ctx, &pb.AcquireLocksRequest{Paths: []string{"x"}})
 	cancel()
 	<-done
-	a.release(fence) // whether the daemon knows already that b is gone or not
+	want(t, "broken off", w.Ended("LockService/AcquireLocks", 2)["Canceled"], 1)
+	a.release(fence)
 	w.awaitUncollected("b")
 	w.agent("c") // the writer has done by now what comes with it
 	w.pass(10 * time.Second)

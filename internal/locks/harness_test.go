@@ -58,11 +58,11 @@ type daemon struct {
 	t     apptest.TB
 }
 
-func newDaemon(t apptest.TB) *daemon {
+func newDaemon(t apptest.TB, options ...apptest.Option) *daemon {
 	t.Helper()
 	clock := watchedClock{clockwork.NewFakeClockAt(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)), make(chan struct{}, 100)}
-	broker := apptest.Start(t, apptest.With(func(c *app.Config) { c.Clock, c.StopTimeout = clock, 200*time.Millisecond }))
-	return &daemon{broker, clock, t}
+	options = append(options, apptest.With(func(c *app.Config) { c.Clock, c.StopTimeout = clock, 200*time.Millisecond }))
+	return &daemon{apptest.Start(t, options...), clock, t}
 }
 
 // An agent is one identity's view of the daemon. The operator has no name.
