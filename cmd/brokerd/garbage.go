@@ -9,7 +9,7 @@ import (
 const (
 	mostGarbage  = 400      // percent of it: while that is little, Go's 100 would collect many times a second to free a few megabytes
 	roomGarbage  = 80 << 20 // bytes, once that is less
-	leastGarbage = 100      // percent again, however much is in use
+	leastGarbage = 50       // percent again, however much is in use
 )
 
 // A pacer sets how much garbage there may be, after each collection anew. A fixed percentage that suits a broker with a
@@ -32,7 +32,7 @@ func pace(set func(percent int)) {
 
 // watch adjusts the percentage after the next collection.
 func (p *pacer) watch() {
-	type collected struct{ _ *pacer } // nobody holds it; with a pointer in it, it is an allocation of its own
+	type collected struct{ _ *pacer } // nothing refers to it; with a pointer in it, it is an allocation of its own
 	runtime.AddCleanup(&collected{}, func(p *pacer) {
 		p.adjust()
 		p.watch()

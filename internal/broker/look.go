@@ -171,7 +171,7 @@ func (b *Broker) sendLook(
 			size = min(size, r.Limit-sent)
 		}
 		var items []Item
-		err := b.store.Read(ctx, func(s *store.Snapshot) error {
+		err := b.store.ReadPage(ctx, func(s *store.Snapshot) error {
 			now, err := b.acting(s, c)
 			if err != nil {
 				return err // it has deregistered meanwhile

@@ -189,7 +189,7 @@ func (p *arrivalsPage) take() []Item {
 
 func (b *Broker) arrivals(ctx context.Context, c caller.Caller, a actor, after int64, r Reading) (arrivalsPage, error) {
 	var p arrivalsPage
-	err := b.store.Read(ctx, func(s *store.Snapshot) error {
+	err := b.store.ReadPage(ctx, func(s *store.Snapshot) error {
 		now, err := b.acting(s, c)
 		if err != nil {
 			return err // it has deregistered meanwhile

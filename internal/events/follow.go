@@ -110,7 +110,7 @@ type follower struct {
 // not lost if the stream breaks before its first event.
 func (f *follower) open(ctx context.Context) error {
 	var known bool
-	err := f.log.store.Read(ctx, func(snap *store.Snapshot) error {
+	err := f.log.store.ReadPage(ctx, func(snap *store.Snapshot) error {
 		session, err := f.sessions.ID(snap, f.sub.Scope.Session)
 		if err != nil {
 			return err
@@ -168,7 +168,7 @@ func (f *follower) resume(snap *store.Snapshot) (bool, error) {
 // next reads and sends one page, and reports whether there is more to look at.
 func (f *follower) next(ctx context.Context) (more bool, err error) {
 	var page Page
-	err = f.log.store.Read(ctx, func(snap *store.Snapshot) error {
+	err = f.log.store.ReadPage(ctx, func(snap *store.Snapshot) error {
 		session, err := f.sessions.ID(snap, f.sub.Scope.Session)
 		if err != nil {
 			return err

@@ -104,7 +104,7 @@ type watcher struct {
 
 // scope finds out which scope is watched.
 func (f *watcher) scope(ctx context.Context) (int64, error) {
-	err := f.keys.store.Read(ctx, func(snap *store.Snapshot) (err error) {
+	err := f.keys.store.ReadPage(ctx, func(snap *store.Snapshot) (err error) {
 		f.session, err = f.keys.dir.Session(snap, f.caller.Session)
 		return err
 	})
@@ -113,7 +113,7 @@ func (f *watcher) scope(ctx context.Context) (int64, error) {
 
 // open finds the position to begin at.
 func (f *watcher) open(ctx context.Context) error {
-	return f.keys.store.Read(ctx, func(snap *store.Snapshot) error {
+	return f.keys.store.ReadPage(ctx, func(snap *store.Snapshot) error {
 		f.position = snap.Revision()
 		if after := f.watch.After; after != nil {
 			if *after > snap.Revision() {
@@ -137,7 +137,7 @@ func (f *watcher) kept(snap *store.Snapshot) error {
 // next reads and sends one frame, and reports whether there is more to look at.
 func (f *watcher) next(ctx context.Context) (more bool, err error) {
 	var frame Frame
-	err = f.keys.store.Read(ctx, func(snap *store.Snapshot) error {
+	err = f.keys.store.ReadPage(ctx, func(snap *store.Snapshot) error {
 		session, err := f.keys.dir.Session(snap, f.caller.Session)
 		if err != nil {
 			return err

@@ -64,6 +64,20 @@ func (s *Store) Read(ctx context.Context, fn func(*Snapshot) error) error {
 	return fn(snap)
 }
 
+// ReadPage is Read for a page that a stream sends. Pages use at most half of the connections, so that
+// many streams that start at once do not keep other calls waiting.
+func (s *Store) ReadPage(ctx context.Context, fn func(*Snapshot) error) error {
+	select {
+	case s.pages <- struct{}{}:
+		defer func() { <-s.pages }()
+	case <-ctx.Done():
+		return gaveUp(ctx.Err())
+	case <-s.closing:
+		return errClosed()
+	}
+	return s.Read(ctx, fn)
+}
+
 // Revision returns the counter as of the snapshot.
 func (s *Snapshot) Revision() int64 { return s.revision }
 

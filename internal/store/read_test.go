@@ -48,6 +48,21 @@ func TestRead_CannotWrite(t *testing.T) {
 	}
 }
 
+func TestReadPage_LeavesConnectionsToOtherCalls(t *testing.T) {
+	s := open(t, func(o *store.Options) { o.Readers = 2 })
+	ctx, cancel := context.WithCancel(context.Background())
+	err := s.ReadPage(context.Background(), func(*store.Snapshot) error {
+		second := make(chan error)
+		go func() { second <- s.ReadPage(ctx, func(*store.Snapshot) error { return nil }) }()
+		if err := s.Read(context.Background(), func(*store.Snapshot) error { return nil }); err != nil {
+			return err
+		}
+		cancel()
+		return <-second
+	})
+	wantFault(t, err, fault.Canceled, "CANCELED")
+}
+
 func TestRead_WaitsForAConnectionUntilTheCallerGivesUp(t *testing.T) {
 	s := open(t, func(o *store.Options) { o.Readers = 1 })
 	ctx, cancel := context.WithCancel(context.Background())

@@ -85,8 +85,9 @@ type Store struct {
 	conns        []*conn // all of them, the writer's first
 	writer       *writer
 	checkpointer *checkpointer
-	idle         chan *conn // connections for Read that nobody uses
-	tasks        sync.Pool  // of *task, for Write and Drain
+	idle         chan *conn    // connections for Read that nobody uses
+	pages        chan struct{} // has a place for each ReadPage that may run
+	tasks        sync.Pool     // of *task, for Write and Drain
 
 	damage      *damage
 	checkAtOnce int64
@@ -152,6 +153,7 @@ func open(ctx context.Context, o Options) (_ *Store, err error) {
 		path:    filepath.Join(dir, DatabaseFile),
 		clock:   o.Clock,
 		idle:    make(chan *conn, o.Readers),
+		pages:   make(chan struct{}, max(1, o.Readers/2)),
 		closing: make(chan struct{}),
 		damage:  newDamage(o.Log),
 
