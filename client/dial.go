@@ -101,9 +101,10 @@ func WithRetryNotice(f func(err error, in time.Duration)) Option {
 	return func(o *options) { o.onRetry = f }
 }
 
-// Dial connects to a broker. Without WithAddress it looks for the local one, as FromEnvironment does,
-// but takes no identity from the environment. It returns an *UnreachableError if no broker answers, and the context's
-// error if that ends before an attempt to connect has ended. The context bounds only Dial.
+// Dial connects to a broker. Without WithAddress it looks for the local one, as FromEnvironment
+// does, but takes no identity from the environment. It returns an *UnreachableError if no broker
+// answers, and the context's error if that ends before an attempt to connect has ended. The context
+// bounds only Dial.
 func Dial(ctx context.Context, opts ...Option) (*Client, error) {
 	var o options
 	for _, opt := range opts {

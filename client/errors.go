@@ -22,12 +22,13 @@ import (
 // errorDomain is the domain of the broker's ErrorInfo details.
 const errorDomain = "brokerd.v1"
 
-// ErrSilent is the cause of an UnreachableError if a process accepts connections but does not answer as a broker.
+// ErrSilent is the cause of an UnreachableError if a process accepts connections but does not
+// answer as a broker.
 var ErrSilent = errors.New("connections are accepted but not answered")
 
-// An UnreachableError says that no broker answers. Its gRPC code is UNAVAILABLE. errors.Is tells the causes apart:
-// fs.ErrNotExist (there is no endpoint file or no socket), syscall.ECONNREFUSED (the broker has ended), ErrSilent (its
-// process is frozen or overloaded).
+// An UnreachableError says that no broker answers. Its gRPC code is UNAVAILABLE. errors.Is tells
+// the causes apart: fs.ErrNotExist (there is no endpoint file or no socket), syscall.ECONNREFUSED
+// (the broker has ended), ErrSilent (its process is frozen or overloaded).
 type UnreachableError struct {
 	Address string // where the client looked for it: an address, or the data folder if the client found none
 	Err     error

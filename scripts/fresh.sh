@@ -11,17 +11,17 @@ section() { printf '\n=== %s\n\n' "$*"; }
 
 # inside runs in the root. It is passed to a new shell as text.
 inside() {
-  cd /root/brokerd
+  cd /srv/brokerd
   section "make run"
   set -m # a process group for make and the daemon, to stop both as Ctrl-C does
-  make run >/root/run.log 2>&1 &
+  make run >/srv/run.log 2>&1 &
   local make=$!
   SECONDS=0
-  until grep -q 'listening on' /root/run.log; do
-    kill -0 "$make" 2>/dev/null || { cat /root/run.log; fail "make run failed"; }
+  until grep -q 'listening on' /srv/run.log; do
+    kill -0 "$make" 2>/dev/null || { cat /srv/run.log; fail "make run failed"; }
     sleep 1
   done
-  cat /root/run.log
+  cat /srv/run.log
   local build=$SECONDS
   bin/brokerctl ping || fail "the daemon does not answer"
   kill -INT -- "-$make"
@@ -77,7 +77,7 @@ section "a copy of $base, with $(go version)"
 root=$scratch/root
 cp -a "$base" "$root"
 cp -a "$(go env GOROOT)" "$root/usr/local/go"
-git clone --quiet "$PWD" "$root/root/brokerd"
+git clone --quiet "$PWD" "$root/srv/brokerd"
 
 # The network settings of the caller: names, certificates, package mirrors. The hooks of its apt need its programs.
 cp -L /etc/resolv.conf /etc/hosts "$root/etc/"

@@ -17,7 +17,8 @@ import (
 	"brokerd/internal/processtest"
 )
 
-// A demoStage is where `brokerctl demo` runs in a process of its own, with a brokerd whose end the test notices.
+// A demoStage is where `brokerctl demo` runs in a process of its own, with a brokerd whose end the
+// test notices.
 type demoStage struct {
 	tools  string // the folder with brokerd
 	daemon string // a named pipe that the daemon holds open for as long as it runs
@@ -35,7 +36,8 @@ func newDemoStage(t *testing.T) *demoStage {
 	return s
 }
 
-// demo returns the command, and a function that waits for the end of its daemon and checks that nothing is left.
+// demo returns the command, and a function that waits for the end of its daemon and checks that
+// nothing is left.
 func (s *demoStage) demo(t *testing.T, args ...string) (*exec.Cmd, func()) {
 	t.Helper()
 	processtest.HeedHangups(t)

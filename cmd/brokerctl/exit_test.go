@@ -124,7 +124,8 @@ func TestUsage_IsExitCode2AndNamesWhatToDo(t *testing.T) {
 	}
 }
 
-// daemonProcess runs a daemon that brokerctl finds by itself in a process of its own, which the end of the test kills.
+// daemonProcess runs a daemon that brokerctl finds by itself in a process of its own, which the end
+// of the test kills.
 func daemonProcess(t *testing.T) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])

@@ -10,7 +10,8 @@ import (
 	pb "brokerd/gen/brokerd/v1"
 )
 
-// lookOptions choose the order of a read, and whether it shows the queues too; inbox and receive share them.
+// lookOptions choose the order of a read, and whether it shows the queues too; inbox and receive
+// share them.
 type lookOptions struct {
 	order  string
 	queues bool

@@ -18,7 +18,8 @@ import (
 // asProgram makes the test binary run brokerctl itself, for tests that need a process of their own.
 const asProgram = "BROKERCTL_TEST_AS_PROGRAM"
 
-// asDaemon makes the test binary run a daemon on the folder that it names, for tests that need its process.
+// asDaemon makes the test binary run a daemon on the folder that it names, for tests that need its
+// process.
 const asDaemon = "BROKERCTL_TEST_AS_DAEMON"
 
 // patience bounds what should come at once.

@@ -112,7 +112,8 @@ func (p *process) attend(ctx context.Context, cmd *exec.Cmd, ended <-chan error)
 	if ownGroup {
 		whom = -whom
 	}
-	// A stopped command, such as one that has read a terminal from the background, takes a signal only when it continues.
+	// A stopped command, such as one that has read a terminal from the background, takes a signal
+	// only when it continues.
 	send := func(s syscall.Signal) {
 		_ = syscall.Kill(whom, s)
 		_ = syscall.Kill(whom, syscall.SIGCONT)
@@ -138,8 +139,8 @@ func (p *process) attend(ctx context.Context, cmd *exec.Cmd, ended <-chan error)
 			if !ok {
 				s = syscall.SIGTERM
 			}
-			// A terminal sends SIGINT to its whole group. It sends SIGHUP too, but another process may have sent
-			// that to brokerctl alone.
+			// A terminal sends SIGINT to its whole group. It sends SIGHUP too, but another process
+			// may have sent that to brokerctl alone.
 			if ownGroup || s != syscall.SIGINT {
 				send(s)
 			}
@@ -169,8 +170,9 @@ func isTerminal(r io.Reader) bool {
 	return err == nil
 }
 
-// withoutSIGPIPE returns a writer to the same place. If the reader of a pipe has ended, a write to descriptor 1 or 2
-// ends a Go process by SIGPIPE, whatever it still has to stop or release; a write to another descriptor returns EPIPE.
+// withoutSIGPIPE returns a writer to the same place. If the reader of a pipe has ended, a write to
+// descriptor 1 or 2 ends a Go process by SIGPIPE, whatever it still has to stop or release; a write
+// to another descriptor returns EPIPE.
 func withoutSIGPIPE(w io.Writer) io.Writer {
 	f, ok := w.(*os.File)
 	if !ok {
@@ -191,7 +193,8 @@ func exitOf(s *os.ProcessState) (code int, how string) {
 	return s.ExitCode(), fmt.Sprintf("exit status %d", s.ExitCode())
 }
 
-// tail passes on what is written and keeps the last bytes of it. It is used by one goroutine at a time.
+// tail passes on what is written and keeps the last bytes of it. It is used by one goroutine at a
+// time.
 type tail struct {
 	to    io.Writer
 	limit int

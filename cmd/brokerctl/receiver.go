@@ -6,8 +6,8 @@ import (
 	pb "brokerd/gen/brokerd/v1"
 )
 
-// parseReceiver reads the one grammar for receivers: NAME, role:NAME, channel:NAME, a pattern, everyone. The broker
-// checks names, and resolves all_ROLE.
+// parseReceiver reads the one grammar for receivers: NAME, role:NAME, channel:NAME, a pattern,
+// everyone. The broker checks names, and resolves all_ROLE.
 func parseReceiver(s string) (*pb.Target, error) {
 	kind, name, qualified := strings.Cut(s, ":")
 	switch {

@@ -126,7 +126,8 @@ func sender(m *pb.Message) string {
 	return m.GetSender() + " (" + m.GetSenderRole() + ")"
 }
 
-// summary is one line for lists: the subject, or the first line of the body where the subject is empty or begins with "Re:".
+// summary is one line for lists: the subject, or the first line of the body where the subject is
+// empty or begins with "Re:".
 func summary(m *pb.Message) string {
 	for _, s := range []string{ownSubject(m), firstLine(m.GetBody()), m.GetSubject(), m.GetPayload()} {
 		if s != "" {
@@ -136,7 +137,8 @@ func summary(m *pb.Message) string {
 	return ""
 }
 
-// ownSubject is a message's subject, or "" if it begins with "Re:" and so repeats that of another message.
+// ownSubject is a message's subject, or "" if it begins with "Re:" and so repeats that of another
+// message.
 func ownSubject(m *pb.Message) string {
 	const prefix = "re:"
 	s := m.GetSubject()

@@ -125,8 +125,8 @@ func (o *sendOptions) message(c *cli, cmd *cobra.Command, args []string) (*pb.Me
 	return m, nil
 }
 
-// setText puts the text of a command line into a message: into the subject if it is one short line or if the message has a body
-// already, else into the body.
+// setText puts the text of a command line into a message: into the subject if it is one short line
+// or if the message has a body already, else into the body.
 func setText(m *pb.Message, text string) {
 	const most = 200 // bytes
 	if m.GetBody() != "" || len(text) <= most && !strings.ContainsFunc(text, unicode.IsControl) {

@@ -71,7 +71,8 @@ there is none of that name.`,
 	return cmd
 }
 
-// execute runs the command beside a broker. Signals end the command, and the end of the command ends the broker.
+// execute runs the command beside a broker. Signals end the command, and the end of the command
+// ends the broker.
 func execute(ctx context.Context, cmd *cobra.Command, args []string) error {
 	passed := []os.Signal{syscall.SIGINT, syscall.SIGTERM}
 	if !signal.Ignored(syscall.SIGHUP) { // nohup
@@ -137,8 +138,8 @@ func attend(cmd *cobra.Command, broker *childdaemon.Daemon, path string, args []
 	for {
 		select {
 		case s := <-signals:
-			// Ctrl-C on a terminal reaches the command as well, and must not come twice. SIGHUP may come twice: another
-			// process may have sent it to exec alone.
+			// Ctrl-C on a terminal reaches the command as well, and must not come twice. SIGHUP may
+			// come twice: another process may have sent it to exec alone.
 			if atTerminal && s == syscall.SIGINT {
 				continue
 			}

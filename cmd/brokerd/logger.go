@@ -10,7 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// parseLevel returns the lowest level that a logger writes. The level can change while the logger is in use.
+// parseLevel returns the lowest level that a logger writes. The level can change while the logger
+// is in use.
 func parseLevel(level string) (zap.AtomicLevel, error) {
 	least, err := zap.ParseAtomicLevel(level)
 	if err != nil {

@@ -24,8 +24,8 @@ import (
 
 const patience = 20 * time.Second
 
-// asProgram makes the test binary run main, so that tests can have a real process and signal it. The name is no setting
-// of brokerd, so that exec leaves it to the daemon that it starts.
+// asProgram makes the test binary run main, so that tests can have a real process and signal it.
+// The name is no setting of brokerd, so that exec leaves it to the daemon that it starts.
 const asProgram = "TEST_AS_BROKERD"
 
 func TestMain(m *testing.M) {

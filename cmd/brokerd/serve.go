@@ -72,7 +72,8 @@ func (s *settings) serve(cmd *cobra.Command, log *zap.Logger) (err error) {
 	})
 }
 
-// claimFolder makes sure that removing the data folder at the end removes only what this daemon has written.
+// claimFolder makes sure that removing the data folder at the end removes only what this daemon has
+// written.
 func (s *settings) claimFolder() (err error) {
 	if s.Data == "" {
 		s.Data, err = os.MkdirTemp("", "brokerd-")
@@ -90,7 +91,8 @@ func (s *settings) claimFolder() (err error) {
 	return nil
 }
 
-// reloadOnHangup reads the log level again on each SIGHUP, until the function that it returns is called.
+// reloadOnHangup reads the log level again on each SIGHUP, until the function that it returns is
+// called.
 func (s *settings) reloadOnHangup(level zap.AtomicLevel, byFlag bool, log *zap.Logger) (stop func()) {
 	hangups, done := make(chan os.Signal, 1), make(chan struct{})
 	signal.Notify(hangups, syscall.SIGHUP)
@@ -110,7 +112,8 @@ func (s *settings) reloadOnHangup(level zap.AtomicLevel, byFlag bool, log *zap.L
 	}
 }
 
-// reload reads the log level again. Its report is written if the level before or after permits information.
+// reload reads the log level again. Its report is written if the level before or after permits
+// information.
 func (s *settings) reload(level zap.AtomicLevel, byFlag bool, log *zap.Logger) {
 	if byFlag {
 		log.Warn("SIGHUP: the log level stays, because the flag --log-level gives it")

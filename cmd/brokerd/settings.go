@@ -80,7 +80,8 @@ func (s *settings) complete(flags *pflag.FlagSet) error {
 	return err
 }
 
-// logLevel returns the log level that the environment and the configuration file give at this moment.
+// logLevel returns the log level that the environment and the configuration file give at this
+// moment.
 func (s *settings) logLevel() (string, error) {
 	var now settings
 	flags := pflag.NewFlagSet("", pflag.ContinueOnError)

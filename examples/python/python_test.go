@@ -60,7 +60,8 @@ func TestWorker_RepliesAndKeepsWhatFailed(t *testing.T) {
 	}
 }
 
-// environment returns the Python to run the examples with, and its environment as the README gives it.
+// environment returns the Python to run the examples with, and its environment as the README gives
+// it.
 func environment(t *testing.T) (python string, env []string) {
 	t.Helper()
 	stubs, err := filepath.Abs("../../gen/python")

@@ -34,7 +34,8 @@ type Messages struct {
 	Processed int64 // acknowledged
 }
 
-// Worked counts messages that an agent has sent, received and processed. It runs in the writer, after the commit.
+// Worked counts messages that an agent has sent, received and processed. It runs in the writer,
+// after the commit.
 func (r *Registry) Worked(session, agent string, more Messages) {
 	p, now := &r.presence, r.clock.Now()
 	p.mu.Lock()
@@ -86,7 +87,8 @@ func (p *presence) touch(l *life, now time.Time) {
 	}
 }
 
-// writeActivity writes the activity of every agent whose row lacks some, in transactions of at most activityBatch rows.
+// writeActivity writes the activity of every agent whose row lacks some, in transactions of at most
+// activityBatch rows.
 func (r *Registry) writeActivity([]struct{}) {
 	p := &r.presence
 	p.mu.Lock()

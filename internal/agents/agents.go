@@ -18,10 +18,12 @@ import (
 	"brokerd/internal/store"
 )
 
-// A Status is the state that an agent reports of itself. The numbers are those of the API and of the table.
+// A Status is the state that an agent reports of itself. The numbers are those of the API and of
+// the table.
 type Status int
 
-// The statuses. In the table, Unreported is the status of an agent that has reported none since it registered.
+// The statuses. In the table, Unreported is the status of an agent that has reported none since it
+// registered.
 const (
 	Unreported Status = iota
 	Initializing
@@ -120,11 +122,13 @@ type Mail interface {
 	Counts(q store.Querier, a Agent) (unread, claimable int64, err error)
 	// Directives returns the types of the agent's unfinished directives, oldest first, at most 100.
 	Directives(q store.Querier, a Agent) ([]string, error)
-	// Claimants returns the names of the agents of a session that hold a claim. A name restricts it to that agent.
+	// Claimants returns the names of the agents of a session that hold a claim. A name restricts it
+	// to that agent.
 	Claimants(q store.Querier, session int64, name string) (map[string]bool, error)
 	// Gated returns the agents of a session that something stands in the way of, by name.
 	Gated(q store.Querier, session int64) (map[string]Gate, error)
-	// AwaitDeparture returns once all mail that the agent left when it last deregistered is dead-lettered.
+	// AwaitDeparture returns once all mail that the agent left when it last deregistered is
+	// dead-lettered.
 	AwaitDeparture(ctx context.Context, session, agent string) error
 }
 

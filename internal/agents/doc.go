@@ -9,8 +9,9 @@
 // The row of an agent stays when it is deregistered, so that its incarnations go on growing and a
 // client that believes in an old one is always recognised.
 //
-// A lease is the time for which the broker considers an agent alive after its last call. The lease is
-// in the agent's row. The time of the last call is in memory: a heartbeat that reports nothing new
-// writes nothing. The broker writes these times at most a minute later, for all agents in one
-// transaction, and when it stops. What must happen in the same transaction when a registration begins or ends is a hook.
+// A lease is the time for which the broker considers an agent alive after its last call. The lease
+// is in the agent's row. The time of the last call is in memory: a heartbeat that reports nothing
+// new writes nothing. The broker writes these times at most a minute later, for all agents in one
+// transaction, and when it stops. What must happen in the same transaction when a registration
+// begins or ends is a hook.
 package agents

@@ -65,7 +65,8 @@ func (r *Registry) Start(ctx context.Context) error {
 	return nil
 }
 
-// Stop ends what Start began, waits for it, and writes the activity that is in memory only. Stopping twice is fine.
+// Stop ends what Start began, waits for it, and writes the activity that is in memory only.
+// Stopping twice is fine.
 func (r *Registry) Stop() {
 	if r.stop == nil {
 		return

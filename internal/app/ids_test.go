@@ -9,8 +9,8 @@ import (
 	"brokerd/internal/app"
 )
 
-// SQLite reuses the largest row id of a table after its row was removed, unless the table has AUTOINCREMENT. This is safe
-// only where the broker chooses the id, or where nothing refers to it.
+// SQLite reuses the largest row id of a table after its row was removed, unless the table has
+// AUTOINCREMENT. This is safe only where the broker chooses the id, or where nothing refers to it.
 func TestTables_RowIdsThatOthersReferToAreNeverReused(t *testing.T) {
 	safe := map[string]string{
 		"meta":              "has one row",

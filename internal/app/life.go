@@ -25,8 +25,8 @@ func (a *App) logStop(ctx context.Context, st *store.Store, journal *events.Log)
 	a.logLife(ctx, st, journal, events.Entry{Type: "broker.stopped", Summary: "the broker stops"})
 }
 
-// logLife appends an event of the broker itself. A broker that cannot write, because the disk is full or the database is
-// damaged, starts and stops all the same.
+// logLife appends an event of the broker itself. A broker that cannot write, because the disk is
+// full or the database is damaged, starts and stops all the same.
 func (a *App) logLife(ctx context.Context, st *store.Store, journal *events.Log, e events.Entry) {
 	e.Category, e.Source = events.System, caller.System
 	err := st.Write(ctx, func(tx *store.Tx) error {

@@ -26,7 +26,8 @@ const (
 	inAnswer  = "panic at this answer"
 )
 
-// A plantedCodec is gRPC's codec with planted panics: in a goroutine that reads a request, and in one that sends an answer.
+// A plantedCodec is gRPC's codec with planted panics: in a goroutine that reads a request, and in
+// one that sends an answer.
 type plantedCodec struct{ encoding.CodecV2 }
 
 // Unmarshal implements encoding.CodecV2.
@@ -52,7 +53,8 @@ func name(v any, suffix string) bool {
 	return ok && strings.HasSuffix(string(m.ProtoReflect().Descriptor().Name()), suffix)
 }
 
-// plantPanics makes every daemon of this package panic at these texts. It must run before the first of them starts.
+// plantPanics makes every daemon of this package panic at these texts. It must run before the first
+// of them starts.
 func plantPanics() { encoding.RegisterCodecV2(plantedCodec{encoding.GetCodecV2("proto")}) }
 
 // lastError reads a stream to its end.

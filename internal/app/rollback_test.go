@@ -22,8 +22,9 @@ import (
 	"brokerd/internal/apptest"
 )
 
-// A play makes calls, one after the other, and records their answers. With torn, each call that has a
-// request id is made twice: the first time everything that it does is rolled back, at the last statement.
+// A play makes calls, one after the other, and records their answers. With torn, each call that has
+// a request id is made twice: the first time everything that it does is rolled back, at the last
+// statement.
 type play struct {
 	*apptest.Broker
 	t      *testing.T
@@ -94,7 +95,8 @@ func (p *play) invoke(agent, method string, request, answer proto.Message) error
 	return p.Conn(agent).Invoke(ctx, "/brokerd.v1."+method, request, answer)
 }
 
-// numbers are the parts of an answer that differ from run to run: revisions and what is made of them.
+// numbers are the parts of an answer that differ from run to run: revisions and what is made of
+// them.
 var numbers = regexp.MustCompile(`\b(\w*(?:revision|fence|ticket):\s*)\d+|\b((?:id|claim_ids?|acked|released|thread_id|in_reply_to):\s*)"[^"]*"`)
 
 func (p *play) note(what string, answer proto.Message) {

@@ -73,7 +73,8 @@ func Start(t TB, options ...Option) *Broker {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	b := &Broker{t: t, conns: map[identity]*grpc.ClientConn{},
-		// A test's database need not survive power loss, and a sync per commit is most of a test's time on a slow disk.
+		// A test's database need not survive power loss, and a sync per commit is most of a test's
+		// time on a slow disk.
 		config: app.Config{Dir: dir, Sync: "normal", Listen: []string{"127.0.0.1:0"}, Version: "test", Clock: clockwork.NewRealClock(),
 			DiskUsed: func(string) (float64, error) { return 0, nil }}} // whatever the disk of this machine is like
 	for _, o := range options {

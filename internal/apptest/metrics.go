@@ -16,9 +16,9 @@ func WithMetrics() Option {
 	return func(c *app.Config) { c.Metrics = "127.0.0.1:0" }
 }
 
-// Ended waits until a number of calls of a method ("LockService/AcquireLocks") have ended, and returns how many of
-// them have ended with each gRPC code. A client that cancels a call cannot tell by itself whether the broker had sent
-// the answer before.
+// Ended waits until a number of calls of a method ("LockService/AcquireLocks") have ended, and
+// returns how many of them have ended with each gRPC code. A client that cancels a call cannot tell
+// by itself whether the broker had sent the answer before.
 func (b *Broker) Ended(method string, calls int) map[string]int {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)

@@ -29,10 +29,11 @@ type audience struct {
 	ttl   time.Duration // of the messages; 0 = none
 }
 
-// Announce sends an event as a message to those who subscribe to the channel of its type or to that of all events, in
-// the event's own transaction: one copy each, except to whoever caused it. An event of the broker itself goes to the subscribers of
-// every session. The message's priority follows the event's severity. Announce returns the number of mailboxes that accepted
-// the message. It is a hook of the log.
+// Announce sends an event as a message to those who subscribe to the channel of its type or to that
+// of all events, in the event's own transaction: one copy each, except to whoever caused it. An
+// event of the broker itself goes to the subscribers of every session. The message's priority
+// follows the event's severity. Announce returns the number of mailboxes that accepted the message.
+// It is a hook of the log.
 //
 // An event about such a message is never sent on, or a subscriber that fails would be sent the news of its failures without end:
 // the log does not announce message.sent, and fail keeps message.dead quiet.

@@ -38,7 +38,8 @@ func (a *agent) fill(name string, w *world) []*pb.SendResult {
 	return sent
 }
 
-// breakAfter makes the daemon fail at changes of the deliveries in an agent's mailbox, after some of them.
+// breakAfter makes the daemon fail at changes of the deliveries in an agent's mailbox, after some
+// of them.
 func (w *world) breakAfter(column, name string, changes int) {
 	w.t.Helper()
 	w.sql(`CREATE TABLE changed (message INTEGER)`, fmt.Sprintf(`
@@ -67,7 +68,8 @@ func (a *agent) count(sent []*pb.SendResult, state pb.DeliveryState) int {
 	return n
 }
 
-// awaitBuried returns once the event says that an agent's mail is dead-lettered, and checks that all of it is.
+// awaitBuried returns once the event says that an agent's mail is dead-lettered, and checks that
+// all of it is.
 func (w *world) awaitBuried(sent []*pb.SendResult) {
 	w.t.Helper()
 	w.await("the mail is dead-lettered", func() bool { return len(w.events("message.dead")) > 0 })
@@ -138,7 +140,8 @@ func TestDeregister_ClosingTheSessionEndsTheDeadLettering(t *testing.T) {
 	want(t, "cancelled", reader.count(sent, cancelled), len(sent)-200)
 }
 
-// wantStrict claims messages and checks that each has the priority of the one before it, or a lower one.
+// wantStrict claims messages and checks that each has the priority of the one before it, or a lower
+// one.
 func (w *world) wantStrict(a *agent, n int) {
 	w.t.Helper()
 	last := int32(10)

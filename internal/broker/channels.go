@@ -261,8 +261,9 @@ func subscribersOf(q store.Querier, channel int64) ([]string, error) {
 	return names, rows.Err()
 }
 
-// AgentRegistered moves an agent's open streams to the mailboxes of its new role and closes its circuit breaker. It is a hook
-// of the registration. It refuses an agent whose mail from an earlier registration is not all dead-lettered: see AwaitDeparture.
+// AgentRegistered moves an agent's open streams to the mailboxes of its new role and closes its
+// circuit breaker. It is a hook of the registration. It refuses an agent whose mail from an earlier
+// registration is not all dead-lettered: see AwaitDeparture.
 func (b *Broker) AgentRegistered(tx *store.Tx, session Session, agent Agent) error {
 	a := actor{Agent: agent, session: session}
 	b.vacancies.Clear(tx)

@@ -53,11 +53,12 @@ type Claims struct {
 	NextDue time.Time
 }
 
-// Claim returns what the caller and consumer hold already, marked resumed, and new claims up to w.Max; if there are none
-// it waits up to w.Wait. With w.Topic only messages of the topic count. With w.IDs it returns the claims on these
-// messages and no others, and does not wait. Errors: fault.Denied for a mailbox that is not the caller's,
-// fault.Precondition without a registered agent; with w.IDs fault.NotFound for a message that is in none of the
-// mailboxes, and fault.Precondition for one that is not ready.
+// Claim returns what the caller and consumer hold already, marked resumed, and new claims up to
+// w.Max; if there are none it waits up to w.Wait. With w.Topic only messages of the topic count.
+// With w.IDs it returns the claims on these messages and no others, and does not wait. Errors:
+// fault.Denied for a mailbox that is not the caller's, fault.Precondition without a registered
+// agent; with w.IDs fault.NotFound for a message that is in none of the mailboxes, and
+// fault.Precondition for one that is not ready.
 func (b *Broker) Claim(ctx context.Context, c caller.Caller, w Wish) (Claims, error) {
 	var answer Claims
 	var waiter *consumer
@@ -214,7 +215,8 @@ func indexBox(boxes []box, ref mailboxRef) int {
 	return -1
 }
 
-// open returns the claims that an agent's consumer holds, oldest first: those that keep chooses, or all if it is nil.
+// open returns the claims that an agent's consumer holds, oldest first: those that keep chooses, or
+// all if it is nil.
 func (b *Broker) open(tx *store.Tx, a actor, consumer string, most, bytes int, keep func(*Message) bool) ([]Claim, error) {
 	var claims []Claim
 	limit := most

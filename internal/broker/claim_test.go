@@ -162,8 +162,9 @@ func TestClaim_SeveralWaitersGetOneEach(t *testing.T) {
 	wantList(t, "claims", got, "1", "2", "3", "4")
 }
 
-// A client may cancel a call after the broker has sent the answer. It cannot tell this from a call that ended before,
-// and the claim in the answer remains until its time limit. The broker's metrics show how many answers it has sent.
+// A client may cancel a call after the broker has sent the answer. It cannot tell this from a call
+// that ended before, and the claim in the answer remains until its time limit. The broker's metrics
+// show how many answers it has sent.
 func TestClaim_CallerWhoGivesUpTakesNothingAlong(t *testing.T) {
 	const calls = 10
 	w := newWorld(t, apptest.WithMetrics())

@@ -10,8 +10,9 @@ import (
 	"brokerd/internal/store"
 )
 
-// claimGiven claims given messages, all or none, whatever their place in the mailbox. It returns first those that the
-// consumer holds already. Ordering keys, halts and circuit breakers hold as for every claim.
+// claimGiven claims given messages, all or none, whatever their place in the mailbox. It returns
+// first those that the consumer holds already. Ordering keys, halts and circuit breakers hold as
+// for every claim.
 func (b *Broker) claimGiven(tx *store.Tx, a actor, boxes []box, w *Wish) ([]Claim, error) {
 	wanted := map[int64]bool{}
 	bytes := 0
@@ -57,7 +58,8 @@ func (b *Broker) claimGiven(tx *store.Tx, a actor, boxes []box, w *Wish) ([]Clai
 	return append(claims, fresh...), nil
 }
 
-// claimable returns the delivery of a message that a consumer can claim now, or an error that says why it cannot.
+// claimable returns the delivery of a message that a consumer can claim now, or an error that says
+// why it cannot.
 func (d *dispatching) claimable(c *consumer, ref Ref) (*ready, error) {
 	ids := make([]int64, len(c.boxes))
 	for i := range c.boxes {

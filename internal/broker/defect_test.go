@@ -14,7 +14,8 @@ import (
 	pb "brokerd/gen/brokerd/v1"
 )
 
-// plant makes statements fail that the broker expects to succeed: changes of a table that match a condition.
+// plant makes statements fail that the broker expects to succeed: changes of a table that match a
+// condition.
 func (w *world) plant(change, condition string) {
 	w.t.Helper()
 	db, err := sql.Open("sqlite3", "file:"+filepath.Join(w.Dir(), "brokerd.db")+"?_busy_timeout=60000")

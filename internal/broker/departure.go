@@ -97,7 +97,8 @@ func (s *settling) deadLetter(p *departure) (more bool, err error) {
 	return false, err
 }
 
-// leftMail returns up to a page of the unfinished messages in the mailbox of an agent that holds no claims.
+// leftMail returns up to a page of the unfinished messages in the mailbox of an agent that holds no
+// claims.
 func leftMail(q store.Querier, mailbox int64) ([]int64, error) {
 	var messages []int64
 	for _, query := range []string{selectLeftOrdered, selectLeftDelayed, selectLeftReady} {
@@ -181,7 +182,8 @@ func (b *Broker) AwaitDeparture(ctx context.Context, session, agent string) erro
 	return b.depart(ctx, mailbox)
 }
 
-// errDeparting is the error for an agent that registers again before all of its mail is dead-lettered.
+// errDeparting is the error for an agent that registers again before all of its mail is
+// dead-lettered.
 func errDeparting(agent string) error {
 	e := fault.New(fault.Unavailable, "AGENT_DEPARTING",
 		"the broker is still dead-lettering the mail that agent %q left when it deregistered; register again in a moment", agent)

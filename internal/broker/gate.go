@@ -172,7 +172,8 @@ type Gate struct {
 	Degraded bool // its circuit breaker is open
 }
 
-// Claimants returns the names of the agents of a session that hold a claim. A name restricts it to that agent.
+// Claimants returns the names of the agents of a session that hold a claim. A name restricts it to
+// that agent.
 func (b *Broker) Claimants(q store.Querier, session int64, name string) (map[string]bool, error) {
 	names := map[string]bool{}
 	rows := q.Query(selectClaimants, session, name, name)

@@ -85,7 +85,8 @@ func newWorld(t testing.TB, options ...apptest.Option) *world {
 	return w
 }
 
-// logTo returns a log that puts the texts of warnings and errors into a channel, as long as it has room.
+// logTo returns a log that puts the texts of warnings and errors into a channel, as long as it has
+// room.
 func logTo(texts chan<- string) *zap.Logger {
 	core := zapcore.NewCore(zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig()), zapcore.AddSync(io.Discard), zap.WarnLevel)
 	return zap.New(core, zap.Hooks(func(e zapcore.Entry) error {

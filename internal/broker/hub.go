@@ -164,8 +164,8 @@ func (b *Broker) refill(c *consumer, claims int, bytes int) {
 	}
 }
 
-// listen returns a channel that receives a signal after a delivery has become visible in one of the mailboxes, and a
-// function that ends it.
+// listen returns a channel that receives a signal after a delivery has become visible in one of the
+// mailboxes, and a function that ends it.
 func (h *hub) listen(mailboxes ...int64) (<-chan struct{}, func()) {
 	c := make(chan struct{}, 1)
 	h.mu.Lock()

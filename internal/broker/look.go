@@ -11,8 +11,9 @@ import (
 	"brokerd/internal/store"
 )
 
-// A Look is a way to read a mailbox without follow: in the order in which claims take messages, or together with the
-// waiting messages of the queues of the caller's role and channels. It takes nothing. The zero Look asks for neither.
+// A Look is a way to read a mailbox without follow: in the order in which claims take messages, or
+// together with the waiting messages of the queues of the caller's role and channels. It takes
+// nothing. The zero Look asks for neither.
 type Look struct {
 	Priority bool // order by priority instead of arrival
 	Queues   bool
@@ -32,10 +33,10 @@ func (l *Look) start() {
 	}
 }
 
-// read returns at most size items behind the position, with about as many bytes of messages, and moves the position
-// behind them. boxes are the mailboxes that the actor may take from, its own first. more is false at the end.
-// Deliveries that the choice leaves out count neither for size nor for bytes, but one call reads at most listStretch
-// deliveries.
+// read returns at most size items behind the position, with about as many bytes of messages, and
+// moves the position behind them. boxes are the mailboxes that the actor may take from, its own
+// first. more is false at the end. Deliveries that the choice leaves out count neither for size nor
+// for bytes, but one call reads at most listStretch deliveries.
 func (l *Look) read(q store.Querier, boxes []box, choice *Choice, size, bytes int) (items []Item, more bool, err error) {
 	query := selectLookByArrival
 	switch {
@@ -116,7 +117,8 @@ func listGiven(q store.Querier, a actor, l Listing, p *Page) error {
 	return nil
 }
 
-// receiveLook is Receive with a Look. It returns after the last message, or after the wait if there is none.
+// receiveLook is Receive with a Look. It returns after the last message, or after the wait if there
+// is none.
 func (b *Broker) receiveLook(ctx context.Context, c caller.Caller, r Reading, send func([]Item, int64) error) error {
 	var a actor
 	var boxes []box

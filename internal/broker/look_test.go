@@ -42,7 +42,8 @@ func TestLook_ByPriorityShowsTheOrderOfClaims(t *testing.T) {
 	wantList(t, "filtered", a.whole(byPriority, false, &pb.MessageFilter{LowestPriority: 5}), wanted[:4]...)
 	items, _ := a.receive(&pb.ReceiveRequest{Order: byPriority, Limit: 3})
 	wantList(t, "at most three", subjectsIn(items), wanted[:3]...)
-	// Waiting raises the priority: ten minutes are worth two levels, and a tie goes to the older one.
+	// Waiting raises the priority: ten minutes are worth two levels, and a tie goes to the older
+	// one.
 	w.pass(10 * time.Minute)
 	a.send(to("a", subject("late/5"), priority(5)))
 	wanted = slices.Insert(wanted, 5, "late/5")

@@ -282,7 +282,8 @@ const (
 	inboxColumns = messageColumns + `,
 			d.state, d.arrival, d.claims, d.attempts, d.max_attempts, h.name, d.consumer, d.claimed_at, d.delivered_at, d.read_at, d.due_at
 		FROM deliveries d JOIN messages m ON m.revision = d.message LEFT JOIN mailboxes h ON h.id = d.holder`
-	// SQLite begins the search of the index at the first of two lower bounds: at the position, not at 0.
+	// SQLite begins the search of the index at the first of two lower bounds: at the position, not
+	// at 0.
 	selectArrivals = inboxColumns + `
 		WHERE d.mailbox = ? AND d.arrival > ? AND d.arrival > 0
 		ORDER BY d.arrival

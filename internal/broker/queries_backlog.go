@@ -1,6 +1,7 @@
 package broker
 
-// The mail of agents that have deregistered. Each query of left mail goes by the index of its state.
+// The mail of agents that have deregistered. Each query of left mail goes by the index of its
+// state.
 const (
 	insertDeparture = `
 		INSERT INTO departures (mailbox, role, reason, dead) VALUES (?, ?, ?, ?)`
@@ -19,7 +20,8 @@ const (
 	deleteDepartures = `
 		DELETE FROM departures WHERE mailbox IN (SELECT id FROM mailboxes WHERE session = ?)`
 
-	// The last of each ordering key comes first, so that no blocked message loses the one in front of it.
+	// The last of each ordering key comes first, so that no blocked message loses the one in front
+	// of it.
 	selectLeftOrdered = `
 		SELECT message FROM deliveries
 		WHERE mailbox = ? AND ordering_key IS NOT NULL AND state <= 4 AND state <> 2

@@ -64,8 +64,8 @@ const (
 			due_at = NULL, arrival = -abs(arrival)
 		WHERE message = ?3 AND mailbox = ?1 AND state = 1 AND (expires_at IS NULL OR expires_at > ?2)
 		RETURNING ordering_key`
-	// The unfinished directives in an agent's own mailbox. A claimed one is held by the agent itself; a delayed one was
-	// nacked, and is among the first that are due.
+	// The unfinished directives in an agent's own mailbox. A claimed one is held by the agent
+	// itself; a delayed one was nacked, and is among the first that are due.
 	directiveKeys = `
 			SELECT message, arrival FROM deliveries WHERE mailbox = ?1 AND state = 1 AND rank < ?2
 			UNION ALL

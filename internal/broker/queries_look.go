@@ -1,7 +1,8 @@
 package broker
 
-// A look into the caller's own mailbox (?1) and the queues in the JSON list ?2, by a sort key "at", behind the place
-// (?3, ?4). The query sorts the keys first, so that it reads the content of no more messages than its caller takes.
+// A look into the caller's own mailbox (?1) and the queues in the JSON list ?2, by a sort key "at",
+// behind the place (?3, ?4). The query sorts the keys first, so that it reads the content of no
+// more messages than its caller takes.
 const (
 	selectLookByArrival = lookHead + `abs(arrival)` + lookTail
 	selectLookNewest    = lookHead + `-abs(arrival)` + lookTail

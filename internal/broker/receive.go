@@ -239,7 +239,8 @@ func (b *Broker) arrivals(ctx context.Context, c caller.Caller, a actor, after i
 	return p, err
 }
 
-// handed notes that messages were written to the recipient for the first time, and saves the cursor.
+// handed notes that messages were written to the recipient for the first time, and saves the
+// cursor.
 func (b *Broker) handed(ctx context.Context, a actor, fresh []int64, cursor string, upTo int64) error {
 	if len(fresh) == 0 && cursor == "" {
 		return nil

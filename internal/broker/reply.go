@@ -17,7 +17,8 @@ type Answer struct {
 	Draft Draft // without target, thread and ReplyTo
 }
 
-// Filled has the fields of a message that the broker fills in. It leaves the empty ones as the sender gave them.
+// Filled has the fields of a message that the broker fills in. It leaves the empty ones as the
+// sender gave them.
 type Filled struct {
 	Agent       string // the target
 	ReplyTo     ID

@@ -77,7 +77,8 @@ func (s *sending) toAgent(name string) ([]*room, error) {
 	return s.rooms1(ref)
 }
 
-// toTeam returns the mailboxes of the agents that all_ROLE or all_ROLEs means; nil if it means none.
+// toTeam returns the mailboxes of the agents that all_ROLE or all_ROLEs means; nil if it means
+// none.
 func (s *sending) toTeam(name string) ([]*room, error) {
 	role, ok := strings.CutPrefix(name, "all_")
 	if !ok {

@@ -14,8 +14,8 @@ func Migrations() []store.Migration {
 	}
 }
 
-// The ids of mailboxes and producers are never reused (AUTOINCREMENT), because messages and streams refer to them for
-// longer than their rows exist.
+// The ids of mailboxes and producers are never reused (AUTOINCREMENT), because messages and streams
+// refer to them for longer than their rows exist.
 //
 // Indexes are partial: they hold only what is still alive, so that a finished message costs nothing but its rows.
 //

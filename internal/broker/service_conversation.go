@@ -95,8 +95,8 @@ func reply(r *pb.ReplyRequest) (Answer, error) {
 	return a, err
 }
 
-// fill returns the wire form of the fields that the broker fills in. It is appended to the content from the sender:
-// protobuf merges the two.
+// fill returns the wire form of the fields that the broker fills in. It is appended to the content
+// from the sender: protobuf merges the two.
 func fill(f Filled) []byte {
 	m := &pb.Message{CorrelationId: f.Correlation, TaskId: f.Task, Subject: f.Subject, ResponseDeadline: stamp(f.Deadline)}
 	if f.Agent != "" {
@@ -191,8 +191,8 @@ func overdueDraft(role string, l *lateness) *Draft {
 	return d
 }
 
-// textField returns a text field of a message's wire form without decoding the rest. The result shares the memory of
-// content.
+// textField returns a text field of a message's wire form without decoding the rest. The result
+// shares the memory of content.
 func textField(content []byte, field protowire.Number) []byte {
 	var found []byte
 	for len(content) > 0 {

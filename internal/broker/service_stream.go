@@ -60,9 +60,9 @@ func (s *Service) Send(stream pb.MessageService_SendServer) error {
 	}
 }
 
-// readBatches submits the batches of a stream, in pieces, until the stream ends. It reads no further
-// while maxPipelined pieces are under way, while the agent has too much queued for the writer, or
-// while it sends faster than its session allows.
+// readBatches submits the batches of a stream, in pieces, until the stream ends. It reads no
+// further while maxPipelined pieces are under way, while the agent has too much queued for the
+// writer, or while it sends faster than its session allows.
 func (s *Service) readBatches(stream pb.MessageService_SendServer, c *confirmer) error {
 	who := caller.FromContext(stream.Context())
 	producer := ""
@@ -98,8 +98,8 @@ func (s *Service) readBatches(stream pb.MessageService_SendServer, c *confirmer)
 	}
 }
 
-// pieceOf returns how many of the drafts, from the first on, go into one function of the writer. The
-// writer serves other callers between two pieces.
+// pieceOf returns how many of the drafts, from the first on, go into one function of the writer.
+// The writer serves other callers between two pieces.
 func pieceOf(drafts []Draft) int {
 	n, messages, bytes := 0, 0, 0
 	for n < len(drafts) && messages < maxPiece && bytes < maxPieceBytes {

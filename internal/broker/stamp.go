@@ -10,10 +10,10 @@ import (
 // replyPrefix begins the subject of a reply that has no subject from its sender.
 const replyPrefix = "Re: "
 
-// complete returns the draft with the fields that the broker fills in. A reply without a task gets the task of the
-// message that it answers, and a reply without a subject gets that message's subject behind "Re: ". A message that
-// requires a response gets its deadline. The given draft stays as it is, because the writer can run its function a
-// second time.
+// complete returns the draft with the fields that the broker fills in. A reply without a task gets
+// the task of the message that it answers, and a reply without a subject gets that message's
+// subject behind "Re: ". A message that requires a response gets its deadline. The given draft
+// stays as it is, because the writer can run its function a second time.
 func (s *sending) complete(d *Draft, a *answering) *Draft {
 	if a == nil && !d.Response {
 		return d
@@ -40,7 +40,8 @@ func (s *sending) complete(d *Draft, a *answering) *Draft {
 	return &c
 }
 
-// replySubject returns the subject of a reply to a message with the given subject. It is empty if the message has none.
+// replySubject returns the subject of a reply to a message with the given subject. It is empty if
+// the message has none.
 func replySubject(subject string) string {
 	if subject == "" || isReplySubject(subject) {
 		return subject
@@ -54,8 +55,8 @@ func isReplySubject(subject string) bool {
 	return len(subject) >= len(prefix) && strings.EqualFold(subject[:len(prefix)], prefix)
 }
 
-// title returns one line that says what a message is about: its subject or, if that is empty or begins with "Re:",
-// the first line of its body that has text.
+// title returns one line that says what a message is about: its subject or, if that is empty or
+// begins with "Re:", the first line of its body that has text.
 func title(content []byte) string {
 	subject := string(textField(content, fieldSubject))
 	if subject != "" && !isReplySubject(subject) {

@@ -42,7 +42,8 @@ func (c queuedContext) Done() <-chan struct{} {
 	return c.Context.Done()
 }
 
-// One transaction hands a message to a consumer and then lets another stream of the consumer take over.
+// One transaction hands a message to a consumer and then lets another stream of the consumer take
+// over.
 func TestOpenClaims_TakeoverGetsAloneWhatItsTransactionHandedToTheOldStream(t *testing.T) {
 	ctx, clock := t.Context(), clockwork.NewFakeClock() // a batch lasts as long as there is work
 	st, err := store.Open(ctx, store.Options{Dir: t.TempDir(), Sync: store.SyncNormal, Clock: clock,
@@ -62,7 +63,8 @@ func TestOpenClaims_TakeoverGetsAloneWhatItsTransactionHandedToTheOldStream(t *t
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The batch of this write ends with the first dispatch to the stream: from then on, sends hand messages over.
+	// The batch of this write ends with the first dispatch to the stream: from then on, sends hand
+	// messages over.
 	if err := st.Write(ctx, func(*store.Tx) error { return nil }); err != nil {
 		t.Fatal(err)
 	}

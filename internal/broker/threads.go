@@ -34,8 +34,8 @@ func threadArgs(session int64, name string, more ...any) []any {
 	return append([]any{session, name, first, id}, more...)
 }
 
-// threadStart returns revision and id of the message that a thread is named after. That message does not name the
-// thread itself. The revision is -1 if the thread has another name.
+// threadStart returns revision and id of the message that a thread is named after. That message
+// does not name the thread itself. The revision is -1 if the thread has another name.
 func threadStart(name string) (revision int64, id []byte) {
 	if ref, ok := ParseRef(name); ok && ref.ID != (ID{}) && ref.ID.String() == name {
 		return ref.Revision, ref.ID[:]

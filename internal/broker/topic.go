@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// A Topic narrows claims to the messages of one thread, task or correlation, or to those of some senders. Empty
-// fields do not restrict.
+// A Topic narrows claims to the messages of one thread, task or correlation, or to those of some
+// senders. Empty fields do not restrict.
 type Topic struct {
 	Thread      string
 	Task        string
@@ -40,8 +40,8 @@ func (f *filter) matches(d *ready) bool {
 		(f.topic.empty() || f.topic.covers(&d.Message))
 }
 
-// args are the arguments of the condition filtered: those before it, the name of the agent whose own messages it
-// leaves out, its values, and the limit.
+// args are the arguments of the condition filtered: those before it, the name of the agent whose
+// own messages it leaves out, its values, and the limit.
 func (f *filter) args(before []any, self string, limit int) []any {
 	t := &f.topic
 	first, id := threadStart(t.Thread)

@@ -7,8 +7,8 @@ import (
 	"brokerd/internal/nearest"
 )
 
-// warnings returns what the sender of an accepted message should know: the message has no text, or no agent gets it yet.
-// A message to an agent needs no query.
+// warnings returns what the sender of an accepted message should know: the message has no text, or
+// no agent gets it yet. A message to an agent needs no query.
 func (s *sending) warnings(d *Draft, out *Outcome) (found []string, err error) {
 	if d.Textless && !isDirective(d.Type) {
 		found = append(found, "the message has no text: it has neither a subject nor a body nor a payload")
@@ -32,8 +32,8 @@ func (s *sending) warnings(d *Draft, out *Outcome) (found []string, err error) {
 	return found, err
 }
 
-// vacancy returns the warning for a role or channel that no agent has; it is empty if one has it. The broker keeps the
-// answer until an agent registers or deregisters or a subscription changes.
+// vacancy returns the warning for a role or channel that no agent has; it is empty if one has it.
+// The broker keeps the answer until an agent registers or deregisters or a subscription changes.
 func (s *sending) vacancy(ref mailboxRef) (string, error) {
 	session := s.actor.session.ID
 	return s.vacancies.Get(s.tx, boxKey{session, ref}, func() (string, error) {

@@ -48,8 +48,8 @@ func Reserved(eventType string) bool {
 // Announced reports whether events of one of the broker's own types go to the channels of events.
 func Announced(eventType string) bool { return announced[eventType] }
 
-// OnAnnounced registers what carries events to the channels of events. It is called before the log is used, once. fn
-// runs in the transaction of each event that agents publish or whose type is Announced, right after it was
-// appended; its error is that of the change. It returns the number of mailboxes that accepted the event. It may append
-// events that are not announced themselves.
+// OnAnnounced registers what carries events to the channels of events. It is called before the log
+// is used, once. fn runs in the transaction of each event that agents publish or whose type is
+// Announced, right after it was appended; its error is that of the change. It returns the number of
+// mailboxes that accepted the event. It may append events that are not announced themselves.
 func (l *Log) OnAnnounced(fn func(tx *store.Tx, e Event) (int, error)) { l.announce = fn }

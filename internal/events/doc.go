@@ -5,11 +5,11 @@
 //	                        ▲                                     │
 //	                        └──────────── List, Follow ───────────┘
 //
-// The hub carries wake-ups and never data. Each follower reads from the database at its own pace, so a follower that
-// stops reading does not slow other clients. A commit wakes the followers whose filter may match one of its sessions,
-// categories, severities and types; the others advance without a read. Revisions
-// grow in commit order, so what a snapshot shows up to its revision is complete, and whoever
-// resumes after a revision misses nothing and sees nothing twice.
+// The hub carries wake-ups and never data. Each follower reads from the database at its own pace,
+// so a follower that stops reading does not slow other clients. A commit wakes the followers whose
+// filter may match one of its sessions, categories, severities and types; the others advance
+// without a read. Revisions grow in commit order, so what a snapshot shows up to its revision is
+// complete, and whoever resumes after a revision misses nothing and sees nothing twice.
 //
 // Events that agents publish, and those of the broker's own types that Announced lists, are handed to one
 // function in the same transaction, which carries them to whoever subscribes to the channels of events.

@@ -210,16 +210,16 @@ func (f *follower) report(ctx context.Context) error {
 	return nil
 }
 
-// look reports whether there may be events to read. Without a read, it advances to the revision up to which the log
-// has none.
+// look reports whether there may be events to read. Without a read, it advances to the revision up
+// to which the log has none.
 func (f *follower) look(l *listener) (read bool) {
 	read, passed := f.log.look(l, f.alert())
 	f.position = max(f.position, passed)
 	return read
 }
 
-// alert returns the revision at which a mark is due without a match. If the last mark tells the position, the next
-// commit starts the time until the next mark.
+// alert returns the revision at which a mark is due without a match. If the last mark tells the
+// position, the next commit starts the time until the next mark.
 func (f *follower) alert() int64 {
 	if f.position == f.told {
 		return 0

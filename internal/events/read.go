@@ -154,8 +154,8 @@ func jsonList(items []string) string {
 	return string(text)
 }
 
-// read returns the page of a selection that a snapshot shows, of at most the given number of bytes unless one event has
-// more.
+// read returns the page of a selection that a snapshot shows, of at most the given number of bytes
+// unless one event has more.
 func read(snap *store.Snapshot, q query, s Selection, bytes int) (Page, error) {
 	page := Page{Revision: snap.Revision()}
 	low, high := s.After+1, snap.Revision()

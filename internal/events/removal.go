@@ -41,7 +41,8 @@ func (l *Log) RaiseFloor(tx *store.Tx, session, revision int64) error {
 	return nil
 }
 
-// Forget removes the cursors of a session and the note of its removed events. Subscriptions to the session end.
+// Forget removes the cursors of a session and the note of its removed events. Subscriptions to the
+// session end.
 func (l *Log) Forget(tx *store.Tx, session int64) error {
 	l.note(note{session: session})
 	tx.OnCommit(l.committed)

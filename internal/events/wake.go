@@ -8,15 +8,15 @@ import (
 // maxNotes limits the notes of a commit. A commit with more of them wakes every follower.
 const maxNotes = 64
 
-// A note is what the events of a commit that are alike have in common. Without a type, it concerns all events of the
-// session.
+// A note is what the events of a commit that are alike have in common. Without a type, it concerns
+// all events of the session.
 type note struct {
 	session int64
 	kind    kind
 }
 
-// note remembers an event until the commit. It runs in the writer. If the event is undone, its note costs some
-// followers a read that finds nothing.
+// note remembers an event until the commit. It runs in the writer. If the event is undone, its note
+// costs some followers a read that finds nothing.
 func (l *Log) note(n note) {
 	if len(l.notes) < maxNotes && !slices.Contains(l.notes, n) {
 		l.notes = append(l.notes, n)
@@ -78,9 +78,9 @@ func (l *Log) restrict(f *listener, q *query) {
 	f.query = q
 }
 
-// look reports whether a commit that concerns the listener was made since the last look, and the revision up to which
-// there is nothing for it. From now on the revision alert wakes it in any case. The follower has read everything that
-// was committed before its last look.
+// look reports whether a commit that concerns the listener was made since the last look, and the
+// revision up to which there is nothing for it. From now on the revision alert wakes it in any
+// case. The follower has read everything that was committed before its last look.
 func (l *Log) look(f *listener, alert int64) (matched bool, passed int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

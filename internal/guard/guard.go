@@ -7,9 +7,10 @@ import (
 	"go.uber.org/zap"
 )
 
-// Go runs fn in a new goroutine and passes its error to done. If fn panics, Go logs the panic with its stack and
-// passes done an error that a client receives as INTERNAL. rpc recovers only the panics of a call's own goroutine;
-// a panic of another goroutine would end the process. done must not panic.
+// Go runs fn in a new goroutine and passes its error to done. If fn panics, Go logs the panic with
+// its stack and passes done an error that a client receives as INTERNAL. rpc recovers only the
+// panics of a call's own goroutine; a panic of another goroutine would end the process. done must
+// not panic.
 func Go(log *zap.Logger, fn func() error, done func(error)) {
 	go func() { done(run(log, fn)) }()
 }

@@ -32,7 +32,8 @@ func TestGo_PassesOnTheErrorOrThePanic(t *testing.T) {
 	}
 }
 
-// unguarded are the packages and files that may start goroutines by themselves: none of these goroutines serves a client.
+// unguarded are the packages and files that may start goroutines by themselves: none of these
+// goroutines serves a client.
 var unguarded = []string{
 	"guard/",        // recovers
 	"store/",        // the writer and the checkpointer: a function of the writer recovers by itself
@@ -40,7 +41,8 @@ var unguarded = []string{
 	"apptest/", "crashtest/", "processtest/", "testkit/",
 }
 
-// A panic in a goroutine that nothing recovers ends the daemon, so only the packages above have go statements.
+// A panic in a goroutine that nothing recovers ends the daemon, so only the packages above have go
+// statements.
 func TestGo_IsTheOnlyWayToStartAGoroutineForAClient(t *testing.T) {
 	files, positions := 0, token.NewFileSet()
 	err := filepath.WalkDir("..", func(path string, _ fs.DirEntry, err error) error {

@@ -59,8 +59,9 @@ func (k *teller) grant(agent, path string) *locks.Answer {
 	return &a
 }
 
-// passesOn reports whether b gets x after the time in which a may ask for it. A grant whose answer was lost a
-// millisecond later passes on after that of x, so its next holder acquires it only once the table has decided about x.
+// passesOn reports whether b gets x after the time in which a may ask for it. A grant whose answer
+// was lost a millisecond later passes on after that of x, so its next holder acquires it only once
+// the table has decided about x.
 func (k *teller) passesOn() bool {
 	k.t.Helper()
 	k.clock.Advance(time.Millisecond)

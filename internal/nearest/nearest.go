@@ -8,8 +8,8 @@ const (
 	Limit = 2000
 )
 
-// Names returns the names that take the fewest edits to become the wanted one, at most three, nearest first. Of names
-// equally near, the first offered comes first.
+// Names returns the names that take the fewest edits to become the wanted one, at most three,
+// nearest first. Of names equally near, the first offered comes first.
 func Names(wanted string, offered []string) []string {
 	var found []string
 	var distances []int

@@ -1,5 +1,6 @@
-// Package processtest runs brokerd as a separate process inside a test: built from the current source, on a data folder
-// in /tmp, to be killed, stopped and restarted. apptest runs it within the test's own process. No program imports it.
+// Package processtest runs brokerd as a separate process inside a test: built from the current
+// source, on a data folder in /tmp, to be killed, stopped and restarted. apptest runs it within the
+// test's own process. No program imports it.
 package processtest
 
 import (
@@ -17,9 +18,10 @@ import (
 	"testing"
 )
 
-// Build builds brokerd and brokerctl in bin/test of the repository, and returns the path of brokerd. The tests of all
-// packages share the folder: the first call links the programs, and later calls find them up to date. The compiler flags
-// are those of make build, so the packages are in the build cache already.
+// Build builds brokerd and brokerctl in bin/test of the repository, and returns the path of
+// brokerd. The tests of all packages share the folder: the first call links the programs, and later
+// calls find them up to date. The compiler flags are those of make build, so the packages are in
+// the build cache already.
 func Build(t testing.TB) string {
 	t.Helper()
 	module, err := exec.CommandContext(t.Context(), "go", "env", "GOMOD").Output()
@@ -46,8 +48,8 @@ func Build(t testing.TB) string {
 	return filepath.Join(dir, "brokerd")
 }
 
-// HeedHangups makes the processes that the test starts end at SIGHUP, even if the test runs under nohup: the start of a
-// program resets a signal that has a handler, and keeps one that is ignored.
+// HeedHangups makes the processes that the test starts end at SIGHUP, even if the test runs under
+// nohup: the start of a program resets a signal that has a handler, and keeps one that is ignored.
 func HeedHangups(t testing.TB) {
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)

@@ -115,8 +115,8 @@ type Options struct {
 	Messages Messages
 	Events   Log
 	Parts    []Part
-	// Tidy checks up to limit rows of any session, removes those that are of no more use, and returns how many it has checked: fewer
-	// than limit if there are no more.
+	// Tidy checks up to limit rows of any session, removes those that are of no more use, and
+	// returns how many it has checked: fewer than limit if there are no more.
 	Tidy  func(tx *store.Tx, limit int) (int64, error)
 	Dir   string // the data folder
 	Clock clockwork.Clock

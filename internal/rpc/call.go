@@ -171,8 +171,9 @@ func (s *stream) RecvMsg(message any) error {
 	return s.frame.err
 }
 
-// SendMsg implements grpc.ServerStream. gRPC queues a few small frames for a client that does not read, and without
-// this wait, large ones as well. If the stream ends before a large frame is written, SendMsg returns an error.
+// SendMsg implements grpc.ServerStream. gRPC queues a few small frames for a client that does not
+// read, and without this wait, large ones as well. If the stream ends before a large frame is
+// written, SendMsg returns an error.
 func (s *stream) SendMsg(message any) error {
 	s.out = answer{message: message}
 	if err := s.ServerStream.SendMsg(&s.out); err != nil || s.out.written == nil {

@@ -4,8 +4,8 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// smallFrame is the size in bytes up to which a frame of a stream is queued without a wait for the client. gRPC
-// queues frames of a stream until their sizes add up to 64 KiB.
+// smallFrame is the size in bytes up to which a frame of a stream is queued without a wait for the
+// client. gRPC queues frames of a stream until their sizes add up to 64 KiB.
 const smallFrame = 32 << 10
 
 // An answer takes the place of a stream's frame while gRPC encodes it.
@@ -14,8 +14,8 @@ type answer struct {
 	written chan struct{} // closed when gRPC has written the frame, or dropped it; nil for a small frame
 }
 
-// Marshal implements encoding.CodecV2. It drops its reference to an answer's message, so that a stream whose client
-// does not read keeps the encoded form alone.
+// Marshal implements encoding.CodecV2. It drops its reference to an answer's message, so that a
+// stream whose client does not read keeps the encoded form alone.
 func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	a, ok := v.(*answer)
 	if !ok {
@@ -35,7 +35,8 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	return mem.BufferSlice{mem.NewBuffer(buf, pool)}, nil
 }
 
-// largeFrames is the pool of one large frame: gRPC puts the frame's buffer back as soon as it has written the frame.
+// largeFrames is the pool of one large frame: gRPC puts the frame's buffer back as soon as it has
+// written the frame.
 type largeFrames struct {
 	mem.BufferPool
 	written chan struct{}
@@ -47,8 +48,8 @@ func (p *largeFrames) Put(buf *[]byte) {
 	p.BufferPool.Put(buf)
 }
 
-// newLargeFrames returns a pool of buffers that are at most twice as large as a frame, and little larger than one
-// with the largest payload of a message or the largest value of a key.
+// newLargeFrames returns a pool of buffers that are at most twice as large as a frame, and little
+// larger than one with the largest payload of a message or the largest value of a key.
 func newLargeFrames() mem.BufferPool {
 	return mem.NewTieredBufferPool(64<<10, 128<<10, 256<<10+4<<10, 512<<10, 1<<20+4<<10)
 }

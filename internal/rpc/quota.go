@@ -169,8 +169,8 @@ func (q *quotas) closeStream(c caller.Caller) {
 	q.set(who, has)
 }
 
-// hold counts a request of a unary call: fault.Exhausted if the caller has too many bytes under way.
-// The caller of hold ends it with drop.
+// hold counts a request of a unary call: fault.Exhausted if the caller has too many bytes under
+// way. The caller of hold ends it with drop.
 func (q *quotas) hold(who any, bytes int) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()

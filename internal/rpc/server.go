@@ -137,8 +137,8 @@ func (s *Server) Serve(l net.Listener) error {
 // Streams returns how many of brokerd's own streams are open.
 func (s *Server) Streams() int { return int(s.streams.Load()) }
 
-// Damaged makes the health service answer NOT_SERVING from now on, because the broker writes nothing more. The server
-// still answers calls.
+// Damaged makes the health service answer NOT_SERVING from now on, because the broker writes
+// nothing more. The server still answers calls.
 func (s *Server) Damaged() {
 	s.health.SetServingStatus("", grpc_health_v1.HealthCheckResponse_NOT_SERVING)
 }

@@ -11,8 +11,8 @@ import (
 	"brokerd/internal/store"
 )
 
-// TestTurns_AreThoseOfAgentsAndOfConnectionsWithoutAgent has calls queue functions while the writer is
-// busy. An agent on two connections is one caller, and so is a connection of an operator.
+// TestTurns_AreThoseOfAgentsAndOfConnectionsWithoutAgent has calls queue functions while the writer
+// is busy. An agent on two connections is one caller, and so is a connection of an operator.
 func TestTurns_AreThoseOfAgentsAndOfConnectionsWithoutAgent(t *testing.T) {
 	s, err := store.Open(context.Background(), store.Options{Dir: t.TempDir(), Clock: clockwork.NewFakeClock()})
 	if err != nil {

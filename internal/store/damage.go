@@ -16,14 +16,17 @@ import (
 // damagedReason is the reason of an error that damage of the database causes while the broker runs.
 const damagedReason = "DATABASE_DAMAGED"
 
-// checkAtOnce is the largest size, in bytes of database and log, that quick_check reads in less than 2 s: it read 250 to
-// 300 MB/s on two slow cores from memory, and a slow disk delivers a quarter of that.
+// checkAtOnce is the largest size, in bytes of database and log, that quick_check reads in less
+// than 2 s: it read 250 to 300 MB/s on two slow cores from memory, and a slow disk delivers a
+// quarter of that.
 const checkAtOnce = 128 << 20
 
-// pauseFactor times the duration of a piece of a check in the background is the pause before the next piece.
+// pauseFactor times the duration of a piece of a check in the background is the pause before the
+// next piece.
 const pauseFactor = 3
 
-// damage keeps the first damage that a check or a statement has found. All methods may be called concurrently.
+// damage keeps the first damage that a check or a statement has found. All methods may be called
+// concurrently.
 type damage struct {
 	log   *zap.Logger
 	first atomic.Pointer[string]
@@ -49,8 +52,9 @@ func (d *damage) text() string {
 	return ""
 }
 
-// Damage describes the first damage that was found in the database since Open; it is empty if there is none. Once there
-// is one, the store refuses all changes as fault.Unavailable (DATABASE_DAMAGED). Reads continue as far as possible.
+// Damage describes the first damage that was found in the database since Open; it is empty if there
+// is none. Once there is one, the store refuses all changes as fault.Unavailable
+// (DATABASE_DAMAGED). Reads continue as far as possible.
 func (s *Store) Damage() string { return s.damage.text() }
 
 // Damaged returns a channel that is closed when damage is found.
@@ -83,8 +87,8 @@ func (w *writer) halted() error {
 	return nil
 }
 
-// checkBefore checks a database for damage before anything is written to it, unless the last stop was clean or the check
-// would take too long. It reports whether the database has been checked.
+// checkBefore checks a database for damage before anything is written to it, unless the last stop
+// was clean or the check would take too long. It reports whether the database has been checked.
 func checkBefore(ctx context.Context, path string, most int64) (bool, error) {
 	size := fileSize(path)
 	if size == 0 || size+fileSize(path+"-wal") > most {
@@ -120,8 +124,8 @@ func checkBefore(ctx context.Context, path string, most int64) (bool, error) {
 	return true, nil
 }
 
-// CheckBehind starts a check of the database for damage in the background, unless Open has made one. Close ends it. Damage
-// returns the outcome. It must be called at most once.
+// CheckBehind starts a check of the database for damage in the background, unless Open has made
+// one. Close ends it. Damage returns the outcome. It must be called at most once.
 func (s *Store) CheckBehind() {
 	if s.sound {
 		return
@@ -144,9 +148,10 @@ func (s *Store) CheckBehind() {
 
 // checkSlowly checks the database until it has found damage or the context ends.
 //
-// A small database is checked in one statement. A large one is checked table by table, since SQLite has no smaller pieces,
-// with pauses that are three times as long as the pieces. So the check takes a quarter of a core at most, on average, and
-// holds no snapshot for longer than one table takes; during that time the log cannot start over.
+// A small database is checked in one statement. A large one is checked table by table, since SQLite
+// has no smaller pieces, with pauses that are three times as long as the pieces. So the check takes
+// a quarter of a core at most, on average, and holds no snapshot for longer than one table takes;
+// during that time the log cannot start over.
 func (s *Store) checkSlowly(ctx context.Context) error {
 	c, err := s.reader()
 	if err != nil {
@@ -191,7 +196,8 @@ func (s *Store) reader() (*conn, error) {
 	return c, nil
 }
 
-// tables returns the names of all tables, first the table of tables, with which quick_check checks the free pages as well.
+// tables returns the names of all tables, first the table of tables, with which quick_check checks
+// the free pages as well.
 func tables(c *conn) ([]string, error) {
 	names := []string{"sqlite_schema"}
 	rows := c.queryRows(`SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name`)
@@ -205,7 +211,8 @@ func tables(c *conn) ([]string, error) {
 	return names, rows.Err()
 }
 
-// quickCheck returns what SQLite finds wrong with a table and its indexes, or with the whole database.
+// quickCheck returns what SQLite finds wrong with a table and its indexes, or with the whole
+// database.
 func quickCheck(ctx context.Context, c *conn, table string) ([]string, error) {
 	if table == "" {
 		return pragmaCheck(ctx, c, `PRAGMA quick_check`)
@@ -213,7 +220,8 @@ func quickCheck(ctx context.Context, c *conn, table string) ([]string, error) {
 	return pragmaCheck(ctx, c, fmt.Sprintf(`PRAGMA quick_check('%s')`, table))
 }
 
-// pragmaCheck runs quick_check or integrity_check and returns the problems. Damage that ends the check is one of them.
+// pragmaCheck runs quick_check or integrity_check and returns the problems. Damage that ends the
+// check is one of them.
 func pragmaCheck(ctx context.Context, c *conn, pragma string) ([]string, error) {
 	var problems []string
 	rows := c.queryContext(ctx, pragma)

@@ -262,7 +262,8 @@ func TestOpen_ReportsCommitsBehindADamagedPlaceInTheLog(t *testing.T) {
 	}
 }
 
-// older returns the frames of a log as an earlier generation would have left them: with other salts.
+// older returns the frames of a log as an earlier generation would have left them: with other
+// salts.
 func older(log []byte) []byte {
 	frames := bytes.Clone(log[32:])
 	for at := 0; at+8192+24 <= len(frames); at += 8192 + 24 {

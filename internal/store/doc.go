@@ -20,8 +20,8 @@
 //
 // Within a lane the writer serves the caller that has used the least of it (WithCaller). A caller
 // that queues functions without limit delays only itself, and it can queue no more than 1,000
-// functions or 4 MiB: Write, Drain and Submit block beyond that. The broker's own work counts as one
-// caller.
+// functions or 4 MiB: Write, Drain and Submit block beyond that. The broker's own work counts as
+// one caller.
 //
 // # Revisions
 //
@@ -50,8 +50,8 @@
 // A failed sync is different: nobody knows what is on disk
 // until the file is opened again, so the process must end (Options.Fatal).
 //
-// Damage is different again: after the first damage that a check or a statement finds, the store refuses all changes. Reads
-// continue as far as possible. See CheckBehind and Damage.
+// Damage is different again: after the first damage that a check or a statement finds, the store
+// refuses all changes. Reads continue as far as possible. See CheckBehind and Damage.
 //
 // # Tables
 //

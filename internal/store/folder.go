@@ -53,8 +53,8 @@ func inUse(dir, pid string) error {
 	return e
 }
 
-// checkFile refuses a file that is no database of brokerd before SQLite touches it. If there is no file, checkFile makes
-// an empty one that no other user can read.
+// checkFile refuses a file that is no database of brokerd before SQLite touches it. If there is no
+// file, checkFile makes an empty one that no other user can read.
 func checkFile(path string) error {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -81,8 +81,8 @@ func checkFile(path string) error {
 	if string(header[:16]) != "SQLite format 3\x00" {
 		return damaged(path, errors.New("the file does not begin as a database does"))
 	}
-	// If the broker crashed while it made the database, the application id and all tables may still be in the log. The
-	// file is then one page with brokerd's own settings and without tables.
+	// If the broker crashed while it made the database, the application id and all tables may still
+	// be in the log. The file is then one page with brokerd's own settings and without tables.
 	id := binary.BigEndian.Uint32(header[68:])
 	fresh := info.Size() == pageSize && binary.BigEndian.Uint16(header[16:]) == pageSize &&
 		binary.BigEndian.Uint32(header[64:]) == 1 && // incremental vacuum
@@ -94,7 +94,8 @@ func checkFile(path string) error {
 	return nil
 }
 
-// checkUnused refuses an empty database file in a folder in which a broker has run: its data has been lost.
+// checkUnused refuses an empty database file in a folder in which a broker has run: its data has
+// been lost.
 func checkUnused(path string) error {
 	dir := filepath.Dir(path)
 	files, err := os.ReadDir(dir)
@@ -135,8 +136,8 @@ func checkSize(c *conn, path string) error {
 // wayOut says what to do about a database that cannot be used.
 const wayOut = "put back a copy of the data folder that was made before, or move the file away to start empty"
 
-// damaged refuses a database that cannot be read. It passes errors through that have another reason, such as a disk
-// that fails.
+// damaged refuses a database that cannot be read. It passes errors through that have another
+// reason, such as a disk that fails.
 func damaged(path string, cause error) error {
 	cause = classify(cause)
 	if fault.KindOf(cause) != fault.Internal && !IsDamage(cause) {

@@ -12,7 +12,8 @@ const (
 const heavyRows = batchRows / 2
 
 // WithCaller returns a context for the functions of one caller. key is any value that can be a map
-// key. Write, Drain and Submit serve callers in turn. Without a key the broker itself is the caller.
+// key. Write, Drain and Submit serve callers in turn. Without a key the broker itself is the
+// caller.
 func WithCaller(ctx context.Context, key any) context.Context {
 	return context.WithValue(ctx, callerKey{}, key)
 }
@@ -21,13 +22,13 @@ func WithCaller(ctx context.Context, key any) context.Context {
 type callerKey struct{}
 
 // A queue holds the functions that wait in one lane, a line for each caller. It serves the caller
-// that has used the least of the writer, and a caller's own functions in their order. So each caller
-// gets its share, and one with many or large functions delays only itself.
+// that has used the least of the writer, and a caller's own functions in their order. So each
+// caller gets its share, and one with many or large functions delays only itself.
 //
 // This is start-time fair queueing. A line has a tag, which grows with what its functions use: one,
 // and one for each row that they change. A new line starts at the tag that is served now. A line
-// without functions stays until its tag is served, so that a caller with one function at a time does
-// not start anew with each.
+// without functions stays until its tag is served, so that a caller with one function at a time
+// does not start anew with each.
 type queue struct {
 	lines   map[any]*line // by caller
 	heap    []*line       // the next one first
@@ -51,7 +52,8 @@ type line struct {
 	next        *line         // among the spare ones
 }
 
-// full returns a channel that is closed when the line of the caller has room; nil if it has some now.
+// full returns a channel that is closed when the line of the caller has room; nil if it has some
+// now.
 func (q *queue) full(caller any) <-chan struct{} {
 	l := q.lines[caller]
 	if caller == nil || l == nil || l.tasks < maxQueued && l.bytes < maxQueuedBytes {

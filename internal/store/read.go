@@ -64,8 +64,8 @@ func (s *Store) Read(ctx context.Context, fn func(*Snapshot) error) error {
 	return fn(snap)
 }
 
-// ReadPage is Read for a page that a stream sends. Pages use at most half of the connections, so that
-// many streams that start at once do not keep other calls waiting.
+// ReadPage is Read for a page that a stream sends. Pages use at most half of the connections, so
+// that many streams that start at once do not keep other calls waiting.
 func (s *Store) ReadPage(ctx context.Context, fn func(*Snapshot) error) error {
 	select {
 	case s.pages <- struct{}{}:

@@ -109,12 +109,13 @@ type meta struct {
 }
 
 // Open opens the data folder, makes the database if there is none, applies the migrations that are
-// missing and starts the writer. Nothing is ever repaired: a folder in use, a damaged or foreign database
-// and one that a newer brokerd has written are refused as fault.Precondition with the reasons
-// IN_USE, DAMAGED, EMPTY_DATABASE, FOREIGN_DATABASE, NEWER_DATABASE and CHANGED_MIGRATION; the message names the way out.
+// missing and starts the writer. Nothing is ever repaired: a folder in use, a damaged or foreign
+// database and one that a newer brokerd has written are refused as fault.Precondition with the
+// reasons IN_USE, DAMAGED, EMPTY_DATABASE, FOREIGN_DATABASE, NEWER_DATABASE and CHANGED_MIGRATION;
+// the message names the way out.
 //
-// If the last stop was not clean, Open checks a small database for damage before it writes to it. In all other cases,
-// CheckBehind checks the database later.
+// If the last stop was not clean, Open checks a small database for damage before it writes to it.
+// In all other cases, CheckBehind checks the database later.
 func Open(ctx context.Context, o Options) (*Store, error) {
 	s, err := open(ctx, o)
 	if err != nil {

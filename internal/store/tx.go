@@ -85,10 +85,10 @@ func (tx *Tx) Now() time.Time { return tx.now }
 // included. It never goes back, even if the clock does, not over a restart either.
 func (tx *Tx) Latest() time.Time { return fromNanos(tx.writer.latest) }
 
-// Certain declares that the function is not refused once it has changed something: a later error can
-// only be a defect. The function then runs without a savepoint, for which SQLite copies every page
-// that is changed. If such an error or a panic comes nevertheless, the writer rolls the batch back
-// and runs it again, with a savepoint for each function; then only this function fails.
+// Certain declares that the function is not refused once it has changed something: a later error
+// can only be a defect. The function then runs without a savepoint, for which SQLite copies every
+// page that is changed. If such an error or a panic comes nevertheless, the writer rolls the batch
+// back and runs it again, with a savepoint for each function; then only this function fails.
 //
 // Certain must be called before the first change.
 func (tx *Tx) Certain() { tx.certain = !tx.writer.batch.careful }

@@ -6,14 +6,15 @@ import (
 	"go.uber.org/zap"
 )
 
-// Uptime returns for how long brokers have run on this database, all runs together. It follows the monotonic clock, so
-// changes of the wall clock do not affect it. After a crash, the time since the last commit is missing.
+// Uptime returns for how long brokers have run on this database, all runs together. It follows the
+// monotonic clock, so changes of the wall clock do not affect it. After a crash, the time since the
+// last commit is missing.
 func (tx *Tx) Uptime() time.Duration { return tx.writer.uptime() }
 
 func (w *writer) uptime() time.Duration { return w.uptimeBefore + w.clock.Since(w.opened) }
 
-// markStop notes in the database that the store was closed cleanly. Without the mark, as on a full disk, the next Open
-// checks the database for damage.
+// markStop notes in the database that the store was closed cleanly. Without the mark, as on a full
+// disk, the next Open checks the database for damage.
 func (w *writer) markStop() {
 	if err := w.conn.run(`UPDATE meta SET uptime = ?, stopped = 1 WHERE id = 1`, w.uptime()); err != nil {
 		w.log.Warn("the clean stop could not be noted", zap.Error(err))

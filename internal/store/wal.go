@@ -26,10 +26,11 @@ type walFrame struct {
 	sum    walSum
 }
 
-// logLeftOut returns how many bytes of committed changes SQLite leaves out when it opens a database with this log. SQLite
-// reads the log up to the first frame that does not match its checksum, and from these frames up to the last commit. This
-// is right after a crash, since the rest was never synced. But if whole commits follow the broken frame, it was damaged
-// later, or the disk has written in another order than it confirmed.
+// logLeftOut returns how many bytes of committed changes SQLite leaves out when it opens a database
+// with this log. SQLite reads the log up to the first frame that does not match its checksum, and
+// from these frames up to the last commit. This is right after a crash, since the rest was never
+// synced. But if whole commits follow the broken frame, it was damaged later, or the disk has
+// written in another order than it confirmed.
 //
 // The format is in https://www.sqlite.org/fileformat2.html#the_write_ahead_log.
 func logLeftOut(path string) (int64, error) {
@@ -48,7 +49,8 @@ func logLeftOut(path string) (int64, error) {
 	return n, nil
 }
 
-// leftOut reads a log. A frame behind a broken one counts if it continues the checksum that the frame before it has.
+// leftOut reads a log. A frame behind a broken one counts if it continues the checksum that the
+// frame before it has.
 func leftOut(r io.Reader) (int64, error) {
 	header := make([]byte, walHeader)
 	if _, err := io.ReadFull(r, header); err != nil {

@@ -8,8 +8,9 @@ import (
 	"github.com/jonboulle/clockwork"
 )
 
-// A JumpClock is a fake clock whose wall time can jump. As with a change of the system's clock, a jump changes Now, but
-// neither timers nor Since. Each time that Now returns carries the jumps before it as its location.
+// A JumpClock is a fake clock whose wall time can jump. As with a change of the system's clock, a
+// jump changes Now, but neither timers nor Since. Each time that Now returns carries the jumps
+// before it as its location.
 type JumpClock struct {
 	*clockwork.FakeClock
 

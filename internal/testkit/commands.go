@@ -14,8 +14,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// NamedCommandsExist fails the test if a text in the Go source of some folders names a command of a program that does not
-// exist. before is a regular expression of what stands before such a name, so that prose is left alone.
+// NamedCommandsExist fails the test if a text in the Go source of some folders names a command of a
+// program that does not exist. before is a regular expression of what stands before such a name, so
+// that prose is left alone.
 func NamedCommandsExist(t testing.TB, root *cobra.Command, before string, dirs ...string) {
 	t.Helper()
 	command := regexp.MustCompile(before + root.Name() + ` ([a-z][a-z-]*(?: [a-z][a-z-]*)?)`)

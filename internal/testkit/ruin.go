@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// Ruin overwrites half of the root page of a table or index in a database file that no program uses.
+// Ruin overwrites half of the root page of a table or index in a database file that no program
+// uses.
 func Ruin(t testing.TB, path, name string) {
 	t.Helper()
 	db, err := sql.Open("sqlite3", "file:"+path+"?mode=ro")

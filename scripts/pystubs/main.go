@@ -1,7 +1,7 @@
-// Command pystubs is a protoc plugin that generates the Python stubs of the API: one _pb2.py per file with its
-// messages, and one _pb2_grpc.py with its services. The stubs work with every Python protobuf since 3.20 and with
-// every grpcio. The stubs of protoc work only with the release they were generated for, or a later one, and protoc
-// is not a Go program that tools/go.mod can pin.
+// Command pystubs is a protoc plugin that generates the Python stubs of the API: one _pb2.py per
+// file with its messages, and one _pb2_grpc.py with its services. The stubs work with every Python
+// protobuf since 3.20 and with every grpcio. The stubs of protoc work only with the release they
+// were generated for, or a later one, and protoc is not a Go program that tools/go.mod can pin.
 package main
 
 import (
@@ -79,7 +79,8 @@ func newFile(plugin *protogen.Plugin, file *protogen.File, suffix string) *proto
 	return g
 }
 
-// writeImports imports the modules of the files that the file imports. Loading a module registers its file.
+// writeImports imports the modules of the files that the file imports. Loading a module registers
+// its file.
 func writeImports(g *protogen.GeneratedFile, file *descriptorpb.FileDescriptorProto) {
 	for _, dependency := range file.GetDependency() {
 		folder, name := module(dependency)
@@ -93,7 +94,8 @@ func module(file string) (folder, name string) {
 	return folder, strings.TrimSuffix(path.Base(file), ".proto") + "_pb2"
 }
 
-// class returns the Python name of a message that is not nested, which requests and responses never are.
+// class returns the Python name of a message that is not nested, which requests and responses never
+// are.
 func class(message *protogen.Message) string {
 	_, name := module(message.Desc.ParentFile().Path())
 	return name + "." + string(message.Desc.Name())

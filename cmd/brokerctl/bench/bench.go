@@ -77,7 +77,8 @@ type Result struct {
 	P50, P95, P99 time.Duration
 	// What the least and the most served client got of its fair share; 1 = just that. 0 = that was not measured.
 	LeastShare, MostShare float64
-	// Processor time of the broker for each of Count, and its memory in bytes at the end; 0 = not measured.
+	// Processor time of the broker for each of Count, and its memory in bytes at the end; 0 = not
+	// measured.
 	CPU    time.Duration
 	Memory int64
 	// The calls of a bystander, in workloads that have one; Workload names the call.

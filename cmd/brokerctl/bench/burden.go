@@ -52,7 +52,8 @@ func (b *bench) preload(ctx context.Context) error {
 	})
 }
 
-// fill registers a sender and sends count messages. target returns the receiver of the i-th message.
+// fill registers a sender and sends count messages. target returns the receiver of the i-th
+// message.
 func (b *bench) fill(ctx context.Context, sender string, count int, target func(i int) *pb.Target) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

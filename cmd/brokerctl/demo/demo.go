@@ -31,8 +31,9 @@ type Options struct {
 	Pace    float64          // how long the agents take: 1 is worth watching, 0 is at once
 }
 
-// Run starts a daemon on a temporary folder and runs the team. It leaves neither the daemon nor the folder behind, even
-// if ctx ends early or Out fails. It returns the error of ctx or of Out, or the first error of the team.
+// Run starts a daemon on a temporary folder and runs the team. It leaves neither the daemon nor the
+// folder behind, even if ctx ends early or Out fails. It returns the error of ctx or of Out, or the
+// first error of the team.
 func Run(ctx context.Context, o Options) (err error) {
 	var log bytes.Buffer
 	d, err := childdaemon.Start(ctx, o.Program, &log)
@@ -86,7 +87,8 @@ func Run(ctx context.Context, o Options) (err error) {
 	return err
 }
 
-// An outlet ends the demonstration when its output fails, for example because the reader of a pipe has ended.
+// An outlet ends the demonstration when its output fails, for example because the reader of a pipe
+// has ended.
 type outlet struct {
 	io.Writer
 	fail context.CancelCauseFunc

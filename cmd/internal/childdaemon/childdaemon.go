@@ -1,6 +1,7 @@
-// Package childdaemon runs brokerd as a child process on a temporary data folder, for programs that need a broker
-// for themselves. The child does not outlive its parent: the parent holds the other end of its standard input, and
-// when the parent ends, even by SIGKILL, the child stops and removes the folder.
+// Package childdaemon runs brokerd as a child process on a temporary data folder, for programs that
+// need a broker for themselves. The child does not outlive its parent: the parent holds the other
+// end of its standard input, and when the parent ends, even by SIGKILL, the child stops and removes
+// the folder.
 package childdaemon
 
 import (
@@ -28,8 +29,9 @@ type Daemon struct {
 	ended chan struct{} // closed after the process has ended
 }
 
-// Start starts the program brokerd on a new folder and returns when it answers calls. The daemon writes its log to
-// stderr. If Start fails, or ctx ends first, no process and no folder remain. The caller must call Stop.
+// Start starts the program brokerd on a new folder and returns when it answers calls. The daemon
+// writes its log to stderr. If Start fails, or ctx ends first, no process and no folder remain. The
+// caller must call Stop.
 func Start(ctx context.Context, program string, stderr io.Writer) (*Daemon, error) {
 	dir, err := os.MkdirTemp("", "brokerd-")
 	if err != nil {
