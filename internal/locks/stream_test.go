@@ -194,7 +194,7 @@ func TestLock_CancelBreaksARequestOff(t *testing.T) {
 }
 
 func TestLock_RequestsOfABrokenStreamAreBrokenOff(t *testing.T) {
-	w := newDaemon(t)
+	w := newDaemon(t, apptest.WithMetrics())
 	a, b := w.agent("a"), w.agent("b")
 	fence := b.lock("x")
 	l := a.talk()
@@ -202,6 +202,7 @@ func TestLock_RequestsOfABrokenStreamAreBrokenOff(t *testing.T) {
 	<-w.Clock.waits
 	l.cut()
 	_ = l.ends()
+	w.Ended("LockService/Lock", 1) // the broker knows that the stream is broken
 	b.release(fence)
 	w.awaitUncollected("a")
 	l = a.talk() // in the same place

@@ -127,9 +127,13 @@ func (w *writer) finish() error {
 // begins the batch, or is the one that fills mailboxes. A batch that is lost takes all functions.
 func (w *writer) next() *task {
 	b := &w.batch
-	room := b.lost != nil || b.rows < batchRows && w.clock.Since(b.started) < batchTime
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	rows, limit := batchRows, batchTime
+	if w.lanes[LaneFill].flooded() { // a caller with one function waits for the batch at hand and for the next
+		rows, limit = rows/2, limit/2
+	}
+	room := b.lost != nil || b.rows < rows && w.clock.Since(b.started) < limit
 	for {
 		var t *task
 		switch {

@@ -12,8 +12,8 @@
 //	Kick   ──► AtEnd ─────┘
 //
 // Nothing is acknowledged, refused or woken before the commit is on disk. A function decides only
-// on what it reads through its Tx. A batch ends after 4 ms or 1,000 changed rows; a function always
-// runs whole, so it is kept small. A batch that has changed nothing costs no sync, and one of
+// on what it reads through its Tx. A batch ends after 4 ms or 1,000 changed rows, and after
+// half of that while callers have sent far ahead; a function always runs whole, so it is kept small. A batch that has changed nothing costs no sync, and one of
 // Tx.Patient functions alone waits a millisecond for others.
 //
 // # Callers
