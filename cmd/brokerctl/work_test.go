@@ -152,7 +152,7 @@ func TestWork_NothingCameIsExitCode4(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	sent(t, "builder-1", "one")
-	if got := ctl(t, "--agent", "builder-1", "work", "--wait", "20ms", "--", "true"); got.code != 0 {
+	if got := ctl(t, "--agent", "builder-1", "work", "--wait", "2s", "--", "true"); got.code != 0 { // a busy machine takes a while to deliver it
 		t.Errorf("%+v", got)
 	}
 }
