@@ -137,7 +137,7 @@ type source struct {
 	statements []query
 }
 
-// A query is a statement, under the name of the constant, variable or function that has it.
+// A query is a statement with the name of its constant, variable or function.
 type query struct{ name, text string }
 
 func readSource(t *testing.T, dir string) source {

@@ -30,7 +30,7 @@ type audience struct {
 }
 
 // Announce sends an event as a message to those who subscribe to the channel of its type or to that
-// of all events, in the event's own transaction: one copy each, except to whoever caused it. An
+// of all events, in the event's own transaction: one copy each, except to the agent that caused it. An
 // event of the broker itself goes to the subscribers of every session. The message's priority
 // follows the event's severity. Announce returns the number of mailboxes that accepted the message.
 // It is a hook of the log.
