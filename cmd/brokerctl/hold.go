@@ -31,9 +31,9 @@ BROKERD_ROOT, so that brokerctl works inside it; BROKERD_FENCE, with which the b
 %[1]s is lost; BROKERD_HOLDER, whose it is; and %[2]s.
 %[3]s is extended while the command runs, and given back when it ends.
 
-When %[1]s is lost, the command gets SIGTERM, and SIGKILL 10 s later (sooner where --for is short). A broker that is
-away is waited for until shortly before the time is over. SIGINT, SIGTERM and SIGHUP are passed on; a second SIGINT or
-SIGTERM kills.
+When %[1]s is lost, the command gets SIGTERM, and SIGKILL 10 s later (sooner where --for is short). If the broker
+is away, brokerctl waits for it until shortly before the hold expires. brokerctl passes SIGINT, SIGTERM and SIGHUP on;
+a second SIGINT or SIGTERM kills the command.
 
 Exit codes: the command's own, 124 if it was ended by --timeout; 4 the wait is over; 5 somebody else has it, or waiting
 would be a deadlock; 6 %[1]s was lost and the command stopped; 125 brokerctl itself failed.`
