@@ -365,7 +365,7 @@ func (c *Client) takeReview(ctx context.Context, scope string) error {
 	if o := answer.GetObstacles(); len(o) > 0 {
 		holder = o[0].GetAgent()
 	}
-	return status.Errorf(codes.Aborted, "the turn is with %s (brokerctl token show %s %s)", holder, ReviewToken, scope)
+	return status.Errorf(codes.Aborted, "the turn is with %s (brokerctl token get %s %s)", holder, ReviewToken, scope)
 }
 
 func (c *Client) acquireReview(ctx context.Context, scope string, wait time.Duration) (*pb.AcquireTokenResponse, error) {

@@ -47,7 +47,6 @@ or its lease was over; then the program gets SIGTERM, and SIGKILL 10 s later; 12
 // agentRunOptions are the options of agent run.
 type agentRunOptions struct {
 	registerOptions
-	name    string
 	end     bool // deregister
 	timeout time.Duration
 }
@@ -55,7 +54,6 @@ type agentRunOptions struct {
 // AddFlags adds the options.
 func (o *agentRunOptions) AddFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&o.name, "name", "", "the agent's name (default: --agent, BROKERD_AGENT)")
 	o.registerOptions.AddFlags(f, runLease)
 	f.BoolVar(&o.end, "deregister", false, "end its registration when the program ends: its unfinished mail becomes dead letters")
 	f.DurationVar(&o.timeout, "timeout", 0, "end a program that runs longer (default: none)")
@@ -69,8 +67,8 @@ func newAgentRunCommand(c *cli) *cobra.Command {
 		Long:  agentRunLong,
 
 		DisableFlagsInUseLine: true,
-		Example: `  brokerctl agent run --name builder-1 --role builder -- ./builder.py
-  brokerctl agent run --name ci-1 --role ci --lease 1m -- make test`,
+		Example: `  brokerctl agent run --agent builder-1 --role builder -- ./builder.py
+  brokerctl agent run --agent ci-1 --role ci --lease 1m -- make test`,
 		Args:              leastOne("the command"),
 		ValidArgsFunction: completeFiles,
 		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(c, cmd, args) },
@@ -93,12 +91,8 @@ func (o *agentRunOptions) run(c *cli, cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return ownFailure(c, "run", err)
 	}
-	inherited := broker.Identity().Agent
-	if o.name != "" {
-		broker = broker.As(o.name)
-	}
 	if broker.Identity().Agent == "" {
-		return usagef("the agent's name is missing: give --name NAME")
+		return usagef("the agent's name is missing: give --agent NAME")
 	}
 	// Whatever incarnation the environment speaks of, this is a new one.
 	broker = broker.As(broker.Identity().Agent)
@@ -111,13 +105,17 @@ func (o *agentRunOptions) run(c *cli, cmd *cobra.Command, args []string) error {
 		stderr: cmd.ErrOrStderr(), explain: c.explain, wake: make(chan struct{}, 1), finish: make(chan struct{}),
 	}
 	r.tellLosses(answer)
-	return o.attend(c, cmd, r, path, args, inherited)
+	return o.attend(c, cmd, r, path, args)
 }
 
 // attend runs the program with a reporter beside it.
-func (o *agentRunOptions) attend(c *cli, cmd *cobra.Command, r *reporter, path string, args []string, inherited string) error {
+func (o *agentRunOptions) attend(c *cli, cmd *cobra.Command, r *reporter, path string, args []string) error {
+	s, err := c.settings()
+	if err != nil {
+		return err
+	}
 	more := surroundings(cmd.Context(), r.broker)
-	if name := r.broker.Identity().Agent; name != inherited { // what another agent holds is not this one's
+	if s.otherAgent { // what another agent holds is not this one's
 		more = append(more, [2]string{"BROKERD_FENCE", ""}, [2]string{holderVariable, ""})
 	}
 	out := &lineReader{out: withoutSIGPIPE(cmd.OutOrStdout()), report: r.take}

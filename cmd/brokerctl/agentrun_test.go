@@ -28,7 +28,7 @@ echo '{"type":"complete","summary":"Login works","result":{"branch":"login"},"ta
 printf end; exit 3`
 	done := make(chan result, 1)
 	go func() {
-		done <- invoke(t.Context(), "", nil, "agent", "run", "--name", "builder-1", "--role", "builder", "--deregister", "--", "sh", "-c", asShell(script))
+		done <- invoke(t.Context(), "", nil, "agent", "run", "--agent", "builder-1", "--role", "builder", "--deregister", "--", "sh", "-c", asShell(script))
 	}()
 	shown, err := os.ReadFile(seen)
 	if err != nil {
@@ -81,7 +81,7 @@ func running(t *testing.T, script string, flags ...string) (signals chan os.Sign
 	done, ready := make(chan result, 1), pipe(t)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
-	args := append(append([]string{"agent", "run", "--name", "builder-1"}, flags...), "--", "sh", "-c", strings.ReplaceAll(script, "READY", "echo > "+ready))
+	args := append(append([]string{"agent", "run", "--agent", "builder-1"}, flags...), "--", "sh", "-c", strings.ReplaceAll(script, "READY", "echo > "+ready))
 	go func() { done <- invoke(ctx, "", signals, args...) }()
 	await(t, ready)
 	return signals, done
@@ -124,15 +124,15 @@ func TestAgentRun_BeatsAndPassesSignalsOn(t *testing.T) {
 func TestAgentRun_ItsOwnFailureIsExitCode125(t *testing.T) {
 	startBroker(t)
 	for _, args := range [][]string{
-		{"agent", "run", "--name", "builder-1", "--", "no-such-command"},
-		{"agent", "run", "--name", "all", "--", "true"},
-		{"--addr", "127.0.0.1:1", "agent", "run", "--name", "builder-1", "--", "true"},
+		{"agent", "run", "--agent", "builder-1", "--", "no-such-command"},
+		{"agent", "run", "--agent", "all", "--", "true"},
+		{"--addr", "127.0.0.1:1", "agent", "run", "--agent", "builder-1", "--", "true"},
 	} {
 		if got := ctl(t, args...); got.code != 125 {
 			t.Errorf("%q: %+v", args, got)
 		}
 	}
-	if got := ctl(t, "agent", "run", "--", "true"); got.code != 2 || !strings.Contains(got.err, "give --name NAME") {
+	if got := ctl(t, "agent", "run", "--", "true"); got.code != 2 || !strings.Contains(got.err, "give --agent NAME") {
 		t.Errorf("%+v", got)
 	}
 }
@@ -161,14 +161,14 @@ func TestAgentRun_ReportsWaitForABrokerThatIsAway(t *testing.T) {
 func TestAgentRun_KeepsTheAgentAndItsMailUnlessToldToDeregister(t *testing.T) {
 	startBroker(t)
 	register(t, "lead/lead")
-	must0(t, "agent", "run", "--name", "builder-1", "--", "true")
+	must0(t, "agent", "run", "--agent", "builder-1", "--", "true")
 	sent(t, "--agent", "lead", "builder-1", "Add login")
-	must0(t, "agent", "run", "--name", "builder-1", "--", "true")
+	must0(t, "agent", "run", "--agent", "builder-1", "--", "true")
 	mail := fields(t, "--agent", "builder-1", "inbox")
 	if at(t, mail, "message", "subject") != "Add login" || at(t, mail, "delivery", "state") != "PENDING" {
 		t.Errorf("its mail is %v", mail)
 	}
-	must0(t, "agent", "run", "--name", "builder-1", "--deregister", "--", "true")
+	must0(t, "agent", "run", "--agent", "builder-1", "--deregister", "--", "true")
 	if got := ctl(t, "agent", "get", "builder-1"); got.code != 3 {
 		t.Errorf("it is still registered: %+v", got)
 	}
@@ -186,7 +186,7 @@ func TestRun_TheCommandsEnvironmentNamesRoleDataFolderAndRoot(t *testing.T) {
 	for who, role := range map[string]string{"lead": "lead", "plain": ""} {
 		sent(t, who, "Go")
 		for name, run := range map[string][]string{
-			"agent run": {"agent", "run", "--name", who, "--role", role},
+			"agent run": {"agent", "run", "--agent", who, "--role", role},
 			"lock run":  {"--agent", who, "lock", "run", "a.go"},
 			"token run": {"--agent", who, "token", "run", "review", "x"},
 			"work":      {"--agent", who, "work", "--once"},

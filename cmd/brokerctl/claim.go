@@ -42,7 +42,7 @@ type claimOptions struct {
 	thread, task, correlation string
 	senders                   []string
 
-	max      int32
+	limit    int32
 	wait     time.Duration
 	claimFor time.Duration
 }
@@ -55,7 +55,7 @@ func (o *claimOptions) AddFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.correlation, "correlation", "", "only with this correlation id")
 	f.StringSliceVar(&o.senders, "from", nil, "only from these senders; may be repeated")
 	f.StringVar(&o.consumer, "consumer", "", "tells workers under one agent's name apart")
-	f.Int32Var(&o.max, "max", 1, "how many claims to hold, those held before included")
+	f.Int32Var(&o.limit, "limit", 1, "how many claims to hold, those held before included")
 	f.DurationVar(&o.wait, "wait", 0, "if nothing is there, wait this long")
 	f.DurationVar(&o.claimFor, "for", 30*time.Minute, "how long a new claim lasts; extend gives more")
 }
@@ -75,7 +75,7 @@ earlier message of its ordering key (exit code 5), or is in none of the agent's 
 
 Finish with ack, give up with nack, give back with release. Exit code 4: nothing was there, or came in time.`,
 		Example: `  brokerctl --agent builder-1 claim --wait 30s -o json
-  brokerctl --agent builder-1 claim --role builder --max 5 --for 2h
+  brokerctl --agent builder-1 claim --role builder --limit 5 --for 2h
   brokerctl --agent builder-1 claim --task t1
   brokerctl --agent builder-1 claim 4711`,
 		Args:              messageIDs,
@@ -129,7 +129,7 @@ func (o *claimOptions) request(cmd *cobra.Command, ids []string) (*pb.ClaimMessa
 		return r, onlyWithIDs(cmd, "consumer", "mailbox", "role", "for")
 	}
 	lowest, err := parsePriority("lowest-priority", o.lowestPriority)
-	r.Types, r.LowestPriority, r.Max, r.Wait = o.types, lowest, o.max, duration(o.wait)
+	r.Types, r.LowestPriority, r.Max, r.Wait = o.types, lowest, o.limit, duration(o.wait)
 	r.ThreadId, r.TaskId, r.CorrelationId, r.Senders = o.thread, o.task, o.correlation, o.senders
 	return r, err
 }

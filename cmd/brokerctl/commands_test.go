@@ -147,7 +147,7 @@ func TestNack_FatalMakesADeadLetterThatCanBeRedrivenAndPurged(t *testing.T) {
 	}
 	must0(t, "--agent", "builder-1", "claim")
 	must0(t, "--agent", "builder-1", "nack", id, "--fatal")
-	if out := must0(t, "dlq", "purge", id); out != "purged 1 dead letter\n" {
+	if out := must0(t, "dlq", "delete", id); out != "deleted 1 dead letter\n" {
 		t.Errorf("%q", out)
 	}
 	if got := delivery(t, id); at(t, got, "state") != "CANCELLED" {

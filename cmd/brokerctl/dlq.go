@@ -12,8 +12,8 @@ import (
 )
 
 func newDLQCommand(c *cli) *cobra.Command {
-	return group("dlq", "Dead letters: list, redrive, purge", `Dead letters are messages given up after their last attempt. They are kept with every error.`,
-		newDLQListCommand(c), newDLQRedriveCommand(c), newDLQPurgeCommand(c))
+	return group("dlq", "Dead letters: list, redrive, delete", `Dead letters are messages given up after their last attempt. They are kept with every error.`,
+		newDLQListCommand(c), newDLQRedriveCommand(c), newDLQDeleteCommand(c))
 }
 
 func newDLQListCommand(c *cli) *cobra.Command {
@@ -146,13 +146,13 @@ func newDLQRedriveCommand(c *cli) *cobra.Command {
 	return cmd
 }
 
-func newDLQPurgeCommand(c *cli) *cobra.Command {
+func newDLQDeleteCommand(c *cli) *cobra.Command {
 	o := &deadOptions{}
 	cmd := &cobra.Command{
-		Use:   "purge [ID...]",
+		Use:   "delete [ID...]",
 		Short: "Remove dead letters for good (operators)",
-		Example: `  brokerctl dlq purge 4711
-  brokerctl dlq purge --mailbox builder-1`,
+		Example: `  brokerctl dlq delete 4711
+  brokerctl dlq delete --mailbox builder-1`,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.check(args); err != nil {
@@ -172,7 +172,7 @@ func newDLQPurgeCommand(c *cli) *cobra.Command {
 				return err
 			}
 			answer.Purged = int32(n)
-			return c.show(cmd, answer, func(w io.Writer) { fmt.Fprintf(w, "purged %s\n", count(n, "dead letter")) })
+			return c.show(cmd, answer, func(w io.Writer) { fmt.Fprintf(w, "deleted %s\n", count(n, "dead letter")) })
 		},
 	}
 	o.AddFlags(cmd.Flags())

@@ -110,7 +110,7 @@ func TestUsage_IsExitCode2AndNamesWhatToDo(t *testing.T) {
 		{[]string{"-o", "xml", "inbox"}, `--output "xml" is none of table, json, prompt`},
 		{[]string{"message", "list", "--since", "x"}, `--since "x" is neither a duration such as 90s nor a time`},
 		{[]string{"channel", "configure", "x"}, `give at least one of --default-ttl`},
-		{[]string{"dlq", "purge"}, `name dead letters by id or revision, or a whole mailbox with --mailbox`},
+		{[]string{"dlq", "delete"}, `name dead letters by id or revision, or a whole mailbox with --mailbox`},
 		{[]string{"work"}, `the command is missing`},
 		{[]string{"bench", "--rounds", "0"}, `--rounds is 0`},
 	} {

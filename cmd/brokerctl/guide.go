@@ -53,7 +53,7 @@ RECEIVER: an agent's name, role:NAME (one of them), all_builders (each of a role
    brokerctl agent list                 who is there
    brokerctl inbox                      what waits for you; --summary counts it
    brokerctl message report ID          who got and finished what you sent
-   brokerctl thread show ID             a whole conversation
+   brokerctl thread get ID             a whole conversation
 
 Share files and facts:
    brokerctl lock acquire FILE... --wait 10m   before you write what others may write; lock release FILE... after it

@@ -32,7 +32,7 @@ func onHangup(ready string) []string {
 var holdingCommands = map[string][]string{
 	"lock run":  {"lock", "run", "a.go"},
 	"token run": {"token", "run", "review", "x"},
-	"agent run": {"agent", "run", "--name", "builder-1"},
+	"agent run": {"agent", "run", "--agent", "builder-1"},
 	"work":      {"work", "--once"},
 }
 

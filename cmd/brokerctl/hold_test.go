@@ -106,7 +106,7 @@ func TestRun_WantsACommandAfterTheDash(t *testing.T) {
 		{[]string{"token", "run", "review", "--", "true"}, "the scope is missing"},
 		{[]string{"token", "run", "review", "x", "y", "--", "true"}, `"y" is one too many`},
 		{[]string{"lock", "release"}, "give paths, --fence, --ticket or --all"},
-		{[]string{"lock", "force-release", "a.go"}, "--reason is missing"},
+		{[]string{"lock", "revoke", "a.go"}, "--reason is missing"},
 		{[]string{"lock", "extend", "x"}, `fence "x" is no whole number`},
 		{[]string{"lock", "acquire", "../a.go"}, "outside of the session's root"},
 		{[]string{"token", "pass", "review", "x", "channel:y"}, "NAME or role:NAME"},

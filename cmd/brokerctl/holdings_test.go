@@ -70,7 +70,7 @@ func TestWhoami_TellsWhatIsHeld(t *testing.T) {
 	if full := fields(t, "agent", "get", "--full"); at(t, full, "checkpoints", 0, "data", "step") != json.Number("2") || at(t, full, "checkpoints", 0, "kind") != "CUSTOM" {
 		t.Errorf("%v", full)
 	}
-	must0(t, "--agent", "", "lock", "force-release", "src/", "--reason", "x")
+	must0(t, "--agent", "", "lock", "revoke", "src/", "--reason", "x")
 	if got := ctl(t, "send", "builder-1", "no more"); got.code != 6 {
 		t.Errorf("a lost fence: %+v", got)
 	}

@@ -25,7 +25,7 @@ A lock ends when it is released, when its time is over (--for), or when its agen
 
 func newLockCommand(c *cli) *cobra.Command {
 	return group("lock", "Lock files and directories, and see who holds what", lockLong,
-		newLockAcquireCommand(c), newLockRunCommand(c), newLockExtendCommand(c), newLockReleaseCommand(c), newLockListCommand(c), newLockForceReleaseCommand(c))
+		newLockAcquireCommand(c), newLockRunCommand(c), newLockExtendCommand(c), newLockReleaseCommand(c), newLockListCommand(c), newLockRevokeCommand(c))
 }
 
 func newLockAcquireCommand(c *cli) *cobra.Command {
@@ -316,16 +316,16 @@ func (c *cli) waiting(position int32, kept bool, obstacles []*pb.Obstacle) strin
 	return s + cond(kept, ", kept", "")
 }
 
-func newLockForceReleaseCommand(c *cli) *cobra.Command {
+func newLockRevokeCommand(c *cli) *cobra.Command {
 	request := &pb.ForceReleaseLocksRequest{}
 	cmd := &cobra.Command{
-		Use:   "force-release [PATH...]",
+		Use:   "revoke [PATH...]",
 		Short: "Take locks from their owners, who are told why (operators)",
 		Long: `Take locks from their owners, who are told why: everything held that is in the way of these paths, by fence or ticket,
 or all that an agent holds and waits for. Whoever is next in the queue is granted at once. For operators.`,
-		Example: `  brokerctl lock force-release src/login.go --reason "builder-1 hangs"
-  brokerctl lock force-release --fence 4711 --reason "taken by mistake"
-  brokerctl lock force-release --owner builder-1 --reason "builder-1 hangs"`,
+		Example: `  brokerctl lock revoke src/login.go --reason "builder-1 hangs"
+  brokerctl lock revoke --fence 4711 --reason "taken by mistake"
+  brokerctl lock revoke --owner builder-1 --reason "builder-1 hangs"`,
 		ValidArgsFunction: completeFiles,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var err error

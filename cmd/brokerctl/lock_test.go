@@ -62,10 +62,10 @@ func TestLock_IsTakenListedExtendedAndGivenBack(t *testing.T) {
 	if out := must0(t, as(two, "-o", "prompt", "lock", "acquire", "src/a.go")...); !strings.Contains(out, "Next: brokerctl --agent builder-2 lock release --fence ") {
 		t.Errorf("%s", out)
 	}
-	if got := ctl(t, as(one, "lock", "force-release", "src/", "--reason", "x")...); got.code != 7 {
+	if got := ctl(t, as(one, "lock", "revoke", "src/", "--reason", "x")...); got.code != 7 {
 		t.Errorf("an agent forced: %+v", got)
 	}
-	if out := must0(t, "lock", "force-release", "src/", "--reason", "builder-2 hangs"); !strings.HasPrefix(out, "took src/a.go from builder-2, fence ") {
+	if out := must0(t, "lock", "revoke", "src/", "--reason", "builder-2 hangs"); !strings.HasPrefix(out, "took src/a.go from builder-2, fence ") {
 		t.Errorf("%s", out)
 	}
 	if mail := fields(t, as(two, "inbox", "--type", "lock_revoked")...); !strings.Contains(at(t, mail, "message", "subject").(string)+at(t, mail, "message", "payload", "reason").(string), "builder-2 hangs") {
@@ -189,7 +189,7 @@ func TestLockRun_ItsOwnFailureIsExitCode125(t *testing.T) {
 func TestLockRun_ALostLockStopsTheCommandAtOnce(t *testing.T) {
 	startBroker(t)
 	for _, take := range [][]string{
-		{"lock", "force-release", "a.go", "--reason", "builder-1 hangs"},
+		{"lock", "revoke", "a.go", "--reason", "builder-1 hangs"},
 		{"--agent", "builder-1", "agent", "deregister"},
 	} {
 		register(t, "builder-1")
@@ -210,7 +210,7 @@ func TestLockRun_ACommandThatWillNotEndIsKilledInTime(t *testing.T) {
 	register(t, "builder-1")
 	_, ended := holdingRun(t, []string{"lock", "run", "a.go", "--for", "2s"}, `trap '' TERM; READY; while :; do sleep 0.01; done`)
 	began := time.Now()
-	must0(t, "lock", "force-release", "a.go", "--reason", "builder-1 hangs")
+	must0(t, "lock", "revoke", "a.go", "--reason", "builder-1 hangs")
 	if got := <-ended; got.code != 6 {
 		t.Errorf("%+v", got)
 	}

@@ -71,7 +71,7 @@ func TestClaim_TakesGivenMessagesOrThoseOfATask(t *testing.T) {
 	given := sent(t, "--agent", "lead", "role:builder", "given")
 	t.Setenv("BROKERD_AGENT", "builder-1")
 	for _, test := range []struct{ args, want string }{
-		{"claim " + given, "given"}, {"claim --task t1", "of the task"}, {"claim --from lead --max 3", "first"}, {"claim " + tasked, "of the task"},
+		{"claim " + given, "given"}, {"claim --task t1", "of the task"}, {"claim --from lead --limit 3", "first"}, {"claim " + tasked, "of the task"},
 	} {
 		out := must0(t, append(strings.Fields(test.args), "-o", "prompt")...)
 		if !strings.Contains(out, "Subject: "+test.want+"\n") {
@@ -87,7 +87,7 @@ func TestClaim_TakesGivenMessagesOrThoseOfATask(t *testing.T) {
 		{"--agent lead claim " + given, 3, "is in no mailbox that agent \"lead\" takes from"},
 		{"claim --thread none", 4, "nothing to claim"},
 		{"claim --correlation none", 4, "nothing to claim"},
-		{"claim " + given + " --max 2", 2, "not go together with --max"},
+		{"claim " + given + " --limit 2", 2, "not go together with --limit"},
 		{"claim " + given + " --task t1", 2, "not go together with --task"},
 	} {
 		if got := ctl(t, strings.Fields(test.args)...); got.code != test.code || !strings.Contains(got.err, test.want) {

@@ -17,14 +17,14 @@ import (
 
 // nextOptions are the options of next.
 type nextOptions struct {
-	max      int32
+	limit    int32
 	wait     time.Duration
 	claimFor time.Duration
 }
 
 // AddFlags adds the options.
 func (o *nextOptions) AddFlags(f *pflag.FlagSet) {
-	f.Int32Var(&o.max, "max", 1, "how many messages to hold, those held before included")
+	f.Int32Var(&o.limit, "limit", 1, "how many messages to hold, those held before included")
 	f.DurationVar(&o.wait, "wait", 0, "if nothing is there, wait this long, up to 1h")
 	f.DurationVar(&o.claimFor, "for", 30*time.Minute, "how long a message is the agent's; extend gives more")
 }
@@ -39,7 +39,7 @@ func newNextCommand(c *cli) *cobra.Command {
   directives   nudge, halt, resume, terminate, shutdown_request
   losses       what the agent held when its lease ended, told once
   open claims  what the agent holds already, so that a turn that was cut off is found again
-  a new claim  if it holds less than --max: the most urgent message, which is the agent's then
+  a new claim  if it holds less than --limit: the most urgent message, which is the agent's then
 
 Exit code 4: nothing was there, or came in time. With -o json it prints one object.`,
 		Example: `  brokerctl --agent builder-1 next --wait 5m -o prompt
@@ -70,7 +70,7 @@ func (o *nextOptions) run(c *cli, cmd *cobra.Command) error {
 		wait = 0
 	}
 	answer, err := broker.Messages().ClaimMessages(cmd.Context(), &pb.ClaimMessagesRequest{
-		Max: o.max, Wait: duration(wait), ClaimFor: always(o.claimFor),
+		Max: o.limit, Wait: duration(wait), ClaimFor: always(o.claimFor),
 	})
 	if err != nil {
 		return err

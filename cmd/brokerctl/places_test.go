@@ -237,7 +237,7 @@ func TestCompletion_KnowsReceiversAndTypes(t *testing.T) {
 		"--agent|lead|lock|release|--fence|": fence,
 		"lock|list|--owner|":                 "builder-1 lead",
 		"token|acquire|":                     "test_run",
-		"token|show|test_run|":               "ci",
+		"token|get|test_run|":                "ci",
 		"token|pass|test_run|ci|":            "builder-1",
 		"agent|list|--health|":               "failed",
 		"hook|claude-code|--fail|":           "closed",

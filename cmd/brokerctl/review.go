@@ -34,7 +34,7 @@ and run its command again.`,
 		newVerdictCommand(c, client.Approved, "approve", "Approve what was submitted: the review is over", "Looks right to me"),
 		newVerdictCommand(c, client.Revise, "revise", "Ask for changes: the producer submits again", "The error of Close is dropped in line 42"),
 		newVerdictCommand(c, client.Rejected, "reject", "Reject what was submitted: the review is over", "We do not need this any more"),
-		newReviewListCommand(c), newReviewShowCommand(c))
+		newReviewListCommand(c), newReviewGetCommand(c))
 }
 
 // reviewOptions are what a message of a review carries.
@@ -229,11 +229,11 @@ func newReviewListCommand(c *cli) *cobra.Command {
 	return cmd
 }
 
-func newReviewShowCommand(c *cli) *cobra.Command {
+func newReviewGetCommand(c *cli) *cobra.Command {
 	return &cobra.Command{
-		Use:               "show SCOPE",
+		Use:               "get SCOPE",
 		Short:             "Show what was submitted in the newest round, and the verdict",
-		Example:           "  brokerctl review show login\n  brokerctl review show login -o prompt",
+		Example:           "  brokerctl review get login\n  brokerctl review get login -o prompt",
 		Args:              exactly("the scope"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {

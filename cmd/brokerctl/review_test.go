@@ -46,10 +46,10 @@ func TestReview_VerdictIsTheExitCode(t *testing.T) {
 	if out := must0(t, "review", "list", "--all", "-o", "json"); at(t, decode(t, out), "state") != "approved" {
 		t.Errorf("%s", out)
 	}
-	if out := must0(t, "review", "show", "login"); !strings.Contains(out, "The login page") || !strings.Contains(out, "approved by critic-1") {
+	if out := must0(t, "review", "get", "login"); !strings.Contains(out, "The login page") || !strings.Contains(out, "approved by critic-1") {
 		t.Errorf("%s", out)
 	}
-	if got := ctl(t, "review", "show", "nothing"); got.code != 3 {
+	if got := ctl(t, "review", "get", "nothing"); got.code != 3 {
 		t.Errorf("%+v", got)
 	}
 	if got := submit("--wait", "1s"); got.code != 4 {

@@ -22,7 +22,7 @@ Keys lie in namespaces (--namespace, else "default"). The namespace "global" is 
 func newStateCommand(c *cli) *cobra.Command {
 	return group("state", "Share values and documents", stateLong,
 		newStateGetCommand(c), newStatePutCommand(c), newStateAppendCommand(c), newStateDeleteCommand(c), newStateListCommand(c),
-		newStateHistoryCommand(c), newStateWatchCommand(c), newStateTransactCommand(c))
+		newStateHistoryCommand(c), newStateFollowCommand(c), newStateTransactCommand(c))
 }
 
 // addNamespace adds the option that says where a key lies.

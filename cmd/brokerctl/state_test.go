@@ -164,11 +164,11 @@ func TestState_WatchPrintsChangesInOrder(t *testing.T) {
 	must0(t, "--agent", "a", "state", "put", "k/2", "two")
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	got := invoke(ctx, "", nil, "state", "watch", "k/", "--after", before, "--limit", "2", "-o", "prompt")
+	got := invoke(ctx, "", nil, "state", "follow", "k/", "--after", before, "--limit", "2", "-o", "prompt")
 	if got.code != 0 || !strings.HasPrefix(got.out, "k/1 = one (") || !strings.Contains(got.out, "\nk/2 = two (") {
 		t.Errorf("%+v", got)
 	}
-	got = invoke(ctx, "", nil, "state", "watch", "--after", before, "--limit", "3", "-o", "json")
+	got = invoke(ctx, "", nil, "state", "follow", "--after", before, "--limit", "3", "-o", "json")
 	if lines := strings.Split(strings.TrimSpace(got.out), "\n"); len(lines) != 3 || at(t, decode(t, lines[1]), "deleted") != true {
 		t.Errorf("%+v", got)
 	}

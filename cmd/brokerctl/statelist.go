@@ -132,16 +132,16 @@ Those of a document are its entries.`,
 	return cmd
 }
 
-func newStateWatchCommand(c *cli) *cobra.Command {
+func newStateFollowCommand(c *cli) *cobra.Command {
 	var o client.WatchOptions
 	var limit int
 	cmd := &cobra.Command{
-		Use:   "watch [PREFIX]",
+		Use:   "follow [PREFIX]",
 		Short: "Print changes as they happen",
 		Long: `Print changes of keys as they happen, over restarts of the broker, each once and in order. Without
 --after it begins now; with --after 0 at the beginning, if all since is still kept.`,
-		Example: `  brokerctl state watch plan/
-  brokerctl state watch --after 4711 -o json`,
+		Example: `  brokerctl state follow plan/
+  brokerctl state follow --after 4711 -o json`,
 		Args:              between(0, "the prefix"),
 		ValidArgsFunction: c.completeKey,
 		RunE: func(cmd *cobra.Command, args []string) error {

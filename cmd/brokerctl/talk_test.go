@@ -96,7 +96,7 @@ func TestThread_ShowsTheConversationAndItsOutcome(t *testing.T) {
 	register(t, "lead", "builder-1")
 	id := sent(t, "--agent", "lead", "builder-1", "Which branch?", "--respond-within", "10m")
 	for _, format := range []string{"table", "prompt"} {
-		out := must0(t, "thread", "show", id, "-o", format)
+		out := must0(t, "thread", "get", id, "-o", format)
 		if !strings.Contains(out, "1 message, builder-1, lead, since now\nopen: "+id+" from lead, Which branch?, due in 9m\n") {
 			t.Errorf("%s", out)
 		}
@@ -105,15 +105,15 @@ func TestThread_ShowsTheConversationAndItsOutcome(t *testing.T) {
 	if out := must0(t, "--agent", "lead", "thread", "resolve", id, "we", "use login"); !strings.Contains(out, "0 open questions settled") {
 		t.Errorf("%q", out)
 	}
-	got := fields(t, "thread", "show", id)
+	got := fields(t, "thread", "get", id)
 	if at(t, got, "items", 0, "message", "subject") != "Which branch?" || at(t, got, "items", 1, "message", "body") != "The branch login" ||
 		at(t, got, "thread", "outcome") != "we use login" || at(t, got, "thread", "resolved_by") != "lead" {
 		t.Errorf("%v", got)
 	}
-	if out := must0(t, "thread", "show", at(t, got, "thread", "thread_id").(string)); !strings.Contains(out, "resolved now by lead: we use login\n") {
+	if out := must0(t, "thread", "get", at(t, got, "thread", "thread_id").(string)); !strings.Contains(out, "resolved now by lead: we use login\n") {
 		t.Errorf("%s", out)
 	}
-	if got := ctl(t, "thread", "show", "no-such-thread"); got.code != 3 {
+	if got := ctl(t, "thread", "get", "no-such-thread"); got.code != 3 {
 		t.Errorf("%+v", got)
 	}
 }

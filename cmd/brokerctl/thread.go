@@ -19,16 +19,16 @@ func newThreadCommand(c *cli) *cobra.Command {
 	return group("thread", "Conversations: show them, note their outcome", `A thread is a conversation: a message, the replies to it, and all that was sent with the same --thread.
 
 ID is the thread's, or of one of its messages: id, revision or claim id.`,
-		newThreadShowCommand(c), newThreadResolveCommand(c))
+		newThreadGetCommand(c), newThreadResolveCommand(c))
 }
 
-func newThreadShowCommand(c *cli) *cobra.Command {
+func newThreadGetCommand(c *cli) *cobra.Command {
 	var limit int
 	cmd := &cobra.Command{
-		Use:   "show ID",
+		Use:   "get ID",
 		Short: "Show a conversation: its messages in order, who takes part, what is open",
-		Example: `  brokerctl thread show 4711
-  brokerctl thread show login-design -o json`,
+		Example: `  brokerctl thread get 4711
+  brokerctl thread get login-design -o json`,
 		Args:              exactly("the thread's id"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -19,7 +19,7 @@ comes into being when it is first acquired, and is passed on or released; whoeve
 func newTokenCommand(c *cli) *cobra.Command {
 	return group("token", "Take turns, and pass them on", tokenLong,
 		newTokenAcquireCommand(c), newTokenRunCommand(c), newTokenPassCommand(c), newTokenExtendCommand(c), newTokenReleaseCommand(c),
-		newTokenRevokeCommand(c), newTokenShowCommand(c), newTokenListCommand(c))
+		newTokenRevokeCommand(c), newTokenGetCommand(c), newTokenListCommand(c))
 }
 
 func tokenName(kind, scope string) string { return clean(kind + "/" + scope) }
@@ -234,11 +234,11 @@ func newTokenRevokeCommand(c *cli) *cobra.Command {
 	return cmd
 }
 
-func newTokenShowCommand(c *cli) *cobra.Command {
+func newTokenGetCommand(c *cli) *cobra.Command {
 	return &cobra.Command{
-		Use:               "show TYPE SCOPE",
+		Use:               "get TYPE SCOPE",
 		Short:             "Show a token: who has it, and who waits",
-		Example:           `  brokerctl token show review feature-login`,
+		Example:           `  brokerctl token get review feature-login`,
 		Args:              exactly("the type", "the scope"),
 		ValidArgsFunction: c.completeTokens,
 		RunE: func(cmd *cobra.Command, args []string) error {

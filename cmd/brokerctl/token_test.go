@@ -16,7 +16,7 @@ func TestToken_GoesFromHandToHand(t *testing.T) {
 		return append(append([]string{"token", verb}, name...), more...)
 	}
 
-	if got := ctl(t, token("show")...); got.code != 3 {
+	if got := ctl(t, token("get")...); got.code != 3 {
 		t.Errorf("nobody ever acquired it: %+v", got)
 	}
 	first := fields(t, as("builder-1", token("acquire", "--longest", "2h", "--reason", "drafts it")...)...)
@@ -29,7 +29,7 @@ func TestToken_GoesFromHandToHand(t *testing.T) {
 	if got := ctl(t, as("builder-2", token("acquire", "--wait", "20ms", "--keep")...)...); got.code != 4 {
 		t.Errorf("%+v", got)
 	}
-	if out := must0(t, token("show")...); !strings.Contains(out, "contested") || !strings.Contains(out, "longest hold  2h") || !strings.Contains(out, "builder-2, kept") {
+	if out := must0(t, token("get")...); !strings.Contains(out, "contested") || !strings.Contains(out, "longest hold  2h") || !strings.Contains(out, "builder-2, kept") {
 		t.Errorf("%s", out)
 	}
 	if out := must0(t, "token", "list", "--state", "contested"); !strings.Contains(out, "review  login page  contested  builder-1") {
@@ -83,7 +83,7 @@ exit 5`
 	if got.code != 5 || !strings.HasPrefix(got.out, "review login\n") {
 		t.Errorf("%+v", got)
 	}
-	if k := fields(t, "token", "show", "review", "login"); at(t, k, "token", "agent") != "critic-1" {
+	if k := fields(t, "token", "get", "review", "login"); at(t, k, "token", "agent") != "critic-1" {
 		t.Errorf("%v", k)
 	}
 }
@@ -106,7 +106,7 @@ func TestTokenRun_ALostTokenStopsTheCommandAtOnce(t *testing.T) {
 	if got := ctl(t, "--agent", "builder-1", "token", "run", "review", "login", "--", "true"); got.code != 0 {
 		t.Errorf("%+v", got)
 	}
-	if k := fields(t, "token", "show", "review", "login"); at(t, k, "token", "state") != "AVAILABLE" || at(t, k, "token", "waiting") != json.Number("0") {
+	if k := fields(t, "token", "get", "review", "login"); at(t, k, "token", "state") != "AVAILABLE" || at(t, k, "token", "waiting") != json.Number("0") {
 		t.Errorf("%v", k)
 	}
 }

@@ -53,7 +53,7 @@ func TestTour_WorksWordForWord(t *testing.T) {
 	if inbox := shell(`brokerctl --agent builder-1 inbox`); !strings.Contains(inbox, "Add login") {
 		t.Errorf("the inbox does not show the message:\n%s", inbox)
 	}
-	claim := decode(t, shell(`brokerctl --agent builder-1 claim --max 1 --wait 5s -o json`))
+	claim := decode(t, shell(`brokerctl --agent builder-1 claim --limit 1 --wait 5s -o json`))
 	if got := at(t, claim, "claim_id"); got != revision.String()+".1" {
 		t.Errorf("claim_id is %v, want %s.1", got, revision)
 	}

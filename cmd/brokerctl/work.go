@@ -33,7 +33,7 @@ const longestClaim = 12 * time.Hour
 type workOptions struct {
 	takeOptions
 	once        bool
-	maxMessages int
+	limit       int
 	concurrency int
 	claimFor    time.Duration
 	timeout     time.Duration
@@ -45,7 +45,7 @@ func (o *workOptions) AddFlags(f *pflag.FlagSet) {
 	o.takeOptions.AddFlags(f)
 	f.StringVar(&o.consumer, "consumer", "", "a name for this worker: started again with it, it takes its open claims over (default: a random one)")
 	f.BoolVar(&o.once, "once", false, "end after one message, with the command's exit code")
-	f.IntVar(&o.maxMessages, "max-messages", 0, "end after this many messages; 0 = go on")
+	f.IntVar(&o.limit, "limit", 0, "end after this many messages; 0 = go on")
 	f.IntVar(&o.concurrency, "concurrency", 1, "how many commands run at the same time, 1 to 1000")
 	f.DurationVar(&o.claimFor, "for", time.Minute, "how long a claim outlives a worker that died")
 	f.DurationVar(&o.timeout, "timeout", 0, "end a command that runs longer; counts as a failed attempt (default: none)")
@@ -93,7 +93,7 @@ func newWorkCommand(c *cli) *cobra.Command {
 	}
 	o.AddFlags(cmd.Flags())
 	cmd.Flags().SetInterspersed(false) // what follows the command's name is the command's
-	cmd.MarkFlagsMutuallyExclusive("once", "max-messages")
+	cmd.MarkFlagsMutuallyExclusive("once", "limit")
 	must(cmd.RegisterFlagCompletionFunc("type", c.completeTypes))
 	return cmd
 }
@@ -107,11 +107,11 @@ func (o *workOptions) run(c *cli, cmd *cobra.Command, args []string) error {
 	if o.concurrency < 1 || o.concurrency > 1000 {
 		return usagef("--concurrency %d: 1 to 1000 is allowed", o.concurrency)
 	}
-	if o.maxMessages < 0 || o.timeout < 0 || o.wait < 0 {
-		return usagef("--max-messages, --timeout and --wait must not be negative")
+	if o.limit < 0 || o.timeout < 0 || o.wait < 0 {
+		return usagef("--limit, --timeout and --wait must not be negative")
 	}
 	if o.once {
-		o.maxMessages = 1
+		o.limit = 1
 	}
 	path, err := exec.LookPath(args[0])
 	if err != nil {
@@ -130,7 +130,7 @@ func (o *workOptions) run(c *cli, cmd *cobra.Command, args []string) error {
 	defer stop()
 	w := &worker{
 		broker: broker, env: surroundings(ctx, broker), path: path, args: args,
-		timeout: o.timeout, max: o.maxMessages, concurrency: o.concurrency, wait: o.wait,
+		timeout: o.timeout, max: o.limit, concurrency: o.concurrency, wait: o.wait,
 		interrupted: cmd.Context(), hurry: c.hurry, stop: stop,
 		stdout: cmd.OutOrStdout(), stderr: cmd.ErrOrStderr(),
 	}

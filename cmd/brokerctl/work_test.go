@@ -128,7 +128,7 @@ func TestWork_EndsAfterAsManyMessagesAsAsked(t *testing.T) {
 	for i := range 5 {
 		ids = append(ids, sent(t, "builder-1", fmt.Sprint(i)))
 	}
-	got := ctl(t, "--agent", "builder-1", "work", "--max-messages", "3", "--concurrency", "2", "--", "true")
+	got := ctl(t, "--agent", "builder-1", "work", "--limit", "3", "--concurrency", "2", "--", "true")
 	if got.code != 0 {
 		t.Fatalf("%+v", got)
 	}

@@ -328,6 +328,6 @@ func (e *explaining) dead(d *stuck) (finding.Finding, error) {
 		}
 	}
 	f.Commands = append(f.Commands, finding.Command{"dlq", "redrive", d.id(), "--mailbox", d.ref.String()},
-		finding.Command{"dlq", "purge", d.id(), "--mailbox", d.ref.String()})
+		finding.Command{"dlq", "delete", d.id(), "--mailbox", d.ref.String()})
 	return f, nil
 }

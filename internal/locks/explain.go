@@ -144,7 +144,7 @@ func (e *explaining) token() error {
 	}
 	kind, scope, _ := strings.Cut(row.name, "/")
 	e.found = append(e.found, finding.Finding{Severity: finding.Info, Subject: subject(&c), Summary: "it is available: nobody holds it, and nobody waits for it",
-		Commands: []finding.Command{{"token", "show", kind, scope}}})
+		Commands: []finding.Command{{"token", "get", kind, scope}}})
 	return nil
 }
 
@@ -384,7 +384,7 @@ func (g *grant) revoking() finding.Command {
 		kind, scope, _ := strings.Cut(g.claim.token, "/")
 		return finding.Command{"token", "revoke", kind, scope, "--reason", why}
 	}
-	return finding.Command{"lock", "force-release", "--fence", strconv.FormatInt(g.fence, 10), "--reason", why}
+	return finding.Command{"lock", "revoke", "--fence", strconv.FormatInt(g.fence, 10), "--reason", why}
 }
 
 // giveUp is the command that gives up a ticket.
