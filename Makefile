@@ -4,7 +4,6 @@ BIN     := bin
 TOOLS   := $(BIN)/tools
 # A new Go release means new tools: a linter built by an older Go refuses newer code.
 STAMP   := $(TOOLS)/.built-$(shell go env GOVERSION)
-VERSION  = $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 # The newest tag that lies before the commit at hand; empty before the first release.
 RELEASE  = $(shell git describe --tags --abbrev=0 HEAD^ 2>/dev/null)
 
@@ -27,7 +26,7 @@ demo: build ## watch a small team of agents at work, on a broker of its own
 	@$(BIN)/brokerctl demo
 
 build: ## bin/brokerd and bin/brokerctl
-	go build -ldflags '-X main.version=$(VERSION)' -o $(BIN)/ ./cmd/brokerd ./cmd/brokerctl
+	go build -o $(BIN)/ ./cmd/brokerd ./cmd/brokerctl
 
 test: ## every test, with the race detector
 	@scripts/test-deps.sh

@@ -16,9 +16,6 @@ import (
 	"github.com/google/uuid"
 )
 
-// version is set by the linker.
-var version = "unknown"
-
 // environment is what brokerctl takes from the process it runs in, the variables apart.
 type environment struct {
 	In       io.Reader

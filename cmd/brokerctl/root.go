@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"brokerd"
 	"brokerd/client"
 )
 
@@ -76,7 +77,7 @@ func newRoot(c *cli) *cobra.Command {
 		SilenceErrors:              true,
 		SilenceUsage:               true,
 		SuggestionsMinimumDistance: 2,
-		Version:                    version,
+		Version:                    brokerd.ThisBuild().String(),
 		Args:                       cobra.ArbitraryArgs,
 		RunE:                       chooseCommand,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
@@ -162,18 +163,5 @@ func chooseCommand(cmd *cobra.Command, args []string) error {
 func must(err error) {
 	if err != nil {
 		panic(fmt.Sprintf("build command tree: %v", err))
-	}
-}
-
-func newVersionCommand(*cli) *cobra.Command {
-	return &cobra.Command{
-		Use:               "version",
-		Short:             "Print brokerctl's version",
-		Args:              cobra.NoArgs,
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			fmt.Fprintf(cmd.OutOrStdout(), "brokerctl %s\n", version)
-			return nil
-		},
 	}
 }

@@ -14,9 +14,6 @@ import (
 	"syscall"
 )
 
-// version is set by the linker, see the Makefile.
-var version = "unknown"
-
 // Exit codes.
 const (
 	exitError = 1

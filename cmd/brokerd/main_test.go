@@ -147,6 +147,22 @@ func TestCommand_UsageErrors(t *testing.T) {
 	}
 }
 
+func TestVersion_IsThatOfTheFileVERSION(t *testing.T) {
+	file, err := os.ReadFile("../../VERSION")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, arg := range []string{"version", "--version"} {
+		var out bytes.Buffer
+		root := newRoot()
+		root.SetArgs([]string{arg})
+		root.SetOut(&out)
+		if err := root.ExecuteContext(t.Context()); err != nil || out.String() != "brokerd "+string(file) {
+			t.Errorf("%s: %q, %v", arg, out.String(), err)
+		}
+	}
+}
+
 func TestExplain_AddsHiddenCauses(t *testing.T) {
 	err := hiding{"the database is damaged", io.ErrUnexpectedEOF}
 	if got := explain(err); got != "the database is damaged: unexpected EOF" {

@@ -3,10 +3,10 @@ package main
 import (
 	"errors"
 	"fmt"
-	"runtime/debug"
 
 	"github.com/spf13/cobra"
 
+	"brokerd"
 	"brokerd/internal/app"
 )
 
@@ -20,9 +20,11 @@ One daemon, one data folder; agents and brokerctl find it through the folder.
 
 Every flag may also be given in the environment (--log-level as BROKERD_LOG_LEVEL, and so on) or in the
 YAML file named by --config (log_level). Flags win over the environment, and that over the file.`,
+		Version:       brokerd.ThisBuild().String(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
+	root.SetVersionTemplate("brokerd {{.Version}}\n")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	serve := newServe()
 	root.Args, root.RunE = serve.Args, serve.RunE
@@ -70,7 +72,7 @@ func newVersion() *cobra.Command {
 		Short: "Print the version",
 		Args:  noArguments,
 		Run: func(cmd *cobra.Command, _ []string) {
-			fmt.Fprintln(cmd.OutOrStdout(), "brokerd", programVersion())
+			fmt.Fprintln(cmd.OutOrStdout(), "brokerd", brokerd.ThisBuild())
 		},
 	}
 }
@@ -81,15 +83,4 @@ func noArguments(cmd *cobra.Command, args []string) error {
 		return usageError{err}
 	}
 	return nil
-}
-
-// programVersion is what the linker was told, else what Go knows of the build.
-func programVersion() string {
-	if version != "unknown" {
-		return version
-	}
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
-		return info.Main.Version
-	}
-	return version
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
 
+	"brokerd"
 	"brokerd/internal/app"
 )
 
@@ -156,7 +157,9 @@ func knownKeys() []string {
 }
 
 func (s *settings) config() app.Config {
-	return app.Config{Dir: s.Data, Listen: s.Listen, Sync: s.Sync, Pprof: s.Pprof, Metrics: s.Metrics, Version: programVersion()}
+	return app.Config{
+		Dir: s.Data, Listen: s.Listen, Sync: s.Sync, Pprof: s.Pprof, Metrics: s.Metrics, Version: brokerd.ThisBuild().String(),
+	}
 }
 
 func variable(flag string) string {
