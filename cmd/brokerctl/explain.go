@@ -39,13 +39,14 @@ var subjects = []subject{
 func newExplainCommand(c *cli) *cobra.Command {
 	return &cobra.Command{
 		Use:   "explain [message ID | lock PATH | token TYPE SCOPE | agent NAME | role ROLE]",
-		Short: "Say what is stuck, and which command frees it (operators)",
-		Long: `Say why something is stuck: who holds it, who waits for it, since when and why, and which commands free it, ready to
-be run as they stand, the best first. Without a subject: what is worst in the session. A lock is named by a path, or by
-the number of a fence or ticket.
+		Short: "Say what is stuck, and which command frees it",
+		Long: `Say why something is stuck: who holds it, who waits for it, since when and why, and which commands free it. The
+commands can be run as printed, the best first. Without a subject: the worst problems of the session; for an agent, only
+what concerns that agent and its role's queue. A lock is named by a path, or by the number of a fence or ticket.
 
-Severities: ERROR, stuck until somebody acts; WARNING, slow or at risk; INFO, as it should be.`,
+Severities: ERROR, stuck until an agent or an operator acts; WARNING, slow or at risk; INFO, as it should be.`,
 		Example: `  brokerctl explain
+  brokerctl --agent builder-1 explain
   brokerctl explain message 4711
   brokerctl explain lock src/login.go
   brokerctl explain token review login`,
@@ -134,7 +135,7 @@ func (c *cli) completeSubject(cmd *cobra.Command, args []string, to string) ([]s
 	return nil, cobra.ShellCompDirectiveNoFileComp
 }
 
-// likewise puts into a suggested command how this run was told where it acts, where the broker does not know that.
+// likewise adds to a suggested command the global options of this run that the broker does not know.
 func (c *cli) likewise(command string) string {
 	rest, ok := strings.CutPrefix(command, "brokerctl ")
 	if !ok {
@@ -147,8 +148,8 @@ func (c *cli) likewise(command string) string {
 	if c.global.session != "" && !strings.HasPrefix(rest, "--session ") {
 		s += "--session " + shellWord(c.global.session) + " "
 	}
-	if c.global.operator && !strings.Contains(rest, "--agent ") {
-		s += "--agent '' "
+	if (c.global.operator || c.global.agent != "") && !strings.Contains(rest, "--agent ") {
+		s += "--agent " + shellWord(c.global.agent) + " "
 	}
 	return s + rest
 }

@@ -403,9 +403,6 @@ func TestExplain_RefusesWhatIsNotThere(t *testing.T) {
 	if got := ctl(t, "explain"); got.code != 0 || got.out != "" || got.err != "nothing is stuck\n" {
 		t.Errorf("%+v", got)
 	}
-	if got := ctl(t, "--agent", "builder-1", "explain"); got.code != 7 {
-		t.Errorf("%+v", got)
-	}
 }
 
 // await returns once the newest events include one of the type.

@@ -21,10 +21,13 @@ import (
 func newStatusCommand(c *cli) *cobra.Command {
 	return &cobra.Command{
 		Use:   "status",
-		Short: "One screen of facts about the broker and the session (operators)",
-		Long: `One screen of facts about the session and the broker, what matters most first: what is stuck (explain says more), agents
-and messages, what they share, the broker itself, and the fullest mailboxes. Texts that are too long for the screen are
-cut; -o json has all of it, but for what is stuck.`,
+		Short: "Show the state of the session and the broker on one screen",
+		Long: `Show the state of the session and the broker on one screen, the most important first: what is stuck (explain says
+more), agents and messages, locks and tokens, the broker itself, and the fullest mailboxes. For an agent: what concerns
+that agent, and the mailboxes that it takes from. Texts that do not fit are cut; -o json shows everything except what is
+stuck.`,
+		Example: `  brokerctl status
+  brokerctl --agent builder-1 status`,
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -59,7 +62,7 @@ const (
 	screenBoxLines = 11 // beside the facts
 )
 
-// printStatus lays out the facts: what is stuck, the session's, the broker's, and what waits where.
+// printStatus prints what is stuck, the facts about the session or the agent, those about the broker, and the mailboxes.
 func (c *cli) printStatus(w io.Writer, s *pb.GetStatusResponse, stuck []*pb.Finding) {
 	t := newTable(w)
 	fact := func(label, format string, args ...any) {
@@ -80,6 +83,37 @@ func (c *cli) printStatus(w io.Writer, s *pb.GetStatusResponse, stuck []*pb.Find
 		fact("stuck", "%s; see %s explain", severities(stuck), c.again())
 		fact("worst", "%s: %s", stuck[0].GetSubject(), stuck[0].GetSummary())
 	}
+	if s.GetAgent() != "" {
+		c.agentFacts(s, fact)
+	} else {
+		c.brokerFacts(s, fact)
+	}
+	_ = t.flush() // to the command's own output: nobody is left to tell
+	if len(s.GetMailboxes()) == 0 {
+		return
+	}
+	shown := s.GetMailboxes()
+	if !isPrompt(w) {
+		fmt.Fprintln(w)
+		shown = shown[:min(len(shown), screenBoxLines)]
+	}
+	t = newTable(w, "MAILBOX", "WAITING", "CLAIMED", "DEAD")
+	for _, m := range shown {
+		t.row(clip(m.GetMailbox(), screenMailbox), strconv.FormatInt(m.GetWaiting(), 10), strconv.FormatInt(m.GetClaimed(), 10), upTo1000(m.GetDead()))
+	}
+	_ = t.flush() // as above
+}
+
+// agentFacts prints the facts about one agent.
+func (c *cli) agentFacts(s *pb.GetStatusResponse, fact func(label, format string, args ...any)) {
+	fact("agent", "%s%s, in session %s", s.GetAgent(), cond(s.GetRole() != "", ", role "+s.GetRole(), ""), s.GetSession())
+	fact("messages", "%d waiting, %d claimed by this agent, %d dead", s.GetWaiting(), s.GetClaimed(), s.GetDead())
+	fact("holds", "%s and %s; waits for %d more", count(s.GetLocks(), "lock"), count(s.GetTokensHeld(), "token"), s.GetTickets())
+	fact("questions", "%d to answer, %d without an answer yet", s.GetToAnswer(), s.GetAsked())
+}
+
+// brokerFacts prints the facts about the session and the broker.
+func (c *cli) brokerFacts(s *pb.GetStatusResponse, fact func(label, format string, args ...any)) {
 	ill := ""
 	if s.GetLateAgents()+s.GetFailedAgents() > 0 {
 		ill = fmt.Sprintf(" (%d late, %d failed)", s.GetLateAgents(), s.GetFailedAgents())
@@ -95,20 +129,6 @@ func (c *cli) printStatus(w io.Writer, s *pb.GetStatusResponse, stuck []*pb.Find
 		fact("left out", "%s of commits in the journal, behind a damaged place", size(s.GetWalLeftOut()))
 	}
 	fact("listening", "%s", strings.Join(s.GetListen(), ", "))
-	_ = t.flush() // to the command's own output: nobody is left to tell
-	if len(s.GetMailboxes()) == 0 {
-		return
-	}
-	shown := s.GetMailboxes()
-	if !isPrompt(w) {
-		fmt.Fprintln(w)
-		shown = shown[:min(len(shown), screenBoxLines)]
-	}
-	t = newTable(w, "MAILBOX", "WAITING", "CLAIMED", "DEAD")
-	for _, m := range shown {
-		t.row(clip(m.GetMailbox(), screenMailbox), strconv.FormatInt(m.GetWaiting(), 10), strconv.FormatInt(m.GetClaimed(), 10), upTo1000(m.GetDead()))
-	}
-	_ = t.flush() // as above
 }
 
 // memory is what the broker's process occupies, as an addition to a list; empty if it is unknown.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"brokerd/internal/caller"
 	"brokerd/internal/store"
 )
 
@@ -48,6 +49,13 @@ type Head struct {
 	Failed int // of these, with a lease that is over
 }
 
+// Own is an agent, with the number of locks, tokens and tickets that it holds and of its open questions.
+type Own struct {
+	Agent, Role            string
+	Locks, Tokens, Tickets int
+	Asked, ToAnswer        int
+}
+
 // Coordination counts what agents share in a session.
 type Coordination struct {
 	Locks   int64
@@ -64,6 +72,8 @@ type Directory interface {
 	Sessions(q store.Querier) (int, error)
 	// Agents counts the registered agents of a session.
 	Agents(q store.Querier, session int64) (Head, error)
+	// Own returns the agent that calls, and counts what it holds.
+	Own(q store.Querier, who caller.Caller) (Own, error)
 }
 
 // Commons tells what agents share in a session.
@@ -71,9 +81,10 @@ type Commons interface {
 	Coordination(q store.Querier, session int64) (Coordination, error)
 }
 
-// Mailboxes tells what lies in the mailboxes of a session.
+// Mailboxes knows the mailboxes of a session.
 type Mailboxes interface {
-	Mail(q store.Querier, session int64) (Mail, error)
+	// Mail counts the messages in all mailboxes, or in those that an agent takes from.
+	Mail(q store.Querier, session int64, agent *Own) (Mail, error)
 }
 
 // Tables are those of messages and deliveries.

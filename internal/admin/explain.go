@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"slices"
 	"strings"
 
 	"brokerd/internal/fault"
@@ -19,16 +20,30 @@ type Explainer interface {
 	Explain(q store.Querier, about finding.Question) ([]finding.Finding, error)
 }
 
-// explain asks all features, and returns the worst first, then the oldest, at most mostFindings. Errors: fault.NotFound if none of them knows
-// of what is asked.
+// explain asks all features, and returns the worst findings first, then the oldest, at most mostFindings. Errors:
+// fault.NotFound if no feature knows the subject.
 func explain(q store.Querier, all []Explainer, about finding.Question) ([]finding.Finding, error) {
+	questions := []finding.Question{about}
+	if about.Asker != "" && about.Kind == finding.Everything {
+		questions = ownQuestions(about)
+	}
 	var found []finding.Finding
-	for _, e := range all {
-		some, err := e.Explain(q, about)
-		if err != nil {
-			return nil, err
+	for _, about := range questions {
+		for _, e := range all {
+			some, err := e.Explain(q, about)
+			if err != nil {
+				return nil, err
+			}
+			found = append(found, some...)
 		}
-		found = append(found, some...)
+	}
+	if about.Asker != "" {
+		for i := range found {
+			found[i].Commands = slices.DeleteFunc(found[i].Commands, func(c finding.Command) bool { return !open(c, about.Asker) })
+		}
+		if about.Kind == finding.Everything {
+			found = slices.DeleteFunc(found, func(f finding.Finding) bool { return f.Severity == finding.Info })
+		}
 	}
 	if len(found) == 0 && about.Kind != finding.Everything {
 		noun := [...]string{finding.Message: "message", finding.Lock: "lock", finding.Token: "token", finding.Agent: "agent", finding.Role: "role"}[about.Kind]
@@ -36,6 +51,30 @@ func explain(q store.Querier, all []Explainer, about finding.Question) ([]findin
 	}
 	finding.Sort(found)
 	return found[:min(len(found), mostFindings)], nil
+}
+
+// ownQuestions are what an agent asks that names no subject: about itself and about its role.
+func ownQuestions(about finding.Question) []finding.Question {
+	about.Kind, about.Name = finding.Agent, about.Asker
+	questions := []finding.Question{about}
+	if about.AskerRole != "" {
+		about.Kind, about.Name = finding.Role, about.AskerRole
+		questions = append(questions, about)
+	}
+	return questions
+}
+
+// closed are the commands that agents may not run: those of operators and, since few roles may direct, the directives.
+var closed = []string{
+	"agent deregister", "agent nudge", "agent resume", "dlq delete", "lock revoke", "session configure", "token revoke",
+}
+
+// open reports whether an agent may run a command: a command in the name of another agent it may not.
+func open(c finding.Command, agent string) bool {
+	if len(c) > 1 && c[0] == "--agent" {
+		return c[1] == agent
+	}
+	return len(c) < 2 || !slices.Contains(closed, c[0]+" "+c[1])
 }
 
 // defaultSession is the session that brokerctl means if none is named.

@@ -14,7 +14,7 @@ import (
 	"brokerd/internal/store"
 )
 
-// Service is the AdminService of the API. Only operators get through to it.
+// Service is the AdminService of the API.
 type Service struct {
 	pb.UnimplementedAdminServiceServer
 	parts Parts
@@ -38,32 +38,18 @@ func NewService(p Parts) *Service { return &Service{parts: p} }
 
 // GetStatus implements pb.AdminServiceServer.
 func (s *Service) GetStatus(ctx context.Context, _ *pb.GetStatusRequest) (*pb.GetStatusResponse, error) {
-	session := caller.FromContext(ctx).Session
-	stats := s.parts.Store.Stats()
-	cpu, memory := processUsage()
-	out := &pb.GetStatusResponse{
-		Version:       s.parts.Facts.Version,
-		StartedAt:     timestamppb.New(s.parts.Facts.StartedAt),
-		Sync:          s.parts.Facts.Sync.String(),
-		DataDir:       s.parts.Facts.DataDir,
-		Listen:        s.parts.Facts.Listen,
-		DatabaseBytes: stats.DatabaseBytes,
-		WalBytes:      stats.LogBytes,
-		WalLeftOut:    stats.LeftOut,
-		Commits:       int64(stats.Commits),
-		CommitTime:    durationpb.New(stats.CommitTime / time.Duration(max(stats.Commits, 1))),
-		Session:       session,
-		Streams:       int32(s.parts.Traffic.Streams()),
-
-		ProcessCpuTime: durationpb.New(cpu), ProcessMemoryBytes: memory,
+	who := caller.FromContext(ctx)
+	out := &pb.GetStatusResponse{Version: s.parts.Facts.Version, Session: who.Session}
+	if who.Agent == "" {
+		s.daemon(out)
 	}
 	err := s.parts.Store.Read(ctx, func(snap *store.Snapshot) error {
 		out.Revision = snap.Revision()
-		id, err := s.parts.Directory.SessionID(snap, session)
+		id, err := s.parts.Directory.SessionID(snap, who.Session)
 		if err != nil {
 			return err
 		}
-		sessions, err := s.parts.Directory.Sessions(snap)
+		own, err := s.own(snap, who)
 		if err != nil {
 			return err
 		}
@@ -71,7 +57,7 @@ func (s *Service) GetStatus(ctx context.Context, _ *pb.GetStatusRequest) (*pb.Ge
 		if err != nil {
 			return err
 		}
-		mail, err := s.parts.Mailboxes.Mail(snap, id)
+		mail, err := s.parts.Mailboxes.Mail(snap, id, own)
 		if err != nil {
 			return err
 		}
@@ -79,9 +65,18 @@ func (s *Service) GetStatus(ctx context.Context, _ *pb.GetStatusRequest) (*pb.Ge
 		if err != nil {
 			return err
 		}
-		out.Sessions = int32(sessions)
 		out.Agents, out.LateAgents, out.FailedAgents = int32(agents.Agents), int32(agents.Late), int32(agents.Failed)
 		out.Locks, out.TokensHeld, out.Tickets, out.StateKeys = shared.Locks, shared.Tokens, shared.Tickets, shared.Keys
+		if own != nil {
+			out.Agent, out.Role, out.Asked, out.ToAnswer = own.Agent, own.Role, int32(own.Asked), int32(own.ToAnswer)
+			out.Locks, out.TokensHeld, out.Tickets = int64(own.Locks), int64(own.Tokens), int64(own.Tickets)
+		} else {
+			sessions, err := s.parts.Directory.Sessions(snap)
+			if err != nil {
+				return err
+			}
+			out.Sessions = int32(sessions)
+		}
 		out.Waiting, out.Claimed, out.Dead = mail.Waiting, mail.Claimed, mail.Dead
 		for _, m := range mail.Fullest {
 			out.Mailboxes = append(out.Mailboxes,
@@ -94,6 +89,28 @@ func (s *Service) GetStatus(ctx context.Context, _ *pb.GetStatusRequest) (*pb.Ge
 	}
 	out.Damage = s.parts.Store.Damage() // last, since the queries may find some
 	return out, nil
+}
+
+// daemon adds what concerns the daemon alone.
+func (s *Service) daemon(out *pb.GetStatusResponse) {
+	stats := s.parts.Store.Stats()
+	cpu, memory := processUsage()
+	out.StartedAt = timestamppb.New(s.parts.Facts.StartedAt)
+	out.Sync, out.DataDir, out.Listen = s.parts.Facts.Sync.String(), s.parts.Facts.DataDir, s.parts.Facts.Listen
+	out.DatabaseBytes, out.WalBytes, out.WalLeftOut = stats.DatabaseBytes, stats.LogBytes, stats.LeftOut
+	out.Commits = int64(stats.Commits)
+	out.CommitTime = durationpb.New(stats.CommitTime / time.Duration(max(stats.Commits, 1)))
+	out.Streams = int32(s.parts.Traffic.Streams())
+	out.ProcessCpuTime, out.ProcessMemoryBytes = durationpb.New(cpu), memory
+}
+
+// own returns the calling agent with what it holds; nil for an operator who names no agent.
+func (s *Service) own(q store.Querier, who caller.Caller) (*Own, error) {
+	if who.Agent == "" {
+		return nil, nil
+	}
+	own, err := s.parts.Directory.Own(q, who)
+	return &own, err
 }
 
 // CheckDatabase implements pb.AdminServiceServer.

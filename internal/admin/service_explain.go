@@ -20,13 +20,21 @@ func (s *Service) Explain(ctx context.Context, in *pb.ExplainRequest) (*pb.Expla
 	if err != nil {
 		return nil, err
 	}
-	about.SessionName = caller.FromContext(ctx).Session
+	who := caller.FromContext(ctx)
+	about.SessionName, about.Asker = who.Session, who.Agent
 	out := &pb.ExplainResponse{}
 	err = s.parts.Store.Read(ctx, func(snap *store.Snapshot) error {
 		out.Revision, about.Now = snap.Revision(), s.parts.Clock.Now()
 		var err error
 		if about.Session, err = s.parts.Directory.SessionID(snap, about.SessionName); err != nil {
 			return err
+		}
+		own, err := s.own(snap, who)
+		if err != nil {
+			return err
+		}
+		if own != nil {
+			about.AskerRole = own.Role
 		}
 		found, err := explain(snap, s.parts.Explainers, about)
 		for i := range found {

@@ -3,6 +3,7 @@ package agents
 import (
 	"time"
 
+	"brokerd/internal/caller"
 	"brokerd/internal/store"
 )
 
@@ -76,6 +77,17 @@ type Holder interface {
 
 // UseHolders plugs in who knows what agents hold.
 func (r *Registry) UseHolders(h ...Holder) { r.holders = append(r.holders, h...) }
+
+// Own returns the calling agent, all but LastSeen, Health and Gate, with what it holds. Errors: as Acting; fault.Precondition for
+// a call that names no agent.
+func (r *Registry) Own(q store.Querier, who caller.Caller) (Agent, Holdings, error) {
+	var held Holdings
+	a, err := r.calling(q, who)
+	for i := 0; i < len(r.holders) && err == nil; i++ {
+		err = r.holders[i].Holdings(q, a, &held)
+	}
+	return a, held, err
+}
 
 // size is about what they take in an answer.
 func (h *Holdings) size() int {

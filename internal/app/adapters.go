@@ -259,6 +259,15 @@ func (c census) Agents(q store.Querier, session int64) (admin.Head, error) {
 	return admin.Head{Agents: n}, err
 }
 
+// Own implements admin.Directory.
+func (c census) Own(q store.Querier, who caller.Caller) (admin.Own, error) {
+	a, held, err := c.agents.Own(q, who)
+	return admin.Own{
+		Agent: a.Name, Role: a.Role, Locks: len(held.Locks), Tokens: len(held.Tokens), Tickets: len(held.Tickets),
+		Asked: len(held.Asked), ToAnswer: len(held.ToAnswer),
+	}, err
+}
+
 // commons tells the operator what agents share.
 type commons struct {
 	locks *locks.Table
@@ -282,8 +291,12 @@ const fullest = 20
 type mailboxes struct{ broker *broker.Broker }
 
 // Mail implements admin.Mailboxes.
-func (m mailboxes) Mail(q store.Querier, session int64) (admin.Mail, error) {
-	boxes, sum, err := m.broker.Status(q, session, fullest)
+func (m mailboxes) Mail(q store.Querier, session int64, own *admin.Own) (admin.Mail, error) {
+	var agent *broker.Agent
+	if own != nil {
+		agent = &broker.Agent{Name: own.Agent, Role: own.Role}
+	}
+	boxes, sum, err := m.broker.Status(q, session, agent, fullest)
 	if err != nil {
 		return admin.Mail{}, err
 	}

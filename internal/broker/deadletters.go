@@ -197,17 +197,23 @@ func (b *Broker) visible(q store.Querier, a actor, mailbox string) (string, erro
 	if err != nil {
 		return "", err
 	}
-	ids := []int64{}
-	for _, box := range boxes {
-		if mailbox == "" || box.ref == parseMailbox(mailbox) {
-			ids = append(ids, box.id)
+	if mailbox != "" {
+		boxes = slices.DeleteFunc(boxes, func(b box) bool { return b.ref != parseMailbox(mailbox) })
+		if len(boxes) == 0 {
+			return "", fault.Missing("mailbox", mailbox, "there is no mailbox %q here, or it is not yours", mailbox)
 		}
 	}
-	if mailbox != "" && len(ids) == 0 {
-		return "", fault.Missing("mailbox", mailbox, "there is no mailbox %q here, or it is not yours", mailbox)
+	return idsOf(boxes), nil
+}
+
+// idsOf returns the ids of mailboxes as JSON for the queries.
+func idsOf(boxes []box) string {
+	ids := make([]int64, len(boxes))
+	for i, b := range boxes {
+		ids[i] = b.id
 	}
-	b2, err := json.Marshal(ids)
-	return string(b2), err
+	list, _ := json.Marshal(ids) // numbers always marshal
+	return string(list)
 }
 
 func readKeys(rows *store.Rows) ([]key, error) {

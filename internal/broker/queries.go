@@ -353,7 +353,7 @@ const (
 				FROM deliveries INDEXED BY deliveries_claimed
 				WHERE state = 2
 				GROUP BY mailbox) AS c ON c.mailbox = b.id
-			WHERE b.session = ?1) AS s
+			WHERE b.session = ?1 AND (?3 IS NULL OR b.id IN (SELECT value FROM json_each(?3)))) AS s
 		WHERE s.waiting > 0 OR s.claimed > 0 OR s.dead > 0
 		ORDER BY s.waiting + s.claimed DESC, s.name`
 )

@@ -52,9 +52,23 @@ type BoxStatus struct {
 	Waiting, Claimed, Dead int64
 }
 
-// Status returns the session's mailboxes with something in them, fullest first, at most most, and the sums over all.
-func (b *Broker) Status(q store.Querier, session int64, most int) (boxes []BoxStatus, sum BoxStatus, err error) {
-	rows := q.Query(selectStatus, session, MostCounted)
+// Status returns the session's mailboxes with something in them, fullest first, at most most, and the sums over all. For an
+// agent, these are the mailboxes that it takes from, and sum.Claimed counts its own claims.
+func (b *Broker) Status(q store.Querier, session int64, agent *Agent, most int) (boxes []BoxStatus, sum BoxStatus, err error) {
+	var only any
+	a := actor{session: Session{ID: session}}
+	if agent != nil {
+		a.Agent = *agent
+		if a.mailbox, err = b.findMailbox(q, session, mailboxRef{agentBox, a.Name}); err != nil {
+			return nil, sum, err
+		}
+		found, err := b.reachable(q, a)
+		if err != nil {
+			return nil, sum, err
+		}
+		only = idsOf(found)
+	}
+	rows := q.Query(selectStatus, session, MostCounted, only)
 	for rows.Next() {
 		var s BoxStatus
 		var ref mailboxRef
@@ -71,7 +85,10 @@ func (b *Broker) Status(q store.Querier, session int64, most int) (boxes []BoxSt
 			boxes = append(boxes, s)
 		}
 	}
-	return boxes, sum, rows.Err()
+	if err = rows.Err(); err == nil && agent != nil {
+		err = q.QueryRow(countHoldersClaims, a.mailbox).Scan(&sum.Claimed)
+	}
+	return boxes, sum, err
 }
 
 // Checks returns what looks the tables of this package over, one function for each invariant. Each returns what is

@@ -46,14 +46,19 @@ const (
 	Role
 )
 
-// A Question is what somebody wants to have explained, and when.
+// A Question is what a caller wants to have explained, and when.
 type Question struct {
 	Session     int64 // row id
 	SessionName string
+	Asker       string // the agent that asks; empty for an operator
+	AskerRole   string
 	Kind        Kind
 	Name        string // as the caller wrote it; empty for Everything
 	Now         time.Time
 }
+
+// Mine reports whether the caller may do what only an operator and one agent, such as a message's sender, may do.
+func (q *Question) Mine(agent string) bool { return q.Asker == "" || q.Asker == agent }
 
 // Sort puts the worst first, and among equals the oldest.
 func Sort(all []Finding) {

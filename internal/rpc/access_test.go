@@ -20,9 +20,7 @@ import (
 
 // forOperators are the RPCs that an agent may not call.
 var forOperators = map[string]bool{
-	pb.AdminService_GetStatus_FullMethodName:          true,
 	pb.AdminService_CheckDatabase_FullMethodName:      true,
-	pb.AdminService_Explain_FullMethodName:            true,
 	pb.LockService_ForceReleaseLocks_FullMethodName:   true,
 	pb.TokenService_RevokeToken_FullMethodName:        true,
 	pb.ChannelService_ConfigureChannel_FullMethodName: true,

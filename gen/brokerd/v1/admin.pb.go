@@ -466,7 +466,15 @@ func (x *MailboxStatus) GetDead() int64 {
 
 // GetStatusResponse is one screen of facts.
 type GetStatusResponse struct {
-	state     protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The agent whose view this is; empty for an operator.
+	Agent string `protobuf:"bytes,32,opt,name=agent,proto3" json:"agent,omitempty"`
+	// Its role.
+	Role string `protobuf:"bytes,33,opt,name=role,proto3" json:"role,omitempty"`
+	// Open questions that it has asked. 0 for an operator, as the next.
+	Asked int32 `protobuf:"varint,34,opt,name=asked,proto3" json:"asked,omitempty"`
+	// Open questions that others have asked it.
+	ToAnswer  int32                  `protobuf:"varint,35,opt,name=to_answer,json=toAnswer,proto3" json:"to_answer,omitempty"`
 	Version   string                 `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"`
 	StartedAt *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
 	// The broker's counter.
@@ -496,17 +504,21 @@ type GetStatusResponse struct {
 	Streams int32 `protobuf:"varint,14,opt,name=streams,proto3" json:"streams,omitempty"`
 	// The mailboxes with the most in them, at most 20, fullest first.
 	Mailboxes []*MailboxStatus `protobuf:"bytes,15,rep,name=mailboxes,proto3" json:"mailboxes,omitempty"`
-	Waiting   int64            `protobuf:"varint,16,opt,name=waiting,proto3" json:"waiting,omitempty"`
-	Claimed   int64            `protobuf:"varint,17,opt,name=claimed,proto3" json:"claimed,omitempty"`
-	// The sum over all mailboxes, each counted up to 1,000.
+	// Over all mailboxes of the session; for an agent, over those that it takes from.
+	Waiting int64 `protobuf:"varint,16,opt,name=waiting,proto3" json:"waiting,omitempty"`
+	// For an agent: the claims that it holds.
+	Claimed int64 `protobuf:"varint,17,opt,name=claimed,proto3" json:"claimed,omitempty"`
+	// As waiting. Each mailbox is counted up to 1,000.
 	Dead int64 `protobuf:"varint,18,opt,name=dead,proto3" json:"dead,omitempty"`
 	// Of the agents of the caller's session: those not heard of for a third of their lease, and those whose lease is over.
 	LateAgents   int32 `protobuf:"varint,19,opt,name=late_agents,json=lateAgents,proto3" json:"late_agents,omitempty"`
 	FailedAgents int32 `protobuf:"varint,20,opt,name=failed_agents,json=failedAgents,proto3" json:"failed_agents,omitempty"`
-	Locks        int64 `protobuf:"varint,21,opt,name=locks,proto3" json:"locks,omitempty"`
-	TokensHeld   int64 `protobuf:"varint,22,opt,name=tokens_held,json=tokensHeld,proto3" json:"tokens_held,omitempty"`
+	// In the session; for an agent, its own, as the next two.
+	Locks      int64 `protobuf:"varint,21,opt,name=locks,proto3" json:"locks,omitempty"`
+	TokensHeld int64 `protobuf:"varint,22,opt,name=tokens_held,json=tokensHeld,proto3" json:"tokens_held,omitempty"`
 	// Requests that wait for locks and tokens.
-	Tickets   int64 `protobuf:"varint,23,opt,name=tickets,proto3" json:"tickets,omitempty"`
+	Tickets int64 `protobuf:"varint,23,opt,name=tickets,proto3" json:"tickets,omitempty"`
+	// In the session.
 	StateKeys int64 `protobuf:"varint,24,opt,name=state_keys,json=stateKeys,proto3" json:"state_keys,omitempty"`
 	// Processor time that the broker's process has used since its start, in user and system mode.
 	ProcessCpuTime *durationpb.Duration `protobuf:"bytes,25,opt,name=process_cpu_time,json=processCpuTime,proto3" json:"process_cpu_time,omitempty"`
@@ -544,6 +556,34 @@ func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
 // Deprecated: Use GetStatusResponse.ProtoReflect.Descriptor instead.
 func (*GetStatusResponse) Descriptor() ([]byte, []int) {
 	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *GetStatusResponse) GetAgent() string {
+	if x != nil {
+		return x.Agent
+	}
+	return ""
+}
+
+func (x *GetStatusResponse) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *GetStatusResponse) GetAsked() int32 {
+	if x != nil {
+		return x.Asked
+	}
+	return 0
+}
+
+func (x *GetStatusResponse) GetToAnswer() int32 {
+	if x != nil {
+		return x.ToAnswer
+	}
+	return 0
 }
 
 func (x *GetStatusResponse) GetVersion() string {
@@ -886,8 +926,12 @@ const file_brokerd_v1_admin_proto_rawDesc = "" +
 	"\amailbox\x18\x01 \x01(\tR\amailbox\x12\x18\n" +
 	"\awaiting\x18\x02 \x01(\x03R\awaiting\x12\x18\n" +
 	"\aclaimed\x18\x03 \x01(\x03R\aclaimed\x12\x12\n" +
-	"\x04dead\x18\x04 \x01(\x03R\x04dead\"\xb5\a\n" +
-	"\x11GetStatusResponse\x12\x18\n" +
+	"\x04dead\x18\x04 \x01(\x03R\x04dead\"\x92\b\n" +
+	"\x11GetStatusResponse\x12\x14\n" +
+	"\x05agent\x18  \x01(\tR\x05agent\x12\x12\n" +
+	"\x04role\x18! \x01(\tR\x04role\x12\x14\n" +
+	"\x05asked\x18\" \x01(\x05R\x05asked\x12\x1b\n" +
+	"\tto_answer\x18# \x01(\x05R\btoAnswer\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x129\n" +
 	"\n" +
 	"started_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\tstartedAt\x12\x1a\n" +

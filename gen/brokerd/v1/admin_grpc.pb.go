@@ -28,14 +28,23 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// AdminService is for operators. Errors that every RPC may answer: see MessageService.
+// AdminService is for operators. Agents may call GetStatus and Explain as well: each gets its own view of its own session.
+// Errors that every RPC may return: see MessageService.
 type AdminServiceClient interface {
-	// GetStatus tells how the broker and the caller's session stand.
+	// GetStatus returns the state of the broker and of the caller's session.
+	//
+	// A call that names an agent gets that agent's view: the mailboxes that it takes from (its own, its role's and its channels'),
+	// what it holds and waits for, and its open questions. The fields about the daemon are then empty: started_at, sync,
+	// data_dir, listen, the sizes, the commits, sessions, streams and what the process uses.
 	GetStatus(ctx context.Context, in *GetStatusRequest, opts ...grpc.CallOption) (*GetStatusResponse, error)
 	// CheckDatabase looks for damage and for broken invariants, over all sessions, while the broker runs.
 	CheckDatabase(ctx context.Context, in *CheckDatabaseRequest, opts ...grpc.CallOption) (*CheckDatabaseResponse, error)
-	// Explain tells why something is stuck: who holds, who waits, since when and why, and which command frees it. Without a subject it finds
+	// Explain says why something is stuck: who holds it, who waits for it, since when and why, and which command frees it. Without a subject it finds
 	// the worst problems of the caller's session. NOT_FOUND if the subject does not exist.
+	//
+	// A call that names an agent gets, without a subject, only what concerns that agent: its own state, its mailbox, its role's
+	// queue, its claims, locks, tokens and tickets, and its overdue questions. It may name any subject of its session. The
+	// commands are those that the agent may run.
 	//
 	// Worth telling without a subject, all of it read by index and bounded, so that it is quick however much waits, at most 20 findings of a kind:
 	//   - mailboxes with mail that nobody takes: nobody has the role or has subscribed, or all who do have failed, are halted or have an open breaker;
@@ -91,14 +100,23 @@ func (c *adminServiceClient) Explain(ctx context.Context, in *ExplainRequest, op
 // All implementations must embed UnimplementedAdminServiceServer
 // for forward compatibility.
 //
-// AdminService is for operators. Errors that every RPC may answer: see MessageService.
+// AdminService is for operators. Agents may call GetStatus and Explain as well: each gets its own view of its own session.
+// Errors that every RPC may return: see MessageService.
 type AdminServiceServer interface {
-	// GetStatus tells how the broker and the caller's session stand.
+	// GetStatus returns the state of the broker and of the caller's session.
+	//
+	// A call that names an agent gets that agent's view: the mailboxes that it takes from (its own, its role's and its channels'),
+	// what it holds and waits for, and its open questions. The fields about the daemon are then empty: started_at, sync,
+	// data_dir, listen, the sizes, the commits, sessions, streams and what the process uses.
 	GetStatus(context.Context, *GetStatusRequest) (*GetStatusResponse, error)
 	// CheckDatabase looks for damage and for broken invariants, over all sessions, while the broker runs.
 	CheckDatabase(context.Context, *CheckDatabaseRequest) (*CheckDatabaseResponse, error)
-	// Explain tells why something is stuck: who holds, who waits, since when and why, and which command frees it. Without a subject it finds
+	// Explain says why something is stuck: who holds it, who waits for it, since when and why, and which command frees it. Without a subject it finds
 	// the worst problems of the caller's session. NOT_FOUND if the subject does not exist.
+	//
+	// A call that names an agent gets, without a subject, only what concerns that agent: its own state, its mailbox, its role's
+	// queue, its claims, locks, tokens and tickets, and its overdue questions. It may name any subject of its session. The
+	// commands are those that the agent may run.
 	//
 	// Worth telling without a subject, all of it read by index and bounded, so that it is quick however much waits, at most 20 findings of a kind:
 	//   - mailboxes with mail that nobody takes: nobody has the role or has subscribed, or all who do have failed, are halted or have an open breaker;

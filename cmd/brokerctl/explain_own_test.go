@@ -1,0 +1,106 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestExplain_AgentGetsItsOwnView(t *testing.T) {
+	s := newStage(t)
+	register(t, "lead/lead", "builder-1/builder", "builder-2/builder")
+	s.fine("agent", "builder-1")
+	sent(t, "role:painter", "no agent has this role")
+	sent(t, "lead", "the lead's own problem")
+	sent(t, "--agent", "lead", "builder-1", "which branch?", "--requires-response")
+	sent(t, "--agent", "lead", "role:builder", "work")
+	must0(t, "--agent", "builder-2", "lock", "acquire", "src/", "--for", "2h")
+	ctl(t, "--agent", "builder-1", "lock", "acquire", "src/a.go", "--keep")
+	if got := ctl(t, "--agent", "builder-1", "explain"); got.code != 0 || got.out != "" || got.err != "nothing is stuck\n" {
+		t.Errorf("%+v", got)
+	}
+	s.disk = 0.9
+	s.Advance(20 * time.Minute)
+	s.await("message.overdue")
+	own := s.explain("--agent", "builder-1")
+	for _, f := range own {
+		for _, command := range f.commands {
+			if strings.Contains(command, "lock revoke") || strings.Contains(command, "lock force-release") || strings.Contains(command, "nudge") {
+				t.Errorf("an agent may not run %s", command)
+			}
+			if strings.HasPrefix(command, "brokerctl --agent ") && !strings.HasPrefix(command, "brokerctl --agent builder-1 ") {
+				t.Errorf("this is in the name of another agent: %s", command)
+			}
+		}
+	}
+	got := subjectsOf(own)
+	for _, want := range []string{"mailbox builder-1", "mailbox role:builder", "lock src/a.go"} {
+		if !strings.Contains(got, "WARNING "+want) {
+			t.Errorf("no warning about %s: %s", want, got)
+		}
+	}
+	for _, other := range []string{"painter", "mailbox lead", "disk", "INFO"} {
+		if strings.Contains(got, other) {
+			t.Errorf("builder-1 is not concerned by %s: %s", other, got)
+		}
+	}
+	operator := subjectsOf(s.explain())
+	for _, want := range []string{"role:painter", "mailbox lead", "disk", "mailbox builder-1"} {
+		if !strings.Contains(operator, want) {
+			t.Errorf("the operator does not see %s: %s", want, operator)
+		}
+	}
+	out := must0(t, "--agent", "builder-1", "explain", "agent", "builder-1")
+	if !strings.Contains(out, "  $ brokerctl --agent builder-1 agent get builder-1\n") {
+		t.Errorf("a command lacks the agent:\n%s", out)
+	}
+}
+
+// subjectsOf lists findings by severity and subject.
+func subjectsOf(all []told) string {
+	var subjects []string
+	for _, f := range all {
+		subjects = append(subjects, f.severity+" "+f.subject)
+	}
+	return strings.Join(subjects, ", ")
+}
+
+func TestStatus_AgentGetsItsOwnView(t *testing.T) {
+	startBroker(t)
+	register(t, "lead/lead", "builder-1/builder", "critic-1/critic")
+	sent(t, "--agent", "lead", "builder-1", "which branch?", "--requires-response")
+	sent(t, "--agent", "lead", "builder-1", "work")
+	sent(t, "--agent", "lead", "role:builder", "work")
+	sent(t, "--agent", "lead", "critic-1", "a review")
+	must0(t, "--agent", "builder-1", "claim")
+	must0(t, "--agent", "critic-1", "claim")
+	must0(t, "--agent", "builder-1", "lock", "acquire", "src/")
+	must0(t, "--agent", "critic-1", "lock", "acquire", "docs/")
+	must0(t, "--agent", "critic-1", "token", "acquire", "review", "login")
+	ctl(t, "--agent", "builder-1", "lock", "acquire", "docs/", "--keep")
+	want := `stuck      nothing
+agent      builder-1, role builder, in session default
+messages   2 waiting, 1 claimed by this agent, 0 dead
+holds      1 lock and 0 tokens; waits for 1 more
+questions  1 to answer, 0 without an answer yet
+
+MAILBOX       WAITING  CLAIMED  DEAD
+builder-1     1        1        0
+role:builder  1        0        0
+`
+	if out := must0(t, "--agent", "builder-1", "status"); out != want {
+		t.Errorf("%s\nwant\n%s", out, want)
+	}
+	got := fields(t, "--agent", "lead", "status")
+	for field, want := range map[string]string{"asked": "1", "to_answer": "0", "waiting": "0", "claimed": "0", "locks": "0", "sessions": "0", "database_bytes": "0", "commits": "0"} {
+		if n := number(at(t, got, field)); n != want {
+			t.Errorf("%s is %s, want %s", field, n, want)
+		}
+	}
+	if at(t, got, "agent") != "lead" || at(t, got, "data_dir") != "" {
+		t.Errorf("%v", got)
+	}
+	if got := ctl(t, "--agent", "nobody-1", "status"); got.code != 5 || !strings.Contains(got.err, "not registered") {
+		t.Errorf("%+v", got)
+	}
+}
