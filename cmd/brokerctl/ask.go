@@ -43,7 +43,7 @@ ordinary mail. Exit code 4: none came in time. Exit code 1 at once: no agent is 
 			}
 			warn(cmd, answer.GetWarnings())
 			if answer.GetReply() == nil {
-				return failf(exitNothing, "no answer to %d within %s; one that comes later is in the inbox: %s receive --thread %s --wait 10m",
+				return failf(exitNothing, "no answer to %d within %s; one that comes later is in the inbox: %s receive --thread %s --wait 90s",
 					answer.GetRevision(), short(wait), c.again(), shellWord(cond(m.GetThreadId() != "", m.GetThreadId(), answer.GetId())))
 			}
 			return c.show(cmd, answer, func(w io.Writer) { c.render(w, rendered{message: answer.GetReply()}) })

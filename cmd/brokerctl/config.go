@@ -2,10 +2,12 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,11 +17,23 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// configFile says, for the folder it lies in and all below, which broker is meant and as whom to speak.
+// configFile is the name of the file with the settings for its folder and all folders below.
 const configFile = ".brokerd.yaml"
 
-// configKeys are the keys that a configFile may have.
-var configKeys = []string{"addr", "session", "agent", "output", "credential_file"}
+// Keys of a configFile. agents maps the names of the agents of the folder to agentKeys.
+var (
+	configKeys = []string{"addr", "session", "agents", "output", "credential_file"}
+	agentKeys  = []string{"role", "hook_session"}
+)
+
+// config is the content of a configFile.
+type config struct {
+	values map[string]string
+	agents map[string]map[string]string
+}
+
+// names returns the names of the agents in order.
+func (f config) names() []string { return slices.Sorted(maps.Keys(f.agents)) }
 
 // setting is a value with where it comes from: a flag, a variable, a file; "" if it is set nowhere.
 type setting struct{ value, from string }
@@ -28,12 +42,13 @@ type setting struct{ value, from string }
 type settings struct {
 	addr, session, agent, output, credentialFile setting
 
-	file        string // the configFile that was found; "" without one
-	otherAgent  bool   // --agent names another one than environment and file do
-	agentBefore string // whom they name
+	file       string   // the configFile that was found; "" without one
+	role       string   // the role that the file gives the agent
+	otherAgent bool     // --agent names a different agent than environment and file
+	unchosen   []string // the agents of the file, if neither the caller nor the file chooses one of them
 }
 
-// settings returns what holds: flags win over the environment, and that over the file.
+// settings returns the settings of this run: flags win over the environment, and that over the file.
 func (c *cli) settings() (settings, error) {
 	if c.found != nil {
 		return *c.found, nil
@@ -42,7 +57,7 @@ func (c *cli) settings() (settings, error) {
 	if err != nil {
 		return settings{}, err
 	}
-	file := map[string]string{}
+	var file config
 	if path != "" {
 		if file, err = readConfig(path); err != nil {
 			return settings{}, usagef("%s: %v", path, err)
@@ -54,8 +69,8 @@ func (c *cli) settings() (settings, error) {
 			return setting{given, flag}
 		case env != "":
 			return setting{env, variable}
-		case file[key] != "":
-			return setting{file[key], path}
+		case file.values[key] != "":
+			return setting{file.values[key], path}
 		}
 		return setting{}
 	}
@@ -66,15 +81,47 @@ func (c *cli) settings() (settings, error) {
 		session:        choose("--session", g.session, "BROKERD_SESSION", "session"),
 		output:         choose("--output", g.output, "BROKERD_OUTPUT", "output"),
 		credentialFile: choose("", "", "BROKERD_CREDENTIAL_FILE", "credential_file"),
-		agentBefore:    choose("", "", "BROKERD_AGENT", "agent").value,
 	}
-	s.agent = choose("--agent", g.agent, "BROKERD_AGENT", "agent")
-	if g.operator {
-		s.agent = setting{"", "--agent"}
+	before := choose("", "", "BROKERD_AGENT", "")
+	if before.value == "" {
+		before = c.identity(file, path)
 	}
-	s.otherAgent = s.agent.from == "--agent" && s.agent.value != s.agentBefore
+	switch {
+	case g.agent != "" || g.operator:
+		s.agent = setting{g.agent, "--agent"}
+	case before.value == "" && len(file.agents) > 0:
+		s.unchosen = file.names()
+	default:
+		s.agent = before
+	}
+	s.otherAgent = s.agent.from == "--agent" && s.agent.value != before.value
+	s.role = file.agents[s.agent.value]["role"]
 	c.found = &s
 	return s, nil
+}
+
+// hookSessionVariable is set by Claude Code for the commands that its model runs. The value is the
+// session_id that its hooks receive.
+const hookSessionVariable = "CLAUDE_CODE_SESSION_ID"
+
+// hookSession returns the session of the coding agent that this run belongs to, or "".
+func (c *cli) hookSession() string {
+	return cmp.Or(c.hookedBy, os.Getenv(hookSessionVariable))
+}
+
+// identity returns the agent of the file that this run acts as: the agent of the coding agent's
+// session, or the only one.
+func (c *cli) identity(file config, path string) setting {
+	names := file.names()
+	for _, name := range names {
+		if id := file.agents[name]["hook_session"]; id != "" && id == c.hookSession() {
+			return setting{name, path + ", hook session " + id}
+		}
+	}
+	if len(names) == 1 {
+		return setting{names[0], path}
+	}
+	return setting{}
 }
 
 // findConfig looks for a configFile from the working folder upwards and returns its path, or "". A file that belongs to
@@ -111,29 +158,47 @@ func owner(info fs.FileInfo) uint32 {
 	return info.Sys().(*syscall.Stat_t).Uid
 }
 
-// readConfig reads a configFile. Keys that nobody knows are named.
-func readConfig(path string) (map[string]string, error) {
+// readConfig reads a configFile. Its error names an unknown key.
+func readConfig(path string) (config, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return nil, err
+		return config{}, err
 	}
 	nodes := map[string]yaml.Node{}
 	if err := yaml.NewDecoder(bytes.NewReader(text)).Decode(&nodes); err != nil && !errors.Is(err, io.EOF) {
-		return nil, err
+		return config{}, err
 	}
-	values := map[string]string{}
+	read := config{values: map[string]string{}}
 	for key, node := range nodes {
 		if !slices.Contains(configKeys, key) {
-			return nil, fmt.Errorf("line %d: unknown key %q; known are %s", node.Line, key, strings.Join(configKeys, ", "))
+			return config{}, unknownKey(node.Line, key, configKeys)
+		}
+		if key == "agents" {
+			if err := node.Decode(&read.agents); err != nil {
+				return config{}, fmt.Errorf("line %d: agents must be names with settings, such as builder-1: {role: builder}",
+					node.Line)
+			}
+			continue
 		}
 		var value string
 		if err := node.Decode(&value); err != nil {
-			return nil, fmt.Errorf("line %d: %s must be one value", node.Line, key)
+			return config{}, fmt.Errorf("line %d: %s must be one value", node.Line, key)
 		}
-		values[key] = value
+		read.values[key] = value
 	}
-	if file := values["credential_file"]; file != "" && !filepath.IsAbs(file) {
-		values["credential_file"] = filepath.Join(filepath.Dir(path), file)
+	for _, name := range read.names() {
+		for key := range read.agents[name] {
+			if agents := nodes["agents"]; !slices.Contains(agentKeys, key) {
+				return config{}, unknownKey(agents.Line, key, agentKeys)
+			}
+		}
 	}
-	return values, nil
+	if file := read.values["credential_file"]; file != "" && !filepath.IsAbs(file) {
+		read.values["credential_file"] = filepath.Join(filepath.Dir(path), file)
+	}
+	return read, nil
+}
+
+func unknownKey(line int, key string, known []string) error {
+	return fmt.Errorf("line %d: unknown key %q; known are %s", line, key, strings.Join(known, ", "))
 }

@@ -21,7 +21,7 @@ func TestConfig_IsFoundFromBelowAndFlagsWinOverEnvironmentOverFile(t *testing.T)
 	register(t, "file-1", "env-1", "flag-1")
 	must0(t, "session", "create", "website")
 	must0(t, "--session", "website", "agent", "register", "file-1")
-	configure(t, "agent: file-1\nsession: website\noutput: json\n")
+	configure(t, "agents: {file-1: }\nsession: website\noutput: json\n")
 	dir, err := os.Getwd()
 	if err != nil {
 		t.Fatal(err)
@@ -55,10 +55,12 @@ func TestConfig_IsFoundFromBelowAndFlagsWinOverEnvironmentOverFile(t *testing.T)
 func TestConfig_FaultsAreNamedWithFileAndKey(t *testing.T) {
 	isolate(t)
 	for text, want := range map[string]string{
-		"agnet: x\n":             `line 1: unknown key "agnet"; known are addr, session, agent, output, credential_file`,
-		"agent: a\nsession: [b]": "line 2: session must be one value",
-		"- agent\n":              "cannot unmarshal",
-		"output: xml\n":          `output "xml" is none of table, json, prompt`,
+		"agnet: x\n":                 `line 1: unknown key "agnet"; known are addr, session, agents, output, credential_file`,
+		"agents: {a: {rôle: b}}":     `line 1: unknown key "rôle"; known are role, hook_session`,
+		"agents: [a]\n":              "line 1: agents must be names with settings",
+		"output: json\nsession: [b]": "line 2: session must be one value",
+		"- agent\n":                  "cannot unmarshal",
+		"output: xml\n":              `output "xml" is none of table, json, prompt`,
 	} {
 		configure(t, text)
 		got := ctl(t, "inbox")
@@ -73,45 +75,6 @@ func TestConfig_FaultsAreNamedWithFileAndKey(t *testing.T) {
 	}
 	if got := ctl(t, "inbox"); got.code != 2 || !strings.Contains(got.err, filepath.Join(dir, "secrets/none")) {
 		t.Errorf("a credential file is meant from where the file lies: %+v", got)
-	}
-}
-
-func TestInit_WritesWhatIsNeededAndRegisters(t *testing.T) {
-	startBroker(t)
-	out := must0(t, "init", "--agent", "builder-1", "--role", "builder")
-	for _, want := range []string{"wrote ", configFile, " answers\n", "builder-1 is registered now\n", "Next: brokerctl guide", "brokerctl next"} {
-		if !strings.Contains(out, want) {
-			t.Errorf("no %q in\n%s", want, out)
-		}
-	}
-	if got := fields(t, "whoami"); at(t, got, "agent") != "builder-1" || at(t, got, "role") != "builder" {
-		t.Errorf("%v", got)
-	}
-	before := must0(t, "agent", "get", "-o", "json")
-	if got := ctl(t, "init", "--agent", "other"); got.code != 5 || !strings.Contains(got.err, "--force") {
-		t.Errorf("it was overwritten: %+v", got)
-	}
-	if out := must0(t, "init", "--agent", "builder-1", "--force"); !strings.Contains(out, "registered already") {
-		t.Errorf("%q", out)
-	}
-	if after := must0(t, "agent", "get", "-o", "json"); at(t, decode(t, before), "agent", "incarnation") != at(t, decode(t, after), "agent", "incarnation") {
-		t.Errorf("it was registered again:\n%s%s", before, after)
-	}
-	configure(t, "nonsense: x\n") // which nothing but a new file heals
-	must0(t, "init", "--force")
-	if got := ctl(t, "init", "--role", "builder", "--force"); got.code != 2 || !strings.Contains(got.err, "--agent") {
-		t.Errorf("%+v", got)
-	}
-}
-
-func TestInit_SaysThatNoBrokerAnswers(t *testing.T) {
-	isolate(t)
-	got := ctl(t, "init", "--agent", "builder-1")
-	if got.code != 69 || !strings.Contains(got.err, "wrote ") || !strings.Contains(got.err, "start one with `brokerd`") {
-		t.Errorf("%+v", got)
-	}
-	if _, err := os.Stat(configFile); err != nil {
-		t.Error(err)
 	}
 }
 
@@ -136,7 +99,7 @@ func TestGuide_FitsIntoAPromptWithAllThatIsKnown(t *testing.T) {
 			}
 		}
 	}
-	configure(t, "agent: builder-7\nsession: website\n")
+	configure(t, "agents: {builder-7: {}}\nsession: website\n")
 	if out := must0(t, "guide"); !strings.Contains(out, "You are the agent builder-7 in the session website.") {
 		t.Errorf("%s", out)
 	}

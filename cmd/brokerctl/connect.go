@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"strings"
 
 	"brokerd/client"
 )
@@ -18,6 +19,10 @@ func (c *cli) connect(ctx context.Context, more ...client.Option) (*client.Clien
 	s, err := c.settings()
 	if err != nil {
 		return nil, err
+	}
+	if len(s.unchosen) > 0 {
+		return nil, usagef("%s has several agents (%s) and nothing chooses one: export BROKERD_AGENT=NAME; in a coding agent: "+
+			"brokerctl init --agent NAME", s.file, strings.Join(s.unchosen, ", "))
 	}
 	opts = append(opts, client.WithAddress(s.addr.value), client.WithSession(s.session.value), client.WithAgent(s.agent.value))
 	if s.otherAgent { // the incarnation in the environment is not this one's, nor the lock

@@ -128,6 +128,7 @@ func (o *hookOptions) run(c *cli, cmd *cobra.Command) error {
 	if err != nil {
 		return o.failed(c, cmd, in, fmt.Errorf("read what the hook is about from standard input: %w", err))
 	}
+	c.hookedBy = in.SessionID
 	h := &hook{hookOptions: o, c: c, in: in}
 	ctx, cancel := context.WithTimeout(cmd.Context(), hookTimeout+o.wait)
 	defer cancel()
@@ -194,14 +195,21 @@ func (h *hook) as(ctx context.Context, call func(*client.Client) error) error {
 		return err
 	}
 	h.broker = broker
+	s, err := h.c.settings()
+	if err != nil {
+		return err
+	}
+	if s.file != "" && s.agent.from != s.file && strings.HasPrefix(s.agent.from, s.file) {
+		h.c.global.agent = s.agent.value // for suggested commands: the model's shell may not know the session
+	}
 	err = call(broker)
 	switch client.Reason(err) {
 	case "AGENT_REQUIRED":
-		return errors.New("nothing says which agent this is: brokerctl init --agent NAME --role ROLE in the project's folder, or set BROKERD_AGENT")
+		return errors.New("this session has no agent: call brokerctl init --agent NAME --role ROLE in the project's folder, or set BROKERD_AGENT")
 	case "STALE_INCARNATION":
 		return &blocked{status.Convert(err).Message() + ": somebody else acts as this agent now; stop working"}
 	case "AGENT_NOT_REGISTERED":
-		_, err = broker.Agents().RegisterAgent(ctx, &pb.RegisterAgentRequest{Role: h.role, Worktree: h.in.Cwd, Lease: always(shellLease)})
+		_, err = broker.Agents().RegisterAgent(ctx, &pb.RegisterAgentRequest{Role: cmp.Or(h.role, s.role), Worktree: h.in.Cwd, Lease: always(shellLease)})
 		if err == nil {
 			err = call(broker)
 		}
@@ -240,7 +248,8 @@ func (h *hook) lock(ctx context.Context) error {
 	if o := answer.GetObstacles(); len(o) > 0 {
 		who = fmt.Sprintf(", or ask: %s send %s TEXT", h.c.again(), shellWord(o[0].GetAgent()))
 	}
-	return &blocked{fmt.Sprintf("%s. Do not write it now, by other tools neither. Go on with something else, or wait for it: %s lock acquire %s --holder %s --for %s --wait 10m%s",
+	return &blocked{fmt.Sprintf("%s. Do not modify it, with any tool. Continue with something else, or wait for it: "+
+		"%s lock acquire %s --holder %s --for %s --wait 90s%s",
 		h.c.inTheWay(answer.GetObstacles()), h.c.again(), shellWord(file), shellWord(h.in.SessionID), short(h.maxHold), who)}
 }
 

@@ -29,7 +29,7 @@ const (
 
 func TestHook_AFileIsTheSessionsThatWritesIt(t *testing.T) {
 	startBroker(t)
-	configure(t, "agent: builder-1\n")
+	configure(t, "agents: {builder-1: {}}\n")
 	for range 2 { // the first registers the agent, the second extends
 		if got := hooked(t, editInput, "--role", "builder"); got.code != 0 || got.out != "" || got.err != "" {
 			t.Fatalf("%+v", got)
@@ -50,7 +50,7 @@ func TestHook_AFileIsTheSessionsThatWritesIt(t *testing.T) {
 		t.Setenv("BROKERD_AGENT", who)
 		got := hooked(t, other)
 		if got.code != 2 || !strings.Contains(got.err, "src/a.go is held by builder-1 (5b1c) until ") ||
-			!strings.Contains(got.err, "brokerctl lock acquire src/a.go --holder 77aa --for 15m --wait 10m, or ask: brokerctl send builder-1 TEXT") {
+			!strings.Contains(got.err, "brokerctl lock acquire src/a.go --holder 77aa --for 15m --wait 90s, or ask: brokerctl send builder-1 TEXT") {
 			t.Errorf("%q: %+v", who, got)
 		}
 	}

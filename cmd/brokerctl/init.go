@@ -1,17 +1,22 @@
 package main
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
+	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -20,39 +25,48 @@ import (
 
 // initOptions are the options of init. The global ones say what to write.
 type initOptions struct {
-	role  string
-	force bool
+	role string
 }
 
 // AddFlags adds the options.
 func (o *initOptions) AddFlags(f *pflag.FlagSet) {
-	f.StringVar(&o.role, "role", "", "with --agent: register the agent with this role")
-	f.BoolVar(&o.force, "force", false, "overwrite a file that is there")
+	f.StringVar(&o.role, "role", "", "the agent's role")
 }
 
 func newInitCommand(c *cli) *cobra.Command {
 	o := &initOptions{}
 	cmd := &cobra.Command{
 		Use:   "init",
-		Short: "Write a .brokerd.yaml, so that commands in this folder need no options",
-		Long: `Write a .brokerd.yaml with what --agent, --session, --addr and --output say: commands in this folder and below
-need none of them then. An agent that is not registered yet is registered. Exit code 69: the file was written, but no
-broker answers.`,
+		Short: "Write a .brokerd.yaml, so that commands in this folder need no flags",
+		Long: `Add an agent, a session or an address to the .brokerd.yaml of this folder, for all
+commands in this folder and below. init creates the file if necessary, adds it to
+.gitignore in a git work tree, and registers the agent unless it is registered.
+
+Several agents can share a folder: call init once for each. A command then acts as the
+first of these:
+  1. --agent NAME
+  2. BROKERD_AGENT
+  3. the agent that init was called for in this session of Claude Code
+  4. the only agent in the file
+
+Exit code 5: the file has another session, address or output. Exit code 69: the file was
+written, but no broker answers.`,
 		Example: `  brokerctl init --agent builder-1 --role builder
+  brokerctl init --agent critic-1 --role critic
   brokerctl init --session website`,
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
-		PersistentPreRunE: func(*cobra.Command, []string) error { return nil }, // the file that is replaced may be broken
 		RunE:              func(cmd *cobra.Command, _ []string) error { return o.run(c, cmd) },
 	}
 	o.AddFlags(cmd.Flags())
 	return cmd
 }
 
-// initialized is what init says as JSON.
+// initialized is the JSON output of init.
 type initialized struct {
 	File       string `json:"file"`
-	Addr       string `json:"addr"` // where the broker answers
+	Ignored    string `json:"gitignore"` // the .gitignore that this command changed
+	Addr       string `json:"addr"`      // where the broker answers
 	Session    string `json:"session"`
 	Agent      string `json:"agent"`
 	Registered bool   `json:"registered"` // by this command
@@ -60,19 +74,33 @@ type initialized struct {
 }
 
 func (o *initOptions) run(c *cli, cmd *cobra.Command) error {
-	if o.role != "" && c.global.agent == "" {
-		return usagef("--role is that of an agent: give --agent NAME too")
+	s, err := c.settings()
+	if err != nil {
+		return err
+	}
+	// Only the caller names the agent to add. The file does not.
+	agent := cmp.Or(c.global.agent, os.Getenv("BROKERD_AGENT"))
+	if o.role != "" && agent == "" {
+		return usagef("--role needs an agent: add --agent NAME")
 	}
 	dir, err := os.Getwd()
 	if err != nil {
 		return err
 	}
-	if c.global.session == "" {
-		c.global.session = "default"
-	}
-	done := initialized{File: filepath.Join(dir, configFile), Session: c.global.session, Agent: c.global.agent}
-	if err := o.write(c, done.File); err != nil {
+	done := initialized{File: filepath.Join(dir, configFile), Session: cmp.Or(s.session.value, "default"), Agent: agent}
+	written, err := o.write(c, done)
+	if err != nil {
 		return err
+	}
+	if done.Ignored, err = ignoreInGit(dir); err != nil {
+		return err
+	}
+	c.found = &settings{
+		file: s.file, addr: s.addr, session: s.session, output: s.output, credentialFile: s.credentialFile,
+		agent: setting{agent, "--agent"}, otherAgent: agent != s.agent.value,
+	}
+	if o.role == "" {
+		o.role = written.agents[agent]["role"]
 	}
 	broker, err := c.connect(cmd.Context())
 	if err == nil {
@@ -83,57 +111,162 @@ func (o *initOptions) run(c *cli, cmd *cobra.Command) error {
 		code, text := c.explain(err)
 		return failf(code, "wrote %s; but: %s", done.File, text)
 	}
-	done.Next = "brokerctl agent register NAME --role ROLE, or brokerctl init --force --agent NAME"
-	if done.Agent != "" {
-		done.Next = "brokerctl guide tells how to work; brokerctl next --wait 5m takes the first message"
-	}
 	lines := []string{"wrote " + done.File + "; the broker at " + done.Addr + " answers"}
-	if done.Agent != "" {
-		lines = append(lines, fmt.Sprintf("%s is %s", done.Agent, cond(done.Registered, "registered now", "registered already")))
+	if done.Ignored != "" {
+		lines = append(lines, "added "+configFile+" to "+done.Ignored)
+	}
+	if agent != "" {
+		lines = append(lines, fmt.Sprintf("%s is %s", agent, cond(done.Registered, "registered now", "registered already")))
+	}
+	switch {
+	case agent == "":
+		done.Next = "brokerctl init --agent NAME --role ROLE"
+	case len(written.agents) > 1 && written.agents[agent]["hook_session"] == "" && os.Getenv("BROKERD_AGENT") != agent:
+		done.Next = fmt.Sprintf("export BROKERD_AGENT=%s, since this folder has several agents: %s",
+			shellWord(agent), strings.Join(written.names(), ", "))
+	default:
+		done.Next = "brokerctl guide explains how to work; brokerctl next --wait 90s takes the first message"
 	}
 	return c.showValue(cmd, done, strings.Join(append(lines, "Next: "+done.Next), "\n"))
 }
 
-// write writes the file with what was given.
-func (o *initOptions) write(c *cli, path string) error {
-	doc := yaml.Node{Kind: yaml.MappingNode, HeadComment: "Read by brokerctl in this folder and below; options and environment win."}
-	for _, pair := range [][2]string{
-		{"addr", c.global.addr}, {"session", c.global.session}, {"agent", c.global.agent}, {"output", c.global.output},
-	} {
-		if pair[1] != "" {
-			doc.Content = append(doc.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: pair[0]}, &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: pair[1]})
+// write adds to the file what it does not have yet, and returns its content. A lock on the file
+// orders agents that call init at the same time. The file keeps its comments.
+func (o *initOptions) write(c *cli, want initialized) (config, error) {
+	f, err := os.OpenFile(want.File, os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
+		return config{}, err
+	}
+	defer func() { _ = f.Close() }()
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
+		return config{}, fmt.Errorf("lock %s: %w", want.File, err)
+	}
+	had, err := readConfig(want.File)
+	if err != nil {
+		return config{}, usagef("%s: %v", want.File, err)
+	}
+	text, err := io.ReadAll(f)
+	if err != nil {
+		return config{}, err
+	}
+	var doc yaml.Node
+	if err := yaml.Unmarshal(text, &doc); err != nil {
+		return config{}, err
+	}
+	if len(doc.Content) == 0 {
+		doc.Content = []*yaml.Node{{
+			Kind: yaml.MappingNode, HeadComment: "Read by brokerctl in this folder and below; flags and environment win.",
+		}}
+		doc.Kind = yaml.DocumentNode
+	}
+	top := doc.Content[0]
+	for _, pair := range [][2]string{{"addr", c.global.addr}, {"session", want.Session}, {"output", c.global.output}} {
+		key, value := pair[0], pair[1]
+		switch have := had.values[key]; {
+		case value == "" || have == value:
+		case have != "":
+			return config{}, failf(exitConflict, "%s has %s %q, and this call has %q: change the file, or leave out --%s or its variable",
+				want.File, key, have, value, key)
+		default:
+			put(top, key, &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: value})
 		}
 	}
-	text, err := yaml.Marshal(&doc)
-	if err != nil {
-		return err
+	if want.Agent != "" {
+		agents := put(top, "agents", &yaml.Node{Kind: yaml.MappingNode})
+		agent := put(agents, want.Agent, &yaml.Node{Kind: yaml.MappingNode, Style: yaml.FlowStyle})
+		for name, other := range had.agents {
+			if id := c.hookSession(); id != "" && id == other["hook_session"] {
+				drop(put(agents, name, nil), "hook_session") // a session is one agent
+			}
+		}
+		for _, pair := range [][2]string{{"role", o.role}, {"hook_session", c.hookSession()}} {
+			if pair[1] != "" {
+				*put(agent, pair[0], &yaml.Node{}) = yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: pair[1]}
+			}
+		}
 	}
-	flags := os.O_WRONLY | os.O_CREATE | os.O_EXCL
-	if o.force {
-		flags = os.O_WRONLY | os.O_CREATE | os.O_TRUNC
+	var b bytes.Buffer
+	e := yaml.NewEncoder(&b)
+	e.SetIndent(2)
+	if err := errors.Join(e.Encode(&doc), f.Truncate(0)); err != nil {
+		return config{}, err
 	}
-	f, err := os.OpenFile(path, flags, 0o644)
-	if errors.Is(err, fs.ErrExist) {
-		return failf(exitConflict, "%s is there already; change it with an editor, or overwrite it with --force", path)
+	if _, err := f.WriteAt(b.Bytes(), 0); err != nil {
+		return config{}, err
 	}
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(text)
-	return errors.Join(err, f.Close())
+	return readConfig(want.File)
 }
 
-// register registers the agent if it is not, and returns whether it did. Without an agent it sees whether the broker answers.
+// put returns the value of a key of a mapping, and adds the given one if the key has none.
+func put(mapping *yaml.Node, key string, value *yaml.Node) *yaml.Node {
+	for i := 0; i+1 < len(mapping.Content); i += 2 {
+		if mapping.Content[i].Value == key {
+			if have := mapping.Content[i+1]; have.Tag != "!!null" {
+				return have
+			}
+			mapping.Content[i+1] = value
+			return value
+		}
+	}
+	mapping.Content = append(mapping.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: key}, value)
+	return value
+}
+
+// drop removes a key of a mapping.
+func drop(mapping *yaml.Node, key string) {
+	for i := 0; i+1 < len(mapping.Content); i += 2 {
+		if mapping.Content[i].Value == key {
+			mapping.Content = slices.Delete(mapping.Content, i, i+2)
+			return
+		}
+	}
+}
+
+// ignoreInGit adds the configFile to the .gitignore of the git work tree that dir is in, and returns
+// the path of that .gitignore. It returns "" if git ignores or tracks the file already, or dir is in no
+// work tree.
+func ignoreInGit(dir string) (string, error) {
+	git := func(args ...string) (string, error) {
+		out, err := exec.Command("git", append([]string{"-C", dir}, args...)...).Output()
+		return strings.TrimSpace(string(out)), err
+	}
+	top, err := git("rev-parse", "--show-toplevel")
+	if err != nil || top == "" {
+		return "", nil //nolint:nilerr // no git, or no work tree
+	}
+	_, err = git("check-ignore", "--quiet", configFile)
+	if tracked, _ := git("ls-files", configFile); err == nil || tracked != "" {
+		return "", nil
+	}
+	path := filepath.Join(top, ".gitignore")
+	text, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return "", err
+	}
+	line := configFile + "\n"
+	if len(text) > 0 && !bytes.HasSuffix(text, []byte("\n")) {
+		line = "\n" + line
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
+	if err != nil {
+		return "", err
+	}
+	_, err = f.WriteString(line)
+	return path, errors.Join(err, f.Close())
+}
+
+// register registers the agent if necessary, and reports whether it did. Without an agent it checks that the broker
+// answers.
 func (o *initOptions) register(c *cli, ctx context.Context) (bool, error) {
 	broker := c.client
-	if c.global.agent == "" {
+	if broker.Identity().Agent == "" {
 		_, err := broker.Sessions().GetSession(ctx, &pb.GetSessionRequest{})
 		return false, err
 	}
-	_, err := broker.As("").Agents().GetAgent(ctx, &pb.GetAgentRequest{Name: c.global.agent})
+	_, err := broker.As("").Agents().GetAgent(ctx, &pb.GetAgentRequest{Name: broker.Identity().Agent})
 	if status.Code(err) != codes.NotFound {
 		return false, err
 	}
-	_, err = broker.As(c.global.agent).Agents().RegisterAgent(ctx, &pb.RegisterAgentRequest{Role: o.role, Lease: always(shellLease)})
+	_, err = broker.Agents().RegisterAgent(ctx, &pb.RegisterAgentRequest{Role: o.role, Lease: always(shellLease)})
 	return err == nil, err
 }

@@ -46,6 +46,7 @@ func isolate(t *testing.T) string {
 	for _, name := range []string{"ADDR", "SESSION", "AGENT", "INCARNATION", "CREDENTIAL_FILE", "OUTPUT", "FENCE", "HOLDER", "ROOT"} {
 		t.Setenv("BROKERD_"+name, "")
 	}
+	t.Setenv(hookSessionVariable, "")
 	t.Chdir(t.TempDir()) // no .brokerd.yaml above
 	dir := filepath.Join(t.TempDir(), "data")
 	t.Setenv("BROKERD_DATA", dir)

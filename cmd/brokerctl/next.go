@@ -42,7 +42,7 @@ func newNextCommand(c *cli) *cobra.Command {
   a new claim  if it holds less than --limit: the most urgent message, which is the agent's then
 
 Exit code 4: nothing was there, or came in time. With -o json it prints one object.`,
-		Example: `  brokerctl --agent builder-1 next --wait 5m -o prompt
+		Example: `  brokerctl --agent builder-1 next --wait 90s -o prompt
   brokerctl --agent builder-1 ack`,
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,

@@ -17,8 +17,11 @@ type cli struct {
 	global globalOptions
 	client *client.Client
 	hurry  chan struct{} // closed by the second signal
-	found  *settings     // what options, environment and file say, once it was looked up
-	ran    bool          // a command's own code was reached: errors before that are usage errors
+	found  *settings     // the settings of this run, once they were read
+
+	hookedBy string // the session of the coding agent whose hook runs this; "" outside of hooks
+
+	ran bool // a command's own code was reached: errors before that are usage errors
 }
 
 // globalOptions are the options of every command.
@@ -61,8 +64,8 @@ BROKERD_CREDENTIAL_FILE, BROKERD_OUTPUT, BROKERD_DATA (the local daemon's data f
 locks are relative to), BROKERD_HOLDER (which worker of the agent locks). Commands that run a command also set
 BROKERD_ROLE, the agent's role.
 
-A file .brokerd.yaml in the working folder or one above it may give addr, session, agent, output and
-credential_file (brokerctl init writes one). Options win over the environment, and that over the file.`
+A file .brokerd.yaml in the working folder or one above it may give addr, session, agents, output
+and credential_file (see brokerctl init). Flags win over the environment, and that over the file.`
 
 // newRoot builds the command tree of one run.
 func newRoot(c *cli) *cobra.Command {

@@ -1,0 +1,173 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestInit_WritesTheFileAndRegistersTheAgentOnce(t *testing.T) {
+	startBroker(t)
+	out := must0(t, "init", "--agent", "builder-1", "--role", "builder")
+	for _, want := range []string{
+		"wrote ", configFile, " answers\n", "builder-1 is registered now\n", "Next: brokerctl guide", "brokerctl next --wait 90s",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
+	if got := fields(t, "whoami"); at(t, got, "agent") != "builder-1" || at(t, got, "role") != "builder" {
+		t.Errorf("%v", got)
+	}
+	before := must0(t, "agent", "get", "-o", "json")
+	if out := must0(t, "init", "--agent", "builder-1"); !strings.Contains(out, "registered already") {
+		t.Errorf("%q", out)
+	}
+	after := must0(t, "agent", "get", "-o", "json")
+	if at(t, decode(t, before), "agent", "incarnation") != at(t, decode(t, after), "agent", "incarnation") {
+		t.Errorf("the second call registers again:\n%s%s", before, after)
+	}
+	if got := ctl(t, "init", "--role", "builder"); got.code != 2 || !strings.Contains(got.err, "--agent NAME") {
+		t.Errorf("a role without an agent: %+v", got)
+	}
+}
+
+func TestInit_ANewAgentJoinsTheOthersOfTheFolder(t *testing.T) {
+	startBroker(t)
+	configure(t, "# ours\noutput: table # for people\n")
+	must0(t, "init", "--agent", "builder-1", "--role", "builder")
+	out := must0(t, "init", "--agent", "critic-1", "--role", "critic")
+	if !strings.Contains(out, "Next: export BROKERD_AGENT=critic-1, since this folder has several agents: builder-1, critic-1") {
+		t.Errorf("%s", out)
+	}
+	text, err := os.ReadFile(configFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "# ours\noutput: table # for people\nsession: default\n" +
+		"agents:\n  builder-1: {role: builder}\n  critic-1: {role: critic}\n"
+	if string(text) != want {
+		t.Errorf("the file is\n%s\nwant\n%s", text, want)
+	}
+
+	got := ctl(t, "inbox")
+	if got.code != 2 || !strings.Contains(got.err, "has several agents (builder-1, critic-1)") ||
+		!strings.Contains(got.err, "export BROKERD_AGENT=NAME") {
+		t.Errorf("no agent is chosen: %+v", got)
+	}
+	for agent, args := range map[string][]string{"critic-1": {"--agent", "critic-1"}, "system": {"--agent", ""}} {
+		if got := fields(t, append(args, "whoami")...); at(t, got, "agent") != agent || at(t, got, "agent_from") != "--agent" {
+			t.Errorf("%q: %v", args, got)
+		}
+	}
+	t.Setenv("BROKERD_AGENT", "builder-1")
+	if got := fields(t, "whoami"); at(t, got, "agent") != "builder-1" || at(t, got, "agent_from") != "BROKERD_AGENT" {
+		t.Errorf("%v", got)
+	}
+}
+
+func TestInit_ACodingAgentsSessionKeepsItsAgent(t *testing.T) {
+	startBroker(t)
+	dir, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv(hookSessionVariable, "5b1c")
+	must0(t, "init", "--agent", "builder-1", "--role", "builder")
+	t.Setenv(hookSessionVariable, "77aa")
+	if out := must0(t, "init", "--agent", "critic-1", "--role", "critic"); strings.Contains(out, "export") {
+		t.Errorf("the session chooses the agent without a variable:\n%s", out)
+	}
+	file := filepath.Join(dir, configFile)
+	if got := fields(t, "whoami"); at(t, got, "agent") != "critic-1" || at(t, got, "agent_from") != file+", hook session 77aa" {
+		t.Errorf("%v", got)
+	}
+
+	// Hooks get the session as input. The commands that they suggest work in any shell.
+	t.Setenv(hookSessionVariable, "")
+	for session, agent := range map[string]string{"5b1c": "builder-1", "77aa": "critic-1"} {
+		input := strings.ReplaceAll(strings.ReplaceAll(editInput, "5b1c", session), "a.go", session+".go")
+		if got := hooked(t, input); got.code != 0 || got.err != "" {
+			t.Fatalf("%s: %+v", session, got)
+		}
+		lock := fields(t, "--agent", "", "lock", "list", "--owner", agent)
+		if at(t, lock, "paths", 0) != "src/"+session+".go" {
+			t.Errorf("%s: %v", agent, lock)
+		}
+	}
+	got := hooked(t, strings.ReplaceAll(editInput, "a.go", "77aa.go"))
+	if got.code != 2 || !strings.Contains(got.err, "brokerctl --agent builder-1 lock acquire src/77aa.go --holder 5b1c") {
+		t.Errorf("%+v", got)
+	}
+	if got := hooked(t, strings.ReplaceAll(editInput, "5b1c", "new")); !strings.Contains(got.err, "has several agents") {
+		t.Errorf("a session without an agent: %+v", got)
+	}
+
+	t.Setenv(hookSessionVariable, "5b1c") // the model changes its mind
+	must0(t, "init", "--agent", "critic-1")
+	if got := fields(t, "whoami"); at(t, got, "agent") != "critic-1" {
+		t.Errorf("%v", got)
+	}
+}
+
+func TestInit_HonoursTheEnvironment(t *testing.T) {
+	startBroker(t)
+	must0(t, "session", "create", "website")
+	must0(t, "session", "create", "other")
+	t.Setenv("BROKERD_SESSION", "website")
+	t.Setenv("BROKERD_AGENT", "zed")
+	if got := fields(t, "init", "--role", "z"); at(t, got, "session") != "website" || at(t, got, "agent") != "zed" {
+		t.Errorf("%v", got)
+	}
+	t.Setenv("BROKERD_SESSION", "")
+	t.Setenv("BROKERD_AGENT", "")
+	if got := fields(t, "whoami"); at(t, got, "session") != "website" || at(t, got, "agent") != "zed" || at(t, got, "role") != "z" {
+		t.Errorf("%v", got)
+	}
+	got := ctl(t, "init", "--session", "other", "--agent", "zed")
+	if got.code != 5 || !strings.Contains(got.err, `has session "website", and this call has "other"`) || strings.Contains(got.err, "force") {
+		t.Errorf("another session: %+v", got)
+	}
+}
+
+func TestInit_AddsTheFileToGitignoreOnce(t *testing.T) {
+	startBroker(t)
+	if out, err := exec.Command("git", "init", "--quiet").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if err := os.WriteFile(".gitignore", []byte("bin/"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out := must0(t, "init", "--agent", "builder-1"); !strings.Contains(out, "added .brokerd.yaml to ") {
+		t.Errorf("%s", out)
+	}
+	if out := must0(t, "init", "--agent", "builder-2"); strings.Contains(out, "gitignore") {
+		t.Errorf("the second call: %s", out)
+	}
+	if err := os.Mkdir("web", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	top, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir("web")
+	must0(t, "init", "--agent", "builder-3")
+	text, err := os.ReadFile(filepath.Join(top, ".gitignore"))
+	if err != nil || string(text) != "bin/\n.brokerd.yaml\n" {
+		t.Errorf(".gitignore is %q, %v", text, err)
+	}
+}
+
+func TestInit_SaysThatNoBrokerAnswers(t *testing.T) {
+	isolate(t)
+	got := ctl(t, "init", "--agent", "builder-1")
+	if got.code != 69 || !strings.Contains(got.err, "wrote ") || !strings.Contains(got.err, "start one with `brokerd`") {
+		t.Errorf("%+v", got)
+	}
+	if _, err := os.Stat(configFile); err != nil {
+		t.Error(err)
+	}
+}
