@@ -31,8 +31,8 @@ type turnOptions struct {
 
 // AddFlags adds the options.
 func (o *turnOptions) AddFlags(f *pflag.FlagSet) {
-	f.DurationVar(&o.wait, "wait", 0, "wait this long for the turn, up to 24h (default: do not wait)")
-	f.DurationVar(&o.maxHold, "for", 0, "how long it may be held without being extended, 1s to 168h (default: 30m)")
+	durationVar(f, &o.wait, "wait", 0, "wait this long for the turn, up to 24h (default: do not wait)")
+	durationVar(f, &o.maxHold, "for", 0, "how long it may be held without being extended, 1s to 168h (default: 30m)")
 	f.StringVar(&o.reason, "reason", "", "why, for those who have to wait")
 }
 

@@ -46,7 +46,7 @@ func (o *registerOptions) AddFlags(f *pflag.FlagSet, lease time.Duration) {
 	f.StringVar(&o.instance, "instance", "", "which instance of the role it is")
 	f.StringVar(&o.worktree, "worktree", "", "its working folder")
 	f.StringArrayVar(&o.labels, "label", nil, "KEY=VALUE; may be repeated")
-	f.DurationVar(&o.lease, "lease", lease, "how long the broker considers the agent alive after its last call, 1s to 168h")
+	durationVar(f, &o.lease, "lease", lease, "how long the broker considers the agent alive after its last call, 1s to 168h")
 }
 
 func newAgentRegisterCommand(c *cli) *cobra.Command {

@@ -56,13 +56,13 @@ func (o *agentRunOptions) AddFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	o.registerOptions.AddFlags(f, runLease)
 	f.BoolVar(&o.end, "deregister", false, "end its registration when the program ends: its unfinished mail becomes dead letters")
-	f.DurationVar(&o.timeout, "timeout", 0, "end a program that runs longer (default: none)")
+	durationVar(f, &o.timeout, "timeout", 0, "end a program that runs longer (default: none)")
 }
 
 func newAgentRunCommand(c *cli) *cobra.Command {
 	o := &agentRunOptions{}
 	cmd := &cobra.Command{
-		Use:   "run [options] -- COMMAND [ARGUMENT...]",
+		Use:   "run [flags] -- COMMAND [ARGUMENT...]",
 		Short: "Run a program as an agent: registered, alive as long as it runs, its reports turned into calls",
 		Long:  agentRunLong,
 

@@ -51,7 +51,7 @@ ordinary mail. Exit code 4: none came in time. Exit code 1 at once: no agent is 
 	}
 	o.AddFlags(cmd.Flags())
 	o.complete(c, cmd)
-	cmd.Flags().DurationVar(&wait, "wait", 30*time.Second, "how long to wait for the answer, 1ms to 1h")
+	durationVar(cmd.Flags(), &wait, "wait", 30*time.Second, "how long to wait for the answer, 1ms to 1h")
 	return cmd
 }
 

@@ -44,7 +44,7 @@ func (o *benchOptions) AddFlags(f *pflag.FlagSet) {
 	f.IntVar(&o.preload, "preload", 0, "messages that wait in 100 other mailboxes meanwhile")
 	f.IntVar(&o.idle, "idle", 0, "connected agents that wait for work and get none")
 	f.IntVar(&o.subscribers, "subscribers", 0, "event subscribers that stop reading")
-	f.DurationVar(&o.keep, "keep", 0, "archive and remove finished messages and events after this time meanwhile; 0 = as a session does by default")
+	durationVar(f, &o.keep, "keep", 0, "archive and remove finished messages and events after this time meanwhile; 0 = as a session does by default")
 	f.IntVar(&o.held, "held", 10_000, "locks that others hold in workload held")
 	f.IntVar(&o.changes, "changes", 10_000, "changes that each watcher gets in workload watch")
 	f.IntVar(&o.finished, "finished", 0, "messages that are sent and acknowledged before the first workload")

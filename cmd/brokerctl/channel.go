@@ -148,8 +148,8 @@ func newChannelConfigureCommand(c *cli) *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().DurationVar(&ttl, "default-ttl", 0, "TTL of messages that give none themselves; 0 = none")
-	cmd.Flags().DurationVar(&keep, "message-retention", 0, "how long finished messages are kept; 0 = for ever (at first as the session says)")
+	durationVar(cmd.Flags(), &ttl, "default-ttl", 0, "TTL of messages that give none themselves; 0 = none")
+	durationVar(cmd.Flags(), &keep, "message-retention", 0, "how long finished messages are kept; 0 = for ever (at first as the session says)")
 	addRequestID(cmd, &requestID)
 	cmd.MarkFlagsOneRequired("default-ttl", "message-retention")
 	return cmd

@@ -56,8 +56,8 @@ func (o *claimOptions) AddFlags(f *pflag.FlagSet) {
 	f.StringSliceVar(&o.senders, "from", nil, "only from these senders; may be repeated")
 	f.StringVar(&o.consumer, "consumer", "", "tells workers under one agent's name apart")
 	f.Int32Var(&o.limit, "limit", 1, "how many claims to hold, those held before included")
-	f.DurationVar(&o.wait, "wait", 0, "if nothing is there, wait this long")
-	f.DurationVar(&o.claimFor, "for", 30*time.Minute, "how long a new claim lasts; extend gives more")
+	durationVar(f, &o.wait, "wait", 0, "if nothing is there, wait this long")
+	durationVar(f, &o.claimFor, "for", 30*time.Minute, "how long a new claim lasts; extend gives more")
 }
 
 func newClaimCommand(c *cli) *cobra.Command {

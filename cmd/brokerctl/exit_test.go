@@ -95,7 +95,7 @@ func TestUsage_IsExitCode2AndNamesWhatToDo(t *testing.T) {
 		want string
 	}{
 		{[]string{"sned", "x"}, `unknown command "sned" for brokerctl; did you mean send?`},
-		{[]string{"agent", "regster", "x"}, `unknown command "regster" for brokerctl agent; did you mean register?`},
+		{[]string{"agent", "regster", "x"}, `unknown command "regster" for brokerctl agent; did you mean agent register?`},
 		{[]string{"send"}, `the receiver is missing (see brokerctl send --help)`},
 		{[]string{"send", "a", "several", "words"}, `"words" is one too many; a text of several words needs quotes`},
 		{[]string{"send", "a", "--all", "--one"}, `--all and --one exclude each other`},
@@ -106,9 +106,9 @@ func TestUsage_IsExitCode2AndNamesWhatToDo(t *testing.T) {
 		{[]string{"send", "a", "--ttl", "0s"}, `--ttl 0s: it must be above 0`},
 		{[]string{"inbox", "--foo"}, `unknown flag: --foo (see brokerctl inbox --help)`},
 		{[]string{"inbox", "x"}, `"x" is neither a message's id nor its revision`},
-		{[]string{"claim", "--wait", "x"}, `invalid argument "x" for "--wait" flag`},
+		{[]string{"claim", "--wait", "x"}, `--wait: "x" is not a duration such as 90s, 10m, 1h30m or 2d`},
 		{[]string{"-o", "xml", "inbox"}, `--output "xml" is none of table, json, prompt`},
-		{[]string{"message", "list", "--since", "x"}, `--since "x" is neither a duration such as 90s nor a time`},
+		{[]string{"message", "list", "--since", "x"}, `--since "x" is neither a duration such as 90s or 2d nor a time`},
 		{[]string{"channel", "configure", "x"}, `give at least one of --default-ttl`},
 		{[]string{"dlq", "delete"}, `name dead letters by id or revision, or a whole mailbox with --mailbox`},
 		{[]string{"work"}, `the command is missing`},

@@ -47,7 +47,7 @@ type runOptions struct {
 // AddFlags adds the options.
 func (o *runOptions) AddFlags(cmd *cobra.Command) {
 	o.turnOptions.AddFlags(cmd.Flags())
-	cmd.Flags().DurationVar(&o.timeout, "timeout", 0, "end a command that runs longer (default: none)")
+	durationVar(cmd.Flags(), &o.timeout, "timeout", 0, "end a command that runs longer (default: none)")
 }
 
 // commandAfterDash wants arguments, then -- and a command.

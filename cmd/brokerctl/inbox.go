@@ -36,7 +36,7 @@ func (o *inboxOptions) AddFlags(f *pflag.FlagSet) {
 	f.IntVar(&o.limit, "limit", 0, "list at most this many; 0 = all (default: 100, and no limit with --follow)")
 	f.BoolVar(&o.summary, "summary", false, "only count: by priority and type, with open questions and directives")
 	f.BoolVar(&o.follow, "follow", false, "go on with what comes, over restarts of the broker")
-	f.DurationVar(&o.wait, "wait", 0, "if nothing is there, wait this long for a first message, such as one of a --type")
+	durationVar(f, &o.wait, "wait", 0, "if nothing is there, wait this long for a first message, such as one of a --type")
 	f.StringVar(&o.cursor, "cursor", "", "go on where reading with this name stopped; the broker keeps it")
 	f.BoolVar(&o.autoAck, "auto-ack", false, "finish what is shown: it is delivered at most once")
 }

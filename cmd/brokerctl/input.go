@@ -101,12 +101,12 @@ func (c *cli) parseTime(flag, s string, forward time.Duration) (*timestamppb.Tim
 	if s == "" {
 		return nil, nil
 	}
-	if d, err := time.ParseDuration(s); err == nil && d >= 0 {
+	if d, err := parseDuration(s); err == nil && d >= 0 {
 		return timestamppb.New(c.env.Now().Add(forward * d)), nil
 	}
 	t, err := time.Parse(time.RFC3339, s)
 	if err != nil {
-		return nil, usagef("--%s %q is neither a duration such as 90s nor a time such as 2026-01-02T15:04:05Z", flag, s)
+		return nil, usagef("--%s %q is neither a duration such as 90s or 2d nor a time such as 2026-01-02T15:04:05Z", flag, s)
 	}
 	return timestamppb.New(t), nil
 }

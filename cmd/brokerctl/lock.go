@@ -166,7 +166,7 @@ func newLockExtendCommand(c *cli) *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().DurationVar(&maxHold, "for", 0, "how long from now on (default: as it was asked for)")
+	durationVar(cmd.Flags(), &maxHold, "for", 0, "how long from now on (default: as it was asked for)")
 	addRequestID(cmd, &requestID)
 	return cmd
 }

@@ -27,7 +27,7 @@ func newLockRunCommand(c *cli) *cobra.Command {
 	o := &runOptions{}
 	var shared bool
 	cmd := &cobra.Command{
-		Use:   "run PATH... [options] -- COMMAND [ARGUMENT...]",
+		Use:   "run PATH... [flags] -- COMMAND [ARGUMENT...]",
 		Short: "Run a command while paths are locked",
 		Long:  lockRunLong + fmt.Sprintf(holdLong, "the lock", "BROKERD_LOCK_PATHS, one path a line", "The lock"),
 

@@ -25,8 +25,8 @@ type nextOptions struct {
 // AddFlags adds the options.
 func (o *nextOptions) AddFlags(f *pflag.FlagSet) {
 	f.Int32Var(&o.limit, "limit", 1, "how many messages to hold, those held before included")
-	f.DurationVar(&o.wait, "wait", 0, "if nothing is there, wait this long, up to 1h")
-	f.DurationVar(&o.claimFor, "for", 30*time.Minute, "how long a message is the agent's; extend gives more")
+	durationVar(f, &o.wait, "wait", 0, "if nothing is there, wait this long, up to 1h")
+	durationVar(f, &o.claimFor, "for", 30*time.Minute, "how long a message is the agent's; extend gives more")
 }
 
 func newNextCommand(c *cli) *cobra.Command {

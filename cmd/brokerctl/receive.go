@@ -36,7 +36,7 @@ func (o *receiveOptions) AddFlags(f *pflag.FlagSet) {
 	f.Int64Var(&o.after, "after", 0, "only what arrived after this revision")
 	f.StringVar(&o.cursor, "cursor", "", "go on where reading with this name stopped; the broker keeps it")
 	f.BoolVar(&o.follow, "follow", false, "go on with what comes, over restarts of the broker")
-	f.DurationVar(&o.wait, "wait", 0, "if nothing is there, wait this long for a first message")
+	durationVar(f, &o.wait, "wait", 0, "if nothing is there, wait this long for a first message")
 	f.Int32Var(&o.limit, "limit", 0, "end after this many messages")
 	f.BoolVar(&o.autoAck, "auto-ack", false, "finish what is shown: it is delivered at most once")
 }

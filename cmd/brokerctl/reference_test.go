@@ -12,7 +12,10 @@ import (
 	"github.com/spf13/pflag"
 )
 
-const referenceFile = "../../docs/brokerctl.md"
+const (
+	referenceFile  = "../../docs/brokerctl.md"
+	referenceWidth = 100
+)
 
 // update is how `make generate` makes the reference.
 var update = flag.Bool("update", false, "write docs/brokerctl.md instead of comparing it")
@@ -54,6 +57,11 @@ func reference(root *cobra.Command) string {
 	for _, cmd := range root.Commands() {
 		section(&b, cmd)
 	}
+	for _, cmd := range root.Commands() {
+		if isTopic(cmd) {
+			fmt.Fprintf(&b, "## %s\n\n%s\n", cmd.Short, prose(cmd.Long))
+		}
+	}
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
@@ -69,7 +77,7 @@ func section(b *strings.Builder, cmd *cobra.Command) {
 		fmt.Fprintf(b, "%s.\n\n", cmd.Short)
 	}
 	if !cmd.HasSubCommands() {
-		fmt.Fprintf(b, "```text\n%s\n```\n\n", cmd.UseLine())
+		fmt.Fprintf(b, "```text\n%s\n```\n\n", useLine(cmd))
 	}
 	for _, sub := range cmd.Commands() {
 		if shown(sub) {
@@ -92,22 +100,13 @@ func section(b *strings.Builder, cmd *cobra.Command) {
 	}
 }
 
-// shown leaves out what cobra adds: help and completion.
-func shown(cmd *cobra.Command) bool {
-	return cmd.IsAvailableCommand() && cmd.Name() != "help" && cmd.Name() != "completion"
-}
+func shown(cmd *cobra.Command) bool { return cmd.IsAvailableCommand() && cmd.Name() != "help" }
 
 func anchor(cmd *cobra.Command) string { return strings.ReplaceAll(cmd.CommandPath(), " ", "-") }
 
 func options(b *strings.Builder, flags *pflag.FlagSet) {
-	own := pflag.NewFlagSet("", pflag.ContinueOnError)
-	flags.VisitAll(func(f *pflag.Flag) {
-		if f.Name != "help" && f.Name != "version" && !f.Hidden {
-			own.AddFlag(f)
-		}
-	})
-	if own.HasFlags() {
-		fmt.Fprintf(b, "```text\n%s```\n\n", own.FlagUsages())
+	if usages := flagUsages(flags, referenceWidth); usages != "" {
+		fmt.Fprintf(b, "```text\n%s```\n\n", usages)
 	}
 }
 

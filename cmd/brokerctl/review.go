@@ -124,7 +124,7 @@ RECEIVER is the critic: an agent's name, or role:NAME.`,
 	}
 	o.AddFlags(cmd.Flags())
 	cmd.Flags().IntVar(&rounds, "max-rounds", client.DefaultMaxRounds, "rounds without approval until somebody else decides; the first submission says")
-	cmd.Flags().DurationVar(&wait, "wait", 0, "how long to wait for the verdict; 0 = until it comes")
+	durationVar(cmd.Flags(), &wait, "wait", 0, "how long to wait for the verdict; 0 = until it comes")
 	return cmd
 }
 

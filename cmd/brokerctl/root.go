@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -42,30 +41,12 @@ func (o *globalOptions) AddFlags(f *pflag.FlagSet) {
 	f.StringVarP(&o.output, "output", "o", "", "table, json or prompt (BROKERD_OUTPUT; default: table)")
 }
 
-const rootLong = `brokerctl speaks to brokerd, the broker through which agents work together.
+const rootLong = `brokerctl is the command line of brokerd, the broker through which agents work
+together.
 
-Receivers are written the same everywhere:
-  builder-1          one agent
-  role:builder       one agent of a role, whoever claims first (--all: each of them)
-  channel:general    every subscriber of a channel (--one: one of them)
-  'builder-*'        every agent whose name matches
-  all_builders       every agent of the role builder, unless an agent has that name
-  everyone           every registered agent but the sender; all, ALL and '*' mean the same
-
-Output (-o): table for people; json, one object a line, with 64-bit numbers as numbers, payloads
-nested, defaults shown, durations such as "30s" and times in RFC 3339; prompt, short text for a
-language model.
-
-Exit codes: 0 done, 1 error, 2 usage, 3 not found, 4 nothing was there or came in time, 5 conflict,
-6 lost (stop working on it), 7 denied, 69 broker unreachable, 128+N ended by signal N.
-
-Environment: BROKERD_ADDR, BROKERD_SESSION, BROKERD_AGENT, BROKERD_INCARNATION, BROKERD_FENCE,
-BROKERD_CREDENTIAL_FILE, BROKERD_OUTPUT, BROKERD_DATA (the local daemon's data folder), BROKERD_ROOT (what paths of
-locks are relative to), BROKERD_HOLDER (which worker of the agent locks). Commands that run a command also set
-BROKERD_ROLE, the agent's role.
-
-A file .brokerd.yaml in the working folder or one above it may give addr, session, agents, output
-and credential_file (see brokerctl init). Flags win over the environment, and that over the file.`
+With -o json, commands print one object per line: 64-bit numbers as numbers,
+payloads nested, defaults included, durations such as "30s", times in RFC 3339.
+With -o prompt, they print short text for a language model.`
 
 // newRoot builds the command tree of one run.
 func newRoot(c *cli) *cobra.Command {
@@ -77,12 +58,11 @@ func newRoot(c *cli) *cobra.Command {
   brokerctl --agent lead send builder-1 "Add login" --payload '{"task_id":"t1"}'
   brokerctl --agent builder-1 claim --wait 30s
   brokerctl --agent builder-1 ack`,
-		SilenceErrors:              true,
-		SilenceUsage:               true,
-		SuggestionsMinimumDistance: 2,
-		Version:                    brokerd.ThisBuild().String(),
-		Args:                       cobra.ArbitraryArgs,
-		RunE:                       chooseCommand,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Version:       brokerd.ThisBuild().String(),
+		Args:          cobra.ArbitraryArgs,
+		RunE:          chooseCommand,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
 			c.global.operator = cmd.Flags().Changed("agent") && c.global.agent == ""
 			_, err := c.format()
@@ -93,14 +73,15 @@ func newRoot(c *cli) *cobra.Command {
 	root.SetVersionTemplate("brokerctl {{.Version}}\n")
 	root.AddGroup(
 		&cobra.Group{ID: "messages", Title: "Messages:"},
-		&cobra.Group{ID: "work", Title: "Taking work:"},
-		&cobra.Group{ID: "together", Title: "Working together:"},
+		&cobra.Group{ID: "work", Title: "Work:"},
+		&cobra.Group{ID: "together", Title: "Coordination:"},
 		&cobra.Group{ID: "who", Title: "Agents, channels, sessions:"},
-		&cobra.Group{ID: "watch", Title: "Looking on:"},
+		&cobra.Group{ID: "watch", Title: "Observe:"},
 		&cobra.Group{ID: "other", Title: "Other:"},
 	)
-	root.SetHelpCommandGroupID("other")
-	root.SetCompletionCommandGroupID("other")
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.SetFlagErrorFunc(explainFlagError)
+	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { writeHelp(cmd.OutOrStdout(), cmd) })
 	add := func(id string, commands ...*cobra.Command) {
 		for _, cmd := range commands {
 			cmd.GroupID = id
@@ -113,7 +94,13 @@ func newRoot(c *cli) *cobra.Command {
 	add("who", newAgentCommand(c), newChannelCommand(c), newSessionCommand(c))
 	add("together", newLockCommand(c), newTokenCommand(c), newStateCommand(c), newHookCommand(c))
 	add("watch", newEventCommand(c), newStatusCommand(c), newExplainCommand(c), newWhoamiCommand(c), newPingCommand(c), newAdminCommand(c))
-	add("other", newInitCommand(c), newGuideCommand(c), newDemoCommand(c), newBenchCommand(c), newVersionCommand(c))
+	add("other", newInitCommand(c), newGuideCommand(c), newDemoCommand(c), newBenchCommand(c), newVersionCommand(c),
+		newCompletionCommand())
+	help := newHelpCommand()
+	help.GroupID = "other"
+	root.SetHelpCommand(help)
+	root.AddCommand(topics()...)
+	addAliases(root)
 	must(root.RegisterFlagCompletionFunc("agent", c.completeAgents))
 	must(root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(outputs, cobra.ShellCompDirectiveNoFileComp)))
 	c.markRuns(root)
@@ -136,14 +123,13 @@ func (c *cli) markRuns(cmd *cobra.Command) {
 // group is a command that only has commands below it.
 func group(use, short, long string, commands ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:                        use + " COMMAND",
-		Short:                      short,
-		Long:                       long,
-		DisableFlagsInUseLine:      true,
-		SuggestionsMinimumDistance: 2,
-		Args:                       cobra.ArbitraryArgs,
-		ValidArgsFunction:          cobra.NoFileCompletions,
-		RunE:                       chooseCommand,
+		Use:                   use + " COMMAND",
+		Short:                 short,
+		Long:                  long,
+		DisableFlagsInUseLine: true,
+		Args:                  cobra.ArbitraryArgs,
+		ValidArgsFunction:     cobra.NoFileCompletions,
+		RunE:                  chooseCommand,
 	}
 	cmd.AddCommand(commands...)
 	return cmd
@@ -155,11 +141,7 @@ func chooseCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return cmd.Help()
 	}
-	hint := ""
-	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-		hint = "; did you mean " + strings.Join(near, " or ") + "?"
-	}
-	return usagef("unknown command %q for %s%s", args[0], cmd.CommandPath(), hint)
+	return unknownCommand(cmd, args)
 }
 
 // must is for errors that only a defect of the command tree can cause.

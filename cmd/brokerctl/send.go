@@ -58,14 +58,14 @@ func (o *sendOptions) AddFlags(f *pflag.FlagSet) {
 	f.StringArrayVar(&o.labels, "label", nil, "KEY=VALUE; may be repeated")
 	f.StringArrayVar(&o.files, "file", nil, "PATH or PATH:LINE; may be repeated")
 	f.StringArrayVar(&o.artifacts, "artifact", nil, "name of an artifact; may be repeated")
-	f.DurationVar(&o.ttl, "ttl", 0, "how long it may wait to be finished, such as 10m (default: the channel's, or for ever)")
-	f.DurationVar(&o.delay, "delay", 0, "deliver it after this time")
+	durationVar(f, &o.ttl, "ttl", 0, "how long it may wait to be finished, such as 10m (default: the channel's, or for ever)")
+	durationVar(f, &o.delay, "delay", 0, "deliver it after this time")
 	f.StringVar(&o.notBefore, "not-before", "", "deliver it at this time (RFC 3339)")
 	f.StringVar(&o.orderingKey, "ordering-key", "", "messages of one key are handed out one after the other")
 	f.Int32Var(&o.maxAttempts, "max-attempts", 0, "failed attempts until it is a dead letter (default: the session's)")
 	f.BoolVar(&o.requiresResponse, "requires-response", false, "an answer is expected, within the session's response time")
-	f.DurationVar(&o.respondWithin, "respond-within", 0, "an answer is expected within this time, such as 10m")
-	f.DurationVar(&o.resendAfter, "resend-after", 0, "put it in front of who has neither read nor claimed it after this time again, up to five times")
+	durationVar(f, &o.respondWithin, "respond-within", 0, "an answer is expected within this time, such as 10m")
+	durationVar(f, &o.resendAfter, "resend-after", 0, "put it in front of who has neither read nor claimed it after this time again, up to five times")
 	f.StringVar(&o.requestID, "request-id", "", "a UUID: the same send again within an hour does nothing twice")
 }
 

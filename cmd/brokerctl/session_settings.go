@@ -39,7 +39,7 @@ type settingsOptions struct {
 // AddFlags adds the options.
 func (o *settingsOptions) AddFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.description, "description", "", "one line for people")
-	f.DurationVar(&o.ageing, "ageing", 0, "how much waiting is worth one level of priority; 0 = strict order (new sessions: 5m)")
+	durationVar(f, &o.ageing, "ageing", 0, "how much waiting is worth one level of priority; 0 = strict order (new sessions: 5m)")
 	f.Int64Var(&o.mailboxLimit, "mailbox-limit", 0, "deliveries that may wait in one mailbox; 0 = no limit (new sessions: 10000)")
 	f.Int32Var(&o.maxAttempts, "max-attempts", 0, "failed attempts until a message is a dead letter (new sessions: 3)")
 	f.Float64Var(&o.sendRate, "send-rate", 0, "messages an agent may send a second; 0 = no limit (new sessions: 10)")
@@ -47,14 +47,14 @@ func (o *settingsOptions) AddFlags(f *pflag.FlagSet) {
 	f.Int32Var(&o.messageLimit, "message-limit", 0, "bytes of one message (new sessions: 1048576)")
 	f.Int32Var(&o.payloadLimit, "payload-limit", 0, "bytes of one payload (new sessions: 262144)")
 	f.Int32Var(&o.breakerFailures, "breaker-failures", 0, "failures in a row after which an agent is handed nothing for a while; 0 = never (new sessions: 5)")
-	f.DurationVar(&o.breakerTime, "breaker-time", 0, "how long that while is (new sessions: 1m)")
-	f.DurationVar(&o.responseTime, "response-time", 0, "until when a response is due if the message does not say (new sessions: 10m)")
+	durationVar(f, &o.breakerTime, "breaker-time", 0, "how long that while is (new sessions: 1m)")
+	durationVar(f, &o.responseTime, "response-time", 0, "until when a response is due if the message does not say (new sessions: 10m)")
 	f.StringArrayVar(&o.escalateTo, "escalate-to", nil, "role that is told of overdue responses; may be repeated, the first that has an agent is; '' = nobody (new sessions: overseer, lead)")
 	f.StringArrayVar(&o.directors, "director", nil, "role that may send directives; may be repeated; "+
 		"'' = operators only (new sessions: lead, overseer, orchestrator, project_manager)")
-	f.DurationVar(&o.messageRetention, "message-retention", 0, "how long finished messages are kept; 0 = for ever (new sessions: 72h)")
-	f.DurationVar(&o.eventRetention, "event-retention", 0, "how long events are kept; 0 = for ever (new sessions: 168h)")
-	f.DurationVar(&o.deadLetterRetention, "dead-letter-retention", 0, "how long dead letters are kept; 0 = for ever (new sessions: 720h)")
+	durationVar(f, &o.messageRetention, "message-retention", 0, "how long finished messages are kept; 0 = for ever (new sessions: 72h)")
+	durationVar(f, &o.eventRetention, "event-retention", 0, "how long events are kept; 0 = for ever (new sessions: 168h)")
+	durationVar(f, &o.deadLetterRetention, "dead-letter-retention", 0, "how long dead letters are kept; 0 = for ever (new sessions: 720h)")
 	f.BoolVar(&o.foldCase, "fold-case", false, "compare the paths of locks without regard to case; can be changed while no path is locked (new sessions: false)")
 }
 

@@ -56,7 +56,7 @@ type nackOptions struct {
 func (o *nackOptions) AddFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.fault, "error", "", "what went wrong; kept in the history; @FILE reads a file, - standard input")
 	f.BoolVar(&o.fatal, "fatal", false, "trying again is of no use: make it a dead letter at once")
-	f.DurationVar(&o.delay, "delay", 0, "wait this long before the next attempt (default: longer from attempt to attempt)")
+	durationVar(f, &o.delay, "delay", 0, "wait this long before the next attempt (default: longer from attempt to attempt)")
 }
 
 func newNackCommand(c *cli) *cobra.Command {
@@ -139,7 +139,7 @@ func newExtendCommand(c *cli) *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().DurationVar(&claimFor, "for", 0, "how long from now on (default: what the claim had at first)")
+	durationVar(cmd.Flags(), &claimFor, "for", 0, "how long from now on (default: what the claim had at first)")
 	addRequestID(cmd, &requestID)
 	return cmd
 }

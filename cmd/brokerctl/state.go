@@ -232,7 +232,7 @@ func newStatePutCommand(c *cli) *cobra.Command {
 	addNamespace(cmd.Flags(), &request.Namespace)
 	cmd.Flags().StringVar(&kind, "type", "string", strings.Join(stateTypes, ", "))
 	o.AddFlags(cmd, true)
-	cmd.Flags().DurationVar(&ttl, "ttl", 0, "delete it after this time, 1s to 8760h; each put sets it anew (default: never)")
+	durationVar(cmd.Flags(), &ttl, "ttl", 0, "delete it after this time, 1s to 8760h; each put sets it anew (default: never)")
 	cmd.Flags().BoolVar(&own, "own", false, "only this agent may write it until it deregisters; --own=false gives it free (default: as it is)")
 	addTask(cmd, &task)
 	addRequestID(cmd, &request.RequestId)

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -130,9 +129,9 @@ func parseTransaction(content string) (*pb.TransactStateRequest, error) {
 func (p *transactionPut) request() (*pb.PutStateRequest, error) {
 	put := &pb.PutStateRequest{Namespace: p.Namespace, Key: p.Key, CompareRevision: p.IfRevision, Own: p.Own, TaskId: p.TaskID}
 	if p.TTL != "" {
-		ttl, err := time.ParseDuration(p.TTL)
+		ttl, err := parseDuration(p.TTL)
 		if err != nil {
-			return nil, fmt.Errorf("ttl %q is no duration such as 10m", p.TTL)
+			return nil, fmt.Errorf("ttl: %w", err)
 		}
 		put.Ttl = always(ttl)
 	}

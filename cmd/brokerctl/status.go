@@ -271,7 +271,7 @@ started. Exit code 69: it does not answer.`,
 				fmt.Sprintf("%s answers after %s", addr, took.Round(10*time.Microsecond)))
 		},
 	}
-	cmd.Flags().DurationVar(&wait, "wait", 0, "keep trying this long")
+	durationVar(cmd.Flags(), &wait, "wait", 0, "keep trying this long")
 	return cmd
 }
 

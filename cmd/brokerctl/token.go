@@ -69,7 +69,7 @@ Exit codes: 4 the wait is over, 5 somebody else has it (without --wait) or waiti
 		},
 	}
 	o.AddFlags(cmd)
-	cmd.Flags().DurationVar(&longest, "longest", 0, "the longest hold, 1s to 168h; its first acquirer sets it, and a different one later is an error (default: 168h)")
+	durationVar(cmd.Flags(), &longest, "longest", 0, "the longest hold, 1s to 168h; its first acquirer sets it, and a different one later is an error (default: 168h)")
 	return cmd
 }
 
@@ -126,7 +126,7 @@ within two minutes. An agent that is not alive comes first when it is back; unti
 		},
 	}
 	cmd.Flags().StringVar(&request.Note, "note", "", "for the receiver")
-	cmd.Flags().DurationVar(&maxHold, "for", 0, "how long the receiver may hold it (default: 30m)")
+	durationVar(cmd.Flags(), &maxHold, "for", 0, "how long the receiver may hold it (default: 30m)")
 	holder.AddFlags(cmd.Flags())
 	addRequestID(cmd, &request.RequestId)
 	return cmd
@@ -162,7 +162,7 @@ func newTokenExtendCommand(c *cli) *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().DurationVar(&maxHold, "for", 0, "how long from now on (default: as it was asked for)")
+	durationVar(cmd.Flags(), &maxHold, "for", 0, "how long from now on (default: as it was asked for)")
 	holder.AddFlags(cmd.Flags())
 	addRequestID(cmd, &request.RequestId)
 	return cmd
@@ -366,7 +366,7 @@ command. The command may pass the token on itself: then it goes on without, and 
 func newTokenRunCommand(c *cli) *cobra.Command {
 	o := &runOptions{}
 	cmd := &cobra.Command{
-		Use:   "run TYPE SCOPE [options] -- COMMAND [ARGUMENT...]",
+		Use:   "run TYPE SCOPE [flags] -- COMMAND [ARGUMENT...]",
 		Short: "Run a command while one has a token",
 		Long:  tokenRunLong + fmt.Sprintf(holdLong, "the token", "BROKERD_TOKEN_TYPE and BROKERD_TOKEN_SCOPE", "The token"),
 

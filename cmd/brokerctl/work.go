@@ -47,9 +47,9 @@ func (o *workOptions) AddFlags(f *pflag.FlagSet) {
 	f.BoolVar(&o.once, "once", false, "end after one message, with the command's exit code")
 	f.IntVar(&o.limit, "limit", 0, "end after this many messages; 0 = go on")
 	f.IntVar(&o.concurrency, "concurrency", 1, "how many commands run at the same time, 1 to 1000")
-	f.DurationVar(&o.claimFor, "for", time.Minute, "how long a claim outlives a worker that died")
-	f.DurationVar(&o.timeout, "timeout", 0, "end a command that runs longer; counts as a failed attempt (default: none)")
-	f.DurationVar(&o.wait, "wait", 0, "end when nothing came for this long (default: go on)")
+	durationVar(f, &o.claimFor, "for", time.Minute, "how long a claim outlives a worker that died")
+	durationVar(f, &o.timeout, "timeout", 0, "end a command that runs longer; counts as a failed attempt (default: none)")
+	durationVar(f, &o.wait, "wait", 0, "end when nothing came for this long (default: go on)")
 }
 
 const workLong = `Claim messages one after the other and run a command for each. The message comes as JSON on the command's
@@ -75,7 +75,7 @@ within --wait; otherwise 0 after a clean end, and 125 if work itself failed.`
 func newWorkCommand(c *cli) *cobra.Command {
 	o := &workOptions{}
 	cmd := &cobra.Command{
-		Use:   "work [options] -- COMMAND [ARGUMENT...]",
+		Use:   "work [flags] -- COMMAND [ARGUMENT...]",
 		Short: "Run a command for every message",
 		Long:  workLong,
 
@@ -85,7 +85,7 @@ func newWorkCommand(c *cli) *cobra.Command {
   brokerctl --agent builder-1 work --once --wait 1m -- sh -c 'jq -r .body'`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usagef("the command is missing: brokerctl work [options] -- COMMAND [ARGUMENT...]")
+				return usagef("the command is missing: brokerctl work [flags] -- COMMAND [ARGUMENT...]")
 			}
 			return nil
 		},

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// durationValue is an option that takes a duration. Unlike the one of pflag it knows days.
+type durationValue time.Duration
+
+// Set implements pflag.Value.
+func (d *durationValue) Set(s string) error {
+	parsed, err := parseDuration(s)
+	*d = durationValue(parsed)
+	return err
+}
+
+// String implements pflag.Value.
+func (d *durationValue) String() string { return short(time.Duration(*d)) }
+
+// Type implements pflag.Value.
+func (d *durationValue) Type() string { return "duration" }
+
+// durationVar adds an option that takes a duration.
+func durationVar(f *pflag.FlagSet, p *time.Duration, name string, value time.Duration, usage string) {
+	*p = value
+	f.Var((*durationValue)(p), name, usage)
+}
+
+// parseDuration reads a duration such as 90s, 1h30m, 2d or 1d12h.
+func parseDuration(s string) (time.Duration, error) {
+	if _, err := strconv.ParseFloat(s, 64); err == nil && s != "0" {
+		return 0, fmt.Errorf("%q has no unit; write %[1]ss, %[1]sm, %[1]sh or %[1]sd", s)
+	}
+	const day = 24 * time.Hour
+	rest, total := s, time.Duration(0)
+	days, after, hasDays := strings.Cut(s, "d")
+	if hasDays {
+		n, err := strconv.ParseFloat(days, 64)
+		if err != nil || math.Abs(n) > float64(math.MaxInt64/day) {
+			return 0, noDuration(s)
+		}
+		rest, total = after, time.Duration(n*float64(day))
+	}
+	if rest == "" && hasDays {
+		return total, nil
+	}
+	d, err := time.ParseDuration(rest)
+	if err != nil {
+		return 0, noDuration(s)
+	}
+	return total + d, nil
+}
+
+func noDuration(s string) error {
+	return fmt.Errorf("%q is not a duration such as 90s, 10m, 1h30m or 2d", s)
+}
+
+// timeRange is a span of time, as two options choose it.
+type timeRange struct{ since, until string }
+
+// AddFlags adds the options. what says what happened then, such as "sent".
+func (o *timeRange) AddFlags(f *pflag.FlagSet, what string) {
+	f.StringVar(&o.since, "since", "", "only "+what+" at or after this time: 2h or 1d (ago), or RFC 3339")
+	f.StringVar(&o.until, "until", "", "only "+what+" before this time")
+}
+
+// valueNames are the names that help pages give to the values of options.
+var valueNames = map[string]string{
+	"addr": "ADDRESS", "agent": "AGENT", "session": "SESSION", "output": "FORMAT",
+	"owner": "AGENT", "from": "AGENT", "source": "AGENT", "subscriber": "AGENT",
+	"role": "ROLE", "source-role": "ROLE", "director": "ROLE", "escalate-to": "ROLE",
+	"channel": "CHANNEL", "mailbox": "MAILBOX", "thread": "THREAD", "reply-to": "ID", "task": "TASK", "correlation": "ID",
+	"type": "TYPE", "category": "CATEGORY", "severity": "SEVERITY", "kind": "KIND", "state": "STATE", "status": "STATUS",
+	"health": "HEALTH", "priority": "PRIORITY", "lowest-priority": "PRIORITY", "order": "ORDER", "box": "BOX",
+	"holder": "NAME", "consumer": "NAME", "cursor": "NAME", "namespace": "NAME", "display-name": "NAME", "instance": "NAME",
+	"ordering-key": "KEY", "artifact": "NAME", "capability": "NAME", "tool": "NAME", "last-tool": "NAME", "pattern": "PATTERN",
+	"label": "KEY=VALUE", "count": "COUNTER=N", "file": "PATH[:LINE]", "last-file": "PATH", "worktree": "FOLDER", "dir": "FOLDER",
+	"payload": "JSON", "data": "JSON", "details": "JSON", "payload-version": "VERSION", "related": "ID",
+	"since": "TIME", "until": "TIME", "not-before": "TIME", "request-id": "UUID", "workloads": "NAME",
+	"at": "REVISION", "after": "REVISION", "until-revision": "REVISION", "if-revision": "REVISION",
+}
+
+// valueName returns what a help page calls the value of an option; "" for a switch.
+func valueName(f *pflag.Flag) string {
+	switch kind := f.Value.Type(); {
+	case kind == "bool":
+		return ""
+	case valueNames[f.Name] != "":
+		return valueNames[f.Name]
+	case kind == "duration":
+		return "DURATION"
+	case strings.HasPrefix(kind, "int"), strings.HasPrefix(kind, "float"):
+		return "N"
+	}
+	return "TEXT"
+}
+
+// explainFlagError says in plain words what pflag says of a wrong option.
+func explainFlagError(cmd *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	var invalid *pflag.InvalidValueError
+	switch {
+	case errors.As(err, &unknown) && unknown.GetSpecifiedShortnames() == "":
+		name, _, _ := strings.Cut(unknown.GetSpecifiedName(), "=")
+		var known []string
+		cmd.Flags().VisitAll(func(f *pflag.Flag) { known = append(known, f.Name) })
+		return usagef("unknown flag: --%s%s", name, didYouMean("--", near(name, known)))
+	case errors.As(err, &invalid):
+		if _, ok := invalid.GetFlag().Value.(*durationValue); ok {
+			return usagef("--%s: %v", invalid.GetFlag().Name, invalid.Unwrap())
+		}
+		kind := cond(valueName(invalid.GetFlag()) == "", "neither true nor false", "not a number")
+		return usagef("--%s: %q is %s", invalid.GetFlag().Name, invalid.GetValue(), kind)
+	}
+	return err
+}

@@ -1,0 +1,67 @@
+package main
+
+import "github.com/spf13/cobra"
+
+const receiversTopic = `A receiver is written in the same way everywhere:
+
+  builder-1          one agent
+  role:builder       one agent of a role: the first that claims the message
+                     (with --all: each of them)
+  channel:general    every subscriber of a channel (with --one: one of them)
+  'builder-*'        every agent whose name matches
+  all_builders       every agent of the role builder, unless an agent has
+                     that name
+  everyone           every registered agent except the sender; all, ALL and
+                     '*' mean the same`
+
+const exitCodesTopic = `  0      done
+  1      an error that no other code stands for
+  2      wrong usage: an unknown command or option, or a wrong value
+  3      not found: the agent, message, lock or key does not exist
+  4      nothing came: there was nothing to return, or nothing came in time
+  5      conflict: another agent holds it, a condition failed, or waiting would
+         be a deadlock
+  6      lost: the caller no longer holds its claim, lock or token, and should
+         stop working on it
+  7      denied: the caller may not do this
+  69     the broker cannot be reached
+  124    the command that brokerctl ran was ended by --timeout
+  125    brokerctl itself failed, not the command that it ran
+  128+N  brokerctl was ended by signal N
+
+Commands that run a command (work, lock run, token run, agent run) otherwise
+return that command's exit code. review submit returns 10 for a verdict
+"revise" and 11 for "rejected".`
+
+const environmentTopic = `Flags win over these variables, and the variables win over the file
+.brokerd.yaml.
+
+  BROKERD_ADDR             the broker: unix:PATH or HOST:PORT
+  BROKERD_DATA             the data folder of the local broker
+  BROKERD_SESSION          the session to work in
+  BROKERD_AGENT            the agent to act as
+  BROKERD_INCARNATION      the number of the agent's registration
+  BROKERD_HOLDER           the worker of the agent that owns locks and tokens
+  BROKERD_FENCE            the fence of a lock or token that must be held: the
+                           broker refuses every call once it is lost
+  BROKERD_ROOT             the folder that paths of locks are relative to
+  BROKERD_CREDENTIAL_FILE  the file with the credential for TCP
+  BROKERD_OUTPUT           table, json or prompt
+  BROKERD_ROLE             the agent's role; set for commands that brokerctl
+                           runs
+
+brokerctl looks for .brokerd.yaml in the working folder and in the folders above
+it. The file may have the keys addr, session, agents, output and
+credential_file. brokerctl init writes one.`
+
+// topics returns the help pages that belong to no command.
+func topics() []*cobra.Command {
+	topic := func(name, short, long string) *cobra.Command {
+		return &cobra.Command{Use: name, Short: short, Long: long}
+	}
+	return []*cobra.Command{
+		topic("receivers", "How agents, roles and channels are addressed", receiversTopic),
+		topic("exit-codes", "What the exit codes mean", exitCodesTopic),
+		topic("environment", "Variables and the configuration file", environmentTopic),
+	}
+}

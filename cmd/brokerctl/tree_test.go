@@ -1,0 +1,49 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestTree_AGroupHasAPluralAndVerbsHaveTheirShortForms(t *testing.T) {
+	startBroker(t)
+	register(t, "lead/lead")
+	for _, line := range []string{"agents ls", "agents list", "agent ls", "sessions ls", "messages ls", "tokens ls", "threads --help", "states --help"} {
+		must0(t, strings.Fields(line)...)
+	}
+	must0(t, "--agent", "lead", "state", "put", "k", "v")
+	must0(t, "--agent", "lead", "state", "rm", "k")
+	if out := must0(t, "agent", "--help"); !strings.Contains(out, "\nAlias: agents\n") {
+		t.Errorf("the help does not show the plural:\n%s", out)
+	}
+}
+
+func TestTree_AnUnknownCommandOrOptionNamesTheOneThatIsMeant(t *testing.T) {
+	isolate(t)
+	for line, want := range map[string]string{
+		"sned":                 "did you mean send?",
+		"logs":                 "did you mean event list or event follow?",
+		"get agents":           "did you mean agent get?",
+		"register x":           "did you mean agent register?",
+		"watch":                "did you mean event follow or state follow?",
+		"token show":           "did you mean token get?",
+		"lock force-release x": "did you mean lock revoke?",
+		"lock unlock x":        "did you mean lock release?",
+		"dlq purge":            "did you mean dlq delete?",
+		"lcok":                 "did you mean lock?",
+		"help lokc":            "did you mean lock?",
+		"send x --prio 3":      "unknown flag: --prio; did you mean --priority?",
+		"claim --wiat 5s":      "unknown flag: --wiat; did you mean --wait?",
+		"claim --max 5":        `unknown flag: --max (see brokerctl claim --help)`,
+		"claim --limit x":      `--limit: "x" is not a number`,
+		"frobnicate":           `unknown command "frobnicate" for brokerctl (see brokerctl --help)`,
+	} {
+		got := ctl(t, strings.Fields(line)...)
+		if got.code != 2 || !strings.Contains(got.err, want) {
+			t.Errorf("%s: %+v, want %q", line, got, want)
+		}
+	}
+	if got := ctl(t, "get"); got.code != 2 || !strings.Contains(got.err, "did you mean agent get, ") || strings.Contains(got.err, "next") {
+		t.Errorf("%+v", got)
+	}
+}
