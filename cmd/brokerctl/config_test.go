@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -75,42 +74,5 @@ func TestConfig_FaultsAreNamedWithFileAndKey(t *testing.T) {
 	}
 	if got := ctl(t, "inbox"); got.code != 2 || !strings.Contains(got.err, filepath.Join(dir, "secrets/none")) {
 		t.Errorf("a credential file is meant from where the file lies: %+v", got)
-	}
-}
-
-// tokens is how many tokens of a language model a text is, by the usual rule.
-func tokens(s string) int { return (len(s) + 3) / 4 }
-
-func TestGuide_FitsIntoAPromptWithAllThatIsKnown(t *testing.T) {
-	startBroker(t)
-	out := must0(t, "guide")
-	if !strings.Contains(out, "brokerctl init --agent NAME") || !strings.Contains(out, "The broker is at unix:") {
-		t.Errorf("%s", out)
-	}
-	long := strings.Repeat("n", 128)
-	for _, args := range [][]string{{"guide"}, {"--agent", "builder-1", "guide"}, {"--agent", long, "--session", long, "guide"}} {
-		out := must0(t, args...)
-		if n := tokens(out); n > 600 {
-			t.Errorf("%.60q: %d tokens", args, n)
-		}
-		for _, command := range []string{"init", "agent register", "next", "ack", "nack", "release", "send", "ask", "reply", "inbox"} {
-			if !strings.Contains(out, command+" ") && len(args) > 1 && command != "init" {
-				t.Errorf("%.60q does not tell of %s:\n%s", args, command, out)
-			}
-		}
-	}
-	configure(t, "agents: {builder-7: {}}\nsession: website\n")
-	if out := must0(t, "guide"); !strings.Contains(out, "You are the agent builder-7 in the session website.") {
-		t.Errorf("%s", out)
-	}
-	if got := at(t, fields(t, "guide"), "text"); !strings.Contains(fmt.Sprint(got), "builder-7") {
-		t.Errorf("%v", got)
-	}
-}
-
-func TestGuide_WorksWithoutABroker(t *testing.T) {
-	isolate(t)
-	if out := must0(t, "guide"); !strings.Contains(out, "No broker answers") {
-		t.Errorf("%s", out)
 	}
 }

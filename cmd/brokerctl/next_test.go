@@ -18,8 +18,8 @@ func TestNext_ShowsWhatIsHeldAndElseTakesOne(t *testing.T) {
 	if !strings.Contains(out, "claim "+first+".1, attempt 1 of 3, yours for 29m ===") && !strings.Contains(out, "claim "+first+".1, attempt 1 of 3, yours for 30m ===") {
 		t.Errorf("%s", out)
 	}
-	if !strings.Contains(out, "Subject: one\n") || !strings.HasSuffix(out, "Next: brokerctl --agent builder-1 ack "+first+
-		".1 when done; nack "+first+".1 --error WHY if it failed; release "+first+".1 to give it back\n") {
+	if !strings.Contains(out, "Subject: one\n") || !strings.HasSuffix(out, "Next: brokerctl --agent builder-1 reply "+first+
+		".1 RESULT --ack when done; nack "+first+".1 --error WHY if it failed; release "+first+".1 to return it\n") {
 		t.Errorf("%s", out)
 	}
 	if n := tokens(out); n > 200 {
@@ -34,8 +34,8 @@ func TestNext_ShowsWhatIsHeldAndElseTakesOne(t *testing.T) {
 	if at(t, got, "claims", 0, "claim_id") != second+".1" || at(t, got, "claims", 0, "resumed") != false || at(t, got, "halted") != false {
 		t.Errorf("then: %v", got)
 	}
-	if out := must0(t, as("next", "-o", "table")...); !strings.HasSuffix(out, "\nnext: brokerctl --agent builder-1 ack "+second+
-		".1 when done; nack "+second+".1 --error WHY if it failed; release "+second+".1 to give it back\n") {
+	if out := must0(t, as("next", "-o", "table")...); !strings.HasSuffix(out, "\nnext: brokerctl --agent builder-1 reply "+second+
+		".1 RESULT --ack when done; nack "+second+".1 --error WHY if it failed; release "+second+".1 to return it\n") {
 		t.Errorf("%s", out)
 	}
 }

@@ -109,7 +109,7 @@ Please.
 `+"\ufffd[2J"+`
 Payload: {"task_id":"t1"}
 === c0ffee00 end ===
-Next: brokerctl ack 4711.2 when done; nack 4711.2 --error WHY if it failed; release 4711.2 to give it back
+Next: brokerctl reply 4711.2 RESULT --ack when done; nack 4711.2 --error WHY if it failed; release 4711.2 to return it
 `)
 }
 

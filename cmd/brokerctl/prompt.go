@@ -111,13 +111,26 @@ func advice(m *pb.Message) string {
 
 // afterClaim says what to do with a claim.
 func (c *cli) afterClaim(m *pb.Message, id string) string {
+	finish := "ack " + id
 	switch todo := advice(m); {
 	case todo != "":
 		return fmt.Sprintf("%s. To say that you have seen it: %s ack %s", todo, c.again(), id)
 	case m.GetRequiresResponse():
-		return fmt.Sprintf("%s reply %s ANSWER --ack when done; nack %s --error WHY if it failed; release %s to give it back", c.again(), id, id, id)
+		finish = fmt.Sprintf("reply %s ANSWER --ack", id)
+	case wantsReport(m):
+		finish = fmt.Sprintf("reply %s RESULT --ack", id)
 	}
-	return fmt.Sprintf("%s ack %s when done; nack %s --error WHY if it failed; release %s to give it back", c.again(), id, id, id)
+	return fmt.Sprintf("%s %s when done; nack %s --error WHY if it failed; release %s to return it", c.again(), finish, id, id)
+}
+
+// wantsReport reports whether the sender of a message should receive the result: an agent that sent
+// it to one agent or to a role. A reply needs no further reply.
+func wantsReport(m *pb.Message) bool {
+	switch m.GetTarget().GetTo().(type) {
+	case *pb.Target_Agent, *pb.Target_Role:
+		return m.GetInReplyTo() == "" && m.GetSender() != "" && m.GetSender() != "system"
+	}
+	return false
 }
 
 // afterMail says what to do with a message in the own mailbox.

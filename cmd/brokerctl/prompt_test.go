@@ -1,6 +1,7 @@
 package main
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -51,19 +52,28 @@ func TestPrompt_AMessageCostsAtMost200TokensOverItsContent(t *testing.T) {
 func TestPrompt_SaysWhatToDoNext(t *testing.T) {
 	c, _, _ := printer(formatPrompt)
 	c.global.agent = "it's me"
-	const as = `brokerctl --agent 'it'\''s me' `
+	const (
+		as        = `brokerctl --agent 'it'\''s me' `
+		otherwise = "; nack 7.1 --error WHY if it failed; release 7.1 to return it"
+	)
+	one := &pb.Target{To: &pb.Target_Agent{Agent: "it's me"}}
+	role := &pb.Target{To: &pb.Target_Role{Role: "builder"}}
+	all := &pb.Target{To: &pb.Target_Everyone{Everyone: true}}
 	for _, test := range []struct {
-		kind  string
-		asked bool
-		want  string
+		what string
+		m    *pb.Message
+		want string
 	}{
-		{"work", false, as + "ack 7.1 when done; nack 7.1 --error WHY if it failed; release 7.1 to give it back"},
-		{"work", true, as + "reply 7.1 ANSWER --ack when done; nack 7.1 --error WHY if it failed; release 7.1 to give it back"},
-		{"halt", false, "stop working now; nothing but directives comes until a resume. To say that you have seen it: " + as + "ack 7.1"},
+		{"a task", &pb.Message{Sender: "lead", Target: one}, as + "reply 7.1 RESULT --ack when done" + otherwise},
+		{"a task for a role", &pb.Message{Sender: "lead", Target: role}, as + "reply 7.1 RESULT --ack when done" + otherwise},
+		{"a question", &pb.Message{RequiresResponse: true}, as + "reply 7.1 ANSWER --ack when done" + otherwise},
+		{"an answer", &pb.Message{Sender: "lead", Target: one, InReplyTo: "x"}, as + "ack 7.1 when done" + otherwise},
+		{"of an operator", &pb.Message{Sender: "system", Target: one}, as + "ack 7.1 when done" + otherwise},
+		{"for all", &pb.Message{Sender: "lead", Target: all}, as + "ack 7.1 when done" + otherwise},
+		{"an order", &pb.Message{Type: "halt"}, "stop working now; nothing but directives comes until a resume. To say that you have seen it: " + as + "ack 7.1"},
 	} {
-		m := &pb.Message{Type: test.kind, RequiresResponse: test.asked, Revision: 7}
-		if got := c.afterClaim(m, "7.1"); got != test.want {
-			t.Errorf("%s: %q, want %q", test.kind, got, test.want)
+		if got := c.afterClaim(test.m, "7.1"); got != test.want {
+			t.Errorf("%s: %q, want %q", test.what, got, test.want)
 		}
 	}
 }
@@ -86,12 +96,27 @@ func TestPrompt_HasNoTables(t *testing.T) {
 		{"event list --limit 1", "event "},
 		{"--agent builder-1 agent heartbeat", "1 unread, 1 to claim"},
 		{"--agent builder-1 inbox", "Next: brokerctl --agent builder-1 ack " + id + " when dealt with; reply " + id + " ANSWER to answer\n"},
-		{"--agent builder-1 claim", "Next: brokerctl --agent builder-1 ack " + id + ".1 when done"},
+		{"--agent builder-1 claim", "Next: brokerctl --agent builder-1 reply " + id + ".1 RESULT --ack when done"},
 		{"--agent builder-1 whoami", "builder-1 (from --agent), role builder, "},
 	} {
 		out := must0(t, append([]string{"-o", "prompt"}, strings.Fields(c.args)...)...)
 		if !strings.Contains(out, c.want) || strings.Contains(out, "  ") {
 			t.Errorf("%s: want %q in, and no columns:\n%s", c.args, c.want, out)
+		}
+	}
+}
+
+// The sender gives no deadline, so that the session's response time applies.
+func TestPrompt_ShowsTheDeadlineOfTheSession(t *testing.T) {
+	startBroker(t)
+	register(t, "lead/lead", "builder-1/builder")
+	id := sent(t, "--agent", "lead", "builder-1", "Which branch?", "--requires-response")
+	for _, command := range [][]string{
+		{"--agent", "builder-1", "next", "-o", "prompt"}, {"message", "get", id, "-o", "prompt"}, {"message", "get", id, "-o", "table"},
+	} {
+		out := must0(t, command...)
+		if !regexp.MustCompile(`answer (is )?due .*in (9m|10m)`).MatchString(out) {
+			t.Errorf("%q does not show the deadline in 10 min:\n%s", command, out)
 		}
 	}
 }
