@@ -10,7 +10,7 @@ import (
 )
 
 func newAdminCommand(c *cli) *cobra.Command {
-	return group("admin", "For operators: look after the database", "", newAdminCheckCommand(c))
+	return group("admin", "For operators: look after the database and misdirected mail", "", newAdminCheckCommand(c), newAdminMoveCommand(c))
 }
 
 func newAdminCheckCommand(c *cli) *cobra.Command {
@@ -50,4 +50,50 @@ func problems(n int) string {
 		return "all is well"
 	}
 	return count(n, "problem")
+}
+
+func newAdminMoveCommand(c *cli) *cobra.Command {
+	var ids []string
+	var reason, requestID string
+	cmd := &cobra.Command{
+		Use:   "move FROM TO",
+		Short: "Move messages that wait in one mailbox to another",
+		Long: `Move the messages that wait in one mailbox to another: mail for a role that no agent has, or for an agent that will
+not return. A mailbox is an agent's name, role:NAME or channel:NAME. Messages keep their ids, their order and their
+failed attempts. Claimed and finished messages stay, and so do directives.`,
+		Example: `  brokerctl admin move role:bulider role:builder
+  brokerctl admin move builder-1 builder-2 --id 4711 --reason "builder-1 was removed"`,
+		Args:              exactly("the mailbox that the messages wait in", "the mailbox that they go to"),
+		ValidArgsFunction: c.completeAgents,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(ids) == 0 && requestID != "" {
+				return usagef("--request-id needs --id: a whole mailbox can take several requests")
+			}
+			broker, err := c.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			answer := &pb.MoveMessagesResponse{}
+			for moved := int32(0); ; {
+				answer, err = broker.Admin().MoveMessages(cmd.Context(),
+					&pb.MoveMessagesRequest{RequestId: requestID, From: args[0], To: args[1], Ids: ids, Reason: reason})
+				if err != nil {
+					return err
+				}
+				moved += answer.GetMoved()
+				if len(ids) > 0 || answer.GetMoved() < maxPage {
+					answer.Moved = moved
+					break
+				}
+			}
+			return c.show(cmd, answer, func(w io.Writer) {
+				fmt.Fprintf(w, "moved %s to %s%s\n", count(answer.GetMoved(), "message"), args[1],
+					cond(answer.GetLeft() > 0, fmt.Sprintf("; %d still in %s", answer.GetLeft(), args[0]), ""))
+			})
+		},
+	}
+	cmd.Flags().StringSliceVar(&ids, "id", nil, "move only the message with this id or revision; may be repeated")
+	cmd.Flags().StringVar(&reason, "reason", "", "why; for the log")
+	addRequestID(cmd, &requestID)
+	return cmd
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"brokerd/internal/caller"
+	"brokerd/internal/once"
 	"brokerd/internal/store"
 )
 
@@ -85,6 +86,25 @@ type Commons interface {
 type Mailboxes interface {
 	// Mail counts the messages in all mailboxes, or in those that an agent takes from.
 	Mail(q store.Querier, session int64, agent *Own) (Mail, error)
+}
+
+// A Post moves messages between mailboxes.
+type Post interface {
+	Move(ctx context.Context, who caller.Caller, req once.Request, m Move) (Moved, error)
+}
+
+// A Move names messages that wait in a mailbox, and the mailbox that they go to.
+type Move struct {
+	From, To string
+	IDs      []string // empty = all
+	Reason   string
+}
+
+// A Moved counts the deliveries that were moved, and those that still wait in the old mailbox.
+type Moved struct {
+	Moved    int
+	Left     int64
+	Revision int64
 }
 
 // Tables are those of messages and deliveries.

@@ -11,6 +11,7 @@ import (
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/caller"
+	"brokerd/internal/once"
 	"brokerd/internal/store"
 )
 
@@ -27,6 +28,7 @@ type Parts struct {
 	Clock      clockwork.Clock
 	Directory  Directory
 	Mailboxes  Mailboxes
+	Post       Post
 	Commons    Commons
 	Traffic    Traffic
 	Inspector  *Inspector
@@ -111,6 +113,20 @@ func (s *Service) own(q store.Querier, who caller.Caller) (*Own, error) {
 	}
 	own, err := s.parts.Directory.Own(q, who)
 	return &own, err
+}
+
+// MoveMessages implements pb.AdminServiceServer.
+func (s *Service) MoveMessages(ctx context.Context, in *pb.MoveMessagesRequest) (*pb.MoveMessagesResponse, error) {
+	req, err := once.Of(ctx, "MoveMessages", in.GetRequestId(), in)
+	if err != nil {
+		return nil, err
+	}
+	done, err := s.parts.Post.Move(ctx, caller.FromContext(ctx), req,
+		Move{From: in.GetFrom(), To: in.GetTo(), IDs: in.GetIds(), Reason: in.GetReason()})
+	if err != nil {
+		return nil, err
+	}
+	return &pb.MoveMessagesResponse{Revision: done.Revision, Moved: int32(done.Moved), Left: done.Left}, nil
 }
 
 // CheckDatabase implements pb.AdminServiceServer.

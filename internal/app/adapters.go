@@ -11,6 +11,7 @@ import (
 	"brokerd/internal/events"
 	"brokerd/internal/finding"
 	"brokerd/internal/locks"
+	"brokerd/internal/once"
 	"brokerd/internal/sessions"
 	"brokerd/internal/state"
 	"brokerd/internal/store"
@@ -306,6 +307,12 @@ func (m mailboxes) Mail(q store.Querier, session int64, own *admin.Own) (admin.M
 			admin.Mailbox{Name: box.Mailbox, Waiting: box.Waiting, Claimed: box.Claimed, Dead: box.Dead})
 	}
 	return found, nil
+}
+
+// Move implements admin.Post.
+func (m mailboxes) Move(ctx context.Context, who caller.Caller, req once.Request, what admin.Move) (admin.Moved, error) {
+	done, err := m.broker.Move(ctx, who, req, broker.Move(what))
+	return admin.Moved(done), err
 }
 
 // tables are those of the features.

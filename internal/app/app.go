@@ -217,7 +217,7 @@ func (a *App) start(ctx context.Context) error {
 	inspector := admin.NewInspector(st, tables{}, journal)
 	register(server, services{
 		admin: admin.NewService(admin.Parts{
-			Facts: facts, Store: st, Clock: c.Clock, Directory: census{scopes, registry}, Mailboxes: mailboxes{post}, Commons: commons{held, keys},
+			Facts: facts, Store: st, Clock: c.Clock, Directory: census{scopes, registry}, Mailboxes: mailboxes{post}, Post: mailboxes{post}, Commons: commons{held, keys},
 			Traffic: server, Inspector: inspector, Explainers: []admin.Explainer{registry, post, held, space},
 		}),
 		agents:   agents.NewService(registry),

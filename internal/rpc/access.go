@@ -27,6 +27,7 @@ func (l levels) allow(a caller.Access) bool { return l&(1<<a) != 0 }
 var access = map[string]levels{
 	pb.AdminService_GetStatus_FullMethodName:     acting,
 	pb.AdminService_CheckDatabase_FullMethodName: operators,
+	pb.AdminService_MoveMessages_FullMethodName:  operators,
 	pb.AdminService_Explain_FullMethodName:       acting,
 
 	pb.AgentService_RegisterAgent_FullMethodName:   acting,

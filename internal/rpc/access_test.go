@@ -21,6 +21,7 @@ import (
 // forOperators are the RPCs that an agent may not call.
 var forOperators = map[string]bool{
 	pb.AdminService_CheckDatabase_FullMethodName:      true,
+	pb.AdminService_MoveMessages_FullMethodName:       true,
 	pb.LockService_ForceReleaseLocks_FullMethodName:   true,
 	pb.TokenService_RevokeToken_FullMethodName:        true,
 	pb.ChannelService_ConfigureChannel_FullMethodName: true,

@@ -76,6 +76,147 @@ func (FindingSeverity) EnumDescriptor() ([]byte, []int) {
 	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{0}
 }
 
+// MoveMessagesRequest names two mailboxes: each is an agent's name, role:NAME or channel:NAME.
+type MoveMessagesRequest struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	RequestId string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	From      string                 `protobuf:"bytes,2,opt,name=from,proto3" json:"from,omitempty"`
+	To        string                 `protobuf:"bytes,3,opt,name=to,proto3" json:"to,omitempty"`
+	// Only these messages, by id or revision, at most 1,000. Empty = all that wait in from, at most 1,000 in one call.
+	Ids []string `protobuf:"bytes,4,rep,name=ids,proto3" json:"ids,omitempty"`
+	// Why, for the event; at most 512 bytes, one line.
+	Reason        string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MoveMessagesRequest) Reset() {
+	*x = MoveMessagesRequest{}
+	mi := &file_brokerd_v1_admin_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MoveMessagesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MoveMessagesRequest) ProtoMessage() {}
+
+func (x *MoveMessagesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_admin_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MoveMessagesRequest.ProtoReflect.Descriptor instead.
+func (*MoveMessagesRequest) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *MoveMessagesRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *MoveMessagesRequest) GetFrom() string {
+	if x != nil {
+		return x.From
+	}
+	return ""
+}
+
+func (x *MoveMessagesRequest) GetTo() string {
+	if x != nil {
+		return x.To
+	}
+	return ""
+}
+
+func (x *MoveMessagesRequest) GetIds() []string {
+	if x != nil {
+		return x.Ids
+	}
+	return nil
+}
+
+func (x *MoveMessagesRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+// MoveMessagesResponse counts the deliveries.
+type MoveMessagesResponse struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Revision int64                  `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	Moved    int32                  `protobuf:"varint,2,opt,name=moved,proto3" json:"moved,omitempty"`
+	// Deliveries that still wait in from.
+	Left          int64 `protobuf:"varint,3,opt,name=left,proto3" json:"left,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MoveMessagesResponse) Reset() {
+	*x = MoveMessagesResponse{}
+	mi := &file_brokerd_v1_admin_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MoveMessagesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MoveMessagesResponse) ProtoMessage() {}
+
+func (x *MoveMessagesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_admin_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MoveMessagesResponse.ProtoReflect.Descriptor instead.
+func (*MoveMessagesResponse) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *MoveMessagesResponse) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *MoveMessagesResponse) GetMoved() int32 {
+	if x != nil {
+		return x.Moved
+	}
+	return 0
+}
+
+func (x *MoveMessagesResponse) GetLeft() int64 {
+	if x != nil {
+		return x.Left
+	}
+	return 0
+}
+
 // ExplainRequest names what to explain; nothing = the worst problems first.
 type ExplainRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -93,7 +234,7 @@ type ExplainRequest struct {
 
 func (x *ExplainRequest) Reset() {
 	*x = ExplainRequest{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[0]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -105,7 +246,7 @@ func (x *ExplainRequest) String() string {
 func (*ExplainRequest) ProtoMessage() {}
 
 func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[0]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -118,7 +259,7 @@ func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{0}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *ExplainRequest) GetSubject() isExplainRequest_Subject {
@@ -231,7 +372,7 @@ type Finding struct {
 
 func (x *Finding) Reset() {
 	*x = Finding{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[1]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -243,7 +384,7 @@ func (x *Finding) String() string {
 func (*Finding) ProtoMessage() {}
 
 func (x *Finding) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[1]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -256,7 +397,7 @@ func (x *Finding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finding.ProtoReflect.Descriptor instead.
 func (*Finding) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{1}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Finding) GetSeverity() FindingSeverity {
@@ -313,7 +454,7 @@ type ExplainResponse struct {
 
 func (x *ExplainResponse) Reset() {
 	*x = ExplainResponse{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[2]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -325,7 +466,7 @@ func (x *ExplainResponse) String() string {
 func (*ExplainResponse) ProtoMessage() {}
 
 func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[2]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -338,7 +479,7 @@ func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainResponse.ProtoReflect.Descriptor instead.
 func (*ExplainResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{2}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ExplainResponse) GetFindings() []*Finding {
@@ -364,7 +505,7 @@ type GetStatusRequest struct {
 
 func (x *GetStatusRequest) Reset() {
 	*x = GetStatusRequest{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[3]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -376,7 +517,7 @@ func (x *GetStatusRequest) String() string {
 func (*GetStatusRequest) ProtoMessage() {}
 
 func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[3]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -389,7 +530,7 @@ func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetStatusRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{3}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{5}
 }
 
 // MailboxStatus is one mailbox that has something in it.
@@ -408,7 +549,7 @@ type MailboxStatus struct {
 
 func (x *MailboxStatus) Reset() {
 	*x = MailboxStatus{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[4]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -420,7 +561,7 @@ func (x *MailboxStatus) String() string {
 func (*MailboxStatus) ProtoMessage() {}
 
 func (x *MailboxStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[4]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -433,7 +574,7 @@ func (x *MailboxStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MailboxStatus.ProtoReflect.Descriptor instead.
 func (*MailboxStatus) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{4}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *MailboxStatus) GetMailbox() string {
@@ -530,7 +671,7 @@ type GetStatusResponse struct {
 
 func (x *GetStatusResponse) Reset() {
 	*x = GetStatusResponse{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[5]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -542,7 +683,7 @@ func (x *GetStatusResponse) String() string {
 func (*GetStatusResponse) ProtoMessage() {}
 
 func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[5]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -555,7 +696,7 @@ func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusResponse.ProtoReflect.Descriptor instead.
 func (*GetStatusResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{5}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *GetStatusResponse) GetAgent() string {
@@ -791,7 +932,7 @@ type CheckDatabaseRequest struct {
 
 func (x *CheckDatabaseRequest) Reset() {
 	*x = CheckDatabaseRequest{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[6]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -803,7 +944,7 @@ func (x *CheckDatabaseRequest) String() string {
 func (*CheckDatabaseRequest) ProtoMessage() {}
 
 func (x *CheckDatabaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[6]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -816,7 +957,7 @@ func (x *CheckDatabaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckDatabaseRequest.ProtoReflect.Descriptor instead.
 func (*CheckDatabaseRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{6}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{8}
 }
 
 // CheckDatabaseResponse has what was found.
@@ -835,7 +976,7 @@ type CheckDatabaseResponse struct {
 
 func (x *CheckDatabaseResponse) Reset() {
 	*x = CheckDatabaseResponse{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[7]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -847,7 +988,7 @@ func (x *CheckDatabaseResponse) String() string {
 func (*CheckDatabaseResponse) ProtoMessage() {}
 
 func (x *CheckDatabaseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[7]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -860,7 +1001,7 @@ func (x *CheckDatabaseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckDatabaseResponse.ProtoReflect.Descriptor instead.
 func (*CheckDatabaseResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{7}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *CheckDatabaseResponse) GetProblems() []string {
@@ -903,7 +1044,18 @@ var File_brokerd_v1_admin_proto protoreflect.FileDescriptor
 const file_brokerd_v1_admin_proto_rawDesc = "" +
 	"\n" +
 	"\x16brokerd/v1/admin.proto\x12\n" +
-	"brokerd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x93\x01\n" +
+	"brokerd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x82\x01\n" +
+	"\x13MoveMessagesRequest\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12\x12\n" +
+	"\x04from\x18\x02 \x01(\tR\x04from\x12\x0e\n" +
+	"\x02to\x18\x03 \x01(\tR\x02to\x12\x10\n" +
+	"\x03ids\x18\x04 \x03(\tR\x03ids\x12\x16\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason\"\\\n" +
+	"\x14MoveMessagesResponse\x12\x1a\n" +
+	"\brevision\x18\x01 \x01(\x03R\brevision\x12\x14\n" +
+	"\x05moved\x18\x02 \x01(\x05R\x05moved\x12\x12\n" +
+	"\x04left\x18\x03 \x01(\x03R\x04left\"\x93\x01\n" +
 	"\x0eExplainRequest\x12\x1a\n" +
 	"\amessage\x18\x01 \x01(\tH\x00R\amessage\x12\x14\n" +
 	"\x04lock\x18\x02 \x01(\tH\x00R\x04lock\x12\x16\n" +
@@ -980,10 +1132,11 @@ const file_brokerd_v1_admin_proto_rawDesc = "" +
 	"\x1cFINDING_SEVERITY_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15FINDING_SEVERITY_INFO\x10\x01\x12\x1c\n" +
 	"\x18FINDING_SEVERITY_WARNING\x10\x02\x12\x1a\n" +
-	"\x16FINDING_SEVERITY_ERROR\x10\x032\xf2\x01\n" +
+	"\x16FINDING_SEVERITY_ERROR\x10\x032\xc5\x02\n" +
 	"\fAdminService\x12H\n" +
 	"\tGetStatus\x12\x1c.brokerd.v1.GetStatusRequest\x1a\x1d.brokerd.v1.GetStatusResponse\x12T\n" +
-	"\rCheckDatabase\x12 .brokerd.v1.CheckDatabaseRequest\x1a!.brokerd.v1.CheckDatabaseResponse\x12B\n" +
+	"\rCheckDatabase\x12 .brokerd.v1.CheckDatabaseRequest\x1a!.brokerd.v1.CheckDatabaseResponse\x12Q\n" +
+	"\fMoveMessages\x12\x1f.brokerd.v1.MoveMessagesRequest\x1a .brokerd.v1.MoveMessagesResponse\x12B\n" +
 	"\aExplain\x12\x1a.brokerd.v1.ExplainRequest\x1a\x1b.brokerd.v1.ExplainResponseB\"Z brokerd/gen/brokerd/v1;brokerdv1b\x06proto3"
 
 var (
@@ -999,36 +1152,40 @@ func file_brokerd_v1_admin_proto_rawDescGZIP() []byte {
 }
 
 var file_brokerd_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_brokerd_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
+var file_brokerd_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_brokerd_v1_admin_proto_goTypes = []any{
 	(FindingSeverity)(0),          // 0: brokerd.v1.FindingSeverity
-	(*ExplainRequest)(nil),        // 1: brokerd.v1.ExplainRequest
-	(*Finding)(nil),               // 2: brokerd.v1.Finding
-	(*ExplainResponse)(nil),       // 3: brokerd.v1.ExplainResponse
-	(*GetStatusRequest)(nil),      // 4: brokerd.v1.GetStatusRequest
-	(*MailboxStatus)(nil),         // 5: brokerd.v1.MailboxStatus
-	(*GetStatusResponse)(nil),     // 6: brokerd.v1.GetStatusResponse
-	(*CheckDatabaseRequest)(nil),  // 7: brokerd.v1.CheckDatabaseRequest
-	(*CheckDatabaseResponse)(nil), // 8: brokerd.v1.CheckDatabaseResponse
-	(*timestamppb.Timestamp)(nil), // 9: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 10: google.protobuf.Duration
+	(*MoveMessagesRequest)(nil),   // 1: brokerd.v1.MoveMessagesRequest
+	(*MoveMessagesResponse)(nil),  // 2: brokerd.v1.MoveMessagesResponse
+	(*ExplainRequest)(nil),        // 3: brokerd.v1.ExplainRequest
+	(*Finding)(nil),               // 4: brokerd.v1.Finding
+	(*ExplainResponse)(nil),       // 5: brokerd.v1.ExplainResponse
+	(*GetStatusRequest)(nil),      // 6: brokerd.v1.GetStatusRequest
+	(*MailboxStatus)(nil),         // 7: brokerd.v1.MailboxStatus
+	(*GetStatusResponse)(nil),     // 8: brokerd.v1.GetStatusResponse
+	(*CheckDatabaseRequest)(nil),  // 9: brokerd.v1.CheckDatabaseRequest
+	(*CheckDatabaseResponse)(nil), // 10: brokerd.v1.CheckDatabaseResponse
+	(*timestamppb.Timestamp)(nil), // 11: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 12: google.protobuf.Duration
 }
 var file_brokerd_v1_admin_proto_depIdxs = []int32{
 	0,  // 0: brokerd.v1.Finding.severity:type_name -> brokerd.v1.FindingSeverity
-	9,  // 1: brokerd.v1.Finding.since:type_name -> google.protobuf.Timestamp
-	2,  // 2: brokerd.v1.ExplainResponse.findings:type_name -> brokerd.v1.Finding
-	9,  // 3: brokerd.v1.GetStatusResponse.started_at:type_name -> google.protobuf.Timestamp
-	10, // 4: brokerd.v1.GetStatusResponse.commit_time:type_name -> google.protobuf.Duration
-	5,  // 5: brokerd.v1.GetStatusResponse.mailboxes:type_name -> brokerd.v1.MailboxStatus
-	10, // 6: brokerd.v1.GetStatusResponse.process_cpu_time:type_name -> google.protobuf.Duration
-	4,  // 7: brokerd.v1.AdminService.GetStatus:input_type -> brokerd.v1.GetStatusRequest
-	7,  // 8: brokerd.v1.AdminService.CheckDatabase:input_type -> brokerd.v1.CheckDatabaseRequest
-	1,  // 9: brokerd.v1.AdminService.Explain:input_type -> brokerd.v1.ExplainRequest
-	6,  // 10: brokerd.v1.AdminService.GetStatus:output_type -> brokerd.v1.GetStatusResponse
-	8,  // 11: brokerd.v1.AdminService.CheckDatabase:output_type -> brokerd.v1.CheckDatabaseResponse
-	3,  // 12: brokerd.v1.AdminService.Explain:output_type -> brokerd.v1.ExplainResponse
-	10, // [10:13] is the sub-list for method output_type
-	7,  // [7:10] is the sub-list for method input_type
+	11, // 1: brokerd.v1.Finding.since:type_name -> google.protobuf.Timestamp
+	4,  // 2: brokerd.v1.ExplainResponse.findings:type_name -> brokerd.v1.Finding
+	11, // 3: brokerd.v1.GetStatusResponse.started_at:type_name -> google.protobuf.Timestamp
+	12, // 4: brokerd.v1.GetStatusResponse.commit_time:type_name -> google.protobuf.Duration
+	7,  // 5: brokerd.v1.GetStatusResponse.mailboxes:type_name -> brokerd.v1.MailboxStatus
+	12, // 6: brokerd.v1.GetStatusResponse.process_cpu_time:type_name -> google.protobuf.Duration
+	6,  // 7: brokerd.v1.AdminService.GetStatus:input_type -> brokerd.v1.GetStatusRequest
+	9,  // 8: brokerd.v1.AdminService.CheckDatabase:input_type -> brokerd.v1.CheckDatabaseRequest
+	1,  // 9: brokerd.v1.AdminService.MoveMessages:input_type -> brokerd.v1.MoveMessagesRequest
+	3,  // 10: brokerd.v1.AdminService.Explain:input_type -> brokerd.v1.ExplainRequest
+	8,  // 11: brokerd.v1.AdminService.GetStatus:output_type -> brokerd.v1.GetStatusResponse
+	10, // 12: brokerd.v1.AdminService.CheckDatabase:output_type -> brokerd.v1.CheckDatabaseResponse
+	2,  // 13: brokerd.v1.AdminService.MoveMessages:output_type -> brokerd.v1.MoveMessagesResponse
+	5,  // 14: brokerd.v1.AdminService.Explain:output_type -> brokerd.v1.ExplainResponse
+	11, // [11:15] is the sub-list for method output_type
+	7,  // [7:11] is the sub-list for method input_type
 	7,  // [7:7] is the sub-list for extension type_name
 	7,  // [7:7] is the sub-list for extension extendee
 	0,  // [0:7] is the sub-list for field type_name
@@ -1039,7 +1196,7 @@ func file_brokerd_v1_admin_proto_init() {
 	if File_brokerd_v1_admin_proto != nil {
 		return
 	}
-	file_brokerd_v1_admin_proto_msgTypes[0].OneofWrappers = []any{
+	file_brokerd_v1_admin_proto_msgTypes[2].OneofWrappers = []any{
 		(*ExplainRequest_Message)(nil),
 		(*ExplainRequest_Lock)(nil),
 		(*ExplainRequest_Token)(nil),
@@ -1052,7 +1209,7 @@ func file_brokerd_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_brokerd_v1_admin_proto_rawDesc), len(file_brokerd_v1_admin_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   8,
+			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -21,6 +21,7 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	AdminService_GetStatus_FullMethodName     = "/brokerd.v1.AdminService/GetStatus"
 	AdminService_CheckDatabase_FullMethodName = "/brokerd.v1.AdminService/CheckDatabase"
+	AdminService_MoveMessages_FullMethodName  = "/brokerd.v1.AdminService/MoveMessages"
 	AdminService_Explain_FullMethodName       = "/brokerd.v1.AdminService/Explain"
 )
 
@@ -39,6 +40,16 @@ type AdminServiceClient interface {
 	GetStatus(ctx context.Context, in *GetStatusRequest, opts ...grpc.CallOption) (*GetStatusResponse, error)
 	// CheckDatabase looks for damage and for broken invariants, over all sessions, while the broker runs.
 	CheckDatabase(ctx context.Context, in *CheckDatabaseRequest, opts ...grpc.CallOption) (*CheckDatabaseResponse, error)
+	// MoveMessages moves messages that wait in one mailbox to another, in one transaction, oldest first: mail for a role that no
+	// agent has, or for an agent that will not return. Only PENDING, DELAYED and BLOCKED deliveries move. Each keeps its id, its
+	// place by priority and age, its attempts and its time to live; it arrives in the new mailbox as unread, with an event
+	// message.moved. An ordering key keeps its order; if the new mailbox has unfinished messages of that key, they come first.
+	// Directives stay. A message that went to several recipients moves only to an agent that is none of them. The limit of the new
+	// mailbox does not apply. For operators.
+	//
+	// INVALID_ARGUMENT: no mailbox, or the same one twice. NOT_FOUND: a mailbox or message does not exist, or no agent takes from
+	// the new mailbox; the message names the nearest names. FAILED_PRECONDITION (NOT_WAITING): a named message cannot be moved.
+	MoveMessages(ctx context.Context, in *MoveMessagesRequest, opts ...grpc.CallOption) (*MoveMessagesResponse, error)
 	// Explain says why something is stuck: who holds it, who waits for it, since when and why, and which command frees it. Without a subject it finds
 	// the worst problems of the caller's session. NOT_FOUND if the subject does not exist.
 	//
@@ -86,6 +97,16 @@ func (c *adminServiceClient) CheckDatabase(ctx context.Context, in *CheckDatabas
 	return out, nil
 }
 
+func (c *adminServiceClient) MoveMessages(ctx context.Context, in *MoveMessagesRequest, opts ...grpc.CallOption) (*MoveMessagesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(MoveMessagesResponse)
+	err := c.cc.Invoke(ctx, AdminService_MoveMessages_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *adminServiceClient) Explain(ctx context.Context, in *ExplainRequest, opts ...grpc.CallOption) (*ExplainResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ExplainResponse)
@@ -111,6 +132,16 @@ type AdminServiceServer interface {
 	GetStatus(context.Context, *GetStatusRequest) (*GetStatusResponse, error)
 	// CheckDatabase looks for damage and for broken invariants, over all sessions, while the broker runs.
 	CheckDatabase(context.Context, *CheckDatabaseRequest) (*CheckDatabaseResponse, error)
+	// MoveMessages moves messages that wait in one mailbox to another, in one transaction, oldest first: mail for a role that no
+	// agent has, or for an agent that will not return. Only PENDING, DELAYED and BLOCKED deliveries move. Each keeps its id, its
+	// place by priority and age, its attempts and its time to live; it arrives in the new mailbox as unread, with an event
+	// message.moved. An ordering key keeps its order; if the new mailbox has unfinished messages of that key, they come first.
+	// Directives stay. A message that went to several recipients moves only to an agent that is none of them. The limit of the new
+	// mailbox does not apply. For operators.
+	//
+	// INVALID_ARGUMENT: no mailbox, or the same one twice. NOT_FOUND: a mailbox or message does not exist, or no agent takes from
+	// the new mailbox; the message names the nearest names. FAILED_PRECONDITION (NOT_WAITING): a named message cannot be moved.
+	MoveMessages(context.Context, *MoveMessagesRequest) (*MoveMessagesResponse, error)
 	// Explain says why something is stuck: who holds it, who waits for it, since when and why, and which command frees it. Without a subject it finds
 	// the worst problems of the caller's session. NOT_FOUND if the subject does not exist.
 	//
@@ -143,6 +174,9 @@ func (UnimplementedAdminServiceServer) GetStatus(context.Context, *GetStatusRequ
 }
 func (UnimplementedAdminServiceServer) CheckDatabase(context.Context, *CheckDatabaseRequest) (*CheckDatabaseResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method CheckDatabase not implemented")
+}
+func (UnimplementedAdminServiceServer) MoveMessages(context.Context, *MoveMessagesRequest) (*MoveMessagesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method MoveMessages not implemented")
 }
 func (UnimplementedAdminServiceServer) Explain(context.Context, *ExplainRequest) (*ExplainResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Explain not implemented")
@@ -204,6 +238,24 @@ func _AdminService_CheckDatabase_Handler(srv interface{}, ctx context.Context, d
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AdminService_MoveMessages_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(MoveMessagesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).MoveMessages(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_MoveMessages_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).MoveMessages(ctx, req.(*MoveMessagesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _AdminService_Explain_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ExplainRequest)
 	if err := dec(in); err != nil {
@@ -236,6 +288,10 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "CheckDatabase",
 			Handler:    _AdminService_CheckDatabase_Handler,
+		},
+		{
+			MethodName: "MoveMessages",
+			Handler:    _AdminService_MoveMessages_Handler,
 		},
 		{
 			MethodName: "Explain",

@@ -14,6 +14,10 @@ class AdminServiceStub:
             '/brokerd.v1.AdminService/CheckDatabase',
             request_serializer=admin_pb2.CheckDatabaseRequest.SerializeToString,
             response_deserializer=admin_pb2.CheckDatabaseResponse.FromString)
+        self.MoveMessages = channel.unary_unary(
+            '/brokerd.v1.AdminService/MoveMessages',
+            request_serializer=admin_pb2.MoveMessagesRequest.SerializeToString,
+            response_deserializer=admin_pb2.MoveMessagesResponse.FromString)
         self.Explain = channel.unary_unary(
             '/brokerd.v1.AdminService/Explain',
             request_serializer=admin_pb2.ExplainRequest.SerializeToString,
