@@ -77,6 +77,8 @@ type Submission struct {
 	Message *pb.Message
 	// MaxRounds is after how many rounds without approval the review is escalated; 0 = DefaultMaxRounds.
 	MaxRounds int
+	// NoWait makes SubmitReview return once the work is submitted, with no verdict unless there is one already.
+	NoWait bool
 }
 
 // A Review is how a review stands.
@@ -108,10 +110,14 @@ func (r *Review) open() bool { return r != nil && (r.Decision() == "" || r.Decis
 // it goes on waiting for the verdict of what was submitted before, or returns the one that has come, and sends nothing. It does not
 // matter whether another consumer of the agent has finished the verdict's delivery meanwhile.
 //
-// ABORTED (codes.Aborted) if another agent's work is under review in this scope.
+// ABORTED (codes.Aborted) if another agent's work is under review in this scope; INVALID_ARGUMENT if the critic is the calling agent.
 func (c *Client) SubmitReview(ctx context.Context, s Submission) (*Review, error) {
 	if s.Scope == "" || len(s.Scope) > maxScope {
 		return nil, fmt.Errorf("submit for review: the scope has %d bytes; 1 to %d are allowed", len(s.Scope), maxScope)
+	}
+	if s.To.GetAgent() == c.identity.Agent && c.identity.Agent != "" {
+		return nil, fmt.Errorf("submit for review: %w",
+			status.Errorf(codes.InvalidArgument, "%s submits the work and cannot review it: name another agent, or role:NAME", c.identity.Agent))
 	}
 	r, err := c.FindReview(ctx, s.Scope)
 	if err != nil {
@@ -128,6 +134,9 @@ func (c *Client) SubmitReview(ctx context.Context, s Submission) (*Review, error
 	if !news {
 		if r, err = c.hand(ctx, s, r); err != nil {
 			return nil, fmt.Errorf("submit for review: %w", err)
+		}
+		if s.NoWait && r.Verdict == nil {
+			return r, nil
 		}
 		if err := c.awaitVerdict(ctx, r); err != nil {
 			return nil, fmt.Errorf("wait for the review of %s: %w", s.Scope, err)

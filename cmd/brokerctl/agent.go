@@ -209,7 +209,7 @@ func (o *agentListOptions) AddFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.health, "health", "", "only with this health: "+strings.Join(enumNames(pb.Health(0).Descriptor()), ", "))
 	f.StringVar(&o.pattern, "pattern", "", "only names that match, with * and ?")
 	f.BoolVar(&o.roles, "roles", false, "count agents by role instead")
-	f.IntVar(&o.limit, "limit", 0, "list at most this many; 0 = all")
+	limitVar(f, &o.limit, 0)
 }
 
 func newAgentListCommand(c *cli) *cobra.Command {

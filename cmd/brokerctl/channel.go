@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"strconv"
@@ -8,12 +9,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"brokerd/client"
 	pb "brokerd/gen/brokerd/v1"
 )
 
 func newChannelCommand(c *cli) *cobra.Command {
 	return group("channel", "Channels and who subscribes to them", `Channels are named topics. A channel comes into being when it is first sent to, subscribed to or configured.`,
-		newChannelSubscribeCommand(c), newChannelUnsubscribeCommand(c), newChannelListCommand(c), newChannelConfigureCommand(c))
+		newChannelSubscribeCommand(c), newChannelUnsubscribeCommand(c), newChannelGetCommand(c), newChannelListCommand(c), newChannelConfigureCommand(c))
 }
 
 func newChannelSubscribeCommand(c *cli) *cobra.Command {
@@ -83,10 +85,7 @@ func newChannelListCommand(c *cli) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			channels, err := pages(limit, func(size int32, token string) ([]*pb.Channel, string, error) {
-				page, err := broker.Channels().ListChannels(cmd.Context(), &pb.ListChannelsRequest{Subscriber: subscriber, PageSize: size, PageToken: token})
-				return page.GetChannels(), page.GetNextPageToken(), err
-			})
+			channels, err := listChannels(cmd.Context(), broker, subscriber, limit)
 			if err != nil {
 				return err
 			}
@@ -101,9 +100,69 @@ func newChannelListCommand(c *cli) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&subscriber, "subscriber", "", "only those that this agent subscribes to")
-	cmd.Flags().IntVar(&limit, "limit", 0, "list at most this many; 0 = all")
+	limitVar(cmd.Flags(), &limit, 0)
 	must(cmd.RegisterFlagCompletionFunc("subscriber", c.completeAgents))
 	return cmd
+}
+
+// listChannels returns the channels that an agent subscribes to, or all if it is empty.
+func listChannels(ctx context.Context, broker *client.Client, subscriber string, limit int) ([]*pb.Channel, error) {
+	return pages(limit, func(size int32, token string) ([]*pb.Channel, string, error) {
+		page, err := broker.Channels().ListChannels(ctx, &pb.ListChannelsRequest{Subscriber: subscriber, PageSize: size, PageToken: token})
+		return page.GetChannels(), page.GetNextPageToken(), err
+	})
+}
+
+func newChannelGetCommand(c *cli) *cobra.Command {
+	return &cobra.Command{
+		Use:               "get CHANNEL",
+		Short:             "Show a channel: its settings and subscribers",
+		Example:           `  brokerctl channel get general`,
+		Args:              exactly("the channel"),
+		ValidArgsFunction: c.completeChannels,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			broker, err := c.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			channels, err := listChannels(cmd.Context(), broker, "", 0)
+			if err != nil {
+				return err
+			}
+			var known []string
+			for _, ch := range channels {
+				if ch.GetName() == args[0] {
+					return c.show(cmd, ch, func(w io.Writer) {
+						subscribers := ch.GetSubscribers()
+						t := newTable(w)
+						t.row("channel", ch.GetName())
+						t.row("settings", channelSettings(ch))
+						t.row("waiting", count(ch.GetWaiting(), "message"))
+						t.row("subscribers", cond(len(subscribers) == 0, "none", names(subscribers, len(subscribers))))
+						_ = t.flush() // the command's own output: there is no caller to report it to
+					})
+				}
+				known = append(known, ch.GetName())
+			}
+			return failf(exitNotFound, "there is no channel %q%s", args[0], didYouMean("", near(args[0], known)))
+		},
+	}
+}
+
+// channelSettings says how long a channel's messages live.
+func channelSettings(ch *pb.Channel) string {
+	ttl := "messages do not expire by themselves"
+	if ch.GetDefaultTtl().AsDuration() > 0 {
+		ttl = "messages expire after " + shortOf(ch.GetDefaultTtl())
+	}
+	kept := "finished messages are kept as long as the session says"
+	switch keep := ch.GetMessageRetention(); {
+	case keep != nil && keep.AsDuration() == 0:
+		kept = "finished messages are kept without limit"
+	case keep != nil:
+		kept = "finished messages are kept for " + shortOf(keep)
+	}
+	return ttl + "; " + kept
 }
 
 func newChannelConfigureCommand(c *cli) *cobra.Command {
@@ -133,18 +192,7 @@ func newChannelConfigureCommand(c *cli) *cobra.Command {
 			}
 			ch := answer.GetChannel()
 			return c.show(cmd, ch, func(w io.Writer) {
-				ttl := "messages do not expire by themselves"
-				if ch.GetDefaultTtl().AsDuration() > 0 {
-					ttl = "messages expire after " + shortOf(ch.GetDefaultTtl())
-				}
-				kept := "finished ones are kept as long as the session says"
-				switch keep := ch.GetMessageRetention(); {
-				case keep != nil && keep.AsDuration() == 0:
-					kept = "finished ones are kept for ever"
-				case keep != nil:
-					kept = "finished ones are kept for " + shortOf(keep)
-				}
-				fmt.Fprintf(w, "%s: %s; %s\n", ch.GetName(), ttl, kept)
+				fmt.Fprintf(w, "%s: %s\n", ch.GetName(), channelSettings(ch))
 			})
 		},
 	}

@@ -2,8 +2,11 @@ package main
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -16,34 +19,46 @@ func completeFiles(*cobra.Command, []string, string) ([]string, cobra.ShellCompD
 	return nil, cobra.ShellCompDirectiveDefault
 }
 
-// ownLocks asks for what the agent holds.
-func ownLocks(ctx context.Context, broker *client.Client) ([]*pb.Lock, error) {
-	page, err := broker.Locks().ListLocks(ctx, &pb.ListLocksRequest{Agent: broker.Identity().Agent, PageSize: maxPage})
-	return page.GetLocks(), err
+// completeLocks completes the fences and paths of all locks.
+func (c *cli) completeLocks(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	return c.words(cmd, func(ctx context.Context, broker *client.Client) ([]string, error) { return lockWords(ctx, broker, "") })
 }
 
-// completeFences completes the fences of the agent's locks.
-func (c *cli) completeFences(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+// completeOwnLocks completes the fences and paths of the agent's locks.
+func (c *cli) completeOwnLocks(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 	return c.words(cmd, func(ctx context.Context, broker *client.Client) ([]string, error) {
-		locks, err := ownLocks(ctx, broker)
-		var words []string
-		for _, l := range locks {
-			words = append(words, strconv.FormatInt(l.GetFence(), 10)+"\t"+listed(l.GetPaths()))
-		}
-		return words, err
+		return lockWords(ctx, broker, broker.Identity().Agent)
 	})
 }
 
-// completeHeldPaths completes the paths that the agent has locked.
-func (c *cli) completeHeldPaths(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-	return c.words(cmd, func(ctx context.Context, broker *client.Client) ([]string, error) {
-		locks, err := ownLocks(ctx, broker)
-		var words []string
-		for _, l := range locks {
-			words = append(words, l.GetPaths()...)
+// lockWords returns the fences and paths of an agent's locks, or of all agents' if it is empty. The paths are relative to the working
+// folder.
+func lockWords(ctx context.Context, broker *client.Client, agent string) ([]string, error) {
+	page, err := broker.Locks().ListLocks(ctx, &pb.ListLocksRequest{Agent: agent, PageSize: maxPage})
+	if err != nil {
+		return nil, err
+	}
+	known, err := client.NewPaths("", "")
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.Getwd()
+	if err == nil {
+		dir, err = filepath.EvalSymlinks(dir)
+	}
+	if err != nil {
+		return nil, err
+	}
+	var words []string
+	for _, l := range page.GetLocks() {
+		words = append(words, strconv.FormatInt(l.GetFence(), 10)+"\t"+listed(l.GetPaths()))
+		for _, path := range l.GetPaths() {
+			if relative, err := filepath.Rel(dir, filepath.Join(known.Root(), path)); err == nil {
+				words = append(words, relative+cond(strings.HasSuffix(path, "/"), "/", ""))
+			}
 		}
-		return words, err
-	})
+	}
+	return words, nil
 }
 
 // completeTokens completes a token's type and scope.

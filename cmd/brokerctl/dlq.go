@@ -42,7 +42,7 @@ func newDLQListCommand(c *cli) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&mailbox, "mailbox", "", "only of this mailbox: an agent's name, role:NAME or channel:NAME")
-	cmd.Flags().IntVar(&limit, "limit", 100, "list at most this many; 0 = all")
+	limitVar(cmd.Flags(), &limit, 100)
 	must(cmd.RegisterFlagCompletionFunc("mailbox", c.completeAgents))
 	return cmd
 }

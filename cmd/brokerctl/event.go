@@ -27,8 +27,7 @@ type eventOptions struct {
 	sources    []string
 	roles      []string
 	task       string
-	since      string
-	until      string
+	when       timeRange
 }
 
 // AddFlags adds the options.
@@ -39,8 +38,7 @@ func (o *eventOptions) AddFlags(f *pflag.FlagSet) {
 	f.StringSliceVar(&o.sources, "source", nil, "only caused by these agents; may be repeated")
 	f.StringSliceVar(&o.roles, "source-role", nil, "only caused by agents of these roles; may be repeated")
 	f.StringVar(&o.task, "task", "", "only of this task")
-	f.StringVar(&o.since, "since", "", "at or after: a time (RFC 3339), or how long ago (90s, 2h)")
-	f.StringVar(&o.until, "until", "", "before: a time, or how long ago")
+	o.when.AddFlags(f, "events")
 }
 
 // complete adds completions.
@@ -60,10 +58,7 @@ func (o *eventOptions) filter(c *cli) (*pb.EventFilter, error) {
 	filter := &pb.EventFilter{
 		Types: o.types, LowestSeverity: pb.Severity(severity), Sources: o.sources, SourceRoles: o.roles, TaskId: o.task,
 	}
-	if filter.Since, err = c.parseTime("since", o.since, -1); err != nil {
-		return nil, err
-	}
-	if filter.Until, err = c.parseTime("until", o.until, -1); err != nil {
+	if filter.Since, filter.Until, err = o.when.parse(c); err != nil {
 		return nil, err
 	}
 	for _, name := range o.categories {
@@ -132,7 +127,7 @@ func newEventListCommand(c *cli) *cobra.Command {
 	cmd.Flags().Int64Var(&request.AfterRevision, "after", 0, "only after this revision")
 	cmd.Flags().Int64Var(&request.UntilRevision, "until-revision", 0, "only up to this revision; 0 = no bound")
 	cmd.Flags().BoolVar(&request.NewestFirst, "newest", false, "newest first")
-	cmd.Flags().IntVar(&limit, "limit", 100, "list at most this many; 0 = all")
+	limitVar(cmd.Flags(), &limit, 100)
 	o.complete(c, cmd)
 	return cmd
 }

@@ -30,7 +30,7 @@ func TestExplain_LockThatIsContested(t *testing.T) {
 	s.Advance(6 * time.Minute)
 	f := s.finds(nil, "WARNING", "lock src/", "2 requests for it wait, the first for 6m")
 	s.shows(f)
-	s.frees(f, "brokerctl lock revoke --fence "+number(fence)+" --reason 'an operator needs it'")
+	s.frees(f, "brokerctl lock revoke "+number(fence)+" --reason 'an operator needs it'")
 	s.finds([]string{"lock", "src/a.go"}, "WARNING", "lock src/a.go", "builder-2 holds it", "builder-2 has not asked for it since it was granted: unless it does, it passes on at 03:12:05 UTC (in 2m)")
 	must0(t, "--agent", "builder-2", "lock", "acquire", "src/a.go")
 	must0(t, "--agent", "builder-2", "lock", "release", "src/a.go")

@@ -10,14 +10,18 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// durationValue is an option that takes a duration. Unlike the one of pflag it knows days.
+// durationValue is an option that takes a duration of 0 or more. Unlike the one of pflag it knows days.
 type durationValue time.Duration
 
 // Set implements pflag.Value.
 func (d *durationValue) Set(s string) error {
 	parsed, err := parseDuration(s)
+	if err == nil && parsed < 0 {
+		return fmt.Errorf("%q is negative", s)
+	}
 	*d = durationValue(parsed)
 	return err
 }
@@ -63,13 +67,27 @@ func noDuration(s string) error {
 	return fmt.Errorf("%q is not a duration such as 90s, 10m, 1h30m or 2d", s)
 }
 
-// timeRange is a span of time, as two options choose it.
+// timeRange is a span of time that a command reads.
 type timeRange struct{ since, until string }
 
-// AddFlags adds the options. what says what happened then, such as "sent".
+// AddFlags adds the options. what says what happened in that time, such as "messages sent".
 func (o *timeRange) AddFlags(f *pflag.FlagSet, what string) {
-	f.StringVar(&o.since, "since", "", "only "+what+" at or after this time: 2h or 1d (ago), or RFC 3339")
+	f.StringVar(&o.since, "since", o.since, "only "+what+" since this time: 2h or 1d (ago), or RFC 3339")
 	f.StringVar(&o.until, "until", "", "only "+what+" before this time")
+}
+
+// parse returns the API's form.
+func (o *timeRange) parse(c *cli) (since, until *timestamppb.Timestamp, err error) {
+	if since, err = c.parseTime("since", o.since, -1); err != nil {
+		return nil, nil, err
+	}
+	until, err = c.parseTime("until", o.until, -1)
+	return since, until, err
+}
+
+// limitVar adds the option of a list.
+func limitVar(f *pflag.FlagSet, p *int, value int) {
+	f.IntVar(p, "limit", value, "list at most this many; 0: all")
 }
 
 // valueNames are the names that help pages give to the values of options.

@@ -105,9 +105,10 @@ func TestRun_WantsACommandAfterTheDash(t *testing.T) {
 		{[]string{"lock", "run", "--", "true"}, "the path is missing"},
 		{[]string{"token", "run", "review", "--", "true"}, "the scope is missing"},
 		{[]string{"token", "run", "review", "x", "y", "--", "true"}, `"y" is one too many`},
-		{[]string{"lock", "release"}, "give paths, --fence, --ticket or --all"},
+		{[]string{"lock", "release"}, "give a path, a fence, a ticket, or --all"},
 		{[]string{"lock", "revoke", "a.go"}, "--reason is missing"},
-		{[]string{"lock", "extend", "x"}, `fence "x" is no whole number`},
+		{[]string{"lock", "extend"}, "the path or fence is missing"},
+		{[]string{"lock", "revoke", "--reason", "x"}, "give a path, a fence, a ticket, or --owner"},
 		{[]string{"lock", "acquire", "../a.go"}, "outside of the session's root"},
 		{[]string{"token", "pass", "review", "x", "channel:y"}, "NAME or role:NAME"},
 	} {

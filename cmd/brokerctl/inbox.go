@@ -16,6 +16,7 @@ import (
 type inboxOptions struct {
 	filterOptions
 	lookOptions
+	when     timeRange
 	markRead bool
 	newest   bool
 	limit    int
@@ -31,6 +32,7 @@ type inboxOptions struct {
 func (o *inboxOptions) AddFlags(f *pflag.FlagSet) {
 	o.filterOptions.AddFlags(f)
 	o.lookOptions.AddFlags(f)
+	o.when.AddFlags(f, "messages sent")
 	f.BoolVar(&o.markRead, "mark-read", false, "mark the listed messages of the agent's own mailbox as read")
 	f.BoolVar(&o.newest, "newest", false, "newest first")
 	f.IntVar(&o.limit, "limit", 0, "list at most this many; 0 = all (default: 100, and no limit with --follow)")
@@ -68,14 +70,16 @@ nothing was there or came in time.`,
 	o.AddFlags(cmd.Flags())
 	o.filterOptions.complete(c, cmd)
 	o.lookOptions.complete(cmd, "summary", "follow", "cursor", "auto-ack")
-	for _, listing := range []string{"summary", "mark-read", "newest"} {
+	for _, listing := range []string{"summary", "mark-read", "newest", "since", "until"} {
 		for _, reading := range []string{"follow", "wait", "cursor", "auto-ack"} {
 			cmd.MarkFlagsMutuallyExclusive(listing, reading)
 		}
 	}
 	cmd.MarkFlagsMutuallyExclusive("follow", "wait")
 	cmd.MarkFlagsMutuallyExclusive("summary", "mark-read")
-	cmd.MarkFlagsMutuallyExclusive("summary", "newest")
+	for _, listing := range []string{"newest", "since", "until"} {
+		cmd.MarkFlagsMutuallyExclusive("summary", listing)
+	}
 	return cmd
 }
 
@@ -104,9 +108,13 @@ func (o *inboxOptions) run(c *cli, cmd *cobra.Command, ids []string) error {
 	if !cmd.Flags().Changed("limit") {
 		limit = 100
 	}
+	since, until, err := o.when.parse(c)
+	if err != nil {
+		return err
+	}
 	return listMessages(c, cmd, &pb.ListMessagesRequest{
 		Box: pb.MessageBox_MESSAGE_BOX_INBOX, Filter: filter, MarkRead: o.markRead, NewestFirst: o.newest,
-		Order: order, IncludeQueues: o.queues,
+		FromTime: since, ToTime: until, Order: order, IncludeQueues: o.queues,
 	}, limit, c.inboxView())
 }
 

@@ -25,7 +25,8 @@ A lock ends when it is released, when its time is over (--for), or when its agen
 
 func newLockCommand(c *cli) *cobra.Command {
 	return group("lock", "Lock files and directories, and see who holds what", lockLong,
-		newLockAcquireCommand(c), newLockRunCommand(c), newLockExtendCommand(c), newLockReleaseCommand(c), newLockListCommand(c), newLockRevokeCommand(c))
+		newLockAcquireCommand(c), newLockRunCommand(c), newLockExtendCommand(c), newLockReleaseCommand(c),
+		newLockGetCommand(c), newLockListCommand(c), newLockRevokeCommand(c))
 }
 
 func newLockAcquireCommand(c *cli) *cobra.Command {
@@ -69,7 +70,7 @@ Exit codes: 4 the wait is over, 5 somebody else has it (without --wait) or waiti
 				fmt.Fprintf(w, "%s %s until %s, fence %d\n", cond(answer.GetAlreadyHeld(), "held before:", "locked"), listed(paths),
 					c.until(answer.GetHeldUntil()), answer.GetFence())
 				if isPrompt(w) {
-					fmt.Fprintf(w, "Next: %s lock release --fence %d when done; lock extend %d for more time\n", c.again(), answer.GetFence(), answer.GetFence())
+					fmt.Fprintf(w, "Next: %s lock release %d when done; lock extend %[2]d for more time\n", c.again(), answer.GetFence())
 				}
 			})
 		},
@@ -137,17 +138,25 @@ func leastOne(name string) cobra.PositionalArgs {
 }
 
 func newLockExtendCommand(c *cli) *cobra.Command {
+	var holder holderOption
 	var maxHold time.Duration
 	var requestID string
 	cmd := &cobra.Command{
-		Use:               "extend FENCE...",
-		Short:             "Hold locks for longer, counted from now",
-		Long:              "Hold locks for longer, counted from now, all or none. A lock that is lost is refused with exit code 6.",
-		Example:           `  brokerctl --agent builder-1 lock extend 4711 --for 1h`,
-		Args:              leastOne("the fence"),
-		ValidArgsFunction: c.completeFences,
+		Use:   "extend PATH|FENCE...",
+		Short: "Hold locks for longer, counted from now",
+		Long: `Hold locks for longer, counted from now: all of them, or none. A path stands for
+the whole lock that it was acquired with. If the agent has lost one of them, the
+exit code is 6.`,
+		Example: `  brokerctl --agent builder-1 lock extend src/login.go --for 1h
+  brokerctl --agent builder-1 lock extend 4711`,
+		Args:              leastOne("the path or fence"),
+		ValidArgsFunction: c.completeOwnLocks,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			fences, err := parseRevisions("fence", args)
+			fences, paths, err := lockTargets(args)
+			if err != nil {
+				return err
+			}
+			name, err := holder.holder(c, cmd)
 			if err != nil {
 				return err
 			}
@@ -155,55 +164,52 @@ func newLockExtendCommand(c *cli) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			what := append(numbers(fences), paths...)
+			for _, path := range paths {
+				fence, err := heldFence(cmd.Context(), broker, path, name)
+				if err != nil {
+					return err
+				}
+				fences = append(fences, fence)
+			}
 			answer, err := broker.Locks().ExtendLocks(cmd.Context(), &pb.ExtendLocksRequest{RequestId: requestID, Fences: fences, MaxHold: duration(maxHold)})
 			if err != nil {
 				return err
 			}
 			return c.show(cmd, answer, func(w io.Writer) {
 				for i, t := range answer.GetHeldUntil() {
-					fmt.Fprintf(w, "extended %s until %s\n", args[i], c.until(t))
+					fmt.Fprintf(w, "extended %s until %s\n", what[i], c.until(t))
 				}
 			})
 		},
 	}
-	durationVar(cmd.Flags(), &maxHold, "for", 0, "how long from now on (default: as it was asked for)")
+	durationVar(cmd.Flags(), &maxHold, "for", 0, "how long from now on (default: as long as was acquired)")
+	holder.AddFlags(cmd.Flags())
 	addRequestID(cmd, &requestID)
 	return cmd
-}
-
-// parseRevisions reads fences or tickets.
-func parseRevisions(what string, args []string) ([]int64, error) {
-	var revisions []int64
-	for _, arg := range args {
-		n, err := strconv.ParseInt(arg, 10, 64)
-		if err != nil || n < 1 {
-			return nil, usagef("%s %q is no whole number above 0", what, arg)
-		}
-		revisions = append(revisions, n)
-	}
-	return revisions, nil
 }
 
 func newLockReleaseCommand(c *cli) *cobra.Command {
 	request := &pb.ReleaseLocksRequest{}
 	var holder holderOption
 	cmd := &cobra.Command{
-		Use:   "release [PATH...]",
-		Short: "Give locks back, and places in the queue",
-		Long: `Give locks back, and places in the queue: by path as it was asked for, by fence, by ticket, or all. Releasing
-twice is fine.`,
+		Use:   "release [PATH|FENCE|TICKET...]",
+		Short: "Release locks, or leave their queues",
+		Long: `Release locks, or leave their queues: by path as it was acquired, by fence, by
+ticket, or all. Releasing twice is no error.`,
 		Example: `  brokerctl --agent builder-1 lock release src/login.go
-  brokerctl --agent builder-1 lock release --fence 4711
+  brokerctl --agent builder-1 lock release 4711
   brokerctl --agent builder-1 lock release --all`,
-		ValidArgsFunction: c.completeHeldPaths,
+		ValidArgsFunction: c.completeOwnLocks,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var err error
-			if request.Paths, err = lockPaths(args); err != nil {
+			revisions, paths, err := lockTargets(args)
+			if err != nil {
 				return err
 			}
-			if len(request.GetPaths())+len(request.GetFences())+len(request.GetTickets()) == 0 && !request.GetAll() {
-				return usagef("what is to be released is missing: give paths, --fence, --ticket or --all")
+			if len(args) == 0 && !request.GetAll() {
+				return usagef("the lock is missing: give a path, a fence, a ticket, or --all")
 			}
+			request.Paths, request.Fences, request.Tickets = paths, revisions, revisions // each is one of both
 			if request.Holder, err = holder.holder(c, cmd); err != nil {
 				return err
 			}
@@ -228,12 +234,9 @@ twice is fine.`,
 			})
 		},
 	}
-	cmd.Flags().Int64SliceVar(&request.Fences, "fence", nil, "by fence, whoever the holder; may be repeated")
-	cmd.Flags().Int64SliceVar(&request.Tickets, "ticket", nil, "a place in the queue, whoever the holder; may be repeated")
-	cmd.Flags().BoolVar(&request.All, "all", false, "all of the owner")
+	cmd.Flags().BoolVar(&request.All, "all", false, "all that the owner holds and waits for")
 	holder.AddFlags(cmd.Flags())
 	addRequestID(cmd, &request.RequestId)
-	must(cmd.RegisterFlagCompletionFunc("fence", c.completeFences))
 	return cmd
 }
 
@@ -280,7 +283,7 @@ func newLockListCommand(c *cli) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&ofAgent, "owner", "", "only what this agent holds or waits for")
-	cmd.Flags().IntVar(&limit, "limit", 0, "list at most this many; 0 = all")
+	limitVar(cmd.Flags(), &limit, 0)
 	must(cmd.RegisterFlagCompletionFunc("owner", c.completeAgents))
 	return cmd
 }
@@ -319,24 +322,26 @@ func (c *cli) waiting(position int32, kept bool, obstacles []*pb.Obstacle) strin
 func newLockRevokeCommand(c *cli) *cobra.Command {
 	request := &pb.ForceReleaseLocksRequest{}
 	cmd := &cobra.Command{
-		Use:   "revoke [PATH...]",
-		Short: "Take locks from their owners, who are told why (operators)",
-		Long: `Take locks from their owners, who are told why: everything held that is in the way of these paths, by fence or ticket,
-or all that an agent holds and waits for. Whoever is next in the queue is granted at once. For operators.`,
+		Use:   "revoke [PATH|FENCE|TICKET...]",
+		Short: "Take locks from their owners, with a reason (operators)",
+		Long: `Take locks from their owners and give them the reason: every lock that conflicts
+with one of these paths, the lock or waiting request with this number, or all
+that an agent holds and waits for. The next request in the queue is granted at
+once.`,
 		Example: `  brokerctl lock revoke src/login.go --reason "builder-1 hangs"
-  brokerctl lock revoke --fence 4711 --reason "taken by mistake"
+  brokerctl lock revoke 4711 --reason "taken by mistake"
   brokerctl lock revoke --owner builder-1 --reason "builder-1 hangs"`,
-		ValidArgsFunction: completeFiles,
+		ValidArgsFunction: c.completeLocks,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var err error
-			if request.Paths, err = lockPaths(args); err != nil {
+			if request.Revisions, request.Paths, err = lockTargets(args); err != nil {
 				return err
 			}
-			if len(request.GetPaths())+len(request.GetRevisions()) == 0 && request.GetAgent() == "" {
-				return usagef("what is to be released is missing: give paths, --fence or --owner")
+			if len(args) == 0 && request.GetAgent() == "" {
+				return usagef("the lock is missing: give a path, a fence, a ticket, or --owner")
 			}
 			if request.GetReason() == "" {
-				return usagef("--reason is missing: the owners are told why")
+				return usagef("--reason is missing: the owners receive it")
 			}
 			broker, err := c.connect(cmd.Context())
 			if err != nil {
@@ -356,9 +361,8 @@ or all that an agent holds and waits for. Whoever is next in the queue is grante
 			})
 		},
 	}
-	cmd.Flags().Int64SliceVar(&request.Revisions, "fence", nil, "a fence or ticket; may be repeated")
-	cmd.Flags().StringVar(&request.Agent, "owner", "", "everything that this agent holds and waits for")
-	cmd.Flags().StringVar(&request.Reason, "reason", "", "why; required")
+	cmd.Flags().StringVar(&request.Agent, "owner", "", "all that this agent holds and waits for")
+	cmd.Flags().StringVar(&request.Reason, "reason", "", "why, for the owners; required")
 	addRequestID(cmd, &request.RequestId)
 	must(cmd.RegisterFlagCompletionFunc("owner", c.completeAgents))
 	return cmd

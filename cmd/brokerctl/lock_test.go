@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -11,6 +12,49 @@ import (
 
 	"brokerd/internal/app"
 )
+
+func TestLock_IsNamedByPathFenceOrTicketInEveryCommand(t *testing.T) {
+	startBroker(t)
+	t.Chdir(t.TempDir())
+	register(t, "builder-1/builder", "builder-2/builder")
+	one, two := []string{"--agent", "builder-1", "lock"}, []string{"--agent", "builder-2", "lock"}
+	as := func(who []string, args ...string) []string { return append(slices.Clone(who), args...) }
+	fence := number(at(t, fields(t, as(one, "acquire", "a.go", "b.go")...), "fence"))
+	if got := ctl(t, as(two, "acquire", "a.go", "--wait", "10ms", "--keep")...); got.code != 4 {
+		t.Fatalf("%+v", got)
+	}
+	for _, name := range []string{"a.go", "b.go", fence} {
+		out := must0(t, "lock", "get", name)
+		if !strings.Contains(out, fence) || !strings.Contains(out, "a.go b.go") || !strings.Contains(out, "builder-1") ||
+			strings.Contains(out, "place 1 behind builder-1, kept") != (name != "b.go") {
+			t.Errorf("lock get %s:\n%s", name, out)
+		}
+		if out := must0(t, as(one, "extend", name, "--for", "1d12h")...); !strings.HasPrefix(out, "extended "+name+" until ") {
+			t.Errorf("lock extend %s: %s", name, out)
+		}
+	}
+	for _, args := range [][]string{as(two, "extend", "a.go"), as(one, "extend", "c.go"), as(one, "extend", "a.go", "--holder", "x")} {
+		if got := ctl(t, args...); got.code != 6 || !strings.Contains(got.err, "does not hold ") {
+			t.Errorf("%v: %+v", args, got)
+		}
+	}
+	for _, name := range []string{"c.go", "4711"} {
+		if got := ctl(t, "lock", "get", name); got.code != 3 || !strings.Contains(got.err, "there is no lock on "+name) {
+			t.Errorf("lock get %s: %+v", name, got)
+		}
+	}
+	ticket := number(at(t, fields(t, "lock", "get", "a.go"), "tickets", 0, "ticket"))
+	if out := must0(t, as(two, "release", ticket)...); out != "cancelled 1 request\n" {
+		t.Errorf("%s", out)
+	}
+	if out := must0(t, "lock", "revoke", fence, "--reason", "x"); !strings.HasPrefix(out, "took a.go b.go from builder-1, fence "+fence) {
+		t.Errorf("%s", out)
+	}
+	must0(t, as(one, "acquire", "./4711")...) // a file
+	if got := ctl(t, "lock", "get", "./4711"); got.code != 0 {
+		t.Errorf("%+v", got)
+	}
+}
 
 func TestLock_IsTakenListedExtendedAndGivenBack(t *testing.T) {
 	startBroker(t)
@@ -49,17 +93,17 @@ func TestLock_IsTakenListedExtendedAndGivenBack(t *testing.T) {
 	if out := must0(t, as(one, "lock", "release", "go.mod")...); out != "released 1 path\n" {
 		t.Errorf("%s", out)
 	}
-	if out := must0(t, as(one, "lock", "release", "--fence", fence)...); out != "released 1 path\n" {
+	if out := must0(t, as(one, "lock", "release", fence)...); out != "released 1 path\n" {
 		t.Errorf("%s", out)
 	}
-	if out := must0(t, as(one, "lock", "release", "--fence", fence)...); out != "nothing was held\n" {
+	if out := must0(t, as(one, "lock", "release", fence)...); out != "nothing was held\n" {
 		t.Errorf("%s", out)
 	}
 	if got := ctl(t, as(one, "lock", "extend", fence)...); got.code != 6 {
 		t.Errorf("extended what was released: %+v", got)
 	}
 	// The kept place has become a grant.
-	if out := must0(t, as(two, "-o", "prompt", "lock", "acquire", "src/a.go")...); !strings.Contains(out, "Next: brokerctl --agent builder-2 lock release --fence ") {
+	if out := must0(t, as(two, "-o", "prompt", "lock", "acquire", "src/a.go")...); !strings.Contains(out, "Next: brokerctl --agent builder-2 lock release ") {
 		t.Errorf("%s", out)
 	}
 	if got := ctl(t, as(one, "lock", "revoke", "src/", "--reason", "x")...); got.code != 7 {

@@ -78,20 +78,19 @@ func (c *cli) printDeliveries(w io.Writer, deliveries []*pb.Delivery) {
 // messageListOptions are the options of message list.
 type messageListOptions struct {
 	filterOptions
-	box          string
-	since, until string
-	newest       bool
-	limit        int
+	box    string
+	when   timeRange
+	newest bool
+	limit  int
 }
 
 // AddFlags adds the options.
 func (o *messageListOptions) AddFlags(f *pflag.FlagSet) {
 	o.filterOptions.AddFlags(f)
 	f.StringVar(&o.box, "box", "", "inbox, sent or all (default: inbox for an agent, all otherwise)")
-	f.StringVar(&o.since, "since", "", "sent at or after: a time (RFC 3339), or how long ago (90s, 2h)")
-	f.StringVar(&o.until, "until", "", "sent before: a time, or how long ago")
+	o.when.AddFlags(f, "messages sent")
 	f.BoolVar(&o.newest, "newest", false, "newest first")
-	f.IntVar(&o.limit, "limit", 100, "list at most this many; 0 = all")
+	limitVar(f, &o.limit, 100)
 }
 
 func newMessageListCommand(c *cli) *cobra.Command {
@@ -127,10 +126,7 @@ func (o *messageListOptions) request(c *cli) (*pb.ListMessagesRequest, error) {
 	if request.Filter, err = o.filter(); err != nil {
 		return nil, err
 	}
-	if request.FromTime, err = c.parseTime("since", o.since, -1); err != nil {
-		return nil, err
-	}
-	request.ToTime, err = c.parseTime("until", o.until, -1)
+	request.FromTime, request.ToTime, err = o.when.parse(c)
 	return request, err
 }
 

@@ -60,6 +60,9 @@ func (o *reviewOptions) message(c *cli, cmd *cobra.Command) (*pb.Message, error)
 	return s.content(c, cmd)
 }
 
+// reviewWait is how long review submit waits by default: shorter than the 2 min that many agents' tools give a command.
+const reviewWait = 90 * time.Second
+
 func newReviewSubmitCommand(c *cli) *cobra.Command {
 	var o reviewOptions
 	var rounds int
@@ -67,17 +70,23 @@ func newReviewSubmitCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "submit SCOPE RECEIVER [SUBJECT]",
 		Short: "Submit work for review and wait for the verdict",
-		Long: `Submit work for review and wait for the verdict. Exit code 0: approved; 10: to be revised and submitted again;
-11: rejected; 4: not decided within --wait. Run again it goes on waiting, or prints the verdict that has come
-meanwhile; it submits nothing twice.
+		Long: `Submit work for review and wait for the verdict, up to --wait. RECEIVER is the
+critic: another agent, or role:NAME.
 
-RECEIVER is the critic: an agent's name, or role:NAME.`,
+Exit codes:
+  0   approved; with --wait 0: submitted
+  10  revise: change the work and submit it again
+  11  rejected
+  4   no verdict came within --wait
+
+After exit code 4, run the same command again: it submits nothing twice, and
+waits on, or prints the verdict that has come meanwhile.`,
 		Example: `  brokerctl --agent builder-1 review submit login critic-1 "The login page" --file web/login.go
   git diff main | brokerctl --agent builder-1 review submit login role:critic --body - --wait 1h`,
 		Args:              between(2, "the scope", "the critic", "the subject"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			s := client.Submission{Scope: args[0], MaxRounds: rounds}
+			s := client.Submission{Scope: args[0], MaxRounds: rounds, NoWait: wait == 0}
 			var err error
 			if s.Message, err = o.message(c, cmd); err != nil {
 				return err
@@ -105,7 +114,7 @@ RECEIVER is the critic: an agent's name, or role:NAME.`,
 			}
 			review, err := broker.SubmitReview(ctx, s)
 			if ctx.Err() != nil && cmd.Context().Err() == nil {
-				return failf(exitNothing, "%s is not decided within %s; the same command goes on waiting", args[0], short(wait))
+				return failf(exitNothing, "no verdict on %s within %s; run the same command again to wait on", args[0], short(wait))
 			}
 			if err != nil {
 				return err
@@ -124,7 +133,7 @@ RECEIVER is the critic: an agent's name, or role:NAME.`,
 	}
 	o.AddFlags(cmd.Flags())
 	cmd.Flags().IntVar(&rounds, "max-rounds", client.DefaultMaxRounds, "rounds without approval until somebody else decides; the first submission says")
-	durationVar(cmd.Flags(), &wait, "wait", 0, "how long to wait for the verdict; 0 = until it comes")
+	durationVar(cmd.Flags(), &wait, "wait", reviewWait, "how long to wait for the verdict; 0: do not wait")
 	return cmd
 }
 

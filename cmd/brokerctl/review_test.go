@@ -12,8 +12,14 @@ func TestReview_VerdictIsTheExitCode(t *testing.T) {
 		t.Helper()
 		return ctl(t, append([]string{"--agent", "builder-1", "review", "submit", "login", "critic-1", "The login page"}, more...)...)
 	}
-	if got := submit("--wait", "1s"); got.code != 4 || !strings.Contains(got.err, "the same command goes on waiting") {
+	if got := submit("--wait", "0"); got.code != 0 || !strings.Contains(got.out, "submitted by builder-1") {
+		t.Fatalf("submitted without waiting: %+v", got)
+	}
+	if got := submit("--wait", "1s"); got.code != 4 || !strings.Contains(got.err, "no verdict on login within 1s; run the same command again") {
 		t.Fatalf("not decided: %+v", got)
+	}
+	if got := ctl(t, "--agent", "builder-1", "review", "submit", "own", "builder-1"); got.code != 2 || !strings.Contains(got.err, "cannot review it") {
+		t.Errorf("submitted to itself: %+v", got)
 	}
 	if out := must0(t, "review", "list"); !strings.Contains(out, "login  1 of 3  submitted  builder-1  critic-1") {
 		t.Errorf("%s", out)

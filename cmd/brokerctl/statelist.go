@@ -94,7 +94,7 @@ func newStateListCommand(c *cli) *cobra.Command {
 	cmd.Flags().StringVar(&request.Namespace, "namespace", "", `only keys of this one (default: all but "global")`)
 	cmd.Flags().StringVar(&request.Owner, "owner", "", "only keys of this agent")
 	cmd.Flags().StringVar(&request.TaskId, "task", "", "only keys that belong to this task")
-	cmd.Flags().IntVar(&limit, "limit", 100, "list at most this many; 0 = all")
+	limitVar(cmd.Flags(), &limit, 100)
 	must(cmd.RegisterFlagCompletionFunc("owner", c.completeAgents))
 	return cmd
 }
@@ -128,7 +128,7 @@ Those of a document are its entries.`,
 		},
 	}
 	addNamespace(cmd.Flags(), &request.Namespace)
-	cmd.Flags().IntVar(&limit, "limit", 100, "list at most this many; 0 = all")
+	limitVar(cmd.Flags(), &limit, 100)
 	return cmd
 }
 

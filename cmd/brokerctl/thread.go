@@ -19,7 +19,7 @@ func newThreadCommand(c *cli) *cobra.Command {
 	return group("thread", "Conversations: show them, note their outcome", `A thread is a conversation: a message, the replies to it, and all that was sent with the same --thread.
 
 ID is the thread's, or of one of its messages: id, revision or claim id.`,
-		newThreadGetCommand(c), newThreadResolveCommand(c))
+		newThreadGetCommand(c), newThreadListCommand(c), newThreadResolveCommand(c))
 }
 
 func newThreadGetCommand(c *cli) *cobra.Command {

@@ -333,7 +333,7 @@ func newTokenListCommand(c *cli) *cobra.Command {
 	cmd.Flags().StringVar(&request.Type, "type", "", "only tokens of this type")
 	cmd.Flags().StringVar(&request.Agent, "owner", "", "only what this agent holds")
 	cmd.Flags().StringVar(&state, "state", "", "only with this state: "+strings.Join(states, ", "))
-	cmd.Flags().IntVar(&limit, "limit", 0, "list at most this many; 0 = all")
+	limitVar(cmd.Flags(), &limit, 0)
 	must(cmd.RegisterFlagCompletionFunc("owner", c.completeAgents))
 	must(cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(states, cobra.ShellCompDirectiveNoFileComp)))
 	return cmd

@@ -24,6 +24,7 @@ func TestTree_AnUnknownCommandOrOptionNamesTheOneThatIsMeant(t *testing.T) {
 		"sned":                 "did you mean send?",
 		"logs":                 "did you mean event list or event follow?",
 		"get agents":           "did you mean agent get?",
+		"describe lock":        "did you mean lock get?",
 		"register x":           "did you mean agent register?",
 		"watch":                "did you mean event follow or state follow?",
 		"token show":           "did you mean token get?",

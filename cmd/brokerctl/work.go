@@ -107,8 +107,8 @@ func (o *workOptions) run(c *cli, cmd *cobra.Command, args []string) error {
 	if o.concurrency < 1 || o.concurrency > 1000 {
 		return usagef("--concurrency %d: 1 to 1000 is allowed", o.concurrency)
 	}
-	if o.limit < 0 || o.timeout < 0 || o.wait < 0 {
-		return usagef("--limit, --timeout and --wait must not be negative")
+	if o.limit < 0 {
+		return usagef("--limit must not be negative")
 	}
 	if o.once {
 		o.limit = 1

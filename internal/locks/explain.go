@@ -384,7 +384,7 @@ func (g *grant) revoking() finding.Command {
 		kind, scope, _ := strings.Cut(g.claim.token, "/")
 		return finding.Command{"token", "revoke", kind, scope, "--reason", why}
 	}
-	return finding.Command{"lock", "revoke", "--fence", strconv.FormatInt(g.fence, 10), "--reason", why}
+	return finding.Command{"lock", "revoke", strconv.FormatInt(g.fence, 10), "--reason", why}
 }
 
 // giveUp is the command that gives up a ticket.
@@ -397,7 +397,7 @@ func (k *ticket) giveUp() finding.Command {
 		}
 		return command
 	}
-	return finding.Command{"--agent", k.owner.Agent, "lock", "release", "--ticket", strconv.FormatInt(k.number, 10)}
+	return finding.Command{"--agent", k.owner.Agent, "lock", "release", strconv.FormatInt(k.number, 10)}
 }
 
 // subject is what a finding about a claim is about.

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"brokerd/client"
+	pb "brokerd/gen/brokerd/v1"
+)
+
+func newLockGetCommand(c *cli) *cobra.Command {
+	return &cobra.Command{
+		Use:   "get PATH|FENCE|TICKET",
+		Short: "Show who holds a path or lock, and which requests wait for it",
+		Long: `Show the locks that conflict with an exclusive lock on a path, or the lock with a
+fence, and the requests that wait for them. Exit code 3: there is none.`,
+		Example: `  brokerctl lock get src/login.go
+  brokerctl lock get 4711 -o json`,
+		Args:              exactly("the path or fence"),
+		ValidArgsFunction: c.completeLocks,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			revisions, paths, err := lockTargets(args)
+			if err != nil {
+				return err
+			}
+			broker, err := c.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			answer, err := listLocks(cmd.Context(), broker, &pb.ListLocksRequest{Path: slices.Concat(paths, []string{""})[0]})
+			if err != nil {
+				return err
+			}
+			for _, r := range revisions {
+				answer.Locks = slices.DeleteFunc(answer.Locks, func(l *pb.Lock) bool { return l.GetFence() != r })
+				answer.Tickets = slices.DeleteFunc(answer.Tickets, func(t *pb.LockTicket) bool {
+					return t.GetTicket() != r && !slices.ContainsFunc(t.GetObstacles(), func(o *pb.Obstacle) bool { return o.GetRevision() == r })
+				})
+			}
+			if len(answer.GetLocks())+len(answer.GetTickets()) == 0 {
+				return failf(exitNotFound, "there is no lock on %s (%s lock list)", args[0], c.again())
+			}
+			return c.show(cmd, answer, func(w io.Writer) { c.printLocks(w, answer) })
+		},
+	}
+}
+
+// printLocks shows all that is known of some locks, and the requests that wait for them.
+func (c *cli) printLocks(w io.Writer, answer *pb.ListLocksResponse) {
+	for _, l := range answer.GetLocks() {
+		t := newTable(w)
+		t.row("lock", listed(l.GetPaths()))
+		t.row("fence", strconv.FormatInt(l.GetFence(), 10))
+		t.row("state", holding(l.GetWaiting(), l.GetUncollected())+", "+strings.ToLower(enumOf(l.GetMode())))
+		t.row("owner", ownerOf(l.GetAgent(), l.GetHolder()))
+		if l.GetReason() != "" {
+			t.row("reason", l.GetReason())
+		}
+		t.row("granted", c.when(l.GetGrantedAt()))
+		t.row("ends", c.until(l.GetHeldUntil()))
+		_ = t.flush() // the command's own output: there is no caller to report it to
+		fmt.Fprintln(w)
+	}
+	if len(answer.GetTickets()) == 0 {
+		return
+	}
+	t := newTable(w, "TICKET", "STATE", "MODE", "OWNER", "SINCE", "PATHS", "REASON")
+	for _, k := range answer.GetTickets() {
+		t.row(strconv.FormatInt(k.GetTicket(), 10), c.waiting(k.GetPosition(), k.GetKept(), k.GetObstacles()), strings.ToLower(enumOf(k.GetMode())),
+			ownerOf(k.GetAgent(), k.GetHolder()), c.ago(k.GetCreatedAt()), clip(listed(k.GetPaths()), 80), clip(k.GetReason(), 50))
+	}
+	_ = t.flush() // as above
+}
+
+// listLocks returns all locks and waiting requests that a request chooses.
+func listLocks(ctx context.Context, broker *client.Client, request *pb.ListLocksRequest) (*pb.ListLocksResponse, error) {
+	all := &pb.ListLocksResponse{}
+	_, err := pages(0, func(size int32, token string) ([]struct{}, string, error) {
+		request.PageSize, request.PageToken = size, token
+		page, err := broker.Locks().ListLocks(ctx, request)
+		all.Locks, all.Tickets, all.Revision = append(all.Locks, page.GetLocks()...), append(all.Tickets, page.GetTickets()...), page.GetRevision()
+		return nil, page.GetNextPageToken(), err
+	})
+	return all, err
+}
+
+// heldFence returns the fence of the lock by which the agent holds a path, as that holder.
+func heldFence(ctx context.Context, broker *client.Client, path, holder string) (int64, error) {
+	agent := broker.Identity().Agent
+	held, err := listLocks(ctx, broker, &pb.ListLocksRequest{Agent: agent, Path: path})
+	if err != nil {
+		return 0, err
+	}
+	for _, l := range held.GetLocks() {
+		if l.GetHolder() == holder && slices.Contains(l.GetPaths(), path) {
+			return l.GetFence(), nil
+		}
+	}
+	return 0, failf(exitLost, "%s does not hold %s", ownerOf(agent, holder), path)
+}
+
+// lockTargets tells the fences and tickets in arguments from the paths: a whole number is no path unless it is written ./4711.
+func lockTargets(args []string) (revisions []int64, paths []string, err error) {
+	var files []string
+	for _, arg := range args {
+		if n, err := strconv.ParseInt(arg, 10, 64); err == nil && n > 0 {
+			revisions = append(revisions, n)
+		} else {
+			files = append(files, arg)
+		}
+	}
+	paths, err = lockPaths(files)
+	return revisions, paths, err
+}
+
+// numbers writes revisions.
+func numbers(revisions []int64) []string {
+	var words []string
+	for _, r := range revisions {
+		words = append(words, strconv.FormatInt(r, 10))
+	}
+	return words
+}
