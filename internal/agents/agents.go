@@ -132,6 +132,14 @@ type Mail interface {
 	AwaitDeparture(ctx context.Context, session, agent string) error
 }
 
+// Notices knows the notices that the broker sends to agents.
+type Notices interface {
+	// Unread reports whether the agent has unread notices.
+	Unread(q store.Querier, a Agent) (bool, error)
+	// Read returns the oldest unread notices, at most 100, and marks them read.
+	Read(tx *store.Tx, a Agent) ([]Notice, error)
+}
+
 // Fences knows which locks and tokens an agent holds.
 type Fences interface {
 	// Holds reports whether the agent holds what was granted at a revision.
@@ -146,6 +154,7 @@ type Registry struct {
 	clock    clockwork.Clock
 	zap      *zap.Logger
 	mail     Mail
+	notices  Notices // nil = there are none
 	fences   Fences
 
 	registered   []func(tx *store.Tx, a Agent, first bool) error
@@ -174,6 +183,9 @@ func New(s *store.Store, log *events.Log, sessions Sessions, clock clockwork.Clo
 
 // UseMail plugs in who knows of mail; without it the counts are 0.
 func (r *Registry) UseMail(m Mail) { r.mail = m }
+
+// UseNotices plugs in the notices that heartbeats return.
+func (r *Registry) UseNotices(n Notices) { r.notices = n }
 
 // UseFences plugs in who knows of locks and tokens; without it every call that depends on one is refused.
 func (r *Registry) UseFences(f Fences) { r.fences = f }

@@ -29,6 +29,16 @@ type Heartbeat struct {
 	Counters struct{ Turns, ModelTokens, Files, ToolCalls, Errors *int64 }
 	LastTool *string
 	LastFile *string
+	Notices  bool // return the unread notices, and mark them read
+}
+
+// A Notice is a message with which the broker informs an agent.
+type Notice struct {
+	Revision  int64
+	Type      string
+	Subject   string
+	Payload   string // JSON
+	CreatedAt time.Time
 }
 
 // A Standing is what a heartbeat brings back.
@@ -38,7 +48,8 @@ type Standing struct {
 	Unread      int64
 	Claimable   int64
 	Directives  []string // types of the unfinished ones, oldest first
-	Lost                 // told once
+	Lost                 // reported once
+	Notices     []Notice // likewise
 }
 
 // Heartbeat takes note of what the calling agent reports. It writes nothing if nothing changed.
@@ -51,11 +62,10 @@ func (r *Registry) Heartbeat(ctx context.Context, who caller.Caller, h Heartbeat
 		if err != nil {
 			return err
 		}
-		lost, err := hasLosses(snap, a.ID)
-		if err != nil {
+		if news, err = r.hasNews(snap, a, h); err != nil {
 			return err
 		}
-		news = lost || !a.FailedAt.IsZero() || h.apply(a.Report) != a.Report
+		news = news || !a.FailedAt.IsZero() || h.apply(a.Report) != a.Report
 		st, err = r.standing(snap, a)
 		return err
 	})
@@ -66,7 +76,10 @@ func (r *Registry) Heartbeat(ctx context.Context, who caller.Caller, h Heartbeat
 				return err
 			}
 			st.Incarnation, st.Lease = a.Incarnation, a.Lease
-			st.Lost, err = tellLosses(tx, a.ID)
+			if st.Lost, err = tellLosses(tx, a.ID); err != nil || !h.Notices || r.notices == nil {
+				return err
+			}
+			st.Notices, err = r.notices.Read(tx, a)
 			return err
 		})
 	}
@@ -74,6 +87,15 @@ func (r *Registry) Heartbeat(ctx context.Context, who caller.Caller, h Heartbeat
 		return Standing{}, fmt.Errorf("heartbeat: %w", err)
 	}
 	return st, nil
+}
+
+// hasNews reports whether the agent has losses or, if it asks for them, notices that it does not know of.
+func (r *Registry) hasNews(q store.Querier, a Agent, h Heartbeat) (bool, error) {
+	lost, err := hasLosses(q, a.ID)
+	if lost || err != nil || !h.Notices || r.notices == nil {
+		return lost, err
+	}
+	return r.notices.Unread(q, a)
 }
 
 func (r *Registry) standing(q store.Querier, a Agent) (Standing, error) {

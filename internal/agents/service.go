@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/caller"
@@ -84,7 +85,7 @@ func (s *Service) RegisterAgent(ctx context.Context, in *pb.RegisterAgentRequest
 // Heartbeat implements pb.AgentServiceServer.
 func (s *Service) Heartbeat(ctx context.Context, in *pb.HeartbeatRequest) (*pb.HeartbeatResponse, error) {
 	var c valid.Check
-	h := Heartbeat{Reason: in.StatusReason, Activity: in.Activity, TaskID: in.TaskId, Progress: in.Progress, LastTool: in.LastTool, LastFile: in.LastFile}
+	h := Heartbeat{Reason: in.StatusReason, Activity: in.Activity, TaskID: in.TaskId, Progress: in.Progress, LastTool: in.LastTool, LastFile: in.LastFile, Notices: in.GetNotices()}
 	if status := statusOf(&c, in.GetStatus()); status != 0 {
 		h.Status = &status
 	}
@@ -110,10 +111,15 @@ func (s *Service) Heartbeat(ctx context.Context, in *pb.HeartbeatRequest) (*pb.H
 	if err != nil {
 		return nil, err
 	}
-	return &pb.HeartbeatResponse{
+	out := &pb.HeartbeatResponse{
 		Incarnation: st.Incarnation, Lease: durationpb.New(st.Lease), Unread: st.Unread, Claimable: st.Claimable,
 		Directives: st.Directives, Losses: lossProtos(st.Losses), MoreLosses: int32(st.More),
-	}, nil
+	}
+	for _, n := range st.Notices {
+		out.Notices = append(out.Notices,
+			&pb.Notice{Revision: n.Revision, Type: n.Type, Subject: n.Subject, Payload: n.Payload, CreatedAt: timestamppb.New(n.CreatedAt)})
+	}
+	return out, nil
 }
 
 // counter checks a counter that may be absent.

@@ -21,6 +21,7 @@ import (
 // in another.
 func connect(journal *events.Log, scopes *sessions.Registry, registry *agents.Registry, post *broker.Broker) {
 	registry.UseMail(mail{post})
+	registry.UseNotices(mail{post})
 	post.UseCrew(crew{scopes, registry})
 	registry.UseHolders(claims{post})
 	registry.OnRegister(func(tx *store.Tx, a agents.Agent, _ bool) error {
@@ -157,6 +158,21 @@ func (m mail) Counts(q store.Querier, a agents.Agent) (unread, claimable int64, 
 // Directives implements agents.Mail.
 func (m mail) Directives(q store.Querier, a agents.Agent) ([]string, error) {
 	return m.broker.Directives(q, a.Session, brokerAgent(a))
+}
+
+// Unread implements agents.Notices.
+func (m mail) Unread(q store.Querier, a agents.Agent) (bool, error) {
+	return m.broker.HasNotices(q, a.Session, a.Name)
+}
+
+// Read implements agents.Notices.
+func (m mail) Read(tx *store.Tx, a agents.Agent) ([]agents.Notice, error) {
+	unread, err := m.broker.ReadNotices(tx, a.Session, brokerAgent(a))
+	read := make([]agents.Notice, len(unread))
+	for i, n := range unread {
+		read[i] = agents.Notice(n)
+	}
+	return read, err
 }
 
 // Claimants implements agents.Mail.

@@ -79,8 +79,13 @@ type notices struct{ broker *broker.Broker }
 // Notify implements locks.Notices.
 func (n notices) Notify(tx *store.Tx, session int64, notice locks.Notice) error {
 	return n.broker.Notify(tx, session, broker.Notice{
-		Agent: notice.Agent, Role: notice.Role, Type: notice.Type, Subject: notice.Subject, Payload: notice.Payload,
+		Agent: notice.Agent, Role: notice.Role, Type: notice.Type, Subject: notice.Subject, Payload: notice.Payload, About: notice.About,
 	})
+}
+
+// Withdraw implements locks.Notices.
+func (n notices) Withdraw(tx *store.Tx, session, about int64, kind string) error {
+	return n.broker.Withdraw(tx, session, about, kind)
 }
 
 // holders tells the table of locks of sessions and agents.

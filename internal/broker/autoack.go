@@ -22,7 +22,7 @@ func (p *arrivalsPage) leave(arrival int64) {
 
 // ready reports whether reading with AutoAck may show a delivery that the choice takes.
 func (g *gate) ready(m *row, d *Delivery) bool {
-	return d.State == Pending && (!g.halted || isDirective(m.kind))
+	return (d.State == Pending || d.State == NoticeUnread) && (!g.halted || isDirective(m.kind))
 }
 
 // ackShown finishes what a page shows. What has changed since it was read is left out.
@@ -76,9 +76,11 @@ func (s *settling) ackUnclaimed(item *Item) (bool, error) {
 	if d.DeliveredAt.IsZero() {
 		s.fresh++
 	}
+	if d.State == Pending {
+		s.left[s.actor.mailbox]--
+	}
 	d.State, d.Holder, d.FinishedAt = Acked, s.actor.Name, now
 	d.ReadAt, d.DeliveredAt = earliest(d.ReadAt, now), earliest(d.DeliveredAt, now)
-	s.left[s.actor.mailbox]--
 	h := held{key: key{item.Revision, s.actor.mailbox}, claims: d.Claims}
 	s.noted[Ack] = append(s.noted[Ack], h.claimID())
 	if ordering == "" {

@@ -152,9 +152,11 @@ func (b *Broker) expire(tx *store.Tx) error {
 	for rows.Next() {
 		h := &held{}
 		var session int64
-		if err := rows.Scan(&h.message, &h.mailbox, &session, &h.ordering); err != nil {
+		var state int
+		if err := rows.Scan(&h.message, &h.mailbox, &session, &state, &h.ordering); err != nil {
 			return err
 		}
+		h.state = State(state)
 		found = append(found, h)
 		sessions[h] = session
 	}
@@ -180,7 +182,7 @@ func (b *Broker) expire(tx *store.Tx) error {
 	return nil
 }
 
-// finishWaiting takes a delivery that waits to EXPIRED, CANCELLED or DEAD, with an event.
+// finishWaiting takes a delivery that waits, or an unread notice, to EXPIRED, CANCELLED or DEAD, with an event.
 func (s *settling) finishWaiting(h *held, state State, kind string) error {
 	if h.ordering != "" { // the end of one before it may just have changed its state
 		var now int
@@ -192,7 +194,9 @@ func (s *settling) finishWaiting(h *held, state State, kind string) error {
 	if _, err := s.tx.Exec(updateFinish, int(state), s.tx.Now(), h.message, h.mailbox); err != nil {
 		return err
 	}
-	s.left[h.mailbox]--
+	if h.state.waits() {
+		s.left[h.mailbox]--
+	}
 	entry := s.actor.event(kind)
 	entry.Summary = "message " + strconv.FormatInt(h.message, 10) + " is " + state.String()
 	entry.Related = []string{strconv.FormatInt(h.message, 10)}

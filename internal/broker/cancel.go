@@ -55,7 +55,7 @@ func (b *Broker) Cancel(ctx context.Context, c caller.Caller, req once.Request, 
 			return err
 		}
 		if open {
-			if err := b.settleQuestion(tx, m.Revision, s.last); err != nil {
+			if err := b.settleQuestion(tx, a.session.ID, m.Revision, s.last); err != nil {
 				return err
 			}
 		}
@@ -63,7 +63,9 @@ func (b *Broker) Cancel(ctx context.Context, c caller.Caller, req once.Request, 
 			if _, err := tx.Exec(updateFinish, int(Cancelled), tx.Now(), h.message, h.mailbox); err != nil {
 				return err
 			}
-			s.left[h.mailbox]--
+			if h.state.waits() {
+				s.left[h.mailbox]--
+			}
 			if err := s.promote(h); err != nil {
 				return err
 			}
@@ -74,7 +76,7 @@ func (b *Broker) Cancel(ctx context.Context, c caller.Caller, req once.Request, 
 	return answer, err
 }
 
-// unclaimed returns the deliveries of a message that wait, and how many others there are.
+// unclaimed returns the deliveries of a message that wait or are unread notices, and how many others there are.
 func unclaimed(q store.Querier, message int64) (waiting []*held, others int, err error) {
 	rows := q.Query(selectMessageStates, message)
 	for rows.Next() {
@@ -83,7 +85,7 @@ func unclaimed(q store.Querier, message int64) (waiting []*held, others int, err
 		if err := rows.Scan(&h.message, &h.mailbox, &state, &h.ordering); err != nil {
 			return nil, 0, err
 		}
-		if h.state = State(state); h.state.waits() {
+		if h.state = State(state); h.state.waits() || h.state == NoticeUnread {
 			waiting = append(waiting, h)
 		} else {
 			others++

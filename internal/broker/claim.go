@@ -31,6 +31,7 @@ type Wish struct {
 	ClaimFor  time.Duration
 	MaxTotal  time.Duration // streams
 	Wait      time.Duration // unary calls
+	Notices   bool          // unary calls: return unread notices too
 }
 
 // Empty says why there was nothing to claim. The numbers are those of the API.
@@ -51,11 +52,13 @@ type Claims struct {
 	Claims  []Claim
 	Empty   Empty
 	NextDue time.Time
+	Notices []UnreadNotice
 }
 
 // Claim returns what the caller and consumer hold already, marked resumed, and new claims up to
 // w.Max; if there are none it waits up to w.Wait. With w.Topic only messages of the topic count.
-// With w.IDs it returns the claims on these messages and no others, and does not wait. Errors:
+// With w.IDs it returns the claims on these messages and no others, and does not wait. With w.Notices it
+// also returns the caller's unread notices, which end the wait. Errors:
 // fault.Denied for a mailbox that is not the caller's, fault.Precondition without a registered
 // agent; with w.IDs fault.NotFound for a message that is in none of the mailboxes, and
 // fault.Precondition for one that is not ready.
@@ -72,6 +75,11 @@ func (b *Broker) Claim(ctx context.Context, c caller.Caller, w Wish) (Claims, er
 		boxes, err := b.boxes(tx, a, w.Mailboxes)
 		if err != nil {
 			return err
+		}
+		if w.Notices {
+			if answer.Notices, err = b.readNotices(tx, a); err != nil {
+				return err
+			}
 		}
 		if len(w.IDs) > 0 {
 			answer.Claims, err = b.claimGiven(tx, a, boxes, &w)
@@ -102,7 +110,7 @@ func (b *Broker) Claim(ctx context.Context, c caller.Caller, w Wish) (Claims, er
 		if len(answer.Claims) > 0 {
 			return nil
 		}
-		if answer.Empty, answer.NextDue, err = b.whyEmpty(tx, k); err != nil || w.Wait == 0 {
+		if answer.Empty, answer.NextDue, err = b.whyEmpty(tx, k); err != nil || w.Wait == 0 || len(answer.Notices) > 0 {
 			return err
 		}
 		waiter = k
@@ -117,38 +125,30 @@ func (b *Broker) Claim(ctx context.Context, c caller.Caller, w Wish) (Claims, er
 	if err != nil || waiter == nil {
 		return answer, err
 	}
-	return b.await(ctx, w.Wait, answer, waiter, taken)
+	return b.await(ctx, &w, answer, waiter, taken)
 }
 
-// await waits until the consumer was given something, or for as long as the caller wants to.
-func (b *Broker) await(ctx context.Context, wait time.Duration, empty Claims, k *consumer, taken chan []Claim) (Claims, error) {
-	timer := b.clock.NewTimer(wait)
-	defer timer.Stop()
-	var err error
-	select {
-	case claims := <-taken:
-		if claims != nil {
-			return Claims{Claims: claims}, nil
-		}
-		err = k.ended
-	case <-timer.Chan():
-	case <-b.stopping:
-		err = errStopping()
-	case <-ctx.Done():
-		err = ctx.Err()
+// await waits for a claim, or with w.Notices for a notice, for as long as the caller wants to.
+func (b *Broker) await(ctx context.Context, w *Wish, empty Claims, k *consumer, taken chan []Claim) (Claims, error) {
+	claims, err := b.awaitMail(ctx, w, k, taken)
+	if claims != nil {
+		return Claims{Claims: claims}, nil
 	}
 	b.leave(k)
 	// Nothing is handed out to it by a later batch; an earlier one has told by the time this function has run.
 	drained := b.store.Drain(context.WithoutCancel(ctx), func(tx *store.Tx) (failed error) {
-		if err == nil {
-			empty.Empty, empty.NextDue, failed = b.whyEmpty(tx, k)
+		if err != nil {
+			return nil
+		}
+		if empty.Empty, empty.NextDue, failed = b.whyEmpty(tx, k); failed == nil && w.Notices {
+			empty.Notices, failed = b.readNotices(tx, k.actor)
 		}
 		return failed
 	})
 	select {
 	case claims := <-taken:
 		if err == nil && claims != nil {
-			return Claims{Claims: claims}, nil
+			return Claims{Claims: claims, Notices: empty.Notices}, nil
 		}
 		b.giveBack(k.actor, claims)
 	default:
@@ -157,6 +157,50 @@ func (b *Broker) await(ctx context.Context, wait time.Duration, empty Claims, k 
 		err = drained
 	}
 	return empty, err
+}
+
+// awaitMail returns the claims that the consumer receives. It returns none, without an error, when the wait has ended or,
+// with w.Notices, when there is an unread notice.
+func (b *Broker) awaitMail(ctx context.Context, w *Wish, k *consumer, taken chan []Claim) ([]Claim, error) {
+	timer := b.clock.NewTimer(w.Wait)
+	defer timer.Stop()
+	var arrived <-chan struct{} // nil unless the caller wants notices
+	if w.Notices {
+		var stop func()
+		arrived, stop = b.hub.listen(k.actor.mailbox)
+		defer stop()
+	}
+	for {
+		if w.Notices {
+			if found, err := b.findsNotice(ctx, k.actor.mailbox); found || err != nil {
+				return nil, err
+			}
+		}
+		select {
+		case claims := <-taken:
+			if claims == nil {
+				return nil, k.ended
+			}
+			return claims, nil
+		case <-timer.Chan():
+			return nil, nil
+		case <-b.stopping:
+			return nil, errStopping()
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-arrived:
+		}
+	}
+}
+
+// findsNotice reports whether there is an unread notice in an agent's mailbox.
+func (b *Broker) findsNotice(ctx context.Context, mailbox int64) (found bool, err error) {
+	err = b.store.Read(ctx, func(s *store.Snapshot) error {
+		n, err := countNotices(s, mailbox, 1)
+		found = n > 0
+		return err
+	})
+	return found, err
 }
 
 // errGone is the error for what an agent has waiting while it deregisters.

@@ -93,6 +93,8 @@ func (d *dispatching) claimable(c *consumer, ref Ref) (*ready, error) {
 		return nil, e
 	case Blocked:
 		return nil, notClaimable(ref, "BLOCKED_BY_ORDER", "an earlier message of its ordering key is unfinished")
+	case NoticeUnread:
+		return nil, notClaimable(ref, "NOTICE", "it is a notice, which is read and not claimed")
 	case Acked, Dead, Expired, Cancelled:
 		why := "it is finished (" + State(state).String()
 		if State(state) == Acked && holder != "" {

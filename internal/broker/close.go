@@ -20,7 +20,7 @@ func (b *Broker) SessionClosed(tx *store.Tx, session Session) error {
 	if err != nil {
 		return err
 	}
-	for _, statement := range []string{cancelClaimed, cancelPending, cancelDelayed, cancelBlocked, settleQuestions} {
+	for _, statement := range []string{cancelClaimed, cancelPending, cancelDelayed, cancelBlocked, cancelNotices, settleQuestions} {
 		if _, err := tx.Exec(statement, tx.Now(), session.ID); err != nil {
 			return err
 		}

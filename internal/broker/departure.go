@@ -40,6 +40,9 @@ func (b *Broker) AgentGone(tx *store.Tx, session Session, agent Agent, reason st
 	if _, err := tx.Exec(deleteSubscriptions, a.mailbox); err != nil {
 		return err
 	}
+	if _, err := tx.Exec(cancelNoticesOf, tx.Now(), a.mailbox); err != nil {
+		return err
+	}
 	b.audience.Clear(tx)
 	if err := b.ungate(tx, a.mailbox); err != nil {
 		return err

@@ -250,7 +250,7 @@ func queryMessages(q store.Querier, session int64, l Listing, from, to int64) *s
 
 // markRead marks what a page shows as read.
 func (b *Broker) markRead(ctx context.Context, a actor, p *Page) error {
-	var unread []int64
+	var unread, notices []int64
 	received := 0
 	for i := range p.Items {
 		d := &p.Items[i].Delivery
@@ -259,6 +259,9 @@ func (b *Broker) markRead(ctx context.Context, a actor, p *Page) error {
 		}
 		if d.ReadAt.IsZero() {
 			unread = append(unread, p.Items[i].Revision)
+		}
+		if d.State == NoticeUnread {
+			notices = append(notices, p.Items[i].Revision)
 		}
 		if d.DeliveredAt.IsZero() {
 			received++
@@ -277,6 +280,9 @@ func (b *Broker) markRead(ctx context.Context, a actor, p *Page) error {
 			if _, err := tx.Exec(updateRead, tx.Now(), tx.Now(), message, a.mailbox); err != nil {
 				return err
 			}
+		}
+		if err := finishNotices(tx, a.mailbox, notices); err != nil {
+			return err
 		}
 		entry := a.event("message.read")
 		entry.Severity = events.Debug

@@ -191,17 +191,11 @@ func (b *Broker) sendLook(
 			continue
 		}
 		sent += len(items)
-		var own arrivalsPage
-		for i := range items {
-			if !items[i].queued {
-				own.items = append(own.items, items[i])
-			}
-		}
-		fresh := own.fresh()
+		shown := shownOf(items)
 		if err := send(items, 0); err != nil {
 			return sent, err
 		}
-		if err := b.handed(ctx, a, fresh, "", 0); err != nil {
+		if err := b.handed(ctx, a, shown, "", 0); err != nil {
 			return sent, err
 		}
 	}

@@ -103,6 +103,7 @@ const (
 	Dead
 	Expired
 	Cancelled
+	NoticeUnread
 )
 
 // waits reports whether a delivery in this state counts against the limit of its mailbox.

@@ -247,14 +247,14 @@ const (
 		ORDER BY d.due_at
 		LIMIT ?`
 	selectExpired = `
-		SELECT d.message, d.mailbox, b.session, d.ordering_key
+		SELECT d.message, d.mailbox, b.session, d.state, d.ordering_key
 		FROM deliveries d JOIN mailboxes b ON b.id = d.mailbox
-		WHERE d.expires_at IS NOT NULL AND d.state IN (1, 3, 4) AND d.expires_at <= ?
+		WHERE d.expires_at IS NOT NULL AND d.state IN (1, 3, 4, 9) AND d.expires_at <= ?
 		ORDER BY d.expires_at
 		LIMIT ?`
 	selectNextTimes = `
 		SELECT (SELECT MIN(due_at) FROM deliveries WHERE state = 3),
-			(SELECT MIN(expires_at) FROM deliveries WHERE expires_at IS NOT NULL AND state IN (1, 3, 4))`
+			(SELECT MIN(expires_at) FROM deliveries WHERE expires_at IS NOT NULL AND state IN (1, 3, 4, 9))`
 	updateArrived = `
 		UPDATE deliveries SET state = 1, arrival = ? WHERE message = ? AND mailbox = ?`
 )
@@ -309,8 +309,8 @@ const (
 		WHERE a.message = ?
 		ORDER BY a.mailbox, a.ended_at, a.claim`
 	countUnread = `
-		SELECT COUNT(*) FILTER (WHERE x.read_at IS NULL)
-		FROM (SELECT read_at FROM deliveries WHERE mailbox = ? AND arrival > 0 ORDER BY arrival DESC LIMIT ?) AS x`
+		SELECT COUNT(*) FILTER (WHERE x.read_at IS NULL AND x.state <> 9)
+		FROM (SELECT read_at, state FROM deliveries WHERE mailbox = ? AND arrival > 0 ORDER BY arrival DESC LIMIT ?) AS x`
 	countReady = `
 		SELECT COUNT(*) FROM (SELECT 1 FROM deliveries WHERE mailbox = ? AND state = 1 LIMIT ?) AS x`
 	countTotals = `
@@ -411,6 +411,7 @@ const (
 	cancelClaimed   = cancel + ` AND state = 2`
 	cancelDelayed   = cancel + ` AND state = 3`
 	cancelBlocked   = cancel + ` AND ordering_key IS NOT NULL AND state <= 4 AND state = 4`
+	cancelNotices   = cancel + ` AND state = 9`
 	clearAllWaiting = `
 		UPDATE mailboxes SET waiting = 0 WHERE session = ? AND waiting <> 0`
 	settleQuestions = `

@@ -59,7 +59,7 @@ const (
 	updateUnread = `
 		UPDATE deliveries SET arrival = ?, read_at = NULL WHERE message = ? AND mailbox = ?`
 	selectRecipients = `
-		SELECT d.mailbox, b.kind, b.name, d.arrival > 0 AND d.state <> 2
+		SELECT d.mailbox, b.kind, b.name, d.arrival > 0 AND d.state NOT IN (2, 9)
 		FROM deliveries d JOIN mailboxes b ON b.id = d.mailbox
 		WHERE d.message = ?
 		ORDER BY d.mailbox`

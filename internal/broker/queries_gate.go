@@ -62,7 +62,7 @@ const (
 		UPDATE deliveries
 		SET state = 5, holder = ?1, finished_at = ?2, read_at = COALESCE(read_at, ?2), delivered_at = COALESCE(delivered_at, ?2),
 			due_at = NULL, arrival = -abs(arrival)
-		WHERE message = ?3 AND mailbox = ?1 AND state = 1 AND (expires_at IS NULL OR expires_at > ?2)
+		WHERE message = ?3 AND mailbox = ?1 AND state IN (1, 9) AND (expires_at IS NULL OR expires_at > ?2)
 		RETURNING ordering_key`
 	// The unfinished directives in an agent's own mailbox. A claimed one is held by the agent
 	// itself; a delayed one was nacked, and is among the first that are due.
@@ -85,13 +85,14 @@ const (
 const (
 	selectSummary = `
 		SELECT m.priority, m.type, COUNT(*), COUNT(*) FILTER (WHERE x.read_at IS NULL), MIN(m.created_at)
-		FROM (SELECT message, read_at FROM deliveries WHERE mailbox = ? AND arrival > 0 ORDER BY arrival DESC LIMIT ?) AS x
+		FROM (SELECT message, read_at, state FROM deliveries WHERE mailbox = ? AND arrival > 0 ORDER BY arrival DESC LIMIT ?) AS x
 		JOIN messages m ON m.revision = x.message
+		WHERE x.state <> 9
 		GROUP BY m.priority, m.type`
 	selectFirstSent = `
 		SELECT m.created_at
 		FROM deliveries d JOIN messages m ON m.revision = d.message
-		WHERE d.mailbox = ? AND d.arrival > 0
+		WHERE d.mailbox = ? AND d.arrival > 0 AND d.state <> 9
 		ORDER BY d.arrival
 		LIMIT 1`
 	countClaims = `

@@ -102,16 +102,16 @@ func (s *sending) answer(a *answering, m *Message) error {
 		return err
 	}
 	s.endWaits(s.tx, a.to.Revision, a.waits, verdict{reply: m})
-	return nil
+	return s.Withdraw(s.tx, s.actor.session.ID, a.to.Revision, overdueType)
 }
 
 // settleQuestion settles an open question otherwise than by a reply; those who wait for one are told that none comes.
-func (b *Broker) settleQuestion(tx *store.Tx, message, revision int64) error {
+func (b *Broker) settleQuestion(tx *store.Tx, session, message, revision int64) error {
 	if _, err := tx.Exec(updateSettled, revision, nil, message); err != nil {
 		return err
 	}
 	b.endWaits(tx, message, b.waitingFor(message), verdict{})
-	return nil
+	return b.Withdraw(tx, session, message, overdueType)
 }
 
 // isOpen reports whether a message requires a response and has none.
@@ -138,8 +138,8 @@ type lateness struct {
 	task    string
 }
 
-// tellOverdue tells once of each question whose deadline has passed: by an event, and a message to the first role that the session
-// names for that and that somebody has.
+// tellOverdue reports each question whose deadline has passed once: by an event, and by a notice to the first of the
+// session's escalation roles that a registered agent has.
 func (b *Broker) tellOverdue(tx *store.Tx) error {
 	var found []lateness
 	rows := tx.Query(selectOverdue, tx.Now(), calendarPage)
@@ -155,69 +155,47 @@ func (b *Broker) tellOverdue(tx *store.Tx) error {
 	if err := rows.Err(); err != nil {
 		return err
 	}
-	bySession := map[int64]*sending{}
 	for i := range found {
-		l := &found[i]
-		if l.Sender == "" { // the message was removed
-			if _, err := tx.Exec(updateOverdue, 0, l.Revision); err != nil {
-				return err
-			}
-			continue
-		}
-		s := bySession[l.session]
-		if s == nil {
-			session, err := b.dir.ByID(tx, l.session)
-			if err != nil && !errors.Is(err, store.ErrNoRows) {
-				return err
-			}
-			session.Closed = session.Closed || err != nil
-			s = &sending{Broker: b, tx: tx, actor: system(l.session), rooms: map[mailboxRef]*room{}}
-			s.actor.session = session
-			bySession[l.session] = s
-		}
-		if err := s.overdue(l); err != nil {
-			return err
-		}
-	}
-	for _, s := range bySession {
-		if err := s.finish(); err != nil {
+		if err := b.escalate(tx, &found[i]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// overdue tells of one question. In a closed session it tells nobody: nothing changes there.
-func (s *sending) overdue(l *lateness) error {
+// escalate reports one question whose deadline has passed. In a closed session it reports nothing: nothing changes there.
+func (b *Broker) escalate(tx *store.Tx, l *lateness) error {
+	session, err := b.dir.ByID(tx, l.session)
+	if err != nil && !errors.Is(err, store.ErrNoRows) {
+		return err
+	}
 	revision := int64(0)
-	if !s.actor.session.Closed {
-		role, err := s.escalation()
+	if removed := l.Sender == ""; err == nil && !session.Closed && !removed {
+		role, err := b.escalation(tx, session)
 		if err != nil {
 			return err
 		}
-		entry := s.actor.event("message.overdue")
+		entry := system(l.session).event("message.overdue")
 		entry.Severity = events.Warning
 		entry.Summary = fmt.Sprintf("message %d of %s has no response", l.Revision, l.Sender)
 		entry.Related = []string{strconv.FormatInt(l.Revision, 10)}
 		entry.TaskID = l.task
 		entry.Details = fmt.Sprintf(`{"sender":%s,"deadline":%q,"escalated_to":%s}`, quote(l.Sender), l.Deadline.Format(time.RFC3339Nano), quote(role))
-		if revision, err = s.log.Append(s.tx, entry); err != nil {
+		if revision, err = b.log.Append(tx, entry); err != nil {
 			return err
 		}
-		if role != "" {
-			if _, err := s.send(overdueDraft(role, l), 0, 0); err != nil {
-				return err
-			}
+		if err := b.Notify(tx, l.session, overdueNotice(role, l)); err != nil {
+			return err
 		}
 	}
-	_, err := s.tx.Exec(updateOverdue, revision, l.Revision)
+	_, err = tx.Exec(updateOverdue, revision, l.Revision)
 	return err
 }
 
 // escalation returns the first role of the session's that a registered agent has, or none.
-func (s *sending) escalation() (string, error) {
-	for _, role := range s.actor.session.EscalateTo {
-		agents, err := s.dir.Matching(s.tx, s.actor.session.ID, role, "")
+func (b *Broker) escalation(tx *store.Tx, session Session) (string, error) {
+	for _, role := range session.EscalateTo {
+		agents, err := b.dir.Matching(tx, session.ID, role, "")
 		if err != nil || len(agents) > 0 {
 			return role, err
 		}

@@ -50,15 +50,14 @@ func TestQuestion_OverdueIsToldOnce(t *testing.T) {
 	}{&details.Sender, &details.Deadline, &details.EscalatedTo}))
 	want(t, "sender", details.Sender, "lead")
 	want(t, "escalated to", details.EscalatedTo, "lead")
-	// The first role of the list, overseer, is nobody's: all of the next are told, the asker too.
+	// No agent has the first role of the list, overseer: all agents of the next receive the notice, the asker too.
 	for _, a := range []*agent{lead, other} {
-		m := a.claim1().Message
+		m := a.inbox()[0].Message
 		want(t, "type", m.Type, "overdue")
 		want(t, "sender", m.Sender, "system")
-		want(t, "thread", m.ThreadId, "login")
 		want(t, "task", m.TaskId, "t-1")
 		want(t, "in_reply_to", m.InReplyTo, "")
-		want(t, "its subject", strings.Contains(m.Body, "ready?"), true)
+		want(t, "its subject", strings.Contains(m.Subject, "ready?"), true)
 		var payload struct {
 			ID       string `json:"id"`
 			Revision int64  `json:"revision"`
@@ -85,13 +84,13 @@ func TestQuestion_GoesToTheFirstRoleThatSomebodyHas(t *testing.T) {
 	lead.send(to("builder", question))
 	w.pass(time.Minute)
 	w.awaitEvents("message.overdue", 1)
-	want(t, "overseer", len(overseer.inbox()), 1)
-	want(t, "lead", len(lead.inbox()), 0)
+	want(t, "overseer", len(overseer.notices()), 1)
+	want(t, "lead", len(lead.notices()), 0)
 	w.configure(&pb.SessionSettings{EscalateTo: &pb.Names{Names: []string{"nobody"}}})
 	lead.send(to("builder", question))
 	w.pass(time.Minute)
 	w.awaitEvents("message.overdue", 2)
-	want(t, "nobody else", len(overseer.inbox())+len(lead.inbox()), 1)
+	want(t, "no agent has the role", len(overseer.notices())+len(lead.notices()), 0)
 	want(t, "builder", len(builder.inbox()), 2)
 }
 

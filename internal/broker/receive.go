@@ -114,7 +114,7 @@ func (b *Broker) Receive(ctx context.Context, c caller.Caller, r Reading, send f
 		if left != 0 {
 			upTo = left - 1
 		}
-		n, fresh := len(page.items), page.fresh()
+		n, shown := len(page.items), shownOf(page.items)
 		if n > 0 || r.Follow && (!marked || page.skipped) {
 			if err := send(page.take(), upTo); err != nil {
 				return err
@@ -123,7 +123,7 @@ func (b *Broker) Receive(ctx context.Context, c caller.Caller, r Reading, send f
 		}
 		at = page.upTo
 		sent += n
-		if err := b.handed(ctx, a, fresh, r.Cursor, upTo); err != nil {
+		if err := b.handed(ctx, a, shown, r.Cursor, upTo); err != nil {
 			return err
 		}
 		if !page.more && left != 0 {
@@ -169,15 +169,25 @@ func (p *arrivalsPage) cut(n int) {
 	}
 }
 
-// fresh returns the messages of the page that the agent has not received before.
-func (p *arrivalsPage) fresh() []int64 {
-	var fresh []int64
-	for i := range p.items {
-		if p.items[i].Delivery.DeliveredAt.IsZero() {
-			fresh = append(fresh, p.items[i].Revision)
+// shown are the messages of a page whose delivery to the agent handed has to record.
+type shown struct {
+	fresh   []int64 // the agent has not received them before
+	notices []int64 // they are finished by that
+}
+
+func shownOf(items []Item) (s shown) {
+	for i := range items {
+		if items[i].queued {
+			continue
+		}
+		if items[i].Delivery.DeliveredAt.IsZero() {
+			s.fresh = append(s.fresh, items[i].Revision)
+		}
+		if items[i].Delivery.State == NoticeUnread {
+			s.notices = append(s.notices, items[i].Revision)
 		}
 	}
-	return fresh
+	return s
 }
 
 // take returns the items, and keeps none of them in memory while send waits for the client.
@@ -239,10 +249,11 @@ func (b *Broker) arrivals(ctx context.Context, c caller.Caller, a actor, after i
 	return p, err
 }
 
-// handed notes that messages were written to the recipient for the first time, and saves the
-// cursor.
-func (b *Broker) handed(ctx context.Context, a actor, fresh []int64, cursor string, upTo int64) error {
-	if len(fresh) == 0 && cursor == "" {
+// handed records that messages were written to their recipient: it marks the fresh ones as delivered, finishes the
+// notices, and saves the cursor.
+func (b *Broker) handed(ctx context.Context, a actor, shown shown, cursor string, upTo int64) error {
+	fresh := shown.fresh
+	if len(fresh)+len(shown.notices) == 0 && cursor == "" {
 		return nil
 	}
 	return b.store.Write(ctx, func(tx *store.Tx) error {
@@ -256,6 +267,9 @@ func (b *Broker) handed(ctx context.Context, a actor, fresh []int64, cursor stri
 				return err
 			}
 			received += int(n)
+		}
+		if err := finishNotices(tx, a.mailbox, shown.notices); err != nil {
+			return err
 		}
 		if len(fresh) > 0 {
 			tx.OnCommit(func() { b.worked(a, 0, received, 0) })

@@ -35,7 +35,7 @@ var ofSessions = [...]string{
 // Queries of what is to be removed. Of times the low halves are added up, which cannot overflow.
 const (
 	selectStandings = `
-		SELECT m.revision, m.session, m.created_at, m.channel, COUNT(d.message), COALESCE(MIN(d.state >= 5), 1)
+		SELECT m.revision, m.session, m.created_at, m.channel, COUNT(d.message), COALESCE(MIN(d.state BETWEEN 5 AND 8), 1)
 				AND NOT EXISTS (SELECT 1 FROM questions q WHERE q.message = m.revision AND q.settled IS NULL AND q.overdue IS NULL),
 			MAX(CASE WHEN d.state <> 6 THEN d.finished_at END), MAX(CASE WHEN d.state = 6 THEN d.finished_at END)
 		FROM messages m LEFT JOIN deliveries d ON d.message = m.revision
@@ -48,13 +48,13 @@ const (
 			MIN(channel), COUNT(channel) = 0 OR COUNT(channel) = COUNT(*) AND MIN(channel) = MAX(channel)
 		FROM (SELECT revision, session, created_at, channel FROM messages WHERE revision > ? ORDER BY revision LIMIT ?)`
 	selectAlikeDeliveries = `
-		SELECT COUNT(*), COALESCE(MIN(state >= 5 AND state <> 6), 1)
+		SELECT COUNT(*), COALESCE(MIN(state IN (5, 7, 8)), 1)
 				AND NOT EXISTS (SELECT 1 FROM questions WHERE message BETWEEN ?1 AND ?2 AND settled IS NULL AND overdue IS NULL),
 			MAX(finished_at)
 		FROM deliveries
 		WHERE message BETWEEN ?1 AND ?2`
 	selectStretch = `
-		SELECT (SELECT COUNT(*) FROM messages WHERE revision BETWEEN ?1 AND ?2), COUNT(*), COALESCE(MIN(state >= 5), 1)
+		SELECT (SELECT COUNT(*) FROM messages WHERE revision BETWEEN ?1 AND ?2), COUNT(*), COALESCE(MIN(state BETWEEN 5 AND 8), 1)
 				AND NOT EXISTS (SELECT 1 FROM questions WHERE message BETWEEN ?1 AND ?2 AND settled IS NULL AND overdue IS NULL),
 			SUM(state), SUM(claims), SUM((finished_at & 0xffffffff) + COALESCE(read_at & 0xffffffff, 0))
 		FROM deliveries

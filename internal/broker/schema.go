@@ -11,6 +11,7 @@ func Migrations() []store.Migration {
 		{Name: "broker/004_retention", SQL: `ALTER TABLE channels ADD COLUMN retention INTEGER; -- NULL = as the session has it`},
 		{Name: "broker/005_late_questions", SQL: lateQuestions},
 		{Name: "broker/006_opened_at", SQL: `ALTER TABLE breakers ADD COLUMN opened_at INTEGER; -- NULL = it is closed`},
+		{Name: "broker/007_notices", SQL: notices},
 	}
 }
 

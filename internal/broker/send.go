@@ -192,7 +192,7 @@ type sending struct {
 	// audience is who gets the message of an event or a notice, in place of those whom its target says. Such a message is
 	// sent in the middle of another change, so it is left to dispatch to hand it out.
 	audience []string
-	beyond   bool      // full mailboxes take it too
+	notice   bool      // the message is a notice: it is not work, and full mailboxes take it
 	sent     int       // drafts of the caller that were sent
 	seen     []int64   // mailboxes whose readers have something to see, although nothing is ready in them
 	handed   int64     // the first revision that was handed to a consumer
@@ -260,8 +260,8 @@ func (s *sending) send(d *Draft, producer, number int64) (Outcome, error) {
 	}
 	out := Outcome{Count: len(to), Awaited: answers.awaited()}
 	limit := s.actor.session.MailboxLimit
-	if directive || s.beyond {
-		limit = 0 // whoever drowns in mail must still be told to stop
+	if directive || s.notice {
+		limit = 0 // an agent with a full mailbox must still receive orders and notices
 	}
 	for _, r := range to {
 		full := limit > 0 && r.waiting+r.added >= limit && !answers.awaitedIn(r)
@@ -351,6 +351,9 @@ func (s *sending) deliver(r *room, d *Draft, m *Message, rank int64, most int) e
 			state = Blocked
 		}
 	}
+	if s.notice {
+		state = NoticeUnread
+	}
 	var arrival any
 	switch {
 	case due != nil: // the calendar gives it one
@@ -370,7 +373,9 @@ func (s *sending) deliver(r *room, d *Draft, m *Message, rank int64, most int) e
 	if _, err := s.tx.Exec(insertDelivery, m.Revision, r.id, int(state), rank, arrival, most, due, m.ExpiresAt, null(d.OrderingKey)); err != nil {
 		return err
 	}
-	r.added++
+	if state.waits() {
+		r.added++
+	}
 	switch {
 	case state == Pending:
 		s.ready.add(r.id, place{rank, m.Revision})

@@ -54,6 +54,7 @@ func (s *Service) ClaimMessages(ctx context.Context, r *pb.ClaimMessagesRequest)
 	c.Between("max", int64(r.Max), 0, maxInFlight)
 	w.Wait = c.Duration("wait", r.Wait, 0, maxWait, 0)
 	w.ClaimFor = c.Duration("claim_for", r.ClaimFor, time.Second, maxClaim, claimFor)
+	w.Notices = r.Notices
 	w.Topic = topic(&c, r)
 	w.IDs = references(&c, "ids", r.Ids, false)
 	if len(w.IDs) > 0 && (len(r.Types) > 0 || r.LowestPriority != 0 || r.Max != 0 || w.Wait != 0 || !w.Topic.empty()) {
@@ -68,6 +69,7 @@ func (s *Service) ClaimMessages(ctx context.Context, r *pb.ClaimMessagesRequest)
 	}
 	return &pb.ClaimMessagesResponse{
 		Claims: claimedAll(got.Claims), EmptyReason: pb.EmptyReason(got.Empty), NextDue: stamp(got.NextDue),
+		Notices: noticeProtos(got.Notices),
 	}, nil
 }
 

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/events"
 )
@@ -56,7 +58,7 @@ func noticeDraft(n Notice) (*Draft, error) {
 	d := n.draft()
 	m := &pb.Message{
 		Target: &pb.Target{To: &pb.Target_Agent{Agent: n.Agent}}, Reach: pb.Reach_REACH_ALL,
-		Type: d.Type, Version: "1.0", Priority: int32(d.Priority), Subject: d.Subject, Body: n.Body, Payload: n.Payload,
+		Type: d.Type, Version: "1.0", Priority: int32(d.Priority), Subject: d.Subject, Payload: n.Payload, TaskId: n.Task,
 	}
 	if d.Target.Kind == ToRole {
 		m.Target.To = &pb.Target_Role{Role: n.Role}
@@ -64,4 +66,20 @@ func noticeDraft(n Notice) (*Draft, error) {
 	var err error
 	d.Content, err = content(m)
 	return d, err
+}
+
+// noticeText returns the subject and the payload of a notice.
+func noticeText(content []byte) (subject, payload string) {
+	var m pb.Message
+	_ = proto.Unmarshal(content, &m) // the broker has marshalled it
+	return m.GetSubject(), m.GetPayload()
+}
+
+// noticeProtos converts unread notices.
+func noticeProtos(unread []UnreadNotice) []*pb.Notice {
+	out := make([]*pb.Notice, len(unread))
+	for i, n := range unread {
+		out[i] = &pb.Notice{Revision: n.Revision, Type: n.Type, Subject: n.Subject, Payload: n.Payload, CreatedAt: stamp(n.CreatedAt)}
+	}
+	return out
 }

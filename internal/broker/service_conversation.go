@@ -174,21 +174,17 @@ func openQuestions(list []Question) []*pb.OpenQuestion {
 	return out
 }
 
-// overdueDraft is the notice about a question that has no response in time.
-func overdueDraft(role string, l *lateness) *Draft {
+// overdueType is the type of the notice about a question that has no response in time.
+const overdueType = "overdue"
+
+// overdueNotice is that notice, to all agents of a role.
+func overdueNotice(role string, l *lateness) Notice {
 	until := l.Deadline.Format(time.RFC3339)
-	m := &pb.Message{
-		Target: &pb.Target{To: &pb.Target_Role{Role: role}}, Reach: pb.Reach_REACH_ALL, Type: "overdue", Version: "1.0", Priority: 7,
-		Subject:  fmt.Sprintf("no response to %s by %s", l.Sender, until),
-		Body:     fmt.Sprintf("%s sent message %s and required a response by %s. There is none. Subject: %s", l.Sender, l.ID, until, title(l.Content)),
-		Payload:  `{"id":"` + l.ID.String() + `","revision":` + strconv.FormatInt(l.Revision, 10) + `,"sender":` + quote(l.Sender) + `,"deadline":"` + until + `"}`,
-		ThreadId: l.Thread, TaskId: l.task,
+	return Notice{
+		Role: role, Type: overdueType, Task: l.task, About: l.Revision,
+		Subject: fmt.Sprintf("message %d of %s has had no response by %s: %s", l.Revision, l.Sender, until, title(l.Content)),
+		Payload: `{"id":"` + l.ID.String() + `","revision":` + strconv.FormatInt(l.Revision, 10) + `,"sender":` + quote(l.Sender) + `,"deadline":"` + until + `"}`,
 	}
-	d := &Draft{
-		Target: Target{ToRole, role}, Type: m.Type, Subject: m.Subject, Priority: int(m.Priority), Thread: m.ThreadId, Task: m.TaskId,
-	}
-	d.Content, _ = content(m) // it is small, and all text
-	return d
 }
 
 // textField returns a text field of a message's wire form without decoding the rest. The result

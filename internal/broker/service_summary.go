@@ -16,7 +16,7 @@ func (s *Service) GetInboxSummary(ctx context.Context, _ *pb.GetInboxSummaryRequ
 	out := &pb.GetInboxSummaryResponse{
 		Total: sum.Total, Unread: sum.Unread, Claimable: sum.Claimable, Claimed: sum.Claimed, OldestAt: stamp(sum.Oldest),
 		Asked: openQuestions(sum.Asked), Owed: openQuestions(sum.Owed),
-		Halted: sum.Halted, BreakerOpenUntil: stamp(sum.BreakerUntil), Revision: sum.Revision,
+		Halted: sum.Halted, BreakerOpenUntil: stamp(sum.BreakerUntil), Revision: sum.Revision, Notices: sum.Notices,
 	}
 	for _, c := range sum.ByPriority {
 		out.ByPriority = append(out.ByPriority, &pb.PriorityCount{Priority: int32(c.Of), Count: c.N})

@@ -8,7 +8,7 @@ import (
 
 // String returns the state as the API spells it.
 func (s State) String() string {
-	names := [...]string{"UNKNOWN", "PENDING", "CLAIMED", "DELAYED", "BLOCKED", "ACKED", "DEAD", "EXPIRED", "CANCELLED"}
+	names := [...]string{"UNKNOWN", "PENDING", "CLAIMED", "DELAYED", "BLOCKED", "ACKED", "DEAD", "EXPIRED", "CANCELLED", "NOTICE"}
 	if s < 0 || int(s) >= len(names) {
 		return names[0]
 	}
@@ -20,7 +20,7 @@ func (s State) String() string {
 const MostCounted = 1000
 
 // Counts returns how many of the newest 1,000 unfinished deliveries in the agent's own mailbox it
-// has not read, and how many deliveries it could claim now, up to MostCounted.
+// has not read, notices aside, and how many deliveries it could claim now, up to MostCounted.
 func (b *Broker) Counts(q store.Querier, session int64, agent Agent) (unread, claimable int64, err error) {
 	a := actor{Agent: agent, session: Session{ID: session}}
 	if a.mailbox, err = b.findMailbox(q, session, mailboxRef{agentBox, agent.Name}); err != nil {
@@ -128,11 +128,11 @@ var invariants = [...]invariant{
 	{"it has no mailbox", `
 		SELECT d.message, d.mailbox FROM deliveries d LEFT JOIN mailboxes b ON b.id = d.mailbox WHERE b.id IS NULL`},
 	{"it is in no known state", `
-		SELECT message, mailbox FROM deliveries WHERE state NOT BETWEEN 1 AND 8`},
+		SELECT message, mailbox FROM deliveries WHERE state NOT BETWEEN 1 AND 9`},
 	{"it is claimed by nobody, or was never claimed", `
 		SELECT message, mailbox FROM deliveries WHERE state = 2 AND (holder IS NULL OR claims < 1 OR claimed_at IS NULL)`},
 	{"it is finished without a time, or unfinished with one", `
-		SELECT message, mailbox FROM deliveries WHERE (state >= 5) <> (finished_at IS NOT NULL)`},
+		SELECT message, mailbox FROM deliveries WHERE (state BETWEEN 5 AND 8) <> (finished_at IS NOT NULL)`},
 	{"it is delayed without a due time", `
 		SELECT message, mailbox FROM deliveries WHERE state = 3 AND due_at IS NULL`},
 	{"more attempts were counted than claims were made", `
@@ -141,7 +141,7 @@ var invariants = [...]invariant{
 		SELECT message, mailbox FROM deliveries WHERE state <= 4 AND attempts >= max_attempts`},
 	{"Receive would not show it, or show what is finished", `
 		SELECT d.message, d.mailbox FROM deliveries d JOIN mailboxes b ON b.id = d.mailbox
-		WHERE d.arrival IS NOT NULL AND (d.arrival > 0) <> (b.kind = 1 AND d.state <= 4)`},
+		WHERE d.arrival IS NOT NULL AND (d.arrival > 0) <> (b.kind = 1 AND d.state IN (1, 2, 3, 4, 9))`},
 	{"it is blocked and nothing is in front of it", `
 		SELECT d.message, d.mailbox FROM deliveries d
 		WHERE d.state = 4 AND NOT EXISTS (

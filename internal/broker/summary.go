@@ -11,8 +11,8 @@ import (
 	"brokerd/internal/store"
 )
 
-// A Summary describes the mail of an agent. It counts the own mailbox as Receive shows it, without
-// what is not due yet, and only the newest 1,000 deliveries of it. Claimable and Claimed end at
+// A Summary describes the mail of an agent. It counts the own mailbox as Receive shows it, without notices and
+// deliveries that are not due yet, and only the newest 1,000 deliveries of it. Claimable and Claimed end at
 // MostCounted.
 type Summary struct {
 	Total, Unread int64
@@ -23,6 +23,7 @@ type Summary struct {
 	Oldest        time.Time       // when the oldest unfinished message was sent; zero = there is none
 	Asked, Owed   []Question      // at most maxQuestions
 	Directives    []Message       // oldest first, at most maxDirectives and maxAnswer bytes
+	Notices       int64           // unread, at most MostNotices
 	Halted        bool
 	BreakerUntil  time.Time // zero = closed
 	Revision      int64     // what this is true at
@@ -54,6 +55,9 @@ func (b *Broker) Summary(ctx context.Context, c caller.Caller) (Summary, error) 
 			return err
 		}
 		if err := sum.count(s, a.mailbox); err != nil {
+			return err
+		}
+		if sum.Notices, err = countNotices(s, a.mailbox, MostNotices); err != nil {
 			return err
 		}
 		now := b.clock.Now()

@@ -143,8 +143,9 @@ func (u *turn) warn(g *grant) error {
 	if _, err := u.tx.Exec(updateWarned, g.fence); err != nil {
 		return err
 	}
+	u.changed(g)
 	u.tx.OnCommit(func() { u.alarms.Set(alarm{holdAlarm, g.fence}, u.tx.Now().Add(left)) })
-	return u.notify(g.owner, g.claim.kind, "expiring", "your hold of "+g.claim.title()+" ends in "+left.String()+": extend it, or finish", &g.claim, more)
+	return u.notify(g.owner, &g.claim, g.fence, "expiring", "your hold of "+g.claim.spoken()+" ends in "+left.String()+": extend it, or finish", more)
 }
 
 // expire ends a grant whose time is over.
@@ -157,7 +158,7 @@ func (u *turn) expire(g *grant, why string) error {
 	if err := u.end(g); err != nil {
 		return err
 	}
-	err = u.notify(g.owner, g.claim.kind, "expired", "you have lost "+g.claim.title()+": "+why, &g.claim, details{{"fence", g.fence}, {"cause", why}})
+	err = u.notify(g.owner, &g.claim, 0, "expired", "you have lost "+g.claim.spoken()+": "+why, details{{"fence", g.fence}, {"cause", why}})
 	if err != nil {
 		return err
 	}
@@ -217,5 +218,6 @@ func (u *turn) contest(g *grant) error {
 	if _, err := u.tx.Exec(updateContested, g.fence); err != nil {
 		return err
 	}
-	return u.notify(g.owner, g.claim.kind, "contested", waiting[0]+" waits for "+g.claim.title()+", which you hold", &g.claim, more)
+	u.changed(g)
+	return u.notify(g.owner, &g.claim, g.fence, "contested", waiting[0]+" waits for "+g.claim.spoken()+", which you hold", more)
 }

@@ -79,6 +79,14 @@ func (u *turn) extend(g *grant, maxHold time.Duration) (time.Time, error) {
 	if _, err := u.tx.Exec(updateHold, maxHold, end, g.fence); err != nil {
 		return time.Time{}, err
 	}
+	if moot := g.claim.kind.noun() + "_expiring"; g.warned || !g.collected {
+		if !g.collected {
+			moot = "" // it was granted, or passed, to an owner that knows of it by now
+		}
+		if err := u.withdraw(g.fence, moot); err != nil {
+			return time.Time{}, err
+		}
+	}
 	u.tx.OnCommit(func() {
 		u.alarms.Set(alarm{holdAlarm, g.fence}, u.tx.Now().Add(warnAfter(maxHold)))
 		u.alarms.Remove(alarm{collectAlarm, g.fence})

@@ -137,7 +137,7 @@ func (f *seizing) take(g *grant) error {
 	if err := f.end(g); err != nil {
 		return err
 	}
-	return f.notify(g.owner, g.claim.kind, "revoked", f.by+" has taken "+g.claim.title()+" from you: "+f.reason, &g.claim,
+	return f.notify(g.owner, &g.claim, 0, "revoked", f.by+" has revoked "+g.claim.spoken()+", which you held: "+f.reason,
 		details{{"fence", g.fence}, {"reason", f.reason}, {"by", f.by}})
 }
 
@@ -154,6 +154,6 @@ func (f *seizing) takeTicket(k *ticket) error {
 	if err := f.drop(k); err != nil || len(calls) > 0 {
 		return err
 	}
-	return f.notify(k.owner, k.claim.kind, "revoked", f.by+" has ended your wait for "+k.claim.title()+": "+f.reason, &k.claim,
+	return f.notify(k.owner, &k.claim, 0, "revoked", f.by+" has ended your wait for "+k.claim.spoken()+": "+f.reason,
 		details{{"ticket", k.number}, {"reason", f.reason}, {"by", f.by}})
 }

@@ -119,6 +119,15 @@ func short(name string) string {
 	return strings.ToValidUTF8(name[:most], "")
 }
 
+// spoken names a claim in a sentence, a token as commands take it.
+func (c *claim) spoken() string {
+	if c.kind == Token {
+		kind, scope, _ := strings.Cut(c.title(), "/")
+		return "the token " + kind + " " + scope
+	}
+	return "the lock on " + c.title()
+}
+
 // title names a claim in a line.
 func (c *claim) title() string {
 	names := c.names()
@@ -227,6 +236,11 @@ func (u *turn) remove(g *grant) error {
 	if _, err := u.tx.Exec(deleteGrant, g.fence); err != nil {
 		return err
 	}
+	if g.kept || g.warned || g.contested { // only these have notices
+		if err := u.withdraw(g.fence, ""); err != nil {
+			return err
+		}
+	}
 	if g.claim.broad() {
 		u.rebroaden()
 	}
@@ -333,8 +347,8 @@ func (u *turn) try(t *ticket) error {
 		return err
 	}
 	if !g.collected && g.kept {
-		err := u.notify(g.owner, g.claim.kind, "granted", "your turn: "+g.claim.title()+"; ask for it again within 2 min",
-			&g.claim, details{{"fence", g.fence}, {"ticket", g.ticket}})
+		err := u.notify(g.owner, &g.claim, g.fence, "granted", g.claim.spoken()+" is granted to you: acquire it within 2 min to collect it",
+			details{{"fence", g.fence}, {"ticket", g.ticket}})
 		if err != nil {
 			return err
 		}
@@ -352,8 +366,9 @@ func (u *turn) stillHeld(fence int64) (bool, error) {
 	return err == nil, err
 }
 
-// notify tells an owner something about a claim.
-func (u *turn) notify(o Owner, k Kind, what, subject string, c *claim, more details) error {
+// notify sends the owner of a claim a notice. about is the fence, or another revision by which withdraw finds it; 0 = it is
+// never withdrawn.
+func (u *turn) notify(o Owner, c *claim, about int64, what, subject string, more details) error {
 	if u.notices == nil || o.Agent == "" {
 		return nil
 	}
@@ -361,11 +376,12 @@ func (u *turn) notify(o Owner, k Kind, what, subject string, c *claim, more deta
 	if err != nil {
 		return err
 	}
-	return u.notices.Notify(u.tx, u.session, Notice{Agent: o.Agent, Type: k.noun() + "_" + what, Subject: subject, Payload: text})
+	return u.notices.Notify(u.tx, u.session,
+		Notice{Agent: o.Agent, Type: c.kind.noun() + "_" + what, Subject: subject, Payload: text, About: about})
 }
 
-// tellRole tells all agents of a role something about a token.
-func (u *turn) tellRole(role, what, subject string, c *claim, more details) error {
+// notifyRole sends all agents of a role a notice about a token.
+func (u *turn) notifyRole(role string, c *claim, about int64, what, subject string, more details) error {
 	if u.notices == nil {
 		return nil
 	}
@@ -373,5 +389,14 @@ func (u *turn) tellRole(role, what, subject string, c *claim, more details) erro
 	if err != nil {
 		return err
 	}
-	return u.notices.Notify(u.tx, u.session, Notice{Role: role, Type: what, Subject: subject, Payload: text})
+	return u.notices.Notify(u.tx, u.session,
+		Notice{Role: role, Type: c.kind.noun() + "_" + what, Subject: subject, Payload: text, About: about})
+}
+
+// withdraw withdraws the notices of one type, or all, that the end, the collection or the extension of a grant makes moot.
+func (u *turn) withdraw(about int64, what string) error {
+	if u.notices == nil {
+		return nil
+	}
+	return u.notices.Withdraw(u.tx, u.session, about, what)
 }

@@ -57,12 +57,15 @@ type Notice struct {
 	Type    string
 	Subject string
 	Payload string // JSON
+	About   int64  // the revision to withdraw it by; 0 = it stays true
 }
 
-// Notices sends messages.
+// Notices sends notices.
 type Notices interface {
-	// Notify sends a notice in the transaction of what it tells of. An agent that is not registered any more gets none.
+	// Notify sends a notice in the transaction of the change that it reports. An agent that is not registered receives none.
 	Notify(tx *store.Tx, session int64, n Notice) error
+	// Withdraw withdraws the unread notices with this About, or only those of one type.
+	Withdraw(tx *store.Tx, session, about int64, kind string) error
 }
 
 // A Table is the table of locks and tokens. Its methods may be called concurrently; notices are plugged in before it is used.

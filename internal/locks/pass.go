@@ -115,7 +115,7 @@ func (u *turn) pass(row *tokenRow, g *grant, p Passing) (Passed, error) {
 		return Passed{}, err
 	}
 	if !next.collected {
-		if err := u.tellPassed(next, "collect it within 2 min"); err != nil {
+		if err := u.notifyPassed(next, next.fence, "acquire it within 2 min to collect it"); err != nil {
 			return Passed{}, err
 		}
 	}
@@ -167,11 +167,18 @@ func (u *turn) heir(c *claim, p Passing) *ticket {
 
 // keepFirst keeps the first place for an agent that is not alive, and grants the token to the head of the queue meanwhile.
 func (u *turn) keepFirst(g *grant, p Passing, revision int64) (Passed, error) {
+	before, err := findFirst(u.tx, u.session, g.claim.token, p.Agent)
+	if err == nil && before.revision != 0 {
+		err = u.forgetFirst(before, g.claim.token, p.Agent)
+	}
+	if err != nil {
+		return Passed{}, err
+	}
 	if _, err := u.tx.Exec(insertFirst, u.session, g.claim.token, p.Agent, revision, g.owner.Agent, p.Note); err != nil {
 		return Passed{}, err
 	}
-	away := &grant{session: u.session, owner: Owner{Agent: p.Agent}, claim: g.claim, passedBy: g.owner.Agent, note: p.Note}
-	if err := u.tellPassed(away, "it went to others while you were away; ask for it, and you come first"); err != nil {
+	absent := &grant{session: u.session, owner: Owner{Agent: p.Agent}, claim: g.claim, passedBy: g.owner.Agent, note: p.Note}
+	if err := u.notifyPassed(absent, revision, "you were not alive, so it went to the next in the queue; acquire it, and you come first"); err != nil {
 		return Passed{}, err
 	}
 	if err := u.passOn(&g.claim); err != nil {
@@ -184,16 +191,16 @@ func (u *turn) keepFirst(g *grant, p Passing, revision int64) (Passed, error) {
 	return Passed{Agent: now.owner.Agent, Fence: now.fence, Revision: revision}, nil
 }
 
-// tellPassed tells who gets a token that is passed on, an agent or a role.
-func (u *turn) tellPassed(g *grant, what string) error {
-	subject := g.passedBy + " has passed you the token " + g.claim.title() + ": " + what
+// notifyPassed notifies the agent or the role that a token is passed to.
+func (u *turn) notifyPassed(g *grant, about int64, what string) error {
+	subject := g.passedBy + " has passed you " + g.claim.spoken() + ": " + what
 	more := details{{"passed_by", g.passedBy}, {"note", g.note}}
 	if g.fence != 0 {
 		more = append(more, detail{"fence", g.fence})
 	}
 	if g.owner.Agent == "" {
 		more = append(more, detail{"role", g.role})
-		return u.tellRole(g.role, "token_passed", subject, &g.claim, more)
+		return u.notifyRole(g.role, &g.claim, about, "passed", subject, more)
 	}
-	return u.notify(g.owner, Token, "passed", subject, &g.claim, more)
+	return u.notify(g.owner, &g.claim, about, "passed", subject, more)
 }

@@ -81,7 +81,7 @@ func (u *turn) firstServed(g *grant) error {
 	if err != nil || f.revision == 0 {
 		return err
 	}
-	if _, err := u.tx.Exec(deleteFirst, u.session, g.claim.token, g.owner.Agent); err != nil {
+	if err := u.forgetFirst(f, g.claim.token, g.owner.Agent); err != nil {
 		return err
 	}
 	if g.passedBy != "" {
@@ -89,6 +89,14 @@ func (u *turn) firstServed(g *grant) error {
 	}
 	g.passedBy, g.note = f.passedBy, f.note
 	return u.passed(g)
+}
+
+// forgetFirst ends an agent's first place, and withdraws the notice about it.
+func (u *turn) forgetFirst(f first, token, agent string) error {
+	if _, err := u.tx.Exec(deleteFirst, u.session, token, agent); err != nil {
+		return err
+	}
+	return u.withdraw(f.revision, "")
 }
 
 // token looks at what is special about a token before it is asked for like anything else: how long it may be held, whether it was passed to
@@ -278,7 +286,11 @@ func (t *Table) ReleaseToken(ctx context.Context, c caller.Caller, req once.Requ
 					return err
 				}
 			}
-			if _, err := tx.Exec(deleteFirst, u.session, which.Token, owner.Agent); err != nil {
+			f, err := findFirst(tx, u.session, which.Token, owner.Agent)
+			if err == nil && f.revision != 0 {
+				err = u.forgetFirst(f, which.Token, owner.Agent)
+			}
+			if err != nil {
 				return err
 			}
 			given = r.given

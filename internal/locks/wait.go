@@ -267,8 +267,10 @@ func (u *turn) collect(g *grant) error {
 	if err != nil {
 		return err
 	}
-	_, err = u.recollect(u.tx, g.fence)
-	return err
+	if _, err = u.recollect(u.tx, g.fence); err != nil || !g.kept {
+		return err
+	}
+	return u.withdraw(g.fence, "") // it has no others so early
 }
 
 func errStopping() error {

@@ -1213,7 +1213,9 @@ type HeartbeatRequest struct {
 	// At most 1,024 bytes.
 	LastFile *string `protobuf:"bytes,7,opt,name=last_file,json=lastFile,proto3,oneof" json:"last_file,omitempty"`
 	// Why the agent has its status; at most 512 bytes. A new status without a reason clears the old reason.
-	StatusReason  *string `protobuf:"bytes,8,opt,name=status_reason,json=statusReason,proto3,oneof" json:"status_reason,omitempty"`
+	StatusReason *string `protobuf:"bytes,8,opt,name=status_reason,json=statusReason,proto3,oneof" json:"status_reason,omitempty"`
+	// Return the agent's unread notices, and mark them read.
+	Notices       bool `protobuf:"varint,9,opt,name=notices,proto3" json:"notices,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1304,12 +1306,20 @@ func (x *HeartbeatRequest) GetStatusReason() string {
 	return ""
 }
 
+func (x *HeartbeatRequest) GetNotices() bool {
+	if x != nil {
+		return x.Notices
+	}
+	return false
+}
+
 // HeartbeatResponse tells the agent how it stands.
 type HeartbeatResponse struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	Incarnation int64                  `protobuf:"varint,1,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	Lease       *durationpb.Duration   `protobuf:"bytes,2,opt,name=lease,proto3" json:"lease,omitempty"`
-	// Unread deliveries among the newest 1,000 unfinished ones in its own mailbox: 1,000 means 1,000 or more.
+	// Unread deliveries among the newest 1,000 unfinished ones in its own mailbox, without notices: 1,000 means
+	// 1,000 or more.
 	Unread int64 `protobuf:"varint,3,opt,name=unread,proto3" json:"unread,omitempty"`
 	// Deliveries that are ready in its own mailbox, its role's and its channels', including what it sent there itself. The count
 	// ends at 1,000, which means 1,000 or more.
@@ -1319,7 +1329,9 @@ type HeartbeatResponse struct {
 	// What it lost when it failed, told once; at most 1,000.
 	Losses []*Loss `protobuf:"bytes,6,rep,name=losses,proto3" json:"losses,omitempty"`
 	// How many more it lost: of these only the log tells.
-	MoreLosses    int32 `protobuf:"varint,7,opt,name=more_losses,json=moreLosses,proto3" json:"more_losses,omitempty"`
+	MoreLosses int32 `protobuf:"varint,7,opt,name=more_losses,json=moreLosses,proto3" json:"more_losses,omitempty"`
+	// With notices in the request: oldest first, at most 100. The agent receives them once.
+	Notices       []*Notice `protobuf:"bytes,8,rep,name=notices,proto3" json:"notices,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1401,6 +1413,13 @@ func (x *HeartbeatResponse) GetMoreLosses() int32 {
 		return x.MoreLosses
 	}
 	return 0
+}
+
+func (x *HeartbeatResponse) GetNotices() []*Notice {
+	if x != nil {
+		return x.Notices
+	}
+	return nil
 }
 
 // GetAgentRequest names an agent.
@@ -2405,7 +2424,7 @@ const file_brokerd_v1_agent_proto_rawDesc = "" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\x12(\n" +
 	"\x06losses\x18\x03 \x03(\v2\x10.brokerd.v1.LossR\x06losses\x12\x1f\n" +
 	"\vmore_losses\x18\x04 \x01(\x05R\n" +
-	"moreLosses\"\x97\x03\n" +
+	"moreLosses\"\xb1\x03\n" +
 	"\x10HeartbeatRequest\x12/\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x17.brokerd.v1.AgentStatusR\x06status\x12\x1f\n" +
 	"\bactivity\x18\x02 \x01(\tH\x00R\bactivity\x88\x01\x01\x12\x1c\n" +
@@ -2414,7 +2433,8 @@ const file_brokerd_v1_agent_proto_rawDesc = "" +
 	"\bcounters\x18\x05 \x01(\v2\x14.brokerd.v1.CountersR\bcounters\x12 \n" +
 	"\tlast_tool\x18\x06 \x01(\tH\x03R\blastTool\x88\x01\x01\x12 \n" +
 	"\tlast_file\x18\a \x01(\tH\x04R\blastFile\x88\x01\x01\x12(\n" +
-	"\rstatus_reason\x18\b \x01(\tH\x05R\fstatusReason\x88\x01\x01B\v\n" +
+	"\rstatus_reason\x18\b \x01(\tH\x05R\fstatusReason\x88\x01\x01\x12\x18\n" +
+	"\anotices\x18\t \x01(\bR\anoticesB\v\n" +
 	"\t_activityB\n" +
 	"\n" +
 	"\b_task_idB\v\n" +
@@ -2423,7 +2443,7 @@ const file_brokerd_v1_agent_proto_rawDesc = "" +
 	"_last_toolB\f\n" +
 	"\n" +
 	"_last_fileB\x10\n" +
-	"\x0e_status_reason\"\x87\x02\n" +
+	"\x0e_status_reason\"\xb5\x02\n" +
 	"\x11HeartbeatResponse\x12 \n" +
 	"\vincarnation\x18\x01 \x01(\x03R\vincarnation\x12/\n" +
 	"\x05lease\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05lease\x12\x16\n" +
@@ -2434,7 +2454,8 @@ const file_brokerd_v1_agent_proto_rawDesc = "" +
 	"directives\x12(\n" +
 	"\x06losses\x18\x06 \x03(\v2\x10.brokerd.v1.LossR\x06losses\x12\x1f\n" +
 	"\vmore_losses\x18\a \x01(\x05R\n" +
-	"moreLosses\"P\n" +
+	"moreLosses\x12,\n" +
+	"\anotices\x18\b \x03(\v2\x12.brokerd.v1.NoticeR\anotices\"P\n" +
 	"\x0fGetAgentRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12)\n" +
 	"\x04view\x18\x02 \x01(\x0e2\x15.brokerd.v1.AgentViewR\x04view\"\x98\x02\n" +
@@ -2599,7 +2620,8 @@ var file_brokerd_v1_agent_proto_goTypes = []any{
 	nil,                             // 29: brokerd.v1.RegisterAgentRequest.LabelsEntry
 	(*timestamppb.Timestamp)(nil),   // 30: google.protobuf.Timestamp
 	(*durationpb.Duration)(nil),     // 31: google.protobuf.Duration
-	(*OpenQuestion)(nil),            // 32: brokerd.v1.OpenQuestion
+	(*Notice)(nil),                  // 32: brokerd.v1.Notice
+	(*OpenQuestion)(nil),            // 33: brokerd.v1.OpenQuestion
 }
 var file_brokerd_v1_agent_proto_depIdxs = []int32{
 	2,  // 0: brokerd.v1.Loss.kind:type_name -> brokerd.v1.LossKind
@@ -2625,41 +2647,42 @@ var file_brokerd_v1_agent_proto_depIdxs = []int32{
 	5,  // 20: brokerd.v1.HeartbeatRequest.counters:type_name -> brokerd.v1.Counters
 	31, // 21: brokerd.v1.HeartbeatResponse.lease:type_name -> google.protobuf.Duration
 	6,  // 22: brokerd.v1.HeartbeatResponse.losses:type_name -> brokerd.v1.Loss
-	4,  // 23: brokerd.v1.GetAgentRequest.view:type_name -> brokerd.v1.AgentView
-	30, // 24: brokerd.v1.OpenClaim.claimed_at:type_name -> google.protobuf.Timestamp
-	30, // 25: brokerd.v1.HeldToken.held_until:type_name -> google.protobuf.Timestamp
-	30, // 26: brokerd.v1.WaitingTicket.created_at:type_name -> google.protobuf.Timestamp
-	30, // 27: brokerd.v1.HeldLock.held_until:type_name -> google.protobuf.Timestamp
-	17, // 28: brokerd.v1.Holdings.claims:type_name -> brokerd.v1.OpenClaim
-	20, // 29: brokerd.v1.Holdings.locks:type_name -> brokerd.v1.HeldLock
-	18, // 30: brokerd.v1.Holdings.tokens:type_name -> brokerd.v1.HeldToken
-	19, // 31: brokerd.v1.Holdings.tickets:type_name -> brokerd.v1.WaitingTicket
-	32, // 32: brokerd.v1.Holdings.asked:type_name -> brokerd.v1.OpenQuestion
-	32, // 33: brokerd.v1.Holdings.to_answer:type_name -> brokerd.v1.OpenQuestion
-	10, // 34: brokerd.v1.GetAgentResponse.agent:type_name -> brokerd.v1.Agent
-	21, // 35: brokerd.v1.GetAgentResponse.holdings:type_name -> brokerd.v1.Holdings
-	7,  // 36: brokerd.v1.GetAgentResponse.checkpoints:type_name -> brokerd.v1.Checkpoint
-	0,  // 37: brokerd.v1.ListAgentsRequest.status:type_name -> brokerd.v1.AgentStatus
-	1,  // 38: brokerd.v1.ListAgentsRequest.health:type_name -> brokerd.v1.Health
-	10, // 39: brokerd.v1.ListAgentsResponse.agents:type_name -> brokerd.v1.Agent
-	24, // 40: brokerd.v1.ListAgentsResponse.roles:type_name -> brokerd.v1.RoleSummary
-	12, // 41: brokerd.v1.AgentService.RegisterAgent:input_type -> brokerd.v1.RegisterAgentRequest
-	14, // 42: brokerd.v1.AgentService.Heartbeat:input_type -> brokerd.v1.HeartbeatRequest
-	16, // 43: brokerd.v1.AgentService.GetAgent:input_type -> brokerd.v1.GetAgentRequest
-	23, // 44: brokerd.v1.AgentService.ListAgents:input_type -> brokerd.v1.ListAgentsRequest
-	26, // 45: brokerd.v1.AgentService.DeregisterAgent:input_type -> brokerd.v1.DeregisterAgentRequest
-	8,  // 46: brokerd.v1.AgentService.SaveCheckpoint:input_type -> brokerd.v1.SaveCheckpointRequest
-	13, // 47: brokerd.v1.AgentService.RegisterAgent:output_type -> brokerd.v1.RegisterAgentResponse
-	15, // 48: brokerd.v1.AgentService.Heartbeat:output_type -> brokerd.v1.HeartbeatResponse
-	22, // 49: brokerd.v1.AgentService.GetAgent:output_type -> brokerd.v1.GetAgentResponse
-	25, // 50: brokerd.v1.AgentService.ListAgents:output_type -> brokerd.v1.ListAgentsResponse
-	27, // 51: brokerd.v1.AgentService.DeregisterAgent:output_type -> brokerd.v1.DeregisterAgentResponse
-	9,  // 52: brokerd.v1.AgentService.SaveCheckpoint:output_type -> brokerd.v1.SaveCheckpointResponse
-	47, // [47:53] is the sub-list for method output_type
-	41, // [41:47] is the sub-list for method input_type
-	41, // [41:41] is the sub-list for extension type_name
-	41, // [41:41] is the sub-list for extension extendee
-	0,  // [0:41] is the sub-list for field type_name
+	32, // 23: brokerd.v1.HeartbeatResponse.notices:type_name -> brokerd.v1.Notice
+	4,  // 24: brokerd.v1.GetAgentRequest.view:type_name -> brokerd.v1.AgentView
+	30, // 25: brokerd.v1.OpenClaim.claimed_at:type_name -> google.protobuf.Timestamp
+	30, // 26: brokerd.v1.HeldToken.held_until:type_name -> google.protobuf.Timestamp
+	30, // 27: brokerd.v1.WaitingTicket.created_at:type_name -> google.protobuf.Timestamp
+	30, // 28: brokerd.v1.HeldLock.held_until:type_name -> google.protobuf.Timestamp
+	17, // 29: brokerd.v1.Holdings.claims:type_name -> brokerd.v1.OpenClaim
+	20, // 30: brokerd.v1.Holdings.locks:type_name -> brokerd.v1.HeldLock
+	18, // 31: brokerd.v1.Holdings.tokens:type_name -> brokerd.v1.HeldToken
+	19, // 32: brokerd.v1.Holdings.tickets:type_name -> brokerd.v1.WaitingTicket
+	33, // 33: brokerd.v1.Holdings.asked:type_name -> brokerd.v1.OpenQuestion
+	33, // 34: brokerd.v1.Holdings.to_answer:type_name -> brokerd.v1.OpenQuestion
+	10, // 35: brokerd.v1.GetAgentResponse.agent:type_name -> brokerd.v1.Agent
+	21, // 36: brokerd.v1.GetAgentResponse.holdings:type_name -> brokerd.v1.Holdings
+	7,  // 37: brokerd.v1.GetAgentResponse.checkpoints:type_name -> brokerd.v1.Checkpoint
+	0,  // 38: brokerd.v1.ListAgentsRequest.status:type_name -> brokerd.v1.AgentStatus
+	1,  // 39: brokerd.v1.ListAgentsRequest.health:type_name -> brokerd.v1.Health
+	10, // 40: brokerd.v1.ListAgentsResponse.agents:type_name -> brokerd.v1.Agent
+	24, // 41: brokerd.v1.ListAgentsResponse.roles:type_name -> brokerd.v1.RoleSummary
+	12, // 42: brokerd.v1.AgentService.RegisterAgent:input_type -> brokerd.v1.RegisterAgentRequest
+	14, // 43: brokerd.v1.AgentService.Heartbeat:input_type -> brokerd.v1.HeartbeatRequest
+	16, // 44: brokerd.v1.AgentService.GetAgent:input_type -> brokerd.v1.GetAgentRequest
+	23, // 45: brokerd.v1.AgentService.ListAgents:input_type -> brokerd.v1.ListAgentsRequest
+	26, // 46: brokerd.v1.AgentService.DeregisterAgent:input_type -> brokerd.v1.DeregisterAgentRequest
+	8,  // 47: brokerd.v1.AgentService.SaveCheckpoint:input_type -> brokerd.v1.SaveCheckpointRequest
+	13, // 48: brokerd.v1.AgentService.RegisterAgent:output_type -> brokerd.v1.RegisterAgentResponse
+	15, // 49: brokerd.v1.AgentService.Heartbeat:output_type -> brokerd.v1.HeartbeatResponse
+	22, // 50: brokerd.v1.AgentService.GetAgent:output_type -> brokerd.v1.GetAgentResponse
+	25, // 51: brokerd.v1.AgentService.ListAgents:output_type -> brokerd.v1.ListAgentsResponse
+	27, // 52: brokerd.v1.AgentService.DeregisterAgent:output_type -> brokerd.v1.DeregisterAgentResponse
+	9,  // 53: brokerd.v1.AgentService.SaveCheckpoint:output_type -> brokerd.v1.SaveCheckpointResponse
+	48, // [48:54] is the sub-list for method output_type
+	42, // [42:48] is the sub-list for method input_type
+	42, // [42:42] is the sub-list for extension type_name
+	42, // [42:42] is the sub-list for extension extendee
+	0,  // [0:42] is the sub-list for field type_name
 }
 
 func init() { file_brokerd_v1_agent_proto_init() }

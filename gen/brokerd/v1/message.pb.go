@@ -151,8 +151,11 @@ const (
 	DeliveryState_DELIVERY_STATE_DEAD DeliveryState = 6
 	// Its time to live ended before it was finished.
 	DeliveryState_DELIVERY_STATE_EXPIRED DeliveryState = 7
-	// Withdrawn by the sender, or purged.
+	// Withdrawn by the sender or, for a notice, by the broker; or purged.
 	DeliveryState_DELIVERY_STATE_CANCELLED DeliveryState = 8
+	// A notice that the agent has not read. It is not work: no claim delivers it, it has no attempts, and it
+	// does not count as waiting. Reading it finishes it (ACKED).
+	DeliveryState_DELIVERY_STATE_NOTICE DeliveryState = 9
 )
 
 // Enum value maps for DeliveryState.
@@ -167,6 +170,7 @@ var (
 		6: "DELIVERY_STATE_DEAD",
 		7: "DELIVERY_STATE_EXPIRED",
 		8: "DELIVERY_STATE_CANCELLED",
+		9: "DELIVERY_STATE_NOTICE",
 	}
 	DeliveryState_value = map[string]int32{
 		"DELIVERY_STATE_UNSPECIFIED": 0,
@@ -178,6 +182,7 @@ var (
 		"DELIVERY_STATE_DEAD":        6,
 		"DELIVERY_STATE_EXPIRED":     7,
 		"DELIVERY_STATE_CANCELLED":   8,
+		"DELIVERY_STATE_NOTICE":      9,
 	}
 )
 
@@ -1401,6 +1406,94 @@ func (x *SendMessagesResponse) GetResults() []*SendResult {
 	return nil
 }
 
+// Notice is a message with which the broker informs an agent, in short.
+//
+// The broker sends notices about locks and tokens (token_passed, lock_granted, lock_expiring, lock_contested,
+// lock_expired, lock_revoked, lock_deadlock, and the same of tokens) and about responses that are overdue
+// (overdue). An agent receives each notice once: Heartbeat and ClaimMessages return the unread notices to a
+// caller that asks for them, Receive delivers them, and ListMessages shows them until they are marked read. The
+// broker withdraws a notice that is no longer true (the token was collected, the question was answered), and one
+// that no agent has read for 24 hours expires. GetMessage returns the whole message.
+type Notice struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The revision of the message.
+	Revision int64 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	// For example token_passed.
+	Type string `protobuf:"bytes,2,opt,name=type,proto3" json:"type,omitempty"`
+	// One line: what happened, and what the agent may do about it.
+	Subject string `protobuf:"bytes,3,opt,name=subject,proto3" json:"subject,omitempty"`
+	// JSON details, such as the fence of a token.
+	Payload       string                 `protobuf:"bytes,4,opt,name=payload,proto3" json:"payload,omitempty"`
+	CreatedAt     *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Notice) Reset() {
+	*x = Notice{}
+	mi := &file_brokerd_v1_message_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Notice) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Notice) ProtoMessage() {}
+
+func (x *Notice) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_message_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Notice.ProtoReflect.Descriptor instead.
+func (*Notice) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *Notice) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *Notice) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *Notice) GetSubject() string {
+	if x != nil {
+		return x.Subject
+	}
+	return ""
+}
+
+func (x *Notice) GetPayload() string {
+	if x != nil {
+		return x.Payload
+	}
+	return ""
+}
+
+func (x *Notice) GetCreatedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CreatedAt
+	}
+	return nil
+}
+
 // Attempt is one claim that failed or ran out.
 type Attempt struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1419,7 +1512,7 @@ type Attempt struct {
 
 func (x *Attempt) Reset() {
 	*x = Attempt{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[10]
+	mi := &file_brokerd_v1_message_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1431,7 +1524,7 @@ func (x *Attempt) String() string {
 func (*Attempt) ProtoMessage() {}
 
 func (x *Attempt) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[10]
+	mi := &file_brokerd_v1_message_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1444,7 +1537,7 @@ func (x *Attempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Attempt.ProtoReflect.Descriptor instead.
 func (*Attempt) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{10}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Attempt) GetNumber() int32 {
@@ -1524,7 +1617,7 @@ type Delivery struct {
 
 func (x *Delivery) Reset() {
 	*x = Delivery{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[11]
+	mi := &file_brokerd_v1_message_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1536,7 +1629,7 @@ func (x *Delivery) String() string {
 func (*Delivery) ProtoMessage() {}
 
 func (x *Delivery) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[11]
+	mi := &file_brokerd_v1_message_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1549,7 +1642,7 @@ func (x *Delivery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Delivery.ProtoReflect.Descriptor instead.
 func (*Delivery) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{11}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Delivery) GetMailbox() string {
@@ -1668,7 +1761,7 @@ type InboxItem struct {
 
 func (x *InboxItem) Reset() {
 	*x = InboxItem{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[12]
+	mi := &file_brokerd_v1_message_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1680,7 +1773,7 @@ func (x *InboxItem) String() string {
 func (*InboxItem) ProtoMessage() {}
 
 func (x *InboxItem) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[12]
+	mi := &file_brokerd_v1_message_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1693,7 +1786,7 @@ func (x *InboxItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InboxItem.ProtoReflect.Descriptor instead.
 func (*InboxItem) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{12}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *InboxItem) GetMessage() *Message {
@@ -1730,7 +1823,7 @@ type MessageFilter struct {
 
 func (x *MessageFilter) Reset() {
 	*x = MessageFilter{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[13]
+	mi := &file_brokerd_v1_message_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1742,7 +1835,7 @@ func (x *MessageFilter) String() string {
 func (*MessageFilter) ProtoMessage() {}
 
 func (x *MessageFilter) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[13]
+	mi := &file_brokerd_v1_message_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1755,7 +1848,7 @@ func (x *MessageFilter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MessageFilter.ProtoReflect.Descriptor instead.
 func (*MessageFilter) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{13}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *MessageFilter) GetTypes() []string {
@@ -1839,7 +1932,7 @@ type ReceiveRequest struct {
 
 func (x *ReceiveRequest) Reset() {
 	*x = ReceiveRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[14]
+	mi := &file_brokerd_v1_message_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1851,7 +1944,7 @@ func (x *ReceiveRequest) String() string {
 func (*ReceiveRequest) ProtoMessage() {}
 
 func (x *ReceiveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[14]
+	mi := &file_brokerd_v1_message_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1864,7 +1957,7 @@ func (x *ReceiveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReceiveRequest.ProtoReflect.Descriptor instead.
 func (*ReceiveRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{14}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ReceiveRequest) GetAfterRevision() int64 {
@@ -1943,7 +2036,7 @@ type ReceiveResponse struct {
 
 func (x *ReceiveResponse) Reset() {
 	*x = ReceiveResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[15]
+	mi := &file_brokerd_v1_message_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1955,7 +2048,7 @@ func (x *ReceiveResponse) String() string {
 func (*ReceiveResponse) ProtoMessage() {}
 
 func (x *ReceiveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[15]
+	mi := &file_brokerd_v1_message_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1968,7 +2061,7 @@ func (x *ReceiveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReceiveResponse.ProtoReflect.Descriptor instead.
 func (*ReceiveResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{15}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ReceiveResponse) GetItems() []*InboxItem {
@@ -2012,7 +2105,7 @@ type ClaimOpen struct {
 
 func (x *ClaimOpen) Reset() {
 	*x = ClaimOpen{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[16]
+	mi := &file_brokerd_v1_message_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2024,7 +2117,7 @@ func (x *ClaimOpen) String() string {
 func (*ClaimOpen) ProtoMessage() {}
 
 func (x *ClaimOpen) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[16]
+	mi := &file_brokerd_v1_message_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2037,7 +2130,7 @@ func (x *ClaimOpen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimOpen.ProtoReflect.Descriptor instead.
 func (*ClaimOpen) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{16}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ClaimOpen) GetConsumer() string {
@@ -2113,7 +2206,7 @@ type Nack struct {
 
 func (x *Nack) Reset() {
 	*x = Nack{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[17]
+	mi := &file_brokerd_v1_message_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2125,7 +2218,7 @@ func (x *Nack) String() string {
 func (*Nack) ProtoMessage() {}
 
 func (x *Nack) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[17]
+	mi := &file_brokerd_v1_message_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2138,7 +2231,7 @@ func (x *Nack) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Nack.ProtoReflect.Descriptor instead.
 func (*Nack) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{17}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Nack) GetClaimId() string {
@@ -2182,7 +2275,7 @@ type Extension struct {
 
 func (x *Extension) Reset() {
 	*x = Extension{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[18]
+	mi := &file_brokerd_v1_message_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2194,7 +2287,7 @@ func (x *Extension) String() string {
 func (*Extension) ProtoMessage() {}
 
 func (x *Extension) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[18]
+	mi := &file_brokerd_v1_message_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2207,7 +2300,7 @@ func (x *Extension) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Extension.ProtoReflect.Descriptor instead.
 func (*Extension) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{18}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Extension) GetClaimId() string {
@@ -2241,7 +2334,7 @@ type ClaimRequest struct {
 
 func (x *ClaimRequest) Reset() {
 	*x = ClaimRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[19]
+	mi := &file_brokerd_v1_message_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2253,7 +2346,7 @@ func (x *ClaimRequest) String() string {
 func (*ClaimRequest) ProtoMessage() {}
 
 func (x *ClaimRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[19]
+	mi := &file_brokerd_v1_message_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2266,7 +2359,7 @@ func (x *ClaimRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimRequest.ProtoReflect.Descriptor instead.
 func (*ClaimRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{19}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ClaimRequest) GetOpen() *ClaimOpen {
@@ -2325,7 +2418,7 @@ type ClaimedMessage struct {
 
 func (x *ClaimedMessage) Reset() {
 	*x = ClaimedMessage{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[20]
+	mi := &file_brokerd_v1_message_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2337,7 +2430,7 @@ func (x *ClaimedMessage) String() string {
 func (*ClaimedMessage) ProtoMessage() {}
 
 func (x *ClaimedMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[20]
+	mi := &file_brokerd_v1_message_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2350,7 +2443,7 @@ func (x *ClaimedMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimedMessage.ProtoReflect.Descriptor instead.
 func (*ClaimedMessage) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{20}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ClaimedMessage) GetClaimId() string {
@@ -2415,7 +2508,7 @@ type ClaimOpened struct {
 
 func (x *ClaimOpened) Reset() {
 	*x = ClaimOpened{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[21]
+	mi := &file_brokerd_v1_message_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2427,7 +2520,7 @@ func (x *ClaimOpened) String() string {
 func (*ClaimOpened) ProtoMessage() {}
 
 func (x *ClaimOpened) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[21]
+	mi := &file_brokerd_v1_message_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2440,7 +2533,7 @@ func (x *ClaimOpened) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimOpened.ProtoReflect.Descriptor instead.
 func (*ClaimOpened) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{21}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ClaimOpened) GetResumed() []*ClaimedMessage {
@@ -2467,7 +2560,7 @@ type ClaimDelivery struct {
 
 func (x *ClaimDelivery) Reset() {
 	*x = ClaimDelivery{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[22]
+	mi := &file_brokerd_v1_message_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2479,7 +2572,7 @@ func (x *ClaimDelivery) String() string {
 func (*ClaimDelivery) ProtoMessage() {}
 
 func (x *ClaimDelivery) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[22]
+	mi := &file_brokerd_v1_message_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2492,7 +2585,7 @@ func (x *ClaimDelivery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimDelivery.ProtoReflect.Descriptor instead.
 func (*ClaimDelivery) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{22}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ClaimDelivery) GetClaims() []*ClaimedMessage {
@@ -2514,7 +2607,7 @@ type SettleResult struct {
 
 func (x *SettleResult) Reset() {
 	*x = SettleResult{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[23]
+	mi := &file_brokerd_v1_message_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2526,7 +2619,7 @@ func (x *SettleResult) String() string {
 func (*SettleResult) ProtoMessage() {}
 
 func (x *SettleResult) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[23]
+	mi := &file_brokerd_v1_message_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2539,7 +2632,7 @@ func (x *SettleResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleResult.ProtoReflect.Descriptor instead.
 func (*SettleResult) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{23}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *SettleResult) GetClaimId() string {
@@ -2566,7 +2659,7 @@ type SettleResults struct {
 
 func (x *SettleResults) Reset() {
 	*x = SettleResults{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[24]
+	mi := &file_brokerd_v1_message_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2578,7 +2671,7 @@ func (x *SettleResults) String() string {
 func (*SettleResults) ProtoMessage() {}
 
 func (x *SettleResults) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[24]
+	mi := &file_brokerd_v1_message_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2591,7 +2684,7 @@ func (x *SettleResults) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleResults.ProtoReflect.Descriptor instead.
 func (*SettleResults) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{24}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *SettleResults) GetResults() []*SettleResult {
@@ -2612,7 +2705,7 @@ type ClaimRevoked struct {
 
 func (x *ClaimRevoked) Reset() {
 	*x = ClaimRevoked{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[25]
+	mi := &file_brokerd_v1_message_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2624,7 +2717,7 @@ func (x *ClaimRevoked) String() string {
 func (*ClaimRevoked) ProtoMessage() {}
 
 func (x *ClaimRevoked) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[25]
+	mi := &file_brokerd_v1_message_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2637,7 +2730,7 @@ func (x *ClaimRevoked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimRevoked.ProtoReflect.Descriptor instead.
 func (*ClaimRevoked) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{25}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ClaimRevoked) GetClaimIds() []string {
@@ -2665,7 +2758,7 @@ type ClaimGoAway struct {
 
 func (x *ClaimGoAway) Reset() {
 	*x = ClaimGoAway{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[26]
+	mi := &file_brokerd_v1_message_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2677,7 +2770,7 @@ func (x *ClaimGoAway) String() string {
 func (*ClaimGoAway) ProtoMessage() {}
 
 func (x *ClaimGoAway) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[26]
+	mi := &file_brokerd_v1_message_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2690,7 +2783,7 @@ func (x *ClaimGoAway) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimGoAway.ProtoReflect.Descriptor instead.
 func (*ClaimGoAway) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{26}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ClaimGoAway) GetGrace() *durationpb.Duration {
@@ -2717,7 +2810,7 @@ type ClaimResponse struct {
 
 func (x *ClaimResponse) Reset() {
 	*x = ClaimResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[27]
+	mi := &file_brokerd_v1_message_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2729,7 +2822,7 @@ func (x *ClaimResponse) String() string {
 func (*ClaimResponse) ProtoMessage() {}
 
 func (x *ClaimResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[27]
+	mi := &file_brokerd_v1_message_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2742,7 +2835,7 @@ func (x *ClaimResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimResponse.ProtoReflect.Descriptor instead.
 func (*ClaimResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{27}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ClaimResponse) GetFrame() isClaimResponse_Frame {
@@ -2853,13 +2946,15 @@ type ClaimMessagesRequest struct {
 	TaskId        string   `protobuf:"bytes,10,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
 	CorrelationId string   `protobuf:"bytes,11,opt,name=correlation_id,json=correlationId,proto3" json:"correlation_id,omitempty"`
 	Senders       []string `protobuf:"bytes,12,rep,name=senders,proto3" json:"senders,omitempty"`
+	// Return the caller's unread notices too, and mark them read. A notice ends the wait.
+	Notices       bool `protobuf:"varint,13,opt,name=notices,proto3" json:"notices,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ClaimMessagesRequest) Reset() {
 	*x = ClaimMessagesRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[28]
+	mi := &file_brokerd_v1_message_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2871,7 +2966,7 @@ func (x *ClaimMessagesRequest) String() string {
 func (*ClaimMessagesRequest) ProtoMessage() {}
 
 func (x *ClaimMessagesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[28]
+	mi := &file_brokerd_v1_message_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2884,7 +2979,7 @@ func (x *ClaimMessagesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimMessagesRequest.ProtoReflect.Descriptor instead.
 func (*ClaimMessagesRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{28}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ClaimMessagesRequest) GetConsumer() string {
@@ -2971,20 +3066,29 @@ func (x *ClaimMessagesRequest) GetSenders() []string {
 	return nil
 }
 
+func (x *ClaimMessagesRequest) GetNotices() bool {
+	if x != nil {
+		return x.Notices
+	}
+	return false
+}
+
 // ClaimMessagesResponse has the claims, resumed ones first.
 type ClaimMessagesResponse struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	Claims      []*ClaimedMessage      `protobuf:"bytes,1,rep,name=claims,proto3" json:"claims,omitempty"`
 	EmptyReason EmptyReason            `protobuf:"varint,2,opt,name=empty_reason,json=emptyReason,proto3,enum=brokerd.v1.EmptyReason" json:"empty_reason,omitempty"`
 	// When the next delayed delivery is due, or the breaker lets a probe through, if that is known.
-	NextDue       *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=next_due,json=nextDue,proto3" json:"next_due,omitempty"`
+	NextDue *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=next_due,json=nextDue,proto3" json:"next_due,omitempty"`
+	// Oldest first, at most 100. The caller receives them once.
+	Notices       []*Notice `protobuf:"bytes,4,rep,name=notices,proto3" json:"notices,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ClaimMessagesResponse) Reset() {
 	*x = ClaimMessagesResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[29]
+	mi := &file_brokerd_v1_message_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2996,7 +3100,7 @@ func (x *ClaimMessagesResponse) String() string {
 func (*ClaimMessagesResponse) ProtoMessage() {}
 
 func (x *ClaimMessagesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[29]
+	mi := &file_brokerd_v1_message_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3009,7 +3113,7 @@ func (x *ClaimMessagesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimMessagesResponse.ProtoReflect.Descriptor instead.
 func (*ClaimMessagesResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{29}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ClaimMessagesResponse) GetClaims() []*ClaimedMessage {
@@ -3033,6 +3137,13 @@ func (x *ClaimMessagesResponse) GetNextDue() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *ClaimMessagesResponse) GetNotices() []*Notice {
+	if x != nil {
+		return x.Notices
+	}
+	return nil
+}
+
 // AckMessagesRequest finishes deliveries.
 type AckMessagesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3047,7 +3158,7 @@ type AckMessagesRequest struct {
 
 func (x *AckMessagesRequest) Reset() {
 	*x = AckMessagesRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[30]
+	mi := &file_brokerd_v1_message_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3059,7 +3170,7 @@ func (x *AckMessagesRequest) String() string {
 func (*AckMessagesRequest) ProtoMessage() {}
 
 func (x *AckMessagesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[30]
+	mi := &file_brokerd_v1_message_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3072,7 +3183,7 @@ func (x *AckMessagesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckMessagesRequest.ProtoReflect.Descriptor instead.
 func (*AckMessagesRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{30}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *AckMessagesRequest) GetRequestId() string {
@@ -3102,7 +3213,7 @@ type AckMessagesResponse struct {
 
 func (x *AckMessagesResponse) Reset() {
 	*x = AckMessagesResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[31]
+	mi := &file_brokerd_v1_message_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3114,7 +3225,7 @@ func (x *AckMessagesResponse) String() string {
 func (*AckMessagesResponse) ProtoMessage() {}
 
 func (x *AckMessagesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[31]
+	mi := &file_brokerd_v1_message_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3127,7 +3238,7 @@ func (x *AckMessagesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckMessagesResponse.ProtoReflect.Descriptor instead.
 func (*AckMessagesResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{31}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *AckMessagesResponse) GetRevision() int64 {
@@ -3156,7 +3267,7 @@ type NackMessagesRequest struct {
 
 func (x *NackMessagesRequest) Reset() {
 	*x = NackMessagesRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[32]
+	mi := &file_brokerd_v1_message_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3168,7 +3279,7 @@ func (x *NackMessagesRequest) String() string {
 func (*NackMessagesRequest) ProtoMessage() {}
 
 func (x *NackMessagesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[32]
+	mi := &file_brokerd_v1_message_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3181,7 +3292,7 @@ func (x *NackMessagesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NackMessagesRequest.ProtoReflect.Descriptor instead.
 func (*NackMessagesRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{32}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *NackMessagesRequest) GetRequestId() string {
@@ -3211,7 +3322,7 @@ type NackOutcome struct {
 
 func (x *NackOutcome) Reset() {
 	*x = NackOutcome{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[33]
+	mi := &file_brokerd_v1_message_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3223,7 +3334,7 @@ func (x *NackOutcome) String() string {
 func (*NackOutcome) ProtoMessage() {}
 
 func (x *NackOutcome) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[33]
+	mi := &file_brokerd_v1_message_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3236,7 +3347,7 @@ func (x *NackOutcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NackOutcome.ProtoReflect.Descriptor instead.
 func (*NackOutcome) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{33}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *NackOutcome) GetClaimId() string {
@@ -3271,7 +3382,7 @@ type NackMessagesResponse struct {
 
 func (x *NackMessagesResponse) Reset() {
 	*x = NackMessagesResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[34]
+	mi := &file_brokerd_v1_message_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3283,7 +3394,7 @@ func (x *NackMessagesResponse) String() string {
 func (*NackMessagesResponse) ProtoMessage() {}
 
 func (x *NackMessagesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[34]
+	mi := &file_brokerd_v1_message_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3296,7 +3407,7 @@ func (x *NackMessagesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NackMessagesResponse.ProtoReflect.Descriptor instead.
 func (*NackMessagesResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{34}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *NackMessagesResponse) GetRevision() int64 {
@@ -3325,7 +3436,7 @@ type ExtendClaimsRequest struct {
 
 func (x *ExtendClaimsRequest) Reset() {
 	*x = ExtendClaimsRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[35]
+	mi := &file_brokerd_v1_message_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3337,7 +3448,7 @@ func (x *ExtendClaimsRequest) String() string {
 func (*ExtendClaimsRequest) ProtoMessage() {}
 
 func (x *ExtendClaimsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[35]
+	mi := &file_brokerd_v1_message_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3350,7 +3461,7 @@ func (x *ExtendClaimsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExtendClaimsRequest.ProtoReflect.Descriptor instead.
 func (*ExtendClaimsRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{35}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ExtendClaimsRequest) GetRequestId() string {
@@ -3377,7 +3488,7 @@ type ExtendClaimsResponse struct {
 
 func (x *ExtendClaimsResponse) Reset() {
 	*x = ExtendClaimsResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[36]
+	mi := &file_brokerd_v1_message_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3389,7 +3500,7 @@ func (x *ExtendClaimsResponse) String() string {
 func (*ExtendClaimsResponse) ProtoMessage() {}
 
 func (x *ExtendClaimsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[36]
+	mi := &file_brokerd_v1_message_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3402,7 +3513,7 @@ func (x *ExtendClaimsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExtendClaimsResponse.ProtoReflect.Descriptor instead.
 func (*ExtendClaimsResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{36}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ExtendClaimsResponse) GetClaimIds() []string {
@@ -3424,7 +3535,7 @@ type ReleaseClaimsRequest struct {
 
 func (x *ReleaseClaimsRequest) Reset() {
 	*x = ReleaseClaimsRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[37]
+	mi := &file_brokerd_v1_message_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3436,7 +3547,7 @@ func (x *ReleaseClaimsRequest) String() string {
 func (*ReleaseClaimsRequest) ProtoMessage() {}
 
 func (x *ReleaseClaimsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[37]
+	mi := &file_brokerd_v1_message_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3449,7 +3560,7 @@ func (x *ReleaseClaimsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseClaimsRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseClaimsRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{37}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ReleaseClaimsRequest) GetRequestId() string {
@@ -3477,7 +3588,7 @@ type ReleaseClaimsResponse struct {
 
 func (x *ReleaseClaimsResponse) Reset() {
 	*x = ReleaseClaimsResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[38]
+	mi := &file_brokerd_v1_message_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3489,7 +3600,7 @@ func (x *ReleaseClaimsResponse) String() string {
 func (*ReleaseClaimsResponse) ProtoMessage() {}
 
 func (x *ReleaseClaimsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[38]
+	mi := &file_brokerd_v1_message_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3502,7 +3613,7 @@ func (x *ReleaseClaimsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseClaimsResponse.ProtoReflect.Descriptor instead.
 func (*ReleaseClaimsResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{38}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ReleaseClaimsResponse) GetRevision() int64 {
@@ -3530,7 +3641,7 @@ type GetMessageRequest struct {
 
 func (x *GetMessageRequest) Reset() {
 	*x = GetMessageRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[39]
+	mi := &file_brokerd_v1_message_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3542,7 +3653,7 @@ func (x *GetMessageRequest) String() string {
 func (*GetMessageRequest) ProtoMessage() {}
 
 func (x *GetMessageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[39]
+	mi := &file_brokerd_v1_message_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3555,7 +3666,7 @@ func (x *GetMessageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetMessageRequest.ProtoReflect.Descriptor instead.
 func (*GetMessageRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{39}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *GetMessageRequest) GetId() string {
@@ -3577,7 +3688,7 @@ type GetMessageResponse struct {
 
 func (x *GetMessageResponse) Reset() {
 	*x = GetMessageResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[40]
+	mi := &file_brokerd_v1_message_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3589,7 +3700,7 @@ func (x *GetMessageResponse) String() string {
 func (*GetMessageResponse) ProtoMessage() {}
 
 func (x *GetMessageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[40]
+	mi := &file_brokerd_v1_message_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3602,7 +3713,7 @@ func (x *GetMessageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetMessageResponse.ProtoReflect.Descriptor instead.
 func (*GetMessageResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{40}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *GetMessageResponse) GetMessage() *Message {
@@ -3650,7 +3761,7 @@ type ListMessagesRequest struct {
 
 func (x *ListMessagesRequest) Reset() {
 	*x = ListMessagesRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[41]
+	mi := &file_brokerd_v1_message_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3662,7 +3773,7 @@ func (x *ListMessagesRequest) String() string {
 func (*ListMessagesRequest) ProtoMessage() {}
 
 func (x *ListMessagesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[41]
+	mi := &file_brokerd_v1_message_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3675,7 +3786,7 @@ func (x *ListMessagesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMessagesRequest.ProtoReflect.Descriptor instead.
 func (*ListMessagesRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{41}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ListMessagesRequest) GetBox() MessageBox {
@@ -3772,7 +3883,7 @@ type ListMessagesResponse struct {
 
 func (x *ListMessagesResponse) Reset() {
 	*x = ListMessagesResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[42]
+	mi := &file_brokerd_v1_message_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3784,7 +3895,7 @@ func (x *ListMessagesResponse) String() string {
 func (*ListMessagesResponse) ProtoMessage() {}
 
 func (x *ListMessagesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[42]
+	mi := &file_brokerd_v1_message_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3797,7 +3908,7 @@ func (x *ListMessagesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMessagesResponse.ProtoReflect.Descriptor instead.
 func (*ListMessagesResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{42}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ListMessagesResponse) GetItems() []*InboxItem {
@@ -3849,7 +3960,7 @@ type ThreadSummary struct {
 
 func (x *ThreadSummary) Reset() {
 	*x = ThreadSummary{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[43]
+	mi := &file_brokerd_v1_message_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3861,7 +3972,7 @@ func (x *ThreadSummary) String() string {
 func (*ThreadSummary) ProtoMessage() {}
 
 func (x *ThreadSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[43]
+	mi := &file_brokerd_v1_message_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3874,7 +3985,7 @@ func (x *ThreadSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ThreadSummary.ProtoReflect.Descriptor instead.
 func (*ThreadSummary) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{43}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ThreadSummary) GetThreadId() string {
@@ -3956,7 +4067,7 @@ type OpenQuestion struct {
 
 func (x *OpenQuestion) Reset() {
 	*x = OpenQuestion{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[44]
+	mi := &file_brokerd_v1_message_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3968,7 +4079,7 @@ func (x *OpenQuestion) String() string {
 func (*OpenQuestion) ProtoMessage() {}
 
 func (x *OpenQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[44]
+	mi := &file_brokerd_v1_message_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3981,7 +4092,7 @@ func (x *OpenQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenQuestion.ProtoReflect.Descriptor instead.
 func (*OpenQuestion) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{44}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *OpenQuestion) GetId() string {
@@ -4041,7 +4152,7 @@ type AskRequest struct {
 
 func (x *AskRequest) Reset() {
 	*x = AskRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[45]
+	mi := &file_brokerd_v1_message_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4053,7 +4164,7 @@ func (x *AskRequest) String() string {
 func (*AskRequest) ProtoMessage() {}
 
 func (x *AskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[45]
+	mi := &file_brokerd_v1_message_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4066,7 +4177,7 @@ func (x *AskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskRequest.ProtoReflect.Descriptor instead.
 func (*AskRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{45}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *AskRequest) GetRequestId() string {
@@ -4106,7 +4217,7 @@ type AskResponse struct {
 
 func (x *AskResponse) Reset() {
 	*x = AskResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[46]
+	mi := &file_brokerd_v1_message_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4118,7 +4229,7 @@ func (x *AskResponse) String() string {
 func (*AskResponse) ProtoMessage() {}
 
 func (x *AskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[46]
+	mi := &file_brokerd_v1_message_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4131,7 +4242,7 @@ func (x *AskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskResponse.ProtoReflect.Descriptor instead.
 func (*AskResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{46}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *AskResponse) GetId() string {
@@ -4179,7 +4290,7 @@ type ReplyRequest struct {
 
 func (x *ReplyRequest) Reset() {
 	*x = ReplyRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[47]
+	mi := &file_brokerd_v1_message_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4191,7 +4302,7 @@ func (x *ReplyRequest) String() string {
 func (*ReplyRequest) ProtoMessage() {}
 
 func (x *ReplyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[47]
+	mi := &file_brokerd_v1_message_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4204,7 +4315,7 @@ func (x *ReplyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplyRequest.ProtoReflect.Descriptor instead.
 func (*ReplyRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{47}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ReplyRequest) GetRequestId() string {
@@ -4247,7 +4358,7 @@ type ReplyResponse struct {
 
 func (x *ReplyResponse) Reset() {
 	*x = ReplyResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[48]
+	mi := &file_brokerd_v1_message_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4259,7 +4370,7 @@ func (x *ReplyResponse) String() string {
 func (*ReplyResponse) ProtoMessage() {}
 
 func (x *ReplyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[48]
+	mi := &file_brokerd_v1_message_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4272,7 +4383,7 @@ func (x *ReplyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplyResponse.ProtoReflect.Descriptor instead.
 func (*ReplyResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{48}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ReplyResponse) GetResult() *SendResult {
@@ -4303,7 +4414,7 @@ type ResendMessageRequest struct {
 
 func (x *ResendMessageRequest) Reset() {
 	*x = ResendMessageRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[49]
+	mi := &file_brokerd_v1_message_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4315,7 +4426,7 @@ func (x *ResendMessageRequest) String() string {
 func (*ResendMessageRequest) ProtoMessage() {}
 
 func (x *ResendMessageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[49]
+	mi := &file_brokerd_v1_message_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4328,7 +4439,7 @@ func (x *ResendMessageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResendMessageRequest.ProtoReflect.Descriptor instead.
 func (*ResendMessageRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{49}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ResendMessageRequest) GetRequestId() string {
@@ -4364,7 +4475,7 @@ type ResendMessageResponse struct {
 
 func (x *ResendMessageResponse) Reset() {
 	*x = ResendMessageResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[50]
+	mi := &file_brokerd_v1_message_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4376,7 +4487,7 @@ func (x *ResendMessageResponse) String() string {
 func (*ResendMessageResponse) ProtoMessage() {}
 
 func (x *ResendMessageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[50]
+	mi := &file_brokerd_v1_message_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4389,7 +4500,7 @@ func (x *ResendMessageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResendMessageResponse.ProtoReflect.Descriptor instead.
 func (*ResendMessageResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{50}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ResendMessageResponse) GetRevision() int64 {
@@ -4415,7 +4526,7 @@ type GetInboxSummaryRequest struct {
 
 func (x *GetInboxSummaryRequest) Reset() {
 	*x = GetInboxSummaryRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[51]
+	mi := &file_brokerd_v1_message_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4427,7 +4538,7 @@ func (x *GetInboxSummaryRequest) String() string {
 func (*GetInboxSummaryRequest) ProtoMessage() {}
 
 func (x *GetInboxSummaryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[51]
+	mi := &file_brokerd_v1_message_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4440,7 +4551,7 @@ func (x *GetInboxSummaryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetInboxSummaryRequest.ProtoReflect.Descriptor instead.
 func (*GetInboxSummaryRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{51}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{52}
 }
 
 // PriorityCount counts unfinished deliveries of one priority.
@@ -4454,7 +4565,7 @@ type PriorityCount struct {
 
 func (x *PriorityCount) Reset() {
 	*x = PriorityCount{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[52]
+	mi := &file_brokerd_v1_message_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4466,7 +4577,7 @@ func (x *PriorityCount) String() string {
 func (*PriorityCount) ProtoMessage() {}
 
 func (x *PriorityCount) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[52]
+	mi := &file_brokerd_v1_message_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4479,7 +4590,7 @@ func (x *PriorityCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PriorityCount.ProtoReflect.Descriptor instead.
 func (*PriorityCount) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{52}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *PriorityCount) GetPriority() int32 {
@@ -4507,7 +4618,7 @@ type TypeCount struct {
 
 func (x *TypeCount) Reset() {
 	*x = TypeCount{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[53]
+	mi := &file_brokerd_v1_message_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4519,7 +4630,7 @@ func (x *TypeCount) String() string {
 func (*TypeCount) ProtoMessage() {}
 
 func (x *TypeCount) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[53]
+	mi := &file_brokerd_v1_message_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4532,7 +4643,7 @@ func (x *TypeCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TypeCount.ProtoReflect.Descriptor instead.
 func (*TypeCount) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{53}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *TypeCount) GetType() string {
@@ -4575,13 +4686,15 @@ type GetInboxSummaryResponse struct {
 	// Until when its circuit breaker lets nothing through, a time in the past while it waits for its probe; absent = closed.
 	BreakerOpenUntil *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=breaker_open_until,json=breakerOpenUntil,proto3" json:"breaker_open_until,omitempty"`
 	Revision         int64                  `protobuf:"varint,13,opt,name=revision,proto3" json:"revision,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// Unread notices, which no other field counts; 100 means 100 or more.
+	Notices       int64 `protobuf:"varint,14,opt,name=notices,proto3" json:"notices,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetInboxSummaryResponse) Reset() {
 	*x = GetInboxSummaryResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[54]
+	mi := &file_brokerd_v1_message_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4593,7 +4706,7 @@ func (x *GetInboxSummaryResponse) String() string {
 func (*GetInboxSummaryResponse) ProtoMessage() {}
 
 func (x *GetInboxSummaryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[54]
+	mi := &file_brokerd_v1_message_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4606,7 +4719,7 @@ func (x *GetInboxSummaryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetInboxSummaryResponse.ProtoReflect.Descriptor instead.
 func (*GetInboxSummaryResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{54}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *GetInboxSummaryResponse) GetTotal() int64 {
@@ -4700,6 +4813,13 @@ func (x *GetInboxSummaryResponse) GetRevision() int64 {
 	return 0
 }
 
+func (x *GetInboxSummaryResponse) GetNotices() int64 {
+	if x != nil {
+		return x.Notices
+	}
+	return 0
+}
+
 // ResolveThreadRequest ends a conversation.
 type ResolveThreadRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -4714,7 +4834,7 @@ type ResolveThreadRequest struct {
 
 func (x *ResolveThreadRequest) Reset() {
 	*x = ResolveThreadRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[55]
+	mi := &file_brokerd_v1_message_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4726,7 +4846,7 @@ func (x *ResolveThreadRequest) String() string {
 func (*ResolveThreadRequest) ProtoMessage() {}
 
 func (x *ResolveThreadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[55]
+	mi := &file_brokerd_v1_message_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4739,7 +4859,7 @@ func (x *ResolveThreadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveThreadRequest.ProtoReflect.Descriptor instead.
 func (*ResolveThreadRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{55}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ResolveThreadRequest) GetRequestId() string {
@@ -4775,7 +4895,7 @@ type ResolveThreadResponse struct {
 
 func (x *ResolveThreadResponse) Reset() {
 	*x = ResolveThreadResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[56]
+	mi := &file_brokerd_v1_message_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4787,7 +4907,7 @@ func (x *ResolveThreadResponse) String() string {
 func (*ResolveThreadResponse) ProtoMessage() {}
 
 func (x *ResolveThreadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[56]
+	mi := &file_brokerd_v1_message_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4800,7 +4920,7 @@ func (x *ResolveThreadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveThreadResponse.ProtoReflect.Descriptor instead.
 func (*ResolveThreadResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{56}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ResolveThreadResponse) GetRevision() int64 {
@@ -4831,7 +4951,7 @@ type CancelMessageRequest struct {
 
 func (x *CancelMessageRequest) Reset() {
 	*x = CancelMessageRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[57]
+	mi := &file_brokerd_v1_message_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4843,7 +4963,7 @@ func (x *CancelMessageRequest) String() string {
 func (*CancelMessageRequest) ProtoMessage() {}
 
 func (x *CancelMessageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[57]
+	mi := &file_brokerd_v1_message_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4856,7 +4976,7 @@ func (x *CancelMessageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelMessageRequest.ProtoReflect.Descriptor instead.
 func (*CancelMessageRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{57}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *CancelMessageRequest) GetRequestId() string {
@@ -4894,7 +5014,7 @@ type CancelMessageResponse struct {
 
 func (x *CancelMessageResponse) Reset() {
 	*x = CancelMessageResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[58]
+	mi := &file_brokerd_v1_message_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4906,7 +5026,7 @@ func (x *CancelMessageResponse) String() string {
 func (*CancelMessageResponse) ProtoMessage() {}
 
 func (x *CancelMessageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[58]
+	mi := &file_brokerd_v1_message_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4919,7 +5039,7 @@ func (x *CancelMessageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelMessageResponse.ProtoReflect.Descriptor instead.
 func (*CancelMessageResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{58}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *CancelMessageResponse) GetRevision() int64 {
@@ -4957,7 +5077,7 @@ type ListDeadLettersRequest struct {
 
 func (x *ListDeadLettersRequest) Reset() {
 	*x = ListDeadLettersRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[59]
+	mi := &file_brokerd_v1_message_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4969,7 +5089,7 @@ func (x *ListDeadLettersRequest) String() string {
 func (*ListDeadLettersRequest) ProtoMessage() {}
 
 func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[59]
+	mi := &file_brokerd_v1_message_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4982,7 +5102,7 @@ func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*ListDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{59}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *ListDeadLettersRequest) GetMailbox() string {
@@ -5018,7 +5138,7 @@ type ListDeadLettersResponse struct {
 
 func (x *ListDeadLettersResponse) Reset() {
 	*x = ListDeadLettersResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[60]
+	mi := &file_brokerd_v1_message_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5030,7 +5150,7 @@ func (x *ListDeadLettersResponse) String() string {
 func (*ListDeadLettersResponse) ProtoMessage() {}
 
 func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[60]
+	mi := &file_brokerd_v1_message_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5043,7 +5163,7 @@ func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*ListDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{60}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *ListDeadLettersResponse) GetItems() []*InboxItem {
@@ -5081,7 +5201,7 @@ type RedriveDeadLettersRequest struct {
 
 func (x *RedriveDeadLettersRequest) Reset() {
 	*x = RedriveDeadLettersRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[61]
+	mi := &file_brokerd_v1_message_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5093,7 +5213,7 @@ func (x *RedriveDeadLettersRequest) String() string {
 func (*RedriveDeadLettersRequest) ProtoMessage() {}
 
 func (x *RedriveDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[61]
+	mi := &file_brokerd_v1_message_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5106,7 +5226,7 @@ func (x *RedriveDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RedriveDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*RedriveDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{61}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *RedriveDeadLettersRequest) GetRequestId() string {
@@ -5141,7 +5261,7 @@ type RedriveDeadLettersResponse struct {
 
 func (x *RedriveDeadLettersResponse) Reset() {
 	*x = RedriveDeadLettersResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[62]
+	mi := &file_brokerd_v1_message_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5153,7 +5273,7 @@ func (x *RedriveDeadLettersResponse) String() string {
 func (*RedriveDeadLettersResponse) ProtoMessage() {}
 
 func (x *RedriveDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[62]
+	mi := &file_brokerd_v1_message_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5166,7 +5286,7 @@ func (x *RedriveDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RedriveDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*RedriveDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{62}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *RedriveDeadLettersResponse) GetRevision() int64 {
@@ -5195,7 +5315,7 @@ type PurgeDeadLettersRequest struct {
 
 func (x *PurgeDeadLettersRequest) Reset() {
 	*x = PurgeDeadLettersRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[63]
+	mi := &file_brokerd_v1_message_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5207,7 +5327,7 @@ func (x *PurgeDeadLettersRequest) String() string {
 func (*PurgeDeadLettersRequest) ProtoMessage() {}
 
 func (x *PurgeDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[63]
+	mi := &file_brokerd_v1_message_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5220,7 +5340,7 @@ func (x *PurgeDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*PurgeDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{63}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *PurgeDeadLettersRequest) GetRequestId() string {
@@ -5255,7 +5375,7 @@ type PurgeDeadLettersResponse struct {
 
 func (x *PurgeDeadLettersResponse) Reset() {
 	*x = PurgeDeadLettersResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[64]
+	mi := &file_brokerd_v1_message_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5267,7 +5387,7 @@ func (x *PurgeDeadLettersResponse) String() string {
 func (*PurgeDeadLettersResponse) ProtoMessage() {}
 
 func (x *PurgeDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[64]
+	mi := &file_brokerd_v1_message_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5280,7 +5400,7 @@ func (x *PurgeDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*PurgeDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{64}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *PurgeDeadLettersResponse) GetRevision() int64 {
@@ -5384,7 +5504,14 @@ const file_brokerd_v1_message_proto_rawDesc = "" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12/\n" +
 	"\bmessages\x18\x02 \x03(\v2\x13.brokerd.v1.MessageR\bmessages\"H\n" +
 	"\x14SendMessagesResponse\x120\n" +
-	"\aresults\x18\x01 \x03(\v2\x16.brokerd.v1.SendResultR\aresults\"\xdb\x01\n" +
+	"\aresults\x18\x01 \x03(\v2\x16.brokerd.v1.SendResultR\aresults\"\xa7\x01\n" +
+	"\x06Notice\x12\x1a\n" +
+	"\brevision\x18\x01 \x01(\x03R\brevision\x12\x12\n" +
+	"\x04type\x18\x02 \x01(\tR\x04type\x12\x18\n" +
+	"\asubject\x18\x03 \x01(\tR\asubject\x12\x18\n" +
+	"\apayload\x18\x04 \x01(\tR\apayload\x129\n" +
+	"\n" +
+	"created_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\"\xdb\x01\n" +
 	"\aAttempt\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x05R\x06number\x12\x14\n" +
 	"\x05agent\x18\x02 \x01(\tR\x05agent\x12\x1a\n" +
@@ -5491,7 +5618,7 @@ const file_brokerd_v1_message_proto_rawDesc = "" +
 	"\aresults\x18\x03 \x01(\v2\x19.brokerd.v1.SettleResultsH\x00R\aresults\x122\n" +
 	"\x06revoke\x18\x04 \x01(\v2\x18.brokerd.v1.ClaimRevokedH\x00R\x06revoke\x122\n" +
 	"\ago_away\x18\x05 \x01(\v2\x17.brokerd.v1.ClaimGoAwayH\x00R\x06goAwayB\a\n" +
-	"\x05frame\"\x91\x03\n" +
+	"\x05frame\"\xab\x03\n" +
 	"\x14ClaimMessagesRequest\x12\x1a\n" +
 	"\bconsumer\x18\x01 \x01(\tR\bconsumer\x12\x1c\n" +
 	"\tmailboxes\x18\x02 \x03(\tR\tmailboxes\x12\x14\n" +
@@ -5505,11 +5632,13 @@ const file_brokerd_v1_message_proto_rawDesc = "" +
 	"\atask_id\x18\n" +
 	" \x01(\tR\x06taskId\x12%\n" +
 	"\x0ecorrelation_id\x18\v \x01(\tR\rcorrelationId\x12\x18\n" +
-	"\asenders\x18\f \x03(\tR\asenders\"\xbe\x01\n" +
+	"\asenders\x18\f \x03(\tR\asenders\x12\x18\n" +
+	"\anotices\x18\r \x01(\bR\anotices\"\xec\x01\n" +
 	"\x15ClaimMessagesResponse\x122\n" +
 	"\x06claims\x18\x01 \x03(\v2\x1a.brokerd.v1.ClaimedMessageR\x06claims\x12:\n" +
 	"\fempty_reason\x18\x02 \x01(\x0e2\x17.brokerd.v1.EmptyReasonR\vemptyReason\x125\n" +
-	"\bnext_due\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\anextDue\"E\n" +
+	"\bnext_due\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\anextDue\x12,\n" +
+	"\anotices\x18\x04 \x03(\v2\x12.brokerd.v1.NoticeR\anotices\"E\n" +
 	"\x12AckMessagesRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12\x10\n" +
@@ -5622,7 +5751,7 @@ const file_brokerd_v1_message_proto_rawDesc = "" +
 	"\x05count\x18\x02 \x01(\x03R\x05count\"5\n" +
 	"\tTypeCount\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12\x14\n" +
-	"\x05count\x18\x02 \x01(\x03R\x05count\"\xb5\x04\n" +
+	"\x05count\x18\x02 \x01(\x03R\x05count\"\xcf\x04\n" +
 	"\x17GetInboxSummaryResponse\x12\x14\n" +
 	"\x05total\x18\x01 \x01(\x03R\x05total\x12\x16\n" +
 	"\x06unread\x18\x02 \x01(\x03R\x06unread\x12\x1c\n" +
@@ -5640,7 +5769,8 @@ const file_brokerd_v1_message_proto_rawDesc = "" +
 	"directives\x12\x16\n" +
 	"\x06halted\x18\v \x01(\bR\x06halted\x12H\n" +
 	"\x12breaker_open_until\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\x10breakerOpenUntil\x12\x1a\n" +
-	"\brevision\x18\r \x01(\x03R\brevision\"l\n" +
+	"\brevision\x18\r \x01(\x03R\brevision\x12\x18\n" +
+	"\anotices\x18\x0e \x01(\x03R\anotices\"l\n" +
 	"\x14ResolveThreadRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12\x1b\n" +
@@ -5690,7 +5820,7 @@ const file_brokerd_v1_message_proto_rawDesc = "" +
 	"\x10RecipientOutcome\x12!\n" +
 	"\x1dRECIPIENT_OUTCOME_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18RECIPIENT_OUTCOME_QUEUED\x10\x01\x12\x1d\n" +
-	"\x19RECIPIENT_OUTCOME_REFUSED\x10\x02*\x8c\x02\n" +
+	"\x19RECIPIENT_OUTCOME_REFUSED\x10\x02*\xa7\x02\n" +
 	"\rDeliveryState\x12\x1e\n" +
 	"\x1aDELIVERY_STATE_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16DELIVERY_STATE_PENDING\x10\x01\x12\x1a\n" +
@@ -5700,7 +5830,8 @@ const file_brokerd_v1_message_proto_rawDesc = "" +
 	"\x14DELIVERY_STATE_ACKED\x10\x05\x12\x17\n" +
 	"\x13DELIVERY_STATE_DEAD\x10\x06\x12\x1a\n" +
 	"\x16DELIVERY_STATE_EXPIRED\x10\a\x12\x1c\n" +
-	"\x18DELIVERY_STATE_CANCELLED\x10\b*d\n" +
+	"\x18DELIVERY_STATE_CANCELLED\x10\b\x12\x19\n" +
+	"\x15DELIVERY_STATE_NOTICE\x10\t*d\n" +
 	"\fMessageOrder\x12\x1d\n" +
 	"\x19MESSAGE_ORDER_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15MESSAGE_ORDER_ARRIVAL\x10\x01\x12\x1a\n" +
@@ -5759,7 +5890,7 @@ func file_brokerd_v1_message_proto_rawDescGZIP() []byte {
 }
 
 var file_brokerd_v1_message_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_brokerd_v1_message_proto_msgTypes = make([]protoimpl.MessageInfo, 66)
+var file_brokerd_v1_message_proto_msgTypes = make([]protoimpl.MessageInfo, 67)
 var file_brokerd_v1_message_proto_goTypes = []any{
 	(Reach)(0),                         // 0: brokerd.v1.Reach
 	(RecipientOutcome)(0),              // 1: brokerd.v1.RecipientOutcome
@@ -5778,77 +5909,78 @@ var file_brokerd_v1_message_proto_goTypes = []any{
 	(*SendResult)(nil),                 // 14: brokerd.v1.SendResult
 	(*SendMessagesRequest)(nil),        // 15: brokerd.v1.SendMessagesRequest
 	(*SendMessagesResponse)(nil),       // 16: brokerd.v1.SendMessagesResponse
-	(*Attempt)(nil),                    // 17: brokerd.v1.Attempt
-	(*Delivery)(nil),                   // 18: brokerd.v1.Delivery
-	(*InboxItem)(nil),                  // 19: brokerd.v1.InboxItem
-	(*MessageFilter)(nil),              // 20: brokerd.v1.MessageFilter
-	(*ReceiveRequest)(nil),             // 21: brokerd.v1.ReceiveRequest
-	(*ReceiveResponse)(nil),            // 22: brokerd.v1.ReceiveResponse
-	(*ClaimOpen)(nil),                  // 23: brokerd.v1.ClaimOpen
-	(*Nack)(nil),                       // 24: brokerd.v1.Nack
-	(*Extension)(nil),                  // 25: brokerd.v1.Extension
-	(*ClaimRequest)(nil),               // 26: brokerd.v1.ClaimRequest
-	(*ClaimedMessage)(nil),             // 27: brokerd.v1.ClaimedMessage
-	(*ClaimOpened)(nil),                // 28: brokerd.v1.ClaimOpened
-	(*ClaimDelivery)(nil),              // 29: brokerd.v1.ClaimDelivery
-	(*SettleResult)(nil),               // 30: brokerd.v1.SettleResult
-	(*SettleResults)(nil),              // 31: brokerd.v1.SettleResults
-	(*ClaimRevoked)(nil),               // 32: brokerd.v1.ClaimRevoked
-	(*ClaimGoAway)(nil),                // 33: brokerd.v1.ClaimGoAway
-	(*ClaimResponse)(nil),              // 34: brokerd.v1.ClaimResponse
-	(*ClaimMessagesRequest)(nil),       // 35: brokerd.v1.ClaimMessagesRequest
-	(*ClaimMessagesResponse)(nil),      // 36: brokerd.v1.ClaimMessagesResponse
-	(*AckMessagesRequest)(nil),         // 37: brokerd.v1.AckMessagesRequest
-	(*AckMessagesResponse)(nil),        // 38: brokerd.v1.AckMessagesResponse
-	(*NackMessagesRequest)(nil),        // 39: brokerd.v1.NackMessagesRequest
-	(*NackOutcome)(nil),                // 40: brokerd.v1.NackOutcome
-	(*NackMessagesResponse)(nil),       // 41: brokerd.v1.NackMessagesResponse
-	(*ExtendClaimsRequest)(nil),        // 42: brokerd.v1.ExtendClaimsRequest
-	(*ExtendClaimsResponse)(nil),       // 43: brokerd.v1.ExtendClaimsResponse
-	(*ReleaseClaimsRequest)(nil),       // 44: brokerd.v1.ReleaseClaimsRequest
-	(*ReleaseClaimsResponse)(nil),      // 45: brokerd.v1.ReleaseClaimsResponse
-	(*GetMessageRequest)(nil),          // 46: brokerd.v1.GetMessageRequest
-	(*GetMessageResponse)(nil),         // 47: brokerd.v1.GetMessageResponse
-	(*ListMessagesRequest)(nil),        // 48: brokerd.v1.ListMessagesRequest
-	(*ListMessagesResponse)(nil),       // 49: brokerd.v1.ListMessagesResponse
-	(*ThreadSummary)(nil),              // 50: brokerd.v1.ThreadSummary
-	(*OpenQuestion)(nil),               // 51: brokerd.v1.OpenQuestion
-	(*AskRequest)(nil),                 // 52: brokerd.v1.AskRequest
-	(*AskResponse)(nil),                // 53: brokerd.v1.AskResponse
-	(*ReplyRequest)(nil),               // 54: brokerd.v1.ReplyRequest
-	(*ReplyResponse)(nil),              // 55: brokerd.v1.ReplyResponse
-	(*ResendMessageRequest)(nil),       // 56: brokerd.v1.ResendMessageRequest
-	(*ResendMessageResponse)(nil),      // 57: brokerd.v1.ResendMessageResponse
-	(*GetInboxSummaryRequest)(nil),     // 58: brokerd.v1.GetInboxSummaryRequest
-	(*PriorityCount)(nil),              // 59: brokerd.v1.PriorityCount
-	(*TypeCount)(nil),                  // 60: brokerd.v1.TypeCount
-	(*GetInboxSummaryResponse)(nil),    // 61: brokerd.v1.GetInboxSummaryResponse
-	(*ResolveThreadRequest)(nil),       // 62: brokerd.v1.ResolveThreadRequest
-	(*ResolveThreadResponse)(nil),      // 63: brokerd.v1.ResolveThreadResponse
-	(*CancelMessageRequest)(nil),       // 64: brokerd.v1.CancelMessageRequest
-	(*CancelMessageResponse)(nil),      // 65: brokerd.v1.CancelMessageResponse
-	(*ListDeadLettersRequest)(nil),     // 66: brokerd.v1.ListDeadLettersRequest
-	(*ListDeadLettersResponse)(nil),    // 67: brokerd.v1.ListDeadLettersResponse
-	(*RedriveDeadLettersRequest)(nil),  // 68: brokerd.v1.RedriveDeadLettersRequest
-	(*RedriveDeadLettersResponse)(nil), // 69: brokerd.v1.RedriveDeadLettersResponse
-	(*PurgeDeadLettersRequest)(nil),    // 70: brokerd.v1.PurgeDeadLettersRequest
-	(*PurgeDeadLettersResponse)(nil),   // 71: brokerd.v1.PurgeDeadLettersResponse
-	nil,                                // 72: brokerd.v1.Message.LabelsEntry
-	(*timestamppb.Timestamp)(nil),      // 73: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),        // 74: google.protobuf.Duration
+	(*Notice)(nil),                     // 17: brokerd.v1.Notice
+	(*Attempt)(nil),                    // 18: brokerd.v1.Attempt
+	(*Delivery)(nil),                   // 19: brokerd.v1.Delivery
+	(*InboxItem)(nil),                  // 20: brokerd.v1.InboxItem
+	(*MessageFilter)(nil),              // 21: brokerd.v1.MessageFilter
+	(*ReceiveRequest)(nil),             // 22: brokerd.v1.ReceiveRequest
+	(*ReceiveResponse)(nil),            // 23: brokerd.v1.ReceiveResponse
+	(*ClaimOpen)(nil),                  // 24: brokerd.v1.ClaimOpen
+	(*Nack)(nil),                       // 25: brokerd.v1.Nack
+	(*Extension)(nil),                  // 26: brokerd.v1.Extension
+	(*ClaimRequest)(nil),               // 27: brokerd.v1.ClaimRequest
+	(*ClaimedMessage)(nil),             // 28: brokerd.v1.ClaimedMessage
+	(*ClaimOpened)(nil),                // 29: brokerd.v1.ClaimOpened
+	(*ClaimDelivery)(nil),              // 30: brokerd.v1.ClaimDelivery
+	(*SettleResult)(nil),               // 31: brokerd.v1.SettleResult
+	(*SettleResults)(nil),              // 32: brokerd.v1.SettleResults
+	(*ClaimRevoked)(nil),               // 33: brokerd.v1.ClaimRevoked
+	(*ClaimGoAway)(nil),                // 34: brokerd.v1.ClaimGoAway
+	(*ClaimResponse)(nil),              // 35: brokerd.v1.ClaimResponse
+	(*ClaimMessagesRequest)(nil),       // 36: brokerd.v1.ClaimMessagesRequest
+	(*ClaimMessagesResponse)(nil),      // 37: brokerd.v1.ClaimMessagesResponse
+	(*AckMessagesRequest)(nil),         // 38: brokerd.v1.AckMessagesRequest
+	(*AckMessagesResponse)(nil),        // 39: brokerd.v1.AckMessagesResponse
+	(*NackMessagesRequest)(nil),        // 40: brokerd.v1.NackMessagesRequest
+	(*NackOutcome)(nil),                // 41: brokerd.v1.NackOutcome
+	(*NackMessagesResponse)(nil),       // 42: brokerd.v1.NackMessagesResponse
+	(*ExtendClaimsRequest)(nil),        // 43: brokerd.v1.ExtendClaimsRequest
+	(*ExtendClaimsResponse)(nil),       // 44: brokerd.v1.ExtendClaimsResponse
+	(*ReleaseClaimsRequest)(nil),       // 45: brokerd.v1.ReleaseClaimsRequest
+	(*ReleaseClaimsResponse)(nil),      // 46: brokerd.v1.ReleaseClaimsResponse
+	(*GetMessageRequest)(nil),          // 47: brokerd.v1.GetMessageRequest
+	(*GetMessageResponse)(nil),         // 48: brokerd.v1.GetMessageResponse
+	(*ListMessagesRequest)(nil),        // 49: brokerd.v1.ListMessagesRequest
+	(*ListMessagesResponse)(nil),       // 50: brokerd.v1.ListMessagesResponse
+	(*ThreadSummary)(nil),              // 51: brokerd.v1.ThreadSummary
+	(*OpenQuestion)(nil),               // 52: brokerd.v1.OpenQuestion
+	(*AskRequest)(nil),                 // 53: brokerd.v1.AskRequest
+	(*AskResponse)(nil),                // 54: brokerd.v1.AskResponse
+	(*ReplyRequest)(nil),               // 55: brokerd.v1.ReplyRequest
+	(*ReplyResponse)(nil),              // 56: brokerd.v1.ReplyResponse
+	(*ResendMessageRequest)(nil),       // 57: brokerd.v1.ResendMessageRequest
+	(*ResendMessageResponse)(nil),      // 58: brokerd.v1.ResendMessageResponse
+	(*GetInboxSummaryRequest)(nil),     // 59: brokerd.v1.GetInboxSummaryRequest
+	(*PriorityCount)(nil),              // 60: brokerd.v1.PriorityCount
+	(*TypeCount)(nil),                  // 61: brokerd.v1.TypeCount
+	(*GetInboxSummaryResponse)(nil),    // 62: brokerd.v1.GetInboxSummaryResponse
+	(*ResolveThreadRequest)(nil),       // 63: brokerd.v1.ResolveThreadRequest
+	(*ResolveThreadResponse)(nil),      // 64: brokerd.v1.ResolveThreadResponse
+	(*CancelMessageRequest)(nil),       // 65: brokerd.v1.CancelMessageRequest
+	(*CancelMessageResponse)(nil),      // 66: brokerd.v1.CancelMessageResponse
+	(*ListDeadLettersRequest)(nil),     // 67: brokerd.v1.ListDeadLettersRequest
+	(*ListDeadLettersResponse)(nil),    // 68: brokerd.v1.ListDeadLettersResponse
+	(*RedriveDeadLettersRequest)(nil),  // 69: brokerd.v1.RedriveDeadLettersRequest
+	(*RedriveDeadLettersResponse)(nil), // 70: brokerd.v1.RedriveDeadLettersResponse
+	(*PurgeDeadLettersRequest)(nil),    // 71: brokerd.v1.PurgeDeadLettersRequest
+	(*PurgeDeadLettersResponse)(nil),   // 72: brokerd.v1.PurgeDeadLettersResponse
+	nil,                                // 73: brokerd.v1.Message.LabelsEntry
+	(*timestamppb.Timestamp)(nil),      // 74: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),        // 75: google.protobuf.Duration
 }
 var file_brokerd_v1_message_proto_depIdxs = []int32{
-	73,  // 0: brokerd.v1.Message.created_at:type_name -> google.protobuf.Timestamp
-	73,  // 1: brokerd.v1.Message.expires_at:type_name -> google.protobuf.Timestamp
+	74,  // 0: brokerd.v1.Message.created_at:type_name -> google.protobuf.Timestamp
+	74,  // 1: brokerd.v1.Message.expires_at:type_name -> google.protobuf.Timestamp
 	7,   // 2: brokerd.v1.Message.target:type_name -> brokerd.v1.Target
 	0,   // 3: brokerd.v1.Message.reach:type_name -> brokerd.v1.Reach
-	72,  // 4: brokerd.v1.Message.labels:type_name -> brokerd.v1.Message.LabelsEntry
+	73,  // 4: brokerd.v1.Message.labels:type_name -> brokerd.v1.Message.LabelsEntry
 	8,   // 5: brokerd.v1.Message.files:type_name -> brokerd.v1.FileReference
-	74,  // 6: brokerd.v1.Message.ttl:type_name -> google.protobuf.Duration
-	73,  // 7: brokerd.v1.Message.not_before:type_name -> google.protobuf.Timestamp
-	73,  // 8: brokerd.v1.Message.response_deadline:type_name -> google.protobuf.Timestamp
-	74,  // 9: brokerd.v1.Message.resend_after:type_name -> google.protobuf.Duration
-	74,  // 10: brokerd.v1.ItemError.retry_after:type_name -> google.protobuf.Duration
+	75,  // 6: brokerd.v1.Message.ttl:type_name -> google.protobuf.Duration
+	74,  // 7: brokerd.v1.Message.not_before:type_name -> google.protobuf.Timestamp
+	74,  // 8: brokerd.v1.Message.response_deadline:type_name -> google.protobuf.Timestamp
+	75,  // 9: brokerd.v1.Message.resend_after:type_name -> google.protobuf.Duration
+	75,  // 10: brokerd.v1.ItemError.retry_after:type_name -> google.protobuf.Duration
 	9,   // 11: brokerd.v1.SendRequest.messages:type_name -> brokerd.v1.Message
 	14,  // 12: brokerd.v1.SendResponse.results:type_name -> brokerd.v1.SendResult
 	1,   // 13: brokerd.v1.Recipient.outcome:type_name -> brokerd.v1.RecipientOutcome
@@ -5856,123 +5988,125 @@ var file_brokerd_v1_message_proto_depIdxs = []int32{
 	10,  // 15: brokerd.v1.SendResult.error:type_name -> brokerd.v1.ItemError
 	9,   // 16: brokerd.v1.SendMessagesRequest.messages:type_name -> brokerd.v1.Message
 	14,  // 17: brokerd.v1.SendMessagesResponse.results:type_name -> brokerd.v1.SendResult
-	73,  // 18: brokerd.v1.Attempt.claimed_at:type_name -> google.protobuf.Timestamp
-	73,  // 19: brokerd.v1.Attempt.ended_at:type_name -> google.protobuf.Timestamp
-	2,   // 20: brokerd.v1.Delivery.state:type_name -> brokerd.v1.DeliveryState
-	73,  // 21: brokerd.v1.Delivery.claimed_at:type_name -> google.protobuf.Timestamp
-	73,  // 22: brokerd.v1.Delivery.delivered_at:type_name -> google.protobuf.Timestamp
-	73,  // 23: brokerd.v1.Delivery.read_at:type_name -> google.protobuf.Timestamp
-	73,  // 24: brokerd.v1.Delivery.finished_at:type_name -> google.protobuf.Timestamp
-	73,  // 25: brokerd.v1.Delivery.due_at:type_name -> google.protobuf.Timestamp
-	17,  // 26: brokerd.v1.Delivery.history:type_name -> brokerd.v1.Attempt
-	9,   // 27: brokerd.v1.InboxItem.message:type_name -> brokerd.v1.Message
-	18,  // 28: brokerd.v1.InboxItem.delivery:type_name -> brokerd.v1.Delivery
-	74,  // 29: brokerd.v1.ReceiveRequest.wait:type_name -> google.protobuf.Duration
-	20,  // 30: brokerd.v1.ReceiveRequest.filter:type_name -> brokerd.v1.MessageFilter
-	3,   // 31: brokerd.v1.ReceiveRequest.order:type_name -> brokerd.v1.MessageOrder
-	19,  // 32: brokerd.v1.ReceiveResponse.items:type_name -> brokerd.v1.InboxItem
-	74,  // 33: brokerd.v1.ClaimOpen.claim_for:type_name -> google.protobuf.Duration
-	74,  // 34: brokerd.v1.ClaimOpen.max_total:type_name -> google.protobuf.Duration
-	74,  // 35: brokerd.v1.Nack.delay:type_name -> google.protobuf.Duration
-	74,  // 36: brokerd.v1.Extension.claim_for:type_name -> google.protobuf.Duration
-	23,  // 37: brokerd.v1.ClaimRequest.open:type_name -> brokerd.v1.ClaimOpen
-	24,  // 38: brokerd.v1.ClaimRequest.nacks:type_name -> brokerd.v1.Nack
-	25,  // 39: brokerd.v1.ClaimRequest.extensions:type_name -> brokerd.v1.Extension
-	9,   // 40: brokerd.v1.ClaimedMessage.message:type_name -> brokerd.v1.Message
-	74,  // 41: brokerd.v1.ClaimedMessage.expires_in:type_name -> google.protobuf.Duration
-	27,  // 42: brokerd.v1.ClaimOpened.resumed:type_name -> brokerd.v1.ClaimedMessage
-	27,  // 43: brokerd.v1.ClaimDelivery.claims:type_name -> brokerd.v1.ClaimedMessage
-	10,  // 44: brokerd.v1.SettleResult.error:type_name -> brokerd.v1.ItemError
-	30,  // 45: brokerd.v1.SettleResults.results:type_name -> brokerd.v1.SettleResult
-	4,   // 46: brokerd.v1.ClaimRevoked.reason:type_name -> brokerd.v1.RevokeReason
-	74,  // 47: brokerd.v1.ClaimGoAway.grace:type_name -> google.protobuf.Duration
-	28,  // 48: brokerd.v1.ClaimResponse.opened:type_name -> brokerd.v1.ClaimOpened
-	29,  // 49: brokerd.v1.ClaimResponse.deliver:type_name -> brokerd.v1.ClaimDelivery
-	31,  // 50: brokerd.v1.ClaimResponse.results:type_name -> brokerd.v1.SettleResults
-	32,  // 51: brokerd.v1.ClaimResponse.revoke:type_name -> brokerd.v1.ClaimRevoked
-	33,  // 52: brokerd.v1.ClaimResponse.go_away:type_name -> brokerd.v1.ClaimGoAway
-	74,  // 53: brokerd.v1.ClaimMessagesRequest.wait:type_name -> google.protobuf.Duration
-	74,  // 54: brokerd.v1.ClaimMessagesRequest.claim_for:type_name -> google.protobuf.Duration
-	27,  // 55: brokerd.v1.ClaimMessagesResponse.claims:type_name -> brokerd.v1.ClaimedMessage
-	5,   // 56: brokerd.v1.ClaimMessagesResponse.empty_reason:type_name -> brokerd.v1.EmptyReason
-	73,  // 57: brokerd.v1.ClaimMessagesResponse.next_due:type_name -> google.protobuf.Timestamp
-	24,  // 58: brokerd.v1.NackMessagesRequest.nacks:type_name -> brokerd.v1.Nack
-	2,   // 59: brokerd.v1.NackOutcome.state:type_name -> brokerd.v1.DeliveryState
-	73,  // 60: brokerd.v1.NackOutcome.due_at:type_name -> google.protobuf.Timestamp
-	40,  // 61: brokerd.v1.NackMessagesResponse.outcomes:type_name -> brokerd.v1.NackOutcome
-	25,  // 62: brokerd.v1.ExtendClaimsRequest.extensions:type_name -> brokerd.v1.Extension
-	9,   // 63: brokerd.v1.GetMessageResponse.message:type_name -> brokerd.v1.Message
-	18,  // 64: brokerd.v1.GetMessageResponse.deliveries:type_name -> brokerd.v1.Delivery
-	6,   // 65: brokerd.v1.ListMessagesRequest.box:type_name -> brokerd.v1.MessageBox
-	20,  // 66: brokerd.v1.ListMessagesRequest.filter:type_name -> brokerd.v1.MessageFilter
-	73,  // 67: brokerd.v1.ListMessagesRequest.from_time:type_name -> google.protobuf.Timestamp
-	73,  // 68: brokerd.v1.ListMessagesRequest.to_time:type_name -> google.protobuf.Timestamp
-	3,   // 69: brokerd.v1.ListMessagesRequest.order:type_name -> brokerd.v1.MessageOrder
-	19,  // 70: brokerd.v1.ListMessagesResponse.items:type_name -> brokerd.v1.InboxItem
-	50,  // 71: brokerd.v1.ListMessagesResponse.thread:type_name -> brokerd.v1.ThreadSummary
-	73,  // 72: brokerd.v1.ThreadSummary.first_at:type_name -> google.protobuf.Timestamp
-	73,  // 73: brokerd.v1.ThreadSummary.last_at:type_name -> google.protobuf.Timestamp
-	51,  // 74: brokerd.v1.ThreadSummary.open_questions:type_name -> brokerd.v1.OpenQuestion
-	73,  // 75: brokerd.v1.ThreadSummary.resolved_at:type_name -> google.protobuf.Timestamp
-	73,  // 76: brokerd.v1.OpenQuestion.deadline:type_name -> google.protobuf.Timestamp
-	9,   // 77: brokerd.v1.AskRequest.message:type_name -> brokerd.v1.Message
-	74,  // 78: brokerd.v1.AskRequest.wait:type_name -> google.protobuf.Duration
-	9,   // 79: brokerd.v1.AskResponse.reply:type_name -> brokerd.v1.Message
-	9,   // 80: brokerd.v1.ReplyRequest.message:type_name -> brokerd.v1.Message
-	14,  // 81: brokerd.v1.ReplyResponse.result:type_name -> brokerd.v1.SendResult
-	59,  // 82: brokerd.v1.GetInboxSummaryResponse.by_priority:type_name -> brokerd.v1.PriorityCount
-	60,  // 83: brokerd.v1.GetInboxSummaryResponse.by_type:type_name -> brokerd.v1.TypeCount
-	73,  // 84: brokerd.v1.GetInboxSummaryResponse.oldest_at:type_name -> google.protobuf.Timestamp
-	51,  // 85: brokerd.v1.GetInboxSummaryResponse.asked:type_name -> brokerd.v1.OpenQuestion
-	51,  // 86: brokerd.v1.GetInboxSummaryResponse.owed:type_name -> brokerd.v1.OpenQuestion
-	9,   // 87: brokerd.v1.GetInboxSummaryResponse.directives:type_name -> brokerd.v1.Message
-	73,  // 88: brokerd.v1.GetInboxSummaryResponse.breaker_open_until:type_name -> google.protobuf.Timestamp
-	19,  // 89: brokerd.v1.ListDeadLettersResponse.items:type_name -> brokerd.v1.InboxItem
-	11,  // 90: brokerd.v1.MessageService.Send:input_type -> brokerd.v1.SendRequest
-	21,  // 91: brokerd.v1.MessageService.Receive:input_type -> brokerd.v1.ReceiveRequest
-	26,  // 92: brokerd.v1.MessageService.Claim:input_type -> brokerd.v1.ClaimRequest
-	15,  // 93: brokerd.v1.MessageService.SendMessages:input_type -> brokerd.v1.SendMessagesRequest
-	35,  // 94: brokerd.v1.MessageService.ClaimMessages:input_type -> brokerd.v1.ClaimMessagesRequest
-	37,  // 95: brokerd.v1.MessageService.AckMessages:input_type -> brokerd.v1.AckMessagesRequest
-	39,  // 96: brokerd.v1.MessageService.NackMessages:input_type -> brokerd.v1.NackMessagesRequest
-	42,  // 97: brokerd.v1.MessageService.ExtendClaims:input_type -> brokerd.v1.ExtendClaimsRequest
-	44,  // 98: brokerd.v1.MessageService.ReleaseClaims:input_type -> brokerd.v1.ReleaseClaimsRequest
-	52,  // 99: brokerd.v1.MessageService.Ask:input_type -> brokerd.v1.AskRequest
-	54,  // 100: brokerd.v1.MessageService.Reply:input_type -> brokerd.v1.ReplyRequest
-	56,  // 101: brokerd.v1.MessageService.ResendMessage:input_type -> brokerd.v1.ResendMessageRequest
-	58,  // 102: brokerd.v1.MessageService.GetInboxSummary:input_type -> brokerd.v1.GetInboxSummaryRequest
-	62,  // 103: brokerd.v1.MessageService.ResolveThread:input_type -> brokerd.v1.ResolveThreadRequest
-	46,  // 104: brokerd.v1.MessageService.GetMessage:input_type -> brokerd.v1.GetMessageRequest
-	48,  // 105: brokerd.v1.MessageService.ListMessages:input_type -> brokerd.v1.ListMessagesRequest
-	64,  // 106: brokerd.v1.MessageService.CancelMessage:input_type -> brokerd.v1.CancelMessageRequest
-	66,  // 107: brokerd.v1.MessageService.ListDeadLetters:input_type -> brokerd.v1.ListDeadLettersRequest
-	68,  // 108: brokerd.v1.MessageService.RedriveDeadLetters:input_type -> brokerd.v1.RedriveDeadLettersRequest
-	70,  // 109: brokerd.v1.MessageService.PurgeDeadLetters:input_type -> brokerd.v1.PurgeDeadLettersRequest
-	12,  // 110: brokerd.v1.MessageService.Send:output_type -> brokerd.v1.SendResponse
-	22,  // 111: brokerd.v1.MessageService.Receive:output_type -> brokerd.v1.ReceiveResponse
-	34,  // 112: brokerd.v1.MessageService.Claim:output_type -> brokerd.v1.ClaimResponse
-	16,  // 113: brokerd.v1.MessageService.SendMessages:output_type -> brokerd.v1.SendMessagesResponse
-	36,  // 114: brokerd.v1.MessageService.ClaimMessages:output_type -> brokerd.v1.ClaimMessagesResponse
-	38,  // 115: brokerd.v1.MessageService.AckMessages:output_type -> brokerd.v1.AckMessagesResponse
-	41,  // 116: brokerd.v1.MessageService.NackMessages:output_type -> brokerd.v1.NackMessagesResponse
-	43,  // 117: brokerd.v1.MessageService.ExtendClaims:output_type -> brokerd.v1.ExtendClaimsResponse
-	45,  // 118: brokerd.v1.MessageService.ReleaseClaims:output_type -> brokerd.v1.ReleaseClaimsResponse
-	53,  // 119: brokerd.v1.MessageService.Ask:output_type -> brokerd.v1.AskResponse
-	55,  // 120: brokerd.v1.MessageService.Reply:output_type -> brokerd.v1.ReplyResponse
-	57,  // 121: brokerd.v1.MessageService.ResendMessage:output_type -> brokerd.v1.ResendMessageResponse
-	61,  // 122: brokerd.v1.MessageService.GetInboxSummary:output_type -> brokerd.v1.GetInboxSummaryResponse
-	63,  // 123: brokerd.v1.MessageService.ResolveThread:output_type -> brokerd.v1.ResolveThreadResponse
-	47,  // 124: brokerd.v1.MessageService.GetMessage:output_type -> brokerd.v1.GetMessageResponse
-	49,  // 125: brokerd.v1.MessageService.ListMessages:output_type -> brokerd.v1.ListMessagesResponse
-	65,  // 126: brokerd.v1.MessageService.CancelMessage:output_type -> brokerd.v1.CancelMessageResponse
-	67,  // 127: brokerd.v1.MessageService.ListDeadLetters:output_type -> brokerd.v1.ListDeadLettersResponse
-	69,  // 128: brokerd.v1.MessageService.RedriveDeadLetters:output_type -> brokerd.v1.RedriveDeadLettersResponse
-	71,  // 129: brokerd.v1.MessageService.PurgeDeadLetters:output_type -> brokerd.v1.PurgeDeadLettersResponse
-	110, // [110:130] is the sub-list for method output_type
-	90,  // [90:110] is the sub-list for method input_type
-	90,  // [90:90] is the sub-list for extension type_name
-	90,  // [90:90] is the sub-list for extension extendee
-	0,   // [0:90] is the sub-list for field type_name
+	74,  // 18: brokerd.v1.Notice.created_at:type_name -> google.protobuf.Timestamp
+	74,  // 19: brokerd.v1.Attempt.claimed_at:type_name -> google.protobuf.Timestamp
+	74,  // 20: brokerd.v1.Attempt.ended_at:type_name -> google.protobuf.Timestamp
+	2,   // 21: brokerd.v1.Delivery.state:type_name -> brokerd.v1.DeliveryState
+	74,  // 22: brokerd.v1.Delivery.claimed_at:type_name -> google.protobuf.Timestamp
+	74,  // 23: brokerd.v1.Delivery.delivered_at:type_name -> google.protobuf.Timestamp
+	74,  // 24: brokerd.v1.Delivery.read_at:type_name -> google.protobuf.Timestamp
+	74,  // 25: brokerd.v1.Delivery.finished_at:type_name -> google.protobuf.Timestamp
+	74,  // 26: brokerd.v1.Delivery.due_at:type_name -> google.protobuf.Timestamp
+	18,  // 27: brokerd.v1.Delivery.history:type_name -> brokerd.v1.Attempt
+	9,   // 28: brokerd.v1.InboxItem.message:type_name -> brokerd.v1.Message
+	19,  // 29: brokerd.v1.InboxItem.delivery:type_name -> brokerd.v1.Delivery
+	75,  // 30: brokerd.v1.ReceiveRequest.wait:type_name -> google.protobuf.Duration
+	21,  // 31: brokerd.v1.ReceiveRequest.filter:type_name -> brokerd.v1.MessageFilter
+	3,   // 32: brokerd.v1.ReceiveRequest.order:type_name -> brokerd.v1.MessageOrder
+	20,  // 33: brokerd.v1.ReceiveResponse.items:type_name -> brokerd.v1.InboxItem
+	75,  // 34: brokerd.v1.ClaimOpen.claim_for:type_name -> google.protobuf.Duration
+	75,  // 35: brokerd.v1.ClaimOpen.max_total:type_name -> google.protobuf.Duration
+	75,  // 36: brokerd.v1.Nack.delay:type_name -> google.protobuf.Duration
+	75,  // 37: brokerd.v1.Extension.claim_for:type_name -> google.protobuf.Duration
+	24,  // 38: brokerd.v1.ClaimRequest.open:type_name -> brokerd.v1.ClaimOpen
+	25,  // 39: brokerd.v1.ClaimRequest.nacks:type_name -> brokerd.v1.Nack
+	26,  // 40: brokerd.v1.ClaimRequest.extensions:type_name -> brokerd.v1.Extension
+	9,   // 41: brokerd.v1.ClaimedMessage.message:type_name -> brokerd.v1.Message
+	75,  // 42: brokerd.v1.ClaimedMessage.expires_in:type_name -> google.protobuf.Duration
+	28,  // 43: brokerd.v1.ClaimOpened.resumed:type_name -> brokerd.v1.ClaimedMessage
+	28,  // 44: brokerd.v1.ClaimDelivery.claims:type_name -> brokerd.v1.ClaimedMessage
+	10,  // 45: brokerd.v1.SettleResult.error:type_name -> brokerd.v1.ItemError
+	31,  // 46: brokerd.v1.SettleResults.results:type_name -> brokerd.v1.SettleResult
+	4,   // 47: brokerd.v1.ClaimRevoked.reason:type_name -> brokerd.v1.RevokeReason
+	75,  // 48: brokerd.v1.ClaimGoAway.grace:type_name -> google.protobuf.Duration
+	29,  // 49: brokerd.v1.ClaimResponse.opened:type_name -> brokerd.v1.ClaimOpened
+	30,  // 50: brokerd.v1.ClaimResponse.deliver:type_name -> brokerd.v1.ClaimDelivery
+	32,  // 51: brokerd.v1.ClaimResponse.results:type_name -> brokerd.v1.SettleResults
+	33,  // 52: brokerd.v1.ClaimResponse.revoke:type_name -> brokerd.v1.ClaimRevoked
+	34,  // 53: brokerd.v1.ClaimResponse.go_away:type_name -> brokerd.v1.ClaimGoAway
+	75,  // 54: brokerd.v1.ClaimMessagesRequest.wait:type_name -> google.protobuf.Duration
+	75,  // 55: brokerd.v1.ClaimMessagesRequest.claim_for:type_name -> google.protobuf.Duration
+	28,  // 56: brokerd.v1.ClaimMessagesResponse.claims:type_name -> brokerd.v1.ClaimedMessage
+	5,   // 57: brokerd.v1.ClaimMessagesResponse.empty_reason:type_name -> brokerd.v1.EmptyReason
+	74,  // 58: brokerd.v1.ClaimMessagesResponse.next_due:type_name -> google.protobuf.Timestamp
+	17,  // 59: brokerd.v1.ClaimMessagesResponse.notices:type_name -> brokerd.v1.Notice
+	25,  // 60: brokerd.v1.NackMessagesRequest.nacks:type_name -> brokerd.v1.Nack
+	2,   // 61: brokerd.v1.NackOutcome.state:type_name -> brokerd.v1.DeliveryState
+	74,  // 62: brokerd.v1.NackOutcome.due_at:type_name -> google.protobuf.Timestamp
+	41,  // 63: brokerd.v1.NackMessagesResponse.outcomes:type_name -> brokerd.v1.NackOutcome
+	26,  // 64: brokerd.v1.ExtendClaimsRequest.extensions:type_name -> brokerd.v1.Extension
+	9,   // 65: brokerd.v1.GetMessageResponse.message:type_name -> brokerd.v1.Message
+	19,  // 66: brokerd.v1.GetMessageResponse.deliveries:type_name -> brokerd.v1.Delivery
+	6,   // 67: brokerd.v1.ListMessagesRequest.box:type_name -> brokerd.v1.MessageBox
+	21,  // 68: brokerd.v1.ListMessagesRequest.filter:type_name -> brokerd.v1.MessageFilter
+	74,  // 69: brokerd.v1.ListMessagesRequest.from_time:type_name -> google.protobuf.Timestamp
+	74,  // 70: brokerd.v1.ListMessagesRequest.to_time:type_name -> google.protobuf.Timestamp
+	3,   // 71: brokerd.v1.ListMessagesRequest.order:type_name -> brokerd.v1.MessageOrder
+	20,  // 72: brokerd.v1.ListMessagesResponse.items:type_name -> brokerd.v1.InboxItem
+	51,  // 73: brokerd.v1.ListMessagesResponse.thread:type_name -> brokerd.v1.ThreadSummary
+	74,  // 74: brokerd.v1.ThreadSummary.first_at:type_name -> google.protobuf.Timestamp
+	74,  // 75: brokerd.v1.ThreadSummary.last_at:type_name -> google.protobuf.Timestamp
+	52,  // 76: brokerd.v1.ThreadSummary.open_questions:type_name -> brokerd.v1.OpenQuestion
+	74,  // 77: brokerd.v1.ThreadSummary.resolved_at:type_name -> google.protobuf.Timestamp
+	74,  // 78: brokerd.v1.OpenQuestion.deadline:type_name -> google.protobuf.Timestamp
+	9,   // 79: brokerd.v1.AskRequest.message:type_name -> brokerd.v1.Message
+	75,  // 80: brokerd.v1.AskRequest.wait:type_name -> google.protobuf.Duration
+	9,   // 81: brokerd.v1.AskResponse.reply:type_name -> brokerd.v1.Message
+	9,   // 82: brokerd.v1.ReplyRequest.message:type_name -> brokerd.v1.Message
+	14,  // 83: brokerd.v1.ReplyResponse.result:type_name -> brokerd.v1.SendResult
+	60,  // 84: brokerd.v1.GetInboxSummaryResponse.by_priority:type_name -> brokerd.v1.PriorityCount
+	61,  // 85: brokerd.v1.GetInboxSummaryResponse.by_type:type_name -> brokerd.v1.TypeCount
+	74,  // 86: brokerd.v1.GetInboxSummaryResponse.oldest_at:type_name -> google.protobuf.Timestamp
+	52,  // 87: brokerd.v1.GetInboxSummaryResponse.asked:type_name -> brokerd.v1.OpenQuestion
+	52,  // 88: brokerd.v1.GetInboxSummaryResponse.owed:type_name -> brokerd.v1.OpenQuestion
+	9,   // 89: brokerd.v1.GetInboxSummaryResponse.directives:type_name -> brokerd.v1.Message
+	74,  // 90: brokerd.v1.GetInboxSummaryResponse.breaker_open_until:type_name -> google.protobuf.Timestamp
+	20,  // 91: brokerd.v1.ListDeadLettersResponse.items:type_name -> brokerd.v1.InboxItem
+	11,  // 92: brokerd.v1.MessageService.Send:input_type -> brokerd.v1.SendRequest
+	22,  // 93: brokerd.v1.MessageService.Receive:input_type -> brokerd.v1.ReceiveRequest
+	27,  // 94: brokerd.v1.MessageService.Claim:input_type -> brokerd.v1.ClaimRequest
+	15,  // 95: brokerd.v1.MessageService.SendMessages:input_type -> brokerd.v1.SendMessagesRequest
+	36,  // 96: brokerd.v1.MessageService.ClaimMessages:input_type -> brokerd.v1.ClaimMessagesRequest
+	38,  // 97: brokerd.v1.MessageService.AckMessages:input_type -> brokerd.v1.AckMessagesRequest
+	40,  // 98: brokerd.v1.MessageService.NackMessages:input_type -> brokerd.v1.NackMessagesRequest
+	43,  // 99: brokerd.v1.MessageService.ExtendClaims:input_type -> brokerd.v1.ExtendClaimsRequest
+	45,  // 100: brokerd.v1.MessageService.ReleaseClaims:input_type -> brokerd.v1.ReleaseClaimsRequest
+	53,  // 101: brokerd.v1.MessageService.Ask:input_type -> brokerd.v1.AskRequest
+	55,  // 102: brokerd.v1.MessageService.Reply:input_type -> brokerd.v1.ReplyRequest
+	57,  // 103: brokerd.v1.MessageService.ResendMessage:input_type -> brokerd.v1.ResendMessageRequest
+	59,  // 104: brokerd.v1.MessageService.GetInboxSummary:input_type -> brokerd.v1.GetInboxSummaryRequest
+	63,  // 105: brokerd.v1.MessageService.ResolveThread:input_type -> brokerd.v1.ResolveThreadRequest
+	47,  // 106: brokerd.v1.MessageService.GetMessage:input_type -> brokerd.v1.GetMessageRequest
+	49,  // 107: brokerd.v1.MessageService.ListMessages:input_type -> brokerd.v1.ListMessagesRequest
+	65,  // 108: brokerd.v1.MessageService.CancelMessage:input_type -> brokerd.v1.CancelMessageRequest
+	67,  // 109: brokerd.v1.MessageService.ListDeadLetters:input_type -> brokerd.v1.ListDeadLettersRequest
+	69,  // 110: brokerd.v1.MessageService.RedriveDeadLetters:input_type -> brokerd.v1.RedriveDeadLettersRequest
+	71,  // 111: brokerd.v1.MessageService.PurgeDeadLetters:input_type -> brokerd.v1.PurgeDeadLettersRequest
+	12,  // 112: brokerd.v1.MessageService.Send:output_type -> brokerd.v1.SendResponse
+	23,  // 113: brokerd.v1.MessageService.Receive:output_type -> brokerd.v1.ReceiveResponse
+	35,  // 114: brokerd.v1.MessageService.Claim:output_type -> brokerd.v1.ClaimResponse
+	16,  // 115: brokerd.v1.MessageService.SendMessages:output_type -> brokerd.v1.SendMessagesResponse
+	37,  // 116: brokerd.v1.MessageService.ClaimMessages:output_type -> brokerd.v1.ClaimMessagesResponse
+	39,  // 117: brokerd.v1.MessageService.AckMessages:output_type -> brokerd.v1.AckMessagesResponse
+	42,  // 118: brokerd.v1.MessageService.NackMessages:output_type -> brokerd.v1.NackMessagesResponse
+	44,  // 119: brokerd.v1.MessageService.ExtendClaims:output_type -> brokerd.v1.ExtendClaimsResponse
+	46,  // 120: brokerd.v1.MessageService.ReleaseClaims:output_type -> brokerd.v1.ReleaseClaimsResponse
+	54,  // 121: brokerd.v1.MessageService.Ask:output_type -> brokerd.v1.AskResponse
+	56,  // 122: brokerd.v1.MessageService.Reply:output_type -> brokerd.v1.ReplyResponse
+	58,  // 123: brokerd.v1.MessageService.ResendMessage:output_type -> brokerd.v1.ResendMessageResponse
+	62,  // 124: brokerd.v1.MessageService.GetInboxSummary:output_type -> brokerd.v1.GetInboxSummaryResponse
+	64,  // 125: brokerd.v1.MessageService.ResolveThread:output_type -> brokerd.v1.ResolveThreadResponse
+	48,  // 126: brokerd.v1.MessageService.GetMessage:output_type -> brokerd.v1.GetMessageResponse
+	50,  // 127: brokerd.v1.MessageService.ListMessages:output_type -> brokerd.v1.ListMessagesResponse
+	66,  // 128: brokerd.v1.MessageService.CancelMessage:output_type -> brokerd.v1.CancelMessageResponse
+	68,  // 129: brokerd.v1.MessageService.ListDeadLetters:output_type -> brokerd.v1.ListDeadLettersResponse
+	70,  // 130: brokerd.v1.MessageService.RedriveDeadLetters:output_type -> brokerd.v1.RedriveDeadLettersResponse
+	72,  // 131: brokerd.v1.MessageService.PurgeDeadLetters:output_type -> brokerd.v1.PurgeDeadLettersResponse
+	112, // [112:132] is the sub-list for method output_type
+	92,  // [92:112] is the sub-list for method input_type
+	92,  // [92:92] is the sub-list for extension type_name
+	92,  // [92:92] is the sub-list for extension extendee
+	0,   // [0:92] is the sub-list for field type_name
 }
 
 func init() { file_brokerd_v1_message_proto_init() }
@@ -5987,7 +6121,7 @@ func file_brokerd_v1_message_proto_init() {
 		(*Target_Pattern)(nil),
 		(*Target_Everyone)(nil),
 	}
-	file_brokerd_v1_message_proto_msgTypes[27].OneofWrappers = []any{
+	file_brokerd_v1_message_proto_msgTypes[28].OneofWrappers = []any{
 		(*ClaimResponse_Opened)(nil),
 		(*ClaimResponse_Deliver)(nil),
 		(*ClaimResponse_Results)(nil),
@@ -6000,7 +6134,7 @@ func file_brokerd_v1_message_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_brokerd_v1_message_proto_rawDesc), len(file_brokerd_v1_message_proto_rawDesc)),
 			NumEnums:      7,
-			NumMessages:   66,
+			NumMessages:   67,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

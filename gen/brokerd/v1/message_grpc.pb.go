@@ -63,10 +63,10 @@ type MessageServiceClient interface {
 	// sends the next batch. Every message gets its own result, in order, after the commit. A message
 	// that is refused does not end the stream; its result carries the error.
 	Send(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[SendRequest, SendResponse], error)
-	// Receive reads the caller's own mailbox: first what is there and unfinished, in order of arrival,
-	// then, with follow, what comes. It takes nothing: what it shows stays as it is, apart from the
-	// delivered mark, unless auto_ack is set; so it goes on while the caller is halted. Messages sent to ONE of a role
-	// or channel wait in queues that only Claim hands out.
+	// Receive reads the caller's own mailbox: first the unfinished deliveries, in order of arrival, then, with
+	// follow, new ones. It claims nothing: apart from the delivered mark, deliveries stay as they are unless auto_ack is
+	// set. It therefore also works while the caller is halted. A notice is finished once it was written to
+	// the stream. Messages sent to ONE of a role or channel wait in queues that only Claim delivers.
 	Receive(ctx context.Context, in *ReceiveRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReceiveResponse], error)
 	// Claim hands out work. The first frame must carry open; then each frame may settle deliveries, or
 	// be empty as a sign of life. The broker extends the claims of a stream while it lives, up to the
@@ -377,10 +377,10 @@ type MessageServiceServer interface {
 	// sends the next batch. Every message gets its own result, in order, after the commit. A message
 	// that is refused does not end the stream; its result carries the error.
 	Send(grpc.BidiStreamingServer[SendRequest, SendResponse]) error
-	// Receive reads the caller's own mailbox: first what is there and unfinished, in order of arrival,
-	// then, with follow, what comes. It takes nothing: what it shows stays as it is, apart from the
-	// delivered mark, unless auto_ack is set; so it goes on while the caller is halted. Messages sent to ONE of a role
-	// or channel wait in queues that only Claim hands out.
+	// Receive reads the caller's own mailbox: first the unfinished deliveries, in order of arrival, then, with
+	// follow, new ones. It claims nothing: apart from the delivered mark, deliveries stay as they are unless auto_ack is
+	// set. It therefore also works while the caller is halted. A notice is finished once it was written to
+	// the stream. Messages sent to ONE of a role or channel wait in queues that only Claim delivers.
 	Receive(*ReceiveRequest, grpc.ServerStreamingServer[ReceiveResponse]) error
 	// Claim hands out work. The first frame must carry open; then each frame may settle deliveries, or
 	// be empty as a sign of life. The broker extends the claims of a stream while it lives, up to the

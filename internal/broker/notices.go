@@ -1,0 +1,195 @@
+package broker
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"brokerd/internal/caller"
+	"brokerd/internal/events"
+	"brokerd/internal/store"
+	"brokerd/internal/valid"
+)
+
+const (
+	noticePriority = 7
+	noticeTTL      = 24 * time.Hour // after that, an unread notice is no news
+	// MostNotices is how many notices one answer carries.
+	MostNotices = 100
+)
+
+// A Notice is a message with which the broker informs an agent, or all agents of a role.
+type Notice struct {
+	Agent   string // or
+	Role    string
+	Type    string
+	Subject string // clipped to one line
+	Payload string // JSON
+	Task    string
+	About   int64 // the revision of the grant or question that the notice is about, for Withdraw; 0 = none
+}
+
+// An UnreadNotice is a notice as an agent reads it.
+type UnreadNotice struct {
+	Revision  int64
+	Type      string
+	Subject   string
+	Payload   string
+	CreatedAt time.Time
+}
+
+// Notify sends a notice in the transaction of the change that it reports. Full mailboxes take it too: no caller
+// could learn that it was refused. Notify sends nothing, without an error, if the agent is not registered, no agent has the
+// role, or the session is closed or deleted: that must not undo the change.
+func (b *Broker) Notify(tx *store.Tx, session int64, n Notice) error {
+	scope, err := b.dir.ByID(tx, session)
+	if errors.Is(err, store.ErrNoRows) || err == nil && scope.Closed {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("notify: %w", err)
+	}
+	names, err := b.audienceOf(tx, session, n)
+	if err != nil || len(names) == 0 {
+		return err
+	}
+	d, err := noticeDraft(n)
+	if err != nil {
+		return fmt.Errorf("notify: %w", err)
+	}
+	s := &sending{
+		Broker: b, tx: tx, actor: actor{Agent: Agent{Name: caller.System}, session: scope}, rooms: map[mailboxRef]*room{}, audience: names, notice: true,
+	}
+	out, err := s.send(d, 0, 0)
+	if err != nil {
+		return fmt.Errorf("notify: %w", err)
+	}
+	if n.About != 0 {
+		if _, err := tx.Exec(updateAbout, n.About, out.Revision); err != nil {
+			return fmt.Errorf("notify: %w", err)
+		}
+	}
+	return s.finish()
+}
+
+// audienceOf returns the agents that receive a notice.
+func (b *Broker) audienceOf(tx *store.Tx, session int64, n Notice) ([]string, error) {
+	if n.Agent != "" {
+		_, found, err := b.dir.Find(tx, session, n.Agent)
+		if err != nil || !found {
+			return nil, err
+		}
+		return []string{n.Agent}, nil
+	}
+	if n.Role == "" {
+		return nil, nil
+	}
+	agents, err := b.dir.Matching(tx, session, n.Role, "")
+	names := make([]string, len(agents))
+	for i, a := range agents {
+		names[i] = a.Name
+	}
+	return names, err
+}
+
+// draft is the notice without its content.
+func (n *Notice) draft() *Draft {
+	d := &Draft{
+		Target: Target{ToAgent, n.Agent}, Type: n.Type, Subject: clip(n.Subject, valid.MaxLine), Priority: noticePriority, Task: n.Task, TTL: noticeTTL,
+	}
+	if n.Agent == "" {
+		d.Target = Target{ToRole, n.Role}
+	}
+	return d
+}
+
+// Withdraw withdraws the unread notices about a grant or question, since they are no longer true. A kind restricts it to notices
+// of that type.
+func (b *Broker) Withdraw(tx *store.Tx, session, about int64, kind string) error {
+	var found []*held
+	rows := tx.Query(selectNoticesAbout, about, kind, kind)
+	for rows.Next() {
+		h := &held{state: NoticeUnread}
+		if err := rows.Scan(&h.message, &h.mailbox); err != nil {
+			return err
+		}
+		found = append(found, h)
+	}
+	if err := rows.Err(); err != nil || len(found) == 0 {
+		return err
+	}
+	s := settling{Broker: b, tx: tx, actor: system(session), left: tally{}}
+	for _, h := range found {
+		if err := s.finishWaiting(h, Cancelled, "message.cancelled"); err != nil {
+			return err
+		}
+	}
+	_, err := s.finish(nil)
+	return err
+}
+
+// HasNotices reports whether an agent has unread notices.
+func (b *Broker) HasNotices(q store.Querier, session int64, agent string) (bool, error) {
+	mailbox, err := b.findMailbox(q, session, mailboxRef{agentBox, agent})
+	if err != nil {
+		return false, err
+	}
+	n, err := countNotices(q, mailbox, 1)
+	return n > 0, err
+}
+
+// countNotices returns the number of unread notices in an agent's mailbox, at most most.
+func countNotices(q store.Querier, mailbox int64, most int) (n int64, err error) {
+	err = q.QueryRow(countUnreadNotices, mailbox, most).Scan(&n)
+	return n, err
+}
+
+// ReadNotices returns the oldest unread notices of an agent, at most MostNotices, and marks them read.
+func (b *Broker) ReadNotices(tx *store.Tx, session int64, agent Agent) ([]UnreadNotice, error) {
+	a := actor{Agent: agent, session: Session{ID: session}}
+	var err error
+	if a.mailbox, err = b.findMailbox(tx, session, mailboxRef{agentBox, agent.Name}); err != nil || a.mailbox == 0 {
+		return nil, err
+	}
+	return b.readNotices(tx, a)
+}
+
+func (b *Broker) readNotices(tx *store.Tx, a actor) ([]UnreadNotice, error) {
+	var unread []UnreadNotice
+	rows := tx.Query(selectNotices, a.mailbox, MostNotices)
+	for rows.Next() {
+		var n UnreadNotice
+		var content []byte
+		if err := rows.Scan(&n.Revision, &n.Type, &n.CreatedAt, &content); err != nil {
+			return nil, err
+		}
+		n.Subject, n.Payload = noticeText(content)
+		unread = append(unread, n)
+	}
+	if err := rows.Err(); err != nil || len(unread) == 0 {
+		return nil, err
+	}
+	revisions := make([]int64, len(unread))
+	for i := range unread {
+		revisions[i] = unread[i].Revision
+	}
+	if err := finishNotices(tx, a.mailbox, revisions); err != nil {
+		return nil, err
+	}
+	entry := a.event("message.read")
+	entry.Severity = events.Debug
+	entry.Summary = counted(len(unread), "notice") + " read"
+	entry.Details = revisionsJSON("messages", revisions)
+	_, err := b.log.Append(tx, entry)
+	return unread, err
+}
+
+// finishNotices finishes those of the messages in an agent's mailbox that are unread notices.
+func finishNotices(tx *store.Tx, mailbox int64, messages []int64) error {
+	for _, message := range messages {
+		if _, err := tx.Exec(updateNoticeRead, mailbox, tx.Now(), message); err != nil {
+			return err
+		}
+	}
+	return nil
+}

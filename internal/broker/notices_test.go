@@ -1,0 +1,333 @@
+package broker_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jonboulle/clockwork"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/broker"
+	"brokerd/internal/caller"
+	"brokerd/internal/events"
+	"brokerd/internal/once"
+	"brokerd/internal/store"
+	"brokerd/internal/testkit"
+)
+
+// A village is a directory of one session, whose mailboxes hold one delivery.
+type village struct {
+	agents []broker.Agent
+	closed bool
+}
+
+func (v *village) session() broker.Session {
+	return broker.Session{ID: 1, Name: "default", MailboxLimit: 1, MaxAttempts: 3, Closed: v.closed}
+}
+
+func (v *village) Session(store.Querier, string) (broker.Session, error) { return v.session(), nil }
+
+func (v *village) ByID(_ store.Querier, id int64) (broker.Session, error) {
+	if id != 1 {
+		return broker.Session{}, store.ErrNoRows
+	}
+	return v.session(), nil
+}
+
+func (v *village) Acting(_ store.Querier, _ int64, c caller.Caller) (broker.Agent, error) {
+	return broker.Agent{Name: c.Name()}, nil
+}
+
+func (v *village) Find(_ store.Querier, _ int64, name string) (broker.Agent, bool, error) {
+	for _, a := range v.agents {
+		if a.Name == name {
+			return a, true, nil
+		}
+	}
+	return broker.Agent{}, false, nil
+}
+
+func (v *village) Matching(_ store.Querier, _ int64, role, _ string) (found []broker.Agent, _ error) {
+	for _, a := range v.agents {
+		if a.Role == role {
+			found = append(found, a)
+		}
+	}
+	return found, nil
+}
+
+func (v *village) Nearest(store.Querier, int64, string) ([]string, error) { return nil, nil }
+
+func TestNotify_ReachesRegisteredAgentsAndNeverFailsTheChange(t *testing.T) {
+	v := &village{agents: []broker.Agent{{Name: "a", Role: "builder"}, {Name: "b", Role: "builder"}, {Name: "c"}}}
+	clock := clockwork.NewFakeClock()
+	st := testkit.Store(t, t.TempDir(), clock, events.Migrations(), once.Migrations(), broker.Migrations())
+	post := broker.New(st, events.New(st, clock, zap.NewNop()), v, clock, zap.NewNop())
+	t.Cleanup(post.Stop)
+	must(t, post.Start(t.Context()))
+	conn, _ := testkit.Serve(t, func(r grpc.ServiceRegistrar) { pb.RegisterMessageServiceServer(r, broker.NewService(post, nil)) })
+	inbox := func(name string) (found []*pb.Message) {
+		t.Helper()
+		out, err := pb.NewMessageServiceClient(conn).ListMessages(testkit.Agent(t.Context(), name), &pb.ListMessagesRequest{})
+		must(t, err)
+		for _, i := range out.GetItems() {
+			found = append(found, i.GetMessage())
+		}
+		return found
+	}
+	notify := func(session int64, n broker.Notice) {
+		t.Helper()
+		must(t, st.Write(t.Context(), func(tx *store.Tx) error { return post.Notify(tx, session, n) }))
+	}
+
+	for range 3 { // into a full mailbox too
+		notify(1, broker.Notice{Agent: "a", Type: "lock_revoked", Subject: "lost", Payload: `{"fence":7}`})
+	}
+	got := inbox("a")
+	want(t, "notices", len(got), 3)
+	m := got[0]
+	if diff := cmp.Diff([]any{"a", "system", "lock_revoked", "lost", `{"fence":7}`, int32(7)},
+		[]any{m.GetTarget().GetAgent(), m.GetSender(), m.GetType(), m.GetSubject(), m.GetPayload(), m.GetPriority()}); diff != "" {
+		t.Error(diff)
+	}
+	notify(1, broker.Notice{Role: "builder", Type: "token_passed", Subject: strings.Repeat("ä", 400)})
+	want(t, "of the role", inbox("b")[0].GetTarget().GetRole(), "builder")
+	want(t, "bytes of a long subject", len(inbox("b")[0].GetSubject()) <= 512, true)
+	want(t, "for both of it", len(inbox("a")), 4)
+	want(t, "for others", len(inbox("c")), 0)
+
+	before := st.Revision()
+	notify(1, broker.Notice{Agent: "gone", Type: "t"})
+	notify(1, broker.Notice{Role: "nobody", Type: "t"})
+	notify(99, broker.Notice{Agent: "a", Type: "t"})
+	v.closed = true
+	notify(1, broker.Notice{Agent: "a", Type: "t"})
+	want(t, "changes for nobody", st.Revision()-before, 0)
+}
+
+// notices returns the agent's unread notices, which are read by that.
+func (a *agent) notices() []*pb.Notice {
+	a.t.Helper()
+	return a.claimWith(&pb.ClaimMessagesRequest{Notices: true, Types: []string{"no-such-type"}}).Notices
+}
+
+// overdue makes a question overdue, and returns it once the agents of the role lead have a notice about it.
+func (w *world) overdue(lead *agent) *pb.SendResult {
+	w.t.Helper()
+	before := len(w.events("message.overdue"))
+	q := lead.send(to("builder", subject("ready?"), deadline(w.now(time.Minute))))
+	w.pass(time.Minute)
+	w.awaitEvents("message.overdue", before+1)
+	return q
+}
+
+// notice returns the message id of the only notice in the agent's inbox.
+func (a *agent) notice() string {
+	a.t.Helper()
+	items := a.list(&pb.ListMessagesRequest{}).Items // which reads nothing
+	if len(items) != 1 || items[0].Delivery.State != unread {
+		a.t.Fatalf("the inbox is %v", items)
+	}
+	return items[0].Message.Id
+}
+
+// claims begins a call that waits for work, with or without notices.
+func (w *world) claims(a *agent, notices bool) <-chan *pb.ClaimMessagesResponse {
+	done := make(chan *pb.ClaimMessagesResponse, 1)
+	go func() {
+		out, err := a.ClaimMessages(a.ctx, &pb.ClaimMessagesRequest{Wait: durationpb.New(longWait), Notices: notices})
+		if err != nil {
+			w.t.Error(err)
+		}
+		done <- out
+	}()
+	<-w.Clock.waits
+	return done
+}
+
+const unread = pb.DeliveryState_DELIVERY_STATE_NOTICE
+
+func TestNotice_IsNotWork(t *testing.T) {
+	w := newWorld(t)
+	lead := w.agent("lead", "lead")
+	w.agent("builder", "builder")
+	worker := lead.taker(&pb.ClaimOpen{})
+	w.overdue(lead)
+	id := lead.notice()
+	want(t, "claimable", len(lead.claim(10)), 0)
+	_, err := lead.ClaimMessages(lead.ctx, &pb.ClaimMessagesRequest{Ids: []string{id}})
+	wantError(t, err, codes.FailedPrecondition, "NOTICE")
+	lead.send(to("lead", subject("work")))
+	wantList(t, "the stream delivers", subjectsOf(worker.take(1)), "work")
+	sum, err := lead.GetInboxSummary(lead.ctx, &pb.GetInboxSummaryRequest{})
+	must(t, err)
+	want(t, "counted as notices", sum.Notices, 1)
+	want(t, "counted as mail", sum.Total, 1)
+	beat, err := lead.registry.Heartbeat(lead.ctx, &pb.HeartbeatRequest{})
+	must(t, err)
+	want(t, "counted as unread", beat.Unread, 1)
+	want(t, "returned to a caller that does not ask", len(beat.Notices), 0)
+	for _, box := range w.operator().status().Mailboxes {
+		if box.Mailbox == "lead" {
+			want(t, "waiting", box.Waiting, 0)
+		}
+	}
+	lead.wantState(id, unread)
+}
+
+func TestNotice_IsReadOnce(t *testing.T) {
+	type reading struct {
+		name string
+		read func(a *agent, id string) int
+	}
+	for _, r := range []reading{
+		{"claim", func(a *agent, _ string) int { return len(a.notices()) }},
+		{"heartbeat", func(a *agent, _ string) int {
+			out, err := a.registry.Heartbeat(a.ctx, &pb.HeartbeatRequest{Notices: true})
+			must(a.t, err)
+			return len(out.Notices)
+		}},
+		{"receive", func(a *agent, _ string) int {
+			items, _ := a.receive(&pb.ReceiveRequest{})
+			return len(items)
+		}},
+		{"receive by priority", func(a *agent, _ string) int {
+			items, _ := a.receive(&pb.ReceiveRequest{Order: pb.MessageOrder_MESSAGE_ORDER_PRIORITY})
+			return len(items)
+		}},
+		{"auto_ack", func(a *agent, _ string) int {
+			items, _ := a.receive(&pb.ReceiveRequest{AutoAck: true})
+			return len(items)
+		}},
+		{"list", func(a *agent, _ string) int { return len(a.list(&pb.ListMessagesRequest{MarkRead: true}).Items) }},
+		{"ack", func(a *agent, id string) int {
+			defer a.ack(id)
+			return len(a.list(&pb.ListMessagesRequest{}).Items)
+		}},
+	} {
+		t.Run(r.name, func(t *testing.T) {
+			w := newWorld(t)
+			lead := w.agent("lead", "lead")
+			w.agent("builder", "builder")
+			w.overdue(lead)
+			id := lead.notice()
+			w.Restart()
+			lead = w.in("default", "lead")
+			want(t, "first", r.read(lead, id), 1)
+			lead.wantState(id, acked)
+			want(t, "attempts", lead.delivery(id).Attempts, 0)
+			want(t, "read", lead.delivery(id).ReadAt != nil, true)
+			want(t, "then", len(lead.inbox())+len(lead.notices()), 0)
+		})
+	}
+}
+
+func TestNotice_EndsTheWaitOfACallThatAsksForNotices(t *testing.T) {
+	w := newWorld(t)
+	lead, plain := w.agent("lead", "lead"), w.agent("plain", "lead")
+	w.agent("builder", "builder")
+	q := lead.send(to("builder", question, deadline(w.now(time.Second))))
+	waits, others := w.claims(lead, true), w.claims(plain, false)
+	w.pass(time.Second)
+	got := <-waits
+	want(t, "notices", len(got.Notices), 1)
+	want(t, "type", got.Notices[0].Type, "overdue")
+	want(t, "subject", strings.Contains(got.Notices[0].Subject, itoa(q.Revision)), true)
+	w.pass(longWait)
+	want(t, "of a call that does not ask", len((<-others).GetNotices()), 0)
+	want(t, "still unread", len(plain.notices()), 1)
+}
+
+func TestNotice_WithAClaimInOneAnswer(t *testing.T) {
+	w := newWorld(t)
+	lead := w.agent("lead", "lead")
+	w.agent("builder", "builder")
+	w.overdue(lead)
+	lead.send(to("lead", subject("work")))
+	got := lead.claimWith(&pb.ClaimMessagesRequest{Notices: true})
+	wantList(t, "claims", subjectsOf(got.Claims), "work")
+	want(t, "notices", len(got.Notices), 1)
+}
+
+func TestNotice_IsWithdrawnWhenTheQuestionIsSettled(t *testing.T) {
+	w := newWorld(t)
+	lead, builder := w.agent("lead", "lead"), w.agent("builder", "builder")
+	for name, settle := range map[string]func(q *pb.SendResult){
+		"reply":  func(q *pb.SendResult) { builder.reply(q.Id, "yes") },
+		"cancel": func(q *pb.SendResult) { lead.cancel(q.Id) },
+		"resolve": func(q *pb.SendResult) {
+			must(t, drop(lead.ResolveThread(lead.ctx, &pb.ResolveThreadRequest{ThreadId: q.Id, Outcome: "settled"})))
+		},
+	} {
+		q := w.overdue(lead)
+		id := lead.notice()
+		settle(q)
+		lead.wantState(id, cancelled)
+		for _, item := range lead.inbox() {
+			lead.ack(item.Message.Id)
+		}
+		want(t, name, len(lead.notices()), 0)
+	}
+}
+
+func TestNotice_ExpiresUnreadAfterADay(t *testing.T) {
+	w := newWorld(t)
+	lead := w.agent("lead", "lead")
+	w.agent("builder", "builder")
+	w.overdue(lead)
+	id := lead.notice()
+	must(t, drop(lead.registry.RegisterAgent(lead.ctx, &pb.RegisterAgentRequest{Role: "lead", Lease: durationpb.New(7 * 24 * time.Hour)})))
+	w.pass(24*time.Hour - time.Second)
+	lead.wantState(id, unread)
+	w.pass(time.Second)
+	w.awaitState(id, expired)
+}
+
+func TestNotice_EndsWithItsAgent(t *testing.T) {
+	w := newWorld(t)
+	lead, other := w.agent("lead", "lead"), w.agent("other", "lead")
+	w.agent("builder", "builder")
+	w.overdue(lead)
+	id := lead.notice()
+	lead.deregister()
+	for _, d := range w.operator().get(id).Deliveries {
+		want(t, d.Mailbox, d.State, map[string]pb.DeliveryState{"lead": cancelled, "other": unread}[d.Mailbox])
+	}
+	want(t, "of another agent", other.notice(), id)
+}
+
+func TestNotice_EndsWithItsSession(t *testing.T) {
+	w := newWorld(t)
+	operator := w.operator()
+	must(t, drop(operator.sessions.CreateSession(operator.ctx, &pb.CreateSessionRequest{Name: "short"})))
+	lead, builder := w.in("short", "lead"), w.in("short", "builder")
+	lead.register("lead")
+	builder.register("builder")
+	other := w.in("short", "other")
+	other.register("lead")
+	lead.send(to("builder", deadline(w.now(time.Second))))
+	waits := w.claims(other, true)
+	w.pass(time.Second)
+	want(t, "notices", len((<-waits).GetNotices()), 1)
+	id := lead.notice()
+	must(t, drop(operator.sessions.CloseSession(operator.ctx, &pb.CloseSessionRequest{Name: "short"})))
+	for _, d := range w.in("short", "").get(id).Deliveries {
+		want(t, d.Mailbox, d.State, map[string]pb.DeliveryState{"lead": cancelled, "other": acked}[d.Mailbox])
+	}
+}
+
+func TestNotice_CanBeCancelledByAnOperator(t *testing.T) {
+	w := newWorld(t)
+	lead := w.agent("lead", "lead")
+	w.agent("builder", "builder")
+	w.overdue(lead)
+	id := lead.notice()
+	want(t, "cancelled", w.operator().cancel(id).Cancelled, 1)
+	lead.wantState(id, cancelled)
+}

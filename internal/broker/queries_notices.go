@@ -1,0 +1,34 @@
+package broker
+
+// about is the revision of the grant or question that a notice is about. An unread notice is a delivery in state 9.
+// That state also expires, so deliveries_expiring covers it.
+const notices = `
+ALTER TABLE messages ADD COLUMN about INTEGER;
+CREATE INDEX messages_about ON messages (about) WHERE about IS NOT NULL;
+CREATE INDEX deliveries_notices ON deliveries (mailbox, message) WHERE state = 9;
+DROP INDEX deliveries_expiring;
+CREATE INDEX deliveries_expiring ON deliveries (expires_at) WHERE expires_at IS NOT NULL AND state IN (1, 3, 4, 9);
+`
+
+const (
+	updateAbout = `
+		UPDATE messages SET about = ? WHERE revision = ?`
+	selectNoticesAbout = `
+		SELECT d.message, d.mailbox
+		FROM messages m JOIN deliveries d ON d.message = m.revision
+		WHERE m.about = ? AND (? = '' OR m.type = ?) AND d.state = 9`
+	countUnreadNotices = `
+		SELECT COUNT(*) FROM (SELECT 1 FROM deliveries WHERE mailbox = ? AND state = 9 LIMIT ?) AS x`
+	selectNotices = `
+		SELECT d.message, m.type, m.created_at, m.content
+		FROM deliveries d JOIN messages m ON m.revision = d.message
+		WHERE d.mailbox = ? AND d.state = 9
+		ORDER BY d.message
+		LIMIT ?`
+	cancelNoticesOf = `
+		UPDATE deliveries SET state = 8, finished_at = ?, arrival = -abs(arrival) WHERE mailbox = ? AND state = 9`
+	updateNoticeRead = `
+		UPDATE deliveries
+		SET state = 5, holder = ?1, finished_at = ?2, read_at = ?2, delivered_at = COALESCE(delivered_at, ?2), arrival = -abs(arrival)
+		WHERE message = ?3 AND mailbox = ?1 AND state = 9`
+)
