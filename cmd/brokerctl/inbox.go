@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"brokerd/client"
 	pb "brokerd/gen/brokerd/v1"
 )
 
@@ -53,6 +54,8 @@ claim id), delayed, blocked, and how often it failed. With IDs (message ids or r
 these, finished ones too.
 
 With --queues it also shows the messages that wait in the queues of the agent's role and channels; claim takes them.
+
+Notices of the broker follow the list, each once, in one line.
 
 With --follow, --wait, --cursor or --auto-ack it reads the messages as receive does; exit code 4 then means that
 nothing was there or came in time.`,
@@ -112,10 +115,14 @@ func (o *inboxOptions) run(c *cli, cmd *cobra.Command, ids []string) error {
 	if err != nil {
 		return err
 	}
-	return listMessages(c, cmd, &pb.ListMessagesRequest{
+	broker, items, err := fetchMessages(c, cmd, &pb.ListMessagesRequest{
 		Box: pb.MessageBox_MESSAGE_BOX_INBOX, Filter: filter, MarkRead: o.markRead, NewestFirst: o.newest,
 		FromTime: since, ToTime: until, Order: order, IncludeQueues: o.queues,
-	}, limit, c.inboxView())
+	}, limit)
+	if err != nil {
+		return err
+	}
+	return c.showInbox(cmd, broker, items)
 }
 
 // listGiven lists given messages.
@@ -158,6 +165,9 @@ func (c *cli) printInboxSummary(w io.Writer, s *pb.GetInboxSummaryResponse) {
 	if len(parts) > 0 {
 		fmt.Fprintln(w, names(parts, len(parts)))
 	}
+	if n := s.GetNotices(); n > 0 {
+		fmt.Fprintf(w, "%s: %s inbox shows and finishes them\n", count(n, "notice"), c.again())
+	}
 	for _, m := range s.GetDirectives() {
 		fmt.Fprintf(w, "directive %d from %s: %s%s. To say that you have seen it: %s ack %d\n", m.GetRevision(), oneLine(m.GetSender()), oneLine(m.GetType()),
 			cond(summary(m) != "", ", "+clean(summary(m)), ""), c.again(), m.GetRevision())
@@ -178,17 +188,25 @@ func (c *cli) printInboxSummary(w io.Writer, s *pb.GetInboxSummaryResponse) {
 
 // listMessages lists messages over all pages.
 func listMessages(c *cli, cmd *cobra.Command, request *pb.ListMessagesRequest, limit int, v view[*pb.InboxItem]) error {
-	broker, err := c.connect(cmd.Context())
+	_, items, err := fetchMessages(c, cmd, request, limit)
 	if err != nil {
 		return err
+	}
+	return list(c, cmd, items, v)
+}
+
+// fetchMessages returns the messages of all pages.
+func fetchMessages(
+	c *cli, cmd *cobra.Command, request *pb.ListMessagesRequest, limit int,
+) (*client.Client, []*pb.InboxItem, error) {
+	broker, err := c.connect(cmd.Context())
+	if err != nil {
+		return nil, nil, err
 	}
 	items, err := pages(limit, func(size int32, token string) ([]*pb.InboxItem, string, error) {
 		request.PageSize, request.PageToken = size, token
 		page, err := broker.Messages().ListMessages(cmd.Context(), request)
 		return page.GetItems(), page.GetNextPageToken(), err
 	})
-	if err != nil {
-		return err
-	}
-	return list(c, cmd, items, v)
+	return broker, items, err
 }

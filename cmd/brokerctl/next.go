@@ -37,7 +37,8 @@ func newNextCommand(c *cli) *cobra.Command {
 		Long: `One call for an agent's turn, in this order, each with what to do about it:
 
   directives   nudge, halt, resume, terminate, shutdown_request
-  losses       what the agent held when its lease ended, told once
+  losses       what the agent held when its lease ended, reported once
+  notices      what the broker informs the agent of, once each
   open claims  what the agent holds already, so that a turn that was cut off is found again
   a new claim  if it holds less than --limit: the most urgent message, which is the agent's then
 
@@ -70,14 +71,14 @@ func (o *nextOptions) run(c *cli, cmd *cobra.Command) error {
 		wait = 0
 	}
 	answer, err := broker.Messages().ClaimMessages(cmd.Context(), &pb.ClaimMessagesRequest{
-		Max: o.limit, Wait: duration(wait), ClaimFor: always(o.claimFor),
+		Max: o.limit, Wait: duration(wait), ClaimFor: always(o.claimFor), Notices: true,
 	})
 	if err != nil {
 		return err
 	}
 	t := newTurn(inbox, answer.GetClaims())
-	t.losses, t.more = alive.GetLosses(), alive.GetMoreLosses()
-	if len(t.directives)+len(t.losses)+len(t.claims) == 0 {
+	t.losses, t.more, t.notices = alive.GetLosses(), alive.GetMoreLosses(), answer.GetNotices()
+	if len(t.directives)+len(t.losses)+len(t.notices)+len(t.claims) == 0 {
 		text := c.whyEmpty(answer, o.wait)
 		if n := len(t.owed); n > 0 {
 			text += fmt.Sprintf("; %s: %s inbox --summary", cond(n == 1, "an answer is owed", "answers are owed"), c.again())
@@ -104,6 +105,7 @@ type turn struct {
 	directives []rendering
 	losses     []*pb.Loss
 	more       int32 // losses that are only in the log
+	notices    []*pb.Notice
 	claims     []rendering
 	owed       []*pb.OpenQuestion // to be answered by the agent, beside what it holds
 	inbox      *pb.GetInboxSummaryResponse
@@ -177,6 +179,12 @@ func (t turn) print(c *cli, w io.Writer) {
 		apart()
 		fmt.Fprintf(w, "Lost while you were away: %s\n", moreLosses(t.more))
 	}
+	if len(t.notices) > 0 {
+		apart()
+	}
+	for _, n := range t.notices {
+		printNotice(w, n.GetSubject())
+	}
 	for _, r := range t.claims {
 		show(r)
 	}
@@ -196,11 +204,12 @@ func (t turn) writeJSON(w io.Writer) error {
 		Directives []directive       `json:"directives"`
 		Losses     []json.RawMessage `json:"losses"`
 		MoreLosses int32             `json:"more_losses"`
+		Notices    []json.RawMessage `json:"notices"`
 		Claims     []json.RawMessage `json:"claims"`
 		Owed       []json.RawMessage `json:"owed"`
 		Halted     bool              `json:"halted"`
 		Unread     int64             `json:"unread"`
-	}{[]directive{}, []json.RawMessage{}, t.more, []json.RawMessage{}, []json.RawMessage{}, t.inbox.GetHalted(), t.inbox.GetUnread()}
+	}{[]directive{}, []json.RawMessage{}, t.more, []json.RawMessage{}, []json.RawMessage{}, []json.RawMessage{}, t.inbox.GetHalted(), t.inbox.GetUnread()}
 	var first error
 	raw := func(m proto.Message) json.RawMessage {
 		var b bytes.Buffer
@@ -214,6 +223,9 @@ func (t turn) writeJSON(w io.Writer) error {
 	}
 	for _, l := range t.losses {
 		object.Losses = append(object.Losses, raw(l))
+	}
+	for _, n := range t.notices {
+		object.Notices = append(object.Notices, raw(n))
 	}
 	for _, r := range t.claims {
 		object.Claims = append(object.Claims, raw(r.claim))

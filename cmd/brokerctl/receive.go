@@ -144,8 +144,14 @@ func (c *cli) inboxView() view[*pb.InboxItem] {
 			}
 			return row
 		},
-		prompt: func(w io.Writer, item *pb.InboxItem) { c.printPrompt(w, c.received(item)) },
-		none:   "no messages",
+		prompt: func(w io.Writer, item *pb.InboxItem) {
+			if isNotice(item) {
+				printNotice(w, item.GetMessage().GetSubject())
+				return
+			}
+			c.printPrompt(w, c.received(item))
+		},
+		none: "no messages",
 	}
 }
 

@@ -81,8 +81,7 @@ func newTokenPassCommand(c *cli) *cobra.Command {
 		Use:   "pass TYPE SCOPE TO",
 		Short: "Pass a token that one holds to an agent, or to a role",
 		Long: `Pass a token that one holds: TO is an agent's name, which gets it whatever the queue, or role:NAME, for the first of
-that role that asks. Whoever gets it is told by a message of type token_passed, and collects it with token acquire
-within two minutes. An agent that is not alive comes first when it is back; until then the queue goes on.`,
+that role that asks. The receiver gets a notice, and collects the token with token acquire within two minutes. An agent that is not alive comes first when it is back; until then the queue goes on.`,
 		Example: `  brokerctl --agent builder-1 token pass review feature-login role:critic --note "first draft"
   brokerctl --agent critic-1 token pass review feature-login builder-1`,
 		Args:              exactly("the type", "the scope", "the receiver"),

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"brokerd/client"
+	pb "brokerd/gen/brokerd/v1"
+)
+
+// isNotice reports whether an item of an inbox is an unread notice.
+func isNotice(item *pb.InboxItem) bool {
+	return item.GetDelivery().GetState() == pb.DeliveryState_DELIVERY_STATE_NOTICE
+}
+
+// printNotice writes a notice as one line.
+func printNotice(w io.Writer, subject string) { fmt.Fprintf(w, "Notice: %s\n", oneLine(subject)) }
+
+// showInbox lists an inbox. Unread notices are no rows: they follow in one block, and are read by that.
+func (c *cli) showInbox(cmd *cobra.Command, broker *client.Client, items []*pb.InboxItem) error {
+	format, err := c.format()
+	if err != nil {
+		return err
+	}
+	var notices []*pb.InboxItem
+	mail := slices.DeleteFunc(slices.Clone(items), func(item *pb.InboxItem) bool {
+		if isNotice(item) {
+			notices = append(notices, item)
+		}
+		return isNotice(item)
+	})
+	if format == formatJSON {
+		mail = items
+	}
+	if len(mail)+len(notices) == 0 || len(mail) > 0 {
+		if err := list(c, cmd, mail, c.inboxView()); err != nil {
+			return err
+		}
+	}
+	ids := make([]string, len(notices))
+	for i, item := range notices {
+		ids[i] = item.GetMessage().GetId()
+		if format != formatJSON {
+			printNotice(cmd.OutOrStdout(), item.GetMessage().GetSubject())
+		}
+	}
+	for batch := range slices.Chunk(ids, 1000) {
+		request := &pb.ListMessagesRequest{Box: pb.MessageBox_MESSAGE_BOX_INBOX, Ids: batch, MarkRead: true, PageSize: int32(len(batch))}
+		if _, err := broker.Messages().ListMessages(cmd.Context(), request); err != nil {
+			return err
+		}
+	}
+	return nil
+}

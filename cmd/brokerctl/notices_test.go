@@ -1,0 +1,84 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// passToken leaves a notice for builder-1: lead passes it a token.
+func passToken(t *testing.T) {
+	t.Helper()
+	must0(t, "--agent", "lead", "token", "acquire", "deploy", "staging")
+	must0(t, "--agent", "lead", "token", "pass", "deploy", "staging", "builder-1")
+}
+
+const passedNotice = "Notice: lead has passed you the token deploy staging: acquire it within 2 min to collect it\n"
+
+func TestNotice_IsShownOnceByEachCommandThatShowsMail(t *testing.T) {
+	for name, show := range map[string][]string{
+		"next":             {"next"},
+		"next for a model": {"next", "-o", "prompt"},
+		"inbox":            {"inbox"},
+		"a model's inbox":  {"inbox", "-o", "prompt"},
+		"reading":          {"receive", "-o", "prompt"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			startBroker(t)
+			register(t, "lead/lead", "builder-1/builder")
+			t.Setenv("BROKERD_AGENT", "builder-1")
+			passToken(t)
+			if out := must0(t, show...); out != passedNotice {
+				t.Errorf("%q", out)
+			}
+			if got := ctl(t, show...); strings.Contains(got.out+got.err, "Notice") {
+				t.Errorf("again: %+v", got)
+			}
+		})
+	}
+}
+
+func TestNotice_StaysBesideMailInOneBlock(t *testing.T) {
+	startBroker(t)
+	register(t, "lead/lead", "builder-1/builder")
+	t.Setenv("BROKERD_AGENT", "builder-1")
+	sent(t, "--agent", "lead", "builder-1", "Add login")
+	passToken(t)
+	out := must0(t, "inbox")
+	if !strings.HasSuffix(out, passedNotice) || strings.Count(out, "\n") != 3 || strings.Contains(out, "token_passed") {
+		t.Errorf("%s", out)
+	}
+	if got := ctl(t, "inbox", "-o", "json"); strings.Contains(got.out, "token_passed") {
+		t.Errorf("shown again: %+v", got)
+	}
+}
+
+func TestNotice_IsInTheJSONOfNextAndInbox(t *testing.T) {
+	startBroker(t)
+	register(t, "lead/lead", "builder-1/builder")
+	t.Setenv("BROKERD_AGENT", "builder-1")
+	passToken(t)
+	got := fields(t, "inbox", "--summary")
+	if fmt.Sprintf("%v %v", at(t, got, "notices"), at(t, got, "total")) != "1 0" {
+		t.Errorf("%v", got)
+	}
+	got = fields(t, "next")
+	if at(t, got, "notices", 0, "type") != "token_passed" || len(at(t, got, "claims").([]any)) != 0 {
+		t.Errorf("%v", got)
+	}
+}
+
+func TestNotice_NeverReachesTheCommandOfWork(t *testing.T) {
+	startBroker(t)
+	register(t, "lead/lead", "builder-1/builder")
+	t.Setenv("BROKERD_AGENT", "builder-1")
+	passToken(t)
+	sent(t, "--agent", "lead", "builder-1", "Add login", "--type", "task_assignment", "--priority", "low")
+	if got := ctl(t, "work", "--once", "--", "sh", "-c", `echo "$BROKERD_TYPE"`); got.out != "task_assignment\n" {
+		t.Errorf("%+v", got)
+	}
+	must0(t, "token", "acquire", "deploy", "staging")
+	if got := ctl(t, "next"); got.code != 4 {
+		t.Errorf("after the token was collected: %+v", got)
+	}
+}
