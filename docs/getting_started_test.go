@@ -164,7 +164,7 @@ func startBroker(t *testing.T, repository string, env []string) {
 	if err := os.Symlink(filepath.Dir(program), filepath.Join(repository, "bin")); err != nil {
 		t.Fatal(err)
 	}
-	daemon := exec.Command(program) // t.Context ends before the cleanup that stops it
+	daemon := exec.Command(program, "--log-format", "console") // as on a terminal; t.Context ends before the cleanup that stops it
 	daemon.Dir, daemon.Env = repository, env
 	out, err := daemon.StdoutPipe()
 	if err != nil {

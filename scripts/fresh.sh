@@ -17,7 +17,7 @@ inside() {
   make run >/srv/run.log 2>&1 &
   local make=$!
   SECONDS=0
-  until grep -q 'listening on' /srv/run.log; do
+  until grep -q '"msg":"started"' /srv/run.log; do
     kill -0 "$make" 2>/dev/null || { cat /srv/run.log; fail "make run failed"; }
     sleep 1
   done

@@ -20,14 +20,19 @@ func parseLevel(level string) (zap.AtomicLevel, error) {
 	return least, nil
 }
 
-// newLogger returns a logger that writes to w: lines for people or JSON.
-func newLogger(least zapcore.LevelEnabler, format string, w io.Writer) (*zap.Logger, error) {
-	if format == "auto" {
-		format = "json"
-		if terminal(w) {
-			format = "console"
-		}
+// logFormat returns the format that auto means for a log to w, and any other format as it is.
+func logFormat(format string, w io.Writer) string {
+	switch {
+	case format != "auto":
+		return format
+	case terminal(w):
+		return "console"
 	}
+	return "json"
+}
+
+// newLogger returns a logger that writes to w: lines for people (console) or JSON.
+func newLogger(least zapcore.LevelEnabler, format string, w io.Writer) (*zap.Logger, error) {
 	var encoder zapcore.Encoder
 	switch format {
 	case "json":

@@ -147,17 +147,24 @@ func TestCommand_UsageErrors(t *testing.T) {
 	}
 }
 
-func TestVersion_IsThatOfTheFileVERSION(t *testing.T) {
-	file, err := os.ReadFile("../../VERSION")
+// fileVersion returns the content of the file VERSION.
+func fileVersion(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile("../../VERSION")
 	if err != nil {
 		t.Fatal(err)
 	}
+	return strings.TrimSpace(string(text))
+}
+
+func TestVersion_IsThatOfTheFileVERSION(t *testing.T) {
+	want := "brokerd " + fileVersion(t) + "\n"
 	for _, arg := range []string{"version", "--version"} {
 		var out bytes.Buffer
 		root := newRoot()
 		root.SetArgs([]string{arg})
 		root.SetOut(&out)
-		if err := root.ExecuteContext(t.Context()); err != nil || out.String() != "brokerd "+string(file) {
+		if err := root.ExecuteContext(t.Context()); err != nil || out.String() != want {
 			t.Errorf("%s: %q, %v", arg, out.String(), err)
 		}
 	}
@@ -251,7 +258,7 @@ func launch(t *testing.T, args ...string) *program {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	p := &program{dir: dir}
-	p.cmd = command(t, append([]string{"--data", dir}, args...)...)
+	p.cmd = command(t, append([]string{"--data", dir, "--log-format", "console"}, args...)...)
 	p.cmd.Stderr = &p.stderr
 	p.start(t)
 	return p
@@ -261,7 +268,7 @@ func launch(t *testing.T, args ...string) *program {
 func launchWithInput(t *testing.T, args ...string) (*program, io.Closer) {
 	t.Helper()
 	p := &program{}
-	p.cmd = command(t, args...)
+	p.cmd = command(t, append(args, "--log-format", "console")...)
 	p.cmd.Stderr = &p.stderr
 	stdin, err := p.cmd.StdinPipe()
 	if err != nil {
@@ -370,7 +377,7 @@ func TestProgram_RefusalsSayWhy(t *testing.T) {
 		want string
 	}{
 		{[]string{"--data", p.dir}, 1, "in use by another brokerd"},
-		{[]string{"check", "--data", p.dir}, 1, "in use by another brokerd"},
+		{[]string{"check", "--data", p.dir}, 1, "use 'brokerctl admin check' while it runs"},
 		{[]string{"--data", t.TempDir(), "--listen", "0.0.0.0:7070"}, 1, "no TLS yet"},
 		{[]string{"--data", t.TempDir(), "--metrics", "0.0.0.0:7070"}, 1, "no TLS yet"},
 		{[]string{"--data", t.TempDir(), "--sync", "sometimes"}, 1, "full or normal"},

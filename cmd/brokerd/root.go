@@ -49,7 +49,10 @@ While a daemon runs on the folder, use "brokerctl admin check".`,
 				return usageError{err}
 			}
 			problems, counted, err := app.Check(cmd.Context(), s.config())
-			if err != nil {
+			switch {
+			case app.InUse(err):
+				return fmt.Errorf("%w; use 'brokerctl admin check' while it runs", err)
+			case err != nil:
 				return err
 			}
 			for _, p := range problems {

@@ -34,6 +34,7 @@ the configuration file, and changes nothing else; a level that was given by flag
 			if err != nil {
 				return usageError{err}
 			}
+			s.LogFormat = logFormat(s.LogFormat, cmd.ErrOrStderr())
 			log, err := newLogger(level, s.LogFormat, cmd.ErrOrStderr())
 			if err != nil {
 				return usageError{err}
@@ -41,12 +42,26 @@ the configuration file, and changes nothing else; a level that was given by flag
 			// The daemon survives the process that reads its log.
 			signal.Ignore(syscall.SIGPIPE)
 			defer s.reloadOnHangup(level, levelByFlag, log)()
-			return s.serve(cmd, log)
+			return s.logFailure(s.serve(cmd, log), log)
 		},
 	}
 	s.addFlags(cmd.Flags())
 	return cmd
 }
+
+// logFailure writes a failure of the daemon to a log of JSON, so that each line is JSON. In all other
+// cases, and for mistakes in the settings, main prints the error.
+func (s *settings) logFailure(err error, log *zap.Logger) error {
+	var usage usageError
+	if err == nil || s.LogFormat == "console" || errors.As(err, &usage) {
+		return err
+	}
+	log.Error("brokerd has failed", zap.String("error", explain(err)))
+	return &exitCode{code: exitError}
+}
+
+// errInputEnded is the reason of a stop by --stop-on-stdin-eof.
+var errInputEnded = errors.New("standard input has ended")
 
 // serve runs the daemon until the command's context ends, or standard input if that is asked for.
 func (s *settings) serve(cmd *cobra.Command, log *zap.Logger) (err error) {
@@ -56,17 +71,20 @@ func (s *settings) serve(cmd *cobra.Command, log *zap.Logger) (err error) {
 		}
 		defer func() { err = errors.Join(err, os.RemoveAll(s.Data)) }()
 	}
-	ctx, stop := context.WithCancel(cmd.Context())
-	defer stop()
+	ctx, stop := context.WithCancelCause(cmd.Context())
+	defer stop(nil)
 	if s.StopOnEOF {
 		go func() { // ends with the process: a read of standard input cannot be cancelled
 			_, _ = io.Copy(io.Discard, cmd.InOrStdin()) // an error ends the input as well
-			stop()
+			stop(errInputEnded)
 		}()
 	}
 	c := s.config()
 	c.Log = log
 	return app.Run(ctx, c, func(a *app.App) {
+		if s.LogFormat != "console" {
+			return // the log has a record of the start
+		}
 		fmt.Fprintf(cmd.OutOrStdout(), "brokerd %s listening on %s, data %s, sync %s; stop with Ctrl-C\n",
 			c.Version, strings.Join(a.Addresses(), " "), a.Dir(), a.Sync())
 	})

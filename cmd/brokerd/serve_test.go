@@ -30,21 +30,21 @@ func (p *program) end(t *testing.T) {
 }
 
 func TestProgram_HangupReadsTheLogLevelAgainAndChangesNothingElse(t *testing.T) {
-	file := write(t, "log_level: error\nlog_format: json\nmetrics: 127.0.0.1:0\n")
+	file := write(t, "log_level: error\nmetrics: 127.0.0.1:0\n")
 	p := launch(t, "--config", file)
 	setLevel := func(level string) {
 		t.Helper()
-		if err := os.WriteFile(file, []byte("log_level: "+level+"\nlog_format: console\nsync: none\n"), 0o600); err != nil {
+		if err := os.WriteFile(file, []byte("log_level: "+level+"\nlog_format: json\nsync: none\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	const reread = `"SIGHUP: the log level was read again","log_level":`
+	const reread = "SIGHUP: the log level was read again\t{\"log_level\": "
 	setLevel("debug")
 	p.hangUp(t, reread+`"debug"`, 1)
 	setLevel("error")
 	p.hangUp(t, reread+`"error"`, 1)
 	setLevel("loud")
-	p.hangUp(t, `the settings are faulty","error":"log-level: must be debug`, 1)
+	p.hangUp(t, "the settings are faulty\t{\"error\": \"log-level: must be debug", 1)
 	p.watch(t)
 	setLevel("info")
 	p.hangUp(t, reread+`"info"`, 1)
@@ -86,7 +86,7 @@ func TestProgram_TheEndOfItsLogsReaderDoesNotEndIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := &program{dir: t.TempDir()}
-	p.cmd = command(t, "--data", p.dir, "--log-level", "debug")
+	p.cmd = command(t, "--data", p.dir, "--log-level", "debug", "--log-format", "console")
 	p.cmd.Stderr = writer
 	p.start(t)
 	if err := errors.Join(writer.Close(), reader.Close()); err != nil {

@@ -44,7 +44,7 @@ func (s *settings) addFlags(f *pflag.FlagSet) {
 		"stop when standard input ends, for a program that starts the daemon and may be killed")
 	f.BoolVar(&s.Temporary, "temporary", false,
 		"remove the data folder at the end; it must be new or empty (default: a new folder in $TMPDIR)")
-	f.StringVar(&s.Metrics, "metrics", "", "serve metrics for Prometheus on this address at /metrics, HOST:PORT on loopback")
+	f.StringVar(&s.Metrics, "metrics", "", "serve metrics for Prometheus (/metrics) and health checks (/healthz, /readyz) on this address, HOST:PORT on loopback")
 }
 
 // addFolderFlags adds those that say which data folder is meant.

@@ -214,8 +214,9 @@ func (r *Registry) Register(ctx context.Context, who caller.Caller, req once.Req
 			return Agent{}, Lost{}, fmt.Errorf("register agent: %w", err)
 		}
 	}
-	err := r.store.Write(ctx, func(tx *store.Tx) error {
-		_, err := req.Do(tx, &answer, func() (err error) {
+	var seen bool
+	err := r.store.Write(ctx, func(tx *store.Tx) (err error) {
+		seen, err = req.Do(tx, &answer, func() (err error) {
 			if answer.Agent, err = r.register(tx, who, d); err != nil {
 				return err
 			}
@@ -226,6 +227,11 @@ func (r *Registry) Register(ctx context.Context, who caller.Caller, req once.Req
 	})
 	if err != nil {
 		return Agent{}, Lost{}, fmt.Errorf("register agent: %w", err)
+	}
+	if !seen {
+		a := &answer.Agent
+		r.zap.Info("an agent has registered", zap.String("agent", a.Name), zap.String("session", who.Session),
+			zap.String("role", a.Role), zap.Int64("incarnation", a.Incarnation))
 	}
 	return answer.Agent, answer.Lost, nil
 }
@@ -284,8 +290,9 @@ func (r *Registry) register(tx *store.Tx, who caller.Caller, d Description) (Age
 // revision of the change. fault.Precondition as Acting has it.
 func (r *Registry) Deregister(ctx context.Context, who caller.Caller, req once.Request, reason string) (int64, error) {
 	var revision int64
-	err := r.store.Write(ctx, func(tx *store.Tx) error {
-		_, err := req.Do(tx, &revision, func() (err error) {
+	var seen bool
+	err := r.store.Write(ctx, func(tx *store.Tx) (err error) {
+		seen, err = req.Do(tx, &revision, func() (err error) {
 			revision, err = r.deregister(tx, who, reason)
 			return err
 		})
@@ -293,6 +300,10 @@ func (r *Registry) Deregister(ctx context.Context, who caller.Caller, req once.R
 	})
 	if err != nil {
 		return 0, fmt.Errorf("deregister agent: %w", err)
+	}
+	if !seen {
+		r.zap.Info("an agent has deregistered", zap.String("agent", who.Agent), zap.String("session", who.Session),
+			zap.String("reason", reason))
 	}
 	return revision, nil
 }

@@ -82,15 +82,31 @@ func (r *Registry) SessionClosed(tx *store.Tx, session string) error {
 	return nil
 }
 
-// leasesOver fails the agents whose leases are over, each in a function of its own. Whether they still are is looked at again in the
-// writer, whose order decides between a sign of life and the end.
+// A failure is an agent that has failed, and how much it has lost, by kind.
+type failure struct {
+	session string
+	agent   Agent
+	lost    map[LossKind]int
+}
+
+// leasesOver fails the agents whose leases have expired, each in a separate function of the writer.
+// The function checks the lease again: the writer's order decides between an activity and the end of
+// the lease.
 func (r *Registry) leasesOver(lives []*life) {
+	var failures []failure // of the writer until each returns
 	r.each(lives, func(tx *store.Tx, l *life) error {
 		if r.presence.keeps(l, r.clock.Now()) {
 			return nil
 		}
-		return r.fail(tx, l)
+		return r.fail(tx, l, func(f failure) { failures = append(failures, f) })
 	}, func(l *life) { r.presence.leases.Set(l, r.clock.Now().Add(leaseRetry)) })
+	for _, f := range failures {
+		r.zap.Warn("an agent has failed: the broker received no call from it during its lease",
+			zap.String("agent", f.agent.Name), zap.String("session", f.session), zap.String("role", f.agent.Role),
+			zap.Duration("lease", f.agent.Lease), zap.Int64("incarnation", f.agent.Incarnation),
+			zap.Int("claims", f.lost[LostClaim]), zap.Int("locks", f.lost[LostLock]),
+			zap.Int("tokens", f.lost[LostToken]), zap.Int("tickets", f.lost[LostTicket]))
+	}
 }
 
 // goneOver deregisters the agents that have been failed for too long.
@@ -138,8 +154,9 @@ func (r *Registry) of(tx *store.Tx, l *life) (Agent, bool, error) {
 	return r.Find(tx, session, l.name)
 }
 
-// fail ends an agent's lease with all that hangs on it. Its incarnation grows, so that whoever still believes in the old one is refused.
-func (r *Registry) fail(tx *store.Tx, l *life) error {
+// fail ends an agent's lease with all that depends on it. It increments the incarnation, so that the
+// broker refuses clients that still use the old one. It calls failed after the commit.
+func (r *Registry) fail(tx *store.Tx, l *life, failed func(failure)) error {
 	a, found, err := r.of(tx, l)
 	if err != nil || !found || !a.FailedAt.IsZero() {
 		return err
@@ -169,6 +186,11 @@ func (r *Registry) fail(tx *store.Tx, l *life) error {
 		return err
 	}
 	tx.OnCommit(func() {
+		lost := map[LossKind]int{}
+		for _, loss := range losses {
+			lost[loss.Kind]++
+		}
+		failed(failure{l.session, a, lost})
 		if r.presence.dead(l.session, a) {
 			r.bringBack(l)
 		}

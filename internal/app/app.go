@@ -108,17 +108,30 @@ func (a *App) Stop(ctx context.Context) error {
 }
 
 // Run runs the daemon until ctx ends or it fails, and stops it. It calls ready once it answers calls.
+// The log gets a record of the start and of the stop; the reason of the stop is the cause of ctx or
+// the failure.
 func Run(ctx context.Context, c Config, ready func(*App)) error {
 	a, err := Start(ctx, c)
 	if err != nil {
 		return err
 	}
+	log, clock := a.config.Log, a.config.Clock
+	began := clock.Now()
+	log.Info("started", zap.String("version", c.Version), zap.Int("pid", os.Getpid()), zap.Strings("listen", a.Addresses()),
+		zap.String("data", a.Dir()), zap.String("sync", a.Sync()))
 	ready(a)
+	reason := zap.Skip()
 	select {
 	case <-ctx.Done():
+		reason = zap.String("reason", context.Cause(ctx).Error())
 	case err = <-a.failed:
+		reason = zap.String("reason", err.Error())
 	}
-	return errors.Join(err, a.Stop(context.WithoutCancel(ctx)))
+	stopped := clock.Now()
+	log.Info("stopping", reason, zap.Duration("ran", stopped.Sub(began).Round(time.Millisecond)))
+	err = errors.Join(err, a.Stop(context.WithoutCancel(ctx)))
+	log.Info("stopped", reason, zap.Duration("took", clock.Since(stopped).Round(time.Millisecond)))
+	return err
 }
 
 // complete fills in the defaults.
@@ -149,6 +162,25 @@ func (c Config) complete() (Config, error) {
 	return c, nil
 }
 
+// checkAddresses refuses addresses that the daemon does not listen on, before it makes or opens the
+// data folder.
+func (c *Config) checkAddresses() error {
+	for _, address := range c.Listen {
+		if err := rpc.CheckAddress(address); err != nil {
+			return fmt.Errorf("listen on %s: %w", address, err)
+		}
+	}
+	for name, address := range map[string]string{"profiles": c.Pprof, "metrics": c.Metrics} {
+		if address == "" {
+			continue
+		}
+		if err := rpc.CheckAddress(address); err != nil {
+			return fmt.Errorf("serve %s on %s: %w", name, address, err)
+		}
+	}
+	return nil
+}
+
 // start is one straight function on purpose: reading it from the top is reading how the daemon hangs
 // together. Each part registers how it ends the moment it exists.
 func (a *App) start(ctx context.Context) error {
@@ -156,6 +188,9 @@ func (a *App) start(ctx context.Context) error {
 	began := c.Clock.Now()
 	var err error
 	if a.sync, err = store.ParseSync(c.Sync); err != nil {
+		return err
+	}
+	if err := c.checkAddresses(); err != nil {
 		return err
 	}
 
@@ -254,7 +289,8 @@ func (a *App) start(ctx context.Context) error {
 	if err := a.servePprof(); err != nil {
 		return fmt.Errorf("serve profiles: %w", err)
 	}
-	if err := a.serveMetrics(measured, gauges{st, post, registry}); err != nil {
+	health := &probes{store: st, space: space}
+	if err := a.serveMetrics(measured, gauges{st, post, registry}, health); err != nil {
 		return fmt.Errorf("serve metrics: %w", err)
 	}
 	a.logStart(ctx, st, journal)
@@ -270,6 +306,7 @@ func (a *App) start(ctx context.Context) error {
 		a.stopServer(ctx, server)
 		return nil
 	})
+	a.onStop(health.drain)
 	for _, l := range listeners {
 		a.serving.Go(func() {
 			if err := server.Serve(l); err != nil {
@@ -281,6 +318,7 @@ func (a *App) start(ctx context.Context) error {
 		return err
 	}
 	st.CheckBehind()
+	health.enter(serving)
 	return nil
 }
 

@@ -10,8 +10,16 @@ import (
 
 	"brokerd/internal/admin"
 	"brokerd/internal/events"
+	"brokerd/internal/fault"
 	"brokerd/internal/store"
 )
+
+// InUse reports whether an error of Start, Run or Check says that another daemon runs on the data
+// folder.
+func InUse(err error) bool {
+	var f *fault.Error
+	return errors.As(err, &f) && f.Reason == "IN_USE"
+}
 
 // Check looks over the data folder while no daemon runs on it, and returns what is wrong with it, one
 // line each, and a line on what was counted. It makes no folder and no database.

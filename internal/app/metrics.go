@@ -20,9 +20,9 @@ func newMetrics(c Config) *metrics.Metrics {
 	return metrics.New(c.Clock, c.Log.Named("metrics"), c.Version)
 }
 
-// serveMetrics serves the metrics if an address is given. Like the profiles they ask for no credential, and so are for
-// this machine alone.
-func (a *App) serveMetrics(m *metrics.Metrics, source metrics.Source) error {
+// serveMetrics serves the metrics and the health checks if an address is given. Like the profiles,
+// they require no credential, so they are served on this machine alone.
+func (a *App) serveMetrics(m *metrics.Metrics, source metrics.Source, health *probes) error {
 	if m == nil {
 		return nil
 	}
@@ -33,6 +33,8 @@ func (a *App) serveMetrics(m *metrics.Metrics, source metrics.Source) error {
 	m.Read(source)
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", m.Handler())
+	mux.HandleFunc("GET /healthz", healthz)
+	mux.HandleFunc("GET /readyz", health.readyz)
 	a.metrics = rpc.Address(l)
 	a.serveHTTP("metrics", l, mux)
 	return nil

@@ -31,6 +31,16 @@ func Listen(address string) (net.Listener, error) {
 	return listenLoopback(address)
 }
 
+// CheckAddress returns the error that Listen returns for an address that it never opens. It opens
+// nothing.
+func CheckAddress(address string) error {
+	if path, ok := socketPath(address); ok {
+		return checkSocketPath(path)
+	}
+	_, err := loopback(address)
+	return err
+}
+
 // Address returns what a client dials to reach the listener: unix:///PATH or HOST:PORT.
 func Address(l net.Listener) string {
 	if l.Addr().Network() == "unix" {
@@ -119,9 +129,16 @@ func socketPath(address string) (string, bool) {
 	return path, ok
 }
 
-func listenSocket(path string) (net.Listener, error) {
+func checkSocketPath(path string) error {
 	if path == "" || len(path) > maxSocketPath {
-		return nil, refuse("the path of a socket has 1 to %d bytes", maxSocketPath)
+		return refuse("the path of a socket has 1 to %d bytes", maxSocketPath)
+	}
+	return nil
+}
+
+func listenSocket(path string) (net.Listener, error) {
+	if err := checkSocketPath(path); err != nil {
+		return nil, err
 	}
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -166,6 +183,15 @@ func removeStale(path string) error {
 }
 
 func listenLoopback(address string) (net.Listener, error) {
+	tcp, err := loopback(address)
+	if err != nil {
+		return nil, err
+	}
+	return net.ListenTCP("tcp", tcp)
+}
+
+// loopback resolves an address and refuses it if other machines can reach it.
+func loopback(address string) (*net.TCPAddr, error) {
 	if _, _, err := net.SplitHostPort(address); err != nil {
 		return nil, refuse("it is neither unix:PATH nor HOST:PORT")
 	}
@@ -177,7 +203,7 @@ func listenLoopback(address string) (net.Listener, error) {
 		return nil, refuse(
 			"it can be reached from other machines, and brokerd has no TLS yet; use 127.0.0.1, [::1] or a Unix socket, and a tunnel to it")
 	}
-	return net.ListenTCP("tcp", tcp)
+	return tcp, nil
 }
 
 func refuse(format string, args ...any) error {

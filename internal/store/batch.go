@@ -276,10 +276,10 @@ func (w *writer) settle() {
 	if b.dirty {
 		w.revision.Store(w.counter)
 		w.grown++
-	}
-	if w.refusing {
-		w.refusing = false
-		w.log.Info("writing works again")
+		if w.lost.Load() != nil {
+			w.lost.Store(nil)
+			w.log.Info("writing works again")
+		}
 	}
 	for _, fn := range b.onCommit {
 		w.guard(fn)
@@ -297,14 +297,13 @@ func (w *writer) undo() {
 			w.log.Error("roll back", zap.Error(err))
 		}
 	}
-	if !w.refusing {
-		w.refusing = true
+	err := refusal(b.lost)
+	if w.lost.Swap(&err) == nil {
 		w.log.Error("nothing can be written", zap.Error(b.lost), zap.NamedError("cause", errors.Unwrap(b.lost)))
 	}
 	if syncFailed(b.lost) {
 		w.syncFailed(b.lost)
 	}
-	err := refusal(b.lost)
 	for _, t := range b.tasks {
 		t.err = err
 	}

@@ -76,6 +76,19 @@ func IsDamage(err error) bool {
 	return errors.As(err, &e) && (e.Code == sqlite3.ErrCorrupt || e.Code == sqlite3.ErrNotADB)
 }
 
+// Halted returns why the store writes nothing at present: damage (DATABASE_DAMAGED), a failed sync
+// (SYNC_FAILED), or the error of the last transaction if it could not be committed, such as a full
+// disk (DISK_FULL). It is nil otherwise. The next committed change ends the last of these.
+func (s *Store) Halted() error {
+	if err := s.writer.halted(); err != nil {
+		return err
+	}
+	if lost := s.writer.lost.Load(); lost != nil {
+		return *lost
+	}
+	return nil
+}
+
 // halted returns why the writer writes nothing more, or nil.
 func (w *writer) halted() error {
 	switch {

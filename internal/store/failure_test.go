@@ -66,8 +66,13 @@ func TestDiskFull_FailsTheWholeBatchAndRunsNothingOutsideIt(t *testing.T) {
 		t.Error("reads while the disk is full:", diff)
 	}
 
+	write(t, s, nothing) // it shows nothing about the disk
+	wantFault(t, s.Halted(), fault.Unavailable, "DISK_FULL")
 	limitPages(t, s, 10_000)
 	write(t, s, func(tx *store.Tx) error { return insert(tx, "after", large) })
+	if err := s.Halted(); err != nil {
+		t.Errorf("after a commit: %v", err)
+	}
 	if diff := cmp.Diff([]string{"before", "after"}, names(t, s)); diff != "" {
 		t.Error(diff)
 	}
@@ -121,6 +126,7 @@ func TestSync_FailureIsFatalAndNothingIsWrittenAfterIt(t *testing.T) {
 		t.Errorf("Fatal was called with %v, want the failed sync once", fatal)
 	}
 	wantFault(t, s.Write(context.Background(), add("after")), fault.Unavailable, "SYNC_FAILED")
+	wantFault(t, s.Halted(), fault.Unavailable, "SYNC_FAILED")
 	if diff := cmp.Diff([]string{"before"}, names(t, s)); diff != "" {
 		t.Error(diff)
 	}

@@ -31,10 +31,11 @@ type writer struct {
 	checkpointer *checkpointer
 	answers      *answerer
 
-	wake     chan struct{} // room for one: there may be something to do
-	stopped  chan struct{} // closed when the goroutine has ended
-	revision atomic.Int64  // of the last commit
-	failed   atomic.Bool   // a sync has failed: nothing is run any more
+	wake     chan struct{}         // room for one: there may be something to do
+	stopped  chan struct{}         // closed when the goroutine has ended
+	revision atomic.Int64          // of the last commit
+	failed   atomic.Bool           // a sync has failed: nothing is run any more
+	lost     atomic.Pointer[error] // the callers' error if the last batch could not be committed, else nil
 
 	mu      sync.Mutex // guards the fields below
 	lanes   [lanes]queue
@@ -45,14 +46,13 @@ type writer struct {
 	stats   Stats
 
 	// Used by the writer goroutine alone.
-	counter  int64
-	latest   int64 // Unix nanoseconds
-	batch    batch
-	refusing bool  // the last batch was lost
-	grown    int   // commits since tidy last looked at the log
-	copying  bool  // the checkpointer is at work
-	copyAt   int64 // bytes of log at which to copy it back next
-	warnAt   int64 // bytes of log at which to warn of it next
+	counter int64
+	latest  int64 // Unix nanoseconds
+	batch   batch
+	grown   int   // commits since tidy last looked at the log
+	copying bool  // the checkpointer is at work
+	copyAt  int64 // bytes of log at which to copy it back next
+	warnAt  int64 // bytes of log at which to warn of it next
 }
 
 func newWriter(c *conn, cp *checkpointer, m meta, o Options) *writer {

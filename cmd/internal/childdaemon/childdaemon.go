@@ -40,7 +40,7 @@ func Start(ctx context.Context, program string, stderr io.Writer) (*Daemon, erro
 	d := &Daemon{dir: dir, ended: make(chan struct{})}
 	// The data need not survive a power failure: neither does the folder.
 	d.cmd = exec.Command(program, "serve", "--data", dir, "--temporary", "--stop-on-stdin-eof",
-		"--sync", "normal", "--log-level", "warn")
+		"--sync", "normal", "--log-level", "warn", "--log-format", "console")
 	d.cmd.Stderr = stderr
 	for _, v := range os.Environ() { // these settings are for other daemons and their clients
 		if !strings.HasPrefix(v, "BROKERD_") {
@@ -56,7 +56,7 @@ func Start(ctx context.Context, program string, stderr io.Writer) (*Daemon, erro
 	ready := make(chan bool, 1)
 	go func() { // ends with the process, which Stop ends
 		lines := bufio.NewScanner(out)
-		ready <- lines.Scan() // the daemon writes one line when it answers
+		ready <- lines.Scan() // with this log format, the daemon writes one line when it answers
 		_, _ = io.Copy(io.Discard, out)
 		_ = d.cmd.Wait() // Failure reports how it ended
 		close(d.ended)

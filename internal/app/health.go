@@ -1,0 +1,69 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync/atomic"
+
+	"brokerd/internal/disk"
+	"brokerd/internal/store"
+)
+
+// phase is a part of the daemon's life.
+type phase int32
+
+const (
+	starting phase = iota
+	serving
+	stopping
+)
+
+// probes answers the health checks of service managers and monitors.
+type probes struct {
+	store *store.Store
+	space *disk.Gauge
+	phase atomic.Int32
+}
+
+// enter notes that a phase begins.
+func (p *probes) enter(next phase) { p.phase.Store(int32(next)) }
+
+// drain begins the last phase. It is a step of the teardown.
+func (p *probes) drain(context.Context) error {
+	p.enter(stopping)
+	return nil
+}
+
+// problem returns why the broker does not serve, or cannot accept changes; it is empty if all is well.
+func (p *probes) problem() string {
+	switch phase(p.phase.Load()) {
+	case starting:
+		return "the broker starts"
+	case stopping:
+		return "the broker stops"
+	}
+	if err := p.store.Halted(); err != nil {
+		return err.Error()
+	}
+	if err := p.space.Room(); err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+// healthz answers that the process runs.
+func healthz(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(w, "ok") }
+
+// readyz answers 200 while the broker serves and accepts changes, else 503 and the reason.
+func (p *probes) readyz(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
+	problem := p.problem()
+	if problem != "" {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	} else {
+		problem = "ready"
+	}
+	_, _ = fmt.Fprintln(w, problem)
+}
