@@ -319,7 +319,7 @@ func newAgentHeartbeatCommand(c *cli) *cobra.Command {
 		Use:   "heartbeat [NAME]",
 		Short: "Renew an agent's lease, and say what it does",
 		Long: `Renew an agent's lease, and say what it does. What is not given stays as it is. The answer says how many
-messages are unread and how many could be claimed, and names the directives that wait.`,
+messages are unread and how many could be claimed, names the directives that wait, and has the notices.`,
 		Example:           `  brokerctl --agent builder-1 agent heartbeat --status active --activity "running tests" --progress 0.4`,
 		Args:              between(0, "the agent's name"),
 		ValidArgsFunction: c.completeAgentArg,
@@ -340,6 +340,7 @@ messages are unread and how many could be claimed, and names the directives that
 				Status: pb.AgentStatus(status), StatusReason: ifSet(cmd, "reason", o.reason), Activity: ifSet(cmd, "activity", o.activity),
 				TaskId: ifSet(cmd, "task", o.task), Progress: ifSet(cmd, "progress", o.progress), Counters: counters,
 				LastTool: ifSet(cmd, "last-tool", o.lastTool), LastFile: ifSet(cmd, "last-file", o.lastFile),
+				Notices: true,
 			})
 			if err != nil {
 				return err
@@ -350,6 +351,9 @@ messages are unread and how many could be claimed, and names the directives that
 					fmt.Fprintf(w, "directives: %s; see %s next\n", names(d, len(d)), c.again())
 				}
 				printLosses(w, answer)
+				for _, n := range answer.GetNotices() {
+					printNotice(w, n.GetSubject())
+				}
 			})
 		},
 	}

@@ -22,19 +22,34 @@ func TestNotice_IsShownOnceByEachCommandThatShowsMail(t *testing.T) {
 		"inbox":            {"inbox"},
 		"a model's inbox":  {"inbox", "-o", "prompt"},
 		"reading":          {"receive", "-o", "prompt"},
+		"heartbeat":        {"agent", "heartbeat"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			startBroker(t)
 			register(t, "lead/lead", "builder-1/builder")
 			t.Setenv("BROKERD_AGENT", "builder-1")
 			passToken(t)
-			if out := must0(t, show...); out != passedNotice {
+			if out := must0(t, show...); !strings.HasSuffix(out, passedNotice) {
 				t.Errorf("%q", out)
 			}
 			if got := ctl(t, show...); strings.Contains(got.out+got.err, "Notice") {
 				t.Errorf("again: %+v", got)
 			}
 		})
+	}
+}
+
+func TestNotice_EndsATurnOfACodingAgentOnce(t *testing.T) {
+	startBroker(t)
+	register(t, "lead/lead", "builder-1/builder")
+	t.Setenv("BROKERD_AGENT", "builder-1")
+	passToken(t)
+	got := hooked(t, stopInput)
+	if answer := decode(t, got.out); got.code != 0 || at(t, answer, "reason") != passedNotice {
+		t.Errorf("%+v", got)
+	}
+	if got := hooked(t, stopInput); got.out != "" {
+		t.Errorf("again: %+v", got)
 	}
 }
 
