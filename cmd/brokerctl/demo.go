@@ -23,21 +23,25 @@ type demoOptions struct {
 
 // AddFlags adds the options.
 func (o *demoOptions) AddFlags(f *pflag.FlagSet) {
-	f.Float64Var(&o.pace, "pace", 1, "how long the agents take over their work: 2 = twice as long, 0 = no time at all")
+	f.Float64Var(&o.pace, "pace", 1, "how long the agents work: 2 = twice as long, 0 = no time")
 }
 
 func newDemoCommand(c *cli) *cobra.Command {
 	o := &demoOptions{}
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "Watch a small team at work, on a broker of its own",
-		Long: `Start a broker in a temporary folder, let a lead, two builders and a reviewer work through it in front of you, and
-remove it again: tasks for whoever has the time, a failure and its next attempt, a question and its reply, a dead
-letter, a message to everyone; then locks, a token, and a crash. It takes about fifteen seconds, and touches no
-other broker. Nothing remains of it, even if it is interrupted or killed.
+		Short: "Show a small team at work, on a separate broker",
+		Long: `Start a broker in a temporary folder, and show how a lead, two builders and a reviewer
+work with it: tasks for a role, a failed task and its retry, a question, a dead letter, a
+message to everyone; then locks, a token, and a crash. It takes about twenty seconds and
+does not touch other brokers. When it ends, even if it is interrupted or killed, nothing
+remains of it.
 
-brokerd is started from the folder that brokerctl is in, else from PATH. Colour is used on a terminal, unless
-NO_COLOR is set.`,
+Every step is a brokerctl command, which the demo shows. On a terminal the demo draws a
+board with a lane for each member of the team. In a pipe it prints one line per step,
+with -o json one object per step. Colour needs a terminal without NO_COLOR.
+
+brokerd is started from the folder that brokerctl is in, else from PATH.`,
 		Example: `  brokerctl demo
   brokerctl demo --pace 0.2 | less`,
 		Args:              cobra.NoArgs,
@@ -46,13 +50,21 @@ NO_COLOR is set.`,
 			if !(o.pace >= 0 && o.pace <= 10) {
 				return usagef("--pace is %v; 0 to 10 is allowed", o.pace)
 			}
-			program, err := findDaemon()
+			brokerd, err := findDaemon()
+			if err != nil {
+				return err
+			}
+			self, err := os.Executable()
+			if err != nil {
+				return fmt.Errorf("find brokerctl: %w", err)
+			}
+			format, err := c.format()
 			if err != nil {
 				return err
 			}
 			out := withoutSIGPIPE(cmd.OutOrStdout())
 			err = demo.Run(cmd.Context(), demo.Options{
-				Program: program, Out: out, Style: style(out), Now: c.env.Now, Pace: o.pace,
+				Brokerd: brokerd, Brokerctl: self, Out: out, Style: style(out, format == formatJSON), Now: c.env.Now, Pace: o.pace,
 			})
 			if errors.Is(err, syscall.EPIPE) { // the end of the reader is no error of the demo
 				return &failure{code: exitSignal + int(syscall.SIGPIPE)}
@@ -78,18 +90,19 @@ func findDaemon() (string, error) {
 	return path, nil
 }
 
-// style is how to write for whoever reads out: with colour and within the width of a terminal, or plainly.
-func style(out io.Writer) demo.Style {
+// style returns how the demo writes to out: a board on a terminal, else plain lines or JSON.
+func style(out io.Writer, json bool) demo.Style {
 	f, ok := out.(*os.File)
-	if !ok {
-		return demo.Style{}
+	if !ok || json {
+		return demo.Style{JSON: json}
 	}
 	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
 	if err != nil {
 		return demo.Style{}
 	}
-	return demo.Style{
-		Colour: os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb",
-		Width:  int(size.Col),
+	s := demo.Style{Width: int(size.Col)}
+	if os.Getenv("TERM") != "dumb" {
+		s.Colour, s.Height = os.Getenv("NO_COLOR") == "", int(size.Row)
 	}
+	return s
 }

@@ -74,31 +74,34 @@ func TestDemo_ShowsATeamAtWorkAndLeavesNothing(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	for _, milestone := range []string{
-		"lead       sends      6 tasks to role:builder",
-		"claims     Fix the failing session test (priority 10)",
-		"fails      Write the migration",
-		"Write the migration (priority 5, attempt 2 of 3)",
-		"asks       reviewer: bcrypt or argon2id?",
-		"hears      reviewer: argon2id",
-		"overseer   notes      message ",
-		"looks up   the dead letter \"Port the old importer\"",
-		"reviewer   hears      lead: sign-in is complete",
-		"builder-2  waits      for auth/: builder-1 holds auth/login.go",
-		"builder-1  crashes    in the middle of auth/login.go",
-		"overseer   notes      builder-1 failed",
-		"builder-2  locks      auth/, fence ",
-		"reviewer   passes     it to builder-2",
-		"builder-2  has        the token, fence ",
-		"builder-1  returns    as incarnation 3, and is told that it lost auth/login.go",
-		"builder-1  refused    a message under fence ",
-		"message.sent         15",
-		"ACKED ×3",
-		"DEAD      Port the old importer",
+		"lead       an agent that gives out tasks",
+		`lead       $ brokerctl send role:builder "Fix the failing session test" --priority 10`,
+		`$ brokerctl nack --error "test database is locked"`,
+		"from lead: Write the migration (attempt 2)",
+		`$ brokerctl ask reviewer "bcrypt or argon2id?" --wait 30s`,
+		"reviewer answers: argon2id",
+		"is a dead letter after 1 attempt: no such repository: importer",
+		"you        $ brokerctl dlq list",
+		"from lead: sign-in is complete, pull main",
+		"builder-2    auth/login.go is held by builder-1",
+		"builder-1    crashes",
+		"you          builder-1 failed",
+		"builder-2    locked auth/",
+		`$ brokerctl token pass deploy staging builder-2 --note "the tests are green"`,
+		"builder-2    passed by reviewer: the tests are green",
+		`builder-1  $ BROKERD_FENCE=`,
+		"builder-1    lost: lock auth/login.go",
+		"\nREV  FROM ",
+		"acked ×3  sign-in is complete",
+		"dead      Port the old importer",
 		"What to try next",
 	} {
 		if !strings.Contains(string(out), milestone) {
 			t.Errorf("the transcript does not have %q", milestone)
 		}
+	}
+	if n := strings.Count(string(out), "agent register builder-1 "); n != 2 {
+		t.Errorf("builder-1 registers %d times; at the start and after its crash are meant", n)
 	}
 	if strings.Contains(string(out), "\x1b") {
 		t.Error("there are colours in a pipe")
@@ -125,7 +128,7 @@ func TestDemo_EndedEarlyLeavesNothing(t *testing.T) {
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
-			for lines := bufio.NewScanner(out); lines.Scan() && !strings.Contains(lines.Text(), "claims"); {
+			for lines := bufio.NewScanner(out); lines.Scan() && !strings.Contains(lines.Text(), " from lead: "); {
 			}
 			want := exitSignal + int(signal)
 			switch signal {

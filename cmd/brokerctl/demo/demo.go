@@ -1,10 +1,12 @@
-// Package demo lets a small team of agents work in front of the reader, on a broker of its own.
+// Package demo shows a small team of agents at work, on a broker of its own.
 //
 //	lead ──tasks──► role:builder ──► builder-1, builder-2 ──question──► reviewer
 //	  ▲                                  │
 //	  └──────────── replies ─────────────┘
 //
-// In a second act they share files and a turn, and one of them crashes. Everything is done through the API, as agents of one's own would do it. Only how long they take is made up.
+// In a second act the team shares files and a turn, and one agent crashes. Every action is a
+// brokerctl command in a process of its own, so that a reader can repeat what the demo shows. Only
+// the time that the work takes is invented.
 package demo
 
 import (
@@ -24,11 +26,12 @@ import (
 
 // Options say how to run the demonstration.
 type Options struct {
-	Program string           // path of brokerd
-	Out     io.Writer        // where the transcript goes
-	Style   Style            // how it is written
-	Now     func() time.Time // the clock
-	Pace    float64          // how long the agents take: 1 is worth watching, 0 is at once
+	Brokerd   string           // path of the daemon
+	Brokerctl string           // path of the command
+	Out       io.Writer        // where the demonstration appears
+	Style     Style            // how it appears
+	Now       func() time.Time // the clock
+	Pace      float64          // how long the agents take: 1 is a comfortable speed, 0 is no time
 }
 
 // Run starts a daemon on a temporary folder and runs the team. It leaves neither the daemon nor the
@@ -36,7 +39,7 @@ type Options struct {
 // first error of the team.
 func Run(ctx context.Context, o Options) (err error) {
 	var log bytes.Buffer
-	d, err := childdaemon.Start(ctx, o.Program, &log)
+	d, err := childdaemon.Start(ctx, o.Brokerd, &log)
 	if err != nil {
 		return withLog(err, &log)
 	}
@@ -49,11 +52,6 @@ func Run(ctx context.Context, o Options) (err error) {
 	if err != nil {
 		return err
 	}
-	broker, err := client.Dial(ctx, client.WithAddress(address))
-	if err != nil {
-		return err
-	}
-	defer broker.Close()
 
 	caller := ctx
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -65,18 +63,11 @@ func Run(ctx context.Context, o Options) (err error) {
 		case <-ctx.Done():
 		}
 	}()
-	t := newTranscript(&outlet{o.Out, cancel}, o.Now, o.Style)
-	t.line("%s", t.paint(bold, "Four agents and one broker, in a folder that is removed afterwards. Ctrl-C ends it."))
-	t.line("")
-	team := newTeam(broker, t, pace(o.Pace))
-	if err = team.run(ctx); err == nil {
-		err = team.share(ctx)
-	}
-	if err == nil {
-		err = closing(ctx, broker, t, team.counts)
-	}
-	if err == nil {
-		next(t)
+	s := newScreen(&outlet{o.Out, cancel}, o.Now, o.Style)
+	s.introduce()
+	err = newTeam(o.Brokerctl, d.Dir(), address, s, pace(o.Pace)).play(ctx)
+	if err == nil && !o.Style.JSON {
+		err = closing(ctx, address, s)
 	}
 	if caller.Err() != nil {
 		return caller.Err()
@@ -111,53 +102,55 @@ func withLog(err error, log *bytes.Buffer) error {
 	return err
 }
 
-// closing shows what the log has counted, and how each message stands.
-func closing(ctx context.Context, broker *client.Client, t *transcript, counts map[string]int) error {
-	t.title("What the event log has counted")
-	var types []string
-	for name := range counts {
-		types = append(types, name)
+// closing lists the messages with the states of their deliveries, and what to try next.
+func closing(ctx context.Context, address string, s *screen) error {
+	broker, err := client.Dial(ctx, client.WithAddress(address))
+	if err != nil {
+		return err
 	}
-	slices.Sort(types)
-	for row := range slices.Chunk(types, t.style.columns(25, 3)) {
-		var line strings.Builder
-		for _, name := range row {
-			fmt.Fprintf(&line, "%-20s%3d  ", name, counts[name])
-		}
-		t.line("%s", strings.TrimRight(line.String(), " "))
-	}
-
-	t.title("How each message stands")
+	defer broker.Close()
 	list, err := broker.Messages().ListMessages(ctx, &pb.ListMessagesRequest{Box: pb.MessageBox_MESSAGE_BOX_ALL})
 	if err != nil {
 		return err
 	}
+	s.title("What became of each message")
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "REVISION\tFROM\tTYPE\tSTATE\tSUBJECT")
+	fmt.Fprintln(w, "REV\tFROM\tSTATE\tTEXT")
 	for _, item := range list.GetItems() {
 		m := item.GetMessage()
+		if m.GetSender() == "system" { // a notice of the broker
+			continue
+		}
 		one, err := broker.Messages().GetMessage(ctx, &pb.GetMessageRequest{Id: m.GetId()})
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\n", m.GetRevision(), m.GetSender(), m.GetType(), states(one.GetDeliveries()), m.GetSubject())
+		text := m.GetSubject()
+		if m.GetBody() != "" {
+			text += ": " + m.GetBody()
+		}
+		fmt.Fprintf(w, "%d\t%s\t%s\t%s\n", m.GetRevision(), m.GetSender(), states(one.GetDeliveries()), text)
 	}
 	if err := w.Flush(); err != nil {
 		return err
 	}
 	for line := range strings.Lines(b.String()) {
-		t.line("%s", strings.TrimRight(line, " \n"))
+		s.line(strings.TrimRight(line, " \n"))
 	}
+	s.title("What to try next")
+	s.line("brokerctl demo --pace 0 | less    every command of this demo, in order")
+	s.line("brokerd                           start a broker; the same commands work there")
+	s.line("docs/getting-started.md           two terminals as two agents")
 	return nil
 }
 
-// states says how the deliveries of a message stand: ACKED, or ACKED ×3.
+// states returns the states of the deliveries of a message: acked, or acked ×3.
 func states(deliveries []*pb.Delivery) string {
 	var found []string
 	counts := map[string]int{}
 	for _, d := range deliveries {
-		name := strings.TrimPrefix(d.GetState().String(), "DELIVERY_STATE_")
+		name := strings.ToLower(strings.TrimPrefix(d.GetState().String(), "DELIVERY_STATE_"))
 		if counts[name]++; counts[name] == 1 {
 			found = append(found, name)
 		}
@@ -167,13 +160,6 @@ func states(deliveries []*pb.Delivery) string {
 			found[i] = fmt.Sprintf("%s ×%d", name, n)
 		}
 	}
+	slices.Sort(found)
 	return strings.Join(found, ", ")
-}
-
-// next says where to go on.
-func next(t *transcript) {
-	t.title("What to try next")
-	t.line("  brokerd                                       a broker that stays; let it run")
-	t.line("  brokerctl agent register me --role builder    be one of a team")
-	t.line("  docs/getting-started.md                       two shells as two agents")
 }

@@ -1,307 +1,359 @@
 package demo
 
 import (
-	"cmp"
+	"bufio"
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
-
-	"google.golang.org/protobuf/types/known/durationpb"
-
-	"brokerd/client"
-	pb "brokerd/gen/brokerd/v1"
 )
 
-// Names of the team. The overseer is no agent: it follows the event log as an operator.
+// Names of the team.
 const (
 	leader   = "lead"
 	builder1 = "builder-1"
 	builder2 = "builder-2"
 	reviewer = "reviewer"
-	overseer = "overseer"
+	operator = "you"
 )
 
-var members = []struct{ name, role string }{
-	{leader, "lead"}, {builder1, "builder"}, {builder2, "builder"}, {reviewer, "reviewer"},
+// members are the agents and the operator, in the order of the board.
+var members = []struct{ name, role, part, colour string }{
+	{leader, "lead", "an agent that gives out tasks", purple},
+	{builder1, "builder", "an agent that does tasks", cyan},
+	{builder2, "builder", "another agent that does tasks", blue},
+	{reviewer, "reviewer", "an agent that answers questions", yellow},
+	{operator, "", "the operator, who watches the event log", dim},
 }
 
-// Types of the team's messages.
-const (
-	typeTask     = "task_assignment"
-	typeResult   = "task_result"
-	typeQuestion = "question"
-	typeAnswer   = "answer"
-	typeNotice   = "notice"
-)
+func colourOf(member string) string {
+	for _, m := range members {
+		if m.name == member {
+			return m.colour
+		}
+	}
+	return plain
+}
 
-// askTime is how long a builder waits for the reviewer's answer.
-const askTime = 30 * time.Second
-
-// task is a piece of work, and what becomes of it.
+// A task is a piece of work, and what happens to it.
 type task struct {
 	subject  string
-	priority int32
+	priority int
 	takes    time.Duration // at pace 1
 	question string        // asked before it is done
-	fails    string        // at the first attempt
-	fatal    string        // at every one: it cannot be done
+	fails    string        // the error of the first attempt
+	fatal    string        // the error of every attempt
 }
 
-// The most urgent comes first, as it is taken.
 var tasks = []task{
-	{subject: "Fix the failing session test", priority: 10, takes: 1000 * time.Millisecond},
+	{subject: "Add the login form", priority: 5, takes: 1800 * time.Millisecond},
 	{subject: "Store passwords", priority: 7, takes: 1200 * time.Millisecond, question: "bcrypt or argon2id?"},
 	{subject: "Write the migration", priority: 5, takes: 1400 * time.Millisecond, fails: "test database is locked"},
-	{subject: "Add the login form", priority: 5, takes: 1800 * time.Millisecond},
+	{subject: "Fix the failing session test", priority: 10, takes: time.Second},
 	{subject: "Port the old importer", priority: 5, takes: 900 * time.Millisecond, fatal: "no such repository: importer"},
-	{subject: "Limit sign-in attempts", priority: 3, takes: 1500 * time.Millisecond},
 }
 
-// team is four agents at work. Its methods are called concurrently.
+// farewell ends the first act for the agents that receive it.
+const farewell = "sign-in is complete, pull main"
+
+// team runs the commands of its members. Its methods are called concurrently.
 type team struct {
-	broker *client.Client
-	t      *transcript
-	pace   pace
-
-	results chan struct{} // the lead has got a result
-	dead    chan struct{} // the log has a dead letter
-	notices chan struct{} // somebody has got the lead's notice
-
-	read int64 // up to where watch has read the log
-
-	mu     sync.Mutex
-	counts map[string]int // events by type
+	program string
+	dir     string // the working folder of the commands
+	env     []string
+	s       *screen
+	pace    pace
+	dead    chan struct{} // receives once for each dead letter in the event log
 }
 
-func newTeam(broker *client.Client, t *transcript, pace pace) *team {
-	return &team{
-		broker: broker, t: t, pace: pace, counts: map[string]int{},
-		results: make(chan struct{}, len(tasks)), dead: make(chan struct{}, len(tasks)), notices: make(chan struct{}, len(members)),
+func newTeam(program, dir, address string, s *screen, pace pace) *team {
+	m := &team{program: program, dir: dir, s: s, pace: pace, dead: make(chan struct{}, len(tasks))}
+	for _, v := range os.Environ() { // these settings are for other brokers
+		if !strings.HasPrefix(v, "BROKERD_") {
+			m.env = append(m.env, v)
+		}
 	}
+	m.env = append(m.env, "BROKERD_ADDR="+address, "BROKERD_ROOT="+dir)
+	return m
 }
 
-// run lets the team join, work and leave, and returns when all of that is in the log and was read there. The first
-// error of any of them ends it for all.
-func (m *team) run(ctx context.Context) error {
+// play plays both acts. All commands have ended when it returns.
+func (m *team) play(ctx context.Context) error {
 	ctx, end := context.WithCancelCause(ctx)
-	defer end(nil)
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	start := func(f func() error) {
+	defer end(nil)
+	start := func(f func() error) <-chan struct{} {
+		done := make(chan struct{})
 		wg.Go(func() {
+			defer close(done)
 			if err := f(); err != nil {
 				end(err)
 			}
 		})
+		return done
 	}
+	m.s.begin("Act 1: tasks for a role, a question, a retry, a dead letter")
 	for _, a := range members {
-		if _, err := m.broker.As(a.name).Agents().RegisterAgent(ctx, &pb.RegisterAgentRequest{Role: a.role}); err != nil {
+		if a.role == "" {
+			continue
+		}
+		if _, err := m.run(ctx, a.name, "agent", "register", a.name, "--role", a.role); err != nil {
 			return err
 		}
-		m.t.say(a.name, plain, "joins", "as %s", a.role)
 	}
-	work, home := context.WithCancel(ctx)
-	defer home()
-	for _, a := range members {
-		start(func() error { return m.work(ctx, work, a.name, end) })
+	start(func() error { return m.watch(ctx) })
+	for _, done := range []<-chan struct{}{
+		start(func() error { return m.lead(ctx) }),
+		start(func() error { return m.work(ctx, builder1) }),
+		start(func() error { return m.work(ctx, builder2) }),
+		start(func() error { return m.work(ctx, reviewer) }),
+	} {
+		<-done
 	}
-	start(func() error { defer home(); return m.lead(ctx) })
-	if err := m.watch(ctx, len(members)); err != nil {
-		end(err)
+	if ctx.Err() == nil {
+		m.s.begin("Act 2: shared files, a crash, a token")
+		if err := m.share(ctx); err != nil {
+			return err
+		}
+		m.pace.take(ctx, time.Second)
 	}
 	return context.Cause(ctx)
 }
 
-// share plays the second act, and returns when all of it was read in the log.
-func (m *team) share(ctx context.Context) error {
-	ctx, end := context.WithCancelCause(ctx)
-	defer end(nil)
-	s := &sharing{address: m.broker.Address(), t: m.t, pace: m.pace}
-	played := make(chan struct{})
-	go func() {
-		defer close(played)
-		if err := s.run(ctx); err != nil {
-			end(err)
-		}
-	}()
-	if err := m.watch(ctx, sharers); err != nil {
-		end(err)
-	}
-	<-played
-	return context.Cause(ctx)
-}
-
-// work is an agent's day: it handles what it is sent until work ends, and leaves. A call that fails is no part of the
-// play: it goes to broken.
-func (m *team) work(ctx, work context.Context, name string, broken func(error)) error {
-	me := m.broker.As(name)
-	err := me.Work(work, client.WorkOptions{DrainTimeout: time.Second}, func(ctx context.Context, c *client.Claim) (outcome error) {
-		var err error
-		switch c.Message.GetType() {
-		case typeTask:
-			outcome, err = m.build(ctx, me, c)
-		case typeQuestion:
-			err = m.answer(ctx, me, c)
-		case typeNotice:
-			m.t.say(name, plain, "hears", "%s: %s", c.Message.GetSender(), c.Message.GetSubject())
-			m.notices <- struct{}{}
-		default:
-			m.t.say(name, plain, "hears", "%s: %s", c.Message.GetSender(), c.Message.GetSubject())
-			m.results <- struct{}{}
-		}
-		if err != nil && ctx.Err() == nil {
-			broken(err)
-		}
-		return cmp.Or(outcome, err)
-	})
-	if err != nil || ctx.Err() != nil {
-		return err
-	}
-	_, err = me.Agents().DeregisterAgent(ctx, &pb.DeregisterAgentRequest{})
-	return err
-}
-
-// lead hands out the work, and closes when all of it is done or given up.
+// lead gives out the tasks, reads the results, and tells everyone when all tasks have ended.
 func (m *team) lead(ctx context.Context) error {
-	lead := m.broker.As(leader)
-	var batch []*pb.Message
+	unsolved := 0
 	for _, t := range tasks {
-		batch = append(batch, &pb.Message{
-			Target: &pb.Target{To: &pb.Target_Role{Role: "builder"}}, Type: typeTask,
-			Subject: t.subject, Priority: t.priority, TaskId: "sign-in",
-		})
+		m.pace.take(ctx, 300*time.Millisecond)
+		_, err := m.run(ctx, leader, "send", "role:builder", t.subject, "--priority", strconv.Itoa(t.priority))
+		if err != nil {
+			return err
+		}
+		if t.fatal != "" {
+			unsolved++
+		}
+	}
+	for range len(tasks) - unsolved {
+		if _, err := m.claim(ctx, leader); err != nil {
+			return err
+		}
+		if _, err := m.run(ctx, leader, "ack"); err != nil {
+			return err
+		}
+	}
+	for range unsolved {
+		select {
+		case <-m.dead:
+		case <-ctx.Done():
+			return nil
+		}
 	}
 	m.pace.take(ctx, 600*time.Millisecond)
-	m.t.say(leader, plain, "sends", "%d tasks to role:builder; the most urgent is taken first", len(batch))
-	if _, err := lead.Messages().SendMessages(ctx, &pb.SendMessagesRequest{Messages: batch}); err != nil {
+	if err := m.tell(ctx, operator, plain, "dlq", "list"); err != nil {
 		return err
 	}
-	if !wait(ctx, m.results, len(tasks)-1) || !wait(ctx, m.dead, 1) {
-		return nil
-	}
 	m.pace.take(ctx, 600*time.Millisecond)
-	if err := m.lookUp(ctx); err != nil {
-		return err
-	}
-	m.pace.take(ctx, 600*time.Millisecond)
-	const notice = "sign-in is complete, pull main"
-	m.t.say(leader, plain, "sends", "to everyone: %s", notice)
-	_, err := lead.Messages().SendMessages(ctx, &pb.SendMessagesRequest{Messages: []*pb.Message{{
-		Target: &pb.Target{To: &pb.Target_Everyone{Everyone: true}}, Type: typeNotice, Subject: notice,
-	}}})
-	if err == nil {
-		wait(ctx, m.notices, len(members)-1)
-	}
+	_, err := m.run(ctx, leader, "send", "everyone", farewell)
 	return err
 }
 
-// lookUp shows what was given up, and why.
-func (m *team) lookUp(ctx context.Context) error {
-	answer, err := m.broker.Messages().ListDeadLetters(ctx, &pb.ListDeadLettersRequest{})
-	if err != nil {
-		return err
-	}
-	for _, item := range answer.GetItems() {
-		for _, attempt := range item.GetDelivery().GetHistory() {
-			m.t.say(leader, plain, "looks up", "the dead letter %q: attempt %d by %s, %s",
-				item.GetMessage().GetSubject(), attempt.GetNumber(), attempt.GetAgent(), attempt.GetError())
+// work is the loop of an agent: it claims messages and finishes them until the farewell.
+func (m *team) work(ctx context.Context, name string) error {
+	for {
+		c, err := m.claim(ctx, name)
+		if err != nil {
+			return err
+		}
+		if c.Message.Subject == farewell {
+			_, err := m.run(ctx, name, "ack")
+			return err
+		}
+		if name == reviewer {
+			m.pace.take(ctx, 900*time.Millisecond)
+			_, err = m.run(ctx, name, "reply", "--ack", "argon2id")
+		} else {
+			err = m.build(ctx, name, taskOf(c.Message.Subject), c.Attempt)
+		}
+		if err != nil {
+			return err
 		}
 	}
-	return nil
 }
 
-// build works on a task. The reply to the lead finishes it; outcome says what becomes of it otherwise.
-func (m *team) build(ctx context.Context, me *client.Client, c *client.Claim) (outcome, err error) {
-	name := me.Identity().Agent
-	t := taskOf(c.Message)
-	again := ""
-	if c.Attempt > 1 {
-		again = fmt.Sprintf(", attempt %d of %d", c.Attempt, c.MaxAttempts)
+// build does a claimed task.
+func (m *team) build(ctx context.Context, name string, t task, attempt int) error {
+	result := "done"
+	if t.question != "" {
+		var asked struct {
+			Reply struct{ Body string }
+		}
+		if err := m.decode(ctx, name, &asked, "ask", reviewer, t.question, "--wait", "30s"); err != nil {
+			return err
+		}
+		m.s.result(name, plain, reviewer+" answers: "+asked.Reply.Body)
+		result = "done with " + asked.Reply.Body
 	}
-	m.t.say(name, plain, "claims", "%s (priority %d%s)", t.subject, c.Message.GetPriority(), again)
 	m.pace.take(ctx, t.takes)
-	result := t.subject + ": done"
 	switch {
 	case t.fatal != "":
-		m.t.say(name, red, "gives up", "%s: %s", t.subject, t.fatal)
-		return client.Fatal(errors.New(t.fatal)), nil
-	case t.fails != "" && c.Attempt == 1:
-		m.t.say(name, yellow, "fails", "%s: %s", t.subject, t.fails)
-		return client.RetryAfter(errors.New(t.fails), m.pace.scaled(time.Second)), nil
-	case t.question != "":
-		answer, err := m.ask(ctx, me, c, t.question)
-		if err != nil {
-			return nil, err
+		return m.tell(ctx, name, red, "nack", "--fatal", "--error", t.fatal)
+	case t.fails != "" && attempt == 1:
+		return m.tell(ctx, name, yellow, "nack", "--error", t.fails)
+	}
+	_, err := m.run(ctx, name, "reply", "--ack", result)
+	return err
+}
+
+// A claim is the part of a claim that the demonstration shows.
+type claim struct {
+	ClaimID string `json:"claim_id"`
+	Attempt int    `json:"attempt"`
+	Message struct {
+		Sender, Subject, Body string
+	} `json:"message"`
+}
+
+// claim waits for the next message of an agent.
+func (m *team) claim(ctx context.Context, name string) (claim, error) {
+	var c claim
+	if err := m.decode(ctx, name, &c, "claim", "--wait", "30s"); err != nil {
+		return c, err
+	}
+	text := c.Message.Subject
+	if c.Message.Body != "" {
+		text += ": " + c.Message.Body
+	}
+	if c.Attempt > 1 {
+		text += fmt.Sprintf(" (attempt %d)", c.Attempt)
+	}
+	m.s.result(name, green, fmt.Sprintf("%s from %s: %s", c.ClaimID, c.Message.Sender, text))
+	return c, nil
+}
+
+// watch follows the event log until ctx ends.
+func (m *team) watch(ctx context.Context) error {
+	args := []string{"event", "follow", "--type", "message.retried", "--type", "message.dead", "--type", "agent.failed"}
+	m.s.command(operator, commandLine(args))
+	cmd := m.command(ctx, operator, append(args, "-o", "json"))
+	// event follow waits for a broker that has ended. The shell stops it at the end of standard
+	// input, even if the demo is killed.
+	cmd.Args = append([]string{"sh", "-c", `"$@" & cat >/dev/null; kill $!`, "sh", m.program}, cmd.Args[1:]...)
+	cmd.Path = "/bin/sh"
+	in, reads := cmd.StdinPipe()
+	out, writes := cmd.StdoutPipe()
+	if err := errors.Join(reads, writes); err != nil {
+		return err
+	}
+	cmd.Cancel = in.Close
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		var event struct{ Type, Summary string }
+		if err := json.Unmarshal(lines.Bytes(), &event); err != nil {
+			return fmt.Errorf("read an event: %w", err)
 		}
-		m.pace.take(ctx, t.takes)
-		result = fmt.Sprintf("%s: done with %s", t.subject, answer)
-	}
-	m.t.say(name, green, "finishes", "%s", t.subject)
-	return nil, c.Reply(ctx, &pb.Message{Type: typeResult, Subject: result})
-}
-
-// ask waits for the reviewer's answer, with the task in hand.
-func (m *team) ask(ctx context.Context, me *client.Client, c *client.Claim, question string) (string, error) {
-	name := me.Identity().Agent
-	m.t.say(name, plain, "asks", "%s: %s", reviewer, question)
-	answer, err := me.Messages().Ask(ctx, &pb.AskRequest{
-		Message: &pb.Message{
-			Target: &pb.Target{To: &pb.Target_Agent{Agent: reviewer}}, Type: typeQuestion, Subject: question,
-			ThreadId: c.Message.GetThreadId(), TaskId: c.Message.GetTaskId(),
-		},
-		Wait: durationpb.New(askTime),
-	})
-	if err != nil {
-		return "", err
-	}
-	if answer.GetReply() == nil {
-		return "", fmt.Errorf("%s has not answered", reviewer)
-	}
-	m.t.say(name, plain, "hears", "%s: %s", reviewer, answer.GetReply().GetSubject())
-	return answer.GetReply().GetSubject(), nil
-}
-
-// answer is the reviewer's part.
-func (m *team) answer(ctx context.Context, me *client.Client, c *client.Claim) error {
-	m.pace.take(ctx, 900*time.Millisecond)
-	const verdict = "argon2id"
-	m.t.say(reviewer, plain, "replies", "%s: %s", c.Message.GetSender(), verdict)
-	return c.Reply(ctx, &pb.Message{Type: typeAnswer, Subject: verdict})
-}
-
-// watch follows the event log, as an overseer does, until so many agents have left.
-func (m *team) watch(ctx context.Context, leaving int) error {
-	for event, err := range m.broker.FollowEvents(ctx, client.EventOptions{After: m.read}) {
-		if err != nil {
-			return err
-		}
-		m.read = event.GetRevision()
-		m.mu.Lock()
-		m.counts[event.GetType()]++
-		m.mu.Unlock()
-		switch event.GetType() {
-		case "message.retried", "agent.failed":
-			m.t.say(overseer, yellow, "notes", "%s", event.GetSummary())
-		case "message.dead":
-			m.t.say(overseer, red, "notes", "%s", event.GetSummary())
+		m.s.result(operator, red, event.Summary)
+		if event.Type == "message.dead" {
 			m.dead <- struct{}{}
-		case "agent.deregistered":
-			if leaving--; leaving == 0 {
-				return nil
-			}
 		}
+	}
+	_ = cmd.Wait() // ctx ended it
+	return ctx.Err()
+}
+
+// run shows and runs a command of a member, and returns its output. Settings of the form
+// BROKERD_NAME=VALUE may precede the command.
+func (m *team) run(ctx context.Context, member string, args ...string) (string, error) {
+	m.s.command(member, commandLine(args))
+	return m.output(ctx, member, args)
+}
+
+// tell runs a command and shows its output as well.
+func (m *team) tell(ctx context.Context, member, tone string, args ...string) error {
+	out, err := m.run(ctx, member, args...)
+	for line := range strings.Lines(out) {
+		m.s.result(member, tone, strings.TrimSpace(line))
+	}
+	return err
+}
+
+// decode runs a command and decodes its JSON.
+func (m *team) decode(ctx context.Context, member string, into any, args ...string) error {
+	m.s.command(member, commandLine(args))
+	out, err := m.output(ctx, member, append(args, "-o", "json"))
+	if err == nil {
+		err = json.Unmarshal([]byte(out), into)
+	}
+	return err
+}
+
+// refuse runs a command that the broker refuses with the given exit code, and shows why.
+func (m *team) refuse(ctx context.Context, member string, code int, args ...string) error {
+	_, err := m.run(ctx, member, args...)
+	if exit := (*exec.ExitError)(nil); ctx.Err() == nil && (!errors.As(err, &exit) || exit.ExitCode() != code) {
+		return fmt.Errorf("%s was to end with exit code %d: %w", commandLine(args), code, err)
+	}
+	if err != nil {
+		_, why, _ := strings.Cut(err.Error(), ": brokerctl: ")
+		m.s.result(member, yellow, why)
 	}
 	return nil
 }
 
-// pace is how long things take: 1 is worth watching, 0 is at once.
+func (m *team) output(ctx context.Context, member string, args []string) (string, error) {
+	cmd := m.command(ctx, member, args)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("%s, as %s: %w: %s", commandLine(args), member, err, strings.TrimSpace(errs.String()))
+	}
+	return out.String(), nil
+}
+
+func (m *team) command(ctx context.Context, member string, args []string) *exec.Cmd {
+	env := m.env
+	for len(args) > 0 && strings.HasPrefix(args[0], "BROKERD_") {
+		env, args = append(env[:len(env):len(env)], args[0]), args[1:]
+	}
+	if member != operator {
+		env = append(env[:len(env):len(env)], "BROKERD_AGENT="+member)
+	}
+	cmd := exec.CommandContext(ctx, m.program, args...)
+	cmd.Dir, cmd.Env = m.dir, env
+	return cmd
+}
+
+// commandLine returns a command as it is typed into a shell.
+func commandLine(args []string) string {
+	var words []string
+	for _, arg := range args {
+		if strings.ContainsAny(arg, " ?'") {
+			arg = strconv.Quote(arg)
+		}
+		words = append(words, arg)
+	}
+	at := 0
+	for strings.HasPrefix(words[at], "BROKERD_") {
+		at++
+	}
+	return strings.Join(append(words[:at:at], append([]string{"brokerctl"}, words[at:]...)...), " ")
+}
+
+// pace is how long things take: 1 is a comfortable speed, 0 is no time.
 type pace float64
 
-// take is the time that something takes. It ends early with the context.
+// take waits for the time that something takes. It ends early with the context.
 func (p pace) take(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(p.scaled(d))
+	timer := time.NewTimer(time.Duration(float64(d) * float64(p)))
 	defer timer.Stop()
 	select {
 	case <-timer.C:
@@ -309,29 +361,12 @@ func (p pace) take(ctx context.Context, d time.Duration) {
 	}
 }
 
-// scaled is a time at this pace.
-func (p pace) scaled(d time.Duration) time.Duration {
-	return max(time.Duration(float64(d)*float64(p)), time.Millisecond)
-}
-
-// wait waits for n signals, and returns false if the context ends first.
-func wait(ctx context.Context, signals <-chan struct{}, n int) bool {
-	for range n {
-		select {
-		case <-signals:
-		case <-ctx.Done():
-			return false
-		}
-	}
-	return true
-}
-
-// taskOf finds the task that a message is about.
-func taskOf(m *pb.Message) task {
+// taskOf returns the task with a subject.
+func taskOf(subject string) task {
 	for _, t := range tasks {
-		if t.subject == m.GetSubject() {
+		if t.subject == subject {
 			return t
 		}
 	}
-	return task{subject: m.GetSubject()}
+	return task{subject: subject}
 }
