@@ -102,8 +102,8 @@ func WithRetryNotice(f func(err error, in time.Duration)) Option {
 }
 
 // Dial connects to a broker. Without WithAddress it looks for the local one, as FromEnvironment
-// does, but takes no identity from the environment. It returns an *UnreachableError if no broker
-// answers, and the context's error if that ends before an attempt to connect has ended. The context
+// does, but takes no identity from the environment. It returns an *AddressError for an address that
+// cannot be used, an *UnreachableError if no broker answers, and the context's error if that ends before an attempt to connect has ended. The context
 // bounds only Dial.
 func Dial(ctx context.Context, opts ...Option) (*Client, error) {
 	var o options
@@ -125,7 +125,7 @@ func Dial(ctx context.Context, opts ...Option) (*Client, error) {
 		return nil, err
 	}
 	if network == "tcp" && o.credential != "" && !loopback(where) {
-		return nil, fmt.Errorf("connect to %s: without TLS a credential is only sent to this machine itself; use a loopback address", o.address)
+		return nil, &AddressError{o.address, "is not on this machine: without TLS, a credential may only go to a loopback address"}
 	}
 	l := &link{address: o.address, credential: o.credential, onRetry: o.onRetry}
 	if l.conn, err = grpc.NewClient("passthrough:///broker", l.dialOptions(network, where)...); err != nil {
@@ -272,12 +272,12 @@ func parseAddress(address string) (network, where string, err error) {
 	if path, ok := strings.CutPrefix(address, "unix:"); ok {
 		path = strings.TrimPrefix(path, "//")
 		if path == "" {
-			return "", "", fmt.Errorf("address %q names no socket: write unix:///path/of/socket", address)
+			return "", "", &AddressError{address, "names no socket: write unix:///path/of/socket"}
 		}
 		return "unix", path, nil
 	}
 	if _, _, err := net.SplitHostPort(address); err != nil {
-		return "", "", fmt.Errorf("address %q is neither unix:///path/of/socket nor host:port", address)
+		return "", "", &AddressError{address, "is neither unix:///path/of/socket nor host:port"}
 	}
 	return "tcp", address, nil
 }

@@ -26,6 +26,15 @@ const errorDomain = "brokerd.v1"
 // answer as a broker.
 var ErrSilent = errors.New("connections are accepted but not answered")
 
+// An AddressError says why a client cannot connect to an address.
+type AddressError struct {
+	Address string
+	Problem string
+}
+
+// Error names the address and the problem.
+func (e *AddressError) Error() string { return fmt.Sprintf("address %q %s", e.Address, e.Problem) }
+
 // An UnreachableError says that no broker answers. Its gRPC code is UNAVAILABLE. errors.Is tells
 // the causes apart: fs.ErrNotExist (there is no endpoint file or no socket), syscall.ECONNREFUSED
 // (the broker has ended), ErrSilent (its process is frozen or overloaded).
@@ -134,6 +143,17 @@ func Reason(err error) string {
 	for _, d := range details(err) {
 		if info, ok := d.(*errdetails.ErrorInfo); ok && info.GetDomain() == errorDomain {
 			return info.GetReason()
+		}
+	}
+	return ""
+}
+
+// Resource returns the name of the thing that an error is about, such as that of the agent that does
+// not exist; "" if the error names none.
+func Resource(err error) string {
+	for _, d := range details(err) {
+		if info, ok := d.(*errdetails.ResourceInfo); ok {
+			return info.GetResourceName()
 		}
 	}
 	return ""

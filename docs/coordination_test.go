@@ -15,6 +15,7 @@ func TestCoordination_CommandsWork(t *testing.T) {
 	startBroker(t, repository, env)
 	shell := openTerminal(t, repository, env)
 	shell.run(`export PATH="$PWD/bin:$PATH"`)
+	shell.run("git init --quiet") // its top is the root of the paths
 	n := 0
 	for _, block := range fence.FindAllStringSubmatch(read(t, "coordination.md"), -1) {
 		if block[1] != "sh" {

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"brokerd/client"
 	pb "brokerd/gen/brokerd/v1"
 )
 
@@ -141,6 +142,12 @@ func (c *cli) notAcquired(answer acquired) error {
 		text += fmt.Sprintf("; place %d in the queue, ticket %d", answer.GetPosition(), answer.GetTicket())
 	}
 	return failf(exitNothing, "the wait is over: %s", text)
+}
+
+// notReleased is the error of a release that found nothing.
+func notReleased(broker *client.Client, what string) error {
+	return failf(exitLost, "the agent %s neither holds %s nor waits for it: it never did, or it has lost it; "+
+		"stop the work that needs it", broker.Identity().Agent, what)
 }
 
 // inTheWay says who is in the way of a request.

@@ -69,6 +69,9 @@ subscriptions and claims stay.`,
 			if err != nil {
 				return err
 			}
+			if broker.Identity().Agent == "" {
+				return usagef("give the agent a name: %s agent register NAME", c.again())
+			}
 			answer, err := broker.Agents().RegisterAgent(cmd.Context(), o.request(labels))
 			if err != nil {
 				return err

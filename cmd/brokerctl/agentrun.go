@@ -42,7 +42,8 @@ lines that are JSON objects of these types, which become calls:
 docs/agents-run.md describes them. SIGINT, SIGTERM and SIGHUP are passed on; a second SIGINT or SIGTERM kills.
 
 Exit codes: the program's own, 124 if it was ended by --timeout; 6 if the agent was lost: registered anew elsewhere,
-or its lease was over; then the program gets SIGTERM, and SIGKILL 10 s later; 125 brokerctl itself failed.`
+or its lease was over; then the program gets SIGTERM, and SIGKILL 10 s later; 125 if brokerctl itself failed, 126 if the
+program cannot be executed, 127 if there is none of that name.`
 
 // agentRunOptions are the options of agent run.
 type agentRunOptions struct {
@@ -85,7 +86,7 @@ func (o *agentRunOptions) run(c *cli, cmd *cobra.Command, args []string) error {
 	}
 	path, err := exec.LookPath(args[0])
 	if err != nil {
-		return ownFailure(c, "run", err)
+		return startFailure("run", err)
 	}
 	broker, err := c.connect(cmd.Context())
 	if err != nil {
@@ -140,7 +141,7 @@ func (o *agentRunOptions) attend(c *cli, cmd *cobra.Command, r *reporter, path s
 	}
 	switch {
 	case p.notStarted:
-		return ownFailure(c, "run", runErr)
+		return startFailure("run", runErr)
 	case code != commandDone:
 		return &failure{code: code}
 	}

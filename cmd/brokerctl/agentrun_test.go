@@ -124,7 +124,6 @@ func TestAgentRun_BeatsAndPassesSignalsOn(t *testing.T) {
 func TestAgentRun_ItsOwnFailureIsExitCode125(t *testing.T) {
 	startBroker(t)
 	for _, args := range [][]string{
-		{"agent", "run", "--agent", "builder-1", "--", "no-such-command"},
 		{"agent", "run", "--agent", "all", "--", "true"},
 		{"--addr", "127.0.0.1:1", "agent", "run", "--agent", "builder-1", "--", "true"},
 	} {

@@ -82,37 +82,6 @@ func TestSend_TheSameRequestIDDoesNothingTwice(t *testing.T) {
 	}
 }
 
-func TestExitCodes_OfACommandAgainstABroker(t *testing.T) {
-	startBroker(t)
-	register(t, "lead/lead", "builder-1/builder")
-	for _, c := range []struct {
-		args []string
-		code int
-		text string
-	}{
-		{[]string{"send", "bilder-1", "x"}, 3, "builder-1"},
-		{[]string{"message", "get", "999999"}, 3, "999999"},
-		{[]string{"--session", "nope", "status"}, 3, "nope"},
-		{[]string{"agent", "get", "bilder-1"}, 3, "builder-1"},
-		{[]string{"--agent", "builder-1", "claim"}, 4, "nothing to claim"},
-		{[]string{"--agent", "builder-1", "claim", "--wait", "1ms"}, 4, "nothing to claim within 1ms"},
-		{[]string{"--agent", "builder-1", "receive"}, 4, "nothing is there"},
-		{[]string{"--agent", "builder-1", "receive", "--wait", "1ms"}, 4, "nothing came within 1ms"},
-		{[]string{"--agent", "builder-1", "ack"}, 5, "holds no claim"},
-		{[]string{"--agent", "stranger", "inbox"}, 5, "register"},
-		{[]string{"session", "create", "default"}, 5, "default"},
-		{[]string{"--agent", "builder-1", "admin", "check"}, 7, "operator"},
-		{[]string{"claim"}, 2, "--agent"},
-		{[]string{"send", "builder-1", strings.Repeat("x", 600), "--body", "b"}, 2, "subject"},
-		{[]string{"send", "builder-1", "--max-attempts", "101"}, 2, "max_attempts"},
-	} {
-		got := ctl(t, c.args...)
-		if got.code != c.code || !strings.Contains(got.err, c.text) || got.out != "" || strings.Count(got.err, "\n") != 1 {
-			t.Errorf("%q: %+v, want code %d and %q", c.args, got, c.code, c.text)
-		}
-	}
-}
-
 func TestClaim_LostIsExitCode6(t *testing.T) {
 	startBroker(t)
 	register(t, "lead", "builder-1")

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"strings"
 
 	"brokerd/client"
@@ -36,6 +37,9 @@ func (c *cli) connect(ctx context.Context, more ...client.Option) (*client.Clien
 		opts = append(opts, client.WithCredential(secret))
 	}
 	c.client, err = client.Dial(ctx, append(opts, more...)...)
+	if errors.As(err, new(*client.AddressError)) {
+		return nil, usagef("%s: %v", s.addr.from, err)
+	}
 	return c.client, err
 }
 
@@ -58,5 +62,6 @@ func (c *cli) connectAs(ctx context.Context, args []string) (*client.Client, err
 	if args[0] == "" {
 		return nil, usagef("the agent's name is empty")
 	}
+	c.found.agent = setting{args[0], "NAME"} // for errors
 	return broker.As(args[0]), nil
 }

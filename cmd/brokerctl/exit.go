@@ -5,16 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"syscall"
 
-	"github.com/spf13/cobra"
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
 
-// The exit codes, as the help and the API's page promise them.
+// The exit codes.
 const (
 	exitDone        = 0
 	exitError       = 1
@@ -24,11 +23,59 @@ const (
 	exitConflict    = 5
 	exitLost        = 6
 	exitDenied      = 7
+	exitRevise      = 10
+	exitRejected    = 11
 	exitUnreachable = 69
-	exitTimedOut    = 124 // of work and run: the command was ended by --timeout
-	exitOwnFailure  = 125 // of work and run: brokerctl failed, not the command
+	exitTimedOut    = 124
+	exitOwnFailure  = 125
+	exitNotRunnable = 126
+	exitNoCommand   = 127
 	exitSignal      = 128 // plus the signal's number
 )
+
+// exitCodes are the exit codes with the code that an error has in JSON, and what they mean. The help
+// of brokerctl prints them, and a test compares docs/json.md with them.
+var exitCodes = []struct {
+	exit    int
+	code    string
+	meaning string
+}{
+	{exitDone, "", "done"},
+	{exitError, "error", "error without a code of its own, such as a full mailbox"},
+	{exitUsage, "usage", "the command line or the request is wrong"},
+	{exitNotFound, "not_found", "there is no such agent, role, message, session or other thing"},
+	{exitNothing, "nothing", "nothing is there, or the wait ended first"},
+	{exitConflict, "conflict", "the state forbids it: held by another, closed, changed"},
+	{exitLost, "lost", "the agent does not hold the claim, lock or token: stop the work on it"},
+	{exitDenied, "denied", "the caller may not do this"},
+	{exitRevise, "", "review submit: the work is to be revised"},
+	{exitRejected, "", "review submit: the work is rejected"},
+	{exitUnreachable, "unreachable", "the broker is unreachable, or cannot serve now"},
+	{exitTimedOut, "", "run, work: --timeout ended the command"},
+	{exitOwnFailure, "failed", "run, work: brokerctl itself failed, not the command"},
+	{exitNotRunnable, "not_runnable", "run, work: the command cannot be executed"},
+	{exitNoCommand, "no_command", "run, work: there is no such command"},
+	{exitSignal, "interrupted", "ended by signal N"},
+}
+
+// exitHelp lists the exit codes, one a line.
+func exitHelp() string {
+	var b strings.Builder
+	for _, row := range exitCodes {
+		fmt.Fprintf(&b, "  %-6s %s\n", strconv.Itoa(row.exit)+cond(row.exit == exitSignal, "+N", ""), row.meaning)
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// codeOf returns the code that an error with this exit code has in JSON.
+func codeOf(exit int) string {
+	for _, row := range exitCodes {
+		if row.exit == min(exit, exitSignal) {
+			return row.code
+		}
+	}
+	return ""
+}
 
 // A failure is an error that knows its exit code. Without text nothing is printed.
 type failure struct {
@@ -65,50 +112,6 @@ func signalOf(ctx context.Context) (syscall.Signal, bool) {
 	return s, ok
 }
 
-// report prints err as one line on standard error and returns the exit code.
-func (c *cli) report(ctx context.Context, cmd *cobra.Command, err error) int {
-	if err == nil {
-		return exitDone
-	}
-	code, text := c.explain(err)
-	if s, ok := signalOf(ctx); ok && (errors.Is(err, context.Canceled) || status.Code(err) == codes.Canceled) {
-		return exitSignal + int(s)
-	}
-	if text == "" {
-		return code
-	}
-	if code == exitUsage && (!c.ran || strings.HasPrefix(text, "unknown command")) {
-		text += fmt.Sprintf(" (see %s --help)", cmd.CommandPath())
-	}
-	fmt.Fprintf(c.env.Err, "brokerctl: %s\n", oneLine(text))
-	return code
-}
-
-// explain turns an error into an exit code and a text that says what was wrong and what to do.
-func (c *cli) explain(err error) (code int, text string) {
-	var f *failure
-	if errors.As(err, &f) {
-		return f.code, f.text
-	}
-	s, ok := grpcStatus(err)
-	if !ok {
-		if !c.ran {
-			return exitUsage, usageText(err.Error())
-		}
-		return exitError, err.Error()
-	}
-	reason, retry := details(s)
-	code = exitCode(s.Code(), reason)
-	text = s.Message()
-	if reason == "OPERATOR_ONLY" && c.found != nil && c.found.agent.value != "" {
-		text += fmt.Sprintf("; %s says agent %s, with --agent '' you act as operator", c.found.agent.from, c.found.agent.value)
-	}
-	if retry != "" {
-		text += "; try again in " + retry
-	}
-	return code, text
-}
-
 // usageText says in plain words what cobra says of groups of options.
 func usageText(text string) string {
 	if list, ok := enclosed(text, "if any flags in the group ["); ok {
@@ -137,30 +140,10 @@ func grpcStatus(err error) (*status.Status, bool) {
 	return s.GRPCStatus(), true
 }
 
-// details returns the reason of an error, and how long to wait before another try.
-func details(s *status.Status) (reason, retry string) {
-	for _, d := range s.Details() {
-		switch d := d.(type) {
-		case *errdetails.ErrorInfo:
-			reason = d.GetReason()
-		case *errdetails.RetryInfo:
-			if d.GetRetryDelay().AsDuration() > 0 {
-				retry = short(d.GetRetryDelay().AsDuration())
-			}
-		}
-	}
-	return reason, retry
-}
-
 // exitCode maps what the API answered.
-func exitCode(code codes.Code, reason string) int {
-	switch reason {
-	case "CLAIM_LOST", "LOCK_LOST", "TOKEN_LOST", "FENCE_LOST", "STALE_INCARNATION":
-		return exitLost
-	case "NO_RESPONDERS": // nobody can answer, and trying again does not help
-		return exitError
-	case "AGENT_REQUIRED": // the command line did not say who is calling
-		return exitUsage
+func exitCode(code codes.Code, why string) int {
+	if exit := reasons[why].exit; exit != 0 {
+		return exit
 	}
 	switch code {
 	case codes.OK:

@@ -100,7 +100,7 @@ role:builder  1        0        0
 	if at(t, got, "agent") != "lead" || at(t, got, "data_dir") != "" {
 		t.Errorf("%v", got)
 	}
-	if got := ctl(t, "--agent", "nobody-1", "status"); got.code != 5 || !strings.Contains(got.err, "not registered") {
+	if got := ctl(t, "--agent", "nobody-1", "status"); got.code != 3 || !strings.Contains(got.err, "not registered") {
 		t.Errorf("%+v", got)
 	}
 }

@@ -36,7 +36,8 @@ is away, brokerctl waits for it until shortly before the hold expires. brokerctl
 a second SIGINT or SIGTERM kills the command.
 
 Exit codes: the command's own, 124 if it was ended by --timeout; 4 the wait is over; 5 somebody else has it, or waiting
-would be a deadlock; 6 %[1]s was lost and the command stopped; 125 brokerctl itself failed.`
+would be a deadlock; 6 %[1]s was lost and the command stopped; 125 brokerctl itself failed;
+126 or 127 the command cannot be run.`
 
 // runOptions are the options of lock run and token run.
 type runOptions struct {
@@ -103,7 +104,7 @@ func (e *errGrantLost) Error() string { return e.why }
 func (o *runOptions) runHolding(c *cli, cmd *cobra.Command, command []string, take func() (*hold, error)) error {
 	path, err := exec.LookPath(command[0])
 	if err != nil {
-		return ownFailure(c, cmd.Name(), err)
+		return startFailure(cmd.Name(), err)
 	}
 	h, err := take()
 	var f *failure
@@ -138,7 +139,7 @@ func (h *hold) run(c *cli, cmd *cobra.Command, path string, command []string, ti
 	h.giveBack(cmd)
 	switch {
 	case p.notStarted:
-		return ownFailure(c, cmd.Name(), err)
+		return startFailure(cmd.Name(), err)
 	case code != commandDone:
 		return &failure{code: code}
 	}

@@ -126,7 +126,7 @@ func TestInit_HonoursTheEnvironment(t *testing.T) {
 	if got := fields(t, "whoami"); at(t, got, "session") != "website" || at(t, got, "agent") != "zed" || at(t, got, "role") != "z" {
 		t.Errorf("%v", got)
 	}
-	got := ctl(t, "init", "--session", "other", "--agent", "zed")
+	got := ctl(t, "-o", "table", "init", "--session", "other", "--agent", "zed")
 	if got.code != 5 || !strings.Contains(got.err, `has session "website", and this call has "other"`) || strings.Contains(got.err, "force") {
 		t.Errorf("another session: %+v", got)
 	}

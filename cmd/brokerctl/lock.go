@@ -196,7 +196,7 @@ func newLockReleaseCommand(c *cli) *cobra.Command {
 		Use:   "release [PATH|FENCE|TICKET...]",
 		Short: "Release locks, or leave their queues",
 		Long: `Release locks, or leave their queues: by path as it was acquired, by fence, by
-ticket, or all. Releasing twice is no error.`,
+ticket, or all. Exit code 6: the agent neither holds such a lock nor waits for it.`,
 		Example: `  brokerctl --agent builder-1 lock release src/login.go
   brokerctl --agent builder-1 lock release 4711
   brokerctl --agent builder-1 lock release --all`,
@@ -220,6 +220,9 @@ ticket, or all. Releasing twice is no error.`,
 			answer, err := broker.Locks().ReleaseLocks(cmd.Context(), request)
 			if err != nil {
 				return err
+			}
+			if answer.GetReleased()+answer.GetCancelled() == 0 && !request.GetAll() {
+				return notReleased(broker, "such a lock")
 			}
 			return c.show(cmd, answer, func(w io.Writer) {
 				switch {

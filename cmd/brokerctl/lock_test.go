@@ -96,7 +96,10 @@ func TestLock_IsTakenListedExtendedAndGivenBack(t *testing.T) {
 	if out := must0(t, as(one, "lock", "release", fence)...); out != "released 1 path\n" {
 		t.Errorf("%s", out)
 	}
-	if out := must0(t, as(one, "lock", "release", fence)...); out != "nothing was held\n" {
+	if got := ctl(t, as(one, "lock", "release", fence)...); got.code != 6 || got.out != "" {
+		t.Errorf("%+v", got)
+	}
+	if out := must0(t, as(one, "lock", "release", "--all")...); out != "nothing was held\n" {
 		t.Errorf("%s", out)
 	}
 	if got := ctl(t, as(one, "lock", "extend", fence)...); got.code != 6 {
@@ -214,7 +217,6 @@ func TestLockRun_ItsOwnFailureIsExitCode125(t *testing.T) {
 	startBroker(t)
 	register(t, "builder-1")
 	for _, args := range [][]string{
-		{"--agent", "builder-1", "lock", "run", "a", "--", "no-such-command"},
 		{"--agent", "stranger", "lock", "run", "a", "--", "true"},
 		{"--addr", "127.0.0.1:1", "--agent", "builder-1", "lock", "run", "a", "--", "true"},
 	} {

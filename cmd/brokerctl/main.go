@@ -44,7 +44,7 @@ func run(ctx context.Context, env environment, args []string) int {
 	ctx, interrupt := context.WithCancelCause(ctx)
 	defer interrupt(nil)
 	env.Out, env.Err = sharedOutput(env.Out), sharedOutput(env.Err)
-	c := &cli{env: env, hurry: make(chan struct{})}
+	c := &cli{env: env, args: args, hurry: make(chan struct{})}
 	finished := make(chan struct{})
 	defer close(finished)
 	go func() {

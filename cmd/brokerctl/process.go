@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"strings"
@@ -67,6 +68,16 @@ func ownFailure(c *cli, what string, err error) error {
 	return &failure{code: exitOwnFailure, text: what + ": " + text, err: err}
 }
 
+// startFailure is the error of a command that cannot be started. It has the exit code that shells
+// use: 127 if there is no such command, 126 if it cannot be executed.
+func startFailure(what string, err error) error {
+	exit := exitNotRunnable
+	if errors.As(err, new(*exec.Error)) && !errors.Is(err, fs.ErrPermission) {
+		exit = exitNoCommand
+	}
+	return &failure{code: exit, text: what + ": " + err.Error(), err: err}
+}
+
 // run runs the command until it ends. It returns the exit code, 128 + N for signal N and exitTimedOut after the
 // time-out, and an error unless the code is 0. When ctx ends the command gets SIGTERM.
 func (p *process) run(ctx context.Context) (int, error) {
@@ -82,7 +93,7 @@ func (p *process) run(ctx context.Context) (int, error) {
 	}
 	if err := cmd.Start(); err != nil {
 		p.notStarted = true
-		return exitOwnFailure, fmt.Errorf("start the command: %w", err)
+		return exitNotRunnable, fmt.Errorf("start the command: %w", err)
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()

@@ -16,12 +16,6 @@ import (
 	pb "brokerd/gen/brokerd/v1"
 )
 
-// The exit codes of review submit, beside exitDone for approved.
-const (
-	exitRevise   = 10
-	exitRejected = 11
-)
-
 func newReviewCommand(c *cli) *cobra.Command {
 	return group("review", "Have work reviewed, and review", `A review goes in rounds between a producer and a critic. submit sends the work and waits for the verdict;
 approve, revise or reject is the verdict. The token (review, SCOPE) goes to and fro with them and says

@@ -17,6 +17,7 @@ type cli struct {
 	client *client.Client
 	hurry  chan struct{} // closed by the second signal
 	found  *settings     // the settings of this run, once they were read
+	args   []string      // the command line
 
 	hookedBy string // the session of the coding agent whose hook runs this; "" outside of hooks
 

@@ -61,14 +61,6 @@ func TestAsk_WithoutAnAnswerIsExitCode4AndALateOneIsMail(t *testing.T) {
 	}
 }
 
-func TestAsk_NobodyToAnswerIsSaidAtOnce(t *testing.T) {
-	startBroker(t)
-	register(t, "builder-1/builder")
-	if got := ctl(t, "--agent", "builder-1", "ask", "role:builder", "Anybody?"); got.code != 1 || got.err == "" || got.out != "" {
-		t.Errorf("%+v", got)
-	}
-}
-
 func TestReply_TellsIdFromText(t *testing.T) {
 	startBroker(t)
 	register(t, "lead", "builder-1")

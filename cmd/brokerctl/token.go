@@ -173,7 +173,7 @@ func newTokenReleaseCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:               "release TYPE SCOPE",
 		Short:             "Give a token back, or the place in its queue",
-		Long:              "Give a token back, or the place in its queue. Releasing twice is fine.",
+		Long:              "Give a token back, or the place in its queue. Exit code 6 if the agent has neither.",
 		Example:           `  brokerctl --agent builder-1 token release review feature-login`,
 		Args:              exactly("the type", "the scope"),
 		ValidArgsFunction: c.completeTokens,
@@ -191,8 +191,11 @@ func newTokenReleaseCommand(c *cli) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if !answer.GetReleased() {
+				return notReleased(broker, "the token "+tokenName(args[0], args[1]))
+			}
 			return c.show(cmd, answer, func(w io.Writer) {
-				fmt.Fprintln(w, cond(answer.GetReleased(), "released "+tokenName(args[0], args[1]), "nothing was held"))
+				fmt.Fprintln(w, "released "+tokenName(args[0], args[1]))
 			})
 		},
 	}

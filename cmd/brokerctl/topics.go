@@ -14,24 +14,14 @@ const receiversTopic = `A receiver is written in the same way everywhere:
   everyone           every registered agent except the sender; all, ALL and
                      '*' mean the same`
 
-const exitCodesTopic = `  0      done
-  1      an error that no other code stands for
-  2      wrong usage: an unknown command or option, or a wrong value
-  3      not found: the agent, message, lock or key does not exist
-  4      nothing came: there was nothing to return, or nothing came in time
-  5      conflict: another agent holds it, a condition failed, or waiting would
-         be a deadlock
-  6      lost: the caller no longer holds its claim, lock or token, and should
-         stop working on it
-  7      denied: the caller may not do this
-  69     the broker cannot be reached
-  124    the command that brokerctl ran was ended by --timeout
-  125    brokerctl itself failed, not the command that it ran
-  128+N  brokerctl was ended by signal N
+const exitCodesTopic = `
 
-Commands that run a command (work, lock run, token run, agent run) otherwise
-return that command's exit code. review submit returns 10 for a verdict
-"revise" and 11 for "rejected".`
+A command that runs another one (work, lock run, token run, agent run) otherwise
+returns the exit code of that command.
+
+With -o json, a failed command writes an object to standard error:
+{"error":{"code","reason","message","fields","retry_after"}}. docs/json.md
+describes it, and the codes.`
 
 const environmentTopic = `Flags win over these variables, and the variables win over the file
 .brokerd.yaml.
@@ -61,7 +51,7 @@ func topics() []*cobra.Command {
 	}
 	return []*cobra.Command{
 		topic("receivers", "How agents, roles and channels are addressed", receiversTopic),
-		topic("exit-codes", "What the exit codes mean", exitCodesTopic),
+		topic("exit-codes", "What the exit codes mean", exitHelp()+exitCodesTopic),
 		topic("environment", "Variables and the configuration file", environmentTopic),
 	}
 }

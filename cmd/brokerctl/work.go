@@ -70,7 +70,8 @@ finished return to the mailbox unharmed. A second SIGINT or SIGTERM kills the co
 claim is lost gets SIGTERM, and SIGKILL 10 s later.
 
 Exit codes: with --once the command's own, 124 if it was ended by --timeout, 6 if its claim was lost; 4 if nothing came
-within --wait; otherwise 0 after a clean end, and 125 if work itself failed.`
+within --wait; otherwise 0 after a clean end, 125 if work itself failed, and
+126 or 127 if the command cannot be run.`
 
 func newWorkCommand(c *cli) *cobra.Command {
 	o := &workOptions{}
@@ -115,7 +116,7 @@ func (o *workOptions) run(c *cli, cmd *cobra.Command, args []string) error {
 	}
 	path, err := exec.LookPath(args[0])
 	if err != nil {
-		return ownFailure(c, "work", err)
+		return startFailure("work", err)
 	}
 	broker, err := c.connect(cmd.Context(), c.retryNotice(cmd))
 	if err != nil {
@@ -297,7 +298,7 @@ func (w *worker) outcome(once bool) error {
 	defer w.mu.Unlock()
 	switch {
 	case w.failed != nil:
-		return failf(exitOwnFailure, "work: %v", w.failed)
+		return startFailure("work", w.failed)
 	case w.begun == 0 && w.starved:
 		return failf(exitNothing, "nothing came within %s", short(w.wait))
 	case once && w.begun > 0 && w.last != commandDone:

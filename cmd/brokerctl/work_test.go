@@ -157,7 +157,7 @@ func TestWork_NothingCameIsExitCode4(t *testing.T) {
 	}
 }
 
-func TestWork_ItsOwnFailureIsExitCode125(t *testing.T) {
+func TestWork_ItsOwnFailureIsNoOutcomeOfTheCommand(t *testing.T) {
 	startBroker(t)
 	register(t, "builder-1")
 	id := sent(t, "builder-1", "one")
@@ -165,14 +165,16 @@ func TestWork_ItsOwnFailureIsExitCode125(t *testing.T) {
 	if err := os.WriteFile(notRunnable, []byte("\x7fELF nonsense"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	for _, args := range [][]string{
-		{"--agent", "builder-1", "work", "--", "no-such-command"},
-		{"--agent", "builder-1", "work", "--", notRunnable},
-		{"--agent", "stranger", "work", "--", "true"},
-		{"--addr", "127.0.0.1:1", "--agent", "builder-1", "work", "--", "true"},
+	for _, c := range []struct {
+		args []string
+		code int
+	}{
+		{[]string{"--agent", "builder-1", "work", "--", notRunnable}, 126},
+		{[]string{"--agent", "stranger", "work", "--", "true"}, 125},
+		{[]string{"--addr", "127.0.0.1:1", "--agent", "builder-1", "work", "--", "true"}, 125},
 	} {
-		if got := ctl(t, args...); got.code != 125 || !strings.Contains(got.err, "brokerctl: work: ") {
-			t.Errorf("%q: %+v", args, got)
+		if got := ctl(t, c.args...); got.code != c.code || !strings.Contains(got.err, "brokerctl: work: ") {
+			t.Errorf("%q: %+v", c.args, got)
 		}
 	}
 	if d := delivery(t, id); at(t, d, "state") != "PENDING" || at(t, d, "attempts") != json.Number("0") {

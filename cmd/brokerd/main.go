@@ -12,6 +12,8 @@ import (
 	"runtime/debug"
 	"strings"
 	"syscall"
+
+	"brokerd/internal/app"
 )
 
 // Exit codes.
@@ -44,7 +46,7 @@ func main() {
 		os.Exit(exit.code)
 	}
 	var usage usageError
-	if errors.As(err, &usage) {
+	if errors.As(err, &usage) || app.Misconfigured(err) {
 		os.Exit(exitUsage)
 	}
 	os.Exit(exitError)

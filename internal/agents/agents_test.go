@@ -405,5 +405,5 @@ func TestDeregister_RunsTheHooksInTheSameTransaction(t *testing.T) {
 		}
 	}
 	_, err = k.api.GetAgent(k.as("a"), &pb.GetAgentRequest{})
-	refused(t, err, codes.NotFound, "NOT_FOUND")
+	refused(t, err, codes.NotFound, "AGENT_NOT_FOUND")
 }

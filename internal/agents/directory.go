@@ -26,7 +26,7 @@ const listBytes = 3 << 20 // of one page, well below the 4 MiB that an answer ma
 func (r *Registry) Acting(q store.Querier, session int64, c caller.Caller) (Agent, error) {
 	if c.Agent == "" {
 		if c.Access != caller.Operator {
-			return Agent{}, fault.New(fault.Denied, "AGENT_REQUIRED", "only an operator may call without an agent's name (metadata brokerd-agent)")
+			return Agent{}, fault.New(fault.Denied, "AGENT_REQUIRED", "only an operator may call without an agent's name")
 		}
 		return Agent{Name: caller.System}, nil
 	}
@@ -363,8 +363,7 @@ func (r *Registry) calling(q store.Querier, who caller.Caller) (Agent, error) {
 		return Agent{}, err
 	}
 	if who.Agent == "" {
-		return Agent{}, fault.New(fault.Precondition, "AGENT_REQUIRED",
-			"this call needs an agent: name one that is registered (brokerctl --agent NAME, metadata brokerd-agent)")
+		return Agent{}, fault.AgentRequired()
 	}
 	a, ok, err := r.Find(q, session, who.Agent)
 	if err != nil {
@@ -401,8 +400,10 @@ func (r *Registry) missing(q store.Querier, session int64, name string) error {
 }
 
 func notRegistered(c caller.Caller) error {
-	return fault.New(fault.Precondition, "AGENT_NOT_REGISTERED",
-		"the agent %q is not registered in session %q: register it first (brokerctl agent register %s)", c.Agent, c.Session, c.Agent)
+	e := fault.New(fault.Precondition, "AGENT_NOT_REGISTERED",
+		"the agent %q, which makes this call, is not registered in session %q: register it first", c.Agent, c.Session)
+	e.Resource, e.Name = "agent", c.Agent
+	return e
 }
 
 // fresh refuses a caller that believes in another incarnation than the newest.

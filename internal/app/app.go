@@ -19,6 +19,7 @@ import (
 	"brokerd/internal/broker"
 	"brokerd/internal/disk"
 	"brokerd/internal/events"
+	"brokerd/internal/fault"
 	"brokerd/internal/locks"
 	"brokerd/internal/metrics"
 	"brokerd/internal/once"
@@ -106,6 +107,9 @@ func (a *App) Stop(ctx context.Context) error {
 	})
 	return a.stopErr
 }
+
+// Misconfigured reports whether an error of Start, Run or Check says that the Config itself is wrong.
+func Misconfigured(err error) bool { return fault.KindOf(err) == fault.Invalid }
 
 // Run runs the daemon until ctx ends or it fails, and stops it. It calls ready once it answers calls.
 // The log gets a record of the start and of the stop; the reason of the stop is the cause of ctx or

@@ -40,7 +40,7 @@ func TestSend_AllOfARoleUnlessAnAgentHasThatName(t *testing.T) {
 	}
 	wantList(t, "from a builder", recipients(t, w.in("default", "b1").send(to("all_builders"))), "b2")
 	for _, name := range []string{"all_", "all_s", "all_testers", "builders"} {
-		wantError(t, lead.refused(to(name)), codes.NotFound, "NOT_FOUND")
+		wantError(t, lead.refused(to(name)), codes.NotFound, "AGENT_NOT_FOUND")
 	}
 	w.agent("tester", "builders")
 	wantList(t, "the role of exactly that name first", recipients(t, lead.send(to("all_builders"))), "tester")

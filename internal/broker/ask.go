@@ -118,8 +118,7 @@ func (s *sending) ask(d *Draft) (Asked, error) {
 		}
 	}
 	if out.Count == 0 && !out.Awaited {
-		return Asked{}, fault.New(fault.Precondition, "NO_RESPONDERS",
-			"no agent can reply: %s means no registered agent but the one that asks", d.Target)
+		return Asked{}, s.noResponders(d.Target)
 	}
 	if out.Count > 0 && out.Refused == out.Count {
 		return Asked{}, mailboxFull(d.Target, s.actor.session.MailboxLimit)
@@ -149,6 +148,25 @@ func (s *sending) responders(t Target) (bool, error) {
 	}
 	agents, err := s.dir.Matching(s.tx, s.actor.session.ID, role, pattern)
 	return slices.ContainsFunc(agents, func(a Agent) bool { return a.Name != s.actor.Name }), err
+}
+
+// noResponders returns the error of a question that no agent can reply to.
+func (s *sending) noResponders(t Target) error {
+	var absent string
+	var err error
+	switch t.Kind {
+	case ToRole:
+		absent, err = s.vacancy(mailboxRef{roleBox, t.Name})
+	case ToChannel:
+		absent, err = s.vacancy(mailboxRef{channelBox, t.Name})
+	}
+	if err != nil {
+		return err
+	}
+	if absent == "" {
+		absent = "no other agent is meant by " + t.String()
+	}
+	return fault.New(fault.Precondition, "NO_RESPONDERS", "no agent can reply: %s", absent)
 }
 
 // fetch returns the reply to a question that is asked again, and reports whether the question is settled. A reply that has

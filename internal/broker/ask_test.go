@@ -145,7 +145,7 @@ func TestAsk_NobodyCouldReply(t *testing.T) {
 	} {
 		wantError(t, ask(m), codes.FailedPrecondition, "NO_RESPONDERS")
 	}
-	wantError(t, ask(to("nobody")), codes.NotFound, "NOT_FOUND")
+	wantError(t, ask(to("nobody")), codes.NotFound, "AGENT_NOT_FOUND")
 	want(t, "sent", len(w.events("message.sent")), 0)
 	builder := w.agent("builder", "builder")
 	w.configure(&pb.SessionSettings{MailboxLimit: ptr(int64(1))})

@@ -190,8 +190,7 @@ func (b *Broker) owner(tx *store.Tx, c caller.Caller) (actor, error) {
 		return a, err
 	}
 	if a.system() {
-		return a, fault.New(fault.Precondition, "AGENT_REQUIRED",
-			"this call needs an agent: name one (brokerctl --agent NAME, metadata brokerd-agent) that is registered")
+		return a, fault.AgentRequired()
 	}
 	a.mailbox, err = b.openMailbox(tx, a.session.ID, mailboxRef{agentBox, a.Name})
 	return a, err

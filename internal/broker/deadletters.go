@@ -100,7 +100,9 @@ func (b *Broker) dead(ctx context.Context, c caller.Caller, req once.Request, re
 				return err
 			}
 			if len(found) == 0 {
-				return fault.New(fault.Precondition, "NOT_DEAD", "message %s has no dead letter here: look at it with GetMessage", ref.Text)
+				e := fault.New(fault.Precondition, "NOT_DEAD", "message %s has no dead letter here", ref.Text)
+				e.Resource, e.Name = "message", ref.Text
+				return e
 			}
 			keys = append(keys, found...)
 		}

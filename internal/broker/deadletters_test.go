@@ -94,13 +94,13 @@ func TestDeadLetters_AnAgentSeesItsOwnMailboxes(t *testing.T) {
 		want(t, name, len(got), 1)
 	}
 	_, err := box(a, "b")
-	wantError(t, err, codes.NotFound, "NOT_FOUND")
+	wantError(t, err, codes.NotFound, "MAILBOX_NOT_FOUND")
 	_, err = box(w.operator(), "role:nothing")
-	wantError(t, err, codes.NotFound, "NOT_FOUND")
+	wantError(t, err, codes.NotFound, "MAILBOX_NOT_FOUND")
 	_, err = a.RedriveDeadLetters(a.ctx, &pb.RedriveDeadLettersRequest{Ids: []string{other}})
 	wantError(t, err, codes.FailedPrecondition, "NOT_DEAD")
 	_, err = a.RedriveDeadLetters(a.ctx, &pb.RedriveDeadLettersRequest{Mailbox: "b"})
-	wantError(t, err, codes.NotFound, "NOT_FOUND")
+	wantError(t, err, codes.NotFound, "MAILBOX_NOT_FOUND")
 }
 
 func TestRedrive_AttemptsStartAgainAndHistoryStays(t *testing.T) {

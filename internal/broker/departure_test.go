@@ -31,7 +31,7 @@ func TestDeregister_ClaimsGoBackUncountedAndOwnMailIsDead(t *testing.T) {
 	}
 	lead.wantState(done.Id, acked)
 	want(t, "dead letters", len(w.operator().deadLetters()), 4)
-	wantError(t, lead.refused(to("a")), codes.NotFound, "NOT_FOUND")
+	wantError(t, lead.refused(to("a")), codes.NotFound, "AGENT_NOT_FOUND")
 	want(t, "everyone", lead.send(toEveryone()).RecipientCount, 1)
 }
 

@@ -26,7 +26,7 @@ func TestHandOff_BatchThatIsRefusedGivesNothingAway(t *testing.T) {
 		_, err := lead.SendMessages(lead.ctx, &pb.SendMessagesRequest{Messages: []*pb.Message{
 			toRole("builder", subject("never")), to("builder-1", subject("never")), to("nobody"),
 		}})
-		wantError(t, err, codes.NotFound, "NOT_FOUND")
+		wantError(t, err, codes.NotFound, "AGENT_NOT_FOUND")
 	}
 	a, b := lead.send(toRole("builder", subject("a"))), lead.send(to("builder-1", subject("b")))
 	wantList(t, "claims", subjectsOf(stream.take(2)), "a", "b")

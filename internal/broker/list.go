@@ -106,7 +106,7 @@ func (b *Broker) listOnce(ctx context.Context, c caller.Caller, l Listing) (Page
 			return listMessages(s, a, l, &p)
 		}
 		if a.system() {
-			return fault.New(fault.Precondition, "AGENT_REQUIRED", "an inbox belongs to an agent: name one, or list all messages")
+			return fault.AgentRequired()
 		}
 		if a.mailbox, err = b.findMailbox(s, a.session.ID, mailboxRef{agentBox, a.Name}); err != nil {
 			return err

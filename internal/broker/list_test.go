@@ -171,7 +171,7 @@ func TestGet_TakesIDRevisionAndClaimID(t *testing.T) {
 	}
 	for _, id := range []string{"4711000", newUUID()} {
 		_, err := s.lead.GetMessage(s.lead.ctx, &pb.GetMessageRequest{Id: id})
-		wantError(t, err, codes.NotFound, "NOT_FOUND")
+		wantError(t, err, codes.NotFound, "MESSAGE_NOT_FOUND")
 	}
 }
 

@@ -182,7 +182,7 @@ func TestList_MarksGivenMessagesAsRead(t *testing.T) {
 	wantList(t, "read", []bool{read(0), read(1), read(2)}, false, true, true)
 	for _, id := range []string{sent[3].Id, sent[4].Id, newUUID()} {
 		_, err := a.ListMessages(a.ctx, &pb.ListMessagesRequest{Ids: []string{sent[0].Id, id}, MarkRead: true})
-		wantError(t, err, codes.NotFound, "NOT_FOUND")
+		wantError(t, err, codes.NotFound, "MESSAGE_NOT_FOUND")
 	}
 	want(t, "after refusals", read(0), false)
 	wantList(t, "in pages", a.pages(&pb.ListMessagesRequest{Ids: []string{sent[2].Id, sent[0].Id, sent[1].Id}, PageSize: 1}), "three", "one", "two")

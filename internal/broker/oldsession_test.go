@@ -26,7 +26,7 @@ func TestSend_NeitherRequestIdsNorProducerNumbersOutliveTheirSession(t *testing.
 	must(t, drop(inIt.sessions.DeleteSession(o.ctx, deleted)))
 	must(t, drop(inIt.sessions.DeleteSession(o.ctx, deleted)))
 	_, err = a.SendMessages(a.ctx, request)
-	wantError(t, err, codes.NotFound, "NOT_FOUND")
+	wantError(t, err, codes.NotFound, "SESSION_NOT_FOUND")
 
 	must(t, drop(o.sessions.CreateSession(o.ctx, &pb.CreateSessionRequest{Name: "project"})))
 	a.register("")

@@ -250,7 +250,7 @@ func (h *history) bury(t *rapid.T, as string, rpc func(as string, ids []string, 
 	switch {
 	case reason != "":
 	case as != "" && mailbox != "" && !slices.Contains(h.m.reachable(as), mailbox):
-		reason, code = "NOT_FOUND", codes.NotFound
+		reason, code = "MAILBOX_NOT_FOUND", codes.NotFound
 	case slices.ContainsFunc(chosen, func(message int64) bool {
 		return !slices.ContainsFunc(found, func(p *parcel) bool { return p.message == message })
 	}):

@@ -194,7 +194,10 @@ func (h *history) send(t *rapid.T) {
 		}
 		var ok bool
 		if routes[i], ok = h.m.route(sender, msg); !ok && reason == "" {
-			reason, code = "NOT_FOUND", codes.NotFound
+			reason, code = "AGENT_NOT_FOUND", codes.NotFound
+			if msg.GetTarget().GetRole() != "" {
+				reason = "ROLE_NOT_FOUND"
+			}
 		}
 	}
 	out, err := call(h, sender, pb.NewMessageServiceClient, pb.MessageServiceClient.SendMessages, &pb.SendMessagesRequest{Messages: messages})

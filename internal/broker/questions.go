@@ -210,7 +210,7 @@ func (s *sending) recipients(d *Draft, a *answering) ([]*room, error) {
 	}
 	if !a.awaited() {
 		return nil, fault.New(fault.Precondition, "NOBODY_WAITS",
-			"message %d was sent by an operator without an agent, who has no mailbox, and no call waits for its reply", a.to.Revision)
+			"no agent sent message %d, and no call waits for a reply to it: its sender, %s, has no mailbox", a.to.Revision, caller.System)
 	}
 	return nil, nil
 }

@@ -131,7 +131,7 @@ func TestReply_ToAnOperatorNeedsOneWhoWaits(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantError(t, builder.refused(to("system", answers(sent.Id))), codes.FailedPrecondition, "NOBODY_WAITS")
-	wantError(t, builder.refused(to("system")), codes.NotFound, "NOT_FOUND")
+	wantError(t, builder.refused(to("system")), codes.NotFound, "AGENT_NOT_FOUND")
 	// The operator may reply, but has no claim.
 	asked := builder.send(to("builder"))
 	want(t, "of the operator", builder.get(o.reply(asked.Id, "yes").Result.Id).Message.Sender, "system")
@@ -177,5 +177,5 @@ func TestReply_ChecksItsFields(t *testing.T) {
 	_, err = lead.replyWith(&pb.ReplyRequest{Id: nonsense})
 	wantField(t, err, "id")
 	_, err = lead.replyWith(&pb.ReplyRequest{Id: newUUID()})
-	wantError(t, err, codes.NotFound, "NOT_FOUND")
+	wantError(t, err, codes.NotFound, "MESSAGE_NOT_FOUND")
 }

@@ -125,7 +125,7 @@ func TestResendMessage_BringsItBackToWhoHasNotFinishedIt(t *testing.T) {
 	want(t, "one that is finished", lead.resend(m.Id, "done"), 0)
 	want(t, "by an operator", w.operator().resend(m.Id, "late", "unread"), 2)
 	_, err := lead.ResendMessage(lead.ctx, &pb.ResendMessageRequest{Id: m.Id, Mailboxes: []string{"late", "lead"}})
-	wantError(t, err, codes.NotFound, "NOT_FOUND")
+	wantError(t, err, codes.NotFound, "MAILBOX_NOT_FOUND")
 	_, err = reader.ResendMessage(reader.ctx, &pb.ResendMessageRequest{Id: m.Id})
 	wantError(t, err, codes.PermissionDenied, "NOT_THE_SENDER")
 	_, err = lead.ResendMessage(lead.ctx, &pb.ResendMessageRequest{Id: m.Id, Mailboxes: []string{"a b"}})

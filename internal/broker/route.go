@@ -35,9 +35,16 @@ func (s *sending) route(d *Draft) ([]*room, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(agents) == 0 && t.Kind != ToEveryone {
-		return nil, fault.Missing("agent", t.String(), "nobody matches %s: no registered agent has that %s", t,
-			map[TargetKind]string{ToRole: "role", ToPattern: "name"}[t.Kind])
+	switch {
+	case len(agents) > 0:
+	case t.Kind == ToRole:
+		vacant, err := s.vacantRole(s.actor.session.ID, t.Name)
+		if err != nil {
+			return nil, err
+		}
+		return nil, fault.Missing("role", t.Name, "%s", vacant)
+	case t.Kind == ToPattern:
+		return nil, fault.Missing("agent", t.Name, "no agent has a name that matches %q", t.Name)
 	}
 	return s.toOthers(agents)
 }
@@ -68,7 +75,7 @@ func (s *sending) toAgent(name string) ([]*room, error) {
 		if err != nil {
 			return nil, err
 		}
-		hint := "no agent is registered in this session"
+		hint := "the session has no agents"
 		if len(near) > 0 {
 			hint = "did you mean " + strings.Join(near, ", ") + "?"
 		}

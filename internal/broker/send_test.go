@@ -84,7 +84,7 @@ func TestSend_UnknownAgentIsNotFoundWithTheNearestNames(t *testing.T) {
 	lead := w.agent("lead", "lead")
 	w.agents("builder", "builder-1", "builder-2")
 	err := lead.refused(to("bulider-1"))
-	wantError(t, err, codes.NotFound, "NOT_FOUND")
+	wantError(t, err, codes.NotFound, "AGENT_NOT_FOUND")
 	if text := status.Convert(err).Message(); !strings.Contains(text, "builder-1") {
 		t.Errorf("the nearest name is missing in: %s", text)
 	}
@@ -93,8 +93,8 @@ func TestSend_UnknownAgentIsNotFoundWithTheNearestNames(t *testing.T) {
 func TestSend_NobodyMatchesIsNotFoundForRoleAndPattern(t *testing.T) {
 	w := newWorld(t)
 	lead := w.agent("lead", "lead")
-	wantError(t, lead.refused(toRole("builder", all)), codes.NotFound, "NOT_FOUND")
-	wantError(t, lead.refused(toPattern("builder-*")), codes.NotFound, "NOT_FOUND")
+	wantError(t, lead.refused(toRole("builder", all)), codes.NotFound, "ROLE_NOT_FOUND")
+	wantError(t, lead.refused(toPattern("builder-*")), codes.NotFound, "AGENT_NOT_FOUND")
 }
 
 func TestSend_ToARoleNobodyServesWaitsForTheFirstWhoDoes(t *testing.T) {
@@ -180,14 +180,14 @@ func TestSend_ReplyJoinsTheThreadUnlessItNamesOne(t *testing.T) {
 	want(t, "own thread", a.get(reply(second, "other").Id).Message.ThreadId, "other")
 	m := to("a")
 	m.InReplyTo = "4711000"
-	wantError(t, a.refused(m), codes.NotFound, "NOT_FOUND")
+	wantError(t, a.refused(m), codes.NotFound, "MESSAGE_NOT_FOUND")
 }
 
 func TestSend_UnaryBatchIsAllOrNothing(t *testing.T) {
 	w := newWorld(t)
 	a := w.agent("a", "")
 	_, err := a.SendMessages(a.ctx, &pb.SendMessagesRequest{Messages: []*pb.Message{to("a"), to("nobody"), to("a")}})
-	wantError(t, err, codes.NotFound, "NOT_FOUND")
+	wantError(t, err, codes.NotFound, "AGENT_NOT_FOUND")
 	if text := status.Convert(err).Message(); !strings.HasPrefix(text, "messages[1]: ") {
 		t.Errorf("which message? %s", text)
 	}
@@ -231,7 +231,7 @@ func TestSend_RequestIDOfARefusalMayBeUsedAgain(t *testing.T) {
 	a := w.agent("a", "")
 	r := &pb.SendMessagesRequest{RequestId: newUUID(), Messages: []*pb.Message{to("late")}}
 	_, err := a.SendMessages(a.ctx, r)
-	wantError(t, err, codes.NotFound, "NOT_FOUND")
+	wantError(t, err, codes.NotFound, "AGENT_NOT_FOUND")
 	w.agent("late", "")
 	out, err := a.SendMessages(a.ctx, r)
 	must(t, err)
@@ -303,17 +303,17 @@ func TestSend_TwoSessionsNeverSeeEachOther(t *testing.T) {
 		want(t, "recipients", r.RecipientCount, 1)
 		for _, id := range []string{r.Id, rev(r), rev(r) + ".1"} {
 			_, err := there.GetMessage(there.ctx, &pb.GetMessageRequest{Id: id})
-			wantError(t, err, codes.NotFound, "NOT_FOUND")
+			wantError(t, err, codes.NotFound, "MESSAGE_NOT_FOUND")
 			_, err = there.AckMessages(there.ctx, &pb.AckMessagesRequest{Ids: []string{id}})
-			wantError(t, err, codes.NotFound, "NOT_FOUND")
+			wantError(t, err, codes.NotFound, "MESSAGE_NOT_FOUND")
 		}
 		_, err := there.CancelMessage(there.ctx, &pb.CancelMessageRequest{Id: r.Id})
-		wantError(t, err, codes.NotFound, "NOT_FOUND")
+		wantError(t, err, codes.NotFound, "MESSAGE_NOT_FOUND")
 		m := to("a")
 		m.InReplyTo = r.Id
-		wantError(t, there.refused(m), codes.NotFound, "NOT_FOUND")
+		wantError(t, there.refused(m), codes.NotFound, "MESSAGE_NOT_FOUND")
 	}
-	wantError(t, there.refused(to("lead")), codes.NotFound, "NOT_FOUND")
+	wantError(t, there.refused(to("lead")), codes.NotFound, "AGENT_NOT_FOUND")
 	want(t, "claims", len(there.claim(10)), 0)
 	want(t, "list", len(there.list(&pb.ListMessagesRequest{Box: pb.MessageBox_MESSAGE_BOX_ALL}).Items), 0)
 	items, _ := there.receive(&pb.ReceiveRequest{})
@@ -328,7 +328,7 @@ func TestSend_OnlyTheRegisteredActInTheirName(t *testing.T) {
 	_, err := ghost.ClaimMessages(ghost.ctx, &pb.ClaimMessagesRequest{})
 	wantError(t, err, codes.FailedPrecondition, "AGENT_NOT_REGISTERED")
 	nowhere := w.in("nowhere", "ghost")
-	wantError(t, nowhere.refused(toEveryone()), codes.NotFound, "NOT_FOUND")
+	wantError(t, nowhere.refused(toEveryone()), codes.NotFound, "SESSION_NOT_FOUND")
 	o := w.operator()
 	want(t, "sender", o.get(o.send(toRole("r")).Id).Message.Sender, "system")
 	_, err = o.ClaimMessages(o.ctx, &pb.ClaimMessagesRequest{})

@@ -131,7 +131,7 @@ func ofEvents(c *valid.Check, field, eventType string) {
 	case !events.IsType(eventType):
 		c.Fail(field, "%.60q is no type of events: event/TYPE or event/* is wanted", eventType)
 	case events.Reserved(eventType) && !events.Announced(eventType):
-		c.Fail(field, "events of type %s do not go to channels: follow the log for them (SubscribeEvents, brokerctl event follow)", eventType)
+		c.Fail(field, "the broker sends no events of type %s to channels: follow the event log for them", eventType)
 	}
 }
 

@@ -159,7 +159,7 @@ func target(c *valid.Check, at string, m *pb.Message) (t Target, one bool) {
 	case *pb.Target_Channel:
 		t = Target{ToChannel, to.Channel}
 		if strings.HasPrefix(to.Channel, eventChannel) {
-			c.Fail(at+".target.channel", "%.60q is for events: publish one of that type (PublishEvent, brokerctl event publish)", to.Channel)
+			c.Fail(at+".target.channel", "%.60q is for events: publish an event of that type", to.Channel)
 			break
 		}
 		c.NewName(at+".target.channel", to.Channel)

@@ -76,9 +76,9 @@ func TestSettle_UnknownMessageIsNotFound(t *testing.T) {
 	forged := sent.Id[:9] + "0000" + sent.Id[13:] // the right revision under another id
 	for _, id := range []string{"4711000", "4711000.1", newUUID(), forged} {
 		_, err := a.AckMessages(a.ctx, &pb.AckMessagesRequest{Ids: []string{id}})
-		wantError(t, err, codes.NotFound, "NOT_FOUND")
+		wantError(t, err, codes.NotFound, "MESSAGE_NOT_FOUND")
 		for _, settle := range settlings(a) {
-			wantError(t, settle(id), codes.NotFound, "NOT_FOUND")
+			wantError(t, settle(id), codes.NotFound, "MESSAGE_NOT_FOUND")
 		}
 	}
 }
@@ -95,7 +95,7 @@ func TestSettle_UnaryBatchIsAllOrNothing(t *testing.T) {
 	_, err = a.ReleaseClaims(a.ctx, &pb.ReleaseClaimsRequest{Ids: []string{good, bad}})
 	wantError(t, err, codes.FailedPrecondition, "CLAIM_LOST")
 	_, err = a.AckMessages(a.ctx, &pb.AckMessagesRequest{Ids: []string{good, "4711000"}})
-	wantError(t, err, codes.NotFound, "NOT_FOUND")
+	wantError(t, err, codes.NotFound, "MESSAGE_NOT_FOUND")
 	_, err = a.ExtendClaims(a.ctx, &pb.ExtendClaimsRequest{Extensions: []*pb.Extension{{ClaimId: good, ClaimFor: durationpb.New(time.Hour)}, {ClaimId: bad}}})
 	wantError(t, err, codes.FailedPrecondition, "CLAIM_LOST")
 	want(t, "still held", a.claim1().ClaimId, good)

@@ -45,8 +45,7 @@ func (b *Broker) Summary(ctx context.Context, c caller.Caller) (Summary, error) 
 			return err
 		}
 		if a.system() {
-			return fault.New(fault.Precondition, "AGENT_REQUIRED",
-				"a summary is of an agent's inbox: name the agent (brokerctl --agent NAME, metadata brokerd-agent)")
+			return fault.AgentRequired()
 		}
 		if a.mailbox, err = b.findMailbox(s, a.session.ID, mailboxRef{agentBox, a.Name}); err != nil {
 			return err

@@ -117,11 +117,11 @@ func TestResolveThread_ChecksItsFields(t *testing.T) {
 	wantField(t, err, "outcome")
 	for _, thread := range []string{"t", newUUID(), "4711"} {
 		_, err = lead.resolve(thread, "x")
-		wantError(t, err, codes.NotFound, "NOT_FOUND")
+		wantError(t, err, codes.NotFound, "THREAD_NOT_FOUND")
 	}
 	id := lead.send(to("lead")).Id
 	_, err = w.elsewhere().resolve(id, "x")
-	wantError(t, err, codes.NotFound, "NOT_FOUND")
+	wantError(t, err, codes.NotFound, "THREAD_NOT_FOUND")
 	r := &pb.ResolveThreadRequest{RequestId: newUUID(), ThreadId: id, Outcome: "x"}
 	must(t, drop(lead.ResolveThread(lead.ctx, r)))
 	must(t, drop(lead.ResolveThread(lead.ctx, r)))

@@ -150,11 +150,11 @@ func TestClaim_AGivenMessageSaysWhyItCannotBeClaimed(t *testing.T) {
 		{sent[1].Id, codes.FailedPrecondition, "FINISHED", `(ACKED by "a")`},
 		{sent[2].Id, codes.FailedPrecondition, "DELAYED", "delayed until 2026-01-02T04:04:05Z"},
 		{sent[4].Id, codes.FailedPrecondition, "BLOCKED_BY_ORDER", "ordering key"},
-		{sent[5].Id, codes.NotFound, "NOT_FOUND", "in no mailbox"},
-		{sent[6].Id, codes.NotFound, "NOT_FOUND", "in no mailbox"},
+		{sent[5].Id, codes.NotFound, "MESSAGE_NOT_FOUND", "in no mailbox"},
+		{sent[6].Id, codes.NotFound, "MESSAGE_NOT_FOUND", "in no mailbox"},
 		{sent[7].Id, codes.FailedPrecondition, "FINISHED", "(EXPIRED)"},
 		{own.Id, codes.FailedPrecondition, "OWN_MESSAGE", "another one must take it"},
-		{newUUID(), codes.NotFound, "NOT_FOUND", "there is no message"},
+		{newUUID(), codes.NotFound, "MESSAGE_NOT_FOUND", "there is no message"},
 	} {
 		_, err := a.ClaimMessages(a.ctx, &pb.ClaimMessagesRequest{Ids: []string{sent[8].Id, c.id}})
 		wantError(t, err, c.code, c.reason)
@@ -162,7 +162,7 @@ func TestClaim_AGivenMessageSaysWhyItCannotBeClaimed(t *testing.T) {
 	}
 	lead.wantState(sent[8].Id, pending) // all or none
 	_, err := a.ClaimMessages(a.ctx, &pb.ClaimMessagesRequest{Ids: []string{sent[8].Id}, Mailboxes: []string{"role:builder"}})
-	wantError(t, err, codes.NotFound, "NOT_FOUND")
+	wantError(t, err, codes.NotFound, "MESSAGE_NOT_FOUND")
 	_, err = a.ClaimMessages(a.ctx, &pb.ClaimMessagesRequest{Ids: []string{sent[8].Id}, Mailboxes: []string{"b"}})
 	wantError(t, err, codes.PermissionDenied, "NOT_YOUR_MAILBOX")
 	a.claimWith(&pb.ClaimMessagesRequest{Ids: []string{sent[8].Id}, Consumer: "one"})

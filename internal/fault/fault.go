@@ -83,11 +83,17 @@ func Fields(violations []Violation) *Error {
 	return &Error{Kind: Invalid, Reason: "INVALID_ARGUMENT", Message: message.String(), Violations: violations}
 }
 
-// Missing returns a NotFound error for a resource such as "agent" and its name.
+// Missing returns a NotFound error for a resource such as "agent" and its name, with the reason
+// AGENT_NOT_FOUND.
 func Missing(resource, name, format string, args ...any) *Error {
-	e := New(NotFound, "NOT_FOUND", format, args...)
+	e := New(NotFound, strings.ToUpper(resource)+"_NOT_FOUND", format, args...)
 	e.Resource, e.Name = resource, name
 	return e
+}
+
+// AgentRequired returns the error of a call that only an agent can make, and that names none.
+func AgentRequired() *Error {
+	return New(Precondition, "AGENT_REQUIRED", "this call needs an agent: name a registered agent as the caller")
 }
 
 // KindOf returns the kind of the *Error in err's chain, Internal if there is none.

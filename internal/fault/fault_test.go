@@ -65,7 +65,7 @@ func TestFields_NamesEveryViolation(t *testing.T) {
 
 func TestMissing_NamesTheResource(t *testing.T) {
 	e := fault.Missing("agent", "bob", "no agent %q", "bob")
-	want := &fault.Error{Kind: fault.NotFound, Reason: "NOT_FOUND", Message: `no agent "bob"`, Resource: "agent", Name: "bob"}
+	want := &fault.Error{Kind: fault.NotFound, Reason: "AGENT_NOT_FOUND", Message: `no agent "bob"`, Resource: "agent", Name: "bob"}
 	if diff := cmp.Diff(want, e); diff != "" {
 		t.Error(diff)
 	}

@@ -23,5 +23,5 @@ func (t *Table) CaseChanged(tx *store.Tx, session int64) error {
 		return nil
 	}
 	return fault.New(fault.Precondition, "PATHS_LOCKED",
-		"fold_case can be changed while no path is locked or waited for: wait until all are released, or take them away (brokerctl lock list, brokerctl lock revoke)")
+		"fold_case can change only while no lock is held or requested: wait until the agents release all locks, or revoke them")
 }

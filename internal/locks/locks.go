@@ -133,8 +133,7 @@ func (t *Table) acting(q store.Querier, c caller.Caller) (Session, Agent, error)
 	}
 	agent, err := t.dir.Acting(q, session.ID, c)
 	if err == nil && agent.Name == caller.System {
-		err = fault.New(fault.Precondition, "AGENT_REQUIRED",
-			"this call needs an agent: name one that is registered (brokerctl --agent NAME, metadata brokerd-agent)")
+		err = fault.AgentRequired()
 	}
 	return session, agent, err
 }

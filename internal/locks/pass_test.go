@@ -45,7 +45,7 @@ func TestPass_ToAnAgentWhateverTheQueue(t *testing.T) {
 	b.as("worker-7").giveBack()
 	want(t, "then the queue", c.take().Note, "")
 	_, err = c.tokens.PassToken(c.ctx, &pb.PassTokenRequest{Type: "review", Scope: "x", To: &pb.PassTokenRequest_Agent{Agent: "nobody"}})
-	wantError(t, err, codes.NotFound, "NOT_FOUND")
+	wantError(t, err, codes.NotFound, "AGENT_NOT_FOUND")
 	want(t, "still held by", w.token().Token.Agent, "c")
 }
 

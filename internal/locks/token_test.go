@@ -142,10 +142,10 @@ func TestToken_StatesAndQueue(t *testing.T) {
 	w := newDaemon(t)
 	a, b, c := w.player("a", ""), w.player("b", ""), w.player("c", "")
 	_, err := a.tokens.GetToken(a.ctx, &pb.GetTokenRequest{Type: "review", Scope: "x"})
-	wantError(t, err, codes.NotFound, "NOT_FOUND")
+	wantError(t, err, codes.NotFound, "TOKEN_NOT_FOUND")
 	want(t, "a dry run", a.ask(&pb.AcquireTokenRequest{DryRun: true}).Fence, 0)
 	_, err = a.tokens.GetToken(a.ctx, &pb.GetTokenRequest{Type: "review", Scope: "x"})
-	wantError(t, err, codes.NotFound, "NOT_FOUND")
+	wantError(t, err, codes.NotFound, "TOKEN_NOT_FOUND")
 
 	got := a.ask(&pb.AcquireTokenRequest{Reason: "first"})
 	now := w.token().Token

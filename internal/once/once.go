@@ -102,7 +102,7 @@ func (r Request) recall(tx *store.Tx, id []byte, answer any) (bool, error) {
 	}
 	if !bytes.Equal(hash, r.Hash) {
 		return false, fault.New(fault.Exists, "REQUEST_ID_REUSED",
-			"request_id %s was used in the last hour for a %s with another body: use a new id for a new request", r.ID, r.RPC)
+			"request_id %s was used in the last hour for another request: use a new id for a new request", r.ID)
 	}
 	if err := json.Unmarshal(text, answer); err != nil {
 		return false, fmt.Errorf("read kept answer of request %s: %w", r.ID, err)

@@ -46,7 +46,9 @@ func (k *Keeper) Delete(ctx context.Context, who caller.Caller, req once.Request
 		return d, err
 	}
 	if !s.Closed {
-		return d, fault.New(fault.Precondition, "SESSION_OPEN", "the session %q is open: close it first (brokerctl session close %s)", name, name)
+		open := fault.New(fault.Precondition, "SESSION_OPEN", "the session %q is open: close it first", name)
+		open.Resource, open.Name = "session", name
+		return d, open
 	}
 	k.deleting.Lock()
 	defer k.deleting.Unlock()

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"brokerd/internal/fault"
+	"brokerd/internal/nearest"
 	"brokerd/internal/store"
 )
 
@@ -83,13 +84,16 @@ func (k *Keeper) find(ctx context.Context, name string) (found Session, err erro
 		if err != nil {
 			return err
 		}
+		var names []string
 		for _, s := range all {
 			if s.Name == name {
 				found = s
 				return nil
 			}
+			names = append(names, s.Name)
 		}
-		return fault.Missing("session", name, "there is no session %q", name)
+		return fault.Missing("session", name, "there is no session %q; did you mean %s?", name,
+			strings.Join(nearest.Names(name, names), ", "))
 	})
 	return found, err
 }

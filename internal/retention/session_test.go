@@ -142,7 +142,7 @@ func TestDelete_WantsAClosedSession(t *testing.T) {
 	_, err := w.sessions().DeleteSession(w.ctx, &pb.DeleteSessionRequest{Name: "project"})
 	wantError(t, "an open one", err, codes.FailedPrecondition, "SESSION_OPEN")
 	_, err = w.sessions().DeleteSession(w.ctx, &pb.DeleteSessionRequest{Name: "nowhere"})
-	wantError(t, "none", err, codes.NotFound, "NOT_FOUND")
+	wantError(t, "none", err, codes.NotFound, "SESSION_NOT_FOUND")
 }
 
 func TestDelete_KeepsAnExportAndNothingElse(t *testing.T) {
@@ -174,7 +174,7 @@ func TestDelete_KeepsAnExportAndNothingElse(t *testing.T) {
 		t.Errorf("left in the archive: %v (%v)", left, err)
 	}
 	_, err = w.sessions().GetSession(w.ctx, &pb.GetSessionRequest{Name: "project"})
-	wantError(t, "get", err, codes.NotFound, "NOT_FOUND")
+	wantError(t, "get", err, codes.NotFound, "SESSION_NOT_FOUND")
 	for what, stream := range map[string]grpc.ServerStreamingClient[pb.SubscribeEventsResponse]{"all": follow, "no": quiet} {
 		for err = nil; err == nil; {
 			_, err = stream.Recv()

@@ -113,15 +113,14 @@ func admit(method string, c caller.Caller) error {
 	if allowed.allow(c.Access) {
 		return nil
 	}
-	name := method[strings.LastIndexByte(method, '/')+1:]
+	refused := fault.New(fault.Denied, "READ_ONLY", "this call changes data, and the credential only permits reading")
 	switch {
 	case allowed == 0:
-		return fault.New(fault.Denied, "NOT_ALLOWED", "%s is open to nobody", name)
+		refused = fault.New(fault.Denied, "NOT_ALLOWED", "no client may make this call")
 	case allowed == operators && c.Agent != "":
-		return fault.New(fault.Denied, "OPERATOR_ONLY",
-			"%s is for operators, and this call speaks for the agent %s: an operator names no agent (metadata brokerd-agent)", name, c.Agent)
+		refused = fault.New(fault.Denied, "OPERATOR_ONLY", "only an operator may do this; the caller is the agent %s", c.Agent)
 	case allowed == operators:
-		return fault.New(fault.Denied, "OPERATOR_ONLY", "%s is for operators", name)
+		refused = fault.New(fault.Denied, "OPERATOR_ONLY", "only an operator may do this")
 	}
-	return fault.New(fault.Denied, "READ_ONLY", "%s changes something, and this credential may only read", name)
+	return refused.With("method", method[strings.LastIndexByte(method, '/')+1:])
 }

@@ -44,10 +44,10 @@ func (s *Server) identify(ctx context.Context) (caller.Caller, error) {
 		who.Agent, who.Access = name, caller.Agent
 	}
 	if text, given := header(ctx, &c, incarnationHeader); given {
-		who.Incarnation = ofAgent(&c, who, incarnationHeader, text, "RegisterAgent returned")
+		who.Incarnation = ofAgent(&c, who, incarnationHeader, text, "the registration of the agent returned")
 	}
 	if text, given := header(ctx, &c, fenceHeader); given {
-		who.Fence = ofAgent(&c, who, fenceHeader, text, "AcquireLocks or AcquireToken returned")
+		who.Fence = ofAgent(&c, who, fenceHeader, text, "the acquisition of the lock or token returned")
 	}
 	return who, c.Err()
 }
@@ -59,7 +59,7 @@ func ofAgent(c *valid.Check, who caller.Caller, key, text, source string) int64 
 	case err != nil || n < 1:
 		c.Fail(key, "must be the number, from 1, that %s", source)
 	case who.Agent == "":
-		c.Fail(key, "is given without %s, whose it is", agentHeader)
+		c.Fail(key, "is given without an agent")
 	}
 	return n
 }
@@ -73,17 +73,17 @@ func (s *Server) authenticate(ctx context.Context) error {
 			return nil
 		}
 		return fault.New(fault.Unauthenticated, "CREDENTIAL_REQUIRED",
-			"over TCP a credential is required (metadata authorization: Bearer …); the operator's is in the file %s of the data folder", CredentialFile)
+			"a call over TCP needs a credential; the operator's is in the file %s of the data folder", CredentialFile)
 	}
 	if len(values) > 1 {
-		return fault.New(fault.Unauthenticated, "CREDENTIAL_UNREADABLE", "the metadata authorization is given %d times", len(values))
+		return fault.New(fault.Unauthenticated, "CREDENTIAL_UNREADABLE", "the call has %d credentials; one is allowed", len(values))
 	}
 	scheme, token, found := strings.Cut(values[0], " ")
 	if !found || !strings.EqualFold(scheme, "Bearer") {
-		return fault.New(fault.Unauthenticated, "CREDENTIAL_UNREADABLE", "the metadata authorization must read: Bearer CREDENTIAL")
+		return fault.New(fault.Unauthenticated, "CREDENTIAL_UNREADABLE", "the credential is not of the form: Bearer CREDENTIAL")
 	}
 	if !s.credential.matches(token) {
-		return fault.New(fault.Unauthenticated, "CREDENTIAL_UNKNOWN", "the credential is not one of this broker's")
+		return fault.New(fault.Unauthenticated, "CREDENTIAL_UNKNOWN", "the credential is not valid for this broker")
 	}
 	return nil
 }

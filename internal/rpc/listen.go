@@ -174,7 +174,7 @@ func removeStale(path string) error {
 	conn, err := net.DialTimeout("unix", path, time.Second)
 	if err == nil {
 		_ = conn.Close()
-		return refuse("somebody is listening there already")
+		return fault.New(fault.Precondition, "ADDRESS_IN_USE", "another process listens there already")
 	}
 	if !errors.Is(err, syscall.ECONNREFUSED) {
 		return err

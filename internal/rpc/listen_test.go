@@ -83,7 +83,7 @@ func TestListen_DeadSocketIsReplacedAndALiveOneIsNot(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = live.Close() }()
-	if _, err := rpc.Listen("unix:" + path); fault.KindOf(err) != fault.Invalid {
+	if _, err := rpc.Listen("unix:" + path); fault.KindOf(err) != fault.Precondition {
 		t.Errorf("a second listener: %v", err)
 	}
 }
@@ -93,7 +93,7 @@ func TestListen_FileInThePlaceOfTheSocketStays(t *testing.T) {
 	if err := os.WriteFile(path, []byte("precious"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := rpc.Listen("unix:" + path); fault.KindOf(err) != fault.Invalid {
+	if _, err := rpc.Listen("unix:" + path); fault.KindOf(err) != fault.Precondition {
 		t.Error(err)
 	}
 	if text, err := os.ReadFile(path); err != nil || string(text) != "precious" {

@@ -44,6 +44,9 @@ SELECT id, name, description, created_at, settings, revision, closed_at
 FROM sessions
 WHERE name = ?`
 
+const selectNames = `
+SELECT name FROM sessions ORDER BY name LIMIT ?`
+
 const listSessions = `
 SELECT id, name, description, created_at, settings, revision, closed_at
 FROM sessions

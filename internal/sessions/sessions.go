@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"brokerd/internal/caller"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
+	"brokerd/internal/nearest"
 	"brokerd/internal/once"
 	"brokerd/internal/store"
 )
@@ -84,7 +86,7 @@ func lookup(q store.Querier, name string) (Session, error) {
 	var settings string
 	err := q.QueryRow(lookupSession, name).Scan(&s.ID, &settings, &s.ClosedAt)
 	if err != nil {
-		return Session{}, notFound(err, name)
+		return Session{}, notFound(q, err, name)
 	}
 	s.Settings, err = parse(settings)
 	return s, err
@@ -95,7 +97,7 @@ func (r *Registry) ID(q store.Querier, name string) (int64, error) {
 	var id int64
 	var closed time.Time
 	if err := q.QueryRow(selectID, name).Scan(&id, &closed); err != nil {
-		return 0, notFound(err, name)
+		return 0, notFound(q, err, name)
 	}
 	if _, changing := q.(*store.Tx); changing && !closed.IsZero() {
 		return 0, errClosed(name)
@@ -297,7 +299,7 @@ func get(q store.Querier, name string) (Session, error) {
 		if err := rows.Err(); err != nil {
 			return Session{}, err
 		}
-		return Session{}, notFound(store.ErrNoRows, name)
+		return Session{}, notFound(q, store.ErrNoRows, name)
 	}
 	return scan(rows)
 }
@@ -313,9 +315,30 @@ func scan(rows *store.Rows) (Session, error) {
 	return s, err
 }
 
-func notFound(err error, name string) error {
+// notFound returns the error of a session that could not be read; for one that does not exist it
+// names the nearest ones.
+func notFound(q store.Querier, err error, name string) error {
+	var names []string
 	if errors.Is(err, store.ErrNoRows) {
-		return fault.Missing("session", name, "there is no session %q", name)
+		names, err = allNames(q)
 	}
-	return fmt.Errorf("look up session: %w", err)
+	if err != nil {
+		return fmt.Errorf("look up session: %w", err)
+	}
+	return fault.Missing("session", name, "there is no session %q; did you mean %s?", name,
+		strings.Join(nearest.Names(name, names), ", "))
+}
+
+// allNames returns the names of the sessions; there is always one.
+func allNames(q store.Querier) (names []string, err error) {
+	rows := q.Query(selectNames, nearest.Limit)
+	defer rows.Close()
+	for rows.Next() {
+		var name string
+		if err := rows.Scan(&name); err != nil {
+			return nil, err
+		}
+		names = append(names, name)
+	}
+	return names, rows.Err()
 }

@@ -169,7 +169,7 @@ func (t *turn) compare(r *row, want *int64) error {
 	case *want == 0:
 		says = fmt.Sprintf("is there already, at revision %d", has)
 	}
-	return fault.New(fault.Conflict, "STATE_CHANGED", "%s %s: read it again, and decide anew", r.Name, says).
+	return fault.New(fault.Conflict, "STATE_CHANGED", "%s %s: read it again, and decide again", r.Name, says).
 		With("revision", strconv.FormatInt(has, 10)).With("namespace", r.Namespace).With("key", r.Key)
 }
 
@@ -189,7 +189,7 @@ func (t *turn) admit(r *row, ch *Change) error {
 	case there && r.kind == Document:
 		return fault.New(fault.Precondition, "IS_A_DOCUMENT", "%s is a document: append to it, or delete it first", r.Name)
 	case ch.Own != nil && *ch.Own && !t.author.Agent:
-		return fault.Field("own", "only an agent can own a key, and this call names none (metadata brokerd-agent)")
+		return fault.Field("own", "only an agent can own a key, and this call names none")
 	}
 	return nil
 }

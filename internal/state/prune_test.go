@@ -93,7 +93,7 @@ func TestHistory_KeepsTheLastHundredOfEachKeyAndWhatWatchersNeed(t *testing.T) {
 	}
 	for _, key := range []string{"gone", "dropped"} {
 		_, err = a.ListStateHistory(a.ctx, &pb.ListStateHistoryRequest{Key: key})
-		refused(t, err, codes.NotFound, "NOT_FOUND")
+		refused(t, err, codes.NotFound, "KEY_NOT_FOUND")
 	}
 	_, err = a.GetState(a.ctx, &pb.GetStateRequest{Key: "gone", AtRevision: cold})
 	refused(t, err, codes.OutOfRange, "STATE_COMPACTED")
@@ -150,7 +150,7 @@ func TestState_IsExportedAndRemovedWithItsSession(t *testing.T) {
 	must(t, err)
 	w.Check()
 	_, err = watch.Recv()
-	refused(t, err, codes.NotFound, "NOT_FOUND")
+	refused(t, err, codes.NotFound, "SESSION_NOT_FOUND")
 	_, err = keep.PutState(keep.ctx, &pb.PutStateRequest{Namespace: "global", Key: "g", Value: text("free")})
 	must(t, err)
 	_, err = keep.PutState(keep.ctx, &pb.PutStateRequest{Namespace: "global", Key: "wake", Value: text("x")})

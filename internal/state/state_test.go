@@ -118,7 +118,7 @@ func TestGet_OfWhatIsNotThereIsNotFound(t *testing.T) {
 	a.delete("gone")
 	for _, key := range []string{"never", "gone"} {
 		_, err := a.GetState(a.ctx, &pb.GetStateRequest{Key: key})
-		refused(t, err, codes.NotFound, "NOT_FOUND")
+		refused(t, err, codes.NotFound, "KEY_NOT_FOUND")
 	}
 }
 
