@@ -32,9 +32,9 @@ type turnOptions struct {
 
 // AddFlags adds the options.
 func (o *turnOptions) AddFlags(f *pflag.FlagSet) {
-	durationVar(f, &o.wait, "wait", 0, "wait this long for the turn, up to 24h (default: do not wait)")
-	durationVar(f, &o.maxHold, "for", 0, "how long it may be held without being extended, 1s to 168h (default: 30m)")
-	f.StringVar(&o.reason, "reason", "", "why, for those who have to wait")
+	durationVar(f, &o.wait, "wait", 0, "wait up to this long, 24h at most (default: do not wait)")
+	durationVar(f, &o.maxHold, "for", 0, "how long to hold it unless extended, 1s to 7d (default: 30m)")
+	f.StringVar(&o.reason, "reason", "", "why, for agents that wait")
 }
 
 // acquireOptions are the options of lock acquire and token acquire.
@@ -50,8 +50,8 @@ type acquireOptions struct {
 func (o *acquireOptions) AddFlags(cmd *cobra.Command) {
 	o.turnOptions.AddFlags(cmd.Flags())
 	o.holderOption.AddFlags(cmd.Flags())
-	cmd.Flags().BoolVar(&o.keep, "keep", false, "keep the place in the queue when the wait is over; a message of type lock_granted tells when it is there")
-	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "only tell whether it would be granted now")
+	cmd.Flags().BoolVar(&o.keep, "keep", false, "stay in the queue after --wait; a notice reports the grant")
+	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "only report whether it would be granted now")
 	addRequestID(cmd, &o.requestID)
 	cmd.MarkFlagsMutuallyExclusive("dry-run", "wait")
 	cmd.MarkFlagsMutuallyExclusive("dry-run", "keep")
@@ -62,7 +62,7 @@ type holderOption struct{ name string }
 
 // AddFlags adds the option.
 func (o *holderOption) AddFlags(f *pflag.FlagSet) {
-	f.StringVar(&o.name, "holder", "", "which worker of the agent it belongs to; workers of different names exclude each other ("+holderVariable+")")
+	f.StringVar(&o.name, "holder", "", "worker of the agent that is the owner; workers exclude each other ("+holderVariable+")")
 }
 
 // holder returns whom the option, or else the environment, names. What the environment says is of its agent, not of another.

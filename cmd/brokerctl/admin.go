@@ -10,15 +10,16 @@ import (
 )
 
 func newAdminCommand(c *cli) *cobra.Command {
-	return group("admin", "For operators: look after the database and misdirected mail", "", newAdminCheckCommand(c), newAdminMoveCommand(c))
+	return group("admin", "Check the database and move misdirected mail (operators)", "", "  brokerctl admin check", newAdminCheckCommand(c), newAdminMoveCommand(c))
 }
 
 func newAdminCheckCommand(c *cli) *cobra.Command {
 	return &cobra.Command{
-		Use:   "check",
-		Short: "Look for damage and broken invariants while the broker runs",
-		Long: `Look for damage in the database and for broken invariants, over all sessions, while the broker runs. Exit code 1
-if something was found.`,
+		Use:     "check",
+		Short:   "Check the database and the broker's invariants",
+		Example: "  brokerctl admin check",
+		Long: `Check the database for damage, and the broker's invariants in all sessions, while
+the broker runs. Exit code 1: something was found.`,
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -62,7 +63,7 @@ func newAdminMoveCommand(c *cli) *cobra.Command {
 not return. A mailbox is an agent's name, role:NAME or channel:NAME. Messages keep their ids, their order and their
 failed attempts. Claimed and finished messages stay, and so do directives.`,
 		Example: `  brokerctl admin move role:bulider role:builder
-  brokerctl admin move builder-1 builder-2 --id 4711 --reason "builder-1 was removed"`,
+  brokerctl admin move builder-1 builder-2 --id 4711`,
 		Args:              exactly("the mailbox that the messages wait in", "the mailbox that they go to"),
 		ValidArgsFunction: c.completeAgents,
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -14,7 +14,7 @@ import (
 )
 
 func newAgentCommand(c *cli) *cobra.Command {
-	return group("agent", "Register agents, and find them", "",
+	return group("agent", "Register, find, run and direct agents", "", "  brokerctl agent list --role builder",
 		append([]*cobra.Command{
 			newAgentRegisterCommand(c), newAgentRunCommand(c), newAgentGetCommand(c), newAgentListCommand(c), newAgentHeartbeatCommand(c), newAgentCheckpointCommand(c),
 			newAgentDeregisterCommand(c),
@@ -39,14 +39,14 @@ type registerOptions struct {
 
 // AddFlags adds the options; lease is what it is unless it is given.
 func (o *registerOptions) AddFlags(f *pflag.FlagSet, lease time.Duration) {
-	f.StringVar(&o.displayName, "display-name", "", "its name for people")
-	f.StringVar(&o.description, "description", "", "what it is for")
-	f.StringVar(&o.role, "role", "", "its trade, such as builder")
-	f.StringArrayVar(&o.capabilities, "capability", nil, "something it can do; may be repeated")
-	f.StringVar(&o.instance, "instance", "", "which instance of the role it is")
-	f.StringVar(&o.worktree, "worktree", "", "its working folder")
-	f.StringArrayVar(&o.labels, "label", nil, "KEY=VALUE; may be repeated")
-	durationVar(f, &o.lease, "lease", lease, "how long the broker considers the agent alive after its last call, 1s to 168h")
+	f.StringVar(&o.displayName, "display-name", "", "name for people")
+	f.StringVar(&o.description, "description", "", "what the agent is for")
+	f.StringVar(&o.role, "role", "", "role, such as builder")
+	f.StringArrayVar(&o.capabilities, "capability", nil, "a capability; may be repeated")
+	f.StringVar(&o.instance, "instance", "", "instance of the role")
+	f.StringVar(&o.worktree, "worktree", "", "the agent's working folder")
+	f.StringArrayVar(&o.labels, "label", nil, "a label; may be repeated")
+	durationVar(f, &o.lease, "lease", lease, "how long the agent may be silent before the broker considers it failed, 1s to 7d")
 }
 
 func newAgentRegisterCommand(c *cli) *cobra.Command {
@@ -54,10 +54,9 @@ func newAgentRegisterCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "register NAME",
 		Short: "Register an agent, or register it again",
-		Long: `Register an agent. Registering again counts its incarnation up and replaces its description; its mailbox,
-subscriptions and claims stay.`,
-		Example: `  brokerctl agent register builder-1 --role builder --capability go --capability sql
-  export BROKERD_AGENT=builder-1`,
+		Long: `Register an agent. A second registration increments its incarnation and replaces
+its description; its mailbox, subscriptions and claims stay.`,
+		Example:           "  brokerctl agent register builder-1 --role builder --capability go",
 		Args:              between(0, "the agent's name"),
 		ValidArgsFunction: c.completeAgentArg,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -101,7 +100,7 @@ func newAgentGetCommand(c *cli) *cobra.Command {
 	var full bool
 	cmd := &cobra.Command{
 		Use:   "get [NAME]",
-		Short: "Show one agent; without a name, oneself",
+		Short: "Show one agent; without NAME, the calling one",
 		Example: `  brokerctl agent get builder-1
   brokerctl --agent builder-1 agent get --full -o json`,
 		Args:              between(0, "the agent's name"),
@@ -125,7 +124,7 @@ func newAgentGetCommand(c *cli) *cobra.Command {
 			return c.show(cmd, answer, func(w io.Writer) { c.printAgent(w, answer) })
 		},
 	}
-	cmd.Flags().BoolVar(&full, "full", false, "with all that hangs on it: claims, locks, tokens, places in queues, open questions, checkpoints")
+	cmd.Flags().BoolVar(&full, "full", false, "also claims, locks, tokens, queue places, open questions and checkpoints")
 	return cmd
 }
 
@@ -207,21 +206,20 @@ type agentListOptions struct {
 // AddFlags adds the options.
 func (o *agentListOptions) AddFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.role, "role", "", "only this role")
-	f.StringArrayVar(&o.capabilities, "capability", nil, "only who can do this; repeated: all of it")
-	f.StringVar(&o.status, "status", "", "only with this status: "+strings.Join(enumNames(pb.AgentStatus(0).Descriptor()), ", "))
-	f.StringVar(&o.health, "health", "", "only with this health: "+strings.Join(enumNames(pb.Health(0).Descriptor()), ", "))
+	f.StringArrayVar(&o.capabilities, "capability", nil, "only agents with this capability; repeated: with all of them")
+	f.StringVar(&o.status, "status", "", "only this status: "+strings.Join(enumNames(pb.AgentStatus(0).Descriptor()), ", "))
+	f.StringVar(&o.health, "health", "", "only this health: "+strings.Join(enumNames(pb.Health(0).Descriptor()), ", "))
 	f.StringVar(&o.pattern, "pattern", "", "only names that match, with * and ?")
-	f.BoolVar(&o.roles, "roles", false, "count agents by role instead")
+	f.BoolVar(&o.roles, "roles", false, "count agents per role instead")
 	limitVar(f, &o.limit, 0)
 }
 
 func newAgentListCommand(c *cli) *cobra.Command {
 	o := &agentListOptions{}
 	cmd := &cobra.Command{
-		Use:   "list",
-		Short: "Find agents by role, capability, status and name",
-		Example: `  brokerctl agent list --role builder --status idle
-  brokerctl agent list --roles`,
+		Use:               "list",
+		Short:             "Find agents by role, capability, status and name",
+		Example:           "  brokerctl agent list --role builder --status idle",
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE:              func(cmd *cobra.Command, _ []string) error { return o.run(c, cmd) },
@@ -307,23 +305,24 @@ type heartbeatOptions struct {
 // AddFlags adds the options.
 func (o *heartbeatOptions) AddFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.status, "status", "", strings.Join(enumNames(pb.AgentStatus(0).Descriptor()), ", "))
-	f.StringVar(&o.reason, "reason", "", "why it has this status; a new --status without --reason clears the old one")
-	f.StringVar(&o.activity, "activity", "", "one line on what it does")
-	f.StringVar(&o.task, "task", "", "the piece of work it is at")
-	f.Float64Var(&o.progress, "progress", 0, "how far it is, 0 to 1")
-	f.StringVar(&o.lastTool, "last-tool", "", "the tool it used last")
-	f.StringVar(&o.lastFile, "last-file", "", "the file it changed last")
-	f.StringToInt64Var(&o.counters, "count", nil, "what it has counted since it registered: turns=N, model_tokens=N, files=N, tool_calls=N, errors=N; may be repeated")
+	f.StringVar(&o.reason, "reason", "", "reason for the status; a new --status without it clears the old one")
+	f.StringVar(&o.activity, "activity", "", "what the agent does, in one line")
+	f.StringVar(&o.task, "task", "", "the task that it works on")
+	f.Float64Var(&o.progress, "progress", 0, "progress, 0 to 1")
+	f.StringVar(&o.lastTool, "last-tool", "", "the tool that it used last")
+	f.StringVar(&o.lastFile, "last-file", "", "the file that it changed last")
+	f.StringToInt64Var(&o.counters, "count", nil, "totals since registration: turns, model_tokens, files, tool_calls, errors; may be repeated")
 }
 
 func newAgentHeartbeatCommand(c *cli) *cobra.Command {
 	o := &heartbeatOptions{}
 	cmd := &cobra.Command{
 		Use:   "heartbeat [NAME]",
-		Short: "Renew an agent's lease, and say what it does",
-		Long: `Renew an agent's lease, and say what it does. What is not given stays as it is. The answer says how many
-messages are unread and how many could be claimed, names the directives that wait, and has the notices.`,
-		Example:           `  brokerctl --agent builder-1 agent heartbeat --status active --activity "running tests" --progress 0.4`,
+		Short: "Renew an agent's lease and report what it does",
+		Long: `Renew an agent's lease and report what it does; what is not given stays the same.
+The answer has the numbers of unread and claimable messages, the waiting
+directives and the notices.`,
+		Example:           "  brokerctl --agent builder-1 agent heartbeat --status active --progress 0.4",
 		Args:              between(0, "the agent's name"),
 		ValidArgsFunction: c.completeAgentArg,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -369,8 +368,9 @@ func newAgentDeregisterCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "deregister [NAME]",
 		Short: "End an agent's registration",
-		Long: `End an agent's registration: its claims go back uncounted, its subscriptions end, and what is unfinished in its
-own mailbox becomes dead letters.`,
+		Long: `End an agent's registration. Its claims return without a counted attempt, its
+subscriptions end, and the unfinished messages in its own mailbox become dead
+letters.`,
 		Example:           `  brokerctl agent deregister builder-1 --reason "done for today"`,
 		Args:              between(0, "the agent's name"),
 		ValidArgsFunction: c.completeAgentArg,
@@ -386,7 +386,7 @@ own mailbox becomes dead letters.`,
 			return c.show(cmd, answer, func(w io.Writer) { fmt.Fprintf(w, "deregistered %s\n", broker.Identity().Agent) })
 		},
 	}
-	cmd.Flags().StringVar(&reason, "reason", "", "why")
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for the event log")
 	addRequestID(cmd, &requestID)
 	return cmd
 }

@@ -25,25 +25,28 @@ const (
 	reportWait = 5 * time.Second  // for what is still to be told when the command has ended
 )
 
-const agentRunLong = `Register an agent, and run its program. While the program runs, brokerctl renews the agent's lease every third of
---lease. When the program ends, the agent stays registered, so that its mail waits for the next run; what it holds
-returns when its lease ends. With --deregister its registration ends with the program, and its unfinished mail becomes
-dead letters.
+const agentRunLong = `Register an agent and run its program. While the program runs, brokerctl renews
+the agent's lease every third of --lease. When the program ends, the agent stays
+registered, and its mail waits for the next run; what it holds returns when its
+lease ends. With --deregister, the registration ends with the program, and the
+agent's unfinished mail becomes dead letters.
 
-The program's environment has BROKERD_ADDR, BROKERD_DATA (the broker's data folder, if it is local), BROKERD_SESSION,
-BROKERD_AGENT, BROKERD_INCARNATION, BROKERD_ROLE and BROKERD_ROOT (the folder that paths of locks are relative to), so
-that brokerctl and the clients work inside it as this agent. The program's standard output passes through, except for
-lines that are JSON objects of these types, which become calls:
+The program's environment has the variables of brokerctl help environment, so
+that brokerctl and the clients act as this agent in it. The program's standard output
+passes through, except for JSON lines of these types, which become calls (see
+docs/agents-run.md):
 
-  {"type":"status","status":"active","activity":"running tests","progress":0.4}
+  {"type":"status","status":"active","activity":"testing","progress":0.4}
   {"type":"dependency","on":"builder-2","reason":"the schema","blocked":true}
-  {"type":"complete","summary":"Login works","result":{"branch":"login"},"to":"lead"}
+  {"type":"complete","summary":"Login works","to":"lead"}
 
-docs/agents-run.md describes them. SIGINT, SIGTERM and SIGHUP are passed on; a second SIGINT or SIGTERM kills.
+brokerctl passes SIGINT, SIGTERM and SIGHUP on; a second SIGINT or SIGTERM kills
+the program.
 
-Exit codes: the program's own, 124 if it was ended by --timeout; 6 if the agent was lost: registered anew elsewhere,
-or its lease was over; then the program gets SIGTERM, and SIGKILL 10 s later; 125 if brokerctl itself failed, 126 if the
-program cannot be executed, 127 if there is none of that name.`
+Exit codes: the program's own; 124: --timeout stopped it; 6: the agent was lost,
+because its lease expired or it was registered elsewhere, and the program was
+stopped (SIGTERM, 10 s later SIGKILL); 125: brokerctl itself failed; 126: the
+program cannot be executed; 127: it was not found.`
 
 // agentRunOptions are the options of agent run.
 type agentRunOptions struct {
@@ -56,15 +59,15 @@ type agentRunOptions struct {
 func (o *agentRunOptions) AddFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	o.registerOptions.AddFlags(f, runLease)
-	f.BoolVar(&o.end, "deregister", false, "end its registration when the program ends: its unfinished mail becomes dead letters")
-	durationVar(f, &o.timeout, "timeout", 0, "end a program that runs longer (default: none)")
+	f.BoolVar(&o.end, "deregister", false, "deregister the agent when the program ends: its unfinished mail becomes dead letters")
+	durationVar(f, &o.timeout, "timeout", 0, "stop a program that runs longer (default: none)")
 }
 
 func newAgentRunCommand(c *cli) *cobra.Command {
 	o := &agentRunOptions{}
 	cmd := &cobra.Command{
 		Use:   "run [flags] -- COMMAND [ARGUMENT...]",
-		Short: "Run a program as an agent: registered, alive as long as it runs, its reports turned into calls",
+		Short: "Run a program as an agent",
 		Long:  agentRunLong,
 
 		DisableFlagsInUseLine: true,

@@ -17,10 +17,16 @@ func newAskCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ask RECEIVER TEXT...",
 		Short: "Send a question and wait for the answer",
-		Long: `Send a question, wait for the answer and print it. The answer goes to this command alone; one that comes later is
-ordinary mail. Exit code 4: none came in time. Exit code 1 at once: no agent is there who could answer.`,
+		Long: `Send a question, wait for the answer and print it. Only this command receives the
+answer; an answer that comes later goes to the agent's mailbox.
+
+Exit code 4: no answer came within --wait. Exit code 1, at once: no registered
+agent could answer.
+
+ask also takes the flags of brokerctl send.`,
+		Annotations: map[string]string{flagsOf: "send"},
 		Example: `  brokerctl --agent builder-1 ask lead "Which branch do I use?"
-  brokerctl --agent builder-1 ask role:reviewer "Good to merge?" --file internal/a.go:42 --wait 10m -o json`,
+  brokerctl --agent builder-1 ask role:reviewer "Good to merge?" --wait 10m`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) < 2 {
 				return usagef("%s is missing", []string{"the receiver", "the question"}[len(args)])
@@ -57,12 +63,9 @@ ordinary mail. Exit code 4: none came in time. Exit code 1 at once: no agent is 
 
 // replyOptions are the options of reply.
 type replyOptions struct {
+	contentOptions
 	subject, kind  string
-	body, payload  string
-	priority       string
 	labels         []string
-	files          []string
-	artifacts      []string
 	ack            bool
 	requestID      string
 	payloadVersion string
@@ -73,11 +76,13 @@ func newReplyCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "reply [ID] TEXT...",
 		Short: "Answer a message",
-		Long: `Answer a message. TEXT becomes the body. The broker fills in receiver, thread, correlation and task and, without a
---subject, the subject of the message behind "Re: ". With --ack the claim is finished as well, or neither.
+		Long: `Answer a message. TEXT becomes the body. The broker fills in receiver, thread,
+correlation, task and, without --subject, the subject: "Re: " and that of the
+message. With --ack, the broker also finishes the claim; it does both or neither.
 
-ID is a claim id, a message's id or its revision; without one the agent's only open claim is meant. A first word that
-looks like an ID is one, unless it is all there is: quote a text that begins with a number.`,
+ID is a claim id, a message's id or its revision; without it, the agent's only
+open claim is meant. The first word counts as an ID if it looks like one and
+more words follow: quote a text that begins with a number.`,
 		Example: `  brokerctl --agent lead reply 4711 "Use the branch login"
   brokerctl --agent builder-1 reply --ack "Done, see the branch login"
   brokerctl --agent builder-1 reply 4711.1 --ack --payload '{"ok":true}'`,
@@ -85,16 +90,12 @@ looks like an ID is one, unless it is all there is: quote a text that begins wit
 		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(c, cmd, args) },
 	}
 	f := cmd.Flags()
-	f.BoolVar(&o.ack, "ack", false, "finish the claim of the message that is answered as well")
-	f.StringVar(&o.subject, "subject", "", "one line, beside the text (default: Re: and the subject of the message that is answered)")
-	f.StringVar(&o.kind, "type", "", "what kind of message it is (default: message)")
-	f.StringVar(&o.payloadVersion, "payload-version", "", "version of the payload's form, MAJOR.MINOR (default: 1.0)")
-	f.StringVar(&o.body, "body", "", "the text; @FILE reads a file, - standard input")
-	f.StringVar(&o.payload, "payload", "", "JSON of any kind; @FILE reads a file, - standard input")
-	f.StringVar(&o.priority, "priority", "", "1 to 10, or low (3), normal (5), high (7), critical (10)")
-	f.StringArrayVar(&o.labels, "label", nil, "KEY=VALUE; may be repeated")
-	f.StringArrayVar(&o.files, "file", nil, "PATH or PATH:LINE; may be repeated")
-	f.StringArrayVar(&o.artifacts, "artifact", nil, "name of an artifact; may be repeated")
+	o.contentOptions.AddFlags(f)
+	f.BoolVar(&o.ack, "ack", false, "also finish the claim of the answered message")
+	f.StringVar(&o.subject, "subject", "", "one line, beside the text (default: Re: and the subject of the answered message)")
+	f.StringVar(&o.kind, "type", "", "type of the message (default: message)")
+	f.StringVar(&o.payloadVersion, "payload-version", "", "version of the payload's format, MAJOR.MINOR (default: 1.0)")
+	f.StringArrayVar(&o.labels, "label", nil, "a label; may be repeated")
 	addRequestID(cmd, &o.requestID)
 	must(cmd.RegisterFlagCompletionFunc("type", c.completeTypes))
 	return cmd
@@ -137,10 +138,7 @@ func (o *replyOptions) request(c *cli, cmd *cobra.Command, args []string) (*pb.R
 		return nil, usagef("the answer is missing: give a text, --body or --payload")
 	}
 	// The rest is what send makes of the same options.
-	s := sendOptions{
-		kind: o.kind, payloadVersion: o.payloadVersion, body: o.body, payload: o.payload, priority: o.priority,
-		labels: o.labels, files: o.files, artifacts: o.artifacts,
-	}
+	s := sendOptions{contentOptions: o.contentOptions, kind: o.kind, payloadVersion: o.payloadVersion, labels: o.labels}
 	m, err := s.content(c, cmd)
 	if err != nil {
 		return nil, err

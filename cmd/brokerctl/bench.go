@@ -38,48 +38,51 @@ type benchOptions struct {
 // AddFlags adds the options.
 func (o *benchOptions) AddFlags(f *pflag.FlagSet) {
 	f.StringSliceVar(&o.workloads, "workloads", nil, "which of "+strings.Join(benchNames(), ", ")+" (default: all)")
-	f.Float64Var(&o.seconds, "seconds", 5, "how long each workload goes on; watch has a fixed number of changes")
-	f.IntVar(&o.rounds, "rounds", 1, "how often each workload is run; the median is printed")
+	f.Float64Var(&o.seconds, "seconds", 5, "how long each workload runs, except watch")
+	f.IntVar(&o.rounds, "rounds", 1, "runs of each workload; the median is printed")
 	f.IntVar(&o.size, "size", 1024, fmt.Sprintf("bytes of a payload or value, at least %d", bench.MinSize))
-	f.IntVar(&o.preload, "preload", 0, "messages that wait in 100 other mailboxes meanwhile")
+	f.IntVar(&o.preload, "preload", 0, "messages that wait in 100 other mailboxes")
 	f.IntVar(&o.idle, "idle", 0, "connected agents that wait for work and get none")
-	f.IntVar(&o.subscribers, "subscribers", 0, "event subscribers that stop reading")
-	durationVar(f, &o.keep, "keep", 0, "archive and remove finished messages and events after this time meanwhile; 0 = as a session does by default")
+	f.IntVar(&o.subscribers, "subscribers", 0, "event subscribers that do not read")
+	durationVar(f, &o.keep, "keep", 0, "archive and remove finished messages and events after this time; 0: as in a new session")
 	f.IntVar(&o.held, "held", 10_000, "locks that others hold in workload held")
-	f.IntVar(&o.changes, "changes", 10_000, "changes that each watcher gets in workload watch")
-	f.IntVar(&o.finished, "finished", 0, "messages that are sent and acknowledged before the first workload")
-	f.IntVar(&o.waiting, "waiting", 100_000, "messages that wait in the bystander's mailbox in workloads flood and churn")
-	f.BoolVar(&o.numbered, "numbered", false, "number messages and give other changes request ids, so that the broker recognises repeated ones")
+	f.IntVar(&o.changes, "changes", 10_000, "changes that each watcher receives in workload watch")
+	f.IntVar(&o.finished, "finished", 0, "messages sent and acknowledged before the first workload")
+	f.IntVar(&o.waiting, "waiting", 100_000, "messages that wait in the bystander's mailbox in flood and churn")
+	f.BoolVar(&o.numbered, "numbered", false, "use producer numbers and request ids, so that the broker recognises duplicates")
 }
 
-const benchLong = `Measures the broker, in a session of its own (bench-…) with the mailbox limit off.
+const benchLong = `Measure the broker, in a separate session (bench-…) without a mailbox limit.
 
-  agents     64 senders, each waits for the confirmation of one message before it sends the next;
-             8 consumers hold up to 64 claims at a time
-  pipelined  4 senders, 256 messages confirmed together; 4 consumers, 256 claims at a time
-  paced      20 senders, 50 messages a second each; 20 consumers, one claim at a time
-  locks      32 clients lock and release a file of their own, while others hold 10 files and directories
-  held       the same, while others hold 10,000 (--held)
-  contended  8 clients lock and release the same file; SHARE is what the least and the most served one
-             got of an eighth
-  tokens     2 agents pass a token to each other; one is there and back
-  state      32 clients put a key of their own, each time if its revision is the one they know
-  watch      8 clients put 10,000 changes (--changes); 20 watchers must get each once and in order
-  flood      8 agents and an operator send without waiting for confirmations; 3 agents have 95 streams each
-             that read nothing; 100,000 messages (--waiting) wait in one mailbox
-  churn      an agent registers and deregisters, and an operator changes settings of the session
+  agents     64 senders wait for each confirmation before the next message;
+             8 consumers hold up to 64 claims
+  pipelined  4 senders have 256 messages confirmed together; 4 consumers hold
+             256 claims
+  paced      20 senders send 50 messages per second; 20 consumers hold 1 claim
+  locks      32 clients lock and release their own file; others hold 10 files
+             and directories
+  held       the same; others hold 10,000 (--held)
+  contended  8 clients lock and release the same file; SHARE is the range of
+             their shares, in eighths
+  tokens     2 agents pass a token to each other; one operation is a round trip
+  state      32 clients put their own key, on condition of its revision
+  watch      8 clients put 10,000 changes (--changes); 20 watchers must receive
+             each once and in order
+  flood      8 agents and an operator send without waiting; 3 agents have 95
+             streams that they do not read; 100,000 messages (--waiting) wait
+  churn      an agent registers and deregisters, and an operator changes the
+             session's settings
 
-Every client is an agent on a separate connection, and locks over a stream. A message counts once it is
-confirmed, delivered and acknowledged; its time is that from the send to the delivery. The time of a
-lock is that of both calls, that of a watched change from the put until a watcher has it. In flood and
-churn, a bystander makes one call at a time, and the times are those of its calls. CPU is the processor
-time of the broker for each of COUNT; MEMORY is what the broker occupies at the end.
+Each client is an agent with its own connection, and locks over a stream. A
+message counts once it is sent, confirmed, delivered and acknowledged; its time
+is from send to delivery. The time of a lock is that of both calls; that of a
+change is from the put to the watcher. In flood and churn, the times are those
+of a bystander that makes one call at a time. CPU is the broker's processor time
+per operation; MEMORY is the broker's memory at the end.
 
-The broker, this command and everything else on the machine share its processors, and the disk that is
-measured is the one under the broker's data folder.
-
-The session remains, with its messages acknowledged and its locks released. The messages of --preload,
-flood and churn remain waiting in it. Needs an operator's rights.`
+The machine's processors are shared with the broker and this command; the disk
+is that of the broker's data folder. The session remains, and so do the waiting
+messages of --preload, flood and churn. bench needs operator rights.`
 
 // newBenchCommand measures the broker.
 func newBenchCommand(c *cli) *cobra.Command {
@@ -87,6 +90,7 @@ func newBenchCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:               "bench",
 		Short:             "Measure the broker",
+		Example:           "  brokerctl bench --workloads agents,locks --seconds 10",
 		Long:              benchLong,
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,

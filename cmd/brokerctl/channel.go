@@ -14,7 +14,8 @@ import (
 )
 
 func newChannelCommand(c *cli) *cobra.Command {
-	return group("channel", "Channels and who subscribes to them", `Channels are named topics. A channel comes into being when it is first sent to, subscribed to or configured.`,
+	return group("channel", "Subscribe to channels and configure them", `Channels are named topics. The first send, subscription or configuration creates
+a channel.`, "  brokerctl channel list",
 		newChannelSubscribeCommand(c), newChannelUnsubscribeCommand(c), newChannelGetCommand(c), newChannelListCommand(c), newChannelConfigureCommand(c))
 }
 
@@ -22,7 +23,7 @@ func newChannelSubscribeCommand(c *cli) *cobra.Command {
 	var requestID string
 	cmd := &cobra.Command{
 		Use:               "subscribe CHANNEL",
-		Short:             "Get what is sent to a channel from now on",
+		Short:             "Receive the messages that are sent to a channel from now on",
 		Example:           `  brokerctl --agent builder-1 channel subscribe general`,
 		Args:              exactly("the channel"),
 		ValidArgsFunction: c.completeChannels,
@@ -48,7 +49,7 @@ func newChannelUnsubscribeCommand(c *cli) *cobra.Command {
 	var requestID string
 	cmd := &cobra.Command{
 		Use:               "unsubscribe CHANNEL",
-		Short:             "Get no more of a channel; what has arrived stays",
+		Short:             "Stop receiving a channel's messages; delivered ones stay",
 		Example:           `  brokerctl --agent builder-1 channel unsubscribe general`,
 		Args:              exactly("the channel"),
 		ValidArgsFunction: c.completeChannels,
@@ -74,10 +75,9 @@ func newChannelListCommand(c *cli) *cobra.Command {
 	var subscriber string
 	var limit int
 	cmd := &cobra.Command{
-		Use:   "list",
-		Short: "List channels with their subscribers",
-		Example: `  brokerctl channel list
-  brokerctl channel list --subscriber builder-1`,
+		Use:               "list",
+		Short:             "List channels with their subscribers",
+		Example:           "  brokerctl channel list --subscriber builder-1",
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -99,7 +99,7 @@ func newChannelListCommand(c *cli) *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().StringVar(&subscriber, "subscriber", "", "only those that this agent subscribes to")
+	cmd.Flags().StringVar(&subscriber, "subscriber", "", "only channels that this agent subscribes to")
 	limitVar(cmd.Flags(), &limit, 0)
 	must(cmd.RegisterFlagCompletionFunc("subscriber", c.completeAgents))
 	return cmd
@@ -196,8 +196,8 @@ func newChannelConfigureCommand(c *cli) *cobra.Command {
 			})
 		},
 	}
-	durationVar(cmd.Flags(), &ttl, "default-ttl", 0, "TTL of messages that give none themselves; 0 = none")
-	durationVar(cmd.Flags(), &keep, "message-retention", 0, "how long finished messages are kept; 0 = for ever (at first as the session says)")
+	durationVar(cmd.Flags(), &ttl, "default-ttl", 0, "TTL of messages without one; 0: none")
+	durationVar(cmd.Flags(), &keep, "message-retention", 0, "how long finished messages are kept; 0: without limit (new channels: as the session says)")
 	addRequestID(cmd, &requestID)
 	cmd.MarkFlagsOneRequired("default-ttl", "message-retention")
 	return cmd

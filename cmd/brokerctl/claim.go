@@ -22,9 +22,9 @@ type takeOptions struct {
 
 // AddFlags adds the options.
 func (o *takeOptions) AddFlags(f *pflag.FlagSet) {
-	f.StringSliceVar(&o.mailboxes, "mailbox", nil, "take from these only: the agent's name, role:NAME, channel:NAME (default: all it may)")
-	f.StringVar(&o.role, "role", "", "take from this role's queue only; the same as --mailbox role:NAME")
-	f.StringSliceVar(&o.types, "type", nil, "only these types; may be repeated")
+	f.StringSliceVar(&o.mailboxes, "mailbox", nil, "only from this mailbox: the agent's name, role:NAME or channel:NAME; may be repeated (default: all that the agent may take from)")
+	f.StringVar(&o.role, "role", "", "only from this role's queue; the same as --mailbox role:NAME")
+	f.StringSliceVar(&o.types, "type", nil, "only this type; may be repeated")
 	f.StringVar(&o.lowestPriority, "lowest-priority", "", "only this priority or a higher one")
 }
 
@@ -53,30 +53,32 @@ func (o *claimOptions) AddFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.thread, "thread", "", "only of this thread")
 	f.StringVar(&o.task, "task", "", "only of this task")
 	f.StringVar(&o.correlation, "correlation", "", "only with this correlation id")
-	f.StringSliceVar(&o.senders, "from", nil, "only from these senders; may be repeated")
-	f.StringVar(&o.consumer, "consumer", "", "tells workers under one agent's name apart")
-	f.Int32Var(&o.limit, "limit", 1, "how many claims to hold, those held before included")
-	durationVar(f, &o.wait, "wait", 0, "if nothing is there, wait this long")
-	durationVar(f, &o.claimFor, "for", 30*time.Minute, "how long a new claim lasts; extend gives more")
+	f.StringSliceVar(&o.senders, "from", nil, "only from this sender; may be repeated")
+	f.StringVar(&o.consumer, "consumer", "", "tells workers with the same agent name apart")
+	f.Int32Var(&o.limit, "limit", 1, "claims to hold, those already held included")
+	durationVar(f, &o.wait, "wait", 0, "if there is none, wait up to this long")
+	durationVar(f, &o.claimFor, "for", 30*time.Minute, "how long a new claim lasts; extend prolongs it")
 }
 
 func newClaimCommand(c *cli) *cobra.Command {
 	o := &claimOptions{}
 	cmd := &cobra.Command{
 		Use:   "claim [ID...]",
-		Short: "Take messages to work on",
-		Long: `Take messages to work on, the most urgent first; nobody else gets them meanwhile. What the agent holds
-already comes first, so that a claim is found again after a crash. With --thread, --task, --correlation or --from only
-messages that match count, also of those it holds.
+		Short: "Claim messages to work on, the most urgent first",
+		Long: `Claim messages to work on, the most urgent first. A claim is exclusive for the
+time --for. Claims that the agent already holds come first, so that it finds them
+again after a crash. --thread, --task, --correlation and --from select messages,
+among those already held too.
 
-With IDs (message ids or revisions) it takes just these messages, all or none, whatever their place. If the agent
-cannot take one of them, the error says why: another agent holds it (which one), it is finished, delayed, waits for an
-earlier message of its ordering key (exit code 5), or is in none of the agent's mailboxes (exit code 3).
+With IDs (message ids or revisions), claim exactly these messages: all or none.
+If one cannot be claimed, the error says why: exit code 5 if another agent holds
+it, or it is finished, delayed, or follows an unfinished message with its
+ordering key; exit code 3 if it is in none of the agent's mailboxes.
 
-Finish with ack, give up with nack, give back with release. Exit code 4: nothing was there, or came in time.`,
+Finish a message with ack, report failure with nack, return it with release.
+Exit code 4: there was nothing to claim, or nothing came within --wait.`,
 		Example: `  brokerctl --agent builder-1 claim --wait 30s -o json
   brokerctl --agent builder-1 claim --role builder --limit 5 --for 2h
-  brokerctl --agent builder-1 claim --task t1
   brokerctl --agent builder-1 claim 4711`,
 		Args:              messageIDs,
 		ValidArgsFunction: cobra.NoFileCompletions,

@@ -23,7 +23,7 @@ type demoOptions struct {
 
 // AddFlags adds the options.
 func (o *demoOptions) AddFlags(f *pflag.FlagSet) {
-	f.Float64Var(&o.pace, "pace", 1, "how long the agents work: 2 = twice as long, 0 = no time")
+	f.Float64Var(&o.pace, "pace", 1, "how long the agents take: 2 = twice as long, 0 = no time")
 }
 
 func newDemoCommand(c *cli) *cobra.Command {

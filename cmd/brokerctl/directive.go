@@ -26,12 +26,10 @@ func newDirectiveCommand(c *cli, kind, short string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   kind + " RECEIVER [TEXT...]",
 		Short: short,
-		Long: short + `.
+		Long: short + `. RECEIVER is an agent, role:NAME, channel:NAME, a pattern or everyone
+(brokerctl help receivers), and always means every agent that matches.
 
-RECEIVER is an agent's name, role:NAME (all of them), channel:NAME, a pattern such as 'builder-*', all_builders, or
-everyone.
-Operators may send directives, and so may agents of the roles that the session names (new sessions: lead, overseer,
-orchestrator, project_manager).`,
+Operators may send directives, and agents of the session's director roles.`,
 		Example: fmt.Sprintf("  brokerctl agent %s builder-1\n  brokerctl --agent lead agent %s role:builder \"until the build is green\"", kind, kind),
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {

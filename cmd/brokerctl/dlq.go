@@ -12,7 +12,8 @@ import (
 )
 
 func newDLQCommand(c *cli) *cobra.Command {
-	return group("dlq", "Dead letters: list, redrive, delete", `Dead letters are messages given up after their last attempt. They are kept with every error.`,
+	return group("dlq", "List, redrive and delete dead letters", `Dead letters are messages whose last attempt failed. The broker keeps them with
+the error of each attempt.`, "  brokerctl dlq list",
 		newDLQListCommand(c), newDLQRedriveCommand(c), newDLQDeleteCommand(c))
 }
 
@@ -20,10 +21,9 @@ func newDLQListCommand(c *cli) *cobra.Command {
 	var limit int
 	var mailbox string
 	cmd := &cobra.Command{
-		Use:   "list",
-		Short: "List dead letters, newest first, with the last error",
-		Example: `  brokerctl dlq list
-  brokerctl dlq list --mailbox role:builder -o json`,
+		Use:               "list",
+		Short:             "List dead letters, newest first, with the last error",
+		Example:           "  brokerctl dlq list --mailbox role:builder",
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -41,7 +41,7 @@ func newDLQListCommand(c *cli) *cobra.Command {
 			return list(c, cmd, items, c.deadView())
 		},
 	}
-	cmd.Flags().StringVar(&mailbox, "mailbox", "", "only of this mailbox: an agent's name, role:NAME or channel:NAME")
+	cmd.Flags().StringVar(&mailbox, "mailbox", "", "only this mailbox: an agent's name, role:NAME or channel:NAME")
 	limitVar(cmd.Flags(), &limit, 100)
 	must(cmd.RegisterFlagCompletionFunc("mailbox", c.completeAgents))
 	return cmd
@@ -85,7 +85,7 @@ type deadOptions struct {
 
 // AddFlags adds the options.
 func (o *deadOptions) AddFlags(f *pflag.FlagSet) {
-	f.StringVar(&o.mailbox, "mailbox", "", "all of this mailbox; with ids, only there")
+	f.StringVar(&o.mailbox, "mailbox", "", "all of this mailbox; with IDs, only there")
 }
 
 // check wants something to be chosen.
@@ -114,8 +114,8 @@ func newDLQRedriveCommand(c *cli) *cobra.Command {
 	o := &deadOptions{}
 	cmd := &cobra.Command{
 		Use:   "redrive [ID...]",
-		Short: "Put dead letters back in front of their recipients",
-		Long:  "Put dead letters back in front of their recipients: attempts start again, id and history stay.",
+		Short: "Redeliver dead letters",
+		Long:  "Redeliver dead letters: the attempts start again; ids and history stay.",
 		Example: `  brokerctl dlq redrive 4711
   brokerctl dlq redrive --mailbox role:builder`,
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -150,7 +150,7 @@ func newDLQDeleteCommand(c *cli) *cobra.Command {
 	o := &deadOptions{}
 	cmd := &cobra.Command{
 		Use:   "delete [ID...]",
-		Short: "Remove dead letters for good (operators)",
+		Short: "Delete dead letters (operators)",
 		Example: `  brokerctl dlq delete 4711
   brokerctl dlq delete --mailbox builder-1`,
 		ValidArgsFunction: cobra.NoFileCompletions,

@@ -15,7 +15,7 @@ import (
 )
 
 func newEventCommand(c *cli) *cobra.Command {
-	return group("event", "The log of all that happens", `Every change is an event; its revision is the change's.`,
+	return group("event", "List, follow and publish events", `The event log has every change, in order of revision.`, "  brokerctl event follow",
 		newEventListCommand(c), newEventFollowCommand(c), newEventPublishCommand(c))
 }
 
@@ -35,8 +35,8 @@ func (o *eventOptions) AddFlags(f *pflag.FlagSet) {
 	f.StringSliceVar(&o.categories, "category", nil, "only these: "+strings.Join(enumNames(pb.EventCategory(0).Descriptor()), ", "))
 	f.StringSliceVar(&o.types, "type", nil, "only these types, such as message.sent or 'message.*'; may be repeated")
 	f.StringVar(&o.severity, "severity", "", "this severity or a higher one: "+strings.Join(enumNames(pb.Severity(0).Descriptor()), ", "))
-	f.StringSliceVar(&o.sources, "source", nil, "only caused by these agents; may be repeated")
-	f.StringSliceVar(&o.roles, "source-role", nil, "only caused by agents of these roles; may be repeated")
+	f.StringSliceVar(&o.sources, "source", nil, "only caused by this agent; may be repeated")
+	f.StringSliceVar(&o.roles, "source-role", nil, "only caused by agents of this role; may be repeated")
 	f.StringVar(&o.task, "task", "", "only of this task")
 	o.when.AddFlags(f, "events")
 }
@@ -100,7 +100,7 @@ func newEventListCommand(c *cli) *cobra.Command {
 		Use:   "list",
 		Short: "List events in order of revision",
 		Example: `  brokerctl event list --newest --limit 20
-  brokerctl event list --type 'message.*' --source builder-1 -o json`,
+  brokerctl event list --since 1h --source builder-1 -o json`,
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -125,7 +125,7 @@ func newEventListCommand(c *cli) *cobra.Command {
 	}
 	o.AddFlags(cmd.Flags())
 	cmd.Flags().Int64Var(&request.AfterRevision, "after", 0, "only after this revision")
-	cmd.Flags().Int64Var(&request.UntilRevision, "until-revision", 0, "only up to this revision; 0 = no bound")
+	cmd.Flags().Int64Var(&request.UntilRevision, "until-revision", 0, "only up to this revision; 0: no bound")
 	cmd.Flags().BoolVar(&request.NewestFirst, "newest", false, "newest first")
 	limitVar(cmd.Flags(), &limit, 100)
 	o.complete(c, cmd)
@@ -140,11 +140,11 @@ func newEventFollowCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "follow",
 		Short: "Print events as they happen",
-		Long: `Print events as they happen, over restarts of the broker, without a gap. Without --after, --since and --cursor it
-begins now; with --after 0 at the beginning of the log.`,
-		Example: `  brokerctl event follow
-  brokerctl event follow --after 0 -o json
-  brokerctl event follow --cursor audit --severity warning`,
+		Long: `Print events as they happen, without a gap, also after restarts of the broker.
+Without --after, --since and --cursor it starts now; with --after 0 at the
+beginning of the log.`,
+		Example: `  brokerctl event follow --type 'message.*' --severity warning
+  brokerctl event follow --cursor audit -o json`,
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -179,8 +179,8 @@ begins now; with --after 0 at the beginning of the log.`,
 		},
 	}
 	o.AddFlags(cmd.Flags())
-	cmd.Flags().Int64Var(&after, "after", 0, "begin after this revision; 0 = at the beginning of the log")
-	cmd.Flags().StringVar(&cursor, "cursor", "", "go on where following with this name stopped; the broker keeps it")
+	cmd.Flags().Int64Var(&after, "after", 0, "start after this revision; 0: at the beginning of the log")
+	cmd.Flags().StringVar(&cursor, "cursor", "", "continue where the last follow with this name stopped; the broker stores the position")
 	cmd.Flags().IntVar(&limit, "limit", 0, "end after this many events")
 	o.complete(c, cmd)
 	return cmd

@@ -15,14 +15,14 @@ func newEventPublishCommand(c *cli) *cobra.Command {
 	var details, severity, category string
 	cmd := &cobra.Command{
 		Use:   "publish TYPE [SUMMARY]",
-		Short: "Add an event of your own to the log",
-		Long: `Add an event in your name to the log. Agents that subscribe to the channel event/TYPE, or to event/*, receive it in
-their inbox as a message of type event. The severity sets the message's priority: debug 3, info 5, warning 6, error 7,
-critical 10.
+		Short: "Add your own event to the log",
+		Long: `Add an event to the log. Agents that subscribe to the channel event/TYPE, or to
+event/*, receive it as a message of type event, with a priority by severity:
+debug 3, info 5, warning 6, error 7, critical 10.
 
-TYPE is of a-z, 0-9, '.', '_' and '-', such as build.finished. First words that the broker's own types have
-(agent, message, session, task, …) are refused.`,
-		Example: `  brokerctl --agent builder-1 event publish build.finished "All green" --details '{"commit":"4f2a"}'
+TYPE has the characters a-z, 0-9, '.', '_' and '-', such as build.finished. The
+broker refuses first words that its own types use (agent, message, session, …).`,
+		Example: `  brokerctl --agent builder-1 event publish build.finished "All green"
   brokerctl --agent lead channel subscribe event/build.finished`,
 		Args:              between(1, "the type", "the summary"),
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -57,11 +57,11 @@ TYPE is of a-z, 0-9, '.', '_' and '-', such as build.finished. First words that 
 		},
 	}
 	categories, severities := enumNames(pb.EventCategory(0).Descriptor()), enumNames(pb.Severity(0).Descriptor())
-	cmd.Flags().StringVar(&details, "details", "", "JSON object; @FILE reads a file, - standard input")
+	cmd.Flags().StringVar(&details, "details", "", "a JSON object; @FILE reads a file, - standard input")
 	cmd.Flags().StringVar(&category, "category", "", strings.Join(categories, ", ")+" (default: agent)")
 	cmd.Flags().StringVar(&severity, "severity", "", strings.Join(severities, ", ")+" (default: info)")
 	cmd.Flags().StringSliceVar(&request.Related, "related", nil, "what it is about, such as a message's revision; may be repeated")
-	cmd.Flags().StringVar(&request.TaskId, "task", "", "the piece of work it belongs to")
+	cmd.Flags().StringVar(&request.TaskId, "task", "", "task that it belongs to")
 	addRequestID(cmd, &request.RequestId)
 	must(cmd.RegisterFlagCompletionFunc("category", cobra.FixedCompletions(categories, cobra.ShellCompDirectiveNoFileComp)))
 	must(cmd.RegisterFlagCompletionFunc("severity", cobra.FixedCompletions(severities, cobra.ShellCompDirectiveNoFileComp)))

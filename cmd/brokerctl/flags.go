@@ -85,6 +85,23 @@ func (o *timeRange) parse(c *cli) (since, until *timestamppb.Timestamp, err erro
 	return since, until, err
 }
 
+// contentOptions are the parts of a message that send, reply and review share.
+type contentOptions struct {
+	body, payload string
+	priority      string
+	files         []string
+	artifacts     []string
+}
+
+// AddFlags adds the options.
+func (o *contentOptions) AddFlags(f *pflag.FlagSet) {
+	f.StringVar(&o.body, "body", "", "the text; @FILE reads a file, - standard input")
+	f.StringVar(&o.payload, "payload", "", "any JSON; @FILE reads a file, - standard input")
+	f.StringVar(&o.priority, "priority", "", "1 to 10, or low (3), normal (5), high (7), critical (10)")
+	f.StringArrayVar(&o.files, "file", nil, "a file it is about; may be repeated")
+	f.StringArrayVar(&o.artifacts, "artifact", nil, "an artifact it is about; may be repeated")
+}
+
 // limitVar adds the option of a list.
 func limitVar(f *pflag.FlagSet, p *int, value int) {
 	f.IntVar(p, "limit", value, "list at most this many; 0: all")

@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -12,7 +14,7 @@ import (
 
 const (
 	helpWidth  = 80
-	flagColumn = 26 // where the text of an option begins at the latest; a longer option has it on the next line
+	flagColumn = 24 // where the text of an option begins at the latest; a longer option has it on the next line
 )
 
 // writeHelp writes the help page of a command.
@@ -33,20 +35,38 @@ func writeHelp(w io.Writer, cmd *cobra.Command) {
 	}
 	writeCommands(w, "Commands:", cmd, func(sub *cobra.Command) bool { return sub.GroupID == "" && sub.IsAvailableCommand() })
 	writeCommands(w, "Help topics (brokerctl help TOPIC):", cmd, isTopic)
-	if usages := flagUsages(cmd.LocalFlags(), helpWidth); usages != "" {
+	if usages := flagUsages(ownFlags(cmd), helpWidth); usages != "" {
 		fmt.Fprintf(w, "\n%s:\n%s", cond(cmd.HasParent(), "Flags", "Global flags"), usages)
 	}
 	if cmd.Example != "" {
 		fmt.Fprintf(w, "\nExamples:\n%s\n", strings.TrimRight(cmd.Example, "\n"))
 	}
-	if cmd.Runnable() && !cmd.HasSubCommands() {
-		fmt.Fprint(w, "\nGlobal flags: brokerctl --help\n")
-	}
+}
+
+// flagsOf is the annotation of a command that also takes the flags of another one: its page does not repeat them, its text names
+// the other command.
+const flagsOf = "flags of"
+
+// ownFlags returns the flags that a command's page describes.
+func ownFlags(cmd *cobra.Command) *pflag.FlagSet {
+	own := pflag.NewFlagSet("", pflag.ContinueOnError)
+	other, _, err := cmd.Root().Find(strings.Fields(cmd.Annotations[flagsOf]))
+	must(err)
+	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+		if other == cmd.Root() || other.LocalFlags().Lookup(f.Name) == nil {
+			own.AddFlag(f)
+		}
+	})
+	return own
 }
 
 // useLine is how a command is written.
 func useLine(cmd *cobra.Command) string {
-	return reflow(cmd.UseLine()+cond(cmd.HasParent(), "", " COMMAND"), helpWidth-len("Usage: "))
+	line := cmd.UseLine()
+	if cmd.HasParent() && flagUsages(cmd.LocalFlags(), helpWidth) == "" {
+		line = strings.TrimSuffix(line, " [flags]")
+	}
+	return reflow(line+cond(cmd.HasParent(), "", " COMMAND"), helpWidth-len("Usage: "))
 }
 
 // isTopic reports whether a command is a page of help and nothing else.
@@ -181,10 +201,12 @@ knows, such as agents, roles, claims, locks and keys.`,
   brokerctl completion fish > ~/.config/fish/completions/brokerctl.fish`,
 		DisableFlagsInUseLine: true,
 		Args:                  exactly("the shell"),
-		ValidArgs:             []string{"bash", "zsh", "fish", "powershell"},
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			return slices.Sorted(maps.Keys(shells)), cobra.ShellCompDirectiveNoFileComp
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			write := shells[args[0]]
-			if write == nil {
+			write, ok := shells[args[0]]
+			if !ok {
 				return usagef("%q is none of bash, zsh, fish and powershell", args[0])
 			}
 			return write(cmd.Root(), cmd.OutOrStdout())

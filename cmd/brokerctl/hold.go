@@ -26,18 +26,20 @@ const (
 	releaseAfter = 5 * time.Second  // for giving back at the end
 )
 
-const holdLong = `The command's environment has BROKERD_ADDR, BROKERD_DATA, BROKERD_SESSION, BROKERD_AGENT, BROKERD_ROLE and
-BROKERD_ROOT, so that brokerctl works inside it; BROKERD_FENCE, with which the broker refuses its calls once
-%[1]s is lost; BROKERD_HOLDER, whose it is; and %[2]s.
-%[3]s is extended while the command runs, and given back when it ends.
+const holdLong = `The command's environment has the variables of brokerctl help environment, so
+that brokerctl works inside it, with BROKERD_FENCE and BROKERD_HOLDER of
+%[1]s; and %[2]s. brokerctl extends
+%[1]s while the command runs, and releases it afterwards.
 
-When %[1]s is lost, the command gets SIGTERM, and SIGKILL 10 s later (sooner where --for is short). If the broker
-is away, brokerctl waits for it until shortly before the hold expires. brokerctl passes SIGINT, SIGTERM and SIGHUP on;
-a second SIGINT or SIGTERM kills the command.
+If %[1]s is lost, the command receives SIGTERM and, 10 s later, SIGKILL (earlier
+if --for is short). If the broker is unreachable, brokerctl waits for it until
+shortly before the hold expires. It passes SIGINT, SIGTERM and SIGHUP on; a
+second SIGINT or SIGTERM kills the command.
 
-Exit codes: the command's own, 124 if it was ended by --timeout; 4 the wait is over; 5 somebody else has it, or waiting
-would be a deadlock; 6 %[1]s was lost and the command stopped; 125 brokerctl itself failed;
-126 or 127 the command cannot be run.`
+Exit codes: the command's own; 124: --timeout stopped it; 4: not granted within
+--wait; 5: another agent holds it, or waiting would be a deadlock; 6: %[1]s was
+lost, and the command was stopped; 125: brokerctl itself failed; 126: the command
+cannot be executed; 127: it was not found.`
 
 // runOptions are the options of lock run and token run.
 type runOptions struct {
@@ -48,7 +50,7 @@ type runOptions struct {
 // AddFlags adds the options.
 func (o *runOptions) AddFlags(cmd *cobra.Command) {
 	o.turnOptions.AddFlags(cmd.Flags())
-	durationVar(cmd.Flags(), &o.timeout, "timeout", 0, "end a command that runs longer (default: none)")
+	durationVar(cmd.Flags(), &o.timeout, "timeout", 0, "stop a command that runs longer (default: none)")
 }
 
 // commandAfterDash wants arguments, then -- and a command.

@@ -114,10 +114,11 @@ func newAgentCheckpointCommand(c *cli) *cobra.Command {
 	var kind, data string
 	cmd := &cobra.Command{
 		Use:   "checkpoint [REFERENCE]",
-		Short: "Note how far one has come, to go on from there after a crash",
-		Long: `Note how far one has come, to go on from there after a crash: agent get --full shows the last 20, newest first.
-REFERENCE is what the note is about, such as a message's id.`,
-		Example:           `  brokerctl --agent builder-1 agent checkpoint t1 --data '{"step":"tests written"}'`,
+		Short: "Record progress, to resume after a crash",
+		Long: `Record progress, to resume after a crash; agent get --full shows the last 20
+checkpoints, newest first. REFERENCE is what the checkpoint is about, such as a
+message's id.`,
+		Example:           `  brokerctl --agent builder-1 agent checkpoint t1 --data '{"step":"tests"}'`,
 		Args:              between(0, "the reference"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -145,7 +146,7 @@ REFERENCE is what the note is about, such as a message's id.`,
 	}
 	kinds := enumNames(pb.CheckpointKind(0).Descriptor())
 	cmd.Flags().StringVar(&kind, "kind", "", strings.Join(kinds, ", ")+" (default: custom)")
-	cmd.Flags().StringVar(&data, "data", "", "JSON; @FILE reads a file, - standard input")
+	cmd.Flags().StringVar(&data, "data", "", "any JSON; @FILE reads a file, - standard input")
 	addRequestID(cmd, &request.RequestId)
 	must(cmd.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions(kinds, cobra.ShellCompDirectiveNoFileComp)))
 	return cmd

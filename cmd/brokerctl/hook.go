@@ -28,22 +28,26 @@ const (
 	exitBlock   = 2                // of a hook: what was going to be done must not be
 )
 
-const hookLong = `Tie a coding agent to the broker by its hooks: it reads what the agent is about to do, as JSON on standard input.
+const hookLong = `Connect Claude Code with the broker. It calls this command for each of its hook
+events, with JSON on standard input:
 
-  PreToolUse   a tool that writes a file: the file is locked for --for, or the tool is refused with exit code 2, and
-               standard error says who has it, until when, and what to do
-  PostToolUse  the broker is told what the agent has just done
-  Stop         what has come for the agent by its turn's end, orders first, is its output, so that the agent goes on
-               with it. Each message is told once; a turn that came about so ends without, unless --keep-going is given
-  SessionEnd   the locks are released
+  PreToolUse   before a tool writes a file: locks the file for --for; if
+               another agent holds it, refuses the tool with exit code 2, and
+               says on standard error who holds it, until when, and what to do
+  PostToolUse  reports the agent's activity
+  Stop         prints new messages, directives first, so that the agent
+               continues with them. Each message is printed once; a turn
+               started this way ends without a check, unless with --keep-going
+  SessionEnd   releases the locks
 
-The agent is the one that options, environment or .brokerd.yaml name; if it is not registered, it is now. Its locks
-belong to the hook's session, so that two sessions of one agent exclude each other. If the broker is away, or anything
-else keeps the hook from asking it, tools are let through with a warning (--fail open), or refused (--fail closed).
-docs/hooks.md has the settings.`
+The agent is the one that flags, environment or .brokerd.yaml name; it is
+registered if necessary. Locks belong to the hook's session, so two sessions of
+one agent exclude each other. If the broker cannot be asked, tools run with a
+warning (--fail open) or are refused (--fail closed). See docs/hooks.md.`
 
 func newHookCommand(c *cli) *cobra.Command {
-	return group("hook", "Tie coding agents to the broker by their hooks", "", newHookClaudeCodeCommand(c))
+	return group("hook", "Hooks for coding agents", "",
+		"  brokerctl --agent builder-1 hook claude-code", newHookClaudeCodeCommand(c))
 }
 
 // hookOptions are the options of a hook.
@@ -60,9 +64,9 @@ func newHookClaudeCodeCommand(c *cli) *cobra.Command {
 	o := &hookOptions{}
 	cmd := &cobra.Command{
 		Use:   "claude-code",
-		Short: "What the hooks of Claude Code call",
+		Short: "Handle a hook event of Claude Code",
 		Long:  hookLong,
-		Example: `  echo '{"session_id":"s1","hook_event_name":"PreToolUse","tool_name":"Edit","tool_input":{"file_path":"a.go"}}' |
+		Example: `  echo '{"hook_event_name":"Stop","session_id":"s"}' |
     brokerctl --agent builder-1 hook claude-code`,
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -73,12 +77,12 @@ func newHookClaudeCodeCommand(c *cli) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(c, cmd) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.fail, "fail", "open", "open: let tools through if the broker cannot be asked; closed: refuse them")
-	f.StringVar(&o.role, "role", "", "the agent's role, if it is registered now")
-	durationVar(f, &o.maxHold, "for", 15*time.Minute, "how long a file is the agent's after it was last written, 1s to 168h")
-	durationVar(f, &o.wait, "wait", 0, "wait this long for a file that another has; less than the hook's own time-out")
-	f.BoolVar(&o.keepGoing, "keep-going", false, "tell what has come at the end of every turn, for agents that nobody watches")
-	f.StringArrayVar(&o.tools, "tool", nil, "a further tool that writes the file its input names; may be repeated")
+	f.StringVar(&o.fail, "fail", "open", "if the broker cannot be asked: open lets tools run, closed refuses them")
+	f.StringVar(&o.role, "role", "", "role of the agent when it is registered")
+	durationVar(f, &o.maxHold, "for", 15*time.Minute, "how long a file stays locked after its last write, 1s to 7d")
+	durationVar(f, &o.wait, "wait", 0, "wait up to this long for a locked file; less than the hook's timeout")
+	f.BoolVar(&o.keepGoing, "keep-going", false, "print new messages at the end of every turn, for unattended agents")
+	f.StringArrayVar(&o.tools, "tool", nil, "another tool that writes the file that its input names; may be repeated")
 	must(cmd.RegisterFlagCompletionFunc("fail", cobra.FixedCompletions([]string{"open", "closed"}, cobra.ShellCompDirectiveNoFileComp)))
 	return cmd
 }

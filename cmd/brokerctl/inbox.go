@@ -34,14 +34,14 @@ func (o *inboxOptions) AddFlags(f *pflag.FlagSet) {
 	o.filterOptions.AddFlags(f)
 	o.lookOptions.AddFlags(f)
 	o.when.AddFlags(f, "messages sent")
-	f.BoolVar(&o.markRead, "mark-read", false, "mark the listed messages of the agent's own mailbox as read")
+	f.BoolVar(&o.markRead, "mark-read", false, "mark the listed messages in the agent's own mailbox as read")
 	f.BoolVar(&o.newest, "newest", false, "newest first")
-	f.IntVar(&o.limit, "limit", 0, "list at most this many; 0 = all (default: 100, and no limit with --follow)")
-	f.BoolVar(&o.summary, "summary", false, "only count: by priority and type, with open questions and directives")
-	f.BoolVar(&o.follow, "follow", false, "go on with what comes, over restarts of the broker")
-	durationVar(f, &o.wait, "wait", 0, "if nothing is there, wait this long for a first message, such as one of a --type")
-	f.StringVar(&o.cursor, "cursor", "", "go on where reading with this name stopped; the broker keeps it")
-	f.BoolVar(&o.autoAck, "auto-ack", false, "finish what is shown: it is delivered at most once")
+	f.IntVar(&o.limit, "limit", 0, "list at most this many; 0: all (default: 100; with --follow all)")
+	f.BoolVar(&o.summary, "summary", false, "only counts by priority and type, open questions and directives")
+	f.BoolVar(&o.follow, "follow", false, "keep printing new messages, also after restarts of the broker")
+	durationVar(f, &o.wait, "wait", 0, "if there are none, wait up to this long for a first message")
+	f.StringVar(&o.cursor, "cursor", "", "continue where the last read with this name stopped; the broker stores the position")
+	f.BoolVar(&o.autoAck, "auto-ack", false, "finish the messages before printing them: at most one delivery")
 }
 
 func newInboxCommand(c *cli) *cobra.Command {
@@ -49,22 +49,17 @@ func newInboxCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "inbox [ID...]",
 		Short: "List the agent's unfinished messages, or follow them",
-		Long: `List the unfinished messages in the agent's own mailbox, with how each stands: new, read, claimed (with the
-claim id), delayed, blocked, and how often it failed. With IDs (message ids or revisions) it lists just
-these, finished ones too.
+		Long: `List the unfinished messages in the agent's own mailbox with their state: new,
+read, claimed (with the claim id), delayed or blocked, and the failed attempts.
+With IDs (message ids or revisions), list only these, also finished ones. With
+--queues, also list the messages that wait in the queues of the agent's role and
+channels, from which claim takes. Notices of the broker follow the list, once.
 
-With --queues it also shows the messages that wait in the queues of the agent's role and channels; claim takes them.
-
-Notices of the broker follow the list, each once, in one line.
-
-With --follow, --wait, --cursor or --auto-ack it reads the messages as receive does; exit code 4 then means that
-nothing was there or came in time.`,
-		Example: `  brokerctl --agent builder-1 inbox
-  brokerctl --agent builder-1 inbox --summary
-  brokerctl --agent builder-1 inbox --lowest-priority high --mark-read -o prompt
-  brokerctl --agent builder-1 inbox --mark-read 4711
+With --follow, --wait, --cursor or --auto-ack, read the messages as brokerctl
+receive does. Exit code 4 then means: nothing came within --wait.`,
+		Example: `  brokerctl --agent builder-1 inbox --summary
+  brokerctl --agent builder-1 inbox --lowest-priority high --mark-read
   brokerctl --agent builder-1 inbox --queues --order priority
-  brokerctl --agent builder-1 inbox --follow --cursor main -o json
   brokerctl --agent builder-1 inbox --type review_result --wait 10m`,
 		Args:              messageIDs,
 		ValidArgsFunction: cobra.NoFileCompletions,

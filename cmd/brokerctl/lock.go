@@ -15,16 +15,20 @@ import (
 	pb "brokerd/gen/brokerd/v1"
 )
 
-const lockLong = `Lock files, so that two agents do not write the same one at the same time. A PATH covers a file (src/a.go), a
-directory with all below it (src/), or a glob ('src/*.go', 'docs/**'). Locks are advisory: they bind those who ask.
+const lockLong = `Lock files, so that two agents do not write the same one at the same time. A PATH
+is a file (src/a.go), a directory with all below it (src/), or a glob
+('src/*.go', 'docs/**'). Locks are advisory: only agents that ask are kept out.
 
-Names of files are those of the working folder, or absolute ones; the broker has them relative to the session's root,
-which is the repository's (BROKERD_ROOT says otherwise), the same in every worktree.
+Paths are relative to the working folder, or absolute. The broker stores them
+relative to the session's root: the top of the repository, the same in all its
+worktrees, or BROKERD_ROOT. A number is a fence or a ticket; write a file named
+4711 as ./4711.
 
-A lock ends when it is released, when its time is over (--for), or when its agent ends.`
+A lock ends when it is released, when its time (--for) expires, or when its agent
+fails or deregisters.`
 
 func newLockCommand(c *cli) *cobra.Command {
-	return group("lock", "Lock files and directories, and see who holds what", lockLong,
+	return group("lock", "Lock files and directories, and show who holds them", lockLong, "  brokerctl lock list",
 		newLockAcquireCommand(c), newLockRunCommand(c), newLockExtendCommand(c), newLockReleaseCommand(c),
 		newLockGetCommand(c), newLockListCommand(c), newLockRevokeCommand(c))
 }
@@ -35,11 +39,13 @@ func newLockAcquireCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "acquire PATH...",
 		Short: "Lock paths, all or none",
-		Long: `Lock paths, all or none. Who asks again for what is held gets the same fence. The fence proves that the lock is still
-held: with BROKERD_FENCE set to it, the broker refuses every call once the lock is lost.
+		Long: `Lock paths: all of them, or none. An agent that already holds them gets the same
+fence. The fence proves that the lock is held: with BROKERD_FENCE set to it, the
+broker refuses every call once the lock is lost.
 
-Exit codes: 4 the wait is over, 5 somebody else has it (without --wait) or waiting would be a deadlock.`,
-		Example: `  brokerctl --agent builder-1 lock acquire src/login.go src/login_test.go --wait 10m --reason "Add login"
+Exit codes: 4: not granted within --wait; 5: another agent holds a path (without
+--wait), or waiting would be a deadlock.`,
+		Example: `  brokerctl --agent builder-1 lock acquire src/a.go b.go --wait 10m
   brokerctl --agent builder-1 lock acquire docs/ --shared --for 2h
   brokerctl --agent builder-1 lock acquire 'src/**/*.sql' --dry-run`,
 		Args:              leastOne("the path"),
@@ -76,7 +82,7 @@ Exit codes: 4 the wait is over, 5 somebody else has it (without --wait) or waiti
 		},
 	}
 	o.AddFlags(cmd)
-	cmd.Flags().BoolVar(&shared, "shared", false, "let others lock the same, shared: for reading")
+	cmd.Flags().BoolVar(&shared, "shared", false, "shared, for reading: compatible with other shared locks")
 	return cmd
 }
 
@@ -248,9 +254,10 @@ func newLockListCommand(c *cli) *cobra.Command {
 	var limit int
 	cmd := &cobra.Command{
 		Use:   "list [PATH]",
-		Short: "List what is held and who waits; with a path, what is in its way",
-		Example: `  brokerctl lock list
-  brokerctl lock list src/login.go -o json
+		Short: "List locks and waiting requests",
+		Long: `List locks and waiting requests; with PATH, only those that conflict with an
+exclusive lock on it.`,
+		Example: `  brokerctl lock list src/login.go
   brokerctl lock list --owner builder-1`,
 		Args:              between(0, "the path"),
 		ValidArgsFunction: completeFiles,

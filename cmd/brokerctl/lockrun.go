@@ -18,8 +18,8 @@ import (
 // defaultHold is how long the broker lets a lock be held unless asked otherwise.
 const defaultHold = 30 * time.Minute
 
-const lockRunLong = `Lock paths for an owner of their own, so that two runs exclude each other even under one agent's name, and run a
-command.
+const lockRunLong = `Lock paths for a separate owner, so that two runs exclude each other even under
+one agent's name, and run a command.
 
 `
 
@@ -29,13 +29,12 @@ func newLockRunCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run PATH... [flags] -- COMMAND [ARGUMENT...]",
 		Short: "Run a command while paths are locked",
-		Long:  lockRunLong + fmt.Sprintf(holdLong, "the lock", "BROKERD_LOCK_PATHS, one path a line", "The lock"),
+		Long:  lockRunLong + fmt.Sprintf(holdLong, "the lock", "BROKERD_LOCK_PATHS, one path per line"),
 
 		DisableFlagsInUseLine: true,
-		Example: `  brokerctl --agent builder-1 lock run src/ --wait 10m -- make -C src generate
-  brokerctl --agent builder-1 lock run go.mod go.sum --wait 1m --reason "new dependency" -- go get example.com/pkg`,
-		Args:              commandAfterDash(1, 0, "the path"),
-		ValidArgsFunction: completeFiles,
+		Example:               "  brokerctl --agent builder-1 lock run src/ --wait 10m -- make generate",
+		Args:                  commandAfterDash(1, 0, "the path"),
+		ValidArgsFunction:     completeFiles,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dash := cmd.ArgsLenAtDash()
 			paths, err := lockPaths(args[:dash])
@@ -46,7 +45,7 @@ func newLockRunCommand(c *cli) *cobra.Command {
 		},
 	}
 	o.AddFlags(cmd)
-	cmd.Flags().BoolVar(&shared, "shared", false, "let others lock the same, shared: for reading")
+	cmd.Flags().BoolVar(&shared, "shared", false, "shared, for reading: compatible with other shared locks")
 	return cmd
 }
 

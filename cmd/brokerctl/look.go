@@ -19,8 +19,8 @@ type lookOptions struct {
 
 // AddFlags adds the options.
 func (o *lookOptions) AddFlags(f *pflag.FlagSet) {
-	f.StringVar(&o.order, "order", "", "arrival or priority, the order in which claim takes (default: arrival)")
-	f.BoolVar(&o.queues, "queues", false, "also show the waiting messages of the agent's role and channels; nothing is taken")
+	f.StringVar(&o.order, "order", "", "arrival, or priority: the order in which claim takes (default: arrival)")
+	f.BoolVar(&o.queues, "queues", false, "also show messages that wait in the queues of the agent's role and channels")
 }
 
 // complete adds completions, and names the options that exclude these.

@@ -13,19 +13,18 @@ import (
 )
 
 func newMessageCommand(c *cli) *cobra.Command {
-	return group("message", "Look up, list, send again and withdraw messages", "",
+	return group("message", "Look up, list, resend and cancel messages", "",
+		"  brokerctl message list --since 1h",
 		newMessageGetCommand(c), newMessageListCommand(c), newMessageReportCommand(c), newMessageResendCommand(c), newMessageCancelCommand(c))
 }
 
 func newMessageGetCommand(c *cli) *cobra.Command {
 	return &cobra.Command{
 		Use:   "get ID",
-		Short: "Show one message and how it stands with every recipient",
-		Long: `Show one message and how it stands with every recipient: who got it, read it, holds it, finished it, failed it.
-
-ID is the message's id, its revision, or a claim id.`,
-		Example: `  brokerctl message get 4711
-  brokerctl message get 4711 -o json`,
+		Short: "Show a message and its state for each recipient",
+		Long: `Show a message and its state for each recipient: who received, read, claimed,
+finished or failed it. ID is the message's id, its revision, or a claim id.`,
+		Example:           "  brokerctl message get 4711",
 		Args:              exactly("the message's id"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -87,7 +86,7 @@ type messageListOptions struct {
 // AddFlags adds the options.
 func (o *messageListOptions) AddFlags(f *pflag.FlagSet) {
 	o.filterOptions.AddFlags(f)
-	f.StringVar(&o.box, "box", "", "inbox, sent or all (default: inbox for an agent, all otherwise)")
+	f.StringVar(&o.box, "box", "", "inbox, sent or all (default: inbox for an agent, otherwise all)")
 	o.when.AddFlags(f, "messages sent")
 	f.BoolVar(&o.newest, "newest", false, "newest first")
 	limitVar(f, &o.limit, 100)
@@ -97,7 +96,7 @@ func newMessageListCommand(c *cli) *cobra.Command {
 	o := &messageListOptions{}
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List messages: the inbox, what was sent, or all of the session",
+		Short: "List messages: the inbox, the sent ones, or all of the session",
 		Example: `  brokerctl --agent lead message list --box sent --since 1h
   brokerctl message list --thread T --newest --limit 20 -o json`,
 		Args:              cobra.NoArgs,
@@ -153,9 +152,10 @@ func (c *cli) messageView() view[*pb.InboxItem] {
 func newMessageCancelCommand(c *cli) *cobra.Command {
 	var reason, requestID string
 	cmd := &cobra.Command{
-		Use:               "cancel ID",
-		Short:             "Withdraw a message where nobody has claimed it yet",
-		Long:              "Withdraw the copies of a message that nobody has claimed yet. Only its sender or an operator may.",
+		Use:   "cancel ID",
+		Short: "Cancel the copies of a message that no agent has claimed",
+		Long: `Cancel the copies of a message that no agent has claimed. Only its sender and
+operators may do so.`,
 		Example:           `  brokerctl --agent lead message cancel 4711 --reason "not needed any more"`,
 		Args:              exactly("the message's id"),
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -173,7 +173,7 @@ func newMessageCancelCommand(c *cli) *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().StringVar(&reason, "reason", "", "why; for the log")
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for the event log")
 	addRequestID(cmd, &requestID)
 	return cmd
 }

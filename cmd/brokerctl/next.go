@@ -24,25 +24,25 @@ type nextOptions struct {
 
 // AddFlags adds the options.
 func (o *nextOptions) AddFlags(f *pflag.FlagSet) {
-	f.Int32Var(&o.limit, "limit", 1, "how many messages to hold, those held before included")
-	durationVar(f, &o.wait, "wait", 0, "if nothing is there, wait this long, up to 1h")
-	durationVar(f, &o.claimFor, "for", 30*time.Minute, "how long a message is the agent's; extend gives more")
+	f.Int32Var(&o.limit, "limit", 1, "messages to hold, those already held included")
+	durationVar(f, &o.wait, "wait", 0, "if there is none, wait up to this long, 1h at most")
+	durationVar(f, &o.claimFor, "for", 30*time.Minute, "how long the claim on a new message lasts; extend prolongs it")
 }
 
 func newNextCommand(c *cli) *cobra.Command {
 	o := &nextOptions{}
 	cmd := &cobra.Command{
 		Use:   "next",
-		Short: "One call for an agent's turn: orders, what it holds, or else a message to work on",
-		Long: `One call for an agent's turn, in this order, each with what to do about it:
+		Short: "One call per turn: directives, claims, or a new message",
+		Long: `One call for an agent's turn. It prints, in this order, with what to do next:
 
   directives   nudge, halt, resume, terminate, shutdown_request
-  losses       what the agent held when its lease ended, reported once
-  notices      what the broker informs the agent of, once each
-  open claims  what the agent holds already, so that a turn that was cut off is found again
-  a new claim  if it holds less than --limit: the most urgent message, which is the agent's then
+  losses       what the agent held when its lease ended, once
+  notices      information from the broker, once
+  open claims  what the agent holds, to continue after an interruption
+  a new claim  the most urgent message, if the agent holds less than --limit
 
-Exit code 4: nothing was there, or came in time. With -o json it prints one object.`,
+Exit code 4: there was nothing, or nothing came within --wait.`,
 		Example: `  brokerctl --agent builder-1 next --wait 90s -o prompt
   brokerctl --agent builder-1 ack`,
 		Args:              cobra.NoArgs,

@@ -92,9 +92,9 @@ func shellWord(s string) string {
 
 // directives are the types of messages that tell an agent how to go on, with what it is to do.
 var directives = []struct{ kind, short, advice string }{
-	{"nudge", "Ask agents to look at what waits for them", "look at what waits for you and go on"},
-	{"halt", "Stop agents: nothing but directives is handed out to them until a resume", "stop working now; nothing but directives comes until a resume"},
-	{"resume", "Let agents go on after a halt", "go on working"},
+	{"nudge", "Ask agents to read their messages", "look at what waits for you and go on"},
+	{"halt", "Stop agents: they receive only directives until a resume", "stop working now; nothing but directives comes until a resume"},
+	{"resume", "Let halted agents continue", "go on working"},
 	{"terminate", "Tell agents to end", "end now: release what you hold, deregister with agent deregister, and stop"},
 	{"shutdown_request", "", "finish or release what you hold, reply that you accept or why not, deregister, and stop"},
 }

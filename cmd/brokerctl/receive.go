@@ -33,12 +33,12 @@ type receiveOptions struct {
 func (o *receiveOptions) AddFlags(f *pflag.FlagSet) {
 	o.filterOptions.AddFlags(f)
 	o.lookOptions.AddFlags(f)
-	f.Int64Var(&o.after, "after", 0, "only what arrived after this revision")
-	f.StringVar(&o.cursor, "cursor", "", "go on where reading with this name stopped; the broker keeps it")
-	f.BoolVar(&o.follow, "follow", false, "go on with what comes, over restarts of the broker")
-	durationVar(f, &o.wait, "wait", 0, "if nothing is there, wait this long for a first message")
+	f.Int64Var(&o.after, "after", 0, "only messages that arrived after this revision")
+	f.StringVar(&o.cursor, "cursor", "", "continue where the last read with this name stopped; the broker stores the position")
+	f.BoolVar(&o.follow, "follow", false, "keep printing new messages, also after restarts of the broker")
+	durationVar(f, &o.wait, "wait", 0, "if there are none, wait up to this long for a first message")
 	f.Int32Var(&o.limit, "limit", 0, "end after this many messages")
-	f.BoolVar(&o.autoAck, "auto-ack", false, "finish what is shown: it is delivered at most once")
+	f.BoolVar(&o.autoAck, "auto-ack", false, "finish the messages before printing them: at most one delivery")
 }
 
 func newReceiveCommand(c *cli) *cobra.Command {
@@ -46,16 +46,17 @@ func newReceiveCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "receive",
 		Short: "Read the agent's mailbox, in order of arrival",
-		Long: `Read the agent's mailbox: what is there and unfinished, in order of arrival, and with --follow what comes.
-Nothing is taken and nothing changes state; claim takes, ack finishes, and --auto-ack does both at once.
+		Long: `Print the unfinished messages in the agent's mailbox in order of arrival and,
+with --follow, the new ones. Reading changes no message's state; claim takes
+messages, ack finishes them, and --auto-ack does both.
 
-To see only what is new, resume after the arrival of the last message seen (--after), or have the broker
-keep the place (--cursor). Without --follow the agent may read by priority (--order) and look into the queues of
-its role and channels (--queues). Exit code 4: nothing was there, or came in time.`,
-		Example: `  brokerctl --agent builder-1 receive
-  brokerctl --agent builder-1 receive --cursor main --wait 30s -o json
+To read only new messages, give the arrival of the last one (--after), or let
+the broker store the position (--cursor).
+
+Exit code 4: the mailbox is empty, or nothing came within --wait.`,
+		Example: `  brokerctl --agent builder-1 receive --cursor main --wait 30s -o json
   brokerctl --agent builder-1 receive --queues --order priority --limit 5
-  brokerctl --agent builder-1 receive --follow --type directive -o prompt`,
+  brokerctl --agent builder-1 receive --follow --type nudge --type halt`,
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE:              func(cmd *cobra.Command, _ []string) error { return o.run(c, cmd) },

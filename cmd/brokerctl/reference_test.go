@@ -87,7 +87,7 @@ func section(b *strings.Builder, cmd *cobra.Command) {
 	if cmd.HasSubCommands() {
 		b.WriteString("\n")
 	}
-	options(b, cmd.NonInheritedFlags())
+	options(b, ownFlags(cmd))
 	if cmd.Example != "" {
 		fmt.Fprint(b, "```sh\n")
 		for line := range strings.Lines(cmd.Example) {

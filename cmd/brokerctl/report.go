@@ -14,9 +14,10 @@ import (
 func newMessageReportCommand(c *cli) *cobra.Command {
 	return &cobra.Command{
 		Use:   "report ID",
-		Short: "Say who got, read and finished a message, and who has not",
-		Long: `Say who got, read and finished a message, and who has not. message get shows each recipient in full; message resend puts
-the message in front of those again who have not finished it.`,
+		Short: "Show which recipients received, read and finished a message",
+		Long: `Show which recipients received, read and finished a message, in short; message
+get shows each of them in full. message resend redelivers it to the recipients
+that have not finished it.`,
 		Example:           `  brokerctl --agent lead message report 4711`,
 		Args:              exactly("the message's id"),
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -135,9 +136,10 @@ func newMessageResendCommand(c *cli) *cobra.Command {
 	var requestID string
 	cmd := &cobra.Command{
 		Use:   "resend ID [RECIPIENT...]",
-		Short: "Put a message in front of those again who have not finished it",
-		Long: `Put a message in front of those again who have not finished it and do not hold it: it arrives anew and counts as unread.
-With recipients, an agent's name, role:NAME or channel:NAME, only theirs. Only its sender or an operator may.`,
+		Short: "Redeliver a message to the recipients that have not finished it",
+		Long: `Redeliver a message, as unread, to the recipients that have neither finished nor
+claimed it; with RECIPIENTs (an agent's name, role:NAME or channel:NAME), only
+to these. Only its sender and operators may do so.`,
 		Example: `  brokerctl --agent lead message resend 4711
   brokerctl --agent lead message resend 4711 builder-2`,
 		Args: func(_ *cobra.Command, args []string) error {

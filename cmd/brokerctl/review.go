@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -17,40 +16,24 @@ import (
 )
 
 func newReviewCommand(c *cli) *cobra.Command {
-	return group("review", "Have work reviewed, and review", `A review goes in rounds between a producer and a critic. submit sends the work and waits for the verdict;
-approve, revise or reject is the verdict. The token (review, SCOPE) goes to and fro with them and says
-whose turn it is.
+	return group("review", "Submit work for review, and review it", `A review has rounds between a producer and a critic: review submit sends the
+work and waits for the verdict; review approve, revise or reject is the verdict.
+The token (review, SCOPE) passes between them with the work.
 
-SCOPE names what is reviewed, such as a feature. After three rounds without approval (--max-rounds) the
-work goes to a role that the session names (setting escalate-to), which decides. Either side may crash
-and run its command again.`,
+SCOPE names what is reviewed, such as a feature. After 3 rounds without approval
+(--max-rounds) a role decides that the session's setting escalate-to names. Both
+sides can run their commands again after a crash.`,
+		"  brokerctl review list",
 		newReviewSubmitCommand(c),
-		newVerdictCommand(c, client.Approved, "approve", "Approve what was submitted: the review is over", "Looks right to me"),
-		newVerdictCommand(c, client.Revise, "revise", "Ask for changes: the producer submits again", "The error of Close is dropped in line 42"),
-		newVerdictCommand(c, client.Rejected, "reject", "Reject what was submitted: the review is over", "We do not need this any more"),
+		newVerdictCommand(c, client.Approved, "approve", "Approve the submitted work; this ends the review", "Looks right to me"),
+		newVerdictCommand(c, client.Revise, "revise", "Ask for changes; the producer submits again", "Line 42 drops an error"),
+		newVerdictCommand(c, client.Rejected, "reject", "Reject the submitted work; this ends the review", "We do not need this any more"),
 		newReviewListCommand(c), newReviewGetCommand(c))
 }
 
-// reviewOptions are what a message of a review carries.
-type reviewOptions struct {
-	body, payload string
-	priority      string
-	files         []string
-	artifacts     []string
-}
-
-// AddFlags adds the options.
-func (o *reviewOptions) AddFlags(f *pflag.FlagSet) {
-	f.StringVar(&o.body, "body", "", "the text; @FILE reads a file, - standard input")
-	f.StringVar(&o.payload, "payload", "", "JSON of any kind; @FILE reads a file, - standard input")
-	f.StringVar(&o.priority, "priority", "", "1 to 10, or low (3), normal (5), high (7), critical (10)")
-	f.StringArrayVar(&o.files, "file", nil, "PATH or PATH:LINE; may be repeated")
-	f.StringArrayVar(&o.artifacts, "artifact", nil, "name of an artifact; may be repeated")
-}
-
 // message builds what the options describe.
-func (o *reviewOptions) message(c *cli, cmd *cobra.Command) (*pb.Message, error) {
-	s := sendOptions{body: o.body, payload: o.payload, priority: o.priority, files: o.files, artifacts: o.artifacts}
+func (o contentOptions) message(c *cli, cmd *cobra.Command) (*pb.Message, error) {
+	s := sendOptions{contentOptions: o}
 	return s.content(c, cmd)
 }
 
@@ -58,7 +41,7 @@ func (o *reviewOptions) message(c *cli, cmd *cobra.Command) (*pb.Message, error)
 const reviewWait = 90 * time.Second
 
 func newReviewSubmitCommand(c *cli) *cobra.Command {
-	var o reviewOptions
+	var o contentOptions
 	var rounds int
 	var wait time.Duration
 	cmd := &cobra.Command{
@@ -75,8 +58,8 @@ Exit codes:
 
 After exit code 4, run the same command again: it submits nothing twice, and
 waits on, or prints the verdict that has come meanwhile.`,
-		Example: `  brokerctl --agent builder-1 review submit login critic-1 "The login page" --file web/login.go
-  git diff main | brokerctl --agent builder-1 review submit login role:critic --body - --wait 1h`,
+		Example: `  brokerctl --agent builder-1 review submit login critic-1 "The login page"
+  git diff | brokerctl review submit login role:critic --body -`,
 		Args:              between(2, "the scope", "the critic", "the subject"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -126,13 +109,13 @@ waits on, or prints the verdict that has come meanwhile.`,
 		},
 	}
 	o.AddFlags(cmd.Flags())
-	cmd.Flags().IntVar(&rounds, "max-rounds", client.DefaultMaxRounds, "rounds without approval until somebody else decides; the first submission says")
+	cmd.Flags().IntVar(&rounds, "max-rounds", client.DefaultMaxRounds, "rounds without approval until the escalate-to role decides; the first submission sets it")
 	durationVar(cmd.Flags(), &wait, "wait", reviewWait, "how long to wait for the verdict; 0: do not wait")
 	return cmd
 }
 
 func newVerdictCommand(c *cli, d client.Decision, verb, about, words string) *cobra.Command {
-	var o reviewOptions
+	var o contentOptions
 	cmd := &cobra.Command{
 		Use:     verb + " SCOPE [TEXT...]",
 		Short:   about,
@@ -177,7 +160,7 @@ func newReviewListCommand(c *cli) *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{
 		Use:               "list",
-		Short:             "List what waits for a verdict",
+		Short:             "List the reviews without a verdict",
 		Example:           "  brokerctl review list\n  brokerctl review list --all -o json",
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -228,14 +211,14 @@ func newReviewListCommand(c *cli) *cobra.Command {
 			return t.flush()
 		},
 	}
-	cmd.Flags().BoolVar(&all, "all", false, "decided ones too")
+	cmd.Flags().BoolVar(&all, "all", false, "also list decided reviews")
 	return cmd
 }
 
 func newReviewGetCommand(c *cli) *cobra.Command {
 	return &cobra.Command{
 		Use:               "get SCOPE",
-		Short:             "Show what was submitted in the newest round, and the verdict",
+		Short:             "Show the newest submission of a review, and the verdict",
 		Example:           "  brokerctl review get login\n  brokerctl review get login -o prompt",
 		Args:              exactly("the scope"),
 		ValidArgsFunction: cobra.NoFileCompletions,

@@ -122,11 +122,12 @@ func (c *cli) markRuns(cmd *cobra.Command) {
 }
 
 // group is a command that only has commands below it.
-func group(use, short, long string, commands ...*cobra.Command) *cobra.Command {
+func group(use, short, long, example string, commands ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:                   use + " COMMAND",
 		Short:                 short,
 		Long:                  long,
+		Example:               example,
 		DisableFlagsInUseLine: true,
 		Args:                  cobra.ArbitraryArgs,
 		ValidArgsFunction:     cobra.NoFileCompletions,

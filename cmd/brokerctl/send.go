@@ -16,19 +16,16 @@ import (
 
 // sendOptions are the options of send.
 type sendOptions struct {
+	contentOptions
 	all, one       bool
 	kind           string
 	payloadVersion string
-	body, payload  string
-	priority       string
 	channel        string
 	thread         string
 	correlation    string
 	replyTo        string
 	task           string
 	labels         []string
-	files          []string
-	artifacts      []string
 	ttl            time.Duration
 	delay          time.Duration
 	notBefore      string
@@ -43,30 +40,26 @@ type sendOptions struct {
 
 // AddFlags adds the options.
 func (o *sendOptions) AddFlags(f *pflag.FlagSet) {
-	f.BoolVar(&o.all, "all", false, "a copy for every one who matches (the default, except for a role)")
-	f.BoolVar(&o.one, "one", false, "one of those who match gets it, whoever claims first (the default for a role)")
-	f.StringVar(&o.kind, "type", "", "what kind of message it is, such as task_assignment (default: message)")
-	f.StringVar(&o.payloadVersion, "payload-version", "", "version of the payload's form, MAJOR.MINOR (default: 1.0)")
-	f.StringVar(&o.body, "body", "", "text; @FILE reads a file, - standard input")
-	f.StringVar(&o.payload, "payload", "", "JSON of any kind; @FILE reads a file, - standard input")
-	f.StringVar(&o.priority, "priority", "", "1 to 10, or low (3), normal (5), high (7), critical (10)")
-	f.StringVar(&o.channel, "channel", "", "a channel as label, beside another receiver; its default --ttl applies")
-	f.StringVar(&o.thread, "thread", "", "the conversation it belongs to (default: that of --reply-to, or a new one)")
-	f.StringVar(&o.correlation, "correlation", "", "an id of your own, by which to recognise an answer")
-	f.StringVar(&o.replyTo, "reply-to", "", "id or revision of the message that this one answers")
-	f.StringVar(&o.task, "task", "", "the piece of work it belongs to")
-	f.StringArrayVar(&o.labels, "label", nil, "KEY=VALUE; may be repeated")
-	f.StringArrayVar(&o.files, "file", nil, "PATH or PATH:LINE; may be repeated")
-	f.StringArrayVar(&o.artifacts, "artifact", nil, "name of an artifact; may be repeated")
-	durationVar(f, &o.ttl, "ttl", 0, "how long it may wait to be finished, such as 10m (default: the channel's, or for ever)")
+	o.contentOptions.AddFlags(f)
+	f.BoolVar(&o.all, "all", false, "a copy for each match (the default, except for a role)")
+	f.BoolVar(&o.one, "one", false, "only for the first match that claims it (the default for a role)")
+	f.StringVar(&o.kind, "type", "", "type of the message, such as task_assignment (default: message)")
+	f.StringVar(&o.payloadVersion, "payload-version", "", "version of the payload's format, MAJOR.MINOR (default: 1.0)")
+	f.StringVar(&o.channel, "channel", "", "a channel as label, beside another receiver; its default TTL applies")
+	f.StringVar(&o.thread, "thread", "", "conversation that it belongs to (default: that of --reply-to, or a new one)")
+	f.StringVar(&o.correlation, "correlation", "", "your own id, to recognise an answer by")
+	f.StringVar(&o.replyTo, "reply-to", "", "id or revision of the message that it answers")
+	f.StringVar(&o.task, "task", "", "task that it belongs to")
+	f.StringArrayVar(&o.labels, "label", nil, "a label; may be repeated")
+	durationVar(f, &o.ttl, "ttl", 0, "discard it if it is not finished within this time (default: the channel's TTL, or none)")
 	durationVar(f, &o.delay, "delay", 0, "deliver it after this time")
-	f.StringVar(&o.notBefore, "not-before", "", "deliver it at this time (RFC 3339)")
-	f.StringVar(&o.orderingKey, "ordering-key", "", "messages of one key are handed out one after the other")
-	f.Int32Var(&o.maxAttempts, "max-attempts", 0, "failed attempts until it is a dead letter (default: the session's)")
-	f.BoolVar(&o.requiresResponse, "requires-response", false, "an answer is expected, within the session's response time")
-	durationVar(f, &o.respondWithin, "respond-within", 0, "an answer is expected within this time, such as 10m")
-	durationVar(f, &o.resendAfter, "resend-after", 0, "put it in front of who has neither read nor claimed it after this time again, up to five times")
-	f.StringVar(&o.requestID, "request-id", "", "a UUID: the same send again within an hour does nothing twice")
+	f.StringVar(&o.notBefore, "not-before", "", "deliver it at this time: RFC 3339, or 2h or 1d (from now)")
+	f.StringVar(&o.orderingKey, "ordering-key", "", "deliver messages with the same key one after the other")
+	f.Int32Var(&o.maxAttempts, "max-attempts", 0, "failed attempts until it becomes a dead letter (default: the session's)")
+	f.BoolVar(&o.requiresResponse, "requires-response", false, "ask for an answer within the session's response time")
+	durationVar(f, &o.respondWithin, "respond-within", 0, "ask for an answer within this time")
+	durationVar(f, &o.resendAfter, "resend-after", 0, "redeliver after this time if neither read nor claimed, up to 5 times")
+	f.StringVar(&o.requestID, "request-id", "", "makes retries within 1h idempotent")
 }
 
 func newSendCommand(c *cli) *cobra.Command {
@@ -74,19 +67,19 @@ func newSendCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "send RECEIVER [TEXT]",
 		Short: "Send a message",
-		Long: `Send a message. It is on disk when the command has ended.
+		Long: `Send a message. When the command ends, the message is on disk.
 
-TEXT becomes the subject if it is one line of at most 200 bytes, or if there is a --body; otherwise it becomes the body.
+TEXT becomes the subject if it is one line of at most 200 bytes, or if there is
+a --body; otherwise it becomes the body. RECEIVER is an agent, role:NAME,
+channel:NAME, a pattern or everyone (brokerctl help receivers).
 
-RECEIVER is an agent's name, role:NAME, channel:NAME, a pattern such as 'builder-*', all_builders (every agent of the
-role builder), or everyone (also all, ALL and '*'). If no agent has the role or subscribes to the channel, or if the
-message has no text, the send succeeds with a warning on standard error and in the result (warnings).
-A recipient whose mailbox is full is refused; the others get theirs. If all are refused the exit
-code is 1.`,
-		Example: `  brokerctl --agent lead send builder-1 "Add login" --type task_assignment --payload '{"task_id":"t1"}'
-  brokerctl --agent lead send role:reviewer "Please look" --body @notes.md --file internal/a.go:42
-  git diff | brokerctl --agent builder-1 send channel:general "What I changed" --body -
-  brokerctl send everyone "Stand-up in five minutes" --priority high --ttl 5m`,
+If no agent has the role or subscribes to the channel, or if the message has no
+text, the send succeeds with a warning. The broker refuses recipients whose
+mailbox is full and delivers to the others; exit code 1: it refused all.`,
+		Example: `  brokerctl --agent lead send builder-1 "Add login" --type task_assignment
+  brokerctl --agent lead send role:reviewer "Please look" --file a.go:42
+  git diff | brokerctl --agent builder-1 send channel:general "My diff" --body -
+  brokerctl send everyone "Stand-up in 5 minutes" --priority high --ttl 5m`,
 		Args:              between(1, "the receiver", "the text"),
 		ValidArgsFunction: c.completeReceiver,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -158,10 +151,7 @@ func (o *sendOptions) content(c *cli, cmd *cobra.Command) (*pb.Message, error) {
 	case o.one:
 		m.Reach = pb.Reach_REACH_ONE
 	}
-	switch {
-	case o.delay < 0:
-		return nil, usagef("--delay %v: it must not be negative", o.delay)
-	case o.delay > 0:
+	if o.delay > 0 {
 		m.NotBefore = timestamppb.New(c.env.Now().Add(o.delay))
 	}
 	m.RequiresResponse = o.requiresResponse || cmd.Flags().Changed("respond-within")

@@ -11,7 +11,8 @@ import (
 )
 
 func newSessionCommand(c *cli) *cobra.Command {
-	return group("session", "Sessions: the scopes in which everything else lives", `A session is one project or team of agents at work; default always exists. Choose one with --session.`,
+	return group("session", "Create, configure, export and close sessions", `A session is one project or team of agents, with its own agents, messages, locks
+and keys. Every command works in one: --session, or default.`, "  brokerctl session list",
 		newSessionCreateCommand(c), newSessionGetCommand(c), newSessionListCommand(c), newSessionConfigureCommand(c),
 		newSessionCloseCommand(c), newSessionExportCommand(c), newSessionDeleteCommand(c))
 }
@@ -19,9 +20,12 @@ func newSessionCommand(c *cli) *cobra.Command {
 func newSessionCreateCommand(c *cli) *cobra.Command {
 	o := &settingsOptions{}
 	cmd := &cobra.Command{
-		Use:               "create NAME",
-		Short:             "Make a session (operators)",
-		Example:           `  brokerctl session create website --description "Relaunch" --max-attempts 5`,
+		Use:   "create NAME",
+		Short: "Create a session (operators)",
+		Long: `Create a session. The command takes the settings of brokerctl session configure
+as flags.`,
+		Annotations:       map[string]string{flagsOf: "session configure"},
+		Example:           `  brokerctl session create website --description "Relaunch"`,
 		Args:              exactly("the session's name"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -47,7 +51,7 @@ func newSessionCreateCommand(c *cli) *cobra.Command {
 func newSessionGetCommand(c *cli) *cobra.Command {
 	return &cobra.Command{
 		Use:               "get [NAME]",
-		Short:             "Show one session; without a name, the one at work",
+		Short:             "Show one session; without NAME, the current one",
 		Example:           `  brokerctl session get website`,
 		Args:              between(0, "the session's name"),
 		ValidArgsFunction: c.completeSessions,
@@ -93,6 +97,7 @@ func newSessionListCommand(c *cli) *cobra.Command {
 	return &cobra.Command{
 		Use:               "list",
 		Short:             "List sessions",
+		Example:           "  brokerctl session list",
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -125,10 +130,11 @@ func newSessionListCommand(c *cli) *cobra.Command {
 func newSessionConfigureCommand(c *cli) *cobra.Command {
 	o := &settingsOptions{}
 	cmd := &cobra.Command{
-		Use:               "configure [NAME]",
-		Short:             "Change a session's settings (operators)",
-		Long:              "Change a session's settings. What is not given stays as it is. Without a name the session at work is meant.",
-		Example:           `  brokerctl session configure website --mailbox-limit 0 --send-rate 50 --director lead --director human`,
+		Use:   "configure [NAME]",
+		Short: "Change a session's settings (operators)",
+		Long: `Change a session's settings; what is not given stays the same. Without NAME, the
+current session is meant.`,
+		Example:           "  brokerctl session configure website --send-rate 50 --director lead",
 		Args:              between(0, "the session's name"),
 		ValidArgsFunction: c.completeSessions,
 		RunE: func(cmd *cobra.Command, args []string) error {

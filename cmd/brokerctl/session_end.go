@@ -22,9 +22,10 @@ func newSessionCloseCommand(c *cli) *cobra.Command {
 	var reason, requestID string
 	cmd := &cobra.Command{
 		Use:   "close NAME",
-		Short: "End all changes in a session for good (operators)",
-		Long: `End all changes in a session for good: they are refused, streams and waits end, what is unfinished is
-cancelled. It can still be read, exported and deleted. Closing twice is fine.`,
+		Short: "Close a session for good (operators)",
+		Long: `Close a session for good: the broker cancels unfinished messages, ends streams
+and waits, and refuses changes. The session can still be read, exported and
+deleted. Closing twice is no error.`,
 		Example:           `  brokerctl session close website --reason "launched"`,
 		Args:              exactly("the session's name"),
 		ValidArgsFunction: c.completeSessions,
@@ -52,9 +53,9 @@ func newSessionDeleteCommand(c *cli) *cobra.Command {
 	var requestID string
 	cmd := &cobra.Command{
 		Use:   "delete NAME --yes",
-		Short: "Export a closed session into the broker's archive, then remove it (operators)",
-		Long: `Export a closed session into the archive of the broker's data folder, then remove it. If that is
-interrupted, the broker goes on with it when it starts again.`,
+		Short: "Archive a closed session and delete it (operators)",
+		Long: `Export a closed session into the archive in the broker's data folder, then delete
+it. If this is interrupted, the broker finishes it at its next start.`,
 		Example:           `  brokerctl session delete website --yes`,
 		Args:              exactly("the session's name"),
 		ValidArgsFunction: c.completeSessions,
@@ -75,7 +76,7 @@ interrupted, the broker goes on with it when it starts again.`,
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&yes, "yes", false, "really delete it")
+	cmd.Flags().BoolVar(&yes, "yes", false, "confirm")
 	addRequestID(cmd, &requestID)
 	return cmd
 }
@@ -84,10 +85,10 @@ func newSessionExportCommand(c *cli) *cobra.Command {
 	var dir string
 	cmd := &cobra.Command{
 		Use:   "export [NAME] --dir DIR",
-		Short: "Write all that a session has into files (operators)",
-		Long: `Write all that a session has, its archive included, into JSON Lines files, and compare them with the
-checksums of the manifest. Without a name the session at work is meant. Of one that is not closed each
-file is true at its own time.`,
+		Short: "Write a session into files (operators)",
+		Long: `Write a session, with its archive, into JSON Lines files, and check them against
+the checksums of the manifest. Without NAME, the current session is meant. If the
+session is open, each file is a snapshot of a different moment.`,
 		Example:           `  brokerctl session export website --dir website.export`,
 		Args:              between(0, "the session's name"),
 		ValidArgsFunction: c.completeSessions,
@@ -114,7 +115,7 @@ file is true at its own time.`,
 			return x.report(cmd.OutOrStdout())
 		},
 	}
-	cmd.Flags().StringVar(&dir, "dir", "", "folder to write to, made if it is missing; files of the same names are replaced")
+	cmd.Flags().StringVar(&dir, "dir", "", "folder to write to; created if missing, files with the same names are replaced")
 	_ = cmd.MarkFlagRequired("dir") // it exists
 	return cmd
 }

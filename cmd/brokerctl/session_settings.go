@@ -39,23 +39,23 @@ type settingsOptions struct {
 // AddFlags adds the options.
 func (o *settingsOptions) AddFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.description, "description", "", "one line for people")
-	durationVar(f, &o.ageing, "ageing", 0, "how much waiting is worth one level of priority; 0 = strict order (new sessions: 5m)")
-	f.Int64Var(&o.mailboxLimit, "mailbox-limit", 0, "deliveries that may wait in one mailbox; 0 = no limit (new sessions: 10000)")
-	f.Int32Var(&o.maxAttempts, "max-attempts", 0, "failed attempts until a message is a dead letter (new sessions: 3)")
-	f.Float64Var(&o.sendRate, "send-rate", 0, "messages an agent may send a second; 0 = no limit (new sessions: 10)")
-	f.Int32Var(&o.sendBurst, "send-burst", 0, "messages it may send at once after a pause (new sessions: 100)")
+	durationVar(f, &o.ageing, "ageing", 0, "waiting this long raises a message's priority by 1; 0: never (new sessions: 5m)")
+	f.Int64Var(&o.mailboxLimit, "mailbox-limit", 0, "deliveries that may wait in one mailbox; 0: no limit (new sessions: 10000)")
+	f.Int32Var(&o.maxAttempts, "max-attempts", 0, "failed attempts until a message becomes a dead letter (new sessions: 3)")
+	f.Float64Var(&o.sendRate, "send-rate", 0, "messages that an agent may send per second; 0: no limit (new sessions: 10)")
+	f.Int32Var(&o.sendBurst, "send-burst", 0, "messages that it may send at once after a pause (new sessions: 100)")
 	f.Int32Var(&o.messageLimit, "message-limit", 0, "bytes of one message (new sessions: 1048576)")
 	f.Int32Var(&o.payloadLimit, "payload-limit", 0, "bytes of one payload (new sessions: 262144)")
-	f.Int32Var(&o.breakerFailures, "breaker-failures", 0, "failures in a row after which an agent is handed nothing for a while; 0 = never (new sessions: 5)")
-	durationVar(f, &o.breakerTime, "breaker-time", 0, "how long that while is (new sessions: 1m)")
-	durationVar(f, &o.responseTime, "response-time", 0, "until when a response is due if the message does not say (new sessions: 10m)")
-	f.StringArrayVar(&o.escalateTo, "escalate-to", nil, "role that is told of overdue responses; may be repeated, the first that has an agent is; '' = nobody (new sessions: overseer, lead)")
-	f.StringArrayVar(&o.directors, "director", nil, "role that may send directives; may be repeated; "+
-		"'' = operators only (new sessions: lead, overseer, orchestrator, project_manager)")
-	durationVar(f, &o.messageRetention, "message-retention", 0, "how long finished messages are kept; 0 = for ever (new sessions: 72h)")
-	durationVar(f, &o.eventRetention, "event-retention", 0, "how long events are kept; 0 = for ever (new sessions: 168h)")
-	durationVar(f, &o.deadLetterRetention, "dead-letter-retention", 0, "how long dead letters are kept; 0 = for ever (new sessions: 720h)")
-	f.BoolVar(&o.foldCase, "fold-case", false, "compare the paths of locks without regard to case; can be changed while no path is locked (new sessions: false)")
+	f.Int32Var(&o.breakerFailures, "breaker-failures", 0, "failures in a row that open an agent's circuit breaker; 0: never (new sessions: 5)")
+	durationVar(f, &o.breakerTime, "breaker-time", 0, "how long the breaker stays open (new sessions: 1m)")
+	durationVar(f, &o.responseTime, "response-time", 0, "time for a response if the message sets none (new sessions: 10m)")
+	f.StringArrayVar(&o.escalateTo, "escalate-to", nil, "role that overdue responses are escalated to; repeated: the first role with an agent; '': none (new sessions: overseer, lead)")
+	f.StringArrayVar(&o.directors, "director", nil, "role that may send directives; may be repeated; '': only operators may "+
+		"(new sessions: lead, overseer, orchestrator, project_manager)")
+	durationVar(f, &o.messageRetention, "message-retention", 0, "how long finished messages are kept; 0: always (new sessions: 3d)")
+	durationVar(f, &o.eventRetention, "event-retention", 0, "how long events are kept; 0: always (new sessions: 7d)")
+	durationVar(f, &o.deadLetterRetention, "dead-letter-retention", 0, "how long dead letters are kept; 0: always (new sessions: 30d)")
+	f.BoolVar(&o.foldCase, "fold-case", false, "ignore case in the paths of locks; can change while no path is locked")
 }
 
 // settingNames returns the names of the options.

@@ -13,15 +13,17 @@ import (
 )
 
 const settleLong = `
-An ID is a claim id, a message's id or its revision; without any, the agent's only open claim is meant.`
+An ID is a claim id, a message's id or its revision; without IDs, the agent's
+only open claim is meant.`
 
 func newAckCommand(c *cli) *cobra.Command {
 	var requestID string
 	cmd := &cobra.Command{
 		Use:   "ack [ID...]",
 		Short: "Finish messages",
-		Long: `Finish messages. Also takes mail of one's own that nobody claimed. An ack after the claim's time is accepted
-as long as nobody has claimed since; after that the exit code is 6.
+		Long: `Finish messages, also ones in the agent's own mailbox that no agent claimed.
+
+Exit code 6: the claim expired and another consumer has claimed the message.
 ` + settleLong,
 		Example: `  brokerctl --agent builder-1 ack
   brokerctl --agent builder-1 ack 4711.1`,
@@ -54,18 +56,19 @@ type nackOptions struct {
 
 // AddFlags adds the options.
 func (o *nackOptions) AddFlags(f *pflag.FlagSet) {
-	f.StringVar(&o.fault, "error", "", "what went wrong; kept in the history; @FILE reads a file, - standard input")
-	f.BoolVar(&o.fatal, "fatal", false, "trying again is of no use: make it a dead letter at once")
-	durationVar(f, &o.delay, "delay", 0, "wait this long before the next attempt (default: longer from attempt to attempt)")
+	f.StringVar(&o.fault, "error", "", "what failed, for the history; @FILE reads a file, - standard input")
+	f.BoolVar(&o.fatal, "fatal", false, "do not retry: make it a dead letter at once")
+	durationVar(f, &o.delay, "delay", 0, "wait this long before the next attempt (default: longer after each attempt)")
 }
 
 func newNackCommand(c *cli) *cobra.Command {
 	o := &nackOptions{}
 	cmd := &cobra.Command{
 		Use:   "nack [ID...]",
-		Short: "Give messages up as failed",
-		Long: `Give messages up as failed: the attempt counts, and after a while the message is handed out again; after the
-last attempt it is a dead letter (see dlq). A claim that is lost is refused with exit code 6.
+		Short: "Report that work on messages failed",
+		Long: `Report that work on messages failed. This counts as an attempt; the broker
+redelivers each message after a delay, and after the last attempt makes it a dead
+letter (brokerctl dlq). Exit code 6: the claim is lost.
 ` + settleLong,
 		Example: `  brokerctl --agent builder-1 nack --error "tests fail: TestLogin"
   brokerctl --agent builder-1 nack 4711.1 --fatal --error "no such repository"`,
@@ -116,8 +119,8 @@ func newExtendCommand(c *cli) *cobra.Command {
 	var requestID string
 	cmd := &cobra.Command{
 		Use:   "extend [ID...]",
-		Short: "Get more time for claims",
-		Long:  "Get more time for claims, counted from now. A claim that is lost is refused with exit code 6.\n" + settleLong,
+		Short: "Prolong claims, counted from now",
+		Long:  "Prolong claims, counted from now. Exit code 6: the claim is lost.\n" + settleLong,
 		Example: `  brokerctl --agent builder-1 extend
   brokerctl --agent builder-1 extend 4711.1 --for 2h`,
 		ValidArgsFunction: c.completeClaims,
@@ -139,7 +142,7 @@ func newExtendCommand(c *cli) *cobra.Command {
 			})
 		},
 	}
-	durationVar(cmd.Flags(), &claimFor, "for", 0, "how long from now on (default: what the claim had at first)")
+	durationVar(cmd.Flags(), &claimFor, "for", 0, "how long from now on (default: as long as it was claimed for)")
 	addRequestID(cmd, &requestID)
 	return cmd
 }
@@ -148,9 +151,9 @@ func newReleaseCommand(c *cli) *cobra.Command {
 	var requestID string
 	cmd := &cobra.Command{
 		Use:   "release [ID...]",
-		Short: "Give claims back unharmed",
-		Long: `Give claims back unharmed: no attempt is counted, and each message keeps its place. A claim that is lost is
-refused with exit code 6.
+		Short: "Return claims without counting an attempt",
+		Long: `Return claims without counting an attempt; each message keeps its place. Exit
+code 6: the claim is lost.
 ` + settleLong,
 		Example:           `  brokerctl --agent builder-1 release 4711.1`,
 		ValidArgsFunction: c.completeClaims,
@@ -182,5 +185,5 @@ func orOnly(ids []string) []string {
 
 // addRequestID adds the option that changes share.
 func addRequestID(cmd *cobra.Command, id *string) {
-	cmd.Flags().StringVar(id, "request-id", "", "a UUID: the same request again within an hour does nothing twice")
+	cmd.Flags().StringVar(id, "request-id", "", "makes retries within 1h idempotent")
 }

@@ -13,26 +13,27 @@ import (
 	pb "brokerd/gen/brokerd/v1"
 )
 
-const stateLong = `What agents know in common: values by key, and documents that grow by entries. Every change is a
-version and has a revision. A change may be made on condition that the key still has the revision that was
-read (--if-revision), or that it is not there (--create).
+const stateLong = `Values by key, and documents that grow by entries, shared by the agents of a
+session. Each change is a version with a revision. A change can depend on the
+revision that was read (--if-revision), or on the key being absent (--create).
 
-Keys lie in namespaces (--namespace, else "default"). The namespace "global" is shared by all sessions.`
+A key belongs to a namespace (--namespace, otherwise "default"). All sessions
+share the namespace "global".`
 
 func newStateCommand(c *cli) *cobra.Command {
-	return group("state", "Share values and documents", stateLong,
+	return group("state", "Share values and documents", stateLong, "  brokerctl state list",
 		newStateGetCommand(c), newStatePutCommand(c), newStateAppendCommand(c), newStateDeleteCommand(c), newStateListCommand(c),
 		newStateHistoryCommand(c), newStateFollowCommand(c), newStateTransactCommand(c))
 }
 
 // addNamespace adds the option that says where a key lies.
 func addNamespace(f *pflag.FlagSet, namespace *string) {
-	f.StringVar(namespace, "namespace", "", `where the key lies (default: "default"); "global" is shared by all sessions`)
+	f.StringVar(namespace, "namespace", "", `namespace of the key (default: "default"); "global" is shared by all sessions`)
 }
 
 // addTask adds the option that says which task a key belongs to.
 func addTask(cmd *cobra.Command, task *string) {
-	cmd.Flags().StringVar(task, "task", "", "the task that the key belongs to; '' for none (default: as it is)")
+	cmd.Flags().StringVar(task, "task", "", "task that the key belongs to; '': none (default: unchanged)")
 }
 
 // conditionOptions say what must be so for a change to be made.
@@ -43,9 +44,9 @@ type conditionOptions struct {
 
 // AddFlags adds the options.
 func (o *conditionOptions) AddFlags(cmd *cobra.Command, creates bool) {
-	cmd.Flags().Int64Var(&o.ifRevision, "if-revision", 0, "only if the key still has this revision; 0 = it must not be there; exit code 5 if not")
+	cmd.Flags().Int64Var(&o.ifRevision, "if-revision", 0, "only if the key still has this revision, or 0: is absent; otherwise exit code 5")
 	if creates {
-		cmd.Flags().BoolVar(&o.create, "create", false, "only if the key is not there; exit code 5 if it is")
+		cmd.Flags().BoolVar(&o.create, "create", false, "only if the key is absent; otherwise exit code 5")
 		cmd.MarkFlagsMutuallyExclusive("if-revision", "create")
 	}
 }
@@ -63,10 +64,9 @@ func newStateGetCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "get KEY",
 		Short: "Print a value, or a document as Markdown",
-		Long: `Print a value as it is, or a document as Markdown. As JSON it comes with version, revision, author
-and times; a document with its entries.`,
+		Long: `Print a value as it is, or a document as Markdown. With -o json, print it with
+version, revision, author and times, and a document with its entries.`,
 		Example: `  brokerctl state get plan/step
-  brokerctl state get plan/step -o json | jq .entry.revision
   brokerctl state get notes --at 4711`,
 		Args:              exactly("the key"),
 		ValidArgsFunction: c.completeKey,
@@ -100,7 +100,7 @@ and times; a document with its entries.`,
 		},
 	}
 	addNamespace(cmd.Flags(), &request.Namespace)
-	cmd.Flags().Int64Var(&request.AtRevision, "at", 0, "as it was at this revision")
+	cmd.Flags().Int64Var(&request.AtRevision, "at", 0, "the value at this revision")
 	return cmd
 }
 
@@ -200,8 +200,7 @@ func newStatePutCommand(c *cli) *cobra.Command {
 		Use:   "put KEY VALUE",
 		Short: "Write a value",
 		Example: `  brokerctl --agent lead state put plan/step 3 --type integer --if-revision 4711
-  brokerctl --agent lead state put config @config.json --type json --own
-  brokerctl --agent builder-1 state put building yes --create --ttl 10m`,
+  brokerctl --agent lead state put config @config.json --type json --own`,
 		Args:              exactly("the key", "the value"),
 		ValidArgsFunction: c.completeKey,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -232,8 +231,8 @@ func newStatePutCommand(c *cli) *cobra.Command {
 	addNamespace(cmd.Flags(), &request.Namespace)
 	cmd.Flags().StringVar(&kind, "type", "string", strings.Join(stateTypes, ", "))
 	o.AddFlags(cmd, true)
-	durationVar(cmd.Flags(), &ttl, "ttl", 0, "delete it after this time, 1s to 8760h; each put sets it anew (default: never)")
-	cmd.Flags().BoolVar(&own, "own", false, "only this agent may write it until it deregisters; --own=false gives it free (default: as it is)")
+	durationVar(cmd.Flags(), &ttl, "ttl", 0, "delete it after this time, 1s to 365d; each put sets it again (default: never)")
+	cmd.Flags().BoolVar(&own, "own", false, "only this agent may write it until it deregisters; --own=false lifts this (default: unchanged)")
 	addTask(cmd, &task)
 	addRequestID(cmd, &request.RequestId)
 	must(cmd.RegisterFlagCompletionFunc("type", cobra.FixedCompletions(stateTypes, cobra.ShellCompDirectiveNoFileComp)))
@@ -246,9 +245,9 @@ func newStateAppendCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "append KEY TEXT",
 		Short: "Add an entry to a document",
-		Long: `Add an entry to a document, which comes into being with its first. TEXT is Markdown; @FILE reads it
-from a file, - from standard input. Nobody's entry is lost, whoever writes at the same time. Agents that
-subscribe to the channel event/context_updated are told.`,
+		Long: `Add an entry to a document; the first entry creates it. TEXT is Markdown; @FILE
+reads it from a file, - from standard input. Concurrent writers lose no entry.
+Agents that subscribe to the channel event/context_updated receive a message.`,
 		Example: `  brokerctl --agent lead state append notes "We use gRPC and nothing else."
   git log -1 | brokerctl --agent builder-1 state append notes -`,
 		Args:              exactly("the key", "the text"),
@@ -285,7 +284,7 @@ func newStateDeleteCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:               "delete KEY",
 		Short:             "Delete a key",
-		Long:              "Delete a key. Its history stays for a while. What is not there is fine.",
+		Long:              "Delete a key. Its history stays for some time. Deleting twice is no error.",
 		Example:           `  brokerctl --agent lead state delete plan/step --if-revision 4711`,
 		Args:              exactly("the key"),
 		ValidArgsFunction: c.completeKey,

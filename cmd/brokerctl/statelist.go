@@ -67,11 +67,10 @@ func newStateListCommand(c *cli) *cobra.Command {
 	request := &pb.ListStateRequest{Values: true}
 	var limit int
 	cmd := &cobra.Command{
-		Use:   "list [PREFIX]",
-		Short: "List keys and their values",
-		Long:  `List the keys of all namespaces but "global", or of one, with their values.`,
-		Example: `  brokerctl state list plan/
-  brokerctl state list --namespace global -o json`,
+		Use:               "list [PREFIX]",
+		Short:             "List keys and their values",
+		Long:              `List keys with their values: of one namespace, or of all but "global".`,
+		Example:           "  brokerctl state list plan/",
 		Args:              between(0, "the prefix"),
 		ValidArgsFunction: c.completeKey,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -91,9 +90,9 @@ func newStateListCommand(c *cli) *cobra.Command {
 			return list(c, cmd, entries, c.stateView())
 		},
 	}
-	cmd.Flags().StringVar(&request.Namespace, "namespace", "", `only keys of this one (default: all but "global")`)
+	cmd.Flags().StringVar(&request.Namespace, "namespace", "", `only this namespace (default: all but "global")`)
 	cmd.Flags().StringVar(&request.Owner, "owner", "", "only keys of this agent")
-	cmd.Flags().StringVar(&request.TaskId, "task", "", "only keys that belong to this task")
+	cmd.Flags().StringVar(&request.TaskId, "task", "", "only keys of this task")
 	limitVar(cmd.Flags(), &limit, 100)
 	must(cmd.RegisterFlagCompletionFunc("owner", c.completeAgents))
 	return cmd
@@ -105,8 +104,8 @@ func newStateHistoryCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "history KEY",
 		Short: "List the versions of a key, newest first",
-		Long: `List the versions of a key that are kept, newest first: at least the last 100, deletions included.
-Those of a document are its entries.`,
+		Long: `List the versions of a key that are kept, newest first: at least the last 100,
+with deletions. The versions of a document are its entries.`,
 		Example:           `  brokerctl state history plan/step`,
 		Args:              exactly("the key"),
 		ValidArgsFunction: c.completeKey,
@@ -138,10 +137,10 @@ func newStateFollowCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "follow [PREFIX]",
 		Short: "Print changes as they happen",
-		Long: `Print changes of keys as they happen, over restarts of the broker, each once and in order. Without
---after it begins now; with --after 0 at the beginning, if all since is still kept.`,
-		Example: `  brokerctl state follow plan/
-  brokerctl state follow --after 4711 -o json`,
+		Long: `Print changes of keys as they happen, each once and in order, also after restarts
+of the broker. Without --after it starts now; with --after 0 at the beginning, if
+the broker still keeps all changes since.`,
+		Example:           "  brokerctl state follow plan/ --after 4711",
 		Args:              between(0, "the prefix"),
 		ValidArgsFunction: c.completeKey,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -173,8 +172,8 @@ func newStateFollowCommand(c *cli) *cobra.Command {
 			return ctx.Err()
 		},
 	}
-	cmd.Flags().StringVar(&o.Namespace, "namespace", "", `only keys of this one (default: all but "global")`)
-	cmd.Flags().Int64Var(&o.After, "after", 0, "begin after this revision; 0 = at the beginning")
+	cmd.Flags().StringVar(&o.Namespace, "namespace", "", `only this namespace (default: all but "global")`)
+	cmd.Flags().Int64Var(&o.After, "after", 0, "start after this revision; 0: at the beginning")
 	cmd.Flags().IntVar(&limit, "limit", 0, "end after this many changes")
 	return cmd
 }

@@ -42,23 +42,27 @@ type transactionPut struct {
 	TaskID     *string         `json:"task_id"`
 }
 
-const transactLong = `Compare, put and delete, all or nothing, under one revision. FILE (- is standard input) is JSON:
+const transactLong = `Compare, put and delete keys under one revision: all changes, or none. FILE (-:
+standard input) is JSON:
 
   {"compares": [{"key": "plan/step", "revision": 4711}],
-   "changes":  [{"put": {"key": "plan/step", "value": 4, "task_id": "t1"}},
-                {"put": {"key": "notes", "value": {"any": "JSON"}, "ttl": "10m", "own": true}},
-                {"delete": {"namespace": "global", "key": "old", "if_revision": 4700}}]}
+   "changes": [
+     {"put": {"key": "plan/step", "value": 4, "task_id": "t1"}},
+     {"put": {"key": "notes", "value": {"any": "JSON"}, "ttl": "10m"}},
+     {"delete": {"namespace": "global", "key": "old", "if_revision": 4700}}]}
 
-A revision of 0 says that the key must not be there. A value is a string, an integer, true or false, or else
-JSON; "type" says it otherwise. If a condition does not hold nothing is changed, and the exit code is 5.`
+Revision 0 means that the key must be absent. A put may also have "own": true. A
+value is a string, an integer, true, false or other JSON, unless "type" names its
+type. Exit code 5: a condition does not hold, and nothing is changed.`
 
 func newStateTransactCommand(c *cli) *cobra.Command {
 	var requestID string
 	cmd := &cobra.Command{
-		Use:               "transact FILE",
-		Short:             "Make several changes, all or none",
-		Long:              transactLong,
-		Example:           `  echo '{"changes":[{"put":{"key":"a","value":1}},{"delete":{"key":"b"}}]}' | brokerctl --agent lead state transact -`,
+		Use:   "transact FILE",
+		Short: "Make several changes, all or none",
+		Long:  transactLong,
+		Example: `  echo '{"changes":[{"put":{"key":"a","value":1}}]}' |
+    brokerctl --agent lead state transact -`,
 		Args:              exactly("the file"),
 		ValidArgsFunction: completeFiles,
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -159,7 +159,9 @@ func severities(all []*pb.Finding) string {
 func newWhoamiCommand(c *cli) *cobra.Command {
 	return &cobra.Command{
 		Use:   "whoami",
-		Short: "Say as whom, in which session and where the commands act, what says so, and what is held",
+		Short: "Show the current agent, session and broker",
+		Long: `Show the current agent, session and broker, where each setting comes from, and
+what the agent holds.`,
 		Example: `  brokerctl whoami
   BROKERD_AGENT=builder-1 brokerctl whoami -o json`,
 		Args:              cobra.NoArgs,
@@ -254,11 +256,10 @@ func newPingCommand(c *cli) *cobra.Command {
 	var wait time.Duration
 	cmd := &cobra.Command{
 		Use:   "ping",
-		Short: "See whether the broker answers",
-		Long: `See whether the broker answers, and how fast. With --wait it keeps trying that long, for a broker that is being
-started. Exit code 69: it does not answer.`,
-		Example: `  brokerctl ping
-  brokerd & brokerctl ping --wait 10s`,
+		Short: "Check whether the broker answers",
+		Long: `Check whether the broker answers, and how fast. With --wait, retry that long, for
+a broker that is starting. Exit code 69: it does not answer.`,
+		Example:           "  brokerctl ping --wait 10s",
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -271,7 +272,7 @@ started. Exit code 69: it does not answer.`,
 				fmt.Sprintf("%s answers after %s", addr, took.Round(10*time.Microsecond)))
 		},
 	}
-	durationVar(cmd.Flags(), &wait, "wait", 0, "keep trying this long")
+	durationVar(cmd.Flags(), &wait, "wait", 0, "retry for this long")
 	return cmd
 }
 

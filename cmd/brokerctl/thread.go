@@ -16,9 +16,9 @@ import (
 )
 
 func newThreadCommand(c *cli) *cobra.Command {
-	return group("thread", "Conversations: show them, note their outcome", `A thread is a conversation: a message, the replies to it, and all that was sent with the same --thread.
-
-ID is the thread's, or of one of its messages: id, revision or claim id.`,
+	return group("thread", "List and show conversations, and note their outcome", `A thread is a conversation: a message, its replies, and all messages that were
+sent with the same --thread. ID is the thread's, or the id, revision or claim id
+of one of its messages.`, "  brokerctl thread get 4711",
 		newThreadGetCommand(c), newThreadListCommand(c), newThreadResolveCommand(c))
 }
 
@@ -26,7 +26,7 @@ func newThreadGetCommand(c *cli) *cobra.Command {
 	var limit int
 	cmd := &cobra.Command{
 		Use:   "get ID",
-		Short: "Show a conversation: its messages in order, who takes part, what is open",
+		Short: "Show a conversation: messages, participants, open questions",
 		Example: `  brokerctl thread get 4711
   brokerctl thread get login-design -o json`,
 		Args:              exactly("the thread's id"),
@@ -64,7 +64,7 @@ func newThreadGetCommand(c *cli) *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().IntVar(&limit, "limit", 100, "show at most this many messages; 0 = all")
+	cmd.Flags().IntVar(&limit, "limit", 100, "show at most this many messages; 0: all")
 	return cmd
 }
 
@@ -93,9 +93,10 @@ func newThreadResolveCommand(c *cli) *cobra.Command {
 	var requestID string
 	cmd := &cobra.Command{
 		Use:   "resolve ID OUTCOME...",
-		Short: "Note the outcome of a conversation, and settle its open questions",
-		Long: `Note the outcome of a conversation, and settle its open questions. Who sent or got one of its messages may, and
-operators. Doing it again replaces the outcome.`,
+		Short: "Note the outcome of a conversation and settle its open questions",
+		Long: `Note the outcome of a conversation and settle its open questions. Operators may
+do so, and agents that sent or received one of its messages. A second call
+replaces the outcome.`,
 		Example: `  brokerctl --agent lead thread resolve 4711 "We use the branch login"`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) < 2 {

@@ -13,11 +13,12 @@ import (
 	pb "brokerd/gen/brokerd/v1"
 )
 
-const tokenLong = `Take turns: a token, named by a TYPE and a SCOPE such as review and feature-login, is held by one agent at a time. It
-comes into being when it is first acquired, and is passed on or released; whoever waits gets it in order.`
+const tokenLong = `A token, named by a TYPE and a SCOPE such as review and login, is held by one
+agent at a time. The first acquire creates it. Its holder passes it on or
+releases it; agents that wait receive it in order.`
 
 func newTokenCommand(c *cli) *cobra.Command {
-	return group("token", "Take turns, and pass them on", tokenLong,
+	return group("token", "Take turns and pass them on", tokenLong, "  brokerctl token list",
 		newTokenAcquireCommand(c), newTokenRunCommand(c), newTokenPassCommand(c), newTokenExtendCommand(c), newTokenReleaseCommand(c),
 		newTokenRevokeCommand(c), newTokenGetCommand(c), newTokenListCommand(c))
 }
@@ -29,12 +30,13 @@ func newTokenAcquireCommand(c *cli) *cobra.Command {
 	var longest time.Duration
 	cmd := &cobra.Command{
 		Use:   "acquire TYPE SCOPE",
-		Short: "Take a token when it is one's turn, or collect one that was passed",
-		Long: `Take a token when it is one's turn, or collect one that was passed. Who asks again for what is held gets the same
-fence.
+		Short: "Acquire a token, or collect one that was passed",
+		Long: `Acquire a token, or collect one that was passed to the agent. An agent that
+already holds it gets the same fence.
 
-Exit codes: 4 the wait is over, 5 somebody else has it (without --wait) or waiting would be a deadlock.`,
-		Example:           `  brokerctl --agent builder-1 token acquire review feature-login --wait 10m`,
+Exit codes: 4: not granted within --wait; 5: another agent holds it (without
+--wait), or waiting would be a deadlock.`,
+		Example:           "  brokerctl --agent builder-1 token acquire review login --wait 10m",
 		Args:              exactly("the type", "the scope"),
 		ValidArgsFunction: c.completeTokens,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -69,7 +71,7 @@ Exit codes: 4 the wait is over, 5 somebody else has it (without --wait) or waiti
 		},
 	}
 	o.AddFlags(cmd)
-	durationVar(cmd.Flags(), &longest, "longest", 0, "the longest hold, 1s to 168h; its first acquirer sets it, and a different one later is an error (default: 168h)")
+	durationVar(cmd.Flags(), &longest, "longest", 0, "longest hold, 1s to 7d; the first acquirer sets it, and another value later is an error (default: 7d)")
 	return cmd
 }
 
@@ -79,11 +81,13 @@ func newTokenPassCommand(c *cli) *cobra.Command {
 	var maxHold time.Duration
 	cmd := &cobra.Command{
 		Use:   "pass TYPE SCOPE TO",
-		Short: "Pass a token that one holds to an agent, or to a role",
-		Long: `Pass a token that one holds: TO is an agent's name, which gets it whatever the queue, or role:NAME, for the first of
-that role that asks. The receiver gets a notice, and collects the token with token acquire within two minutes. An agent that is not alive comes first when it is back; until then the queue goes on.`,
-		Example: `  brokerctl --agent builder-1 token pass review feature-login role:critic --note "first draft"
-  brokerctl --agent critic-1 token pass review feature-login builder-1`,
+		Short: "Pass a token to an agent or a role",
+		Long: `Pass a token on. TO is an agent, which gets it before the queue, or role:NAME for
+the first agent of the role that asks. The receiver gets a notice and
+collects the token with token acquire within 2 min. A failed agent becomes
+the first in the queue when it returns; until then the queue advances.`,
+		Example: `  brokerctl --agent builder-1 token pass review login role:critic
+  brokerctl --agent critic-1 token pass review login builder-1 --note "Line 42"`,
 		Args:              exactly("the type", "the scope", "the receiver"),
 		ValidArgsFunction: c.completeTokenPass,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -124,7 +128,7 @@ that role that asks. The receiver gets a notice, and collects the token with tok
 			})
 		},
 	}
-	cmd.Flags().StringVar(&request.Note, "note", "", "for the receiver")
+	cmd.Flags().StringVar(&request.Note, "note", "", "text for the receiver")
 	durationVar(cmd.Flags(), &maxHold, "for", 0, "how long the receiver may hold it (default: 30m)")
 	holder.AddFlags(cmd.Flags())
 	addRequestID(cmd, &request.RequestId)
@@ -138,8 +142,8 @@ func newTokenExtendCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:               "extend TYPE SCOPE",
 		Short:             "Hold a token for longer, counted from now",
-		Long:              "Hold a token for longer, counted from now. A token that is lost is refused with exit code 6.",
-		Example:           `  brokerctl --agent builder-1 token extend review feature-login --for 1h`,
+		Long:              "Hold a token for longer, counted from now. Exit code 6: the token is lost.",
+		Example:           "  brokerctl --agent builder-1 token extend review login --for 1h",
 		Args:              exactly("the type", "the scope"),
 		ValidArgsFunction: c.completeTokens,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -161,7 +165,7 @@ func newTokenExtendCommand(c *cli) *cobra.Command {
 			})
 		},
 	}
-	durationVar(cmd.Flags(), &maxHold, "for", 0, "how long from now on (default: as it was asked for)")
+	durationVar(cmd.Flags(), &maxHold, "for", 0, "how long from now on (default: as long as was acquired)")
 	holder.AddFlags(cmd.Flags())
 	addRequestID(cmd, &request.RequestId)
 	return cmd
@@ -172,9 +176,9 @@ func newTokenReleaseCommand(c *cli) *cobra.Command {
 	var holder holderOption
 	cmd := &cobra.Command{
 		Use:               "release TYPE SCOPE",
-		Short:             "Give a token back, or the place in its queue",
-		Long:              "Give a token back, or the place in its queue. Exit code 6 if the agent has neither.",
-		Example:           `  brokerctl --agent builder-1 token release review feature-login`,
+		Short:             "Release a token, or leave its queue",
+		Long:              "Release a token, or leave its queue. Exit code 6: the agent neither holds it nor waits for it.",
+		Example:           "  brokerctl --agent builder-1 token release review login",
 		Args:              exactly("the type", "the scope"),
 		ValidArgsFunction: c.completeTokens,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -208,8 +212,8 @@ func newTokenRevokeCommand(c *cli) *cobra.Command {
 	request := &pb.RevokeTokenRequest{}
 	cmd := &cobra.Command{
 		Use:               "revoke TYPE SCOPE",
-		Short:             "Take a token from its owner, who is told why (operators)",
-		Example:           `  brokerctl token revoke review feature-login --reason "critic-1 hangs"`,
+		Short:             "Take a token from its owner, with a reason (operators)",
+		Example:           `  brokerctl token revoke review login --reason "critic-1 hangs"`,
 		Args:              exactly("the type", "the scope"),
 		ValidArgsFunction: c.completeTokens,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -231,7 +235,7 @@ func newTokenRevokeCommand(c *cli) *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().StringVar(&request.Reason, "reason", "", "why; required")
+	cmd.Flags().StringVar(&request.Reason, "reason", "", "why, for the owner; required")
 	addRequestID(cmd, &request.RequestId)
 	return cmd
 }
@@ -239,8 +243,8 @@ func newTokenRevokeCommand(c *cli) *cobra.Command {
 func newTokenGetCommand(c *cli) *cobra.Command {
 	return &cobra.Command{
 		Use:               "get TYPE SCOPE",
-		Short:             "Show a token: who has it, and who waits",
-		Example:           `  brokerctl token get review feature-login`,
+		Short:             "Show a token, its holder and its queue",
+		Example:           "  brokerctl token get review login",
 		Args:              exactly("the type", "the scope"),
 		ValidArgsFunction: c.completeTokens,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -304,10 +308,9 @@ func newTokenListCommand(c *cli) *cobra.Command {
 	var state string
 	var limit int
 	cmd := &cobra.Command{
-		Use:   "list",
-		Short: "List tokens",
-		Example: `  brokerctl token list --state contested
-  brokerctl token list --owner builder-1 -o json`,
+		Use:               "list",
+		Short:             "List tokens",
+		Example:           "  brokerctl token list --state contested --owner builder-1",
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -333,8 +336,8 @@ func newTokenListCommand(c *cli) *cobra.Command {
 	}
 	states := enumNames(pb.TokenState(0).Descriptor())
 	cmd.Flags().StringVar(&request.Type, "type", "", "only tokens of this type")
-	cmd.Flags().StringVar(&request.Agent, "owner", "", "only what this agent holds")
-	cmd.Flags().StringVar(&state, "state", "", "only with this state: "+strings.Join(states, ", "))
+	cmd.Flags().StringVar(&request.Agent, "owner", "", "only tokens that this agent holds")
+	cmd.Flags().StringVar(&state, "state", "", "only this state: "+strings.Join(states, ", "))
 	limitVar(cmd.Flags(), &limit, 0)
 	must(cmd.RegisterFlagCompletionFunc("owner", c.completeAgents))
 	must(cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(states, cobra.ShellCompDirectiveNoFileComp)))
@@ -360,8 +363,9 @@ func (c *cli) tokenView() view[*pb.Token] {
 	}
 }
 
-const tokenRunLong = `Take a token for an owner of its own, so that two runs exclude each other even under one agent's name, and run a
-command. The command may pass the token on itself: then it goes on without, and nothing is given back at the end.
+const tokenRunLong = `Acquire a token for a separate owner, so that two runs exclude each other even
+under one agent's name, and run a command. If the command passes the token on, it
+continues without it.
 
 `
 
@@ -369,15 +373,13 @@ func newTokenRunCommand(c *cli) *cobra.Command {
 	o := &runOptions{}
 	cmd := &cobra.Command{
 		Use:   "run TYPE SCOPE [flags] -- COMMAND [ARGUMENT...]",
-		Short: "Run a command while one has a token",
-		Long:  tokenRunLong + fmt.Sprintf(holdLong, "the token", "BROKERD_TOKEN_TYPE and BROKERD_TOKEN_SCOPE", "The token"),
+		Short: "Run a command while holding a token",
+		Long:  tokenRunLong + fmt.Sprintf(holdLong, "the token", "BROKERD_TOKEN_TYPE and BROKERD_TOKEN_SCOPE"),
 
 		DisableFlagsInUseLine: true,
-		Example: `  brokerctl --agent builder-1 token run test_run ci --wait 1h -- make test
-  brokerctl --agent critic-1 token run review feature-login --wait 1h -- \
-    sh -c './review.sh && brokerctl token pass review feature-login builder-1'`,
-		Args:              commandAfterDash(2, 2, "the type", "the scope"),
-		ValidArgsFunction: c.completeTokens,
+		Example:               "  brokerctl --agent builder-1 token run test_run ci --wait 1h -- make test",
+		Args:                  commandAfterDash(2, 2, "the type", "the scope"),
+		ValidArgsFunction:     c.completeTokens,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.runHolding(c, cmd, args[2:], func() (*hold, error) { return o.token(c, cmd, args[0], args[1]) })
 		},

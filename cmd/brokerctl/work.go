@@ -43,46 +43,49 @@ type workOptions struct {
 // AddFlags adds the options.
 func (o *workOptions) AddFlags(f *pflag.FlagSet) {
 	o.takeOptions.AddFlags(f)
-	f.StringVar(&o.consumer, "consumer", "", "a name for this worker: started again with it, it takes its open claims over (default: a random one)")
+	f.StringVar(&o.consumer, "consumer", "", "name of this worker; restarted with it, the worker resumes its open claims (default: random)")
 	f.BoolVar(&o.once, "once", false, "end after one message, with the command's exit code")
-	f.IntVar(&o.limit, "limit", 0, "end after this many messages; 0 = go on")
-	f.IntVar(&o.concurrency, "concurrency", 1, "how many commands run at the same time, 1 to 1000")
-	durationVar(f, &o.claimFor, "for", time.Minute, "how long a claim outlives a worker that died")
-	durationVar(f, &o.timeout, "timeout", 0, "end a command that runs longer; counts as a failed attempt (default: none)")
-	durationVar(f, &o.wait, "wait", 0, "end when nothing came for this long (default: go on)")
+	f.IntVar(&o.limit, "limit", 0, "end after this many messages; 0: no limit")
+	f.IntVar(&o.concurrency, "concurrency", 1, "commands that run at the same time, 1 to 1000")
+	durationVar(f, &o.claimFor, "for", time.Minute, "how long a claim lasts after its worker crashes")
+	durationVar(f, &o.timeout, "timeout", 0, "stop a command that runs longer, as a failed attempt (default: none)")
+	durationVar(f, &o.wait, "wait", 0, "end when no message came for this long (default: never)")
 }
 
-const workLong = `Claim messages one after the other and run a command for each. The message comes as JSON on the command's
-standard input; claims are extended while it runs. Its exit code says what becomes of the message:
+const workLong = `Claim messages one by one and run a command for each. The command reads the
+message as JSON from standard input; work extends the claim while it runs. The
+command's exit code decides about the message:
 
-  0      acknowledged
-  75     released: given back unharmed
-  65     fatal: a dead letter at once
-  other  a failed attempt, kept with the end of what it wrote to standard error, and tried again later
+  0      finished: it is acknowledged
+  75     released: it returns to the mailbox, no attempt is counted
+  65     fatal: it becomes a dead letter at once
+  other  a failed attempt, recorded with the end of the command's standard
+         error; the broker redelivers the message later
 
-The command's environment has BROKERD_ADDR, BROKERD_DATA, BROKERD_SESSION, BROKERD_AGENT, BROKERD_ROLE and
-BROKERD_ROOT, so that brokerctl works inside it, and BROKERD_MESSAGE_ID, BROKERD_REVISION, BROKERD_CLAIM_ID,
-BROKERD_ATTEMPT, BROKERD_MAX_ATTEMPTS, BROKERD_MAILBOX, BROKERD_TYPE, BROKERD_SENDER, BROKERD_SUBJECT,
-BROKERD_THREAD_ID and BROKERD_TASK_ID.
+The command's environment has the variables of brokerctl help environment, so
+that brokerctl works inside it, and BROKERD_MESSAGE_ID, BROKERD_REVISION, BROKERD_CLAIM_ID, BROKERD_ATTEMPT,
+BROKERD_MAX_ATTEMPTS, BROKERD_MAILBOX, BROKERD_TYPE, BROKERD_SENDER,
+BROKERD_SUBJECT, BROKERD_THREAD_ID and BROKERD_TASK_ID.
 
-work passes SIGINT, SIGTERM and SIGHUP on to the commands and ends when they have ended; messages that they have not
-finished return to the mailbox unharmed. A second SIGINT or SIGTERM kills the commands. A command whose
-claim is lost gets SIGTERM, and SIGKILL 10 s later.
+work passes SIGINT, SIGTERM and SIGHUP on to the commands and ends after them;
+unfinished messages return to the mailbox without a counted attempt. A second
+SIGINT or SIGTERM kills the commands. A command whose claim is lost receives
+SIGTERM and, 10 s later, SIGKILL.
 
-Exit codes: with --once the command's own, 124 if it was ended by --timeout, 6 if its claim was lost; 4 if nothing came
-within --wait; otherwise 0 after a clean end, 125 if work itself failed, and
-126 or 127 if the command cannot be run.`
+Exit codes: 0 after a clean end; with --once the command's own, 124 if --timeout
+stopped it, and 6 if its claim was lost; 4: no message came within --wait; 125:
+work itself failed; 126: the command cannot be executed; 127: it was not found.`
 
 func newWorkCommand(c *cli) *cobra.Command {
 	o := &workOptions{}
 	cmd := &cobra.Command{
 		Use:   "work [flags] -- COMMAND [ARGUMENT...]",
-		Short: "Run a command for every message",
+		Short: "Run a command for each message",
 		Long:  workLong,
 
 		DisableFlagsInUseLine: true,
 		Example: `  brokerctl --agent builder-1 work -- ./handle.sh
-  brokerctl --agent builder-1 work --role builder --concurrency 4 --timeout 20m -- make -C app test
+  brokerctl --agent builder-1 work --role builder --concurrency 4 -- make test
   brokerctl --agent builder-1 work --once --wait 1m -- sh -c 'jq -r .body'`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"bytes"
+	"regexp"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+)
+
+// helpCharacters is how many characters all help pages may have together, counted as 4 to a token.
+const helpCharacters = 20_000 * 4
+
+// allCommands returns a command and all below it, help topics included.
+func allCommands(cmd *cobra.Command) []*cobra.Command {
+	all := []*cobra.Command{cmd}
+	for _, sub := range cmd.Commands() {
+		all = append(all, allCommands(sub)...)
+	}
+	return all
+}
+
+func TestHelp_EveryPageFitsTheTerminalAndHasAnExample(t *testing.T) {
+	rawTypes := regexp.MustCompile(`(?m)^ +(-., )?--\S+ (string|strings|stringArray|stringToInt64|int|int32|int64|int64Slice|float|float64|duration)\b|default \[`)
+	root := newRoot(&cli{})
+	root.InitDefaultVersionFlag()
+	total := 0
+	for _, cmd := range allCommands(root) {
+		var page bytes.Buffer
+		writeHelp(&page, cmd)
+		total += utf8.RuneCount(page.Bytes())
+		for line := range strings.Lines(page.String()) {
+			if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 80 {
+				t.Errorf("%s: %d columns: %s", cmd.CommandPath(), n, line)
+			}
+		}
+		if raw := rawTypes.FindString(page.String()); raw != "" {
+			t.Errorf("%s: %q has pflag's name of a type", cmd.CommandPath(), raw)
+		}
+		if cmd.Example == "" && !isTopic(cmd) {
+			t.Errorf("%s: no example", cmd.CommandPath())
+		}
+	}
+	t.Logf("all help pages have %d characters", total)
+	if total > helpCharacters {
+		t.Errorf("all pages have %d characters, %d tokens; %d tokens are allowed", total, total/4, helpCharacters/4)
+	}
+}
+
+func TestHelp_EveryExampleParses(t *testing.T) {
+	for _, cmd := range allCommands(newRoot(&cli{})) {
+		for line := range strings.Lines(strings.NewReplacer("\\\n", " ", "|\n", "| ").Replace(cmd.Example)) {
+			_, line, found := strings.Cut(line, "brokerctl ")
+			if !found {
+				t.Errorf("%s: an example calls no brokerctl: %s", cmd.CommandPath(), line)
+				continue
+			}
+			line, _, _ = strings.Cut(line, " | ")
+			line = strings.TrimRight(strings.TrimSpace(strings.SplitN(strings.SplitN(line, " > ", 2)[0], ")  ", 2)[0]), ")")
+			root := newRoot(&cli{})
+			called, rest, err := root.Find(words(line))
+			if err == nil && (called == root || called.HasSubCommands()) {
+				t.Errorf("%s: %q calls no command", cmd.CommandPath(), line)
+				continue
+			}
+			if err == nil {
+				err = called.ParseFlags(rest)
+			}
+			if err == nil {
+				err = called.ValidateArgs(called.Flags().Args())
+			}
+			if err == nil {
+				err = called.ValidateFlagGroups()
+			}
+			if err != nil {
+				t.Errorf("%s: %q: %v", cmd.CommandPath(), line, err)
+			}
+		}
+	}
+}
+
+// words splits a line as a shell does, without expansions.
+func words(line string) []string {
+	var all []string
+	for _, m := range regexp.MustCompile(`(?:[^\s'"]|'[^']*'|"[^"]*")+`).FindAllString(line, -1) {
+		all = append(all, strings.NewReplacer("'", "", `"`, "").Replace(m))
+	}
+	return all
+}
