@@ -38,7 +38,7 @@ func TestAgent_KilledTwiceFinishesEachTaskOnce(t *testing.T) {
 	register(t, broker, "worker-1", "worker")
 	revisions := send(ctx, t, broker.As("lead"))
 
-	env := environment(t, data)
+	env := environment(t, data, "1s")
 	effects := filepath.Join(t.TempDir(), "effects")
 	start := func() (*exec.Cmd, *bytes.Buffer) {
 		cmd := exec.CommandContext(ctx, "./agent.sh", "worker-1", "worker", "sh", "-c", `cat >> "$0"`, effects)
@@ -109,12 +109,36 @@ func TestAgent_FailureIsKeptAndTriedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(ctx, "./agent.sh", "worker-1", "worker", "false")
-	cmd.Env = environment(t, data)
+	cmd.Env = environment(t, data, "1s")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	d := delivery(ctx, t, broker, sent.GetResults()[0].GetRevision())
 	if d.GetState() != pb.DeliveryState_DELIVERY_STATE_DEAD || d.GetHistory()[0].GetError() != "false: exit code 1" {
+		t.Errorf("delivery is %v", d)
+	}
+}
+
+// TestAgent_TakesTheRetryOfItsOwnFailure waits longer than the delay of a first retry, about a second.
+func TestAgent_TakesTheRetryOfItsOwnFailure(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	broker, data := startBroker(t)
+	register(t, broker, "lead", "lead")
+	sent, err := broker.As("lead").Messages().SendMessages(ctx, &pb.SendMessagesRequest{Messages: []*pb.Message{
+		{Target: &pb.Target{To: &pb.Target_Role{Role: "worker"}}, Subject: "fails once"},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	failed := filepath.Join(t.TempDir(), "failed")
+	cmd := exec.CommandContext(ctx, "./agent.sh", "worker-1", "worker", "sh", "-c", `test -e "$0" || { touch "$0"; exit 1; }`, failed)
+	cmd.Env = environment(t, data, "5s")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if d := delivery(ctx, t, broker, sent.GetResults()[0].GetRevision()); d.GetState() != pb.DeliveryState_DELIVERY_STATE_ACKED ||
+		d.GetAttempts() != 1 {
 		t.Errorf("delivery is %v", d)
 	}
 }
@@ -141,10 +165,10 @@ func startBroker(t *testing.T) (*client.Client, string) {
 }
 
 // environment is that of an agent: it finds brokerctl, and the broker by its data folder.
-func environment(t *testing.T, data string) []string {
+func environment(t *testing.T, data, wait string) []string {
 	t.Helper()
 	dir := filepath.Dir(processtest.Build(t))
-	return append(processtest.Environment(), "PATH="+dir+":"+os.Getenv("PATH"), "BROKERD_DATA="+data)
+	return append(processtest.Environment(), "PATH="+dir+":"+os.Getenv("PATH"), "BROKERD_DATA="+data, "WAIT="+wait)
 }
 
 func register(t *testing.T, broker *client.Client, name, role string) {

@@ -1,6 +1,6 @@
 """An agent of brokerd in Python: registers, sends, claims, acknowledges.
 
-usage: agent.py HOST:PORT CREDENTIAL-FILE
+usage: agent.py ADDRESS [CREDENTIAL-FILE]     an ADDRESS is unix:///PATH, or HOST:PORT with a credential
 """
 import json
 import pathlib
@@ -12,14 +12,16 @@ from google.protobuf import duration_pb2
 from brokerd.v1 import agent_pb2, agent_pb2_grpc, message_pb2, message_pb2_grpc
 
 
-def main(address, credential_file):
-    credential = pathlib.Path(credential_file).read_text().strip()
+def main(address, credential_file=None):
+    credential = []
+    if credential_file:  # over TCP; on the Unix socket the broker knows the user
+        credential = [("authorization", "Bearer " + pathlib.Path(credential_file).read_text().strip())]
 
     def identity(agent):
         """Who calls: metadata of every call, never part of a request."""
-        return [("authorization", "Bearer " + credential), ("brokerd-agent", agent)]
+        return [("brokerd-agent", agent)] + credential
 
-    with grpc.insecure_channel(address) as channel:  # loopback only: see docs/security.md
+    with grpc.insecure_channel(address) as channel:
         agents = agent_pb2_grpc.AgentServiceStub(channel)
         messages = message_pb2_grpc.MessageServiceStub(channel)
         for name, role in (("py-lead", "lead"), ("py-builder", "builder")):
@@ -41,11 +43,11 @@ def main(address, credential_file):
         print("claimed", claimed.claim_id, claimed.message.subject, json.loads(claimed.message.payload)["task_id"])
 
         messages.AckMessages(message_pb2.AckMessagesRequest(ids=[claimed.claim_id]), metadata=identity("py-builder"))
-        truth = messages.GetMessage(message_pb2.GetMessageRequest(id=sent.id), metadata=identity("py-lead"))
-        print("state", message_pb2.DeliveryState.Name(truth.deliveries[0].state))
+        shown = messages.GetMessage(message_pb2.GetMessageRequest(id=sent.id), metadata=identity("py-lead"))
+        print("state", message_pb2.DeliveryState.Name(shown.deliveries[0].state))
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 3:
+    if len(sys.argv) not in (2, 3):
         sys.exit(__doc__)
-    main(sys.argv[1], sys.argv[2])
+    main(*sys.argv[1:])

@@ -24,6 +24,36 @@ func TestAgent_SendsClaimsAndAcksOverTCPWithTheCredential(t *testing.T) {
 	}
 }
 
+func TestAgent_NeedsNoCredentialOnTheUnixSocket(t *testing.T) {
+	python, env := environment(t)
+	_, _, credential := startBroker(t)
+	socket := "unix://" + filepath.Join(filepath.Dir(credential), "brokerd.sock")
+	if out := run(t, env, python, "agent.py", socket); !strings.Contains(out, "state DELIVERY_STATE_ACKED") {
+		t.Errorf("%s", out)
+	}
+}
+
+func TestWorker_ReadsTheReasonOfAnError(t *testing.T) {
+	python, env := environment(t)
+	_, _, credential := startBroker(t)
+	const script = `
+import sys
+sys.path.insert(0, ".")
+import grpc, worker
+from brokerd.v1 import message_pb2, message_pb2_grpc
+with grpc.insecure_channel(sys.argv[1]) as channel:
+    try:
+        message_pb2_grpc.MessageServiceStub(channel).AckMessages(
+            message_pb2.AckMessagesRequest(ids=["9.1"]), metadata=[("brokerd-agent", "stranger")])
+    except grpc.RpcError as error:
+        print(worker.reason(error))
+`
+	socket := "unix://" + filepath.Join(filepath.Dir(credential), "brokerd.sock")
+	if out := run(t, env, python, "-c", script, socket); out != "AGENT_NOT_REGISTERED\n" {
+		t.Errorf("the reason is %q", out)
+	}
+}
+
 func TestWorker_RepliesAndKeepsWhatFailed(t *testing.T) {
 	python, env := environment(t)
 	broker, address, credential := startBroker(t)

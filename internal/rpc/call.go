@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap/zapcore"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"brokerd/internal/caller"
@@ -33,10 +34,12 @@ type call struct {
 func (s *Server) unary(method string, handler grpc.MethodHandler) grpc.MethodHandler {
 	return func(service any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (answer any, err error) {
 		c := call{server: s, method: method, began: s.clock.Now()}
-		defer func() { err = c.end(recover(), err) }()
-		if ctx, err = c.begin(ctx); err != nil {
+		defer func() { err = c.end(ctx, recover(), err) }()
+		begun, err := c.begin(ctx)
+		if err != nil {
 			return nil, err
 		}
+		ctx = begun
 		return handler(service, ctx, func(request any) error {
 			f := frame{message: request}
 			if err := decode(&f); err != nil {
@@ -57,7 +60,7 @@ func (s *Server) stream(method string, handler grpc.StreamHandler) grpc.StreamHa
 	ours := strings.HasPrefix(method, "/"+domain+".")
 	return func(service any, raw grpc.ServerStream) (err error) {
 		c := call{server: s, method: method, began: s.clock.Now()}
-		defer func() { err = c.end(recover(), err) }()
+		defer func() { err = c.end(raw.Context(), recover(), err) }()
 		ctx, err := c.begin(raw.Context())
 		if err != nil {
 			return err
@@ -109,7 +112,8 @@ func turnOf(l *link, who caller.Caller) any {
 }
 
 // end turns what the handler returned, or panicked with, into the answer's status, and logs the call.
-func (c *call) end(panicked any, err error) error {
+// The reason of an error also goes into a trailer, for clients without the types of its details.
+func (c *call) end(ctx context.Context, panicked any, err error) error {
 	if c.noted {
 		c.server.presence.Ended(c.who)
 	}
@@ -122,10 +126,14 @@ func (c *call) end(panicked any, err error) error {
 			zap.Any("panic", panicked), zap.StackSkip("stack", 2))
 	}
 	answer := Error(err)
+	reason := Reason(err)
+	if reason != "" {
+		_ = grpc.SetTrailer(ctx, metadata.Pairs(reasonTrailer, reason)) // the status has the reason too
+	}
 	level := zapcore.DebugLevel
 	code := status.Code(answer)
 	if c.server.observer != nil {
-		c.server.observer.Called(short(c.method), code.String(), Reason(err))
+		c.server.observer.Called(short(c.method), code.String(), reason)
 	}
 	if code == codes.Internal || code == codes.Unknown {
 		level = zapcore.WarnLevel

@@ -18,6 +18,9 @@ import (
 // domain is the domain of every ErrorInfo.
 const domain = "brokerd.v1"
 
+// reasonTrailer is the trailer with the reason of a refused call.
+const reasonTrailer = "brokerd-reason"
+
 // maxErrorText bounds, in bytes, the message of an error, and the list of its violations. Both travel in
 // HTTP/2 headers, the message twice, and some clients accept no more than 8 KiB of those.
 const maxErrorText = 1024

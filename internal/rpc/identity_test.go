@@ -6,8 +6,10 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
 
 	"brokerd/internal/rpc"
 )
@@ -120,5 +122,29 @@ func TestIdentity_CallsInAnAgentsNameAreSeen(t *testing.T) {
 	defer w.mu.Unlock()
 	if want := []string{"began default/a", "ended default/a", "began s/b", "ended s/b"}; !slices.Equal(w.seen, want) {
 		t.Errorf("%q, want %q", w.seen, want)
+	}
+}
+
+// Clients without the types of the status details read the reason as text.
+func TestError_TheReasonIsATrailerToo(t *testing.T) {
+	w := serve(t)
+	conn := dial(t, w.tcp)
+	var trailer metadata.MD
+	_, err := grpc_health_v1.NewHealthClient(conn).Check(calling(t), &grpc_health_v1.HealthCheckRequest{}, grpc.Trailer(&trailer))
+	expect(t, err, codes.Unauthenticated, "CREDENTIAL_REQUIRED", "")
+	if got := trailer.Get("brokerd-reason"); len(got) != 1 || got[0] != "CREDENTIAL_REQUIRED" {
+		t.Errorf("a call: %v", trailer)
+	}
+	stream, err := grpc_health_v1.NewHealthClient(conn).Watch(calling(t), &grpc_health_v1.HealthCheckRequest{})
+	if err == nil {
+		_, err = stream.Recv()
+	}
+	expect(t, err, codes.Unauthenticated, "CREDENTIAL_REQUIRED", "")
+	if got := stream.Trailer().Get("brokerd-reason"); len(got) != 1 || got[0] != "CREDENTIAL_REQUIRED" {
+		t.Errorf("a stream: %v", stream.Trailer())
+	}
+	_, err = grpc_health_v1.NewHealthClient(dial(t, w.socket)).Check(calling(t), &grpc_health_v1.HealthCheckRequest{}, grpc.Trailer(&trailer))
+	if got := trailer.Get("brokerd-reason"); err != nil || len(got) > 0 {
+		t.Errorf("a call that succeeds: %v, %v", trailer, err)
 	}
 }
