@@ -112,7 +112,7 @@ func TestGettingStarted_LeadsToAnAcknowledgedMessage(t *testing.T) {
 			}
 		}
 	}
-	if printed := lead.run(fmt.Sprintf("brokerctl message get %d -o json", task)); !strings.Contains(printed, `"state":"ACKED"`) {
+	if printed := lead.run(fmt.Sprintf("brokerctl message get %d -o json", task)); !strings.Contains(printed, `"state":"acked"`) {
 		t.Errorf("the task is not acknowledged:\n%s", printed)
 	}
 	for _, mentioned := range []string{"brokerctl dlq list", "brokerctl guide"} {

@@ -131,7 +131,8 @@ func (c *cli) showAcquired(cmd *cobra.Command, answer acquired, dryRun bool, tex
 
 // notAcquired is the error that says who is in the way: busy, or the wait is over.
 func (c *cli) notAcquired(answer acquired) error {
-	text := c.inTheWay(answer.GetObstacles())
+	_, token := answer.(*pb.AcquireTokenResponse)
+	text := c.inTheWay(answer.GetObstacles(), token)
 	if text == "" {
 		text = "it is not your turn"
 	}
@@ -150,14 +151,14 @@ func notReleased(broker *client.Client, what string) error {
 		"stop the work that needs it", broker.Identity().Agent, what)
 }
 
-// inTheWay says who is in the way of a request.
-func (c *cli) inTheWay(obstacles []*pb.Obstacle) string {
+// inTheWay says who is in the way of a request for paths or for a token.
+func (c *cli) inTheWay(obstacles []*pb.Obstacle, token bool) string {
 	const most = 3
 	var parts []string
 	for _, o := range obstacles[:min(len(obstacles), most)] {
-		s := fmt.Sprintf("%s is %s by %s", clip(o.GetResource(), 200), cond(o.GetWaiting(), "wanted earlier", "held"), ownerOf(o.GetAgent(), o.GetHolder()))
+		s := fmt.Sprintf("%s is %s by %s", clip(resourceName(o.GetResource(), token), 200), cond(o.GetWaiting(), "wanted earlier", "held"), ownerOf(o.GetAgent(), o.GetHolder()))
 		if o.GetHeldUntil() != nil {
-			s += " until " + c.until(o.GetHeldUntil())
+			s += ", ends " + c.when(o.GetHeldUntil())
 		}
 		if o.GetReason() != "" {
 			s += " (" + clip(o.GetReason(), 100) + ")"
@@ -170,22 +171,18 @@ func (c *cli) inTheWay(obstacles []*pb.Obstacle) string {
 	return strings.Join(parts, "; ")
 }
 
+// resourceName names a path, or a token as commands take it.
+func resourceName(resource string, token bool) string {
+	if kind, scope, ok := strings.Cut(resource, "/"); ok && token {
+		return tokenName(kind, scope)
+	}
+	return resource
+}
+
 // ownerOf names an owner: the agent, and which worker of it.
 func ownerOf(agent, holder string) string {
 	if holder == "" {
 		return agent
 	}
 	return agent + " (" + clip(holder, 24) + ")"
-}
-
-// until says when something ends, and how far that is.
-func (c *cli) until(t *timestamppb.Timestamp) string {
-	if t == nil {
-		return ""
-	}
-	layout := "15:04:05"
-	if t.AsTime().Sub(c.env.Now()) > 12*time.Hour {
-		layout = "2006-01-02 15:04"
-	}
-	return t.AsTime().Local().Format(layout) + " (" + c.due(t) + ")"
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"brokerd/cmd/brokerctl/table"
 	pb "brokerd/gen/brokerd/v1"
 )
 
@@ -131,20 +132,16 @@ func newAgentGetCommand(c *cli) *cobra.Command {
 // printAgent shows all that is known of an agent.
 func (c *cli) printAgent(w io.Writer, answer *pb.GetAgentResponse) {
 	a := answer.GetAgent()
-	t := newTable(w)
-	line := func(label, value string) {
-		if value != "" {
-			t.row(label, value)
-		}
-	}
+	l := c.newLabels(w)
+	line := l.line
 	line("agent", a.GetName())
 	line("display name", a.GetDisplayName())
 	line("description", a.GetDescription())
 	line("role", a.GetRole())
 	line("capabilities", strings.Join(a.GetCapabilities(), ", "))
-	line("status", agentState(a))
+	l.state("status", agentState(a))
 	line("reason", a.GetStatusReason())
-	line("health", healthOf(a))
+	l.state("health", healthOf(a))
 	line("failed", c.when(a.GetFailedAt()))
 	line("completed", c.when(a.GetCompletedAt()))
 	line("activity", a.GetActivity())
@@ -156,7 +153,7 @@ func (c *cli) printAgent(w io.Writer, answer *pb.GetAgentResponse) {
 	line("claimable", upTo1000(answer.GetClaimable()))
 	n := a.GetMessages()
 	line("messages", fmt.Sprintf("%d sent, %d received, %d processed", n.GetSent(), n.GetReceived(), n.GetProcessed()))
-	line("seen", c.ago(a.GetLastSeen()))
+	line("seen", c.when(a.GetLastSeen()))
 	line("registered", c.when(a.GetRegisteredAt()))
 	line("incarnation", strconv.FormatInt(a.GetIncarnation(), 10))
 	line("lease", shortOf(a.GetLease()))
@@ -172,12 +169,12 @@ func (c *cli) printAgent(w io.Writer, answer *pb.GetAgentResponse) {
 	for _, k := range answer.GetCheckpoints() {
 		line("checkpoint", c.checkpointLine(k))
 	}
-	_ = t.flush() // to the command's own output: nobody is left to tell
+	l.flush()
 }
 
 // agentState is what an agent says of itself, and what the broker adds.
 func agentState(a *pb.Agent) string {
-	s := strings.ToLower(enumOf(a.GetStatus()))
+	s := enumOf(a.GetStatus())
 	return s + cond(a.GetHalted(), ", halted", "") + cond(a.GetDegraded(), ", degraded", "")
 }
 
@@ -188,7 +185,7 @@ func aboutAgent(a *pb.Agent) string {
 }
 
 // healthOf is the broker's judgement of an agent.
-func healthOf(a *pb.Agent) string { return strings.ToLower(enumOf(a.GetHealth())) }
+func healthOf(a *pb.Agent) string { return enumOf(a.GetHealth()) }
 
 func percent(f float64) string { return fmt.Sprintf("%.0f%%", f*100) }
 
@@ -262,7 +259,7 @@ func (o *agentListOptions) run(c *cli, cmd *cobra.Command) error {
 	}
 	if o.roles {
 		return list(c, cmd, roles, view[*pb.RoleSummary]{
-			columns: []string{"ROLE", "AGENTS", "ACTIVE", "FAILED"},
+			columns: []table.Column{{Name: "ROLE", Min: 12}, {Name: "AGENTS"}, {Name: "ACTIVE", Rank: 1}, {Name: "FAILED"}},
 			row: func(r *pb.RoleSummary) []string {
 				return []string{cond(r.GetRole() != "", r.GetRole(), "(none)"), strconv.Itoa(int(r.GetAgents())), strconv.Itoa(int(r.GetActive())), strconv.Itoa(int(r.GetFailed()))}
 			},
@@ -275,15 +272,18 @@ func (o *agentListOptions) run(c *cli, cmd *cobra.Command) error {
 // agentView lists agents.
 func (c *cli) agentView() view[*pb.Agent] {
 	return view[*pb.Agent]{
-		columns: []string{"AGENT", "ROLE", "STATUS", "HEALTH", "SEEN", "CAPABILITIES", "ACTIVITY", "DESCRIPTION"},
+		columns: []table.Column{
+			{Name: "AGENT", Min: 16}, {Name: "ROLE", Min: 8}, {Name: "STATUS", Min: 8, State: true}, {Name: "HEALTH", State: true}, {Name: "SEEN"},
+			{Name: "CAPABILITIES", Rank: 2, Min: 12}, {Name: "ACTIVITY", Rank: 1, Min: 16}, {Name: "DESCRIPTION", Rank: 3, Min: 16},
+		},
 		row: func(a *pb.Agent) []string {
-			activity := clip(a.GetActivity(), 50)
+			activity := a.GetActivity()
 			if a.GetProgress() > 0 {
 				activity = strings.TrimSpace(activity + " " + percent(a.GetProgress()))
 			}
 			return []string{
-				a.GetName(), a.GetRole(), agentState(a), healthOf(a), c.ago(a.GetLastSeen()),
-				strings.Join(a.GetCapabilities(), ","), activity, clip(aboutAgent(a), 50),
+				a.GetName(), a.GetRole(), agentState(a), healthOf(a), c.when(a.GetLastSeen()),
+				strings.Join(a.GetCapabilities(), ","), activity, aboutAgent(a),
 			}
 		},
 		none: "no agents",

@@ -7,7 +7,6 @@ import (
 	"io"
 	"os/exec"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -318,7 +317,7 @@ func away(err error) bool {
 // tellLosses says what the agent has lost.
 func (r *reporter) tellLosses(from loser) {
 	for _, l := range from.GetLosses() {
-		r.sayf("lost while the agent was away: %s %s", strings.ToLower(enumOf(l.GetKind())), l.GetName())
+		r.sayf("lost while the agent was away: %s %s", enumOf(l.GetKind()), l.GetName())
 	}
 	if more := from.GetMoreLosses(); more > 0 {
 		r.sayf("lost while the agent was away: %s", moreLosses(more))

@@ -36,7 +36,7 @@ printf end; exit 3`
 	}
 	agent := at(t, decode(t, string(shown)), "agent").(map[string]any)
 	for field, want := range map[string]any{
-		"status": "ACTIVE", "task_id": "t1", "progress": json.Number("0.4"), "role": "builder", "lease": "1m30s", "incarnation": json.Number("1"),
+		"status": "active", "task_id": "t1", "progress": json.Number("0.4"), "role": "builder", "lease": "1m30s", "incarnation": json.Number("1"),
 	} {
 		if agent[field] != want {
 			t.Errorf("%s is %v, want %v", field, agent[field], want)
@@ -152,7 +152,7 @@ func TestAgentRun_ReportsWaitForABrokerThatIsAway(t *testing.T) {
 	if e := fields(t, "event", "list", "--type", "work.completed"); at(t, e, "summary") != "all done" {
 		t.Errorf("%v", e)
 	}
-	if got := fields(t, "agent", "get", "builder-1"); at(t, got, "agent", "status") != "COMPLETED" || at(t, got, "agent", "completed_at") == nil {
+	if got := fields(t, "agent", "get", "builder-1"); at(t, got, "agent", "status") != "completed" || at(t, got, "agent", "completed_at") == nil {
 		t.Errorf("afterwards: %v", got)
 	}
 }
@@ -164,7 +164,7 @@ func TestAgentRun_KeepsTheAgentAndItsMailUnlessToldToDeregister(t *testing.T) {
 	sent(t, "--agent", "lead", "builder-1", "Add login")
 	must0(t, "agent", "run", "--agent", "builder-1", "--", "true")
 	mail := fields(t, "--agent", "builder-1", "inbox")
-	if at(t, mail, "message", "subject") != "Add login" || at(t, mail, "delivery", "state") != "PENDING" {
+	if at(t, mail, "message", "subject") != "Add login" || at(t, mail, "delivery", "state") != "pending" {
 		t.Errorf("its mail is %v", mail)
 	}
 	must0(t, "agent", "run", "--agent", "builder-1", "--deregister", "--", "true")

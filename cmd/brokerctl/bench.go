@@ -16,6 +16,7 @@ import (
 
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/bench"
+	"brokerd/cmd/brokerctl/table"
 )
 
 // benchOptions are the options of bench.
@@ -136,7 +137,7 @@ func (c *cli) bench(cmd *cobra.Command, o benchOptions) error {
 		Progress:    func(text string) { fmt.Fprintln(cmd.ErrOrStderr(), text) },
 	})
 	// What was measured before an error is worth seeing.
-	if shown := showBench(cmd.OutOrStdout(), format, results); err == nil {
+	if shown := c.showBench(cmd.OutOrStdout(), format, results); err == nil {
 		err = shown
 	}
 	return err
@@ -183,7 +184,7 @@ type benchLine struct {
 }
 
 // showBench prints results: as JSON, or as text. The calls of a bystander follow their workload.
-func showBench(out io.Writer, format string, results []bench.Result) error {
+func (c *cli) showBench(out io.Writer, format string, results []bench.Result) error {
 	var lines []bench.Result
 	for _, r := range results {
 		lines = append(lines, r)
@@ -212,7 +213,9 @@ func showBench(out io.Writer, format string, results []bench.Result) error {
 	if format == formatPrompt {
 		out = promptOutput{out}
 	}
-	t := newTable(out, "WORKLOAD", "COUNT", "A SECOND", "P50", "P95", "P99", "SHARE", "CPU", "MEMORY")
+	t := c.newTable(out, table.Column{Name: "WORKLOAD", Min: 12}, table.Column{Name: "COUNT", Rank: 3}, table.Column{Name: "A SECOND"},
+		table.Column{Name: "P50"}, table.Column{Name: "P95", Rank: 4}, table.Column{Name: "P99"}, table.Column{Name: "SHARE", Rank: 1},
+		table.Column{Name: "CPU", Rank: 2}, table.Column{Name: "MEMORY", Rank: 5})
 	for _, r := range lines {
 		share, memory := "-", "-"
 		if r.MostShare > 0 {

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"brokerd/client"
+	"brokerd/cmd/brokerctl/table"
 	pb "brokerd/gen/brokerd/v1"
 )
 
@@ -90,7 +91,7 @@ func newChannelListCommand(c *cli) *cobra.Command {
 				return err
 			}
 			return list(c, cmd, channels, view[*pb.Channel]{
-				columns: []string{"CHANNEL", "TTL", "WAITING", "SUBSCRIBERS"},
+				columns: []table.Column{{Name: "CHANNEL", Min: 16}, {Name: "TTL", Rank: 1}, {Name: "WAITING"}, {Name: "SUBSCRIBERS", Min: 16}},
 				row: func(ch *pb.Channel) []string {
 					subscribers := ch.GetSubscribers()
 					return []string{ch.GetName(), shortOf(ch.GetDefaultTtl()), strconv.FormatInt(ch.GetWaiting(), 10), names(subscribers, len(subscribers))}
@@ -134,12 +135,12 @@ func newChannelGetCommand(c *cli) *cobra.Command {
 				if ch.GetName() == args[0] {
 					return c.show(cmd, ch, func(w io.Writer) {
 						subscribers := ch.GetSubscribers()
-						t := newTable(w)
-						t.row("channel", ch.GetName())
-						t.row("settings", channelSettings(ch))
-						t.row("waiting", count(ch.GetWaiting(), "message"))
-						t.row("subscribers", cond(len(subscribers) == 0, "none", names(subscribers, len(subscribers))))
-						_ = t.flush() // the command's own output: there is no caller to report it to
+						l := c.newLabels(w)
+						l.line("channel", ch.GetName())
+						l.line("settings", channelSettings(ch))
+						l.line("waiting", count(ch.GetWaiting(), "message"))
+						l.line("subscribers", cond(len(subscribers) == 0, "none", names(subscribers, len(subscribers))))
+						l.flush()
 					})
 				}
 				known = append(known, ch.GetName())

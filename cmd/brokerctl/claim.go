@@ -150,7 +150,7 @@ func (c *cli) whyEmpty(answer *pb.ClaimMessagesResponse, wait time.Duration) str
 		s += ": the agent is halted until a resume"
 	}
 	if due := answer.GetNextDue(); due != nil {
-		s += "; the next is due " + c.due(due)
+		s += "; the next is due " + c.when(due)
 	}
 	return s
 }

@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"brokerd/cmd/brokerctl/table"
 	pb "brokerd/gen/brokerd/v1"
 )
 
@@ -51,17 +53,20 @@ func newDLQListCommand(c *cli) *cobra.Command {
 func (c *cli) deadView() view[*pb.InboxItem] {
 	last := func(d *pb.Delivery) string {
 		if h := d.GetHistory(); len(h) > 0 {
-			return clip(h[len(h)-1].GetError(), 60)
+			return strings.TrimSuffix(strings.TrimSpace(h[len(h)-1].GetError()), ":")
 		}
 		return ""
 	}
 	return view[*pb.InboxItem]{
-		columns: []string{"REV", "MAILBOX", "DIED", "FROM", "TYPE", "SUBJECT", "ATTEMPTS", "LAST ERROR"},
+		columns: []table.Column{
+			{Name: "REV"}, {Name: "MAILBOX", Min: 12}, {Name: "DIED"}, {Name: "FROM", Rank: 3, Min: 8}, {Name: "TYPE", Rank: 4, Min: 8},
+			{Name: "ATTEMPTS", Rank: 2}, {Name: "SUBJECT", Rank: 1, Min: 16}, {Name: "LAST ERROR", Min: 20}, {Name: "ID", Wide: true},
+		},
 		row: func(item *pb.InboxItem) []string {
 			m, d := item.GetMessage(), item.GetDelivery()
 			return []string{
-				strconv.FormatInt(m.GetRevision(), 10), d.GetMailbox(), c.ago(d.GetFinishedAt()), m.GetSender(), m.GetType(),
-				summary(m), strconv.Itoa(int(d.GetAttempts())), last(d),
+				strconv.FormatInt(m.GetRevision(), 10), d.GetMailbox(), c.when(d.GetFinishedAt()), m.GetSender(), m.GetType(),
+				strconv.Itoa(int(d.GetAttempts())), summary(m), last(d), m.GetId(),
 			}
 		},
 		prompt: func(w io.Writer, item *pb.InboxItem) {

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"brokerd/client"
+	"brokerd/cmd/brokerctl/table"
 	pb "brokerd/gen/brokerd/v1"
 )
 
@@ -74,19 +75,19 @@ func (o *eventOptions) filter(c *cli) (*pb.EventFilter, error) {
 // eventView lists events. As a prompt they are one line each, like the table.
 func (c *cli) eventView() view[*pb.Event] {
 	return view[*pb.Event]{
-		columns: []string{"REV", "TIME", "TYPE", "SOURCE", "SUMMARY"},
+		columns: []table.Column{
+			{Name: "REV", Typical: 6}, {Name: "TIME", Typical: c.timeWidth()}, {Name: "SEVERITY", State: true}, {Name: "TYPE", Rank: 2, Min: 14, Typical: 20},
+			{Name: "SOURCE", Rank: 1, Min: 8, Typical: 12}, {Name: "SUMMARY", Min: 20, Typical: 40},
+		},
 		row: func(e *pb.Event) []string {
-			summary := e.GetSummary()
+			severity := ""
 			if e.GetSeverity() > pb.Severity_SEVERITY_INFO {
-				summary = enumOf(e.GetSeverity()) + ": " + summary
+				severity = enumOf(e.GetSeverity())
 			}
-			return []string{
-				strconv.FormatInt(e.GetRevision(), 10), e.GetTime().AsTime().Local().Format("15:04:05"),
-				e.GetType(), e.GetSource(), clip(summary, 120),
-			}
+			return []string{strconv.FormatInt(e.GetRevision(), 10), c.when(e.GetTime()), severity, e.GetType(), e.GetSource(), e.GetSummary()}
 		},
 		prompt: func(w io.Writer, e *pb.Event) {
-			fmt.Fprintf(w, "event %d, %s: %s by %s: %s\n", e.GetRevision(), c.ago(e.GetTime()), clean(e.GetType()), clean(e.GetSource()), oneLine(e.GetSummary()))
+			fmt.Fprintf(w, "event %d, %s: %s by %s: %s\n", e.GetRevision(), c.when(e.GetTime()), clean(e.GetType()), clean(e.GetSource()), oneLine(e.GetSummary()))
 		},
 		none: "no events",
 	}
@@ -154,7 +155,7 @@ beginning of the log.`,
 			if err != nil {
 				return err
 			}
-			print, err := follow(c, cmd, c.eventView(), 6, 8, 22, 16)
+			print, err := follow(c, cmd, c.eventView())
 			if err != nil {
 				return err
 			}

@@ -63,7 +63,7 @@ var exitRows = []struct {
 	{[]string{"--agent", "builder-1", "release"}, 6, "holds no claim"},
 	{[]string{"--agent", "builder-1", "lock", "release", "a"}, 6, "builder-1 neither holds such a lock nor waits for it"},
 	{[]string{"--agent", "builder-1", "lock", "extend", "999999"}, 6, "stop working on it"},
-	{[]string{"--agent", "builder-1", "token", "release", "deploy", "staging"}, 6, "neither holds the token deploy/staging"},
+	{[]string{"--agent", "builder-1", "token", "release", "deploy", "staging"}, 6, "neither holds the token deploy staging"},
 	{[]string{"--agent", "builder-1", "token", "extend", "deploy", "staging"}, 6, "does not hold the token"},
 	{[]string{"--agent", "builder-1", "token", "pass", "deploy", "staging", "lead"}, 6, "does not hold the token"},
 

@@ -154,13 +154,15 @@ func (c *cli) likewise(command string) string {
 	return s + rest
 }
 
+func severityName(f *pb.Finding) string { return strings.ToUpper(enumOf(f.GetSeverity())) }
+
 // printFinding writes a finding for people.
 func (c *cli) printFinding(w io.Writer, f *pb.Finding) {
 	since := ""
 	if f.GetSince() != nil {
-		since = " (since " + c.when(f.GetSince()) + ")"
+		since = ", " + c.since(f.GetSince())
 	}
-	fmt.Fprintf(w, "%-7s  %s%s\n", enumOf(f.GetSeverity()), oneLine(f.GetSubject()), since)
+	fmt.Fprintf(w, "%s  %s%s\n", c.paint(fmt.Sprintf("%-7s", severityName(f))), oneLine(f.GetSubject()), since)
 	fmt.Fprintf(w, "  %s\n", oneLine(f.GetSummary()))
 	for _, reason := range f.GetReasons() {
 		fmt.Fprintf(w, "  - %s\n", oneLine(reason))
@@ -174,9 +176,9 @@ func (c *cli) printFinding(w io.Writer, f *pb.Finding) {
 func (c *cli) promptFinding(w io.Writer, f *pb.Finding) {
 	since := ""
 	if f.GetSince() != nil {
-		since = ", since " + c.ago(f.GetSince())
+		since = ", " + c.since(f.GetSince())
 	}
-	fmt.Fprintf(w, "%s %s%s: %s\n", enumOf(f.GetSeverity()), oneLine(f.GetSubject()), since, oneLine(f.GetSummary()))
+	fmt.Fprintf(w, "%s %s%s: %s\n", severityName(f), oneLine(f.GetSubject()), since, oneLine(f.GetSummary()))
 	for _, reason := range f.GetReasons() {
 		fmt.Fprintf(w, "Because: %s\n", oneLine(reason))
 	}

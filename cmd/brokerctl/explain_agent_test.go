@@ -9,7 +9,7 @@ import (
 // fails lets the clock run until an agent has failed. In small steps: a leap would look like a process that stood still.
 func (s *stage) fails(agent string) {
 	s.t.Helper()
-	for at(s.t, fields(s.t, "agent", "get", agent), "agent", "health") != "FAILED" {
+	for at(s.t, fields(s.t, "agent", "get", agent), "agent", "health") != "failed" {
 		if s.t.Context().Err() != nil {
 			s.t.Fatal(agent, "lives on")
 		}
@@ -22,7 +22,7 @@ func (s *stage) since(agent, severity, want string) {
 	s.t.Helper()
 	for _, line := range strings.Split(strings.TrimSpace(must0(s.t, "-o", "json", "explain", "agent", agent)), "\n") {
 		m := decode(s.t, line)
-		if at(s.t, m, "severity") == severity && at(s.t, m, "subject") == "agent "+agent {
+		if at(s.t, m, "severity") == strings.ToLower(severity) && at(s.t, m, "subject") == "agent "+agent {
 			if got := at(s.t, m, "since"); got != want {
 				s.t.Errorf("%s is so since %v, not %s", agent, got, want)
 			}
@@ -43,7 +43,7 @@ func TestExplain_AgentThatHasFailedAndHasNoMail(t *testing.T) {
 	s.shows(f)
 	s.frees(f, "brokerctl agent register builder-1 --role builder --lease 5s")
 	s.fine("agent", "builder-1")
-	if got := at(t, fields(t, "agent", "get", "builder-1"), "agent", "health"); got != "OK" {
+	if got := at(t, fields(t, "agent", "get", "builder-1"), "agent", "health"); got != "ok" {
 		t.Errorf("its health is %v", got)
 	}
 }

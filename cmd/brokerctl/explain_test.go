@@ -65,7 +65,7 @@ func (s *stage) explain(args ...string) []told {
 			}
 			return list
 		}
-		all = append(all, told{at(s.t, m, "severity").(string), at(s.t, m, "subject").(string), at(s.t, m, "summary").(string), texts("reasons"), texts("commands")})
+		all = append(all, told{strings.ToUpper(at(s.t, m, "severity").(string)), at(s.t, m, "subject").(string), at(s.t, m, "summary").(string), texts("reasons"), texts("commands")})
 	}
 	return all
 }
@@ -368,12 +368,12 @@ func TestExplain_InAnotherSession(t *testing.T) {
 	s.fine()
 	for _, args := range [][]string{{"--session", "web-1"}, {"--session=web-1"}} {
 		out := must0(t, append(args, "explain")...)
-		if !strings.Contains(out, "$ brokerctl --session web-1 agent register tester-1 --role tester\n") || !strings.HasPrefix(out, "ERROR    mailbox role:tester (since ") {
+		if !strings.Contains(out, "$ brokerctl --session web-1 agent register tester-1 --role tester\n") || !strings.HasPrefix(out, "ERROR    mailbox role:tester, for ") {
 			t.Error(out)
 		}
 	}
 	prompt := must0(t, "--session", "web-1", "-o", "prompt", "explain")
-	if !strings.HasPrefix(prompt, "ERROR mailbox role:tester, since ") || !strings.Contains(prompt, "\nRun: brokerctl --session web-1 agent register") {
+	if !strings.HasPrefix(prompt, "ERROR mailbox role:tester, for ") || !strings.Contains(prompt, "\nRun: brokerctl --session web-1 agent register") {
 		t.Error(prompt)
 	}
 	t.Setenv("BROKERD_AGENT", "somebody")

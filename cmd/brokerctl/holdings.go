@@ -20,15 +20,15 @@ func (c *cli) holdingLines(h *pb.Holdings) []string {
 			cond(claim.GetSubject() != "", ", "+clip(claim.GetSubject(), 60), ""))
 	}
 	for _, l := range h.GetLocks() {
-		add("lock %s%s until %s, fence %d%s", listed(l.GetPaths()), cond(l.GetShared(), " (shared)", ""), c.until(l.GetHeldUntil()), l.GetFence(), ofHolder(l.GetHolder()))
+		add("lock %s%s, ends %s, fence %d%s", listed(l.GetPaths()), cond(l.GetShared(), " (shared)", ""), c.when(l.GetHeldUntil()), l.GetFence(), ofHolder(l.GetHolder()))
 	}
 	for _, k := range h.GetTokens() {
-		add("token %s until %s, fence %d%s", tokenName(k.GetType(), k.GetScope()), c.until(k.GetHeldUntil()), k.GetFence(), ofHolder(k.GetHolder()))
+		add("token %s, ends %s, fence %d%s", tokenName(k.GetType(), k.GetScope()), c.when(k.GetHeldUntil()), k.GetFence(), ofHolder(k.GetHolder()))
 	}
 	for _, t := range h.GetTickets() {
 		what := listed(t.GetResources())
 		if t.GetToken() {
-			what = "token " + strings.Join(t.GetResources(), " ")
+			what = "token " + resourceName(strings.Join(t.GetResources(), " "), true)
 		}
 		add("waits for %s at place %d, ticket %d", what, t.GetPosition(), t.GetTicket())
 	}
@@ -45,7 +45,7 @@ func ofHolder(holder string) string { return cond(holder != "", ", holder "+clip
 
 // checkpointLine says how far an agent has come.
 func (c *cli) checkpointLine(k *pb.Checkpoint) string {
-	s := fmt.Sprintf("%s: %s", c.ago(k.GetSavedAt()), strings.ToLower(enumOf(k.GetKind())))
+	s := fmt.Sprintf("%s: %s", c.when(k.GetSavedAt()), enumOf(k.GetKind()))
 	for _, more := range []string{k.GetReference(), clip(k.GetData(), 60)} {
 		if more != "" {
 			s += ", " + more
@@ -97,7 +97,7 @@ type loser interface {
 // printLosses says what an agent has lost while it was thought dead.
 func printLosses(w io.Writer, from loser) {
 	for _, l := range from.GetLosses() {
-		fmt.Fprintf(w, "lost: %s %s\n", strings.ToLower(enumOf(l.GetKind())), oneLine(l.GetName()))
+		fmt.Fprintf(w, "lost: %s %s\n", enumOf(l.GetKind()), oneLine(l.GetName()))
 	}
 	if more := from.GetMoreLosses(); more > 0 {
 		fmt.Fprintf(w, "lost: %s\n", moreLosses(more))

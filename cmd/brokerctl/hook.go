@@ -72,6 +72,7 @@ func newHookClaudeCodeCommand(c *cli) *cobra.Command {
 		ValidArgsFunction: cobra.NoFileCompletions,
 		// A setting that is wrong must not have the exit code that refuses a tool; the root would look at the output format here.
 		PersistentPreRun: func(cmd *cobra.Command, _ []string) {
+			c.global.output = formatPrompt // what it writes is for a language model
 			c.global.operator = cmd.Flags().Changed("agent") && c.global.agent == ""
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(c, cmd) },
@@ -254,7 +255,7 @@ func (h *hook) lock(ctx context.Context) error {
 	}
 	return &blocked{fmt.Sprintf("%s. Do not modify it, with any tool. Continue with something else, or wait for it: "+
 		"%s lock acquire %s --holder %s --for %s --wait 90s%s",
-		h.c.inTheWay(answer.GetObstacles()), h.c.again(), shellWord(file), shellWord(h.in.SessionID), short(h.maxHold), who)}
+		h.c.inTheWay(answer.GetObstacles(), false), h.c.again(), shellWord(file), shellWord(h.in.SessionID), short(h.maxHold), who)}
 }
 
 // told tells the broker what the agent has done.

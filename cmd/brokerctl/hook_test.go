@@ -49,7 +49,7 @@ func TestHook_AFileIsTheSessionsThatWritesIt(t *testing.T) {
 	for _, who := range []string{"", "builder-2"} { // another session of the same agent, and another agent
 		t.Setenv("BROKERD_AGENT", who)
 		got := hooked(t, other)
-		if got.code != 2 || !strings.Contains(got.err, "src/a.go is held by builder-1 (5b1c) until ") ||
+		if got.code != 2 || !strings.Contains(got.err, "src/a.go is held by builder-1 (5b1c), ends in ") ||
 			!strings.Contains(got.err, "brokerctl lock acquire src/a.go --holder 77aa --for 15m --wait 90s, or ask: brokerctl send builder-1 TEXT") {
 			t.Errorf("%q: %+v", who, got)
 		}
@@ -76,7 +76,7 @@ func TestHook_AFileIsTheSessionsThatWritesIt(t *testing.T) {
 	if got := hooked(t, strings.ReplaceAll(editInput, "PreToolUse", "PostToolUse")); got.code != 0 {
 		t.Errorf("%+v", got)
 	}
-	if a := fields(t, "agent", "get", "builder-1"); at(t, a, "agent", "last_tool") != "Edit" || at(t, a, "agent", "last_file") != "src/a.go" || at(t, a, "agent", "status") != "ACTIVE" {
+	if a := fields(t, "agent", "get", "builder-1"); at(t, a, "agent", "last_tool") != "Edit" || at(t, a, "agent", "last_file") != "src/a.go" || at(t, a, "agent", "status") != "active" {
 		t.Errorf("%v", a)
 	}
 	if got := hooked(t, endInput); got.code != 0 || got.out != "" {
@@ -94,7 +94,7 @@ func TestHook_TheTurnsEndDeliversOnce(t *testing.T) {
 	if got := hooked(t, stopInput); got.code != 0 || got.out != "" {
 		t.Errorf("nothing is there: %+v", got)
 	}
-	if a := fields(t, "agent", "get"); at(t, a, "agent", "status") != "IDLE" {
+	if a := fields(t, "agent", "get"); at(t, a, "agent", "status") != "idle" {
 		t.Errorf("%v", a)
 	}
 	task := sent(t, "--agent", "lead", "builder-1", "Add login", "--body", "Name and password.")

@@ -147,7 +147,7 @@ func (c *cli) printInboxSummary(w io.Writer, s *pb.GetInboxSummaryResponse) {
 	fmt.Fprintf(w, "%s unfinished, %s of them unread; %s to claim, %s claimed",
 		upTo1000(s.GetTotal()), upTo1000(s.GetUnread()), upTo1000(s.GetClaimable()), upTo1000(s.GetClaimed()))
 	if s.GetOldestAt() != nil {
-		fmt.Fprintf(w, "; the oldest was sent %s", c.ago(s.GetOldestAt()))
+		fmt.Fprintf(w, "; the oldest was sent %s", c.when(s.GetOldestAt()))
 	}
 	fmt.Fprintln(w)
 	var parts []string
@@ -171,7 +171,7 @@ func (c *cli) printInboxSummary(w io.Writer, s *pb.GetInboxSummaryResponse) {
 		fmt.Fprintln(w, "halted: nothing but directives is handed out until a resume")
 	}
 	if t := s.GetBreakerOpenUntil(); t != nil {
-		fmt.Fprintf(w, "failed too often in a row: the next message is handed out %s\n", c.due(t))
+		fmt.Fprintf(w, "failed too often in a row: the next message is handed out %s\n", c.when(t))
 	}
 	for _, q := range s.GetOwed() {
 		fmt.Fprintf(w, "owed: an answer to %s: %s reply %d ANSWER\n", c.question(q), c.again(), q.GetRevision())

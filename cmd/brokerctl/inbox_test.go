@@ -30,13 +30,13 @@ func TestInbox_FollowsWaitsForATypeAndFinishes(t *testing.T) {
 		t.Errorf("%s", out)
 	}
 	for _, id := range []string{one, two} {
-		if got := delivery(t, id); at(t, got, "state") != "ACKED" {
+		if got := delivery(t, id); at(t, got, "state") != "acked" {
 			t.Errorf("%v", got)
 		}
 	}
 	three := sent(t, "--agent", "lead", "builder-1", "three")
 	must0(t, "receive", "--follow", "--auto-ack", "--limit", "1")
-	if got := delivery(t, three); at(t, got, "state") != "ACKED" {
+	if got := delivery(t, three); at(t, got, "state") != "acked" {
 		t.Errorf("%v", got)
 	}
 	signals := make(chan os.Signal, 1)

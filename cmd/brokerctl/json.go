@@ -179,7 +179,7 @@ func appendString(b *bytes.Buffer, s string) error {
 	return nil
 }
 
-// enumName returns a value's short name, ACKED for DELIVERY_STATE_ACKED, and "" for the unset one.
+// enumName returns a value's short name as options take it, acked for DELIVERY_STATE_ACKED, and "" for the unset one.
 func enumName(e protoreflect.EnumDescriptor, n protoreflect.EnumNumber) string {
 	if n == 0 {
 		return ""
@@ -188,7 +188,7 @@ func enumName(e protoreflect.EnumDescriptor, n protoreflect.EnumNumber) string {
 	if v == nil { // of a newer broker
 		return strconv.Itoa(int(n))
 	}
-	return strings.TrimPrefix(string(v.Name()), enumPrefix(e))
+	return strings.ToLower(strings.TrimPrefix(string(v.Name()), enumPrefix(e)))
 }
 
 // enumPrefix returns DELIVERY_STATE_ for the enum DeliveryState.
@@ -199,12 +199,12 @@ func enumPrefix(e protoreflect.EnumDescriptor) string {
 // enumOf is enumName for a generated enum.
 func enumOf(v protoreflect.Enum) string { return enumName(v.Descriptor(), v.Number()) }
 
-// enumNames returns the short names of an enum's values in lower case, the unset one left out.
+// enumNames returns the short names of an enum's values, the unset one left out.
 func enumNames(e protoreflect.EnumDescriptor) []string {
 	var names []string
 	for i := range e.Values().Len() {
 		if n := enumName(e, e.Values().Get(i).Number()); n != "" {
-			names = append(names, strings.ToLower(n))
+			names = append(names, n)
 		}
 	}
 	return names

@@ -35,7 +35,7 @@ func TestJSON_ShowsAMessageWholeAndExact(t *testing.T) {
 		Ttl: durationpb.New(90 * time.Second), MaxAttempts: 3,
 	}
 	want := `{"id":"m","revision":1152921504606846976,"sender":"lead","sender_role":"","created_at":"2026-01-02T02:04:05.000000006Z",` +
-		`"expires_at":null,"target":{"everyone":true},"reach":"ALL","type":"t","version":"","subject":"",` +
+		`"expires_at":null,"target":{"everyone":true},"reach":"all","type":"t","version":"","subject":"",` +
 		`"body":"a <b> & \"c\"\n\u2028","payload":{"n":1152921504606846977,"x":1.0,"s":"<\u00e9>","z":null},"priority":0,"channel":"",` +
 		`"thread_id":"","correlation_id":"","in_reply_to":"","task_id":"","labels":{"a":"1","b":"2"},"files":[{"path":"x","line":3}],` +
 		`"artifacts":[],"ttl":"1m30s","not_before":null,"ordering_key":"","max_attempts":3,` +
@@ -50,10 +50,10 @@ func TestJSON_EnumsAreShortAndUnsetIsNull(t *testing.T) {
 		m    proto.Message
 		want string
 	}{
-		{&pb.Recipient{Mailbox: "a", Outcome: pb.RecipientOutcome_RECIPIENT_OUTCOME_QUEUED}, `{"mailbox":"a","outcome":"QUEUED"}`},
+		{&pb.Recipient{Mailbox: "a", Outcome: pb.RecipientOutcome_RECIPIENT_OUTCOME_QUEUED}, `{"mailbox":"a","outcome":"queued"}`},
 		{&pb.Recipient{}, `{"mailbox":"","outcome":null}`},
 		{&pb.Recipient{Outcome: 99}, `{"mailbox":"","outcome":"99"}`},
-		{&pb.NackOutcome{ClaimId: "7.1", State: pb.DeliveryState_DELIVERY_STATE_DEAD}, `{"claim_id":"7.1","state":"DEAD","due_at":null}`},
+		{&pb.NackOutcome{ClaimId: "7.1", State: pb.DeliveryState_DELIVERY_STATE_DEAD}, `{"claim_id":"7.1","state":"dead","due_at":null}`},
 		{&pb.ConfigureSessionRequest{}, `{"request_id":"","description":null,"settings":null}`},
 		{&pb.ConfigureSessionRequest{Description: proto.String("")}, `{"request_id":"","description":"","settings":null}`},
 		{&pb.ExtendClaimsResponse{}, `{"claim_ids":[]}`},
@@ -61,7 +61,7 @@ func TestJSON_EnumsAreShortAndUnsetIsNull(t *testing.T) {
 		{&pb.Names{Names: []string{"lead", "overseer"}}, `["lead","overseer"]`},
 		{&pb.Names{}, `[]`},
 		{&pb.Target{}, `{}`},
-		{&pb.HeartbeatRequest{Progress: proto.Float64(0.5)}, `{"status":null,"activity":null,"task_id":null,"progress":0.5,"counters":null,"last_tool":null,"last_file":null,"status_reason":null}`},
+		{&pb.HeartbeatRequest{Progress: proto.Float64(0.5)}, `{"status":null,"activity":null,"task_id":null,"progress":0.5,"counters":null,"last_tool":null,"last_file":null,"status_reason":null,"notices":false}`},
 	} {
 		if got := jsonOf(t, c.m); got != c.want {
 			t.Errorf("got %s, want %s", got, c.want)

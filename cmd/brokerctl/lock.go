@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"brokerd/client"
+	"brokerd/cmd/brokerctl/table"
 	pb "brokerd/gen/brokerd/v1"
 )
 
@@ -73,8 +74,8 @@ Exit codes: 4: not granted within --wait; 5: another agent holds a path (without
 				return err
 			}
 			return c.showAcquired(cmd, answer, o.dryRun, func(w io.Writer) {
-				fmt.Fprintf(w, "%s %s until %s, fence %d\n", cond(answer.GetAlreadyHeld(), "held before:", "locked"), listed(paths),
-					c.until(answer.GetHeldUntil()), answer.GetFence())
+				fmt.Fprintf(w, "%s %s, ends %s, fence %d\n", cond(answer.GetAlreadyHeld(), "held before:", "locked"), listed(paths),
+					c.when(answer.GetHeldUntil()), answer.GetFence())
 				if isPrompt(w) {
 					fmt.Fprintf(w, "Next: %s lock release %d when done; lock extend %[2]d for more time\n", c.again(), answer.GetFence())
 				}
@@ -184,7 +185,7 @@ exit code is 6.`,
 			}
 			return c.show(cmd, answer, func(w io.Writer) {
 				for i, t := range answer.GetHeldUntil() {
-					fmt.Fprintf(w, "extended %s until %s\n", what[i], c.until(t))
+					fmt.Fprintf(w, "extended %s, ends %s\n", what[i], c.when(t))
 				}
 			})
 		},
@@ -301,15 +302,18 @@ exclusive lock on it.`,
 // lockView lists locks and tickets.
 func (c *cli) lockView() view[proto.Message] {
 	return view[proto.Message]{
-		columns: []string{"ID", "STATE", "MODE", "OWNER", "SINCE", "ENDS", "PATHS", "REASON"},
+		columns: []table.Column{
+			{Name: "ID"}, {Name: "STATE", Min: 12, State: true}, {Name: "MODE", Rank: 3}, {Name: "OWNER", Min: 12}, {Name: "SINCE", Rank: 2}, {Name: "ENDS"},
+			{Name: "PATHS", Min: 16}, {Name: "REASON", Rank: 1, Min: 12},
+		},
 		row: func(m proto.Message) []string {
 			if t, ok := m.(*pb.LockTicket); ok {
-				return []string{strconv.FormatInt(t.GetTicket(), 10), c.waiting(t.GetPosition(), t.GetKept(), t.GetObstacles()), strings.ToLower(enumOf(t.GetMode())),
-					ownerOf(t.GetAgent(), t.GetHolder()), c.ago(t.GetCreatedAt()), "", clip(listed(t.GetPaths()), 80), clip(t.GetReason(), 50)}
+				return []string{strconv.FormatInt(t.GetTicket(), 10), c.waiting(t.GetPosition(), t.GetKept(), t.GetObstacles()), enumOf(t.GetMode()),
+					ownerOf(t.GetAgent(), t.GetHolder()), c.when(t.GetCreatedAt()), "", listed(t.GetPaths()), t.GetReason()}
 			}
 			l := m.(*pb.Lock)
-			return []string{strconv.FormatInt(l.GetFence(), 10), holding(l.GetWaiting(), l.GetUncollected()), strings.ToLower(enumOf(l.GetMode())),
-				ownerOf(l.GetAgent(), l.GetHolder()), c.ago(l.GetGrantedAt()), c.due(l.GetHeldUntil()), clip(listed(l.GetPaths()), 80), clip(l.GetReason(), 50)}
+			return []string{strconv.FormatInt(l.GetFence(), 10), holding(l.GetWaiting(), l.GetUncollected()), enumOf(l.GetMode()),
+				ownerOf(l.GetAgent(), l.GetHolder()), c.when(l.GetGrantedAt()), c.when(l.GetHeldUntil()), listed(l.GetPaths()), l.GetReason()}
 		},
 		none: "no locks",
 	}

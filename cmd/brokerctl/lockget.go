@@ -2,11 +2,9 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -53,29 +51,32 @@ fence, and the requests that wait for them. Exit code 3: there is none.`,
 
 // printLocks shows all that is known of some locks, and the requests that wait for them.
 func (c *cli) printLocks(w io.Writer, answer *pb.ListLocksResponse) {
-	for _, l := range answer.GetLocks() {
-		t := newTable(w)
-		t.row("lock", listed(l.GetPaths()))
-		t.row("fence", strconv.FormatInt(l.GetFence(), 10))
-		t.row("state", holding(l.GetWaiting(), l.GetUncollected())+", "+strings.ToLower(enumOf(l.GetMode())))
-		t.row("owner", ownerOf(l.GetAgent(), l.GetHolder()))
-		if l.GetReason() != "" {
-			t.row("reason", l.GetReason())
+	for i, l := range answer.GetLocks() {
+		if i > 0 {
+			apart(w)
 		}
-		t.row("granted", c.when(l.GetGrantedAt()))
-		t.row("ends", c.until(l.GetHeldUntil()))
-		_ = t.flush() // the command's own output: there is no caller to report it to
-		fmt.Fprintln(w)
+		t := c.newLabels(w)
+		t.line("lock", listed(l.GetPaths()))
+		t.line("fence", strconv.FormatInt(l.GetFence(), 10))
+		t.state("state", holding(l.GetWaiting(), l.GetUncollected())+", "+enumOf(l.GetMode()))
+		t.line("owner", ownerOf(l.GetAgent(), l.GetHolder()))
+		t.line("reason", l.GetReason())
+		t.line("granted", c.when(l.GetGrantedAt()))
+		t.line("ends", c.when(l.GetHeldUntil()))
+		t.flush()
 	}
 	if len(answer.GetTickets()) == 0 {
 		return
 	}
-	t := newTable(w, "TICKET", "STATE", "MODE", "OWNER", "SINCE", "PATHS", "REASON")
-	for _, k := range answer.GetTickets() {
-		t.row(strconv.FormatInt(k.GetTicket(), 10), c.waiting(k.GetPosition(), k.GetKept(), k.GetObstacles()), strings.ToLower(enumOf(k.GetMode())),
-			ownerOf(k.GetAgent(), k.GetHolder()), c.ago(k.GetCreatedAt()), clip(listed(k.GetPaths()), 80), clip(k.GetReason(), 50))
+	if len(answer.GetLocks()) > 0 {
+		apart(w)
 	}
-	_ = t.flush() // as above
+	v := c.lockView()
+	t := c.newTable(w, v.columns...)
+	for _, k := range answer.GetTickets() {
+		t.row(v.row(k)...)
+	}
+	_ = t.flush() // to the command's own output: an error cannot be reported anywhere
 }
 
 // listLocks returns all locks and waiting requests that a request chooses.

@@ -30,7 +30,7 @@ func TestInbox_ShowsTheQueuesAndReadsByPriority(t *testing.T) {
 			t.Errorf("%s shows %s, not %s", test.args, got, test.want)
 		}
 	}
-	if out := must0(t, "inbox", "--queues"); !strings.Contains(out, "waiting, in role:builder\n") {
+	if out := must0(t, "inbox", "--queues"); !strings.Contains(out, "waiting, in role:builder  ") {
 		t.Errorf("%s", out)
 	}
 	out := must0(t, "receive", "--queues", "--order", "priority", "--limit", "1", "-o", "prompt")

@@ -20,9 +20,13 @@ import (
 type environment struct {
 	In       io.Reader
 	Out, Err io.Writer
-	Now      func() time.Time
-	Mark     string           // cannot be guessed: tells messages in prompts from what pretends to be one
-	Signals  <-chan os.Signal // the first asks to finish, a second one other than SIGHUP to stop at once
+
+	Columns     int  // the width of the terminal that Out is; 0 if it is none
+	ErrTerminal bool // Err is a terminal
+
+	Now     func() time.Time
+	Mark    string           // cannot be guessed: tells messages in prompts from what pretends to be one
+	Signals <-chan os.Signal // the first asks to finish, a second one other than SIGHUP to stop at once
 }
 
 func main() {
@@ -34,6 +38,7 @@ func main() {
 	signal.Notify(signals, noted...)
 	os.Exit(run(context.Background(), environment{
 		In: os.Stdin, Out: os.Stdout, Err: withoutSIGPIPE(os.Stderr),
+		Columns: terminalColumns(os.Stdout), ErrTerminal: terminalColumns(os.Stderr) > 0,
 		Now: time.Now, Mark: uuid.NewString()[:8], Signals: signals,
 	}, os.Args[1:]))
 }

@@ -47,6 +47,8 @@ func isolate(t *testing.T) string {
 		t.Setenv("BROKERD_"+name, "")
 	}
 	t.Setenv(hookSessionVariable, "")
+	t.Setenv("NO_COLOR", "1")
+	t.Setenv("COLUMNS", "")
 	t.Chdir(t.TempDir()) // no .brokerd.yaml above
 	dir := filepath.Join(t.TempDir(), "data")
 	t.Setenv("BROKERD_DATA", dir)
@@ -86,11 +88,16 @@ type result struct {
 	out, err string
 }
 
-// invoke runs brokerctl in this process.
+// invoke runs brokerctl in this process, with a wide terminal as standard output.
 func invoke(ctx context.Context, input string, signals <-chan os.Signal, args ...string) result {
+	return invokeOn(ctx, 300, input, signals, args...)
+}
+
+// invokeOn is invoke for a terminal of another width; 0 = a pipe.
+func invokeOn(ctx context.Context, columns int, input string, signals <-chan os.Signal, args ...string) result {
 	var out, errs bytes.Buffer
 	code := run(ctx, environment{
-		In: strings.NewReader(input), Out: &out, Err: &errs, Now: time.Now, Mark: "c0ffee00", Signals: signals,
+		In: strings.NewReader(input), Out: &out, Err: &errs, Columns: columns, Now: time.Now, Mark: "c0ffee00", Signals: signals,
 	}, args)
 	return result{code, out.String(), errs.String()}
 }

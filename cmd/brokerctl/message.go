@@ -4,11 +4,11 @@ import (
 	"fmt"
 	"io"
 	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"brokerd/cmd/brokerctl/table"
 	pb "brokerd/gen/brokerd/v1"
 )
 
@@ -38,9 +38,7 @@ finished or failed it. ID is the message's id, its revision, or a claim id.`,
 			}
 			return c.show(cmd, answer, func(w io.Writer) {
 				c.render(w, rendered{message: answer.GetMessage()})
-				if !isPrompt(w) {
-					fmt.Fprintln(w)
-				}
+				apart(w)
 				c.printDeliveries(w, answer.GetDeliveries())
 			})
 		},
@@ -53,7 +51,8 @@ func (c *cli) printDeliveries(w io.Writer, deliveries []*pb.Delivery) {
 		fmt.Fprintln(w, "no recipients")
 		return
 	}
-	t := newTable(w, "RECIPIENT", "STATE", "SINCE", "BY", "FAILED", "READ")
+	t := c.newTable(w, table.Column{Name: "RECIPIENT", Min: 12}, table.Column{Name: "STATE", State: true}, table.Column{Name: "SINCE"},
+		table.Column{Name: "BY", Rank: 1, Min: 8}, table.Column{Name: "FAILED", Rank: 2}, table.Column{Name: "READ", Rank: 3})
 	for _, d := range deliveries {
 		since := d.GetFinishedAt()
 		by := d.GetAckedBy()
@@ -63,13 +62,13 @@ func (c *cli) printDeliveries(w io.Writer, deliveries []*pb.Delivery) {
 		if d.GetState() == pb.DeliveryState_DELIVERY_STATE_DELAYED {
 			since = d.GetDueAt()
 		}
-		t.row(d.GetMailbox(), enumOf(d.GetState()), c.ago(since), by,
-			fmt.Sprintf("%d of %d", d.GetAttempts(), d.GetMaxAttempts()), cond(d.GetReadAt() != nil, c.ago(d.GetReadAt()), "no"))
+		t.row(d.GetMailbox(), enumOf(d.GetState()), c.when(since), by,
+			fmt.Sprintf("%d of %d", d.GetAttempts(), d.GetMaxAttempts()), cond(d.GetReadAt() != nil, c.when(d.GetReadAt()), "no"))
 	}
-	_ = t.flush() // to the command's own output: nobody is left to tell
+	_ = t.flush() // to the command's own output: an error cannot be reported anywhere
 	for _, d := range deliveries {
 		for _, a := range d.GetHistory() {
-			fmt.Fprintf(w, "%s, attempt %d by %s, %s: %s\n", clean(d.GetMailbox()), a.GetNumber(), clean(a.GetAgent()), c.ago(a.GetEndedAt()), oneLine(a.GetError()))
+			fmt.Fprintf(w, "%s, attempt %d by %s, %s: %s\n", clean(d.GetMailbox()), a.GetNumber(), clean(a.GetAgent()), c.when(a.GetEndedAt()), oneLine(a.GetError()))
 		}
 	}
 }
@@ -132,17 +131,16 @@ func (o *messageListOptions) request(c *cli) (*pb.ListMessagesRequest, error) {
 // messageView lists messages with their receivers.
 func (c *cli) messageView() view[*pb.InboxItem] {
 	return view[*pb.InboxItem]{
-		columns: []string{"REV", "PRIO", "SENT", "FROM", "TO", "TYPE", "SUBJECT", "MARKS"},
+		columns: []table.Column{
+			{Name: "REV"}, {Name: "PRIO", Rank: 2}, {Name: "SENT"}, {Name: "FROM", Min: 10}, {Name: "TO", Min: 10}, {Name: "TYPE", Rank: 3, Min: 8},
+			{Name: "STATE", Rank: 1, Min: 8, State: true}, {Name: "SUBJECT", Min: 20}, {Name: "ID", Wide: true},
+		},
 		row: func(item *pb.InboxItem) []string {
 			m := item.GetMessage()
-			row := []string{
-				strconv.FormatInt(m.GetRevision(), 10), strconv.Itoa(int(m.GetPriority())), c.ago(m.GetCreatedAt()),
-				m.GetSender(), receiver(m.GetTarget()), m.GetType(), summary(m), "",
+			return []string{
+				strconv.FormatInt(m.GetRevision(), 10), strconv.Itoa(int(m.GetPriority())), c.when(m.GetCreatedAt()),
+				m.GetSender(), receiver(m.GetTarget()), m.GetType(), standing(item.GetDelivery()), summary(m), m.GetId(),
 			}
-			if d := item.GetDelivery(); d != nil {
-				row[7] = strings.Join(marks(d), ", ")
-			}
-			return row
 		},
 		prompt: func(w io.Writer, item *pb.InboxItem) { c.printPrompt(w, c.received(item)) },
 		none:   "no messages",

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -173,7 +172,7 @@ func (t turn) print(c *cli, w io.Writer) {
 	}
 	for _, l := range t.losses {
 		apart()
-		fmt.Fprintf(w, "Lost while you were away: %s %s. Stop working on it, or ask for it again.\n", strings.ToLower(enumOf(l.GetKind())), oneLine(l.GetName()))
+		fmt.Fprintf(w, "Lost while you were away: %s %s. Stop working on it, or ask for it again.\n", enumOf(l.GetKind()), oneLine(l.GetName()))
 	}
 	if t.more > 0 {
 		apart()

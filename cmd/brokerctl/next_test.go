@@ -83,14 +83,14 @@ func TestNext_RemindsOfAnswersOwed(t *testing.T) {
 	register(t, "lead", "builder-1")
 	t.Setenv("BROKERD_AGENT", "builder-1")
 	question := sent(t, "--agent", "lead", "builder-1", "How far?", "--respond-within", "10m")
-	if out := must0(t, "next", "-o", "prompt"); !strings.Contains(out, "an answer is due in 9m") || !strings.Contains(out, "reply "+question+".1 ANSWER --ack when done") || strings.Contains(out, "owed") {
+	if out := must0(t, "next", "-o", "prompt"); !strings.Contains(out, "an answer is due in 10m") || !strings.Contains(out, "reply "+question+".1 ANSWER --ack when done") || strings.Contains(out, "owed") {
 		t.Errorf("%s", out)
 	}
 	must0(t, "ack")
 	if got := ctl(t, "next"); got.code != 4 || !strings.Contains(got.err, "an answer is owed: brokerctl inbox --summary") {
 		t.Errorf("%+v", got)
 	}
-	if out := must0(t, "inbox", "--summary"); !strings.Contains(out, "owed: an answer to "+question+" from lead, How far?, due in 9m: brokerctl reply "+question+" ANSWER\n") {
+	if out := must0(t, "inbox", "--summary"); !strings.Contains(out, "owed: an answer to "+question+" from lead, How far?, due in 10m: brokerctl reply "+question+" ANSWER\n") {
 		t.Errorf("%s", out)
 	}
 	sent(t, "--agent", "lead", "builder-1", "more")

@@ -7,14 +7,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
-	"time"
 	"unicode"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/durationpb"
-	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"brokerd/cmd/brokerctl/table"
 )
 
 // Output formats.
@@ -51,6 +49,13 @@ func isPrompt(w io.Writer) bool {
 	return ok
 }
 
+// apart separates two parts of a text for people by an empty line.
+func apart(w io.Writer) {
+	if !isPrompt(w) {
+		fmt.Fprintln(w)
+	}
+}
+
 // show prints one answer: as JSON, or as text.
 func (c *cli) show(cmd *cobra.Command, m proto.Message, text func(w io.Writer)) error {
 	format, err := c.format()
@@ -84,9 +89,9 @@ func (c *cli) showValue(cmd *cobra.Command, v any, text string) error {
 	return e.Encode(v)
 }
 
-// view is how items of one kind are listed.
+// view describes how items of one kind are listed.
 type view[T proto.Message] struct {
-	columns []string
+	columns []table.Column
 	row     func(T) []string
 	prompt  func(io.Writer, T) // nil: the row's cells in one line, each with its column
 	none    string             // said on standard error when there is nothing, unless output is JSON
@@ -116,7 +121,7 @@ func list[T proto.Message](c *cli, cmd *cobra.Command, items []T, v view[T]) err
 		if format == formatPrompt {
 			out = promptOutput{out}
 		}
-		t := newTable(out, v.columns...)
+		t := c.newTable(out, v.columns...)
 		for _, item := range items {
 			t.row(v.row(item)...)
 		}
@@ -125,9 +130,9 @@ func list[T proto.Message](c *cli, cmd *cobra.Command, items []T, v view[T]) err
 	return nil
 }
 
-// follow returns a function that prints items one at a time, as they come. A table cannot wait for its
-// widest row then: every column has the width given, the last one takes what it needs.
-func follow[T proto.Message](c *cli, cmd *cobra.Command, v view[T], widths ...int) (func(T) error, error) {
+// follow returns a function that prints items one at a time, as they come, with the columns and the
+// layout of list.
+func follow[T proto.Message](c *cli, cmd *cobra.Command, v view[T]) (func(T) error, error) {
 	format, err := c.format()
 	if err != nil {
 		return nil, err
@@ -139,87 +144,85 @@ func follow[T proto.Message](c *cli, cmd *cobra.Command, v view[T], widths ...in
 	case format == formatPrompt && v.prompt != nil:
 		return func(item T) error { v.prompt(out, item); return nil }, nil
 	case format == formatPrompt:
-		t := newTable(promptOutput{out}, v.columns...)
+		t := c.newTable(promptOutput{out}, v.columns...)
 		return func(item T) error { t.row(v.row(item)...); return nil }, nil
 	}
-	line := func(cells []string) error {
-		var b strings.Builder
-		for i, cell := range cells {
-			width := 0
-			if i < len(widths) {
-				width = widths[i]
-			}
-			fmt.Fprintf(&b, "%-*s  ", width, oneLine(cell))
-		}
-		_, err := fmt.Fprintln(out, strings.TrimRight(b.String(), " "))
-		return err
-	}
-	headed := false
-	return func(item T) error {
-		if !headed {
-			headed = true
-			if err := line(v.columns); err != nil {
-				return err
-			}
-		}
-		return line(v.row(item))
-	}, nil
+	lines := table.NewStream(out, c.screen(), v.columns...)
+	return func(item T) error { return lines.Row(eachOneLine(v.row(item))...) }, nil
 }
 
-// table writes aligned columns; for a language model one line a row instead, "agent builder-1, role builder" for
-// AGENT and ROLE. Without columns its rows are a label and a value.
-type table struct {
-	w       *tabwriter.Writer
-	prompt  io.Writer // nil: aligned
-	columns []string
+// textTable writes rows in columns; for a language model one line a row instead, "agent builder-1, role builder" for
+// AGENT and ROLE.
+type textTable struct {
+	w       io.Writer
+	columns []table.Column
+	aligned *table.Table
 }
 
-func newTable(w io.Writer, columns ...string) *table {
-	if isPrompt(w) {
-		return &table{prompt: w, columns: columns}
-	}
-	t := &table{w: tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)}
-	if len(columns) > 0 {
-		t.row(columns...)
-	}
-	return t
+func (c *cli) newTable(w io.Writer, columns ...table.Column) *textTable {
+	return &textTable{w: w, columns: columns, aligned: table.New(c.screen(), columns...)}
 }
 
-func (t *table) row(cells ...string) {
-	if t.prompt != nil {
-		t.sentence(cells)
-		return
-	}
-	for i, cell := range cells {
-		cell = oneLine(cell)
-		if cell == "" && i < len(cells)-1 {
-			cell = "-"
-		}
-		cells[i] = cell
-	}
-	fmt.Fprintln(t.w, strings.TrimRight(strings.Join(cells, "\t"), "\t"))
-}
-
-// sentence writes a row for a language model; what is empty is left out.
-func (t *table) sentence(cells []string) {
-	if len(t.columns) == 0 {
-		fmt.Fprintf(t.prompt, "%s: %s\n", oneLine(cells[0]), oneLine(strings.Join(cells[1:], " ")))
+func (t *textTable) row(cells ...string) {
+	cells = eachOneLine(cells)
+	if !isPrompt(t.w) {
+		t.aligned.Row(cells...)
 		return
 	}
 	var parts []string
 	for i, cell := range cells {
-		if cell = oneLine(cell); cell != "" {
-			parts = append(parts, strings.ToLower(t.columns[i])+" "+cell)
+		if cell != "" && !t.columns[i].Wide {
+			parts = append(parts, strings.ToLower(t.columns[i].Name)+" "+cell)
 		}
 	}
-	fmt.Fprintln(t.prompt, strings.Join(parts, ", "))
+	fmt.Fprintln(t.w, strings.Join(parts, ", "))
 }
 
-func (t *table) flush() error {
-	if t.prompt != nil {
+func (t *textTable) flush() error {
+	if isPrompt(t.w) {
 		return nil
 	}
-	return t.w.Flush()
+	return t.aligned.Write(t.w)
+}
+
+// textLabels writes lines of a label and a value; for a language model "label: value".
+type textLabels struct {
+	w       io.Writer
+	aligned *table.Labels
+}
+
+func (c *cli) newLabels(w io.Writer) *textLabels {
+	return &textLabels{w: w, aligned: table.NewLabels(c.screen())}
+}
+
+// line adds a line, unless the value is empty.
+func (l *textLabels) line(name, value string) { l.add(l.aligned.Add, name, value) }
+
+// state adds a line whose value is a state or a health, unless it is empty.
+func (l *textLabels) state(name, value string) { l.add(l.aligned.AddState, name, value) }
+
+func (l *textLabels) add(to func(name, value string), name, value string) {
+	name, value = oneLine(name), oneLine(value)
+	switch {
+	case value == "":
+	case isPrompt(l.w):
+		fmt.Fprintf(l.w, "%s: %s\n", name, value)
+	default:
+		to(name, value)
+	}
+}
+
+func (l *textLabels) flush() {
+	_ = l.aligned.Write(l.w) // to the command's own output: an error cannot be reported anywhere
+}
+
+// eachOneLine applies oneLine to cells.
+func eachOneLine(cells []string) []string {
+	lines := make([]string, len(cells))
+	for i, cell := range cells {
+		lines[i] = oneLine(cell)
+	}
+	return lines
 }
 
 // clean replaces what could move the cursor of a terminal, or hide text on it: messages come from
@@ -238,6 +241,9 @@ func clean(s string) string {
 	}, s)
 }
 
+// mostText is how much of a text of any length a table shows, in runes.
+const mostText = 500
+
 // clip shortens a text to one line of at most n runes.
 func clip(s string, n int) string {
 	s = strings.Join(strings.Fields(s), " ")
@@ -245,66 +251,6 @@ func clip(s string, n int) string {
 		return string(r[:n-1]) + "…"
 	}
 	return s
-}
-
-// ago says how long a time lies back, such as "3m ago"; "" if there is none.
-func (c *cli) ago(t *timestamppb.Timestamp) string {
-	if t == nil {
-		return ""
-	}
-	d := c.env.Now().Sub(t.AsTime())
-	switch {
-	case d < -time.Second:
-		return "in " + rough(-d)
-	case d < time.Second:
-		return "now"
-	}
-	return rough(d) + " ago"
-}
-
-// due says when something will happen, such as "in 0.9s".
-func (c *cli) due(t *timestamppb.Timestamp) string {
-	d := t.AsTime().Sub(c.env.Now())
-	switch {
-	case d <= 0:
-		return "now"
-	case d < time.Minute:
-		return "in " + max(d.Round(100*time.Millisecond), 100*time.Millisecond).String()
-	}
-	return "in " + rough(d)
-}
-
-// rough says a duration in its largest unit.
-func rough(d time.Duration) string {
-	switch {
-	case d < time.Minute:
-		return fmt.Sprintf("%ds", int(d.Seconds()))
-	case d < time.Hour:
-		return fmt.Sprintf("%dm", int(d.Minutes()))
-	case d < 48*time.Hour:
-		return fmt.Sprintf("%dh", int(d.Hours()))
-	}
-	return fmt.Sprintf("%dd", int(d.Hours()/24))
-}
-
-// short says a duration exactly, without units that are zero at its end: "24h", "1m30s", "0s".
-func short(d time.Duration) string {
-	s := d.String()
-	if strings.HasSuffix(s, "m0s") {
-		s = s[:len(s)-2]
-	}
-	if strings.HasSuffix(s, "h0m") {
-		s = s[:len(s)-2]
-	}
-	return s
-}
-
-// shortOf is short for an API duration; "" if there is none.
-func shortOf(d *durationpb.Duration) string {
-	if d == nil {
-		return ""
-	}
-	return short(d.AsDuration())
 }
 
 // size says a number of bytes in its largest unit.

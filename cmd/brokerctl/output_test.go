@@ -16,10 +16,10 @@ import (
 
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.Local)
 
-// printer is a cli at noon with its output.
+// printer is a cli at noon with its output, on a wide terminal.
 func printer(format string) (*cli, *cobra.Command, *bytes.Buffer) {
 	var out bytes.Buffer
-	c := &cli{env: environment{Now: func() time.Time { return noon }, Mark: "c0ffee00"}, global: globalOptions{output: format}}
+	c := &cli{env: environment{Now: func() time.Time { return noon }, Mark: "c0ffee00", Columns: 160}, global: globalOptions{output: format}}
 	cmd := &cobra.Command{}
 	cmd.SetOut(&out)
 	cmd.SetErr(&out)
@@ -57,9 +57,9 @@ func TestTable_AlignsAndShortens(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantText(t, out.String(), `
-REV   PRIO  SENT    FROM         TYPE             SUBJECT                                                       MARKS
-4711  7     3m ago  lead         task_assignment  Add login                                                     new, failed 1 of 3
-4712  7     2d ago  a-long-name  task_assignment  many words many words many words many words many words many…  claimed 4712.1
+REV   PRIO  SENT    FROM         TYPE             STATE               SUBJECT
+4711  7     3m ago  lead         task_assignment  new, failed 1 of 3  Add login
+4712  7     2d ago  a-long-name  task_assignment  claimed 4712.1      many words many words many words many words many words many words many words many words m…
 `)
 }
 
@@ -73,7 +73,7 @@ func TestTable_NothingIsSaidInWords(t *testing.T) {
 
 func TestFollow_PrintsAlignedLinesAsTheyCome(t *testing.T) {
 	c, cmd, out := printer(formatTable)
-	print, err := follow(c, cmd, c.eventView(), 6, 8, 22, 16)
+	print, err := follow(c, cmd, c.eventView())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,9 +86,9 @@ func TestFollow_PrintsAlignedLinesAsTheyCome(t *testing.T) {
 		}
 	}
 	wantText(t, out.String(), `
-REV     TIME      TYPE                    SOURCE            SUMMARY
-7       12:00:00  message.sent            lead              task_assignment to builder-1
-8       12:00:00  message.dead            system            WARNING: given up
+REV     TIME     SEVERITY  TYPE                  SOURCE        SUMMARY
+7       now      -         message.sent          lead          task_assignment to builder-1
+8       now      warning   message.dead          system        given up
 `)
 }
 
@@ -126,7 +126,7 @@ func TestMessage_IsLaidOutForPeople(t *testing.T) {
   Add login
   new, failed 1 of 3
   id           id-1
-  sent         2026-01-02 11:57:00 (3m ago)
+  sent         3m ago
   priority     7
   labels       a=1, b=2
   files        a.go:3, b.go
@@ -135,8 +135,8 @@ Please.
 
 {"task_id":"t1"}
 RECIPIENT  STATE    SINCE   BY         FAILED  READ
-builder-1  ACKED    1m ago  builder-1  1 of 3  2m ago
-builder-2  PENDING  -       -          0 of 3  no
+builder-1  acked    1m ago  builder-1  1 of 3  2m ago
+builder-2  pending  -       -          0 of 3  no
 builder-1, attempt 1 by builder-1, 1h ago: no; luck
 `)
 }
@@ -150,10 +150,11 @@ func TestOutput_CannotMoveTheCursorOrHideText(t *testing.T) {
 func TestTimes_AreShort(t *testing.T) {
 	c, _, _ := printer(formatTable)
 	for d, want := range map[time.Duration]string{
-		0: "now", 999 * time.Millisecond: "now", time.Second: "1s ago", 90 * time.Second: "1m ago", 3 * time.Hour: "3h ago",
-		47 * time.Hour: "47h ago", 72 * time.Hour: "3d ago", -5 * time.Minute: "in 5m",
+		0: "now", 999 * time.Millisecond: "now", time.Second: "1s ago", 80 * time.Second: "1m ago", 3 * time.Hour: "3h ago",
+		47 * time.Hour: "47h ago", 72 * time.Hour: "3d ago", -5 * time.Minute: "in 5m", -(30*time.Minute - time.Second): "in 30m",
+		-900 * time.Millisecond: "in 900ms", -(time.Hour - time.Second): "in 1h", -59700 * time.Millisecond: "in 1m",
 	} {
-		if got := c.ago(before(d)); got != want {
+		if got := c.when(before(d)); got != want {
 			t.Errorf("%v: %q, want %q", d, got, want)
 		}
 	}

@@ -161,7 +161,7 @@ func TestSession_EverySettingHasAnOption(t *testing.T) {
 			t.Errorf("no line %q in\n%s", line, shown)
 		}
 	}
-	if out := must0(t, "session", "list"); !strings.Contains(out, "7              4             2.5        open") {
+	if out := must0(t, "session", "list"); !strings.Contains(out, "7              4             2.5\n") {
 		t.Errorf("%s", out)
 	}
 	if got := ctl(t, "session", "configure"); got.code != 2 {

@@ -20,7 +20,7 @@ func (c *cli) printPrompt(w io.Writer, r rendered) {
 	}
 	head := []string{
 		fmt.Sprintf("%s from %s to %s", brief(m.GetType()), from, brief(receiver(m.GetTarget()))),
-		fmt.Sprintf("priority %d", m.GetPriority()), "sent " + c.ago(m.GetCreatedAt()),
+		fmt.Sprintf("priority %d", m.GetPriority()), "sent " + c.when(m.GetCreatedAt()),
 	}
 	add := func(label, value string) {
 		if value != "" {
@@ -34,7 +34,7 @@ func (c *cli) printPrompt(w io.Writer, r rendered) {
 	add("answers", m.GetInReplyTo())
 	add("task", m.GetTaskId())
 	if m.GetRequiresResponse() {
-		head = append(head, "an answer is due "+c.due(m.GetResponseDeadline()))
+		head = append(head, "an answer is due "+c.when(m.GetResponseDeadline()))
 	}
 	head = append(head, r.facts...)
 	fmt.Fprintf(w, "=== %s message %d: %s ===\n", c.env.Mark, m.GetRevision(), oneLine(strings.Join(head, ", ")))

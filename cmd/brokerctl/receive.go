@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"io"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"brokerd/client"
+	"brokerd/cmd/brokerctl/table"
 	pb "brokerd/gen/brokerd/v1"
 )
 
@@ -80,7 +80,7 @@ func (o *receiveOptions) run(c *cli, cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	print, err := follow(c, cmd, c.inboxView(), 6, 4, 8, 20, 20)
+	print, err := follow(c, cmd, c.inboxView())
 	if err != nil {
 		return err
 	}
@@ -133,17 +133,17 @@ func (o *receiveOptions) run(c *cli, cmd *cobra.Command) error {
 // inboxView lists messages in a mailbox.
 func (c *cli) inboxView() view[*pb.InboxItem] {
 	return view[*pb.InboxItem]{
-		columns: []string{"REV", "PRIO", "SENT", "FROM", "TYPE", "SUBJECT", "MARKS"},
+		columns: []table.Column{
+			{Name: "REV", Typical: 6}, {Name: "PRIO", Rank: 2}, {Name: "SENT", Typical: c.timeWidth()}, {Name: "FROM", Min: 10, Typical: 12},
+			{Name: "TYPE", Rank: 1, Min: 8, Typical: 15}, {Name: "STATE", Min: 8, Typical: 12, State: true}, {Name: "SUBJECT", Min: 20, Typical: 40},
+			{Name: "ID", Wide: true, Typical: 36},
+		},
 		row: func(item *pb.InboxItem) []string {
 			m := item.GetMessage()
-			row := []string{
-				strconv.FormatInt(m.GetRevision(), 10), strconv.Itoa(int(m.GetPriority())), c.ago(m.GetCreatedAt()),
-				m.GetSender(), m.GetType(), summary(m), "",
+			return []string{
+				strconv.FormatInt(m.GetRevision(), 10), strconv.Itoa(int(m.GetPriority())), c.when(m.GetCreatedAt()),
+				m.GetSender(), m.GetType(), standing(item.GetDelivery()), summary(m), m.GetId(),
 			}
-			if d := item.GetDelivery(); d != nil {
-				row[6] = strings.Join(marks(d), ", ")
-			}
-			return row
 		},
 		prompt: func(w io.Writer, item *pb.InboxItem) {
 			if isNotice(item) {

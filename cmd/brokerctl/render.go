@@ -8,8 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	"google.golang.org/protobuf/types/known/timestamppb"
-
 	pb "brokerd/gen/brokerd/v1"
 )
 
@@ -39,19 +37,22 @@ func (c *cli) received(item *pb.InboxItem) rendered {
 	r := rendered{message: item.GetMessage()}
 	if d := item.GetDelivery(); d != nil {
 		r.next = c.afterMail(item.GetMessage(), d)
-		r.facts = append(r.facts, strings.Join(marks(d), ", "))
+		r.facts = append(r.facts, standing(d))
 	}
 	return r
 }
 
-// marks says how a delivery stands: its state, and whether it was read.
-func marks(d *pb.Delivery) []string {
+// standing returns the state of a delivery, and whether it was read; "" for a message without one.
+func standing(d *pb.Delivery) string {
+	if d == nil {
+		return ""
+	}
 	var m []string
 	switch state := d.GetState(); {
 	case state == pb.DeliveryState_DELIVERY_STATE_CLAIMED:
 		m = append(m, "claimed "+d.GetClaimId())
 	case state != pb.DeliveryState_DELIVERY_STATE_PENDING:
-		m = append(m, strings.ToLower(enumOf(state)))
+		m = append(m, enumOf(state))
 	case isQueue(d.GetMailbox()):
 		m = append(m, "waiting")
 	case d.GetReadAt() == nil:
@@ -65,7 +66,7 @@ func marks(d *pb.Delivery) []string {
 	if d.GetAttempts() > 0 {
 		m = append(m, fmt.Sprintf("failed %d of %d", d.GetAttempts(), d.GetMaxAttempts()))
 	}
-	return m
+	return strings.Join(m, ", ")
 }
 
 // render writes a message for whoever reads w.
@@ -131,7 +132,7 @@ func sender(m *pb.Message) string {
 func summary(m *pb.Message) string {
 	for _, s := range []string{ownSubject(m), firstLine(m.GetBody()), m.GetSubject(), m.GetPayload()} {
 		if s != "" {
-			return clip(s, 60)
+			return clip(s, mostText)
 		}
 	}
 	return ""
@@ -152,14 +153,6 @@ func ownSubject(m *pb.Message) string {
 func firstLine(s string) string {
 	line, _, _ := strings.Cut(strings.TrimSpace(s), "\n")
 	return strings.TrimSpace(line)
-}
-
-// when says a time exactly and how long ago it was.
-func (c *cli) when(t *timestamppb.Timestamp) string {
-	if t == nil {
-		return ""
-	}
-	return t.AsTime().Local().Format("2006-01-02 15:04:05") + " (" + c.ago(t) + ")"
 }
 
 func labels(m map[string]string) string {

@@ -101,19 +101,19 @@ func newReport(answer *pb.GetMessageResponse) report {
 func (r report) print(c *cli, w io.Writer) {
 	m := r.message
 	fmt.Fprintf(w, "message %d, %s from %s to %s, sent %s: %d of %s finished it\n", r.Revision, oneLine(m.GetType()), oneLine(sender(m)),
-		oneLine(receiver(m.GetTarget())), c.ago(m.GetCreatedAt()), len(r.Finished), count(r.Recipients, "recipient"))
+		oneLine(receiver(m.GetTarget())), c.when(m.GetCreatedAt()), len(r.Finished), count(r.Recipients, "recipient"))
 	line := func(label string, group []receipt) {
 		var who []string
 		for _, entry := range group {
 			s := entry.Mailbox
-			if entry.State != "PENDING" && entry.State != "ACKED" && entry.State != "CLAIMED" {
-				s += " " + strings.ToLower(entry.State)
+			if entry.State != "pending" && entry.State != "acked" && entry.State != "claimed" {
+				s += " " + entry.State
 			}
 			if entry.By != "" && entry.By != entry.Mailbox {
 				s += " by " + entry.By
 			}
 			if entry.since != nil {
-				s += " (" + c.ago(entry.since) + ")"
+				s += " (" + c.when(entry.since) + ")"
 			}
 			who = append(who, s)
 		}

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"brokerd/client"
+	"brokerd/cmd/brokerctl/table"
 	pb "brokerd/gen/brokerd/v1"
 )
 
@@ -177,13 +178,15 @@ func newReviewListCommand(c *cli) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			var t *table
+			var t *textTable
 			if format != formatJSON {
 				out := cmd.OutOrStdout()
 				if format == formatPrompt {
 					out = promptOutput{out}
 				}
-				t = newTable(out, "SCOPE", "ROUND", "STATE", "PRODUCER", "CRITIC", "SUBMITTED", "SUBJECT")
+				t = c.newTable(out, table.Column{Name: "SCOPE", Min: 12}, table.Column{Name: "ROUND", Rank: 3}, table.Column{Name: "STATE", State: true},
+					table.Column{Name: "PRODUCER", Rank: 1, Min: 10}, table.Column{Name: "CRITIC", Min: 10}, table.Column{Name: "SUBMITTED", Rank: 2},
+					table.Column{Name: "SUBJECT", Min: 16})
 			}
 			listed := 0
 			for _, r := range found {
@@ -199,7 +202,7 @@ func newReviewListCommand(c *cli) *cobra.Command {
 				}
 				f := factsOf(r)
 				t.row(f.Scope, fmt.Sprintf("%d of %d", f.Round, f.MaxRounds), f.State, f.Producer, f.Critic,
-					c.ago(r.Submitted.GetCreatedAt()), summary(r.Submitted))
+					c.when(r.Submitted.GetCreatedAt()), summary(r.Submitted))
 			}
 			switch {
 			case format == formatJSON:

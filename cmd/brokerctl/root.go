@@ -30,6 +30,7 @@ type globalOptions struct {
 	session string
 	agent   string
 	output  string
+	screenOptions
 
 	operator bool // --agent '' was given: act as operator whatever the environment says
 }
@@ -40,6 +41,7 @@ func (o *globalOptions) AddFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.session, "session", "", "the session to work in (BROKERD_SESSION; default: default)")
 	f.StringVar(&o.agent, "agent", "", "the agent to act as (BROKERD_AGENT; none or '': as operator)")
 	f.StringVarP(&o.output, "output", "o", "", "table, json or prompt (BROKERD_OUTPUT; default: table)")
+	o.screenOptions.AddFlags(f)
 }
 
 const rootLong = `brokerctl is the command line of brokerd, the broker through which agents work
@@ -66,8 +68,10 @@ func newRoot(c *cli) *cobra.Command {
 		RunE:          chooseCommand,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
 			c.global.operator = cmd.Flags().Changed("agent") && c.global.agent == ""
-			_, err := c.format()
-			return err
+			if _, err := c.format(); err != nil {
+				return err
+			}
+			return c.global.check()
 		},
 	}
 	c.global.AddFlags(root.PersistentFlags())
@@ -104,6 +108,7 @@ func newRoot(c *cli) *cobra.Command {
 	addAliases(root)
 	must(root.RegisterFlagCompletionFunc("agent", c.completeAgents))
 	must(root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(outputs, cobra.ShellCompDirectiveNoFileComp)))
+	must(root.RegisterFlagCompletionFunc("color", cobra.FixedCompletions(colorChoices, cobra.ShellCompDirectiveNoFileComp)))
 	c.markRuns(root)
 	return root
 }

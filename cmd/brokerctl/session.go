@@ -3,10 +3,10 @@ package main
 import (
 	"io"
 	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 
+	"brokerd/cmd/brokerctl/table"
 	pb "brokerd/gen/brokerd/v1"
 )
 
@@ -76,20 +76,16 @@ func newSessionGetCommand(c *cli) *cobra.Command {
 // showSession shows all that is known of a session.
 func (c *cli) showSession(cmd *cobra.Command, s *pb.Session) error {
 	return c.show(cmd, s, func(w io.Writer) {
-		t := newTable(w)
-		t.row("session", s.GetName())
-		if s.GetDescription() != "" {
-			t.row("description", s.GetDescription())
-		}
-		t.row("created", c.when(s.GetCreatedAt()))
-		t.row("state", strings.ToLower(enumOf(s.GetState())))
-		if s.GetClosedAt() != nil {
-			t.row("closed", c.when(s.GetClosedAt()))
-		}
+		l := c.newLabels(w)
+		l.line("session", s.GetName())
+		l.line("description", s.GetDescription())
+		l.line("created", c.when(s.GetCreatedAt()))
+		l.state("state", enumOf(s.GetState()))
+		l.line("closed", c.when(s.GetClosedAt()))
 		for _, setting := range settingRows(s.GetSettings()) {
-			t.row(setting.name, setting.value)
+			l.line(setting.name, setting.value)
 		}
-		_ = t.flush() // to the command's own output: nobody is left to tell
+		l.flush()
 	})
 }
 
@@ -113,12 +109,15 @@ func newSessionListCommand(c *cli) *cobra.Command {
 				return err
 			}
 			return list(c, cmd, sessions, view[*pb.Session]{
-				columns: []string{"SESSION", "CREATED", "AGEING", "MAILBOX LIMIT", "MAX ATTEMPTS", "SEND RATE", "STATE", "DESCRIPTION"},
+				columns: []table.Column{
+					{Name: "SESSION", Min: 16}, {Name: "STATE", State: true}, {Name: "CREATED"}, {Name: "AGEING", Rank: 2}, {Name: "MAILBOX LIMIT", Rank: 3},
+					{Name: "MAX ATTEMPTS", Rank: 4}, {Name: "SEND RATE", Rank: 5}, {Name: "DESCRIPTION", Rank: 1, Min: 16},
+				},
 				row: func(s *pb.Session) []string {
 					set := s.GetSettings()
 					return []string{
-						s.GetName(), c.ago(s.GetCreatedAt()), ageing(set), mailboxLimit(set), strconv.Itoa(int(set.GetMaxAttempts())),
-						sendRate(set), strings.ToLower(enumOf(s.GetState())), clip(s.GetDescription(), 60),
+						s.GetName(), enumOf(s.GetState()), c.when(s.GetCreatedAt()), ageing(set), mailboxLimit(set), strconv.Itoa(int(set.GetMaxAttempts())),
+						sendRate(set), s.GetDescription(),
 					}
 				},
 				none: "no sessions",

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
 
+	"brokerd/cmd/brokerctl/table"
 	pb "brokerd/gen/brokerd/v1"
 )
 
@@ -112,7 +113,7 @@ session is open, each file is a snapshot of a different moment.`,
 			if err := errors.Join(x.receive(stream), x.end()); err != nil {
 				return err
 			}
-			return x.report(cmd.OutOrStdout())
+			return x.report(c, cmd.OutOrStdout())
 		},
 	}
 	cmd.Flags().StringVar(&dir, "dir", "", "folder to write to; created if missing, files with the same names are replaced")
@@ -180,7 +181,7 @@ func (x *exportFolder) end() error {
 }
 
 // report compares what was written with the manifest, and tells.
-func (x *exportFolder) report(w io.Writer) error {
+func (x *exportFolder) report(c *cli, w io.Writer) error {
 	var m struct {
 		Session  string
 		Revision int64
@@ -196,8 +197,7 @@ func (x *exportFolder) report(w io.Writer) error {
 	if err := json.Unmarshal(x.manifest.Bytes(), &m); err != nil {
 		return fmt.Errorf("read the manifest: %w", err)
 	}
-	t := newTable(w)
-	t.row("FILE", "LINES", "OF THE ARCHIVE", "BYTES")
+	t := c.newTable(w, table.Column{Name: "FILE", Min: 16}, table.Column{Name: "LINES"}, table.Column{Name: "OF THE ARCHIVE", Rank: 1}, table.Column{Name: "BYTES"})
 	for _, f := range m.Files {
 		if x.sums[f.Name] != f.SHA256 {
 			return fmt.Errorf("%s is not what the manifest says: its SHA-256 is %s", f.Name, x.sums[f.Name])

@@ -104,11 +104,11 @@ func (o *nackOptions) run(c *cli, cmd *cobra.Command, args []string) error {
 	}
 	return c.show(cmd, answer, func(w io.Writer) {
 		for _, outcome := range answer.GetOutcomes() {
-			state := strings.ToLower(enumOf(outcome.GetState()))
+			state := enumOf(outcome.GetState())
 			if outcome.GetState() == pb.DeliveryState_DELIVERY_STATE_DEAD {
 				state = "now a dead letter"
 			}
-			due := cond(outcome.GetDueAt() != nil, ", again "+c.due(outcome.GetDueAt()), "")
+			due := cond(outcome.GetDueAt() != nil, ", again "+c.when(outcome.GetDueAt()), "")
 			fmt.Fprintf(w, "nacked %s: %s%s\n", outcome.GetClaimId(), state, due)
 		}
 	})

@@ -119,13 +119,13 @@ func (c *cli) printState(w io.Writer, answer *pb.GetStateResponse) {
 
 // stateFacts says how a key stands, in one line.
 func (c *cli) stateFacts(e *pb.StateEntry) string {
-	facts := []string{strings.ToLower(enumOf(e.GetType())), "version " + strconv.FormatInt(e.GetVersion(), 10), "revision " + strconv.FormatInt(e.GetRevision(), 10)}
+	facts := []string{enumOf(e.GetType()), "version " + strconv.FormatInt(e.GetVersion(), 10), "revision " + strconv.FormatInt(e.GetRevision(), 10)}
 	if by := e.GetContributors(); len(by) > 0 {
 		facts = append(facts, count(e.GetEntries(), "entry")+" by "+names(by, len(by)))
 	} else {
 		facts = append(facts, "by "+clean(e.GetAuthor()))
 	}
-	facts = append(facts, c.ago(e.GetChangedAt()))
+	facts = append(facts, c.when(e.GetChangedAt()))
 	if e.GetOwner() != "" {
 		facts = append(facts, "owned by "+clean(e.GetOwner()))
 	}
@@ -133,7 +133,7 @@ func (c *cli) stateFacts(e *pb.StateEntry) string {
 		facts = append(facts, "task "+clean(e.GetTaskId()))
 	}
 	if e.GetExpiresAt() != nil {
-		facts = append(facts, "expires "+c.due(e.GetExpiresAt()))
+		facts = append(facts, "expires "+c.when(e.GetExpiresAt()))
 	}
 	return strings.Join(facts, ", ")
 }

@@ -188,7 +188,7 @@ func TestState_TransactMakesAllOrNothing(t *testing.T) {
 	if got.code != 0 || !strings.HasPrefix(got.out, "made 7 changes, revision ") {
 		t.Fatalf("%+v", got)
 	}
-	for key, want := range map[string]string{"n": "INTEGER 4", "s": "STRING text", "b": "BOOLEAN false", "j": `JSON {"x": [1, null]}`, "z": "JSON null", "t": "STRING 5"} {
+	for key, want := range map[string]string{"n": "integer 4", "s": "string text", "b": "boolean false", "j": `json {"x": [1, null]}`, "z": "json null", "t": "string 5"} {
 		kind := at(t, fields(t, "state", "get", key), "entry", "type").(string)
 		if got := kind + " " + strings.TrimSpace(must0(t, "state", "get", key)); got != want {
 			t.Errorf("%s is %s, want %s", key, got, want)

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"brokerd/client"
+	"brokerd/cmd/brokerctl/table"
 	pb "brokerd/gen/brokerd/v1"
 )
 
@@ -35,10 +36,14 @@ func (c *cli) completeKey(cmd *cobra.Command, args []string, begun string) ([]st
 // stateView lists versions of keys.
 func (c *cli) stateView() view[*pb.StateEntry] {
 	return view[*pb.StateEntry]{
-		columns: []string{"KEY", "VERSION", "REV", "AUTHOR", "CHANGED", "OWNER", "TASK", "VALUE"},
+		columns: []table.Column{
+			{Name: "KEY", Min: 12, Typical: 24}, {Name: "VERSION", Rank: 2}, {Name: "REV", Typical: 6}, {Name: "AUTHOR", Rank: 1, Min: 8, Typical: 12},
+			{Name: "CHANGED", Typical: c.timeWidth()}, {Name: "OWNER", Rank: 3, Min: 8, Typical: 12}, {Name: "TASK", Rank: 4, Min: 8, Typical: 12},
+			{Name: "VALUE", Min: 16, Typical: 40},
+		},
 		row: func(e *pb.StateEntry) []string {
 			return []string{keyName(e), strconv.FormatInt(e.GetVersion(), 10), strconv.FormatInt(e.GetRevision(), 10), e.GetAuthor(),
-				c.ago(e.GetChangedAt()), e.GetOwner(), e.GetTaskId(), stateSummary(e)}
+				c.when(e.GetChangedAt()), e.GetOwner(), e.GetTaskId(), stateSummary(e)}
 		},
 		prompt: func(w io.Writer, e *pb.StateEntry) {
 			fmt.Fprintf(w, "%s = %s (%s)\n", keyName(e), oneLine(stateSummary(e)), c.stateFacts(e))
@@ -49,18 +54,17 @@ func (c *cli) stateView() view[*pb.StateEntry] {
 
 // stateSummary says what a version is, in one line.
 func stateSummary(e *pb.StateEntry) string {
-	const most = 80
 	switch {
 	case e.GetDeleted() && e.GetAuthor() == "system":
 		return "(expired or deleted)"
 	case e.GetDeleted():
 		return "(deleted)"
 	case e.GetAppended() != nil:
-		return fmt.Sprintf("entry %d: %s", e.GetAppended().GetNumber(), clip(e.GetAppended().GetText(), most))
+		return fmt.Sprintf("entry %d: %s", e.GetAppended().GetNumber(), clip(e.GetAppended().GetText(), mostText))
 	case e.GetType() == pb.StateType_STATE_TYPE_DOCUMENT:
 		return "(document of " + count(e.GetEntries(), "entry") + ")"
 	}
-	return clip(valueText(e.GetValue()), most)
+	return clip(valueText(e.GetValue()), mostText)
 }
 
 func newStateListCommand(c *cli) *cobra.Command {
@@ -146,7 +150,7 @@ the broker still keeps all changes since.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, cancel := context.WithCancel(cmd.Context())
 			defer cancel()
-			print, err := follow(c, cmd, c.stateView(), 24, 7, 6, 16, 8, 12, 12)
+			print, err := follow(c, cmd, c.stateView())
 			if err != nil {
 				return err
 			}

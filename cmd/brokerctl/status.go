@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"brokerd/cmd/brokerctl/table"
 	pb "brokerd/gen/brokerd/v1"
 )
 
@@ -54,33 +55,31 @@ stuck.`,
 	}
 }
 
-// A screen is 80 columns wide and 24 lines high, of which the shell takes one.
+// A screen is 24 lines high, of which the shell takes one.
 const (
-	screenWidth    = 80
 	screenLabel    = 9 + 2 // the widest label, and the gap
-	screenMailbox  = 45
-	screenBoxLines = 11 // beside the facts
+	screenBoxLines = 11    // beside the facts
 )
 
 // printStatus prints what is stuck, the facts about the session or the agent, those about the broker, and the mailboxes.
 func (c *cli) printStatus(w io.Writer, s *pb.GetStatusResponse, stuck []*pb.Finding) {
-	t := newTable(w)
-	fact := func(label, format string, args ...any) {
-		text := fmt.Sprintf(format, args...)
-		if !isPrompt(w) {
-			text = clip(text, screenWidth-screenLabel)
+	l := c.newLabels(w)
+	clipped := func(format string, args ...any) string {
+		text := oneLine(fmt.Sprintf(format, args...))
+		if screen := c.screen(); !isPrompt(w) && screen.Width > 0 && !screen.Wide {
+			text = table.Clip(text, max(screen.Width-screenLabel, 1))
 		}
-		t.row(label, text)
+		return text
 	}
+	fact := func(label, format string, args ...any) { l.line(label, clipped(format, args...)) }
 	switch {
 	case s.GetDamage() != "":
-		fact("DAMAGED", "the database is damaged and nothing is written: stop the broker")
-		fact("", "and run brokerd check")
+		l.state("damaged", "the database is damaged and nothing is written: stop the broker and run brokerd check")
 		fact("damage", "%s", s.GetDamage())
 	case len(stuck) == 0:
 		fact("stuck", "nothing")
 	default:
-		fact("stuck", "%s; see %s explain", severities(stuck), c.again())
+		l.state("stuck", clipped("%s; see %s explain", severities(stuck), c.again()))
 		fact("worst", "%s: %s", stuck[0].GetSubject(), stuck[0].GetSummary())
 	}
 	if s.GetAgent() != "" {
@@ -88,20 +87,20 @@ func (c *cli) printStatus(w io.Writer, s *pb.GetStatusResponse, stuck []*pb.Find
 	} else {
 		c.brokerFacts(s, fact)
 	}
-	_ = t.flush() // to the command's own output: nobody is left to tell
+	l.flush()
 	if len(s.GetMailboxes()) == 0 {
 		return
 	}
 	shown := s.GetMailboxes()
+	apart(w)
 	if !isPrompt(w) {
-		fmt.Fprintln(w)
 		shown = shown[:min(len(shown), screenBoxLines)]
 	}
-	t = newTable(w, "MAILBOX", "WAITING", "CLAIMED", "DEAD")
+	t := c.newTable(w, table.Column{Name: "MAILBOX", Min: 16}, table.Column{Name: "WAITING"}, table.Column{Name: "CLAIMED"}, table.Column{Name: "DEAD"})
 	for _, m := range shown {
-		t.row(clip(m.GetMailbox(), screenMailbox), strconv.FormatInt(m.GetWaiting(), 10), strconv.FormatInt(m.GetClaimed(), 10), upTo1000(m.GetDead()))
+		t.row(m.GetMailbox(), strconv.FormatInt(m.GetWaiting(), 10), strconv.FormatInt(m.GetClaimed(), 10), upTo1000(m.GetDead()))
 	}
-	_ = t.flush() // as above
+	_ = t.flush() // to the command's own output: an error cannot be reported anywhere
 }
 
 // agentFacts prints the facts about one agent.
@@ -121,7 +120,7 @@ func (c *cli) brokerFacts(s *pb.GetStatusResponse, fact func(label, format strin
 	fact("session", "%s: %s%s", s.GetSession(), count(s.GetAgents(), "agent"), ill)
 	fact("messages", "%d waiting, %d claimed, %d dead", s.GetWaiting(), s.GetClaimed(), s.GetDead())
 	fact("shared", "%s, %s held, %d waiting for them; %s", count(s.GetLocks(), "lock"), count(s.GetTokensHeld(), "token"), s.GetTickets(), count(s.GetStateKeys(), "key"))
-	fact("broker", "brokerd %s, started %s, revision %d", s.GetVersion(), c.ago(s.GetStartedAt()), s.GetRevision())
+	fact("broker", "brokerd %s, started %s, revision %d", s.GetVersion(), c.when(s.GetStartedAt()), s.GetRevision())
 	fact("in use", "%s, %s%s", count(s.GetSessions(), "session"), count(s.GetStreams(), "open stream"), memory(s))
 	fact("commits", "%d since the start, %s each", s.GetCommits(), s.GetCommitTime().AsDuration().Round(time.Microsecond))
 	fact("data", "%s + %s journal, sync %s, in %s", size(s.GetDatabaseBytes()), size(s.GetWalBytes()), s.GetSync(), s.GetDataDir())
@@ -150,7 +149,7 @@ func severities(all []*pb.Finding) string {
 			}
 		}
 		if n > 0 {
-			parts = append(parts, count(n, strings.ToLower(enumOf(severity))))
+			parts = append(parts, count(n, enumOf(severity)))
 		}
 	}
 	return strings.Join(parts, ", ")

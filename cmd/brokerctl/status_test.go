@@ -27,7 +27,7 @@ func TestStatus_FitsOnOneScreen(t *testing.T) {
 	sent(t, "--agent", "lead", "role:painter", "work")
 	must0(t, "--agent", "builder-1", "lock", "acquire", "src/", "--holder", "1")
 	ctl(t, "--agent", "builder-1", "lock", "acquire", "src/", "--holder", "2", "--keep")
-	out := must0(t, "status")
+	out := invokeOn(t.Context(), 80, "", nil, "status").out
 	lines := strings.Split(strings.TrimRight(out, "\n"), "\n")
 	if len(lines) > 23 {
 		t.Errorf("%d lines:\n%s", len(lines), out)
@@ -81,7 +81,7 @@ func TestStatus_ShowsDamageOfTheDatabaseFirst(t *testing.T) {
 		t.Errorf("admin check: %+v", got)
 	}
 	out := must0(t, "status")
-	if !strings.HasPrefix(out, "DAMAGED  ") || !strings.Contains(out, "brokerd check") {
+	if !strings.HasPrefix(out, "damaged  ") || !strings.Contains(out, "brokerd check") {
 		t.Error(out)
 	}
 	if got := at(t, fields(t, "status"), "damage"); got == "" {

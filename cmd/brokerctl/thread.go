@@ -56,9 +56,7 @@ func newThreadGetCommand(c *cli) *cobra.Command {
 			return c.show(cmd, answer, func(w io.Writer) {
 				for _, item := range answer.GetItems() {
 					c.render(w, rendered{message: item.GetMessage()})
-					if !isPrompt(w) {
-						fmt.Fprintln(w)
-					}
+					apart(w)
 				}
 				c.printThread(w, answer.GetThread())
 			})
@@ -70,13 +68,13 @@ func newThreadGetCommand(c *cli) *cobra.Command {
 
 // printThread says how a conversation stands.
 func (c *cli) printThread(w io.Writer, s *pb.ThreadSummary) {
-	fmt.Fprintf(w, "thread %s: %s, %s, since %s\n", clean(s.GetThreadId()), count(s.GetMessages(), "message"),
-		names(s.GetParticipants(), len(s.GetParticipants())), c.ago(s.GetFirstAt()))
+	fmt.Fprintf(w, "thread %s: %s, %s, begun %s\n", clean(s.GetThreadId()), count(s.GetMessages(), "message"),
+		names(s.GetParticipants(), len(s.GetParticipants())), c.when(s.GetFirstAt()))
 	for _, q := range s.GetOpenQuestions() {
 		fmt.Fprintf(w, "open: %s\n", c.question(q))
 	}
 	if s.GetOutcome() != "" {
-		fmt.Fprintf(w, "resolved %s by %s: %s\n", c.ago(s.GetResolvedAt()), clean(s.GetResolvedBy()), oneLine(s.GetOutcome()))
+		fmt.Fprintf(w, "resolved %s by %s: %s\n", c.when(s.GetResolvedAt()), clean(s.GetResolvedBy()), oneLine(s.GetOutcome()))
 	}
 }
 
@@ -84,7 +82,7 @@ func (c *cli) printThread(w io.Writer, s *pb.ThreadSummary) {
 func (c *cli) question(q *pb.OpenQuestion) string {
 	due := ""
 	if q.GetDeadline() != nil {
-		due = cond(q.GetOverdue(), ", overdue since ", ", due ") + c.ago(q.GetDeadline())
+		due = cond(q.GetOverdue(), ", was due ", ", due ") + c.when(q.GetDeadline())
 	}
 	return oneLine(fmt.Sprintf("%d from %s%s%s", q.GetRevision(), q.GetSender(), cond(q.GetSubject() != "", ", "+clip(q.GetSubject(), 80), ""), due))
 }

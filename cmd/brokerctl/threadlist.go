@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"brokerd/cmd/brokerctl/table"
 	pb "brokerd/gen/brokerd/v1"
 )
 
@@ -83,14 +84,16 @@ func (c *cli) threadView(items []*pb.InboxItem) view[*pb.ThreadSummary] {
 		first[item.GetMessage().GetThreadId()] = item.GetMessage()
 	}
 	return view[*pb.ThreadSummary]{
-		columns: []string{"THREAD", "LAST", "MESSAGES", "BETWEEN", "SUBJECT"},
+		columns: []table.Column{
+			{Name: "THREAD", Min: 12}, {Name: "LAST"}, {Name: "MESSAGES", Rank: 1}, {Name: "BETWEEN", Min: 16}, {Name: "SUBJECT", Min: 20},
+		},
 		row: func(t *pb.ThreadSummary) []string {
 			m := first[t.GetThreadId()]
 			id := t.GetThreadId()
 			if isID(id) {
 				id = strconv.FormatInt(m.GetRevision(), 10)
 			}
-			return []string{id, c.ago(t.GetLastAt()), strconv.FormatInt(t.GetMessages(), 10), names(t.GetParticipants(), len(t.GetParticipants())), summary(m)}
+			return []string{id, c.when(t.GetLastAt()), strconv.FormatInt(t.GetMessages(), 10), names(t.GetParticipants(), len(t.GetParticipants())), summary(m)}
 		},
 		none: "no conversations in this time",
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"brokerd/cmd/brokerctl/table"
 	pb "brokerd/gen/brokerd/v1"
 )
 
@@ -23,7 +24,10 @@ func newTokenCommand(c *cli) *cobra.Command {
 		newTokenRevokeCommand(c), newTokenGetCommand(c), newTokenListCommand(c))
 }
 
-func tokenName(kind, scope string) string { return clean(kind + "/" + scope) }
+// tokenName names a token as commands take it.
+func tokenName(kind, scope string) string {
+	return shellWord(clean(kind)) + " " + shellWord(clean(scope))
+}
 
 func newTokenAcquireCommand(c *cli) *cobra.Command {
 	o := &acquireOptions{}
@@ -58,8 +62,8 @@ Exit codes: 4: not granted within --wait; 5: another agent holds it (without
 				return err
 			}
 			return c.showAcquired(cmd, answer, o.dryRun, func(w io.Writer) {
-				fmt.Fprintf(w, "%s %s until %s, fence %d\n", cond(answer.GetAlreadyHeld(), "held before:", "acquired"), tokenName(args[0], args[1]),
-					c.until(answer.GetHeldUntil()), answer.GetFence())
+				fmt.Fprintf(w, "%s %s, ends %s, fence %d\n", cond(answer.GetAlreadyHeld(), "held before:", "acquired"), tokenName(args[0], args[1]),
+					c.when(answer.GetHeldUntil()), answer.GetFence())
 				if answer.GetPassedBy() != "" {
 					fmt.Fprintf(w, "passed by %s%s\n", clean(answer.GetPassedBy()), cond(answer.GetNote() != "", ": "+oneLine(answer.GetNote()), ""))
 				}
@@ -161,7 +165,7 @@ func newTokenExtendCommand(c *cli) *cobra.Command {
 				return err
 			}
 			return c.show(cmd, answer, func(w io.Writer) {
-				fmt.Fprintf(w, "extended %s until %s\n", tokenName(args[0], args[1]), c.until(answer.GetHeldUntil()))
+				fmt.Fprintf(w, "extended %s, ends %s\n", tokenName(args[0], args[1]), c.when(answer.GetHeldUntil()))
 			})
 		},
 	}
@@ -264,43 +268,38 @@ func newTokenGetCommand(c *cli) *cobra.Command {
 // printToken shows all that is known of a token.
 func (c *cli) printToken(w io.Writer, answer *pb.GetTokenResponse) {
 	k := answer.GetToken()
-	t := newTable(w)
-	line := func(label, value string) {
-		if value != "" {
-			t.row(label, value)
-		}
-	}
+	l := c.newLabels(w)
+	line := l.line
 	line("token", tokenName(k.GetType(), k.GetScope()))
-	line("state", tokenState(k))
+	l.state("state", tokenState(k))
 	line("owner", ownerOf(k.GetAgent(), k.GetHolder()))
 	line("role", k.GetRole())
 	line("passed to", cond(k.GetPassedToRole() != "", "role:"+k.GetPassedToRole(), ""))
 	if k.GetFence() > 0 {
 		line("fence", strconv.FormatInt(k.GetFence(), 10))
 		line("granted", c.when(k.GetGrantedAt()))
-		line("ends", c.until(k.GetHeldUntil()))
+		line("ends", c.when(k.GetHeldUntil()))
 	}
 	line("reason", k.GetReason())
 	line("longest hold", shortOf(k.GetLongestHold()))
 	line("last released", c.when(k.GetLastReleasedAt()))
-	_ = t.flush() // to the command's own output: nobody is left to tell
+	l.flush()
 	if len(answer.GetTickets()) == 0 {
 		return
 	}
-	if !isPrompt(w) {
-		fmt.Fprintln(w)
-	}
-	t = newTable(w, "TICKET", "PLACE", "WAITING", "SINCE", "REASON")
+	apart(w)
+	t := c.newTable(w, table.Column{Name: "TICKET"}, table.Column{Name: "PLACE"}, table.Column{Name: "WAITING", Min: 16},
+		table.Column{Name: "SINCE"}, table.Column{Name: "REASON", Rank: 1, Min: 16})
 	for _, k := range answer.GetTickets() {
 		t.row(strconv.FormatInt(k.GetTicket(), 10), strconv.Itoa(int(k.GetPosition())), ownerOf(k.GetAgent(), k.GetHolder())+cond(k.GetKept(), ", kept", ""),
-			c.ago(k.GetCreatedAt()), clip(k.GetReason(), 50))
+			c.when(k.GetCreatedAt()), k.GetReason())
 	}
-	_ = t.flush() // as above
+	_ = t.flush() // to the command's own output: an error cannot be reported anywhere
 }
 
 // tokenState says whether a token is held.
 func tokenState(k *pb.Token) string {
-	return strings.ToLower(enumOf(k.GetState())) + cond(k.GetUncollected(), ", not collected", "")
+	return enumOf(k.GetState()) + cond(k.GetUncollected(), ", not collected", "")
 }
 
 func newTokenListCommand(c *cli) *cobra.Command {
@@ -347,17 +346,20 @@ func newTokenListCommand(c *cli) *cobra.Command {
 // tokenView lists tokens.
 func (c *cli) tokenView() view[*pb.Token] {
 	return view[*pb.Token]{
-		columns: []string{"TYPE", "SCOPE", "STATE", "OWNER", "ROLE", "ENDS", "WAITING", "FENCE", "RELEASED", "REASON"},
+		columns: []table.Column{
+			{Name: "TOKEN", Min: 16}, {Name: "STATE", Min: 8, State: true}, {Name: "OWNER", Min: 12}, {Name: "ROLE", Rank: 4, Min: 8}, {Name: "ENDS"},
+			{Name: "WAITING", Rank: 1}, {Name: "FENCE", Rank: 2}, {Name: "RELEASED", Rank: 5}, {Name: "REASON", Rank: 3, Min: 12},
+		},
 		row: func(k *pb.Token) []string {
 			owner, fence, ends := ownerOf(k.GetAgent(), k.GetHolder()), "", ""
 			if k.GetPassedToRole() != "" && k.GetAgent() == "" {
 				owner = "role:" + k.GetPassedToRole()
 			}
 			if k.GetFence() > 0 && k.GetState() != pb.TokenState_TOKEN_STATE_AVAILABLE {
-				fence, ends = strconv.FormatInt(k.GetFence(), 10), c.due(k.GetHeldUntil())
+				fence, ends = strconv.FormatInt(k.GetFence(), 10), c.when(k.GetHeldUntil())
 			}
-			return []string{k.GetType(), clip(k.GetScope(), 60), tokenState(k), owner, k.GetRole(), ends, strconv.Itoa(int(k.GetWaiting())), fence,
-				c.ago(k.GetLastReleasedAt()), clip(k.GetReason(), 50)}
+			return []string{tokenName(k.GetType(), k.GetScope()), tokenState(k), owner, k.GetRole(), ends, strconv.Itoa(int(k.GetWaiting())), fence,
+				c.when(k.GetLastReleasedAt()), k.GetReason()}
 		},
 		none: "no tokens",
 	}

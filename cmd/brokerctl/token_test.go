@@ -20,10 +20,10 @@ func TestToken_GoesFromHandToHand(t *testing.T) {
 		t.Errorf("nobody ever acquired it: %+v", got)
 	}
 	first := fields(t, as("builder-1", token("acquire", "--longest", "2h", "--reason", "drafts it")...)...)
-	if at(t, first, "outcome") != "GRANTED" {
+	if at(t, first, "outcome") != "granted" {
 		t.Errorf("%v", first)
 	}
-	if got := ctl(t, as("builder-2", token("acquire")...)...); got.code != 5 || !strings.Contains(got.err, "review/login page is held by builder-1 until ") {
+	if got := ctl(t, as("builder-2", token("acquire")...)...); got.code != 5 || !strings.Contains(got.err, "review 'login page' is held by builder-1, ends in ") {
 		t.Errorf("%+v", got)
 	}
 	if got := ctl(t, as("builder-2", token("acquire", "--wait", "20ms", "--keep")...)...); got.code != 4 {
@@ -32,13 +32,13 @@ func TestToken_GoesFromHandToHand(t *testing.T) {
 	if out := must0(t, token("get")...); !strings.Contains(out, "contested") || !strings.Contains(out, "longest hold  2h") || !strings.Contains(out, "builder-2, kept") {
 		t.Errorf("%s", out)
 	}
-	if out := must0(t, "token", "list", "--state", "contested"); !strings.Contains(out, "review  login page  contested  builder-1") {
+	if out := must0(t, "token", "list", "--state", "contested"); !strings.Contains(out, "review 'login page'  contested  builder-1") {
 		t.Errorf("%s", out)
 	}
-	if out := must0(t, as("builder-1", token("extend", "--for", "1h")...)...); !strings.HasPrefix(out, "extended review/login page until ") {
+	if out := must0(t, as("builder-1", token("extend", "--for", "1h")...)...); !strings.HasPrefix(out, "extended review 'login page', ends in 1h") {
 		t.Errorf("%s", out)
 	}
-	if out := must0(t, as("builder-1", token("pass", "critic-1", "--note", "first draft")...)...); out != "passed review/login page to critic-1\n" {
+	if out := must0(t, as("builder-1", token("pass", "critic-1", "--note", "first draft")...)...); out != "passed review 'login page' to critic-1\n" {
 		t.Errorf("%s", out)
 	}
 	if got := ctl(t, as("builder-1", token("extend")...)...); got.code != 6 {
@@ -50,7 +50,7 @@ func TestToken_GoesFromHandToHand(t *testing.T) {
 	if got := ctl(t, as("critic-1", token("pass", "stranger")...)...); got.code != 3 {
 		t.Errorf("%+v", got)
 	}
-	if out := must0(t, as("critic-1", token("pass", "role:builder")...)...); out != "passed review/login page to role:builder: the first that asks gets it\n" {
+	if out := must0(t, as("critic-1", token("pass", "role:builder")...)...); out != "passed review 'login page' to role:builder: the first that asks gets it\n" {
 		t.Errorf("%s", out)
 	}
 	if out := must0(t, as("builder-1", token("acquire")...)...); !strings.Contains(out, "passed by critic-1") {
@@ -59,10 +59,10 @@ func TestToken_GoesFromHandToHand(t *testing.T) {
 	if got := ctl(t, as("builder-1", token("revoke", "--reason", "x")...)...); got.code != 7 {
 		t.Errorf("an agent revoked: %+v", got)
 	}
-	if out := must0(t, token("revoke", "--reason", "builder-1 hangs")...); out != "took review/login page from builder-1\n" {
+	if out := must0(t, token("revoke", "--reason", "builder-1 hangs")...); out != "took review 'login page' from builder-1\n" {
 		t.Errorf("%s", out)
 	}
-	if out := must0(t, as("builder-2", token("release")...)...); out != "released review/login page\n" {
+	if out := must0(t, as("builder-2", token("release")...)...); out != "released review 'login page'\n" {
 		t.Errorf("%s", out)
 	}
 	if got := ctl(t, as("builder-2", token("release")...)...); got.code != 6 || got.out != "" {
@@ -97,7 +97,7 @@ func TestTokenRun_ALostTokenStopsTheCommandAtOnce(t *testing.T) {
 	}
 	began := time.Now()
 	must0(t, "token", "revoke", "review", "login", "--reason", "builder-1 hangs")
-	if got := <-ended; got.code != 6 || !strings.Contains(got.err, "the token review/login was lost") {
+	if got := <-ended; got.code != 6 || !strings.Contains(got.err, "the token review login was lost") {
 		t.Errorf("%+v", got)
 	}
 	if took := time.Since(began); took > 2*time.Second {
@@ -106,7 +106,7 @@ func TestTokenRun_ALostTokenStopsTheCommandAtOnce(t *testing.T) {
 	if got := ctl(t, "--agent", "builder-1", "token", "run", "review", "login", "--", "true"); got.code != 0 {
 		t.Errorf("%+v", got)
 	}
-	if k := fields(t, "token", "get", "review", "login"); at(t, k, "token", "state") != "AVAILABLE" || at(t, k, "token", "waiting") != json.Number("0") {
+	if k := fields(t, "token", "get", "review", "login"); at(t, k, "token", "state") != "available" || at(t, k, "token", "waiting") != json.Number("0") {
 		t.Errorf("%v", k)
 	}
 }

@@ -47,7 +47,7 @@ func TestTour_WorksWordForWord(t *testing.T) {
 	shell(`brokerctl agent register builder-1 --role builder --capability go --capability sql`)
 	send := decode(t, shell(`brokerctl --agent lead send builder-1 "Add login" --type task_assignment --payload '{"task_id":"t1"}' -o json`))
 	id, revision := at(t, send, "id").(string), at(t, send, "revision").(json.Number)
-	if got := at(t, send, "recipients", 0); at(t, got, "mailbox") != "builder-1" || at(t, got, "outcome") != "QUEUED" {
+	if got := at(t, send, "recipients", 0); at(t, got, "mailbox") != "builder-1" || at(t, got, "outcome") != "queued" {
 		t.Errorf("recipient is %v", got)
 	}
 	if inbox := shell(`brokerctl --agent builder-1 inbox`); !strings.Contains(inbox, "Add login") {
@@ -65,7 +65,7 @@ func TestTour_WorksWordForWord(t *testing.T) {
 	}
 	shell(`brokerctl --agent builder-1 ack`)
 	get := decode(t, shell(strings.Replace(`brokerctl --agent lead message get ID -o json`, "ID", id, 1)))
-	if got := at(t, get, "deliveries", 0, "state"); got != "ACKED" {
+	if got := at(t, get, "deliveries", 0, "state"); got != "acked" {
 		t.Errorf("the delivery is %v, want ACKED", got)
 	}
 	followUntil(t, env, `brokerctl event follow --after 0 -o json`, "message.acked")

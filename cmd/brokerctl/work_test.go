@@ -51,19 +51,19 @@ func TestWork_TheCommandsExitCodeDecides(t *testing.T) {
 		attempts string
 		text     string // in the history
 	}{
-		{"exit 0", nil, 0, "ACKED", "0", ""},
-		{"exit 75", nil, 75, "PENDING", "0", ""},
-		{"echo no such repository >&2; exit 65", nil, 65, "DEAD", "1", "exit status 65: no such repository"},
-		{"echo lots; echo tests fail >&2; exit 3", nil, 3, "DELAYED", "1", "exit status 3: tests fail"},
-		{"kill -KILL $$", nil, 137, "DELAYED", "1", "ended by signal: killed"},
-		{"sleep 60", []string{"--timeout", "50ms"}, 124, "DELAYED", "1", "timed out after 50ms"},
+		{"exit 0", nil, 0, "acked", "0", ""},
+		{"exit 75", nil, 75, "pending", "0", ""},
+		{"echo no such repository >&2; exit 65", nil, 65, "dead", "1", "exit status 65: no such repository"},
+		{"echo lots; echo tests fail >&2; exit 3", nil, 3, "delayed", "1", "exit status 3: tests fail"},
+		{"kill -KILL $$", nil, 137, "delayed", "1", "ended by signal: killed"},
+		{"sleep 60", []string{"--timeout", "50ms"}, 124, "delayed", "1", "timed out after 50ms"},
 	} {
 		id := sent(t, "--agent", "lead", "builder-1", c.script)
 		args := append([]string{"--agent", "builder-1", "work", "--once"}, c.flags...)
 		if got := ctl(t, append(args, "--", "sh", "-c", c.script)...); got.code != c.code {
 			t.Errorf("%s: %+v, want code %d", c.script, got, c.code)
 		}
-		if c.state == "PENDING" {
+		if c.state == "pending" {
 			takeReleased(t, id)
 			continue
 		}
@@ -74,7 +74,7 @@ func TestWork_TheCommandsExitCodeDecides(t *testing.T) {
 		if c.text != "" && at(t, d, "history", 0, "error") != c.text {
 			t.Errorf("%s: the history is %v, want %q", c.script, at(t, d, "history"), c.text)
 		}
-		if c.state != "ACKED" {
+		if c.state != "acked" {
 			must0(t, "message", "cancel", id)
 		}
 	}
@@ -134,7 +134,7 @@ func TestWork_EndsAfterAsManyMessagesAsAsked(t *testing.T) {
 	}
 	acked := 0
 	for _, id := range ids {
-		if at(t, delivery(t, id), "state") == "ACKED" {
+		if at(t, delivery(t, id), "state") == "acked" {
 			acked++
 		}
 	}
@@ -177,7 +177,7 @@ func TestWork_ItsOwnFailureIsNoOutcomeOfTheCommand(t *testing.T) {
 			t.Errorf("%q: %+v", c.args, got)
 		}
 	}
-	if d := delivery(t, id); at(t, d, "state") != "PENDING" || at(t, d, "attempts") != json.Number("0") {
+	if d := delivery(t, id); at(t, d, "state") != "pending" || at(t, d, "attempts") != json.Number("0") {
 		t.Errorf("the delivery is %v", d)
 	}
 }
@@ -205,8 +205,8 @@ func TestWork_ASignalIsPassedOnAndWhatWasNotFinishedGoesBack(t *testing.T) {
 		script string
 		state  string
 	}{
-		{`trap 'exit 1' INT; READY; while :; do sleep 0.01; done`, "PENDING"},
-		{`trap 'exit 0' INT; READY; while :; do sleep 0.01; done`, "ACKED"},
+		{`trap 'exit 1' INT; READY; while :; do sleep 0.01; done`, "pending"},
+		{`trap 'exit 0' INT; READY; while :; do sleep 0.01; done`, "acked"},
 	} {
 		id := sent(t, "builder-1", "one")
 		signals, ended := working(t, c.script)
@@ -214,7 +214,7 @@ func TestWork_ASignalIsPassedOnAndWhatWasNotFinishedGoesBack(t *testing.T) {
 		if got := <-ended; got.code != 0 {
 			t.Errorf("%s: %+v", c.script, got)
 		}
-		if c.state == "PENDING" {
+		if c.state == "pending" {
 			takeReleased(t, id)
 		} else if d := delivery(t, id); at(t, d, "state") != c.state {
 			t.Errorf("%s: the delivery is %v, want %s", c.script, d, c.state)

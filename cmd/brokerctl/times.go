@@ -1,0 +1,97 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+)
+
+// when writes a time in the one style of this run; "" if there is none. On a terminal and for a
+// language model it is relative, such as "3m ago" or "in 29m". In a pipe it is RFC 3339. --absolute
+// chooses local time, --utc chooses RFC 3339.
+func (c *cli) when(t *timestamppb.Timestamp) string {
+	switch {
+	case t == nil:
+		return ""
+	case c.global.absolute:
+		return t.AsTime().Local().Format("2006-01-02 15:04:05 MST")
+	case c.relative():
+		return relative(t.AsTime().Sub(c.env.Now()))
+	}
+	return t.AsTime().UTC().Format(time.RFC3339)
+}
+
+// relative reports whether times are written as distances from now.
+func (c *cli) relative() bool {
+	format, _ := c.format() // checked before the command ran
+	return !c.global.absolute && !c.global.utc && (c.env.Columns > 0 || format == formatPrompt)
+}
+
+// timeWidth is the width of a column of times.
+func (c *cli) timeWidth() int {
+	switch {
+	case c.global.absolute:
+		return len("2026-01-02 15:04:05 CEST")
+	case c.relative():
+		return len("59m ago")
+	}
+	return len(time.RFC3339)
+}
+
+// since writes the time from which something has lasted: "for 3m", or "since" an absolute time.
+func (c *cli) since(t *timestamppb.Timestamp) string {
+	if c.relative() {
+		return "for " + rough(max(c.env.Now().Sub(t.AsTime()), 0))
+	}
+	return "since " + c.when(t)
+}
+
+// relative writes a distance from now, such as "3m ago", "in 0.9s" or "now".
+func relative(d time.Duration) string {
+	switch {
+	case d <= -time.Second:
+		return rough(-d) + " ago"
+	case d < 50*time.Millisecond:
+		return "now"
+	case d < 9500*time.Millisecond:
+		return "in " + d.Round(100*time.Millisecond).String()
+	}
+	return "in " + rough(d)
+}
+
+// rough writes a duration in its largest unit, rounded.
+func rough(d time.Duration) string {
+	const day = 24 * time.Hour
+	for _, u := range []struct {
+		unit, below time.Duration
+		name        string
+	}{{time.Second, time.Minute, "s"}, {time.Minute, time.Hour, "m"}, {time.Hour, 2 * day, "h"}} {
+		if r := d.Round(u.unit); r < u.below {
+			return fmt.Sprintf("%d%s", r/u.unit, u.name)
+		}
+	}
+	return fmt.Sprintf("%dd", d.Round(day)/day)
+}
+
+// short writes a duration exactly, without units that are zero at its end: "24h", "1m30s", "0s".
+func short(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = s[:len(s)-2]
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = s[:len(s)-2]
+	}
+	return s
+}
+
+// shortOf is short for an API duration; "" if there is none.
+func shortOf(d *durationpb.Duration) string {
+	if d == nil {
+		return ""
+	}
+	return short(d.AsDuration())
+}
