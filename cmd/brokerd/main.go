@@ -12,8 +12,6 @@ import (
 	"runtime/debug"
 	"strings"
 	"syscall"
-
-	"brokerd/internal/app"
 )
 
 // Exit codes.
@@ -46,7 +44,7 @@ func main() {
 		os.Exit(exit.code)
 	}
 	var usage usageError
-	if errors.As(err, &usage) || app.Misconfigured(err) {
+	if errors.As(err, &usage) {
 		os.Exit(exitUsage)
 	}
 	os.Exit(exitError)

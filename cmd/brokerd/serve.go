@@ -42,7 +42,11 @@ the configuration file, and changes nothing else; a level that was given by flag
 			// The daemon survives the process that reads its log.
 			signal.Ignore(syscall.SIGPIPE)
 			defer s.reloadOnHangup(level, levelByFlag, log)()
-			return s.logFailure(s.serve(cmd, log), log)
+			err = s.serve(cmd, log)
+			if app.Misconfigured(err) {
+				err = usageError{err}
+			}
+			return s.logFailure(err, log)
 		},
 	}
 	s.addFlags(cmd.Flags())

@@ -93,7 +93,7 @@ func TestListen_FileInThePlaceOfTheSocketStays(t *testing.T) {
 	if err := os.WriteFile(path, []byte("precious"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := rpc.Listen("unix:" + path); fault.KindOf(err) != fault.Precondition {
+	if _, err := rpc.Listen("unix:" + path); fault.KindOf(err) != fault.Invalid {
 		t.Error(err)
 	}
 	if text, err := os.ReadFile(path); err != nil || string(text) != "precious" {
