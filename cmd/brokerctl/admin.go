@@ -93,7 +93,7 @@ failed attempts. Claimed and finished messages stay, and so do directives.`,
 			})
 		},
 	}
-	cmd.Flags().StringSliceVar(&ids, "id", nil, "move only the message with this id or revision; may be repeated")
+	cmd.Flags().StringSliceVar(&ids, "id", nil, "move only the message with this id or revision; repeatable")
 	cmd.Flags().StringVar(&reason, "reason", "", "why; for the log")
 	addRequestID(cmd, &requestID)
 	return cmd

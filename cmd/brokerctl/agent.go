@@ -43,10 +43,10 @@ func (o *registerOptions) AddFlags(f *pflag.FlagSet, lease time.Duration) {
 	f.StringVar(&o.displayName, "display-name", "", "name for people")
 	f.StringVar(&o.description, "description", "", "what the agent is for")
 	f.StringVar(&o.role, "role", "", "role, such as builder")
-	f.StringArrayVar(&o.capabilities, "capability", nil, "a capability; may be repeated")
+	f.StringArrayVar(&o.capabilities, "capability", nil, "a capability; repeatable")
 	f.StringVar(&o.instance, "instance", "", "instance of the role")
 	f.StringVar(&o.worktree, "worktree", "", "the agent's working folder")
-	f.StringArrayVar(&o.labels, "label", nil, "a label; may be repeated")
+	f.StringArrayVar(&o.labels, "label", nil, "a label; repeatable")
 	durationVar(f, &o.lease, "lease", lease, "how long the agent may be silent before the broker considers it failed, 1s to 7d")
 }
 
@@ -311,7 +311,7 @@ func (o *heartbeatOptions) AddFlags(f *pflag.FlagSet) {
 	f.Float64Var(&o.progress, "progress", 0, "progress, 0 to 1")
 	f.StringVar(&o.lastTool, "last-tool", "", "the tool that it used last")
 	f.StringVar(&o.lastFile, "last-file", "", "the file that it changed last")
-	f.StringToInt64Var(&o.counters, "count", nil, "totals since registration: turns, model_tokens, files, tool_calls, errors; may be repeated")
+	f.StringToInt64Var(&o.counters, "count", nil, "totals since registration: turns, model_tokens, files, tool_calls, errors; repeatable")
 }
 
 func newAgentHeartbeatCommand(c *cli) *cobra.Command {

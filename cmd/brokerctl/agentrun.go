@@ -44,8 +44,9 @@ the program.
 
 Exit codes: the program's own; 124: --timeout stopped it; 6: the agent was lost,
 because its lease expired or it was registered elsewhere, and the program was
-stopped (SIGTERM, 10 s later SIGKILL); 125: brokerctl itself failed; 126: the
-program cannot be executed; 127: it was not found.`
+stopped (SIGTERM, 10 s later SIGKILL); 125 to 127: brokerctl help exit-codes.
+
+The flags of brokerctl agent register describe the agent here too.`
 
 // agentRunOptions are the options of agent run.
 type agentRunOptions struct {
@@ -68,6 +69,8 @@ func newAgentRunCommand(c *cli) *cobra.Command {
 		Use:   "run [flags] -- COMMAND [ARGUMENT...]",
 		Short: "Run a program as an agent",
 		Long:  agentRunLong,
+
+		Annotations: map[string]string{flagsOf: "agent register"},
 
 		DisableFlagsInUseLine: true,
 		Example: `  brokerctl agent run --agent builder-1 --role builder -- ./builder.py

@@ -95,7 +95,7 @@ more words follow: quote a text that begins with a number.`,
 	f.StringVar(&o.subject, "subject", "", "one line, beside the text (default: Re: and the subject of the answered message)")
 	f.StringVar(&o.kind, "type", "", "type of the message (default: message)")
 	f.StringVar(&o.payloadVersion, "payload-version", "", "version of the payload's format, MAJOR.MINOR (default: 1.0)")
-	f.StringArrayVar(&o.labels, "label", nil, "a label; may be repeated")
+	f.StringArrayVar(&o.labels, "label", nil, "a label; repeatable")
 	addRequestID(cmd, &o.requestID)
 	must(cmd.RegisterFlagCompletionFunc("type", c.completeTypes))
 	return cmd

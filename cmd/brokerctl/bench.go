@@ -55,11 +55,9 @@ func (o *benchOptions) AddFlags(f *pflag.FlagSet) {
 
 const benchLong = `Measure the broker, in a separate session (bench-…) without a mailbox limit.
 
-  agents     64 senders wait for each confirmation before the next message;
-             8 consumers hold up to 64 claims
-  pipelined  4 senders have 256 messages confirmed together; 4 consumers hold
-             256 claims
-  paced      20 senders send 50 messages per second; 20 consumers hold 1 claim
+  agents     64 senders, one message at a time; 8 consumers, 64 claims
+  pipelined  4 senders, 256 messages at a time; 4 consumers, 256 claims
+  paced      20 senders, 50 messages per second; 20 consumers, 1 claim
   locks      32 clients lock and release their own file; others hold 10 files
              and directories
   held       the same; others hold 10,000 (--held)
@@ -74,16 +72,15 @@ const benchLong = `Measure the broker, in a separate session (bench-…) without
   churn      an agent registers and deregisters, and an operator changes the
              session's settings
 
-Each client is an agent with its own connection, and locks over a stream. A
-message counts once it is sent, confirmed, delivered and acknowledged; its time
-is from send to delivery. The time of a lock is that of both calls; that of a
-change is from the put to the watcher. In flood and churn, the times are those
-of a bystander that makes one call at a time. CPU is the broker's processor time
-per operation; MEMORY is the broker's memory at the end.
+Each client is an agent with its own connection. A message counts once it is
+sent, confirmed, delivered and acknowledged; its time is from send to delivery. A
+lock's time is that of both calls, a change's from put to watcher. In flood and
+churn, the times are those of a bystander that makes one call at a time. CPU is
+the broker's processor time per operation; MEMORY is its memory at the end. The
+broker and this command share the machine's processors.
 
-The machine's processors are shared with the broker and this command; the disk
-is that of the broker's data folder. The session remains, and so do the waiting
-messages of --preload, flood and churn. bench needs operator rights.`
+The session remains, with the waiting messages of --preload, flood and churn.
+bench needs operator rights.`
 
 // newBenchCommand measures the broker.
 func newBenchCommand(c *cli) *cobra.Command {

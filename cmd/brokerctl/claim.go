@@ -22,9 +22,9 @@ type takeOptions struct {
 
 // AddFlags adds the options.
 func (o *takeOptions) AddFlags(f *pflag.FlagSet) {
-	f.StringSliceVar(&o.mailboxes, "mailbox", nil, "only from this mailbox: the agent's name, role:NAME or channel:NAME; may be repeated (default: all that the agent may take from)")
+	f.StringSliceVar(&o.mailboxes, "mailbox", nil, "only from this mailbox: the agent's name, role:NAME or channel:NAME; repeatable (default: all that the agent may take from)")
 	f.StringVar(&o.role, "role", "", "only from this role's queue; the same as --mailbox role:NAME")
-	f.StringSliceVar(&o.types, "type", nil, "only this type; may be repeated")
+	f.StringSliceVar(&o.types, "type", nil, "only this type; repeatable")
 	f.StringVar(&o.lowestPriority, "lowest-priority", "", "only this priority or a higher one")
 }
 
@@ -53,7 +53,7 @@ func (o *claimOptions) AddFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.thread, "thread", "", "only of this thread")
 	f.StringVar(&o.task, "task", "", "only of this task")
 	f.StringVar(&o.correlation, "correlation", "", "only with this correlation id")
-	f.StringSliceVar(&o.senders, "from", nil, "only from this sender; may be repeated")
+	f.StringSliceVar(&o.senders, "from", nil, "only from this sender; repeatable")
 	f.StringVar(&o.consumer, "consumer", "", "tells workers with the same agent name apart")
 	f.Int32Var(&o.limit, "limit", 1, "claims to hold, those already held included")
 	durationVar(f, &o.wait, "wait", 0, "if there is none, wait up to this long")

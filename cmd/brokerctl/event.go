@@ -34,10 +34,10 @@ type eventOptions struct {
 // AddFlags adds the options.
 func (o *eventOptions) AddFlags(f *pflag.FlagSet) {
 	f.StringSliceVar(&o.categories, "category", nil, "only these: "+strings.Join(enumNames(pb.EventCategory(0).Descriptor()), ", "))
-	f.StringSliceVar(&o.types, "type", nil, "only these types, such as message.sent or 'message.*'; may be repeated")
+	f.StringSliceVar(&o.types, "type", nil, "only these types, such as message.sent or 'message.*'; repeatable")
 	f.StringVar(&o.severity, "severity", "", "this severity or a higher one: "+strings.Join(enumNames(pb.Severity(0).Descriptor()), ", "))
-	f.StringSliceVar(&o.sources, "source", nil, "only caused by this agent; may be repeated")
-	f.StringSliceVar(&o.roles, "source-role", nil, "only caused by agents of this role; may be repeated")
+	f.StringSliceVar(&o.sources, "source", nil, "only caused by this agent; repeatable")
+	f.StringSliceVar(&o.roles, "source-role", nil, "only caused by agents of this role; repeatable")
 	f.StringVar(&o.task, "task", "", "only of this task")
 	o.when.AddFlags(f, "events")
 }

@@ -16,9 +16,9 @@ type filterOptions struct {
 
 // AddFlags adds the options.
 func (o *filterOptions) AddFlags(f *pflag.FlagSet) {
-	f.StringSliceVar(&o.types, "type", nil, "only this type; may be repeated")
-	f.StringSliceVar(&o.channels, "channel", nil, "only this channel, as receiver or label; may be repeated")
-	f.StringSliceVar(&o.senders, "from", nil, "only from this sender; may be repeated")
+	f.StringSliceVar(&o.types, "type", nil, "only this type; repeatable")
+	f.StringSliceVar(&o.channels, "channel", nil, "only this channel, as receiver or label; repeatable")
+	f.StringSliceVar(&o.senders, "from", nil, "only from this sender; repeatable")
 	f.StringVar(&o.correlation, "correlation", "", "only with this correlation id")
 	f.StringVar(&o.thread, "thread", "", "only of this thread")
 	f.StringVar(&o.task, "task", "", "only of this task")

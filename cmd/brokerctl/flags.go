@@ -98,8 +98,8 @@ func (o *contentOptions) AddFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.body, "body", "", "the text; @FILE reads a file, - standard input")
 	f.StringVar(&o.payload, "payload", "", "any JSON; @FILE reads a file, - standard input")
 	f.StringVar(&o.priority, "priority", "", "1 to 10, or low (3), normal (5), high (7), critical (10)")
-	f.StringArrayVar(&o.files, "file", nil, "a file it is about; may be repeated")
-	f.StringArrayVar(&o.artifacts, "artifact", nil, "an artifact it is about; may be repeated")
+	f.StringArrayVar(&o.files, "file", nil, "a file it is about; repeatable")
+	f.StringArrayVar(&o.artifacts, "artifact", nil, "an artifact it is about; repeatable")
 }
 
 // limitVar adds the option of a list.

@@ -50,10 +50,14 @@ const flagsOf = "flags of"
 // ownFlags returns the flags that a command's page describes.
 func ownFlags(cmd *cobra.Command) *pflag.FlagSet {
 	own := pflag.NewFlagSet("", pflag.ContinueOnError)
-	other, _, err := cmd.Root().Find(strings.Fields(cmd.Annotations[flagsOf]))
-	must(err)
+	other := &cobra.Command{}
+	if path := cmd.Annotations[flagsOf]; path != "" {
+		var err error
+		other, _, err = cmd.Root().Find(strings.Fields(path))
+		must(err)
+	}
 	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
-		if other == cmd.Root() || other.LocalFlags().Lookup(f.Name) == nil {
+		if same := other.LocalFlags().Lookup(f.Name); same == nil || same.DefValue != f.DefValue {
 			own.AddFlag(f)
 		}
 	})

@@ -26,21 +26,6 @@ const (
 	releaseAfter = 5 * time.Second  // for giving back at the end
 )
 
-const holdLong = `The command's environment has the variables of brokerctl help environment, so
-that brokerctl works inside it, with BROKERD_FENCE and BROKERD_HOLDER of
-%[1]s; and %[2]s. brokerctl extends
-%[1]s while the command runs, and releases it afterwards.
-
-If %[1]s is lost, the command receives SIGTERM and, 10 s later, SIGKILL (earlier
-if --for is short). If the broker is unreachable, brokerctl waits for it until
-shortly before the hold expires. It passes SIGINT, SIGTERM and SIGHUP on; a
-second SIGINT or SIGTERM kills the command.
-
-Exit codes: the command's own; 124: --timeout stopped it; 4: not granted within
---wait; 5: another agent holds it, or waiting would be a deadlock; 6: %[1]s was
-lost, and the command was stopped; 125: brokerctl itself failed; 126: the command
-cannot be executed; 127: it was not found.`
-
 // runOptions are the options of lock run and token run.
 type runOptions struct {
 	turnOptions

@@ -83,7 +83,7 @@ func newHookClaudeCodeCommand(c *cli) *cobra.Command {
 	durationVar(f, &o.maxHold, "for", 15*time.Minute, "how long a file stays locked after its last write, 1s to 7d")
 	durationVar(f, &o.wait, "wait", 0, "wait up to this long for a locked file; less than the hook's timeout")
 	f.BoolVar(&o.keepGoing, "keep-going", false, "print new messages at the end of every turn, for unattended agents")
-	f.StringArrayVar(&o.tools, "tool", nil, "another tool that writes the file that its input names; may be repeated")
+	f.StringArrayVar(&o.tools, "tool", nil, "another tool that writes the file that its input names; repeatable")
 	must(cmd.RegisterFlagCompletionFunc("fail", cobra.FixedCompletions([]string{"open", "closed"}, cobra.ShellCompDirectiveNoFileComp)))
 	return cmd
 }

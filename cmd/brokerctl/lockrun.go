@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,7 +20,19 @@ const defaultHold = 30 * time.Minute
 const lockRunLong = `Lock paths for a separate owner, so that two runs exclude each other even under
 one agent's name, and run a command.
 
-`
+The command's environment has the variables of brokerctl help environment, so
+that brokerctl works inside it, with BROKERD_FENCE and BROKERD_HOLDER of the
+lock, and BROKERD_LOCK_PATHS, one path per line. brokerctl extends the lock while
+the command runs, and releases it afterwards.
+
+If the lock is lost, the command receives SIGTERM and, 10 s later, SIGKILL
+(earlier if --for is short). If the broker is unreachable, brokerctl waits for it
+until shortly before the hold expires. It passes SIGINT, SIGTERM and SIGHUP on; a
+second SIGINT or SIGTERM kills the command.
+
+Exit codes: the command's own; 124: --timeout stopped it; 4: not granted within
+--wait; 5: another agent holds it, or waiting would be a deadlock; 6: the lock
+was lost, and the command was stopped; 125 to 127: brokerctl help exit-codes.`
 
 func newLockRunCommand(c *cli) *cobra.Command {
 	o := &runOptions{}
@@ -29,7 +40,7 @@ func newLockRunCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run PATH... [flags] -- COMMAND [ARGUMENT...]",
 		Short: "Run a command while paths are locked",
-		Long:  lockRunLong + fmt.Sprintf(holdLong, "the lock", "BROKERD_LOCK_PATHS, one path per line"),
+		Long:  lockRunLong,
 
 		DisableFlagsInUseLine: true,
 		Example:               "  brokerctl --agent builder-1 lock run src/ --wait 10m -- make generate",

@@ -50,7 +50,7 @@ func (o *sendOptions) AddFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.correlation, "correlation", "", "your own id, to recognise an answer by")
 	f.StringVar(&o.replyTo, "reply-to", "", "id or revision of the message that it answers")
 	f.StringVar(&o.task, "task", "", "task that it belongs to")
-	f.StringArrayVar(&o.labels, "label", nil, "a label; may be repeated")
+	f.StringArrayVar(&o.labels, "label", nil, "a label; repeatable")
 	durationVar(f, &o.ttl, "ttl", 0, "discard it if it is not finished within this time (default: the channel's TTL, or none)")
 	durationVar(f, &o.delay, "delay", 0, "deliver it after this time")
 	f.StringVar(&o.notBefore, "not-before", "", "deliver it at this time: RFC 3339, or 2h or 1d (from now)")

@@ -50,7 +50,7 @@ func (o *settingsOptions) AddFlags(f *pflag.FlagSet) {
 	durationVar(f, &o.breakerTime, "breaker-time", 0, "how long the breaker stays open (new sessions: 1m)")
 	durationVar(f, &o.responseTime, "response-time", 0, "time for a response if the message sets none (new sessions: 10m)")
 	f.StringArrayVar(&o.escalateTo, "escalate-to", nil, "role that overdue responses are escalated to; repeated: the first role with an agent; '': none (new sessions: overseer, lead)")
-	f.StringArrayVar(&o.directors, "director", nil, "role that may send directives; may be repeated; '': only operators may "+
+	f.StringArrayVar(&o.directors, "director", nil, "role that may send directives; repeatable; '': only operators may "+
 		"(new sessions: lead, overseer, orchestrator, project_manager)")
 	durationVar(f, &o.messageRetention, "message-retention", 0, "how long finished messages are kept; 0: always (new sessions: 3d)")
 	durationVar(f, &o.eventRetention, "event-retention", 0, "how long events are kept; 0: always (new sessions: 7d)")

@@ -369,14 +369,15 @@ const tokenRunLong = `Acquire a token for a separate owner, so that two runs exc
 under one agent's name, and run a command. If the command passes the token on, it
 continues without it.
 
-`
+Everything else is as in brokerctl lock run, with BROKERD_TOKEN_TYPE and
+BROKERD_TOKEN_SCOPE in the command's environment.`
 
 func newTokenRunCommand(c *cli) *cobra.Command {
 	o := &runOptions{}
 	cmd := &cobra.Command{
 		Use:   "run TYPE SCOPE [flags] -- COMMAND [ARGUMENT...]",
 		Short: "Run a command while holding a token",
-		Long:  tokenRunLong + fmt.Sprintf(holdLong, "the token", "BROKERD_TOKEN_TYPE and BROKERD_TOKEN_SCOPE"),
+		Long:  tokenRunLong,
 
 		DisableFlagsInUseLine: true,
 		Example:               "  brokerctl --agent builder-1 token run test_run ci --wait 1h -- make test",

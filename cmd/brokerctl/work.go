@@ -73,8 +73,8 @@ SIGINT or SIGTERM kills the commands. A command whose claim is lost receives
 SIGTERM and, 10 s later, SIGKILL.
 
 Exit codes: 0 after a clean end; with --once the command's own, 124 if --timeout
-stopped it, and 6 if its claim was lost; 4: no message came within --wait; 125:
-work itself failed; 126: the command cannot be executed; 127: it was not found.`
+stopped it, and 6 if its claim was lost; 4: no message came within --wait; 125 to
+127: brokerctl help exit-codes.`
 
 func newWorkCommand(c *cli) *cobra.Command {
 	o := &workOptions{}
