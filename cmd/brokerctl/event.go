@@ -143,7 +143,8 @@ func newEventFollowCommand(c *cli) *cobra.Command {
 		Short: "Print events as they happen",
 		Long: `Print events as they happen, without a gap, also after restarts of the broker.
 Without --after, --since and --cursor it starts now; with --after 0 at the
-beginning of the log.`,
+beginning of the log. The filters of brokerctl event list apply here too.`,
+		Annotations: map[string]string{flagsOf: "event list"},
 		Example: `  brokerctl event follow --type 'message.*' --severity warning
   brokerctl event follow --cursor audit -o json`,
 		Args:              cobra.NoArgs,

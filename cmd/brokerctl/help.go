@@ -57,7 +57,7 @@ func ownFlags(cmd *cobra.Command) *pflag.FlagSet {
 		must(err)
 	}
 	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
-		if same := other.LocalFlags().Lookup(f.Name); same == nil || same.DefValue != f.DefValue {
+		if same := other.LocalFlags().Lookup(f.Name); same == nil || same.Usage != f.Usage || same.DefValue != f.DefValue {
 			own.AddFlag(f)
 		}
 	})

@@ -118,9 +118,11 @@ waits on, or prints the verdict that has come meanwhile.`,
 func newVerdictCommand(c *cli, d client.Decision, verb, about, words string) *cobra.Command {
 	var o contentOptions
 	cmd := &cobra.Command{
-		Use:     verb + " SCOPE [TEXT...]",
-		Short:   about,
-		Example: fmt.Sprintf("  brokerctl --agent critic-1 review %s login %q", verb, words),
+		Use:         verb + " SCOPE [TEXT...]",
+		Short:       about,
+		Long:        about + cond(d == client.Approved, ".", ".\n\nThe flags are those of brokerctl review approve."),
+		Annotations: map[string]string{flagsOf: cond(d == client.Approved, "", "review approve")},
+		Example:     fmt.Sprintf("  brokerctl --agent critic-1 review %s login %q", verb, words),
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return usagef("the scope is missing: brokerctl review list shows them")
