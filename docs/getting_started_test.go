@@ -67,17 +67,17 @@ func (s *terminal) run(command string) string {
 }
 
 // The commands are those of the page, in its order and in the terminals that it names.
-func TestGettingStarted_LeadsToAnAcknowledgedMessage(t *testing.T) {
+func TestGettingStarted_LeavesNothingUnfinished(t *testing.T) {
 	blocks := fence.FindAllStringSubmatch(read(t, "getting-started.md"), -1)
 	var commands []string
 	for _, block := range blocks {
 		if block[1] != "sh" {
-			t.Fatalf("a block of %q is tested by nobody:\n%s", block[1], block[2])
+			t.Fatalf("a block of %q is not tested:\n%s", block[1], block[2])
 		}
 		commands = append(commands, strings.Split(strings.TrimSpace(block[2]), "\n")...)
 	}
-	if len(commands) != 9 || commands[0] != "make run" {
-		t.Fatalf("the page speaks of nine commands, the first of them make run; it has %q", commands)
+	if len(commands) != 11 || commands[0] != "make run" {
+		t.Fatalf("the page speaks of eleven commands, the first of them make run; it has %q", commands)
 	}
 	if makefile := read(t, "../Makefile"); !strings.Contains(makefile, "\nrun: build ") || !strings.Contains(makefile, "\n\t$(BIN)/brokerd\n") {
 		t.Fatal("make run does not build and run brokerd any more")
@@ -100,6 +100,8 @@ func TestGettingStarted_LeadsToAnAcknowledgedMessage(t *testing.T) {
 		{builder, "A form with a name and a password."},
 		{builder, "acked the message that was answered"},
 		{lead, "Done, on the branch login."},
+		{lead, "acked"},
+		{lead, "nothing is stuck"},
 	} {
 		command := commands[5+i]
 		printed := step.shell.run(command)
@@ -140,8 +142,16 @@ func TestReadme_CommandsWork(t *testing.T) {
 	if n < 5 {
 		t.Errorf("%d commands were found", n)
 	}
-	if printed := shell.run("brokerctl event list --type message.acked -o json"); strings.Count(printed, "\n") != 2 {
-		t.Errorf("two messages were to be acknowledged:\n%s", printed)
+	if printed := shell.run("brokerctl event list --type message.acked -o json"); strings.Count(printed, "\n") != 3 {
+		t.Errorf("a task, its answer and a queued task were to be acknowledged:\n%s", printed)
+	}
+	for _, agent := range []string{"lead", "builder-1"} {
+		if printed := shell.run("brokerctl -o json --agent " + agent + " agent get " + agent); !strings.Contains(printed, `"unread":0,"claimable":0`) {
+			t.Errorf("the tour leaves mail for %s:\n%s", agent, printed)
+		}
+	}
+	if printed := shell.run("brokerctl explain"); printed != "nothing is stuck\n" {
+		t.Errorf("after the tour, explain reports\n%s", printed)
 	}
 }
 
