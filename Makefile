@@ -13,7 +13,10 @@ HISTORIES   ?= 5000
 GLOB_PAIRS  ?= 1000000
 BENCH_ARGS  ?=
 
-.PHONY: help run demo build test fresh stress lint generate bench fuzz crash globs
+PREFIX  ?= /usr/local
+DESTDIR ?=
+
+.PHONY: help run demo build install uninstall release test fresh stress lint generate bench fuzz crash globs
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -27,6 +30,19 @@ demo: build ## watch a small team of agents at work, on a broker of its own
 
 build: ## bin/brokerd and bin/brokerctl
 	go build -o $(BIN)/ ./cmd/brokerd ./cmd/brokerctl
+
+install: ## the programs, their man pages and completions into PREFIX (/usr/local) below DESTDIR
+	@test -x $(BIN)/brokerd && test -x $(BIN)/brokerctl || $(MAKE) build
+	scripts/install.sh $(BIN) $(DESTDIR)$(PREFIX)
+
+uninstall: ## remove what make install has installed
+	cd $(DESTDIR)$(PREFIX) && rm -f bin/brokerd bin/brokerctl share/man/man1/brokerd*.1 share/man/man1/brokerctl*.1 \
+		share/bash-completion/completions/brokerd share/bash-completion/completions/brokerctl \
+		share/zsh/site-functions/_brokerd share/zsh/site-functions/_brokerctl \
+		share/fish/vendor_completions.d/brokerd.fish share/fish/vendor_completions.d/brokerctl.fish
+
+release: ## archives with static programs for linux amd64 and arm64 in dist/, with checksums
+	@scripts/release.sh
 
 test: ## every test, with the race detector
 	@scripts/test-deps.sh

@@ -4,6 +4,7 @@ import (
 	"os"
 	"regexp"
 	"runtime/debug"
+	"strings"
 	"testing"
 
 	"brokerd"
@@ -29,6 +30,21 @@ func TestVersion_IsThatOfTheNewestSectionOfTheChangelog(t *testing.T) {
 	want := regexp.MustCompile(`^## \[` + regexp.QuoteMeta(version) + `\] - (unreleased|\d{4}-\d{2}-\d{2})$`)
 	if !want.MatchString(newest) {
 		t.Errorf("the first section of CHANGELOG.md is %q, want %s", newest, want)
+	}
+}
+
+func TestReadme_NamesTheVersionOfGo(t *testing.T) {
+	module, err := os.ReadFile("go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	readme, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	need := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindSubmatch(module)
+	if need == nil || !strings.Contains(string(readme), "you need Go "+string(need[1])+" or newer") {
+		t.Errorf("README.md does not name the version of Go in go.mod: %s", need)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"brokerd"
 	"brokerd/client"
+	"brokerd/cmd/internal/manual"
 )
 
 // cli is one run of brokerctl: the global options, and the connection once a command needs it.
@@ -100,7 +101,7 @@ func newRoot(c *cli) *cobra.Command {
 	add("together", newLockCommand(c), newTokenCommand(c), newStateCommand(c), newHookCommand(c))
 	add("watch", newEventCommand(c), newStatusCommand(c), newExplainCommand(c), newWhoamiCommand(c), newPingCommand(c), newAdminCommand(c))
 	add("other", newInitCommand(c), newGuideCommand(c), newDemoCommand(c), newBenchCommand(c), newVersionCommand(c),
-		newCompletionCommand())
+		newCompletionCommand(), manual.NewCommand(flagUsages))
 	help := newHelpCommand()
 	help.GroupID = "other"
 	root.SetHelpCommand(help)

@@ -5,8 +5,10 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"brokerd"
+	"brokerd/cmd/internal/manual"
 	"brokerd/internal/app"
 )
 
@@ -29,7 +31,7 @@ YAML file named by --config (log_level). Flags win over the environment, and tha
 	serve := newServe()
 	root.Args, root.RunE = serve.Args, serve.RunE
 	root.Flags().AddFlagSet(serve.Flags())
-	root.AddCommand(serve, newCheck(), newExec(), newVersion())
+	root.AddCommand(serve, newCheck(), newExec(), newVersion(), manual.NewCommand((*pflag.FlagSet).FlagUsagesWrapped))
 	return root
 }
 
