@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -89,6 +90,7 @@ func (o *agentRunOptions) run(c *cli, cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
+	labels = withCommand(labels, args)
 	path, err := exec.LookPath(args[0])
 	if err != nil {
 		return startFailure("run", err)
@@ -112,6 +114,18 @@ func (o *agentRunOptions) run(c *cli, cmd *cobra.Command, args []string) error {
 	}
 	r.tellLosses(answer)
 	return o.attend(c, cmd, r, path, args)
+}
+
+// withCommand adds the label from which explain knows how to start the program again, unless the caller gives this label or the
+// command is too long for it.
+func withCommand(labels map[string]string, command []string) map[string]string {
+	const label, most = "command", 256
+	words, err := json.Marshal(command)
+	if _, given := labels[label]; given || err != nil || len(words) > most {
+		return labels
+	}
+	labels[label] = string(words)
+	return labels
 }
 
 // attend runs the program with a reporter beside it.

@@ -37,11 +37,12 @@ func TestExplain_AgentThatHasFailedAndHasNoMail(t *testing.T) {
 	must0(t, "agent", "register", "builder-1", "--role", "builder", "--lease", "5s")
 	s.fails("builder-1")
 	s.Advance(10 * time.Minute)
-	f := s.finds([]string{"agent", "builder-1"}, "ERROR", "agent builder-1", "it has failed: its lease was over at 03:04:10 UTC (10m ago)",
-		"nothing was heard of it since 03:04:05 UTC (10m ago); any call in its name brings it back")
+	f := s.finds([]string{"agent", "builder-1"}, "ERROR", "agent builder-1", "it has failed: its lease ended at 03:04:10 UTC (10m ago)",
+		"its last call was at 03:04:05 UTC (10m ago); its next call revives it", "the broker does not know how its program was started")
 	s.since("builder-1", "ERROR", "2026-01-02T03:04:10Z")
 	s.shows(f)
-	s.frees(f, "brokerctl agent register builder-1 --role builder --lease 5s")
+	s.begins(f, "brokerctl agent deregister builder-1")
+	must0(t, "--agent", "builder-1", "agent", "heartbeat")
 	s.fine("agent", "builder-1")
 	if got := at(t, fields(t, "agent", "get", "builder-1"), "agent", "health"); got != "ok" {
 		t.Errorf("its health is %v", got)

@@ -37,7 +37,7 @@ func TestStatus_FitsOnOneScreen(t *testing.T) {
 			t.Errorf("%d columns: %s", n, l)
 		}
 	}
-	for i, begins := range []string{"stuck      1 error; see brokerctl explain", "worst      mailbox role:painter: 1 message waits in it, and nobody has that",
+	for i, begins := range []string{"stuck      1 error; see brokerctl explain", "worst      mailbox role:painter: 1 message waits in it, and no agent has the ro",
 		"session    default: 32 agents", "messages   31 waiting, 0 claimed, 0 dead", "shared     1 lock, 0 tokens held, 1 waiting for them; 0 keys", "broker     brokerd "} {
 		if !strings.HasPrefix(lines[i], begins) {
 			t.Errorf("%q does not begin with %q", lines[i], begins)

@@ -1,6 +1,7 @@
 package agents
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -11,7 +12,7 @@ import (
 	"brokerd/internal/store"
 )
 
-// A Member is a registered agent as those need to know it who wait for it.
+// A Member is a registered agent with its health.
 type Member struct {
 	Name, Role string
 	Health     Health // never Degraded
@@ -35,18 +36,48 @@ func (r *Registry) Crew(q store.Querier, session int64, sessionName string) ([]M
 	return found, rows.Err()
 }
 
-// Registering returns the command that registers an agent again as it described itself last.
+// Registering returns the command that registers an agent again, as it described itself last.
 func (r *Registry) Registering(q store.Querier, session int64, name string) (finding.Command, error) {
+	a, found, err := r.ever(q, session, name)
 	command := finding.Command{"agent", "register", name}
+	if err != nil || !found {
+		return command, err
+	}
+	return a.describe(command, a.Labels), nil
+}
+
+// LabelCommand is the label in which `brokerctl agent run` keeps the words of its command, as a JSON array.
+const LabelCommand = "command"
+
+// Starting returns the command that starts the program of an agent again; nil if the agent was not started by `brokerctl agent run`.
+func (r *Registry) Starting(q store.Querier, session int64, name string) (finding.Command, error) {
+	a, found, err := r.ever(q, session, name)
+	if err != nil || !found {
+		return nil, err
+	}
+	var words []string
+	if json.Unmarshal([]byte(a.Labels[LabelCommand]), &words) != nil || len(words) == 0 {
+		return nil, nil
+	}
+	labels := maps.Clone(a.Labels)
+	delete(labels, LabelCommand)
+	command := a.describe(finding.Command{"--agent", name, "agent", "run"}, labels)
+	return append(append(command, "--"), words...), nil
+}
+
+// ever returns an agent that is or was registered.
+func (r *Registry) ever(q store.Querier, session int64, name string) (Agent, bool, error) {
 	rows := q.Query(selectEverAgent, session, name)
 	defer rows.Close()
 	if !rows.Next() {
-		return command, rows.Err()
+		return Agent{}, false, rows.Err()
 	}
 	a, err := scan(rows, session)
-	if err != nil {
-		return nil, err
-	}
+	return a, err == nil, err
+}
+
+// describe adds the options that describe the agent to a command.
+func (a *Agent) describe(command finding.Command, labels map[string]string) finding.Command {
 	add := func(option, value string) {
 		if value != "" {
 			command = append(command, "--"+option, value)
@@ -60,14 +91,14 @@ func (r *Registry) Registering(q store.Querier, session int64, name string) (fin
 	}
 	add("instance", a.Instance)
 	add("worktree", a.Worktree)
-	for _, key := range slices.Sorted(maps.Keys(a.Labels)) {
-		add("label", key+"="+a.Labels[key])
+	for _, key := range slices.Sorted(maps.Keys(labels)) {
+		add("label", key+"="+labels[key])
 	}
 	add("lease", a.Lease.String())
-	return command, nil
+	return command
 }
 
-// Explain tells how an agent is, or the agents of a role. Errors: fault.NotFound for an agent that is not registered.
+// Explain describes an agent, or the agents of a role. Errors: fault.NotFound for an agent that is not registered.
 func (r *Registry) Explain(q store.Querier, about finding.Question) ([]finding.Finding, error) {
 	var f finding.Finding
 	var err error
@@ -101,26 +132,16 @@ func (r *Registry) explainAgent(q store.Querier, about finding.Question) (findin
 	}
 	reported := a.Status != Unreported
 	r.presence.look(about.SessionName, &a, claimants[a.Name], r.clock.Now())
-	seen := a.LastSeen
 	f := finding.Finding{
 		Severity: finding.Info, Subject: "agent " + a.Name, Since: a.RegisteredAt,
-		Summary:  "it is registered" + as(a.Role) + " and was last heard of at " + about.When(seen),
-		Reasons:  []string{fmt.Sprintf("its lease is %v; it registered at %s, incarnation %d", a.Lease, about.When(a.RegisteredAt), a.Incarnation)},
+		Summary:  "it is registered" + as(a.Role) + "; its last call was at " + about.When(a.LastSeen),
+		Reasons:  []string{fmt.Sprintf("its lease lasts %s; it registered at %s, incarnation %d", finding.Rough(a.Lease), about.When(a.RegisteredAt), a.Incarnation)},
 		Commands: []finding.Command{{"agent", "get", a.Name}},
 	}
 	switch {
 	case a.Health == Late:
-		f.Severity, f.Since = finding.Warning, seen
-		f.Summary = "nothing was heard of it since " + about.When(seen)
-	case !a.FailedAt.IsZero():
-		f.Severity, f.Since = finding.Error, a.FailedAt
-		f.Summary = "it has failed: its lease was over at " + about.When(a.FailedAt)
-		f.Reasons = append(f.Reasons, "nothing was heard of it since "+about.When(seen)+"; any call in its name brings it back")
-		command, err := r.Registering(q, about.Session, a.Name)
-		if err != nil {
-			return f, err
-		}
-		f.Commands = append([]finding.Command{command}, f.Commands...)
+		f.Severity, f.Since = finding.Warning, a.LastSeen
+		f.Summary = "it is late: its last call was at " + about.When(a.LastSeen) + finding.After(a.Lease/3)
 	case a.Status == StatusFailed:
 		f.Severity, f.Since = finding.Error, a.ChangedAt
 		f.Summary = "it reports that it has failed" + because(a.Reason)
@@ -129,9 +150,9 @@ func (r *Registry) explainAgent(q store.Querier, about finding.Question) (findin
 		f.Summary = "it reports that it is degraded" + because(a.Reason)
 	default:
 	}
-	says := "it says that it is " + a.Status.String() + because(a.Reason)
+	says := "it reports the status " + a.Status.String() + because(a.Reason)
 	if !reported {
-		says = "it reports no status; from its work it is " + a.Status.String()
+		says = "it reports no status; from its work the broker derives " + a.Status.String()
 	}
 	if a.Activity != "" {
 		says += ": " + finding.Clip(a.Activity)
@@ -173,7 +194,7 @@ func (r *Registry) explainRole(q store.Querier, about finding.Question) (finding
 	}
 	return finding.Finding{
 		Severity: finding.Info, Subject: "role " + about.Name,
-		Summary:  finding.Count(len(names), "agent") + " of it: " + finding.Names(names),
+		Summary:  finding.Count(len(names), "agent") + " with this role: " + finding.Names(names),
 		Commands: []finding.Command{{"agent", "list", "--role", about.Name}},
 	}, nil
 }

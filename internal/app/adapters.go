@@ -227,6 +227,11 @@ func (c crew) Registering(q store.Querier, session int64, agent string) (finding
 	return c.agents.Registering(q, session, agent)
 }
 
+// Starting implements broker.Crew.
+func (c crew) Starting(q store.Querier, session int64, agent string) (finding.Command, error) {
+	return c.agents.Starting(q, session, agent)
+}
+
 // Worked implements broker.Crew.
 func (c crew) Worked(session, agent string, sent, received, processed int) {
 	c.agents.Worked(session, agent, agents.Messages{Sent: int64(sent), Received: int64(received), Processed: int64(processed)})

@@ -7,16 +7,17 @@ import (
 	"time"
 
 	"brokerd/internal/finding"
+	"brokerd/internal/nearest"
 	"brokerd/internal/store"
 )
 
-// From when on something is worth telling of without being asked.
+// The thresholds of a warning.
 const (
-	slowMail    = 15 * time.Minute // that the first in a line waits, though somebody alive serves it
-	longClaim   = 30 * time.Minute // that a claim is held
-	lateClaim   = time.Minute      // that a claim is held by an agent that is late
-	longBlocked = 10 * time.Minute // that a message waits behind another of its ordering key
-	nearlyFull  = 9                // tenths of what a mailbox may hold
+	slowMail    = 15 * time.Minute // a message waits although an agent could take it
+	longClaim   = 30 * time.Minute // an agent holds a claim
+	lateClaim   = time.Minute      // an agent that is late holds a claim
+	longBlocked = 10 * time.Minute // a message waits behind another of its ordering key
+	nearlyFull  = 9                // tenths of the limit of a mailbox
 )
 
 // How much one answer looks at.
@@ -27,7 +28,9 @@ const (
 	mostKeyed      = 100
 	mostOfAKind    = 20     // findings of one kind
 	mostBefore     = 10_000 // messages before another, or with its ordering key
-	mostServers    = 10     // that one finding tells of
+	mostRead       = 1000   // messages of a mailbox that were read
+	mostServers    = 10     // agents that one finding describes
+	mostFreed      = 3      // agents for which one finding has commands
 )
 
 // A Crew knows the health of the agents of a session, and counts their messages.
@@ -36,6 +39,8 @@ type Crew interface {
 	Members(q store.Querier, session int64) ([]Member, error)
 	// Registering returns the command that registers an agent again, as it described itself last.
 	Registering(q store.Querier, session int64, agent string) (finding.Command, error)
+	// Starting returns the command that starts the program of an agent again; nil if the broker does not know it.
+	Starting(q store.Querier, session int64, agent string) (finding.Command, error)
 	// Worked counts messages that an agent has sent, received and processed. The broker calls it in
 	// the writer, after the commit.
 	Worked(session, agent string, sent, received, processed int)
@@ -48,17 +53,17 @@ func (b *Broker) worked(a actor, sent, received, processed int) {
 	}
 }
 
-// Health is what is thought of an agent. The breaker is no part of it: that is known here.
+// Health is the broker's judgement of an agent by its calls. The circuit breaker is not part of it.
 type Health int
 
 // The states of health.
 const (
 	Alive  Health = iota
-	Late          // it was not heard of for too long
-	Failed        // its lease is over
+	Late          // a third of its lease has passed without a call
+	Failed        // its lease has expired
 )
 
-// A Member is a registered agent with how it is.
+// A Member is a registered agent with its health.
 type Member struct {
 	Agent
 	Health   Health
@@ -66,13 +71,13 @@ type Member struct {
 	FailedAt time.Time // zero unless it has failed
 }
 
-// UseCrew plugs in who knows how agents are; without it all are well. It must be called before the broker is used.
+// UseCrew sets the source of the agents' health. Call it before the broker is used.
 func (b *Broker) UseCrew(c Crew) { b.crew = c }
 
-// Explain tells why messages are stuck, of the subject or of the whole session. It returns nothing about what it does not
-// know. Errors: fault.NotFound for a message that does not exist, fault.Invalid for what is no id.
+// Explain says why messages of the subject, or of the whole session, are stuck. It returns nothing about a subject that it does
+// not know. Errors: fault.NotFound for a message that does not exist, fault.Invalid for a text that is no id.
 func (b *Broker) Explain(q store.Querier, about finding.Question) ([]finding.Finding, error) {
-	e := explaining{Broker: b, q: q, about: about, gates: map[string]gating{}}
+	e := b.explaining(q, about)
 	var err error
 	switch about.Kind {
 	case finding.Message:
@@ -90,21 +95,28 @@ func (b *Broker) Explain(q store.Querier, about finding.Question) ([]finding.Fin
 	return e.found, nil
 }
 
-// explaining is the work of one answer.
+// An explaining gathers the findings of one answer.
 type explaining struct {
 	*Broker
 	q     store.Querier
 	about finding.Question
 	found []finding.Finding
 
-	heldUp int // ordering keys that were told of
+	heldUp int             // findings about ordering keys
+	idle   int             // findings about agents that get no work
+	more   int             // such agents beyond mostOfAKind
+	blamed map[string]bool // such agents, with a finding that covers what waits for them
 
-	known   bool // what follows was read
+	known   bool // the next fields were read
 	members []Member
 	gates   map[string]gating // by agent
 }
 
-// gating is what stands in the way of an agent, and since when.
+func (b *Broker) explaining(q store.Querier, about finding.Question) *explaining {
+	return &explaining{Broker: b, q: q, about: about, gates: map[string]gating{}, blamed: map[string]bool{}}
+}
+
+// gating is the reason why an agent gets no work, and its time.
 type gating struct {
 	haltedAt time.Time // zero = it is not
 	halt     int64     // the directive
@@ -116,7 +128,7 @@ type gating struct {
 
 func (e *explaining) add(f finding.Finding) { e.found = append(e.found, f) }
 
-// agents reads how the agents of the session are, once.
+// agents reads the state of the session's agents, once.
 func (e *explaining) agents() error {
 	if e.known {
 		return nil
@@ -146,12 +158,33 @@ type server struct {
 	gating
 }
 
-// able reports whether anything is handed out to it: a directive passes its gate.
-func (s *server) able(directive bool, now time.Time) bool {
-	return s.Health != Failed && (directive || s.haltedAt.IsZero() && (s.until.IsZero() || s.probe == 0 && !s.until.After(now)))
+// An ability says whether the broker delivers work to a server.
+type ability int
+
+// The abilities, best first.
+const (
+	able ability = iota
+	tripped
+	halted
+	failed
+)
+
+// ability returns why the server gets no work, if it gets none. A directive passes every gate.
+func (s *server) ability(directive bool, now time.Time) ability {
+	switch {
+	case s.Health == Failed:
+		return failed
+	case directive:
+		return able
+	case !s.haltedAt.IsZero():
+		return halted
+	case !s.until.IsZero() && (s.probe != 0 || s.until.After(now)):
+		return tripped
+	}
+	return able
 }
 
-// serving returns who may take from a mailbox, but for one.
+// serving returns the agents that may take from a mailbox, except one.
 func (e *explaining) serving(box mailboxRef, mailbox int64, but string) ([]server, error) {
 	if err := e.agents(); err != nil {
 		return nil, err
@@ -187,63 +220,40 @@ func (e *explaining) serving(box mailboxRef, mailbox int64, but string) ([]serve
 	return found, nil
 }
 
-// A standing says how those are who could take what waits in a mailbox.
+// A standing describes the agents that may take from a mailbox.
 type standing struct {
-	severity finding.Severity // Info: somebody can take it
-	says     string           // after "and": nobody has that role
+	severity finding.Severity // Info: an agent can take from it
+	says     string           // why no agent can, such as: no agent has that role
 	reasons  []string
 	commands []finding.Command
+	servers  []server
 }
 
-// standing looks at all who may take from a mailbox.
+// standing examines the agents that may take from a mailbox.
 func (e *explaining) standing(box mailboxRef, mailbox int64, sender string, directive bool) (standing, error) {
 	servers, err := e.serving(box, mailbox, sender)
 	if err != nil {
 		return standing{}, err
 	}
 	if len(servers) == 0 {
-		return e.unserved(box, sender)
+		return e.unserved(box, mailbox, sender)
 	}
-	st := standing{severity: finding.Info}
-	var able, failed, halted []string
-	open := false
-	for i := range servers {
-		s := &servers[i]
-		switch {
-		case s.able(directive, e.about.Now):
-			able = append(able, s.Name)
-		case s.Health == Failed:
-			failed = append(failed, s.Name)
-		case !s.haltedAt.IsZero():
-			halted = append(halted, s.Name)
-		default:
-			open = true
-		}
-	}
-	if len(able) == 0 {
-		if st.commands, err = e.freeing(box, failed, halted); err != nil {
-			return st, err
-		}
+	st := standing{severity: finding.Info, servers: servers}
+	rank := func(s *server) ability { return s.ability(directive, e.about.Now) }
+	slices.SortStableFunc(servers, func(a, b server) int { return int(rank(&a)) - int(rank(&b)) })
+	best, worst := rank(&servers[0]), rank(&servers[len(servers)-1])
+	if best != able {
 		st.severity = finding.Error
-		switch {
-		case open:
-			st.severity = finding.Warning // that ends by itself
-			st.says = "nobody who serves it gets work"
-			if len(servers) == 1 {
-				st.says = "the circuit breaker of " + servers[0].Name + " is open"
+		if best == tripped {
+			st.severity = finding.Warning // the breaker closes without an operator
+		}
+		st.says = whyNot(servers, best, worst)
+		for i := range servers[:min(len(servers), mostFreed)] {
+			if st.commands, err = e.freeing(st.commands, &servers[i]); err != nil {
+				return st, err
 			}
-		case len(halted) == 0:
-			st.says = those(servers, "has failed", "have failed")
-		case len(failed) == 0:
-			st.says = those(servers, "is halted", "are halted")
-		default:
-			st.says = "everybody who serves it has failed or is halted"
 		}
 	}
-	// Those first who could take it: they are why it is not stuck, or they are none.
-	slices.SortStableFunc(servers, func(a, b server) int {
-		return rankOf(a.able(directive, e.about.Now)) - rankOf(b.able(directive, e.about.Now))
-	})
 	for i := range servers[:min(len(servers), mostServers)] {
 		says, err := e.describe(&servers[i], mailbox)
 		if err != nil {
@@ -252,103 +262,117 @@ func (e *explaining) standing(box mailboxRef, mailbox int64, sender string, dire
 		st.reasons = append(st.reasons, says)
 	}
 	if more := len(servers) - mostServers; more > 0 {
-		st.reasons = append(st.reasons, finding.Count(more, "more agent")+" could take it")
+		st.reasons = append(st.reasons, finding.Count(more, "more agent")+" may take from it")
 	}
 	return st, nil
 }
 
-func rankOf(able bool) int {
-	if able {
-		return 0
+// whyNot says why none of the servers gets work.
+func whyNot(servers []server, best, worst ability) string {
+	one := [...]string{tripped: "the circuit breaker of %s is open", halted: "%s is halted", failed: "%s has failed"}
+	all := [...]string{tripped: "have an open circuit breaker", halted: "are halted", failed: "have failed"}
+	switch {
+	case len(servers) == 1:
+		return fmt.Sprintf(one[best], servers[0].Name)
+	case best == worst:
+		return fmt.Sprintf("all %d agents that may take it %s", len(servers), all[best])
 	}
-	return 1
+	return fmt.Sprintf("none of the %d agents that may take it gets work", len(servers))
 }
 
-// those says something of one agent or of all.
-func those(servers []server, one, all string) string {
-	if len(servers) == 1 {
-		return servers[0].Name + " " + one
-	}
-	return "all who serve it " + all
-}
-
-// unserved is what there is to say of a mailbox that nobody takes from.
-func (e *explaining) unserved(box mailboxRef, sender string) (standing, error) {
+// unserved describes a mailbox that no agent takes from. The commands redirect its mail to the nearest name, if one is near.
+func (e *explaining) unserved(box mailboxRef, mailbox int64, sender string) (standing, error) {
 	st := standing{severity: finding.Error}
+	var others []string
+	says := map[string]string{}
 	switch box.kind {
 	case roleBox:
-		st.says = "nobody has that role"
-		st.commands = e.recruit(box.name)
-		if i := slices.IndexFunc(e.members, func(m Member) bool { return m.Name == sender && m.Role == box.name }); i >= 0 {
-			st.says = "nobody else has that role"
-			st.reasons = append(st.reasons, sender+" sent it, and is not given its own messages back")
+		st.says = "no agent has the role " + box.name
+		agents := map[string]int{}
+		for _, m := range e.members {
+			if m.Name == sender && m.Role == box.name {
+				st.says = "no other agent has the role " + box.name
+				st.reasons = append(st.reasons, sender+" sent it; the broker does not deliver a message to its sender")
+			} else if m.Role != "" && m.Role != box.name {
+				agents[m.Role]++
+			}
+		}
+		for role, n := range agents {
+			others, says[role] = append(others, role), fmt.Sprintf("%s (%s)", role, finding.Count(n, "agent"))
 		}
 	case channelBox:
-		st.says = "nobody has subscribed to it"
-		if i := slices.IndexFunc(e.members, func(m Member) bool { return m.Name != sender && m.Health != Failed }); i >= 0 {
-			st.commands = append(st.commands, finding.Command{"--agent", e.members[i].Name, "channel", "subscribe", box.name})
+		st.says = "no other agent subscribes to " + box.name
+		names, err := subscribedChannels(e.q, e.about.Session)
+		if err != nil {
+			return st, err
+		}
+		for _, name := range names {
+			if name != box.name {
+				others, says[name] = append(others, name), name
+			}
 		}
 	default:
-		st.says = "no such agent is registered"
-		var err error
-		st.commands, err = e.registering(box.name)
-		return st, err
+		st.says = "no agent " + box.name + " is registered"
+		for _, m := range e.members {
+			others, says[m.Name] = append(others, m.Name), m.Name
+		}
+	}
+	slices.Sort(others)
+	near := nearest.Names(box.name, others[:min(len(others), nearest.Limit)])
+	if len(near) == 0 {
+		return st, nil
+	}
+	named := make([]string, len(near))
+	for i, name := range near {
+		named[i] = says[name]
+	}
+	noun := [...]string{agentBox: "agent", roleBox: "role", channelBox: "channel"}[box.kind]
+	st.reasons = append(st.reasons, "the nearest "+noun+" names are "+finding.Names(named))
+	if len(near) == 1 {
+		st.reasons[len(st.reasons)-1] = "the nearest " + noun + " name is " + named[0]
+	}
+	if nearest.Like(box.name, near[0]) {
+		st.commands = append(st.commands, finding.Command{"admin", "move", box.String(), mailboxRef{box.kind, near[0]}.String()})
 	}
 	return st, nil
 }
 
-// recruit returns the command that registers a new agent of a role, none if no name is to be found for it.
-func (e *explaining) recruit(role string) []finding.Command {
-	const longest = 120 // bytes, so that a number fits behind it
-	base := role
-	if parseMailbox(role).kind != agentBox || len(role) > longest {
-		base = "agent"
-	}
-	for n := 1; n <= len(e.members)+1; n++ {
-		name := base + "-" + strconv.Itoa(n)
-		if !slices.ContainsFunc(e.members, func(m Member) bool { return m.Name == name }) {
-			return []finding.Command{{"agent", "register", name, "--role", role}}
-		}
-	}
-	return nil
-}
-
-// registering returns the command that registers an agent again, if anybody knows.
-func (e *explaining) registering(agent string) ([]finding.Command, error) {
-	if e.crew == nil {
-		return nil, nil
-	}
-	command, err := e.crew.Registering(e.q, e.about.Session, agent)
-	return []finding.Command{command}, err
-}
-
-// freeing returns the commands that bring agents back who do not get work.
-func (e *explaining) freeing(box mailboxRef, failed, halted []string) ([]finding.Command, error) {
-	const most = 3
-	var commands []finding.Command
-	if len(halted) > most && box.kind == roleBox {
-		commands, halted = append(commands, finding.Command{"agent", "resume", box.String()}), nil
-	}
-	for _, name := range halted[:min(len(halted), most)] {
-		commands = append(commands, finding.Command{"agent", "resume", name})
-	}
-	for _, name := range failed[:min(len(failed), most)] {
-		command, err := e.registering(name)
+// freeing adds the commands that make an agent take work again, or give its mail to others.
+func (e *explaining) freeing(to []finding.Command, s *server) ([]finding.Command, error) {
+	switch s.ability(false, e.about.Now) {
+	case halted:
+		return append(to, finding.Command{"agent", "resume", s.Name}), nil
+	case failed:
+		start, err := e.crew.Starting(e.q, e.about.Session, s.Name)
 		if err != nil {
-			return nil, err
+			return to, err
 		}
-		commands = append(commands, command...)
+		if start != nil {
+			to = append(to, start)
+		}
+		_, waiting, err := e.waitingIn(mailboxRef{agentBox, s.Name})
+		if err != nil {
+			return to, err
+		}
+		if waiting > 0 && s.Role != "" && slices.ContainsFunc(e.members, func(m Member) bool {
+			other := server{m, e.gates[m.Name]}
+			return m.Role == s.Role && other.ability(false, e.about.Now) == able
+		}) {
+			to = append(to, finding.Command{"admin", "move", s.Name, "role:" + s.Role})
+		}
+		return append(to, finding.Command{"agent", "deregister", s.Name}), nil
+	default:
+		return to, nil
 	}
-	return commands, nil
 }
 
-// describe says of one agent why it does not take what waits.
+// describe says of one agent why it does not take the messages of a mailbox.
 func (e *explaining) describe(s *server, mailbox int64) (string, error) {
 	switch {
 	case s.Health == Failed:
-		return s.Name + " has failed: its lease was over at " + e.about.When(s.FailedAt), nil
+		return s.Name + " has failed: its lease ended at " + e.about.When(s.FailedAt), nil
 	case !s.haltedAt.IsZero():
-		return s.Name + " is halted, by directive " + strconv.FormatInt(s.halt, 10) + " at " + e.about.When(s.haltedAt), nil
+		return s.Name + " is halted since " + e.about.When(s.haltedAt) + ", by directive " + strconv.FormatInt(s.halt, 10), nil
 	case !s.until.IsZero():
 		return e.breaker(s), nil
 	}
@@ -361,38 +385,36 @@ func (e *explaining) describe(s *server, mailbox int64) (string, error) {
 		return "", err
 	}
 	asks, full := e.asking(id, mailbox)
-	says := s.Name
-	switch {
+	says := s.Name + " does not ask for work"
+	switch works := s.Name + " works on " + finding.Count(claims, "message"); {
 	case full && claims > 0:
-		says += " works on " + finding.Count(claims, "message") + ", as many as it takes at a time"
+		says = works + ", which is its limit"
 	case asks && claims > 0:
-		says += " works on " + finding.Count(claims, "message") + " and asks for more, of other types or priorities than what waits"
+		says = works + " and asks for more, but not for this type or priority"
 	case asks:
-		says += " asks for work, of other types or priorities than what waits"
+		says = s.Name + " asks for work, but not for this type or priority"
 	case claims > 0:
-		says += " works on " + finding.Count(claims, "message") + " and does not ask for more"
-	default:
-		says += " does not ask for work"
+		says = works + " and does not ask for more"
 	}
 	if s.Health == Late {
-		return says + "; it is late: last heard of at " + e.about.When(s.LastSeen), nil
+		says += "; it is late"
 	}
-	return says + "; last heard of at " + e.about.When(s.LastSeen), nil
+	return says + "; its last call was at " + e.about.When(s.LastSeen), nil
 }
 
-// breaker says how an open circuit breaker stands.
+// breaker says in which state an open circuit breaker is.
 func (e *explaining) breaker(s *server) string {
 	says := "the circuit breaker of " + s.Name + " is open after " + finding.Count(s.failures, "failure") + " in a row"
 	switch {
 	case s.probe != 0:
-		return says + "; message " + strconv.FormatInt(s.probe, 10) + " is on trial with it, and closes the breaker when it is acknowledged"
+		return says + "; message " + strconv.FormatInt(s.probe, 10) + " is its probe: an acknowledgement closes the breaker"
 	case s.until.After(e.about.Now):
-		return says + "; at " + e.about.When(s.until) + " it gets one message on trial"
+		return says + "; at " + e.about.When(s.until) + " the broker delivers one message to it as a probe"
 	}
-	return says + "; the next message that it asks for is on trial"
+	return says + "; the next message that it asks for is a probe"
 }
 
-// asking reports whether consumers of an agent wait for work from a mailbox, and whether all of them have as much as they take.
+// asking reports whether consumers of an agent wait for work from a mailbox, and whether all of them are at their limits.
 func (b *Broker) asking(agent, mailbox int64) (asks, full bool) {
 	h := b.hub
 	h.mu.Lock()
@@ -419,9 +441,9 @@ func (e *explaining) member(name string) (Member, bool, error) {
 	return Member{}, false, err
 }
 
-// Condition says in a sentence how an agent is, and whether it is well: alive, heard of in time, and nothing keeps work from it.
+// Condition describes an agent in a sentence, and reports whether it is well: neither failed nor late, and not kept from work.
 func (b *Broker) Condition(q store.Querier, about finding.Question, agent string) (says string, well bool, err error) {
-	e := explaining{Broker: b, q: q, about: about, gates: map[string]gating{}}
+	e := b.explaining(q, about)
 	m, registered, err := e.member(agent)
 	switch {
 	case err != nil || !registered:
@@ -430,7 +452,7 @@ func (b *Broker) Condition(q store.Querier, about finding.Question, agent string
 		says, err = e.describe(&server{m, e.gates[agent]}, 0)
 		return says, false, err
 	case m.Health == Late:
-		return agent + " is late: last heard of at " + about.When(m.LastSeen), false, nil
+		return agent + " is late: its last call was at " + about.When(m.LastSeen), false, nil
 	}
-	return agent + " was last heard of at " + about.When(m.LastSeen), true, nil
+	return "the last call of " + agent + " was at " + about.When(m.LastSeen), true, nil
 }

@@ -3,6 +3,7 @@ package broker
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -10,16 +11,18 @@ import (
 	"brokerd/internal/store"
 )
 
-// ofAgent explains what stands in the way of an agent, what waits for it and what it works on.
+// ofAgent explains why an agent gets no work, what waits for it and what it works on.
 func (e *explaining) ofAgent() error {
 	member, registered, err := e.member(e.about.Name)
 	if err != nil || !registered {
 		return err
 	}
-	if err := e.gated(member.Name); err != nil {
-		return err
-	}
 	ref := mailboxRef{agentBox, member.Name}
+	if _, gated := e.gates[member.Name]; gated || member.Health == Failed {
+		if err := e.blame(member.Name); err != nil {
+			return err
+		}
+	}
 	id, waiting, err := e.waitingIn(ref)
 	if err != nil {
 		return err
@@ -29,7 +32,8 @@ func (e *explaining) ofAgent() error {
 	if err != nil {
 		return err
 	}
-	f.Summary = fmt.Sprintf("%s in it, %s unread; %s could be claimed there, of its role and of its channels", wait(waiting), upTo(unread), upTo(claimable))
+	f.Summary = fmt.Sprintf("%s in it, %s unread; %s can claim %s here and in the queues of its role and channels",
+		wait(waiting), upTo(unread), member.Name, upTo(claimable))
 	if waiting > 0 {
 		if err := e.line(&f, ref, id); err != nil {
 			return err
@@ -91,13 +95,14 @@ func wait(n int64) string {
 	return fmt.Sprintf("%d messages wait", n)
 }
 
-// line adds to what is said of a mailbox what is to be said of the first in line, and of those who could take it.
+// line adds to the finding of a mailbox how long its first message waits, and why the agents do not take it. It leaves the
+// finding as Info if an agent has read the messages, and if the finding of an agent covers them.
 func (e *explaining) line(f *finding.Finding, ref mailboxRef, id int64) error {
 	var first int64
 	var read bool
-	err := e.q.QueryRow(selectFirstInLine, id).Scan(&first, &f.Since, &read)
+	err := e.q.QueryRow(selectFirstInLine, id, int64(directiveRank), mostRead).Scan(&first, &f.Since, &read)
 	if errors.Is(err, store.ErrNoRows) {
-		f.Summary += ", none of them ready: all are delayed or wait behind others"
+		f.Summary += "; none of them is ready: they are delayed, or wait behind others"
 		return nil
 	}
 	if err != nil {
@@ -113,20 +118,49 @@ func (e *explaining) line(f *finding.Finding, ref mailboxRef, id int64) error {
 	if err != nil {
 		return err
 	}
-	f.Reasons = append(f.Reasons, fmt.Sprintf("the first in line, message %d, was sent at %s", first, e.about.When(f.Since)))
-	f.Reasons = append(f.Reasons, st.reasons...)
-	f.Commands = append(f.Commands, st.commands...)
+	explain := finding.Command{"explain", "message", strconv.FormatInt(first, 10)}
+	waits := e.about.Now.Sub(f.Since)
 	switch {
+	case read && ref.kind == agentBox:
+		f.Reasons = append(f.Reasons, ref.name+" has read all that is ready, up to message "+strconv.FormatInt(first, 10))
+		return nil
+	case st.says != "" && len(st.servers) == 1:
+		return e.blame(st.servers[0].Name)
 	case st.says != "":
 		f.Severity = st.severity
 		f.Summary += ", and " + st.says
-	case e.about.Now.Sub(f.Since) >= slowMail && !read:
+		for i := range st.servers[:min(len(st.servers), mostServers)] { // this finding covers them
+			name := st.servers[i].Name
+			e.blamed[name] = true
+			_, waiting, err := e.waitingIn(mailboxRef{agentBox, name})
+			if err != nil {
+				return err
+			}
+			if waiting > 0 {
+				f.Reasons = append(f.Reasons, wait(waiting)+" in the mailbox of "+name)
+			}
+		}
+	case waits >= slowMail:
 		f.Severity = finding.Warning
-		f.Summary += ", though somebody could take it"
-		f.Commands = append(f.Commands, finding.Command{"agent", "nudge", ref.String()})
+		f.Summary += fmt.Sprintf(", the first for %s%s, although %s could take it", finding.Rough(waits), finding.After(slowMail), e.first(&st))
+		st.commands = append(st.commands, finding.Command{"agent", "nudge", ref.String()})
 	}
-	f.Commands = append(f.Commands, finding.Command{"explain", "message", strconv.FormatInt(first, 10)})
+	f.Reasons = append(f.Reasons, fmt.Sprintf("message %d waits since %s", first, e.about.When(f.Since)))
+	f.Reasons = append(f.Reasons, st.reasons...)
+	f.Commands = append(f.Commands, st.commands...)
+	if st.says != "" && len(st.servers) == 0 && e.about.Mine(sender) {
+		f.Commands = append(f.Commands, finding.Command{"message", "cancel", strconv.FormatInt(first, 10)})
+	}
+	f.Commands = append(f.Commands, explain)
 	return nil
+}
+
+// first names the agents that could take a message.
+func (e *explaining) first(st *standing) string {
+	if len(st.servers) == 1 {
+		return st.servers[0].Name
+	}
+	return finding.Count(len(st.servers), "agent")
 }
 
 // onlySender returns the sender of a message.
@@ -135,7 +169,7 @@ func (e *explaining) onlySender(message int64) (string, error) {
 	return m.Sender, err
 }
 
-// working tells of the claims of an agent.
+// working describes the claims of an agent.
 func (e *explaining) working(agent string, id int64) error {
 	rows := e.q.Query(selectHoldersClaims, id, mostOfAKind)
 	type claim struct {
@@ -162,16 +196,17 @@ func (e *explaining) working(agent string, id int64) error {
 	f := finding.Finding{Severity: finding.Info, Subject: "agent " + agent, Since: claims[0].at,
 		Summary: "it works on " + finding.Count(total, "message")}
 	held := e.about.Now.Sub(f.Since)
-	if held >= longClaim || m.Health != Alive && held >= lateClaim {
-		f.Severity = finding.Warning
-		f.Summary += ", on one of them for " + finding.Rough(held)
-	}
+	limit := longClaim
 	if m.Health != Alive {
-		f.Reasons = append(f.Reasons, "it was last heard of at "+e.about.When(m.LastSeen))
+		limit = lateClaim
+		f.Reasons = append(f.Reasons, "it is late: its last call was at "+e.about.When(m.LastSeen))
+	}
+	if held >= limit {
+		f.Severity = finding.Warning
+		f.Summary += ", on one of them for " + finding.Rough(held) + finding.After(limit)
 	}
 	for _, c := range claims {
-		says := fmt.Sprintf("message %d since %s", c.message, e.about.When(c.at))
-		f.Reasons = append(f.Reasons, says)
+		f.Reasons = append(f.Reasons, fmt.Sprintf("message %d since %s", c.message, e.about.When(c.at)))
 		if e.about.Now.Sub(c.at) >= longClaim || f.Severity == finding.Warning && len(f.Commands) == 0 {
 			f.Commands = append(f.Commands, finding.Command{"--agent", agent, "release", claimID(c.message, c.number)})
 		}
@@ -181,7 +216,7 @@ func (e *explaining) working(agent string, id int64) error {
 	return nil
 }
 
-// late tells of questions that are overdue.
+// late finds overdue questions. The finding of an agent that gets no work covers the questions that only this agent can answer.
 func (e *explaining) late(rows *store.Rows) error {
 	questions, err := readQuestions(rows, e.about.Now)
 	if err != nil {
@@ -199,9 +234,44 @@ func (e *explaining) late(rows *store.Rows) error {
 		if err != nil {
 			return err
 		}
+		covered, err := e.unable(&m, all)
+		if err != nil {
+			return err
+		}
+		if covered {
+			continue
+		}
 		f := e.overdue(&m, questions[i].Deadline, all)
 		f.Commands = append(f.Commands, finding.Command{"explain", "message", strconv.FormatInt(m.Revision, 10)})
 		e.add(f)
 	}
 	return nil
+}
+
+// unable reports whether a single agent can answer a question and gets no work, and blames it.
+func (e *explaining) unable(m *Message, all []stuck) (bool, error) {
+	if len(all) != 1 {
+		return false, nil
+	}
+	d := &all[0]
+	servers, err := e.serving(d.ref, d.mailbox, m.Sender)
+	if err != nil {
+		return false, err
+	}
+	if !d.state.waits() {
+		servers = slices.DeleteFunc(e.servers(), func(s server) bool { return s.Name != d.holder })
+	}
+	if len(servers) != 1 || servers[0].ability(false, e.about.Now) < halted {
+		return false, nil
+	}
+	return true, e.blame(servers[0].Name)
+}
+
+// servers returns all agents of the session.
+func (e *explaining) servers() []server {
+	all := make([]server, len(e.members))
+	for i, m := range e.members {
+		all[i] = server{m, e.gates[m.Name]}
+	}
+	return all
 }

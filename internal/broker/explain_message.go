@@ -3,6 +3,7 @@ package broker
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -11,7 +12,7 @@ import (
 	"brokerd/internal/store"
 )
 
-// A stuck is a delivery as explaining it needs it.
+// A stuck is a delivery that is to be explained.
 type stuck struct {
 	key
 	ref         mailboxRef
@@ -33,7 +34,7 @@ type stuck struct {
 // id is how commands name the message.
 func (s *stuck) id() string { return strconv.FormatInt(s.message, 10) }
 
-// deliveries returns those of a message, what is worst first; only that in one mailbox unless it is 0.
+// deliveries returns the deliveries of a message, the worst first; only the one in a mailbox unless that is 0.
 func (e *explaining) deliveries(message, mailbox int64, most int) ([]stuck, error) {
 	var found []stuck
 	rows := e.q.Query(selectStuckDeliveries, message, mailbox, most)
@@ -80,7 +81,7 @@ func (e *explaining) message() error {
 		}
 		says := fmt.Sprintf("%d of %s have finished it", acked, finding.Count(of, "recipient"))
 		if of == 0 {
-			says = "it had no recipients: nobody was there when it was sent"
+			says = "it had no recipients when it was sent"
 		}
 		e.add(finding.Finding{Severity: finding.Info, Subject: subject, Summary: says, Since: m.CreatedAt,
 			Commands: []finding.Command{{"message", "report", strconv.FormatInt(m.Revision, 10)}}})
@@ -88,7 +89,7 @@ func (e *explaining) message() error {
 	return e.answer(&m, all)
 }
 
-// answer explains how the answer stands that a message requires.
+// answer explains whether the answer that a message requires has come.
 func (e *explaining) answer(m *Message, all []stuck) error {
 	var deadline time.Time
 	var settled, reply int64
@@ -106,7 +107,7 @@ func (e *explaining) answer(m *Message, all []stuck) error {
 		f.Summary = "it was answered by message " + strconv.FormatInt(reply, 10)
 		f.Commands = []finding.Command{{"message", "get", strconv.FormatInt(reply, 10)}}
 	case settled != 0:
-		f.Summary = "no answer is expected any more: its thread was resolved, or it was withdrawn"
+		f.Summary = "its sender expects no answer any more: its thread was resolved, or it was cancelled"
 	case deadline.After(e.about.Now):
 		f.Summary = "its answer is due at " + e.about.When(deadline)
 	default:
@@ -116,7 +117,7 @@ func (e *explaining) answer(m *Message, all []stuck) error {
 	return nil
 }
 
-// overdue explains that an answer did not come in time.
+// overdue explains that the answer is late.
 func (e *explaining) overdue(m *Message, deadline time.Time, all []stuck) finding.Finding {
 	id := strconv.FormatInt(m.Revision, 10)
 	f := finding.Finding{Severity: finding.Warning, Subject: "message " + id, Since: deadline,
@@ -130,7 +131,7 @@ func (e *explaining) overdue(m *Message, deadline time.Time, all []stuck) findin
 			f.Commands = append(f.Commands, finding.Command{"agent", "nudge", d.holder, "answer message " + id})
 		}
 	}
-	if !finished {
+	if !finished && e.about.Mine(m.Sender) {
 		f.Commands = append(f.Commands, finding.Command{"message", "resend", id})
 	}
 	if len(f.Reasons) > mostServers {
@@ -162,14 +163,14 @@ func (e *explaining) delivery(d *stuck) (finding.Finding, error) {
 			f.Summary += ", from " + d.ref.String()
 		}
 	case Expired:
-		f.Summary = "it has expired in " + d.ref.String() + ": nobody took it within its time to live"
+		f.Summary = "it has expired in " + d.ref.String() + ": no agent took it within its time to live"
 	default:
-		f.Summary = "it was withdrawn from " + d.ref.String()
+		f.Summary = "it was cancelled in " + d.ref.String()
 	}
 	return f, nil
 }
 
-// pending explains a delivery that could be handed out.
+// pending explains a delivery that the broker could deliver.
 func (e *explaining) pending(d *stuck) (finding.Finding, error) {
 	f := finding.Finding{Since: d.sentAt}
 	st, err := e.standing(d.ref, d.mailbox, d.sender, place{d.rank, d.message}.directive())
@@ -184,11 +185,11 @@ func (e *explaining) pending(d *stuck) (finding.Finding, error) {
 	f.Summary = "it waits in " + d.ref.String()
 	switch {
 	case ahead >= mostBefore:
-		f.Summary += fmt.Sprintf(" with %d or more before it", mostBefore)
+		f.Summary += fmt.Sprintf(" behind %d or more messages", mostBefore)
 	case ahead > 0:
-		f.Summary += fmt.Sprintf(" with %d before it", ahead)
+		f.Summary += " behind " + finding.Count(ahead, "message")
 	default:
-		f.Summary += ", as the first in line"
+		f.Summary += " as the first"
 	}
 	if st.says != "" {
 		f.Summary += ", and " + st.says
@@ -200,15 +201,29 @@ func (e *explaining) pending(d *stuck) (finding.Finding, error) {
 		}
 		f.Reasons = append(f.Reasons, says)
 	}
-	if st.severity == finding.Info && e.about.Now.Sub(d.sentAt) >= slowMail {
+	ready := d.sentAt
+	for _, later := range []time.Time{d.dueAt, d.claimedAt} {
+		if later.After(ready) {
+			ready = later
+		}
+	}
+	if waits := e.about.Now.Sub(ready); st.severity == finding.Info && waits >= slowMail && d.readAt.IsZero() {
 		f.Severity = finding.Warning
+		f.Summary += fmt.Sprintf(", for %s%s", finding.Rough(waits), finding.After(slowMail))
 		f.Commands = append(f.Commands, finding.Command{"agent", "nudge", d.ref.String()})
 	}
-	f.Commands = append(f.Commands, finding.Command{"message", "cancel", d.id()})
+	for i, command := range f.Commands { // only this message
+		if command[0] == "admin" {
+			f.Commands[i] = append(slices.Clone(command), "--id", d.id())
+		}
+	}
+	if e.about.Mine(d.sender) {
+		f.Commands = append(f.Commands, finding.Command{"message", "cancel", d.id()})
+	}
 	return f, nil
 }
 
-// blocked explains a delivery that waits for another with its ordering key, and with it that.
+// blocked explains a delivery that waits for another one with its ordering key, and that one too.
 func (e *explaining) blocked(d *stuck) (finding.Finding, error) {
 	f := finding.Finding{Severity: finding.Warning, Since: d.sentAt}
 	var head int64
@@ -231,7 +246,7 @@ func (e *explaining) blocked(d *stuck) (finding.Finding, error) {
 	f.Severity = of.Severity
 	f.Summary = fmt.Sprintf("it waits in %s behind message %d, which has the same ordering key, %q", d.ref, head, finding.Clip(d.ordering))
 	if before > 1 {
-		f.Reasons = append(f.Reasons, fmt.Sprintf("%s with that key come before it", finding.Count(before, "message")))
+		f.Reasons = append(f.Reasons, fmt.Sprintf("%s with this key come before it", finding.Count(before, "message")))
 	}
 	f.Reasons = append(f.Reasons, fmt.Sprintf("message %d: %s", head, of.Summary))
 	f.Reasons = append(f.Reasons, of.Reasons...)
@@ -239,14 +254,17 @@ func (e *explaining) blocked(d *stuck) (finding.Finding, error) {
 	return f, nil
 }
 
-// delayed explains a delivery whose time has not come.
+// delayed explains a delivery that is not due yet.
 func (e *explaining) delayed(d *stuck) (finding.Finding, error) {
-	f := finding.Finding{Severity: finding.Info, Since: d.sentAt, Commands: []finding.Command{{"message", "get", d.id()}, {"message", "cancel", d.id()}}}
+	f := finding.Finding{Severity: finding.Info, Since: d.sentAt, Commands: []finding.Command{{"message", "get", d.id()}}}
+	if e.about.Mine(d.sender) {
+		f.Commands = append(f.Commands, finding.Command{"message", "cancel", d.id()})
+	}
 	if d.attempts == 0 {
-		f.Summary = "it is to be handed out in " + d.ref.String() + " from " + e.about.When(d.dueAt) + " on, as its sender wished"
+		f.Summary = "its sender delayed it: the broker delivers it in " + d.ref.String() + " from " + e.about.When(d.dueAt) + " on"
 		return f, nil
 	}
-	f.Summary = fmt.Sprintf("it has failed %d of %d times in %s, and is tried again at %s", d.attempts, d.maxAttempts, d.ref, e.about.When(d.dueAt))
+	f.Summary = fmt.Sprintf("it has failed %d of %d times in %s; the next attempt is at %s", d.attempts, d.maxAttempts, d.ref, e.about.When(d.dueAt))
 	says, err := e.lastFailure(d)
 	f.Reasons = append(f.Reasons, says)
 	return f, err
@@ -263,7 +281,7 @@ func (e *explaining) lastFailure(d *stuck) (string, error) {
 	return fmt.Sprintf("the last attempt, by %s, ended at %s: %s", by, e.about.When(at), finding.Clip(why)), err
 }
 
-// claimed explains a delivery that somebody works on.
+// claimed explains a delivery that an agent works on.
 func (e *explaining) claimed(d *stuck) (finding.Finding, error) {
 	f := finding.Finding{Severity: finding.Info, Since: d.claimedAt}
 	f.Summary = d.holder + " works on it"
@@ -280,19 +298,19 @@ func (e *explaining) claimed(d *stuck) (finding.Finding, error) {
 	held := e.about.Now.Sub(d.claimedAt)
 	switch {
 	case registered && m.Health == Late:
-		f.Reasons = append(f.Reasons, m.Name+" is late: last heard of at "+e.about.When(m.LastSeen))
+		f.Reasons = append(f.Reasons, m.Name+" is late: its last call was at "+e.about.When(m.LastSeen)+finding.After(lateClaim))
 		if held >= lateClaim {
 			f.Severity = finding.Warning
 		}
-	case registered && m.Health == Failed: // its claims go back in the same moment
+	case registered && m.Health == Failed: // the broker returns its claims at the same moment
 		f.Severity = finding.Warning
 		f.Reasons = append(f.Reasons, m.Name+" has failed")
 	case registered:
-		f.Reasons = append(f.Reasons, m.Name+" was last heard of at "+e.about.When(m.LastSeen))
+		f.Reasons = append(f.Reasons, "the last call of "+m.Name+" was at "+e.about.When(m.LastSeen))
 	}
 	if held >= longClaim {
 		f.Severity = finding.Warning
-		f.Reasons = append(f.Reasons, "that is long: it has had it for "+finding.Rough(held))
+		f.Reasons = append(f.Reasons, m.Name+" has held the claim for "+finding.Rough(held)+finding.After(longClaim))
 	}
 	if g := e.gates[d.holder]; !g.haltedAt.IsZero() {
 		f.Reasons = append(f.Reasons, d.holder+" is halted since "+e.about.When(g.haltedAt))
@@ -311,7 +329,7 @@ func (e *explaining) claimed(d *stuck) (finding.Finding, error) {
 // dead explains a dead letter.
 func (e *explaining) dead(d *stuck) (finding.Finding, error) {
 	f := finding.Finding{Severity: finding.Error, Since: d.finishedAt}
-	f.Summary = fmt.Sprintf("it is a dead letter in %s, after %s", d.ref, finding.Count(d.attempts, "attempt"))
+	f.Summary = fmt.Sprintf("it is a dead letter in %s after %s", d.ref, finding.Count(d.attempts, "attempt"))
 	says, err := e.lastFailure(d)
 	if err != nil {
 		return f, err
@@ -321,13 +339,12 @@ func (e *explaining) dead(d *stuck) (finding.Finding, error) {
 		if _, registered, err := e.member(d.ref.name); err != nil {
 			return f, err
 		} else if !registered && e.crew != nil {
-			f.Reasons = append(f.Reasons, "no agent "+d.ref.name+" is registered: it must be before the message is put back")
-			if f.Commands, err = e.registering(d.ref.name); err != nil {
-				return f, err
-			}
+			f.Reasons = append(f.Reasons, "no agent "+d.ref.name+" is registered; dlq redrive helps only once it has registered again")
+			f.Commands = []finding.Command{{"dlq", "delete", d.id(), "--mailbox", d.ref.String()}}
+			return f, nil
 		}
 	}
-	f.Commands = append(f.Commands, finding.Command{"dlq", "redrive", d.id(), "--mailbox", d.ref.String()},
-		finding.Command{"dlq", "delete", d.id(), "--mailbox", d.ref.String()})
+	f.Commands = []finding.Command{{"dlq", "redrive", d.id(), "--mailbox", d.ref.String()},
+		{"dlq", "delete", d.id(), "--mailbox", d.ref.String()}}
 	return f, nil
 }

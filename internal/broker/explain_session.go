@@ -1,75 +1,27 @@
 package broker
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
 	"brokerd/internal/finding"
 )
 
-// gated tells of what stands in the way of agents: of one, or of all if no name is given.
-func (e *explaining) gated(only string) error {
-	if err := e.agents(); err != nil {
-		return err
-	}
-	told, more := 0, 0
-	for _, m := range e.members {
-		g, found := e.gates[m.Name]
-		if !found || only != "" && m.Name != only {
-			continue
-		}
-		if told++; told > mostOfAKind {
-			more++
-			continue
-		}
-		_, waiting, err := e.waitingIn(mailboxRef{agentBox, m.Name})
-		if err != nil {
-			return err
-		}
-		f := finding.Finding{Severity: finding.Warning, Subject: "agent " + m.Name}
-		if waiting > 0 {
-			f.Reasons = append(f.Reasons, wait(waiting)+" in its mailbox")
-		}
-		if !g.haltedAt.IsZero() {
-			f.Since = g.haltedAt
-			if waiting > 0 {
-				f.Severity = finding.Error
-			}
-			by, err := e.onlySender(g.halt)
-			f.Summary = "it is halted, by " + by + ": nothing but directives is handed out to it until a resume"
-			if err != nil { // the directive was removed in the meantime
-				f.Summary = "it is halted: nothing but directives is handed out to it until a resume"
-			}
-			f.Commands = []finding.Command{{"agent", "resume", m.Name}}
-			e.add(f)
-			continue
-		}
-		f.Since, f.Summary = g.openedAt, "it is degraded: "+e.breaker(&server{m, g})
-		if !f.Since.IsZero() { // an earlier version has not noted it
-			f.Summary = "it is degraded since " + e.about.When(f.Since) + ": " + e.breaker(&server{m, g})
-		}
-		if f.Commands, err = e.registering(m.Name); err != nil {
-			return err
-		}
-		f.Reasons = append(f.Reasons, "registering again closes it at once, and has what runs as "+m.Name+" begin anew")
-		e.add(f)
-	}
-	if more > 0 {
-		e.add(finding.Finding{Severity: finding.Warning, Subject: "agents", Since: e.about.Now,
-			Summary:  finding.Count(more, "more agent") + " halted, or with an open circuit breaker",
-			Commands: []finding.Command{{"agent", "list"}}})
-	}
-	return nil
-}
-
-// everything tells of the worst that is stuck in the session.
+// everything finds the worst problems of the session. Agents that get no work cover the mailboxes and questions that wait for
+// them; queues of several such agents come first, since they cover these agents.
 func (e *explaining) everything() error {
-	if err := e.gated(""); err != nil {
-		return err
-	}
 	if err := e.boxesStuck(); err != nil {
 		return err
+	}
+	for _, m := range e.members {
+		if _, gated := e.gates[m.Name]; gated {
+			if err := e.blame(m.Name); err != nil {
+				return err
+			}
+		}
 	}
 	if err := e.longClaims(); err != nil {
 		return err
@@ -77,13 +29,22 @@ func (e *explaining) everything() error {
 	if err := e.deadBoxes(); err != nil {
 		return err
 	}
-	return e.late(e.q.Query(selectLate, e.about.Session, mostOfAKind))
+	if err := e.late(e.q.Query(selectLate, e.about.Session, mostOfAKind)); err != nil || e.more == 0 {
+		return err
+	}
+	e.add(finding.Finding{Severity: finding.Warning, Subject: "agents", Since: e.about.Now,
+		Summary:  finding.Count(e.more, "more agent") + " failed, halted, or with an open circuit breaker",
+		Commands: []finding.Command{{"agent", "list"}}})
+	return nil
 }
 
-// boxesStuck tells of mailboxes that nobody takes from, that are full or nearly so, and of ordering keys in them that are held up.
+// boxesStuck finds mailboxes that no agent takes from, that are full or nearly so, and ordering keys in them that are held up.
 func (e *explaining) boxesStuck() error {
 	session, err := e.dir.ByID(e.q, e.about.Session)
 	if err != nil {
+		return err
+	}
+	if err := e.agents(); err != nil {
 		return err
 	}
 	type counted struct {
@@ -104,8 +65,14 @@ func (e *explaining) boxesStuck() error {
 	if err := rows.Err(); err != nil {
 		return err
 	}
+	for i, c := range boxes[:min(len(boxes), mostKeyed)] {
+		if err := e.orderings(c.box); err != nil {
+			return fmt.Errorf("mailbox %d: %w", i, err)
+		}
+	}
+	slices.SortStableFunc(boxes, func(a, b counted) int { return cmp.Compare(b.ref.kind, a.ref.kind) }) // queues first
 	told, more := 0, 0
-	for i, c := range boxes {
+	for _, c := range boxes {
 		f, err := e.box(c.box, c.waiting, session.MailboxLimit)
 		if err != nil {
 			return err
@@ -118,42 +85,131 @@ func (e *explaining) boxesStuck() error {
 		default:
 			more++
 		}
-		if i < mostKeyed {
-			if err := e.orderings(c.box); err != nil {
-				return err
-			}
-		}
 	}
 	if more > 0 {
 		e.add(finding.Finding{Severity: finding.Warning, Subject: "mailboxes", Since: e.about.Now,
-			Summary:  finding.Count(more, "more mailbox") + " like those: full, or with mail that nobody takes",
+			Summary:  finding.Count(more, "more mailbox") + " full, or with messages that no agent takes",
 			Commands: []finding.Command{{"status", "-o", "json"}}})
 	}
 	return nil
 }
 
-// box tells of a mailbox. It is Info if nothing is wrong with it, or if that is told of its agent.
+// box examines a mailbox. The finding is Info if nothing is wrong with it, or if the finding of an agent covers it.
 func (e *explaining) box(c box, waiting, limit int64) (finding.Finding, error) {
 	f := finding.Finding{Severity: finding.Info, Subject: "mailbox " + c.ref.String(), Summary: wait(waiting) + " in it"}
 	if limit > 0 && waiting*10 >= limit*nearlyFull {
 		f.Severity = finding.Warning
-		f.Summary = fmt.Sprintf("%d of at most %d messages wait in it", waiting, limit)
+		f.Summary = fmt.Sprintf("%d of at most %d messages wait in it (a warning from %d0 %% on)", waiting, limit, nearlyFull)
 		if waiting >= limit {
 			f.Severity = finding.Error
-			f.Reasons = append(f.Reasons, "it is full: what is sent to it is refused")
+			f.Reasons = append(f.Reasons, "it is full: the broker refuses further messages to it")
 		}
 		f.Commands = append(f.Commands, finding.Command{"session", "configure", "--mailbox-limit", strconv.FormatInt(2*limit, 10)})
 	}
 	full := f.Severity
-	if g := e.gates[c.ref.name]; c.ref.kind == agentBox && g != (gating{}) && full == finding.Info {
-		return f, nil
-	}
 	err := e.line(&f, c.ref, c.id)
 	f.Severity = max(f.Severity, full)
 	return f, err
 }
 
-// orderings tells of ordering keys whose first message has held up another for long.
+// blame adds the finding about an agent that gets no work, once; it covers the messages and questions that wait for the agent.
+func (e *explaining) blame(name string) error {
+	m, registered, err := e.member(name)
+	if err != nil || e.blamed[name] || !registered {
+		return err
+	}
+	e.blamed[name] = true
+	if e.idle == mostOfAKind {
+		e.more++
+		return nil
+	}
+	e.idle++
+	s := &server{m, e.gates[name]}
+	f := finding.Finding{Severity: finding.Warning, Subject: "agent " + name}
+	if f.Reasons, err = e.waitingFor(s); err != nil {
+		return err
+	}
+	if len(f.Reasons) > 0 {
+		f.Severity = finding.Error
+	}
+	switch s.ability(false, e.about.Now) {
+	case failed:
+		f.Severity, f.Since = finding.Error, m.FailedAt
+		f.Summary = "it has failed: its lease ended at " + e.about.When(m.FailedAt)
+		f.Reasons = append(f.Reasons, "its last call was at "+e.about.When(m.LastSeen)+"; its next call revives it")
+		if f.Commands, err = e.freeing(nil, s); err == nil && f.Commands[0][0] != "--agent" {
+			f.Reasons = append(f.Reasons, "the broker does not know how its program was started: start it again, or give its messages to others")
+		}
+	case halted:
+		f.Since = s.haltedAt
+		f.Summary = "it is halted: until a resume it gets nothing but directives"
+		if by, err := e.onlySender(s.halt); err == nil { // retention may have removed the directive
+			f.Summary = "it is halted by " + by + ": until a resume it gets nothing but directives"
+		}
+		f.Commands, err = e.freeing(nil, s)
+	default:
+		f.Severity, f.Since, f.Summary = finding.Warning, s.openedAt, "it is degraded: "+e.breaker(s)
+		if !f.Since.IsZero() { // an earlier version did not record it
+			f.Summary = "it is degraded since " + e.about.When(f.Since) + ": " + e.breaker(s)
+		}
+		f.Reasons = append(f.Reasons, "registering "+name+" again closes the breaker at once; a program that runs as "+name+" must then register as well")
+		var command finding.Command
+		command, err = e.crew.Registering(e.q, e.about.Session, name)
+		f.Commands = []finding.Command{command}
+	}
+	e.add(f)
+	return err
+}
+
+// waitingFor says what waits for one agent alone: messages in its mailbox, its role's and its channels', and overdue questions.
+func (e *explaining) waitingFor(s *server) (says []string, err error) {
+	own, err := e.findMailbox(e.q, e.about.Session, mailboxRef{agentBox, s.Name})
+	if err != nil {
+		return nil, err
+	}
+	boxes, err := e.reachable(e.q, actor{Agent: s.Agent, session: Session{ID: e.about.Session}, mailbox: own})
+	if err != nil {
+		return nil, err
+	}
+	for _, box := range boxes {
+		_, waiting, err := e.waitingIn(box.ref)
+		if err != nil {
+			return nil, err
+		}
+		servers, err := e.serving(box.ref, box.id, "")
+		if err != nil {
+			return nil, err
+		}
+		if waiting == 0 || len(servers) != 1 {
+			continue
+		}
+		says = append(says, wait(waiting)+[...]string{
+			agentBox:   " in its mailbox",
+			roleBox:    " for the role " + box.ref.name + ", which no other agent has",
+			channelBox: " in the channel " + box.ref.name + ", which no other agent subscribes to",
+		}[box.ref.kind])
+	}
+	questions, err := readQuestions(e.q.Query(selectLateOwed, e.about.Session, s.Name, own, mostOfAKind), e.about.Now)
+	if err != nil || len(questions) == 0 {
+		return says, err
+	}
+	ids := make([]string, len(questions))
+	for i := range questions {
+		ids[i] = strconv.FormatInt(questions[i].Revision, 10)
+	}
+	return append(says, fmt.Sprintf("%s its answer: %s, the first since %s",
+		cond(len(ids) == 1, "1 overdue question waits for", fmt.Sprintf("%d overdue questions wait for", len(ids))),
+		cond(len(ids) == 1, "message ", "messages ")+finding.Names(ids), e.about.When(questions[0].Deadline))), nil
+}
+
+func cond(b bool, yes, no string) string {
+	if b {
+		return yes
+	}
+	return no
+}
+
+// orderings finds ordering keys whose first message has held up another for too long.
 func (e *explaining) orderings(c box) error {
 	type heldUp struct {
 		key   string
@@ -181,7 +237,7 @@ func (e *explaining) orderings(c box) error {
 			return err
 		}
 		if len(first) == 0 || first[0].state == Pending {
-			continue // a matter of the mailbox
+			continue // the finding of the mailbox covers it
 		}
 		of, err := e.delivery(&first[0])
 		if err != nil {
@@ -189,14 +245,14 @@ func (e *explaining) orderings(c box) error {
 		}
 		e.heldUp++
 		e.add(finding.Finding{Severity: finding.Warning, Subject: "mailbox " + c.ref.String(), Since: h.since,
-			Summary:  fmt.Sprintf("messages with the ordering key %q wait behind message %d", finding.Clip(h.key), h.head),
+			Summary:  fmt.Sprintf("messages with the ordering key %q wait behind message %d%s", finding.Clip(h.key), h.head, finding.After(longBlocked)),
 			Reasons:  append([]string{fmt.Sprintf("message %d: %s", h.head, of.Summary)}, of.Reasons...),
 			Commands: of.Commands})
 	}
 	return nil
 }
 
-// longClaims tells of agents that hold claims for long: for less long if they are late.
+// longClaims finds agents that hold claims for too long; an agent that is late has less time.
 func (e *explaining) longClaims() error {
 	holders := map[string]bool{}
 	rows := e.q.Query(selectLongClaims, e.about.Session, e.about.Now.Add(-lateClaim), mostBoxes)
@@ -236,7 +292,7 @@ func (e *explaining) longClaims() error {
 	return nil
 }
 
-// deadBoxes tells of dead letters, by mailbox.
+// deadBoxes finds dead letters, by mailbox.
 func (e *explaining) deadBoxes() error {
 	type dying struct {
 		id  int64
@@ -279,9 +335,10 @@ func (e *explaining) deadBoxes() error {
 			return err
 		}
 		f.Reasons = append([]string{fmt.Sprintf("the newest is message %d", last)}, of.Reasons...)
-		f.Commands = of.Commands[:len(of.Commands)-2] // who must be registered first
-		f.Commands = append(f.Commands, finding.Command{"dlq", "list", "--mailbox", d.ref.String()},
-			finding.Command{"dlq", "redrive", "--mailbox", d.ref.String()})
+		for _, command := range of.Commands { // for the whole mailbox
+			f.Commands = append(f.Commands, finding.Command{"dlq", command[1], "--mailbox", d.ref.String()})
+		}
+		f.Commands = append(f.Commands, finding.Command{"dlq", "list", "--mailbox", d.ref.String()})
 		e.add(f)
 	}
 	return nil

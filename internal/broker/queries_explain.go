@@ -39,11 +39,16 @@ const (
 	selectOrderedBefore = `
 		SELECT COUNT(*) FROM (
 			SELECT 1 FROM deliveries WHERE mailbox = ? AND ordering_key = ? AND state <= 4 AND message < ? LIMIT ?)`
+	// The first message that its reader has not read, else the first; with the time since which it is ready.
 	selectFirstInLine = `
-		SELECT d.message, m.created_at, d.read_at IS NOT NULL
-		FROM deliveries d JOIN messages m ON m.revision = d.message
-		WHERE d.mailbox = ? AND d.state = 1
-		ORDER BY d.rank, d.message
+		SELECT x.message, MAX(m.created_at, COALESCE(x.due_at, 0), COALESCE(x.claimed_at, 0)), x.read_at IS NOT NULL
+		FROM (
+			SELECT message, rank, due_at, claimed_at, read_at FROM deliveries
+			WHERE mailbox = ? AND state = 1 AND rank >= ?
+			ORDER BY rank, message
+			LIMIT ?) AS x
+		JOIN messages m ON m.revision = x.message
+		ORDER BY x.read_at IS NOT NULL, x.rank, x.message
 		LIMIT 1`
 	selectHoldersClaims = `
 		SELECT d.message, d.claims, d.claimed_at, COUNT(*) OVER ()

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"brokerd/internal/nearest"
+	"brokerd/internal/store"
 )
 
 // warnings returns what the sender of an accepted message should know: the message has no text, or
@@ -48,7 +49,7 @@ func (s *sending) vacancy(ref mailboxRef) (string, error) {
 		if err != nil || len(subscribers) > 0 {
 			return "", err
 		}
-		others, err := s.subscribedChannels(session)
+		others, err := subscribedChannels(s.tx, session)
 		return "no agent subscribes to channel " + ref.name + hint(ref.name, others), err
 	})
 }
@@ -71,8 +72,8 @@ func (s *sending) vacantRole(session int64, role string) (string, error) {
 }
 
 // subscribedChannels returns names of channels that agents subscribe to.
-func (s *sending) subscribedChannels(session int64) (names []string, err error) {
-	rows := s.tx.Query(selectSubscribedChannels, session, nearest.Limit)
+func subscribedChannels(q store.Querier, session int64) (names []string, err error) {
+	rows := q.Query(selectSubscribedChannels, session, nearest.Limit)
 	defer rows.Close()
 	for rows.Next() {
 		var name string

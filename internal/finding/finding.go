@@ -1,5 +1,5 @@
-// Package finding is the form in which features say what is stuck in them, and why: sentences for people, and the
-// commands that free it. The features know their tables and rules; admin orders what they found, bounds it and puts it on the wire.
+// Package finding is the form in which features report what is stuck, and why: sentences for people, and the commands that
+// free it. The features know their tables and rules. The package admin orders and limits the findings, and sends them.
 package finding
 
 import (
@@ -17,17 +17,17 @@ type Severity int
 const (
 	Info    Severity = iota + 1 // as it should be
 	Warning                     // slow, or at risk
-	Error                       // stuck until somebody acts
+	Error                       // stuck until an agent or an operator acts
 )
 
 // A Command is the words of one of brokerctl, without that name and unquoted: dlq, redrive, 4711.
 type Command []string
 
-// A Finding is one thing that is worth knowing.
+// A Finding is one fact, with its reasons.
 type Finding struct {
 	Severity Severity
 	Subject  string    // such as agent builder-1, message 4711
-	Summary  string    // what is so, in one sentence without a full stop
+	Summary  string    // the fact, in one sentence without a full stop
 	Reasons  []string  // why, one sentence each
 	Since    time.Time // zero = unknown
 	Commands []Command // that free it or show more; the best first
@@ -83,6 +83,9 @@ func (q *Question) When(t time.Time) string {
 	}
 	return t.UTC().Format(layout) + " (" + away + ")"
 }
+
+// After says from when on a finding is a warning: " (a warning after 15m)".
+func After(d time.Duration) string { return " (a warning after " + Rough(d) + ")" }
 
 // Rough says a duration in its largest unit.
 func Rough(d time.Duration) string {

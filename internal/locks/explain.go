@@ -2,6 +2,7 @@ package locks
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -12,25 +13,26 @@ import (
 )
 
 const (
-	// longWait is from when on it is worth telling of that somebody waits for what another holds.
+	// longWait is the time after which a waiting request is a warning.
 	longWait = 5 * time.Minute
-	// longUncollected is from when on it is worth telling of that a token was passed to somebody who has not asked for it.
+	// longUncollected is the time after which a token that its new owner has not collected is a warning, if other requests wait.
 	longUncollected = 30 * time.Second
-	// mostExplained is how many grants, tickets and names one answer tells of, each.
+	// mostExplained limits the grants, and the tickets, of one answer.
 	mostExplained = 20
 )
 
-// A Crew knows how agents are.
+// A Crew knows the health of agents.
 type Crew interface {
-	// Condition says in a sentence how an agent is, and whether it is well: alive, heard of in time, and nothing keeps work from it.
+	// Condition describes an agent in a sentence, and reports whether it is well: neither failed nor late, and not kept from work.
 	Condition(q store.Querier, about finding.Question, agent string) (says string, well bool, err error)
 }
 
-// UseCrew plugs in who knows how agents are; without it all are well. It must be called before the table is used.
+// UseCrew sets the source of the agents' health. Call it before the table is used.
 func (t *Table) UseCrew(c Crew) { t.crew = c }
 
-// Explain tells who holds what, who waits for it and why: of a path, a fence, a ticket, a token or an agent, or what is contested for longest.
-// Errors: fault.Invalid for what is no path, fault.NotFound for a fence or ticket that is none.
+// Explain says which agents hold and which wait for a path, a fence, a ticket or a token, or what an agent holds and waits for;
+// without a subject, it finds the locks and tokens that others have waited for for too long. Errors: fault.Invalid for a text
+// that is no path, fault.NotFound for a number that is no fence or ticket.
 func (t *Table) Explain(q store.Querier, about finding.Question) ([]finding.Finding, error) {
 	if about.Kind == finding.Message || about.Kind == finding.Role {
 		return nil, nil
@@ -56,7 +58,7 @@ func (t *Table) Explain(q store.Querier, about finding.Question) ([]finding.Find
 	return e.found, nil
 }
 
-// explaining is the work of one answer.
+// An explaining gathers the findings of one answer.
 type explaining struct {
 	*Table
 	view
@@ -65,7 +67,7 @@ type explaining struct {
 	told  map[int64]bool // grants
 }
 
-// lock explains what is in the way of a path, or one fence or ticket.
+// lock explains the grants and tickets of a path, or one fence or ticket.
 func (e *explaining) lock() error {
 	if number, err := strconv.ParseInt(e.about.Name, 10, 64); err == nil {
 		return e.number(number)
@@ -83,7 +85,7 @@ func (e *explaining) lock() error {
 		return err
 	}
 	e.found = append(e.found, finding.Finding{Severity: finding.Info, Subject: "lock " + path.String(),
-		Summary: "nobody holds it, and nobody waits for it", Commands: []finding.Command{{"lock", "list"}}})
+		Summary: "it is free: no agent holds it or waits for it", Commands: []finding.Command{{"lock", "list"}}})
 	return nil
 }
 
@@ -121,18 +123,18 @@ func (e *explaining) number(number int64) error {
 	}
 	g, err := findGrant(e.q, selectGrant, number)
 	if g == nil && err == nil {
-		g, err = findGrant(e.q, selectGrantedOf, e.session, number) // a ticket whose turn has come
+		g, err = findGrant(e.q, selectGrantedOf, e.session, number) // a ticket that became a grant
 	}
 	if err != nil {
 		return err
 	}
 	if g == nil || g.session != e.about.Session {
-		return fault.Missing("lock", e.about.Name, "there is no lock with the fence %s, and no request with that ticket waits: it was released, has ended or never was", e.about.Name)
+		return fault.Missing("lock", e.about.Name, "no lock has the fence %s, and no waiting request has this ticket: it was released, has ended or never existed", e.about.Name)
 	}
 	return e.grant(g)
 }
 
-// token explains who has a token and who waits for it.
+// token explains which agent holds a token and which wait for it.
 func (e *explaining) token() error {
 	c := claim{kind: Token, mode: Exclusive, token: e.about.Name}
 	if err := e.all(&c); err != nil || len(e.found) > 0 {
@@ -143,7 +145,7 @@ func (e *explaining) token() error {
 		return err
 	}
 	kind, scope, _ := strings.Cut(row.name, "/")
-	e.found = append(e.found, finding.Finding{Severity: finding.Info, Subject: subject(&c), Summary: "it is available: nobody holds it, and nobody waits for it",
+	e.found = append(e.found, finding.Finding{Severity: finding.Info, Subject: subject(&c), Summary: "it is available: no agent holds it or waits for it",
 		Commands: []finding.Command{{"token", "get", kind, scope}}})
 	return nil
 }
@@ -171,7 +173,7 @@ func (e *explaining) agent() error {
 	return nil
 }
 
-// contested explains what others have been waiting for for long, and tokens that were passed and not collected.
+// contested explains the locks and tokens that other agents have waited for for too long.
 func (e *explaining) contested() error {
 	var passed []int64
 	rows := e.q.Query(selectUncollected, e.session, e.about.Now.Add(-longUncollected), mostExplained)
@@ -190,6 +192,8 @@ func (e *explaining) contested() error {
 			return err
 		}
 	}
+	// An uncollected token that no request waits for becomes available by itself.
+	e.found = slices.DeleteFunc(e.found, func(f finding.Finding) bool { return f.Severity == finding.Info })
 	for _, k := range e.view.queue.tickets {
 		if len(e.found) >= 2*mostExplained {
 			return nil
@@ -230,9 +234,9 @@ func (e *explaining) grant(g *grant) error {
 	if g.owner.Agent == "" {
 		who, ask = "the role "+g.role, finding.Command{"explain", "role", g.role}
 	}
-	f.Summary = fmt.Sprintf("%s holds it%s until %s at the latest, by fence %d", who, shared(g.claim.mode), e.about.When(e.until(g)), g.fence)
+	f.Summary = fmt.Sprintf("%s holds it%s until %s at the latest, with fence %d", who, shared(g.claim.mode), e.about.When(e.until(g)), g.fence)
 	if g.reason != "" {
-		f.Reasons = append(f.Reasons, "it says why: "+finding.Clip(g.reason))
+		f.Reasons = append(f.Reasons, "its reason: "+finding.Clip(g.reason))
 	}
 	if err := e.passing(&f, g, who); err != nil {
 		return err
@@ -249,8 +253,10 @@ func (e *explaining) grant(g *grant) error {
 	}
 	f.Reasons = append(f.Reasons, says...)
 	if len(waiting) > 0 {
-		f.Summary += ", and " + finding.Count(len(waiting), "request") + " for it " + verb(len(waiting)) + ", the first for " + finding.Rough(e.about.Now.Sub(waiting[0].createdAt))
-		if !well || !g.collected || e.about.Now.Sub(waiting[0].createdAt) >= longWait {
+		waits := e.about.Now.Sub(waiting[0].createdAt)
+		f.Summary += "; " + finding.Count(len(waiting), "request") + " " + verb(len(waiting)) + " for it, the first for " +
+			finding.Rough(waits) + finding.After(longWait)
+		if !well || waits >= longWait || !g.collected && e.about.Now.Sub(g.grantedAt) >= longUncollected {
 			f.Severity = finding.Warning
 		}
 	}
@@ -266,7 +272,7 @@ func (e *explaining) grant(g *grant) error {
 	return nil
 }
 
-// passing adds how a grant came to its owner, if that has not asked for it, or was passed it.
+// passing says which agent passed a grant on, and whether the new owner has collected it.
 func (e *explaining) passing(f *finding.Finding, g *grant, who string) error {
 	if g.claim.kind == Token {
 		row, err := findToken(e.q, e.session, g.claim.token)
@@ -274,7 +280,7 @@ func (e *explaining) passing(f *finding.Finding, g *grant, who string) error {
 			return err
 		}
 		if row != nil && row.passed == g.fence && row.passedBy != "" {
-			says := row.passedBy + " passed it on to " + who
+			says := row.passedBy + " passed it to " + who
 			if row.note != "" {
 				says += ": " + finding.Clip(row.note)
 			}
@@ -284,18 +290,15 @@ func (e *explaining) passing(f *finding.Finding, g *grant, who string) error {
 	if g.collected {
 		return nil
 	}
-	says := who + " has not asked for it since it was granted"
+	says := who + " has not collected it" + finding.After(longUncollected)
 	if at, ok := e.alarms.Deadline(alarm{collectAlarm, g.fence}); ok {
-		says += ": unless it does, it passes on at " + e.about.When(at)
+		says += "; its right to it ends at " + e.about.When(at)
 	}
 	f.Reasons = append(f.Reasons, says)
-	if g.claim.kind == Token && e.about.Now.Sub(g.grantedAt) >= longUncollected {
-		f.Severity = finding.Warning
-	}
 	return nil
 }
 
-// verb is what some wait do.
+// verb agrees with a number of requests.
 func verb(n int) string {
 	if n == 1 {
 		return "waits"
@@ -303,11 +306,11 @@ func verb(n int) string {
 	return "wait"
 }
 
-// says who waits, since when.
+// says which agent waits, and since when.
 func (k *ticket) says(about *finding.Question) string {
 	says := fmt.Sprintf("%s waits%s since %s, ticket %d", k.owner, shared(k.claim.mode), about.When(k.createdAt), k.number)
 	if k.kept {
-		says += ", kept on purpose"
+		says += " (kept)"
 	}
 	if k.reason != "" {
 		says += ": " + finding.Clip(k.reason)
@@ -322,12 +325,13 @@ func (e *explaining) ticket(k *ticket) error {
 		return err
 	}
 	f := finding.Finding{Severity: finding.Info, Subject: subject(&k.claim), Since: k.createdAt}
-	f.Summary = fmt.Sprintf("%s waits for it%s, behind %s, by ticket %d", k.owner, shared(k.claim.mode), finding.Count(position, "owner"), k.number)
+	f.Summary = fmt.Sprintf("%s waits for it%s behind %s, with ticket %d%s", k.owner, shared(k.claim.mode), finding.Count(position, "owner"), k.number,
+		finding.After(longWait))
 	if k.reason != "" {
-		f.Reasons = append(f.Reasons, "it says why: "+finding.Clip(k.reason))
+		f.Reasons = append(f.Reasons, "its reason: "+finding.Clip(k.reason))
 	}
 	if k.kept {
-		f.Reasons = append(f.Reasons, "its place is kept on purpose: when its turn has come, it must ask again within 2 min")
+		f.Reasons = append(f.Reasons, "its ticket is kept: after the grant, it has 2 min to collect it")
 	}
 	if e.about.Now.Sub(k.createdAt) >= longWait {
 		f.Severity = finding.Warning
@@ -335,7 +339,7 @@ func (e *explaining) ticket(k *ticket) error {
 	asked := map[string]bool{}
 	for _, o := range obstacles {
 		if o.Waiting {
-			f.Reasons = append(f.Reasons, fmt.Sprintf("%s waits before it for %s, by ticket %d", o.Owner, o.Resource, o.Revision))
+			f.Reasons = append(f.Reasons, fmt.Sprintf("%s waits before it for %s, with ticket %d", o.Owner, o.Resource, o.Revision))
 			continue
 		}
 		g, err := findGrant(e.q, selectGrant, o.Revision)
@@ -346,7 +350,7 @@ func (e *explaining) ticket(k *ticket) error {
 		if o.Owner.Agent == "" {
 			who = "the role " + g.role
 		}
-		f.Reasons = append(f.Reasons, fmt.Sprintf("%s holds %s%s until %s at the latest, by fence %d", who, o.Resource, shared(o.Mode), e.about.When(e.until(g)), o.Revision))
+		f.Reasons = append(f.Reasons, fmt.Sprintf("%s holds %s%s until %s at the latest, with fence %d", who, o.Resource, shared(o.Mode), e.about.When(e.until(g)), o.Revision))
 		if !asked[o.Owner.Agent] {
 			asked[o.Owner.Agent] = true
 			says, well, err := e.condition(o.Owner.Agent)
@@ -365,7 +369,7 @@ func (e *explaining) ticket(k *ticket) error {
 	return nil
 }
 
-// condition says how an agent is.
+// condition describes an agent.
 func (e *explaining) condition(agent string) (says []string, well bool, err error) {
 	if e.crew == nil || agent == "" {
 		return nil, true, nil
@@ -387,7 +391,7 @@ func (g *grant) revoking() finding.Command {
 	return finding.Command{"lock", "revoke", strconv.FormatInt(g.fence, 10), "--reason", why}
 }
 
-// giveUp is the command that gives up a ticket.
+// giveUp is the command that releases a ticket.
 func (k *ticket) giveUp() finding.Command {
 	if k.claim.kind == Token {
 		kind, scope, _ := strings.Cut(k.claim.token, "/")
@@ -400,10 +404,10 @@ func (k *ticket) giveUp() finding.Command {
 	return finding.Command{"--agent", k.owner.Agent, "lock", "release", strconv.FormatInt(k.number, 10)}
 }
 
-// subject is what a finding about a claim is about.
+// subject names a claim in a finding.
 func subject(c *claim) string { return c.kind.noun() + " " + c.title() }
 
-// shared says a mode, where it is not the usual one.
+// shared names a mode that is not exclusive.
 func shared(m Mode) string {
 	if m == Shared {
 		return " (shared)"
@@ -411,10 +415,10 @@ func shared(m Mode) string {
 	return ""
 }
 
-// A Tally counts what is held and what waits in a session.
+// A Tally counts the grants and tickets of a session.
 type Tally struct{ Locks, Tokens, Tickets int64 }
 
-// Count counts what is held and what waits in a session.
+// Count counts the grants and tickets of a session.
 func (t *Table) Count(q store.Querier, session int64) (Tally, error) {
 	var n Tally
 	var grants int64

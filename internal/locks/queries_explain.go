@@ -8,7 +8,7 @@ SELECT (SELECT COUNT(*) FROM lock_grants WHERE session = ?1),
 	(SELECT COUNT(*) FROM lock_paths WHERE session = ?1 AND kind = 2),
 	(SELECT COUNT(*) FROM lock_tickets WHERE session = ?1)`
 
-// Tokens that were passed, or whose turn came, and that their owners have not asked for. There are as many tokens held as there are turns under way.
+// Tokens that were passed or granted to a ticket, and that their owners have not collected.
 const selectGrantedOf = grantColumns + `
 WHERE session = ? AND ticket = ?`
 

@@ -32,6 +32,9 @@ func Names(wanted string, offered []string) []string {
 	return found
 }
 
+// Like reports whether one name is probably a misspelling of the other: at most a third of its bytes differ.
+func Like(wanted, name string) bool { return 3*edits(name, wanted) <= max(len(wanted), len(name)) }
+
 // edits returns how many insertions, deletions and replacements of a byte turn a into b.
 func edits(a, b string) int {
 	row := make([]int, len(b)+1)

@@ -351,20 +351,20 @@ func (*ExplainRequest_Agent) isExplainRequest_Subject() {}
 
 func (*ExplainRequest_Role) isExplainRequest_Subject() {}
 
-// Finding is one thing that is worth knowing.
+// Finding is one fact, with its reasons.
 type Finding struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// INFO: as it should be. WARNING: slow or at risk. ERROR: stuck until somebody acts.
+	// INFO: as it should be. WARNING: slow or at risk. ERROR: stuck until an agent or an operator acts.
 	Severity FindingSeverity `protobuf:"varint,1,opt,name=severity,proto3,enum=brokerd.v1.FindingSeverity" json:"severity,omitempty"`
 	// Such as agent builder-1, lock src/a.go, token review/login, message 0197f3a0….
 	Subject string `protobuf:"bytes,2,opt,name=subject,proto3" json:"subject,omitempty"`
-	// What is so, in one sentence.
+	// The fact, in one sentence.
 	Summary string `protobuf:"bytes,3,opt,name=summary,proto3" json:"summary,omitempty"`
-	// Why, with names and times; one sentence each.
+	// The reasons, with names and times; one sentence each.
 	Reasons []string `protobuf:"bytes,4,rep,name=reasons,proto3" json:"reasons,omitempty"`
-	// Since when.
+	// The time at which it began.
 	Since *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=since,proto3" json:"since,omitempty"`
-	// Commands of brokerctl that free it or show more, ready to be run; the best first.
+	// Commands of brokerctl that free it or show more, as a shell runs them; the best first.
 	Commands      []string `protobuf:"bytes,6,rep,name=commands,proto3" json:"commands,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -57,15 +57,19 @@ type AdminServiceClient interface {
 	// queue, its claims, locks, tokens and tickets, and its overdue questions. It may name any subject of its session. The
 	// commands are those that the agent may run.
 	//
-	// Worth telling without a subject, all of it read by index and bounded, so that it is quick however much waits, at most 20 findings of a kind:
-	//   - mailboxes with mail that nobody takes: nobody has the role or has subscribed, or all who do have failed, are halted or have an open breaker;
-	//     those whose first in line has waited for 15 min though somebody could take it and did not look at it; those that are full, or nearly (9/10 of the session's limit). Of the
-	//     1,000 fullest.
-	//   - ordering keys whose first message is claimed or delayed while another has waited behind it for 10 min. Of 100 keys in each of the 100 fullest mailboxes.
-	//   - claims held for 30 min, or for 1 min by an agent that is late.
-	//   - dead letters; answers that are overdue; halted agents and open breakers.
-	//   - locks and tokens that others have been waiting for for 5 min; tokens that were passed on and not collected for 30 s.
-	//   - a disk that is 85 % full.
+	// Without a subject, the broker reports the following, at most 20 findings of a kind. It reads a bounded number of rows by
+	// index, so the time of the call does not depend on how many messages wait. Problems with one cause are one finding: an agent
+	// that gets no work comes with its mailbox, the queues that it alone takes from, and the questions that it has to answer.
+	//   - Messages that no agent takes: no agent has the role or subscribes to the channel, or all that do have failed, are halted
+	//     or have an open breaker. Messages that an agent could take and has neither read nor claimed, when the first has been
+	//     ready for 15 min. Mailboxes at 9/10 of the session's limit. Of the 1,000 fullest mailboxes.
+	//   - Ordering keys whose first message is claimed or delayed while another one has waited behind it for 10 min. Of 100 keys in
+	//     each of the 100 fullest mailboxes.
+	//   - Claims held for 30 min, or for 1 min by an agent that is late.
+	//   - Dead letters; overdue answers; halted agents and open breakers.
+	//   - Locks and tokens that other agents have waited for for 5 min; tokens that their new owners have not collected for 30 s while
+	//     another agent waits.
+	//   - A disk that is 85 % full.
 	Explain(ctx context.Context, in *ExplainRequest, opts ...grpc.CallOption) (*ExplainResponse, error)
 }
 
@@ -149,15 +153,19 @@ type AdminServiceServer interface {
 	// queue, its claims, locks, tokens and tickets, and its overdue questions. It may name any subject of its session. The
 	// commands are those that the agent may run.
 	//
-	// Worth telling without a subject, all of it read by index and bounded, so that it is quick however much waits, at most 20 findings of a kind:
-	//   - mailboxes with mail that nobody takes: nobody has the role or has subscribed, or all who do have failed, are halted or have an open breaker;
-	//     those whose first in line has waited for 15 min though somebody could take it and did not look at it; those that are full, or nearly (9/10 of the session's limit). Of the
-	//     1,000 fullest.
-	//   - ordering keys whose first message is claimed or delayed while another has waited behind it for 10 min. Of 100 keys in each of the 100 fullest mailboxes.
-	//   - claims held for 30 min, or for 1 min by an agent that is late.
-	//   - dead letters; answers that are overdue; halted agents and open breakers.
-	//   - locks and tokens that others have been waiting for for 5 min; tokens that were passed on and not collected for 30 s.
-	//   - a disk that is 85 % full.
+	// Without a subject, the broker reports the following, at most 20 findings of a kind. It reads a bounded number of rows by
+	// index, so the time of the call does not depend on how many messages wait. Problems with one cause are one finding: an agent
+	// that gets no work comes with its mailbox, the queues that it alone takes from, and the questions that it has to answer.
+	//   - Messages that no agent takes: no agent has the role or subscribes to the channel, or all that do have failed, are halted
+	//     or have an open breaker. Messages that an agent could take and has neither read nor claimed, when the first has been
+	//     ready for 15 min. Mailboxes at 9/10 of the session's limit. Of the 1,000 fullest mailboxes.
+	//   - Ordering keys whose first message is claimed or delayed while another one has waited behind it for 10 min. Of 100 keys in
+	//     each of the 100 fullest mailboxes.
+	//   - Claims held for 30 min, or for 1 min by an agent that is late.
+	//   - Dead letters; overdue answers; halted agents and open breakers.
+	//   - Locks and tokens that other agents have waited for for 5 min; tokens that their new owners have not collected for 30 s while
+	//     another agent waits.
+	//   - A disk that is 85 % full.
 	Explain(context.Context, *ExplainRequest) (*ExplainResponse, error)
 	mustEmbedUnimplementedAdminServiceServer()
 }
