@@ -8,8 +8,9 @@ import (
 
 var exitCode = regexp.MustCompile(`\s+# exit code (\d+)$`)
 
-// The commands of the page work one after the other, and end as it says.
-func TestCoordination_CommandsWork(t *testing.T) {
+// A reader runs the commands of the page twice, one after the other. They end as the page says, and
+// nothing of them remains to be done.
+func TestCoordination_CommandsWorkTwiceAndLeaveNothing(t *testing.T) {
 	repository := t.TempDir()
 	env := newcomer(t)
 	startBroker(t, repository, env)
@@ -17,9 +18,10 @@ func TestCoordination_CommandsWork(t *testing.T) {
 	shell.run(`export PATH="$PWD/bin:$PATH"`)
 	shell.run("git init --quiet") // its top is the root of the paths
 	n := 0
-	for _, block := range fence.FindAllStringSubmatch(read(t, "coordination.md"), -1) {
+	page := read(t, "coordination.md")
+	for _, block := range fence.FindAllStringSubmatch(page+page, -1) {
 		if block[1] != "sh" {
-			t.Fatalf("a block of %q is tested by nobody:\n%s", block[1], block[2])
+			t.Fatalf("a block of %q is not tested:\n%s", block[1], block[2])
 		}
 		for _, command := range strings.Split(strings.TrimSpace(block[2]), "\n") {
 			if m := exitCode.FindStringSubmatch(command); m != nil {
@@ -29,7 +31,16 @@ func TestCoordination_CommandsWork(t *testing.T) {
 			n++
 		}
 	}
-	if n < 20 {
+	if n < 40 {
 		t.Errorf("%d commands were found", n)
+	}
+	if printed := shell.run("brokerctl explain"); printed != "nothing is stuck\n" {
+		t.Errorf("after the page, explain reports\n%s", printed)
+	}
+	for _, agent := range []string{"builder-1", "builder-2", "critic-1"} {
+		shell.run("brokerctl --agent " + agent + " next; test $? = 4")
+		if printed := shell.run("brokerctl agent get " + agent + " -o json"); !strings.Contains(printed, `"claimable":0`) {
+			t.Errorf("%s has work:\n%s", agent, printed)
+		}
 	}
 }
