@@ -4,8 +4,8 @@ BIN     := bin
 TOOLS   := $(BIN)/tools
 # A new Go release means new tools: a linter built by an older Go refuses newer code.
 STAMP   := $(TOOLS)/.built-$(shell go env GOVERSION)
-# The newest tag that lies before the commit at hand; empty before the first release.
-RELEASE  = $(shell git describe --tags --abbrev=0 HEAD^ 2>/dev/null)
+# The tag of the newest release before the commit at hand; empty before the first release.
+RELEASE  = $(shell git describe --tags --match 'v[0-9]*' --abbrev=0 HEAD^ 2>/dev/null)
 
 FUZZTIME    ?= 30s
 CRASH_KILLS ?= 200

@@ -124,13 +124,14 @@ func Run(ctx context.Context, c Config, ready func(*App)) error {
 	log.Info("started", zap.String("version", c.Version), zap.Int("pid", os.Getpid()), zap.Strings("listen", a.Addresses()),
 		zap.String("data", a.Dir()), zap.String("sync", a.Sync()))
 	ready(a)
-	reason := zap.Skip()
+	var cause error
 	select {
 	case <-ctx.Done():
-		reason = zap.String("reason", context.Cause(ctx).Error())
+		cause = context.Cause(ctx)
 	case err = <-a.failed:
-		reason = zap.String("reason", err.Error())
+		cause = err
 	}
+	reason := zap.String("reason", cause.Error())
 	stopped := clock.Now()
 	log.Info("stopping", reason, zap.Duration("ran", stopped.Sub(began).Round(time.Millisecond)))
 	err = errors.Join(err, a.Stop(context.WithoutCancel(ctx)))
