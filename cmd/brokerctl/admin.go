@@ -65,7 +65,7 @@ failed attempts. Claimed and finished messages stay, and so do directives.`,
 		Example: `  brokerctl admin move role:bulider role:builder
   brokerctl admin move builder-1 builder-2 --id 4711`,
 		Args:              exactly("the mailbox that the messages wait in", "the mailbox that they go to"),
-		ValidArgsFunction: c.completeAgents,
+		ValidArgsFunction: c.completeArgs(false, mailboxNames, mailboxNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(ids) == 0 && requestID != "" {
 				return usagef("--request-id needs --id: a whole mailbox can take several requests")

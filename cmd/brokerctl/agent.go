@@ -59,7 +59,7 @@ func newAgentRegisterCommand(c *cli) *cobra.Command {
 its description; its mailbox, subscriptions and claims stay.`,
 		Example:           "  brokerctl agent register builder-1 --role builder --capability go",
 		Args:              between(0, "the agent's name"),
-		ValidArgsFunction: c.completeAgentArg,
+		ValidArgsFunction: c.completeArgs(false, agentNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			labels, err := parseLabels(o.labels)
 			if err != nil {
@@ -105,7 +105,7 @@ func newAgentGetCommand(c *cli) *cobra.Command {
 		Example: `  brokerctl agent get builder-1
   brokerctl --agent builder-1 agent get --full -o json`,
 		Args:              between(0, "the agent's name"),
-		ValidArgsFunction: c.completeAgentArg,
+		ValidArgsFunction: c.completeArgs(false, agentNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			request := &pb.GetAgentRequest{}
 			if full {
@@ -324,7 +324,7 @@ The answer has the numbers of unread and claimable messages, the waiting
 directives and the notices.`,
 		Example:           "  brokerctl --agent builder-1 agent heartbeat --status active --progress 0.4",
 		Args:              between(0, "the agent's name"),
-		ValidArgsFunction: c.completeAgentArg,
+		ValidArgsFunction: c.completeArgs(false, agentNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			status, err := parseEnum("status", pb.AgentStatus(0).Descriptor(), o.status)
 			if err != nil {
@@ -373,7 +373,7 @@ subscriptions end, and the unfinished messages in its own mailbox become dead
 letters.`,
 		Example:           `  brokerctl agent deregister builder-1 --reason "done for today"`,
 		Args:              between(0, "the agent's name"),
-		ValidArgsFunction: c.completeAgentArg,
+		ValidArgsFunction: c.completeArgs(false, agentNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			broker, err := c.connectAs(cmd.Context(), args)
 			if err != nil {

@@ -33,7 +33,7 @@ ask also takes the flags of brokerctl send.`,
 			}
 			return nil
 		},
-		ValidArgsFunction: c.completeReceiver,
+		ValidArgsFunction: c.completeArgs(false, receiverNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			m, err := o.message(c, cmd, []string{args[0], strings.Join(args[1:], " ")})
 			if err != nil {
@@ -86,7 +86,7 @@ more words follow: quote a text that begins with a number.`,
 		Example: `  brokerctl --agent lead reply 4711 "Use the branch login"
   brokerctl --agent builder-1 reply --ack "Done, see the branch login"
   brokerctl --agent builder-1 reply 4711.1 --ack --payload '{"ok":true}'`,
-		ValidArgsFunction: c.completeClaims,
+		ValidArgsFunction: c.completeArgs(false, claimWords),
 		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(c, cmd, args) },
 	}
 	f := cmd.Flags()
@@ -97,7 +97,6 @@ more words follow: quote a text that begins with a number.`,
 	f.StringVar(&o.payloadVersion, "payload-version", "", "version of the payload's format, MAJOR.MINOR (default: 1.0)")
 	f.StringArrayVar(&o.labels, "label", nil, "a label; repeatable")
 	addRequestID(cmd, &o.requestID)
-	must(cmd.RegisterFlagCompletionFunc("type", c.completeTypes))
 	return cmd
 }
 

@@ -27,7 +27,7 @@ func newChannelSubscribeCommand(c *cli) *cobra.Command {
 		Short:             "Receive the messages that are sent to a channel from now on",
 		Example:           `  brokerctl --agent builder-1 channel subscribe general`,
 		Args:              exactly("the channel"),
-		ValidArgsFunction: c.completeChannels,
+		ValidArgsFunction: c.completeArgs(false, channelNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			broker, err := c.connect(cmd.Context())
 			if err != nil {
@@ -53,7 +53,7 @@ func newChannelUnsubscribeCommand(c *cli) *cobra.Command {
 		Short:             "Stop receiving a channel's messages; delivered ones stay",
 		Example:           `  brokerctl --agent builder-1 channel unsubscribe general`,
 		Args:              exactly("the channel"),
-		ValidArgsFunction: c.completeChannels,
+		ValidArgsFunction: c.completeArgs(false, channelNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			broker, err := c.connect(cmd.Context())
 			if err != nil {
@@ -102,7 +102,6 @@ func newChannelListCommand(c *cli) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&subscriber, "subscriber", "", "only channels that this agent subscribes to")
 	limitVar(cmd.Flags(), &limit, 0)
-	must(cmd.RegisterFlagCompletionFunc("subscriber", c.completeAgents))
 	return cmd
 }
 
@@ -120,7 +119,7 @@ func newChannelGetCommand(c *cli) *cobra.Command {
 		Short:             "Show a channel: its settings and subscribers",
 		Example:           `  brokerctl channel get general`,
 		Args:              exactly("the channel"),
-		ValidArgsFunction: c.completeChannels,
+		ValidArgsFunction: c.completeArgs(false, channelNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			broker, err := c.connect(cmd.Context())
 			if err != nil {
@@ -174,7 +173,7 @@ func newChannelConfigureCommand(c *cli) *cobra.Command {
 		Short:             "Change a channel's settings (operators)",
 		Example:           `  brokerctl channel configure builds --default-ttl 30m`,
 		Args:              exactly("the channel"),
-		ValidArgsFunction: c.completeChannels,
+		ValidArgsFunction: c.completeArgs(false, channelNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			request := &pb.ConfigureChannelRequest{RequestId: requestID, Channel: args[0]}
 			if d := ifSet(cmd, "default-ttl", ttl); d != nil {

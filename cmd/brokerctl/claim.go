@@ -81,12 +81,10 @@ Exit code 4: there was nothing to claim, or nothing came within --wait.`,
   brokerctl --agent builder-1 claim --role builder --limit 5 --for 2h
   brokerctl --agent builder-1 claim 4711`,
 		Args:              messageIDs,
-		ValidArgsFunction: cobra.NoFileCompletions,
+		ValidArgsFunction: c.completeArgs(true, waitingWords),
 		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(c, cmd, args) },
 	}
 	o.AddFlags(cmd.Flags())
-	must(cmd.RegisterFlagCompletionFunc("type", c.completeTypes))
-	must(cmd.RegisterFlagCompletionFunc("from", c.completeAgents))
 	return cmd
 }
 

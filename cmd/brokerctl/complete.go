@@ -2,35 +2,90 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"brokerd/client"
 	pb "brokerd/gen/brokerd/v1"
 )
 
-// completeTimeout bounds what a shell waits for; a broker that is away completes nothing.
+// completeTimeout bounds the wait of a shell; if the broker does not answer by then, there are no completions.
 const completeTimeout = time.Second
 
-// words asks the broker for completions.
-func (c *cli) words(cmd *cobra.Command, ask func(context.Context, *client.Client) ([]string, error)) ([]string, cobra.ShellCompDirective) {
+// A wordList asks the broker for words to complete, each alone or with a tab and a description.
+type wordList func(context.Context, *client.Client) ([]string, error)
+
+// words returns the words of a list.
+func (c *cli) words(cmd *cobra.Command, list wordList) ([]string, cobra.ShellCompDirective) {
 	ctx := cmd.Context()
 	if ctx == nil {
 		ctx = context.Background()
 	}
 	ctx, cancel := context.WithTimeout(ctx, completeTimeout)
 	defer cancel()
+	c.found = nil // cobra parses the flags of the command line only after it has started its own command for completions
 	broker, err := c.connect(ctx)
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	words, err := ask(ctx, broker)
+	words, err := list(ctx, broker)
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	return words, cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeArgs completes the arguments of a command, each from the list of its place. The last list also completes all arguments after
+// it if there are to be more.
+func (c *cli) completeArgs(more bool, lists ...wordList) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		at := len(args)
+		if more {
+			at = min(at, len(lists)-1)
+		}
+		if at >= len(lists) {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return c.words(cmd, lists[at])
+	}
+}
+
+// completeFlags gives each flag without a completion the one that its name stands for.
+func (c *cli) completeFlags(root *cobra.Command) {
+	lists := map[string]wordList{
+		"agent": agentNames, "owner": agentNames, "from": agentNames, "source": agentNames, "subscriber": agentNames,
+		"role": roleNames, "source-role": roleNames, "director": roleNames, "escalate-to": roleNames,
+		"session": sessionNames, "channel": channelNames, "mailbox": mailboxNames, "type": messageTypes, "reply-to": messageIDWords, "id": messageIDWords,
+	}
+	fixed := map[string][]string{
+		"priority": {"low", "normal", "high", "critical"}, "lowest-priority": {"low", "normal", "high", "critical"},
+		"namespace": {"default", "global"}, "since": {"10m", "1h", "1d"},
+	}
+	files := map[string]cobra.ShellCompDirective{
+		"file": cobra.ShellCompDirectiveDefault, "last-file": cobra.ShellCompDirectiveDefault,
+		"worktree": cobra.ShellCompDirectiveFilterDirs, "dir": cobra.ShellCompDirectiveFilterDirs,
+	}
+	for _, cmd := range allCommands(root) {
+		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			if _, has := cmd.GetFlagCompletionFunc(f.Name); has || f.Value.Type() == "bool" {
+				return
+			}
+			must(cmd.RegisterFlagCompletionFunc(f.Name, func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+				if list := lists[f.Name]; list != nil {
+					return c.words(cmd, list)
+				}
+				if directive, ok := files[f.Name]; ok {
+					return nil, directive
+				}
+				return fixed[f.Name], cobra.ShellCompDirectiveNoFileComp
+			}))
+		})
+	}
 }
 
 func agentNames(ctx context.Context, broker *client.Client) ([]string, error) {
@@ -42,59 +97,15 @@ func agentNames(ctx context.Context, broker *client.Client) ([]string, error) {
 	return words, err
 }
 
-// completeAgents completes agents' names.
-func (c *cli) completeAgents(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-	return c.words(cmd, agentNames)
-}
-
-// completeAgentArg completes the only argument, an agent's name.
-func (c *cli) completeAgentArg(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
+func roleNames(ctx context.Context, broker *client.Client) ([]string, error) {
+	page, err := broker.As("").Agents().ListAgents(ctx, &pb.ListAgentsRequest{PageSize: 1})
+	var words []string
+	for _, r := range page.GetRoles() {
+		if r.GetRole() != "" {
+			words = append(words, r.GetRole())
+		}
 	}
-	return c.words(cmd, agentNames)
-}
-
-// completeReceiver completes the first argument of send.
-func (c *cli) completeReceiver(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	return c.words(cmd, func(ctx context.Context, broker *client.Client) ([]string, error) {
-		page, err := broker.As("").Agents().ListAgents(ctx, &pb.ListAgentsRequest{PageSize: maxPage})
-		if err != nil {
-			return nil, err
-		}
-		words := []string{"everyone"}
-		for _, a := range page.GetAgents() {
-			words = append(words, a.GetName())
-		}
-		for _, r := range page.GetRoles() {
-			if r.GetRole() != "" {
-				words = append(words, "role:"+r.GetRole())
-			}
-		}
-		channels, err := channelNames(ctx, broker)
-		for _, name := range channels {
-			words = append(words, "channel:"+name)
-		}
-		return words, err
-	})
-}
-
-// completeResend completes the recipients of a message, by which resend chooses.
-func (c *cli) completeResend(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	if len(args) == 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	return c.words(cmd, func(ctx context.Context, broker *client.Client) ([]string, error) {
-		answer, err := broker.Messages().GetMessage(ctx, &pb.GetMessageRequest{Id: args[0]})
-		var words []string
-		for _, d := range answer.GetDeliveries() {
-			words = append(words, d.GetMailbox())
-		}
-		return words, err
-	})
+	return words, err
 }
 
 func channelNames(ctx context.Context, broker *client.Client) ([]string, error) {
@@ -106,51 +117,157 @@ func channelNames(ctx context.Context, broker *client.Client) ([]string, error) 
 	return words, err
 }
 
-// completeChannels completes the only argument, a channel's name.
-func (c *cli) completeChannels(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
+func sessionNames(ctx context.Context, broker *client.Client) ([]string, error) {
+	page, err := broker.Sessions().ListSessions(ctx, &pb.ListSessionsRequest{PageSize: maxPage})
+	var words []string
+	for _, s := range page.GetSessions() {
+		words = append(words, s.GetName())
 	}
-	return c.words(cmd, channelNames)
+	return words, err
 }
 
-// completeSessions completes the only argument, a session's name.
-func (c *cli) completeSessions(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
+// owners returns agents, and roles as role:NAME.
+func owners(ctx context.Context, broker *client.Client) ([]string, error) {
+	words, err := agentNames(ctx, broker)
+	if err != nil {
+		return nil, err
 	}
-	return c.words(cmd, func(ctx context.Context, broker *client.Client) ([]string, error) {
-		page, err := broker.Sessions().ListSessions(ctx, &pb.ListSessionsRequest{PageSize: maxPage})
-		var words []string
-		for _, s := range page.GetSessions() {
-			words = append(words, s.GetName())
+	roles, err := roleNames(ctx, broker)
+	for _, name := range roles {
+		words = append(words, "role:"+name)
+	}
+	return words, err
+}
+
+// mailboxNames returns agents, roles and channels.
+func mailboxNames(ctx context.Context, broker *client.Client) ([]string, error) {
+	words, err := owners(ctx, broker)
+	if err != nil {
+		return nil, err
+	}
+	channels, err := channelNames(ctx, broker)
+	for _, name := range channels {
+		words = append(words, "channel:"+name)
+	}
+	return words, err
+}
+
+func receiverNames(ctx context.Context, broker *client.Client) ([]string, error) {
+	words, err := mailboxNames(ctx, broker)
+	return append(words, "everyone"), err
+}
+
+// messageTypes returns the types of the newest messages.
+func messageTypes(ctx context.Context, broker *client.Client) ([]string, error) {
+	page, err := newestMessages(ctx, broker)
+	var words []string
+	for _, item := range page.GetItems() {
+		words = append(words, item.GetMessage().GetType())
+	}
+	slices.Sort(words)
+	return slices.Compact(words), err
+}
+
+func newestMessages(ctx context.Context, broker *client.Client) (*pb.ListMessagesResponse, error) {
+	return broker.Messages().ListMessages(ctx, &pb.ListMessagesRequest{Box: pb.MessageBox_MESSAGE_BOX_ALL, NewestFirst: true})
+}
+
+// messageIDWords returns the revisions of the newest messages.
+func messageIDWords(ctx context.Context, broker *client.Client) ([]string, error) {
+	page, err := newestMessages(ctx, broker)
+	var words []string
+	for _, item := range page.GetItems() {
+		words = append(words, describe(item.GetMessage()))
+	}
+	return words, err
+}
+
+// describe returns a message's revision with a description.
+func describe(m *pb.Message) string {
+	return fmt.Sprintf("%d\t%s to %s: %s", m.GetRevision(), oneLine(m.GetSender()), oneLine(receiver(m.GetTarget())), clip(summary(m), 60))
+}
+
+// threadWords returns the conversations of the newest messages: by name, or by the revision of a message.
+func threadWords(ctx context.Context, broker *client.Client) ([]string, error) {
+	page, err := newestMessages(ctx, broker)
+	var words []string
+	seen := map[string]bool{}
+	for _, item := range page.GetItems() {
+		m := item.GetMessage()
+		switch {
+		case seen[m.GetThreadId()]:
+		case isID(m.GetThreadId()):
+			words = append(words, describe(m))
+		default:
+			words = append(words, m.GetThreadId()+"\t"+clip(summary(m), 60))
 		}
-		return words, err
+		seen[m.GetThreadId()] = true
+	}
+	return words, err
+}
+
+// claimWords returns the ids of the agent's claims.
+func claimWords(ctx context.Context, broker *client.Client) ([]string, error) {
+	return inboxWords(ctx, broker, false, func(item *pb.InboxItem) string {
+		if d := item.GetDelivery(); d.GetState() == pb.DeliveryState_DELIVERY_STATE_CLAIMED {
+			return d.GetClaimId() + "\t" + clip(summary(item.GetMessage()), 60)
+		}
+		return ""
 	})
 }
 
-// completeTypes completes message types: those of the newest messages.
-func (c *cli) completeTypes(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-	return c.words(cmd, func(ctx context.Context, broker *client.Client) ([]string, error) {
-		page, err := broker.Messages().ListMessages(ctx, &pb.ListMessagesRequest{Box: pb.MessageBox_MESSAGE_BOX_ALL, NewestFirst: true})
-		var words []string
-		for _, item := range page.GetItems() {
-			words = append(words, item.GetMessage().GetType())
+// waitingWords returns the revisions of the messages that the agent could claim.
+func waitingWords(ctx context.Context, broker *client.Client) ([]string, error) {
+	return inboxWords(ctx, broker, true, func(item *pb.InboxItem) string {
+		if item.GetDelivery().GetState() == pb.DeliveryState_DELIVERY_STATE_PENDING {
+			return describe(item.GetMessage())
 		}
-		slices.Sort(words)
-		return slices.Compact(words), err
+		return ""
 	})
 }
 
-// completeClaims completes ids of what the agent holds.
-func (c *cli) completeClaims(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+// inboxWords returns a word for each unfinished message of the agent for which there is one.
+func inboxWords(ctx context.Context, broker *client.Client, queues bool, word func(*pb.InboxItem) string) ([]string, error) {
+	page, err := broker.Messages().ListMessages(ctx, &pb.ListMessagesRequest{Box: pb.MessageBox_MESSAGE_BOX_INBOX, IncludeQueues: queues})
+	var words []string
+	for _, item := range page.GetItems() {
+		if w := word(item); w != "" {
+			words = append(words, w)
+		}
+	}
+	return words, err
+}
+
+// deadWords returns the revisions of dead letters.
+func deadWords(ctx context.Context, broker *client.Client) ([]string, error) {
+	page, err := broker.Messages().ListDeadLetters(ctx, &pb.ListDeadLettersRequest{})
+	var words []string
+	for _, item := range page.GetItems() {
+		words = append(words, strconv.FormatInt(item.GetMessage().GetRevision(), 10)+"\t"+item.GetDelivery().GetMailbox())
+	}
+	return words, err
+}
+
+// reviewWords returns the scopes of reviews.
+func reviewWords(ctx context.Context, broker *client.Client) ([]string, error) {
+	reviews, err := broker.ListReviews(ctx)
+	var words []string
+	for _, r := range reviews {
+		words = append(words, r.Scope+"\t"+oneLine(factsOf(r).String()))
+	}
+	return words, err
+}
+
+// completeResend completes a message and then its recipients.
+func (c *cli) completeResend(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) == 0 {
+		return c.words(cmd, messageIDWords)
+	}
 	return c.words(cmd, func(ctx context.Context, broker *client.Client) ([]string, error) {
-		page, err := broker.Messages().ListMessages(ctx, &pb.ListMessagesRequest{Box: pb.MessageBox_MESSAGE_BOX_INBOX})
+		answer, err := broker.Messages().GetMessage(ctx, &pb.GetMessageRequest{Id: args[0]})
 		var words []string
-		for _, item := range page.GetItems() {
-			if d := item.GetDelivery(); d.GetState() == pb.DeliveryState_DELIVERY_STATE_CLAIMED {
-				words = append(words, d.GetClaimId())
-			}
+		for _, d := range answer.GetDeliveries() {
+			words = append(words, d.GetMailbox())
 		}
 		return words, err
 	})

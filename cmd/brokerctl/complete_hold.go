@@ -19,16 +19,14 @@ func completeFiles(*cobra.Command, []string, string) ([]string, cobra.ShellCompD
 	return nil, cobra.ShellCompDirectiveDefault
 }
 
-// completeLocks completes the fences and paths of all locks.
-func (c *cli) completeLocks(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-	return c.words(cmd, func(ctx context.Context, broker *client.Client) ([]string, error) { return lockWords(ctx, broker, "") })
+// allLocks returns the fences and paths of all locks.
+func allLocks(ctx context.Context, broker *client.Client) ([]string, error) {
+	return lockWords(ctx, broker, "")
 }
 
-// completeOwnLocks completes the fences and paths of the agent's locks.
-func (c *cli) completeOwnLocks(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-	return c.words(cmd, func(ctx context.Context, broker *client.Client) ([]string, error) {
-		return lockWords(ctx, broker, broker.Identity().Agent)
-	})
+// ownLocks returns the fences and paths of the agent's locks.
+func ownLocks(ctx context.Context, broker *client.Client) ([]string, error) {
+	return lockWords(ctx, broker, broker.Identity().Agent)
 }
 
 // lockWords returns the fences and paths of an agent's locks, or of all agents' if it is empty. The paths are relative to the working
@@ -81,13 +79,13 @@ func (c *cli) completeTokens(cmd *cobra.Command, args []string, _ string) ([]str
 	})
 }
 
-// completeTokenPass completes a token's type and scope, and then an agent's name.
+// completeTokenPass completes a token's type and scope, and then an agent or a role.
 func (c *cli) completeTokenPass(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
 	switch len(args) {
 	case 0, 1:
 		return c.completeTokens(cmd, args, toComplete)
 	case 2:
-		return c.words(cmd, agentNames)
+		return c.words(cmd, owners)
 	}
 	return nil, cobra.ShellCompDirectiveNoFileComp
 }

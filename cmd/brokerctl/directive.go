@@ -37,7 +37,7 @@ Operators may send directives, and agents of the session's director roles.`,
 			}
 			return nil
 		},
-		ValidArgsFunction: c.completeReceiver,
+		ValidArgsFunction: c.completeArgs(false, receiverNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			target, err := parseReceiver(args[0])
 			if err != nil {

@@ -45,7 +45,6 @@ func newDLQListCommand(c *cli) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&mailbox, "mailbox", "", "only this mailbox: an agent's name, role:NAME or channel:NAME")
 	limitVar(cmd.Flags(), &limit, 100)
-	must(cmd.RegisterFlagCompletionFunc("mailbox", c.completeAgents))
 	return cmd
 }
 
@@ -123,7 +122,7 @@ func newDLQRedriveCommand(c *cli) *cobra.Command {
 		Long:  "Redeliver dead letters: the attempts start again; ids and history stay.",
 		Example: `  brokerctl dlq redrive 4711
   brokerctl dlq redrive --mailbox role:builder`,
-		ValidArgsFunction: cobra.NoFileCompletions,
+		ValidArgsFunction: c.completeArgs(true, deadWords),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.check(args); err != nil {
 				return err
@@ -147,7 +146,6 @@ func newDLQRedriveCommand(c *cli) *cobra.Command {
 	}
 	o.AddFlags(cmd.Flags())
 	addRequestID(cmd, &o.requestID)
-	must(cmd.RegisterFlagCompletionFunc("mailbox", c.completeAgents))
 	return cmd
 }
 
@@ -158,7 +156,7 @@ func newDLQDeleteCommand(c *cli) *cobra.Command {
 		Short: "Delete dead letters (operators)",
 		Example: `  brokerctl dlq delete 4711
   brokerctl dlq delete --mailbox builder-1`,
-		ValidArgsFunction: cobra.NoFileCompletions,
+		ValidArgsFunction: c.completeArgs(true, deadWords),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.check(args); err != nil {
 				return err
@@ -182,6 +180,5 @@ func newDLQDeleteCommand(c *cli) *cobra.Command {
 	}
 	o.AddFlags(cmd.Flags())
 	addRequestID(cmd, &o.requestID)
-	must(cmd.RegisterFlagCompletionFunc("mailbox", c.completeAgents))
 	return cmd
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -47,7 +48,20 @@ func (o *eventOptions) complete(c *cli, cmd *cobra.Command) {
 	categories, severities := enumNames(pb.EventCategory(0).Descriptor()), enumNames(pb.Severity(0).Descriptor())
 	must(cmd.RegisterFlagCompletionFunc("category", cobra.FixedCompletions(categories, cobra.ShellCompDirectiveNoFileComp)))
 	must(cmd.RegisterFlagCompletionFunc("severity", cobra.FixedCompletions(severities, cobra.ShellCompDirectiveNoFileComp)))
-	must(cmd.RegisterFlagCompletionFunc("source", c.completeAgents))
+	must(cmd.RegisterFlagCompletionFunc("type", func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+		return c.words(cmd, eventTypes)
+	}))
+}
+
+// eventTypes returns the types of the newest events.
+func eventTypes(ctx context.Context, broker *client.Client) ([]string, error) {
+	page, err := broker.Events().ListEvents(ctx, &pb.ListEventsRequest{NewestFirst: true})
+	var words []string
+	for _, e := range page.GetEvents() {
+		words = append(words, e.GetType())
+	}
+	slices.Sort(words)
+	return slices.Compact(words), err
 }
 
 // filter returns the API's form.

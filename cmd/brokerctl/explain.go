@@ -127,10 +127,13 @@ func (c *cli) completeSubject(cmd *cobra.Command, args []string, to string) ([]s
 			kinds = append(kinds, s.kind)
 		}
 		return kinds, cobra.ShellCompDirectiveNoFileComp
-	case len(args) == 1 && args[0] == "agent":
-		return c.completeAgents(cmd, nil, to)
-	case len(args) == 1 && args[0] == "lock":
-		return nil, cobra.ShellCompDirectiveDefault
+	case args[0] == "token":
+		return c.completeTokens(cmd, args[1:], to)
+	case len(args) == 1:
+		lists := map[string]wordList{"message": messageIDWords, "agent": agentNames, "role": roleNames, "lock": allLocks}
+		if list := lists[args[0]]; list != nil {
+			return c.words(cmd, list)
+		}
 	}
 	return nil, cobra.ShellCompDirectiveNoFileComp
 }

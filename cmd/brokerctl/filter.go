@@ -1,7 +1,6 @@
 package main
 
 import (
-	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	pb "brokerd/gen/brokerd/v1"
@@ -23,12 +22,6 @@ func (o *filterOptions) AddFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.thread, "thread", "", "only of this thread")
 	f.StringVar(&o.task, "task", "", "only of this task")
 	f.StringVar(&o.lowestPriority, "lowest-priority", "", "only this priority or a higher one")
-}
-
-// complete adds completions.
-func (o *filterOptions) complete(c *cli, cmd *cobra.Command) {
-	must(cmd.RegisterFlagCompletionFunc("type", c.completeTypes))
-	must(cmd.RegisterFlagCompletionFunc("from", c.completeAgents))
 }
 
 // filter returns the API's form.

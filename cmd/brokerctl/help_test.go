@@ -6,21 +6,10 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
-
-	"github.com/spf13/cobra"
 )
 
 // helpCharacters is how many characters all help pages may have together, counted as 4 to a token.
 const helpCharacters = 20_000 * 4
-
-// allCommands returns a command and all below it, help topics included.
-func allCommands(cmd *cobra.Command) []*cobra.Command {
-	all := []*cobra.Command{cmd}
-	for _, sub := range cmd.Commands() {
-		all = append(all, allCommands(sub)...)
-	}
-	return all
-}
 
 func TestHelp_EveryPageFitsTheTerminalAndHasAnExample(t *testing.T) {
 	rawTypes := regexp.MustCompile(`(?m)^ +(-., )?--\S+ (string|strings|stringArray|stringToInt64|int|int32|int64|int64Slice|float|float64|duration)\b|default \[`)

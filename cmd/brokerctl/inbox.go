@@ -62,11 +62,10 @@ receive does. Exit code 4 then means: nothing came within --wait.`,
   brokerctl --agent builder-1 inbox --queues --order priority
   brokerctl --agent builder-1 inbox --type review_result --wait 10m`,
 		Args:              messageIDs,
-		ValidArgsFunction: cobra.NoFileCompletions,
+		ValidArgsFunction: c.completeArgs(true, waitingWords),
 		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(c, cmd, args) },
 	}
 	o.AddFlags(cmd.Flags())
-	o.filterOptions.complete(c, cmd)
 	o.lookOptions.complete(cmd, "summary", "follow", "cursor", "auto-ack")
 	for _, listing := range []string{"summary", "mark-read", "newest", "since", "until"} {
 		for _, reading := range []string{"follow", "wait", "cursor", "auto-ack"} {

@@ -157,7 +157,7 @@ exit code is 6.`,
 		Example: `  brokerctl --agent builder-1 lock extend src/login.go --for 1h
   brokerctl --agent builder-1 lock extend 4711`,
 		Args:              leastOne("the path or fence"),
-		ValidArgsFunction: c.completeOwnLocks,
+		ValidArgsFunction: c.completeArgs(true, ownLocks),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			fences, paths, err := lockTargets(args)
 			if err != nil {
@@ -207,7 +207,7 @@ ticket, or all. Exit code 6: the agent neither holds such a lock nor waits for i
 		Example: `  brokerctl --agent builder-1 lock release src/login.go
   brokerctl --agent builder-1 lock release 4711
   brokerctl --agent builder-1 lock release --all`,
-		ValidArgsFunction: c.completeOwnLocks,
+		ValidArgsFunction: c.completeArgs(true, ownLocks),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			revisions, paths, err := lockTargets(args)
 			if err != nil {
@@ -261,7 +261,7 @@ exclusive lock on it.`,
 		Example: `  brokerctl lock list src/login.go
   brokerctl lock list --owner builder-1`,
 		Args:              between(0, "the path"),
-		ValidArgsFunction: completeFiles,
+		ValidArgsFunction: c.completeArgs(false, allLocks),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			request := &pb.ListLocksRequest{Agent: ofAgent}
 			if len(args) > 0 {
@@ -295,7 +295,6 @@ exclusive lock on it.`,
 	}
 	cmd.Flags().StringVar(&ofAgent, "owner", "", "only what this agent holds or waits for")
 	limitVar(cmd.Flags(), &limit, 0)
-	must(cmd.RegisterFlagCompletionFunc("owner", c.completeAgents))
 	return cmd
 }
 
@@ -345,7 +344,7 @@ once.`,
 		Example: `  brokerctl lock revoke src/login.go --reason "builder-1 hangs"
   brokerctl lock revoke 4711 --reason "taken by mistake"
   brokerctl lock revoke --owner builder-1 --reason "builder-1 hangs"`,
-		ValidArgsFunction: c.completeLocks,
+		ValidArgsFunction: c.completeArgs(true, allLocks),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var err error
 			if request.Revisions, request.Paths, err = lockTargets(args); err != nil {
@@ -378,6 +377,5 @@ once.`,
 	cmd.Flags().StringVar(&request.Agent, "owner", "", "all that this agent holds and waits for")
 	cmd.Flags().StringVar(&request.Reason, "reason", "", "why, for the owners; required")
 	addRequestID(cmd, &request.RequestId)
-	must(cmd.RegisterFlagCompletionFunc("owner", c.completeAgents))
 	return cmd
 }

@@ -21,7 +21,7 @@ fence, and the requests that wait for them. Exit code 3: there is none.`,
 		Example: `  brokerctl lock get src/login.go
   brokerctl lock get 4711 -o json`,
 		Args:              exactly("the path or fence"),
-		ValidArgsFunction: c.completeLocks,
+		ValidArgsFunction: c.completeArgs(false, allLocks),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			revisions, paths, err := lockTargets(args)
 			if err != nil {

@@ -26,7 +26,7 @@ func newMessageGetCommand(c *cli) *cobra.Command {
 finished or failed it. ID is the message's id, its revision, or a claim id.`,
 		Example:           "  brokerctl message get 4711",
 		Args:              exactly("the message's id"),
-		ValidArgsFunction: cobra.NoFileCompletions,
+		ValidArgsFunction: c.completeArgs(false, messageIDWords),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			broker, err := c.connect(cmd.Context())
 			if err != nil {
@@ -109,7 +109,6 @@ func newMessageListCommand(c *cli) *cobra.Command {
 		},
 	}
 	o.AddFlags(cmd.Flags())
-	o.complete(c, cmd)
 	boxes := enumNames(pb.MessageBox(0).Descriptor())
 	must(cmd.RegisterFlagCompletionFunc("box", cobra.FixedCompletions(boxes, cobra.ShellCompDirectiveNoFileComp)))
 	return cmd
@@ -156,7 +155,7 @@ func newMessageCancelCommand(c *cli) *cobra.Command {
 operators may do so.`,
 		Example:           `  brokerctl --agent lead message cancel 4711 --reason "not needed any more"`,
 		Args:              exactly("the message's id"),
-		ValidArgsFunction: cobra.NoFileCompletions,
+		ValidArgsFunction: c.completeArgs(false, messageIDWords),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			broker, err := c.connect(cmd.Context())
 			if err != nil {

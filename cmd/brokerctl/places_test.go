@@ -223,7 +223,14 @@ func TestCompletion_KnowsReceiversAndTypes(t *testing.T) {
 	fence := at(t, fields(t, "--agent", "lead", "lock", "acquire", "src/a.go"), "fence").(json.Number).String()
 	must0(t, "--agent", "lead", "token", "acquire", "test_run", "ci")
 	must0(t, "--agent", "lead", "channel", "subscribe", "builds")
-	sent(t, "lead", "one", "--type", "review")
+	message := number(at(t, fields(t, "send", "lead", "one", "--type", "review"), "revision"))
+	claimable := number(at(t, fields(t, "send", "builder-1", "two", "--thread", "design"), "revision"))
+	must0(t, "--agent", "lead", "claim", message)
+	dead := number(at(t, fields(t, "send", "role:lead", "three"), "revision"))
+	must0(t, "--agent", "lead", "claim", dead)
+	must0(t, "--agent", "lead", "nack", dead+".1", "--fatal")
+	must0(t, "--agent", "lead", "review", "submit", "login", "builder-1", "The page", "--wait", "0")
+	must0(t, "--agent", "lead", "state", "put", "plan/step", "3")
 	for args, want := range map[string]string{
 		"send|":              "everyone builder-1 lead role:builder role:lead channel:builds",
 		"send|x|--type|":     "review",
@@ -232,15 +239,38 @@ func TestCompletion_KnowsReceiversAndTypes(t *testing.T) {
 		"session|get|":       "default",
 		"-o|":                "table json prompt",
 
-		"--agent|lead|lock|release|": "src/a.go",
-		"--agent|lead|lock|extend|":  fence,
-		"lock|get|":                  "src/a.go " + fence,
-		"lock|list|--owner|":         "builder-1 lead",
-		"token|acquire|":             "test_run",
-		"token|get|test_run|":        "ci",
-		"token|pass|test_run|ci|":    "builder-1",
-		"agent|list|--health|":       "failed",
-		"hook|claude-code|--fail|":   "closed",
+		"--agent|lead|lock|release|":       "src/a.go",
+		"--agent|lead|lock|extend|":        fence,
+		"lock|get|":                        "src/a.go " + fence,
+		"lock|list|--owner|":               "builder-1 lead",
+		"token|acquire|":                   "test_run",
+		"token|get|test_run|":              "ci",
+		"token|pass|test_run|ci|":          "builder-1 role:builder",
+		"--session|":                       "default",
+		"agent|list|--role|":               "builder lead",
+		"send|x|--reply-to|":               message,
+		"claim|--mailbox|":                 "builder-1 role:builder channel:builds",
+		"event|list|--type|":               "message.sent lock.granted",
+		"event|list|--source-role|":        "lead",
+		"session|configure|--escalate-to|": "lead builder",
+		"token|list|--type|":               "test_run",
+		"message|get|":                     message,
+		"explain|message|":                 message,
+		"explain|token|test_run|":          "ci",
+		"thread|get|":                      "design " + message,
+		"--agent|builder-1|claim|":         claimable,
+		"--agent|lead|ack|":                message + ".1",
+		"dlq|redrive|":                     dead,
+		"review|approve|":                  "login",
+		"review|submit|login|":             "builder-1 role:lead",
+		"state|get|":                       "plan/step",
+		"state|rm|plan/":                   "plan/step",
+		"admin|move|":                      "role:builder",
+		"agents|get|":                      "builder-1",
+		"completion|":                      "bash zsh fish powershell",
+		"help|":                            "receivers exit-codes send",
+		"agent|list|--health|":             "failed",
+		"hook|claude-code|--fail|":         "closed",
 	} {
 		out := must0(t, append([]string{"__complete"}, strings.Split(args, "|")...)...)
 		lines := strings.Split(out, "\n")
@@ -253,5 +283,8 @@ func TestCompletion_KnowsReceiversAndTypes(t *testing.T) {
 				t.Errorf("%s: no %q in %q", args, word, lines)
 			}
 		}
+	}
+	if out := must0(t, "__complete", "--agent", "builder-1", "lock", "release", ""); strings.Contains(out, "a.go") {
+		t.Errorf("another agent's lock is completed: %q", out)
 	}
 }

@@ -62,7 +62,6 @@ Exit code 4: the mailbox is empty, or nothing came within --wait.`,
 		RunE:              func(cmd *cobra.Command, _ []string) error { return o.run(c, cmd) },
 	}
 	o.AddFlags(cmd.Flags())
-	o.filterOptions.complete(c, cmd)
 	o.lookOptions.complete(cmd, "after", "cursor", "follow", "auto-ack")
 	cmd.MarkFlagsMutuallyExclusive("after", "cursor")
 	cmd.MarkFlagsMutuallyExclusive("follow", "wait")

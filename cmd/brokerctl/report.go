@@ -20,7 +20,7 @@ get shows each of them in full. message resend redelivers it to the recipients
 that have not finished it.`,
 		Example:           `  brokerctl --agent lead message report 4711`,
 		Args:              exactly("the message's id"),
-		ValidArgsFunction: cobra.NoFileCompletions,
+		ValidArgsFunction: c.completeArgs(false, messageIDWords),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			broker, err := c.connect(cmd.Context())
 			if err != nil {

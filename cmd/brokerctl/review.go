@@ -62,7 +62,7 @@ waits on, or prints the verdict that has come meanwhile.`,
 		Example: `  brokerctl --agent builder-1 review submit login critic-1 "The login page"
   git diff | brokerctl review submit login role:critic --body -`,
 		Args:              between(2, "the scope", "the critic", "the subject"),
-		ValidArgsFunction: cobra.NoFileCompletions,
+		ValidArgsFunction: c.completeArgs(false, reviewWords, owners),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			s := client.Submission{Scope: args[0], MaxRounds: rounds, NoWait: wait == 0}
 			var err error
@@ -129,7 +129,7 @@ func newVerdictCommand(c *cli, d client.Decision, verb, about, words string) *co
 			}
 			return nil
 		},
-		ValidArgsFunction: cobra.NoFileCompletions,
+		ValidArgsFunction: c.completeArgs(false, reviewWords),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			m, err := o.message(c, cmd)
 			if err != nil {
@@ -226,7 +226,7 @@ func newReviewGetCommand(c *cli) *cobra.Command {
 		Short:             "Show the newest submission of a review, and the verdict",
 		Example:           "  brokerctl review get login\n  brokerctl review get login -o prompt",
 		Args:              exactly("the scope"),
-		ValidArgsFunction: cobra.NoFileCompletions,
+		ValidArgsFunction: c.completeArgs(false, reviewWords),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			broker, err := c.connect(cmd.Context())
 			if err != nil {

@@ -107,9 +107,9 @@ func newRoot(c *cli) *cobra.Command {
 	root.SetHelpCommand(help)
 	root.AddCommand(topics()...)
 	addAliases(root)
-	must(root.RegisterFlagCompletionFunc("agent", c.completeAgents))
 	must(root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(outputs, cobra.ShellCompDirectiveNoFileComp)))
 	must(root.RegisterFlagCompletionFunc("color", cobra.FixedCompletions(colorChoices, cobra.ShellCompDirectiveNoFileComp)))
+	c.completeFlags(root)
 	c.markRuns(root)
 	return root
 }

@@ -81,7 +81,7 @@ mailbox is full and delivers to the others; exit code 1: it refused all.`,
   git diff | brokerctl --agent builder-1 send channel:general "My diff" --body -
   brokerctl send everyone "Stand-up in 5 minutes" --priority high --ttl 5m`,
 		Args:              between(1, "the receiver", "the text"),
-		ValidArgsFunction: c.completeReceiver,
+		ValidArgsFunction: c.completeArgs(false, receiverNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			m, err := o.message(c, cmd, args)
 			if err != nil {
@@ -99,8 +99,6 @@ mailbox is full and delivers to the others; exit code 1: it refused all.`,
 func (o *sendOptions) complete(c *cli, cmd *cobra.Command) {
 	cmd.MarkFlagsMutuallyExclusive("all", "one")
 	cmd.MarkFlagsMutuallyExclusive("delay", "not-before")
-	must(cmd.RegisterFlagCompletionFunc("type", c.completeTypes))
-	must(cmd.RegisterFlagCompletionFunc("priority", cobra.FixedCompletions([]string{"low", "normal", "high", "critical"}, cobra.ShellCompDirectiveNoFileComp)))
 }
 
 // message builds what the command line describes.

@@ -54,7 +54,7 @@ func newSessionGetCommand(c *cli) *cobra.Command {
 		Short:             "Show one session; without NAME, the current one",
 		Example:           `  brokerctl session get website`,
 		Args:              between(0, "the session's name"),
-		ValidArgsFunction: c.completeSessions,
+		ValidArgsFunction: c.completeArgs(false, sessionNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			request := &pb.GetSessionRequest{}
 			if len(args) > 0 {
@@ -135,7 +135,7 @@ func newSessionConfigureCommand(c *cli) *cobra.Command {
 current session is meant.`,
 		Example:           "  brokerctl session configure website --send-rate 50 --director lead",
 		Args:              between(0, "the session's name"),
-		ValidArgsFunction: c.completeSessions,
+		ValidArgsFunction: c.completeArgs(false, sessionNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			request := &pb.ConfigureSessionRequest{
 				RequestId: o.requestID, Description: ifSet(cmd, "description", o.description), Settings: o.settings(cmd),

@@ -29,7 +29,7 @@ and waits, and refuses changes. The session can still be read, exported and
 deleted. Closing twice is no error.`,
 		Example:           `  brokerctl session close website --reason "launched"`,
 		Args:              exactly("the session's name"),
-		ValidArgsFunction: c.completeSessions,
+		ValidArgsFunction: c.completeArgs(false, sessionNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			broker, err := c.connect(cmd.Context())
 			if err != nil {
@@ -59,7 +59,7 @@ func newSessionDeleteCommand(c *cli) *cobra.Command {
 it. If this is interrupted, the broker finishes it at its next start.`,
 		Example:           `  brokerctl session delete website --yes`,
 		Args:              exactly("the session's name"),
-		ValidArgsFunction: c.completeSessions,
+		ValidArgsFunction: c.completeArgs(false, sessionNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !yes {
 				return usagef("this removes the session %s and all that is in it: say --yes if you mean that", args[0])
@@ -92,7 +92,7 @@ the checksums of the manifest. Without NAME, the current session is meant. If th
 session is open, each file is a snapshot of a different moment.`,
 		Example:           `  brokerctl session export website --dir website.export`,
 		Args:              between(0, "the session's name"),
-		ValidArgsFunction: c.completeSessions,
+		ValidArgsFunction: c.completeArgs(false, sessionNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			request := &pb.ExportSessionRequest{}
 			if len(args) > 0 {

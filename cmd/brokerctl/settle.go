@@ -27,7 +27,7 @@ Exit code 6: the claim expired and another consumer has claimed the message.
 ` + settleLong,
 		Example: `  brokerctl --agent builder-1 ack
   brokerctl --agent builder-1 ack 4711.1`,
-		ValidArgsFunction: c.completeClaims,
+		ValidArgsFunction: c.completeArgs(true, claimWords),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			broker, err := c.connect(cmd.Context())
 			if err != nil {
@@ -72,7 +72,7 @@ letter (brokerctl dlq). Exit code 6: the claim is lost.
 ` + settleLong,
 		Example: `  brokerctl --agent builder-1 nack --error "tests fail: TestLogin"
   brokerctl --agent builder-1 nack 4711.1 --fatal --error "no such repository"`,
-		ValidArgsFunction: c.completeClaims,
+		ValidArgsFunction: c.completeArgs(true, claimWords),
 		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(c, cmd, args) },
 	}
 	o.AddFlags(cmd.Flags())
@@ -123,7 +123,7 @@ func newExtendCommand(c *cli) *cobra.Command {
 		Long:  "Prolong claims, counted from now. Exit code 6: the claim is lost.\n" + settleLong,
 		Example: `  brokerctl --agent builder-1 extend
   brokerctl --agent builder-1 extend 4711.1 --for 2h`,
-		ValidArgsFunction: c.completeClaims,
+		ValidArgsFunction: c.completeArgs(true, claimWords),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			request := &pb.ExtendClaimsRequest{RequestId: requestID}
 			for _, id := range orOnly(args) {
@@ -156,7 +156,7 @@ func newReleaseCommand(c *cli) *cobra.Command {
 code 6: the claim is lost.
 ` + settleLong,
 		Example:           `  brokerctl --agent builder-1 release 4711.1`,
-		ValidArgsFunction: c.completeClaims,
+		ValidArgsFunction: c.completeArgs(true, claimWords),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			broker, err := c.connect(cmd.Context())
 			if err != nil {

@@ -98,7 +98,6 @@ func newStateListCommand(c *cli) *cobra.Command {
 	cmd.Flags().StringVar(&request.Owner, "owner", "", "only keys of this agent")
 	cmd.Flags().StringVar(&request.TaskId, "task", "", "only keys of this task")
 	limitVar(cmd.Flags(), &limit, 100)
-	must(cmd.RegisterFlagCompletionFunc("owner", c.completeAgents))
 	return cmd
 }
 

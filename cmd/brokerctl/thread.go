@@ -30,7 +30,7 @@ func newThreadGetCommand(c *cli) *cobra.Command {
 		Example: `  brokerctl thread get 4711
   brokerctl thread get login-design -o json`,
 		Args:              exactly("the thread's id"),
-		ValidArgsFunction: cobra.NoFileCompletions,
+		ValidArgsFunction: c.completeArgs(false, threadWords),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			thread, err := c.threadOf(cmd.Context(), args[0])
 			if err != nil {
@@ -102,7 +102,7 @@ replaces the outcome.`,
 			}
 			return nil
 		},
-		ValidArgsFunction: cobra.NoFileCompletions,
+		ValidArgsFunction: c.completeArgs(false, threadWords),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			thread, err := c.threadOf(cmd.Context(), args[0])
 			if err != nil {

@@ -338,7 +338,9 @@ func newTokenListCommand(c *cli) *cobra.Command {
 	cmd.Flags().StringVar(&request.Agent, "owner", "", "only tokens that this agent holds")
 	cmd.Flags().StringVar(&state, "state", "", "only this state: "+strings.Join(states, ", "))
 	limitVar(cmd.Flags(), &limit, 0)
-	must(cmd.RegisterFlagCompletionFunc("owner", c.completeAgents))
+	must(cmd.RegisterFlagCompletionFunc("type", func(cmd *cobra.Command, _ []string, to string) ([]string, cobra.ShellCompDirective) {
+		return c.completeTokens(cmd, nil, to)
+	}))
 	must(cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(states, cobra.ShellCompDirectiveNoFileComp)))
 	return cmd
 }

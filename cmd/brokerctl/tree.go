@@ -31,6 +31,15 @@ func addAliases(cmd *cobra.Command) {
 	}
 }
 
+// allCommands returns a command and all below it, help topics included.
+func allCommands(cmd *cobra.Command) []*cobra.Command {
+	all := []*cobra.Command{cmd}
+	for _, sub := range cmd.Commands() {
+		all = append(all, allCommands(sub)...)
+	}
+	return all
+}
+
 // command returns the command of a name directly below another one, or nil.
 func command(parent *cobra.Command, name string) *cobra.Command {
 	for _, sub := range parent.Commands() {

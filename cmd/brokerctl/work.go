@@ -98,7 +98,6 @@ func newWorkCommand(c *cli) *cobra.Command {
 	o.AddFlags(cmd.Flags())
 	cmd.Flags().SetInterspersed(false) // what follows the command's name is the command's
 	cmd.MarkFlagsMutuallyExclusive("once", "limit")
-	must(cmd.RegisterFlagCompletionFunc("type", c.completeTypes))
 	return cmd
 }
 
