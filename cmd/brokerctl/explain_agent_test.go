@@ -4,6 +4,10 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/jonboulle/clockwork"
+
+	"brokerd/internal/app"
 )
 
 // fails lets the clock run until an agent has failed. In small steps: a leap would look like a process that stood still.
@@ -76,4 +80,33 @@ func TestExplain_AgentThatIsDegraded(t *testing.T) {
 	fail()
 	fail()
 	s.since("builder-1", "WARNING", "2026-01-02T06:14:05Z") // not since the last time
+}
+
+func TestExplain_LastCallSurvivesARestart(t *testing.T) {
+	s := &stage{FakeClock: clockwork.NewFakeClockAt(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)), t: t}
+	config := app.Config{Dir: isolate(t), Sync: "normal", Clock: s.FakeClock}
+	start := func() *app.App {
+		a, err := app.Start(t.Context(), config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	stop := func(a *app.App) {
+		if err := a.Stop(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a := start()
+	register(t, "lead/lead", "builder-1/builder")
+	sent(t, "--agent", "lead", "role:builder", "work")
+	s.Advance(17 * time.Minute)
+	must0(t, "--agent", "builder-1", "inbox") // an ordinary call, not a heartbeat
+	s.Advance(time.Minute)
+	stop(a)
+	s.Advance(9 * time.Minute)
+	a = start()
+	defer stop(a)
+	s.finds(nil, "WARNING", "mailbox role:builder", "builder-1 does not ask for work; its last call was at 03:21:05 UTC (10m ago)")
+	s.finds([]string{"agent", "builder-1"}, "INFO", "agent builder-1", "its last call was at 03:21:05 UTC (10m ago)")
 }

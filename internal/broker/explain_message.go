@@ -162,6 +162,8 @@ func (e *explaining) delivery(d *stuck) (finding.Finding, error) {
 		if d.ref.kind != agentBox {
 			f.Summary += ", from " + d.ref.String()
 		}
+	case NoticeUnread:
+		f.Summary = "it is a notice of the broker, which " + d.ref.name + " has not read"
 	case Expired:
 		f.Summary = "it has expired in " + d.ref.String() + ": no agent took it within its time to live"
 	default:
