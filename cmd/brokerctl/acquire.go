@@ -109,10 +109,10 @@ func waitForTurn[A acquired](ctx context.Context, wait time.Duration, ask func(w
 }
 
 // showAcquired prints how a request for locks or a token stands; unless it was granted the error has the exit code.
-func (c *cli) showAcquired(cmd *cobra.Command, answer acquired, dryRun bool, text func(w io.Writer)) error {
+func (c *cli) showAcquired(cmd *cobra.Command, answer acquired, o *acquireOptions, text func(w io.Writer)) error {
 	if answer.GetOutcome() == pb.AcquireOutcome_ACQUIRE_OUTCOME_GRANTED {
 		return c.show(cmd, answer, func(w io.Writer) {
-			if dryRun {
+			if o.dryRun {
 				fmt.Fprintln(w, "it would be granted now")
 				return
 			}
@@ -126,7 +126,15 @@ func (c *cli) showAcquired(cmd *cobra.Command, answer acquired, dryRun bool, tex
 			return err
 		}
 	}
-	return c.notAcquired(answer)
+	err := c.notAcquired(answer)
+	if answer.GetTicket() == 0 {
+		return err
+	}
+	next := "the agent stays in the queue until it releases the ticket; a notice reports the grant"
+	if !o.keep {
+		next = "the agent stays in the queue for 10s: run the command again to keep the place, or release the ticket"
+	}
+	return failf(exitNothing, "%v; %s", err, next)
 }
 
 // notAcquired is the error that says who is in the way: busy, or the wait is over.

@@ -118,6 +118,9 @@ func newAgentGetCommand(c *cli) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if len(args) == 0 && broker.Identity().Agent == "" {
+				return usagef("the agent's name is missing: %s agent get NAME", c.again())
+			}
 			answer, err := broker.Agents().GetAgent(cmd.Context(), request)
 			if err != nil {
 				return err

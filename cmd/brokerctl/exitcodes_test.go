@@ -26,7 +26,7 @@ var exitRows = []struct {
 	{[]string{"sned"}, 2, "did you mean send?"},
 	{[]string{"--addr", "foo", "inbox"}, 2, `--addr: address "foo" is neither`},
 	{[]string{"--addr", "unix:", "inbox"}, 2, "names no socket"},
-	{[]string{"claim"}, 2, "this call needs an agent"},
+	{[]string{"claim"}, 2, "this call needs a registered agent as its caller; name it with --agent or BROKERD_AGENT"},
 	{[]string{"agent", "register"}, 2, "give the agent a name: brokerctl agent register NAME"},
 	{[]string{"send", "builder-1", strings.Repeat("x", 600), "--body", "b"}, 2, "subject"},
 	{[]string{"send", "builder-1", "--max-attempts", "101"}, 2, "max_attempts"},

@@ -48,9 +48,10 @@ func TestAcquire_SaysWhoIsInTheWay(t *testing.T) {
 	}{
 		{&pb.AcquireLocksResponse{Outcome: pb.AcquireOutcome_ACQUIRE_OUTCOME_BUSY, Obstacles: []*pb.Obstacle{obstacle()}}, 5, held},
 		{&pb.AcquireLocksResponse{Outcome: pb.AcquireOutcome_ACQUIRE_OUTCOME_QUEUED, Obstacles: []*pb.Obstacle{obstacle(), waiting, waiting, waiting}, Ticket: 13, Position: 2},
-			4, "the wait is over: " + held + "; src/a.go is wanted earlier by builder-3; src/a.go is wanted earlier by builder-3; 1 more in the way; place 2 in the queue, ticket 13"},
+			4, "the wait is over: " + held + "; src/a.go is wanted earlier by builder-3; src/a.go is wanted earlier by builder-3; 1 more in the way; place 2 in the queue, ticket 13; " +
+				"the agent stays in the queue for 10s: run the command again to keep the place, or release the ticket"},
 	} {
-		err := c.showAcquired(cmd, test.answer, false, nil)
+		err := c.showAcquired(cmd, test.answer, &acquireOptions{}, nil)
 		if code, text := c.explain(err); code != test.code || text != test.text {
 			t.Errorf("%d, %q; want %d, %q", code, text, test.code, test.text)
 		}
@@ -59,7 +60,7 @@ func TestAcquire_SaysWhoIsInTheWay(t *testing.T) {
 		t.Errorf("%s", out)
 	}
 	c.global.output, c.found = formatJSON, nil
-	err := c.showAcquired(cmd, &pb.AcquireLocksResponse{Outcome: pb.AcquireOutcome_ACQUIRE_OUTCOME_BUSY, Obstacles: []*pb.Obstacle{obstacle()}}, false, nil)
+	err := c.showAcquired(cmd, &pb.AcquireLocksResponse{Outcome: pb.AcquireOutcome_ACQUIRE_OUTCOME_BUSY, Obstacles: []*pb.Obstacle{obstacle()}}, &acquireOptions{}, nil)
 	if err == nil || at(t, decode(t, out.String()), "obstacles", 0, "agent") != "builder-2" {
 		t.Errorf("%v: %s", err, out)
 	}

@@ -181,7 +181,7 @@ var reasons = map[string]reason{
 	"AGENT_NOT_REGISTERED": {exitNotFound, "brokerctl agent register NAME"},
 	"OPERATOR_ONLY":        {0, "the agent comes from SOURCE"},
 	"CREDENTIAL_REQUIRED":  {0, "name that file with BROKERD_CREDENTIAL_FILE"},
-	"CREDENTIAL_UNKNOWN":   {0, "BROKERD_CREDENTIAL_FILE names the file with it"},
+	"CREDENTIAL_UNKNOWN":   {0, "check the file that BROKERD_CREDENTIAL_FILE names"},
 
 	"CLAIM_LOST":        {exitLost, ""},
 	"NO_OPEN_CLAIM":     {exitLost, ""},
@@ -193,6 +193,7 @@ var reasons = map[string]reason{
 	"NO_RESPONDERS":     {exitNotFound, ""},
 	"SESSION_NOT_FOUND": {0, "see session list"},
 	"SESSION_OPEN":      {0, "brokerctl session close NAME"},
+	"NOBODY_WAITS":      {0, "brokerctl send AGENT TEXT reaches an agent"},
 	"NOT_DEAD":          {0, "brokerctl message get NAME shows its state"},
 	"PATHS_LOCKED":      {0, "see brokerctl lock list, and brokerctl lock revoke"},
 }

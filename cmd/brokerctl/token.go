@@ -61,7 +61,7 @@ Exit codes: 4: not granted within --wait; 5: another agent holds it (without
 			if err != nil {
 				return err
 			}
-			return c.showAcquired(cmd, answer, o.dryRun, func(w io.Writer) {
+			return c.showAcquired(cmd, answer, o, func(w io.Writer) {
 				fmt.Fprintf(w, "%s %s, ends %s, fence %d\n", cond(answer.GetAlreadyHeld(), "held before:", "acquired"), tokenName(args[0], args[1]),
 					c.when(answer.GetHeldUntil()), answer.GetFence())
 				if answer.GetPassedBy() != "" {

@@ -100,7 +100,8 @@ func onlyClaim(tx *store.Tx, a actor) (Ref, error) {
 	}
 	switch len(ids) {
 	case 0:
-		return Ref{}, fault.New(fault.Precondition, "NO_OPEN_CLAIM", "agent %q holds no claim: claim a message first, or name one", a.Name)
+		return Ref{}, fault.New(fault.Precondition, "NO_OPEN_CLAIM",
+			"agent %q holds no claim: it has claimed no message, or it has lost the claim; stop the work on it", a.Name)
 	case 1:
 		ref, _ := ParseRef(ids[0])
 		return ref, nil

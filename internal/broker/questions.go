@@ -210,7 +210,7 @@ func (s *sending) recipients(d *Draft, a *answering) ([]*room, error) {
 	}
 	if !a.awaited() {
 		return nil, fault.New(fault.Precondition, "NOBODY_WAITS",
-			"no agent sent message %d, and no call waits for a reply to it: its sender, %s, has no mailbox", a.to.Revision, caller.System)
+			"message %d takes no reply: its sender is not an agent, so it has no mailbox, and no call waits for the reply", a.to.Revision)
 	}
 	return nil, nil
 }

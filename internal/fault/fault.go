@@ -93,7 +93,7 @@ func Missing(resource, name, format string, args ...any) *Error {
 
 // AgentRequired returns the error of a call that only an agent can make, and that names none.
 func AgentRequired() *Error {
-	return New(Precondition, "AGENT_REQUIRED", "this call needs an agent: name a registered agent as the caller")
+	return New(Precondition, "AGENT_REQUIRED", "this call needs a registered agent as its caller")
 }
 
 // KindOf returns the kind of the *Error in err's chain, Internal if there is none.

@@ -1,0 +1,167 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"brokerd/internal/app"
+)
+
+// mistakes are typical wrong command lines with the exit code and the texts of the answer, on
+// standard output and standard error together. In arguments, $TASK is a message in builder-1's
+// mailbox, $CLAIM a claim of lead's, $NOTICE a notice to builder-1, $ORDER an operator's message to
+// builder-1, and $TCP the broker's TCP address.
+var mistakes = []struct {
+	name string
+	env  string // variables, with ; between them
+	args string
+	exit int
+	want []string
+}{
+	{"no daemon", "", "--addr unix:///nowhere/brokerd.sock inbox", 69,
+		[]string{"no broker is running at unix:///nowhere/brokerd.sock", "start one with `brokerd`", "BROKERD_ADDR"}},
+	{"an unknown agent", "", "send bulider-1 x", 3, []string{`no agent "bulider-1" is registered`, "did you mean builder-1"}},
+	{"a typing error in a role", "", "send role:bulider x", 0,
+		[]string{"sent ", "warning: no agent has the role bulider (did you mean builder", "the message waits until one does"}},
+	{"a channel without subscribers", "", "send channel:void x", 0,
+		[]string{"warning: no agent subscribes to channel void", "no agent gets the message"}},
+	{"a message without text", "", "send builder-1", 0,
+		[]string{"warning: the message has no text: it has neither a subject nor a body nor a payload"}},
+	{"no --agent", "", "claim", 2, []string{"this call needs a registered agent as its caller; name it with --agent or BROKERD_AGENT"}},
+	{"an agent and an operator's command", "BROKERD_AGENT=builder-1", "session close default", 7,
+		[]string{"only an operator may do this; the caller is the agent builder-1; the agent comes from BROKERD_AGENT"}},
+	{"a payload that is no JSON", "", "send builder-1 x --payload {bad", 2,
+		[]string{"--payload is not JSON: invalid character 'b'", `'"in quotes"'`, "--body"}},
+	{"a shortened flag", "", "send builder-1 x --prio high", 2, []string{"unknown flag: --prio; did you mean --priority?"}},
+	{"an unknown priority", "", "send builder-1 x --priority urgent", 2,
+		[]string{`--priority "urgent" is neither 1 to 10 nor low, normal, high or critical`}},
+	{"a typing error in a command", "", "sned", 2, []string{`unknown command "sned"`, "did you mean send?"}},
+	{"another program's command", "", "logs", 2, []string{`unknown command "logs"`, "did you mean event list or event follow?"}},
+	{"a verb without its noun", "", "get", 2, []string{`unknown command "get"`, "agent get", "message get", "state get"}},
+	{"a plural", "", "agents list", 0, []string{"builder-1"}},
+	{"text without quotes", "", "send builder-1 a b", 2, []string{`argument "b" is one too many; a text of several words needs quotes`}},
+	{"an ack without a claim", "", "--agent builder-1 ack", 6, []string{`agent "builder-1" holds no claim`, "stop the work on it"}},
+	{"an ack of another's claim", "", "--agent builder-1 ack $CLAIM", 6, []string{"is lost", "stop working on it"}},
+	{"a closed session", "", "--session closed --agent lead send lead x", 5,
+		[]string{`the session "closed" is closed`, "read, exported and deleted"}},
+	{"a typing error in a session", "", "--session defualt status", 3,
+		[]string{`there is no session "defualt"; did you mean default`, "see session list"}},
+	{"another's lock", "", "--agent builder-1 lock acquire in.txt", 5, []string{"in.txt is held by lead, ends "}},
+	{"a wait that has ended", "", "--agent builder-1 lock acquire in.txt --wait 1ms", 4,
+		[]string{"in.txt is held by lead", "place 1 in the queue, ticket ", "stays in the queue for 10s", "or release the ticket"}},
+	{"a wait that has ended, with --keep", "", "--agent builder-1 lock acquire in.txt --wait 1ms --keep", 4,
+		[]string{"place 1 in the queue", "until it releases the ticket; a notice reports the grant"}},
+	{"a path outside of the root", "", "--agent builder-1 lock acquire ../../x", 2,
+		[]string{"../../x is outside of the session's root", "BROKERD_ROOT"}},
+	{"a lost fence", "BROKERD_AGENT=builder-1;BROKERD_FENCE=999999", "send lead x", 6,
+		[]string{"does not hold the lock or token with fence 999999", "nothing was done"}},
+	{"no credential", "", "--addr $TCP inbox", 7,
+		[]string{"a call over TCP needs a credential", "operator.credential", "BROKERD_CREDENTIAL_FILE"}},
+	{"a wrong credential", "BROKERD_CREDENTIAL_FILE=wrong.credential", "--addr $TCP inbox", 7,
+		[]string{"the credential is not valid for this broker", "BROKERD_CREDENTIAL_FILE"}},
+	{"a registration without a name", "", "agent register", 2, []string{"give the agent a name: brokerctl agent register NAME"}},
+	{"a question to a role that no agent has", "", "--agent lead ask role:bulider x", 3,
+		[]string{"no agent can reply: no agent has the role bulider (did you mean builder"}},
+	{"a redrive of a message that is not dead", "", "dlq redrive $TASK", 5,
+		[]string{"message $TASK has no dead letter here; brokerctl message get $TASK shows its state"}},
+	{"a reply to a notice", "", "--agent builder-1 reply $NOTICE x", 5, []string{"message $NOTICE takes no reply: its sender is not an agent"}},
+	{"a reply to an operator", "", "--agent builder-1 reply $ORDER x", 5, []string{"message $ORDER takes no reply: its sender is not an agent"}},
+	{"days", "", "send builder-1 x --ttl 1d", 0, []string{"sent "}},
+	{"a duration without a unit", "", "send builder-1 x --delay 5", 2, []string{`--delay: "5" has no unit; write 5s, 5m, 5h or 5d`}},
+	{"a negative limit", "", "session configure default --send-rate -1", 2,
+		[]string{"settings.send_rate: is -1; 0 (no limit), or 0.001 to 1000000 is allowed"}},
+	{"a name with a space", "BROKERD_AGENT=a b", "inbox", 2, []string{`BROKERD_AGENT: "a b" is not a name`}},
+	{"an agent that is not registered", "BROKERD_AGENT=stranger", "inbox", 3,
+		[]string{`the agent "stranger", which makes this call, is not registered`, "brokerctl agent register stranger"}},
+}
+
+// internals are names of the API that mean nothing on a command line, and ways around a refusal.
+var internals = regexp.MustCompile(`\b(Get|List|Send|Register|Acquire|Release|Claim|Ack)[A-Z][a-z]+|metadata|brokerd-[a-z]+:|authorization|Bearer|--agent ''`)
+
+func TestMistakes_AreAnsweredInTermsOfTheCommandLine(t *testing.T) {
+	startBrokerWith(t, func(c *app.Config) { c.Listen = []string{"127.0.0.1:0"} })
+	register(t, "lead/lead", "builder-1/builder")
+	must0(t, "session", "create", "closed")
+	must0(t, "session", "close", "closed")
+	must0(t, "--agent", "lead", "lock", "acquire", "in.txt")
+	must0(t, "--agent", "lead", "token", "acquire", "deploy", "staging")
+	must0(t, "--agent", "lead", "token", "pass", "deploy", "staging", "builder-1")
+	sent(t, "lead", "for lead")
+	if err := os.WriteFile("wrong.credential", []byte("wrong"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	words := strings.NewReplacer(
+		"$CLAIM", fmt.Sprint(at(t, fields(t, "--agent", "lead", "claim"), "claim_id")),
+		"$TASK", sent(t, "--agent", "lead", "builder-1", "for builder-1"),
+		"$ORDER", sent(t, "builder-1", "from an operator"),
+		"$NOTICE", fmt.Sprint(at(t, fields(t, "message", "list", "--type", "token_passed"), "message", "revision")),
+		"$TCP", tcpAddress(t))
+	for _, m := range mistakes {
+		t.Run(m.name, func(t *testing.T) {
+			for _, variable := range strings.Split(m.env, ";") {
+				if name, value, given := strings.Cut(variable, "="); given {
+					t.Setenv(name, value)
+				}
+			}
+			args := strings.Fields(words.Replace(m.args))
+			got := ctl(t, args...)
+			if got.code != m.exit {
+				t.Errorf("exit code %d, want %d", got.code, m.exit)
+			}
+			for _, want := range m.want {
+				if want = words.Replace(want); !strings.Contains(got.out+got.err, want) {
+					t.Errorf("%q is missing", want)
+				}
+			}
+			if internal := internals.FindString(got.err); internal != "" {
+				t.Errorf("%q belongs to the API", internal)
+			}
+			if m.exit != 0 && strings.Count(got.err, "\n") != 1 {
+				t.Error("it is not one line")
+			}
+			if t.Failed() {
+				t.Logf("%q: %+v", args, got)
+			}
+		})
+	}
+}
+
+// tcpAddress returns where the broker listens on TCP.
+func tcpAddress(t *testing.T) string {
+	t.Helper()
+	for _, where := range at(t, fields(t, "status"), "listen").([]any) {
+		if where := where.(string); !strings.HasPrefix(where, "unix:") {
+			return where
+		}
+	}
+	t.Fatal("the broker does not listen on TCP")
+	return ""
+}
+
+func TestMistakes_AnExpiredClaimIsReportedAsLost(t *testing.T) {
+	s := newStage(t)
+	must0(t, "agent", "register", "builder-1", "--lease", "10s")
+	id := sent(t, "builder-1", "task")
+	must0(t, "--agent", "builder-1", "claim")
+	s.fails("builder-1")
+	for _, args := range [][]string{{"ack"}, {"extend", id + ".1"}} {
+		got := ctl(t, append([]string{"--agent", "builder-1"}, args...)...)
+		if got.code != 6 || !strings.Contains(got.err, "lost") || !strings.Contains(got.err, "stop") {
+			t.Errorf("%q: %+v", args, got)
+		}
+	}
+}
+
+func TestExamples_NameNoTypeThatMessagesDoNotHave(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "brokerctl.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(page), "--type directive") {
+		t.Error("an example reads messages of the type directive: the types of directives are nudge, halt and so on")
+	}
+}
