@@ -111,6 +111,11 @@ func TestNack_FatalMakesADeadLetterThatCanBeRedrivenAndPurged(t *testing.T) {
 	if out := must0(t, "dlq", "list"); !strings.Contains(out, "no such repository") {
 		t.Errorf("the list does not show the error:\n%s", out)
 	}
+	for args, want := range map[string]bool{"--since 1h": true, "--until 1h": false, "--since 1d --until 1h": false, "--since 1h --until 0s": true} {
+		if got := ctl(t, append([]string{"dlq", "list"}, strings.Fields(args)...)...); got.code != 0 || strings.Contains(got.out, "no such repository") != want {
+			t.Errorf("dlq list %s: %+v", args, got)
+		}
+	}
 	if out := must0(t, "dlq", "redrive", "--mailbox", "builder-1"); out != "redrove 1 dead letter\n" {
 		t.Errorf("%q", out)
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -22,6 +23,7 @@ the error of each attempt.`, "  brokerctl dlq list",
 func newDLQListCommand(c *cli) *cobra.Command {
 	var limit int
 	var mailbox string
+	var when timeRange
 	cmd := &cobra.Command{
 		Use:               "list",
 		Short:             "List dead letters, newest first, with the last error",
@@ -29,13 +31,21 @@ func newDLQListCommand(c *cli) *cobra.Command {
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			since, until, err := when.parse(c)
+			if err != nil {
+				return err
+			}
 			broker, err := c.connect(cmd.Context())
 			if err != nil {
 				return err
 			}
 			items, err := pages(limit, func(size int32, token string) ([]*pb.InboxItem, string, error) {
 				page, err := broker.Messages().ListDeadLetters(cmd.Context(), &pb.ListDeadLettersRequest{Mailbox: mailbox, PageSize: size, PageToken: token})
-				return page.GetItems(), page.GetNextPageToken(), err
+				died := slices.DeleteFunc(page.GetItems(), func(item *pb.InboxItem) bool {
+					at := item.GetDelivery().GetFinishedAt().AsTime()
+					return since != nil && at.Before(since.AsTime()) || until != nil && !at.Before(until.AsTime())
+				})
+				return died, page.GetNextPageToken(), err
 			})
 			if err != nil {
 				return err
@@ -44,6 +54,7 @@ func newDLQListCommand(c *cli) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&mailbox, "mailbox", "", "only this mailbox: an agent's name, role:NAME or channel:NAME")
+	when.AddFlags(cmd.Flags(), "dead letters")
 	limitVar(cmd.Flags(), &limit, 100)
 	return cmd
 }

@@ -120,7 +120,7 @@ var valueNames = map[string]string{
 	"label": "KEY=VALUE", "count": "COUNTER=N", "file": "PATH[:LINE]", "last-file": "PATH", "worktree": "FOLDER", "dir": "FOLDER",
 	"payload": "JSON", "data": "JSON", "details": "JSON", "payload-version": "VERSION", "related": "ID",
 	"since": "TIME", "until": "TIME", "not-before": "TIME", "request-id": "UUID", "workloads": "NAME",
-	"at": "REVISION", "after": "REVISION", "until-revision": "REVISION", "if-revision": "REVISION",
+	"id": "ID", "fail": "MODE", "color": "WHEN", "at": "REVISION", "after": "REVISION", "until-revision": "REVISION", "if-revision": "REVISION",
 }
 
 // valueName returns what a help page calls the value of an option; "" for a switch.
@@ -138,6 +138,12 @@ func valueName(f *pflag.Flag) string {
 	return "TEXT"
 }
 
+// flagSynonyms are flags of other programs, and the flag that stands for each of them here.
+var flagSynonyms = map[string]string{
+	"max": "limit", "number": "limit", "last": "limit", "name": "agent", "timeout": "wait", "duration": "for", "expires": "ttl",
+	"message": "body", "text": "body", "format": "output", "sender": "from",
+}
+
 // explainFlagError says in plain words what pflag says of a wrong option.
 func explainFlagError(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
@@ -145,6 +151,9 @@ func explainFlagError(cmd *cobra.Command, err error) error {
 	switch {
 	case errors.As(err, &unknown) && unknown.GetSpecifiedShortnames() == "":
 		name, _, _ := strings.Cut(unknown.GetSpecifiedName(), "=")
+		if meant := flagSynonyms[name]; cmd.Flags().Lookup(meant) != nil {
+			return usagef("unknown flag: --%s%s", name, didYouMean("--", []string{meant}))
+		}
 		var known []string
 		cmd.Flags().VisitAll(func(f *pflag.Flag) { known = append(known, f.Name) })
 		return usagef("unknown flag: --%s%s", name, didYouMean("--", near(name, known)))

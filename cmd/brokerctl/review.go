@@ -161,6 +161,7 @@ func newVerdictCommand(c *cli, d client.Decision, verb, about, words string) *co
 
 func newReviewListCommand(c *cli) *cobra.Command {
 	var all bool
+	var limit int
 	cmd := &cobra.Command{
 		Use:               "list",
 		Short:             "List the reviews without a verdict",
@@ -192,7 +193,7 @@ func newReviewListCommand(c *cli) *cobra.Command {
 			}
 			listed := 0
 			for _, r := range found {
-				if r.Verdict != nil && !all {
+				if r.Verdict != nil && !all || limit > 0 && listed == limit {
 					continue
 				}
 				listed++
@@ -217,6 +218,7 @@ func newReviewListCommand(c *cli) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "also list decided reviews")
+	limitVar(cmd.Flags(), &limit, 0)
 	return cmd
 }
 

@@ -90,7 +90,8 @@ func (c *cli) showSession(cmd *cobra.Command, s *pb.Session) error {
 }
 
 func newSessionListCommand(c *cli) *cobra.Command {
-	return &cobra.Command{
+	var limit int
+	cmd := &cobra.Command{
 		Use:               "list",
 		Short:             "List sessions",
 		Example:           "  brokerctl session list",
@@ -101,7 +102,7 @@ func newSessionListCommand(c *cli) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			sessions, err := pages(0, func(size int32, token string) ([]*pb.Session, string, error) {
+			sessions, err := pages(limit, func(size int32, token string) ([]*pb.Session, string, error) {
 				page, err := broker.Sessions().ListSessions(cmd.Context(), &pb.ListSessionsRequest{PageSize: size, PageToken: token})
 				return page.GetSessions(), page.GetNextPageToken(), err
 			})
@@ -124,6 +125,8 @@ func newSessionListCommand(c *cli) *cobra.Command {
 			})
 		},
 	}
+	limitVar(cmd.Flags(), &limit, 0)
+	return cmd
 }
 
 func newSessionConfigureCommand(c *cli) *cobra.Command {

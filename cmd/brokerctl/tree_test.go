@@ -18,6 +18,18 @@ func TestTree_AGroupHasAPluralAndVerbsHaveTheirShortForms(t *testing.T) {
 	}
 }
 
+func TestTree_EveryListHasALimit(t *testing.T) {
+	for _, cmd := range allCommands(newRoot(&cli{})) {
+		if cmd.Name() == "list" && cmd.Flags().Lookup("limit") == nil {
+			t.Errorf("%s takes no --limit", cmd.CommandPath())
+		}
+		since, until := cmd.Flags().Lookup("since"), cmd.Flags().Lookup("until")
+		if (since == nil) != (until == nil) {
+			t.Errorf("%s takes only one of --since and --until", cmd.CommandPath())
+		}
+	}
+}
+
 func TestTree_AnUnknownCommandOrOptionNamesTheOneThatIsMeant(t *testing.T) {
 	isolate(t)
 	for line, want := range map[string]string{
@@ -35,7 +47,8 @@ func TestTree_AnUnknownCommandOrOptionNamesTheOneThatIsMeant(t *testing.T) {
 		"help lokc":            "did you mean lock?",
 		"send x --prio 3":      "unknown flag: --prio; did you mean --priority?",
 		"claim --wiat 5s":      "unknown flag: --wiat; did you mean --wait?",
-		"claim --max 5":        `unknown flag: --max (see brokerctl claim --help)`,
+		"claim --max 5":        "unknown flag: --max; did you mean --limit?",
+		"claim --xyzzy 5":      "unknown flag: --xyzzy (see brokerctl claim --help)",
 		"claim --limit x":      `--limit: "x" is not a number`,
 		"frobnicate":           `unknown command "frobnicate" for brokerctl (see brokerctl --help)`,
 	} {
