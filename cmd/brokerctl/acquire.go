@@ -90,7 +90,8 @@ type acquired interface {
 }
 
 // waitForTurn asks, as long as the wait lasts: a broker that is away for a while keeps the places in its queues.
-func waitForTurn[A acquired](ctx context.Context, wait time.Duration, ask func(wait time.Duration) (A, error)) (A, error) {
+func waitForTurn[A acquired](ctx context.Context, c *cli, what string, wait time.Duration, ask func(wait time.Duration) (A, error)) (A, error) {
+	defer c.progress(wait, what)()
 	end, pause := time.Now().Add(wait), 50*time.Millisecond
 	for left := wait; ; left = max(time.Until(end), 0) {
 		answer, err := ask(left)

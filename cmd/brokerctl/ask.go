@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"time"
 
@@ -43,14 +44,16 @@ ask also takes the flags of brokerctl send.`,
 			if err != nil {
 				return err
 			}
+			done := c.progress(wait, "the answer")
 			answer, err := broker.Messages().Ask(cmd.Context(), &pb.AskRequest{RequestId: o.requestID, Message: m, Wait: always(wait)})
+			done()
 			if err != nil {
 				return err
 			}
 			warn(cmd, answer.GetWarnings())
 			if answer.GetReply() == nil {
 				return failf(exitNothing, "no answer to %d within %s; one that comes later is in the inbox: %s receive --thread %s --wait 90s",
-					answer.GetRevision(), short(wait), c.again(), shellWord(cond(m.GetThreadId() != "", m.GetThreadId(), answer.GetId())))
+					answer.GetRevision(), short(wait), c.again(), shellWord(cond(m.GetThreadId() != "", m.GetThreadId(), strconv.FormatInt(answer.GetRevision(), 10))))
 			}
 			return c.show(cmd, answer, func(w io.Writer) { c.render(w, rendered{message: answer.GetReply()}) })
 		},
@@ -117,7 +120,7 @@ func (o *replyOptions) run(c *cli, cmd *cobra.Command, args []string) error {
 	return c.show(cmd, answer, func(w io.Writer) {
 		r := answer.GetResult()
 		if answer.GetAwaited() {
-			fmt.Fprintf(w, "replied with %d, id %s; the asker was waiting and has it\n", r.GetRevision(), r.GetId())
+			fmt.Fprintf(w, "replied with %d; the asker was waiting and has it\n", r.GetRevision())
 		} else {
 			printSent(w, r)
 		}

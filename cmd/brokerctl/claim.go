@@ -97,7 +97,12 @@ func (o *claimOptions) run(c *cli, cmd *cobra.Command, ids []string) error {
 	if err != nil {
 		return err
 	}
+	if request.ThreadId, err = c.threadOf(cmd.Context(), request.GetThreadId()); err != nil {
+		return err
+	}
+	done := c.progress(o.wait, "work")
 	answer, err := broker.Messages().ClaimMessages(cmd.Context(), request)
+	done()
 	if err != nil {
 		return err
 	}

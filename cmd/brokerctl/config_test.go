@@ -31,10 +31,10 @@ func TestConfig_IsFoundFromBelowAndFlagsWinOverEnvironmentOverFile(t *testing.T)
 	}
 	t.Chdir(below)
 	file := filepath.Join(dir, configFile)
-	check := func(agent, agentFrom, session, sessionFrom string, args ...string) {
+	check := func(agent any, agentFrom, session, sessionFrom string, args ...string) {
 		t.Helper()
 		got := decode(t, must0(t, append(args, "whoami")...))
-		for key, want := range map[string]string{"agent": agent, "agent_from": agentFrom, "session": session, "session_from": sessionFrom, "addr_from": ""} {
+		for key, want := range map[string]any{"agent": agent, "agent_from": agentFrom, "session": session, "session_from": sessionFrom, "addr_from": ""} {
 			if at(t, got, key) != want {
 				t.Errorf("%q: %s is %v, want %v", args, key, at(t, got, key), want)
 			}
@@ -45,7 +45,7 @@ func TestConfig_IsFoundFromBelowAndFlagsWinOverEnvironmentOverFile(t *testing.T)
 	t.Setenv("BROKERD_SESSION", "default")
 	check("env-1", "BROKERD_AGENT", "default", "BROKERD_SESSION")
 	check("flag-1", "--agent", "default", "--session", "--agent", "flag-1", "--session", "default")
-	check("system", "--agent", "default", "BROKERD_SESSION", "--agent", "")
+	check(nil, "--agent", "default", "BROKERD_SESSION", "--agent", "")
 	if out := must0(t, "whoami", "-o", "table"); !strings.HasPrefix(out, "env-1 (from BROKERD_AGENT)") {
 		t.Errorf("%q", out)
 	}

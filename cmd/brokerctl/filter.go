@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+
 	"github.com/spf13/pflag"
 
 	pb "brokerd/gen/brokerd/v1"
@@ -24,14 +26,18 @@ func (o *filterOptions) AddFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.lowestPriority, "lowest-priority", "", "only this priority or a higher one")
 }
 
-// filter returns the API's form.
-func (o *filterOptions) filter() (*pb.MessageFilter, error) {
+// filter returns the API's form. A thread may be named by one of its messages.
+func (o *filterOptions) filter(ctx context.Context, c *cli) (*pb.MessageFilter, error) {
 	lowest, err := parsePriority("lowest-priority", o.lowestPriority)
+	if err != nil {
+		return nil, err
+	}
+	thread, err := c.threadOf(ctx, o.thread)
 	if err != nil {
 		return nil, err
 	}
 	return &pb.MessageFilter{
 		Types: o.types, Channels: o.channels, Senders: o.senders,
-		CorrelationId: o.correlation, ThreadId: o.thread, TaskId: o.task, LowestPriority: lowest,
+		CorrelationId: o.correlation, ThreadId: thread, TaskId: o.task, LowestPriority: lowest,
 	}, nil
 }

@@ -93,7 +93,7 @@ func (o *inboxOptions) run(c *cli, cmd *cobra.Command, ids []string) error {
 		}
 		return r.run(c, cmd)
 	}
-	filter, err := o.filter()
+	filter, err := o.filter(cmd.Context(), c)
 	if err != nil {
 		return err
 	}

@@ -57,7 +57,7 @@ func TestInit_ANewAgentJoinsTheOthersOfTheFolder(t *testing.T) {
 		!strings.Contains(got.err, "export BROKERD_AGENT=NAME") {
 		t.Errorf("no agent is chosen: %+v", got)
 	}
-	for agent, args := range map[string][]string{"critic-1": {"--agent", "critic-1"}, "system": {"--agent", ""}} {
+	for agent, args := range map[any][]string{"critic-1": {"--agent", "critic-1"}, nil: {"--agent", ""}} {
 		if got := fields(t, append(args, "whoami")...); at(t, got, "agent") != agent || at(t, got, "agent_from") != "--agent" {
 			t.Errorf("%q: %v", args, got)
 		}

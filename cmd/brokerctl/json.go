@@ -26,10 +26,13 @@ var jsonText = map[protoreflect.FullName]bool{
 	"brokerd.v1.Checkpoint.data":       true,
 }
 
+// jsonKinds tells apart what one list mixes.
+var jsonKinds = map[protoreflect.FullName]string{"brokerd.v1.Lock": "lock", "brokerd.v1.LockTicket": "ticket"}
+
 // writeJSON writes a message of the API as one line.
 //
 // protojson would not do: it quotes 64-bit numbers, leaves payloads quoted inside strings, and spells enums
-// with their prefix. Here names are the proto's, every field is shown in the order of the proto, absent
+// with their prefix in capitals. Here names are the proto's, every field is shown in the order of the proto, absent
 // messages and unset enums are null, of a oneof only the field that is set appears, times are RFC 3339 in UTC and
 // durations like "1m30s".
 func writeJSON(w io.Writer, m proto.Message) error {
@@ -48,15 +51,29 @@ func appendMessage(b *bytes.Buffer, m protoreflect.Message) error {
 		return appendString(b, stamp(v))
 	case *durationpb.Duration:
 		return appendString(b, short(v.AsDuration()))
+	case *pb.StateValue: // plain, whatever its type
+		f := m.WhichOneof(m.Descriptor().Oneofs().ByName("value"))
+		if f == nil {
+			b.WriteString("null")
+			return nil
+		}
+		return appendField(b, m, f)
 	case *pb.Names: // a list that is a message only to be told from an absent one
 		names := m.Descriptor().Fields().ByName("names")
 		return appendList(b, names, m.Get(names).List())
 	}
 	b.WriteByte('{')
 	first := true
+	if kind := jsonKinds[m.Descriptor().FullName()]; kind != "" {
+		first = false
+		fmt.Fprintf(b, `"kind":%q`, kind)
+	}
 	fields := m.Descriptor().Fields()
 	for i := range fields.Len() {
 		f := fields.Get(i)
+		if f.Name() == "next_page_token" {
+			continue // brokerctl reads all pages itself
+		}
 		if o := f.ContainingOneof(); o != nil && !o.IsSynthetic() && !m.Has(f) {
 			continue
 		}

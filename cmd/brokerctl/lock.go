@@ -64,7 +64,7 @@ Exit codes: 4: not granted within --wait; 5: another agent holds a path (without
 			if err != nil {
 				return err
 			}
-			answer, err := waitForTurn(cmd.Context(), o.wait, func(wait time.Duration) (*pb.AcquireLocksResponse, error) {
+			answer, err := waitForTurn(cmd.Context(), c, "the lock", o.wait, func(wait time.Duration) (*pb.AcquireLocksResponse, error) {
 				return broker.Locks().AcquireLocks(cmd.Context(), &pb.AcquireLocksRequest{
 					RequestId: o.requestID, Paths: paths, Mode: lockMode(shared), Wait: duration(wait), MaxHold: duration(o.maxHold),
 					Holder: holder, DryRun: o.dryRun, Reason: o.reason, KeepTicket: o.keep,

@@ -71,7 +71,7 @@ func (o *runOptions) lock(c *cli, cmd *cobra.Command, paths []string, mode pb.Lo
 		lasts = defaultHold
 	}
 	var began time.Time
-	answer, err := waitForTurn(cmd.Context(), o.wait, func(wait time.Duration) (*pb.AcquireLocksResponse, error) {
+	answer, err := waitForTurn(cmd.Context(), c, "the lock", o.wait, func(wait time.Duration) (*pb.AcquireLocksResponse, error) {
 		began = time.Now()
 		return broker.Locks().AcquireLocks(cmd.Context(), &pb.AcquireLocksRequest{
 			Paths: paths, Mode: mode, Wait: duration(wait), MaxHold: durationpb.New(lasts), Holder: holder, Reason: o.reason,

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"strconv"
@@ -101,7 +102,7 @@ func newMessageListCommand(c *cli) *cobra.Command {
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			request, err := o.request(c)
+			request, err := o.request(cmd.Context(), c)
 			if err != nil {
 				return err
 			}
@@ -114,13 +115,13 @@ func newMessageListCommand(c *cli) *cobra.Command {
 	return cmd
 }
 
-func (o *messageListOptions) request(c *cli) (*pb.ListMessagesRequest, error) {
+func (o *messageListOptions) request(ctx context.Context, c *cli) (*pb.ListMessagesRequest, error) {
 	box, err := parseEnum("box", pb.MessageBox(0).Descriptor(), o.box)
 	if err != nil {
 		return nil, err
 	}
 	request := &pb.ListMessagesRequest{Box: pb.MessageBox(box), NewestFirst: o.newest}
-	if request.Filter, err = o.filter(); err != nil {
+	if request.Filter, err = o.filter(ctx, c); err != nil {
 		return nil, err
 	}
 	request.FromTime, request.ToTime, err = o.when.parse(c)

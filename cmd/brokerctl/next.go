@@ -69,9 +69,11 @@ func (o *nextOptions) run(c *cli, cmd *cobra.Command) error {
 	if len(inbox.GetDirectives())+len(alive.GetLosses()) > 0 {
 		wait = 0
 	}
+	done := c.progress(wait, "work")
 	answer, err := broker.Messages().ClaimMessages(cmd.Context(), &pb.ClaimMessagesRequest{
 		Max: o.limit, Wait: duration(wait), ClaimFor: always(o.claimFor), Notices: true,
 	})
+	done()
 	if err != nil {
 		return err
 	}

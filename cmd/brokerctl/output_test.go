@@ -125,7 +125,6 @@ func TestMessage_IsLaidOutForPeople(t *testing.T) {
 4711  task_assignment  from lead (lead) to builder-1
   Add login
   new, failed 1 of 3
-  id           id-1
   sent         3m ago
   priority     7
   labels       a=1, b=2

@@ -28,10 +28,10 @@ func (c *cli) printPrompt(w io.Writer, r rendered) {
 		}
 	}
 	if m.GetThreadId() != m.GetId() {
-		add("thread", m.GetThreadId())
+		add("thread", c.shortID(m.GetThreadId(), m.GetRevision()))
 	}
-	add("correlation", m.GetCorrelationId())
-	add("answers", m.GetInReplyTo())
+	add("correlation", c.shortID(m.GetCorrelationId(), m.GetRevision()))
+	add("answers", c.shortID(m.GetInReplyTo(), m.GetRevision()))
 	add("task", m.GetTaskId())
 	if m.GetRequiresResponse() {
 		head = append(head, "an answer is due "+c.when(m.GetResponseDeadline()))

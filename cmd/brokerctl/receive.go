@@ -71,15 +71,7 @@ Exit code 4: the mailbox is empty, or nothing came within --wait.`,
 func (o *receiveOptions) run(c *cli, cmd *cobra.Command) error {
 	ctx, cancel := context.WithCancel(cmd.Context())
 	defer cancel()
-	filter, err := o.filter()
-	if err != nil {
-		return err
-	}
 	order, err := o.parse()
-	if err != nil {
-		return err
-	}
-	print, err := follow(c, cmd, c.inboxView())
 	if err != nil {
 		return err
 	}
@@ -87,7 +79,15 @@ func (o *receiveOptions) run(c *cli, cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	filter, err := o.filter(ctx, c)
+	if err != nil {
+		return err
+	}
 	if o.follow {
+		print, err := follow(c, cmd, c.inboxView())
+		if err != nil {
+			return err
+		}
 		options := client.FollowOptions{After: o.after, Cursor: o.cursor, Filter: filter, AutoAck: o.autoAck, Limit: o.limit}
 		for item, err := range broker.Follow(ctx, options) {
 			if err != nil {
@@ -100,33 +100,28 @@ func (o *receiveOptions) run(c *cli, cmd *cobra.Command) error {
 		return ctx.Err()
 	}
 
+	done := c.progress(o.wait, "messages")
 	stream, err := broker.Messages().Receive(ctx, &pb.ReceiveRequest{
 		AfterRevision: o.after, Cursor: o.cursor, Wait: duration(o.wait), Filter: filter, Limit: o.limit, AutoAck: o.autoAck,
 		Order: order, IncludeQueues: o.queues,
 	})
-	if err != nil {
+	var items []*pb.InboxItem
+	for err == nil {
+		var page *pb.ReceiveResponse
+		page, err = stream.Recv()
+		items = append(items, page.GetItems()...)
+	}
+	done()
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	switch {
+	case len(items) > 0: // also those before an error: the broker may have finished them already
+		return errors.Join(list(c, cmd, items, c.inboxView()), err)
+	case err != nil:
 		return err
 	}
-	nothing := true
-	for {
-		page, err := stream.Recv()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return err
-		}
-		for _, item := range page.GetItems() {
-			if err := print(item); err != nil {
-				return err
-			}
-			nothing = false
-		}
-	}
-	if nothing {
-		return failf(exitNothing, "nothing %s", cond(o.wait > 0, "came within "+short(o.wait), "is there"))
-	}
-	return nil
+	return failf(exitNothing, "nothing %s", cond(o.wait > 0, "came within "+short(o.wait), "is there"))
 }
 
 // inboxView lists messages in a mailbox.

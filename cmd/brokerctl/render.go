@@ -1,12 +1,15 @@
 package main
 
 import (
+	"encoding/binary"
 	"fmt"
 	"io"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/google/uuid"
 
 	pb "brokerd/gen/brokerd/v1"
 )
@@ -92,14 +95,14 @@ func (c *cli) print(w io.Writer, r rendered) {
 			fmt.Fprintf(w, "  %-12s %s\n", label, clean(value))
 		}
 	}
-	line("id", m.GetId())
+	line("id", cond(c.global.wide, m.GetId(), ""))
 	line("sent", c.when(m.GetCreatedAt()))
 	line("priority", strconv.Itoa(int(m.GetPriority())))
 	if m.GetThreadId() != m.GetId() {
-		line("thread", m.GetThreadId())
+		line("thread", c.shortID(m.GetThreadId(), m.GetRevision()))
 	}
-	line("correlation", m.GetCorrelationId())
-	line("answers", m.GetInReplyTo())
+	line("correlation", c.shortID(m.GetCorrelationId(), m.GetRevision()))
+	line("answers", c.shortID(m.GetInReplyTo(), m.GetRevision()))
 	if m.GetRequiresResponse() {
 		line("answer due", c.when(m.GetResponseDeadline()))
 	}
@@ -117,6 +120,22 @@ func (c *cli) print(w io.Writer, r rendered) {
 	if m.GetPayload() != "" {
 		fmt.Fprintf(w, "\n%s\n", clean(m.GetPayload()))
 	}
+}
+
+// shortID writes the id of a message as its number, which the last 48 bits of the id are. newest is the highest number
+// that it can have. Another UUID is only shown with --wide; a name is shown as it is.
+func (c *cli) shortID(id string, newest int64) string {
+	u, err := uuid.Parse(id)
+	if err != nil || len(id) != len(uuid.Nil.String()) {
+		return id
+	}
+	if n := int64(binary.BigEndian.Uint64(u[8:]) & (1<<48 - 1)); u.Version() == 7 && 0 < n && n <= newest {
+		return strconv.FormatInt(n, 10)
+	}
+	if format, _ := c.format(); c.global.wide && format != formatPrompt {
+		return id
+	}
+	return ""
 }
 
 // sender says who sent a message, with the role.

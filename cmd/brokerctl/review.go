@@ -90,7 +90,9 @@ waits on, or prints the verdict that has come meanwhile.`,
 				defer time.AfterFunc(wait, stop).Stop()
 				defer stop()
 			}
+			done := c.progress(wait, "the verdict")
 			review, err := broker.SubmitReview(ctx, s)
+			done()
 			if ctx.Err() != nil && cmd.Context().Err() == nil {
 				return failf(exitNothing, "no verdict on %s within %s; run the same command again to wait on", args[0], short(wait))
 			}

@@ -231,7 +231,7 @@ func printSent(w io.Writer, r *pb.SendResult) {
 		}
 	}
 	again := cond(r.GetDuplicate(), " (had been sent before; nothing was done)", "")
-	fmt.Fprintf(w, "sent %d to %s, id %s%s\n", r.GetRevision(), clean(to), r.GetId(), again)
+	fmt.Fprintf(w, "sent %d to %s%s\n", r.GetRevision(), clean(to), again)
 	if n := r.GetRefusedCount(); n > 0 {
 		fmt.Fprintf(w, "refused, mailbox full: %s\n", names(refused, int(n)))
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"strconv"
@@ -61,12 +62,15 @@ func (o *conditionOptions) revision(cmd *cobra.Command) *int64 {
 
 func newStateGetCommand(c *cli) *cobra.Command {
 	request := &pb.GetStateRequest{}
+	var full bool
 	cmd := &cobra.Command{
 		Use:   "get KEY",
 		Short: "Print a value, or a document as Markdown",
-		Long: `Print a value as it is, or a document as Markdown. With -o json, print it with
-version, revision, author and times, and a document with its entries.`,
+		Long: `Print a value as it is, or a document as Markdown. With -o json, print the value
+as JSON, or the entries of a document. With --full, -o json also prints version,
+revision, author and times.`,
 		Example: `  brokerctl state get plan/step
+  brokerctl state get plan/step --full -o json | jq .entry.revision
   brokerctl state get notes --at 4711`,
 		Args:              exactly("the key"),
 		ValidArgsFunction: c.completeKey,
@@ -96,12 +100,31 @@ version, revision, author and times, and a document with its entries.`,
 					break
 				}
 			}
+			if format == formatJSON && !full {
+				return writeStateValue(cmd.OutOrStdout(), answer)
+			}
 			return c.show(cmd, answer, func(w io.Writer) { c.printState(w, answer) })
 		},
 	}
 	addNamespace(cmd.Flags(), &request.Namespace)
+	cmd.Flags().BoolVar(&full, "full", false, "with -o json: also its version, revision, author and times")
 	cmd.Flags().Int64Var(&request.AtRevision, "at", 0, "the value at this revision")
 	return cmd
+}
+
+// writeStateValue writes the value of a key as JSON; that of a document is the list of its entries.
+func writeStateValue(w io.Writer, answer *pb.GetStateResponse) error {
+	if answer.GetEntry().GetType() != pb.StateType_STATE_TYPE_DOCUMENT {
+		return writeJSON(w, answer.GetEntry().GetValue())
+	}
+	var b bytes.Buffer
+	m := answer.ProtoReflect()
+	entries := m.Descriptor().Fields().ByName("entries")
+	if err := appendList(&b, entries, m.Get(entries).List()); err != nil {
+		return fmt.Errorf("write JSON: %w", err)
+	}
+	_, err := fmt.Fprintln(w, b.String())
+	return err
 }
 
 // printState writes a key for whoever reads w: people get the value and nothing else.

@@ -186,10 +186,10 @@ what the agent holds.`,
 				return err
 			}
 			if err != nil {
-				answer = &pb.GetAgentResponse{Agent: &pb.Agent{Name: "system"}}
+				answer = &pb.GetAgentResponse{}
 			}
 			a := answer.GetAgent()
-			text := "system, the operator (" + origin(s.agent, "no agent named") + "), " + where
+			text := "no agent, as operator (" + origin(s.agent, "no agent named") + "), " + where
 			if a.GetIncarnation() > 0 {
 				text = fmt.Sprintf("%s (%s), %sincarnation %d, %s: %s unread, %s to claim", a.GetName(), origin(s.agent, "credential"),
 					cond(a.GetRole() != "", "role "+a.GetRole()+", ", ""), a.GetIncarnation(), where,
@@ -206,9 +206,9 @@ what the agent holds.`,
 				return err
 			}
 			return c.showValue(cmd, identity{
-				Addr: broker.Address(), Session: session.GetSession().GetName(), Agent: a.GetName(), Role: a.GetRole(),
+				Addr: broker.Address(), Session: session.GetSession().GetName(), Agent: optional(a.GetName()), Role: a.GetRole(),
 				Incarnation: a.GetIncarnation(), Unread: answer.GetUnread(), Claimable: answer.GetClaimable(),
-				Fence: fence, Health: enumOf(a.GetHealth()), Held: held.Bytes(),
+				Fence: fence, Health: optional(enumOf(a.GetHealth())), Held: held.Bytes(),
 				AddrFrom: s.addr.from, SessionFrom: s.session.from, AgentFrom: s.agent.from,
 			}, text)
 		},
@@ -217,21 +217,29 @@ what the agent holds.`,
 
 // identity is what whoami says as JSON.
 type identity struct {
-	Addr        string `json:"addr"`
-	Session     string `json:"session"`
-	Agent       string `json:"agent"` // "system" for an operator without an agent
-	Role        string `json:"role"`
-	Incarnation int64  `json:"incarnation"`
-	Unread      int64  `json:"unread"`
-	Claimable   int64  `json:"claimable"`
+	Addr        string  `json:"addr"`
+	Session     string  `json:"session"`
+	Agent       *string `json:"agent"` // null for an operator
+	Role        string  `json:"role"`
+	Incarnation int64   `json:"incarnation"`
+	Unread      int64   `json:"unread"`
+	Claimable   int64   `json:"claimable"`
 
 	Fence  int64           `json:"fence"`  // that calls depend on; 0 = none
-	Health string          `json:"health"` // empty for an operator
+	Health *string         `json:"health"` // null for an operator
 	Held   json.RawMessage `json:"held"`   // claims, locks, tokens, tickets, questions
 
 	AddrFrom    string `json:"addr_from"` // the option, variable or file that says so; empty = found or default
 	SessionFrom string `json:"session_from"`
 	AgentFrom   string `json:"agent_from"`
+}
+
+// optional returns nil for an empty text, which JSON shows as null.
+func optional(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
 }
 
 // origin says where a setting comes from.
@@ -262,7 +270,9 @@ a broker that is starting. Exit code 69: it does not answer.`,
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			done := c.progress(wait, "the broker")
 			took, err := c.ping(cmd.Context(), wait)
+			done()
 			if err != nil {
 				return err
 			}

@@ -157,9 +157,9 @@ func TestSend_WarningsGoToStandardErrorAndIntoTheResult(t *testing.T) {
 	if got.code != 0 || !strings.HasPrefix(got.err, warning+"the message has no text") {
 		t.Errorf("%+v", got)
 	}
-	for _, receiver := range []string{"all", "all", "*", "all_builders"} {
+	for _, receiver := range []string{"all", "ALL", "*", "all_builders"} {
 		got := ctl(t, as("send", receiver, "hello")...)
-		if got.code != 0 || got.err != "" || !strings.Contains(got.out, " to builder-1, ") {
+		if got.code != 0 || got.err != "" || !strings.Contains(got.out, " to builder-1\n") {
 			t.Errorf("%q: %+v", receiver, got)
 		}
 	}

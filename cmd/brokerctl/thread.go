@@ -58,7 +58,7 @@ func newThreadGetCommand(c *cli) *cobra.Command {
 					c.render(w, rendered{message: item.GetMessage()})
 					apart(w)
 				}
-				c.printThread(w, answer.GetThread())
+				c.printThread(w, answer.GetThread(), answer.GetRevision())
 			})
 		},
 	}
@@ -67,8 +67,8 @@ func newThreadGetCommand(c *cli) *cobra.Command {
 }
 
 // printThread says how a conversation stands.
-func (c *cli) printThread(w io.Writer, s *pb.ThreadSummary) {
-	fmt.Fprintf(w, "thread %s: %s, %s, begun %s\n", clean(s.GetThreadId()), count(s.GetMessages(), "message"),
+func (c *cli) printThread(w io.Writer, s *pb.ThreadSummary, newest int64) {
+	fmt.Fprintf(w, "%s: %s, %s, begun %s\n", strings.TrimSpace("thread "+clean(c.shortID(s.GetThreadId(), newest))), count(s.GetMessages(), "message"),
 		names(s.GetParticipants(), len(s.GetParticipants())), c.when(s.GetFirstAt()))
 	for _, q := range s.GetOpenQuestions() {
 		fmt.Fprintf(w, "open: %s\n", c.question(q))
@@ -115,7 +115,7 @@ replaces the outcome.`,
 				return err
 			}
 			return c.show(cmd, answer, func(w io.Writer) {
-				fmt.Fprintf(w, "resolved thread %s; %s settled\n", clean(thread), count(answer.GetSettled(), "open question"))
+				fmt.Fprintf(w, "resolved thread %s; %s settled\n", clean(args[0]), count(answer.GetSettled(), "open question"))
 			})
 		},
 	}
@@ -126,6 +126,9 @@ replaces the outcome.`,
 // threadOf connects, and returns the thread that is meant: that of the message, if id is a revision or a claim id. Another
 // id may be a thread's own name.
 func (c *cli) threadOf(ctx context.Context, id string) (string, error) {
+	if id == "" {
+		return "", nil
+	}
 	broker, err := c.connect(ctx)
 	if err != nil || !isID(id) {
 		return id, err

@@ -52,7 +52,7 @@ Exit codes: 4: not granted within --wait; 5: another agent holds it (without
 			if err != nil {
 				return err
 			}
-			answer, err := waitForTurn(cmd.Context(), o.wait, func(wait time.Duration) (*pb.AcquireTokenResponse, error) {
+			answer, err := waitForTurn(cmd.Context(), c, "the token", o.wait, func(wait time.Duration) (*pb.AcquireTokenResponse, error) {
 				return broker.Tokens().AcquireToken(cmd.Context(), &pb.AcquireTokenRequest{
 					RequestId: o.requestID, Type: args[0], Scope: args[1], Wait: duration(wait), MaxHold: duration(o.maxHold), Holder: holder,
 					DryRun: o.dryRun, Reason: o.reason, KeepTicket: o.keep, LongestHold: duration(longest),
@@ -401,7 +401,7 @@ func (o *runOptions) token(c *cli, cmd *cobra.Command, kind, scope string) (*hol
 	}
 	holder, free := newHolder(), unfenced(broker)
 	var began time.Time
-	answer, err := waitForTurn(cmd.Context(), o.wait, func(wait time.Duration) (*pb.AcquireTokenResponse, error) {
+	answer, err := waitForTurn(cmd.Context(), c, "the token", o.wait, func(wait time.Duration) (*pb.AcquireTokenResponse, error) {
 		began = time.Now()
 		return broker.Tokens().AcquireToken(cmd.Context(), &pb.AcquireTokenRequest{
 			Type: kind, Scope: scope, Wait: duration(wait), MaxHold: duration(o.maxHold), Holder: holder, Reason: o.reason,

@@ -9,12 +9,13 @@ import (
 
 // What the entries of the log say. Details are written by hand, since those of a send are made for every message.
 
-// summary is one line about a draft for the log.
+// summary is one line about a draft for the log, with its subject or the first line of its body.
 func (d *Draft) summary() string {
-	if d.Subject == "" {
-		return d.Type + " to " + d.Target.String()
+	s := d.Type + " to " + d.Target.String()
+	if about := title(d.Content); about != "" {
+		s += ": " + about
 	}
-	return d.Type + " to " + d.Target.String() + ": " + d.Subject
+	return s
 }
 
 // details is what the log keeps of a send, as JSON. It is written by hand: it is made for every message.

@@ -20,6 +20,7 @@ func TestReply_KeepsTheTask(t *testing.T) {
 	lead, builder := w.agent("lead", "lead"), w.agent("builder", "builder")
 	sent := lead.send(to("builder", task("t1")))
 	id := builder.reply(sent.Id, "done").Result.Id
+	want(t, "the event of the reply", w.events("message.sent")[1].Summary, "message to lead: done")
 	want(t, "task", lead.get(id).Message.TaskId, "t1")
 	want(t, "task of a send that replies", lead.get(builder.send(to("lead", answers(sent.Id))).Id).Message.TaskId, "t1")
 	want(t, "task of the reply's reply", lead.get(lead.reply(id, "thanks").Result.Id).Message.TaskId, "t1")
