@@ -14,7 +14,8 @@ import (
 	pb "brokerd/gen/brokerd/v1"
 )
 
-// completeTimeout bounds the wait of a shell; if the broker does not answer by then, there are no completions.
+// completeTimeout bounds the wait of a shell; if the broker does not answer by then, there are no
+// completions.
 const completeTimeout = time.Second
 
 // A wordList asks the broker for words to complete, each alone or with a tab and a description.
@@ -40,8 +41,8 @@ func (c *cli) words(cmd *cobra.Command, list wordList) ([]string, cobra.ShellCom
 	return words, cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeArgs completes the arguments of a command, each from the list of its place. The last list also completes all arguments after
-// it if there are to be more.
+// completeArgs completes the arguments of a command, each from the list of its place. The last list
+// also completes all arguments after it if there are to be more.
 func (c *cli) completeArgs(more bool, lists ...wordList) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		at := len(args)
@@ -60,7 +61,8 @@ func (c *cli) completeFlags(root *cobra.Command) {
 	lists := map[string]wordList{
 		"agent": agentNames, "owner": agentNames, "from": agentNames, "source": agentNames, "subscriber": agentNames,
 		"role": roleNames, "source-role": roleNames, "director": roleNames, "escalate-to": roleNames,
-		"session": sessionNames, "channel": channelNames, "mailbox": mailboxNames, "type": messageTypes, "reply-to": messageIDWords, "id": messageIDWords,
+		"session": sessionNames, "channel": channelNames, "mailbox": mailboxNames, "type": messageTypes,
+		"reply-to": messageIDWords, "id": messageIDWords,
 	}
 	fixed := map[string][]string{
 		"priority": {"low", "normal", "high", "critical"}, "lowest-priority": {"low", "normal", "high", "critical"},
@@ -75,7 +77,7 @@ func (c *cli) completeFlags(root *cobra.Command) {
 			if _, has := cmd.GetFlagCompletionFunc(f.Name); has || f.Value.Type() == "bool" {
 				return
 			}
-			must(cmd.RegisterFlagCompletionFunc(f.Name, func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+			complete := func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 				if list := lists[f.Name]; list != nil {
 					return c.words(cmd, list)
 				}
@@ -83,7 +85,8 @@ func (c *cli) completeFlags(root *cobra.Command) {
 					return nil, directive
 				}
 				return fixed[f.Name], cobra.ShellCompDirectiveNoFileComp
-			}))
+			}
+			must(cmd.RegisterFlagCompletionFunc(f.Name, complete))
 		})
 	}
 }
@@ -169,7 +172,8 @@ func messageTypes(ctx context.Context, broker *client.Client) ([]string, error) 
 }
 
 func newestMessages(ctx context.Context, broker *client.Client) (*pb.ListMessagesResponse, error) {
-	return broker.Messages().ListMessages(ctx, &pb.ListMessagesRequest{Box: pb.MessageBox_MESSAGE_BOX_ALL, NewestFirst: true})
+	request := &pb.ListMessagesRequest{Box: pb.MessageBox_MESSAGE_BOX_ALL, NewestFirst: true}
+	return broker.Messages().ListMessages(ctx, request)
 }
 
 // messageIDWords returns the revisions of the newest messages.
@@ -184,10 +188,12 @@ func messageIDWords(ctx context.Context, broker *client.Client) ([]string, error
 
 // describe returns a message's revision with a description.
 func describe(m *pb.Message) string {
-	return fmt.Sprintf("%d\t%s to %s: %s", m.GetRevision(), oneLine(m.GetSender()), oneLine(receiver(m.GetTarget())), clip(summary(m), 60))
+	return fmt.Sprintf("%d\t%s to %s: %s", m.GetRevision(),
+		oneLine(m.GetSender()), oneLine(receiver(m.GetTarget())), clip(summary(m), 60))
 }
 
-// threadWords returns the conversations of the newest messages: by name, or by the revision of a message.
+// threadWords returns the conversations of the newest messages: by name, or by the revision of a
+// message.
 func threadWords(ctx context.Context, broker *client.Client) ([]string, error) {
 	page, err := newestMessages(ctx, broker)
 	var words []string
@@ -227,8 +233,11 @@ func waitingWords(ctx context.Context, broker *client.Client) ([]string, error) 
 }
 
 // inboxWords returns a word for each unfinished message of the agent for which there is one.
-func inboxWords(ctx context.Context, broker *client.Client, queues bool, word func(*pb.InboxItem) string) ([]string, error) {
-	page, err := broker.Messages().ListMessages(ctx, &pb.ListMessagesRequest{Box: pb.MessageBox_MESSAGE_BOX_INBOX, IncludeQueues: queues})
+func inboxWords(
+	ctx context.Context, broker *client.Client, queues bool, word func(*pb.InboxItem) string,
+) ([]string, error) {
+	request := &pb.ListMessagesRequest{Box: pb.MessageBox_MESSAGE_BOX_INBOX, IncludeQueues: queues}
+	page, err := broker.Messages().ListMessages(ctx, request)
 	var words []string
 	for _, item := range page.GetItems() {
 		if w := word(item); w != "" {

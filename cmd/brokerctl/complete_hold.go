@@ -29,8 +29,8 @@ func ownLocks(ctx context.Context, broker *client.Client) ([]string, error) {
 	return lockWords(ctx, broker, broker.Identity().Agent)
 }
 
-// lockWords returns the fences and paths of an agent's locks, or of all agents' if it is empty. The paths are relative to the working
-// folder.
+// lockWords returns the fences and paths of an agent's locks, or of all agents' if it is empty. The
+// paths are relative to the working folder.
 func lockWords(ctx context.Context, broker *client.Client, agent string) ([]string, error) {
 	page, err := broker.Locks().ListLocks(ctx, &pb.ListLocksRequest{Agent: agent, PageSize: maxPage})
 	if err != nil {
@@ -80,7 +80,9 @@ func (c *cli) completeTokens(cmd *cobra.Command, args []string, _ string) ([]str
 }
 
 // completeTokenPass completes a token's type and scope, and then an agent or a role.
-func (c *cli) completeTokenPass(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+func (c *cli) completeTokenPass(
+	cmd *cobra.Command, args []string, toComplete string,
+) ([]string, cobra.ShellCompDirective) {
 	switch len(args) {
 	case 0, 1:
 		return c.completeTokens(cmd, args, toComplete)

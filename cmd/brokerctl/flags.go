@@ -13,7 +13,8 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// durationValue is an option that takes a duration of 0 or more. Unlike the one of pflag it knows days.
+// durationValue is an option that takes a duration of 0 or more. Unlike the one of pflag it knows
+// days.
 type durationValue time.Duration
 
 // Set implements pflag.Value.
@@ -109,18 +110,20 @@ func limitVar(f *pflag.FlagSet, p *int, value int) {
 
 // valueNames are the names that help pages give to the values of options.
 var valueNames = map[string]string{
-	"addr": "ADDRESS", "agent": "AGENT", "session": "SESSION", "output": "FORMAT",
-	"owner": "AGENT", "from": "AGENT", "source": "AGENT", "subscriber": "AGENT",
-	"role": "ROLE", "source-role": "ROLE", "director": "ROLE", "escalate-to": "ROLE",
-	"channel": "CHANNEL", "mailbox": "MAILBOX", "thread": "THREAD", "reply-to": "ID", "task": "TASK", "correlation": "ID",
-	"type": "TYPE", "category": "CATEGORY", "severity": "SEVERITY", "kind": "KIND", "state": "STATE", "status": "STATUS",
-	"health": "HEALTH", "priority": "PRIORITY", "lowest-priority": "PRIORITY", "order": "ORDER", "box": "BOX",
-	"holder": "NAME", "consumer": "NAME", "cursor": "NAME", "namespace": "NAME", "display-name": "NAME", "instance": "NAME",
-	"ordering-key": "KEY", "artifact": "NAME", "capability": "NAME", "tool": "NAME", "last-tool": "NAME", "pattern": "PATTERN",
-	"label": "KEY=VALUE", "count": "COUNTER=N", "file": "PATH[:LINE]", "last-file": "PATH", "worktree": "FOLDER", "dir": "FOLDER",
-	"payload": "JSON", "data": "JSON", "details": "JSON", "payload-version": "VERSION", "related": "ID",
-	"since": "TIME", "until": "TIME", "not-before": "TIME", "request-id": "UUID", "workloads": "NAME",
-	"id": "ID", "fail": "MODE", "color": "WHEN", "at": "REVISION", "after": "REVISION", "until-revision": "REVISION", "if-revision": "REVISION",
+	"addr": "ADDRESS", "agent": "AGENT", "session": "SESSION", "output": "FORMAT", "owner": "AGENT",
+	"from": "AGENT", "source": "AGENT", "subscriber": "AGENT", "role": "ROLE", "source-role": "ROLE",
+	"director": "ROLE", "escalate-to": "ROLE", "channel": "CHANNEL", "mailbox": "MAILBOX",
+	"thread": "THREAD", "reply-to": "ID", "task": "TASK", "correlation": "ID", "type": "TYPE",
+	"category": "CATEGORY", "severity": "SEVERITY", "kind": "KIND", "state": "STATE", "status": "STATUS",
+	"health": "HEALTH", "priority": "PRIORITY", "lowest-priority": "PRIORITY", "order": "ORDER",
+	"box": "BOX", "holder": "NAME", "consumer": "NAME", "cursor": "NAME", "namespace": "NAME",
+	"display-name": "NAME", "instance": "NAME", "ordering-key": "KEY", "artifact": "NAME",
+	"capability": "NAME", "tool": "NAME", "last-tool": "NAME", "pattern": "PATTERN", "label": "KEY=VALUE",
+	"count": "COUNTER=N", "file": "PATH[:LINE]", "last-file": "PATH", "worktree": "FOLDER",
+	"dir": "FOLDER", "payload": "JSON", "data": "JSON", "details": "JSON", "payload-version": "VERSION",
+	"related": "ID", "since": "TIME", "until": "TIME", "not-before": "TIME", "request-id": "UUID",
+	"workloads": "NAME", "id": "ID", "fail": "MODE", "color": "WHEN", "at": "REVISION",
+	"after": "REVISION", "until-revision": "REVISION", "if-revision": "REVISION",
 }
 
 // valueName returns what a help page calls the value of an option; "" for a switch.
@@ -140,8 +143,9 @@ func valueName(f *pflag.Flag) string {
 
 // flagSynonyms are flags of other programs, and the flag that stands for each of them here.
 var flagSynonyms = map[string]string{
-	"max": "limit", "number": "limit", "last": "limit", "name": "agent", "timeout": "wait", "duration": "for", "expires": "ttl",
-	"message": "body", "text": "body", "format": "output", "sender": "from",
+	"max": "limit", "number": "limit", "last": "limit", "name": "agent", "timeout": "wait",
+	"duration": "for", "expires": "ttl", "message": "body", "text": "body", "format": "output",
+	"sender": "from",
 }
 
 // explainFlagError says in plain words what pflag says of a wrong option.

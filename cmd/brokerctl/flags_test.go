@@ -9,7 +9,8 @@ import (
 func TestDuration_KnowsDaysAndExplainsWhatIsWrong(t *testing.T) {
 	const day = 24 * time.Hour
 	for text, want := range map[string]time.Duration{
-		"0": 0, "0s": 0, "0d": 0, "90s": 90 * time.Second, "1h30m": 90 * time.Minute, "1d": day, "2d": 2 * day, "1d12h": 36 * time.Hour,
+		"0": 0, "0s": 0, "0d": 0, "90s": 90 * time.Second, "1h30m": 90 * time.Minute,
+		"1d": day, "2d": 2 * day, "1d12h": 36 * time.Hour,
 		"1.5d": 36 * time.Hour, "365d": 365 * day, "-1d": -day,
 	} {
 		if got, err := parseDuration(text); err != nil || got != want {
@@ -36,7 +37,9 @@ func TestDuration_IsTheSameForEveryOption(t *testing.T) {
 	if got := fields(t, "message", "list", "--since", "1d"); at(t, got, "message", "subject") != "x" {
 		t.Errorf("%v", got)
 	}
-	for _, args := range []string{"send lead x --delay 5", "send lead x --ttl 5", "claim --wait 5", "lock acquire a --for 5", "state put k v --ttl 5"} {
+	for _, args := range []string{
+		"send lead x --delay 5", "send lead x --ttl 5", "claim --wait 5", "lock acquire a --for 5", "state put k v --ttl 5",
+	} {
 		got := ctl(t, append([]string{"--agent", "lead"}, strings.Fields(args)...)...)
 		if got.code != 2 || !strings.Contains(got.err, `: "5" has no unit; write 5s, 5m, 5h or 5d`) {
 			t.Errorf("%s: %+v", args, got)

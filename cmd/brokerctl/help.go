@@ -30,10 +30,13 @@ func writeHelp(w io.Writer, cmd *cobra.Command) {
 	if len(cmd.Aliases) > 0 {
 		fmt.Fprintf(w, "Alias: %s\n", strings.Join(cmd.Aliases, ", "))
 	}
-	for _, g := range cmd.Groups() {
-		writeCommands(w, g.Title, cmd, func(sub *cobra.Command) bool { return sub.GroupID == g.ID && sub.IsAvailableCommand() })
+	inGroup := func(id string) func(*cobra.Command) bool {
+		return func(sub *cobra.Command) bool { return sub.GroupID == id && sub.IsAvailableCommand() }
 	}
-	writeCommands(w, "Commands:", cmd, func(sub *cobra.Command) bool { return sub.GroupID == "" && sub.IsAvailableCommand() })
+	for _, g := range cmd.Groups() {
+		writeCommands(w, g.Title, cmd, inGroup(g.ID))
+	}
+	writeCommands(w, "Commands:", cmd, inGroup(""))
 	writeCommands(w, "Help topics (brokerctl help TOPIC):", cmd, isTopic)
 	if usages := flagUsages(ownFlags(cmd), helpWidth); usages != "" {
 		fmt.Fprintf(w, "\n%s:\n%s", cond(cmd.HasParent(), "Flags", "Global flags"), usages)
@@ -43,8 +46,8 @@ func writeHelp(w io.Writer, cmd *cobra.Command) {
 	}
 }
 
-// flagsOf is the annotation of a command that also takes the flags of another one: its page does not repeat them, its text names
-// the other command.
+// flagsOf is the annotation of a command that also takes the flags of another one: its page does
+// not repeat them, its text names the other command.
 const flagsOf = "flags of"
 
 // ownFlags returns the flags that a command's page describes.

@@ -38,7 +38,8 @@ fence, and the requests that wait for them. Exit code 3: there is none.`,
 			for _, r := range revisions {
 				answer.Locks = slices.DeleteFunc(answer.Locks, func(l *pb.Lock) bool { return l.GetFence() != r })
 				answer.Tickets = slices.DeleteFunc(answer.Tickets, func(t *pb.LockTicket) bool {
-					return t.GetTicket() != r && !slices.ContainsFunc(t.GetObstacles(), func(o *pb.Obstacle) bool { return o.GetRevision() == r })
+					isObstacle := func(o *pb.Obstacle) bool { return o.GetRevision() == r }
+					return t.GetTicket() != r && !slices.ContainsFunc(t.GetObstacles(), isObstacle)
 				})
 			}
 			if len(answer.GetLocks())+len(answer.GetTickets()) == 0 {
@@ -80,12 +81,15 @@ func (c *cli) printLocks(w io.Writer, answer *pb.ListLocksResponse) {
 }
 
 // listLocks returns all locks and waiting requests that a request chooses.
-func listLocks(ctx context.Context, broker *client.Client, request *pb.ListLocksRequest) (*pb.ListLocksResponse, error) {
+func listLocks(
+	ctx context.Context, broker *client.Client, request *pb.ListLocksRequest,
+) (*pb.ListLocksResponse, error) {
 	all := &pb.ListLocksResponse{}
 	_, err := pages(0, func(size int32, token string) ([]struct{}, string, error) {
 		request.PageSize, request.PageToken = size, token
 		page, err := broker.Locks().ListLocks(ctx, request)
-		all.Locks, all.Tickets, all.Revision = append(all.Locks, page.GetLocks()...), append(all.Tickets, page.GetTickets()...), page.GetRevision()
+		all.Locks, all.Tickets = append(all.Locks, page.GetLocks()...), append(all.Tickets, page.GetTickets()...)
+		all.Revision = page.GetRevision()
 		return nil, page.GetNextPageToken(), err
 	})
 	return all, err
@@ -106,7 +110,8 @@ func heldFence(ctx context.Context, broker *client.Client, path, holder string) 
 	return 0, failf(exitLost, "%s does not hold %s", ownerOf(agent, holder), path)
 }
 
-// lockTargets tells the fences and tickets in arguments from the paths: a whole number is no path unless it is written ./4711.
+// lockTargets tells the fences and tickets in arguments from the paths: a whole number is no path
+// unless it is written ./4711.
 func lockTargets(args []string) (revisions []int64, paths []string, err error) {
 	var files []string
 	for _, arg := range args {

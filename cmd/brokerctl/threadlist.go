@@ -76,8 +76,8 @@ func threadsOf(items []*pb.InboxItem) []*pb.ThreadSummary {
 	return threads
 }
 
-// threadView lists conversations. A conversation without a name of its own is shown by the revision of its first message, and each
-// with the subject of that message.
+// threadView lists conversations. A conversation without a name of its own is shown by the revision
+// of its first message, and each with the subject of that message.
 func (c *cli) threadView(items []*pb.InboxItem) view[*pb.ThreadSummary] {
 	first := map[string]*pb.Message{}
 	for _, item := range items {
@@ -85,7 +85,8 @@ func (c *cli) threadView(items []*pb.InboxItem) view[*pb.ThreadSummary] {
 	}
 	return view[*pb.ThreadSummary]{
 		columns: []table.Column{
-			{Name: "THREAD", Min: 12}, {Name: "LAST"}, {Name: "MESSAGES", Rank: 1}, {Name: "BETWEEN", Min: 16}, {Name: "SUBJECT", Min: 20},
+			{Name: "THREAD", Min: 12}, {Name: "LAST"}, {Name: "MESSAGES", Rank: 1},
+			{Name: "BETWEEN", Min: 16}, {Name: "SUBJECT", Min: 20},
 		},
 		row: func(t *pb.ThreadSummary) []string {
 			m := first[t.GetThreadId()]
@@ -93,7 +94,8 @@ func (c *cli) threadView(items []*pb.InboxItem) view[*pb.ThreadSummary] {
 			if isID(id) {
 				id = strconv.FormatInt(m.GetRevision(), 10)
 			}
-			return []string{id, c.when(t.GetLastAt()), strconv.FormatInt(t.GetMessages(), 10), names(t.GetParticipants(), len(t.GetParticipants())), summary(m)}
+			return []string{id, c.when(t.GetLastAt()), strconv.FormatInt(t.GetMessages(), 10),
+				names(t.GetParticipants(), len(t.GetParticipants())), summary(m)}
 		},
 		none: "no conversations in this time",
 	}

@@ -13,12 +13,15 @@ var aliases = map[string]string{"list": "ls", "delete": "rm"}
 
 // synonyms are verbs of other programs, and the verb that stands for each of them here.
 var synonyms = map[string]string{
-	"show": "get", "describe": "get", "inspect": "get", "view": "get", "watch": "follow", "tail": "follow", "stream": "follow",
-	"purge": "delete", "remove": "delete", "force-release": "revoke", "steal": "revoke", "break": "revoke", "unlock": "release",
-	"renew": "extend", "log": "event", "logs": "event", "history": "event", "dead-letters": "dlq", "mail": "inbox", "whois": "whoami",
+	"show": "get", "describe": "get", "inspect": "get", "view": "get", "watch": "follow",
+	"tail": "follow", "stream": "follow", "purge": "delete", "remove": "delete",
+	"force-release": "revoke", "steal": "revoke", "break": "revoke", "unlock": "release",
+	"renew": "extend", "log": "event", "logs": "event", "history": "event", "dead-letters": "dlq",
+	"mail": "inbox", "whois": "whoami",
 }
 
-// addAliases gives all commands below one their other names: a group that lists things also has its plural.
+// addAliases gives all commands below one their other names: a group that lists things also has its
+// plural.
 func addAliases(cmd *cobra.Command) {
 	for _, sub := range cmd.Commands() {
 		if alias := aliases[sub.Name()]; alias != "" && cmd.HasParent() {
@@ -55,8 +58,8 @@ func unknownCommand(parent *cobra.Command, args []string) error {
 	return usagef("unknown command %q for %s%s", args[0], parent.CommandPath(), didYouMean("", meant(parent, args)))
 }
 
-// meant returns the commands that may be meant by a line that names none: by another program's verb, by a verb before its noun,
-// by a verb without its noun, or by a name that is nearly right.
+// meant returns the commands that may be meant by a line that names none: by another program's
+// verb, by a verb before its noun, by a verb without its noun, or by a name that is nearly right.
 func meant(parent *cobra.Command, args []string) []string {
 	word := args[0]
 	if known := synonyms[word]; known != "" {
@@ -104,7 +107,8 @@ func paths(commands ...*cobra.Command) []string {
 	return found
 }
 
-// near returns the words that begin with a word, or else those that the fewest edits turn into it: at most two, one in a short word.
+// near returns the words that begin with a word, or else those that the fewest edits turn into it:
+// at most two, one in a short word.
 func near(word string, words []string) []string {
 	var found []string
 	fewest := min(2, 1+len(word)/4)
@@ -127,7 +131,8 @@ func near(word string, words []string) []string {
 	return found
 }
 
-// edits returns how many insertions, deletions, replacements and swaps of neighbours turn the bytes of a into b.
+// edits returns how many insertions, deletions, replacements and swaps of neighbours turn the bytes
+// of a into b.
 func edits(a, b string) int {
 	rows := make([][]int, len(a)+1)
 	for i := range rows {

@@ -8,7 +8,9 @@ import (
 func TestTree_AGroupHasAPluralAndVerbsHaveTheirShortForms(t *testing.T) {
 	startBroker(t)
 	register(t, "lead/lead")
-	for _, line := range []string{"agents ls", "agents list", "agent ls", "sessions ls", "messages ls", "tokens ls", "threads --help", "states --help"} {
+	for _, line := range []string{
+		"agents ls", "agents list", "agent ls", "sessions ls", "messages ls", "tokens ls", "threads --help", "states --help",
+	} {
 		must0(t, strings.Fields(line)...)
 	}
 	must0(t, "--agent", "lead", "state", "put", "k", "v")
@@ -57,7 +59,8 @@ func TestTree_AnUnknownCommandOrOptionNamesTheOneThatIsMeant(t *testing.T) {
 			t.Errorf("%s: %+v, want %q", line, got, want)
 		}
 	}
-	if got := ctl(t, "get"); got.code != 2 || !strings.Contains(got.err, "did you mean agent get, ") || strings.Contains(got.err, "next") {
+	got := ctl(t, "get")
+	if got.code != 2 || !strings.Contains(got.err, "did you mean agent get, ") || strings.Contains(got.err, "next") {
 		t.Errorf("%+v", got)
 	}
 }
