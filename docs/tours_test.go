@@ -26,7 +26,8 @@ func commandsOf(t *testing.T, page string) []string {
 			if m := exitCode.FindStringSubmatch(command); m != nil {
 				command = strings.TrimSuffix(command, m[0]) + "; test $? = " + m[1]
 			}
-			if !strings.HasPrefix(command, "make ") && !strings.HasPrefix(command, "sudo ") && !strings.HasPrefix(command, "sha256sum ") {
+			if !strings.HasPrefix(command, "make ") && !strings.HasPrefix(command, "sudo ") &&
+				!strings.HasPrefix(command, "sha256sum ") {
 				commands = append(commands, command)
 			}
 		}
@@ -34,12 +35,14 @@ func commandsOf(t *testing.T, page string) []string {
 	return commands
 }
 
-// A reader who follows the tours twice leaves nothing that explain reports, neither at once nor an hour later.
+// A reader who follows the tours twice leaves nothing that explain reports, neither at once nor an
+// hour later.
 func TestTours_LeaveNothingStuck(t *testing.T) {
 	repository, env := t.TempDir(), newcomer(t)
 	clock := clockwork.NewFakeClockAt(time.Now())
 	runBroker(t, repository, env, clock)
-	reader, lead, builder := openTerminal(t, repository, env), openTerminal(t, repository, env), openTerminal(t, repository, env)
+	reader, lead, builder := openTerminal(t, repository, env), openTerminal(t, repository, env), openTerminal(t,
+		repository, env)
 	reader.run(`export PATH="$PWD/bin:$PATH"`)
 	reader.run("git init --quiet")
 	script := fence.FindStringSubmatch(read(t, "agents-bash.md"))[2]
@@ -83,8 +86,8 @@ func TestTours_LeaveNothingStuck(t *testing.T) {
 	nothing("an hour later")
 }
 
-// runBroker runs a daemon whose clock goes as fast as the real one, and faster when the test advances it. Without a clock of its
-// own, it would have to wait for the hour.
+// runBroker runs a daemon whose clock goes as fast as the real one, and faster when the test
+// advances it. Without a clock of its own, it would have to wait for the hour.
 func runBroker(t *testing.T, repository string, env []string, clock *clockwork.FakeClock) {
 	t.Helper()
 	program := processtest.Build(t)
@@ -93,7 +96,10 @@ func runBroker(t *testing.T, repository string, env []string, clock *clockwork.F
 	}
 	home := strings.TrimPrefix(env[0], "HOME=")
 	daemon, err := app.Start(t.Context(), app.Config{
-		Dir: filepath.Join(home, ".local", "state", "brokerd"), Clock: clock, DiskUsed: func(string) (float64, error) { return 0, nil },
+		Dir: filepath.Join(home, ".local", "state", "brokerd"), Clock: clock, DiskUsed: func(string) (float64,
+			error) {
+			return 0, nil
+		},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -63,6 +63,7 @@ func TestExplain_AgentThatIsDegraded(t *testing.T) {
 		sent(t, "--agent", "lead", "builder-1", "work")
 		must0(t, "--agent", "builder-1", "claim")
 		must0(t, "--agent", "builder-1", "nack", "--fatal", "--error", "no compiler")
+		must0(t, "dlq", "delete", "--mailbox", "builder-1")
 	}
 	fail()
 	s.Advance(10 * time.Minute)

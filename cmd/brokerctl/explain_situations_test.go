@@ -26,7 +26,8 @@ var situations = []situation{
 			sent(t, "--agent", "lead", "role:bulider", "work")
 		},
 		severity: "ERROR", subject: "mailbox role:bulider",
-		says:     []string{"1 message waits in it, and no agent has the role bulider", "the nearest role names are builder (2 agents) and lead (1 agent)"},
+		says: []string{"1 message waits in it, and no agent has the role bulider",
+			"the nearest role names are builder (2 agents) and lead (1 agent)"},
 		commands: []string{"admin move role:bulider role:builder", "message cancel ", "explain message "},
 	},
 	{
@@ -35,7 +36,9 @@ var situations = []situation{
 			register(t, "builder-1/builder")
 			sent(t, "role:painter", "work")
 		},
-		severity: "ERROR", subject: "mailbox role:painter", says: []string{"no agent has the role painter", "the nearest role name is builder (1 agent)"},
+		severity: "ERROR", subject: "mailbox role:painter",
+		says: []string{"no agent has the role painter",
+			"the nearest role name is builder (1 agent)"},
 		commands: []string{"message cancel ", "explain message "},
 	},
 	{
@@ -45,7 +48,8 @@ var situations = []situation{
 			sent(t, "--agent", "builder-1", "role:builder", "work")
 		},
 		severity: "ERROR", subject: "mailbox role:builder",
-		says:     []string{"no other agent has the role builder", "builder-1 sent it; the broker does not deliver a message to its sender"},
+		says: []string{"no other agent has the role builder",
+			"builder-1 sent it; the broker does not deliver a message to its sender"},
 		commands: []string{"message cancel ", "explain message "},
 	},
 	{
@@ -55,14 +59,17 @@ var situations = []situation{
 			must0(t, "--agent", "builder-1", "channel", "subscribe", "builds")
 			sent(t, "channel:build", "--one", "work")
 		},
-		severity: "ERROR", subject: "mailbox channel:build", says: []string{"no other agent subscribes to build", "the nearest channel name is builds"},
+		severity: "ERROR", subject: "mailbox channel:build",
+		says: []string{"no other agent subscribes to build",
+			"the nearest channel name is builds"},
 		commands: []string{"admin move channel:build channel:builds", "message cancel ", "explain message "},
 	},
 	{
 		name: "a failed agent whose program is known, with its mail, its question and a colleague",
 		arrange: func(t *testing.T, s *stage) {
 			register(t, "lead/lead", "builder-2/builder")
-			must0(t, "--agent", "builder-1", "agent", "run", "--role", "builder", "--lease", "5s", "--", "true", "it's", "--fast")
+			must0(t, "--agent", "builder-1", "agent", "run", "--role", "builder", "--lease", "5s", "--", "true", "it's",
+				"--fast")
 			sent(t, "--agent", "lead", "builder-1", "work")
 			sent(t, "--agent", "lead", "builder-1", "which branch?", "--requires-response")
 			s.fails("builder-1")
@@ -70,8 +77,10 @@ var situations = []situation{
 			s.await("message.overdue")
 		},
 		severity: "ERROR", subject: "agent builder-1",
-		says:     []string{"it has failed: its lease ended at", "2 messages wait in its mailbox", "1 overdue question waits for its answer: message "},
-		commands: []string{"--agent builder-1 agent run --role builder --lease 5s -- true 'it'\\''s' --fast", "admin move builder-1 role:builder", "agent deregister builder-1"},
+		says: []string{"it has failed: its lease ended at", "2 messages wait in its mailbox",
+			"1 overdue question waits for its answer: message "},
+		commands: []string{"--agent builder-1 agent run --role builder --lease 5s -- true 'it'\\''s' --fast",
+			"admin move builder-1 role:builder", "agent deregister builder-1"},
 	},
 	{
 		name: "a failed agent that alone serves a role",
@@ -99,7 +108,8 @@ var situations = []situation{
 			s.fails("builder-2")
 		},
 		severity: "ERROR", subject: "mailbox role:builder",
-		says: []string{"1 message waits in it, and all 2 agents that may take it have failed", "1 message waits in the mailbox of builder-1",
+		says: []string{"1 message waits in it, and all 2 agents that may take it have failed",
+			"1 message waits in the mailbox of builder-1",
 			"1 message waits in the mailbox of builder-2", "builder-1 has failed: its lease ended at"},
 		commands: nil, // two deregistrations, of which each removes a part
 	},
@@ -110,7 +120,9 @@ var situations = []situation{
 			must0(t, "--agent", "lead", "agent", "halt", "builder-1")
 			sent(t, "--agent", "lead", "role:builder", "work")
 		},
-		severity: "ERROR", subject: "agent builder-1", says: []string{"it is halted by lead", "1 message waits for the role builder, which no other agent has"},
+		severity: "ERROR", subject: "agent builder-1",
+		says: []string{"it is halted by lead",
+			"1 message waits for the role builder, which no other agent has"},
 		commands: []string{"agent resume builder-1"},
 	},
 	{
@@ -125,7 +137,9 @@ var situations = []situation{
 				must0(t, "--agent", "builder-1", "nack", "--fatal", "--error", "no compiler")
 			}
 		},
-		severity: "WARNING", subject: "agent builder-1", says: []string{"it is degraded since", "after 2 failures in a row", "1 message waits in its mailbox"},
+		severity: "WARNING", subject: "agent builder-1",
+		says: []string{"it is degraded since",
+			"after 2 failures in a row", "1 message waits in its mailbox"},
 		commands: []string{"agent register builder-1 --role builder"},
 	},
 	{
@@ -136,7 +150,8 @@ var situations = []situation{
 			s.Advance(16 * time.Minute)
 		},
 		severity: "WARNING", subject: "mailbox role:builder",
-		says:     []string{"the first for 16m (a warning after 15m), although builder-1 could take it", "builder-1 does not ask for work; its last call was at"},
+		says: []string{"the first for 16m (a warning after 15m), although builder-1 could take it",
+			"builder-1 does not ask for work; its last call was at"},
 		commands: []string{"agent nudge role:builder", "explain message "},
 		then: func(t *testing.T) {
 			for range 2 {
@@ -153,7 +168,8 @@ var situations = []situation{
 			must0(t, "--agent", "builder-1", "claim", "--for", "2h")
 			s.Advance(31 * time.Minute)
 		},
-		severity: "WARNING", subject: "agent builder-1", says: []string{"it works on 1 message, on one of them for 31m (a warning after 30m)"},
+		severity: "WARNING", subject: "agent builder-1",
+		says:     []string{"it works on 1 message, on one of them for 31m (a warning after 30m)"},
 		commands: []string{"--agent builder-1 release ", "explain message "},
 	},
 	{
@@ -164,8 +180,11 @@ var situations = []situation{
 			must0(t, "--agent", "builder-1", "claim")
 			must0(t, "--agent", "builder-1", "nack", "--fatal", "--error", "no compiler")
 		},
-		severity: "ERROR", subject: "mailbox builder-1", says: []string{"1 dead letter", "the last attempt, by builder-1, ended at", "no compiler"},
-		commands: []string{"dlq redrive --mailbox builder-1", "dlq delete --mailbox builder-1", "dlq list --mailbox builder-1"},
+		severity: "ERROR", subject: "mailbox builder-1",
+		says: []string{"1 dead letter",
+			"the last attempt, by builder-1, ended at", "no compiler"},
+		commands: []string{"dlq redrive --mailbox builder-1", "dlq delete --mailbox builder-1",
+			"dlq list --mailbox builder-1"},
 	},
 	{
 		name: "a question without an answer",
@@ -177,7 +196,9 @@ var situations = []situation{
 			s.Advance(11 * time.Minute)
 			s.await("message.overdue")
 		},
-		severity: "WARNING", subject: "message ", says: []string{"lead waits for its answer, which was due at", "builder-1 acknowledged it at"},
+		severity: "WARNING", subject: "message ",
+		says: []string{"lead waits for its answer, which was due at",
+			"builder-1 acknowledged it at"},
 		commands: []string{"agent nudge builder-1 'answer message ", "thread resolve ", "explain message "},
 		then: func(t *testing.T) {
 			question := strings.Fields(must0(t, "message", "list", "--box", "all", "--type", "message"))
@@ -196,7 +217,8 @@ var situations = []situation{
 			ctl(t, "--agent", "builder-2", "lock", "acquire", "src/a.go", "--keep")
 			s.Advance(6 * time.Minute)
 		},
-		severity: "WARNING", subject: "lock src/", says: []string{"1 request waits for it, the first for 6m (a warning after 5m)"},
+		severity: "WARNING", subject: "lock src/",
+		says:     []string{"1 request waits for it, the first for 6m (a warning after 5m)"},
 		commands: []string{"lock revoke ", "explain agent builder-1"},
 	},
 	{
@@ -207,7 +229,8 @@ var situations = []situation{
 			sent(t, "--agent", "lead", "builder-1", "work")
 			sent(t, "--agent", "lead", "builder-1", "work")
 		},
-		severity: "ERROR", subject: "mailbox builder-1", says: []string{"2 of at most 2 messages wait in it (a warning from 90 % on)"},
+		severity: "ERROR", subject: "mailbox builder-1",
+		says:     []string{"2 of at most 2 messages wait in it (a warning from 90 % on)"},
 		commands: []string{"session configure --mailbox-limit 4", "explain message "},
 	},
 }

@@ -235,12 +235,12 @@ func TestExplain_OpenBreakerAndDeadLetter(t *testing.T) {
 	if at(t, got, "agent", "labels", "desk") != "it's mine" || at(t, got, "agent", "worktree") != "/src/my tree" || at(t, got, "agent", "lease") != "2h" {
 		t.Errorf("registered as %v", got)
 	}
-	s.fine("agent", "builder-1")
 
 	s.frees(dead, "brokerctl dlq redrive "+ids[1]+" --mailbox builder-1")
 	s.fine("message", ids[1])
 	s.frees(all, "brokerctl dlq redrive --mailbox builder-1")
 	s.fine()
+	s.fine("agent", "builder-1")
 }
 
 func TestExplain_DeadLetterOfAnAgentThatIsGone(t *testing.T) {

@@ -14,14 +14,14 @@ const mostFindings = 100
 
 // An Explainer finds what is stuck in one feature, and why.
 type Explainer interface {
-	// Explain returns what the feature knows of the question; nothing if that is no matter of its own, or if it knows nothing.
-	// It reads by index alone, and a bounded number of rows. Errors: fault.NotFound for what does not exist, fault.Invalid for what
-	// cannot.
+	// Explain returns what the feature knows of the question; nothing if that is no matter of its
+	// own, or if it knows nothing. It reads by index alone, and a bounded number of rows. Errors:
+	// fault.NotFound for what does not exist, fault.Invalid for what cannot.
 	Explain(q store.Querier, about finding.Question) ([]finding.Finding, error)
 }
 
-// explain asks all features, and returns the worst findings first, then the oldest, at most mostFindings. Errors:
-// fault.NotFound if no feature knows the subject.
+// explain asks all features, and returns the worst findings first, then the oldest, at most
+// mostFindings. Errors: fault.NotFound if no feature knows the subject.
 func explain(q store.Querier, all []Explainer, about finding.Question) ([]finding.Finding, error) {
 	questions := []finding.Question{about}
 	if about.Asker != "" && about.Kind == finding.Everything {
@@ -39,14 +39,18 @@ func explain(q store.Querier, all []Explainer, about finding.Question) ([]findin
 	}
 	if about.Asker != "" {
 		for i := range found {
-			found[i].Commands = slices.DeleteFunc(found[i].Commands, func(c finding.Command) bool { return !open(c, about.Asker) })
+			found[i].Commands = slices.DeleteFunc(found[i].Commands, func(c finding.Command) bool {
+				return !open(c,
+					about.Asker)
+			})
 		}
 		if about.Kind == finding.Everything {
 			found = slices.DeleteFunc(found, func(f finding.Finding) bool { return f.Severity == finding.Info })
 		}
 	}
 	if len(found) == 0 && about.Kind != finding.Everything {
-		noun := [...]string{finding.Message: "message", finding.Lock: "lock", finding.Token: "token", finding.Agent: "agent", finding.Role: "role"}[about.Kind]
+		noun := [...]string{finding.Message: "message", finding.Lock: "lock", finding.Token: "token",
+			finding.Agent: "agent", finding.Role: "role"}[about.Kind]
 		return nil, fault.Missing(noun, about.Name, "there is no %s %q in this session", noun, about.Name)
 	}
 	finding.Sort(found)
@@ -64,12 +68,15 @@ func ownQuestions(about finding.Question) []finding.Question {
 	return questions
 }
 
-// closed are the commands that agents may not run: those of operators and, since few roles may direct, the directives.
+// closed are the commands that agents may not run: those of operators and, since few roles may
+// direct, the directives.
 var closed = []string{
-	"agent deregister", "agent nudge", "agent resume", "dlq delete", "lock revoke", "session configure", "token revoke",
+	"admin move", "agent deregister", "agent nudge", "agent resume", "dlq delete", "lock revoke", "session configure",
+	"token revoke",
 }
 
-// open reports whether an agent may run a command: a command in the name of another agent it may not.
+// open reports whether an agent may run a command: a command in the name of another agent it may
+// not.
 func open(c finding.Command, agent string) bool {
 	if len(c) > 1 && c[0] == "--agent" {
 		return c[1] == agent

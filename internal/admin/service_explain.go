@@ -85,7 +85,8 @@ func question(in *pb.ExplainRequest) (about finding.Question, err error) {
 }
 
 func findingProto(session string, f *finding.Finding) *pb.Finding {
-	out := &pb.Finding{Severity: pb.FindingSeverity(f.Severity), Subject: f.Subject, Summary: f.Summary, Reasons: f.Reasons}
+	out := &pb.Finding{Severity: pb.FindingSeverity(f.Severity), Subject: f.Subject, Summary: f.Summary,
+		Reasons: f.Reasons}
 	if !f.Since.IsZero() {
 		out.Since = timestamppb.New(f.Since)
 	}

@@ -31,7 +31,8 @@ func (r *Registry) Crew(q store.Querier, session int64, sessionName string) ([]M
 			return nil, err
 		}
 		r.presence.look(sessionName, &a, false, now)
-		found = append(found, Member{Name: a.Name, Role: a.Role, Health: a.Health, LastSeen: a.LastSeen, FailedAt: a.FailedAt})
+		found = append(found, Member{Name: a.Name, Role: a.Role, Health: a.Health, LastSeen: a.LastSeen,
+			FailedAt: a.FailedAt})
 	}
 	return found, rows.Err()
 }
@@ -46,10 +47,12 @@ func (r *Registry) Registering(q store.Querier, session int64, name string) (fin
 	return a.describe(command, a.Labels), nil
 }
 
-// LabelCommand is the label in which `brokerctl agent run` keeps the words of its command, as a JSON array.
+// LabelCommand is the label in which `brokerctl agent run` keeps the words of its command, as a
+// JSON array.
 const LabelCommand = "command"
 
-// Starting returns the command that starts the program of an agent again; nil if the agent was not started by `brokerctl agent run`.
+// Starting returns the command that starts the program of an agent again; nil if the agent was not
+// started by `brokerctl agent run`.
 func (r *Registry) Starting(q store.Querier, session int64, name string) (finding.Command, error) {
 	a, found, err := r.ever(q, session, name)
 	if err != nil || !found {
@@ -98,7 +101,8 @@ func (a *Agent) describe(command finding.Command, labels map[string]string) find
 	return command
 }
 
-// Explain describes an agent, or the agents of a role. Errors: fault.NotFound for an agent that is not registered.
+// Explain describes an agent, or the agents of a role. Errors: fault.NotFound for an agent that is
+// not registered.
 func (r *Registry) Explain(q store.Querier, about finding.Question) ([]finding.Finding, error) {
 	var f finding.Finding
 	var err error
@@ -134,8 +138,9 @@ func (r *Registry) explainAgent(q store.Querier, about finding.Question) (findin
 	r.presence.look(about.SessionName, &a, claimants[a.Name], r.clock.Now())
 	f := finding.Finding{
 		Severity: finding.Info, Subject: "agent " + a.Name, Since: a.RegisteredAt,
-		Summary:  "it is registered" + as(a.Role) + "; its last call was at " + about.When(a.LastSeen),
-		Reasons:  []string{fmt.Sprintf("its lease lasts %s; it registered at %s, incarnation %d", finding.Rough(a.Lease), about.When(a.RegisteredAt), a.Incarnation)},
+		Summary: "it is registered" + as(a.Role) + "; its last call was at " + about.When(a.LastSeen),
+		Reasons: []string{fmt.Sprintf("its lease lasts %s; it registered at %s, incarnation %d", finding.Rough(a.Lease),
+			about.When(a.RegisteredAt), a.Incarnation)},
 		Commands: []finding.Command{{"agent", "get", a.Name}},
 	}
 	switch {

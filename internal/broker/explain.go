@@ -39,7 +39,8 @@ type Crew interface {
 	Members(q store.Querier, session int64) ([]Member, error)
 	// Registering returns the command that registers an agent again, as it described itself last.
 	Registering(q store.Querier, session int64, agent string) (finding.Command, error)
-	// Starting returns the command that starts the program of an agent again; nil if the broker does not know it.
+	// Starting returns the command that starts the program of an agent again; nil if the broker
+	// does not know it.
 	Starting(q store.Querier, session int64, agent string) (finding.Command, error)
 	// Worked counts messages that an agent has sent, received and processed. The broker calls it in
 	// the writer, after the commit.
@@ -74,8 +75,9 @@ type Member struct {
 // UseCrew sets the source of the agents' health. Call it before the broker is used.
 func (b *Broker) UseCrew(c Crew) { b.crew = c }
 
-// Explain says why messages of the subject, or of the whole session, are stuck. It returns nothing about a subject that it does
-// not know. Errors: fault.NotFound for a message that does not exist, fault.Invalid for a text that is no id.
+// Explain says why messages of the subject, or of the whole session, are stuck. It returns nothing
+// about a subject that it does not know. Errors: fault.NotFound for a message that does not exist,
+// fault.Invalid for a text that is no id.
 func (b *Broker) Explain(q store.Querier, about finding.Question) ([]finding.Finding, error) {
 	e := b.explaining(q, about)
 	var err error
@@ -280,7 +282,8 @@ func whyNot(servers []server, best, worst ability) string {
 	return fmt.Sprintf("none of the %d agents that may take it gets work", len(servers))
 }
 
-// unserved describes a mailbox that no agent takes from. The commands redirect its mail to the nearest name, if one is near.
+// unserved describes a mailbox that no agent takes from. The commands redirect its mail to the
+// nearest name, if one is near.
 func (e *explaining) unserved(box mailboxRef, mailbox int64, sender string) (standing, error) {
 	st := standing{severity: finding.Error}
 	var others []string
@@ -332,7 +335,8 @@ func (e *explaining) unserved(box mailboxRef, mailbox int64, sender string) (sta
 		st.reasons[len(st.reasons)-1] = "the nearest " + noun + " name is " + named[0]
 	}
 	if nearest.Like(box.name, near[0]) {
-		st.commands = append(st.commands, finding.Command{"admin", "move", box.String(), mailboxRef{box.kind, near[0]}.String()})
+		st.commands = append(st.commands, finding.Command{"admin", "move", box.String(),
+			mailboxRef{box.kind, near[0]}.String()})
 	}
 	return st, nil
 }
@@ -372,7 +376,8 @@ func (e *explaining) describe(s *server, mailbox int64) (string, error) {
 	case s.Health == Failed:
 		return s.Name + " has failed: its lease ended at " + e.about.When(s.FailedAt), nil
 	case !s.haltedAt.IsZero():
-		return s.Name + " is halted since " + e.about.When(s.haltedAt) + ", by directive " + strconv.FormatInt(s.halt, 10), nil
+		return s.Name + " is halted since " + e.about.When(s.haltedAt) + ", by directive " + strconv.FormatInt(s.halt,
+			10), nil
 	case !s.until.IsZero():
 		return e.breaker(s), nil
 	}
@@ -414,7 +419,8 @@ func (e *explaining) breaker(s *server) string {
 	return says + "; the next message that it asks for is a probe"
 }
 
-// asking reports whether consumers of an agent wait for work from a mailbox, and whether all of them are at their limits.
+// asking reports whether consumers of an agent wait for work from a mailbox, and whether all of
+// them are at their limits.
 func (b *Broker) asking(agent, mailbox int64) (asks, full bool) {
 	h := b.hub
 	h.mu.Lock()
@@ -441,7 +447,8 @@ func (e *explaining) member(name string) (Member, bool, error) {
 	return Member{}, false, err
 }
 
-// Condition describes an agent in a sentence, and reports whether it is well: neither failed nor late, and not kept from work.
+// Condition describes an agent in a sentence, and reports whether it is well: neither failed nor
+// late, and not kept from work.
 func (b *Broker) Condition(q store.Querier, about finding.Question, agent string) (says string, well bool, err error) {
 	e := b.explaining(q, about)
 	m, registered, err := e.member(agent)

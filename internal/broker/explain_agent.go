@@ -44,6 +44,9 @@ func (e *explaining) ofAgent() error {
 	if err := e.working(member.Name, id); err != nil {
 		return err
 	}
+	if err := e.deadBoxes(id); err != nil {
+		return err
+	}
 	if err := e.late(e.q.Query(selectLateOwed, e.about.Session, member.Name, id, mostOfAKind)); err != nil {
 		return err
 	}
@@ -75,7 +78,7 @@ func (e *explaining) ofRole() error {
 		}
 	}
 	e.add(f)
-	return nil
+	return e.deadBoxes(id)
 }
 
 // waitingIn returns a mailbox's id, 0 if it does not exist yet, and how many wait in it.
@@ -95,8 +98,9 @@ func wait(n int64) string {
 	return fmt.Sprintf("%d messages wait", n)
 }
 
-// line adds to the finding of a mailbox how long its first message waits, and why the agents do not take it. It leaves the
-// finding as Info if an agent has read the messages, and if the finding of an agent covers them.
+// line adds to the finding of a mailbox how long its first message waits, and why the agents do not
+// take it. It leaves the finding as Info if an agent has read the messages, and if the finding of
+// an agent covers them.
 func (e *explaining) line(f *finding.Finding, ref mailboxRef, id int64) error {
 	var first int64
 	var read bool
@@ -142,7 +146,8 @@ func (e *explaining) line(f *finding.Finding, ref mailboxRef, id int64) error {
 		}
 	case waits >= slowMail:
 		f.Severity = finding.Warning
-		f.Summary += fmt.Sprintf(", the first for %s%s, although %s could take it", finding.Rough(waits), finding.After(slowMail), e.first(&st))
+		f.Summary += fmt.Sprintf(", the first for %s%s, although %s could take it", finding.Rough(waits),
+			finding.After(slowMail), e.first(&st))
 		st.commands = append(st.commands, finding.Command{"agent", "nudge", ref.String()})
 	}
 	f.Reasons = append(f.Reasons, fmt.Sprintf("message %d waits since %s", first, e.about.When(f.Since)))
@@ -216,7 +221,8 @@ func (e *explaining) working(agent string, id int64) error {
 	return nil
 }
 
-// late finds overdue questions. The finding of an agent that gets no work covers the questions that only this agent can answer.
+// late finds overdue questions. The finding of an agent that gets no work covers the questions that
+// only this agent can answer.
 func (e *explaining) late(rows *store.Rows) error {
 	questions, err := readQuestions(rows, e.about.Now)
 	if err != nil {

@@ -34,14 +34,16 @@ type stuck struct {
 // id is how commands name the message.
 func (s *stuck) id() string { return strconv.FormatInt(s.message, 10) }
 
-// deliveries returns the deliveries of a message, the worst first; only the one in a mailbox unless that is 0.
+// deliveries returns the deliveries of a message, the worst first; only the one in a mailbox unless
+// that is 0.
 func (e *explaining) deliveries(message, mailbox int64, most int) ([]stuck, error) {
 	var found []stuck
 	rows := e.q.Query(selectStuckDeliveries, message, mailbox, most)
 	for rows.Next() {
 		d := stuck{key: key{message: message}}
 		var kind, state int
-		if err := rows.Scan(&d.mailbox, &kind, &d.ref.name, &state, &d.rank, &d.claims, &d.attempts, &d.maxAttempts, &d.holder, &d.claimedAt,
+		if err := rows.Scan(&d.mailbox, &kind, &d.ref.name, &state, &d.rank, &d.claims, &d.attempts, &d.maxAttempts,
+			&d.holder, &d.claimedAt,
 			&d.readAt, &d.finishedAt, &d.dueAt, &d.ordering, &d.sentAt, &d.sender); err != nil {
 			return nil, err
 		}
@@ -127,7 +129,8 @@ func (e *explaining) overdue(m *Message, deadline time.Time, all []stuck) findin
 		d := &all[i]
 		finished = finished && !d.state.waits()
 		if d.state == Acked {
-			f.Reasons = append(f.Reasons, fmt.Sprintf("%s acknowledged it at %s without an answer", d.holder, e.about.When(d.finishedAt)))
+			f.Reasons = append(f.Reasons, fmt.Sprintf("%s acknowledged it at %s without an answer", d.holder,
+				e.about.When(d.finishedAt)))
 			f.Commands = append(f.Commands, finding.Command{"agent", "nudge", d.holder, "answer message " + id})
 		}
 	}
@@ -155,7 +158,8 @@ func (e *explaining) delivery(d *stuck) (finding.Finding, error) {
 	case Dead:
 		return e.dead(d)
 	}
-	f := finding.Finding{Severity: finding.Info, Since: d.finishedAt, Commands: []finding.Command{{"message", "get", d.id()}}}
+	f := finding.Finding{Severity: finding.Info, Since: d.finishedAt,
+		Commands: []finding.Command{{"message", "get", d.id()}}}
 	switch d.state {
 	case Acked:
 		f.Summary = d.holder + " has finished it"
@@ -229,7 +233,8 @@ func (e *explaining) pending(d *stuck) (finding.Finding, error) {
 func (e *explaining) blocked(d *stuck) (finding.Finding, error) {
 	f := finding.Finding{Severity: finding.Warning, Since: d.sentAt}
 	var head int64
-	err := e.q.QueryRow(selectHead, d.mailbox, d.ordering).Scan(&head, new(int), new(int64), new(int64), new(time.Time), new(bool))
+	err := e.q.QueryRow(selectHead, d.mailbox, d.ordering).Scan(&head, new(int), new(int64), new(int64),
+		new(time.Time), new(bool))
 	if err != nil {
 		return f, fmt.Errorf("head of ordering key: %w", err)
 	}
@@ -246,7 +251,8 @@ func (e *explaining) blocked(d *stuck) (finding.Finding, error) {
 		return f, err
 	}
 	f.Severity = of.Severity
-	f.Summary = fmt.Sprintf("it waits in %s behind message %d, which has the same ordering key, %q", d.ref, head, finding.Clip(d.ordering))
+	f.Summary = fmt.Sprintf("it waits in %s behind message %d, which has the same ordering key, %q", d.ref, head,
+		finding.Clip(d.ordering))
 	if before > 1 {
 		f.Reasons = append(f.Reasons, fmt.Sprintf("%s with this key come before it", finding.Count(before, "message")))
 	}
@@ -263,10 +269,11 @@ func (e *explaining) delayed(d *stuck) (finding.Finding, error) {
 		f.Commands = append(f.Commands, finding.Command{"message", "cancel", d.id()})
 	}
 	if d.attempts == 0 {
-		f.Summary = "its sender delayed it: the broker delivers it in " + d.ref.String() + " from " + e.about.When(d.dueAt) + " on"
+		f.Summary = fmt.Sprintf("its sender delayed it: the broker delivers it in %s from %s on", d.ref, e.about.When(d.dueAt))
 		return f, nil
 	}
-	f.Summary = fmt.Sprintf("it has failed %d of %d times in %s; the next attempt is at %s", d.attempts, d.maxAttempts, d.ref, e.about.When(d.dueAt))
+	f.Summary = fmt.Sprintf("it has failed %d of %d times in %s; the next attempt is at %s", d.attempts, d.maxAttempts,
+		d.ref, e.about.When(d.dueAt))
 	says, err := e.lastFailure(d)
 	f.Reasons = append(f.Reasons, says)
 	return f, err
@@ -291,7 +298,8 @@ func (e *explaining) claimed(d *stuck) (finding.Finding, error) {
 		f.Summary += ", from " + d.ref.String()
 	}
 	if until, ok := e.claims.Deadline(d.key); ok {
-		f.Reasons = append(f.Reasons, fmt.Sprintf("the claim, attempt %d of %d, ends at %s unless it is extended", d.attempts+1, d.maxAttempts, e.about.When(until)))
+		f.Reasons = append(f.Reasons, fmt.Sprintf("the claim, attempt %d of %d, ends at %s unless it is extended",
+			d.attempts+1, d.maxAttempts, e.about.When(until)))
 	}
 	m, registered, err := e.member(d.holder)
 	if err != nil {
@@ -300,7 +308,8 @@ func (e *explaining) claimed(d *stuck) (finding.Finding, error) {
 	held := e.about.Now.Sub(d.claimedAt)
 	switch {
 	case registered && m.Health == Late:
-		f.Reasons = append(f.Reasons, m.Name+" is late: its last call was at "+e.about.When(m.LastSeen)+finding.After(lateClaim))
+		f.Reasons = append(f.Reasons,
+			m.Name+" is late: its last call was at "+e.about.When(m.LastSeen)+finding.After(lateClaim))
 		if held >= lateClaim {
 			f.Severity = finding.Warning
 		}
@@ -341,7 +350,8 @@ func (e *explaining) dead(d *stuck) (finding.Finding, error) {
 		if _, registered, err := e.member(d.ref.name); err != nil {
 			return f, err
 		} else if !registered && e.crew != nil {
-			f.Reasons = append(f.Reasons, "no agent "+d.ref.name+" is registered; dlq redrive helps only once it has registered again")
+			f.Reasons = append(f.Reasons,
+				"no agent "+d.ref.name+" is registered; dlq redrive helps only once it has registered again")
 			f.Commands = []finding.Command{{"dlq", "delete", d.id(), "--mailbox", d.ref.String()}}
 			return f, nil
 		}

@@ -10,8 +10,9 @@ import (
 	"brokerd/internal/finding"
 )
 
-// everything finds the worst problems of the session. Agents that get no work cover the mailboxes and questions that wait for
-// them; queues of several such agents come first, since they cover these agents.
+// everything finds the worst problems of the session. Agents that get no work cover the mailboxes
+// and questions that wait for them; queues of several such agents come first, since they cover
+// these agents.
 func (e *explaining) everything() error {
 	if err := e.boxesStuck(); err != nil {
 		return err
@@ -26,7 +27,7 @@ func (e *explaining) everything() error {
 	if err := e.longClaims(); err != nil {
 		return err
 	}
-	if err := e.deadBoxes(); err != nil {
+	if err := e.deadBoxes(nil); err != nil {
 		return err
 	}
 	if err := e.late(e.q.Query(selectLate, e.about.Session, mostOfAKind)); err != nil || e.more == 0 {
@@ -38,7 +39,8 @@ func (e *explaining) everything() error {
 	return nil
 }
 
-// boxesStuck finds mailboxes that no agent takes from, that are full or nearly so, and ordering keys in them that are held up.
+// boxesStuck finds mailboxes that no agent takes from, that are full or nearly so, and ordering
+// keys in them that are held up.
 func (e *explaining) boxesStuck() error {
 	session, err := e.dir.ByID(e.q, e.about.Session)
 	if err != nil {
@@ -94,7 +96,8 @@ func (e *explaining) boxesStuck() error {
 	return nil
 }
 
-// box examines a mailbox. The finding is Info if nothing is wrong with it, or if the finding of an agent covers it.
+// box examines a mailbox. The finding is Info if nothing is wrong with it, or if the finding of an
+// agent covers it.
 func (e *explaining) box(c box, waiting, limit int64) (finding.Finding, error) {
 	f := finding.Finding{Severity: finding.Info, Subject: "mailbox " + c.ref.String(), Summary: wait(waiting) + " in it"}
 	if limit > 0 && waiting*10 >= limit*nearlyFull {
@@ -104,7 +107,8 @@ func (e *explaining) box(c box, waiting, limit int64) (finding.Finding, error) {
 			f.Severity = finding.Error
 			f.Reasons = append(f.Reasons, "it is full: the broker refuses further messages to it")
 		}
-		f.Commands = append(f.Commands, finding.Command{"session", "configure", "--mailbox-limit", strconv.FormatInt(2*limit, 10)})
+		f.Commands = append(f.Commands, finding.Command{"session", "configure", "--mailbox-limit",
+			strconv.FormatInt(2*limit, 10)})
 	}
 	full := f.Severity
 	err := e.line(&f, c.ref, c.id)
@@ -112,7 +116,8 @@ func (e *explaining) box(c box, waiting, limit int64) (finding.Finding, error) {
 	return f, err
 }
 
-// blame adds the finding about an agent that gets no work, once; it covers the messages and questions that wait for the agent.
+// blame adds the finding about an agent that gets no work, once; it covers the messages and
+// questions that wait for the agent.
 func (e *explaining) blame(name string) error {
 	m, registered, err := e.member(name)
 	if err != nil || e.blamed[name] || !registered {
@@ -138,7 +143,8 @@ func (e *explaining) blame(name string) error {
 		f.Summary = "it has failed: its lease ended at " + e.about.When(m.FailedAt)
 		f.Reasons = append(f.Reasons, "its last call was at "+e.about.When(m.LastSeen)+"; its next call revives it")
 		if f.Commands, err = e.freeing(nil, s); err == nil && f.Commands[0][0] != "--agent" {
-			f.Reasons = append(f.Reasons, "the broker does not know how its program was started: start it again, or give its messages to others")
+			f.Reasons = append(f.Reasons,
+				"the broker does not know how its program was started: start it again, or give its messages to others")
 		}
 	case halted:
 		f.Since = s.haltedAt
@@ -152,7 +158,8 @@ func (e *explaining) blame(name string) error {
 		if !f.Since.IsZero() { // an earlier version did not record it
 			f.Summary = "it is degraded since " + e.about.When(f.Since) + ": " + e.breaker(s)
 		}
-		f.Reasons = append(f.Reasons, "registering "+name+" again closes the breaker at once; a program that runs as "+name+" must then register as well")
+		f.Reasons = append(f.Reasons, "registering "+name+" again closes the breaker at once; a program that runs as "+
+			name+" must then register as well")
 		var command finding.Command
 		command, err = e.crew.Registering(e.q, e.about.Session, name)
 		f.Commands = []finding.Command{command}
@@ -161,7 +168,8 @@ func (e *explaining) blame(name string) error {
 	return err
 }
 
-// waitingFor says what waits for one agent alone: messages in its mailbox, its role's and its channels', and overdue questions.
+// waitingFor says what waits for one agent alone: messages in its mailbox, its role's and its
+// channels', and overdue questions.
 func (e *explaining) waitingFor(s *server) (says []string, err error) {
 	own, err := e.findMailbox(e.q, e.about.Session, mailboxRef{agentBox, s.Name})
 	if err != nil {
@@ -245,7 +253,8 @@ func (e *explaining) orderings(c box) error {
 		}
 		e.heldUp++
 		e.add(finding.Finding{Severity: finding.Warning, Subject: "mailbox " + c.ref.String(), Since: h.since,
-			Summary:  fmt.Sprintf("messages with the ordering key %q wait behind message %d%s", finding.Clip(h.key), h.head, finding.After(longBlocked)),
+			Summary: fmt.Sprintf("messages with the ordering key %q wait behind message %d%s", finding.Clip(h.key), h.head,
+				finding.After(longBlocked)),
 			Reasons:  append([]string{fmt.Sprintf("message %d: %s", h.head, of.Summary)}, of.Reasons...),
 			Commands: of.Commands})
 	}
@@ -292,8 +301,8 @@ func (e *explaining) longClaims() error {
 	return nil
 }
 
-// deadBoxes finds dead letters, by mailbox.
-func (e *explaining) deadBoxes() error {
+// deadBoxes finds dead letters, by mailbox; only in one mailbox unless that is nil.
+func (e *explaining) deadBoxes(only any) error {
 	type dying struct {
 		id  int64
 		ref mailboxRef
@@ -301,7 +310,7 @@ func (e *explaining) deadBoxes() error {
 	}
 	const most = 1000 // dead letters that are counted in each
 	var boxes []dying
-	rows := e.q.Query(selectDeadBoxes, e.about.Session, most, mostOfAKind)
+	rows := e.q.Query(selectDeadBoxes, e.about.Session, most, mostOfAKind, only)
 	for rows.Next() {
 		var d dying
 		var kind int
@@ -315,7 +324,8 @@ func (e *explaining) deadBoxes() error {
 		return err
 	}
 	for _, d := range boxes {
-		f := finding.Finding{Severity: finding.Error, Subject: "mailbox " + d.ref.String(), Summary: finding.Count(d.n, "dead letter")}
+		f := finding.Finding{Severity: finding.Error, Subject: "mailbox " + d.ref.String(),
+			Summary: finding.Count(d.n, "dead letter")}
 		if d.n == most {
 			f.Summary = fmt.Sprintf("%d dead letters or more", most)
 		}

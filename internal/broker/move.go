@@ -39,11 +39,12 @@ type waitingDelivery struct {
 	ordering               string
 }
 
-// Move moves waiting deliveries from one mailbox to another, oldest message first, at most 1,000. A delivery keeps its rank, its
-// attempts and its times. In the new mailbox it is unread, and it arrives there in this transaction. Directives stay, and so
-// does a delivery whose message the new mailbox, or an agent that takes from it, may already have. Errors: fault.NotFound for a
-// mailbox or message that does not exist and for a new mailbox that no agent takes from, fault.Precondition (NOT_WAITING) for a
-// message that cannot be moved, fault.Invalid.
+// Move moves waiting deliveries from one mailbox to another, oldest message first, at most 1,000. A
+// delivery keeps its rank, its attempts and its times. In the new mailbox it is unread, and it
+// arrives there in this transaction. Directives stay, and so does a delivery whose message the new
+// mailbox, or an agent that takes from it, may already have. Errors: fault.NotFound for a mailbox
+// or message that does not exist and for a new mailbox that no agent takes from, fault.Precondition
+// (NOT_WAITING) for a message that cannot be moved, fault.Invalid.
 func (b *Broker) Move(ctx context.Context, c caller.Caller, req once.Request, m Move) (Moved, error) {
 	var check valid.Check
 	check.Name("from", parseMailbox(m.From).name)
@@ -103,7 +104,8 @@ func (b *Broker) Move(ctx context.Context, c caller.Caller, req once.Request, m 
 	return answer, err
 }
 
-// served returns a mailbox that at least one agent takes from. Errors: fault.NotFound with the nearest names.
+// served returns a mailbox that at least one agent takes from. Errors: fault.NotFound with the
+// nearest names.
 func (s *sending) served(ref mailboxRef) (*room, error) {
 	if ref.kind != agentBox {
 		absent, err := s.vacancy(ref)
@@ -120,7 +122,8 @@ func (s *sending) served(ref mailboxRef) (*room, error) {
 		return nil, err
 	}
 	if len(rooms) != 1 || rooms[0].ref != ref {
-		return nil, fault.Missing("agent", ref.name, "no agent %q is registered in session %q", ref.name, s.actor.session.Name)
+		return nil, fault.Missing("agent", ref.name, "no agent %q is registered in session %q", ref.name,
+			s.actor.session.Name)
 	}
 	return rooms[0], nil
 }

@@ -15,7 +15,8 @@ import (
 // move moves waiting messages between mailboxes.
 func (a *agent) move(from, to string, ids ...string) *pb.MoveMessagesResponse {
 	a.t.Helper()
-	out, err := a.admin.MoveMessages(a.ctx, &pb.MoveMessagesRequest{From: from, To: to, Ids: ids, Reason: "a typing error"})
+	out, err := a.admin.MoveMessages(a.ctx, &pb.MoveMessagesRequest{From: from, To: to, Ids: ids,
+		Reason: "a typing error"})
 	must(a.t, err)
 	return out
 }
@@ -32,7 +33,8 @@ func TestMove_MailForAMisspelledRoleGoesToItsAgents(t *testing.T) {
 	want(t, "events", len(e), 2)
 	want(t, "the last revision", out.Revision, e[1].Revision)
 	wantList(t, "related", e[0].Related, itoa(low.Revision))
-	if !strings.Contains(e[0].Details, `"from":"role:bulider"`) || !strings.Contains(e[0].Details, `"to":"role:builder"`) ||
+	if !strings.Contains(e[0].Details, `"from":"role:bulider"`) ||
+		!strings.Contains(e[0].Details, `"to":"role:builder"`) ||
 		!strings.Contains(e[0].Details, `"reason":"a typing error"`) {
 		t.Error(e[0].Details)
 	}
@@ -193,7 +195,8 @@ func TestMove_IsRefused(t *testing.T) {
 	wantError(t, err, codes.PermissionDenied, "OPERATOR_ONLY")
 	id := newUUID()
 	for range 2 { // the second answers as the first
-		out, err := o.admin.MoveMessages(o.ctx, &pb.MoveMessagesRequest{RequestId: id, From: "role:bulider", To: "role:builder", Ids: []string{m.Id}})
+		out, err := o.admin.MoveMessages(o.ctx, &pb.MoveMessagesRequest{RequestId: id, From: "role:bulider",
+			To: "role:builder", Ids: []string{m.Id}})
 		must(t, err)
 		want(t, "moved", out.Moved, 1)
 	}

@@ -93,7 +93,7 @@ const (
 	selectDeadBoxes = `
 		SELECT b.id, b.kind, b.name, (SELECT COUNT(*) FROM (SELECT 1 FROM deliveries WHERE mailbox = b.id AND state = 6 LIMIT ?2))
 		FROM mailboxes b
-		WHERE b.session = ?1 AND EXISTS (SELECT 1 FROM deliveries WHERE mailbox = b.id AND state = 6)
+		WHERE b.session = ?1 AND (?4 IS NULL OR b.id = ?4) AND EXISTS (SELECT 1 FROM deliveries WHERE mailbox = b.id AND state = 6)
 		LIMIT ?3`
 	selectFirstDead = `
 		SELECT message, finished_at FROM deliveries WHERE mailbox = ? AND state = 6 ORDER BY message LIMIT 1`

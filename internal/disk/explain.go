@@ -17,12 +17,15 @@ func (g *Gauge) Explain(_ store.Querier, about finding.Question) ([]finding.Find
 		return nil, nil // a failure to read it was logged
 	}
 	f := finding.Finding{Severity: finding.Warning, Subject: "disk", Since: about.Now,
-		Summary:  fmt.Sprintf("%d %% of the disk with the data folder is used (a warning from %d %% on)", int(used*100), int(warnAt*100)),
-		Reasons:  []string{fmt.Sprintf("from %d %% on, the broker refuses to send; reading and acknowledging continue", int(refuseAt*100))},
+		Summary: fmt.Sprintf("%d %% of the disk with the data folder is used (a warning from %d %% on)", int(used*100),
+			int(warnAt*100)),
+		Reasons: []string{fmt.Sprintf("from %d %% on, the broker refuses to send; reading and acknowledging continue",
+			int(refuseAt*100))},
 		Commands: []finding.Command{{"status"}, {"session", "get"}}}
 	if used >= refuseAt {
 		f.Severity = finding.Error
-		f.Reasons = []string{fmt.Sprintf("the broker refuses to send until it is below %d %%; reading and acknowledging continue", int(refuseAt*100))}
+		f.Reasons = []string{fmt.Sprintf("the broker refuses to send until it is below %d %%; "+
+			"reading and acknowledging continue", int(refuseAt*100))}
 	}
 	return []finding.Finding{f}, nil
 }

@@ -1,5 +1,6 @@
-// Package finding is the form in which features report what is stuck, and why: sentences for people, and the commands that
-// free it. The features know their tables and rules. The package admin orders and limits the findings, and sends them.
+// Package finding is the form in which features report what is stuck, and why: sentences for
+// people, and the commands that free it. The features know their tables and rules. The package
+// admin orders and limits the findings, and sends them.
 package finding
 
 import (
@@ -57,7 +58,8 @@ type Question struct {
 	Now         time.Time
 }
 
-// Mine reports whether the caller may do what only an operator and one agent, such as a message's sender, may do.
+// Mine reports whether the caller may do what only an operator and one agent, such as a message's
+// sender, may do.
 func (q *Question) Mine(agent string) bool { return q.Asker == "" || q.Asker == agent }
 
 // Sort puts the worst first, and among equals the oldest.
@@ -67,7 +69,8 @@ func Sort(all []Finding) {
 	})
 }
 
-// When says a time exactly and how far away it is: "14:03:05 UTC (2m ago)", "14:03:05 UTC (in 30s)".
+// When says a time exactly and how far away it is: "14:03:05 UTC (2m ago)", "14:03:05 UTC (in
+// 30s)".
 func (q *Question) When(t time.Time) string {
 	d := q.Now.Sub(t)
 	layout := "15:04:05 UTC"

@@ -15,7 +15,8 @@ import (
 const (
 	// longWait is the time after which a waiting request is a warning.
 	longWait = 5 * time.Minute
-	// longUncollected is the time after which a token that its new owner has not collected is a warning, if other requests wait.
+	// longUncollected is the time after which a token that its new owner has not collected is a
+	// warning, if other requests wait.
 	longUncollected = 30 * time.Second
 	// mostExplained limits the grants, and the tickets, of one answer.
 	mostExplained = 20
@@ -23,16 +24,18 @@ const (
 
 // A Crew knows the health of agents.
 type Crew interface {
-	// Condition describes an agent in a sentence, and reports whether it is well: neither failed nor late, and not kept from work.
+	// Condition describes an agent in a sentence, and reports whether it is well: neither failed
+	// nor late, and not kept from work.
 	Condition(q store.Querier, about finding.Question, agent string) (says string, well bool, err error)
 }
 
 // UseCrew sets the source of the agents' health. Call it before the table is used.
 func (t *Table) UseCrew(c Crew) { t.crew = c }
 
-// Explain says which agents hold and which wait for a path, a fence, a ticket or a token, or what an agent holds and waits for;
-// without a subject, it finds the locks and tokens that others have waited for for too long. Errors: fault.Invalid for a text
-// that is no path, fault.NotFound for a number that is no fence or ticket.
+// Explain says which agents hold and which wait for a path, a fence, a ticket or a token, or what
+// an agent holds and waits for; without a subject, it finds the locks and tokens that others have
+// waited for for too long. Errors: fault.Invalid for a text that is no path, fault.NotFound for a
+// number that is no fence or ticket.
 func (t *Table) Explain(q store.Querier, about finding.Question) ([]finding.Finding, error) {
 	if about.Kind == finding.Message || about.Kind == finding.Role {
 		return nil, nil
@@ -129,7 +132,8 @@ func (e *explaining) number(number int64) error {
 		return err
 	}
 	if g == nil || g.session != e.about.Session {
-		return fault.Missing("lock", e.about.Name, "no lock has the fence %s, and no waiting request has this ticket: it was released, has ended or never existed", e.about.Name)
+		return fault.Missing("lock", e.about.Name, "no lock has the fence %s, and no waiting request has this ticket: "+
+			"it was released, has ended or never existed", e.about.Name)
 	}
 	return e.grant(g)
 }
@@ -145,7 +149,8 @@ func (e *explaining) token() error {
 		return err
 	}
 	kind, scope, _ := strings.Cut(row.name, "/")
-	e.found = append(e.found, finding.Finding{Severity: finding.Info, Subject: subject(&c), Summary: "it is available: no agent holds it or waits for it",
+	e.found = append(e.found, finding.Finding{Severity: finding.Info, Subject: subject(&c),
+		Summary:  "it is available: no agent holds it or waits for it",
 		Commands: []finding.Command{{"token", "get", kind, scope}}})
 	return nil
 }
@@ -234,7 +239,8 @@ func (e *explaining) grant(g *grant) error {
 	if g.owner.Agent == "" {
 		who, ask = "the role "+g.role, finding.Command{"explain", "role", g.role}
 	}
-	f.Summary = fmt.Sprintf("%s holds it%s until %s at the latest, with fence %d", who, shared(g.claim.mode), e.about.When(e.until(g)), g.fence)
+	f.Summary = fmt.Sprintf("%s holds it%s until %s at the latest, with fence %d", who, shared(g.claim.mode),
+		e.about.When(e.until(g)), g.fence)
 	if g.reason != "" {
 		f.Reasons = append(f.Reasons, "its reason: "+finding.Clip(g.reason))
 	}
@@ -325,7 +331,8 @@ func (e *explaining) ticket(k *ticket) error {
 		return err
 	}
 	f := finding.Finding{Severity: finding.Info, Subject: subject(&k.claim), Since: k.createdAt}
-	f.Summary = fmt.Sprintf("%s waits for it%s behind %s, with ticket %d%s", k.owner, shared(k.claim.mode), finding.Count(position, "owner"), k.number,
+	f.Summary = fmt.Sprintf("%s waits for it%s behind %s, with ticket %d%s", k.owner, shared(k.claim.mode),
+		finding.Count(position, "owner"), k.number,
 		finding.After(longWait))
 	if k.reason != "" {
 		f.Reasons = append(f.Reasons, "its reason: "+finding.Clip(k.reason))
@@ -339,7 +346,8 @@ func (e *explaining) ticket(k *ticket) error {
 	asked := map[string]bool{}
 	for _, o := range obstacles {
 		if o.Waiting {
-			f.Reasons = append(f.Reasons, fmt.Sprintf("%s waits before it for %s, with ticket %d", o.Owner, o.Resource, o.Revision))
+			f.Reasons = append(f.Reasons, fmt.Sprintf("%s waits before it for %s, with ticket %d", o.Owner, o.Resource,
+				o.Revision))
 			continue
 		}
 		g, err := findGrant(e.q, selectGrant, o.Revision)
@@ -350,7 +358,8 @@ func (e *explaining) ticket(k *ticket) error {
 		if o.Owner.Agent == "" {
 			who = "the role " + g.role
 		}
-		f.Reasons = append(f.Reasons, fmt.Sprintf("%s holds %s%s until %s at the latest, with fence %d", who, o.Resource, shared(o.Mode), e.about.When(e.until(g)), o.Revision))
+		f.Reasons = append(f.Reasons, fmt.Sprintf("%s holds %s%s until %s at the latest, with fence %d", who, o.Resource,
+			shared(o.Mode), e.about.When(e.until(g)), o.Revision))
 		if !asked[o.Owner.Agent] {
 			asked[o.Owner.Agent] = true
 			says, well, err := e.condition(o.Owner.Agent)
