@@ -27,7 +27,7 @@ agent could answer.
 ask also takes the flags of brokerctl send.`,
 		Annotations: map[string]string{flagsOf: "send"},
 		Example: `  brokerctl --agent builder-1 ask lead "Which branch do I use?"
-  brokerctl --agent builder-1 ask role:reviewer "Good to merge?" --wait 10m`,
+  brokerctl --agent builder-1 ask role:reviewer "Good to merge?" --wait 90s`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) < 2 {
 				return usagef("%s is missing", []string{"the receiver", "the question"}[len(args)])

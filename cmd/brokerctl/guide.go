@@ -83,7 +83,7 @@ func (c *cli) guide(ctx context.Context) (string, error) {
 func (c *cli) introduction(ctx context.Context, s settings) []string {
 	const join = "brokerctl init --agent NAME --role ROLE"
 	if len(s.unchosen) > 0 {
-		return []string{fmt.Sprintf("This folder has several agents: %s. Choose yours or a new one: %s; then export BROKERD_AGENT=NAME.",
+		return []string{fmt.Sprintf("This folder has several agents: %s. Choose yours or a new one: %s; then export BROKERD_AGENT=NAME or write brokerctl --agent NAME.",
 			clip(strings.Join(s.unchosen, ", "), 200), join)}
 	}
 	name := brief(s.agent.value)

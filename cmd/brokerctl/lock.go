@@ -46,7 +46,7 @@ broker refuses every call once the lock is lost.
 
 Exit codes: 4: not granted within --wait; 5: another agent holds a path (without
 --wait), or waiting would be a deadlock.`,
-		Example: `  brokerctl --agent builder-1 lock acquire src/a.go b.go --wait 10m
+		Example: `  brokerctl --agent builder-1 lock acquire src/a.go b.go --wait 90s
   brokerctl --agent builder-1 lock acquire docs/ --shared --for 2h
   brokerctl --agent builder-1 lock acquire 'src/**/*.sql' --dry-run`,
 		Args:              leastOne("the path"),

@@ -40,7 +40,7 @@ already holds it gets the same fence.
 
 Exit codes: 4: not granted within --wait; 5: another agent holds it (without
 --wait), or waiting would be a deadlock.`,
-		Example:           "  brokerctl --agent builder-1 token acquire review login --wait 10m",
+		Example:           "  brokerctl --agent builder-1 token acquire review login --wait 90s",
 		Args:              exactly("the type", "the scope"),
 		ValidArgsFunction: c.completeTokens,
 		RunE: func(cmd *cobra.Command, args []string) error {
