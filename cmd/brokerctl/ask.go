@@ -21,7 +21,7 @@ func newAskCommand(c *cli) *cobra.Command {
 		Long: `Send a question, wait for the answer and print it. Only this command receives the
 answer; an answer that comes later goes to the agent's mailbox.
 
-Exit code 4: no answer came within --wait. Exit code 1, at once: no registered
+Exit code 4: no answer came within --wait. Exit code 3, at once: no registered
 agent could answer.
 
 ask also takes the flags of brokerctl send.`,

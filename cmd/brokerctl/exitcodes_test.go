@@ -29,7 +29,7 @@ var exitRows = []struct {
 	{[]string{"claim"}, 2, "this call needs a registered agent as its caller; name it with --agent or BROKERD_AGENT"},
 	{[]string{"agent", "register"}, 2, "give the agent a name: brokerctl agent register NAME"},
 	{[]string{"send", "builder-1", strings.Repeat("x", 600), "--body", "b"}, 2, "subject"},
-	{[]string{"send", "builder-1", "--max-attempts", "101"}, 2, "max_attempts"},
+	{[]string{"send", "builder-1", "--max-attempts", "101"}, 2, "--max-attempts: is 101"},
 
 	{[]string{"send", "bilder-1", "x"}, 3, "did you mean builder-1"},
 	{[]string{"send", "role:bilder", "x", "--all"}, 3, "no agent has the role bilder (did you mean builder"},

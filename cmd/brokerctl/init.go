@@ -109,7 +109,7 @@ func (o *initOptions) run(c *cli, cmd *cobra.Command) error {
 	}
 	if err != nil {
 		code, text := c.explain(err)
-		return failf(code, "wrote %s; but: %s", done.File, text)
+		return &failure{code: code, text: fmt.Sprintf("wrote %s; but: %s", done.File, text), err: err}
 	}
 	lines := []string{"wrote " + done.File + "; the broker at " + done.Addr + " answers"}
 	if done.Ignored != "" {

@@ -73,7 +73,7 @@ var mistakes = []struct {
 	{"days", "", "send builder-1 x --ttl 1d", 0, []string{"sent "}},
 	{"a duration without a unit", "", "send builder-1 x --delay 5", 2, []string{`--delay: "5" has no unit; write 5s, 5m, 5h or 5d`}},
 	{"a negative limit", "", "session configure default --send-rate -1", 2,
-		[]string{"settings.send_rate: is -1; 0 (no limit), or 0.001 to 1000000 is allowed"}},
+		[]string{"--send-rate: is -1; 0 (no limit), or 0.001 to 1000000 is allowed"}},
 	{"a name with a space", "BROKERD_AGENT=a b", "inbox", 2, []string{`BROKERD_AGENT: "a b" is not a name`}},
 	{"an agent that is not registered", "BROKERD_AGENT=stranger", "inbox", 3,
 		[]string{`the agent "stranger", which makes this call, is not registered`, "brokerctl agent register stranger"}},

@@ -147,7 +147,8 @@ func (c *cli) sourceOfAgent() string {
 	return c.found.agent.from
 }
 
-// flagOf returns the flag or variable behind a field of the metadata, and other fields as they are.
+// flagOf returns the flag or variable that sets a field of the request or of the metadata, and other
+// fields as they are.
 func (c *cli) flagOf(field string) string {
 	switch field {
 	case "brokerd-agent":
@@ -164,6 +165,10 @@ func (c *cli) flagOf(field string) string {
 		return "BROKERD_INCARNATION"
 	case "brokerd-fence":
 		return "BROKERD_FENCE"
+	}
+	name := strings.ReplaceAll(field[strings.LastIndexByte(field, '.')+1:], "_", "-")
+	if c.flags != nil && c.flags.Lookup(name) != nil {
+		return "--" + name
 	}
 	return field
 }

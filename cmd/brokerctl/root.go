@@ -22,7 +22,8 @@ type cli struct {
 
 	hookedBy string // the session of the coding agent whose hook runs this; "" outside of hooks
 
-	ran bool // a command's own code was reached: errors before that are usage errors
+	ran   bool           // a command's own code was reached: errors before that are usage errors
+	flags *pflag.FlagSet // of that command
 }
 
 // globalOptions are the options of every command.
@@ -118,7 +119,7 @@ func newRoot(c *cli) *cobra.Command {
 func (c *cli) markRuns(cmd *cobra.Command) {
 	if runE := cmd.RunE; runE != nil {
 		cmd.RunE = func(cmd *cobra.Command, args []string) error {
-			c.ran = true
+			c.ran, c.flags = true, cmd.Flags()
 			return runE(cmd, args)
 		}
 	}

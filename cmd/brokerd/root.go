@@ -21,7 +21,9 @@ func newRoot() *cobra.Command {
 One daemon, one data folder; agents and brokerctl find it through the folder.
 
 Every flag may also be given in the environment (--log-level as BROKERD_LOG_LEVEL, and so on) or in the
-YAML file named by --config (log_level). Flags win over the environment, and that over the file.`,
+YAML file named by --config (log_level). Flags win over the environment, and that over the file.
+
+Exit codes: 1 if the daemon fails, 2 for a wrong command line or setting; exec and check have more.`,
 		Version:       brokerd.ThisBuild().String(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
