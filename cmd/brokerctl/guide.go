@@ -44,7 +44,7 @@ const guideText = `You work with other agents through the shell command brokerct
 
 Repeat:
 1. brokerctl next --wait 90s
-   Shows orders (halt: stop; resume: continue; terminate: end), then notices, then a message to work on with its claim ID.
+   Shows orders (halt: stop; resume: continue; terminate: end), then notices, then a message to do with its claim ID.
    Notices are news, not work. Exit code 4: nothing came; repeat.
 2. Do the work. The message is yours for 30 minutes; brokerctl extend adds time.
 3. Finish the message, or it comes again:
@@ -83,11 +83,13 @@ func (c *cli) guide(ctx context.Context) (string, error) {
 func (c *cli) introduction(ctx context.Context, s settings) []string {
 	const join = "brokerctl init --agent NAME --role ROLE"
 	if len(s.unchosen) > 0 {
-		return []string{fmt.Sprintf("This folder has several agents: %s. Choose yours or a new one: %s; then export BROKERD_AGENT=NAME or write brokerctl --agent NAME.",
+		return []string{fmt.Sprintf("This folder has several agents: %s. Choose yours or a new one: %s; "+
+			"then export BROKERD_AGENT=NAME or write brokerctl --agent NAME.",
 			clip(strings.Join(s.unchosen, ", "), 200), join)}
 	}
 	name := brief(s.agent.value)
-	lines := []string{fmt.Sprintf("You are the agent %s in the session %s.", name, brief(cmp.Or(s.session.value, "default")))}
+	session := brief(cmp.Or(s.session.value, "default"))
+	lines := []string{fmt.Sprintf("You are the agent %s in the session %s.", name, session)}
 	switch {
 	case name == "":
 		lines = []string{"You have no name yet; choose one: " + join + "."}

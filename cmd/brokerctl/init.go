@@ -165,7 +165,8 @@ func (o *initOptions) write(c *cli, want initialized) (config, error) {
 		switch have := had.values[key]; {
 		case value == "" || have == value:
 		case have != "":
-			return config{}, failf(exitConflict, "%s has %s %q, and this call has %q: change the file, or leave out --%s or its variable",
+			return config{}, failf(exitConflict,
+				"%s has %s %q, and this call has %q: change the file, or leave out --%s or its variable",
 				want.File, key, have, value, key)
 		default:
 			put(top, key, &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: value})

@@ -12,7 +12,8 @@ func TestInit_WritesTheFileAndRegistersTheAgentOnce(t *testing.T) {
 	startBroker(t)
 	out := must0(t, "init", "--agent", "builder-1", "--role", "builder")
 	for _, want := range []string{
-		"wrote ", configFile, " answers\n", "builder-1 is registered now\n", "Next: brokerctl guide", "brokerctl next --wait 90s",
+		"wrote ", configFile, " answers\n", "builder-1 is registered now\n",
+		"Next: brokerctl guide", "brokerctl next --wait 90s",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)
@@ -39,7 +40,8 @@ func TestInit_ANewAgentJoinsTheOthersOfTheFolder(t *testing.T) {
 	configure(t, "# ours\noutput: table # for people\n")
 	must0(t, "init", "--agent", "builder-1", "--role", "builder")
 	out := must0(t, "init", "--agent", "critic-1", "--role", "critic")
-	if !strings.Contains(out, "Next: export BROKERD_AGENT=critic-1, since this folder has several agents: builder-1, critic-1") {
+	next := "Next: export BROKERD_AGENT=critic-1, since this folder has several agents: builder-1, critic-1"
+	if !strings.Contains(out, next) {
 		t.Errorf("%s", out)
 	}
 	text, err := os.ReadFile(configFile)
@@ -58,7 +60,8 @@ func TestInit_ANewAgentJoinsTheOthersOfTheFolder(t *testing.T) {
 		t.Errorf("no agent is chosen: %+v", got)
 	}
 	for agent, args := range map[any][]string{"critic-1": {"--agent", "critic-1"}, nil: {"--agent", ""}} {
-		if got := fields(t, append(args, "whoami")...); at(t, got, "agent") != agent || at(t, got, "agent_from") != "--agent" {
+		got := fields(t, append(args, "whoami")...)
+		if at(t, got, "agent") != agent || at(t, got, "agent_from") != "--agent" {
 			t.Errorf("%q: %v", args, got)
 		}
 	}
@@ -81,8 +84,9 @@ func TestInit_ACodingAgentsSessionKeepsItsAgent(t *testing.T) {
 		t.Errorf("the session chooses the agent without a variable:\n%s", out)
 	}
 	file := filepath.Join(dir, configFile)
-	if got := fields(t, "whoami"); at(t, got, "agent") != "critic-1" || at(t, got, "agent_from") != file+", hook session 77aa" {
-		t.Errorf("%v", got)
+	who := fields(t, "whoami")
+	if at(t, who, "agent") != "critic-1" || at(t, who, "agent_from") != file+", hook session 77aa" {
+		t.Errorf("%v", who)
 	}
 
 	// Hooks get the session as input. The commands that they suggest work in any shell.
@@ -123,11 +127,13 @@ func TestInit_HonoursTheEnvironment(t *testing.T) {
 	}
 	t.Setenv("BROKERD_SESSION", "")
 	t.Setenv("BROKERD_AGENT", "")
-	if got := fields(t, "whoami"); at(t, got, "session") != "website" || at(t, got, "agent") != "zed" || at(t, got, "role") != "z" {
-		t.Errorf("%v", got)
+	who := fields(t, "whoami")
+	if at(t, who, "session") != "website" || at(t, who, "agent") != "zed" || at(t, who, "role") != "z" {
+		t.Errorf("%v", who)
 	}
 	got := ctl(t, "-o", "table", "init", "--session", "other", "--agent", "zed")
-	if got.code != 5 || !strings.Contains(got.err, `has session "website", and this call has "other"`) || strings.Contains(got.err, "force") {
+	if got.code != 5 || strings.Contains(got.err, "force") ||
+		!strings.Contains(got.err, `has session "website", and this call has "other"`) {
 		t.Errorf("another session: %+v", got)
 	}
 }

@@ -132,13 +132,14 @@ func TestAgent_TakesTheRetryOfItsOwnFailure(t *testing.T) {
 		t.Fatal(err)
 	}
 	failed := filepath.Join(t.TempDir(), "failed")
-	cmd := exec.CommandContext(ctx, "./agent.sh", "worker-1", "worker", "sh", "-c", `test -e "$0" || { touch "$0"; exit 1; }`, failed)
+	const failOnce = `test -e "$0" || { touch "$0"; exit 1; }`
+	cmd := exec.CommandContext(ctx, "./agent.sh", "worker-1", "worker", "sh", "-c", failOnce, failed)
 	cmd.Env = environment(t, data, "5s")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	if d := delivery(ctx, t, broker, sent.GetResults()[0].GetRevision()); d.GetState() != pb.DeliveryState_DELIVERY_STATE_ACKED ||
-		d.GetAttempts() != 1 {
+	d := delivery(ctx, t, broker, sent.GetResults()[0].GetRevision())
+	if d.GetState() != pb.DeliveryState_DELIVERY_STATE_ACKED || d.GetAttempts() != 1 {
 		t.Errorf("delivery is %v", d)
 	}
 }

@@ -130,12 +130,13 @@ func TestError_TheReasonIsATrailerToo(t *testing.T) {
 	w := serve(t)
 	conn := dial(t, w.tcp)
 	var trailer metadata.MD
-	_, err := grpc_health_v1.NewHealthClient(conn).Check(calling(t), &grpc_health_v1.HealthCheckRequest{}, grpc.Trailer(&trailer))
+	check, read := &grpc_health_v1.HealthCheckRequest{}, grpc.Trailer(&trailer)
+	_, err := grpc_health_v1.NewHealthClient(conn).Check(calling(t), check, read)
 	expect(t, err, codes.Unauthenticated, "CREDENTIAL_REQUIRED", "")
 	if got := trailer.Get("brokerd-reason"); len(got) != 1 || got[0] != "CREDENTIAL_REQUIRED" {
 		t.Errorf("a call: %v", trailer)
 	}
-	stream, err := grpc_health_v1.NewHealthClient(conn).Watch(calling(t), &grpc_health_v1.HealthCheckRequest{})
+	stream, err := grpc_health_v1.NewHealthClient(conn).Watch(calling(t), check)
 	if err == nil {
 		_, err = stream.Recv()
 	}
@@ -143,7 +144,7 @@ func TestError_TheReasonIsATrailerToo(t *testing.T) {
 	if got := stream.Trailer().Get("brokerd-reason"); len(got) != 1 || got[0] != "CREDENTIAL_REQUIRED" {
 		t.Errorf("a stream: %v", stream.Trailer())
 	}
-	_, err = grpc_health_v1.NewHealthClient(dial(t, w.socket)).Check(calling(t), &grpc_health_v1.HealthCheckRequest{}, grpc.Trailer(&trailer))
+	_, err = grpc_health_v1.NewHealthClient(dial(t, w.socket)).Check(calling(t), check, read)
 	if got := trailer.Get("brokerd-reason"); err != nil || len(got) > 0 {
 		t.Errorf("a call that succeeds: %v, %v", trailer, err)
 	}
