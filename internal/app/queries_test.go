@@ -49,6 +49,7 @@ var scans = map[string]string{
 	"retention.selectDeletions":  "deletions of sessions that are not finished alone",
 	"sessions.countSessions":     "one row per session",
 	"sessions.listAll":           "one row per session",
+	"sessions.selectNames":       "one row per session",
 	"state.invariants":           "CheckDatabase",
 	"state.sumVersions":          "in a snapshot at the start, to bound the history of keys",
 	"store.checkBefore":          "one row per table, once at the start",

@@ -1022,7 +1022,8 @@ type RegisterAgentRequest struct {
 	Instance string `protobuf:"bytes,4,opt,name=instance,proto3" json:"instance,omitempty"`
 	// At most 1,024 bytes.
 	Worktree string `protobuf:"bytes,5,opt,name=worktree,proto3" json:"worktree,omitempty"`
-	// At most 64; key and value at most 256 bytes each.
+	// At most 64; key and value at most 256 bytes each. Explain reads the label command, a JSON array with the words of the
+	// program's command, and proposes it when the agent has failed; `brokerctl agent run` sets it.
 	Labels map[string]string `protobuf:"bytes,6,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// 1 s to 7 days; absent = 90 s. A heartbeat every third of it is enough.
 	Lease *durationpb.Duration `protobuf:"bytes,7,opt,name=lease,proto3" json:"lease,omitempty"`
