@@ -88,7 +88,7 @@ role           builder
 fence          11
 granted        1m ago
 ends           in 1h
-longest hold   168h
+longest hold   7d
 last released  2m ago
 
 TICKET  PLACE  WAITING    SINCE

@@ -50,7 +50,7 @@ func appendMessage(b *bytes.Buffer, m protoreflect.Message) error {
 	case *timestamppb.Timestamp:
 		return appendString(b, stamp(v))
 	case *durationpb.Duration:
-		return appendString(b, short(v.AsDuration()))
+		return appendString(b, units(v.AsDuration()))
 	case *pb.StateValue: // plain, whatever its type
 		f := m.WhichOneof(m.Descriptor().Oneofs().ByName("value"))
 		if f == nil {

@@ -159,12 +159,12 @@ func TestTimes_AreShort(t *testing.T) {
 	}
 	for d, want := range map[time.Duration]string{
 		0: "0s", 24 * time.Hour: "24h", 90 * time.Second: "1m30s", 10 * time.Minute: "10m", 1500 * time.Millisecond: "1.5s", 10 * time.Second: "10s",
-		100*time.Hour + 30*time.Minute: "100h30m",
+		47 * time.Hour: "47h", 7 * 24 * time.Hour: "7d", 100*time.Hour + 30*time.Minute: "4d4h30m", -72 * time.Hour: "-72h",
 	} {
 		if got := short(d); got != want {
 			t.Errorf("%v: %q, want %q", d, got, want)
 		}
-		if back, err := time.ParseDuration(short(d)); err != nil || back != d {
+		if back, err := parseDuration(short(d)); err != nil || back != d {
 			t.Errorf("%q reads back as %v, %v", short(d), back, err)
 		}
 	}

@@ -155,7 +155,7 @@ func TestSession_EverySettingHasAnOption(t *testing.T) {
 	shown := must0(t, "session", "get", "website")
 	for _, line := range []string{
 		"state               open", "send rate           2.5 a second, at once 9", "message limit       4096 bytes", "breaker             never",
-		"escalates to        human, lead", "directors           operators only", "keeps messages      for ever", "keeps events        48h", "case in lock paths  folded",
+		"escalates to        human, lead", "directors           operators only", "keeps messages      without limit", "keeps events        2d", "case in lock paths  folded",
 	} {
 		if !strings.Contains(shown, line+"\n") {
 			t.Errorf("no line %q in\n%s", line, shown)

@@ -146,5 +146,5 @@ func roles(n *pb.Names, none string) string {
 }
 
 func kept(d *durationpb.Duration) string {
-	return cond(d.AsDuration() > 0, shortOf(d), "for ever")
+	return cond(d.AsDuration() > 0, shortOf(d), "without limit")
 }

@@ -76,8 +76,17 @@ func rough(d time.Duration) string {
 	return fmt.Sprintf("%dd", d.Round(day)/day)
 }
 
-// short writes a duration exactly, without units that are zero at its end: "24h", "1m30s", "0s".
+// short writes a duration exactly, from two days on with days: "24h", "1m30s", "0s", "7d", "4d4h30m".
 func short(d time.Duration) string {
+	const day = 24 * time.Hour
+	if d < 2*day {
+		return units(d)
+	}
+	return fmt.Sprintf("%dd", d/day) + cond(d%day == 0, "", units(d%day))
+}
+
+// units writes a duration as Go parses it, without units that are zero at its end: "168h", "1m30s".
+func units(d time.Duration) string {
 	s := d.String()
 	if strings.HasSuffix(s, "m0s") {
 		s = s[:len(s)-2]
