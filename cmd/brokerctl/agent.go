@@ -261,23 +261,28 @@ func (o *agentListOptions) run(c *cli, cmd *cobra.Command) error {
 		return err
 	}
 	if o.roles {
-		return list(c, cmd, roles, view[*pb.RoleSummary]{
-			columns: []table.Column{{Name: "ROLE", Min: 12}, {Name: "AGENTS"}, {Name: "ACTIVE", Rank: 1}, {Name: "FAILED"}},
-			row: func(r *pb.RoleSummary) []string {
-				return []string{cond(r.GetRole() != "", r.GetRole(), "(none)"), strconv.Itoa(int(r.GetAgents())), strconv.Itoa(int(r.GetActive())), strconv.Itoa(int(r.GetFailed()))}
-			},
-			none: "no agents",
-		})
+		return list(c, cmd, roles, roleView())
 	}
 	return list(c, cmd, agents, c.agentView())
+}
+
+// roleView lists roles.
+func roleView() view[*pb.RoleSummary] {
+	return view[*pb.RoleSummary]{
+		columns: []table.Column{{Name: "ROLE", Min: 12}, {Name: "AGENTS"}, {Name: "ACTIVE", Rank: 1}, {Name: "FAILED"}},
+		row: func(r *pb.RoleSummary) []string {
+			return []string{cond(r.GetRole() != "", r.GetRole(), "(none)"), strconv.Itoa(int(r.GetAgents())), strconv.Itoa(int(r.GetActive())), strconv.Itoa(int(r.GetFailed()))}
+		},
+		none: "no agents",
+	}
 }
 
 // agentView lists agents.
 func (c *cli) agentView() view[*pb.Agent] {
 	return view[*pb.Agent]{
 		columns: []table.Column{
-			{Name: "AGENT", Min: 16}, {Name: "ROLE", Min: 8}, {Name: "STATUS", Min: 8, State: true}, {Name: "HEALTH", State: true}, {Name: "SEEN"},
-			{Name: "CAPABILITIES", Rank: 2, Min: 12}, {Name: "ACTIVITY", Rank: 1, Min: 16}, {Name: "DESCRIPTION", Rank: 3, Min: 16},
+			{Name: "AGENT", Min: 16}, {Name: "ROLE", Min: 8}, {Name: "STATUS", State: true}, {Name: "HEALTH", State: true}, {Name: "SEEN"},
+			{Name: "CAPABILITIES", Rank: 2, Min: 16}, {Name: "ACTIVITY", Rank: 1, Min: 24}, {Name: "DESCRIPTION", Rank: 3, Min: 24},
 		},
 		row: func(a *pb.Agent) []string {
 			activity := a.GetActivity()

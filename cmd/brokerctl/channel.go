@@ -90,14 +90,7 @@ func newChannelListCommand(c *cli) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return list(c, cmd, channels, view[*pb.Channel]{
-				columns: []table.Column{{Name: "CHANNEL", Min: 16}, {Name: "TTL", Rank: 1}, {Name: "WAITING"}, {Name: "SUBSCRIBERS", Min: 16}},
-				row: func(ch *pb.Channel) []string {
-					subscribers := ch.GetSubscribers()
-					return []string{ch.GetName(), shortOf(ch.GetDefaultTtl()), strconv.FormatInt(ch.GetWaiting(), 10), names(subscribers, len(subscribers))}
-				},
-				none: "no channels",
-			})
+			return list(c, cmd, channels, channelView())
 		},
 	}
 	cmd.Flags().StringVar(&subscriber, "subscriber", "", "only channels that this agent subscribes to")
@@ -201,4 +194,16 @@ func newChannelConfigureCommand(c *cli) *cobra.Command {
 	addRequestID(cmd, &requestID)
 	cmd.MarkFlagsOneRequired("default-ttl", "message-retention")
 	return cmd
+}
+
+// channelView lists channels.
+func channelView() view[*pb.Channel] {
+	return view[*pb.Channel]{
+		columns: []table.Column{{Name: "CHANNEL", Min: 16}, {Name: "TTL", Rank: 1}, {Name: "WAITING"}, {Name: "SUBSCRIBERS", Min: 16}},
+		row: func(ch *pb.Channel) []string {
+			subscribers := ch.GetSubscribers()
+			return []string{ch.GetName(), shortOf(ch.GetDefaultTtl()), strconv.FormatInt(ch.GetWaiting(), 10), names(subscribers, len(subscribers))}
+		},
+		none: "no channels",
+	}
 }

@@ -91,7 +91,7 @@ func (c *cli) eventView() view[*pb.Event] {
 	return view[*pb.Event]{
 		columns: []table.Column{
 			{Name: "REV", Typical: 6}, {Name: "TIME", Typical: c.timeWidth()}, {Name: "SEVERITY", State: true}, {Name: "TYPE", Rank: 2, Min: 14, Typical: 20},
-			{Name: "SOURCE", Rank: 1, Min: 8, Typical: 12}, {Name: "SUMMARY", Min: 20, Typical: 40},
+			{Name: "SOURCE", Rank: 1, Min: 8, Typical: 12}, {Name: "SUMMARY", Min: 34, Typical: 40},
 		},
 		row: func(e *pb.Event) []string {
 			severity := ""

@@ -302,8 +302,8 @@ exclusive lock on it.`,
 func (c *cli) lockView() view[proto.Message] {
 	return view[proto.Message]{
 		columns: []table.Column{
-			{Name: "ID"}, {Name: "STATE", Min: 12, State: true}, {Name: "MODE", Rank: 3}, {Name: "OWNER", Min: 12}, {Name: "SINCE", Rank: 2}, {Name: "ENDS"},
-			{Name: "PATHS", Min: 16}, {Name: "REASON", Rank: 1, Min: 12},
+			{Name: "ID"}, {Name: "STATE", Min: 18, State: true}, {Name: "MODE", Rank: 3}, {Name: "OWNER", Min: 12}, {Name: "SINCE", Rank: 2}, {Name: "ENDS"},
+			{Name: "PATHS", Min: 24}, {Name: "REASON", Rank: 1, Min: 16},
 		},
 		row: func(m proto.Message) []string {
 			if t, ok := m.(*pb.LockTicket); ok {

@@ -133,7 +133,7 @@ func (c *cli) messageView() view[*pb.InboxItem] {
 	return view[*pb.InboxItem]{
 		columns: []table.Column{
 			{Name: "REV"}, {Name: "PRIO", Rank: 2}, {Name: "SENT"}, {Name: "FROM", Min: 10}, {Name: "TO", Min: 10}, {Name: "TYPE", Rank: 3, Min: 8},
-			{Name: "STATE", Rank: 1, Min: 8, State: true}, {Name: "SUBJECT", Min: 20}, {Name: "ID", Wide: true},
+			{Name: "STATE", Rank: 1, State: true}, {Name: "SUBJECT", Min: 28}, {Name: "ID", Wide: true},
 		},
 		row: func(item *pb.InboxItem) []string {
 			m := item.GetMessage()

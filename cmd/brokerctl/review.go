@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -183,40 +185,26 @@ func newReviewListCommand(c *cli) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			var t *textTable
-			if format != formatJSON {
-				out := cmd.OutOrStdout()
-				if format == formatPrompt {
-					out = promptOutput{out}
-				}
-				t = c.newTable(out, table.Column{Name: "SCOPE", Min: 12}, table.Column{Name: "ROUND", Rank: 3}, table.Column{Name: "STATE", State: true},
-					table.Column{Name: "PRODUCER", Rank: 1, Min: 10}, table.Column{Name: "CRITIC", Min: 10}, table.Column{Name: "SUBMITTED", Rank: 2},
-					table.Column{Name: "SUBJECT", Min: 16})
+			found = slices.DeleteFunc(found, func(r *client.Review) bool { return r.Verdict != nil && !all })
+			if limit > 0 {
+				found = found[:min(limit, len(found))]
 			}
-			listed := 0
-			for _, r := range found {
-				if r.Verdict != nil && !all || limit > 0 && listed == limit {
-					continue
-				}
-				listed++
-				if format == formatJSON {
+			out := cmd.OutOrStdout()
+			switch {
+			case format == formatJSON:
+				for _, r := range found {
 					if err := c.showReview(cmd, r); err != nil {
 						return err
 					}
-					continue
 				}
-				f := factsOf(r)
-				t.row(f.Scope, fmt.Sprintf("%d of %d", f.Round, f.MaxRounds), f.State, f.Producer, f.Critic,
-					c.when(r.Submitted.GetCreatedAt()), summary(r.Submitted))
-			}
-			switch {
-			case format == formatJSON:
 				return nil
-			case listed == 0:
+			case len(found) == 0:
 				fmt.Fprintln(cmd.ErrOrStderr(), "nothing waits for a review")
 				return nil
+			case format == formatPrompt:
+				out = promptOutput{out}
 			}
-			return t.flush()
+			return c.printReviews(out, found)
 		},
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "also list decided reviews")
@@ -258,6 +246,19 @@ func newReviewGetCommand(c *cli) *cobra.Command {
 			return nil
 		},
 	}
+}
+
+// printReviews lists reviews.
+func (c *cli) printReviews(w io.Writer, reviews []*client.Review) error {
+	t := c.newTable(w, table.Column{Name: "SCOPE", Min: 12}, table.Column{Name: "ROUND", Rank: 3}, table.Column{Name: "STATE", State: true},
+		table.Column{Name: "PRODUCER", Rank: 1, Min: 10}, table.Column{Name: "CRITIC", Min: 10}, table.Column{Name: "SUBMITTED", Rank: 2},
+		table.Column{Name: "SUBJECT", Min: 16})
+	for _, r := range reviews {
+		f := factsOf(r)
+		t.row(f.Scope, fmt.Sprintf("%d of %d", f.Round, f.MaxRounds), f.State, f.Producer, f.Critic,
+			c.when(r.Submitted.GetCreatedAt()), summary(r.Submitted))
+	}
+	return t.flush()
 }
 
 // reviewFacts are a review as it is printed.

@@ -109,20 +109,7 @@ func newSessionListCommand(c *cli) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return list(c, cmd, sessions, view[*pb.Session]{
-				columns: []table.Column{
-					{Name: "SESSION", Min: 16}, {Name: "STATE", State: true}, {Name: "CREATED"}, {Name: "AGEING", Rank: 2}, {Name: "MAILBOX LIMIT", Rank: 3},
-					{Name: "MAX ATTEMPTS", Rank: 4}, {Name: "SEND RATE", Rank: 5}, {Name: "DESCRIPTION", Rank: 1, Min: 16},
-				},
-				row: func(s *pb.Session) []string {
-					set := s.GetSettings()
-					return []string{
-						s.GetName(), enumOf(s.GetState()), c.when(s.GetCreatedAt()), ageing(set), mailboxLimit(set), strconv.Itoa(int(set.GetMaxAttempts())),
-						sendRate(set), s.GetDescription(),
-					}
-				},
-				none: "no sessions",
-			})
+			return list(c, cmd, sessions, c.sessionView())
 		},
 	}
 	limitVar(cmd.Flags(), &limit, 0)
@@ -161,4 +148,22 @@ current session is meant.`,
 	addRequestID(cmd, &o.requestID)
 	cmd.MarkFlagsOneRequired(settingNames()...)
 	return cmd
+}
+
+// sessionView lists sessions.
+func (c *cli) sessionView() view[*pb.Session] {
+	return view[*pb.Session]{
+		columns: []table.Column{
+			{Name: "SESSION", Min: 16}, {Name: "STATE", State: true}, {Name: "CREATED"}, {Name: "AGEING", Rank: 2}, {Name: "MAILBOX LIMIT", Rank: 3},
+			{Name: "MAX ATTEMPTS", Rank: 4}, {Name: "SEND RATE", Rank: 5}, {Name: "DESCRIPTION", Rank: 1, Min: 24},
+		},
+		row: func(s *pb.Session) []string {
+			set := s.GetSettings()
+			return []string{
+				s.GetName(), enumOf(s.GetState()), c.when(s.GetCreatedAt()), ageing(set), mailboxLimit(set), strconv.Itoa(int(set.GetMaxAttempts())),
+				sendRate(set), s.GetDescription(),
+			}
+		},
+		none: "no sessions",
+	}
 }

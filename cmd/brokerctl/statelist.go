@@ -39,7 +39,7 @@ func (c *cli) stateView() view[*pb.StateEntry] {
 		columns: []table.Column{
 			{Name: "KEY", Min: 12, Typical: 24}, {Name: "VERSION", Rank: 2}, {Name: "REV", Typical: 6}, {Name: "AUTHOR", Rank: 1, Min: 8, Typical: 12},
 			{Name: "CHANGED", Typical: c.timeWidth()}, {Name: "OWNER", Rank: 3, Min: 8, Typical: 12}, {Name: "TASK", Rank: 4, Min: 8, Typical: 12},
-			{Name: "VALUE", Min: 16, Typical: 40},
+			{Name: "VALUE", Min: 30, Typical: 40},
 		},
 		row: func(e *pb.StateEntry) []string {
 			return []string{keyName(e), strconv.FormatInt(e.GetVersion(), 10), strconv.FormatInt(e.GetRevision(), 10), e.GetAuthor(),

@@ -349,7 +349,7 @@ func newTokenListCommand(c *cli) *cobra.Command {
 func (c *cli) tokenView() view[*pb.Token] {
 	return view[*pb.Token]{
 		columns: []table.Column{
-			{Name: "TOKEN", Min: 16}, {Name: "STATE", Min: 8, State: true}, {Name: "OWNER", Min: 12}, {Name: "ROLE", Rank: 4, Min: 8}, {Name: "ENDS"},
+			{Name: "TOKEN", Min: 16}, {Name: "STATE", State: true}, {Name: "OWNER", Min: 12}, {Name: "ROLE", Rank: 4, Min: 8}, {Name: "ENDS"},
 			{Name: "WAITING", Rank: 1}, {Name: "FENCE", Rank: 2}, {Name: "RELEASED", Rank: 5}, {Name: "REASON", Rank: 3, Min: 12},
 		},
 		row: func(k *pb.Token) []string {

@@ -1,0 +1,198 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"brokerd/client"
+	"brokerd/cmd/brokerctl/bench"
+	"brokerd/cmd/brokerctl/table"
+	pb "brokerd/gen/brokerd/v1"
+)
+
+// mail returns two messages in a mailbox; their delivery is shown to an agent.
+func mail() []*pb.InboxItem {
+	second := item()
+	second.Message.Id, second.Message.Revision, second.Message.Sender, second.Message.CreatedAt = "01a20204-28d5-74cd-a0e1-000000001268", 4712, "orchestrator-of-東京", before(49*time.Hour)
+	second.Message.Subject, second.Message.Body = "", "Please look at the login page again: the button is too small, and the text below it is not aligned with the field"
+	second.Delivery = &pb.Delivery{Mailbox: "builder-1", State: pb.DeliveryState_DELIVERY_STATE_DEAD, Attempts: 3, MaxAttempts: 3, FinishedAt: before(time.Hour),
+		History: []*pb.Attempt{{Number: 3, Agent: "builder-1", Error: "exit status 1: tests fail in internal/web/login_test.go, in two places", EndedAt: before(time.Hour)}}}
+	return []*pb.InboxItem{item(), second}
+}
+
+// tables are all tables of brokerctl, with fixed data.
+var tables = []struct {
+	name  string
+	print func(c *cli, cmd *cobra.Command, w io.Writer) error
+}{
+	{"agent list", func(c *cli, cmd *cobra.Command, _ io.Writer) error {
+		return list(c, cmd, []*pb.Agent{
+			{Name: "builder-1", Role: "builder", Status: pb.AgentStatus_AGENT_STATUS_ACTIVE, Health: pb.Health_HEALTH_OK, LastSeen: before(time.Second), Activity: "running the tests of the login page",
+				Progress: 0.4, Capabilities: []string{"go", "sql", "html", "css"}, Description: "builds pages and their tests"},
+			{Name: "builder-2", Role: "builder", Status: pb.AgentStatus_AGENT_STATUS_IDLE, Degraded: true, Health: pb.Health_HEALTH_FAILED, LastSeen: before(2 * time.Hour)},
+		}, c.agentView())
+	}},
+	{"agent list --roles", func(c *cli, cmd *cobra.Command, _ io.Writer) error {
+		return list(c, cmd, []*pb.RoleSummary{{Role: "builder", Agents: 2, Active: 1, Failed: 1}, {Agents: 1}}, roleView())
+	}},
+	{"agent get", func(c *cli, _ *cobra.Command, w io.Writer) error {
+		c.printAgent(w, &pb.GetAgentResponse{Agent: &pb.Agent{
+			Name: "builder-1", Role: "builder", Status: pb.AgentStatus_AGENT_STATUS_ACTIVE, Health: pb.Health_HEALTH_LATE, LastSeen: before(time.Minute), RegisteredAt: before(time.Hour),
+			Description: "builds the pages of the site and their tests, and keeps the style of the existing pages while it does so", Incarnation: 2, Lease: durationpb.New(90 * time.Second),
+		}, Unread: 2, Claimable: 1})
+		return nil
+	}},
+	{"inbox, receive", func(c *cli, cmd *cobra.Command, _ io.Writer) error { return list(c, cmd, mail(), c.inboxView()) }},
+	{"inbox --follow, receive --follow", func(c *cli, cmd *cobra.Command, _ io.Writer) error {
+		return followed(c, cmd, mail(), c.inboxView())
+	}},
+	{"message list", func(c *cli, cmd *cobra.Command, _ io.Writer) error { return list(c, cmd, mail(), c.messageView()) }},
+	{"message list, of an operator", func(c *cli, cmd *cobra.Command, _ io.Writer) error {
+		return list(c, cmd, []*pb.InboxItem{{Message: item().Message}}, c.messageView())
+	}},
+	{"message get", func(c *cli, _ *cobra.Command, w io.Writer) error {
+		c.printDeliveries(w, []*pb.Delivery{mail()[0].GetDelivery(), mail()[1].GetDelivery()})
+		return nil
+	}},
+	{"dlq list", func(c *cli, cmd *cobra.Command, _ io.Writer) error {
+		gone := mail()[1]
+		gone.Delivery.History = []*pb.Attempt{{Error: "AGENT_GONE: "}}
+		return list(c, cmd, []*pb.InboxItem{mail()[1], gone}, c.deadView())
+	}},
+	{"thread list", func(c *cli, cmd *cobra.Command, _ io.Writer) error {
+		first := mail()[1]
+		first.Message.ThreadId = first.GetMessage().GetId()
+		threads := []*pb.ThreadSummary{{ThreadId: first.GetMessage().GetThreadId(), Messages: 3, LastAt: before(time.Hour), Participants: []string{"orchestrator-of-東京", "builder-1"}}}
+		return list(c, cmd, threads, c.threadView([]*pb.InboxItem{first}))
+	}},
+	{"lock list", func(c *cli, cmd *cobra.Command, _ io.Writer) error {
+		return list(c, cmd, []proto.Message{
+			&pb.Lock{Fence: 11, Mode: pb.LockMode_LOCK_MODE_EXCLUSIVE, Agent: "builder-1", Holder: "run-1", Waiting: 1, GrantedAt: before(3 * time.Minute), HeldUntil: before(time.Second - 30*time.Minute),
+				Paths: []string{"internal/web/login.go", "internal/web/login_test.go", "it's"}, Reason: "moves the login form"},
+			&pb.LockTicket{Ticket: 13, Mode: pb.LockMode_LOCK_MODE_SHARED, Agent: "builder-2", Position: 1, Kept: true, CreatedAt: before(time.Minute), Paths: []string{"internal/web/"},
+				Obstacles: []*pb.Obstacle{{Agent: "builder-1", Holder: "run-1"}}},
+		}, c.lockView())
+	}},
+	{"token list", func(c *cli, cmd *cobra.Command, _ io.Writer) error {
+		return list(c, cmd, []*pb.Token{
+			{Type: "deploy", Scope: "staging", State: pb.TokenState_TOKEN_STATE_CONTESTED, Agent: "builder-2", Role: "builder", Fence: 11, HeldUntil: before(-time.Hour), Waiting: 1, Reason: "release 1.2"},
+			{Type: "review", Scope: "login page", State: pb.TokenState_TOKEN_STATE_AVAILABLE, LastReleasedAt: before(time.Minute)},
+		}, c.tokenView())
+	}},
+	{"token get", func(c *cli, _ *cobra.Command, w io.Writer) error {
+		c.printToken(w, &pb.GetTokenResponse{
+			Token:   &pb.Token{Type: "deploy", Scope: "staging", State: pb.TokenState_TOKEN_STATE_HELD, Agent: "builder-2", Fence: 11, GrantedAt: before(time.Minute), HeldUntil: before(-time.Hour)},
+			Tickets: []*pb.TokenTicket{{Ticket: 13, Agent: "builder-1", Position: 1, CreatedAt: before(time.Minute), Reason: "release 1.3"}},
+		})
+		return nil
+	}},
+	{"state list", func(c *cli, cmd *cobra.Command, _ io.Writer) error { return list(c, cmd, keys(), c.stateView()) }},
+	{"state follow", func(c *cli, cmd *cobra.Command, _ io.Writer) error { return followed(c, cmd, keys(), c.stateView()) }},
+	{"event list", func(c *cli, cmd *cobra.Command, _ io.Writer) error { return list(c, cmd, happened(), c.eventView()) }},
+	{"event follow", func(c *cli, cmd *cobra.Command, _ io.Writer) error {
+		return followed(c, cmd, happened(), c.eventView())
+	}},
+	{"channel list", func(c *cli, cmd *cobra.Command, _ io.Writer) error {
+		return list(c, cmd, []*pb.Channel{{Name: "builds", DefaultTtl: durationpb.New(30 * time.Minute), Waiting: 2, Subscribers: []string{"builder-1", "builder-2", "lead"}}}, channelView())
+	}},
+	{"session list", func(c *cli, cmd *cobra.Command, _ io.Writer) error {
+		return list(c, cmd, []*pb.Session{{Name: "website", State: pb.SessionState_SESSION_STATE_OPEN, CreatedAt: before(72 * time.Hour), Description: "The relaunch of the web site",
+			Settings: &pb.SessionSettings{Ageing: durationpb.New(5 * time.Minute), MailboxLimit: proto.Int64(10000), MaxAttempts: proto.Int32(3), SendRate: proto.Float64(10)}}}, c.sessionView())
+	}},
+	{"review list", func(c *cli, _ *cobra.Command, w io.Writer) error {
+		return c.printReviews(w, []*client.Review{{Scope: "login", Round: 2, MaxRounds: 3, Producer: "builder-1", Submitted: item().Message}})
+	}},
+	{"status", func(c *cli, _ *cobra.Command, w io.Writer) error {
+		c.printStatus(w, &pb.GetStatusResponse{Session: "default", Agents: 2, FailedAgents: 1, Waiting: 3, Version: "0.4.0", StartedAt: before(time.Hour), Revision: 4712, Sync: "full",
+			DataDir: "/home/ada/.local/share/brokerd/of-a-project-with-a-long-name/data", Listen: []string{"unix:///run/user/1000/brokerd.sock"}, Mailboxes: []*pb.MailboxStatus{{Mailbox: "role:builder", Waiting: 3, Dead: 1}},
+		}, []*pb.Finding{{Severity: pb.FindingSeverity_FINDING_SEVERITY_ERROR, Subject: "mailbox role:builder", Summary: "3 messages wait in it, and no agent has that role"}})
+		return nil
+	}},
+	{"bench", func(c *cli, _ *cobra.Command, w io.Writer) error {
+		return c.showBench(w, formatTable, []bench.Result{{Workload: "send", Count: 1000, Took: time.Second, PerSecond: 1000, P50: time.Millisecond, P95: 2 * time.Millisecond, P99: 3 * time.Millisecond, Memory: 1 << 20}})
+	}},
+}
+
+func keys() []*pb.StateEntry {
+	return []*pb.StateEntry{
+		{Key: "plan/step", Type: pb.StateType_STATE_TYPE_INTEGER, Value: &pb.StateValue{Value: &pb.StateValue_IntegerValue{IntegerValue: 3}}, Version: 2, Revision: 4713, Author: "lead", ChangedAt: before(time.Minute)},
+		{Namespace: "global", Key: "config", Type: pb.StateType_STATE_TYPE_JSON, Value: &pb.StateValue{Value: &pb.StateValue_JsonValue{JsonValue: `{"site":"https://www.example.org","languages":["de","en","fr","ja"]}`}},
+			Version: 1, Revision: 4714, Author: "lead", Owner: "lead", TaskId: "t1", ChangedAt: before(26 * time.Hour)},
+	}
+}
+
+func happened() []*pb.Event {
+	return []*pb.Event{
+		{Revision: 4711, Time: before(3 * time.Minute), Type: "message.sent", Source: "lead", Summary: "task_assignment to builder-1: Add login", Severity: pb.Severity_SEVERITY_INFO},
+		{Revision: 4720, Time: before(time.Minute), Type: "message.dead", Source: "system", Severity: pb.Severity_SEVERITY_WARNING,
+			Summary: "message 4712 is a dead letter in builder-1 after 3 attempts: exit status 1: tests fail in internal/web/login_test.go, in two places"},
+	}
+}
+
+// followed prints items one at a time.
+func followed[T proto.Message](c *cli, cmd *cobra.Command, items []T, v view[T]) error {
+	print, err := follow(c, cmd, v)
+	for _, item := range items {
+		if err == nil {
+			err = print(item)
+		}
+	}
+	return err
+}
+
+// Each file has all tables at one width, with or without colour.
+func TestTables_LookAsInTheGoldenFiles(t *testing.T) {
+	t.Setenv("NO_COLOR", "")
+	for _, columns := range []int{80, 120, 200} {
+		for _, color := range []string{"never", "always"} {
+			var out bytes.Buffer
+			for _, shown := range tables {
+				c, cmd, _ := printer(formatTable)
+				c.env.Columns, c.global.color = columns, color
+				cmd.SetOut(&out)
+				fmt.Fprintf(&out, "# %s\n", shown.name)
+				if err := shown.print(c, cmd, &out); err != nil {
+					t.Fatal(err)
+				}
+				fmt.Fprintln(&out)
+			}
+			golden(t, fmt.Sprintf("tables-%d%s.txt", columns, cond(color == "always", "-color", "")), out.String())
+			plain := strings.NewReplacer("\x1b[31m", "", "\x1b[32m", "", "\x1b[33m", "", "\x1b[0m", "").Replace(out.String())
+			for line := range strings.Lines(plain) {
+				if n := table.Width(strings.TrimSuffix(line, "\n")); n > columns && !strings.Contains(line, ", attempt ") {
+					t.Errorf("%d cells at %d columns: %s", n, columns, line)
+				}
+			}
+		}
+	}
+}
+
+// golden compares a text with a file of testdata; -update writes the file.
+func golden(t *testing.T, name, text string) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), text); diff != "" {
+		t.Errorf("%s differs; after a wanted change run the test with -update (-file +text):\n%s", path, diff)
+	}
+}
