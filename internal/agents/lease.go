@@ -163,7 +163,7 @@ func (r *Registry) fail(tx *store.Tx, l *life, failed func(failure)) error {
 	}
 	a.Incarnation++
 	a.FailedAt = tx.Now()
-	summary := fmt.Sprintf("%s failed: nothing was heard of it for its lease of %v", a.Name, a.Lease)
+	summary := fmt.Sprintf("%s failed: it was silent for its lease of %v", a.Name, a.Lease)
 	a.Revision, err = r.append(tx, a, caller.System, events.Warning, "agent.failed", summary, map[string]any{
 		"agent": a.Name, "incarnation": a.Incarnation, "lease_seconds": a.Lease.Seconds(),
 	})
