@@ -38,7 +38,7 @@ var exitRows = []struct {
 	{[]string{"--agent", "lead", "ask", "channel:void", "x"}, 3, "no agent subscribes to channel void"},
 	{[]string{"message", "get", "999999"}, 3, "999999"},
 	{[]string{"agent", "get", "bilder-1"}, 3, "builder-1"},
-	{[]string{"--session", "defualt", "status"}, 3, `no session "defualt"; did you mean default, closed?; see session list`},
+	{[]string{"--session", "defualt", "status"}, 3, `no session "defualt"; did you mean default? see session list`},
 	{[]string{"--agent", "stranger", "inbox"}, 3, `"stranger", which makes this call, is not registered in session "default"`},
 	{[]string{"--agent", "stranger", "lock", "acquire", "a"}, 3, "; brokerctl agent register stranger"},
 	{[]string{"dlq", "redrive", "999999"}, 3, "999999"},
@@ -148,7 +148,7 @@ func TestErrors_WithJSONHaveReasonFieldsAndTimeToWait(t *testing.T) {
 		want string
 	}{
 		{[]string{"-o", "json", "agent", "get", "bilder-1"},
-			`{"error":{"code":"not_found","reason":"AGENT_NOT_FOUND","message":"there is no agent \"bilder-1\"; the nearest names are builder-1"}}`},
+			`{"error":{"code":"not_found","reason":"AGENT_NOT_FOUND","message":"no agent \"bilder-1\" is registered; did you mean builder-1?"}}`},
 		{[]string{"-o", "json", "--agent", "a b", "inbox"},
 			`{"error":{"code":"usage","reason":"INVALID_ARGUMENT","message":"--agent: M","fields":[{"field":"--agent","message":"M"}]}}`},
 		{[]string{"inbox", "--foo", "-o", "json"},

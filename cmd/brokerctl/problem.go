@@ -136,7 +136,10 @@ func (c *cli) forCommandLine(s *status.Status) string {
 	if hint == "" || strings.Contains(hint, "SOURCE") && c.sourceOfAgent() == "" {
 		return text
 	}
-	return text + "; " + strings.NewReplacer(words...).Replace(hint)
+	if !strings.HasSuffix(text, "?") {
+		text += ";"
+	}
+	return text + " " + strings.NewReplacer(words...).Replace(hint)
 }
 
 // sourceOfAgent returns the flag, variable or file that names the agent; "" if none does.

@@ -143,7 +143,7 @@ func TestSend_WarningsGoToStandardErrorAndIntoTheResult(t *testing.T) {
 	startBroker(t)
 	register(t, "lead/lead", "builder-1/builder")
 	as := func(args ...string) []string { return append([]string{"--agent", "lead"}, args...) }
-	const absent = "no agent has the role bulider (did you mean builder, lead?); the message waits until one does"
+	const absent = "no agent has the role bulider (did you mean builder?); the message waits until one does"
 	const warning = "brokerctl: warning: "
 	if got := ctl(t, as("send", "role:bulider", "Add login")...); got.code != 0 || got.err != warning+absent+"\n" {
 		t.Errorf("%+v", got)

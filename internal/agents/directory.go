@@ -1,6 +1,7 @@
 package agents
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -393,10 +394,8 @@ func (r *Registry) missing(q store.Querier, session int64, name string) error {
 	if err != nil {
 		return err
 	}
-	if len(names) == 0 {
-		return fault.Missing("agent", name, "there is no agent %q: none is registered in this session", name)
-	}
-	return fault.Missing("agent", name, "there is no agent %q; the nearest names are %s", name, strings.Join(names, ", "))
+	hint := cmp.Or(nearest.Hint(name, names), "the session has no agents")
+	return fault.Missing("agent", name, "no agent %q is registered; %s", name, hint)
 }
 
 func notRegistered(c caller.Caller) error {

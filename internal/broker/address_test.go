@@ -62,14 +62,14 @@ func TestSend_WarnsOfARoleOrChannelThatNoAgentHas(t *testing.T) {
 			}
 		}
 	}
-	texts(toRole("bulider"), "no agent has the role bulider (did you mean lead?); the message waits until one does")
+	texts(toRole("bulider"), "no agent has the role bulider (the nearest name is lead); the message waits until one does")
 	b := w.agent("b", "builder")
-	texts(toRole("bulider"), "no agent has the role bulider (did you mean builder, lead?); the message waits until one does")
+	texts(toRole("bulider"), "no agent has the role bulider (did you mean builder?); the message waits until one does")
 	texts(toRole("builder"), "")
 	b.register("tester")
-	texts(toRole("builder"), "no agent has the role builder (did you mean tester, lead?); the message waits until one does")
+	texts(toRole("builder"), "no agent has the role builder (the nearest names are tester, lead); the message waits until one does")
 	b.deregister()
-	texts(toRole("tester"), "no agent has the role tester (did you mean lead?); the message waits until one does")
+	texts(toRole("tester"), "no agent has the role tester (the nearest name is lead); the message waits until one does")
 	texts(toEveryone(), "no other agent is meant by everyone; no agent gets the message")
 
 	texts(toChannel("bulids"), "no agent subscribes to channel bulids; no agent gets the message")

@@ -1,9 +1,11 @@
 package broker
 
 import (
+	"cmp"
 	"strings"
 
 	"brokerd/internal/fault"
+	"brokerd/internal/nearest"
 )
 
 // route finds the mailboxes of a draft's recipients.
@@ -75,10 +77,7 @@ func (s *sending) toAgent(name string) ([]*room, error) {
 		if err != nil {
 			return nil, err
 		}
-		hint := "the session has no agents"
-		if len(near) > 0 {
-			hint = "did you mean " + strings.Join(near, ", ") + "?"
-		}
+		hint := cmp.Or(nearest.Hint(name, near), "the session has no agents")
 		return nil, fault.Missing("agent", name, "no agent %q is registered in session %q; %s", name, s.actor.session.Name, hint)
 	}
 	return s.rooms1(ref)

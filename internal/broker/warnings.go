@@ -92,5 +92,5 @@ func hint(wanted string, offered []string) string {
 	if len(offered) == 0 {
 		return ""
 	}
-	return " (did you mean " + strings.Join(nearest.Names(wanted, offered), ", ") + "?)"
+	return " (" + nearest.Hint(wanted, offered) + ")"
 }

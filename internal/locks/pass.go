@@ -1,13 +1,14 @@
 package locks
 
 import (
+	"cmp"
 	"context"
-	"strings"
 	"time"
 
 	"brokerd/internal/caller"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
+	"brokerd/internal/nearest"
 	"brokerd/internal/once"
 	"brokerd/internal/store"
 )
@@ -139,11 +140,8 @@ func (u *turn) receiver(name string) (to Agent, alive bool, err error) {
 	if err != nil {
 		return Agent{}, false, err
 	}
-	hint := "no agent is registered in this session"
-	if len(near) > 0 {
-		hint = "did you mean " + strings.Join(near, ", ") + "?"
-	}
-	return Agent{}, false, fault.Missing("agent", name, "no agent %q is registered: %s", name, hint)
+	hint := cmp.Or(nearest.Hint(name, near), "the session has no agents")
+	return Agent{}, false, fault.Missing("agent", name, "no agent %q is registered; %s", name, hint)
 }
 
 // heir returns the request that waits for a token and gets what is passed: one of the agent's, of those in which a call waits if there are any, or one of the role's in

@@ -1,6 +1,8 @@
 // Package nearest finds the names that are most like another one, for error messages and warnings.
 package nearest
 
+import "strings"
+
 const (
 	most = 3 // names of an answer
 
@@ -30,6 +32,25 @@ func Names(wanted string, offered []string) []string {
 		found[at], distances[at] = name, distance
 	}
 	return found
+}
+
+// Hint returns a question for the offered names that the wanted one is probably a misspelling of, such as "did you mean
+// builder?". If there are none, it returns the nearest names. It is empty if nothing is offered.
+func Hint(wanted string, offered []string) string {
+	near := Names(wanted, offered)
+	alike := 0
+	for alike < len(near) && Like(wanted, near[alike]) {
+		alike++
+	}
+	switch {
+	case alike > 0:
+		return "did you mean " + strings.Join(near[:alike], ", ") + "?"
+	case len(near) == 1:
+		return "the nearest name is " + near[0]
+	case len(near) > 1:
+		return "the nearest names are " + strings.Join(near, ", ")
+	}
+	return ""
 }
 
 // Like reports whether one name is probably a misspelling of the other: at most a third of its bytes differ.

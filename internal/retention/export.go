@@ -92,8 +92,8 @@ func (k *Keeper) find(ctx context.Context, name string) (found Session, err erro
 			}
 			names = append(names, s.Name)
 		}
-		return fault.Missing("session", name, "there is no session %q; did you mean %s?", name,
-			strings.Join(nearest.Names(name, names), ", "))
+		return fault.Missing("session", name, "there is no session %q; %s", name,
+			nearest.Hint(name, names))
 	})
 	return found, err
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"brokerd/internal/caller"
@@ -325,8 +324,8 @@ func notFound(q store.Querier, err error, name string) error {
 	if err != nil {
 		return fmt.Errorf("look up session: %w", err)
 	}
-	return fault.Missing("session", name, "there is no session %q; did you mean %s?", name,
-		strings.Join(nearest.Names(name, names), ", "))
+	return fault.Missing("session", name, "there is no session %q; %s", name,
+		nearest.Hint(name, names))
 }
 
 // allNames returns the names of the sessions; there is always one.
