@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -148,19 +149,34 @@ var flagSynonyms = map[string]string{
 	"sender": "from",
 }
 
+// meantFlags returns the flags of a command that may be meant by a name that none has.
+func meantFlags(cmd *cobra.Command, name string) []string {
+	if synonym := flagSynonyms[name]; cmd.Flags().Lookup(synonym) != nil {
+		return []string{synonym}
+	}
+	var known []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { known = append(known, f.Name) })
+	if slices.Contains(known, name) {
+		return []string{name}
+	}
+	return near(name, known)
+}
+
 // explainFlagError says in plain words what pflag says of a wrong option.
 func explainFlagError(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	var invalid *pflag.InvalidValueError
+	var empty *pflag.ValueRequiredError
 	switch {
-	case errors.As(err, &unknown) && unknown.GetSpecifiedShortnames() == "":
-		name, _, _ := strings.Cut(unknown.GetSpecifiedName(), "=")
-		if meant := flagSynonyms[name]; cmd.Flags().Lookup(meant) != nil {
-			return usagef("unknown flag: --%s%s", name, didYouMean("--", []string{meant}))
+	case errors.As(err, &unknown):
+		name, dashes := unknown.GetSpecifiedName(), "--"
+		if short := unknown.GetSpecifiedShortnames(); short != "" { // -wait is read as -w -a -i -t
+			name, dashes = short, "-"
 		}
-		var known []string
-		cmd.Flags().VisitAll(func(f *pflag.Flag) { known = append(known, f.Name) })
-		return usagef("unknown flag: --%s%s", name, didYouMean("--", near(name, known)))
+		name, _, _ = strings.Cut(name, "=")
+		return usagef("unknown flag: %s%s%s", dashes, name, didYouMean("--", meantFlags(cmd, name)))
+	case errors.As(err, &empty):
+		return usagef("--%s needs a value: --%[1]s %s", empty.GetFlag().Name, valueName(empty.GetFlag()))
 	case errors.As(err, &invalid):
 		if _, ok := invalid.GetFlag().Value.(*durationValue); ok {
 			return usagef("--%s: %v", invalid.GetFlag().Name, invalid.Unwrap())

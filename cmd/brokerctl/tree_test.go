@@ -50,6 +50,8 @@ func TestTree_AnUnknownCommandOrOptionNamesTheOneThatIsMeant(t *testing.T) {
 		"send x --prio 3":      "unknown flag: --prio; did you mean --priority?",
 		"claim --wiat 5s":      "unknown flag: --wiat; did you mean --wait?",
 		"claim --max 5":        "unknown flag: --max; did you mean --limit?",
+		"claim -wait 5s":       "unknown flag: -wait; did you mean --wait?",
+		"claim --wait":         "--wait needs a value: --wait DURATION",
 		"claim --xyzzy 5":      "unknown flag: --xyzzy (see brokerctl claim --help)",
 		"claim --limit x":      `--limit: "x" is not a number`,
 		"frobnicate":           `unknown command "frobnicate" for brokerctl (see brokerctl --help)`,
