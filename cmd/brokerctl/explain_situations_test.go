@@ -78,7 +78,7 @@ var situations = []situation{
 		},
 		severity: "ERROR", subject: "agent builder-1",
 		says: []string{"it has failed: its lease ended at", "2 messages wait in its mailbox",
-			"1 overdue question waits for its answer: message "},
+			"1 overdue question waits for an answer: message "},
 		commands: []string{"--agent builder-1 agent run --role builder --lease 5s -- true 'it'\\''s' --fast",
 			"admin move builder-1 role:builder", "agent deregister builder-1"},
 	},
@@ -158,6 +158,25 @@ var situations = []situation{
 				must0(t, "--agent", "builder-1", "claim")
 				must0(t, "--agent", "builder-1", "ack")
 			}
+		},
+	},
+	{
+		name: "a question that its agent has not seen",
+		arrange: func(t *testing.T, s *stage) {
+			register(t, "lead/lead", "builder-1/builder")
+			sent(t, "--agent", "lead", "builder-1", "which branch?", "--requires-response")
+			s.Advance(16 * time.Minute)
+			s.await("message.overdue")
+		},
+		severity: "WARNING", subject: "mailbox builder-1",
+		says: []string{"the first for 16m (a warning after 15m), although builder-1 could take it",
+			"1 overdue question waits for an answer: message "},
+		commands: []string{"agent nudge builder-1", "explain message "},
+		then: func(t *testing.T) {
+			must0(t, "--agent", "builder-1", "claim") // the nudge
+			must0(t, "--agent", "builder-1", "ack")
+			must0(t, "--agent", "builder-1", "claim")
+			must0(t, "--agent", "builder-1", "reply", "--ack", "main")
 		},
 	},
 	{

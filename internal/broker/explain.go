@@ -108,6 +108,7 @@ type explaining struct {
 	idle   int             // findings about agents that get no work
 	more   int             // such agents beyond mostOfAKind
 	blamed map[string]bool // such agents, with a finding that covers what waits for them
+	slow   map[int64]bool  // mailboxes with a finding that covers their messages
 
 	known   bool // the next fields were read
 	members []Member
@@ -115,7 +116,7 @@ type explaining struct {
 }
 
 func (b *Broker) explaining(q store.Querier, about finding.Question) *explaining {
-	return &explaining{Broker: b, q: q, about: about, gates: map[string]gating{}, blamed: map[string]bool{}}
+	return &explaining{Broker: b, q: q, about: about, gates: map[string]gating{}, blamed: map[string]bool{}, slow: map[int64]bool{}}
 }
 
 // gating is the reason why an agent gets no work, and its time.

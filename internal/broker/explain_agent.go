@@ -149,6 +149,10 @@ func (e *explaining) line(f *finding.Finding, ref mailboxRef, id int64) error {
 		f.Summary += fmt.Sprintf(", the first for %s%s, although %s could take it", finding.Rough(waits),
 			finding.After(slowMail), e.first(&st))
 		st.commands = append(st.commands, finding.Command{"agent", "nudge", ref.String()})
+		e.slow[id] = true
+		if f.Reasons, err = e.owed(f.Reasons, "", id); err != nil {
+			return err
+		}
 	}
 	f.Reasons = append(f.Reasons, fmt.Sprintf("message %d waits since %s", first, e.about.When(f.Since)))
 	f.Reasons = append(f.Reasons, st.reasons...)
@@ -254,12 +258,16 @@ func (e *explaining) late(rows *store.Rows) error {
 	return nil
 }
 
-// unable reports whether a single agent can answer a question and gets no work, and blames it.
+// unable reports whether a question waits in a mailbox whose finding covers it, or for a single agent that gets no work and is
+// blamed for it.
 func (e *explaining) unable(m *Message, all []stuck) (bool, error) {
 	if len(all) != 1 {
 		return false, nil
 	}
 	d := &all[0]
+	if d.state == Pending && e.slow[d.mailbox] {
+		return true, nil
+	}
 	servers, err := e.serving(d.ref, d.mailbox, m.Sender)
 	if err != nil {
 		return false, err

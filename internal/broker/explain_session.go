@@ -197,7 +197,12 @@ func (e *explaining) waitingFor(s *server) (says []string, err error) {
 			channelBox: " in the channel " + box.ref.name + ", which no other agent subscribes to",
 		}[box.ref.kind])
 	}
-	questions, err := readQuestions(e.q.Query(selectLateOwed, e.about.Session, s.Name, own, mostOfAKind), e.about.Now)
+	return e.owed(says, s.Name, own)
+}
+
+// owed adds the overdue questions in a mailbox, or that its agent has acknowledged, except those that the agent has asked.
+func (e *explaining) owed(says []string, agent string, mailbox int64) ([]string, error) {
+	questions, err := readQuestions(e.q.Query(selectLateOwed, e.about.Session, agent, mailbox, mostOfAKind), e.about.Now)
 	if err != nil || len(questions) == 0 {
 		return says, err
 	}
@@ -205,16 +210,11 @@ func (e *explaining) waitingFor(s *server) (says []string, err error) {
 	for i := range questions {
 		ids[i] = strconv.FormatInt(questions[i].Revision, 10)
 	}
-	return append(says, fmt.Sprintf("%s its answer: %s, the first since %s",
-		cond(len(ids) == 1, "1 overdue question waits for", fmt.Sprintf("%d overdue questions wait for", len(ids))),
-		cond(len(ids) == 1, "message ", "messages ")+finding.Names(ids), e.about.When(questions[0].Deadline))), nil
-}
-
-func cond(b bool, yes, no string) string {
-	if b {
-		return yes
+	text := fmt.Sprintf("%d overdue questions wait for an answer: messages ", len(ids))
+	if len(ids) == 1 {
+		text = "1 overdue question waits for an answer: message "
 	}
-	return no
+	return append(says, text+finding.Names(ids)+", since "+e.about.When(questions[0].Deadline)), nil
 }
 
 // orderings finds ordering keys whose first message has held up another for too long.
