@@ -81,6 +81,12 @@ func TestExitCode_OfASignalIsTheSignals(t *testing.T) {
 			t.Errorf("%v: exit code %d, %q", err, got, errs.String())
 		}
 	}
+	root := newRoot(x)
+	x.global.output = formatJSON
+	want := `{"error":{"code":"interrupted","message":"interrupted by interrupt"}}` + "\n"
+	if got := x.report(ctx, root, context.Canceled); got != 130 || errs.String() != want {
+		t.Errorf("exit code %d, %q", got, errs.String())
+	}
 }
 
 func TestError_SaysHowLongToWait(t *testing.T) {

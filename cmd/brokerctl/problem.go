@@ -43,7 +43,8 @@ func (c *cli) report(ctx context.Context, cmd *cobra.Command, err error) int {
 	}
 	p := c.problem(err)
 	s, ended := signalOf(ctx)
-	ended = ended && (errors.As(err, new(*interrupted)) || errors.Is(err, context.Canceled) || status.Code(err) == codes.Canceled)
+	ended = ended && (errors.As(err, new(*interrupted)) || errors.Is(err, context.Canceled) ||
+		status.Code(err) == codes.Canceled)
 	if ended {
 		p = problem{Message: (&interrupted{s}).Error(), exit: exitSignal + int(s)}
 	}

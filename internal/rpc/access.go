@@ -118,7 +118,8 @@ func admit(method string, c caller.Caller) error {
 	case allowed == 0:
 		refused = fault.New(fault.Denied, "NOT_ALLOWED", "no client may make this call")
 	case allowed == operators && c.Agent != "":
-		refused = fault.New(fault.Denied, "OPERATOR_ONLY", "only an operator may do this; the caller is the agent %s", c.Agent)
+		refused = fault.New(fault.Denied, "OPERATOR_ONLY",
+			"only an operator may do this; the caller is the agent %s", c.Agent)
 	case allowed == operators:
 		refused = fault.New(fault.Denied, "OPERATOR_ONLY", "only an operator may do this")
 	}
