@@ -116,7 +116,8 @@ type explaining struct {
 }
 
 func (b *Broker) explaining(q store.Querier, about finding.Question) *explaining {
-	return &explaining{Broker: b, q: q, about: about, gates: map[string]gating{}, blamed: map[string]bool{}, slow: map[int64]bool{}}
+	return &explaining{Broker: b, q: q, about: about,
+		gates: map[string]gating{}, blamed: map[string]bool{}, slow: map[int64]bool{}}
 }
 
 // gating is the reason why an agent gets no work, and its time.

@@ -258,8 +258,8 @@ func (e *explaining) late(rows *store.Rows) error {
 	return nil
 }
 
-// unable reports whether a question waits in a mailbox whose finding covers it, or for a single agent that gets no work and is
-// blamed for it.
+// unable reports whether a question waits in a mailbox whose finding covers it, or for a single
+// agent that gets no work and is blamed for it.
 func (e *explaining) unable(m *Message, all []stuck) (bool, error) {
 	if len(all) != 1 {
 		return false, nil

@@ -269,7 +269,8 @@ func (e *explaining) delayed(d *stuck) (finding.Finding, error) {
 		f.Commands = append(f.Commands, finding.Command{"message", "cancel", d.id()})
 	}
 	if d.attempts == 0 {
-		f.Summary = fmt.Sprintf("its sender delayed it: the broker delivers it in %s from %s on", d.ref, e.about.When(d.dueAt))
+		f.Summary = fmt.Sprintf("its sender delayed it: the broker delivers it in %s from %s on", d.ref,
+			e.about.When(d.dueAt))
 		return f, nil
 	}
 	f.Summary = fmt.Sprintf("it has failed %d of %d times in %s; the next attempt is at %s", d.attempts, d.maxAttempts,

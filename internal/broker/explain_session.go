@@ -200,7 +200,8 @@ func (e *explaining) waitingFor(s *server) (says []string, err error) {
 	return e.owed(says, s.Name, own)
 }
 
-// owed adds the overdue questions in a mailbox, or that its agent has acknowledged, except those that the agent has asked.
+// owed adds the overdue questions in a mailbox, and those that its agent has acknowledged, except the
+// questions that the agent has asked.
 func (e *explaining) owed(says []string, agent string, mailbox int64) ([]string, error) {
 	questions, err := readQuestions(e.q.Query(selectLateOwed, e.about.Session, agent, mailbox, mostOfAKind), e.about.Now)
 	if err != nil || len(questions) == 0 {
