@@ -38,7 +38,7 @@ var exitRows = []struct {
 	{[]string{"--agent", "lead", "ask", "channel:void", "x"}, 3, "no agent subscribes to channel void"},
 	{[]string{"message", "get", "999999"}, 3, "999999"},
 	{[]string{"agent", "get", "bilder-1"}, 3, "builder-1"},
-	{[]string{"--session", "defualt", "status"}, 3, `no session "defualt"; did you mean default? see session list`},
+	{[]string{"--session", "defalt", "status"}, 3, `no session "defalt"; did you mean default? see session list`},
 	{[]string{"--agent", "stranger", "inbox"},
 		3, `"stranger", which makes this call, is not registered in session "default"`},
 	{[]string{"--agent", "stranger", "lock", "acquire", "a"}, 3, "; brokerctl agent register stranger"},

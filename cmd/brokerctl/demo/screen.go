@@ -104,8 +104,8 @@ func (s *screen) step(member, tone, row, command, text string) {
 			_, _ = s.out.Write(append(step, '\n')) // the outlet reports the error
 		}
 	case s.rows > 0:
-		lane := append(s.lanes[member], s.paint(tone, clip(row, s.style.Width-1)))
-		s.lanes[member] = lane[max(0, len(lane)-s.rows):]
+		s.lanes[member] = append(s.lanes[member], s.paint(tone, clip(row, s.style.Width-1)))
+		s.lanes[member] = s.lanes[member][max(0, len(s.lanes[member])-s.rows):]
 		s.draw()
 	default:
 		if s.style.Width > 0 {
