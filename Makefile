@@ -62,7 +62,7 @@ lint: $(STAMP) ## golangci-lint, buf and gofmt
 
 generate: $(STAMP) ## gen/ (Go and Python) from proto/, docs/brokerctl.md from the commands
 	$(TOOLS)/buf generate
-	go test -count=1 -run '^TestReference_' ./cmd/brokerctl -update
+	go test -count=1 -run '^Test(Reference|JSONPage)_' ./cmd/brokerctl -update
 
 bench: build ## the workloads of `brokerctl bench`, on a daemon of their own (BENCH_ARGS='…')
 	scripts/bench.sh $(BENCH_ARGS)

@@ -194,23 +194,28 @@ func (t turn) print(c *cli, w io.Writer) {
 	}
 }
 
+// turnObject is a turn as JSON.
+type turnObject struct {
+	Directives []turnDirective   `json:"directives"`
+	Losses     []json.RawMessage `json:"losses"`
+	MoreLosses int32             `json:"more_losses"`
+	Notices    []json.RawMessage `json:"notices"`
+	Claims     []json.RawMessage `json:"claims"`
+	Owed       []json.RawMessage `json:"owed"`
+	Halted     bool              `json:"halted"`
+	Unread     int64             `json:"unread"`
+}
+
+// turnDirective is a directive of a turn as JSON.
+type turnDirective struct {
+	ClaimID string          `json:"claim_id"` // empty if it is not claimed
+	Todo    string          `json:"todo"`
+	Message json.RawMessage `json:"message"`
+}
+
 // writeJSON writes one object; messages in it are as everywhere.
 func (t turn) writeJSON(w io.Writer) error {
-	type directive struct {
-		ClaimID string          `json:"claim_id"` // empty if it is not claimed
-		Todo    string          `json:"todo"`
-		Message json.RawMessage `json:"message"`
-	}
-	object := struct {
-		Directives []directive       `json:"directives"`
-		Losses     []json.RawMessage `json:"losses"`
-		MoreLosses int32             `json:"more_losses"`
-		Notices    []json.RawMessage `json:"notices"`
-		Claims     []json.RawMessage `json:"claims"`
-		Owed       []json.RawMessage `json:"owed"`
-		Halted     bool              `json:"halted"`
-		Unread     int64             `json:"unread"`
-	}{[]directive{}, []json.RawMessage{}, t.more, []json.RawMessage{}, []json.RawMessage{}, []json.RawMessage{}, t.inbox.GetHalted(), t.inbox.GetUnread()}
+	object := turnObject{[]turnDirective{}, []json.RawMessage{}, t.more, []json.RawMessage{}, []json.RawMessage{}, []json.RawMessage{}, t.inbox.GetHalted(), t.inbox.GetUnread()}
 	var first error
 	raw := func(m proto.Message) json.RawMessage {
 		var b bytes.Buffer
@@ -220,7 +225,7 @@ func (t turn) writeJSON(w io.Writer) error {
 		return b.Bytes()
 	}
 	for _, r := range t.directives {
-		object.Directives = append(object.Directives, directive{r.claim.GetClaimId(), advice(r.message), raw(r.message)})
+		object.Directives = append(object.Directives, turnDirective{r.claim.GetClaimId(), advice(r.message), raw(r.message)})
 	}
 	for _, l := range t.losses {
 		object.Losses = append(object.Losses, raw(l))

@@ -14,7 +14,7 @@ import (
 	pb "brokerd/gen/brokerd/v1"
 )
 
-var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.Local)
+var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 
 // printer is a cli at noon with its output, on a wide terminal.
 func printer(format string) (*cli, *cobra.Command, *bytes.Buffer) {

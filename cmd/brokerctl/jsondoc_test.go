@@ -1,0 +1,240 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	pb "brokerd/gen/brokerd/v1"
+)
+
+// outcomes are what each command prints with -o json: an object of the API or of brokerctl, or a text about it.
+var outcomes = map[string][]any{
+	"ack": {&pb.AckMessagesResponse{}}, "nack": {&pb.NackMessagesResponse{}}, "extend": {&pb.ExtendClaimsResponse{}}, "release": {&pb.ReleaseClaimsResponse{}},
+	"agent checkpoint": {&pb.SaveCheckpointResponse{}}, "agent deregister": {&pb.DeregisterAgentResponse{}}, "agent get": {&pb.GetAgentResponse{}},
+	"agent heartbeat": {&pb.HeartbeatResponse{}}, "agent list": {&pb.Agent{}, &pb.RoleSummary{}}, "agent register": {&pb.Agent{}},
+	"agent halt": {&pb.SendResult{}}, "agent nudge": {&pb.SendResult{}}, "agent resume": {&pb.SendResult{}}, "agent terminate": {&pb.SendResult{}},
+	"admin check": {&pb.CheckDatabaseResponse{}}, "admin move": {&pb.MoveMessagesResponse{}}, "ask": {&pb.AskResponse{}}, "bench": {benchLine{}},
+	"channel configure": {&pb.Channel{}}, "channel get": {&pb.Channel{}}, "channel list": {&pb.Channel{}},
+	"channel subscribe": {&pb.SubscribeChannelResponse{}}, "channel unsubscribe": {&pb.UnsubscribeChannelResponse{}},
+	"claim": {&pb.ClaimedMessage{}}, "dlq delete": {&pb.PurgeDeadLettersResponse{}}, "dlq list": {&pb.InboxItem{}}, "dlq redrive": {&pb.RedriveDeadLettersResponse{}},
+	"event follow": {&pb.Event{}}, "event list": {&pb.Event{}}, "event publish": {&pb.PublishEventResponse{}}, "explain": {&pb.Finding{}}, "guide": {guide{}},
+	"inbox": {&pb.InboxItem{}, &pb.GetInboxSummaryResponse{}}, "receive": {&pb.InboxItem{}}, "init": {initialized{}},
+	"lock acquire": {&pb.AcquireLocksResponse{}}, "lock extend": {&pb.ExtendLocksResponse{}}, "lock get": {&pb.ListLocksResponse{}},
+	"lock list": {&pb.Lock{}, &pb.LockTicket{}}, "lock release": {&pb.ReleaseLocksResponse{}}, "lock revoke": {&pb.ForceReleaseLocksResponse{}},
+	"message cancel": {&pb.CancelMessageResponse{}}, "message get": {&pb.GetMessageResponse{}}, "message list": {&pb.InboxItem{}}, "message report": {report{}},
+	"message resend": {&pb.ResendMessageResponse{}}, "next": {turnObject{}}, "ping": {pong{}}, "reply": {&pb.ReplyResponse{}}, "send": {&pb.SendResult{}},
+	"review approve": {reviewFacts{}}, "review get": {reviewFacts{}}, "review list": {reviewFacts{}}, "review reject": {reviewFacts{}}, "review revise": {reviewFacts{}}, "review submit": {reviewFacts{}},
+	"session close": {&pb.Session{}}, "session configure": {&pb.Session{}}, "session create": {&pb.Session{}}, "session delete": {&pb.DeleteSessionResponse{}},
+	"session get": {&pb.Session{}}, "session list": {&pb.Session{}},
+	"state append": {&pb.AppendStateResponse{}}, "state delete": {&pb.DeleteStateResponse{}}, "state follow": {&pb.StateEntry{}},
+	"state get": {"the value; with `--full`:", &pb.GetStateResponse{}}, "state history": {&pb.StateEntry{}}, "state list": {&pb.StateEntry{}}, "state put": {&pb.StateEntry{}},
+	"state transact": {&pb.TransactStateResponse{}}, "status": {&pb.GetStatusResponse{}}, "thread get": {&pb.ListMessagesResponse{}}, "thread list": {&pb.ThreadSummary{}},
+	"thread resolve": {&pb.ResolveThreadResponse{}}, "token acquire": {&pb.AcquireTokenResponse{}}, "token extend": {&pb.ExtendTokenResponse{}},
+	"token get": {&pb.GetTokenResponse{}}, "token list": {&pb.Token{}}, "token pass": {&pb.PassTokenResponse{}}, "token release": {&pb.ReleaseTokenResponse{}},
+	"token revoke": {&pb.RevokeTokenResponse{}}, "version": {versions{}}, "whoami": {identity{}},
+}
+
+// textual are the commands that print no JSON: what they run prints its own output, or they write text or files.
+var textual = []string{"agent run", "lock run", "token run", "work", "demo", "hook claude-code", "session export", "completion", "man"}
+
+const jsonMark = "<!-- The commands make the rest of this page. -->\n"
+
+func TestJSONPage_DescribesEveryCommand(t *testing.T) {
+	d := &jsonPage{}
+	d.text.WriteString("| command | prints |\n|---|---|\n")
+	var walk func(cmd *cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		for _, sub := range cmd.Commands() {
+			walk(sub)
+		}
+		name := strings.TrimPrefix(cmd.CommandPath(), "brokerctl ")
+		if cmd.HasSubCommands() || cmd.RunE == nil || cmd.IsAdditionalHelpTopicCommand() || slices.Contains(textual, name) {
+			return
+		}
+		prints := outcomes[name]
+		if prints == nil {
+			t.Errorf("what does %s print with -o json? Add it to outcomes or textual", name)
+		}
+		var words []string
+		for _, p := range prints {
+			words = append(words, d.refer(p))
+		}
+		fmt.Fprintf(&d.text, "| `%s` | %s |\n", name, strings.ReplaceAll(strings.Join(words, " or "), ": or ", " "))
+	}
+	walk(newRoot(&cli{}))
+	for i := 0; i < len(d.types); i++ {
+		d.describe(d.types[i])
+	}
+	const page = "../../docs/json.md"
+	old, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, _, _ := strings.Cut(string(old), jsonMark)
+	want := head + jsonMark + "\n" + d.text.String()
+	if *update {
+		if err := os.WriteFile(page, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if diff := cmp.Diff(string(old), want); diff != "" {
+		t.Errorf("docs/json.md is not what the commands print; run make generate (-file +commands):\n%s", diff)
+	}
+}
+
+// jsonPage lists objects; each is described once.
+type jsonPage struct {
+	text  bytes.Buffer
+	types []any
+}
+
+// refer returns the name of an object, as a link to its description.
+func (d *jsonPage) refer(v any) string {
+	if text, ok := v.(string); ok {
+		return text
+	}
+	name := nameOf(v)
+	if !slices.ContainsFunc(d.types, func(known any) bool { return nameOf(known) == name }) {
+		d.types = append(d.types, v)
+	}
+	return fmt.Sprintf("[%s](#%s)", name, strings.ToLower(name))
+}
+
+func nameOf(v any) string {
+	if m, ok := v.(proto.Message); ok {
+		return strings.TrimSuffix(string(m.ProtoReflect().Descriptor().Name()), "Response")
+	}
+	name := reflect.TypeOf(v).Name()
+	return strings.ToUpper(name[:1]) + name[1:]
+}
+
+// describe lists the fields of an object.
+func (d *jsonPage) describe(v any) {
+	fmt.Fprintf(&d.text, "\n### %s\n| field | value |\n|---|---|\n", nameOf(v))
+	m, ok := v.(proto.Message)
+	if !ok {
+		d.describeStruct(reflect.TypeOf(v))
+		return
+	}
+	descriptor := m.ProtoReflect().Descriptor()
+	if kind := jsonKinds[descriptor.FullName()]; kind != "" {
+		fmt.Fprintf(&d.text, "| `kind` | `%s` |\n", kind)
+	}
+	for i := range descriptor.Fields().Len() {
+		f := descriptor.Fields().Get(i)
+		if f.Name() == "next_page_token" {
+			continue
+		}
+		value := d.valueOf(m.ProtoReflect(), f)
+		if o := f.ContainingOneof(); o != nil && !o.IsSynthetic() {
+			value += ", if this is the one that is set"
+		}
+		fmt.Fprintf(&d.text, "| `%s` | %s |\n", f.Name(), value)
+	}
+}
+
+func (d *jsonPage) describeStruct(t reflect.Type) {
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		switch {
+		case f.Anonymous:
+			d.describeStruct(f.Type)
+		case name != "":
+			fmt.Fprintf(&d.text, "| `%s` | %s |\n", name, d.goValue(f.Type))
+		}
+	}
+}
+
+func (d *jsonPage) goValue(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Pointer:
+		return d.goValue(t.Elem()) + " or null"
+	case reflect.Slice:
+		if t.Elem().Kind() == reflect.Uint8 { // json.RawMessage
+			return "object of the API"
+		}
+		return "list of " + d.goValue(t.Elem())
+	case reflect.Struct:
+		return d.refer(reflect.New(t).Elem().Interface())
+	case reflect.String:
+		return "text"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Float64:
+		return "number"
+	}
+	return "integer"
+}
+
+// valueOf says what a field of the API may be.
+func (d *jsonPage) valueOf(m protoreflect.Message, f protoreflect.FieldDescriptor) string {
+	var value string
+	switch {
+	case f.IsMap():
+		return "object of texts"
+	case jsonText[f.FullName()]:
+		return "any JSON, or null"
+	case f.Kind() == protoreflect.EnumKind:
+		value = "`" + strings.Join(enumNames(f.Enum()), "`, `") + "`"
+		if !f.IsList() {
+			value += " or null"
+		}
+	case f.Kind() == protoreflect.MessageKind:
+		switch f.Message().FullName() {
+		case "google.protobuf.Timestamp":
+			value = "time"
+		case "google.protobuf.Duration":
+			value = "duration"
+		case "brokerd.v1.StateValue":
+			value = "any JSON"
+		case "brokerd.v1.Names":
+			value = "list of texts"
+		default:
+			nested := m.NewField(f)
+			if f.IsList() {
+				value = d.refer(nested.List().NewElement().Message().Interface())
+			} else {
+				value = d.refer(nested.Message().Interface())
+			}
+		}
+	default:
+		value = map[protoreflect.Kind]string{protoreflect.StringKind: "text", protoreflect.BoolKind: "true or false", protoreflect.DoubleKind: "number"}[f.Kind()]
+		if value == "" {
+			value = "integer"
+		}
+	}
+	switch {
+	case f.IsList():
+		return "list of " + value
+	case f.HasPresence() && f.Kind() != protoreflect.EnumKind && f.ContainingOneof() == nil, f.HasOptionalKeyword() && f.Kind() != protoreflect.EnumKind:
+		return value + " or null"
+	}
+	return value
+}
+
+func TestJSON_LooksAsInTheGoldenFile(t *testing.T) {
+	var all bytes.Buffer
+	for _, shown := range tables {
+		c, cmd, out := printer(formatJSON)
+		if err := shown.print(c, cmd, io.Discard); err != nil {
+			t.Fatal(err)
+		}
+		if out.Len() > 0 { // the others only print text
+			fmt.Fprintf(&all, "# %s\n%s\n", shown.name, out)
+		}
+	}
+	golden(t, "json.txt", all.String())
+}
