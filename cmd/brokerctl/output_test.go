@@ -170,6 +170,23 @@ func TestTimes_AreShort(t *testing.T) {
 	}
 }
 
+func TestAgent_HasNoStatusIfItWorksWithoutReportingOne(t *testing.T) {
+	initializing, active := pb.AgentStatus_AGENT_STATUS_INITIALIZING, pb.AgentStatus_AGENT_STATUS_ACTIVE
+	for _, test := range []struct {
+		agent *pb.Agent
+		want  string
+	}{
+		{&pb.Agent{Status: initializing, RegisteredAt: before(time.Hour), LastSeen: before(time.Hour)}, "initializing"},
+		{&pb.Agent{Status: initializing, RegisteredAt: before(time.Hour), LastSeen: before(0)}, ""},
+		{&pb.Agent{Status: initializing, RegisteredAt: before(time.Hour), LastSeen: before(0), Degraded: true}, "degraded"},
+		{&pb.Agent{Status: active, RegisteredAt: before(time.Hour), LastSeen: before(0), Halted: true}, "active, halted"},
+	} {
+		if got := agentState(test.agent); got != test.want {
+			t.Errorf("%v: %q, want %q", test.agent, got, test.want)
+		}
+	}
+}
+
 func TestCommands_AllExplainThemselves(t *testing.T) {
 	var walk func(cmd *cobra.Command)
 	walk = func(cmd *cobra.Command) {
