@@ -47,9 +47,6 @@ func (b *Broker) dispatch(tx *store.Tx) error {
 	if err := d.run(eager, touched); err != nil {
 		return err
 	}
-	for c, s := range d.shares {
-		s.full = d.room(c) == 0
-	}
 	tx.OnCommit(func() { d.commit(touched) })
 	return nil
 }
@@ -70,7 +67,7 @@ type share struct {
 	claims []Claim
 	bytes  int
 	from   map[int64]place
-	full   bool // it had no room for more, so there may be more
+	full   bool // it had no room at some time in this run, so there may be more for it
 }
 
 func (d *dispatching) share(c *consumer) *share {
@@ -192,7 +189,9 @@ func (d *dispatching) roomLocked(c *consumer) int {
 	if s == nil {
 		return c.room()
 	}
-	return c.roomBeside(s)
+	room := c.roomBeside(s)
+	s.full = s.full || room == 0 // acks may give it room again before this run ends
+	return room
 }
 
 // fill gives one consumer what it has room for, from all its mailboxes in one order.

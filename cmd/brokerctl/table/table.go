@@ -220,11 +220,10 @@ func (l *layout) line(w io.Writer, cells []string, paint func(Column, string) st
 			cell = missing
 		}
 		if limited {
-			if i == 0 {
-				cell = Clip(cell, left)
-			} else if left <= len(gap) {
+			if i > 0 && left <= len(gap) {
 				break
-			} else {
+			}
+			if i > 0 {
 				left -= len(gap)
 			}
 			if c.Min > 0 || last {
