@@ -103,8 +103,8 @@ func WithRetryNotice(f func(err error, in time.Duration)) Option {
 
 // Dial connects to a broker. Without WithAddress it looks for the local one, as FromEnvironment
 // does, but takes no identity from the environment. It returns an *AddressError for an address that
-// cannot be used, an *UnreachableError if no broker answers, and the context's error if that ends before an attempt to connect has ended. The context
-// bounds only Dial.
+// cannot be used, an *UnreachableError if no broker answers, and the context's error if that ends
+// before an attempt to connect has ended. The context bounds only Dial.
 func Dial(ctx context.Context, opts ...Option) (*Client, error) {
 	var o options
 	for _, opt := range opts {

@@ -77,7 +77,8 @@ type Submission struct {
 	Message *pb.Message
 	// MaxRounds is after how many rounds without approval the review is escalated; 0 = DefaultMaxRounds.
 	MaxRounds int
-	// NoWait makes SubmitReview return once the work is submitted, with no verdict unless there is one already.
+	// NoWait makes SubmitReview return once the work is submitted, with no verdict unless there is
+	// one already.
 	NoWait bool
 }
 
@@ -110,7 +111,8 @@ func (r *Review) open() bool { return r != nil && (r.Decision() == "" || r.Decis
 // it goes on waiting for the verdict of what was submitted before, or returns the one that has come, and sends nothing. It does not
 // matter whether another consumer of the agent has finished the verdict's delivery meanwhile.
 //
-// ABORTED (codes.Aborted) if another agent's work is under review in this scope; INVALID_ARGUMENT if the critic is the calling agent.
+// ABORTED (codes.Aborted) if another agent's work is under review in this scope; INVALID_ARGUMENT
+// if the critic is the calling agent.
 func (c *Client) SubmitReview(ctx context.Context, s Submission) (*Review, error) {
 	if s.Scope == "" || len(s.Scope) > maxScope {
 		return nil, fmt.Errorf("submit for review: the scope has %d bytes; 1 to %d are allowed", len(s.Scope), maxScope)

@@ -175,8 +175,9 @@ func (c *cli) printAgent(w io.Writer, answer *pb.GetAgentResponse) {
 	l.flush()
 }
 
-// agentState returns the status that an agent has reported, and what the broker adds. A registration sets the status
-// initializing. An agent that works on without reporting another status has none.
+// agentState returns the status that an agent has reported, and what the broker adds. A
+// registration sets the status initializing. An agent that works on without reporting another
+// status has none.
 func agentState(a *pb.Agent) string {
 	const startTime = 10 * time.Second
 	var parts []string

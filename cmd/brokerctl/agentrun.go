@@ -116,8 +116,8 @@ func (o *agentRunOptions) run(c *cli, cmd *cobra.Command, args []string) error {
 	return o.attend(c, cmd, r, path, args)
 }
 
-// withCommand adds the label from which explain knows how to start the program again, unless the caller gives this label or the
-// command is too long for it.
+// withCommand adds the label from which explain knows how to start the program again, unless the
+// caller gives this label or the command is too long for it.
 func withCommand(labels map[string]string, command []string) map[string]string {
 	const label, most = "command", 256
 	words, err := json.Marshal(command)

@@ -256,8 +256,8 @@ func ignoreInGit(dir string) (string, error) {
 	return path, errors.Join(err, f.Close())
 }
 
-// register registers the agent if necessary, and reports whether it did. Without an agent it checks that the broker
-// answers.
+// register registers the agent if necessary, and reports whether it did. Without an agent it checks
+// that the broker answers.
 func (o *initOptions) register(c *cli, ctx context.Context) (bool, error) {
 	broker := c.client
 	if broker.Identity().Agent == "" {

@@ -31,10 +31,10 @@ var jsonKinds = map[protoreflect.FullName]string{"brokerd.v1.Lock": "lock", "bro
 
 // writeJSON writes a message of the API as one line.
 //
-// protojson would not do: it quotes 64-bit numbers, leaves payloads quoted inside strings, and spells enums
-// with their prefix in capitals. Here names are the proto's, every field is shown in the order of the proto, absent
-// messages and unset enums are null, of a oneof only the field that is set appears, times are RFC 3339 in UTC and
-// durations like "1m30s".
+// protojson would not do: it quotes 64-bit numbers, leaves payloads quoted inside strings, and
+// spells enums with their prefix in capitals. Here names are the proto's, every field is shown in
+// the order of the proto, absent messages and unset enums are null, of a oneof only the field that
+// is set appears, times are RFC 3339 in UTC and durations like "1m30s".
 func writeJSON(w io.Writer, m proto.Message) error {
 	var b bytes.Buffer
 	if err := appendMessage(&b, m.ProtoReflect()); err != nil {
@@ -196,7 +196,8 @@ func appendString(b *bytes.Buffer, s string) error {
 	return nil
 }
 
-// enumName returns a value's short name as options take it, acked for DELIVERY_STATE_ACKED, and "" for the unset one.
+// enumName returns a value's short name as options take it, acked for DELIVERY_STATE_ACKED, and ""
+// for the unset one.
 func enumName(e protoreflect.EnumDescriptor, n protoreflect.EnumNumber) string {
 	if n == 0 {
 		return ""

@@ -18,7 +18,8 @@ import (
 	pb "brokerd/gen/brokerd/v1"
 )
 
-// outcomes are what each command prints with -o json: an object of the API or of brokerctl, or a text about it.
+// outcomes are what each command prints with -o json: an object of the API or of brokerctl, or a
+// text about it.
 var outcomes = map[string][]any{
 	"ack": {&pb.AckMessagesResponse{}}, "nack": {&pb.NackMessagesResponse{}}, "extend": {&pb.ExtendClaimsResponse{}}, "release": {&pb.ReleaseClaimsResponse{}},
 	"agent checkpoint": {&pb.SaveCheckpointResponse{}}, "agent deregister": {&pb.DeregisterAgentResponse{}}, "agent get": {&pb.GetAgentResponse{}},
@@ -45,7 +46,8 @@ var outcomes = map[string][]any{
 	"token revoke": {&pb.RevokeTokenResponse{}}, "version": {versions{}}, "whoami": {identity{}},
 }
 
-// textual are the commands that print no JSON: what they run prints its own output, or they write text or files.
+// textual are the commands that print no JSON: what they run prints its own output, or they write
+// text or files.
 var textual = []string{"agent run", "lock run", "token run", "work", "demo", "hook claude-code", "session export", "completion", "man"}
 
 const jsonMark = "<!-- The commands make the rest of this page. -->\n"

@@ -151,8 +151,8 @@ func follow[T proto.Message](c *cli, cmd *cobra.Command, v view[T]) (func(T) err
 	return func(item T) error { return lines.Row(eachOneLine(v.row(item))...) }, nil
 }
 
-// textTable writes rows in columns; for a language model one line a row instead, "agent builder-1, role builder" for
-// AGENT and ROLE.
+// textTable writes rows in columns; for a language model one line a row instead, "agent builder-1,
+// role builder" for AGENT and ROLE.
 type textTable struct {
 	w       io.Writer
 	columns []table.Column

@@ -122,8 +122,9 @@ func (c *cli) print(w io.Writer, r rendered) {
 	}
 }
 
-// shortID writes the id of a message as its number, which the last 48 bits of the id are. newest is the highest number
-// that it can have. Another UUID is only shown with --wide; a name is shown as it is.
+// shortID writes the id of a message as its number, which the last 48 bits of the id are. newest is
+// the highest number that it can have. Another UUID is only shown with --wide; a name is shown as
+// it is.
 func (c *cli) shortID(id string, newest int64) string {
 	u, err := uuid.Parse(id)
 	if err != nil || len(id) != len(uuid.Nil.String()) {

@@ -40,7 +40,8 @@ func (o contentOptions) message(c *cli, cmd *cobra.Command) (*pb.Message, error)
 	return s.content(c, cmd)
 }
 
-// reviewWait is how long review submit waits by default: shorter than the 2 min that many agents' tools give a command.
+// reviewWait is how long review submit waits by default: shorter than the 2 min that many agents'
+// tools give a command.
 const reviewWait = 90 * time.Second
 
 func newReviewSubmitCommand(c *cli) *cobra.Command {

@@ -43,7 +43,8 @@ func (o *screenOptions) check() error {
 	return nil
 }
 
-// screen returns where tables are shown: on the terminal, or in a pipe, which is as wide as COLUMNS says.
+// screen returns where tables are shown: on the terminal, or in a pipe, which is as wide as COLUMNS
+// says.
 func (c *cli) screen() table.Screen {
 	s := table.Screen{Width: c.env.Columns, Wide: c.global.wide}
 	if s.Width == 0 {

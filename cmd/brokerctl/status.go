@@ -61,7 +61,8 @@ const (
 	screenBoxLines = 11    // beside the facts
 )
 
-// printStatus prints what is stuck, the facts about the session or the agent, those about the broker, and the mailboxes.
+// printStatus prints what is stuck, the facts about the session or the agent, those about the
+// broker, and the mailboxes.
 func (c *cli) printStatus(w io.Writer, s *pb.GetStatusResponse, stuck []*pb.Finding) {
 	l := c.newLabels(w)
 	clipped := func(format string, args ...any) string {

@@ -50,7 +50,8 @@ type Head struct {
 	Failed int // of these, with a lease that is over
 }
 
-// Own is an agent, with the number of locks, tokens and tickets that it holds and of its open questions.
+// Own is an agent, with the number of locks, tokens and tickets that it holds and of its open
+// questions.
 type Own struct {
 	Agent, Role            string
 	Locks, Tokens, Tickets int

@@ -89,7 +89,8 @@ func (r *Registry) Heartbeat(ctx context.Context, who caller.Caller, h Heartbeat
 	return st, nil
 }
 
-// hasNews reports whether the agent has losses or, if it asks for them, notices that it does not know of.
+// hasNews reports whether the agent has losses or, if it asks for them, notices that it does not
+// know of.
 func (r *Registry) hasNews(q store.Querier, a Agent, h Heartbeat) (bool, error) {
 	lost, err := hasLosses(q, a.ID)
 	if lost || err != nil || !h.Notices || r.notices == nil {

@@ -78,8 +78,8 @@ type Holder interface {
 // UseHolders plugs in who knows what agents hold.
 func (r *Registry) UseHolders(h ...Holder) { r.holders = append(r.holders, h...) }
 
-// Own returns the calling agent, all but LastSeen, Health and Gate, with what it holds. Errors: as Acting; fault.Precondition for
-// a call that names no agent.
+// Own returns the calling agent, all but LastSeen, Health and Gate, with what it holds. Errors: as
+// Acting; fault.Precondition for a call that names no agent.
 func (r *Registry) Own(q store.Querier, who caller.Caller) (Agent, Holdings, error) {
 	var held Holdings
 	a, err := r.calling(q, who)

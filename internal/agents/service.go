@@ -85,7 +85,10 @@ func (s *Service) RegisterAgent(ctx context.Context, in *pb.RegisterAgentRequest
 // Heartbeat implements pb.AgentServiceServer.
 func (s *Service) Heartbeat(ctx context.Context, in *pb.HeartbeatRequest) (*pb.HeartbeatResponse, error) {
 	var c valid.Check
-	h := Heartbeat{Reason: in.StatusReason, Activity: in.Activity, TaskID: in.TaskId, Progress: in.Progress, LastTool: in.LastTool, LastFile: in.LastFile, Notices: in.GetNotices()}
+	h := Heartbeat{
+		Reason: in.StatusReason, Activity: in.Activity, TaskID: in.TaskId, Progress: in.Progress,
+		LastTool: in.LastTool, LastFile: in.LastFile, Notices: in.GetNotices(),
+	}
 	if status := statusOf(&c, in.GetStatus()); status != 0 {
 		h.Status = &status
 	}
@@ -116,8 +119,9 @@ func (s *Service) Heartbeat(ctx context.Context, in *pb.HeartbeatRequest) (*pb.H
 		Directives: st.Directives, Losses: lossProtos(st.Losses), MoreLosses: int32(st.More),
 	}
 	for _, n := range st.Notices {
-		out.Notices = append(out.Notices,
-			&pb.Notice{Revision: n.Revision, Type: n.Type, Subject: n.Subject, Payload: n.Payload, CreatedAt: timestamppb.New(n.CreatedAt)})
+		out.Notices = append(out.Notices, &pb.Notice{
+			Revision: n.Revision, Type: n.Type, Subject: n.Subject, Payload: n.Payload, CreatedAt: timestamppb.New(n.CreatedAt),
+		})
 	}
 	return out, nil
 }

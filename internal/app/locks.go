@@ -79,7 +79,8 @@ type notices struct{ broker *broker.Broker }
 // Notify implements locks.Notices.
 func (n notices) Notify(tx *store.Tx, session int64, notice locks.Notice) error {
 	return n.broker.Notify(tx, session, broker.Notice{
-		Agent: notice.Agent, Role: notice.Role, Type: notice.Type, Subject: notice.Subject, Payload: notice.Payload, About: notice.About,
+		Agent: notice.Agent, Role: notice.Role, Type: notice.Type, Subject: notice.Subject, Payload: notice.Payload,
+		About: notice.About,
 	})
 }
 

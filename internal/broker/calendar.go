@@ -182,7 +182,8 @@ func (b *Broker) expire(tx *store.Tx) error {
 	return nil
 }
 
-// finishWaiting takes a delivery that waits, or an unread notice, to EXPIRED, CANCELLED or DEAD, with an event.
+// finishWaiting takes a delivery that waits, or an unread notice, to EXPIRED, CANCELLED or DEAD,
+// with an event.
 func (s *settling) finishWaiting(h *held, state State, kind string) error {
 	if h.ordering != "" { // the end of one before it may just have changed its state
 		var now int

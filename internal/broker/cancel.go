@@ -76,7 +76,8 @@ func (b *Broker) Cancel(ctx context.Context, c caller.Caller, req once.Request, 
 	return answer, err
 }
 
-// unclaimed returns the deliveries of a message that wait or are unread notices, and how many others there are.
+// unclaimed returns the deliveries of a message that wait or are unread notices, and how many
+// others there are.
 func unclaimed(q store.Querier, message int64) (waiting []*held, others int, err error) {
 	rows := q.Query(selectMessageStates, message)
 	for rows.Next() {

@@ -57,11 +57,11 @@ type Claims struct {
 
 // Claim returns what the caller and consumer hold already, marked resumed, and new claims up to
 // w.Max; if there are none it waits up to w.Wait. With w.Topic only messages of the topic count.
-// With w.IDs it returns the claims on these messages and no others, and does not wait. With w.Notices it
-// also returns the caller's unread notices, which end the wait. Errors:
-// fault.Denied for a mailbox that is not the caller's, fault.Precondition without a registered
-// agent; with w.IDs fault.NotFound for a message that is in none of the mailboxes, and
-// fault.Precondition for one that is not ready.
+// With w.IDs it returns the claims on these messages and no others, and does not wait. With
+// w.Notices it also returns the caller's unread notices, which end the wait. Errors: fault.Denied
+// for a mailbox that is not the caller's, fault.Precondition without a registered agent; with w.IDs
+// fault.NotFound for a message that is in none of the mailboxes, and fault.Precondition for one
+// that is not ready.
 func (b *Broker) Claim(ctx context.Context, c caller.Caller, w Wish) (Claims, error) {
 	var answer Claims
 	var waiter *consumer
@@ -159,8 +159,8 @@ func (b *Broker) await(ctx context.Context, w *Wish, empty Claims, k *consumer, 
 	return empty, err
 }
 
-// awaitMail returns the claims that the consumer receives. It returns none, without an error, when the wait has ended or,
-// with w.Notices, when there is an unread notice.
+// awaitMail returns the claims that the consumer receives. It returns none, without an error, when
+// the wait has ended or, with w.Notices, when there is an unread notice.
 func (b *Broker) awaitMail(ctx context.Context, w *Wish, k *consumer, taken chan []Claim) ([]Claim, error) {
 	timer := b.clock.NewTimer(w.Wait)
 	defer timer.Stop()

@@ -38,9 +38,10 @@ type UnreadNotice struct {
 	CreatedAt time.Time
 }
 
-// Notify sends a notice in the transaction of the change that it reports. Full mailboxes take it too: no caller
-// could learn that it was refused. Notify sends nothing, without an error, if the agent is not registered, no agent has the
-// role, or the session is closed or deleted: that must not undo the change.
+// Notify sends a notice in the transaction of the change that it reports. Full mailboxes take it
+// too: no caller could learn that it was refused. Notify sends nothing, without an error, if the
+// agent is not registered, no agent has the role, or the session is closed or deleted: that must
+// not undo the change.
 func (b *Broker) Notify(tx *store.Tx, session int64, n Notice) error {
 	scope, err := b.dir.ByID(tx, session)
 	if errors.Is(err, store.ErrNoRows) || err == nil && scope.Closed {
@@ -58,7 +59,8 @@ func (b *Broker) Notify(tx *store.Tx, session int64, n Notice) error {
 		return fmt.Errorf("notify: %w", err)
 	}
 	s := &sending{
-		Broker: b, tx: tx, actor: actor{Agent: Agent{Name: caller.System}, session: scope}, rooms: map[mailboxRef]*room{}, audience: names, notice: true,
+		Broker: b, tx: tx, actor: actor{Agent: Agent{Name: caller.System}, session: scope},
+		rooms: map[mailboxRef]*room{}, audience: names, notice: true,
 	}
 	out, err := s.send(d, 0, 0)
 	if err != nil {
@@ -95,7 +97,8 @@ func (b *Broker) audienceOf(tx *store.Tx, session int64, n Notice) ([]string, er
 // draft is the notice without its content.
 func (n *Notice) draft() *Draft {
 	d := &Draft{
-		Target: Target{ToAgent, n.Agent}, Type: n.Type, Subject: clip(n.Subject, valid.MaxLine), Priority: noticePriority, Task: n.Task, TTL: noticeTTL,
+		Target: Target{ToAgent, n.Agent}, Type: n.Type, Subject: clip(n.Subject, valid.MaxLine),
+		Priority: noticePriority, Task: n.Task, TTL: noticeTTL,
 	}
 	if n.Agent == "" {
 		d.Target = Target{ToRole, n.Role}
@@ -103,8 +106,8 @@ func (n *Notice) draft() *Draft {
 	return d
 }
 
-// Withdraw withdraws the unread notices about a grant or question, since they are no longer true. A kind restricts it to notices
-// of that type.
+// Withdraw withdraws the unread notices about a grant or question, since they are no longer true. A
+// kind restricts it to notices of that type.
 func (b *Broker) Withdraw(tx *store.Tx, session, about int64, kind string) error {
 	var found []*held
 	rows := tx.Query(selectNoticesAbout, about, kind, kind)

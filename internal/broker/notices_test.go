@@ -117,7 +117,8 @@ func (a *agent) notices() []*pb.Notice {
 	return a.claimWith(&pb.ClaimMessagesRequest{Notices: true, Types: []string{"no-such-type"}}).Notices
 }
 
-// overdue makes a question overdue, and returns it once the agents of the role lead have a notice about it.
+// overdue makes a question overdue, and returns it once the agents of the role lead have a notice
+// about it.
 func (w *world) overdue(lead *agent) *pb.SendResult {
 	w.t.Helper()
 	before := len(w.events("message.overdue"))

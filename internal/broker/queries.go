@@ -377,8 +377,8 @@ const (
 		SET state = ?, rank = ?, attempts = 0, arrival = ?, expires_at = ?, finished_at = NULL, due_at = NULL
 		WHERE message = ? AND mailbox = ?`
 
-	// The deliveries that wait in a mailbox, each found by the index of its state. Not those that the new mailbox, or one of
-	// its takers if it is a queue, may have as well.
+	// The deliveries that wait in a mailbox, each found by the index of its state. Not those that
+	// the new mailbox, or one of its takers if it is a queue, may have as well.
 	selectMovable = `
 		SELECT d.message, d.state, d.rank, d.arrival, d.due_at, d.ordering_key
 		FROM (

@@ -39,7 +39,8 @@ const (
 	selectOrderedBefore = `
 		SELECT COUNT(*) FROM (
 			SELECT 1 FROM deliveries WHERE mailbox = ? AND ordering_key = ? AND state <= 4 AND message < ? LIMIT ?)`
-	// The first message that its reader has not read, else the first; with the time since which it is ready.
+	// The first message that its reader has not read, else the first; with the time since which it
+	// is ready.
 	selectFirstInLine = `
 		SELECT x.message, MAX(m.created_at, COALESCE(x.due_at, 0), COALESCE(x.claimed_at, 0)), x.read_at IS NOT NULL
 		FROM (

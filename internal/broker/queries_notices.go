@@ -1,7 +1,7 @@
 package broker
 
-// about is the revision of the grant or question that a notice is about. An unread notice is a delivery in state 9.
-// That state also expires, so deliveries_expiring covers it.
+// about is the revision of the grant or question that a notice is about. An unread notice is a
+// delivery in state 9. That state also expires, so deliveries_expiring covers it.
 const notices = `
 ALTER TABLE messages ADD COLUMN about INTEGER;
 CREATE INDEX messages_about ON messages (about) WHERE about IS NOT NULL;
@@ -29,6 +29,7 @@ const (
 		UPDATE deliveries SET state = 8, finished_at = ?, arrival = -abs(arrival) WHERE mailbox = ? AND state = 9`
 	updateNoticeRead = `
 		UPDATE deliveries
-		SET state = 5, holder = ?1, finished_at = ?2, read_at = ?2, delivered_at = COALESCE(delivered_at, ?2), arrival = -abs(arrival)
+		SET state = 5, holder = ?1, finished_at = ?2, read_at = ?2, delivered_at = COALESCE(delivered_at, ?2),
+			arrival = -abs(arrival)
 		WHERE message = ?3 AND mailbox = ?1 AND state = 9`
 )

@@ -138,8 +138,8 @@ type lateness struct {
 	task    string
 }
 
-// tellOverdue reports each question whose deadline has passed once: by an event, and by a notice to the first of the
-// session's escalation roles that a registered agent has.
+// tellOverdue reports each question whose deadline has passed once: by an event, and by a notice to
+// the first of the session's escalation roles that a registered agent has.
 func (b *Broker) tellOverdue(tx *store.Tx) error {
 	var found []lateness
 	rows := tx.Query(selectOverdue, tx.Now(), calendarPage)
@@ -163,7 +163,8 @@ func (b *Broker) tellOverdue(tx *store.Tx) error {
 	return nil
 }
 
-// escalate reports one question whose deadline has passed. In a closed session it reports nothing: nothing changes there.
+// escalate reports one question whose deadline has passed. In a closed session it reports nothing:
+// nothing changes there.
 func (b *Broker) escalate(tx *store.Tx, l *lateness) error {
 	session, err := b.dir.ByID(tx, l.session)
 	if err != nil && !errors.Is(err, store.ErrNoRows) {

@@ -50,7 +50,8 @@ func TestQuestion_OverdueIsToldOnce(t *testing.T) {
 	}{&details.Sender, &details.Deadline, &details.EscalatedTo}))
 	want(t, "sender", details.Sender, "lead")
 	want(t, "escalated to", details.EscalatedTo, "lead")
-	// No agent has the first role of the list, overseer: all agents of the next receive the notice, the asker too.
+	// No agent has the first role of the list, overseer: all agents of the next receive the notice,
+	// the asker too.
 	for _, a := range []*agent{lead, other} {
 		m := a.inbox()[0].Message
 		want(t, "type", m.Type, "overdue")

@@ -249,8 +249,8 @@ func (b *Broker) arrivals(ctx context.Context, c caller.Caller, a actor, after i
 	return p, err
 }
 
-// handed records that messages were written to their recipient: it marks the fresh ones as delivered, finishes the
-// notices, and saves the cursor.
+// handed records that messages were written to their recipient: it marks the fresh ones as
+// delivered, finishes the notices, and saves the cursor.
 func (b *Broker) handed(ctx context.Context, a actor, shown shown, cursor string, upTo int64) error {
 	fresh := shown.fresh
 	if len(fresh)+len(shown.notices) == 0 && cursor == "" {

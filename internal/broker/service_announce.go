@@ -79,7 +79,9 @@ func noticeText(content []byte) (subject, payload string) {
 func noticeProtos(unread []UnreadNotice) []*pb.Notice {
 	out := make([]*pb.Notice, len(unread))
 	for i, n := range unread {
-		out[i] = &pb.Notice{Revision: n.Revision, Type: n.Type, Subject: n.Subject, Payload: n.Payload, CreatedAt: stamp(n.CreatedAt)}
+		out[i] = &pb.Notice{
+			Revision: n.Revision, Type: n.Type, Subject: n.Subject, Payload: n.Payload, CreatedAt: stamp(n.CreatedAt),
+		}
 	}
 	return out
 }

@@ -183,7 +183,8 @@ func overdueNotice(role string, l *lateness) Notice {
 	return Notice{
 		Role: role, Type: overdueType, Task: l.task, About: l.Revision,
 		Subject: fmt.Sprintf("message %d of %s has had no response by %s: %s", l.Revision, l.Sender, until, title(l.Content)),
-		Payload: `{"id":"` + l.ID.String() + `","revision":` + strconv.FormatInt(l.Revision, 10) + `,"sender":` + quote(l.Sender) + `,"deadline":"` + until + `"}`,
+		Payload: `{"id":"` + l.ID.String() + `","revision":` + strconv.FormatInt(l.Revision, 10) +
+			`,"sender":` + quote(l.Sender) + `,"deadline":"` + until + `"}`,
 	}
 }
 

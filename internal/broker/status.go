@@ -52,8 +52,9 @@ type BoxStatus struct {
 	Waiting, Claimed, Dead int64
 }
 
-// Status returns the session's mailboxes with something in them, fullest first, at most most, and the sums over all. For an
-// agent, these are the mailboxes that it takes from, and sum.Claimed counts its own claims.
+// Status returns the session's mailboxes with something in them, fullest first, at most most, and
+// the sums over all. For an agent, these are the mailboxes that it takes from, and sum.Claimed
+// counts its own claims.
 func (b *Broker) Status(q store.Querier, session int64, agent *Agent, most int) (boxes []BoxStatus, sum BoxStatus, err error) {
 	var only any
 	a := actor{session: Session{ID: session}}

@@ -7,8 +7,9 @@ import (
 	pb "brokerd/gen/brokerd/v1"
 )
 
-// The results of acks give a consumer capacity while dispatch runs. A message that dispatch had no capacity for must then
-// not wait for another one to be sent. Acks and sends come at random times, so that they meet many dispatches.
+// The results of acks give a consumer capacity while dispatch runs. A message that dispatch had no
+// capacity for must then not wait for another one to be sent. Acks and sends come at random times,
+// so that they meet many dispatches.
 func TestClaimStream_CapacityThatComesDuringADispatchIsUsed(t *testing.T) {
 	const consumers, senders, each = 12, 8, 300
 	const messages = senders * each

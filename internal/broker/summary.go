@@ -11,9 +11,9 @@ import (
 	"brokerd/internal/store"
 )
 
-// A Summary describes the mail of an agent. It counts the own mailbox as Receive shows it, without notices and
-// deliveries that are not due yet, and only the newest 1,000 deliveries of it. Claimable and Claimed end at
-// MostCounted.
+// A Summary describes the mail of an agent. It counts the own mailbox as Receive shows it, without
+// notices and deliveries that are not due yet, and only the newest 1,000 deliveries of it.
+// Claimable and Claimed end at MostCounted.
 type Summary struct {
 	Total, Unread int64
 	Claimable     int64 // in its role's and channels' queues, too

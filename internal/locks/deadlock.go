@@ -164,7 +164,8 @@ func (u *turn) abort(circle []link, t *ticket) error {
 	u.aborted[t.number] = deadlock(circle, t)
 	u.tell(calls, verdict{err: u.aborted[t.number]})
 	if len(calls) == 0 {
-		err := u.notify(t.owner, &t.claim, 0, "deadlock", "your ticket for "+t.claim.spoken()+" was ended: it was part of a deadlock",
+		err := u.notify(t.owner, &t.claim, 0, "deadlock",
+			"your ticket for "+t.claim.spoken()+" was ended: it was part of a deadlock",
 			details{{"ticket", t.number}, {"circle", spell(circle, t)}})
 		if err != nil {
 			return err

@@ -145,7 +145,8 @@ func (u *turn) warn(g *grant) error {
 	}
 	u.changed(g)
 	u.tx.OnCommit(func() { u.alarms.Set(alarm{holdAlarm, g.fence}, u.tx.Now().Add(left)) })
-	return u.notify(g.owner, &g.claim, g.fence, "expiring", "your hold of "+g.claim.spoken()+" ends in "+left.String()+": extend it, or finish", more)
+	return u.notify(g.owner, &g.claim, g.fence, "expiring",
+		"your hold of "+g.claim.spoken()+" ends in "+left.String()+": extend it, or finish", more)
 }
 
 // expire ends a grant whose time is over.
@@ -158,7 +159,8 @@ func (u *turn) expire(g *grant, why string) error {
 	if err := u.end(g); err != nil {
 		return err
 	}
-	err = u.notify(g.owner, &g.claim, 0, "expired", "you have lost "+g.claim.spoken()+": "+why, details{{"fence", g.fence}, {"cause", why}})
+	err = u.notify(g.owner, &g.claim, 0, "expired",
+		"you have lost "+g.claim.spoken()+": "+why, details{{"fence", g.fence}, {"cause", why}})
 	if err != nil {
 		return err
 	}
@@ -219,5 +221,6 @@ func (u *turn) contest(g *grant) error {
 		return err
 	}
 	u.changed(g)
-	return u.notify(g.owner, &g.claim, g.fence, "contested", waiting[0]+" waits for "+g.claim.spoken()+", which you hold", more)
+	return u.notify(g.owner, &g.claim, g.fence, "contested",
+		waiting[0]+" waits for "+g.claim.spoken()+", which you hold", more)
 }

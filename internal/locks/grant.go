@@ -347,7 +347,8 @@ func (u *turn) try(t *ticket) error {
 		return err
 	}
 	if !g.collected && g.kept {
-		err := u.notify(g.owner, &g.claim, g.fence, "granted", g.claim.spoken()+" is granted to you: acquire it within 2 min to collect it",
+		err := u.notify(g.owner, &g.claim, g.fence, "granted",
+			g.claim.spoken()+" is granted to you: acquire it within 2 min to collect it",
 			details{{"fence", g.fence}, {"ticket", g.ticket}})
 		if err != nil {
 			return err
@@ -366,8 +367,8 @@ func (u *turn) stillHeld(fence int64) (bool, error) {
 	return err == nil, err
 }
 
-// notify sends the owner of a claim a notice. about is the fence, or another revision by which withdraw finds it; 0 = it is
-// never withdrawn.
+// notify sends the owner of a claim a notice. about is the fence, or another revision by which
+// withdraw finds it; 0 = it is never withdrawn.
 func (u *turn) notify(o Owner, c *claim, about int64, what, subject string, more details) error {
 	if u.notices == nil || o.Agent == "" {
 		return nil
@@ -393,7 +394,8 @@ func (u *turn) notifyRole(role string, c *claim, about int64, what, subject stri
 		Notice{Role: role, Type: c.kind.noun() + "_" + what, Subject: subject, Payload: text, About: about})
 }
 
-// withdraw withdraws the notices of one type, or all, that the end, the collection or the extension of a grant makes moot.
+// withdraw withdraws the notices of one type, or all, that the end, the collection or the extension
+// of a grant makes moot.
 func (u *turn) withdraw(about int64, what string) error {
 	if u.notices == nil {
 		return nil

@@ -62,7 +62,8 @@ type Notice struct {
 
 // Notices sends notices.
 type Notices interface {
-	// Notify sends a notice in the transaction of the change that it reports. An agent that is not registered receives none.
+	// Notify sends a notice in the transaction of the change that it reports. An agent that is not
+	// registered receives none.
 	Notify(tx *store.Tx, session int64, n Notice) error
 	// Withdraw withdraws the unread notices with this About, or only those of one type.
 	Withdraw(tx *store.Tx, session, about int64, kind string) error

@@ -176,7 +176,8 @@ func (u *turn) keepFirst(g *grant, p Passing, revision int64) (Passed, error) {
 		return Passed{}, err
 	}
 	absent := &grant{session: u.session, owner: Owner{Agent: p.Agent}, claim: g.claim, passedBy: g.owner.Agent, note: p.Note}
-	if err := u.notifyPassed(absent, revision, "you were not alive, so it went to the next in the queue; acquire it, and you come first"); err != nil {
+	err = u.notifyPassed(absent, revision, "you were not alive, so it went to the next in the queue; acquire it, and you come first")
+	if err != nil {
 		return Passed{}, err
 	}
 	if err := u.passOn(&g.claim); err != nil {

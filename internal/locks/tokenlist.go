@@ -66,7 +66,8 @@ func (t *Table) status(v *view, row *tokenRow, g *grant) TokenStatus {
 // mostWaiting is how many requests GetToken names.
 const mostWaiting = 100
 
-// GetToken returns a token of the caller's session with its queue, and the revision that it is true at. fault.NotFound if nobody ever acquired it.
+// GetToken returns a token of the caller's session with its queue, and the revision that it is true
+// at. fault.NotFound if nobody ever acquired it.
 func (t *Table) GetToken(ctx context.Context, c caller.Caller, token string) (s TokenStatus, queue []Place, revision int64, err error) {
 	err = t.store.Read(ctx, func(snap *store.Snapshot) error {
 		s, queue, revision = TokenStatus{}, nil, snap.Revision()

@@ -34,8 +34,9 @@ func Names(wanted string, offered []string) []string {
 	return found
 }
 
-// Hint returns a question for the offered names that the wanted one is probably a misspelling of, such as "did you mean
-// builder?". If there are none, it returns the nearest names. It is empty if nothing is offered.
+// Hint returns a question for the offered names that the wanted one is probably a misspelling of,
+// such as "did you mean builder?". If there are none, it returns the nearest names. It is empty if
+// nothing is offered.
 func Hint(wanted string, offered []string) string {
 	near := Names(wanted, offered)
 	alike := 0
@@ -53,7 +54,8 @@ func Hint(wanted string, offered []string) string {
 	return ""
 }
 
-// Like reports whether one name is probably a misspelling of the other: at most a third of its bytes differ.
+// Like reports whether one name is probably a misspelling of the other: at most a third of its
+// bytes differ.
 func Like(wanted, name string) bool { return 3*edits(name, wanted) <= max(len(wanted), len(name)) }
 
 // edits returns how many insertions, deletions and replacements of a byte turn a into b.
