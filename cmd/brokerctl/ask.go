@@ -84,8 +84,8 @@ correlation, task and, without --subject, the subject: "Re: " and that of the
 message. With --ack, the broker also finishes the claim; it does both or neither.
 
 ID is a claim id, a message's id or its revision; without it, the agent's only
-open claim is meant. The first word counts as an ID if it looks like one and
-more words follow: quote a text that begins with a number.`,
+open claim is meant. If the text begins with a number, quote the
+whole text: otherwise the number is taken for the ID.`,
 		Example: `  brokerctl --agent lead reply 4711 "Use the branch login"
   brokerctl --agent builder-1 reply --ack "Done, see the branch login"
   brokerctl --agent builder-1 reply 4711.1 --ack --payload '{"ok":true}'`,

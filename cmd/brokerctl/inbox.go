@@ -53,7 +53,7 @@ func newInboxCommand(c *cli) *cobra.Command {
 read, claimed (with the claim id), delayed or blocked, and the failed attempts.
 With IDs (message ids or revisions), list only these, also finished ones. With
 --queues, also list the messages that wait in the queues of the agent's role and
-channels, from which claim takes. Notices of the broker follow the list, once.
+channels, from which claim takes. Then come the notices of the broker, each once.
 
 With --follow, --wait, --cursor or --auto-ack, read the messages as brokerctl
 receive does. Exit code 4 then means: nothing came within --wait.`,

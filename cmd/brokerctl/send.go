@@ -74,8 +74,8 @@ a --body; otherwise it becomes the body. RECEIVER is an agent, role:NAME,
 channel:NAME, a pattern or everyone (brokerctl help receivers).
 
 If no agent has the role or subscribes to the channel, or if the message has no
-text, the send succeeds with a warning. The broker refuses recipients whose
-mailbox is full and delivers to the others; exit code 1: it refused all.`,
+text, the send succeeds with a warning. Recipients with
+a full mailbox are left out; exit code 1: all of them were full.`,
 		Example: `  brokerctl --agent lead send builder-1 "Add login" --type task_assignment
   brokerctl --agent lead send role:reviewer "Please look" --file a.go:42
   git diff | brokerctl --agent builder-1 send channel:general "My diff" --body -

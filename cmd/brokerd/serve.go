@@ -87,7 +87,9 @@ func (s *settings) serve(cmd *cobra.Command, log *zap.Logger) (err error) {
 	c.Log = log
 	return app.Run(ctx, c, func(a *app.App) {
 		if s.LogFormat != "console" {
-			return // the log has a record of the start
+			log.Info("started", zap.String("version", c.Version), zap.Int("pid", os.Getpid()),
+				zap.Strings("listen", a.Addresses()), zap.String("data", a.Dir()), zap.String("sync", a.Sync()))
+			return
 		}
 		fmt.Fprintf(cmd.OutOrStdout(), "brokerd %s listening on %s, data %s, sync %s; stop with Ctrl-C\n",
 			c.Version, strings.Join(a.Addresses(), " "), a.Dir(), a.Sync())

@@ -112,8 +112,7 @@ func (a *App) Stop(ctx context.Context) error {
 func Misconfigured(err error) bool { return fault.KindOf(err) == fault.Invalid }
 
 // Run runs the daemon until ctx ends or it fails, and stops it. It calls ready once it answers calls.
-// The log gets a record of the start and of the stop; the reason of the stop is the cause of ctx or
-// the failure.
+// The log gets a record of the stop; its reason is the cause of ctx or the failure.
 func Run(ctx context.Context, c Config, ready func(*App)) error {
 	a, err := Start(ctx, c)
 	if err != nil {
@@ -121,8 +120,6 @@ func Run(ctx context.Context, c Config, ready func(*App)) error {
 	}
 	log, clock := a.config.Log, a.config.Clock
 	began := clock.Now()
-	log.Info("started", zap.String("version", c.Version), zap.Int("pid", os.Getpid()), zap.Strings("listen", a.Addresses()),
-		zap.String("data", a.Dir()), zap.String("sync", a.Sync()))
 	ready(a)
 	var cause error
 	select {

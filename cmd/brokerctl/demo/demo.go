@@ -141,7 +141,7 @@ func closing(ctx context.Context, address string, s *screen) error {
 	s.title("What to try next")
 	s.line("brokerctl demo --pace 0 | less    every command of this demo, in order")
 	s.line("brokerd                           start a broker; the same commands work there")
-	s.line("docs/getting-started.md           two terminals as two agents")
+	s.line("docs/getting-started.md           two agents, step by step")
 	return nil
 }
 
