@@ -229,7 +229,7 @@ ticket, or all. Exit code 6: the agent neither holds such a lock nor waits for i
 				return err
 			}
 			if answer.GetReleased()+answer.GetCancelled() == 0 && !request.GetAll() {
-				return notReleased(broker, "such a lock")
+				return c.noSuchLock(cmd.Context(), broker, request)
 			}
 			return c.show(cmd, answer, func(w io.Writer) {
 				switch {

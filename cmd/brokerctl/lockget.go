@@ -110,6 +110,29 @@ func heldFence(ctx context.Context, broker *client.Client, path, holder string) 
 	return 0, failf(exitLost, "%s does not hold %s", ownerOf(agent, holder), path)
 }
 
+// noSuchLock is the error of a release that found nothing: it names a lock that covers what the
+// request names, if there is one.
+func (c *cli) noSuchLock(ctx context.Context, broker *client.Client, request *pb.ReleaseLocksRequest) error {
+	for _, path := range request.GetPaths() {
+		found, err := listLocks(ctx, broker, &pb.ListLocksRequest{Path: path})
+		if err != nil {
+			return err
+		}
+		var other *pb.Lock
+		for _, l := range found.GetLocks() {
+			if l.GetAgent() == broker.Identity().Agent && l.GetHolder() == request.GetHolder() {
+				return failf(exitLost, "%s is not locked under this name; %s holds it with %s (fence %d): %s lock release %[4]d",
+					shellWord(clean(path)), ownerOf(l.GetAgent(), l.GetHolder()), listed(l.GetPaths()), l.GetFence(), c.again())
+			}
+			other = l
+		}
+		if other != nil {
+			return failf(exitLost, "%s is held by %s", listed(other.GetPaths()), ownerOf(other.GetAgent(), other.GetHolder()))
+		}
+	}
+	return notReleased(broker, "such a lock")
+}
+
 // lockTargets tells the fences and tickets in arguments from the paths: a whole number is no path
 // unless it is written ./4711.
 func lockTargets(args []string) (revisions []int64, paths []string, err error) {

@@ -52,7 +52,8 @@ var mistakes = []struct {
 		[]string{`argument "b" is one too many; a text of several words needs quotes`}},
 	{"an ack without a claim", "", "--agent builder-1 ack", 6,
 		[]string{`agent "builder-1" holds no claim`, "stop the work on it"}},
-	{"an ack of another's claim", "", "--agent builder-1 ack $CLAIM", 6, []string{"is lost", "stop working on it"}},
+	{"an ack of another's claim", "", "--agent builder-1 ack $CLAIM", 6,
+		[]string{"lead holds the claim on $CLAIM ($CLAIM)", "stop working on it"}},
 	{"a closed session", "", "--session closed --agent lead send lead x", 5,
 		[]string{`the session "closed" is closed`, "read, exported and deleted"}},
 	{"a typing error in a session", "", "--session defalt status", 3,
@@ -63,6 +64,11 @@ var mistakes = []struct {
 			"or release the ticket"}},
 	{"a wait that has ended, with --keep", "", "--agent builder-1 lock acquire in.txt --wait 1ms --keep", 4,
 		[]string{"place 1 in the queue", "until it releases the ticket; a notice reports the grant"}},
+	{"a release of a part of a lock", "", "--agent lead lock release src/login.go", 6,
+		[]string{"src/login.go is not locked under this name; lead holds it with src/ (fence ",
+			"): brokerctl --agent lead lock release "}},
+	{"a release of another's lock", "", "--agent builder-1 lock release src/", 6, []string{"src/ is held by lead\n"}},
+	{"a release of no lock", "", "--agent builder-1 lock release other/", 6, []string{"stop the work that needs it"}},
 	{"a path outside of the root", "", "--agent builder-1 lock acquire ../../x", 2,
 		[]string{"../../x is outside of the session's root", "BROKERD_ROOT"}},
 	{"a lost fence", "BROKERD_AGENT=builder-1;BROKERD_FENCE=999999", "send lead x", 6,
@@ -84,6 +90,7 @@ var mistakes = []struct {
 	{"days", "", "send builder-1 x --ttl 1d", 0, []string{"sent "}},
 	{"a duration without a unit", "", "send builder-1 x --delay 5", 2,
 		[]string{`--delay: "5" has no unit; write 5s, 5m, 5h or 5d`}},
+	{"a duration that is too short", "", "agent register x --lease 0", 2, []string{"--lease: is 0s; 1s to 7d is allowed"}},
 	{"a negative limit", "", "session configure default --send-rate -1", 2,
 		[]string{"--send-rate: is -1; 0 (no limit), or 0.001 to 1000000 is allowed"}},
 	{"a name with a space", "BROKERD_AGENT=a b", "inbox", 2, []string{`BROKERD_AGENT: "a b" is not a name`}},
@@ -101,6 +108,7 @@ func TestMistakes_AreAnsweredInTermsOfTheCommandLine(t *testing.T) {
 	must0(t, "session", "create", "closed")
 	must0(t, "session", "close", "closed")
 	must0(t, "--agent", "lead", "lock", "acquire", "in.txt")
+	must0(t, "--agent", "lead", "lock", "acquire", "src/")
 	must0(t, "--agent", "lead", "token", "acquire", "deploy", "staging")
 	must0(t, "--agent", "lead", "token", "pass", "deploy", "staging", "builder-1")
 	sent(t, "lead", "for lead")

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -58,13 +59,16 @@ func (s *settling) locate(item *Settlement) (*held, error) {
 	if err := rows.Err(); err != nil {
 		return nil, err
 	}
-	if best == nil || ref.Claim != 0 && (best.holder != s.actor.mailbox || best.claims != ref.Claim) {
-		return nil, s.lost(ref, "it is not yours, or somebody has claimed it since")
+	if best == nil {
+		return nil, s.notHeld(ref)
+	}
+	if ref.Claim != 0 && (best.holder != s.actor.mailbox || best.claims != ref.Claim) {
+		return nil, s.lost(ref, "another claim has followed it")
 	}
 	mine := best.holder == s.actor.mailbox
 	if item.Verb == Ack {
 		if !mine && best.state == Claimed {
-			return nil, s.lost(ref, "somebody else has claimed it")
+			return nil, s.lost(ref, "another agent has claimed it")
 		}
 		if !mine && best.mailbox != s.actor.mailbox {
 			return nil, s.lost(ref, "you have not claimed it")
@@ -77,8 +81,27 @@ func (s *settling) locate(item *Settlement) (*held, error) {
 	return best, nil
 }
 
+// notHeld is the error for a message of which the actor has no copy. It names the agent that has
+// claimed one.
+func (s *settling) notHeld(ref Ref) error {
+	var holder string
+	var number int
+	err := s.tx.QueryRow(selectHolder, ref.Revision).Scan(&holder, &number)
+	switch {
+	case errors.Is(err, store.ErrNoRows):
+		return s.lost(ref, "the agent does not hold it")
+	case err != nil:
+		return err
+	}
+	return claimLost(ref, fmt.Sprintf("%s holds the claim on %s (%s)", holder, ref.Text, claimID(ref.Revision, number)))
+}
+
 func (s *settling) lost(ref Ref, why string) error {
-	e := fault.New(fault.Precondition, "CLAIM_LOST", "the claim on %s is lost: %s; stop working on it", ref.Text, why)
+	return claimLost(ref, fmt.Sprintf("the claim on %s is lost: %s", ref.Text, why))
+}
+
+func claimLost(ref Ref, text string) error {
+	e := fault.New(fault.Precondition, "CLAIM_LOST", "%s; stop working on it", text)
 	e.Resource, e.Name = "claim", ref.Text
 	return e
 }

@@ -191,6 +191,10 @@ const (
 			d.claimed_at, d.claim_for, d.expires_at, d.ordering_key, b.kind <> 1
 		FROM deliveries d JOIN mailboxes b ON b.id = d.mailbox
 		WHERE d.message = ? AND (d.mailbox = ? OR d.holder = ?)`
+	selectHolder = `
+		SELECT b.name, d.claims FROM deliveries d JOIN mailboxes b ON b.id = d.holder
+		WHERE d.message = ? AND d.state = 2
+		LIMIT 1`
 	selectHeldBy = `
 		SELECT d.message, d.mailbox, d.rank, d.claims, d.attempts, d.max_attempts, d.consumer,
 			d.claimed_at, d.claim_for, d.expires_at, d.ordering_key, b.kind <> 1

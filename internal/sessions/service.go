@@ -223,7 +223,7 @@ func (f fields) duration(name string, in *durationpb.Duration, least, most time.
 	}
 	d := f.Duration(name, in, 0, most, 0)
 	if d > 0 && d < least {
-		f.Fail(name, "is %v; 0, or %v to %v is allowed", d, least, most)
+		f.Fail(name, "is %s; 0, or %s to %s is allowed", valid.Short(d), valid.Short(least), valid.Short(most))
 	}
 	return &d
 }

@@ -192,10 +192,31 @@ func (c *Check) Duration(field string, d *durationpb.Duration, least, most, abse
 	}
 	v := d.AsDuration()
 	if v < least || v > most {
-		c.Fail(field, "is %v; %v to %v is allowed", v, least, most)
+		c.Fail(field, "is %s; %s to %s is allowed", Short(v), Short(least), Short(most))
 		return absent
 	}
 	return v
+}
+
+// Short writes a duration without units that are zero at its end, from two days on with days: "24h",
+// "1m30s", "0s", "7d".
+func Short(d time.Duration) string {
+	const day = 24 * time.Hour
+	days := ""
+	if d >= 2*day {
+		days = fmt.Sprintf("%dd", d/day)
+		if d %= day; d == 0 {
+			return days
+		}
+	}
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = s[:len(s)-2]
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = s[:len(s)-2]
+	}
+	return days + s
 }
 
 // Time returns the time, zero if there is none. It must lie in the years 1970 to 2261.

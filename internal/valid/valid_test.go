@@ -225,3 +225,14 @@ func TestTime(t *testing.T) {
 		"overflow":  {&timestamppb.Timestamp{Seconds: math.MaxInt64}, false},
 	})
 }
+
+func TestShort_HasDaysAndNoZeroUnits(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		0: "0s", time.Second: "1s", 90 * time.Second: "1m30s", time.Hour: "1h", 24 * time.Hour: "24h",
+		7 * 24 * time.Hour: "7d", 49*time.Hour + time.Minute: "2d1h1m", -time.Minute: "-1m",
+	} {
+		if got := valid.Short(d); got != want {
+			t.Errorf("%v is %q, want %q", d, got, want)
+		}
+	}
+}
