@@ -77,6 +77,32 @@ func TestExplain_AgentGetsItsOwnView(t *testing.T) {
 	}
 }
 
+func TestExplain_OverdueAnswerByAsker(t *testing.T) {
+	s := newStage(t)
+	register(t, "lead/lead", "builder-1/builder")
+	id := sent(t, "--agent", "lead", "builder-1", "which branch?", "--requires-response")
+	must0(t, "--agent", "builder-1", "claim")
+	s.Advance(11 * time.Minute)
+	s.await("message.overdue")
+	holds := "builder-1 holds it as claim " + id + ".1 since "
+	answer := "answer it with: brokerctl --agent builder-1 reply " + id + " TEXT"
+	for _, about := range [][]string{{"--agent", "builder-1"}, {"--agent", "builder-1", "message", id}} {
+		f := s.finds(about, "WARNING", "message "+id, "lead waits for its answer", holds)
+		if f.reasons[0] != answer || f.commands[0] != "brokerctl --agent builder-1 message get "+id ||
+			strings.Contains(f.String(), "resolve") {
+			t.Errorf("explain %q tells the agent that owes the answer %v", about, f)
+		}
+	}
+	for _, about := range [][]string{nil, {"--agent", "lead"}, {"--agent", "lead", "message", id}} {
+		f := s.finds(about, "WARNING", "message "+id, "lead waits for its answer", holds)
+		if last := f.commands[len(f.commands)-1]; !strings.Contains(last, "thread resolve ") || f.has("answer it with") {
+			t.Errorf("explain %q tells those that wait %v", about, f)
+		}
+	}
+	must0(t, "--agent", "builder-1", "reply", id, "main")
+	s.fine("--agent", "builder-1")
+}
+
 // subjectsOf lists findings by severity and subject.
 func subjectsOf(all []told) string {
 	var subjects []string

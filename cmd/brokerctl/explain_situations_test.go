@@ -218,7 +218,7 @@ var situations = []situation{
 		severity: "WARNING", subject: "message ",
 		says: []string{"lead waits for its answer, which was due at",
 			"builder-1 acknowledged it at"},
-		commands: []string{"agent nudge builder-1 'answer message ", "thread resolve ", "explain message "},
+		commands: []string{"agent nudge builder-1 'answer message ", "explain message ", "thread resolve "},
 		then: func(t *testing.T) {
 			question := strings.Fields(must0(t, "message", "list", "--box", "all", "--type", "message"))
 			for _, id := range question {

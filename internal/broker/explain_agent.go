@@ -240,7 +240,7 @@ func (e *explaining) late(rows *store.Rows) error {
 		if err != nil {
 			return err
 		}
-		all, err := e.deliveries(m.Revision, 0, mostServers)
+		all, err := e.deliveries(m.Revision, 0, mostDeliveries)
 		if err != nil {
 			return err
 		}
@@ -251,9 +251,7 @@ func (e *explaining) late(rows *store.Rows) error {
 		if covered {
 			continue
 		}
-		f := e.overdue(&m, questions[i].Deadline, all)
-		f.Commands = append(f.Commands, finding.Command{"explain", "message", strconv.FormatInt(m.Revision, 10)})
-		e.add(f)
+		e.add(e.overdue(&m, questions[i].Deadline, all))
 	}
 	return nil
 }

@@ -119,29 +119,56 @@ func (e *explaining) answer(m *Message, all []stuck) error {
 	return nil
 }
 
-// overdue explains that the answer is late.
+// overdue explains that the answer is late. The agent that owes it gets the command that answers;
+// the sender and an operator get those that ask again or give up.
 func (e *explaining) overdue(m *Message, deadline time.Time, all []stuck) finding.Finding {
 	id := strconv.FormatInt(m.Revision, 10)
 	f := finding.Finding{Severity: finding.Warning, Subject: "message " + id, Since: deadline,
 		Summary: m.Sender + " waits for its answer, which was due at " + e.about.When(deadline)}
-	finished := true
+	finished, owes := true, false
 	for i := range all {
 		d := &all[i]
 		finished = finished && !d.state.waits()
-		if d.state == Acked {
+		owes = owes || e.owes(m, d)
+		if len(f.Reasons) == mostServers {
+			continue
+		}
+		switch {
+		case d.state == Acked:
 			f.Reasons = append(f.Reasons, fmt.Sprintf("%s acknowledged it at %s without an answer", d.holder,
 				e.about.When(d.finishedAt)))
 			f.Commands = append(f.Commands, finding.Command{"agent", "nudge", d.holder, "answer message " + id})
+		case d.state == Claimed:
+			f.Reasons = append(f.Reasons, fmt.Sprintf("%s holds it as claim %s since %s", d.holder,
+				claimID(d.message, d.claims), e.about.When(d.claimedAt)))
+		case d.state.waits():
+			f.Reasons = append(f.Reasons, "it waits in "+d.ref.String())
+		case d.state == Dead:
+			f.Reasons = append(f.Reasons, "it is a dead letter in "+d.ref.String())
 		}
+	}
+	if owes {
+		f.Reasons = slices.Insert(f.Reasons, 0,
+			fmt.Sprintf("answer it with: brokerctl --agent %s reply %s TEXT", e.about.Asker, id))
+		f.Commands = append(f.Commands, finding.Command{"message", "get", id})
 	}
 	if !finished && e.about.Mine(m.Sender) {
 		f.Commands = append(f.Commands, finding.Command{"message", "resend", id})
 	}
-	if len(f.Reasons) > mostServers {
-		f.Reasons, f.Commands = f.Reasons[:mostServers], f.Commands[:mostServers]
+	if e.about.Kind != finding.Message {
+		f.Commands = append(f.Commands, finding.Command{"explain", "message", id})
 	}
-	f.Commands = append(f.Commands, finding.Command{"thread", "resolve", m.thread(), "no answer came"})
+	if e.about.Mine(m.Sender) {
+		f.Commands = append(f.Commands, finding.Command{"thread", "resolve", m.thread(), "no answer came"})
+	}
 	return f
+}
+
+// owes reports whether the asking agent owes the answer because of a delivery.
+func (e *explaining) owes(m *Message, d *stuck) bool {
+	asker := e.about.Asker
+	return asker != "" && asker != m.Sender && d.state != Expired && d.state != Cancelled &&
+		(d.holder == asker || d.ref == mailboxRef{agentBox, asker})
 }
 
 // delivery explains one delivery.
