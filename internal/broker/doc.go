@@ -57,6 +57,18 @@
 // to the writer: the function that sends the reply either finds the call there and gives the reply to it, ACKED from the start, or delivers
 // it as mail (ask.go).
 //
+// # Notices
+//
+// A notice is a message with which the broker informs an agent (notices.go). Its delivery starts in state NOTICE and not in
+// PENDING, so claims, attempts, breakers and the counts of waiting mail need no exception for it:
+//
+//	Notify ─► NOTICE ── the agent reads it ──────────► ACKED
+//	             ├───── it is no longer true ────────► CANCELLED
+//	             └───── no agent reads it for 24 h ──► EXPIRED
+//
+// The column about of its message has the revision of the grant or question that the notice is about. The change that makes
+// the notice untrue withdraws it by that, in the same transaction.
+//
 // # Handing out
 //
 // One function, dispatch, runs in the writer at the end of each transaction that made deliveries
