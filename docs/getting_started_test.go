@@ -101,7 +101,7 @@ func TestGettingStarted_LeavesNothingUnfinished(t *testing.T) {
 		{builder, "acked the message that was answered"},
 		{lead, "Done, on the branch login."},
 		{lead, "acked"},
-		{lead, "nothing is stuck"},
+		{lead, "nothing that concerns lead is stuck"},
 	} {
 		command := commands[5+i]
 		printed := step.shell.run(command)

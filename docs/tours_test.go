@@ -71,7 +71,7 @@ func TestTours_LeaveNothingStuck(t *testing.T) {
 			t.Errorf("%s, explain reports\n%s", when, printed)
 		}
 		for _, agent := range []string{"lead", "builder-1", "builder-2", "critic-1", "worker-1"} {
-			if printed := reader.run("brokerctl --agent " + agent + " explain"); printed != "nothing is stuck\n" {
+			if printed := reader.run("brokerctl --agent " + agent + " explain"); printed != "nothing that concerns "+agent+" is stuck\n" {
 				t.Errorf("%s, explain reports to %s\n%s", when, agent, printed)
 			}
 		}

@@ -55,8 +55,9 @@ func newAgentRegisterCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "register NAME",
 		Short: "Register an agent, or register it again",
-		Long: `Register an agent. A second registration increments its incarnation and replaces
-its description; its mailbox, subscriptions and claims stay.`,
+		Long: `Register an agent. A second registration replaces its description; its mailbox,
+subscriptions and claims stay. The incarnation counts the agent's registrations and
+its failures: the broker refuses calls that name an old one.`,
 		Example:           "  brokerctl agent register builder-1 --role builder --capability go",
 		Args:              between(0, "the agent's name"),
 		ValidArgsFunction: c.completeArgs(false, agentNames),

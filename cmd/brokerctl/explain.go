@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -38,7 +39,7 @@ var subjects = []subject{
 
 func newExplainCommand(c *cli) *cobra.Command {
 	return &cobra.Command{
-		Use:   "explain [message ID | lock PATH | token TYPE SCOPE | agent NAME | role ROLE]",
+		Use:   "explain [[message] ID | lock PATH | token TYPE SCOPE | agent NAME | role ROLE]",
 		Short: "Say what is stuck, and which command frees it",
 		Long: `Say why something is stuck: who holds it, who waits for it, since when and why, and which commands free it. The
 commands can be run as printed, the best first. Without a subject: the worst problems of the session; for an agent, only
@@ -47,7 +48,7 @@ what concerns that agent and its role's queue. A lock is named by a path, or by 
 Severities: ERROR, stuck until an agent or an operator acts; WARNING, slow or at risk; INFO, as it should be.`,
 		Example: `  brokerctl explain
   brokerctl --agent builder-1 explain
-  brokerctl explain message 4711
+  brokerctl explain 4711
   brokerctl explain lock src/login.go
   brokerctl explain token review login`,
 		DisableFlagsInUseLine: true,
@@ -80,7 +81,11 @@ Severities: ERROR, stuck until an agent or an operator acts; WARNING, slow or at
 			}
 			format, err := c.format()
 			if err != nil || format == formatJSON || len(answer.GetFindings()) == 0 {
-				return list(c, cmd, answer.GetFindings(), view[*pb.Finding]{none: "nothing is stuck"})
+				none := "nothing is stuck"
+				if agent := broker.Identity().Agent; agent != "" {
+					none = "nothing that concerns " + agent + " is stuck"
+				}
+				return list(c, cmd, answer.GetFindings(), view[*pb.Finding]{none: none})
 			}
 			w := cmd.OutOrStdout()
 			for i, f := range answer.GetFindings() {
@@ -98,13 +103,15 @@ Severities: ERROR, stuck until an agent or an operator acts; WARNING, slow or at
 	}
 }
 
+// messageID matches a message's revision, id or claim id.
+var messageID = regexp.MustCompile(`^([0-9]+(\.[0-9]+)?|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})$`)
+
 // parseSubject reads what is to be explained.
 func parseSubject(args []string) (*pb.ExplainRequest, error) {
 	request := &pb.ExplainRequest{}
 	if len(args) == 0 {
 		return request, nil
 	}
-	var kinds []string
 	for _, s := range subjects {
 		if s.kind == args[0] {
 			if err := exactly(s.args...)(nil, args[1:]); err != nil {
@@ -113,9 +120,13 @@ func parseSubject(args []string) (*pb.ExplainRequest, error) {
 			s.set(request, args[1:])
 			return request, nil
 		}
-		kinds = append(kinds, s.kind)
 	}
-	return nil, usagef("%q can not be explained; it is one of %s", args[0], strings.Join(kinds, ", "))
+	if len(args) == 1 && messageID.MatchString(args[0]) {
+		request.Subject = &pb.ExplainRequest_Message{Message: args[0]}
+		return request, nil
+	}
+	return nil, usagef("cannot explain %q; write: brokerctl explain message ID, lock PATH, token TYPE SCOPE, "+
+		"agent NAME or role ROLE", args[0])
 }
 
 // completeSubject completes the kinds, and names of agents.

@@ -53,6 +53,20 @@ func TestExplain_AgentThatHasFailedAndHasNoMail(t *testing.T) {
 	}
 }
 
+func TestExplain_AgentThatHasReturned(t *testing.T) {
+	s := newStage(t)
+	must0(t, "agent", "register", "builder-1", "--role", "builder", "--lease", "5s")
+	s.fails("builder-1")
+	must0(t, "--agent", "builder-1", "agent", "heartbeat")
+	sent(t, "builder-1", "work")
+	sent(t, "builder-1", "more work")
+	sent(t, "role:builder", "work")
+	about := []string{"agent", "builder-1"}
+	s.finds(about, "INFO", "agent builder-1", "its lease lasts 5s; it registered at 03:04:05 UTC",
+		"its incarnation is 2: the number of its registrations and of its failures", "it reports no status")
+	s.finds(about, "INFO", "mailbox builder-1", "2 messages wait in it, 2 unread; 3 messages are claimable: 2 here and 1 in role:builder")
+}
+
 func TestExplain_AgentThatIsDegraded(t *testing.T) {
 	s := newStage(t)
 	for _, agent := range []string{"lead", "builder-1"} {

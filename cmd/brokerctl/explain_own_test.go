@@ -18,7 +18,7 @@ func TestExplain_AgentGetsItsOwnView(t *testing.T) {
 	must0(t, "--agent", "builder-2", "lock", "acquire", "src/", "--for", "2h")
 	ctl(t, "--agent", "builder-1", "lock", "acquire", "src/a.go", "--keep")
 	if got := ctl(t, "--agent", "builder-1", "explain"); got.code != 0 || got.out != "" ||
-		got.err != "nothing is stuck\n" {
+		got.err != "nothing that concerns builder-1 is stuck\n" {
 		t.Errorf("%+v", got)
 	}
 	s.disk = 0.9
@@ -103,6 +103,29 @@ func TestExplain_OverdueAnswerByAsker(t *testing.T) {
 	s.fine("--agent", "builder-1")
 }
 
+func TestExplain_AgentSeesItsUndeliverableMessages(t *testing.T) {
+	s := newStage(t)
+	register(t, "lead/lead", "critic-1/critic")
+	must0(t, "agent", "register", "builder-1", "--role", "builder", "--lease", "5s")
+	lost := sent(t, "--agent", "lead", "role:bulider", "work")
+	sent(t, "--agent", "lead", "role:bulider", "more work")
+	waits := sent(t, "--agent", "lead", "role:builder", "work")
+	s.fails("builder-1")
+	if out := must0(t, "--agent", "lead", "status"); !strings.Contains(out, "2 errors") {
+		t.Error(out)
+	}
+	s.finds([]string{"--agent", "lead"}, "ERROR", "message "+waits, "builder-1 has failed")
+	f := s.finds([]string{"--agent", "lead"}, "ERROR", "message "+lost, "no agent has the role bulider",
+		"2 messages of lead wait there")
+	if got := ctl(t, "--agent", "critic-1", "explain"); got.code != 0 || got.out != "" {
+		t.Errorf("critic-1 sent none of them: %+v", got)
+	}
+	s.run(f.commands[0])
+	if got := subjectsOf(s.explain("--agent", "lead")); strings.Contains(got, "message "+lost) {
+		t.Errorf("%q leaves %s", f.commands[0], got)
+	}
+}
+
 // subjectsOf lists findings by severity and subject.
 func subjectsOf(all []told) string {
 	var subjects []string
@@ -125,7 +148,7 @@ func TestStatus_AgentGetsItsOwnView(t *testing.T) {
 	must0(t, "--agent", "critic-1", "lock", "acquire", "docs/")
 	must0(t, "--agent", "critic-1", "token", "acquire", "review", "login")
 	ctl(t, "--agent", "builder-1", "lock", "acquire", "docs/", "--keep")
-	want := `stuck      nothing
+	want := `stuck      nothing that concerns builder-1
 agent      builder-1, role builder, in session default
 messages   2 waiting, 1 claimed by this agent, 0 dead
 holds      1 lock and 0 tokens; waits for 1 more

@@ -78,7 +78,7 @@ func (c *cli) printStatus(w io.Writer, s *pb.GetStatusResponse, stuck []*pb.Find
 		l.state("damaged", "the database is damaged and nothing is written: stop the broker and run brokerd check")
 		fact("damage", "%s", s.GetDamage())
 	case len(stuck) == 0:
-		fact("stuck", "nothing")
+		fact("stuck", "nothing%s", cond(s.GetAgent() != "", " that concerns "+s.GetAgent(), ""))
 	default:
 		l.state("stuck", clipped("%s; see %s explain", severities(stuck), c.again()))
 		fact("worst", "%s: %s", stuck[0].GetSubject(), stuck[0].GetSummary())

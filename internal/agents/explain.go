@@ -139,8 +139,10 @@ func (r *Registry) explainAgent(q store.Querier, about finding.Question) (findin
 	f := finding.Finding{
 		Severity: finding.Info, Subject: "agent " + a.Name, Since: a.RegisteredAt,
 		Summary: "it is registered" + as(a.Role) + "; its last call was at " + about.When(a.LastSeen),
-		Reasons: []string{fmt.Sprintf("its lease lasts %s; it registered at %s, incarnation %d", finding.Rough(a.Lease),
-			about.When(a.RegisteredAt), a.Incarnation)},
+		Reasons: []string{
+			fmt.Sprintf("its lease lasts %s; it registered at %s", finding.Rough(a.Lease), about.When(a.RegisteredAt)),
+			fmt.Sprintf("its incarnation is %d: the number of its registrations and of its failures", a.Incarnation),
+		},
 		Commands: []finding.Command{{"agent", "get", a.Name}},
 	}
 	switch {
@@ -157,7 +159,7 @@ func (r *Registry) explainAgent(q store.Querier, about finding.Question) (findin
 	}
 	says := "it reports the status " + a.Status.String() + because(a.Reason)
 	if !reported {
-		says = "it reports no status; from its work the broker derives " + a.Status.String()
+		says = "it reports no status"
 	}
 	if a.Activity != "" {
 		says += ": " + finding.Clip(a.Activity)

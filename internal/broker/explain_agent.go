@@ -32,8 +32,14 @@ func (e *explaining) ofAgent() error {
 	if err != nil {
 		return err
 	}
-	f.Summary = fmt.Sprintf("%s in it, %s unread; %s can claim %s here and in the queues of its role and channels",
-		wait(waiting), upTo(unread), member.Name, upTo(claimable))
+	f.Summary = fmt.Sprintf("%s in it, %s unread", wait(waiting), upTo(unread))
+	if claimable > 0 {
+		places, err := e.claimable(member.Agent, id)
+		if err != nil {
+			return err
+		}
+		f.Summary += fmt.Sprintf("; %s claimable: %s", are(claimable), finding.Names(places))
+	}
 	if waiting > 0 {
 		if err := e.line(&f, ref, id); err != nil {
 			return err
@@ -47,10 +53,90 @@ func (e *explaining) ofAgent() error {
 	if err := e.deadBoxes(id); err != nil {
 		return err
 	}
+	if member.Name == e.about.Asker {
+		if err := e.undeliverable(member.Agent); err != nil {
+			return err
+		}
+	}
 	if err := e.late(e.q.Query(selectLateOwed, e.about.Session, member.Name, id, mostOfAKind)); err != nil {
 		return err
 	}
 	return e.late(e.q.Query(selectLateAsked, e.about.Session, member.Name, mostOfAKind))
+}
+
+// undeliverable finds messages that an agent has sent to mailboxes from which no agent takes, except
+// the queue of its own role, which has a finding of its own.
+func (e *explaining) undeliverable(sender Agent) error {
+	boxes, err := e.fullest()
+	if err != nil {
+		return err
+	}
+	told := 0
+	for i := 0; i < len(boxes) && told < mostOfAKind; i++ {
+		ref, id := boxes[i].ref, boxes[i].id
+		if ref.name == sender.Name && ref.kind == agentBox || ref.name == sender.Role && ref.kind == roleBox {
+			continue
+		}
+		servers, err := e.serving(ref, id, sender.Name)
+		if err != nil {
+			return err
+		}
+		if slices.ContainsFunc(servers, func(s server) bool { return s.ability(false, e.about.Now) < halted }) {
+			continue
+		}
+		var first, count int64
+		err = e.q.QueryRow(selectSentReady, id, mostRead, sender.Name).Scan(&first, &count)
+		if errors.Is(err, store.ErrNoRows) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		found, err := e.deliveries(first, id, 1)
+		if err != nil || len(found) == 0 {
+			return err
+		}
+		f, err := e.delivery(&found[0])
+		if err != nil {
+			return err
+		}
+		f.Subject = "message " + strconv.FormatInt(first, 10)
+		if count > 1 {
+			f.Reasons = append(f.Reasons, upTo(count)+" messages of "+sender.Name+" wait there")
+		}
+		e.add(f)
+		told++
+	}
+	return nil
+}
+
+// claimable says where the messages are that an agent can claim: "2 here", "1 in role:builder".
+func (e *explaining) claimable(agent Agent, mailbox int64) (places []string, err error) {
+	boxes, err := e.reachable(e.q, actor{Agent: agent, session: Session{ID: e.about.Session}, mailbox: mailbox})
+	if err != nil {
+		return nil, err
+	}
+	for _, box := range boxes {
+		var n int64
+		if err := e.q.QueryRow(countReady, box.id, MostCounted).Scan(&n); err != nil {
+			return nil, err
+		}
+		switch {
+		case n > 0 && box.id == mailbox:
+			places = append(places, upTo(n)+" here")
+		case n > 0:
+			places = append(places, upTo(n)+" in "+box.ref.String())
+		}
+	}
+	return places, nil
+}
+
+// are says how many messages are.
+func are(n int64) string {
+	if n == 1 {
+		return "1 message is"
+	}
+	return upTo(n) + " messages are"
 }
 
 // upTo formats a count that ends at MostCounted.

@@ -39,6 +39,28 @@ func (e *explaining) everything() error {
 	return nil
 }
 
+// A countedBox is a mailbox with the number of messages that wait in it.
+type countedBox struct {
+	box
+	waiting int64
+}
+
+// fullest returns the mailboxes with the most messages that wait, the fullest first.
+func (e *explaining) fullest() ([]countedBox, error) {
+	var boxes []countedBox
+	rows := e.q.Query(selectFullest, e.about.Session, mostBoxes)
+	for rows.Next() {
+		var c countedBox
+		var kind int
+		if err := rows.Scan(&c.id, &kind, &c.ref.name, &c.waiting); err != nil {
+			return nil, err
+		}
+		c.ref.kind = boxKind(kind)
+		boxes = append(boxes, c)
+	}
+	return boxes, rows.Err()
+}
+
 // boxesStuck finds mailboxes that no agent takes from, that are full or nearly so, and ordering
 // keys in them that are held up.
 func (e *explaining) boxesStuck() error {
@@ -49,22 +71,8 @@ func (e *explaining) boxesStuck() error {
 	if err := e.agents(); err != nil {
 		return err
 	}
-	type counted struct {
-		box
-		waiting int64
-	}
-	var boxes []counted
-	rows := e.q.Query(selectFullest, e.about.Session, mostBoxes)
-	for rows.Next() {
-		var c counted
-		var kind int
-		if err := rows.Scan(&c.id, &kind, &c.ref.name, &c.waiting); err != nil {
-			return err
-		}
-		c.ref.kind = boxKind(kind)
-		boxes = append(boxes, c)
-	}
-	if err := rows.Err(); err != nil {
+	boxes, err := e.fullest()
+	if err != nil {
 		return err
 	}
 	for i, c := range boxes[:min(len(boxes), mostKeyed)] {
@@ -72,7 +80,7 @@ func (e *explaining) boxesStuck() error {
 			return fmt.Errorf("mailbox %d: %w", i, err)
 		}
 	}
-	slices.SortStableFunc(boxes, func(a, b counted) int { return cmp.Compare(b.ref.kind, a.ref.kind) }) // queues first
+	slices.SortStableFunc(boxes, func(a, b countedBox) int { return cmp.Compare(b.ref.kind, a.ref.kind) }) // queues first
 	told, more := 0, 0
 	for _, c := range boxes {
 		f, err := e.box(c.box, c.waiting, session.MailboxLimit)

@@ -51,6 +51,14 @@ const (
 		JOIN messages m ON m.revision = x.message
 		ORDER BY x.read_at IS NOT NULL, x.rank, x.message
 		LIMIT 1`
+	// The oldest message of a sender among the first that are ready in a mailbox, and how many it has there.
+	selectSentReady = `
+		SELECT m.revision, COUNT(*) OVER ()
+		FROM (SELECT message FROM deliveries WHERE mailbox = ? AND state = 1 ORDER BY rank, message LIMIT ?) AS x
+		JOIN messages m ON m.revision = x.message
+		WHERE m.sender = ?
+		ORDER BY m.revision
+		LIMIT 1`
 	selectHoldersClaims = `
 		SELECT d.message, d.claims, d.claimed_at, COUNT(*) OVER ()
 		FROM deliveries d
