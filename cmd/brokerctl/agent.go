@@ -176,22 +176,9 @@ func (c *cli) printAgent(w io.Writer, answer *pb.GetAgentResponse) {
 	l.flush()
 }
 
-// agentState returns the status that an agent has reported, and what the broker adds. A
-// registration sets the status initializing. An agent that works on without reporting another
-// status has none.
+// agentState returns the status of an agent, and what the broker adds.
 func agentState(a *pb.Agent) string {
-	const startTime = 10 * time.Second
-	var parts []string
-	if a.GetStatus() != pb.AgentStatus_AGENT_STATUS_INITIALIZING || a.GetLastSeen().AsTime().Sub(a.GetRegisteredAt().AsTime()) < startTime {
-		parts = append(parts, enumOf(a.GetStatus()))
-	}
-	if a.GetHalted() {
-		parts = append(parts, "halted")
-	}
-	if a.GetDegraded() {
-		parts = append(parts, "degraded")
-	}
-	return strings.Join(parts, ", ")
+	return enumOf(a.GetStatus()) + cond(a.GetHalted(), ", halted", "") + cond(a.GetDegraded(), ", degraded", "")
 }
 
 // aboutAgent is the display name and the description of an agent.

@@ -193,6 +193,13 @@ func TestMessage_ListAndCancel(t *testing.T) {
 		t.Errorf("%q", out)
 	}
 	sent(t, "--agent", "builder-1", "lead", "two")
+	for args, want := range map[string]bool{
+		"message list": false, "--agent lead message list --box sent": false, "--agent builder-1 message list": true,
+	} {
+		if out := must0(t, append(strings.Fields(args), "--wide")...); strings.Contains(out, "STATE") != want {
+			t.Errorf("%s: %q, want the column STATE: %t", args, out, want)
+		}
+	}
 	for _, c := range []struct {
 		args []string
 		want int

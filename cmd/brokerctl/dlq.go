@@ -70,7 +70,7 @@ func (c *cli) deadView() view[*pb.InboxItem] {
 	return view[*pb.InboxItem]{
 		columns: []table.Column{
 			{Name: "REV"}, {Name: "MAILBOX", Min: 12}, {Name: "DIED"}, {Name: "FROM", Rank: 3, Min: 8}, {Name: "TYPE", Rank: 4, Min: 8},
-			{Name: "ATTEMPTS", Rank: 2}, {Name: "SUBJECT", Rank: 1, Min: 16}, {Name: "LAST ERROR", Min: 30}, {Name: "ID", Wide: true},
+			{Name: "ATTEMPTS", Rank: 2}, {Name: "TEXT", Rank: 1, Min: 16}, {Name: "LAST ERROR", Min: 30}, {Name: "ID", Wide: true},
 		},
 		row: func(item *pb.InboxItem) []string {
 			m, d := item.GetMessage(), item.GetDelivery()

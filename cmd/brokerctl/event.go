@@ -90,8 +90,8 @@ func (o *eventOptions) filter(c *cli) (*pb.EventFilter, error) {
 func (c *cli) eventView() view[*pb.Event] {
 	return view[*pb.Event]{
 		columns: []table.Column{
-			{Name: "REV", Typical: 6}, {Name: "TIME", Typical: c.timeWidth()}, {Name: "SEVERITY", State: true}, {Name: "TYPE", Rank: 2, Min: 14, Typical: 20},
-			{Name: "SOURCE", Rank: 1, Min: 8, Typical: 12}, {Name: "SUMMARY", Min: 34, Typical: 40},
+			{Name: "REV", Typical: 6}, {Name: "TIME", Typical: c.timeWidth()}, {Name: "SEVERITY", Rank: 2, State: true}, {Name: "TYPE", Min: 14, Typical: 20},
+			{Name: "SOURCE", Rank: 1, Min: 8, Typical: 12}, {Name: "SUMMARY", Min: 24, Typical: 40},
 		},
 		row: func(e *pb.Event) []string {
 			severity := ""

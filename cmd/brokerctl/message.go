@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -106,7 +107,12 @@ func newMessageListCommand(c *cli) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return listMessages(c, cmd, request, o.limit, c.messageView())
+			broker, items, err := fetchMessages(c, cmd, request, o.limit)
+			if err != nil {
+				return err
+			}
+			sent := request.GetBox() == pb.MessageBox_MESSAGE_BOX_SENT
+			return list(c, cmd, items, c.messageView(broker.Identity().Agent != "" && !sent))
 		},
 	}
 	o.AddFlags(cmd.Flags())
@@ -128,12 +134,13 @@ func (o *messageListOptions) request(ctx context.Context, c *cli) (*pb.ListMessa
 	return request, err
 }
 
-// messageView lists messages with their receivers.
-func (c *cli) messageView() view[*pb.InboxItem] {
-	return view[*pb.InboxItem]{
+// messageView lists messages with their receivers, and with the state of the agent's own copies.
+func (c *cli) messageView(states bool) view[*pb.InboxItem] {
+	const state = 6
+	v := view[*pb.InboxItem]{
 		columns: []table.Column{
 			{Name: "REV"}, {Name: "PRIO", Rank: 2}, {Name: "SENT"}, {Name: "FROM", Min: 10}, {Name: "TO", Min: 10}, {Name: "TYPE", Rank: 3, Min: 8},
-			{Name: "STATE", Rank: 1, State: true}, {Name: "SUBJECT", Min: 28}, {Name: "ID", Wide: true},
+			{Name: "STATE", Rank: 1, State: true}, {Name: "TEXT", Min: 28}, {Name: "ID", Wide: true},
 		},
 		row: func(item *pb.InboxItem) []string {
 			m := item.GetMessage()
@@ -145,6 +152,13 @@ func (c *cli) messageView() view[*pb.InboxItem] {
 		prompt: func(w io.Writer, item *pb.InboxItem) { c.printPrompt(w, c.received(item)) },
 		none:   "no messages",
 	}
+	if states {
+		return v
+	}
+	row := v.row
+	v.columns = slices.Delete(v.columns, state, state+1)
+	v.row = func(item *pb.InboxItem) []string { return slices.Delete(row(item), state, state+1) }
+	return v
 }
 
 func newMessageCancelCommand(c *cli) *cobra.Command {
@@ -153,7 +167,7 @@ func newMessageCancelCommand(c *cli) *cobra.Command {
 		Use:   "cancel ID",
 		Short: "Cancel the copies of a message that no agent has claimed",
 		Long: `Cancel the copies of a message that no agent has claimed. Only its sender and
-operators may do so.`,
+operators may do so. Exit code 5: all copies are claimed or finished.`,
 		Example:           `  brokerctl --agent lead message cancel 4711 --reason "not needed any more"`,
 		Args:              exactly("the message's id"),
 		ValidArgsFunction: c.completeArgs(false, messageIDWords),
@@ -165,6 +179,9 @@ operators may do so.`,
 			answer, err := broker.Messages().CancelMessage(cmd.Context(), &pb.CancelMessageRequest{RequestId: requestID, Id: args[0], Reason: reason})
 			if err != nil {
 				return err
+			}
+			if n := answer.GetKept(); answer.GetCancelled() == 0 && n > 0 {
+				return failf(exitConflict, "cancelled no copy: %s %s claimed or finished", count(n, "copy"), cond(n == 1, "is", "are"))
 			}
 			return c.show(cmd, answer, func(w io.Writer) {
 				fmt.Fprintf(w, "withdrew %s; %d claimed or finished and left alone\n", count(answer.GetCancelled(), "copy"), answer.GetKept())

@@ -13,8 +13,8 @@ import (
 
 // mistakes are typical wrong command lines with the exit code and the texts of the answer, on
 // standard output and standard error together. In arguments, $TASK is a message in builder-1's
-// mailbox, $CLAIM a claim of lead's, $NOTICE a notice to builder-1, $ORDER an operator's message to
-// builder-1, and $TCP the broker's TCP address.
+// mailbox, $WORK a message in lead's mailbox and $CLAIM lead's claim of it, $NOTICE a notice to
+// builder-1, $ORDER an operator's message to builder-1, and $TCP the broker's TCP address.
 var mistakes = []struct {
 	name string
 	env  string // variables, with ; between them
@@ -81,6 +81,8 @@ var mistakes = []struct {
 		[]string{"give the agent a name: brokerctl agent register NAME"}},
 	{"a question to a role that no agent has", "", "--agent lead ask role:bulider x", 3,
 		[]string{"no agent can reply: no agent has the role bulider (did you mean builder"}},
+	{"a cancellation of a claimed message", "", "message cancel $WORK", 5,
+		[]string{"cancelled no copy: 1 copy is claimed or finished"}},
 	{"a redrive of a message that is not dead", "", "dlq redrive $TASK", 5,
 		[]string{"message $TASK has no dead letter here; brokerctl message get $TASK shows its state"}},
 	{"a reply to a notice", "", "--agent builder-1 reply $NOTICE x", 5,
@@ -111,11 +113,11 @@ func TestMistakes_AreAnsweredInTermsOfTheCommandLine(t *testing.T) {
 	must0(t, "--agent", "lead", "lock", "acquire", "src/")
 	must0(t, "--agent", "lead", "token", "acquire", "deploy", "staging")
 	must0(t, "--agent", "lead", "token", "pass", "deploy", "staging", "builder-1")
-	sent(t, "lead", "for lead")
 	if err := os.WriteFile("wrong.credential", []byte("wrong"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	words := strings.NewReplacer(
+		"$WORK", sent(t, "lead", "for lead"),
 		"$CLAIM", fmt.Sprint(at(t, fields(t, "--agent", "lead", "claim"), "claim_id")),
 		"$TASK", sent(t, "--agent", "lead", "builder-1", "for builder-1"),
 		"$ORDER", sent(t, "builder-1", "from an operator"),

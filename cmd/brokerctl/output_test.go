@@ -57,7 +57,7 @@ func TestTable_AlignsAndShortens(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantText(t, out.String(), `
-REV   PRIO  SENT    FROM         TYPE             STATE               SUBJECT
+REV   PRIO  SENT    FROM         TYPE             STATE               TEXT
 4711  7     3m ago  lead         task_assignment  new, failed 1 of 3  Add login
 4712  7     2d ago  a-long-name  task_assignment  claimed 4712.1      many words many words many words many words many words many words many words many words m…
 `)
@@ -170,15 +170,14 @@ func TestTimes_AreShort(t *testing.T) {
 	}
 }
 
-func TestAgent_HasNoStatusIfItWorksWithoutReportingOne(t *testing.T) {
+func TestAgent_ShowsTheStatusThatJSONHas(t *testing.T) {
 	initializing, active := pb.AgentStatus_AGENT_STATUS_INITIALIZING, pb.AgentStatus_AGENT_STATUS_ACTIVE
 	for _, test := range []struct {
 		agent *pb.Agent
 		want  string
 	}{
-		{&pb.Agent{Status: initializing, RegisteredAt: before(time.Hour), LastSeen: before(time.Hour)}, "initializing"},
-		{&pb.Agent{Status: initializing, RegisteredAt: before(time.Hour), LastSeen: before(0)}, ""},
-		{&pb.Agent{Status: initializing, RegisteredAt: before(time.Hour), LastSeen: before(0), Degraded: true}, "degraded"},
+		{&pb.Agent{Status: initializing, RegisteredAt: before(time.Hour), LastSeen: before(0)}, "initializing"},
+		{&pb.Agent{Status: initializing, Health: pb.Health_HEALTH_FAILED, Degraded: true}, "initializing, degraded"},
 		{&pb.Agent{Status: active, RegisteredAt: before(time.Hour), LastSeen: before(0), Halted: true}, "active, halted"},
 	} {
 		if got := agentState(test.agent); got != test.want {

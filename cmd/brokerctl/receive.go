@@ -129,7 +129,7 @@ func (c *cli) inboxView() view[*pb.InboxItem] {
 	return view[*pb.InboxItem]{
 		columns: []table.Column{
 			{Name: "REV", Typical: 6}, {Name: "PRIO", Rank: 2}, {Name: "SENT", Typical: c.timeWidth()}, {Name: "FROM", Min: 10, Typical: 12},
-			{Name: "TYPE", Rank: 3, Min: 8, Typical: 15}, {Name: "STATE", Typical: 14, State: true}, {Name: "SUBJECT", Min: 28, Typical: 40},
+			{Name: "TYPE", Rank: 3, Min: 8, Typical: 15}, {Name: "STATE", Typical: 14, State: true}, {Name: "TEXT", Min: 28, Typical: 40},
 			{Name: "ID", Wide: true, Typical: 36},
 		},
 		row: func(item *pb.InboxItem) []string {

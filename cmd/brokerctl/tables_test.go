@@ -57,9 +57,9 @@ var tables = []struct {
 	{"inbox --follow, receive --follow", func(c *cli, cmd *cobra.Command, _ io.Writer) error {
 		return followed(c, cmd, mail(), c.inboxView())
 	}},
-	{"message list", func(c *cli, cmd *cobra.Command, _ io.Writer) error { return list(c, cmd, mail(), c.messageView()) }},
+	{"message list", func(c *cli, cmd *cobra.Command, _ io.Writer) error { return list(c, cmd, mail(), c.messageView(true)) }},
 	{"message list, of an operator", func(c *cli, cmd *cobra.Command, _ io.Writer) error {
-		return list(c, cmd, []*pb.InboxItem{{Message: item().Message}}, c.messageView())
+		return list(c, cmd, []*pb.InboxItem{{Message: item().Message}}, c.messageView(false))
 	}},
 	{"message get", func(c *cli, _ *cobra.Command, w io.Writer) error {
 		c.printDeliveries(w, []*pb.Delivery{mail()[0].GetDelivery(), mail()[1].GetDelivery()})

@@ -86,7 +86,7 @@ func (c *cli) threadView(items []*pb.InboxItem) view[*pb.ThreadSummary] {
 	return view[*pb.ThreadSummary]{
 		columns: []table.Column{
 			{Name: "THREAD", Min: 12}, {Name: "LAST"}, {Name: "MESSAGES", Rank: 1},
-			{Name: "BETWEEN", Min: 16}, {Name: "SUBJECT", Min: 28},
+			{Name: "BETWEEN", Min: 16}, {Name: "TEXT", Min: 28},
 		},
 		row: func(t *pb.ThreadSummary) []string {
 			m := first[t.GetThreadId()]
