@@ -20,6 +20,7 @@ type screenOptions struct {
 	wide     bool
 	absolute bool
 	utc      bool
+	relative bool
 }
 
 var colorChoices = []string{"auto", "always", "never"}
@@ -30,6 +31,7 @@ func (o *screenOptions) AddFlags(f *pflag.FlagSet) {
 	f.BoolVar(&o.wide, "wide", false, "show all columns in full")
 	f.BoolVar(&o.absolute, "absolute", false, "show times as local times")
 	f.BoolVar(&o.utc, "utc", false, "show times as UTC")
+	f.BoolVar(&o.relative, "relative", false, "show times as distances from now")
 }
 
 // check reports options that cannot be right.
@@ -39,6 +41,8 @@ func (o *screenOptions) check() error {
 		return usagef("--color %q is none of %s", o.color, strings.Join(colorChoices, ", "))
 	case o.absolute && o.utc:
 		return usagef("--absolute and --utc exclude each other")
+	case o.relative && (o.absolute || o.utc):
+		return usagef("--relative excludes --absolute and --utc")
 	}
 	return nil
 }

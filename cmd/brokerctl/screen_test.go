@@ -55,6 +55,7 @@ func TestTimes_AreRelativeOnATerminalAndAbsoluteInAPipe(t *testing.T) {
 		{80, "", " now"},
 		{0, "-o prompt", "seen now"},
 		{0, "", rfc3339},
+		{0, "--relative", " now"},
 		{80, "--utc", rfc3339},
 		{80, "--absolute", `\d{4}-\d\d-\d\d \d\d:\d\d:\d\d [A-Z0-9+-]+`},
 	} {
@@ -63,8 +64,10 @@ func TestTimes_AreRelativeOnATerminalAndAbsoluteInAPipe(t *testing.T) {
 			t.Errorf("%d columns, %q: %+v", test.columns, test.args, got)
 		}
 	}
-	if got := ctl(t, "--utc", "--absolute", "agent", "list"); got.code != 2 {
-		t.Errorf("%+v", got)
+	for _, two := range [][]string{{"--utc", "--absolute"}, {"--utc", "--relative"}, {"--relative", "--absolute"}} {
+		if got := ctl(t, append(two, "agent", "list")...); got.code != 2 {
+			t.Errorf("%q: %+v", two, got)
+		}
 	}
 }
 

@@ -10,8 +10,8 @@ import (
 )
 
 // when writes a time in the one style of this run; "" if there is none. On a terminal and for a
-// language model it is relative, such as "3m ago" or "in 29m". In a pipe it is RFC 3339. --absolute
-// chooses local time, --utc chooses RFC 3339.
+// language model it is relative, such as "3m ago" or "in 29m". In a pipe it is RFC 3339. --relative,
+// --absolute (local time) and --utc (RFC 3339) choose one.
 func (c *cli) when(t *timestamppb.Timestamp) string {
 	switch {
 	case t == nil:
@@ -27,7 +27,7 @@ func (c *cli) when(t *timestamppb.Timestamp) string {
 // relative reports whether times are written as distances from now.
 func (c *cli) relative() bool {
 	format, _ := c.format() // checked before the command ran
-	return !c.global.absolute && !c.global.utc && (c.env.Columns > 0 || format == formatPrompt)
+	return !c.global.absolute && !c.global.utc && (c.global.relative || c.env.Columns > 0 || format == formatPrompt)
 }
 
 // timeWidth is the width of a column of times.

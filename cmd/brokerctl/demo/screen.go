@@ -109,11 +109,22 @@ func (s *screen) step(member, tone, row, command, text string) {
 		s.draw()
 	default:
 		if s.style.Width > 0 {
-			row = clip(row, max(s.style.Width-20, 10))
+			row = clip(row, s.textWidth()+len("  "))
 		}
 		fmt.Fprintf(s.out, "%s  %s  %s\n", s.paint(dim, fmt.Sprintf("%5.2fs", took)),
 			s.paint(colourOf(member), fmt.Sprintf("%-9s", member)), s.paint(tone, row))
 	}
+}
+
+// textWidth is the width of the text of a result; 0 = unlimited.
+func (s *screen) textWidth() int {
+	switch {
+	case s.style.Width <= 0 || s.style.JSON:
+		return 0
+	case s.rows > 0:
+		return s.style.Width - 1 - len("  ")
+	}
+	return max(s.style.Width-20, 10) - len("  ")
 }
 
 // draw writes the board over the previous one, in one write. mu is held.

@@ -96,3 +96,26 @@ func TestScreen_JSONIsOneObjectPerStep(t *testing.T) {
 		t.Errorf("%d steps", steps)
 	}
 }
+
+func TestTeam_CommandsWriteForTheTerminalOfTheDemo(t *testing.T) {
+	for _, test := range []struct {
+		style Style
+		want  string // arguments and COLUMNS
+	}{
+		{Style{Width: 80, Height: 24}, "brokerctl --relative dlq list COLUMNS=77"},
+		{Style{Width: 80}, "brokerctl --relative dlq list COLUMNS=58"},
+		{Style{}, "brokerctl dlq list"},
+		{Style{JSON: true, Width: 80, Height: 24}, "brokerctl dlq list"},
+	} {
+		t.Setenv("COLUMNS", "")
+		m := newTeam("brokerctl", t.TempDir(), "unix:x", newScreen(io.Discard, time.Now, test.style), 0)
+		cmd := m.command(t.Context(), operator, []string{"dlq", "list"})
+		got := strings.Join(cmd.Args, " ")
+		if last := cmd.Env[len(cmd.Env)-1]; strings.HasPrefix(last, "COLUMNS=") {
+			got += " " + last
+		}
+		if got != test.want {
+			t.Errorf("%+v: %q, want %q", test.style, got, test.want)
+		}
+	}
+}

@@ -327,6 +327,10 @@ func (m *team) command(ctx context.Context, member string, args []string) *exec.
 	if member != operator {
 		env = append(env[:len(env):len(env)], "BROKERD_AGENT="+member)
 	}
+	if width := m.s.textWidth(); width > 0 { // the command's output goes to the terminal, through a pipe
+		args = append([]string{"--relative"}, args...)
+		env = append(env[:len(env):len(env)], "COLUMNS="+strconv.Itoa(width))
+	}
 	cmd := exec.CommandContext(ctx, m.program, args...)
 	cmd.Dir, cmd.Env = m.dir, env
 	return cmd
