@@ -235,9 +235,9 @@ func (g *glutton) ofLists() []beyond {
 func (g *glutton) ofTimes() []beyond {
 	const year = 365 * 24 * time.Hour
 	return []beyond{
-		invalid("messages[0].ttl", "8760h", g.send(func(m *pb.Message) { m.Ttl = durationpb.New(year + 1) })),
+		invalid("messages[0].ttl", "365d", g.send(func(m *pb.Message) { m.Ttl = durationpb.New(year + 1) })),
 		invalid("messages[0].not_before", "365 days", g.send(func(m *pb.Message) { m.NotBefore = timestamppb.New(time.Now().Add(year + time.Hour)) })),
-		invalid("messages[0].resend_after", "720h", g.send(func(m *pb.Message) { m.ResendAfter = durationpb.New(30*24*time.Hour + 1) })),
+		invalid("messages[0].resend_after", "30d", g.send(func(m *pb.Message) { m.ResendAfter = durationpb.New(30*24*time.Hour + 1) })),
 		invalid("messages[0].response_deadline", "365 days", g.send(func(m *pb.Message) {
 			m.RequiresResponse, m.ResponseDeadline = true, timestamppb.New(time.Now().Add(year+time.Hour))
 		})),
@@ -250,7 +250,7 @@ func (g *glutton) ofTimes() []beyond {
 		invalid("wait", "1h", func() error {
 			return fails(g.messages.Ask(g.ctx, &pb.AskRequest{Message: changed(nothing), Wait: durationpb.New(time.Hour + 1)}))
 		}),
-		invalid("lease", "168h", func() error {
+		invalid("lease", "7d", func() error {
 			return fails(g.agents.RegisterAgent(g.ctx, &pb.RegisterAgentRequest{Lease: durationpb.New(7*24*time.Hour + 1)}))
 		}),
 	}

@@ -98,13 +98,21 @@ func TestRun_EveryWorkloadCountsWhatWasAcknowledged(t *testing.T) {
 }
 
 func TestRun_BystanderMakesEachCallBesideABurden(t *testing.T) {
-	results, err := bench.Run(t.Context(), newDaemon(t), bench.Options{
-		Workloads: []string{"flood", "churn"}, Duration: 200 * time.Millisecond, Size: 100, Changes: 1, Waiting: 500})
-	if err != nil {
-		t.Fatal(err)
+	run := func(duration time.Duration) []bench.Result {
+		t.Helper()
+		results, err := bench.Run(t.Context(), newDaemon(t), bench.Options{
+			Workloads: []string{"flood", "churn"}, Duration: duration, Size: 100, Changes: 1, Waiting: 500})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(results) != 2 {
+			t.Fatalf("%+v", results)
+		}
+		return results
 	}
-	if len(results) != 2 {
-		t.Fatalf("%+v", results)
+	results := run(200 * time.Millisecond)
+	if results[1].Count == 0 { // on a slow machine, the first round of churn lasts longer
+		results = run(20 * time.Second)
 	}
 	for _, r := range results {
 		if r.Count <= 0 || r.CPU <= 0 {
