@@ -138,7 +138,7 @@ func (c *cli) showAcquired(cmd *cobra.Command, answer acquired, o *acquireOption
 	return failf(exitNothing, "%v; %s", err, next)
 }
 
-// notAcquired is the error that says who is in the way: busy, or the wait is over.
+// notAcquired is the error that says which holders are in the way: busy, or the wait has ended.
 func (c *cli) notAcquired(answer acquired) error {
 	_, token := answer.(*pb.AcquireTokenResponse)
 	text := c.inTheWay(answer.GetObstacles(), token)
@@ -151,7 +151,7 @@ func (c *cli) notAcquired(answer acquired) error {
 	if answer.GetTicket() > 0 {
 		text += fmt.Sprintf("; place %d in the queue, ticket %d", answer.GetPosition(), answer.GetTicket())
 	}
-	return failf(exitNothing, "the wait is over: %s", text)
+	return failf(exitNothing, "the wait has ended: %s", text)
 }
 
 // notReleased is the error of a release that found nothing.

@@ -120,7 +120,7 @@ func (o *replyOptions) run(c *cli, cmd *cobra.Command, args []string) error {
 	return c.show(cmd, answer, func(w io.Writer) {
 		r := answer.GetResult()
 		if answer.GetAwaited() {
-			fmt.Fprintf(w, "replied with %d; the asker was waiting and has it\n", r.GetRevision())
+			fmt.Fprintf(w, "replied with %d; the waiting call of the asker received it\n", r.GetRevision())
 		} else {
 			printSent(w, r)
 		}

@@ -41,7 +41,7 @@ func newExplainCommand(c *cli) *cobra.Command {
 	return &cobra.Command{
 		Use:   "explain [[message] ID | lock PATH | token TYPE SCOPE | agent NAME | role ROLE]",
 		Short: "Say what is stuck, and which command frees it",
-		Long: `Say why something is stuck: who holds it, who waits for it, since when and why, and which commands free it. The
+		Long: `Explain why something is stuck: its holder, the waiting agents, since when and why, and the commands that free it. The
 commands can be run as printed, the best first. Without a subject: the worst problems of the session; for an agent, only
 what concerns that agent and its role's queue. A lock is named by a path, or by the number of a fence or ticket.
 

@@ -48,7 +48,7 @@ func TestAcquire_SaysWhoIsInTheWay(t *testing.T) {
 	}{
 		{&pb.AcquireLocksResponse{Outcome: pb.AcquireOutcome_ACQUIRE_OUTCOME_BUSY, Obstacles: []*pb.Obstacle{obstacle()}}, 5, held},
 		{&pb.AcquireLocksResponse{Outcome: pb.AcquireOutcome_ACQUIRE_OUTCOME_QUEUED, Obstacles: []*pb.Obstacle{obstacle(), waiting, waiting, waiting}, Ticket: 13, Position: 2},
-			4, "the wait is over: " + held + "; src/a.go is wanted earlier by builder-3; src/a.go is wanted earlier by builder-3; 1 more in the way; place 2 in the queue, ticket 13; " +
+			4, "the wait has ended: " + held + "; src/a.go is wanted earlier by builder-3; src/a.go is wanted earlier by builder-3; 1 more in the way; place 2 in the queue, ticket 13; " +
 				"the agent stays in the queue for 10s: run the command again to keep the place, or release the ticket"},
 	} {
 		err := c.showAcquired(cmd, test.answer, &acquireOptions{}, nil)

@@ -26,7 +26,7 @@ func TestAsk_PrintsTheReply(t *testing.T) {
 		if got := at(t, claim, "message", "subject"); got != "Which branch?" {
 			t.Errorf("the question is %v", got)
 		}
-		if out := must0(t, "--agent", "lead", "reply", "The", "branch login", "--ack"); !strings.Contains(out, "the asker was waiting and has it\nacked ") {
+		if out := must0(t, "--agent", "lead", "reply", "The", "branch login", "--ack"); !strings.Contains(out, "the waiting call of the asker received it\nacked ") {
 			t.Errorf("%q", out)
 		}
 		answer := <-answers
