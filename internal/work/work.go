@@ -1,0 +1,194 @@
+package work
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"brokerd/internal/caller"
+	"brokerd/internal/fault"
+	"brokerd/internal/finding"
+	"brokerd/internal/store"
+)
+
+// A Session is a session as these features see it.
+type Session struct {
+	ID           int64 // row id
+	Name         string
+	EscalateTo   []string      // roles that the broker notifies when work is stuck, the first one first
+	Directors    []string      // roles that may send directives
+	StaleAfter   time.Duration // until the broker releases a task that its holder does not update; 0 = never
+	EscalateTime time.Duration // until a blocker that no agent has acknowledged escalates; 0 = never
+	Artifact     int64         // bytes of one artifact
+	Artifacts    int64         // bytes of all artifacts; 0 = no limit
+}
+
+// An Agent is a registered agent; the one with the name caller.System stands for operators.
+type Agent struct {
+	Name         string
+	Role         string
+	Capabilities []string // sorted
+	Failed       bool     // its lease has ended
+	Completed    bool     // it has reported the status completed
+}
+
+// System reports whether an operator acts without an agent's name.
+func (a Agent) System() bool { return a.Name == caller.System }
+
+// Directs reports whether an agent may send directives in a session.
+func (a Agent) Directs(s Session) bool {
+	if a.System() {
+		return true
+	}
+	for _, role := range s.Directors {
+		if role == a.Role {
+			return true
+		}
+	}
+	return false
+}
+
+// A Directory knows sessions and agents.
+type Directory interface {
+	// Session returns a session by name. Errors: fault.NotFound; fault.Precondition for a closed
+	// session in a transaction that may change something.
+	Session(q store.Querier, name string) (Session, error)
+	// ByID returns a session by its row id, also if it is closed; store.ErrNoRows if it was deleted.
+	ByID(q store.Querier, session int64) (s Session, closed bool, err error)
+	// Acting returns the agent that calls, and checks its incarnation and fence. Errors:
+	// fault.Precondition for an agent that is not registered and for a stale incarnation or fence.
+	Acting(q store.Querier, session int64, c caller.Caller) (Agent, error)
+	// Find returns a registered agent.
+	Find(q store.Querier, session int64, name string) (Agent, bool, error)
+	// Matching returns the registered agents of a role or, if role is empty, those whose names match
+	// a pattern; "*" matches all. They are sorted by name.
+	Matching(q store.Querier, session int64, role, pattern string) ([]Agent, error)
+	// Nearest returns the registered names that are most like a name, for the error NOT_FOUND.
+	Nearest(q store.Querier, session int64, name string) ([]string, error)
+}
+
+// A Post sends messages in the transaction of a change.
+type Post interface {
+	// Admit waits until the caller may send, as its rate permits. A feature calls it before the
+	// transaction of a call that sends messages. Errors: fault.Exhausted.
+	Admit(ctx context.Context, c caller.Caller) error
+	// Post sends a message and returns its revision. Errors: fault.NotFound if no agent matches the
+	// target; fault.Denied if the sender may not send the directive.
+	Post(tx *store.Tx, session int64, l Letter) (revision int64, err error)
+	// Notify sends a notice. It sends nothing, without an error, if no agent matches or the session
+	// is closed.
+	Notify(tx *store.Tx, session int64, n Notice) error
+	// Withdraw ends the deliveries of messages that have become moot: it withdraws unread notices
+	// and unclaimed messages, and acknowledges messages that an agent has claimed.
+	Withdraw(tx *store.Tx, session int64, m Moot) error
+}
+
+// Moot selects messages that have become moot.
+type Moot struct {
+	About int64  // as in the Letter or Notice
+	Type  string // empty = of any type
+	Agent string // whose delivery; empty = all
+}
+
+// A Letter is a message that a feature sends in the name of an agent, or of the broker. Its
+// recipient must act on it. Full mailboxes take it.
+type Letter struct {
+	From          Agent    // the zero Agent and an operator send as system
+	To            []string // agents; or
+	Role          string   // one agent of this role, or, with All, every agent
+	All           bool
+	Type          string
+	Subject, Body string // the broker clips the subject to one line
+	Payload       string // JSON; empty = none
+	Task          string
+	Thread        string // empty = the message starts a thread
+	InReplyTo     int64  // revision of a message; 0 = none
+	Priority      int    // 1 to 10; 0 = 5
+	Artifacts     []string
+	About         int64 // for Withdraw: the revision of the work that the message is about; 0 = none
+}
+
+// A Notice informs agents. It is no work: no claim delivers it.
+type Notice struct {
+	Agent   string // or
+	Role    string
+	Type    string
+	Subject string // the broker clips it to one line
+	Payload string // JSON; empty = none
+	Task    string
+	About   int64 // as in a Letter
+}
+
+// An Item is a piece of unfinished work that concerns an agent.
+type Item struct {
+	Kind     string // task, decision, blocker, handoff, vote
+	ID       string
+	Revision int64 // of its last change
+	Title    string
+	State    string            // in lower case, as brokerctl shows it
+	Relation Relation          // what the agent has to do with it
+	Other    string            // the agent or role on the other side; empty = none
+	Due      time.Time         // zero = none
+	Commands []finding.Command // that the agent may run; the one that settles it first
+}
+
+// A Relation is what an agent has to do with a piece of work. The numbers are those of the API.
+type Relation int
+
+// The relations.
+const (
+	Holds  Relation = iota + 1 // the agent works on it
+	Owes                       // others wait for the agent's answer
+	Opened                     // the agent waits for the answer of others
+)
+
+// Count is how many pieces of work of one kind are in a state. It counts up to MostCounted.
+type Count struct {
+	Kind, State string
+	N           int64
+}
+
+// MostCounted is up to how many a Count counts.
+const MostCounted = 1000
+
+// An Observer counts outcomes, for metrics.
+type Observer interface {
+	// Work counts an outcome of one kind of work, such as task, done. It is called after the commit
+	// and must be quick.
+	Work(kind, outcome string)
+}
+
+// ID returns the id of a piece of work: the letter of its kind, and the revision that created it.
+func ID(letter string, revision int64) string {
+	return letter + "-" + strconv.FormatInt(revision, 10)
+}
+
+// ParseID returns the revision in an id that ID made. The revision alone is accepted too. The error
+// is fault.NotFound: a text that is no id names nothing that exists.
+func ParseID(noun, letter, id string) (int64, error) {
+	n, err := strconv.ParseInt(strings.TrimPrefix(id, letter+"-"), 10, 64)
+	if err != nil || n <= 0 {
+		return 0, Missing(noun, id)
+	}
+	return n, nil
+}
+
+// Missing is the error for a piece of work that does not exist.
+func Missing(noun, id string) error {
+	return fault.Missing(noun, id, "there is no %s %q in this session", noun, id)
+}
+
+// UnknownAgent is the error for an agent that is not registered, with the nearest names.
+func UnknownAgent(q store.Querier, d Directory, session int64, name string) error {
+	near, err := d.Nearest(q, session, name)
+	if err != nil {
+		return fmt.Errorf("find near names: %w", err)
+	}
+	text := fmt.Sprintf("no agent %q is registered in this session", name)
+	if len(near) > 0 {
+		text += "; the nearest names are " + strings.Join(near, ", ")
+	}
+	return fault.Missing("agent", name, "%s", text)
+}
