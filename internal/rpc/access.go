@@ -99,6 +99,12 @@ var access = map[string]levels{
 	pb.TokenService_GetToken_FullMethodName:     reading,
 	pb.TokenService_ListTokens_FullMethodName:   reading,
 
+	pb.VoteService_OpenVote_FullMethodName:  acting,
+	pb.VoteService_CastVote_FullMethodName:  acting,
+	pb.VoteService_CloseVote_FullMethodName: acting,
+	pb.VoteService_GetVote_FullMethodName:   reading,
+	pb.VoteService_ListVotes_FullMethodName: reading,
+
 	grpc_health_v1.Health_Check_FullMethodName: reading,
 	grpc_health_v1.Health_List_FullMethodName:  reading,
 	grpc_health_v1.Health_Watch_FullMethodName: reading,
