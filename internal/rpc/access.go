@@ -37,6 +37,12 @@ var access = map[string]levels{
 	pb.AgentService_DeregisterAgent_FullMethodName: acting,
 	pb.AgentService_SaveCheckpoint_FullMethodName:  acting,
 
+	pb.ArtifactService_UploadArtifact_FullMethodName:   acting,
+	pb.ArtifactService_DownloadArtifact_FullMethodName: reading,
+	pb.ArtifactService_GetArtifact_FullMethodName:      reading,
+	pb.ArtifactService_ListArtifacts_FullMethodName:    reading,
+	pb.ArtifactService_DeleteArtifact_FullMethodName:   acting,
+
 	pb.ChannelService_SubscribeChannel_FullMethodName:   acting,
 	pb.ChannelService_UnsubscribeChannel_FullMethodName: acting,
 	pb.ChannelService_ListChannels_FullMethodName:       reading,
