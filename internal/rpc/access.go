@@ -48,6 +48,13 @@ var access = map[string]levels{
 	pb.ChannelService_ListChannels_FullMethodName:       reading,
 	pb.ChannelService_ConfigureChannel_FullMethodName:   operators,
 
+	pb.DecisionService_OpenDecision_FullMethodName:     acting,
+	pb.DecisionService_Decide_FullMethodName:           acting,
+	pb.DecisionService_ResubmitDecision_FullMethodName: acting,
+	pb.DecisionService_CancelDecision_FullMethodName:   acting,
+	pb.DecisionService_GetDecision_FullMethodName:      reading,
+	pb.DecisionService_ListDecisions_FullMethodName:    reading,
+
 	pb.EventService_ListEvents_FullMethodName:      reading,
 	pb.EventService_SubscribeEvents_FullMethodName: reading,
 	pb.EventService_PublishEvent_FullMethodName:    acting,
