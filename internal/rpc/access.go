@@ -43,6 +43,11 @@ var access = map[string]levels{
 	pb.ArtifactService_ListArtifacts_FullMethodName:    reading,
 	pb.ArtifactService_DeleteArtifact_FullMethodName:   acting,
 
+	pb.CatalogService_ListMessageTypes_FullMethodName:    reading,
+	pb.CatalogService_GetMessageType_FullMethodName:      reading,
+	pb.CatalogService_RegisterMessageType_FullMethodName: acting,
+	pb.CatalogService_ValidatePayload_FullMethodName:     reading,
+
 	pb.ChannelService_SubscribeChannel_FullMethodName:   acting,
 	pb.ChannelService_UnsubscribeChannel_FullMethodName: acting,
 	pb.ChannelService_ListChannels_FullMethodName:       reading,
