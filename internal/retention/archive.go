@@ -18,6 +18,12 @@ import (
 
 const suffix = ".jsonl.gz"
 
+// The kinds of archive files beside those of Parts.
+const (
+	messagesKind = "messages"
+	eventsKind   = "events"
+)
+
 // lines are objects for archive files, by day.
 type lines struct {
 	days  []day

@@ -29,13 +29,18 @@ type stock struct {
 	clock *clockwork.FakeClock
 
 	keep    time.Duration // for which messages are kept; a minute unless a test says otherwise
+	mail    retention.Messages
+	parts   []retention.Part
 	closed  bool
 	deleted chan string // where the export is
+
+	closedKeep time.Duration // instead of keep if the session is closed
 }
 
 func newStock(t *testing.T, n int) *stock {
 	t.Helper()
 	s := &stock{t: t, keep: time.Minute, deleted: make(chan string, 1), dir: t.TempDir(), clock: newClock()}
+	s.mail = stockMessages{s}
 	s.store = testkit.Store(t, s.dir, s.clock, retention.Migrations(), itemMigrations())
 	must(t, s.store.Write(t.Context(), func(tx *store.Tx) error {
 		for range n {
@@ -59,7 +64,8 @@ func itemMigrations() []store.Migration {
 // keeper starts one whose seam is fn.
 func (s *stock) keeper(fn func() error) *retention.Keeper {
 	s.t.Helper()
-	k := retention.New(retention.Options{Store: s.store, Sessions: s, Messages: stockMessages{s}, Events: noEvents{}, Dir: s.dir, Clock: s.clock, Log: zap.NewNop()})
+	k := retention.New(retention.Options{Store: s.store, Sessions: s, Messages: s.mail, Events: noEvents{}, Parts: s.parts,
+		Dir: s.dir, Clock: s.clock, Log: zap.NewNop()})
 	if fn != nil {
 		retention.SetSeam(k, fn)
 	}
@@ -129,7 +135,7 @@ func (s *stock) wantOnce(n int) {
 func (s *stock) All(store.Querier) ([]retention.Session, error) {
 	record := func() ([]byte, error) { return []byte(`{}`), nil }
 	if s.closed {
-		return []retention.Session{{ID: 1, Name: "default", Closed: true, Revision: 7, Record: record}}, nil
+		return []retention.Session{{ID: 1, Name: "default", Closed: true, Revision: 7, KeepMessages: s.closedKeep, Record: record}}, nil
 	}
 	return []retention.Session{{ID: 1, Name: "default", KeepMessages: s.keep, Record: record}}, nil
 }

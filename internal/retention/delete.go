@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -254,7 +255,8 @@ func (k *Keeper) eraseParts(ctx context.Context, session int64) error {
 	return nil
 }
 
-// removeArchive removes the archive files of a session, which are in its export. Nothing else in the folder is touched.
+// removeArchive removes the archive files of a session, which its export contains. Other files in the
+// folder stay.
 func (k *Keeper) removeArchive(name string) error {
 	dir := filepath.Join(k.root, name)
 	files, err := os.ReadDir(dir)
@@ -265,16 +267,23 @@ func (k *Keeper) removeArchive(name string) error {
 		return err
 	}
 	for _, f := range files {
-		ours := strings.HasPrefix(f.Name(), "messages-") || strings.HasPrefix(f.Name(), "events-")
-		if !ours || !strings.HasSuffix(f.Name(), suffix) {
+		if !k.archives(f.Name()) {
 			continue
 		}
 		if err := os.Remove(filepath.Join(dir, f.Name())); err != nil {
 			return err
 		}
 	}
-	_ = os.Remove(dir) // if nothing else is in it
+	_ = os.Remove(dir) // fails if it has other files
 	return k.syncFolder(k.root)
+}
+
+// archives reports whether a file in a session's folder is one that the keeper makes.
+func (k *Keeper) archives(file string) bool {
+	kind, _, _ := strings.Cut(file, "-")
+	ours := kind == messagesKind || kind == eventsKind ||
+		slices.ContainsFunc(k.Parts, func(p Part) bool { return p.Kind != "" && p.Kind == kind })
+	return ours && strings.HasSuffix(file, suffix)
 }
 
 // forget removes the last rows of a session.

@@ -13,6 +13,9 @@
 // killed: what was appended without its transaction is cut off before the next append. Nothing leaves the database before it
 // is on disk in the archive. An archive file whose name the database has never noted is never cut.
 //
+// Finished work of a Part, such as a closed vote, is archived in the same way when it has been finished for as long as the session
+// keeps messages.
+//
 // # Pace
 //
 // A turn walks through the messages and events that may be due, in pages. One look at the rows serves a whole page: messages that follow each

@@ -192,8 +192,15 @@ func (x *exporter) end() (File, error) {
 	return x.file, nil
 }
 
-// part writes a file of few lines.
+// part writes the file of a part: the lines of its archive first, then those of the database.
 func (x *exporter) part(p Part) error {
+	write := func(l []byte) error { return x.line(l) }
+	if p.Kind != "" {
+		if err := x.archived(p.Kind + "-"); err != nil {
+			return err
+		}
+		write = func(l []byte) error { return x.line(inDatabase, l[1:]) }
+	}
 	for after := ""; ; {
 		var lines [][]byte
 		err := x.Store.Read(x.ctx, func(snap *store.Snapshot) (err error) {
@@ -204,7 +211,7 @@ func (x *exporter) part(p Part) error {
 			return err
 		}
 		for _, l := range lines {
-			if err := x.line(l); err != nil {
+			if err := write(l); err != nil {
 				return err
 			}
 		}
@@ -213,7 +220,7 @@ func (x *exporter) part(p Part) error {
 
 // messages writes what is in the archive and then what is in the database, where nothing moves from one to the other meanwhile.
 func (x *exporter) messages() error {
-	if err := x.archived("messages-"); err != nil {
+	if err := x.archived(messagesKind + "-"); err != nil {
 		return err
 	}
 	for after := int64(0); ; {
@@ -241,7 +248,7 @@ func (x *exporter) messages() error {
 }
 
 func (x *exporter) events() error {
-	if err := x.archived("events-"); err != nil {
+	if err := x.archived(eventsKind + "-"); err != nil {
 		return err
 	}
 	for after := int64(0); ; {

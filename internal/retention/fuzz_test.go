@@ -46,6 +46,7 @@ func fuzz[Q interface {
 }](f *testing.F, empty Q, rpc func(*retention.SessionService, context.Context, Q) error, accepted func(*testing.T, Q)) {
 	s := &stock{t: f, dir: f.TempDir(), clock: newClock()}
 	s.store = testkit.Store(f, s.dir, s.clock, retention.Migrations(), once.Migrations(), itemMigrations())
+	s.mail = stockMessages{s}
 	service := retention.NewSessionService(s.keeper(nil))
 	ctx := caller.NewContext(f.Context(), caller.Caller{Access: caller.Operator, Session: "default"})
 	f.Fuzz(func(t *testing.T, wire []byte) {

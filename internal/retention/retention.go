@@ -97,15 +97,41 @@ type Log interface {
 	Forget(tx *store.Tx, session int64) error
 }
 
-// A Part is something else that a session has, few enough to be removed at once unless it has Erase.
+// A Part is another kind of data of a session. A part without Erase has few enough rows to remove at
+// once.
 type Part struct {
 	File string // of an export
-	// Lines returns what comes after a name as lines of JSON, and the name of the last one. None is the end.
+	// Lines returns the rows after a name as lines of JSON, and the name of the last one. No lines
+	// are the end.
 	Lines func(q store.Querier, session int64, after string, limit int) ([][]byte, string, error)
 	// Erase removes up to about limit rows of a session, and reports whether there may be more; nil if there are few.
 	Erase func(tx *store.Tx, session int64, limit int) (bool, error)
 	// Forget removes all of a session; nil if Messages does.
 	Forget func(tx *store.Tx, session int64) error
+
+	// The fields below are for work that finishes, such as tasks. The keeper archives it when it has
+	// been finished for as long as the session keeps messages, and removes it then.
+
+	// Kind names the archive files, such as tasks in tasks-2026-01-02.jsonl.gz. Empty = the part has
+	// no such work, and the fields below are nil.
+	Kind string
+	// Finished returns work of a session that finished at or before a time and that Remove can remove
+	// now, the oldest end first: at most limit pieces. A piece stays out of the list as long as
+	// unfinished work needs it: a task while an unfinished task depends on it or is its child. It may
+	// return fewer pieces than limit, but none only if there are none. The lines are those that Lines
+	// returns for the same pieces, JSON objects with at least one field.
+	Finished func(q store.Querier, session int64, before time.Time, limit int) ([]Done, error)
+	// Remove removes pieces that Finished has returned, with all rows that belong to them, and adds no
+	// event. Errors: fault.Conflict if Finished would no longer return one of them; the keeper then
+	// keeps them all and tries again later.
+	Remove func(tx *store.Tx, session int64, keys []int64) error
+}
+
+// A Done is a piece of finished work.
+type Done struct {
+	Key  int64     // for Remove
+	At   time.Time // when it finished; its line is in the archive file of that day
+	Line []byte
 }
 
 // Options say what to keep and where. All are required but Log, Fault and Tidy.

@@ -131,7 +131,7 @@ func (k *Keeper) work(ctx context.Context) (next time.Time, pause time.Duration,
 	}
 	if p.shortest > 0 {
 		next = p.now.Add(p.shortest) // of what comes from now on
-		for _, walk := range []func(context.Context, *plan) (time.Time, error){k.messages, k.events} {
+		for _, walk := range []func(context.Context, *plan) (time.Time, error){k.messages, k.finished, k.events} {
 			due, err := walk(ctx, &p)
 			if err != nil {
 				return next, 0, err
@@ -285,7 +285,7 @@ func (l *look) page(session int64) *page {
 
 // archive archives a page of messages.
 func (k *Keeper) archive(ctx context.Context, p *page) error {
-	err := k.move(ctx, p.session, "messages", &p.lines, func(tx *store.Tx) error { return k.Messages.Remove(tx, p.messages) })
+	err := k.move(ctx, p.session, messagesKind, &p.lines, func(tx *store.Tx) error { return k.Messages.Remove(tx, p.messages) })
 	if fault.KindOf(err) == fault.Conflict {
 		k.wakeBy(k.Clock.Now().Add(retry)) // it stays, and another turn looks at it
 		return nil
@@ -354,7 +354,7 @@ func (k *Keeper) archiveEvents(ctx context.Context, s Session, due []Event, l *l
 		l.add(e.At, text)
 		revisions[i] = e.Revision
 	}
-	return k.move(ctx, s, "events", l, func(tx *store.Tx) error { return k.Events.Remove(tx, s.ID, revisions) })
+	return k.move(ctx, s, eventsKind, l, func(tx *store.Tx) error { return k.Events.Remove(tx, s.ID, revisions) })
 }
 
 // tidy removes what is of no use any more.

@@ -1,0 +1,87 @@
+package retention
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"brokerd/internal/fault"
+	"brokerd/internal/store"
+)
+
+// pageWork is how many pieces of finished work one transaction removes.
+const pageWork = 100
+
+// finished archives the finished work of Parts that is due, and returns when the next piece may be.
+func (k *Keeper) finished(ctx context.Context, p *plan) (next time.Time, err error) {
+	for i := range k.Parts {
+		if k.Parts[i].Kind == "" {
+			continue
+		}
+		for _, s := range p.sessions {
+			if s.KeepMessages == 0 {
+				continue
+			}
+			due, err := k.finishedOf(ctx, p, &k.Parts[i], s)
+			if err != nil {
+				return next, err
+			}
+			next = earliest(next, due)
+		}
+	}
+	return next, nil
+}
+
+// finishedOf archives the finished work of one part of a session that is due. It returns when the
+// next piece will be, zero if there is none.
+func (k *Keeper) finishedOf(ctx context.Context, p *plan, part *Part, s Session) (next time.Time, err error) {
+	var l lines
+	for !k.isHeld(s.ID) {
+		began := k.Clock.Now()
+		var done []Done
+		err := k.Store.Read(ctx, func(snap *store.Snapshot) (err error) {
+			if done, err = part.Finished(snap, s.ID, p.now.Add(-s.KeepMessages), pageWork); err != nil || len(done) > 0 {
+				return err
+			}
+			ahead, err := part.Finished(snap, s.ID, p.now, 1)
+			if len(ahead) > 0 {
+				next = ahead[0].At.Add(s.KeepMessages)
+			}
+			return err
+		})
+		if err != nil {
+			return next, fmt.Errorf("look for finished %s of session %s: %w", part.Kind, s.Name, err)
+		}
+		if len(done) == 0 {
+			return next, nil
+		}
+		oldest := done[0].At.Add(s.KeepMessages)
+		keys := l.take(done)
+		err = k.move(ctx, s, part.Kind, &l, func(tx *store.Tx) error { return part.Remove(tx, s.ID, keys) })
+		if fault.KindOf(err) == fault.Conflict {
+			k.wakeBy(k.Clock.Now().Add(retry))
+			return next, nil
+		}
+		if err != nil {
+			return next, err
+		}
+		if err := k.rest(ctx, k.Clock.Since(began), p.calm(k.Clock.Now(), oldest)); err != nil {
+			return next, err
+		}
+	}
+	return next, nil // the end of the export wakes the keeper
+}
+
+// take replaces the lines by those of finished work, as many as make a page, and returns their keys.
+func (l *lines) take(done []Done) (keys []int64) {
+	l.reset()
+	bytes := 0
+	for _, d := range done {
+		if bytes += len(d.Line); bytes > pageBytes && len(keys) > 0 {
+			break
+		}
+		l.add(d.At, d.Line)
+		keys = append(keys, d.Key)
+	}
+	return keys
+}
