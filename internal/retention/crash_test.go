@@ -266,10 +266,10 @@ func TestArchive_FileOfAnotherDatabaseIsKept(t *testing.T) {
 }
 
 func TestDelete_GoesOnWhenTheBrokerWasKilledInTheMiddle(t *testing.T) {
-	const n = 1000
+	const n = 2000 // four pages: the end of the call wakes the keeper, which can remove another one
 	s := newStock(t, n)
 	s.closed = true
-	k := s.keeper(func() error { return errCrash }) // after the first page
+	k := s.keeper(func() error { return errCrash }) // after each page
 	_, err := k.Delete(t.Context(), caller.Caller{Access: caller.Operator, Session: "default"}, once.Request{}, "default")
 	if !errors.Is(err, errCrash) {
 		t.Fatalf("got %v", err)
