@@ -137,12 +137,15 @@ func TestSession_EverySettingHasAnOption(t *testing.T) {
 	startBroker(t)
 	given := strings.Fields(`--ageing 1m --mailbox-limit 7 --max-attempts 4 --send-rate 2.5 --send-burst 9 --message-limit 4096 --payload-limit 2048
 		--breaker-failures 0 --breaker-time 2m --response-time 1h --escalate-to human --escalate-to lead --message-retention 0s --event-retention 48h
-		--dead-letter-retention 90s --fold-case --director`)
+		--dead-letter-retention 90s --stale-after 0s --blocker-escalation 5m --unknown-types refuse --invalid-payloads allow
+		--artifact-limit 1024 --artifact-total-limit 0 --fold-case --director`)
 	want := map[string]any{
 		"ageing": "1m", "mailbox_limit": json.Number("7"), "max_attempts": json.Number("4"), "send_rate": json.Number("2.5"),
 		"send_burst": json.Number("9"), "message_limit": json.Number("4096"), "payload_limit": json.Number("2048"),
 		"breaker_failures": json.Number("0"), "breaker_time": "2m", "response_time": "1h", "escalate_to": []any{"human", "lead"},
 		"directors": []any{}, "message_retention": "0s", "event_retention": "48h", "dead_letter_retention": "1m30s", "fold_case": true,
+		"stale_after": "0s", "blocker_escalation": "5m", "unknown_types": "refuse", "invalid_payloads": "allow",
+		"artifact_limit": json.Number("1024"), "artifact_total_limit": json.Number("0"),
 	}
 	made := fields(t, append(append([]string{"session", "create", "website"}, given...), "")...)
 	if diff := cmp.Diff(want, at(t, made, "settings")); diff != "" {

@@ -29,13 +29,17 @@ as flags.`,
 		Args:              exactly("the session's name"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			settings, err := o.settings(cmd)
+			if err != nil {
+				return err
+			}
 			broker, err := c.connect(cmd.Context())
 			if err != nil {
 				return err
 			}
 			// The session of the call must exist, the new one does not yet.
 			answer, err := broker.In("").Sessions().CreateSession(cmd.Context(), &pb.CreateSessionRequest{
-				RequestId: o.requestID, Name: args[0], Description: o.description, Settings: o.settings(cmd),
+				RequestId: o.requestID, Name: args[0], Description: o.description, Settings: settings,
 			})
 			if err != nil {
 				return err
@@ -127,8 +131,12 @@ current session is meant.`,
 		Args:              between(0, "the session's name"),
 		ValidArgsFunction: c.completeArgs(false, sessionNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			settings, err := o.settings(cmd)
+			if err != nil {
+				return err
+			}
 			request := &pb.ConfigureSessionRequest{
-				RequestId: o.requestID, Description: ifSet(cmd, "description", o.description), Settings: o.settings(cmd),
+				RequestId: o.requestID, Description: ifSet(cmd, "description", o.description), Settings: settings,
 			}
 			broker, err := c.connect(cmd.Context())
 			if err != nil {

@@ -33,6 +33,12 @@ type settingsOptions struct {
 	eventRetention      time.Duration
 	deadLetterRetention time.Duration
 	foldCase            bool
+	staleAfter          time.Duration
+	blockerEscalation   time.Duration
+	unknownTypes        string
+	invalidPayloads     string
+	artifactLimit       int64
+	artifactTotalLimit  int64
 	requestID           string
 }
 
@@ -55,6 +61,12 @@ func (o *settingsOptions) AddFlags(f *pflag.FlagSet) {
 	durationVar(f, &o.messageRetention, "message-retention", 0, "how long finished messages are kept; 0: always (new sessions: 3d)")
 	durationVar(f, &o.eventRetention, "event-retention", 0, "how long events are kept; 0: always (new sessions: 7d)")
 	durationVar(f, &o.deadLetterRetention, "dead-letter-retention", 0, "how long dead letters are kept; 0: always (new sessions: 30d)")
+	durationVar(f, &o.staleAfter, "stale-after", 0, "time until a task that its holder does not update is released; 0: never (new sessions: 2h)")
+	durationVar(f, &o.blockerEscalation, "blocker-escalation", 0, "time until a blocker that no agent acknowledges escalates; 0: never (new sessions: 15m)")
+	f.StringVar(&o.unknownTypes, "unknown-types", "", "messages of unknown types: allow, warn or refuse (new sessions: warn)")
+	f.StringVar(&o.invalidPayloads, "invalid-payloads", "", "payloads that do not match their type: allow, warn or refuse (new sessions: warn)")
+	f.Int64Var(&o.artifactLimit, "artifact-limit", 0, "bytes of one artifact (new sessions: 4294967296)")
+	f.Int64Var(&o.artifactTotalLimit, "artifact-total-limit", 0, "bytes of all artifacts; 0: no limit (new sessions: 68719476736)")
 	f.BoolVar(&o.foldCase, "fold-case", false, "ignore case in the paths of locks; can change while no path is locked")
 }
 
@@ -68,7 +80,15 @@ func settingNames() []string {
 }
 
 // settings returns those that were given.
-func (o *settingsOptions) settings(cmd *cobra.Command) *pb.SessionSettings {
+func (o *settingsOptions) settings(cmd *cobra.Command) (*pb.SessionSettings, error) {
+	unknown, err := parseEnum("unknown-types", pb.TypePolicy(0).Descriptor(), o.unknownTypes)
+	if err != nil {
+		return nil, err
+	}
+	invalid, err := parseEnum("invalid-payloads", pb.TypePolicy(0).Descriptor(), o.invalidPayloads)
+	if err != nil {
+		return nil, err
+	}
 	return &pb.SessionSettings{
 		Ageing:              durationIfSet(cmd, "ageing", o.ageing),
 		MailboxLimit:        ifSet(cmd, "mailbox-limit", o.mailboxLimit),
@@ -86,7 +106,13 @@ func (o *settingsOptions) settings(cmd *cobra.Command) *pb.SessionSettings {
 		EventRetention:      durationIfSet(cmd, "event-retention", o.eventRetention),
 		DeadLetterRetention: durationIfSet(cmd, "dead-letter-retention", o.deadLetterRetention),
 		FoldCase:            ifSet(cmd, "fold-case", o.foldCase),
-	}
+		StaleAfter:          durationIfSet(cmd, "stale-after", o.staleAfter),
+		BlockerEscalation:   durationIfSet(cmd, "blocker-escalation", o.blockerEscalation),
+		UnknownTypes:        pb.TypePolicy(unknown),
+		InvalidPayloads:     pb.TypePolicy(invalid),
+		ArtifactLimit:       ifSet(cmd, "artifact-limit", o.artifactLimit),
+		ArtifactTotalLimit:  ifSet(cmd, "artifact-total-limit", o.artifactTotalLimit),
+	}, nil
 }
 
 func durationIfSet(cmd *cobra.Command, flag string, d time.Duration) *durationpb.Duration {
@@ -117,18 +143,28 @@ func settingRows(s *pb.SessionSettings) []settingRow {
 		{"payload limit", fmt.Sprintf("%d bytes", s.GetPayloadLimit())},
 		{"breaker", cond(s.GetBreakerFailures() > 0, fmt.Sprintf("after %d failures, for %s", s.GetBreakerFailures(), shortOf(s.GetBreakerTime())), "never")},
 		{"response time", shortOf(s.GetResponseTime())},
-		{"escalates to", roles(s.GetEscalateTo(), "nobody")},
+		{"escalates to", roles(s.GetEscalateTo(), "no role")},
 		{"directors", roles(s.GetDirectors(), "operators only")},
 		{"keeps messages", kept(s.GetMessageRetention())},
 		{"keeps events", kept(s.GetEventRetention())},
 		{"keeps dead letters", kept(s.GetDeadLetterRetention())},
 		{"case in lock paths", cond(s.GetFoldCase(), "folded", "kept")},
+		{"stale tasks", cond(s.GetStaleAfter().AsDuration() > 0, "after "+shortOf(s.GetStaleAfter()), "never")},
+		{"blockers escalate", cond(s.GetBlockerEscalation().AsDuration() > 0, "after "+shortOf(s.GetBlockerEscalation()), "never")},
+		{"unknown types", enumOf(s.GetUnknownTypes())},
+		{"invalid payloads", enumOf(s.GetInvalidPayloads())},
+		{"artifacts", fmt.Sprintf("%s each, %s", size(s.GetArtifactLimit()), artifactTotal(s))},
 	}
 }
 
 func ageing(s *pb.SessionSettings) string {
 	d := s.GetAgeing().AsDuration()
 	return cond(d > 0, short(d), "none, strict order")
+}
+
+func artifactTotal(s *pb.SessionSettings) string {
+	n := s.GetArtifactTotalLimit()
+	return cond(n > 0, size(n)+" in all", "no limit in all")
 }
 
 func mailboxLimit(s *pb.SessionSettings) string {

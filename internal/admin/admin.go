@@ -8,6 +8,7 @@ import (
 	"brokerd/internal/caller"
 	"brokerd/internal/once"
 	"brokerd/internal/store"
+	"brokerd/internal/work"
 )
 
 // Facts are what does not change while the broker runs.
@@ -64,6 +65,7 @@ type Coordination struct {
 	Tokens  int64 // held
 	Tickets int64 // requests that wait for locks and tokens
 	Keys    int64 // of the state
+	Work    []work.Count
 }
 
 // Directory knows sessions and agents.

@@ -2,7 +2,6 @@ package admin
 
 import (
 	"slices"
-	"strings"
 
 	"brokerd/internal/fault"
 	"brokerd/internal/finding"
@@ -49,8 +48,7 @@ func explain(q store.Querier, all []Explainer, about finding.Question) ([]findin
 		}
 	}
 	if len(found) == 0 && about.Kind != finding.Everything {
-		noun := [...]string{finding.Message: "message", finding.Lock: "lock", finding.Token: "token",
-			finding.Agent: "agent", finding.Role: "role"}[about.Kind]
+		noun := about.Kind.String()
 		return nil, fault.Missing(noun, about.Name, "there is no %s %q in this session", noun, about.Name)
 	}
 	finding.Sort(found)
@@ -82,31 +80,4 @@ func open(c finding.Command, agent string) bool {
 		return c[1] == agent
 	}
 	return len(c) < 2 || !slices.Contains(closed, c[0]+" "+c[1])
-}
-
-// defaultSession is the session that brokerctl means if none is named.
-const defaultSession = "default"
-
-// line writes a command as it is typed into a shell.
-func line(session string, words finding.Command) string {
-	var b strings.Builder
-	b.WriteString("brokerctl")
-	if session != defaultSession {
-		b.WriteString(" --session " + shellWord(session))
-	}
-	for _, word := range words {
-		b.WriteString(" " + shellWord(word))
-	}
-	return b.String()
-}
-
-// shellWord quotes a word for a shell where it needs that.
-func shellWord(s string) string {
-	plain := func(r rune) bool {
-		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:@%+=,", r)
-	}
-	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }

@@ -67,6 +67,9 @@ func (s *Service) GetStatus(ctx context.Context, _ *pb.GetStatusRequest) (*pb.Ge
 		if err != nil {
 			return err
 		}
+		for _, n := range shared.Work {
+			out.Work = append(out.Work, &pb.WorkCount{Kind: n.Kind, State: n.State, Count: n.N})
+		}
 		out.Agents, out.LateAgents, out.FailedAgents = int32(agents.Agents), int32(agents.Late), int32(agents.Failed)
 		out.Locks, out.TokensHeld, out.Tickets, out.StateKeys = shared.Locks, shared.Tokens, shared.Tickets, shared.Keys
 		if own != nil {

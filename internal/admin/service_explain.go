@@ -80,6 +80,21 @@ func question(in *pb.ExplainRequest) (about finding.Question, err error) {
 	case *pb.ExplainRequest_Role:
 		about.Kind, about.Name = finding.Role, subject.Role
 		c.Name("role", subject.Role)
+	case *pb.ExplainRequest_Task:
+		about.Kind = finding.Task
+		required("task", subject.Task, valid.MaxID)
+	case *pb.ExplainRequest_Decision:
+		about.Kind = finding.Decision
+		required("decision", subject.Decision, valid.MaxID)
+	case *pb.ExplainRequest_Blocker:
+		about.Kind = finding.Blocker
+		required("blocker", subject.Blocker, valid.MaxID)
+	case *pb.ExplainRequest_Handoff:
+		about.Kind = finding.Handoff
+		required("handoff", subject.Handoff, valid.MaxID)
+	case *pb.ExplainRequest_Vote:
+		about.Kind = finding.Vote
+		required("vote", subject.Vote, valid.MaxID)
 	}
 	return about, c.Err()
 }
@@ -91,7 +106,7 @@ func findingProto(session string, f *finding.Finding) *pb.Finding {
 		out.Since = timestamppb.New(f.Since)
 	}
 	for _, command := range f.Commands {
-		out.Commands = append(out.Commands, line(session, command))
+		out.Commands = append(out.Commands, command.Line(session))
 	}
 	return out
 }

@@ -140,7 +140,7 @@ type Notices interface {
 	Read(tx *store.Tx, a Agent) ([]Notice, error)
 }
 
-// Fences knows which locks and tokens an agent holds.
+// Fences knows which grants an agent holds: locks and tokens, or tasks.
 type Fences interface {
 	// Holds reports whether the agent holds what was granted at a revision.
 	Holds(q store.Querier, session int64, agent string, fence int64) (bool, error)
@@ -155,7 +155,7 @@ type Registry struct {
 	zap      *zap.Logger
 	mail     Mail
 	notices  Notices // nil = there are none
-	fences   Fences
+	fences   []Fences
 
 	registered   []func(tx *store.Tx, a Agent, first bool) error
 	deregistered []func(tx *store.Tx, a Agent, reason string) error
@@ -187,8 +187,9 @@ func (r *Registry) UseMail(m Mail) { r.mail = m }
 // UseNotices plugs in the notices that heartbeats return.
 func (r *Registry) UseNotices(n Notices) { r.notices = n }
 
-// UseFences plugs in who knows of locks and tokens; without it every call that depends on one is refused.
-func (r *Registry) UseFences(f Fences) { r.fences = f }
+// UseFences adds features that grant something under a fence. A call with a fence that none of them
+// knows is refused.
+func (r *Registry) UseFences(f ...Fences) { r.fences = append(r.fences, f...) }
 
 // OnRegister adds what is to happen in the same transaction when an agent registers. first is true
 // if it was not registered before.
@@ -244,7 +245,7 @@ func (r *Registry) register(tx *store.Tx, who caller.Caller, d Description) (Age
 	a := Agent{Session: session, Name: who.Agent, Description: d,
 		RegisteredAt: tx.Now(), ChangedAt: tx.Now(), LastSeen: tx.Now(), Health: OK}
 	var before bool
-	err = tx.QueryRow(selectActing, session, a.Name).Scan(&a.ID, new(string), &a.Incarnation, &before, new(time.Time))
+	err = tx.QueryRow(selectActing, session, a.Name).Scan(&a.ID, new(string), &a.Incarnation, &before, new(time.Time), new([]byte))
 	if err != nil && !errors.Is(err, store.ErrNoRows) {
 		return Agent{}, err
 	}

@@ -78,8 +78,16 @@ type rowKey struct {
 func lookup(q store.Querier, k rowKey) (Agent, error) {
 	a := Agent{Session: k.session, Name: k.name}
 	var registered bool
-	err := q.QueryRow(selectActing, k.session, k.name).Scan(&a.ID, &a.Role, &a.Incarnation, &registered, &a.FailedAt)
-	if err != nil && !errors.Is(err, store.ErrNoRows) {
+	var capabilities []byte
+	err := q.QueryRow(selectActing, k.session, k.name).
+		Scan(&a.ID, &a.Role, &a.Incarnation, &registered, &a.FailedAt, &capabilities)
+	if errors.Is(err, store.ErrNoRows) {
+		return a, nil
+	}
+	if err == nil && len(capabilities) > 0 {
+		err = json.Unmarshal(capabilities, &a.Capabilities)
+	}
+	if err != nil {
 		return Agent{}, fmt.Errorf("look up agent: %w", err)
 	}
 	if !registered {
@@ -415,18 +423,19 @@ func fresh(c caller.Caller, newest int64) error {
 		With("incarnation", strconv.FormatInt(newest, 10))
 }
 
-// fenced refuses a call that depends on a lock or token which its agent does not hold any more.
+// fenced refuses a call that depends on a grant which its agent does not hold any more.
 func (r *Registry) fenced(q store.Querier, session int64, c caller.Caller) error {
 	if c.Fence == 0 {
 		return nil
 	}
-	if r.fences != nil {
-		if held, err := r.fences.Holds(q, session, c.Agent, c.Fence); err != nil || held {
+	for _, f := range r.fences {
+		if held, err := f.Holds(q, session, c.Agent, c.Fence); err != nil || held {
 			return err
 		}
 	}
 	return fault.New(fault.Precondition, "FENCE_LOST",
-		"the agent %q does not hold the lock or token with fence %d any more, which this call depends on: nothing was done; take it again first", c.Agent, c.Fence).
+		"the agent %q no longer holds the lock, token or task with fence %d, on which this call depends: nothing was done; "+
+			"acquire it again first", c.Agent, c.Fence).
 		With("fence", strconv.FormatInt(c.Fence, 10))
 }
 

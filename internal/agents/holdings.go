@@ -5,6 +5,7 @@ import (
 
 	"brokerd/internal/caller"
 	"brokerd/internal/store"
+	"brokerd/internal/work"
 )
 
 // MostHeld is how many of each kind Holdings have at most.
@@ -18,6 +19,7 @@ type Holdings struct {
 	Tickets  []WaitingTicket
 	Asked    []OpenQuestion // by the agent
 	ToAnswer []OpenQuestion // by it
+	Work     []work.Item
 }
 
 // An OpenClaim is a claim that an agent holds.
@@ -104,6 +106,12 @@ func (h *Holdings) size() int {
 	}
 	for i := range h.Tickets {
 		n += textSize(h.Tickets[i].Resources)
+	}
+	for i := range h.Work {
+		n += 128 + len(h.Work[i].Title)
+		for _, command := range h.Work[i].Commands {
+			n += textSize(command)
+		}
 	}
 	for _, list := range [][]OpenQuestion{h.Asked, h.ToAnswer} {
 		for i := range list {

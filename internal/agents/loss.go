@@ -21,6 +21,7 @@ const (
 	LostLock
 	LostToken
 	LostTicket // a place in the queue for a lock or token
+	LostTask
 
 	lostMore LossKind = 0 // in the table: the revision is how many more were lost
 )
@@ -28,7 +29,7 @@ const (
 // A Loss is something that an agent held when its lease ended.
 type Loss struct {
 	Kind     LossKind
-	Name     string // the claim id, the paths separated by a space, or TYPE/SCOPE; clipped if it is long
+	Name     string // the claim id, the paths separated by a space, TYPE/SCOPE or the task's id; clipped if it is long
 	Revision int64  // of the fence, the ticket, or the claimed message
 	At       time.Time
 }

@@ -66,7 +66,7 @@ CREATE INDEX agent_checkpoints_agent ON agent_checkpoints (agent, revision);
 }
 
 const selectActing = `
-SELECT id, role, incarnation, registered, failed_at FROM agents WHERE session = ? AND name = ?`
+SELECT id, role, incarnation, registered, failed_at, capabilities FROM agents WHERE session = ? AND name = ?`
 
 const columns = `
 SELECT id, name, role, incarnation, capabilities, instance, worktree, labels, lease, display_name, description,

@@ -182,7 +182,7 @@ func (s *Service) GetAgent(ctx context.Context, in *pb.GetAgentRequest) (*pb.Get
 	}
 	out := &pb.GetAgentResponse{Agent: agentProto(f.Agent), Unread: f.Unread, Claimable: f.Claimable, Revision: f.At}
 	if full {
-		out.Holdings = holdingsProto(&f.Holdings)
+		out.Holdings = holdingsProto(who.Session, &f.Holdings)
 		out.Checkpoints = checkpointProtos(f.Checkpoints)
 	}
 	return out, nil

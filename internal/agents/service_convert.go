@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/work"
 )
 
 func agentProto(a Agent) *pb.Agent {
@@ -72,7 +73,7 @@ func checkpointProtos(list []Checkpoint) []*pb.Checkpoint {
 	return out
 }
 
-func holdingsProto(h *Holdings) *pb.Holdings {
+func holdingsProto(session string, h *Holdings) *pb.Holdings {
 	out := &pb.Holdings{Asked: questionProtos(h.Asked), ToAnswer: questionProtos(h.ToAnswer)}
 	for _, c := range h.Claims {
 		out.Claims = append(out.Claims, &pb.OpenClaim{
@@ -94,6 +95,20 @@ func holdingsProto(h *Holdings) *pb.Holdings {
 		out.Tickets = append(out.Tickets, &pb.WaitingTicket{
 			Ticket: t.Ticket, Resources: t.Resources, Token: t.Token, Position: int32(t.Position), CreatedAt: stamp(t.CreatedAt),
 		})
+	}
+	for i := range h.Work {
+		out.Work = append(out.Work, itemProto(session, &h.Work[i]))
+	}
+	return out
+}
+
+func itemProto(session string, it *work.Item) *pb.WorkItem {
+	out := &pb.WorkItem{
+		Kind: it.Kind, Id: it.ID, Revision: it.Revision, Title: it.Title, State: it.State,
+		Relation: pb.WorkRelation(it.Relation), Other: it.Other, Due: stamp(it.Due),
+	}
+	for _, command := range it.Commands {
+		out.Commands = append(out.Commands, command.Line(session))
 	}
 	return out
 }

@@ -294,6 +294,7 @@ func (c census) Own(q store.Querier, who caller.Caller) (admin.Own, error) {
 type commons struct {
 	locks *locks.Table
 	state *state.Keys
+	work  workFeatures
 }
 
 // Coordination implements admin.Commons.
@@ -303,7 +304,12 @@ func (c commons) Coordination(q store.Querier, session int64) (admin.Coordinatio
 		return admin.Coordination{}, err
 	}
 	keys, err := c.state.Count(q, session)
-	return admin.Coordination{Locks: held.Locks, Tokens: held.Tokens, Tickets: held.Tickets, Keys: keys}, err
+	if err != nil {
+		return admin.Coordination{}, err
+	}
+	shared := admin.Coordination{Locks: held.Locks, Tokens: held.Tokens, Tickets: held.Tickets, Keys: keys}
+	shared.Work, err = c.work.counts(q, session)
+	return shared, err
 }
 
 // fullest is how many mailboxes a status names.

@@ -230,6 +230,8 @@ func (a *App) start(ctx context.Context) error {
 	keys := state.New(st, journal, stateDirectory{scopes, registry}, c.Clock, log.Named("state"))
 	keys.UseDisk(space)
 	connectState(scopes, registry, keys)
+	jobs := workFeatures{}
+	registry.UseHolders(jobs)
 	keeper := retention.New(retention.Options{
 		Store: st, Sessions: kept{scopes}, Messages: keptMessages{post}, Events: keptEvents{journal}, Parts: parts(registry, post, keys, held),
 		Tidy: post.ForgetProducers, Dir: c.Dir, Clock: c.Clock, Log: log.Named("retention"),
@@ -254,7 +256,7 @@ func (a *App) start(ctx context.Context) error {
 	inspector := admin.NewInspector(st, tables{}, journal)
 	register(server, services{
 		admin: admin.NewService(admin.Parts{
-			Facts: facts, Store: st, Clock: c.Clock, Directory: census{scopes, registry}, Mailboxes: mailboxes{post}, Post: mailboxes{post}, Commons: commons{held, keys},
+			Facts: facts, Store: st, Clock: c.Clock, Directory: census{scopes, registry}, Mailboxes: mailboxes{post}, Post: mailboxes{post}, Commons: commons{held, keys, jobs},
 			Traffic: server, Inspector: inspector, Explainers: []admin.Explainer{registry, post, held, space},
 		}),
 		agents:   agents.NewService(registry),

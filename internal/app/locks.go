@@ -86,7 +86,7 @@ func (n notices) Notify(tx *store.Tx, session int64, notice locks.Notice) error 
 
 // Withdraw implements locks.Notices.
 func (n notices) Withdraw(tx *store.Tx, session, about int64, kind string) error {
-	return n.broker.Withdraw(tx, session, about, kind)
+	return n.broker.Withdraw(tx, session, broker.Moot{About: about, Type: kind})
 }
 
 // holders tells the table of locks of sessions and agents.

@@ -60,7 +60,7 @@ func (b *Broker) Notify(tx *store.Tx, session int64, n Notice) error {
 	}
 	s := &sending{
 		Broker: b, tx: tx, actor: actor{Agent: Agent{Name: caller.System}, session: scope},
-		rooms: map[mailboxRef]*room{}, audience: names, notice: true,
+		rooms: map[mailboxRef]*room{}, audience: names, part: true, overfull: true, notice: true,
 	}
 	out, err := s.send(d, 0, 0)
 	if err != nil {
@@ -106,28 +106,57 @@ func (n *Notice) draft() *Draft {
 	return d
 }
 
-// Withdraw withdraws the unread notices about a grant or question, since they are no longer true. A
-// kind restricts it to notices of that type.
-func (b *Broker) Withdraw(tx *store.Tx, session, about int64, kind string) error {
+// Moot selects messages that are no longer true, or need no answer any more.
+type Moot struct {
+	About int64  // as in the Notice or Letter
+	Type  string // empty = of any type
+	Agent string // whose delivery; empty = all
+}
+
+// Withdraw ends the deliveries of messages that have become moot: it withdraws unread notices and
+// unclaimed letters, and acknowledges letters in the name of the agents that have claimed them.
+func (b *Broker) Withdraw(tx *store.Tx, session int64, m Moot) error {
 	var found []*held
-	rows := tx.Query(selectNoticesAbout, about, kind, kind)
+	rows := tx.Query(selectAbout, m.About, m.Type, m.Type, m.Agent, m.Agent, m.Agent)
 	for rows.Next() {
-		h := &held{state: NoticeUnread}
-		if err := rows.Scan(&h.message, &h.mailbox); err != nil {
+		h := &held{}
+		var state int
+		if err := rows.Scan(&h.message, &h.mailbox, &state, &h.ordering); err != nil {
 			return err
 		}
+		h.state = State(state)
 		found = append(found, h)
 	}
-	if err := rows.Err(); err != nil || len(found) == 0 {
+	if err := rows.Err(); err != nil {
 		return err
 	}
-	s := settling{Broker: b, tx: tx, actor: system(session), left: tally{}}
 	for _, h := range found {
+		if err := b.end(tx, session, h); err != nil {
+			return fmt.Errorf("withdraw message %d: %w", h.message, err)
+		}
+	}
+	return nil
+}
+
+// end ends one delivery of a message that has become moot.
+func (b *Broker) end(tx *store.Tx, session int64, h *held) error {
+	s := settling{Broker: b, tx: tx, actor: system(session), left: tally{}}
+	if h.state != Claimed {
 		if err := s.finishWaiting(h, Cancelled, "message.cancelled"); err != nil {
 			return err
 		}
+		_, err := s.finish(nil)
+		return err
 	}
-	_, err := s.finish(nil)
+	claimed, _, err := claimedDelivery(tx, h.key)
+	if err != nil {
+		return err
+	}
+	s.actor.mailbox = claimed.holder
+	if _, err := s.ack(claimed); err != nil {
+		return err
+	}
+	_, err = s.finish(nil)
 	return err
 }
 

@@ -13,10 +13,13 @@ CREATE INDEX deliveries_expiring ON deliveries (expires_at) WHERE expires_at IS 
 const (
 	updateAbout = `
 		UPDATE messages SET about = ? WHERE revision = ?`
-	selectNoticesAbout = `
-		SELECT d.message, d.mailbox
+	// selectAbout finds the agent's own deliveries by mailbox, and those of a queue by their claim.
+	selectAbout = `
+		SELECT d.message, d.mailbox, d.state, COALESCE(d.ordering_key, '')
 		FROM messages m JOIN deliveries d ON d.message = m.revision
-		WHERE m.about = ? AND (? = '' OR m.type = ?) AND d.state = 9`
+			JOIN mailboxes b ON b.id = d.mailbox LEFT JOIN mailboxes h ON h.id = d.holder
+		WHERE m.about = ? AND (? = '' OR m.type = ?) AND d.state IN (1, 2, 3, 4, 9)
+			AND (? = '' OR b.kind = 1 AND b.name = ? OR d.state = 2 AND h.name = ?)`
 	countUnreadNotices = `
 		SELECT COUNT(*) FROM (SELECT 1 FROM deliveries WHERE mailbox = ? AND state = 9 LIMIT ?) AS x`
 	selectNotices = `

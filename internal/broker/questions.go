@@ -102,7 +102,7 @@ func (s *sending) answer(a *answering, m *Message) error {
 		return err
 	}
 	s.endWaits(s.tx, a.to.Revision, a.waits, verdict{reply: m})
-	return s.Withdraw(s.tx, s.actor.session.ID, a.to.Revision, overdueType)
+	return s.Withdraw(s.tx, s.actor.session.ID, Moot{About: a.to.Revision, Type: overdueType})
 }
 
 // settleQuestion settles an open question otherwise than by a reply; those who wait for one are told that none comes.
@@ -111,7 +111,7 @@ func (b *Broker) settleQuestion(tx *store.Tx, session, message, revision int64) 
 		return err
 	}
 	b.endWaits(tx, message, b.waitingFor(message), verdict{})
-	return b.Withdraw(tx, session, message, overdueType)
+	return b.Withdraw(tx, session, Moot{About: message, Type: overdueType})
 }
 
 // isOpen reports whether a message requires a response and has none.

@@ -185,14 +185,14 @@ func within(at string, err error) error {
 // A sending is one function's sends: everything that is looked up or written once for all of them.
 type sending struct {
 	*Broker
-	tx    *store.Tx
-	actor actor
-	rooms map[mailboxRef]*room
-	ready readied
-	// audience is who gets the message of an event or a notice, in place of those whom its target says. Such a message is
-	// sent in the middle of another change, so it is left to dispatch to hand it out.
-	audience []string
-	notice   bool      // the message is a notice: it is not work, and full mailboxes take it
+	tx       *store.Tx
+	actor    actor
+	rooms    map[mailboxRef]*room
+	ready    readied
+	audience []string  // the agents that receive the message, in place of its target; nil = the target's
+	part     bool      // the message is part of another change: dispatch delivers it, not this function
+	overfull bool      // full mailboxes take the message
+	notice   bool      // the message is a notice: it is not work
 	sent     int       // drafts of the caller that were sent
 	seen     []int64   // mailboxes whose readers have something to see, although nothing is ready in them
 	handed   int64     // the first revision that was handed to a consumer
@@ -260,8 +260,8 @@ func (s *sending) send(d *Draft, producer, number int64) (Outcome, error) {
 	}
 	out := Outcome{Count: len(to), Awaited: answers.awaited()}
 	limit := s.actor.session.MailboxLimit
-	if directive || s.notice {
-		limit = 0 // an agent with a full mailbox must still receive orders and notices
+	if directive || s.overfull {
+		limit = 0 // an agent with a full mailbox must still receive orders, and what the broker sends
 	}
 	for _, r := range to {
 		full := limit > 0 && r.waiting+r.added >= limit && !answers.awaitedIn(r)
@@ -362,7 +362,7 @@ func (s *sending) deliver(r *room, d *Draft, m *Message, rank int64, most int) e
 	default:
 		arrival = -m.Revision
 	}
-	if state == Pending && s.audience == nil {
+	if state == Pending && !s.part {
 		if _, ready := s.ready[r.id]; !ready {
 			handed, err := s.handOff(r, d, m, rank, most, arrival)
 			if err != nil || handed {

@@ -85,3 +85,25 @@ func noticeProtos(unread []UnreadNotice) []*pb.Notice {
 	}
 	return out
 }
+
+// letterDraft is a letter as a message to one of its targets.
+func letterDraft(l *Letter, t Target) (*Draft, error) {
+	d := l.draft(t)
+	m := &pb.Message{
+		Target: &pb.Target{To: &pb.Target_Agent{Agent: t.Name}}, Reach: pb.Reach_REACH_ALL,
+		Type: d.Type, Version: "1.0", Priority: int32(d.Priority), Subject: d.Subject, Body: l.Body, Payload: l.Payload,
+		TaskId: l.Task, ThreadId: l.Thread, Artifacts: l.Artifacts,
+	}
+	if t.Kind == ToRole {
+		m.Target.To = &pb.Target_Role{Role: t.Name}
+	}
+	if d.One {
+		m.Reach = pb.Reach_REACH_ONE
+	}
+	if l.InReplyTo != 0 {
+		m.InReplyTo = strconv.FormatInt(l.InReplyTo, 10)
+	}
+	var err error
+	d.Content, err = content(m)
+	return d, err
+}

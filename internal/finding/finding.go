@@ -21,9 +21,6 @@ const (
 	Error                       // stuck until an agent or an operator acts
 )
 
-// A Command is the words of one of brokerctl, without that name and unquoted: dlq, redrive, 4711.
-type Command []string
-
 // A Finding is one fact, with its reasons.
 type Finding struct {
 	Severity Severity
@@ -45,7 +42,19 @@ const (
 	Token                  // by TYPE/SCOPE
 	Agent
 	Role
+	Task
+	Decision
+	Blocker
+	Handoff
+	Vote
 )
+
+// String returns the noun of the kind.
+func (k Kind) String() string {
+	return [...]string{
+		"everything", "message", "lock", "token", "agent", "role", "task", "decision", "blocker", "handoff", "vote",
+	}[k]
+}
 
 // A Question is what a caller wants to have explained, and when.
 type Question struct {

@@ -27,6 +27,7 @@ type Metrics struct {
 	streams   *prometheus.GaugeVec
 	calls     *prometheus.CounterVec
 	refusals  *prometheus.CounterVec
+	outcomes  *prometheus.CounterVec
 }
 
 // New returns metrics of which nothing has been observed yet.
@@ -44,11 +45,14 @@ func New(clock clockwork.Clock, log *zap.Logger, version string) *Metrics {
 		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "brokerd_refusals_total",
 			Help: "Calls, items of streams and copies of messages that were refused, by the reason that the caller was told."}, []string{"reason"}),
 	}
+	m.outcomes = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "brokerd_work_total",
+		Help: "Changes of tasks, decisions, blockers, handoffs, votes and artifacts, by kind and outcome."},
+		[]string{"kind", "outcome"})
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "brokerd_build_info", Help: "Always 1; the version is in the label.", ConstLabels: prometheus.Labels{"version": version},
 	})
 	build.Set(1)
-	m.registry.MustRegister(m.commits, m.functions, m.rows, m.work, m.streams, m.calls, m.refusals, build,
+	m.registry.MustRegister(m.commits, m.functions, m.rows, m.work, m.streams, m.calls, m.refusals, m.outcomes, build,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -77,6 +81,9 @@ func (m *Metrics) Acked(after time.Duration) { m.work.Observe(after.Seconds()) }
 func (m *Metrics) Full(copies int) {
 	m.refusals.WithLabelValues("MAILBOX_FULL").Add(float64(copies))
 }
+
+// Work implements work.Observer.
+func (m *Metrics) Work(kind, outcome string) { m.outcomes.WithLabelValues(kind, outcome).Inc() }
 
 // Opened implements rpc.Observer.
 func (m *Metrics) Opened(method string) { m.streams.WithLabelValues(method).Inc() }

@@ -121,6 +121,12 @@ func wantSettings(t *testing.T, asked *pb.SessionSettings, s *pb.Session) {
 	within("response_time", got.ResponseTime.AsDuration().Seconds(), 1, 365*day)
 	within("escalate_to", float64(len(got.EscalateTo.GetNames())), 0, 100)
 	within("directors", float64(len(got.Directors.GetNames())), 0, 100)
+	orZero("stale_after", got.StaleAfter.AsDuration().Seconds(), 1, 30*day)
+	orZero("blocker_escalation", got.BlockerEscalation.AsDuration().Seconds(), 1, 30*day)
+	within("unknown_types", float64(got.UnknownTypes), 1, 3)
+	within("invalid_payloads", float64(got.InvalidPayloads), 1, 3)
+	within("artifact_limit", float64(got.GetArtifactLimit()), 1, 4<<30)
+	within("artifact_total_limit", float64(got.GetArtifactTotalLimit()), 0, 64<<40)
 	for name, d := range map[string]*durationpb.Duration{
 		"message_retention": got.MessageRetention, "event_retention": got.EventRetention, "dead_letter_retention": got.DeadLetterRetention,
 	} {

@@ -33,6 +33,9 @@ const (
 	mostMailbox     = 10_000_000
 	leastAttempts   = 1
 	mostAttempts    = 100
+	mostArtifact    = 4 << 30
+	mostArtifacts   = 64 << 40
+	mostStale       = 30 * 24 * time.Hour
 	sessionListName = "ListSessions"
 )
 
@@ -167,7 +170,7 @@ func changeOf(c *valid.Check, in *pb.SessionSettings) Change {
 	f := fields{c}
 	return Change{
 		Ageing:       f.duration("ageing", in.Ageing, leastAgeing, mostAgeing, true),
-		MailboxLimit: f.mailbox(in.MailboxLimit),
+		MailboxLimit: f.large("mailbox_limit", in.MailboxLimit, 0, mostMailbox),
 		MaxAttempts:  f.count("max_attempts", in.MaxAttempts, leastAttempts, mostAttempts),
 		SendRate:     f.rate(in.SendRate),
 		SendBurst:    f.count("send_burst", in.SendBurst, 1, mostRate),
@@ -182,6 +185,12 @@ func changeOf(c *valid.Check, in *pb.SessionSettings) Change {
 		KeepEvents:   f.duration("event_retention", in.EventRetention, time.Second, mostKept, true),
 		KeepDead:     f.duration("dead_letter_retention", in.DeadLetterRetention, time.Second, mostKept, true),
 		FoldCase:     in.FoldCase,
+		StaleAfter:   f.duration("stale_after", in.StaleAfter, time.Second, mostStale, true),
+		BlockerTime:  f.duration("blocker_escalation", in.BlockerEscalation, time.Second, mostStale, true),
+		UnknownTypes: f.policy("unknown_types", in.UnknownTypes),
+		BadPayloads:  f.policy("invalid_payloads", in.InvalidPayloads),
+		Artifact:     f.large("artifact_limit", in.ArtifactLimit, 1, mostArtifact),
+		Artifacts:    f.large("artifact_total_limit", in.ArtifactTotalLimit, 0, mostArtifacts),
 	}
 }
 
@@ -197,11 +206,23 @@ func (f fields) count(name string, in *int32, least, most int64) *int {
 	return &n
 }
 
-func (f fields) mailbox(in *int64) *int64 {
+func (f fields) large(name string, in *int64, least, most int64) *int64 {
 	if in != nil {
-		f.Between("settings.mailbox_limit", *in, 0, mostMailbox)
+		f.Between("settings."+name, *in, least, most)
 	}
 	return in
+}
+
+func (f fields) policy(name string, in pb.TypePolicy) *TypePolicy {
+	if in == pb.TypePolicy_TYPE_POLICY_UNSPECIFIED {
+		return nil
+	}
+	if _, ok := pb.TypePolicy_name[int32(in)]; !ok {
+		f.Fail("settings."+name, "is %d; 1 (allow), 2 (warn) or 3 (refuse) is allowed", in)
+		return nil
+	}
+	p := TypePolicy(in)
+	return &p
 }
 
 func (f fields) rate(in *float64) *float64 {
@@ -266,6 +287,12 @@ func sessionProto(s Session) *pb.Session {
 			EventRetention:      durationpb.New(set.KeepEvents),
 			DeadLetterRetention: durationpb.New(set.KeepDead),
 			FoldCase:            &set.FoldCase,
+			StaleAfter:          durationpb.New(set.StaleAfter),
+			BlockerEscalation:   durationpb.New(set.BlockerTime),
+			UnknownTypes:        pb.TypePolicy(set.UnknownTypes),
+			InvalidPayloads:     pb.TypePolicy(set.BadPayloads),
+			ArtifactLimit:       &set.Artifact,
+			ArtifactTotalLimit:  &set.Artifacts,
 		},
 		Revision: s.Revision,
 		State:    pb.SessionState_SESSION_STATE_OPEN,

@@ -108,7 +108,9 @@ func defaults(given *pb.SessionSettings) *pb.SessionSettings {
 		BreakerFailures: proto.Int32(5), BreakerTime: durationpb.New(time.Minute), ResponseTime: durationpb.New(10 * time.Minute),
 		EscalateTo: &pb.Names{Names: []string{"overseer", "lead"}}, Directors: &pb.Names{Names: []string{"lead", "overseer", "orchestrator", "project_manager"}},
 		MessageRetention: durationpb.New(3 * day), EventRetention: durationpb.New(7 * day), DeadLetterRetention: durationpb.New(30 * day),
-		FoldCase: proto.Bool(false),
+		FoldCase: proto.Bool(false), StaleAfter: durationpb.New(2 * time.Hour), BlockerEscalation: durationpb.New(15 * time.Minute),
+		UnknownTypes: pb.TypePolicy_TYPE_POLICY_WARN, InvalidPayloads: pb.TypePolicy_TYPE_POLICY_WARN,
+		ArtifactLimit: proto.Int64(4 << 30), ArtifactTotalLimit: proto.Int64(64 << 30),
 	}
 	// Not proto.Merge, which would join lists and the fields of durations.
 	given.ProtoReflect().Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
@@ -337,6 +339,8 @@ func TestLookup_FindsIDNameAndSettings(t *testing.T) {
 			BreakerLimit: 5, BreakerTime: time.Minute, ResponseTime: 10 * time.Minute,
 			EscalateTo: []string{"overseer", "lead"}, Directors: []string{"lead", "overseer", "orchestrator", "project_manager"},
 			KeepMessages: 3 * day, KeepEvents: 7 * day, KeepDead: 30 * day,
+			StaleAfter: 2 * time.Hour, BlockerTime: 15 * time.Minute, UnknownTypes: sessions.Warn, BadPayloads: sessions.Warn,
+			Artifact: 4 << 30, Artifacts: 64 << 30,
 		}}
 		if diff := cmp.Diff(want, s); diff != "" {
 			t.Errorf("-want +got:\n%s", diff)
@@ -423,6 +427,12 @@ func TestBadInput_NamesTheField(t *testing.T) {
 		{"settings.response_time", configure(&pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{ResponseTime: durationpb.New(time.Millisecond)}})},
 		{"settings.escalate_to.names[1]", configure(&pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{EscalateTo: &pb.Names{Names: []string{"a", ""}}}})},
 		{"settings.directors.names", configure(&pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{Directors: &pb.Names{Names: slices.Repeat([]string{"a"}, 101)}}})},
+		{"settings.stale_after", configure(&pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{StaleAfter: durationpb.New(31 * 24 * time.Hour)}})},
+		{"settings.blocker_escalation", configure(&pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{BlockerEscalation: durationpb.New(time.Millisecond)}})},
+		{"settings.unknown_types", configure(&pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{UnknownTypes: 4}})},
+		{"settings.invalid_payloads", configure(&pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{InvalidPayloads: -1}})},
+		{"settings.artifact_limit", configure(&pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{ArtifactLimit: proto.Int64(0)}})},
+		{"settings.artifact_total_limit", configure(&pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{ArtifactTotalLimit: proto.Int64(-1)}})},
 		{"settings.message_retention", configure(&pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{MessageRetention: durationpb.New(time.Millisecond)}})},
 		{"settings.event_retention", configure(&pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{EventRetention: durationpb.New(3651 * 24 * time.Hour)}})},
 		{"settings.dead_letter_retention", configure(&pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{DeadLetterRetention: durationpb.New(-1)}})},

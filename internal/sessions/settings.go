@@ -18,13 +18,33 @@ type Settings struct {
 	BreakerLimit int           // failures in a row that open the breaker of an agent
 	BreakerTime  time.Duration // how long it stays open
 	ResponseTime time.Duration // until when a response is due
-	EscalateTo   []string      // roles that are told of overdue responses
+	EscalateTo   []string      // roles that the broker notifies of overdue responses and stuck work
 	Directors    []string      // roles that may send directives
 	KeepMessages time.Duration // finished ones
 	KeepEvents   time.Duration
 	KeepDead     time.Duration // dead letters
 	FoldCase     bool          // paths of locks are compared without regard to case
+	StaleAfter   time.Duration // until a task that its holder does not update is released
+	BlockerTime  time.Duration // until a blocker that no agent has acknowledged escalates
+	UnknownTypes TypePolicy    // for messages of a type that the catalog does not know
+	BadPayloads  TypePolicy    // for payloads that do not match the schema of their type
+	Artifact     int64         // bytes of one artifact
+	Artifacts    int64         // bytes of all artifacts
 }
+
+// A TypePolicy says what the broker does with a message that does not match the catalog. The numbers
+// are those of the API and of the table.
+type TypePolicy int
+
+// The policies.
+const (
+	Allow TypePolicy = iota + 1
+	Warn
+	Refuse
+)
+
+// String returns the policy as events spell it.
+func (p TypePolicy) String() string { return [...]string{"", "allow", "warn", "refuse"}[p] }
 
 // defaults are the settings of a new session, and of whatever a stored session says nothing of.
 func defaults() Settings {
@@ -36,6 +56,9 @@ func defaults() Settings {
 		ResponseTime: 10 * time.Minute, EscalateTo: []string{"overseer", "lead"},
 		Directors:    []string{"lead", "overseer", "orchestrator", "project_manager"},
 		KeepMessages: 3 * day, KeepEvents: 7 * day, KeepDead: 30 * day,
+		StaleAfter: 2 * time.Hour, BlockerTime: 15 * time.Minute,
+		UnknownTypes: Warn, BadPayloads: Warn,
+		Artifact: mostArtifact, Artifacts: 64 << 30,
 	}
 }
 
@@ -58,6 +81,12 @@ type Change struct {
 	KeepEvents   *time.Duration
 	KeepDead     *time.Duration
 	FoldCase     *bool
+	StaleAfter   *time.Duration
+	BlockerTime  *time.Duration
+	UnknownTypes *TypePolicy
+	BadPayloads  *TypePolicy
+	Artifact     *int64
+	Artifacts    *int64
 }
 
 func (c Change) apply(s *Session) {
@@ -78,6 +107,12 @@ func (c Change) apply(s *Session) {
 	set(&s.Settings.KeepEvents, c.KeepEvents)
 	set(&s.Settings.KeepDead, c.KeepDead)
 	set(&s.Settings.FoldCase, c.FoldCase)
+	set(&s.Settings.StaleAfter, c.StaleAfter)
+	set(&s.Settings.BlockerTime, c.BlockerTime)
+	set(&s.Settings.UnknownTypes, c.UnknownTypes)
+	set(&s.Settings.BadPayloads, c.BadPayloads)
+	set(&s.Settings.Artifact, c.Artifact)
+	set(&s.Settings.Artifacts, c.Artifacts)
 }
 
 func set[T any](to *T, from *T) {
@@ -127,5 +162,11 @@ func (s Session) details() map[string]any {
 		"event_retention_seconds":       s.Settings.KeepEvents.Seconds(),
 		"dead_letter_retention_seconds": s.Settings.KeepDead.Seconds(),
 		"fold_case":                     s.Settings.FoldCase,
+		"stale_seconds":                 s.Settings.StaleAfter.Seconds(),
+		"blocker_escalation_seconds":    s.Settings.BlockerTime.Seconds(),
+		"unknown_types":                 s.Settings.UnknownTypes.String(),
+		"invalid_payloads":              s.Settings.BadPayloads.String(),
+		"artifact_limit":                s.Settings.Artifact,
+		"artifact_total_limit":          s.Settings.Artifacts,
 	}
 }

@@ -227,6 +227,11 @@ type ExplainRequest struct {
 	//	*ExplainRequest_Token
 	//	*ExplainRequest_Agent
 	//	*ExplainRequest_Role
+	//	*ExplainRequest_Task
+	//	*ExplainRequest_Decision
+	//	*ExplainRequest_Blocker
+	//	*ExplainRequest_Handoff
+	//	*ExplainRequest_Vote
 	Subject       isExplainRequest_Subject `protobuf_oneof:"subject"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -314,6 +319,51 @@ func (x *ExplainRequest) GetRole() string {
 	return ""
 }
 
+func (x *ExplainRequest) GetTask() string {
+	if x != nil {
+		if x, ok := x.Subject.(*ExplainRequest_Task); ok {
+			return x.Task
+		}
+	}
+	return ""
+}
+
+func (x *ExplainRequest) GetDecision() string {
+	if x != nil {
+		if x, ok := x.Subject.(*ExplainRequest_Decision); ok {
+			return x.Decision
+		}
+	}
+	return ""
+}
+
+func (x *ExplainRequest) GetBlocker() string {
+	if x != nil {
+		if x, ok := x.Subject.(*ExplainRequest_Blocker); ok {
+			return x.Blocker
+		}
+	}
+	return ""
+}
+
+func (x *ExplainRequest) GetHandoff() string {
+	if x != nil {
+		if x, ok := x.Subject.(*ExplainRequest_Handoff); ok {
+			return x.Handoff
+		}
+	}
+	return ""
+}
+
+func (x *ExplainRequest) GetVote() string {
+	if x != nil {
+		if x, ok := x.Subject.(*ExplainRequest_Vote); ok {
+			return x.Vote
+		}
+	}
+	return ""
+}
+
 type isExplainRequest_Subject interface {
 	isExplainRequest_Subject()
 }
@@ -341,6 +391,27 @@ type ExplainRequest_Role struct {
 	Role string `protobuf:"bytes,5,opt,name=role,proto3,oneof"`
 }
 
+type ExplainRequest_Task struct {
+	// The ids of work.
+	Task string `protobuf:"bytes,6,opt,name=task,proto3,oneof"`
+}
+
+type ExplainRequest_Decision struct {
+	Decision string `protobuf:"bytes,7,opt,name=decision,proto3,oneof"`
+}
+
+type ExplainRequest_Blocker struct {
+	Blocker string `protobuf:"bytes,8,opt,name=blocker,proto3,oneof"`
+}
+
+type ExplainRequest_Handoff struct {
+	Handoff string `protobuf:"bytes,9,opt,name=handoff,proto3,oneof"`
+}
+
+type ExplainRequest_Vote struct {
+	Vote string `protobuf:"bytes,10,opt,name=vote,proto3,oneof"`
+}
+
 func (*ExplainRequest_Message) isExplainRequest_Subject() {}
 
 func (*ExplainRequest_Lock) isExplainRequest_Subject() {}
@@ -350,6 +421,16 @@ func (*ExplainRequest_Token) isExplainRequest_Subject() {}
 func (*ExplainRequest_Agent) isExplainRequest_Subject() {}
 
 func (*ExplainRequest_Role) isExplainRequest_Subject() {}
+
+func (*ExplainRequest_Task) isExplainRequest_Subject() {}
+
+func (*ExplainRequest_Decision) isExplainRequest_Subject() {}
+
+func (*ExplainRequest_Blocker) isExplainRequest_Subject() {}
+
+func (*ExplainRequest_Handoff) isExplainRequest_Subject() {}
+
+func (*ExplainRequest_Vote) isExplainRequest_Subject() {}
 
 // Finding is one fact, with its reasons.
 type Finding struct {
@@ -661,6 +742,8 @@ type GetStatusResponse struct {
 	Tickets int64 `protobuf:"varint,23,opt,name=tickets,proto3" json:"tickets,omitempty"`
 	// In the session.
 	StateKeys int64 `protobuf:"varint,24,opt,name=state_keys,json=stateKeys,proto3" json:"state_keys,omitempty"`
+	// Unfinished tasks, decisions, blockers, handoffs and votes of the session, and failed tasks.
+	Work []*WorkCount `protobuf:"bytes,36,rep,name=work,proto3" json:"work,omitempty"`
 	// Processor time that the broker's process has used since its start, in user and system mode.
 	ProcessCpuTime *durationpb.Duration `protobuf:"bytes,25,opt,name=process_cpu_time,json=processCpuTime,proto3" json:"process_cpu_time,omitempty"`
 	// Physical memory that the broker's process occupies now, in bytes. 0 = unknown: only Linux reports it.
@@ -909,6 +992,13 @@ func (x *GetStatusResponse) GetStateKeys() int64 {
 	return 0
 }
 
+func (x *GetStatusResponse) GetWork() []*WorkCount {
+	if x != nil {
+		return x.Work
+	}
+	return nil
+}
+
 func (x *GetStatusResponse) GetProcessCpuTime() *durationpb.Duration {
 	if x != nil {
 		return x.ProcessCpuTime
@@ -923,6 +1013,70 @@ func (x *GetStatusResponse) GetProcessMemoryBytes() int64 {
 	return 0
 }
 
+// WorkCount counts the pieces of work of one kind that are in one state.
+type WorkCount struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// task, decision, blocker, handoff or vote.
+	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	// In lower case, such as ready.
+	State string `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"`
+	// Up to 1,000.
+	Count         int64 `protobuf:"varint,3,opt,name=count,proto3" json:"count,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WorkCount) Reset() {
+	*x = WorkCount{}
+	mi := &file_brokerd_v1_admin_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WorkCount) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WorkCount) ProtoMessage() {}
+
+func (x *WorkCount) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_admin_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WorkCount.ProtoReflect.Descriptor instead.
+func (*WorkCount) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *WorkCount) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *WorkCount) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *WorkCount) GetCount() int64 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
 // CheckDatabaseRequest asks for a check.
 type CheckDatabaseRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -932,7 +1086,7 @@ type CheckDatabaseRequest struct {
 
 func (x *CheckDatabaseRequest) Reset() {
 	*x = CheckDatabaseRequest{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[8]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -944,7 +1098,7 @@ func (x *CheckDatabaseRequest) String() string {
 func (*CheckDatabaseRequest) ProtoMessage() {}
 
 func (x *CheckDatabaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[8]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -957,7 +1111,7 @@ func (x *CheckDatabaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckDatabaseRequest.ProtoReflect.Descriptor instead.
 func (*CheckDatabaseRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{8}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{9}
 }
 
 // CheckDatabaseResponse has what was found.
@@ -976,7 +1130,7 @@ type CheckDatabaseResponse struct {
 
 func (x *CheckDatabaseResponse) Reset() {
 	*x = CheckDatabaseResponse{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[9]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -988,7 +1142,7 @@ func (x *CheckDatabaseResponse) String() string {
 func (*CheckDatabaseResponse) ProtoMessage() {}
 
 func (x *CheckDatabaseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[9]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1001,7 +1155,7 @@ func (x *CheckDatabaseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckDatabaseResponse.ProtoReflect.Descriptor instead.
 func (*CheckDatabaseResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{9}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *CheckDatabaseResponse) GetProblems() []string {
@@ -1055,13 +1209,19 @@ const file_brokerd_v1_admin_proto_rawDesc = "" +
 	"\x14MoveMessagesResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\x12\x14\n" +
 	"\x05moved\x18\x02 \x01(\x05R\x05moved\x12\x12\n" +
-	"\x04left\x18\x03 \x01(\x03R\x04left\"\x93\x01\n" +
+	"\x04left\x18\x03 \x01(\x03R\x04left\"\x95\x02\n" +
 	"\x0eExplainRequest\x12\x1a\n" +
 	"\amessage\x18\x01 \x01(\tH\x00R\amessage\x12\x14\n" +
 	"\x04lock\x18\x02 \x01(\tH\x00R\x04lock\x12\x16\n" +
 	"\x05token\x18\x03 \x01(\tH\x00R\x05token\x12\x16\n" +
 	"\x05agent\x18\x04 \x01(\tH\x00R\x05agent\x12\x14\n" +
-	"\x04role\x18\x05 \x01(\tH\x00R\x04roleB\t\n" +
+	"\x04role\x18\x05 \x01(\tH\x00R\x04role\x12\x14\n" +
+	"\x04task\x18\x06 \x01(\tH\x00R\x04task\x12\x1c\n" +
+	"\bdecision\x18\a \x01(\tH\x00R\bdecision\x12\x1a\n" +
+	"\ablocker\x18\b \x01(\tH\x00R\ablocker\x12\x1a\n" +
+	"\ahandoff\x18\t \x01(\tH\x00R\ahandoff\x12\x14\n" +
+	"\x04vote\x18\n" +
+	" \x01(\tH\x00R\x04voteB\t\n" +
 	"\asubject\"\xde\x01\n" +
 	"\aFinding\x127\n" +
 	"\bseverity\x18\x01 \x01(\x0e2\x1b.brokerd.v1.FindingSeverityR\bseverity\x12\x18\n" +
@@ -1078,7 +1238,7 @@ const file_brokerd_v1_admin_proto_rawDesc = "" +
 	"\amailbox\x18\x01 \x01(\tR\amailbox\x12\x18\n" +
 	"\awaiting\x18\x02 \x01(\x03R\awaiting\x12\x18\n" +
 	"\aclaimed\x18\x03 \x01(\x03R\aclaimed\x12\x12\n" +
-	"\x04dead\x18\x04 \x01(\x03R\x04dead\"\x92\b\n" +
+	"\x04dead\x18\x04 \x01(\x03R\x04dead\"\xbd\b\n" +
 	"\x11GetStatusResponse\x12\x14\n" +
 	"\x05agent\x18  \x01(\tR\x05agent\x12\x12\n" +
 	"\x04role\x18! \x01(\tR\x04role\x12\x14\n" +
@@ -1116,9 +1276,14 @@ const file_brokerd_v1_admin_proto_rawDesc = "" +
 	"tokensHeld\x12\x18\n" +
 	"\atickets\x18\x17 \x01(\x03R\atickets\x12\x1d\n" +
 	"\n" +
-	"state_keys\x18\x18 \x01(\x03R\tstateKeys\x12C\n" +
+	"state_keys\x18\x18 \x01(\x03R\tstateKeys\x12)\n" +
+	"\x04work\x18$ \x03(\v2\x15.brokerd.v1.WorkCountR\x04work\x12C\n" +
 	"\x10process_cpu_time\x18\x19 \x01(\v2\x19.google.protobuf.DurationR\x0eprocessCpuTime\x120\n" +
-	"\x14process_memory_bytes\x18\x1a \x01(\x03R\x12processMemoryBytes\"\x16\n" +
+	"\x14process_memory_bytes\x18\x1a \x01(\x03R\x12processMemoryBytes\"K\n" +
+	"\tWorkCount\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x14\n" +
+	"\x05state\x18\x02 \x01(\tR\x05state\x12\x14\n" +
+	"\x05count\x18\x03 \x01(\x03R\x05count\"\x16\n" +
 	"\x14CheckDatabaseRequest\"\xa3\x01\n" +
 	"\x15CheckDatabaseResponse\x12\x1a\n" +
 	"\bproblems\x18\x01 \x03(\tR\bproblems\x12\x1a\n" +
@@ -1152,7 +1317,7 @@ func file_brokerd_v1_admin_proto_rawDescGZIP() []byte {
 }
 
 var file_brokerd_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_brokerd_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_brokerd_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_brokerd_v1_admin_proto_goTypes = []any{
 	(FindingSeverity)(0),          // 0: brokerd.v1.FindingSeverity
 	(*MoveMessagesRequest)(nil),   // 1: brokerd.v1.MoveMessagesRequest
@@ -1163,32 +1328,34 @@ var file_brokerd_v1_admin_proto_goTypes = []any{
 	(*GetStatusRequest)(nil),      // 6: brokerd.v1.GetStatusRequest
 	(*MailboxStatus)(nil),         // 7: brokerd.v1.MailboxStatus
 	(*GetStatusResponse)(nil),     // 8: brokerd.v1.GetStatusResponse
-	(*CheckDatabaseRequest)(nil),  // 9: brokerd.v1.CheckDatabaseRequest
-	(*CheckDatabaseResponse)(nil), // 10: brokerd.v1.CheckDatabaseResponse
-	(*timestamppb.Timestamp)(nil), // 11: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 12: google.protobuf.Duration
+	(*WorkCount)(nil),             // 9: brokerd.v1.WorkCount
+	(*CheckDatabaseRequest)(nil),  // 10: brokerd.v1.CheckDatabaseRequest
+	(*CheckDatabaseResponse)(nil), // 11: brokerd.v1.CheckDatabaseResponse
+	(*timestamppb.Timestamp)(nil), // 12: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 13: google.protobuf.Duration
 }
 var file_brokerd_v1_admin_proto_depIdxs = []int32{
 	0,  // 0: brokerd.v1.Finding.severity:type_name -> brokerd.v1.FindingSeverity
-	11, // 1: brokerd.v1.Finding.since:type_name -> google.protobuf.Timestamp
+	12, // 1: brokerd.v1.Finding.since:type_name -> google.protobuf.Timestamp
 	4,  // 2: brokerd.v1.ExplainResponse.findings:type_name -> brokerd.v1.Finding
-	11, // 3: brokerd.v1.GetStatusResponse.started_at:type_name -> google.protobuf.Timestamp
-	12, // 4: brokerd.v1.GetStatusResponse.commit_time:type_name -> google.protobuf.Duration
+	12, // 3: brokerd.v1.GetStatusResponse.started_at:type_name -> google.protobuf.Timestamp
+	13, // 4: brokerd.v1.GetStatusResponse.commit_time:type_name -> google.protobuf.Duration
 	7,  // 5: brokerd.v1.GetStatusResponse.mailboxes:type_name -> brokerd.v1.MailboxStatus
-	12, // 6: brokerd.v1.GetStatusResponse.process_cpu_time:type_name -> google.protobuf.Duration
-	6,  // 7: brokerd.v1.AdminService.GetStatus:input_type -> brokerd.v1.GetStatusRequest
-	9,  // 8: brokerd.v1.AdminService.CheckDatabase:input_type -> brokerd.v1.CheckDatabaseRequest
-	1,  // 9: brokerd.v1.AdminService.MoveMessages:input_type -> brokerd.v1.MoveMessagesRequest
-	3,  // 10: brokerd.v1.AdminService.Explain:input_type -> brokerd.v1.ExplainRequest
-	8,  // 11: brokerd.v1.AdminService.GetStatus:output_type -> brokerd.v1.GetStatusResponse
-	10, // 12: brokerd.v1.AdminService.CheckDatabase:output_type -> brokerd.v1.CheckDatabaseResponse
-	2,  // 13: brokerd.v1.AdminService.MoveMessages:output_type -> brokerd.v1.MoveMessagesResponse
-	5,  // 14: brokerd.v1.AdminService.Explain:output_type -> brokerd.v1.ExplainResponse
-	11, // [11:15] is the sub-list for method output_type
-	7,  // [7:11] is the sub-list for method input_type
-	7,  // [7:7] is the sub-list for extension type_name
-	7,  // [7:7] is the sub-list for extension extendee
-	0,  // [0:7] is the sub-list for field type_name
+	9,  // 6: brokerd.v1.GetStatusResponse.work:type_name -> brokerd.v1.WorkCount
+	13, // 7: brokerd.v1.GetStatusResponse.process_cpu_time:type_name -> google.protobuf.Duration
+	6,  // 8: brokerd.v1.AdminService.GetStatus:input_type -> brokerd.v1.GetStatusRequest
+	10, // 9: brokerd.v1.AdminService.CheckDatabase:input_type -> brokerd.v1.CheckDatabaseRequest
+	1,  // 10: brokerd.v1.AdminService.MoveMessages:input_type -> brokerd.v1.MoveMessagesRequest
+	3,  // 11: brokerd.v1.AdminService.Explain:input_type -> brokerd.v1.ExplainRequest
+	8,  // 12: brokerd.v1.AdminService.GetStatus:output_type -> brokerd.v1.GetStatusResponse
+	11, // 13: brokerd.v1.AdminService.CheckDatabase:output_type -> brokerd.v1.CheckDatabaseResponse
+	2,  // 14: brokerd.v1.AdminService.MoveMessages:output_type -> brokerd.v1.MoveMessagesResponse
+	5,  // 15: brokerd.v1.AdminService.Explain:output_type -> brokerd.v1.ExplainResponse
+	12, // [12:16] is the sub-list for method output_type
+	8,  // [8:12] is the sub-list for method input_type
+	8,  // [8:8] is the sub-list for extension type_name
+	8,  // [8:8] is the sub-list for extension extendee
+	0,  // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_brokerd_v1_admin_proto_init() }
@@ -1202,6 +1369,11 @@ func file_brokerd_v1_admin_proto_init() {
 		(*ExplainRequest_Token)(nil),
 		(*ExplainRequest_Agent)(nil),
 		(*ExplainRequest_Role)(nil),
+		(*ExplainRequest_Task)(nil),
+		(*ExplainRequest_Decision)(nil),
+		(*ExplainRequest_Blocker)(nil),
+		(*ExplainRequest_Handoff)(nil),
+		(*ExplainRequest_Vote)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -1209,7 +1381,7 @@ func file_brokerd_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_brokerd_v1_admin_proto_rawDesc), len(file_brokerd_v1_admin_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   10,
+			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

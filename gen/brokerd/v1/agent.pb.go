@@ -170,6 +170,8 @@ const (
 	LossKind_LOSS_KIND_TOKEN       LossKind = 3
 	// A place in the queue for a lock or token.
 	LossKind_LOSS_KIND_TICKET LossKind = 4
+	// The claim of a task.
+	LossKind_LOSS_KIND_TASK LossKind = 5
 )
 
 // Enum value maps for LossKind.
@@ -180,6 +182,7 @@ var (
 		2: "LOSS_KIND_LOCK",
 		3: "LOSS_KIND_TOKEN",
 		4: "LOSS_KIND_TICKET",
+		5: "LOSS_KIND_TASK",
 	}
 	LossKind_value = map[string]int32{
 		"LOSS_KIND_UNSPECIFIED": 0,
@@ -187,6 +190,7 @@ var (
 		"LOSS_KIND_LOCK":        2,
 		"LOSS_KIND_TOKEN":       3,
 		"LOSS_KIND_TICKET":      4,
+		"LOSS_KIND_TASK":        5,
 	}
 )
 
@@ -324,6 +328,62 @@ func (x AgentView) Number() protoreflect.EnumNumber {
 // Deprecated: Use AgentView.Descriptor instead.
 func (AgentView) EnumDescriptor() ([]byte, []int) {
 	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{4}
+}
+
+// WorkRelation says what an agent has to do with a piece of work.
+type WorkRelation int32
+
+const (
+	WorkRelation_WORK_RELATION_UNSPECIFIED WorkRelation = 0
+	// The agent works on it.
+	WorkRelation_WORK_RELATION_HOLDS WorkRelation = 1
+	// Others wait for the agent's answer.
+	WorkRelation_WORK_RELATION_OWES WorkRelation = 2
+	// The agent has opened it and waits for the answer of others.
+	WorkRelation_WORK_RELATION_OPENED WorkRelation = 3
+)
+
+// Enum value maps for WorkRelation.
+var (
+	WorkRelation_name = map[int32]string{
+		0: "WORK_RELATION_UNSPECIFIED",
+		1: "WORK_RELATION_HOLDS",
+		2: "WORK_RELATION_OWES",
+		3: "WORK_RELATION_OPENED",
+	}
+	WorkRelation_value = map[string]int32{
+		"WORK_RELATION_UNSPECIFIED": 0,
+		"WORK_RELATION_HOLDS":       1,
+		"WORK_RELATION_OWES":        2,
+		"WORK_RELATION_OPENED":      3,
+	}
+)
+
+func (x WorkRelation) Enum() *WorkRelation {
+	p := new(WorkRelation)
+	*p = x
+	return p
+}
+
+func (x WorkRelation) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (WorkRelation) Descriptor() protoreflect.EnumDescriptor {
+	return file_brokerd_v1_agent_proto_enumTypes[5].Descriptor()
+}
+
+func (WorkRelation) Type() protoreflect.EnumType {
+	return &file_brokerd_v1_agent_proto_enumTypes[5]
+}
+
+func (x WorkRelation) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use WorkRelation.Descriptor instead.
+func (WorkRelation) EnumDescriptor() ([]byte, []int) {
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{5}
 }
 
 // Counters are what an agent has counted since it registered, as it says. In a heartbeat what is absent stays as it is.
@@ -1829,7 +1889,9 @@ type Holdings struct {
 	// That the agent has asked.
 	Asked []*OpenQuestion `protobuf:"bytes,5,rep,name=asked,proto3" json:"asked,omitempty"`
 	// That the agent was asked.
-	ToAnswer      []*OpenQuestion `protobuf:"bytes,6,rep,name=to_answer,json=toAnswer,proto3" json:"to_answer,omitempty"`
+	ToAnswer []*OpenQuestion `protobuf:"bytes,6,rep,name=to_answer,json=toAnswer,proto3" json:"to_answer,omitempty"`
+	// Unfinished tasks, decisions, blockers, handoffs and votes that concern the agent.
+	Work          []*WorkItem `protobuf:"bytes,7,rep,name=work,proto3" json:"work,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1906,6 +1968,128 @@ func (x *Holdings) GetToAnswer() []*OpenQuestion {
 	return nil
 }
 
+func (x *Holdings) GetWork() []*WorkItem {
+	if x != nil {
+		return x.Work
+	}
+	return nil
+}
+
+// WorkItem is an unfinished piece of work that concerns an agent.
+type WorkItem struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// task, decision, blocker, handoff or vote.
+	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	Id   string `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
+	// Revision of its last change.
+	Revision int64  `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
+	Title    string `protobuf:"bytes,4,opt,name=title,proto3" json:"title,omitempty"`
+	// In lower case, such as open or claimed.
+	State    string       `protobuf:"bytes,5,opt,name=state,proto3" json:"state,omitempty"`
+	Relation WorkRelation `protobuf:"varint,6,opt,name=relation,proto3,enum=brokerd.v1.WorkRelation" json:"relation,omitempty"`
+	// The agent or role on the other side; empty = none.
+	Other string `protobuf:"bytes,7,opt,name=other,proto3" json:"other,omitempty"`
+	// When it is due; absent = never.
+	Due *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=due,proto3" json:"due,omitempty"`
+	// Commands of brokerctl that the agent may run, as a shell runs them; the one that settles it first.
+	Commands      []string `protobuf:"bytes,9,rep,name=commands,proto3" json:"commands,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WorkItem) Reset() {
+	*x = WorkItem{}
+	mi := &file_brokerd_v1_agent_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WorkItem) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WorkItem) ProtoMessage() {}
+
+func (x *WorkItem) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_agent_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WorkItem.ProtoReflect.Descriptor instead.
+func (*WorkItem) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *WorkItem) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *WorkItem) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *WorkItem) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *WorkItem) GetTitle() string {
+	if x != nil {
+		return x.Title
+	}
+	return ""
+}
+
+func (x *WorkItem) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *WorkItem) GetRelation() WorkRelation {
+	if x != nil {
+		return x.Relation
+	}
+	return WorkRelation_WORK_RELATION_UNSPECIFIED
+}
+
+func (x *WorkItem) GetOther() string {
+	if x != nil {
+		return x.Other
+	}
+	return ""
+}
+
+func (x *WorkItem) GetDue() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Due
+	}
+	return nil
+}
+
+func (x *WorkItem) GetCommands() []string {
+	if x != nil {
+		return x.Commands
+	}
+	return nil
+}
+
 // GetAgentResponse is the agent.
 type GetAgentResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1925,7 +2109,7 @@ type GetAgentResponse struct {
 
 func (x *GetAgentResponse) Reset() {
 	*x = GetAgentResponse{}
-	mi := &file_brokerd_v1_agent_proto_msgTypes[17]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1937,7 +2121,7 @@ func (x *GetAgentResponse) String() string {
 func (*GetAgentResponse) ProtoMessage() {}
 
 func (x *GetAgentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_agent_proto_msgTypes[17]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1950,7 +2134,7 @@ func (x *GetAgentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAgentResponse.ProtoReflect.Descriptor instead.
 func (*GetAgentResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{17}
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *GetAgentResponse) GetAgent() *Agent {
@@ -2014,7 +2198,7 @@ type ListAgentsRequest struct {
 
 func (x *ListAgentsRequest) Reset() {
 	*x = ListAgentsRequest{}
-	mi := &file_brokerd_v1_agent_proto_msgTypes[18]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2026,7 +2210,7 @@ func (x *ListAgentsRequest) String() string {
 func (*ListAgentsRequest) ProtoMessage() {}
 
 func (x *ListAgentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_agent_proto_msgTypes[18]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2039,7 +2223,7 @@ func (x *ListAgentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAgentsRequest.ProtoReflect.Descriptor instead.
 func (*ListAgentsRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{18}
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ListAgentsRequest) GetRole() string {
@@ -2107,7 +2291,7 @@ type RoleSummary struct {
 
 func (x *RoleSummary) Reset() {
 	*x = RoleSummary{}
-	mi := &file_brokerd_v1_agent_proto_msgTypes[19]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2119,7 +2303,7 @@ func (x *RoleSummary) String() string {
 func (*RoleSummary) ProtoMessage() {}
 
 func (x *RoleSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_agent_proto_msgTypes[19]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2132,7 +2316,7 @@ func (x *RoleSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoleSummary.ProtoReflect.Descriptor instead.
 func (*RoleSummary) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{19}
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *RoleSummary) GetRole() string {
@@ -2177,7 +2361,7 @@ type ListAgentsResponse struct {
 
 func (x *ListAgentsResponse) Reset() {
 	*x = ListAgentsResponse{}
-	mi := &file_brokerd_v1_agent_proto_msgTypes[20]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2189,7 +2373,7 @@ func (x *ListAgentsResponse) String() string {
 func (*ListAgentsResponse) ProtoMessage() {}
 
 func (x *ListAgentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_agent_proto_msgTypes[20]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2202,7 +2386,7 @@ func (x *ListAgentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAgentsResponse.ProtoReflect.Descriptor instead.
 func (*ListAgentsResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{20}
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ListAgentsResponse) GetAgents() []*Agent {
@@ -2245,7 +2429,7 @@ type DeregisterAgentRequest struct {
 
 func (x *DeregisterAgentRequest) Reset() {
 	*x = DeregisterAgentRequest{}
-	mi := &file_brokerd_v1_agent_proto_msgTypes[21]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2257,7 +2441,7 @@ func (x *DeregisterAgentRequest) String() string {
 func (*DeregisterAgentRequest) ProtoMessage() {}
 
 func (x *DeregisterAgentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_agent_proto_msgTypes[21]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2270,7 +2454,7 @@ func (x *DeregisterAgentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeregisterAgentRequest.ProtoReflect.Descriptor instead.
 func (*DeregisterAgentRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{21}
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *DeregisterAgentRequest) GetRequestId() string {
@@ -2297,7 +2481,7 @@ type DeregisterAgentResponse struct {
 
 func (x *DeregisterAgentResponse) Reset() {
 	*x = DeregisterAgentResponse{}
-	mi := &file_brokerd_v1_agent_proto_msgTypes[22]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2309,7 +2493,7 @@ func (x *DeregisterAgentResponse) String() string {
 func (*DeregisterAgentResponse) ProtoMessage() {}
 
 func (x *DeregisterAgentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_agent_proto_msgTypes[22]
+	mi := &file_brokerd_v1_agent_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2322,7 +2506,7 @@ func (x *DeregisterAgentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeregisterAgentResponse.ProtoReflect.Descriptor instead.
 func (*DeregisterAgentResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{22}
+	return file_brokerd_v1_agent_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *DeregisterAgentResponse) GetRevision() int64 {
@@ -2492,14 +2676,25 @@ const file_brokerd_v1_agent_proto_rawDesc = "" +
 	"\x05fence\x18\x03 \x01(\x03R\x05fence\x12\x16\n" +
 	"\x06shared\x18\x04 \x01(\bR\x06shared\x129\n" +
 	"\n" +
-	"held_until\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\theldUntil\"\xb0\x02\n" +
+	"held_until\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\theldUntil\"\xda\x02\n" +
 	"\bHoldings\x12-\n" +
 	"\x06claims\x18\x01 \x03(\v2\x15.brokerd.v1.OpenClaimR\x06claims\x12*\n" +
 	"\x05locks\x18\x02 \x03(\v2\x14.brokerd.v1.HeldLockR\x05locks\x12-\n" +
 	"\x06tokens\x18\x03 \x03(\v2\x15.brokerd.v1.HeldTokenR\x06tokens\x123\n" +
 	"\atickets\x18\x04 \x03(\v2\x19.brokerd.v1.WaitingTicketR\atickets\x12.\n" +
 	"\x05asked\x18\x05 \x03(\v2\x18.brokerd.v1.OpenQuestionR\x05asked\x125\n" +
-	"\tto_answer\x18\x06 \x03(\v2\x18.brokerd.v1.OpenQuestionR\btoAnswer\"\xf9\x01\n" +
+	"\tto_answer\x18\x06 \x03(\v2\x18.brokerd.v1.OpenQuestionR\btoAnswer\x12(\n" +
+	"\x04work\x18\a \x03(\v2\x14.brokerd.v1.WorkItemR\x04work\"\x8c\x02\n" +
+	"\bWorkItem\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\x12\x1a\n" +
+	"\brevision\x18\x03 \x01(\x03R\brevision\x12\x14\n" +
+	"\x05title\x18\x04 \x01(\tR\x05title\x12\x14\n" +
+	"\x05state\x18\x05 \x01(\tR\x05state\x124\n" +
+	"\brelation\x18\x06 \x01(\x0e2\x18.brokerd.v1.WorkRelationR\brelation\x12\x14\n" +
+	"\x05other\x18\a \x01(\tR\x05other\x12,\n" +
+	"\x03due\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x03due\x12\x1a\n" +
+	"\bcommands\x18\t \x03(\tR\bcommands\"\xf9\x01\n" +
 	"\x10GetAgentResponse\x12'\n" +
 	"\x05agent\x18\x01 \x01(\v2\x11.brokerd.v1.AgentR\x05agent\x12\x16\n" +
 	"\x06unread\x18\x02 \x01(\x03R\x06unread\x12\x1c\n" +
@@ -2548,13 +2743,14 @@ const file_brokerd_v1_agent_proto_rawDesc = "" +
 	"\tHEALTH_OK\x10\x01\x12\x0f\n" +
 	"\vHEALTH_LATE\x10\x02\x12\x13\n" +
 	"\x0fHEALTH_DEGRADED\x10\x03\x12\x11\n" +
-	"\rHEALTH_FAILED\x10\x04*y\n" +
+	"\rHEALTH_FAILED\x10\x04*\x8d\x01\n" +
 	"\bLossKind\x12\x19\n" +
 	"\x15LOSS_KIND_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fLOSS_KIND_CLAIM\x10\x01\x12\x12\n" +
 	"\x0eLOSS_KIND_LOCK\x10\x02\x12\x13\n" +
 	"\x0fLOSS_KIND_TOKEN\x10\x03\x12\x14\n" +
-	"\x10LOSS_KIND_TICKET\x10\x04*\xbd\x01\n" +
+	"\x10LOSS_KIND_TICKET\x10\x04\x12\x12\n" +
+	"\x0eLOSS_KIND_TASK\x10\x05*\xbd\x01\n" +
 	"\x0eCheckpointKind\x12\x1f\n" +
 	"\x1bCHECKPOINT_KIND_UNSPECIFIED\x10\x00\x12%\n" +
 	"!CHECKPOINT_KIND_MESSAGE_PROCESSED\x10\x01\x12#\n" +
@@ -2564,7 +2760,12 @@ const file_brokerd_v1_agent_proto_rawDesc = "" +
 	"\tAgentView\x12\x1a\n" +
 	"\x16AGENT_VIEW_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10AGENT_VIEW_BASIC\x10\x01\x12\x13\n" +
-	"\x0fAGENT_VIEW_FULL\x10\x022\xf7\x03\n" +
+	"\x0fAGENT_VIEW_FULL\x10\x02*x\n" +
+	"\fWorkRelation\x12\x1d\n" +
+	"\x19WORK_RELATION_UNSPECIFIED\x10\x00\x12\x17\n" +
+	"\x13WORK_RELATION_HOLDS\x10\x01\x12\x16\n" +
+	"\x12WORK_RELATION_OWES\x10\x02\x12\x18\n" +
+	"\x14WORK_RELATION_OPENED\x10\x032\xf7\x03\n" +
 	"\fAgentService\x12T\n" +
 	"\rRegisterAgent\x12 .brokerd.v1.RegisterAgentRequest\x1a!.brokerd.v1.RegisterAgentResponse\x12H\n" +
 	"\tHeartbeat\x12\x1c.brokerd.v1.HeartbeatRequest\x1a\x1d.brokerd.v1.HeartbeatResponse\x12E\n" +
@@ -2586,104 +2787,109 @@ func file_brokerd_v1_agent_proto_rawDescGZIP() []byte {
 	return file_brokerd_v1_agent_proto_rawDescData
 }
 
-var file_brokerd_v1_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_brokerd_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_brokerd_v1_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
+var file_brokerd_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
 var file_brokerd_v1_agent_proto_goTypes = []any{
 	(AgentStatus)(0),                // 0: brokerd.v1.AgentStatus
 	(Health)(0),                     // 1: brokerd.v1.Health
 	(LossKind)(0),                   // 2: brokerd.v1.LossKind
 	(CheckpointKind)(0),             // 3: brokerd.v1.CheckpointKind
 	(AgentView)(0),                  // 4: brokerd.v1.AgentView
-	(*Counters)(nil),                // 5: brokerd.v1.Counters
-	(*Loss)(nil),                    // 6: brokerd.v1.Loss
-	(*Checkpoint)(nil),              // 7: brokerd.v1.Checkpoint
-	(*SaveCheckpointRequest)(nil),   // 8: brokerd.v1.SaveCheckpointRequest
-	(*SaveCheckpointResponse)(nil),  // 9: brokerd.v1.SaveCheckpointResponse
-	(*Agent)(nil),                   // 10: brokerd.v1.Agent
-	(*MessageCounts)(nil),           // 11: brokerd.v1.MessageCounts
-	(*RegisterAgentRequest)(nil),    // 12: brokerd.v1.RegisterAgentRequest
-	(*RegisterAgentResponse)(nil),   // 13: brokerd.v1.RegisterAgentResponse
-	(*HeartbeatRequest)(nil),        // 14: brokerd.v1.HeartbeatRequest
-	(*HeartbeatResponse)(nil),       // 15: brokerd.v1.HeartbeatResponse
-	(*GetAgentRequest)(nil),         // 16: brokerd.v1.GetAgentRequest
-	(*OpenClaim)(nil),               // 17: brokerd.v1.OpenClaim
-	(*HeldToken)(nil),               // 18: brokerd.v1.HeldToken
-	(*WaitingTicket)(nil),           // 19: brokerd.v1.WaitingTicket
-	(*HeldLock)(nil),                // 20: brokerd.v1.HeldLock
-	(*Holdings)(nil),                // 21: brokerd.v1.Holdings
-	(*GetAgentResponse)(nil),        // 22: brokerd.v1.GetAgentResponse
-	(*ListAgentsRequest)(nil),       // 23: brokerd.v1.ListAgentsRequest
-	(*RoleSummary)(nil),             // 24: brokerd.v1.RoleSummary
-	(*ListAgentsResponse)(nil),      // 25: brokerd.v1.ListAgentsResponse
-	(*DeregisterAgentRequest)(nil),  // 26: brokerd.v1.DeregisterAgentRequest
-	(*DeregisterAgentResponse)(nil), // 27: brokerd.v1.DeregisterAgentResponse
-	nil,                             // 28: brokerd.v1.Agent.LabelsEntry
-	nil,                             // 29: brokerd.v1.RegisterAgentRequest.LabelsEntry
-	(*timestamppb.Timestamp)(nil),   // 30: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),     // 31: google.protobuf.Duration
-	(*Notice)(nil),                  // 32: brokerd.v1.Notice
-	(*OpenQuestion)(nil),            // 33: brokerd.v1.OpenQuestion
+	(WorkRelation)(0),               // 5: brokerd.v1.WorkRelation
+	(*Counters)(nil),                // 6: brokerd.v1.Counters
+	(*Loss)(nil),                    // 7: brokerd.v1.Loss
+	(*Checkpoint)(nil),              // 8: brokerd.v1.Checkpoint
+	(*SaveCheckpointRequest)(nil),   // 9: brokerd.v1.SaveCheckpointRequest
+	(*SaveCheckpointResponse)(nil),  // 10: brokerd.v1.SaveCheckpointResponse
+	(*Agent)(nil),                   // 11: brokerd.v1.Agent
+	(*MessageCounts)(nil),           // 12: brokerd.v1.MessageCounts
+	(*RegisterAgentRequest)(nil),    // 13: brokerd.v1.RegisterAgentRequest
+	(*RegisterAgentResponse)(nil),   // 14: brokerd.v1.RegisterAgentResponse
+	(*HeartbeatRequest)(nil),        // 15: brokerd.v1.HeartbeatRequest
+	(*HeartbeatResponse)(nil),       // 16: brokerd.v1.HeartbeatResponse
+	(*GetAgentRequest)(nil),         // 17: brokerd.v1.GetAgentRequest
+	(*OpenClaim)(nil),               // 18: brokerd.v1.OpenClaim
+	(*HeldToken)(nil),               // 19: brokerd.v1.HeldToken
+	(*WaitingTicket)(nil),           // 20: brokerd.v1.WaitingTicket
+	(*HeldLock)(nil),                // 21: brokerd.v1.HeldLock
+	(*Holdings)(nil),                // 22: brokerd.v1.Holdings
+	(*WorkItem)(nil),                // 23: brokerd.v1.WorkItem
+	(*GetAgentResponse)(nil),        // 24: brokerd.v1.GetAgentResponse
+	(*ListAgentsRequest)(nil),       // 25: brokerd.v1.ListAgentsRequest
+	(*RoleSummary)(nil),             // 26: brokerd.v1.RoleSummary
+	(*ListAgentsResponse)(nil),      // 27: brokerd.v1.ListAgentsResponse
+	(*DeregisterAgentRequest)(nil),  // 28: brokerd.v1.DeregisterAgentRequest
+	(*DeregisterAgentResponse)(nil), // 29: brokerd.v1.DeregisterAgentResponse
+	nil,                             // 30: brokerd.v1.Agent.LabelsEntry
+	nil,                             // 31: brokerd.v1.RegisterAgentRequest.LabelsEntry
+	(*timestamppb.Timestamp)(nil),   // 32: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),     // 33: google.protobuf.Duration
+	(*Notice)(nil),                  // 34: brokerd.v1.Notice
+	(*OpenQuestion)(nil),            // 35: brokerd.v1.OpenQuestion
 }
 var file_brokerd_v1_agent_proto_depIdxs = []int32{
 	2,  // 0: brokerd.v1.Loss.kind:type_name -> brokerd.v1.LossKind
-	30, // 1: brokerd.v1.Loss.lost_at:type_name -> google.protobuf.Timestamp
+	32, // 1: brokerd.v1.Loss.lost_at:type_name -> google.protobuf.Timestamp
 	3,  // 2: brokerd.v1.Checkpoint.kind:type_name -> brokerd.v1.CheckpointKind
-	30, // 3: brokerd.v1.Checkpoint.saved_at:type_name -> google.protobuf.Timestamp
+	32, // 3: brokerd.v1.Checkpoint.saved_at:type_name -> google.protobuf.Timestamp
 	3,  // 4: brokerd.v1.SaveCheckpointRequest.kind:type_name -> brokerd.v1.CheckpointKind
-	28, // 5: brokerd.v1.Agent.labels:type_name -> brokerd.v1.Agent.LabelsEntry
-	31, // 6: brokerd.v1.Agent.lease:type_name -> google.protobuf.Duration
+	30, // 5: brokerd.v1.Agent.labels:type_name -> brokerd.v1.Agent.LabelsEntry
+	33, // 6: brokerd.v1.Agent.lease:type_name -> google.protobuf.Duration
 	0,  // 7: brokerd.v1.Agent.status:type_name -> brokerd.v1.AgentStatus
-	30, // 8: brokerd.v1.Agent.registered_at:type_name -> google.protobuf.Timestamp
-	30, // 9: brokerd.v1.Agent.last_seen:type_name -> google.protobuf.Timestamp
+	32, // 8: brokerd.v1.Agent.registered_at:type_name -> google.protobuf.Timestamp
+	32, // 9: brokerd.v1.Agent.last_seen:type_name -> google.protobuf.Timestamp
 	1,  // 10: brokerd.v1.Agent.health:type_name -> brokerd.v1.Health
-	30, // 11: brokerd.v1.Agent.failed_at:type_name -> google.protobuf.Timestamp
-	5,  // 12: brokerd.v1.Agent.counters:type_name -> brokerd.v1.Counters
-	30, // 13: brokerd.v1.Agent.completed_at:type_name -> google.protobuf.Timestamp
-	11, // 14: brokerd.v1.Agent.messages:type_name -> brokerd.v1.MessageCounts
-	29, // 15: brokerd.v1.RegisterAgentRequest.labels:type_name -> brokerd.v1.RegisterAgentRequest.LabelsEntry
-	31, // 16: brokerd.v1.RegisterAgentRequest.lease:type_name -> google.protobuf.Duration
-	10, // 17: brokerd.v1.RegisterAgentResponse.agent:type_name -> brokerd.v1.Agent
-	6,  // 18: brokerd.v1.RegisterAgentResponse.losses:type_name -> brokerd.v1.Loss
+	32, // 11: brokerd.v1.Agent.failed_at:type_name -> google.protobuf.Timestamp
+	6,  // 12: brokerd.v1.Agent.counters:type_name -> brokerd.v1.Counters
+	32, // 13: brokerd.v1.Agent.completed_at:type_name -> google.protobuf.Timestamp
+	12, // 14: brokerd.v1.Agent.messages:type_name -> brokerd.v1.MessageCounts
+	31, // 15: brokerd.v1.RegisterAgentRequest.labels:type_name -> brokerd.v1.RegisterAgentRequest.LabelsEntry
+	33, // 16: brokerd.v1.RegisterAgentRequest.lease:type_name -> google.protobuf.Duration
+	11, // 17: brokerd.v1.RegisterAgentResponse.agent:type_name -> brokerd.v1.Agent
+	7,  // 18: brokerd.v1.RegisterAgentResponse.losses:type_name -> brokerd.v1.Loss
 	0,  // 19: brokerd.v1.HeartbeatRequest.status:type_name -> brokerd.v1.AgentStatus
-	5,  // 20: brokerd.v1.HeartbeatRequest.counters:type_name -> brokerd.v1.Counters
-	31, // 21: brokerd.v1.HeartbeatResponse.lease:type_name -> google.protobuf.Duration
-	6,  // 22: brokerd.v1.HeartbeatResponse.losses:type_name -> brokerd.v1.Loss
-	32, // 23: brokerd.v1.HeartbeatResponse.notices:type_name -> brokerd.v1.Notice
+	6,  // 20: brokerd.v1.HeartbeatRequest.counters:type_name -> brokerd.v1.Counters
+	33, // 21: brokerd.v1.HeartbeatResponse.lease:type_name -> google.protobuf.Duration
+	7,  // 22: brokerd.v1.HeartbeatResponse.losses:type_name -> brokerd.v1.Loss
+	34, // 23: brokerd.v1.HeartbeatResponse.notices:type_name -> brokerd.v1.Notice
 	4,  // 24: brokerd.v1.GetAgentRequest.view:type_name -> brokerd.v1.AgentView
-	30, // 25: brokerd.v1.OpenClaim.claimed_at:type_name -> google.protobuf.Timestamp
-	30, // 26: brokerd.v1.HeldToken.held_until:type_name -> google.protobuf.Timestamp
-	30, // 27: brokerd.v1.WaitingTicket.created_at:type_name -> google.protobuf.Timestamp
-	30, // 28: brokerd.v1.HeldLock.held_until:type_name -> google.protobuf.Timestamp
-	17, // 29: brokerd.v1.Holdings.claims:type_name -> brokerd.v1.OpenClaim
-	20, // 30: brokerd.v1.Holdings.locks:type_name -> brokerd.v1.HeldLock
-	18, // 31: brokerd.v1.Holdings.tokens:type_name -> brokerd.v1.HeldToken
-	19, // 32: brokerd.v1.Holdings.tickets:type_name -> brokerd.v1.WaitingTicket
-	33, // 33: brokerd.v1.Holdings.asked:type_name -> brokerd.v1.OpenQuestion
-	33, // 34: brokerd.v1.Holdings.to_answer:type_name -> brokerd.v1.OpenQuestion
-	10, // 35: brokerd.v1.GetAgentResponse.agent:type_name -> brokerd.v1.Agent
-	21, // 36: brokerd.v1.GetAgentResponse.holdings:type_name -> brokerd.v1.Holdings
-	7,  // 37: brokerd.v1.GetAgentResponse.checkpoints:type_name -> brokerd.v1.Checkpoint
-	0,  // 38: brokerd.v1.ListAgentsRequest.status:type_name -> brokerd.v1.AgentStatus
-	1,  // 39: brokerd.v1.ListAgentsRequest.health:type_name -> brokerd.v1.Health
-	10, // 40: brokerd.v1.ListAgentsResponse.agents:type_name -> brokerd.v1.Agent
-	24, // 41: brokerd.v1.ListAgentsResponse.roles:type_name -> brokerd.v1.RoleSummary
-	12, // 42: brokerd.v1.AgentService.RegisterAgent:input_type -> brokerd.v1.RegisterAgentRequest
-	14, // 43: brokerd.v1.AgentService.Heartbeat:input_type -> brokerd.v1.HeartbeatRequest
-	16, // 44: brokerd.v1.AgentService.GetAgent:input_type -> brokerd.v1.GetAgentRequest
-	23, // 45: brokerd.v1.AgentService.ListAgents:input_type -> brokerd.v1.ListAgentsRequest
-	26, // 46: brokerd.v1.AgentService.DeregisterAgent:input_type -> brokerd.v1.DeregisterAgentRequest
-	8,  // 47: brokerd.v1.AgentService.SaveCheckpoint:input_type -> brokerd.v1.SaveCheckpointRequest
-	13, // 48: brokerd.v1.AgentService.RegisterAgent:output_type -> brokerd.v1.RegisterAgentResponse
-	15, // 49: brokerd.v1.AgentService.Heartbeat:output_type -> brokerd.v1.HeartbeatResponse
-	22, // 50: brokerd.v1.AgentService.GetAgent:output_type -> brokerd.v1.GetAgentResponse
-	25, // 51: brokerd.v1.AgentService.ListAgents:output_type -> brokerd.v1.ListAgentsResponse
-	27, // 52: brokerd.v1.AgentService.DeregisterAgent:output_type -> brokerd.v1.DeregisterAgentResponse
-	9,  // 53: brokerd.v1.AgentService.SaveCheckpoint:output_type -> brokerd.v1.SaveCheckpointResponse
-	48, // [48:54] is the sub-list for method output_type
-	42, // [42:48] is the sub-list for method input_type
-	42, // [42:42] is the sub-list for extension type_name
-	42, // [42:42] is the sub-list for extension extendee
-	0,  // [0:42] is the sub-list for field type_name
+	32, // 25: brokerd.v1.OpenClaim.claimed_at:type_name -> google.protobuf.Timestamp
+	32, // 26: brokerd.v1.HeldToken.held_until:type_name -> google.protobuf.Timestamp
+	32, // 27: brokerd.v1.WaitingTicket.created_at:type_name -> google.protobuf.Timestamp
+	32, // 28: brokerd.v1.HeldLock.held_until:type_name -> google.protobuf.Timestamp
+	18, // 29: brokerd.v1.Holdings.claims:type_name -> brokerd.v1.OpenClaim
+	21, // 30: brokerd.v1.Holdings.locks:type_name -> brokerd.v1.HeldLock
+	19, // 31: brokerd.v1.Holdings.tokens:type_name -> brokerd.v1.HeldToken
+	20, // 32: brokerd.v1.Holdings.tickets:type_name -> brokerd.v1.WaitingTicket
+	35, // 33: brokerd.v1.Holdings.asked:type_name -> brokerd.v1.OpenQuestion
+	35, // 34: brokerd.v1.Holdings.to_answer:type_name -> brokerd.v1.OpenQuestion
+	23, // 35: brokerd.v1.Holdings.work:type_name -> brokerd.v1.WorkItem
+	5,  // 36: brokerd.v1.WorkItem.relation:type_name -> brokerd.v1.WorkRelation
+	32, // 37: brokerd.v1.WorkItem.due:type_name -> google.protobuf.Timestamp
+	11, // 38: brokerd.v1.GetAgentResponse.agent:type_name -> brokerd.v1.Agent
+	22, // 39: brokerd.v1.GetAgentResponse.holdings:type_name -> brokerd.v1.Holdings
+	8,  // 40: brokerd.v1.GetAgentResponse.checkpoints:type_name -> brokerd.v1.Checkpoint
+	0,  // 41: brokerd.v1.ListAgentsRequest.status:type_name -> brokerd.v1.AgentStatus
+	1,  // 42: brokerd.v1.ListAgentsRequest.health:type_name -> brokerd.v1.Health
+	11, // 43: brokerd.v1.ListAgentsResponse.agents:type_name -> brokerd.v1.Agent
+	26, // 44: brokerd.v1.ListAgentsResponse.roles:type_name -> brokerd.v1.RoleSummary
+	13, // 45: brokerd.v1.AgentService.RegisterAgent:input_type -> brokerd.v1.RegisterAgentRequest
+	15, // 46: brokerd.v1.AgentService.Heartbeat:input_type -> brokerd.v1.HeartbeatRequest
+	17, // 47: brokerd.v1.AgentService.GetAgent:input_type -> brokerd.v1.GetAgentRequest
+	25, // 48: brokerd.v1.AgentService.ListAgents:input_type -> brokerd.v1.ListAgentsRequest
+	28, // 49: brokerd.v1.AgentService.DeregisterAgent:input_type -> brokerd.v1.DeregisterAgentRequest
+	9,  // 50: brokerd.v1.AgentService.SaveCheckpoint:input_type -> brokerd.v1.SaveCheckpointRequest
+	14, // 51: brokerd.v1.AgentService.RegisterAgent:output_type -> brokerd.v1.RegisterAgentResponse
+	16, // 52: brokerd.v1.AgentService.Heartbeat:output_type -> brokerd.v1.HeartbeatResponse
+	24, // 53: brokerd.v1.AgentService.GetAgent:output_type -> brokerd.v1.GetAgentResponse
+	27, // 54: brokerd.v1.AgentService.ListAgents:output_type -> brokerd.v1.ListAgentsResponse
+	29, // 55: brokerd.v1.AgentService.DeregisterAgent:output_type -> brokerd.v1.DeregisterAgentResponse
+	10, // 56: brokerd.v1.AgentService.SaveCheckpoint:output_type -> brokerd.v1.SaveCheckpointResponse
+	51, // [51:57] is the sub-list for method output_type
+	45, // [45:51] is the sub-list for method input_type
+	45, // [45:45] is the sub-list for extension type_name
+	45, // [45:45] is the sub-list for extension extendee
+	0,  // [0:45] is the sub-list for field type_name
 }
 
 func init() { file_brokerd_v1_agent_proto_init() }
@@ -2699,8 +2905,8 @@ func file_brokerd_v1_agent_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_brokerd_v1_agent_proto_rawDesc), len(file_brokerd_v1_agent_proto_rawDesc)),
-			NumEnums:      5,
-			NumMessages:   25,
+			NumEnums:      6,
+			NumMessages:   26,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -23,6 +23,63 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// TypePolicy says what the broker does with a message that does not match the catalog of types.
+type TypePolicy int32
+
+const (
+	// The setting stays as it is, or gets its default.
+	TypePolicy_TYPE_POLICY_UNSPECIFIED TypePolicy = 0
+	// Sends it.
+	TypePolicy_TYPE_POLICY_ALLOW TypePolicy = 1
+	// Sends it, with a warning in the answer and an event of severity WARNING.
+	TypePolicy_TYPE_POLICY_WARN TypePolicy = 2
+	// Refuses it: INVALID_ARGUMENT (UNKNOWN_TYPE or INVALID_PAYLOAD).
+	TypePolicy_TYPE_POLICY_REFUSE TypePolicy = 3
+)
+
+// Enum value maps for TypePolicy.
+var (
+	TypePolicy_name = map[int32]string{
+		0: "TYPE_POLICY_UNSPECIFIED",
+		1: "TYPE_POLICY_ALLOW",
+		2: "TYPE_POLICY_WARN",
+		3: "TYPE_POLICY_REFUSE",
+	}
+	TypePolicy_value = map[string]int32{
+		"TYPE_POLICY_UNSPECIFIED": 0,
+		"TYPE_POLICY_ALLOW":       1,
+		"TYPE_POLICY_WARN":        2,
+		"TYPE_POLICY_REFUSE":      3,
+	}
+)
+
+func (x TypePolicy) Enum() *TypePolicy {
+	p := new(TypePolicy)
+	*p = x
+	return p
+}
+
+func (x TypePolicy) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (TypePolicy) Descriptor() protoreflect.EnumDescriptor {
+	return file_brokerd_v1_session_proto_enumTypes[0].Descriptor()
+}
+
+func (TypePolicy) Type() protoreflect.EnumType {
+	return &file_brokerd_v1_session_proto_enumTypes[0]
+}
+
+func (x TypePolicy) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use TypePolicy.Descriptor instead.
+func (TypePolicy) EnumDescriptor() ([]byte, []int) {
+	return file_brokerd_v1_session_proto_rawDescGZIP(), []int{0}
+}
+
 // SessionState says what may be done in a session.
 type SessionState int32
 
@@ -58,11 +115,11 @@ func (x SessionState) String() string {
 }
 
 func (SessionState) Descriptor() protoreflect.EnumDescriptor {
-	return file_brokerd_v1_session_proto_enumTypes[0].Descriptor()
+	return file_brokerd_v1_session_proto_enumTypes[1].Descriptor()
 }
 
 func (SessionState) Type() protoreflect.EnumType {
-	return &file_brokerd_v1_session_proto_enumTypes[0]
+	return &file_brokerd_v1_session_proto_enumTypes[1]
 }
 
 func (x SessionState) Number() protoreflect.EnumNumber {
@@ -71,7 +128,7 @@ func (x SessionState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use SessionState.Descriptor instead.
 func (SessionState) EnumDescriptor() ([]byte, []int) {
-	return file_brokerd_v1_session_proto_rawDescGZIP(), []int{0}
+	return file_brokerd_v1_session_proto_rawDescGZIP(), []int{1}
 }
 
 // Names is a list that can be told from an absent one.
@@ -145,7 +202,8 @@ type SessionSettings struct {
 	BreakerTime *durationpb.Duration `protobuf:"bytes,9,opt,name=breaker_time,json=breakerTime,proto3" json:"breaker_time,omitempty"`
 	// Until when a response is due if the message does not say, 1 s to 365 days. Default 10 min.
 	ResponseTime *durationpb.Duration `protobuf:"bytes,10,opt,name=response_time,json=responseTime,proto3" json:"response_time,omitempty"`
-	// Roles whose agents are told of overdue responses: the first of them that has an agent. Default overseer, lead.
+	// Roles that the broker notifies of overdue responses and of stuck work: the first of them that has
+	// an agent. Default overseer, lead.
 	EscalateTo *Names `protobuf:"bytes,11,opt,name=escalate_to,json=escalateTo,proto3" json:"escalate_to,omitempty"`
 	// Roles whose agents may send directives (types nudge, halt, resume, terminate, shutdown_request), beside operators.
 	// Default lead, overseer, orchestrator, project_manager.
@@ -158,9 +216,25 @@ type SessionSettings struct {
 	DeadLetterRetention *durationpb.Duration `protobuf:"bytes,15,opt,name=dead_letter_retention,json=deadLetterRetention,proto3" json:"dead_letter_retention,omitempty"`
 	// Lock paths are compared without regard to case, as some file systems do; it can be changed while no path is locked or waited for, else
 	// FAILED_PRECONDITION (PATHS_LOCKED). Default false.
-	FoldCase      *bool `protobuf:"varint,16,opt,name=fold_case,json=foldCase,proto3,oneof" json:"fold_case,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	FoldCase *bool `protobuf:"varint,16,opt,name=fold_case,json=foldCase,proto3,oneof" json:"fold_case,omitempty"`
+	// The time after which the broker releases a task that its holder has not updated, unless the task
+	// says otherwise: 0 = never, else 1 s to 30 days. Default 2 h.
+	StaleAfter *durationpb.Duration `protobuf:"bytes,17,opt,name=stale_after,json=staleAfter,proto3" json:"stale_after,omitempty"`
+	// The time after which a blocker that no agent has acknowledged escalates to the next role of
+	// escalate_to: 0 = never, else 1 s to 30 days. Default 15 min.
+	BlockerEscalation *durationpb.Duration `protobuf:"bytes,18,opt,name=blocker_escalation,json=blockerEscalation,proto3" json:"blocker_escalation,omitempty"`
+	// What the broker does with messages whose type the catalog does not know. Default WARN.
+	UnknownTypes TypePolicy `protobuf:"varint,19,opt,name=unknown_types,json=unknownTypes,proto3,enum=brokerd.v1.TypePolicy" json:"unknown_types,omitempty"`
+	// What the broker does with messages whose payload does not match the schema of their type. Default
+	// WARN.
+	InvalidPayloads TypePolicy `protobuf:"varint,20,opt,name=invalid_payloads,json=invalidPayloads,proto3,enum=brokerd.v1.TypePolicy" json:"invalid_payloads,omitempty"`
+	// Bytes of one artifact: 1 to 4 GiB. Default 4 GiB.
+	ArtifactLimit *int64 `protobuf:"varint,21,opt,name=artifact_limit,json=artifactLimit,proto3,oneof" json:"artifact_limit,omitempty"`
+	// Bytes of all artifacts of the session, the same content counted once: 0 = no limit, else up to
+	// 64 TiB. Default 64 GiB.
+	ArtifactTotalLimit *int64 `protobuf:"varint,22,opt,name=artifact_total_limit,json=artifactTotalLimit,proto3,oneof" json:"artifact_total_limit,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *SessionSettings) Reset() {
@@ -303,6 +377,48 @@ func (x *SessionSettings) GetFoldCase() bool {
 		return *x.FoldCase
 	}
 	return false
+}
+
+func (x *SessionSettings) GetStaleAfter() *durationpb.Duration {
+	if x != nil {
+		return x.StaleAfter
+	}
+	return nil
+}
+
+func (x *SessionSettings) GetBlockerEscalation() *durationpb.Duration {
+	if x != nil {
+		return x.BlockerEscalation
+	}
+	return nil
+}
+
+func (x *SessionSettings) GetUnknownTypes() TypePolicy {
+	if x != nil {
+		return x.UnknownTypes
+	}
+	return TypePolicy_TYPE_POLICY_UNSPECIFIED
+}
+
+func (x *SessionSettings) GetInvalidPayloads() TypePolicy {
+	if x != nil {
+		return x.InvalidPayloads
+	}
+	return TypePolicy_TYPE_POLICY_UNSPECIFIED
+}
+
+func (x *SessionSettings) GetArtifactLimit() int64 {
+	if x != nil && x.ArtifactLimit != nil {
+		return *x.ArtifactLimit
+	}
+	return 0
+}
+
+func (x *SessionSettings) GetArtifactTotalLimit() int64 {
+	if x != nil && x.ArtifactTotalLimit != nil {
+		return *x.ArtifactTotalLimit
+	}
+	return 0
 }
 
 // Session is a scope.
@@ -1165,7 +1281,8 @@ const file_brokerd_v1_session_proto_rawDesc = "" +
 	"\x18brokerd/v1/session.proto\x12\n" +
 	"brokerd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x1d\n" +
 	"\x05Names\x12\x14\n" +
-	"\x05names\x18\x01 \x03(\tR\x05names\"\xc7\a\n" +
+	"\x05names\x18\x01 \x03(\tR\x05names\"\xdc\n" +
+	"\n" +
 	"\x0fSessionSettings\x121\n" +
 	"\x06ageing\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x06ageing\x12(\n" +
 	"\rmailbox_limit\x18\x02 \x01(\x03H\x00R\fmailboxLimit\x88\x01\x01\x12&\n" +
@@ -1185,7 +1302,14 @@ const file_brokerd_v1_session_proto_rawDesc = "" +
 	"\x11message_retention\x18\r \x01(\v2\x19.google.protobuf.DurationR\x10messageRetention\x12B\n" +
 	"\x0fevent_retention\x18\x0e \x01(\v2\x19.google.protobuf.DurationR\x0eeventRetention\x12M\n" +
 	"\x15dead_letter_retention\x18\x0f \x01(\v2\x19.google.protobuf.DurationR\x13deadLetterRetention\x12 \n" +
-	"\tfold_case\x18\x10 \x01(\bH\aR\bfoldCase\x88\x01\x01B\x10\n" +
+	"\tfold_case\x18\x10 \x01(\bH\aR\bfoldCase\x88\x01\x01\x12:\n" +
+	"\vstale_after\x18\x11 \x01(\v2\x19.google.protobuf.DurationR\n" +
+	"staleAfter\x12H\n" +
+	"\x12blocker_escalation\x18\x12 \x01(\v2\x19.google.protobuf.DurationR\x11blockerEscalation\x12;\n" +
+	"\runknown_types\x18\x13 \x01(\x0e2\x16.brokerd.v1.TypePolicyR\funknownTypes\x12A\n" +
+	"\x10invalid_payloads\x18\x14 \x01(\x0e2\x16.brokerd.v1.TypePolicyR\x0finvalidPayloads\x12*\n" +
+	"\x0eartifact_limit\x18\x15 \x01(\x03H\bR\rartifactLimit\x88\x01\x01\x125\n" +
+	"\x14artifact_total_limit\x18\x16 \x01(\x03H\tR\x12artifactTotalLimit\x88\x01\x01B\x10\n" +
 	"\x0e_mailbox_limitB\x0f\n" +
 	"\r_max_attemptsB\f\n" +
 	"\n" +
@@ -1195,7 +1319,9 @@ const file_brokerd_v1_session_proto_rawDesc = "" +
 	"\x0e_payload_limitB\x13\n" +
 	"\x11_breaker_failuresB\f\n" +
 	"\n" +
-	"_fold_case\"\xb8\x02\n" +
+	"_fold_caseB\x11\n" +
+	"\x0f_artifact_limitB\x17\n" +
+	"\x15_artifact_total_limit\"\xb8\x02\n" +
 	"\aSession\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vdescription\x18\x02 \x01(\tR\vdescription\x129\n" +
@@ -1252,7 +1378,13 @@ const file_brokerd_v1_session_proto_rawDesc = "" +
 	"\bsettings\x18\x03 \x01(\v2\x1b.brokerd.v1.SessionSettingsR\bsettingsB\x0e\n" +
 	"\f_description\"I\n" +
 	"\x18ConfigureSessionResponse\x12-\n" +
-	"\asession\x18\x01 \x01(\v2\x13.brokerd.v1.SessionR\asession*_\n" +
+	"\asession\x18\x01 \x01(\v2\x13.brokerd.v1.SessionR\asession*n\n" +
+	"\n" +
+	"TypePolicy\x12\x1b\n" +
+	"\x17TYPE_POLICY_UNSPECIFIED\x10\x00\x12\x15\n" +
+	"\x11TYPE_POLICY_ALLOW\x10\x01\x12\x14\n" +
+	"\x10TYPE_POLICY_WARN\x10\x02\x12\x16\n" +
+	"\x12TYPE_POLICY_REFUSE\x10\x03*_\n" +
 	"\fSessionState\x12\x1d\n" +
 	"\x19SESSION_STATE_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12SESSION_STATE_OPEN\x10\x01\x12\x18\n" +
@@ -1279,69 +1411,74 @@ func file_brokerd_v1_session_proto_rawDescGZIP() []byte {
 	return file_brokerd_v1_session_proto_rawDescData
 }
 
-var file_brokerd_v1_session_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_brokerd_v1_session_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
 var file_brokerd_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_brokerd_v1_session_proto_goTypes = []any{
-	(SessionState)(0),                // 0: brokerd.v1.SessionState
-	(*Names)(nil),                    // 1: brokerd.v1.Names
-	(*SessionSettings)(nil),          // 2: brokerd.v1.SessionSettings
-	(*Session)(nil),                  // 3: brokerd.v1.Session
-	(*CloseSessionRequest)(nil),      // 4: brokerd.v1.CloseSessionRequest
-	(*CloseSessionResponse)(nil),     // 5: brokerd.v1.CloseSessionResponse
-	(*ExportSessionRequest)(nil),     // 6: brokerd.v1.ExportSessionRequest
-	(*ExportSessionResponse)(nil),    // 7: brokerd.v1.ExportSessionResponse
-	(*DeleteSessionRequest)(nil),     // 8: brokerd.v1.DeleteSessionRequest
-	(*DeleteSessionResponse)(nil),    // 9: brokerd.v1.DeleteSessionResponse
-	(*CreateSessionRequest)(nil),     // 10: brokerd.v1.CreateSessionRequest
-	(*CreateSessionResponse)(nil),    // 11: brokerd.v1.CreateSessionResponse
-	(*GetSessionRequest)(nil),        // 12: brokerd.v1.GetSessionRequest
-	(*GetSessionResponse)(nil),       // 13: brokerd.v1.GetSessionResponse
-	(*ListSessionsRequest)(nil),      // 14: brokerd.v1.ListSessionsRequest
-	(*ListSessionsResponse)(nil),     // 15: brokerd.v1.ListSessionsResponse
-	(*ConfigureSessionRequest)(nil),  // 16: brokerd.v1.ConfigureSessionRequest
-	(*ConfigureSessionResponse)(nil), // 17: brokerd.v1.ConfigureSessionResponse
-	(*durationpb.Duration)(nil),      // 18: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),    // 19: google.protobuf.Timestamp
+	(TypePolicy)(0),                  // 0: brokerd.v1.TypePolicy
+	(SessionState)(0),                // 1: brokerd.v1.SessionState
+	(*Names)(nil),                    // 2: brokerd.v1.Names
+	(*SessionSettings)(nil),          // 3: brokerd.v1.SessionSettings
+	(*Session)(nil),                  // 4: brokerd.v1.Session
+	(*CloseSessionRequest)(nil),      // 5: brokerd.v1.CloseSessionRequest
+	(*CloseSessionResponse)(nil),     // 6: brokerd.v1.CloseSessionResponse
+	(*ExportSessionRequest)(nil),     // 7: brokerd.v1.ExportSessionRequest
+	(*ExportSessionResponse)(nil),    // 8: brokerd.v1.ExportSessionResponse
+	(*DeleteSessionRequest)(nil),     // 9: brokerd.v1.DeleteSessionRequest
+	(*DeleteSessionResponse)(nil),    // 10: brokerd.v1.DeleteSessionResponse
+	(*CreateSessionRequest)(nil),     // 11: brokerd.v1.CreateSessionRequest
+	(*CreateSessionResponse)(nil),    // 12: brokerd.v1.CreateSessionResponse
+	(*GetSessionRequest)(nil),        // 13: brokerd.v1.GetSessionRequest
+	(*GetSessionResponse)(nil),       // 14: brokerd.v1.GetSessionResponse
+	(*ListSessionsRequest)(nil),      // 15: brokerd.v1.ListSessionsRequest
+	(*ListSessionsResponse)(nil),     // 16: brokerd.v1.ListSessionsResponse
+	(*ConfigureSessionRequest)(nil),  // 17: brokerd.v1.ConfigureSessionRequest
+	(*ConfigureSessionResponse)(nil), // 18: brokerd.v1.ConfigureSessionResponse
+	(*durationpb.Duration)(nil),      // 19: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),    // 20: google.protobuf.Timestamp
 }
 var file_brokerd_v1_session_proto_depIdxs = []int32{
-	18, // 0: brokerd.v1.SessionSettings.ageing:type_name -> google.protobuf.Duration
-	18, // 1: brokerd.v1.SessionSettings.breaker_time:type_name -> google.protobuf.Duration
-	18, // 2: brokerd.v1.SessionSettings.response_time:type_name -> google.protobuf.Duration
-	1,  // 3: brokerd.v1.SessionSettings.escalate_to:type_name -> brokerd.v1.Names
-	1,  // 4: brokerd.v1.SessionSettings.directors:type_name -> brokerd.v1.Names
-	18, // 5: brokerd.v1.SessionSettings.message_retention:type_name -> google.protobuf.Duration
-	18, // 6: brokerd.v1.SessionSettings.event_retention:type_name -> google.protobuf.Duration
-	18, // 7: brokerd.v1.SessionSettings.dead_letter_retention:type_name -> google.protobuf.Duration
-	19, // 8: brokerd.v1.Session.created_at:type_name -> google.protobuf.Timestamp
-	2,  // 9: brokerd.v1.Session.settings:type_name -> brokerd.v1.SessionSettings
-	0,  // 10: brokerd.v1.Session.state:type_name -> brokerd.v1.SessionState
-	19, // 11: brokerd.v1.Session.closed_at:type_name -> google.protobuf.Timestamp
-	3,  // 12: brokerd.v1.CloseSessionResponse.session:type_name -> brokerd.v1.Session
-	2,  // 13: brokerd.v1.CreateSessionRequest.settings:type_name -> brokerd.v1.SessionSettings
-	3,  // 14: brokerd.v1.CreateSessionResponse.session:type_name -> brokerd.v1.Session
-	3,  // 15: brokerd.v1.GetSessionResponse.session:type_name -> brokerd.v1.Session
-	3,  // 16: brokerd.v1.ListSessionsResponse.sessions:type_name -> brokerd.v1.Session
-	2,  // 17: brokerd.v1.ConfigureSessionRequest.settings:type_name -> brokerd.v1.SessionSettings
-	3,  // 18: brokerd.v1.ConfigureSessionResponse.session:type_name -> brokerd.v1.Session
-	10, // 19: brokerd.v1.SessionService.CreateSession:input_type -> brokerd.v1.CreateSessionRequest
-	12, // 20: brokerd.v1.SessionService.GetSession:input_type -> brokerd.v1.GetSessionRequest
-	14, // 21: brokerd.v1.SessionService.ListSessions:input_type -> brokerd.v1.ListSessionsRequest
-	16, // 22: brokerd.v1.SessionService.ConfigureSession:input_type -> brokerd.v1.ConfigureSessionRequest
-	4,  // 23: brokerd.v1.SessionService.CloseSession:input_type -> brokerd.v1.CloseSessionRequest
-	6,  // 24: brokerd.v1.SessionService.ExportSession:input_type -> brokerd.v1.ExportSessionRequest
-	8,  // 25: brokerd.v1.SessionService.DeleteSession:input_type -> brokerd.v1.DeleteSessionRequest
-	11, // 26: brokerd.v1.SessionService.CreateSession:output_type -> brokerd.v1.CreateSessionResponse
-	13, // 27: brokerd.v1.SessionService.GetSession:output_type -> brokerd.v1.GetSessionResponse
-	15, // 28: brokerd.v1.SessionService.ListSessions:output_type -> brokerd.v1.ListSessionsResponse
-	17, // 29: brokerd.v1.SessionService.ConfigureSession:output_type -> brokerd.v1.ConfigureSessionResponse
-	5,  // 30: brokerd.v1.SessionService.CloseSession:output_type -> brokerd.v1.CloseSessionResponse
-	7,  // 31: brokerd.v1.SessionService.ExportSession:output_type -> brokerd.v1.ExportSessionResponse
-	9,  // 32: brokerd.v1.SessionService.DeleteSession:output_type -> brokerd.v1.DeleteSessionResponse
-	26, // [26:33] is the sub-list for method output_type
-	19, // [19:26] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	19, // 0: brokerd.v1.SessionSettings.ageing:type_name -> google.protobuf.Duration
+	19, // 1: brokerd.v1.SessionSettings.breaker_time:type_name -> google.protobuf.Duration
+	19, // 2: brokerd.v1.SessionSettings.response_time:type_name -> google.protobuf.Duration
+	2,  // 3: brokerd.v1.SessionSettings.escalate_to:type_name -> brokerd.v1.Names
+	2,  // 4: brokerd.v1.SessionSettings.directors:type_name -> brokerd.v1.Names
+	19, // 5: brokerd.v1.SessionSettings.message_retention:type_name -> google.protobuf.Duration
+	19, // 6: brokerd.v1.SessionSettings.event_retention:type_name -> google.protobuf.Duration
+	19, // 7: brokerd.v1.SessionSettings.dead_letter_retention:type_name -> google.protobuf.Duration
+	19, // 8: brokerd.v1.SessionSettings.stale_after:type_name -> google.protobuf.Duration
+	19, // 9: brokerd.v1.SessionSettings.blocker_escalation:type_name -> google.protobuf.Duration
+	0,  // 10: brokerd.v1.SessionSettings.unknown_types:type_name -> brokerd.v1.TypePolicy
+	0,  // 11: brokerd.v1.SessionSettings.invalid_payloads:type_name -> brokerd.v1.TypePolicy
+	20, // 12: brokerd.v1.Session.created_at:type_name -> google.protobuf.Timestamp
+	3,  // 13: brokerd.v1.Session.settings:type_name -> brokerd.v1.SessionSettings
+	1,  // 14: brokerd.v1.Session.state:type_name -> brokerd.v1.SessionState
+	20, // 15: brokerd.v1.Session.closed_at:type_name -> google.protobuf.Timestamp
+	4,  // 16: brokerd.v1.CloseSessionResponse.session:type_name -> brokerd.v1.Session
+	3,  // 17: brokerd.v1.CreateSessionRequest.settings:type_name -> brokerd.v1.SessionSettings
+	4,  // 18: brokerd.v1.CreateSessionResponse.session:type_name -> brokerd.v1.Session
+	4,  // 19: brokerd.v1.GetSessionResponse.session:type_name -> brokerd.v1.Session
+	4,  // 20: brokerd.v1.ListSessionsResponse.sessions:type_name -> brokerd.v1.Session
+	3,  // 21: brokerd.v1.ConfigureSessionRequest.settings:type_name -> brokerd.v1.SessionSettings
+	4,  // 22: brokerd.v1.ConfigureSessionResponse.session:type_name -> brokerd.v1.Session
+	11, // 23: brokerd.v1.SessionService.CreateSession:input_type -> brokerd.v1.CreateSessionRequest
+	13, // 24: brokerd.v1.SessionService.GetSession:input_type -> brokerd.v1.GetSessionRequest
+	15, // 25: brokerd.v1.SessionService.ListSessions:input_type -> brokerd.v1.ListSessionsRequest
+	17, // 26: brokerd.v1.SessionService.ConfigureSession:input_type -> brokerd.v1.ConfigureSessionRequest
+	5,  // 27: brokerd.v1.SessionService.CloseSession:input_type -> brokerd.v1.CloseSessionRequest
+	7,  // 28: brokerd.v1.SessionService.ExportSession:input_type -> brokerd.v1.ExportSessionRequest
+	9,  // 29: brokerd.v1.SessionService.DeleteSession:input_type -> brokerd.v1.DeleteSessionRequest
+	12, // 30: brokerd.v1.SessionService.CreateSession:output_type -> brokerd.v1.CreateSessionResponse
+	14, // 31: brokerd.v1.SessionService.GetSession:output_type -> brokerd.v1.GetSessionResponse
+	16, // 32: brokerd.v1.SessionService.ListSessions:output_type -> brokerd.v1.ListSessionsResponse
+	18, // 33: brokerd.v1.SessionService.ConfigureSession:output_type -> brokerd.v1.ConfigureSessionResponse
+	6,  // 34: brokerd.v1.SessionService.CloseSession:output_type -> brokerd.v1.CloseSessionResponse
+	8,  // 35: brokerd.v1.SessionService.ExportSession:output_type -> brokerd.v1.ExportSessionResponse
+	10, // 36: brokerd.v1.SessionService.DeleteSession:output_type -> brokerd.v1.DeleteSessionResponse
+	30, // [30:37] is the sub-list for method output_type
+	23, // [23:30] is the sub-list for method input_type
+	23, // [23:23] is the sub-list for extension type_name
+	23, // [23:23] is the sub-list for extension extendee
+	0,  // [0:23] is the sub-list for field type_name
 }
 
 func init() { file_brokerd_v1_session_proto_init() }
@@ -1356,7 +1493,7 @@ func file_brokerd_v1_session_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_brokerd_v1_session_proto_rawDesc), len(file_brokerd_v1_session_proto_rawDesc)),
-			NumEnums:      1,
+			NumEnums:      2,
 			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   1,

@@ -1,0 +1,133 @@
+package app
+
+import (
+	"context"
+	"slices"
+
+	"brokerd/internal/agents"
+	"brokerd/internal/broker"
+	"brokerd/internal/caller"
+	"brokerd/internal/sessions"
+	"brokerd/internal/store"
+	"brokerd/internal/work"
+)
+
+// directoryOfWork tells the features of joint work of sessions and agents.
+type directoryOfWork struct {
+	sessions *sessions.Registry
+	agents   *agents.Registry
+}
+
+// Session implements work.Directory.
+func (d directoryOfWork) Session(q store.Querier, name string) (work.Session, error) {
+	s, err := d.sessions.Lookup(q, name)
+	return workSession(s), err
+}
+
+// ByID implements work.Directory.
+func (d directoryOfWork) ByID(q store.Querier, session int64) (work.Session, bool, error) {
+	s, err := d.sessions.ByID(q, session)
+	return workSession(s), !s.ClosedAt.IsZero(), err
+}
+
+// Acting implements work.Directory.
+func (d directoryOfWork) Acting(q store.Querier, session int64, c caller.Caller) (work.Agent, error) {
+	a, err := d.agents.Acting(q, session, c)
+	return workAgent(a), err
+}
+
+// Find implements work.Directory.
+func (d directoryOfWork) Find(q store.Querier, session int64, name string) (work.Agent, bool, error) {
+	a, found, err := d.agents.Find(q, session, name)
+	return workAgent(a), found, err
+}
+
+// Matching implements work.Directory.
+func (d directoryOfWork) Matching(q store.Querier, session int64, role, pattern string) ([]work.Agent, error) {
+	found, err := d.agents.Matching(q, session, role, pattern)
+	list := make([]work.Agent, len(found))
+	for i, a := range found {
+		list[i] = workAgent(a)
+	}
+	return list, err
+}
+
+// Nearest implements work.Directory.
+func (d directoryOfWork) Nearest(q store.Querier, session int64, name string) ([]string, error) {
+	return d.agents.Nearest(q, session, name)
+}
+
+func workSession(s sessions.Session) work.Session {
+	return work.Session{
+		ID: s.ID, Name: s.Name, EscalateTo: s.Settings.EscalateTo, Directors: s.Settings.Directors,
+		StaleAfter: s.Settings.StaleAfter, EscalateTime: s.Settings.BlockerTime,
+		Artifact: s.Settings.Artifact, Artifacts: s.Settings.Artifacts,
+	}
+}
+
+func workAgent(a agents.Agent) work.Agent {
+	return work.Agent{
+		Name: a.Name, Role: a.Role, Capabilities: a.Capabilities,
+		Failed: !a.FailedAt.IsZero(), Completed: a.Status == agents.Completed,
+	}
+}
+
+// postOfWork sends the mail of the features of joint work.
+type postOfWork struct{ broker *broker.Broker }
+
+// Admit implements work.Post.
+func (p postOfWork) Admit(ctx context.Context, c caller.Caller) error { return p.broker.Admit(ctx, c) }
+
+// Post implements work.Post.
+func (p postOfWork) Post(tx *store.Tx, session int64, l work.Letter) (int64, error) {
+	return p.broker.Post(tx, session, broker.Letter{
+		From: broker.Agent{Name: l.From.Name, Role: l.From.Role}, To: l.To, Role: l.Role, All: l.All,
+		Type: l.Type, Subject: l.Subject, Body: l.Body, Payload: l.Payload, Task: l.Task, Thread: l.Thread,
+		InReplyTo: l.InReplyTo, Priority: l.Priority, Artifacts: l.Artifacts, About: l.About,
+	})
+}
+
+// Notify implements work.Post.
+func (p postOfWork) Notify(tx *store.Tx, session int64, n work.Notice) error {
+	return p.broker.Notify(tx, session, broker.Notice(n))
+}
+
+// Withdraw implements work.Post.
+func (p postOfWork) Withdraw(tx *store.Tx, session int64, m work.Moot) error {
+	return p.broker.Withdraw(tx, session, broker.Moot(m))
+}
+
+// A workFeature knows pieces of work that concern agents.
+type workFeature interface {
+	// Items returns the unfinished work that concerns an agent, at most limit, oldest first.
+	Items(q store.Querier, session int64, a work.Agent, limit int) ([]work.Item, error)
+	// Counts counts the unfinished work of a session by state, up to work.MostCounted each.
+	Counts(q store.Querier, session int64) ([]work.Count, error)
+}
+
+// workFeatures are all features of joint work. It implements agents.Holder.
+type workFeatures []workFeature
+
+// Holdings implements agents.Holder.
+func (w workFeatures) Holdings(q store.Querier, a agents.Agent, to *agents.Holdings) error {
+	for _, f := range w {
+		items, err := f.Items(q, a.Session, workAgent(a), agents.MostHeld)
+		if err != nil {
+			return err
+		}
+		to.Work = slices.Concat(to.Work, items)
+	}
+	return nil
+}
+
+func (w workFeatures) counts(q store.Querier, session int64) ([]work.Count, error) {
+	var all []work.Count
+	for _, f := range w {
+		some, err := f.Counts(q, session)
+		if err != nil {
+			return nil, err
+		}
+		all = slices.Concat(all, some)
+	}
+	return all, nil
+}

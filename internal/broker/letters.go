@@ -1,0 +1,95 @@
+package broker
+
+import (
+	"fmt"
+
+	"brokerd/internal/caller"
+	"brokerd/internal/store"
+	"brokerd/internal/valid"
+)
+
+// normalPriority is that of a letter that names none.
+const normalPriority = 5
+
+// A Letter is a message that another feature sends in the name of an agent, as part of a change. Its
+// recipients must act on it, so it is claimed and acknowledged as all mail. Full mailboxes take it.
+type Letter struct {
+	From      Agent    // the zero Agent sends as system
+	To        []string // agents, with one message each; or
+	Role      string   // one agent of this role or, with All, every agent
+	All       bool
+	Type      string
+	Subject   string // clipped to one line
+	Body      string
+	Payload   string // JSON
+	Task      string
+	Thread    string // empty = the message starts a thread
+	InReplyTo int64  // revision of a message; 0 = none
+	Priority  int    // 0 = 5
+	Artifacts []string
+	About     int64 // for Withdraw: the revision of the work that the message is about; 0 = none
+}
+
+// Post sends a letter in the transaction of the change that it is part of. It returns the revision of
+// the message, the first one if there are several. Errors: fault.NotFound if no agent matches the
+// target, fault.Denied for a directive that the sender may not send.
+func (b *Broker) Post(tx *store.Tx, session int64, l Letter) (revision int64, err error) {
+	scope, err := b.dir.ByID(tx, session)
+	if err != nil {
+		return 0, fmt.Errorf("post: %w", err)
+	}
+	if l.From.Name == "" {
+		l.From.Name = caller.System
+	}
+	s := &sending{
+		Broker: b, tx: tx, actor: actor{Agent: l.From, session: scope},
+		rooms: map[mailboxRef]*room{}, part: true, overfull: true,
+	}
+	for _, t := range l.targets() {
+		d, err := letterDraft(&l, t)
+		if err != nil {
+			return 0, fmt.Errorf("post: %w", err)
+		}
+		out, err := s.send(d, 0, 0)
+		if err != nil {
+			return 0, err
+		}
+		if revision == 0 {
+			revision = out.Revision
+		}
+		if l.About == 0 {
+			continue
+		}
+		if _, err := tx.Exec(updateAbout, l.About, out.Revision); err != nil {
+			return 0, fmt.Errorf("post: %w", err)
+		}
+	}
+	return revision, s.finish()
+}
+
+func (l *Letter) targets() []Target {
+	if l.Role != "" {
+		return []Target{{ToRole, l.Role}}
+	}
+	targets := make([]Target, len(l.To))
+	for i, name := range l.To {
+		targets[i] = Target{ToAgent, name}
+	}
+	return targets
+}
+
+// draft is the letter to one of its targets, without its content.
+func (l *Letter) draft(t Target) *Draft {
+	d := &Draft{
+		Target: t, One: t.Kind == ToRole && !l.All, Type: l.Type, Subject: clip(l.Subject, valid.MaxLine),
+		Priority: l.Priority, Thread: l.Thread, Task: l.Task, PayloadSize: len(l.Payload),
+		ReplyTo: Ref{Revision: l.InReplyTo},
+	}
+	switch {
+	case isDirective(l.Type):
+		d.Priority = directivePriority
+	case d.Priority == 0:
+		d.Priority = normalPriority
+	}
+	return d
+}
