@@ -7,6 +7,7 @@ import (
 
 	"brokerd/internal/fault"
 	"brokerd/internal/store"
+	"brokerd/internal/work"
 )
 
 // pageWork is how many pieces of finished work one transaction removes.
@@ -38,7 +39,7 @@ func (k *Keeper) finishedOf(ctx context.Context, p *plan, part *Part, s Session)
 	var l lines
 	for !k.isHeld(s.ID) {
 		began := k.Clock.Now()
-		var done []Done
+		var done []work.Done
 		err := k.Store.Read(ctx, func(snap *store.Snapshot) (err error) {
 			if done, err = part.Finished(snap, s.ID, p.now.Add(-s.KeepMessages), pageWork); err != nil || len(done) > 0 {
 				return err
@@ -73,7 +74,7 @@ func (k *Keeper) finishedOf(ctx context.Context, p *plan, part *Part, s Session)
 }
 
 // take replaces the lines by those of finished work, as many as make a page, and returns their keys.
-func (l *lines) take(done []Done) (keys []int64) {
+func (l *lines) take(done []work.Done) (keys []int64) {
 	l.reset()
 	bytes := 0
 	for _, d := range done {

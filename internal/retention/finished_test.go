@@ -18,6 +18,7 @@ import (
 	"brokerd/internal/retention"
 	"brokerd/internal/store"
 	"brokerd/internal/testkit"
+	"brokerd/internal/work"
 )
 
 // jobs are the work of a stock: the items of its table.
@@ -36,15 +37,15 @@ func newJobs(t *testing.T, n int) *jobs {
 	return j
 }
 
-func (j *jobs) finished(q store.Querier, _ int64, before time.Time, limit int) ([]retention.Done, error) {
+func (j *jobs) finished(q store.Querier, _ int64, before time.Time, limit int) ([]work.Done, error) {
 	return j.read(q.Query(`SELECT revision, at FROM items WHERE at <= ? AND revision <> ? ORDER BY at, revision LIMIT ?`,
 		before, j.needed, limit))
 }
 
-func (*jobs) read(rows *store.Rows) (done []retention.Done, err error) {
+func (*jobs) read(rows *store.Rows) (done []work.Done, err error) {
 	defer rows.Close()
 	for rows.Next() {
-		var d retention.Done
+		var d work.Done
 		if err := rows.Scan(&d.Key, &d.At); err != nil {
 			return nil, err
 		}

@@ -12,6 +12,7 @@ import (
 
 	"brokerd/internal/deadline"
 	"brokerd/internal/store"
+	"brokerd/internal/work"
 )
 
 // Folder is the folder of the archive, below the data folder.
@@ -120,18 +121,11 @@ type Part struct {
 	// unfinished work needs it: a task while an unfinished task depends on it or is its child. It may
 	// return fewer pieces than limit, but none only if there are none. The lines are those that Lines
 	// returns for the same pieces, JSON objects with at least one field.
-	Finished func(q store.Querier, session int64, before time.Time, limit int) ([]Done, error)
+	Finished func(q store.Querier, session int64, before time.Time, limit int) ([]work.Done, error)
 	// Remove removes pieces that Finished has returned, with all rows that belong to them, and adds no
 	// event. Errors: fault.Conflict if Finished would no longer return one of them; the keeper then
 	// keeps them all and tries again later.
 	Remove func(tx *store.Tx, session int64, keys []int64) error
-}
-
-// A Done is a piece of finished work.
-type Done struct {
-	Key  int64     // for Remove
-	At   time.Time // when it finished; its line is in the archive file of that day
-	Line []byte
 }
 
 // Options say what to keep and where. All are required but Log, Fault and Tidy.

@@ -153,6 +153,13 @@ type Count struct {
 // MostCounted is up to how many a Count counts.
 const MostCounted = 1000
 
+// A Done is a piece of finished work that can be archived and removed.
+type Done struct {
+	Key  int64     // of its row
+	At   time.Time // when it finished
+	Line []byte    // the work as a JSON object, as an export has it
+}
+
 // An Observer counts outcomes, for metrics.
 type Observer interface {
 	// Work counts an outcome of one kind of work, such as task, done. It is called after the commit
