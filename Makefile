@@ -16,7 +16,7 @@ BENCH_ARGS  ?=
 PREFIX  ?= /usr/local
 DESTDIR ?=
 
-.PHONY: help run demo build install uninstall release test fresh stress lint generate bench fuzz crash globs
+.PHONY: help run demo examples build install uninstall release test fresh stress lint generate bench fuzz crash globs
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -27,6 +27,9 @@ run: build ## build, then run the daemon in the foreground
 
 demo: build ## watch a small team of agents at work, on a broker of its own
 	@$(BIN)/brokerctl demo
+
+examples: build ## run the stories of examples/, each on a broker of its own
+	@for story in examples/*/run.sh; do echo; $$story || exit; done
 
 build: ## bin/brokerd and bin/brokerctl
 	go build -o $(BIN)/ ./cmd/brokerd ./cmd/brokerctl
