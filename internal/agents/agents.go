@@ -158,6 +158,7 @@ type Registry struct {
 	fences   []Fences
 
 	registered   []func(tx *store.Tx, a Agent, first bool) error
+	completed    []func(tx *store.Tx, a Agent) error
 	deregistered []func(tx *store.Tx, a Agent, reason string) error
 	failed       []func(tx *store.Tx, a Agent) ([]Loss, error)
 	holders      []Holder
@@ -195,6 +196,12 @@ func (r *Registry) UseFences(f ...Fences) { r.fences = append(r.fences, f...) }
 // if it was not registered before.
 func (r *Registry) OnRegister(hook func(tx *store.Tx, a Agent, first bool) error) {
 	r.registered = append(r.registered, hook)
+}
+
+// OnCompleted adds a hook that runs in the same transaction when an agent reports the status
+// Completed and had another one.
+func (r *Registry) OnCompleted(hook func(tx *store.Tx, a Agent) error) {
+	r.completed = append(r.completed, hook)
 }
 
 // OnDeregister adds what is to happen in the same transaction when a registration ends: all that

@@ -108,15 +108,15 @@ func (r *Registry) Find(q store.Querier, session int64, name string) (Agent, boo
 }
 
 // Matching returns the registered agents of a role whose names match a pattern, by name; an empty role or
-// pattern matches all. In a pattern only * and ? are special. ID, Session, Name, Role and
-// Incarnation are filled.
+// pattern matches all. In a pattern only * and ? are special. ID, Session, Name, Role,
+// Incarnation and FailedAt are filled.
 func (r *Registry) Matching(q store.Querier, session int64, role, pattern string) ([]Agent, error) {
 	rows := q.Query(matchingAgents, session, role, role, pattern, globOf(pattern))
 	defer rows.Close()
 	var found []Agent
 	for rows.Next() {
 		a := Agent{Session: session}
-		if err := rows.Scan(&a.ID, &a.Name, &a.Role, &a.Incarnation); err != nil {
+		if err := rows.Scan(&a.ID, &a.Name, &a.Role, &a.Incarnation, &a.FailedAt); err != nil {
 			return nil, err
 		}
 		found = append(found, a)

@@ -150,7 +150,8 @@ func (r *Registry) report(tx *store.Tx, who caller.Caller, h Heartbeat) (Agent, 
 	} else if a.Activity != "" {
 		summary += ": " + a.Activity
 	}
-	if a.Status == Completed && before.Status != Completed {
+	completed := a.Status == Completed && before.Status != Completed
+	if completed {
 		a.CompletedAt = tx.Now()
 	}
 	details := map[string]any{
@@ -184,7 +185,15 @@ func (r *Registry) report(tx *store.Tx, who caller.Caller, h Heartbeat) (Agent, 
 	}
 	_, err = tx.Exec(updateReport, int64(a.Status), a.Reason, a.CompletedAt, a.Activity, a.TaskID, a.Progress,
 		a.Turns, a.ModelTokens, a.Files, a.ToolCalls, a.Errors, a.LastTool, a.LastFile, tx.Now(), tx.Now(), revision, a.ID)
-	return a, err
+	if err != nil || !completed {
+		return a, err
+	}
+	for _, hook := range r.completed {
+		if err := hook(tx, a); err != nil {
+			return a, err
+		}
+	}
+	return a, nil
 }
 
 // said is what an agent says of what it does, without what it counts.

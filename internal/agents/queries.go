@@ -103,11 +103,11 @@ const selectVitals = `
 SELECT name, status, registered_at, failed_at FROM agents WHERE session = ? AND registered = 1`
 
 const matchingAgents = `
-SELECT id, name, role, incarnation
+SELECT id, name, role, incarnation, failed_at
 FROM agents
-WHERE session = ? AND registered
+WHERE session = ? AND registered = 1
   AND (? = '' OR role = ?)
-  AND (? = '' OR name GLOB ?)
+  AND (? = '' OR glob(?, name))
 ORDER BY name`
 
 const countAgents = `

@@ -6,6 +6,7 @@ import (
 
 	"brokerd/internal/admin"
 	"brokerd/internal/agents"
+	"brokerd/internal/blockers"
 	"brokerd/internal/broker"
 	"brokerd/internal/caller"
 	"brokerd/internal/events"
@@ -347,7 +348,8 @@ type tables struct{}
 
 // Checks implements admin.Tables.
 func (tables) Checks() []func(store.Querier) ([]string, error) {
-	return slices.Concat(broker.Checks(admin.MostProblems), state.Checks(admin.MostProblems), locks.Checks(admin.MostProblems))
+	return slices.Concat(broker.Checks(admin.MostProblems), state.Checks(admin.MostProblems), locks.Checks(admin.MostProblems),
+		blockers.Checks(admin.MostProblems))
 }
 
 // Count implements admin.Tables.

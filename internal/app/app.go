@@ -16,6 +16,7 @@ import (
 
 	"brokerd/internal/admin"
 	"brokerd/internal/agents"
+	"brokerd/internal/blockers"
 	"brokerd/internal/broker"
 	"brokerd/internal/disk"
 	"brokerd/internal/events"
@@ -230,10 +231,13 @@ func (a *App) start(ctx context.Context) error {
 	keys := state.New(st, journal, stateDirectory{scopes, registry}, c.Clock, log.Named("state"))
 	keys.UseDisk(space)
 	connectState(scopes, registry, keys)
-	jobs := workFeatures{}
+	people, letters := directoryOfWork{scopes, registry}, postOfWork{post}
+	obstacles := blockers.New(st, journal, people, letters, c.Clock, log.Named("blockers"))
+	connectBlockers(scopes, registry, obstacles)
+	jobs := workFeatures{obstacles}
 	registry.UseHolders(jobs)
 	keeper := retention.New(retention.Options{
-		Store: st, Sessions: kept{scopes}, Messages: keptMessages{post}, Events: keptEvents{journal}, Parts: parts(registry, post, keys, held),
+		Store: st, Sessions: kept{scopes}, Messages: keptMessages{post}, Events: keptEvents{journal}, Parts: slices.Concat(parts(registry, post, keys, held), partsOfWork(obstacles)),
 		Tidy: post.ForgetProducers, Dir: c.Dir, Clock: c.Clock, Log: log.Named("retention"),
 	})
 	wake(keeper, scopes, post)
@@ -248,6 +252,7 @@ func (a *App) start(ctx context.Context) error {
 	}
 	if measured != nil {
 		post.Observe(measured)
+		obstacles.Observe(measured)
 		options.Observer = measured
 	}
 	server := rpc.NewServer(options)
@@ -257,9 +262,10 @@ func (a *App) start(ctx context.Context) error {
 	register(server, services{
 		admin: admin.NewService(admin.Parts{
 			Facts: facts, Store: st, Clock: c.Clock, Directory: census{scopes, registry}, Mailboxes: mailboxes{post}, Post: mailboxes{post}, Commons: commons{held, keys, jobs},
-			Traffic: server, Inspector: inspector, Explainers: []admin.Explainer{registry, post, held, space},
+			Traffic: server, Inspector: inspector, Explainers: []admin.Explainer{registry, post, held, space, obstacles},
 		}),
 		agents:   agents.NewService(registry),
+		blockers: blockers.NewService(obstacles),
 		channels: broker.NewChannelService(post),
 		locks:    locks.NewService(held, itemError(measured)),
 		events:   events.NewService(journal, scopes, authors{registry, post}),
@@ -286,6 +292,8 @@ func (a *App) start(ctx context.Context) error {
 	if err := held.Start(ctx); err != nil {
 		return fmt.Errorf("start locks: %w", err)
 	}
+	a.onStop(func(context.Context) error { obstacles.Stop(); return nil })
+	obstacles.Start()
 	a.onStop(func(context.Context) error { keeper.Stop(); return nil })
 	if err := keeper.Start(); err != nil {
 		return fmt.Errorf("start retention: %w", err)
@@ -306,6 +314,7 @@ func (a *App) start(ctx context.Context) error {
 		post.Drain()
 		keys.Drain()
 		held.Drain()
+		obstacles.Drain()
 		journal.Stop()
 		a.stopServer(ctx, server)
 		return nil
@@ -337,6 +346,7 @@ func openStore(ctx context.Context, c Config, options store.Options, measured *m
 		broker.Migrations(),
 		state.Migrations(),
 		locks.Migrations(),
+		blockers.Migrations(),
 		retention.Migrations(),
 	)
 	if measured != nil {

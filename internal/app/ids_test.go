@@ -16,6 +16,7 @@ func TestTables_RowIdsThatOthersReferToAreNeverReused(t *testing.T) {
 		"meta":              "has one row",
 		"sessions":          "takes its ids from the counter",
 		"events":            "takes its ids from the counter",
+		"blockers":          "takes its ids from the counter",
 		"messages":          "takes its ids from the counter",
 		"questions":         "has the revision of its message",
 		"agent_checkpoints": "takes its ids from the counter",

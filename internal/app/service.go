@@ -20,6 +20,7 @@ type sessionService struct {
 type services struct {
 	admin    pb.AdminServiceServer
 	agents   pb.AgentServiceServer
+	blockers pb.BlockerServiceServer
 	channels pb.ChannelServiceServer
 	events   pb.EventServiceServer
 	locks    pb.LockServiceServer
@@ -33,6 +34,7 @@ type services struct {
 func register(server grpc.ServiceRegistrar, s services) {
 	pb.RegisterAdminServiceServer(server, s.admin)
 	pb.RegisterAgentServiceServer(server, s.agents)
+	pb.RegisterBlockerServiceServer(server, s.blockers)
 	pb.RegisterChannelServiceServer(server, s.channels)
 	pb.RegisterEventServiceServer(server, s.events)
 	pb.RegisterLockServiceServer(server, s.locks)

@@ -5,8 +5,10 @@ import (
 	"slices"
 
 	"brokerd/internal/agents"
+	"brokerd/internal/blockers"
 	"brokerd/internal/broker"
 	"brokerd/internal/caller"
+	"brokerd/internal/retention"
 	"brokerd/internal/sessions"
 	"brokerd/internal/store"
 	"brokerd/internal/work"
@@ -130,4 +132,24 @@ func (w workFeatures) counts(q store.Querier, session int64) ([]work.Count, erro
 		all = slices.Concat(all, some)
 	}
 	return all, nil
+}
+
+// partsOfWork are what a session has of joint work.
+func partsOfWork(obstacles *blockers.Board) []retention.Part {
+	return []retention.Part{
+		{
+			File: "blockers.jsonl", Kind: "blockers", Lines: obstacles.Records, Forget: obstacles.Forget,
+			Finished: obstacles.Finished, Remove: obstacles.Remove,
+		},
+	}
+}
+
+// connectBlockers registers what happens to blockers when something else changes.
+func connectBlockers(scopes *sessions.Registry, registry *agents.Registry, obstacles *blockers.Board) {
+	registry.OnCompleted(func(tx *store.Tx, a agents.Agent) error { return obstacles.AgentCompleted(tx, a.Session, a.Name) })
+	registry.OnFail(func(tx *store.Tx, a agents.Agent) ([]agents.Loss, error) {
+		return nil, obstacles.AgentFailed(tx, a.Session, a.Name)
+	})
+	registry.OnDeregister(func(tx *store.Tx, a agents.Agent, _ string) error { return obstacles.AgentGone(tx, a.Session, a.Name) })
+	scopes.OnClosed(func(tx *store.Tx, s sessions.Session) error { return obstacles.SessionClosed(tx, s.ID) })
 }

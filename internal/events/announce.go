@@ -18,6 +18,11 @@ var announced = map[string]bool{
 	"agent.recovered":       true,
 	"agent.halted":          true,
 	"agent.resumed":         true,
+	"blocker.acknowledged":  true,
+	"blocker.encountered":   true,
+	"blocker.escalated":     true,
+	"blocker.reopened":      true,
+	"blocker.resolved":      true,
 	"context_updated":       true,
 	"message.dead":          true,
 	"message.overdue":       true,
@@ -29,7 +34,7 @@ var announced = map[string]bool{
 
 // reserved are the first segments of types that only the broker itself uses, now or once it has these features.
 var reserved = map[string]bool{
-	"agent": true, "artifact": true, "broker": true, "channel": true, "context_updated": true, "credential": true, "handoff": true, "lock": true,
+	"agent": true, "artifact": true, "blocker": true, "broker": true, "channel": true, "context_updated": true, "credential": true, "handoff": true, "lock": true,
 	"message": true, "producer": true, "session": true, "state": true, "system": true, "task": true, "thread": true,
 	"ticket": true, "token": true, "vote": true,
 }

@@ -48,6 +48,12 @@ var access = map[string]levels{
 	pb.CatalogService_RegisterMessageType_FullMethodName: acting,
 	pb.CatalogService_ValidatePayload_FullMethodName:     reading,
 
+	pb.BlockerService_RaiseBlocker_FullMethodName:       acting,
+	pb.BlockerService_AcknowledgeBlocker_FullMethodName: acting,
+	pb.BlockerService_ResolveBlocker_FullMethodName:     acting,
+	pb.BlockerService_GetBlocker_FullMethodName:         reading,
+	pb.BlockerService_ListBlockers_FullMethodName:       reading,
+
 	pb.ChannelService_SubscribeChannel_FullMethodName:   acting,
 	pb.ChannelService_UnsubscribeChannel_FullMethodName: acting,
 	pb.ChannelService_ListChannels_FullMethodName:       reading,
@@ -63,6 +69,14 @@ var access = map[string]levels{
 	pb.EventService_ListEvents_FullMethodName:      reading,
 	pb.EventService_SubscribeEvents_FullMethodName: reading,
 	pb.EventService_PublishEvent_FullMethodName:    acting,
+
+	pb.HandoffService_CreateHandoff_FullMethodName:    acting,
+	pb.HandoffService_AcceptHandoff_FullMethodName:    acting,
+	pb.HandoffService_RejectHandoff_FullMethodName:    acting,
+	pb.HandoffService_CancelHandoff_FullMethodName:    acting,
+	pb.HandoffService_CheckHandoffItem_FullMethodName: acting,
+	pb.HandoffService_GetHandoff_FullMethodName:       reading,
+	pb.HandoffService_ListHandoffs_FullMethodName:     reading,
 
 	pb.LockService_AcquireLocks_FullMethodName:      acting,
 	pb.LockService_ExtendLocks_FullMethodName:       acting,

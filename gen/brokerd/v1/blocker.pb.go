@@ -152,6 +152,8 @@ const (
 	// escalate_to has an agent.
 	BlockerStep_BLOCKER_STEP_ESCALATED BlockerStep = 4
 	BlockerStep_BLOCKER_STEP_RESOLVED  BlockerStep = 5
+	// The agents that had acknowledged it have failed or deregistered: it is OPEN again.
+	BlockerStep_BLOCKER_STEP_REOPENED BlockerStep = 6
 )
 
 // Enum value maps for BlockerStep.
@@ -163,6 +165,7 @@ var (
 		3: "BLOCKER_STEP_ACKNOWLEDGED",
 		4: "BLOCKER_STEP_ESCALATED",
 		5: "BLOCKER_STEP_RESOLVED",
+		6: "BLOCKER_STEP_REOPENED",
 	}
 	BlockerStep_value = map[string]int32{
 		"BLOCKER_STEP_UNSPECIFIED":  0,
@@ -171,6 +174,7 @@ var (
 		"BLOCKER_STEP_ACKNOWLEDGED": 3,
 		"BLOCKER_STEP_ESCALATED":    4,
 		"BLOCKER_STEP_RESOLVED":     5,
+		"BLOCKER_STEP_REOPENED":     6,
 	}
 )
 
@@ -427,14 +431,16 @@ type BlockerTimelineEntry struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Step  BlockerStep            `protobuf:"varint,1,opt,name=step,proto3,enum=brokerd.v1.BlockerStep" json:"step,omitempty"`
 	At    *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=at,proto3" json:"at,omitempty"`
-	// The agent that made the change, or "system".
+	// The agent that made the change, or "system". REOPENED: the last agent that has failed.
 	Agent string `protobuf:"bytes,3,opt,name=agent,proto3" json:"agent,omitempty"`
 	// NOTIFIED and ESCALATED: the notified agent or role; absent if no role had an agent.
 	Recipient *BlockerRecipient `protobuf:"bytes,4,opt,name=recipient,proto3" json:"recipient,omitempty"`
 	// ACKNOWLEDGED and RESOLVED: the note of the agent.
 	Note string `protobuf:"bytes,5,opt,name=note,proto3" json:"note,omitempty"`
 	// Of the change.
-	Revision      int64 `protobuf:"varint,6,opt,name=revision,proto3" json:"revision,omitempty"`
+	Revision int64 `protobuf:"varint,6,opt,name=revision,proto3" json:"revision,omitempty"`
+	// NOTIFIED and ESCALATED: revision of the message; 0 if no role had an agent.
+	Message       int64 `protobuf:"varint,7,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -511,6 +517,13 @@ func (x *BlockerTimelineEntry) GetRevision() int64 {
 	return 0
 }
 
+func (x *BlockerTimelineEntry) GetMessage() int64 {
+	if x != nil {
+		return x.Message
+	}
+	return 0
+}
+
 // Blocker is an obstacle that stops an agent.
 type Blocker struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -534,9 +547,9 @@ type Blocker struct {
 	RaisedAt    *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=raised_at,json=raisedAt,proto3" json:"raised_at,omitempty"`
 	// When the broker escalates it next; absent = never.
 	EscalatesAt *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=escalates_at,json=escalatesAt,proto3" json:"escalates_at,omitempty"`
-	// The agents that have acknowledged it, in order.
+	// The agents that have acknowledged it, in order; empty after it was reopened.
 	AcknowledgedBy []string `protobuf:"bytes,14,rep,name=acknowledged_by,json=acknowledgedBy,proto3" json:"acknowledged_by,omitempty"`
-	// Of the first acknowledgement; absent = there was none.
+	// When the first of them did; absent = none has.
 	AcknowledgedAt *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=acknowledged_at,json=acknowledgedAt,proto3" json:"acknowledged_at,omitempty"`
 	// How often the broker has escalated it.
 	Escalations int32 `protobuf:"varint,16,opt,name=escalations,proto3" json:"escalations,omitempty"`
@@ -1368,14 +1381,15 @@ const file_brokerd_v1_blocker_proto_rawDesc = "" +
 	"\x10BlockerRecipient\x12\x16\n" +
 	"\x05agent\x18\x01 \x01(\tH\x00R\x05agent\x12\x14\n" +
 	"\x04role\x18\x02 \x01(\tH\x00R\x04roleB\v\n" +
-	"\trecipient\"\xf1\x01\n" +
+	"\trecipient\"\x8b\x02\n" +
 	"\x14BlockerTimelineEntry\x12+\n" +
 	"\x04step\x18\x01 \x01(\x0e2\x17.brokerd.v1.BlockerStepR\x04step\x12*\n" +
 	"\x02at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x14\n" +
 	"\x05agent\x18\x03 \x01(\tR\x05agent\x12:\n" +
 	"\trecipient\x18\x04 \x01(\v2\x1c.brokerd.v1.BlockerRecipientR\trecipient\x12\x12\n" +
 	"\x04note\x18\x05 \x01(\tR\x04note\x12\x1a\n" +
-	"\brevision\x18\x06 \x01(\x03R\brevision\"\xa0\a\n" +
+	"\brevision\x18\x06 \x01(\x03R\brevision\x12\x18\n" +
+	"\amessage\x18\a \x01(\x03R\amessage\"\xa0\a\n" +
 	"\aBlocker\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\x12.\n" +
@@ -1462,14 +1476,15 @@ const file_brokerd_v1_blocker_proto_rawDesc = "" +
 	"\x14BLOCKER_SEVERITY_LOW\x10\x01\x12\x1b\n" +
 	"\x17BLOCKER_SEVERITY_MEDIUM\x10\x02\x12\x19\n" +
 	"\x15BLOCKER_SEVERITY_HIGH\x10\x03\x12\x1d\n" +
-	"\x19BLOCKER_SEVERITY_CRITICAL\x10\x04*\xb5\x01\n" +
+	"\x19BLOCKER_SEVERITY_CRITICAL\x10\x04*\xd0\x01\n" +
 	"\vBlockerStep\x12\x1c\n" +
 	"\x18BLOCKER_STEP_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13BLOCKER_STEP_RAISED\x10\x01\x12\x19\n" +
 	"\x15BLOCKER_STEP_NOTIFIED\x10\x02\x12\x1d\n" +
 	"\x19BLOCKER_STEP_ACKNOWLEDGED\x10\x03\x12\x1a\n" +
 	"\x16BLOCKER_STEP_ESCALATED\x10\x04\x12\x19\n" +
-	"\x15BLOCKER_STEP_RESOLVED\x10\x052\xc1\x03\n" +
+	"\x15BLOCKER_STEP_RESOLVED\x10\x05\x12\x19\n" +
+	"\x15BLOCKER_STEP_REOPENED\x10\x062\xc1\x03\n" +
 	"\x0eBlockerService\x12Q\n" +
 	"\fRaiseBlocker\x12\x1f.brokerd.v1.RaiseBlockerRequest\x1a .brokerd.v1.RaiseBlockerResponse\x12c\n" +
 	"\x12AcknowledgeBlocker\x12%.brokerd.v1.AcknowledgeBlockerRequest\x1a&.brokerd.v1.AcknowledgeBlockerResponse\x12W\n" +

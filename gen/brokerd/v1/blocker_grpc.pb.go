@@ -33,20 +33,23 @@ const (
 // BlockerService keeps the obstacles that stop agents, and notifies the agents that can remove them.
 //
 //	RaiseBlocker ──► OPEN ──AcknowledgeBlocker──► ACKNOWLEDGED
-//	                  │ └─ not acknowledged in time:     │
-//	                  │    the next role is notified     │
-//	                  └──────────ResolveBlocker──────────┴──► RESOLVED
+//	                  │ ▲ ◄──the acknowledging agents──┘   │
+//	                  │      fail or deregister            │
+//	                  └───────────ResolveBlocker───────────┴──► RESOLVED
 //
 // While a blocker is OPEN, the broker escalates it once per interval of the session
 // (blocker_escalation, 15 min by default): it notifies the next role of the session's setting
 // escalate_to, and begins with the first role again after the last one. It escalates a blocker at
-// most 10 times. Calls that name a blocker accept its id, such as b-4711, or its revision, 4711.
-// NOT_FOUND if there is none. Errors that every RPC may return: see MessageService.
+// most 10 times. If the agent that raised a blocker deregisters, the broker resolves it.
+//
+// Calls that name a blocker accept its id, such as b-4711, or its revision, 4711. NOT_FOUND if there
+// is none. Errors that every RPC may return: see MessageService.
 type BlockerServiceClient interface {
 	// RaiseBlocker records an obstacle of the caller and sends a message of type blocker_notification
 	// to the recipients. If the blocker names a task that the caller holds, the task becomes BLOCKED
-	// in the same transaction. NOT_FOUND for a recipient that is not registered. RESOURCE_EXHAUSTED
-	// (TOO_MANY_BLOCKERS) if 1,000 blockers of the session are not resolved.
+	// in the same transaction. NOT_FOUND for a recipient agent that is not registered, and for a
+	// recipient role without an agent. RESOURCE_EXHAUSTED (TOO_MANY_BLOCKERS) if 1,000 blockers of the
+	// session are not resolved.
 	RaiseBlocker(ctx context.Context, in *RaiseBlockerRequest, opts ...grpc.CallOption) (*RaiseBlockerResponse, error)
 	// AcknowledgeBlocker records that the caller works on the blocker, which ends its escalation. More
 	// than one agent may acknowledge a blocker; an agent that does so twice changes nothing.
@@ -130,20 +133,23 @@ func (c *blockerServiceClient) ListBlockers(ctx context.Context, in *ListBlocker
 // BlockerService keeps the obstacles that stop agents, and notifies the agents that can remove them.
 //
 //	RaiseBlocker ──► OPEN ──AcknowledgeBlocker──► ACKNOWLEDGED
-//	                  │ └─ not acknowledged in time:     │
-//	                  │    the next role is notified     │
-//	                  └──────────ResolveBlocker──────────┴──► RESOLVED
+//	                  │ ▲ ◄──the acknowledging agents──┘   │
+//	                  │      fail or deregister            │
+//	                  └───────────ResolveBlocker───────────┴──► RESOLVED
 //
 // While a blocker is OPEN, the broker escalates it once per interval of the session
 // (blocker_escalation, 15 min by default): it notifies the next role of the session's setting
 // escalate_to, and begins with the first role again after the last one. It escalates a blocker at
-// most 10 times. Calls that name a blocker accept its id, such as b-4711, or its revision, 4711.
-// NOT_FOUND if there is none. Errors that every RPC may return: see MessageService.
+// most 10 times. If the agent that raised a blocker deregisters, the broker resolves it.
+//
+// Calls that name a blocker accept its id, such as b-4711, or its revision, 4711. NOT_FOUND if there
+// is none. Errors that every RPC may return: see MessageService.
 type BlockerServiceServer interface {
 	// RaiseBlocker records an obstacle of the caller and sends a message of type blocker_notification
 	// to the recipients. If the blocker names a task that the caller holds, the task becomes BLOCKED
-	// in the same transaction. NOT_FOUND for a recipient that is not registered. RESOURCE_EXHAUSTED
-	// (TOO_MANY_BLOCKERS) if 1,000 blockers of the session are not resolved.
+	// in the same transaction. NOT_FOUND for a recipient agent that is not registered, and for a
+	// recipient role without an agent. RESOURCE_EXHAUSTED (TOO_MANY_BLOCKERS) if 1,000 blockers of the
+	// session are not resolved.
 	RaiseBlocker(context.Context, *RaiseBlockerRequest) (*RaiseBlockerResponse, error)
 	// AcknowledgeBlocker records that the caller works on the blocker, which ends its escalation. More
 	// than one agent may acknowledge a blocker; an agent that does so twice changes nothing.

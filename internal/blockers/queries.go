@@ -1,0 +1,121 @@
+package blockers
+
+import "brokerd/internal/store"
+
+// Migrations returns the steps that make the table of blockers.
+func Migrations() []store.Migration {
+	return []store.Migration{{Name: "blockers/001_blockers", SQL: `
+CREATE TABLE blockers (
+	id           INTEGER PRIMARY KEY, -- the revision that raised it
+	session      INTEGER NOT NULL,
+	revision     INTEGER NOT NULL,
+	state        INTEGER NOT NULL, -- 3 = resolved
+	agent        TEXT NOT NULL,
+	reason       TEXT NOT NULL,
+	severity     INTEGER NOT NULL,
+	awaited_kind INTEGER NOT NULL, -- 0 = none
+	awaited      TEXT NOT NULL,
+	task_id      TEXT NOT NULL,
+	task_blocked INTEGER NOT NULL,
+	auto_resolve INTEGER NOT NULL,
+	raised_at    INTEGER NOT NULL,
+	escalates_at INTEGER,
+	escalations  INTEGER NOT NULL,
+	next_role    INTEGER NOT NULL,
+	resolved_at  INTEGER,
+	timeline     TEXT NOT NULL -- JSON list
+);
+CREATE INDEX blockers_session ON blockers (session, id);
+CREATE INDEX blockers_unresolved ON blockers (session, state, id) WHERE state < 3;
+CREATE INDEX blockers_awaited ON blockers (session, awaited_kind, awaited) WHERE state < 3;
+CREATE INDEX blockers_task ON blockers (session, task_id) WHERE state < 3;
+CREATE INDEX blockers_agent ON blockers (session, agent) WHERE state < 3;
+CREATE INDEX blockers_escalation ON blockers (escalates_at) WHERE escalates_at IS NOT NULL;
+CREATE INDEX blockers_resolved ON blockers (session, resolved_at) WHERE resolved_at IS NOT NULL;
+`}}
+}
+
+const blockerColumns = `
+id, session, revision, state, agent, reason, severity, awaited_kind, awaited, task_id, task_blocked,
+auto_resolve, raised_at, escalates_at, escalations, next_role, resolved_at, timeline`
+
+const insertBlocker = `
+INSERT INTO blockers (` + blockerColumns + `)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+
+const updateBlocker = `
+UPDATE blockers
+SET revision = ?, state = ?, escalates_at = ?, escalations = ?, next_role = ?, resolved_at = ?, timeline = ?
+WHERE id = ?`
+
+const selectBlocker = `
+SELECT ` + blockerColumns + `
+FROM blockers WHERE session = ? AND id = ?`
+
+const listFilter = `
+  AND (? = 0 OR (? >> state) % 2 = 1) AND (? = '' OR agent = ?) AND (? = '' OR task_id = ?)
+  AND severity >= ? AND (? = '' OR awaited_kind = 1 AND awaited = ?)
+ORDER BY id
+LIMIT ?`
+
+const listAll = `
+SELECT ` + blockerColumns + `
+FROM blockers WHERE session = ? AND id > ?` + listFilter
+
+// The states of unresolved blockers are 1 and 2.
+const listUnresolved = `
+SELECT ` + blockerColumns + `
+FROM blockers WHERE session = ? AND id > ? AND state IN (1, 2) AND state < 3` + listFilter
+
+const countUnresolved = `
+SELECT count(*) FROM blockers WHERE session = ? AND state = ? AND state < 3`
+
+// The first line of the reason is enough for the summary of a blocker.
+const selectUnresolved = `
+SELECT id, session, revision, state, agent, substr(reason, 1, 512), severity, awaited_kind, awaited, task_id, task_blocked,
+       auto_resolve, raised_at, escalates_at, escalations, next_role, resolved_at, timeline
+FROM blockers WHERE session = ? AND state < 3
+ORDER BY id`
+
+const selectRaisedBy = `
+SELECT ` + blockerColumns + `
+FROM blockers WHERE session = ? AND agent = ? AND state < 3
+ORDER BY id`
+
+const selectAwaiting = `
+SELECT ` + blockerColumns + `
+FROM blockers WHERE session = ? AND awaited_kind = ? AND awaited = ? AND state < 3 AND auto_resolve = 1
+ORDER BY id`
+
+const selectStopping = `
+SELECT id FROM blockers WHERE session = ? AND task_id = ? AND state < 3 AND task_blocked = 1 AND id <> ? LIMIT 1`
+
+const selectDue = `
+SELECT ` + blockerColumns + `
+FROM blockers WHERE escalates_at <= ?
+ORDER BY escalates_at
+LIMIT ?`
+
+const nextEscalation = `
+SELECT escalates_at FROM blockers WHERE escalates_at IS NOT NULL ORDER BY escalates_at LIMIT 1`
+
+const endEscalations = `
+UPDATE blockers SET escalates_at = NULL WHERE session = ? AND state < 3`
+
+const selectRecords = `
+SELECT ` + blockerColumns + `
+FROM blockers WHERE session = ? AND id > ?
+ORDER BY id
+LIMIT ?`
+
+const deleteBlockers = `
+DELETE FROM blockers WHERE session = ?`
+
+const selectResolved = `
+SELECT ` + blockerColumns + `
+FROM blockers WHERE session = ? AND resolved_at <= ?
+ORDER BY resolved_at, id
+LIMIT ?`
+
+const deleteResolved = `
+DELETE FROM blockers WHERE session = ? AND id = ? AND state = 3`

@@ -1,0 +1,145 @@
+package blockers
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+
+	"brokerd/internal/fault"
+	"brokerd/internal/store"
+	"brokerd/internal/work"
+)
+
+// A record is a blocker as an export has it.
+type record struct {
+	ID          string        `json:"id"`
+	Revision    int64         `json:"revision"`
+	State       string        `json:"state"`
+	Agent       string        `json:"agent"`
+	Reason      string        `json:"reason"`
+	Severity    string        `json:"severity"`
+	Awaited     any           `json:"awaited"`
+	TaskID      string        `json:"task_id"`
+	TaskBlocked bool          `json:"task_blocked"`
+	AutoResolve bool          `json:"auto_resolve"`
+	RaisedAt    time.Time     `json:"raised_at"`
+	Escalations int           `json:"escalations"`
+	ResolvedAt  *time.Time    `json:"resolved_at"`
+	Seconds     float64       `json:"time_blocked_seconds,omitempty"` // once it is resolved
+	Timeline    []recordEntry `json:"timeline"`
+}
+
+type recordEntry struct {
+	Entry
+	Step string `json:"step"` // instead of the number
+}
+
+func (b *Blocker) line() ([]byte, error) {
+	r := record{
+		ID: b.Name(), Revision: b.Revision, State: b.State.String(), Agent: b.Agent, Reason: b.Reason, Severity: b.Severity.String(),
+		Awaited: b.awaited(), TaskID: b.Task, TaskBlocked: b.TaskBlocked, AutoResolve: b.AutoResolve, RaisedAt: b.RaisedAt,
+		Escalations: b.Escalations,
+	}
+	if b.State == Resolved {
+		r.ResolvedAt, r.Seconds = &b.ResolvedAt, b.TimeBlocked(b.ResolvedAt).Seconds()
+	}
+	for _, e := range b.Timeline {
+		r.Timeline = append(r.Timeline, recordEntry{e, e.Step.String()})
+	}
+	return json.Marshal(r)
+}
+
+// recordBytes is about how much Records returns at a time.
+const recordBytes = 1 << 20
+
+// Records returns the blockers of a session after an id, each as one line of JSON, and the last id.
+func (b *Board) Records(q store.Querier, session int64, after string, limit int) (lines [][]byte, last string, err error) {
+	var from int64
+	if after != "" {
+		if from, err = strconv.ParseInt(after, 10, 64); err != nil {
+			return nil, "", err
+		}
+	}
+	rows := q.Query(selectRecords, session, from, limit)
+	defer rows.Close()
+	for bytes := 0; bytes < recordBytes && rows.Next(); {
+		x, err := scan(rows)
+		if err != nil {
+			return nil, "", err
+		}
+		line, err := x.line()
+		if err != nil {
+			return nil, "", err
+		}
+		lines, last = append(lines, line), strconv.FormatInt(x.ID, 10)
+		bytes += len(line)
+	}
+	return lines, last, rows.Err()
+}
+
+// Forget removes all blockers of a session.
+func (b *Board) Forget(tx *store.Tx, session int64) error {
+	_, err := tx.Exec(deleteBlockers, session)
+	return err
+}
+
+// Finished returns blockers that were resolved at or before a time, the oldest first.
+func (b *Board) Finished(q store.Querier, session int64, before time.Time, limit int) ([]work.Done, error) {
+	found, err := read(q.Query(selectResolved, session, before, limit))
+	done := make([]work.Done, len(found))
+	for i := range found {
+		line, err := found[i].line()
+		if err != nil {
+			return nil, err
+		}
+		done[i] = work.Done{Key: found[i].ID, At: found[i].ResolvedAt, Line: line}
+	}
+	return done, err
+}
+
+// Remove removes blockers that Finished has returned. Errors: fault.Conflict if one of them is gone.
+func (b *Board) Remove(tx *store.Tx, session int64, keys []int64) error {
+	for _, key := range keys {
+		n, err := tx.Exec(deleteResolved, session, key)
+		if err == nil && n == 0 {
+			err = fault.New(fault.Conflict, "BLOCKER_REMOVED", "blocker %d has been removed already", key)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Checks returns functions that check the table, each in its own snapshot. A check returns the
+// problems, one line each, at most most.
+func Checks(most int) []func(q store.Querier) ([]string, error) {
+	checks := make([]func(store.Querier) ([]string, error), 0, len(invariants))
+	for _, i := range invariants {
+		checks = append(checks, func(q store.Querier) (problems []string, err error) {
+			rows := q.Query(i.query)
+			defer rows.Close()
+			for len(problems) < most && rows.Next() {
+				var id int64
+				if err := rows.Scan(&id); err != nil {
+					return nil, err
+				}
+				problems = append(problems, fmt.Sprintf("blocker %d: %s", id, i.says))
+			}
+			return problems, rows.Err()
+		})
+	}
+	return checks
+}
+
+var invariants = [...]struct{ says, query string }{
+	{"only a resolved blocker has the time of a resolution", `
+		SELECT id FROM blockers WHERE (state = 3) <> (resolved_at IS NOT NULL)`},
+	{"only an open blocker escalates", `
+		SELECT id FROM blockers WHERE state <> 1 AND escalates_at IS NOT NULL`},
+	{"its timeline does not begin with its raising, or does not end with its last change", `
+		SELECT id FROM blockers
+		WHERE json_extract(timeline, '$[0].step') <> 1 OR json_extract(timeline, '$[0].revision') <> id
+		   OR json_extract(timeline, '$[#-1].revision') <> revision OR (state = 3) <> (json_extract(timeline, '$[#-1].step') = 5)`},
+}
