@@ -6,6 +6,7 @@ import (
 
 	"brokerd/internal/admin"
 	"brokerd/internal/agents"
+	"brokerd/internal/artifacts"
 	"brokerd/internal/blockers"
 	"brokerd/internal/broker"
 	"brokerd/internal/caller"
@@ -343,13 +344,16 @@ func (m mailboxes) Move(ctx context.Context, who caller.Caller, req once.Request
 	return admin.Moved(done), err
 }
 
-// tables are those of the features.
-type tables struct{}
+// tables are those of the features, with the files that belong to them.
+type tables struct {
+	dir    string // the data folder
+	hashes bool   // compare the hashes of artifacts
+}
 
 // Checks implements admin.Tables.
-func (tables) Checks() []func(store.Querier) ([]string, error) {
+func (t tables) Checks() []func(store.Querier) ([]string, error) {
 	return slices.Concat(broker.Checks(admin.MostProblems), state.Checks(admin.MostProblems), locks.Checks(admin.MostProblems),
-		blockers.Checks(admin.MostProblems))
+		blockers.Checks(admin.MostProblems), artifacts.Checks(t.dir, admin.MostProblems, t.hashes))
 }
 
 // Count implements admin.Tables.

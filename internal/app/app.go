@@ -16,6 +16,7 @@ import (
 
 	"brokerd/internal/admin"
 	"brokerd/internal/agents"
+	"brokerd/internal/artifacts"
 	"brokerd/internal/blockers"
 	"brokerd/internal/broker"
 	"brokerd/internal/disk"
@@ -234,10 +235,15 @@ func (a *App) start(ctx context.Context) error {
 	people, letters := directoryOfWork{scopes, registry}, postOfWork{post}
 	obstacles := blockers.New(st, journal, people, letters, c.Clock, log.Named("blockers"))
 	connectBlockers(scopes, registry, obstacles)
+	files, err := openArtifacts(c, st, journal, people, space, measured, log)
+	if err != nil {
+		return err
+	}
+	a.onStop(func(context.Context) error { return files.Stop() })
 	jobs := workFeatures{obstacles}
 	registry.UseHolders(jobs)
 	keeper := retention.New(retention.Options{
-		Store: st, Sessions: kept{scopes}, Messages: keptMessages{post}, Events: keptEvents{journal}, Parts: slices.Concat(parts(registry, post, keys, held), partsOfWork(obstacles)),
+		Store: st, Sessions: kept{scopes}, Messages: keptMessages{post}, Events: keptEvents{journal}, Parts: slices.Concat(parts(registry, post, keys, held), partsOfWork(obstacles), []retention.Part{artifactPart(files)}),
 		Tidy: post.ForgetProducers, Dir: c.Dir, Clock: c.Clock, Log: log.Named("retention"),
 	})
 	wake(keeper, scopes, post)
@@ -258,13 +264,14 @@ func (a *App) start(ctx context.Context) error {
 	server := rpc.NewServer(options)
 	facts := admin.Facts{Version: c.Version, StartedAt: began, Sync: a.sync, DataDir: c.Dir, Listen: a.listen}
 	a.reportDamage(st, server)
-	inspector := admin.NewInspector(st, tables{}, journal)
+	inspector := admin.NewInspector(st, tables{dir: c.Dir}, journal)
 	register(server, services{
 		admin: admin.NewService(admin.Parts{
 			Facts: facts, Store: st, Clock: c.Clock, Directory: census{scopes, registry}, Mailboxes: mailboxes{post}, Post: mailboxes{post}, Commons: commons{held, keys, jobs},
 			Traffic: server, Inspector: inspector, Explainers: []admin.Explainer{registry, post, held, space, obstacles},
 		}),
 		agents:   agents.NewService(registry),
+		files:    artifacts.NewService(files),
 		blockers: blockers.NewService(obstacles),
 		channels: broker.NewChannelService(post),
 		locks:    locks.NewService(held, itemError(measured)),
@@ -292,6 +299,9 @@ func (a *App) start(ctx context.Context) error {
 	if err := held.Start(ctx); err != nil {
 		return fmt.Errorf("start locks: %w", err)
 	}
+	if err := files.Start(ctx); err != nil {
+		return fmt.Errorf("start artifacts: %w", err)
+	}
 	a.onStop(func(context.Context) error { obstacles.Stop(); return nil })
 	obstacles.Start()
 	a.onStop(func(context.Context) error { keeper.Stop(); return nil })
@@ -314,6 +324,7 @@ func (a *App) start(ctx context.Context) error {
 		post.Drain()
 		keys.Drain()
 		held.Drain()
+		files.Drain()
 		obstacles.Drain()
 		journal.Stop()
 		a.stopServer(ctx, server)
@@ -346,6 +357,7 @@ func openStore(ctx context.Context, c Config, options store.Options, measured *m
 		broker.Migrations(),
 		state.Migrations(),
 		locks.Migrations(),
+		artifacts.Migrations(),
 		blockers.Migrations(),
 		retention.Migrations(),
 	)

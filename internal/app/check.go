@@ -39,7 +39,7 @@ func Check(ctx context.Context, c Config) (problems []string, counted string, er
 			err = errors.Join(err, e)
 		}
 	}()
-	problems, totals, err := admin.NewInspector(st, tables{}, events.New(st, c.Clock, c.Log)).Check(ctx)
+	problems, totals, err := admin.NewInspector(st, tables{dir: c.Dir, hashes: true}, events.New(st, c.Clock, c.Log)).Check(ctx)
 	if err != nil {
 		return nil, "", err
 	}

@@ -32,6 +32,8 @@ func TestTables_RowIdsThatOthersReferToAreNeverReused(t *testing.T) {
 		"breakers":          "has the id of its mailbox",
 		"departures":        "has the id of its mailbox",
 		"reranks":           "has the id of its session",
+		"artifact_versions": "takes its ids from the counter",
+		"artifact_usage":    "has the id of its session",
 		"requests":          "nothing refers to its ids",
 		"agent_losses":      "nothing refers to its ids",
 	}

@@ -19,6 +19,8 @@ import (
 // it needs.
 var scans = map[string]string{
 	"agents.selectLeases":        "once, at the start",
+	"artifacts.allContents":      "CheckDatabase",
+	"artifacts.invariants":       "CheckDatabase",
 	"blockers.invariants":        "CheckDatabase",
 	"broker.cancelClaimed":       "at the end of a session; claims are as many as agents work on",
 	"broker.countClaimedByKind":  "claims are as many as agents work on",

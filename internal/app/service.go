@@ -22,6 +22,7 @@ type services struct {
 	agents   pb.AgentServiceServer
 	blockers pb.BlockerServiceServer
 	channels pb.ChannelServiceServer
+	files    pb.ArtifactServiceServer
 	events   pb.EventServiceServer
 	locks    pb.LockServiceServer
 	messages pb.MessageServiceServer
@@ -34,6 +35,7 @@ type services struct {
 func register(server grpc.ServiceRegistrar, s services) {
 	pb.RegisterAdminServiceServer(server, s.admin)
 	pb.RegisterAgentServiceServer(server, s.agents)
+	pb.RegisterArtifactServiceServer(server, s.files)
 	pb.RegisterBlockerServiceServer(server, s.blockers)
 	pb.RegisterChannelServiceServer(server, s.channels)
 	pb.RegisterEventServiceServer(server, s.events)

@@ -18,6 +18,7 @@ var announced = map[string]bool{
 	"agent.recovered":       true,
 	"agent.halted":          true,
 	"agent.resumed":         true,
+	"artifact_shared":       true,
 	"blocker.acknowledged":  true,
 	"blocker.encountered":   true,
 	"blocker.escalated":     true,

@@ -1,9 +1,7 @@
 package locks
 
 import (
-	"fmt"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 
 	"golang.org/x/text/cases"
@@ -52,8 +50,8 @@ func Parse(raw string, fold bool) (Path, error) {
 	if len(text) > valid.MaxPath {
 		return Path{}, invalid("has %d bytes in the form in which paths are compared; at most %d are allowed", len(text), valid.MaxPath)
 	}
-	if err := check(text); err != nil {
-		return Path{}, err
+	if wrong := valid.PathFault(text); wrong != "" {
+		return Path{}, invalid("%s", wrong)
 	}
 	p := Path{text: text, kind: File, prefix: strings.LastIndexByte(text, '/') + 1}
 	if wild := strings.IndexAny(text, "*?"); wild >= 0 {
@@ -96,62 +94,6 @@ func isASCII(s string) bool {
 	return true
 }
 
-// check looks for what no path may have.
-func check(text string) error {
-	switch {
-	case text == "":
-		return invalid("is empty; a path relative to the session's root is required")
-	case text[0] == '/':
-		return invalid("is absolute: %q; paths are relative to the session's root", clip(text))
-	}
-	for i, r := range text {
-		switch {
-		case r == '\\':
-			return invalid("has a backslash at byte %d; segments are separated by /", i)
-		case unicode.IsControl(r):
-			return invalid("has a control character (%U) at byte %d", r, i)
-		case invisible(r):
-			return invalid("has an invisible character (%U) at byte %d", r, i)
-		}
-	}
-	segments := strings.Split(strings.TrimSuffix(text, "/"), "/")
-	for i, s := range segments {
-		if what := wrong(s, i == 0); what != "" {
-			return invalid("segment %d %s", i+1, what)
-		}
-	}
-	return nil
-}
-
-// wrong says what is wrong with a segment, empty for nothing.
-func wrong(s string, first bool) string {
-	switch {
-	case s == "":
-		return "is empty"
-	case s == ".", s == "..":
-		return fmt.Sprintf("is %q; write the path without it, relative to the session's root", s)
-	case first && len(s) == 2 && s[1] == ':' && unicode.IsLetter(rune(s[0])):
-		return fmt.Sprintf("is the drive %q: the path is absolute; paths are relative to the session's root", s)
-	}
-	if last, _ := utf8.DecodeLastRuneInString(s); last == '.' || unicode.IsSpace(last) {
-		return fmt.Sprintf("ends in a dot or space: %q", clip(s))
-	}
-	return ""
-}
-
-// invisible reports whether a character takes no room, or ends a line: names that look the same must be the same.
-func invisible(r rune) bool {
-	return r >= 0x80 && unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
-}
-
 func invalid(format string, args ...any) error {
 	return fault.New(fault.Invalid, "INVALID_ARGUMENT", format, args...)
-}
-
-// clip shortens a bad value for an error message.
-func clip(s string) string {
-	if len(s) > 40 {
-		return strings.ToValidUTF8(s[:40], "") + "…"
-	}
-	return s
 }

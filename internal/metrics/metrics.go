@@ -28,6 +28,7 @@ type Metrics struct {
 	calls     *prometheus.CounterVec
 	refusals  *prometheus.CounterVec
 	outcomes  *prometheus.CounterVec
+	bytes     *prometheus.CounterVec
 }
 
 // New returns metrics of which nothing has been observed yet.
@@ -48,11 +49,13 @@ func New(clock clockwork.Clock, log *zap.Logger, version string) *Metrics {
 	m.outcomes = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "brokerd_work_total",
 		Help: "Changes of tasks, decisions, blockers, handoffs, votes and artifacts, by kind and outcome."},
 		[]string{"kind", "outcome"})
+	m.bytes = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "brokerd_artifact_bytes_total",
+		Help: "Bytes of contents of artifacts that uploads and downloads have transferred."}, []string{"direction"})
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "brokerd_build_info", Help: "Always 1; the version is in the label.", ConstLabels: prometheus.Labels{"version": version},
 	})
 	build.Set(1)
-	m.registry.MustRegister(m.commits, m.functions, m.rows, m.work, m.streams, m.calls, m.refusals, m.outcomes, build,
+	m.registry.MustRegister(m.commits, m.functions, m.rows, m.work, m.streams, m.calls, m.refusals, m.outcomes, m.bytes, build,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -84,6 +87,11 @@ func (m *Metrics) Full(copies int) {
 
 // Work implements work.Observer.
 func (m *Metrics) Work(kind, outcome string) { m.outcomes.WithLabelValues(kind, outcome).Inc() }
+
+// Transferred implements artifacts.Observer.
+func (m *Metrics) Transferred(direction string, bytes int64) {
+	m.bytes.WithLabelValues(direction).Add(float64(bytes))
+}
 
 // Opened implements rpc.Observer.
 func (m *Metrics) Opened(method string) { m.streams.WithLabelValues(method).Inc() }

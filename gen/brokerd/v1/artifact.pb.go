@@ -259,7 +259,7 @@ type ArtifactHeader struct {
 	// and a number, which stands for a version in a reference such as api-spec.yaml@3. The broker
 	// stores it in Unicode NFC.
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	// Bytes of the content, exactly. At most the session's artifact_limit.
+	// Bytes of the content, exactly. 0 to the session's artifact_limit.
 	Size int64 `protobuf:"varint,3,opt,name=size,proto3" json:"size,omitempty"`
 	// SHA-256 of the content in hexadecimal. Empty = the broker computes it, and cannot skip the upload.
 	Sha256 string `protobuf:"bytes,4,opt,name=sha256,proto3" json:"sha256,omitempty"`
@@ -852,8 +852,9 @@ type ListArtifactsResponse struct {
 	NextPageToken string                 `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	// What the answer is true at.
 	Revision int64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
-	// Bytes of all contents of the session, each counted once, and the session's limit; 0 = no limit.
-	StoredBytes   int64 `protobuf:"varint,4,opt,name=stored_bytes,json=storedBytes,proto3" json:"stored_bytes,omitempty"`
+	// Bytes of all contents of the session, each counted once.
+	StoredBytes int64 `protobuf:"varint,4,opt,name=stored_bytes,json=storedBytes,proto3" json:"stored_bytes,omitempty"`
+	// The session's artifact_total_limit; 0 = no limit.
 	StoredLimit   int64 `protobuf:"varint,5,opt,name=stored_limit,json=storedLimit,proto3" json:"stored_limit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -57,16 +57,15 @@ type ArtifactServiceClient interface {
 	//
 	// NOT_FOUND if there is no such version. OUT_OF_RANGE if offset is greater than the size.
 	// FAILED_PRECONDITION (CONTENT_MISSING) if the content's file is missing in the data folder.
-	// DEADLINE_EXCEEDED (TRANSFER_IDLE) if the client reads nothing for 60 s. A version that is deleted
-	// during a download is sent to its end.
+	// A version that is deleted during a download is sent to its end.
 	DownloadArtifact(ctx context.Context, in *DownloadArtifactRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[DownloadArtifactResponse], error)
 	// GetArtifact returns a version and the versions of its artifact. NOT_FOUND if there is none.
 	GetArtifact(ctx context.Context, in *GetArtifactRequest, opts ...grpc.CallOption) (*GetArtifactResponse, error)
 	// ListArtifacts lists artifacts by name.
 	ListArtifacts(ctx context.Context, in *ListArtifactsRequest, opts ...grpc.CallOption) (*ListArtifactsResponse, error)
-	// DeleteArtifact removes a version, or an artifact with all its versions. The numbers of removed
-	// versions are not used again before the session's message_retention has passed. NOT_FOUND if
-	// there is none. PERMISSION_DENIED (NOT_THE_AUTHOR) if another agent uploaded one of the
+	// DeleteArtifact removes a version, or an artifact with all its versions. An upload does not use
+	// the number of a removed version again, except 30 days or more after the removal of all versions
+	// of the name. NOT_FOUND if there is none. PERMISSION_DENIED (NOT_THE_AUTHOR) if another agent uploaded one of the
 	// versions, unless the caller is an operator or has one of the session's directors roles.
 	DeleteArtifact(ctx context.Context, in *DeleteArtifactRequest, opts ...grpc.CallOption) (*DeleteArtifactResponse, error)
 }
@@ -172,16 +171,15 @@ type ArtifactServiceServer interface {
 	//
 	// NOT_FOUND if there is no such version. OUT_OF_RANGE if offset is greater than the size.
 	// FAILED_PRECONDITION (CONTENT_MISSING) if the content's file is missing in the data folder.
-	// DEADLINE_EXCEEDED (TRANSFER_IDLE) if the client reads nothing for 60 s. A version that is deleted
-	// during a download is sent to its end.
+	// A version that is deleted during a download is sent to its end.
 	DownloadArtifact(*DownloadArtifactRequest, grpc.ServerStreamingServer[DownloadArtifactResponse]) error
 	// GetArtifact returns a version and the versions of its artifact. NOT_FOUND if there is none.
 	GetArtifact(context.Context, *GetArtifactRequest) (*GetArtifactResponse, error)
 	// ListArtifacts lists artifacts by name.
 	ListArtifacts(context.Context, *ListArtifactsRequest) (*ListArtifactsResponse, error)
-	// DeleteArtifact removes a version, or an artifact with all its versions. The numbers of removed
-	// versions are not used again before the session's message_retention has passed. NOT_FOUND if
-	// there is none. PERMISSION_DENIED (NOT_THE_AUTHOR) if another agent uploaded one of the
+	// DeleteArtifact removes a version, or an artifact with all its versions. An upload does not use
+	// the number of a removed version again, except 30 days or more after the removal of all versions
+	// of the name. NOT_FOUND if there is none. PERMISSION_DENIED (NOT_THE_AUTHOR) if another agent uploaded one of the
 	// versions, unless the caller is an operator or has one of the session's directors roles.
 	DeleteArtifact(context.Context, *DeleteArtifactRequest) (*DeleteArtifactResponse, error)
 	mustEmbedUnimplementedArtifactServiceServer()

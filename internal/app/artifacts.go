@@ -1,0 +1,32 @@
+package app
+
+import (
+	"go.uber.org/zap"
+
+	"brokerd/internal/artifacts"
+	"brokerd/internal/disk"
+	"brokerd/internal/events"
+	"brokerd/internal/metrics"
+	"brokerd/internal/retention"
+	"brokerd/internal/store"
+	"brokerd/internal/work"
+)
+
+// openArtifacts returns the repository of artifacts. Transfers are counted unless measured is nil.
+func openArtifacts(c Config, st *store.Store, journal *events.Log, dir work.Directory, space *disk.Gauge, measured *metrics.Metrics, log *zap.Logger) (*artifacts.Repository, error) {
+	o := artifacts.Options{
+		Store: st, Log: journal, Directory: dir, Disk: space, Dir: c.Dir, Clock: c.Clock, Logger: log.Named("artifacts"),
+	}
+	if measured != nil {
+		o.Observer = measured
+	}
+	return artifacts.New(o)
+}
+
+// artifactPart is the part of an export that has the artifacts.
+func artifactPart(r *artifacts.Repository) retention.Part {
+	return retention.Part{
+		File: "artifacts.jsonl", Kind: "artifacts", Lines: r.Records, Erase: r.Erase, Forget: r.Forget,
+		Finished: r.Replaced, Remove: r.Remove,
+	}
+}

@@ -1,0 +1,127 @@
+package artifacts
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"brokerd/internal/store"
+)
+
+// Checks returns what inspects the tables and the folder of contents below a data folder, each for
+// one snapshot. A check returns one line per problem, at most so many. With hashes, the checks also
+// read every content and compare its hash, which takes seconds per GiB.
+func Checks(dir string, most int, hashes bool) []func(q store.Querier) ([]string, error) {
+	checks := []func(store.Querier) ([]string, error){
+		func(q store.Querier) ([]string, error) {
+			return checkFiles(q, filepath.Join(dir, Folder), most, hashes)
+		},
+	}
+	for _, i := range invariants {
+		checks = append(checks, func(q store.Querier) ([]string, error) { return i.check(q, most) })
+	}
+	return checks
+}
+
+// checkFiles checks that every content has its file.
+func checkFiles(q store.Querier, dir string, most int, hashes bool) (problems []string, err error) {
+	sizes := map[string]int64{}
+	rows := q.Query(allContents)
+	defer rows.Close()
+	for rows.Next() {
+		var sum string
+		var size int64
+		if err := rows.Scan(&sum, &size); err != nil {
+			return nil, err
+		}
+		sizes[sum] = size
+	}
+	if err := rows.Close(); err != nil || len(sizes) == 0 {
+		return nil, err
+	}
+	root, err := os.OpenRoot(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return []string{fmt.Sprintf("the folder %s is missing, and with it the contents of all artifacts", dir)}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = root.Close() }() // it is only read
+	for sum, size := range sizes {
+		if len(problems) == most {
+			break
+		}
+		if what := checkFile(root, sum, size, hashes); what != "" {
+			problems = append(problems, fmt.Sprintf("the content %s of artifacts %s", sum, what))
+		}
+	}
+	return problems, nil
+}
+
+// checkFile says what is wrong with the file of a content.
+func checkFile(root *os.Root, sum string, size int64, hashes bool) string {
+	file, err := root.Open(sum)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "has no file"
+	}
+	if err != nil {
+		return "cannot be read: " + err.Error()
+	}
+	defer func() { _ = file.Close() }() // it is only read
+	info, err := file.Stat()
+	switch {
+	case err != nil:
+		return "cannot be read: " + err.Error()
+	case info.Size() != size:
+		return fmt.Sprintf("has a file of %d bytes instead of %d", info.Size(), size)
+	case !hashes:
+		return ""
+	}
+	h := sha256.New()
+	if _, err := io.Copy(h, file); err != nil {
+		return "cannot be read: " + err.Error()
+	}
+	if found := hex.EncodeToString(h.Sum(nil)); found != sum {
+		return "is damaged: its file has the hash " + found
+	}
+	return ""
+}
+
+// An invariant is a query for the names of artifacts that break a rule, and what is wrong with them.
+type invariant struct{ says, query string }
+
+func (i invariant) check(q store.Querier, most int) (problems []string, err error) {
+	rows := q.Query(i.query)
+	defer rows.Close()
+	for len(problems) < most && rows.Next() {
+		var name string
+		if err := rows.Scan(&name); err != nil {
+			return nil, err
+		}
+		problems = append(problems, fmt.Sprintf("artifact %q: %s", name, i.says))
+	}
+	return problems, rows.Close()
+}
+
+const allContents = `
+SELECT sha256, max(size) FROM artifact_contents GROUP BY sha256`
+
+var invariants = [...]invariant{
+	{"a version has no content", `
+		SELECT v.name FROM artifact_versions v LEFT JOIN artifact_contents c ON c.session = v.session AND c.sha256 = v.sha256
+		WHERE c.sha256 IS NULL OR c.size <> v.size`},
+	{"it has more versions of a content than the content's row counts", `
+		SELECT min(v.name) FROM artifact_versions v JOIN artifact_contents c ON c.session = v.session AND c.sha256 = v.sha256
+		GROUP BY v.session, v.sha256 HAVING count(*) > max(c.versions)`},
+	{"it has not exactly one newest version, which is its highest", `
+		SELECT name FROM artifact_versions GROUP BY session, name
+		HAVING count(*) FILTER (WHERE replaced_at IS NULL) <> 1 OR max(version) <> max(CASE WHEN replaced_at IS NULL THEN version END)`},
+	{"it has versions, and no row of its own or a lower last number", `
+		SELECT v.name FROM artifact_versions v LEFT JOIN artifacts a ON a.session = v.session AND a.name = v.name
+		WHERE a.name IS NULL OR a.deleted_at IS NOT NULL OR a.last < v.version`},
+}

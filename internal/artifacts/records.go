@@ -1,0 +1,302 @@
+package artifacts
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"slices"
+	"strings"
+	"time"
+
+	"brokerd/internal/fault"
+	"brokerd/internal/store"
+	"brokerd/internal/work"
+)
+
+// A record is a version as exports and archives have it.
+type record struct {
+	Name        string            `json:"name"`
+	Version     int64             `json:"version"`
+	Revision    int64             `json:"revision"`
+	SHA256      string            `json:"sha256"` // in an export, the content is the file artifacts/SHA256
+	Size        int64             `json:"size"`
+	MediaType   string            `json:"media_type"`
+	Description string            `json:"description"`
+	Labels      map[string]string `json:"labels"`
+	TaskID      string            `json:"task_id"`
+	Author      string            `json:"author"`
+	CreatedAt   time.Time         `json:"created_at"`
+	ReplacedAt  *time.Time        `json:"replaced_at"` // null for the newest version
+}
+
+func line(v *Version) ([]byte, error) {
+	r := record{
+		Name: v.Name, Version: v.Number, Revision: v.Revision, SHA256: v.SHA256, Size: v.Size, MediaType: v.MediaType,
+		Description: v.Description, Labels: v.Labels, TaskID: v.TaskID, Author: v.Author, CreatedAt: v.CreatedAt,
+	}
+	if !v.Newest() {
+		r.ReplacedAt = &v.ReplacedAt
+	}
+	return json.Marshal(r)
+}
+
+// Records returns the versions of a session after a position, each as one line of JSON, by name and
+// version, and the position of the last one.
+func (r *Repository) Records(q store.Querier, session int64, after string, limit int) (lines [][]byte, last string, err error) {
+	var from Position
+	if after != "" {
+		if err := json.Unmarshal([]byte(after), &from); err != nil {
+			return nil, "", err
+		}
+	}
+	rows := q.Query(everyVersion, session, from.Name, from.Name, from.Version, limit)
+	defer rows.Close()
+	for rows.Next() {
+		v, err := scanVersion(rows)
+		if err != nil {
+			return nil, "", err
+		}
+		text, err := line(&v)
+		if err != nil {
+			return nil, "", err
+		}
+		lines, from = append(lines, text), Position{v.Name, v.Number}
+	}
+	if err := rows.Err(); err != nil {
+		return nil, "", err
+	}
+	position, err := json.Marshal(from)
+	return lines, string(position), err
+}
+
+// Contents passes the contents of a session to a function, in the order of their hashes: the name of
+// a file of the export, and what it contains. Contents that the session loses meanwhile may be left
+// out. Errors: fault.Precondition (CONTENT_MISSING).
+func (r *Repository) Contents(ctx context.Context, session int64, to func(file string, content io.Reader) error) error {
+	for after := ""; ; {
+		sums, err := r.someContents(ctx, session, after)
+		if err != nil || len(sums) == 0 {
+			return err
+		}
+		for _, sum := range sums {
+			if err := r.content(ctx, session, sum, to); err != nil {
+				return err
+			}
+		}
+		after = sums[len(sums)-1]
+	}
+}
+
+// someContents returns a page of the hashes of a session's contents.
+func (r *Repository) someContents(ctx context.Context, session int64, after string) (sums []string, err error) {
+	err = r.Store.Read(ctx, func(snap *store.Snapshot) error {
+		sums, err = contentsAfter(snap, session, after, pageFiles)
+		return err
+	})
+	return sums, err
+}
+
+func contentsAfter(q store.Querier, session int64, after string, limit int) (sums []string, err error) {
+	rows := q.Query(everyContent, session, after, limit)
+	defer rows.Close()
+	for rows.Next() {
+		var sum string
+		if err := rows.Scan(&sum); err != nil {
+			return nil, err
+		}
+		sums = append(sums, sum)
+	}
+	return sums, rows.Err()
+}
+
+func (r *Repository) content(ctx context.Context, session int64, sum string, to func(file string, content io.Reader) error) error {
+	file, err := r.folder.open(sum)
+	if errors.Is(err, fs.ErrNotExist) {
+		return r.Store.Read(ctx, func(snap *store.Snapshot) error {
+			var size, versions int64
+			err := snap.QueryRow(selectContent, session, sum).Scan(&size, &versions)
+			if errors.Is(err, store.ErrNoRows) {
+				return nil
+			}
+			return errors.Join(err, fault.New(fault.Precondition, "CONTENT_MISSING",
+				"the file %s/%s is missing in the data folder, and without it the export would not be complete: restore it from a backup", Folder, sum))
+		})
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { _ = file.Close() }() // it is only read
+	return to(Folder+"/"+sum, file)
+}
+
+// A Mentions function finds out which of the texts live data of a session names. A text is the name
+// of an artifact, a name with a version, such as api.yaml@3, or the hash of a content.
+type Mentions func(q store.Querier, session int64, texts []string) (map[string]bool, error)
+
+// Replaced returns versions that were replaced at or before a time and that no live data names,
+// the oldest end first, at most limit.
+func (r *Repository) Replaced(q store.Querier, session int64, before time.Time, limit int) (found []work.Done, err error) {
+	at, revision := time.Unix(0, 0), int64(0) // the position
+	for len(found) < limit {
+		page, err := replacedAfter(q, session, before, at, revision)
+		if err != nil || len(page) == 0 {
+			return found, err
+		}
+		last := &page[len(page)-1]
+		at, revision = last.ReplacedAt, last.Revision
+		named, err := r.named(q, session, page)
+		if err != nil {
+			return nil, err
+		}
+		for i := range page {
+			v := &page[i]
+			if len(found) == limit || slices.ContainsFunc(references(v), func(text string) bool { return named[text] }) {
+				continue
+			}
+			text, err := line(v)
+			if err != nil {
+				return nil, err
+			}
+			found = append(found, work.Done{Key: v.Revision, At: v.ReplacedAt, Line: text})
+		}
+	}
+	return found, nil
+}
+
+// replacedAtOnce is how many versions one look at the data that may name them covers.
+const replacedAtOnce = 100
+
+func replacedAfter(q store.Querier, session int64, before, at time.Time, revision int64) (page []Version, err error) {
+	rows := q.Query(selectReplaced, session, before, at, revision, replacedAtOnce)
+	defer rows.Close()
+	for rows.Next() {
+		v, err := scanVersion(rows)
+		if err != nil {
+			return nil, err
+		}
+		page = append(page, v)
+	}
+	return page, rows.Err()
+}
+
+// references returns the texts that name a version.
+func references(v *Version) []string {
+	return []string{v.Name, fmt.Sprintf("%s@%d", v.Name, v.Number), v.SHA256}
+}
+
+// named returns the references to versions that live data has.
+func (r *Repository) named(q store.Querier, session int64, page []Version) (map[string]bool, error) {
+	var texts []string
+	for i := range page {
+		texts = append(texts, references(&page[i])...)
+	}
+	slices.Sort(texts)
+	texts = slices.Compact(texts)
+	all := map[string]bool{}
+	for _, mentions := range r.Mentions {
+		some, err := mentions(q, session, texts)
+		if err != nil {
+			return nil, err
+		}
+		for text := range some {
+			all[text] = true
+		}
+	}
+	return all, nil
+}
+
+// Remove removes versions that Replaced has returned. Errors: fault.Conflict if one of them has been
+// deleted, or is the newest, meanwhile.
+func (r *Repository) Remove(tx *store.Tx, session int64, revisions []int64) error {
+	t := removeTx{Repository: r, tx: tx, session: session}
+	bySum := map[string]*loss{}
+	for _, revision := range revisions {
+		v, found, err := oneVersion(tx.Query(selectRevision, revision, session))
+		if err != nil {
+			return err
+		}
+		if !found || v.Newest() {
+			return fault.New(fault.Conflict, "CHANGED", "a version that was to be removed has changed")
+		}
+		if bySum[v.SHA256] == nil {
+			bySum[v.SHA256] = &loss{sum: v.SHA256, size: v.Size}
+		}
+		bySum[v.SHA256].versions++
+	}
+	losses := make([]loss, 0, len(bySum))
+	for _, l := range bySum {
+		losses = append(losses, *l)
+	}
+	slices.SortFunc(losses, func(a, b loss) int { return strings.Compare(a.sum, b.sum) })
+	if err := t.findLast(losses); err != nil {
+		return err
+	}
+	var freed int64
+	for _, l := range losses {
+		if l.last {
+			freed += l.size
+		}
+	}
+	for _, revision := range revisions {
+		if _, err := tx.Exec(deleteVersion, revision); err != nil {
+			return err
+		}
+	}
+	return t.settle(losses, int64(len(revisions)), freed)
+}
+
+// Erase removes some of the versions, or after them of the contents, of a session that is being
+// deleted. It reports whether there may be more.
+func (r *Repository) Erase(tx *store.Tx, session int64, limit int) (more bool, err error) {
+	revisions, err := revisionsOf(tx, session, limit)
+	if err != nil {
+		return false, err
+	}
+	for _, revision := range revisions {
+		if _, err := tx.Exec(deleteVersion, revision); err != nil {
+			return false, err
+		}
+	}
+	if len(revisions) > 0 {
+		return true, nil
+	}
+	sums, err := contentsAfter(tx, session, "", limit)
+	if err != nil || len(sums) == 0 {
+		return false, err
+	}
+	r.drop(tx, sums)
+	_, err = tx.Exec(deleteContents, session, sums[len(sums)-1])
+	return true, err
+}
+
+func revisionsOf(tx *store.Tx, session int64, limit int) (revisions []int64, err error) {
+	rows := tx.Query(someVersions, session, limit)
+	defer rows.Close()
+	for rows.Next() {
+		var revision int64
+		if err := rows.Scan(&revision); err != nil {
+			return nil, err
+		}
+		revisions = append(revisions, revision)
+	}
+	return revisions, rows.Err()
+}
+
+// Forget removes all rows of a session.
+func (r *Repository) Forget(tx *store.Tx, session int64) error {
+	for more := true; more; {
+		var err error
+		if more, err = r.Erase(tx, session, pageFiles); err != nil {
+			return fmt.Errorf("remove artifacts: %w", err)
+		}
+	}
+	for _, statement := range []string{deleteArtifacts, deleteUsage} {
+		if _, err := tx.Exec(statement, session); err != nil {
+			return fmt.Errorf("remove artifacts: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,253 @@
+package artifacts
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"os"
+	"strconv"
+
+	"go.uber.org/zap"
+
+	"brokerd/internal/caller"
+	"brokerd/internal/fault"
+	"brokerd/internal/once"
+	"brokerd/internal/store"
+	"brokerd/internal/work"
+)
+
+// roomEvery is after how many bytes of an upload the broker checks the disk again.
+const roomEvery = 16 << 20
+
+// A Header announces the content of an upload.
+type Header struct {
+	Name        string
+	Size        int64  // bytes, exactly
+	SHA256      string // in hexadecimal; empty = unknown
+	MediaType   string
+	Description string
+	Labels      map[string]string
+	TaskID      string
+	Announce    bool
+}
+
+// A Stored is the outcome of an upload.
+type Stored struct {
+	Version   Version
+	Unchanged bool // the newest version already has the content
+}
+
+// An Upload is an upload under way. It belongs to one goroutine, which calls Close in the end.
+type Upload struct {
+	*Repository
+	caller caller.Caller
+	header Header
+	once   func(sum string) (once.Request, error)
+	name   string // of the temporary file
+	file   *os.File
+	sum    hash.Hash
+	size   int64
+}
+
+// errUnknownContent is why an upload cannot be skipped.
+var errUnknownContent = errors.New("the session does not have this content")
+
+// Begin begins an upload. If the header has the hash of a content that the session has, Begin stores
+// the version and returns it in place of an upload. request returns the idempotency key for a
+// content.
+//
+// Errors: fault.Exhausted for an artifact or session that becomes too large, for too many artifacts
+// and for a disk that is nearly full; otherwise as work.Directory.
+func (r *Repository) Begin(ctx context.Context, c caller.Caller, h Header, request func(sum string) (once.Request, error)) (*Upload, *Stored, error) {
+	if r.Disk != nil {
+		if err := r.Disk.Room(); err != nil {
+			return nil, nil, err
+		}
+	}
+	known := false
+	err := r.Store.Write(ctx, func(tx *store.Tx) error {
+		s, _, err := r.acting(tx, c)
+		if err != nil {
+			return err
+		}
+		known, err = r.admit(tx, s, h.SHA256, h.Size)
+		return err
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("begin upload: %w", err)
+	}
+	u := &Upload{Repository: r, caller: c, header: h, once: request, sum: sha256.New()}
+	if known && r.folder.has(h.SHA256, h.Size) {
+		stored, err := u.skip(ctx)
+		if !errors.Is(err, errUnknownContent) {
+			return nil, stored, err
+		}
+	}
+	if u.name, u.file, err = r.folder.create(); err != nil {
+		return nil, nil, diskFault("create a file for an upload", err)
+	}
+	return u, nil, nil
+}
+
+// admit checks the limits for a content, and reports whether the session already has it. Without a
+// hash it does not check the session's limit, because the session may have the content.
+func (r *Repository) admit(q store.Querier, s work.Session, sum string, size int64) (known bool, err error) {
+	if s.Artifact > 0 && size > s.Artifact {
+		return false, full("ARTIFACT_TOO_LARGE", "artifact_limit", s.Artifact,
+			"the content has %d bytes; an artifact of this session has at most %d bytes (artifact_limit)", size, s.Artifact)
+	}
+	if sum == "" {
+		return false, nil
+	}
+	var stored, versions int64
+	err = q.QueryRow(selectContent, s.ID, sum).Scan(&stored, &versions)
+	if err == nil {
+		if stored != size {
+			return false, mismatch("SIZE_MISMATCH", "size", "is %d; the content with this hash has %d bytes", size, stored)
+		}
+		return true, nil
+	}
+	if !errors.Is(err, store.ErrNoRows) {
+		return false, err
+	}
+	u, err := usageOf(q, s.ID)
+	if err == nil && s.Artifacts > 0 && u.bytes+size > s.Artifacts {
+		err = full("ARTIFACTS_FULL", "artifact_total_limit", s.Artifacts,
+			"the artifacts of this session have %d bytes, and %d more are beyond its limit of %d bytes (artifact_total_limit): delete old versions first",
+			u.bytes, size, s.Artifacts)
+	}
+	return false, err
+}
+
+// Write adds the next bytes of the content.
+func (u *Upload) Write(chunk []byte) error {
+	if u.size+int64(len(chunk)) > u.header.Size {
+		return mismatch("SIZE_MISMATCH", "size", "is %d, and the content has more bytes", u.header.Size)
+	}
+	if u.Disk != nil && (u.size+int64(len(chunk)))/roomEvery > u.size/roomEvery {
+		if err := u.Disk.Room(); err != nil {
+			return err
+		}
+	}
+	if _, err := u.file.Write(chunk); err != nil {
+		return diskFault("write the content of an upload", err)
+	}
+	_, _ = u.sum.Write(chunk) // a hash never fails
+	u.size += int64(len(chunk))
+	u.transferred("upload", int64(len(chunk)))
+	return nil
+}
+
+// Commit stores the version. Errors: fault.Invalid if the content is not what the header announces;
+// otherwise as Begin.
+func (u *Upload) Commit(ctx context.Context) (*Stored, error) {
+	sum := hex.EncodeToString(u.sum.Sum(nil))
+	switch {
+	case u.size != u.header.Size:
+		return nil, mismatch("SIZE_MISMATCH", "size", "is %d, and the content has %d bytes", u.header.Size, u.size)
+	case u.header.SHA256 != "" && u.header.SHA256 != sum:
+		return nil, mismatch("HASH_MISMATCH", "sha256", "is %s, and the content has %s", u.header.SHA256, sum)
+	}
+	u.header.SHA256 = sum
+	if err := u.file.Sync(); err != nil {
+		return nil, diskFault("sync an upload", err)
+	}
+	stored, err := u.publish(ctx)
+	if err != nil {
+		u.Repository.abandon(sum)
+		return nil, fmt.Errorf("store an upload: %w", err)
+	}
+	return stored, nil
+}
+
+// publish renames the file, then commits its row.
+func (u *Upload) publish(ctx context.Context) (*Stored, error) {
+	u.publishing.RLock()
+	defer u.publishing.RUnlock()
+	if err := u.folder.keep(u.name, u.header.SHA256); err != nil {
+		return nil, diskFault("rename an upload", err)
+	}
+	u.name = ""
+	return u.record(ctx, false)
+}
+
+// skip stores a version of a content that the session has: errUnknownContent if it lost the content
+// meanwhile.
+func (u *Upload) skip(ctx context.Context) (*Stored, error) {
+	u.publishing.RLock()
+	defer u.publishing.RUnlock()
+	if !u.folder.has(u.header.SHA256, u.header.Size) {
+		return nil, errUnknownContent
+	}
+	return u.record(ctx, true)
+}
+
+// abandon removes the file of a content whose row could not be stored, unless another upload has
+// stored one.
+func (r *Repository) abandon(sum string) {
+	r.mu.Lock()
+	r.dropped = append(r.dropped, sum)
+	r.mu.Unlock()
+	r.collect()
+}
+
+// Close ends the upload. Without a Commit before, nothing of it remains.
+func (u *Upload) Close() {
+	err := u.file.Close()
+	if u.name != "" {
+		err = errors.Join(err, u.folder.remove(u.name))
+	}
+	if err != nil {
+		u.Logger.Warn("the file of an upload could not be removed; the next start removes it", zap.Error(err))
+	}
+}
+
+// record stores the version in one transaction. If known is set, the session must have the content.
+func (u *Upload) record(ctx context.Context, known bool) (*Stored, error) {
+	req, err := u.once(u.header.SHA256)
+	if err != nil {
+		return nil, err
+	}
+	var out Stored
+	var seen bool
+	err = u.Store.Write(ctx, func(tx *store.Tx) (err error) {
+		seen, err = req.Do(tx, &out, func() error {
+			s, a, err := u.acting(tx, u.caller)
+			if err != nil {
+				return err
+			}
+			t := uploadTx{Upload: u, tx: tx, session: s, agent: a}
+			out, err = t.run(known)
+			return err
+		})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case seen:
+	case out.Unchanged:
+		u.count("unchanged")
+	case known:
+		u.count("skipped")
+	default:
+		u.count("uploaded")
+	}
+	return &out, nil
+}
+
+// full is the error for a limit.
+func full(reason, limit string, most int64, format string, args ...any) error {
+	return fault.New(fault.Exhausted, reason, format, args...).With("limit", limit).With(limit, strconv.FormatInt(most, 10))
+}
+
+// mismatch is the error for a content that is not what the header announces.
+func mismatch(reason, field, format string, args ...any) error {
+	e := fault.Field(field, format, args...)
+	e.Reason = reason
+	return e
+}
