@@ -35,15 +35,31 @@ var subjects = []subject{
 	{"role", []string{"the role"}, func(r *pb.ExplainRequest, args []string) {
 		r.Subject = &pb.ExplainRequest_Role{Role: args[0]}
 	}},
+	{"task", []string{"the task's id"}, func(r *pb.ExplainRequest, args []string) {
+		r.Subject = &pb.ExplainRequest_Task{Task: args[0]}
+	}},
+	{"decision", []string{"the decision's id"}, func(r *pb.ExplainRequest, args []string) {
+		r.Subject = &pb.ExplainRequest_Decision{Decision: args[0]}
+	}},
+	{"blocker", []string{"the blocker's id"}, func(r *pb.ExplainRequest, args []string) {
+		r.Subject = &pb.ExplainRequest_Blocker{Blocker: args[0]}
+	}},
+	{"handoff", []string{"the handoff's id"}, func(r *pb.ExplainRequest, args []string) {
+		r.Subject = &pb.ExplainRequest_Handoff{Handoff: args[0]}
+	}},
+	{"vote", []string{"the vote's id"}, func(r *pb.ExplainRequest, args []string) {
+		r.Subject = &pb.ExplainRequest_Vote{Vote: args[0]}
+	}},
 }
 
 func newExplainCommand(c *cli) *cobra.Command {
 	return &cobra.Command{
-		Use:   "explain [[message] ID | lock PATH | token TYPE SCOPE | agent NAME | role ROLE]",
+		Use:   "explain [[message] ID | lock PATH | token TYPE SCOPE | agent NAME | role ROLE | KIND ID]",
 		Short: "Say what is stuck, and which command frees it",
 		Long: `Explain why something is stuck: its holder, the waiting agents, since when and why, and the commands that free it. The
 commands can be run as printed, the best first. Without a subject: the worst problems of the session; for an agent, only
-what concerns that agent and its role's queue. A lock is named by a path, or by the number of a fence or ticket.
+what concerns that agent and its role's queue. A lock is named by a path, or by the number of a fence or ticket. KIND is
+task, decision, blocker, handoff or vote.
 
 Severities: ERROR, stuck until an agent or an operator acts; WARNING, slow or at risk; INFO, as it should be.`,
 		Example: `  brokerctl explain
@@ -126,7 +142,7 @@ func parseSubject(args []string) (*pb.ExplainRequest, error) {
 		return request, nil
 	}
 	return nil, usagef("cannot explain %q; write: brokerctl explain message ID, lock PATH, token TYPE SCOPE, "+
-		"agent NAME or role ROLE", args[0])
+		"agent NAME, role ROLE, or task, decision, blocker, handoff or vote ID", args[0])
 }
 
 // completeSubject completes the kinds, and names of agents.

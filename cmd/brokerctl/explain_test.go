@@ -369,7 +369,7 @@ func TestExplain_RefusesWhatIsNotThere(t *testing.T) {
 		text string
 	}{
 		{"message 999", 3, "999"}, {"message x", 2, "no message's id"}, {"agent bilder-1", 3, "builder-1"}, {"role painter", 3, "painter"},
-		{"token review login", 3, "login"}, {"token review", 2, "its scope is missing"}, {"lock", 2, "path"}, {"builder-1", 2, `cannot explain "builder-1"; write: brokerctl explain message ID, lock PATH, token TYPE SCOPE, agent NAME or role ROLE`},
+		{"token review login", 3, "login"}, {"token review", 2, "its scope is missing"}, {"lock", 2, "path"}, {"builder-1", 2, `cannot explain "builder-1"; write: brokerctl explain message ID, lock PATH, token TYPE SCOPE, agent NAME, role ROLE`},
 		{"bug x", 2, "explain message ID"}, {"999 x", 2, "explain message ID"}, {"999", 3, "message 999"}, {"999.1", 3, "999"},
 		{"019b7ca9-8c88-72c0-80bf-000000000005", 3, "019b7ca9"},
 		{"agent builder-1 x", 2, "one too many"}, {"token re/view login", 3, "view/login"}, {"agent /", 2, "not a name"},

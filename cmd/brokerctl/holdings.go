@@ -38,6 +38,9 @@ func (c *cli) holdingLines(h *pb.Holdings) []string {
 	for _, q := range h.GetAsked() {
 		add("has no answer yet to %s", strings.TrimSpace(c.question(q)))
 	}
+	for _, i := range h.GetWork() {
+		add("%s", c.itemLine(i))
+	}
 	return lines
 }
 

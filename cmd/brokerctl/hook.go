@@ -284,13 +284,16 @@ func (h *hook) deliver(ctx context.Context, out io.Writer) error {
 	}
 	var mail []*pb.InboxItem
 	err := h.as(ctx, func(broker *client.Client) (err error) {
-		mail, err = h.receive(ctx, broker)
+		if mail, err = h.receive(ctx, broker); err == nil {
+			h.c.work, err = workOf(ctx, broker)
+		}
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	if len(mail) == 0 {
+	open := owed(h.c.work)
+	if len(mail)+len(open) == 0 {
 		return h.beat(ctx, idle)
 	}
 	slices.SortStableFunc(mail, func(a, b *pb.InboxItem) int {
@@ -313,6 +316,7 @@ func (h *hook) deliver(ctx context.Context, out io.Writer) error {
 	if len(mail) == hookMail {
 		fmt.Fprintf(&text, "There may be more: %s inbox\n", h.c.again())
 	}
+	h.c.printWork(&text, open)
 	return writeHookAnswer(out, hookAnswer{Decision: "block", Reason: text.String()})
 }
 

@@ -72,7 +72,7 @@ var mistakes = []struct {
 	{"a path outside of the root", "", "--agent builder-1 lock acquire ../../x", 2,
 		[]string{"../../x is outside of the session's root", "BROKERD_ROOT"}},
 	{"a lost fence", "BROKERD_AGENT=builder-1;BROKERD_FENCE=999999", "send lead x", 6,
-		[]string{"does not hold the lock or token with fence 999999", "nothing was done"}},
+		[]string{"no longer holds the lock, token or task with fence 999999", "nothing was done"}},
 	{"no credential", "", "--addr $TCP inbox", 7,
 		[]string{"a call over TCP needs a credential", "operator.credential", "BROKERD_CREDENTIAL_FILE"}},
 	{"a wrong credential", "BROKERD_CREDENTIAL_FILE=wrong.credential", "--addr $TCP inbox", 7,

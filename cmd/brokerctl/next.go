@@ -5,6 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -40,6 +43,7 @@ func newNextCommand(c *cli) *cobra.Command {
   notices      information from the broker, once
   open claims  what the agent holds, to continue after an interruption
   a new claim  the most urgent message, if the agent holds less than --limit
+  open work    tasks, decisions, blockers, handoffs and votes of the agent
 
 Exit code 4: there was nothing, or nothing came within --wait.`,
 		Example: `  brokerctl --agent builder-1 next --wait 90s -o prompt
@@ -65,6 +69,9 @@ func (o *nextOptions) run(c *cli, cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	if c.work, err = workOf(cmd.Context(), broker); err != nil {
+		return err
+	}
 	wait := o.wait
 	if len(inbox.GetDirectives())+len(alive.GetLosses()) > 0 {
 		wait = 0
@@ -79,7 +86,8 @@ func (o *nextOptions) run(c *cli, cmd *cobra.Command) error {
 	}
 	t := newTurn(inbox, answer.GetClaims())
 	t.losses, t.more, t.notices = alive.GetLosses(), alive.GetMoreLosses(), answer.GetNotices()
-	if len(t.directives)+len(t.losses)+len(t.notices)+len(t.claims) == 0 {
+	t.work = c.work
+	if len(t.directives)+len(t.losses)+len(t.notices)+len(t.claims)+len(owed(t.work)) == 0 {
 		text := c.whyEmpty(answer, o.wait)
 		if n := len(t.owed); n > 0 {
 			text += fmt.Sprintf("; %s: %s inbox --summary", cond(n == 1, "an answer is owed", "answers are owed"), c.again())
@@ -108,6 +116,7 @@ type turn struct {
 	more       int32 // losses that are only in the log
 	notices    []*pb.Notice
 	claims     []rendering
+	work       []*pb.WorkItem     // that concerns the agent
 	owed       []*pb.OpenQuestion // to be answered by the agent, beside what it holds
 	inbox      *pb.GetInboxSummaryResponse
 }
@@ -189,9 +198,16 @@ func (t turn) print(c *cli, w io.Writer) {
 	for _, r := range t.claims {
 		show(r)
 	}
+	c.printWork(w, slices.DeleteFunc(slices.Clone(t.work), t.shows))
 	for _, q := range t.owed {
 		fmt.Fprintf(w, "An answer is owed to %s: %s reply %d ANSWER\n", c.question(q), c.again(), q.GetRevision())
 	}
+}
+
+// shows reports whether the turn shows a piece of work already, by the message about it.
+func (t turn) shows(i *pb.WorkItem) bool {
+	about := func(r rendering) bool { return strings.Contains(r.message.GetPayload(), strconv.Quote(i.GetId())) }
+	return slices.ContainsFunc(t.directives, about) || slices.ContainsFunc(t.claims, about)
 }
 
 // turnObject is a turn as JSON.
@@ -201,6 +217,7 @@ type turnObject struct {
 	MoreLosses int32             `json:"more_losses"`
 	Notices    []json.RawMessage `json:"notices"`
 	Claims     []json.RawMessage `json:"claims"`
+	Work       []json.RawMessage `json:"work"`
 	Owed       []json.RawMessage `json:"owed"`
 	Halted     bool              `json:"halted"`
 	Unread     int64             `json:"unread"`
@@ -215,7 +232,11 @@ type turnDirective struct {
 
 // writeJSON writes one object; messages in it are as everywhere.
 func (t turn) writeJSON(w io.Writer) error {
-	object := turnObject{[]turnDirective{}, []json.RawMessage{}, t.more, []json.RawMessage{}, []json.RawMessage{}, []json.RawMessage{}, t.inbox.GetHalted(), t.inbox.GetUnread()}
+	object := turnObject{
+		Directives: []turnDirective{}, Losses: []json.RawMessage{}, MoreLosses: t.more, Notices: []json.RawMessage{},
+		Claims: []json.RawMessage{}, Work: []json.RawMessage{}, Owed: []json.RawMessage{},
+		Halted: t.inbox.GetHalted(), Unread: t.inbox.GetUnread(),
+	}
 	var first error
 	raw := func(m proto.Message) json.RawMessage {
 		var b bytes.Buffer
@@ -235,6 +256,9 @@ func (t turn) writeJSON(w io.Writer) error {
 	}
 	for _, r := range t.claims {
 		object.Claims = append(object.Claims, raw(r.claim))
+	}
+	for _, i := range t.work {
+		object.Work = append(object.Work, raw(i))
 	}
 	for _, q := range t.owed {
 		object.Owed = append(object.Owed, raw(q))

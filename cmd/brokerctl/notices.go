@@ -53,5 +53,12 @@ func (c *cli) showInbox(cmd *cobra.Command, broker *client.Client, items []*pb.I
 			return err
 		}
 	}
-	return nil
+	if format == formatJSON || broker.Identity().Agent == "" {
+		return nil
+	}
+	work, err := workOf(cmd.Context(), broker)
+	if waiting := owed(work); len(waiting) > 0 {
+		fmt.Fprintf(cmd.OutOrStdout(), "Open work: %s; %s next shows the commands\n", kindsOf(waiting), c.again())
+	}
+	return err
 }

@@ -112,6 +112,9 @@ func advice(m *pb.Message) string {
 // afterClaim says what to do with a claim.
 func (c *cli) afterClaim(m *pb.Message, id string) string {
 	finish := "ack " + id
+	if i := c.itemOf(m); i != nil {
+		return c.afterItem(i)
+	}
 	switch todo := advice(m); {
 	case todo != "":
 		return fmt.Sprintf("%s. To say that you have seen it: %s ack %s", todo, c.again(), id)
@@ -142,7 +145,11 @@ func (c *cli) afterMail(m *pb.Message, d *pb.Delivery) string {
 		return ""
 	case isQueue(d.GetMailbox()):
 		return fmt.Sprintf("%s claim %d to take it", c.again(), m.GetRevision())
-	case advice(m) != "":
+	}
+	if i := c.itemOf(m); i != nil {
+		return c.afterItem(i)
+	}
+	if advice(m) != "" {
 		return fmt.Sprintf("%s. To say that you have seen it: %s ack %d", advice(m), c.again(), m.GetRevision())
 	}
 	return fmt.Sprintf("%s ack %d when dealt with; reply %d ANSWER to answer", c.again(), m.GetRevision(), m.GetRevision())

@@ -9,6 +9,7 @@ import (
 	"brokerd"
 	"brokerd/client"
 	"brokerd/cmd/internal/manual"
+	pb "brokerd/gen/brokerd/v1"
 )
 
 // cli is one run of brokerctl: the global options, and the connection once a command needs it.
@@ -16,9 +17,10 @@ type cli struct {
 	env    environment
 	global globalOptions
 	client *client.Client
-	hurry  chan struct{} // closed by the second signal
-	found  *settings     // the settings of this run, once they were read
-	args   []string      // the command line
+	hurry  chan struct{}  // closed by the second signal
+	found  *settings      // the settings of this run, once they were read
+	args   []string       // the command line
+	work   []*pb.WorkItem // that concerns the calling agent, once it was read
 
 	hookedBy string // the session of the coding agent whose hook runs this; "" outside of hooks
 

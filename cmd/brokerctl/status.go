@@ -58,7 +58,7 @@ stuck.`,
 // A screen is 24 lines high, of which the shell takes one.
 const (
 	screenLabel    = 9 + 2 // the widest label, and the gap
-	screenBoxLines = 11    // beside the facts
+	screenBoxLines = 10    // beside the facts
 )
 
 // printStatus prints what is stuck, the facts about the session or the agent, those about the
@@ -108,6 +108,7 @@ func (c *cli) printStatus(w io.Writer, s *pb.GetStatusResponse, stuck []*pb.Find
 func (c *cli) agentFacts(s *pb.GetStatusResponse, fact func(label, format string, args ...any)) {
 	fact("agent", "%s%s, in session %s", s.GetAgent(), cond(s.GetRole() != "", ", role "+s.GetRole(), ""), s.GetSession())
 	fact("messages", "%d waiting, %d claimed by this agent, %d dead", s.GetWaiting(), s.GetClaimed(), s.GetDead())
+	fact("work", "%s", workCounts(s.GetWork()))
 	fact("holds", "%s and %s; waits for %d more", count(s.GetLocks(), "lock"), count(s.GetTokensHeld(), "token"), s.GetTickets())
 	fact("questions", "%d to answer, %d without an answer yet", s.GetToAnswer(), s.GetAsked())
 }
@@ -120,6 +121,7 @@ func (c *cli) brokerFacts(s *pb.GetStatusResponse, fact func(label, format strin
 	}
 	fact("session", "%s: %s%s", s.GetSession(), count(s.GetAgents(), "agent"), ill)
 	fact("messages", "%d waiting, %d claimed, %d dead", s.GetWaiting(), s.GetClaimed(), s.GetDead())
+	fact("work", "%s", workCounts(s.GetWork()))
 	fact("shared", "%s, %s held, %d waiting for them; %s", count(s.GetLocks(), "lock"), count(s.GetTokensHeld(), "token"), s.GetTickets(), count(s.GetStateKeys(), "key"))
 	fact("broker", "brokerd %s, started %s, revision %d", s.GetVersion(), c.when(s.GetStartedAt()), s.GetRevision())
 	fact("in use", "%s, %s%s", count(s.GetSessions(), "session"), count(s.GetStreams(), "open stream"), memory(s))

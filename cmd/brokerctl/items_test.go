@@ -1,0 +1,55 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	pb "brokerd/gen/brokerd/v1"
+)
+
+// openWork is one piece of work of each relation, and a blocked task.
+func openWork() []*pb.WorkItem {
+	return []*pb.WorkItem{
+		{Kind: "vote", Id: "v-1", Title: "Which database?", State: "open", Relation: pb.WorkRelation_WORK_RELATION_OPENED, Other: "role:builder"},
+		{Kind: "task", Id: "schema", Title: "Write the schema", State: "blocked", Relation: pb.WorkRelation_WORK_RELATION_HOLDS,
+			Commands: []string{"brokerctl task unblock schema"}},
+		{Kind: "task", Id: "api", Title: "Write\nthe API", State: "claimed", Relation: pb.WorkRelation_WORK_RELATION_HOLDS, Due: before(-2 * time.Hour),
+			Commands: []string{"brokerctl task complete api --result TEXT", "brokerctl task release api"}},
+		{Kind: "decision", Id: "d-7", Title: "The login page", State: "open", Relation: pb.WorkRelation_WORK_RELATION_OWES, Other: "builder-2",
+			Commands: []string{"brokerctl review approve d-7", "brokerctl review revise d-7 --reason WHY"}},
+	}
+}
+
+func TestItems_AreOneLineEachWithTheCommandThatSettlesThem(t *testing.T) {
+	c, _, out := printer(formatTable)
+	c.global.agent = "builder-1"
+	c.printWork(out, openWork())
+	wantText(t, out.String(), `
+Open: holds task api (claimed, due in 2h): Write the API → brokerctl --agent builder-1 task complete api --result TEXT
+Open: owes an answer to decision d-7 (open) of builder-2: The login page → brokerctl --agent builder-1 review approve d-7
+Open: has opened vote v-1 (open), waits for role:builder: Which database?
+Open: holds task schema (blocked): Write the schema → brokerctl --agent builder-1 task unblock schema
+`)
+	out.Reset()
+	c.printWork(out, append(openWork(), openWork()...))
+	if lines := strings.Split(out.String(), "\n"); len(lines) != 7 || lines[5] != "Open: 3 more: brokerctl --agent builder-1 agent get --full" {
+		t.Errorf("%s", out)
+	}
+}
+
+func TestItems_AreCountedByKindAndState(t *testing.T) {
+	if got := kindsOf(openWork()); got != "1 vote, 2 tasks, 1 decision" {
+		t.Errorf("%q", got)
+	}
+	got := workCounts([]*pb.WorkCount{{Kind: "task", State: "ready", Count: 1000}, {Kind: "task", State: "claimed", Count: 2}, {Kind: "vote", State: "open", Count: 1}})
+	if got != "tasks: 1000+ ready, 2 claimed; votes: 1 open" {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestItems_OnlyThoseThatWaitForTheAgentAreOwed(t *testing.T) {
+	if got := kindsOf(owed(openWork())); got != "1 task, 1 decision" {
+		t.Errorf("%q", got)
+	}
+}
