@@ -195,6 +195,12 @@ func (c *Client) Locks() pb.LockServiceClient { return pb.NewLockServiceClient(c
 // Tokens returns the stub of TokenService.
 func (c *Client) Tokens() pb.TokenServiceClient { return pb.NewTokenServiceClient(c.calls) }
 
+// Blockers returns the stub of BlockerService.
+func (c *Client) Blockers() pb.BlockerServiceClient { return pb.NewBlockerServiceClient(c.calls) }
+
+// Handoffs returns the stub of HandoffService.
+func (c *Client) Handoffs() pb.HandoffServiceClient { return pb.NewHandoffServiceClient(c.calls) }
+
 // State returns the stub of StateService.
 func (c *Client) State() pb.StateServiceClient { return pb.NewStateServiceClient(c.calls) }
 

@@ -1,0 +1,412 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"brokerd/client"
+	"brokerd/cmd/brokerctl/table"
+	pb "brokerd/gen/brokerd/v1"
+)
+
+const blockerLong = `A blocker is an obstacle that stops an agent. The broker notifies its recipients
+and, until an agent acknowledges it, one role of escalate_to after the other.`
+
+func newBlockerCommand(c *cli) *cobra.Command {
+	return group("blocker", "Report obstacles and resolve them", blockerLong, "  brokerctl blocker list",
+		newBlockerRaiseCommand(c), newBlockerAckCommand(c), newBlockerResolveCommand(c), newBlockerGetCommand(c), newBlockerListCommand(c))
+}
+
+func newBlockerRaiseCommand(c *cli) *cobra.Command {
+	request := &pb.RaiseBlockerRequest{}
+	var severity, awaited string
+	var recipients []string
+	var wait time.Duration
+	cmd := &cobra.Command{
+		Use:   "raise REASON",
+		Short: "Report an obstacle that stops the agent",
+		Long: `Report an obstacle. REASON is a text, @FILE or - for standard input. If the agent
+holds the task of --task, the task becomes blocked.
+
+Exit code 4: --wait ended before the blocker was resolved.`,
+		Example: `  brokerctl --agent builder-1 blocker raise "No database access" --task t1
+  brokerctl --agent builder-1 blocker raise "Need the schema" \
+    --on dba-1 --auto-resolve --wait 30m`,
+		Args:              exactly("the reason"),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			number, err := parseEnum("severity", pb.BlockerSeverity(0).Descriptor(), severity)
+			if err != nil {
+				return err
+			}
+			request.Severity = pb.BlockerSeverity(number)
+			if request.Reason, err = text(cmd, "reason", args[0]); err != nil {
+				return err
+			}
+			request.Awaited = parseAwaited(awaited)
+			for _, to := range recipients {
+				r, err := parseRecipient(to)
+				if err != nil {
+					return err
+				}
+				request.Recipients = append(request.Recipients, r)
+			}
+			broker, err := c.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			answer, err := broker.Blockers().RaiseBlocker(cmd.Context(), request)
+			if err != nil {
+				return err
+			}
+			if wait > 0 {
+				return c.waitForBlocker(cmd, broker, answer.GetBlocker().GetId(), wait)
+			}
+			return c.showBlocker(cmd, answer.GetBlocker(), "raised")
+		},
+	}
+	f := cmd.Flags()
+	severities := enumNames(pb.BlockerSeverity(0).Descriptor())
+	f.StringVar(&severity, "severity", "", strings.Join(severities, ", ")+" (default: medium)")
+	f.StringVar(&awaited, "on", "", "what it waits for: an agent, role:NAME, task:ID, lock:PATH or text:TEXT")
+	f.StringVar(&request.TaskId, "task", "", "the task that it stops")
+	f.StringArrayVar(&recipients, "to", nil, "an agent or role:NAME to notify; repeatable (default: the first role of escalate_to that has an agent)")
+	f.BoolVar(&request.AutoResolve, "auto-resolve", false, "resolve it when the agent of --on completes, or the task of --on is done")
+	durationVar(f, &wait, "wait", 0, "wait this long until it is resolved")
+	addRequestID(cmd, &request.RequestId)
+	must(cmd.RegisterFlagCompletionFunc("severity", cobra.FixedCompletions(severities, cobra.ShellCompDirectiveNoFileComp)))
+	owners := func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+		return c.words(cmd, owners)
+	}
+	must(cmd.RegisterFlagCompletionFunc("to", owners))
+	must(cmd.RegisterFlagCompletionFunc("on", owners))
+	return cmd
+}
+
+// parseAwaited reads the object that a blocker waits for.
+func parseAwaited(s string) *pb.AwaitedObject {
+	kind, name, _ := strings.Cut(s, ":")
+	switch {
+	case s == "":
+		return nil
+	case kind == "role":
+		return &pb.AwaitedObject{Object: &pb.AwaitedObject_Role{Role: name}}
+	case kind == "task":
+		return &pb.AwaitedObject{Object: &pb.AwaitedObject_TaskId{TaskId: name}}
+	case kind == "lock":
+		return &pb.AwaitedObject{Object: &pb.AwaitedObject_Lock{Lock: name}}
+	case kind == "text":
+		return &pb.AwaitedObject{Object: &pb.AwaitedObject_Text{Text: name}}
+	case strings.Contains(s, " "): // no name of an agent
+		return &pb.AwaitedObject{Object: &pb.AwaitedObject_Text{Text: s}}
+	}
+	return &pb.AwaitedObject{Object: &pb.AwaitedObject_Agent{Agent: s}}
+}
+
+// parseRecipient reads an agent or a role.
+func parseRecipient(s string) (*pb.BlockerRecipient, error) {
+	target, err := parseReceiver(s)
+	if err != nil {
+		return nil, err
+	}
+	switch to := target.GetTo().(type) {
+	case *pb.Target_Agent:
+		return &pb.BlockerRecipient{Recipient: &pb.BlockerRecipient_Agent{Agent: to.Agent}}, nil
+	case *pb.Target_Role:
+		return &pb.BlockerRecipient{Recipient: &pb.BlockerRecipient_Role{Role: to.Role}}, nil
+	}
+	return nil, usagef("receiver %q: a blocker is reported to agents and roles: NAME or role:NAME", s)
+}
+
+func newBlockerAckCommand(c *cli) *cobra.Command {
+	request := &pb.AcknowledgeBlockerRequest{}
+	cmd := &cobra.Command{
+		Use:               "ack ID [NOTE]",
+		Short:             "Report that the agent works on a blocker",
+		Example:           `  brokerctl --agent dba-1 blocker ack b-4711 "creating the account"`,
+		Args:              between(1, "the id", "the note"),
+		ValidArgsFunction: c.completeArgs(false, blockerWords),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			request.Id = args[0]
+			if len(args) > 1 {
+				request.Note = args[1]
+			}
+			broker, err := c.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			answer, err := broker.Blockers().AcknowledgeBlocker(cmd.Context(), request)
+			if err != nil {
+				return err
+			}
+			return c.showBlocker(cmd, answer.GetBlocker(), "acknowledged")
+		},
+	}
+	addRequestID(cmd, &request.RequestId)
+	return cmd
+}
+
+func newBlockerResolveCommand(c *cli) *cobra.Command {
+	request := &pb.ResolveBlockerRequest{}
+	cmd := &cobra.Command{
+		Use:               "resolve ID [RESOLUTION]",
+		Short:             "Resolve a blocker and unblock its task",
+		Example:           `  brokerctl --agent dba-1 blocker resolve b-4711 "account created"`,
+		Args:              between(1, "the id", "the resolution"),
+		ValidArgsFunction: c.completeArgs(false, blockerWords),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			request.Id = args[0]
+			if len(args) > 1 {
+				request.Resolution = args[1]
+			}
+			broker, err := c.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			answer, err := broker.Blockers().ResolveBlocker(cmd.Context(), request)
+			if err != nil {
+				return err
+			}
+			return c.showBlocker(cmd, answer.GetBlocker(), "resolved")
+		},
+	}
+	addRequestID(cmd, &request.RequestId)
+	return cmd
+}
+
+func newBlockerGetCommand(c *cli) *cobra.Command {
+	var wait time.Duration
+	cmd := &cobra.Command{
+		Use:               "get ID",
+		Short:             "Show a blocker and its timeline, or wait for its resolution",
+		Long:              "Show a blocker and its timeline. Exit code 4: --wait ended before it was resolved.",
+		Example:           "  brokerctl --agent builder-1 blocker get b-4711 --wait 30m",
+		Args:              exactly("the id"),
+		ValidArgsFunction: c.completeArgs(false, blockerWords),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			broker, err := c.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if wait > 0 {
+				return c.waitForBlocker(cmd, broker, args[0], wait)
+			}
+			answer, err := broker.Blockers().GetBlocker(cmd.Context(), &pb.GetBlockerRequest{Id: args[0]})
+			if err != nil {
+				return err
+			}
+			return c.show(cmd, answer.GetBlocker(), func(w io.Writer) { c.printBlocker(w, answer.GetBlocker()) })
+		},
+	}
+	durationVar(cmd.Flags(), &wait, "wait", 0, "wait this long until it is resolved")
+	return cmd
+}
+
+// waitForBlocker shows a blocker once it is resolved.
+func (c *cli) waitForBlocker(cmd *cobra.Command, broker *client.Client, id string, wait time.Duration) error {
+	var b *pb.Blocker
+	resolved, err := c.awaitOutcome(cmd.Context(), "the resolution of "+id, wait, func(left *durationpb.Duration) (bool, error) {
+		answer, err := broker.Blockers().GetBlocker(cmd.Context(), &pb.GetBlockerRequest{Id: id, Wait: left})
+		b = answer.GetBlocker()
+		return b.GetState() == pb.BlockerState_BLOCKER_STATE_RESOLVED, err
+	})
+	if err != nil {
+		return err
+	}
+	if err := c.show(cmd, b, func(w io.Writer) { c.printBlocker(w, b) }); err != nil || resolved {
+		return err
+	}
+	return failf(exitNothing, "blocker %s is not resolved after %s", clean(b.GetId()), short(wait))
+}
+
+// showBlocker prints what became of a blocker in one line.
+func (c *cli) showBlocker(cmd *cobra.Command, b *pb.Blocker, verb string) error {
+	return c.show(cmd, b, func(w io.Writer) {
+		line := verb + " " + clean(b.GetId())
+		switch {
+		case verb == "raised" && b.GetState() == pb.BlockerState_BLOCKER_STATE_RESOLVED:
+			line += ", and resolved: " + oneLine(b.GetResolution())
+		case verb == "raised":
+			line += cond(len(b.GetRecipients()) > 0, ", notified "+recipientNames(b.GetRecipients()), "; no role of escalate_to has an agent to notify")
+			line += cond(b.GetTaskBlocked(), ", blocked task "+clean(b.GetTaskId()), "")
+		case verb == "resolved":
+			line += " after " + shortSeconds(b.GetTimeBlocked())
+		}
+		fmt.Fprintln(w, line)
+		if isPrompt(w) && verb == "raised" && b.GetResolvedAt() == nil {
+			fmt.Fprintf(w, "Next: %s blocker get %s --wait 30m to wait for its resolution\n", c.again(), b.GetId())
+		}
+		if isPrompt(w) && verb == "acknowledged" {
+			fmt.Fprintf(w, "Next: %s blocker resolve %s RESOLUTION when the obstacle is removed\n", c.again(), b.GetId())
+		}
+	})
+}
+
+// printBlocker shows a blocker with its timeline.
+func (c *cli) printBlocker(w io.Writer, b *pb.Blocker) {
+	l := c.newLabels(w)
+	l.line("blocker", b.GetId())
+	l.state("state", enumOf(b.GetState()))
+	l.line("severity", enumOf(b.GetSeverity()))
+	l.line("agent", b.GetAgent())
+	l.line("awaits", awaitedName(b.GetAwaited())+cond(b.GetAutoResolve(), ", resolves itself", ""))
+	l.line("task", b.GetTaskId()+cond(b.GetTaskBlocked(), ", blocked by it", ""))
+	l.line("blocked for", shortSeconds(b.GetTimeBlocked()))
+	l.line("escalates", c.when(b.GetEscalatesAt()))
+	l.line("resolution", b.GetResolution())
+	l.flush()
+	apart(w)
+	fmt.Fprintln(w, clean(strings.TrimSpace(b.GetReason())))
+	apart(w)
+	t := c.newTable(w, table.Column{Name: "STEP", State: true}, table.Column{Name: "AT"}, table.Column{Name: "BY"}, table.Column{Name: "NOTIFIED"},
+		table.Column{Name: "NOTE", Min: 16}, table.Column{Name: "MESSAGE", Rank: 1})
+	for _, e := range b.GetTimeline() {
+		message := ""
+		if e.GetMessage() != 0 {
+			message = strconv.FormatInt(e.GetMessage(), 10)
+		}
+		t.row(enumOf(e.GetStep()), c.when(e.GetAt()), e.GetAgent(), recipientName(e.GetRecipient()), e.GetNote(), message)
+	}
+	_ = t.flush() // to the command's own output: an error cannot be reported anywhere
+	if isPrompt(w) && b.GetResolvedAt() == nil {
+		fmt.Fprintf(w, "Next: %s blocker resolve %s RESOLUTION when the obstacle is removed\n", c.again(), b.GetId())
+	}
+}
+
+func newBlockerListCommand(c *cli) *cobra.Command {
+	request := &pb.ListBlockersRequest{}
+	var states []string
+	var severity string
+	var all bool
+	var limit int
+	cmd := &cobra.Command{
+		Use:               "list",
+		Short:             "List blockers with their times, oldest first",
+		Long:              "List the blockers that are not resolved, or with --all the resolved ones too.",
+		Example:           "  brokerctl blocker list --all --severity high",
+		Args:              cobra.NoArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			number, err := parseEnum("severity", pb.BlockerSeverity(0).Descriptor(), severity)
+			if err != nil {
+				return err
+			}
+			request.LowestSeverity = pb.BlockerSeverity(number)
+			for _, name := range states {
+				number, err := parseEnum("state", pb.BlockerState(0).Descriptor(), name)
+				if err != nil {
+					return err
+				}
+				request.States = append(request.States, pb.BlockerState(number))
+			}
+			if len(states) == 0 && !all {
+				request.States = []pb.BlockerState{pb.BlockerState_BLOCKER_STATE_OPEN, pb.BlockerState_BLOCKER_STATE_ACKNOWLEDGED}
+			}
+			broker, err := c.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			blockers, err := pages(limit, func(size int32, token string) ([]*pb.Blocker, string, error) {
+				request.PageSize, request.PageToken = size, token
+				page, err := broker.Blockers().ListBlockers(cmd.Context(), request)
+				return page.GetBlockers(), page.GetNextPageToken(), err
+			})
+			if err != nil {
+				return err
+			}
+			return list(c, cmd, blockers, c.blockerView())
+		},
+	}
+	f := cmd.Flags()
+	stateNames, severities := enumNames(pb.BlockerState(0).Descriptor()), enumNames(pb.BlockerSeverity(0).Descriptor())
+	f.BoolVar(&all, "all", false, "resolved ones too")
+	f.StringArrayVar(&states, "state", nil, "only this state: "+strings.Join(stateNames, ", ")+"; repeatable")
+	f.StringVar(&severity, "severity", "", "only this severity or a higher one: "+strings.Join(severities, ", "))
+	f.StringVar(&request.Agent, "from", "", "only blockers of this agent")
+	f.StringVar(&request.TaskId, "task", "", "only blockers of this task")
+	limitVar(f, &limit, 0)
+	cmd.MarkFlagsMutuallyExclusive("all", "state")
+	must(cmd.RegisterFlagCompletionFunc("severity", cobra.FixedCompletions(severities, cobra.ShellCompDirectiveNoFileComp)))
+	must(cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(stateNames, cobra.ShellCompDirectiveNoFileComp)))
+	return cmd
+}
+
+// blockerView lists blockers with their timelines.
+func (c *cli) blockerView() view[*pb.Blocker] {
+	return view[*pb.Blocker]{
+		columns: []table.Column{
+			{Name: "ID"}, {Name: "STATE", State: true}, {Name: "SEVERITY", Rank: 4}, {Name: "AGENT", Min: 8}, {Name: "REASON", Min: 16},
+			{Name: "AWAITS", Rank: 5, Min: 8}, {Name: "TASK", Rank: 6}, {Name: "RAISED"}, {Name: "NOTIFIED", Rank: 3},
+			{Name: "ACKNOWLEDGED", Rank: 2}, {Name: "RESOLVED", Rank: 1}, {Name: "BLOCKED"},
+		},
+		row: func(b *pb.Blocker) []string {
+			var notified []string
+			for _, e := range b.GetTimeline() {
+				if e.GetMessage() != 0 {
+					notified = append(notified, recipientName(e.GetRecipient())+" "+c.when(e.GetAt()))
+				}
+			}
+			by := func(at, who string) string { return strings.TrimSpace(at + " " + cond(who == "", "", "by "+who)) }
+			return []string{
+				b.GetId(), enumOf(b.GetState()), enumOf(b.GetSeverity()), b.GetAgent(), clip(b.GetReason(), 100), awaitedName(b.GetAwaited()), b.GetTaskId(),
+				c.when(b.GetRaisedAt()), strings.Join(notified, ", "), by(c.when(b.GetAcknowledgedAt()), strings.Join(b.GetAcknowledgedBy(), ", ")),
+				by(c.when(b.GetResolvedAt()), b.GetResolvedBy()), shortSeconds(b.GetTimeBlocked()),
+			}
+		},
+		none: "no blockers",
+	}
+}
+
+// awaitedName writes the awaited object as --on reads it.
+func awaitedName(a *pb.AwaitedObject) string {
+	switch o := a.GetObject().(type) {
+	case *pb.AwaitedObject_Agent:
+		return o.Agent
+	case *pb.AwaitedObject_Role:
+		return "role:" + o.Role
+	case *pb.AwaitedObject_TaskId:
+		return "task:" + o.TaskId
+	case *pb.AwaitedObject_Lock:
+		return "lock:" + o.Lock
+	case *pb.AwaitedObject_Text:
+		return "text:" + o.Text
+	}
+	return ""
+}
+
+func recipientName(r *pb.BlockerRecipient) string {
+	if r.GetRole() != "" {
+		return "role:" + r.GetRole()
+	}
+	return r.GetAgent()
+}
+
+func recipientNames(list []*pb.BlockerRecipient) string {
+	words := make([]string, len(list))
+	for i, r := range list {
+		words[i] = recipientName(r)
+	}
+	return clean(strings.Join(words, ", "))
+}
+
+// shortSeconds is shortOf without fractions of a second.
+func shortSeconds(d *durationpb.Duration) string { return short(d.AsDuration().Truncate(time.Second)) }
+
+// blockerWords completes the ids of blockers that are not resolved.
+func blockerWords(ctx context.Context, broker *client.Client) ([]string, error) {
+	page, err := broker.Blockers().ListBlockers(ctx, &pb.ListBlockersRequest{
+		PageSize: maxPage, States: []pb.BlockerState{pb.BlockerState_BLOCKER_STATE_OPEN, pb.BlockerState_BLOCKER_STATE_ACKNOWLEDGED},
+	})
+	words := make([]string, len(page.GetBlockers()))
+	for i, b := range page.GetBlockers() {
+		words[i] = b.GetId() + "\t" + clip(b.GetReason(), 60)
+	}
+	return words, err
+}
