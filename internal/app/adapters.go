@@ -17,6 +17,7 @@ import (
 	"brokerd/internal/sessions"
 	"brokerd/internal/state"
 	"brokerd/internal/store"
+	"brokerd/internal/votes"
 )
 
 // connect registers what must happen in one feature, in the same transaction, when something changes
@@ -353,7 +354,7 @@ type tables struct {
 // Checks implements admin.Tables.
 func (t tables) Checks() []func(store.Querier) ([]string, error) {
 	return slices.Concat(broker.Checks(admin.MostProblems), state.Checks(admin.MostProblems), locks.Checks(admin.MostProblems),
-		blockers.Checks(admin.MostProblems), artifacts.Checks(t.dir, admin.MostProblems, t.hashes))
+		blockers.Checks(admin.MostProblems), votes.Checks(admin.MostProblems), artifacts.Checks(t.dir, admin.MostProblems, t.hashes))
 }
 
 // Count implements admin.Tables.

@@ -30,6 +30,7 @@ import (
 	"brokerd/internal/sessions"
 	"brokerd/internal/state"
 	"brokerd/internal/store"
+	"brokerd/internal/votes"
 )
 
 // DefaultStopTimeout is how long Stop lets calls finish.
@@ -240,10 +241,12 @@ func (a *App) start(ctx context.Context) error {
 		return err
 	}
 	a.onStop(func(context.Context) error { return files.Stop() })
-	jobs := workFeatures{obstacles}
+	polls := votes.New(st, journal, people, letters, c.Clock, log.Named("votes"))
+	connectVotes(scopes, registry, polls)
+	jobs := workFeatures{obstacles, polls}
 	registry.UseHolders(jobs)
 	keeper := retention.New(retention.Options{
-		Store: st, Sessions: kept{scopes}, Messages: keptMessages{post}, Events: keptEvents{journal}, Parts: slices.Concat(parts(registry, post, keys, held), partsOfWork(obstacles), []retention.Part{artifactPart(files)}),
+		Store: st, Sessions: kept{scopes}, Messages: keptMessages{post}, Events: keptEvents{journal}, Parts: slices.Concat(parts(registry, post, keys, held), partsOfWork(obstacles, polls), []retention.Part{artifactPart(files)}),
 		Tidy: post.ForgetProducers, Dir: c.Dir, Clock: c.Clock, Log: log.Named("retention"),
 	})
 	wake(keeper, scopes, post)
@@ -259,6 +262,7 @@ func (a *App) start(ctx context.Context) error {
 	if measured != nil {
 		post.Observe(measured)
 		obstacles.Observe(measured)
+		polls.Observe(measured)
 		options.Observer = measured
 	}
 	server := rpc.NewServer(options)
@@ -268,7 +272,7 @@ func (a *App) start(ctx context.Context) error {
 	register(server, services{
 		admin: admin.NewService(admin.Parts{
 			Facts: facts, Store: st, Clock: c.Clock, Directory: census{scopes, registry}, Mailboxes: mailboxes{post}, Post: mailboxes{post}, Commons: commons{held, keys, jobs},
-			Traffic: server, Inspector: inspector, Explainers: []admin.Explainer{registry, post, held, space, obstacles},
+			Traffic: server, Inspector: inspector, Explainers: []admin.Explainer{registry, post, held, space, obstacles, polls},
 		}),
 		agents:   agents.NewService(registry),
 		files:    artifacts.NewService(files),
@@ -280,6 +284,7 @@ func (a *App) start(ctx context.Context) error {
 		sessions: sessionService{sessions.NewService(scopes), retention.NewSessionService(keeper)},
 		state:    state.NewService(keys),
 		tokens:   locks.NewTokenService(held),
+		votes:    votes.NewService(polls),
 	})
 
 	// What runs by itself.
@@ -304,6 +309,8 @@ func (a *App) start(ctx context.Context) error {
 	}
 	a.onStop(func(context.Context) error { obstacles.Stop(); return nil })
 	obstacles.Start()
+	a.onStop(func(context.Context) error { polls.Stop(); return nil })
+	polls.Start()
 	a.onStop(func(context.Context) error { keeper.Stop(); return nil })
 	if err := keeper.Start(); err != nil {
 		return fmt.Errorf("start retention: %w", err)
@@ -326,6 +333,7 @@ func (a *App) start(ctx context.Context) error {
 		held.Drain()
 		files.Drain()
 		obstacles.Drain()
+		polls.Drain()
 		journal.Stop()
 		a.stopServer(ctx, server)
 		return nil
@@ -359,6 +367,7 @@ func openStore(ctx context.Context, c Config, options store.Options, measured *m
 		locks.Migrations(),
 		artifacts.Migrations(),
 		blockers.Migrations(),
+		votes.Migrations(),
 		retention.Migrations(),
 	)
 	if measured != nil {

@@ -24,6 +24,7 @@ func TestTables_RowIdsThatOthersReferToAreNeverReused(t *testing.T) {
 		"state_versions":    "takes its ids from the counter",
 		"lock_grants":       "takes its ids from the counter",
 		"lock_tickets":      "takes its ids from the counter",
+		"votes":             "takes its ids from the counter",
 		"floors":            "has the id of its session",
 		"state_floors":      "has the id of its session",
 		"deletions":         "has the id of its session",

@@ -58,6 +58,7 @@ var scans = map[string]string{
 	"store.checkBefore":          "one row per table, once at the start",
 	"store.migrate":              "one row per migration",
 	"store.tables":               "one row per table",
+	"votes.invariants":           "CheckDatabase",
 }
 
 var (

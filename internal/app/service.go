@@ -29,6 +29,7 @@ type services struct {
 	sessions pb.SessionServiceServer
 	state    pb.StateServiceServer
 	tokens   pb.TokenServiceServer
+	votes    pb.VoteServiceServer
 }
 
 // register adds the services to the server.
@@ -44,6 +45,7 @@ func register(server grpc.ServiceRegistrar, s services) {
 	pb.RegisterSessionServiceServer(server, s.sessions)
 	pb.RegisterStateServiceServer(server, s.state)
 	pb.RegisterTokenServiceServer(server, s.tokens)
+	pb.RegisterVoteServiceServer(server, s.votes)
 }
 
 // itemError is rpc.ItemError, with the refusals counted.

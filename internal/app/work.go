@@ -11,6 +11,7 @@ import (
 	"brokerd/internal/retention"
 	"brokerd/internal/sessions"
 	"brokerd/internal/store"
+	"brokerd/internal/votes"
 	"brokerd/internal/work"
 )
 
@@ -135,11 +136,15 @@ func (w workFeatures) counts(q store.Querier, session int64) ([]work.Count, erro
 }
 
 // partsOfWork are what a session has of joint work.
-func partsOfWork(obstacles *blockers.Board) []retention.Part {
+func partsOfWork(obstacles *blockers.Board, polls *votes.Votes) []retention.Part {
 	return []retention.Part{
 		{
 			File: "blockers.jsonl", Kind: "blockers", Lines: obstacles.Records, Forget: obstacles.Forget,
 			Finished: obstacles.Finished, Remove: obstacles.Remove,
+		},
+		{
+			File: "votes.jsonl", Lines: polls.Records, Erase: polls.Erase,
+			Kind: "votes", Finished: polls.Finished, Remove: polls.Remove,
 		},
 	}
 }
@@ -152,4 +157,12 @@ func connectBlockers(scopes *sessions.Registry, registry *agents.Registry, obsta
 	})
 	registry.OnDeregister(func(tx *store.Tx, a agents.Agent, _ string) error { return obstacles.AgentGone(tx, a.Session, a.Name) })
 	scopes.OnClosed(func(tx *store.Tx, s sessions.Session) error { return obstacles.SessionClosed(tx, s.ID) })
+}
+
+// connectVotes registers the changes of votes that follow from other changes.
+func connectVotes(scopes *sessions.Registry, registry *agents.Registry, polls *votes.Votes) {
+	registry.OnDeregister(func(tx *store.Tx, a agents.Agent, _ string) error {
+		return polls.AgentGone(tx, a.Session, a.Name)
+	})
+	scopes.OnClosed(func(tx *store.Tx, s sessions.Session) error { return polls.SessionClosed(tx, s.ID) })
 }

@@ -31,6 +31,8 @@ var announced = map[string]bool{
 	"system.disk_low":       true,
 	"system.disk_recovered": true,
 	"thread.resolved":       true,
+	"vote.closed":           true,
+	"vote.opened":           true,
 }
 
 // reserved are the first segments of types that only the broker itself uses, now or once it has these features.

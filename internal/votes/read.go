@@ -1,0 +1,117 @@
+package votes
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"brokerd/internal/caller"
+	"brokerd/internal/store"
+)
+
+// pageBytes is about how many bytes of texts a page of a list has.
+const pageBytes = 1 << 20
+
+// A Found is a vote with its ballots.
+type Found struct {
+	Vote     Vote
+	Ballots  []Ballot // by agent
+	Revision int64    // of the snapshot
+}
+
+// Get returns a vote. With a wait, it returns when the vote is closed or the wait has ended. Errors:
+// fault.NotFound.
+func (v *Votes) Get(ctx context.Context, who caller.Caller, id string, wait time.Duration) (Found, error) {
+	f, err := v.read(ctx, who, id)
+	if err == nil && f.Vote.Open() && wait > 0 {
+		err = v.hub.Await(ctx, wait, []int64{f.Vote.Key}, func() (bool, error) {
+			var err error
+			f, err = v.read(ctx, who, id)
+			return !f.Vote.Open(), err
+		})
+	}
+	if err != nil {
+		return Found{}, fmt.Errorf("get vote: %w", err)
+	}
+	return f, nil
+}
+
+func (v *Votes) read(ctx context.Context, who caller.Caller, id string) (f Found, err error) {
+	err = v.store.Read(ctx, func(snap *store.Snapshot) error {
+		s, err := v.dir.Session(snap, who.Session)
+		if err != nil {
+			return err
+		}
+		f = Found{Revision: snap.Revision()}
+		if f.Vote, err = find(snap, s.ID, id); err != nil {
+			return err
+		}
+		f.Ballots, err = ballots(snap, f.Vote.Key)
+		return err
+	})
+	return f, err
+}
+
+// A Selection is what a list of votes is restricted to. Empty fields do not restrict.
+type Selection struct {
+	State   int // 1 = open, 2 = closed
+	Opener  string
+	Elector string
+	Task    string
+	Before  int64 // key of the last vote of the page before; 0 = the first page
+	Limit   int
+}
+
+// A Page is a part of a list, without descriptions.
+type Page struct {
+	Votes    []Vote
+	More     bool
+	Revision int64 // of the snapshot
+}
+
+// List returns votes, the newest first: at most Limit, and about pageBytes.
+func (v *Votes) List(ctx context.Context, who caller.Caller, sel Selection) (Page, error) {
+	if sel.Before == 0 {
+		sel.Before = 1<<63 - 1
+	}
+	var p Page
+	err := v.store.Read(ctx, func(snap *store.Snapshot) error {
+		s, err := v.dir.Session(snap, who.Session)
+		if err != nil {
+			return err
+		}
+		p = Page{Revision: snap.Revision()}
+		bytes := 0
+		rows := snap.Query(selectVotes, s.ID, sel.Before, sel.State, sel.State, sel.Opener, sel.Opener, sel.Task, sel.Task,
+			sel.Elector, sel.Elector, sel.Limit+1)
+		defer rows.Close()
+		for rows.Next() {
+			vote, err := scan(rows)
+			if err != nil {
+				return err
+			}
+			if p.More = len(p.Votes) == sel.Limit || bytes > pageBytes; p.More {
+				return nil
+			}
+			if err := readOptions(snap, &vote); err != nil {
+				return err
+			}
+			bytes += vote.size()
+			p.Votes = append(p.Votes, vote)
+		}
+		return rows.Err()
+	})
+	if err != nil {
+		return Page{}, fmt.Errorf("list votes: %w", err)
+	}
+	return p, nil
+}
+
+// size is about how many bytes of text a vote has.
+func (v *Vote) size() int {
+	n := len(v.Title) + len(v.Description) + 256
+	for _, o := range v.Options {
+		n += len(o.Text)
+	}
+	return n
+}
