@@ -10,6 +10,7 @@ import (
 	"brokerd/internal/blockers"
 	"brokerd/internal/broker"
 	"brokerd/internal/caller"
+	"brokerd/internal/decisions"
 	"brokerd/internal/events"
 	"brokerd/internal/finding"
 	"brokerd/internal/locks"
@@ -354,7 +355,7 @@ type tables struct {
 // Checks implements admin.Tables.
 func (t tables) Checks() []func(store.Querier) ([]string, error) {
 	return slices.Concat(broker.Checks(admin.MostProblems), state.Checks(admin.MostProblems), locks.Checks(admin.MostProblems),
-		blockers.Checks(admin.MostProblems), votes.Checks(admin.MostProblems), artifacts.Checks(t.dir, admin.MostProblems, t.hashes))
+		decisions.Checks(admin.MostProblems), blockers.Checks(admin.MostProblems), votes.Checks(admin.MostProblems), artifacts.Checks(t.dir, admin.MostProblems, t.hashes))
 }
 
 // Count implements admin.Tables.

@@ -19,6 +19,7 @@ import (
 	"brokerd/internal/artifacts"
 	"brokerd/internal/blockers"
 	"brokerd/internal/broker"
+	"brokerd/internal/decisions"
 	"brokerd/internal/disk"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
@@ -243,10 +244,15 @@ func (a *App) start(ctx context.Context) error {
 	a.onStop(func(context.Context) error { return files.Stop() })
 	polls := votes.New(st, journal, people, letters, c.Clock, log.Named("votes"))
 	connectVotes(scopes, registry, polls)
-	jobs := workFeatures{obstacles, polls}
+	verdicts := decisions.New(decisions.Parts{
+		Store: st, Log: journal, Directory: people, Post: letters, Tokens: reviewTokens{held}, Crew: post,
+		Clock: c.Clock, Zap: log.Named("decisions"),
+	})
+	connectDecisions(scopes, registry, verdicts)
+	jobs := workFeatures{verdicts, obstacles, polls}
 	registry.UseHolders(jobs)
 	keeper := retention.New(retention.Options{
-		Store: st, Sessions: kept{scopes}, Messages: keptMessages{post}, Events: keptEvents{journal}, Parts: slices.Concat(parts(registry, post, keys, held), partsOfWork(obstacles, polls), []retention.Part{artifactPart(files)}),
+		Store: st, Sessions: kept{scopes}, Messages: keptMessages{post}, Events: keptEvents{journal}, Parts: slices.Concat(parts(registry, post, keys, held), partsOfWork(verdicts, obstacles, polls), []retention.Part{artifactPart(files)}),
 		Tidy: post.ForgetProducers, Dir: c.Dir, Clock: c.Clock, Log: log.Named("retention"),
 	})
 	wake(keeper, scopes, post)
@@ -261,6 +267,7 @@ func (a *App) start(ctx context.Context) error {
 	}
 	if measured != nil {
 		post.Observe(measured)
+		verdicts.Observe(measured)
 		obstacles.Observe(measured)
 		polls.Observe(measured)
 		options.Observer = measured
@@ -272,12 +279,13 @@ func (a *App) start(ctx context.Context) error {
 	register(server, services{
 		admin: admin.NewService(admin.Parts{
 			Facts: facts, Store: st, Clock: c.Clock, Directory: census{scopes, registry}, Mailboxes: mailboxes{post}, Post: mailboxes{post}, Commons: commons{held, keys, jobs},
-			Traffic: server, Inspector: inspector, Explainers: []admin.Explainer{registry, post, held, space, obstacles, polls},
+			Traffic: server, Inspector: inspector, Explainers: []admin.Explainer{registry, post, held, space, verdicts, obstacles, polls},
 		}),
 		agents:   agents.NewService(registry),
 		files:    artifacts.NewService(files),
 		blockers: blockers.NewService(obstacles),
 		channels: broker.NewChannelService(post),
+		verdicts: decisions.NewService(verdicts),
 		locks:    locks.NewService(held, itemError(measured)),
 		events:   events.NewService(journal, scopes, authors{registry, post}),
 		messages: broker.NewService(post, itemError(measured)),
@@ -309,6 +317,8 @@ func (a *App) start(ctx context.Context) error {
 	}
 	a.onStop(func(context.Context) error { obstacles.Stop(); return nil })
 	obstacles.Start()
+	a.onStop(func(context.Context) error { verdicts.Stop(); return nil })
+	verdicts.Start()
 	a.onStop(func(context.Context) error { polls.Stop(); return nil })
 	polls.Start()
 	a.onStop(func(context.Context) error { keeper.Stop(); return nil })
@@ -332,6 +342,7 @@ func (a *App) start(ctx context.Context) error {
 		keys.Drain()
 		held.Drain()
 		files.Drain()
+		verdicts.Drain()
 		obstacles.Drain()
 		polls.Drain()
 		journal.Stop()
@@ -365,6 +376,7 @@ func openStore(ctx context.Context, c Config, options store.Options, measured *m
 		broker.Migrations(),
 		state.Migrations(),
 		locks.Migrations(),
+		decisions.Migrations(),
 		artifacts.Migrations(),
 		blockers.Migrations(),
 		votes.Migrations(),

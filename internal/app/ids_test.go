@@ -17,6 +17,8 @@ func TestTables_RowIdsThatOthersReferToAreNeverReused(t *testing.T) {
 		"sessions":          "takes its ids from the counter",
 		"events":            "takes its ids from the counter",
 		"blockers":          "takes its ids from the counter",
+		"decisions":         "takes its ids from the counter",
+		"decision_verdicts": "takes its ids from the counter",
 		"messages":          "takes its ids from the counter",
 		"questions":         "has the revision of its message",
 		"agent_checkpoints": "takes its ids from the counter",

@@ -39,6 +39,7 @@ var scans = map[string]string{
 	"broker.selectRunningClaims": "once, at the start; claims are as many as agents work on",
 	"broker.selectSessionClaims": "at the end of a session; claims are as many as agents work on",
 	"broker.selectStatus":        "claims are as many as agents work on",
+	"decisions.invariants":       "CheckDatabase",
 	"events.countEvents":         "CheckDatabase",
 	"locks.checkPaths":           "CheckDatabase",
 	"locks.countAll":             "waiting tickets alone, of which there are few",

@@ -23,6 +23,7 @@ type services struct {
 	blockers pb.BlockerServiceServer
 	channels pb.ChannelServiceServer
 	files    pb.ArtifactServiceServer
+	verdicts pb.DecisionServiceServer
 	events   pb.EventServiceServer
 	locks    pb.LockServiceServer
 	messages pb.MessageServiceServer
@@ -39,6 +40,7 @@ func register(server grpc.ServiceRegistrar, s services) {
 	pb.RegisterArtifactServiceServer(server, s.files)
 	pb.RegisterBlockerServiceServer(server, s.blockers)
 	pb.RegisterChannelServiceServer(server, s.channels)
+	pb.RegisterDecisionServiceServer(server, s.verdicts)
 	pb.RegisterEventServiceServer(server, s.events)
 	pb.RegisterLockServiceServer(server, s.locks)
 	pb.RegisterMessageServiceServer(server, s.messages)

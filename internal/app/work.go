@@ -8,6 +8,8 @@ import (
 	"brokerd/internal/blockers"
 	"brokerd/internal/broker"
 	"brokerd/internal/caller"
+	"brokerd/internal/decisions"
+	"brokerd/internal/locks"
 	"brokerd/internal/retention"
 	"brokerd/internal/sessions"
 	"brokerd/internal/store"
@@ -136,8 +138,12 @@ func (w workFeatures) counts(q store.Querier, session int64) ([]work.Count, erro
 }
 
 // partsOfWork are what a session has of joint work.
-func partsOfWork(obstacles *blockers.Board, polls *votes.Votes) []retention.Part {
+func partsOfWork(verdicts *decisions.Table, obstacles *blockers.Board, polls *votes.Votes) []retention.Part {
 	return []retention.Part{
+		{
+			File: "decisions.jsonl", Kind: "decisions", Lines: verdicts.Records, Forget: verdicts.Forget,
+			Finished: verdicts.Finished, Remove: verdicts.Remove,
+		},
 		{
 			File: "blockers.jsonl", Kind: "blockers", Lines: obstacles.Records, Forget: obstacles.Forget,
 			Finished: obstacles.Finished, Remove: obstacles.Remove,
@@ -165,4 +171,20 @@ func connectVotes(scopes *sessions.Registry, registry *agents.Registry, polls *v
 		return polls.AgentGone(tx, a.Session, a.Name)
 	})
 	scopes.OnClosed(func(tx *store.Tx, s sessions.Session) error { return polls.SessionClosed(tx, s.ID) })
+}
+
+// connectDecisions registers what happens to decisions when something else changes.
+func connectDecisions(scopes *sessions.Registry, registry *agents.Registry, verdicts *decisions.Table) {
+	registry.OnDeregister(func(tx *store.Tx, a agents.Agent, _ string) error { return verdicts.AgentGone(tx, a.Session, a.Name) })
+	scopes.OnClosed(func(tx *store.Tx, s sessions.Session) error { return verdicts.SessionClosed(tx, s.ID) })
+}
+
+// reviewTokens passes the tokens of reviews.
+type reviewTokens struct{ locks *locks.Table }
+
+// Pass implements decisions.Tokens.
+func (t reviewTokens) Pass(tx *store.Tx, session int64, p decisions.TokenPass) (int64, bool, error) {
+	return t.locks.Hand(tx, session, locks.Handover{
+		Token: decisions.TokenType + "/" + p.Scope, Fence: p.Fence, From: p.From, Agent: p.Agent, Role: p.Role, Note: p.Note,
+	})
 }

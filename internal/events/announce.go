@@ -25,6 +25,11 @@ var announced = map[string]bool{
 	"blocker.reopened":      true,
 	"blocker.resolved":      true,
 	"context_updated":       true,
+	"decision.cancelled":    true,
+	"decision.decided":      true,
+	"decision.escalated":    true,
+	"decision.opened":       true,
+	"decision.resubmitted":  true,
 	"message.dead":          true,
 	"message.overdue":       true,
 	"session.configured":    true,
@@ -37,7 +42,7 @@ var announced = map[string]bool{
 
 // reserved are the first segments of types that only the broker itself uses, now or once it has these features.
 var reserved = map[string]bool{
-	"agent": true, "artifact": true, "blocker": true, "broker": true, "channel": true, "context_updated": true, "credential": true, "handoff": true, "lock": true,
+	"agent": true, "artifact": true, "blocker": true, "broker": true, "channel": true, "context_updated": true, "credential": true, "decision": true, "handoff": true, "lock": true,
 	"message": true, "producer": true, "session": true, "state": true, "system": true, "task": true, "thread": true,
 	"ticket": true, "token": true, "vote": true,
 }

@@ -29,6 +29,7 @@ type Passing struct {
 	Role    string
 	Note    string
 	MaxHold time.Duration // 0 = as the receiver has asked for, or 30 min
+	settled bool          // the receiver need not collect it within 2 min
 }
 
 // A Passed says who has a token now.
@@ -94,6 +95,7 @@ func (u *turn) pass(row *tokenRow, g *grant, p Passing) (Passed, error) {
 	if p.Role != "" {
 		next.role, next.reason = p.Role, "passed on by "+g.owner.Agent+" to the role "+p.Role
 	}
+	next.collected = p.settled
 	var calls []*call
 	if k := u.heir(&g.claim, p); k != nil {
 		next.owner, next.role, next.reason, next.ticket = k.owner, k.role, k.reason, k.number
@@ -104,7 +106,7 @@ func (u *turn) pass(row *tokenRow, g *grant, p Passing) (Passed, error) {
 			return Passed{}, err
 		}
 		calls = u.listen(k.number)
-		next.collected = len(calls) > 0
+		next.collected = p.settled || len(calls) > 0
 	}
 	if err := u.grant(next); err != nil {
 		return Passed{}, err
@@ -115,8 +117,12 @@ func (u *turn) pass(row *tokenRow, g *grant, p Passing) (Passed, error) {
 	if err := u.answer(calls, next); err != nil {
 		return Passed{}, err
 	}
-	if !next.collected {
-		if err := u.notifyPassed(next, next.fence, "acquire it within 2 min to collect it"); err != nil {
+	if len(calls) == 0 {
+		what := "acquire it within 2 min to collect it"
+		if p.settled {
+			what = "you hold it"
+		}
+		if err := u.notifyPassed(next, next.fence, what); err != nil {
 			return Passed{}, err
 		}
 	}

@@ -132,7 +132,7 @@ func (a *acquiring) token(u *turn, o Owner, role string) (answered bool, err err
 		if g.owner == o {
 			return true, a.again(u, g)
 		}
-		if !g.collected && g.passedTo(o, role) {
+		if (!g.collected || g.owner.Agent == "") && g.passedTo(o, role) {
 			return true, a.takeOver(u, g, o, role)
 		}
 	}

@@ -1,0 +1,153 @@
+package decisions_test
+
+import (
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pb "brokerd/gen/brokerd/v1"
+)
+
+// acquire acquires the token of the review of login.
+func (a *actor) acquire() *pb.AcquireTokenResponse {
+	a.t.Helper()
+	out, err := a.tokens.AcquireToken(a.ctx, &pb.AcquireTokenRequest{Type: "producer_critic", Scope: "login"})
+	must(a.t, err)
+	return out
+}
+
+// holder returns the agent, or the role, that holds the token of the review of login.
+func (a *actor) holder() string {
+	a.t.Helper()
+	out, err := a.tokens.GetToken(a.ctx, &pb.GetTokenRequest{Type: "producer_critic", Scope: "login"})
+	must(a.t, err)
+	if role := out.GetToken().GetPassedToRole(); role != "" {
+		return "role:" + role
+	}
+	return out.GetToken().GetAgent()
+}
+
+func (a *actor) holds(want string) {
+	a.t.Helper()
+	if got := a.holder(); got != want {
+		a.t.Errorf("the token is held by %q, want %q", got, want)
+	}
+}
+
+// login is a review that passes the token.
+func login(critic string) *pb.OpenDecisionRequest {
+	return &pb.OpenDecisionRequest{Kind: review, To: toAgent(critic), Scope: "login", PassToken: true}
+}
+
+func TestToken_PassesWithEachRoundAndVerdict(t *testing.T) {
+	w := newWorld(t)
+	builder, critic := w.agent("builder-1", "builder"), w.agent("critic-1", "critic")
+	builder.acquire()
+	d := builder.open(login("critic-1"))
+	builder.holds("critic-1")
+	w.Clock.Advance(3 * time.Hour) // longer than a token that was passed otherwise waits to be collected
+	if out := critic.decide(d.GetId(), "revise"); !out.GetTokenPassed() {
+		t.Errorf("verdict: %v", out)
+	}
+	critic.holds("builder-1")
+	builder.resubmit(d.GetId())
+	builder.holds("critic-1")
+	if out := critic.acquire(); out.GetOutcome() != pb.AcquireOutcome_ACQUIRE_OUTCOME_GRANTED || !out.GetAlreadyHeld() {
+		t.Errorf("the critic acquires its token: %v", out)
+	}
+	w.Restart()
+	critic.decide(d.GetId(), "approve")
+	builder.holds("builder-1")
+}
+
+func TestToken_RefusedPassOpensNothing(t *testing.T) {
+	w := newWorld(t)
+	builder, critic := w.agent("builder-1", "builder"), w.agent("critic-1", "critic")
+	builder.acquire()
+	d := builder.open(login("critic-1"))
+	critic.decide(d.GetId(), "revise")
+	_, err := builder.tokens.ReleaseToken(builder.ctx, &pb.ReleaseTokenRequest{Type: "producer_critic", Scope: "login"})
+	must(t, err)
+	_, err = builder.ResubmitDecision(builder.ctx, &pb.ResubmitDecisionRequest{DecisionId: d.GetId()})
+	refused(t, err, codes.FailedPrecondition, "TOKEN_NOT_HELD")
+	if got := builder.get(d.GetId()); got.GetState() != revising || got.GetRound() != 1 {
+		t.Errorf("after the refusal: %v", got)
+	}
+	critic.receives()
+	builder.acquire()
+	builder.resubmit(d.GetId())
+	builder.holds("critic-1")
+}
+
+func TestToken_OfARoleWaitsForItsVerdict(t *testing.T) {
+	w := newWorld(t)
+	builder, critic, boss := w.agent("builder-1", "builder"), w.agent("critic-1", "critic"), w.agent("boss", "lead")
+	w.agent("critic-2", "critic")
+	builder.acquire()
+	in := login("")
+	in.To, in.MaxRounds = toRole("critic"), 1
+	d := builder.open(in)
+	builder.holds("role:critic")
+	w.Clock.Advance(time.Hour)
+	if critic.acquire().GetOutcome() != pb.AcquireOutcome_ACQUIRE_OUTCOME_GRANTED {
+		t.Error("an agent of the role does not get the token")
+	}
+	builder.holds("critic-1")
+	w.in("default", "critic-2").decide(d.GetId(), "revise")
+	builder.holds("role:lead")
+	boss.decide(d.GetId(), "approve")
+	builder.holds("builder-1")
+}
+
+func TestToken_VerdictCountsThoughTheReviewerHasLostIt(t *testing.T) {
+	w := newWorld(t)
+	builder, critic := w.agent("builder-1", "builder"), w.agent("critic-1", "critic")
+	builder.acquire()
+	d := builder.open(login("critic-1"))
+	_, err := critic.tokens.ReleaseToken(critic.ctx, &pb.ReleaseTokenRequest{Type: "producer_critic", Scope: "login"})
+	must(t, err)
+	out := critic.decide(d.GetId(), "approve")
+	if out.GetTokenPassed() || out.GetDecision().GetState() != decided {
+		t.Errorf("verdict: %v", out)
+	}
+	builder.holds("")
+}
+
+func TestToken_KilledProducerComesFirstWhenItIsBack(t *testing.T) {
+	w := newWorld(t)
+	builder, critic := w.in("default", "builder-1"), w.agent("critic-1", "critic")
+	_, err := builder.agents.RegisterAgent(builder.ctx, &pb.RegisterAgentRequest{Role: "builder", Lease: durationpb.New(10 * time.Second)})
+	must(t, err)
+	builder.acquire()
+	d := builder.open(login("critic-1"))
+	w.awaitEvents(1, func() { w.Clock.Advance(10 * time.Second) }, "agent.failed")
+	critic.decide(d.GetId(), "revise")
+	critic.holds("")
+	_, err = builder.agents.RegisterAgent(builder.ctx, &pb.RegisterAgentRequest{Role: "builder"})
+	must(t, err)
+	if out := builder.acquire(); out.GetOutcome() != pb.AcquireOutcome_ACQUIRE_OUTCOME_GRANTED || out.GetPassedBy() != "critic-1" {
+		t.Errorf("the producer that is back acquires: %v", out)
+	}
+	builder.receives("revision_requested")
+	builder.resubmit(d.GetId())
+	critic.decide(d.GetId(), "approve")
+	builder.holds("builder-1")
+}
+
+func TestToken_CancellationPassesItBackOrReleasesIt(t *testing.T) {
+	w := newWorld(t)
+	builder := w.agent("builder-1", "builder")
+	w.agent("critic-1", "critic")
+	builder.acquire()
+	d := builder.open(login("critic-1"))
+	_, err := builder.CancelDecision(builder.ctx, &pb.CancelDecisionRequest{DecisionId: d.GetId()})
+	must(t, err)
+	builder.holds("builder-1")
+	builder.open(login("critic-1"))
+	builder.holds("critic-1")
+	_, err = builder.agents.DeregisterAgent(builder.ctx, &pb.DeregisterAgentRequest{})
+	must(t, err)
+	builder.holds("")
+}
