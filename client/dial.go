@@ -201,6 +201,9 @@ func (c *Client) Blockers() pb.BlockerServiceClient { return pb.NewBlockerServic
 // Handoffs returns the stub of HandoffService.
 func (c *Client) Handoffs() pb.HandoffServiceClient { return pb.NewHandoffServiceClient(c.calls) }
 
+// Artifacts returns the stub of ArtifactService; UploadArtifact and DownloadArtifact transfer contents.
+func (c *Client) Artifacts() pb.ArtifactServiceClient { return pb.NewArtifactServiceClient(c.calls) }
+
 // State returns the stub of StateService.
 func (c *Client) State() pb.StateServiceClient { return pb.NewStateServiceClient(c.calls) }
 

@@ -15,6 +15,7 @@
 //   - Locker locks over one stream, for who locks often.
 //   - Follow reads the mailbox of the agent and FollowEvents the event log, as iterators that reconnect and
 //     resume where they stopped.
+//   - UploadArtifact and DownloadArtifact transfer contents. They repeat or resume a transfer that breaks.
 //   - Work claims messages and gives each to a handler, whose returned error says what becomes of it.
 //
 // Paths turns the names of files into the paths of locks: one file, one lock, whatever it is called and in whichever git worktree it lies.

@@ -112,7 +112,7 @@ func TestGuides_ShowWhatRuns(t *testing.T) {
 
 // Every type of event that the broker appends is in the list, and every name of the list is one of them.
 func TestEvents_AreAllListed(t *testing.T) {
-	quoted := regexp.MustCompile(`"((?:agent|artifact|blocker|broker|channel|lock|message|session|state|system|thread|token)\.[a-z_]+|artifact_shared|context_updated)"`)
+	quoted := regexp.MustCompile(`"((?:agent|artifact|blocker|broker|channel|decision|handoff|lock|message|session|state|system|task|thread|token|vote)\.[a-z_]+|artifact_shared|context_updated)"`)
 	appended := map[string]bool{}
 	err := filepath.WalkDir("../internal", func(file string, _ fs.DirEntry, err error) error {
 		if err != nil || !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go") {

@@ -171,9 +171,9 @@ func (p *process) attend(ctx context.Context, cmd *exec.Cmd, ended <-chan error)
 	}
 }
 
-// isTerminal reports whether a terminal is what the command would read.
-func isTerminal(r io.Reader) bool {
-	f, ok := r.(*os.File)
+// isTerminal reports whether a reader or writer of the command is a terminal.
+func isTerminal(stream any) bool {
+	f, ok := stream.(*os.File)
 	if !ok {
 		return false
 	}

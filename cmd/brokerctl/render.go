@@ -110,7 +110,9 @@ func (c *cli) print(w io.Writer, r rendered) {
 	line("channel", m.GetChannel())
 	line("labels", labels(m.GetLabels()))
 	line("files", files(m.GetFiles()))
-	line("artifacts", strings.Join(m.GetArtifacts(), ", "))
+	if some := m.GetArtifacts(); len(some) > 0 {
+		line("artifacts", strings.Join(some, ", ")+"  ("+downloadHint+")")
+	}
 	line("expires", c.when(m.GetExpiresAt()))
 	line("not before", c.when(m.GetNotBefore()))
 	line("ordering", m.GetOrderingKey())
@@ -174,6 +176,9 @@ func firstLine(s string) string {
 	line, _, _ := strings.Cut(strings.TrimSpace(s), "\n")
 	return strings.TrimSpace(line)
 }
+
+// downloadHint says how to read the artifacts of a message.
+const downloadHint = "brokerctl artifact download NAME"
 
 func labels(m map[string]string) string {
 	var pairs []string

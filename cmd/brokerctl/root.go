@@ -102,7 +102,7 @@ func newRoot(c *cli) *cobra.Command {
 	add("work", newNextCommand(c), newClaimCommand(c), newAckCommand(c), newNackCommand(c), newExtendCommand(c), newReleaseCommand(c), newWorkCommand(c), newReviewCommand(c),
 		newBlockerCommand(c))
 	add("who", newAgentCommand(c), newChannelCommand(c), newSessionCommand(c))
-	add("together", newLockCommand(c), newTokenCommand(c), newStateCommand(c), newHookCommand(c))
+	add("together", newLockCommand(c), newTokenCommand(c), newStateCommand(c), newArtifactCommand(c), newHookCommand(c))
 	add("watch", newEventCommand(c), newStatusCommand(c), newExplainCommand(c), newWhoamiCommand(c), newPingCommand(c), newAdminCommand(c))
 	add("other", newInitCommand(c), newGuideCommand(c), newDemoCommand(c), newBenchCommand(c), newVersionCommand(c),
 		newCompletionCommand(), manual.NewCommand(flagUsages))

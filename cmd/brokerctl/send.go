@@ -75,7 +75,10 @@ channel:NAME, a pattern or everyone (brokerctl help receivers).
 
 If no agent has the role or subscribes to the channel, or if the message has no
 text, the send succeeds with a warning. Recipients with
-a full mailbox are left out; exit code 1: all of them were full.`,
+a full mailbox are left out; exit code 1: all of them were full.
+
+A --payload of @FILE or - that is larger than the session permits becomes an
+artifact, the message refers to it, and standard error says so.`,
 		Example: `  brokerctl --agent lead send builder-1 "Add login" --type task_assignment
   brokerctl --agent lead send role:reviewer "Please look" --file a.go:42
   git diff | brokerctl --agent builder-1 send channel:general "My diff" --body -
@@ -85,6 +88,13 @@ a full mailbox are left out; exit code 1: all of them were full.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			m, err := o.message(c, cmd, args)
 			if err != nil {
+				return err
+			}
+			broker, err := c.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if err := c.payloadArtifact(cmd, broker, m, o.payload); err != nil {
 				return err
 			}
 			return send(c, cmd, &pb.SendMessagesRequest{RequestId: o.requestID, Messages: []*pb.Message{m}})
