@@ -204,6 +204,9 @@ func (c *Client) Handoffs() pb.HandoffServiceClient { return pb.NewHandoffServic
 // Artifacts returns the stub of ArtifactService; UploadArtifact and DownloadArtifact transfer contents.
 func (c *Client) Artifacts() pb.ArtifactServiceClient { return pb.NewArtifactServiceClient(c.calls) }
 
+// Votes returns the stub of VoteService.
+func (c *Client) Votes() pb.VoteServiceClient { return pb.NewVoteServiceClient(c.calls) }
+
 // State returns the stub of StateService.
 func (c *Client) State() pb.StateServiceClient { return pb.NewStateServiceClient(c.calls) }
 

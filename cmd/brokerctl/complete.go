@@ -59,7 +59,7 @@ func (c *cli) completeArgs(more bool, lists ...wordList) cobra.CompletionFunc {
 // completeFlags gives each flag without a completion the one that its name stands for.
 func (c *cli) completeFlags(root *cobra.Command) {
 	lists := map[string]wordList{
-		"agent": agentNames, "owner": agentNames, "from": agentNames, "source": agentNames, "subscriber": agentNames,
+		"agent": agentNames, "owner": agentNames, "elector": agentNames, "from": agentNames, "source": agentNames, "subscriber": agentNames,
 		"role": roleNames, "source-role": roleNames, "director": roleNames, "escalate-to": roleNames,
 		"session": sessionNames, "channel": channelNames, "mailbox": mailboxNames, "type": messageTypes,
 		"reply-to": messageIDWords, "id": messageIDWords,

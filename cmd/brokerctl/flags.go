@@ -124,6 +124,7 @@ var valueNames = map[string]string{
 	"dir": "FOLDER", "payload": "JSON", "data": "JSON", "details": "JSON", "payload-version": "VERSION",
 	"related": "ID", "since": "TIME", "until": "TIME", "not-before": "TIME", "request-id": "UUID",
 	"workloads": "NAME", "id": "ID", "fail": "MODE", "color": "WHEN", "at": "REVISION",
+	"elector": "AGENT", "deadline": "TIME", "quorum": "N", "rule": "RULE",
 	"after": "REVISION", "until-revision": "REVISION", "if-revision": "REVISION",
 }
 

@@ -100,7 +100,8 @@ func newRoot(c *cli) *cobra.Command {
 	add("messages", newSendCommand(c), newAskCommand(c), newReplyCommand(c), newThreadCommand(c),
 		newReceiveCommand(c), newInboxCommand(c), newMessageCommand(c), newDLQCommand(c))
 	add("work", newNextCommand(c), newClaimCommand(c), newAckCommand(c), newNackCommand(c), newExtendCommand(c), newReleaseCommand(c), newWorkCommand(c), newReviewCommand(c),
-		newBlockerCommand(c))
+		newBlockerCommand(c),
+		newVoteCommand(c))
 	add("who", newAgentCommand(c), newChannelCommand(c), newSessionCommand(c))
 	add("together", newLockCommand(c), newTokenCommand(c), newStateCommand(c), newArtifactCommand(c), newHookCommand(c))
 	add("watch", newEventCommand(c), newStatusCommand(c), newExplainCommand(c), newWhoamiCommand(c), newPingCommand(c), newAdminCommand(c))
