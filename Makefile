@@ -63,9 +63,10 @@ lint: $(STAMP) ## golangci-lint, buf and gofmt
 	$(if $(RELEASE),$(TOOLS)/buf breaking --against '.git#tag=$(RELEASE)')
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "not gofmt'ed: $$unformatted" >&2; exit 1; }
 
-generate: $(STAMP) ## gen/ (Go and Python) from proto/, docs/brokerctl.md from the commands
+generate: $(STAMP) ## gen/ from proto/; docs/brokerctl.md, json.md and message-types.md from the programs
 	$(TOOLS)/buf generate
 	go test -count=1 -run '^Test(Reference|JSONPage)_' ./cmd/brokerctl -update
+	go test -count=1 -run '^TestPage_' ./internal/msgtype -update
 
 bench: build ## the workloads of `brokerctl bench`, on a daemon of their own (BENCH_ARGS='…')
 	scripts/bench.sh $(BENCH_ARGS)

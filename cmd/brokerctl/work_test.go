@@ -101,7 +101,7 @@ func TestWork_TheCommandGetsTheMessageAndItsEnvironment(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{id, id + ".1", "1", "3", "role:builder", "task", "system", "Add login", "K", "builder-1", ""}
+	want := []string{id, id + ".1", "1", "3", "role:builder", "task_assignment", "system", "Add login", "K", "builder-1", ""}
 	if got := strings.Split(strings.TrimSuffix(string(lines), "\n"), "\n"); strings.Join(got, "|") != strings.Join(want, "|") {
 		t.Errorf("the environment was %q, want %q", got, want)
 	}

@@ -10,10 +10,12 @@ import (
 	"brokerd/internal/blockers"
 	"brokerd/internal/broker"
 	"brokerd/internal/caller"
+	"brokerd/internal/catalog"
 	"brokerd/internal/decisions"
 	"brokerd/internal/events"
 	"brokerd/internal/finding"
 	"brokerd/internal/locks"
+	"brokerd/internal/msgtype"
 	"brokerd/internal/once"
 	"brokerd/internal/sessions"
 	"brokerd/internal/state"
@@ -145,7 +147,15 @@ func brokerSession(s sessions.Session) broker.Session {
 		ResponseTime: s.Settings.ResponseTime,
 		EscalateTo:   s.Settings.EscalateTo,
 		Directors:    s.Settings.Directors,
+		Types:        typeRules(s),
 		Closed:       !s.ClosedAt.IsZero(),
+	}
+}
+
+// typeRules are the rules of a session for types and payloads. The policies have the same numbers.
+func typeRules(s sessions.Session) msgtype.Rules {
+	return msgtype.Rules{
+		Unknown: msgtype.Policy(s.Settings.UnknownTypes), Invalid: msgtype.Policy(s.Settings.BadPayloads),
 	}
 }
 
@@ -386,6 +396,24 @@ func (d stateDirectory) Session(q store.Querier, name string) (int64, error) {
 
 // Role implements state.Directory.
 func (d stateDirectory) Role(q store.Querier, session int64, c caller.Caller) (string, error) {
+	a, err := d.agents.Acting(q, session, c)
+	return a.Role, err
+}
+
+// catalogDirectory tells the catalog of sessions and agents.
+type catalogDirectory struct {
+	sessions *sessions.Registry
+	agents   *agents.Registry
+}
+
+// Session implements catalog.Directory.
+func (d catalogDirectory) Session(q store.Querier, name string) (catalog.Session, error) {
+	s, err := d.sessions.Lookup(q, name)
+	return catalog.Session{ID: s.ID, Name: s.Name, Directors: s.Settings.Directors, Rules: typeRules(s)}, err
+}
+
+// Role implements catalog.Directory.
+func (d catalogDirectory) Role(q store.Querier, session int64, c caller.Caller) (string, error) {
 	a, err := d.agents.Acting(q, session, c)
 	return a.Role, err
 }

@@ -19,6 +19,7 @@ import (
 	"brokerd/internal/artifacts"
 	"brokerd/internal/blockers"
 	"brokerd/internal/broker"
+	"brokerd/internal/catalog"
 	"brokerd/internal/decisions"
 	"brokerd/internal/disk"
 	"brokerd/internal/events"
@@ -224,6 +225,8 @@ func (a *App) start(ctx context.Context) error {
 	scopes := sessions.New(st, journal)
 	registry := agents.New(st, journal, scopes, c.Clock, log.Named("agents"))
 	post := broker.New(st, journal, directory{scopes, registry}, c.Clock, log.Named("broker"))
+	kinds := catalog.New(st, journal, catalogDirectory{scopes, registry})
+	post.UseCatalog(kinds)
 	held := locks.New(st, journal, holders{scopes, registry}, c.Clock, log.Named("locks"))
 	connect(journal, scopes, registry, post)
 	connectLocks(scopes, registry, post, held)
@@ -252,7 +255,7 @@ func (a *App) start(ctx context.Context) error {
 	jobs := workFeatures{verdicts, obstacles, polls}
 	registry.UseHolders(jobs)
 	keeper := retention.New(retention.Options{
-		Store: st, Sessions: kept{scopes}, Messages: keptMessages{post}, Events: keptEvents{journal}, Parts: slices.Concat(parts(registry, post, keys, held), partsOfWork(verdicts, obstacles, polls), []retention.Part{artifactPart(files)}),
+		Store: st, Sessions: kept{scopes}, Messages: keptMessages{post}, Events: keptEvents{journal}, Parts: slices.Concat(parts(registry, post, keys, held), partsOfWork(verdicts, obstacles, polls), []retention.Part{artifactPart(files), typePart(kinds)}),
 		Tidy: post.ForgetProducers, Dir: c.Dir, Clock: c.Clock, Log: log.Named("retention"),
 	})
 	wake(keeper, scopes, post)
@@ -284,6 +287,7 @@ func (a *App) start(ctx context.Context) error {
 		agents:   agents.NewService(registry),
 		files:    artifacts.NewService(files),
 		blockers: blockers.NewService(obstacles),
+		catalog:  catalog.NewService(kinds),
 		channels: broker.NewChannelService(post),
 		verdicts: decisions.NewService(verdicts),
 		locks:    locks.NewService(held, itemError(measured)),
@@ -381,6 +385,7 @@ func openStore(ctx context.Context, c Config, options store.Options, measured *m
 		blockers.Migrations(),
 		votes.Migrations(),
 		retention.Migrations(),
+		catalog.Migrations(),
 	)
 	if measured != nil {
 		options.Committed = measured.Committed

@@ -3,6 +3,7 @@ package app
 import (
 	"brokerd/internal/agents"
 	"brokerd/internal/broker"
+	"brokerd/internal/catalog"
 	"brokerd/internal/events"
 	"brokerd/internal/locks"
 	"brokerd/internal/retention"
@@ -109,4 +110,9 @@ func parts(registry *agents.Registry, post *broker.Broker, keys *state.Keys, hel
 		{File: "state.jsonl", Lines: keys.Records, Erase: keys.Erase, Forget: keys.Forget},
 		{File: "locks.jsonl", Lines: held.Records, Forget: held.Forget},
 	}
+}
+
+// typePart is the message types that a session has registered.
+func typePart(kinds *catalog.Catalog) retention.Part {
+	return retention.Part{File: "types.jsonl", Lines: kinds.Records, Forget: kinds.Forget}
 }

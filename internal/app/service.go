@@ -21,6 +21,7 @@ type services struct {
 	admin    pb.AdminServiceServer
 	agents   pb.AgentServiceServer
 	blockers pb.BlockerServiceServer
+	catalog  pb.CatalogServiceServer
 	channels pb.ChannelServiceServer
 	files    pb.ArtifactServiceServer
 	verdicts pb.DecisionServiceServer
@@ -39,6 +40,7 @@ func register(server grpc.ServiceRegistrar, s services) {
 	pb.RegisterAgentServiceServer(server, s.agents)
 	pb.RegisterArtifactServiceServer(server, s.files)
 	pb.RegisterBlockerServiceServer(server, s.blockers)
+	pb.RegisterCatalogServiceServer(server, s.catalog)
 	pb.RegisterChannelServiceServer(server, s.channels)
 	pb.RegisterDecisionServiceServer(server, s.verdicts)
 	pb.RegisterEventServiceServer(server, s.events)

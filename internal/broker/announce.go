@@ -9,6 +9,7 @@ import (
 
 	"brokerd/internal/caller"
 	"brokerd/internal/events"
+	"brokerd/internal/msgtype"
 	"brokerd/internal/store"
 	"brokerd/internal/valid"
 )
@@ -23,10 +24,21 @@ type audienceKey struct {
 	kind    string
 }
 
+// channelName returns the name of a channel for any spelling of it: channels of events have the
+// canonical names of the types, and those of the broker's own types an underscore for the dot.
+func channelName(spelling string) string {
+	eventType, ok := strings.CutPrefix(spelling, eventChannel)
+	if !ok || eventType == "*" {
+		return spelling
+	}
+	return eventChannel + msgtype.Canonical(eventType)
+}
+
 // An audience is who gets the events of one type.
 type audience struct {
-	names []string      // agents, sorted
-	ttl   time.Duration // of the messages; 0 = none
+	channel string
+	names   []string      // agents, sorted
+	ttl     time.Duration // of the messages; 0 = none
 }
 
 // Announce sends an event as a message to those who subscribe to the channel of its type or to that
@@ -78,7 +90,7 @@ func (b *Broker) announce(tx *store.Tx, e events.Event, id int64) (int, error) {
 		return 0, err
 	}
 	d := Draft{
-		Target: Target{ToChannel, eventChannel + e.Type}, Type: "event", Subject: clip(e.Summary, valid.MaxLine),
+		Target: Target{ToChannel, to.channel}, Type: "event", Subject: clip(e.Summary, valid.MaxLine),
 		Priority: priorities[e.Severity], Task: e.TaskID, TTL: to.ttl,
 	}
 	if d.Content, err = eventContent(&d, &e); err != nil {
@@ -102,7 +114,8 @@ func (b *Broker) Admit(ctx context.Context, c caller.Caller) error { return b.ad
 // listeners returns who gets the events of a type, from memory unless a subscription has changed.
 func (b *Broker) listeners(tx *store.Tx, session int64, kind string) (audience, error) {
 	return b.audience.Get(tx, audienceKey{session, kind}, func() (to audience, err error) {
-		rows := tx.Query(selectAudience, session, eventChannel+kind)
+		to.channel = channelName(eventChannel + kind)
+		rows := tx.Query(selectAudience, session, to.channel)
 		for rows.Next() {
 			var name string
 			if err := rows.Scan(&name); err != nil {
@@ -113,7 +126,7 @@ func (b *Broker) listeners(tx *store.Tx, session int64, kind string) (audience, 
 		if err := rows.Err(); err != nil || len(to.names) == 0 {
 			return to, err
 		}
-		err = tx.QueryRow(selectAudienceTTL, session, eventChannel+kind).Scan(&to.ttl)
+		err = tx.QueryRow(selectAudienceTTL, session, to.channel).Scan(&to.ttl)
 		if errors.Is(err, store.ErrNoRows) {
 			err = nil
 		}
@@ -123,7 +136,7 @@ func (b *Broker) listeners(tx *store.Tx, session int64, kind string) (audience, 
 
 // listening returns the sessions in which somebody gets the events of a type.
 func listening(tx *store.Tx, kind string) ([]int64, error) {
-	rows := tx.Query(selectListening, eventChannel+kind)
+	rows := tx.Query(selectListening, channelName(eventChannel+kind))
 	var sessions []int64
 	for rows.Next() {
 		var id int64

@@ -13,6 +13,7 @@ import (
 	"brokerd/internal/deadline"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
+	"brokerd/internal/msgtype"
 	"brokerd/internal/once"
 	"brokerd/internal/store"
 )
@@ -33,6 +34,7 @@ type Session struct {
 	ResponseTime time.Duration
 	EscalateTo   []string // roles
 	Directors    []string // roles
+	Types        msgtype.Rules
 	Closed       bool
 }
 
@@ -60,6 +62,12 @@ type Directory interface {
 	Nearest(q store.Querier, session int64, name string) ([]string, error)
 }
 
+// A Catalog knows the types of messages. Its method may be called concurrently.
+type Catalog interface {
+	// Types returns the types that a session knows: the built-in ones if there is no such session.
+	Types(ctx context.Context, session string) (*msgtype.Set, error)
+}
+
 // restartGrace is what every claim gets on top of its full time when the broker starts again.
 const restartGrace = 30 * time.Second
 
@@ -71,6 +79,7 @@ type Broker struct {
 	clock clockwork.Clock
 	zap   *zap.Logger
 
+	catalog  Catalog
 	disk     Disk // nil = there is always room
 	crew     Crew // nil = all agents are well
 	rates    *sendRates
@@ -101,7 +110,7 @@ func New(st *store.Store, log *events.Log, dir Directory, clock clockwork.Clock,
 		store: st, log: log, dir: dir, clock: clock, zap: logger, hub: newHub(),
 		boxIDs: store.NewCache[boxKey, int64](), audience: store.NewCache[audienceKey, audience](),
 		gates: store.NewCache[int64, gate](), vacancies: store.NewCache[boxKey, string](),
-		asks: map[int64][]*asking{}, stopping: make(chan struct{}),
+		asks: map[int64][]*asking{}, stopping: make(chan struct{}), catalog: builtinTypes{msgtype.NewSet(nil)},
 	}
 	b.rates = newSendRates(clock, b.loadSession)
 	b.claims = deadline.New(clock, b.claimsDue)
@@ -110,6 +119,16 @@ func New(st *store.Store, log *events.Log, dir Directory, clock clockwork.Clock,
 	b.backlog = deadline.New(clock, b.backlogDue)
 	return b
 }
+
+// builtinTypes is the catalog of a broker without UseCatalog.
+type builtinTypes struct{ set *msgtype.Set }
+
+// Types implements Catalog.
+func (b builtinTypes) Types(context.Context, string) (*msgtype.Set, error) { return b.set, nil }
+
+// UseCatalog makes the broker know the types that sessions register. It must be called before the
+// broker is used.
+func (b *Broker) UseCatalog(c Catalog) { b.catalog = c }
 
 // OnRekept adds what is to happen in the same transaction when it changes how long a channel's messages are kept. It must be called
 // before the broker is used.

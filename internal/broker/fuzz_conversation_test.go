@@ -11,7 +11,7 @@ import (
 func FuzzAsk(f *testing.F) {
 	f.Fuzz(func(t *testing.T, wire []byte) {
 		r := decode(t, wire, &pb.AskRequest{})
-		d, wait, err := question(r)
+		d, wait, err := question(builtin, r)
 		if refused(t, err) {
 			return
 		}
@@ -27,7 +27,7 @@ func FuzzReply(f *testing.F) {
 	to := newID(time.UnixMilli(1), 7)
 	f.Fuzz(func(t *testing.T, wire []byte, correlation string) {
 		r := decode(t, wire, &pb.ReplyRequest{})
-		a, err := reply(r)
+		a, err := reply(builtin, r)
 		if refused(t, err) {
 			return
 		}

@@ -15,19 +15,23 @@ import (
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/fault"
+	"brokerd/internal/msgtype"
 )
 
 // What the API promises to accept, written out once more.
 var (
-	anEvent  = regexp.MustCompile(`\A[a-z][a-z0-9._-]{0,127}\z`)
+	anEvent  = regexp.MustCompile(`\A[A-Za-z][A-Za-z0-9._-]{0,127}\z`)
 	aName    = regexp.MustCompile(`\A[A-Za-z0-9][A-Za-z0-9._:-]{0,127}\z`)
 	aPattern = regexp.MustCompile(`\A[A-Za-z0-9*?][A-Za-z0-9._:*?-]{0,127}\z`)
 )
 
+// builtin are the types of a session that registers none.
+var builtin = msgtype.NewSet(nil)
+
 func FuzzSendMessages(f *testing.F) {
 	f.Fuzz(func(t *testing.T, wire []byte) {
 		r := decode(t, wire, &pb.SendMessagesRequest{})
-		all, err := drafts(r.Messages)
+		all, err := drafts(builtin, r.Messages)
 		if refused(t, err) {
 			return
 		}
@@ -49,7 +53,7 @@ func FuzzSend(f *testing.F) {
 		if producer != "" && (!aName.MatchString(producer) || r.FirstNumber < 1) || producer == "" && r.FirstNumber != 0 {
 			t.Fatalf("producer %q with first number %d", producer, r.FirstNumber)
 		}
-		for i, d := range streamDrafts(r.Messages) {
+		for i, d := range streamDrafts(builtin, r.Messages) {
 			if !refused(t, d.Fault) {
 				wantDraft(t, &d, r.Messages[i])
 			}
@@ -60,9 +64,9 @@ func FuzzSend(f *testing.F) {
 func FuzzClaim(f *testing.F) {
 	f.Fuzz(func(t *testing.T, wire []byte) {
 		r := decode(t, wire, &pb.ClaimRequest{})
-		if w, err := openWish(r); !refused(t, err) {
+		if w, err := openWish(builtin, r); !refused(t, err) {
 			o := r.Open
-			wantNames(t, "types", w.Types, 100)
+			wantNames(t, "types", o.Types, 100)
 			wantCount(t, "lowest priority", w.Priority, 0, 10)
 			wantCount(t, "max in flight", w.Max, 1, 1000)
 			wantCount(t, "max bytes", w.MaxBytes, 1, 64<<20)

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"brokerd/internal/msgtype"
 )
 
 // TargetKind says what a message is addressed to.
@@ -67,7 +69,8 @@ type Draft struct {
 	Within      time.Duration // Response: 0 = the session's setting
 	ResendAfter time.Duration // 0 = never
 	Content     []byte
-	Fault       error // why this draft is refused; then nothing else is set
+	Doubt       *msgtype.Doubt // what the catalog has against the type or the payload; nil = nothing
+	Fault       error          // why this draft is refused; then nothing else is set
 }
 
 // channel returns the channel that the draft goes to or has as its label; empty for none.

@@ -179,7 +179,9 @@ func within(at string, err error) error {
 	for n := range fields {
 		fields[n].Field = at + "." + fields[n].Field
 	}
-	return fault.Fields(fields)
+	named := fault.Fields(fields)
+	named.Reason = f.Reason
+	return named
 }
 
 // A sending is one function's sends: everything that is looked up or written once for all of them.
@@ -197,6 +199,7 @@ type sending struct {
 	seen     []int64   // mailboxes whose readers have something to see, although nothing is ready in them
 	handed   int64     // the first revision that was handed to a consumer
 	due      time.Time // the earliest that the calendar must know of
+	doubtful []doubtful
 }
 
 // A room is what one function knows of a mailbox that it sends to.
@@ -219,13 +222,23 @@ func (s *sending) sendFitting(d *Draft, producer, number int64) (Outcome, error)
 	if err := s.actor.session.fits(d); err != nil {
 		return Outcome{}, err
 	}
+	doubts, err := d.Doubt.Judge(s.actor.session.Types)
+	if err != nil {
+		return Outcome{}, err
+	}
 	out, err := s.send(d, producer, number)
 	if err != nil {
 		return out, err
 	}
 	s.sent++
-	out.Warnings, err = s.warnings(d, &out)
-	return out, err
+	if out.Warnings, err = s.warnings(d, &out); err != nil {
+		return out, err
+	}
+	if len(doubts) > 0 {
+		out.Warnings = append(out.Warnings, doubts...)
+		s.doubtful = append(s.doubtful, doubtful{out.Revision, d.Doubt})
+	}
+	return out, nil
 }
 
 // send sends one draft. It changes nothing before all that could refuse it has been looked at.
@@ -435,6 +448,9 @@ func (s *sending) finish() error {
 	}
 	s.wake(s.tx, s.ready)
 	s.calendar.expect(s.tx, s.due)
+	if err := s.reportDoubts(); err != nil {
+		return err
+	}
 	if s.sent > 0 {
 		s.tx.OnCommit(func() { s.worked(s.actor, s.sent, 0, 0) })
 	}

@@ -145,7 +145,7 @@ func TestSend_StampsWhatIsTheBrokersAndKeepsTheRestExactly(t *testing.T) {
 	sent := lead.send(m)
 	got := lead.get(sent.Id).Message
 	m.Id, m.Revision, m.Sender, m.SenderRole = sent.Id, sent.Revision, "lead", "boss"
-	m.CreatedAt, m.ExpiresAt, m.ThreadId = w.now(0), w.now(time.Hour), asked.Id
+	m.CreatedAt, m.ExpiresAt, m.ThreadId, m.Type = w.now(0), w.now(time.Hour), asked.Id, "task_assignment"
 	if diff := cmp.Diff(m, got, protocmp.Transform()); diff != "" {
 		t.Error(diff)
 	}

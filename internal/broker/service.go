@@ -7,6 +7,7 @@ import (
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/caller"
+	"brokerd/internal/msgtype"
 	"brokerd/internal/once"
 	"brokerd/internal/page"
 	"brokerd/internal/valid"
@@ -31,7 +32,11 @@ func (s *Service) SendMessages(ctx context.Context, r *pb.SendMessagesRequest) (
 	if err != nil {
 		return nil, err
 	}
-	all, err := drafts(r.Messages)
+	types, err := s.types(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all, err := drafts(types, r.Messages)
 	if err != nil {
 		return nil, err
 	}
@@ -48,8 +53,12 @@ func (s *Service) SendMessages(ctx context.Context, r *pb.SendMessagesRequest) (
 
 // ClaimMessages implements the RPC.
 func (s *Service) ClaimMessages(ctx context.Context, r *pb.ClaimMessagesRequest) (*pb.ClaimMessagesResponse, error) {
+	types, err := s.types(ctx)
+	if err != nil {
+		return nil, err
+	}
 	var c valid.Check
-	w := wish(&c, "", r.Consumer, r.Mailboxes, r.Types, r.LowestPriority)
+	w := wish(&c, types, "", r.Consumer, r.Mailboxes, r.Types, r.LowestPriority)
 	w.Max = max(1, int(r.Max))
 	c.Between("max", int64(r.Max), 0, maxInFlight)
 	w.Wait = c.Duration("wait", r.Wait, 0, maxWait, 0)
@@ -141,9 +150,13 @@ func (s *Service) GetMessage(ctx context.Context, r *pb.GetMessageRequest) (*pb.
 
 // ListMessages implements the RPC.
 func (s *Service) ListMessages(ctx context.Context, r *pb.ListMessagesRequest) (*pb.ListMessagesResponse, error) {
+	types, err := s.types(ctx)
+	if err != nil {
+		return nil, err
+	}
 	var c valid.Check
 	l := Listing{
-		Box: Box(r.Box), Choice: choice(&c, r.Filter), Size: c.PageSize("page_size", r.PageSize),
+		Box: Box(r.Box), Choice: choice(&c, types, r.Filter), Size: c.PageSize("page_size", r.PageSize),
 		Newest: r.NewestFirst, MarkRead: r.MarkRead,
 	}
 	l.Choice.From, l.Choice.To = c.Time("from_time", r.FromTime), c.Time("to_time", r.ToTime)
@@ -250,6 +263,11 @@ func (s *Service) PurgeDeadLetters(ctx context.Context, r *pb.PurgeDeadLettersRe
 		return nil, err
 	}
 	return &pb.PurgeDeadLettersResponse{Revision: revision, Purged: int32(n)}, nil
+}
+
+// types returns the types that the caller's session knows.
+func (s *Service) types(ctx context.Context) (*msgtype.Set, error) {
+	return s.broker.catalog.Types(ctx, caller.FromContext(ctx).Session)
 }
 
 // settleIDs settles claims that are given as a list of ids, which may be empty for the only one.

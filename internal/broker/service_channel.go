@@ -31,7 +31,7 @@ func (s *ChannelService) SubscribeChannel(ctx context.Context, r *pb.SubscribeCh
 	if err != nil {
 		return nil, err
 	}
-	changed, revision, err := s.broker.Subscribe(ctx, caller.FromContext(ctx), req, r.Channel)
+	changed, revision, err := s.broker.Subscribe(ctx, caller.FromContext(ctx), req, channelName(r.Channel))
 	if err != nil {
 		return nil, err
 	}
@@ -44,7 +44,7 @@ func (s *ChannelService) UnsubscribeChannel(ctx context.Context, r *pb.Unsubscri
 	if err != nil {
 		return nil, err
 	}
-	changed, revision, err := s.broker.Unsubscribe(ctx, caller.FromContext(ctx), req, r.Channel)
+	changed, revision, err := s.broker.Unsubscribe(ctx, caller.FromContext(ctx), req, channelName(r.Channel))
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +103,7 @@ func (s *ChannelService) ConfigureChannel(ctx context.Context, r *pb.ConfigureCh
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	ch, revision, err := s.broker.Configure(ctx, caller.FromContext(ctx), req, r.Channel, ttl, kept)
+	ch, revision, err := s.broker.Configure(ctx, caller.FromContext(ctx), req, channelName(r.Channel), ttl, kept)
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/caller"
+	"brokerd/internal/msgtype"
 	"brokerd/internal/once"
 	"brokerd/internal/valid"
 )
@@ -21,7 +22,11 @@ func (s *Service) Ask(ctx context.Context, r *pb.AskRequest) (*pb.AskResponse, e
 	if err != nil {
 		return nil, err
 	}
-	d, wait, err := question(r)
+	types, err := s.types(ctx)
+	if err != nil {
+		return nil, err
+	}
+	d, wait, err := question(types, r)
 	if err != nil {
 		return nil, err
 	}
@@ -37,14 +42,14 @@ func (s *Service) Ask(ctx context.Context, r *pb.AskRequest) (*pb.AskResponse, e
 }
 
 // question checks a question and notes in its message that it requires a response.
-func question(r *pb.AskRequest) (Draft, time.Duration, error) {
+func question(types *msgtype.Set, r *pb.AskRequest) (Draft, time.Duration, error) {
 	var c valid.Check
 	wait := c.Duration("wait", r.Wait, time.Millisecond, maxWait, askWait)
 	m := r.Message
 	if m != nil {
 		m.RequiresResponse = true
 	}
-	d := draft(&c, "message", m)
+	d := draft(&c, types, "message", m)
 	if err := c.Err(); err != nil {
 		return Draft{}, 0, err
 	}
@@ -58,7 +63,11 @@ func (s *Service) Reply(ctx context.Context, r *pb.ReplyRequest) (*pb.ReplyRespo
 	if err != nil {
 		return nil, err
 	}
-	a, err := reply(r)
+	types, err := s.types(ctx)
+	if err != nil {
+		return nil, err
+	}
+	a, err := reply(types, r)
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +79,7 @@ func (s *Service) Reply(ctx context.Context, r *pb.ReplyRequest) (*pb.ReplyRespo
 }
 
 // reply checks an answer to a message.
-func reply(r *pb.ReplyRequest) (Answer, error) {
+func reply(types *msgtype.Set, r *pb.ReplyRequest) (Answer, error) {
 	var c valid.Check
 	const at = "message"
 	a := Answer{To: onlyOpen(&c, "id", r.Id), Ack: r.Ack}
@@ -86,7 +95,7 @@ func reply(r *pb.ReplyRequest) (Answer, error) {
 			c.Fail(at+"."+field, "is filled in by the broker; leave it empty")
 		}
 	}
-	a.Draft = unaddressed(&c, at, m)
+	a.Draft = unaddressed(&c, types, at, m)
 	if err := c.Err(); err != nil {
 		return Answer{}, err
 	}

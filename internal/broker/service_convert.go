@@ -2,6 +2,7 @@ package broker
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/msgtype"
 	"brokerd/internal/valid"
 )
 
@@ -37,12 +39,12 @@ const (
 
 // draft checks a message that is to be sent and makes a Draft of it. It fills in what the sender has left to
 // the defaults, in m.
-func draft(c *valid.Check, at string, m *pb.Message) Draft {
+func draft(c *valid.Check, types *msgtype.Set, at string, m *pb.Message) Draft {
 	if m == nil {
 		c.Fail(at, "is empty; a message is required")
 		return Draft{}
 	}
-	d := unaddressed(c, at, m)
+	d := unaddressed(c, types, at, m)
 	d.Target, d.One = target(c, at, m)
 	if isDirective(d.Type) {
 		directiveReach(c, at, m, &d)
@@ -54,7 +56,7 @@ func draft(c *valid.Check, at string, m *pb.Message) Draft {
 }
 
 // unaddressed is draft without the target.
-func unaddressed(c *valid.Check, at string, m *pb.Message) Draft {
+func unaddressed(c *valid.Check, types *msgtype.Set, at string, m *pb.Message) Draft {
 	unstamped(c, at, m)
 	d := Draft{
 		Subject: m.Subject, Channel: m.Channel, Thread: m.ThreadId, Correlation: m.CorrelationId, Task: m.TaskId,
@@ -64,11 +66,18 @@ func unaddressed(c *valid.Check, at string, m *pb.Message) Draft {
 	if m.Type == "" {
 		m.Type = "message"
 	}
-	d.Type = m.Type
 	c.Name(at+".type", m.Type)
 	version(c, at+".version", m)
 	if m.Priority == 0 {
 		m.Priority = 5
+	}
+	c.JSON(at+".payload", m.Payload, maxPayload)
+	if c.Err() == nil {
+		m.Type, d.Doubt = types.Check(m.Type, m.Payload)
+	}
+	d.Type = m.Type
+	if len(m.Type) > valid.MaxID {
+		c.Fail(at+".type", "is longer than %d bytes in snake_case", valid.MaxID)
 	}
 	if isDirective(m.Type) {
 		directiveFields(c, at, m)
@@ -77,7 +86,6 @@ func unaddressed(c *valid.Check, at string, m *pb.Message) Draft {
 	c.Between(at+".priority", int64(m.Priority), 1, 10)
 	c.Line(at+".subject", m.Subject, valid.MaxLine)
 	c.Text(at+".body", m.Body, maxBody)
-	c.JSON(at+".payload", m.Payload, maxPayload)
 	if m.Channel != "" {
 		c.Name(at+".channel", m.Channel)
 	}
@@ -241,7 +249,7 @@ func attachments(c *valid.Check, at string, m *pb.Message) {
 }
 
 // drafts checks a batch as a whole: the first fault refuses all of it.
-func drafts(messages []*pb.Message) ([]Draft, error) {
+func drafts(types *msgtype.Set, messages []*pb.Message) ([]Draft, error) {
 	var c valid.Check
 	if len(messages) == 0 {
 		c.Fail("messages", "is empty; at least one message is required")
@@ -252,7 +260,7 @@ func drafts(messages []*pb.Message) ([]Draft, error) {
 	}
 	all := make([]Draft, len(messages))
 	for i, m := range messages {
-		all[i] = draft(&c, fmt.Sprintf("messages[%d]", i), m)
+		all[i] = draft(&c, types, fmt.Sprintf("messages[%d]", i), m)
 		if err := c.Err(); err != nil {
 			return nil, err
 		}
@@ -415,21 +423,25 @@ func references(c *valid.Check, field string, ids []string, claims bool) []Ref {
 	return refs
 }
 
-func choice(c *valid.Check, f *pb.MessageFilter) Choice {
+func choice(c *valid.Check, types *msgtype.Set, f *pb.MessageFilter) Choice {
 	out := Choice{
-		Types: f.GetTypes(), Channels: f.GetChannels(), Senders: f.GetSenders(), Correlation: f.GetCorrelationId(),
+		Channels: slices.Clone(f.GetChannels()), Senders: f.GetSenders(), Correlation: f.GetCorrelationId(),
 		Thread: f.GetThreadId(), Task: f.GetTaskId(), Priority: int(f.GetLowestPriority()),
 	}
-	names(c, "filter.types", out.Types)
+	names(c, "filter.types", f.GetTypes())
 	c.Count("filter.channels", len(out.Channels), maxTypes)
 	for i, s := range out.Channels[:min(len(out.Channels), maxTypes)] {
 		c.Name(fmt.Sprintf("filter.channels[%d]", i), strings.TrimPrefix(s, eventChannel))
+		out.Channels[i] = channelName(s)
 	}
 	names(c, "filter.senders", out.Senders)
 	c.Line("filter.correlation_id", out.Correlation, valid.MaxID)
 	c.Line("filter.thread_id", out.Thread, valid.MaxID)
 	c.Line("filter.task_id", out.Task, valid.MaxID)
 	c.Between("filter.lowest_priority", int64(out.Priority), 0, 10)
+	if c.Err() == nil {
+		out.Types = types.Spellings(f.GetTypes())
+	}
 	return out
 }
 
@@ -442,7 +454,7 @@ func names(c *valid.Check, field string, list []string) {
 }
 
 // wish checks what claim requests have in common.
-func wish(c *valid.Check, at string, consumer string, mailboxes, types []string, lowest int32) Wish {
+func wish(c *valid.Check, known *msgtype.Set, at, consumer string, mailboxes, types []string, lowest int32) Wish {
 	c.OptionalName(at+"consumer", consumer)
 	c.Count(at+"mailboxes", len(mailboxes), maxBatch)
 	for i, m := range mailboxes[:min(len(mailboxes), maxBatch)] {
@@ -450,7 +462,11 @@ func wish(c *valid.Check, at string, consumer string, mailboxes, types []string,
 	}
 	names(c, at+"types", types)
 	c.Between(at+"lowest_priority", int64(lowest), 0, 10)
-	return Wish{Consumer: consumer, Mailboxes: mailboxes, Types: types, Priority: int(lowest)}
+	w := Wish{Consumer: consumer, Mailboxes: mailboxes, Priority: int(lowest)}
+	if c.Err() == nil {
+		w.Types = known.Spellings(types)
+	}
+	return w
 }
 
 // topic checks what narrows a claim to one conversation, task or sender.

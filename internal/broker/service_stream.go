@@ -14,6 +14,7 @@ import (
 	"brokerd/internal/caller"
 	"brokerd/internal/fault"
 	"brokerd/internal/guard"
+	"brokerd/internal/msgtype"
 	"brokerd/internal/valid"
 )
 
@@ -77,7 +78,11 @@ func (s *Service) readBatches(stream pb.MessageService_SendServer, c *confirmer)
 		if err := checkBatch(r, first, &producer); err != nil {
 			return err
 		}
-		drafts := streamDrafts(r.Messages)
+		types, err := s.types(stream.Context())
+		if err != nil {
+			return err
+		}
+		drafts := streamDrafts(types, r.Messages)
 		if err := s.broker.admitBatch(stream.Context(), who, drafts); err != nil {
 			return err
 		}
@@ -137,11 +142,11 @@ func checkBatch(r *pb.SendRequest, first bool, producer *string) error {
 }
 
 // streamDrafts makes drafts of a batch, each with its own fault if it has one.
-func streamDrafts(messages []*pb.Message) []Draft {
+func streamDrafts(types *msgtype.Set, messages []*pb.Message) []Draft {
 	all := make([]Draft, len(messages))
 	for i, m := range messages {
 		var c valid.Check
-		all[i] = draft(&c, "messages["+itoa(i)+"]", m)
+		all[i] = draft(&c, types, "messages["+itoa(i)+"]", m)
 		if err := c.Err(); err != nil {
 			all[i] = Draft{Fault: err}
 			continue
@@ -166,8 +171,15 @@ func (s *Service) sendResponse(outcomes []Outcome) *pb.SendResponse {
 
 // Receive implements the RPC.
 func (s *Service) Receive(r *pb.ReceiveRequest, stream pb.MessageService_ReceiveServer) error {
+	types, err := s.types(stream.Context())
+	if err != nil {
+		return err
+	}
 	var c valid.Check
-	reading := Reading{After: r.AfterRevision, Cursor: r.Cursor, Follow: r.Follow, Choice: choice(&c, r.Filter), Limit: int(r.Limit), AutoAck: r.AutoAck}
+	reading := Reading{
+		After: r.AfterRevision, Cursor: r.Cursor, Follow: r.Follow, Choice: choice(&c, types, r.Filter), Limit: int(r.Limit),
+		AutoAck: r.AutoAck,
+	}
 	c.OptionalName("cursor", r.Cursor)
 	c.Between("after_revision", r.AfterRevision, 0, 1<<62)
 	if r.Cursor != "" && r.AfterRevision != 0 {
@@ -193,7 +205,11 @@ func (s *Service) Claim(stream pb.MessageService_ClaimServer) error {
 		}
 		return err
 	}
-	w, err := openWish(first)
+	types, err := s.types(stream.Context())
+	if err != nil {
+		return err
+	}
+	w, err := openWish(types, first)
 	if err != nil {
 		return err
 	}
@@ -246,14 +262,14 @@ func (s *Service) sayRest(stream pb.MessageService_ClaimServer, claims *ClaimStr
 }
 
 // openWish checks the first frame.
-func openWish(r *pb.ClaimRequest) (Wish, error) {
+func openWish(types *msgtype.Set, r *pb.ClaimRequest) (Wish, error) {
 	var c valid.Check
 	o := r.Open
 	if o == nil {
 		c.Fail("open", "is missing: the first frame must say what to take")
 		return Wish{}, c.Err()
 	}
-	w := wish(&c, "open.", o.Consumer, o.Mailboxes, o.Types, o.LowestPriority)
+	w := wish(&c, types, "open.", o.Consumer, o.Mailboxes, o.Types, o.LowestPriority)
 	w.Max = max(1, int(o.MaxInFlight))
 	c.Between("open.max_in_flight", int64(o.MaxInFlight), 0, maxInFlight)
 	w.MaxBytes = int(o.MaxBytes)

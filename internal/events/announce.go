@@ -40,22 +40,24 @@ var announced = map[string]bool{
 	"vote.opened":           true,
 }
 
-// reserved are the first segments of types that only the broker itself uses, now or once it has these features.
+// reserved are the first words of types with a dot that only the broker itself uses.
 var reserved = map[string]bool{
-	"agent": true, "artifact": true, "blocker": true, "broker": true, "channel": true, "context_updated": true, "credential": true, "decision": true, "handoff": true, "lock": true,
-	"message": true, "producer": true, "session": true, "state": true, "system": true, "task": true, "thread": true,
+	"agent": true, "artifact": true, "blocker": true, "broker": true, "channel": true, "credential": true,
+	"decision": true, "handoff": true, "lock": true, "message": true, "producer": true, "session": true,
+	"state": true, "system": true, "task": true, "thread": true,
 	"ticket": true, "token": true, "vote": true,
 }
 
-var typeForm = regexp.MustCompile(`^[a-z][a-z0-9._-]{0,127}$`)
+var typeForm = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9._-]{0,127}$`)
 
-// IsType reports whether s has the form of an event's type.
+// IsType reports whether s has the form of an event's type, in any spelling.
 func IsType(s string) bool { return typeForm.MatchString(s) }
 
-// Reserved reports whether a type is one of the broker's own, which nobody else may publish.
+// Reserved reports whether a type is one of the broker's own: it has a dot behind a reserved first
+// word. Clients may not publish it.
 func Reserved(eventType string) bool {
-	first, _, _ := strings.Cut(eventType, ".")
-	return reserved[first]
+	first, _, dotted := strings.Cut(eventType, ".")
+	return dotted && reserved[first]
 }
 
 // Announced reports whether events of one of the broker's own types go to the channels of events.

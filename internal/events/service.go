@@ -10,6 +10,7 @@ import (
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/caller"
+	"brokerd/internal/msgtype"
 	"brokerd/internal/page"
 	"brokerd/internal/valid"
 )
@@ -106,7 +107,6 @@ func scopeOf(who caller.Caller) Scope {
 
 func filterOf(c *valid.Check, in *pb.EventFilter) Filter {
 	f := Filter{
-		Types:          in.GetTypes(),
 		LowestSeverity: Severity(in.GetLowestSeverity()),
 		Sources:        in.GetSources(),
 		SourceRoles:    in.GetSourceRoles(),
@@ -119,8 +119,9 @@ func filterOf(c *valid.Check, in *pb.EventFilter) Filter {
 		}
 		f.Categories = append(f.Categories, Category(category))
 	}
-	for i, t := range choices(c, "filter.types", f.Types) {
+	for i, t := range choices(c, "filter.types", in.GetTypes()) {
 		c.Name(fmt.Sprintf("filter.types[%d]", i), strings.TrimSuffix(t, ".*"))
+		f.Types = append(f.Types, stored(t)...)
 	}
 	if _, known := pb.Severity_name[int32(in.GetLowestSeverity())]; !known {
 		c.Fail("filter.lowest_severity", "%d is no severity", in.GetLowestSeverity())
@@ -130,6 +131,19 @@ func filterOf(c *valid.Check, in *pb.EventFilter) Filter {
 	names(c, "filter.source_roles", f.SourceRoles)
 	c.Line("filter.task_id", f.TaskID, valid.MaxID)
 	return f
+}
+
+// stored returns the types of stored events that a type in a filter stands for. One of the broker's
+// own types stands for itself alone, so that a filter for it finds no event of an agent.
+func stored(t string) []string {
+	prefix, isPrefix := strings.CutSuffix(t, ".*")
+	switch {
+	case Reserved(t):
+		return []string{t}
+	case isPrefix:
+		return []string{t, msgtype.Fold(prefix) + "_*"}
+	}
+	return msgtype.EventTypes(t)
 }
 
 func names(c *valid.Check, field string, list []string) {

@@ -7,6 +7,7 @@ import (
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/caller"
+	"brokerd/internal/msgtype"
 	"brokerd/internal/once"
 	"brokerd/internal/valid"
 )
@@ -43,10 +44,15 @@ func entry(in *pb.PublishEventRequest) (Entry, error) {
 	}
 	switch {
 	case !IsType(e.Type):
-		c.Fail("type", "%.60q is no type of events: 1 to 128 of a-z, 0-9, '.', '_', '-', beginning with a letter, such as build.finished", e.Type)
+		c.Fail("type", "%.60q is no type of events: 1 to 128 of a-z, A-Z, 0-9, '.', '_', '-', beginning with a letter, such as build_finished", e.Type)
 	case Reserved(e.Type):
 		first, _, _ := strings.Cut(e.Type, ".")
-		c.Fail("type", "%q is the broker's own: types that begin with %q are never published by others; choose another first word", e.Type, first)
+		c.Fail("type", "%q is the broker's own: only the broker publishes types that begin with %q; %s is free",
+			e.Type, first+".", msgtype.Fold(e.Type))
+	}
+	e.Type = msgtype.Canonical(e.Type)
+	if len(e.Type) > valid.MaxID {
+		c.Fail("type", "is longer than %d bytes in snake_case", valid.MaxID)
 	}
 	if e.Category == 0 {
 		e.Category = Agent

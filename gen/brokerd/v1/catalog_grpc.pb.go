@@ -35,7 +35,8 @@ const (
 // A type has one canonical name in snake_case. The broker folds every spelling of a name: upper case and PascalCase,
 // dots and hyphens become snake_case, and aliases become the canonical name. ShutdownRequest, shutdown.request and
 // shutdown_request are one type. This holds for messages, events, filters and the channels event/TYPE. The broker
-// folds unknown types too, so two spellings of an unknown type are one type.
+// folds unknown types too, so two spellings of an unknown type are one type. Aliases that a session registers apply to
+// messages; events and channels use the built-in names and aliases.
 //
 // The session settings unknown_types and invalid_payloads decide whether the broker allows, reports or refuses a
 // message of an unknown type, and one whose payload does not fit the schema of its type.
@@ -49,7 +50,7 @@ type CatalogServiceClient interface {
 	// RegisterMessageType adds a type to the caller's session, or replaces the session's definition of it. Only operators
 	// and agents that may send directives (session setting directors) may register: PERMISSION_DENIED (NOT_A_DIRECTOR).
 	// ALREADY_EXISTS (TYPE_TAKEN) if another type has the name or one of the aliases as its name or alias.
-	// RESOURCE_EXHAUSTED (TOO_MANY_TYPES) beyond 1,000 types in a session. The example must fit the schema.
+	// RESOURCE_EXHAUSTED (TOO_MANY_TYPES) beyond 200 types in a session. The example must fit the schema.
 	RegisterMessageType(ctx context.Context, in *RegisterMessageTypeRequest, opts ...grpc.CallOption) (*RegisterMessageTypeResponse, error)
 	// ValidatePayload reports what a send of this type and payload would do in the session as far as the type and the
 	// payload are concerned. It sends nothing.
@@ -114,7 +115,8 @@ func (c *catalogServiceClient) ValidatePayload(ctx context.Context, in *Validate
 // A type has one canonical name in snake_case. The broker folds every spelling of a name: upper case and PascalCase,
 // dots and hyphens become snake_case, and aliases become the canonical name. ShutdownRequest, shutdown.request and
 // shutdown_request are one type. This holds for messages, events, filters and the channels event/TYPE. The broker
-// folds unknown types too, so two spellings of an unknown type are one type.
+// folds unknown types too, so two spellings of an unknown type are one type. Aliases that a session registers apply to
+// messages; events and channels use the built-in names and aliases.
 //
 // The session settings unknown_types and invalid_payloads decide whether the broker allows, reports or refuses a
 // message of an unknown type, and one whose payload does not fit the schema of its type.
@@ -128,7 +130,7 @@ type CatalogServiceServer interface {
 	// RegisterMessageType adds a type to the caller's session, or replaces the session's definition of it. Only operators
 	// and agents that may send directives (session setting directors) may register: PERMISSION_DENIED (NOT_A_DIRECTOR).
 	// ALREADY_EXISTS (TYPE_TAKEN) if another type has the name or one of the aliases as its name or alias.
-	// RESOURCE_EXHAUSTED (TOO_MANY_TYPES) beyond 1,000 types in a session. The example must fit the schema.
+	// RESOURCE_EXHAUSTED (TOO_MANY_TYPES) beyond 200 types in a session. The example must fit the schema.
 	RegisterMessageType(context.Context, *RegisterMessageTypeRequest) (*RegisterMessageTypeResponse, error)
 	// ValidatePayload reports what a send of this type and payload would do in the session as far as the type and the
 	// payload are concerned. It sends nothing.

@@ -1,0 +1,249 @@
+package catalog_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/testkit"
+)
+
+func TestSend_DoubtsFollowTheSettings(t *testing.T) {
+	for _, c := range []struct {
+		policy  pb.TypePolicy
+		verdict pb.PayloadVerdict
+	}{
+		{pb.TypePolicy_TYPE_POLICY_ALLOW, pb.PayloadVerdict_PAYLOAD_VERDICT_ACCEPTED},
+		{pb.TypePolicy_TYPE_POLICY_WARN, pb.PayloadVerdict_PAYLOAD_VERDICT_WARNED},
+		{pb.TypePolicy_TYPE_POLICY_REFUSE, pb.PayloadVerdict_PAYLOAD_VERDICT_REFUSED},
+	} {
+		for _, doubt := range []struct {
+			kind, payload, says, reason, event string
+			settings                           *pb.SessionSettings
+		}{
+			{
+				"TaskComplet", `{}`, "did you mean task_complete", "TYPE_UNKNOWN", "message.type_unknown",
+				&pb.SessionSettings{UnknownTypes: c.policy},
+			},
+			{
+				"TaskProgress", `{"task_id": 4711}`, "/task_id: got number, want string", "PAYLOAD_INVALID", "message.payload_invalid",
+				&pb.SessionSettings{InvalidPayloads: c.policy},
+			},
+		} {
+			t.Run(fmt.Sprintf("%s %s", doubt.reason, c.policy), func(t *testing.T) {
+				w := newWorld(t)
+				w.configure(doubt.settings)
+				o := w.operator()
+				w.agent("b", "")
+				said, err := o.ValidatePayload(o.ctx, &pb.ValidatePayloadRequest{Type: doubt.kind, Payload: doubt.payload})
+				must(t, err)
+				if said.Verdict != c.verdict {
+					t.Errorf("verdict %v", said)
+				}
+				results, err := o.send(&pb.Message{Type: doubt.kind, Payload: doubt.payload})
+				events := len(o.logged(doubt.event))
+				switch c.policy {
+				case pb.TypePolicy_TYPE_POLICY_ALLOW:
+					if err != nil || len(results[0].Warnings) > 0 || events > 0 {
+						t.Errorf("allowed: %v, %v, %d events", results, err, events)
+					}
+				case pb.TypePolicy_TYPE_POLICY_WARN:
+					if err != nil || len(results[0].Warnings) != 1 || !strings.Contains(results[0].Warnings[0], doubt.says) || events != 1 {
+						t.Errorf("warned: %v, %v, %d events", results, err, events)
+					}
+					if len(said.Messages) != 1 || said.Messages[0] != results[0].Warnings[0] {
+						t.Errorf("the check says %q, the send %q", said.Messages, results[0].Warnings)
+					}
+				default:
+					if status.Code(err) != codes.InvalidArgument || testkit.Reason(err) != doubt.reason || !strings.Contains(err.Error(), doubt.says) {
+						t.Errorf("refused: %v", err)
+					}
+					if len(said.Messages) != 1 || !strings.Contains(said.Messages[0], doubt.says) {
+						t.Errorf("the check says %q", said.Messages)
+					}
+				}
+			})
+		}
+	}
+}
+
+func TestSend_OneCallWithManyDoubtsIsOneEventOfEachKind(t *testing.T) {
+	w := newWorld(t)
+	o := w.operator()
+	w.agent("b", "")
+	var messages []*pb.Message
+	for i := range 20 {
+		messages = append(messages, &pb.Message{Type: fmt.Sprintf("mystery%d", i)}, &pb.Message{Type: "halt", Payload: `{"reason":1}`})
+	}
+	_, err := o.send(messages...)
+	must(t, err)
+	for _, kind := range []string{"message.type_unknown", "message.payload_invalid"} {
+		found := o.logged(kind)
+		if len(found) != 1 || found[0].Severity != pb.Severity_SEVERITY_WARNING || len(found[0].Related) != 16 ||
+			!strings.Contains(found[0].Details, `"count":20`) {
+			t.Errorf("%s: %v", kind, found)
+		}
+	}
+}
+
+func TestSend_WithoutAPayloadOrWithFreeTextIsNotInDoubt(t *testing.T) {
+	w := newWorld(t)
+	o := w.operator()
+	w.agent("b", "")
+	for kind, payload := range map[string]string{
+		"": `{"n": 1}`, "message": `[1, 2]`, "text": `"free"`, "task_assignment": "", "question": `{"n": 1}`, "event": "",
+		"task_complete": `{"anything": {"else": true}}`,
+	} {
+		if r := o.sent(kind, payload); len(r.Warnings) > 0 {
+			t.Errorf("type %q, payload %s: %q", kind, payload, r.Warnings)
+		}
+	}
+}
+
+func deployFinished() *pb.RegisterMessageTypeRequest {
+	return &pb.RegisterMessageTypeRequest{
+		Name: "DeployFinished", Aliases: []string{"DeployDone", "deploy-finished"}, Title: "A deployment is finished.", Sender: "a builder",
+		Recipient: "everyone", Example: `{"host": "a"}`, Schema: `{"type": "object", "required": ["host"]}`,
+	}
+}
+
+func TestRegister_TypeCountsAtOnceInItsSessionAlone(t *testing.T) {
+	w := newWorld(t)
+	o, lead, b := w.operator(), w.agent("a", "lead"), w.agent("b", "")
+	if r := o.sent("deploy_done", `{}`); len(r.Warnings) != 1 {
+		t.Errorf("before the registration: %v", r)
+	}
+	made := lead.register(deployFinished())
+	if made.Replaced || made.Type.Name != "deploy_finished" || strings.Join(made.Type.Aliases, " ") != "deploy_done" ||
+		made.Type.Family != "session" || made.Type.RegisteredBy != "a" || made.Type.Revision == 0 {
+		t.Errorf("registered %v", made)
+	}
+	check := func() {
+		t.Helper()
+		r := o.sent("DeployDone", `{"host": "a"}`)
+		if got := b.stored(r.Id); got != "deploy_finished" || len(r.Warnings) > 0 {
+			t.Errorf("stored as %s, %q", got, r.Warnings)
+		}
+		if r := o.sent("deploy.finished", `{}`); len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], `missing property "host"`) {
+			t.Errorf("an invalid payload: %v", r)
+		}
+	}
+	check()
+	w.Restart()
+	check()
+
+	_, err := o.sessions.CreateSession(o.ctx, &pb.CreateSessionRequest{Name: "other"})
+	must(t, err)
+	other := w.as(w.In("other", ""))
+	if _, err := other.GetMessageType(o.ctx, &pb.GetMessageTypeRequest{Name: "deploy_finished"}); status.Code(err) != codes.NotFound {
+		t.Errorf("in another session: %v", err)
+	}
+
+	again := deployFinished()
+	again.Schema, again.Example = "", ""
+	if r := lead.register(again); !r.Replaced {
+		t.Errorf("registered again: %v", r)
+	}
+	if r := o.sent("deploy_done", `{}`); len(r.Warnings) > 0 {
+		t.Errorf("after the schema was dropped: %v", r)
+	}
+}
+
+func TestRegister_Refusals(t *testing.T) {
+	w := newWorld(t)
+	lead, builder := w.agent("a", "lead"), w.agent("b", "builder")
+	lead.register(deployFinished())
+	for name, c := range map[string]struct {
+		as     *actor
+		change func(*pb.RegisterMessageTypeRequest)
+		code   codes.Code
+		says   string
+	}{
+		"no director":     {builder, func(*pb.RegisterMessageTypeRequest) {}, codes.PermissionDenied, "NOT_A_DIRECTOR"},
+		"built-in name":   {lead, func(r *pb.RegisterMessageTypeRequest) { r.Name = "TaskComplete" }, codes.AlreadyExists, "TYPE_TAKEN"},
+		"built-in alias":  {lead, func(r *pb.RegisterMessageTypeRequest) { r.Aliases = []string{"task.done"} }, codes.AlreadyExists, "TYPE_TAKEN"},
+		"alias of other":  {lead, func(r *pb.RegisterMessageTypeRequest) { r.Name = "deploy_done" }, codes.AlreadyExists, "TYPE_TAKEN"},
+		"name of other":   {lead, func(r *pb.RegisterMessageTypeRequest) { r.Name, r.Aliases = "rollout", []string{"deploy_finished"} }, codes.AlreadyExists, "TYPE_TAKEN"},
+		"no name":         {lead, func(r *pb.RegisterMessageTypeRequest) { r.Name = "" }, codes.InvalidArgument, "name"},
+		"no schema":       {lead, func(r *pb.RegisterMessageTypeRequest) { r.Schema = `{"type": 7}` }, codes.InvalidArgument, "schema"},
+		"remote schema":   {lead, func(r *pb.RegisterMessageTypeRequest) { r.Schema = `{"$ref": "file:///etc/hosts"}` }, codes.InvalidArgument, "schema"},
+		"another example": {lead, func(r *pb.RegisterMessageTypeRequest) { r.Example = `{}` }, codes.InvalidArgument, "example"},
+		"many aliases":    {lead, func(r *pb.RegisterMessageTypeRequest) { r.Aliases = make([]string, 21) }, codes.InvalidArgument, "aliases"},
+		"long schema": {
+			lead, func(r *pb.RegisterMessageTypeRequest) { r.Schema = `"` + strings.Repeat("x", 64<<10) + `"` }, codes.InvalidArgument, "schema",
+		},
+	} {
+		r := deployFinished()
+		c.change(r)
+		_, err := c.as.RegisterMessageType(c.as.ctx, r)
+		if got := testkit.Reason(err) + " " + strings.Join(testkit.Fields(err), " "); status.Code(err) != c.code || !strings.Contains(got, c.says) {
+			t.Errorf("%s: %v (%s), want %v, %s", name, err, got, c.code, c.says)
+		}
+	}
+}
+
+func TestRegister_LimitNamesItself(t *testing.T) {
+	w := newWorld(t)
+	o := w.operator()
+	for i := range 200 {
+		o.register(&pb.RegisterMessageTypeRequest{Name: fmt.Sprintf("own%d", i)})
+	}
+	_, err := o.RegisterMessageType(o.ctx, &pb.RegisterMessageTypeRequest{Name: "own200"})
+	if status.Code(err) != codes.ResourceExhausted || testkit.Reason(err) != "TOO_MANY_TYPES" {
+		t.Errorf("type 201: %v", err)
+	}
+	if r := o.register(&pb.RegisterMessageTypeRequest{Name: "own0", Title: "New."}); !r.Replaced {
+		t.Errorf("replaced: %v", r)
+	}
+}
+
+func TestList_BuiltInAndRegisteredTypesInPages(t *testing.T) {
+	w := newWorld(t)
+	o := w.operator()
+	o.register(deployFinished())
+	var names []string
+	for token := ""; ; {
+		r, err := o.ListMessageTypes(o.ctx, &pb.ListMessageTypesRequest{PageSize: 7, PageToken: token})
+		must(t, err)
+		for _, kind := range r.Types {
+			if kind.Schema != "" || kind.Title == "" {
+				t.Errorf("listed %v", kind)
+			}
+			names = append(names, kind.Name)
+		}
+		if token = r.NextPageToken; token == "" {
+			break
+		}
+	}
+	all := strings.Join(names, " ")
+	if !strings.Contains(all, " deploy_finished ") || !strings.HasPrefix(all, "acknowledgment alert ") || len(names) < 70 {
+		t.Errorf("types: %s", all)
+	}
+	for request, want := range map[*pb.ListMessageTypesRequest]int{
+		{Family: "task"}: 9, {Prefix: "Deploy.F"}: 1, {Family: "session"}: 1, {Family: "task", Prefix: "deploy"}: 0,
+	} {
+		if r, err := o.ListMessageTypes(o.ctx, request); err != nil || len(r.Types) != want {
+			t.Errorf("%v: %v, %v", request, r, err)
+		}
+	}
+}
+
+func TestGet_TakesEverySpelling(t *testing.T) {
+	w := newWorld(t)
+	o := w.operator()
+	for _, spelling := range append(spellings("shutdown_request"), "ShutdownRequested") {
+		r, err := o.GetMessageType(o.ctx, &pb.GetMessageTypeRequest{Name: spelling})
+		must(t, err)
+		if r.Type.Name != "shutdown_request" || !r.Type.Directive || r.Type.Schema == "" || r.Type.Example == "" {
+			t.Errorf("%s: %v", spelling, r.Type)
+		}
+	}
+	_, err := o.GetMessageType(o.ctx, &pb.GetMessageTypeRequest{Name: "ShutdownReqest"})
+	if status.Code(err) != codes.NotFound || !strings.Contains(err.Error(), "shutdown_request") {
+		t.Errorf("a misspelled type: %v", err)
+	}
+}

@@ -1,0 +1,268 @@
+package catalog_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/msgtype"
+)
+
+// spellings returns a name in snake_case as different tools write it.
+func spellings(name string) []string {
+	var pascal strings.Builder
+	for word := range strings.SplitSeq(name, "_") {
+		pascal.WriteString(strings.ToUpper(word[:1]) + word[1:])
+	}
+	return []string{
+		name, pascal.String(), strings.ToUpper(name), strings.ReplaceAll(name, "_", "."), strings.ReplaceAll(name, "_", "-"),
+	}
+}
+
+func TestSend_EverySpellingOfEveryNameFindsTheCanonicalType(t *testing.T) {
+	w := newWorld(t)
+	lead, b := w.agent("a", "lead"), w.agent("b", "")
+	for _, family := range msgtype.Families() {
+		var messages []*pb.Message
+		var want []string
+		for _, kind := range family.Types {
+			for _, name := range append([]string{kind.Name}, kind.Aliases...) {
+				for _, spelling := range spellings(name) {
+					messages = append(messages, &pb.Message{Type: spelling, Body: "text", Payload: kind.Example})
+					want = append(want, kind.Name)
+				}
+			}
+		}
+		results, err := lead.send(messages...)
+		must(t, err)
+		for i, r := range results {
+			if len(r.Warnings) > 0 {
+				t.Errorf("%s: warnings %q", messages[i].Type, r.Warnings)
+			}
+			if got := b.stored(r.Id); got != want[i] {
+				t.Errorf("%s is stored as %s, want %s", messages[i].Type, got, want[i])
+			}
+		}
+	}
+}
+
+func TestSend_DirectiveInEverySpelling(t *testing.T) {
+	w := newWorld(t)
+	builder, b := w.agent("a", "builder"), w.agent("b", "")
+	for _, spelling := range spellings("shutdown_request") {
+		if _, err := builder.send(&pb.Message{Type: spelling}); status.Code(err) != codes.PermissionDenied {
+			t.Errorf("%s of an agent that is no director: %v", spelling, err)
+		}
+		w.operator().sent("text", "")
+		id := w.operator().sent(spelling, "").Id
+		claims, err := b.messages.ClaimMessages(b.ctx, &pb.ClaimMessagesRequest{})
+		must(t, err)
+		if len(claims.Claims) != 1 || claims.Claims[0].Message.Id != id {
+			t.Fatalf("%s does not come first: %v", spelling, claims)
+		}
+		_, err = b.messages.AckMessages(b.ctx, &pb.AckMessagesRequest{})
+		must(t, err)
+	}
+}
+
+func TestSend_TwoSpellingsOfAnUnknownTypeAreOneType(t *testing.T) {
+	w := newWorld(t)
+	o, b := w.operator(), w.agent("b", "")
+	for _, spelling := range spellings("deploy_started") {
+		if got := b.stored(o.sent(spelling, "").Id); got != "deploy_started" {
+			t.Errorf("%s is stored as %s", spelling, got)
+		}
+	}
+	_, err := o.send(&pb.Message{Type: strings.Repeat("aB", 64)})
+	if status.Code(err) != codes.InvalidArgument {
+		t.Errorf("a name that is too long in snake_case: %v", err)
+	}
+}
+
+func TestFilters_TakeEverySpelling(t *testing.T) {
+	w := newWorld(t)
+	o, b := w.operator(), w.agent("b", "")
+	for _, spelling := range append(spellings("task_complete"), "TaskCompleted", "task.done") {
+		id := o.sent("TASK-COMPLETED", "").Id
+		o.sent("text", "")
+		filter := &pb.MessageFilter{Types: []string{spelling}}
+		list, err := b.messages.ListMessages(b.ctx, &pb.ListMessagesRequest{Filter: filter, NewestFirst: true})
+		must(t, err)
+		if len(list.Items) == 0 || list.Items[0].Message.Id != id {
+			t.Errorf("list with filter %s: %v", spelling, list.Items)
+		}
+		stream, err := b.messages.Receive(b.ctx, &pb.ReceiveRequest{Filter: filter, Cursor: "c"})
+		must(t, err)
+		received, err := stream.Recv()
+		must(t, err)
+		if len(received.Items) != 1 || received.Items[0].Message.Id != id {
+			t.Errorf("receive with filter %s: %v", spelling, received.Items)
+		}
+		_, err = b.messages.ClaimMessages(b.ctx, &pb.ClaimMessagesRequest{Types: []string{"no_such_type"}})
+		must(t, err)
+		claims, err := b.messages.ClaimMessages(b.ctx, &pb.ClaimMessagesRequest{Types: []string{spelling}})
+		must(t, err)
+		if len(claims.Claims) != 1 || claims.Claims[0].Message.Id != id {
+			t.Fatalf("claim with filter %s: %v", spelling, claims.Claims)
+		}
+		_, err = b.messages.AckMessages(b.ctx, &pb.AckMessagesRequest{})
+		must(t, err)
+	}
+}
+
+func TestFilters_OfAClaimStreamTakeEverySpelling(t *testing.T) {
+	w := newWorld(t)
+	o, b := w.operator(), w.agent("b", "")
+	stream, err := b.messages.Claim(b.ctx)
+	must(t, err)
+	must(t, stream.Send(&pb.ClaimRequest{Open: &pb.ClaimOpen{Types: []string{"DeployStarted", "TaskCompleted"}, MaxInFlight: 10}}))
+	if _, err := stream.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	o.sent("text", "")
+	for _, spelling := range []string{"deploy.started", "task_done"} {
+		id := o.sent(spelling, "").Id
+		frame, err := stream.Recv()
+		must(t, err)
+		if got := frame.GetDeliver().GetClaims(); len(got) != 1 || got[0].Message.Id != id {
+			t.Errorf("%s: %v", spelling, frame)
+		}
+	}
+}
+
+func TestSendStream_FoldsAndWarnsItemByItem(t *testing.T) {
+	w := newWorld(t)
+	w.agent("b", "")
+	o := w.operator()
+	stream, err := o.messages.Send(o.ctx)
+	must(t, err)
+	target := &pb.Target{To: &pb.Target_Agent{Agent: "b"}}
+	var messages []*pb.Message
+	for _, kind := range []string{"TaskCompleted", "Mystery", "text"} {
+		messages = append(messages, &pb.Message{Target: target, Type: kind, Body: "text"})
+	}
+	must(t, stream.Send(&pb.SendRequest{Messages: messages, Producer: "p", FirstNumber: 1}))
+	answer, err := stream.Recv()
+	must(t, err)
+	var warned []int
+	for i, r := range answer.Results {
+		if len(r.Warnings) > 0 {
+			warned = append(warned, i)
+		}
+	}
+	if got := o.stored(answer.Results[0].Id); got != "task_complete" || !slices.Equal(warned, []int{1}) {
+		t.Errorf("stored as %s, warned %v", got, warned)
+	}
+}
+
+func TestAskAndReply_Fold(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.agent("a", ""), w.agent("b", "")
+	done := make(chan *pb.AskResponse, 1)
+	stream, err := b.messages.Receive(b.ctx, &pb.ReceiveRequest{Follow: true})
+	must(t, err)
+	go func() {
+		r, err := a.messages.Ask(a.ctx, &pb.AskRequest{Message: &pb.Message{
+			Target: &pb.Target{To: &pb.Target_Agent{Agent: "b"}}, Type: "ClarificationRequest", Body: "which?",
+		}})
+		if err != nil {
+			t.Error(err)
+		}
+		done <- r
+	}()
+	var question *pb.Message
+	for question == nil {
+		r, err := stream.Recv()
+		must(t, err)
+		if len(r.Items) > 0 {
+			question = r.Items[0].Message
+		}
+	}
+	if question.Type != "clarification" {
+		t.Errorf("the question is stored as %s", question.Type)
+	}
+	_, err = b.messages.Reply(b.ctx, &pb.ReplyRequest{Id: question.Id, Message: &pb.Message{Type: "Answer", Body: "this"}})
+	must(t, err)
+	if r := <-done; r.GetReply().GetType() != "response" {
+		t.Errorf("the reply is %v", r.GetReply())
+	}
+}
+
+func TestEvents_PublishedTypesFold(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.agent("a", ""), w.agent("b", "")
+	for _, channel := range []string{"event/TaskCompleted", "event/Deploy.Started"} {
+		_, err := b.channels.SubscribeChannel(b.ctx, &pb.SubscribeChannelRequest{Channel: channel})
+		must(t, err)
+	}
+	for published, want := range map[string]string{
+		"TaskCompleted": "task_complete", "task-done": "task_complete", "BlockerEncountered": "blocker_encountered",
+		"deploy.started": "deploy_started", "DeployStarted": "deploy_started", "MessageSent": "message_sent",
+	} {
+		r, err := a.events.PublishEvent(a.ctx, &pb.PublishEventRequest{Type: published})
+		must(t, err)
+		found := a.logged(published)
+		if len(found) == 0 || found[len(found)-1].Revision != r.Revision || found[len(found)-1].Type != want {
+			t.Errorf("%s: %v, want type %s", published, found, want)
+		}
+	}
+	for types, want := range map[string]int{
+		"task_completed": 2, "TASK_COMPLETE": 2, "Deploy.*": 2, "deploy.started": 2, "message_sent": 1, "MessageSent": 1,
+	} {
+		n := 0
+		for _, e := range b.logged(types) {
+			if e.Source == "a" && !strings.Contains(e.Type, ".") {
+				n++
+			}
+		}
+		if n != want {
+			t.Errorf("filter %s finds %d events of agents, want %d", types, n, want)
+		}
+	}
+	list, err := b.messages.ListMessages(b.ctx, &pb.ListMessagesRequest{Filter: &pb.MessageFilter{Channels: []string{"event/task.done"}}})
+	must(t, err)
+	if len(list.Items) != 2 || list.Items[0].Message.GetTarget().GetChannel() != "event/task_complete" {
+		t.Errorf("messages of the channel: %v", list.Items)
+	}
+	all, err := b.messages.ListMessages(b.ctx, &pb.ListMessagesRequest{})
+	must(t, err)
+	if len(all.Items) != 4 {
+		t.Errorf("%d messages of events, want 4", len(all.Items))
+	}
+	if _, err := a.events.PublishEvent(a.ctx, &pb.PublishEventRequest{Type: "task.completed"}); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("one of the broker's own types: %v", err)
+	}
+}
+
+func TestEvents_FilterFindsTheBrokersOwnTypesToo(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.agent("a", ""), w.agent("b", "")
+	stream, err := b.events.SubscribeEvents(b.ctx, &pb.SubscribeEventsRequest{Filter: &pb.EventFilter{Types: []string{"AgentDegraded", "MessageSent"}}})
+	must(t, err)
+	if _, err := stream.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	_, err = b.channels.SubscribeChannel(b.ctx, &pb.SubscribeChannelRequest{Channel: "event/AgentRegistered"})
+	must(t, err)
+	sent := a.sent("text", "")
+	page, err := stream.Recv()
+	must(t, err)
+	if len(page.Events) != 1 || page.Events[0].Revision != sent.Revision || page.Events[0].Type != "message.sent" {
+		t.Errorf("%v", page)
+	}
+	_, err = a.events.PublishEvent(a.ctx, &pb.PublishEventRequest{Type: "message_sent"})
+	must(t, err)
+	if own := b.logged("message.sent"); len(own) != 1 {
+		t.Errorf("the filter for one of the broker's own types finds %v", own)
+	}
+	w.agent("c", "")
+	list, err := b.messages.ListMessages(b.ctx, &pb.ListMessagesRequest{Filter: &pb.MessageFilter{Channels: []string{"event/agent.registered"}}})
+	must(t, err)
+	if len(list.Items) != 1 || !strings.Contains(list.Items[0].Message.Payload, `"type":"agent.registered"`) {
+		t.Errorf("messages of the channel: %v", list.Items)
+	}
+}

@@ -1,0 +1,97 @@
+package msgtype
+
+import (
+	"fmt"
+	"strings"
+
+	"brokerd/internal/fault"
+)
+
+// A Policy says what the broker does with a message of an unknown type, or with an invalid payload.
+// The numbers are those of the API.
+type Policy int
+
+// The policies. The zero value counts as Warn.
+const (
+	Allow Policy = iota + 1
+	Warn
+	Refuse
+)
+
+// Rules are the policies of a session.
+type Rules struct {
+	Unknown Policy // for types that the session does not know
+	Invalid Policy // for payloads that do not fit the schema of their type
+}
+
+// A Doubt is what a set has against a message. A nil Doubt is nothing.
+type Doubt struct {
+	Type    string  // as stored
+	Unknown bool    // no set has the type
+	Hint    string  // names that may be meant, as a question; empty = none
+	Faults  []Fault // of the payload, at most maxFaults
+}
+
+// Check returns the name under which the broker stores a type, and what is against a message of
+// this type with this payload. A message without a payload fits every type. The payload is valid
+// JSON.
+func (s *Set) Check(spelling, payload string) (string, *Doubt) {
+	name, t := s.Lookup(spelling)
+	if t == nil {
+		return name, &Doubt{Type: name, Unknown: true, Hint: s.hint(name)}
+	}
+	if payload == "" || t.Schema == "" {
+		return name, nil
+	}
+	if faults := t.Validate(payload); len(faults) > 0 {
+		return name, &Doubt{Type: name, Faults: faults}
+	}
+	return name, nil
+}
+
+// Judge applies the rules of a session: it returns the warnings for the sender, or the fault for
+// which the broker refuses the message: fault.Invalid, TYPE_UNKNOWN or PAYLOAD_INVALID.
+func (d *Doubt) Judge(r Rules) (warnings []string, err error) {
+	switch {
+	case d == nil:
+		return nil, nil
+	case d.Unknown:
+		return judge(r.Unknown, "TYPE_UNKNOWN", []fault.Violation{{Field: "type", Description: d.unknown()}}, d.unknown())
+	}
+	violations := make([]fault.Violation, len(d.Faults))
+	for i, f := range d.Faults {
+		violations[i] = fault.Violation{Field: "payload", Description: "at " + f.String()}
+	}
+	return judge(r.Invalid, "PAYLOAD_INVALID", violations,
+		fmt.Sprintf("the payload does not fit the type %s: at %s", d.Type, Join(d.Faults)))
+}
+
+func judge(p Policy, reason string, violations []fault.Violation, warning string) ([]string, error) {
+	switch p {
+	case Allow:
+		return nil, nil
+	case Refuse:
+		err := fault.Fields(violations)
+		err.Reason = reason
+		return nil, err
+	default:
+		return []string{warning}, nil
+	}
+}
+
+func (d *Doubt) unknown() string {
+	text := "the type " + d.Type + " is unknown"
+	if d.Hint != "" {
+		text += ": " + d.Hint
+	}
+	return text
+}
+
+// Join lists faults in one line.
+func Join(faults []Fault) string {
+	texts := make([]string, len(faults))
+	for i, f := range faults {
+		texts[i] = f.String()
+	}
+	return strings.Join(texts, "; ")
+}

@@ -1,0 +1,136 @@
+package msgtype
+
+import (
+	"slices"
+	"strings"
+	"sync"
+
+	"brokerd/internal/nearest"
+)
+
+// maxHints is how many hints a set keeps.
+const maxHints = 1000
+
+// A Set is all types that a session knows. Its types do not change. Its methods may be called
+// concurrently.
+type Set struct {
+	own map[string]*Type // types of the session, by name and by alias; nil = none
+
+	mu    sync.Mutex        // guards hints
+	hints map[string]string // for unknown types, by name; a search takes 0.1 ms
+}
+
+// NewSet returns the built-in types together with those of a session. If an upgrade of the broker
+// brings a type of the same name, the built-in type counts.
+func NewSet(own []*Type) *Set {
+	s := &Set{hints: map[string]string{}}
+	if len(own) == 0 {
+		return s
+	}
+	s.own = map[string]*Type{}
+	for _, t := range own {
+		s.own[t.Name] = t
+	}
+	for _, t := range own {
+		for _, alias := range t.Aliases {
+			if s.own[alias] == nil {
+				s.own[alias] = t
+			}
+		}
+	}
+	return s
+}
+
+// Canonical returns the canonical name of a built-in type for any spelling, and the folded spelling
+// of other types.
+func Canonical(spelling string) string {
+	name, _ := (*Set)(nil).Lookup(spelling)
+	return name
+}
+
+// Lookup returns the name under which the broker stores a type, for any spelling of it. The type is
+// nil if it is unknown.
+func (s *Set) Lookup(spelling string) (name string, t *Type) {
+	names := builtin().names
+	if t := names[spelling]; t != nil {
+		return t.Name, t
+	}
+	folded := Fold(spelling)
+	if t = names[folded]; t == nil && s != nil {
+		t = s.own[folded]
+	}
+	if t == nil {
+		return folded, nil
+	}
+	return t.Name, t
+}
+
+// Spellings returns the names that messages of the given types may have: the canonical names, and
+// for messages that are older than a name in the catalog the names as given.
+func (s *Set) Spellings(types []string) []string {
+	if len(types) == 0 {
+		return nil
+	}
+	names := make([]string, 0, len(types))
+	for _, spelling := range types {
+		name, _ := s.Lookup(spelling)
+		for _, n := range []string{name, Fold(spelling), spelling} {
+			if !slices.Contains(names, n) {
+				names = append(names, n)
+			}
+		}
+	}
+	return names
+}
+
+// Types returns the types of a family, or all if family is empty, sorted by name.
+func (s *Set) Types(family string) []*Type {
+	var found []*Type
+	for _, names := range []map[string]*Type{builtin().names, s.own} {
+		for name, t := range names {
+			_, taken := s.Lookup(name)
+			if name == t.Name && taken == t && (family == "" || t.Family == family) {
+				found = append(found, t)
+			}
+		}
+	}
+	slices.SortFunc(found, func(a, b *Type) int { return compare(a.Name, b.Name) })
+	return found
+}
+
+// hint asks whether one of the known names is meant; it is empty if none is alike.
+func (s *Set) hint(name string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if hint, ok := s.hints[name]; ok {
+		return hint
+	}
+	if len(s.hints) >= maxHints {
+		clear(s.hints)
+	}
+	var meant []string
+	for _, near := range nearest.Names(name, s.Names()) {
+		canonical, _ := s.Lookup(near)
+		if nearest.Like(name, near) && !slices.Contains(meant, canonical) {
+			meant = append(meant, canonical)
+		}
+	}
+	hint := ""
+	if len(meant) > 0 {
+		hint = "did you mean " + strings.Join(meant, ", ") + "?"
+	}
+	s.hints[name] = hint
+	return hint
+}
+
+// Names returns the names and aliases, sorted, as many as package nearest compares.
+func (s *Set) Names() []string {
+	var names []string
+	for _, m := range []map[string]*Type{builtin().names, s.own} {
+		for name := range m {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names[:min(len(names), nearest.Limit)]
+}
