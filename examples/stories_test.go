@@ -96,7 +96,7 @@ var masks = []struct {
 	with    string
 }{
 	{regexp.MustCompile(` +`), " "},
-	{regexp.MustCompile(`\b(now|\d+\w+ ago|in \d+\w+)\b`), "TIME"},
+	{regexp.MustCompile(`\b(now|\d+\w+ ago|in \d+\w+|\d+m?s)\b`), "TIME"},
 }
 
 // masked returns the lines of a story without what differs from run to run.

@@ -12,7 +12,7 @@ done
 
 folder=$(mktemp -d)
 cd "$folder"
-trap 'kill $(jobs -p) 2>/dev/null || true; rm -rf "$folder"' EXIT
+trap 'for job in $(jobs -p); do kill -9 -- "-$job" 2>/dev/null || true; done; rm -rf "$folder"' EXIT
 
 patience=60s # how long a story waits for what should come at once
 said=        # the output of the last command
@@ -31,32 +31,45 @@ as() {
   [ "$code" = "$want" ] || fail "exit code $code instead of $want"
 }
 
+# quietly AGENT COMMAND... is as, without the output.
+quietly() {
+  print_command "$@"
+  said=$(run "$@") || { print_output; fail "exit code $?"; }
+}
+
 # team AGENT... registers agents; the role of builder-1 is builder.
 team() {
   local agent
-  for agent in "$@"; do
-    print_command operator agent register "$agent" --role "${agent%-[0-9]}"
-    run operator agent register "$agent" --role "${agent%-[0-9]}" >/dev/null
-  done
+  for agent in "$@"; do quietly operator agent register "$agent" --role "${agent%-[0-9]}"; done
 }
 
-# begin AGENT COMMAND... starts a command that waits for another agent. finish AGENT... waits for the
-# end of such commands and prints their output, in the order of the text.
+# begin AGENT COMMAND... starts a command that waits for another agent. finish [CODE] AGENT... waits
+# for the end of such commands and prints their output, in the order of the text.
 begin() {
   print_command "$@"
-  run "$@" >"begun-$1" &
+  BROKERD_AGENT=${1#operator} setsid brokerctl --relative "${@:2}" >"begun-$1" 2>&1 &
   echo $! >"begun-$1.job"
 }
 
 finish() {
-  local agent code=0
+  local agent code=0 want=0
+  case $1 in [0-9]*) want=$1; shift ;; esac
   for agent in "$@"; do
     wait "$(cat "begun-$agent.job")" || code=$?
-    printf '%-11s  (its command ends)\n' "$agent"
+    printf '%-12s  (its command ends)\n' "$agent"
   done
   if [ $# = 1 ]; then said=$(cat "begun-$1"); else said=$(sort "${@/#/begun-}"); fi
   print_output
-  [ "$code" = 0 ] || fail "exit code $code instead of 0"
+  [ "$code" = "$want" ] || fail "exit code $code instead of $want"
+}
+
+# kill_begun AGENT kills the command that begin has started, and the processes that it has started.
+kill_begun() {
+  local job
+  job=$(cat "begun-$1.job")
+  kill -9 -- "-$job"
+  wait "$job" 2>/dev/null || true
+  printf '%-12s  (is killed: kill -9)\n' "$1"
 }
 
 # check TEXT FILTER COMMAND... asks the broker, and ends the story unless the jq filter accepts the
@@ -64,7 +77,7 @@ finish() {
 check() {
   brokerctl "${@:3}" -o json >answer
   jq -e -s "$2" answer >/dev/null || { cat answer >&2; fail "it is not true that $1"; }
-  printf '%-11s  %s\n' "=>" "$1"
+  printf '%-12s  %s\n' "=>" "$1"
 }
 
 # show FILTER COMMAND... prints what the jq filter makes of the objects that the command prints.
@@ -83,7 +96,7 @@ until_event() {
 # agent that caused it, and checks that the team leaves nothing stuck and the database whole.
 the_end() {
   scene "What the event log says"
-  brokerctl event list --limit 0 "$@" -o json | jq -r '(.source + " " * 13)[:13] + .summary'
+  brokerctl event list --limit 0 "$@" -o json | jq -r '(.source + " " * 14)[:14] + .summary'
   brokerctl admin check >/dev/null || fail "the database is damaged"
   said=$(run operator explain)
   [ "$said" = "nothing is stuck" ] || { print_output; fail "something is stuck"; }
@@ -106,7 +119,7 @@ print_command() {
     esac
     line+=" $word"
   done
-  printf '%-11s  $ brokerctl%s\n' "$1" "$line"
+  printf '%-12s  $ brokerctl%s\n' "$1" "$line"
 }
 
-print_output() { [ -z "$said" ] || sed 's/^\(.\)/               \1/' <<<"$said"; }
+print_output() { [ -z "$said" ] || sed 's/^\(.\)/                \1/' <<<"$said"; }
