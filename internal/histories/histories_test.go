@@ -44,6 +44,7 @@ func kinds() []kind {
 		turns("locks", locksOnly()),
 		turns("token", oneToken()),
 		turns("mixed", locksAndTokens()),
+		{"votes", pollsModel(), pollsModel(), newPollsClient},
 	}
 	if only := os.Getenv("HISTORY_KINDS"); only != "" {
 		all = slices.DeleteFunc(all, func(k kind) bool { return !slices.Contains(strings.Split(only, ","), k.name) })
@@ -108,7 +109,7 @@ func (t *trial) run(first, last int, mortal bool) {
 		})
 	}
 	for n := first; n < last; n++ {
-		if (n/4%4 == 3) == mortal {
+		if (n/len(t.kinds)%4 == 3) == mortal { // a quarter of each kind
 			numbers <- n
 		}
 	}
