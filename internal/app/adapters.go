@@ -20,6 +20,7 @@ import (
 	"brokerd/internal/sessions"
 	"brokerd/internal/state"
 	"brokerd/internal/store"
+	"brokerd/internal/tasks"
 	"brokerd/internal/votes"
 )
 
@@ -365,7 +366,8 @@ type tables struct {
 // Checks implements admin.Tables.
 func (t tables) Checks() []func(store.Querier) ([]string, error) {
 	return slices.Concat(broker.Checks(admin.MostProblems), state.Checks(admin.MostProblems), locks.Checks(admin.MostProblems),
-		decisions.Checks(admin.MostProblems), blockers.Checks(admin.MostProblems), votes.Checks(admin.MostProblems), artifacts.Checks(t.dir, admin.MostProblems, t.hashes))
+		decisions.Checks(admin.MostProblems), blockers.Checks(admin.MostProblems), tasks.Checks(admin.MostProblems),
+		votes.Checks(admin.MostProblems), artifacts.Checks(t.dir, admin.MostProblems, t.hashes))
 }
 
 // Count implements admin.Tables.

@@ -32,6 +32,7 @@ import (
 	"brokerd/internal/sessions"
 	"brokerd/internal/state"
 	"brokerd/internal/store"
+	"brokerd/internal/tasks"
 	"brokerd/internal/votes"
 )
 
@@ -240,6 +241,11 @@ func (a *App) start(ctx context.Context) error {
 	people, letters := directoryOfWork{scopes, registry}, postOfWork{post}
 	obstacles := blockers.New(st, journal, people, letters, c.Clock, log.Named("blockers"))
 	connectBlockers(scopes, registry, obstacles)
+	board := tasks.New(st, journal, people, letters, c.Clock, log.Named("tasks"))
+	connectTasks(scopes, registry, post, board)
+	obstacles.UseTasks(board)
+	board.OnDone(obstacles.TaskDone)
+	board.UseRelated(carriers{post, journal, keys})
 	files, err := openArtifacts(c, st, journal, people, space, measured, log)
 	if err != nil {
 		return err
@@ -252,10 +258,10 @@ func (a *App) start(ctx context.Context) error {
 		Clock: c.Clock, Zap: log.Named("decisions"),
 	})
 	connectDecisions(scopes, registry, verdicts)
-	jobs := workFeatures{verdicts, obstacles, polls}
+	jobs := workFeatures{board, verdicts, obstacles, polls}
 	registry.UseHolders(jobs)
 	keeper := retention.New(retention.Options{
-		Store: st, Sessions: kept{scopes}, Messages: keptMessages{post}, Events: keptEvents{journal}, Parts: slices.Concat(parts(registry, post, keys, held), partsOfWork(verdicts, obstacles, polls), []retention.Part{artifactPart(files), typePart(kinds)}),
+		Store: st, Sessions: kept{scopes}, Messages: keptMessages{post}, Events: keptEvents{journal}, Parts: slices.Concat(parts(registry, post, keys, held), partsOfWork(board, verdicts, obstacles, polls), []retention.Part{artifactPart(files), typePart(kinds)}),
 		Tidy: post.ForgetProducers, Dir: c.Dir, Clock: c.Clock, Log: log.Named("retention"),
 	})
 	wake(keeper, scopes, post)
@@ -273,6 +279,7 @@ func (a *App) start(ctx context.Context) error {
 		verdicts.Observe(measured)
 		obstacles.Observe(measured)
 		polls.Observe(measured)
+		board.Observe(measured)
 		options.Observer = measured
 	}
 	server := rpc.NewServer(options)
@@ -282,7 +289,7 @@ func (a *App) start(ctx context.Context) error {
 	register(server, services{
 		admin: admin.NewService(admin.Parts{
 			Facts: facts, Store: st, Clock: c.Clock, Directory: census{scopes, registry}, Mailboxes: mailboxes{post}, Post: mailboxes{post}, Commons: commons{held, keys, jobs},
-			Traffic: server, Inspector: inspector, Explainers: []admin.Explainer{registry, post, held, space, verdicts, obstacles, polls},
+			Traffic: server, Inspector: inspector, Explainers: []admin.Explainer{registry, post, held, space, board, verdicts, obstacles, polls},
 		}),
 		agents:   agents.NewService(registry),
 		files:    artifacts.NewService(files),
@@ -295,6 +302,7 @@ func (a *App) start(ctx context.Context) error {
 		messages: broker.NewService(post, itemError(measured)),
 		sessions: sessionService{sessions.NewService(scopes), retention.NewSessionService(keeper)},
 		state:    state.NewService(keys),
+		tasks:    tasks.NewService(board),
 		tokens:   locks.NewTokenService(held),
 		votes:    votes.NewService(polls),
 	})
@@ -325,6 +333,8 @@ func (a *App) start(ctx context.Context) error {
 	verdicts.Start()
 	a.onStop(func(context.Context) error { polls.Stop(); return nil })
 	polls.Start()
+	a.onStop(func(context.Context) error { board.Stop(); return nil })
+	board.Start()
 	a.onStop(func(context.Context) error { keeper.Stop(); return nil })
 	if err := keeper.Start(); err != nil {
 		return fmt.Errorf("start retention: %w", err)
@@ -349,6 +359,7 @@ func (a *App) start(ctx context.Context) error {
 		verdicts.Drain()
 		obstacles.Drain()
 		polls.Drain()
+		board.Drain()
 		journal.Stop()
 		a.stopServer(ctx, server)
 		return nil
@@ -384,6 +395,7 @@ func openStore(ctx context.Context, c Config, options store.Options, measured *m
 		artifacts.Migrations(),
 		blockers.Migrations(),
 		votes.Migrations(),
+		tasks.Migrations(),
 		retention.Migrations(),
 		catalog.Migrations(),
 	)

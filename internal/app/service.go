@@ -30,6 +30,7 @@ type services struct {
 	messages pb.MessageServiceServer
 	sessions pb.SessionServiceServer
 	state    pb.StateServiceServer
+	tasks    pb.TaskServiceServer
 	tokens   pb.TokenServiceServer
 	votes    pb.VoteServiceServer
 }
@@ -48,6 +49,7 @@ func register(server grpc.ServiceRegistrar, s services) {
 	pb.RegisterMessageServiceServer(server, s.messages)
 	pb.RegisterSessionServiceServer(server, s.sessions)
 	pb.RegisterStateServiceServer(server, s.state)
+	pb.RegisterTaskServiceServer(server, s.tasks)
 	pb.RegisterTokenServiceServer(server, s.tokens)
 	pb.RegisterVoteServiceServer(server, s.votes)
 }

@@ -13,6 +13,7 @@ import (
 	"brokerd/internal/retention"
 	"brokerd/internal/sessions"
 	"brokerd/internal/store"
+	"brokerd/internal/tasks"
 	"brokerd/internal/votes"
 	"brokerd/internal/work"
 )
@@ -138,7 +139,7 @@ func (w workFeatures) counts(q store.Querier, session int64) ([]work.Count, erro
 }
 
 // partsOfWork are what a session has of joint work.
-func partsOfWork(verdicts *decisions.Table, obstacles *blockers.Board, polls *votes.Votes) []retention.Part {
+func partsOfWork(board *tasks.Tasks, verdicts *decisions.Table, obstacles *blockers.Board, polls *votes.Votes) []retention.Part {
 	return []retention.Part{
 		{
 			File: "decisions.jsonl", Kind: "decisions", Lines: verdicts.Records, Forget: verdicts.Forget,
@@ -151,6 +152,10 @@ func partsOfWork(verdicts *decisions.Table, obstacles *blockers.Board, polls *vo
 		{
 			File: "votes.jsonl", Lines: polls.Records, Erase: polls.Erase,
 			Kind: "votes", Finished: polls.Finished, Remove: polls.Remove,
+		},
+		{
+			File: "tasks.jsonl", Kind: "tasks", Lines: board.Records, Erase: board.Erase, Forget: board.Forget,
+			Finished: board.Finished, Remove: board.Remove,
 		},
 	}
 }

@@ -90,13 +90,14 @@ type Broker struct {
 	// vacancies are the warnings for roles and channels: see vacancy.
 	vacancies *store.Cache[boxKey, string]
 	hub       *hub
-	claims    *deadline.Queue[key]   // when running claims end
-	calendar  *calendar              // when delays, times to live and the time for a response end
-	asks      map[int64][]*asking    // calls that wait for a reply, by question; it belongs to the writer
-	checked   int64                  // the id of the last producer that ForgetProducers has checked; it belongs to the writer
-	breakers  *deadline.Queue[int64] // when open breakers let a probe through, by agent
-	backlog   *deadline.Queue[chore] // what is left of changes that are too large for one function
-	rekept    []func(*store.Tx)      // see OnRekept
+	claims    *deadline.Queue[key]                                    // when running claims end
+	calendar  *calendar                                               // when delays, times to live and the time for a response end
+	asks      map[int64][]*asking                                     // calls that wait for a reply, by question; it belongs to the writer
+	checked   int64                                                   // the id of the last producer that ForgetProducers has checked; it belongs to the writer
+	breakers  *deadline.Queue[int64]                                  // when open breakers let a probe through, by agent
+	backlog   *deadline.Queue[chore]                                  // what is left of changes that are too large for one function
+	rekept    []func(*store.Tx)                                       // see OnRekept
+	resumed   []func(tx *store.Tx, session int64, agent string) error // see OnResumed
 
 	stopping chan struct{}      // closed when streams are to end
 	stop     context.CancelFunc // ends the runners
@@ -133,6 +134,12 @@ func (b *Broker) UseCatalog(c Catalog) { b.catalog = c }
 // OnRekept adds what is to happen in the same transaction when it changes how long a channel's messages are kept. It must be called
 // before the broker is used.
 func (b *Broker) OnRekept(hook func(tx *store.Tx)) { b.rekept = append(b.rekept, hook) }
+
+// OnResumed adds a function that runs in the transaction in which a directive ends the halt of an
+// agent. Call it before the broker is used.
+func (b *Broker) OnResumed(hook func(tx *store.Tx, session int64, agent string) error) {
+	b.resumed = append(b.resumed, hook)
+}
 
 // Start begins what runs by itself: the ends of claims, delays and times to live. Claims that were running when
 // the broker stopped get their full time again and a grace of 30 s.

@@ -88,6 +88,15 @@ func (s *sending) direct(d *Draft, message int64, to []*room) error {
 		return nil
 	}
 	s.gates.Clear(s.tx)
+	if d.Type == resumeType {
+		for _, name := range changed {
+			for _, hook := range s.resumed {
+				if err := hook(s.tx, s.actor.session.ID, name); err != nil {
+					return err
+				}
+			}
+		}
+	}
 	entry := s.actor.event("agent.halted")
 	past := "halted"
 	if d.Type == resumeType {

@@ -43,6 +43,16 @@ func (b *Broker) gate(tx *store.Tx, agent int64) (gate, error) {
 	return b.gates.Get(tx, agent, func() (gate, error) { return readGate(tx, agent) })
 }
 
+// Halted reports whether a halt is in force for an agent.
+func (b *Broker) Halted(tx *store.Tx, session int64, agent string) (bool, error) {
+	id, err := b.findMailbox(tx, session, mailboxRef{agentBox, agent})
+	if err != nil || id == 0 {
+		return false, err
+	}
+	g, err := b.gate(tx, id)
+	return g.halted, err
+}
+
 func readGate(q store.Querier, agent int64) (g gate, err error) {
 	err = q.QueryRow(selectGate, agent).Scan(&g.halted, &g.failures, &g.until, &g.probe.message, &g.probe.mailbox)
 	return g, err

@@ -32,8 +32,13 @@ CREATE TABLE floors (
 	session  INTEGER PRIMARY KEY,
 	revision INTEGER NOT NULL -- highest that was removed
 );
+`}, {Name: "events/003_tasks", SQL: `
+CREATE INDEX events_task ON events (session, task_id) WHERE task_id IS NOT NULL;
 `}}
 }
+
+const selectOfTask = `
+SELECT revision, type, summary FROM events WHERE session = ? AND task_id = ? ORDER BY revision DESC LIMIT ?`
 
 const countEvents = `
 SELECT count(*) FROM events`

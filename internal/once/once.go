@@ -82,6 +82,19 @@ func (r Request) Do(tx *store.Tx, answer any, fn func() error) (seen bool, err e
 	return false, nil
 }
 
+// Forget removes the kept answer of the request, because its effect was undone.
+func (r Request) Forget(tx *store.Tx) error {
+	if r.ID == "" {
+		return nil
+	}
+	id, err := parse(r.ID)
+	if err != nil {
+		return err
+	}
+	_, err = tx.Exec(deleteKept, id, r.Session, r.Caller, r.RPC)
+	return err
+}
+
 // recall looks for the kept answer of the request.
 func (r Request) recall(tx *store.Tx, id []byte, answer any) (bool, error) {
 	var number int64

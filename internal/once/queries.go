@@ -33,6 +33,9 @@ VALUES (?, ` + sessionID + `, ?, ?, ?, ?, ?)`
 const deleteRequest = `
 DELETE FROM requests WHERE number = ?`
 
+const deleteKept = `
+DELETE FROM requests WHERE id = ? AND session = ` + sessionID + ` AND caller = ? AND rpc = ?`
+
 // Twice as many as are added, so that the table shrinks.
 const deleteOldest = `
 DELETE FROM requests

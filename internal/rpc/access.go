@@ -123,6 +123,18 @@ var access = map[string]levels{
 	pb.StateService_ListStateHistory_FullMethodName: reading,
 	pb.StateService_WatchState_FullMethodName:       reading,
 
+	pb.TaskService_CreateTasks_FullMethodName:  acting,
+	pb.TaskService_ClaimTask_FullMethodName:    acting,
+	pb.TaskService_UpdateTask_FullMethodName:   acting,
+	pb.TaskService_CompleteTask_FullMethodName: acting,
+	pb.TaskService_FailTask_FullMethodName:     acting,
+	pb.TaskService_ReleaseTask_FullMethodName:  acting,
+	pb.TaskService_CancelTask_FullMethodName:   acting,
+	pb.TaskService_RetryTask_FullMethodName:    acting,
+	pb.TaskService_GetTask_FullMethodName:      reading,
+	pb.TaskService_ListTasks_FullMethodName:    reading,
+	pb.TaskService_WaitTasks_FullMethodName:    reading,
+
 	pb.TokenService_AcquireToken_FullMethodName: acting,
 	pb.TokenService_PassToken_FullMethodName:    acting,
 	pb.TokenService_ExtendToken_FullMethodName:  acting,

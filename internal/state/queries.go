@@ -130,6 +130,12 @@ LIMIT ?`
 const listTaskKeys = listKeys + `
   AND k.task_id = ?`
 
+const selectOfTask = `
+SELECT namespace, key, revision FROM state_keys
+WHERE scope IN (?, 0) AND task_id = ? AND deleted = 0
+ORDER BY revision DESC
+LIMIT ?`
+
 const countKeys = `
 SELECT count(*) FROM state_keys WHERE scope = ? AND NOT deleted`
 

@@ -1,0 +1,75 @@
+package app
+
+import (
+	"strconv"
+
+	"brokerd/internal/agents"
+	"brokerd/internal/broker"
+	"brokerd/internal/events"
+	"brokerd/internal/sessions"
+	"brokerd/internal/state"
+	"brokerd/internal/store"
+	"brokerd/internal/tasks"
+)
+
+// connectTasks registers what happens to tasks when something else changes, and what depends on them.
+func connectTasks(scopes *sessions.Registry, registry *agents.Registry, post *broker.Broker, board *tasks.Tasks) {
+	registry.UseFences(board)
+	board.UseGates(post)
+	registry.OnRegister(func(tx *store.Tx, a agents.Agent, _ bool) error {
+		return board.AgentRegistered(tx, a.Session, workAgent(a))
+	})
+	registry.OnFail(func(tx *store.Tx, a agents.Agent) ([]agents.Loss, error) {
+		lost, err := board.AgentFailed(tx, a.Session, a.Name)
+		losses := make([]agents.Loss, len(lost))
+		for i, l := range lost {
+			losses[i] = agents.Loss{Kind: agents.LostTask, Name: l.ID, Revision: l.Fence}
+		}
+		return losses, err
+	})
+	registry.OnDeregister(func(tx *store.Tx, a agents.Agent, _ string) error { return board.AgentGone(tx, a.Session, a.Name) })
+	registry.OnCompleted(func(tx *store.Tx, a agents.Agent) error {
+		board.AgentCompleted(tx, a.Session, a.Name)
+		return nil
+	})
+	post.OnResumed(board.AgentResumed)
+	scopes.OnClosed(func(tx *store.Tx, s sessions.Session) error { return board.SessionClosed(tx, s.ID) })
+}
+
+// carriers find what carries the id of a task.
+type carriers struct {
+	post    *broker.Broker
+	journal *events.Log
+	keys    *state.Keys
+}
+
+// Related implements tasks.Related.
+func (c carriers) Related(q store.Querier, session int64, task string, limit int) ([]tasks.Reference, error) {
+	var found []tasks.Reference
+	mail, err := c.post.OfTask(q, session, task, limit)
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range mail {
+		title := m.Subject
+		if title == "" {
+			title = m.Type
+		}
+		found = append(found, tasks.Reference{Kind: "message", ID: m.ID, Title: title, Revision: m.Revision})
+	}
+	happened, err := c.journal.OfTask(q, session, task, limit)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range happened {
+		found = append(found, tasks.Reference{Kind: "event", ID: strconv.FormatInt(e.Revision, 10), Title: e.Type, Revision: e.Revision})
+	}
+	keys, err := c.keys.OfTask(q, session, task, limit)
+	if err != nil {
+		return nil, err
+	}
+	for _, k := range keys {
+		found = append(found, tasks.Reference{Kind: "state", ID: k.String(), Title: k.String(), Revision: k.Revision})
+	}
+	return found, nil
+}

@@ -1,0 +1,424 @@
+package tasks
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"go.uber.org/zap"
+
+	"brokerd/internal/caller"
+	"brokerd/internal/fault"
+	"brokerd/internal/once"
+	"brokerd/internal/store"
+	"brokerd/internal/work"
+)
+
+// A Wish selects the task of a claim.
+type Wish struct {
+	ID     string            // the given task; empty = the first that matches
+	Labels map[string]string // that the task must have
+	Wait   time.Duration
+	Resume bool // return a claim that the caller already holds
+}
+
+// Empty says why there was no task to claim. The numbers are those of the API.
+type Empty int
+
+// Why there was no task to claim.
+const (
+	Something Empty = iota
+	Nothing
+	NoMatch
+	Delayed
+	Halted
+)
+
+// A Claim is the answer to a claim. Task is nil if there was none.
+type Claim struct {
+	Task    *Task
+	Attempt int
+	Resumed bool
+	Empty   Empty
+	NextDue time.Time
+	History []Attempt
+}
+
+// keptClaim is what the broker keeps of an answer under its request id.
+type keptClaim struct {
+	Task    int64
+	Fence   int64
+	Attempt int
+	Resumed bool
+}
+
+func (c *Claim) kept() keptClaim {
+	return keptClaim{c.Task.Created, c.Task.Fence, c.Attempt, c.Resumed}
+}
+
+// errOpen says that the answer to a request is not final, so it is not kept.
+var errOpen = errors.New("the answer may change")
+
+// Claim claims a task for the caller, or waits for one. Errors: fault.NotFound and
+// fault.Precondition for a given task, fault.Precondition (AGENT_REQUIRED) for an operator without
+// an agent's name. If ctx ends while the call waits, no claim remains.
+func (t *Tasks) Claim(ctx context.Context, c caller.Caller, req once.Request, w Wish) (Claim, error) {
+	var answer Claim
+	var waiting *waiter
+	var fresh bool // the answer has a new claim
+	err := t.store.Drain(ctx, func(tx *store.Tx) error {
+		answer, waiting, fresh = Claim{}, nil, false
+		var kept keptClaim
+		var u *taskTx
+		seen, err := req.Do(tx, &kept, func() (err error) {
+			if u, err = t.begin(tx, c); err != nil {
+				return err
+			}
+			if u.actor.System() {
+				return fault.AgentRequired()
+			}
+			if waiting, err = u.decide(&answer, w, req); err != nil {
+				return err
+			}
+			if answer.Task == nil {
+				return errOpen
+			}
+			kept, fresh = answer.kept(), !answer.Resumed
+			return nil
+		})
+		if errors.Is(err, errOpen) {
+			return nil
+		}
+		if seen && err == nil {
+			answer, err = recall(tx, kept)
+		}
+		return err
+	})
+	if err == nil && waiting != nil {
+		return t.await(ctx, waiting, answer)
+	}
+	if err != nil {
+		return Claim{}, fmt.Errorf("claim task: %w", err)
+	}
+	if fresh && ctx.Err() != nil {
+		t.giveBack(req, answer.Task)
+		return Claim{}, ctx.Err()
+	}
+	return answer, nil
+}
+
+// recall returns the answer that a request received before.
+func recall(q store.Querier, kept keptClaim) (Claim, error) {
+	task, err := scan(q.QueryRow(selectTask, kept.Task))
+	if errors.Is(err, store.ErrNoRows) { // retention has removed it
+		return Claim{}, work.Missing(Kind, strconv.FormatInt(kept.Task, 10))
+	}
+	if err != nil {
+		return Claim{}, err
+	}
+	task.Fence = kept.Fence
+	c := Claim{Task: task, Attempt: kept.Attempt, Resumed: kept.Resumed}
+	return c, c.complete(q)
+}
+
+// complete reads what an answer has beside the task's row.
+func (c *Claim) complete(q store.Querier) (err error) {
+	if err := c.Task.fill(q); err != nil {
+		return err
+	}
+	if c.Task.Attempts > 0 || c.Attempt > 1 {
+		c.History, err = readAttempts(q, c.Task.Created)
+	}
+	return err
+}
+
+// claimOf returns the answer with a claimed task.
+func (u *taskTx) claimOf(task *Task, resumed bool) (*Claim, error) {
+	c := &Claim{Task: task, Attempt: task.Attempts + 1, Resumed: resumed}
+	return c, c.complete(u.tx)
+}
+
+// decide claims a task, or returns a waiter if the call is to wait.
+func (u *taskTx) decide(answer *Claim, w Wish, req once.Request) (*waiter, error) {
+	if w.ID != "" {
+		return u.claimGiven(answer, w, req)
+	}
+	if w.Resume {
+		held, err := scanAll(u.tx.Query(selectHeld, u.session.ID, u.actor.Name, mostUnfinished))
+		if err != nil {
+			return nil, err
+		}
+		i := slices.IndexFunc(held, func(t *Task) bool { return t.State == Claimed && labelled(t, w.Labels) })
+		if i >= 0 {
+			return nil, u.answer(answer, held[i], true)
+		}
+	}
+	halted, err := u.halted(u.actor)
+	if err != nil {
+		return nil, err
+	}
+	if halted {
+		answer.Empty = Halted
+	} else {
+		queues, err := u.sessionQueues()
+		if err != nil {
+			return nil, err
+		}
+		found, err := first(u.tx, queues, u.actor, w.Labels, 1)
+		if err != nil {
+			return nil, err
+		}
+		if len(found) > 0 {
+			return nil, u.take(answer, found[0])
+		}
+	}
+	if w.Wait > 0 {
+		return u.join(w, 0, req)
+	}
+	return nil, u.explainEmpty(answer, u.actor, w)
+}
+
+// take claims a READY task for the caller.
+func (u *taskTx) take(answer *Claim, task *Task) error {
+	if task.Assignee == "" {
+		u.tx.Certain() // nothing is refused from here on
+	}
+	if err := u.claim(task, u.actor); err != nil {
+		return err
+	}
+	return u.answer(answer, task, false)
+}
+
+func (u *taskTx) answer(answer *Claim, task *Task, resumed bool) error {
+	c, err := u.claimOf(task, resumed)
+	if err == nil {
+		*answer = *c
+	}
+	return err
+}
+
+// claimGiven claims the given task, or waits for it.
+func (u *taskTx) claimGiven(answer *Claim, w Wish, req once.Request) (*waiter, error) {
+	task, err := find(u.tx, u.session.ID, w.ID)
+	if err != nil {
+		return nil, err
+	}
+	if task.State.held() && task.Holder == u.actor.Name {
+		return nil, u.answer(answer, task, true)
+	}
+	halted, err := u.halted(u.actor)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case task.State.finished() || !serves(task, u.actor):
+	case task.State == Ready && task.DueAt.IsZero() && !halted:
+		return nil, u.take(answer, task)
+	case w.Wait > 0:
+		return u.join(w, task.Created, req)
+	}
+	return nil, u.refuse(task)
+}
+
+// join makes the call wait.
+func (u *taskTx) join(w Wish, given int64, req once.Request) (*waiter, error) {
+	if n := len(u.waiters[u.session.ID]); n >= mostWaiters {
+		e := fault.New(fault.Exhausted, "TOO_MANY_WAITS", "%d claims wait in this session, and no more may: try again later", n)
+		e.RetryAfter = time.Second
+		return nil, e
+	}
+	k := &waiter{session: u.session.ID, agent: u.actor, wish: w, given: given, req: req, told: make(chan verdict, 1)}
+	u.await(k)
+	u.tx.Patient() // the call is answered when it receives a task
+	return k, nil
+}
+
+// await waits for a task. After the wait it returns why there was none.
+func (t *Tasks) await(ctx context.Context, w *waiter, empty Claim) (Claim, error) {
+	timer := t.clock.NewTimer(w.wish.Wait)
+	defer timer.Stop()
+	var err error
+	select {
+	case v := <-w.told:
+		return t.verdict(ctx, w, v)
+	case <-timer.Chan():
+	case <-t.stopping:
+		err = errStopping()
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	drained := t.store.Drain(context.WithoutCancel(ctx), func(tx *store.Tx) error {
+		s, _, err := t.dir.ByID(tx, w.session)
+		if err != nil {
+			return err
+		}
+		u := &taskTx{Tasks: t, tx: tx, session: s, actor: w.agent}
+		u.setWaiters(slices.DeleteFunc(slices.Clone(t.waiters[w.session]), func(o *waiter) bool { return o == w }))
+		if w.given == 0 {
+			empty = Claim{}
+			return u.explainEmpty(&empty, w.agent, w.wish)
+		}
+		task, err := scan(tx.QueryRow(selectTask, w.given))
+		if err != nil {
+			return err
+		}
+		return u.refuse(task)
+	})
+	// A grant before that function has told the call by now. No later one can.
+	select {
+	case v := <-w.told:
+		return t.verdict(ctx, w, v)
+	default:
+	}
+	if err == nil {
+		err = drained
+	}
+	if err != nil {
+		return Claim{}, fmt.Errorf("wait for a task: %w", err)
+	}
+	return empty, nil
+}
+
+// verdict returns the outcome of a wait. If the call has been cancelled, it releases the task.
+func (t *Tasks) verdict(ctx context.Context, w *waiter, v verdict) (Claim, error) {
+	if v.err != nil {
+		return Claim{}, v.err
+	}
+	if ctx.Err() == nil {
+		return *v.claim, nil
+	}
+	t.giveBack(w.req, v.claim.Task)
+	return Claim{}, ctx.Err()
+}
+
+// giveBack returns a task to READY that a cancelled call received. No attempt counts.
+func (t *Tasks) giveBack(req once.Request, granted *Task) {
+	err := t.store.Drain(context.Background(), func(tx *store.Tx) error {
+		u, closed, err := t.byBroker(tx, granted.Session)
+		if err != nil || closed {
+			return err
+		}
+		task, err := scan(tx.QueryRow(selectTask, granted.Created))
+		if err != nil {
+			return err
+		}
+		if !task.State.held() || task.Fence != granted.Fence {
+			return nil
+		}
+		if err := req.Forget(tx); err != nil {
+			return err
+		}
+		return u.release(task, "the call that claimed it was cancelled")
+	})
+	if err != nil {
+		t.zap.Warn("a cancelled call could not release its task", zap.String("task", granted.ID), zap.Error(err))
+	}
+}
+
+// explainEmpty says why an agent got no task.
+func (u *taskTx) explainEmpty(answer *Claim, a work.Agent, w Wish) error {
+	if answer.Empty == Halted {
+		return nil
+	}
+	queues, err := u.sessionQueues()
+	if err != nil {
+		return err
+	}
+	answer.Empty = Nothing
+	for i := range queues {
+		if !queues[i].serves(a) || len(w.Labels) > 0 {
+			continue
+		}
+		var due time.Time
+		err := u.tx.QueryRow(nextDelayed, queues[i].id).Scan(&due)
+		if err != nil && !errors.Is(err, store.ErrNoRows) {
+			return err
+		}
+		if !due.IsZero() && (answer.NextDue.IsZero() || due.Before(answer.NextDue)) {
+			answer.Empty, answer.NextDue = Delayed, due
+		}
+	}
+	if answer.Empty == Delayed {
+		return nil
+	}
+	err = u.tx.QueryRow(anyReady, u.session.ID).Scan(new(int))
+	switch {
+	case err == nil:
+		answer.Empty = NoMatch
+	case errors.Is(err, store.ErrNoRows):
+		err = nil
+	}
+	return err
+}
+
+// refuse is the error for a given task that the agent cannot claim now.
+func (u *taskTx) refuse(task *Task) error {
+	switch {
+	case task.State.finished():
+		return unavailable(task, "")
+	case !serves(task, u.actor):
+		return notYours(task, u.actor)
+	case task.State == Waiting:
+		needs, err := task.relate(u.tx)
+		if err != nil {
+			return err
+		}
+		stops := ""
+		if o := obstacle(needs); o != nil {
+			stops = fmt.Sprintf("for the task %s, which is %s", o.ID, o.State)
+		}
+		return unavailable(task, stops)
+	}
+	if halted, err := u.halted(u.actor); err != nil || halted {
+		return cmp.Or(err, errHalted(u.actor.Name))
+	}
+	return unavailable(task, "")
+}
+
+func unavailable(task *Task, stops string) error {
+	reason, says := "TASK_FINISHED", "is "+task.State.String()
+	switch {
+	case task.State == Waiting:
+		reason, says = "TASK_WAITING", "waits "+stops
+	case task.State.held():
+		reason, says = "TASK_CLAIMED", "is "+task.State.String()+" by "+task.Holder
+	case task.State == Ready:
+		reason, says = "TASK_DELAYED", "cannot be claimed before "+task.DueAt.UTC().Format(time.RFC3339)+", after its last attempt failed"
+	}
+	return fault.New(fault.Precondition, reason, "task %q %s", task.ID, says).
+		With("state", task.State.String()).With("holder", task.Holder)
+}
+
+func notYours(task *Task, a work.Agent) error {
+	says := fmt.Sprintf("needs the capabilities %v", task.Capabilities)
+	switch {
+	case task.Assignee != "" && task.Assignee != a.Name:
+		says = "is assigned to " + task.Assignee
+	case task.Role != "" && task.Role != a.Role:
+		says = "is for agents of the role " + task.Role
+	}
+	return fault.New(fault.Precondition, "TASK_NOT_YOURS", "%s cannot claim task %q: it %s", a.Name, task.ID, says)
+}
+
+func errHalted(agent string) error {
+	return fault.New(fault.Precondition, "HALTED", "agent %q is halted: the broker gives it no work until a resume", agent)
+}
+
+// readAttempts reads the failed attempts of a task, oldest first, at most mostListed.
+func readAttempts(q store.Querier, task int64) ([]Attempt, error) {
+	var all []Attempt
+	rows := q.Query(selectAttempts, task, mostListed)
+	defer rows.Close()
+	for rows.Next() {
+		var a Attempt
+		if err := rows.Scan(&a.Number, &a.Agent, &a.ClaimedAt, &a.EndedAt, &a.Error); err != nil {
+			return nil, err
+		}
+		all = append(all, a)
+	}
+	return all, rows.Err()
+}

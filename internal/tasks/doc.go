@@ -1,0 +1,34 @@
+// Package tasks keeps the tasks of sessions: pieces of work with dependencies, of which exactly one
+// agent at a time holds each.
+//
+//	WAITING ──dependencies DONE──► READY ──claim──► CLAIMED ──complete──► DONE
+//	                                 ▲               │  ▲
+//	      released, lease ended, ────┘        block  │  │ unblock
+//	      retry, stale                               ▼  │
+//	                                                BLOCKED (keeps its holder)
+//	the last attempt failed or timed out ─► FAILED ──RetryTask──► READY
+//	any unfinished state ──CancelTask──► CANCELLED
+//
+// # Guarantees
+//
+//   - A task has a holder if and only if it is CLAIMED or BLOCKED. The claim and the change of state
+//     are one transaction, so of two claimers one gets the task.
+//   - The revision of a claim is its fence. Each change by a holder checks that the claim still
+//     exists, in the transaction of the change.
+//   - A task is WAITING if and only if a dependency is not DONE. CompleteTask makes dependents READY
+//     in its own transaction.
+//   - Every change is one event. Messages to the creator and the assignee are part of its transaction.
+//
+// # Claims
+//
+// A queue has the READY tasks of one assignee or role and one set of capabilities. A claim reads the
+// head of each queue that serves the caller, by an index, and takes the best. The time is
+// logarithmic in the number of tasks.
+//
+//	claim ──► a READY task matches ──► CLAIMED
+//	      └─► no task matches ──► waiters, in order of arrival ◄── a task becomes READY
+//
+// The function of the writer that makes a task READY offers it to the waiters, and the first that
+// matches gets it in the same transaction. So no task is READY that matches a waiter, a claim cannot
+// overtake a waiter, and one task wakes one call.
+package tasks

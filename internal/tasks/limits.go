@@ -1,0 +1,50 @@
+package tasks
+
+import (
+	"time"
+
+	"brokerd/internal/fault"
+)
+
+// Limits. Bytes unless said otherwise.
+const (
+	MostCreated      = 1000    // tasks of one call
+	mostDependencies = 1000    // of one task
+	mostEdges        = 10_000  // dependencies of one call
+	mostUnfinished   = 100_000 // tasks of a session
+	mostCascade      = 10_000  // tasks that one call cancels
+	mostListed       = 100     // attempts, dependents, subtasks, references of one kind
+	mostCancelled    = 1000    // cancelled tasks that one answer lists
+	mostAwaited      = 1000    // tasks and agents of one wait
+	mostWaiters      = 10_000  // claims of a session that wait
+	mostArtifacts    = 100     // names of one list
+	mostCapabilities = 32
+	maxTitle         = 512
+	maxText          = 64 << 10 // descriptions and results
+	maxNote          = 4 << 10  // notes, errors and reasons
+	maxShown         = 1 << 10  // of an error that a task carries
+	maxPage          = 2 << 20  // of a list
+	longestWait      = time.Hour
+	shortestStale    = time.Second
+	longestStale     = 30 * 24 * time.Hour
+	defaultAttempts  = 3
+	defaultPriority  = 5
+	firstBackoff     = time.Second
+	longestBackoff   = 15 * time.Minute
+	dueAtOnce        = 200 // tasks that one run of the calendar changes
+)
+
+// backoff is how long a task waits after its n-th failed attempt.
+func backoff(n int) time.Duration {
+	wait := firstBackoff
+	for ; n > 1 && wait < longestBackoff; n-- {
+		wait *= 2
+	}
+	return min(wait, longestBackoff)
+}
+
+func errStopping() error {
+	e := fault.New(fault.Unavailable, "SHUTTING_DOWN", "the broker stops; call again in a moment")
+	e.RetryAfter = time.Second
+	return e
+}

@@ -1,0 +1,154 @@
+package tasks
+
+import (
+	"encoding/json"
+	"strconv"
+	"time"
+
+	"brokerd/internal/store"
+	"brokerd/internal/work"
+)
+
+// A record is a task as an export and the archive have it.
+type record struct {
+	ID              string            `json:"id"`
+	CreatedRevision int64             `json:"created_revision"`
+	Revision        int64             `json:"revision"`
+	Title           string            `json:"title"`
+	Description     string            `json:"description"`
+	Labels          map[string]string `json:"labels"`
+	Priority        int               `json:"priority"`
+	Role            string            `json:"role"`
+	Assignee        string            `json:"assignee"`
+	Capabilities    []string          `json:"capabilities"`
+	DependsOn       []string          `json:"depends_on"`
+	Parent          string            `json:"parent"`
+	MaxAttempts     int               `json:"max_attempts"`
+	StaleAfter      float64           `json:"stale_after_seconds"`
+	Artifacts       []string          `json:"artifacts"`
+	State           string            `json:"state"`
+	Creator         string            `json:"creator"`
+	Holder          string            `json:"holder"`
+	Fence           int64             `json:"fence,omitempty"`
+	Attempts        int               `json:"attempts"`
+	Progress        float64           `json:"progress"`
+	Note            string            `json:"note"`
+	Error           string            `json:"error"`
+	BlockReason     string            `json:"block_reason"`
+	Result          string            `json:"result"`
+	ResultArtifacts []string          `json:"result_artifacts"`
+	History         []attemptRecord   `json:"history"`
+	CreatedAt       time.Time         `json:"created_at"`
+	ReadyAt         time.Time         `json:"ready_at,omitzero"`
+	ClaimedAt       time.Time         `json:"claimed_at,omitzero"`
+	UpdatedAt       time.Time         `json:"updated_at,omitzero"`
+	BlockedAt       time.Time         `json:"blocked_at,omitzero"`
+	FinishedAt      time.Time         `json:"finished_at,omitzero"`
+	DueAt           time.Time         `json:"due_at,omitzero"`
+}
+
+type attemptRecord struct {
+	Number    int       `json:"number"`
+	Agent     string    `json:"agent"`
+	ClaimedAt time.Time `json:"claimed_at"`
+	EndedAt   time.Time `json:"ended_at"`
+	Error     string    `json:"error"`
+}
+
+// line returns a task as one line of JSON.
+func (t *Task) line(q store.Querier) ([]byte, error) {
+	if err := t.fill(q); err != nil {
+		return nil, err
+	}
+	history, err := readAttempts(q, t.Created)
+	if err != nil {
+		return nil, err
+	}
+	r := record{
+		ID: t.ID, CreatedRevision: t.Created, Revision: t.Revision, Title: t.Title, Description: t.Description, Labels: t.Labels,
+		Priority: t.Priority, Role: t.Role, Assignee: t.Assignee, Capabilities: t.Capabilities, DependsOn: t.DependsOn,
+		Parent: t.ParentID, MaxAttempts: t.MaxAttempts, StaleAfter: t.StaleAfter.Seconds(), Artifacts: t.Artifacts,
+		State: t.State.String(), Creator: t.Creator, Holder: t.Holder, Fence: t.Fence, Attempts: t.Attempts, Progress: t.Progress,
+		Note: t.Note, Error: t.Error, BlockReason: t.Reason, Result: t.Result, ResultArtifacts: t.ResultArtifacts,
+		CreatedAt: t.CreatedAt, ReadyAt: t.ReadyAt, ClaimedAt: t.ClaimedAt, UpdatedAt: t.UpdatedAt, BlockedAt: t.BlockedAt,
+		FinishedAt: t.FinishedAt, DueAt: t.DueAt,
+	}
+	for _, a := range history {
+		r.History = append(r.History, attemptRecord(a))
+	}
+	return json.Marshal(r)
+}
+
+// Records returns the tasks of a session, each as one line of JSON, after the mark of an earlier
+// call's last line.
+func (t *Tasks) Records(q store.Querier, session int64, after string, limit int) (lines [][]byte, last string, err error) {
+	sel := Selection{Limit: limit - 1}
+	if after != "" {
+		if sel.From, err = strconv.ParseInt(after, 10, 64); err != nil {
+			return nil, "", err
+		}
+	}
+	found, err := sel.read(q, session, 0, 0)
+	if err != nil {
+		return nil, "", err
+	}
+	for _, task := range found {
+		line, err := task.line(q)
+		if err != nil {
+			return nil, "", err
+		}
+		lines, last = append(lines, line), strconv.FormatInt(task.Created, 10)
+	}
+	return lines, last, nil
+}
+
+// Erase removes up to about limit tasks of a session that is closed, and reports whether there may
+// be more.
+func (t *Tasks) Erase(tx *store.Tx, session int64, limit int) (bool, error) {
+	sel := Selection{Limit: limit}
+	found, err := sel.read(tx, session, 0, 0)
+	if err != nil {
+		return false, err
+	}
+	keys := make([]int64, len(found))
+	for i, task := range found {
+		keys[i] = task.Created
+	}
+	return len(found) > limit, t.Remove(tx, session, keys)
+}
+
+// Forget removes the queues of a session without tasks.
+func (t *Tasks) Forget(tx *store.Tx, session int64) error {
+	tx.OnCommit(func() { delete(t.queues, session) })
+	_, err := tx.Exec(deleteQueues, session)
+	return err
+}
+
+// Finished returns tasks that finished at or before a time and that no unfinished task needs, the
+// oldest end first: at most limit.
+func (t *Tasks) Finished(q store.Querier, session int64, before time.Time, limit int) ([]work.Done, error) {
+	found, err := scanAll(q.Query(selectFinished, session, before, limit))
+	if err != nil {
+		return nil, err
+	}
+	done := make([]work.Done, len(found))
+	for i, task := range found {
+		done[i] = work.Done{Key: task.Created, At: task.FinishedAt}
+		if done[i].Line, err = task.line(q); err != nil {
+			return nil, err
+		}
+	}
+	return done, nil
+}
+
+// Remove removes tasks with everything that belongs to them.
+func (t *Tasks) Remove(tx *store.Tx, _ int64, keys []int64) error {
+	for _, k := range keys {
+		for _, statement := range []string{deleteTexts, deleteAttempts, deleteDependencies, deleteDependents, deleteTask} {
+			if _, err := tx.Exec(statement, k); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

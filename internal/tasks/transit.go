@@ -1,0 +1,239 @@
+package tasks
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"brokerd/internal/caller"
+	"brokerd/internal/events"
+	"brokerd/internal/fault"
+	"brokerd/internal/finding"
+	"brokerd/internal/store"
+	"brokerd/internal/work"
+)
+
+// A taskTx is one function of the writer that changes tasks of a session.
+type taskTx struct {
+	*Tasks
+	tx      *store.Tx
+	session work.Session
+	actor   work.Agent // that causes the changes
+}
+
+// begin returns the changes of a caller.
+func (t *Tasks) begin(tx *store.Tx, c caller.Caller) (*taskTx, error) {
+	s, err := t.dir.Session(tx, c.Session)
+	if err != nil {
+		return nil, err
+	}
+	a, err := t.dir.Acting(tx, s.ID, c)
+	return &taskTx{Tasks: t, tx: tx, session: s, actor: a}, err
+}
+
+// byBroker returns the changes that the broker itself makes in a session. closed sessions have none.
+func (t *Tasks) byBroker(tx *store.Tx, session int64) (u *taskTx, closed bool, err error) {
+	s, closed, err := t.dir.ByID(tx, session)
+	return &taskTx{Tasks: t, tx: tx, session: s, actor: work.Agent{Name: caller.System}}, closed, err
+}
+
+// append adds the event of a change and returns its revision.
+func (u *taskTx) append(task *Task, kind string, severity events.Severity, summary string, details map[string]any) (int64, error) {
+	details["task_id"] = task.ID
+	text, err := marshal(details)
+	if err != nil {
+		return 0, err
+	}
+	return u.log.Append(u.tx, events.Entry{
+		Session: u.session.ID, Category: events.Work, Type: kind, Severity: severity, Source: u.actor.Name,
+		SourceRole: u.actor.Role, Summary: "task " + task.ID + " " + summary, Details: text, Related: []string{task.ID},
+		TaskID: task.ID,
+	})
+}
+
+// enter stores a change of state with its event, and wakes the calls that wait for the task.
+func (u *taskTx) enter(task *Task, state State, kind string, severity events.Severity, summary string, details map[string]any) error {
+	details["previous"] = task.State.String()
+	details["state"] = state.String()
+	revision, err := u.append(task, kind, severity, summary, details)
+	if err != nil {
+		return err
+	}
+	task.State, task.Revision, task.Entered = state, revision, revision
+	if state.finished() {
+		task.FinishedAt = u.tx.Now()
+		u.dismissClaims(task)
+		u.count(state.String(), 1)
+	}
+	u.wake(task)
+	return task.save(u.tx)
+}
+
+// wake wakes the calls that wait for a task, once the transaction is committed.
+func (u *taskTx) wake(task *Task) {
+	k := key{session: u.session.ID, task: task.Created}
+	u.tx.OnCommit(func() { u.hub.Wake(k) })
+}
+
+// count counts outcomes, once the transaction is committed.
+func (u *taskTx) count(outcome string, n int) {
+	if u.observe != nil {
+		u.tx.OnCommit(func() {
+			for range n {
+				u.observe.Work(Kind, outcome)
+			}
+		})
+	}
+}
+
+// claim gives a READY task to an agent.
+func (u *taskTx) claim(task *Task, agent work.Agent) error {
+	by := u.as(agent)
+	task.Holder, task.ClaimedAt, task.UpdatedAt, task.Unblocked = agent.Name, u.tx.Now(), u.tx.Now(), false
+	u.startStale(task)
+	attempt := task.Attempts + 1
+	revision, err := by.append(task, "task.claimed", events.Debug, "claimed by "+agent.Name, map[string]any{
+		"agent": agent.Name, "attempt": attempt, "previous": Ready.String(), "state": Claimed.String(),
+	})
+	if err != nil {
+		return err
+	}
+	task.State, task.Revision, task.Entered, task.Fence = Claimed, revision, revision, revision
+	u.count("claimed", 1)
+	u.wake(task)
+	if err := task.save(u.tx); err != nil || task.Assignee == "" {
+		return err
+	}
+	return u.post.Withdraw(u.tx, u.session.ID, work.Moot{About: task.Created, Type: assignment})
+}
+
+// as returns the changes that another agent causes.
+func (u *taskTx) as(agent work.Agent) *taskTx {
+	other := *u
+	other.actor = agent
+	return &other
+}
+
+// startStale starts the time in which the holder must update the task.
+func (u *taskTx) startStale(task *Task) {
+	task.DueAt = time.Time{}
+	if task.StaleAfter > 0 {
+		task.DueAt = u.tx.Now().Add(task.StaleAfter)
+		u.calendar.Expect(u.tx, task.DueAt)
+	}
+}
+
+// reopen returns a task to READY, and offers it unless it has to wait until due.
+func (u *taskTx) reopen(task *Task, due time.Time, kind string, severity events.Severity, summary string, details map[string]any) error {
+	u.unhold(task)
+	task.ReadyAt, task.DueAt = u.tx.Now(), due
+	if !due.IsZero() {
+		details["due_at"] = due.UTC().Format(time.RFC3339Nano)
+		u.calendar.Expect(u.tx, due)
+	}
+	if err := u.enter(task, Ready, kind, severity, summary, details); err != nil {
+		return err
+	}
+	return u.offer(task)
+}
+
+// unhold ends the claim of a task.
+func (u *taskTx) unhold(task *Task) {
+	task.Holder, task.Fence, task.DueAt, task.Unblocked = "", 0, time.Time{}, false
+	task.Reason, task.BlockedAt = "", time.Time{}
+}
+
+// endAttempt counts the attempt of a task's holder as failed. The task returns to READY, or becomes
+// FAILED after its last attempt or if the failure is fatal.
+func (u *taskTx) endAttempt(task *Task, why string, fatal bool, wait time.Duration) error {
+	holder, claimedAt := task.Holder, task.ClaimedAt
+	task.Attempts++
+	number := task.Attempts
+	task.Error = shorten(why)
+	details := map[string]any{"agent": holder, "attempt": number, "max_attempts": task.MaxAttempts, "error": task.Error}
+	_, err := u.tx.Exec(insertAttempt, u.tx.NextRevision(), task.Created, number, holder, claimedAt, u.tx.Now(), why)
+	if err != nil {
+		return err
+	}
+	if fatal || task.Attempts >= task.MaxAttempts {
+		u.unhold(task)
+		err = u.enter(task, Failed, "task.failed", events.Error, "failed: "+finding.Clip(why), details)
+		if err == nil {
+			err = u.tell(task, task.Creator, "task_failed", "task "+task.ID+" failed: "+finding.Clip(why), map[string]any{
+				"task_id": task.ID, "title": task.Title, "error": task.Error, "attempts": task.Attempts, "agent": holder,
+			})
+		}
+		return err
+	}
+	var due time.Time
+	if wait > 0 {
+		due = u.tx.Now().Add(wait)
+	}
+	u.count("retried", 1)
+	return u.reopen(task, due, "task.attempt_failed", events.Warning,
+		fmt.Sprintf("attempt %d of %d failed: %s", number, task.MaxAttempts, finding.Clip(why)), details)
+}
+
+// supply makes the dependents of a task READY for which it was the last dependency.
+func (u *taskTx) supply(task *Task) ([]Brief, error) {
+	dependents, err := scanAll(u.tx.Query(selectWaitingDependents, task.Created))
+	if err != nil {
+		return nil, fmt.Errorf("read dependents of task %s: %w", task.ID, err)
+	}
+	var ready []Brief
+	for _, d := range dependents {
+		if d.Missing--; d.Missing > 0 {
+			if err := d.save(u.tx); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		d.ReadyAt = u.tx.Now()
+		if err := u.enter(d, Ready, "task.ready", events.Debug, "is ready", map[string]any{}); err != nil {
+			return nil, err
+		}
+		if len(ready) < mostListed {
+			ready = append(ready, d.brief())
+		}
+		if err := u.offer(d); err != nil {
+			return nil, err
+		}
+	}
+	return ready, nil
+}
+
+// holds checks that the acting agent holds a task by a fence: FAILED_PRECONDITION (TASK_LOST).
+func (u *taskTx) holds(task *Task, fence int64) error {
+	if task.State.held() && task.Holder == u.actor.Name && (fence == 0 || fence == task.Fence) {
+		return nil
+	}
+	return lost(task, u.actor.Name, fence)
+}
+
+// lost is the error for a caller that does not hold a task.
+func lost(task *Task, agent string, fence int64) error {
+	says := "it is " + task.State.String()
+	switch {
+	case task.State.held() && task.Holder == agent:
+		says = fmt.Sprintf("it holds it by the fence %d", task.Fence)
+	case task.State.held():
+		says += " by " + task.Holder
+	case task.State == Done && task.Holder != "":
+		says += ", completed by " + task.Holder
+	}
+	by := ""
+	if fence != 0 {
+		by = " by the fence " + strconv.FormatInt(fence, 10)
+	}
+	return fault.New(fault.Precondition, "TASK_LOST", "%s does not hold task %q%s: %s. Stop working on it", agent, task.ID, by, says).
+		With("state", task.State.String()).With("holder", task.Holder)
+}
+
+// directs checks that the acting agent may change a task as its creator does: fault.Denied.
+func (u *taskTx) directs(task *Task, verb string) error {
+	if u.actor.Name == task.Creator || u.actor.Directs(u.session) {
+		return nil
+	}
+	return fault.New(fault.Denied, "NOT_CREATOR", "only its creator %s, an agent that may send directives, or an operator may %s task %q",
+		task.Creator, verb, task.ID)
+}

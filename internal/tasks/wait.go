@@ -1,0 +1,229 @@
+package tasks
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"brokerd/internal/caller"
+	"brokerd/internal/fault"
+	"brokerd/internal/store"
+	"brokerd/internal/work"
+)
+
+// An Outcome says why a wait has ended. The numbers are those of the API.
+type Outcome int
+
+// The outcomes.
+const (
+	AllDone Outcome = iota + 1
+	Attention
+	TimedOut
+)
+
+// Awaited is what a caller waits for.
+type Awaited struct {
+	Tasks  []string // ids
+	Agents []string
+	Any    bool // one of them is enough
+	Wait   time.Duration
+	After  int64 // return early only for changes after this revision; 0 = any
+}
+
+// A Result has the states at the end of a wait.
+type Result struct {
+	Outcome   Outcome
+	Tasks     []Brief
+	Completed []string // agents
+	Attention []string // ids of tasks
+	Revision  int64
+}
+
+// Wait waits until tasks are DONE and agents have reported completed. It returns early when one of
+// the tasks needs attention. Errors: fault.NotFound; fault.Precondition (WOULD_WAIT_FOREVER) if the
+// caller holds one of the tasks or a task on which one depends.
+func (t *Tasks) Wait(ctx context.Context, c caller.Caller, a Awaited) (Result, error) {
+	var session int64
+	var began int64 // revision
+	keys := make([]key, 0, len(a.Tasks)+len(a.Agents))
+	created := make([]int64, len(a.Tasks))
+	err := t.store.Read(ctx, func(snap *store.Snapshot) error {
+		s, err := t.dir.Session(snap, c.Session)
+		if err != nil {
+			return err
+		}
+		me, err := t.dir.Acting(snap, s.ID, c)
+		if err != nil {
+			return err
+		}
+		session, began = s.ID, snap.Revision()
+		for i, id := range a.Tasks {
+			task, err := find(snap, s.ID, id)
+			if err != nil {
+				return err
+			}
+			created[i] = task.Created
+			keys = append(keys, key{session: s.ID, task: task.Created})
+		}
+		for _, name := range a.Agents {
+			if _, registered, err := t.dir.Find(snap, s.ID, name); err != nil {
+				return err
+			} else if !registered {
+				return work.UnknownAgent(snap, t.dir, s.ID, name)
+			}
+			keys = append(keys, key{session: s.ID, agent: name})
+		}
+		return hopeless(snap, s.ID, me.Name, created)
+	})
+	if err != nil {
+		return Result{}, fmt.Errorf("wait for tasks: %w", err)
+	}
+	var r Result
+	err = t.hub.Await(ctx, a.Wait, keys, func() (bool, error) {
+		err := t.store.Read(ctx, func(snap *store.Snapshot) (err error) {
+			r, err = t.look(snap, session, &a, created, began)
+			return err
+		})
+		return r.Outcome != TimedOut, err
+	})
+	if err != nil {
+		return Result{}, fmt.Errorf("wait for tasks: %w", err)
+	}
+	select {
+	case <-t.stopping:
+		if r.Outcome == TimedOut && a.Wait > 0 {
+			return Result{}, errStopping()
+		}
+	default:
+	}
+	return r, nil
+}
+
+// look finds out whether a wait has ended.
+func (t *Tasks) look(snap *store.Snapshot, session int64, a *Awaited, created []int64, began int64) (Result, error) {
+	r := Result{Outcome: TimedOut, Revision: snap.Revision()}
+	done := 0
+	for _, k := range created {
+		task, err := scan(snap.QueryRow(selectTask, k))
+		if err != nil {
+			return r, err
+		}
+		r.Tasks = append(r.Tasks, task.brief())
+		if task.State == Done {
+			done++
+		}
+		if task.alarming(a.After, began) {
+			r.Attention = append(r.Attention, task.ID)
+		}
+	}
+	for _, name := range a.Agents {
+		agent, registered, err := t.dir.Find(snap, session, name)
+		if err != nil {
+			return r, err
+		}
+		if registered && agent.Completed {
+			r.Completed = append(r.Completed, name)
+			done++
+		}
+	}
+	switch {
+	case done == len(created)+len(a.Agents), a.Any && done > 0:
+		r.Outcome, r.Attention = AllDone, nil
+	case len(r.Attention) > 0:
+		r.Outcome = Attention
+	}
+	return r, nil
+}
+
+// alarming reports whether a wait for a task ends early: the task has stopped after a revision, or
+// was unblocked after the wait began.
+func (t *Task) alarming(after, began int64) bool {
+	switch t.State {
+	case Failed, Cancelled, Blocked:
+		return t.Entered > after
+	case Claimed:
+		if after == 0 {
+			after = began
+		}
+		return t.Unblocked && t.Entered > after
+	default:
+		return false
+	}
+}
+
+// mostWalked limits the tasks that one search for a hopeless wait reads.
+const mostWalked = 100_000
+
+// hopeless refuses a wait for tasks of which one depends on a task that the caller holds.
+func hopeless(q store.Querier, session int64, agent string, awaited []int64) error {
+	if agent == caller.System {
+		return nil
+	}
+	rows := q.Query(selectHeld, session, agent, 1)
+	holds := rows.Next()
+	if err := rows.Close(); err != nil || !holds {
+		return err
+	}
+	cause := map[int64]int64{} // of a task: the one that depends on it
+	names := map[int64]string{}
+	var queue []int64
+	for _, k := range awaited {
+		task, err := scan(q.QueryRow(selectTask, k))
+		if err != nil {
+			return err
+		}
+		names[k] = task.ID
+		if task.State.held() && task.Holder == agent {
+			return errHopeless(agent, []string{task.ID})
+		}
+		if _, seen := cause[k]; !seen && task.State == Waiting {
+			cause[k] = 0
+			queue = append(queue, k)
+		}
+	}
+	for i := 0; i < len(queue) && i < mostWalked; i++ {
+		k := queue[i]
+		var found int64
+		rows := q.Query(selectNeeds, k)
+		for rows.Next() {
+			var need int64
+			var id, holder string
+			var state int
+			if err := rows.Scan(&need, &id, &state, &holder); err != nil {
+				return err
+			}
+			if _, seen := cause[need]; seen {
+				continue
+			}
+			cause[need], names[need] = k, id
+			if State(state).held() && holder == agent {
+				found = need
+			}
+			if State(state) == Waiting {
+				queue = append(queue, need)
+			}
+		}
+		if err := rows.Close(); err != nil {
+			return err
+		}
+		if found != 0 {
+			var path []string
+			for at := found; at != 0; at = cause[at] {
+				path = append(path, names[at])
+			}
+			slices.Reverse(path)
+			return errHopeless(agent, path)
+		}
+	}
+	return nil
+}
+
+func errHopeless(agent string, path []string) error {
+	says := "you hold task " + path[0]
+	if len(path) > 1 {
+		says = fmt.Sprintf("task %s depends on task %s, which you hold: %s", path[0], path[len(path)-1], strings.Join(path, " → "))
+	}
+	return fault.New(fault.Precondition, "WOULD_WAIT_FOREVER", "%s would wait for its own work: %s. Complete or release that task first", agent, says)
+}

@@ -1,0 +1,134 @@
+package tasks
+
+import (
+	"slices"
+
+	"brokerd/internal/fault"
+	"brokerd/internal/once"
+	"brokerd/internal/work"
+)
+
+// A waiter is a ClaimTask call that waits. The writer alone changes it.
+type waiter struct {
+	session int64
+	agent   work.Agent
+	wish    Wish
+	given   int64 // key of the given task; 0 = any that matches
+	req     once.Request
+	told    chan verdict // has capacity for the one verdict
+}
+
+// A verdict ends the wait of a claim.
+type verdict struct {
+	claim *Claim
+	err   error
+}
+
+// wants reports whether a waiter can have a task.
+func (w *waiter) wants(task *Task) bool {
+	if w.given != 0 {
+		return w.given == task.Created && serves(task, w.agent)
+	}
+	return serves(task, w.agent) && labelled(task, w.wish.Labels)
+}
+
+// offer gives a task that has become READY to the first waiter that it matches. If there is none,
+// the assignee gets a letter.
+func (u *taskTx) offer(task *Task) error {
+	if !task.DueAt.IsZero() {
+		return nil
+	}
+	for _, w := range u.waiters[u.session.ID] {
+		if !w.wants(task) {
+			continue
+		}
+		if halted, err := u.halted(w.agent); err != nil {
+			return err
+		} else if halted {
+			continue
+		}
+		return u.grant(w, task)
+	}
+	return u.assign(task)
+}
+
+// grant gives a READY task to a waiter, and ends its wait once the transaction is committed.
+func (u *taskTx) grant(w *waiter, task *Task) error {
+	if err := u.claim(task, w.agent); err != nil {
+		return err
+	}
+	c, err := u.claimOf(task, false)
+	if err != nil {
+		return err
+	}
+	if err := w.keep(u, c); err != nil {
+		return err
+	}
+	u.end(verdict{claim: c}, func(o *waiter) bool { return o == w })
+	return nil
+}
+
+// keep keeps the answer to the request of a waiter.
+func (w *waiter) keep(u *taskTx, c *Claim) error {
+	var kept keptClaim
+	_, err := w.req.Do(u.tx, &kept, func() error {
+		kept = c.kept()
+		return nil
+	})
+	if fault.KindOf(err) == fault.Exists { // another request has used the id since
+		return nil
+	}
+	return err
+}
+
+// end takes waiters of the session off the list, and ends their waits once the transaction is
+// committed.
+func (u *taskTx) end(v verdict, which func(*waiter) bool) {
+	before := u.waiters[u.session.ID]
+	var ended, rest []*waiter
+	for _, w := range before {
+		if which(w) {
+			ended = append(ended, w)
+		} else {
+			rest = append(rest, w)
+		}
+	}
+	if len(ended) == 0 {
+		return
+	}
+	u.setWaiters(rest)
+	u.tx.OnCommit(func() {
+		for _, w := range ended {
+			w.told <- v
+		}
+	})
+}
+
+// enter puts a call on the list.
+func (u *taskTx) await(w *waiter) {
+	u.setWaiters(append(slices.Clip(u.waiters[u.session.ID]), w))
+}
+
+// setWaiters replaces the list of the session. If the function is rolled back, the list is too.
+func (u *taskTx) setWaiters(now []*waiter) {
+	session, before := u.session.ID, u.waiters[u.session.ID]
+	u.tx.OnUndo(func() { u.waiters[session] = before })
+	if len(now) == 0 {
+		delete(u.waiters, session)
+		return
+	}
+	u.waiters[session] = now
+}
+
+// dismissClaims ends the waits of claims for a task that has finished.
+func (u *taskTx) dismissClaims(task *Task) {
+	u.end(verdict{err: unavailable(task, "")}, func(w *waiter) bool { return w.given == task.Created })
+}
+
+// halted reports whether an agent is halted.
+func (u *taskTx) halted(a work.Agent) (bool, error) {
+	if u.gates == nil {
+		return false, nil
+	}
+	return u.gates.Halted(u.tx, u.session.ID, a.Name)
+}
