@@ -152,7 +152,7 @@ const selectQueues = `
 SELECT id, assignee, role, capabilities FROM task_queues WHERE session = ?`
 
 const insertQueue = `
-INSERT INTO task_queues (session, assignee, role, capabilities) VALUES (?, ?, ?, ?) RETURNING id`
+INSERT INTO task_queues (id, session, assignee, role, capabilities) VALUES (?, ?, ?, ?, ?)`
 
 // selectReady reads a queue from a place on.
 const selectReady = `

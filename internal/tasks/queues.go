@@ -90,9 +90,9 @@ func (u *taskTx) queueFor(task *Task) (int64, error) {
 			return k.id, nil
 		}
 	}
-	k := queue{assignee: task.Assignee, role: task.Role, capabilities: task.Capabilities}
+	k := queue{id: u.tx.NextRevision(), assignee: task.Assignee, role: task.Role, capabilities: task.Capabilities}
 	capabilities, _ := toJSON(len(k.capabilities), k.capabilities).(string)
-	if err := u.tx.QueryRow(insertQueue, u.session.ID, k.assignee, k.role, capabilities).Scan(&k.id); err != nil {
+	if _, err := u.tx.Exec(insertQueue, k.id, u.session.ID, k.assignee, k.role, capabilities); err != nil {
 		return 0, err
 	}
 	u.queues[u.session.ID] = append(slices.Clip(all), k)
