@@ -148,7 +148,7 @@ type Tasks struct {
 	clock   clockwork.Clock
 	zap     *zap.Logger
 	related []Related
-	gates   Gates         // nil = no agent is halted
+	gates   Gates // nil = no agent is halted
 	done    []func(tx *store.Tx, session int64, task string) error
 	observe work.Observer // nil = no outcome is counted
 
