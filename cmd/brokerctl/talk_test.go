@@ -119,7 +119,7 @@ func TestMessage_ReportAndResend(t *testing.T) {
 	must0(t, "--agent", "builder-3", "inbox", "--mark-read")
 	want := "message " + id + ", message from lead to builder-*, sent now: 1 of 4 recipients finished it\n" +
 		"finished: builder-1 (now)\nworking on it: builder-2 (now)\nread, not finished: builder-3 (now)\nnot seen: builder-4\n" +
-		"to put it in front of them again: brokerctl --agent lead message resend " + id + "\n"
+		"to redeliver it to them: brokerctl --agent lead message resend " + id + "\n"
 	if out := must0(t, "--agent", "lead", "message", "report", id); out != want {
 		t.Errorf("got\n%swant\n%s", out, want)
 	}
@@ -127,14 +127,14 @@ func TestMessage_ReportAndResend(t *testing.T) {
 	if at(t, report, "recipients") != json.Number("4") || at(t, report, "read", 0, "mailbox") != "builder-3" || at(t, report, "waiting", 0, "state") != "pending" {
 		t.Errorf("%v", report)
 	}
-	if out := must0(t, "--agent", "lead", "message", "resend", id, "builder-3"); out != "put it in front of 1 recipient again\n" {
+	if out := must0(t, "--agent", "lead", "message", "resend", id, "builder-3"); out != "redelivered it to 1 recipient\n" {
 		t.Errorf("%q", out)
 	}
 	report = fields(t, "message", "report", id)
 	if len(at(t, report, "read").([]any)) != 0 || at(t, report, "got", 0, "mailbox") != "builder-3" {
 		t.Errorf("resending does not make it unread: %v", report)
 	}
-	if out := must0(t, "--agent", "lead", "message", "resend", id); out != "put it in front of 2 recipients again\n" {
+	if out := must0(t, "--agent", "lead", "message", "resend", id); out != "redelivered it to 2 recipients\n" {
 		t.Errorf("%q", out)
 	}
 }

@@ -30,7 +30,7 @@ that have not finished it.`,
 			if err != nil {
 				return err
 			}
-			r := newReport(answer)
+			r := newMessageReport(answer)
 			var text strings.Builder
 			r.print(c, &text)
 			return c.showValue(cmd, r, strings.TrimRight(text.String(), "\n"))
@@ -38,8 +38,8 @@ that have not finished it.`,
 	}
 }
 
-// report says who did what with a message: each recipient is in one list.
-type report struct {
+// A messageReport lists what each recipient did with a message: each of them is in one list.
+type messageReport struct {
 	ID         string `json:"id"`
 	Revision   int64  `json:"revision"`
 	Recipients int    `json:"recipients"`
@@ -64,9 +64,9 @@ type receipt struct {
 	since *timestamppb.Timestamp
 }
 
-func newReport(answer *pb.GetMessageResponse) report {
+func newMessageReport(answer *pb.GetMessageResponse) messageReport {
 	m := answer.GetMessage()
-	r := report{
+	r := messageReport{
 		ID: m.GetId(), Revision: m.GetRevision(), Recipients: len(answer.GetDeliveries()), message: m,
 		Finished: []receipt{}, Working: []receipt{}, Read: []receipt{}, Got: []receipt{}, Waiting: []receipt{}, Failed: []receipt{},
 	}
@@ -98,7 +98,7 @@ func newReport(answer *pb.GetMessageResponse) report {
 }
 
 // print writes one line a list, and what could be done.
-func (r report) print(c *cli, w io.Writer) {
+func (r messageReport) print(c *cli, w io.Writer) {
 	m := r.message
 	fmt.Fprintf(w, "message %d, %s from %s to %s, sent %s: %d of %s finished it\n", r.Revision, oneLine(m.GetType()), oneLine(sender(m)),
 		oneLine(receiver(m.GetTarget())), c.when(m.GetCreatedAt()), len(r.Finished), count(r.Recipients, "recipient"))
@@ -128,7 +128,7 @@ func (r report) print(c *cli, w io.Writer) {
 	line("not seen", r.Waiting)
 	line("given up", r.Failed)
 	if len(r.Read)+len(r.Got)+len(r.Waiting) > 0 {
-		fmt.Fprintf(w, "to put it in front of them again: %s message resend %d\n", c.again(), r.Revision)
+		fmt.Fprintf(w, "to redeliver it to them: %s message resend %d\n", c.again(), r.Revision)
 	}
 }
 
@@ -159,7 +159,7 @@ to these. Only its sender and operators may do so.`,
 				return err
 			}
 			return c.show(cmd, answer, func(w io.Writer) {
-				fmt.Fprintf(w, "put it in front of %s again\n", count(answer.GetResent(), "recipient"))
+				fmt.Fprintf(w, "redelivered it to %s\n", count(answer.GetResent(), "recipient"))
 			})
 		},
 	}
