@@ -14,6 +14,7 @@ import (
 	"brokerd/internal/decisions"
 	"brokerd/internal/events"
 	"brokerd/internal/finding"
+	"brokerd/internal/handoffs"
 	"brokerd/internal/locks"
 	"brokerd/internal/msgtype"
 	"brokerd/internal/once"
@@ -366,7 +367,7 @@ type tables struct {
 // Checks implements admin.Tables.
 func (t tables) Checks() []func(store.Querier) ([]string, error) {
 	return slices.Concat(broker.Checks(admin.MostProblems), state.Checks(admin.MostProblems), locks.Checks(admin.MostProblems),
-		decisions.Checks(admin.MostProblems), blockers.Checks(admin.MostProblems), tasks.Checks(admin.MostProblems),
+		decisions.Checks(admin.MostProblems), blockers.Checks(admin.MostProblems), tasks.Checks(admin.MostProblems), handoffs.Checks(admin.MostProblems),
 		votes.Checks(admin.MostProblems), artifacts.Checks(t.dir, admin.MostProblems, t.hashes))
 }
 

@@ -24,6 +24,7 @@ import (
 	"brokerd/internal/disk"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
+	"brokerd/internal/handoffs"
 	"brokerd/internal/locks"
 	"brokerd/internal/metrics"
 	"brokerd/internal/once"
@@ -246,6 +247,8 @@ func (a *App) start(ctx context.Context) error {
 	obstacles.UseTasks(board)
 	board.OnDone(obstacles.TaskDone)
 	board.UseRelated(carriers{post, journal, keys})
+	deals := handoffs.New(st, journal, people, letters, board, handoffLocks{held}, c.Clock)
+	connectHandoffs(registry, deals)
 	files, err := openArtifacts(c, st, journal, people, space, measured, log)
 	if err != nil {
 		return err
@@ -258,10 +261,10 @@ func (a *App) start(ctx context.Context) error {
 		Clock: c.Clock, Zap: log.Named("decisions"),
 	})
 	connectDecisions(scopes, registry, verdicts)
-	jobs := workFeatures{board, verdicts, obstacles, polls}
+	jobs := workFeatures{board, verdicts, obstacles, deals, polls}
 	registry.UseHolders(jobs)
 	keeper := retention.New(retention.Options{
-		Store: st, Sessions: kept{scopes}, Messages: keptMessages{post}, Events: keptEvents{journal}, Parts: slices.Concat(parts(registry, post, keys, held), partsOfWork(board, verdicts, obstacles, polls), []retention.Part{artifactPart(files), typePart(kinds)}),
+		Store: st, Sessions: kept{scopes}, Messages: keptMessages{post}, Events: keptEvents{journal}, Parts: slices.Concat(parts(registry, post, keys, held), partsOfWork(board, verdicts, obstacles, deals, polls), []retention.Part{artifactPart(files), typePart(kinds)}),
 		Tidy: post.ForgetProducers, Dir: c.Dir, Clock: c.Clock, Log: log.Named("retention"),
 	})
 	wake(keeper, scopes, post)
@@ -278,6 +281,7 @@ func (a *App) start(ctx context.Context) error {
 		post.Observe(measured)
 		verdicts.Observe(measured)
 		obstacles.Observe(measured)
+		deals.Observe(measured)
 		polls.Observe(measured)
 		board.Observe(measured)
 		options.Observer = measured
@@ -289,12 +293,14 @@ func (a *App) start(ctx context.Context) error {
 	register(server, services{
 		admin: admin.NewService(admin.Parts{
 			Facts: facts, Store: st, Clock: c.Clock, Directory: census{scopes, registry}, Mailboxes: mailboxes{post}, Post: mailboxes{post}, Commons: commons{held, keys, jobs},
-			Traffic: server, Inspector: inspector, Explainers: []admin.Explainer{registry, post, held, space, board, verdicts, obstacles, polls},
+			Traffic: server, Inspector: inspector,
+			Explainers: []admin.Explainer{registry, post, held, space, board, verdicts, obstacles, deals, polls},
 		}),
 		agents:   agents.NewService(registry),
 		files:    artifacts.NewService(files),
 		blockers: blockers.NewService(obstacles),
 		catalog:  catalog.NewService(kinds),
+		handoffs: handoffs.NewService(deals),
 		channels: broker.NewChannelService(post),
 		verdicts: decisions.NewService(verdicts),
 		locks:    locks.NewService(held, itemError(measured)),
@@ -358,6 +364,7 @@ func (a *App) start(ctx context.Context) error {
 		files.Drain()
 		verdicts.Drain()
 		obstacles.Drain()
+		deals.Drain()
 		polls.Drain()
 		board.Drain()
 		journal.Stop()
@@ -394,6 +401,7 @@ func openStore(ctx context.Context, c Config, options store.Options, measured *m
 		decisions.Migrations(),
 		artifacts.Migrations(),
 		blockers.Migrations(),
+		handoffs.Migrations(),
 		votes.Migrations(),
 		tasks.Migrations(),
 		retention.Migrations(),

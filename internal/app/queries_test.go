@@ -41,6 +41,7 @@ var scans = map[string]string{
 	"broker.selectStatus":        "claims are as many as agents work on",
 	"decisions.invariants":       "CheckDatabase",
 	"events.countEvents":         "CheckDatabase",
+	"handoffs.invariants":        "CheckDatabase",
 	"locks.checkPaths":           "CheckDatabase",
 	"locks.countAll":             "waiting tickets alone, of which there are few",
 	"locks.deleteTickets":        "at the end of a session; waiting tickets alone",

@@ -22,6 +22,7 @@ type services struct {
 	agents   pb.AgentServiceServer
 	blockers pb.BlockerServiceServer
 	catalog  pb.CatalogServiceServer
+	handoffs pb.HandoffServiceServer
 	channels pb.ChannelServiceServer
 	files    pb.ArtifactServiceServer
 	verdicts pb.DecisionServiceServer
@@ -42,6 +43,7 @@ func register(server grpc.ServiceRegistrar, s services) {
 	pb.RegisterArtifactServiceServer(server, s.files)
 	pb.RegisterBlockerServiceServer(server, s.blockers)
 	pb.RegisterCatalogServiceServer(server, s.catalog)
+	pb.RegisterHandoffServiceServer(server, s.handoffs)
 	pb.RegisterChannelServiceServer(server, s.channels)
 	pb.RegisterDecisionServiceServer(server, s.verdicts)
 	pb.RegisterEventServiceServer(server, s.events)

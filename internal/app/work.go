@@ -9,6 +9,7 @@ import (
 	"brokerd/internal/broker"
 	"brokerd/internal/caller"
 	"brokerd/internal/decisions"
+	"brokerd/internal/handoffs"
 	"brokerd/internal/locks"
 	"brokerd/internal/retention"
 	"brokerd/internal/sessions"
@@ -139,7 +140,7 @@ func (w workFeatures) counts(q store.Querier, session int64) ([]work.Count, erro
 }
 
 // partsOfWork are what a session has of joint work.
-func partsOfWork(board *tasks.Tasks, verdicts *decisions.Table, obstacles *blockers.Board, polls *votes.Votes) []retention.Part {
+func partsOfWork(board *tasks.Tasks, verdicts *decisions.Table, obstacles *blockers.Board, deals *handoffs.Desk, polls *votes.Votes) []retention.Part {
 	return []retention.Part{
 		{
 			File: "decisions.jsonl", Kind: "decisions", Lines: verdicts.Records, Forget: verdicts.Forget,
@@ -148,6 +149,10 @@ func partsOfWork(board *tasks.Tasks, verdicts *decisions.Table, obstacles *block
 		{
 			File: "blockers.jsonl", Kind: "blockers", Lines: obstacles.Records, Forget: obstacles.Forget,
 			Finished: obstacles.Finished, Remove: obstacles.Remove,
+		},
+		{
+			File: "handoffs.jsonl", Kind: "handoffs", Lines: deals.Records, Forget: deals.Forget,
+			Finished: deals.Finished, Remove: deals.Remove,
 		},
 		{
 			File: "votes.jsonl", Lines: polls.Records, Erase: polls.Erase,
@@ -168,6 +173,29 @@ func connectBlockers(scopes *sessions.Registry, registry *agents.Registry, obsta
 	})
 	registry.OnDeregister(func(tx *store.Tx, a agents.Agent, _ string) error { return obstacles.AgentGone(tx, a.Session, a.Name) })
 	scopes.OnClosed(func(tx *store.Tx, s sessions.Session) error { return obstacles.SessionClosed(tx, s.ID) })
+}
+
+// connectHandoffs registers what happens to handoffs when something else changes.
+func connectHandoffs(registry *agents.Registry, deals *handoffs.Desk) {
+	registry.OnDeregister(func(tx *store.Tx, a agents.Agent, _ string) error { return deals.AgentGone(tx, a.Session, a.Name) })
+}
+
+// handoffLocks moves locks and tokens with handoffs.
+type handoffLocks struct{ locks *locks.Table }
+
+// Find implements handoffs.Locks.
+func (l handoffLocks) Find(q store.Querier, session int64, agent string, fence int64) (handoffs.Grant, bool, error) {
+	held, found, err := l.locks.FindGrant(q, session, agent, fence)
+	g := handoffs.Grant{Kind: handoffs.Lock, Name: held.Name, Fence: fence}
+	if held.Kind == locks.Token {
+		g.Kind = handoffs.Token
+	}
+	return g, found, err
+}
+
+// Transfer implements handoffs.Locks.
+func (l handoffLocks) Transfer(tx *store.Tx, session, fence int64, from string, to work.Agent, why string) (int64, error) {
+	return l.locks.Transfer(tx, session, fence, from, locks.Agent{Name: to.Name, Role: to.Role}, why)
 }
 
 // connectVotes registers the changes of votes that follow from other changes.

@@ -34,6 +34,7 @@ func newWorld(t testing.TB) *world {
 type actor struct {
 	pb.BlockerServiceClient
 	registry pb.AgentServiceClient
+	tasks    pb.TaskServiceClient
 	messages pb.MessageServiceClient
 	events   pb.EventServiceClient
 	sessions pb.SessionServiceClient
@@ -52,7 +53,7 @@ func (w *world) in(session, name string) *actor {
 	ctx, cancel := context.WithTimeout(w.t.Context(), 3*apptest.Patience)
 	w.t.Cleanup(cancel)
 	return &actor{
-		pb.NewBlockerServiceClient(conn), pb.NewAgentServiceClient(conn), pb.NewMessageServiceClient(conn), pb.NewEventServiceClient(conn),
+		pb.NewBlockerServiceClient(conn), pb.NewAgentServiceClient(conn), pb.NewTaskServiceClient(conn), pb.NewMessageServiceClient(conn), pb.NewEventServiceClient(conn),
 		pb.NewSessionServiceClient(conn), pb.NewAdminServiceClient(conn), w.t, name, ctx,
 	}
 }

@@ -215,6 +215,15 @@ func (t *Tasks) heldTask(tx *store.Tx, session int64, id string, by work.Agent) 
 	return u.as(by), task, nil
 }
 
+// Fence returns the fence by which an agent holds a task; 0 if it does not hold it.
+func (t *Tasks) Fence(q store.Querier, session int64, id, agent string) (int64, error) {
+	task, err := lookup(q, session, id)
+	if err != nil || task == nil || !task.State.held() || task.Holder != agent {
+		return 0, err
+	}
+	return task.Fence, nil
+}
+
 // Transfer moves the claim of a task to another agent, and returns the new fence. If the task is
 // assigned to its holder, it is then assigned to the other agent. Errors: fault.NotFound;
 // fault.Precondition (TASK_LOST) if from does not hold the task.

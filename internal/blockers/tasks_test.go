@@ -1,0 +1,84 @@
+package blockers_test
+
+import (
+	"testing"
+
+	pb "brokerd/gen/brokerd/v1"
+)
+
+// claim creates a task and claims it.
+func (a *actor) claim(id string) {
+	a.t.Helper()
+	_, err := a.tasks.CreateTasks(a.ctx, &pb.CreateTasksRequest{Tasks: []*pb.NewTask{{Id: id, Title: "Login page"}}})
+	must(a.t, err)
+	_, err = a.tasks.ClaimTask(a.ctx, &pb.ClaimTaskRequest{TaskId: id})
+	must(a.t, err)
+}
+
+// wantTask checks the state of a task.
+func (a *actor) wantTask(id string, want pb.TaskState) {
+	a.t.Helper()
+	out, err := a.tasks.GetTask(a.ctx, &pb.GetTaskRequest{TaskId: id})
+	must(a.t, err)
+	if out.Task.State != want {
+		a.t.Errorf("task %s is %v, want %v", id, out.Task.State, want)
+	}
+}
+
+func TestTask_IsBlockedUntilTheLastOfItsBlockersIsResolved(t *testing.T) {
+	w := newWorld(t)
+	a := w.agent("a", "builder")
+	a.claim("t1")
+	first, second := a.raise(&pb.RaiseBlockerRequest{TaskId: "t1"}), a.raise(&pb.RaiseBlockerRequest{TaskId: "t1"})
+	if !first.TaskBlocked || !second.TaskBlocked {
+		t.Errorf("raised %v and %v", first, second)
+	}
+	a.wantTask("t1", pb.TaskState_TASK_STATE_BLOCKED)
+	a.resolve(first.Id, "")
+	a.wantTask("t1", pb.TaskState_TASK_STATE_BLOCKED)
+	a.resolve(second.Id, "")
+	a.wantTask("t1", pb.TaskState_TASK_STATE_CLAIMED)
+}
+
+func TestTask_OfAnotherHolderIsBlockedByAnOperatorOnly(t *testing.T) {
+	w := newWorld(t)
+	a, b, o := w.agent("a", "builder"), w.agent("b", "builder"), w.operator()
+	a.claim("t1")
+	if x := b.raise(&pb.RaiseBlockerRequest{TaskId: "t1"}); x.TaskBlocked {
+		t.Errorf("another agent has blocked it: %v", x)
+	}
+	a.wantTask("t1", pb.TaskState_TASK_STATE_CLAIMED)
+	x := o.raise(&pb.RaiseBlockerRequest{TaskId: "t1"})
+	a.wantTask("t1", pb.TaskState_TASK_STATE_BLOCKED)
+	b.resolve(x.Id, "")
+	a.wantTask("t1", pb.TaskState_TASK_STATE_CLAIMED)
+}
+
+func TestTask_ThatIsAwaitedResolvesTheBlockerWhenItIsDone(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.agent("a", "builder"), w.agent("b", "builder")
+	b.claim("schema")
+	in := &pb.RaiseBlockerRequest{AutoResolve: true, Awaited: &pb.AwaitedObject{Object: &pb.AwaitedObject_TaskId{TaskId: "schema"}}}
+	x := a.raise(in)
+	_, err := b.tasks.CompleteTask(b.ctx, &pb.CompleteTaskRequest{TaskId: "schema"})
+	must(t, err)
+	if got := a.get(x.Id); got.State != pb.BlockerState_BLOCKER_STATE_RESOLVED || got.Resolution != "the task schema is done" {
+		t.Errorf("got %v", got)
+	}
+	if again := a.raise(in); again.State != pb.BlockerState_BLOCKER_STATE_RESOLVED {
+		t.Errorf("a blocker for a task that is done: %v", again)
+	}
+}
+
+func TestTask_OfADeregisteredAgentIsReadyAndItsBlockerResolved(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.agent("a", "builder"), w.agent("b", "builder")
+	a.claim("t1")
+	x := a.raise(&pb.RaiseBlockerRequest{TaskId: "t1"})
+	_, err := a.registry.DeregisterAgent(a.ctx, &pb.DeregisterAgentRequest{})
+	must(t, err)
+	b.wantTask("t1", pb.TaskState_TASK_STATE_READY)
+	if got := b.get(x.Id); got.State != pb.BlockerState_BLOCKER_STATE_RESOLVED {
+		t.Errorf("got %v", got)
+	}
+}

@@ -1,0 +1,15 @@
+// Package handoffs passes work from one agent to another: its description, and the claim of its task
+// and the locks and tokens that belong to it.
+//
+//	create ──► PENDING ──accept──► ACCEPTED    the grants move to the acceptor
+//	              ├──────reject──► REJECTED    by the recipient, or because it deregisters
+//	              └──────cancel──► CANCELLED   by the sender
+//
+// A handoff leaves PENDING exactly once: the writer decides. Accepting moves all grants in the same
+// transaction, each under a new fence, so no other agent can hold one of them in between. The sender
+// keeps the grants until then, and may lose them. An acceptor finds out before it accepts: without its
+// consent, a handoff with lost grants is not accepted.
+//
+// The content of a handoff never changes. It is one JSON column; the checklist and the grants, which
+// change, are one each.
+package handoffs

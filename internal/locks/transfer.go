@@ -1,0 +1,70 @@
+package locks
+
+import (
+	"brokerd/internal/events"
+	"brokerd/internal/fault"
+	"brokerd/internal/store"
+)
+
+// A Grant is a lock or token that an agent holds.
+type Grant struct {
+	Kind  Kind
+	Name  string // the paths separated by a space, clipped, or TYPE/SCOPE
+	Fence int64
+}
+
+// FindGrant returns the lock or token that an agent holds by a fence; found is false if it does not
+// hold it.
+func (t *Table) FindGrant(q store.Querier, session int64, agent string, fence int64) (held Grant, found bool, err error) {
+	g, err := findGrant(q, selectGrant, fence)
+	if err != nil || g == nil || g.session != session || g.owner.Agent != agent {
+		return Grant{}, false, err
+	}
+	return Grant{g.claim.kind, lossName(&g.claim), fence}, true, nil
+}
+
+// Transfer moves a lock or token to another agent that is alive, past the queue and under a new
+// fence, which it returns. The hold begins again. A lock then has no holder; a token has that of a
+// request of the agent that waits for it, if there is one. why is for people. Errors:
+// fault.Precondition (LOCK_LOST) if from does not hold the fence.
+func (t *Table) Transfer(tx *store.Tx, session, fence int64, from string, to Agent, why string) (int64, error) {
+	g, err := findGrant(tx, selectGrant, fence)
+	if err != nil {
+		return 0, err
+	}
+	if g == nil || g.session != session || g.owner.Agent != from {
+		return 0, fault.New(fault.Precondition, "LOCK_LOST", "%s does not hold fence %d any more", from, fence)
+	}
+	u, err := t.turn(tx, session)
+	if err != nil {
+		return 0, err
+	}
+	if g.claim.kind == Token {
+		row, err := findToken(tx, session, g.claim.token)
+		if err != nil {
+			return 0, err
+		}
+		passed, err := u.pass(row, g, Passing{Turn: Turn{Token: g.claim.token}, Agent: to.Name, Note: why, MaxHold: g.maxHold, settled: true})
+		return passed.Fence, err
+	}
+	_, err = u.append(happening{lock: "lock.passed"}, events.Info, g.owner, g.role, &g.claim,
+		g.owner.String()+" passes "+g.claim.title()+" to "+to.Name, details{{"fence", g.fence}, {"to", to.Name}, {"note", why}})
+	if err != nil {
+		return 0, err
+	}
+	if err := u.remove(g); err != nil {
+		return 0, err
+	}
+	next := &grant{
+		session: session, owner: Owner{Agent: to.Name}, role: to.Role, claim: g.claim, maxHold: g.maxHold, collected: true,
+		reason: "passed on by " + from,
+	}
+	if err := u.grant(next); err != nil {
+		return 0, err
+	}
+	// A request of the new owner that waited for the lock does not wait for itself.
+	if err := u.passOn(&g.claim); err != nil {
+		return 0, err
+	}
+	return next.fence, u.settled(next)
+}
