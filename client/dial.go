@@ -183,6 +183,9 @@ func (c *Client) Messages() pb.MessageServiceClient { return pb.NewMessageServic
 // Agents returns the stub of AgentService.
 func (c *Client) Agents() pb.AgentServiceClient { return pb.NewAgentServiceClient(c.calls) }
 
+// Catalog returns the stub of CatalogService.
+func (c *Client) Catalog() pb.CatalogServiceClient { return pb.NewCatalogServiceClient(c.calls) }
+
 // Channels returns the stub of ChannelService.
 func (c *Client) Channels() pb.ChannelServiceClient { return pb.NewChannelServiceClient(c.calls) }
 

@@ -160,15 +160,28 @@ func receiverNames(ctx context.Context, broker *client.Client) ([]string, error)
 	return append(words, "everyone"), err
 }
 
-// messageTypes returns the types of the newest messages.
+// messageTypes returns the known types with their titles, and the types of the newest messages.
 func messageTypes(ctx context.Context, broker *client.Client) ([]string, error) {
+	types, err := listTypes(ctx, broker.As(""), &pb.ListMessageTypesRequest{}, 0)
+	if err != nil {
+		return nil, err
+	}
+	titles := map[string]string{}
+	for _, t := range types {
+		titles[t.GetName()] = "\t" + t.GetTitle()
+	}
 	page, err := newestMessages(ctx, broker)
-	var words []string
 	for _, item := range page.GetItems() {
-		words = append(words, item.GetMessage().GetType())
+		if name := item.GetMessage().GetType(); titles[name] == "" {
+			titles[name] = ""
+		}
+	}
+	var words []string
+	for name, title := range titles {
+		words = append(words, name+title)
 	}
 	slices.Sort(words)
-	return slices.Compact(words), err
+	return words, err
 }
 
 func newestMessages(ctx context.Context, broker *client.Client) (*pb.ListMessagesResponse, error) {

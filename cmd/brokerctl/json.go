@@ -21,6 +21,8 @@ import (
 // jsonText are the string fields that hold JSON text; it is nested as it is.
 var jsonText = map[protoreflect.FullName]bool{
 	"brokerd.v1.Message.payload":       true,
+	"brokerd.v1.MessageType.example":   true,
+	"brokerd.v1.MessageType.schema":    true,
 	"brokerd.v1.Event.details":         true,
 	"brokerd.v1.StateValue.json_value": true,
 	"brokerd.v1.Checkpoint.data":       true,

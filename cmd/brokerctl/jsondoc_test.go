@@ -30,6 +30,8 @@ var outcomes = map[string][]any{
 	"artifact list": {&pb.ArtifactVersion{}}, "artifact upload": {&pb.UploadArtifactResponse{}},
 	"blocker ack": {&pb.Blocker{}}, "blocker get": {&pb.Blocker{}}, "blocker list": {&pb.Blocker{}}, "blocker raise": {&pb.Blocker{}}, "blocker resolve": {&pb.Blocker{}},
 	"vote cast": {&pb.Vote{}}, "vote close": {&pb.Vote{}}, "vote get": {&pb.GetVoteResponse{}}, "vote list": {&pb.Vote{}}, "vote open": {&pb.Vote{}, &pb.GetVoteResponse{}},
+	"type get": {&pb.MessageType{}}, "type list": {&pb.MessageType{}}, "type register": {&pb.RegisterMessageTypeResponse{}},
+	"type validate":     {&pb.ValidatePayloadResponse{}},
 	"channel configure": {&pb.Channel{}}, "channel get": {&pb.Channel{}}, "channel list": {&pb.Channel{}},
 	"channel subscribe": {&pb.SubscribeChannelResponse{}}, "channel unsubscribe": {&pb.UnsubscribeChannelResponse{}},
 	"claim": {&pb.ClaimedMessage{}}, "dlq delete": {&pb.PurgeDeadLettersResponse{}}, "dlq list": {&pb.InboxItem{}}, "dlq redrive": {&pb.RedriveDeadLettersResponse{}},

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"brokerd/internal/caller"
+	"brokerd/internal/msgtype"
 	"brokerd/internal/store"
 	"brokerd/internal/valid"
 )
@@ -45,6 +46,7 @@ func (b *Broker) Post(tx *store.Tx, session int64, l Letter) (revision int64, er
 		Broker: b, tx: tx, actor: actor{Agent: l.From, session: scope},
 		rooms: map[mailboxRef]*room{}, part: true, overfull: true,
 	}
+	l.Type = msgtype.Canonical(l.Type)
 	for _, t := range l.targets() {
 		d, err := letterDraft(&l, t)
 		if err != nil {

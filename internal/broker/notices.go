@@ -7,6 +7,7 @@ import (
 
 	"brokerd/internal/caller"
 	"brokerd/internal/events"
+	"brokerd/internal/msgtype"
 	"brokerd/internal/store"
 	"brokerd/internal/valid"
 )
@@ -54,6 +55,7 @@ func (b *Broker) Notify(tx *store.Tx, session int64, n Notice) error {
 	if err != nil || len(names) == 0 {
 		return err
 	}
+	n.Type = msgtype.Canonical(n.Type)
 	d, err := noticeDraft(n)
 	if err != nil {
 		return fmt.Errorf("notify: %w", err)
@@ -116,6 +118,7 @@ type Moot struct {
 // Withdraw ends the deliveries of messages that have become moot: it withdraws unread notices and
 // unclaimed letters, and acknowledges letters in the name of the agents that have claimed them.
 func (b *Broker) Withdraw(tx *store.Tx, session int64, m Moot) error {
+	m.Type = msgtype.Canonical(m.Type)
 	var found []*held
 	rows := tx.Query(selectAbout, m.About, m.Type, m.Type, m.Agent, m.Agent, m.Agent)
 	for rows.Next() {
