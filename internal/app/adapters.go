@@ -39,13 +39,6 @@ func connect(journal *events.Log, scopes *sessions.Registry, registry *agents.Re
 		}
 		return post.AgentRegistered(tx, brokerSession(s), brokerAgent(a))
 	})
-	registry.OnDeregister(func(tx *store.Tx, a agents.Agent, reason string) error {
-		s, err := scopes.ByID(tx, a.Session)
-		if err != nil {
-			return err
-		}
-		return post.AgentGone(tx, brokerSession(s), brokerAgent(a), reason)
-	})
 	registry.OnFail(func(tx *store.Tx, a agents.Agent) ([]agents.Loss, error) {
 		s, err := scopes.ByID(tx, a.Session)
 		if err != nil {
@@ -68,6 +61,18 @@ func connect(journal *events.Log, scopes *sessions.Registry, registry *agents.Re
 		return post.SessionConfigured(tx, brokerSession(before), brokerSession(now))
 	})
 	journal.OnAnnounced(post.Announce)
+}
+
+// connectMailboxes ends the mailbox of an agent that deregisters. It comes after the connections of
+// all features that withdraw letters to such an agent: the letters that are left become dead letters.
+func connectMailboxes(scopes *sessions.Registry, registry *agents.Registry, post *broker.Broker) {
+	registry.OnDeregister(func(tx *store.Tx, a agents.Agent, reason string) error {
+		s, err := scopes.ByID(tx, a.Session)
+		if err != nil {
+			return err
+		}
+		return post.AgentGone(tx, brokerSession(s), brokerAgent(a), reason)
+	})
 }
 
 // authors tells the log who publishes.

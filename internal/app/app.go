@@ -263,6 +263,7 @@ func (a *App) start(ctx context.Context) error {
 	connectDecisions(scopes, registry, verdicts)
 	jobs := workFeatures{board, verdicts, obstacles, deals, polls}
 	registry.UseHolders(jobs)
+	connectMailboxes(scopes, registry, post)
 	keeper := retention.New(retention.Options{
 		Store: st, Sessions: kept{scopes}, Messages: keptMessages{post}, Events: keptEvents{journal}, Parts: slices.Concat(parts(registry, post, keys, held), partsOfWork(board, verdicts, obstacles, deals, polls), []retention.Part{artifactPart(files), typePart(kinds)}),
 		Tidy: post.ForgetProducers, Dir: c.Dir, Clock: c.Clock, Log: log.Named("retention"),

@@ -75,8 +75,7 @@ func (t *change) cast(id, option, reason string) (Vote, error) {
 	}
 	if first {
 		v.Ballots++
-		moot := work.Moot{About: v.Key, Type: initiateType, Agent: t.actor.Name}
-		if err := t.post.Withdraw(t.tx, t.session, moot); err != nil {
+		if err := t.withdraw(&v); err != nil {
 			return v, err
 		}
 	} else if err := t.recount(&v, v.position(before.Option), -1); err != nil {
@@ -84,6 +83,11 @@ func (t *change) cast(id, option, reason string) (Vote, error) {
 	}
 	t.count("cast")
 	return v, t.settle(&v)
+}
+
+// withdraw withdraws the letter of a vote to the acting agent.
+func (t *change) withdraw(v *Vote) error {
+	return t.post.Withdraw(t.tx, t.session, work.Moot{About: v.Key, Type: initiateType, Agent: t.actor.Name})
 }
 
 // ballot returns the ballot of the acting agent.

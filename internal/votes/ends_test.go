@@ -57,6 +57,17 @@ func TestDeregister_OfTheLastMissingElectorCloses(t *testing.T) {
 	}
 }
 
+func TestDeregister_LeavesNoDeadLetterOfTheVote(t *testing.T) {
+	w := newWorld(t)
+	team := w.team("a", "b")
+	team[0].open(&pb.OpenVoteRequest{})
+	team[1].deregister()
+	dead, err := w.operator().messages.ListDeadLetters(w.ctx, &pb.ListDeadLettersRequest{})
+	if must(t, err); len(dead.GetItems()) != 0 {
+		t.Errorf("dead letters %v", dead.GetItems())
+	}
+}
+
 func TestDeregister_OfTheWholeElectorateIsNoQuorum(t *testing.T) {
 	w := newWorld(t)
 	lead := w.member("lead", "lead")

@@ -32,6 +32,9 @@ func (t *change) leave(v *Vote) error {
 	voted := !b.CastAt.IsZero()
 	if !voted {
 		v.Electors--
+		if err := t.withdraw(v); err != nil {
+			return err
+		}
 	}
 	line := summary(t.actor.Name, "left the electorate of", v)
 	if v.Revision, err = t.append(leftEvent, v, line, map[string]any{"voted": voted}); err != nil {
