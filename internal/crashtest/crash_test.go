@@ -35,6 +35,8 @@ type stage struct {
 	slow       *slowConsumer
 	turns      *turnRecord
 	odds       *oddJobber
+	board      *board
+	workers    []*taskWorker
 	holders    []holder // all that hold claims
 	parts      []participant
 }
@@ -77,6 +79,9 @@ func crash(t *testing.T, program string, kills int, seed uint64) {
 	if err := registerOdds(ctx, s.daemon); err != nil {
 		t.Fatal(err)
 	}
+	if err := registerBoard(ctx, s.daemon); err != nil {
+		t.Fatal(err)
+	}
 	for n := range kills {
 		s.liveAndDie(ctx, n)
 		if n == kills-1 {
@@ -88,8 +93,8 @@ func crash(t *testing.T, program string, kills int, seed uint64) {
 		}
 	}
 	s.end(ctx)
-	t.Logf("%d kills; revision %d; %d messages, %d events, %d read by arrival, %d turns, %d odd jobs; %v", kills, s.record.seen, len(s.record.messages),
-		len(s.subscriber.events), len(s.reader.read), len(s.turns.turns), s.odds.number, s.record.counts)
+	t.Logf("%d kills; revision %d; %d messages, %d events, %d read by arrival, %d turns, %d odd jobs, %d tasks; %v", kills, s.record.seen, len(s.record.messages),
+		len(s.subscriber.events), len(s.reader.read), len(s.turns.turns), s.odds.number, len(s.board.tasks), s.record.counts)
 }
 
 func newStage(t *testing.T, program string, seed uint64) *stage {
@@ -123,6 +128,13 @@ func newStage(t *testing.T, program string, seed uint64) *stage {
 	}
 	s.odds = newOddJobber(r, random())
 	s.parts = append(s.parts, s.odds)
+	s.board = newBoard(r)
+	s.parts = append(s.parts, &planner{board: s.board, random: random()})
+	for i := range boardWorkers {
+		w := &taskWorker{board: s.board, name: boardWorker(i), random: random()}
+		s.workers = append(s.workers, w)
+		s.parts = append(s.parts, w)
+	}
 	s.holders = append(s.holders, s.slow.holder, holder{"writer-1", ""}, holder{"writer-2", ""})
 	return s
 }
@@ -267,6 +279,9 @@ func (s *stage) verify(ctx context.Context) {
 		s.Fatal(err)
 	}
 	if err := s.odds.verify(ctx, s.daemon); err != nil {
+		s.Fatal(err)
+	}
+	if err := s.board.verify(ctx, s.daemon, s.workers); err != nil {
 		s.Fatal(err)
 	}
 	for revision, m := range s.record.byRevision {

@@ -31,6 +31,13 @@ type daemon struct {
 	sessions pb.SessionServiceClient
 	state    pb.StateServiceClient
 	tokens   pb.TokenServiceClient
+
+	artifacts pb.ArtifactServiceClient
+	blockers  pb.BlockerServiceClient
+	decisions pb.DecisionServiceClient
+	handoffs  pb.HandoffServiceClient
+	tasks     pb.TaskServiceClient
+	votes     pb.VoteServiceClient
 }
 
 // newDaemon returns a daemon that is not started, on a folder that is kept if the test fails.
@@ -62,6 +69,12 @@ func (d *daemon) start(ctx context.Context) error {
 	d.sessions = pb.NewSessionServiceClient(d.conn)
 	d.state = pb.NewStateServiceClient(d.conn)
 	d.tokens = pb.NewTokenServiceClient(d.conn)
+	d.artifacts = pb.NewArtifactServiceClient(d.conn)
+	d.blockers = pb.NewBlockerServiceClient(d.conn)
+	d.decisions = pb.NewDecisionServiceClient(d.conn)
+	d.handoffs = pb.NewHandoffServiceClient(d.conn)
+	d.tasks = pb.NewTaskServiceClient(d.conn)
+	d.votes = pb.NewVoteServiceClient(d.conn)
 	return nil
 }
 

@@ -19,8 +19,9 @@ import (
 // oddSession is where everything is done that is done seldom: asking, cancelling, purging, going.
 const oddSession = "odds"
 
-// An oddJobber asks another, and withdraws, buries and purges messages to agents that come and go. Every call that changes something has a
-// request id and is made until it is answered, so that each job is done just once.
+// An oddJobber makes the calls that are rare: it asks, withdraws, dead-letters and purges messages to agents that come
+// and go, and opens and settles every kind of joint work. Every call that changes something has a request id. The
+// oddJobber repeats it until it is answered, so that each job is done exactly once.
 type oddJobber struct {
 	record    *record
 	random    *rand.Rand
@@ -30,6 +31,7 @@ type oddJobber struct {
 	purged    map[string]bool
 	gone      map[string]string // mail of agents that have gone
 	replies   int
+	checks    []check
 }
 
 // A job is one call.
@@ -74,16 +76,10 @@ func (o *oddJobber) makeUp(ctx context.Context, d *daemon) error {
 func (o *oddJobber) load(ctx context.Context, d *daemon) error {
 	for {
 		o.number++
-		switch o.number % 4 {
-		case 0:
-			o.open = o.ask()
-		case 1:
-			o.open = o.cancel()
-		case 2:
-			o.open = o.purge()
-		default:
-			o.open = o.leave()
+		kinds := []func() []job{
+			o.ask, o.cancel, o.purge, o.leave, o.review, o.block, o.handOver, o.vote, o.upload,
 		}
+		o.open = kinds[o.number%len(kinds)]()
 		if err := o.makeUp(ctx, d); err != nil {
 			return err
 		}
@@ -243,6 +239,11 @@ func (o *oddJobber) verify(ctx context.Context, d *daemon) error {
 		}
 		if _, err := d.agents.GetAgent(ctx, &pb.GetAgentRequest{Name: name}); status.Code(err) != codes.NotFound {
 			o.record.wrong("%s has gone, and is still there: %v", name, err)
+		}
+	}
+	for _, c := range o.checks {
+		if err := c(ctx, d); err != nil {
+			o.record.wrong("%v", err)
 		}
 	}
 	dead, err := d.messages.ListDeadLetters(ctx, &pb.ListDeadLettersRequest{Mailbox: "sink"})
