@@ -14,7 +14,7 @@ import (
 	"brokerd/internal/processtest"
 )
 
-const patience = 30 * time.Second
+const patience = 90 * time.Second // of a whole page
 
 // terminal is a shell that is typed into.
 type terminal struct {

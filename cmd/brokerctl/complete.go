@@ -60,6 +60,8 @@ func (c *cli) completeArgs(more bool, lists ...wordList) cobra.CompletionFunc {
 func (c *cli) completeFlags(root *cobra.Command) {
 	lists := map[string]wordList{
 		"agent": agentNames, "owner": agentNames, "elector": agentNames, "from": agentNames, "source": agentNames, "subscriber": agentNames,
+		"creator": agentNames, "assignee": agentNames, "completed": agentNames, "task": taskWords(),
+		"parent": taskWords(unfinished...), "depends-on": taskWords(unfinished...),
 		"role": roleNames, "source-role": roleNames, "director": roleNames, "escalate-to": roleNames,
 		"session": sessionNames, "channel": channelNames, "mailbox": mailboxNames, "type": messageTypes,
 		"reply-to": messageIDWords, "id": messageIDWords,

@@ -43,10 +43,13 @@ var exitRows = []struct {
 		3, `"stranger", which makes this call, is not registered in session "default"`},
 	{[]string{"--agent", "stranger", "lock", "acquire", "a"}, 3, "; brokerctl agent register stranger"},
 	{[]string{"dlq", "redrive", "999999"}, 3, "999999"},
+	{[]string{"task", "get", "nowhere"}, 3, "nowhere"},
 
 	{[]string{"--agent", "builder-1", "claim"}, 4, "nothing to claim"},
 	{[]string{"--agent", "builder-1", "claim", "--wait", "1ms"}, 4, "nothing to claim within 1ms"},
 	{[]string{"--agent", "builder-1", "next"}, 4, ""},
+	{[]string{"--agent", "builder-1", "task", "claim"}, 4, "no task to claim"},
+	{[]string{"--agent", "builder-1", "task", "claim", "--wait", "1ms"}, 4, "no task to claim within 1ms"},
 	{[]string{"--agent", "builder-1", "receive"}, 4, "nothing is there"},
 	{[]string{"--agent", "builder-1", "receive", "--wait", "1ms"}, 4, "nothing came within 1ms"},
 	{[]string{"--agent", "lead", "ask", "builder-1", "x", "--wait", "1ms"}, 4, "no answer to"},
@@ -60,6 +63,7 @@ var exitRows = []struct {
 
 	{[]string{"--agent", "builder-1", "ack"}, 6, "holds no claim"},
 	{[]string{"--agent", "builder-1", "nack"}, 6, "holds no claim"},
+	{[]string{"--agent", "builder-1", "task", "complete"}, 6, "holds no task"},
 	{[]string{"--agent", "builder-1", "extend"}, 6, "holds no claim"},
 	{[]string{"--agent", "builder-1", "release"}, 6, "holds no claim"},
 	{[]string{"--agent", "builder-1", "lock", "release", "a"}, 6, "builder-1 neither holds such a lock nor waits for it"},
@@ -82,6 +86,7 @@ var exitRows = []struct {
 		125, "run: no broker is running"},
 	{[]string{"agent", "run", "--agent", "builder-1", "--", "./plain"}, 126, "run: "},
 	{[]string{"--agent", "builder-1", "work", "--", "./plain"}, 126, "work: "},
+	{[]string{"--agent", "builder-1", "task", "work", "--", "./plain"}, 126, "work: "},
 	{[]string{"--agent", "builder-1", "lock", "run", "a", "--", "./plain"}, 126, "run: "},
 	{[]string{"--agent", "builder-1", "token", "run", "x", "y", "--", "./plain"}, 126, "run: "},
 	{[]string{"agent", "run", "--agent", "builder-1", "--", "no-such-command"}, 127, `run: exec: "no-such-command"`},
@@ -203,6 +208,7 @@ func quoted(t *testing.T, s string) string {
 var waitingRows = [][]string{
 	{"claim", "--wait", "1m"},
 	{"next", "--wait", "1m"},
+	{"task", "claim", "--wait", "1m"},
 	{"receive", "--wait", "1m"},
 	{"receive", "--follow"},
 	{"inbox", "--follow"},

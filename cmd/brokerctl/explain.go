@@ -66,7 +66,8 @@ Severities: ERROR, stuck until an agent or an operator acts; WARNING, slow or at
   brokerctl --agent builder-1 explain
   brokerctl explain 4711
   brokerctl explain lock src/login.go
-  brokerctl explain token review login`,
+  brokerctl explain token review login
+  brokerctl explain task login-api`,
 		DisableFlagsInUseLine: true,
 		Args:                  func(_ *cobra.Command, args []string) error { _, err := parseSubject(args); return err },
 		ValidArgsFunction:     c.completeSubject,
@@ -157,7 +158,7 @@ func (c *cli) completeSubject(cmd *cobra.Command, args []string, to string) ([]s
 	case args[0] == "token":
 		return c.completeTokens(cmd, args[1:], to)
 	case len(args) == 1:
-		lists := map[string]wordList{"message": messageIDWords, "agent": agentNames, "role": roleNames, "lock": allLocks}
+		lists := map[string]wordList{"message": messageIDWords, "agent": agentNames, "role": roleNames, "lock": allLocks, "task": taskWords()}
 		if list := lists[args[0]]; list != nil {
 			return c.words(cmd, list)
 		}

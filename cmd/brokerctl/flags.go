@@ -125,7 +125,9 @@ var valueNames = map[string]string{
 	"related": "ID", "since": "TIME", "until": "TIME", "not-before": "TIME", "request-id": "UUID",
 	"workloads": "NAME", "id": "ID", "fail": "MODE", "color": "WHEN", "at": "REVISION",
 	"elector": "AGENT", "deadline": "TIME", "quorum": "N", "rule": "RULE",
-	"after": "REVISION", "until-revision": "REVISION", "if-revision": "REVISION",
+	"completed": "AGENT", "creator": "AGENT", "assignee": "AGENT", "parent": "TASK", "depends-on": "TASK",
+	"remove-label": "KEY",
+	"after":        "REVISION", "until-revision": "REVISION", "if-revision": "REVISION",
 }
 
 // valueName returns what a help page calls the value of an option; "" for a switch.

@@ -40,7 +40,7 @@ func (c *cli) itemLine(i *pb.WorkItem) string {
 	case pb.WorkRelation_WORK_RELATION_HOLDS:
 		what = "holds " + what
 	case pb.WorkRelation_WORK_RELATION_OWES:
-		what = "owes an answer to " + what + cond(i.GetOther() != "", " of "+i.GetOther(), "")
+		what = cond(i.GetKind() == "task", "is assigned ", "owes an answer to ") + what + cond(i.GetOther() != "", " of "+i.GetOther(), "")
 	case pb.WorkRelation_WORK_RELATION_OPENED:
 		what = "has opened " + what + cond(i.GetOther() != "", ", waits for "+i.GetOther(), "")
 	}

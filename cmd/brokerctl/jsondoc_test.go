@@ -47,6 +47,10 @@ var outcomes = map[string][]any{
 	"state append": {&pb.AppendStateResponse{}}, "state delete": {&pb.DeleteStateResponse{}}, "state follow": {&pb.StateEntry{}},
 	"state get": {"the value; with `--full`:", &pb.GetStateResponse{}}, "state history": {&pb.StateEntry{}}, "state list": {&pb.StateEntry{}}, "state put": {&pb.StateEntry{}},
 	"state transact": {&pb.TransactStateResponse{}}, "status": {&pb.GetStatusResponse{}}, "thread get": {&pb.ListMessagesResponse{}}, "thread list": {&pb.ThreadSummary{}},
+	"task block": {&pb.UpdateTaskResponse{}}, "task cancel": {&pb.CancelTaskResponse{}}, "task claim": {&pb.ClaimTaskResponse{}},
+	"task complete": {&pb.CompleteTaskResponse{}}, "task create": {&pb.CreateTasksResponse{}}, "task fail": {&pb.FailTaskResponse{}},
+	"task get": {&pb.GetTaskResponse{}}, "task list": {&pb.Task{}}, "task release": {&pb.ReleaseTaskResponse{}}, "task retry": {&pb.RetryTaskResponse{}},
+	"task unblock": {&pb.UpdateTaskResponse{}}, "task update": {&pb.UpdateTaskResponse{}}, "task wait": {&pb.WaitTasksResponse{}},
 	"thread resolve": {&pb.ResolveThreadResponse{}}, "token acquire": {&pb.AcquireTokenResponse{}}, "token extend": {&pb.ExtendTokenResponse{}},
 	"token get": {&pb.GetTokenResponse{}}, "token list": {&pb.Token{}}, "token pass": {&pb.PassTokenResponse{}}, "token release": {&pb.ReleaseTokenResponse{}},
 	"token revoke": {&pb.RevokeTokenResponse{}}, "version": {versions{}}, "whoami": {identity{}},
@@ -54,7 +58,7 @@ var outcomes = map[string][]any{
 
 // textual are the commands that print no JSON: what they run prints its own output, or they write
 // text or files.
-var textual = []string{"agent run", "lock run", "token run", "work", "demo", "hook claude-code", "session export", "completion", "man"}
+var textual = []string{"agent run", "lock run", "token run", "work", "task work", "demo", "hook claude-code", "session export", "completion", "man"}
 
 const jsonMark = "<!-- The commands make the rest of this page. -->\n"
 

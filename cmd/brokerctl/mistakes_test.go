@@ -89,6 +89,11 @@ var mistakes = []struct {
 		[]string{"message $NOTICE takes no reply: its sender is not an agent"}},
 	{"a reply to an operator", "", "--agent builder-1 reply $ORDER x", 5,
 		[]string{"message $ORDER takes no reply: its sender is not an agent"}},
+	{"an unknown task", "", "--agent builder-1 task claim nowhere", 3, []string{`there is no task "nowhere"`}},
+	{"a claim of another's task", "", "--agent builder-1 task claim api-task", 5, []string{"lead", "api-task"}},
+	{"the end of another's task", "", "--agent builder-1 task complete api-task", 6, []string{"lead", "stop working on it"}},
+	{"a blocked task without a reason", "", "--agent lead task block", 2, []string{"--reason is missing"}},
+	{"a task without a title", "", "--agent lead task create --role builder", 2, []string{"the title is missing"}},
 	{"days", "", "send builder-1 x --ttl 1d", 0, []string{"sent "}},
 	{"a duration without a unit", "", "send builder-1 x --delay 5", 2,
 		[]string{`--delay: "5" has no unit; write 5s, 5m, 5h or 5d`}},
@@ -113,6 +118,8 @@ func TestMistakes_AreAnsweredInTermsOfTheCommandLine(t *testing.T) {
 	must0(t, "--agent", "lead", "lock", "acquire", "src/")
 	must0(t, "--agent", "lead", "token", "acquire", "deploy", "staging")
 	must0(t, "--agent", "lead", "token", "pass", "deploy", "staging", "builder-1")
+	must0(t, "--agent", "lead", "task", "create", "The API", "--id", "api-task")
+	must0(t, "--agent", "lead", "task", "claim", "api-task")
 	if err := os.WriteFile("wrong.credential", []byte("wrong"), 0o600); err != nil {
 		t.Fatal(err)
 	}

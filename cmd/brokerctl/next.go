@@ -2,18 +2,24 @@ package main
 
 import (
 	"bytes"
+	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"brokerd/client"
 	pb "brokerd/gen/brokerd/v1"
 )
 
@@ -35,7 +41,7 @@ func newNextCommand(c *cli) *cobra.Command {
 	o := &nextOptions{}
 	cmd := &cobra.Command{
 		Use:   "next",
-		Short: "One call per turn: directives, claims, or a new message",
+		Short: "One call per turn: directives, claims, or new work",
 		Long: `One call for an agent's turn. It prints, in this order, with what to do next:
 
   directives   nudge, halt, resume, terminate, shutdown_request
@@ -43,6 +49,7 @@ func newNextCommand(c *cli) *cobra.Command {
   notices      information from the broker, once
   open claims  what the agent holds, to continue after an interruption
   a new claim  the most urgent message, if the agent holds less than --limit
+  a task       without a message: the task that the agent holds, or a new one
   open work    tasks, decisions, blockers, handoffs and votes of the agent
 
 Exit code 4: there was nothing, or nothing came within --wait.`,
@@ -77,17 +84,15 @@ func (o *nextOptions) run(c *cli, cmd *cobra.Command) error {
 		wait = 0
 	}
 	done := c.progress(wait, "work")
-	answer, err := broker.Messages().ClaimMessages(cmd.Context(), &pb.ClaimMessagesRequest{
-		Max: o.limit, Wait: duration(wait), ClaimFor: always(o.claimFor), Notices: true,
-	})
+	answer, task, err := o.take(cmd.Context(), broker, wait)
 	done()
 	if err != nil {
 		return err
 	}
 	t := newTurn(inbox, answer.GetClaims())
 	t.losses, t.more, t.notices = alive.GetLosses(), alive.GetMoreLosses(), answer.GetNotices()
-	t.work = c.work
-	if len(t.directives)+len(t.losses)+len(t.notices)+len(t.claims)+len(owed(t.work)) == 0 {
+	t.task, t.work = task, c.work
+	if len(t.directives)+len(t.losses)+len(t.notices)+len(t.claims)+len(owed(t.work)) == 0 && task.GetTask() == nil {
 		text := c.whyEmpty(answer, o.wait)
 		if n := len(t.owed); n > 0 {
 			text += fmt.Sprintf("; %s: %s inbox --summary", cond(n == 1, "an answer is owed", "answers are owed"), c.again())
@@ -109,6 +114,50 @@ func (o *nextOptions) run(c *cli, cmd *cobra.Command) error {
 	return nil
 }
 
+// take claims messages or, if there are none, a task. It waits for both at the same time; the first
+// to come ends the wait. If both come at once, the agent holds both.
+func (o *nextOptions) take(
+	ctx context.Context, broker *client.Client, wait time.Duration,
+) (messages *pb.ClaimMessagesResponse, task *pb.ClaimTaskResponse, err error) {
+	claimMessages := func(ctx context.Context, wait time.Duration) (*pb.ClaimMessagesResponse, error) {
+		return broker.Messages().ClaimMessages(ctx, &pb.ClaimMessagesRequest{
+			Max: o.limit, Wait: duration(wait), ClaimFor: always(o.claimFor), Notices: true,
+		})
+	}
+	claimTask := func(ctx context.Context, wait time.Duration) (*pb.ClaimTaskResponse, error) {
+		return broker.Tasks().ClaimTask(ctx, &pb.ClaimTaskRequest{Resume: true, Wait: duration(wait)})
+	}
+	messages, err = claimMessages(ctx, 0)
+	if err != nil || len(messages.GetClaims())+len(messages.GetNotices()) > 0 {
+		return messages, nil, err
+	}
+	task, err = claimTask(ctx, 0)
+	if err != nil || task.GetTask() != nil || wait <= 0 {
+		return messages, task, err
+	}
+	waiting, stop := context.WithCancel(ctx)
+	defer stop()
+	var offer sync.WaitGroup
+	var failed error // of the offer
+	offer.Go(func() {
+		if task, failed = claimTask(waiting, wait); failed != nil || task.GetTask() != nil {
+			stop()
+		}
+	})
+	messages, err = claimMessages(waiting, wait)
+	if err != nil || len(messages.GetClaims())+len(messages.GetNotices()) > 0 {
+		stop()
+	}
+	offer.Wait()
+	switch {
+	case len(messages.GetClaims())+len(messages.GetNotices()) > 0, task.GetTask() != nil:
+		return messages, task, nil
+	case err == nil, status.Code(err) == codes.Canceled: // by stop, if the offer has failed
+		err = cmp.Or(failed, err)
+	}
+	return messages, task, err
+}
+
 // turn is what an agent has to do.
 type turn struct {
 	directives []rendering
@@ -116,8 +165,9 @@ type turn struct {
 	more       int32 // losses that are only in the log
 	notices    []*pb.Notice
 	claims     []rendering
-	work       []*pb.WorkItem     // that concerns the agent
-	owed       []*pb.OpenQuestion // to be answered by the agent, beside what it holds
+	task       *pb.ClaimTaskResponse // nil or without a task: none
+	work       []*pb.WorkItem        // that concerns the agent
+	owed       []*pb.OpenQuestion    // to be answered by the agent, beside what it holds
 	inbox      *pb.GetInboxSummaryResponse
 }
 
@@ -198,16 +248,21 @@ func (t turn) print(c *cli, w io.Writer) {
 	for _, r := range t.claims {
 		show(r)
 	}
+	if t.task.GetTask() != nil {
+		apart()
+		c.printClaimedTask(w, t.task)
+	}
 	c.printWork(w, slices.DeleteFunc(slices.Clone(t.work), t.shows))
 	for _, q := range t.owed {
 		fmt.Fprintf(w, "An answer is owed to %s: %s reply %d ANSWER\n", c.question(q), c.again(), q.GetRevision())
 	}
 }
 
-// shows reports whether the turn shows a piece of work already, by the message about it.
+// shows reports whether the turn shows a piece of work already: its task, or the message about it.
 func (t turn) shows(i *pb.WorkItem) bool {
 	about := func(r rendering) bool { return strings.Contains(r.message.GetPayload(), strconv.Quote(i.GetId())) }
-	return slices.ContainsFunc(t.directives, about) || slices.ContainsFunc(t.claims, about)
+	return i.GetKind() == "task" && i.GetId() == t.task.GetTask().GetId() ||
+		slices.ContainsFunc(t.directives, about) || slices.ContainsFunc(t.claims, about)
 }
 
 // turnObject is a turn as JSON.
@@ -217,6 +272,7 @@ type turnObject struct {
 	MoreLosses int32             `json:"more_losses"`
 	Notices    []json.RawMessage `json:"notices"`
 	Claims     []json.RawMessage `json:"claims"`
+	Task       json.RawMessage   `json:"task"` // null if there is none
 	Work       []json.RawMessage `json:"work"`
 	Owed       []json.RawMessage `json:"owed"`
 	Halted     bool              `json:"halted"`
@@ -256,6 +312,9 @@ func (t turn) writeJSON(w io.Writer) error {
 	}
 	for _, r := range t.claims {
 		object.Claims = append(object.Claims, raw(r.claim))
+	}
+	if t.task.GetTask() != nil {
+		object.Task = raw(t.task)
 	}
 	for _, i := range t.work {
 		object.Work = append(object.Work, raw(i))

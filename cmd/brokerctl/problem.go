@@ -195,6 +195,7 @@ var reasons = map[string]reason{
 	"CLAIM_LOST":        {exitLost, ""},
 	"NO_OPEN_CLAIM":     {exitLost, ""},
 	"LOCK_LOST":         {exitLost, ""},
+	"TASK_LOST":         {exitLost, "stop working on it"},
 	"TOKEN_LOST":        {exitLost, ""},
 	"FENCE_LOST":        {exitLost, ""},
 	"STALE_INCARNATION": {exitLost, ""},

@@ -182,15 +182,16 @@ func TestWork_ItsOwnFailureIsNoOutcomeOfTheCommand(t *testing.T) {
 	}
 }
 
-// working starts work on a script that writes to the pipe once it is ready, and returns what ends it.
-func working(t *testing.T, script string, flags ...string) (signals chan os.Signal, ended <-chan result) {
+// working starts a worker, by work or task work, on a script that writes to the pipe once it is
+// ready. It returns the signals that end the worker.
+func working(t *testing.T, command, script string, flags ...string) (signals chan os.Signal, ended <-chan result) {
 	t.Helper()
 	signals = make(chan os.Signal, 2)
 	done := make(chan result, 1)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
 	ready := pipe(t)
-	args := append([]string{"--agent", "builder-1", "work"}, flags...)
+	args := append(append([]string{"--agent", "builder-1"}, strings.Fields(command)...), flags...)
 	go func() {
 		done <- invoke(ctx, "", signals, append(args, "--", "sh", "-c", strings.ReplaceAll(script, "READY", "echo > "+ready))...)
 	}()
@@ -209,7 +210,7 @@ func TestWork_ASignalIsPassedOnAndWhatWasNotFinishedGoesBack(t *testing.T) {
 		{`trap 'exit 0' INT; READY; while :; do sleep 0.01; done`, "acked"},
 	} {
 		id := sent(t, "builder-1", "one")
-		signals, ended := working(t, c.script)
+		signals, ended := working(t, "work", c.script)
 		signals <- os.Interrupt
 		if got := <-ended; got.code != 0 {
 			t.Errorf("%s: %+v", c.script, got)
@@ -226,7 +227,7 @@ func TestWork_ASecondSignalKills(t *testing.T) {
 	startBroker(t)
 	register(t, "builder-1")
 	sent(t, "builder-1", "one")
-	signals, ended := working(t, `trap '' INT TERM; READY; while :; do sleep 0.01; done`, "--once")
+	signals, ended := working(t, "work", `trap '' INT TERM; READY; while :; do sleep 0.01; done`, "--once")
 	signals <- syscall.SIGTERM
 	signals <- syscall.SIGTERM
 	if got := <-ended; got.code != 137 {
@@ -238,7 +239,7 @@ func TestWork_ALostClaimStopsTheCommand(t *testing.T) {
 	startBroker(t)
 	register(t, "builder-1")
 	id := sent(t, "builder-1", "one")
-	_, ended := working(t, `READY; exec sleep 60`, "--once")
+	_, ended := working(t, "work", `READY; exec sleep 60`, "--once")
 	must0(t, "--agent", "builder-1", "ack", id) // settled by somebody else
 	if got := <-ended; got.code != 6 || !strings.Contains(got.err, "was lost") {
 		t.Errorf("%+v", got)

@@ -1,0 +1,143 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	pb "brokerd/gen/brokerd/v1"
+)
+
+// taskClaimOptions are the options of task claim.
+type taskClaimOptions struct {
+	labels    []string
+	wait      time.Duration
+	further   bool
+	requestID string
+}
+
+// AddFlags adds the options.
+func (o *taskClaimOptions) AddFlags(f *pflag.FlagSet) {
+	f.StringArrayVar(&o.labels, "label", nil, "only a task with this label; repeatable")
+	durationVar(f, &o.wait, "wait", 0, "if there is none, wait up to this long, 1h at most")
+	f.BoolVar(&o.further, "further", false, "claim a further task, also if the agent holds one")
+}
+
+func newTaskClaimCommand(c *cli) *cobra.Command {
+	o := &taskClaimOptions{}
+	cmd := &cobra.Command{
+		Use:   "claim [ID]",
+		Short: "Claim a task to work on, the most urgent first",
+		Long: `Claim a task to work on: the given one, or the most urgent that the agent may
+claim. A task that the agent already holds comes first, so that it finds the task
+again after a crash. The claim lasts until the agent completes, fails or releases
+the task; task update keeps it fresh during long work.
+
+Exit code 4: there is none, or none came within --wait. Exit code 5: the given
+task cannot be claimed; the error says why.`,
+		Example: `  brokerctl --agent builder-1 task claim --wait 90s -o prompt
+  brokerctl --agent builder-1 task claim login-api`,
+		Args:              between(0, "the task's id"),
+		ValidArgsFunction: c.completeArgs(false, taskWords(pb.TaskState_TASK_STATE_READY)),
+		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(c, cmd, args) },
+	}
+	o.AddFlags(cmd.Flags())
+	addRequestID(cmd, &o.requestID)
+	return cmd
+}
+
+func (o *taskClaimOptions) run(c *cli, cmd *cobra.Command, args []string) error {
+	labels, err := parseLabels(o.labels)
+	if err != nil {
+		return err
+	}
+	request := &pb.ClaimTaskRequest{
+		RequestId: o.requestID, TaskId: strings.Join(args, ""), Labels: labels, Wait: duration(o.wait),
+		Resume: len(args) == 0 && !o.further,
+	}
+	broker, err := c.connect(cmd.Context())
+	if err != nil {
+		return err
+	}
+	done := c.progress(o.wait, "a task")
+	answer, err := broker.Tasks().ClaimTask(cmd.Context(), request)
+	done()
+	if err != nil {
+		return err
+	}
+	if answer.GetTask() == nil {
+		return failf(exitNothing, "%s", c.whyNoTask(answer, o.wait))
+	}
+	return c.show(cmd, answer, func(w io.Writer) { c.printClaimedTask(w, answer) })
+}
+
+// whyNoTask says why there was no task to claim.
+func (c *cli) whyNoTask(answer *pb.ClaimTaskResponse, wait time.Duration) string {
+	s := "no task to claim" + cond(wait > 0, " within "+short(wait), "")
+	switch answer.GetEmptyReason() {
+	case pb.TaskEmptyReason_TASK_EMPTY_REASON_NO_MATCH:
+		s += ": the ready tasks are for other roles, agents or capabilities"
+	case pb.TaskEmptyReason_TASK_EMPTY_REASON_DELAYED:
+		s += ": the ready tasks wait for their next attempt"
+	case pb.TaskEmptyReason_TASK_EMPTY_REASON_HALTED:
+		s += ": the agent is halted until a resume"
+	}
+	if due := answer.GetNextDue(); due != nil {
+		s += "; the next is due " + c.when(due)
+	}
+	return s
+}
+
+// printClaimedTask writes a claimed task with the commands that settle it. For a language model, a
+// mark that no other agent can know surrounds the texts of the task.
+func (c *cli) printClaimedTask(w io.Writer, answer *pb.ClaimTaskResponse) {
+	t := answer.GetTask()
+	if !isPrompt(w) {
+		c.printTask(w, &pb.GetTaskResponse{Task: t, History: answer.GetHistory()})
+		fmt.Fprintf(w, "\nnext: %s\n", c.afterTaskClaim(t))
+		return
+	}
+	head := []string{
+		fmt.Sprintf("attempt %d of %d", answer.GetAttempt(), t.GetMaxAttempts()), "priority " + strconv.Itoa(int(t.GetPriority())),
+		"created by " + brief(t.GetCreator()),
+	}
+	if answer.GetResumed() {
+		head = append(head, "held before")
+	}
+	fmt.Fprintf(w, "=== %s task %s: %s ===\n", c.env.Mark, oneLine(t.GetId()), oneLine(strings.Join(head, ", ")))
+	line := func(label, value string) {
+		if value != "" {
+			fmt.Fprintf(w, "%s: %s\n", label, oneLine(value))
+		}
+	}
+	line("Title", t.GetTitle())
+	line("Labels", labels(t.GetLabels()))
+	line("Part of", t.GetParent())
+	line("After", strings.Join(t.GetDependsOn(), ", "))
+	line("Artifacts", strings.Join(t.GetArtifacts(), ", "))
+	line("Progress", cond(t.GetProgress() > 0, percent(t.GetProgress()), ""))
+	line("Note", t.GetNote())
+	for _, a := range answer.GetHistory() {
+		line("Failed", fmt.Sprintf("attempt %d by %s: %s", a.GetNumber(), brief(a.GetAgent()), clip(a.GetError(), 200)))
+	}
+	if t.GetDescription() != "" {
+		fmt.Fprintln(w, strings.TrimRight(clean(t.GetDescription()), "\n"))
+	}
+	fmt.Fprintf(w, "=== %s end ===\nNext: %s\n", c.env.Mark, c.afterTaskClaim(t))
+}
+
+// afterTaskClaim lists the commands for a claimed task.
+func (c *cli) afterTaskClaim(t *pb.Task) string {
+	id := shellWord(t.GetId())
+	s := fmt.Sprintf("%s task complete %s --result TEXT when done; task fail %[2]s --error WHY if it failed; "+
+		"task block %[2]s --reason WHY while you cannot continue; task release %[2]s to return it", c.again(), id)
+	if stale := t.GetStaleAfter(); stale != nil {
+		s += fmt.Sprintf("; task update %s --note TEXT at least every %s", id, short(stale.AsDuration()))
+	}
+	return s
+}
