@@ -6,6 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"mime"
+	"path/filepath"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -67,11 +70,24 @@ func (l *lineReader) flush() error {
 	return err
 }
 
-// ownReport is one call to make for a program.
+// ownReport is one call to make for a program. One field is set.
 type ownReport struct {
-	heartbeat *pb.HeartbeatRequest
-	event     *pb.PublishEventRequest
-	message   *pb.SendMessagesRequest
+	heartbeat  *pb.HeartbeatRequest
+	event      *pb.PublishEventRequest
+	message    *pb.SendMessagesRequest
+	checkpoint *pb.SaveCheckpointRequest
+	upload     *fileUpload
+	raise      *pb.RaiseBlockerRequest
+	resolve    string // the agent that the program no longer waits for; everyAgent = all of them
+}
+
+// everyAgent stands for all agents that a program waits for. It is no name of an agent.
+const everyAgent = "*"
+
+// fileUpload is a file of the program that becomes an artifact.
+type fileUpload struct {
+	path   string // relative to the working folder
+	header *pb.ArtifactHeader
 }
 
 // reportLine is a line by which a program says how it is getting on. docs/agents-run.md describes the fields.
@@ -80,6 +96,7 @@ type reportLine struct {
 	TaskID   *string  `json:"task_id"`
 	Status   string   `json:"status"` // of status, with reason
 	Activity *string  `json:"activity"`
+	Message  *string  `json:"message"` // the same as activity
 	Progress *float64 `json:"progress"`
 	Counters *struct {
 		Turns       *int64 `json:"turns"`
@@ -91,13 +108,19 @@ type reportLine struct {
 	LastTool *string `json:"last_tool"`
 	LastFile *string `json:"last_file"`
 
-	On       string `json:"on"` // of dependency
-	Reason   string `json:"reason"`
-	Blocked  bool   `json:"blocked"`
-	Resolved bool   `json:"resolved"`
+	Path        string `json:"path"` // of artifact
+	Name        string `json:"name"`
+	Description string `json:"description"`
+
+	On         string `json:"on"` // of dependency
+	WaitingFor string `json:"waiting_for"`
+	Reason     string `json:"reason"`
+	Blocked    bool   `json:"blocked"`
+	Resolved   bool   `json:"resolved"`
 
 	Summary string          `json:"summary"` // of complete
 	Result  json.RawMessage `json:"result"`
+	Outputs []string        `json:"outputs"`
 	To      string          `json:"to"`
 }
 
@@ -112,7 +135,9 @@ func parseReport(line []byte) ([]ownReport, error) {
 	if json.Unmarshal(line, &kind) != nil {
 		return nil, errNoReport
 	}
-	translate := map[string]func(reportLine) ([]ownReport, error){"status": statusReport, "dependency": dependencyReport, "complete": completeReport}[kind.Type]
+	translate := map[string]func(reportLine) ([]ownReport, error){
+		"status": statusReport, "artifact": artifactReport, "dependency": dependencyReport, "complete": completeReport,
+	}[kind.Type]
 	if translate == nil {
 		return nil, errNoReport
 	}
@@ -135,6 +160,12 @@ func statusReport(l reportLine) ([]ownReport, error) {
 	if p := l.Progress; p != nil && !(*p >= 0 && *p <= 1) {
 		return nil, fmt.Errorf("progress %v: 0 to 1 is allowed", *p)
 	}
+	if l.Activity == nil && l.Message != nil {
+		l.Activity = l.Message
+		if l.Status == "" {
+			status = pb.AgentStatus_AGENT_STATUS_ACTIVE.Number()
+		}
+	}
 	h := &pb.HeartbeatRequest{
 		Status: pb.AgentStatus(status), Activity: clipped(l.Activity, 512), TaskId: l.TaskID, Progress: l.Progress,
 		LastTool: clipped(l.LastTool, 256), LastFile: clipped(l.LastFile, 1024),
@@ -148,29 +179,94 @@ func statusReport(l reportLine) ([]ownReport, error) {
 	return []ownReport{{heartbeat: h}}, nil
 }
 
-func dependencyReport(l reportLine) ([]ownReport, error) {
-	if l.On == "" {
-		return nil, errors.New("on is missing: what is waited for")
+// artifactReport uploads a file. Its name is its path, unless the line has another one.
+func artifactReport(l reportLine) ([]ownReport, error) {
+	if l.Path == "" {
+		return nil, errors.New("path is missing: the file to upload")
 	}
-	status, activity := pb.AgentStatus_AGENT_STATUS_WAITING, "waiting for "+l.On
+	h := &pb.ArtifactHeader{
+		RequestId: uuid.NewString(), Name: l.Name, Description: *clipped(&l.Description, 512), Announce: true,
+		MediaType: mime.TypeByExtension(filepath.Ext(l.Path)),
+	}
+	if h.Name == "" {
+		h.Name = filepath.ToSlash(filepath.Clean(l.Path))
+	}
+	if l.TaskID != nil {
+		h.TaskId = *l.TaskID
+	}
+	return []ownReport{{upload: &fileUpload{l.Path, h}}}, nil
+}
+
+// dependencyReport makes a heartbeat of a line. If the line says for which agent the program waits, it
+// also raises a blocker, which resolves itself when that agent completes.
+func dependencyReport(l reportLine) ([]ownReport, error) {
+	awaited := l.On
+	if awaited == "" {
+		awaited = l.WaitingFor
+	}
+	if awaited == "" {
+		return nil, errors.New("waiting_for and on are missing: the agent that the program waits for, or another dependency")
+	}
+	beat := dependencyHeartbeat(l, awaited)
+	if l.WaitingFor == "" {
+		return []ownReport{beat}, nil
+	}
+	if l.Resolved {
+		return []ownReport{beat, {resolve: l.WaitingFor}}, nil
+	}
+	request := &pb.RaiseBlockerRequest{
+		RequestId: uuid.NewString(), Reason: cond(l.Reason != "", l.Reason, "waiting for "+l.WaitingFor), AutoResolve: true,
+		Awaited: &pb.AwaitedObject{Object: &pb.AwaitedObject_Agent{Agent: l.WaitingFor}},
+	}
+	if l.TaskID != nil {
+		request.TaskId = *l.TaskID
+	}
+	return []ownReport{beat, {raise: request}}, nil
+}
+
+func dependencyHeartbeat(l reportLine, awaited string) ownReport {
+	status, activity := pb.AgentStatus_AGENT_STATUS_WAITING, "waiting for "+awaited
 	switch {
 	case l.Resolved:
-		status, activity = pb.AgentStatus_AGENT_STATUS_ACTIVE, "has "+l.On
+		status, activity = pb.AgentStatus_AGENT_STATUS_ACTIVE, "has "+awaited
 	case l.Blocked:
-		status, activity = pb.AgentStatus_AGENT_STATUS_BLOCKED, "blocked by "+l.On
+		status, activity = pb.AgentStatus_AGENT_STATUS_BLOCKED, "blocked by "+awaited
 	}
 	if l.Reason != "" {
 		activity += ": " + l.Reason
 	}
-	return []ownReport{{heartbeat: &pb.HeartbeatRequest{Status: status, Activity: clipped(&activity, 512), TaskId: l.TaskID}}}, nil
+	return ownReport{heartbeat: &pb.HeartbeatRequest{Status: status, Activity: clipped(&activity, 512), TaskId: l.TaskID}}
 }
 
-// completeReport makes three calls of a line: the status, an event for whoever follows, and a message if somebody is to get it.
+// failures are the texts in result by which a program says that it has failed.
+var failures = []string{"failure", "failed", "error"}
+
+// completeReport makes a line into the status, a checkpoint that keeps result and outputs, an event
+// and, if the line names a receiver, a message.
 func completeReport(l reportLine) ([]ownReport, error) {
 	summary := clip(l.Summary, 400)
-	details := `{"result":null}`
-	if len(l.Result) > 0 {
-		details = `{"result":` + string(l.Result) + `}`
+	if summary == "" {
+		summary = clip(strings.Join(l.Outputs, ", "), 400)
+	}
+	kept := struct {
+		Result  json.RawMessage `json:"result"`
+		Outputs []string        `json:"outputs"`
+	}{l.Result, l.Outputs}
+	if len(kept.Result) == 0 {
+		kept.Result = json.RawMessage("null")
+	}
+	if kept.Outputs == nil {
+		kept.Outputs = []string{}
+	}
+	text, err := json.Marshal(kept)
+	if err != nil {
+		return nil, err
+	}
+	details := string(text)
+	status, progress, outcome, severity := pb.AgentStatus_AGENT_STATUS_COMPLETED, proto.Float64(1), "completed", pb.Severity_SEVERITY_INFO
+	var result string
+	if json.Unmarshal(l.Result, &result) == nil && slices.Contains(failures, strings.ToLower(result)) {
+		status, progress, outcome, severity = pb.AgentStatus_AGENT_STATUS_FAILED, nil, "failed", pb.Severity_SEVERITY_WARNING
 	}
 	task := ""
 	if l.TaskID != nil {
@@ -178,10 +274,14 @@ func completeReport(l reportLine) ([]ownReport, error) {
 	}
 	reports := []ownReport{
 		{heartbeat: &pb.HeartbeatRequest{
-			Status: pb.AgentStatus_AGENT_STATUS_COMPLETED, Activity: clipped(&summary, 512), TaskId: l.TaskID, Progress: proto.Float64(1),
+			Status: status, Activity: clipped(&summary, 512), TaskId: l.TaskID, Progress: progress,
+		}},
+		{resolve: everyAgent},
+		{checkpoint: &pb.SaveCheckpointRequest{
+			RequestId: uuid.NewString(), Kind: pb.CheckpointKind_CHECKPOINT_KIND_CUSTOM, Reference: outcome, Data: details,
 		}},
 		{event: &pb.PublishEventRequest{
-			RequestId: uuid.NewString(), Type: "work.completed", Category: pb.EventCategory_EVENT_CATEGORY_WORK,
+			RequestId: uuid.NewString(), Type: "work." + outcome, Severity: severity, Category: pb.EventCategory_EVENT_CATEGORY_WORK,
 			Summary: *clipped(&summary, 512), Details: details, TaskId: task,
 		}},
 	}
@@ -191,7 +291,7 @@ func completeReport(l reportLine) ([]ownReport, error) {
 			return nil, err
 		}
 		reports = append(reports, ownReport{message: &pb.SendMessagesRequest{RequestId: uuid.NewString(), Messages: []*pb.Message{{
-			Target: target, Type: "work_completed", Subject: cond(summary != "", summary, "done"), Payload: string(l.Result), TaskId: task,
+			Target: target, Type: "work_" + outcome, Subject: cond(summary != "", summary, cond(outcome == "failed", outcome, "done")), Payload: string(l.Result), TaskId: task,
 		}}}})
 	}
 	return reports, nil

@@ -19,9 +19,19 @@ func TestReports_AreReadFromLines(t *testing.T) {
 	for line, want := range map[string]*pb.HeartbeatRequest{
 		`{"type":"status","status":"Idle"}`:                      {Status: pb.AgentStatus_AGENT_STATUS_IDLE},
 		`{"type":"status","progress":0,"counters":{"errors":2}}`: {Progress: proto.Float64(0), Counters: &pb.Counters{Errors: proto.Int64(2)}},
-		`{"type":"dependency","on":"x"}`:                         {Status: pb.AgentStatus_AGENT_STATUS_WAITING, Activity: proto.String("waiting for x")},
-		`{"type":"dependency","on":"x","resolved":true}`:         {Status: pb.AgentStatus_AGENT_STATUS_ACTIVE, Activity: proto.String("has x")},
-		`{"type":"complete","summary":"ok"}`:                     {Status: pb.AgentStatus_AGENT_STATUS_COMPLETED, Activity: proto.String("ok"), Progress: proto.Float64(1)},
+		`{"type": "status", "message": "Starting API design", "progress": 0.1}`: {
+			Status: pb.AgentStatus_AGENT_STATUS_ACTIVE, Activity: proto.String("Starting API design"), Progress: proto.Float64(0.1),
+		},
+		`{"type": "dependency", "waiting_for": "agent_researcher_001", "reason": "Need database recommendations"}`: {
+			Status: pb.AgentStatus_AGENT_STATUS_WAITING, Activity: proto.String("waiting for agent_researcher_001: Need database recommendations"),
+		},
+		`{"type": "complete", "result": "success", "outputs": ["api-spec.yaml", "system-design.md"]}`: {
+			Status: pb.AgentStatus_AGENT_STATUS_COMPLETED, Activity: proto.String("api-spec.yaml, system-design.md"), Progress: proto.Float64(1),
+		},
+		`{"type":"complete","result":"failure"}`:         {Status: pb.AgentStatus_AGENT_STATUS_FAILED, Activity: proto.String("")},
+		`{"type":"dependency","on":"x"}`:                 {Status: pb.AgentStatus_AGENT_STATUS_WAITING, Activity: proto.String("waiting for x")},
+		`{"type":"dependency","on":"x","resolved":true}`: {Status: pb.AgentStatus_AGENT_STATUS_ACTIVE, Activity: proto.String("has x")},
+		`{"type":"complete","summary":"ok"}`:             {Status: pb.AgentStatus_AGENT_STATUS_COMPLETED, Activity: proto.String("ok"), Progress: proto.Float64(1)},
 	} {
 		got, err := parseReport([]byte(line))
 		if err != nil {
@@ -36,9 +46,9 @@ func TestReports_AreReadFromLines(t *testing.T) {
 		`{"type":"status","status":"lazy"}`:        `status: "lazy" is none of`,
 		`{"type":"status","progress":1.5}`:         "progress 1.5: 0 to 1",
 		`{"type":"status","activity":7}`:           "status: json:",
-		`{"type":"dependency"}`:                    "on is missing",
+		`{"type":"dependency"}`:                    "waiting_for and on are missing",
 		`{"type":"complete","to":"role:"}`:         "names no role",
-		`{"type":"artifact","name":"x"}`:           "no report",
+		`{"type":"artifact","name":"x"}`:           "path is missing",
 		`{"kind":"status"}`:                        "no report",
 		`[1]`:                                      "no report",
 		`{"type":"status"} and more of the prose.`: "no report",
@@ -96,7 +106,7 @@ func TestReports_AreAsThePageDescribesThem(t *testing.T) {
 			t.Errorf("the page's %s is not understood", line)
 		}
 	}
-	if n != 4 {
+	if n != 8 {
 		t.Errorf("the page has %d examples", n)
 	}
 	for i, l := 0, reflect.TypeFor[reportLine](); i < l.NumField(); i++ {

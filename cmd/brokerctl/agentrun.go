@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -37,7 +38,8 @@ passes through, except for JSON lines of these types, which become calls (see
 docs/agents-run.md):
 
   {"type":"status","status":"active","activity":"testing","progress":0.4}
-  {"type":"dependency","on":"builder-2","reason":"the schema","blocked":true}
+  {"type":"artifact","path":"out/report.md","description":"test report"}
+  {"type":"dependency","waiting_for":"builder-2","reason":"the schema"}
   {"type":"complete","summary":"Login works","to":"lead"}
 
 brokerctl passes SIGINT, SIGTERM and SIGHUP on; a second SIGINT or SIGTERM kills
@@ -150,6 +152,7 @@ func (o *agentRunOptions) attend(c *cli, cmd *cobra.Command, r *reporter, path s
 	flushErr := out.flush()
 	close(r.finish)
 	enough := time.AfterFunc(reportWait, func() { lose(nil) })
+	r.extend.Store(func() { enough.Reset(reportWait) })
 	reporting.Wait()
 	enough.Stop()
 	if errors.Is(context.Cause(ctx), errAgentLost) {
@@ -193,7 +196,10 @@ type reporter struct {
 	mu    sync.Mutex
 	queue []ownReport // guarded by mu
 
-	directives []string // that were mentioned last; of run alone
+	extend atomic.Value // a func() that extends the time for the last reports; not set before the program has ended
+
+	directives []string          // that were mentioned last; of run alone
+	blockers   map[string]string // the blockers raised for the program, by the awaited agent; of run alone
 }
 
 // take queues the calls for a line, if it is a report.
@@ -302,6 +308,14 @@ func (r *reporter) make(ctx context.Context, due ownReport) error {
 	defer cancel()
 	var err error
 	switch {
+	case due.upload != nil:
+		err = r.upload(ctx, due.upload)
+	case due.raise != nil:
+		err = r.raise(call, due.raise)
+	case due.resolve != "":
+		err = r.resolve(call, due.resolve)
+	case due.checkpoint != nil:
+		_, err = r.broker.Agents().SaveCheckpoint(call, due.checkpoint)
 	case due.heartbeat != nil:
 		var answer *pb.HeartbeatResponse
 		if answer, err = r.broker.Agents().Heartbeat(call, due.heartbeat); err == nil {

@@ -18,7 +18,7 @@ func TestAgentRun_ReportsBecomeCallsAndTheRestPassesThrough(t *testing.T) {
 	seen := pipe(t)
 	script := `echo building
 echo '{"type":"status","status":"active","activity":"running tests","progress":0.4,"task_id":"t1","counters":{"turns":3},"last_tool":"go","last_file":"a.go"}'
-echo '{"type":"artifact","path":"out.bin"}'
+echo '{"type":"other","path":"out.bin"}'
 echo ' {"type":"status","status":"lazy"}'
 printf '{"not json'; echo
 until brokerctl_get | grep -q '"activity":"running tests"'; do sleep 0.02; done
@@ -44,7 +44,7 @@ printf end; exit 3`
 	}
 	got := <-done
 	t.Setenv("BROKERD_INCARNATION", "")
-	want := "building\n{\"type\":\"artifact\",\"path\":\"out.bin\"}\n {\"type\":\"status\",\"status\":\"lazy\"}\n{\"not json\nend"
+	want := "building\n{\"type\":\"other\",\"path\":\"out.bin\"}\n {\"type\":\"status\",\"status\":\"lazy\"}\n{\"not json\nend"
 	if got.code != 3 || got.out != want || !strings.Contains(got.err, `"lazy" is none of initializing, `) {
 		t.Errorf("%+v", got)
 	}
@@ -62,6 +62,82 @@ printf end; exit 3`
 	statuses := must0(t, "event", "list", "--type", "agent.status", "-o", "json")
 	if i, j := strings.Index(statuses, "blocked by builder-2: the schema"), strings.Index(statuses, "Login works"); i < 0 || j < i {
 		t.Errorf("the statuses were %s", statuses)
+	}
+}
+
+// The four lines of earlier tools work as they are.
+func TestAgentRun_LinesOfEarlierToolsWorkLiterally(t *testing.T) {
+	startBroker(t)
+	register(t, "agent_researcher_001/researcher", "lead/lead")
+	must0(t, "--agent", "lead", "channel", "subscribe", "event/artifact_shared")
+	t.Chdir(t.TempDir())
+	path := filepath.Join("shared", "context", "architecture")
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(path, "api-spec.yaml"), []byte("openapi: 3.1.0\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	seen, resume := pipe(t), pipe(t)
+	script := `cat <<'LINES'
+{"type": "status", "message": "Starting API design", "progress": 0.1}
+{"type": "artifact", "path": "shared/context/architecture/api-spec.yaml", "description": "REST API specification"}
+{"type": "artifact", "path": "missing.yaml"}
+{"type": "dependency", "waiting_for": "agent_researcher_001", "reason": "Need database recommendations"}
+{"type": "dependency", "waiting_for": "agent_researcher_001", "reason": "Need database recommendations"}
+LINES
+until brokerctl_get | grep -q '"status":"waiting"'; do sleep 0.02; done
+brokerctl_get > ` + seen + `
+cat ` + resume + `
+cat <<'LINES'
+{"type": "complete", "result": "success", "outputs": ["api-spec.yaml", "system-design.md"]}
+LINES`
+	done := make(chan result, 1)
+	go func() {
+		done <- invoke(t.Context(), "", nil, "agent", "run", "--agent", "architect", "--role", "architect", "--", "sh", "-c", asShell(script))
+	}()
+	shown, err := os.ReadFile(seen)
+	if err != nil {
+		t.Fatal(err)
+	}
+	agent := decode(t, string(shown))
+	if at(t, agent, "agent", "activity") != "waiting for agent_researcher_001: Need database recommendations" || at(t, agent, "agent", "progress") != json.Number("0.1") {
+		t.Errorf("%v", agent)
+	}
+	if got := must0(t, "artifact", "download", "shared/context/architecture/api-spec.yaml", "--to", "-"); got != "openapi: 3.1.0\n" {
+		t.Errorf("%q", got)
+	}
+	if got := fields(t, "artifact", "get", "shared/context/architecture/api-spec.yaml"); at(t, got, "artifact", "description") != "REST API specification" || at(t, got, "artifact", "author") != "architect" {
+		t.Errorf("%v", got)
+	}
+	if got := fields(t, "--agent", "lead", "inbox"); at(t, got, "message", "payload", "type") != "artifact_shared" {
+		t.Errorf("the lead got %v", got)
+	}
+	var blocker map[string]any
+	for deadline := time.Now().Add(patience); blocker == nil; { // the heartbeat comes before the blocker
+		if got := must0(t, "blocker", "list", "-o", "json"); strings.Count(got, "\n") == 1 {
+			blocker = decode(t, got)
+		} else if time.Now().After(deadline) {
+			t.Fatalf("the blockers are %q", got)
+		}
+	}
+	if at(t, blocker, "agent") != "architect" || at(t, blocker, "reason") != "Need database recommendations" || at(t, blocker, "awaited", "agent") != "agent_researcher_001" {
+		t.Errorf("%v", blocker)
+	}
+	must0(t, "--agent", "agent_researcher_001", "agent", "heartbeat", "--status", "completed")
+	if got := ctl(t, "blocker", "list", "-o", "json"); got.out != "" {
+		t.Errorf("the blocker is still open: %s", got.out)
+	}
+	if err := os.WriteFile(resume, []byte("go\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got := <-done
+	if got.code != 0 || got.out != "go\n" || !strings.Contains(got.err, "the artifact is not uploaded: open missing.yaml") {
+		t.Errorf("%+v", got)
+	}
+	full := fields(t, "agent", "get", "architect", "--full")
+	if at(t, full, "agent", "status") != "completed" || at(t, full, "checkpoints", 0, "data", "result") != "success" || at(t, full, "checkpoints", 0, "data", "outputs", 1) != "system-design.md" {
+		t.Errorf("%v", full)
 	}
 }
 
