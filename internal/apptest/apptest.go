@@ -159,7 +159,8 @@ func (b *Broker) Restart() {
 	b.start()
 }
 
-// Check fails the test if the database is damaged or breaks an invariant.
+// Check fails the test if the database is damaged or breaks an invariant, or if a message of the
+// broker has a payload that does not fit its type.
 func (b *Broker) Check() {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
@@ -171,6 +172,7 @@ func (b *Broker) Check() {
 	for _, problem := range out.GetProblems() {
 		b.t.Errorf("database: %s", problem)
 	}
+	b.checkPayloads(ctx)
 }
 
 func (b *Broker) start() {
