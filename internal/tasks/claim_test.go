@@ -1,0 +1,256 @@
+package tasks_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pb "brokerd/gen/brokerd/v1"
+)
+
+func TestClaimTask_TakesTheBestTaskThatMatches(t *testing.T) {
+	d := newDaemon(t)
+	lead, goer, tester := d.member("lead", "lead"), d.agent("goer", "go", "sql"), d.member("tester", "tester")
+	lead.createAll(
+		&pb.NewTask{Id: "plain", Title: "x"},
+		&pb.NewTask{Id: "urgent", Title: "x", Priority: 9},
+		&pb.NewTask{Id: "for-testers", Title: "x", Priority: 10, Role: "tester"},
+		&pb.NewTask{Id: "for-goer", Title: "x", Priority: 8, Assignee: "goer"},
+		&pb.NewTask{Id: "needs-go", Title: "x", Priority: 7, Capabilities: []string{"go"}},
+		&pb.NewTask{Id: "needs-both", Title: "x", Priority: 6, Capabilities: []string{"sql", "go"}},
+		&pb.NewTask{Id: "needs-rust", Title: "x", Priority: 10, Capabilities: []string{"go", "rust"}},
+		&pb.NewTask{Id: "labelled", Title: "x", Priority: 1, Labels: map[string]string{"area": "ui"}},
+	)
+	labelled, err := goer.ClaimTask(goer.ctx, &pb.ClaimTaskRequest{Labels: map[string]string{"area": "ui"}})
+	check(t, err)
+	want(t, "by label", labelled.GetTask().GetId(), "labelled")
+	for _, id := range []string{"urgent", "for-goer", "needs-go", "needs-both", "plain", ""} {
+		want(t, "goer's next", goer.claim(), id)
+	}
+	want(t, "tester's next", tester.claim(), "for-testers")
+	empty, err := tester.ClaimTask(tester.ctx, &pb.ClaimTaskRequest{})
+	check(t, err)
+	want(t, "the reason", empty.GetEmptyReason(), pb.TaskEmptyReason_TASK_EMPTY_REASON_NO_MATCH)
+	refused(t, drop(tester.ClaimTask(tester.ctx, &pb.ClaimTaskRequest{TaskId: "needs-rust"})), "TASK_NOT_YOURS")
+}
+
+func TestClaimTask_ReturnsTheSameClaimToItsHolder(t *testing.T) {
+	d := newDaemon(t)
+	lead, a := d.member("lead", "lead"), d.agent("a")
+	lead.create("t", "u")
+	fence := a.take("t")
+	for name, in := range map[string]*pb.ClaimTaskRequest{"given": {TaskId: "t"}, "resume": {Resume: true}} {
+		out, err := a.ClaimTask(a.ctx, in)
+		check(t, err)
+		if !out.GetResumed() || out.GetTask().GetFence() != fence || out.GetTask().GetId() != "t" {
+			t.Errorf("%s: %v", name, out)
+		}
+	}
+	in := &pb.ClaimTaskRequest{RequestId: newID()}
+	first, err := a.ClaimTask(a.ctx, in)
+	check(t, err)
+	again, err := a.ClaimTask(a.ctx, in)
+	check(t, err)
+	want(t, "the task of the repeated request", again.GetTask().GetId(), "u")
+	want(t, "its fence", again.GetTask().GetFence(), first.GetTask().GetFence())
+}
+
+func TestClaimTask_WaitersGetTasksInTheOrderOfTheirArrival(t *testing.T) {
+	d := newDaemon(t)
+	lead := d.member("lead", "lead")
+	const n = 5
+	var calls []<-chan outcome[*pb.ClaimTaskResponse]
+	tester := d.member("tester", "tester")
+	other, _ := d.awaitClaim(tester, &pb.ClaimTaskRequest{})
+	for i := range n {
+		ended, _ := d.awaitClaim(d.agent(fmt.Sprintf("a%d", i)), &pb.ClaimTaskRequest{RequestId: newID()})
+		calls = append(calls, ended)
+	}
+	for i, ended := range calls {
+		id := fmt.Sprintf("t%d", i)
+		lead.createAll(&pb.NewTask{Id: id, Title: "x", Role: "builder"})
+		got := <-ended
+		check(t, got.err)
+		want(t, fmt.Sprintf("the task of waiter %d", i), got.answer.GetTask().GetId(), id)
+	}
+	lead.createAll(&pb.NewTask{Id: "last", Title: "x", Role: "tester"})
+	want(t, "the tester's task", (<-other).answer.GetTask().GetId(), "last")
+}
+
+func TestClaimTask_OneTaskWakesOneWaiter(t *testing.T) {
+	d := newDaemon(t)
+	lead := d.member("lead", "lead")
+	first, _ := d.awaitClaim(d.agent("a"), &pb.ClaimTaskRequest{})
+	second, _ := d.awaitClaim(d.agent("b"), &pb.ClaimTaskRequest{})
+	lead.create("t")
+	want(t, "the first waiter", (<-first).answer.GetTask().GetId(), "t")
+	d.Clock.Advance(longWait)
+	got := <-second
+	check(t, got.err)
+	if got.answer.GetTask() != nil || got.answer.GetEmptyReason() != pb.TaskEmptyReason_TASK_EMPTY_REASON_EMPTY {
+		t.Errorf("the second waiter got %v", got.answer)
+	}
+}
+
+func TestClaimTask_ACancelledCallLeavesNoClaim(t *testing.T) {
+	d := newDaemon(t)
+	lead, a, b := d.member("lead", "lead"), d.agent("a"), d.agent("b")
+	ended, cancel := d.awaitClaim(a, &pb.ClaimTaskRequest{RequestId: newID()})
+	next, _ := d.awaitClaim(b, &pb.ClaimTaskRequest{})
+	cancel()
+	if got := <-ended; status.Code(got.err) != codes.Canceled {
+		t.Errorf("the cancelled call: %v", got.err)
+	}
+	lead.create("t")
+	got := <-next // whether or not the broker gave it to the first call
+	check(t, got.err)
+	want(t, "the task of the other call", got.answer.GetTask().GetId(), "t")
+	want(t, "the number of the attempt", got.answer.GetAttempt(), 1)
+	want(t, "failed attempts", lead.task("t").GetAttempts(), 0)
+}
+
+func TestClaimTask_WaitsForAGivenTask(t *testing.T) {
+	d := newDaemon(t)
+	lead, a, b := d.member("lead", "lead"), d.agent("a"), d.agent("b")
+	lead.create("t", "u: t")
+	a.take("t")
+	released, _ := d.awaitClaim(b, &pb.ClaimTaskRequest{TaskId: "t"})
+	check(t, drop(a.ReleaseTask(a.ctx, &pb.ReleaseTaskRequest{TaskId: "t"})))
+	want(t, "the task", (<-released).answer.GetTask().GetId(), "t")
+	finished, _ := d.awaitClaim(a, &pb.ClaimTaskRequest{TaskId: "t"})
+	dependent, _ := d.awaitClaim(a, &pb.ClaimTaskRequest{TaskId: "u"})
+	b.complete("t")
+	refused(t, (<-finished).err, "TASK_FINISHED")
+	want(t, "the dependent", (<-dependent).answer.GetTask().GetId(), "u")
+	timeout, _ := d.awaitClaim(b, &pb.ClaimTaskRequest{TaskId: "u"})
+	d.Clock.Advance(longWait)
+	refused(t, (<-timeout).err, "TASK_CLAIMED")
+}
+
+func TestClaimTask_AWaiterIsServedWithItsPresentCapabilities(t *testing.T) {
+	d := newDaemon(t)
+	lead, a := d.member("lead", "lead"), d.agent("a")
+	lead.createAll(&pb.NewTask{Id: "t", Title: "x", Capabilities: []string{"go"}})
+	ended, _ := d.awaitClaim(a, &pb.ClaimTaskRequest{})
+	a.register("builder", "go")
+	got := <-ended
+	check(t, got.err)
+	want(t, "the task", got.answer.GetTask().GetId(), "t")
+}
+
+func TestClaimTask_AHaltedAgentGetsNoTask(t *testing.T) {
+	d := newDaemon(t)
+	a := d.agent("a")
+	ended, _ := d.awaitClaim(a, &pb.ClaimTaskRequest{})
+	direct := func(kind string) {
+		check(t, drop(d.operator().messages.SendMessages(d.operator().ctx, &pb.SendMessagesRequest{Messages: []*pb.Message{{
+			Target: &pb.Target{To: &pb.Target_Agent{Agent: "a"}}, Type: kind}}})))
+	}
+	direct("halt")
+	d.operator().create("t")
+	out, err := a.ClaimTask(a.ctx, &pb.ClaimTaskRequest{})
+	check(t, err)
+	want(t, "the reason", out.GetEmptyReason(), pb.TaskEmptyReason_TASK_EMPTY_REASON_HALTED)
+	refused(t, drop(a.ClaimTask(a.ctx, &pb.ClaimTaskRequest{TaskId: "t"})), "HALTED")
+	direct("resume")
+	got := <-ended
+	check(t, got.err)
+	want(t, "the task after the resume", got.answer.GetTask().GetId(), "t")
+}
+
+// TestClaimTask_EachTaskGoesToOneOfManyWorkers lets workers compete for tasks in a chain of
+// dependencies.
+func TestClaimTask_EachTaskGoesToOneOfManyWorkers(t *testing.T) {
+	d := newDaemon(t)
+	lead := d.member("lead", "lead")
+	const workers, tasks = 8, 120
+	texts := make([]string, tasks)
+	for i := range texts {
+		texts[i] = fmt.Sprintf("t%d", i)
+		if i >= 10 {
+			texts[i] += fmt.Sprintf(": t%d t%d", i-10, i/2)
+		}
+	}
+	var mu sync.Mutex // guards holders
+	holders := map[string]string{}
+	var running sync.WaitGroup
+	ctx, stop := context.WithCancel(lead.ctx)
+	for w := range workers {
+		a := d.agent(fmt.Sprintf("w%d", w))
+		running.Go(func() {
+			for {
+				out, err := a.ClaimTask(ctx, &pb.ClaimTaskRequest{Wait: durationpb.New(longWait)})
+				if ctx.Err() != nil {
+					return
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				id := out.GetTask().GetId()
+				mu.Lock()
+				if former, twice := holders[id]; twice {
+					t.Errorf("task %s went to %s and to %s", id, former, a.name)
+				}
+				holders[id] = a.name
+				mu.Unlock()
+				a.complete(id)
+			}
+		})
+	}
+	drained := make(chan struct{})
+	go func() { // the waits of the workers are not for this test
+		for {
+			select {
+			case <-d.Clock.waits:
+			case <-drained:
+				return
+			}
+		}
+	}()
+	lead.create(texts...)
+	for {
+		out, err := lead.WaitTasks(lead.ctx, &pb.WaitTasksRequest{TaskIds: []string{fmt.Sprintf("t%d", tasks-1), fmt.Sprintf("t%d", tasks-2)},
+			Wait: durationpb.New(longWait)})
+		check(t, err)
+		if out.GetOutcome() == pb.WaitOutcome_WAIT_OUTCOME_DONE {
+			break
+		}
+	}
+	for {
+		out, err := lead.ListTasks(lead.ctx, &pb.ListTasksRequest{States: []pb.TaskState{waiting, ready, claimed}, PageSize: 1})
+		check(t, err)
+		if len(out.GetTasks()) == 0 {
+			break
+		}
+		check(t, drop(lead.WaitTasks(lead.ctx, &pb.WaitTasksRequest{TaskIds: []string{out.GetTasks()[0].GetId()}, Wait: durationpb.New(longWait)})))
+	}
+	stop()
+	running.Wait()
+	close(drained)
+	want(t, "tasks that were claimed", len(holders), tasks)
+}
+
+func TestClaimTask_ItsFenceGuardsOtherChanges(t *testing.T) {
+	d := newDaemon(t)
+	lead, a := d.member("lead", "lead"), d.agent("a")
+	lead.create("t")
+	fence := a.take("t")
+	state := pb.NewStateServiceClient(d.Conn("a"))
+	fenced := metadata.AppendToOutgoingContext(a.ctx, "brokerd-fence", fmt.Sprint(fence))
+	put := func() error {
+		return drop(state.PutState(fenced, &pb.PutStateRequest{Key: "k", Value: &pb.StateValue{Value: &pb.StateValue_StringValue{StringValue: "v"}}}))
+	}
+	check(t, put())
+	a.complete("t")
+	if err := put(); status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), fmt.Sprint(fence)) {
+		t.Errorf("a put with the fence of a completed task: %v", err)
+	}
+}
