@@ -64,6 +64,8 @@ const benchLong = `Measure the broker, in a separate session (bench-…) without
   contended  8 clients lock and release the same file; SHARE is the range of
              their shares, in eighths
   tokens     2 agents pass a token to each other; one operation is a round trip
+  tasks      8 workers claim and complete 10,000 READY tasks, one at a time;
+             a task that two claims return is an error
   state      32 clients put their own key, on condition of its revision
   watch      8 clients put 10,000 changes (--changes); 20 watchers must receive
              each once and in order
@@ -74,7 +76,7 @@ const benchLong = `Measure the broker, in a separate session (bench-…) without
 
 Each client is an agent with its own connection. A message counts once it is
 sent, confirmed, delivered and acknowledged; its time is from send to delivery. A
-lock's time is that of both calls, a change's from put to watcher. In flood and
+lock's and a task's time is that of both calls, a change's from put to watcher. In flood and
 churn, the times are those of a bystander that makes one call at a time. CPU is
 the broker's processor time per operation; MEMORY is its memory at the end. The
 broker and this command share the machine's processors.

@@ -184,9 +184,7 @@ func (u *taskTx) decide(answer *Claim, w Wish, req once.Request) (*waiter, error
 
 // take claims a READY task for the caller.
 func (u *taskTx) take(answer *Claim, task *Task) error {
-	if task.Assignee == "" {
-		u.tx.Certain() // nothing is refused from here on
-	}
+	u.tx.Certain() // nothing is refused from here on
 	if err := u.claim(task, u.actor); err != nil {
 		return err
 	}

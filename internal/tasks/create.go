@@ -102,7 +102,7 @@ func (u *taskTx) create(all []Draft) (Created, error) {
 	}
 	made := make([]*Task, len(all))
 	for i := range all {
-		if made[i], err = u.insert(&all[i], p.missing(i)); err != nil {
+		if made[i], err = u.insert(&all[i], p.missing(i), len(p.needs[i])); err != nil {
 			return out, err
 		}
 	}
@@ -313,12 +313,13 @@ func (u *taskTx) warn(p *plan) ([]string, error) {
 }
 
 // insert creates a task without its references.
-func (u *taskTx) insert(n *Draft, missing int) (*Task, error) {
+func (u *taskTx) insert(n *Draft, missing, needs int) (*Task, error) {
 	task := &Task{
 		Session: u.session.ID, ID: n.ID, Title: n.Title, Labels: n.Labels, Priority: n.Priority, Role: n.Role,
 		Assignee: n.Assignee, Capabilities: n.Capabilities, MaxAttempts: n.MaxAttempts, StaleAfter: u.session.StaleAfter,
 		Creator: u.actor.Name, CreatorRole: u.actor.Role, State: Ready, Missing: missing, CreatedAt: u.tx.Now(),
 		Description: n.Description, Artifacts: n.Artifacts,
+		texts: n.Description != "" || len(n.Artifacts) > 0, needs: needs,
 	}
 	if n.StaleAfter != nil {
 		task.StaleAfter = *n.StaleAfter
@@ -347,9 +348,9 @@ func (u *taskTx) insert(n *Draft, missing int) (*Task, error) {
 	}
 	_, err = u.tx.Exec(insertTask, task.Created, task.Session, task.ID, task.Title, toJSON(len(task.Labels), task.Labels),
 		10-task.Priority, orNull(task.Role), orNull(task.Assignee), toJSON(len(task.Capabilities), task.Capabilities), nil,
-		task.MaxAttempts, task.StaleAfter, task.Creator, orNull(task.CreatorRole), task.queue, int64(task.State),
+		task.MaxAttempts, task.StaleAfter, task.Creator, orNull(task.CreatorRole), task.queue, task.texts, task.needs, int64(task.State),
 		task.Revision, task.Entered, task.Missing, task.CreatedAt, task.ReadyAt)
-	if err == nil && (n.Description != "" || len(n.Artifacts) > 0) {
+	if err == nil && task.texts {
 		_, err = u.tx.Exec(insertTexts, task.Created, orNull(n.Description), toJSON(len(n.Artifacts), n.Artifacts))
 	}
 	if err != nil {

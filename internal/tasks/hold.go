@@ -197,7 +197,7 @@ func (u *taskTx) describe(task *Task, ch *Change) error {
 	}
 	_, err = u.tx.Exec(updateDescription, task.Title, toJSON(len(task.Labels), task.Labels), 10-task.Priority, task.Revision, task.Created)
 	if err == nil && ch.Description != nil {
-		_, err = u.tx.Exec(putDescription, task.Created, *ch.Description)
+		err = task.putText(u.tx, putDescription, *ch.Description)
 	}
 	if err == nil && len(ch.SetLabels) > 0 && task.State == Ready {
 		err = u.offer(task) // a waiter may want it now
@@ -223,13 +223,14 @@ func (t *Tasks) Complete(ctx context.Context, c caller.Caller, req once.Request,
 		if err := u.holds(task, fence); err != nil {
 			return err
 		}
+		u.tx.Certain() // nothing is refused from here on
 		details := map[string]any{"agent": task.Holder, "attempt": task.Attempts + 1, "seconds": u.tx.Now().Sub(task.ClaimedAt).Seconds()}
 		task.Progress, task.Reason, task.BlockedAt, task.DueAt, task.Unblocked = 1, "", time.Time{}, time.Time{}, false
 		if err := u.enter(task, Done, "task.completed", 0, "completed by "+task.Holder, details); err != nil {
 			return err
 		}
 		if result != "" || len(artifacts) > 0 {
-			_, err := u.tx.Exec(putResult, task.Created, orNull(result), toJSON(len(artifacts), artifacts))
+			err := task.putText(u.tx, putResult, orNull(result), toJSON(len(artifacts), artifacts))
 			if err != nil {
 				return err
 			}

@@ -22,6 +22,8 @@ CREATE TABLE tasks (
 	creator      TEXT NOT NULL,
 	creator_role TEXT,
 	queue        INTEGER NOT NULL, -- key in task_queues
+	texts        INTEGER NOT NULL, -- it has a row in task_texts
+	needs        INTEGER NOT NULL, -- dependencies
 	state        INTEGER NOT NULL,
 	revision     INTEGER NOT NULL, -- of its last change
 	entered      INTEGER NOT NULL, -- revision of its last change of state
@@ -95,15 +97,15 @@ CREATE INDEX task_attempts_task ON task_attempts (task);
 
 const taskColumns = `
 t.created, t.session, t.id, t.title, t.labels, t.rank, t.role, t.assignee, t.capabilities, t.parent, t.max_attempts,
-t.stale_after, t.creator, t.creator_role, t.queue, t.state, t.revision, t.entered, t.missing, t.holder, t.fence,
+t.stale_after, t.creator, t.creator_role, t.queue, t.texts, t.needs, t.state, t.revision, t.entered, t.missing, t.holder, t.fence,
 t.attempts, t.progress, t.note, t.error, t.reason, t.unblocked, t.created_at, t.ready_at, t.claimed_at, t.updated_at,
 t.blocked_at, t.finished_at, t.due_at`
 
 const insertTask = `
 INSERT INTO tasks (created, session, id, title, labels, rank, role, assignee, capabilities, parent, max_attempts,
-	stale_after, creator, creator_role, queue, state, revision, entered, missing, attempts, progress, unblocked,
-	created_at, ready_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0, 0, ?, ?)`
+	stale_after, creator, creator_role, queue, texts, needs, state, revision, entered, missing, attempts, progress,
+	unblocked, created_at, ready_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0, 0, ?, ?)`
 
 // updateTask stores what changes in the course of a task's life.
 const updateTask = `
@@ -133,6 +135,9 @@ SELECT ` + taskColumns + ` FROM tasks t WHERE t.session = ? AND t.id = ?`
 
 const selectBrief = `
 SELECT id, title, state, holder, revision FROM tasks WHERE created = ?`
+
+const updateTexts = `
+UPDATE tasks SET texts = 1 WHERE created = ?`
 
 const insertTexts = `
 INSERT INTO task_texts (task, description, artifacts) VALUES (?, ?, ?)`

@@ -19,7 +19,7 @@ func scan(r scanner) (*Task, error) {
 	var rank, state int
 	var labels, capabilities string
 	err := r.Scan(&t.Created, &t.Session, &t.ID, &t.Title, &labels, &rank, &t.Role, &t.Assignee, &capabilities, &t.Parent,
-		&t.MaxAttempts, &t.StaleAfter, &t.Creator, &t.CreatorRole, &t.queue, &state, &t.Revision, &t.Entered, &t.Missing,
+		&t.MaxAttempts, &t.StaleAfter, &t.Creator, &t.CreatorRole, &t.queue, &t.texts, &t.needs, &state, &t.Revision, &t.Entered, &t.Missing,
 		&t.Holder, &t.Fence, &t.Attempts, &t.Progress, &t.Note, &t.Error, &t.Reason, &t.Unblocked, &t.CreatedAt,
 		&t.ReadyAt, &t.ClaimedAt, &t.UpdatedAt, &t.BlockedAt, &t.FinishedAt, &t.DueAt)
 	if err != nil {
@@ -112,6 +112,10 @@ func (t *Task) save(tx *store.Tx) error {
 
 // fill reads what is stored beside the task: long texts, dependencies and the parent's id.
 func (t *Task) fill(q store.Querier) error {
+	if !t.texts {
+		_, err := t.relate(q)
+		return err
+	}
 	var artifacts, results string
 	err := q.QueryRow(selectTexts, t.Created).Scan(&t.Description, &artifacts, &t.Result, &results)
 	if err != nil && !errors.Is(err, store.ErrNoRows) {
@@ -127,9 +131,12 @@ func (t *Task) fill(q store.Querier) error {
 // relate reads the ids of the dependencies and the parent, and the dependency that the task waits
 // for. It returns the dependencies.
 func (t *Task) relate(q store.Querier) ([]Brief, error) {
-	needs, err := scanBriefs(q.Query(selectDependencies, t.Created))
-	if err != nil {
-		return nil, fmt.Errorf("read dependencies of task %s: %w", t.ID, err)
+	var needs []Brief
+	if t.needs > 0 {
+		var err error
+		if needs, err = scanBriefs(q.Query(selectDependencies, t.Created)); err != nil {
+			return nil, fmt.Errorf("read dependencies of task %s: %w", t.ID, err)
+		}
 	}
 	t.DependsOn = make([]string, len(needs))
 	for i, n := range needs {
@@ -161,6 +168,18 @@ func obstacle(needs []Brief) *Brief {
 		}
 	}
 	return first
+}
+
+// putText stores one of the long texts.
+func (t *Task) putText(tx *store.Tx, statement string, args ...any) error {
+	if !t.texts {
+		if _, err := tx.Exec(updateTexts, t.Created); err != nil {
+			return err
+		}
+		t.texts = true
+	}
+	_, err := tx.Exec(statement, append([]any{t.Created}, args...)...)
+	return err
 }
 
 // fromJSON reads a column that is NULL for nothing.

@@ -83,6 +83,8 @@ type Task struct {
 	DueAt      time.Time // READY: no claim before; CLAIMED: when it becomes stale
 
 	queue int64
+	texts bool // it has long texts
+	needs int  // dependencies
 
 	// Not in every list.
 	Description     string

@@ -41,6 +41,7 @@ func Workloads() []Workload {
 		{"held", lockOwnAmongMany},
 		{"contended", contended},
 		{"tokens", tokens},
+		{"tasks", tasks},
 		{"state", state},
 		{"watch", watch},
 		{"flood", flood},

@@ -68,7 +68,7 @@ func status(t *testing.T, connect bench.Connect) *pb.GetStatusResponse {
 func TestRun_EveryWorkloadCountsWhatWasAcknowledged(t *testing.T) {
 	connect := newDaemon(t)
 	results, err := bench.Run(t.Context(), connect, bench.Options{
-		Workloads: []string{"agents", "pipelined", "paced", "locks", "held", "contended", "tokens", "state", "watch"},
+		Workloads: []string{"agents", "pipelined", "paced", "locks", "held", "contended", "tokens", "tasks", "state", "watch"},
 		Duration:  200 * time.Millisecond, Size: 100, Held: 100, Changes: 100})
 	if err != nil {
 		t.Fatal(err)
@@ -89,7 +89,7 @@ func TestRun_EveryWorkloadCountsWhatWasAcknowledged(t *testing.T) {
 			t.Errorf("%s: shares %v to %v", r.Workload, r.LeastShare, r.MostShare)
 		}
 	}
-	if want := []string{"agents", "pipelined", "paced", "locks", "held", "contended", "tokens", "state", "watch"}; !slices.Equal(names, want) {
+	if want := []string{"agents", "pipelined", "paced", "locks", "held", "contended", "tokens", "tasks", "state", "watch"}; !slices.Equal(names, want) {
 		t.Errorf("workloads %v, want %v", names, want)
 	}
 	if s := status(t, connect); s.GetWaiting() != 0 || s.GetClaimed() != 0 || s.GetDead() != 0 || s.GetLocks()+s.GetTokensHeld()+s.GetTickets() != 0 {
