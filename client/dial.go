@@ -210,9 +210,6 @@ func (c *Client) Artifacts() pb.ArtifactServiceClient { return pb.NewArtifactSer
 // Votes returns the stub of VoteService.
 func (c *Client) Votes() pb.VoteServiceClient { return pb.NewVoteServiceClient(c.calls) }
 
-// Tasks returns the stub of TaskService.
-func (c *Client) Tasks() pb.TaskServiceClient { return pb.NewTaskServiceClient(c.calls) }
-
 // State returns the stub of StateService.
 func (c *Client) State() pb.StateServiceClient { return pb.NewStateServiceClient(c.calls) }
 
