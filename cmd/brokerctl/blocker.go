@@ -112,17 +112,11 @@ func parseAwaited(s string) *pb.AwaitedObject {
 
 // parseRecipient reads an agent or a role.
 func parseRecipient(s string) (*pb.BlockerRecipient, error) {
-	target, err := parseReceiver(s)
-	if err != nil {
-		return nil, err
+	agent, role, err := agentOrRole(s)
+	if role != "" {
+		return &pb.BlockerRecipient{Recipient: &pb.BlockerRecipient_Role{Role: role}}, err
 	}
-	switch to := target.GetTo().(type) {
-	case *pb.Target_Agent:
-		return &pb.BlockerRecipient{Recipient: &pb.BlockerRecipient_Agent{Agent: to.Agent}}, nil
-	case *pb.Target_Role:
-		return &pb.BlockerRecipient{Recipient: &pb.BlockerRecipient_Role{Role: to.Role}}, nil
-	}
-	return nil, usagef("receiver %q: a blocker is reported to agents and roles: NAME or role:NAME", s)
+	return &pb.BlockerRecipient{Recipient: &pb.BlockerRecipient_Agent{Agent: agent}}, err
 }
 
 func newBlockerAckCommand(c *cli) *cobra.Command {

@@ -1,0 +1,339 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"brokerd/client"
+	"brokerd/cmd/brokerctl/table"
+	pb "brokerd/gen/brokerd/v1"
+)
+
+const handoffLong = `A handoff passes work to another agent: its description, and the task claim,
+locks and tokens that the recipient holds once it has accepted.`
+
+func newHandoffCommand(c *cli) *cobra.Command {
+	return group("handoff", "Pass work on to another agent", handoffLong, "  brokerctl handoff list",
+		newHandoffCreateCommand(c), newHandoffAcceptCommand(c), newHandoffRejectCommand(c), newHandoffCancelCommand(c),
+		newHandoffCheckCommand(c), newHandoffGetCommand(c), newHandoffListCommand(c), newHandoffExportCommand(c))
+}
+
+func newHandoffAcceptCommand(c *cli) *cobra.Command {
+	request := &pb.AcceptHandoffRequest{}
+	cmd := &cobra.Command{
+		Use:   "accept ID [NOTES]",
+		Short: "Accept a handoff, and hold its task, locks and tokens",
+		Long: `Accept a handoff. Its task claim, locks and tokens get new fences. Exit code 5: it
+is settled already, or the sender has lost a grant (see --partial).`,
+		Example:           "  brokerctl --agent builder-1 handoff accept h-4711",
+		Args:              between(1, "the id", "the notes"),
+		ValidArgsFunction: c.completeArgs(false, handoffWords),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			request.Id = args[0]
+			if len(args) > 1 {
+				request.Notes = args[1]
+			}
+			broker, err := c.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			answer, err := broker.Handoffs().AcceptHandoff(cmd.Context(), request)
+			if err != nil {
+				return err
+			}
+			return c.showHandoff(cmd, answer.GetHandoff(), "accepted")
+		},
+	}
+	cmd.Flags().BoolVar(&request.Partial, "partial", false, "accept although the sender has lost grants")
+	addRequestID(cmd, &request.RequestId)
+	return cmd
+}
+
+func newHandoffRejectCommand(c *cli) *cobra.Command {
+	request := &pb.RejectHandoffRequest{}
+	cmd := &cobra.Command{
+		Use:               "reject ID REASON",
+		Short:             "Reject a handoff; the sender keeps everything",
+		Example:           `  brokerctl --agent builder-1 handoff reject h-4711 "no time before Friday"`,
+		Args:              exactly("the id", "the reason"),
+		ValidArgsFunction: c.completeArgs(false, handoffWords),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			request.Id, request.Notes = args[0], args[1]
+			broker, err := c.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			answer, err := broker.Handoffs().RejectHandoff(cmd.Context(), request)
+			if err != nil {
+				return err
+			}
+			return c.showHandoff(cmd, answer.GetHandoff(), "rejected")
+		},
+	}
+	addRequestID(cmd, &request.RequestId)
+	return cmd
+}
+
+func newHandoffCancelCommand(c *cli) *cobra.Command {
+	request := &pb.CancelHandoffRequest{}
+	cmd := &cobra.Command{
+		Use:               "cancel ID [REASON]",
+		Short:             "Withdraw a pending handoff (sender, directors, operators)",
+		Example:           "  brokerctl --agent architect-1 handoff cancel h-4711",
+		Args:              between(1, "the id", "the reason"),
+		ValidArgsFunction: c.completeArgs(false, handoffWords),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			request.Id = args[0]
+			if len(args) > 1 {
+				request.Notes = args[1]
+			}
+			broker, err := c.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			answer, err := broker.Handoffs().CancelHandoff(cmd.Context(), request)
+			if err != nil {
+				return err
+			}
+			return c.showHandoff(cmd, answer.GetHandoff(), "cancelled")
+		},
+	}
+	addRequestID(cmd, &request.RequestId)
+	return cmd
+}
+
+func newHandoffCheckCommand(c *cli) *cobra.Command {
+	request := &pb.CheckHandoffItemRequest{}
+	cmd := &cobra.Command{
+		Use:               "check ID NUMBER",
+		Short:             "Check an item of the acceptance checklist",
+		Example:           "  brokerctl --agent builder-1 handoff check h-4711 2",
+		Args:              exactly("the id", "the number of the item"),
+		ValidArgsFunction: c.completeArgs(false, handoffWords),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			n, err := strconv.ParseInt(args[1], 10, 32)
+			if err != nil {
+				return usagef("%q is not the number of an item; brokerctl handoff get %s shows them", args[1], shellWord(args[0]))
+			}
+			request.Id, request.Number = args[0], int32(n)
+			broker, err := c.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			answer, err := broker.Handoffs().CheckHandoffItem(cmd.Context(), request)
+			if err != nil {
+				return err
+			}
+			h := answer.GetHandoff()
+			return c.show(cmd, h, func(w io.Writer) {
+				fmt.Fprintf(w, "%s item %d of %s: %d of %d are checked\n", cond(request.Uncheck, "unchecked", "checked"), n, clean(h.GetId()),
+					h.GetChecked(), h.GetItems())
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&request.Uncheck, "uncheck", false, "remove the check")
+	addRequestID(cmd, &request.RequestId)
+	return cmd
+}
+
+func newHandoffGetCommand(c *cli) *cobra.Command {
+	var wait time.Duration
+	cmd := &cobra.Command{
+		Use:               "get ID",
+		Short:             "Show a handoff as Markdown, or wait for its outcome",
+		Long:              "Show a handoff as Markdown, or as an object with -o json. Exit codes with --wait:\n4: not answered in time; 11: rejected or cancelled.",
+		Example:           "  brokerctl handoff get h-4711",
+		Args:              exactly("the id"),
+		ValidArgsFunction: c.completeArgs(false, handoffWords),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			broker, err := c.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if wait > 0 {
+				return c.waitForHandoff(cmd, broker, args[0], wait)
+			}
+			answer, err := broker.Handoffs().GetHandoff(cmd.Context(), &pb.GetHandoffRequest{Id: args[0], Markdown: true})
+			if err != nil {
+				return err
+			}
+			return c.show(cmd, answer.GetHandoff(), func(w io.Writer) { c.printHandoff(w, answer) })
+		},
+	}
+	durationVar(cmd.Flags(), &wait, "wait", 0, "wait this long for the answer")
+	return cmd
+}
+
+// waitForHandoff shows a handoff once it is settled.
+func (c *cli) waitForHandoff(cmd *cobra.Command, broker *client.Client, id string, wait time.Duration) error {
+	var answer *pb.GetHandoffResponse
+	settled, err := c.awaitOutcome(cmd.Context(), "the answer to "+id, wait, func(left *durationpb.Duration) (bool, error) {
+		var err error
+		answer, err = broker.Handoffs().GetHandoff(cmd.Context(), &pb.GetHandoffRequest{Id: id, Wait: left, Markdown: true})
+		return err == nil && answer.GetHandoff().GetState() != pb.HandoffState_HANDOFF_STATE_PENDING, err
+	})
+	if err != nil {
+		return err
+	}
+	h := answer.GetHandoff()
+	if err := c.show(cmd, h, func(w io.Writer) { c.printHandoff(w, answer) }); err != nil {
+		return err
+	}
+	switch {
+	case !settled:
+		return failf(exitNothing, "handoff %s is not answered after %s", clean(h.GetId()), short(wait))
+	case h.GetState() != pb.HandoffState_HANDOFF_STATE_ACCEPTED:
+		return failf(exitRejected, "handoff %s was %s by %s", clean(h.GetId()), enumOf(h.GetState()), clean(h.GetSettledBy()))
+	}
+	return nil
+}
+
+// printHandoff shows the Markdown of a handoff, and to a language model how to answer.
+func (c *cli) printHandoff(w io.Writer, answer *pb.GetHandoffResponse) {
+	fmt.Fprint(w, clean(answer.GetMarkdown()))
+	if h := answer.GetHandoff(); isPrompt(w) && h.GetState() == pb.HandoffState_HANDOFF_STATE_PENDING {
+		fmt.Fprintf(w, "\nNext, for %s: %s handoff accept %s, or handoff reject %s REASON\n", handoffTo(h), c.again(), h.GetId(), h.GetId())
+	}
+}
+
+// showHandoff prints what became of a handoff in few lines.
+func (c *cli) showHandoff(cmd *cobra.Command, h *pb.Handoff, verb string) error {
+	return c.show(cmd, h, func(w io.Writer) {
+		fmt.Fprintf(w, "%s %s: %s\n", verb, clean(h.GetId()), oneLine(h.GetTitle()))
+		for _, g := range h.GetGrants() {
+			name := enumOf(g.GetKind()) + " " + oneLine(g.GetName())
+			switch {
+			case g.GetLost():
+				fmt.Fprintf(w, "the %s was lost before\n", name)
+			case g.GetNewFence() != 0:
+				fmt.Fprintf(w, "holds the %s, fence %d\n", name, g.GetNewFence())
+			}
+		}
+		if isPrompt(w) && verb == "created" {
+			fmt.Fprintf(w, "Next: %s handoff get %s --wait 30m to wait for the answer\n", c.again(), h.GetId())
+		}
+	})
+}
+
+func newHandoffListCommand(c *cli) *cobra.Command {
+	request := &pb.ListHandoffsRequest{}
+	var states []string
+	var to string
+	var all bool
+	var limit int
+	cmd := &cobra.Command{
+		Use:               "list",
+		Short:             "List handoffs, oldest first",
+		Long:              "List the pending handoffs, or with --all the settled ones too.",
+		Example:           "  brokerctl handoff list --to builder-1",
+		Args:              cobra.NoArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			for _, name := range states {
+				number, err := parseEnum("state", pb.HandoffState(0).Descriptor(), name)
+				if err != nil {
+					return err
+				}
+				request.States = append(request.States, pb.HandoffState(number))
+			}
+			if len(states) == 0 && !all {
+				request.States = []pb.HandoffState{pb.HandoffState_HANDOFF_STATE_PENDING}
+			}
+			var err error
+			if to != "" {
+				if request.ToAgent, request.ToRole, err = agentOrRole(to); err != nil {
+					return err
+				}
+			}
+			broker, err := c.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			handoffs, err := pages(limit, func(size int32, token string) ([]*pb.Handoff, string, error) {
+				request.PageSize, request.PageToken = size, token
+				page, err := broker.Handoffs().ListHandoffs(cmd.Context(), request)
+				return page.GetHandoffs(), page.GetNextPageToken(), err
+			})
+			if err != nil {
+				return err
+			}
+			return list(c, cmd, handoffs, c.handoffView())
+		},
+	}
+	f := cmd.Flags()
+	names := enumNames(pb.HandoffState(0).Descriptor())
+	f.BoolVar(&all, "all", false, "settled ones too")
+	f.StringArrayVar(&states, "state", nil, "only this state: "+strings.Join(names, ", ")+"; repeatable")
+	f.StringVar(&request.From, "from", "", "only handoffs from this agent")
+	f.StringVar(&to, "to", "", "only handoffs to this agent (and its role), or to role:NAME")
+	f.StringVar(&request.TaskId, "task", "", "only handoffs of this task")
+	limitVar(f, &limit, 0)
+	cmd.MarkFlagsMutuallyExclusive("all", "state")
+	must(cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp)))
+	must(cmd.RegisterFlagCompletionFunc("to", func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+		return c.words(cmd, owners)
+	}))
+	return cmd
+}
+
+// handoffView lists handoffs.
+func (c *cli) handoffView() view[*pb.Handoff] {
+	return view[*pb.Handoff]{
+		columns: []table.Column{
+			{Name: "ID"}, {Name: "STATE", State: true}, {Name: "FROM", Min: 8}, {Name: "TO", Min: 8}, {Name: "TITLE", Min: 16}, {Name: "TASK", Rank: 4},
+			{Name: "CHECKED", Rank: 3}, {Name: "CREATED"}, {Name: "SETTLED", Rank: 2}, {Name: "NOTES", Rank: 1, Min: 16},
+		},
+		row: func(h *pb.Handoff) []string {
+			checked, settled := "", c.when(h.GetSettledAt())
+			if h.GetItems() > 0 {
+				checked = fmt.Sprintf("%d of %d", h.GetChecked(), h.GetItems())
+			}
+			if settled != "" {
+				settled += " by " + h.GetSettledBy()
+			}
+			return []string{
+				h.GetId(), enumOf(h.GetState()), h.GetFrom(), handoffTo(h), h.GetTitle(), h.GetTaskId(), checked, c.when(h.GetCreatedAt()), settled,
+				clip(h.GetNotes(), 100),
+			}
+		},
+		none: "no handoffs",
+	}
+}
+
+func handoffTo(h *pb.Handoff) string {
+	return clean(cond(h.GetToRole() != "", "role:"+h.GetToRole(), h.GetToAgent()))
+}
+
+// agentOrRole reads a receiver that is an agent or a role.
+func agentOrRole(s string) (agent, role string, err error) {
+	target, err := parseReceiver(s)
+	if err != nil {
+		return "", "", err
+	}
+	switch to := target.GetTo().(type) {
+	case *pb.Target_Agent:
+		return to.Agent, "", nil
+	case *pb.Target_Role:
+		return "", to.Role, nil
+	}
+	return "", "", usagef("receiver %q: name an agent or a role: NAME or role:NAME", s)
+}
+
+// handoffWords completes the ids of pending handoffs.
+func handoffWords(ctx context.Context, broker *client.Client) ([]string, error) {
+	page, err := broker.Handoffs().ListHandoffs(ctx, &pb.ListHandoffsRequest{
+		PageSize: maxPage, States: []pb.HandoffState{pb.HandoffState_HANDOFF_STATE_PENDING},
+	})
+	words := make([]string, len(page.GetHandoffs()))
+	for i, h := range page.GetHandoffs() {
+		words[i] = h.GetId() + "\t" + clip(h.GetTitle(), 60)
+	}
+	return words, err
+}
