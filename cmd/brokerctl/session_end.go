@@ -121,7 +121,10 @@ session is open, each file is a snapshot of a different moment.`,
 	return cmd
 }
 
-const manifestFile = "manifest.json"
+const (
+	manifestFile   = "manifest.json"
+	contentsFolder = "artifacts" // of the contents of artifacts
+)
 
 // An exportFolder writes the files of an export.
 type exportFolder struct {
@@ -153,8 +156,12 @@ func (x *exportFolder) write(name string, data []byte) error {
 		if err := x.end(); err != nil {
 			return err
 		}
-		if filepath.Base(name) != name || !filepath.IsLocal(name) {
+		sub := filepath.Dir(name)
+		if !filepath.IsLocal(name) || sub != "." && sub != contentsFolder {
 			return fmt.Errorf("the broker sent a file named %q", name)
+		}
+		if err := os.MkdirAll(filepath.Join(x.dir, sub), 0o700); err != nil {
+			return err
 		}
 		file, err := os.OpenFile(filepath.Join(x.dir, name), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 		if err != nil {
@@ -198,11 +205,19 @@ func (x *exportFolder) report(c *cli, w io.Writer) error {
 		return fmt.Errorf("read the manifest: %w", err)
 	}
 	t := c.newTable(w, table.Column{Name: "FILE", Min: 16}, table.Column{Name: "LINES"}, table.Column{Name: "OF THE ARCHIVE", Rank: 1}, table.Column{Name: "BYTES"})
+	contents, bytes := 0, int64(0)
 	for _, f := range m.Files {
 		if x.sums[f.Name] != f.SHA256 {
 			return fmt.Errorf("%s is not what the manifest says: its SHA-256 is %s", f.Name, x.sums[f.Name])
 		}
+		if filepath.Dir(f.Name) == contentsFolder {
+			contents, bytes = contents+1, bytes+f.Bytes
+			continue
+		}
 		t.row(f.Name, fmt.Sprint(f.Lines), fmt.Sprint(f.Archived), fmt.Sprint(f.Bytes))
+	}
+	if contents > 0 {
+		t.row(fmt.Sprintf("%s/ (%s)", contentsFolder, count(contents, "file")), "", "", fmt.Sprint(bytes))
 	}
 	if err := t.flush(); err != nil {
 		return err

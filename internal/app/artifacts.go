@@ -26,7 +26,7 @@ func openArtifacts(c Config, st *store.Store, journal *events.Log, dir work.Dire
 // artifactPart is the part of an export that has the artifacts.
 func artifactPart(r *artifacts.Repository) retention.Part {
 	return retention.Part{
-		File: "artifacts.jsonl", Kind: "artifacts", Lines: r.Records, Erase: r.Erase, Forget: r.Forget,
+		File: "artifacts.jsonl", Kind: "artifacts", Lines: r.Records, Contents: r.Contents, Erase: r.Erase, Forget: r.Forget,
 		Finished: r.Replaced, Remove: r.Remove,
 	}
 }

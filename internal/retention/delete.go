@@ -119,8 +119,10 @@ func (k *Keeper) exportTo(ctx context.Context, s Session, dir string) error {
 	if err := errors.Join(err, to.close()); err != nil {
 		return errors.Join(err, os.RemoveAll(partial))
 	}
-	if err := k.syncFolder(partial); err != nil {
-		return err
+	for _, sub := range append(to.folders, ".") {
+		if err := k.syncFolder(filepath.Join(partial, sub)); err != nil {
+			return err
+		}
 	}
 	if err := os.RemoveAll(dir); err != nil { // of an attempt that was interrupted before anything was removed
 		return err
@@ -133,9 +135,10 @@ func (k *Keeper) exportTo(ctx context.Context, s Session, dir string) error {
 
 // A folder is a sink that makes files.
 type folder struct {
-	dir  string
-	name string
-	file *os.File
+	dir     string
+	folders []string // made in it
+	name    string
+	file    *os.File
 }
 
 // Piece implements Sink.
@@ -143,6 +146,12 @@ func (f *folder) Piece(name string, data []byte) error {
 	if name != f.name {
 		if err := f.close(); err != nil {
 			return err
+		}
+		if sub := filepath.Dir(name); sub != "." && !slices.Contains(f.folders, sub) {
+			if err := os.Mkdir(filepath.Join(f.dir, sub), 0o700); err != nil {
+				return err
+			}
+			f.folders = append(f.folders, sub)
 		}
 		file, err := os.OpenFile(filepath.Join(f.dir, name), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 		if err != nil {

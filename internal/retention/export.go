@@ -133,11 +133,48 @@ func (k *Keeper) export(ctx context.Context, s Session, to Sink) (Manifest, erro
 		}
 		m.Files = append(m.Files, done)
 	}
-	text, err := json.MarshalIndent(m, "", "  ")
+	contents, err := x.contents()
 	if err != nil {
 		return m, err
 	}
-	return m, to.Piece(manifestFile, append(text, '\n'))
+	m.Files = append(m.Files, contents...)
+	return m, x.manifest(&m)
+}
+
+// contents writes the files that belong to the rows of the parts.
+func (x *exporter) contents() (files []File, err error) {
+	for _, p := range x.Parts {
+		if p.Contents == nil {
+			continue
+		}
+		err := p.Contents(x.ctx, x.session.ID, func(name string, content io.Reader) error {
+			x.begin(name)
+			if err := x.copy(content); err != nil {
+				return err
+			}
+			done, err := x.end()
+			files = append(files, done)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return files, nil
+}
+
+// manifest writes the last file.
+func (x *exporter) manifest(m *Manifest) error {
+	text, err := json.MarshalIndent(m, "", "  ")
+	if err != nil {
+		return err
+	}
+	x.begin(manifestFile)
+	if err := x.copy(bytes.NewReader(append(text, '\n'))); err != nil {
+		return err
+	}
+	_, err = x.end()
+	return err
 }
 
 // An exporter is an export under way.
@@ -182,6 +219,24 @@ func (x *exporter) send(n int) error {
 	x.file.Bytes += int64(n)
 	x.buffer = append(x.buffer[:0], x.buffer[n:]...)
 	return nil
+}
+
+// copy writes a content as it is.
+func (x *exporter) copy(content io.Reader) error {
+	for {
+		x.buffer = slices.Grow(x.buffer[:0], pieceBytes)[:pieceBytes]
+		n, err := io.ReadFull(content, x.buffer)
+		x.buffer = x.buffer[:n]
+		switch {
+		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+			return nil // end writes the rest
+		case err != nil:
+			return err
+		}
+		if err := x.send(n); err != nil {
+			return err
+		}
+	}
 }
 
 func (x *exporter) end() (File, error) {

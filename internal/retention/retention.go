@@ -2,6 +2,7 @@ package retention
 
 import (
 	"context"
+	"io"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -105,6 +106,9 @@ type Part struct {
 	// Lines returns the rows after a name as lines of JSON, and the name of the last one. No lines
 	// are the end.
 	Lines func(q store.Querier, session int64, after string, limit int) ([][]byte, string, error)
+	// Contents passes the files that belong to the rows to a function, each with its name in the export,
+	// in a folder such as artifacts/NAME; nil if there are none.
+	Contents func(ctx context.Context, session int64, to func(file string, content io.Reader) error) error
 	// Erase removes up to about limit rows of a session, and reports whether there may be more; nil if there are few.
 	Erase func(tx *store.Tx, session int64, limit int) (bool, error)
 	// Forget removes all of a session; nil if Messages does.

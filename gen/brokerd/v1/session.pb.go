@@ -676,7 +676,7 @@ func (x *ExportSessionRequest) GetName() string {
 // object with the session's name, the revision, the time, and for each file its name, bytes, lines and sha256.
 type ExportSessionResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Such as messages.jsonl.
+	// Such as messages.jsonl, or artifacts/SHA256 for the content of an artifact.
 	File string `protobuf:"bytes,1,opt,name=file,proto3" json:"file,omitempty"`
 	// At most 1 MiB.
 	Data          []byte `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
