@@ -198,6 +198,9 @@ func (c *Client) Locks() pb.LockServiceClient { return pb.NewLockServiceClient(c
 // Tokens returns the stub of TokenService.
 func (c *Client) Tokens() pb.TokenServiceClient { return pb.NewTokenServiceClient(c.calls) }
 
+// Decisions returns the stub of DecisionService.
+func (c *Client) Decisions() pb.DecisionServiceClient { return pb.NewDecisionServiceClient(c.calls) }
+
 // Blockers returns the stub of BlockerService.
 func (c *Client) Blockers() pb.BlockerServiceClient { return pb.NewBlockerServiceClient(c.calls) }
 

@@ -41,7 +41,7 @@ var outcomes = map[string][]any{
 	"inbox": {&pb.InboxItem{}, &pb.GetInboxSummaryResponse{}}, "receive": {&pb.InboxItem{}}, "init": {initialized{}},
 	"lock acquire": {&pb.AcquireLocksResponse{}}, "lock extend": {&pb.ExtendLocksResponse{}}, "lock get": {&pb.ListLocksResponse{}},
 	"lock list": {&pb.Lock{}, &pb.LockTicket{}}, "lock release": {&pb.ReleaseLocksResponse{}}, "lock revoke": {&pb.ForceReleaseLocksResponse{}},
-	"message cancel": {&pb.CancelMessageResponse{}}, "message get": {&pb.GetMessageResponse{}}, "message list": {&pb.InboxItem{}}, "message report": {messageReport{}},
+	"message cancel": {&pb.CancelMessageResponse{}}, "message get": {&pb.GetMessageResponse{}}, "message list": {&pb.InboxItem{}}, "message report": {messageReport{}}, "report": {sessionPage{}},
 	"message resend": {&pb.ResendMessageResponse{}}, "next": {turnObject{}}, "ping": {pong{}}, "reply": {&pb.ReplyResponse{}}, "send": {&pb.SendResult{}},
 	"review approve": {reviewFacts{}}, "review get": {reviewFacts{}}, "review list": {reviewFacts{}}, "review reject": {reviewFacts{}}, "review revise": {reviewFacts{}}, "review submit": {reviewFacts{}},
 	"session close": {&pb.Session{}}, "session configure": {&pb.Session{}}, "session create": {&pb.Session{}}, "session delete": {&pb.DeleteSessionResponse{}},
