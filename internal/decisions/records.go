@@ -13,7 +13,7 @@ import (
 
 // A record is a decision as an export and the archive have it.
 type record struct {
-	ID          string          `json:"decision_id"`
+	ID          string          `json:"id"`
 	Kind        string          `json:"kind"`
 	State       string          `json:"state"`
 	OpenedBy    string          `json:"opened_by"`

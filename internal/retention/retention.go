@@ -111,7 +111,7 @@ type Part struct {
 	Contents func(ctx context.Context, session int64, to func(file string, content io.Reader) error) error
 	// Erase removes up to about limit rows of a session, and reports whether there may be more; nil if there are few.
 	Erase func(tx *store.Tx, session int64, limit int) (bool, error)
-	// Forget removes all of a session; nil if Messages does.
+	// Forget removes all of a session; nil if Messages or Erase does.
 	Forget func(tx *store.Tx, session int64) error
 
 	// The fields below are for work that finishes, such as tasks. The keeper archives it when it has
