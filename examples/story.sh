@@ -72,6 +72,15 @@ kill_begun() {
   printf '%-12s  (is killed: kill -9)\n' "$1"
 }
 
+# end_begun AGENT... asks the commands that begin has started to end.
+end_begun() {
+  local agent
+  for agent in "$@"; do
+    kill "$(cat "begun-$agent.job")"
+    finish "$agent"
+  done
+}
+
 # check TEXT FILTER COMMAND... asks the broker, and ends the story unless the jq filter accepts the
 # objects that the command prints.
 check() {
@@ -115,7 +124,7 @@ print_command() {
   for word in "${@:2}"; do
     case $word in
       *[\"\$\`\\]*) word="'$word'" ;;
-      *[!A-Za-z0-9_./:=@,+-]* | "") word="\"$word\"" ;;
+      *[!A-Za-z0-9_./:=@%,+-]* | "") word="\"$word\"" ;;
     esac
     line+=" $word"
   done

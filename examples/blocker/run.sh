@@ -6,7 +6,7 @@
 title "A blocker is raised, escalated and resolved"
 team lead architect builder orchestrator
 quietly operator session configure default --escalate-to lead --escalate-to architect --blocker-escalation 1s
-begin orchestrator event follow --after 0 --type blocker.encountered --type blocker.escalated \
+begin orchestrator event follow --after 0 --type BlockerEncountered --type blocker.escalated \
   --type blocker.acknowledged --type blocker.resolved --limit 4
 
 scene "The builder raises a blocker"
