@@ -97,6 +97,8 @@ var masks = []struct {
 }{
 	{regexp.MustCompile(` +`), " "},
 	{regexp.MustCompile(`\b(now|\d+\w+ ago|in \d+\w+|\d+m?s)\b`), "TIME"},
+	{regexp.MustCompile(`\d{4}-\d\d-\d\dT[\d:.]+Z`), "TIME"},
+	{regexp.MustCompile(`\bworker-[12]\b`), "worker"}, // either of them may take a task
 }
 
 // masked returns the lines of a story without what differs from run to run.
