@@ -249,6 +249,8 @@ func (a *App) start(ctx context.Context) error {
 	board.UseRelated(carriers{post, journal, keys})
 	deals := handoffs.New(st, journal, people, letters, board, handoffLocks{held}, c.Clock)
 	connectHandoffs(registry, deals)
+	board.UseRelated(workOfTasks{obstacles})
+	board.UseRelated(workOfTasks{deals})
 	files, err := openArtifacts(c, st, journal, people, space, measured, log)
 	if err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 	"brokerd/internal/state"
 	"brokerd/internal/store"
 	"brokerd/internal/tasks"
+	"brokerd/internal/work"
 )
 
 // connectTasks registers what happens to tasks when something else changes, and what depends on them.
@@ -72,4 +73,21 @@ func (c carriers) Related(q store.Querier, session int64, task string, limit int
 		found = append(found, tasks.Reference{Kind: "state", ID: k.String(), Title: k.String(), Revision: k.Revision})
 	}
 	return found, nil
+}
+
+// workOfTasks finds work of one other kind that names a task.
+type workOfTasks struct {
+	feature interface {
+		OfTask(q store.Querier, session int64, task string, limit int) ([]work.Item, error)
+	}
+}
+
+// Related implements tasks.Related.
+func (w workOfTasks) Related(q store.Querier, session int64, task string, limit int) ([]tasks.Reference, error) {
+	items, err := w.feature.OfTask(q, session, task, limit)
+	found := make([]tasks.Reference, len(items))
+	for i, item := range items {
+		found[i] = tasks.Reference{Kind: item.Kind, ID: item.ID, Title: item.Title, Revision: item.Revision}
+	}
+	return found, err
 }

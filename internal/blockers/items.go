@@ -43,6 +43,17 @@ func (b *Board) Items(q store.Querier, session int64, a work.Agent, limit int) (
 	return items, nil
 }
 
+// OfTask returns the blockers that name a task, the newest first, at most limit.
+func (b *Board) OfTask(q store.Querier, session int64, task string, limit int) ([]work.Item, error) {
+	found, err := read(q.Query(selectOfTask, session, task, limit))
+	items := make([]work.Item, len(found))
+	for i := range found {
+		x := &found[i]
+		items[i] = work.Item{Kind: noun, ID: x.Name(), Revision: x.Revision, Title: x.headline(), State: x.State.String()}
+	}
+	return items, err
+}
+
 // waitsFor returns the agent or role from which the solution is to come: the agents that work on the
 // blocker, or else the last recipient.
 func (b *Blocker) waitsFor() string {

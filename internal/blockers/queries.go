@@ -28,7 +28,7 @@ CREATE TABLE blockers (
 CREATE INDEX blockers_session ON blockers (session, id);
 CREATE INDEX blockers_unresolved ON blockers (session, state, id) WHERE state < 3;
 CREATE INDEX blockers_awaited ON blockers (session, awaited_kind, awaited) WHERE state < 3;
-CREATE INDEX blockers_task ON blockers (session, task_id) WHERE state < 3;
+CREATE INDEX blockers_task ON blockers (session, task_id, id) WHERE task_id <> '';
 CREATE INDEX blockers_agent ON blockers (session, agent) WHERE state < 3;
 CREATE INDEX blockers_escalation ON blockers (escalates_at) WHERE escalates_at IS NOT NULL;
 CREATE INDEX blockers_resolved ON blockers (session, resolved_at) WHERE resolved_at IS NOT NULL;
@@ -88,7 +88,13 @@ FROM blockers WHERE session = ? AND awaited_kind = ? AND awaited = ? AND state <
 ORDER BY id`
 
 const selectStopping = `
-SELECT id FROM blockers WHERE session = ? AND task_id = ? AND state < 3 AND task_blocked = 1 AND id <> ? LIMIT 1`
+SELECT id FROM blockers WHERE session = ? AND task_id = ? AND task_id <> '' AND state < 3 AND task_blocked = 1 AND id <> ? LIMIT 1`
+
+const selectOfTask = `
+SELECT ` + blockerColumns + `
+FROM blockers WHERE session = ? AND task_id = ? AND task_id <> ''
+ORDER BY id DESC
+LIMIT ?`
 
 const selectDue = `
 SELECT ` + blockerColumns + `

@@ -3,6 +3,8 @@ package blockers_test
 import (
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	pb "brokerd/gen/brokerd/v1"
 )
 
@@ -80,5 +82,24 @@ func TestTask_OfADeregisteredAgentIsReadyAndItsBlockerResolved(t *testing.T) {
 	b.wantTask("t1", pb.TaskState_TASK_STATE_READY)
 	if got := b.get(x.Id); got.State != pb.BlockerState_BLOCKER_STATE_RESOLVED {
 		t.Errorf("got %v", got)
+	}
+}
+
+func TestTask_NamesTheBlockersThatCarryItsID(t *testing.T) {
+	w := newWorld(t)
+	a := w.agent("a", "builder")
+	a.claim("t1")
+	first, second := a.raise(&pb.RaiseBlockerRequest{TaskId: "t1"}), a.raise(&pb.RaiseBlockerRequest{TaskId: "t1", Reason: "no time"})
+	a.raise(&pb.RaiseBlockerRequest{})
+	out, err := a.tasks.GetTask(a.ctx, &pb.GetTaskRequest{TaskId: "t1", View: pb.TaskView_TASK_VIEW_FULL})
+	must(t, err)
+	var ids []string
+	for _, r := range out.References {
+		if r.Kind == "blocker" {
+			ids = append(ids, r.Id+" "+r.Title)
+		}
+	}
+	if d := cmp.Diff([]string{second.Id + " no time", first.Id + " no credentials"}, ids); d != "" {
+		t.Error(d)
 	}
 }

@@ -230,6 +230,11 @@ func TestAccept_MovesTheClaimOfTheTask(t *testing.T) {
 
 	h = b.create(&pb.CreateHandoffRequest{ToAgent: "a", TaskId: "t1"}) // a task that the sender does not hold may be named
 	a.accept(h.Id)
+	full, err := b.tasks.GetTask(b.ctx, &pb.GetTaskRequest{TaskId: "t1", View: pb.TaskView_TASK_VIEW_FULL})
+	must(t, err)
+	if n := slices.IndexFunc(full.References, func(r *pb.TaskReference) bool { return r.Kind == "handoff" }); n < 0 || full.References[n].Id != h.Id {
+		t.Errorf("the task names %v", full.References)
+	}
 }
 
 func TestAccept_ATaskThatTheSenderHasClaimedAgainIsLost(t *testing.T) {

@@ -39,6 +39,17 @@ func (d *Desk) Items(q store.Querier, session int64, a work.Agent, limit int) ([
 	return items, nil
 }
 
+// OfTask returns the handoffs that name a task, the newest first, at most limit.
+func (d *Desk) OfTask(q store.Querier, session int64, task string, limit int) ([]work.Item, error) {
+	found, err := read(q.Query(selectOfTask, session, task, limit))
+	items := make([]work.Item, len(found))
+	for i := range found {
+		h := &found[i]
+		items[i] = work.Item{Kind: noun, ID: h.Name(), Revision: h.Revision, Title: h.Title, State: h.State.String()}
+	}
+	return items, err
+}
+
 // Counts counts the pending handoffs of a session.
 func (d *Desk) Counts(q store.Querier, session int64) ([]work.Count, error) {
 	n := work.Count{Kind: noun, State: Pending.String()}

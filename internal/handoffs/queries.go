@@ -27,6 +27,7 @@ CREATE TABLE handoffs (
 );
 CREATE INDEX handoffs_session ON handoffs (session, id);
 CREATE INDEX handoffs_pending ON handoffs (session, id) WHERE state = 1;
+CREATE INDEX handoffs_task ON handoffs (session, task_id, id) WHERE task_id <> '';
 CREATE INDEX handoffs_settled ON handoffs (session, settled_at) WHERE settled_at IS NOT NULL;
 `}}
 }
@@ -79,6 +80,12 @@ const selectPendingFor = `
 SELECT ` + contentColumns + `
 FROM handoffs WHERE session = ? AND state = 1 AND to_agent = ?
 ORDER BY id`
+
+const selectOfTask = `
+SELECT ` + noContent + `
+FROM handoffs WHERE session = ? AND task_id = ? AND task_id <> ''
+ORDER BY id DESC
+LIMIT ?`
 
 const selectRecords = `
 SELECT ` + contentColumns + `

@@ -1,0 +1,140 @@
+package blockers_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pb "brokerd/gen/brokerd/v1"
+)
+
+func TestItems_ShowEachSideWhatItCanDo(t *testing.T) {
+	w := newWorld(t)
+	lead, a, idle := w.agent("boss", "lead"), w.agent("a", "builder"), w.agent("idle", "scribe")
+	x := a.raise(&pb.RaiseBlockerRequest{})
+	want := func(who *actor, relation pb.WorkRelation, command string) {
+		t.Helper()
+		out, err := who.registry.GetAgent(who.ctx, &pb.GetAgentRequest{View: pb.AgentView_AGENT_VIEW_FULL})
+		must(t, err)
+		items := out.GetHoldings().GetWork()
+		if len(items) != 1 || items[0].Id != x.Id || items[0].Relation != relation || !strings.Contains(items[0].Commands[0], command) {
+			t.Errorf("%s has the items %v", who.name, items)
+		}
+	}
+	want(lead, pb.WorkRelation_WORK_RELATION_OWES, "blocker ack "+x.Id)
+	want(a, pb.WorkRelation_WORK_RELATION_OPENED, "blocker get "+x.Id)
+	lead.ack(x.Id)
+	want(lead, pb.WorkRelation_WORK_RELATION_HOLDS, "blocker resolve "+x.Id)
+	out, err := idle.registry.GetAgent(idle.ctx, &pb.GetAgentRequest{View: pb.AgentView_AGENT_VIEW_FULL})
+	must(t, err)
+	if n := len(out.GetHoldings().GetWork()); n != 0 {
+		t.Errorf("an agent that has nothing to do with it has %d items", n)
+	}
+	status, err := w.operator().admin.GetStatus(a.ctx, &pb.GetStatusRequest{})
+	must(t, err)
+	if len(status.Work) != 1 || status.Work[0].Kind != "blocker" || status.Work[0].State != "acknowledged" || status.Work[0].Count != 1 {
+		t.Errorf("the status counts %v", status.Work)
+	}
+}
+
+func TestExplain_SaysWhyABlockerLasts(t *testing.T) {
+	w := newWorld(t)
+	a := w.agent("a", "builder")
+	o := w.operator()
+	explain := func(in *pb.ExplainRequest) *pb.Finding {
+		t.Helper()
+		out, err := o.admin.Explain(o.ctx, in)
+		must(t, err)
+		for _, f := range out.Findings {
+			if strings.HasPrefix(f.Subject, "blocker ") {
+				return f
+			}
+		}
+		return nil
+	}
+	x := a.raise(&pb.RaiseBlockerRequest{Awaited: &pb.AwaitedObject{Object: &pb.AwaitedObject_Agent{Agent: "dba-1"}}})
+	f := explain(&pb.ExplainRequest{Subject: &pb.ExplainRequest_Blocker{Blocker: x.Id}})
+	says := f.GetSummary() + strings.Join(f.GetReasons(), ", ")
+	for _, want := range []string{"a is blocked", "dba-1, which is not registered", "no agent was notified"} {
+		if !strings.Contains(says, want) {
+			t.Errorf("explain does not say %q: %v", want, f)
+		}
+	}
+	if explain(&pb.ExplainRequest{}) == nil || explain(&pb.ExplainRequest{Subject: &pb.ExplainRequest_Agent{Agent: "a"}}) == nil {
+		t.Error("explain without a subject, or about the agent, does not name the blocker")
+	}
+	a.resolve(x.Id, "")
+	if f := explain(&pb.ExplainRequest{Subject: &pb.ExplainRequest_Blocker{Blocker: x.Id}}); !strings.Contains(f.GetSummary(), "has resolved") {
+		t.Errorf("explain says %v", f)
+	}
+	if f := explain(&pb.ExplainRequest{}); f != nil {
+		t.Errorf("explain still names %v", f)
+	}
+	_, err := o.admin.Explain(o.ctx, &pb.ExplainRequest{Subject: &pb.ExplainRequest_Blocker{Blocker: "b-99999"}})
+	refused(t, err, codes.NotFound, "BLOCKER_NOT_FOUND")
+}
+
+func TestSession_ExportHasItsBlockersAndDeletionRemovesThem(t *testing.T) {
+	w := newWorld(t)
+	o := w.in("other", "")
+	_, err := o.sessions.CreateSession(o.ctx, &pb.CreateSessionRequest{Name: "other"})
+	must(t, err)
+	x := o.raise(&pb.RaiseBlockerRequest{})
+	o.resolve(x.Id, "granted")
+	stream, err := o.sessions.ExportSession(o.ctx, &pb.ExportSessionRequest{Name: "other"})
+	must(t, err)
+	var files bytes.Buffer
+	for {
+		chunk, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		must(t, err)
+		files.Write(chunk.GetData())
+	}
+	if !strings.Contains(files.String(), `"id":"`+x.Id+`"`) {
+		t.Error("the export has no blocker")
+	}
+	_, err = o.sessions.CloseSession(o.ctx, &pb.CloseSessionRequest{Name: "other"})
+	must(t, err)
+	_, err = o.sessions.DeleteSession(o.ctx, &pb.DeleteSessionRequest{Name: "other"})
+	must(t, err)
+	_, err = o.sessions.CreateSession(o.ctx, &pb.CreateSessionRequest{Name: "other"})
+	must(t, err)
+	out, err := o.ListBlockers(o.ctx, &pb.ListBlockersRequest{})
+	must(t, err)
+	if len(out.Blockers) != 0 {
+		t.Errorf("the new session has %v", out.Blockers)
+	}
+}
+
+func TestRetention_ArchivesResolvedBlockersAlone(t *testing.T) {
+	w := newWorld(t)
+	a, o := w.agent("a", "builder"), w.operator()
+	_, err := o.sessions.ConfigureSession(o.ctx, &pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{MessageRetention: durationpb.New(time.Minute)}})
+	must(t, err)
+	open, done := a.raise(&pb.RaiseBlockerRequest{}), a.raise(&pb.RaiseBlockerRequest{})
+	a.resolve(done.Id, "")
+	for o.ctx.Err() == nil {
+		w.Clock.Advance(time.Second)
+		out, err := o.ListBlockers(o.ctx, &pb.ListBlockersRequest{})
+		must(t, err)
+		if len(out.Blockers) < 2 {
+			if len(out.Blockers) == 0 || out.Blockers[0].Id != open.Id {
+				t.Errorf("%v are left", out.Blockers)
+			}
+			break
+		}
+	}
+	files, err := filepath.Glob(filepath.Join(w.Dir(), "archive", "default", "blockers-*.jsonl.gz"))
+	if err != nil || len(files) != 1 {
+		t.Errorf("the archive has %v, %v", files, err)
+	}
+}
