@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -29,6 +30,7 @@ import (
 // The team: agents that talk to each other in all ways at once, of which two are killed and come again.
 const (
 	teamSize     = 20
+	teamTasks    = 200
 	teamPace     = 20 * time.Millisecond // between two sends of one agent
 	teamAnswered = 30 * time.Second      // no question may stay without an answer for longer
 )
@@ -59,8 +61,9 @@ func (a *teamAgent) run(ctx context.Context, first, count int, done func()) erro
 	if _, err := a.client.Channels().SubscribeChannel(ctx, &pb.SubscribeChannelRequest{Channel: "news"}); err != nil {
 		return err
 	}
-	worked := make(chan error, 1)
+	worked := make(chan error, 2)
 	go func() { worked <- a.client.Work(ctx, client.WorkOptions{Concurrency: 8}, a.work) }()
+	go func() { worked <- a.client.WorkTasks(ctx, client.TaskOptions{Resume: true}, a.task) }()
 	for number := first; number <= count; number++ {
 		if err := a.say(ctx, number); err != nil {
 			return fmt.Errorf("%s, message %d: %w", a.name, number, err)
@@ -69,7 +72,17 @@ func (a *teamAgent) run(ctx context.Context, first, count int, done func()) erro
 		pause(ctx, teamPace)
 	}
 	done()
-	return <-worked
+	return errors.Join(<-worked, <-worked)
+}
+
+// task takes its time for a task.
+func (a *teamAgent) task(ctx context.Context, c *client.TaskClaim) error {
+	c.Result = a.name
+	if err := c.Report(ctx, 0.5, "half done"); err != nil {
+		return err
+	}
+	pause(ctx, teamPace)
+	return nil
 }
 
 // say sends one message: to one, to all, to the channel, or as a question, whose answer it waits for. A message that
@@ -119,14 +132,15 @@ func (a *teamAgent) work(ctx context.Context, c *client.Claim) error {
 	}
 	_, err := a.client.Messages().Reply(ctx, &pb.ReplyRequest{
 		Id:      c.Message.GetId(),
-		Message: &pb.Message{Type: "answer", Subject: "re: " + c.Message.GetSubject()},
+		Message: &pb.Message{Type: "response", Subject: "re: " + c.Message.GetSubject()},
 	})
 	return err
 }
 
-// TestTeam_LosesNothingAndWaitsForNobody shows that 20 agents can talk in all ways at once while two of them are killed.
-// TEAM_MESSAGES is how many each of them sends (100).
-func TestTeam_LosesNothingAndWaitsForNobody(t *testing.T) {
+// TestTeam_LosesNothingAndFinishesEveryTaskOnce shows that 20 agents can talk in all ways at once, and work through 200
+// tasks that depend on each other, while two of the agents are killed. TEAM_MESSAGES is how many messages each of them
+// sends (100).
+func TestTeam_LosesNothingAndFinishesEveryTaskOnce(t *testing.T) {
 	count := int(fromEnvironment(t, "TEAM_MESSAGES", 100))
 	ctx := t.Context()
 	d := newDaemon(t, processtest.Build(t))
@@ -143,6 +157,7 @@ func TestTeam_LosesNothingAndWaitsForNobody(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	needs := planTeam(ctx, t, d)
 	address := d.Address()
 	team := &team{times: map[string]int{}}
 	var senders, workers sync.WaitGroup
@@ -184,6 +199,7 @@ func TestTeam_LosesNothingAndWaitsForNobody(t *testing.T) {
 		return
 	}
 	verifyTeam(ctx, t, d, team, count)
+	verifyTasks(ctx, t, d, needs)
 	slices.Sort(team.took)
 	t.Logf("%d deliveries between living agents, from send to receive p50 %v, p95 %v, p99 %v", len(team.took),
 		team.quantile(50), team.quantile(95), team.quantile(99))
@@ -192,6 +208,56 @@ func TestTeam_LosesNothingAndWaitsForNobody(t *testing.T) {
 	}
 	if err := d.Check(ctx); err != nil {
 		t.Error(err)
+	}
+}
+
+// planTeam creates the tasks, each of which may need others, and returns what each one needs.
+func planTeam(ctx context.Context, t *testing.T, d *daemon) map[string][]string {
+	t.Helper()
+	needs := map[string][]string{}
+	request := &pb.CreateTasksRequest{}
+	for i := range teamTasks {
+		one := &pb.NewTask{Id: fmt.Sprintf("step-%03d", i), Title: "a step"}
+		for _, before := range []int{i - 7, i - 20} { // twenty ways, tied together
+			if before >= 0 {
+				one.DependsOn = append(one.DependsOn, fmt.Sprintf("step-%03d", before))
+			}
+		}
+		needs[one.Id] = one.DependsOn
+		request.Tasks = append(request.Tasks, one)
+	}
+	if _, err := d.tasks.CreateTasks(ctx, request); err != nil {
+		t.Fatal(err)
+	}
+	return needs
+}
+
+// verifyTasks goes through the events: every task was completed once, after those that it needs.
+func verifyTasks(ctx context.Context, t *testing.T, d *daemon, needs map[string][]string) {
+	t.Helper()
+	completed := map[string]int{}
+	err := listEvents(ctx, d, func(e *pb.Event) {
+		if e.GetType() != "task.completed" {
+			return
+		}
+		completed[e.GetTaskId()]++
+		for _, need := range needs[e.GetTaskId()] {
+			if completed[need] == 0 {
+				t.Errorf("%s was completed before %s, which it needs", e.GetTaskId(), need)
+			}
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id := range needs {
+		if completed[id] != 1 {
+			t.Errorf("%s was completed %d times", id, completed[id])
+		}
+	}
+	stuck, err := d.admin.Explain(ctx, &pb.ExplainRequest{})
+	if err != nil || len(stuck.GetFindings()) > 0 {
+		t.Errorf("something still waits: %v (%v)", stuck, err)
 	}
 }
 
@@ -226,7 +292,7 @@ func awaitDrained(ctx context.Context, t *testing.T, d *daemon) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s.GetWaiting() == 0 && s.GetClaimed() == 0 {
+		if s.GetWaiting() == 0 && s.GetClaimed() == 0 && len(s.GetWork()) == 0 {
 			return
 		}
 		pause(ctx, 10*time.Millisecond)
@@ -256,7 +322,7 @@ func verifyTeam(ctx context.Context, t *testing.T, d *daemon, team *team, count 
 					t.Errorf("%q of %s is %v for %s", m.GetSubject(), m.GetSender(), delivery.GetState(), delivery.GetMailbox())
 				}
 				who := delivery.GetMailbox()
-				if who < mate(teamSize-2) && m.GetType() != "question" && m.GetType() != "answer" && team.times[who+" "+m.GetSubject()] != 1 {
+				if who < mate(teamSize-2) && m.GetType() != "question" && m.GetType() != "response" && team.times[who+" "+m.GetSubject()] != 1 {
 					t.Errorf("%s got %q %d times", who, m.GetSubject(), team.times[who+" "+m.GetSubject()])
 				}
 			}
