@@ -18,7 +18,7 @@ func newAgentCommand(c *cli) *cobra.Command {
 	return group("agent", "Register, find, run and direct agents", "", "  brokerctl agent list --role builder",
 		append([]*cobra.Command{
 			newAgentRegisterCommand(c), newAgentRunCommand(c), newAgentGetCommand(c), newAgentListCommand(c), newAgentHeartbeatCommand(c), newAgentCheckpointCommand(c),
-			newAgentDeregisterCommand(c),
+			newAgentDeregisterCommand(c), newAgentShutdownCommand(c),
 		}, newDirectiveCommands(c)...)...)
 }
 

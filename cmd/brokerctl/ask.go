@@ -94,6 +94,7 @@ whole text: otherwise the number is taken for the ID.`,
 	}
 	f := cmd.Flags()
 	o.contentOptions.AddFlags(f)
+	o.addPriority(f)
 	f.BoolVar(&o.ack, "ack", false, "also finish the claim of the answered message")
 	f.StringVar(&o.subject, "subject", "", "one line, beside the text (default: Re: and the subject of the answered message)")
 	f.StringVar(&o.kind, "type", "", "type of the message (default: message)")

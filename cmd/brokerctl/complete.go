@@ -272,14 +272,16 @@ func deadWords(ctx context.Context, broker *client.Client) ([]string, error) {
 	return words, err
 }
 
-// reviewWords returns the scopes of reviews.
-func reviewWords(ctx context.Context, broker *client.Client) ([]string, error) {
-	reviews, err := broker.ListReviews(ctx)
-	var words []string
-	for _, r := range reviews {
-		words = append(words, r.Scope+"\t"+oneLine(factsOf(r).String()))
+// decisionWords returns the completion of unfinished decisions of a kind: scopes, or ids without one.
+func decisionWords(kind pb.DecisionKind) wordList {
+	return func(ctx context.Context, broker *client.Client) ([]string, error) {
+		page, err := broker.Decisions().ListDecisions(ctx, &pb.ListDecisionsRequest{Kind: kind, States: unfinishedDecisions, PageSize: maxPage})
+		var words []string
+		for _, d := range page.GetDecisions() {
+			words = append(words, scopeOrID(d)+"\t"+oneLine(decisionLine(d)))
+		}
+		return words, err
 	}
-	return words, err
 }
 
 // completeResend completes a message and then its recipients.

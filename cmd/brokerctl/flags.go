@@ -87,7 +87,7 @@ func (o *timeRange) parse(c *cli) (since, until *timestamppb.Timestamp, err erro
 	return since, until, err
 }
 
-// contentOptions are the parts of a message that send, reply and review share.
+// contentOptions are the parts that messages and decisions share.
 type contentOptions struct {
 	body, payload string
 	priority      string
@@ -99,9 +99,13 @@ type contentOptions struct {
 func (o *contentOptions) AddFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.body, "body", "", "the text; @FILE reads a file, - standard input")
 	f.StringVar(&o.payload, "payload", "", "any JSON; @FILE reads a file, - standard input")
-	f.StringVar(&o.priority, "priority", "", "1 to 10, or low (3), normal (5), high (7), critical (10)")
 	f.StringArrayVar(&o.files, "file", nil, "a file it is about; repeatable")
 	f.StringArrayVar(&o.artifacts, "artifact", nil, "an artifact it is about; repeatable")
+}
+
+// addPriority adds the option of a message.
+func (o *contentOptions) addPriority(f *pflag.FlagSet) {
+	f.StringVar(&o.priority, "priority", "", "1 to 10, or low (3), normal (5), high (7), critical (10)")
 }
 
 // limitVar adds the option of a list.

@@ -127,6 +127,16 @@ func ifSet[T any](cmd *cobra.Command, flag string, v T) *T {
 	return &v
 }
 
+// atLeast refuses a command line without the first arguments; more may follow.
+func atLeast(names ...string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) < len(names) {
+			return usagef("%s is missing", names[len(args)])
+		}
+		return nil
+	}
+}
+
 // exactly is cobra.ExactArgs with an error that says what is missing.
 func exactly(names ...string) cobra.PositionalArgs {
 	return between(len(names), names...)

@@ -197,6 +197,7 @@ var reasons = map[string]reason{
 	"LOCK_LOST":         {exitLost, ""},
 	"TASK_LOST":         {exitLost, "stop working on it"},
 	"TOKEN_LOST":        {exitLost, ""},
+	"TOKEN_NOT_HELD":    {exitConflict, "brokerctl token acquire producer_critic NAME"},
 	"FENCE_LOST":        {exitLost, ""},
 	"STALE_INCARNATION": {exitLost, ""},
 

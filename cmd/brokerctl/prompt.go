@@ -96,7 +96,7 @@ var directives = []struct{ kind, short, advice string }{
 	{"halt", "Stop agents: they receive only directives until a resume", "stop working now; nothing but directives comes until a resume"},
 	{"resume", "Let halted agents continue", "go on working"},
 	{"terminate", "Tell agents to end", "end now: release what you hold, deregister with agent deregister, and stop"},
-	{"shutdown_request", "", "finish or release what you hold, reply that you accept or why not, deregister, and stop"},
+	{"shutdown_request", "", "finish or release what you hold, deregister, and stop"},
 }
 
 // advice says what a directive wants; "" for other messages.

@@ -2,311 +2,252 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"io"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"brokerd/client"
-	"brokerd/cmd/brokerctl/table"
 	pb "brokerd/gen/brokerd/v1"
 )
 
+// The kinds of decisions that have commands of their own.
+const (
+	kindReview   = pb.DecisionKind_DECISION_KIND_REVIEW
+	kindPlan     = pb.DecisionKind_DECISION_KIND_PLAN
+	kindShutdown = pb.DecisionKind_DECISION_KIND_SHUTDOWN
+)
+
 func newReviewCommand(c *cli) *cobra.Command {
-	return group("review", "Submit work for review, and review it", `A review has rounds between a producer and a critic: review submit sends the
-work and waits for the verdict; review approve, revise or reject is the verdict.
-The token (review, SCOPE) passes between them with the work.
-
-SCOPE names what is reviewed, such as a feature. After 3 rounds without approval
-(--max-rounds) a role decides that the session's setting escalate-to names. Both
-sides can run their commands again after a crash.`,
+	return group("review", "Submit work for review, and review it", `A review has rounds: review submit sends the work to a reviewer, and review
+approve, revise or reject is the verdict. SCOPE names what is reviewed, such as a
+feature. After revise in the last round (--max-rounds), or at the --deadline, an
+agent of the session's escalate-to roles decides.`,
 		"  brokerctl review list",
-		newReviewSubmitCommand(c),
-		newVerdictCommand(c, client.Approved, "approve", "Approve the submitted work; this ends the review", "Looks right to me"),
-		newVerdictCommand(c, client.Revise, "revise", "Ask for changes; the producer submits again", "Line 42 drops an error"),
-		newVerdictCommand(c, client.Rejected, "reject", "Reject the submitted work; this ends the review", "We do not need this any more"),
-		newReviewListCommand(c), newReviewGetCommand(c))
+		newSubmitCommand(c, kindReview),
+		newVerdictCommand(c, kindReview, "approve", "Approve the submitted work; this ends the review", "Looks right to me"),
+		newVerdictCommand(c, kindReview, "revise", "Ask for changes; the producer submits again", "Line 42 drops an error"),
+		newVerdictCommand(c, kindReview, "reject", "Reject the submitted work; this ends the review", "We no longer need this"),
+		newDecisionGetCommand(c, kindReview), newDecisionListCommand(c, kindReview))
 }
 
-// message builds what the options describe.
-func (o contentOptions) message(c *cli, cmd *cobra.Command) (*pb.Message, error) {
-	s := sendOptions{contentOptions: o}
-	return s.content(c, cmd)
+func newPlanCommand(c *cli) *cobra.Command {
+	return group("plan", "Submit plans, and approve them", `A plan is submitted, revised and approved like a review (brokerctl help review).`,
+		"  brokerctl plan list",
+		newSubmitCommand(c, kindPlan),
+		newVerdictCommand(c, kindPlan, "approve", "Approve a plan", "Go ahead"),
+		newVerdictCommand(c, kindPlan, "revise", "Ask for changes of a plan", "Split the second step"),
+		newVerdictCommand(c, kindPlan, "reject", "Reject a plan", "Out of scope"),
+		newDecisionGetCommand(c, kindPlan), newDecisionListCommand(c, kindPlan))
 }
 
-// reviewWait is how long review submit waits by default: shorter than the 2 min that many agents'
-// tools give a command.
-const reviewWait = 90 * time.Second
+// A submission is what is submitted for a decision.
+type submission struct {
+	contentOptions
+	request  pb.OpenDecisionRequest
+	deadline string
+	wait     time.Duration
+}
 
-func newReviewSubmitCommand(c *cli) *cobra.Command {
-	var o contentOptions
-	var rounds int
-	var wait time.Duration
+// AddFlags adds the options; wait is the default of --wait.
+func (o *submission) AddFlags(cmd *cobra.Command, wait time.Duration) {
+	f := cmd.Flags()
+	o.contentOptions.AddFlags(f)
+	f.StringVar(&o.request.TaskId, "task", "", "the task it belongs to")
+	f.StringVar(&o.request.ThreadId, "thread", "", "the thread of its messages")
+	f.StringVar(&o.deadline, "deadline", "", "when it escalates without a verdict: a duration such as 30m, or a time")
+	f.Int32Var(&o.request.MaxRounds, "max-rounds", 3, "rounds with the verdict revise until it escalates")
+	durationVar(f, &o.wait, "wait", wait, "how long to wait for the verdict; 0: do not wait")
+	addRequestID(cmd, &o.request.RequestId)
+}
+
+// read fills in the request from the options.
+func (o *submission) read(c *cli, cmd *cobra.Command) (err error) {
+	s := sendOptions{contentOptions: o.contentOptions}
+	m, err := s.content(c, cmd)
+	if err != nil {
+		return err
+	}
+	o.request.Content = &pb.DecisionContent{Body: m.GetBody(), Payload: m.GetPayload(), Files: m.GetFiles(), Artifacts: m.GetArtifacts()}
+	o.request.Deadline, err = c.parseTime("deadline", o.deadline, +1)
+	return err
+}
+
+// to sets the addressee.
+func (o *submission) to(receiver string) error {
+	target, err := parseReceiver(receiver)
+	if err != nil {
+		return err
+	}
+	switch to := target.GetTo().(type) {
+	case *pb.Target_Agent:
+		o.request.To = &pb.OpenDecisionRequest_Agent{Agent: to.Agent}
+	case *pb.Target_Role:
+		o.request.To = &pb.OpenDecisionRequest_Role{Role: to.Role}
+	default:
+		return usagef("receiver %q: an agent or role:NAME decides", receiver)
+	}
+	return nil
+}
+
+// submitWait is how long submit waits by default: shorter than the 2 min that many agents' tools
+// give a command.
+const submitWait = 90 * time.Second
+
+func newSubmitCommand(c *cli, kind pb.DecisionKind) *cobra.Command {
+	o := submission{request: pb.OpenDecisionRequest{Kind: kind}}
+	noun, example := "work for review", `  brokerctl --agent builder-1 review submit login critic-1 "The login page"
+  git diff | brokerctl review submit login role:critic --body -`
+	if kind == kindPlan {
+		noun, example = "a plan", `  brokerctl --agent builder-1 plan submit login lead --body @plan.md`
+	}
 	cmd := &cobra.Command{
-		Use:   "submit SCOPE RECEIVER [SUBJECT]",
-		Short: "Submit work for review and wait for the verdict",
-		Long: `Submit work for review and wait for the verdict, up to --wait. RECEIVER is the
-critic: another agent, or role:NAME.
+		Use:   "submit SCOPE [RECEIVER [TITLE]]",
+		Short: "Submit " + noun + " and wait for the verdict",
+		Long: "Submit " + noun + ` and wait for the verdict, up to --wait. RECEIVER is another
+agent, or role:NAME. After the verdict revise, the same command submits the next
+round to the same receiver.
 
 Exit codes:
   0   approved; with --wait 0: submitted
-  10  revise: change the work and submit it again
+  10  revise: change it and submit it again
   11  rejected
-  4   no verdict came within --wait
-
-After exit code 4, run the same command again: it submits nothing twice, and
-waits on, or prints the verdict that has come meanwhile.`,
-		Example: `  brokerctl --agent builder-1 review submit login critic-1 "The login page"
-  git diff | brokerctl review submit login role:critic --body -`,
-		Args:              between(2, "the scope", "the critic", "the subject"),
-		ValidArgsFunction: c.completeArgs(false, reviewWords, owners),
+  4   no verdict came within --wait`,
+		Example:           example,
+		Args:              between(1, "the scope", "the receiver", "the title"),
+		ValidArgsFunction: c.completeArgs(false, decisionWords(kind), owners),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			s := client.Submission{Scope: args[0], MaxRounds: rounds, NoWait: wait == 0}
-			var err error
-			if s.Message, err = o.message(c, cmd); err != nil {
-				return err
-			}
-			if s.To, err = parseReceiver(args[1]); err != nil {
-				return err
-			}
-			if s.To.GetAgent() == "" && s.To.GetRole() == "" {
-				return usagef("the critic is %s; it must be an agent or role:NAME", args[1])
-			}
-			if len(args) > 2 {
-				s.Message.Subject = args[2]
-			}
-			broker, err := c.connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			ctx := cmd.Context()
-			if wait > 0 {
-				// Not a deadline: the broker would see it end first, and only say that the call was cancelled.
-				var stop context.CancelFunc
-				ctx, stop = context.WithCancel(ctx)
-				defer time.AfterFunc(wait, stop).Stop()
-				defer stop()
-			}
-			done := c.progress(wait, "the verdict")
-			review, err := broker.SubmitReview(ctx, s)
-			done()
-			if ctx.Err() != nil && cmd.Context().Err() == nil {
-				return failf(exitNothing, "no verdict on %s within %s; run the same command again to wait on", args[0], short(wait))
-			}
-			if err != nil {
-				return err
-			}
-			if err := c.showReview(cmd, review); err != nil {
-				return err
-			}
-			switch review.Decision() {
-			case client.Revise:
-				return failf(exitRevise, "")
-			case client.Rejected:
-				return failf(exitRejected, "")
-			}
-			return nil
-		},
-	}
-	o.AddFlags(cmd.Flags())
-	cmd.Flags().IntVar(&rounds, "max-rounds", client.DefaultMaxRounds, "rounds without approval until the escalate-to role decides; the first submission sets it")
-	durationVar(cmd.Flags(), &wait, "wait", reviewWait, "how long to wait for the verdict; 0: do not wait")
-	return cmd
-}
-
-func newVerdictCommand(c *cli, d client.Decision, verb, about, words string) *cobra.Command {
-	var o contentOptions
-	cmd := &cobra.Command{
-		Use:         verb + " SCOPE [TEXT...]",
-		Short:       about,
-		Long:        about + cond(d == client.Approved, ".", ".\n\nThe flags are those of brokerctl review approve."),
-		Annotations: map[string]string{flagsOf: cond(d == client.Approved, "", "review approve")},
-		Example:     fmt.Sprintf("  brokerctl --agent critic-1 review %s login %q", verb, words),
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return usagef("the scope is missing: brokerctl review list shows them")
-			}
-			return nil
-		},
-		ValidArgsFunction: c.completeArgs(false, reviewWords),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			m, err := o.message(c, cmd)
-			if err != nil {
+			o.request.Scope = args[0]
+			if err := o.read(c, cmd); err != nil {
 				return err
 			}
 			if len(args) > 1 {
-				if m.Body != "" {
-					return usagef("the text is given twice, as argument and with --body")
+				if err := o.to(args[1]); err != nil {
+					return err
 				}
-				m.Body = strings.Join(args[1:], " ")
 			}
-			broker, err := c.connect(cmd.Context())
-			if err != nil {
-				return err
+			if len(args) > 2 {
+				o.request.Title = args[2]
 			}
-			review, err := broker.DecideReview(cmd.Context(), args[0], d, m)
-			if errors.Is(err, client.ErrNothingToReview) {
-				return failf(exitNotFound, "%v (%s review list)", err, c.again())
-			}
-			if err != nil {
-				return err
-			}
-			return c.showReview(cmd, review)
+			return c.submit(cmd, &o)
 		},
 	}
-	o.AddFlags(cmd.Flags())
+	o.AddFlags(cmd, submitWait)
+	if kind == kindReview {
+		cmd.Flags().BoolVar(&o.request.PassToken, "pass-token", false, "pass the token producer_critic SCOPE with the rounds; the agent must hold it")
+	}
 	return cmd
 }
 
-func newReviewListCommand(c *cli) *cobra.Command {
-	var all bool
-	var limit int
-	cmd := &cobra.Command{
-		Use:               "list",
-		Short:             "List the reviews without a verdict",
-		Example:           "  brokerctl review list\n  brokerctl review list --all -o json",
-		Args:              cobra.NoArgs,
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			broker, err := c.connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			found, err := broker.ListReviews(cmd.Context())
-			if err != nil {
-				return err
-			}
-			format, err := c.format()
-			if err != nil {
-				return err
-			}
-			found = slices.DeleteFunc(found, func(r *client.Review) bool { return r.Verdict != nil && !all })
-			if limit > 0 {
-				found = found[:min(limit, len(found))]
-			}
-			out := cmd.OutOrStdout()
-			switch {
-			case format == formatJSON:
-				for _, r := range found {
-					if err := c.showReview(cmd, r); err != nil {
-						return err
-					}
-				}
-				return nil
-			case len(found) == 0:
-				fmt.Fprintln(cmd.ErrOrStderr(), "nothing waits for a review")
-				return nil
-			case format == formatPrompt:
-				out = promptOutput{out}
-			}
-			return c.printReviews(out, found)
-		},
+// submit opens a decision, or the next round of the calling agent's own one, and waits for the
+// verdict. It sends nothing while that one waits for its verdict.
+func (c *cli) submit(cmd *cobra.Command, o *submission) error {
+	broker, err := c.connect(cmd.Context())
+	if err != nil {
+		return err
 	}
-	cmd.Flags().BoolVar(&all, "all", false, "also list decided reviews")
-	limitVar(cmd.Flags(), &limit, 0)
-	return cmd
-}
-
-func newReviewGetCommand(c *cli) *cobra.Command {
-	return &cobra.Command{
-		Use:               "get SCOPE",
-		Short:             "Show the newest submission of a review, and the verdict",
-		Example:           "  brokerctl review get login\n  brokerctl review get login -o prompt",
-		Args:              exactly("the scope"),
-		ValidArgsFunction: c.completeArgs(false, reviewWords),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			broker, err := c.connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			r, err := broker.FindReview(cmd.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			if r == nil {
-				return status.Errorf(codes.NotFound, "nothing was submitted for review as %s", args[0])
-			}
-			format, err := c.format()
-			if err != nil || format == formatJSON {
-				return errors.Join(err, c.showReview(cmd, r))
-			}
-			out := cmd.OutOrStdout()
-			if format == formatPrompt {
-				out = promptOutput{out}
-			}
-			c.render(out, rendered{message: r.Submitted, facts: []string{factsOf(r).String()}})
-			if r.Verdict != nil {
-				c.render(out, rendered{message: r.Verdict})
-			}
-			return nil
-		},
-	}
-}
-
-// printReviews lists reviews.
-func (c *cli) printReviews(w io.Writer, reviews []*client.Review) error {
-	t := c.newTable(w, table.Column{Name: "SCOPE", Min: 12}, table.Column{Name: "ROUND", Rank: 3}, table.Column{Name: "STATE", State: true},
-		table.Column{Name: "PRODUCER", Rank: 1, Min: 10}, table.Column{Name: "CRITIC", Min: 10}, table.Column{Name: "SUBMITTED", Rank: 2},
-		table.Column{Name: "SUBJECT", Min: 16})
-	for _, r := range reviews {
-		f := factsOf(r)
-		t.row(f.Scope, fmt.Sprintf("%d of %d", f.Round, f.MaxRounds), f.State, f.Producer, f.Critic,
-			c.when(r.Submitted.GetCreatedAt()), summary(r.Submitted))
-	}
-	return t.flush()
-}
-
-// reviewFacts are a review as it is printed.
-type reviewFacts struct {
-	Scope     string `json:"scope"`
-	Round     int    `json:"round"`
-	MaxRounds int    `json:"max_rounds"`
-	State     string `json:"state"` // submitted, escalated, approved, revise, rejected
-	Producer  string `json:"producer"`
-	Critic    string `json:"critic"`  // who has decided, or else who is to
-	Subject   string `json:"subject"` // of the work
-	Text      string `json:"text"`    // of the verdict
-	Submitted int64  `json:"submitted_revision"`
-	Verdict   int64  `json:"verdict_revision"`
-}
-
-func factsOf(r *client.Review) reviewFacts {
-	f := reviewFacts{
-		Scope: r.Scope, Round: r.Round, MaxRounds: r.MaxRounds, State: "submitted", Producer: r.Producer,
-		Critic: receiver(r.Submitted.GetTarget()), Subject: r.Submitted.GetSubject(), Submitted: r.Submitted.GetRevision(),
-	}
+	d, err := ownDecision(cmd.Context(), broker, c, &o.request)
 	switch {
-	case r.Verdict != nil:
-		f.State, f.Critic, f.Verdict = string(r.Decision()), r.Verdict.GetSender(), r.Verdict.GetRevision()
-		f.Text = strings.TrimSpace(ownSubject(r.Verdict) + "\n" + r.Verdict.GetBody())
-	case r.Escalated != nil:
-		f.State, f.Critic = "escalated", receiver(r.Escalated.GetTarget())
+	case err != nil:
+		return err
+	case d.GetState() == pb.DecisionState_DECISION_STATE_REVISING:
+		answer, err := broker.Decisions().ResubmitDecision(cmd.Context(), &pb.ResubmitDecisionRequest{
+			RequestId: o.request.RequestId, DecisionId: d.GetId(), Title: o.request.Title, Content: o.request.Content, Deadline: o.request.Deadline,
+		})
+		if err != nil {
+			return err
+		}
+		d = answer.GetDecision()
+	case d == nil && o.request.To == nil:
+		return usagef("the receiver is missing: name an agent or role:NAME that decides")
+	case d == nil:
+		answer, err := broker.Decisions().OpenDecision(cmd.Context(), &o.request)
+		if err != nil {
+			return err
+		}
+		d = answer.GetDecision()
 	}
-	return f
+	if o.wait == 0 {
+		return c.showDecision(cmd, d)
+	}
+	return c.awaitVerdict(cmd, broker, d, o.wait)
 }
 
-// String says how the review stands.
-func (f reviewFacts) String() string {
-	round := fmt.Sprintf("round %d of %d of review %s", f.Round, f.MaxRounds, f.Scope)
-	switch f.State {
-	case "submitted":
-		return fmt.Sprintf("%s: submitted by %s, waits for %s", round, f.Producer, f.Critic)
-	case "escalated":
-		return fmt.Sprintf("%s: not approved, %s decides", round, f.Critic)
-	case string(client.Revise):
-		return fmt.Sprintf("%s: to be revised, says %s%s", round, f.Critic, cond(f.Text != "", ": "+f.Text, ""))
+// ownDecision returns the unfinished decision of the kind and scope of a request that the calling
+// agent opened; nil if there is none.
+func ownDecision(ctx context.Context, broker *client.Client, c *cli, request *pb.OpenDecisionRequest) (*pb.Decision, error) {
+	if request.GetScope() == "" {
+		return nil, nil
 	}
-	return fmt.Sprintf("%s: %s by %s%s", round, f.State, f.Critic, cond(f.Text != "", ": "+f.Text, ""))
+	s, err := c.settings()
+	if err != nil {
+		return nil, err
+	}
+	opener := cond(s.agent.value == "", "system", s.agent.value)
+	page, err := broker.Decisions().ListDecisions(ctx, &pb.ListDecisionsRequest{
+		Kind: request.GetKind(), Scope: request.GetScope(), OpenedBy: opener, States: unfinishedDecisions, PageSize: 1,
+	})
+	if err != nil || len(page.GetDecisions()) == 0 {
+		return nil, err
+	}
+	return page.GetDecisions()[0], nil
 }
 
-// showReview prints how a review stands.
-func (c *cli) showReview(cmd *cobra.Command, r *client.Review) error {
-	f := factsOf(r)
-	return c.showValue(cmd, f, f.String())
+// newVerdictCommand returns a command that gives one verdict on reviews or plans.
+func newVerdictCommand(c *cli, kind pb.DecisionKind, verdict, about, words string) *cobra.Command {
+	group := enumOf(kind)
+	var o rulingOptions
+	cmd := &cobra.Command{
+		Use:         verdict + " SCOPE|ID [TEXT...]",
+		Short:       about,
+		Long:        about + cond(verdict == "approve", ".", ".\n\nThe flags are those of brokerctl "+group+" approve."),
+		Annotations: map[string]string{flagsOf: cond(verdict == "approve", "", group+" approve")},
+		Example:     "  brokerctl --agent critic-1 " + group + " " + verdict + " login " + shellWord(words),
+		Args:        atLeast("the scope or the id"),
+
+		ValidArgsFunction: c.completeArgs(false, decisionWords(kind)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.decide(cmd, &o, kind, args[0], &pb.DecideRequest{Verdict: verdict, Reason: strings.Join(args[1:], " ")})
+		},
+	}
+	o.AddFlags(cmd)
+	return cmd
+}
+
+func newAgentShutdownCommand(c *cli) *cobra.Command {
+	o := submission{request: pb.OpenDecisionRequest{Kind: kindShutdown}}
+	cmd := &cobra.Command{
+		Use:   "shutdown NAME [TEXT...]",
+		Short: "Ask an agent to shut down gracefully",
+		Long: `Ask an agent to shut down. It answers with decision accept, defer or reject.
+Operators may ask, and agents of the session's director roles.
+
+Exit codes with --wait: 0 accepted, 10 deferred, 11 rejected, 4 no answer.`,
+		Example:           `  brokerctl --agent lead agent shutdown builder-1 "The work is done" --wait 5m`,
+		Args:              atLeast("the agent"),
+		ValidArgsFunction: c.completeArgs(false, agentNames),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.request.Scope, o.request.Title = args[0], strings.Join(args[1:], " ")
+			o.request.To = &pb.OpenDecisionRequest_Agent{Agent: args[0]}
+			var err error
+			if o.request.Deadline, err = c.parseTime("deadline", o.deadline, +1); err != nil {
+				return err
+			}
+			return c.submit(cmd, &o)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.deadline, "deadline", "", "when it escalates without an answer: a duration such as 30m, or a time")
+	durationVar(f, &o.wait, "wait", 0, "how long to wait for the answer; 0: do not wait")
+	addRequestID(cmd, &o.request.RequestId)
+	return cmd
+}
+
+// until returns a time ahead.
+func (c *cli) until(d time.Duration) *timestamppb.Timestamp {
+	if d == 0 {
+		return nil
+	}
+	return timestamppb.New(c.env.Now().Add(d))
 }

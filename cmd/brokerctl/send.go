@@ -41,6 +41,7 @@ type sendOptions struct {
 // AddFlags adds the options.
 func (o *sendOptions) AddFlags(f *pflag.FlagSet) {
 	o.contentOptions.AddFlags(f)
+	o.addPriority(f)
 	f.BoolVar(&o.all, "all", false, "a copy for each match (the default, except for a role)")
 	f.BoolVar(&o.one, "one", false, "only for the first match that claims it (the default for a role)")
 	f.StringVar(&o.kind, "type", "", "type of the message, such as task_assignment (default: message)")

@@ -15,7 +15,6 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"brokerd/client"
 	"brokerd/cmd/brokerctl/bench"
 	"brokerd/cmd/brokerctl/table"
 	pb "brokerd/gen/brokerd/v1"
@@ -110,8 +109,12 @@ var tables = []struct {
 		return list(c, cmd, []*pb.Session{{Name: "website", State: pb.SessionState_SESSION_STATE_OPEN, CreatedAt: before(72 * time.Hour), Description: "The relaunch of the web site",
 			Settings: &pb.SessionSettings{Ageing: durationpb.New(5 * time.Minute), MailboxLimit: proto.Int64(10000), MaxAttempts: proto.Int32(3), SendRate: proto.Float64(10)}}}, c.sessionView())
 	}},
-	{"review list", func(c *cli, _ *cobra.Command, w io.Writer) error {
-		return c.printReviews(w, []*client.Review{{Scope: "login", Round: 2, MaxRounds: 3, Producer: "builder-1", Submitted: item().Message}})
+	{"decision list", func(c *cli, cmd *cobra.Command, _ io.Writer) error {
+		return list(c, cmd, []*pb.Decision{
+			{Id: "d-4711", Kind: kindReview, Scope: "login", Round: 2, MaxRounds: 3, State: decisionOpen, OpenedBy: "builder-1", Role: "critic", Title: "The login page", ChangedAt: before(time.Minute)},
+			{Id: "d-4712", Kind: kindShutdown, Scope: "builder-2", Round: 1, MaxRounds: 3, State: decisionDecided, Verdict: "defer", OpenedBy: "lead", Agent: "builder-2",
+				Title: "The work is done", Rounds: []*pb.Verdict{{Verdict: "defer", DecidedBy: "builder-2"}}, ChangedAt: before(time.Hour)},
+		}, c.decisionView("no decisions"))
 	}},
 	{"status", func(c *cli, _ *cobra.Command, w io.Writer) error {
 		c.printStatus(w, &pb.GetStatusResponse{Session: "default", Agents: 2, FailedAgents: 1, Waiting: 3, Version: "0.4.0", StartedAt: before(time.Hour), Revision: 4712, Sync: "full",

@@ -7,5 +7,5 @@ import (
 )
 
 func TestTexts_NameOnlyCommandsThatExist(t *testing.T) {
-	testkit.NamedCommandsExist(t, newRoot(&cli{}), `\b`, "../../internal", "../../client")
+	testkit.NamedCommandsExist(t, newRoot(&cli{}), `\b`, "problem.go", "../../internal", "../../client")
 }

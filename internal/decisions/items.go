@@ -31,7 +31,7 @@ func (t *Table) Items(q store.Querier, session int64, a work.Agent, limit int) (
 			item.Relation, item.Other, item.Commands = work.Owes, d.OpenedBy, d.verdictCommands()
 		case d.owedBy(a, s):
 			item.Relation, item.Other, item.Due = work.Owes, d.addressee(), time.Time{}
-			item.Commands = []finding.Command{d.command("get"), d.resubmitCommand(), {"decision", "cancel", d.Name()}}
+			item.Commands = []finding.Command{d.resubmitCommand(), d.command("get"), {"decision", "cancel", d.Name()}}
 		case d.OpenedBy == a.Name:
 			item.Relation, item.Other = work.Opened, d.decider()
 			item.Commands = []finding.Command{append(d.command("get"), "--wait", "90s"), {"decision", "cancel", d.Name()}}

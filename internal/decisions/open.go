@@ -158,9 +158,10 @@ func (u *decisionTx) handOver(d *Decision) error {
 	d.Fence = 0
 	passed, err := u.pass(d, d.OpenedBy, d.Agent, d.Role)
 	if err == nil && d.PassToken && !passed {
-		err = fault.New(fault.Precondition, "TOKEN_NOT_HELD",
-			"%s does not hold the token to pass: acquire the token of type %s and scope %q first", d.OpenedBy, TokenType, d.Scope).
-			With("token", TokenType+"/"+d.Scope)
+		lost := fault.New(fault.Precondition, "TOKEN_NOT_HELD",
+			"%s does not hold the token to pass: acquire the token of type %s and scope %q first", d.OpenedBy, TokenType, d.Scope)
+		lost.Resource, lost.Name = "token", d.Scope
+		err = lost
 	}
 	return err
 }
