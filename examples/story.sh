@@ -111,8 +111,9 @@ the_end() {
   [ "$said" = "nothing is stuck" ] || { print_output; fail "something is stuck"; }
 }
 
-# number prints the first number in the output of the last command, such as the id of "sent 4711".
-number() { grep -oE '[0-9]+' <<<"$said" | head -1; }
+# number TEXT prints the first number after TEXT in the output of the last command, such as the id in
+# "sent 4711" or the number of the handoff h-4711.
+number() { grep -oE "(^|[^a-z])$1[0-9]+" <<<"$said" | head -1 | grep -oE '[0-9]+$'; }
 
 fail() { echo "${here##*/}: $1" >&2; exit 1; }
 

@@ -11,7 +11,7 @@ begin orchestrator event follow --after 0 --type BlockerEncountered --type block
 
 scene "The builder raises a blocker"
 as builder blocker raise "The test database refuses my password" --severity high
-blocker=b-$(number)
+blocker=b-$(number b-)
 quietly operator session configure default --blocker-escalation 15m
 begin builder blocker get "$blocker" --wait "$patience"
 

@@ -8,7 +8,7 @@ team architect builder-1 builder-2 builder-3
 scene "The architect announces the decision: each builder receives a copy"
 as architect send role:builder "Ids are UUIDv7" --all --type decision_announcement --thread adr-12 \
   --payload '{"decision":"Ids are UUIDv7","reason":"they sort by time"}'
-decision=$(number)
+decision=$(number "sent ")
 
 scene "Two builders read and acknowledge it"
 for builder in builder-1 builder-3; do

@@ -8,7 +8,7 @@ team lead voter-1 voter-2 voter-3 voter-4 voter-5
 
 scene "The lead opens a vote"
 as lead vote open "Which shop do we build?" books records toys --to role:voter --quorum 60%
-vote=v-$(number)
+vote=v-$(number v-)
 begin lead vote get "$vote" --wait "$patience"
 as voter-1 next
 as voter-1 vote cast "$vote" books --reason "they are easy to send"
