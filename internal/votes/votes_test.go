@@ -356,3 +356,17 @@ func TestGet_WaitsForTheEnd(t *testing.T) {
 		t.Errorf("after the end: %v, %v", got.out, got.err)
 	}
 }
+
+func TestOpen_AtMost1000Electors(t *testing.T) {
+	w := newWorld(t)
+	for i := range 1001 {
+		w.agent(fmt.Sprintf("a%04d", i))
+	}
+	in := &pb.OpenVoteRequest{Title: "Q", Options: []string{"x", "y"}}
+	_, err := w.operator().OpenVote(w.ctx, in)
+	wantError(t, "a vote of 1,001 agents", err, codes.FailedPrecondition, "TOO_MANY_ELECTORS")
+	w.in("default", "a0000").deregister()
+	if v := w.operator().open(in); v.GetElectors() != 1000 {
+		t.Errorf("%d electors, want 1,000", v.GetElectors())
+	}
+}
