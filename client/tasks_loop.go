@@ -33,6 +33,7 @@ type taskWorker struct {
 	handling   context.Context // of the handlers
 	cancel     context.CancelCauseFunc
 	settling   context.Context // ends when WorkTasks returns
+	since      int64           // watch reads the events after this revision
 
 	mu     sync.Mutex          // guards the fields below
 	jobs   map[string]*taskJob // by task
@@ -85,11 +86,14 @@ func (w *taskWorker) run() error {
 	return errors.Join(w.failed, err)
 }
 
-// held returns the ids of the tasks that the agent already holds, if the worker is to resume them.
+// held returns the ids of the tasks that the agent already holds, if the worker is to resume them. It
+// also notes the revision after which watch begins.
 func (w *taskWorker) held() (<-chan string, error) {
 	var ids []string
-	request := &pb.ListTasksRequest{Holder: w.client.identity.Agent, States: []pb.TaskState{pb.TaskState_TASK_STATE_CLAIMED}}
-	for more := w.o.Resume; more; {
+	request := &pb.ListTasksRequest{
+		Holder: w.client.identity.Agent, States: []pb.TaskState{pb.TaskState_TASK_STATE_CLAIMED}, PageSize: 1000,
+	}
+	for more := true; more; {
 		var page *pb.ListTasksResponse
 		err := w.persist(w.taking, func(ctx context.Context) (err error) {
 			page, err = w.client.Tasks().ListTasks(ctx, request, grpc.WaitForReady(true))
@@ -98,11 +102,17 @@ func (w *taskWorker) held() (<-chan string, error) {
 		if err != nil {
 			return nil, err
 		}
+		if request.GetPageToken() == "" {
+			w.since = page.GetRevision()
+		}
 		for _, task := range page.GetTasks() {
 			ids = append(ids, task.GetId())
 		}
 		request.PageToken = page.GetNextPageToken()
-		more = request.PageToken != ""
+		more = w.o.Resume && request.GetPageToken() != ""
+	}
+	if !w.o.Resume {
+		ids = nil
 	}
 	queue := make(chan string, len(ids))
 	for _, id := range ids {
@@ -211,7 +221,7 @@ func (w *taskWorker) keep(ctx context.Context, c *TaskClaim) {
 // watch follows the events that end claims, and cancels the handlers of lost claims at once.
 func (w *taskWorker) watch(ctx context.Context) {
 	filter := &pb.EventFilter{Types: lossEvents}
-	for e, err := range w.client.FollowEvents(ctx, EventOptions{FromNow: true, Filter: filter}) {
+	for e, err := range w.client.FollowEvents(ctx, EventOptions{After: w.since, Filter: filter}) {
 		if err != nil {
 			w.fail(err)
 			return
@@ -258,7 +268,8 @@ func (w *taskWorker) settle(c *TaskClaim, outcome error) {
 			}, ready)
 		default:
 			_, err = calls.FailTask(ctx, &pb.FailTaskRequest{
-				RequestId: id, TaskId: task, Fence: fence, Error: errorText(outcome), Fatal: errors.As(outcome, &v) && v.fatal,
+				RequestId: id, TaskId: task, Fence: fence, Error: errorText(outcome),
+				Fatal: errors.As(outcome, &v) && v.fatal,
 			}, ready)
 		}
 		return err

@@ -138,7 +138,6 @@ func TestWorkTasks_ALostClaimCancelsItsHandlerAndNoOther(t *testing.T) {
 		r := next(t, w.begun)
 		by[r.claim.Task.GetId()] = r
 	}
-	// The worker begins to follow the events at about the same time.
 	if _, err := worker.Tasks().CancelTask(t.Context(), &pb.CancelTaskRequest{TaskId: "a"}); err != nil {
 		t.Fatal(err)
 	}

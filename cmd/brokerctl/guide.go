@@ -19,7 +19,7 @@ func newGuideCommand(c *cli) *cobra.Command {
 	return &cobra.Command{
 		Use:   "guide",
 		Short: "Explain to a language model with a shell how to work with others",
-		Long: `Explain to a language model with a shell how to work with other agents, in about 430
+		Long: `Explain to a language model with a shell how to work with other agents, in about 500
 tokens. Put the output into its prompt. The text names the agent and the session, and says
 what is missing before the agent can start.`,
 		Example:           `  brokerctl --agent builder-1 guide`,
@@ -44,14 +44,16 @@ const guideText = `You work with other agents through the shell command brokerct
 
 Repeat:
 1. brokerctl next --wait 90s
-   Shows orders (halt: stop; resume: continue; terminate: end), then notices, then a message to do with its claim ID.
-   Notices are news, not work. Exit code 4: nothing came; repeat.
-2. Do the work. The message is yours for 30 minutes; brokerctl extend adds time.
+   Shows orders (halt: stop; resume: continue; terminate: end), then notices, then a message or a task to do.
+   "Next:" and "Open:" name the commands that settle it. Notices are news, not work. Exit code 4: nothing came; repeat.
+2. Do the work. A message is yours for 30 minutes; brokerctl extend adds time.
 3. Finish the message, or it comes again:
    brokerctl reply ID "result" --ack  reports to the sender
    brokerctl ack  if there is nothing to report
    brokerctl nack --error "why"  failed: retried later; --fatal: never
    brokerctl release  not yours or not now: another agent may take it
+   brokerctl task complete --result "result"  finishes a task; task fail, block or release otherwise
+   A review, vote or other decision: the command after "Next:"; an ack does not answer it.
 
 Talk:
    brokerctl send RECEIVER "subject" [--body TEXT] [--priority high]

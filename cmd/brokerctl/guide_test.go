@@ -20,11 +20,11 @@ func TestGuide_FitsIntoAPromptAndNamesTheAgent(t *testing.T) {
 		most int
 		want string
 	}{
-		{nil, 450, "You have no name yet; choose one: brokerctl init --agent NAME --role ROLE.\n"},
-		{[]string{"--agent", "builder-1"}, 430, "You are the agent builder-1 in the session default. " +
+		{nil, 530, "You have no name yet; choose one: brokerctl init --agent NAME --role ROLE.\n"},
+		{[]string{"--agent", "builder-1"}, 510, "You are the agent builder-1 in the session default. " +
 			"Write brokerctl --agent builder-1, or export BROKERD_AGENT.\n"},
-		{[]string{"--agent", long, "--session", long}, 480, "Write brokerctl --agent nnn"},
-		{[]string{"--agent", "builder-9"}, 450, "Register first: brokerctl agent register builder-9 --role ROLE.\n"},
+		{[]string{"--agent", long, "--session", long}, 560, "Write brokerctl --agent nnn"},
+		{[]string{"--agent", "builder-9"}, 530, "Register first: brokerctl agent register builder-9 --role ROLE.\n"},
 	} {
 		out := must0(t, append(test.args, "guide")...)
 		if n := tokens(out); n > test.most || !strings.Contains(out, test.want) {

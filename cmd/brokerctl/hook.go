@@ -292,7 +292,10 @@ func (h *hook) deliver(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	open := owed(h.c.work)
+	var open []*pb.WorkItem
+	if !h.in.StopHookActive { // a turn that only open work began must not begin another one
+		open = owed(h.c.work)
+	}
 	if len(mail)+len(open) == 0 {
 		return h.beat(ctx, idle)
 	}

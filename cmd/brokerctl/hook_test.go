@@ -120,6 +120,28 @@ func TestHook_TheTurnsEndDeliversOnce(t *testing.T) {
 	}
 }
 
+func TestHook_TheTurnsEndShowsOpenWorkOncePerTurn(t *testing.T) {
+	startBroker(t)
+	register(t, "lead/lead", "builder-1/builder")
+	t.Setenv("BROKERD_AGENT", "builder-1")
+	planned(t, smallPlan)
+	if got := hooked(t, stopInput); got.code != 0 || got.out != "" {
+		t.Errorf("without open work: %+v", got)
+	}
+	must0(t, "task", "claim")
+	reason := at(t, decode(t, hooked(t, stopInput).out), "reason").(string)
+	if !strings.Contains(reason, "Open: holds task schema (claimed, due in 2h): Write the schema → brokerctl task complete schema\n") {
+		t.Errorf("%q", reason)
+	}
+	if got := hooked(t, strings.ReplaceAll(stopInput, "false", "true"), "--keep-going"); got.code != 0 || got.out != "" {
+		t.Errorf("the same work begins a further turn: %+v", got)
+	}
+	must0(t, "task", "block", "--reason", "no access")
+	if got := hooked(t, stopInput); got.out != "" {
+		t.Errorf("with a blocked task: %+v", got)
+	}
+}
+
 func TestHook_WithoutABrokerItFailsAsAsked(t *testing.T) {
 	isolate(t)
 	t.Setenv("BROKERD_AGENT", "builder-1")

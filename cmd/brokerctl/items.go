@@ -40,7 +40,8 @@ func (c *cli) itemLine(i *pb.WorkItem) string {
 	case pb.WorkRelation_WORK_RELATION_HOLDS:
 		what = "holds " + what
 	case pb.WorkRelation_WORK_RELATION_OWES:
-		what = cond(i.GetKind() == "task", "is assigned ", "owes an answer to ") + what + cond(i.GetOther() != "", " of "+i.GetOther(), "")
+		what = cond(i.GetKind() == "task", "is assigned ", "owes an answer to ") + what
+		what += cond(i.GetOther() != "", " of "+i.GetOther(), "")
 	case pb.WorkRelation_WORK_RELATION_OPENED:
 		what = "has opened " + what + cond(i.GetOther() != "", ", waits for "+i.GetOther(), "")
 	}
@@ -55,7 +56,9 @@ func (c *cli) itemLine(i *pb.WorkItem) string {
 
 // printWork lists pieces of work, those that wait for the agent first.
 func (c *cli) printWork(w io.Writer, items []*pb.WorkItem) {
-	slices.SortStableFunc(items, func(a, b *pb.WorkItem) int { return len(owed([]*pb.WorkItem{b})) - len(owed([]*pb.WorkItem{a})) })
+	first := owed(items)
+	rest := slices.DeleteFunc(slices.Clone(items), func(i *pb.WorkItem) bool { return slices.Contains(first, i) })
+	items = slices.Concat(first, rest)
 	for _, i := range items[:min(len(items), mostItems)] {
 		fmt.Fprintf(w, "Open: %s\n", c.itemLine(i))
 	}
@@ -68,7 +71,10 @@ func (c *cli) printWork(w io.Writer, items []*pb.WorkItem) {
 // none, or if it no longer waits for the agent. The payload of such a message carries the id.
 func (c *cli) itemOf(m *pb.Message) *pb.WorkItem {
 	payload := map[string]any{}
-	if c.client == nil || !strings.Contains(m.GetPayload(), `_id"`) || json.Unmarshal([]byte(m.GetPayload()), &payload) != nil {
+	if c.client == nil || !strings.Contains(m.GetPayload(), `_id"`) {
+		return nil
+	}
+	if err := json.Unmarshal([]byte(m.GetPayload()), &payload); err != nil { // it is no object
 		return nil
 	}
 	find := func() *pb.WorkItem {

@@ -116,6 +116,19 @@ var tables = []struct {
 				Title: "The work is done", Rounds: []*pb.Verdict{{Verdict: "defer", DecidedBy: "builder-2"}}, ChangedAt: before(time.Hour)},
 		}, c.decisionView("no decisions"))
 	}},
+	{"task list", func(c *cli, cmd *cobra.Command, _ io.Writer) error { return list(c, cmd, someTasks(), c.taskView(nil)) }},
+	{"task list --tree", func(c *cli, cmd *cobra.Command, _ io.Writer) error {
+		tree := newTaskTree(someTasks())
+		return list(c, cmd, tree.order, c.taskView(tree.depth))
+	}},
+	{"task get", func(c *cli, _ *cobra.Command, w io.Writer) error {
+		c.printTask(w, &pb.GetTaskResponse{
+			Task: someTasks()[1], History: []*pb.TaskAttempt{{Number: 1, Agent: "builder-2", EndedAt: before(time.Hour), Error: "exit status 1"}},
+			Dependencies: []*pb.TaskBrief{{Id: "schema", Title: "Write the schema", State: pb.TaskState_TASK_STATE_DONE}},
+			References:   []*pb.TaskReference{{Kind: "state", Id: "plan/step", Revision: 4713}},
+		})
+		return nil
+	}},
 	{"status", func(c *cli, _ *cobra.Command, w io.Writer) error {
 		c.printStatus(w, &pb.GetStatusResponse{Session: "default", Agents: 2, FailedAgents: 1, Waiting: 3, Version: "0.4.0", StartedAt: before(time.Hour), Revision: 4712, Sync: "full",
 			DataDir: "/home/ada/.local/share/brokerd/of-a-project-with-a-long-name/data", Listen: []string{"unix:///run/user/1000/brokerd.sock"}, Mailboxes: []*pb.MailboxStatus{{Mailbox: "role:builder", Waiting: 3, Dead: 1}},
@@ -125,6 +138,20 @@ var tables = []struct {
 	{"bench", func(c *cli, _ *cobra.Command, w io.Writer) error {
 		return c.showBench(w, formatTable, []bench.Result{{Workload: "send", Count: 1000, Took: time.Second, PerSecond: 1000, P50: time.Millisecond, P95: 2 * time.Millisecond, P99: 3 * time.Millisecond, Memory: 1 << 20}})
 	}},
+}
+
+// someTasks are a task that waits, and its subtasks.
+func someTasks() []*pb.Task {
+	return []*pb.Task{
+		{Id: "release", Title: "Release the relaunch of the web site", State: pb.TaskState_TASK_STATE_WAITING, Priority: 5, DependsOn: []string{"api", "t-4711"},
+			WaitsFor: &pb.TaskBrief{Id: "t-4711", State: pb.TaskState_TASK_STATE_FAILED}},
+		{Id: "api", Title: "Write the API", State: pb.TaskState_TASK_STATE_CLAIMED, Holder: "builder-1", Fence: 4712, Priority: 7, MaxAttempts: 3, Attempts: 1,
+			Progress: 0.4, Note: "handlers done, tests next", Parent: "release", DependsOn: []string{"schema"}, Creator: "lead", CreatedAt: before(3 * time.Hour),
+			ClaimedAt: before(time.Hour), StaleAt: before(-time.Hour), Description: "As in docs/api.md."},
+		{Id: "t-4711", Title: "Draw the pages", State: pb.TaskState_TASK_STATE_FAILED, Role: "designer", Priority: 5, MaxAttempts: 1, Attempts: 1,
+			Parent: "release", Error: "no access to the drawings"},
+		{Id: "schema", Title: "Write the schema", State: pb.TaskState_TASK_STATE_DONE, Holder: "builder-2", Priority: 5, Parent: "release", Progress: 1},
+	}
 }
 
 func keys() []*pb.StateEntry {

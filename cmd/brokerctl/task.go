@@ -141,7 +141,8 @@ func (c *cli) printTask(w io.Writer, answer *pb.GetTaskResponse) {
 		l.line("outcome", strings.Join(t.GetResultArtifacts(), ", "))
 	}
 	for _, a := range answer.GetHistory() {
-		l.line("attempt", fmt.Sprintf("%d by %s, ended %s: %s", a.GetNumber(), a.GetAgent(), c.when(a.GetEndedAt()), a.GetError()))
+		ended := fmt.Sprintf("%d by %s, ended %s: ", a.GetNumber(), a.GetAgent(), c.when(a.GetEndedAt()))
+		l.line("attempt", ended+a.GetError())
 	}
 	if answer.GetDependencies() == nil {
 		l.line("depends on", strings.Join(t.GetDependsOn(), ", "))
@@ -168,7 +169,8 @@ func (c *cli) printTask(w io.Writer, answer *pb.GetTaskResponse) {
 
 // briefLine is a task in one line.
 func briefLine(b *pb.TaskBrief) string {
-	return fmt.Sprintf("%s (%s%s): %s", b.GetId(), enumOf(b.GetState()), cond(b.GetHolder() != "", " by "+b.GetHolder(), ""), clip(b.GetTitle(), 100))
+	holder := cond(b.GetHolder() != "", " by "+b.GetHolder(), "")
+	return fmt.Sprintf("%s (%s%s): %s", b.GetId(), enumOf(b.GetState()), holder, clip(b.GetTitle(), 100))
 }
 
 // taskFor is the agent that holds a task or, before that, the agent or role that may claim it.

@@ -355,3 +355,15 @@ func TestNext_AMessageAboutATaskNamesTheCommandsThatAnswerIt(t *testing.T) {
 		t.Errorf("%s", out)
 	}
 }
+
+func TestExplain_KnowsTasks(t *testing.T) {
+	startBroker(t)
+	register(t, "lead/lead", "builder-1/builder")
+	planned(t, smallPlan)
+	if out := must0(t, "explain", "task", "api"); !strings.Contains(out, "task api") || !strings.Contains(out, "schema") {
+		t.Errorf("%s", out)
+	}
+	if got := ctl(t, "explain", "task", "nowhere"); got.code != 3 || !strings.Contains(got.err, `there is no task "nowhere"`) {
+		t.Errorf("%+v", got)
+	}
+}

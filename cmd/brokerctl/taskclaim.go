@@ -103,7 +103,8 @@ func (c *cli) printClaimedTask(w io.Writer, answer *pb.ClaimTaskResponse) {
 		return
 	}
 	head := []string{
-		fmt.Sprintf("attempt %d of %d", answer.GetAttempt(), t.GetMaxAttempts()), "priority " + strconv.Itoa(int(t.GetPriority())),
+		fmt.Sprintf("attempt %d of %d", answer.GetAttempt(), t.GetMaxAttempts()),
+		"priority " + strconv.Itoa(int(t.GetPriority())),
 		"created by " + brief(t.GetCreator()),
 	}
 	if answer.GetResumed() {

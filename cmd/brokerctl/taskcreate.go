@@ -50,7 +50,8 @@ func (o *taskCreateOptions) AddFlags(f *pflag.FlagSet, t *pb.NewTask) {
 	f.StringVar(&o.priority, "priority", "", "1 to 10, or low (3), normal (5), high (7), critical (10)")
 	f.StringArrayVar(&o.labels, "label", nil, "a label; repeatable")
 	f.Int32Var(&t.MaxAttempts, "max-attempts", 0, "failed attempts until it is failed, 1 to 100 (default: 3)")
-	durationVar(f, &o.staleAfter, "stale-after", 0, "release it when its holder reports nothing for this long; 0: never (default: the session's, 2h)")
+	durationVar(f, &o.staleAfter, "stale-after", 0,
+		"release it when its holder reports nothing for this long; 0: never (default: the session's, 2h)")
 	f.StringArrayVar(&t.Artifacts, "artifact", nil, "an artifact that it needs; repeatable")
 }
 
@@ -96,9 +97,10 @@ func newTaskCreateCommand(c *cli) *cobra.Command {
 	}
 	o.AddFlags(cmd.Flags(), task)
 	addRequestID(cmd, &request.RequestId)
-	must(cmd.RegisterFlagCompletionFunc("file", cobra.FixedCompletions([]string{"yaml", "yml", "json"}, cobra.ShellCompDirectiveFilterFileExt)))
-	for _, flag := range []string{"id", "description", "role", "assignee", "capability", "depends-on", "parent", "priority",
-		"label", "max-attempts", "stale-after", "artifact"} {
+	plans := cobra.FixedCompletions([]string{"yaml", "yml", "json"}, cobra.ShellCompDirectiveFilterFileExt)
+	must(cmd.RegisterFlagCompletionFunc("file", plans))
+	for _, flag := range []string{"id", "description", "role", "assignee", "capability", "depends-on", "parent",
+		"priority", "label", "max-attempts", "stale-after", "artifact"} {
 		cmd.MarkFlagsMutuallyExclusive("file", flag)
 	}
 	return cmd

@@ -97,8 +97,8 @@ func (c *cli) taskView(depth map[string]int) view[*pb.Task] {
 	return view[*pb.Task]{
 		columns: []table.Column{
 			{Name: "TASK", Min: 12, Typical: 20}, {Name: "STATE", State: true}, {Name: "FOR", Min: 8, Typical: 12},
-			{Name: "PRIORITY", Rank: 5}, {Name: "ATTEMPTS", Rank: 4}, {Name: "PROGRESS", Rank: 3}, {Name: "AFTER", Rank: 2, Min: 8},
-			{Name: "TITLE", Min: 16, Typical: 30}, {Name: "DETAIL", Rank: 1, Min: 20},
+			{Name: "PRIORITY", Rank: 5}, {Name: "ATTEMPTS", Rank: 4}, {Name: "PROGRESS", Rank: 3},
+			{Name: "AFTER", Rank: 2, Min: 8}, {Name: "TITLE", Min: 16, Typical: 30}, {Name: "DETAIL", Rank: 1, Min: 20},
 		},
 		row: func(t *pb.Task) []string {
 			indent := strings.Repeat("  ", depth[t.GetId()])

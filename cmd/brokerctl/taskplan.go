@@ -100,7 +100,8 @@ func parsePlanTask(node *yaml.Node) (*pb.NewTask, error) {
 	err := node.Decode(&t)
 	created := &pb.NewTask{
 		Id: t.ID, Title: t.Title, Description: t.Description, Labels: t.Labels, Role: t.Role, Assignee: t.Assignee,
-		Capabilities: t.Capabilities, DependsOn: t.DependsOn, Parent: t.Parent, MaxAttempts: t.MaxAttempts, Artifacts: t.Artifacts,
+		Capabilities: t.Capabilities, DependsOn: t.DependsOn, Parent: t.Parent, MaxAttempts: t.MaxAttempts,
+		Artifacts: t.Artifacts,
 	}
 	for key, value := range keys {
 		if known := planKeys(); !slices.Contains(known, key) {

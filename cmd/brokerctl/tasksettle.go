@@ -17,7 +17,9 @@ const heldLong = `ID is a task that the agent holds; without it, the only one. E
 does not hold the task; stop the work on it.`
 
 // A heldChange changes a task. It returns the answer of the broker and a text about it.
-type heldChange func(ctx context.Context, broker *client.Client, id string) (answer proto.Message, text string, err error)
+type heldChange func(
+	ctx context.Context, broker *client.Client, id string,
+) (answer proto.Message, text string, err error)
 
 // onHeldTask makes cmd a command about a task that the agent holds.
 func (c *cli) onHeldTask(cmd *cobra.Command, change heldChange) *cobra.Command {
@@ -82,8 +84,11 @@ labels, also while another agent holds it.`,
 			return nil, "", err
 		}
 		answer, err := broker.Tasks().UpdateTask(ctx, request)
-		stale := answer.GetStaleAt()
-		return answer, "updated " + answer.GetTask().GetId() + cond(stale != nil, "; the next update is due "+c.when(stale), ""), err
+		due := ""
+		if answer.GetStaleAt() != nil {
+			due = "; the next update is due " + c.when(answer.GetStaleAt())
+		}
+		return answer, "updated " + answer.GetTask().GetId() + due, err
 	})
 }
 
@@ -147,7 +152,8 @@ func newTaskCompleteCommand(c *cli) *cobra.Command {
 		for _, b := range answer.GetReady() {
 			ready = append(ready, b.GetId())
 		}
-		return answer, "completed " + answer.GetTask().GetId() + cond(len(ready) > 0, "; now ready: "+names(ready, len(ready)), ""), err
+		next := cond(len(ready) > 0, "; now ready: "+names(ready, len(ready)), "")
+		return answer, "completed " + answer.GetTask().GetId() + next, err
 	})
 }
 

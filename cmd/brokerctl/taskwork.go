@@ -53,8 +53,10 @@ func newTaskWorkCommand(c *cli) *cobra.Command {
 	}
 	o.AddFlags(cmd, "task")
 	cmd.Flags().StringArrayVar(&o.labels, "label", nil, "only tasks with this label; repeatable")
-	cmd.Flags().BoolVar(&o.resume, "resume", false, "begin with the tasks that the agent already holds; only if it has no other worker")
-	cmd.Flags().BoolVar(&o.result, "result", false, "store the end of the command's standard output as the task's result, up to 32 KiB")
+	cmd.Flags().BoolVar(&o.resume, "resume", false,
+		"begin with the tasks that the agent already holds; only if it has no other worker")
+	cmd.Flags().BoolVar(&o.result, "result", false,
+		"store the end of the command's standard output as the task's result, up to 32 KiB")
 	return cmd
 }
 
