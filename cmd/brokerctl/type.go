@@ -15,7 +15,8 @@ import (
 )
 
 func newTypeCommand(c *cli) *cobra.Command {
-	return group("type", "Message types and their schemas", `A type has one name in snake_case; TaskComplete, task.complete and task_complete
+	return group("type", "Message types and their schemas",
+		`A type has one name in snake_case; TaskComplete, task.complete and task_complete
 are one type. The session settings unknown-types and invalid-payloads say what the
 broker does with other types, and with payloads that do not fit.`, "  brokerctl type get task_complete",
 		newTypeListCommand(c), newTypeGetCommand(c), newTypeValidateCommand(c), newTypeRegisterCommand(c))
@@ -50,15 +51,15 @@ func newTypeListCommand(c *cli) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&request.Family, "family", "", "only types of this family; session: registered ones")
-	must(cmd.RegisterFlagCompletionFunc("family", func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-		return c.words(cmd, typeFamilies)
-	}))
+	must(cmd.RegisterFlagCompletionFunc("family", c.completeArgs(true, typeFamilies)))
 	limitVar(cmd.Flags(), &limit, 0)
 	return cmd
 }
 
 // listTypes returns up to limit types, or all if it is 0.
-func listTypes(ctx context.Context, broker *client.Client, request *pb.ListMessageTypesRequest, limit int) ([]*pb.MessageType, error) {
+func listTypes(
+	ctx context.Context, broker *client.Client, request *pb.ListMessageTypesRequest, limit int,
+) ([]*pb.MessageType, error) {
 	return pages(limit, func(size int32, token string) ([]*pb.MessageType, string, error) {
 		request.PageSize, request.PageToken = size, token
 		page, err := broker.Catalog().ListMessageTypes(ctx, request)

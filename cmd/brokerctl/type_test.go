@@ -13,7 +13,8 @@ func TestType_ListAndGet(t *testing.T) {
 	if !strings.Contains(out, "task_complete") || strings.Contains(out, "shutdown_request") {
 		t.Errorf("list:\n%s", out)
 	}
-	if out := must0(t, "type", "list", "Shutdown.R"); !strings.Contains(out, "shutdown_request") || strings.Contains(out, "task_complete") {
+	out = must0(t, "type", "list", "Shutdown.R")
+	if !strings.Contains(out, "shutdown_request") || strings.Contains(out, "task_complete") {
 		t.Errorf("list with a prefix:\n%s", out)
 	}
 	for _, spelling := range []string{"ShutdownRequest", "shutdown.request"} {
@@ -28,8 +29,9 @@ func TestType_ListAndGet(t *testing.T) {
 	if at(t, got, "schema", "type") != "object" || at(t, got, "example", "task_id") != "t-4711" {
 		t.Errorf("get -o json: %v", got)
 	}
-	if got := ctl(t, "type", "get", "task_complet"); got.code != exitNotFound || !strings.Contains(got.err, "task_complete") {
-		t.Errorf("a misspelled type: %+v", got)
+	wrong := ctl(t, "type", "get", "task_complet")
+	if wrong.code != exitNotFound || !strings.Contains(wrong.err, "task_complete") {
+		t.Errorf("a misspelled type: %+v", wrong)
 	}
 }
 
@@ -41,21 +43,25 @@ func TestType_ValidateGivesTheVerdictOfASend(t *testing.T) {
 		t.Fatal(err)
 	}
 	const fault = "/task_id: got number, want string"
-	if out := must0(t, "type", "validate", "TaskProgress", "--payload", `{"progress":0.4}`); out != "task_progress: accepted\n" {
+	out := must0(t, "type", "validate", "TaskProgress", "--payload", `{"progress":0.4}`)
+	if out != "task_progress: accepted\n" {
 		t.Errorf("a payload that fits: %s", out)
 	}
 	warned := ctl(t, "type", "validate", "task_progress", "--payload", "@"+file)
 	sent := ctl(t, "--agent", "lead", "send", "builder-1", "x", "--type", "task_progress", "--payload", "@"+file)
-	if warned.code != 0 || warned.out != "task_progress: warned\n" || !strings.Contains(warned.err, fault) || sent.code != 0 || sent.err != warned.err {
+	if warned.code != 0 || warned.out != "task_progress: warned\n" || !strings.Contains(warned.err, fault) ||
+		sent.code != 0 || sent.err != warned.err {
 		t.Errorf("the check: %+v\nthe send: %+v", warned, sent)
 	}
-	if got := ctl(t, "--agent", "lead", "send", "builder-1", "x", "--type", "task_complet"); got.code != 0 || !strings.Contains(got.err, "did you mean task_complete?") {
-		t.Errorf("an unknown type: %+v", got)
+	unknown := ctl(t, "--agent", "lead", "send", "builder-1", "x", "--type", "task_complet")
+	if unknown.code != 0 || !strings.Contains(unknown.err, "did you mean task_complete?") {
+		t.Errorf("an unknown type: %+v", unknown)
 	}
 	must0(t, "session", "configure", "--invalid-payloads", "refuse", "--unknown-types", "refuse")
 	refused := ctl(t, "type", "validate", "task_progress", "--payload", "@"+file)
 	sent = ctl(t, "--agent", "lead", "send", "builder-1", "x", "--type", "task_progress", "--payload", "@"+file)
-	if refused.code != exitUsage || !strings.Contains(refused.err, fault) || sent.code != exitUsage || !strings.Contains(sent.err, fault) {
+	if refused.code != exitUsage || !strings.Contains(refused.err, fault) ||
+		sent.code != exitUsage || !strings.Contains(sent.err, fault) {
 		t.Errorf("the check: %+v\nthe send: %+v", refused, sent)
 	}
 }
@@ -63,7 +69,10 @@ func TestType_ValidateGivesTheVerdictOfASend(t *testing.T) {
 func TestType_Register(t *testing.T) {
 	startBroker(t)
 	register(t, "lead/lead", "builder-1/builder")
-	args := []string{"type", "register", "DeployFinished", "--alias", "deploy.done", "--title", "It is out.", "--schema", `{"required":["host"]}`, "--example", `{"host":"a"}`}
+	args := []string{
+		"type", "register", "DeployFinished", "--alias", "deploy.done", "--title", "It is out.",
+		"--schema", `{"required":["host"]}`, "--example", `{"host":"a"}`,
+	}
 	if out := must0(t, append([]string{"--agent", "lead"}, args...)...); out != "registered deploy_finished\n" {
 		t.Errorf("register: %s", out)
 	}
@@ -76,10 +85,12 @@ func TestType_Register(t *testing.T) {
 	if out := must0(t, "type", "list", "--family", "session"); !strings.Contains(out, "deploy_finished") {
 		t.Errorf("list:\n%s", out)
 	}
-	if got := ctl(t, "--agent", "lead", "send", "builder-1", "x", "--type", "DeployDone", "--payload", `{"host":"a"}`); got.code != 0 || got.err != "" {
-		t.Errorf("send: %+v", got)
+	sent := ctl(t, "--agent", "lead", "send", "builder-1", "x", "--type", "DeployDone", "--payload", `{"host":"a"}`)
+	if sent.code != 0 || sent.err != "" {
+		t.Errorf("send: %+v", sent)
 	}
-	if out := must0(t, "--agent", "builder-1", "inbox", "--type", "deploy-done"); !strings.Contains(out, "deploy_finished") {
+	out := must0(t, "--agent", "builder-1", "inbox", "--type", "deploy-done")
+	if !strings.Contains(out, "deploy_finished") {
 		t.Errorf("inbox:\n%s", out)
 	}
 	if got := ctl(t, "type", "register", "task_done"); got.code != exitConflict {

@@ -1,7 +1,9 @@
 package catalog_test
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 
@@ -30,7 +32,8 @@ func TestSend_DoubtsFollowTheSettings(t *testing.T) {
 				&pb.SessionSettings{UnknownTypes: c.policy},
 			},
 			{
-				"TaskProgress", `{"task_id": 4711}`, "/task_id: got number, want string", "PAYLOAD_INVALID", "message.payload_invalid",
+				"TaskProgress", `{"task_id": 4711}`, "/task_id: got number, want string",
+				"PAYLOAD_INVALID", "message.payload_invalid",
 				&pb.SessionSettings{InvalidPayloads: c.policy},
 			},
 		} {
@@ -52,14 +55,16 @@ func TestSend_DoubtsFollowTheSettings(t *testing.T) {
 						t.Errorf("allowed: %v, %v, %d events", results, err, events)
 					}
 				case pb.TypePolicy_TYPE_POLICY_WARN:
-					if err != nil || len(results[0].Warnings) != 1 || !strings.Contains(results[0].Warnings[0], doubt.says) || events != 1 {
+					if err != nil || len(results[0].Warnings) != 1 || !strings.Contains(results[0].Warnings[0], doubt.says) ||
+						events != 1 {
 						t.Errorf("warned: %v, %v, %d events", results, err, events)
 					}
 					if len(said.Messages) != 1 || said.Messages[0] != results[0].Warnings[0] {
 						t.Errorf("the check says %q, the send %q", said.Messages, results[0].Warnings)
 					}
 				default:
-					if status.Code(err) != codes.InvalidArgument || testkit.Reason(err) != doubt.reason || !strings.Contains(err.Error(), doubt.says) {
+					if status.Code(err) != codes.InvalidArgument || testkit.Reason(err) != doubt.reason ||
+						!strings.Contains(err.Error(), doubt.says) {
 						t.Errorf("refused: %v", err)
 					}
 					if len(said.Messages) != 1 || !strings.Contains(said.Messages[0], doubt.says) {
@@ -77,7 +82,8 @@ func TestSend_OneCallWithManyDoubtsIsOneEventOfEachKind(t *testing.T) {
 	w.agent("b", "")
 	var messages []*pb.Message
 	for i := range 20 {
-		messages = append(messages, &pb.Message{Type: fmt.Sprintf("mystery%d", i)}, &pb.Message{Type: "halt", Payload: `{"reason":1}`})
+		messages = append(messages,
+			&pb.Message{Type: fmt.Sprintf("mystery%d", i)}, &pb.Message{Type: "halt", Payload: `{"reason":1}`})
 	}
 	_, err := o.send(messages...)
 	must(t, err)
@@ -104,9 +110,48 @@ func TestSend_WithoutAPayloadOrWithFreeTextIsNotInDoubt(t *testing.T) {
 	}
 }
 
+func TestRegister_TypesEndWithTheirSession(t *testing.T) {
+	w := newWorld(t)
+	o := w.operator()
+	create := func() {
+		t.Helper()
+		_, err := o.sessions.CreateSession(o.ctx, &pb.CreateSessionRequest{Name: "short"})
+		must(t, err)
+	}
+	create()
+	short := w.as(w.In("short", ""))
+	short.register(deployFinished())
+	if v, err := short.ValidatePayload(o.ctx, &pb.ValidatePayloadRequest{Type: "deploy_done"}); err != nil || !v.Known {
+		t.Errorf("before: %v, %v", v, err)
+	}
+	_, err := o.sessions.CloseSession(o.ctx, &pb.CloseSessionRequest{Name: "short"})
+	must(t, err)
+	stream, err := o.sessions.ExportSession(o.ctx, &pb.ExportSessionRequest{Name: "short"})
+	must(t, err)
+	exported := ""
+	for {
+		part, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		must(t, err)
+		exported += part.String()
+	}
+	if !strings.Contains(exported, "types.jsonl") || !strings.Contains(exported, "deploy_finished") {
+		t.Errorf("the export lacks the type: %s", exported)
+	}
+	_, err = o.sessions.DeleteSession(o.ctx, &pb.DeleteSessionRequest{Name: "short"})
+	must(t, err)
+	create()
+	if v, err := short.ValidatePayload(o.ctx, &pb.ValidatePayloadRequest{Type: "deploy_done"}); err != nil || v.Known {
+		t.Errorf("after: %v, %v", v, err)
+	}
+}
+
 func deployFinished() *pb.RegisterMessageTypeRequest {
 	return &pb.RegisterMessageTypeRequest{
-		Name: "DeployFinished", Aliases: []string{"DeployDone", "deploy-finished"}, Title: "A deployment is finished.", Sender: "a builder",
+		Name: "DeployFinished", Aliases: []string{"DeployDone", "deploy-finished"},
+		Title: "A deployment is finished.", Sender: "a builder",
 		Recipient: "everyone", Example: `{"host": "a"}`, Schema: `{"type": "object", "required": ["host"]}`,
 	}
 }
@@ -128,7 +173,8 @@ func TestRegister_TypeCountsAtOnceInItsSessionAlone(t *testing.T) {
 		if got := b.stored(r.Id); got != "deploy_finished" || len(r.Warnings) > 0 {
 			t.Errorf("stored as %s, %q", got, r.Warnings)
 		}
-		if r := o.sent("deploy.finished", `{}`); len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], `missing property "host"`) {
+		r = o.sent("deploy.finished", `{}`)
+		if len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], `missing property "host"`) {
 			t.Errorf("an invalid payload: %v", r)
 		}
 	}
@@ -139,7 +185,8 @@ func TestRegister_TypeCountsAtOnceInItsSessionAlone(t *testing.T) {
 	_, err := o.sessions.CreateSession(o.ctx, &pb.CreateSessionRequest{Name: "other"})
 	must(t, err)
 	other := w.as(w.In("other", ""))
-	if _, err := other.GetMessageType(o.ctx, &pb.GetMessageTypeRequest{Name: "deploy_finished"}); status.Code(err) != codes.NotFound {
+	_, err = other.GetMessageType(o.ctx, &pb.GetMessageTypeRequest{Name: "deploy_finished"})
+	if status.Code(err) != codes.NotFound {
 		t.Errorf("in another session: %v", err)
 	}
 
@@ -157,30 +204,32 @@ func TestRegister_Refusals(t *testing.T) {
 	w := newWorld(t)
 	lead, builder := w.agent("a", "lead"), w.agent("b", "builder")
 	lead.register(deployFinished())
+	type request = pb.RegisterMessageTypeRequest
 	for name, c := range map[string]struct {
 		as     *actor
-		change func(*pb.RegisterMessageTypeRequest)
+		change func(*request)
 		code   codes.Code
 		says   string
 	}{
-		"no director":     {builder, func(*pb.RegisterMessageTypeRequest) {}, codes.PermissionDenied, "NOT_A_DIRECTOR"},
-		"built-in name":   {lead, func(r *pb.RegisterMessageTypeRequest) { r.Name = "TaskComplete" }, codes.AlreadyExists, "TYPE_TAKEN"},
-		"built-in alias":  {lead, func(r *pb.RegisterMessageTypeRequest) { r.Aliases = []string{"task.done"} }, codes.AlreadyExists, "TYPE_TAKEN"},
-		"alias of other":  {lead, func(r *pb.RegisterMessageTypeRequest) { r.Name = "deploy_done" }, codes.AlreadyExists, "TYPE_TAKEN"},
-		"name of other":   {lead, func(r *pb.RegisterMessageTypeRequest) { r.Name, r.Aliases = "rollout", []string{"deploy_finished"} }, codes.AlreadyExists, "TYPE_TAKEN"},
-		"no name":         {lead, func(r *pb.RegisterMessageTypeRequest) { r.Name = "" }, codes.InvalidArgument, "name"},
-		"no schema":       {lead, func(r *pb.RegisterMessageTypeRequest) { r.Schema = `{"type": 7}` }, codes.InvalidArgument, "schema"},
-		"remote schema":   {lead, func(r *pb.RegisterMessageTypeRequest) { r.Schema = `{"$ref": "file:///etc/hosts"}` }, codes.InvalidArgument, "schema"},
-		"another example": {lead, func(r *pb.RegisterMessageTypeRequest) { r.Example = `{}` }, codes.InvalidArgument, "example"},
-		"many aliases":    {lead, func(r *pb.RegisterMessageTypeRequest) { r.Aliases = make([]string, 21) }, codes.InvalidArgument, "aliases"},
+		"no director":     {builder, func(*request) {}, codes.PermissionDenied, "NOT_A_DIRECTOR"},
+		"built-in name":   {lead, func(r *request) { r.Name = "TaskComplete" }, codes.AlreadyExists, "TYPE_TAKEN"},
+		"built-in alias":  {lead, func(r *request) { r.Aliases = []string{"task.done"} }, codes.AlreadyExists, "TYPE_TAKEN"},
+		"alias of other":  {lead, func(r *request) { r.Name = "deploy_done" }, codes.AlreadyExists, "TYPE_TAKEN"},
+		"name of other":   {lead, func(r *request) { r.Name = "rollout" }, codes.AlreadyExists, "TYPE_TAKEN"},
+		"no name":         {lead, func(r *request) { r.Name = "" }, codes.InvalidArgument, "name"},
+		"no schema":       {lead, func(r *request) { r.Schema = `{"type": 7}` }, codes.InvalidArgument, "schema"},
+		"remote schema":   {lead, func(r *request) { r.Schema = `{"$ref": "file:///etc"}` }, codes.InvalidArgument, "schema"},
+		"another example": {lead, func(r *request) { r.Example = `{}` }, codes.InvalidArgument, "example"},
+		"many aliases":    {lead, func(r *request) { r.Aliases = make([]string, 21) }, codes.InvalidArgument, "aliases"},
 		"long schema": {
-			lead, func(r *pb.RegisterMessageTypeRequest) { r.Schema = `"` + strings.Repeat("x", 64<<10) + `"` }, codes.InvalidArgument, "schema",
+			lead, func(r *request) { r.Schema = `"` + strings.Repeat("x", 64<<10) + `"` }, codes.InvalidArgument, "schema",
 		},
 	} {
 		r := deployFinished()
 		c.change(r)
 		_, err := c.as.RegisterMessageType(c.as.ctx, r)
-		if got := testkit.Reason(err) + " " + strings.Join(testkit.Fields(err), " "); status.Code(err) != c.code || !strings.Contains(got, c.says) {
+		got := testkit.Reason(err) + " " + strings.Join(testkit.Fields(err), " ")
+		if status.Code(err) != c.code || !strings.Contains(got, c.says) {
 			t.Errorf("%s: %v (%s), want %v, %s", name, err, got, c.code, c.says)
 		}
 	}

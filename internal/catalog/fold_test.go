@@ -119,7 +119,8 @@ func TestFilters_OfAClaimStreamTakeEverySpelling(t *testing.T) {
 	o, b := w.operator(), w.agent("b", "")
 	stream, err := b.messages.Claim(b.ctx)
 	must(t, err)
-	must(t, stream.Send(&pb.ClaimRequest{Open: &pb.ClaimOpen{Types: []string{"DeployStarted", "TaskCompleted"}, MaxInFlight: 10}}))
+	open := &pb.ClaimOpen{Types: []string{"DeployStarted", "TaskCompleted"}, MaxInFlight: 10}
+	must(t, stream.Send(&pb.ClaimRequest{Open: open}))
 	if _, err := stream.Recv(); err != nil {
 		t.Fatal(err)
 	}
@@ -223,7 +224,9 @@ func TestEvents_PublishedTypesFold(t *testing.T) {
 			t.Errorf("filter %s finds %d events of agents, want %d", types, n, want)
 		}
 	}
-	list, err := b.messages.ListMessages(b.ctx, &pb.ListMessagesRequest{Filter: &pb.MessageFilter{Channels: []string{"event/task.done"}}})
+	list, err := b.messages.ListMessages(b.ctx, &pb.ListMessagesRequest{
+		Filter: &pb.MessageFilter{Channels: []string{"event/task.done"}},
+	})
 	must(t, err)
 	if len(list.Items) != 2 || list.Items[0].Message.GetTarget().GetChannel() != "event/task_complete" {
 		t.Errorf("messages of the channel: %v", list.Items)
@@ -233,7 +236,8 @@ func TestEvents_PublishedTypesFold(t *testing.T) {
 	if len(all.Items) != 4 {
 		t.Errorf("%d messages of events, want 4", len(all.Items))
 	}
-	if _, err := a.events.PublishEvent(a.ctx, &pb.PublishEventRequest{Type: "task.completed"}); status.Code(err) != codes.InvalidArgument {
+	_, err = a.events.PublishEvent(a.ctx, &pb.PublishEventRequest{Type: "task.completed"})
+	if status.Code(err) != codes.InvalidArgument {
 		t.Errorf("one of the broker's own types: %v", err)
 	}
 }
@@ -241,7 +245,9 @@ func TestEvents_PublishedTypesFold(t *testing.T) {
 func TestEvents_FilterFindsTheBrokersOwnTypesToo(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.agent("a", ""), w.agent("b", "")
-	stream, err := b.events.SubscribeEvents(b.ctx, &pb.SubscribeEventsRequest{Filter: &pb.EventFilter{Types: []string{"AgentDegraded", "MessageSent"}}})
+	stream, err := b.events.SubscribeEvents(b.ctx, &pb.SubscribeEventsRequest{
+		Filter: &pb.EventFilter{Types: []string{"AgentDegraded", "MessageSent"}},
+	})
 	must(t, err)
 	if _, err := stream.Recv(); err != nil {
 		t.Fatal(err)
@@ -260,7 +266,9 @@ func TestEvents_FilterFindsTheBrokersOwnTypesToo(t *testing.T) {
 		t.Errorf("the filter for one of the broker's own types finds %v", own)
 	}
 	w.agent("c", "")
-	list, err := b.messages.ListMessages(b.ctx, &pb.ListMessagesRequest{Filter: &pb.MessageFilter{Channels: []string{"event/agent.registered"}}})
+	list, err := b.messages.ListMessages(b.ctx, &pb.ListMessagesRequest{
+		Filter: &pb.MessageFilter{Channels: []string{"event/agent.registered"}},
+	})
 	must(t, err)
 	if len(list.Items) != 1 || !strings.Contains(list.Items[0].Message.Payload, `"type":"agent.registered"`) {
 		t.Errorf("messages of the channel: %v", list.Items)

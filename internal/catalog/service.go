@@ -36,7 +36,9 @@ type Service struct {
 func NewService(c *Catalog) *Service { return &Service{catalog: c} }
 
 // ListMessageTypes implements pb.CatalogServiceServer.
-func (s *Service) ListMessageTypes(ctx context.Context, in *pb.ListMessageTypesRequest) (*pb.ListMessageTypesResponse, error) {
+func (s *Service) ListMessageTypes(
+	ctx context.Context, in *pb.ListMessageTypesRequest,
+) (*pb.ListMessageTypesResponse, error) {
 	var c valid.Check
 	c.OptionalName("family", in.GetFamily())
 	c.OptionalName("prefix", in.GetPrefix())
@@ -48,7 +50,8 @@ func (s *Service) ListMessageTypes(ctx context.Context, in *pb.ListMessageTypesR
 	if err := page.Parse(typeList, in.GetPageToken(), &after); err != nil {
 		return nil, err
 	}
-	found, err := s.catalog.List(ctx, caller.FromContext(ctx).Session, in.GetFamily(), msgtype.Fold(in.GetPrefix()), after, size)
+	prefix := msgtype.Fold(in.GetPrefix())
+	found, err := s.catalog.List(ctx, caller.FromContext(ctx).Session, in.GetFamily(), prefix, after, size)
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +68,9 @@ func (s *Service) ListMessageTypes(ctx context.Context, in *pb.ListMessageTypesR
 }
 
 // GetMessageType implements pb.CatalogServiceServer.
-func (s *Service) GetMessageType(ctx context.Context, in *pb.GetMessageTypeRequest) (*pb.GetMessageTypeResponse, error) {
+func (s *Service) GetMessageType(
+	ctx context.Context, in *pb.GetMessageTypeRequest,
+) (*pb.GetMessageTypeResponse, error) {
 	var c valid.Check
 	c.Name("name", in.GetName())
 	if err := c.Err(); err != nil {
@@ -79,7 +84,9 @@ func (s *Service) GetMessageType(ctx context.Context, in *pb.GetMessageTypeReque
 }
 
 // RegisterMessageType implements pb.CatalogServiceServer.
-func (s *Service) RegisterMessageType(ctx context.Context, in *pb.RegisterMessageTypeRequest) (*pb.RegisterMessageTypeResponse, error) {
+func (s *Service) RegisterMessageType(
+	ctx context.Context, in *pb.RegisterMessageTypeRequest,
+) (*pb.RegisterMessageTypeResponse, error) {
 	d, err := definition(in)
 	if err != nil {
 		return nil, err
@@ -96,7 +103,9 @@ func (s *Service) RegisterMessageType(ctx context.Context, in *pb.RegisterMessag
 }
 
 // ValidatePayload implements pb.CatalogServiceServer.
-func (s *Service) ValidatePayload(ctx context.Context, in *pb.ValidatePayloadRequest) (*pb.ValidatePayloadResponse, error) {
+func (s *Service) ValidatePayload(
+	ctx context.Context, in *pb.ValidatePayloadRequest,
+) (*pb.ValidatePayloadResponse, error) {
 	var c valid.Check
 	c.Name("type", in.GetType())
 	c.JSON("payload", in.GetPayload(), maxPayload)
@@ -108,7 +117,8 @@ func (s *Service) ValidatePayload(ctx context.Context, in *pb.ValidatePayloadReq
 		return nil, err
 	}
 	out := &pb.ValidatePayloadResponse{
-		Verdict: pb.PayloadVerdict_PAYLOAD_VERDICT_ACCEPTED, Type: v.Type, Known: true, Nearest: v.Nearest, Messages: v.Warnings,
+		Verdict: pb.PayloadVerdict_PAYLOAD_VERDICT_ACCEPTED,
+		Type:    v.Type, Known: true, Nearest: v.Nearest, Messages: v.Warnings,
 	}
 	if v.Doubt != nil {
 		out.Known = !v.Doubt.Unknown

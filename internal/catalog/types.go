@@ -102,7 +102,9 @@ type record struct {
 
 // Records returns the registered types of a session after a name, each as one line of JSON, and the
 // name of the last one.
-func (c *Catalog) Records(q store.Querier, session int64, after string, limit int) (lines [][]byte, last string, err error) {
+func (c *Catalog) Records(
+	q store.Querier, session int64, after string, limit int,
+) (lines [][]byte, last string, err error) {
 	types, err := typesOf(q, session, after, limit)
 	if err != nil {
 		return nil, "", err

@@ -1,6 +1,7 @@
 package msgtype_test
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -157,7 +158,8 @@ func TestCheck_UnknownTypesHaveAHint(t *testing.T) {
 		t.Errorf("allowed, and yet: %q, %v", warnings, err)
 	}
 	_, err = doubt.Judge(msgtype.Rules{Unknown: msgtype.Refuse})
-	if f, ok := err.(*fault.Error); !ok || f.Kind != fault.Invalid || f.Reason != "TYPE_UNKNOWN" { //nolint:errorlint // not wrapped
+	var f *fault.Error
+	if !errors.As(err, &f) || f.Kind != fault.Invalid || f.Reason != "TYPE_UNKNOWN" {
 		t.Errorf("refused with %v", err)
 	}
 }
@@ -169,11 +171,15 @@ func TestCheck_InvalidPayloadsNameThePlace(t *testing.T) {
 		t.Fatalf("Check = %q, %+v", name, doubt)
 	}
 	warnings, err := doubt.Judge(msgtype.Rules{})
-	if want := "the payload does not fit the type task_progress: at /progress: got string, want number; /task_id: got number, want string"; err != nil || len(warnings) != 1 || warnings[0] != want {
+	const want = "the payload does not fit the type task_progress: " +
+		"at /progress: got string, want number; /task_id: got number, want string"
+	if err != nil || len(warnings) != 1 || warnings[0] != want {
 		t.Errorf("warnings %q, %v, want %q", warnings, err, want)
 	}
 	_, err = doubt.Judge(msgtype.Rules{Invalid: msgtype.Refuse})
-	if f, ok := err.(*fault.Error); !ok || f.Reason != "PAYLOAD_INVALID" || len(f.Violations) != 2 || f.Violations[0].Field != "payload" { //nolint:errorlint // not wrapped
+	var f *fault.Error
+	if !errors.As(err, &f) || f.Reason != "PAYLOAD_INVALID" || len(f.Violations) != 2 ||
+		f.Violations[0].Field != "payload" {
 		t.Errorf("refused with %#v", err)
 	}
 	if _, doubt := set.Check("task_progress", ""); doubt != nil {
@@ -182,7 +188,10 @@ func TestCheck_InvalidPayloadsNameThePlace(t *testing.T) {
 }
 
 func TestSet_TypesOfASession(t *testing.T) {
-	own := &msgtype.Type{Name: "deploy_finished", Aliases: []string{"deploy_done"}, Family: msgtype.SessionFamily, Schema: `{"required":["host"]}`}
+	own := &msgtype.Type{
+		Name: "deploy_finished", Aliases: []string{"deploy_done"}, Family: msgtype.SessionFamily,
+		Schema: `{"required":["host"]}`,
+	}
 	shadowed := &msgtype.Type{Name: "text", Family: msgtype.SessionFamily}
 	set := msgtype.NewSet([]*msgtype.Type{own, shadowed})
 	for _, spelling := range []string{"DeployFinished", "deploy.done"} {
@@ -196,10 +205,12 @@ func TestSet_TypesOfASession(t *testing.T) {
 	if got := set.Types(msgtype.SessionFamily); len(got) != 1 || got[0] != own {
 		t.Errorf("types of the session: %v", got)
 	}
-	if got := set.Spellings([]string{"DeployDone"}); !slices.Equal(got, []string{"deploy_finished", "deploy_done", "DeployDone"}) {
-		t.Errorf("spellings %v", got)
+	want := []string{"deploy_finished", "deploy_done", "DeployDone"}
+	if got := set.Spellings([]string{"DeployDone"}); !slices.Equal(got, want) {
+		t.Errorf("spellings %v, want %v", got, want)
 	}
-	if _, doubt := set.Check("deploy-done", `{}`); doubt == nil || len(doubt.Faults) != 1 || doubt.Faults[0].Problem != `missing property "host"` {
+	_, doubt := set.Check("deploy-done", `{}`)
+	if doubt == nil || len(doubt.Faults) != 1 || doubt.Faults[0].Problem != `missing property "host"` {
 		t.Errorf("doubt %+v", doubt)
 	}
 }
@@ -222,15 +233,19 @@ func TestCompileSchema_Refuses(t *testing.T) {
 }
 
 func TestValidate_SchemaThatRefersToItselfEnds(t *testing.T) {
-	schema, err := msgtype.CompileSchema(`{"$ref":"#"}`)
-	if err == nil {
-		t.Log(schema.Validate(`{}`))
+	cycle, err := msgtype.CompileSchema(`{"$ref":"#"}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if faults := cycle.Validate(`{}`); len(faults) != 1 {
+		t.Errorf("faults of a cycle: %v", faults)
 	}
 	tree, err := msgtype.CompileSchema(`{"properties":{"left":{"$ref":"#"},"value":{"type":"integer"}}}`)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if faults := tree.Validate(`{"left":{"left":{"value":"x"}}}`); len(faults) != 1 || faults[0].Pointer != "/left/left/value" {
+	faults := tree.Validate(`{"left":{"left":{"value":"x"}}}`)
+	if len(faults) != 1 || faults[0].Pointer != "/left/left/value" {
 		t.Errorf("faults %v", faults)
 	}
 }

@@ -69,7 +69,8 @@ var files embed.FS
 
 // order is the order of the families in the documentation.
 var order = []string{
-	"task", "review", "plan", "control", "conversation", "context", "handoff", "blocker", "vote", "resource", "announcement", "broker",
+	"task", "review", "plan", "control", "conversation", "context", "handoff", "blocker", "vote", "resource",
+	"announcement", "broker",
 }
 
 // A catalog is all built-in types.
@@ -138,7 +139,9 @@ func readFamily(name string) (Family, error) {
 			Name: in.Name, Aliases: in.Aliases, Family: name, Title: in.Title, Sender: in.Sender, Recipient: in.Recipient,
 			Directive: in.Directive, Broken: Broken{At: in.Broken.At},
 		}
-		for node, to := range map[*yaml.Node]*string{&in.Example: &t.Example, &in.Schema: &t.Schema, &in.Broken.Payload: &t.Broken.Payload} {
+		for node, to := range map[*yaml.Node]*string{
+			&in.Example: &t.Example, &in.Schema: &t.Schema, &in.Broken.Payload: &t.Broken.Payload,
+		} {
 			if *to, err = jsonOf(node); err != nil {
 				return Family{}, fmt.Errorf("%s: %s: %w", name, in.Name, err)
 			}
