@@ -45,6 +45,7 @@ func kinds() []kind {
 		turns("token", oneToken()),
 		turns("mixed", locksAndTokens()),
 		{"votes", pollsModel(), pollsModel(), newPollsClient},
+		{"decisions", casesModel(), casesModel(), newCasesClient},
 	}
 	if only := os.Getenv("HISTORY_KINDS"); only != "" {
 		all = slices.DeleteFunc(all, func(k kind) bool { return !slices.Contains(strings.Split(only, ","), k.name) })
