@@ -116,7 +116,7 @@ func (b *Board) AgentFailed(tx *store.Tx, session int64, agent string) error {
 		return err
 	}
 	for i := range list {
-		if list[i].State != Acknowledged || !list[i].acknowledgedBy(agent) {
+		if !list[i].acknowledgedBy(agent) {
 			continue
 		}
 		if err := b.reopen(tx, &list[i], agent); err != nil {

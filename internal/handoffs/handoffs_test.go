@@ -255,42 +255,28 @@ func TestAccept_ATaskThatTheSenderHasClaimedAgainIsLost(t *testing.T) {
 	refused(t, err, codes.FailedPrecondition, "GRANTS_LOST")
 }
 
-func TestAccept_RequestsThatWaitAreNotOvertakenByOthersAndEndWithTheTransfer(t *testing.T) {
+func TestAccept_GrantsTheRequestOfTheAcceptorThatWaitedForTheLockAndNoOther(t *testing.T) {
 	w := newWorld(t)
 	a, b, c := w.agent("a", "architect"), w.agent("b", "builder"), w.agent("c", "builder")
 	fence := a.lock("src/a.go")
-	wait := func(x *actor) <-chan int64 {
+	for _, x := range []*actor{b, c} {
 		out, err := x.locks.AcquireLocks(x.ctx, &pb.AcquireLocksRequest{Paths: []string{"src/a.go"}, KeepTicket: true})
 		must(t, err)
 		if out.Ticket == 0 {
 			t.Fatalf("no ticket: %v", out)
 		}
-		got := make(chan int64, 1)
-		go func() {
-			out, err := x.locks.AcquireLocks(x.ctx, &pb.AcquireLocksRequest{Paths: []string{"src/a.go"}, Wait: durationpb.New(apptest.Patience)})
-			if err != nil {
-				t.Error(err)
-			}
-			got <- out.GetFence()
-		}()
-		return got
 	}
-	third, second := wait(c), wait(b)
 	h := a.create(&pb.CreateHandoffRequest{ToAgent: "b", Fences: []int64{fence}})
-	moved := b.accept(h.Id).Grants[0].NewFence
-	own := <-second // the new owner's own request does not wait for itself
-	if own == 0 {
-		t.Fatal("the request of the new owner got nothing")
-	}
-	select {
-	case got := <-third:
-		t.Fatalf("the request of another agent got %d", got)
-	default:
-	}
-	_, err := b.locks.ReleaseLocks(b.ctx, &pb.ReleaseLocksRequest{Fences: []int64{moved, own}})
+	b.accept(h.Id)
+	out, err := a.locks.ListLocks(a.ctx, &pb.ListLocksRequest{})
 	must(t, err)
-	if <-third == 0 {
-		t.Error("the request of another agent got nothing after the release")
+	if len(out.Tickets) != 1 || out.Tickets[0].Agent != "c" || slices.ContainsFunc(out.Locks, func(l *pb.Lock) bool { return l.Agent != "b" }) {
+		t.Errorf("held %v, waiting %v", out.Locks, out.Tickets)
+	}
+	_, err = b.locks.ReleaseLocks(b.ctx, &pb.ReleaseLocksRequest{All: true})
+	must(t, err)
+	if out, err = a.locks.ListLocks(a.ctx, &pb.ListLocksRequest{}); err != nil || len(out.Locks) != 1 || out.Locks[0].Agent != "c" {
+		t.Errorf("after the release, held %v, %v", out.GetLocks(), err)
 	}
 }
 
