@@ -44,6 +44,7 @@ func kinds() []kind {
 		turns("locks", locksOnly()),
 		turns("token", oneToken()),
 		turns("mixed", locksAndTokens()),
+		{"tasks", tasksModel(), tasksModel(), newTasksClient},
 		{"votes", pollsModel(), pollsModel(), newPollsClient},
 		{"decisions", casesModel(), casesModel(), newCasesClient},
 	}
