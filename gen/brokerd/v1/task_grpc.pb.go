@@ -72,8 +72,8 @@ type TaskServiceClient interface {
 	// ClaimTask claims one READY task for the caller: the given one, or the first that matches. A
 	// task matches if it is assigned to the caller, or has no assignee and either no role or the
 	// caller's; if the caller has all its capabilities; and if it has all labels of the request. The
-	// highest priority comes first, then the task that became READY first. Calls that wait are served
-	// in the order of their arrival. An empty answer says why.
+	// highest priority comes first, then the oldest task. Calls that wait are served in the order of
+	// their arrival. If a call is cancelled, no claim of it remains. An empty answer says why.
 	// For a given task: the caller that already holds it gets the same claim again, marked resumed.
 	// FAILED_PRECONDITION if the task does not become READY for the caller within wait, with the
 	// reason TASK_WAITING, TASK_CLAIMED (the text names the holder), TASK_FINISHED, TASK_DELAYED,
@@ -95,14 +95,14 @@ type TaskServiceClient interface {
 	// first attempt and twice as long after each further one, at most 15 min. It becomes FAILED after
 	// its last attempt, and at once with fatal.
 	FailTask(ctx context.Context, in *FailTaskRequest, opts ...grpc.CallOption) (*FailTaskResponse, error)
-	// ReleaseTask returns the holder's task to READY, with its progress; no attempt counts. With
+	// ReleaseTask returns the holder's task to READY, with its progress; no attempt counts. An operator
+	// without an agent's name may release any task; its holder gets a task_lost notice. With
 	// decline, the assignee of an unfinished task refuses it, claimed or not: the task loses its
 	// assignee, and the creator gets a task_rejected notice with the reason. PERMISSION_DENIED
 	// (NOT_ASSIGNEE) for declining a task that is not assigned to the caller.
 	ReleaseTask(ctx context.Context, in *ReleaseTaskRequest, opts ...grpc.CallOption) (*ReleaseTaskResponse, error)
 	// CancelTask cancels an unfinished task: its creator, an agent that may send directives, or an
-	// operator may; otherwise PERMISSION_DENIED (NOT_CREATOR). The holder gets a task_cancelled
-	// notice. FAILED_PRECONDITION (TASK_FINISHED) for a task that is DONE or FAILED; cancelling a
+	// operator may; otherwise PERMISSION_DENIED (NOT_CREATOR). The holder gets a task_lost notice. FAILED_PRECONDITION (TASK_FINISHED) for a task that is DONE or FAILED; cancelling a
 	// CANCELLED task changes nothing. FAILED_PRECONDITION (TOO_MANY_TASKS) if cascade concerns more
 	// than 10,000 tasks.
 	CancelTask(ctx context.Context, in *CancelTaskRequest, opts ...grpc.CallOption) (*CancelTaskResponse, error)
@@ -280,8 +280,8 @@ type TaskServiceServer interface {
 	// ClaimTask claims one READY task for the caller: the given one, or the first that matches. A
 	// task matches if it is assigned to the caller, or has no assignee and either no role or the
 	// caller's; if the caller has all its capabilities; and if it has all labels of the request. The
-	// highest priority comes first, then the task that became READY first. Calls that wait are served
-	// in the order of their arrival. An empty answer says why.
+	// highest priority comes first, then the oldest task. Calls that wait are served in the order of
+	// their arrival. If a call is cancelled, no claim of it remains. An empty answer says why.
 	// For a given task: the caller that already holds it gets the same claim again, marked resumed.
 	// FAILED_PRECONDITION if the task does not become READY for the caller within wait, with the
 	// reason TASK_WAITING, TASK_CLAIMED (the text names the holder), TASK_FINISHED, TASK_DELAYED,
@@ -303,14 +303,14 @@ type TaskServiceServer interface {
 	// first attempt and twice as long after each further one, at most 15 min. It becomes FAILED after
 	// its last attempt, and at once with fatal.
 	FailTask(context.Context, *FailTaskRequest) (*FailTaskResponse, error)
-	// ReleaseTask returns the holder's task to READY, with its progress; no attempt counts. With
+	// ReleaseTask returns the holder's task to READY, with its progress; no attempt counts. An operator
+	// without an agent's name may release any task; its holder gets a task_lost notice. With
 	// decline, the assignee of an unfinished task refuses it, claimed or not: the task loses its
 	// assignee, and the creator gets a task_rejected notice with the reason. PERMISSION_DENIED
 	// (NOT_ASSIGNEE) for declining a task that is not assigned to the caller.
 	ReleaseTask(context.Context, *ReleaseTaskRequest) (*ReleaseTaskResponse, error)
 	// CancelTask cancels an unfinished task: its creator, an agent that may send directives, or an
-	// operator may; otherwise PERMISSION_DENIED (NOT_CREATOR). The holder gets a task_cancelled
-	// notice. FAILED_PRECONDITION (TASK_FINISHED) for a task that is DONE or FAILED; cancelling a
+	// operator may; otherwise PERMISSION_DENIED (NOT_CREATOR). The holder gets a task_lost notice. FAILED_PRECONDITION (TASK_FINISHED) for a task that is DONE or FAILED; cancelling a
 	// CANCELLED task changes nothing. FAILED_PRECONDITION (TOO_MANY_TASKS) if cascade concerns more
 	// than 10,000 tasks.
 	CancelTask(context.Context, *CancelTaskRequest) (*CancelTaskResponse, error)
