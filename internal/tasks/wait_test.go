@@ -40,7 +40,7 @@ func TestWaitTasks_EndsWithAllOrAnyOfThem(t *testing.T) {
 	a.take("t")
 	a.complete("t")
 	status := pb.AgentStatus_AGENT_STATUS_COMPLETED
-	check(t, drop(a.registry.Heartbeat(a.ctx, &pb.HeartbeatRequest{Status: &status})))
+	check(t, drop(a.registry.Heartbeat(a.ctx, &pb.HeartbeatRequest{Status: status})))
 	got = <-all
 	check(t, got.err)
 	want(t, "the outcome of all", got.answer.GetOutcome(), allDone)
