@@ -181,13 +181,11 @@ func draftOf(c *valid.Check, in *pb.CreateHandoffRequest) Draft {
 	required(c, "title", d.Title, valid.MaxLine)
 	c.Line("title", d.Title, valid.MaxLine)
 	c.Line("task_id", d.Task, valid.MaxID)
-	switch {
-	case (d.ToAgent == "") == (d.ToRole == ""):
+	if (d.ToAgent == "") == (d.ToRole == "") {
 		c.Fail("to_agent", "name either an agent or a role (to_role)")
-	default:
-		c.OptionalName("to_agent", d.ToAgent)
-		c.OptionalName("to_role", d.ToRole)
 	}
+	c.OptionalName("to_agent", d.ToAgent)
+	c.OptionalName("to_role", d.ToRole)
 	if d.TransferTask && d.Task == "" {
 		c.Fail("transfer_task", "is set, but task_id is empty")
 	}
