@@ -39,7 +39,7 @@ func TestTree_AnUnknownCommandOrOptionNamesTheOneThatIsMeant(t *testing.T) {
 		"logs":                 "did you mean event list or event follow?",
 		"get agents":           "did you mean agent get?",
 		"describe lock":        "did you mean lock get?",
-		"register x":           "did you mean agent register?",
+		"register x":           "did you mean agent register or type register?",
 		"watch":                "did you mean event follow or state follow?",
 		"token show":           "did you mean token get?",
 		"lock force-release x": "did you mean lock revoke?",
