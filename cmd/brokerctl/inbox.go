@@ -60,7 +60,7 @@ receive does. Exit code 4 then means: nothing came within --wait.`,
 		Example: `  brokerctl --agent builder-1 inbox --summary
   brokerctl --agent builder-1 inbox --lowest-priority high --mark-read
   brokerctl --agent builder-1 inbox --queues --order priority
-  brokerctl --agent builder-1 inbox --type review_result --wait 90s`,
+  brokerctl --agent builder-1 inbox --type review_approved --wait 90s`,
 		Args:              messageIDs,
 		ValidArgsFunction: c.completeArgs(true, waitingWords),
 		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(c, cmd, args) },

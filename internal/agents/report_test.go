@@ -141,7 +141,7 @@ func TestGet_FullShowsAllThatHangsOnTheAgent(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := full.GetHoldings()
-	if c := h.GetClaims(); len(c) != 1 || c[0].GetType() != "task" || c[0].GetSender() != "system" || c[0].GetAttempt() != 1 || c[0].GetMessageId() == "" {
+	if c := h.GetClaims(); len(c) != 1 || c[0].GetType() != "task_assignment" || c[0].GetSender() != "system" || c[0].GetAttempt() != 1 || c[0].GetMessageId() == "" {
 		t.Errorf("claims %v", c)
 	}
 	if l := h.GetLocks(); len(l) != 1 || l[0].GetFence() != held.GetFence() || !l[0].GetShared() || len(l[0].GetPaths()) != 2 {
