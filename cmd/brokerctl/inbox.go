@@ -163,8 +163,12 @@ func (c *cli) printInboxSummary(w io.Writer, s *pb.GetInboxSummaryResponse) {
 		fmt.Fprintf(w, "%s: %s inbox shows and finishes them\n", count(n, "notice"), c.again())
 	}
 	for _, m := range s.GetDirectives() {
-		fmt.Fprintf(w, "directive %d from %s: %s%s. To say that you have seen it: %s ack %d\n", m.GetRevision(), oneLine(m.GetSender()), oneLine(m.GetType()),
-			cond(summary(m) != "", ", "+clean(summary(m)), ""), c.again(), m.GetRevision())
+		next := fmt.Sprintf("To say that you have seen it: %s ack %d", c.again(), m.GetRevision())
+		if i := c.itemOf(m); i != nil {
+			next = "To answer it: " + c.afterItem(i)
+		}
+		fmt.Fprintf(w, "directive %d from %s: %s%s. %s\n", m.GetRevision(), oneLine(m.GetSender()), oneLine(m.GetType()),
+			cond(summary(m) != "", ", "+clean(summary(m)), ""), next)
 	}
 	if s.GetHalted() {
 		fmt.Fprintln(w, "halted: nothing but directives is handed out until a resume")

@@ -96,6 +96,9 @@ func TestAgentShutdown_PromptOffersTheVerdictsNotAck(t *testing.T) {
 	startBroker(t)
 	register(t, "lead/lead", "builder-1/builder")
 	id := at(t, fields(t, "--agent", "lead", "agent", "shutdown", "builder-1", "The work", "is done"), "id").(string)
+	if out := must0(t, "--agent", "builder-1", "inbox", "--summary"); !strings.Contains(out, "To answer it: brokerctl --agent builder-1 decision accept "+id) {
+		t.Errorf("the summary of the inbox: %s", out)
+	}
 	out := must0(t, "--agent", "builder-1", "next", "-o", "prompt")
 	for _, command := range []string{"decision accept " + id, "decision defer " + id + " 30m", "decision reject " + id} {
 		if !strings.Contains(out, command) {
