@@ -263,6 +263,7 @@ func (a *App) start(ctx context.Context) error {
 		Clock: c.Clock, Zap: log.Named("decisions"),
 	})
 	connectDecisions(scopes, registry, verdicts)
+	connectArtifacts(files, post, keys, board, verdicts, deals)
 	jobs := workFeatures{board, verdicts, obstacles, deals, polls}
 	registry.UseHolders(jobs)
 	connectMailboxes(scopes, registry, post)

@@ -61,15 +61,14 @@ type Observer interface {
 	Transferred(direction string, bytes int64)
 }
 
-// Options say what a Repository needs. Disk, Observer and Mentions may be nil.
+// Options say what a Repository needs. Disk and Observer may be nil.
 type Options struct {
 	Store     *store.Store
 	Log       *events.Log
 	Directory work.Directory
 	Disk      Disk
 	Observer  Observer
-	Mentions  []Mentions // of all features; they keep versions from being removed
-	Dir       string     // the data folder
+	Dir       string // the data folder
 	Clock     clockwork.Clock
 	Logger    *zap.Logger
 }
@@ -77,7 +76,8 @@ type Options struct {
 // A Repository keeps artifacts. Its methods may be called concurrently.
 type Repository struct {
 	Options
-	folder *folder
+	folder   *folder
+	mentions []Mentions // of all features
 
 	drain   sync.Once
 	drained chan struct{} // closed when transfers are to end
@@ -101,6 +101,10 @@ func New(o Options) (*Repository, error) {
 	}
 	return &Repository{Options: o, folder: f, drained: make(chan struct{}), wake: make(chan struct{}, 1), stop: func() {}}, nil
 }
+
+// UseMentions keeps versions that features name from being removed by the retention. It is called
+// before Start.
+func (r *Repository) UseMentions(of ...Mentions) { r.mentions = of }
 
 // Start removes the files that a crash has left, and begins to remove contents that lose their last
 // version.

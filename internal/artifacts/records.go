@@ -196,7 +196,7 @@ func (r *Repository) named(q store.Querier, session int64, page []Version) (map[
 	slices.Sort(texts)
 	texts = slices.Compact(texts)
 	all := map[string]bool{}
-	for _, mentions := range r.Mentions {
+	for _, mentions := range r.mentions {
 		some, err := mentions(q, session, texts)
 		if err != nil {
 			return nil, err

@@ -84,7 +84,7 @@ func (l *Letter) targets() []Target {
 func (l *Letter) draft(t Target) *Draft {
 	d := &Draft{
 		Target: t, One: t.Kind == ToRole && !l.All, Type: l.Type, Subject: clip(l.Subject, valid.MaxLine),
-		Priority: l.Priority, Thread: l.Thread, Task: l.Task, PayloadSize: len(l.Payload),
+		Priority: l.Priority, Thread: l.Thread, Task: l.Task, Artifacts: l.Artifacts, PayloadSize: len(l.Payload),
 		ReplyTo: Ref{Revision: l.InReplyTo},
 	}
 	switch {

@@ -58,6 +58,7 @@ type Draft struct {
 	Correlation string
 	ReplyTo     Ref // zero = no answer to anything
 	Task        string
+	Artifacts   []string
 	TTL         time.Duration // 0 = the channel's default
 	NotBefore   time.Time
 	OrderingKey string

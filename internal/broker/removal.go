@@ -13,6 +13,7 @@ import (
 // ofMessages removes what belongs to messages from one revision to another.
 var ofMessages = [...]string{
 	`DELETE FROM questions WHERE message BETWEEN ? AND ?`,
+	`DELETE FROM message_artifacts WHERE message BETWEEN ? AND ?`,
 	`DELETE FROM resends WHERE message BETWEEN ? AND ?`,
 	`DELETE FROM attempts WHERE message BETWEEN ? AND ?`,
 	`DELETE FROM deliveries WHERE message BETWEEN ? AND ?`,

@@ -12,6 +12,7 @@ func Migrations() []store.Migration {
 		{Name: "broker/005_late_questions", SQL: lateQuestions},
 		{Name: "broker/006_opened_at", SQL: `ALTER TABLE breakers ADD COLUMN opened_at INTEGER; -- NULL = it is closed`},
 		{Name: "broker/007_notices", SQL: notices},
+		{Name: "broker/008_artifacts", SQL: messageArtifacts},
 	}
 }
 

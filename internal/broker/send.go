@@ -308,6 +308,11 @@ func (s *sending) send(d *Draft, producer, number int64) (Outcome, error) {
 	if err != nil {
 		return Outcome{}, err
 	}
+	for _, name := range d.Artifacts {
+		if _, err := s.tx.Exec(insertMessageArtifact, s.actor.session.ID, name, out.Revision); err != nil {
+			return Outcome{}, err
+		}
+	}
 	if d.Response {
 		if err := s.question(d, &m); err != nil {
 			return Outcome{}, err

@@ -59,7 +59,7 @@ func draft(c *valid.Check, types *msgtype.Set, at string, m *pb.Message) Draft {
 func unaddressed(c *valid.Check, types *msgtype.Set, at string, m *pb.Message) Draft {
 	unstamped(c, at, m)
 	d := Draft{
-		Subject: m.Subject, Channel: m.Channel, Thread: m.ThreadId, Correlation: m.CorrelationId, Task: m.TaskId,
+		Subject: m.Subject, Channel: m.Channel, Thread: m.ThreadId, Correlation: m.CorrelationId, Task: m.TaskId, Artifacts: m.Artifacts,
 		OrderingKey: m.OrderingKey, MaxAttempts: int(m.MaxAttempts), PayloadSize: len(m.Payload),
 		Textless: m.Subject == "" && m.Body == "" && m.Payload == "",
 	}

@@ -1,0 +1,133 @@
+package artifacts_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"brokerd/client"
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/processtest"
+)
+
+// started returns a daemon in a process, and a client of it.
+func started(t *testing.T) (*processtest.Daemon, *client.Client) {
+	t.Helper()
+	d := processtest.New(t, processtest.Build(t))
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	must(t, d.Start(ctx))
+	c, err := client.Dial(ctx, client.WithAddress(d.Address()))
+	must(t, err)
+	t.Cleanup(c.Close)
+	return d, c
+}
+
+func TestUpload_KilledDaemonLeavesNothingPartial(t *testing.T) {
+	d, c := started(t)
+	content := bytes.Repeat([]byte("0123456789abcdef"), 1<<16)
+	stream, err := c.Artifacts().UploadArtifact(t.Context())
+	must(t, err)
+	send(t, stream, &pb.UploadArtifactRequest{Frame: &pb.UploadArtifactRequest_Header{Header: header("x", content)}})
+	send(t, stream, chunk(content[:200_000]))
+	files := func() []string {
+		t.Helper()
+		found, err := filepath.Glob(filepath.Join(d.Dir(), "artifacts", "*"))
+		must(t, err)
+		return found
+	}
+	for deadline := time.Now().Add(patience); len(files()) == 0; time.Sleep(time.Millisecond) { //nolint:forbidigo // the broker signals no change of its folder
+		if time.Now().After(deadline) {
+			t.Fatal("the upload has no file")
+		}
+	}
+	d.Kill()
+	if _, err := stream.CloseAndRecv(); status.Code(err) != codes.Unavailable {
+		t.Errorf("the upload ends with %v", err)
+	}
+	if found := files(); len(found) != 1 || !strings.HasSuffix(found[0], ".partial") {
+		t.Errorf("the killed daemon leaves %v", found)
+	}
+	must(t, d.Start(t.Context()))
+	if found := files(); len(found) != 0 {
+		t.Errorf("after the start the folder has %v", found)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	out, err := c.UploadArtifact(ctx, &pb.ArtifactHeader{Name: "x"}, bytes.NewReader(content), nil)
+	if err != nil || out.GetArtifact().GetVersion() != 1 || out.GetSkipped() {
+		t.Errorf("the repeated upload is %v, %v", out, err)
+	}
+	again, err := c.UploadArtifact(ctx, &pb.ArtifactHeader{Name: "y"}, bytes.NewReader(content), nil)
+	if err != nil || !again.GetSkipped() {
+		t.Errorf("the same content again is %v, %v", again, err)
+	}
+	must(t, d.Terminate())
+	must(t, d.Check(ctx))
+}
+
+// pattern is a content of any size that no compression and no buffer shortens.
+type pattern struct {
+	*io.SectionReader
+}
+
+type patternAt struct{}
+
+// ReadAt implements io.ReaderAt.
+func (patternAt) ReadAt(p []byte, at int64) (int, error) {
+	for i := range p {
+		n := uint64(at + int64(i))
+		p[i] = byte(n) ^ byte(n>>8) ^ byte(n>>16) ^ byte(n>>24)
+	}
+	return len(p), nil
+}
+
+// TestTransfers_TakeLittleMemory transfers 128 MiB, or ARTIFACT_MIB.
+func TestTransfers_TakeLittleMemory(t *testing.T) {
+	mib := int64(128)
+	if s := os.Getenv("ARTIFACT_MIB"); s != "" {
+		n, err := strconv.ParseInt(s, 10, 64)
+		must(t, err)
+		mib = n
+	}
+	d, c := started(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*patience)
+	defer cancel()
+	idle := memory(t, d, "VmRSS")
+	content := pattern{io.NewSectionReader(patternAt{}, 0, mib<<20)}
+	_, err := c.UploadArtifact(ctx, &pb.ArtifactHeader{Name: "large"}, content, nil)
+	must(t, err)
+	sum := fnv.New64a()
+	v, err := c.DownloadArtifact(ctx, &pb.DownloadArtifactRequest{Name: "large"}, sum, nil) // compares the hash
+	must(t, err)
+	peak := memory(t, d, "VmHWM")
+	t.Logf("%d MiB up and down: %d MiB of memory when idle, %d MiB at the peak", mib, idle>>20, peak>>20)
+	if v.GetSize() != mib<<20 || peak-idle > 64<<20 {
+		t.Errorf("%d bytes took %d MiB above idle", v.GetSize(), (peak-idle)>>20)
+	}
+}
+
+// memory reads a field of the daemon's status, in bytes.
+func memory(t *testing.T, d *processtest.Daemon, field string) int64 {
+	t.Helper()
+	pid, err := os.ReadFile(filepath.Join(d.Dir(), "brokerd.lock"))
+	must(t, err)
+	text, err := os.ReadFile(filepath.Join("/proc", strings.TrimSpace(string(pid)), "status"))
+	must(t, err)
+	_, rest, _ := strings.Cut(string(text), field+":")
+	var kib int64
+	_, err = fmt.Sscan(rest, &kib)
+	must(t, err)
+	return kib << 10
+}
