@@ -12,7 +12,8 @@ done
 
 folder=$(mktemp -d)
 cd "$folder"
-trap 'for job in $(jobs -p); do kill -9 -- "-$job" 2>/dev/null || true; done; rm -rf "$folder"' EXIT
+trap 'kill -9 $(jobs -p) 2>/dev/null || true; rm -rf "$folder"' EXIT
+unset BROKERD_OUTPUT
 
 patience=60s # how long a story waits for what should come at once
 said=        # the output of the last command
@@ -47,7 +48,7 @@ team() {
 # for the end of such commands and prints their output, in the order of the text.
 begin() {
   print_command "$@"
-  BROKERD_AGENT=${1#operator} setsid brokerctl --relative "${@:2}" >"begun-$1" 2>&1 &
+  BROKERD_AGENT=${1#operator} brokerctl --relative "${@:2}" >"begun-$1" 2>&1 &
   echo $! >"begun-$1.job"
 }
 
@@ -63,11 +64,11 @@ finish() {
   [ "$code" = "$want" ] || fail "exit code $code instead of $want"
 }
 
-# kill_begun AGENT kills the command that begin has started, and the processes that it has started.
+# kill_begun AGENT kills the command that begin has started.
 kill_begun() {
   local job
   job=$(cat "begun-$1.job")
-  kill -9 -- "-$job"
+  kill -9 "$job"
   wait "$job" 2>/dev/null || true
   printf '%-12s  (is killed: kill -9)\n' "$1"
 }
