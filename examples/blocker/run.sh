@@ -9,8 +9,10 @@ quietly operator session configure default --escalate-to lead --escalate-to arch
 begin orchestrator event follow --after 0 --type BlockerEncountered --type blocker.escalated \
   --type blocker.acknowledged --type blocker.resolved --limit 4
 
-scene "The builder raises a blocker"
-as builder blocker raise "The test database refuses my password" --severity high
+scene "The builder cannot continue with its task; from now on, blockers escalate after 15 minutes"
+quietly lead task create "Log in" --id login
+quietly builder task claim login
+as builder blocker raise "The test database refuses my password" --severity high --task login
 blocker=b-$(number b-)
 quietly operator session configure default --blocker-escalation 15m
 begin builder blocker get "$blocker" --wait "$patience"
@@ -21,9 +23,10 @@ as architect next --wait "$patience"
 as architect blocker ack "$blocker" "creating an account"
 as architect blocker resolve "$blocker" "the account builder exists"
 
-scene "The builder has waited for this"
+scene "The builder has waited for this, and continues"
 finish builder
 as builder next
+as builder task complete --result "merged"
 
 scene "What the orchestrator has seen"
 finish orchestrator
@@ -32,4 +35,4 @@ check "the blocker was escalated once, resolved by the architect, and stopped th
   '.[0] | .escalations == 1 and .resolved_by == "architect" and (.time_blocked | rtrimstr("s") | tonumber) >= 1' \
   blocker list --all
 
-the_end --type 'blocker.*' --type message.sent
+the_end --type 'blocker.*' --type 'task.*' --type message.sent
