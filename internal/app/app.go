@@ -249,8 +249,6 @@ func (a *App) start(ctx context.Context) error {
 	board.UseRelated(carriers{post, journal, keys})
 	deals := handoffs.New(st, journal, people, letters, board, handoffLocks{held}, c.Clock)
 	connectHandoffs(registry, deals)
-	board.UseRelated(workOfTasks{obstacles})
-	board.UseRelated(workOfTasks{deals})
 	files, err := openArtifacts(c, st, journal, people, space, measured, log)
 	if err != nil {
 		return err
@@ -264,6 +262,9 @@ func (a *App) start(ctx context.Context) error {
 	})
 	connectDecisions(scopes, registry, verdicts)
 	connectArtifacts(files, post, keys, board, verdicts, deals)
+	for _, f := range []ofTask{verdicts, obstacles, deals, polls, files} {
+		board.UseRelated(workOfTasks{f})
+	}
 	jobs := workFeatures{board, verdicts, obstacles, deals, polls}
 	registry.UseHolders(jobs)
 	connectMailboxes(scopes, registry, post)

@@ -87,6 +87,9 @@ func TestMetrics_TellWhatHasHappened(t *testing.T) {
 		must(err)
 	}
 
+	_, err := pb.NewTaskServiceClient(lead).CreateTasks(ctx, &pb.CreateTasksRequest{Tasks: []*pb.NewTask{{Title: "a task"}}})
+	must(err)
+
 	// A call takes 10 s for a message, a stream 5 s for the next; the one after that is dead, and one is being worked on.
 	for range 4 {
 		send(t, leads, "builder-1")
@@ -170,6 +173,8 @@ func TestMetrics_TellWhatHasHappened(t *testing.T) {
 		"brokerd_failed_commits_total":                                        0,
 		"brokerd_writer_waiting":                                              0,
 		"brokerd_build_info{version=test}":                                    1,
+		"brokerd_work_total{kind=task,outcome=created}":                       1,
+		"brokerd_artifact_bytes_total{direction=upload}":                      0,
 	} {
 		if got := value(got, series); got != want {
 			t.Errorf("%s is %v, want %v", series, got, want)

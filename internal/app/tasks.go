@@ -75,12 +75,13 @@ func (c carriers) Related(q store.Querier, session int64, task string, limit int
 	return found, nil
 }
 
-// workOfTasks finds work of one other kind that names a task.
-type workOfTasks struct {
-	feature interface {
-		OfTask(q store.Querier, session int64, task string, limit int) ([]work.Item, error)
-	}
+// An ofTask finds the work of one kind that names a task, the newest first.
+type ofTask interface {
+	OfTask(q store.Querier, session int64, task string, limit int) ([]work.Item, error)
 }
+
+// workOfTasks tells the tasks of the work of other kinds.
+type workOfTasks struct{ feature ofTask }
 
 // Related implements tasks.Related.
 func (w workOfTasks) Related(q store.Querier, session int64, task string, limit int) ([]tasks.Reference, error) {

@@ -32,6 +32,7 @@ CREATE TABLE artifact_versions (
 CREATE UNIQUE INDEX artifact_versions_name ON artifact_versions (session, name, version DESC);
 CREATE INDEX artifact_versions_newest   ON artifact_versions (session, name) WHERE replaced_at IS NULL;
 CREATE INDEX artifact_versions_content  ON artifact_versions (session, sha256);
+CREATE INDEX artifact_versions_task     ON artifact_versions (session, task_id, revision) WHERE task_id IS NOT NULL;
 CREATE INDEX artifact_versions_replaced ON artifact_versions (session, replaced_at) WHERE replaced_at IS NOT NULL;
 
 -- A content that a session has.
@@ -64,6 +65,10 @@ FROM artifact_versions WHERE session = ? AND name = ? AND version = ?`
 const selectNewest = `
 SELECT ` + versionColumns + `
 FROM artifact_versions WHERE session = ? AND name = ? AND replaced_at IS NULL`
+
+const selectOfTask = `
+SELECT ` + versionColumns + `
+FROM artifact_versions WHERE session = ? AND task_id = ? ORDER BY revision DESC LIMIT ?`
 
 const selectByContent = `
 SELECT ` + versionColumns + `

@@ -7,6 +7,7 @@ import (
 
 	"brokerd/internal/caller"
 	"brokerd/internal/store"
+	"brokerd/internal/work"
 )
 
 // lastRune is above all text that begins with a prefix, when it is added to the prefix.
@@ -103,6 +104,23 @@ func (r *Repository) List(ctx context.Context, c caller.Caller, sel Selection) (
 		return Listed{}, fmt.Errorf("list artifacts: %w", err)
 	}
 	return l, nil
+}
+
+// OfTask returns the newest versions that name a task, at most limit.
+func (r *Repository) OfTask(q store.Querier, session int64, task string, limit int) ([]work.Item, error) {
+	rows := q.Query(selectOfTask, session, task, limit)
+	defer rows.Close()
+	var items []work.Item
+	for rows.Next() {
+		v, err := scanVersion(rows)
+		if err != nil {
+			return nil, err
+		}
+		items = append(items, work.Item{
+			Kind: "artifact", ID: fmt.Sprintf("%s@%d", v.Name, v.Number), Revision: v.Revision, Title: v.Description,
+		})
+	}
+	return items, rows.Err()
 }
 
 // pageOf reads a page; its query takes the limit as its last argument.

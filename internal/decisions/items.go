@@ -11,6 +11,17 @@ import (
 	"brokerd/internal/work"
 )
 
+// OfTask returns the newest decisions that name a task, at most limit.
+func (t *Table) OfTask(q store.Querier, session int64, task string, limit int) ([]work.Item, error) {
+	list, err := readAll(q.Query(selectOfTask, session, task, limit))
+	items := make([]work.Item, len(list))
+	for i := range list {
+		d := &list[i]
+		items[i] = work.Item{Kind: "decision", ID: d.Name(), Revision: d.Revision, Title: d.subject(), State: d.State.String()}
+	}
+	return items, err
+}
+
 // Items returns the unfinished decisions that concern an agent: those it owes, then those it opened,
 // each with the oldest first.
 func (t *Table) Items(q store.Querier, session int64, a work.Agent, limit int) ([]work.Item, error) {

@@ -130,6 +130,12 @@ const listTask = `
 SELECT ` + headColumns + `
 FROM decisions WHERE session = ? AND task_id = ?` + listFilter
 
+const selectOfTask = `
+SELECT ` + headColumns + `
+FROM decisions WHERE session = ? AND task_id = ?
+ORDER BY id DESC
+LIMIT ?`
+
 const selectUnfinished = `
 SELECT ` + headColumns + `
 FROM decisions WHERE session = ? AND state <= 3

@@ -51,6 +51,9 @@ func New(clock clockwork.Clock, log *zap.Logger, version string) *Metrics {
 		[]string{"kind", "outcome"})
 	m.bytes = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "brokerd_artifact_bytes_total",
 		Help: "Bytes of contents of artifacts that uploads and downloads have transferred."}, []string{"direction"})
+	for _, direction := range []string{"upload", "download"} {
+		m.bytes.WithLabelValues(direction) // so that both are 0 before the first transfer
+	}
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "brokerd_build_info", Help: "Always 1; the version is in the label.", ConstLabels: prometheus.Labels{"version": version},
 	})

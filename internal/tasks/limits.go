@@ -30,7 +30,7 @@ const (
 	defaultAttempts  = 3
 	defaultPriority  = 5
 	firstBackoff     = time.Second
-	longestBackoff   = 15 * time.Minute
+	longestBackoff   = 5 * time.Minute
 	dueAtOnce        = 200 // tasks that one run of the calendar changes
 )
 

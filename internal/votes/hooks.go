@@ -84,6 +84,19 @@ func (v *Votes) Items(q store.Querier, session int64, a work.Agent, limit int) (
 	return items, err
 }
 
+// OfTask returns the newest votes that name a task, at most limit.
+func (v *Votes) OfTask(q store.Querier, session int64, task string, limit int) ([]work.Item, error) {
+	found, err := all(q, selectOfTask, session, task, limit)
+	items := make([]work.Item, len(found))
+	for i := range found {
+		items[i] = found[i].item(0)
+		if !found[i].ClosedAt.IsZero() {
+			items[i].State = "closed"
+		}
+	}
+	return items, err
+}
+
 func (v *Vote) item(r work.Relation) work.Item {
 	return work.Item{
 		Kind: kind, ID: v.ID(), Revision: v.Revision, Title: v.Title, State: "open", Relation: r, Due: v.Deadline,

@@ -30,6 +30,7 @@ CREATE TABLE votes (
 CREATE INDEX votes_session ON votes (session, id);
 CREATE INDEX votes_closed ON votes (session, closed_at, id);
 CREATE INDEX votes_deadline ON votes (deadline) WHERE closed_at IS NULL;
+CREATE INDEX votes_task ON votes (session, task, id) WHERE task IS NOT NULL;
 
 CREATE TABLE vote_options (
 	vote     INTEGER NOT NULL,
@@ -75,6 +76,8 @@ const (
 			AND (? = '' OR v.opener = ?) AND (? = '' OR v.task = ?)
 			AND (? = '' OR EXISTS (SELECT 1 FROM vote_electors e WHERE e.vote = v.id AND e.agent = ?))
 		ORDER BY v.id DESC LIMIT ?`
+	selectOfTask = `
+		SELECT ` + voteColumns + `, NULL FROM votes v WHERE v.session = ? AND v.task = ? ORDER BY v.id DESC LIMIT ?`
 	selectOpen = `
 		SELECT ` + voteColumns + `, NULL FROM votes v WHERE v.session = ? AND v.closed_at IS NULL ORDER BY v.id`
 	selectOldestOpen = `

@@ -2187,7 +2187,7 @@ func (x *GetTaskRequest) GetView() TaskView {
 // TaskReference is an object that carries the id of a task.
 type TaskReference struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// artifact, blocker, decision, event, handoff, message or state.
+	// artifact, blocker, decision, event, handoff, message, state or vote.
 	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
 	// Its id, name or key; for an event its revision.
 	Id string `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`

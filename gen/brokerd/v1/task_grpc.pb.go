@@ -92,7 +92,7 @@ type TaskServiceClient interface {
 	// The agent that completed a task may repeat the call; it changes nothing.
 	CompleteTask(ctx context.Context, in *CompleteTaskRequest, opts ...grpc.CallOption) (*CompleteTaskResponse, error)
 	// FailTask ends the holder's attempt. The task returns to READY after a backoff, 1 s after the
-	// first attempt and twice as long after each further one, at most 15 min. It becomes FAILED after
+	// first attempt and twice as long after each further one, at most 5 min. It becomes FAILED after
 	// its last attempt, and at once with fatal.
 	FailTask(ctx context.Context, in *FailTaskRequest, opts ...grpc.CallOption) (*FailTaskResponse, error)
 	// ReleaseTask returns the holder's task to READY, with its progress; no attempt counts. An operator
@@ -300,7 +300,7 @@ type TaskServiceServer interface {
 	// The agent that completed a task may repeat the call; it changes nothing.
 	CompleteTask(context.Context, *CompleteTaskRequest) (*CompleteTaskResponse, error)
 	// FailTask ends the holder's attempt. The task returns to READY after a backoff, 1 s after the
-	// first attempt and twice as long after each further one, at most 15 min. It becomes FAILED after
+	// first attempt and twice as long after each further one, at most 5 min. It becomes FAILED after
 	// its last attempt, and at once with fatal.
 	FailTask(context.Context, *FailTaskRequest) (*FailTaskResponse, error)
 	// ReleaseTask returns the holder's task to READY, with its progress; no attempt counts. An operator
