@@ -161,3 +161,18 @@ func sessionBoxes(q store.Querier, session int64) ([]box, error) {
 	}
 	return boxes, rows.Err()
 }
+
+// null stores an empty string as NULL, which partial indexes leave out.
+func null(s string) any {
+	if s == "" {
+		return nil
+	}
+	return s
+}
+
+func nullInt(n int64) any {
+	if n == 0 {
+		return nil
+	}
+	return n
+}

@@ -484,18 +484,3 @@ func earliest(a, b time.Time) time.Time {
 	}
 	return a
 }
-
-// null stores an empty string as NULL, which partial indexes leave out.
-func null(s string) any {
-	if s == "" {
-		return nil
-	}
-	return s
-}
-
-func nullInt(n int64) any {
-	if n == 0 {
-		return nil
-	}
-	return n
-}

@@ -69,9 +69,6 @@ func (s State) String() string {
 	return [...]string{"unspecified", "open", "revising", "escalated", "decided", "cancelled"}[s]
 }
 
-// finished reports whether the decision does not change any more.
-func (s State) finished() bool { return s >= Decided }
-
 // waits reports whether a verdict is due.
 func (s State) waits() bool { return s == Open || s == Escalated }
 

@@ -145,12 +145,13 @@ func (t *Tasks) due(tx *store.Tx) (time.Time, error) {
 		if err != nil {
 			return time.Time{}, err
 		}
-		if closed || task.State != Ready && task.State != Claimed {
+		switch {
+		case closed || task.State != Ready && task.State != Claimed:
 			task.DueAt = time.Time{}
 			err = task.save(tx)
-		} else if task.State == Ready {
+		case task.State == Ready:
 			err = u.ripen(task)
-		} else {
+		default:
 			err = u.stale(task)
 		}
 		if err != nil {

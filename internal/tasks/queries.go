@@ -208,14 +208,6 @@ FROM task_dependencies d JOIN tasks t ON t.created = d.needs
 WHERE d.task = ?
 ORDER BY d.number`
 
-// selectObstacle reads the dependency that stops a task: one that has failed or was cancelled first.
-const selectObstacle = `
-SELECT t.id, t.title, t.state, t.holder, t.revision
-FROM task_dependencies d JOIN tasks t ON t.created = d.needs
-WHERE d.task = ? AND t.state <> 5
-ORDER BY CASE WHEN t.state > 5 THEN 0 ELSE 1 END, d.number
-LIMIT 1`
-
 const selectNeeds = `
 SELECT t.created, t.id, t.state, t.holder
 FROM task_dependencies d JOIN tasks t ON t.created = d.needs
