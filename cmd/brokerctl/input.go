@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -153,6 +154,52 @@ func between(least int, names ...string) cobra.PositionalArgs {
 		}
 		return nil
 	}
+}
+
+// mayBeEmpty are the words in the usage of commands for arguments that may be empty. An empty name or
+// id comes from an unset variable of a shell, and must not stand for the only open claim or task.
+var mayBeEmpty = []string{
+	"TEXT", "TITLE", "SUMMARY", "NOTE", "NOTES", "REASON", "RESOLUTION", "OUTCOME", "VALUE", "PREFIX",
+}
+
+// refuseEmptyArguments makes the command and all below it refuse empty arguments, except texts and the
+// arguments after --.
+func refuseEmptyArguments(cmd *cobra.Command) {
+	for _, sub := range cmd.Commands() {
+		refuseEmptyArguments(sub)
+	}
+	check := cmd.Args
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		words, end := argumentWords(cmd), len(args)
+		if dash := cmd.ArgsLenAtDash(); dash >= 0 {
+			end = dash
+		}
+		for i, arg := range args[:end] {
+			if arg != "" || len(words) == 0 {
+				continue
+			}
+			if word := words[min(i, len(words)-1)]; !slices.Contains(mayBeEmpty, word) {
+				return usagef("argument %d, %s, is empty; is a variable of the shell not set?", i+1, word)
+			}
+		}
+		if check == nil {
+			return nil
+		}
+		return check(cmd, args)
+	}
+}
+
+// argumentWords returns the words for the arguments in the usage of a command, those after -- left out.
+func argumentWords(cmd *cobra.Command) []string {
+	var words []string
+	for _, word := range strings.Fields(cmd.Use)[1:] {
+		if strings.HasPrefix(word, "-") || word == "[flags]" {
+			break
+		}
+		word, _, _ = strings.Cut(strings.Trim(word, "[]."), "[")
+		words = append(words, word)
+	}
+	return words
 }
 
 // always converts an option for which 0 is a value like any other.

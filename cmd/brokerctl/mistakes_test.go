@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -157,6 +158,57 @@ func TestMistakes_AreAnsweredInTermsOfTheCommandLine(t *testing.T) {
 				t.Logf("%q: %+v", args, got)
 			}
 		})
+	}
+}
+
+func TestMistakes_AnEmptyIDOrNameIsRefusedByEveryCommand(t *testing.T) {
+	isolate(t)
+	checked := 0
+	for _, cmd := range allCommands(newRoot(&cli{})) {
+		if !cmd.Runnable() {
+			continue
+		}
+		words := argumentWords(cmd)
+		for i, word := range words {
+			if slices.Contains(mayBeEmpty, word) {
+				continue
+			}
+			args := append(strings.Fields(cmd.CommandPath())[1:], slices.Repeat([]string{"1"}, len(words))...)
+			args[len(args)-len(words)+i] = ""
+			want := fmt.Sprintf("argument %d, %s, is empty", i+1, word)
+			if got := ctl(t, args...); got.code != exitUsage || !strings.Contains(got.err, want) {
+				t.Errorf("%q: %+v, want exit code 2 and %q", args, got, want)
+			}
+			checked++
+		}
+	}
+	if checked < 80 {
+		t.Errorf("only %d arguments of commands were checked", checked)
+	}
+	for _, args := range [][]string{{"lock", "run", "a", "--", ""}, {"send", "builder-1", ""}, {"state", "put", "k", ""}} {
+		if got := ctl(t, args...); strings.Contains(got.err, "is empty") {
+			t.Errorf("%q: %+v", args, got)
+		}
+	}
+}
+
+func TestMistakes_AnEmptyIDDoesNotStandForTheOnlyOpenOne(t *testing.T) {
+	startBroker(t)
+	register(t, "lead/lead", "builder-1/builder")
+	must0(t, "--agent", "builder-1", "task", "create", "The API", "--id", "api-task")
+	must0(t, "--agent", "builder-1", "task", "claim", "api-task")
+	must0(t, "--agent", "lead", "decision", "open", "builder-1", "Which database?", "--verdict", "postgres")
+	must0(t, "send", "builder-1", "x")
+	must0(t, "--agent", "builder-1", "claim")
+	for _, args := range [][]string{
+		{"task", "complete", ""}, {"decision", "decide", "", "postgres"}, {"decision", "defer", "", "10m"}, {"ack", ""}, {"nack", ""}, {"reply", "", "done"},
+	} {
+		if got := ctl(t, append([]string{"--agent", "builder-1"}, args...)...); got.code != exitUsage {
+			t.Errorf("%q: %+v, want exit code 2", args, got)
+		}
+	}
+	for _, args := range [][]string{{"task", "complete"}, {"ack"}} { // both are still open
+		must0(t, append([]string{"--agent", "builder-1"}, args...)...)
 	}
 }
 

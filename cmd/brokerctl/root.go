@@ -116,6 +116,7 @@ func newRoot(c *cli) *cobra.Command {
 	must(root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(outputs, cobra.ShellCompDirectiveNoFileComp)))
 	must(root.RegisterFlagCompletionFunc("color", cobra.FixedCompletions(colorChoices, cobra.ShellCompDirectiveNoFileComp)))
 	c.completeFlags(root)
+	refuseEmptyArguments(root)
 	c.markRuns(root)
 	return root
 }
