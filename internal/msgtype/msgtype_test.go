@@ -223,6 +223,8 @@ func TestCompileSchema_Refuses(t *testing.T) {
 		"a remote document":  `{"$ref":"http://127.0.0.1:1/x.json"}`,
 		"a missing part":     `{"$ref":"#/$defs/none"}`,
 		"an invalid pattern": `{"pattern":"("}`,
+		"a large exponent":   `{"properties":{"n":{"enum":[1e999999]}}}`,
+		"a larger exponent":  `{"multipleOf":1e-10000000}`,
 	} {
 		if _, err := msgtype.CompileSchema(schema); err == nil {
 			t.Errorf("%s: no error", name)
@@ -246,6 +248,28 @@ func TestValidate_SchemaThatRefersToItselfEnds(t *testing.T) {
 	}
 	faults := tree.Validate(`{"left":{"left":{"value":"x"}}}`)
 	if len(faults) != 1 || faults[0].Pointer != "/left/left/value" {
+		t.Errorf("faults %v", faults)
+	}
+}
+
+func TestValidate_RefusesNumbersWithLargeExponents(t *testing.T) {
+	schema, err := msgtype.CompileSchema(`{"properties":{"list":{"items":{"type":"integer","minimum":0}}}}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, number := range []string{"1e10000000", "1E+999999", "1e-401", "1e99999999999999999999"} {
+		if faults := schema.Validate(`{"list":[1e400,` + number + `]}`); len(faults) != 1 || faults[0].Pointer != "/list/1" {
+			t.Errorf("faults of %s: %v", number, faults)
+		}
+	}
+}
+
+func TestValidate_ShortensLongPlaces(t *testing.T) {
+	schema, err := msgtype.CompileSchema(`{"additionalProperties":{"type":"integer"}}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if faults := schema.Validate(`{"` + strings.Repeat("x", 1000) + `":"a"}`); len(faults) != 1 || len(faults[0].Pointer) > 210 {
 		t.Errorf("faults %v", faults)
 	}
 }

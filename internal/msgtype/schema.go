@@ -1,9 +1,12 @@
 package msgtype
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
@@ -15,7 +18,7 @@ import (
 // maxFaults is how many faults of a payload are reported.
 const maxFaults = 10
 
-// maxProblem is how many bytes of the description of a fault are reported.
+// maxProblem is how many bytes of the place, and of the description, of a fault are reported.
 const maxProblem = 200
 
 // schemaURL names a schema to the compiler. A reference inside the schema is relative to it.
@@ -45,6 +48,9 @@ func CompileSchema(text string) (*Schema, error) {
 	document, err := jsonschema.UnmarshalJSON(strings.NewReader(text))
 	if err != nil {
 		return nil, fmt.Errorf("is not JSON: %w", err)
+	}
+	if far := tooFar(document, nil); far != nil {
+		return nil, fmt.Errorf("has a number that is out of range: at %s", far)
 	}
 	compiler := jsonschema.NewCompiler()
 	compiler.DefaultDraft(jsonschema.Draft2020)
@@ -78,9 +84,44 @@ func (s *Schema) Validate(payload string) []Fault {
 	if err != nil {
 		return []Fault{{"", "not JSON: " + err.Error()}}
 	}
+	if far := tooFar(value, nil); far != nil {
+		return []Fault{*far}
+	}
 	var invalid *jsonschema.ValidationError
 	if errors.As(s.compiled.Validate(value), &invalid) {
 		return faultsOf(invalid)
+	}
+	return nil
+}
+
+// maxExponent is the largest exponent of a number, and its negative the smallest.
+const maxExponent = 400
+
+// tooFar returns the first number of a JSON value with an exponent that is out of range, nil if
+// there is none. The library computes with exact fractions: a number such as 1e999999 takes it
+// milliseconds, and larger exponents make it panic.
+func tooFar(value any, place []string) *Fault {
+	switch v := value.(type) {
+	case json.Number:
+		i := strings.IndexAny(v.String(), "eE")
+		if i < 0 {
+			return nil
+		}
+		if n, err := strconv.Atoi(v.String()[i+1:]); err != nil || n > maxExponent || n < -maxExponent {
+			return &Fault{pointer(place), fmt.Sprintf("%.40s is out of range: exponents of %d to %d are allowed", v, -maxExponent, maxExponent)}
+		}
+	case []any:
+		for i, item := range v {
+			if far := tooFar(item, append(place, strconv.Itoa(i))); far != nil {
+				return far
+			}
+		}
+	case map[string]any:
+		for _, key := range slices.Sorted(maps.Keys(v)) {
+			if far := tooFar(v[key], append(place, key)); far != nil {
+				return far
+			}
+		}
 	}
 	return nil
 }
@@ -137,7 +178,7 @@ func alternatives(e *jsonschema.ValidationError, printer *message.Printer) Fault
 	return Fault{pointer(e.InstanceLocation), clip("no alternative fits: " + strings.Join(texts, ", or "))}
 }
 
-// pointer returns a place as a JSON pointer (RFC 6901).
+// pointer returns a place as a JSON pointer (RFC 6901), shortened if it is long.
 func pointer(place []string) string {
 	var b strings.Builder
 	escape := strings.NewReplacer("~", "~0", "/", "~1")
@@ -145,12 +186,13 @@ func pointer(place []string) string {
 		b.WriteByte('/')
 		_, _ = escape.WriteString(&b, token) // a Builder does not fail
 	}
-	return b.String()
+	return shorten(b.String())
 }
 
 // clip shortens a text, and turns the single quotes of the library into double ones.
-func clip(s string) string {
-	s = strings.ReplaceAll(s, "'", `"`)
+func clip(s string) string { return shorten(strings.ReplaceAll(s, "'", `"`)) }
+
+func shorten(s string) string {
 	if len(s) <= maxProblem {
 		return s
 	}
