@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 
 	"brokerd/internal/store"
+	"brokerd/internal/work"
 )
 
 // Checks returns what inspects the tables and the folder of contents below a data folder, each for
@@ -22,10 +23,7 @@ func Checks(dir string, most int, hashes bool) []func(q store.Querier) ([]string
 			return checkFiles(q, filepath.Join(dir, Folder), most, hashes)
 		},
 	}
-	for _, i := range invariants {
-		checks = append(checks, func(q store.Querier) ([]string, error) { return i.check(q, most) })
-	}
-	return checks
+	return append(checks, work.Checks(most, invariants[:], func(name string) string { return fmt.Sprintf("artifact %q", name) })...)
 }
 
 // checkFiles checks that every content has its file.
@@ -92,36 +90,20 @@ func checkFile(root *os.Root, sum string, size int64, hashes bool) string {
 	return ""
 }
 
-// An invariant is a query for the names of artifacts that break a rule, and what is wrong with them.
-type invariant struct{ says, query string }
-
-func (i invariant) check(q store.Querier, most int) (problems []string, err error) {
-	rows := q.Query(i.query)
-	defer rows.Close()
-	for len(problems) < most && rows.Next() {
-		var name string
-		if err := rows.Scan(&name); err != nil {
-			return nil, err
-		}
-		problems = append(problems, fmt.Sprintf("artifact %q: %s", name, i.says))
-	}
-	return problems, rows.Close()
-}
-
 const allContents = `
 SELECT sha256, max(size) FROM artifact_contents GROUP BY sha256`
 
-var invariants = [...]invariant{
-	{"a version has no content", `
+var invariants = [...]work.Invariant{
+	{Says: "a version has no content", Query: `
 		SELECT v.name FROM artifact_versions v LEFT JOIN artifact_contents c ON c.session = v.session AND c.sha256 = v.sha256
 		WHERE c.sha256 IS NULL OR c.size <> v.size`},
-	{"it has more versions of a content than the content's row counts", `
+	{Says: "it has more versions of a content than the content's row counts", Query: `
 		SELECT min(v.name) FROM artifact_versions v JOIN artifact_contents c ON c.session = v.session AND c.sha256 = v.sha256
 		GROUP BY v.session, v.sha256 HAVING count(*) > max(c.versions)`},
-	{"it has not exactly one newest version, which is its highest", `
+	{Says: "it has not exactly one newest version, which is its highest", Query: `
 		SELECT name FROM artifact_versions GROUP BY session, name
 		HAVING count(*) FILTER (WHERE replaced_at IS NULL) <> 1 OR max(version) <> max(CASE WHEN replaced_at IS NULL THEN version END)`},
-	{"it has versions, and no row of its own or a lower last number", `
+	{Says: "it has versions, and no row of its own or a lower last number", Query: `
 		SELECT v.name FROM artifact_versions v LEFT JOIN artifacts a ON a.session = v.session AND a.name = v.name
 		WHERE a.name IS NULL OR a.deleted_at IS NOT NULL OR a.last < v.version`},
 }

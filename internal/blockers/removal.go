@@ -2,8 +2,6 @@ package blockers
 
 import (
 	"encoding/json"
-	"fmt"
-	"strconv"
 	"time"
 
 	"brokerd/internal/fault"
@@ -50,32 +48,13 @@ func (b *Blocker) line() ([]byte, error) {
 	return json.Marshal(r)
 }
 
-// recordBytes is about how much Records returns at a time.
-const recordBytes = 1 << 20
-
 // Records returns the blockers of a session after an id, each as one line of JSON, and the last id.
 func (b *Board) Records(q store.Querier, session int64, after string, limit int) (lines [][]byte, last string, err error) {
-	var from int64
-	if after != "" {
-		if from, err = strconv.ParseInt(after, 10, 64); err != nil {
-			return nil, "", err
-		}
+	from, err := work.Position(after)
+	if err != nil {
+		return nil, "", err
 	}
-	rows := q.Query(selectRecords, session, from, limit)
-	defer rows.Close()
-	for bytes := 0; bytes < recordBytes && rows.Next(); {
-		x, err := scan(rows)
-		if err != nil {
-			return nil, "", err
-		}
-		line, err := x.line()
-		if err != nil {
-			return nil, "", err
-		}
-		lines, last = append(lines, line), strconv.FormatInt(x.ID, 10)
-		bytes += len(line)
-	}
-	return lines, last, rows.Err()
+	return work.Lines(q.Query(selectRecords, session, from, limit), scan, (*Blocker).line, func(x *Blocker) int64 { return x.ID })
 }
 
 // Forget removes all blockers of a session.
@@ -112,33 +91,17 @@ func (b *Board) Remove(tx *store.Tx, session int64, keys []int64) error {
 	return nil
 }
 
-// Checks returns functions that check the table, each in its own snapshot. A check returns the
-// problems, one line each, at most most.
+// Checks returns the checks of the table; see work.Checks.
 func Checks(most int) []func(q store.Querier) ([]string, error) {
-	checks := make([]func(store.Querier) ([]string, error), 0, len(invariants))
-	for _, i := range invariants {
-		checks = append(checks, func(q store.Querier) (problems []string, err error) {
-			rows := q.Query(i.query)
-			defer rows.Close()
-			for len(problems) < most && rows.Next() {
-				var id int64
-				if err := rows.Scan(&id); err != nil {
-					return nil, err
-				}
-				problems = append(problems, fmt.Sprintf("blocker %d: %s", id, i.says))
-			}
-			return problems, rows.Err()
-		})
-	}
-	return checks
+	return work.Checks(most, invariants[:], func(id int64) string { return "blocker " + work.ID(letter, id) })
 }
 
-var invariants = [...]struct{ says, query string }{
-	{"only a resolved blocker has the time of a resolution", `
+var invariants = [...]work.Invariant{
+	{Says: "only a resolved blocker has the time of a resolution", Query: `
 		SELECT id FROM blockers WHERE (state = 3) <> (resolved_at IS NOT NULL)`},
-	{"only an open blocker escalates", `
+	{Says: "only an open blocker escalates", Query: `
 		SELECT id FROM blockers WHERE state <> 1 AND escalates_at IS NOT NULL`},
-	{"its timeline does not begin with its raising, or does not end with its last change", `
+	{Says: "its timeline does not begin with its raising, or does not end with its last change", Query: `
 		SELECT id FROM blockers
 		WHERE json_extract(timeline, '$[0].step') <> 1 OR json_extract(timeline, '$[0].revision') <> id
 		   OR json_extract(timeline, '$[#-1].revision') <> revision OR (state = 3) <> (json_extract(timeline, '$[#-1].step') = 5)`},

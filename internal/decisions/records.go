@@ -75,9 +75,6 @@ func (d *Decision) line() ([]byte, error) {
 	return json.Marshal(r)
 }
 
-// recordBytes is about how much Records and Finished return at a time.
-const recordBytes = 1 << 20
-
 // readRecords returns the decisions of a query with all columns, with all verdicts, and their lines.
 func readRecords(q store.Querier, rows *store.Rows) (list []Decision, lines [][]byte, err error) {
 	defer rows.Close()
@@ -91,7 +88,7 @@ func readRecords(q store.Querier, rows *store.Rows) (list []Decision, lines [][]
 	if err := rows.Err(); err != nil {
 		return nil, nil, err
 	}
-	for i, bytes := 0, 0; i < len(list) && bytes < recordBytes; i++ {
+	for i, bytes := 0, 0; i < len(list) && bytes < work.RecordBytes; i++ {
 		if err := list[i].readVerdicts(q, selectVerdicts); err != nil {
 			return nil, nil, err
 		}
@@ -107,11 +104,9 @@ func readRecords(q store.Querier, rows *store.Rows) (list []Decision, lines [][]
 
 // Records returns the decisions of a session after an id, each as one line of JSON, and the last id.
 func (t *Table) Records(q store.Querier, session int64, after string, limit int) (lines [][]byte, last string, err error) {
-	var from int64
-	if after != "" {
-		if from, err = strconv.ParseInt(after, 10, 64); err != nil {
-			return nil, "", err
-		}
+	from, err := work.Position(after)
+	if err != nil {
+		return nil, "", err
 	}
 	list, lines, err := readRecords(q, q.Query(selectRecords, session, from, min(limit, 100)))
 	if len(list) > 0 {

@@ -2,8 +2,6 @@ package handoffs
 
 import (
 	"encoding/json"
-	"fmt"
-	"strconv"
 	"time"
 
 	"brokerd/internal/fault"
@@ -50,32 +48,13 @@ func (h *Handoff) line() ([]byte, error) {
 	return json.Marshal(r)
 }
 
-// recordBytes is about how much Records returns at a time.
-const recordBytes = 1 << 20
-
 // Records returns the handoffs of a session after an id, each as one line of JSON, and the last id.
 func (d *Desk) Records(q store.Querier, session int64, after string, limit int) (lines [][]byte, last string, err error) {
-	var from int64
-	if after != "" {
-		if from, err = strconv.ParseInt(after, 10, 64); err != nil {
-			return nil, "", err
-		}
+	from, err := work.Position(after)
+	if err != nil {
+		return nil, "", err
 	}
-	rows := q.Query(selectRecords, session, from, limit)
-	defer rows.Close()
-	for bytes := 0; bytes < recordBytes && rows.Next(); {
-		h, err := scan(rows)
-		if err != nil {
-			return nil, "", err
-		}
-		line, err := h.line()
-		if err != nil {
-			return nil, "", err
-		}
-		lines, last = append(lines, line), strconv.FormatInt(h.ID, 10)
-		bytes += len(line)
-	}
-	return lines, last, rows.Err()
+	return work.Lines(q.Query(selectRecords, session, from, limit), scan, (*Handoff).line, func(x *Handoff) int64 { return x.ID })
 }
 
 // Forget removes all handoffs of a session.
@@ -112,35 +91,19 @@ func (d *Desk) Remove(tx *store.Tx, session int64, keys []int64) error {
 	return nil
 }
 
-// Checks returns functions that check the table, each in its own snapshot. A check returns the
-// problems, one line each, at most most.
+// Checks returns the checks of the table; see work.Checks.
 func Checks(most int) []func(q store.Querier) ([]string, error) {
-	checks := make([]func(store.Querier) ([]string, error), 0, len(invariants))
-	for _, i := range invariants {
-		checks = append(checks, func(q store.Querier) (problems []string, err error) {
-			rows := q.Query(i.query)
-			defer rows.Close()
-			for len(problems) < most && rows.Next() {
-				var id int64
-				if err := rows.Scan(&id); err != nil {
-					return nil, err
-				}
-				problems = append(problems, fmt.Sprintf("handoff %d: %s", id, i.says))
-			}
-			return problems, rows.Err()
-		})
-	}
-	return checks
+	return work.Checks(most, invariants[:], func(id int64) string { return "handoff " + work.ID(letter, id) })
 }
 
-var invariants = [...]struct{ says, query string }{
-	{"only a pending handoff is not settled", `
+var invariants = [...]work.Invariant{
+	{Says: "only a pending handoff is not settled", Query: `
 		SELECT id FROM handoffs WHERE (state = 1) <> (settled_at IS NULL)`},
-	{"its counts are not those of its checklist", `
+	{Says: "its counts are not those of its checklist", Query: `
 		SELECT h.id FROM handoffs h
 		WHERE (h.items, h.checked) <> (
 			SELECT count(*), count(*) FILTER (WHERE json_extract(i.value, '$.checked_by') IS NOT NULL) FROM json_each(h.checklist) AS i)`},
-	{"a grant is transferred or lost, but the handoff is not accepted, or the reverse", `
+	{Says: "a grant is transferred or lost, but the handoff is not accepted, or the reverse", Query: `
 		SELECT DISTINCT h.id FROM handoffs h, json_each(h.grants) AS g
 		WHERE (h.state = 2) <> (json_extract(g.value, '$.new_fence') IS NOT NULL OR json_extract(g.value, '$.lost') IS NOT NULL)`},
 }

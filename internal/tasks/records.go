@@ -83,10 +83,8 @@ func (t *Task) line(q store.Querier) ([]byte, error) {
 // call's last line.
 func (t *Tasks) Records(q store.Querier, session int64, after string, limit int) (lines [][]byte, last string, err error) {
 	sel := Selection{Limit: limit - 1}
-	if after != "" {
-		if sel.From, err = strconv.ParseInt(after, 10, 64); err != nil {
-			return nil, "", err
-		}
+	if sel.From, err = work.Position(after); err != nil {
+		return nil, "", err
 	}
 	found, err := sel.read(q, session, 0, 0)
 	if err != nil {

@@ -11,9 +11,6 @@ import (
 	"brokerd/internal/work"
 )
 
-// recordBytes is about how many bytes of lines one call returns.
-const recordBytes = 1 << 20
-
 // A record is a vote as exports and the archive have it.
 type record struct {
 	ID          string         `json:"id"`
@@ -58,16 +55,13 @@ type ballotRecord struct {
 // Records returns the votes of a session after a position as lines of JSON, and the position of the
 // last one.
 func (v *Votes) Records(q store.Querier, session int64, after string, limit int) ([][]byte, string, error) {
-	var from int64
-	if after != "" {
-		var err error
-		if from, err = strconv.ParseInt(after, 10, 64); err != nil {
-			return nil, "", err
-		}
+	from, err := work.Position(after)
+	if err != nil {
+		return nil, "", err
 	}
 	var written [][]byte
 	last := ""
-	err := lines(q, func(vote *Vote, line []byte) {
+	err = lines(q, func(vote *Vote, line []byte) {
 		written, last = append(written, line), strconv.FormatInt(vote.Key, 10)
 	}, selectRecords, session, from, limit)
 	return written, last, err
@@ -82,11 +76,11 @@ func (v *Votes) Finished(q store.Querier, session int64, before time.Time, limit
 	return done, err
 }
 
-// lines writes the votes of a query as lines of JSON, until they have about recordBytes.
+// lines writes the votes of a query as lines of JSON, until they have about work.RecordBytes.
 func lines(q store.Querier, to func(v *Vote, line []byte), query string, args ...any) error {
 	rows := q.Query(query, args...)
 	defer rows.Close()
-	for bytes := 0; bytes < recordBytes && rows.Next(); {
+	for bytes := 0; bytes < work.RecordBytes && rows.Next(); {
 		v, err := scan(rows)
 		if err != nil {
 			return err
