@@ -97,6 +97,31 @@ func TestArtifact_StandardInputIsUploaded(t *testing.T) {
 	}
 }
 
+func TestSend_LargePayloadFitsItsTypeAndKeepsItsBytes(t *testing.T) {
+	startBroker(t)
+	register(t, "lead/lead", "a/builder")
+	must0(t, "session", "configure", "--payload-limit", "10240", "--invalid-payloads", "refuse")
+	file := filepath.Join(t.TempDir(), "task.json")
+	content := "\n " + `{"task_id":"t1","title":"` + strings.Repeat("x", 12<<10) + `"}` + "\n\n"
+	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	must0(t, "type", "register", "task_plan", "--schema", `{"required":["task_id"]}`)
+	args := []string{"--agent", "lead", "send", "a", "The task", "--type", "task_plan"}
+	must0(t, append(args, "--payload", "@"+file)...)
+	if got := ctl(t, append(args, "--payload", `{"artifact":"task.json"}`)...); got.code != exitUsage {
+		t.Errorf("a payload that does not fit: %+v", got)
+	}
+	claimed := fields(t, "--agent", "a", "claim")
+	sum := sha256.Sum256([]byte(content))
+	if at(t, claimed, "message", "payload", "sha256") != hex.EncodeToString(sum[:]) {
+		t.Errorf("the artifact has other bytes than the file: %v", claimed)
+	}
+	if got := must0(t, "artifact", "download", "payloads/task.json", "--to", "-"); got != content {
+		t.Errorf("downloaded %d bytes, the file has %d", len(got), len(content))
+	}
+}
+
 func TestSend_LargePayloadArrivesAsArtifact(t *testing.T) {
 	startBroker(t)
 	register(t, "lead/lead", "a/builder")

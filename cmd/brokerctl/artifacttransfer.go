@@ -239,8 +239,9 @@ func (p *progress) end() {
 }
 
 // payloadArtifact uploads a payload that is larger than the session permits, and puts a reference to
-// it in its place: into the payload and among the message's artifacts. source is the option's value.
-func (c *cli) payloadArtifact(cmd *cobra.Command, broker *client.Client, m *pb.Message, source string) error {
+// it in its place: into the payload and among the message's artifacts.
+func (c *cli) payloadArtifact(cmd *cobra.Command, broker *client.Client, m *pb.Message, o contentOptions) error {
+	source := o.payload
 	fromFile := source == "-" || strings.HasPrefix(source, "@") && !strings.HasPrefix(source, "@@")
 	if !fromFile || m.GetPayload() == "" {
 		return nil
@@ -255,8 +256,8 @@ func (c *cli) payloadArtifact(cmd *cobra.Command, broker *client.Client, m *pb.M
 	}
 	h := &pb.ArtifactHeader{Name: payloadName(source), MediaType: "application/json", TaskId: m.GetTaskId(), Description: "payload of a message"}
 	p := c.newProgress(cmd, "sent")
-	total := int64(len(m.GetPayload()))
-	stored, err := broker.UploadArtifact(cmd.Context(), h, strings.NewReader(m.GetPayload()), func(sent int64) { p.show(sent, total) })
+	total := int64(len(o.payloadText))
+	stored, err := broker.UploadArtifact(cmd.Context(), h, strings.NewReader(o.payloadText), func(sent int64) { p.show(sent, total) })
 	p.end()
 	if err != nil {
 		return err

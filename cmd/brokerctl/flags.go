@@ -93,6 +93,8 @@ type contentOptions struct {
 	priority      string
 	files         []string
 	artifacts     []string
+
+	payloadText string // the payload as it was read, with the white space around it
 }
 
 // AddFlags adds the options.

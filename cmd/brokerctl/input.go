@@ -55,8 +55,14 @@ func text(cmd *cobra.Command, flag, s string) (string, error) {
 	return string(b), nil
 }
 
-// jsonInput is text for an option that wants JSON.
+// jsonInput is text for an option that wants JSON, without white space around it.
 func jsonInput(cmd *cobra.Command, flag, s string) (string, error) {
+	s, err := rawJSON(cmd, flag, s)
+	return strings.TrimSpace(s), err
+}
+
+// rawJSON is jsonInput with the white space.
+func rawJSON(cmd *cobra.Command, flag, s string) (string, error) {
 	s, err := text(cmd, flag, s)
 	if err != nil || s == "" {
 		return "", err
@@ -65,7 +71,7 @@ func jsonInput(cmd *cobra.Command, flag, s string) (string, error) {
 	if err := json.Unmarshal([]byte(s), &v); err != nil {
 		return "", usagef(`--%s is not JSON: %v (a plain text is written '"in quotes"', or goes to --body)`, flag, err)
 	}
-	return strings.TrimSpace(s), nil
+	return s, nil
 }
 
 // parseLabels reads KEY=VALUE options.

@@ -95,7 +95,7 @@ artifact, the message refers to it, and standard error says so.`,
 			if err != nil {
 				return err
 			}
-			if err := c.payloadArtifact(cmd, broker, m, o.payload); err != nil {
+			if err := c.payloadArtifact(cmd, broker, m, o.contentOptions); err != nil {
 				return err
 			}
 			return send(c, cmd, &pb.SendMessagesRequest{RequestId: o.requestID, Messages: []*pb.Message{m}})
@@ -175,9 +175,10 @@ func (o *sendOptions) content(c *cli, cmd *cobra.Command) (*pb.Message, error) {
 	if m.Body, err = text(cmd, "body", o.body); err != nil {
 		return nil, err
 	}
-	if m.Payload, err = jsonInput(cmd, "payload", o.payload); err != nil {
+	if o.payloadText, err = rawJSON(cmd, "payload", o.payload); err != nil {
 		return nil, err
 	}
+	m.Payload = strings.TrimSpace(o.payloadText)
 	if m.Priority, err = parsePriority("priority", o.priority); err != nil {
 		return nil, err
 	}

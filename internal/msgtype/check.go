@@ -1,6 +1,7 @@
 package msgtype
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -33,8 +34,8 @@ type Doubt struct {
 }
 
 // Check returns the name under which the broker stores a type, and what is against a message of
-// this type with this payload. A message without a payload fits every type. The payload is valid
-// JSON.
+// this type with this payload. A message without a payload, or with a reference to an artifact that
+// has the payload, fits every type. The payload is valid JSON.
 func (s *Set) Check(spelling, payload string) (string, *Doubt) {
 	name, t := s.Lookup(spelling)
 	if t == nil {
@@ -43,10 +44,23 @@ func (s *Set) Check(spelling, payload string) (string, *Doubt) {
 	if payload == "" || t.Schema == "" {
 		return name, nil
 	}
-	if faults := t.Validate(payload); len(faults) > 0 {
+	if faults := t.Validate(payload); len(faults) > 0 && !isReference(payload) {
 		return name, &Doubt{Type: name, Faults: faults}
 	}
 	return name, nil
+}
+
+// isReference reports whether a payload is a reference to an artifact that has the payload itself:
+// an object with the name, hash and size of the artifact and nothing else.
+func isReference(payload string) bool {
+	var r struct {
+		Artifact *string `json:"artifact"`
+		SHA256   *string `json:"sha256"`
+		Size     *int64  `json:"size"`
+	}
+	d := json.NewDecoder(strings.NewReader(payload))
+	d.DisallowUnknownFields()
+	return d.Decode(&r) == nil && r.Artifact != nil && r.SHA256 != nil && r.Size != nil
 }
 
 // Judge applies the rules of a session: it returns the warnings for the sender, or the fault for

@@ -187,6 +187,27 @@ func TestCheck_InvalidPayloadsNameThePlace(t *testing.T) {
 	}
 }
 
+func TestCheck_AReferenceToAnArtifactFitsEveryType(t *testing.T) {
+	own := &msgtype.Type{
+		Name: "deploy_finished", Family: msgtype.SessionFamily, Schema: `{"type":"object","required":["host"]}`,
+	}
+	set := msgtype.NewSet([]*msgtype.Type{own})
+	const reference = `{"artifact":"payloads/plan.json@1","sha256":"00ff","size":20480}`
+	for _, name := range set.Names() {
+		if _, doubt := set.Check(name, reference); doubt != nil {
+			t.Errorf("%s: %+v", name, doubt)
+		}
+	}
+	for _, payload := range []string{
+		`{"artifact":"plan.json@1","sha256":"00ff"}`, `{"artifact":"plan.json@1","sha256":"00ff","size":"20 KiB"}`,
+		`{"artifact":"plan.json@1","sha256":"00ff","size":1,"more":1}`, `"plan.json@1"`, `[]`, `null`,
+	} {
+		if _, doubt := set.Check("deploy_finished", payload); doubt == nil {
+			t.Errorf("%s is no reference, and yet fits deploy_finished", payload)
+		}
+	}
+}
+
 func TestSet_TypesOfASession(t *testing.T) {
 	own := &msgtype.Type{
 		Name: "deploy_finished", Aliases: []string{"deploy_done"}, Family: msgtype.SessionFamily,
