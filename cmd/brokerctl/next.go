@@ -52,7 +52,9 @@ func newNextCommand(c *cli) *cobra.Command {
   a task       without a message: the task that the agent holds, or a new one
   open work    tasks, decisions, blockers, handoffs and votes of the agent
 
-Exit code 4: there was nothing, or nothing came within --wait.`,
+Exit code 4: there was nothing to do, or nothing came within --wait. Then next
+prints only the open work that does not wait for the agent, such as its blocked
+tasks.`,
 		Example: `  brokerctl --agent builder-1 next --wait 90s -o prompt
   brokerctl --agent builder-1 ack`,
 		Args:              cobra.NoArgs,
@@ -97,21 +99,14 @@ func (o *nextOptions) run(c *cli, cmd *cobra.Command) error {
 		if n := len(t.owed); n > 0 {
 			text += fmt.Sprintf("; %s: %s inbox --summary", cond(n == 1, "an answer is owed", "answers are owed"), c.again())
 		}
+		if len(t.work) > 0 {
+			if err := t.write(c, cmd); err != nil {
+				return err
+			}
+		}
 		return failf(exitNothing, "%s", text)
 	}
-	format, err := c.format()
-	if err != nil {
-		return err
-	}
-	out := cmd.OutOrStdout()
-	switch format {
-	case formatJSON:
-		return t.writeJSON(out)
-	case formatPrompt:
-		out = promptOutput{out}
-	}
-	t.print(c, out)
-	return nil
+	return t.write(c, cmd)
 }
 
 // take claims messages or, if there are none, a task. It waits for both at the same time; the first
@@ -204,6 +199,23 @@ func newTurn(inbox *pb.GetInboxSummaryResponse, claims []*pb.ClaimedMessage) tur
 		}
 	}
 	return t
+}
+
+// write writes the turn in the format of the output.
+func (t turn) write(c *cli, cmd *cobra.Command) error {
+	format, err := c.format()
+	if err != nil {
+		return err
+	}
+	out := cmd.OutOrStdout()
+	switch format {
+	case formatJSON:
+		return t.writeJSON(out)
+	case formatPrompt:
+		out = promptOutput{out}
+	}
+	t.print(c, out)
+	return nil
 }
 
 // print writes all of it with what to do about each.

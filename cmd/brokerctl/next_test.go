@@ -78,6 +78,30 @@ func TestNext_DirectivesComeFirstWithWhatToDo(t *testing.T) {
 	}
 }
 
+func TestNext_ShowsOpenWorkWhenThereIsNothingToDo(t *testing.T) {
+	startBroker(t)
+	register(t, "lead/lead", "builder-1/builder")
+	planned(t, "tasks: [{id: deploy, title: Deploy}]")
+	t.Setenv("BROKERD_AGENT", "builder-1")
+	must0(t, "task", "claim", "deploy")
+	must0(t, "task", "block", "deploy", "--reason", "no key")
+	for _, format := range []string{"table", "prompt"} {
+		got := ctl(t, "next", "-o", format)
+		if got.code != 4 || !strings.Contains(got.err, "nothing to claim") ||
+			!strings.HasPrefix(got.out, "Open: holds task deploy (blocked): Deploy → brokerctl task unblock deploy") {
+			t.Errorf("%s: %+v", format, got)
+		}
+	}
+	got := ctl(t, "next", "-o", "json")
+	if got.code != 4 {
+		t.Errorf("%+v", got)
+	}
+	turn := decode(t, got.out)
+	if at(t, turn, "work", 0, "id") != "deploy" || at(t, turn, "work", 0, "state") != "blocked" || at(t, turn, "task") != nil {
+		t.Errorf("%v", turn)
+	}
+}
+
 func TestNext_RemindsOfAnswersOwed(t *testing.T) {
 	startBroker(t)
 	register(t, "lead", "builder-1")
