@@ -245,6 +245,7 @@ func (a *App) start(ctx context.Context) error {
 	board := tasks.New(st, journal, people, letters, c.Clock, log.Named("tasks"))
 	connectTasks(scopes, registry, post, board)
 	obstacles.UseTasks(board)
+	board.UseBlockers(obstacles)
 	board.OnDone(obstacles.TaskDone)
 	board.UseRelated(carriers{post, journal, keys})
 	deals := handoffs.New(st, journal, people, letters, board, handoffLocks{held}, c.Clock)

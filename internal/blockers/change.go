@@ -263,11 +263,11 @@ func (b *Board) resolve(tx *store.Tx, a work.Agent, x *Blocker, resolution strin
 	}
 	stopped := x.TaskBlocked
 	if stopped {
-		rows := tx.Query(selectStopping, x.Session, x.Task, x.ID)
-		stopped = !rows.Next()
-		if err := rows.Close(); err != nil {
+		others, err := b.stopping(tx, x.Session, x.Task, x.ID, 1)
+		if err != nil {
 			return err
 		}
+		stopped = len(others) == 0
 	}
 	lasted := x.TimeBlocked(tx.Now())
 	summary := a.Name + " has resolved the blocker of " + x.Agent + " after " + valid.Short(lasted.Round(time.Second)) + ": " + x.headline()

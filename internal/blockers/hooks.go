@@ -83,6 +83,34 @@ func (b *Board) TaskDone(tx *store.Tx, session int64, task string) error {
 	return b.resolveReached(tx, session, Awaited{Task, task})
 }
 
+// Stopping returns the ids of the unresolved blockers for which a task is BLOCKED, oldest first, at
+// most limit.
+func (b *Board) Stopping(q store.Querier, session int64, task string, limit int) ([]string, error) {
+	return b.stopping(q, session, task, 0, limit)
+}
+
+// stopping is Stopping without one of the blockers.
+func (b *Board) stopping(q store.Querier, session int64, task string, except int64, limit int) ([]string, error) {
+	var ids []string
+	rows := q.Query(selectStopping, session, task, except, limit)
+	defer rows.Close()
+	for rows.Next() {
+		var id int64
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		ids = append(ids, work.ID(letter, id))
+	}
+	return ids, errors.Join(rows.Err(), rows.Close())
+}
+
+// Freed records that a task is no longer BLOCKED for any blocker, because its claim has ended. The
+// blockers stay unresolved. It is a hook of the end of a claim.
+func (b *Board) Freed(tx *store.Tx, session int64, task string) error {
+	_, err := tx.Exec(freeTask, session, task)
+	return err
+}
+
 func (b *Board) resolveReached(tx *store.Tx, session int64, object Awaited) error {
 	list, err := read(tx.Query(selectAwaiting, session, int(object.Kind), object.Name))
 	for i := range list {

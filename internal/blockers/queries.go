@@ -88,7 +88,14 @@ FROM blockers WHERE session = ? AND awaited_kind = ? AND awaited = ? AND state <
 ORDER BY id`
 
 const selectStopping = `
-SELECT id FROM blockers WHERE session = ? AND task_id = ? AND task_id <> '' AND state < 3 AND task_blocked = 1 AND id <> ? LIMIT 1`
+SELECT id FROM blockers
+WHERE session = ? AND task_id = ? AND task_id <> '' AND state < 3 AND task_blocked = 1 AND id <> ?
+ORDER BY id
+LIMIT ?`
+
+const freeTask = `
+UPDATE blockers SET task_blocked = 0
+WHERE session = ? AND task_id = ? AND task_id <> '' AND state < 3 AND task_blocked = 1`
 
 const selectOfTask = `
 SELECT ` + blockerColumns + `

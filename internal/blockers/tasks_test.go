@@ -1,9 +1,12 @@
 package blockers_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	pb "brokerd/gen/brokerd/v1"
 )
@@ -101,5 +104,71 @@ func TestTask_NamesTheBlockersThatCarryItsID(t *testing.T) {
 	}
 	if d := cmp.Diff([]string{second.Id + " no time", first.Id + " no credentials"}, ids); d != "" {
 		t.Error(d)
+	}
+}
+
+func TestTask_StaysBlockedWhileABlockerIsNotResolved(t *testing.T) {
+	w := newWorld(t)
+	a := w.agent("a", "builder")
+	a.claim("t1")
+	first, second := a.raise(&pb.RaiseBlockerRequest{TaskId: "t1"}), a.raise(&pb.RaiseBlockerRequest{TaskId: "t1"})
+	unblock := func() error {
+		_, err := a.tasks.UpdateTask(a.ctx, &pb.UpdateTaskRequest{TaskId: "t1", BlockChange: &pb.UpdateTaskRequest_Unblock{Unblock: true}})
+		return err
+	}
+	err := unblock()
+	refused(t, err, codes.FailedPrecondition, "TASK_BLOCKED")
+	if text := `task "t1" stays blocked until the blockers ` + first.Id + ", " + second.Id + " are resolved: brokerctl blocker resolve " +
+		first.Id; !strings.Contains(status.Convert(err).Message(), text) {
+		t.Errorf("got %v, want %s", err, text)
+	}
+	a.wantTask("t1", pb.TaskState_TASK_STATE_BLOCKED)
+	a.resolve(first.Id, "")
+	refused(t, unblock(), codes.FailedPrecondition, "TASK_BLOCKED")
+	a.resolve(second.Id, "")
+	_, err = a.tasks.UpdateTask(a.ctx, &pb.UpdateTaskRequest{TaskId: "t1", BlockChange: &pb.UpdateTaskRequest_Block{Block: "tired"}})
+	must(t, err)
+	must(t, unblock()) // blocked by its holder alone
+}
+
+func TestTask_ThatEndsIsNoLongerBlocked(t *testing.T) {
+	ends := map[string]func(a *actor) error{
+		"complete": func(a *actor) error {
+			_, err := a.tasks.CompleteTask(a.ctx, &pb.CompleteTaskRequest{TaskId: "t1"})
+			return err
+		},
+		"fail": func(a *actor) error {
+			_, err := a.tasks.FailTask(a.ctx, &pb.FailTaskRequest{TaskId: "t1", Error: "no key"})
+			return err
+		},
+		"release": func(a *actor) error {
+			_, err := a.tasks.ReleaseTask(a.ctx, &pb.ReleaseTaskRequest{TaskId: "t1"})
+			return err
+		},
+		"cancel": func(a *actor) error {
+			_, err := a.tasks.CancelTask(a.ctx, &pb.CancelTaskRequest{TaskId: "t1"})
+			return err
+		},
+	}
+	for name, end := range ends {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			a, b := w.agent("a", "builder"), w.agent("b", "builder")
+			a.claim("t1")
+			x := a.raise(&pb.RaiseBlockerRequest{TaskId: "t1"})
+			must(t, end(a))
+			if got := a.get(x.Id); got.TaskBlocked || got.State != pb.BlockerState_BLOCKER_STATE_OPEN {
+				t.Errorf("after the end of the claim: %v", got)
+			}
+			if name != "release" {
+				return
+			}
+			_, err := b.tasks.ClaimTask(b.ctx, &pb.ClaimTaskRequest{TaskId: "t1"})
+			must(t, err)
+			_, err = b.tasks.UpdateTask(b.ctx, &pb.UpdateTaskRequest{TaskId: "t1", BlockChange: &pb.UpdateTaskRequest_Block{Block: "tired"}})
+			must(t, err)
+			a.resolve(x.Id, "") // not the reason of b
+			b.wantTask("t1", pb.TaskState_TASK_STATE_BLOCKED)
+		})
 	}
 }

@@ -50,7 +50,7 @@ type Updated struct {
 }
 
 // Update changes a task. Errors: fault.NotFound; fault.Precondition (TASK_LOST, TASK_NOT_BLOCKED,
-// TASK_FINISHED); fault.Denied (NOT_CREATOR).
+// TASK_BLOCKED, TASK_FINISHED); fault.Denied (NOT_CREATOR).
 func (t *Tasks) Update(ctx context.Context, c caller.Caller, req once.Request, id string, ch Change) (Updated, error) {
 	var out Updated
 	err := t.change(ctx, c, req, &out, id, func(u *taskTx, task *Task) error {
@@ -66,8 +66,10 @@ func (t *Tasks) Update(ctx context.Context, c caller.Caller, req once.Request, i
 			if err := u.holds(task, ch.Fence); err != nil {
 				return err
 			}
-			if ch.Unblock && task.State != Blocked {
-				return fault.New(fault.Precondition, "TASK_NOT_BLOCKED", "task %q is %s, not blocked", task.ID, task.State)
+			if ch.Unblock {
+				if err := u.unblocks(task); err != nil {
+					return err
+				}
 			}
 			if err := u.report(task, &ch); err != nil {
 				return err
@@ -153,6 +155,26 @@ func (u *taskTx) block(task *Task, reason string, details map[string]any) error 
 	}
 	task.Reason, task.DueAt, task.Unblocked = reason, time.Time{}, false
 	return u.enter(task, Blocked, "task.blocked", events.Warning, "is blocked: "+finding.Clip(reason), details)
+}
+
+// unblocks checks that the holder may unblock a task.
+func (u *taskTx) unblocks(task *Task) error {
+	if task.State != Blocked {
+		return fault.New(fault.Precondition, "TASK_NOT_BLOCKED", "task %q is %s, not blocked", task.ID, task.State)
+	}
+	if u.stops == nil {
+		return nil
+	}
+	ids, err := u.stops.Stopping(u.tx, u.session.ID, task.ID, mostNamed)
+	if err != nil || len(ids) == 0 {
+		return err
+	}
+	what := "blocker " + ids[0] + " is"
+	if len(ids) > 1 {
+		what = "blockers " + strings.Join(ids, ", ") + " are"
+	}
+	return fault.New(fault.Precondition, "TASK_BLOCKED", "task %q stays blocked until the %s resolved: brokerctl blocker resolve %s",
+		task.ID, what, ids[0]).With("blockers", strings.Join(ids, ","))
 }
 
 // unblock makes a BLOCKED task CLAIMED again.

@@ -14,6 +14,7 @@ const (
 	mostUnfinished   = 100_000 // tasks of a session
 	mostCascade      = 10_000  // tasks that one call cancels
 	mostListed       = 100     // attempts, dependents, subtasks, references of one kind
+	mostNamed        = 5       // blockers in the text of an error
 	mostCancelled    = 1000    // cancelled tasks that one answer lists
 	mostAwaited      = 1000    // tasks and agents of one wait
 	mostWaiters      = 10_000  // claims of a session that wait

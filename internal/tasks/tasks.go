@@ -141,6 +141,15 @@ type Gates interface {
 	Halted(tx *store.Tx, session int64, agent string) (bool, error)
 }
 
+// Blockers knows the blockers that stop tasks.
+type Blockers interface {
+	// Stopping returns the ids of the unresolved blockers for which a task is BLOCKED, oldest first, at
+	// most limit.
+	Stopping(q store.Querier, session int64, task string, limit int) ([]string, error)
+	// Freed records that a task is no longer BLOCKED for any blocker, because its claim has ended.
+	Freed(tx *store.Tx, session int64, task string) error
+}
+
 // Tasks keeps the tasks. Its methods may be called concurrently.
 type Tasks struct {
 	store   *store.Store
@@ -150,7 +159,8 @@ type Tasks struct {
 	clock   clockwork.Clock
 	zap     *zap.Logger
 	related []Related
-	gates   Gates // nil = no agent is halted
+	gates   Gates    // nil = no agent is halted
+	stops   Blockers // nil = there are no blockers
 	done    []func(tx *store.Tx, session int64, task string) error
 	observe work.Observer // nil = no outcome is counted
 
@@ -187,6 +197,9 @@ func (t *Tasks) UseRelated(r Related) { t.related = append(t.related, r) }
 
 // UseGates sets the source of halts. Call it before Start.
 func (t *Tasks) UseGates(g Gates) { t.gates = g }
+
+// UseBlockers sets the source of blockers. Call it before Start.
+func (t *Tasks) UseBlockers(b Blockers) { t.stops = b }
 
 // OnDone adds a function that runs in the transaction in which a task becomes DONE. Call it before
 // Start.

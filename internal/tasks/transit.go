@@ -51,13 +51,19 @@ func (u *taskTx) append(task *Task, kind string, severity events.Severity, summa
 	})
 }
 
-// enter stores a change of state with its event, and wakes the calls that wait for the task.
+// enter stores a change of state with its event, and wakes the calls that wait for the task. If the
+// claim of a BLOCKED task has ended, the task is no longer BLOCKED for its blockers.
 func (u *taskTx) enter(task *Task, state State, kind string, severity events.Severity, summary string, details map[string]any) error {
 	details["previous"] = task.State.String()
 	details["state"] = state.String()
 	revision, err := u.append(task, kind, severity, summary, details)
 	if err != nil {
 		return err
+	}
+	if task.State == Blocked && !state.held() && u.stops != nil {
+		if err := u.stops.Freed(u.tx, u.session.ID, task.ID); err != nil {
+			return err
+		}
 	}
 	task.State, task.Revision, task.Entered = state, revision, revision
 	if state.finished() {

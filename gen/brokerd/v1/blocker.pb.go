@@ -539,7 +539,8 @@ type Blocker struct {
 	// Absent = not named.
 	Awaited *AwaitedObject `protobuf:"bytes,7,opt,name=awaited,proto3" json:"awaited,omitempty"`
 	TaskId  string         `protobuf:"bytes,8,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
-	// The broker has set the task to BLOCKED for this blocker.
+	// The broker has set the task to BLOCKED for this blocker. If the claim of the task ends before the
+	// blocker is resolved, it becomes false, and the blocker stays unresolved.
 	TaskBlocked bool `protobuf:"varint,9,opt,name=task_blocked,json=taskBlocked,proto3" json:"task_blocked,omitempty"`
 	// The recipients of the first notification.
 	Recipients  []*BlockerRecipient    `protobuf:"bytes,10,rep,name=recipients,proto3" json:"recipients,omitempty"`

@@ -1434,7 +1434,7 @@ type UpdateTaskRequest_Block struct {
 }
 
 type UpdateTaskRequest_Unblock struct {
-	// The holder continues: the task becomes CLAIMED again.
+	// The holder continues: the task becomes CLAIMED again. The blockers of the task must be resolved.
 	Unblock bool `protobuf:"varint,7,opt,name=unblock,proto3,oneof"`
 }
 

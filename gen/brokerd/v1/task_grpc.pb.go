@@ -47,7 +47,8 @@ const (
 //	the last attempt failed or timed out ─► FAILED ──RetryTask──► READY
 //	any unfinished state ──CancelTask──► CANCELLED
 //
-// A claim lasts until the holder completes, fails or releases the task. It ends early, and the
+// A claim lasts until the holder completes, fails or releases the task, which may be BLOCKED then.
+// It ends early, and the
 // attempt counts, if the holder's lease ends, if the holder deregisters, or if the holder sends no
 // UpdateTask for stale_after. The task then returns to READY with its progress, or to FAILED after
 // its last attempt.
@@ -84,7 +85,8 @@ type TaskServiceClient interface {
 	// UpdateTask reports progress or a note, blocks or unblocks the task (its holder), or changes its
 	// description (its creator, an agent that may send directives, or an operator; otherwise
 	// PERMISSION_DENIED with the reason NOT_CREATOR). Each update by the holder restarts stale_after.
-	// FAILED_PRECONDITION (TASK_NOT_BLOCKED) for unblocking a task that is not BLOCKED, and
+	// FAILED_PRECONDITION (TASK_NOT_BLOCKED) for unblocking a task that is not BLOCKED,
+	// TASK_BLOCKED while a blocker for which the task is BLOCKED is not resolved (the text names it), and
 	// TASK_FINISHED for changing the description of a finished task.
 	UpdateTask(ctx context.Context, in *UpdateTaskRequest, opts ...grpc.CallOption) (*UpdateTaskResponse, error)
 	// CompleteTask finishes the task of its holder: it becomes DONE, and the tasks for which it was the
@@ -255,7 +257,8 @@ func (c *taskServiceClient) WaitTasks(ctx context.Context, in *WaitTasksRequest,
 //	the last attempt failed or timed out ─► FAILED ──RetryTask──► READY
 //	any unfinished state ──CancelTask──► CANCELLED
 //
-// A claim lasts until the holder completes, fails or releases the task. It ends early, and the
+// A claim lasts until the holder completes, fails or releases the task, which may be BLOCKED then.
+// It ends early, and the
 // attempt counts, if the holder's lease ends, if the holder deregisters, or if the holder sends no
 // UpdateTask for stale_after. The task then returns to READY with its progress, or to FAILED after
 // its last attempt.
@@ -292,7 +295,8 @@ type TaskServiceServer interface {
 	// UpdateTask reports progress or a note, blocks or unblocks the task (its holder), or changes its
 	// description (its creator, an agent that may send directives, or an operator; otherwise
 	// PERMISSION_DENIED with the reason NOT_CREATOR). Each update by the holder restarts stale_after.
-	// FAILED_PRECONDITION (TASK_NOT_BLOCKED) for unblocking a task that is not BLOCKED, and
+	// FAILED_PRECONDITION (TASK_NOT_BLOCKED) for unblocking a task that is not BLOCKED,
+	// TASK_BLOCKED while a blocker for which the task is BLOCKED is not resolved (the text names it), and
 	// TASK_FINISHED for changing the description of a finished task.
 	UpdateTask(context.Context, *UpdateTaskRequest) (*UpdateTaskResponse, error)
 	// CompleteTask finishes the task of its holder: it becomes DONE, and the tasks for which it was the
