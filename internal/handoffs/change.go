@@ -295,7 +295,7 @@ func (d *Desk) accept(tx *store.Tx, a work.Agent, h *Handoff, notes string, part
 	}
 	if len(lost) > 0 && !partial {
 		return fault.New(fault.Precondition, "GRANTS_LOST",
-			"%s does not hold %s any more: accept the rest with partial (brokerctl handoff accept --partial), or reject the handoff",
+			"%s does not hold %s any more: accept the rest (partial), or reject the handoff",
 			h.From, strings.Join(lost, " and "))
 	}
 	for i := range h.Grants {
