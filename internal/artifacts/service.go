@@ -111,6 +111,10 @@ func nameOf(c *valid.Check, field, raw string) string {
 		return ""
 	}
 	name := norm.NFC.String(raw)
+	if len(name) > valid.MaxPath {
+		c.Fail(field, "has %d bytes in Unicode NFC; at most %d are allowed", len(name), valid.MaxPath)
+		return ""
+	}
 	if wrong := valid.PathFault(name); wrong != "" {
 		c.Fail(field, "%s", wrong)
 		return ""

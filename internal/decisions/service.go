@@ -247,7 +247,7 @@ func customOf(c *valid.Check, o *Opening) {
 		c.Fail("verdicts", "are empty; a custom decision names them")
 	}
 	c.Count("verdicts", len(o.Verdicts), maxVerdicts)
-	for i, verdict := range o.Verdicts {
+	for i, verdict := range o.Verdicts[:min(len(o.Verdicts), maxVerdicts)] {
 		c.Name(fmt.Sprintf("verdicts[%d]", i), verdict)
 		if slices.Contains(o.Verdicts[:i], verdict) {
 			c.Fail(fmt.Sprintf("verdicts[%d]", i), "%q is there twice", verdict)

@@ -317,7 +317,7 @@ func draftOf(c *valid.Check, i int, n *pb.NewTask) Draft {
 	names(c, at("capabilities"), d.Capabilities)
 	c.Count(at("depends_on"), len(n.GetDependsOn()), mostDependencies)
 	names(c, at("depends_on"), n.GetDependsOn())
-	for _, id := range n.GetDependsOn() {
+	for _, id := range n.GetDependsOn()[:min(len(n.GetDependsOn()), mostDependencies)] {
 		if !slices.Contains(d.DependsOn, id) {
 			d.DependsOn = append(d.DependsOn, id)
 		}

@@ -1,14 +1,19 @@
 package tasks_test
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/testkit"
 )
 
 // TestTask_EachCallIsAllowedInItsStatesAlone makes every call in every state.
@@ -196,6 +201,19 @@ func TestCreateTasks_IsAllOrNothing(t *testing.T) {
 	out, err := lead.ListTasks(lead.ctx, &pb.ListTasksRequest{})
 	check(t, err)
 	want(t, "tasks in the end", len(out.GetTasks()), 1)
+}
+
+func TestCreateTasks_RefusesManyDependenciesQuickly(t *testing.T) {
+	d := newDaemon(t)
+	a := d.agent("a")
+	needs := make([]string, 400_000) // comparing each with each would take minutes
+	for i := range needs {
+		needs[i] = fmt.Sprintf("dep%06d", i)
+	}
+	_, err := a.CreateTasks(a.ctx, &pb.CreateTasksRequest{Tasks: []*pb.NewTask{{Title: "x", DependsOn: needs}}})
+	if status.Code(err) != codes.InvalidArgument || !slices.Contains(testkit.Fields(err), "tasks[0].depends_on") {
+		t.Errorf("got %v", err)
+	}
 }
 
 func TestCreateTasks_AssignsIdsAndWarnsOfRolesWithoutAgents(t *testing.T) {

@@ -1,0 +1,148 @@
+package artifacts_test
+
+import (
+	"context"
+	"io"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/jonboulle/clockwork"
+	"go.uber.org/zap"
+	"golang.org/x/text/unicode/norm"
+	"google.golang.org/grpc"
+
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/artifacts"
+	"brokerd/internal/events"
+	"brokerd/internal/once"
+	"brokerd/internal/sessions"
+	"brokerd/internal/testkit"
+)
+
+// The bounds are those of artifact.proto.
+
+func FuzzUploadHeader(f *testing.F) {
+	s := fuzzed(f)
+	upload := func(ctx context.Context, h *pb.ArtifactHeader) (*pb.UploadArtifactResponse, error) {
+		return nil, s.UploadArtifact(&oneFrame{ctx: ctx, frame: &pb.UploadArtifactRequest{Frame: &pb.UploadArtifactRequest_Header{Header: h}}})
+	}
+	testkit.Fuzz(f, upload, func(b *testkit.Bounds, h *pb.ArtifactHeader) {
+		wantPath(b, h.Name)
+		b.Holds(!strings.ContainsAny(h.Name, "*?") && !strings.HasSuffix(h.Name, "/") && !versioned.MatchString(h.Name), "name", h.Name)
+		b.Holds(h.Size >= 0, "size", h.Size)
+		wantHash(b, h.Sha256)
+		b.Line(256, h.MediaType)
+		b.Line(512, h.Description)
+		b.Labels(h.Labels)
+		b.Line(128, h.TaskId)
+	}, &pb.ArtifactHeader{Name: "a/b.md", Size: 7, Sha256: strings.Repeat("aB", 32), MediaType: "text/plain", Description: "d", Labels: map[string]string{"k": "v"}, TaskId: "t", Announce: true},
+		&pb.ArtifactHeader{Name: strings.Repeat("\u0958", 341)}, // NFC doubles it
+		&pb.ArtifactHeader{Name: "../a*", Size: -1, Sha256: "x"}, &pb.ArtifactHeader{Name: "a@3"})
+}
+
+func FuzzDownloadArtifact(f *testing.F) {
+	s := fuzzed(f)
+	download := func(ctx context.Context, r *pb.DownloadArtifactRequest) (*pb.DownloadArtifactResponse, error) {
+		return nil, s.DownloadArtifact(r, noFrames{ctx: ctx})
+	}
+	testkit.Fuzz(f, download, func(b *testkit.Bounds, r *pb.DownloadArtifactRequest) {
+		if r.Sha256 == "" {
+			wantPath(b, r.Name)
+		} else {
+			b.Holds(r.Name == "" && r.Version == 0, "name and hash")
+		}
+		wantHash(b, r.Sha256)
+		b.Holds(r.Version >= 0 && r.Offset >= 0 && r.Length >= 0, "number", r.Version, r.Offset, r.Length)
+	}, &pb.DownloadArtifactRequest{Name: "a/b", Version: 3, Offset: 7, Length: 9}, &pb.DownloadArtifactRequest{Sha256: strings.Repeat("0f", 32)},
+		&pb.DownloadArtifactRequest{Name: "a", Sha256: "0", Version: -1, Offset: -1, Length: -1})
+}
+
+func FuzzGetArtifact(f *testing.F) {
+	testkit.Fuzz(f, fuzzed(f).GetArtifact, func(b *testkit.Bounds, r *pb.GetArtifactRequest) {
+		wantPath(b, r.Name)
+		b.Holds(r.Version >= 0, "version", r.Version)
+		b.Page(r.PageSize)
+	}, &pb.GetArtifactRequest{Name: "a/b", Version: 3, PageSize: 7}, &pb.GetArtifactRequest{Name: "/", Version: -1, PageToken: "x"})
+}
+
+func FuzzListArtifacts(f *testing.F) {
+	testkit.Fuzz(f, fuzzed(f).ListArtifacts, func(b *testkit.Bounds, r *pb.ListArtifactsRequest) {
+		b.Line(1024, norm.NFC.String(r.NamePrefix))
+		b.Optional(r.Agent)
+		b.Line(128, r.TaskId)
+		wantHash(b, r.Sha256)
+		b.Page(r.PageSize)
+	}, &pb.ListArtifactsRequest{NamePrefix: "a/", Agent: "a", TaskId: "t", Sha256: strings.Repeat("0f", 32), AllVersions: true, PageSize: 7},
+		&pb.ListArtifactsRequest{NamePrefix: "\n", Agent: "-", Sha256: "g", PageToken: "x"})
+}
+
+func FuzzDeleteArtifact(f *testing.F) {
+	testkit.Fuzz(f, fuzzed(f).DeleteArtifact, func(b *testkit.Bounds, r *pb.DeleteArtifactRequest) {
+		wantPath(b, r.Name)
+		b.Holds(r.Version >= 0, "version", r.Version)
+	}, &pb.DeleteArtifactRequest{Name: "a", Version: 1}, &pb.DeleteArtifactRequest{Name: "a/../b", Version: -1})
+}
+
+var (
+	versioned = regexp.MustCompile(`@0*[1-9][0-9]{0,17}\z`)
+	hash      = regexp.MustCompile(`\A[0-9a-fA-F]{64}\z`)
+)
+
+func wantHash(b *testkit.Bounds, s string) {
+	b.Helper()
+	b.Holds(s == "" || hash.MatchString(s), "hash", s)
+}
+
+func wantPath(b *testkit.Bounds, s string) {
+	b.Helper()
+	s = norm.NFC.String(s)
+	b.Required(s)
+	b.Line(1024, s)
+	b.Holds(s[0] != '/' && !strings.Contains(s, `\`) && !strings.Contains(s, "//") && !strings.Contains("/"+s+"/", "/../") && !strings.Contains("/"+s+"/", "/./"), "path", s)
+}
+
+// oneFrame is an upload with one frame.
+type oneFrame struct {
+	grpc.ClientStreamingServer[pb.UploadArtifactRequest, pb.UploadArtifactResponse]
+	ctx   context.Context
+	frame *pb.UploadArtifactRequest
+}
+
+// Context implements grpc.ServerStream.
+func (s *oneFrame) Context() context.Context { return s.ctx }
+
+// Recv implements grpc.ClientStreamingServer.
+func (s *oneFrame) Recv() (*pb.UploadArtifactRequest, error) {
+	next := s.frame
+	if s.frame = nil; next == nil {
+		return nil, io.EOF
+	}
+	return next, nil
+}
+
+// noFrames is a download on which the service sends nothing.
+type noFrames struct {
+	grpc.ServerStreamingServer[pb.DownloadArtifactResponse]
+	ctx context.Context
+}
+
+// Context implements grpc.ServerStream.
+func (s noFrames) Context() context.Context { return s.ctx }
+
+// fuzzed returns the service of artifacts without sessions.
+func fuzzed(f *testing.F) *artifacts.Service {
+	clock := clockwork.NewRealClock()
+	dir := f.TempDir()
+	st := testkit.Store(f, dir, clock, events.Migrations(), once.Migrations(), sessions.Migrations(), artifacts.Migrations())
+	r, err := artifacts.New(artifacts.Options{Store: st, Log: events.New(st, clock, zap.NewNop()), Directory: testkit.NoSessions{}, Dir: dir, Clock: clock, Logger: zap.NewNop()})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() {
+		if err := r.Stop(); err != nil {
+			f.Error(err)
+		}
+	})
+	return artifacts.NewService(r)
+}
