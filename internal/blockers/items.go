@@ -3,6 +3,7 @@ package blockers
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -153,7 +154,7 @@ func (b *Board) finding(q store.Querier, about *finding.Question, x *Blocker) (f
 	switch x.State {
 	case Open:
 		f.Summary = x.Agent + " is blocked, and no agent has acknowledged it: " + x.headline()
-		if lasted >= longOpen || x.Severity == Critical {
+		if lasted >= longOpen || x.Severity == Critical || x.Escalations > 0 {
 			f.Severity = finding.Warning
 		}
 		if !about.Mine(x.Agent) || about.Asker == "" {
@@ -186,18 +187,65 @@ func (b *Board) finding(q store.Querier, about *finding.Question, x *Blocker) (f
 	if x.TaskBlocked {
 		f.Reasons = append(f.Reasons, "the task "+x.Task+" is blocked until it is resolved")
 	}
-	switch to := x.waitsFor(); {
-	case x.State == Acknowledged:
-	case to == "":
+	if x.State == Open {
+		err = b.explainNotifications(q, about, x, &f)
+	}
+	return f, err
+}
+
+// explainNotifications says which agents know of an open blocker, and how the escalation continues.
+func (b *Board) explainNotifications(q store.Querier, about *finding.Question, x *Blocker, f *finding.Finding) error {
+	if to := x.waitsFor(); to == "" {
 		f.Severity = finding.Error
 		f.Reasons = append(f.Reasons, "no agent was notified: no other agent has a role of the session's escalate_to")
-	default:
+	} else {
 		f.Reasons = append(f.Reasons, "the last notification went to "+to)
+		reached, err := b.reaches(q, x)
+		if err != nil {
+			return err
+		}
+		if !reached {
+			f.Severity = max(f.Severity, finding.Warning)
+			f.Reasons = append(f.Reasons, "no recipient of a notification is an agent that is alive, or a role with another such agent")
+		}
+	}
+	switch {
+	case x.Escalations >= mostEscalations:
+		f.Reasons = append(f.Reasons, fmt.Sprintf("the escalation is exhausted: the broker has escalated it %d times, which is the limit", x.Escalations))
+	case x.Escalations > 0:
+		f.Reasons = append(f.Reasons, fmt.Sprintf("escalations so far: %d", x.Escalations))
 	}
 	if !x.EscalatesAt.IsZero() {
 		f.Reasons = append(f.Reasons, "the broker notifies the next role at "+about.When(x.EscalatesAt))
 	}
-	return f, nil
+	return nil
+}
+
+// reaches reports whether an agent that is alive, other than the one that raised a blocker, can read
+// one of its notifications.
+func (b *Board) reaches(q store.Querier, x *Blocker) (bool, error) {
+	for _, e := range x.Timeline {
+		var members []work.Agent
+		var err error
+		switch {
+		case e.Message == 0:
+		case e.Recipient.Agent != "":
+			var a work.Agent
+			var found bool
+			if a, found, err = b.dir.Find(q, x.Session, e.Recipient.Agent); found {
+				members = []work.Agent{a}
+			}
+		default:
+			members, err = b.dir.Matching(q, x.Session, e.Recipient.Role, "")
+		}
+		if err != nil {
+			return false, err
+		}
+		if slices.ContainsFunc(members, func(a work.Agent) bool { return a.Name != x.Agent && !a.Failed }) {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // awaiting says what a blocker waits for, and whether that cannot happen as it is now.

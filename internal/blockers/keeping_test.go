@@ -44,21 +44,68 @@ func TestItems_ShowEachSideWhatItCanDo(t *testing.T) {
 	}
 }
 
+// explain returns the first finding about a blocker.
+func (a *actor) explain(in *pb.ExplainRequest) *pb.Finding {
+	a.t.Helper()
+	out, err := a.admin.Explain(a.ctx, in)
+	must(a.t, err)
+	for _, f := range out.Findings {
+		if strings.HasPrefix(f.Subject, "blocker ") {
+			return f
+		}
+	}
+	return nil
+}
+
+func TestExplain_WarnsOfABlockerThatHasEscalated(t *testing.T) {
+	w := newWorld(t)
+	w.configure(time.Second, "lead")
+	w.agent("boss", "lead")
+	a, o := w.agent("a", "builder"), w.operator()
+	next := o.follow("blocker.escalated")
+	x := a.raise(&pb.RaiseBlockerRequest{})
+	if f := o.explain(&pb.ExplainRequest{}); f != nil {
+		t.Errorf("before it has escalated, explain says %v", f)
+	}
+	for n := 1; n <= 10; n++ {
+		w.Clock.Advance(time.Second)
+		next()
+		if n > 1 && n < 10 {
+			continue
+		}
+		f := o.explain(&pb.ExplainRequest{})
+		says := strings.Join(f.GetReasons(), ", ")
+		if f.GetSeverity() != pb.FindingSeverity_FINDING_SEVERITY_WARNING || strings.Contains(says, "exhausted") != (n == 10) || strings.Contains(says, "no recipient") {
+			t.Errorf("after %d escalations, explain says %v", n, f)
+		}
+		if len(f.GetCommands()) < 2 || !strings.HasSuffix(f.Commands[0], "blocker ack "+x.Id) ||
+			!strings.HasSuffix(f.Commands[1], "blocker resolve "+x.Id) {
+			t.Errorf("explain suggests %v", f.GetCommands())
+		}
+	}
+}
+
+func TestExplain_WarnsAtOnceOfABlockerOfWhichNoAgentKnows(t *testing.T) {
+	w := newWorld(t)
+	w.configure(time.Hour, "lead")
+	boss, a, o := w.agent("boss", "lead"), w.agent("a", "lead"), w.operator()
+	a.raise(&pb.RaiseBlockerRequest{})
+	if f := o.explain(&pb.ExplainRequest{}); f != nil {
+		t.Errorf("while the lead is there, explain says %v", f)
+	}
+	_, err := boss.registry.DeregisterAgent(boss.ctx, &pb.DeregisterAgentRequest{})
+	must(t, err)
+	f := o.explain(&pb.ExplainRequest{})
+	if f.GetSeverity() != pb.FindingSeverity_FINDING_SEVERITY_WARNING || !strings.Contains(strings.Join(f.GetReasons(), ", "), "no recipient of a notification") {
+		t.Errorf("without another lead, explain says %v", f)
+	}
+}
+
 func TestExplain_SaysWhyABlockerLasts(t *testing.T) {
 	w := newWorld(t)
 	a := w.agent("a", "builder")
 	o := w.operator()
-	explain := func(in *pb.ExplainRequest) *pb.Finding {
-		t.Helper()
-		out, err := o.admin.Explain(o.ctx, in)
-		must(t, err)
-		for _, f := range out.Findings {
-			if strings.HasPrefix(f.Subject, "blocker ") {
-				return f
-			}
-		}
-		return nil
-	}
+	explain := o.explain
 	x := a.raise(&pb.RaiseBlockerRequest{Awaited: &pb.AwaitedObject{Object: &pb.AwaitedObject_Agent{Agent: "dba-1"}}})
 	f := explain(&pb.ExplainRequest{Subject: &pb.ExplainRequest_Blocker{Blocker: x.Id}})
 	says := f.GetSummary() + strings.Join(f.GetReasons(), ", ")
