@@ -9,6 +9,8 @@ import (
 func TestBlocker_IsRaisedAcknowledgedAndResolved(t *testing.T) {
 	startBroker(t)
 	register(t, "builder-1/builder", "boss/lead")
+	must0(t, "--agent", "builder-1", "task", "create", "The API", "--id", "t1")
+	must0(t, "--agent", "builder-1", "task", "claim", "t1")
 	raised := fields(t, "--agent", "builder-1", "blocker", "raise", "No access to the test database", "--severity", "high", "--task", "t1", "--on", "role:dba")
 	id := at(t, raised, "id").(string)
 	if at(t, raised, "severity") != "high" || at(t, raised, "awaited", "role") != "dba" || at(t, raised, "recipients", 0, "role") != "lead" {
@@ -16,6 +18,9 @@ func TestBlocker_IsRaisedAcknowledgedAndResolved(t *testing.T) {
 	}
 	if out := must0(t, "blocker", "list"); !strings.Contains(out, "open") || !strings.Contains(out, "No access") || !strings.Contains(out, "role:lead") {
 		t.Errorf("list:\n%s", out)
+	}
+	if out := must0(t, "blocker", "get", id); !strings.Contains(out, "t1, blocked by it") {
+		t.Errorf("get:\n%s", out)
 	}
 	if out := must0(t, "--agent", "boss", "next", "-o", "prompt"); !strings.Contains(out, "No access") {
 		t.Errorf("next:\n%s", out)
@@ -33,7 +38,7 @@ func TestBlocker_IsRaisedAcknowledgedAndResolved(t *testing.T) {
 		t.Errorf("resolve: %s", out)
 	}
 	out := must0(t, "blocker", "get", id, "--wait", "1m")
-	for _, want := range []string{"resolved", "raised", "notified", "acknowledged", "account created", "blocked for"} {
+	for _, want := range []string{"resolved", "raised", "notified", "acknowledged", "account created", "blocked for", "t1, was blocked by it"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("get says nothing of %s:\n%s", want, out)
 		}
