@@ -158,7 +158,7 @@ func newHandoffGetCommand(c *cli) *cobra.Command {
 				return err
 			}
 			if wait > 0 {
-				return c.waitForHandoff(cmd, broker, args[0], wait)
+				return c.waitForHandoff(cmd, broker, args[0], wait, c.printHandoff)
 			}
 			answer, err := broker.Handoffs().GetHandoff(cmd.Context(), &pb.GetHandoffRequest{Id: args[0], Markdown: true})
 			if err != nil {
@@ -172,7 +172,9 @@ func newHandoffGetCommand(c *cli) *cobra.Command {
 }
 
 // waitForHandoff shows a handoff once it is settled.
-func (c *cli) waitForHandoff(cmd *cobra.Command, broker *client.Client, id string, wait time.Duration) error {
+func (c *cli) waitForHandoff(
+	cmd *cobra.Command, broker *client.Client, id string, wait time.Duration, show func(io.Writer, *pb.GetHandoffResponse),
+) error {
 	var answer *pb.GetHandoffResponse
 	settled, err := c.awaitOutcome(cmd.Context(), "the answer to "+id, wait, func(left *durationpb.Duration) (bool, error) {
 		var err error
@@ -183,7 +185,7 @@ func (c *cli) waitForHandoff(cmd *cobra.Command, broker *client.Client, id strin
 		return err
 	}
 	h := answer.GetHandoff()
-	if err := c.show(cmd, h, func(w io.Writer) { c.printHandoff(w, answer) }); err != nil {
+	if err := c.show(cmd, h, func(w io.Writer) { show(w, answer) }); err != nil {
 		return err
 	}
 	switch {
@@ -193,6 +195,14 @@ func (c *cli) waitForHandoff(cmd *cobra.Command, broker *client.Client, id strin
 		return failf(exitRejected, "handoff %s was %s by %s", clean(h.GetId()), enumOf(h.GetState()), clean(h.GetSettledBy()))
 	}
 	return nil
+}
+
+// printAnswer says in one line how a handoff was answered.
+func printAnswer(w io.Writer, answer *pb.GetHandoffResponse) {
+	h := answer.GetHandoff()
+	line := h.GetId() + " " + enumOf(h.GetState())
+	line += cond(h.GetSettledBy() != "", " by "+h.GetSettledBy(), "") + cond(h.GetNotes() != "", ": "+h.GetNotes(), "")
+	fmt.Fprintln(w, oneLine(line))
 }
 
 // printHandoff shows the Markdown of a handoff, and to a language model how to answer.

@@ -79,7 +79,7 @@ Exit codes with --wait: 4: not answered in time; 11: rejected or cancelled.`,
 				return err
 			}
 			if wait > 0 {
-				return c.waitForHandoff(cmd, broker, answer.GetHandoff().GetId(), wait)
+				return c.waitForHandoff(cmd, broker, answer.GetHandoff().GetId(), wait, printAnswer)
 			}
 			return c.showHandoff(cmd, answer.GetHandoff(), "created")
 		},

@@ -67,7 +67,7 @@ func TestHandoff_CreateReadsAFileAndWaitsForTheAnswer(t *testing.T) {
 	claim := fields(t, "--agent", "builder-1", "claim", "--wait", "25s")
 	id := at(t, claim, "message", "payload", "handoff_id").(string)
 	must0(t, "--agent", "builder-1", "handoff", "reject", id, "no time")
-	if got := <-done; got.code != exitRejected || !strings.Contains(got.out, "- Notes: no time") || !strings.Contains(got.err, "rejected by builder-1") {
+	if got := <-done; got.code != exitRejected || got.out != id+" rejected by builder-1: no time\n" || !strings.Contains(got.err, "rejected by builder-1") {
 		t.Errorf("create --wait: %+v", got)
 	}
 	id = at(t, fields(t, "--agent", "architect-1", "handoff", "create", "-f", "handoff.yaml", "--check", "docs read"), "id").(string)
