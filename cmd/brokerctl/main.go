@@ -6,6 +6,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"os"
@@ -76,5 +77,5 @@ func run(ctx context.Context, env environment, args []string) int {
 	root.SetErr(env.Err)
 	ran, err := root.ExecuteContextC(ctx)
 	c.close()
-	return c.report(ctx, ran, err)
+	return c.report(ctx, ran, cmp.Or(err, c.unknown))
 }

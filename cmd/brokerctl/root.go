@@ -24,6 +24,8 @@ type cli struct {
 
 	hookedBy string // the session of the coding agent whose hook runs this; "" outside of hooks
 
+	unknown error // the command whose help was asked for does not exist
+
 	ran   bool           // a command's own code was reached: errors before that are usage errors
 	flags *pflag.FlagSet // of that command
 }
@@ -90,7 +92,13 @@ func newRoot(c *cli) *cobra.Command {
 	)
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetFlagErrorFunc(explainFlagError)
-	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { writeHelp(cmd.OutOrStdout(), cmd) })
+	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
+		if given := cmd.Flags().Args(); cmd.HasSubCommands() && len(given) > 0 { // with --help
+			c.unknown = unknownCommand(cmd, given)
+			return
+		}
+		writeHelp(cmd.OutOrStdout(), cmd)
+	})
 	add := func(id string, commands ...*cobra.Command) {
 		for _, cmd := range commands {
 			cmd.GroupID = id
