@@ -140,7 +140,11 @@ func (c *cli) printNext(w io.Writer, d *pb.Decision) {
 	case decisionOpen, decisionEscalated:
 		fmt.Fprintf(w, "Next: %s decision get %s --wait 90s to wait for the verdict\n", c.again(), d.GetId())
 	case decisionRevising:
-		fmt.Fprintf(w, "Next: the opener resubmits it: decision resubmit %s --body TEXT\n", d.GetId())
+		command := "decision resubmit " + d.GetId()
+		if group := enumOf(d.GetKind()); d.GetScope() != "" && (group == "review" || group == "plan") {
+			command = group + " submit " + shellWord(d.GetScope())
+		}
+		fmt.Fprintf(w, "Next: the opener submits the next round: %s --body TEXT\n", command)
 	}
 }
 

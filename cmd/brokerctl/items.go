@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -40,8 +41,14 @@ func (c *cli) itemLine(i *pb.WorkItem) string {
 	case pb.WorkRelation_WORK_RELATION_HOLDS:
 		what = "holds " + what
 	case pb.WorkRelation_WORK_RELATION_OWES:
-		what = cond(i.GetKind() == "task", "is assigned ", "owes an answer to ") + what
-		what += cond(i.GetOther() != "", " of "+i.GetOther(), "")
+		owes, of := "owes an answer to ", " of "
+		switch {
+		case i.GetKind() == "task":
+			owes = "is assigned "
+		case i.GetState() == enumOf(decisionRevising):
+			owes, of = "owes the next round of ", " to "
+		}
+		what = owes + what + cond(i.GetOther() != "", of+i.GetOther(), "")
 	case pb.WorkRelation_WORK_RELATION_OPENED:
 		what = "has opened " + what + cond(i.GetOther() != "", ", waits for "+i.GetOther(), "")
 	}
@@ -95,11 +102,16 @@ func (c *cli) itemOf(m *pb.Message) *pb.WorkItem {
 	return find()
 }
 
+// showing are the commands of pieces of work that only show them.
+var showing = regexp.MustCompile(`^brokerctl (--session \S+ )?[a-z]+ get `)
+
 // afterItem lists the commands that answer a piece of work.
 func (c *cli) afterItem(i *pb.WorkItem) string {
 	var commands []string
 	for _, command := range i.GetCommands() {
-		commands = append(commands, c.likewise(command))
+		if !showing.MatchString(command) {
+			commands = append(commands, c.likewise(command))
+		}
 	}
 	return strings.Join(commands, " or ")
 }

@@ -38,6 +38,16 @@ Open: holds task schema (blocked): Write the schema → brokerctl --agent builde
 	}
 }
 
+func TestItems_TheAnswerToALetterLeavesOutCommandsThatOnlyShow(t *testing.T) {
+	c, _, _ := printer(formatTable)
+	i := &pb.WorkItem{Kind: "decision", Id: "d-5", Commands: []string{
+		"brokerctl review approve d-5", "brokerctl review get d-5", "brokerctl --session web review get d-5", "brokerctl task claim get x",
+	}}
+	if got := c.afterItem(i); got != "brokerctl review approve d-5 or brokerctl task claim get x" {
+		t.Errorf("%q", got)
+	}
+}
+
 func TestItems_AreCountedByKindAndState(t *testing.T) {
 	if got := kindsOf(openWork()); got != "1 vote, 2 tasks, 1 decision" {
 		t.Errorf("%q", got)

@@ -82,7 +82,8 @@ func TestPlan_IsSubmittedRevisedAndApproved(t *testing.T) {
 	register(t, "builder-1/builder", "lead/lead")
 	must0(t, "--agent", "builder-1", "plan", "submit", "schema", "lead", "Split the table", "--body", "Step 1", "--wait", "0")
 	must0(t, "--agent", "lead", "plan", "revise", "schema", "--reason", "Which index?")
-	if out := must0(t, "--agent", "builder-1", "next", "-o", "prompt"); !strings.Contains(out, "decision resubmit d-") {
+	if out := must0(t, "--agent", "builder-1", "next", "-o", "prompt"); !strings.Contains(out, "owes the next round of decision d-") ||
+		!strings.Contains(out, " (revising) to lead: plan: Split the table → brokerctl --agent builder-1 plan submit schema --body -") {
 		t.Errorf("next of the member: %s", out)
 	}
 	must0(t, "--agent", "builder-1", "plan", "submit", "schema", "--body", "Step 1, index (a, b)", "--wait", "0")

@@ -133,7 +133,8 @@ func TestItems_NameBothSidesWithTheCommandThatSettles(t *testing.T) {
 		t.Errorf("title and due time: %v", item)
 	}
 	critic.decide(work.GetId(), "revise")
-	if item := items(lead)[work.GetId()]; item.GetRelation() != pb.WorkRelation_WORK_RELATION_OWES || item.GetState() != "revising" || item.GetDue() != nil {
+	if item := items(lead)[work.GetId()]; item.GetRelation() != pb.WorkRelation_WORK_RELATION_OWES || item.GetState() != "revising" || item.GetDue() != nil ||
+		item.GetCommands()[0] != "brokerctl decision resubmit "+work.GetId()+" --body -" {
 		t.Errorf("to resubmit: %v", item)
 	}
 	if _, still := items(critic)[work.GetId()]; still {
@@ -147,6 +148,13 @@ func TestItems_NameBothSidesWithTheCommandThatSettles(t *testing.T) {
 	}
 	if counts["decision open"] != 2 || counts["decision revising"] != 1 {
 		t.Errorf("counts: %v", counts)
+	}
+	plan := lead.open(&pb.OpenDecisionRequest{
+		Kind: pb.DecisionKind_DECISION_KIND_PLAN, To: toAgent("critic-1"), Scope: "the schema",
+	})
+	critic.decide(plan.GetId(), "revise")
+	if item := items(lead)[plan.GetId()]; item.GetCommands()[0] != "brokerctl plan submit 'the schema' --body -" {
+		t.Errorf("to submit again: %v", item)
 	}
 }
 

@@ -42,7 +42,7 @@ func (t *Table) Items(q store.Querier, session int64, a work.Agent, limit int) (
 			item.Relation, item.Other, item.Commands = work.Owes, d.OpenedBy, d.verdictCommands()
 		case d.owedBy(a, s):
 			item.Relation, item.Other, item.Due = work.Owes, d.addressee(), time.Time{}
-			item.Commands = []finding.Command{d.resubmitCommand(), d.command("get"), {"decision", "cancel", d.Name()}}
+			item.Commands = []finding.Command{d.nextRoundCommand(), d.command("get"), {"decision", "cancel", d.Name()}}
 		case d.OpenedBy == a.Name:
 			item.Relation, item.Other = work.Opened, d.decider()
 			item.Commands = []finding.Command{append(d.command("get"), "--wait", "90s"), {"decision", "cancel", d.Name()}}
@@ -84,6 +84,14 @@ func (d *Decision) command(verb string) finding.Command {
 // resubmitCommand opens the next round. The opener adds the revised content.
 func (d *Decision) resubmitCommand() finding.Command {
 	return finding.Command{"decision", "resubmit", d.Name(), "--body", "-"}
+}
+
+// nextRoundCommand is resubmitCommand for the opener, with the scope of a review or plan that has one.
+func (d *Decision) nextRoundCommand() finding.Command {
+	if d.Scope != "" && (d.Kind == Review || d.Kind == Plan) {
+		return finding.Command{d.Kind.String(), "submit", d.Scope, "--body", "-"}
+	}
+	return d.resubmitCommand()
 }
 
 // verdictCommands returns the commands that answer the decision.
