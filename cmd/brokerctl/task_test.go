@@ -122,14 +122,21 @@ func TestTaskCreate_FaultsOfAFileNameTheEntry(t *testing.T) {
 		{"tasks: {}", "plan.yaml has no list of tasks"},
 		{"tasks: [", "plan.yaml: line 1: "},
 		{"jobs: []", `plan.yaml: line 1: unknown key "jobs"; known are tasks`},
-		{"tasks:\n- {id: a, title: A}\n- {id: b, titel: B}", `plan.yaml, line 3: task 2 (b): line 3: unknown key "titel"; known are id, title, `},
+		{"tasks:\n- {id: a, title: A}\n- {id: b, titel: B}", `plan.yaml, line 3: task 2 (b): unknown key "titel"; known are id, title, `},
 		{"tasks:\n- just text", "plan.yaml, line 2: task 1: it must have keys and values"},
-		{"tasks:\n- {id: a, title: [1]}", "plan.yaml, line 2: task 1 (a): line 2: cannot unmarshal"},
+		{"tasks:\n- {id: a, title: [1]}", "plan.yaml, line 2: task 1 (a): cannot unmarshal"},
 		{"tasks:\n- {id: a, title: A, priority: urgent}", `task 1 (a): priority "urgent" is neither 1 to 10 nor low`},
 		{"tasks:\n- {id: a, title: A, stale_after: 5}", `task 1 (a): stale_after: "5" has no unit`},
 		{"tasks:\n- {title: A}\n- {id: b}", "plan.yaml, line 3: task 2 (b): title: "},
-		{"tasks:\n- {id: a, title: A, depends_on: [b]}\n- {id: b, title: B, depends_on: [a]}", "a → b → a"},
-		{"tasks:\n- {id: a, title: A, depends_on: [nowhere]}", "nowhere"},
+		{"tasks:\n- id: a\n  title: A\n  prio: 5", `plan.yaml, line 4: task 1 (a): unknown key "prio"`},
+		{"- {id: a, title: A}", "plan.yaml must have the key tasks with a list of tasks at the top; see brokerctl task create --help"},
+		{
+			"tasks:\n- {id: x, title: X}\n- {id: a, title: A, depends_on: [b]}\n- {id: b, title: B, depends_on: [a]}",
+			"plan.yaml, line 3: task 2 (a): the dependencies form a cycle: a → b → a",
+		},
+		{"tasks:\n- {id: a, title: A, depends_on: [nowhere]}", `plan.yaml, line 2: task 1 (a): depends_on[0]: there is no task "nowhere"`},
+		{"tasks:\n- {id: a, title: A, parent: nowhere}", `plan.yaml, line 2: task 1 (a): parent: there is no task "nowhere"`},
+		{"tasks:\n- {id: x, title: X}\n- {id: a, title: A, assignee: boss}", `plan.yaml, line 3: task 2 (a): no agent "boss" is registered`},
 	} {
 		if err := os.WriteFile("plan.yaml", []byte(c.plan), 0o600); err != nil {
 			t.Fatal(err)

@@ -14,6 +14,9 @@ import (
 
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"brokerd/client"
 	pb "brokerd/gen/brokerd/v1"
@@ -67,7 +70,11 @@ func readPlan(cmd *cobra.Command, name string) (plan, error) {
 		return p, usagef("--file: %v", err)
 	}
 	file := map[string]yaml.Node{}
-	if err := yaml.NewDecoder(bytes.NewReader(content)).Decode(&file); err != nil && !errors.Is(err, io.EOF) {
+	err = yaml.NewDecoder(bytes.NewReader(content)).Decode(&file)
+	if typed := (*yaml.TypeError)(nil); errors.As(err, &typed) {
+		return p, usagef("%s must have the key tasks with a list of tasks at the top; see %s --help", p.name, cmd.CommandPath())
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
 		return p, usagef("%s: %s", p.name, strings.TrimPrefix(oneLine(err.Error()), "yaml: "))
 	}
 	for key, node := range file {
@@ -84,7 +91,12 @@ func readPlan(cmd *cobra.Command, name string) (plan, error) {
 		t, err := parsePlanTask(node)
 		p.tasks = append(p.tasks, t)
 		if err != nil {
-			return p, &failure{code: exitUsage, text: p.place(i) + ": " + err.Error()}
+			text := err.Error()
+			if m := leadingLine.FindStringSubmatch(text); m != nil {
+				text = text[len(m[0]):]
+				p.lines[i], _ = strconv.Atoi(m[1]) // the pattern has digits only
+			}
+			return p, &failure{code: exitUsage, text: p.place(i) + ": " + text}
 		}
 	}
 	return p, nil
@@ -133,21 +145,54 @@ func (p *plan) place(i int) string {
 	return fmt.Sprintf("%s, line %d: task %d%s", p.name, p.lines[i], i+1, cond(id != "", " ("+id+")", ""))
 }
 
+// leadingLine matches the line at the beginning of an error about an entry.
+var leadingLine = regexp.MustCompile(`^line (\d{1,9}): `)
+
 // planField matches a field of a task in a request.
 var planField = regexp.MustCompile(`tasks\[(\d+)\]\.?`)
 
-// locate replaces the fields of the request in an error of the broker by places in the plan.
+// locate puts places in the plan into an error of the broker about the tasks.
 func (p *plan) locate(err error) error {
 	s, ok := grpcStatus(err)
 	if !ok || p.name == "" {
 		return err
 	}
+	located := false
 	message := planField.ReplaceAllStringFunc(s.Message(), func(field string) string {
 		i, err := strconv.Atoi(planField.FindStringSubmatch(field)[1])
 		if err != nil || i >= len(p.tasks) {
 			return field
 		}
+		located = true
 		return p.place(i) + ": "
 	})
+	if !located {
+		switch s.Code() {
+		case codes.InvalidArgument, codes.NotFound, codes.AlreadyExists:
+			place := p.name
+			if i := p.culprit(s); i >= 0 {
+				place = p.place(i)
+			}
+			message = place + ": " + message
+		default:
+		}
+	}
 	return &failure{code: exitCode(s.Code(), client.Reason(s.Err())), text: message, err: err}
+}
+
+// culprit returns the position of the task that an error of the broker is about: the first of a
+// cycle, or the first with the assignee that does not exist. It is -1 if the error names none.
+func (p *plan) culprit(s *status.Status) int {
+	var id, assignee string
+	for _, detail := range s.Details() {
+		switch d := detail.(type) {
+		case *errdetails.ErrorInfo:
+			id, _, _ = strings.Cut(d.GetMetadata()["cycle"], " → ")
+		case *errdetails.ResourceInfo:
+			assignee = cond(d.GetResourceType() == "agent", d.GetResourceName(), "")
+		}
+	}
+	return slices.IndexFunc(p.tasks, func(t *pb.NewTask) bool {
+		return id != "" && t.GetId() == id || assignee != "" && t.GetAssignee() == assignee
+	})
 }
