@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
@@ -293,4 +294,23 @@ func TestHandoff_SurvivesARestartOfTheBroker(t *testing.T) {
 	if got := b.accept(h.Id); got.Grants[0].NewFence == 0 || !b.writes(got.Grants[0].NewFence) {
 		t.Errorf("accepted %v", got)
 	}
+}
+
+func TestCreate_SessionHasAThousandPendingHandoffs(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.agent("a", "architect"), w.agent("b", "builder")
+	_, err := pb.NewSessionServiceClient(w.Operator()).ConfigureSession(a.ctx, &pb.ConfigureSessionRequest{
+		Settings: &pb.SessionSettings{SendRate: proto.Float64(0)},
+	})
+	must(t, err)
+	var first string
+	for i := range 1000 {
+		if h := a.create(&pb.CreateHandoffRequest{ToAgent: "b"}); i == 0 {
+			first = h.Id
+		}
+	}
+	_, err = a.CreateHandoff(a.ctx, &pb.CreateHandoffRequest{Title: "one more", ToAgent: "b"})
+	refused(t, err, codes.ResourceExhausted, "TOO_MANY_HANDOFFS")
+	b.accept(first)
+	a.create(&pb.CreateHandoffRequest{ToAgent: "b"})
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -47,12 +48,16 @@ type actor struct {
 
 func (w *world) actor(name string) *actor {
 	w.t.Helper()
-	conn := w.Conn(name)
-	ctx, cancel := context.WithTimeout(w.t.Context(), 3*apptest.Patience)
-	w.t.Cleanup(cancel)
+	return actorOn(w.t, w.Conn(name), name)
+}
+
+// actorOn returns the actor of a connection that carries its name.
+func actorOn(t testing.TB, conn grpc.ClientConnInterface, name string) *actor {
+	ctx, cancel := context.WithTimeout(t.Context(), 3*apptest.Patience)
+	t.Cleanup(cancel)
 	return &actor{
 		pb.NewHandoffServiceClient(conn), pb.NewAgentServiceClient(conn), pb.NewMessageServiceClient(conn), pb.NewLockServiceClient(conn),
-		pb.NewTokenServiceClient(conn), pb.NewTaskServiceClient(conn), pb.NewStateServiceClient(conn), pb.NewAdminServiceClient(conn), w.t, name, ctx,
+		pb.NewTokenServiceClient(conn), pb.NewTaskServiceClient(conn), pb.NewStateServiceClient(conn), pb.NewAdminServiceClient(conn), t, name, ctx,
 	}
 }
 
