@@ -111,6 +111,27 @@ func TestGuides_ShowWhatRuns(t *testing.T) {
 }
 
 // Every type of event that the broker appends is in the list, and every name of the list is one of them.
+func TestAPI_NamesEveryService(t *testing.T) {
+	t.Chdir("..")
+	files, err := filepath.Glob("proto/brokerd/v1/*.proto")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, service := read(t, "docs/api.md"), regexp.MustCompile(`(?m)^service (\w+) \{`)
+	services := 0
+	for _, file := range files {
+		for _, m := range service.FindAllStringSubmatch(read(t, file), -1) {
+			services++
+			if !strings.Contains(page, "`"+m[1]+"`") {
+				t.Errorf("docs/api.md does not name %s", m[1])
+			}
+		}
+	}
+	if services == 0 {
+		t.Error("no proto declares a service")
+	}
+}
+
 func TestEvents_AreAllListed(t *testing.T) {
 	quoted := regexp.MustCompile(`"((?:agent|artifact|blocker|broker|channel|decision|handoff|lock|message|session|state|system|task|thread|token|vote)\.[a-z_]+|artifact_shared|context_updated)"`)
 	appended := map[string]bool{}
