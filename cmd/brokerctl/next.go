@@ -86,7 +86,7 @@ func (o *nextOptions) run(c *cli, cmd *cobra.Command) error {
 		wait = 0
 	}
 	done := c.progress(wait, "work")
-	answer, task, err := o.take(cmd.Context(), broker, wait)
+	answer, task, err := o.take(cmd.Context(), broker, wait, inbox.GetHalted())
 	done()
 	if err != nil {
 		return err
@@ -94,7 +94,8 @@ func (o *nextOptions) run(c *cli, cmd *cobra.Command) error {
 	t := newTurn(inbox, answer.GetClaims())
 	t.losses, t.more, t.notices = alive.GetLosses(), alive.GetMoreLosses(), answer.GetNotices()
 	t.task, t.work = task, c.work
-	if len(t.directives)+len(t.losses)+len(t.notices)+len(t.claims)+len(owed(t.work)) == 0 && task.GetTask() == nil {
+	news := len(t.directives) + len(t.losses) + len(t.notices) + len(t.claims)
+	if news == 0 && task.GetTask() == nil && (t.halted || len(owed(t.work)) == 0) {
 		text := c.whyEmpty(answer, o.wait)
 		if n := len(t.owed); n > 0 {
 			text += fmt.Sprintf("; %s: %s inbox --summary", cond(n == 1, "an answer is owed", "answers are owed"), c.again())
@@ -110,9 +111,9 @@ func (o *nextOptions) run(c *cli, cmd *cobra.Command) error {
 }
 
 // take claims messages or, if there are none, a task. It waits for both at the same time; the first
-// to come ends the wait. If both come at once, the agent holds both.
+// to come ends the wait. If both come at once, the agent holds both. A halted agent takes no task.
 func (o *nextOptions) take(
-	ctx context.Context, broker *client.Client, wait time.Duration,
+	ctx context.Context, broker *client.Client, wait time.Duration, halted bool,
 ) (messages *pb.ClaimMessagesResponse, task *pb.ClaimTaskResponse, err error) {
 	claimMessages := func(ctx context.Context, wait time.Duration) (*pb.ClaimMessagesResponse, error) {
 		return broker.Messages().ClaimMessages(ctx, &pb.ClaimMessagesRequest{
@@ -121,6 +122,10 @@ func (o *nextOptions) take(
 	}
 	claimTask := func(ctx context.Context, wait time.Duration) (*pb.ClaimTaskResponse, error) {
 		return broker.Tasks().ClaimTask(ctx, &pb.ClaimTaskRequest{Resume: true, Wait: duration(wait)})
+	}
+	if halted {
+		messages, err = claimMessages(ctx, wait)
+		return messages, nil, err
 	}
 	messages, err = claimMessages(ctx, 0)
 	if err != nil || len(messages.GetClaims())+len(messages.GetNotices()) > 0 {
@@ -163,6 +168,7 @@ type turn struct {
 	task       *pb.ClaimTaskResponse // nil or without a task: none
 	work       []*pb.WorkItem        // that concerns the agent
 	owed       []*pb.OpenQuestion    // to be answered by the agent, beside what it holds
+	halted     bool
 	inbox      *pb.GetInboxSummaryResponse
 }
 
@@ -191,6 +197,15 @@ func newTurn(inbox *pb.GetInboxSummaryResponse, claims []*pb.ClaimedMessage) tur
 			t.directives = append(t.directives, rendering{m, claim})
 		default:
 			t.claims = append(t.claims, rendering{m, claim})
+		}
+	}
+	t.halted = inbox.GetHalted()
+	for _, r := range t.directives { // the last one of the two decides
+		switch r.message.GetType() {
+		case "halt":
+			t.halted = true
+		case "resume":
+			t.halted = false
 		}
 	}
 	for _, q := range inbox.GetOwed() {
@@ -235,6 +250,9 @@ func (t turn) print(c *cli, w io.Writer) {
 		} else {
 			shown.next = c.afterMail(r.message, &pb.Delivery{State: pb.DeliveryState_DELIVERY_STATE_PENDING})
 		}
+		if t.halted && advice(r.message) == "" {
+			shown.next = "nothing until a resume; then " + shown.next
+		}
 		c.render(w, shown)
 		if !isPrompt(w) {
 			fmt.Fprintf(w, "\nnext: %s\n", shown.next)
@@ -259,6 +277,12 @@ func (t turn) print(c *cli, w io.Writer) {
 	}
 	for _, r := range t.claims {
 		show(r)
+	}
+	if t.halted {
+		if len(t.work) > 0 {
+			fmt.Fprintf(w, "Halted: %s must wait for a resume\n", kindsOf(t.work))
+		}
+		return
 	}
 	if t.task.GetTask() != nil {
 		apart()
@@ -303,7 +327,7 @@ func (t turn) writeJSON(w io.Writer) error {
 	object := turnObject{
 		Directives: []turnDirective{}, Losses: []json.RawMessage{}, MoreLosses: t.more, Notices: []json.RawMessage{},
 		Claims: []json.RawMessage{}, Work: []json.RawMessage{}, Owed: []json.RawMessage{},
-		Halted: t.inbox.GetHalted(), Unread: t.inbox.GetUnread(),
+		Halted: t.halted, Unread: t.inbox.GetUnread(),
 	}
 	var first error
 	raw := func(m proto.Message) json.RawMessage {

@@ -64,11 +64,8 @@ func TestNext_DirectivesComeFirstWithWhatToDo(t *testing.T) {
 	if got := fields(t, "next"); at(t, got, "claims", 0, "claim_id") != work+".1" {
 		t.Errorf("%v", got)
 	}
-	for _, kind := range []string{"halt", "resume"} {
-		if got := fields(t, "--agent", "builder-2", "next"); at(t, got, "directives", 0, "message", "type") != kind {
-			t.Errorf("the other agent of the role got %v, want %s", got, kind)
-		}
-		must0(t, "--agent", "builder-2", "ack")
+	if got := fields(t, "--agent", "builder-2", "next"); at(t, got, "directives", 0, "message", "type") != "resume" {
+		t.Errorf("the other agent of the role got %v, want the resume without the halt before it", got)
 	}
 	if got := ctl(t, "agent", "halt", "lead"); got.code != 7 {
 		t.Errorf("a builder halts the lead: %+v", got)
@@ -99,6 +96,35 @@ func TestNext_ShowsOpenWorkWhenThereIsNothingToDo(t *testing.T) {
 	turn := decode(t, got.out)
 	if at(t, turn, "work", 0, "id") != "deploy" || at(t, turn, "work", 0, "state") != "blocked" || at(t, turn, "task") != nil {
 		t.Errorf("%v", turn)
+	}
+}
+
+func TestNext_AHaltHidesTheTaskUntilTheResume(t *testing.T) {
+	startBroker(t)
+	register(t, "lead/lead", "builder-1/builder")
+	planned(t, "tasks: [{id: schema, title: Write the schema}]")
+	t.Setenv("BROKERD_AGENT", "builder-1")
+	must0(t, "task", "claim", "schema")
+	must0(t, "--agent", "lead", "agent", "halt", "builder-1", "stop")
+	out := must0(t, "next", "-o", "prompt")
+	if !strings.Contains(out, "Next: stop working now") || strings.Contains(out, "task complete") ||
+		!strings.HasSuffix(out, "Halted: 1 task must wait for a resume\n") {
+		t.Errorf("%s", out)
+	}
+	if got := ctl(t, "task", "claim"); got.code != 4 || got.out != "" || !strings.Contains(got.err, "halted until a resume; it still holds task schema") {
+		t.Errorf("%+v", got)
+	}
+	must0(t, "--agent", "lead", "agent", "resume", "builder-1")
+	out = must0(t, "next", "-o", "prompt")
+	if strings.Contains(out, "stop working now") || !strings.Contains(out, "Next: go on working") || !strings.Contains(out, "task complete schema") {
+		t.Errorf("%s", out)
+	}
+	must0(t, "ack")
+	must0(t, "--agent", "lead", "agent", "halt", "builder-1")
+	must0(t, "ack", at(t, fields(t, "next"), "directives", 0, "claim_id").(string))
+	got := ctl(t, "next", "-o", "table")
+	if got.code != 4 || got.out != "Halted: 1 task must wait for a resume\n" || !strings.Contains(got.err, "halted until a resume") {
+		t.Errorf("%+v", got)
 	}
 }
 

@@ -38,7 +38,7 @@ claim. A task that the agent already holds comes first, so that it finds the tas
 again after a crash. The claim lasts until the agent completes, fails or releases
 the task; task update keeps it fresh during long work.
 
-Exit code 4: there is none, or none came within --wait. Exit code 5: the given
+Exit code 4: there is none, none came within --wait, or the agent is halted. Exit code 5: the given
 task cannot be claimed; the error says why.`,
 		Example: `  brokerctl --agent builder-1 task claim --wait 90s -o prompt
   brokerctl --agent builder-1 task claim login-api`,
@@ -72,6 +72,15 @@ func (o *taskClaimOptions) run(c *cli, cmd *cobra.Command, args []string) error 
 	}
 	if answer.GetTask() == nil {
 		return failf(exitNothing, "%s", c.whyNoTask(answer, o.wait))
+	}
+	if answer.GetResumed() {
+		inbox, err := broker.Messages().GetInboxSummary(cmd.Context(), &pb.GetInboxSummaryRequest{})
+		if err != nil {
+			return err
+		}
+		if inbox.GetHalted() {
+			return failf(exitNothing, "the agent is halted until a resume; it still holds task %s", answer.GetTask().GetId())
+		}
 	}
 	return c.show(cmd, answer, func(w io.Writer) { c.printClaimedTask(w, answer) })
 }

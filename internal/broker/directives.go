@@ -60,7 +60,8 @@ func (a actor) mayDirect(kind string) error {
 		kind, who, a.session.Name, a.Name, a.Role)
 }
 
-// direct does what a directive says besides being a message: a halt halts those who get it, a resume ends that.
+// direct applies a directive to its recipients: a halt halts them, a resume ends that and settles the
+// earlier halts in their mailboxes.
 func (s *sending) direct(d *Draft, message int64, to []*room) error {
 	if d.Type != haltType && d.Type != resumeType {
 		return nil
@@ -71,6 +72,9 @@ func (s *sending) direct(d *Draft, message int64, to []*room) error {
 		if d.Type == haltType {
 			n, err = s.tx.Exec(insertHalt, r.id, message, s.tx.Now())
 		} else {
+			if err := s.endHalts(r, message); err != nil {
+				return err
+			}
 			n, err = s.tx.Exec(deleteHalt, r.id)
 		}
 		if err != nil {
@@ -115,6 +119,33 @@ func (s *sending) direct(d *Draft, message int64, to []*room) error {
 	entry.Details = `{"agents":` + string(names) + `,"message":` + strconv.FormatInt(message, 10) + `}`
 	_, err := s.log.Append(s.tx, entry)
 	return err
+}
+
+// endHalts ends the unfinished halts in an agent's mailbox that are older than a resume, the oldest 100.
+func (s *sending) endHalts(r *room, resume int64) error {
+	var halts []*held
+	rows := s.tx.Query(selectHalts, r.id, int64(directiveRank), haltType, resume, maxDirectives)
+	for rows.Next() {
+		h := &held{}
+		var state int
+		if err := rows.Scan(&h.message, &h.mailbox, &state); err != nil {
+			return err
+		}
+		h.state = State(state)
+		halts = append(halts, h)
+	}
+	if err := rows.Err(); err != nil {
+		return err
+	}
+	for _, h := range halts {
+		if err := s.end(s.tx, s.actor.session.ID, h); err != nil {
+			return err
+		}
+		if h.state.waits() {
+			r.waiting--
+		}
+	}
+	return nil
 }
 
 // Directives returns the types of the unfinished directives in an agent's mailbox, oldest first, at most 100.

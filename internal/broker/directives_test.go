@@ -102,7 +102,8 @@ func TestHalt_HandsOutDirectivesOnlyUntilTheResume(t *testing.T) {
 	lead.send(to("a", subject("held")))
 	held := c.take(1)
 	lead.send(to("a", kind("halt"), subject("stop")))
-	wantList(t, "directive", subjectsOf(c.take(1)), "stop")
+	stop := c.take(1)
+	wantList(t, "directive", subjectsOf(stop), "stop")
 	lead.sendAll(to("a", subject("low"), priority(1)), toRole("builder", subject("role")), to("a", subject("high"), priority(9)))
 	lead.send(to("a", kind("nudge"), subject("hello")))
 	got := c.take(1)
@@ -111,6 +112,7 @@ func TestHalt_HandsOutDirectivesOnlyUntilTheResume(t *testing.T) {
 	c.idle()
 	items, _ := a.receive(&pb.ReceiveRequest{})
 	wantList(t, "shown", subjectsIn(items), "stop", "low", "high")
+	c.ack(stop...)
 	lead.send(to("a", kind("resume"), subject("go")))
 	wantList(t, "all that waits", subjectsOf(c.take(4)), "go", "high", "role", "low")
 	want(t, "halted", len(w.events("agent.halted")), 1)
@@ -132,6 +134,21 @@ func TestHalt_ResumeKeepsTheOrder(t *testing.T) {
 		wantList(t, "next", subjectsOf(got), next)
 		c.ack(got...)
 	}
+}
+
+func TestHalt_EndsWithTheResume(t *testing.T) {
+	w := newWorld(t)
+	o, a := w.operator(), w.agent("a", "builder")
+	o.send(to("a", kind("halt"), subject("claimed")))
+	claimed := a.claim1()
+	o.send(to("a", kind("halt"), subject("nacked")))
+	a.nack(&pb.Nack{ClaimId: a.claim(2)[1].ClaimId, Delay: durationpb.New(time.Hour)})
+	o.sendAll(to("a", kind("nudge"), subject("hello")), to("a", kind("halt"), subject("unread")))
+	o.sendAll(to("a", kind("resume"), subject("go")), to("a", kind("halt"), subject("later")))
+	wantList(t, "directives", subjectsOf(a.claim(9)), "hello", "go", "later")
+	a.ack(claimed.ClaimId) // the broker has acknowledged it already
+	o.send(to("a", kind("resume"), subject("go again")))
+	wantList(t, "directives", subjectsOf(a.claim(9)), "hello", "go", "go again")
 }
 
 func TestHalt_CallsSayThatTheyGetNothing(t *testing.T) {

@@ -100,14 +100,22 @@ func (m *model) released(p *parcel) {
 // mayDirect reports whether a caller may send directives.
 func (m *model) mayDirect(sender string) bool { return sender == "" || m.agents[sender].role == "red" }
 
-// direct does what a directive says.
-func (m *model) direct(kind string, boxes []string) {
+// direct applies a directive. A resume settles the earlier halts.
+func (m *model) direct(kind string, boxes []string, message int64) {
 	for _, agent := range boxes {
 		switch kind {
 		case "halt":
 			m.barrier(agent).halted = true
 		case "resume":
 			m.barrier(agent).halted = false
+			for _, p := range m.where(func(p *parcel) bool { return p.box == agent && p.kind == "halt" && p.message < message }) {
+				switch {
+				case p.claimed():
+					_, _ = m.ack(p.holder, naming{message: p.message})
+				case p.state == atRest:
+					m.finish(p, cancelled)
+				}
+			}
 		}
 	}
 }

@@ -220,7 +220,7 @@ func (h *history) send(t *rapid.T) {
 		if diff := gocmp.Diff(want, got); diff != "" {
 			t.Fatalf("recipients (-model +broker):\n%s", diff)
 		}
-		h.m.direct(messages[i].Type, routes[i])
+		h.m.direct(messages[i].Type, routes[i], r.Revision)
 	}
 }
 

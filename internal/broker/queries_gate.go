@@ -74,6 +74,13 @@ const (
 			SELECT message, arrival
 			FROM (SELECT message, arrival, rank FROM deliveries WHERE mailbox = ?1 AND state = 3 ORDER BY due_at LIMIT 1000) AS x
 			WHERE rank < ?2`
+	selectHalts = `
+		SELECT x.message, x.mailbox, x.state
+		FROM (` + directiveKeys + `) AS d JOIN messages m ON m.revision = d.message
+			JOIN deliveries x ON x.message = d.message AND x.mailbox = ?1
+		WHERE m.type = ?3 AND d.message < ?4
+		ORDER BY d.arrival
+		LIMIT ?5`
 	selectDirectiveTypes = `
 		SELECT m.type
 		FROM (` + directiveKeys + `) AS d JOIN messages m ON m.revision = d.message
