@@ -169,6 +169,9 @@ func TestErrors_WithJSONHaveReasonFieldsAndTimeToWait(t *testing.T) {
 		{[]string{"--output=json", "sned"},
 			`{"error":{"code":"usage",` +
 				`"message":"unknown command \"sned\" for brokerctl; did you mean send? (see brokerctl --help)"}}`},
+		{[]string{"sned", "--help", "-o", "json"},
+			`{"error":{"code":"usage",` +
+				`"message":"unknown command \"sned\" for brokerctl; did you mean send? (see brokerctl --help)"}}`},
 	} {
 		got := ctl(t, c.args...)
 		var e struct {

@@ -72,6 +72,7 @@ func (c *cli) errorsAsJSON() bool {
 		f := pflag.NewFlagSet("", pflag.ContinueOnError)
 		f.ParseErrorsAllowlist.UnknownFlags = true
 		f.StringVarP(&given, "output", "o", "", "")
+		f.BoolP("help", "h", false, "") // otherwise Parse ends at --help, and prints its own help
 		_ = f.Parse(c.args)
 	}
 	for _, output := range []string{given, os.Getenv("BROKERD_OUTPUT")} {
