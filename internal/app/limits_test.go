@@ -45,7 +45,7 @@ func TestLimits_EachIsHitFromOutside(t *testing.T) {
 	b := apptest.Start(t)
 	g := newGlutton(t, b)
 	w := work(t, b)
-	cases := slices.Concat(g.ofMessages(), g.ofLists(), g.ofTimes(), g.ofAgents(), g.ofSessions(), g.ofCalls())
+	cases := slices.Concat(g.ofMessages(), g.ofLists(), g.ofTimes(), g.ofAgents(), g.ofSessions(), g.ofWork(), g.ofCalls())
 	for i, c := range cases {
 		t.Run(fmt.Sprintf("%d_%s%s", i, c.reason, c.field), func(t *testing.T) {
 			err := c.try()

@@ -1,0 +1,183 @@
+package app_test
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	pb "brokerd/gen/brokerd/v1"
+)
+
+// ofWork are the limits of tasks, decisions, blockers, handoffs, votes, artifacts and types.
+func (g *glutton) ofWork() []beyond {
+	conn := g.broker.Conn("glutton")
+	tasks, decisions, blockers := pb.NewTaskServiceClient(conn), pb.NewDecisionServiceClient(conn), pb.NewBlockerServiceClient(conn)
+	handoffs, votes, catalog := pb.NewHandoffServiceClient(conn), pb.NewVoteServiceClient(conn), pb.NewCatalogServiceClient(conn)
+	long := durationpb.New(time.Hour + 1)
+	far := timestamppb.New(time.Now().Add(366 * 24 * time.Hour))
+	task := func(change func(*pb.NewTask)) func() error {
+		return func() error {
+			n := &pb.NewTask{Title: "T"}
+			change(n)
+			return fails(tasks.CreateTasks(g.ctx, &pb.CreateTasksRequest{Tasks: []*pb.NewTask{n}}))
+		}
+	}
+	decision := func(change func(*pb.OpenDecisionRequest)) func() error {
+		return func() error {
+			r := &pb.OpenDecisionRequest{Kind: pb.DecisionKind_DECISION_KIND_CUSTOM, To: &pb.OpenDecisionRequest_Agent{Agent: "worker"}, Verdicts: []string{"yes"},
+				Content: &pb.DecisionContent{}}
+			change(r)
+			return fails(decisions.OpenDecision(g.ctx, r))
+		}
+	}
+	verdict := func(change func(*pb.DecideRequest)) func() error {
+		return func() error {
+			r := &pb.DecideRequest{DecisionId: "d-1", Verdict: "yes"}
+			change(r)
+			return fails(decisions.Decide(g.ctx, r))
+		}
+	}
+	blocker := func(change func(*pb.RaiseBlockerRequest)) func() error {
+		return func() error {
+			r := &pb.RaiseBlockerRequest{Reason: "r"}
+			change(r)
+			return fails(blockers.RaiseBlocker(g.ctx, r))
+		}
+	}
+	handoff := func(change func(*pb.CreateHandoffRequest)) func() error {
+		return func() error {
+			r := &pb.CreateHandoffRequest{Title: "T", ToAgent: "worker", Content: &pb.HandoffContent{}}
+			change(r)
+			return fails(handoffs.CreateHandoff(g.ctx, r))
+		}
+	}
+	vote := func(change func(*pb.OpenVoteRequest)) func() error {
+		return func() error {
+			r := &pb.OpenVoteRequest{Title: "T", Options: []string{"a", "b"}}
+			change(r)
+			return fails(votes.OpenVote(g.ctx, r))
+		}
+	}
+	kind := func(change func(*pb.RegisterMessageTypeRequest)) func() error {
+		return func() error {
+			r := &pb.RegisterMessageTypeRequest{Name: "meal"}
+			change(r)
+			return fails(catalog.RegisterMessageType(g.ctx, r))
+		}
+	}
+	names := func(n int) []string {
+		all := make([]string, n)
+		for i := range all {
+			all[i] = fmt.Sprintf("n%d", i)
+		}
+		return all
+	}
+	return []beyond{
+		invalid("tasks", "1000", func() error {
+			return fails(tasks.CreateTasks(g.ctx, &pb.CreateTasksRequest{Tasks: make1001(&pb.NewTask{Title: "T"})}))
+		}),
+		invalid("tasks", "10000", func() error {
+			return fails(tasks.CreateTasks(g.ctx, &pb.CreateTasksRequest{Tasks: slices.Repeat([]*pb.NewTask{{Title: "T", DependsOn: names(1000)}}, 11)}))
+		}),
+		invalid("tasks[0].title", "512", task(func(n *pb.NewTask) { n.Title = text(513) })),
+		invalid("tasks[0].description", "65536", task(func(n *pb.NewTask) { n.Description = text(64<<10 + 1) })),
+		invalid("tasks[0].depends_on", "1000", task(func(n *pb.NewTask) { n.DependsOn = names(1001) })),
+		invalid("tasks[0].capabilities", "32", task(func(n *pb.NewTask) { n.Capabilities = names(33) })),
+		invalid("tasks[0].labels", "64", task(func(n *pb.NewTask) { n.Labels = labels(65) })),
+		invalid("tasks[0].artifacts", "100", task(func(n *pb.NewTask) { n.Artifacts = names(101) })),
+		invalid("tasks[0].max_attempts", "100", task(func(n *pb.NewTask) { n.MaxAttempts = 101 })),
+		invalid("tasks[0].stale_after", "30d", task(func(n *pb.NewTask) { n.StaleAfter = durationpb.New(30*24*time.Hour + 1) })),
+		invalid("wait", "1h", func() error { return fails(tasks.ClaimTask(g.ctx, &pb.ClaimTaskRequest{Wait: long})) }),
+		invalid("result", "65536", func() error {
+			return fails(tasks.CompleteTask(g.ctx, &pb.CompleteTaskRequest{TaskId: "t", Result: text(64<<10 + 1)}))
+		}),
+		invalid("note", "4096", func() error {
+			return fails(tasks.UpdateTask(g.ctx, &pb.UpdateTaskRequest{TaskId: "t", Note: proto.String(text(4097))}))
+		}),
+		invalid("error", "4096", func() error { return fails(tasks.FailTask(g.ctx, &pb.FailTaskRequest{TaskId: "t", Error: text(4097)})) }),
+		invalid("task_ids", "1000", func() error { return fails(tasks.WaitTasks(g.ctx, &pb.WaitTasksRequest{TaskIds: names(1001)})) }),
+		invalid("wait", "1h", func() error {
+			return fails(tasks.WaitTasks(g.ctx, &pb.WaitTasksRequest{TaskIds: []string{"t"}, Wait: long}))
+		}),
+
+		invalid("title", "512", decision(func(r *pb.OpenDecisionRequest) { r.Title = text(513) })),
+		invalid("scope", "512", decision(func(r *pb.OpenDecisionRequest) { r.Scope = text(513) })),
+		invalid("content.body", "65536", decision(func(r *pb.OpenDecisionRequest) { r.Content.Body = text(64<<10 + 1) })),
+		invalid("content.files", "1000", decision(func(r *pb.OpenDecisionRequest) { r.Content.Files = make1001(&pb.FileReference{Path: "a"}) })),
+		invalid("content.artifacts", "1000", decision(func(r *pb.OpenDecisionRequest) { r.Content.Artifacts = make1001("a") })),
+		invalid("content", "262144", decision(func(r *pb.OpenDecisionRequest) { r.Content.Artifacts = slices.Repeat([]string{text(1000)}, 300) })),
+		invalid("verdicts", "20", decision(func(r *pb.OpenDecisionRequest) { r.Verdicts = names(21) })),
+		invalid("max_rounds", "100", decision(func(r *pb.OpenDecisionRequest) { r.MaxRounds = 101 })),
+		invalid("deadline", "365 days", decision(func(r *pb.OpenDecisionRequest) { r.Deadline = far })),
+		invalid("wait", "1h", decision(func(r *pb.OpenDecisionRequest) { r.Wait = long })),
+		invalid("reason", "65536", verdict(func(r *pb.DecideRequest) { r.Reason = text(64<<10 + 1) })),
+		invalid("feedback", "200", verdict(func(r *pb.DecideRequest) { r.Feedback = slices.Repeat([]*pb.Feedback{{Text: "x"}}, 201) })),
+		invalid("feedback", "65536", verdict(func(r *pb.DecideRequest) { r.Feedback = slices.Repeat([]*pb.Feedback{{Text: text(4 << 10)}}, 17) })),
+		invalid("feedback[0].text", "4096", verdict(func(r *pb.DecideRequest) { r.Feedback = []*pb.Feedback{{Text: text(4097)}} })),
+
+		invalid("reason", "65536", blocker(func(r *pb.RaiseBlockerRequest) { r.Reason = text(64<<10 + 1) })),
+		invalid("awaited.lock", "1024", blocker(func(r *pb.RaiseBlockerRequest) {
+			r.Awaited = &pb.AwaitedObject{Object: &pb.AwaitedObject_Lock{Lock: text(1025)}}
+		})),
+		invalid("recipients", "20", blocker(func(r *pb.RaiseBlockerRequest) {
+			r.Recipients = slices.Repeat([]*pb.BlockerRecipient{{Recipient: &pb.BlockerRecipient_Agent{Agent: "worker"}}}, 21)
+		})),
+		invalid("note", "4096", func() error {
+			return fails(blockers.AcknowledgeBlocker(g.ctx, &pb.AcknowledgeBlockerRequest{Id: "b-1", Note: text(4097)}))
+		}),
+		invalid("wait", "1h", func() error { return fails(blockers.GetBlocker(g.ctx, &pb.GetBlockerRequest{Id: "b-1", Wait: long})) }),
+
+		invalid("title", "512", handoff(func(r *pb.CreateHandoffRequest) { r.Title = text(513) })),
+		invalid("checklist", "100", handoff(func(r *pb.CreateHandoffRequest) { r.Checklist = names(101) })),
+		invalid("checklist[0]", "4096", handoff(func(r *pb.CreateHandoffRequest) { r.Checklist = []string{text(4097)} })),
+		invalid("content.background", "65536", handoff(func(r *pb.CreateHandoffRequest) { r.Content.Background = text(64<<10 + 1) })),
+		invalid("content.artifacts[0]", "512", handoff(func(r *pb.CreateHandoffRequest) { r.Content.Artifacts = []string{text(513)} })),
+		invalid("content", "524288", handoff(func(r *pb.CreateHandoffRequest) {
+			r.Checklist, r.Content.NextSteps = slices.Repeat([]string{text(4 << 10)}, 100), slices.Repeat([]string{text(4 << 10)}, 100)
+		})),
+		invalid("wait", "1h", func() error { return fails(handoffs.GetHandoff(g.ctx, &pb.GetHandoffRequest{Id: "h-1", Wait: long})) }),
+
+		invalid("title", "512", vote(func(r *pb.OpenVoteRequest) { r.Title = text(513) })),
+		invalid("options", "50", vote(func(r *pb.OpenVoteRequest) { r.Options = names(51) })),
+		invalid("options[1]", "512", vote(func(r *pb.OpenVoteRequest) { r.Options = []string{"a", text(513)} })),
+		invalid("agents", "100", vote(func(r *pb.OpenVoteRequest) {
+			r.Electorate = &pb.OpenVoteRequest_Agents{Agents: &pb.Names{Names: names(101)}}
+		})),
+		invalid("deadline", "365", vote(func(r *pb.OpenVoteRequest) { r.Deadline = far })),
+		invalid("reason", "4096", func() error {
+			return fails(votes.CastVote(g.ctx, &pb.CastVoteRequest{VoteId: "v-1", Option: "a", Reason: text(4097)}))
+		}),
+		invalid("wait", "1h", func() error { return fails(votes.GetVote(g.ctx, &pb.GetVoteRequest{VoteId: "v-1", Wait: long})) }),
+
+		invalid("header.name", "1024", g.uploads(&pb.ArtifactHeader{Name: text(1025)})),
+		invalid("header.media_type", "256", g.uploads(&pb.ArtifactHeader{Name: "a", MediaType: text(257)})),
+		invalid("header.description", "512", g.uploads(&pb.ArtifactHeader{Name: "a", Description: text(513)})),
+		invalid("header.labels", "64", g.uploads(&pb.ArtifactHeader{Name: "a", Labels: labels(65)})),
+		exhausted("ARTIFACT_TOO_LARGE", "4294967296", g.uploads(&pb.ArtifactHeader{Name: "a", Size: 4<<30 + 1})),
+
+		invalid("schema", "65536", kind(func(r *pb.RegisterMessageTypeRequest) { r.Schema = `"` + text(64<<10) + `"` })),
+		invalid("aliases", "20", kind(func(r *pb.RegisterMessageTypeRequest) { r.Aliases = names(21) })),
+		invalid("title", "512", kind(func(r *pb.RegisterMessageTypeRequest) { r.Title = text(513) })),
+		invalid("payload", "262144", func() error {
+			return fails(catalog.ValidatePayload(g.ctx, &pb.ValidatePayloadRequest{Type: "note", Payload: `"` + text(256<<10) + `"`}))
+		}),
+	}
+}
+
+// uploads sends the header of an upload alone.
+func (g *glutton) uploads(h *pb.ArtifactHeader) func() error {
+	return func() error {
+		stream, err := pb.NewArtifactServiceClient(g.broker.Conn("glutton")).UploadArtifact(g.ctx)
+		if err != nil {
+			return err
+		}
+		if err := stream.Send(&pb.UploadArtifactRequest{Frame: &pb.UploadArtifactRequest_Header{Header: h}}); err != nil {
+			return err
+		}
+		return fails(stream.CloseAndRecv())
+	}
+}
