@@ -97,7 +97,7 @@ func (p *play) invoke(agent, method string, request, answer proto.Message) error
 
 // numbers are the parts of an answer that differ from run to run: revisions and what is made of
 // them.
-var numbers = regexp.MustCompile(`\b(\w*(?:revision|fence|ticket):\s*)\d+|\b((?:id|claim_ids?|acked|released|thread_id|in_reply_to):\s*)"[^"]*"`)
+var numbers = regexp.MustCompile(`\b(\w*(?:revision|fence|ticket|message):\s*)\d+|\b((?:id|claim_ids?|acked|released|thread_id|in_reply_to):\s*)"[^"]*"`)
 
 func (p *play) note(what string, answer proto.Message) {
 	text := prototext.MarshalOptions{Multiline: true}.Format(answer)
@@ -318,6 +318,7 @@ func TestRollback_LeavesMemoryAsTheTablesSay(t *testing.T) {
 		p.locks()
 		p.tokens()
 		p.state()
+		p.work()
 		call[pb.DeregisterAgentResponse](p, "c", "AgentService/DeregisterAgent", &pb.DeregisterAgentRequest{})
 		call[pb.ListAgentsResponse](p, "a", "AgentService/ListAgents", &pb.ListAgentsRequest{})
 		if torn && p.tears < 40 {
