@@ -96,7 +96,9 @@ func TestTask_IsReleasedWhenItsHolderSendsNoUpdate(t *testing.T) {
 		return lead.WaitTasks(ctx, &pb.WaitTasksRequest{TaskIds: []string{"t"}, Wait: durationpb.New(longWait)})
 	})
 	d.Clock.Advance(10 * time.Minute)
-	want(t, "the outcome", (<-wait).answer.GetOutcome(), pb.WaitOutcome_WAIT_OUTCOME_ATTENTION)
+	ended := <-wait
+	check(t, ended.err)
+	want(t, "the outcome", ended.answer.GetOutcome(), pb.WaitOutcome_WAIT_OUTCOME_ATTENTION)
 	lead.state(failed, "t")
 	lead.state(claimed, "patient")
 }
