@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"os/exec"
 	"strings"
 	"testing"
 )
@@ -67,5 +69,18 @@ func TestTree_AnUnknownCommandOrOptionNamesTheOneThatIsMeant(t *testing.T) {
 	got := ctl(t, "get")
 	if got.code != 2 || !strings.Contains(got.err, "did you mean agent get, ") || strings.Contains(got.err, "next") {
 		t.Errorf("%+v", got)
+	}
+}
+
+func TestTree_AnUnknownCommandWithHelpIsOneLineOnStandardError(t *testing.T) {
+	isolate(t)
+	t.Setenv(asProgram, "1")
+	var out, err bytes.Buffer
+	cmd := exec.CommandContext(t.Context(), self(t), "lcok", "--help")
+	cmd.Stdout, cmd.Stderr = &out, &err
+	_ = cmd.Run() // the exit code is checked below
+	want := "brokerctl: unknown command \"lcok\" for brokerctl; did you mean lock? (see brokerctl --help)\n"
+	if code := cmd.ProcessState.ExitCode(); code != exitUsage || out.Len() > 0 || err.String() != want {
+		t.Errorf("exit code %d, output %q, errors %q", code, out.String(), err.String())
 	}
 }
