@@ -222,9 +222,10 @@ func (w *taskWorker) settle(t *pb.Task) job {
 			return err
 		}
 	case 2:
+		progress := w.random.Float64()
 		return func(ctx context.Context, d *daemon) error {
 			_, err := d.tasks.UpdateTask(ctx, &pb.UpdateTaskRequest{
-				RequestId: request, TaskId: t.GetId(), Fence: t.GetFence(), Progress: proto.Float64(w.random.Float64()),
+				RequestId: request, TaskId: t.GetId(), Fence: t.GetFence(), Progress: &progress,
 			})
 			return err
 		}
