@@ -154,6 +154,8 @@ func TestResolve_NotifiesAllInvolvedAndWithdrawsTheNotifications(t *testing.T) {
 		n := who.notices("response")
 		if len(n) != 1 || n[0]["blocker_id"] != x.Id || n[0]["resolution"] != "granted" || n[0]["time_blocked_seconds"] != 90.0 {
 			t.Errorf("%s has the notices %v", who.name, n)
+		} else if text, _ := n[0]["notice"].(string); !strings.HasSuffix(text, "; resolution: granted") {
+			t.Errorf("the notice %q lacks the resolution", text)
 		}
 	}
 	if n := dba.notices("response"); len(n) != 0 {

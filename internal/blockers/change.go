@@ -290,6 +290,9 @@ func (b *Board) resolve(tx *store.Tx, a work.Agent, x *Blocker, resolution strin
 	if err != nil {
 		return err
 	}
+	if resolution != "" {
+		summary += "; resolution: " + resolution
+	}
 	for _, name := range involved {
 		n := work.Notice{Agent: name, Type: "response", Subject: summary, Payload: payload, Task: x.Task}
 		if err := b.post.Notify(tx, x.Session, n); err != nil {

@@ -154,7 +154,7 @@ func (a *actor) claimed() []*pb.Message {
 	return list
 }
 
-// notices returns the unread notices of a type.
+// notices returns the payloads of the unread notices of a type, with the subject as "notice".
 func (a *actor) notices(kind string) []map[string]any {
 	a.t.Helper()
 	out, err := a.registry.Heartbeat(a.ctx, &pb.HeartbeatRequest{Notices: true})
@@ -162,7 +162,9 @@ func (a *actor) notices(kind string) []map[string]any {
 	var list []map[string]any
 	for _, n := range out.Notices {
 		if n.Type == kind {
-			list = append(list, object(a.t, n.Payload))
+			o := object(a.t, n.Payload)
+			o["notice"] = n.Subject
+			list = append(list, o)
 		}
 	}
 	return list

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -85,6 +86,13 @@ func TestDecide_EveryVerdictOfEveryKindNotifiesTheOpener(t *testing.T) {
 			if answer.ID != d.GetId() || answer.Verdict != row.verdict || answer.By != "critic-1" || len(answer.Feedback) != 1 ||
 				answer.Feedback[0].Severity != "blocker" {
 				t.Errorf("payload of the notice: %s", notice.GetPayload())
+			}
+			says := row.verdict + ": Because"
+			if row.verdict == "defer" {
+				says += "; until " + ruling.GetUntil().AsTime().Format(time.RFC3339)
+			}
+			if says += "; feedback: brokerctl decision get " + d.GetId(); !strings.HasSuffix(notice.GetSubject(), says) {
+				t.Errorf("the notice %q does not end with %q", notice.GetSubject(), says)
 			}
 			whole := lead.get(d.GetId())
 			if v := whole.GetRounds(); len(v) != 1 || v[0].GetReason() != "Because" || v[0].GetFeedback()[0].GetLine() != 7 ||

@@ -145,6 +145,12 @@ func (u *decisionTx) announce(d *Decision, v *Verdict) error {
 	if v.Reason != "" {
 		says += ": " + v.Reason
 	}
+	if !v.Until.IsZero() {
+		says += "; until " + v.Until.Format(time.RFC3339)
+	}
+	if len(v.Feedback) > 0 {
+		says += "; feedback: brokerctl decision get " + d.Name()
+	}
 	return u.notify(d, work.Notice{Agent: d.OpenedBy, Type: kind, Subject: says}, a)
 }
 

@@ -360,6 +360,9 @@ func (d *Desk) end(tx *store.Tx, a work.Agent, h *Handoff, state State, notes st
 	if err != nil {
 		return err
 	}
+	if notes != "" {
+		summary += "; notes: " + notes
+	}
 	return d.post.Notify(tx, h.Session, work.Notice{
 		Agent: h.From, Type: "handoff_" + state.String(), Subject: summary, Payload: string(payload), Task: h.Task,
 	})

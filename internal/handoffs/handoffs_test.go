@@ -42,6 +42,8 @@ func TestHandoff_IsARequestAndAnAnswer(t *testing.T) {
 	must(t, err)
 	if n := a.notices("handoff_rejected"); len(n) != 1 || n[0]["notes"] != "no time" {
 		t.Errorf("the sender has %v", n)
+	} else if text, _ := n[0]["notice"].(string); !strings.HasSuffix(text, "; notes: no time") {
+		t.Errorf("the notice %q lacks the notes", text)
 	}
 }
 

@@ -122,7 +122,7 @@ func (a *actor) writes(fence int64) bool {
 	return err == nil
 }
 
-// notices returns the payloads of the unread notices of a type.
+// notices returns the payloads of the unread notices of a type, with the subject as "notice".
 func (a *actor) notices(kind string) []map[string]any {
 	a.t.Helper()
 	out, err := a.registry.Heartbeat(a.ctx, &pb.HeartbeatRequest{Notices: true})
@@ -134,6 +134,7 @@ func (a *actor) notices(kind string) []map[string]any {
 		}
 		var o map[string]any
 		must(a.t, json.Unmarshal([]byte(n.Payload), &o))
+		o["notice"] = n.Subject
 		list = append(list, o)
 	}
 	return list
