@@ -196,7 +196,7 @@ var reasons = map[string]reason{
 	"CLAIM_LOST":        {exitLost, ""},
 	"NO_OPEN_CLAIM":     {exitLost, ""},
 	"LOCK_LOST":         {exitLost, ""},
-	"TASK_LOST":         {exitLost, "stop working on it"},
+	"TASK_LOST":         {exitLost, ""},
 	"TOKEN_LOST":        {exitLost, ""},
 	"TOKEN_NOT_HELD":    {exitConflict, "brokerctl token acquire producer_critic NAME"},
 	"FENCE_LOST":        {exitLost, ""},

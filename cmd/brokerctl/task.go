@@ -77,7 +77,7 @@ func heldTask(ctx context.Context, broker *client.Client, args []string) (string
 	}
 	switch len(ids) {
 	case 0:
-		return "", failf(exitLost, "agent %q holds no task; stop the work on it", agent)
+		return "", failf(exitLost, "agent %q holds no task: it has claimed none, or it has lost the claim", agent)
 	case 1:
 		return ids[0], nil
 	}

@@ -97,10 +97,17 @@ func TestTask_WithoutAnIDTheOnlyHeldTaskIsMeant(t *testing.T) {
 	register(t, "lead/lead", "builder-1/builder")
 	t.Setenv("BROKERD_AGENT", "builder-1")
 	planned(t, "tasks: [{id: a, title: A}, {id: b, title: B}]")
-	if got := ctl(t, "task", "complete"); got.code != 6 || !strings.Contains(got.err, `agent "builder-1" holds no task; stop the work on it`) {
+	if got := ctl(t, "task", "complete"); got.code != 6 || !strings.Contains(got.err, `agent "builder-1" holds no task: it has claimed none, or it has lost the claim`) {
 		t.Errorf("%+v", got)
 	}
 	must0(t, "task", "claim", "a")
+	lost := `does not hold task "a": it is claimed by builder-1; `
+	if got := ctl(t, "--agent", "lead", "task", "complete", "a"); got.code != 6 || !strings.HasSuffix(got.err, "lead "+lost+"stop working on it\n") {
+		t.Errorf("%+v", got)
+	}
+	if got := ctl(t, "--agent", "", "task", "complete", "a"); got.code != 6 || !strings.HasSuffix(got.err, "system "+lost+"only its holder settles a task\n") {
+		t.Errorf("%+v", got)
+	}
 	must0(t, "task", "claim", "b")
 	if got := ctl(t, "task", "complete"); got.code != 2 || !strings.Contains(got.err, "holds 2 tasks; name one of a, b") {
 		t.Errorf("%+v", got)

@@ -231,7 +231,11 @@ func lost(task *Task, agent string, fence int64) error {
 	if fence != 0 {
 		by = " by the fence " + strconv.FormatInt(fence, 10)
 	}
-	return fault.New(fault.Precondition, "TASK_LOST", "%s does not hold task %q%s: %s. Stop working on it", agent, task.ID, by, says).
+	do := "stop working on it"
+	if agent == caller.System {
+		do = "only its holder settles a task"
+	}
+	return fault.New(fault.Precondition, "TASK_LOST", "%s does not hold task %q%s: %s; %s", agent, task.ID, by, says, do).
 		With("state", task.State.String()).With("holder", task.Holder)
 }
 
