@@ -167,8 +167,16 @@ func (c *cli) printAgent(w io.Writer, answer *pb.GetAgentResponse) {
 	line("counted", counted(a.GetCounters()))
 	line("last tool", a.GetLastTool())
 	line("last file", a.GetLastFile())
-	for _, held := range c.holdingLines(answer.GetHoldings()) {
-		line("holds", held)
+	owner := *c // the commands act as the agent that is shown
+	if c.found == nil || c.found.agent.value != a.GetName() {
+		owner.global.agent = a.GetName()
+	}
+	for _, held := range owner.holdingLines(answer.GetHoldings()) {
+		label := "holds"
+		if opened, ok := strings.CutPrefix(held, "has opened "); ok {
+			label, held = "opened", opened
+		}
+		line(label, strings.TrimPrefix(held, "holds "))
 	}
 	for _, k := range answer.GetCheckpoints() {
 		line("checkpoint", c.checkpointLine(k))

@@ -11,7 +11,7 @@ import (
 	pb "brokerd/gen/brokerd/v1"
 )
 
-// holdingLines says what hangs on an agent, one line for each.
+// holdingLines describes what an agent holds, waits for and has open, one line for each.
 func (c *cli) holdingLines(h *pb.Holdings) []string {
 	var lines []string
 	add := func(format string, args ...any) { lines = append(lines, oneLine(fmt.Sprintf(format, args...))) }

@@ -23,6 +23,7 @@ func TestAgent_ShowsAllThatHangsOnIt(t *testing.T) {
 			Tokens:   []*pb.HeldToken{{Type: "review", Scope: "login", Fence: 9, HeldUntil: before(-time.Hour)}},
 			Tickets:  []*pb.WaitingTicket{{Ticket: 10, Resources: []string{"src/"}, Position: 1}, {Ticket: 11, Resources: []string{"test_run/ci"}, Token: true, Position: 2}},
 			ToAnswer: []*pb.OpenQuestion{{Revision: 12, Sender: "lead", Subject: "Done?"}},
+			Work:     openWork()[:2],
 		},
 		Checkpoints: []*pb.Checkpoint{{Kind: pb.CheckpointKind_CHECKPOINT_KIND_CUSTOM, Reference: "t1", Data: `{"step":2}`, SavedAt: before(time.Minute)}},
 	})
@@ -33,7 +34,9 @@ func TestAgent_ShowsAllThatHangsOnIt(t *testing.T) {
 		"holds        token review login, ends in 1h, fence 9",
 		"holds        waits for src/ at place 1, ticket 10",
 		"holds        waits for token test_run ci at place 2, ticket 11",
-		"holds        owes an answer to 12 from lead, Done?: brokerctl reply 12 ANSWER",
+		"holds        owes an answer to 12 from lead, Done?: brokerctl --agent builder-1 reply 12 ANSWER",
+		"opened       vote v-1 (open), waits for role:builder: Which database?",
+		"holds        task schema (blocked): Write the schema → brokerctl --agent builder-1 task unblock schema",
 		`checkpoint   1m ago: custom, t1, {"step":2}`,
 	} {
 		if !strings.Contains(out.String(), line+"\n") {
