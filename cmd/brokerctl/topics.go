@@ -33,7 +33,8 @@ const environmentTopic = `Flags win over these variables, and the variables win 
   BROKERD_INCARNATION      the number of the agent's registration
   BROKERD_HOLDER           the worker of the agent that owns locks and tokens
   BROKERD_FENCE            the fence of a lock or token that must be held: the
-                           broker refuses every call once it is lost
+                           broker refuses every call once it is lost; it is
+                           the fence of BROKERD_AGENT, so --agent ignores it
   BROKERD_ROOT             the folder that paths of locks are relative to
   BROKERD_CREDENTIAL_FILE  the file with the credential for TCP
   BROKERD_OUTPUT           table, json or prompt
