@@ -223,6 +223,9 @@ codes are those of brokerctl review submit.`,
 			if err := s.read(c, cmd); err != nil {
 				return err
 			}
+			if o.body == "-" && s.request.GetContent().GetBody() == "" {
+				return usagef("--body -: standard input is empty; without --body, the last content stays")
+			}
 			request.Deadline = s.request.Deadline
 			for _, name := range []string{"body", "payload", "file", "artifact"} {
 				if cmd.Flags().Changed(name) {

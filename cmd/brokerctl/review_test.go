@@ -34,6 +34,10 @@ func TestReview_VerdictIsTheExitCode(t *testing.T) {
 		at(t, decode(t, got.out), "rounds", 0, "feedback", 1, "severity") != "major" {
 		t.Errorf("to be revised: %+v", got)
 	}
+	id, _ := at(t, decode(t, got.out), "id").(string)
+	if got := ctl(t, "--agent", "builder-1", "decision", "resubmit", id, "--body", "-"); got.code != 2 || !strings.Contains(got.err, "standard input is empty") {
+		t.Errorf("resubmitted without content: %+v", got)
+	}
 	if got := submit("--wait", "0"); !strings.Contains(got.out, "round 2 of 3: submitted") {
 		t.Errorf("resubmitted: %+v", got)
 	}
