@@ -50,8 +50,12 @@ func (c *cli) close() {
 	}
 }
 
-// connectAs is connect for commands whose argument may name the agent that they act as; against --agent it wins.
+// connectAs is connect for commands whose argument may name the agent that they act as. The argument
+// replaces BROKERD_AGENT; a different --agent is an error.
 func (c *cli) connectAs(ctx context.Context, args []string) (*client.Client, error) {
+	if len(args) > 0 && c.global.agent != "" && args[0] != "" && args[0] != c.global.agent {
+		return nil, usagef("NAME is %q and --agent is %q; give only one of them", args[0], c.global.agent)
+	}
 	broker, err := c.connect(ctx)
 	if err != nil {
 		return nil, err

@@ -92,6 +92,7 @@ var mistakes = []struct {
 		[]string{"message $ORDER takes no reply: its sender is not an agent"}},
 	{"an unknown task", "", "--agent builder-1 task claim nowhere", 3, []string{`there is no task "nowhere"`}},
 	{"a claim of another's task", "", "--agent builder-1 task claim api-task", 5, []string{"lead", "api-task"}},
+	{"two names of an agent", "", "--agent lead agent deregister builder-1", 2, []string{`NAME is "builder-1" and --agent is "lead"`, "only one"}},
 	{"the end of another's task", "", "--agent builder-1 task complete api-task", 6, []string{"lead", "stop working on it"}},
 	{"a blocked task without a reason", "", "--agent lead task block", 2, []string{"--reason is missing"}},
 	{"a task without a title", "", "--agent lead task create --role builder", 2, []string{"the title is missing"}},
