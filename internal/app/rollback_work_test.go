@@ -53,5 +53,7 @@ func (p *play) work() {
 		call[pb.CastVoteResponse](p, agent, "VoteService/CastVote", &pb.CastVoteRequest{VoteId: vote.Id, Option: "x"})
 	}
 
+	create(&pb.NewTask{Id: "four", Title: "Four", Assignee: "a"}) // its queue is new
+	call[pb.ListTasksResponse](p, "a", tasks+"ListTasks", &pb.ListTasksRequest{Claimable: true})
 	call[pb.ListTasksResponse](p, "a", tasks+"ListTasks", &pb.ListTasksRequest{})
 }
