@@ -174,7 +174,7 @@ func TestMistakes_AnEmptyIDOrNameIsRefusedByEveryCommand(t *testing.T) {
 			if slices.Contains(mayBeEmpty, word) {
 				continue
 			}
-			args := append(strings.Fields(cmd.CommandPath())[1:], slices.Repeat([]string{"1"}, len(words))...)
+			args := slices.Concat(strings.Fields(cmd.CommandPath())[1:], slices.Repeat([]string{"1"}, len(words)))
 			args[len(args)-len(words)+i] = ""
 			want := fmt.Sprintf("argument %d, %s, is empty", i+1, word)
 			if got := ctl(t, args...); got.code != exitUsage || !strings.Contains(got.err, want) {
