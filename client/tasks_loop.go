@@ -49,7 +49,10 @@ type taskJob struct {
 // run claims and handles tasks until taking ends, and then waits for the handlers.
 func (w *taskWorker) run() error {
 	held, err := w.held()
-	if err != nil {
+	switch {
+	case err != nil && w.taking.Err() != nil: // it was stopped before it claimed a task
+		return w.fault()
+	case err != nil:
 		return err
 	}
 	var slots, watch sync.WaitGroup

@@ -230,6 +230,17 @@ func TestWorkTasks_ResumesTheTasksThatTheAgentHolds(t *testing.T) {
 	}
 }
 
+func TestWorkTasks_AStopBeforeTheFirstClaimIsNoError(t *testing.T) {
+	d := newDaemon(t)
+	worker := d.agent(t, "worker", "")
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	err := worker.WorkTasks(ctx, client.TaskOptions{}, func(context.Context, *client.TaskClaim) error { return nil })
+	if err != nil {
+		t.Error(err)
+	}
+}
+
 func TestWorkTasks_AnErrorThatNoRetryHealsEndsIt(t *testing.T) {
 	d := newDaemon(t)
 	worker := d.agent(t, "worker", "")
