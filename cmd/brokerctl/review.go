@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"brokerd/client"
@@ -113,7 +115,8 @@ Exit codes:
   0   approved; with --wait 0: submitted
   10  revise: change it and submit it again
   11  rejected
-  4   no verdict came within --wait`,
+  4   no verdict came within --wait
+  5   a round with other content is open`,
 		Example:           example,
 		Args:              between(1, "the scope", "the receiver", "the title"),
 		ValidArgsFunction: c.completeArgs(false, decisionWords(kind), owners),
@@ -141,7 +144,7 @@ Exit codes:
 }
 
 // submit opens a decision, or the next round of the calling agent's own one, and waits for the
-// verdict. It sends nothing while that one waits for its verdict.
+// verdict. While that one waits for its verdict, submit sends nothing, and refuses other content.
 func (c *cli) submit(cmd *cobra.Command, o *submission) error {
 	broker, err := c.connect(cmd.Context())
 	if err != nil {
@@ -167,11 +170,36 @@ func (c *cli) submit(cmd *cobra.Command, o *submission) error {
 			return err
 		}
 		d = answer.GetDecision()
+	default:
+		if err := c.sameRound(cmd, broker, o, d); err != nil {
+			return err
+		}
 	}
 	if o.wait == 0 {
 		return c.showDecision(cmd, d)
 	}
 	return c.awaitVerdict(cmd, broker, d, o.wait)
+}
+
+// sameRound reports that the round of a decision is open, and fails if a submission differs from it.
+// An absent title or content does not differ.
+func (c *cli) sameRound(cmd *cobra.Command, broker *client.Client, o *submission, d *pb.Decision) error {
+	answer, err := broker.Decisions().GetDecision(cmd.Context(), &pb.GetDecisionRequest{DecisionId: d.GetId()})
+	if err != nil {
+		return err
+	}
+	d = answer.GetDecision()
+	in := &o.request
+	differs := in.GetTitle() != "" && in.GetTitle() != d.GetTitle() || in.GetAgent() != "" && in.GetAgent() != d.GetAgent() ||
+		in.GetRole() != "" && in.GetRole() != d.GetRole() ||
+		!proto.Equal(in.GetContent(), &pb.DecisionContent{}) && !proto.Equal(in.GetContent(), d.GetContent())
+	open := fmt.Sprintf("round %d of %s is open, and its receiver and content are unchanged", d.GetRound(), d.GetId())
+	if differs {
+		return failf(exitConflict, "%s: wait for the verdict (%s decision get %s --wait 90s), or cancel it (%s decision cancel %s) and submit again",
+			open, c.again(), d.GetId(), c.again(), d.GetId())
+	}
+	warn(cmd, []string{open})
+	return nil
 }
 
 // ownDecision returns the unfinished decision of the kind and scope of a request that the calling

@@ -177,3 +177,24 @@ func TestReview_BadCommandLines(t *testing.T) {
 		}
 	}
 }
+
+func TestReviewSubmit_WhileTheRoundIsOpenKeepsItsContent(t *testing.T) {
+	startBroker(t)
+	register(t, "builder-1/builder", "critic-1/critic", "critic-2/critic")
+	submit := func(words ...string) result {
+		return ctl(t, append([]string{"--agent", "builder-1", "review", "submit", "--wait", "0", "login"}, words...)...)
+	}
+	if got := submit("critic-1", "y", "--body", "first"); got.code != 0 || got.err != "" {
+		t.Fatalf("%+v", got)
+	}
+	for _, same := range [][]string{{}, {"critic-1"}, {"critic-1", "y"}, {"critic-1", "y", "--body", "first"}} {
+		if got := submit(same...); got.code != 0 || !strings.Contains(got.err, "is open, and its receiver and content are unchanged") {
+			t.Errorf("the same content again, as %q: %+v", same, got)
+		}
+	}
+	for _, other := range [][]string{{"critic-1", "z"}, {"critic-1", "y", "--body", "second"}, {"critic-2", "y"}} {
+		if got := submit(other...); got.code != 5 || !strings.Contains(got.err, "decision cancel") || got.out != "" {
+			t.Errorf("other content, as %q: %+v", other, got)
+		}
+	}
+}

@@ -112,7 +112,10 @@ func TestTask_WithoutAnIDTheOnlyHeldTaskIsMeant(t *testing.T) {
 	if got := ctl(t, "task", "complete"); got.code != 2 || !strings.Contains(got.err, "holds 2 tasks; name one of a, b") {
 		t.Errorf("%+v", got)
 	}
-	must0(t, "task", "complete", "a")
+	must0(t, "task", "complete", "a", "--result", "A")
+	if out := must0(t, "task", "complete", "a", "--result", "B"); out != "a was already completed; the result is unchanged\n" {
+		t.Errorf("completed twice: %q", out)
+	}
 	if out := must0(t, "task", "release"); out != "released b\n" {
 		t.Errorf("%q", out)
 	}

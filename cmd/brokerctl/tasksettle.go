@@ -148,6 +148,9 @@ func newTaskCompleteCommand(c *cli) *cobra.Command {
 			return nil, "", err
 		}
 		answer, err := broker.Tasks().CompleteTask(ctx, request)
+		if answer.GetUnchanged() {
+			return answer, answer.GetTask().GetId() + " was already completed; the result is unchanged", nil
+		}
 		var ready []string
 		for _, b := range answer.GetReady() {
 			ready = append(ready, b.GetId())

@@ -229,8 +229,9 @@ func (u *taskTx) describe(task *Task, ch *Change) error {
 
 // Completed is the answer to Complete.
 type Completed struct {
-	Task  Brief
-	Ready []Brief // tasks that became READY, at most mostListed
+	Task      Brief
+	Ready     []Brief // tasks that became READY, at most mostListed
+	Unchanged bool    // it was DONE before
 }
 
 // Complete finishes a task of the caller, and makes READY the tasks that waited for it alone.
@@ -239,7 +240,7 @@ func (t *Tasks) Complete(ctx context.Context, c caller.Caller, req once.Request,
 	var out Completed
 	err := t.change(ctx, c, req, &out, id, func(u *taskTx, task *Task) error {
 		if task.State == Done && task.Holder == u.actor.Name && (fence == 0 || fence == task.Fence) {
-			out.Task = task.brief()
+			out.Task, out.Unchanged = task.brief(), true
 			return nil
 		}
 		if err := u.holds(task, fence); err != nil {

@@ -103,7 +103,7 @@ func (s *Service) CompleteTask(ctx context.Context, in *pb.CompleteTaskRequest) 
 	if err != nil {
 		return nil, err
 	}
-	return &pb.CompleteTaskResponse{Task: briefProto(out.Task), Ready: briefsProto(out.Ready)}, nil
+	return &pb.CompleteTaskResponse{Task: briefProto(out.Task), Ready: briefsProto(out.Ready), Unchanged: out.Unchanged}, nil
 }
 
 // FailTask implements pb.TaskServiceServer.

@@ -1581,7 +1581,9 @@ type CompleteTaskResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Task  *TaskBrief             `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
 	// Tasks that became READY, at most 100.
-	Ready         []*TaskBrief `protobuf:"bytes,2,rep,name=ready,proto3" json:"ready,omitempty"`
+	Ready []*TaskBrief `protobuf:"bytes,2,rep,name=ready,proto3" json:"ready,omitempty"`
+	// The caller had completed the task before; the call has changed nothing, not even the result.
+	Unchanged     bool `protobuf:"varint,3,opt,name=unchanged,proto3" json:"unchanged,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1628,6 +1630,13 @@ func (x *CompleteTaskResponse) GetReady() []*TaskBrief {
 		return x.Ready
 	}
 	return nil
+}
+
+func (x *CompleteTaskResponse) GetUnchanged() bool {
+	if x != nil {
+		return x.Unchanged
+	}
+	return false
 }
 
 // FailTaskRequest ends an attempt.
@@ -2856,10 +2865,11 @@ const file_brokerd_v1_task_proto_rawDesc = "" +
 	"\atask_id\x18\x02 \x01(\tR\x06taskId\x12\x14\n" +
 	"\x05fence\x18\x03 \x01(\x03R\x05fence\x12\x16\n" +
 	"\x06result\x18\x04 \x01(\tR\x06result\x12\x1c\n" +
-	"\tartifacts\x18\x05 \x03(\tR\tartifacts\"n\n" +
+	"\tartifacts\x18\x05 \x03(\tR\tartifacts\"\x8c\x01\n" +
 	"\x14CompleteTaskResponse\x12)\n" +
 	"\x04task\x18\x01 \x01(\v2\x15.brokerd.v1.TaskBriefR\x04task\x12+\n" +
-	"\x05ready\x18\x02 \x03(\v2\x15.brokerd.v1.TaskBriefR\x05ready\"\x8b\x01\n" +
+	"\x05ready\x18\x02 \x03(\v2\x15.brokerd.v1.TaskBriefR\x05ready\x12\x1c\n" +
+	"\tunchanged\x18\x03 \x01(\bR\tunchanged\"\x8b\x01\n" +
 	"\x0fFailTaskRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12\x17\n" +
