@@ -42,6 +42,9 @@ func TestArtifact_FilesAreSharedWithVersions(t *testing.T) {
 	if got := must0(t, "artifact", "download", "docs/plan.md@1", "--to", "-"); got != "one\n" {
 		t.Errorf("%q", got)
 	}
+	if got := ctl(t, "artifact", "download", "docs/plan.md", "--to", "none/x"); got.code != 2 || !strings.Contains(got.err, "cannot write none/x: the folder none does not exist") {
+		t.Errorf("into a folder that does not exist: %+v", got)
+	}
 	if got := must0(t, "artifact", "download", "docs/plan.md"); got != "downloaded docs/plan.md@2 (5 B) to plan.md\n" {
 		t.Errorf("%q", got)
 	}

@@ -175,6 +175,9 @@ func (c *cli) downloadArtifact(cmd *cobra.Command, broker *client.Client, reques
 // complete.
 func (c *cli) downloadFile(cmd *cobra.Command, broker *client.Client, request *pb.DownloadArtifactRequest, to string) (v *pb.ArtifactVersion, err error) {
 	file, err := os.CreateTemp(filepath.Dir(to), "."+filepath.Base(to)+".*.partial")
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, usagef("cannot write %s: the folder %s does not exist", to, filepath.Dir(to))
+	}
 	if err != nil {
 		return nil, usagef("%v", err)
 	}

@@ -50,7 +50,7 @@ func TestReview_VerdictIsTheExitCode(t *testing.T) {
 	if got := ctl(t, "--agent", "builder-1", "review", "get", "login", "--wait", "90s"); got.code != 0 || !strings.Contains(got.out, "round 1 of 3: approved by critic-1") {
 		t.Errorf("approved: %+v", got)
 	}
-	if got := ctl(t, "--agent", "critic-1", "review", "reject", "login"); got.code != 5 || !strings.Contains(got.err, "critic-1 has decided round 1: approve") {
+	if got := ctl(t, "--agent", "critic-1", "review", "reject", "login"); got.code != 5 || !strings.Contains(got.err, "is already decided: the verdict of critic-1 on round 1 is approve") {
 		t.Errorf("decided otherwise: %+v", got)
 	}
 	if got := ctl(t, "review", "list"); got.out != "" || !strings.Contains(got.err, "no reviews") {
@@ -144,6 +144,9 @@ func TestDecision_OpensDecidesAndCancels(t *testing.T) {
 	id := open("Ship it?")
 	if got := ctl(t, "--agent", "lead", "decision", "decide", id, "maybe"); got.code != 2 || !strings.Contains(got.err, "the verdicts of "+id+" are yes, no") {
 		t.Errorf("another verdict: %+v", got)
+	}
+	if got := ctl(t, "--agent", "lead", "decision", "decide", id, "yess"); !strings.Contains(got.err, "are yes, no; did you mean yes?") {
+		t.Errorf("a misspelled verdict: %+v", got)
 	}
 	if out := must0(t, "--agent", "lead", "decision", "decide", id, "no", "Friday"); !strings.Contains(out, ": no by lead: Friday") {
 		t.Errorf("%s", out)

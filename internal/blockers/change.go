@@ -270,7 +270,7 @@ func (b *Board) resolve(tx *store.Tx, a work.Agent, x *Blocker, resolution strin
 		stopped = len(others) == 0
 	}
 	lasted := x.TimeBlocked(tx.Now())
-	summary := a.Name + " has resolved the blocker of " + x.Agent + " after " + valid.Short(lasted.Round(time.Second)) + ": " + x.headline()
+	summary := a.Name + " has resolved " + x.ofWhom(a.Name) + " after " + valid.Short(lasted.Round(time.Second)) + ": " + x.headline()
 	revision, err := b.append(tx, x, a, "blocker.resolved", events.Info, summary,
 		map[string]any{"resolved_by": a.Name, "resolution": resolution, "time_blocked_seconds": lasted.Seconds()})
 	if err != nil {
@@ -367,6 +367,14 @@ func (a Awaited) reachedText() string {
 		return "the task " + a.Name + " is done"
 	}
 	return a.Name + " has completed"
+}
+
+// ofWhom names the blocker in a sentence about an agent.
+func (b *Blocker) ofWhom(agent string) string {
+	if agent == b.Agent {
+		return "its own blocker"
+	}
+	return "the blocker of " + b.Agent
 }
 
 // headline is the first line of the reason, clipped.

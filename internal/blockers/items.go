@@ -167,7 +167,7 @@ func (b *Board) finding(q store.Querier, about *finding.Question, x *Blocker) (f
 		}
 	case Resolved:
 		r := x.Resolution()
-		f.Summary = r.Agent + " has resolved the blocker of " + x.Agent + " after " + finding.Rough(lasted)
+		f.Summary = r.Agent + " has resolved " + x.ofWhom(r.Agent) + " after " + finding.Rough(lasted)
 		if r.Note != "" {
 			f.Reasons = []string{clip(r.Note, 200)}
 		}

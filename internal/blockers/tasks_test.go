@@ -83,6 +83,11 @@ func TestTask_OfADeregisteredAgentIsReadyAndItsBlockerResolved(t *testing.T) {
 	_, err := a.registry.DeregisterAgent(a.ctx, &pb.DeregisterAgentRequest{})
 	must(t, err)
 	b.wantTask("t1", pb.TaskState_TASK_STATE_READY)
+	out, err := b.tasks.GetTask(b.ctx, &pb.GetTaskRequest{TaskId: "t1"})
+	must(t, err)
+	if out.Task.Error != "its holder a has deregistered" {
+		t.Errorf("the attempt ended with %q", out.Task.Error)
+	}
 	if got := b.get(x.Id); got.State != pb.BlockerState_BLOCKER_STATE_RESOLVED {
 		t.Errorf("got %v", got)
 	}
@@ -126,6 +131,11 @@ func TestTask_StaysBlockedWhileABlockerIsNotResolved(t *testing.T) {
 	a.resolve(first.Id, "")
 	refused(t, unblock(), codes.FailedPrecondition, "TASK_BLOCKED")
 	a.resolve(second.Id, "")
+	events, err := a.events.ListEvents(a.ctx, &pb.ListEventsRequest{Filter: &pb.EventFilter{Types: []string{"blocker.resolved"}}})
+	must(t, err)
+	if len(events.Events) != 2 || !strings.HasPrefix(events.Events[0].Summary, "a has resolved its own blocker after ") {
+		t.Errorf("events %v", events.Events)
+	}
 	_, err = a.tasks.UpdateTask(a.ctx, &pb.UpdateTaskRequest{TaskId: "t1", BlockChange: &pb.UpdateTaskRequest_Block{Block: "tired"}})
 	must(t, err)
 	must(t, unblock()) // blocked by its holder alone

@@ -145,11 +145,13 @@ func notYours(d *Decision, format string, args ...any) error {
 func (d *Decision) closed() error {
 	says := "is " + d.State.String()
 	switch v := d.last(); {
+	case d.State.waits():
+		says = fmt.Sprintf("waits for a verdict on round %d, not on another round", d.Round)
 	case d.State == Cancelled && d.Note != "":
 		says += ": " + finding.Clip(d.Note)
-	case v != nil && !d.State.waits():
-		says = fmt.Sprintf("%s has decided round %d: %s", v.By, v.Round, v.Verdict)
+	case d.State != Cancelled && v != nil:
+		says = fmt.Sprintf("is already decided: the verdict of %s on round %d is %s", v.By, v.Round, v.Verdict)
 	}
-	return fault.New(fault.Precondition, "DECISION_CLOSED", "%s waits for no verdict of this round: %s", d.Name(), says).
+	return fault.New(fault.Precondition, "DECISION_CLOSED", "%s %s", d.Name(), says).
 		With("decision_id", d.Name()).With("state", d.State.String())
 }

@@ -9,6 +9,7 @@ import (
 
 	"brokerd/internal/caller"
 	"brokerd/internal/fault"
+	"brokerd/internal/nearest"
 	"brokerd/internal/once"
 	"brokerd/internal/store"
 	"brokerd/internal/work"
@@ -67,7 +68,7 @@ func (u *decisionTx) decide(d *Decision, r Ruling) (passed bool, err error) {
 	} else {
 		d.Verdict, d.Note = r.Verdict, ""
 	}
-	if err := u.append(d, "decision.decided", &v, fmt.Sprintf("%s decides on %s: %s", v.By, d, v.Verdict)); err != nil {
+	if err := u.append(d, "decision.decided", &v, fmt.Sprintf("%s has decided on %s: %s", v.By, d, v.Verdict)); err != nil {
 		return false, err
 	}
 	d.Rounds = append(d.Rounds, v)
@@ -94,13 +95,22 @@ func (u *decisionTx) admitRuling(d *Decision, r Ruling) error {
 	case !d.mayDecide(u.actor, u.session):
 		return notYours(d, "%s", u.deciders(d))
 	case !slices.Contains(d.Verdicts, r.Verdict):
-		return fault.Field("verdict", "is %q; the verdicts of %s are %s", r.Verdict, d.Name(), strings.Join(d.Verdicts, ", "))
+		return u.unknownVerdict(d, r.Verdict)
 	case r.Verdict == Defer && r.Until.IsZero():
 		return fault.Field("until", "is absent; the verdict %s names a time", Defer)
 	case r.Verdict != Defer && !r.Until.IsZero():
 		return fault.Field("until", "is set; only the verdict %s has it", Defer)
 	}
 	return checkAhead("until", r.Until, u.tx.Now())
+}
+
+// unknownVerdict is the error for a verdict that the decision does not have.
+func (u *decisionTx) unknownVerdict(d *Decision, verdict string) error {
+	says := fmt.Sprintf("is %q; the verdicts of %s are %s", verdict, d.Name(), strings.Join(d.Verdicts, ", "))
+	if near := nearest.Names(verdict, d.Verdicts); len(near) > 0 && nearest.Like(verdict, near[0]) {
+		says += "; " + nearest.Hint(verdict, d.Verdicts)
+	}
+	return fault.Field("verdict", "%s", says)
 }
 
 // deciders says which agents may decide.

@@ -102,6 +102,9 @@ func TestDecide_EveryVerdictOfEveryKindNotifiesTheOpener(t *testing.T) {
 			if row.state == decided {
 				_, err = critic.Decide(critic.ctx, ruling)
 				refused(t, err, codes.FailedPrecondition, "DECISION_CLOSED")
+				if want := d.GetId() + " is already decided: the verdict of critic-1 on round 1 is " + row.verdict; !strings.Contains(err.Error(), want) {
+					t.Errorf("got %v, want %s", err, want)
+				}
 			}
 		})
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"brokerd/internal/caller"
@@ -89,9 +90,12 @@ func (u *decisionTx) open(o Opening) (Decision, error) {
 // admit checks what only the transaction can.
 func (u *decisionTx) admit(o *Opening) error {
 	if o.Kind == Shutdown && !u.actor.Directs(u.session) {
-		return fault.New(fault.Denied, "NOT_A_DIRECTOR",
-			"%s has the role %q; only operators and agents of the roles %v open shutdowns (session setting directors)",
-			u.by(), u.actor.Role, u.session.Directors)
+		who := "operators"
+		if len(u.session.Directors) > 0 {
+			who += " and agents with the role " + strings.Join(u.session.Directors, " or ")
+		}
+		return fault.New(fault.Denied, "NOT_A_DIRECTOR", "%s has the role %q; only %s may open shutdowns (session setting directors)",
+			u.by(), u.actor.Role, who)
 	}
 	if err := u.reach(o.Agent, o.Role); err != nil {
 		return err

@@ -21,7 +21,7 @@ type Loss struct {
 // AgentFailed ends the attempts of an agent whose lease has ended, and returns what it lost. It is a
 // hook of the end of a lease.
 func (t *Tasks) AgentFailed(tx *store.Tx, session int64, agent string) ([]Loss, error) {
-	return t.agentEnded(tx, session, agent, "its lease has ended")
+	return t.agentEnded(tx, session, agent, "its lease has ended", "the lease of its holder "+agent+" has ended")
 }
 
 // AgentGone ends the attempts of an agent that has deregistered, and takes it from the tasks that
@@ -46,12 +46,12 @@ func (t *Tasks) AgentGone(tx *store.Tx, session int64, agent string) error {
 			break
 		}
 	}
-	_, err = t.agentEnded(tx, session, agent, why)
+	_, err = t.agentEnded(tx, session, agent, why, "its holder "+agent+" has deregistered")
 	return err
 }
 
-// agentEnded ends the waits and the attempts of an agent.
-func (t *Tasks) agentEnded(tx *store.Tx, session int64, agent, why string) ([]Loss, error) {
+// agentEnded ends the waits of an agent for a reason, and its attempts with an error.
+func (t *Tasks) agentEnded(tx *store.Tx, session int64, agent, why, lost string) ([]Loss, error) {
 	u, closed, err := t.byBroker(tx, session)
 	if err != nil || closed {
 		return nil, err
@@ -67,7 +67,7 @@ func (t *Tasks) agentEnded(tx *store.Tx, session int64, agent, why string) ([]Lo
 		for _, task := range held {
 			losses = append(losses, Loss{task.ID, task.Fence})
 			u.count("lost", 1)
-			if err := u.endAttempt(task, "its holder "+agent+" has ended: "+why, false, 0); err != nil {
+			if err := u.endAttempt(task, lost, false, 0); err != nil {
 				return nil, err
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -392,7 +393,7 @@ func unavailable(task *Task, stops string) error {
 }
 
 func notYours(task *Task, a work.Agent) error {
-	says := fmt.Sprintf("needs the capabilities %v", task.Capabilities)
+	says := "needs the capabilities " + strings.Join(task.Capabilities, ", ")
 	switch {
 	case task.Assignee != "" && task.Assignee != a.Name:
 		says = "is assigned to " + task.Assignee
