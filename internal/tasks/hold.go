@@ -173,8 +173,8 @@ func (u *taskTx) unblocks(task *Task) error {
 	if len(ids) > 1 {
 		what = "blockers " + strings.Join(ids, ", ") + " are"
 	}
-	return fault.New(fault.Precondition, "TASK_BLOCKED", "task %q stays blocked until the %s resolved: brokerctl blocker resolve %s",
-		task.ID, what, ids[0]).With("blockers", strings.Join(ids, ","))
+	return fault.New(fault.Precondition, "TASK_BLOCKED", "task %q stays blocked until the %s resolved",
+		task.ID, what).With("blockers", strings.Join(ids, ","))
 }
 
 // unblock makes a BLOCKED task CLAIMED again.
