@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/google/uuid"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -64,7 +63,7 @@ func (c *Client) UploadArtifact(ctx context.Context, header *pb.ArtifactHeader, 
 	}
 	h.Size, h.Sha256 = size, hex.EncodeToString(sum.Sum(nil))
 	if h.RequestId == "" {
-		h.RequestId = uuid.NewString()
+		h.RequestId = requestID()
 	}
 	for r := (retry{link: c.link}); ; {
 		out, err := c.upload(ctx, h, content, progress)
