@@ -126,9 +126,7 @@ func TestDelete_DownloadUnderWayGetsTheWholeContent(t *testing.T) {
 	must(t, err)
 	_, err = a.DeleteArtifact(a.ctx, &pb.DeleteArtifactRequest{Name: "x"})
 	must(t, err)
-	if files := w.files(); len(files) > 0 {
-		t.Errorf("the folder has %v", files)
-	}
+	w.awaitFiles(0, 0)
 	var got bytes.Buffer
 	for {
 		frame, err := download.Recv()
@@ -168,6 +166,7 @@ func TestUpload_ConcurrentUploadsAndDeletionsOfOneContentKeepItsFile(t *testing.
 		})
 	}
 	all.Wait()
+	w.awaitFiles(0, 1)
 	if files := w.files(); !slices.Equal(files, []string{sumOf(content)}) {
 		t.Errorf("the folder has %v", files)
 	}
