@@ -30,25 +30,23 @@ func NewHub[K comparable](clock clockwork.Clock) *Hub[K] {
 func (h *Hub[K]) Await(ctx context.Context, wait time.Duration, keys []K, look func() (done bool, err error)) error {
 	woken, leave := h.join(keys)
 	defer leave()
-	var ended <-chan time.Time
-	if wait > 0 {
-		timer := h.clock.NewTimer(wait)
-		defer timer.Stop()
-		ended = timer.Chan()
+	if done, err := look(); done || err != nil || wait <= 0 {
+		return err
 	}
+	timer := h.clock.NewTimer(wait)
+	defer timer.Stop()
 	for {
-		done, err := look()
-		if done || err != nil || wait <= 0 {
-			return err
-		}
 		select {
 		case <-woken:
-		case <-ended:
+		case <-timer.Chan():
 			return nil
 		case <-h.draining:
 			return nil
 		case <-ctx.Done():
 			return ctx.Err()
+		}
+		if done, err := look(); done || err != nil {
+			return err
 		}
 	}
 }
