@@ -175,7 +175,7 @@ func TestWorkTasks_ReportsAnOutcomeThatTheBrokerRefuses(t *testing.T) {
 	}
 }
 
-// The broker's clock goes on by twice stale_after, while the handler does not report.
+// The test advances the broker's clock by twice stale_after, while the handler does not report.
 func TestWorkTasks_KeepsTheClaimOfASilentHandler(t *testing.T) {
 	clock := clockwork.NewFakeClockAt(time.Now())
 	d := newDaemonWith(t, clock)

@@ -12,7 +12,7 @@ import (
 
 func newDecisionCommand(c *cli) *cobra.Command {
 	return group("decision", "Ask agents to decide, and decide", `One agent submits something, and another agent, or one agent of a role, decides.
-Reviews, plans and shutdowns (agent shutdown) are decisions of their own kinds.`,
+Reviews, plans and shutdowns (agent shutdown) are separate kinds of decisions.`,
 		"  brokerctl decision list --owed-by critic-1",
 		newDecisionOpenCommand(c), newDecideCommand(c),
 		newAnswerCommand(c, "accept", "Accept a shutdown"), newDeferCommand(c), newAnswerCommand(c, "reject", "Reject a shutdown"),

@@ -14,7 +14,7 @@ import (
 	pb "brokerd/gen/brokerd/v1"
 )
 
-// The kinds of decisions that have commands of their own.
+// The kinds of decisions that have separate commands.
 const (
 	kindReview   = pb.DecisionKind_DECISION_KIND_REVIEW
 	kindPlan     = pb.DecisionKind_DECISION_KIND_PLAN

@@ -24,7 +24,6 @@ func (a *actor) awaitVersions(want string) {
 		if time.Now().After(deadline) {
 			a.t.Fatalf("the versions are %s, want %s", got, want)
 		}
-		time.Sleep(5 * time.Millisecond) //nolint:forbidigo // the keeper signals no end of its runs
 	}
 }
 

@@ -69,7 +69,7 @@ func (b *board) claimed(worker string, t *pb.Task, resumed bool) {
 	known := b.tasks[t.GetId()]
 	switch {
 	case known == nil:
-		b.record.wrong("%s was granted %v, which nobody has asked for", worker, t)
+		b.record.wrong("%s was granted %v, which the planner has not created", worker, t)
 		return
 	case known.done != "":
 		b.record.wrong("%s was granted %s, which %s has completed", worker, t.GetId(), known.done)
