@@ -69,12 +69,11 @@ func (r *sendRates) wait(ctx context.Context, c caller.Caller, n int, most time.
 		if !s.limited.Load() {
 			return nil
 		}
-		t := s.reserve(c.Agent, n, r.clock.Now())
+		t := s.reserve(c.Agent, n, r.clock.Now(), most)
 		if t.wait <= 0 {
 			return nil
 		}
 		if t.wait > most {
-			t.cancel(r.clock.Now())
 			return t.fault(c.Agent, n)
 		}
 		again, err := r.sleep(ctx, &t, stopping)
@@ -183,8 +182,9 @@ type sendTurn struct {
 	parts   []*rate.Reservation
 }
 
-// reserve takes the next place for n messages.
-func (s *sendRate) reserve(agent string, n int, now time.Time) sendTurn {
+// reserve takes the next place for n messages. If the wait would be longer than most, it takes none: a refused send must
+// not delay the sends after it, and the limiter restores a canceled reservation only in part.
+func (s *sendRate) reserve(agent string, n int, now time.Time, most time.Duration) sendTurn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.rate == 0 {
@@ -200,6 +200,10 @@ func (s *sendRate) reserve(agent string, n int, now time.Time) sendTurn {
 		return sendTurn{}
 	}
 	t := sendTurn{changed: s.changed, rate: s.rate, burst: s.burst}
+	t.wait = time.Duration((float64(n) - l.TokensAt(now)) / s.rate * float64(time.Second))
+	if t.wait > most {
+		return t
+	}
 	for n > 0 { // a limiter gives no more than a burst at a time
 		part := l.ReserveN(now, min(n, s.burst))
 		t.parts = append(t.parts, part)

@@ -136,6 +136,19 @@ func TestSendRate_IsTenASecondAndAHundredAtOnceByDefault(t *testing.T) {
 	must(t, <-waits)
 }
 
+func TestSendRate_RefusedBatchTakesNothingFromLaterSends(t *testing.T) {
+	w := newTimedWorld(t)
+	a := w.member("a")
+	short, cancel := context.WithTimeout(a.ctx, time.Second)
+	defer cancel()
+	for range 20 { // whether a limiter restores what it has reserved depends on the rounding of its times
+		wantError(t, <-a.begin(short, row(500)), codes.ResourceExhausted, "SEND_RATE")
+		a.sendAll(row(1)...)
+		w.pass(12_345_679 * time.Nanosecond)
+	}
+	a.sendAll(row(80)...)
+}
+
 func TestSendRate_WithoutADeadlineTheWaitIsAtMostHalfAMinute(t *testing.T) {
 	w := newTimedWorld(t)
 	a := w.member("a")
