@@ -2,6 +2,8 @@ module brokerd
 
 go 1.26.0
 
+ignore ./clients/typescript/node_modules
+
 require (
 	github.com/anishathalye/porcupine v1.3.1
 	github.com/go-json-experiment/json v0.0.0-20260820222146-c27c302e5fc3
