@@ -63,7 +63,8 @@ lint: $(STAMP) ## golangci-lint, buf and gofmt
 	$(if $(RELEASE),$(TOOLS)/buf breaking --against '.git#tag=$(RELEASE)')
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "not gofmt'ed: $$unformatted" >&2; exit 1; }
 
-generate: $(STAMP) ## gen/ from proto/; docs/brokerctl.md, json.md and message-types.md from the programs
+generate: $(STAMP) ## gen/ and clients/python/brokerd/v1 from proto/; docs/brokerctl.md, json.md and message-types.md from the programs
+	rm -rf gen clients/python/brokerd/v1
 	$(TOOLS)/buf generate
 	go test -count=1 -run '^Test(Reference|JSONPage)_' ./cmd/brokerctl -update
 	go test -count=1 -run '^TestPage_' ./internal/msgtype -update

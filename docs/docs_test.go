@@ -84,7 +84,7 @@ func TestGuides_ShowWhatRuns(t *testing.T) {
 	for _, guide := range []struct{ page, language, folder string }{
 		{"agents-bash.md", "sh", "bash"},
 		{"agents-go.md", "go", "go"},
-		{"agents-python.md", "python", "python"},
+		{"agents-python.md", "python", "../clients/python/examples"},
 	} {
 		files, err := filepath.Glob(filepath.Join("../examples", guide.folder, "*"))
 		if err != nil {
@@ -104,7 +104,7 @@ func TestGuides_ShowWhatRuns(t *testing.T) {
 				real = real || strings.Contains("\n"+read(t, file), "\n"+block[2])
 			}
 			if !real {
-				t.Errorf("%s: no file of examples/%s has this:\n%s", guide.page, guide.folder, block[2])
+				t.Errorf("%s: no file of %s has this:\n%s", guide.page, guide.folder, block[2])
 			}
 		}
 	}

@@ -46,7 +46,7 @@ pack() {
   local doc=$scratch/$name/share/doc/brokerd
   scripts/install.sh "$scratch/$1" "$scratch/$name" "$scratch/$host"
   mkdir -p "$doc"
-  git ls-files -z README.md CHANGELOG.md 'LICENSE*' 'docs/*.md' deploy examples gen/python proto ':!:*_test.go' |
+  git ls-files -z README.md CHANGELOG.md 'LICENSE*' 'docs/*.md' deploy examples clients/python proto ':!:*_test.go' |
     xargs -0 git archive HEAD | tar -x -C "$doc"
   tar -C "$scratch" --sort=name --mtime="@$time" --owner=0 --group=0 --numeric-owner -cf - "$name" |
     gzip -9n >"dist/$name.tar.gz"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the optional programs that some tests use, as root on Debian: gRPC for Python (the example) and jq (it
+# Installs the optional programs that some tests use, as root on Debian: gRPC, pip and venv for Python (its package) and jq (it
 # checks an export). Where they are missing and cannot be installed, those tests are skipped.
 set -euo pipefail
 

@@ -1,0 +1,24 @@
+"""Client of brokerd, a broker for AI agents that work together.
+
+    from brokerd import Client
+
+    with Client.from_env(agent="builder-1") as client:
+        client.register(role="builder")
+        client.send("lead", "I am ready")
+
+`brokerd.aio` has the same client for asyncio.
+"""
+
+from .client import Client
+from .connection import Identity
+from .errors import (
+    BrokerError, Conflict, Denied, Exhausted, Invalid, Lost, NotFound, OutOfRange, Precondition, Unreachable,
+)
+from .messages import Claim, Message, Receipt
+
+from .version import VERSION as __version__
+
+__all__ = [
+    "BrokerError", "Claim", "Client", "Conflict", "Denied", "Exhausted", "Identity", "Invalid", "Lost", "Message",
+    "NotFound", "OutOfRange", "Precondition", "Receipt", "Unreachable",
+]

@@ -1,0 +1,230 @@
+"""The connection to a broker, and the identity that every call carries: for both kinds of client."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import random
+import time
+import uuid
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+import grpc
+from google.protobuf.message import Message
+
+from . import errors
+from .operation import Call
+from .v1 import (
+    admin_pb2_grpc, agent_pb2_grpc, artifact_pb2_grpc, blocker_pb2_grpc, catalog_pb2_grpc, channel_pb2_grpc,
+    decision_pb2_grpc, event_pb2_grpc, handoff_pb2_grpc, lock_pb2_grpc, message_pb2_grpc, session_pb2_grpc,
+    state_pb2_grpc, task_pb2_grpc, token_pb2_grpc, vote_pb2_grpc,
+)
+
+#: Seconds that a call may take beyond the time that its request permits the broker to wait. A
+#: client whose broker restarts repeats a call for the same time.
+DEFAULT_TIMEOUT = 10.0
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds between two attempts
+
+_CHANNEL_OPTIONS: List[Tuple[str, Any]] = [
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.enable_retries", 0),  # Retry repeats calls, under the same request id
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", int(_LONGEST_PAUSE * 1000)),
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.max_receive_message_length", 8 << 20),
+    ("grpc.max_send_message_length", 8 << 20),
+    ("grpc.use_local_subchannel_pool", 1),  # clients of other brokers at the same address do not delay this one
+]
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Who calls, and in which session. It goes with every call as metadata."""
+
+    session: str = ""  # empty = "default"
+    agent: str = ""  # empty = the operator
+    incarnation: int = 0  # 0 = the newest
+    fence: int = 0  # of a lock, token or task that the calls depend on; 0 = none
+
+    def metadata(self, credential: str) -> List[Tuple[str, str]]:
+        pairs = [
+            ("brokerd-session", self.session),
+            ("brokerd-agent", self.agent),
+            ("brokerd-incarnation", str(self.incarnation or "")),
+            ("brokerd-fence", str(self.fence or "")),
+            ("authorization", f"Bearer {credential}" if credential else ""),
+        ]
+        return [(key, value) for key, value in pairs if value]
+
+
+class Link:
+    """A connection that clients share. It connects at the first call.
+
+    gRPC does not work across os.fork: a link that a process inherits connects again, so that each
+    process has its own connection. The streams and holds of the parent stay with the parent.
+    """
+
+    def __init__(self, address: str, credential: str, open_channel: Callable[..., Any]) -> None:
+        target = address if address.startswith("unix:") else _tcp(address, credential)
+        self.address, self.credential = address, credential
+        self.reached = False  # a call has been answered
+        self.closed = False
+        self._open: Callable[[], Any] = lambda: open_channel(target, options=_CHANNEL_OPTIONS)
+        self._channel: Any = None
+        self._process = 0
+
+    @property
+    def channel(self) -> Any:
+        if self.closed:
+            raise errors.Unreachable("the client is closed")
+        if self._channel is None or self._process != os.getpid():
+            self._channel, self._process = self._open(), os.getpid()
+        return self._channel
+
+    def detach(self) -> Any:
+        """Closes the link and returns its channel, for the caller to close; None if it has none."""
+        self.closed = True
+        channel, self._channel = self._channel, None
+        return channel if self._process == os.getpid() else None
+
+
+def _tcp(address: str, credential: str) -> str:
+    host, colon, port = address.rpartition(":")
+    if not colon or not host or not port.isdigit():
+        raise errors.Invalid(f"address {address!r} is neither unix:///path/of/socket nor host:port")
+    if credential and not _loopback(host.strip("[]")):
+        raise errors.Invalid(f"address {address!r} is not on this machine: "
+                             "without TLS, a credential may only go to a loopback address")
+    return address
+
+
+def _loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+class Identified:
+    """A channel for generated stubs whose calls carry an identity and have a deadline."""
+
+    def __init__(self, link: Link, identity: Identity, timeout: float) -> None:
+        self._link, self._metadata, self._timeout = link, identity.metadata(link.credential), timeout
+
+    def unary_unary(self, path: str, **serializers: Any) -> Any:
+        return _Method(self, "unary_unary", path, serializers, {"timeout": self._timeout})
+
+    def unary_stream(self, path: str, **serializers: Any) -> Any:
+        return _Method(self, "unary_stream", path, serializers, {})
+
+    def stream_unary(self, path: str, **serializers: Any) -> Any:
+        return _Method(self, "stream_unary", path, serializers, {})
+
+    def stream_stream(self, path: str, **serializers: Any) -> Any:
+        return _Method(self, "stream_stream", path, serializers, {})
+
+
+class _Method:
+    def __init__(self, channel: Identified, arity: str, path: str, serializers: Dict[str, Any], defaults: Dict[str, Any]) -> None:
+        self._channel, self._arity, self._path, self._serializers, self._defaults = channel, arity, path, serializers, defaults
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._method()(*args, **self._complete(kwargs))
+
+    def future(self, *args: Any, **kwargs: Any) -> Any:
+        return self._method().future(*args, **self._complete(kwargs))
+
+    def _method(self) -> Any:
+        return getattr(self._channel._link.channel, self._arity)(self._path, **self._serializers)
+
+    def _complete(self, kwargs: Dict[str, Any]) -> Dict[str, Any]:
+        metadata = [*self._channel._metadata, *(kwargs.pop("metadata", None) or ())]
+        return {**self._defaults, **kwargs, "metadata": metadata}
+
+
+class Stubs:
+    """The generated stub of every service. Their calls carry the identity of the client.
+
+    A unary call has the client's timeout unless it gives another one. It raises grpc.RpcError and is
+    not repeated.
+    """
+
+    def __init__(self, channel: Any) -> None:
+        self.admin = admin_pb2_grpc.AdminServiceStub(channel)
+        self.agents = agent_pb2_grpc.AgentServiceStub(channel)
+        self.artifacts = artifact_pb2_grpc.ArtifactServiceStub(channel)
+        self.blockers = blocker_pb2_grpc.BlockerServiceStub(channel)
+        self.catalog = catalog_pb2_grpc.CatalogServiceStub(channel)
+        self.channels = channel_pb2_grpc.ChannelServiceStub(channel)
+        self.decisions = decision_pb2_grpc.DecisionServiceStub(channel)
+        self.events = event_pb2_grpc.EventServiceStub(channel)
+        self.handoffs = handoff_pb2_grpc.HandoffServiceStub(channel)
+        self.locks = lock_pb2_grpc.LockServiceStub(channel)
+        self.messages = message_pb2_grpc.MessageServiceStub(channel)
+        self.sessions = session_pb2_grpc.SessionServiceStub(channel)
+        self.state = state_pb2_grpc.StateServiceStub(channel)
+        self.tasks = task_pb2_grpc.TaskServiceStub(channel)
+        self.tokens = token_pb2_grpc.TokenServiceStub(channel)
+        self.votes = vote_pb2_grpc.VoteServiceStub(channel)
+
+
+class Calls:
+    """The calls of one identity on one link: what both kinds of client have in common."""
+
+    def __init__(self, link: Link, identity: Identity, timeout: float) -> None:
+        self.link, self.identity, self.timeout = link, identity, timeout
+        self.stubs = Stubs(Identified(link, identity, timeout))
+
+    def method(self, service: str, name: str) -> Any:
+        return getattr(getattr(self.stubs, service), name)
+
+
+class Retry:
+    """The attempts at one call or one stream: repeats them while its broker restarts."""
+
+    def __init__(self, link: Link, patience: Optional[float]) -> None:
+        self._link, self._patience = link, patience  # seconds without an answer; None = without limit
+        self._pause = 0.0
+        self._gives_up: Optional[float] = None
+
+    def answered(self) -> None:
+        """Notes that the broker has answered: the next failure is the first one again."""
+        self._link.reached, self._pause, self._gives_up = True, 0.0, None
+
+    def pause(self, error: grpc.RpcError) -> float:
+        """Returns the seconds before the next attempt after error, or raises it as a BrokerError."""
+        failure = errors.from_rpc(error, self._link.address)
+        if not transient(failure) or self._link.closed:
+            raise failure from None
+        if failure.code is grpc.StatusCode.DEADLINE_EXCEEDED and self._patience is not None:
+            raise failure from None  # the attempt has taken all the time that a call has
+        if self._patience is not None:
+            now = time.monotonic()
+            if self._gives_up is None:
+                self._gives_up = now + (self._patience if self._link.reached else 0.0)
+            if now >= self._gives_up:
+                raise failure from None
+        self._pause = min(max(2 * self._pause, _FIRST_PAUSE), _LONGEST_PAUSE)
+        return max(random.uniform(self._pause / 2, self._pause), failure.retry_after or 0.0)
+
+
+def transient(error: errors.BrokerError) -> bool:
+    """Reports whether the same call can succeed without a change by the caller."""
+    return error.code is grpc.StatusCode.UNAVAILABLE and error.reason not in ("DATABASE_DAMAGED", "DISK_FULL") or (
+        error.code is grpc.StatusCode.DEADLINE_EXCEEDED and not error.reason)
+
+
+def complete(call: Call) -> Message:
+    """Returns the request of a call with a request id, so that a repeated call is executed once."""
+    if "request_id" in call.request.DESCRIPTOR.fields_by_name and not call.request.request_id:  # type: ignore[attr-defined]
+        call.request.request_id = request_id()  # type: ignore[attr-defined]
+    return call.request
+
+
+def request_id() -> str:
+    """Returns a UUID of version 7: the broker's index of request ids grows at its end with them."""
+    stamp = int(time.time() * 1000) << 80
+    return str(uuid.UUID(int=stamp | 7 << 76 | random.getrandbits(12) << 64 | 2 << 62 | random.getrandbits(62)))

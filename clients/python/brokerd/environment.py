@@ -1,0 +1,178 @@
+"""Finds the broker and the identity, as brokerctl does.
+
+The first of these wins, for each setting by itself:
+
+1. the arguments of the client
+2. BROKERD_ADDR, BROKERD_SESSION, BROKERD_AGENT, BROKERD_INCARNATION, BROKERD_FENCE and
+   BROKERD_CREDENTIAL_FILE
+3. the .brokerd.yaml of the working folder or of the nearest folder above, which `brokerctl init`
+   writes
+4. for the address: the file `endpoint` of the data folder ($BROKERD_DATA, else
+   $XDG_STATE_HOME/brokerd, else ~/.local/state/brokerd), which a running broker writes
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Dict, Mapping, Optional, Tuple
+
+from .errors import Denied, Invalid, Unreachable
+
+FILE = ".brokerd.yaml"
+
+
+@dataclass
+class Folder:
+    """The settings of a .brokerd.yaml."""
+
+    path: Optional[Path] = None
+    values: Dict[str, str] = field(default_factory=dict)
+    agents: Dict[str, Dict[str, str]] = field(default_factory=dict)
+
+
+def settings(given: Mapping[str, Any]) -> Dict[str, Any]:
+    """Returns the arguments of a client: the given ones, and those of the environment and the folder."""
+    folder = read(find())
+    found: Dict[str, Any] = {
+        "address": os.environ.get("BROKERD_ADDR") or folder.values.get("addr"),
+        "session": os.environ.get("BROKERD_SESSION") or folder.values.get("session", ""),
+    }
+    named = os.environ.get("BROKERD_AGENT", "")
+    if "agent" not in given:
+        found["agent"] = named or _agent(folder)
+    if given.get("agent", named) == named:  # the numbers are those of the agent in the environment
+        found.update(incarnation=_number("BROKERD_INCARNATION"), fence=_number("BROKERD_FENCE"))
+    file = os.environ.get("BROKERD_CREDENTIAL_FILE") or folder.values.get("credential_file")
+    if file and "credential" not in given:
+        found["credential"] = credential(Path(file))
+    return {**found, **given}
+
+
+def local() -> Tuple[str, str]:
+    """Returns the address of the user's own broker, and the credential that it needs on TCP."""
+    folder = data_folder()
+    try:
+        address = (folder / "endpoint").read_text().partition("\n")[0].strip()
+    except FileNotFoundError:
+        address = ""
+    if not address:
+        raise Unreachable(f"no broker is running at {folder} (there is no endpoint file); "
+                          "start one with `brokerd`, or name another with BROKERD_ADDR")
+    file = folder / "operator.credential"
+    return address, credential(file) if not address.startswith("unix:") and file.exists() else ""
+
+
+def data_folder() -> Path:
+    if os.environ.get("BROKERD_DATA"):
+        return Path(os.environ["BROKERD_DATA"])
+    if os.environ.get("XDG_STATE_HOME"):
+        return Path(os.environ["XDG_STATE_HOME"], "brokerd")
+    return Path.home() / ".local" / "state" / "brokerd"
+
+
+def credential(file: Path) -> str:
+    """Returns the credential in a file."""
+    try:
+        secret = file.read_text().strip()
+    except OSError as error:
+        raise Denied(f"read credential: {error}") from error
+    if not secret:
+        raise Denied(f"read credential: {file} is empty")
+    return secret
+
+
+def _number(name: str) -> int:
+    text = os.environ.get(name, "")
+    if text and not text.isdecimal():
+        raise Invalid(f"{name} is {text!r}; it must be a whole number, 0 or above")
+    return int(text or 0)
+
+
+def _agent(folder: Folder) -> str:
+    """Returns the agent of the folder that this process acts as: that of the coding agent's session, or the only one."""
+    session = os.environ.get("CLAUDE_CODE_SESSION_ID")
+    for name, options in folder.agents.items():
+        if session and options.get("hook_session") == session:
+            return name
+    if len(folder.agents) > 1:
+        raise Invalid(f"{folder.path} has several agents ({', '.join(sorted(folder.agents))}) and nothing chooses one: "
+                      "export BROKERD_AGENT=NAME, or give agent=NAME")
+    return next(iter(folder.agents), "")
+
+
+def find() -> Optional[Path]:
+    """Returns the .brokerd.yaml of the working folder or the nearest above.
+
+    A file that belongs to neither the user, root, nor the owner of the working folder is passed over:
+    in a folder to which all may write, it could send the calls to a foreign broker.
+    """
+    here = Path.cwd()
+    owners = {0, os.getuid(), here.stat().st_uid}
+    for folder in (here, *here.parents):
+        file = folder / FILE
+        try:
+            if file.is_file() and file.stat().st_uid in owners:
+                return file
+        except PermissionError:
+            continue
+    return None
+
+
+# A key with a value, and its indentation: the forms that `brokerctl init` writes.
+_LINE = re.compile(r"^( *)([^\s:#{}]+|\"[^\"]*\"|'[^']*'):(?: +(.*?))?\s*$")
+_KEYS = {"addr", "session", "agents", "output", "credential_file"}
+
+
+def read(file: Optional[Path]) -> Folder:
+    """Reads the part of YAML that `brokerctl init` writes: keys with values, and agents with {key: value}."""
+    folder = Folder(file)
+    agent = ""
+    for number, line in enumerate(file.read_text().splitlines() if file else [], 1):
+        if not line.strip() or line.lstrip().startswith("#") or line.strip() == "---":
+            continue
+        parts = _LINE.match(line)
+        if not parts:
+            raise Invalid(f"{file}: line {number}: {line.strip()!r} is not KEY: VALUE")
+        indent, key, value = len(parts[1]), _scalar(parts[2]), parts[3] or ""
+        if indent == 0:
+            if key not in _KEYS:
+                raise Invalid(f"{file}: line {number}: unknown key {key!r}; known are {', '.join(sorted(_KEYS))}")
+            agent, depth = "", 0
+            if key == "agents":
+                if value not in ("", "{}"):
+                    folder.agents.update({name: _mapping(options) for name, options in _flow(value).items()})
+            else:
+                folder.values[key] = _scalar(value)
+        elif not agent or indent <= depth:
+            agent, depth = key, indent
+            folder.agents[agent] = _mapping(value)
+        else:
+            folder.agents[agent][key] = _scalar(value)
+    if file and folder.values.get("credential_file"):
+        folder.values["credential_file"] = str(file.parent / folder.values["credential_file"])
+    return folder
+
+
+def _mapping(text: str) -> Dict[str, str]:
+    return {key: _scalar(value) for key, value in _flow(text).items()}
+
+
+def _flow(text: str) -> Dict[str, str]:
+    """Splits {a: b, c: {…}} into its pairs."""
+    inner = _uncommented(text).strip()
+    if not (inner.startswith("{") and inner.endswith("}")):
+        return {}
+    pairs = re.findall(r"\s*([^\s:,{}]+|\"[^\"]*\"|'[^']*')\s*:\s*(\{[^}]*\}|\"[^\"]*\"|'[^']*'|[^,]*)", inner[1:-1])
+    return {_scalar(key): value.strip() for key, value in pairs}
+
+
+def _scalar(text: str) -> str:
+    text = _uncommented(text).strip()
+    return text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'" else text
+
+
+def _uncommented(text: str) -> str:
+    return text if text[:1] in ("\"", "'") else re.sub(r"(^|\s)#.*$", "", text)

@@ -1,0 +1,202 @@
+"""Messages: what agents send to each other, claim, answer and acknowledge."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Mapping, Optional, TypedDict, Union
+
+from .operation import Call, Steps, operation
+from .v1 import message_pb2 as pb
+from .values import Seconds, Time, decode, duration, encode, listed, moment, seconds, timestamp
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+#: The answer to a send: id, revision, recipients and warnings.
+Receipt = pb.SendResult
+
+_LONGEST_SUBJECT = 200  # bytes of a text that becomes the subject
+
+
+class Message:
+    """A message as its recipient sees it. `proto` is the message of the API with every field."""
+
+    def __init__(self, proto: pb.Message, delivery: Optional[pb.Delivery] = None) -> None:
+        self.proto = proto
+        #: The recipient's copy: its state, attempts and holder. None where the call returns none.
+        self.delivery = delivery
+
+    @property
+    def id(self) -> str:
+        return self.proto.id
+
+    @property
+    def revision(self) -> int:
+        return self.proto.revision
+
+    @property
+    def sender(self) -> str:
+        return self.proto.sender
+
+    @property
+    def type(self) -> str:
+        return self.proto.type
+
+    @property
+    def subject(self) -> str:
+        return self.proto.subject
+
+    @property
+    def body(self) -> str:
+        return self.proto.body
+
+    @property
+    def text(self) -> str:
+        """The body, or else the subject."""
+        return self.proto.body or self.proto.subject
+
+    @property
+    def payload(self) -> Any:
+        """The decoded JSON payload; None without one."""
+        return decode(self.proto.payload)
+
+    @property
+    def labels(self) -> Dict[str, str]:
+        return dict(self.proto.labels)
+
+    @property
+    def task_id(self) -> str:
+        return self.proto.task_id
+
+    @property
+    def thread_id(self) -> str:
+        return self.proto.thread_id
+
+    @property
+    def created_at(self) -> datetime:
+        return moment(self.proto.created_at)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.revision} {self.type} from {self.sender}: {self.text[:60]!r}>"
+
+
+class Claim(Message):
+    """A message that the agent holds. `id` is that of the message, `claim_id` that of the claim."""
+
+    def __init__(self, claimed: pb.ClaimedMessage) -> None:
+        super().__init__(claimed.message)
+        self.claim_id = claimed.claim_id
+        #: The number of this attempt, from 1, and of the last one.
+        self.attempt, self.max_attempts = claimed.attempt, claimed.max_attempts
+        #: Where it came from: the agent's name, role:NAME or channel:NAME.
+        self.mailbox = claimed.mailbox
+        #: The agent held it before this call.
+        self.resumed = claimed.resumed
+
+
+def target(to: str) -> pb.Target:
+    """Reads a receiver: builder-1, role:builder, channel:general, builder-*, everyone."""
+    kind, colon, name = to.partition(":")
+    if to in ("everyone", "all", "ALL", "*"):
+        return pb.Target(everyone=True)
+    if colon and kind == "role":
+        return pb.Target(role=name)
+    if colon and kind == "channel":
+        return pb.Target(channel=name)
+    if "*" in to or "?" in to:
+        return pb.Target(pattern=to)
+    return pb.Target(agent=to)
+
+
+class MessageOptions(TypedDict, total=False):
+    """The options of a message. Times are datetimes, or seconds from now."""
+
+    type: str  # such as task_assignment; default "message"
+    subject: str  # one line
+    body: str
+    payload: Any  # a value that becomes JSON
+    priority: int  # 1 to 10, 10 first; default 5
+    channel: str  # a label beside another receiver
+    task_id: str
+    thread_id: str  # default: the thread of in_reply_to, else the message's own
+    correlation_id: str
+    in_reply_to: str  # id or revision of the message that this one answers
+    labels: Mapping[str, str]
+    files: Iterable[Union[str, pb.FileReference]]
+    artifacts: Iterable[str]
+    ttl: Seconds  # how long a recipient has to finish it
+    not_before: Time
+    ordering_key: str
+    max_attempts: int
+    requires_response: bool
+    response_deadline: Time
+    resend_after: Seconds
+    reach: int  # REACH_ALL: a copy for every agent of a role; REACH_ONE: for one of a channel
+
+
+def _files(files: Iterable[Union[str, pb.FileReference]]) -> List[pb.FileReference]:
+    return [pb.FileReference(path=file) if isinstance(file, str) else file for file in files]
+
+
+_CONVERSIONS: Dict[str, Callable[[Any], Any]] = {
+    "payload": encode, "files": _files, "ttl": duration, "resend_after": duration, "not_before": timestamp,
+    "response_deadline": timestamp,
+}
+
+
+def message(to: Optional[str], text: str, options: MessageOptions) -> pb.Message:
+    """Builds a message. A text of one short line becomes the subject, and any other text the body."""
+    fields: Dict[str, Any] = dict(options)
+    unknown = fields.keys() - MessageOptions.__annotations__.keys()
+    if unknown:
+        raise TypeError(f"a message has no option {', '.join(sorted(unknown))}")
+    for name in fields.keys() & _CONVERSIONS.keys():
+        fields[name] = _CONVERSIONS[name](fields[name])
+    if text:
+        short = "subject" not in fields and "\n" not in text and len(text.encode()) <= _LONGEST_SUBJECT
+        fields["subject" if short else "body"] = text
+    return pb.Message(target=None if to is None else target(to), **fields)
+
+
+def _claim_id(claim: Union[Claim, str]) -> str:
+    return claim.claim_id if isinstance(claim, Claim) else claim
+
+
+class MessageOperations:
+    """The operations on messages of a client."""
+
+    @operation
+    def send(self, to: str, text: str = "", *, request_id: str = "", **options: Unpack[MessageOptions]) -> Steps[Receipt]:
+        """Sends a message, and returns its receipt once the message is on disk.
+
+        to is an agent (builder-1), a role (role:builder), a channel (channel:general), a pattern
+        (builder-*) or everyone. The options are those of MessageOptions: type, subject, body, payload
+        (a value that becomes JSON), priority, task_id, thread_id, labels and more. A repeated send with
+        the same request_id (a UUID) is executed once.
+        """
+        request = pb.SendMessagesRequest(request_id=request_id, messages=[message(to, text, options)])
+        answer: pb.SendMessagesResponse = yield Call("messages", "SendMessages", request)
+        return answer.results[0]
+
+    @operation
+    def claim(
+        self, *, wait: Seconds = 0, claim_for: Optional[Seconds] = None, types: Iterable[str] = (),
+        mailboxes: Iterable[str] = (), consumer: str = "", lowest_priority: int = 0,
+    ) -> Steps[Optional[Claim]]:
+        """Claims the next message: one that the agent already holds, or a new one. None if there is none.
+
+        wait is how long to wait for a message, in seconds. The claim lasts claim_for (default 30 s);
+        `extend` gives it more time.
+        """
+        request = pb.ClaimMessagesRequest(
+            consumer=consumer, mailboxes=listed(mailboxes), types=listed(types), lowest_priority=lowest_priority, max=1,
+            wait=duration(wait), claim_for=None if claim_for is None else duration(claim_for))
+        answer: pb.ClaimMessagesResponse = yield Call("messages", "ClaimMessages", request, seconds(wait))
+        return Claim(answer.claims[0]) if answer.claims else None
+
+    @operation
+    def ack(self, *claims: Union[Claim, str]) -> Steps[List[str]]:
+        """Finishes claims; without an argument, the only open one. Returns their ids."""
+        request = pb.AckMessagesRequest(ids=[_claim_id(claim) for claim in claims])
+        answer: pb.AckMessagesResponse = yield Call("messages", "AckMessages", request)
+        return list(answer.acked)

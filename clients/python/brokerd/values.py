@@ -1,0 +1,58 @@
+"""Conversions between Python and protobuf."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta, timezone
+from typing import Any, Iterable, List, Union
+
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
+
+#: A time span: seconds, or a timedelta.
+Seconds = Union[float, timedelta]
+
+
+#: A time: a datetime, or seconds from now.
+Time = Union[datetime, float, timedelta]
+
+
+def seconds(span: Seconds) -> float:
+    return span.total_seconds() if isinstance(span, timedelta) else float(span)
+
+
+def duration(span: Seconds) -> Duration:
+    nanos = round(seconds(span) * 1e9)
+    return Duration(seconds=nanos // 10**9, nanos=nanos % 10**9)
+
+
+def span(value: Duration) -> float:
+    """Returns the seconds of a duration."""
+    return value.seconds + value.nanos / 1e9
+
+
+def timestamp(when: Time) -> Timestamp:
+    if not isinstance(when, datetime):
+        when = datetime.now(timezone.utc) + timedelta(seconds=seconds(when))
+    value = Timestamp()
+    value.FromDatetime(when.astimezone(timezone.utc))
+    return value
+
+
+def moment(value: Timestamp) -> datetime:
+    return value.ToDatetime().replace(tzinfo=timezone.utc)
+
+
+def encode(value: Any) -> str:
+    """Returns the JSON of a value; nothing for None."""
+    return "" if value is None else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def decode(text: str) -> Any:
+    """Returns the value of a JSON text; None for an empty one."""
+    return json.loads(text) if text else None
+
+
+def listed(names: Union[str, Iterable[str]]) -> List[str]:
+    """Returns a list of names; a single name stands for itself."""
+    return [names] if isinstance(names, str) else list(names)

@@ -1,0 +1,62 @@
+// Package python_test runs the tests of the Python package against the real daemon.
+package python_test
+
+import (
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"brokerd/internal/processtest"
+)
+
+func TestPackage(t *testing.T) {
+	python := pythonWithGRPC(t)
+	program := processtest.Build(t)
+	readSources(t)
+	modules, err := filepath.Glob("tests/test_*.py")
+	if err != nil || len(modules) == 0 {
+		t.Fatalf("no tests: %v", err)
+	}
+	for _, file := range modules {
+		name := strings.TrimSuffix(filepath.Base(file), ".py")
+		t.Run(strings.TrimPrefix(name, "test_"), func(t *testing.T) {
+			cmd := exec.CommandContext(t.Context(), python, "-W", "error::DeprecationWarning:brokerd", "-m", "unittest", "-v", "tests."+name)
+			cmd.Env = append(processtest.Environment(),
+				"BROKERD_TEST_PROGRAM="+program, "PYTHONDONTWRITEBYTECODE=1", "PYTHONPATH=.")
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Errorf("%v\n%s", err, out)
+			}
+		})
+	}
+}
+
+// pythonWithGRPC finds a Python that has gRPC: Debian's, which is not always the first in the path.
+func pythonWithGRPC(t *testing.T) string {
+	t.Helper()
+	for _, python := range []string{"/usr/bin/python3", "python3"} {
+		if exec.Command(python, "-c", "import grpc, google.protobuf").Run() == nil {
+			return python
+		}
+	}
+	t.Skip("there is no Python with gRPC (Debian: python3-grpcio)")
+	return ""
+}
+
+// readSources reads every file of the package: a changed file then invalidates the cached result of
+// the test.
+func readSources(t *testing.T) {
+	t.Helper()
+	err := filepath.WalkDir(".", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || strings.Contains(path, "__pycache__") {
+			return err
+		}
+		_, err = os.ReadFile(path)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
