@@ -1,0 +1,80 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"brokerd/cmd/brokerctl/bridge"
+)
+
+// bridgeOptions are the options of bridge.
+type bridgeOptions struct {
+	rescan, settle time.Duration
+	sendHistory    bool
+}
+
+// AddFlags adds the options.
+func (o *bridgeOptions) AddFlags(f *pflag.FlagSet) {
+	durationVar(f, &o.rescan, "rescan", 5*time.Second, "how often the folder is read even if no change is reported")
+	durationVar(f, &o.settle, "settle", 10*time.Second, "reject an incomplete file when it has not changed for this time")
+	f.BoolVar(&o.sendHistory, "send-history", false, "also send what mailbox files had before the first start")
+}
+
+const bridgeLong = `Synchronise a folder and the session in both directions, for agents that only
+have files. FORMAT is the layout of the folder: %s.
+
+Each agent of the folder is registered with the label via=bridge. Its files are
+sent, and its mail appears in its files. Each message crosses once, even if the
+bridge is killed. A file that cannot be read as the format moves to rejected/.
+The bridge does not touch agents that another client has registered.
+
+It runs until SIGINT or SIGTERM and reconnects. A folder has one bridge at a
+time. bridge needs operator rights.`
+
+// newBridgeCommand synchronises a folder and a session.
+func newBridgeCommand(c *cli) *cobra.Command {
+	o := &bridgeOptions{}
+	cmd := &cobra.Command{
+		Use:     "bridge FORMAT DIR",
+		Short:   "Connect agents that only have files",
+		Long:    fmt.Sprintf(bridgeLong, strings.Join(bridge.Formats(), ", ")),
+		Example: "  brokerctl bridge maildir ./team",
+		Args:    exactly("the format", "the folder"),
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			if len(args) == 0 {
+				return bridge.Formats(), cobra.ShellCompDirectiveNoFileComp
+			}
+			return nil, cobra.ShellCompDirectiveFilterDirs
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if !slices.Contains(bridge.Formats(), args[0]) {
+				return usagef("%q is not a format; the formats are %s", args[0], strings.Join(bridge.Formats(), ", "))
+			}
+			if o.rescan < 10*time.Millisecond || o.settle <= 0 {
+				return usagef("--rescan must be at least 10ms and --settle more than 0")
+			}
+			broker, err := c.connect(cmd.Context(), c.retryNotice(cmd))
+			if err != nil {
+				return err
+			}
+			w := cmd.ErrOrStderr()
+			err = bridge.Run(cmd.Context(), bridge.Options{
+				Client: broker, Format: args[0], Dir: args[1], Rescan: o.rescan, Settle: o.settle, SendHistory: o.sendHistory,
+				Log: func(line string) { fmt.Fprintf(w, "bridge: %s\n", clean(line)) },
+			})
+			if errors.Is(err, context.Canceled) {
+				return cmd.Context().Err()
+			}
+			return err
+		},
+	}
+	o.AddFlags(cmd.Flags())
+	return cmd
+}

@@ -1,0 +1,226 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+	"github.com/google/uuid"
+	"golang.org/x/sys/unix"
+
+	"brokerd/client"
+)
+
+// private is the folder of the bridge inside the folder that it synchronises.
+const private = ".bridge"
+
+// Options say what to synchronise.
+type Options struct {
+	Client *client.Client // an operator's, in the session of the folder
+	Format string         // one of Formats
+	Dir    string
+	Rescan time.Duration // how often the bridge reads the folder even if nothing reports a change
+	Settle time.Duration // how long an incomplete file must be unchanged before it is rejected
+	// SendHistory sends what a mailbox file had before the first start. Otherwise it is history, which
+	// its readers have.
+	SendHistory bool
+	// Log receives one line for each thing that a person may want to know.
+	Log func(line string)
+}
+
+// A bridge is one run. Its fields do not change after start, so every goroutine may use it.
+type bridge struct {
+	Options
+	broker *client.Client // Client as an operator without an agent
+	root   *os.Root
+	id     string // of the folder
+	roster *roster
+}
+
+// Run synchronises until ctx ends, and then returns its error. It returns earlier if the folder
+// cannot be used, if another bridge has it, or if the broker does not permit what the bridge needs.
+func Run(ctx context.Context, o Options) error {
+	i := slices.IndexFunc(kinds(), func(k kind) bool { return k.name == o.Format })
+	if i < 0 {
+		return fmt.Errorf("%q is not a format; the formats are %v", o.Format, Formats())
+	}
+	k := kinds()[i]
+	dir, err := k.root(o.Dir)
+	if err != nil {
+		return err
+	}
+	o.Dir = dir
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close() //nolint:errcheck // a folder
+	if err := root.MkdirAll(private, 0o755); err != nil {
+		return err
+	}
+	lock, err := exclusive(root)
+	if err != nil {
+		return err
+	}
+	defer lock.Close() //nolint:errcheck // nothing is written to it; closing releases the lock
+	var mu sync.Mutex  // held while a line is written
+	log := o.Log
+	o.Log = func(line string) {
+		mu.Lock()
+		defer mu.Unlock()
+		log(line)
+	}
+	b := &bridge{Options: o, broker: o.Client.As(""), root: root}
+	if b.id, err = folderID(root); err != nil {
+		return err
+	}
+	b.roster = newRoster(b)
+	return b.run(ctx, k.make(b))
+}
+
+// exclusive locks the folder for this process.
+func exclusive(root *os.Root) (*os.File, error) {
+	lock, err := root.OpenFile(filepath.Join(private, "lock"), os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		_ = lock.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, fmt.Errorf("another bridge has %s", root.Name())
+		}
+		return nil, fmt.Errorf("lock %s: %w", lock.Name(), err)
+	}
+	return lock, nil
+}
+
+// folderID returns the id of the folder, which its first bridge chooses.
+func folderID(root *os.Root) (string, error) {
+	name := filepath.Join(private, "id")
+	text, err := root.ReadFile(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		id := uuid.NewString()[24:]
+		if err := writeNew(root, name+".new", []byte(id+"\n")); err != nil {
+			return "", err
+		}
+		return id, root.Rename(name+".new", name)
+	}
+	if err != nil {
+		return "", err
+	}
+	if len(text) != 13 || text[12] != '\n' {
+		return "", fmt.Errorf("%s does not have the id of a folder", filepath.Join(root.Name(), name))
+	}
+	return string(text[:12]), nil
+}
+
+// run starts a worker for every part and wakes them when the folder changes.
+func (b *bridge) run(ctx context.Context, f format) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var workers sync.WaitGroup
+	defer workers.Wait()
+	defer cancel()
+	if err := f.prepare(ctx); err != nil {
+		return err
+	}
+	watcher, err := fsnotify.NewWatcher()
+	if err != nil {
+		return fmt.Errorf("watch %s: %w", b.Dir, err)
+	}
+	defer watcher.Close() //nolint:errcheck // nothing to do about it
+	b.Log(fmt.Sprintf("synchronises %s, format %s", b.Dir, b.Format))
+	running := map[string]*worker{}
+	ticker := time.NewTicker(b.Rescan)
+	defer ticker.Stop()
+	for {
+		if err := b.adjust(ctx, f, watcher, running, &workers); err != nil {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			if final(err) {
+				return err
+			}
+			b.Log(err.Error())
+		}
+		for _, w := range running {
+			w.look()
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-ticker.C:
+		case <-watcher.Events:
+			quiet(watcher.Events, 5*time.Millisecond)
+		case err := <-watcher.Errors: // such as an overflow: the next look reads everything anyway
+			b.Log(fmt.Sprintf("watch %s: %v", b.Dir, err))
+		}
+	}
+}
+
+// quiet receives events until none comes for a while: changes come in groups.
+func quiet(events <-chan fsnotify.Event, pause time.Duration) {
+	t := time.NewTimer(pause)
+	defer t.Stop()
+	for {
+		select {
+		case <-events:
+		case <-t.C:
+			return
+		}
+	}
+}
+
+// adjust watches the folders, and has one worker for each part that the folder and the registry show.
+func (b *bridge) adjust(ctx context.Context, f format, watcher *fsnotify.Watcher, running map[string]*worker, workers *sync.WaitGroup) error {
+	dirs, err := f.dirs()
+	if err != nil {
+		return err
+	}
+	for _, dir := range dirs {
+		if err := watcher.Add(filepath.Join(b.Dir, dir)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			b.Log(fmt.Sprintf("watch %s: %v", dir, err)) // the rescan reads it
+		}
+	}
+	names, err := f.agents()
+	if err != nil {
+		return err
+	}
+	if err := b.roster.refresh(ctx); err != nil {
+		return err
+	}
+	joined := map[string]int64{"": 0} // agent → incarnation; 0 = another client's
+	for _, name := range slices.Compact(slices.Sorted(slices.Values(append(names, b.roster.joined()...)))) {
+		if joined[name], err = b.roster.join(ctx, name); err != nil {
+			delete(joined, name)
+			if final(err) {
+				return err
+			}
+			b.Log(fmt.Sprintf("register %s: %v", name, err))
+		}
+	}
+	for name, w := range maps.Clone(running) {
+		if incarnation, ok := joined[name]; !ok || incarnation != w.incarnation {
+			w.end()
+			delete(running, name)
+		}
+	}
+	for name, incarnation := range joined {
+		if running[name] != nil {
+			continue
+		}
+		if p := f.part(name, incarnation > 0); p != nil {
+			w := newWorker(ctx, b, name, incarnation, p)
+			running[name] = w
+			workers.Go(w.run)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,48 @@
+// Package bridge synchronises a folder and a session in both directions, for agents that only have
+// files. It uses only the API of the broker.
+//
+//	outbox, mailbox file ──take──► DIR/.bridge/sending ──send──► broker
+//	inbox, mailbox file  ◄─rename─ DIR/.bridge/inbox   ◄─ledger── broker ◄──ack── file removed
+//
+// A message crosses the bridge exactly once in each direction, wherever a SIGKILL hits the bridge.
+//
+// # Folder to broker
+//
+// Every message of the folder has a key, a UUID. The send carries the key as its request id and, as
+// "bridge:KEY", as its correlation id. Before each send, the bridge looks the correlation id up. The
+// lookup finds an earlier send for as long as the broker keeps the message (at least 72 h after its
+// end), and the request id closes the gap while an earlier call is still in progress.
+//
+//   - A file that is a message and is then removed (maildir): the bridge first renames it to
+//     sending/AGENT/KEY-NAME. The rename is the commitment: the writer may use the name again at
+//     once, two equal files are two messages, and a repetition after a crash has the same key. The
+//     bridge removes the file after the send.
+//   - A line of a file that only grows (jsonl): the key is a hash of the line, its file and its
+//     MessageId, or its offset if it has none. The position (offset and number of the line) is kept
+//     in the session's state, and moves after the send.
+//
+// The bridge sends the files of one sender in order of their names, and the lines of a file in
+// order. A file that is not complete yet delays the later ones of its sender, up to --settle.
+//
+// # Broker to folder
+//
+// The bridge reads each agent's mailbox with Receive, which leaves every delivery unfinished. It
+// takes messages sent to one agent of a role with ClaimMessages.
+//
+//   - A file per message (maildir): the bridge writes .bridge/inbox/AGENT/NAME and syncs it, adds an
+//     entry AGENT/MESSAGE-ID to its ledger in the session's state, and renames the file to the
+//     inbox. The entry is the commitment. After a crash, the bridge renames a file that has an entry
+//     and removes a file that has none: the broker delivers that message again. An entry whose file
+//     is in neither place belongs to a message that the agent has removed, also while no bridge ran:
+//     the bridge acknowledges the message and then deletes the entry.
+//   - A line per message (jsonl): the file itself is the ledger. Each line that the bridge appends
+//     names its message, and the bridge reads the names at its start. It acknowledges a message
+//     after the line is complete. If a crash leaves the beginning of such a line, the bridge
+//     appends the rest of it.
+//
+// # Session and folder
+//
+// The state of the bridge is in the namespace "bridge", below the id of the folder, which is in
+// DIR/.bridge/id. A lock on DIR/.bridge/lock refuses a second bridge on the folder. All paths are
+// opened below DIR, so that no symbolic link leads out of it.
+package bridge

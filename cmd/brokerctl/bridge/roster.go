@@ -1,0 +1,169 @@
+package bridge
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"brokerd/client"
+	pb "brokerd/gen/brokerd/v1"
+)
+
+// Labels of an agent that has joined through a bridge.
+const (
+	viaLabel    = "via"
+	viaBridge   = "bridge"
+	folderLabel = "bridge" // the id of the folder
+)
+
+// lease is how long an agent remains registered without a bridge.
+const lease = 24 * time.Hour
+
+// agentName is the form of an agent's name.
+var agentName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$`)
+
+// instance is the end of a name that tells the agents of one role apart.
+var instance = regexp.MustCompile(`[-_.]?[0-9]+$`)
+
+// A roster registers the agents of the folder. It never registers an agent that another client has
+// registered. It is safe for concurrent use.
+type roster struct {
+	b *bridge
+
+	mu    sync.Mutex           // guards the fields below; held during calls, so that an agent is registered once
+	known map[string]*pb.Agent // the registry at the last refresh, and later registrations
+	mine  map[string]int64     // incarnations that this run has registered
+}
+
+func newRoster(b *bridge) *roster {
+	return &roster{b: b, known: map[string]*pb.Agent{}, mine: map[string]int64{}}
+}
+
+// refresh reads the registry.
+func (r *roster) refresh(ctx context.Context) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	known := map[string]*pb.Agent{}
+	for token := ""; ; {
+		page, err := r.b.broker.Agents().ListAgents(ctx, &pb.ListAgentsRequest{PageSize: 1000, PageToken: token})
+		if err != nil {
+			return fmt.Errorf("list the agents: %w", err)
+		}
+		for _, a := range page.GetAgents() {
+			known[a.GetName()] = a
+		}
+		if token = page.GetNextPageToken(); token == "" {
+			r.known = known
+			return nil
+		}
+	}
+}
+
+// joined returns the agents that have joined through the folder, in this run or an earlier one.
+func (r *roster) joined() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var names []string
+	for name, a := range r.known {
+		if r.ours(a) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// ours reports whether an agent belongs to the folder.
+func (r *roster) ours(a *pb.Agent) bool {
+	return a.GetLabels()[viaLabel] == viaBridge && a.GetLabels()[folderLabel] == r.b.id
+}
+
+// join registers an agent of the folder unless this run has done so, and returns its incarnation.
+// It returns 0 for an agent that another client has registered: only that client speaks for it,
+// until it deregisters. A refusal says that the name cannot be that of an agent.
+func (r *roster) join(ctx context.Context, name string) (int64, error) {
+	if !agentName.MatchString(name) {
+		return 0, refusal(fmt.Sprintf("%q cannot be the name of an agent: "+
+			"1 to 128 letters, digits, '.', '_', ':' or '-', beginning with a letter or digit", name))
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if a := r.known[name]; a != nil && !r.free(a) {
+		return 0, nil
+	} else if a != nil && r.mine[name] == a.GetIncarnation() {
+		return a.GetIncarnation(), nil
+	}
+	as := r.b.broker.As(name)
+	found, err := r.b.broker.Agents().GetAgent(ctx, &pb.GetAgentRequest{Name: name})
+	if err != nil && status.Code(err) != codes.NotFound {
+		return 0, err
+	}
+	if err == nil {
+		if r.known[name] = found.GetAgent(); !r.free(found.GetAgent()) {
+			r.b.Log(fmt.Sprintf("another client has registered %s: the bridge does not deliver its mail to the folder", name))
+			return 0, nil
+		}
+	}
+	out, err := as.Agents().RegisterAgent(ctx, &pb.RegisterAgentRequest{
+		Role: role(name), Lease: durationpb.New(lease),
+		Labels: map[string]string{viaLabel: viaBridge, folderLabel: r.b.id},
+	})
+	if err != nil {
+		return 0, err
+	}
+	r.known[name], r.mine[name] = out.GetAgent(), out.GetAgent().GetIncarnation()
+	r.b.Log(fmt.Sprintf("%s joined the session", name))
+	return r.mine[name], nil
+}
+
+// free reports whether the bridge may register an agent that is registered: it has joined through
+// this folder, or through another one whose bridge has not run for the time of the lease.
+func (r *roster) free(a *pb.Agent) bool {
+	return r.ours(a) || a.GetLabels()[viaLabel] == viaBridge && a.GetHealth() == pb.Health_HEALTH_FAILED
+}
+
+// role returns the role of an agent by its name: builder for builder, builder-2 and builder_02.
+func role(name string) string {
+	if short := instance.ReplaceAllString(name, ""); short != "" {
+		return short
+	}
+	return name
+}
+
+// A refusal says why the broker or the bridge will never accept a file as a message.
+type refusal string
+
+// Error returns the reason.
+func (r refusal) Error() string { return string(r) }
+
+// refused turns an error that a repetition cannot heal into a refusal.
+func refused(err error) error {
+	switch status.Code(err) {
+	case codes.InvalidArgument, codes.NotFound, codes.PermissionDenied, codes.OutOfRange:
+	case codes.ResourceExhausted:
+		if client.RetryDelay(err) > 0 || strings.HasPrefix(client.Reason(err), "DISK") {
+			return err
+		}
+	default:
+		return err
+	}
+	if final(err) {
+		return err
+	}
+	return refusal(status.Convert(err).Message())
+}
+
+// final reports whether the bridge cannot work with the broker at all.
+func final(err error) bool {
+	switch client.Reason(err) {
+	case "SESSION_NOT_FOUND", "SESSION_CLOSED", "OPERATOR_ONLY":
+		return true
+	}
+	return status.Code(err) == codes.Unauthenticated
+}

@@ -1,0 +1,160 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"brokerd/client"
+	pb "brokerd/gen/brokerd/v1"
+)
+
+// callTimeout bounds one call. A send waits inside its call for the sender's rate.
+const callTimeout = 15 * time.Second
+
+// correlation returns the correlation id of the message with a key.
+func correlation(key uuid.UUID) string { return "bridge:" + key.String() }
+
+// keyOf returns the key that a message of a bridge has; "" for other messages.
+func keyOf(m *pb.Message) string {
+	key, found := strings.CutPrefix(m.GetCorrelationId(), "bridge:")
+	if !found {
+		return ""
+	}
+	return key
+}
+
+// send sends a message once, whatever number of times it is called with the same key. The result is
+// nil once the message is sent, a refusal if the broker will never accept it, and another error if
+// the caller should try again.
+func (b *bridge) send(ctx context.Context, key uuid.UUID, sender string, m *pb.Message) error {
+	incarnation, err := b.roster.join(ctx, sender)
+	if err != nil {
+		return refused(err)
+	}
+	if incarnation == 0 {
+		return refusal(fmt.Sprintf("another client has registered %s, and only that client sends in its name", sender))
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	m.CorrelationId = correlation(key)
+	earlier, err := b.broker.Messages().ListMessages(ctx, &pb.ListMessagesRequest{Box: pb.MessageBox_MESSAGE_BOX_ALL, PageSize: 1,
+		Filter: &pb.MessageFilter{CorrelationId: m.CorrelationId, Senders: []string{sender}}})
+	if err != nil || len(earlier.GetItems()) > 0 {
+		return err
+	}
+	if err := b.answer(ctx, sender, m); err != nil {
+		return err
+	}
+	out, err := b.broker.As(sender).AtIncarnation(incarnation).Messages().SendMessages(ctx,
+		&pb.SendMessagesRequest{RequestId: key.String(), Messages: []*pb.Message{m}})
+	if client.Reason(err) == "REQUEST_ID_REUSED" { // sent before, with another message to answer
+		return nil
+	}
+	if err != nil {
+		return refused(err)
+	}
+	return mailboxFull(out.GetResults()[0])
+}
+
+// mailboxFull is a refusal if no recipient has got the message because their mailboxes are full.
+func mailboxFull(sent *pb.SendResult) error {
+	var full []string
+	for _, r := range sent.GetRecipients() {
+		if r.GetOutcome() != pb.RecipientOutcome_RECIPIENT_OUTCOME_REFUSED {
+			return nil
+		}
+		full = append(full, r.GetMailbox())
+	}
+	if len(full) == 0 {
+		return nil
+	}
+	return refusal("the mailboxes of all recipients are full: " + strings.Join(full, ", "))
+}
+
+// answer finds the message that m answers by its thread: the message with the thread's name as its
+// id, else the newest one in the thread from the recipient to the sender.
+func (b *bridge) answer(ctx context.Context, sender string, m *pb.Message) error {
+	if m.GetThreadId() == "" || m.GetInReplyTo() != "" {
+		return nil
+	}
+	if _, err := uuid.Parse(m.GetThreadId()); err == nil {
+		_, err := b.broker.Messages().GetMessage(ctx, &pb.GetMessageRequest{Id: m.GetThreadId()})
+		if err == nil {
+			m.InReplyTo, m.ThreadId = m.GetThreadId(), ""
+			return nil
+		}
+		if status.Code(err) != codes.NotFound {
+			return err
+		}
+	}
+	to := m.GetTarget().GetAgent()
+	if to == "" {
+		return nil
+	}
+	thread, err := b.broker.Messages().ListMessages(ctx, &pb.ListMessagesRequest{Box: pb.MessageBox_MESSAGE_BOX_ALL, PageSize: 1,
+		NewestFirst: true, Filter: &pb.MessageFilter{ThreadId: m.GetThreadId(), Senders: []string{to}}})
+	if err != nil {
+		return err
+	}
+	for _, item := range thread.GetItems() {
+		if question := item.GetMessage(); question.GetTarget().GetAgent() == sender {
+			m.InReplyTo = question.GetId()
+		}
+	}
+	return nil
+}
+
+// event adds an event to the log, once for each key.
+func (b *bridge) event(ctx context.Context, key uuid.UUID, kind, summary string) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	_, err := b.broker.Events().PublishEvent(ctx, &pb.PublishEventRequest{RequestId: key.String(), Type: "bridge." + kind,
+		Severity: pb.Severity_SEVERITY_WARNING, Summary: oneLine(summary, 512)})
+	if client.Reason(err) == "REQUEST_ID_REUSED" {
+		return nil
+	}
+	return err
+}
+
+// acknowledge finishes messages of an agent. A message that has ended in another way is finished too.
+func (b *bridge) acknowledge(ctx context.Context, agent string, ids ...string) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	as := b.broker.As(agent).Messages()
+	for len(ids) > 0 {
+		n := min(len(ids), 500)
+		_, err := as.AckMessages(ctx, &pb.AckMessagesRequest{Ids: ids[:n]})
+		if ended(err) && n > 1 {
+			for _, id := range ids[:n] {
+				if err = b.acknowledge(ctx, agent, id); err != nil {
+					break
+				}
+			}
+		}
+		if err != nil && !ended(err) {
+			return err
+		}
+		ids = ids[n:]
+	}
+	return nil
+}
+
+// ended reports whether an ack was refused because the delivery has already reached its end.
+func ended(err error) bool {
+	code := status.Code(err)
+	return code == codes.NotFound && client.Reason(err) == "MESSAGE_NOT_FOUND" ||
+		code == codes.FailedPrecondition && (client.Reason(err) == "FINISHED" || client.Reason(err) == "CLAIM_LOST")
+}
+
+// isRefusal returns the reason of a refusal.
+func isRefusal(err error) (string, bool) {
+	var r refusal
+	return string(r), errors.As(err, &r)
+}
