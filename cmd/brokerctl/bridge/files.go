@@ -168,6 +168,7 @@ func (b *bridge) rejectCopy(ctx context.Context, content []byte, name, place, re
 
 // complain writes the reason beside a rejected file and publishes the event.
 func (b *bridge) complain(ctx context.Context, target, place, reason string) error {
+	reason = strings.ReplaceAll(reason, "\n", "; ") // of joined errors
 	b.Log(fmt.Sprintf("rejects %s: %s", place, reason))
 	text := fmt.Sprintf("%s: %s\n", place, reason)
 	if err := writeNew(b.root, target+".error.tmp", []byte(text)); err != nil {

@@ -43,6 +43,7 @@ type kind struct {
 // kinds returns the table of formats.
 func kinds() []kind {
 	return []kind{
+		{name: "jsonl", root: teamFolder, make: newJSONL},
 		{name: "maildir", root: func(dir string) (string, error) { return dir, nil }, make: newMaildir},
 	}
 }

@@ -117,7 +117,7 @@ func (p *maildirPart) read(data []byte) (sender string, m *pb.Message, err error
 	}
 	err = errors.Join(f.take("id", &id), f.take("from", &from), f.take("to", &to), f.take("timestamp", &timestamp),
 		f.take("subject", &m.Subject), f.take("body", &m.Body), f.take("requires_response", &m.RequiresResponse),
-		f.take("thread_id", &m.ThreadId), f.take("labels", &labels), f.take("priority", &priority))
+		f.take("thread_id", &m.ThreadId), f.take("in_reply_to", &m.InReplyTo), f.take("labels", &labels), f.take("priority", &priority))
 	if err != nil {
 		return "", nil, err
 	}
@@ -179,7 +179,6 @@ func exactly(raw json.RawMessage, into any) bool {
 // maildirText writes a message as a file of an inbox.
 func maildirText(m *pb.Message, agent string) ([]byte, error) {
 	labels, f, payload := kept(m)
-	delete(labels, viaLabel)
 	out := fields{}
 	out.set("id", m.GetId())
 	out.set("timestamp", m.GetCreatedAt().AsTime().Format(time.RFC3339Nano))

@@ -40,13 +40,20 @@ func newTeam(t *testing.T, format string) *team {
 }
 
 // start runs a bridge in this process until the test ends or the returned function is called. The
-// function returns what the bridge has logged.
+// function returns what the bridge has logged. start returns when the bridge has taken the folder over.
 func (d *team) start(change ...func(*bridge.Options)) (stop func() string) {
 	d.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	var log strings.Builder
 	ended := make(chan error, 1)
-	go func() { ended <- d.run(ctx, func(line string) { log.WriteString(line + "\n") }, change...) }()
+	ready := make(chan struct{})
+	go func() {
+		ended <- d.run(ctx, func(line string) {
+			if log.WriteString(line + "\n"); strings.HasPrefix(line, "synchronises ") {
+				close(ready)
+			}
+		}, change...)
+	}()
 	stopped := false
 	stop = func() string {
 		if !stopped {
@@ -63,6 +70,12 @@ func (d *team) start(change ...func(*bridge.Options)) (stop func() string) {
 			d.t.Logf("the bridge logged:\n%s", text)
 		}
 	})
+	select {
+	case <-ready:
+	case err := <-ended:
+		stopped = true
+		d.t.Fatalf("the bridge did not start: %v", err)
+	}
 	return stop
 }
 
@@ -275,4 +288,33 @@ func (d *team) awaitEvents(what string, wanted func(context.Context) bool) {
 			d.t.Fatalf("%s: did not happen: %v", what, err)
 		}
 	}
+}
+
+// awaitSent waits until an agent has sent a number of messages, and wants no more than that.
+func (d *team) awaitSent(agent string, count int) {
+	d.t.Helper()
+	d.awaitEvents(agent+" has sent its messages", func(ctx context.Context) bool {
+		out, err := messages(d.broker.Conn(agent)).ListMessages(ctx, &pb.ListMessagesRequest{Box: pb.MessageBox_MESSAGE_BOX_SENT})
+		if err != nil {
+			d.t.Fatal(err)
+		}
+		if len(out.GetItems()) > count {
+			d.t.Fatalf("%s has sent %d messages, not %d", agent, len(out.GetItems()), count)
+		}
+		return len(out.GetItems()) == count
+	})
+}
+
+// artifacts returns the names of the session's artifacts.
+func (d *team) artifacts() []string {
+	d.t.Helper()
+	out, err := pb.NewArtifactServiceClient(d.broker.Operator()).ListArtifacts(d.t.Context(), &pb.ListArtifactsRequest{})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	var names []string
+	for _, a := range out.GetArtifacts() {
+		names = append(names, a.GetName())
+	}
+	return names
 }

@@ -101,11 +101,8 @@ func (o *outbox) sendFile(ctx context.Context, name string, read reader) error {
 	if err == nil {
 		err = o.b.send(ctx, key, sender, m)
 	}
-	if reason, ok := isRefusal(err); ok || errors.Is(err, errIncomplete) {
-		if !ok {
-			reason = err.Error()
-		}
-		return o.b.reject(ctx, name, path.Join(o.dir, earlier), reason)
+	if rejected(err) {
+		return o.b.reject(ctx, name, path.Join(o.dir, earlier), err.Error())
 	}
 	if err != nil {
 		return err

@@ -79,6 +79,13 @@ func (r *roster) joined() []string {
 	return names
 }
 
+// owns reports whether an agent has joined through the folder.
+func (r *roster) owns(name string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.ours(r.known[name])
+}
+
 // ours reports whether an agent belongs to the folder.
 func (r *roster) ours(a *pb.Agent) bool {
 	return a.GetLabels()[viaLabel] == viaBridge && a.GetLabels()[folderLabel] == r.b.id

@@ -78,21 +78,33 @@ func mailboxFull(sent *pb.SendResult) error {
 	return refusal("the mailboxes of all recipients are full: " + strings.Join(full, ", "))
 }
 
-// answer finds the message that m answers by its thread: the message with the thread's name as its
-// id, else the newest one in the thread from the recipient to the sender.
+// answer finds the message that m answers, unless m names it: the message with the thread's name as
+// its id, else the newest one in the thread from the recipient to the sender. An answer to a message
+// that the broker does not know is an ordinary message, and the name that it has becomes a label.
 func (b *bridge) answer(ctx context.Context, sender string, m *pb.Message) error {
-	if m.GetThreadId() == "" || m.GetInReplyTo() != "" {
-		return nil
-	}
-	if _, err := uuid.Parse(m.GetThreadId()); err == nil {
-		_, err := b.broker.Messages().GetMessage(ctx, &pb.GetMessageRequest{Id: m.GetThreadId()})
+	for _, id := range []string{m.GetInReplyTo(), m.GetThreadId()} {
+		if _, err := uuid.Parse(id); err != nil {
+			continue
+		}
+		_, err := b.broker.Messages().GetMessage(ctx, &pb.GetMessageRequest{Id: id})
 		if err == nil {
-			m.InReplyTo, m.ThreadId = m.GetThreadId(), ""
+			if m.InReplyTo = id; m.ThreadId == id {
+				m.ThreadId = "" // the broker takes the thread of the message
+			}
 			return nil
 		}
 		if status.Code(err) != codes.NotFound {
 			return err
 		}
+	}
+	if id := m.GetInReplyTo(); id != "" {
+		m.InReplyTo = ""
+		if fits(m.Labels, "in_reply_to", id) {
+			m.Labels["in_reply_to"] = id
+		}
+	}
+	if m.GetThreadId() == "" {
+		return nil
 	}
 	to := m.GetTarget().GetAgent()
 	if to == "" {
@@ -153,8 +165,8 @@ func ended(err error) bool {
 		code == codes.FailedPrecondition && (client.Reason(err) == "FINISHED" || client.Reason(err) == "CLAIM_LOST")
 }
 
-// isRefusal returns the reason of a refusal.
-func isRefusal(err error) (string, bool) {
+// rejected reports whether an error says that a file or line will never be a message.
+func rejected(err error) bool {
 	var r refusal
-	return string(r), errors.As(err, &r)
+	return errors.As(err, &r) || errors.Is(err, errIncomplete)
 }

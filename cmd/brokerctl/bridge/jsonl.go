@@ -1,0 +1,350 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"time"
+
+	pb "brokerd/gen/brokerd/v1"
+)
+
+const (
+	mailboxDir = "mailbox"
+	mailboxExt = ".jsonl"
+)
+
+// jsonl is the format jsonl: one file per agent, to which every sender appends lines.
+type jsonl struct{ b *bridge }
+
+func newJSONL(b *bridge) format { return &jsonl{b} }
+
+// teamFolder returns the folder that has mailbox/: dir, or the only folder in it that has one.
+func teamFolder(dir string) (string, error) {
+	if _, err := os.Stat(filepath.Join(dir, mailboxDir)); err == nil {
+		return dir, nil
+	}
+	teams, err := filepath.Glob(filepath.Join(dir, "*", mailboxDir))
+	switch {
+	case err != nil || len(teams) == 0:
+		return dir, err
+	case len(teams) > 1:
+		return "", fmt.Errorf("%s has the teams %s: name the folder of one", dir, strings.Join(teams, ", "))
+	}
+	return filepath.Dir(teams[0]), nil
+}
+
+// prepare notes, at the first start, where the history of each file ends, and keeps it as an artifact.
+func (f *jsonl) prepare(ctx context.Context) error {
+	if err := f.b.root.MkdirAll(mailboxDir, 0o755); err != nil {
+		return err
+	}
+	marker := f.b.id + "/history"
+	before, err := f.b.states(ctx, f.b.id+"/")
+	if err != nil {
+		return err
+	}
+	if _, known := before[marker]; known {
+		return nil
+	}
+	var changes []*pb.StateChange
+	names, err := f.agents()
+	for _, name := range names {
+		if _, known := before[positionKey(f.b.id, name)]; known || f.b.SendHistory || !agentName.MatchString(name) {
+			continue
+		}
+		at, err := f.history(ctx, name)
+		if err != nil {
+			return fmt.Errorf("read the history of %s: %w", name, err)
+		}
+		changes = append(changes, putChange(positionKey(f.b.id, name), at.String()))
+		if len(changes) == 500 {
+			if err := f.b.transact(ctx, changes); err != nil {
+				return err
+			}
+			changes = nil
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return f.b.transact(ctx, append(changes, putChange(marker, f.b.Format)))
+}
+
+// history keeps the complete lines of a file as an artifact and returns the position after them.
+func (f *jsonl) history(ctx context.Context, agent string) (position, error) {
+	file, err := f.b.root.Open(mailboxFile(agent))
+	if err != nil {
+		return position{}, err
+	}
+	defer file.Close() //nolint:errcheck // it is only read
+	var at position
+	err = eachLine(file, at, func(_ []byte, next position) error { at = next; return nil })
+	if err != nil || at.offset == 0 {
+		return at, err
+	}
+	header := &pb.ArtifactHeader{Name: "bridge/" + f.b.id + "/" + mailboxFile(agent), MediaType: "application/jsonl",
+		Description: fmt.Sprintf("what the mailbox of %s had before the bridge", agent)}
+	if _, err := f.b.broker.UploadArtifact(ctx, header, io.NewSectionReader(file, 0, at.offset), nil); err != nil {
+		return position{}, err
+	}
+	f.b.Log(fmt.Sprintf("%s: %d lines are history", mailboxFile(agent), at.line))
+	return at, nil
+}
+
+func (f *jsonl) agents() ([]string, error) {
+	names, err := f.b.list(mailboxDir)
+	var agents []string
+	for _, name := range names {
+		agent, ok := strings.CutSuffix(name, mailboxExt)
+		info, err := f.b.root.Lstat(path.Join(mailboxDir, name))
+		if ok && err == nil && info.Mode().IsRegular() {
+			agents = append(agents, agent)
+		}
+	}
+	return agents, err
+}
+
+func (f *jsonl) dirs() ([]string, error) { return []string{mailboxDir}, nil }
+
+func (f *jsonl) part(agent string, _ bool) part {
+	if agent == "" {
+		return nil
+	}
+	return &mailbox{b: f.b, agent: agent, file: mailboxFile(agent), seen: map[string]bool{}}
+}
+
+func mailboxFile(agent string) string { return path.Join(mailboxDir, agent+mailboxExt) }
+
+// A mailbox is the file of an agent. The bridge sends the lines that it has not written, and appends
+// the agent's mail.
+type mailbox struct {
+	b       *bridge
+	agent   string
+	file    string
+	sent    position        // the lines before it have been sent, rejected or skipped
+	scanned position        // the lines before it are in seen
+	seen    map[string]bool // ids of the messages that the bridge has written, keys of the other lines
+	waiting []waitingCopy   // broadcasts of the folder
+}
+
+// A waitingCopy is a message to everyone from a sender of the folder. A sender that appends it to
+// every mailbox may be about to append it to this one.
+type waitingCopy struct {
+	message *pb.Message
+	until   time.Time
+}
+
+func (p *mailbox) open(ctx context.Context) error {
+	found, err := p.b.states(ctx, positionKey(p.b.id, p.agent))
+	if err != nil {
+		return err
+	}
+	if p.sent, err = parsePosition(found[positionKey(p.b.id, p.agent)]); err != nil {
+		return err
+	}
+	p.scanned, p.waiting = position{}, nil
+	file, err := p.b.root.Open(p.file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer file.Close() //nolint:errcheck // it is only read
+	return p.scan(file)
+}
+
+// scan adds the complete lines that follow scanned to seen.
+func (p *mailbox) scan(file *os.File) error {
+	return eachLine(file, p.scanned, func(text []byte, next position) error {
+		if l, err := parseLine(text); err == nil {
+			p.seen[l.identity(p.agent, p.scanned, text)] = true
+		}
+		p.scanned = next
+		return nil
+	})
+}
+
+func (p *mailbox) collect(ctx context.Context) (bool, error) {
+	file, err := p.b.root.Open(p.file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer file.Close() //nolint:errcheck // it is only read
+	info, err := file.Stat()
+	if err != nil {
+		return false, err
+	}
+	if info.Size() < p.sent.offset { // its readers have emptied or replaced it
+		p.b.Log(fmt.Sprintf("%s has become shorter; the bridge reads it from its start", p.file))
+		p.sent, p.scanned = position{}, position{}
+	}
+	before, lines := p.sent, 0
+	err = eachLine(file, p.sent, func(text []byte, next position) error {
+		if lines == batch {
+			return io.EOF
+		}
+		lines++
+		if err := p.sendLine(ctx, text); err != nil {
+			return err
+		}
+		p.sent = next
+		return nil
+	})
+	if p.sent != before {
+		err2 := p.b.transact(ctx, []*pb.StateChange{putChange(positionKey(p.b.id, p.agent), p.sent.String())})
+		err = errors.Join(err, err2)
+	}
+	if err == nil && p.sent.offset < info.Size() && lines < batch {
+		err = p.terminate(info)
+	}
+	if err == nil && len(p.waiting) > 0 {
+		err = p.deliverWaiting(ctx)
+	}
+	return lines == batch, err
+}
+
+// sendLine sends a line, unless the bridge has written it. A line that is not a message is rejected.
+func (p *mailbox) sendLine(ctx context.Context, text []byte) error {
+	if len(strings.TrimSpace(string(text))) == 0 {
+		return nil
+	}
+	l, err := parseLine(text)
+	if err == nil && l.fromBridge() {
+		return nil
+	}
+	if err == nil {
+		err = p.b.send(ctx, l.key(p.agent, p.sent, text), l.from, l.message)
+	}
+	if !rejected(err) {
+		return err
+	}
+	number := p.sent.line + 1
+	return p.b.rejectCopy(ctx, append(text, '\n'), fmt.Sprintf("%s-%s-line-%d", mailboxDir, p.agent+mailboxExt, number),
+		fmt.Sprintf("%s, line %d", p.file, number), err.Error())
+}
+
+// terminate ends the last line, which has no line feed, when its writer has not continued it for a
+// while. Another writer would otherwise append to it.
+func (p *mailbox) terminate(info fs.FileInfo) error {
+	if time.Since(info.ModTime()) < p.b.Settle {
+		return nil
+	}
+	return p.locked(func(file *os.File) error {
+		if now, err := file.Stat(); err != nil || now.Size() != info.Size() {
+			return err
+		}
+		_, err := file.Write([]byte{'\n'})
+		return err
+	})
+}
+
+func (p *mailbox) deliver(ctx context.Context, messages []*pb.Message) error {
+	return p.locked(func(file *os.File) error {
+		if err := p.scan(file); err != nil {
+			return err
+		}
+		var now []*pb.Message
+		for _, m := range messages {
+			if keyOf(m) != "" && !p.has(m) && m.GetTarget().GetAgent() == "" && p.b.roster.owns(m.GetSender()) {
+				p.waiting = append(p.waiting, waitingCopy{m, time.Now().Add(p.b.Settle)})
+				continue
+			}
+			now = append(now, m)
+		}
+		return p.write(ctx, file, now)
+	})
+}
+
+// deliverWaiting writes the broadcasts that their sender has not written itself.
+func (p *mailbox) deliverWaiting(ctx context.Context) error {
+	return p.locked(func(file *os.File) error {
+		if err := p.scan(file); err != nil {
+			return err
+		}
+		var now []*pb.Message
+		var later []waitingCopy
+		for _, w := range p.waiting {
+			if p.has(w.message) || time.Now().After(w.until) {
+				now = append(now, w.message)
+			} else {
+				later = append(later, w)
+			}
+		}
+		if err := p.write(ctx, file, now); err != nil {
+			return err
+		}
+		p.waiting = later
+		return nil
+	})
+}
+
+// has reports whether the file has a message.
+func (p *mailbox) has(m *pb.Message) bool {
+	return p.seen[m.GetId()] || p.seen[keyOf(m)]
+}
+
+// write appends the messages that the file does not have, and acknowledges all. The file is locked,
+// and scan has read its complete lines.
+func (p *mailbox) write(ctx context.Context, file *os.File, messages []*pb.Message) error {
+	if len(messages) == 0 {
+		return nil
+	}
+	tail, err := io.ReadAll(io.NewSectionReader(file, p.scanned.offset, maxFile))
+	if err != nil {
+		return err
+	}
+	var text []byte
+	var ids []string
+	for _, m := range messages {
+		ids = append(ids, m.GetId())
+		if p.has(m) {
+			continue
+		}
+		p.seen[m.GetId()] = true
+		line, err := lineOf(m)
+		if err != nil {
+			return err
+		}
+		text = append(text, line...)
+	}
+	if len(text) > 0 {
+		switch {
+		case strings.HasPrefix(string(text), string(tail)): // an earlier run was killed while it wrote this line
+			text = text[len(tail):]
+		case len(tail) > 0:
+			text = append([]byte{'\n'}, text...)
+		}
+		_, err := file.Write(text)
+		if err = errors.Join(err, file.Sync()); err != nil {
+			for _, id := range ids { // scan finds those that are complete
+				delete(p.seen, id)
+			}
+			return err
+		}
+	}
+	return p.b.acknowledge(ctx, p.agent, ids...)
+}
+
+// locked opens the file for appending and locks it as writers do.
+func (p *mailbox) locked(fn func(*os.File) error) error {
+	file, err := p.b.root.OpenFile(p.file, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o644)
+	if err != nil {
+		return err
+	}
+	defer file.Close() //nolint:errcheck // closing releases the lock; write has synced
+	if err := lockFile(file); err != nil {
+		return err
+	}
+	return fn(file)
+}

@@ -1,0 +1,185 @@
+package bridge_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"brokerd/cmd/brokerctl/bridge"
+	pb "brokerd/gen/brokerd/v1"
+)
+
+// appendLine appends to a mailbox under its lock, as a script does with flock.
+func (d *team) appendLine(agent, text string) {
+	d.t.Helper()
+	path := filepath.Join(d.dir, "mailbox", agent+".jsonl")
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		d.t.Fatal(err)
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer f.Close()
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
+		d.t.Fatal(err)
+	}
+	if _, err := f.WriteString(text); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// awaitLines waits until a mailbox has a number of complete lines.
+func (d *team) awaitLines(agent string, count int) []string {
+	d.t.Helper()
+	lines := func() []string {
+		data, _ := os.ReadFile(filepath.Join(d.dir, "mailbox", agent+".jsonl"))
+		all := strings.SplitAfter(string(data), "\n")
+		return all[:len(all)-1]
+	}
+	d.await("mailbox", fmt.Sprintf("line %d of %s", count, agent), func() bool { return len(lines()) >= count })
+	all := lines()
+	if len(all) != count {
+		d.t.Fatalf("%s has %d lines, not %d:\n%s", agent, len(all), count, strings.Join(all, ""))
+	}
+	return all
+}
+
+func TestJSONL_LineIsSentAndMailIsAppended(t *testing.T) {
+	d := newTeam(t, "jsonl")
+	lead := d.broker.Registered("lead", "lead")
+	d.start()
+	d.appendLine("lead", `{"MessageId":"m1","FromAgentId":"scout-1","ToAgentId":"lead","Type":"TaskComplete","Content":"done",`+
+		`"Metadata":{"branch":"b1","priority":"high"},"Timestamp":"2026-01-01T00:00:00Z","Score":[1,2]}`+"\n")
+	m := d.claim(lead, 1)[0]
+	got := []any{m.GetSender(), m.GetType(), m.GetBody(), m.GetThreadId(), m.GetPriority(), m.GetLabels()}
+	want := []any{"scout-1", "task_complete", "done", "m1", int32(7), map[string]string{
+		"branch": "b1", "original_id": "m1", "original_timestamp": "2026-01-01T00:00:00Z", "file.Type": `"TaskComplete"`, "file.Score": "[1,2]"}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	answer := toAgent("scout-1", "thanks")
+	answer.InReplyTo, answer.Labels = m.GetId(), map[string]string{"mood": "good", "file.Score": "7"}
+	sent := d.send(lead, answer)
+	o := object(t, d.awaitLines("scout-1", 1)[0])
+	if o["MessageId"] != sent.GetId() || o["FromAgentId"] != "lead" || o["ToAgentId"] != "scout-1" || o["Content"] != "thanks" || o["Score"] != 7.0 {
+		t.Errorf("the line is %v", o)
+	}
+	if metadata := o["Metadata"].(map[string]any); metadata["mood"] != "good" || metadata["thread_id"] != "m1" {
+		t.Errorf("the metadata are %v", metadata)
+	}
+	d.awaitState(sent.GetId(), pb.DeliveryState_DELIVERY_STATE_ACKED)
+}
+
+func TestJSONL_LineInTheRecipientsOwnMailboxIsNotAppendedAgain(t *testing.T) {
+	d := newTeam(t, "jsonl")
+	d.start()
+	d.appendLine("b", `{"MessageId":"1","FromAgentId":"a","ToAgentId":"b","Content":"hello"}`+"\n")
+	d.awaitAgent("a")
+	d.awaitSent("a", 1)
+	d.awaitEmpty("b")
+	d.awaitLines("b", 1)
+}
+
+func TestJSONL_BroadcastIsOneSendAndReachesMailboxesWithoutACopy(t *testing.T) {
+	d := newTeam(t, "jsonl")
+	lead := d.broker.Registered("lead", "lead")
+	for _, name := range []string{"b", "c", "late"} {
+		d.appendLine(name, "")
+	}
+	d.start()
+	for _, name := range []string{"b", "c", "late"} {
+		d.awaitAgent(name)
+	}
+	const line = `{"MessageId":"1","FromAgentId":"a","ToAgentId":"*","Content":"to all"}` + "\n"
+	d.appendLine("b", line)
+	d.appendLine("c", line)
+	d.claim(lead, 1)
+	if got := object(t, d.awaitLines("late", 1)[0]); got["Content"] != "to all" || got["FromAgentId"] != "a" {
+		t.Errorf("the line is %v", got)
+	}
+	for _, name := range []string{"b", "c", "late"} {
+		d.awaitEmpty(name)
+		d.awaitLines(name, 1)
+	}
+	d.awaitSent("a", 1)
+}
+
+func TestJSONL_HistoryIsKeptAndNotSent(t *testing.T) {
+	d := newTeam(t, "jsonl")
+	lead := d.broker.Registered("lead", "lead")
+	old := `{"MessageId":"1","FromAgentId":"a","ToAgentId":"lead","Content":"old"}` + "\n"
+	d.appendLine("lead", old)
+	d.start()
+	d.awaitEvents("the history is an artifact", func(context.Context) bool { return len(d.artifacts()) == 1 })
+	d.appendLine("lead", strings.Replace(old, `"1"`, `"2"`, 1))
+	if m := d.claim(lead, 1)[0]; m.GetLabels()["original_id"] != "2" {
+		t.Errorf("the message %v was sent", m)
+	}
+}
+
+func TestJSONL_HistoryIsSentOnRequest(t *testing.T) {
+	d := newTeam(t, "jsonl")
+	lead := d.broker.Registered("lead", "lead")
+	d.appendLine("lead", `{"MessageId":"1","FromAgentId":"a","ToAgentId":"lead","Content":"old"}`+"\n")
+	d.start(func(o *bridge.Options) { o.SendHistory = true })
+	d.claim(lead, 1)
+}
+
+func TestJSONL_TornLineIsSeparated(t *testing.T) {
+	d := newTeam(t, "jsonl")
+	lead := d.broker.Registered("lead", "lead")
+	d.appendLine("scout", "")
+	d.start()
+	d.awaitAgent("scout")
+	d.appendLine("scout", `{"MessageId":"1","FromAge`) // its writer was killed
+	d.send(lead, toAgent("scout", "hello"))
+	lines := d.awaitLines("scout", 2)
+	if got := object(t, lines[1]); got["Content"] != "hello" {
+		t.Errorf("the second line is %v", got)
+	}
+	d.awaitFiles("rejected", 2)
+	if text := d.text("rejected/mailbox-scout.jsonl-line-1.error"); !strings.Contains(text, "not complete") {
+		t.Errorf("the reason is %q", text)
+	}
+}
+
+func TestJSONL_CompleteLineWithoutLineFeedIsSent(t *testing.T) {
+	d := newTeam(t, "jsonl")
+	lead := d.broker.Registered("lead", "lead")
+	d.start()
+	d.appendLine("lead", `{"MessageId":"1","FromAgentId":"a","ToAgentId":"lead","Content":"x"}`)
+	d.claim(lead, 1)
+}
+
+func TestJSONL_BeginningOfALineOfTheBridgeIsCompleted(t *testing.T) {
+	d := newTeam(t, "jsonl")
+	lead := d.broker.Registered("lead", "lead")
+	d.appendLine("scout", "")
+	stop := d.start()
+	d.awaitAgent("scout")
+	d.send(lead, toAgent("scout", "first"))
+	d.awaitLines("scout", 1)
+	d.awaitEmpty("scout")
+	stop()
+	sent := d.send(lead, toAgent("scout", "second"))
+	first := object(t, d.text("mailbox/scout.jsonl"))
+	torn := fmt.Sprintf(`{"MessageId":%q,"FromAgentId":"lead","ToAg`, sent.GetId())
+	if first["FromAgentId"] != "lead" {
+		t.Fatal(first)
+	}
+	d.appendLine("scout", torn)
+	d.start()
+	if got := object(t, d.awaitLines("scout", 2)[1]); got["Content"] != "second" {
+		t.Errorf("the line is %v", got)
+	}
+	if bad := d.names("rejected"); len(bad) > 0 {
+		t.Errorf("rejected: %q", bad)
+	}
+}

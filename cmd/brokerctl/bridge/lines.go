@@ -1,0 +1,220 @@
+package bridge
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+	"golang.org/x/sys/unix"
+
+	pb "brokerd/gen/brokerd/v1"
+)
+
+// originMark is the key of the metadata with which the bridge marks its lines. Its value is the
+// MessageId of the line, so a reply that copies the metadata does not count as the bridge's.
+const originMark = "brokerd"
+
+// lockPatience is how long the bridge waits for the lock of a file before it tries again later.
+const lockPatience = 5 * time.Second
+
+// A position is the start of a line: its offset in bytes and the number of lines before it.
+type position struct{ offset, line int64 }
+
+func positionKey(id, agent string) string { return id + "/position/" + agent }
+
+// String returns the form that parsePosition reads.
+func (p position) String() string { return fmt.Sprintf("%d %d", p.offset, p.line) }
+
+func parsePosition(text string) (position, error) {
+	var p position
+	if text == "" {
+		return p, nil
+	}
+	_, err := fmt.Sscanf(text, "%d %d", &p.offset, &p.line)
+	return p, err
+}
+
+// eachLine calls fn with the complete lines of a file from a position on, without their line feed,
+// and the position of the next line. io.EOF from fn ends the iteration. A line has at most maxFile
+// bytes: fn gets the beginning of a longer one.
+func eachLine(file *os.File, at position, fn func(text []byte, next position) error) error {
+	r := bufio.NewReaderSize(io.NewSectionReader(file, at.offset, 1<<62), 64<<10)
+	for {
+		var text []byte
+		length := int64(0)
+		for {
+			piece, err := r.ReadSlice('\n')
+			length += int64(len(piece))
+			if len(text) < maxFile {
+				text = append(text, piece...)
+			}
+			if err == nil {
+				break
+			}
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			if !errors.Is(err, bufio.ErrBufferFull) {
+				return err
+			}
+		}
+		at = position{at.offset + length, at.line + 1}
+		if err := fn(bytes.TrimSuffix(text, []byte{'\n'}), at); err != nil {
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			return err
+		}
+	}
+}
+
+// lockFile takes the exclusive lock of a file.
+func lockFile(file *os.File) error {
+	for end := time.Now().Add(lockPatience); ; {
+		err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) || time.Now().After(end) {
+			return fmt.Errorf("lock %s: %w", file.Name(), err)
+		}
+		<-time.After(5 * time.Millisecond)
+	}
+}
+
+// A line is a line of a mailbox file that has been read.
+type line struct {
+	id      string // MessageId
+	from    string
+	mark    string // the metadata originMark
+	shared  bool   // to everyone, so that copies in several files are one message
+	dated   bool   // it has a timestamp
+	message *pb.Message
+}
+
+// parseLine reads a line. The error is errIncomplete or a refusal.
+func parseLine(text []byte) (*line, error) {
+	f, err := parse(text)
+	if err != nil {
+		return nil, err
+	}
+	var to, timestamp string
+	l, m, metadata := &line{}, &pb.Message{}, map[string]string{}
+	err = errors.Join(f.take("MessageId", &l.id), f.take("FromAgentId", &l.from), f.take("ToAgentId", &to),
+		f.take("Content", &m.Body), f.take("Timestamp", &timestamp), f.take("Metadata", &metadata), f.takeType("Type", m))
+	if err != nil {
+		return nil, err
+	}
+	if l.from == "" {
+		return nil, refusal("it has no FromAgentId")
+	}
+	l.mark, l.shared, l.dated, l.message = metadata[originMark], to == "*", timestamp != "", m
+	if l.fromBridge() {
+		return l, nil
+	}
+	if m.Target, err = target(to); err != nil {
+		return nil, err
+	}
+	for key, into := range map[string]*string{"thread_id": &m.ThreadId, "task_id": &m.TaskId,
+		"subject": &m.Subject, "in_reply_to": &m.InReplyTo} {
+		*into = metadata[key]
+		delete(metadata, key)
+	}
+	if text, ok := metadata["priority"]; ok {
+		if m.Priority, err = priorityNumber(text); err != nil {
+			return nil, err
+		}
+		if priorityWord(m.Priority) == text {
+			delete(metadata, "priority")
+		}
+	}
+	if m.RequiresResponse, err = strconv.ParseBool(metadata["requires_response"]); err == nil {
+		delete(metadata, "requires_response")
+	}
+	if m.ThreadId == "" && len(l.id) <= 128 {
+		m.ThreadId = l.id // the sender knows the message by this id
+	}
+	for key, value := range map[string]string{"original_id": l.id, "original_timestamp": timestamp} {
+		if value != "" {
+			metadata[key] = value
+		}
+	}
+	return l, f.keep(m, metadata)
+}
+
+// fromBridge reports whether the bridge has written the line.
+func (l *line) fromBridge() bool { return l.mark != "" && l.mark == l.id }
+
+// key returns the key of a line that the bridge has not written.
+func (l *line) key(agent string, at position, text []byte) uuid.UUID {
+	place := agent
+	if l.shared && (l.id != "" || l.dated) {
+		place = "*"
+	}
+	if l.id == "" && place != "*" {
+		place += "@" + strconv.FormatInt(at.offset, 10)
+	}
+	return uuid.NewHash(sha256.New(), uuid.NameSpaceOID, append([]byte(place+"\x00"), text...), 8)
+}
+
+// identity returns what a mailbox remembers of a line.
+func (l *line) identity(agent string, at position, text []byte) string {
+	if l.fromBridge() {
+		return l.id
+	}
+	return l.key(agent, at, text).String()
+}
+
+// lineOf writes a message as a line. The same message always gives the same line.
+func lineOf(m *pb.Message) ([]byte, error) {
+	metadata, f, payload := kept(m)
+	for key, value := range map[string]string{
+		originMark: m.GetId(), "thread_id": m.GetThreadId(), "in_reply_to": m.GetInReplyTo(), "task_id": m.GetTaskId(),
+		"subject": m.GetSubject(), "payload": payload,
+	} {
+		if value != "" {
+			metadata[key] = value
+		}
+	}
+	if m.GetPriority() != 5 && metadata["priority"] == "" {
+		metadata["priority"] = priorityWord(m.GetPriority())
+	}
+	if m.GetRequiresResponse() {
+		metadata["requires_response"] = "true"
+	}
+	kind := f["Type"]
+	if kind == nil {
+		kind, _ = json.Marshal(m.GetType()) // a string
+	}
+	known := struct {
+		MessageId, FromAgentId, ToAgentId string //nolint:revive // the names of the format
+		Type                              json.RawMessage
+		Content                           string
+		Metadata                          map[string]string
+		Timestamp                         string
+	}{m.GetId(), m.GetSender(), recipient(m.GetTarget(), "*"), kind, m.GetBody(), metadata,
+		m.GetCreatedAt().AsTime().Format(time.RFC3339Nano)}
+	text, err := json.Marshal(known)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range []string{"MessageId", "FromAgentId", "ToAgentId", "Type", "Content", "Metadata", "Timestamp"} {
+		delete(f, name)
+	}
+	if len(f) > 0 {
+		rest, err := json.Marshal(f)
+		if err != nil {
+			return nil, err
+		}
+		text = append(append(text[:len(text)-1], ','), rest[1:]...)
+	}
+	return append(text, '\n'), nil
+}
