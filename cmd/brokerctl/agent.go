@@ -158,6 +158,9 @@ func (c *cli) printAgent(w io.Writer, answer *pb.GetAgentResponse) {
 	n := a.GetMessages()
 	line("messages", fmt.Sprintf("%d sent, %d received, %d processed", n.GetSent(), n.GetReceived(), n.GetProcessed()))
 	line("seen", c.when(a.GetLastSeen()))
+	if a.GetAsleepSince() != nil {
+		line("asleep", c.since(a.GetAsleepSince()))
+	}
 	line("registered", c.when(a.GetRegisteredAt()))
 	line("incarnation", strconv.FormatInt(a.GetIncarnation(), 10))
 	line("lease", shortOf(a.GetLease()))
@@ -186,7 +189,8 @@ func (c *cli) printAgent(w io.Writer, answer *pb.GetAgentResponse) {
 
 // agentState returns the status of an agent, and what the broker adds.
 func agentState(a *pb.Agent) string {
-	return enumOf(a.GetStatus()) + cond(a.GetHalted(), ", halted", "") + cond(a.GetDegraded(), ", degraded", "")
+	return enumOf(a.GetStatus()) + cond(a.GetHalted(), ", halted", "") + cond(a.GetDegraded(), ", degraded", "") +
+		cond(a.GetAsleepSince() != nil, ", asleep", "")
 }
 
 // aboutAgent is the display name and the description of an agent.

@@ -52,8 +52,12 @@ ask also takes the flags of brokerctl send.`,
 			}
 			warn(cmd, answer.GetWarnings())
 			if answer.GetReply() == nil {
-				return failf(exitNothing, "no answer to %d within %s; one that comes later is in the inbox: %s receive --thread %s --wait 90s",
-					answer.GetRevision(), short(wait), c.again(), shellWord(cond(m.GetThreadId() != "", m.GetThreadId(), strconv.FormatInt(answer.GetRevision(), 10))))
+				asleep := ""
+				if a := answer.GetAsleep(); a != nil {
+					asleep = "; " + c.asleep(a)
+				}
+				return failf(exitNothing, "no answer to %d within %s%s; one that comes later is in the inbox: %s receive --thread %s --wait 90s",
+					answer.GetRevision(), short(wait), asleep, c.again(), shellWord(cond(m.GetThreadId() != "", m.GetThreadId(), strconv.FormatInt(answer.GetRevision(), 10))))
 			}
 			return c.show(cmd, answer, func(w io.Writer) { c.render(w, rendered{message: answer.GetReply()}) })
 		},
@@ -123,7 +127,7 @@ func (o *replyOptions) run(c *cli, cmd *cobra.Command, args []string) error {
 		if answer.GetAwaited() {
 			fmt.Fprintf(w, "replied with %d; the waiting call of the asker received it\n", r.GetRevision())
 		} else {
-			printSent(w, r)
+			c.printSent(w, r)
 		}
 		if o.ack {
 			fmt.Fprintln(w, "acked the message that was answered")

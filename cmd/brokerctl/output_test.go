@@ -179,6 +179,7 @@ func TestAgent_ShowsTheStatusThatJSONHas(t *testing.T) {
 		{&pb.Agent{Status: initializing, RegisteredAt: before(time.Hour), LastSeen: before(0)}, "initializing"},
 		{&pb.Agent{Status: initializing, Health: pb.Health_HEALTH_FAILED, Degraded: true}, "initializing, degraded"},
 		{&pb.Agent{Status: active, RegisteredAt: before(time.Hour), LastSeen: before(0), Halted: true}, "active, halted"},
+		{&pb.Agent{Status: active, LastSeen: before(time.Hour), AsleepSince: before(time.Hour)}, "active, asleep"},
 	} {
 		if got := agentState(test.agent); got != test.want {
 			t.Errorf("%v: %q, want %q", test.agent, got, test.want)

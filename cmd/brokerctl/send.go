@@ -211,7 +211,7 @@ func send(c *cli, cmd *cobra.Command, request *pb.SendMessagesRequest) error {
 		return err
 	}
 	for _, r := range answer.GetResults() {
-		if err := c.show(cmd, r, func(w io.Writer) { printSent(w, r) }); err != nil {
+		if err := c.show(cmd, r, func(w io.Writer) { c.printSent(w, r) }); err != nil {
 			return err
 		}
 		warn(cmd, r.GetWarnings())
@@ -230,8 +230,8 @@ func warn(cmd *cobra.Command, warnings []string) {
 	}
 }
 
-// printSent says in one line who got a message, and in one more who did not.
-func printSent(w io.Writer, r *pb.SendResult) {
+// printSent says in one line who receives a message, and in further lines who does not and who is asleep.
+func (c *cli) printSent(w io.Writer, r *pb.SendResult) {
 	var refused []string
 	to := count(r.GetRecipientCount(), "recipient")
 	for _, recipient := range r.GetRecipients() {
@@ -247,4 +247,12 @@ func printSent(w io.Writer, r *pb.SendResult) {
 	if n := r.GetRefusedCount(); n > 0 {
 		fmt.Fprintf(w, "refused, mailbox full: %s\n", names(refused, int(n)))
 	}
+	if a := r.GetAsleep(); a != nil {
+		fmt.Fprintf(w, "%s; it reads this when it runs again\n", c.asleep(a))
+	}
+}
+
+// asleep says how long an agent has been asleep.
+func (c *cli) asleep(a *pb.Asleep) string {
+	return fmt.Sprintf("%s has been asleep %s", clean(a.GetAgent()), c.since(a.GetSince()))
 }

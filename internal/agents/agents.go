@@ -97,7 +97,8 @@ type Agent struct {
 	Revision     int64     // of its last change
 	Messages               // as of the last write unless Get, List or Register returned them
 	LastSeen     time.Time // its last call; as of the last write unless Get, List or Register returned it
-	Health       Health    // filled by Get, List and Register, as is Gate
+	AsleepSince  time.Time // zero = it is not asleep; filled by Get, List and Register, as are Health and Gate
+	Health       Health
 	Gate
 }
 

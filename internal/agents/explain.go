@@ -157,6 +157,10 @@ func (r *Registry) explainAgent(q store.Querier, about finding.Question) (findin
 		f.Summary = "it reports that it is degraded" + because(a.Reason)
 	default:
 	}
+	if !a.AsleepSince.IsZero() {
+		f.Reasons = append(f.Reasons, "it is asleep since "+about.When(a.AsleepSince)+
+			": it has no open call, so it reads new messages when it runs again")
+	}
 	says := "it reports the status " + a.Status.String() + because(a.Reason)
 	if !reported {
 		says = "it reports no status"

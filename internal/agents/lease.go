@@ -29,12 +29,13 @@ func (r *Registry) Start(ctx context.Context) error {
 		rows := snap.Query(selectLeases)
 		defer rows.Close()
 		now := r.clock.Now()
+		r.presence.start(now)
 		for rows.Next() {
 			var session string
 			a := Agent{}
 			var id int64
 			if err := rows.Scan(&id, &a.ID, &a.Name, &a.Incarnation, &a.Lease, &a.FailedAt,
-				&a.Sent, &a.Received, &a.Processed); err != nil {
+				&a.LastSeen, &a.Sent, &a.Received, &a.Processed); err != nil {
 				return err
 			}
 			if id != a.Session {

@@ -17,7 +17,8 @@ type presence struct {
 	gone   *deadline.Queue[*life]    // when those that have failed are deregistered
 	writes *deadline.Queue[struct{}] // when the activity of all agents is written
 
-	mu        sync.Mutex // guards lives, unwritten and what is in them
+	mu        sync.Mutex // guards started, lives, unwritten and what is in them
+	started   time.Time  // when the broker started
 	lives     map[agentKey]*life
 	unwritten []*life // their rows lack some activity
 }
@@ -149,6 +150,9 @@ func (l *life) is(a Agent) {
 	if l.row != a.ID {
 		l.row, l.Messages = a.ID, a.Messages
 	}
+	if l.last.IsZero() {
+		l.last = a.LastSeen
+	}
 	if l.incarnation != a.Incarnation {
 		l.incarnation, l.own, l.worked = a.Incarnation, 0, time.Time{}
 	}
@@ -197,8 +201,8 @@ func (p *presence) keeps(l *life, now time.Time) bool {
 	return runs
 }
 
-// look sets what the row of an agent may lack: the time of its last call, the counts of its
-// messages, its health, and its status if it reports none. claims says that it holds a claim.
+// look sets what the row of an agent may lack: the time of its last call, since when it is asleep, the
+// counts of its messages, its health, and its status if it reports none. claims says that it holds a claim.
 func (p *presence) look(session string, a *Agent, claims bool, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -209,6 +213,7 @@ func (p *presence) look(session string, a *Agent, claims bool, now time.Time) {
 	if l != nil && l.row == a.ID {
 		a.Messages = l.Messages
 	}
+	a.AsleepSince = p.asleep(l, now)
 	p.derive(a, l, claims, now)
 	switch {
 	case !a.FailedAt.IsZero() || a.Status == StatusFailed:
@@ -229,6 +234,35 @@ func (p *presence) late(l *life, now time.Time) bool {
 	}
 	until, runs := p.leases.Deadline(l)
 	return !runs || until.Sub(now) < l.lease-l.lease/3
+}
+
+// asleepAfter is the time without a call after which an agent without an open call is asleep.
+const asleepAfter = time.Minute
+
+// Asleep reports whether a registered agent is asleep, and since when: it has no open call, and its
+// last call ended more than a minute ago. In the first minute after the start of the broker no agent
+// is asleep, because agents reconnect in that time.
+func (r *Registry) Asleep(session, name string) (since time.Time, asleep bool) {
+	p, now := &r.presence, r.clock.Now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	since = p.asleep(p.lives[agentKey{session, name}], now)
+	return since, !since.IsZero()
+}
+
+// asleep returns since when an agent is asleep, zero if it is not. The caller holds the mutex.
+func (p *presence) asleep(l *life, now time.Time) time.Time {
+	if l == nil || l.lease == 0 || l.calls() || now.Sub(l.last) <= asleepAfter || now.Sub(p.started) <= asleepAfter {
+		return time.Time{}
+	}
+	return l.last
+}
+
+// start notes when the broker started.
+func (p *presence) start(now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.started = now
 }
 
 // A Census counts agents by their health. Degraded ones count as what they would be otherwise.

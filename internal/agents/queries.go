@@ -151,7 +151,7 @@ SET last_seen_at = CASE WHEN last_seen_at < ?1 THEN ?1 ELSE last_seen_at END, se
 WHERE id = ?5`
 
 const selectLeases = `
-SELECT session, id, name, incarnation, lease, failed_at, sent, received, processed FROM agents WHERE registered ORDER BY session`
+SELECT session, id, name, incarnation, lease, failed_at, last_seen_at, sent, received, processed FROM agents WHERE registered ORDER BY session`
 
 const endRegistration = `
 UPDATE agents SET registered = 0, failed_at = NULL, changed_at = ?, revision = ? WHERE id = ?`

@@ -26,6 +26,7 @@ func agentProto(a Agent) *pb.Agent {
 		Progress:     a.Progress,
 		RegisteredAt: timestamppb.New(a.RegisteredAt),
 		LastSeen:     timestamppb.New(a.LastSeen),
+		AsleepSince:  stamp(a.AsleepSince),
 		Revision:     a.Revision,
 		Degraded:     a.Degraded,
 		Halted:       a.Halted,

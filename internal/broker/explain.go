@@ -33,7 +33,8 @@ const (
 	mostFreed      = 3      // agents for which one finding has commands
 )
 
-// A Crew knows the health of the agents of a session, and counts their messages.
+// A Crew knows the health of the agents of a session, and counts their messages. Worked and Asleep may
+// be called concurrently and use no transaction.
 type Crew interface {
 	// Members returns the registered agents of a session, by name.
 	Members(q store.Querier, session int64) ([]Member, error)
@@ -45,6 +46,8 @@ type Crew interface {
 	// Worked counts messages that an agent has sent, received and processed. The broker calls it in
 	// the writer, after the commit.
 	Worked(session, agent string, sent, received, processed int)
+	// Asleep reports whether a registered agent is asleep, and since when.
+	Asleep(session, agent string) (since time.Time, asleep bool)
 }
 
 // worked counts messages of an agent. It runs after the commit.

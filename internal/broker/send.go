@@ -29,6 +29,7 @@ type Outcome struct {
 	Refused    int
 	Duplicate  bool
 	Awaited    bool // a call that waited for it has it
+	Direct     bool // the target is an agent
 	Warnings   []string
 	Fault      error `json:"-"` // why it was refused as a whole
 }
@@ -271,7 +272,7 @@ func (s *sending) send(d *Draft, producer, number int64) (Outcome, error) {
 	if err != nil {
 		return Outcome{}, err
 	}
-	out := Outcome{Count: len(to), Awaited: answers.awaited()}
+	out := Outcome{Count: len(to), Awaited: answers.awaited(), Direct: d.Target.Kind == ToAgent}
 	limit := s.actor.session.MailboxLimit
 	if directive || s.overfull {
 		limit = 0 // an agent with a full mailbox must still receive orders, and what the broker sends

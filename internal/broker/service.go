@@ -46,7 +46,7 @@ func (s *Service) SendMessages(ctx context.Context, r *pb.SendMessagesRequest) (
 	}
 	out := &pb.SendMessagesResponse{}
 	for i := range outcomes {
-		out.Results = append(out.Results, result(&outcomes[i]))
+		out.Results = append(out.Results, s.result(caller.FromContext(ctx).Session, &outcomes[i]))
 	}
 	return out, nil
 }

@@ -35,8 +35,11 @@ func (s *Service) Ask(ctx context.Context, r *pb.AskRequest) (*pb.AskResponse, e
 		return nil, err
 	}
 	out := &pb.AskResponse{Id: asked.ID.String(), Revision: asked.Revision, Warnings: asked.Warnings}
-	if asked.Reply != nil {
+	switch {
+	case asked.Reply != nil:
 		out.Reply = wire(asked.Reply)
+	case d.Target.Kind == ToAgent:
+		out.Asleep = s.asleep(caller.FromContext(ctx).Session, d.Target.Name)
 	}
 	return out, nil
 }
@@ -75,7 +78,7 @@ func (s *Service) Reply(ctx context.Context, r *pb.ReplyRequest) (*pb.ReplyRespo
 	if err != nil {
 		return nil, err
 	}
-	return &pb.ReplyResponse{Result: result(&out), Awaited: out.Awaited}, nil
+	return &pb.ReplyResponse{Result: s.result(caller.FromContext(ctx).Session, &out), Awaited: out.Awaited}, nil
 }
 
 // reply checks an answer to a message.

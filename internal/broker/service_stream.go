@@ -39,7 +39,7 @@ type requested interface {
 
 // Send implements the RPC. One goroutine reads and submits, this one answers; the writer is between them.
 func (s *Service) Send(stream pb.MessageService_SendServer) error {
-	c := newConfirmer()
+	session, c := caller.FromContext(stream.Context()).Session, newConfirmer()
 	guard.Go(s.broker.zap, func() error { return s.readBatches(stream, c) }, c.end)
 	stopping := s.broker.stopping
 	for {
@@ -48,7 +48,7 @@ func (s *Service) Send(stream pb.MessageService_SendServer) error {
 			return err
 		}
 		if len(outcomes) > 0 {
-			if err := stream.Send(s.sendResponse(outcomes)); err != nil {
+			if err := stream.Send(s.sendResponse(session, outcomes)); err != nil {
 				return err
 			}
 			continue
@@ -156,7 +156,7 @@ func streamDrafts(types *msgtype.Set, messages []*pb.Message) []Draft {
 	return all
 }
 
-func (s *Service) sendResponse(outcomes []Outcome) *pb.SendResponse {
+func (s *Service) sendResponse(session string, outcomes []Outcome) *pb.SendResponse {
 	out := &pb.SendResponse{Results: make([]*pb.SendResult, len(outcomes))}
 	for i := range outcomes {
 		o := &outcomes[i]
@@ -164,7 +164,7 @@ func (s *Service) sendResponse(outcomes []Outcome) *pb.SendResponse {
 			out.Results[i] = &pb.SendResult{Error: s.itemError(o.Fault)}
 			continue
 		}
-		out.Results[i] = result(o)
+		out.Results[i] = s.result(session, o)
 	}
 	return out
 }

@@ -777,8 +777,10 @@ type Agent struct {
 	// Why the agent has its status, as it says.
 	StatusReason string `protobuf:"bytes,25,opt,name=status_reason,json=statusReason,proto3" json:"status_reason,omitempty"`
 	// When the agent reported COMPLETED last; absent if it has not since it registered.
-	CompletedAt   *timestamppb.Timestamp `protobuf:"bytes,26,opt,name=completed_at,json=completedAt,proto3" json:"completed_at,omitempty"`
-	Messages      *MessageCounts         `protobuf:"bytes,27,opt,name=messages,proto3" json:"messages,omitempty"`
+	CompletedAt *timestamppb.Timestamp `protobuf:"bytes,26,opt,name=completed_at,json=completedAt,proto3" json:"completed_at,omitempty"`
+	Messages    *MessageCounts         `protobuf:"bytes,27,opt,name=messages,proto3" json:"messages,omitempty"`
+	// Since when it is asleep: see Asleep. Absent if it is not.
+	AsleepSince   *timestamppb.Timestamp `protobuf:"bytes,28,opt,name=asleep_since,json=asleepSince,proto3" json:"asleep_since,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -998,6 +1000,13 @@ func (x *Agent) GetCompletedAt() *timestamppb.Timestamp {
 func (x *Agent) GetMessages() *MessageCounts {
 	if x != nil {
 		return x.Messages
+	}
+	return nil
+}
+
+func (x *Agent) GetAsleepSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.AsleepSince
 	}
 	return nil
 }
@@ -2553,7 +2562,7 @@ const file_brokerd_v1_agent_proto_rawDesc = "" +
 	"\treference\x18\x03 \x01(\tR\treference\x12\x12\n" +
 	"\x04data\x18\x04 \x01(\tR\x04data\"4\n" +
 	"\x16SaveCheckpointResponse\x12\x1a\n" +
-	"\brevision\x18\x01 \x01(\x03R\brevision\"\xcd\b\n" +
+	"\brevision\x18\x01 \x01(\x03R\brevision\"\x8c\t\n" +
 	"\x05Agent\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\"\n" +
@@ -2582,7 +2591,8 @@ const file_brokerd_v1_agent_proto_rawDesc = "" +
 	"\vdescription\x18\x18 \x01(\tR\vdescription\x12#\n" +
 	"\rstatus_reason\x18\x19 \x01(\tR\fstatusReason\x12=\n" +
 	"\fcompleted_at\x18\x1a \x01(\v2\x1a.google.protobuf.TimestampR\vcompletedAt\x125\n" +
-	"\bmessages\x18\x1b \x01(\v2\x19.brokerd.v1.MessageCountsR\bmessages\x1a9\n" +
+	"\bmessages\x18\x1b \x01(\v2\x19.brokerd.v1.MessageCountsR\bmessages\x12=\n" +
+	"\fasleep_since\x18\x1c \x01(\v2\x1a.google.protobuf.TimestampR\vasleepSince\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"]\n" +
@@ -2843,53 +2853,54 @@ var file_brokerd_v1_agent_proto_depIdxs = []int32{
 	6,  // 12: brokerd.v1.Agent.counters:type_name -> brokerd.v1.Counters
 	32, // 13: brokerd.v1.Agent.completed_at:type_name -> google.protobuf.Timestamp
 	12, // 14: brokerd.v1.Agent.messages:type_name -> brokerd.v1.MessageCounts
-	31, // 15: brokerd.v1.RegisterAgentRequest.labels:type_name -> brokerd.v1.RegisterAgentRequest.LabelsEntry
-	33, // 16: brokerd.v1.RegisterAgentRequest.lease:type_name -> google.protobuf.Duration
-	11, // 17: brokerd.v1.RegisterAgentResponse.agent:type_name -> brokerd.v1.Agent
-	7,  // 18: brokerd.v1.RegisterAgentResponse.losses:type_name -> brokerd.v1.Loss
-	0,  // 19: brokerd.v1.HeartbeatRequest.status:type_name -> brokerd.v1.AgentStatus
-	6,  // 20: brokerd.v1.HeartbeatRequest.counters:type_name -> brokerd.v1.Counters
-	33, // 21: brokerd.v1.HeartbeatResponse.lease:type_name -> google.protobuf.Duration
-	7,  // 22: brokerd.v1.HeartbeatResponse.losses:type_name -> brokerd.v1.Loss
-	34, // 23: brokerd.v1.HeartbeatResponse.notices:type_name -> brokerd.v1.Notice
-	4,  // 24: brokerd.v1.GetAgentRequest.view:type_name -> brokerd.v1.AgentView
-	32, // 25: brokerd.v1.OpenClaim.claimed_at:type_name -> google.protobuf.Timestamp
-	32, // 26: brokerd.v1.HeldToken.held_until:type_name -> google.protobuf.Timestamp
-	32, // 27: brokerd.v1.WaitingTicket.created_at:type_name -> google.protobuf.Timestamp
-	32, // 28: brokerd.v1.HeldLock.held_until:type_name -> google.protobuf.Timestamp
-	18, // 29: brokerd.v1.Holdings.claims:type_name -> brokerd.v1.OpenClaim
-	21, // 30: brokerd.v1.Holdings.locks:type_name -> brokerd.v1.HeldLock
-	19, // 31: brokerd.v1.Holdings.tokens:type_name -> brokerd.v1.HeldToken
-	20, // 32: brokerd.v1.Holdings.tickets:type_name -> brokerd.v1.WaitingTicket
-	35, // 33: brokerd.v1.Holdings.asked:type_name -> brokerd.v1.OpenQuestion
-	35, // 34: brokerd.v1.Holdings.to_answer:type_name -> brokerd.v1.OpenQuestion
-	23, // 35: brokerd.v1.Holdings.work:type_name -> brokerd.v1.WorkItem
-	5,  // 36: brokerd.v1.WorkItem.relation:type_name -> brokerd.v1.WorkRelation
-	32, // 37: brokerd.v1.WorkItem.due:type_name -> google.protobuf.Timestamp
-	11, // 38: brokerd.v1.GetAgentResponse.agent:type_name -> brokerd.v1.Agent
-	22, // 39: brokerd.v1.GetAgentResponse.holdings:type_name -> brokerd.v1.Holdings
-	8,  // 40: brokerd.v1.GetAgentResponse.checkpoints:type_name -> brokerd.v1.Checkpoint
-	0,  // 41: brokerd.v1.ListAgentsRequest.status:type_name -> brokerd.v1.AgentStatus
-	1,  // 42: brokerd.v1.ListAgentsRequest.health:type_name -> brokerd.v1.Health
-	11, // 43: brokerd.v1.ListAgentsResponse.agents:type_name -> brokerd.v1.Agent
-	26, // 44: brokerd.v1.ListAgentsResponse.roles:type_name -> brokerd.v1.RoleSummary
-	13, // 45: brokerd.v1.AgentService.RegisterAgent:input_type -> brokerd.v1.RegisterAgentRequest
-	15, // 46: brokerd.v1.AgentService.Heartbeat:input_type -> brokerd.v1.HeartbeatRequest
-	17, // 47: brokerd.v1.AgentService.GetAgent:input_type -> brokerd.v1.GetAgentRequest
-	25, // 48: brokerd.v1.AgentService.ListAgents:input_type -> brokerd.v1.ListAgentsRequest
-	28, // 49: brokerd.v1.AgentService.DeregisterAgent:input_type -> brokerd.v1.DeregisterAgentRequest
-	9,  // 50: brokerd.v1.AgentService.SaveCheckpoint:input_type -> brokerd.v1.SaveCheckpointRequest
-	14, // 51: brokerd.v1.AgentService.RegisterAgent:output_type -> brokerd.v1.RegisterAgentResponse
-	16, // 52: brokerd.v1.AgentService.Heartbeat:output_type -> brokerd.v1.HeartbeatResponse
-	24, // 53: brokerd.v1.AgentService.GetAgent:output_type -> brokerd.v1.GetAgentResponse
-	27, // 54: brokerd.v1.AgentService.ListAgents:output_type -> brokerd.v1.ListAgentsResponse
-	29, // 55: brokerd.v1.AgentService.DeregisterAgent:output_type -> brokerd.v1.DeregisterAgentResponse
-	10, // 56: brokerd.v1.AgentService.SaveCheckpoint:output_type -> brokerd.v1.SaveCheckpointResponse
-	51, // [51:57] is the sub-list for method output_type
-	45, // [45:51] is the sub-list for method input_type
-	45, // [45:45] is the sub-list for extension type_name
-	45, // [45:45] is the sub-list for extension extendee
-	0,  // [0:45] is the sub-list for field type_name
+	32, // 15: brokerd.v1.Agent.asleep_since:type_name -> google.protobuf.Timestamp
+	31, // 16: brokerd.v1.RegisterAgentRequest.labels:type_name -> brokerd.v1.RegisterAgentRequest.LabelsEntry
+	33, // 17: brokerd.v1.RegisterAgentRequest.lease:type_name -> google.protobuf.Duration
+	11, // 18: brokerd.v1.RegisterAgentResponse.agent:type_name -> brokerd.v1.Agent
+	7,  // 19: brokerd.v1.RegisterAgentResponse.losses:type_name -> brokerd.v1.Loss
+	0,  // 20: brokerd.v1.HeartbeatRequest.status:type_name -> brokerd.v1.AgentStatus
+	6,  // 21: brokerd.v1.HeartbeatRequest.counters:type_name -> brokerd.v1.Counters
+	33, // 22: brokerd.v1.HeartbeatResponse.lease:type_name -> google.protobuf.Duration
+	7,  // 23: brokerd.v1.HeartbeatResponse.losses:type_name -> brokerd.v1.Loss
+	34, // 24: brokerd.v1.HeartbeatResponse.notices:type_name -> brokerd.v1.Notice
+	4,  // 25: brokerd.v1.GetAgentRequest.view:type_name -> brokerd.v1.AgentView
+	32, // 26: brokerd.v1.OpenClaim.claimed_at:type_name -> google.protobuf.Timestamp
+	32, // 27: brokerd.v1.HeldToken.held_until:type_name -> google.protobuf.Timestamp
+	32, // 28: brokerd.v1.WaitingTicket.created_at:type_name -> google.protobuf.Timestamp
+	32, // 29: brokerd.v1.HeldLock.held_until:type_name -> google.protobuf.Timestamp
+	18, // 30: brokerd.v1.Holdings.claims:type_name -> brokerd.v1.OpenClaim
+	21, // 31: brokerd.v1.Holdings.locks:type_name -> brokerd.v1.HeldLock
+	19, // 32: brokerd.v1.Holdings.tokens:type_name -> brokerd.v1.HeldToken
+	20, // 33: brokerd.v1.Holdings.tickets:type_name -> brokerd.v1.WaitingTicket
+	35, // 34: brokerd.v1.Holdings.asked:type_name -> brokerd.v1.OpenQuestion
+	35, // 35: brokerd.v1.Holdings.to_answer:type_name -> brokerd.v1.OpenQuestion
+	23, // 36: brokerd.v1.Holdings.work:type_name -> brokerd.v1.WorkItem
+	5,  // 37: brokerd.v1.WorkItem.relation:type_name -> brokerd.v1.WorkRelation
+	32, // 38: brokerd.v1.WorkItem.due:type_name -> google.protobuf.Timestamp
+	11, // 39: brokerd.v1.GetAgentResponse.agent:type_name -> brokerd.v1.Agent
+	22, // 40: brokerd.v1.GetAgentResponse.holdings:type_name -> brokerd.v1.Holdings
+	8,  // 41: brokerd.v1.GetAgentResponse.checkpoints:type_name -> brokerd.v1.Checkpoint
+	0,  // 42: brokerd.v1.ListAgentsRequest.status:type_name -> brokerd.v1.AgentStatus
+	1,  // 43: brokerd.v1.ListAgentsRequest.health:type_name -> brokerd.v1.Health
+	11, // 44: brokerd.v1.ListAgentsResponse.agents:type_name -> brokerd.v1.Agent
+	26, // 45: brokerd.v1.ListAgentsResponse.roles:type_name -> brokerd.v1.RoleSummary
+	13, // 46: brokerd.v1.AgentService.RegisterAgent:input_type -> brokerd.v1.RegisterAgentRequest
+	15, // 47: brokerd.v1.AgentService.Heartbeat:input_type -> brokerd.v1.HeartbeatRequest
+	17, // 48: brokerd.v1.AgentService.GetAgent:input_type -> brokerd.v1.GetAgentRequest
+	25, // 49: brokerd.v1.AgentService.ListAgents:input_type -> brokerd.v1.ListAgentsRequest
+	28, // 50: brokerd.v1.AgentService.DeregisterAgent:input_type -> brokerd.v1.DeregisterAgentRequest
+	9,  // 51: brokerd.v1.AgentService.SaveCheckpoint:input_type -> brokerd.v1.SaveCheckpointRequest
+	14, // 52: brokerd.v1.AgentService.RegisterAgent:output_type -> brokerd.v1.RegisterAgentResponse
+	16, // 53: brokerd.v1.AgentService.Heartbeat:output_type -> brokerd.v1.HeartbeatResponse
+	24, // 54: brokerd.v1.AgentService.GetAgent:output_type -> brokerd.v1.GetAgentResponse
+	27, // 55: brokerd.v1.AgentService.ListAgents:output_type -> brokerd.v1.ListAgentsResponse
+	29, // 56: brokerd.v1.AgentService.DeregisterAgent:output_type -> brokerd.v1.DeregisterAgentResponse
+	10, // 57: brokerd.v1.AgentService.SaveCheckpoint:output_type -> brokerd.v1.SaveCheckpointResponse
+	52, // [52:58] is the sub-list for method output_type
+	46, // [46:52] is the sub-list for method input_type
+	46, // [46:46] is the sub-list for extension type_name
+	46, // [46:46] is the sub-list for extension extendee
+	0,  // [0:46] is the sub-list for field type_name
 }
 
 func init() { file_brokerd_v1_agent_proto_init() }

@@ -1215,7 +1215,10 @@ type SendResult struct {
 	// What the sender should know although the message was accepted, for people: no agent has the role or subscribes to the
 	// channel (with the nearest names that are in use), no other agent is meant, or the message has no text (subject, body or
 	// payload; directives need none).
-	Warnings      []string `protobuf:"bytes,8,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	Warnings []string `protobuf:"bytes,8,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	// Set if the only recipient is an agent that the target names (Target.agent) and that is asleep when the broker answers.
+	// The message waits in its mailbox. Absent for a number that a producer had sent before.
+	Asleep        *Asleep `protobuf:"bytes,9,opt,name=asleep,proto3" json:"asleep,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1306,6 +1309,70 @@ func (x *SendResult) GetWarnings() []string {
 	return nil
 }
 
+func (x *SendResult) GetAsleep() *Asleep {
+	if x != nil {
+		return x.Asleep
+	}
+	return nil
+}
+
+// Asleep reports that an agent reads no messages at present. A registered agent is asleep if it has no open call in its own
+// name, such as a stream or a call that waits, and its last call ended more than 1 min ago. A heartbeat is a call too.
+// In the first minute after the broker's start no agent is asleep, because agents reconnect in that time.
+type Asleep struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The agent's name.
+	Agent string `protobuf:"bytes,1,opt,name=agent,proto3" json:"agent,omitempty"`
+	// The end of its last call; after a crash of the broker, up to a minute before it.
+	Since         *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=since,proto3" json:"since,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Asleep) Reset() {
+	*x = Asleep{}
+	mi := &file_brokerd_v1_message_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Asleep) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Asleep) ProtoMessage() {}
+
+func (x *Asleep) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_message_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Asleep.ProtoReflect.Descriptor instead.
+func (*Asleep) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *Asleep) GetAgent() string {
+	if x != nil {
+		return x.Agent
+	}
+	return ""
+}
+
+func (x *Asleep) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
 // SendMessagesRequest is a batch sent without a stream.
 type SendMessagesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1319,7 +1386,7 @@ type SendMessagesRequest struct {
 
 func (x *SendMessagesRequest) Reset() {
 	*x = SendMessagesRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[8]
+	mi := &file_brokerd_v1_message_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1331,7 +1398,7 @@ func (x *SendMessagesRequest) String() string {
 func (*SendMessagesRequest) ProtoMessage() {}
 
 func (x *SendMessagesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[8]
+	mi := &file_brokerd_v1_message_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1344,7 +1411,7 @@ func (x *SendMessagesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SendMessagesRequest.ProtoReflect.Descriptor instead.
 func (*SendMessagesRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{8}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *SendMessagesRequest) GetRequestId() string {
@@ -1371,7 +1438,7 @@ type SendMessagesResponse struct {
 
 func (x *SendMessagesResponse) Reset() {
 	*x = SendMessagesResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[9]
+	mi := &file_brokerd_v1_message_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1383,7 +1450,7 @@ func (x *SendMessagesResponse) String() string {
 func (*SendMessagesResponse) ProtoMessage() {}
 
 func (x *SendMessagesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[9]
+	mi := &file_brokerd_v1_message_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1396,7 +1463,7 @@ func (x *SendMessagesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SendMessagesResponse.ProtoReflect.Descriptor instead.
 func (*SendMessagesResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{9}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *SendMessagesResponse) GetResults() []*SendResult {
@@ -1431,7 +1498,7 @@ type Notice struct {
 
 func (x *Notice) Reset() {
 	*x = Notice{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[10]
+	mi := &file_brokerd_v1_message_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1443,7 +1510,7 @@ func (x *Notice) String() string {
 func (*Notice) ProtoMessage() {}
 
 func (x *Notice) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[10]
+	mi := &file_brokerd_v1_message_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1456,7 +1523,7 @@ func (x *Notice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Notice.ProtoReflect.Descriptor instead.
 func (*Notice) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{10}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Notice) GetRevision() int64 {
@@ -1512,7 +1579,7 @@ type Attempt struct {
 
 func (x *Attempt) Reset() {
 	*x = Attempt{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[11]
+	mi := &file_brokerd_v1_message_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1524,7 +1591,7 @@ func (x *Attempt) String() string {
 func (*Attempt) ProtoMessage() {}
 
 func (x *Attempt) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[11]
+	mi := &file_brokerd_v1_message_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1537,7 +1604,7 @@ func (x *Attempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Attempt.ProtoReflect.Descriptor instead.
 func (*Attempt) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{11}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Attempt) GetNumber() int32 {
@@ -1617,7 +1684,7 @@ type Delivery struct {
 
 func (x *Delivery) Reset() {
 	*x = Delivery{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[12]
+	mi := &file_brokerd_v1_message_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1629,7 +1696,7 @@ func (x *Delivery) String() string {
 func (*Delivery) ProtoMessage() {}
 
 func (x *Delivery) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[12]
+	mi := &file_brokerd_v1_message_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1642,7 +1709,7 @@ func (x *Delivery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Delivery.ProtoReflect.Descriptor instead.
 func (*Delivery) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{12}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Delivery) GetMailbox() string {
@@ -1761,7 +1828,7 @@ type InboxItem struct {
 
 func (x *InboxItem) Reset() {
 	*x = InboxItem{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[13]
+	mi := &file_brokerd_v1_message_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1773,7 +1840,7 @@ func (x *InboxItem) String() string {
 func (*InboxItem) ProtoMessage() {}
 
 func (x *InboxItem) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[13]
+	mi := &file_brokerd_v1_message_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1786,7 +1853,7 @@ func (x *InboxItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InboxItem.ProtoReflect.Descriptor instead.
 func (*InboxItem) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{13}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *InboxItem) GetMessage() *Message {
@@ -1823,7 +1890,7 @@ type MessageFilter struct {
 
 func (x *MessageFilter) Reset() {
 	*x = MessageFilter{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[14]
+	mi := &file_brokerd_v1_message_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1835,7 +1902,7 @@ func (x *MessageFilter) String() string {
 func (*MessageFilter) ProtoMessage() {}
 
 func (x *MessageFilter) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[14]
+	mi := &file_brokerd_v1_message_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1848,7 +1915,7 @@ func (x *MessageFilter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MessageFilter.ProtoReflect.Descriptor instead.
 func (*MessageFilter) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{14}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *MessageFilter) GetTypes() []string {
@@ -1932,7 +1999,7 @@ type ReceiveRequest struct {
 
 func (x *ReceiveRequest) Reset() {
 	*x = ReceiveRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[15]
+	mi := &file_brokerd_v1_message_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1944,7 +2011,7 @@ func (x *ReceiveRequest) String() string {
 func (*ReceiveRequest) ProtoMessage() {}
 
 func (x *ReceiveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[15]
+	mi := &file_brokerd_v1_message_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1957,7 +2024,7 @@ func (x *ReceiveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReceiveRequest.ProtoReflect.Descriptor instead.
 func (*ReceiveRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{15}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ReceiveRequest) GetAfterRevision() int64 {
@@ -2036,7 +2103,7 @@ type ReceiveResponse struct {
 
 func (x *ReceiveResponse) Reset() {
 	*x = ReceiveResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[16]
+	mi := &file_brokerd_v1_message_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2048,7 +2115,7 @@ func (x *ReceiveResponse) String() string {
 func (*ReceiveResponse) ProtoMessage() {}
 
 func (x *ReceiveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[16]
+	mi := &file_brokerd_v1_message_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2061,7 +2128,7 @@ func (x *ReceiveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReceiveResponse.ProtoReflect.Descriptor instead.
 func (*ReceiveResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{16}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ReceiveResponse) GetItems() []*InboxItem {
@@ -2105,7 +2172,7 @@ type ClaimOpen struct {
 
 func (x *ClaimOpen) Reset() {
 	*x = ClaimOpen{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[17]
+	mi := &file_brokerd_v1_message_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2117,7 +2184,7 @@ func (x *ClaimOpen) String() string {
 func (*ClaimOpen) ProtoMessage() {}
 
 func (x *ClaimOpen) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[17]
+	mi := &file_brokerd_v1_message_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2130,7 +2197,7 @@ func (x *ClaimOpen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimOpen.ProtoReflect.Descriptor instead.
 func (*ClaimOpen) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{17}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ClaimOpen) GetConsumer() string {
@@ -2206,7 +2273,7 @@ type Nack struct {
 
 func (x *Nack) Reset() {
 	*x = Nack{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[18]
+	mi := &file_brokerd_v1_message_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2218,7 +2285,7 @@ func (x *Nack) String() string {
 func (*Nack) ProtoMessage() {}
 
 func (x *Nack) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[18]
+	mi := &file_brokerd_v1_message_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2231,7 +2298,7 @@ func (x *Nack) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Nack.ProtoReflect.Descriptor instead.
 func (*Nack) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{18}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Nack) GetClaimId() string {
@@ -2275,7 +2342,7 @@ type Extension struct {
 
 func (x *Extension) Reset() {
 	*x = Extension{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[19]
+	mi := &file_brokerd_v1_message_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2287,7 +2354,7 @@ func (x *Extension) String() string {
 func (*Extension) ProtoMessage() {}
 
 func (x *Extension) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[19]
+	mi := &file_brokerd_v1_message_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2300,7 +2367,7 @@ func (x *Extension) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Extension.ProtoReflect.Descriptor instead.
 func (*Extension) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{19}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Extension) GetClaimId() string {
@@ -2334,7 +2401,7 @@ type ClaimRequest struct {
 
 func (x *ClaimRequest) Reset() {
 	*x = ClaimRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[20]
+	mi := &file_brokerd_v1_message_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2346,7 +2413,7 @@ func (x *ClaimRequest) String() string {
 func (*ClaimRequest) ProtoMessage() {}
 
 func (x *ClaimRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[20]
+	mi := &file_brokerd_v1_message_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2359,7 +2426,7 @@ func (x *ClaimRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimRequest.ProtoReflect.Descriptor instead.
 func (*ClaimRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{20}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ClaimRequest) GetOpen() *ClaimOpen {
@@ -2418,7 +2485,7 @@ type ClaimedMessage struct {
 
 func (x *ClaimedMessage) Reset() {
 	*x = ClaimedMessage{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[21]
+	mi := &file_brokerd_v1_message_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2430,7 +2497,7 @@ func (x *ClaimedMessage) String() string {
 func (*ClaimedMessage) ProtoMessage() {}
 
 func (x *ClaimedMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[21]
+	mi := &file_brokerd_v1_message_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2443,7 +2510,7 @@ func (x *ClaimedMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimedMessage.ProtoReflect.Descriptor instead.
 func (*ClaimedMessage) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{21}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ClaimedMessage) GetClaimId() string {
@@ -2508,7 +2575,7 @@ type ClaimOpened struct {
 
 func (x *ClaimOpened) Reset() {
 	*x = ClaimOpened{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[22]
+	mi := &file_brokerd_v1_message_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2520,7 +2587,7 @@ func (x *ClaimOpened) String() string {
 func (*ClaimOpened) ProtoMessage() {}
 
 func (x *ClaimOpened) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[22]
+	mi := &file_brokerd_v1_message_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2533,7 +2600,7 @@ func (x *ClaimOpened) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimOpened.ProtoReflect.Descriptor instead.
 func (*ClaimOpened) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{22}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ClaimOpened) GetResumed() []*ClaimedMessage {
@@ -2560,7 +2627,7 @@ type ClaimDelivery struct {
 
 func (x *ClaimDelivery) Reset() {
 	*x = ClaimDelivery{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[23]
+	mi := &file_brokerd_v1_message_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2572,7 +2639,7 @@ func (x *ClaimDelivery) String() string {
 func (*ClaimDelivery) ProtoMessage() {}
 
 func (x *ClaimDelivery) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[23]
+	mi := &file_brokerd_v1_message_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2585,7 +2652,7 @@ func (x *ClaimDelivery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimDelivery.ProtoReflect.Descriptor instead.
 func (*ClaimDelivery) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{23}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ClaimDelivery) GetClaims() []*ClaimedMessage {
@@ -2607,7 +2674,7 @@ type SettleResult struct {
 
 func (x *SettleResult) Reset() {
 	*x = SettleResult{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[24]
+	mi := &file_brokerd_v1_message_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2619,7 +2686,7 @@ func (x *SettleResult) String() string {
 func (*SettleResult) ProtoMessage() {}
 
 func (x *SettleResult) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[24]
+	mi := &file_brokerd_v1_message_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2632,7 +2699,7 @@ func (x *SettleResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleResult.ProtoReflect.Descriptor instead.
 func (*SettleResult) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{24}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *SettleResult) GetClaimId() string {
@@ -2659,7 +2726,7 @@ type SettleResults struct {
 
 func (x *SettleResults) Reset() {
 	*x = SettleResults{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[25]
+	mi := &file_brokerd_v1_message_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2671,7 +2738,7 @@ func (x *SettleResults) String() string {
 func (*SettleResults) ProtoMessage() {}
 
 func (x *SettleResults) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[25]
+	mi := &file_brokerd_v1_message_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2684,7 +2751,7 @@ func (x *SettleResults) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleResults.ProtoReflect.Descriptor instead.
 func (*SettleResults) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{25}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *SettleResults) GetResults() []*SettleResult {
@@ -2705,7 +2772,7 @@ type ClaimRevoked struct {
 
 func (x *ClaimRevoked) Reset() {
 	*x = ClaimRevoked{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[26]
+	mi := &file_brokerd_v1_message_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2717,7 +2784,7 @@ func (x *ClaimRevoked) String() string {
 func (*ClaimRevoked) ProtoMessage() {}
 
 func (x *ClaimRevoked) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[26]
+	mi := &file_brokerd_v1_message_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2730,7 +2797,7 @@ func (x *ClaimRevoked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimRevoked.ProtoReflect.Descriptor instead.
 func (*ClaimRevoked) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{26}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ClaimRevoked) GetClaimIds() []string {
@@ -2758,7 +2825,7 @@ type ClaimGoAway struct {
 
 func (x *ClaimGoAway) Reset() {
 	*x = ClaimGoAway{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[27]
+	mi := &file_brokerd_v1_message_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2770,7 +2837,7 @@ func (x *ClaimGoAway) String() string {
 func (*ClaimGoAway) ProtoMessage() {}
 
 func (x *ClaimGoAway) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[27]
+	mi := &file_brokerd_v1_message_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2783,7 +2850,7 @@ func (x *ClaimGoAway) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimGoAway.ProtoReflect.Descriptor instead.
 func (*ClaimGoAway) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{27}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ClaimGoAway) GetGrace() *durationpb.Duration {
@@ -2810,7 +2877,7 @@ type ClaimResponse struct {
 
 func (x *ClaimResponse) Reset() {
 	*x = ClaimResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[28]
+	mi := &file_brokerd_v1_message_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2822,7 +2889,7 @@ func (x *ClaimResponse) String() string {
 func (*ClaimResponse) ProtoMessage() {}
 
 func (x *ClaimResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[28]
+	mi := &file_brokerd_v1_message_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2835,7 +2902,7 @@ func (x *ClaimResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimResponse.ProtoReflect.Descriptor instead.
 func (*ClaimResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{28}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ClaimResponse) GetFrame() isClaimResponse_Frame {
@@ -2954,7 +3021,7 @@ type ClaimMessagesRequest struct {
 
 func (x *ClaimMessagesRequest) Reset() {
 	*x = ClaimMessagesRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[29]
+	mi := &file_brokerd_v1_message_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2966,7 +3033,7 @@ func (x *ClaimMessagesRequest) String() string {
 func (*ClaimMessagesRequest) ProtoMessage() {}
 
 func (x *ClaimMessagesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[29]
+	mi := &file_brokerd_v1_message_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2979,7 +3046,7 @@ func (x *ClaimMessagesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimMessagesRequest.ProtoReflect.Descriptor instead.
 func (*ClaimMessagesRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{29}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ClaimMessagesRequest) GetConsumer() string {
@@ -3088,7 +3155,7 @@ type ClaimMessagesResponse struct {
 
 func (x *ClaimMessagesResponse) Reset() {
 	*x = ClaimMessagesResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[30]
+	mi := &file_brokerd_v1_message_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3100,7 +3167,7 @@ func (x *ClaimMessagesResponse) String() string {
 func (*ClaimMessagesResponse) ProtoMessage() {}
 
 func (x *ClaimMessagesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[30]
+	mi := &file_brokerd_v1_message_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3113,7 +3180,7 @@ func (x *ClaimMessagesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimMessagesResponse.ProtoReflect.Descriptor instead.
 func (*ClaimMessagesResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{30}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ClaimMessagesResponse) GetClaims() []*ClaimedMessage {
@@ -3158,7 +3225,7 @@ type AckMessagesRequest struct {
 
 func (x *AckMessagesRequest) Reset() {
 	*x = AckMessagesRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[31]
+	mi := &file_brokerd_v1_message_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3170,7 +3237,7 @@ func (x *AckMessagesRequest) String() string {
 func (*AckMessagesRequest) ProtoMessage() {}
 
 func (x *AckMessagesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[31]
+	mi := &file_brokerd_v1_message_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3183,7 +3250,7 @@ func (x *AckMessagesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckMessagesRequest.ProtoReflect.Descriptor instead.
 func (*AckMessagesRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{31}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *AckMessagesRequest) GetRequestId() string {
@@ -3213,7 +3280,7 @@ type AckMessagesResponse struct {
 
 func (x *AckMessagesResponse) Reset() {
 	*x = AckMessagesResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[32]
+	mi := &file_brokerd_v1_message_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3225,7 +3292,7 @@ func (x *AckMessagesResponse) String() string {
 func (*AckMessagesResponse) ProtoMessage() {}
 
 func (x *AckMessagesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[32]
+	mi := &file_brokerd_v1_message_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3238,7 +3305,7 @@ func (x *AckMessagesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckMessagesResponse.ProtoReflect.Descriptor instead.
 func (*AckMessagesResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{32}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *AckMessagesResponse) GetRevision() int64 {
@@ -3267,7 +3334,7 @@ type NackMessagesRequest struct {
 
 func (x *NackMessagesRequest) Reset() {
 	*x = NackMessagesRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[33]
+	mi := &file_brokerd_v1_message_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3279,7 +3346,7 @@ func (x *NackMessagesRequest) String() string {
 func (*NackMessagesRequest) ProtoMessage() {}
 
 func (x *NackMessagesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[33]
+	mi := &file_brokerd_v1_message_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3292,7 +3359,7 @@ func (x *NackMessagesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NackMessagesRequest.ProtoReflect.Descriptor instead.
 func (*NackMessagesRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{33}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *NackMessagesRequest) GetRequestId() string {
@@ -3322,7 +3389,7 @@ type NackOutcome struct {
 
 func (x *NackOutcome) Reset() {
 	*x = NackOutcome{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[34]
+	mi := &file_brokerd_v1_message_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3334,7 +3401,7 @@ func (x *NackOutcome) String() string {
 func (*NackOutcome) ProtoMessage() {}
 
 func (x *NackOutcome) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[34]
+	mi := &file_brokerd_v1_message_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3347,7 +3414,7 @@ func (x *NackOutcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NackOutcome.ProtoReflect.Descriptor instead.
 func (*NackOutcome) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{34}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *NackOutcome) GetClaimId() string {
@@ -3382,7 +3449,7 @@ type NackMessagesResponse struct {
 
 func (x *NackMessagesResponse) Reset() {
 	*x = NackMessagesResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[35]
+	mi := &file_brokerd_v1_message_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3394,7 +3461,7 @@ func (x *NackMessagesResponse) String() string {
 func (*NackMessagesResponse) ProtoMessage() {}
 
 func (x *NackMessagesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[35]
+	mi := &file_brokerd_v1_message_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3407,7 +3474,7 @@ func (x *NackMessagesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NackMessagesResponse.ProtoReflect.Descriptor instead.
 func (*NackMessagesResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{35}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *NackMessagesResponse) GetRevision() int64 {
@@ -3436,7 +3503,7 @@ type ExtendClaimsRequest struct {
 
 func (x *ExtendClaimsRequest) Reset() {
 	*x = ExtendClaimsRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[36]
+	mi := &file_brokerd_v1_message_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3448,7 +3515,7 @@ func (x *ExtendClaimsRequest) String() string {
 func (*ExtendClaimsRequest) ProtoMessage() {}
 
 func (x *ExtendClaimsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[36]
+	mi := &file_brokerd_v1_message_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3461,7 +3528,7 @@ func (x *ExtendClaimsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExtendClaimsRequest.ProtoReflect.Descriptor instead.
 func (*ExtendClaimsRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{36}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ExtendClaimsRequest) GetRequestId() string {
@@ -3488,7 +3555,7 @@ type ExtendClaimsResponse struct {
 
 func (x *ExtendClaimsResponse) Reset() {
 	*x = ExtendClaimsResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[37]
+	mi := &file_brokerd_v1_message_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3500,7 +3567,7 @@ func (x *ExtendClaimsResponse) String() string {
 func (*ExtendClaimsResponse) ProtoMessage() {}
 
 func (x *ExtendClaimsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[37]
+	mi := &file_brokerd_v1_message_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3513,7 +3580,7 @@ func (x *ExtendClaimsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExtendClaimsResponse.ProtoReflect.Descriptor instead.
 func (*ExtendClaimsResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{37}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ExtendClaimsResponse) GetClaimIds() []string {
@@ -3535,7 +3602,7 @@ type ReleaseClaimsRequest struct {
 
 func (x *ReleaseClaimsRequest) Reset() {
 	*x = ReleaseClaimsRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[38]
+	mi := &file_brokerd_v1_message_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3547,7 +3614,7 @@ func (x *ReleaseClaimsRequest) String() string {
 func (*ReleaseClaimsRequest) ProtoMessage() {}
 
 func (x *ReleaseClaimsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[38]
+	mi := &file_brokerd_v1_message_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3560,7 +3627,7 @@ func (x *ReleaseClaimsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseClaimsRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseClaimsRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{38}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ReleaseClaimsRequest) GetRequestId() string {
@@ -3588,7 +3655,7 @@ type ReleaseClaimsResponse struct {
 
 func (x *ReleaseClaimsResponse) Reset() {
 	*x = ReleaseClaimsResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[39]
+	mi := &file_brokerd_v1_message_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3600,7 +3667,7 @@ func (x *ReleaseClaimsResponse) String() string {
 func (*ReleaseClaimsResponse) ProtoMessage() {}
 
 func (x *ReleaseClaimsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[39]
+	mi := &file_brokerd_v1_message_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3613,7 +3680,7 @@ func (x *ReleaseClaimsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseClaimsResponse.ProtoReflect.Descriptor instead.
 func (*ReleaseClaimsResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{39}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ReleaseClaimsResponse) GetRevision() int64 {
@@ -3641,7 +3708,7 @@ type GetMessageRequest struct {
 
 func (x *GetMessageRequest) Reset() {
 	*x = GetMessageRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[40]
+	mi := &file_brokerd_v1_message_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3653,7 +3720,7 @@ func (x *GetMessageRequest) String() string {
 func (*GetMessageRequest) ProtoMessage() {}
 
 func (x *GetMessageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[40]
+	mi := &file_brokerd_v1_message_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3666,7 +3733,7 @@ func (x *GetMessageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetMessageRequest.ProtoReflect.Descriptor instead.
 func (*GetMessageRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{40}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *GetMessageRequest) GetId() string {
@@ -3688,7 +3755,7 @@ type GetMessageResponse struct {
 
 func (x *GetMessageResponse) Reset() {
 	*x = GetMessageResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[41]
+	mi := &file_brokerd_v1_message_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3700,7 +3767,7 @@ func (x *GetMessageResponse) String() string {
 func (*GetMessageResponse) ProtoMessage() {}
 
 func (x *GetMessageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[41]
+	mi := &file_brokerd_v1_message_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3713,7 +3780,7 @@ func (x *GetMessageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetMessageResponse.ProtoReflect.Descriptor instead.
 func (*GetMessageResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{41}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *GetMessageResponse) GetMessage() *Message {
@@ -3761,7 +3828,7 @@ type ListMessagesRequest struct {
 
 func (x *ListMessagesRequest) Reset() {
 	*x = ListMessagesRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[42]
+	mi := &file_brokerd_v1_message_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3773,7 +3840,7 @@ func (x *ListMessagesRequest) String() string {
 func (*ListMessagesRequest) ProtoMessage() {}
 
 func (x *ListMessagesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[42]
+	mi := &file_brokerd_v1_message_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3786,7 +3853,7 @@ func (x *ListMessagesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMessagesRequest.ProtoReflect.Descriptor instead.
 func (*ListMessagesRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{42}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ListMessagesRequest) GetBox() MessageBox {
@@ -3883,7 +3950,7 @@ type ListMessagesResponse struct {
 
 func (x *ListMessagesResponse) Reset() {
 	*x = ListMessagesResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[43]
+	mi := &file_brokerd_v1_message_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3895,7 +3962,7 @@ func (x *ListMessagesResponse) String() string {
 func (*ListMessagesResponse) ProtoMessage() {}
 
 func (x *ListMessagesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[43]
+	mi := &file_brokerd_v1_message_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3908,7 +3975,7 @@ func (x *ListMessagesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMessagesResponse.ProtoReflect.Descriptor instead.
 func (*ListMessagesResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{43}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ListMessagesResponse) GetItems() []*InboxItem {
@@ -3960,7 +4027,7 @@ type ThreadSummary struct {
 
 func (x *ThreadSummary) Reset() {
 	*x = ThreadSummary{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[44]
+	mi := &file_brokerd_v1_message_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3972,7 +4039,7 @@ func (x *ThreadSummary) String() string {
 func (*ThreadSummary) ProtoMessage() {}
 
 func (x *ThreadSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[44]
+	mi := &file_brokerd_v1_message_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3985,7 +4052,7 @@ func (x *ThreadSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ThreadSummary.ProtoReflect.Descriptor instead.
 func (*ThreadSummary) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{44}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ThreadSummary) GetThreadId() string {
@@ -4067,7 +4134,7 @@ type OpenQuestion struct {
 
 func (x *OpenQuestion) Reset() {
 	*x = OpenQuestion{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[45]
+	mi := &file_brokerd_v1_message_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4079,7 +4146,7 @@ func (x *OpenQuestion) String() string {
 func (*OpenQuestion) ProtoMessage() {}
 
 func (x *OpenQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[45]
+	mi := &file_brokerd_v1_message_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4092,7 +4159,7 @@ func (x *OpenQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenQuestion.ProtoReflect.Descriptor instead.
 func (*OpenQuestion) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{45}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *OpenQuestion) GetId() string {
@@ -4152,7 +4219,7 @@ type AskRequest struct {
 
 func (x *AskRequest) Reset() {
 	*x = AskRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[46]
+	mi := &file_brokerd_v1_message_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4164,7 +4231,7 @@ func (x *AskRequest) String() string {
 func (*AskRequest) ProtoMessage() {}
 
 func (x *AskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[46]
+	mi := &file_brokerd_v1_message_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4177,7 +4244,7 @@ func (x *AskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskRequest.ProtoReflect.Descriptor instead.
 func (*AskRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{46}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *AskRequest) GetRequestId() string {
@@ -4210,14 +4277,16 @@ type AskResponse struct {
 	// Absent if none came in time.
 	Reply *Message `protobuf:"bytes,3,opt,name=reply,proto3" json:"reply,omitempty"`
 	// What the sender should know about the question, for people; see SendResult.
-	Warnings      []string `protobuf:"bytes,4,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	Warnings []string `protobuf:"bytes,4,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	// Without a reply: set if the target names an agent (Target.agent) that is asleep when the wait ends.
+	Asleep        *Asleep `protobuf:"bytes,5,opt,name=asleep,proto3" json:"asleep,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AskResponse) Reset() {
 	*x = AskResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[47]
+	mi := &file_brokerd_v1_message_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4229,7 +4298,7 @@ func (x *AskResponse) String() string {
 func (*AskResponse) ProtoMessage() {}
 
 func (x *AskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[47]
+	mi := &file_brokerd_v1_message_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4242,7 +4311,7 @@ func (x *AskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskResponse.ProtoReflect.Descriptor instead.
 func (*AskResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{47}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *AskResponse) GetId() string {
@@ -4273,6 +4342,13 @@ func (x *AskResponse) GetWarnings() []string {
 	return nil
 }
 
+func (x *AskResponse) GetAsleep() *Asleep {
+	if x != nil {
+		return x.Asleep
+	}
+	return nil
+}
+
 // ReplyRequest answers a message.
 type ReplyRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -4290,7 +4366,7 @@ type ReplyRequest struct {
 
 func (x *ReplyRequest) Reset() {
 	*x = ReplyRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[48]
+	mi := &file_brokerd_v1_message_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4302,7 +4378,7 @@ func (x *ReplyRequest) String() string {
 func (*ReplyRequest) ProtoMessage() {}
 
 func (x *ReplyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[48]
+	mi := &file_brokerd_v1_message_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4315,7 +4391,7 @@ func (x *ReplyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplyRequest.ProtoReflect.Descriptor instead.
 func (*ReplyRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{48}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ReplyRequest) GetRequestId() string {
@@ -4358,7 +4434,7 @@ type ReplyResponse struct {
 
 func (x *ReplyResponse) Reset() {
 	*x = ReplyResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[49]
+	mi := &file_brokerd_v1_message_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4370,7 +4446,7 @@ func (x *ReplyResponse) String() string {
 func (*ReplyResponse) ProtoMessage() {}
 
 func (x *ReplyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[49]
+	mi := &file_brokerd_v1_message_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4383,7 +4459,7 @@ func (x *ReplyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplyResponse.ProtoReflect.Descriptor instead.
 func (*ReplyResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{49}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ReplyResponse) GetResult() *SendResult {
@@ -4414,7 +4490,7 @@ type ResendMessageRequest struct {
 
 func (x *ResendMessageRequest) Reset() {
 	*x = ResendMessageRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[50]
+	mi := &file_brokerd_v1_message_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4426,7 +4502,7 @@ func (x *ResendMessageRequest) String() string {
 func (*ResendMessageRequest) ProtoMessage() {}
 
 func (x *ResendMessageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[50]
+	mi := &file_brokerd_v1_message_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4439,7 +4515,7 @@ func (x *ResendMessageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResendMessageRequest.ProtoReflect.Descriptor instead.
 func (*ResendMessageRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{50}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ResendMessageRequest) GetRequestId() string {
@@ -4475,7 +4551,7 @@ type ResendMessageResponse struct {
 
 func (x *ResendMessageResponse) Reset() {
 	*x = ResendMessageResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[51]
+	mi := &file_brokerd_v1_message_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4487,7 +4563,7 @@ func (x *ResendMessageResponse) String() string {
 func (*ResendMessageResponse) ProtoMessage() {}
 
 func (x *ResendMessageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[51]
+	mi := &file_brokerd_v1_message_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4500,7 +4576,7 @@ func (x *ResendMessageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResendMessageResponse.ProtoReflect.Descriptor instead.
 func (*ResendMessageResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{51}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ResendMessageResponse) GetRevision() int64 {
@@ -4526,7 +4602,7 @@ type GetInboxSummaryRequest struct {
 
 func (x *GetInboxSummaryRequest) Reset() {
 	*x = GetInboxSummaryRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[52]
+	mi := &file_brokerd_v1_message_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4538,7 +4614,7 @@ func (x *GetInboxSummaryRequest) String() string {
 func (*GetInboxSummaryRequest) ProtoMessage() {}
 
 func (x *GetInboxSummaryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[52]
+	mi := &file_brokerd_v1_message_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4551,7 +4627,7 @@ func (x *GetInboxSummaryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetInboxSummaryRequest.ProtoReflect.Descriptor instead.
 func (*GetInboxSummaryRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{52}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{53}
 }
 
 // PriorityCount counts unfinished deliveries of one priority.
@@ -4565,7 +4641,7 @@ type PriorityCount struct {
 
 func (x *PriorityCount) Reset() {
 	*x = PriorityCount{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[53]
+	mi := &file_brokerd_v1_message_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4577,7 +4653,7 @@ func (x *PriorityCount) String() string {
 func (*PriorityCount) ProtoMessage() {}
 
 func (x *PriorityCount) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[53]
+	mi := &file_brokerd_v1_message_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4590,7 +4666,7 @@ func (x *PriorityCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PriorityCount.ProtoReflect.Descriptor instead.
 func (*PriorityCount) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{53}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *PriorityCount) GetPriority() int32 {
@@ -4618,7 +4694,7 @@ type TypeCount struct {
 
 func (x *TypeCount) Reset() {
 	*x = TypeCount{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[54]
+	mi := &file_brokerd_v1_message_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4630,7 +4706,7 @@ func (x *TypeCount) String() string {
 func (*TypeCount) ProtoMessage() {}
 
 func (x *TypeCount) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[54]
+	mi := &file_brokerd_v1_message_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4643,7 +4719,7 @@ func (x *TypeCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TypeCount.ProtoReflect.Descriptor instead.
 func (*TypeCount) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{54}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *TypeCount) GetType() string {
@@ -4694,7 +4770,7 @@ type GetInboxSummaryResponse struct {
 
 func (x *GetInboxSummaryResponse) Reset() {
 	*x = GetInboxSummaryResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[55]
+	mi := &file_brokerd_v1_message_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4706,7 +4782,7 @@ func (x *GetInboxSummaryResponse) String() string {
 func (*GetInboxSummaryResponse) ProtoMessage() {}
 
 func (x *GetInboxSummaryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[55]
+	mi := &file_brokerd_v1_message_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4719,7 +4795,7 @@ func (x *GetInboxSummaryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetInboxSummaryResponse.ProtoReflect.Descriptor instead.
 func (*GetInboxSummaryResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{55}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *GetInboxSummaryResponse) GetTotal() int64 {
@@ -4834,7 +4910,7 @@ type ResolveThreadRequest struct {
 
 func (x *ResolveThreadRequest) Reset() {
 	*x = ResolveThreadRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[56]
+	mi := &file_brokerd_v1_message_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4846,7 +4922,7 @@ func (x *ResolveThreadRequest) String() string {
 func (*ResolveThreadRequest) ProtoMessage() {}
 
 func (x *ResolveThreadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[56]
+	mi := &file_brokerd_v1_message_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4859,7 +4935,7 @@ func (x *ResolveThreadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveThreadRequest.ProtoReflect.Descriptor instead.
 func (*ResolveThreadRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{56}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ResolveThreadRequest) GetRequestId() string {
@@ -4895,7 +4971,7 @@ type ResolveThreadResponse struct {
 
 func (x *ResolveThreadResponse) Reset() {
 	*x = ResolveThreadResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[57]
+	mi := &file_brokerd_v1_message_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4907,7 +4983,7 @@ func (x *ResolveThreadResponse) String() string {
 func (*ResolveThreadResponse) ProtoMessage() {}
 
 func (x *ResolveThreadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[57]
+	mi := &file_brokerd_v1_message_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4920,7 +4996,7 @@ func (x *ResolveThreadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveThreadResponse.ProtoReflect.Descriptor instead.
 func (*ResolveThreadResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{57}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *ResolveThreadResponse) GetRevision() int64 {
@@ -4951,7 +5027,7 @@ type CancelMessageRequest struct {
 
 func (x *CancelMessageRequest) Reset() {
 	*x = CancelMessageRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[58]
+	mi := &file_brokerd_v1_message_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4963,7 +5039,7 @@ func (x *CancelMessageRequest) String() string {
 func (*CancelMessageRequest) ProtoMessage() {}
 
 func (x *CancelMessageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[58]
+	mi := &file_brokerd_v1_message_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4976,7 +5052,7 @@ func (x *CancelMessageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelMessageRequest.ProtoReflect.Descriptor instead.
 func (*CancelMessageRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{58}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *CancelMessageRequest) GetRequestId() string {
@@ -5014,7 +5090,7 @@ type CancelMessageResponse struct {
 
 func (x *CancelMessageResponse) Reset() {
 	*x = CancelMessageResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[59]
+	mi := &file_brokerd_v1_message_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5026,7 +5102,7 @@ func (x *CancelMessageResponse) String() string {
 func (*CancelMessageResponse) ProtoMessage() {}
 
 func (x *CancelMessageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[59]
+	mi := &file_brokerd_v1_message_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5039,7 +5115,7 @@ func (x *CancelMessageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelMessageResponse.ProtoReflect.Descriptor instead.
 func (*CancelMessageResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{59}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *CancelMessageResponse) GetRevision() int64 {
@@ -5077,7 +5153,7 @@ type ListDeadLettersRequest struct {
 
 func (x *ListDeadLettersRequest) Reset() {
 	*x = ListDeadLettersRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[60]
+	mi := &file_brokerd_v1_message_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5089,7 +5165,7 @@ func (x *ListDeadLettersRequest) String() string {
 func (*ListDeadLettersRequest) ProtoMessage() {}
 
 func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[60]
+	mi := &file_brokerd_v1_message_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5102,7 +5178,7 @@ func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*ListDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{60}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *ListDeadLettersRequest) GetMailbox() string {
@@ -5138,7 +5214,7 @@ type ListDeadLettersResponse struct {
 
 func (x *ListDeadLettersResponse) Reset() {
 	*x = ListDeadLettersResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[61]
+	mi := &file_brokerd_v1_message_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5150,7 +5226,7 @@ func (x *ListDeadLettersResponse) String() string {
 func (*ListDeadLettersResponse) ProtoMessage() {}
 
 func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[61]
+	mi := &file_brokerd_v1_message_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5163,7 +5239,7 @@ func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*ListDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{61}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *ListDeadLettersResponse) GetItems() []*InboxItem {
@@ -5201,7 +5277,7 @@ type RedriveDeadLettersRequest struct {
 
 func (x *RedriveDeadLettersRequest) Reset() {
 	*x = RedriveDeadLettersRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[62]
+	mi := &file_brokerd_v1_message_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5213,7 +5289,7 @@ func (x *RedriveDeadLettersRequest) String() string {
 func (*RedriveDeadLettersRequest) ProtoMessage() {}
 
 func (x *RedriveDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[62]
+	mi := &file_brokerd_v1_message_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5226,7 +5302,7 @@ func (x *RedriveDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RedriveDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*RedriveDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{62}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *RedriveDeadLettersRequest) GetRequestId() string {
@@ -5261,7 +5337,7 @@ type RedriveDeadLettersResponse struct {
 
 func (x *RedriveDeadLettersResponse) Reset() {
 	*x = RedriveDeadLettersResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[63]
+	mi := &file_brokerd_v1_message_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5273,7 +5349,7 @@ func (x *RedriveDeadLettersResponse) String() string {
 func (*RedriveDeadLettersResponse) ProtoMessage() {}
 
 func (x *RedriveDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[63]
+	mi := &file_brokerd_v1_message_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5286,7 +5362,7 @@ func (x *RedriveDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RedriveDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*RedriveDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{63}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *RedriveDeadLettersResponse) GetRevision() int64 {
@@ -5315,7 +5391,7 @@ type PurgeDeadLettersRequest struct {
 
 func (x *PurgeDeadLettersRequest) Reset() {
 	*x = PurgeDeadLettersRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[64]
+	mi := &file_brokerd_v1_message_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5327,7 +5403,7 @@ func (x *PurgeDeadLettersRequest) String() string {
 func (*PurgeDeadLettersRequest) ProtoMessage() {}
 
 func (x *PurgeDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[64]
+	mi := &file_brokerd_v1_message_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5340,7 +5416,7 @@ func (x *PurgeDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*PurgeDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{64}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *PurgeDeadLettersRequest) GetRequestId() string {
@@ -5375,7 +5451,7 @@ type PurgeDeadLettersResponse struct {
 
 func (x *PurgeDeadLettersResponse) Reset() {
 	*x = PurgeDeadLettersResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[65]
+	mi := &file_brokerd_v1_message_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5387,7 +5463,7 @@ func (x *PurgeDeadLettersResponse) String() string {
 func (*PurgeDeadLettersResponse) ProtoMessage() {}
 
 func (x *PurgeDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[65]
+	mi := &file_brokerd_v1_message_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5400,7 +5476,7 @@ func (x *PurgeDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*PurgeDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{65}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *PurgeDeadLettersResponse) GetRevision() int64 {
@@ -5486,7 +5562,7 @@ const file_brokerd_v1_message_proto_rawDesc = "" +
 	"\aresults\x18\x01 \x03(\v2\x16.brokerd.v1.SendResultR\aresults\"]\n" +
 	"\tRecipient\x12\x18\n" +
 	"\amailbox\x18\x01 \x01(\tR\amailbox\x126\n" +
-	"\aoutcome\x18\x02 \x01(\x0e2\x1c.brokerd.v1.RecipientOutcomeR\aoutcome\"\xa4\x02\n" +
+	"\aoutcome\x18\x02 \x01(\x0e2\x1c.brokerd.v1.RecipientOutcomeR\aoutcome\"\xd0\x02\n" +
 	"\n" +
 	"SendResult\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
@@ -5498,7 +5574,11 @@ const file_brokerd_v1_message_proto_rawDesc = "" +
 	"\tduplicate\x18\x05 \x01(\bR\tduplicate\x12+\n" +
 	"\x05error\x18\x06 \x01(\v2\x15.brokerd.v1.ItemErrorR\x05error\x12#\n" +
 	"\rrefused_count\x18\a \x01(\x05R\frefusedCount\x12\x1a\n" +
-	"\bwarnings\x18\b \x03(\tR\bwarnings\"e\n" +
+	"\bwarnings\x18\b \x03(\tR\bwarnings\x12*\n" +
+	"\x06asleep\x18\t \x01(\v2\x12.brokerd.v1.AsleepR\x06asleep\"P\n" +
+	"\x06Asleep\x12\x14\n" +
+	"\x05agent\x18\x01 \x01(\tR\x05agent\x120\n" +
+	"\x05since\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"e\n" +
 	"\x13SendMessagesRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12/\n" +
@@ -5722,12 +5802,13 @@ const file_brokerd_v1_message_proto_rawDesc = "" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12-\n" +
 	"\amessage\x18\x02 \x01(\v2\x13.brokerd.v1.MessageR\amessage\x12-\n" +
-	"\x04wait\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x04wait\"\x80\x01\n" +
+	"\x04wait\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x04wait\"\xac\x01\n" +
 	"\vAskResponse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\x12)\n" +
 	"\x05reply\x18\x03 \x01(\v2\x13.brokerd.v1.MessageR\x05reply\x12\x1a\n" +
-	"\bwarnings\x18\x04 \x03(\tR\bwarnings\"~\n" +
+	"\bwarnings\x18\x04 \x03(\tR\bwarnings\x12*\n" +
+	"\x06asleep\x18\x05 \x01(\v2\x12.brokerd.v1.AsleepR\x06asleep\"~\n" +
 	"\fReplyRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12\x0e\n" +
@@ -5890,7 +5971,7 @@ func file_brokerd_v1_message_proto_rawDescGZIP() []byte {
 }
 
 var file_brokerd_v1_message_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_brokerd_v1_message_proto_msgTypes = make([]protoimpl.MessageInfo, 67)
+var file_brokerd_v1_message_proto_msgTypes = make([]protoimpl.MessageInfo, 68)
 var file_brokerd_v1_message_proto_goTypes = []any{
 	(Reach)(0),                         // 0: brokerd.v1.Reach
 	(RecipientOutcome)(0),              // 1: brokerd.v1.RecipientOutcome
@@ -5907,206 +5988,210 @@ var file_brokerd_v1_message_proto_goTypes = []any{
 	(*SendResponse)(nil),               // 12: brokerd.v1.SendResponse
 	(*Recipient)(nil),                  // 13: brokerd.v1.Recipient
 	(*SendResult)(nil),                 // 14: brokerd.v1.SendResult
-	(*SendMessagesRequest)(nil),        // 15: brokerd.v1.SendMessagesRequest
-	(*SendMessagesResponse)(nil),       // 16: brokerd.v1.SendMessagesResponse
-	(*Notice)(nil),                     // 17: brokerd.v1.Notice
-	(*Attempt)(nil),                    // 18: brokerd.v1.Attempt
-	(*Delivery)(nil),                   // 19: brokerd.v1.Delivery
-	(*InboxItem)(nil),                  // 20: brokerd.v1.InboxItem
-	(*MessageFilter)(nil),              // 21: brokerd.v1.MessageFilter
-	(*ReceiveRequest)(nil),             // 22: brokerd.v1.ReceiveRequest
-	(*ReceiveResponse)(nil),            // 23: brokerd.v1.ReceiveResponse
-	(*ClaimOpen)(nil),                  // 24: brokerd.v1.ClaimOpen
-	(*Nack)(nil),                       // 25: brokerd.v1.Nack
-	(*Extension)(nil),                  // 26: brokerd.v1.Extension
-	(*ClaimRequest)(nil),               // 27: brokerd.v1.ClaimRequest
-	(*ClaimedMessage)(nil),             // 28: brokerd.v1.ClaimedMessage
-	(*ClaimOpened)(nil),                // 29: brokerd.v1.ClaimOpened
-	(*ClaimDelivery)(nil),              // 30: brokerd.v1.ClaimDelivery
-	(*SettleResult)(nil),               // 31: brokerd.v1.SettleResult
-	(*SettleResults)(nil),              // 32: brokerd.v1.SettleResults
-	(*ClaimRevoked)(nil),               // 33: brokerd.v1.ClaimRevoked
-	(*ClaimGoAway)(nil),                // 34: brokerd.v1.ClaimGoAway
-	(*ClaimResponse)(nil),              // 35: brokerd.v1.ClaimResponse
-	(*ClaimMessagesRequest)(nil),       // 36: brokerd.v1.ClaimMessagesRequest
-	(*ClaimMessagesResponse)(nil),      // 37: brokerd.v1.ClaimMessagesResponse
-	(*AckMessagesRequest)(nil),         // 38: brokerd.v1.AckMessagesRequest
-	(*AckMessagesResponse)(nil),        // 39: brokerd.v1.AckMessagesResponse
-	(*NackMessagesRequest)(nil),        // 40: brokerd.v1.NackMessagesRequest
-	(*NackOutcome)(nil),                // 41: brokerd.v1.NackOutcome
-	(*NackMessagesResponse)(nil),       // 42: brokerd.v1.NackMessagesResponse
-	(*ExtendClaimsRequest)(nil),        // 43: brokerd.v1.ExtendClaimsRequest
-	(*ExtendClaimsResponse)(nil),       // 44: brokerd.v1.ExtendClaimsResponse
-	(*ReleaseClaimsRequest)(nil),       // 45: brokerd.v1.ReleaseClaimsRequest
-	(*ReleaseClaimsResponse)(nil),      // 46: brokerd.v1.ReleaseClaimsResponse
-	(*GetMessageRequest)(nil),          // 47: brokerd.v1.GetMessageRequest
-	(*GetMessageResponse)(nil),         // 48: brokerd.v1.GetMessageResponse
-	(*ListMessagesRequest)(nil),        // 49: brokerd.v1.ListMessagesRequest
-	(*ListMessagesResponse)(nil),       // 50: brokerd.v1.ListMessagesResponse
-	(*ThreadSummary)(nil),              // 51: brokerd.v1.ThreadSummary
-	(*OpenQuestion)(nil),               // 52: brokerd.v1.OpenQuestion
-	(*AskRequest)(nil),                 // 53: brokerd.v1.AskRequest
-	(*AskResponse)(nil),                // 54: brokerd.v1.AskResponse
-	(*ReplyRequest)(nil),               // 55: brokerd.v1.ReplyRequest
-	(*ReplyResponse)(nil),              // 56: brokerd.v1.ReplyResponse
-	(*ResendMessageRequest)(nil),       // 57: brokerd.v1.ResendMessageRequest
-	(*ResendMessageResponse)(nil),      // 58: brokerd.v1.ResendMessageResponse
-	(*GetInboxSummaryRequest)(nil),     // 59: brokerd.v1.GetInboxSummaryRequest
-	(*PriorityCount)(nil),              // 60: brokerd.v1.PriorityCount
-	(*TypeCount)(nil),                  // 61: brokerd.v1.TypeCount
-	(*GetInboxSummaryResponse)(nil),    // 62: brokerd.v1.GetInboxSummaryResponse
-	(*ResolveThreadRequest)(nil),       // 63: brokerd.v1.ResolveThreadRequest
-	(*ResolveThreadResponse)(nil),      // 64: brokerd.v1.ResolveThreadResponse
-	(*CancelMessageRequest)(nil),       // 65: brokerd.v1.CancelMessageRequest
-	(*CancelMessageResponse)(nil),      // 66: brokerd.v1.CancelMessageResponse
-	(*ListDeadLettersRequest)(nil),     // 67: brokerd.v1.ListDeadLettersRequest
-	(*ListDeadLettersResponse)(nil),    // 68: brokerd.v1.ListDeadLettersResponse
-	(*RedriveDeadLettersRequest)(nil),  // 69: brokerd.v1.RedriveDeadLettersRequest
-	(*RedriveDeadLettersResponse)(nil), // 70: brokerd.v1.RedriveDeadLettersResponse
-	(*PurgeDeadLettersRequest)(nil),    // 71: brokerd.v1.PurgeDeadLettersRequest
-	(*PurgeDeadLettersResponse)(nil),   // 72: brokerd.v1.PurgeDeadLettersResponse
-	nil,                                // 73: brokerd.v1.Message.LabelsEntry
-	(*timestamppb.Timestamp)(nil),      // 74: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),        // 75: google.protobuf.Duration
+	(*Asleep)(nil),                     // 15: brokerd.v1.Asleep
+	(*SendMessagesRequest)(nil),        // 16: brokerd.v1.SendMessagesRequest
+	(*SendMessagesResponse)(nil),       // 17: brokerd.v1.SendMessagesResponse
+	(*Notice)(nil),                     // 18: brokerd.v1.Notice
+	(*Attempt)(nil),                    // 19: brokerd.v1.Attempt
+	(*Delivery)(nil),                   // 20: brokerd.v1.Delivery
+	(*InboxItem)(nil),                  // 21: brokerd.v1.InboxItem
+	(*MessageFilter)(nil),              // 22: brokerd.v1.MessageFilter
+	(*ReceiveRequest)(nil),             // 23: brokerd.v1.ReceiveRequest
+	(*ReceiveResponse)(nil),            // 24: brokerd.v1.ReceiveResponse
+	(*ClaimOpen)(nil),                  // 25: brokerd.v1.ClaimOpen
+	(*Nack)(nil),                       // 26: brokerd.v1.Nack
+	(*Extension)(nil),                  // 27: brokerd.v1.Extension
+	(*ClaimRequest)(nil),               // 28: brokerd.v1.ClaimRequest
+	(*ClaimedMessage)(nil),             // 29: brokerd.v1.ClaimedMessage
+	(*ClaimOpened)(nil),                // 30: brokerd.v1.ClaimOpened
+	(*ClaimDelivery)(nil),              // 31: brokerd.v1.ClaimDelivery
+	(*SettleResult)(nil),               // 32: brokerd.v1.SettleResult
+	(*SettleResults)(nil),              // 33: brokerd.v1.SettleResults
+	(*ClaimRevoked)(nil),               // 34: brokerd.v1.ClaimRevoked
+	(*ClaimGoAway)(nil),                // 35: brokerd.v1.ClaimGoAway
+	(*ClaimResponse)(nil),              // 36: brokerd.v1.ClaimResponse
+	(*ClaimMessagesRequest)(nil),       // 37: brokerd.v1.ClaimMessagesRequest
+	(*ClaimMessagesResponse)(nil),      // 38: brokerd.v1.ClaimMessagesResponse
+	(*AckMessagesRequest)(nil),         // 39: brokerd.v1.AckMessagesRequest
+	(*AckMessagesResponse)(nil),        // 40: brokerd.v1.AckMessagesResponse
+	(*NackMessagesRequest)(nil),        // 41: brokerd.v1.NackMessagesRequest
+	(*NackOutcome)(nil),                // 42: brokerd.v1.NackOutcome
+	(*NackMessagesResponse)(nil),       // 43: brokerd.v1.NackMessagesResponse
+	(*ExtendClaimsRequest)(nil),        // 44: brokerd.v1.ExtendClaimsRequest
+	(*ExtendClaimsResponse)(nil),       // 45: brokerd.v1.ExtendClaimsResponse
+	(*ReleaseClaimsRequest)(nil),       // 46: brokerd.v1.ReleaseClaimsRequest
+	(*ReleaseClaimsResponse)(nil),      // 47: brokerd.v1.ReleaseClaimsResponse
+	(*GetMessageRequest)(nil),          // 48: brokerd.v1.GetMessageRequest
+	(*GetMessageResponse)(nil),         // 49: brokerd.v1.GetMessageResponse
+	(*ListMessagesRequest)(nil),        // 50: brokerd.v1.ListMessagesRequest
+	(*ListMessagesResponse)(nil),       // 51: brokerd.v1.ListMessagesResponse
+	(*ThreadSummary)(nil),              // 52: brokerd.v1.ThreadSummary
+	(*OpenQuestion)(nil),               // 53: brokerd.v1.OpenQuestion
+	(*AskRequest)(nil),                 // 54: brokerd.v1.AskRequest
+	(*AskResponse)(nil),                // 55: brokerd.v1.AskResponse
+	(*ReplyRequest)(nil),               // 56: brokerd.v1.ReplyRequest
+	(*ReplyResponse)(nil),              // 57: brokerd.v1.ReplyResponse
+	(*ResendMessageRequest)(nil),       // 58: brokerd.v1.ResendMessageRequest
+	(*ResendMessageResponse)(nil),      // 59: brokerd.v1.ResendMessageResponse
+	(*GetInboxSummaryRequest)(nil),     // 60: brokerd.v1.GetInboxSummaryRequest
+	(*PriorityCount)(nil),              // 61: brokerd.v1.PriorityCount
+	(*TypeCount)(nil),                  // 62: brokerd.v1.TypeCount
+	(*GetInboxSummaryResponse)(nil),    // 63: brokerd.v1.GetInboxSummaryResponse
+	(*ResolveThreadRequest)(nil),       // 64: brokerd.v1.ResolveThreadRequest
+	(*ResolveThreadResponse)(nil),      // 65: brokerd.v1.ResolveThreadResponse
+	(*CancelMessageRequest)(nil),       // 66: brokerd.v1.CancelMessageRequest
+	(*CancelMessageResponse)(nil),      // 67: brokerd.v1.CancelMessageResponse
+	(*ListDeadLettersRequest)(nil),     // 68: brokerd.v1.ListDeadLettersRequest
+	(*ListDeadLettersResponse)(nil),    // 69: brokerd.v1.ListDeadLettersResponse
+	(*RedriveDeadLettersRequest)(nil),  // 70: brokerd.v1.RedriveDeadLettersRequest
+	(*RedriveDeadLettersResponse)(nil), // 71: brokerd.v1.RedriveDeadLettersResponse
+	(*PurgeDeadLettersRequest)(nil),    // 72: brokerd.v1.PurgeDeadLettersRequest
+	(*PurgeDeadLettersResponse)(nil),   // 73: brokerd.v1.PurgeDeadLettersResponse
+	nil,                                // 74: brokerd.v1.Message.LabelsEntry
+	(*timestamppb.Timestamp)(nil),      // 75: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),        // 76: google.protobuf.Duration
 }
 var file_brokerd_v1_message_proto_depIdxs = []int32{
-	74,  // 0: brokerd.v1.Message.created_at:type_name -> google.protobuf.Timestamp
-	74,  // 1: brokerd.v1.Message.expires_at:type_name -> google.protobuf.Timestamp
+	75,  // 0: brokerd.v1.Message.created_at:type_name -> google.protobuf.Timestamp
+	75,  // 1: brokerd.v1.Message.expires_at:type_name -> google.protobuf.Timestamp
 	7,   // 2: brokerd.v1.Message.target:type_name -> brokerd.v1.Target
 	0,   // 3: brokerd.v1.Message.reach:type_name -> brokerd.v1.Reach
-	73,  // 4: brokerd.v1.Message.labels:type_name -> brokerd.v1.Message.LabelsEntry
+	74,  // 4: brokerd.v1.Message.labels:type_name -> brokerd.v1.Message.LabelsEntry
 	8,   // 5: brokerd.v1.Message.files:type_name -> brokerd.v1.FileReference
-	75,  // 6: brokerd.v1.Message.ttl:type_name -> google.protobuf.Duration
-	74,  // 7: brokerd.v1.Message.not_before:type_name -> google.protobuf.Timestamp
-	74,  // 8: brokerd.v1.Message.response_deadline:type_name -> google.protobuf.Timestamp
-	75,  // 9: brokerd.v1.Message.resend_after:type_name -> google.protobuf.Duration
-	75,  // 10: brokerd.v1.ItemError.retry_after:type_name -> google.protobuf.Duration
+	76,  // 6: brokerd.v1.Message.ttl:type_name -> google.protobuf.Duration
+	75,  // 7: brokerd.v1.Message.not_before:type_name -> google.protobuf.Timestamp
+	75,  // 8: brokerd.v1.Message.response_deadline:type_name -> google.protobuf.Timestamp
+	76,  // 9: brokerd.v1.Message.resend_after:type_name -> google.protobuf.Duration
+	76,  // 10: brokerd.v1.ItemError.retry_after:type_name -> google.protobuf.Duration
 	9,   // 11: brokerd.v1.SendRequest.messages:type_name -> brokerd.v1.Message
 	14,  // 12: brokerd.v1.SendResponse.results:type_name -> brokerd.v1.SendResult
 	1,   // 13: brokerd.v1.Recipient.outcome:type_name -> brokerd.v1.RecipientOutcome
 	13,  // 14: brokerd.v1.SendResult.recipients:type_name -> brokerd.v1.Recipient
 	10,  // 15: brokerd.v1.SendResult.error:type_name -> brokerd.v1.ItemError
-	9,   // 16: brokerd.v1.SendMessagesRequest.messages:type_name -> brokerd.v1.Message
-	14,  // 17: brokerd.v1.SendMessagesResponse.results:type_name -> brokerd.v1.SendResult
-	74,  // 18: brokerd.v1.Notice.created_at:type_name -> google.protobuf.Timestamp
-	74,  // 19: brokerd.v1.Attempt.claimed_at:type_name -> google.protobuf.Timestamp
-	74,  // 20: brokerd.v1.Attempt.ended_at:type_name -> google.protobuf.Timestamp
-	2,   // 21: brokerd.v1.Delivery.state:type_name -> brokerd.v1.DeliveryState
-	74,  // 22: brokerd.v1.Delivery.claimed_at:type_name -> google.protobuf.Timestamp
-	74,  // 23: brokerd.v1.Delivery.delivered_at:type_name -> google.protobuf.Timestamp
-	74,  // 24: brokerd.v1.Delivery.read_at:type_name -> google.protobuf.Timestamp
-	74,  // 25: brokerd.v1.Delivery.finished_at:type_name -> google.protobuf.Timestamp
-	74,  // 26: brokerd.v1.Delivery.due_at:type_name -> google.protobuf.Timestamp
-	18,  // 27: brokerd.v1.Delivery.history:type_name -> brokerd.v1.Attempt
-	9,   // 28: brokerd.v1.InboxItem.message:type_name -> brokerd.v1.Message
-	19,  // 29: brokerd.v1.InboxItem.delivery:type_name -> brokerd.v1.Delivery
-	75,  // 30: brokerd.v1.ReceiveRequest.wait:type_name -> google.protobuf.Duration
-	21,  // 31: brokerd.v1.ReceiveRequest.filter:type_name -> brokerd.v1.MessageFilter
-	3,   // 32: brokerd.v1.ReceiveRequest.order:type_name -> brokerd.v1.MessageOrder
-	20,  // 33: brokerd.v1.ReceiveResponse.items:type_name -> brokerd.v1.InboxItem
-	75,  // 34: brokerd.v1.ClaimOpen.claim_for:type_name -> google.protobuf.Duration
-	75,  // 35: brokerd.v1.ClaimOpen.max_total:type_name -> google.protobuf.Duration
-	75,  // 36: brokerd.v1.Nack.delay:type_name -> google.protobuf.Duration
-	75,  // 37: brokerd.v1.Extension.claim_for:type_name -> google.protobuf.Duration
-	24,  // 38: brokerd.v1.ClaimRequest.open:type_name -> brokerd.v1.ClaimOpen
-	25,  // 39: brokerd.v1.ClaimRequest.nacks:type_name -> brokerd.v1.Nack
-	26,  // 40: brokerd.v1.ClaimRequest.extensions:type_name -> brokerd.v1.Extension
-	9,   // 41: brokerd.v1.ClaimedMessage.message:type_name -> brokerd.v1.Message
-	75,  // 42: brokerd.v1.ClaimedMessage.expires_in:type_name -> google.protobuf.Duration
-	28,  // 43: brokerd.v1.ClaimOpened.resumed:type_name -> brokerd.v1.ClaimedMessage
-	28,  // 44: brokerd.v1.ClaimDelivery.claims:type_name -> brokerd.v1.ClaimedMessage
-	10,  // 45: brokerd.v1.SettleResult.error:type_name -> brokerd.v1.ItemError
-	31,  // 46: brokerd.v1.SettleResults.results:type_name -> brokerd.v1.SettleResult
-	4,   // 47: brokerd.v1.ClaimRevoked.reason:type_name -> brokerd.v1.RevokeReason
-	75,  // 48: brokerd.v1.ClaimGoAway.grace:type_name -> google.protobuf.Duration
-	29,  // 49: brokerd.v1.ClaimResponse.opened:type_name -> brokerd.v1.ClaimOpened
-	30,  // 50: brokerd.v1.ClaimResponse.deliver:type_name -> brokerd.v1.ClaimDelivery
-	32,  // 51: brokerd.v1.ClaimResponse.results:type_name -> brokerd.v1.SettleResults
-	33,  // 52: brokerd.v1.ClaimResponse.revoke:type_name -> brokerd.v1.ClaimRevoked
-	34,  // 53: brokerd.v1.ClaimResponse.go_away:type_name -> brokerd.v1.ClaimGoAway
-	75,  // 54: brokerd.v1.ClaimMessagesRequest.wait:type_name -> google.protobuf.Duration
-	75,  // 55: brokerd.v1.ClaimMessagesRequest.claim_for:type_name -> google.protobuf.Duration
-	28,  // 56: brokerd.v1.ClaimMessagesResponse.claims:type_name -> brokerd.v1.ClaimedMessage
-	5,   // 57: brokerd.v1.ClaimMessagesResponse.empty_reason:type_name -> brokerd.v1.EmptyReason
-	74,  // 58: brokerd.v1.ClaimMessagesResponse.next_due:type_name -> google.protobuf.Timestamp
-	17,  // 59: brokerd.v1.ClaimMessagesResponse.notices:type_name -> brokerd.v1.Notice
-	25,  // 60: brokerd.v1.NackMessagesRequest.nacks:type_name -> brokerd.v1.Nack
-	2,   // 61: brokerd.v1.NackOutcome.state:type_name -> brokerd.v1.DeliveryState
-	74,  // 62: brokerd.v1.NackOutcome.due_at:type_name -> google.protobuf.Timestamp
-	41,  // 63: brokerd.v1.NackMessagesResponse.outcomes:type_name -> brokerd.v1.NackOutcome
-	26,  // 64: brokerd.v1.ExtendClaimsRequest.extensions:type_name -> brokerd.v1.Extension
-	9,   // 65: brokerd.v1.GetMessageResponse.message:type_name -> brokerd.v1.Message
-	19,  // 66: brokerd.v1.GetMessageResponse.deliveries:type_name -> brokerd.v1.Delivery
-	6,   // 67: brokerd.v1.ListMessagesRequest.box:type_name -> brokerd.v1.MessageBox
-	21,  // 68: brokerd.v1.ListMessagesRequest.filter:type_name -> brokerd.v1.MessageFilter
-	74,  // 69: brokerd.v1.ListMessagesRequest.from_time:type_name -> google.protobuf.Timestamp
-	74,  // 70: brokerd.v1.ListMessagesRequest.to_time:type_name -> google.protobuf.Timestamp
-	3,   // 71: brokerd.v1.ListMessagesRequest.order:type_name -> brokerd.v1.MessageOrder
-	20,  // 72: brokerd.v1.ListMessagesResponse.items:type_name -> brokerd.v1.InboxItem
-	51,  // 73: brokerd.v1.ListMessagesResponse.thread:type_name -> brokerd.v1.ThreadSummary
-	74,  // 74: brokerd.v1.ThreadSummary.first_at:type_name -> google.protobuf.Timestamp
-	74,  // 75: brokerd.v1.ThreadSummary.last_at:type_name -> google.protobuf.Timestamp
-	52,  // 76: brokerd.v1.ThreadSummary.open_questions:type_name -> brokerd.v1.OpenQuestion
-	74,  // 77: brokerd.v1.ThreadSummary.resolved_at:type_name -> google.protobuf.Timestamp
-	74,  // 78: brokerd.v1.OpenQuestion.deadline:type_name -> google.protobuf.Timestamp
-	9,   // 79: brokerd.v1.AskRequest.message:type_name -> brokerd.v1.Message
-	75,  // 80: brokerd.v1.AskRequest.wait:type_name -> google.protobuf.Duration
-	9,   // 81: brokerd.v1.AskResponse.reply:type_name -> brokerd.v1.Message
-	9,   // 82: brokerd.v1.ReplyRequest.message:type_name -> brokerd.v1.Message
-	14,  // 83: brokerd.v1.ReplyResponse.result:type_name -> brokerd.v1.SendResult
-	60,  // 84: brokerd.v1.GetInboxSummaryResponse.by_priority:type_name -> brokerd.v1.PriorityCount
-	61,  // 85: brokerd.v1.GetInboxSummaryResponse.by_type:type_name -> brokerd.v1.TypeCount
-	74,  // 86: brokerd.v1.GetInboxSummaryResponse.oldest_at:type_name -> google.protobuf.Timestamp
-	52,  // 87: brokerd.v1.GetInboxSummaryResponse.asked:type_name -> brokerd.v1.OpenQuestion
-	52,  // 88: brokerd.v1.GetInboxSummaryResponse.owed:type_name -> brokerd.v1.OpenQuestion
-	9,   // 89: brokerd.v1.GetInboxSummaryResponse.directives:type_name -> brokerd.v1.Message
-	74,  // 90: brokerd.v1.GetInboxSummaryResponse.breaker_open_until:type_name -> google.protobuf.Timestamp
-	20,  // 91: brokerd.v1.ListDeadLettersResponse.items:type_name -> brokerd.v1.InboxItem
-	11,  // 92: brokerd.v1.MessageService.Send:input_type -> brokerd.v1.SendRequest
-	22,  // 93: brokerd.v1.MessageService.Receive:input_type -> brokerd.v1.ReceiveRequest
-	27,  // 94: brokerd.v1.MessageService.Claim:input_type -> brokerd.v1.ClaimRequest
-	15,  // 95: brokerd.v1.MessageService.SendMessages:input_type -> brokerd.v1.SendMessagesRequest
-	36,  // 96: brokerd.v1.MessageService.ClaimMessages:input_type -> brokerd.v1.ClaimMessagesRequest
-	38,  // 97: brokerd.v1.MessageService.AckMessages:input_type -> brokerd.v1.AckMessagesRequest
-	40,  // 98: brokerd.v1.MessageService.NackMessages:input_type -> brokerd.v1.NackMessagesRequest
-	43,  // 99: brokerd.v1.MessageService.ExtendClaims:input_type -> brokerd.v1.ExtendClaimsRequest
-	45,  // 100: brokerd.v1.MessageService.ReleaseClaims:input_type -> brokerd.v1.ReleaseClaimsRequest
-	53,  // 101: brokerd.v1.MessageService.Ask:input_type -> brokerd.v1.AskRequest
-	55,  // 102: brokerd.v1.MessageService.Reply:input_type -> brokerd.v1.ReplyRequest
-	57,  // 103: brokerd.v1.MessageService.ResendMessage:input_type -> brokerd.v1.ResendMessageRequest
-	59,  // 104: brokerd.v1.MessageService.GetInboxSummary:input_type -> brokerd.v1.GetInboxSummaryRequest
-	63,  // 105: brokerd.v1.MessageService.ResolveThread:input_type -> brokerd.v1.ResolveThreadRequest
-	47,  // 106: brokerd.v1.MessageService.GetMessage:input_type -> brokerd.v1.GetMessageRequest
-	49,  // 107: brokerd.v1.MessageService.ListMessages:input_type -> brokerd.v1.ListMessagesRequest
-	65,  // 108: brokerd.v1.MessageService.CancelMessage:input_type -> brokerd.v1.CancelMessageRequest
-	67,  // 109: brokerd.v1.MessageService.ListDeadLetters:input_type -> brokerd.v1.ListDeadLettersRequest
-	69,  // 110: brokerd.v1.MessageService.RedriveDeadLetters:input_type -> brokerd.v1.RedriveDeadLettersRequest
-	71,  // 111: brokerd.v1.MessageService.PurgeDeadLetters:input_type -> brokerd.v1.PurgeDeadLettersRequest
-	12,  // 112: brokerd.v1.MessageService.Send:output_type -> brokerd.v1.SendResponse
-	23,  // 113: brokerd.v1.MessageService.Receive:output_type -> brokerd.v1.ReceiveResponse
-	35,  // 114: brokerd.v1.MessageService.Claim:output_type -> brokerd.v1.ClaimResponse
-	16,  // 115: brokerd.v1.MessageService.SendMessages:output_type -> brokerd.v1.SendMessagesResponse
-	37,  // 116: brokerd.v1.MessageService.ClaimMessages:output_type -> brokerd.v1.ClaimMessagesResponse
-	39,  // 117: brokerd.v1.MessageService.AckMessages:output_type -> brokerd.v1.AckMessagesResponse
-	42,  // 118: brokerd.v1.MessageService.NackMessages:output_type -> brokerd.v1.NackMessagesResponse
-	44,  // 119: brokerd.v1.MessageService.ExtendClaims:output_type -> brokerd.v1.ExtendClaimsResponse
-	46,  // 120: brokerd.v1.MessageService.ReleaseClaims:output_type -> brokerd.v1.ReleaseClaimsResponse
-	54,  // 121: brokerd.v1.MessageService.Ask:output_type -> brokerd.v1.AskResponse
-	56,  // 122: brokerd.v1.MessageService.Reply:output_type -> brokerd.v1.ReplyResponse
-	58,  // 123: brokerd.v1.MessageService.ResendMessage:output_type -> brokerd.v1.ResendMessageResponse
-	62,  // 124: brokerd.v1.MessageService.GetInboxSummary:output_type -> brokerd.v1.GetInboxSummaryResponse
-	64,  // 125: brokerd.v1.MessageService.ResolveThread:output_type -> brokerd.v1.ResolveThreadResponse
-	48,  // 126: brokerd.v1.MessageService.GetMessage:output_type -> brokerd.v1.GetMessageResponse
-	50,  // 127: brokerd.v1.MessageService.ListMessages:output_type -> brokerd.v1.ListMessagesResponse
-	66,  // 128: brokerd.v1.MessageService.CancelMessage:output_type -> brokerd.v1.CancelMessageResponse
-	68,  // 129: brokerd.v1.MessageService.ListDeadLetters:output_type -> brokerd.v1.ListDeadLettersResponse
-	70,  // 130: brokerd.v1.MessageService.RedriveDeadLetters:output_type -> brokerd.v1.RedriveDeadLettersResponse
-	72,  // 131: brokerd.v1.MessageService.PurgeDeadLetters:output_type -> brokerd.v1.PurgeDeadLettersResponse
-	112, // [112:132] is the sub-list for method output_type
-	92,  // [92:112] is the sub-list for method input_type
-	92,  // [92:92] is the sub-list for extension type_name
-	92,  // [92:92] is the sub-list for extension extendee
-	0,   // [0:92] is the sub-list for field type_name
+	15,  // 16: brokerd.v1.SendResult.asleep:type_name -> brokerd.v1.Asleep
+	75,  // 17: brokerd.v1.Asleep.since:type_name -> google.protobuf.Timestamp
+	9,   // 18: brokerd.v1.SendMessagesRequest.messages:type_name -> brokerd.v1.Message
+	14,  // 19: brokerd.v1.SendMessagesResponse.results:type_name -> brokerd.v1.SendResult
+	75,  // 20: brokerd.v1.Notice.created_at:type_name -> google.protobuf.Timestamp
+	75,  // 21: brokerd.v1.Attempt.claimed_at:type_name -> google.protobuf.Timestamp
+	75,  // 22: brokerd.v1.Attempt.ended_at:type_name -> google.protobuf.Timestamp
+	2,   // 23: brokerd.v1.Delivery.state:type_name -> brokerd.v1.DeliveryState
+	75,  // 24: brokerd.v1.Delivery.claimed_at:type_name -> google.protobuf.Timestamp
+	75,  // 25: brokerd.v1.Delivery.delivered_at:type_name -> google.protobuf.Timestamp
+	75,  // 26: brokerd.v1.Delivery.read_at:type_name -> google.protobuf.Timestamp
+	75,  // 27: brokerd.v1.Delivery.finished_at:type_name -> google.protobuf.Timestamp
+	75,  // 28: brokerd.v1.Delivery.due_at:type_name -> google.protobuf.Timestamp
+	19,  // 29: brokerd.v1.Delivery.history:type_name -> brokerd.v1.Attempt
+	9,   // 30: brokerd.v1.InboxItem.message:type_name -> brokerd.v1.Message
+	20,  // 31: brokerd.v1.InboxItem.delivery:type_name -> brokerd.v1.Delivery
+	76,  // 32: brokerd.v1.ReceiveRequest.wait:type_name -> google.protobuf.Duration
+	22,  // 33: brokerd.v1.ReceiveRequest.filter:type_name -> brokerd.v1.MessageFilter
+	3,   // 34: brokerd.v1.ReceiveRequest.order:type_name -> brokerd.v1.MessageOrder
+	21,  // 35: brokerd.v1.ReceiveResponse.items:type_name -> brokerd.v1.InboxItem
+	76,  // 36: brokerd.v1.ClaimOpen.claim_for:type_name -> google.protobuf.Duration
+	76,  // 37: brokerd.v1.ClaimOpen.max_total:type_name -> google.protobuf.Duration
+	76,  // 38: brokerd.v1.Nack.delay:type_name -> google.protobuf.Duration
+	76,  // 39: brokerd.v1.Extension.claim_for:type_name -> google.protobuf.Duration
+	25,  // 40: brokerd.v1.ClaimRequest.open:type_name -> brokerd.v1.ClaimOpen
+	26,  // 41: brokerd.v1.ClaimRequest.nacks:type_name -> brokerd.v1.Nack
+	27,  // 42: brokerd.v1.ClaimRequest.extensions:type_name -> brokerd.v1.Extension
+	9,   // 43: brokerd.v1.ClaimedMessage.message:type_name -> brokerd.v1.Message
+	76,  // 44: brokerd.v1.ClaimedMessage.expires_in:type_name -> google.protobuf.Duration
+	29,  // 45: brokerd.v1.ClaimOpened.resumed:type_name -> brokerd.v1.ClaimedMessage
+	29,  // 46: brokerd.v1.ClaimDelivery.claims:type_name -> brokerd.v1.ClaimedMessage
+	10,  // 47: brokerd.v1.SettleResult.error:type_name -> brokerd.v1.ItemError
+	32,  // 48: brokerd.v1.SettleResults.results:type_name -> brokerd.v1.SettleResult
+	4,   // 49: brokerd.v1.ClaimRevoked.reason:type_name -> brokerd.v1.RevokeReason
+	76,  // 50: brokerd.v1.ClaimGoAway.grace:type_name -> google.protobuf.Duration
+	30,  // 51: brokerd.v1.ClaimResponse.opened:type_name -> brokerd.v1.ClaimOpened
+	31,  // 52: brokerd.v1.ClaimResponse.deliver:type_name -> brokerd.v1.ClaimDelivery
+	33,  // 53: brokerd.v1.ClaimResponse.results:type_name -> brokerd.v1.SettleResults
+	34,  // 54: brokerd.v1.ClaimResponse.revoke:type_name -> brokerd.v1.ClaimRevoked
+	35,  // 55: brokerd.v1.ClaimResponse.go_away:type_name -> brokerd.v1.ClaimGoAway
+	76,  // 56: brokerd.v1.ClaimMessagesRequest.wait:type_name -> google.protobuf.Duration
+	76,  // 57: brokerd.v1.ClaimMessagesRequest.claim_for:type_name -> google.protobuf.Duration
+	29,  // 58: brokerd.v1.ClaimMessagesResponse.claims:type_name -> brokerd.v1.ClaimedMessage
+	5,   // 59: brokerd.v1.ClaimMessagesResponse.empty_reason:type_name -> brokerd.v1.EmptyReason
+	75,  // 60: brokerd.v1.ClaimMessagesResponse.next_due:type_name -> google.protobuf.Timestamp
+	18,  // 61: brokerd.v1.ClaimMessagesResponse.notices:type_name -> brokerd.v1.Notice
+	26,  // 62: brokerd.v1.NackMessagesRequest.nacks:type_name -> brokerd.v1.Nack
+	2,   // 63: brokerd.v1.NackOutcome.state:type_name -> brokerd.v1.DeliveryState
+	75,  // 64: brokerd.v1.NackOutcome.due_at:type_name -> google.protobuf.Timestamp
+	42,  // 65: brokerd.v1.NackMessagesResponse.outcomes:type_name -> brokerd.v1.NackOutcome
+	27,  // 66: brokerd.v1.ExtendClaimsRequest.extensions:type_name -> brokerd.v1.Extension
+	9,   // 67: brokerd.v1.GetMessageResponse.message:type_name -> brokerd.v1.Message
+	20,  // 68: brokerd.v1.GetMessageResponse.deliveries:type_name -> brokerd.v1.Delivery
+	6,   // 69: brokerd.v1.ListMessagesRequest.box:type_name -> brokerd.v1.MessageBox
+	22,  // 70: brokerd.v1.ListMessagesRequest.filter:type_name -> brokerd.v1.MessageFilter
+	75,  // 71: brokerd.v1.ListMessagesRequest.from_time:type_name -> google.protobuf.Timestamp
+	75,  // 72: brokerd.v1.ListMessagesRequest.to_time:type_name -> google.protobuf.Timestamp
+	3,   // 73: brokerd.v1.ListMessagesRequest.order:type_name -> brokerd.v1.MessageOrder
+	21,  // 74: brokerd.v1.ListMessagesResponse.items:type_name -> brokerd.v1.InboxItem
+	52,  // 75: brokerd.v1.ListMessagesResponse.thread:type_name -> brokerd.v1.ThreadSummary
+	75,  // 76: brokerd.v1.ThreadSummary.first_at:type_name -> google.protobuf.Timestamp
+	75,  // 77: brokerd.v1.ThreadSummary.last_at:type_name -> google.protobuf.Timestamp
+	53,  // 78: brokerd.v1.ThreadSummary.open_questions:type_name -> brokerd.v1.OpenQuestion
+	75,  // 79: brokerd.v1.ThreadSummary.resolved_at:type_name -> google.protobuf.Timestamp
+	75,  // 80: brokerd.v1.OpenQuestion.deadline:type_name -> google.protobuf.Timestamp
+	9,   // 81: brokerd.v1.AskRequest.message:type_name -> brokerd.v1.Message
+	76,  // 82: brokerd.v1.AskRequest.wait:type_name -> google.protobuf.Duration
+	9,   // 83: brokerd.v1.AskResponse.reply:type_name -> brokerd.v1.Message
+	15,  // 84: brokerd.v1.AskResponse.asleep:type_name -> brokerd.v1.Asleep
+	9,   // 85: brokerd.v1.ReplyRequest.message:type_name -> brokerd.v1.Message
+	14,  // 86: brokerd.v1.ReplyResponse.result:type_name -> brokerd.v1.SendResult
+	61,  // 87: brokerd.v1.GetInboxSummaryResponse.by_priority:type_name -> brokerd.v1.PriorityCount
+	62,  // 88: brokerd.v1.GetInboxSummaryResponse.by_type:type_name -> brokerd.v1.TypeCount
+	75,  // 89: brokerd.v1.GetInboxSummaryResponse.oldest_at:type_name -> google.protobuf.Timestamp
+	53,  // 90: brokerd.v1.GetInboxSummaryResponse.asked:type_name -> brokerd.v1.OpenQuestion
+	53,  // 91: brokerd.v1.GetInboxSummaryResponse.owed:type_name -> brokerd.v1.OpenQuestion
+	9,   // 92: brokerd.v1.GetInboxSummaryResponse.directives:type_name -> brokerd.v1.Message
+	75,  // 93: brokerd.v1.GetInboxSummaryResponse.breaker_open_until:type_name -> google.protobuf.Timestamp
+	21,  // 94: brokerd.v1.ListDeadLettersResponse.items:type_name -> brokerd.v1.InboxItem
+	11,  // 95: brokerd.v1.MessageService.Send:input_type -> brokerd.v1.SendRequest
+	23,  // 96: brokerd.v1.MessageService.Receive:input_type -> brokerd.v1.ReceiveRequest
+	28,  // 97: brokerd.v1.MessageService.Claim:input_type -> brokerd.v1.ClaimRequest
+	16,  // 98: brokerd.v1.MessageService.SendMessages:input_type -> brokerd.v1.SendMessagesRequest
+	37,  // 99: brokerd.v1.MessageService.ClaimMessages:input_type -> brokerd.v1.ClaimMessagesRequest
+	39,  // 100: brokerd.v1.MessageService.AckMessages:input_type -> brokerd.v1.AckMessagesRequest
+	41,  // 101: brokerd.v1.MessageService.NackMessages:input_type -> brokerd.v1.NackMessagesRequest
+	44,  // 102: brokerd.v1.MessageService.ExtendClaims:input_type -> brokerd.v1.ExtendClaimsRequest
+	46,  // 103: brokerd.v1.MessageService.ReleaseClaims:input_type -> brokerd.v1.ReleaseClaimsRequest
+	54,  // 104: brokerd.v1.MessageService.Ask:input_type -> brokerd.v1.AskRequest
+	56,  // 105: brokerd.v1.MessageService.Reply:input_type -> brokerd.v1.ReplyRequest
+	58,  // 106: brokerd.v1.MessageService.ResendMessage:input_type -> brokerd.v1.ResendMessageRequest
+	60,  // 107: brokerd.v1.MessageService.GetInboxSummary:input_type -> brokerd.v1.GetInboxSummaryRequest
+	64,  // 108: brokerd.v1.MessageService.ResolveThread:input_type -> brokerd.v1.ResolveThreadRequest
+	48,  // 109: brokerd.v1.MessageService.GetMessage:input_type -> brokerd.v1.GetMessageRequest
+	50,  // 110: brokerd.v1.MessageService.ListMessages:input_type -> brokerd.v1.ListMessagesRequest
+	66,  // 111: brokerd.v1.MessageService.CancelMessage:input_type -> brokerd.v1.CancelMessageRequest
+	68,  // 112: brokerd.v1.MessageService.ListDeadLetters:input_type -> brokerd.v1.ListDeadLettersRequest
+	70,  // 113: brokerd.v1.MessageService.RedriveDeadLetters:input_type -> brokerd.v1.RedriveDeadLettersRequest
+	72,  // 114: brokerd.v1.MessageService.PurgeDeadLetters:input_type -> brokerd.v1.PurgeDeadLettersRequest
+	12,  // 115: brokerd.v1.MessageService.Send:output_type -> brokerd.v1.SendResponse
+	24,  // 116: brokerd.v1.MessageService.Receive:output_type -> brokerd.v1.ReceiveResponse
+	36,  // 117: brokerd.v1.MessageService.Claim:output_type -> brokerd.v1.ClaimResponse
+	17,  // 118: brokerd.v1.MessageService.SendMessages:output_type -> brokerd.v1.SendMessagesResponse
+	38,  // 119: brokerd.v1.MessageService.ClaimMessages:output_type -> brokerd.v1.ClaimMessagesResponse
+	40,  // 120: brokerd.v1.MessageService.AckMessages:output_type -> brokerd.v1.AckMessagesResponse
+	43,  // 121: brokerd.v1.MessageService.NackMessages:output_type -> brokerd.v1.NackMessagesResponse
+	45,  // 122: brokerd.v1.MessageService.ExtendClaims:output_type -> brokerd.v1.ExtendClaimsResponse
+	47,  // 123: brokerd.v1.MessageService.ReleaseClaims:output_type -> brokerd.v1.ReleaseClaimsResponse
+	55,  // 124: brokerd.v1.MessageService.Ask:output_type -> brokerd.v1.AskResponse
+	57,  // 125: brokerd.v1.MessageService.Reply:output_type -> brokerd.v1.ReplyResponse
+	59,  // 126: brokerd.v1.MessageService.ResendMessage:output_type -> brokerd.v1.ResendMessageResponse
+	63,  // 127: brokerd.v1.MessageService.GetInboxSummary:output_type -> brokerd.v1.GetInboxSummaryResponse
+	65,  // 128: brokerd.v1.MessageService.ResolveThread:output_type -> brokerd.v1.ResolveThreadResponse
+	49,  // 129: brokerd.v1.MessageService.GetMessage:output_type -> brokerd.v1.GetMessageResponse
+	51,  // 130: brokerd.v1.MessageService.ListMessages:output_type -> brokerd.v1.ListMessagesResponse
+	67,  // 131: brokerd.v1.MessageService.CancelMessage:output_type -> brokerd.v1.CancelMessageResponse
+	69,  // 132: brokerd.v1.MessageService.ListDeadLetters:output_type -> brokerd.v1.ListDeadLettersResponse
+	71,  // 133: brokerd.v1.MessageService.RedriveDeadLetters:output_type -> brokerd.v1.RedriveDeadLettersResponse
+	73,  // 134: brokerd.v1.MessageService.PurgeDeadLetters:output_type -> brokerd.v1.PurgeDeadLettersResponse
+	115, // [115:135] is the sub-list for method output_type
+	95,  // [95:115] is the sub-list for method input_type
+	95,  // [95:95] is the sub-list for extension type_name
+	95,  // [95:95] is the sub-list for extension extendee
+	0,   // [0:95] is the sub-list for field type_name
 }
 
 func init() { file_brokerd_v1_message_proto_init() }
@@ -6121,7 +6206,7 @@ func file_brokerd_v1_message_proto_init() {
 		(*Target_Pattern)(nil),
 		(*Target_Everyone)(nil),
 	}
-	file_brokerd_v1_message_proto_msgTypes[28].OneofWrappers = []any{
+	file_brokerd_v1_message_proto_msgTypes[29].OneofWrappers = []any{
 		(*ClaimResponse_Opened)(nil),
 		(*ClaimResponse_Deliver)(nil),
 		(*ClaimResponse_Results)(nil),
@@ -6134,7 +6219,7 @@ func file_brokerd_v1_message_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_brokerd_v1_message_proto_rawDesc), len(file_brokerd_v1_message_proto_rawDesc)),
 			NumEnums:      7,
-			NumMessages:   67,
+			NumMessages:   68,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

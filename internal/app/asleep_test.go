@@ -1,0 +1,230 @@
+package app_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
+)
+
+// toBuilder is a message to the agent builder-1.
+func toBuilder() *pb.Message {
+	return &pb.Message{Target: &pb.Target{To: &pb.Target_Agent{Agent: "builder-1"}}, Subject: "Add login"}
+}
+
+// sendOne sends a message of lead's and returns its result.
+func sendOne(t *testing.T, b *apptest.Broker, m *pb.Message) *pb.SendResult {
+	t.Helper()
+	answer, err := pb.NewMessageServiceClient(b.Conn("lead")).SendMessages(patient(t), &pb.SendMessagesRequest{Messages: []*pb.Message{m}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer.GetResults()[0]
+}
+
+// wantAsleep checks since when builder-1 is asleep; zero = it is not.
+func wantAsleep(t *testing.T, what string, got *pb.Asleep, since time.Time) {
+	t.Helper()
+	switch {
+	case since.IsZero() && got != nil:
+		t.Errorf("%s: asleep: %v", what, got)
+	case !since.IsZero() && (got.GetAgent() != "builder-1" || !got.GetSince().AsTime().Equal(since)):
+		t.Errorf("%s: %v, want asleep since %v", what, got, since)
+	}
+}
+
+func TestAsleep_AnAgentWithoutACallForAMinute(t *testing.T) {
+	b := apptest.Start(t, apptest.WithFakeClock())
+	b.Clock.Advance(time.Hour)
+	b.Registered("lead", "lead")
+	builder := b.Registered("builder-1", "builder")
+	since := b.Clock.Now()
+	wantAsleep(t, "at once", sendOne(t, b, toBuilder()).GetAsleep(), time.Time{})
+	b.Clock.Advance(time.Minute)
+	wantAsleep(t, "after a minute", sendOne(t, b, toBuilder()).GetAsleep(), time.Time{})
+	b.Clock.Advance(time.Second)
+	first := sendOne(t, b, toBuilder())
+	wantAsleep(t, "later", first.GetAsleep(), since)
+	for what, target := range map[string]*pb.Target{
+		"a role":    {To: &pb.Target_Role{Role: "builder"}},
+		"a pattern": {To: &pb.Target_Pattern{Pattern: "builder-*"}},
+		"everyone":  {To: &pb.Target_Everyone{Everyone: true}},
+	} {
+		wantAsleep(t, what, sendOne(t, b, &pb.Message{Target: target, Subject: "x"}).GetAsleep(), time.Time{})
+	}
+
+	stream, err := pb.NewMessageServiceClient(b.Conn("lead")).Send(patient(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.Send(&pb.SendRequest{Messages: []*pb.Message{toBuilder()}}); err != nil {
+		t.Fatal(err)
+	}
+	results, err := stream.Recv()
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantAsleep(t, "in a stream", results.GetResults()[0].GetAsleep(), since)
+
+	b.Clock.Advance(time.Minute)
+	if _, err := pb.NewAgentServiceClient(builder).Heartbeat(patient(t), &pb.HeartbeatRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	wantAsleep(t, "after a heartbeat", sendOne(t, b, toBuilder()).GetAsleep(), time.Time{})
+}
+
+// awaitAwake sends until the broker has begun a call of builder-1.
+func awaitAwake(t *testing.T, b *apptest.Broker, what string) {
+	t.Helper()
+	for deadline := time.Now().Add(apptest.Patience); sendOne(t, b, toBuilder()).GetAsleep() != nil; {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: the agent stays asleep", what)
+		}
+	}
+}
+
+func TestAsleep_AnOpenCallKeepsAnAgentAwake(t *testing.T) {
+	b := apptest.Start(t, apptest.WithFakeClock())
+	b.Registered("lead", "lead")
+	conn := b.Registered("builder-1", "builder")
+	messages, tasks := pb.NewMessageServiceClient(conn), pb.NewTaskServiceClient(conn)
+	wait := durationpb.New(time.Hour)
+	for what, call := range map[string]func(context.Context) error{
+		"Receive": func(ctx context.Context) error {
+			stream, err := messages.Receive(ctx, &pb.ReceiveRequest{Follow: true})
+			for err == nil {
+				_, err = stream.Recv()
+			}
+			return err
+		},
+		"Claim": func(ctx context.Context) error {
+			stream, err := messages.Claim(ctx)
+			if err == nil {
+				err = stream.Send(&pb.ClaimRequest{Open: &pb.ClaimOpen{Types: []string{"none"}}})
+			}
+			for err == nil {
+				_, err = stream.Recv()
+			}
+			return err
+		},
+		"ClaimMessages": func(ctx context.Context) error {
+			_, err := messages.ClaimMessages(ctx, &pb.ClaimMessagesRequest{Types: []string{"none"}, Wait: wait})
+			return err
+		},
+		"ClaimTask": func(ctx context.Context) error {
+			_, err := tasks.ClaimTask(ctx, &pb.ClaimTaskRequest{Wait: wait})
+			return err
+		},
+	} {
+		b.Clock.Advance(2 * time.Minute)
+		if sendOne(t, b, toBuilder()).GetAsleep() == nil {
+			t.Fatalf("%s: the agent is awake before", what)
+		}
+		ctx, cancel := context.WithCancel(patient(t))
+		ended := make(chan error, 1)
+		go func() { ended <- call(ctx) }()
+		awaitAwake(t, b, what)
+		b.Clock.Advance(10 * time.Minute)
+		wantAsleep(t, what, sendOne(t, b, toBuilder()).GetAsleep(), time.Time{})
+		cancel()
+		if err := <-ended; err == nil {
+			t.Errorf("%s: the call ended by itself", what)
+		}
+		for deadline := time.Now().Add(apptest.Patience); sendOne(t, b, toBuilder()).GetAsleep() == nil; {
+			b.Clock.Advance(2 * time.Minute) // the broker ends the call a little later
+			if time.Now().After(deadline) {
+				t.Fatalf("%s: the agent stays awake", what)
+			}
+		}
+	}
+}
+
+func TestAsleep_InAnswersToQuestionsAndRepliesAndInViews(t *testing.T) {
+	b := apptest.Start(t, apptest.WithFakeClock())
+	lead, builder := b.Registered("lead", "lead"), b.Registered("builder-1", "builder")
+	asked, err := pb.NewMessageServiceClient(builder).SendMessages(patient(t), &pb.SendMessagesRequest{Messages: []*pb.Message{
+		{Target: &pb.Target{To: &pb.Target_Agent{Agent: "lead"}}, Subject: "Which branch?"},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	since := b.Clock.Now()
+	b.Clock.Advance(2 * time.Minute)
+	reply, err := pb.NewMessageServiceClient(lead).Reply(patient(t), &pb.ReplyRequest{
+		Id: asked.GetResults()[0].GetId(), Message: &pb.Message{Body: "login"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantAsleep(t, "reply", reply.GetResult().GetAsleep(), since)
+
+	type answer struct {
+		got *pb.AskResponse
+		err error
+	}
+	done := make(chan answer, 1)
+	go func() {
+		got, err := pb.NewMessageServiceClient(lead).Ask(patient(t), &pb.AskRequest{Message: toBuilder(), Wait: durationpb.New(time.Second)})
+		done <- answer{got, err}
+	}()
+	for a := (answer{}); a.got == nil && a.err == nil; {
+		select {
+		case a = <-done:
+			if a.err != nil {
+				t.Fatal(a.err)
+			}
+			wantAsleep(t, "ask", a.got.GetAsleep(), since)
+		default:
+			b.Clock.Advance(time.Second)
+			sendOne(t, b, toBuilder())
+		}
+	}
+
+	agent, err := pb.NewAgentServiceClient(lead).GetAgent(patient(t), &pb.GetAgentRequest{Name: "builder-1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := agent.GetAgent().GetAsleepSince(); !got.AsTime().Equal(since) {
+		t.Errorf("GetAgent: asleep since %v", got)
+	}
+	list, err := pb.NewAgentServiceClient(lead).ListAgents(patient(t), &pb.ListAgentsRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sleepers []string
+	for _, a := range list.GetAgents() {
+		if a.GetAsleepSince() != nil {
+			sleepers = append(sleepers, a.GetName())
+		}
+	}
+	if strings.Join(sleepers, " ") != "builder-1" {
+		t.Errorf("ListAgents: asleep are %v", sleepers)
+	}
+	explained, err := pb.NewAdminServiceClient(lead).Explain(patient(t), &pb.ExplainRequest{Subject: &pb.ExplainRequest_Agent{Agent: "builder-1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(explained.String(), "it is asleep since") {
+		t.Errorf("Explain: %v", explained)
+	}
+}
+
+// Agents need time to reconnect after a restart, and an agent that does not reconnect sleeps since its
+// last call before it.
+func TestAsleep_ARestartDoesNotMakeAgentsSleep(t *testing.T) {
+	b := apptest.Start(t, apptest.WithFakeClock())
+	b.Registered("lead", "lead")
+	b.Registered("builder-1", "builder")
+	since := b.Clock.Now()
+	b.Clock.Advance(10 * time.Minute)
+	wantAsleep(t, "before", sendOne(t, b, toBuilder()).GetAsleep(), since)
+	b.Restart()
+	wantAsleep(t, "after the start", sendOne(t, b, toBuilder()).GetAsleep(), time.Time{})
+	b.Clock.Advance(time.Minute + time.Second)
+	wantAsleep(t, "a minute later", sendOne(t, b, toBuilder()).GetAsleep(), since)
+}
