@@ -18,6 +18,19 @@ install() {
   apt-get update -qq && apt-get install -y -qq --no-install-recommends "${packages[@]}"
 }
 
+# node_packages installs the packages that the tests of the TypeScript client need, for any user: they are pinned by
+# package-lock.json and stay below clients/typescript.
+node_packages() {
+  cd "$(dirname "$0")/../clients/typescript"
+  if ! command -v npm >/dev/null || ! node -e 'process.exit(process.versions.node.split(".")[0] >= 20 ? 0 : 1)' 2>/dev/null; then
+    echo "tests of the TypeScript client will be skipped, missing: Node 20 or newer with npm"
+  elif [ ! node_modules/.package-lock.json -nt package-lock.json ]; then
+    echo "installing the packages of clients/typescript for tests"
+    npm ci --silent --no-audit --no-fund || echo "tests of the TypeScript client will be skipped: npm ci failed in clients/typescript"
+  fi
+}
+
+(node_packages)
 [ -n "$(missing)" ] || exit 0
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
   echo "installing ${packages[*]} for tests"

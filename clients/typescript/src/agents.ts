@@ -1,0 +1,130 @@
+import type { Caller, CallOptions } from "./caller.js";
+import { duration, milliseconds, requestId, type Span } from "./convert.js";
+import { transient } from "./errors.js";
+import { AgentStatus, type Agent, type HeartbeatResponse, type Loss, type RegisterAgentResponse } from "./gen/brokerd/v1/agent_pb.js";
+import { optional } from "./messages.js";
+
+/** The lease that the broker gives an agent that asks for none. */
+const defaultLease = 90_000; // ms
+
+/** RegisterOptions describe an agent. */
+export interface RegisterOptions extends CallOptions {
+  role?: string;
+  capabilities?: string[];
+  labels?: Record<string, string>;
+  /** How long the broker considers the agent alive after its last call; default 90 s. */
+  lease?: Span;
+  instance?: string;
+  worktree?: string;
+  displayName?: string;
+  description?: string;
+  requestId?: string;
+  /** Called with what the agent lost, if its lease ended while it was away. */
+  onLosses?: (losses: Loss[]) => void;
+}
+
+/** HeartbeatOptions say what the agent does; an absent field stays as it is. */
+export interface HeartbeatOptions extends CallOptions {
+  status?: "initializing" | "active" | "idle" | "waiting" | "blocked" | "completed" | "terminated" | "degraded" | "failed";
+  statusReason?: string;
+  activity?: string;
+  /** 0 to 1. */
+  progress?: number;
+  taskId?: string;
+  lastTool?: string;
+  lastFile?: string;
+  /** Return the unread notices, and mark them as read. */
+  notices?: boolean;
+}
+
+/** ListAgentsOptions select agents. */
+export interface ListAgentsOptions extends CallOptions {
+  role?: string;
+  capabilities?: string[];
+  pattern?: string;
+}
+
+export async function register(caller: Caller, options: RegisterOptions): Promise<RegisterAgentResponse> {
+  const request = {
+    requestId: options.requestId ?? requestId(),
+    role: options.role ?? "",
+    capabilities: options.capabilities ?? [],
+    labels: options.labels ?? {},
+    instance: options.instance ?? "",
+    worktree: options.worktree ?? "",
+    displayName: options.displayName ?? "",
+    description: options.description ?? "",
+    ...optional("lease", duration(options.lease)),
+  };
+  return caller.call((o) => caller.stubs.agents.registerAgent(request, o), options);
+}
+
+export async function heartbeat(caller: Caller, options: HeartbeatOptions = {}): Promise<HeartbeatResponse> {
+  const status = options.status?.toUpperCase() as keyof typeof AgentStatus | undefined;
+  const request = {
+    status: status === undefined ? AgentStatus.UNSPECIFIED : AgentStatus[status],
+    notices: options.notices ?? false,
+    ...optional("statusReason", options.statusReason),
+    ...optional("activity", options.activity),
+    ...optional("progress", options.progress),
+    ...optional("taskId", options.taskId),
+    ...optional("lastTool", options.lastTool),
+    ...optional("lastFile", options.lastFile),
+  };
+  return caller.call((o) => caller.stubs.agents.heartbeat(request, o), options);
+}
+
+export async function listAgents(caller: Caller, options: ListAgentsOptions = {}): Promise<Agent[]> {
+  const found: Agent[] = [];
+  let pageToken = "";
+  do {
+    const { role = "", capabilities = [], pattern = "" } = options;
+    const request = { role, capabilities, pattern, pageSize: 1000, pageToken };
+    const page = await caller.call((o) => caller.stubs.agents.listAgents(request, o), options);
+    found.push(...page.agents);
+    pageToken = page.nextPageToken;
+  } while (pageToken !== "");
+  return found;
+}
+
+/**
+ * A Pulse keeps the lease of a registered agent: a heartbeat every third of it, until it is stopped
+ * or the client is closed. It does not keep the process alive.
+ */
+export class Pulse {
+  #timer: NodeJS.Timeout | undefined;
+  #stopped = false;
+  readonly #interval: number;
+  readonly #onLosses: RegisterOptions["onLosses"];
+
+  constructor(
+    readonly caller: Caller,
+    options: RegisterOptions,
+  ) {
+    this.#interval = milliseconds(options.lease ?? defaultLease) / 3;
+    this.#onLosses = options.onLosses;
+    this.#schedule(this.#interval);
+    caller.connection.closed.addEventListener("abort", () => this.stop(), { once: true });
+  }
+
+  stop(): void {
+    this.#stopped = true;
+    clearTimeout(this.#timer);
+  }
+
+  #schedule(after: number): void {
+    if (!this.#stopped) this.#timer = setTimeout(() => void this.#beat(), after).unref();
+  }
+
+  async #beat(): Promise<void> {
+    try {
+      const { losses } = await this.caller.stubs.agents.heartbeat({}, { timeoutMs: Math.max(this.#interval, 1000) });
+      this.#schedule(this.#interval);
+      if (losses.length > 0) this.#onLosses?.(losses);
+    } catch (error) {
+      // The broker refuses the heartbeat of an agent that is no longer registered; every other call
+      // of the agent says so. If the broker is away, the next heartbeat comes sooner.
+      if (transient(error)) this.#schedule(Math.min(this.#interval, 1000));
+    }
+  }
+}

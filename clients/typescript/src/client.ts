@@ -1,0 +1,192 @@
+import * as agents from "./agents.js";
+import { Caller, type CallOptions, type Stubs } from "./caller.js";
+import { Connection, type RetryNotice } from "./connection.js";
+import { long, requestId, type Long, type Span } from "./convert.js";
+import { localBroker, surroundings } from "./find-broker.js";
+import type { Agent, HeartbeatResponse, RegisterAgentResponse } from "./gen/brokerd/v1/agent_pb.js";
+import type { InboxItem, Message } from "./gen/brokerd/v1/message_pb.js";
+import * as messages from "./messages.js";
+import type { Identity } from "./transport.js";
+
+/** ClientOptions say where the broker is and who calls. */
+export interface ClientOptions {
+  /** unix:///path/of/socket or host:port; default the local broker, found by its endpoint file. */
+  address?: string;
+  /** Proves the caller; TCP always needs one. */
+  credential?: string;
+  /** Default "default". */
+  session?: string;
+  /** The agent that calls; default "system", which only operators may act as. */
+  agent?: string;
+  /** The broker refuses calls once the agent has registered again since this incarnation. */
+  incarnation?: Long;
+  /** The broker refuses calls once the agent has lost the lock, token or task with this fence. */
+  fence?: Long;
+  /** Called before the client connects again, with the error and the pause in milliseconds. */
+  onRetry?: RetryNotice;
+}
+
+/**
+ * A Client is a connection to a broker together with the identity of its calls. asAgent, inSession
+ * and fenced return further clients on the same connection.
+ *
+ * An open connection without calls does not keep the process alive.
+ */
+export class Client implements AsyncDisposable {
+  /** The generated client of every service, with the identity of this client. */
+  readonly stubs: Stubs;
+  readonly identity: Readonly<Identity>;
+  readonly #caller: Caller;
+  #pulse: agents.Pulse | undefined;
+
+  private constructor(caller: Caller) {
+    this.#caller = caller;
+    this.identity = caller.identity;
+    this.stubs = caller.stubs;
+  }
+
+  /** Connects to a broker. It throws Unreachable if no broker listens. */
+  static async connect(options: ClientOptions = {}): Promise<Client> {
+    const found = options.address === undefined ? localBroker() : { address: options.address };
+    const { address, credential } = { ...found, ...given({ credential: options.credential }) };
+    const connection = new Connection(address, credential, options.onRetry);
+    await connection.open();
+    const { session = "", agent = "", incarnation = 0, fence = 0 } = options;
+    return new Client(new Caller(connection, { session, agent, incarnation: long(incarnation), fence: long(fence) }));
+  }
+
+  /**
+   * Connects as the environment and .brokerd.yaml say, as brokerctl does. Options take precedence
+   * over the environment, and the environment over the file.
+   */
+  static fromEnv(options: ClientOptions = {}): Promise<Client> {
+    return Client.connect({ ...surroundings(), ...given(options) });
+  }
+
+  /** The address of the broker. */
+  get address(): string {
+    return this.#caller.connection.address;
+  }
+
+  /** Returns a client for another agent of the session, on the same connection. */
+  asAgent(agent: string): Client {
+    return this.#with({ agent, incarnation: 0n, fence: 0n });
+  }
+
+  /** Returns a client for another session, with the same name of the agent and on the same connection. */
+  inSession(session: string): Client {
+    return this.#with({ session, incarnation: 0n, fence: 0n });
+  }
+
+  /** Returns a client whose calls the broker refuses once the agent has registered again. */
+  atIncarnation(incarnation: Long): Client {
+    return this.#with({ incarnation: long(incarnation) });
+  }
+
+  /** Returns a client whose calls the broker refuses once the agent has lost this fence. */
+  fenced(fence: Long): Client {
+    return this.#with({ fence: long(fence) });
+  }
+
+  #with(changes: Partial<Identity>): Client {
+    return new Client(new Caller(this.#caller.connection, { ...this.identity, ...changes }));
+  }
+
+  /** Closes the connection for all clients that share it. Calls, streams and workers end. */
+  close(): void {
+    this.#caller.connection.close();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.close();
+  }
+
+  /**
+   * Registers the agent and then keeps its lease with heartbeats, until it deregisters or the client
+   * is closed. Registering again at each start is right: the agent keeps all that it holds.
+   */
+  async register(options: agents.RegisterOptions = {}): Promise<RegisterAgentResponse> {
+    const registered = await agents.register(this.#caller, options);
+    this.#pulse?.stop();
+    this.#pulse = new agents.Pulse(this.#caller, options);
+    return registered;
+  }
+
+  /** Reports what the agent does, and renews its lease. */
+  heartbeat(options?: agents.HeartbeatOptions): Promise<HeartbeatResponse> {
+    return agents.heartbeat(this.#caller, options);
+  }
+
+  /** Ends the agent's registration. The broker releases all that the agent holds. */
+  async deregister(options?: CallOptions): Promise<void> {
+    this.#pulse?.stop();
+    const request = { requestId: requestId() };
+    await this.#caller.call((o) => this.stubs.agents.deregisterAgent(request, o), options);
+  }
+
+  /** Lists the registered agents by name. */
+  agents(options?: agents.ListAgentsOptions): Promise<Agent[]> {
+    return agents.listAgents(this.#caller, options);
+  }
+
+  /**
+   * Sends a message to "builder-1", "role:builder", "channel:general", "builder-*" or "everyone". A
+   * text is the body, an object the payload.
+   */
+  send(to: string, text: messages.Reply = "", options?: messages.MessageOptions): Promise<messages.Receipt> {
+    return messages.send(this.#caller, to, text, options);
+  }
+
+  /** Sends a message and waits for the reply; undefined if none comes within wait (30 s). */
+  ask(to: string, text: messages.Reply, options?: messages.MessageOptions & { wait?: Span }): Promise<Message | undefined> {
+    return messages.ask(this.#caller, to, text, options);
+  }
+
+  /** Answers a message. Unless ack is false, the call also finishes the agent's delivery of it. */
+  reply(
+    to: messages.Claim | Message | string,
+    text: messages.Reply,
+    options?: messages.MessageOptions & { ack?: boolean },
+  ): Promise<messages.Receipt> {
+    return messages.reply(this.#caller, typeof to === "string" ? to : to.id, text, options);
+  }
+
+  /** Lists the unfinished messages in the agent's own mailbox, in order of arrival. */
+  inbox(options?: CallOptions & { limit?: number; markRead?: boolean }): Promise<InboxItem[]> {
+    return messages.inbox(this.#caller, options);
+  }
+
+  /** Claims one message; undefined if there is none. After a restart, it returns a claim that the agent still holds. */
+  claim(options?: messages.ClaimOptions): Promise<messages.Claim | undefined> {
+    return messages.claim(this.#caller, options);
+  }
+
+  /** Finishes messages: claims, or unclaimed mail of the agent by id or revision. */
+  async ack(...items: (messages.Claim | Message | string)[]): Promise<void> {
+    await messages.ack(this.#caller, items.map(idOf));
+  }
+
+  /** Reports a failed attempt on a claim. */
+  async nack(item: messages.Claim | string, error: string, options?: messages.NackOptions): Promise<void> {
+    await messages.nack(this.#caller, idOf(item), error, options);
+  }
+
+  /** Makes a claim last for the given time from now on; default as long as before. */
+  async extend(item: messages.Claim | string, span?: Span, options?: CallOptions): Promise<void> {
+    await messages.extend(this.#caller, idOf(item), span, options);
+  }
+
+  /** Returns claimed messages to their place; no attempt is counted. */
+  async release(...items: (messages.Claim | string)[]): Promise<void> {
+    await messages.release(this.#caller, items.map(idOf));
+  }
+}
+
+function idOf(item: { id: string } | string): string {
+  return typeof item === "string" ? item : item.id;
+}
+
+/** Returns the properties that are set: an option that is undefined does not hide the environment. */
+function given<T extends object>(options: T): T {
+  return Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined)) as T;
+}

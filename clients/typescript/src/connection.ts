@@ -1,0 +1,84 @@
+import { connect as connectSocket, type Socket } from "node:net";
+
+import { Code, ConnectError, type Transport } from "@connectrpc/connect";
+import { createGrpcTransport, Http2SessionManager } from "@connectrpc/connect-node";
+
+import { callError, Closed, Invalid } from "./errors.js";
+
+const keepalive = 30_000; // ms without data until the client pings
+const keepaliveTimeout = 10_000; // ms until a connection whose ping has no answer is given up
+const streamWindow = 1 << 20; // bytes
+const maxReceive = 8 << 20; // bytes; the broker keeps its answers under 4 MiB
+
+/** Called with the error and the pause in milliseconds before the client connects again. */
+export type RetryNotice = (error: unknown, pause: number) => void;
+
+/** A Connection is what all clients of one connection share. It connects when it is used. */
+export class Connection {
+  readonly address: string;
+  readonly transport: Transport;
+  /** Metadata of every call. */
+  readonly headers: readonly [string, string][];
+  readonly onRetry: RetryNotice | undefined;
+  readonly #sessions: Http2SessionManager;
+  readonly #closing = new AbortController();
+
+  constructor(address: string, credential = "", onRetry?: RetryNotice) {
+    const where = parseAddress(address);
+    if ("host" in where && credential !== "" && !loopback(where.host)) {
+      const why = "is not on this machine: without TLS, a credential may only go to a loopback address";
+      throw new Invalid(`address ${JSON.stringify(address)} ${why}`);
+    }
+    this.address = address;
+    this.headers = credential === "" ? [] : [["authorization", `Bearer ${credential}`]];
+    this.onRetry = onRetry;
+    const baseUrl = "path" in where ? "http://localhost" : `http://${address}`;
+    const pings = { pingIntervalMs: keepalive, pingTimeoutMs: keepaliveTimeout };
+    this.#sessions = new Http2SessionManager(baseUrl, pings, {
+      createConnection: (): Socket => ("path" in where ? connectSocket(where.path) : connectSocket(where.port, where.host)),
+      settings: { enablePush: false, initialWindowSize: streamWindow },
+      maxSessionMemory: 64, // MB; several streams may hold a window of unread data
+    });
+    this.transport = createGrpcTransport({
+      baseUrl,
+      sessionManager: this.#sessions,
+      readMaxBytes: maxReceive,
+      acceptCompression: [],
+    });
+  }
+
+  /** Aborts when the connection is closed. */
+  get closed(): AbortSignal {
+    return this.#closing.signal;
+  }
+
+  /** Connects now. It throws Unreachable if no broker listens. */
+  async open(): Promise<void> {
+    if ((await this.#sessions.connect()) === "error") throw callError(this.#sessions.error(), this.address);
+  }
+
+  /** Ends all calls and streams. A second close has no effect. */
+  close(): void {
+    if (this.closed.aborted) return;
+    this.#closing.abort(new Closed());
+    this.#sessions.abort(new ConnectError("the client is closed", Code.Canceled));
+  }
+}
+
+/** Returns where an address leads: a Unix socket's path, or a host and port. */
+function parseAddress(address: string): { path: string } | { host: string; port: number } {
+  if (address.startsWith("unix:")) {
+    const path = address.slice("unix:".length).replace(/^\/\//, "");
+    if (path === "") throw new Invalid(`address ${JSON.stringify(address)} names no socket: write unix:///path/of/socket`);
+    return { path };
+  }
+  const [, host, port] = /^(\[[^\]]+\]|[^:/]+):(\d{1,5})$/.exec(address) ?? [];
+  if (host === undefined) {
+    throw new Invalid(`address ${JSON.stringify(address)} is neither unix:///path/of/socket nor host:port`);
+  }
+  return { host: host.replace(/^\[(.*)\]$/, "$1"), port: Number(port) };
+}
+
+function loopback(host: string): boolean {
+  return host === "localhost" || host === "::1" || /^127\.\d+\.\d+\.\d+$/.test(host);
+}

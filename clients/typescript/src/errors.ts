@@ -1,0 +1,169 @@
+import { Code, ConnectError } from "@connectrpc/connect";
+
+import type { ItemError } from "./gen/brokerd/v1/message_pb.js";
+import { detailsOf, type Details, type Field } from "./error-details.js";
+
+export type { Field } from "./error-details.js";
+
+const noDetails: Details = { reason: "", metadata: {}, fields: [], resource: "", retryAfter: 0 };
+
+/** A BrokerError says why a call failed. Its subclasses say what a program can do about it. */
+export class BrokerError extends Error {
+  override name = this.constructor.name;
+  /** The broker's reason, such as CLAIM_LOST: stable. Empty if the error is not the broker's. */
+  readonly reason: string;
+  /** The fields at fault, if the request was invalid. */
+  readonly fields: readonly Field[];
+  /** What the broker says beyond the text, such as the revision of a key that has changed. */
+  readonly metadata: Readonly<Record<string, string>>;
+  /** The name of what does not exist. */
+  readonly resource: string;
+  /** After how many milliseconds the same call may succeed; 0 = the broker does not say. */
+  readonly retryAfter: number;
+
+  constructor(
+    message: string,
+    details: Partial<Details> = {},
+    /** The gRPC status code. */
+    readonly code: Code = Code.Unknown,
+    options?: ErrorOptions,
+  ) {
+    super(message, options);
+    const all = { ...noDetails, ...details };
+    this.reason = all.reason;
+    this.fields = all.fields;
+    this.metadata = all.metadata;
+    this.resource = all.resource;
+    this.retryAfter = all.retryAfter;
+  }
+
+  /** The broker's text, complete by itself. */
+  get text(): string {
+    return this.message;
+  }
+}
+
+/** There is no such agent, role, message, task, key or other thing; see resource. */
+export class NotFound extends BrokerError {}
+
+/** The state forbids it: it exists already, has changed, is closed, or another agent holds it. */
+export class Conflict extends BrokerError {}
+
+/** The caller does not hold the claim, lock, token, task or registration any more: stop that work. */
+export class Lost extends BrokerError {}
+
+/** The caller may not do this, or is unknown to the broker. */
+export class Denied extends BrokerError {}
+
+/** The request can never succeed; see fields. */
+export class Invalid extends BrokerError {
+  constructor(message: string, details: Partial<Details> = {}, code = Code.InvalidArgument, options?: ErrorOptions) {
+    super(message, details, code, options);
+  }
+}
+
+/** A limit is reached; see retryAfter. */
+export class Exhausted extends BrokerError {}
+
+/** The broker cannot be reached, does not answer in time, or cannot serve now. */
+export class Unreachable extends BrokerError {
+  constructor(message: string, details: Partial<Details> = {}, code = Code.Unavailable, options?: ErrorOptions) {
+    super(message, details, code, options);
+  }
+}
+
+/** The client has been closed. */
+export class Closed extends BrokerError {
+  constructor(options?: ErrorOptions) {
+    super("the client is closed", {}, Code.Canceled, options);
+  }
+}
+
+type Kind = new (message: string, details: Partial<Details>, code: Code, options?: ErrorOptions) => BrokerError;
+
+/** The class of each status code. A reason of lostReasons takes precedence. */
+const kinds: Partial<Record<Code, Kind>> = {
+  [Code.InvalidArgument]: Invalid,
+  [Code.NotFound]: NotFound,
+  [Code.AlreadyExists]: Conflict,
+  [Code.FailedPrecondition]: Conflict,
+  [Code.Aborted]: Conflict,
+  [Code.OutOfRange]: Conflict,
+  [Code.PermissionDenied]: Denied,
+  [Code.Unauthenticated]: Denied,
+  [Code.ResourceExhausted]: Exhausted,
+  [Code.Unavailable]: Unreachable,
+};
+
+const lostReasons = new Set([
+  "CLAIM_LOST",
+  "FENCE_LOST",
+  "GRANTS_LOST",
+  "LOCK_LOST",
+  "STALE_INCARNATION",
+  "TAKEN_OVER",
+  "TASK_LOST",
+  "TOKEN_LOST",
+  "TOKEN_NOT_HELD",
+]);
+
+function make(code: Code, message: string, details: Details, options?: ErrorOptions): BrokerError {
+  const kind = lostReasons.has(details.reason) ? Lost : (kinds[code] ?? BrokerError);
+  return new kind(message, details, code, options);
+}
+
+/** Returns the error of a call. address names the broker in the error of a call without an answer. */
+export function callError(error: unknown, address: string): BrokerError {
+  if (error instanceof BrokerError) return error;
+  const failed = ConnectError.from(error);
+  if (failed.metadata.has("grpc-status") || failed.code === Code.ResourceExhausted) {
+    return make(failed.code, failed.rawMessage, detailsOf(failed), { cause: failed });
+  }
+  return unanswered(failed, address);
+}
+
+/** Returns the error for one item of a stream. */
+export function itemError(error: ItemError): BrokerError {
+  const fields = error.field === "" ? [] : [{ name: error.field, description: error.message }];
+  const { seconds = 0n, nanos = 0 } = error.retryAfter ?? {};
+  const retryAfter = Number(seconds) * 1000 + Math.ceil(nanos / 1e6);
+  return make(error.code as Code, error.message, { ...noDetails, reason: error.reason, fields, retryAfter });
+}
+
+/** Returns the error of a call to which no broker has answered. */
+function unanswered(failed: ConnectError, address: string): BrokerError {
+  const options = { cause: failed };
+  if (failed.code === Code.DeadlineExceeded) {
+    const text = `the broker at ${address} has not answered in time: its process is frozen or overloaded`;
+    return new Unreachable(text, {}, Code.DeadlineExceeded, options);
+  }
+  const advice = "start one with `brokerd`, or name another with BROKERD_ADDR";
+  switch (systemCode(failed)) {
+    case "ENOENT":
+      return new Unreachable(`no broker is running at ${address} (there is no socket); ${advice}`, {}, undefined, options);
+    case "ECONNREFUSED":
+      return new Unreachable(`no broker is running at ${address} (it refuses connections); ${advice}`, {}, undefined, options);
+  }
+  return new Unreachable(`the connection to the broker at ${address} broke: ${failed.rawMessage}`, {}, undefined, options);
+}
+
+/** Returns the code of the operating system's error behind an error, such as ECONNREFUSED. */
+function systemCode(error: unknown): string | undefined {
+  for (let cause = error; cause instanceof Error; cause = cause.cause) {
+    if ("code" in cause && typeof cause.code === "string" && /^E[A-Z]+$/.test(cause.code)) return cause.code;
+  }
+  return undefined;
+}
+
+/** Reports whether a stream that ended with an error is worth opening again. undefined is a normal end. */
+export function transient(error: unknown): boolean {
+  if (error === undefined || error instanceof Unreachable) return true;
+  if (!(error instanceof BrokerError)) return false;
+  if (error instanceof Exhausted) return error.retryAfter > 0;
+  return (error.code === Code.Internal || error.code === Code.Unknown) && error.constructor === BrokerError;
+}
+
+/** Reports whether a call that failed may succeed a moment later, because the broker restarts. */
+export function interrupted(error: unknown): boolean {
+  return error instanceof Unreachable && (error.reason === "" || error.reason === "SHUTTING_DOWN");
+}

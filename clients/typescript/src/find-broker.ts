@@ -1,0 +1,99 @@
+import { readFileSync } from "node:fs";
+import { homedir } from "node:os";
+import { join } from "node:path";
+
+import { Invalid, Unreachable } from "./errors.js";
+import { readSettings } from "./settings-file.js";
+
+/** Found is the broker and the identity that the surroundings of the process name. */
+export interface Found {
+  address?: string;
+  credential?: string;
+  session?: string;
+  agent?: string;
+  incarnation?: bigint;
+  fence?: bigint;
+}
+
+/**
+ * Reads the environment, then the .brokerd.yaml of the working folder, as brokerctl does:
+ * BROKERD_ADDR, BROKERD_SESSION, BROKERD_AGENT, BROKERD_INCARNATION, BROKERD_FENCE and
+ * BROKERD_CREDENTIAL_FILE.
+ */
+export function surroundings(): Found {
+  const env = process.env;
+  const file = readSettings();
+  const credentialFile = env["BROKERD_CREDENTIAL_FILE"] || file?.credential_file;
+  const found: Found = {};
+  const address = env["BROKERD_ADDR"] || file?.addr;
+  const session = env["BROKERD_SESSION"] || file?.session;
+  const agent = env["BROKERD_AGENT"] || onlyAgent(file?.agents ?? {});
+  if (address) found.address = address;
+  if (session) found.session = session;
+  if (agent) found.agent = agent;
+  if (credentialFile) found.credential = readCredential(credentialFile);
+  const incarnation = wholeNumber("BROKERD_INCARNATION");
+  const fence = wholeNumber("BROKERD_FENCE");
+  if (incarnation !== undefined) found.incarnation = incarnation;
+  if (fence !== undefined) found.fence = fence;
+  return found;
+}
+
+/** Returns the agent of a folder: the one of this coding agent's session, or the only one. */
+function onlyAgent(agents: Record<string, { hook_session?: string }>): string | undefined {
+  const names = Object.keys(agents);
+  const session = process.env["CLAUDE_CODE_SESSION_ID"];
+  const own = session ? names.filter((name) => agents[name]!.hook_session === session).sort() : [];
+  return own[0] ?? (names.length === 1 ? names[0] : undefined);
+}
+
+function wholeNumber(variable: string): bigint | undefined {
+  const text = process.env[variable];
+  if (!text) return undefined;
+  if (!/^\d+$/.test(text)) throw new Invalid(`${variable} is ${JSON.stringify(text)}; it must be a whole number, 0 or above`);
+  return BigInt(text);
+}
+
+/** Reads a credential from a file, without the white space around it. */
+export function readCredential(file: string): string {
+  let text: string;
+  try {
+    text = readFileSync(file, "utf8").trim();
+  } catch (error) {
+    throw new Invalid(`read credential: ${(error as Error).message}`, {}, undefined, { cause: error });
+  }
+  if (text === "") throw new Invalid(`read credential: ${file} is empty`);
+  return text;
+}
+
+/** Returns the data folder of the local broker. */
+function dataFolder(): string {
+  const { BROKERD_DATA, XDG_STATE_HOME } = process.env;
+  return BROKERD_DATA || join(XDG_STATE_HOME || join(homedir(), ".local", "state"), "brokerd");
+}
+
+/**
+ * Returns the address of this user's broker on this machine from its endpoint file and, if it
+ * listens on TCP only, the credential of the operator.
+ */
+export function localBroker(): { address: string; credential?: string } {
+  const folder = dataFolder();
+  const missing = (why: string) =>
+    new Unreachable(`no broker is running at ${folder} (${why}); start one with \`brokerd\`, or name another with BROKERD_ADDR`);
+  const text = readIfThere(join(folder, "endpoint"));
+  if (text === undefined) throw missing("there is no endpoint file");
+  const address = text.split("\n", 1)[0]!.trim();
+  if (address === "") throw missing("the endpoint file is empty");
+  const secret = join(folder, "operator.credential");
+  if (address.startsWith("unix:") || readIfThere(secret) === undefined) return { address };
+  return { address, credential: readCredential(secret) };
+}
+
+function readIfThere(file: string): string | undefined {
+  try {
+    return readFileSync(file, "utf8");
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === "ENOENT") return undefined;
+    throw new Invalid(`find the broker: ${(error as Error).message}`, {}, undefined, { cause: error });
+  }
+}

@@ -1,0 +1,27 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { Daemon } from "./daemon.js";
+
+test("a message is sent, claimed, answered and acknowledged", async () => {
+  const daemon = await Daemon.start();
+  const lead = await daemon.agent("lead");
+  const builder = await daemon.agent("builder-1", "builder");
+
+  const receipt = await lead.send("role:builder", "Add login", { type: "task_assignment", payload: { part: 1 } });
+  assert.equal(receipt.recipientCount, 1);
+  assert.equal(typeof receipt.revision, "bigint");
+
+  const claim = await builder.claim({ wait: "10s" });
+  assert.equal(claim?.text, "Add login");
+  assert.deepEqual(claim.payload, { part: 1 });
+  assert.equal(claim.message.sender, "lead");
+  await claim.reply("Done");
+
+  const answer = await lead.claim({ wait: "10s" });
+  assert.equal(answer?.text, "Done");
+  assert.equal(answer.message.inReplyTo, receipt.id);
+  await lead.ack(answer);
+  assert.deepEqual(await lead.inbox(), []);
+  assert.equal(await builder.claim(), undefined);
+});
