@@ -137,11 +137,11 @@ func (b *bridge) run(ctx context.Context, f format) error {
 	}
 	defer watcher.Close() //nolint:errcheck // nothing to do about it
 	b.Log(fmt.Sprintf("synchronises %s, format %s", b.Dir, b.Format))
-	running := map[string]*worker{}
+	running, told := map[string]*worker{}, map[string]bool{}
 	ticker := time.NewTicker(b.Rescan)
 	defer ticker.Stop()
 	for {
-		if err := b.adjust(ctx, f, watcher, running, &workers); err != nil {
+		if err := b.adjust(ctx, f, watcher, running, told, &workers); err != nil {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
@@ -179,7 +179,9 @@ func quiet(events <-chan fsnotify.Event, pause time.Duration) {
 }
 
 // adjust watches the folders, and has one worker for each part that the folder and the registry show.
-func (b *bridge) adjust(ctx context.Context, f format, watcher *fsnotify.Watcher, running map[string]*worker, workers *sync.WaitGroup) error {
+// told has the agents for which it has logged why it has no worker.
+func (b *bridge) adjust(ctx context.Context, f format, watcher *fsnotify.Watcher, running map[string]*worker,
+	told map[string]bool, workers *sync.WaitGroup) error {
 	dirs, err := f.dirs()
 	if err != nil {
 		return err
@@ -203,7 +205,14 @@ func (b *bridge) adjust(ctx context.Context, f format, watcher *fsnotify.Watcher
 			if final(err) {
 				return err
 			}
-			b.Log(fmt.Sprintf("register %s: %v", name, err))
+			if !rejected(err) || !told[name] {
+				b.Log(fmt.Sprintf("register %s: %v", name, err))
+			}
+			told[name] = rejected(err)
+		} else if elsewhere := joined[name] == 0; elsewhere != told[name] {
+			if told[name] = elsewhere; elsewhere {
+				b.Log(fmt.Sprintf("another client has registered %s: the bridge does not deliver its mail to the folder", name))
+			}
 		}
 	}
 	for name, w := range maps.Clone(running) {

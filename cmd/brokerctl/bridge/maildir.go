@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"path"
 	"regexp"
 	"time"
@@ -57,11 +58,19 @@ func (f *maildir) dirs() ([]string, error) {
 			dirs = append(dirs, path.Join(parent, name))
 		}
 	}
-	return dirs, nil
+	err := f.b.walk(maildirContext, func(name string, info fs.FileInfo) {
+		if info.IsDir() {
+			dirs = append(dirs, name)
+		}
+	})
+	return dirs, err
 }
 
 func (f *maildir) part(agent string, receives bool) part {
-	if agent == "" || !receives {
+	if agent == "" {
+		return newSharedFiles(f.b, maildirContext)
+	}
+	if !receives { // only the other client speaks for the agent: its files wait
 		return nil
 	}
 	return &maildirPart{b: f.b, agent: agent, inbox: newInbox(f.b, agent, path.Join(maildirInbox, agent)),

@@ -1,11 +1,18 @@
 package bridge_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"brokerd/cmd/brokerctl/bridge"
+	"brokerd/internal/apptest"
 
 	pb "brokerd/gen/brokerd/v1"
 )
@@ -62,4 +69,141 @@ func TestMaildir_MailAppearsInTheInboxAndIsAcknowledgedWhenRemoved(t *testing.T)
 		t.Fatal(err)
 	}
 	d.awaitEmpty("scout")
+}
+
+func TestMaildir_ContextFilesAreArtifactsWithVersions(t *testing.T) {
+	d := newTeam(t, "maildir")
+	d.write("context/architecture/api.yaml", "one")
+	stop := d.start()
+	d.awaitVersions("context/architecture/api.yaml", 1)
+	d.write("context/architecture/api.yaml", "two")
+	d.awaitVersions("context/architecture/api.yaml", 2)
+	stop()
+	d.start()
+	d.write("context/new/later.md", "in a folder that did not exist")
+	d.awaitVersions("context/new/later.md", 1)
+	d.awaitVersions("context/architecture/api.yaml", 2) // the next start adds none
+}
+
+func TestMaildir_ForeignFieldsOfAnyLengthReturn(t *testing.T) {
+	d := newTeam(t, "maildir")
+	d.start()
+	d.write("messages/inbox/b/.keep", "")
+	long := strings.Repeat("long ", 200)
+	d.write("messages/outbox/a/1.json", `{"id":"x","to":"b","body":"hi","priority":"urgent","type":"Status.Update",`+
+		`"labels":{"short":"s","long":"`+long+`"},"nested":{"deep":[1,{"two":null}]},"note":"`+long+`","context":{"file":"f","column":3}}`)
+	got := d.object("messages/inbox/b/" + d.awaitFiles("messages/inbox/b", 1)[0])
+	want := map[string]any{"from": "a", "to": "b", "body": "hi", "priority": "urgent", "type": "Status.Update", "thread_id": "x",
+		"labels": map[string]any{"short": "s", "long": long}, "nested": map[string]any{"deep": []any{1.0, map[string]any{"two": nil}}},
+		"note": long, "context": map[string]any{"file": "f", "column": 3.0}, "original_id": "x"}
+	delete(got, "id")
+	delete(got, "timestamp")
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestMaildir_IncompleteFileWaitsForItsWriterAndDelaysLaterFiles(t *testing.T) {
+	d := newTeam(t, "maildir")
+	lead := d.broker.Registered("lead", "lead")
+	d.start(func(o *bridge.Options) { o.Settle = time.Hour })
+	path := filepath.Join(d.dir, "messages/outbox/a/1.json")
+	d.write("messages/outbox/a/1.json", `{"to":"lead","body":"fir`)
+	d.write("messages/outbox/a/2.json", `{"to":"lead","body":"second"}`)
+	d.write("messages/outbox/b/3.json", `{"to":"lead","body":"third"}`)
+	if m := d.claim(lead, 1)[0]; m.GetBody() != "third" {
+		t.Fatalf("%q came first", m.GetBody())
+	}
+	if err := os.WriteFile(path, []byte(`{"to":"lead","body":"first"}`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if got := d.claim(lead, 2); got[0].GetBody() != "first" || got[1].GetBody() != "second" {
+		t.Errorf("the order is %q, %q", got[0].GetBody(), got[1].GetBody())
+	}
+}
+
+func TestMaildir_ReplyReachesAWaitingQuestion(t *testing.T) {
+	d := newTeam(t, "maildir")
+	lead := d.broker.Registered("lead", "lead")
+	d.write("messages/inbox/scout/.keep", "")
+	d.start()
+	d.awaitAgent("scout")
+	answered := make(chan error, 1)
+	go func() {
+		out, err := messages(lead).Ask(t.Context(), &pb.AskRequest{Message: toAgent("scout", "How many?"), Wait: durationpb.New(apptest.Patience)})
+		if err == nil && out.GetReply().GetBody() != "three" {
+			err = fmt.Errorf("the reply is %v", out)
+		}
+		answered <- err
+	}()
+	question := d.object("messages/inbox/scout/" + d.awaitFiles("messages/inbox/scout", 1)[0])
+	d.write("messages/outbox/scout/1.json", fmt.Sprintf(`{"to":"lead","body":"three","thread_id":%q}`, question["thread_id"]))
+	if err := <-answered; err != nil {
+		t.Error(err)
+	}
+}
+
+// The tests below begin with what a kill at one point of a transfer leaves.
+
+const takenKey = "0197f3a0-5c4e-7b1d-8f21-9a0b1c2d3e4f"
+
+func TestMaildir_FileTakenBeforeAKillIsSent(t *testing.T) {
+	d := newTeam(t, "maildir")
+	lead := d.broker.Registered("lead", "lead")
+	d.write(".bridge/sending/a/"+takenKey+"-1.json", `{"to":"lead","body":"one"}`)
+	d.write("messages/outbox/a/2.json", `{"to":"lead","body":"two"}`)
+	d.start()
+	if got := d.claim(lead, 2); got[0].GetBody() != "one" || got[1].GetBody() != "two" {
+		t.Errorf("the order is %q, %q", got[0].GetBody(), got[1].GetBody())
+	}
+	d.awaitFiles(".bridge/sending/a", 0)
+}
+
+func TestMaildir_FileSentBeforeAKillIsNotSentAgainDaysLater(t *testing.T) {
+	d := newTeamWith(t, "maildir", apptest.WithFakeClock())
+	lead := d.broker.Registered("lead", "lead")
+	const text = `{"to":"lead","body":"one"}`
+	d.write("messages/outbox/a/1.json", text)
+	stop := d.start()
+	sent := d.claim(lead, 1)[0]
+	d.awaitFiles("messages/outbox/a", 0)
+	stop()
+	d.write(".bridge/sending/a/"+strings.TrimPrefix(sent.GetCorrelationId(), "bridge:")+"-1.json", text)
+	d.broker.Clock.Advance(50 * time.Hour) // the broker has forgotten the request id
+	d.start()
+	d.awaitFiles(".bridge/sending/a", 0)
+	d.awaitSent("a", 1)
+}
+
+func TestMaildir_FileWrittenBeforeAKillWithoutAnEntryIsRemoved(t *testing.T) {
+	d := newTeam(t, "maildir")
+	d.write(".bridge/inbox/a/stale.json", "{}")
+	d.write("messages/inbox/a/.keep", "")
+	d.start()
+	d.awaitFiles(".bridge/inbox/a", 0)
+	if names := d.names("messages/inbox/a"); len(names) > 0 {
+		t.Errorf("the inbox has %q", names)
+	}
+}
+
+func TestMaildir_FileWithAnEntryBeforeAKillAppearsOnce(t *testing.T) {
+	d := newTeam(t, "maildir")
+	lead := d.broker.Registered("lead", "lead")
+	d.write("messages/inbox/a/.keep", "")
+	stop := d.start()
+	d.awaitAgent("a")
+	sent := d.send(lead, toAgent("a", "one"))
+	name := d.awaitFiles("messages/inbox/a", 1)[0]
+	stop()
+	if err := os.Rename(filepath.Join(d.dir, "messages/inbox/a", name), filepath.Join(d.dir, ".bridge/inbox/a", name)); err != nil {
+		t.Fatal(err)
+	}
+	d.start()
+	if again := d.awaitFiles("messages/inbox/a", 1)[0]; again != name {
+		t.Errorf("the file is %s, not %s", again, name)
+	}
+	if err := os.Remove(filepath.Join(d.dir, "messages/inbox/a", name)); err != nil {
+		t.Fatal(err)
+	}
+	d.awaitState(sent.GetId(), pb.DeliveryState_DELIVERY_STATE_ACKED)
 }

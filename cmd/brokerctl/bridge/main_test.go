@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -15,6 +16,8 @@ import (
 	"github.com/fsnotify/fsnotify"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -36,7 +39,13 @@ type team struct {
 
 func newTeam(t *testing.T, format string) *team {
 	t.Helper()
-	return &team{t: t, broker: apptest.Start(t), format: format, dir: t.TempDir()}
+	return newTeamWith(t, format)
+}
+
+// newTeamWith is newTeam for a broker that runs otherwise.
+func newTeamWith(t *testing.T, format string, options ...apptest.Option) *team {
+	t.Helper()
+	return &team{t: t, broker: apptest.Start(t, options...), format: format, dir: t.TempDir()}
 }
 
 // start runs a bridge in this process until the test ends or the returned function is called. The
@@ -317,4 +326,29 @@ func (d *team) artifacts() []string {
 		names = append(names, a.GetName())
 	}
 	return names
+}
+
+// awaitVersions waits until an artifact has a number of versions, and wants no more than that.
+func (d *team) awaitVersions(name string, count int) {
+	d.t.Helper()
+	d.awaitEvents(fmt.Sprintf("version %d of %s", count, name), func(ctx context.Context) bool {
+		out, err := pb.NewArtifactServiceClient(d.broker.Operator()).GetArtifact(ctx, &pb.GetArtifactRequest{Name: name})
+		if err != nil && status.Code(err) != codes.NotFound {
+			d.t.Fatal(err)
+		}
+		if len(out.GetVersions()) > count {
+			d.t.Fatalf("%s has %d versions", name, len(out.GetVersions()))
+		}
+		return len(out.GetVersions()) == count
+	})
+}
+
+// agent returns an agent of the registry.
+func (d *team) agent(name string) *pb.Agent {
+	d.t.Helper()
+	out, err := pb.NewAgentServiceClient(d.broker.Operator()).GetAgent(d.t.Context(), &pb.GetAgentRequest{Name: name})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return out.GetAgent()
 }

@@ -113,7 +113,6 @@ func (r *roster) join(ctx context.Context, name string) (int64, error) {
 	}
 	if err == nil {
 		if r.known[name] = found.GetAgent(); !r.free(found.GetAgent()) {
-			r.b.Log(fmt.Sprintf("another client has registered %s: the bridge does not deliver its mail to the folder", name))
 			return 0, nil
 		}
 	}
