@@ -114,7 +114,7 @@ func newRoot(c *cli) *cobra.Command {
 	add("who", newAgentCommand(c), newChannelCommand(c), newSessionCommand(c))
 	add("together", newLockCommand(c), newTokenCommand(c), newStateCommand(c), newArtifactCommand(c), newHookCommand(c))
 	add("watch", newEventCommand(c), newStatusCommand(c), newReportCommand(c), newExplainCommand(c), newWhoamiCommand(c), newPingCommand(c), newAdminCommand(c))
-	add("other", newInitCommand(c), newGuideCommand(c), newDemoCommand(c), newBridgeCommand(c), newBenchCommand(c), newVersionCommand(c),
+	add("other", newInitCommand(c), newSetupCommand(c), newGuideCommand(c), newDemoCommand(c), newBridgeCommand(c), newBenchCommand(c), newVersionCommand(c),
 		newCompletionCommand(), manual.NewCommand(flagUsages))
 	help := newHelpCommand()
 	help.GroupID = "other"

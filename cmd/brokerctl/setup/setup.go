@@ -1,0 +1,114 @@
+// Package setup adds what the broker needs to the configuration files of coding agents, and removes
+// it again.
+//
+// Its functions take the content of a file and return the new one; they read and write no file. They
+// insert text and move none, so comments, order and formatting stay. What add inserts into a file,
+// remove finds by its form and its value, without a record: the file that remove returns has the bytes
+// that it had before add, and keeps what a user changed elsewhere in between.
+package setup
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Content is the content of a file, or its absence.
+type Content struct {
+	Text   string
+	Exists bool
+}
+
+// A Vendor is a kind of coding agent.
+type Vendor struct {
+	Name     string   // the argument of brokerctl setup
+	Title    string   // the product
+	Programs []string // its commands
+	Tested   string   // the version that accepted these files
+	Hook     string   // the hook at the end of a turn, which wakes the agent; "" if setup adds none
+	Next     string   // what the user does after setup
+	Files    []File
+}
+
+// A File is a file that a vendor reads, and what setup adds to it. It has one of the four kinds of
+// additions.
+type File struct {
+	Path  string   // below the folder of the project
+	User  string   // below the home folder, for all projects; "" if the vendor has none
+	Other []string // names in place of Path's or User's last part; setup prefers one that exists
+	What  string   // the purpose, in a few words
+
+	entries []entry    // of a JSON file
+	table   *tomlTable // of a TOML file
+	section string     // of a Markdown file
+	whole   string     // the complete content of a file that belongs to setup
+}
+
+// Shared reports whether the file has the same addition for each vendor that reads it.
+func (f File) Shared() bool { return f.section != "" }
+
+// Add returns the content with the additions that it does not have yet. conflicts lists values that
+// the user set differently; they stay. The error, for a text that is not in its format, names the
+// line.
+func (f File) Add(c Content) (_ Content, conflicts []string, err error) {
+	var conflict string
+	added := Content{Exists: true}
+	switch {
+	case f.entries != nil:
+		added.Text, conflicts, err = addJSON(c.Text, c.Exists, f.entries)
+	case f.table != nil:
+		added.Text, conflict, err = f.table.add(c.Text, c.Exists)
+	case f.section != "":
+		added.Text, conflict, err = markdownMarker.add(c.Text, c.Exists, f.section)
+	case c.Exists && c.Text != f.whole:
+		conflict = "the file has another content"
+	default:
+		added.Text = f.whole
+	}
+	if conflict != "" {
+		conflicts = append(conflicts, conflict)
+	}
+	if err != nil || len(conflicts) > 0 && added.Text == "" {
+		return c, conflicts, err
+	}
+	return added, conflicts, nil
+}
+
+// Remove returns the content without the additions. kept lists additions with a value that setup does
+// not give; they stay. A file that setup created and that has no other content does not exist
+// afterwards.
+func (f File) Remove(c Content) (_ Content, kept []string, err error) {
+	if !c.Exists {
+		return c, nil, nil
+	}
+	left, deleted := Content{Text: c.Text}, false
+	switch {
+	case f.entries != nil:
+		left.Text, kept, deleted, err = removeJSON(c.Text, f.entries)
+	case f.table != nil:
+		left.Text, deleted, err = tomlMarker.remove(c.Text)
+	case f.section != "":
+		left.Text, deleted, err = markdownMarker.remove(c.Text)
+	case c.Text == f.whole:
+		deleted = true
+	default:
+		kept = []string{"the file has another content"}
+	}
+	if err != nil {
+		return c, nil, err
+	}
+	if deleted {
+		return Content{}, kept, nil
+	}
+	left.Exists = true
+	return left, kept, nil
+}
+
+// Find returns the vendor with the name.
+func Find(name string) (Vendor, error) {
+	all := Vendors()
+	i := slices.IndexFunc(all, func(v Vendor) bool { return v.Name == name })
+	if i < 0 {
+		return Vendor{}, fmt.Errorf("no coding agent %q", name)
+	}
+	return all[i], nil
+}

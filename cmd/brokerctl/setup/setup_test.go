@@ -1,0 +1,179 @@
+package setup
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var update = flag.Bool("update", false, "write the .after files of testdata")
+
+// fixtures calls check for every file in testdata: VENDOR/PATH~CASE.before, with % for / in PATH.
+func fixtures(t *testing.T, check func(t *testing.T, f File, name string, before string)) {
+	t.Helper()
+	for _, v := range Vendors() {
+		names, err := filepath.Glob("testdata/" + v.Name + "/*.before")
+		if err != nil || len(names) == 0 {
+			t.Errorf("%s has no fixtures (%v)", v.Name, err)
+		}
+		for _, name := range names {
+			path, _, _ := strings.Cut(strings.ReplaceAll(filepath.Base(name), "%", "/"), "~")
+			t.Run(name, func(t *testing.T) {
+				text, err := os.ReadFile(name)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, f := range v.Files {
+					if f.Path == path {
+						check(t, f, name, string(text))
+						return
+					}
+				}
+				t.Fatalf("%s has no file %s", v.Name, path)
+			})
+		}
+	}
+}
+
+func TestSetup_MergesEachFixtureAndRestoresIt(t *testing.T) {
+	fixtures(t, func(t *testing.T, f File, name, before string) {
+		roundTrip(t, f, Content{before, true})
+		added, conflicts, err := f.Add(Content{before, true})
+		if err != nil || len(conflicts) > 0 || added.Text == before {
+			t.Fatalf("%v, %v, %q", err, conflicts, added.Text)
+		}
+		after := strings.TrimSuffix(name, ".before") + ".after"
+		if *update {
+			if err := os.WriteFile(after, []byte(added.Text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(after)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(string(want), added.Text); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestSetup_RemoveKeepsWhatTheUserAddedMeanwhile(t *testing.T) {
+	for _, v := range Vendors() {
+		for _, f := range v.Files {
+			added, _, err := f.Add(Content{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			edited, want := "", ""
+			switch {
+			case f.entries != nil:
+				edited, want = strings.Replace(added.Text, "{", "{\"mine\": 1,", 1), `"mine": 1`
+			case f.whole == "":
+				edited, want = "mine = 1\n"+added.Text+"mine = 2\n", "mine = 1\nmine = 2\n"
+			default:
+				edited, want = added.Text+"mine\n", added.Text+"mine\n"
+			}
+			left, _, err := f.Remove(Content{edited, true})
+			if err != nil || !left.Exists || !strings.Contains(left.Text, want) || f.whole == "" && strings.Contains(left.Text, "brokerd") {
+				t.Errorf("%s %s: %q becomes %q (%v)", v.Name, f.Path, edited, left.Text, err)
+			}
+		}
+	}
+}
+
+func TestSetup_KeepsWhatTheUserSetDifferently(t *testing.T) {
+	for _, c := range []struct{ vendor, path, text, conflict string }{
+		{"claude-code", ".mcp.json", `{"mcpServers": {"brokerd": {"command": "/opt/brokerctl"}}}`, `mcpServers.brokerd is {"command":"/opt/brokerctl"}`},
+		{"claude-code", ".mcp.json", `{"mcpServers": []}`, "mcpServers is no object"},
+		{"claude-code", ".mcp.json", `["a"]`, "the file is no object"},
+		{"claude-code", "CLAUDE.md", "a\n<!-- brokerctl setup: begin -->\nmine\n<!-- brokerctl setup: end -->\n", "another text"},
+		{"claude-code", ".claude/commands/inbox.md", "mine\n", "another content"},
+		{"codex", ".codex/config.toml", "[mcp_servers.brokerd]\ncommand = \"mine\"\n", "mcp_servers.brokerd has other values"},
+		{"codex", ".codex/config.toml", "mcp_servers.brokerd.command = \"mine\"\n", "mcp_servers.brokerd has other values"},
+		{"codex", ".codex/config.toml", "mcp_servers = {docs = {command = \"docs\"}}\n", "no table can be added after it"},
+		{"codex", ".codex/config.toml", "mcp_servers = 1\n", "no table can be added after it"},
+		{"opencode", "opencode.json", `{"mcp": {"brokerd": null}}`, "mcp.brokerd is null"},
+	} {
+		f := fileOf(t, c.vendor, c.path)
+		added, conflicts, err := f.Add(Content{c.text, true})
+		if err != nil || added.Text != c.text || len(conflicts) != 1 || !strings.Contains(conflicts[0], c.conflict) {
+			t.Errorf("%s: %q becomes %q, conflicts %q (%v)", c.path, c.text, added.Text, conflicts, err)
+		}
+	}
+}
+
+func TestSetup_KeepsAHookThatTheUserChanged(t *testing.T) {
+	f := fileOf(t, "claude-code", ".claude/settings.json")
+	text := `{"hooks": {"Stop": [{"hooks": [{"type": "command", "command": "brokerctl hook claude-code --keep-going"}]}]}}`
+	added, conflicts, err := f.Add(Content{text, true})
+	if err != nil || len(conflicts) != 1 || !strings.HasPrefix(conflicts[0], "hooks.Stop has ") ||
+		strings.Count(added.Text, `"Stop"`) != 1 || !strings.Contains(added.Text, `"PreToolUse"`) || strings.Contains(added.Text, "--listen") {
+		t.Errorf("%q, %q (%v)", added.Text, conflicts, err)
+	}
+	left, kept, err := f.Remove(added)
+	if err != nil || left.Text != text || len(kept) != 1 {
+		t.Errorf("%q, %q (%v)", left.Text, kept, err)
+	}
+}
+
+func TestSetup_RefusesABrokenFileWithItsLine(t *testing.T) {
+	for _, c := range []struct{ vendor, path, text, want string }{
+		{"claude-code", ".mcp.json", "{\n  \"mcpServers\": {,}\n}", "line 2, column 18"},
+		{"claude-code", ".mcp.json", "{\n", "line 2"},
+		{"codex", ".codex/config.toml", "a = 1\n[mcp_servers\n", "line 2"},
+		{"codex", ".codex/config.toml", "a = 1\na = 2\n", "line 2"},
+		{"claude-code", "CLAUDE.md", "a\n<!-- brokerctl setup: begin -->\n", "line 2"},
+		{"claude-code", "CLAUDE.md", "<!-- brokerctl setup: end -->\n", "line 1"},
+	} {
+		f := fileOf(t, c.vendor, c.path)
+		before := Content{c.text, true}
+		if after, _, err := f.Add(before); err == nil || !strings.Contains(err.Error(), c.want) || after != before {
+			t.Errorf("%q becomes %q: %v, want an error with %q", c.text, after.Text, err, c.want)
+		}
+	}
+}
+
+func fileOf(t *testing.T, vendor, path string) File {
+	t.Helper()
+	v, err := Find(vendor)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range v.Files {
+		if f.Path == path {
+			return f
+		}
+	}
+	t.Fatalf("%s has no file %s", vendor, path)
+	return File{}
+}
+
+func TestDiff_IsUnified(t *testing.T) {
+	old := "1\n2\n3\n4\n5\n6\n7\n8\n9\n10\n11\n12\n13"
+	for _, c := range []struct {
+		before, after Content
+		want          string
+	}{
+		{Content{old, true}, Content{old, true}, ""},
+		{Content{}, Content{"a\n", true}, "--- /dev/null\n+++ b/f\n@@ -0,0 +1,1 @@\n+a\n"},
+		{Content{"a\n", true}, Content{}, "--- a/f\n+++ /dev/null\n@@ -1,1 +0,0 @@\n-a\n"},
+		{
+			Content{old, true}, Content{"1\nx\n3\n4\n5\n6\n7\n8\n9\n10\n11\n12\n13\n14\n", true},
+			"--- a/f\n+++ b/f\n@@ -1,5 +1,5 @@\n 1\n-2\n+x\n 3\n 4\n 5\n@@ -10,4 +10,5 @@\n 10\n 11\n 12\n-13\n" +
+				"\\ No newline at end of file\n+13\n+14\n",
+		},
+		{
+			Content{"1\n2\n3\n4\n5\n6\n8\n", true}, Content{"0\n1\n2\n3\n4\n5\n6\n9\n", true},
+			"--- a/f\n+++ b/f\n@@ -1,7 +1,8 @@\n+0\n 1\n 2\n 3\n 4\n 5\n 6\n-8\n+9\n",
+		},
+	} {
+		if got := Diff("f", c.before, c.after); got != c.want {
+			t.Errorf("%q to %q:\n%s\nwant\n%s", c.before.Text, c.after.Text, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,311 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
+
+	"brokerd/cmd/brokerctl/setup"
+)
+
+// tree returns the files below the working folder with their modes and contents.
+func tree(t *testing.T) map[string]string {
+	t.Helper()
+	files := map[string]string{}
+	err := filepath.WalkDir(".", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		text := ""
+		if info.Mode().IsRegular() {
+			b, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			text = string(b)
+		}
+		files[path] = info.Mode().String() + "\n" + text
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+// place writes a file with its folder.
+func place(t *testing.T, path, text string, mode os.FileMode) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), mode); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(path, mode); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestSetup_RemoveLeavesTheFolderAsItWas(t *testing.T) {
+	for _, v := range setup.Vendors() {
+		t.Run(v.Name, func(t *testing.T) {
+			isolate(t)
+			empty := tree(t)
+			if out := must0(t, "setup", v.Name, "--dry-run"); !strings.Contains(out, "+++ b/"+v.Files[0].Path) {
+				t.Errorf("%s", out)
+			}
+			if diff := gocmp.Diff(empty, tree(t)); diff != "" {
+				t.Errorf("--dry-run wrote:\n%s", diff)
+			}
+			must0(t, "setup", v.Name)
+			added := tree(t)
+			for _, f := range v.Files {
+				if added[f.Path] == "" {
+					t.Errorf("no %s", f.Path)
+				}
+			}
+			if out := must0(t, "setup", v.Name); strings.Contains(out, "+++") || strings.Contains(out, "created") {
+				t.Errorf("a second call:\n%s", out)
+			}
+			if diff := gocmp.Diff(added, tree(t)); diff != "" {
+				t.Errorf("a second call changes:\n%s", diff)
+			}
+			must0(t, "setup", v.Name, "--remove", "--dry-run")
+			if diff := gocmp.Diff(added, tree(t)); diff != "" {
+				t.Errorf("--remove --dry-run wrote:\n%s", diff)
+			}
+			must0(t, "setup", v.Name, "--remove")
+			if diff := gocmp.Diff(empty, tree(t)); diff != "" {
+				t.Errorf("--remove left:\n%s", diff)
+			}
+			if out := must0(t, "setup", v.Name, "--remove"); strings.Contains(out, "removed") {
+				t.Errorf("a second --remove:\n%s", out)
+			}
+		})
+	}
+}
+
+func TestSetup_KeepsModesAndSymbolicLinks(t *testing.T) {
+	isolate(t)
+	place(t, "AGENTS.md", "Use tabs.\n", 0o600)
+	place(t, "conf/mcp.json", "{\n\t\"mcpServers\": {}\n}\n", 0o640)
+	if err := os.Symlink("AGENTS.md", "CLAUDE.md"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("conf/mcp.json", ".mcp.json"); err != nil {
+		t.Fatal(err)
+	}
+	before := tree(t)
+	must0(t, "setup", "claude-code")
+	must0(t, "setup", "codex")
+	added := tree(t)
+	for path, want := range map[string]string{"CLAUDE.md": "L", ".mcp.json": "L", "AGENTS.md": "-rw-------", "conf/mcp.json": "-rw-r-----"} {
+		if !strings.HasPrefix(added[path], want) {
+			t.Errorf("%s is %.11s", path, added[path])
+		}
+	}
+	if strings.Count(added["AGENTS.md"], "setup: begin") != 1 || !strings.Contains(added["conf/mcp.json"], `"brokerd"`) {
+		t.Errorf("%s\n%s", added["AGENTS.md"], added["conf/mcp.json"])
+	}
+	must0(t, "setup", "codex", "--remove")
+	must0(t, "setup", "claude-code", "--remove")
+	if diff := gocmp.Diff(before, tree(t)); diff != "" {
+		t.Errorf("%s", diff)
+	}
+}
+
+func TestSetup_TheLastVendorRemovesTheSharedSection(t *testing.T) {
+	isolate(t)
+	before := tree(t)
+	for _, name := range []string{"codex", "cursor", "opencode"} {
+		must0(t, "setup", name)
+	}
+	if out := must0(t, "setup", "codex", "--remove"); !strings.Contains(out, "unchanged  AGENTS.md (instructions, still used by Cursor)") {
+		t.Errorf("%s", out)
+	}
+	must0(t, "setup", "opencode", "--remove")
+	if text := tree(t)["AGENTS.md"]; !strings.Contains(text, "setup: begin") {
+		t.Errorf("cursor reads AGENTS.md too: %q", text)
+	}
+	must0(t, "setup", "cursor", "--remove")
+	if diff := gocmp.Diff(before, tree(t)); diff != "" {
+		t.Errorf("%s", diff)
+	}
+}
+
+func TestSetup_ABrokenOrReadOnlyFileLeavesAllAsTheyAre(t *testing.T) {
+	for _, c := range []struct {
+		path, text string
+		mode       os.FileMode
+		want       string
+	}{
+		{".claude/settings.json", "{\n  \"a\": ,\n}\n", 0o644, ".claude/settings.json: line 2, column 8"},
+		{".claude/commands/blocker.md/x", "", 0o644, ".claude/commands/blocker.md: is no regular file"},
+		{"CLAUDE.md", "a\n", 0o444, "CLAUDE.md: is read-only"},
+	} {
+		isolate(t)
+		place(t, c.path, c.text, c.mode)
+		before := tree(t)
+		got := ctl(t, "setup", "claude-code")
+		if got.code != 2 || got.out != "" || !strings.Contains(got.err, c.want) || !strings.Contains(got.err, "nothing was changed") {
+			t.Errorf("%s: %+v", c.path, got)
+		}
+		if diff := gocmp.Diff(before, tree(t)); diff != "" {
+			t.Errorf("%s:\n%s", c.path, diff)
+		}
+	}
+	isolate(t)
+	if err := os.Symlink("nowhere", "CLAUDE.md"); err != nil {
+		t.Fatal(err)
+	}
+	if got := ctl(t, "setup", "claude-code"); got.code != 2 || !strings.Contains(got.err, "CLAUDE.md: ") {
+		t.Errorf("a link to no file: %+v", got)
+	}
+}
+
+func TestSetup_ReportsConflictsAndMakesTheOtherChanges(t *testing.T) {
+	isolate(t)
+	place(t, ".mcp.json", `{"mcpServers": {"brokerd": {"command": "/opt/brokerctl"}}}`, 0o644)
+	before := tree(t)
+	for range 2 {
+		got := ctl(t, "setup", "claude-code")
+		if got.code != 5 || !strings.Contains(got.out, "conflict   .mcp.json") || !strings.Contains(got.out, `kept: mcpServers.brokerd is {"command":"/opt/brokerctl"}`) ||
+			!strings.Contains(got.err, "1 conflict") {
+			t.Errorf("%+v", got)
+		}
+	}
+	if _, err := os.Stat(".claude/settings.json"); err != nil {
+		t.Error(err)
+	}
+	if got := ctl(t, "setup", "claude-code", "--remove"); got.code != 5 {
+		t.Errorf("%+v", got)
+	}
+	if diff := gocmp.Diff(before, tree(t)); diff != "" {
+		t.Errorf("%s", diff)
+	}
+}
+
+func TestSetup_UsesTheNameThatAFileHas(t *testing.T) {
+	isolate(t)
+	place(t, "opencode.jsonc", "{\n  // mine\n}\n", 0o644)
+	before := tree(t)
+	must0(t, "setup", "opencode")
+	if files := tree(t); files["opencode.json"] != "" || !strings.Contains(files["opencode.jsonc"], `"brokerd"`) {
+		t.Errorf("%v", files)
+	}
+	must0(t, "setup", "opencode", "--remove")
+	if diff := gocmp.Diff(before, tree(t)); diff != "" {
+		t.Errorf("%s", diff)
+	}
+}
+
+func TestSetup_TheUsersFilesAreBelowTheHomeFolder(t *testing.T) {
+	isolate(t)
+	home := t.TempDir()
+	t.Setenv("HOME", home)
+	for _, v := range setup.Vendors() {
+		must0(t, "setup", v.Name, "--user")
+		for _, f := range v.Files {
+			if _, err := os.Stat(filepath.Join(home, f.User)); err != nil {
+				t.Error(err)
+			}
+		}
+		must0(t, "setup", v.Name, "--user", "--remove")
+	}
+	if left, err := os.ReadDir(home); err != nil || len(left) > 0 {
+		t.Errorf("%v, %v", left, err)
+	}
+	if left, err := os.ReadDir("."); err != nil || len(left) > 0 {
+		t.Errorf("%v, %v", left, err)
+	}
+}
+
+func TestSetup_NamesTheAgentAsInitDoes(t *testing.T) {
+	isolate(t)
+	out := must0(t, "setup", "claude-code", "--agent", "builder-1", "--role", "builder")
+	if !strings.Contains(out, "agent      builder-1 in .brokerd.yaml\n") {
+		t.Errorf("%s", out)
+	}
+	must0(t, "setup", "claude-code", "--agent", "critic-1", "-o", "json")
+	text, err := os.ReadFile(configFile)
+	if want := "agents:\n  builder-1: {role: builder}\n  critic-1: {}\n"; err != nil || !strings.HasSuffix(string(text), want) ||
+		strings.Contains(string(text), "output") {
+		t.Errorf("%s (%v)", text, err)
+	}
+	if out := must0(t, "setup", "codex"); !strings.Contains(out, "export BROKERD_AGENT=NAME (builder-1, critic-1)") {
+		t.Errorf("%s", out)
+	}
+	if got := ctl(t, "setup", "codex", "--role", "builder"); got.code != 2 || !strings.Contains(got.err, "--agent NAME") {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestSetup_ListsTheVendors(t *testing.T) {
+	isolate(t)
+	t.Setenv("PATH", t.TempDir())
+	if err := os.WriteFile(filepath.Join(os.Getenv("PATH"), "codex"), nil, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	must0(t, "setup", "claude-code")
+	for line := range strings.Lines(must0(t, "setup", "-o", "json")) {
+		got := decode(t, line)
+		name := at(t, got, "name")
+		if at(t, got, "found") != (name == "codex") || at(t, got, "set_up") != (name == "claude-code") {
+			t.Errorf("%v", got)
+		}
+	}
+	if out := must0(t, "setup"); !strings.Contains(out, "claude-code") || !strings.Contains(out, ".codex/config.toml") {
+		t.Errorf("%s", out)
+	}
+	if got := ctl(t, "setup", "emacs"); got.code != 2 || !strings.Contains(got.err, `no coding agent "emacs"`) {
+		t.Errorf("%+v", got)
+	}
+}
+
+// The tables of docs/setup.md are those of the package setup.
+func TestSetup_ThePageListsTheFiles(t *testing.T) {
+	var want strings.Builder
+	want.WriteString("\n| coding agent | tested version | hook that wakes it | afterwards |\n|---|---|---|---|\n")
+	for _, v := range setup.Vendors() {
+		fmt.Fprintf(&want, "| %s (`brokerctl setup %s`) | %s | %s | %s |\n", v.Title, v.Name, v.Tested, cmp.Or(v.Hook, "–"), v.Next)
+	}
+	want.WriteString("\n| coding agent | file | file with `--user` | addition |\n|---|---|---|---|\n")
+	for _, v := range setup.Vendors() {
+		for _, f := range v.Files {
+			user := "–"
+			if f.User != "" {
+				user = "`~/" + f.User + "`"
+			}
+			fmt.Fprintf(&want, "| %s | `%s` | %s | %s |\n", v.Title, f.Path, user, f.What)
+		}
+	}
+	want.WriteString("\n")
+	const page, mark = "../../docs/setup.md", "<!-- The table of setup makes the following tables; see setup_test.go. -->\n"
+	old, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, rest, _ := strings.Cut(string(old), mark)
+	_, tail, _ := strings.Cut(rest, "### Merging")
+	text := head + mark + want.String() + "### Merging" + tail
+	if *update {
+		if err := os.WriteFile(page, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if diff := gocmp.Diff(string(old), text); diff != "" {
+		t.Errorf("docs/setup.md (-file +tables):\n%s", diff)
+	}
+}

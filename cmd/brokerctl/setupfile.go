@@ -1,0 +1,101 @@
+package main
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"brokerd/cmd/brokerctl/setup"
+)
+
+// read reads the file of the change; of a symbolic link, its target.
+func (s *setupChange) read(base string) error {
+	s.file = filepath.Join(base, s.Path)
+	info, err := os.Lstat(s.file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil && info.Mode()&fs.ModeSymlink != 0 {
+		s.file, err = filepath.EvalSymlinks(s.file)
+	}
+	if err == nil {
+		info, err = os.Stat(s.file)
+	}
+	if err == nil && !info.Mode().IsRegular() {
+		err = errors.New("is no regular file")
+	}
+	if err != nil {
+		return err
+	}
+	text, err := os.ReadFile(s.file)
+	s.before = setup.Content{Text: string(text), Exists: true}
+	return err
+}
+
+// writable returns an error if the file must not be replaced. A rename would replace a read-only file
+// too, so it checks the mode.
+func (s *setupChange) writable() error {
+	if !s.before.Exists {
+		return nil
+	}
+	info, err := os.Stat(s.file)
+	if err == nil && info.Mode()&0o222 == 0 {
+		err = errors.New("is read-only")
+	}
+	return err
+}
+
+// write makes the change: it replaces the file at once, with its mode and owner, or removes it with the
+// folders that are empty then.
+func (s *setupChange) write(base string) error {
+	if s.after == s.before {
+		return nil
+	}
+	if now := (&setupChange{Path: s.Path}); now.read(base) != nil || now.before != s.before {
+		return errors.New("changed meanwhile; call setup again")
+	}
+	if !s.after.Exists && s.file == filepath.Join(base, s.Path) {
+		if err := os.Remove(s.file); err != nil {
+			return err
+		}
+		for dir := filepath.Dir(s.file); dir != base && os.Remove(dir) == nil; {
+			dir = filepath.Dir(dir)
+		}
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(s.file), 0o755); err != nil {
+		return err
+	}
+	if !s.before.Exists {
+		f, err := os.OpenFile(s.file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+		if err != nil {
+			return err
+		}
+		_, err = f.WriteString(s.after.Text)
+		return errors.Join(err, f.Close())
+	}
+	return replaceFile(s.file, s.after.Text)
+}
+
+// replaceFile replaces the content of a file by renaming a temporary file beside it.
+func replaceFile(path, text string) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".brokerctl-*")
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	err = errors.Join(err, f.Chmod(info.Mode().Perm()), f.Sync(), f.Close())
+	if err == nil {
+		_ = os.Chown(f.Name(), int(owner(info)), -1) // as root only; another user may not give a file away
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name())
+	}
+	return err
+}
