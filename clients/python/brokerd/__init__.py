@@ -9,16 +9,19 @@
 `brokerd.aio` has the same client for asyncio.
 """
 
-from .client import Client
+from .blocking.client import Client
 from .connection import Identity
 from .errors import (
     BrokerError, Conflict, Denied, Exhausted, Invalid, Lost, NotFound, OutOfRange, Precondition, Unreachable,
 )
 from .messages import Claim, Message, Receipt
+from .tasks import TaskClaim
 
 from .version import VERSION as __version__
+from .work import Reject, Release, RetryAfter
 
 __all__ = [
     "BrokerError", "Claim", "Client", "Conflict", "Denied", "Exhausted", "Identity", "Invalid", "Lost", "Message",
-    "NotFound", "OutOfRange", "Precondition", "Receipt", "Unreachable",
+    "NotFound", "OutOfRange", "Precondition", "Receipt", "Reject", "Release", "RetryAfter", "TaskClaim", "Unreachable",
+    "__version__",
 ]

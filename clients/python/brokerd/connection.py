@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import grpc
-from google.protobuf.message import Message
 
 from . import errors
-from .operation import Call
+from .operation import FOREVER, Call, Steps
 from .v1 import (
-    admin_pb2_grpc, agent_pb2_grpc, artifact_pb2_grpc, blocker_pb2_grpc, catalog_pb2_grpc, channel_pb2_grpc,
+    admin_pb2_grpc, agent_pb2, agent_pb2_grpc, artifact_pb2_grpc, blocker_pb2_grpc, catalog_pb2_grpc, channel_pb2_grpc,
     decision_pb2_grpc, event_pb2_grpc, handoff_pb2_grpc, lock_pb2_grpc, message_pb2_grpc, session_pb2_grpc,
     state_pb2_grpc, task_pb2_grpc, token_pb2_grpc, vote_pb2_grpc,
 )
@@ -24,6 +23,13 @@ from .v1 import (
 #: Seconds that a call may take beyond the time that its request permits the broker to wait. A
 #: client whose broker restarts repeats a call for the same time.
 DEFAULT_TIMEOUT = 10.0
+
+# Errors after which the same call can succeed: for a call that the user waits for, and in the background.
+_TRANSIENT = {grpc.StatusCode.UNAVAILABLE}
+_PATIENT = _TRANSIENT | {
+    grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.INTERNAL, grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNKNOWN,
+}
+_FINAL = {"DATABASE_DAMAGED", "DISK_FULL"}
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds between two attempts
 
@@ -72,6 +78,7 @@ class Link:
         self.address, self.credential = address, credential
         self.reached = False  # a call has been answered
         self.closed = False
+        self.background: Dict[Identity, Any] = {}  # the heartbeats of an agent: an object with cancel()
         self._open: Callable[[], Any] = lambda: open_channel(target, options=_CHANNEL_OPTIONS)
         self._channel: Any = None
         self._process = 0
@@ -87,6 +94,8 @@ class Link:
     def detach(self) -> Any:
         """Closes the link and returns its channel, for the caller to close; None if it has none."""
         self.closed = True
+        while self.background:
+            self.background.popitem()[1].cancel()
         channel, self._channel = self._channel, None
         return channel if self._process == os.getpid() else None
 
@@ -130,6 +139,11 @@ class Identified:
 class _Method:
     def __init__(self, channel: Identified, arity: str, path: str, serializers: Dict[str, Any], defaults: Dict[str, Any]) -> None:
         self._channel, self._arity, self._path, self._serializers, self._defaults = channel, arity, path, serializers, defaults
+
+    @property
+    def streams(self) -> bool:
+        """Reports whether a call has several responses."""
+        return self._arity.endswith("stream")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._method()(*args, **self._complete(kwargs))
@@ -177,16 +191,28 @@ class Calls:
     def __init__(self, link: Link, identity: Identity, timeout: float) -> None:
         self.link, self.identity, self.timeout = link, identity, timeout
         self.stubs = Stubs(Identified(link, identity, timeout))
+        self.losses: List[agent_pb2.Loss] = []  # that registrations and heartbeats have reported
+
+    def background(self, steps: Steps[None]) -> Any:
+        """Runs steps beside the caller until they end, or until cancel() of the returned object."""
+        raise NotImplementedError
 
     def method(self, service: str, name: str) -> Any:
         return getattr(getattr(self.stubs, service), name)
 
+    def deadline(self, call: Call) -> float:
+        """Returns the seconds that one attempt at a call may take."""
+        return call.wait + (self.timeout if call.timeout is None else call.timeout)
+
+    def retry(self, call: Call) -> Retry:
+        return Retry(self.link, self.timeout if call.patience is None else call.patience)
+
 
 class Retry:
-    """The attempts at one call or one stream: repeats them while its broker restarts."""
+    """The attempts at one call or one stream: they are repeated while the broker restarts."""
 
-    def __init__(self, link: Link, patience: Optional[float]) -> None:
-        self._link, self._patience = link, patience  # seconds without an answer; None = without limit
+    def __init__(self, link: Link, patience: float) -> None:
+        self._link, self._patience = link, patience  # seconds without an answer
         self._pause = 0.0
         self._gives_up: Optional[float] = None
 
@@ -197,31 +223,30 @@ class Retry:
     def pause(self, error: grpc.RpcError) -> float:
         """Returns the seconds before the next attempt after error, or raises it as a BrokerError."""
         failure = errors.from_rpc(error, self._link.address)
-        if not transient(failure) or self._link.closed:
+        if self._link.closed or failure.code not in (_PATIENT if self._patience == FOREVER else _TRANSIENT) or (
+                failure.reason in _FINAL or isinstance(failure, errors.Exhausted) and failure.retry_after is None):
             raise failure from None
-        if failure.code is grpc.StatusCode.DEADLINE_EXCEEDED and self._patience is not None:
-            raise failure from None  # the attempt has taken all the time that a call has
-        if self._patience is not None:
-            now = time.monotonic()
-            if self._gives_up is None:
-                self._gives_up = now + (self._patience if self._link.reached else 0.0)
-            if now >= self._gives_up:
-                raise failure from None
+        now = time.monotonic()
+        if self._gives_up is None:  # a broker that has never answered is not waited for
+            self._gives_up = now + (self._patience if self._link.reached else 0.0)
+        if now >= self._gives_up:
+            raise failure from None
+        return max(self.ended(), failure.retry_after or 0.0)
+
+    def ended(self) -> float:
+        """Returns the seconds before the next attempt after a stream that the broker has ended in good order."""
         self._pause = min(max(2 * self._pause, _FIRST_PAUSE), _LONGEST_PAUSE)
-        return max(random.uniform(self._pause / 2, self._pause), failure.retry_after or 0.0)
+        return random.uniform(self._pause / 2, self._pause)
 
 
-def transient(error: errors.BrokerError) -> bool:
-    """Reports whether the same call can succeed without a change by the caller."""
-    return error.code is grpc.StatusCode.UNAVAILABLE and error.reason not in ("DATABASE_DAMAGED", "DISK_FULL") or (
-        error.code is grpc.StatusCode.DEADLINE_EXCEEDED and not error.reason)
-
-
-def complete(call: Call) -> Message:
-    """Returns the request of a call with a request id, so that a repeated call is executed once."""
-    if "request_id" in call.request.DESCRIPTOR.fields_by_name and not call.request.request_id:  # type: ignore[attr-defined]
-        call.request.request_id = request_id()  # type: ignore[attr-defined]
-    return call.request
+def request_of(call: Call) -> Any:
+    """Returns what the stub is called with, under a request id: a repeated call is executed once."""
+    if isinstance(call.request, tuple):
+        return iter(call.request)
+    request: Any = call.request
+    if "request_id" in request.DESCRIPTOR.fields_by_name and not request.request_id:
+        request.request_id = request_id()
+    return request
 
 
 def request_id() -> str:

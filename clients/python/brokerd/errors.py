@@ -97,14 +97,14 @@ _BY_REASON: Dict[str, Type[BrokerError]] = {
 }
 
 
-def from_rpc(error: grpc.RpcError, address: str) -> BrokerError:
-    """Returns the exception for a call that failed. address is for the text if nothing answers."""
+def from_rpc(error: Any, address: str) -> BrokerError:
+    """Returns the exception for a grpc.RpcError. address is for the text if nothing answers."""
     code, text = error.code(), error.details() or ""
     trailers = dict(error.trailing_metadata() or ())
     reason = trailers.get("brokerd-reason", "")
     if isinstance(reason, bytes):
         reason = reason.decode()
-    kind = _BY_REASON.get(reason) or _BY_CODE.get(code, BrokerError)
+    kind = _BY_REASON.get(reason, _BY_CODE.get(code, BrokerError))
     if kind is Unreachable and not reason:
         text = f"the broker at {address} does not answer ({text}); start one with `brokerd`, or name another with BROKERD_ADDR"
     return kind(text, reason=reason, code=code, **_details(trailers.get("grpc-status-details-bin", b"")))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Mapping, Optional, TypedDict, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, TypedDict, Union
 
-from .operation import Call, Steps, operation
+from .job import Job
+from .operation import Call, Position, Steps, operation, reader
+from .v1 import channel_pb2
 from .v1 import message_pb2 as pb
 from .values import Seconds, Time, decode, duration, encode, listed, moment, seconds, timestamp
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 Receipt = pb.SendResult
 
 _LONGEST_SUBJECT = 200  # bytes of a text that becomes the subject
+_LONGEST_ERROR = 4096  # bytes
 
 
 class Message:
@@ -80,11 +83,12 @@ class Message:
         return f"<{type(self).__name__} {self.revision} {self.type} from {self.sender}: {self.text[:60]!r}>"
 
 
-class Claim(Message):
+class Claim(Message, Job):
     """A message that the agent holds. `id` is that of the message, `claim_id` that of the claim."""
 
     def __init__(self, claimed: pb.ClaimedMessage) -> None:
-        super().__init__(claimed.message)
+        Message.__init__(self, claimed.message)
+        Job.__init__(self)
         self.claim_id = claimed.claim_id
         #: The number of this attempt, from 1, and of the last one.
         self.attempt, self.max_attempts = claimed.attempt, claimed.max_attempts
@@ -134,12 +138,12 @@ class MessageOptions(TypedDict, total=False):
     reach: int  # REACH_ALL: a copy for every agent of a role; REACH_ONE: for one of a channel
 
 
-def _files(files: Iterable[Union[str, pb.FileReference]]) -> List[pb.FileReference]:
+def file_references(files: Iterable[Union[str, pb.FileReference]]) -> List[pb.FileReference]:
     return [pb.FileReference(path=file) if isinstance(file, str) else file for file in files]
 
 
 _CONVERSIONS: Dict[str, Callable[[Any], Any]] = {
-    "payload": encode, "files": _files, "ttl": duration, "resend_after": duration, "not_before": timestamp,
+    "payload": encode, "files": file_references, "ttl": duration, "resend_after": duration, "not_before": timestamp,
     "response_deadline": timestamp,
 }
 
@@ -160,6 +164,23 @@ def message(to: Optional[str], text: str, options: MessageOptions) -> pb.Message
 
 def _claim_id(claim: Union[Claim, str]) -> str:
     return claim.claim_id if isinstance(claim, Claim) else claim
+
+
+class Inbox(Position[Message]):
+    """A position in the mailbox of an agent."""
+
+    service, method = "messages", "Receive"
+
+    def __init__(self, after: int, filter: pb.MessageFilter) -> None:
+        self._after, self._filter = after, filter
+
+    def request(self) -> pb.ReceiveRequest:
+        return pb.ReceiveRequest(after_revision=self._after, follow=True, filter=self._filter)
+
+    def read(self, frame: pb.ReceiveResponse) -> Iterator[Message]:
+        for item in frame.items:
+            yield Message(item.message, item.delivery)
+        self._after = max(self._after, frame.revision)
 
 
 class MessageOperations:
@@ -190,9 +211,65 @@ class MessageOperations:
         """
         request = pb.ClaimMessagesRequest(
             consumer=consumer, mailboxes=listed(mailboxes), types=listed(types), lowest_priority=lowest_priority, max=1,
-            wait=duration(wait), claim_for=None if claim_for is None else duration(claim_for))
+            wait=duration(wait), claim_for=duration(claim_for))
         answer: pb.ClaimMessagesResponse = yield Call("messages", "ClaimMessages", request, seconds(wait))
         return Claim(answer.claims[0]) if answer.claims else None
+
+    @operation
+    def ask(
+        self, to: str, text: str = "", *, timeout: Seconds = 30, request_id: str = "", **options: Unpack[MessageOptions],
+    ) -> Steps[Optional[Message]]:
+        """Sends a question and returns its reply; None if there is none within timeout.
+
+        A later reply is ordinary mail. Precondition (NO_RESPONDERS): no agent is meant.
+        """
+        request = pb.AskRequest(request_id=request_id, message=message(to, text, options), wait=duration(timeout))
+        answer: pb.AskResponse = yield Call("messages", "Ask", request, seconds(timeout))
+        return Message(answer.reply) if answer.HasField("reply") else None
+
+    @operation
+    def reply(
+        self, to: Union[Message, str], text: str = "", *, ack: Optional[bool] = None, request_id: str = "",
+        **options: Unpack[MessageOptions],
+    ) -> Steps[Receipt]:
+        """Answers a message. With ack, which is the default for a claim, it finishes the claim in the same transaction."""
+        answered = to.claim_id if isinstance(to, Claim) else to.id if isinstance(to, Message) else to
+        request = pb.ReplyRequest(
+            request_id=request_id, id=answered, message=message(None, text, options),
+            ack=isinstance(to, Claim) if ack is None else ack)
+        answer: pb.ReplyResponse = yield Call("messages", "Reply", request)
+        return answer.result
+
+    @operation
+    def inbox(
+        self, *, limit: int = 100, mark_read: bool = False, include_queues: bool = False, types: Iterable[str] = (),
+        thread_id: str = "", task_id: str = "",
+    ) -> Steps[List[Message]]:
+        """Returns the unfinished mail of the agent, oldest first; include_queues adds its role's and channels'."""
+        request = pb.ListMessagesRequest(
+            box=pb.MESSAGE_BOX_INBOX, filter=pb.MessageFilter(types=listed(types), thread_id=thread_id, task_id=task_id),
+            page_size=min(limit, 1000), mark_read=mark_read, include_queues=include_queues)
+        found: List[Message] = []
+        while len(found) < limit:
+            page: pb.ListMessagesResponse = yield Call("messages", "ListMessages", request)
+            found.extend(Message(item.message, item.delivery) for item in page.items)
+            request.page_token = page.next_page_token
+            if not request.page_token:
+                break
+        return found[:limit]
+
+    @reader
+    def follow(
+        self, *, after: int = 0, types: Iterable[str] = (), senders: Iterable[str] = (), thread_id: str = "",
+        task_id: str = "",
+    ) -> Inbox:
+        """Yields the agent's mail in order of arrival: the unfinished mail, then what comes. It claims nothing.
+
+        When the connection breaks, the iterator continues after the last message: it loses and repeats
+        none. after is the `delivery.arrival` of the last message of an earlier iteration.
+        """
+        return Inbox(after, pb.MessageFilter(
+            types=listed(types), senders=listed(senders), thread_id=thread_id, task_id=task_id))
 
     @operation
     def ack(self, *claims: Union[Claim, str]) -> Steps[List[str]]:
@@ -200,3 +277,43 @@ class MessageOperations:
         request = pb.AckMessagesRequest(ids=[_claim_id(claim) for claim in claims])
         answer: pb.AckMessagesResponse = yield Call("messages", "AckMessages", request)
         return list(answer.acked)
+
+    @operation
+    def nack(
+        self, claim: Union[Claim, str] = "", error: str = "", *, delay: Optional[Seconds] = None, fatal: bool = False,
+    ) -> Steps[None]:
+        """Gives a claim up as failed. The broker delivers the message again after delay (default: a growing one).
+
+        With fatal, and after the last attempt, the message becomes a dead letter.
+        """
+        nack = pb.Nack(claim_id=_claim_id(claim), error=shortened(error), delay=duration(delay), fatal=fatal)
+        yield Call("messages", "NackMessages", pb.NackMessagesRequest(nacks=[nack]))
+
+    @operation
+    def extend(self, claim: Union[Claim, str] = "", claim_for: Optional[Seconds] = None) -> Steps[None]:
+        """Makes a claim last for claim_for from now on, or as long as before."""
+        extension = pb.Extension(claim_id=_claim_id(claim), claim_for=duration(claim_for))
+        yield Call("messages", "ExtendClaims", pb.ExtendClaimsRequest(extensions=[extension]))
+
+    @operation
+    def release(self, *claims: Union[Claim, str]) -> Steps[None]:
+        """Returns claims to their mailbox; no attempt counts. Without an argument, the only open claim."""
+        yield Call("messages", "ReleaseClaims", pb.ReleaseClaimsRequest(ids=[_claim_id(claim) for claim in claims]))
+
+    @operation
+    def subscribe(self, channel: str) -> Steps[None]:
+        """Subscribes the agent to a channel: what is sent to it from now on arrives in the agent's mailbox."""
+        yield Call("channels", "SubscribeChannel", channel_pb2.SubscribeChannelRequest(channel=channel))
+
+    @operation
+    def unsubscribe(self, channel: str) -> Steps[None]:
+        """Ends the subscription. Mail that has arrived stays."""
+        yield Call("channels", "UnsubscribeChannel", channel_pb2.UnsubscribeChannelRequest(channel=channel))
+
+
+def shortened(error: str) -> str:
+    """Makes the text of an error fit for the broker, which keeps 4 KiB."""
+    text = error.replace("\x00", "").encode("utf-8", "replace")
+    if len(text) > _LONGEST_ERROR:
+        text = text[:_LONGEST_ERROR - 3] + "…".encode()
+    return text.decode("utf-8", "ignore")

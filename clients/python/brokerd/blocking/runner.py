@@ -3,42 +3,46 @@
 from __future__ import annotations
 
 import threading
-from typing import Any, Generic, Iterator, Optional, Set, TypeVar
+from typing import Any, Iterator, Optional, Set, TypeVar, Union
 
 import grpc
 
-from .connection import Calls, Retry, complete
-from .operation import Blocking, Call, Position, Steps
+from ..connection import Calls, Retry, request_of
+from ..operation import FOREVER, Blocking, Call, Pause, Position, Steps
 
 T = TypeVar("T")
 
 
+class Cancelled(Exception):
+    """The scope of a call was cancelled."""
+
+
 class Scope:
-    """Calls that another thread can cancel together."""
+    """Calls and pauses that another thread can cancel together."""
 
     def __init__(self) -> None:
+        self._cancelled = threading.Event()
         self._lock = threading.Lock()
         self._calls: Set[Any] = set()  # guarded by _lock
-        self.cancelled = threading.Event()
 
     def cancel(self) -> None:
         """Cancels the calls in progress. Further calls are not made."""
-        self.cancelled.set()
+        self._cancelled.set()
         with self._lock:
             calls = list(self._calls)
         for call in calls:
             call.cancel()
 
     def result(self, call: Any) -> Any:
-        """Returns the result of a call; raises Cancelled if the scope is cancelled."""
+        """Returns the result of a call, or of all of a stream."""
         with self._lock:
             self._calls.add(call)
         try:
-            if self.cancelled.is_set():
+            if self._cancelled.is_set():
                 call.cancel()
-            return call.result()
+            return call.result() if hasattr(call, "result") else list(call)
         except (grpc.FutureCancelledError, grpc.RpcError):
-            if self.cancelled.is_set():
+            if self._cancelled.is_set():
                 raise Cancelled() from None
             raise
         finally:
@@ -46,60 +50,72 @@ class Scope:
                 self._calls.discard(call)
 
     def sleep(self, seconds: float) -> None:
-        if self.cancelled.wait(seconds):
+        if self._cancelled.wait(seconds):
             raise Cancelled()
-
-
-class Cancelled(Exception):
-    """The scope of a call was cancelled."""
 
 
 class Runner(Calls):
     """Runs the calls of one identity on a channel of grpc. It is safe for concurrent use."""
 
     def run(self, steps: Steps[T], scope: Optional[Scope] = None) -> T:
-        """Returns the result of an operation."""
+        """Returns the result of an operation; raises Cancelled if the scope is cancelled."""
+        scope = scope or Scope()
         try:
-            call = next(steps)
+            step = next(steps)
             while True:
                 try:
-                    answer = self._perform(call, scope)
+                    answer = self._perform(step, scope)
                 except Exception as error:
-                    call = steps.throw(error)
+                    step = steps.throw(error)
                 else:
-                    call = steps.send(answer)
+                    step = steps.send(answer)
         except StopIteration as done:
-            return done.value
+            return done.value  # type: ignore[no-any-return]
         finally:
             steps.close()
 
-    def _perform(self, call: Call, scope: Optional[Scope]) -> Any:
-        method, request, timeout = self.method(call.service, call.method), complete(call), call.wait + self.timeout
-        retry = Retry(self.link, self.timeout)
-        scope = scope or Scope()
+    def _perform(self, step: Union[Call, Pause], scope: Scope) -> Any:
+        if isinstance(step, Pause):
+            return scope.sleep(step.seconds)
+        method, retry = self.method(step.service, step.method), self.retry(step)
+        start = method if method.streams else method.future
         while True:
             try:
-                answer = scope.result(method.future(request, timeout=timeout))
+                scope.sleep(0)  # raises if it is cancelled
+                answer = scope.result(start(request_of(step), timeout=self.deadline(step)))
             except grpc.RpcError as error:
                 scope.sleep(retry.pause(error))
             else:
                 retry.answered()
                 return answer
 
-    def read(self, position: Position[T], scope: Optional[Scope] = None) -> Iterator[T]:
+    def read(self, position: Position[T]) -> Iterator[T]:
         """Yields what a stream has, and opens it again at the position when it breaks."""
-        method, retry, scope = self.method(position.service, position.method), Retry(self.link, None), scope or Scope()
+        method, retry, scope = self.method(position.service, position.method), Retry(self.link, FOREVER), Scope()
         while True:
-            stream = method(position.request(), wait_for_ready=self.link.reached)
+            stream = method(position.request())
             try:
                 for frame in stream:
                     retry.answered()
                     yield from position.read(frame)
-                return
             except grpc.RpcError as error:
                 scope.sleep(retry.pause(error))
+            else:
+                scope.sleep(retry.ended())
             finally:
                 stream.cancel()
+
+    def background(self, steps: Steps[None]) -> Scope:
+        """Runs steps in a thread until they end or the returned scope is cancelled."""
+        scope = Scope()
+        threading.Thread(target=self._until_cancelled, args=(steps, scope), name="brokerd", daemon=True).start()
+        return scope
+
+    def _until_cancelled(self, steps: Steps[None], scope: Scope) -> None:
+        try:
+            self.run(steps, scope)
+        except Cancelled:
+            pass
 
 
 class Operations(Blocking):

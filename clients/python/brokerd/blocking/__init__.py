@@ -1,0 +1,1 @@
+"""The blocking client, on grpc and threads."""
