@@ -16,7 +16,7 @@ BENCH_ARGS  ?=
 PREFIX  ?= /usr/local
 DESTDIR ?=
 
-.PHONY: help run demo examples build install uninstall release test fresh stress lint generate bench fuzz crash globs
+.PHONY: help run demo examples build install uninstall release test fresh stress lint generate bench fuzz crash globs vendors
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -84,6 +84,9 @@ globs: ## compare GLOB_PAIRS (1,000,000) pairs of lock paths with trying every f
 
 histories: ## record what concurrent clients see of keys, locks and tokens, HISTORIES (5000) times, and check it
 	HISTORIES=$(HISTORIES) go test -count=1 -run TestHistories -timeout 2h -v ./internal/histories/
+
+vendors: ## MCP clients and coding agents from npm against brokerctl (VENDORS='inspector')
+	@scripts/vendors.sh $(VENDORS)
 
 # All tools in one build: they share most of their packages.
 $(STAMP): tools/go.mod tools/go.sum

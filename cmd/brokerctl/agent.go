@@ -370,7 +370,7 @@ directives and the notices.`,
 			return c.show(cmd, answer, func(w io.Writer) {
 				fmt.Fprintf(w, "%s unread, %s to claim; lease %s\n", upTo1000(answer.GetUnread()), upTo1000(answer.GetClaimable()), shortOf(answer.GetLease()))
 				if d := answer.GetDirectives(); len(d) > 0 {
-					fmt.Fprintf(w, "directives: %s; see %s next\n", names(d, len(d)), c.again())
+					fmt.Fprintf(w, "directives: %s; see %s\n", names(d, len(d)), c.command("next"))
 				}
 				printLosses(w, answer)
 				for _, n := range answer.GetNotices() {

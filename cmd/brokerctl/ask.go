@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strconv"
@@ -56,8 +57,10 @@ ask also takes the flags of brokerctl send.`,
 				if a := answer.GetAsleep(); a != nil {
 					asleep = "; " + c.asleep(a)
 				}
-				return failf(exitNothing, "no answer to %d within %s%s; one that comes later is in the inbox: %s receive --thread %s --wait 90s",
-					answer.GetRevision(), short(wait), asleep, c.again(), shellWord(cond(m.GetThreadId() != "", m.GetThreadId(), strconv.FormatInt(answer.GetRevision(), 10))))
+				later := c.command("receive --thread %s --wait 90s",
+					shellWord(cmp.Or(m.GetThreadId(), strconv.FormatInt(answer.GetRevision(), 10))))
+				return failf(exitNothing, "no answer to %d within %s%s; one that comes later is in the inbox: %s",
+					answer.GetRevision(), short(wait), asleep, later)
 			}
 			return c.show(cmd, answer, func(w io.Writer) { c.render(w, rendered{message: answer.GetReply()}) })
 		},

@@ -235,10 +235,10 @@ func (c *cli) showBlocker(cmd *cobra.Command, b *pb.Blocker, verb string) error 
 		}
 		fmt.Fprintln(w, line)
 		if isPrompt(w) && verb == "raised" && b.GetResolvedAt() == nil {
-			fmt.Fprintf(w, "Next: %s blocker get %s --wait 30m to wait for its resolution\n", c.again(), b.GetId())
+			fmt.Fprintf(w, "Next: %s to wait for its resolution\n", c.command("blocker get %s --wait 30m", b.GetId()))
 		}
 		if isPrompt(w) && verb == "acknowledged" {
-			fmt.Fprintf(w, "Next: %s blocker resolve %s RESOLUTION when the obstacle is removed\n", c.again(), b.GetId())
+			fmt.Fprintf(w, "Next: %s when the obstacle is removed\n", c.command("blocker resolve %s RESOLUTION", b.GetId()))
 		}
 	})
 }
@@ -271,7 +271,7 @@ func (c *cli) printBlocker(w io.Writer, b *pb.Blocker) {
 	}
 	_ = t.flush() // to the command's own output: an error cannot be reported anywhere
 	if isPrompt(w) && b.GetResolvedAt() == nil {
-		fmt.Fprintf(w, "Next: %s blocker resolve %s RESOLUTION when the obstacle is removed\n", c.again(), b.GetId())
+		fmt.Fprintf(w, "Next: %s when the obstacle is removed\n", c.command("blocker resolve %s RESOLUTION", b.GetId()))
 	}
 }
 

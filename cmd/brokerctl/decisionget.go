@@ -103,8 +103,8 @@ func (c *cli) awaitVerdict(cmd *cobra.Command, broker *client.Client, d *pb.Deci
 		return err
 	}
 	if !decided {
-		return failf(exitNothing, "no verdict on %s within %s; to wait on: %s decision get %s --wait %s",
-			clean(d.GetId()), short(wait), c.again(), d.GetId(), short(wait))
+		return failf(exitNothing, "no verdict on %s within %s; to wait on: %s",
+			clean(d.GetId()), short(wait), c.command("decision get %s --wait %s", d.GetId(), short(wait)))
 	}
 	if err := c.showDecision(cmd, d); err != nil {
 		return err
@@ -138,13 +138,13 @@ func (c *cli) printNext(w io.Writer, d *pb.Decision) {
 	}
 	switch d.GetState() {
 	case decisionOpen, decisionEscalated:
-		fmt.Fprintf(w, "Next: %s decision get %s --wait 90s to wait for the verdict\n", c.again(), d.GetId())
+		fmt.Fprintf(w, "Next: %s to wait for the verdict\n", c.command("decision get %s --wait 90s", d.GetId()))
 	case decisionRevising:
 		command := "decision resubmit " + d.GetId()
 		if group := enumOf(d.GetKind()); d.GetScope() != "" && (group == "review" || group == "plan") {
 			command = group + " submit " + shellWord(d.GetScope())
 		}
-		fmt.Fprintf(w, "Next: the opener submits the next round: %s --body TEXT\n", command)
+		fmt.Fprintf(w, "Next: the opener submits the next round: %s\n", c.also("%s --body TEXT", command))
 	}
 }
 

@@ -172,6 +172,9 @@ func (c *cli) likewise(command string) string {
 	if !ok {
 		return command
 	}
+	if c.tools {
+		return toolCall(strings.TrimPrefix(rest, "--session "+shellWord(c.client.Identity().Session)+" "))
+	}
 	s := "brokerctl "
 	if c.global.addr != "" {
 		s += "--addr " + shellWord(c.global.addr) + " "

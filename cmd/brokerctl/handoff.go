@@ -209,7 +209,8 @@ func printAnswer(w io.Writer, answer *pb.GetHandoffResponse) {
 func (c *cli) printHandoff(w io.Writer, answer *pb.GetHandoffResponse) {
 	fmt.Fprint(w, clean(answer.GetMarkdown()))
 	if h := answer.GetHandoff(); isPrompt(w) && h.GetState() == pb.HandoffState_HANDOFF_STATE_PENDING {
-		fmt.Fprintf(w, "\nNext, for %s: %s handoff accept %s, or handoff reject %s REASON\n", handoffTo(h), c.again(), h.GetId(), h.GetId())
+		fmt.Fprintf(w, "\nNext, for %s: %s, or %s\n", handoffTo(h), c.command("handoff accept %s", h.GetId()),
+			c.also("handoff reject %s REASON", h.GetId()))
 	}
 }
 
@@ -227,7 +228,7 @@ func (c *cli) showHandoff(cmd *cobra.Command, h *pb.Handoff, verb string) error 
 			}
 		}
 		if isPrompt(w) && verb == "created" {
-			fmt.Fprintf(w, "Next: %s handoff get %s --wait 30m to wait for the answer\n", c.again(), h.GetId())
+			fmt.Fprintf(w, "Next: %s to wait for the answer\n", c.command("handoff get %s --wait 30m", h.GetId()))
 		}
 	})
 }

@@ -33,7 +33,7 @@ func (c *cli) holdingLines(h *pb.Holdings) []string {
 		add("waits for %s at place %d, ticket %d", what, t.GetPosition(), t.GetTicket())
 	}
 	for _, q := range h.GetToAnswer() {
-		add("owes an answer to %s: %s reply %d ANSWER", c.question(q), c.again(), q.GetRevision())
+		add("owes an answer to %s: %s", c.question(q), c.command("reply %d ANSWER", q.GetRevision()))
 	}
 	for _, q := range h.GetAsked() {
 		add("has no answer yet to %s", strings.TrimSpace(c.question(q)))

@@ -160,10 +160,10 @@ func (c *cli) printInboxSummary(w io.Writer, s *pb.GetInboxSummaryResponse) {
 		fmt.Fprintln(w, names(parts, len(parts)))
 	}
 	if n := s.GetNotices(); n > 0 {
-		fmt.Fprintf(w, "%s: %s inbox shows and finishes them\n", count(n, "notice"), c.again())
+		fmt.Fprintf(w, "%s: %s shows and finishes them\n", count(n, "notice"), c.command("inbox"))
 	}
 	for _, m := range s.GetDirectives() {
-		next := fmt.Sprintf("To say that you have seen it: %s ack %d", c.again(), m.GetRevision())
+		next := "To say that you have seen it: " + c.command("ack %d", m.GetRevision())
 		if i := c.itemOf(m); i != nil {
 			next = "To answer it: " + c.afterItem(i)
 		}
@@ -177,7 +177,7 @@ func (c *cli) printInboxSummary(w io.Writer, s *pb.GetInboxSummaryResponse) {
 		fmt.Fprintf(w, "failed too often in a row: the next message is handed out %s\n", c.when(t))
 	}
 	for _, q := range s.GetOwed() {
-		fmt.Fprintf(w, "owed: an answer to %s: %s reply %d ANSWER\n", c.question(q), c.again(), q.GetRevision())
+		fmt.Fprintf(w, "owed: an answer to %s: %s\n", c.question(q), c.command("reply %d ANSWER", q.GetRevision()))
 	}
 	for _, q := range s.GetAsked() {
 		fmt.Fprintf(w, "asked: no answer yet to %s\n", strings.TrimSpace(c.question(q)))

@@ -35,11 +35,14 @@ func parsePriority(flag, s string) (int32, error) {
 }
 
 // text returns the value of an option that may name a source: @FILE is read, - is standard input, and @@
-// begins a text with one @.
+// begins a text with one @. A tool call gives the text itself.
 func text(cmd *cobra.Command, flag, s string) (string, error) {
 	var b []byte
 	var err error
+	_, literal := cmd.InOrStdin().(noInput)
 	switch {
+	case literal:
+		return s, nil
 	case s == "-":
 		b, err = io.ReadAll(cmd.InOrStdin())
 	case strings.HasPrefix(s, "@@"):
@@ -54,6 +57,11 @@ func text(cmd *cobra.Command, flag, s string) (string, error) {
 	}
 	return string(b), nil
 }
+
+// noInput is the standard input of a tool call: empty, and no source of texts.
+type noInput struct{}
+
+func (noInput) Read([]byte) (int, error) { return 0, io.EOF }
 
 // jsonInput is text for an option that wants JSON, without white space around it.
 func jsonInput(cmd *cobra.Command, flag, s string) (string, error) {

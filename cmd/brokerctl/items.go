@@ -70,7 +70,7 @@ func (c *cli) printWork(w io.Writer, items []*pb.WorkItem) {
 		fmt.Fprintf(w, "Open: %s\n", c.itemLine(i))
 	}
 	if more := len(items) - mostItems; more > 0 {
-		fmt.Fprintf(w, "Open: %d more: %s agent get --full\n", more, c.again())
+		fmt.Fprintf(w, "Open: %d more: %s\n", more, c.command("agent get --full"))
 	}
 }
 

@@ -77,7 +77,8 @@ Exit codes: 4: not granted within --wait; 5: another agent holds a path (without
 				fmt.Fprintf(w, "%s %s, ends %s, fence %d\n", cond(answer.GetAlreadyHeld(), "held before:", "locked"), listed(paths),
 					c.when(answer.GetHeldUntil()), answer.GetFence())
 				if isPrompt(w) {
-					fmt.Fprintf(w, "Next: %s lock release %d when done; lock extend %[2]d for more time\n", c.again(), answer.GetFence())
+					fmt.Fprintf(w, "Next: %s when done; %s for more time\n",
+						c.command("lock release %d", answer.GetFence()), c.also("lock extend %d", answer.GetFence()))
 				}
 			})
 		},

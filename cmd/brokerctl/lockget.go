@@ -43,7 +43,7 @@ fence, and the requests that wait for them. Exit code 3: there is none.`,
 				})
 			}
 			if len(answer.GetLocks())+len(answer.GetTickets()) == 0 {
-				return failf(exitNotFound, "there is no lock on %s (%s lock list)", args[0], c.again())
+				return failf(exitNotFound, "there is no lock on %s (%s)", args[0], c.command("lock list"))
 			}
 			return c.show(cmd, answer, func(w io.Writer) { c.printLocks(w, answer) })
 		},
@@ -121,8 +121,9 @@ func (c *cli) noSuchLock(ctx context.Context, broker *client.Client, request *pb
 		var other *pb.Lock
 		for _, l := range found.GetLocks() {
 			if l.GetAgent() == broker.Identity().Agent && l.GetHolder() == request.GetHolder() {
-				return failf(exitLost, "%s is not locked under this name; %s holds it with %s (fence %d): %s lock release %[4]d",
-					shellWord(clean(path)), ownerOf(l.GetAgent(), l.GetHolder()), listed(l.GetPaths()), l.GetFence(), c.again())
+				return failf(exitLost, "%s is not locked under this name; %s holds it with %s (fence %d): %s",
+					shellWord(clean(path)), ownerOf(l.GetAgent(), l.GetHolder()), listed(l.GetPaths()), l.GetFence(),
+					c.command("lock release %d", l.GetFence()))
 			}
 			other = l
 		}

@@ -98,7 +98,7 @@ func (o *nextOptions) run(c *cli, cmd *cobra.Command) error {
 	if news == 0 && task.GetTask() == nil && (t.halted || len(owed(t.work)) == 0) {
 		text := c.whyEmpty(answer, o.wait)
 		if n := len(t.owed); n > 0 {
-			text += fmt.Sprintf("; %s: %s inbox --summary", cond(n == 1, "an answer is owed", "answers are owed"), c.again())
+			text += fmt.Sprintf("; %s: %s", cond(n == 1, "an answer is owed", "answers are owed"), c.command("inbox --summary"))
 		}
 		if len(t.work) > 0 {
 			if err := t.write(c, cmd); err != nil {
@@ -290,7 +290,7 @@ func (t turn) print(c *cli, w io.Writer) {
 	}
 	c.printWork(w, slices.DeleteFunc(slices.Clone(t.work), t.shows))
 	for _, q := range t.owed {
-		fmt.Fprintf(w, "An answer is owed to %s: %s reply %d ANSWER\n", c.question(q), c.again(), q.GetRevision())
+		fmt.Fprintf(w, "An answer is owed to %s: %s\n", c.question(q), c.command("reply %d ANSWER", q.GetRevision()))
 	}
 }
 

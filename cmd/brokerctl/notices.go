@@ -58,7 +58,7 @@ func (c *cli) showInbox(cmd *cobra.Command, broker *client.Client, items []*pb.I
 	}
 	work, err := workOf(cmd.Context(), broker)
 	if waiting := owed(work); len(waiting) > 0 {
-		fmt.Fprintf(cmd.OutOrStdout(), "Open work: %s; %s next shows the commands\n", kindsOf(waiting), c.again())
+		fmt.Fprintf(cmd.OutOrStdout(), "Open work: %s; %s shows the commands\n", kindsOf(waiting), c.command("next"))
 	}
 	return err
 }

@@ -132,6 +132,9 @@ func (c *cli) forCommandLine(s *status.Status) string {
 	for _, field := range client.Fields(s.Err()) {
 		text = strings.ReplaceAll(text, field.Name+": ", c.flagOf(field.Name)+": ")
 	}
+	if c.tools {
+		return text
+	}
 	hint := reasons[client.Reason(s.Err())].hint
 	again := (&cli{global: globalOptions{addr: c.global.addr, session: c.global.session}}).again()
 	words := []string{"brokerctl", again, "SOURCE", c.sourceOfAgent(), "NAME", shellWord(client.Resource(s.Err()))}

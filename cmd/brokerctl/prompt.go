@@ -6,6 +6,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"brokerd/cmd/brokerctl/toolcall"
 	pb "brokerd/gen/brokerd/v1"
 )
 
@@ -79,6 +80,31 @@ func (c *cli) again() string {
 	return s
 }
 
+// command is a suggested command line, with the flags by which this run was told where and as whom
+// it acts. For an MCP client, it is the tool call with the same effect.
+func (c *cli) command(format string, args ...any) string {
+	if c.tools {
+		return toolCall(fmt.Sprintf(format, args...))
+	}
+	return c.again() + " " + fmt.Sprintf(format, args...)
+}
+
+// also is a command that follows another one in a sentence: a shell's needs no flags again.
+func (c *cli) also(format string, args ...any) string {
+	if c.tools {
+		return c.command(format, args...)
+	}
+	return fmt.Sprintf(format, args...)
+}
+
+// toolCall is the tool call for a command line. If no tool does this, only a person with a shell can.
+func toolCall(line string) string {
+	if call, ok := toolcall.Call(toolcall.Split(line)); ok {
+		return call
+	}
+	return "(in a shell) brokerctl " + line
+}
+
 // shellWord quotes an argument for a shell, where it needs that.
 func shellWord(s string) string {
 	plain := func(r rune) bool {
@@ -117,13 +143,14 @@ func (c *cli) afterClaim(m *pb.Message, id string) string {
 	}
 	switch todo := advice(m); {
 	case todo != "":
-		return fmt.Sprintf("%s. To say that you have seen it: %s ack %s", todo, c.again(), id)
+		return fmt.Sprintf("%s. To say that you have seen it: %s", todo, c.command("ack %s", id))
 	case m.GetRequiresResponse():
 		finish = fmt.Sprintf("reply %s ANSWER --ack", id)
 	case wantsReport(m):
 		finish = fmt.Sprintf("reply %s RESULT --ack", id)
 	}
-	return fmt.Sprintf("%s %s when done; nack %s --error WHY if it failed; release %s to return it", c.again(), finish, id, id)
+	return fmt.Sprintf("%s when done; %s if it failed; %s to return it", c.command("%s", finish),
+		c.also("nack %s --error WHY", id), c.also("release %s", id))
 }
 
 // wantsReport reports whether the sender of a message should receive the result: an agent that sent
@@ -144,13 +171,13 @@ func (c *cli) afterMail(m *pb.Message, d *pb.Delivery) string {
 	case state != pb.DeliveryState_DELIVERY_STATE_PENDING:
 		return ""
 	case isQueue(d.GetMailbox()):
-		return fmt.Sprintf("%s claim %d to take it", c.again(), m.GetRevision())
+		return c.command("claim %d", m.GetRevision()) + " to take it"
 	}
 	if i := c.itemOf(m); i != nil {
 		return c.afterItem(i)
 	}
 	if advice(m) != "" {
-		return fmt.Sprintf("%s. To say that you have seen it: %s ack %d", advice(m), c.again(), m.GetRevision())
+		return fmt.Sprintf("%s. To say that you have seen it: %s", advice(m), c.command("ack %d", m.GetRevision()))
 	}
-	return fmt.Sprintf("%s ack %d when dealt with; reply %d ANSWER to answer", c.again(), m.GetRevision(), m.GetRevision())
+	return fmt.Sprintf("%s when dealt with; %s to answer", c.command("ack %d", m.GetRevision()), c.also("reply %d ANSWER", m.GetRevision()))
 }

@@ -195,8 +195,8 @@ func (c *cli) sameRound(cmd *cobra.Command, broker *client.Client, o *submission
 		!proto.Equal(in.GetContent(), &pb.DecisionContent{}) && !proto.Equal(in.GetContent(), d.GetContent())
 	open := fmt.Sprintf("round %d of %s is open, and its receiver and content are unchanged", d.GetRound(), d.GetId())
 	if differs {
-		return failf(exitConflict, "%s: wait for the verdict (%s decision get %s --wait 90s), or cancel it (%s decision cancel %s) and submit again",
-			open, c.again(), d.GetId(), c.again(), d.GetId())
+		return failf(exitConflict, "%s: wait for the verdict (%s), or cancel it (%s) and submit again",
+			open, c.command("decision get %s --wait 90s", d.GetId()), c.command("decision cancel %s", d.GetId()))
 	}
 	warn(cmd, []string{open})
 	return nil

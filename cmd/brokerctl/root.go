@@ -22,6 +22,8 @@ type cli struct {
 	args   []string       // the command line
 	work   []*pb.WorkItem // that concerns the calling agent, once it was read
 
+	tools bool // suggested commands are calls of the MCP server's tools
+
 	hookedBy string // the session of the coding agent whose hook runs this; "" outside of hooks
 
 	unknown error // the command whose help was asked for does not exist
@@ -112,7 +114,7 @@ func newRoot(c *cli) *cobra.Command {
 		newBlockerCommand(c), newHandoffCommand(c),
 		newVoteCommand(c))
 	add("who", newAgentCommand(c), newChannelCommand(c), newSessionCommand(c))
-	add("together", newLockCommand(c), newTokenCommand(c), newStateCommand(c), newArtifactCommand(c), newHookCommand(c))
+	add("together", newLockCommand(c), newTokenCommand(c), newStateCommand(c), newArtifactCommand(c), newHookCommand(c), newMCPCommand(c))
 	add("watch", newEventCommand(c), newStatusCommand(c), newReportCommand(c), newExplainCommand(c), newWhoamiCommand(c), newPingCommand(c), newAdminCommand(c))
 	add("other", newInitCommand(c), newSetupCommand(c), newGuideCommand(c), newDemoCommand(c), newBridgeCommand(c), newBenchCommand(c), newVersionCommand(c),
 		newCompletionCommand(), manual.NewCommand(flagUsages))

@@ -80,7 +80,7 @@ func (c *cli) printStatus(w io.Writer, s *pb.GetStatusResponse, stuck []*pb.Find
 	case len(stuck) == 0:
 		fact("stuck", "nothing%s", cond(s.GetAgent() != "", " that concerns "+s.GetAgent(), ""))
 	default:
-		l.state("stuck", clipped("%s; see %s explain", severities(stuck), c.again()))
+		l.state("stuck", clipped("%s; see %s", severities(stuck), c.command("explain")))
 		fact("worst", "%s: %s", stuck[0].GetSubject(), stuck[0].GetSummary())
 	}
 	if s.GetAgent() != "" {

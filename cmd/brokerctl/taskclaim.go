@@ -144,10 +144,11 @@ func (c *cli) printClaimedTask(w io.Writer, answer *pb.ClaimTaskResponse) {
 // afterTaskClaim lists the commands for a claimed task.
 func (c *cli) afterTaskClaim(t *pb.Task) string {
 	id := shellWord(t.GetId())
-	s := fmt.Sprintf("%s task complete %s --result TEXT when done; task fail %[2]s --error WHY if it failed; "+
-		"task block %[2]s --reason WHY while you cannot continue; task release %[2]s to return it", c.again(), id)
+	s := fmt.Sprintf("%s when done; %s if it failed; %s while you cannot continue; %s to return it",
+		c.command("task complete %s --result TEXT", id), c.also("task fail %s --error WHY", id),
+		c.also("task block %s --reason WHY", id), c.also("task release %s", id))
 	if stale := t.GetStaleAfter(); stale != nil {
-		s += fmt.Sprintf("; task update %s --note TEXT at least every %s", id, short(stale.AsDuration()))
+		s += fmt.Sprintf("; %s at least every %s", c.also("task update %s --note TEXT", id), short(stale.AsDuration()))
 	}
 	return s
 }

@@ -234,7 +234,7 @@ refuses to wait for a task that depends on one which the agent holds.`,
 			case err != nil:
 				return err
 			case answer.GetOutcome() == pb.WaitOutcome_WAIT_OUTCOME_ATTENTION:
-				again := fmt.Sprintf("%s task wait %s --after %d", c.again(), strings.Join(args, " "), answer.GetRevision())
+				again := c.command("task wait %s --after %d", strings.Join(args, " "), answer.GetRevision())
 				return failf(exitConflict, "%s; %s continues to wait", attention(answer), again)
 			case answer.GetOutcome() != pb.WaitOutcome_WAIT_OUTCOME_DONE:
 				return failf(exitNothing, "not done within %s", short(o.wait))

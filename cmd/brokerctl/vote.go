@@ -78,7 +78,7 @@ Exit codes with --wait: 4: the wait ended first; 5: no option won.`,
 			return c.show(cmd, v, func(w io.Writer) {
 				fmt.Fprintf(w, "opened %s for %s, closes %s\n", v.GetId(), count(v.GetElectors(), "elector"), c.when(v.GetDeadline()))
 				if isPrompt(w) {
-					fmt.Fprintf(w, "Next: %s vote get %s --wait 30m to wait for the outcome\n", c.again(), v.GetId())
+					fmt.Fprintf(w, "Next: %s to wait for the outcome\n", c.command("vote get %s --wait 30m", v.GetId()))
 				}
 			})
 		},
@@ -309,7 +309,7 @@ func (c *cli) printVote(w io.Writer, answer *pb.GetVoteResponse) {
 	}
 	_ = t.flush() // to the command's own output: an error cannot be reported anywhere
 	if isPrompt(w) && v.GetState() == pb.VoteState_VOTE_STATE_OPEN {
-		fmt.Fprintf(w, "Next: %s vote cast %s OPTION if you are an elector\n", c.again(), v.GetId())
+		fmt.Fprintf(w, "Next: %s if you are an elector\n", c.command("vote cast %s OPTION", v.GetId()))
 	}
 }
 

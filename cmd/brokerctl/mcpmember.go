@@ -1,0 +1,344 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"brokerd/client"
+	pb "brokerd/gen/brokerd/v1"
+)
+
+// instanceLabel is the label with which a member recognises its own registration.
+const instanceLabel = "mcp"
+
+// A member is the agent as which an MCP server takes part: its name, its registration, and its
+// heartbeats. It may be called concurrently.
+type member struct {
+	c        *cli
+	wanted   *pb.RegisterAgentRequest
+	log      io.Writer
+	folder   string // the working folder
+	instance string // tells this server from others
+
+	mu     sync.Mutex
+	base   *client.Client // the connection; nil until the first one. guarded by mu
+	broker *client.Client // as the registered agent; nil until then. guarded by mu
+	lock   *os.File       // keeps the name; guarded by mu
+	name   string         // guarded by mu
+	out    error          // why it takes part no longer; guarded by mu
+	notes  []string       // for the next result; guarded by mu
+}
+
+func newMember(c *cli, wanted *pb.RegisterAgentRequest, log io.Writer) (*member, error) {
+	if _, err := c.settings(); err != nil {
+		return nil, err
+	}
+	folder, err := os.Getwd()
+	if err != nil {
+		return nil, fmt.Errorf("find the working folder: %w", err)
+	}
+	if wanted.Worktree == "" {
+		wanted.Worktree = folder
+	}
+	if wanted.Role == "" {
+		wanted.Role = c.found.role
+	}
+	return &member{c: c, wanted: wanted, log: log, folder: folder, instance: c.env.Mark}, nil
+}
+
+// errLeft is why an agent that has left takes part no longer.
+var errLeft = errors.New(`you have left; team {"action":"join"} registers you again`)
+
+// join returns the connection as the registered agent. The first call that reaches the broker
+// chooses the name and registers the agent.
+func (m *member) join(ctx context.Context) (*client.Client, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.broker != nil || m.out != nil {
+		return m.broker, m.out
+	}
+	if m.base == nil {
+		m.c.found.unchosen, m.c.found.agent = nil, setting{m.c.found.agent.value, m.c.found.agent.from}
+		base, err := m.c.connect(ctx)
+		if err != nil {
+			return nil, err
+		}
+		m.base = base
+	}
+	if m.base.Identity().Incarnation != 0 { // its parent, such as agent run, has registered it
+		m.broker, m.name = m.base, m.base.Identity().Agent
+		return m.broker, nil
+	}
+	if m.name == "" {
+		if err := m.chooseName(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return m.broker, m.register(ctx)
+}
+
+// register registers the agent. What an earlier registration says of it stays, unless flags say
+// otherwise. The caller holds mu.
+func (m *member) register(ctx context.Context) error {
+	broker := m.base.As(m.name)
+	request := proto.CloneOf(m.wanted)
+	known, err := broker.Agents().GetAgent(ctx, &pb.GetAgentRequest{Name: m.name})
+	if err != nil && status.Code(err) != codes.NotFound {
+		return err
+	}
+	a := known.GetAgent()
+	request.Role = cmp.Or(request.GetRole(), a.GetRole())
+	request.DisplayName = cmp.Or(request.GetDisplayName(), a.GetDisplayName())
+	request.Description = cmp.Or(request.GetDescription(), a.GetDescription())
+	request.Instance = cmp.Or(request.GetInstance(), a.GetInstance())
+	if len(request.GetCapabilities()) == 0 {
+		request.Capabilities = a.GetCapabilities()
+	}
+	request.Labels = maps.Clone(a.GetLabels())
+	if request.Labels == nil {
+		request.Labels = map[string]string{}
+	}
+	maps.Copy(request.Labels, m.wanted.GetLabels())
+	request.Labels[instanceLabel] = m.instance
+	answer, err := broker.Agents().RegisterAgent(ctx, request)
+	if err != nil {
+		return err
+	}
+	m.broker = broker.AtIncarnation(answer.GetAgent().GetIncarnation())
+	session := cmp.Or(m.base.Identity().Session, "default")
+	m.note("You are the agent %s%s in the session %s.", m.name, cond(request.GetRole() != "", " ("+request.GetRole()+")", ""), session)
+	m.noteLosses(answer)
+	return nil
+}
+
+// note keeps a line for the next result. The caller holds mu.
+func (m *member) note(format string, args ...any) {
+	m.notes = append(m.notes, oneLine(fmt.Sprintf(format, args...))+"\n")
+}
+
+func (m *member) noteLosses(from loser) {
+	var text strings.Builder
+	printLosses(&text, from)
+	if text.Len() > 0 {
+		m.notes = append(m.notes, text.String())
+	}
+}
+
+// news returns the lines for the next result.
+func (m *member) news() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	text := strings.Join(m.notes, "")
+	m.notes = nil
+	return text
+}
+
+// lost reports whether a call failed because the registration has ended and join can renew it. If
+// another process has registered the agent, the member takes part no longer.
+func (m *member) lost(ctx context.Context, err error) bool {
+	why := client.Reason(err)
+	if why != "STALE_INCARNATION" && why != "AGENT_NOT_REGISTERED" {
+		return false
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.base == nil || m.out != nil || m.base.Identity().Incarnation != 0 {
+		return false
+	}
+	known, err := m.base.As(m.name).Agents().GetAgent(ctx, &pb.GetAgentRequest{Name: m.name})
+	if err != nil && status.Code(err) != codes.NotFound {
+		return false
+	}
+	if a := known.GetAgent(); a != nil && a.GetLabels()[instanceLabel] != m.instance {
+		m.out = fmt.Errorf(`another process has registered as %s %s and acts as this agent; stop working as it, `+
+			`or take it back: team {"action":"join"}`, m.name, m.c.when(a.GetRegisteredAt()))
+	}
+	m.broker = nil
+	return m.out == nil
+}
+
+// leave ends the part of the agent, which has deregistered.
+func (m *member) leave() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.broker, m.out = nil, errLeft
+}
+
+// rejoin makes the next join register the agent again.
+func (m *member) rejoin() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.out != nil {
+		m.out = nil
+	}
+}
+
+// beat joins when there is a broker, and sends heartbeats until ctx ends.
+func (m *member) beat(ctx context.Context) {
+	const soonest, latest = 500 * time.Millisecond, 10 * time.Second
+	retry, said := soonest, ""
+	for ctx.Err() == nil {
+		pause := m.wanted.GetLease().AsDuration() / 3
+		err := m.heartbeat(ctx)
+		switch {
+		case err == nil:
+			retry, said = soonest, ""
+		case m.lost(ctx, err):
+			pause = 0
+		case errors.Is(err, m.reason()):
+		default:
+			if _, text := m.c.explain(err); text != said && ctx.Err() == nil {
+				fmt.Fprintf(m.log, "brokerctl: %s\n", oneLine(text))
+				said = text
+			}
+			pause, retry = retry, min(2*retry, latest)
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+		}
+	}
+}
+
+func (m *member) heartbeat(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	broker, err := m.join(ctx)
+	if err != nil {
+		return err
+	}
+	answer, err := broker.Agents().Heartbeat(ctx, &pb.HeartbeatRequest{})
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.noteLosses(answer)
+	return nil
+}
+
+// reason is why the agent takes part no longer; nil if it does.
+func (m *member) reason() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.out
+}
+
+// close ends the connection, and the registration if deregister is set.
+func (m *member) close(deregister bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if deregister && m.broker != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), reportWait)
+		defer cancel()
+		_, err := m.broker.Agents().DeregisterAgent(ctx, &pb.DeregisterAgentRequest{Reason: "its MCP server has ended"})
+		if err != nil {
+			fmt.Fprintf(m.log, "brokerctl: the agent was not deregistered, and its lease ends by itself: %s\n",
+				oneLine(status.Convert(err).Message()))
+		}
+	}
+	if m.lock != nil {
+		_ = m.lock.Close() // nothing was written to it
+	}
+}
+
+// chooseName takes the first free name. The caller holds mu.
+//
+// A lock on a file in the user's cache keeps the name while this process runs: two servers on one
+// machine never act as the same agent, and a server that is restarted gets its name back. A name
+// that comes from the folder is also taken if an agent of another folder has registered it.
+func (m *member) chooseName(ctx context.Context) error {
+	const most = 20
+	given := m.c.found.agent.value
+	names := append([]string{}, m.c.found.unchosen...)
+	first := cmp.Or(given, agentName(m.folder))
+	for n := 1; n <= most; n++ {
+		names = append(names, first+cond(n > 1, fmt.Sprintf("-%d", n), ""))
+	}
+	for _, name := range names {
+		lock, err := m.reserve(name)
+		switch {
+		case errors.Is(err, syscall.EWOULDBLOCK):
+			continue
+		case err != nil:
+			fmt.Fprintf(m.log, "brokerctl: another server may take the name %s too: %v\n", name, err)
+		}
+		if given == "" {
+			known, err := m.base.Agents().GetAgent(ctx, &pb.GetAgentRequest{Name: name})
+			if err != nil && status.Code(err) != codes.NotFound {
+				_ = lock.Close()
+				return err
+			}
+			if folder := known.GetAgent().GetWorktree(); folder != "" && folder != m.folder {
+				_ = lock.Close()
+				continue
+			}
+		}
+		if name != names[0] {
+			m.note("Another coding agent here is %s; you have a name of your own.", names[0])
+		}
+		m.name, m.lock = name, lock
+		return nil
+	}
+	return usagef("the names %s to %s are all in use on this machine; choose another with --agent", names[0], names[len(names)-1])
+}
+
+// reserve locks the file of a name. It returns EWOULDBLOCK if another process has it.
+func (m *member) reserve(name string) (*os.File, error) {
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return nil, err
+	}
+	dir = filepath.Join(dir, "brokerctl")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	key := sha256.Sum256([]byte(strings.Join([]string{m.base.Address(), m.base.Identity().Session, name}, "\n")))
+	f, err := os.OpenFile(filepath.Join(dir, fmt.Sprintf("mcp-%x.lock", key[:8])), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// agentName makes a valid name of an agent from that of a folder.
+func agentName(folder string) string {
+	name := strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= '0' && r <= '9', r == '.', r == '_', r == '-':
+			return r
+		case r >= 'A' && r <= 'Z':
+			return r + 'a' - 'A'
+		}
+		return '-'
+	}, filepath.Base(folder))
+	name = strings.Trim(name[:min(len(name), 60)], ".-_")
+	switch name {
+	case "":
+		return "agent"
+	case "all", "everyone", "system":
+		return name + "-agent"
+	}
+	return name
+}

@@ -1,0 +1,185 @@
+package toolcall
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Call returns the tool call with the effect of a command line, such as settle {"id":"7.1"}. The
+// words are those of the command line without brokerctl. It returns false if no tool has the effect.
+func Call(words []string) (string, bool) {
+	for _, r := range rows {
+		if given, ok := r.match(words); ok {
+			return r.call(given), true
+		}
+	}
+	return "", false
+}
+
+// Split takes a command line apart as a shell does. It knows the quotes that brokerctl writes.
+func Split(line string) []string {
+	var words []string
+	var word strings.Builder
+	quoted, begun := false, false
+	for i := 0; i < len(line); i++ {
+		switch b := line[i]; {
+		case b == '\'':
+			quoted, begun = !quoted, true
+		case quoted:
+			word.WriteByte(b)
+		case b == '\\' && i+1 < len(line):
+			i++
+			word.WriteByte(line[i])
+		case b == ' ':
+			if begun {
+				words = append(words, word.String())
+			}
+			word.Reset()
+			begun = false
+		default:
+			word.WriteByte(b)
+			begun = true
+		}
+	}
+	if begun {
+		words = append(words, word.String())
+	}
+	return words
+}
+
+// match returns the values of the arguments if the template fits a command line. A text may be an
+// argument of the command where the template has a flag, as in reply ID TEXT.
+func (r row) match(words []string) (map[string][]string, bool) {
+	parts := r.parts()
+	given := map[string][]string{}
+	seen := map[string]bool{}
+	var rest []string
+	for i := 0; i < len(words); i++ {
+		name, v, attached := strings.Cut(words[i], "=")
+		at := slices.IndexFunc(parts, func(p part) bool { return p.flag == name && p.flag != "" })
+		switch {
+		case !strings.HasPrefix(words[i], "--"):
+			rest = append(rest, words[i])
+			continue
+		case at < 0:
+			if !slices.ContainsFunc(parts, func(p part) bool { return p.prefix == "--" }) {
+				return nil, false
+			}
+			rest = append(rest, words[i])
+			continue
+		}
+		p := parts[at]
+		seen[p.flag] = true
+		if p.arg == "" {
+			continue
+		}
+		if !attached && i+1 < len(words) {
+			i++
+			v = words[i]
+		}
+		given[p.arg] = append(given[p.arg], placeholder(v))
+	}
+	for _, p := range parts {
+		switch {
+		case p.flag != "" && p.arg == "" && p.fixed == "" && !seen[p.flag]:
+			return nil, false // what the flag says is missing
+		case p.flag != "":
+		case p.arg == "":
+			if len(rest) == 0 || rest[0] != p.fixed {
+				return nil, false
+			}
+			rest = rest[1:]
+		default:
+			n := 0
+			for n < len(rest) && (n == 0 || p.many) && strings.HasPrefix(rest[n], p.prefix) &&
+				p.fits(strings.TrimPrefix(rest[n], p.prefix)) {
+				given[p.arg] = append(given[p.arg], strings.TrimPrefix(rest[n], p.prefix))
+				n++
+			}
+			if n == 0 && p.required {
+				return nil, false
+			}
+			rest = rest[n:]
+		}
+	}
+	if len(rest) > 0 {
+		const into = "text"
+		if given[into] != nil || !slices.ContainsFunc(parts, func(p part) bool { return p.arg == into }) {
+			return nil, false
+		}
+		given[into] = []string{strings.Join(rest, " ")}
+	}
+	for _, p := range parts {
+		if p.required && given[p.arg] == nil {
+			return nil, false
+		}
+	}
+	return given, true
+}
+
+// placeholder replaces the dash that stands for standard input.
+func placeholder(v string) string {
+	if v == "-" {
+		return "TEXT"
+	}
+	return v
+}
+
+// call writes the call of the row with the values.
+func (r row) call(given map[string][]string) string {
+	t, _ := find(r.tool)
+	var fields []string
+	for _, a := range t.Args {
+		values := given[a.Name]
+		switch {
+		case a.Name == t.action():
+			if !r.byDefault(given) {
+				fields = append(fields, quote(a.Name)+":"+quote(r.action))
+			}
+		case len(values) > 0:
+			fields = append(fields, quote(a.Name)+":"+a.json(values, r.action != "answer"))
+		}
+	}
+	return r.tool + " {" + strings.Join(fields, ",") + "}"
+}
+
+// byDefault reports whether the call needs no action.
+func (r row) byDefault(given map[string][]string) bool {
+	switch r.tool + " " + r.action {
+	case "settle reply":
+		return given["text"] != nil
+	case "settle ack":
+		return true
+	case "team list":
+		return given["about"] == nil
+	case "team explain":
+		return given["about"] != nil
+	}
+	return false
+}
+
+// MostWait is how many seconds a call waits at most: many clients end a call after a minute.
+const MostWait = 60
+
+// json writes values as the argument of a call. A wait is cut to what a call may take.
+func (a Arg) json(values []string, wait bool) string {
+	switch a.kind {
+	case seconds:
+		if d, err := time.ParseDuration(values[0]); err == nil {
+			n := d.Seconds()
+			if wait {
+				n = min(n, MostWait)
+			}
+			return strconv.FormatFloat(n, 'f', -1, 64)
+		}
+		return values[0]
+	case flag:
+		return "true"
+	case list:
+		return quote(values)
+	case text, value:
+	}
+	return quote(strings.Join(values, " "))
+}

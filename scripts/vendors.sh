@@ -1,0 +1,96 @@
+#!/usr/bin/env bash
+# Runs command lines of MCP clients and coding agents, installed from npm into a scratch folder,
+# against brokerctl. Each function vendor_NAME is one of them; the arguments choose some, the default
+# is all. It prints the versions that it tests, and fails on the first error. It needs npm and jq, and
+# skips without them. VENDORS_DIR keeps the installed programs for the next run.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+for program in npm jq; do
+  command -v "$program" >/dev/null || { echo "vendors: skipped, $program is missing"; exit 0; }
+done
+
+scratch=$(mktemp -d)
+programs=${VENDORS_DIR:-$scratch/programs}
+daemon=
+finish() {
+  [ -z "$daemon" ] || kill "$daemon" 2>/dev/null || true
+  wait || true
+  rm -rf "$scratch"
+}
+trap finish EXIT
+trap 'exit 130' INT TERM HUP
+
+# install PACKAGE... installs packages from npm, and puts their programs first in PATH.
+install() {
+  mkdir -p "$programs"
+  [ -f "$programs/package.json" ] || echo '{}' >"$programs/package.json"
+  npm install --prefix "$programs" --no-audit --no-fund --loglevel=error "$@" >/dev/null
+  PATH=$programs/node_modules/.bin:$PATH
+}
+
+# version PACKAGE prints the installed version of a package.
+version() { jq -r '"\(.name) \(.version)"' "$programs/node_modules/$1/package.json"; }
+
+# project NAME makes an empty project folder with its own home folder, and enters it.
+project() {
+  mkdir -p "$scratch/$1/home" "$scratch/$1/project"
+  export HOME=$scratch/$1/home
+  cd "$scratch/$1/project"
+}
+
+# vendor_inspector calls each tool of brokerctl mcp with the command line of the MCP inspector. Its
+# exit code is not 0 if a tool returns an error.
+vendor_inspector() {
+  install @modelcontextprotocol/inspector
+  version @modelcontextprotocol/inspector
+  project inspector
+  inspect() {
+    mcp-inspector --cli brokerctl mcp --agent inspector --role tester -e "BROKERD_DATA=$BROKERD_DATA" -e "HOME=$HOME" "$@"
+  }
+  # call TOOL [ARGUMENT=VALUE...] prints the text of the result.
+  call() {
+    local tool=$1 arguments=()
+    shift
+    for a in "$@"; do arguments+=(--tool-arg "$a"); done
+    echo "  $tool $*" >&2
+    inspect --method tools/call --tool-name "$tool" "${arguments[@]}" | jq -er '.content[0].text'
+  }
+  inspect --method tools/list |
+    jq -e '[.tools[].name] | sort == ["decide", "lock", "send", "settle", "state", "task", "team", "turn"]' >/dev/null
+  call turn | grep 'You are the agent inspector (tester)' >/dev/null
+  brokerctl agent register lead --role lead >/dev/null
+  brokerctl --agent lead send inspector "Look at a.go" >/dev/null
+  call turn wait=5 | grep 'Subject: Look at a.go' >/dev/null
+  call settle as=reply 'text=I looked' | grep 'replied\|sent' >/dev/null
+  call send to=lead 'text=Done' | grep 'sent .* to lead' >/dev/null
+  call lock action=acquire 'paths=["a.go"]' | grep 'a.go' >/dev/null
+  call lock action=release paths=all | grep 'released' >/dev/null
+  call state action=put key=step value=3 | grep 'step' >/dev/null
+  call state action=get key=step | grep '^3$' >/dev/null
+  call task action=create id=schema 'title=Write the schema' | grep 'schema' >/dev/null
+  call task action=claim id=schema | grep 'Write the schema' >/dev/null
+  call settle id=schema text=written | grep 'completed schema' >/dev/null
+  call decide action=question to=lead 'about=Which database?' 'options=["sqlite","postgres"]' | grep 'd-' >/dev/null
+  call team | grep 'agent lead' >/dev/null
+}
+
+install node@22 # the newest programs need it
+echo "node $(node --version)"
+make -s build BIN="$scratch/bin"
+export PATH=$scratch/bin:$PATH BROKERD_DATA=$scratch/data
+unset BROKERD_ADDR BROKERD_AGENT BROKERD_SESSION BROKERD_INCARNATION BROKERD_CREDENTIAL_FILE
+brokerd >"$scratch/brokerd.log" 2>&1 &
+daemon=$!
+for _ in $(seq 150); do
+  brokerctl ping >/dev/null 2>&1 && break
+  kill -0 "$daemon" || { cat "$scratch/brokerd.log" >&2; exit 1; }
+  sleep 0.2
+done
+
+[ $# -gt 0 ] || set -- $(compgen -A function | sed -n 's/^vendor_//p')
+for vendor in "$@"; do
+  echo "== $vendor"
+  ("vendor_$vendor") # in a subshell: each vendor has its own folder, home and PATH
+done
+echo "vendors: all passed"
