@@ -45,6 +45,7 @@ func kinds() []kind {
 	return []kind{
 		{name: "jsonl", root: teamFolder, make: newJSONL},
 		{name: "maildir", root: func(dir string) (string, error) { return dir, nil }, make: newMaildir},
+		{name: "agent-messages", root: agentMessagesRoot, make: newAgentMessages},
 	}
 }
 

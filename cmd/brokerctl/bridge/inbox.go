@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -97,6 +98,7 @@ func (in *inbox) place() error {
 type letter struct {
 	message *pb.Message
 	data    []byte
+	name    string // of the file; "" = inbox.name
 }
 
 // name returns the name of the file of a message. The names of an inbox ascend in the order in which
@@ -122,7 +124,7 @@ func (in *inbox) deliver(ctx context.Context, letters []letter) error {
 		if in.entries[id] != "" || added[id] != "" || in.done[0][id] || in.done[1][id] {
 			continue
 		}
-		name := in.name(l.message)
+		name := cmp.Or(l.name, in.name(l.message))
 		if err := writeNew(in.b.root, path.Join(in.temp, name), l.data); err != nil {
 			return err
 		}
@@ -172,8 +174,7 @@ func (in *inbox) settle(ctx context.Context) (int, error) {
 	for id, name := range in.entries {
 		if !present[name] && len(ids) < 1000 {
 			ids = append(ids, id)
-			changes = append(changes, &pb.StateChange{Change: &pb.StateChange_Delete{
-				Delete: &pb.DeleteStateRequest{Namespace: stateNamespace, Key: in.entryPrefix() + id}}})
+			changes = append(changes, deleteChange(in.entryPrefix()+id))
 		}
 	}
 	if len(ids) == 0 {
@@ -185,6 +186,12 @@ func (in *inbox) settle(ctx context.Context) (int, error) {
 	if err := in.b.transact(ctx, changes); err != nil {
 		return 0, err
 	}
+	in.forget(ids)
+	return len(ids), nil
+}
+
+// forget removes acknowledged messages from the ledger in memory.
+func (in *inbox) forget(ids []string) {
 	if len(in.done[0]) > keepDone {
 		in.done = [2]map[string]bool{{}, in.done[0]}
 	}
@@ -192,7 +199,6 @@ func (in *inbox) settle(ctx context.Context) (int, error) {
 		delete(in.entries, id)
 		in.done[0][id] = true
 	}
-	return len(ids), nil
 }
 
 // states returns the values of the bridge's state whose keys begin with a prefix.
@@ -228,4 +234,8 @@ func (b *bridge) transact(ctx context.Context, changes []*pb.StateChange) error 
 func putChange(key, value string) *pb.StateChange {
 	return &pb.StateChange{Change: &pb.StateChange_Put{Put: &pb.PutStateRequest{Namespace: stateNamespace, Key: key,
 		Value: &pb.StateValue{Value: &pb.StateValue_StringValue{StringValue: value}}}}}
+}
+
+func deleteChange(key string) *pb.StateChange {
+	return &pb.StateChange{Change: &pb.StateChange_Delete{Delete: &pb.DeleteStateRequest{Namespace: stateNamespace, Key: key}}}
 }

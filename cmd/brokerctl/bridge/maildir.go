@@ -105,7 +105,7 @@ func (p *maildirPart) deliver(ctx context.Context, messages []*pb.Message) error
 		if err != nil {
 			return err
 		}
-		letters = append(letters, letter{m, data})
+		letters = append(letters, letter{message: m, data: data})
 	}
 	return p.inbox.deliver(ctx, letters)
 }

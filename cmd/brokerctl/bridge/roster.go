@@ -3,7 +3,9 @@ package bridge
 import (
 	"context"
 	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -84,6 +86,13 @@ func (r *roster) owns(name string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.ours(r.known[name])
+}
+
+// all returns the registered agents.
+func (r *roster) all() []*pb.Agent {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Collect(maps.Values(r.known))
 }
 
 // ours reports whether an agent belongs to the folder.

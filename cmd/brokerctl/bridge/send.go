@@ -34,33 +34,52 @@ func keyOf(m *pb.Message) string {
 // nil once the message is sent, a refusal if the broker will never accept it, and another error if
 // the caller should try again.
 func (b *bridge) send(ctx context.Context, key uuid.UUID, sender string, m *pb.Message) error {
+	_, err := b.sendOnce(ctx, key, sender, m)
+	return err
+}
+
+// sendOnce is send. It returns the id of the message.
+func (b *bridge) sendOnce(ctx context.Context, key uuid.UUID, sender string, m *pb.Message) (id string, err error) {
 	incarnation, err := b.roster.join(ctx, sender)
 	if err != nil {
-		return refused(err)
+		return "", refused(err)
 	}
 	if incarnation == 0 {
-		return refusal(fmt.Sprintf("another client has registered %s, and only that client sends in its name", sender))
+		return "", refusal(fmt.Sprintf("another client has registered %s, and only that client sends in its name", sender))
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	m.CorrelationId = correlation(key)
-	earlier, err := b.broker.Messages().ListMessages(ctx, &pb.ListMessagesRequest{Box: pb.MessageBox_MESSAGE_BOX_ALL, PageSize: 1,
-		Filter: &pb.MessageFilter{CorrelationId: m.CorrelationId, Senders: []string{sender}}})
-	if err != nil || len(earlier.GetItems()) > 0 {
-		return err
+	earlier, err := b.find(ctx, key)
+	if err != nil || earlier != nil {
+		return earlier.GetId(), err
 	}
+	m.CorrelationId = correlation(key)
 	if err := b.answer(ctx, sender, m); err != nil {
-		return err
+		return "", err
 	}
 	out, err := b.broker.As(sender).AtIncarnation(incarnation).Messages().SendMessages(ctx,
 		&pb.SendMessagesRequest{RequestId: key.String(), Messages: []*pb.Message{m}})
 	if client.Reason(err) == "REQUEST_ID_REUSED" { // sent before, with another message to answer
-		return nil
+		earlier, err = b.find(ctx, key)
+		return earlier.GetId(), err
 	}
 	if err != nil {
-		return refused(err)
+		return "", refused(err)
 	}
-	return mailboxFull(out.GetResults()[0])
+	return out.GetResults()[0].GetId(), mailboxFull(out.GetResults()[0])
+}
+
+// find returns the message with a key; nil if there is none. A reply has the correlation id of the
+// message that it answers, which is older.
+func (b *bridge) find(ctx context.Context, key uuid.UUID) (*pb.Message, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	page, err := b.broker.Messages().ListMessages(ctx, &pb.ListMessagesRequest{Box: pb.MessageBox_MESSAGE_BOX_ALL, PageSize: 1,
+		Filter: &pb.MessageFilter{CorrelationId: correlation(key)}})
+	if err != nil || len(page.GetItems()) == 0 {
+		return nil, err
+	}
+	return page.GetItems()[0].GetMessage(), nil
 }
 
 // mailboxFull is a refusal if no recipient has got the message because their mailboxes are full.

@@ -1,0 +1,171 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"path"
+	"strings"
+
+	pb "brokerd/gen/brokerd/v1"
+)
+
+// An agentMail is the inbox of an agent that has joined through the folder.
+type agentMail struct {
+	f     *agentMessages
+	agent string
+	box   *agentBox
+}
+
+func (p *agentMail) open(ctx context.Context) (err error) {
+	p.f.mu.Lock()
+	defer p.f.mu.Unlock()
+	p.box, err = p.f.box(ctx, path.Join(agentInboxes, p.agent))
+	return err
+}
+
+// deliver writes the messages whose files are not in the inbox already: a local sender has written
+// its file there itself.
+func (p *agentMail) deliver(ctx context.Context, messages []*pb.Message) error {
+	p.f.mu.Lock()
+	defer p.f.mu.Unlock()
+	var letters []letter
+	there := map[string]string{}
+	taken := p.box.names()
+	for _, m := range messages {
+		if p.box.entries[m.GetId()] != "" || p.box.entries[keyPrefix+keyOf(m)] != "" {
+			continue
+		}
+		id, data, err := p.render(ctx, m)
+		if err != nil {
+			return err
+		}
+		name := fileName(id, m)
+		switch same, err := p.same(name, id); {
+		case err != nil:
+			return err
+		case same && !taken[name]:
+			there[m.GetId()] = name
+		case taken[name] || p.exists(name):
+			name = fileName("", m)
+			fallthrough
+		default:
+			letters = append(letters, letter{message: m, data: data, name: name})
+		}
+		taken[name] = true
+	}
+	if err := p.box.change(ctx, nil, there); err != nil {
+		return err
+	}
+	return p.box.deliver(ctx, letters)
+}
+
+// render writes a message as a file. It returns the message_id or event_id as well.
+func (p *agentMail) render(ctx context.Context, m *pb.Message) (id string, data []byte, err error) {
+	if m.GetType() == "event" && strings.HasPrefix(m.GetTarget().GetChannel(), "event/") {
+		if id, data, err := renderAgentEvent(m); err == nil {
+			return id, data, nil
+		}
+	}
+	answers := ""
+	if m.GetInReplyTo() != "" {
+		question, err := p.f.b.message(ctx, m.GetInReplyTo())
+		if err != nil {
+			return "", nil, err
+		}
+		if question != nil {
+			answers = messageID(question.GetMessage())
+		}
+	}
+	data, err = renderAgentFile(m, p.agent, answers)
+	return messageID(m), data, err
+}
+
+// fileName returns the name of the file with an id. An id that cannot be a name is replaced by the
+// revision of the message.
+func fileName(id string, m *pb.Message) string {
+	if id == "" || len(id) > 200 || strings.ContainsAny(id, "/\x00") || id[0] == '.' {
+		id = revisionID(m)
+	}
+	return id + ".json"
+}
+
+func (p *agentMail) exists(name string) bool {
+	_, err := p.f.b.root.Lstat(path.Join(p.box.dir, name))
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
+// same reports whether the inbox has a file with an id under a name: a copy that a broadcaster or a
+// publisher has made.
+func (p *agentMail) same(name, id string) (bool, error) {
+	data, err := p.f.b.read(path.Join(p.box.dir, name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil && !rejected(err) {
+		return false, err
+	}
+	f, err := parse(data)
+	if err != nil {
+		return false, nil
+	}
+	found, ok := jsonString(f["message_id"])
+	if !ok {
+		found, ok = jsonString(f["event_id"])
+	}
+	return ok && found == id, nil
+}
+
+// collect acknowledges the messages whose files say acknowledged or resolved, and those whose files
+// the agent has removed.
+func (p *agentMail) collect(ctx context.Context) (more bool, err error) {
+	p.f.mu.Lock()
+	defer p.f.mu.Unlock()
+	if err := p.box.place(); err != nil {
+		return false, err
+	}
+	if !p.exists("") { // perhaps not mounted: no sign of what the agent has done
+		return false, nil
+	}
+	var ended, read []string
+	for id, name := range p.box.entries {
+		if strings.HasPrefix(id, keyPrefix) {
+			continue
+		}
+		status, changed, err := p.box.status(name)
+		switch {
+		case err != nil:
+			return false, err
+		case !changed:
+		case statusRank(status) >= statusRank(statusAcknowledged):
+			ended = append(ended, id)
+		case status == statusRead:
+			read = append(read, id)
+		}
+	}
+	return false, errors.Join(p.finish(ctx, ended), p.f.b.markRead(ctx, p.agent, read))
+}
+
+// finish acknowledges messages, archives their files and removes them from the ledger.
+func (p *agentMail) finish(ctx context.Context, ids []string) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	if err := p.f.b.acknowledge(ctx, p.agent, ids...); err != nil {
+		return err
+	}
+	for len(ids) > 0 {
+		n := min(len(ids), 500)
+		for _, id := range ids[:n] {
+			if err := p.f.finish(p.box, p.box.entries[id]); err != nil {
+				return err
+			}
+		}
+		if err := p.box.change(ctx, ids[:n], nil); err != nil {
+			return err
+		}
+		p.box.forget(ids[:n])
+		ids = ids[n:]
+	}
+	return nil
+}

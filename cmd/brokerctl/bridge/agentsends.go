@@ -1,0 +1,417 @@
+package bridge
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	pb "brokerd/gen/brokerd/v1"
+)
+
+// An agentSends is the part of the format that belongs to no agent: it sends the files of all agents
+// in the order of each sender, follows the messages in folders that no local agent reads, and keeps
+// registry.json.
+type agentSends struct {
+	f        *agentMessages
+	followed time.Time // when the bridge last read the states of sent messages
+}
+
+// A draft is a file that is a send.
+type draft struct {
+	box      *agentBox
+	name     string
+	ref      string // in the ledger
+	key      uuid.UUID
+	file     *agentFile
+	target   *pb.Target
+	written  time.Time // when the file was written
+	earliest bool      // the file was there when the bridge began to read the folders
+}
+
+func (p *agentSends) open(context.Context) error { return nil }
+
+// deliver is not called: no mail is for no agent.
+func (p *agentSends) deliver(context.Context, []*pb.Message) error { return nil }
+
+func (p *agentSends) collect(ctx context.Context) (bool, error) {
+	published, err := p.publish(ctx)
+	if err != nil {
+		return false, err
+	}
+	drafts, err := p.drafts(ctx)
+	if err != nil {
+		return false, err
+	}
+	more := len(drafts) > batch
+	if err := p.send(ctx, drafts[:min(len(drafts), batch)]); err != nil {
+		return false, err
+	}
+	if time.Since(p.followed) < p.f.b.Rescan {
+		return more || published, nil
+	}
+	p.followed = time.Now()
+	return more || published, errors.Join(p.follow(ctx), p.f.updateRegistry(ctx))
+}
+
+// drafts returns the files that are sends, in the order of each sender.
+func (p *agentSends) drafts(ctx context.Context) ([]draft, error) {
+	dirs, err := p.f.messageFolders()
+	if err != nil {
+		return nil, err
+	}
+	// A file that is created while a folder is read may be missing from the list although a later one
+	// is in it. Every file of the first list existed before the second list began.
+	first := map[string]bool{}
+	for _, dir := range dirs {
+		names, err := p.f.jsonFiles(dir)
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range names {
+			first[path.Join(dir, name)] = true
+		}
+	}
+	var drafts []draft
+	for _, dir := range dirs {
+		found, err := p.draftsIn(ctx, dir, first)
+		if err != nil {
+			return nil, err
+		}
+		drafts = append(drafts, found...)
+	}
+	slices.SortStableFunc(drafts, compareDrafts)
+	for len(drafts) > 0 && !drafts[len(drafts)-1].earliest {
+		drafts = drafts[:len(drafts)-1]
+	}
+	return drafts, nil
+}
+
+// compareDrafts orders by the time that the file has, and then by when the file was written.
+func compareDrafts(a, b draft) int {
+	at, bt := a.file.sent, b.file.sent
+	if at.IsZero() || bt.IsZero() {
+		at, bt = a.written, b.written
+	}
+	return cmp.Or(at.Compare(bt), a.written.Compare(b.written), strings.Compare(a.name, b.name))
+}
+
+// draftsIn returns the sends of a folder: the files without an entry in its ledger, and those whose
+// entry is a key. It rejects what is no message.
+func (p *agentSends) draftsIn(ctx context.Context, dir string, first map[string]bool) ([]draft, error) {
+	names, err := p.f.jsonFiles(dir)
+	if err != nil {
+		return nil, err
+	}
+	p.f.mu.Lock()
+	box, err := p.f.box(ctx, dir)
+	if err != nil {
+		p.f.mu.Unlock()
+		return nil, err
+	}
+	refs := map[string]string{} // name → reference
+	for ref, name := range box.entries {
+		refs[name] = ref
+	}
+	p.f.mu.Unlock()
+	var drafts []draft
+	for _, name := range names {
+		ref := refs[name]
+		if ref != "" && !strings.HasPrefix(ref, keyPrefix) {
+			continue
+		}
+		d := draft{box: box, name: name, ref: ref, earliest: first[path.Join(dir, name)]}
+		err := p.read(&d)
+		full := path.Join(dir, name)
+		switch {
+		case err == nil && d.file != nil:
+			drafts = append(drafts, d)
+		case errors.Is(err, errIncomplete) && p.f.b.unsettled(full), errors.Is(err, fs.ErrNotExist):
+			err = nil
+		case rejected(err):
+			err = p.f.b.reject(ctx, full, full, err.Error())
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return drafts, nil
+}
+
+// read reads the file of a draft. The file of the draft stays nil if it is not a send.
+func (p *agentSends) read(d *draft) error {
+	full := path.Join(d.box.dir, d.name)
+	info, err := p.f.b.root.Lstat(full)
+	if err != nil {
+		return err
+	}
+	data, err := p.f.b.read(full)
+	if err != nil {
+		return err
+	}
+	file, err := parseAgentFile(data, time.Now())
+	if err != nil {
+		return err
+	}
+	owner := path.Base(d.box.dir)
+	inInbox := path.Dir(d.box.dir) == agentInboxes
+	switch {
+	case file.event != nil && inInbox: // a copy for a subscriber
+		return nil
+	case file.event != nil:
+		return refusal("it is an event; a file in events/TYPE/ publishes an event")
+	case d.box.dir == agentOutbox && d.name == fmt.Sprintf("%s_to_%s.json", file.id, file.to): // the sender's log
+		return nil
+	case d.box.dir == agentBroadcasts:
+		file.to = toAll
+	case inInbox && file.to == "":
+		file.to = owner
+	case inInbox && file.to != owner && file.to != toAll:
+		return refusal(fmt.Sprintf("to_agent is %q; the inbox belongs to %s", oneLine(file.to, 128), owner))
+	}
+	d.file, d.written, d.key = file, info.ModTime(), p.f.key(file, file.to)
+	return nil
+}
+
+// key returns the key of a message to an agent or to toAll. A copy of a file has the same key.
+func (f *agentMessages) key(file *agentFile, to string) uuid.UUID {
+	return uuid.NewSHA1(uuid.NameSpaceURL, []byte(strings.Join([]string{f.b.id, file.from, to, file.id}, "\x00")))
+}
+
+// send sends files. It adds the keys to the ledgers before, and the ids of the messages after.
+func (p *agentSends) send(ctx context.Context, drafts []draft) error {
+	begun, err := p.begin(ctx, drafts)
+	if err != nil {
+		return err
+	}
+	var failed error
+	type change struct {
+		remove []string
+		add    map[string]string
+	}
+	changes := map[*agentBox]*change{}
+	for _, d := range begun {
+		id, err := p.sendDraft(ctx, d)
+		if rejected(err) {
+			err = p.f.b.reject(ctx, path.Join(d.box.dir, d.name), path.Join(d.box.dir, d.name), err.Error())
+		}
+		if err != nil {
+			failed = err
+			break
+		}
+		c := changes[d.box]
+		if c == nil {
+			c = &change{add: map[string]string{}}
+			changes[d.box] = c
+		}
+		if c.remove = append(c.remove, d.ref); id != "" {
+			c.add[id] = d.name
+		}
+	}
+	p.f.mu.Lock()
+	defer p.f.mu.Unlock()
+	for box, c := range changes {
+		failed = errors.Join(failed, box.change(ctx, c.remove, c.add))
+	}
+	return failed
+}
+
+// begin adds the keys of drafts to the ledgers, and returns the drafts that have one. A second file
+// with a key waits until the first one is sent.
+func (p *agentSends) begin(ctx context.Context, drafts []draft) ([]draft, error) {
+	p.f.mu.Lock()
+	defer p.f.mu.Unlock()
+	add := map[*agentBox]map[string]string{}
+	var begun []draft
+	for _, d := range drafts {
+		if d.ref == "" {
+			ref := keyPrefix + d.key.String()
+			if add[d.box] == nil {
+				add[d.box] = map[string]string{}
+			}
+			if d.box.entries[ref] != "" || add[d.box][ref] != "" {
+				continue
+			}
+			d.ref, add[d.box][ref] = ref, d.name
+		}
+		begun = append(begun, d)
+	}
+	for box, refs := range add {
+		if err := box.change(ctx, nil, refs); err != nil {
+			return nil, err
+		}
+	}
+	return begun, nil
+}
+
+// sendDraft sends a file unless its message was sent before. It returns the id for the ledger; "" if
+// the file needs no entry. It archives a file whose message is finished, and a second copy.
+func (p *agentSends) sendDraft(ctx context.Context, d draft) (id string, err error) {
+	b, file := p.f.b, d.file
+	earlier, err := b.find(ctx, d.key)
+	if err != nil {
+		return "", err
+	}
+	if earlier != nil {
+		return p.link(ctx, d, earlier)
+	}
+	m := file.message
+	if path.Dir(d.box.dir) == agentInboxes && file.to == toAll && !p.f.broadcasts(file.id) {
+		// A copy of a broadcast of earlier tools, whose file is in archive/ or removed.
+		owner := path.Base(d.box.dir)
+		d.key = p.f.key(file, owner)
+		if earlier, err = b.find(ctx, d.key); err != nil {
+			return "", err
+		}
+		if earlier != nil {
+			return p.link(ctx, d, earlier)
+		}
+		m.Target, err = target(owner)
+	} else {
+		m.Target, err = target(file.to)
+	}
+	if err != nil {
+		return "", err
+	}
+	if m.InReplyTo, err = p.answered(ctx, file); err != nil {
+		return "", err
+	}
+	return b.sendOnce(ctx, d.key, file.from, m)
+}
+
+// broadcasts reports whether broadcasts/ has the file of a broadcast.
+func (f *agentMessages) broadcasts(id string) bool {
+	_, err := f.b.root.Lstat(path.Join(agentBroadcasts, id+".json"))
+	return err == nil
+}
+
+// link returns the id of a message that was sent before, for the file that the folder has of it.
+func (p *agentSends) link(ctx context.Context, d draft, earlier *pb.Message) (string, error) {
+	m := d.file.message
+	_, _, payload := kept(m)
+	_, _, before := kept(earlier)
+	if earlier.GetSubject() != m.GetSubject() || earlier.GetBody() != m.GetBody() || compact(before) != compact(payload) {
+		return "", refusal(fmt.Sprintf("another message of %s has the message_id %s", d.file.from, oneLine(d.file.id, 128)))
+	}
+	p.f.mu.Lock()
+	name := d.box.entries[earlier.GetId()]
+	p.f.mu.Unlock()
+	if name != "" && name != d.name {
+		return "", p.f.archive(d.box.dir, d.name)
+	}
+	if path.Dir(d.box.dir) != agentInboxes {
+		return earlier.GetId(), nil
+	}
+	out, err := p.f.b.message(ctx, earlier.GetId())
+	for _, delivery := range out.GetDeliveries() {
+		if delivery.GetMailbox() == path.Base(d.box.dir) && delivery.GetFinishedAt() != nil {
+			return "", p.f.archive(d.box.dir, d.name)
+		}
+	}
+	return earlier.GetId(), err
+}
+
+// compact returns JSON text without space between its parts.
+func compact(text string) string {
+	var b bytes.Buffer
+	if json.Compact(&b, []byte(text)) != nil {
+		return text
+	}
+	return b.String()
+}
+
+// answered returns the broker's id of the message that a file answers; "" if the broker does not have
+// that message.
+func (p *agentSends) answered(ctx context.Context, file *agentFile) (string, error) {
+	if file.answers == "" {
+		return "", nil
+	}
+	if revision := revisionOf(file.answers); revision != "" {
+		out, err := p.f.b.message(ctx, revision)
+		return out.GetMessage().GetId(), err
+	}
+	for _, to := range []string{file.from, toAll} {
+		m, err := p.f.b.find(ctx, p.f.key(&agentFile{from: file.to, id: file.answers}, to))
+		if err != nil || m != nil {
+			return m.GetId(), err
+		}
+	}
+	return "", nil
+}
+
+// publish publishes the files of events/ and archives them. It reports whether there are more.
+func (p *agentSends) publish(ctx context.Context) (more bool, err error) {
+	dirs, err := p.f.eventFolders()
+	if err != nil {
+		return false, err
+	}
+	published := 0
+	for _, dir := range dirs {
+		names, err := p.f.jsonFiles(dir)
+		if err != nil {
+			return false, err
+		}
+		for _, name := range names {
+			if published == batch {
+				return true, nil
+			}
+			if err := p.publishFile(ctx, dir, name); err != nil {
+				return false, err
+			}
+			published++
+		}
+	}
+	return false, nil
+}
+
+func (p *agentSends) publishFile(ctx context.Context, dir, name string) error {
+	full := path.Join(dir, name)
+	data, err := p.f.b.read(full)
+	var file *agentFile
+	if err == nil {
+		file, err = parseAgentFile(data, time.Now())
+	}
+	if err == nil {
+		err = p.publishEvent(ctx, dir, file)
+	}
+	switch {
+	case errors.Is(err, errIncomplete) && p.f.b.unsettled(full), errors.Is(err, fs.ErrNotExist):
+		return nil
+	case rejected(err):
+		return p.f.b.reject(ctx, full, full, err.Error())
+	case err != nil:
+		return err
+	}
+	return p.f.archive(dir, name)
+}
+
+// publishEvent publishes an event. The broker remembers its request id for an hour.
+func (p *agentSends) publishEvent(ctx context.Context, dir string, file *agentFile) error {
+	if file.event == nil {
+		return refusal("it is no event: it has no event_id")
+	}
+	if file.event.Type == "" {
+		file.event.Type = path.Base(dir)
+	}
+	incarnation, err := p.f.b.roster.join(ctx, file.from)
+	if err != nil {
+		return refused(err)
+	}
+	if incarnation == 0 {
+		return refusal(fmt.Sprintf("another client has registered %s, and only that client publishes in its name", file.from))
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	file.event.RequestId = p.f.key(file, agentEvents).String()
+	_, err = p.f.b.broker.As(file.from).AtIncarnation(incarnation).Events().PublishEvent(ctx, file.event)
+	return refused(err)
+}

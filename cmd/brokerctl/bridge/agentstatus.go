@@ -1,0 +1,209 @@
+package bridge
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+	"syscall"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "brokerd/gen/brokerd/v1"
+)
+
+// The status of a message. It only ascends.
+const (
+	statusDelivered    = "delivered"
+	statusRead         = "read"
+	statusAcknowledged = "acknowledged"
+	statusResolved     = "resolved"
+	statusExpired      = "expired"
+	statusCancelled    = "cancelled"
+	statusFailed       = "failed" // a dead letter
+)
+
+// statusRank returns the place of a status in the life of a message; 0 for an unknown one.
+func statusRank(s string) int {
+	order := []string{statusDelivered, statusRead, statusAcknowledged, statusResolved, statusExpired, statusCancelled, statusFailed}
+	return slices.Index(order, strings.ToLower(s)) + 1
+}
+
+// status returns the status that a file has, if the file has changed since the last call. A file
+// that its agent has removed is acknowledged.
+func (box *agentBox) status(name string) (status string, changed bool, err error) {
+	full := path.Join(box.dir, name)
+	info, err := box.b.root.Lstat(full)
+	if errors.Is(err, fs.ErrNotExist) {
+		return statusAcknowledged, true, nil
+	}
+	if err != nil {
+		return "", false, err
+	}
+	_, err = box.b.root.Lstat(full + readMarker)
+	version := fileVersion{modified: info.ModTime(), size: info.Size(), marked: err == nil}
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+		version.inode = stat.Ino
+	}
+	if box.seen[name] == version {
+		return "", false, nil
+	}
+	data, err := box.b.read(full)
+	if err != nil && !rejected(err) {
+		return "", false, err
+	}
+	// A file that its agent is writing is read again when it has changed.
+	if f, err := parse(data); err == nil {
+		status, _ = jsonString(f["status"])
+		status = strings.ToLower(status)
+	}
+	if version.marked && statusRank(status) < statusRank(statusRead) {
+		status = statusRead
+	}
+	box.seen[name] = version
+	return status, true, nil
+}
+
+// finish moves a file whose message has ended, and the copy in the sender's log, to archive/.
+func (f *agentMessages) finish(box *agentBox, name string) error {
+	delete(box.seen, name)
+	if log := strings.TrimSuffix(name, ".json") + "_to_" + path.Base(box.dir) + ".json"; path.Dir(box.dir) == agentInboxes {
+		if _, err := f.b.root.Lstat(path.Join(agentOutbox, log)); err == nil {
+			if err := f.archive(agentOutbox, log); err != nil {
+				return err
+			}
+		}
+	}
+	return f.archive(box.dir, name)
+}
+
+// follow reads the states of messages whose files no local agent reads, at most followed of them, and
+// writes each state into its file. A file whose message has ended moves to archive/.
+func (p *agentSends) follow(ctx context.Context) error {
+	const atOnce = 200
+	p.f.mu.Lock()
+	defer p.f.mu.Unlock()
+	local := p.f.b.roster.joined()
+	dirs, err := p.f.messageFolders()
+	if err != nil {
+		return err
+	}
+	looked := 0
+	for _, dir := range dirs {
+		box, err := p.f.box(ctx, dir)
+		if err != nil {
+			return err
+		}
+		if path.Dir(dir) == agentInboxes && slices.Contains(local, path.Base(dir)) {
+			continue
+		}
+		var ended []string
+		for id, name := range box.entries { // in another order each time
+			if strings.HasPrefix(id, keyPrefix) || looked == atOnce {
+				continue
+			}
+			looked++
+			out, err := p.f.b.message(ctx, id)
+			if err != nil {
+				return err
+			}
+			s := statusOf(out.GetDeliveries())
+			if err := p.f.b.setStatus(path.Join(dir, name), s); err != nil {
+				return err
+			}
+			if statusRank(s) >= statusRank(statusAcknowledged) {
+				if err := p.f.finish(box, name); err != nil {
+					return err
+				}
+				ended = append(ended, id)
+			}
+		}
+		if err := box.change(ctx, ended, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// statusOf returns the status of a message: the lowest of its deliveries. A message without
+// deliveries has ended.
+func statusOf(deliveries []*pb.Delivery) string {
+	lowest := ""
+	for _, d := range deliveries {
+		s := "sent"
+		switch {
+		case d.GetState() == pb.DeliveryState_DELIVERY_STATE_ACKED:
+			s = statusAcknowledged
+		case d.GetState() == pb.DeliveryState_DELIVERY_STATE_DEAD:
+			s = statusFailed
+		case d.GetState() == pb.DeliveryState_DELIVERY_STATE_EXPIRED:
+			s = statusExpired
+		case d.GetState() == pb.DeliveryState_DELIVERY_STATE_CANCELLED:
+			s = statusCancelled
+		case d.GetReadAt() != nil:
+			s = statusRead
+		case d.GetDeliveredAt() != nil:
+			s = statusDelivered
+		}
+		if lowest == "" || statusRank(s) < statusRank(lowest) {
+			lowest = s
+		}
+	}
+	if lowest == "" {
+		return statusAcknowledged
+	}
+	return lowest
+}
+
+// message returns a message with its deliveries; nil if the broker does not have it any more.
+func (b *bridge) message(ctx context.Context, id string) (*pb.GetMessageResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	out, err := b.broker.Messages().GetMessage(ctx, &pb.GetMessageRequest{Id: id})
+	if status.Code(err) == codes.NotFound {
+		return nil, nil
+	}
+	return out, err
+}
+
+// markRead marks mail of an agent as read.
+func (b *bridge) markRead(ctx context.Context, agent string, ids []string) error {
+	for len(ids) > 0 {
+		n := min(len(ids), 500)
+		ctx, cancel := context.WithTimeout(ctx, callTimeout)
+		_, err := b.broker.As(agent).Messages().ListMessages(ctx, &pb.ListMessagesRequest{
+			Box: pb.MessageBox_MESSAGE_BOX_INBOX, Ids: ids[:n], MarkRead: true, PageSize: 1000})
+		cancel()
+		if err != nil && status.Code(err) != codes.NotFound {
+			return err
+		}
+		ids = ids[n:]
+	}
+	return nil
+}
+
+// setStatus raises the status in a file. A file that is not there, or has the status or a later one,
+// stays as it is.
+func (b *bridge) setStatus(name, to string) error {
+	if statusRank(to) == 0 {
+		return nil
+	}
+	return b.edit(name, func(data []byte) ([]byte, error) {
+		f, err := parse(data)
+		if err != nil {
+			return nil, err
+		}
+		if now, _ := jsonString(f["status"]); statusRank(now) >= statusRank(to) {
+			return data, nil
+		}
+		value, err := json.Marshal(to)
+		if err != nil {
+			return nil, err
+		}
+		return withField(data, "status", value)
+	})
+}

@@ -1,0 +1,107 @@
+package bridge
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"net/url"
+	"path"
+)
+
+// editing has the temporary files of changes. Their names are the escaped paths of the files.
+var editing = path.Join(private, "edit")
+
+// edit changes a file with a temporary file and a rename. If another program replaces the file at the
+// same time, edit applies the change to the text of that program, so that its text is not lost. A
+// file that does not exist, that is not a regular file, or that change cannot read stays as it is.
+func (b *bridge) edit(name string, change func([]byte) ([]byte, error)) error {
+	temp := path.Join(editing, url.PathEscape(name))
+	there, err := b.read(name) // the text in the file, as far as edit knows
+	if rejected(err) || errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	base := there
+	for first := true; ; first = false {
+		changed, err := change(base)
+		if err != nil {
+			changed = base
+		}
+		if first && bytes.Equal(changed, base) {
+			return nil
+		}
+		if err := writeNew(b.root, temp, changed); err != nil {
+			return err
+		}
+		replaced, err := b.exchange(temp, name)
+		if err == nil && !bytes.Equal(replaced, there) {
+			there, base = changed, replaced
+			continue
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			err = nil // the other program has removed the file
+		}
+		if gone := b.root.Remove(temp); !errors.Is(gone, fs.ErrNotExist) {
+			err = errors.Join(err, gone)
+		}
+		return err
+	}
+}
+
+// exchangeByName is exchange where the system cannot exchange two files.
+func (b *bridge) exchangeByName(temp, name string) ([]byte, error) {
+	replaced, err := b.read(name)
+	if err != nil {
+		return nil, err
+	}
+	return replaced, b.root.Rename(temp, name)
+}
+
+// resumeEdits finishes the changes that a kill has interrupted. A temporary file has either the new
+// text or the text that another program wrote at the same time. It adds the fields that the file
+// lacks, and its status if that is a later one.
+func (b *bridge) resumeEdits() error {
+	names, err := b.list(editing)
+	for _, escaped := range names {
+		name, unescaped := url.PathUnescape(escaped)
+		text, unread := b.read(path.Join(editing, escaped))
+		if unescaped == nil && unread == nil {
+			err = errors.Join(err, b.edit(name, func(data []byte) ([]byte, error) { return merge(data, text) }))
+		}
+		if gone := b.root.Remove(path.Join(editing, escaped)); !errors.Is(gone, fs.ErrNotExist) {
+			err = errors.Join(err, gone)
+		}
+	}
+	return err
+}
+
+// merge adds to an object the fields of another one that it lacks, and the later status.
+func merge(data, other []byte) ([]byte, error) {
+	into, err := parse(data)
+	if err != nil {
+		return nil, err
+	}
+	from, err := parse(other)
+	if err != nil {
+		return nil, err
+	}
+	for name, value := range from {
+		later := name == "status" && statusRank(textOf(value)) > statusRank(textOf(into[name]))
+		if into[name] != nil && !later {
+			continue
+		}
+		if data, err = withField(data, name, value); err != nil {
+			return nil, err
+		}
+	}
+	return data, nil
+}
+
+// textOf returns the text of a JSON string; "" for other values.
+func textOf(value json.RawMessage) string {
+	text, _ := jsonString(value)
+	return text
+}
