@@ -139,10 +139,10 @@ func TestSendRate_IsTenASecondAndAHundredAtOnceByDefault(t *testing.T) {
 func TestSendRate_RefusedBatchTakesNothingFromLaterSends(t *testing.T) {
 	w := newTimedWorld(t)
 	a := w.member("a")
-	short, cancel := context.WithTimeout(a.ctx, time.Second)
-	defer cancel()
 	for range 20 { // whether a limiter restores what it has reserved depends on the rounding of its times
+		short, cancel := context.WithTimeout(a.ctx, 20*time.Second) // the batch would wait for 40 s
 		wantError(t, <-a.begin(short, row(500)), codes.ResourceExhausted, "SEND_RATE")
+		cancel()
 		a.sendAll(row(1)...)
 		w.pass(12_345_679 * time.Nanosecond)
 	}
