@@ -1,0 +1,149 @@
+package bridge_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+	"github.com/google/go-cmp/cmp"
+
+	"brokerd/internal/apptest"
+	"brokerd/internal/processtest"
+)
+
+// startProcess runs brokerctl bridge as a process. kill sends SIGKILL and waits for its end.
+func (d *team) startProcess(brokerctl string) (kill func()) {
+	d.t.Helper()
+	var log bytes.Buffer
+	child := exec.Command(brokerctl, "--addr", d.broker.Socket(), "bridge", d.format, d.dir, "--rescan", "50ms", "--settle", "1s")
+	child.Env, child.Stderr = processtest.Environment(), &log
+	if err := child.Start(); err != nil {
+		d.t.Fatal(err)
+	}
+	killed := false
+	kill = func() {
+		if !killed {
+			killed = true
+			_ = child.Process.Kill()
+			_ = child.Wait()
+		}
+	}
+	d.t.Cleanup(func() {
+		if kill(); d.t.Failed() {
+			d.t.Logf("a bridge logged:\n%s", log.String())
+		}
+	})
+	return kill
+}
+
+// A moment is a change of the folder at which a bridge is killed.
+type moment struct {
+	dir string
+	op  fsnotify.Op
+}
+
+// killAt runs a bridge and kills it at a moment.
+func (d *team) killAt(brokerctl string, m moment) {
+	d.t.Helper()
+	watcher, err := fsnotify.NewWatcher()
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer watcher.Close()
+	if err := os.MkdirAll(filepath.Join(d.dir, m.dir), 0o755); err != nil {
+		d.t.Fatal(err)
+	}
+	if err := watcher.Add(filepath.Join(d.dir, m.dir)); err != nil {
+		d.t.Fatal(err)
+	}
+	defer d.startProcess(brokerctl)()
+	limit := time.NewTimer(apptest.Patience)
+	defer limit.Stop()
+	for {
+		select {
+		case e := <-watcher.Events:
+			if e.Has(m.op) {
+				return
+			}
+		case <-limit.C:
+			d.t.Fatalf("no %v in %s", m.op, m.dir)
+		}
+	}
+}
+
+func TestKill_EveryMessageCrossesOnceAndInOrder(t *testing.T) {
+	const perRound = 5
+	tests := map[string]struct {
+		moments []moment
+		write   func(d *team, n int, body string) // as the agent a of the folder, to lead
+		read    func(d *team, count int) []string // the mail of a, in order
+	}{
+		"maildir": {
+			moments: []moment{
+				{".bridge/sending/a", fsnotify.Create}, {".bridge/sending/a", fsnotify.Remove},
+				{".bridge/inbox/a", fsnotify.Create}, {"messages/inbox/a", fsnotify.Create},
+			},
+			write: func(d *team, n int, body string) {
+				d.write(fmt.Sprintf("messages/outbox/a/%04d.json", n), fmt.Sprintf(`{"to":"lead","body":%q}`, body))
+			},
+			read: func(d *team, count int) []string {
+				var bodies []string
+				for _, name := range d.awaitFiles("messages/inbox/a", count) {
+					bodies = append(bodies, d.object("messages/inbox/a/" + name)["body"].(string))
+				}
+				return bodies
+			},
+		},
+		"jsonl": {
+			moments: []moment{{"mailbox", fsnotify.Create}, {"mailbox", fsnotify.Write}, {"mailbox", fsnotify.Write}, {"mailbox", fsnotify.Write}},
+			write: func(d *team, _ int, body string) {
+				d.appendLine("lead", fmt.Sprintf(`{"FromAgentId":"a","ToAgentId":"lead","Content":%q}`, body)+"\n")
+			},
+			read: func(d *team, count int) []string {
+				var bodies []string
+				for _, line := range d.awaitLines("a", count) {
+					bodies = append(bodies, object(d.t, line)["Content"].(string))
+				}
+				return bodies
+			},
+		},
+	}
+	brokerctl := filepath.Join(filepath.Dir(processtest.Build(t)), "brokerctl")
+	for format, test := range tests {
+		t.Run(format, func(t *testing.T) {
+			d := newTeam(t, format)
+			lead := d.broker.Registered("lead", "lead")
+			stop := d.start() // takes the folder over and registers the agent
+			test.write(d, 0, "hello")
+			d.claim(lead, 1)
+			stop()
+			var want []string
+			for _, m := range test.moments {
+				for range perRound {
+					body := fmt.Sprint(len(want) + 1)
+					want = append(want, body)
+					test.write(d, len(want), body)
+					d.send(lead, toAgent("a", body))
+				}
+				d.killAt(brokerctl, m)
+			}
+			defer d.startProcess(brokerctl)()
+			if diff := cmp.Diff(want, test.read(d, len(want))); diff != "" {
+				t.Errorf("the mail of a: %s", diff)
+			}
+			var got []string
+			for _, m := range d.claim(lead, len(want)) {
+				got = append(got, m.GetBody())
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("the mail of lead: %s", diff)
+			}
+			d.awaitSent("a", len(want)+1)
+		})
+	}
+}
