@@ -42,6 +42,7 @@ type bridge struct {
 	broker *client.Client // Client as an operator without an agent
 	root   *os.Root
 	id     string // of the folder
+	queue  bool   // of the kind
 	roster *roster
 }
 
@@ -78,7 +79,7 @@ func Run(ctx context.Context, o Options) error {
 		defer mu.Unlock()
 		log(line)
 	}
-	b := &bridge{Options: o, broker: o.Client.As(""), root: root}
+	b := &bridge{Options: o, broker: o.Client.As(""), root: root, queue: k.queue}
 	if b.id, err = folderID(root); err != nil {
 		return err
 	}

@@ -38,13 +38,16 @@ type kind struct {
 	// root returns the folder to synchronise for the folder that the user names.
 	root func(dir string) (string, error)
 	make func(*bridge) format
+	// queue says that the agents take messages to one agent of their role. The folder must show when
+	// an agent has finished a message.
+	queue bool
 }
 
 // kinds returns the table of formats.
 func kinds() []kind {
 	return []kind{
 		{name: "jsonl", root: teamFolder, make: newJSONL},
-		{name: "maildir", root: func(dir string) (string, error) { return dir, nil }, make: newMaildir},
+		{name: "maildir", root: func(dir string) (string, error) { return dir, nil }, make: newMaildir, queue: true},
 		{name: "agent-messages", root: agentMessagesRoot, make: newAgentMessages},
 	}
 }

@@ -207,3 +207,48 @@ func TestMaildir_FileWithAnEntryBeforeAKillAppearsOnce(t *testing.T) {
 	}
 	d.awaitState(sent.GetId(), pb.DeliveryState_DELIVERY_STATE_ACKED)
 }
+
+func TestMaildir_MessageToARoleIsTakenOneAtATime(t *testing.T) {
+	d := newTeam(t, "maildir")
+	lead := d.broker.Registered("lead", "lead")
+	d.write("messages/inbox/scout-1/.keep", "")
+	stop := d.start()
+	d.awaitAgent("scout-1")
+	for _, body := range []string{"one", "two"} {
+		d.send(lead, &pb.Message{Target: &pb.Target{To: &pb.Target_Role{Role: "scout"}}, Body: body})
+	}
+	d.awaitFiles("messages/inbox/scout-1", 1)
+	stop()
+	d.start()
+	d.send(lead, toAgent("scout-1", "own"))
+	names := d.awaitFiles("messages/inbox/scout-1", 2)
+	if o := d.object("messages/inbox/scout-1/" + names[0]); o["body"] != "one" || o["to"] != "role:scout" {
+		t.Fatalf("the first file is %v", o)
+	}
+	if o := d.object("messages/inbox/scout-1/" + names[1]); o["body"] != "own" {
+		t.Fatalf("the second file is %v", o)
+	}
+	if err := os.Remove(filepath.Join(d.dir, "messages/inbox/scout-1", names[0])); err != nil {
+		t.Fatal(err)
+	}
+	if o := d.object("messages/inbox/scout-1/" + d.awaitFiles("messages/inbox/scout-1", 2)[1]); o["body"] != "two" {
+		t.Errorf("the next file is %v", o)
+	}
+}
+
+func TestMaildir_MessageToAllOfARoleReachesItsAgentsInTheFolder(t *testing.T) {
+	d := newTeam(t, "maildir")
+	scout := d.broker.Registered("scout-9", "scout")
+	d.write("messages/inbox/scout-1/.keep", "")
+	d.write("messages/inbox/critic/.keep", "")
+	d.start()
+	d.awaitAgent("scout-1")
+	d.awaitAgent("critic")
+	d.write("messages/outbox/critic/1.json", `{"to":"all_scouts","body":"to the scouts"}`)
+	d.write("messages/outbox/critic/2.json", `{"to":"all","body":"to all"}`)
+	d.claim(scout, 2)
+	d.awaitFiles("messages/inbox/scout-1", 2)
+	if names := d.names("messages/inbox/critic"); len(names) > 0 {
+		t.Errorf("the sender got %q", names)
+	}
+}

@@ -4,11 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"sync"
 	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"brokerd/client"
 	pb "brokerd/gen/brokerd/v1"
 )
+
+// queueHold is how long an agent of the folder may have a message to its role before the broker
+// delivers it to another agent.
+const queueHold = 2 * time.Hour
 
 // retryAfter is how long a worker waits after an error.
 const retryAfter = time.Second
@@ -55,13 +64,14 @@ func (w *worker) run() {
 			return
 		}
 	}
-	received := make(chan struct{})
-	defer func() { <-received }()
+	var readers sync.WaitGroup
+	defer readers.Wait()
 	defer w.cancel()
 	if w.incarnation > 0 {
-		go func() { defer close(received); w.receive() }()
-	} else {
-		close(received)
+		readers.Go(w.receive)
+	}
+	if w.incarnation > 0 && w.b.queue {
+		readers.Go(w.claim)
 	}
 	var undelivered []*pb.Message
 	for {
@@ -139,20 +149,62 @@ func (w *worker) receive() {
 	as := w.b.broker.As(w.agent).AtIncarnation(w.incarnation)
 	for {
 		for item, err := range as.Follow(w.ctx, client.FollowOptions{}) {
-			if err != nil {
-				if !errors.Is(err, context.Canceled) {
-					w.b.Log(fmt.Sprintf("receive the mail of %s: %v", w.agent, err))
-				}
+			if !w.do("receive the mail", err) {
 				break
 			}
-			select {
-			case w.mail <- item.GetMessage():
-			case <-w.ctx.Done():
+			if !w.hand(item.GetMessage()) {
 				return
 			}
 		}
 		if !w.pause() { // after another registration, adjust ends the worker
 			return
 		}
+	}
+}
+
+// claim takes messages to one agent of the role until the worker ends: one at a time, the next when
+// the agent has finished it. After a restart the broker returns the one that the agent still has.
+func (w *worker) claim() {
+	as := w.b.broker.As(w.agent).AtIncarnation(w.incarnation)
+	for {
+		w.do("claim messages for the role", w.claimStream(as))
+		if !w.pause() {
+			return
+		}
+	}
+}
+
+// claimStream reads one stream to its end.
+func (w *worker) claimStream(as *client.Client) error {
+	stream, err := as.Messages().Claim(w.ctx, grpc.WaitForReady(true))
+	if err != nil {
+		return err
+	}
+	err = stream.Send(&pb.ClaimRequest{Open: &pb.ClaimOpen{Consumer: viaBridge, Mailboxes: []string{"role:" + role(w.agent)},
+		MaxInFlight: 1, ClaimFor: durationpb.New(queueHold), MaxTotal: durationpb.New(queueHold)}})
+	for err == nil {
+		var frame *pb.ClaimResponse
+		if frame, err = stream.Recv(); err != nil {
+			break
+		}
+		for _, c := range append(frame.GetOpened().GetResumed(), frame.GetDeliver().GetClaims()...) {
+			if !w.hand(c.GetMessage()) {
+				return w.ctx.Err()
+			}
+		}
+	}
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}
+
+// hand passes a message to the goroutine of the part, and returns false if the worker ends.
+func (w *worker) hand(m *pb.Message) bool {
+	select {
+	case w.mail <- m:
+		return true
+	case <-w.ctx.Done():
+		return false
 	}
 }
