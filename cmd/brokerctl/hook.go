@@ -3,10 +3,8 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
@@ -26,8 +24,10 @@ const (
 	exitBlock   = 2                // of a hook: what was going to be done must not be
 )
 
-const hookLong = `Connect Claude Code with the broker. It calls this command for each of its hook
-events, with JSON on standard input:
+const hookLong = `Connect a coding agent with the broker: claude-code, codex, gemini, cursor or
+opencode (brokerctl setup configures it). The coding agent calls this command for
+its hook events, with JSON on standard input. The events of Claude Code and Codex
+are below; docs/hooks.md names those of the others.
 
   PreToolUse   before a tool writes a file: locks the file for --for; if
                another agent holds it, refuses the tool with exit code 2, and
@@ -45,13 +45,9 @@ registered if necessary. Locks belong to the hook's session, so two sessions of
 one agent exclude each other. If the broker cannot be asked, tools run with a
 warning (--fail open) or are refused (--fail closed). See docs/hooks.md.`
 
-func newHookCommand(c *cli) *cobra.Command {
-	return group("hook", "Hooks for coding agents", "",
-		"  brokerctl --agent builder-1 hook claude-code", newHookClaudeCodeCommand(c))
-}
-
 // hookOptions are the options of a hook.
 type hookOptions struct {
+	vendor    hookVendor
 	fail      string
 	role      string
 	maxHold   time.Duration
@@ -62,22 +58,25 @@ type hookOptions struct {
 	tools     []string
 }
 
-func newHookClaudeCodeCommand(c *cli) *cobra.Command {
+func newHookCommand(c *cli) *cobra.Command {
 	o := &hookOptions{}
 	cmd := &cobra.Command{
-		Use:   "claude-code",
-		Short: "Handle a hook event of Claude Code",
+		Use:   "hook NAME",
+		Short: "Handle a hook event of a coding agent",
 		Long:  hookLong,
 		Example: `  echo '{"hook_event_name":"Stop","session_id":"s"}' |
     brokerctl --agent builder-1 hook claude-code`,
-		Args:              cobra.NoArgs,
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Args:              oneHookVendor,
+		ValidArgsFunction: completeHookVendors,
 		// A setting that is wrong must not have the exit code that refuses a tool; the root would look at the output format here.
 		PersistentPreRun: func(cmd *cobra.Command, _ []string) {
 			c.global.output = formatPrompt // what it writes is for a language model
 			c.global.operator = cmd.Flags().Changed("agent") && c.global.agent == ""
 		},
-		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(c, cmd) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.vendor = hookVendors[args[0]]
+			return o.run(c, cmd)
+		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.fail, "fail", "open", "if the broker cannot be asked: open lets tools run, closed refuses them")
@@ -92,48 +91,20 @@ func newHookClaudeCodeCommand(c *cli) *cobra.Command {
 	return cmd
 }
 
-// hookInput is what Claude Code writes to a hook's standard input, as far as it matters here.
-type hookInput struct {
-	SessionID string `json:"session_id"`
-	Cwd       string `json:"cwd"`
-	Event     string `json:"hook_event_name"`
-	Tool      string `json:"tool_name"`
-	ToolInput struct {
-		FilePath     string `json:"file_path"`
-		NotebookPath string `json:"notebook_path"`
-		Path         string `json:"path"`
-	} `json:"tool_input"`
-	StopHookActive bool `json:"stop_hook_active"`
-}
-
-// file is the file that the tool is about, as the tool names it.
-func (in *hookInput) file() string {
-	for _, name := range []string{in.ToolInput.FilePath, in.ToolInput.NotebookPath, in.ToolInput.Path} {
-		if name != "" {
-			return name
-		}
-	}
-	return ""
-}
-
-// writingTools are the tools that write the file which their input names; MCP tools by the last part of their name.
-var writingTools = []string{"Edit", "Write", "MultiEdit", "NotebookEdit", "write_file", "edit_file", "create_file"}
-
 // writes reports whether the tool writes its file.
 func (o *hookOptions) writes(tool string) bool {
 	last := tool
 	if rest, ok := strings.CutPrefix(tool, "mcp__"); ok {
 		_, last, _ = strings.Cut(rest, "__")
 	}
-	return slices.Contains(writingTools, last) || slices.Contains(o.tools, tool)
+	return slices.Contains(o.vendor.tools, last) || slices.Contains(anyServersTools, last) || slices.Contains(o.tools, tool)
 }
 
 func (o *hookOptions) run(c *cli, cmd *cobra.Command) error {
 	if o.fail != "open" && o.fail != "closed" {
 		return usagef("--fail %q is neither open nor closed", o.fail)
 	}
-	var in hookInput
-	err := json.NewDecoder(cmd.InOrStdin()).Decode(&in)
+	in, err := o.vendor.read(cmd.InOrStdin())
 	if err != nil {
 		return o.failed(c, cmd, in, fmt.Errorf("read what the hook is about from standard input: %w", err))
 	}
@@ -159,7 +130,7 @@ func (o *hookOptions) run(c *cli, cmd *cobra.Command) error {
 		err = h.unlock(ctx)
 	}
 	if block := (*blocked)(nil); errors.As(err, &block) {
-		return failf(exitBlock, "%s", block.why)
+		return o.refuse(cmd, block.why)
 	}
 	if err != nil {
 		return o.failed(c, cmd, in, err)
@@ -176,24 +147,20 @@ func (b *blocked) Error() string { return b.why }
 func (o *hookOptions) failed(c *cli, cmd *cobra.Command, in hookInput, err error) error {
 	_, text := c.explain(err)
 	if o.fail == "closed" && (in.Event == "" || in.Event == "PreToolUse" && o.writes(in.Tool)) {
-		return failf(exitBlock, "the broker cannot be asked whether the file is free, and without it nothing is written here: %s", text)
+		return o.refuse(cmd, "the broker cannot be asked whether the file is free, and without it nothing is written here: "+text)
 	}
 	warning := "brokerctl hook: " + oneLine(text) + cond(in.Event == "PreToolUse", "; the file is not locked", "")
 	fmt.Fprintln(cmd.ErrOrStderr(), warning)
-	return writeHookAnswer(cmd.OutOrStdout(), hookAnswer{SystemMessage: warning})
+	return o.vendor.write(cmd.OutOrStdout(), hookAnswer{SystemMessage: warning})
 }
 
-// hookAnswer is what a hook writes to standard output.
-type hookAnswer struct {
-	Decision      string `json:"decision,omitempty"` // block: go on
-	Reason        string `json:"reason,omitempty"`   // for the agent
-	SystemMessage string `json:"systemMessage,omitempty"`
-}
-
-func writeHookAnswer(w io.Writer, a hookAnswer) error {
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
-	return e.Encode(a)
+// refuse refuses the tool: with its exit code, or with an answer if the vendor passes only that to the
+// model.
+func (o *hookOptions) refuse(cmd *cobra.Command, why string) error {
+	if o.vendor.answer != nil {
+		return o.vendor.write(cmd.OutOrStdout(), hookAnswer{refusal: why})
+	}
+	return failf(exitBlock, "%s", why)
 }
 
 // hook is one call of a hook.
@@ -233,19 +200,34 @@ func (h *hook) as(ctx context.Context, call func(*client.Client) error) error {
 	return err
 }
 
-// lock locks the file that a tool is about to write.
-func (h *hook) lock(ctx context.Context) error {
-	if !h.writes(h.in.Tool) || h.in.file() == "" {
-		return nil
+// files returns the files of the repository that the tool writes, as paths of locks.
+func (h *hook) files() ([]string, error) {
+	if !h.writes(h.in.Tool) {
+		return nil, nil
 	}
-	file, inside, err := lockPathIn(h.in.Cwd, h.in.file())
-	if err != nil || !inside {
+	var files []string
+	for _, name := range h.in.files() {
+		file, inside, err := lockPathIn(h.in.Cwd, name)
+		if err != nil {
+			return nil, err
+		}
+		if inside && !slices.Contains(files, file) {
+			files = append(files, file)
+		}
+	}
+	return files, nil
+}
+
+// lock locks the files that a tool is about to write.
+func (h *hook) lock(ctx context.Context) error {
+	files, err := h.files()
+	if err != nil || len(files) == 0 {
 		return err
 	}
 	var answer *pb.AcquireLocksResponse
 	err = h.as(ctx, func(broker *client.Client) (err error) {
 		answer, err = broker.Locks().AcquireLocks(ctx, &pb.AcquireLocksRequest{
-			Paths: []string{file}, Wait: duration(h.wait), MaxHold: durationpb.New(h.maxHold), Holder: h.in.SessionID, Reason: "writes it (" + clip(h.in.Tool, 64) + ")",
+			Paths: files, Wait: duration(h.wait), MaxHold: durationpb.New(h.maxHold), Holder: h.in.SessionID, Reason: "writes it (" + clip(h.in.Tool, 64) + ")",
 		})
 		if err == nil && answer.GetAlreadyHeld() {
 			_, err = broker.Locks().ExtendLocks(ctx, &pb.ExtendLocksRequest{Fences: []int64{answer.GetFence()}, MaxHold: durationpb.New(h.maxHold)})
@@ -260,22 +242,24 @@ func (h *hook) lock(ctx context.Context) error {
 	case answer.GetOutcome() == pb.AcquireOutcome_ACQUIRE_OUTCOME_GRANTED:
 		return nil
 	}
+	var quoted []string
+	for _, file := range files {
+		quoted = append(quoted, shellWord(file))
+	}
 	who := ""
 	if o := answer.GetObstacles(); len(o) > 0 {
 		who = fmt.Sprintf(", or ask: %s send %s TEXT", h.c.again(), shellWord(o[0].GetAgent()))
 	}
 	return &blocked{fmt.Sprintf("%s. Do not modify it, with any tool. Continue with something else, or wait for it: "+
 		"%s lock acquire %s --holder %s --for %s --wait 90s%s",
-		h.c.inTheWay(answer.GetObstacles(), false), h.c.again(), shellWord(file), shellWord(h.in.SessionID), short(h.maxHold), who)}
+		h.c.inTheWay(answer.GetObstacles(), false), h.c.again(), strings.Join(quoted, " "), shellWord(h.in.SessionID), short(h.maxHold), who)}
 }
 
 // told tells the broker what the agent has done.
 func (h *hook) told(ctx context.Context) error {
 	beat := &pb.HeartbeatRequest{Status: pb.AgentStatus_AGENT_STATUS_ACTIVE, LastTool: clipped(&h.in.Tool, 256)}
-	if h.writes(h.in.Tool) && h.in.file() != "" {
-		if file, inside, err := lockPathIn(h.in.Cwd, h.in.file()); err == nil && inside {
-			beat.LastFile = clipped(&file, 1024)
-		}
+	if files, err := h.files(); err == nil && len(files) > 0 {
+		beat.LastFile = clipped(&files[0], 1024)
 	}
 	return h.beat(ctx, beat)
 }

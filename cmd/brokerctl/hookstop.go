@@ -51,7 +51,7 @@ func (h *hook) deliver(ctx context.Context, out io.Writer) error {
 			return err
 		}
 	}
-	if err := writeHookAnswer(out, hookAnswer{Decision: "block", Reason: h.reason(n)}); err != nil {
+	if err := h.vendor.write(out, hookAnswer{Decision: "block", Reason: h.reason(n)}); err != nil {
 		return err
 	}
 	return h.markRead(ctx, n.mail)

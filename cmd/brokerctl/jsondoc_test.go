@@ -63,7 +63,7 @@ var outcomes = map[string][]any{
 
 // textual are the commands that print no JSON: what they run prints its own output, or they write
 // text or files.
-var textual = []string{"agent run", "lock run", "token run", "work", "task work", "demo", "hook claude-code", "session export", "completion", "man"}
+var textual = []string{"agent run", "lock run", "token run", "work", "task work", "demo", "hook", "bridge", "mcp", "session export", "completion", "man"}
 
 const jsonMark = "<!-- The commands make the rest of this page. -->\n"
 

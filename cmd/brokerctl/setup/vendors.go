@@ -1,6 +1,7 @@
 package setup
 
 import (
+	_ "embed"
 	"fmt"
 	"strings"
 )
@@ -19,43 +20,53 @@ func Vendors() []Vendor {
 					"claude-code", 1, "PreToolUse", "PostToolUse", "Stop", "SessionEnd", "Edit|Write|MultiEdit|NotebookEdit",
 				)},
 				{Path: "CLAUDE.md", User: ".claude/CLAUDE.md", What: "instructions", section: instructions},
-			}, commands(".claude/commands", ".md", func(c command) string {
+			}, commands(".claude/commands", ".claude/commands", ".md", func(c command) string {
 				return fmt.Sprintf("---\ndescription: %s\nargument-hint: %q\n---\n\n%s\n", c.about, c.hint, c.text("$ARGUMENTS"))
 			})...),
 		},
 		{
 			Name: "codex", Title: "Codex", Programs: []string{"codex"}, Tested: "0.169.0",
-			Next: "start codex again in this folder, and trust the folder when it asks: it reads .codex/ only then",
+			Hook: "Stop",
+			Next: "start codex again in this folder, trust the folder when it asks, and approve the hooks with /hooks",
 			Files: []File{
 				{Path: ".codex/config.toml", User: ".codex/config.toml", What: "MCP server", table: &tomlTable{
 					path: []string{"mcp_servers", "brokerd"},
 					body: "[mcp_servers.brokerd]\ncommand = \"brokerctl\"\nargs = [\"mcp\"]\n",
 				}},
+				{Path: ".codex/hooks.json", User: ".codex/hooks.json", What: "hooks", entries: groupHooks(
+					"codex", 1, "PreToolUse", "PostToolUse", "Stop", "SessionEnd", "apply_patch",
+				)},
 				{Path: "AGENTS.md", User: ".codex/AGENTS.md", What: "instructions", section: instructions},
 			},
 		},
 		{
 			Name: "gemini", Title: "Gemini CLI", Programs: []string{"gemini"}, Tested: "0.61.0",
+			Hook: "AfterAgent",
 			Next: "start gemini again in this folder, and trust the folder when it asks: it starts MCP servers only then",
 			Files: append([]File{
-				{Path: ".gemini/settings.json", User: ".gemini/settings.json", What: "MCP server", entries: mcpServers},
+				{Path: ".gemini/settings.json", User: ".gemini/settings.json", What: "MCP server, hooks", entries: append(mcpServers, groupHooks(
+					"gemini", 1000, "BeforeTool", "AfterTool", "AfterAgent", "SessionEnd", "write_file|replace",
+				)...)},
 				{Path: "GEMINI.md", User: ".gemini/GEMINI.md", What: "instructions", section: instructions},
-			}, commands(".gemini/commands", ".toml", func(c command) string {
+			}, commands(".gemini/commands", ".gemini/commands", ".toml", func(c command) string {
 				return fmt.Sprintf("description = %q\nprompt = \"\"\"\n%s\n\"\"\"\n", c.about, c.text("{{args}}"))
 			})...),
 		},
 		{
-			Name: "cursor", Title: "Cursor", Programs: []string{"cursor-agent", "cursor"}, Tested: "documentation of 2026-11",
+			Name: "cursor", Title: "Cursor", Programs: []string{"cursor-agent", "cursor"}, Tested: "none: its documentation only",
+			Hook: "stop",
 			Next: "restart Cursor, and enable the MCP server brokerd in its settings, or with: cursor-agent mcp enable brokerd",
 			Files: append([]File{
 				{Path: ".cursor/mcp.json", User: ".cursor/mcp.json", What: "MCP server", entries: mcpServers},
+				{Path: ".cursor/hooks.json", User: ".cursor/hooks.json", What: "hooks", entries: cursorHooks},
 				{Path: "AGENTS.md", What: "instructions", section: instructions},
-			}, commands(".cursor/commands", ".md", func(c command) string {
+			}, commands(".cursor/commands", ".cursor/commands", ".md", func(c command) string {
 				return fmt.Sprintf("# %s\n\n%s\n", c.about, c.text("the text after this command"))
 			})...),
 		},
 		{
 			Name: "opencode", Title: "opencode", Programs: []string{"opencode"}, Tested: "1.18.33",
+			Hook: "session.idle",
 			Next: "start opencode again in this folder",
 			Files: append([]File{
 				{
@@ -66,8 +77,9 @@ func Vendors() []Vendor {
 						{path: []string{"$schema"}, value: `"https://opencode.ai/config.json"`, with: "mcp"},
 					},
 				},
+				{Path: ".opencode/plugins/brokerd.js", User: ".config/opencode/plugins/brokerd.js", What: "hooks", whole: opencodePlugin},
 				{Path: "AGENTS.md", User: ".config/opencode/AGENTS.md", What: "instructions", section: instructions},
-			}, commands(".opencode/commands", ".md", func(c command) string {
+			}, commands(".opencode/commands", ".config/opencode/commands", ".md", func(c command) string {
 				return fmt.Sprintf("---\ndescription: %s\n---\n\n%s\n", c.about, c.text("$ARGUMENTS"))
 			})...),
 		},
@@ -107,6 +119,27 @@ func groupHooks(vendor string, unit int, before, after, stop, end, tools string)
 	return all
 }
 
+// cursorHooks has no limit on how often the hook at the end of a turn continues a conversation: its own
+// pause bounds that.
+var cursorHooks = []entry{
+	{path: []string{"hooks", "preToolUse"}, append: true, mark: hookMark, value: cursorHook("", 30, cursorTools)},
+	{path: []string{"hooks", "postToolUse"}, append: true, mark: hookMark, value: cursorHook("", 30, cursorTools)},
+	{path: []string{"hooks", "stop"}, append: true, mark: hookMark, value: cursorHook(" --listen 10m", 660, `, "loop_limit": null`)},
+	{path: []string{"hooks", "sessionEnd"}, append: true, mark: hookMark, value: cursorHook("", 30, "")},
+	{path: []string{"version"}, value: "1", with: "hooks"},
+}
+
+const cursorTools = `, "matcher": "Write|Edit|MultiEdit|StrReplace|EditNotebook|Delete"`
+
+func cursorHook(listen string, seconds int, more string) string {
+	return fmt.Sprintf(`{"command": "brokerctl hook cursor%s", "timeout": %d%s}`, listen, seconds, more)
+}
+
+// opencodePlugin calls the hooks of brokerctl for the events of opencode.
+//
+//go:embed opencode.js
+var opencodePlugin string
+
 // instructions is the section for the file that a coding agent reads at its start.
 const instructions = `## Working with other agents
 
@@ -131,9 +164,8 @@ type command struct {
 // text returns the prompt with the vendor's placeholder for the user's text.
 func (c command) text(args string) string { return strings.ReplaceAll(c.prompt, "ARGS", args) }
 
-// commands returns the files of the slash commands in a folder that has the same name for the project
-// and for the user.
-func commands(dir, ext string, render func(command) string) []File {
+// commands returns the files of the slash commands, in a folder of the project and one of the user.
+func commands(dir, user, ext string, render func(command) string) []File {
 	var all []File
 	for _, c := range []command{
 		{
@@ -158,8 +190,8 @@ func commands(dir, ext string, render func(command) string) []File {
 				"else can be done meanwhile. Then continue with other work, or report that there is none.",
 		},
 	} {
-		path := dir + "/" + c.name + ext
-		all = append(all, File{Path: path, User: path, What: "/" + c.name, whole: render(c)})
+		name := "/" + c.name
+		all = append(all, File{Path: dir + name + ext, User: user + name + ext, What: name, whole: render(c)})
 	}
 	return all
 }
