@@ -44,6 +44,7 @@ type bridge struct {
 	id     string // of the folder
 	queue  bool   // of the kind
 	roster *roster
+	failed chan error // buffered: an error that ends the run
 }
 
 // Run synchronises until ctx ends, and then returns its error. It returns earlier if the folder
@@ -79,7 +80,7 @@ func Run(ctx context.Context, o Options) error {
 		defer mu.Unlock()
 		log(line)
 	}
-	b := &bridge{Options: o, broker: o.Client.As(""), root: root, queue: k.queue}
+	b := &bridge{Options: o, broker: o.Client.As(""), root: root, queue: k.queue, failed: make(chan error, 1)}
 	if b.id, err = folderID(root); err != nil {
 		return err
 	}
@@ -157,6 +158,8 @@ func (b *bridge) run(ctx context.Context, f format) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
+		case err := <-b.failed:
+			return err
 		case <-ticker.C:
 		case <-watcher.Events:
 			quiet(watcher.Events, 5*time.Millisecond)

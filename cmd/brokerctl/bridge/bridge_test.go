@@ -6,8 +6,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"brokerd/client"
+	"brokerd/cmd/brokerctl/bridge"
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
 )
 
 func TestRun_SecondBridgeOnAFolderIsRefused(t *testing.T) {
@@ -131,5 +135,40 @@ func TestRun_SenderBeyondItsRateIsSlowedDownAndLosesNothing(t *testing.T) {
 		if want := string(rune('1' + i)); m.GetBody() != want {
 			t.Errorf("message %s is %q", want, m.GetBody())
 		}
+	}
+}
+
+func TestRun_EndsWhenTheSessionIsClosed(t *testing.T) {
+	d := newTeam(t, "maildir")
+	d.write("messages/outbox/a/.keep", "")
+	sessions := pb.NewSessionServiceClient(d.broker.Operator())
+	if _, err := sessions.CreateSession(t.Context(), &pb.CreateSessionRequest{Name: "team"}); err != nil {
+		t.Fatal(err)
+	}
+	ended, stopped, ready := make(chan error, 1), make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		ended <- d.run(t.Context(), func(line string) {
+			if strings.HasPrefix(line, "a joined") {
+				close(ready)
+			}
+		}, func(o *bridge.Options) { o.Client = o.Client.In("team") })
+	}()
+	t.Cleanup(func() { <-stopped })
+	<-ready
+	if _, err := sessions.CloseSession(t.Context(), &pb.CloseSessionRequest{Name: "team"}); err != nil {
+		t.Fatal(err)
+	}
+	d.write("messages/outbox/a/1.json", `{"to":"b","body":"too late"}`)
+	select {
+	case err := <-ended:
+		if client.Reason(err) != "SESSION_CLOSED" {
+			t.Errorf("the bridge ended with: %v", err)
+		}
+	case <-time.After(apptest.Patience):
+		t.Fatal("the bridge did not end")
+	}
+	if names := d.names("messages/outbox/a"); len(names)+len(d.names(".bridge/sending/a")) != 1 {
+		t.Errorf("the message is neither in the outbox, which has %q, nor taken", names)
 	}
 }

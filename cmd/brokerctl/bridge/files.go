@@ -145,7 +145,11 @@ func (b *bridge) reject(ctx context.Context, name, place, reason string) error {
 	if err != nil {
 		return err
 	}
-	if err := b.complain(ctx, target, place, reason); err != nil {
+	info, err := b.root.Lstat(name)
+	if err != nil {
+		return err
+	}
+	if err := b.complain(ctx, target, place, reason, info.ModTime().String()); err != nil {
 		return err
 	}
 	return b.root.Rename(name, target)
@@ -157,7 +161,7 @@ func (b *bridge) rejectCopy(ctx context.Context, content []byte, name, place, re
 		return err
 	}
 	target := path.Join(rejectedDir, name)
-	if err := b.complain(ctx, target, place, reason); err != nil {
+	if err := b.complain(ctx, target, place, reason, ""); err != nil {
 		return err
 	}
 	if err := writeNew(b.root, target+".tmp", content); err != nil {
@@ -166,8 +170,9 @@ func (b *bridge) rejectCopy(ctx context.Context, content []byte, name, place, re
 	return b.root.Rename(target+".tmp", target)
 }
 
-// complain writes the reason beside a rejected file and publishes the event.
-func (b *bridge) complain(ctx context.Context, target, place, reason string) error {
+// complain writes the reason beside a rejected file and publishes the event, once for each version
+// of the file.
+func (b *bridge) complain(ctx context.Context, target, place, reason, version string) error {
 	reason = strings.ReplaceAll(reason, "\n", "; ") // of joined errors
 	b.Log(fmt.Sprintf("rejects %s: %s", place, reason))
 	text := fmt.Sprintf("%s: %s\n", place, reason)
@@ -177,7 +182,7 @@ func (b *bridge) complain(ctx context.Context, target, place, reason string) err
 	if err := b.root.Rename(target+".error.tmp", target+".error"); err != nil {
 		return err
 	}
-	key := uuid.NewSHA1(uuid.NameSpaceURL, []byte(b.id+" "+target))
+	key := uuid.NewSHA1(uuid.NameSpaceURL, []byte(b.id+" "+target+" "+version))
 	return b.event(ctx, key, "file_rejected", fmt.Sprintf("%s: %s", place, reason))
 }
 

@@ -252,3 +252,24 @@ func TestMaildir_MessageToAllOfARoleReachesItsAgentsInTheFolder(t *testing.T) {
 		t.Errorf("the sender got %q", names)
 	}
 }
+
+func TestMaildir_MailThatHasExpiredInTheInboxDoesNotStopTheBridge(t *testing.T) {
+	d := newTeam(t, "maildir")
+	lead := d.broker.Registered("lead", "lead")
+	d.write("messages/inbox/scout/.keep", "")
+	stop := d.start()
+	d.awaitAgent("scout")
+	m := toAgent("scout", "brief")
+	m.Ttl = durationpb.New(time.Second)
+	sent := d.send(lead, m)
+	name := d.awaitFiles("messages/inbox/scout", 1)[0]
+	d.awaitState(sent.GetId(), pb.DeliveryState_DELIVERY_STATE_EXPIRED)
+	if err := os.Remove(filepath.Join(d.dir, "messages/inbox/scout", name)); err != nil {
+		t.Fatal(err)
+	}
+	d.send(lead, toAgent("scout", "next"))
+	d.awaitFiles("messages/inbox/scout", 1)
+	if text := stop(); strings.Contains(text, "trying again") {
+		t.Errorf("the bridge logged\n%s", text)
+	}
+}

@@ -42,16 +42,20 @@ type roster struct {
 	mu    sync.Mutex           // guards the fields below; held during calls, so that an agent is registered once
 	known map[string]*pb.Agent // the registry at the last refresh, and later registrations
 	mine  map[string]int64     // incarnations that this run has registered
+	read  time.Time            // when the last refresh was
 }
 
 func newRoster(b *bridge) *roster {
 	return &roster{b: b, known: map[string]*pb.Agent{}, mine: map[string]int64{}}
 }
 
-// refresh reads the registry.
+// refresh reads the registry, at most once a second: many changes of the folder can come at once.
 func (r *roster) refresh(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if time.Since(r.read) < min(time.Second, r.b.Rescan) {
+		return nil
+	}
 	known := map[string]*pb.Agent{}
 	for token := ""; ; {
 		page, err := r.b.broker.Agents().ListAgents(ctx, &pb.ListAgentsRequest{PageSize: 1000, PageToken: token})
@@ -62,7 +66,7 @@ func (r *roster) refresh(ctx context.Context) error {
 			known[a.GetName()] = a
 		}
 		if token = page.GetNextPageToken(); token == "" {
-			r.known = known
+			r.known, r.read = known, time.Now()
 			return nil
 		}
 	}

@@ -177,11 +177,15 @@ func (b *bridge) acknowledge(ctx context.Context, agent string, ids ...string) e
 	return nil
 }
 
-// ended reports whether an ack was refused because the delivery has already reached its end.
+// ended reports whether an ack was refused because the delivery has already reached its end, or
+// because another agent has it.
 func ended(err error) bool {
+	switch client.Reason(err) {
+	case "AGENT_NOT_REGISTERED", "STALE_INCARNATION", "SESSION_CLOSED", "SESSION_NOT_FOUND":
+		return false
+	}
 	code := status.Code(err)
-	return code == codes.NotFound && client.Reason(err) == "MESSAGE_NOT_FOUND" ||
-		code == codes.FailedPrecondition && (client.Reason(err) == "FINISHED" || client.Reason(err) == "CLAIM_LOST")
+	return code == codes.NotFound || code == codes.FailedPrecondition
 }
 
 // rejected reports whether an error says that a file or line will never be a message.

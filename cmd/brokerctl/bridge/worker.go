@@ -33,11 +33,14 @@ type worker struct {
 	changed     chan struct{}    // buffered: the folder may have changed
 	mail        chan *pb.Message // from the broker
 	ended       chan struct{}
+
+	mu      sync.Mutex        // guards trouble
+	trouble map[string]string // the last error of each action, logged once
 }
 
 func newWorker(ctx context.Context, b *bridge, agent string, incarnation int64, p part) *worker {
 	w := &worker{b: b, agent: agent, incarnation: incarnation, part: p,
-		changed: make(chan struct{}, 1), mail: make(chan *pb.Message, 64), ended: make(chan struct{})}
+		changed: make(chan struct{}, 1), mail: make(chan *pb.Message, 64), ended: make(chan struct{}), trouble: map[string]string{}}
 	w.ctx, w.cancel = context.WithCancel(ctx)
 	return w
 }
@@ -117,12 +120,29 @@ func (w *worker) gather(m *pb.Message) []*pb.Message {
 	return all
 }
 
-// do reports whether an action succeeded, and logs its error.
+// do reports whether an action succeeded. It logs an error when it first occurs. An error that no
+// repetition heals ends the bridge.
 func (w *worker) do(action string, err error) bool {
-	if err != nil && w.ctx.Err() == nil {
+	if err == nil || w.ctx.Err() != nil {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		delete(w.trouble, action)
+		return err == nil
+	}
+	if final(err) {
+		select {
+		case w.b.failed <- err:
+		default: // another worker has reported it
+		}
+	}
+	w.mu.Lock()
+	again := w.trouble[action] == err.Error()
+	w.trouble[action] = err.Error()
+	w.mu.Unlock()
+	if !again {
 		w.b.Log(fmt.Sprintf("%s of %s: %v; trying again", action, w.name(), err))
 	}
-	return err == nil
+	return false
 }
 
 func (w *worker) name() string {
