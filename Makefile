@@ -9,6 +9,7 @@ RELEASE  = $(shell git describe --tags --match 'v[0-9]*' --abbrev=0 HEAD^ 2>/dev
 
 FUZZTIME    ?= 30s
 CRASH_KILLS ?= 200
+BRIDGE_MESSAGES ?= 1000
 HISTORIES   ?= 5000
 GLOB_PAIRS  ?= 1000000
 BENCH_ARGS  ?=
@@ -16,7 +17,7 @@ BENCH_ARGS  ?=
 PREFIX  ?= /usr/local
 DESTDIR ?=
 
-.PHONY: help run demo examples build install uninstall release test fresh stress lint generate bench fuzz crash globs vendors
+.PHONY: help run demo examples build install uninstall release test fresh stress lint generate bench fuzz crash bridge globs vendors
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -78,6 +79,9 @@ fuzz: ## every fuzz target, FUZZTIME (30s) each
 
 crash: ## kill and restart the daemon under load, CRASH_KILLS (200) times
 	CRASH_KILLS=$(CRASH_KILLS) go test -count=1 -run TestCrash -timeout 2h -v ./internal/crashtest/
+
+bridge: ## exchange BRIDGE_MESSAGES (1,000) messages each way between scripts and a gRPC agent, while the bridge is killed 20 times
+	BRIDGE_MESSAGES=$(BRIDGE_MESSAGES) go test -count=1 -run TestScripts -timeout 1h -v ./cmd/brokerctl/bridge/
 
 globs: ## compare GLOB_PAIRS (1,000,000) pairs of lock paths with trying every file
 	GLOB_PAIRS=$(GLOB_PAIRS) go test -count=1 -run TestOverlaps_AgreesWithTryingEveryFile -timeout 1h -v ./internal/locks/

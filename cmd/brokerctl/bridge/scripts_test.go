@@ -23,10 +23,24 @@ import (
 )
 
 const (
-	kills   = 20   // of the bridge
-	eachWay = 1000 // messages
-	pieces  = kills + 1
+	kills  = 20 // of the bridge
+	pieces = kills + 1
 )
+
+// eachWay returns the number of messages in each direction: BRIDGE_MESSAGES, or fewer than `make
+// bridge` for a run with the race detector.
+func eachWay(t *testing.T) int {
+	t.Helper()
+	text := os.Getenv("BRIDGE_MESSAGES")
+	if text == "" {
+		return 250
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < pieces*len(scripts) {
+		t.Fatalf("BRIDGE_MESSAGES is %q; it must be at least %d", text, pieces*len(scripts))
+	}
+	return n
+}
 
 // scripts are the agents that only have files.
 var scripts = []string{"alpha", "beta"}
@@ -73,9 +87,9 @@ func testKills(t *testing.T, brokerctl, format, inbox string) {
 	for _, name := range scripts {
 		d.awaitAgent(name)
 	}
-	sent := 0
+	sent, count := 0, eachWay(t)
 	for piece := range pieces {
-		upTo := eachWay * (piece + 1) / pieces / len(scripts)
+		upTo := count * (piece + 1) / pieces / len(scripts)
 		for _, name := range scripts {
 			agents[name].write(fmt.Sprintf("send %d %d", sent+1, upTo))
 			var batch []*pb.Message
