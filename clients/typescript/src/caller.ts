@@ -80,7 +80,7 @@ export class Caller {
     for (;;) {
       const began = performance.now();
       try {
-        const left = timeout === undefined ? {} : { timeoutMs: Math.max(1, Math.ceil(end - began)) };
+        const left = timeout === undefined ? {} : { timeoutMs: Math.max(1, end - began) };
         return await make(signal === undefined ? left : { ...left, signal });
       } catch (error) {
         const now = performance.now();

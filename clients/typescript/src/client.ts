@@ -1,12 +1,20 @@
 import * as agents from "./agents.js";
+import { Artifacts } from "./artifacts.js";
 import { Caller, type CallOptions, type Stubs } from "./caller.js";
 import { Connection, type RetryNotice } from "./connection.js";
 import { long, requestId, type Long, type Span } from "./convert.js";
+import { Decisions } from "./decisions.js";
+import { Events } from "./events.js";
 import { localBroker, surroundings } from "./find-broker.js";
+import { follow, type FollowOptions } from "./follow.js";
 import type { Agent, HeartbeatResponse, RegisterAgentResponse } from "./gen/brokerd/v1/agent_pb.js";
 import type { InboxItem, Message } from "./gen/brokerd/v1/message_pb.js";
+import { Locks, Tokens } from "./holds.js";
 import * as messages from "./messages.js";
+import { State } from "./state.js";
+import { Tasks } from "./tasks.js";
 import type { Identity } from "./transport.js";
+import { work, type Handler, type WorkOptions } from "./work.js";
 
 /** ClientOptions say where the broker is and who calls. */
 export interface ClientOptions {
@@ -36,6 +44,13 @@ export class Client implements AsyncDisposable {
   /** The generated client of every service, with the identity of this client. */
   readonly stubs: Stubs;
   readonly identity: Readonly<Identity>;
+  readonly artifacts: Artifacts;
+  readonly decisions: Decisions;
+  readonly events: Events;
+  readonly locks: Locks;
+  readonly state: State;
+  readonly tasks: Tasks;
+  readonly tokens: Tokens;
   readonly #caller: Caller;
   #pulse: agents.Pulse | undefined;
 
@@ -43,6 +58,13 @@ export class Client implements AsyncDisposable {
     this.#caller = caller;
     this.identity = caller.identity;
     this.stubs = caller.stubs;
+    this.artifacts = new Artifacts(caller);
+    this.decisions = new Decisions(caller);
+    this.events = new Events(caller);
+    this.locks = new Locks(caller);
+    this.state = new State(caller);
+    this.tasks = new Tasks(caller);
+    this.tokens = new Tokens(caller);
   }
 
   /** Connects to a broker. It throws Unreachable if no broker listens. */
@@ -179,6 +201,28 @@ export class Client implements AsyncDisposable {
   /** Returns claimed messages to their place; no attempt is counted. */
   async release(...items: (messages.Claim | string)[]): Promise<void> {
     await messages.release(this.#caller, items.map(idOf));
+  }
+
+  /**
+   * Yields the messages of the agent's own mailbox in order of arrival: the unfinished ones, then new
+   * ones. It claims nothing. When the stream breaks, it reconnects and resumes: no message is missed
+   * or yielded twice.
+   */
+  follow(options?: FollowOptions): AsyncGenerator<InboxItem, void, undefined> {
+    return follow(this.#caller, options);
+  }
+
+  /**
+   * Takes messages and runs the handler on each, until the signal aborts, the process receives
+   * SIGTERM or SIGINT, or the client is closed. The broker extends the claims while the connection
+   * lives. When it breaks, handlers continue; the worker reconnects and takes its claims over.
+   *
+   * A worker that stops takes nothing more, waits for its handlers, settles what they did, and
+   * resolves. It throws an error that another attempt does not heal, such as that of an agent that
+   * is not registered.
+   */
+  work(handler: Handler, options?: WorkOptions): Promise<void> {
+    return work(this.#caller, handler, options);
   }
 }
 

@@ -52,7 +52,7 @@ export class IdentifiedTransport implements Transport {
     contextValues?: ContextValues,
   ): Promise<UnaryResponse<I, O>> {
     this.connection.closed.throwIfAborted();
-    const deadline = timeoutMs ?? defaultTimeout + wait(input);
+    const deadline = Math.ceil(timeoutMs ?? defaultTimeout + wait(input)); // gRPC has whole milliseconds
     try {
       const { transport } = this.connection;
       return await transport.unary(method, signal, deadline, this.#marked(header), input, contextValues);

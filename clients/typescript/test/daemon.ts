@@ -15,6 +15,8 @@ const program = process.env["BROKERD_PROGRAM"]!;
 export class Daemon {
   /** The folder is short: the path of a socket has a limit. */
   readonly folder = mkdtempSync("/tmp/brokerd-ts-");
+  /** The line with which the process says where it listens. */
+  announced = "";
   #process: ChildProcess | undefined;
   readonly #clients: Client[] = [];
 
@@ -36,13 +38,15 @@ export class Daemon {
     return `unix://${join(this.folder, "brokerd.sock")}`;
   }
 
-  /** Starts the process and returns the line with its address once it listens. */
-  async start(): Promise<string> {
+  /** Starts the process and returns once it listens. */
+  async start(): Promise<void> {
     const args = ["serve", "--data", this.folder, "--log-level", "warn", "--log-format", "console", ...this.flags];
     this.#process = spawn(program, args, { stdio: ["ignore", "pipe", "inherit"] });
     const lines = createInterface(this.#process.stdout!);
     for await (const line of lines) {
-      if (line.includes("listening on")) return line;
+      if (!line.includes("listening on")) continue;
+      this.announced = line;
+      return;
     }
     throw new Error("brokerd has ended before it listened");
   }

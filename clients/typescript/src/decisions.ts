@@ -1,0 +1,132 @@
+import type { Caller, CallOptions } from "./caller.js";
+import { duration, json, milliseconds, requestId, timestamp, type Span } from "./convert.js";
+import { DecisionKind, DecisionState, FeedbackSeverity, type Decision } from "./gen/brokerd/v1/decision_pb.js";
+import { optional } from "./messages.js";
+
+/** Content is what is submitted for a decision. */
+export interface Content {
+  body?: string;
+  /** Any JSON value. */
+  payload?: unknown;
+  files?: { path: string; line?: number }[];
+  artifacts?: string[];
+}
+
+/** OpenDecisionOptions describe a decision. */
+export interface OpenDecisionOptions extends Content, CallOptions {
+  kind: "review" | "plan" | "shutdown" | "custom";
+  /** Who decides: an agent's name, or role:NAME. */
+  to: string;
+  title?: string;
+  /** What it is about; there is one unfinished decision of a kind and scope at a time. */
+  scope?: string;
+  taskId?: string;
+  threadId?: string;
+  /** Of a custom decision: the possible verdicts. */
+  verdicts?: string[];
+  /** When it escalates: a date, or a time from now. */
+  deadline?: Date | Span;
+  maxRounds?: number;
+  /** Of a review with a scope: pass the token (producer_critic, scope) with the rounds. */
+  passToken?: boolean;
+  requestId?: string;
+}
+
+/** VerdictOptions explain a verdict. */
+export interface VerdictOptions extends CallOptions {
+  reason?: string;
+  feedback?: { text: string; severity?: "note" | "minor" | "major" | "blocker"; file?: string; line?: number }[];
+  /** Required with the verdict defer: a date, or a time from now. */
+  until?: Date | Span;
+  /** The round that the verdict is about; default the current one. */
+  round?: number;
+  requestId?: string;
+}
+
+const longestWait = 60_000; // ms in one call
+
+/** Decisions are reviews, plans, shutdowns and custom decisions. */
+export class Decisions {
+  readonly #caller: Caller;
+
+  constructor(caller: Caller) {
+    this.#caller = caller;
+  }
+
+  /** Opens a decision; wait then waits for its verdict. */
+  async open(options: OpenDecisionOptions): Promise<Decision> {
+    const role = options.to.startsWith("role:") ? options.to.slice("role:".length) : undefined;
+    const request = {
+      requestId: options.requestId ?? requestId(),
+      kind: DecisionKind[options.kind.toUpperCase() as keyof typeof DecisionKind],
+      to: role === undefined ? ({ case: "agent", value: options.to } as const) : ({ case: "role", value: role } as const),
+      title: options.title ?? "",
+      scope: options.scope ?? "",
+      content: content(options),
+      taskId: options.taskId ?? "",
+      threadId: options.threadId ?? "",
+      verdicts: options.verdicts ?? [],
+      maxRounds: options.maxRounds ?? 0,
+      passToken: options.passToken ?? false,
+      ...optional("deadline", timestamp(options.deadline)),
+    };
+    return (await this.#caller.call((o) => this.#caller.stubs.decisions.openDecision(request, o), options)).decision!;
+  }
+
+  /** Gives the verdict of the round, such as "approve". */
+  async decide(id: string, verdict: string, options: VerdictOptions = {}): Promise<Decision> {
+    const request = {
+      requestId: options.requestId ?? requestId(),
+      decisionId: id,
+      verdict,
+      reason: options.reason ?? "",
+      feedback: (options.feedback ?? []).map(({ severity = "major", ...rest }) => ({
+        ...rest,
+        severity: FeedbackSeverity[severity.toUpperCase() as keyof typeof FeedbackSeverity],
+      })),
+      round: options.round ?? 0,
+      ...optional("until", timestamp(options.until)),
+    };
+    return (await this.#caller.call((o) => this.#caller.stubs.decisions.decide(request, o), options)).decision!;
+  }
+
+  /** Opens the next round with revised content. */
+  async resubmit(id: string, revised: Content & CallOptions & { title?: string; deadline?: Date | Span } = {}): Promise<Decision> {
+    const request = {
+      requestId: requestId(),
+      decisionId: id,
+      title: revised.title ?? "",
+      content: content(revised),
+      ...optional("deadline", timestamp(revised.deadline)),
+    };
+    return (await this.#caller.call((o) => this.#caller.stubs.decisions.resubmitDecision(request, o), revised)).decision!;
+  }
+
+  async get(id: string, options?: CallOptions): Promise<Decision> {
+    return (await this.#caller.call((o) => this.#caller.stubs.decisions.getDecision({ decisionId: id }, o), options)).decision!;
+  }
+
+  /**
+   * Waits until the round has a verdict or the decision is cancelled, and returns the decision as it
+   * is then; without a verdict if wait (default without limit) ends first.
+   */
+  async wait(id: string, options: CallOptions & { wait?: Span } = {}): Promise<Decision> {
+    const end = options.wait === undefined ? Infinity : performance.now() + milliseconds(options.wait);
+    for (;;) {
+      const wait = duration(Math.max(Math.min(end - performance.now(), longestWait), 0))!;
+      const request = { decisionId: id, wait };
+      const { decision } = await this.#caller.call((o) => this.#caller.stubs.decisions.getDecision(request, o), options);
+      const pending = decision!.state === DecisionState.OPEN || decision!.state === DecisionState.ESCALATED;
+      if (!pending || performance.now() >= end) return decision!;
+    }
+  }
+}
+
+function content(given: Content) {
+  return {
+    body: given.body ?? "",
+    payload: json(given.payload),
+    files: given.files ?? [],
+    artifacts: given.artifacts ?? [],
+  };
+}

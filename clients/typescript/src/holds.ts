@@ -1,0 +1,276 @@
+import { randomUUID } from "node:crypto";
+
+import { Backoff } from "./backoff.js";
+import type { Caller, CallOptions } from "./caller.js";
+import { duration, milliseconds, requestId, type Span } from "./convert.js";
+import { BrokerError, Closed, Conflict, interrupted, Lost, NotFound, transient } from "./errors.js";
+import { AcquireOutcome, LockMode, type Obstacle } from "./gen/brokerd/v1/lock_pb.js";
+import { optional } from "./messages.js";
+
+const defaultMaxHold = 120_000; // ms: how long a grant outlives a process that is killed
+const longestSlice = 20_000; // ms of waiting in one call
+const callTimeout = 10_000; // ms
+
+/** HoldOptions say how to acquire and keep a lock or token. */
+export interface HoldOptions extends CallOptions {
+  /** How long to wait for the turn; default without limit, 0 = do not wait. */
+  wait?: Span;
+  /** Shown to those who wait. */
+  reason?: string;
+  /** How long the grant outlives a broken connection; default 2 min. The hold extends it in time. */
+  maxHold?: Span;
+  /** Which worker of the agent asks; default a new name, so that each hold excludes all others. */
+  holder?: string;
+}
+
+/** Busy says which owners are in the way of a lock or token that was not granted in time. */
+export class Busy extends Conflict {
+  constructor(
+    message: string,
+    readonly obstacles: Obstacle[],
+  ) {
+    super(message, { reason: "BUSY" });
+  }
+}
+
+/**
+ * A Hold is a lock or token that this process holds. It extends the grant in the background until
+ * it is released; `await using` releases it at the end of the block.
+ */
+export class Hold implements AsyncDisposable {
+  readonly #grant: Grant;
+  readonly #lost = new AbortController();
+  /** In milliseconds of the process's monotonic clock: before it, no other agent can hold the grant. */
+  #end: number;
+  #released: Promise<void> | undefined;
+  #timer: NodeJS.Timeout | undefined;
+  #alarm: NodeJS.Timeout | undefined;
+  readonly #onClose = () => this.#lose(new Lost(`${this.#grant.what} is lost: the client is closed`));
+
+  constructor(grant: Grant) {
+    this.#grant = grant;
+    this.#end = grant.end;
+    grant.caller.connection.closed.addEventListener("abort", this.#onClose, { once: true });
+    this.#schedule(performance.now() + grant.lasts / 3);
+    this.#watch();
+  }
+
+  /** The number of the grant; later grants have greater ones. client.fenced(fence) makes guarded changes. */
+  get fence(): bigint {
+    return this.#grant.fence;
+  }
+
+  /** Aborts with Lost as soon as the hold is lost. */
+  get signal(): AbortSignal {
+    return this.#lost.signal;
+  }
+
+  /**
+   * Throws Lost if the hold is lost. It asks the process's own clock, not the broker, so it throws in
+   * time too if the broker is frozen or unreachable, or if this process was suspended.
+   */
+  check(): void {
+    if (performance.now() >= this.#end) this.#lose(new Lost(`${this.#grant.what} is lost: it was not extended in time`));
+    this.signal.throwIfAborted();
+  }
+
+  /** Releases the grant. If the broker is unreachable, the grant expires. A second release has no effect. */
+  release(): Promise<void> {
+    return (this.#released ??= this.#release());
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.release();
+  }
+
+  async #release(): Promise<void> {
+    const lost = this.signal.aborted;
+    this.#lose(new Lost(`${this.#grant.what} was released`));
+    if (this.#grant.caller.connection.closed.aborted) return;
+    try {
+      await this.#grant.release(lost ? 1000 : callTimeout / 2);
+    } catch (error) {
+      if (!lost && !endsGrant(error) && !transient(error) && !(error instanceof Closed)) throw error;
+    }
+  }
+
+  #lose(why: Lost): void {
+    clearTimeout(this.#timer);
+    clearTimeout(this.#alarm);
+    this.#grant.caller.connection.closed.removeEventListener("abort", this.#onClose);
+    this.#end = -Infinity;
+    if (!this.signal.aborted) this.#lost.abort(why);
+  }
+
+  /** Checks the clock at the end of the grant. */
+  #watch(): void {
+    clearTimeout(this.#alarm);
+    this.#alarm = setTimeout(() => {
+      try {
+        this.check();
+        this.#watch();
+      } catch {
+        // The signal has aborted.
+      }
+    }, Math.max(this.#end - performance.now(), 1)).unref();
+  }
+
+  #schedule(at: number): void {
+    if (this.signal.aborted) return;
+    this.#timer = setTimeout(() => void this.#extend(), Math.max(at - performance.now(), 0)).unref();
+  }
+
+  /** Extends the grant. It never rejects. */
+  async #extend(): Promise<void> {
+    const { lasts } = this.#grant;
+    const began = performance.now();
+    try {
+      await this.#grant.extend(Math.max(1, Math.min(this.#end - began, callTimeout)));
+      if (this.signal.aborted) return;
+      this.#end = Math.min(began + safe(lasts), this.#grant.latest);
+      this.#watch();
+      this.#schedule(began + lasts / 3);
+    } catch (error) {
+      if (endsGrant(error)) this.#lose(error instanceof Lost ? error : new Lost((error as Error).message, {}, undefined, { cause: error }));
+      else this.#schedule(performance.now() + Math.min(1000, lasts / 20));
+    }
+  }
+}
+
+/** A Grant is what a Hold keeps. Times are in milliseconds, on the process's monotonic clock. */
+interface Grant {
+  caller: Caller;
+  /** Such as: the lock on src/. */
+  what: string;
+  fence: bigint;
+  /** How long the grant lasts from an extension: the hold time, or the agent's lease if that is shorter. */
+  lasts: number;
+  end: number;
+  /** Beyond it, no extension helps. */
+  latest: number;
+  extend(timeout: number): Promise<void>;
+  release(timeout: number): Promise<unknown>;
+}
+
+/** Returns the hold of a grant. It extends a grant that is not new first, because its call has waited. */
+async function held(grant: Grant & { since: number }): Promise<Hold> {
+  const began = performance.now();
+  if (began - grant.since < grant.lasts / 4) return new Hold(grant);
+  await grant.extend(callTimeout);
+  return new Hold({ ...grant, end: Math.min(began + safe(grant.lasts), grant.latest) });
+}
+
+/** Returns how long a grant counts as held: a little less than it lasts, so that a check is in time. */
+function safe(lasts: number): number {
+  return lasts - Math.min(lasts / 10, 2000);
+}
+
+function endsGrant(error: unknown): boolean {
+  return error instanceof Lost || error instanceof NotFound || (error instanceof BrokerError && error.reason === "AGENT_NOT_REGISTERED");
+}
+
+/** Locks are advisory locks on files, folders and globs. */
+export class Locks {
+  readonly #caller: Caller;
+
+  constructor(caller: Caller) {
+    this.#caller = caller;
+  }
+
+  /**
+   * Locks paths, all under one fence: a file (src/a.ts), a folder (src/) or a glob (**\/*.md). It
+   * throws Busy, with the owners in the way, if the turn does not come within wait.
+   */
+  async hold(paths: string | string[], options: HoldOptions & { shared?: boolean } = {}): Promise<Hold> {
+    const list = typeof paths === "string" ? [paths] : paths;
+    const stub = this.#caller.stubs.locks;
+    const what = `the lock on ${list.join(", ")}`;
+    const mode = options.shared ? LockMode.SHARED : LockMode.EXCLUSIVE;
+    const grant = await acquire(this.#caller, what, options, (request, o) => stub.acquireLocks({ ...request, paths: list, mode }, o));
+    const fences = [grant.fence];
+    return held({
+      ...grant,
+      latest: Infinity,
+      extend: async (timeoutMs) => void (await stub.extendLocks({ fences }, { timeoutMs })),
+      release: (timeout) => this.#caller.call((o) => stub.releaseLocks({ fences }, o), { timeout }),
+    });
+  }
+}
+
+/** Tokens are turns: one agent at a time holds a token, such as ("deploy", "staging"). */
+export class Tokens {
+  readonly #caller: Caller;
+
+  constructor(caller: Caller) {
+    this.#caller = caller;
+  }
+
+  /** Acquires a token when it is the caller's turn. It throws Busy if the turn does not come within wait. */
+  async hold(type: string, scope: string, options: HoldOptions = {}): Promise<Hold> {
+    const stub = this.#caller.stubs.tokens;
+    const token = { type, scope, holder: options.holder ?? newHolder() };
+    const what = `the token ${type}/${scope}`;
+    const grant = await acquire(this.#caller, what, { ...options, holder: token.holder }, (request, o) =>
+      stub.acquireToken({ ...request, type, scope }, o),
+    );
+    const { longestHold } = (await this.#caller.call((o) => stub.getToken(token, o), options)).token!;
+    return held({
+      ...grant,
+      latest: grant.since + safe(Number(longestHold?.seconds ?? 0n) * 1000),
+      extend: async (timeoutMs) => void (await stub.extendToken(token, { timeoutMs })),
+      release: (timeout) => this.#caller.call((o) => stub.releaseToken(token, o), { timeout }),
+    });
+  }
+}
+
+function newHolder(): string {
+  return `hold-${randomUUID()}`;
+}
+
+/**
+ * Acquires a grant. It waits in short calls: the grant is then not older than two of them, and a
+ * broker that restarts or freezes meanwhile delays only one. The ticket keeps the place in the queue.
+ */
+async function acquire(
+  caller: Caller,
+  what: string,
+  options: HoldOptions,
+  call: (
+    request: { requestId: string; wait: ReturnType<typeof duration> & object; maxHold: ReturnType<typeof duration> & object; holder: string; reason: string },
+    options: { signal?: AbortSignal; timeoutMs: number },
+  ) => Promise<{ outcome: AcquireOutcome; fence: bigint; obstacles: Obstacle[] }>,
+): Promise<Pick<Grant, "caller" | "what" | "fence" | "lasts" | "end"> & { since: number }> {
+  const { signal } = options;
+  const maxHold = milliseconds(options.maxHold ?? defaultMaxHold);
+  const wait = options.wait === undefined ? Infinity : milliseconds(options.wait);
+  // The lease is shorter than the hold for some agents: then the grant ends with it.
+  const { lease } = await caller.call((o) => caller.stubs.agents.heartbeat({}, o), options);
+  const lasts = Math.min(maxHold, lease === undefined ? Infinity : Number(lease.seconds) * 1000);
+  const slice = Math.min(longestSlice, lasts / 4);
+  const id = requestId();
+  const holder = options.holder ?? newHolder();
+  const until = performance.now() + wait;
+  const backoff = new Backoff(caller.connection);
+  let since = performance.now(); // the grant is not older
+  for (;;) {
+    const began = performance.now();
+    const left = Math.min(slice, Math.max(until - began, 0));
+    try {
+      const request = { requestId: id, wait: duration(left)!, maxHold: duration(maxHold)!, holder, reason: options.reason ?? "" };
+      const answer = await call(request, { timeoutMs: left + callTimeout, ...optional("signal", signal) });
+      if (answer.outcome === AcquireOutcome.GRANTED) {
+        return { caller, what, fence: answer.fence, lasts, since, end: since + safe(lasts) };
+      }
+      if (performance.now() >= until) throw new Busy(`${what} is held by ${owners(answer.obstacles)}`, answer.obstacles);
+      since = began;
+      backoff.worked();
+    } catch (error) {
+      signal?.throwIfAborted();
+      if (!interrupted(error) || performance.now() >= until || !(await backoff.pause(error, signal))) throw error;
+    }
+  }
+}
+
+function owners(obstacles: Obstacle[]): string {
+  return obstacles.map((o) => o.agent).filter((name, i, all) => all.indexOf(name) === i).join(", ") || "another agent";
+}

@@ -1,0 +1,33 @@
+/**
+ * Thrown by a handler: the attempt failed, and the next one begins after the given time. For tasks,
+ * the broker chooses the time.
+ */
+export class RetryLater extends Error {
+  override name = "RetryLater";
+  constructor(
+    message: string,
+    /** Milliseconds, or text such as "90s". */
+    readonly delay: number | string,
+    options?: ErrorOptions,
+  ) {
+    super(message, options);
+  }
+}
+
+/** Thrown by a handler: another attempt is useless. The message becomes a dead letter, the task fails. */
+export class Reject extends Error {
+  override name = "Reject";
+}
+
+/** Thrown by a handler: the work returns to its place unharmed; no attempt is counted. */
+export class Release extends Error {
+  override name = "Release";
+}
+
+/** The reason of a handler's signal when the worker stops and its drain timeout has passed. */
+export class Stopped extends Error {
+  override name = "Stopped";
+  constructor() {
+    super("the worker stops");
+  }
+}

@@ -1,0 +1,128 @@
+import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
+import { copyFileSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { after, afterEach, test } from "node:test";
+import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
+
+import { Client, Denied, Invalid, Unreachable } from "@brokerd/client";
+
+import { Daemon } from "./daemon.js";
+
+const variables = ["ADDR", "SESSION", "AGENT", "INCARNATION", "FENCE", "CREDENTIAL_FILE", "DATA"];
+const folder = mkdtempSync("/tmp/brokerd-ts-cwd-");
+const home = process.cwd();
+
+function environment(values: Record<string, string> = {}): void {
+  for (const name of variables) delete process.env[`BROKERD_${name}`];
+  delete process.env["XDG_STATE_HOME"];
+  delete process.env["CLAUDE_CODE_SESSION_ID"];
+  Object.assign(process.env, values);
+}
+
+afterEach(() => {
+  environment();
+  process.chdir(home);
+});
+after(() => rmSync(folder, { recursive: true }));
+
+test("fromEnv finds the broker by the environment, by .brokerd.yaml and by the endpoint file", async () => {
+  const daemon = await Daemon.start();
+  process.chdir(folder);
+  const found = async (options = {}) => {
+    await using client = await Client.fromEnv(options);
+    const { session, agent, incarnation, fence } = client.identity;
+    return [client.address, session, agent, incarnation, fence];
+  };
+
+  environment({ BROKERD_DATA: daemon.folder });
+  assert.deepEqual(await found(), [daemon.address, "", "", 0n, 0n]);
+  environment({ XDG_STATE_HOME: join(daemon.folder, "..") });
+  await assert.rejects(found(), (error) => error instanceof Unreachable && /no endpoint file/.test(error.text));
+  environment({
+    BROKERD_ADDR: daemon.address,
+    BROKERD_SESSION: "website",
+    BROKERD_AGENT: "builder-1",
+    BROKERD_INCARNATION: "3",
+    BROKERD_FENCE: "4711",
+  });
+  assert.deepEqual(await found(), [daemon.address, "website", "builder-1", 3n, 4711n]);
+  assert.deepEqual(await found({ agent: "lead", session: undefined }), [daemon.address, "website", "lead", 3n, 4711n]);
+  environment({ BROKERD_ADDR: daemon.address, BROKERD_FENCE: "-1" });
+  await assert.rejects(found(), (error) => error instanceof Invalid && /BROKERD_FENCE/.test(error.text));
+
+  environment({ BROKERD_DATA: daemon.folder });
+  process.env["BROKERD_ADDR"] = daemon.address;
+  await promisify(execFile)(join(process.env["BROKERD_PROGRAM"]!, "..", "brokerctl"), ["init", "--agent", "critic-1", "--role", "critic", "--session", "default"], { cwd: folder });
+  environment({ BROKERD_DATA: daemon.folder });
+  assert.deepEqual(await found(), [daemon.address, "default", "critic-1", 0n, 0n], "what brokerctl init has written");
+  process.env["BROKERD_AGENT"] = "lead";
+  assert.deepEqual(await found(), [daemon.address, "default", "lead", 0n, 0n], "the environment takes precedence");
+
+  const file = join(folder, ".brokerd.yaml");
+  writeFileSync(file, `# a comment\naddr: ${daemon.address} # another\nsession: "web"\nagents:\n    a:\n        role: builder\n    'b': {role: critic, hook_session: "s1"}\n`);
+  environment();
+  assert.deepEqual(await found(), [daemon.address, "web", "", 0n, 0n], "several agents: none is chosen");
+  process.env["CLAUDE_CODE_SESSION_ID"] = "s1";
+  assert.deepEqual(await found(), [daemon.address, "web", "b", 0n, 0n]);
+  writeFileSync(file, "addr: x\nadress: y\n");
+  await assert.rejects(found(), (error) => error instanceof Invalid && /line 2: unknown key "adress"/.test(error.text));
+  rmSync(file);
+});
+
+test("a client calls over TCP with a credential", async () => {
+  const daemon = await Daemon.start("--listen", "127.0.0.1:0");
+  const address = /127\.0\.0\.1:\d+/.exec(daemon.announced)![0];
+  process.chdir(folder);
+  copyFileSync(join(daemon.folder, "operator.credential"), join(folder, "secret"));
+  environment({ BROKERD_ADDR: address, BROKERD_AGENT: "lead", BROKERD_CREDENTIAL_FILE: join(folder, "secret") });
+  await using client = await Client.fromEnv();
+  await client.register({ role: "lead" });
+  assert.deepEqual((await client.agents()).map((a) => a.name), ["lead"]);
+
+  environment({ BROKERD_DATA: daemon.folder });
+  writeFileSync(join(folder, ".brokerd.yaml"), `addr: ${address}\ncredential_file: secret\nagents:\n  lead: {}\n`);
+  await using second = await Client.fromEnv();
+  assert.equal((await second.heartbeat({ activity: "reading" })).incarnation, 1n);
+  rmSync(join(folder, ".brokerd.yaml"));
+
+  await using stranger = await Client.connect({ address, agent: "lead" });
+  await assert.rejects(stranger.inbox(), (error) => error instanceof Denied && error.reason === "CREDENTIAL_REQUIRED");
+  await assert.rejects(Client.connect({ address: "192.0.2.1:7421", credential: "secret" }), Invalid);
+  await assert.rejects(Client.connect({ address: "nonsense" }), Invalid);
+});
+
+test("a broker that is not there is reported at once, and a frozen one by the deadline", async () => {
+  const daemon = await Daemon.start();
+  const client = await daemon.agent("lead");
+  daemon.signal("SIGSTOP");
+  try {
+    await assert.rejects(client.inbox({ timeout: 300 }), (error) => error instanceof Unreachable && /not answered in time/.test(error.text));
+    await assert.rejects(client.inbox({ signal: AbortSignal.timeout(100) }), { name: "TimeoutError" });
+  } finally {
+    daemon.signal("SIGCONT");
+  }
+  await daemon.stop();
+  await assert.rejects(Client.connect({ address: daemon.address }), (error) => error instanceof Unreachable && /no broker is running/.test(error.text));
+});
+
+test("a call made while the daemon restarts succeeds once", async () => {
+  const daemon = await Daemon.start();
+  const retried: (() => void)[] = [];
+  const noticed = new Promise<void>((resolve) => retried.push(resolve));
+  const lead = await daemon.agent("lead", "", { onRetry: () => retried[0]!() });
+  await daemon.kill();
+  const sending = lead.send("lead", "over a restart");
+  await noticed;
+  await daemon.start();
+  assert.equal((await sending).recipientCount, 1);
+  assert.equal((await lead.inbox()).length, 1);
+});
+
+test("a process with an idle client ends by itself", async () => {
+  const daemon = await Daemon.start();
+  const program = fileURLToPath(new URL("./idle.js", import.meta.url));
+  const { stdout } = await promisify(execFile)(process.execPath, [program], { env: { ...process.env, BROKERD_ADDR: daemon.address } });
+  assert.equal(stdout, "registered idle\n");
+});

@@ -1,0 +1,87 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { Busy, Lost, Unreachable } from "@brokerd/client";
+
+import { Daemon } from "./daemon.js";
+import { aborted } from "./wait.js";
+
+test("a lock excludes others until the end of its block", async () => {
+  const daemon = await Daemon.start();
+  const one = await daemon.agent("one");
+  const two = await daemon.agent("two");
+  {
+    await using lock = await one.locks.hold("src/", { reason: "rename" });
+    assert.equal(typeof lock.fence, "bigint");
+    lock.check();
+    await one.fenced(lock.fence).state.put("guarded", true);
+    await assert.rejects(two.locks.hold("src/a.ts", { wait: 0 }), (error) => {
+      assert.ok(error instanceof Busy);
+      assert.deepEqual([error.obstacles[0]!.agent, error.obstacles[0]!.reason], ["one", "rename"]);
+      return true;
+    });
+    const next = two.locks.hold("src/a.ts");
+    await lock.release();
+    const other = await next;
+    assert.ok(other.fence > lock.fence);
+    assert.throws(() => lock.check(), Lost);
+    await assert.rejects(one.fenced(lock.fence).state.put("guarded", false), (error) => error instanceof Lost && error.reason === "FENCE_LOST");
+    await other.release();
+  }
+  await using again = await two.locks.hold(["src/", "docs/*.md"], { wait: 0, shared: true });
+  await using shared = await one.locks.hold("src/", { wait: 0, shared: true });
+  assert.notEqual(again.fence, shared.fence);
+});
+
+test("a hold is extended while its process lives", async () => {
+  const daemon = await Daemon.start();
+  const one = await daemon.agent("one");
+  const two = await daemon.agent("two");
+  await using token = await one.tokens.hold("deploy", "staging", { maxHold: "3s" });
+  // The other agent waits for longer than the grant lasts without an extension.
+  await assert.rejects(two.tokens.hold("deploy", "staging", { wait: "5s" }), Busy);
+  token.check();
+});
+
+test("a hold is lost in time while the daemon is frozen", async () => {
+  const daemon = await Daemon.start();
+  const one = await daemon.agent("one");
+  const lock = await one.locks.hold("src/", { maxHold: "1s" });
+  const began = performance.now();
+  daemon.signal("SIGSTOP");
+  try {
+    const reason = await aborted(lock.signal);
+    assert.ok(reason instanceof Lost);
+    assert.throws(() => lock.check(), Lost);
+    assert.ok(performance.now() >= began, "the clock is monotonic");
+  } finally {
+    daemon.signal("SIGCONT");
+  }
+  await lock.release();
+});
+
+test("check throws in time although no timer of the process could run", async () => {
+  const daemon = await Daemon.start();
+  const one = await daemon.agent("one");
+  const lock = await one.locks.hold("src/", { maxHold: "3s" });
+  await daemon.kill();
+  lock.check();
+  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 3000); // blocks the event loop
+  assert.throws(() => lock.check(), Lost);
+  assert.ok(lock.signal.reason instanceof Lost);
+  await lock.release();
+  await assert.rejects(one.locks.hold("src/", { wait: 0, timeout: "1s" }), Unreachable);
+});
+
+test("a hold is lost when an operator takes it, and when the client is closed", async () => {
+  const daemon = await Daemon.start();
+  const one = await daemon.agent("one");
+  const lock = await one.locks.hold("src/", { maxHold: "1s" });
+  await daemon.brokerctl("lock", "revoke", "src/", "--reason", "needed");
+  assert.ok((await aborted(lock.signal)) instanceof Lost);
+
+  const token = await one.tokens.hold("deploy", "staging");
+  one.close();
+  assert.throws(() => token.check(), Lost);
+  await token.release();
+});

@@ -1,0 +1,196 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { Client, Invalid, json, Lost, Reject, requestId, timestampDate, type Entry } from "@brokerd/client";
+import { DecisionState, MessageSchema, TaskState, type Message } from "@brokerd/client/proto";
+
+import { Daemon } from "./daemon.js";
+import { aborted, Gate, take } from "./wait.js";
+
+test("ask waits for the reply, and a question without a reply is undefined", async () => {
+  const daemon = await Daemon.start();
+  const lead = await daemon.agent("lead");
+  const critic = await daemon.agent("critic-1", "critic");
+  const stop = new AbortController();
+  const working = critic.work((claim) => `${claim.text} Yes.`, { signal: stop.signal });
+  const reply: Message | undefined = await lead.ask("role:critic", "Good?", { wait: "30s" });
+  assert.equal(reply?.body, "Good? Yes.");
+  assert.equal(reply.$typeName, MessageSchema.typeName);
+  stop.abort();
+  await working;
+  assert.equal(await lead.ask("critic-1", "Again?", { wait: 50 }), undefined);
+});
+
+test("messages carry their options, and 64-bit numbers are exact", async () => {
+  const daemon = await Daemon.start();
+  const lead = await daemon.agent("lead");
+  const builder = await daemon.agent("builder-1");
+  const id = requestId();
+  assert.match(id, /^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/);
+  const options = { subject: "Part", priority: 7, taskId: "t1", labels: { a: "b" }, ttl: "1h30m", files: [{ path: "a.ts", line: 3 }], requestId: id };
+  const receipt = await lead.send("builder-*", { revision: 5n, large: 2n ** 63n - 1n }, options);
+  assert.equal((await lead.send("builder-*", { revision: 5n, large: 2n ** 63n - 1n }, options)).id, receipt.id);
+  const [item] = await builder.inbox();
+  const message = item!.message!;
+  assert.deepEqual([message.subject, message.priority, message.taskId, message.labels, message.files[0]!.line], ["Part", 7, "t1", { a: "b" }, 3]);
+  assert.equal(message.payload, '{"revision":5,"large":"9223372036854775807"}');
+  assert.equal(Number(message.expiresAt!.seconds - message.createdAt!.seconds), 5400);
+  assert.ok(timestampDate(message.createdAt!) instanceof Date);
+  assert.equal(message.revision, receipt.revision);
+  await builder.ack(message);
+  assert.deepEqual(await builder.inbox(), []);
+  assert.throws(() => json(() => 0), Invalid);
+  await assert.rejects(lead.send("", "x"), Invalid);
+  await assert.rejects(lead.send("builder-1", "x", { ttl: "soon" }), Invalid);
+  await assert.rejects(lead.state.delete("k", { ifRevision: 2 ** 60 }), Invalid);
+});
+
+test("state keeps the type of each value", async () => {
+  const daemon = await Daemon.start();
+  const lead = await daemon.agent("lead");
+  for (const value of ["text", "", true, false, 0, -5, 2 ** 53 - 1, 2n ** 63n - 1n, -(2n ** 63n), 1.5, null, [1, "a"], { a: { b: null } }]) {
+    await lead.state.put("key", value);
+    assert.deepEqual((await lead.state.get("key"))!.value, value);
+  }
+  const typed: Entry<{ a: number }> | undefined = await lead.state.get<{ a: number }>("key");
+  assert.equal(typed!.author, "lead");
+  assert.equal(await lead.state.get("missing"), undefined);
+  assert.equal(await lead.state.append("log", "first"), 1);
+  assert.equal(await lead.state.append("log", "second"), 2);
+  assert.match((await lead.state.get("log"))!.document!, /first[^]*second/);
+  const { entries, revision } = await lead.state.list({ prefix: "k" });
+  assert.deepEqual(entries.map((e) => e.key), ["key"]);
+  assert.ok(revision >= entries[0]!.revision);
+  const changed = take(1, lead.state.watch({ after: revision }));
+  assert.equal(await lead.state.delete("key"), true);
+  assert.equal((await changed)[0]![0]!.deleted, true);
+  assert.equal(await lead.state.delete("key"), false);
+});
+
+test("tasks.work completes tasks over a restart, and fails what the handler rejects", async () => {
+  const daemon = await Daemon.start();
+  const lead = await daemon.agent("lead");
+  const retried = new Gate();
+  const builder = await daemon.agent("builder-1", "builder", { onRetry: () => retried.open() });
+  const schema = await lead.tasks.create({ title: "schema", role: "builder" });
+  const [api, bad] = await lead.tasks.create([{ title: "api", dependsOn: [schema.id] }, { title: "bad", dependsOn: [schema.id] }]);
+  const begun = new Gate();
+  const proceed = new Gate();
+  const stop = new AbortController();
+  const working = builder.tasks.work(
+    async (work) => {
+      if (work.task.title === "bad") throw new Reject("impossible");
+      if (work.task.title === "api") return { endpoints: 3 };
+      await work.report(0.5, "half");
+      begun.open();
+      await proceed.opened;
+      return "done";
+    },
+    { signal: stop.signal },
+  );
+  await begun.opened;
+  await daemon.kill();
+  await retried.opened;
+  await daemon.start();
+  proceed.open();
+  const waited = await lead.tasks.wait([schema.id, api!.id], { wait: "60s" });
+  assert.equal(waited.outcome, "done");
+  assert.equal((await lead.tasks.wait(bad!.id, { wait: "60s" })).outcome, "attention");
+  stop.abort();
+  await working;
+  const results = await Promise.all([schema.id, api!.id, bad!.id].map((id) => lead.tasks.get(id)));
+  assert.deepEqual(results.map((t) => [t.state, t.result, t.attempts]), [
+    [TaskState.DONE, "done", 0],
+    [TaskState.DONE, '{"endpoints":3}', 0],
+    [TaskState.FAILED, "", 1],
+  ]);
+  assert.deepEqual((await lead.tasks.list({ states: ["failed"] })).map((t) => t.id), [bad!.id]);
+});
+
+test("the signal of a task aborts when the task is cancelled", async () => {
+  const daemon = await Daemon.start();
+  const lead = await daemon.agent("lead");
+  const builder = await daemon.agent("builder-1");
+  const { id } = await lead.tasks.create("long");
+  const begun = new Gate();
+  const reason = new Gate<unknown>();
+  const stop = new AbortController();
+  const working = builder.tasks.work(
+    async (work) => {
+      begun.open();
+      reason.open(await aborted(work.signal));
+    },
+    { signal: stop.signal },
+  );
+  await begun.opened;
+  await lead.stubs.tasks.cancelTask({ taskId: id });
+  assert.ok((await reason.opened) instanceof Lost);
+  stop.abort();
+  await working;
+  assert.equal((await lead.tasks.get(id)).state, TaskState.CANCELLED);
+});
+
+test("a task is claimed, updated, released and failed by hand", async () => {
+  const daemon = await Daemon.start();
+  const lead = await daemon.agent("lead");
+  const { id } = await lead.tasks.create({ title: "by hand", maxAttempts: 1, staleAfter: "1h" });
+  const claim = (await lead.tasks.claim({ labels: {} }))!;
+  assert.deepEqual([claim.task.id, claim.attempt], [id, 1]);
+  await lead.tasks.update(id, { fence: claim.task.fence, progress: 0.3, block: "no key" });
+  assert.equal((await lead.tasks.update(id, { unblock: true })).state, TaskState.CLAIMED);
+  assert.equal((await lead.tasks.release(id)).state, TaskState.READY);
+  await assert.rejects(lead.tasks.complete(id, { fence: claim.task.fence }), Lost);
+  await lead.tasks.claim({ id });
+  assert.equal((await lead.tasks.fail(id, "broken")).state, TaskState.FAILED);
+  assert.equal(await lead.tasks.claim(), undefined);
+});
+
+test("a decision goes through its rounds", async () => {
+  const daemon = await Daemon.start();
+  const builder = await daemon.agent("builder-1");
+  const critic = await daemon.agent("critic-1", "critic");
+  const review = await builder.decisions.open({ kind: "review", to: "role:critic", scope: "login", body: "please", payload: { files: 2 } });
+  const revised = builder.decisions.wait(review.id);
+  await critic.decisions.decide(review.id, "revise", { reason: "tests", feedback: [{ text: "no test", severity: "blocker", file: "a.ts" }] });
+  assert.equal((await revised).state, DecisionState.REVISING);
+  await builder.decisions.resubmit(review.id, { body: "with tests" });
+  const approved = builder.decisions.wait(review.id, { wait: "60s" });
+  await critic.decisions.decide(review.id, "approve");
+  assert.equal((await approved).verdict, "approve");
+  assert.equal((await builder.decisions.get(review.id)).rounds.length, 2);
+});
+
+test("an artifact is uploaded and downloaded", async () => {
+  const daemon = await Daemon.start();
+  const lead = await daemon.agent("lead");
+  const content = new Uint8Array(1 << 20).map((_, i) => i * 7);
+  const { artifact } = await lead.artifacts.upload("bin/data", content, { mediaType: "application/octet-stream" });
+  assert.equal(artifact!.version, 1n);
+  assert.equal((await lead.artifacts.upload("bin/data", content)).unchanged, true);
+  await lead.artifacts.upload("bin/data", "newer");
+  const older = await lead.artifacts.download("bin/data", { version: 1 });
+  assert.ok(Buffer.from(older.content).equals(content));
+  const newest = await lead.artifacts.download("bin/data");
+  assert.equal(new TextDecoder().decode(newest.content), "newer");
+});
+
+test("a heartbeat reports status, and the pulse keeps the lease of a registered agent", async () => {
+  const daemon = await Daemon.start();
+  const lead = await daemon.agent("lead");
+  const short = await Client.connect({ address: daemon.address, agent: "short" });
+  await short.register({ lease: "2s", capabilities: ["ts"], labels: { a: "b" } });
+  await short.heartbeat({ status: "waiting", activity: "thinking", progress: 0.5 });
+  const [agent] = await lead.agents({ capabilities: ["ts"] });
+  assert.deepEqual([agent!.activity, agent!.progress, agent!.labels], ["thinking", 0.5, { a: "b" }]);
+  assert.equal(await lead.ask("short", "Are you there?", { wait: "6s" }), undefined);
+  assert.deepEqual(await lead.events.list({ types: ["agent.failed"] }), [], "three leases have passed");
+  short.close();
+  const [failed] = await take(1, lead.events.follow({ after: 0, types: ["agent.failed"] }));
+  assert.deepEqual(failed!.related, ["short"]);
+
+  const again = await daemon.connect("short");
+  const { losses } = await again.register();
+  assert.deepEqual(losses, []);
+  await again.deregister();
+  assert.deepEqual((await lead.agents()).map((a) => a.name), ["lead"]);
+});

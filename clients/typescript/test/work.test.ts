@@ -1,0 +1,156 @@
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { createInterface } from "node:readline";
+import { test } from "node:test";
+import { fileURLToPath } from "node:url";
+
+import { Lost, Reject, Release, RetryLater } from "@brokerd/client";
+import { DeliveryState } from "@brokerd/client/proto";
+
+import { Daemon } from "./daemon.js";
+import { aborted, Gate } from "./wait.js";
+
+test("work finishes every message exactly once although the daemon is killed", async () => {
+  const daemon = await Daemon.start();
+  const lead = await daemon.agent("lead");
+  const retried = new Gate();
+  const builder = await daemon.agent("builder-1", "builder", { onRetry: () => retried.open() });
+  const sent: string[] = [];
+  for (let i = 0; i < 20; i++) sent.push((await lead.send("role:builder", `part ${i}`)).id);
+
+  const stop = new AbortController();
+  const reached = new Gate();
+  const proceed = new Gate();
+  const started: string[] = [];
+  const finished = new Gate();
+  const handled = new Set<string>();
+  const working = builder.work(
+    async (claim) => {
+      started.push(claim.message.id);
+      if (started.length === 8) {
+        reached.open();
+        await proceed.opened; // the daemon is killed while handlers run
+      }
+      handled.add(claim.message.id);
+      if (handled.size === sent.length) finished.open();
+      return `done ${claim.text}`;
+    },
+    { concurrency: 3, signal: stop.signal },
+  );
+  await reached.opened;
+  await daemon.kill();
+  await retried.opened; // the worker has noticed
+  await daemon.start();
+  proceed.open();
+  await finished.opened;
+  stop.abort();
+  await working;
+
+  for (const id of sent) {
+    const { deliveries } = await lead.stubs.messages.getMessage({ id });
+    assert.deepEqual(deliveries.map((d) => [d.state, d.attempts]), [[DeliveryState.ACKED, 0]]);
+  }
+  const answers = (await lead.inbox({ limit: 100 })).map((item) => item.message!.inReplyTo);
+  assert.deepEqual(answers.sort(), sent.sort());
+});
+
+test("work decides by what the handler throws and returns", async () => {
+  const daemon = await Daemon.start();
+  const lead = await daemon.agent("lead");
+  const builder = await daemon.agent("builder-1");
+  const ids: Record<string, string> = {};
+  for (const text of ["reject", "retry", "release", "fail", "object"]) ids[text] = (await lead.send("builder-1", text)).id;
+
+  const stop = new AbortController();
+  const attempts: Record<string, number> = {};
+  await builder.work(
+    (claim) => {
+      const count = (attempts[claim.text] = (attempts[claim.text] ?? 0) + 1);
+      if (claim.text === "object") {
+        stop.abort();
+        return { parts: [1, 2] };
+      }
+      if (claim.text === "reject") throw new Reject("no such part");
+      if (claim.text === "retry") throw new RetryLater("not yet", "1h");
+      if (claim.text === "release" && count === 1) throw new Release("another time");
+      if (claim.text === "fail") throw new Error("broken");
+      return undefined;
+    },
+    { signal: stop.signal },
+  );
+  const delivery = async (text: string) => (await lead.stubs.messages.getMessage({ id: ids[text]! })).deliveries[0]!;
+  assert.equal((await delivery("reject")).state, DeliveryState.DEAD);
+  const retry = await delivery("retry");
+  assert.equal(retry.state, DeliveryState.DELAYED);
+  assert.equal(retry.history[0]!.error, "not yet");
+  assert.ok(Number(retry.dueAt!.seconds) > Date.now() / 1000 + 1800, "the handler's delay counts");
+  assert.equal((await delivery("fail")).history[0]!.error, "broken");
+  assert.equal((await delivery("release")).attempts, 0);
+  const answer = await lead.claim({ wait: "10s" });
+  assert.deepEqual(answer?.payload, { parts: [1, 2] });
+});
+
+test("the handler's signal aborts when its claim is lost", async () => {
+  const daemon = await Daemon.start();
+  const lead = await daemon.agent("lead");
+  const builder = await daemon.agent("builder-1");
+  await lead.send("builder-1", "long work");
+  const stop = new AbortController();
+  const reason = new Gate<unknown>();
+  const working = builder.work(
+    async (claim) => {
+      void builder.ack(claim.id); // settles the claim beside the worker
+      reason.open(await aborted(claim.signal));
+    },
+    { signal: stop.signal },
+  );
+  assert.ok((await reason.opened) instanceof Lost);
+  stop.abort();
+  await working;
+});
+
+test("a second worker of the same consumer ends the first with Lost", async () => {
+  const daemon = await Daemon.start();
+  const builder = await daemon.agent("builder-1");
+  const lead = await daemon.agent("lead");
+  const running = new Gate();
+  const first = builder.work(async (claim) => {
+    running.open();
+    await aborted(claim.signal);
+  });
+  await lead.send("builder-1", "work");
+  await running.opened;
+  const stop = new AbortController();
+  const taken = new Gate();
+  const second = builder.work(() => taken.open(), { signal: stop.signal });
+  await assert.rejects(first, (error) => error instanceof Lost && error.reason === "TAKEN_OVER");
+  await taken.opened;
+  stop.abort();
+  await second;
+});
+
+test("work drains on SIGTERM and the process ends by itself", async () => {
+  const daemon = await Daemon.start();
+  const lead = await daemon.agent("lead");
+  await daemon.agent("builder-1");
+  const { id } = await lead.send("builder-1", "slow");
+  const waiting = await lead.send("builder-1", "not begun");
+
+  const program = fileURLToPath(new URL("./slow-worker.js", import.meta.url));
+  const child = spawn(process.execPath, [program], {
+    env: { ...process.env, BROKERD_ADDR: daemon.address, BROKERD_AGENT: "builder-1" },
+    stdio: ["pipe", "pipe", "inherit"],
+  });
+  const exited = once(child, "exit");
+  const lines = createInterface(child.stdout!)[Symbol.asyncIterator]();
+  assert.equal((await lines.next()).value, "begun slow");
+  child.kill("SIGTERM");
+  assert.equal((await lines.next()).value, "stopping");
+  child.stdin!.end("continue\n");
+  assert.deepEqual(await exited, [0, null]);
+
+  const state = async (id: string) => (await lead.stubs.messages.getMessage({ id })).deliveries[0]!.state;
+  assert.equal(await state(id), DeliveryState.ACKED);
+  assert.equal(await state(waiting.id), DeliveryState.PENDING);
+});
