@@ -115,7 +115,7 @@ func (f *jsonl) dirs() ([]string, error) { return []string{mailboxDir}, nil }
 
 func (f *jsonl) part(agent string, _ bool) part {
 	if agent == "" {
-		return nil
+		return &strays{f.b}
 	}
 	return &mailbox{b: f.b, agent: agent, file: mailboxFile(agent), seen: map[string]bool{}}
 }
@@ -222,6 +222,9 @@ func (p *mailbox) sendLine(ctx context.Context, text []byte) error {
 	l, err := parseLine(text)
 	if err == nil && l.fromBridge() {
 		return nil
+	}
+	if len(text) >= maxFile {
+		err = refusal(fmt.Sprintf("it has more than %d bytes; a message has at most that many", maxFile))
 	}
 	if err == nil {
 		err = p.b.send(ctx, l.key(p.agent, p.sent, text), l.from, l.message)

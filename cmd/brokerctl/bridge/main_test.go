@@ -35,6 +35,7 @@ type team struct {
 	broker *apptest.Broker
 	format string
 	dir    string
+	lines  int // malformed lines of jsonl
 }
 
 func newTeam(t *testing.T, format string) *team {
