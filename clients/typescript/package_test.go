@@ -95,6 +95,83 @@ func TestClient_PassesItsTests(t *testing.T) {
 	}
 }
 
+func TestPackage_HasOnlyWhatUsersNeed(t *testing.T) {
+	app := project(t)
+	installed := filepath.Join(app, "node_modules", "@brokerd", "client")
+	err := filepath.WalkDir(installed, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		name, err := filepath.Rel(installed, path)
+		built := strings.HasPrefix(name, "dist/") && (strings.HasSuffix(name, ".js") || strings.HasSuffix(name, ".d.ts"))
+		if err == nil && !built && name != "package.json" && name != "README.md" {
+			t.Errorf("the package has %s", name)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lock, err := os.ReadFile("package-lock.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(lock), `"resolved"`) {
+		t.Error("package-lock.json names a registry: .npmrc keeps it out")
+	}
+}
+
+// The README's first program runs as it is, in a project with nothing but the package. Every other
+// program of the README and of the guide compiles with every check.
+func TestReadme_ProgramsRun(t *testing.T) {
+	app := project(t)
+	daemon := processtest.New(t, processtest.Build(t))
+	if err := daemon.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	hello := blocks(t, "README.md", "js")
+	if len(hello) != 1 {
+		t.Fatalf("README.md has %d programs in JavaScript", len(hello))
+	}
+	write(t, filepath.Join(app, "hello.mjs"), hello[0])
+	environment := []string{"BROKERD_DATA=" + daemon.Dir()}
+	if got := run(t, app, environment, "node", "hello.mjs"); got != "builder-1 says Done: Add login\n" {
+		t.Errorf("hello.mjs prints %q", got)
+	}
+
+	guide := blocks(t, "../../docs/agents-typescript.md", "ts")
+	if len(guide) == 0 {
+		t.Fatal("the guide has no programs")
+	}
+	programs := append(blocks(t, "README.md", "ts"), guide...)
+	if err := os.Mkdir(filepath.Join(app, "test"), 0o750); err != nil {
+		t.Fatal(err)
+	}
+	for i, program := range programs {
+		write(t, filepath.Join(app, "test", "program-"+strconv.Itoa(i)+".ts"), program)
+	}
+	compile(t, app)
+	first := filepath.Join("build", "test", "program-"+strconv.Itoa(len(programs)-len(guide))+".js")
+	if got := run(t, app, environment, "node", first); !strings.HasSuffix(got, "claimed Add login { task_id: 't1' }\nDone\n") {
+		t.Errorf("the first program of the guide prints %q", got)
+	}
+}
+
+// blocks returns the code blocks of a page in a language.
+func blocks(t *testing.T, page, language string) []string {
+	t.Helper()
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, part := range strings.Split(string(text), "```"+language+"\n")[1:] {
+		block, _, _ := strings.Cut(part, "```")
+		found = append(found, block)
+	}
+	return found
+}
+
 // compile copies folders into a project and compiles them, with every check of the compiler, against
 // the types of the installed package.
 func compile(t *testing.T, app string, folders ...string) {
