@@ -56,7 +56,7 @@ vendor_inspector() {
     echo "  $tool $*" >&2
     inspect --method tools/call --tool-name "$tool" "${arguments[@]}" | jq -er '.content[0].text'
   }
-  inspect --method tools/list |
+  inspect --strict --method tools/list |
     jq -e '[.tools[].name] | sort == ["decide", "lock", "send", "settle", "state", "task", "team", "turn"]' >/dev/null
   call turn | grep 'You are the agent inspector (tester)' >/dev/null
   brokerctl agent register lead --role lead >/dev/null

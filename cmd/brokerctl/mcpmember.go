@@ -183,9 +183,7 @@ func (m *member) leave() {
 func (m *member) rejoin() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.out != nil {
-		m.out = nil
-	}
+	m.out = nil
 }
 
 // beat joins when there is a broker, and sends heartbeats until ctx ends.
@@ -292,7 +290,7 @@ func (m *member) chooseName(ctx context.Context) error {
 			}
 		}
 		if name != names[0] {
-			m.note("Another coding agent here is %s; you have a name of your own.", names[0])
+			m.note("Another coding agent on this machine has the name %s.", names[0])
 		}
 		m.name, m.lock = name, lock
 		return nil

@@ -36,13 +36,13 @@ func (r *toolRun) run(ctx context.Context) outcome {
 	}
 	r.requestID = id.String()
 	const pause = 200 * time.Millisecond
-	renewed := false
+	began, renewed := time.Now(), false
 	for {
 		broker, err := r.member.join(ctx)
 		var out string
 		var p problem
 		if err == nil {
-			out, p, err = r.once(ctx, broker)
+			out, p, err = r.once(ctx, broker, time.Since(began))
 		} else {
 			_, p.Message = (&cli{tools: true}).explain(err)
 			p.exit = exitUnreachable
@@ -60,14 +60,16 @@ func (r *toolRun) run(ctx context.Context) outcome {
 		case !renewed && r.member.lost(ctx, err):
 			renewed = true
 			continue
+		case r.member.reason() != nil:
+			return outcome{r.member.reason().Error(), true}
 		}
 		return outcome{r.text(out, p), !slices.Contains([]int{exitDone, exitNothing, exitRevise, exitRejected}, p.exit)}
 	}
 }
 
-// once runs the command line. It returns what brokerctl prints, and the error also as brokerctl
-// reports it.
-func (r *toolRun) once(ctx context.Context, broker *client.Client) (string, problem, error) {
+// once runs the command line, which waits for so much less. It returns what brokerctl prints, and
+// the error also as brokerctl reports it.
+func (r *toolRun) once(ctx context.Context, broker *client.Client, less time.Duration) (string, problem, error) {
 	var out, warnings bytes.Buffer
 	found := *r.from.found
 	found.output, found.agent = setting{formatPrompt, "mcp"}, setting{broker.Identity().Agent, "mcp"}
@@ -77,9 +79,16 @@ func (r *toolRun) once(ctx context.Context, broker *client.Client) (string, prob
 		client: broker, found: &found, args: r.words, hurry: make(chan struct{}), tools: true,
 	}
 	root := newRoot(c)
-	words := r.words
+	words := slices.Clone(r.words)
+	for i, word := range words {
+		if s, found := strings.CutPrefix(word, "--wait="); found && less > time.Second {
+			if wait, err := time.ParseDuration(s); err == nil {
+				words[i] = "--wait=" + max(wait-less, time.Millisecond).String()
+			}
+		}
+	}
 	if cmd, _, err := root.Find(words); err == nil && cmd.Flags().Lookup("request-id") != nil {
-		words = slices.Insert(slices.Clone(words), slices.Index(words, "--"), "--request-id="+r.requestID)
+		words = slices.Insert(words, slices.Index(words, "--"), "--request-id="+r.requestID)
 	}
 	root.SetArgs(words)
 	root.SetIn(noInput{})
@@ -95,7 +104,11 @@ func (r *toolRun) once(ctx context.Context, broker *client.Client) (string, prob
 // text is what the model reads: the output, then the problem in terms of the tool.
 func (r *toolRun) text(out string, p problem) string {
 	if p.text() != "" {
-		out += toolcall.Explain(r.tool, p.text()) + "\n"
+		text := toolcall.Explain(r.tool, p.text())
+		if p.exit == exitUsage {
+			text = strings.ReplaceAll(text, "brokerctl ", "")
+		}
+		out += text + "\n"
 	}
 	if r.tool == "turn" && p.exit == exitNothing {
 		out += `Next: turn {"wait":60} to wait for work, or end if you expect none` + "\n"

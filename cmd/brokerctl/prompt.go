@@ -47,7 +47,7 @@ func (c *cli) printPrompt(w io.Writer, r rendered) {
 	line("Subject", m.GetSubject())
 	line("Labels", labels(m.GetLabels()))
 	line("Files", files(m.GetFiles()))
-	line("Artifacts ("+downloadHint+")", strings.Join(m.GetArtifacts(), ", "))
+	line("Artifacts ("+c.downloadHint()+")", strings.Join(m.GetArtifacts(), ", "))
 	if m.GetBody() != "" {
 		fmt.Fprintln(w, strings.TrimRight(clean(m.GetBody()), "\n"))
 	}

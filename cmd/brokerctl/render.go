@@ -111,7 +111,7 @@ func (c *cli) print(w io.Writer, r rendered) {
 	line("labels", labels(m.GetLabels()))
 	line("files", files(m.GetFiles()))
 	if some := m.GetArtifacts(); len(some) > 0 {
-		line("artifacts", strings.Join(some, ", ")+"  ("+downloadHint+")")
+		line("artifacts", strings.Join(some, ", ")+"  ("+c.downloadHint()+")")
 	}
 	line("expires", c.when(m.GetExpiresAt()))
 	line("not before", c.when(m.GetNotBefore()))
@@ -178,7 +178,13 @@ func firstLine(s string) string {
 }
 
 // downloadHint says how to read the artifacts of a message.
-const downloadHint = "brokerctl artifact download NAME"
+func (c *cli) downloadHint() string {
+	const line = "artifact download NAME"
+	if c.tools {
+		return toolCall(line)
+	}
+	return "brokerctl " + line
+}
 
 func labels(m map[string]string) string {
 	var pairs []string

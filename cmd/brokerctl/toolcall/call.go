@@ -179,7 +179,7 @@ func (a Arg) json(values []string, wait bool) string {
 		return "true"
 	case list:
 		return quote(values)
-	case text, value:
+	case text, object, value:
 	}
 	return quote(strings.Join(values, " "))
 }

@@ -248,7 +248,7 @@ func typeOf(v any) string {
 
 // values turns a given argument into words.
 func (a Arg) values(given any, many bool) ([]string, error) {
-	if items, ok := given.([]any); ok && a.kind != value {
+	if items, ok := given.([]any); ok && a.kind != value && a.kind != object {
 		if !many && len(items) > 1 {
 			return nil, argumentf("takes one %s, not %s", a.Name, quote(given))
 		}
@@ -263,6 +263,9 @@ func (a Arg) values(given any, many bool) ([]string, error) {
 		return all, nil
 	}
 	v, err := a.value(given)
+	if err == nil && many && a.kind == text { // such as "task schema" for explain
+		return strings.Fields(v), nil
+	}
 	return []string{v}, err
 }
 
@@ -273,7 +276,7 @@ func (a Arg) value(given any) (string, error) {
 		if a.kind == seconds && a.Name != "progress" && strings.Trim(v, "0123456789.") == "" {
 			v += "s"
 		}
-		if a.Name == "data" && !json.Valid([]byte(v)) {
+		if a.kind == object && !json.Valid([]byte(v)) {
 			return quote(v), nil
 		}
 		return v, nil
@@ -288,7 +291,7 @@ func (a Arg) value(given any) (string, error) {
 		}
 		return strconv.FormatBool(v), nil
 	}
-	if a.kind == value || a.kind == text {
+	if a.kind == value || a.kind == object || a.kind == text {
 		return quote(given), nil
 	}
 	return "", argumentf("cannot use %s %s", a.Name, quote(given))

@@ -47,7 +47,7 @@ func TestCommand_IsTheCommandLineOfACall(t *testing.T) {
 		{"decide", `{"action":"answer","id":"v-1","answer":"SQLite"}`, "vote cast -- v-1 SQLite"},
 		{"decide", `{"action":"answer","id":"h-1","answer":"reject","text":"no"}`, "handoff reject -- h-1 no"},
 		{"team", `{}`, "agent list --limit=100 --"},
-		{"team", `{"about":"lock src/a b.go"}`, "explain -- lock src/a b.go"},
+		{"team", `{"about":"lock src/a.go"}`, "explain -- lock src/a.go"},
 		{"team", `{"action":"nudge","to":"lead","text":"hurry"}`, "agent nudge -- lead hurry"},
 	} {
 		args, err := toolcall.Parse(tt.tool, json.RawMessage(tt.args))

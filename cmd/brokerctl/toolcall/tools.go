@@ -30,7 +30,8 @@ const (
 	list    kind = "array"
 	flag    kind = "boolean"
 	seconds kind = "number"
-	value   kind = "" // any JSON
+	object  kind = "object"
+	value   kind = "any" // the schema says text; numbers, truth values and objects keep their types
 )
 
 // Tools returns the tools. Every word of them is part of each conversation of the model, so the
@@ -57,7 +58,7 @@ func Tools() []Tool {
 				{Name: "type", kind: text},
 				{Name: "task", kind: text},
 				{Name: "files", kind: list, about: "PATH:LINE"},
-				{Name: "data", kind: value, about: "JSON payload"},
+				{Name: "data", kind: object, about: "JSON payload"},
 			}},
 		{Name: "settle",
 			Description: "Finish what turn gave you. as: reply (default with text; the text reaches the sender, or is the " +
@@ -67,7 +68,7 @@ func Tools() []Tool {
 				{Name: "id", kind: text, about: "message or task; default: the only one held"},
 				{Name: "as", kind: text, oneOf: []string{"reply", "ack", "fail", "release", "extend"}},
 				{Name: "text", kind: text},
-				{Name: "data", kind: value, about: "JSON payload of the reply"},
+				{Name: "data", kind: object, about: "payload of the reply"},
 				{Name: "final", kind: flag, about: "fail: do not retry"},
 				{Name: "next", kind: seconds},
 			}},
@@ -88,7 +89,7 @@ func Tools() []Tool {
 			Args: []Arg{
 				{Name: "action", kind: text, oneOf: []string{"get", "put", "append", "list", "delete"}},
 				{Name: "key", kind: text, about: "list: a prefix"},
-				{Name: "value", kind: value},
+				{Name: "value", kind: value, about: "any JSON"},
 				{Name: "revision", kind: text, about: "put, delete: only if unchanged since; 0: absent"},
 				{Name: "namespace", kind: text},
 			}},
@@ -191,20 +192,19 @@ func (t Tool) Schema() json.RawMessage {
 			b.WriteByte(',')
 		}
 		b.WriteString(quote(a.Name) + ":{")
-		comma := ""
-		for _, part := range []struct {
-			given bool
-			text  string
-		}{
-			{a.kind != value, `"type":` + quote(string(a.kind))},
-			{a.kind == list, `"items":{"type":"string"}`},
-			{len(a.oneOf) > 0, `"enum":` + quote(a.oneOf)},
-			{a.about != "", `"description":` + quote(a.about)},
-		} {
-			if part.given {
-				b.WriteString(comma + part.text)
-				comma = ","
-			}
+		switch a.kind {
+		case value:
+			b.WriteString(`"type":"string"`)
+		case list:
+			b.WriteString(`"type":"array","items":{"type":"string"}`)
+		default:
+			b.WriteString(`"type":` + quote(a.kind))
+		}
+		if len(a.oneOf) > 0 {
+			b.WriteString(`,"enum":` + quote(a.oneOf))
+		}
+		if a.about != "" {
+			b.WriteString(`,"description":` + quote(a.about))
 		}
 		b.WriteByte('}')
 	}
