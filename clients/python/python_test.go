@@ -2,15 +2,24 @@
 package python_test
 
 import (
+	"context"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"brokerd/internal/processtest"
 )
+
+// patience is how long the tests of one module may take on a slow machine.
+const patience = 5 * time.Minute
+
+// skip matches the reason of a test that unittest has skipped.
+var skip = regexp.MustCompile(`skipped .*`)
 
 func TestPackage(t *testing.T) {
 	python := pythonWithGRPC(t)
@@ -23,11 +32,19 @@ func TestPackage(t *testing.T) {
 	for _, file := range modules {
 		name := strings.TrimSuffix(filepath.Base(file), ".py")
 		t.Run(strings.TrimPrefix(name, "test_"), func(t *testing.T) {
-			cmd := exec.CommandContext(t.Context(), python, "-W", "error::DeprecationWarning:brokerd", "-m", "unittest", "-v", "tests."+name)
+			t.Parallel() // most tests wait
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			cmd := exec.CommandContext(ctx, python, "-m", "unittest", "-v", "tests."+name)
+			cmd.WaitDelay = time.Second // a daemon that a killed test leaves behind ends with its standard input
 			cmd.Env = append(processtest.Environment(),
 				"BROKERD_TEST_PROGRAM="+program, "PYTHONDONTWRITEBYTECODE=1", "PYTHONPATH=.")
-			if out, err := cmd.CombinedOutput(); err != nil {
+			out, err := cmd.CombinedOutput()
+			if err != nil {
 				t.Errorf("%v\n%s", err, out)
+			}
+			for _, skipped := range skip.FindAllString(string(out), -1) {
+				t.Log(skipped)
 			}
 		})
 	}

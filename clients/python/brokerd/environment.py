@@ -170,9 +170,9 @@ def _flow(text: str) -> Dict[str, str]:
 
 
 def _scalar(text: str) -> str:
-    text = _uncommented(text).strip()
-    return text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'" else text
+    quoted = re.match(r"\s*(?:\"([^\"]*)\"|'([^']*)')", text)
+    return next(part for part in quoted.groups() if part is not None) if quoted else _uncommented(text).strip()
 
 
 def _uncommented(text: str) -> str:
-    return text if text[:1] in ("\"", "'") else re.sub(r"(^|\s)#.*$", "", text)
+    return re.sub(r"(^|\s)#.*$", "", text)

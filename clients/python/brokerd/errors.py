@@ -100,7 +100,7 @@ _BY_REASON: Dict[str, Type[BrokerError]] = {
 def from_rpc(error: Any, address: str) -> BrokerError:
     """Returns the exception for a grpc.RpcError. address is for the text if nothing answers."""
     code, text = error.code(), error.details() or ""
-    trailers = dict(error.trailing_metadata() or ())
+    trailers = {key: value for key, value in error.trailing_metadata() or ()}  # not dict(): grpc.aio has its own type
     reason = trailers.get("brokerd-reason", "")
     if isinstance(reason, bytes):
         reason = reason.decode()

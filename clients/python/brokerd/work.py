@@ -132,7 +132,7 @@ class TaskSource:
     def __init__(self, labels: Mapping[str, str]) -> None:
         self._labels = labels
         self._held: Deque[str] = deque()  # ids of tasks that the agent holds from an earlier run
-        self._asked: Dict[int, task_pb2.ClaimTaskRequest] = {}  # by slot: the last request
+        self._asked: Dict[int, task_pb2.ClaimTaskRequest] = {}  # by slot: the request without an answer
 
     def resume(self, agent: str) -> Steps[None]:
         """Finds the tasks that the agent already holds. The slots begin with them."""
@@ -150,14 +150,18 @@ class TaskSource:
         try:
             answer: task_pb2.ClaimTaskResponse = yield Call("tasks", "ClaimTask", request, wait, patience=FOREVER)
         except (Precondition, NotFound):
+            del self._asked[slot]
             if wait:
                 raise
             return None  # the held task has changed since it was listed
+        del self._asked[slot]
         return TaskClaim(answer) if answer.HasField("task") else None
 
     def undo(self, slot: int) -> Steps[None]:
         """Releases what a cancelled call of next has claimed."""
-        asked = self._asked[slot]
+        asked = self._asked.pop(slot, None)
+        if asked is None:
+            return
         probe = task_pb2.ClaimTaskRequest()
         probe.CopyFrom(asked)
         probe.ClearField("wait")

@@ -35,7 +35,10 @@ class Broker:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment())
         line = self._process.stdout.readline().decode()
         if "listening on" not in line:
+            self._wait()
             raise RuntimeError(f"brokerd did not start: {line}")
+        #: The line with every address that it listens on.
+        self.banner = line
 
     def signal(self, number):
         self._process.send_signal(number)

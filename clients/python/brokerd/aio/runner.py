@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any, AsyncIterator, Set, TypeVar, Union
 
 import grpc
 
 from ..connection import Calls, Identity, Link, Retry, request_of
 from ..operation import FOREVER, Awaiting, Call, Pause, Position, Steps
+
+_log = logging.getLogger("brokerd")
 
 T = TypeVar("T")
 
@@ -71,8 +74,13 @@ class Runner(Calls):
         """Runs steps in a task until they end or the task is cancelled."""
         task = asyncio.ensure_future(self.run(steps))
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._ended)
         return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception():
+            _log.error("a task in the background has failed", exc_info=task.exception())
 
 
 class Operations(Awaiting):

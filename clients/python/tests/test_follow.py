@@ -1,0 +1,68 @@
+"""Readers that continue over a restart of the daemon."""
+
+import unittest
+
+from brokerd import Client
+
+from .broker import Broker
+
+
+class Restart(unittest.TestCase):
+    """The daemon is killed with SIGKILL between the items that a reader takes."""
+
+    def setUp(self):
+        self.broker = Broker()
+        self.addCleanup(self.broker.remove)
+        self.client = Client(self.broker.address, agent="reader")
+        self.addCleanup(self.client.close)
+        self.client.register()
+
+    def read_over_restarts(self, items, add, key):
+        """Adds 30 items around two kills, and returns what the reader has seen of them."""
+        seen = []
+        for round in range(3):
+            for n in range(10):
+                add(f"item-{round}-{n}")
+            while len(seen) < 10 * (round + 1):
+                seen.append(key(next(items)))
+            self.broker.kill()
+            self.broker.start()
+        items.close()
+        return seen
+
+    EXPECTED = [f"item-{round}-{n}" for round in range(3) for n in range(10)]
+
+    def test_mail(self):
+        seen = self.read_over_restarts(
+            self.client.follow(types=["note"]), lambda text: self.client.send("reader", text, type="note"), lambda m: m.text)
+        self.assertEqual(seen, self.EXPECTED)
+
+    def test_events(self):
+        seen = self.read_over_restarts(
+            self.client.events.follow(after=0, types=["build.done"]),
+            lambda text: self.client.events.publish("build.done", text), lambda event: event.summary)
+        self.assertEqual(seen, self.EXPECTED)
+
+    def test_state(self):
+        seen = self.read_over_restarts(
+            self.client.state.watch("item-", after=0), lambda key: self.client.state.put(key, 1), lambda entry: entry.key)
+        self.assertEqual(seen, self.EXPECTED)
+
+    def test_a_position_that_is_not_possible_ends_the_iterator(self):
+        with self.assertRaises(Exception) as raised:
+            next(self.client.events.follow(after=10**15))
+        self.assertEqual(raised.exception.reason, "INVALID_ARGUMENT")
+
+
+class Writes(unittest.TestCase):
+    def test_a_call_is_repeated_while_the_daemon_restarts(self):
+        broker = Broker()
+        self.addCleanup(broker.remove)
+        client = Client(broker.address, agent="writer", timeout=60)
+        self.addCleanup(client.close)
+        client.register()
+        for n in range(3):
+            client.send("writer", f"message {n}")
+            broker.kill()
+            broker.start()
+        self.assertEqual([m.text for m in client.inbox()], [f"message {n}" for n in range(3)])
