@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
 # Installs the optional programs that some tests use, as root on Debian: gRPC, pip and venv for the Python package,
-# and jq, which checks an export. Where they are missing and cannot be installed, those tests are skipped.
+# jq, which checks an export, and tmux, the terminal of `agent run --pty`. Where they are missing and cannot be installed,
+# those tests are skipped.
 set -euo pipefail
 
-packages=(python3-grpcio python3-pip python3-setuptools python3-venv python3-wheel jq)
+packages=(python3-grpcio python3-pip python3-setuptools python3-venv python3-wheel jq tmux)
 
 # missing prints each missing program by its use and not by its package: other systems have other package names.
 missing() {
   command -v jq >/dev/null || printf ' jq'
+  command -v tmux >/dev/null || printf ' tmux'
   /usr/bin/python3 -c 'import grpc, google.protobuf' 2>/dev/null ||
     python3 -c 'import grpc, google.protobuf' 2>/dev/null || printf ' python3:grpc'
   /usr/bin/python3 -c 'import ensurepip, pip, setuptools, wheel' 2>/dev/null || printf ' python3:pip,setuptools,venv,wheel'

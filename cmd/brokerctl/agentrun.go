@@ -8,9 +8,11 @@ import (
 	"io"
 	"os/exec"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc/codes"
@@ -24,6 +26,8 @@ import (
 const (
 	runLease   = 90 * time.Second // of agent run, which sends heartbeats
 	reportWait = 5 * time.Second  // for what is still to be told when the command has ended
+
+	heldMessages = 64 << 10 // bytes of messages that are held while a program has the terminal
 )
 
 const agentRunLong = `Register an agent and run its program. While the program runs, brokerctl renews
@@ -42,6 +46,13 @@ docs/agents-run.md):
   {"type":"dependency","waiting_for":"builder-2","reason":"the schema"}
   {"type":"complete","summary":"Login works","to":"lead"}
 
+With --pty, the program runs in a pseudo-terminal and can be used by hand. When
+mail waits, its screen has been still for 2s and no line is being typed,
+brokerctl types --wake-text and Enter, once until the mail is read, then every
+10m. Reports on standard output are not read. With --wake, brokerctl runs a
+shell command, at most once a minute while mail waits; then the program may be
+left out, and brokerctl runs until a signal ends it.
+
 brokerctl passes SIGINT, SIGTERM and SIGHUP on; a second SIGINT or SIGTERM kills
 the program.
 
@@ -56,7 +67,13 @@ type agentRunOptions struct {
 	registerOptions
 	end     bool // deregister
 	timeout time.Duration
+
+	pty      bool
+	wake     string // a shell command
+	wakeText string
 }
+
+const wakeText = "You have mail in the broker: run brokerctl next"
 
 // AddFlags adds the options.
 func (o *agentRunOptions) AddFlags(cmd *cobra.Command) {
@@ -64,6 +81,9 @@ func (o *agentRunOptions) AddFlags(cmd *cobra.Command) {
 	o.registerOptions.AddFlags(f, runLease)
 	f.BoolVar(&o.end, "deregister", false, "deregister the agent when the program ends: its unfinished mail becomes dead letters")
 	durationVar(f, &o.timeout, "timeout", 0, "stop a program that runs longer (default: none)")
+	f.BoolVar(&o.pty, "pty", false, "run the program in a pseudo-terminal, and type --wake-text into it when mail waits")
+	f.StringVar(&o.wakeText, "wake-text", wakeText, "the line for --pty; Enter follows it")
+	f.StringVar(&o.wake, "wake", "", "a shell command to run while mail waits, at most once a minute")
 }
 
 func newAgentRunCommand(c *cli) *cobra.Command {
@@ -77,8 +97,10 @@ func newAgentRunCommand(c *cli) *cobra.Command {
 
 		DisableFlagsInUseLine: true,
 		Example: `  brokerctl agent run --agent builder-1 --role builder -- ./builder.py
-  brokerctl agent run --agent ci-1 --role ci --lease 1m -- make test`,
-		Args:              leastOne("the command"),
+  brokerctl agent run --agent ci-1 --role ci --lease 1m -- make test
+  brokerctl agent run --agent builder-2 --pty -- codex
+  brokerctl agent run --agent builder-3 --wake 'claude -p "run brokerctl next"'`,
+		Args:              o.checkArgs,
 		ValidArgsFunction: completeFiles,
 		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(c, cmd, args) },
 	}
@@ -87,15 +109,30 @@ func newAgentRunCommand(c *cli) *cobra.Command {
 	return cmd
 }
 
+// checkArgs checks the arguments, with the options that depend on them.
+func (o *agentRunOptions) checkArgs(cmd *cobra.Command, args []string) error {
+	switch {
+	case len(args) == 0 && o.wake != "" && (o.pty || o.timeout > 0):
+		return usagef("--pty and --timeout need a program: give it behind --")
+	case strings.ContainsFunc(o.wakeText, unicode.IsControl) || o.wakeText == "":
+		return usagef("--wake-text must be one line of text")
+	case len(args) == 0 && o.wake != "":
+		return nil
+	}
+	return leastOne("the command")(cmd, args)
+}
+
 func (o *agentRunOptions) run(c *cli, cmd *cobra.Command, args []string) error {
 	labels, err := parseLabels(o.labels)
 	if err != nil {
 		return err
 	}
-	labels = withCommand(labels, args)
-	path, err := exec.LookPath(args[0])
-	if err != nil {
-		return startFailure("run", err)
+	path := ""
+	if len(args) > 0 {
+		labels = withCommand(labels, args)
+		if path, err = exec.LookPath(args[0]); err != nil {
+			return startFailure("run", err)
+		}
 	}
 	broker, err := c.connect(cmd.Context())
 	if err != nil {
@@ -130,7 +167,7 @@ func withCommand(labels map[string]string, command []string) map[string]string {
 	return labels
 }
 
-// attend runs the program with a reporter beside it.
+// attend runs the program, with a reporter and what wakes the agent beside it.
 func (o *agentRunOptions) attend(c *cli, cmd *cobra.Command, r *reporter, path string, args []string) error {
 	s, err := c.settings()
 	if err != nil {
@@ -145,10 +182,31 @@ func (o *agentRunOptions) attend(c *cli, cmd *cobra.Command, r *reporter, path s
 		path: path, args: args, env: commandEnvironment(r.broker, more), stdin: cmd.InOrStdin(), stdout: out, stderr: r.stderr,
 		timeout: o.timeout, grace: killAfter, interrupted: cmd.Context(), hurry: c.hurry,
 	}
+	w := &wakers{reporter: r}
+	if o.pty {
+		disconnect, err := o.connect(cmd, r, p, w)
+		if err != nil {
+			return ownFailure(c, "run", err)
+		}
+		defer disconnect()
+	}
+	if o.wake != "" {
+		w.useCommand(o.wake, p.env, c.hurry)
+	}
 	ctx, lose := context.WithCancelCause(context.WithoutCancel(cmd.Context()))
 	var reporting sync.WaitGroup
 	reporting.Go(func() { r.run(ctx, lose) })
-	code, runErr := p.run(ctx)
+	stopWakers := w.start(ctx)
+	code, runErr := commandDone, error(nil)
+	if path != "" {
+		code, runErr = p.run(ctx)
+	} else { // --wake alone
+		select {
+		case <-cmd.Context().Done():
+		case <-ctx.Done():
+		}
+	}
+	stopWakers()
 	flushErr := out.flush()
 	close(r.finish)
 	enough := time.AfterFunc(reportWait, func() { lose(nil) })
@@ -168,6 +226,30 @@ func (o *agentRunOptions) attend(c *cli, cmd *cobra.Command, r *reporter, path s
 		return &failure{code: code}
 	}
 	return flushErr
+}
+
+// connect gives the program a pseudo-terminal into which w types. The returned function restores
+// brokerctl's own terminal, which shows no messages of brokerctl before that.
+func (o *agentRunOptions) connect(cmd *cobra.Command, r *reporter, p *process, w *wakers) (disconnect func(), err error) {
+	w.typist = &typist{line: o.wakeText, check: w.check, changed: make(chan struct{}, 1), active: time.Now()}
+	terminal, err := openPseudoTerminal(p.stdin, withoutSIGPIPE(cmd.OutOrStdout()), w.typist)
+	if err != nil {
+		return nil, fmt.Errorf("open a pseudo-terminal: %w", err)
+	}
+	p.terminal = terminal.inner
+	terminal.connect()
+	own := r.stderr
+	if !isTerminal(own) {
+		return terminal.close, nil
+	}
+	held := &lockedWriter{w: &tail{to: io.Discard, limit: heldMessages}}
+	r.stderr = held
+	return func() {
+		terminal.close()
+		held.mu.Lock()
+		defer held.mu.Unlock()
+		_, _ = io.WriteString(own, held.w.(*tail).String())
+	}, nil
 }
 
 // deregister ends the registration. If the broker is away it ends by itself.

@@ -69,6 +69,28 @@ func signalMail(ctx context.Context, broker *client.Client, arrived chan<- struc
 	return ctx.Err()
 }
 
+// mostWaiting is how many waiting messages waitingMail returns.
+const mostWaiting = 100
+
+// waitingMail returns the revisions of the messages and notices that wait for an agent that may be
+// idle: those of unseenMail, with the queues. While the agent is halted, only directives count.
+func waitingMail(ctx context.Context, broker *client.Client) ([]int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	inbox, err := broker.Messages().GetInboxSummary(ctx, &pb.GetInboxSummaryRequest{})
+	if err != nil {
+		return nil, err
+	}
+	items, err := unseenMail(ctx, broker, true, mostWaiting)
+	var waiting []int64
+	for _, item := range items {
+		if m := item.GetMessage(); !inbox.GetHalted() || advice(m) != "" {
+			waiting = append(waiting, m.GetRevision())
+		}
+	}
+	return waiting, err
+}
+
 // unseenMail returns the messages and notices that wait for the agent and that it has not read, the
 // oldest first, at most limit. With queues, it includes the waiting messages of the queues of the
 // agent's role and channels. It marks nothing as delivered or read.

@@ -33,6 +33,7 @@ type process struct {
 	stdin       io.Reader
 	stdout      io.Writer
 	stderr      io.Writer
+	terminal    *os.File        // of the command, instead of stdin, stdout and stderr; nil = none. run closes it
 	keepErrors  bool            // the error of a failed run ends with the end of standard error
 	timeout     time.Duration   // 0 = none
 	grace       time.Duration   // between SIGTERM and SIGKILL
@@ -91,7 +92,15 @@ func (p *process) run(ctx context.Context) (int, error) {
 	if p.keepErrors {
 		cmd.Stderr = tail
 	}
-	if err := cmd.Start(); err != nil {
+	if p.terminal != nil {
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = p.terminal, p.terminal, p.terminal
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	}
+	err := cmd.Start()
+	if p.terminal != nil {
+		_ = p.terminal.Close() // the command has its own descriptors
+	}
+	if err != nil {
 		p.notStarted = true
 		return exitNotRunnable, fmt.Errorf("start the command: %w", err)
 	}
@@ -119,7 +128,7 @@ func (p *process) run(ctx context.Context) (int, error) {
 // attend waits for the end of the command, and sends it the signals that are due. A signal goes to the whole group, if the command
 // has one of its own; it fails only if nobody is left.
 func (p *process) attend(ctx context.Context, cmd *exec.Cmd, ended <-chan error) (timedOut bool, err error) {
-	whom, ownGroup := cmd.Process.Pid, cmd.SysProcAttr.Setpgid
+	whom, ownGroup := cmd.Process.Pid, cmd.SysProcAttr.Setpgid || cmd.SysProcAttr.Setsid
 	if ownGroup {
 		whom = -whom
 	}

@@ -1,0 +1,259 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// A tmuxWindow is a terminal that a test uses as a person does.
+type tmuxWindow struct {
+	t      *testing.T
+	socket string
+}
+
+// openWindow runs a script in a terminal of 100 columns and 30 rows.
+func openWindow(t *testing.T, script string) *tmuxWindow {
+	t.Helper()
+	if _, err := exec.LookPath("tmux"); err != nil {
+		t.Skip("tmux is not installed")
+	}
+	w := &tmuxWindow{t, filepath.Join(t.TempDir(), "tmux")}
+	w.tmux("-f", "/dev/null", "new-session", "-d", "-x", "100", "-y", "30", script)
+	t.Cleanup(func() { _ = exec.Command("tmux", "-S", w.socket, "kill-server").Run() }) //nolint:noctx // the test has ended
+	return w
+}
+
+func (w *tmuxWindow) tmux(args ...string) string {
+	w.t.Helper()
+	cmd := exec.CommandContext(w.t.Context(), "tmux", append([]string{"-S", w.socket}, args...)...)
+	cmd.Env = append(program(w.t), "TERM=xterm")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		w.t.Fatalf("tmux %q: %v: %s", args, err, out)
+	}
+	return string(out)
+}
+
+// screen returns the text of the window.
+func (w *tmuxWindow) screen() string {
+	w.t.Helper()
+	return strings.TrimSpace(w.tmux("capture-pane", "-p"))
+}
+
+// keys types keys: texts, or names of keys such as Enter.
+func (w *tmuxWindow) keys(keys ...string) { w.tmux(append([]string{"send-keys"}, keys...)...) }
+
+// await waits until a line of the window is the given one.
+func (w *tmuxWindow) await(line string) {
+	w.t.Helper()
+	w.awaitScreen(line, func(screen string) bool { return strings.Contains("\n"+screen+"\n", "\n"+line+"\n") })
+}
+
+// awaitEnd waits until the text of the window ends with the given lines.
+func (w *tmuxWindow) awaitEnd(lines string) {
+	w.t.Helper()
+	w.awaitScreen(lines, func(screen string) bool { return strings.HasSuffix(screen, lines) })
+}
+
+// awaitAll waits until the text of the window is the given one.
+func (w *tmuxWindow) awaitAll(text string) {
+	w.t.Helper()
+	w.awaitScreen(text, func(screen string) bool { return screen == text })
+}
+
+func (w *tmuxWindow) awaitScreen(what string, is func(screen string) bool) {
+	w.t.Helper()
+	for deadline := time.Now().Add(patience); !is(w.screen()); {
+		if time.Now().After(deadline) {
+			w.t.Fatalf("%q does not appear in:\n%s", what, w.screen())
+		}
+	}
+}
+
+func TestAgentRunPTY_APersonCanWorkAndMailIsTypedBetweenTheirLines(t *testing.T) {
+	startBroker(t)
+	register(t, "lead/lead")
+	noticed, settings := pipe(t), filepath.Join(t.TempDir(), "bashrc")
+	if err := os.WriteFile(settings, []byte("PS1='ready> '\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w := openWindow(t, `before=$(stty -g)
+		brokerctl agent run --agent builder-1 --pty --wake 'echo > `+noticed+`' --wake-text 'echo mail-$((1+1))' -- bash --rcfile `+settings+`
+		echo code-$?; [ "$before" = "$(stty -g)" ] && echo restored; exec cat`)
+	w.await("ready>")
+	w.keys("echo hand-$((40+2))", "Enter")
+	w.await("hand-42")
+	w.tmux("resize-window", "-x", "70", "-y", "20")
+	w.keys("stty size", "Enter")
+	w.await("20 70")
+	w.keys("echo runs; cat", "Enter")
+	w.await("runs")
+	w.keys("C-c")
+	w.awaitEnd("^C\nready>")
+	w.keys("echo code-$? $BROKERD_AGENT", "Enter")
+	w.await("code-130 builder-1")
+
+	w.keys("clear", "Enter")
+	w.awaitAll("ready>")
+	w.keys("echo half")
+	w.await("ready> echo half")
+	must0(t, "--agent", "lead", "send", "builder-1", "Add login")
+	await(t, noticed)
+	for end := time.Now().Add(typeAfter + time.Second); time.Now().Before(end); {
+		if got := w.screen(); got != "ready> echo half" {
+			t.Fatalf("inserted into the line of the person:\n%s", got)
+		}
+	}
+	w.keys("+done", "Enter")
+	w.await("half+done")
+	w.await("mail-2")
+
+	w.keys("exit 7", "Enter")
+	w.await("code-7")
+	w.await("restored")
+}
+
+func TestAgentRunPTY_TheTerminalIsRestoredAfterEveryEnd(t *testing.T) {
+	startBroker(t)
+	for name, end := range map[string]struct {
+		program string // writes its process id into the pipe
+		by      func(t *testing.T, run, program int)
+		code    string
+	}{
+		"the program is killed":  {`sh -c 'echo $$ > PIPE; exec sleep 100'`, func(t *testing.T, _, program int) { kill(t, program, syscall.SIGKILL) }, "code-137"},
+		"the run is terminated":  {`sh -c 'echo $$ > PIPE; exec sleep 100'`, func(t *testing.T, run, _ int) { kill(t, run, syscall.SIGTERM) }, "code-143"},
+		"the agent is lost":      {`sh -c 'echo $$ > PIPE; exec sleep 100'`, func(t *testing.T, _, _ int) { must0(t, "agent", "register", "builder-1") }, "code-6"},
+		"there is no such thing": {`./missing`, nil, "code-127"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ids := pipe(t)
+			w := openWindow(t, `before=$(stty -g); sh -c 'echo $$ > `+ids+`; exec brokerctl agent run --agent builder-1 --lease 1s --pty -- `+
+				strings.ReplaceAll(strings.ReplaceAll(end.program, "PIPE", ids), "'", `'\''`)+`'
+				echo code-$?; [ "$before" = "$(stty -g)" ] && echo restored; exec cat`)
+			run := processID(t, ids)
+			if end.by != nil {
+				end.by(t, run, processID(t, ids))
+			}
+			w.await(end.code)
+			w.await("restored")
+		})
+	}
+}
+
+// processID reads a process id from a pipe.
+func processID(t *testing.T, path string) (id int) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, digit := range strings.TrimSpace(string(text)) {
+		id = 10*id + int(digit-'0')
+	}
+	return id
+}
+
+func kill(t *testing.T, process int, s syscall.Signal) {
+	t.Helper()
+	if err := syscall.Kill(process, s); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAgentRunPTY_WorksWithoutATerminal(t *testing.T) {
+	startBroker(t)
+	for _, test := range []struct {
+		input   string
+		program []string
+		code    int
+		out     string
+	}{
+		{"echo hi-$((1+1)); exit 3\n", []string{"sh"}, 3, "hi-2\r\n"},
+		{"some text", []string{"cat"}, 0, "some text"}, // sees the end of its input
+		{"", []string{"sh", "-c", "tty >&2 && stty size && echo done"}, 0, "24 80\r\ndone\r\n"},
+		{"", []string{"sh", "-c", `echo '{"type":"status","activity":"x"}'`}, 0, "{\"type\":\"status\",\"activity\":\"x\"}\r\n"},
+	} {
+		got := invoke(t.Context(), test.input, nil, append([]string{"agent", "run", "--agent", "builder-1", "--pty", "--"}, test.program...)...)
+		if got.code != test.code || !strings.Contains(got.out, test.out) {
+			t.Errorf("%q: %+v", test.program, got)
+		}
+	}
+}
+
+func TestAgentRunWake_RunsACommandWhenMailWaitsWithoutAProgram(t *testing.T) {
+	startBroker(t)
+	register(t, "lead/lead")
+	woken, signals := pipe(t), make(chan os.Signal, 1)
+	done := make(chan result, 1)
+	go func() {
+		done <- invoke(t.Context(), "", signals, "agent", "run", "--agent", "builder-1", "--role", "builder",
+			"--wake", `echo "$BROKERD_AGENT is woken" > `+woken+`; exit 3`)
+	}()
+	for deadline := time.Now().Add(patience); ctl(t, "agent", "get", "builder-1").code != 0; {
+		if time.Now().After(deadline) {
+			t.Fatal("the agent is not registered")
+		}
+	}
+	message := sent(t, "--agent", "lead", "builder-1", "Add login")
+	if text, err := os.ReadFile(woken); err != nil || string(text) != "builder-1 is woken\n" {
+		t.Errorf("%q, %v", text, err)
+	}
+	if d := delivery(t, message); at(t, d, "state") != "pending" || at(t, d, "delivered_at") != nil {
+		t.Errorf("the watch took the message: %v", d)
+	}
+	signals <- syscall.SIGTERM
+	if got := <-done; got.code != 0 {
+		t.Errorf("%+v", got)
+	}
+	if got := ctl(t, "agent", "run", "--agent", "builder-1"); got.code != exitUsage {
+		t.Errorf("neither a program nor --wake: %+v", got)
+	}
+	if got := ctl(t, "agent", "run", "--agent", "builder-1", "--wake", "true", "--pty"); got.code != exitUsage {
+		t.Errorf("--pty without a program: %+v", got)
+	}
+}
+
+func TestAgentRunWake_WarnsAboutAFailedCommandAndEndsItWithTheRun(t *testing.T) {
+	startBroker(t)
+	register(t, "lead/lead", "builder-1")
+	sent(t, "--agent", "lead", "builder-1", "Add login")
+	goOn := pipe(t)
+	done := make(chan result, 1)
+	errs := &awaitedOutput{text: "the command of --wake failed: exit status 3", seen: func() { _ = os.WriteFile(goOn, nil, 0) }}
+	go func() {
+		code := run(t.Context(), environment{
+			In: strings.NewReader(""), Out: &strings.Builder{}, Err: errs, Now: time.Now, Mark: "c0ffee00",
+		}, []string{"agent", "run", "--agent", "builder-1", "--wake", "exit 3", "--", "cat", goOn})
+		done <- result{code: code}
+	}()
+	if got := <-done; got.code != 0 {
+		t.Errorf("%+v", got)
+	}
+	woken := pipe(t)
+	got := invoke(t.Context(), "", nil, "agent", "run", "--agent", "builder-1", "--wake",
+		`echo > `+woken+`; exec sleep 1000`, "--", "cat", woken)
+	if got.code != 0 || strings.Contains(got.err, "failed") {
+		t.Errorf("%+v", got)
+	}
+}
+
+// awaitedOutput calls seen once a text was written.
+type awaitedOutput struct {
+	text string
+	seen func()
+	all  strings.Builder
+}
+
+func (a *awaitedOutput) Write(p []byte) (int, error) {
+	a.all.Write(p)
+	if a.seen != nil && strings.Contains(a.all.String(), a.text) {
+		go a.seen()
+		a.seen = nil
+	}
+	return len(p), nil
+}
