@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -51,13 +52,18 @@ func newAgentMessages(b *bridge) format {
 	return &agentMessages{b: b, boxes: map[string]*agentBox{}, subscribed: map[[2]string]bool{}}
 }
 
-// agentMessagesRoot returns the folder .agent-messages that a user means: dir itself, or the one inside it.
+// agentMessagesRoot returns the folder .agent-messages that a user means: dir itself, or the one inside
+// it, which agentMessagesRoot creates if it is missing.
 func agentMessagesRoot(dir string) (string, error) {
 	abs, err := filepath.Abs(dir)
 	if err != nil || filepath.Base(abs) == agentRoot {
 		return dir, err
 	}
-	return filepath.Join(dir, agentRoot), nil
+	inner := filepath.Join(dir, agentRoot)
+	if err := os.Mkdir(inner, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return "", err
+	}
+	return inner, nil
 }
 
 func (f *agentMessages) prepare(ctx context.Context) error {

@@ -1,6 +1,7 @@
 package bridge_test
 
 import (
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"os"
@@ -104,4 +105,127 @@ func TestAgentMessages_MailAppearsInTheInboxUntilItsFileSaysAcknowledged(t *test
 	d.write(name, strings.Replace(d.text(name), `"delivered"`, `"acknowledged"`, 1))
 	d.awaitState(question.GetId(), pb.DeliveryState_DELIVERY_STATE_ACKED)
 	d.archived(name)
+}
+
+// toLead is a message of the agent scout.
+func toLead(id, to, payload string) string {
+	return `{"message_id": "` + id + `", "from_agent": "scout", "to_agent": "` + to + `", "payload": "` + payload + `"}`
+}
+
+func TestAgentMessages_BroadcastThatItsSenderCopiesReachesEachAgentOnce(t *testing.T) {
+	d := newTeam(t, "agent-messages")
+	lead := d.broker.Registered("lead", "lead")
+	d.write(agentRoot+"inbox/with-copy/.keep", "")
+	d.write(agentRoot+"inbox/without/.keep", "")
+	d.start()
+	d.awaitAgent("with-copy")
+	d.awaitAgent("without")
+	d.write(agentRoot+"inbox/with-copy/b1.json", toLead("b1", "ALL", "all")) // as the copy may come first
+	d.write(agentRoot+"broadcasts/b1.json", toLead("b1", "ALL", "all"))
+	d.write(agentRoot+"inbox/with-copy/b2.json", toLead("b2", "with-copy", "last"))
+	d.write(agentRoot+"broadcasts/b3.json", toLead("b3", "ALL", "end"))
+	for _, want := range []string{"all", "end"} {
+		if m := d.claim(lead, 1)[0]; m.GetBody() != want || m.GetSender() != "scout" {
+			t.Errorf("lead has received %v, not %s", m, want)
+		}
+	}
+	for agent, want := range map[string][]string{"with-copy": {"b1.json", "b2.json", "b3.json"}, "without": {"b1.json", "b3.json"}} {
+		dir := agentRoot + "inbox/" + agent + "/"
+		if names := d.awaitFiles(dir, len(want)); !cmp.Equal(names, want) {
+			t.Errorf("%s has %q", agent, names)
+		}
+		for _, name := range want {
+			file := d.object(dir + name)
+			file["status"] = "resolved"
+			text, _ := json.Marshal(file)
+			d.write(dir+name, string(text))
+			d.archived(dir + name)
+		}
+		d.awaitEmpty(agent)
+	}
+	d.archived(agentRoot + "broadcasts/b1.json")
+	if sent := d.sentBy("scout"); len(sent) != 3 {
+		t.Errorf("scout has sent %v", sent)
+	}
+}
+
+func TestAgentMessages_OutboxIsSentAndALogInItIsNot(t *testing.T) {
+	d := newTeam(t, "agent-messages")
+	lead := d.broker.Registered("lead", "lead")
+	d.start()
+	d.write(agentRoot+"inbox/lead/m1.json", toLead("m1", "lead", "direct"))
+	d.write(agentRoot+"outbox/m1_to_lead.json", toLead("m1", "lead", "direct"))
+	d.claim(lead, 1)
+	d.archived(agentRoot + "outbox/m1_to_lead.json")
+	d.write(agentRoot+"outbox/m2_to_lead.json", toLead("m2", "lead", "a log without its message"))
+	d.write(agentRoot+"outbox/m3.json", toLead("m3", "lead", "pending"))
+	if m := d.claim(lead, 1)[0]; m.GetBody() != "pending" {
+		t.Errorf("lead has received %v", m)
+	}
+	if file := d.object(d.archived(agentRoot + "outbox/m3.json")); file["status"] != "acknowledged" {
+		t.Errorf("the file of the outbox is %v", file)
+	}
+	if names := d.names(agentRoot + "outbox"); !cmp.Equal(names, []string{"m2_to_lead.json"}) {
+		t.Errorf("outbox/ has %q", names)
+	}
+}
+
+func TestAgentMessages_SecondMessageWithAnIDIsRejectedUnlessItIsACopy(t *testing.T) {
+	d := newTeam(t, "agent-messages")
+	lead := d.broker.Registered("lead", "lead")
+	d.start()
+	d.write(agentRoot+"inbox/lead/a.json", toLead("m1", "lead", "one"))
+	d.claim(lead, 1)
+	d.archived(agentRoot + "inbox/lead/a.json")
+	d.write(agentRoot+"inbox/lead/b.json", toLead("m1", "lead", "one"))
+	d.archived(agentRoot + "inbox/lead/b.json")
+	d.write(agentRoot+"inbox/lead/c.json", toLead("m1", "lead", "another"))
+	names := d.awaitFiles(agentRoot+"rejected", 2)
+	if text := d.text(agentRoot + "rejected/" + names[1]); !strings.Contains(text, "another message of scout has the message_id m1") {
+		t.Errorf("the reason is %q", text)
+	}
+	d.write(agentRoot+"inbox/lead/d.json", toLead("m2", "somebody", "wrong inbox"))
+	d.awaitFiles(agentRoot+"rejected", 4)
+	if sent := d.sentBy("scout"); len(sent) != 1 {
+		t.Errorf("scout has sent %v", sent)
+	}
+}
+
+func TestAgentMessages_EventFileIsPublishedAndArchived(t *testing.T) {
+	d := newTeam(t, "agent-messages")
+	lead := d.broker.Registered("lead", "lead")
+	if _, err := pb.NewChannelServiceClient(lead).SubscribeChannel(t.Context(),
+		&pb.SubscribeChannelRequest{Channel: "event/BlockerEncountered"}); err != nil {
+		t.Fatal(err)
+	}
+	d.start()
+	name := agentRoot + "events/BlockerEncountered/evt_1.json"
+	d.write(name, `{"event_id": "evt_1", "event_type": "BlockerEncountered", "timestamp": "2026-01-01T00:00:00Z", "source_agent": "scout",
+		"event_data": {"task_id": "t-1", "description": "no model"}, "mood": "low"}`)
+	var payload struct {
+		Source  string            `json:"source"`
+		Details map[string]string `json:"details"`
+	}
+	if err := json.Unmarshal([]byte(d.claim(lead, 1)[0].GetPayload()), &payload); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{"task_id": "t-1", "description": "no model", "file.mood": "low", "file.event_id": "evt_1",
+		"file.timestamp": "2026-01-01T00:00:00Z", "file.event_type": "BlockerEncountered"}
+	if diff := cmp.Diff(want, payload.Details); diff != "" || payload.Source != "scout" {
+		t.Errorf("%s published: %s", payload.Source, diff)
+	}
+	d.archived(name)
+	d.write(agentRoot+"events/BlockerEncountered/message.json", toLead("m1", "lead", "no event"))
+	d.awaitFiles(agentRoot+"rejected", 2)
+}
+
+// sentBy returns the messages that an agent has sent.
+func (d *team) sentBy(agent string) []*pb.InboxItem {
+	d.t.Helper()
+	out, err := messages(d.broker.Operator()).ListMessages(d.t.Context(), &pb.ListMessagesRequest{
+		Box: pb.MessageBox_MESSAGE_BOX_ALL, Filter: &pb.MessageFilter{Senders: []string{agent}}})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return out.GetItems()
 }

@@ -13,33 +13,34 @@ import (
 var editing = path.Join(private, "edit")
 
 // edit changes a file with a temporary file and a rename. If another program replaces the file at the
-// same time, edit applies the change to the text of that program, so that its text is not lost. A
-// file that does not exist, that is not a regular file, or that change cannot read stays as it is.
+// same time, edit restores the text of that program at once and applies the change to it, so that its
+// text is not lost. A file that does not exist, that is not a regular file, or that change cannot
+// read stays as it is.
 func (b *bridge) edit(name string, change func([]byte) ([]byte, error)) error {
 	temp := path.Join(editing, url.PathEscape(name))
-	there, err := b.read(name) // the text in the file, as far as edit knows
-	if rejected(err) || errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	base := there
-	for first := true; ; first = false {
-		changed, err := change(base)
-		if err != nil {
-			changed = base
+	for {
+		text, err := b.read(name)
+		if rejected(err) || errors.Is(err, fs.ErrNotExist) {
+			return nil
 		}
-		if first && bytes.Equal(changed, base) {
+		if err != nil {
+			return err
+		}
+		changed, err := change(text)
+		if err != nil || bytes.Equal(changed, text) {
 			return nil
 		}
 		if err := writeNew(b.root, temp, changed); err != nil {
 			return err
 		}
 		replaced, err := b.exchange(temp, name)
-		if err == nil && !bytes.Equal(replaced, there) {
-			there, base = changed, replaced
-			continue
+		conflict := err == nil && !bytes.Equal(replaced, text)
+		for put := changed; err == nil && conflict && !bytes.Equal(put, replaced); {
+			var back []byte
+			if back, err = b.exchange(temp, name); bytes.Equal(back, put) {
+				break
+			}
+			put, replaced = replaced, back // the program has replaced the file again
 		}
 		if errors.Is(err, fs.ErrNotExist) {
 			err = nil // the other program has removed the file
@@ -47,7 +48,9 @@ func (b *bridge) edit(name string, change func([]byte) ([]byte, error)) error {
 		if gone := b.root.Remove(temp); !errors.Is(gone, fs.ErrNotExist) {
 			err = errors.Join(err, gone)
 		}
-		return err
+		if err != nil || !conflict {
+			return err
+		}
 	}
 }
 

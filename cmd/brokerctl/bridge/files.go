@@ -66,6 +66,22 @@ func (b *bridge) list(dir string) ([]string, error) {
 	return names, err
 }
 
+// listWritten is list without the names after which a name may be missing. A file that is created while
+// a folder is read may be missing although a later one is in the list. So listWritten reads the
+// folder twice: every file of the first list existed before the second list began.
+func (b *bridge) listWritten(dir string) ([]string, error) {
+	first, err := b.list(dir)
+	if err != nil || len(first) == 0 {
+		return nil, err
+	}
+	names, err := b.list(dir)
+	end, found := slices.BinarySearch(names, first[len(first)-1])
+	if found {
+		end++
+	}
+	return names[:end], err
+}
+
 // folders returns the names of the folders in a folder, without those that are hidden.
 func (b *bridge) folders(dir string) ([]string, error) {
 	names, err := b.list(dir)

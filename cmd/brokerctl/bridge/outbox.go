@@ -52,7 +52,7 @@ func (o *outbox) send(ctx context.Context, read reader) (int, error) {
 
 // take takes the complete files of the folder, up to the first one that its writer still writes.
 func (o *outbox) take(read reader) ([]string, error) {
-	names, err := o.b.list(o.dir)
+	names, err := o.b.listWritten(o.dir)
 	if err != nil {
 		return nil, err
 	}
