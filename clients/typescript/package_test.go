@@ -112,6 +112,17 @@ func TestPackage_HasOnlyWhatUsersNeed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	version, err := os.ReadFile("../../VERSION")
+	if err != nil {
+		t.Fatal(err)
+	}
+	manifest, err := os.ReadFile("package.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := `"version": "` + strings.TrimSpace(string(version)) + `"`; !strings.Contains(string(manifest), want) {
+		t.Errorf("package.json does not have %s, as VERSION has it", want)
+	}
 	lock, err := os.ReadFile("package-lock.json")
 	if err != nil {
 		t.Fatal(err)

@@ -1,11 +1,13 @@
 import { createHash } from "node:crypto";
 
+import type { MessageInitShape } from "@bufbuild/protobuf";
+
+import { linked } from "./abort.js";
+import { Backoff } from "./backoff.js";
 import type { Caller, CallOptions } from "./caller.js";
-import { Backoff, linked } from "./backoff.js";
 import { long, requestId, type Long } from "./convert.js";
 import { BrokerError, interrupted } from "./errors.js";
 import type { ArtifactVersion, UploadArtifactRequestSchema, UploadArtifactResponse } from "./gen/brokerd/v1/artifact_pb.js";
-import type { MessageInitShape } from "@bufbuild/protobuf";
 
 const chunkSize = 64 << 10; // bytes in one frame of an upload
 

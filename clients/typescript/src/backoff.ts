@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from "node:timers/promises";
 
+import { linked } from "./abort.js";
 import type { Connection } from "./connection.js";
 import { BrokerError } from "./errors.js";
 
@@ -37,32 +38,4 @@ export class Backoff {
       wake.unlink();
     }
   }
-}
-
-/** A Link is a controller that aborts with any of some signals, until it is unlinked from them. */
-export interface Link {
-  signal: AbortSignal;
-  abort(reason?: unknown): void;
-  unlink(): void;
-}
-
-/**
- * Returns a controller that aborts with any of the signals. AbortSignal.any would keep a reference
- * for as long as a signal lives, which adds up on signals that live as long as the program.
- */
-export function linked(...signals: (AbortSignal | undefined)[]): Link {
-  const controller = new AbortController();
-  const undo: (() => void)[] = [];
-  for (const signal of signals) {
-    if (signal === undefined) continue;
-    const abort = () => controller.abort(signal.reason);
-    if (signal.aborted) abort();
-    signal.addEventListener("abort", abort, { once: true });
-    undo.push(() => signal.removeEventListener("abort", abort));
-  }
-  return {
-    signal: controller.signal,
-    abort: (reason) => controller.abort(reason),
-    unlink: () => undo.forEach((f) => f()),
-  };
 }

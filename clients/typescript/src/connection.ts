@@ -3,6 +3,7 @@ import { connect as connectSocket, type Socket } from "node:net";
 import { Code, ConnectError, type Transport } from "@connectrpc/connect";
 import { createGrpcTransport, Http2SessionManager } from "@connectrpc/connect-node";
 
+import { newController } from "./abort.js";
 import { callError, Closed, Invalid } from "./errors.js";
 
 const keepalive = 30_000; // ms without data until the client pings
@@ -21,7 +22,7 @@ export class Connection {
   readonly headers: readonly [string, string][];
   readonly onRetry: RetryNotice | undefined;
   readonly #sessions: Http2SessionManager;
-  readonly #closing = new AbortController();
+  readonly #closing = newController();
 
   constructor(address: string, credential = "", onRetry?: RetryNotice) {
     const where = parseAddress(address);

@@ -1,4 +1,5 @@
-import { Backoff, linked } from "./backoff.js";
+import { linked } from "./abort.js";
+import { Backoff } from "./backoff.js";
 import type { Caller } from "./caller.js";
 import { long, type Long } from "./convert.js";
 import { transient } from "./errors.js";

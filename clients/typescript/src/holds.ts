@@ -1,5 +1,8 @@
 import { randomUUID } from "node:crypto";
 
+import { durationMs, timestampMs, type Duration } from "@bufbuild/protobuf/wkt";
+
+import { newController } from "./abort.js";
 import { Backoff } from "./backoff.js";
 import type { Caller, CallOptions } from "./caller.js";
 import { duration, milliseconds, requestId, type Span } from "./convert.js";
@@ -10,6 +13,7 @@ import { optional } from "./messages.js";
 const defaultMaxHold = 120_000; // ms: how long a grant outlives a process that is killed
 const longestSlice = 20_000; // ms of waiting in one call
 const callTimeout = 10_000; // ms
+const longestInterval = 15_000; // ms between extensions: they detect that an operator has taken the grant
 
 /** HoldOptions say how to acquire and keep a lock or token. */
 export interface HoldOptions extends CallOptions {
@@ -39,7 +43,7 @@ export class Busy extends Conflict {
  */
 export class Hold implements AsyncDisposable {
   readonly #grant: Grant;
-  readonly #lost = new AbortController();
+  readonly #lost = newController();
   /** In milliseconds of the process's monotonic clock: before it, no other agent can hold the grant. */
   #end: number;
   #released: Promise<void> | undefined;
@@ -51,8 +55,12 @@ export class Hold implements AsyncDisposable {
     this.#grant = grant;
     this.#end = grant.end;
     grant.caller.connection.closed.addEventListener("abort", this.#onClose, { once: true });
-    this.#schedule(performance.now() + grant.lasts / 3);
+    this.#schedule(performance.now() + this.#interval);
     this.#watch();
+  }
+
+  get #interval(): number {
+    return Math.min(this.#grant.lasts / 3, longestInterval);
   }
 
   /** The number of the grant; later grants have greater ones. client.fenced(fence) makes guarded changes. */
@@ -60,7 +68,7 @@ export class Hold implements AsyncDisposable {
     return this.#grant.fence;
   }
 
-  /** Aborts with Lost as soon as the hold is lost. */
+  /** Aborts with Lost when the hold is lost: in time if it expires, within 15 s if an operator takes it. */
   get signal(): AbortSignal {
     return this.#lost.signal;
   }
@@ -129,7 +137,7 @@ export class Hold implements AsyncDisposable {
       if (this.signal.aborted) return;
       this.#end = Math.min(began + safe(lasts), this.#grant.latest);
       this.#watch();
-      this.#schedule(began + lasts / 3);
+      this.#schedule(began + this.#interval);
     } catch (error) {
       if (endsGrant(error)) this.#lose(error instanceof Lost ? error : new Lost((error as Error).message, {}, undefined, { cause: error }));
       else this.#schedule(performance.now() + Math.min(1000, lasts / 20));
@@ -153,9 +161,9 @@ interface Grant {
 }
 
 /** Returns the hold of a grant. It extends a grant that is not new first, because its call has waited. */
-async function held(grant: Grant & { since: number }): Promise<Hold> {
+async function held(grant: Grant & Acquired): Promise<Hold> {
   const began = performance.now();
-  if (began - grant.since < grant.lasts / 4) return new Hold(grant);
+  if (!grant.alreadyHeld && began - grant.since < grant.lasts / 4) return new Hold(grant);
   await grant.extend(callTimeout);
   return new Hold({ ...grant, end: Math.min(began + safe(grant.lasts), grant.latest) });
 }
@@ -186,12 +194,17 @@ export class Locks {
     const stub = this.#caller.stubs.locks;
     const what = `the lock on ${list.join(", ")}`;
     const mode = options.shared ? LockMode.SHARED : LockMode.EXCLUSIVE;
-    const grant = await acquire(this.#caller, what, options, (request, o) => stub.acquireLocks({ ...request, paths: list, mode }, o));
+    const holder = options.holder ?? newHolder();
+    const grant = await acquire(this.#caller, what, { ...options, holder }, {
+      acquire: (request, o) => stub.acquireLocks({ ...request, paths: list, mode }, o),
+      // A name that the caller has chosen may hold other locks.
+      giveUp: (tickets) => stub.releaseLocks(options.holder === undefined ? { all: true, holder } : { tickets }, { timeoutMs: callTimeout }),
+    });
     const fences = [grant.fence];
     return held({
       ...grant,
       latest: Infinity,
-      extend: async (timeoutMs) => void (await stub.extendLocks({ fences }, { timeoutMs })),
+      extend: async (timeoutMs) => void (await stub.extendLocks({ fences, maxHold: grant.maxHold }, { timeoutMs })),
       release: (timeout) => this.#caller.call((o) => stub.releaseLocks({ fences }, o), { timeout }),
     });
   }
@@ -210,14 +223,17 @@ export class Tokens {
     const stub = this.#caller.stubs.tokens;
     const token = { type, scope, holder: options.holder ?? newHolder() };
     const what = `the token ${type}/${scope}`;
-    const grant = await acquire(this.#caller, what, { ...options, holder: token.holder }, (request, o) =>
-      stub.acquireToken({ ...request, type, scope }, o),
-    );
-    const { longestHold } = (await this.#caller.call((o) => stub.getToken(token, o), options)).token!;
+    const grant = await acquire(this.#caller, what, { ...options, holder: token.holder }, {
+      acquire: (request, o) => stub.acquireToken({ ...request, type, scope }, o),
+      giveUp: () => stub.releaseToken(token, { timeoutMs: callTimeout }),
+    });
+    const { longestHold, grantedAt } = (await this.#caller.call((o) => stub.getToken(token, o), options)).token!;
+    // Only the broker knows the age of a grant from before this call.
+    const age = grant.alreadyHeld ? Date.now() - timestampMs(grantedAt!) : performance.now() - grant.since;
     return held({
       ...grant,
-      latest: grant.since + safe(Number(longestHold?.seconds ?? 0n) * 1000),
-      extend: async (timeoutMs) => void (await stub.extendToken(token, { timeoutMs })),
+      latest: performance.now() - age + safe(Number(longestHold?.seconds ?? 0n) * 1000),
+      extend: async (timeoutMs) => void (await stub.extendToken({ ...token, maxHold: grant.maxHold }, { timeoutMs })),
       release: (timeout) => this.#caller.call((o) => stub.releaseToken(token, o), { timeout }),
     });
   }
@@ -227,47 +243,72 @@ function newHolder(): string {
   return `hold-${randomUUID()}`;
 }
 
+/** The fields that a request for a lock and one for a token have in common. */
+interface AcquireRequest {
+  requestId: string;
+  wait: Duration;
+  maxHold: Duration;
+  holder: string;
+  reason: string;
+}
+
+/** The calls of a lock or token. */
+interface AcquireCalls {
+  acquire(
+    request: AcquireRequest,
+    options: { signal?: AbortSignal; timeoutMs: number },
+  ): Promise<{ outcome: AcquireOutcome; fence: bigint; alreadyHeld: boolean; ticket: bigint; obstacles: Obstacle[] }>;
+  /** Releases the tickets, or a grant whose answer was lost. */
+  giveUp(tickets: bigint[]): Promise<unknown>;
+}
+
+/** An Acquired is the part of a grant that its call returns. */
+interface Acquired extends Pick<Grant, "caller" | "what" | "fence" | "lasts" | "end"> {
+  maxHold: Duration;
+  /** The grant is not older, unless the owner has already held it. */
+  since: number;
+  alreadyHeld: boolean;
+}
+
 /**
  * Acquires a grant. It waits in short calls: the grant is then not older than two of them, and a
  * broker that restarts or freezes meanwhile delays only one. The ticket keeps the place in the queue.
  */
-async function acquire(
-  caller: Caller,
-  what: string,
-  options: HoldOptions,
-  call: (
-    request: { requestId: string; wait: ReturnType<typeof duration> & object; maxHold: ReturnType<typeof duration> & object; holder: string; reason: string },
-    options: { signal?: AbortSignal; timeoutMs: number },
-  ) => Promise<{ outcome: AcquireOutcome; fence: bigint; obstacles: Obstacle[] }>,
-): Promise<Pick<Grant, "caller" | "what" | "fence" | "lasts" | "end"> & { since: number }> {
-  const { signal } = options;
-  const maxHold = milliseconds(options.maxHold ?? defaultMaxHold);
-  const wait = options.wait === undefined ? Infinity : milliseconds(options.wait);
-  // The lease is shorter than the hold for some agents: then the grant ends with it.
+async function acquire(caller: Caller, what: string, options: HoldOptions & { holder: string }, calls: AcquireCalls): Promise<Acquired> {
+  const { signal, holder, reason = "" } = options;
+  const hold = milliseconds(options.maxHold ?? defaultMaxHold);
+  const maxHold = duration(hold)!;
+  // A grant ends with the lease of its agent.
   const { lease } = await caller.call((o) => caller.stubs.agents.heartbeat({}, o), options);
-  const lasts = Math.min(maxHold, lease === undefined ? Infinity : Number(lease.seconds) * 1000);
+  const lasts = Math.min(hold, lease === undefined ? Infinity : durationMs(lease));
+  const until = performance.now() + (options.wait === undefined ? Infinity : milliseconds(options.wait));
   const slice = Math.min(longestSlice, lasts / 4);
   const id = requestId();
-  const holder = options.holder ?? newHolder();
-  const until = performance.now() + wait;
   const backoff = new Backoff(caller.connection);
-  let since = performance.now(); // the grant is not older
-  for (;;) {
-    const began = performance.now();
-    const left = Math.min(slice, Math.max(until - began, 0));
-    try {
-      const request = { requestId: id, wait: duration(left)!, maxHold: duration(maxHold)!, holder, reason: options.reason ?? "" };
-      const answer = await call(request, { timeoutMs: left + callTimeout, ...optional("signal", signal) });
-      if (answer.outcome === AcquireOutcome.GRANTED) {
-        return { caller, what, fence: answer.fence, lasts, since, end: since + safe(lasts) };
+  const tickets: bigint[] = [];
+  try {
+    for (let since = performance.now(); ; ) {
+      const began = performance.now();
+      const left = Math.min(slice, Math.max(until - began, 0));
+      try {
+        const request = { requestId: id, wait: duration(left)!, maxHold, holder, reason };
+        const answer = await calls.acquire(request, { timeoutMs: left + callTimeout, ...optional("signal", signal) });
+        const { fence, alreadyHeld } = answer;
+        if (answer.outcome === AcquireOutcome.GRANTED) {
+          return { caller, what, fence, lasts, maxHold, alreadyHeld, since, end: since + safe(lasts) };
+        }
+        if (answer.ticket > 0n) tickets.splice(0, 1, answer.ticket);
+        if (performance.now() >= until) throw new Busy(`${what} is held by ${owners(answer.obstacles)}`, answer.obstacles);
+        since = began;
+        backoff.worked();
+      } catch (error) {
+        signal?.throwIfAborted();
+        if (!interrupted(error) || performance.now() >= until || !(await backoff.pause(error, signal))) throw error;
       }
-      if (performance.now() >= until) throw new Busy(`${what} is held by ${owners(answer.obstacles)}`, answer.obstacles);
-      since = began;
-      backoff.worked();
-    } catch (error) {
-      signal?.throwIfAborted();
-      if (!interrupted(error) || performance.now() >= until || !(await backoff.pause(error, signal))) throw error;
     }
+  } catch (error) {
+    await calls.giveUp(tickets).catch(() => undefined); // otherwise the ticket lapses by itself
+    throw error;
   }
 }
 

@@ -6,6 +6,7 @@ import {
   MessageSchema,
   Reach,
   type AskResponse,
+  type Asleep,
   type ClaimedMessage,
   type InboxItem,
   type Message,
@@ -59,6 +60,8 @@ export interface Receipt {
   refusedCount: number;
   /** What the sender should know, for people. */
   warnings: string[];
+  /** Set if the only recipient reads no messages at present, and since when. */
+  asleep?: Asleep | undefined;
   /** The broker had the message from an earlier call with this request id. */
   duplicate: boolean;
 }
@@ -297,6 +300,7 @@ function receipt(result: SendResult | undefined): Receipt {
     recipients: result?.recipients ?? [],
     refusedCount: result?.refusedCount ?? 0,
     warnings: result?.warnings ?? [],
+    asleep: result?.asleep,
     duplicate: result?.duplicate ?? false,
   };
 }

@@ -1,6 +1,7 @@
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import { durationMs } from "@bufbuild/protobuf/wkt";
 
+import { newController } from "./abort.js";
 import type { Caller, CallOptions } from "./caller.js";
 import { duration, milliseconds, requestId } from "./convert.js";
 import { BrokerError, Invalid, Lost, transient } from "./errors.js";
@@ -84,7 +85,7 @@ interface TaskJob {
 class TaskWorker {
   readonly #jobs = new Map<string, TaskJob>();
   /** Aborts when the worker returns: calls that settle tasks end. */
-  readonly #ending = new AbortController();
+  readonly #ending = newController();
   #failed: unknown;
 
   constructor(
@@ -205,7 +206,7 @@ class TaskWorker {
 
   /** Runs the handler on one claim, keeps the claim meanwhile, and settles it. */
   async #handle(answer: ClaimTaskResponse): Promise<void> {
-    const controller = new AbortController();
+    const controller = newController();
     const work = new TaskWork(this.caller, answer, controller.signal);
     const { id } = work.task;
     this.#jobs.set(id, { work, controller });

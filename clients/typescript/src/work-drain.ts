@@ -1,3 +1,4 @@
+import { newController } from "./abort.js";
 import { milliseconds, requestId } from "./convert.js";
 import { BrokerError, Lost, transient } from "./errors.js";
 import type { Settlement, Worker } from "./work.js";
@@ -12,7 +13,7 @@ const defaultClaimFor = 30_000; // ms, the broker's
  */
 export async function drain(worker: Worker): Promise<void> {
   worker.returnReady();
-  const timeout = new AbortController();
+  const timeout = newController();
   const hurry = setTimeout(() => worker.abortHandlers(new Stopped()), worker.drainTimeout);
   const end = setTimeout(() => {
     timeout.abort();

@@ -1,6 +1,6 @@
 import { create } from "@bufbuild/protobuf";
 
-import { linked } from "./backoff.js";
+import { linked, newController } from "./abort.js";
 import { BrokerError, itemError, Lost, Unreachable } from "./errors.js";
 import {
   ClaimRequestSchema,
@@ -31,7 +31,7 @@ class WorkStream {
   async run(): Promise<unknown> {
     const { worker } = this;
     if (worker.stop.aborted) return undefined;
-    const stream = new AbortController();
+    const stream = newController();
     const opening = linked(worker.stop);
     opening.signal.addEventListener("abort", () => stream.abort(opening.signal.reason));
     let closer: Promise<void> | undefined;

@@ -1,5 +1,6 @@
 import { create } from "@bufbuild/protobuf";
 
+import { newController } from "./abort.js";
 import { Backoff } from "./backoff.js";
 import type { Caller } from "./caller.js";
 import { duration, milliseconds, type Span } from "./convert.js";
@@ -134,7 +135,7 @@ export class Worker {
   take(claims: ClaimedMessage[]): void {
     for (const claimed of claims) {
       if (this.jobs.has(claimed.claimId)) continue;
-      const controller = new AbortController();
+      const controller = newController();
       const claim = new WorkClaim(this.caller, claimed, controller.signal);
       const job: Job = { claim, controller, running: false, lost: undefined };
       this.jobs.set(claim.id, job);

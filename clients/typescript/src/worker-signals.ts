@@ -1,4 +1,4 @@
-import { linked, type Link } from "./backoff.js";
+import { linked, type Link } from "./abort.js";
 
 /** How long handlers may continue once a worker stops, unless the caller says otherwise. */
 export const defaultDrain = 30_000; // ms

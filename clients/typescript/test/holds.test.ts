@@ -20,6 +20,11 @@ test("a lock excludes others until the end of its block", async () => {
       assert.deepEqual([error.obstacles[0]!.agent, error.obstacles[0]!.reason], ["one", "rename"]);
       return true;
     });
+    const given = new AbortController();
+    const abandoned = two.locks.hold("src/", { signal: given.signal });
+    given.abort(new Error("enough"));
+    await assert.rejects(abandoned, /enough/);
+    assert.equal((await one.stubs.locks.listLocks({})).tickets.length, 0, "the ticket is released");
     const next = two.locks.hold("src/a.ts");
     await lock.release();
     const other = await next;
@@ -31,6 +36,22 @@ test("a lock excludes others until the end of its block", async () => {
   await using again = await two.locks.hold(["src/", "docs/*.md"], { wait: 0, shared: true });
   await using shared = await one.locks.hold("src/", { wait: 0, shared: true });
   assert.notEqual(again.fence, shared.fence);
+});
+
+test("a holder that the caller names gets the same grant again", async () => {
+  const daemon = await Daemon.start();
+  const one = await daemon.agent("one");
+  const first = await one.tokens.hold("deploy", "staging", { holder: "w1", maxHold: "1h" });
+  const again = await one.tokens.hold("deploy", "staging", { holder: "w1", maxHold: "2s" });
+  assert.equal(again.fence, first.fence);
+  again.check();
+  daemon.signal("SIGSTOP");
+  try {
+    assert.ok((await aborted(again.signal)) instanceof Lost, "the shorter hold counts");
+    first.check();
+  } finally {
+    daemon.signal("SIGCONT");
+  }
 });
 
 test("a hold is extended while its process lives", async () => {

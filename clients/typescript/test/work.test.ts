@@ -5,55 +5,59 @@ import { createInterface } from "node:readline";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
 
-import { Lost, Reject, Release, RetryLater } from "@brokerd/client";
+import { Conflict, Lost, Reject, Release, RetryLater } from "@brokerd/client";
 import { DeliveryState } from "@brokerd/client/proto";
 
 import { Daemon } from "./daemon.js";
 import { aborted, Gate } from "./wait.js";
 
-test("work finishes every message exactly once although the daemon is killed", async () => {
-  const daemon = await Daemon.start();
-  const lead = await daemon.agent("lead");
-  const retried = new Gate();
-  const builder = await daemon.agent("builder-1", "builder", { onRetry: () => retried.open() });
-  const sent: string[] = [];
-  for (let i = 0; i < 20; i++) sent.push((await lead.send("role:builder", `part ${i}`)).id);
+for (const end of ["kill", "stop"] as const) {
+  test(`work finishes every message exactly once although the daemon restarts (${end})`, async () => {
+    const daemon = await Daemon.start();
+    const lead = await daemon.agent("lead");
+    const retried = new Gate();
+    const builder = await daemon.agent("builder-1", "builder", { onRetry: () => retried.open() });
+    const sent: string[] = [];
+    for (let i = 0; i < 20; i++) sent.push((await lead.send("role:builder", `part ${i}`)).id);
 
-  const stop = new AbortController();
-  const reached = new Gate();
-  const proceed = new Gate();
-  const started: string[] = [];
-  const finished = new Gate();
-  const handled = new Set<string>();
-  const working = builder.work(
-    async (claim) => {
-      started.push(claim.message.id);
-      if (started.length === 8) {
-        reached.open();
-        await proceed.opened; // the daemon is killed while handlers run
-      }
-      handled.add(claim.message.id);
-      if (handled.size === sent.length) finished.open();
-      return `done ${claim.text}`;
-    },
-    { concurrency: 3, signal: stop.signal },
-  );
-  await reached.opened;
-  await daemon.kill();
-  await retried.opened; // the worker has noticed
-  await daemon.start();
-  proceed.open();
-  await finished.opened;
-  stop.abort();
-  await working;
+    const stop = new AbortController();
+    const reached = new Gate();
+    const proceed = new Gate();
+    const started: string[] = [];
+    const finished = new Gate();
+    const handled = new Set<string>();
+    const working = builder.work(
+      async (claim) => {
+        started.push(claim.message.id);
+        if (started.length === 8) {
+          reached.open();
+          await proceed.opened; // the daemon is killed while handlers run
+        }
+        handled.add(claim.message.id);
+        if (handled.size === sent.length) finished.open();
+        return `done ${claim.text}`;
+      },
+      { concurrency: 3, signal: stop.signal },
+    );
+    await reached.opened;
+    const ended = daemon[end]();
+    if (end === "stop") proceed.open(); // the daemon waits for what the handlers settle
+    await ended;
+    await retried.opened; // the worker has noticed
+    await daemon.start();
+    proceed.open();
+    await finished.opened;
+    stop.abort();
+    await working;
 
-  for (const id of sent) {
-    const { deliveries } = await lead.stubs.messages.getMessage({ id });
-    assert.deepEqual(deliveries.map((d) => [d.state, d.attempts]), [[DeliveryState.ACKED, 0]]);
-  }
-  const answers = (await lead.inbox({ limit: 100 })).map((item) => item.message!.inReplyTo);
-  assert.deepEqual(answers.sort(), sent.sort());
-});
+    for (const id of sent) {
+      const { deliveries } = await lead.stubs.messages.getMessage({ id });
+      assert.deepEqual(deliveries.map((d) => [d.state, d.attempts]), [[DeliveryState.ACKED, 0]]);
+    }
+    const answers = (await lead.inbox({ limit: 100 })).map((item) => item.message!.inReplyTo);
+    assert.deepEqual(answers.sort(), sent.sort());
+  });
+}
 
 test("work decides by what the handler throws and returns", async () => {
   const daemon = await Daemon.start();
@@ -128,6 +132,26 @@ test("a second worker of the same consumer ends the first with Lost", async () =
   await taken.opened;
   stop.abort();
   await second;
+});
+
+test("work of an agent that is not registered throws, and the close of the client ends work", async () => {
+  const daemon = await Daemon.start();
+  const stranger = await daemon.connect("stranger");
+  await assert.rejects(stranger.work(() => undefined), (error) => error instanceof Conflict && error.reason === "AGENT_NOT_REGISTERED");
+
+  const lead = await daemon.agent("lead");
+  const builder = await daemon.agent("builder-1");
+  const begun = new Gate();
+  const reason = new Gate<unknown>();
+  const working = builder.work(async (claim) => {
+    begun.open();
+    reason.open(await aborted(claim.signal));
+  });
+  await lead.send("builder-1", "work");
+  await begun.opened;
+  builder.close();
+  assert.ok((await reason.opened) instanceof Lost);
+  await working;
 });
 
 test("work drains on SIGTERM and the process ends by itself", async () => {
