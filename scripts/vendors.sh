@@ -75,6 +75,70 @@ vendor_inspector() {
   call team | grep 'agent lead' >/dev/null
 }
 
+# files prints the files of the project with their checksums, without those that opencode itself puts
+# into an existing folder .opencode.
+files() {
+  find . -type f -not -path './.opencode/node_modules/*' -not -name 'package*.json' -not -path './.opencode/.gitignore' \
+    -exec sha256sum {} + | sort
+}
+
+# set_up VENDOR PATTERN COMMAND... runs brokerctl setup in the project, checks that the output of the
+# vendor's own list command has a line with the pattern, and that setup changes nothing when it runs
+# again and leaves nothing when it removes its additions.
+set_up() {
+  local vendor=$1 pattern=$2 before list
+  shift 2
+  before=$(files)
+  brokerctl setup "$vendor" --agent "$vendor" >/dev/null
+  list=$(timeout 120 "$@" </dev/null 2>&1) || { echo "$list" >&2; return 1; }
+  grep "$pattern" <<<"$list" || { echo "no line with $pattern:" >&2; echo "$list" >&2; return 1; }
+  brokerctl setup "$vendor" -o json | jq -e 'all(.changes[]; .action == "unchanged")' >/dev/null
+  brokerctl setup "$vendor" --remove >/dev/null
+  rm .brokerd.yaml # setup leaves it
+  [ "$before" = "$(files)" ] || { echo "setup $vendor --remove left:" >&2; files >&2; return 1; }
+}
+
+# The following functions set the switches of the programs against telemetry and updates.
+
+vendor_claude_code() {
+  install @anthropic-ai/claude-code
+  version @anthropic-ai/claude-code
+  project claude-code
+  mkdir "$HOME/.claude"
+  echo '{"mcpServers": {"other": {"command": "true"}}}' >.mcp.json
+  export DISABLE_TELEMETRY=1 DISABLE_ERROR_REPORTING=1 DISABLE_AUTOUPDATER=1 CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1
+  set_up claude-code '^brokerd: brokerctl mcp' claude mcp list
+}
+
+vendor_codex() {
+  install @openai/codex
+  version @openai/codex
+  project codex
+  mkdir "$HOME/.codex" .codex
+  printf '[projects."%s"]\ntrust_level = "trusted"\n' "$PWD" >"$HOME/.codex/config.toml"
+  printf 'mcp_servers.other.command = "true" # dotted' >.codex/config.toml
+  set_up codex '^brokerd .*brokerctl .*mcp .*enabled' codex mcp list
+}
+
+vendor_gemini() {
+  install @google/gemini-cli
+  version @google/gemini-cli
+  project gemini
+  mkdir "$HOME/.gemini" .gemini
+  echo '{"general": {"enableAutoUpdate": false}, "privacy": {"usageStatisticsEnabled": false}}' >"$HOME/.gemini/settings.json"
+  printf '// of the team\r\n{\r\n  "ui": {} // empty\r\n}\r\n' >.gemini/settings.json
+  export GEMINI_CLI_TRUST_WORKSPACE=true GEMINI_TELEMETRY_ENABLED=false
+  set_up gemini 'brokerd: brokerctl mcp .*Connected' gemini mcp list
+}
+
+vendor_opencode() {
+  install opencode-ai
+  version opencode-ai
+  project opencode
+  export OPENCODE_DISABLE_AUTOUPDATE=1 OPENCODE_DISABLE_MODELS_FETCH=1 OPENCODE_DISABLE_LSP_DOWNLOAD=1 OPENCODE_DISABLE_SHARE=1
+  set_up opencode 'brokerd .*connected' opencode mcp list
+}
+
 install node@22 # the newest programs need it
 echo "node $(node --version)"
 make -s build BIN="$scratch/bin"

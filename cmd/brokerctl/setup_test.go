@@ -297,8 +297,9 @@ func TestSetup_ThePageListsTheFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	head, rest, _ := strings.Cut(string(old), mark)
-	_, tail, _ := strings.Cut(rest, "### Merging")
-	text := head + mark + want.String() + "### Merging" + tail
+	const after = "`make vendors` installs"
+	_, tail, _ := strings.Cut(rest, after)
+	text := head + mark + want.String() + after + tail
 	if *update {
 		if err := os.WriteFile(page, []byte(text), 0o644); err != nil {
 			t.Fatal(err)

@@ -11,7 +11,7 @@ import (
 func Vendors() []Vendor {
 	return []Vendor{
 		{
-			Name: "claude-code", Title: "Claude Code", Programs: []string{"claude"}, Tested: "2.1.197",
+			Name: "claude-code", Title: "Claude Code", Programs: []string{"claude"}, Tested: "2.1.330",
 			Hook: "Stop",
 			Next: "start claude again in this folder, and approve the MCP server brokerd when it asks",
 			Files: append([]File{
