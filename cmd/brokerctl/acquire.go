@@ -146,6 +146,9 @@ func (c *cli) notAcquired(answer acquired) error {
 		text = "it is not your turn"
 	}
 	if answer.GetOutcome() != pb.AcquireOutcome_ACQUIRE_OUTCOME_QUEUED {
+		if c.tools {
+			text += `; the same call with "wait":60 waits for it`
+		}
 		return failf(exitConflict, "%s", text)
 	}
 	if answer.GetTicket() > 0 {

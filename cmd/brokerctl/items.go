@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"brokerd/client"
+	"brokerd/cmd/brokerctl/toolcall"
 	pb "brokerd/gen/brokerd/v1"
 )
 
@@ -112,6 +113,9 @@ func (c *cli) afterItem(i *pb.WorkItem) string {
 		if !showing.MatchString(command) {
 			commands = append(commands, c.likewise(command))
 		}
+	}
+	if c.tools {
+		commands = toolcall.Alternatives(commands)
 	}
 	return strings.Join(commands, " or ")
 }

@@ -38,6 +38,7 @@ const (
 	mcpLease = 10 * time.Minute // outlasts a restart of the coding agent
 	// mcpWait is how long a call waits at most. Many clients end a call after 60 s.
 	mcpWait     = 55 * time.Second
+	mcpStart    = 2 * time.Second  // how long the first call of a client waits for the registration
 	mcpPatience = 20 * time.Second // how long a call waits for a broker that restarts
 	mcpProgress = 10 * time.Second // between two reports of progress
 	mcpMost     = 64 << 10         // bytes of a result
@@ -98,6 +99,11 @@ func (o *mcpOptions) serve(c *cli, cmd *cobra.Command, transport mcp.Transport) 
 	for _, t := range toolcall.Tools() {
 		server.AddTool(&mcp.Tool{Name: t.Name, Description: t.Description, InputSchema: t.Schema()}, s.call)
 	}
+	// The agent is registered before the client's first call, if the broker answers in time. If not,
+	// beat reports the error and tries again.
+	joining, cancel := context.WithTimeout(cmd.Context(), mcpStart)
+	_, _ = member.join(joining)
+	cancel()
 	ctx, stop := context.WithCancel(cmd.Context())
 	var beating sync.WaitGroup
 	beating.Go(func() { member.beat(ctx) })

@@ -2,14 +2,18 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -36,7 +40,7 @@ func TestMCP_TwoAgentsWorkTogetherWithoutAShell(t *testing.T) {
 	builder.call("turn", `{"wait":30}`, "task schema: attempt 1 of 3", "A table of users", `settle {"id":"schema","text":"TEXT"} when done`,
 		`task {"action":"block","id":"schema","text":"WHY"}`)
 	builder.call("lock", `{"action":"acquire","paths":"schema.sql"}`, "locked schema.sql", `lock {"action":"release","paths":["`)
-	lead.refused("lock", `{"action":"acquire","paths":["schema.sql"]}`, "schema.sql is held by builder-1")
+	lead.refused("lock", `{"action":"acquire","paths":["schema.sql"]}`, "schema.sql is held by builder-1", `the same call with "wait":60 waits for it`)
 	lead.call("lock", `{"action":"list"}`, "owner builder-1")
 	builder.call("lock", `{"action":"extend","paths":"schema.sql","for":"1h"}`, "extended")
 	builder.call("lock", `{"action":"release","paths":"all"}`, "released 1 path")
@@ -71,7 +75,7 @@ func TestMCP_DecisionsNeedNoShell(t *testing.T) {
 		lead.call("decide", `{"action":"answer","id":"`+id+`","answer":"`+verdict+`","text":"`+text+`"}`)
 	}
 	review := idOf(t, `d-[0-9]+`, builder.call("decide", `{"action":"review","about":"login","to":"lead","text":"See the diff"}`, `decide {"action":"show"`))
-	lead.call("turn", `{}`, "See the diff", `Next: decide {"action":"answer","id":"`+review+`","answer":"approve"}`)
+	lead.call("turn", `{}`, "See the diff", `Next: decide {"action":"answer","id":"`+review+`","answer":"approve"} or "revise" or "reject"`)
 	answer(review, "revise", "Add tests")
 	builder.call("decide", `{"action":"show","id":"`+review+`"}`, "Add tests", `decide {"action":"review","about":"login","text":"TEXT"}`)
 	builder.call("decide", `{"action":"review","about":"login","text":"With tests"}`, "round 2")
@@ -202,6 +206,21 @@ func TestMCP_TheServerDeregistersOnlyOnRequest(t *testing.T) {
 	}
 }
 
+func TestMCP_AClientThatCallsNoToolLeavesNoAgent(t *testing.T) {
+	startTeam(t)
+	register(t, "lead")
+	startModel(t, "--agent", "builder-1").end()
+	if got := ctl(t, "agent", "get", "builder-1"); got.code != 3 {
+		t.Errorf("%+v", got)
+	}
+	m := startModel(t, "--agent", "builder-1")
+	sent(t, "--agent", "lead", "builder-1", "Look")
+	m.end()
+	must0(t, "agent", "get", "builder-1")
+	startModel(t, "--agent", "lead").end()
+	must0(t, "agent", "get", "lead")
+}
+
 func TestMCP_ACancelledWaitLosesNoMessage(t *testing.T) {
 	startTeam(t)
 	register(t, "lead")
@@ -260,4 +279,63 @@ func TestMCP_TheServerOutlivesTheBroker(t *testing.T) {
 	if err := d.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
+}
+
+func TestMCP_TheFileOfTheFolderNamesTheAgents(t *testing.T) {
+	startTeam(t)
+	settings := "agents:\n  builder-1: {role: builder}\n  critic-1: {role: critic}\n"
+	if err := os.WriteFile(configFile, []byte(settings), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	startModel(t).call("turn", `{}`, "You are the agent builder-1 (builder)")
+	startModel(t).call("turn", `{}`, "You are the agent critic-1 (critic)", "Another coding agent on this machine has the name builder-1.")
+}
+
+func TestMCP_AnAgentThatItsParentHasRegisteredStaysAsItIs(t *testing.T) {
+	startTeam(t)
+	register(t, "builder-1/builder")
+	t.Setenv("BROKERD_AGENT", "builder-1")
+	t.Setenv("BROKERD_INCARNATION", "1")
+	startModel(t).call("turn", `{}`, "nothing to claim")
+	if got := fields(t, "agent", "get"); at(t, got, "agent", "incarnation") != json.Number("1") || at(t, got, "agent", "role") != "builder" {
+		t.Errorf("%v", got)
+	}
+}
+
+func TestMCP_ALongWaitReportsProgress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		here, there := mcp.NewInMemoryTransports()
+		server := mcp.NewServer(&mcp.Implementation{Name: "test", Version: "1"}, nil)
+		server.AddTool(&mcp.Tool{Name: "wait", InputSchema: json.RawMessage(`{"type":"object"}`)},
+			func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+				defer reportProgress(ctx, req, mcpWait)()
+				<-time.After(mcpWait)
+				return &mcp.CallToolResult{}, nil
+			})
+		if _, err := server.Connect(t.Context(), here, nil); err != nil {
+			t.Fatal(err)
+		}
+		var reports []float64
+		client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, &mcp.ClientOptions{
+			ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) {
+				reports = append(reports, r.Params.Progress)
+			},
+		})
+		session, err := client.Connect(t.Context(), there, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		params := &mcp.CallToolParams{Name: "wait"}
+		params.SetProgressToken("1")
+		if _, err := session.CallTool(t.Context(), params); err != nil {
+			t.Error(err)
+		}
+		if err := session.Close(); err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		if !slices.Equal(reports, []float64{10, 20, 30, 40, 50}) {
+			t.Errorf("%v", reports)
+		}
+	})
 }

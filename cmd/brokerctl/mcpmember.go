@@ -10,6 +10,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -32,8 +33,10 @@ type member struct {
 	c        *cli
 	wanted   *pb.RegisterAgentRequest
 	log      io.Writer
-	folder   string // the working folder
-	instance string // tells this server from others
+	folder   string   // the working folder
+	instance string   // tells this server from others
+	offered  []string // the names in the folder's file, if it has several
+	file     config   // of the folder
 
 	mu     sync.Mutex
 	base   *client.Client // the connection; nil until the first one. guarded by mu
@@ -42,12 +45,21 @@ type member struct {
 	name   string         // guarded by mu
 	out    error          // why it takes part no longer; guarded by mu
 	notes  []string       // for the next result; guarded by mu
+	fresh  bool           // the broker did not know the agent before, and no tool was called; guarded by mu
 }
 
 func newMember(c *cli, wanted *pb.RegisterAgentRequest, log io.Writer) (*member, error) {
-	if _, err := c.settings(); err != nil {
+	s, err := c.settings()
+	if err != nil {
 		return nil, err
 	}
+	var file config
+	if s.file != "" {
+		if file, err = readConfig(s.file); err != nil {
+			return nil, usagef("%s: %v", s.file, err)
+		}
+	}
+	c.found.unchosen = nil // the member chooses among them
 	folder, err := os.Getwd()
 	if err != nil {
 		return nil, fmt.Errorf("find the working folder: %w", err)
@@ -55,10 +67,9 @@ func newMember(c *cli, wanted *pb.RegisterAgentRequest, log io.Writer) (*member,
 	if wanted.Worktree == "" {
 		wanted.Worktree = folder
 	}
-	if wanted.Role == "" {
-		wanted.Role = c.found.role
-	}
-	return &member{c: c, wanted: wanted, log: log, folder: folder, instance: c.env.Mark}, nil
+	return &member{
+		c: c, wanted: wanted, log: log, folder: folder, instance: c.env.Mark, offered: s.unchosen, file: file,
+	}, nil
 }
 
 // errLeft is why an agent that has left takes part no longer.
@@ -73,7 +84,6 @@ func (m *member) join(ctx context.Context) (*client.Client, error) {
 		return m.broker, m.out
 	}
 	if m.base == nil {
-		m.c.found.unchosen, m.c.found.agent = nil, setting{m.c.found.agent.value, m.c.found.agent.from}
 		base, err := m.c.connect(ctx)
 		if err != nil {
 			return nil, err
@@ -102,7 +112,8 @@ func (m *member) register(ctx context.Context) error {
 		return err
 	}
 	a := known.GetAgent()
-	request.Role = cmp.Or(request.GetRole(), a.GetRole())
+	m.fresh = a == nil
+	request.Role = cmp.Or(request.GetRole(), m.file.agents[m.name]["role"], a.GetRole())
 	request.DisplayName = cmp.Or(request.GetDisplayName(), a.GetDisplayName())
 	request.Description = cmp.Or(request.GetDescription(), a.GetDescription())
 	request.Instance = cmp.Or(request.GetInstance(), a.GetInstance())
@@ -143,6 +154,7 @@ func (m *member) noteLosses(from loser) {
 func (m *member) news() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.fresh = false
 	text := strings.Join(m.notes, "")
 	m.notes = nil
 	return text
@@ -239,13 +251,18 @@ func (m *member) reason() error {
 	return m.out
 }
 
-// close ends the connection, and the registration if deregister is set.
+// close ends the registration if deregister is set. It also ends that of a new agent without mail
+// whose client has called no tool, such as a client that only lists its servers.
 func (m *member) close(deregister bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), reportWait)
+	defer cancel()
+	if m.fresh && m.broker != nil {
+		inbox, err := m.broker.Messages().GetInboxSummary(ctx, &pb.GetInboxSummaryRequest{})
+		deregister = deregister || err == nil && inbox.GetTotal() == 0
+	}
 	if deregister && m.broker != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), reportWait)
-		defer cancel()
 		_, err := m.broker.Agents().DeregisterAgent(ctx, &pb.DeregisterAgentRequest{Reason: "its MCP server has ended"})
 		if err != nil {
 			fmt.Fprintf(m.log, "brokerctl: the agent was not deregistered, and its lease ends by itself: %s\n",
@@ -265,7 +282,7 @@ func (m *member) close(deregister bool) {
 func (m *member) chooseName(ctx context.Context) error {
 	const most = 20
 	given := m.c.found.agent.value
-	names := append([]string{}, m.c.found.unchosen...)
+	names := slices.Clone(m.offered)
 	first := cmp.Or(given, agentName(m.folder))
 	for n := 1; n <= most; n++ {
 		names = append(names, first+cond(n > 1, fmt.Sprintf("-%d", n), ""))
@@ -278,7 +295,7 @@ func (m *member) chooseName(ctx context.Context) error {
 		case err != nil:
 			fmt.Fprintf(m.log, "brokerctl: another server may take the name %s too: %v\n", name, err)
 		}
-		if given == "" {
+		if given == "" && !slices.Contains(m.offered, name) {
 			known, err := m.base.Agents().GetAgent(ctx, &pb.GetAgentRequest{Name: name})
 			if err != nil && status.Code(err) != codes.NotFound {
 				_ = lock.Close()

@@ -73,7 +73,6 @@ func (r *toolRun) once(ctx context.Context, broker *client.Client, less time.Dur
 	var out, warnings bytes.Buffer
 	found := *r.from.found
 	found.output, found.agent = setting{formatPrompt, "mcp"}, setting{broker.Identity().Agent, "mcp"}
-	found.unchosen = nil
 	c := &cli{
 		env:    environment{In: noInput{}, Out: &out, Err: &warnings, Now: r.from.env.Now, Mark: r.from.env.Mark},
 		client: broker, found: &found, args: r.words, hurry: make(chan struct{}), tools: true,

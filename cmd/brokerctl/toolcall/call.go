@@ -18,6 +18,20 @@ func Call(words []string) (string, bool) {
 	return "", false
 }
 
+// Alternatives shortens calls that differ only in their last argument from the first one: of these,
+// only the value stays, such as "reject".
+func Alternatives(calls []string) []string {
+	short := slices.Clone(calls)
+	for i := 1; i < len(calls); i++ {
+		same := calls[0][:strings.LastIndexByte(calls[0], ':')+1]
+		value, found := strings.CutPrefix(calls[i], same)
+		if found && same != "" && !strings.Contains(value, ":") {
+			short[i] = strings.TrimSuffix(value, "}")
+		}
+	}
+	return short
+}
+
 // Split takes a command line apart as a shell does. It knows the quotes that brokerctl writes.
 func Split(line string) []string {
 	var words []string

@@ -22,6 +22,7 @@ type row struct {
 var rows = []row{
 	{"turn", "", "next --wait=[wait]"},
 	{"turn", "", "{read:inbox}"},
+	{"turn", "", "inbox --{read:summary}"},
 	{"turn", "", "artifact download <artifact> --to=-"},
 	{"turn", "", "thread get <read>"},
 	{"turn", "", "receive --thread=<read> --wait=[wait]"},
@@ -62,6 +63,7 @@ var rows = []row{
 		" --depends-on=[depends_on...] --parent=[parent] --priority=[priority]"},
 	{"task", "list", "task list --state=[state...] --role=[role] --assignee=[assignee] --parent=[parent] --limit=50"},
 	{"task", "show", "task get <id> --full"},
+	{"task", "show", "task get <id>"},
 	{"task", "claim", "task claim [id] --wait=[wait]"},
 	{"task", "update", "task update [id] --note=[text] --progress=[progress] --title=[title] --priority=[priority]"},
 	{"task", "complete", "task complete [id] --result=[text]"},
@@ -72,7 +74,7 @@ var rows = []row{
 	{"task", "release", "task release [id] --reason=[text]"},
 	{"task", "cancel", "task cancel <id> --reason=[text]"},
 	{"task", "retry", "task retry <id>"},
-	{"task", "wait", "task wait [id...] --wait=[wait=55s]"},
+	{"task", "wait", "task wait [id...] --wait=[wait=55s] --after=[after]"},
 
 	{"decide", "review", "review submit <about> [to] --body=[text] --task=[task] --wait=[wait=0s]"},
 	{"decide", "plan", "plan submit <about> [to] --body=[text] --task=[task] --wait=[wait=0s]"},
@@ -106,7 +108,8 @@ var rows = []row{
 
 	{"team", "list", "agent list --role=[about] --limit=100"},
 	{"team", "explain", "explain [about...]"},
-	{"team", "explain", "agent get [about] --full"},
+	{"team", "show", "agent get [about] --full"},
+	{"team", "show", "agent get [about]"},
 	{"team", "status", "agent heartbeat --activity=[text]"},
 	{"team", "nudge", "agent nudge <to> [text]"},
 	{"team", "halt", "agent halt <to> [text]"},

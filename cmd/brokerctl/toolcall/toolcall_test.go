@@ -16,6 +16,7 @@ func TestCommand_IsTheCommandLineOfACall(t *testing.T) {
 		{"turn", `{"wait":"60"}`, "next --wait=60s --"},
 		{"turn", `{"wait":"1m"}`, "next --wait=1m --"},
 		{"turn", `{"read":"inbox"}`, "inbox --"},
+		{"turn", `{"read":"summary"}`, "inbox --summary --"},
 		{"turn", `{"read":4711}`, "thread get -- 4711"},
 		{"turn", `{"artifact":"plan.md"}`, "artifact download --to=- -- plan.md"},
 		{"send", `{"to":"lead","text":"Hi"}`, "send -- lead Hi"},
@@ -102,7 +103,11 @@ func TestCall_IsTheCallOfACommandLine(t *testing.T) {
 		{"task release api --decline --reason REASON", `task {"action":"decline","id":"api","text":"REASON"}`},
 		{"task block schema --reason WHY", `task {"action":"block","id":"schema","text":"WHY"}`},
 		{"task claim schema", `task {"action":"claim","id":"schema"}`},
-		{"task get schema", ""},
+		{"task get schema", `task {"action":"show","id":"schema"}`},
+		{"task wait a b --after 7", `task {"action":"wait","id":"a b","after":"7"}`},
+		{"inbox --summary", `turn {"read":"summary"}`},
+		{"agent get --full", `team {"action":"show"}`},
+		{"agent get builder-1", `team {"action":"show","about":"builder-1"}`},
 		{"task get schema --full", `task {"action":"show","id":"schema"}`},
 		{"lock release 4711", `lock {"action":"release","paths":["4711"]}`},
 		{"lock release --all", `lock {"action":"release","paths":["all"]}`},
@@ -131,5 +136,14 @@ func TestCall_IsTheCallOfACommandLine(t *testing.T) {
 		if got != tt.want || ok != (tt.want != "") {
 			t.Errorf("%s: got %s, want %s", tt.line, got, tt.want)
 		}
+	}
+}
+
+func TestAlternatives_NameOnlyWhatDiffers(t *testing.T) {
+	got := toolcall.Alternatives([]string{`d {"id":"d-7","answer":"approve"}`, `d {"id":"d-7","answer":"reject"}`,
+		`d {"id":"d-7","answer":"defer","wait":1800}`, "(in a shell) brokerctl x"})
+	want := `d {"id":"d-7","answer":"approve"} or "reject" or d {"id":"d-7","answer":"defer","wait":1800} or (in a shell) brokerctl x`
+	if strings.Join(got, " or ") != want {
+		t.Errorf("got %s", strings.Join(got, " or "))
 	}
 }

@@ -43,7 +43,7 @@ func Tools() []Tool {
 				"each with the call that settles it. Call it first and when you have nothing to do.",
 			Args: []Arg{
 				{Name: "wait", kind: seconds, about: "seconds to wait for work, up to 60"},
-				{Name: "read", kind: text, about: "show instead: inbox, or the thread of a message id"},
+				{Name: "read", kind: text, about: "show instead: inbox, summary, or the thread of a message id"},
 				{Name: "artifact", kind: text, about: "print it instead"},
 			}},
 		{Name: "send",
@@ -111,6 +111,7 @@ func Tools() []Tool {
 				{Name: "progress", kind: seconds, about: "0 to 1"},
 				{Name: "state", kind: list},
 				{Name: "wait", kind: seconds},
+				{Name: "after", kind: text},
 			}},
 		{Name: "decide",
 			Description: "Ask others to decide, or answer. review, plan: submit work (about names it) for a verdict, again " +
@@ -131,11 +132,11 @@ func Tools() []Tool {
 				{Name: "wait", kind: seconds},
 			}},
 		{Name: "team",
-			Description: "list: agents and what they do. explain: what is stuck and why, or one thing (about: ID, agent NAME, " +
-				"lock PATH, task ID). status: say what you do. nudge, halt, resume others. leave ends your registration; " +
+			Description: "list: agents and what they do. show: one agent (about: NAME), or what you hold. explain: what is stuck " +
+				"and why, or one thing (about: ID, agent NAME, lock PATH, task ID). status: say what you do. nudge, halt, resume others. leave ends your registration; " +
 				"join renews it.",
 			Args: []Arg{
-				{Name: "action", kind: text, oneOf: []string{"list", "explain", "status", "nudge", "halt", "resume", "leave", "join"}},
+				{Name: "action", kind: text, oneOf: []string{"list", "show", "explain", "status", "nudge", "halt", "resume", "leave", "join"}},
 				{Name: "about", kind: text},
 				{Name: "to", kind: text},
 				{Name: "text", kind: text},
