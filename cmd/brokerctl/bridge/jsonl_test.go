@@ -26,7 +26,7 @@ func (d *team) appendLine(agent, text string) {
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	defer f.Close()
+	defer f.Close() //nolint:errcheck // the write has been checked
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
 		d.t.Fatal(err)
 	}

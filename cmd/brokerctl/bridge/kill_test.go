@@ -54,7 +54,7 @@ func (d *team) killAt(brokerctl string, m moment) {
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	defer watcher.Close()
+	defer watcher.Close() //nolint:errcheck // nothing to do about it
 	if err := os.MkdirAll(filepath.Join(d.dir, m.dir), 0o755); err != nil {
 		d.t.Fatal(err)
 	}

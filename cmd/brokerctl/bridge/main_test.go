@@ -142,7 +142,7 @@ func (d *team) await(dir, what string, wanted func() bool) {
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	defer watcher.Close()
+	defer watcher.Close() //nolint:errcheck // nothing to do about it
 	path := filepath.Join(d.dir, dir)
 	if err := os.MkdirAll(path, 0o755); err != nil {
 		d.t.Fatal(err)
