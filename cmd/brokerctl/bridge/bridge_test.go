@@ -17,7 +17,9 @@ import (
 func TestRun_SecondBridgeOnAFolderIsRefused(t *testing.T) {
 	d := newTeam(t, "maildir")
 	stop := d.start()
-	err := d.run(t.Context(), func(string) {})
+	ctx, cancel := context.WithTimeout(t.Context(), apptest.Patience)
+	defer cancel()
+	err := d.run(ctx, func(string) {})
 	if err == nil || !strings.Contains(err.Error(), "another bridge has") {
 		t.Fatalf("the second bridge ended with: %v", err)
 	}

@@ -128,18 +128,27 @@ func TestMaildir_ReplyReachesAWaitingQuestion(t *testing.T) {
 	d.write("messages/inbox/scout/.keep", "")
 	d.start()
 	d.awaitAgent("scout")
-	answered := make(chan error, 1)
-	go func() {
-		out, err := messages(lead).Ask(t.Context(), &pb.AskRequest{Message: toAgent("scout", "How many?"), Wait: durationpb.New(apptest.Patience)})
-		if err == nil && out.GetReply().GetBody() != "three" {
-			err = fmt.Errorf("the reply is %v", out)
+	for n, thread := range []string{"", "its-own-name"} {
+		question := toAgent("scout", "How many?")
+		question.ThreadId = thread
+		answered := make(chan error, 1)
+		go func() {
+			out, err := messages(lead).Ask(t.Context(), &pb.AskRequest{Message: question, Wait: durationpb.New(apptest.Patience)})
+			if err == nil && out.GetReply().GetBody() != "three" {
+				err = fmt.Errorf("the reply is %v", out)
+			}
+			answered <- err
+		}()
+		name := "messages/inbox/scout/" + d.awaitFiles("messages/inbox/scout", 1)[0]
+		d.write(fmt.Sprintf("messages/outbox/scout/%d.json", n),
+			fmt.Sprintf(`{"to":"lead","body":"three","thread_id":%q}`, d.object(name)["thread_id"]))
+		if err := <-answered; err != nil {
+			t.Errorf("thread %q: %v", thread, err)
 		}
-		answered <- err
-	}()
-	question := d.object("messages/inbox/scout/" + d.awaitFiles("messages/inbox/scout", 1)[0])
-	d.write("messages/outbox/scout/1.json", fmt.Sprintf(`{"to":"lead","body":"three","thread_id":%q}`, question["thread_id"]))
-	if err := <-answered; err != nil {
-		t.Error(err)
+		if err := os.Remove(filepath.Join(d.dir, name)); err != nil {
+			t.Fatal(err)
+		}
+		d.awaitFiles("messages/inbox/scout", 0)
 	}
 }
 
