@@ -292,9 +292,10 @@ func (p *mailbox) deliverWaiting(ctx context.Context) error {
 	})
 }
 
-// has reports whether the file has a message.
+// has reports whether the file has a message. The key in a reply of another client is that of the
+// message that it answers.
 func (p *mailbox) has(m *pb.Message) bool {
-	return p.seen[m.GetId()] || p.seen[keyOf(m)]
+	return p.seen[m.GetId()] || p.seen[keyOf(m)] && (m.GetInReplyTo() == "" || p.b.roster.owns(m.GetSender()))
 }
 
 // write appends the messages that the file does not have, and acknowledges all. The file is locked,

@@ -111,6 +111,20 @@ func TestJSONL_BroadcastIsOneSendAndReachesMailboxesWithoutACopy(t *testing.T) {
 	d.awaitSent("a", 1)
 }
 
+func TestJSONL_ReplyToALineInTheSendersOwnMailboxIsAppended(t *testing.T) {
+	d := newTeam(t, "jsonl")
+	lead := d.broker.Registered("lead", "lead")
+	d.start()
+	d.appendLine("a", `{"MessageId":"1","FromAgentId":"a","ToAgentId":"*","Content":"to all"}`+"\n")
+	m := d.claim(lead, 1)[0]
+	if _, err := messages(lead).Reply(t.Context(), &pb.ReplyRequest{Id: m.GetId(), Message: &pb.Message{Body: "answer"}}); err != nil {
+		t.Fatal(err)
+	}
+	if got := object(t, d.awaitLines("a", 2)[1]); got["Content"] != "answer" {
+		t.Errorf("the line is %v", got)
+	}
+}
+
 func TestJSONL_HistoryIsKeptAndNotSent(t *testing.T) {
 	d := newTeam(t, "jsonl")
 	lead := d.broker.Registered("lead", "lead")
