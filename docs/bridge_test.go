@@ -24,7 +24,7 @@ func TestBridge_ScriptsExchangeMessages(t *testing.T) {
 		}
 		printed.WriteString(shell.run(command))
 	}
-	for _, want := range []string{"\nlead: The parser\n", "\nlead: Begin\n"} {
+	for _, want := range []string{"\nlead: The parser\n", "\nlead: Begin\n", "\nlead: The second\n"} {
 		if !strings.Contains(printed.String(), want) {
 			t.Errorf("%q is not in\n%s", want, printed.String())
 		}

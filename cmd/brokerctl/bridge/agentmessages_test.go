@@ -229,3 +229,16 @@ func (d *team) sentBy(agent string) []*pb.InboxItem {
 	}
 	return out.GetItems()
 }
+
+func TestAgentMessages_MessageToOneAgentOfARoleIsAcknowledgedByItsFile(t *testing.T) {
+	d := newTeam(t, "agent-messages")
+	lead := d.broker.Registered("lead", "lead")
+	d.write(agentRoot+"inbox/scout-1/.keep", "")
+	d.start()
+	d.awaitAgent("scout-1")
+	order := d.send(lead, &pb.Message{Target: &pb.Target{To: &pb.Target_Role{Role: "scout"}}, Body: "survey"})
+	name := agentRoot + "inbox/scout-1/" + d.awaitFiles(agentRoot+"inbox/scout-1", 1)[0]
+	d.write(name, strings.Replace(d.text(name), `"delivered"`, `"resolved"`, 1))
+	d.awaitState(order.GetId(), pb.DeliveryState_DELIVERY_STATE_ACKED)
+	d.archived(name)
+}

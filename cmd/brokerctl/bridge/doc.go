@@ -17,9 +17,14 @@
 //     sending/AGENT/KEY-NAME. The rename is the commitment: the writer may use the name again at
 //     once, two equal files are two messages, and a repetition after a crash has the same key. The
 //     bridge removes the file after the send.
+//
 //   - A line of a file that only grows (jsonl): the key is a hash of the line, its file and its
 //     MessageId, or its offset if it has none. The position (offset and number of the line) is kept
 //     in the session's state, and moves after the send.
+//
+//   - A file that stays in the recipient's inbox (agent-messages): the key is a hash of the sender, the
+//     recipient and the message_id. The ledger of the inbox has an entry key:KEY from before the send,
+//     and one with the message's id from after it. A file with neither is a new send.
 //
 // The bridge sends the files of one sender in order of their names, and the lines of a file in
 // order. A file that is not complete yet delays the later ones of its sender, up to --settle.

@@ -48,7 +48,7 @@ func kinds() []kind {
 	return []kind{
 		{name: "jsonl", root: teamFolder, make: newJSONL},
 		{name: "maildir", root: func(dir string) (string, error) { return dir, nil }, make: newMaildir, queue: true},
-		{name: "agent-messages", root: agentMessagesRoot, make: newAgentMessages},
+		{name: "agent-messages", root: agentMessagesRoot, make: newAgentMessages, queue: true},
 	}
 }
 
