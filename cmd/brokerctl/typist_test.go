@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -60,11 +62,15 @@ func TestKeyLine_KnowsWhetherALineIsBeingTyped(t *testing.T) {
 // keysOf collects what a typist types, with the time since the start.
 type keysOf struct {
 	start time.Time
+
+	mu    sync.Mutex // guards typed and at
 	typed []string
 	at    []time.Duration
 }
 
 func (k *keysOf) Write(p []byte) (int, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	k.typed, k.at = append(k.typed, string(p)), append(k.at, time.Since(k.start))
 	return len(p), nil
 }
@@ -90,6 +96,8 @@ func typing(t *testing.T, test func(t *testing.T, ty *typist, typed *keysOf, wai
 func wantTyped(t *testing.T, what string, typed *keysOf, want ...string) {
 	t.Helper()
 	synctest.Wait()
+	typed.mu.Lock()
+	defer typed.mu.Unlock()
 	if got := strings.Join(typed.typed, "|"); got != strings.Join(want, "|") {
 		t.Errorf("%s: typed %q at %v, want %q", what, got, typed.at, want)
 	}
@@ -99,24 +107,24 @@ func wantTyped(t *testing.T, what string, typed *keysOf, want ...string) {
 func TestTypist_TypesOncePerStateOfTheMail(t *testing.T) {
 	typing(t, func(t *testing.T, ty *typist, typed *keysOf, waiting *[]int64) {
 		set := func(messages ...int64) { *waiting = messages; ty.mail(messages) }
-		time.Sleep(time.Hour)
+		<-time.After(time.Hour)
 		wantTyped(t, "without mail", typed)
 		set(7)
-		time.Sleep(time.Second)
+		<-time.After(time.Second)
 		wantTyped(t, "with mail, the screen has been still", typed, "mail", "\r")
 		set(7, 8)
-		time.Sleep(typeAgain - 2*time.Second)
+		<-time.After(typeAgain - 2*time.Second)
 		wantTyped(t, "with more mail while the first is unread", typed)
-		time.Sleep(2 * time.Second)
+		<-time.After(2 * time.Second)
 		wantTyped(t, "again", typed, "mail", "\r")
 		set()
-		time.Sleep(time.Hour)
+		<-time.After(time.Hour)
 		wantTyped(t, "after the mail was read", typed)
 		set(9)
-		time.Sleep(3 * time.Second)
+		<-time.After(3 * time.Second)
 		wantTyped(t, "with the next mail", typed, "mail", "\r")
 		set(10)
-		time.Sleep(3 * time.Second)
+		<-time.After(3 * time.Second)
 		wantTyped(t, "after the agent has read the one before", typed, "mail", "\r")
 	})
 }
@@ -126,13 +134,13 @@ func TestTypist_WaitsUntilTheScreenIsStill(t *testing.T) {
 		*waiting = []int64{1}
 		ty.mail([]int64{1})
 		for range 100 {
-			time.Sleep(time.Second)
+			<-time.After(time.Second)
 			ty.wrote()
 		}
 		wantTyped(t, "with output each second", typed)
-		time.Sleep(typeAfter)
+		<-time.After(typeAfter)
 		wantTyped(t, "two seconds after it", typed, "mail")
-		time.Sleep(enterAfter)
+		<-time.After(enterAfter)
 		wantTyped(t, "then", typed, "\r")
 	})
 }
@@ -147,14 +155,14 @@ func TestTypist_NeverTypesIntoALine(t *testing.T) {
 		pass("ec")
 		*waiting = []int64{1}
 		ty.mail([]int64{1})
-		time.Sleep(time.Hour)
+		<-time.After(time.Hour)
 		wantTyped(t, "in the middle of a line", typed, "ec")
 		pass("ho\r")
-		time.Sleep(typeAfter - time.Millisecond)
+		<-time.After(typeAfter - time.Millisecond)
 		wantTyped(t, "right after Enter", typed, "ho\r")
-		time.Sleep(time.Millisecond)
+		<-time.After(time.Millisecond)
 		wantTyped(t, "two seconds after Enter", typed, "mail")
-		time.Sleep(enterAfter)
+		<-time.After(enterAfter)
 		wantTyped(t, "then", typed, "\r")
 	})
 }
@@ -189,23 +197,25 @@ func TestTypist_ChecksTheMailBeforeItTypes(t *testing.T) {
 	typing(t, func(t *testing.T, ty *typist, typed *keysOf, waiting *[]int64) {
 		ty.wrote()
 		ty.mail([]int64{1}) // and the agent reads it, which nothing reports
-		time.Sleep(time.Hour)
+		<-time.After(time.Hour)
 		wantTyped(t, "read meanwhile", typed)
 		ty.check = func(context.Context) ([]int64, error) { return nil, errors.New("away") }
 		ty.mail([]int64{2})
-		time.Sleep(time.Hour)
+		<-time.After(time.Hour)
 		wantTyped(t, "without a broker", typed)
 	})
 }
 
 func TestWaker_RunsItsCommandOnceAMinuteWhileMailWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		start, left, takes := time.Now(), []int64{1}, time.Second
+		start, takes := time.Now(), time.Second
+		var left atomic.Int64 // messages
+		left.Store(1)
 		var runs []time.Duration
 		var warnings []string
 		w := &waker{
 			mail:  make(chan bool, 1),
-			check: func(context.Context) ([]int64, error) { return left, nil },
+			check: func(context.Context) ([]int64, error) { return make([]int64, left.Load()), nil },
 			run: func(ctx context.Context) error {
 				runs = append(runs, time.Since(start))
 				select {
@@ -233,18 +243,19 @@ func TestWaker_RunsItsCommandOnceAMinuteWhileMailWaits(t *testing.T) {
 		}
 		for range 10 { // as often as mail arrives
 			w.note(true)
-			time.Sleep(10 * time.Second)
+			<-time.After(10 * time.Second)
 		}
 		want("while mail waits", 0, time.Minute)
 		if len(warnings) != 2 || warnings[0] != "exit status 1" {
 			t.Errorf("the warnings are %q", warnings)
 		}
-		left = nil // read, which nothing reports
-		time.Sleep(time.Hour)
+		left.Store(0) // read, which nothing reports
+		<-time.After(time.Hour)
 		want("after the mail was read", 0, time.Minute)
-		left, takes = []int64{2}, 5*time.Minute
+		left.Store(1)
+		takes = 5 * time.Minute
 		w.note(true)
-		time.Sleep(8 * time.Minute)
+		<-time.After(8 * time.Minute)
 		at := time.Hour + 100*time.Second
 		want("a command that takes longer than a minute", 0, time.Minute, at, at+5*time.Minute)
 		cancel()

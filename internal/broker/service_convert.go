@@ -300,37 +300,6 @@ func wire(m *Message) *pb.Message {
 	return out
 }
 
-// asleep returns the agent of a session with the time since which it is asleep; nil if it is not.
-func (s *Service) asleep(session, agent string) *pb.Asleep {
-	if s.broker.crew == nil {
-		return nil
-	}
-	since, asleep := s.broker.crew.Asleep(session, agent)
-	if !asleep {
-		return nil
-	}
-	return &pb.Asleep{Agent: agent, Since: timestamppb.New(since)}
-}
-
-// result converts what became of a message in a session.
-func (s *Service) result(session string, o *Outcome) *pb.SendResult {
-	out := &pb.SendResult{
-		Id: o.ID.String(), Revision: o.Revision, Duplicate: o.Duplicate,
-		RecipientCount: int32(o.Count), RefusedCount: int32(o.Refused), Warnings: o.Warnings,
-	}
-	for _, r := range o.Recipients {
-		outcome := pb.RecipientOutcome_RECIPIENT_OUTCOME_QUEUED
-		if r.Refused {
-			outcome = pb.RecipientOutcome_RECIPIENT_OUTCOME_REFUSED
-		}
-		out.Recipients = append(out.Recipients, &pb.Recipient{Mailbox: r.Mailbox, Outcome: outcome})
-	}
-	if o.Direct && len(o.Recipients) == 1 {
-		out.Asleep = s.asleep(session, o.Recipients[0].Mailbox)
-	}
-	return out
-}
-
 func claimed(c *Claim) *pb.ClaimedMessage {
 	return &pb.ClaimedMessage{
 		ClaimId: c.ClaimID(), Message: wire(&c.Message), Attempt: int32(c.Attempt), MaxAttempts: int32(c.MaxAttempts),
