@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import random
+import threading
 import time
 import uuid
 from dataclasses import dataclass
@@ -69,8 +70,8 @@ class Identity:
 class Link:
     """A connection that clients share. It connects at the first call.
 
-    gRPC does not work across os.fork: a link that a process inherits connects again, so that each
-    process has its own connection. The streams and holds of the parent stay with the parent.
+    A connection of gRPC does not survive os.fork: the child connects again. The heartbeats, workers
+    and holds stay with the parent.
     """
 
     def __init__(self, address: str, credential: str, open_channel: Callable[..., Any]) -> None:
@@ -80,24 +81,27 @@ class Link:
         self.closed = False
         self.background: Dict[Identity, Any] = {}  # the heartbeats of an agent: an object with cancel()
         self._open: Callable[[], Any] = lambda: open_channel(target, options=_CHANNEL_OPTIONS)
-        self._channel: Any = None
+        self._lock = threading.Lock()
+        self._channel: Any = None  # guarded by _lock, as is _process
         self._process = 0
 
     @property
     def channel(self) -> Any:
-        if self.closed:
-            raise errors.Unreachable("the client is closed")
-        if self._channel is None or self._process != os.getpid():
-            self._channel, self._process = self._open(), os.getpid()
-        return self._channel
+        with self._lock:
+            if self.closed:
+                raise errors.Unreachable("the client is closed")
+            if self._channel is None or self._process != os.getpid():
+                self._channel, self._process = self._open(), os.getpid()
+            return self._channel
 
     def detach(self) -> Any:
         """Closes the link and returns its channel, for the caller to close; None if it has none."""
-        self.closed = True
         while self.background:
             self.background.popitem()[1].cancel()
-        channel, self._channel = self._channel, None
-        return channel if self._process == os.getpid() else None
+        with self._lock:
+            self.closed = True
+            channel, self._channel = self._channel, None
+            return channel if self._process == os.getpid() else None
 
 
 def _tcp(address: str, credential: str) -> str:

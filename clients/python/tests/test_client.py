@@ -1,12 +1,14 @@
 """Connecting, identity, and the exceptions of refused calls."""
 
 import pathlib
+import threading
 import unittest
 
 import brokerd
 from brokerd import Client, Invalid, NotFound, Unreachable
+from brokerd.v1 import agent_pb2
 
-from .broker import BrokerCase
+from .broker import PATIENCE, BrokerCase
 
 
 class Messages(BrokerCase):
@@ -51,6 +53,51 @@ class Identity(BrokerCase):
         with self.assertRaises(NotFound) as raised:
             self.client("alone").in_session("nowhere").register()
         self.assertEqual(raised.exception.reason, "SESSION_NOT_FOUND")
+
+
+class Heartbeats(BrokerCase):
+    def beats(self, client):
+        """Returns an event that the next heartbeat in the background sets."""
+        beaten, heartbeat = threading.Event(), client.stubs.agents.Heartbeat
+
+        class Noticed:
+            streams = False
+
+            def future(self, *args, **kwargs):
+                answer = heartbeat.future(*args, **kwargs)
+                answer.add_done_callback(lambda done: done.exception() or beaten.set())
+                return answer
+
+        client.stubs.agents.Heartbeat = Noticed()
+        return beaten
+
+    def test_they_renew_the_lease_until_the_agent_deregisters(self):
+        one = self.client("beating-1")
+        beaten = self.beats(one)
+        one.register(lease=6)
+        self.assertTrue(beaten.wait(PATIENCE))
+        self.assertEqual(len(one._calls.link.background), 1)
+        one.deregister()
+        self.assertEqual(len(one._calls.link.background), 0)
+
+    def test_they_report_activity(self):
+        one = self.agent("beating-2")
+        one.heartbeat("blocked", activity="waits for the schema", progress=0.25)
+        agent = next(agent for agent in one.agents() if agent.name == "beating-2")
+        self.assertEqual((agent.activity, agent.progress, agent.status), ("waits for the schema", 0.25, agent_pb2.AGENT_STATUS_BLOCKED))
+        with self.assertRaisesRegex(Invalid, "'asleep' is none of initializing, active"):
+            one.heartbeat("asleep")
+
+    def test_an_agent_that_returns_learns_what_it_lost(self):
+        first = Client(self.broker.address, agent="returning")
+        first.register(lease=1)
+        first.send("returning", "work")
+        claim = first.claim(claim_for=3600)
+        first.close()  # the heartbeats end
+        watcher = self.client()
+        next(e for e in watcher.events.follow(after=0, types=["agent.failed"]) if "returning" in [e.source, *e.related])
+        again = self.agent("returning")
+        self.assertEqual([loss.name for loss in again.losses], [claim.claim_id])
 
 
 class Addresses(unittest.TestCase):

@@ -1,5 +1,7 @@
 """Each exception, from a call that the broker really refused."""
 
+import signal
+
 import grpc
 
 import brokerd
@@ -101,6 +103,16 @@ class Away(BrokerCase):
         with self.assertRaisesRegex(brokerd.Unreachable, "start one with `brokerd`"):
             client.send("away", "x")
         broker.start()
+
+    def test_a_frozen_broker_is_unreachable(self):
+        broker = Broker()
+        self.addCleanup(broker.remove)
+        client = brokerd.Client(broker.address, agent="away", timeout=0.5)
+        self.addCleanup(client.close)
+        client.register()
+        broker.signal(signal.SIGSTOP)
+        with self.assertRaisesRegex(brokerd.Unreachable, "does not answer in time"):
+            client.send("away", "x")
 
     def test_a_closed_client_says_so(self):
         client = self.agent("closed-1")

@@ -2,6 +2,8 @@
 
 import unittest
 
+import grpc
+
 from brokerd import Client
 
 from .broker import Broker
@@ -54,7 +56,57 @@ class Restart(unittest.TestCase):
         self.assertEqual(raised.exception.reason, "INVALID_ARGUMENT")
 
 
+class Disconnected(grpc.RpcError):
+    """The connection broke before the answer arrived."""
+
+    def code(self):
+        return grpc.StatusCode.UNAVAILABLE
+
+    def details(self):
+        return "Socket closed"
+
+    def trailing_metadata(self):
+        return ()
+
+
+class LostAnswer:
+    """A method of a stub whose first call the broker executes, but whose answer does not arrive."""
+
+    streams = False
+
+    def __init__(self, method):
+        self.method, self.calls = method, 0
+
+    def future(self, *args, **kwargs):
+        self.calls += 1
+        answer = self.method.future(*args, **kwargs)
+        if self.calls == 1:
+            answer.result()
+            answer.result = self.disconnected
+        return answer
+
+    def disconnected(self):
+        raise Disconnected()
+
+
 class Writes(unittest.TestCase):
+    def test_a_call_whose_answer_was_lost_is_executed_once(self):
+        broker = Broker()
+        self.addCleanup(broker.remove)
+        client = Client(broker.address, agent="writer")
+        self.addCleanup(client.close)
+        client.register()
+        stubs = client.stubs
+        stubs.messages.SendMessages = LostAnswer(stubs.messages.SendMessages)
+        self.assertTrue(client.send("writer", "once").duplicate)
+        self.assertEqual((stubs.messages.SendMessages.calls, len(client.inbox())), (2, 1))
+        stubs.messages.ClaimMessages = LostAnswer(stubs.messages.ClaimMessages)
+        claim = client.claim()
+        self.assertEqual((claim.text, claim.resumed), ("once", True))
+        stubs.messages.Reply = LostAnswer(stubs.messages.Reply)
+        client.reply(claim, "answered")
+        self.assertEqual([message.text for message in client.inbox()], ["answered"])
+
     def test_a_call_is_repeated_while_the_daemon_restarts(self):
         broker = Broker()
         self.addCleanup(broker.remove)

@@ -46,6 +46,7 @@ class Scope:
                 raise Cancelled() from None
             raise
         finally:
+            call.cancel()  # after KeyboardInterrupt; otherwise the call has ended
             with self._lock:
                 self._calls.discard(call)
 
