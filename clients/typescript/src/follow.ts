@@ -88,10 +88,7 @@ export function follow(caller: Caller, options: FollowOptions = {}): AsyncGenera
     const pages: AsyncIterable<ReceiveResponse> = caller.stubs.messages.receive(request, { signal });
     for await (const page of pages) {
       worked();
-      for (const item of page.items) {
-        // A consumer that breaks off has handled this item; one that resumes by hand uses its arrival.
-        yield item;
-      }
+      yield* page.items;
       if (page.revision > last) last = page.revision;
       options.onProgress?.(last);
     }

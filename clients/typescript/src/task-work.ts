@@ -81,6 +81,12 @@ interface TaskJob {
   controller: AbortController;
 }
 
+/** Held are the tasks to resume, and the revision at which the agent held them. */
+interface Held {
+  ids: string[];
+  revision: bigint;
+}
+
 /** A TaskWorker is one call of workOnTasks. */
 class TaskWorker {
   readonly #jobs = new Map<string, TaskJob>();
@@ -96,7 +102,13 @@ class TaskWorker {
   ) {}
 
   async run(): Promise<void> {
-    const held = await this.#held();
+    let held: Held;
+    try {
+      held = await this.#held();
+    } catch (error) {
+      if (this.stop.signal.aborted) return; // it was stopped before it claimed a task
+      throw error;
+    }
     const { concurrency = 1 } = this.options;
     const watching = this.#watch(held.revision);
     const slots = Promise.all(Array.from({ length: concurrency }, () => this.#slot(held.ids)));
@@ -143,7 +155,7 @@ class TaskWorker {
   }
 
   /** Returns the tasks to resume, and the revision after which watch begins. */
-  async #held(): Promise<{ ids: string[]; revision: bigint }> {
+  async #held(): Promise<Held> {
     const { tasks } = this.caller.stubs;
     const { agent } = this.caller.identity;
     const ids: string[] = [];

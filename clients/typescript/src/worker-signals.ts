@@ -20,20 +20,38 @@ export interface StopOptions {
 export function stopping(options: StopOptions, ...others: AbortSignal[]): Link {
   const link = linked(options.signal, ...others);
   const names = options.stopOn ?? ["SIGTERM", "SIGINT"];
-  const stop = (name: NodeJS.Signals) => {
-    unlisten();
-    link.abort(name);
-  };
-  const unlisten = () => names.forEach((name) => process.removeListener(name, stop));
-  names.forEach((name) => process.on(name, stop));
+  const unlisten = names.map((name) => listen(name, () => link.abort(name)));
   return {
     signal: link.signal,
     abort: link.abort,
     unlink: () => {
-      unlisten();
+      unlisten.forEach((f) => f());
       link.unlink();
     },
   };
+}
+
+/**
+ * The workers that a process signal stops. The process has one listener for each signal, however
+ * many workers it runs: Node warns of a leak at the eleventh.
+ */
+const stops = new Map<NodeJS.Signals, Set<() => void>>();
+
+/** Calls stop at the next process signal of this name, and returns a function that undoes that. */
+function listen(name: NodeJS.Signals, stop: () => void): () => void {
+  const waiting = stops.get(name) ?? new Set();
+  if (waiting.size === 0) process.once(name, deliver);
+  stops.set(name, waiting.add(stop));
+  return () => {
+    if (waiting.delete(stop) && waiting.size === 0) process.removeListener(name, deliver);
+  };
+}
+
+/** Stops the workers that run now. The next signal has its usual effect. */
+function deliver(name: NodeJS.Signals): void {
+  const waiting = [...(stops.get(name) ?? [])];
+  stops.get(name)?.clear();
+  waiting.forEach((stop) => stop());
 }
 
 /** A Wakeup makes one loop wait until another part of the program has something for it. */

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
-import { once } from "node:events";
+import { once, setMaxListeners } from "node:events";
 import { createInterface } from "node:readline";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
@@ -93,6 +93,30 @@ test("work decides by what the handler throws and returns", async () => {
   assert.equal((await delivery("release")).attempts, 0);
   const answer = await lead.claim({ wait: "10s" });
   assert.deepEqual(answer?.payload, { parts: [1, 2] });
+});
+
+test("many workers and calls share the signals without a warning", async () => {
+  const daemon = await Daemon.start();
+  const lead = await daemon.agent("lead");
+  const warnings: Error[] = [];
+  const warn = (warning: Error) => warnings.push(warning);
+  process.on("warning", warn);
+  const stop = new AbortController();
+  setMaxListeners(0, stop.signal);
+  const working: Promise<void>[] = [];
+  for (let i = 0; i < 12; i++) {
+    const builder = lead.asAgent(`builder-${i}`);
+    await builder.register();
+    working.push(builder.work((claim) => claim.text, { signal: stop.signal }));
+  }
+  const replies = await Promise.all(working.map((_, i) => lead.ask(`builder-${i}`, `${i}`)));
+  assert.deepEqual(replies.map((r) => r?.body), working.map((_, i) => `${i}`));
+  const listening = process.listenerCount("SIGTERM");
+  stop.abort();
+  await Promise.all(working);
+  assert.equal(process.listenerCount("SIGTERM"), listening - 1);
+  process.removeListener("warning", warn);
+  assert.deepEqual(warnings, []);
 });
 
 test("the handler's signal aborts when its claim is lost", async () => {
