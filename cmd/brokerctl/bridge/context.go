@@ -45,7 +45,8 @@ func (p *sharedFiles) collect(ctx context.Context) (bool, error) {
 	var failed error
 	err := p.b.walk(p.dir, func(name string, info fs.FileInfo) {
 		now := stamp{info.Size(), info.ModTime()}
-		if !info.Mode().IsRegular() || p.uploaded[name] == now || time.Since(now.changed) < min(contextQuiet, p.b.Settle) || ctx.Err() != nil {
+		quiet := time.Since(now.changed) >= min(contextQuiet, p.b.Settle)
+		if !info.Mode().IsRegular() || p.uploaded[name] == now || !quiet || ctx.Err() != nil {
 			return
 		}
 		err := refused(p.upload(ctx, name))

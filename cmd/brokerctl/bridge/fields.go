@@ -161,7 +161,8 @@ func priorityNumber(text string) (int32, error) {
 	if n, err := strconv.Atoi(text); err == nil && n >= 1 && n <= 10 {
 		return int32(n), nil
 	}
-	return 0, refusal(fmt.Sprintf("priority is %q; it must be low, normal, high, critical or a number from 1 to 10", oneLine(text, 60)))
+	return 0, refusal(fmt.Sprintf("priority is %q; it must be low, normal, high, critical or a number from 1 to 10",
+		oneLine(text, 60)))
 }
 
 // priorityWord returns the word for a priority.

@@ -74,7 +74,8 @@ func (b *bridge) sendOnce(ctx context.Context, key uuid.UUID, sender string, m *
 func (b *bridge) find(ctx context.Context, key uuid.UUID) (*pb.Message, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	page, err := b.broker.Messages().ListMessages(ctx, &pb.ListMessagesRequest{Box: pb.MessageBox_MESSAGE_BOX_ALL, PageSize: 1,
+	page, err := b.broker.Messages().ListMessages(ctx, &pb.ListMessagesRequest{
+		Box: pb.MessageBox_MESSAGE_BOX_ALL, PageSize: 1,
 		Filter: &pb.MessageFilter{CorrelationId: correlation(key)}})
 	if err != nil || len(page.GetItems()) == 0 {
 		return nil, err
@@ -129,7 +130,8 @@ func (b *bridge) answer(ctx context.Context, sender string, m *pb.Message) error
 	if to == "" {
 		return nil
 	}
-	thread, err := b.broker.Messages().ListMessages(ctx, &pb.ListMessagesRequest{Box: pb.MessageBox_MESSAGE_BOX_ALL, PageSize: 1,
+	thread, err := b.broker.Messages().ListMessages(ctx, &pb.ListMessagesRequest{
+		Box: pb.MessageBox_MESSAGE_BOX_ALL, PageSize: 1,
 		NewestFirst: true, Filter: &pb.MessageFilter{ThreadId: m.GetThreadId(), Senders: []string{to}}})
 	if err != nil {
 		return err

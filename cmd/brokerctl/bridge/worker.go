@@ -40,7 +40,8 @@ type worker struct {
 
 func newWorker(ctx context.Context, b *bridge, agent string, incarnation int64, p part) *worker {
 	w := &worker{b: b, agent: agent, incarnation: incarnation, part: p,
-		changed: make(chan struct{}, 1), mail: make(chan *pb.Message, 64), ended: make(chan struct{}), trouble: map[string]string{}}
+		changed: make(chan struct{}, 1), mail: make(chan *pb.Message, 64), ended: make(chan struct{}),
+		trouble: map[string]string{}}
 	w.ctx, w.cancel = context.WithCancel(ctx)
 	return w
 }
@@ -200,8 +201,8 @@ func (w *worker) claimStream(as *client.Client) error {
 	if err != nil {
 		return err
 	}
-	err = stream.Send(&pb.ClaimRequest{Open: &pb.ClaimOpen{Consumer: viaBridge, Mailboxes: []string{"role:" + role(w.agent)},
-		MaxInFlight: 1, ClaimFor: durationpb.New(queueHold), MaxTotal: durationpb.New(queueHold)}})
+	err = stream.Send(&pb.ClaimRequest{Open: &pb.ClaimOpen{Consumer: viaBridge,
+		Mailboxes: []string{"role:" + role(w.agent)}, MaxInFlight: 1, ClaimFor: durationpb.New(queueHold), MaxTotal: durationpb.New(queueHold)}})
 	for err == nil {
 		var frame *pb.ClaimResponse
 		if frame, err = stream.Recv(); err != nil {
