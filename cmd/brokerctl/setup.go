@@ -168,7 +168,7 @@ func (o *setupOptions) run(c *cli, cmd *cobra.Command, name string) error {
 		if done.Agent, err = o.join(c); err != nil {
 			return err
 		}
-		done.Next, done.Wake = setupNext(c, v, done), setupWake(v)
+		done.Next, done.Wake = setupNext(c, v, done), setupWake(v, done.Agent)
 	} else {
 		done.Next = []string{"restart " + v.Title + "; .brokerd.yaml and the agent's registration stay"}
 	}
@@ -309,23 +309,29 @@ func (o *setupOptions) join(c *cli) (string, error) {
 // setupNext returns what the user must do after setup.
 func setupNext(c *cli, v setup.Vendor, done setupDone) []string {
 	next := []string{v.Next}
-	if s, err := c.settings(); err == nil && done.Agent == "" && len(s.unchosen) > 0 {
+	if _, err := exec.LookPath("brokerctl"); err != nil {
+		next = append(next, "put brokerctl into PATH: coding agents call it by this name")
+	}
+	s, err := c.settings()
+	switch {
+	case err != nil || s.agent.value != "":
+	case len(s.unchosen) > 0:
 		next = append(next, fmt.Sprintf("choose the agent, since this folder has several: export BROKERD_AGENT=NAME (%s)",
 			names(s.unchosen, len(s.unchosen))))
+	default:
+		next = append(next, fmt.Sprintf("name the agent, or its hooks only warn: brokerctl setup %s --agent NAME --role ROLE", v.Name))
 	}
 	return next
 }
 
 // setupWake returns the ways to wake an idle agent of this vendor, in the order in which they are tried.
-func setupWake(v setup.Vendor) []string {
-	program := v.Programs[0]
-	var ways []string
-	if v.Hook != "" {
-		ways = append(ways, "hook at the end of a turn (in place): "+v.Hook+" waits 10 minutes for the next message")
+func setupWake(v setup.Vendor, agent string) []string {
+	run := "brokerctl agent run --agent " + shellWord(cmp.Or(agent, "NAME"))
+	return []string{
+		"the hook " + v.Hook + " (applies now): it waits up to 10 minutes for the next message",
+		run + " --pty -- " + v.Programs[0],
+		run + " --wake " + shellWord(v.Once+` "run brokerctl next"`),
 	}
-	return append(ways,
-		"brokerctl agent run --agent NAME --pty -- "+program,
-		"brokerctl agent run --agent NAME --wake CMD -- "+program)
 }
 
 func (o *setupOptions) show(c *cli, cmd *cobra.Command, v setup.Vendor, done setupDone) error {

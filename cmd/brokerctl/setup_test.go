@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"io/fs"
 	"os"
@@ -233,8 +232,12 @@ func TestSetup_TheUsersFilesAreBelowTheHomeFolder(t *testing.T) {
 
 func TestSetup_NamesTheAgentAsInitDoes(t *testing.T) {
 	isolate(t)
+	t.Setenv("PATH", t.TempDir())
+	if out := must0(t, "setup", "claude-code"); !strings.Contains(out, "--agent NAME --role ROLE\n") || !strings.Contains(out, "put brokerctl into PATH") {
+		t.Errorf("%s", out)
+	}
 	out := must0(t, "setup", "claude-code", "--agent", "builder-1", "--role", "builder")
-	if !strings.Contains(out, "agent      builder-1 in .brokerd.yaml\n") {
+	if !strings.Contains(out, "agent      builder-1 in .brokerd.yaml\n") || strings.Contains(out, "--agent NAME") {
 		t.Errorf("%s", out)
 	}
 	must0(t, "setup", "claude-code", "--agent", "critic-1", "-o", "json")
@@ -242,6 +245,9 @@ func TestSetup_NamesTheAgentAsInitDoes(t *testing.T) {
 	if want := "agents:\n  builder-1: {role: builder}\n  critic-1: {}\n"; err != nil || !strings.HasSuffix(string(text), want) ||
 		strings.Contains(string(text), "output") {
 		t.Errorf("%s (%v)", text, err)
+	}
+	if !strings.Contains(out, `agent run --agent builder-1 --wake 'claude -p "run brokerctl next"'`) {
+		t.Errorf("%s", out)
 	}
 	if out := must0(t, "setup", "codex"); !strings.Contains(out, "export BROKERD_AGENT=NAME (builder-1, critic-1)") {
 		t.Errorf("%s", out)
@@ -278,7 +284,7 @@ func TestSetup_ThePageListsTheFiles(t *testing.T) {
 	var want strings.Builder
 	want.WriteString("\n| coding agent | tested version | hook that wakes it | afterwards |\n|---|---|---|---|\n")
 	for _, v := range setup.Vendors() {
-		fmt.Fprintf(&want, "| %s (`brokerctl setup %s`) | %s | %s | %s |\n", v.Title, v.Name, v.Tested, cmp.Or(v.Hook, "–"), v.Next)
+		fmt.Fprintf(&want, "| %s (`brokerctl setup %s`) | %s | %s | %s |\n", v.Title, v.Name, v.Tested, v.Hook, v.Next)
 	}
 	want.WriteString("\n| coding agent | file | file with `--user` | addition |\n|---|---|---|---|\n")
 	for _, v := range setup.Vendors() {

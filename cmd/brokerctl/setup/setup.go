@@ -24,7 +24,8 @@ type Vendor struct {
 	Title    string   // the product
 	Programs []string // its commands
 	Tested   string   // the version that accepted these files
-	Hook     string   // the hook at the end of a turn, which wakes the agent; "" if setup adds none
+	Once     string   // the command that runs the prompt that follows it, and ends
+	Hook     string   // the hook at the end of a turn, which wakes the agent
 	Next     string   // what the user does after setup
 	Files    []File
 }

@@ -11,7 +11,7 @@ import (
 func Vendors() []Vendor {
 	return []Vendor{
 		{
-			Name: "claude-code", Title: "Claude Code", Programs: []string{"claude"}, Tested: "2.1.330",
+			Name: "claude-code", Title: "Claude Code", Programs: []string{"claude"}, Once: "claude -p", Tested: "2.1.330",
 			Hook: "Stop",
 			Next: "start claude again in this folder, and approve the MCP server brokerd when it asks",
 			Files: append([]File{
@@ -25,7 +25,7 @@ func Vendors() []Vendor {
 			})...),
 		},
 		{
-			Name: "codex", Title: "Codex", Programs: []string{"codex"}, Tested: "0.169.0",
+			Name: "codex", Title: "Codex", Programs: []string{"codex"}, Once: "codex exec", Tested: "0.169.0",
 			Hook: "Stop",
 			Next: "start codex again in this folder, trust the folder when it asks, and approve the hooks with /hooks",
 			Files: []File{
@@ -40,7 +40,7 @@ func Vendors() []Vendor {
 			},
 		},
 		{
-			Name: "gemini", Title: "Gemini CLI", Programs: []string{"gemini"}, Tested: "0.61.0",
+			Name: "gemini", Title: "Gemini CLI", Programs: []string{"gemini"}, Once: "gemini -p", Tested: "0.61.0",
 			Hook: "AfterAgent",
 			Next: "start gemini again in this folder, and trust the folder when it asks: it starts MCP servers only then",
 			Files: append([]File{
@@ -53,7 +53,7 @@ func Vendors() []Vendor {
 			})...),
 		},
 		{
-			Name: "cursor", Title: "Cursor", Programs: []string{"cursor-agent", "cursor"}, Tested: "none: its documentation only",
+			Name: "cursor", Title: "Cursor", Programs: []string{"cursor-agent", "cursor"}, Once: "cursor-agent -p", Tested: "none: its documentation only",
 			Hook: "stop",
 			Next: "restart Cursor, and enable the MCP server brokerd in its settings, or with: cursor-agent mcp enable brokerd",
 			Files: append([]File{
@@ -65,7 +65,7 @@ func Vendors() []Vendor {
 			})...),
 		},
 		{
-			Name: "opencode", Title: "opencode", Programs: []string{"opencode"}, Tested: "1.18.33",
+			Name: "opencode", Title: "opencode", Programs: []string{"opencode"}, Once: "opencode run", Tested: "1.18.33",
 			Hook: "session.idle",
 			Next: "start opencode again in this folder",
 			Files: append([]File{
