@@ -104,7 +104,7 @@ func groupHooks(vendor string, unit int, before, after, stop, end, tools string)
 		{before, tools, "", 30},
 		{after, tools, "", 30},
 		{stop, "", " --listen 10m", 660},
-		{end, "", "", 30},
+		{end, "", "", 3}, // Codex permits no more
 	} {
 		matcher := ""
 		if h.matcher != "" {
@@ -125,7 +125,7 @@ var cursorHooks = []entry{
 	{path: []string{"hooks", "preToolUse"}, append: true, mark: hookMark, value: cursorHook("", 30, cursorTools)},
 	{path: []string{"hooks", "postToolUse"}, append: true, mark: hookMark, value: cursorHook("", 30, cursorTools)},
 	{path: []string{"hooks", "stop"}, append: true, mark: hookMark, value: cursorHook(" --listen 10m", 660, `, "loop_limit": null`)},
-	{path: []string{"hooks", "sessionEnd"}, append: true, mark: hookMark, value: cursorHook("", 30, "")},
+	{path: []string{"hooks", "sessionEnd"}, append: true, mark: hookMark, value: cursorHook("", 3, "")},
 	{path: []string{"version"}, value: "1", with: "hooks"},
 }
 
