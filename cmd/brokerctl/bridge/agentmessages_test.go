@@ -1,6 +1,7 @@
 package bridge_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"io/fs"
@@ -10,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
 
 	pb "brokerd/gen/brokerd/v1"
 )
@@ -241,4 +243,36 @@ func TestAgentMessages_MessageToOneAgentOfARoleIsAcknowledgedByItsFile(t *testin
 	d.write(name, strings.Replace(d.text(name), `"delivered"`, `"resolved"`, 1))
 	d.awaitState(order.GetId(), pb.DeliveryState_DELIVERY_STATE_ACKED)
 	d.archived(name)
+}
+
+func TestAgentMessages_FileRemovedWhileItsSendWasInterruptedIsAcknowledged(t *testing.T) {
+	d := newTeam(t, "agent-messages")
+	lead := d.broker.Registered("lead", "lead")
+	d.write(agentRoot+"inbox/scout/.keep", "")
+	stop := d.start()
+	d.awaitAgent("scout")
+	stop()
+	// A kill came between the send and its entry in the ledger. Then the recipient removed the file.
+	key := uuid.NewString()
+	message := toAgent("scout", "removed")
+	message.CorrelationId = "bridge:" + key
+	removed := d.send(lead, message)
+	id := strings.TrimSpace(d.text(agentRoot + ".bridge/id"))
+	for _, key := range []string{key, uuid.NewString()} { // the second one was not sent
+		if _, err := pb.NewStateServiceClient(d.broker.Operator()).PutState(t.Context(), &pb.PutStateRequest{
+			Namespace: "bridge", Key: id + "/inbox/scout/key:" + key,
+			Value: &pb.StateValue{Value: &pb.StateValue_StringValue{StringValue: key + ".json"}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d.start()
+	d.awaitState(removed.GetId(), pb.DeliveryState_DELIVERY_STATE_ACKED)
+	d.awaitEvents("the ledger is empty", func(ctx context.Context) bool {
+		out, err := pb.NewStateServiceClient(d.broker.Operator()).ListState(ctx,
+			&pb.ListStateRequest{Namespace: "bridge", KeyPrefix: id + "/inbox/scout/"})
+		return err == nil && len(out.GetEntries()) == 0
+	})
+	if names := d.names(agentRoot + "inbox/scout"); len(names) > 0 {
+		t.Errorf("the inbox has %q", names)
+	}
 }

@@ -123,6 +123,13 @@ func (p *agentSends) draftsIn(ctx context.Context, dir string, first map[string]
 		refs[name] = ref
 	}
 	p.f.mu.Unlock()
+	for name, ref := range refs {
+		if key, begun := strings.CutPrefix(ref, keyPrefix); begun && !slices.Contains(names, name) {
+			if err := p.vanished(ctx, box, key, name); err != nil {
+				return nil, err
+			}
+		}
+	}
 	var drafts []draft
 	for _, name := range names {
 		ref := refs[name]
@@ -145,6 +152,26 @@ func (p *agentSends) draftsIn(ctx context.Context, dir string, first map[string]
 		}
 	}
 	return drafts, nil
+}
+
+// vanished removes the key of a file that another program has removed after its send began. If the
+// message was sent, its id replaces the key: the recipient has finished the message.
+func (p *agentSends) vanished(ctx context.Context, box *agentBox, key, name string) error {
+	id, err := uuid.Parse(key)
+	if err != nil {
+		return fmt.Errorf("the ledger of %s: %w", box.dir, err)
+	}
+	sent, err := p.f.b.find(ctx, id)
+	if err != nil {
+		return err
+	}
+	add := map[string]string{}
+	if sent != nil {
+		add[sent.GetId()] = name
+	}
+	p.f.mu.Lock()
+	defer p.f.mu.Unlock()
+	return box.change(ctx, []string{keyPrefix + key}, add)
 }
 
 // read reads the file of a draft. The file of the draft stays nil if it is not a send.
