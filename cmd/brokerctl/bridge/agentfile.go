@@ -245,10 +245,9 @@ func renderAgentFile(m *pb.Message, agent, answers string) ([]byte, error) {
 	known.set("message_type", m.GetType())
 	known.set("priority", priorityWord(m.GetPriority()))
 	known.set("subject", m.GetSubject())
-	switch {
-	case payload == "":
+	if payload == "" {
 		known.set("payload", m.GetBody())
-	default:
+	} else {
 		known["payload"] = json.RawMessage(payload)
 		known.set("body", m.GetBody())
 	}

@@ -33,7 +33,6 @@ type draft struct {
 	ref      string // in the ledger
 	key      uuid.UUID
 	file     *agentFile
-	target   *pb.Target
 	written  time.Time // when the file was written
 	earliest bool      // the file was there when the bridge began to read the folders
 }

@@ -195,7 +195,7 @@ func lineOf(m *pb.Message) ([]byte, error) {
 		kind, _ = json.Marshal(m.GetType()) // a string
 	}
 	known := struct {
-		MessageId, FromAgentId, ToAgentId string //nolint:revive,staticcheck // the names of the format
+		MessageId, FromAgentId, ToAgentId string //nolint:staticcheck // the names of the format
 		Type                              json.RawMessage
 		Content                           string
 		Metadata                          map[string]string
