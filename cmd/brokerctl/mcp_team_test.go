@@ -135,6 +135,8 @@ func TestMCP_StateTasksAndTheTeamNeedNoShell(t *testing.T) {
 	for _, action := range []string{"nudge", "halt", "resume"} {
 		m.call("team", `{"action":"`+action+`","to":"builder-1","text":"please"}`, "sent ")
 	}
+	must0(t, "--agent", "", "agent", "terminate", "lead")
+	m.call("turn", `{}`, `deregister with team {"action":"leave"}, and stop`)
 	m.call("team", `{"action":"leave","text":"done"}`, "deregistered lead")
 	m.refused("turn", `{}`, `you have left; team {"action":"join"}`)
 	m.call("team", `{"action":"join"}`, "You are the agent lead (lead)")
@@ -188,6 +190,24 @@ func TestMCP_AnAgentThatAnotherProcessHasRegisteredStops(t *testing.T) {
 	m.refused("settle", `{}`, "another process has registered as builder-1")
 	m.call("team", `{"action":"join"}`, "You are the agent builder-1 (builder)")
 	m.call("turn", `{}`, "nothing to claim")
+}
+
+func TestMCP_AnAgentWhoseLeaseHasEndedReturns(t *testing.T) {
+	startTeam(t)
+	register(t, "lead")
+	m := startModel(t, "--agent", "builder-1", "--lease", "3s")
+	sent(t, "--agent", "lead", "builder-1", "Look")
+	m.call("turn", `{}`, "Subject: Look")
+	if err := m.server.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	must0(t, "--agent", "", "event", "follow", "--type", "agent_failed", "--after", "0", "--limit", "1")
+	if err := m.server.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if text := m.call("turn", `{"wait":30}`); !regexp.MustCompile(`(?i)lost.*: claim`).MatchString(text) {
+		t.Errorf("%s", text)
+	}
 }
 
 func TestMCP_TheServerDeregistersOnlyOnRequest(t *testing.T) {

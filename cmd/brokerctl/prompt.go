@@ -135,13 +135,18 @@ func advice(m *pb.Message) string {
 	return ""
 }
 
+// todo is the advice with the command that it names.
+func (c *cli) todo(m *pb.Message) string {
+	return strings.Replace(advice(m), "agent deregister", c.also("agent deregister"), 1)
+}
+
 // afterClaim says what to do with a claim.
 func (c *cli) afterClaim(m *pb.Message, id string) string {
 	finish := "ack " + id
 	if i := c.itemOf(m); i != nil {
 		return c.afterItem(i)
 	}
-	switch todo := advice(m); {
+	switch todo := c.todo(m); {
 	case todo != "":
 		return fmt.Sprintf("%s. To say that you have seen it: %s", todo, c.command("ack %s", id))
 	case m.GetRequiresResponse():
@@ -177,7 +182,7 @@ func (c *cli) afterMail(m *pb.Message, d *pb.Delivery) string {
 		return c.afterItem(i)
 	}
 	if advice(m) != "" {
-		return fmt.Sprintf("%s. To say that you have seen it: %s", advice(m), c.command("ack %d", m.GetRevision()))
+		return fmt.Sprintf("%s. To say that you have seen it: %s", c.todo(m), c.command("ack %d", m.GetRevision()))
 	}
 	return fmt.Sprintf("%s when dealt with; %s to answer", c.command("ack %d", m.GetRevision()), c.also("reply %d ANSWER", m.GetRevision()))
 }
