@@ -60,7 +60,8 @@ class AgentOperations:
         given stays as it is.
         """
         request = pb.HeartbeatRequest(
-            status=enum(pb.AgentStatus, status), activity=activity, task_id=task_id, progress=progress, status_reason=reason)
+            status=enum(pb.AgentStatus, status), activity=activity, task_id=task_id, progress=progress,
+            status_reason=reason)
         answer: pb.HeartbeatResponse = yield Call("agents", "Heartbeat", request)
         self._calls.losses.extend(answer.losses)
         return answer

@@ -28,7 +28,8 @@ DEFAULT_TIMEOUT = 10.0
 # Errors after which the same call can succeed: for a call that the user waits for, and in the background.
 _TRANSIENT = {grpc.StatusCode.UNAVAILABLE}
 _PATIENT = _TRANSIENT | {
-    grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.INTERNAL, grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNKNOWN,
+    grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.INTERNAL, grpc.StatusCode.RESOURCE_EXHAUSTED,
+    grpc.StatusCode.UNKNOWN,
 }
 _FINAL = {"DATABASE_DAMAGED", "DISK_FULL"}
 
@@ -141,8 +142,11 @@ class Identified:
 
 
 class _Method:
-    def __init__(self, channel: Identified, arity: str, path: str, serializers: Dict[str, Any], defaults: Dict[str, Any]) -> None:
-        self._channel, self._arity, self._path, self._serializers, self._defaults = channel, arity, path, serializers, defaults
+    def __init__(
+        self, channel: Identified, arity: str, path: str, serializers: Dict[str, Any], defaults: Dict[str, Any],
+    ) -> None:
+        self._channel, self._arity, self._path = channel, arity, path
+        self._serializers, self._defaults = serializers, defaults
 
     @property
     def streams(self) -> bool:

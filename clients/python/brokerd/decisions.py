@@ -20,7 +20,8 @@ def _content(
 ) -> Optional[pb.DecisionContent]:
     if not (body or payload is not None or files or artifacts):
         return None
-    return pb.DecisionContent(body=body, payload=encode(payload), files=file_references(files), artifacts=listed(artifacts))
+    return pb.DecisionContent(
+        body=body, payload=encode(payload), files=file_references(files), artifacts=listed(artifacts))
 
 
 def _feedback(pieces: Iterable[Union[str, Mapping[str, Any], pb.Feedback]]) -> List[pb.Feedback]:
@@ -88,7 +89,8 @@ class DecisionOperations:
     @operation
     def get(self, decision: str) -> Steps[pb.Decision]:
         """Returns a decision."""
-        answer: pb.GetDecisionResponse = yield Call("decisions", "GetDecision", pb.GetDecisionRequest(decision_id=decision))
+        request = pb.GetDecisionRequest(decision_id=decision)
+        answer: pb.GetDecisionResponse = yield Call("decisions", "GetDecision", request)
         return answer.decision
 
     @operation

@@ -92,7 +92,7 @@ def _number(name: str) -> int:
 
 
 def _agent(folder: Folder) -> str:
-    """Returns the agent of the folder that this process acts as: that of the coding agent's session, or the only one."""
+    """Returns the agent of the folder: that of the coding agent's session, or the only one."""
     session = os.environ.get("CLAUDE_CODE_SESSION_ID")
     for name, options in folder.agents.items():
         if session and options.get("hook_session") == session:

@@ -106,9 +106,11 @@ def from_rpc(error: Any, address: str) -> BrokerError:
         reason = reason.decode()
     kind = _BY_REASON.get(reason, _BY_CODE.get(code, BrokerError))
     if code is grpc.StatusCode.DEADLINE_EXCEEDED and not reason:
-        text = f"the broker at {address} does not answer in time: its process is frozen or overloaded; see its log, or restart it"
+        text = (f"the broker at {address} does not answer in time: its process is frozen or overloaded; "
+                "see its log, or restart it")
     elif kind is Unreachable and not reason:
-        text = f"the broker at {address} does not answer ({text}); start one with `brokerd`, or name another with BROKERD_ADDR"
+        text = (f"the broker at {address} does not answer ({text}); "
+                "start one with `brokerd`, or name another with BROKERD_ADDR")
     return kind(text, reason=reason, code=code, **_details(trailers.get("grpc-status-details-bin", b"")))
 
 

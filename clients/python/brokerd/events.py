@@ -25,7 +25,9 @@ class Log(Position[pb.Event]):
         self._after = frame.revision
 
 
-def _filter(types: Iterable[str], sources: Iterable[str], task_id: str, severity: str, since: Optional[Time]) -> pb.EventFilter:
+def _filter(
+    types: Iterable[str], sources: Iterable[str], task_id: str, severity: str, since: Optional[Time],
+) -> pb.EventFilter:
     return pb.EventFilter(
         types=listed(types), sources=listed(sources), task_id=task_id, lowest_severity=enum(pb.Severity, severity),
         since=timestamp(since))

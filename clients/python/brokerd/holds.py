@@ -41,7 +41,8 @@ class LockTerms:
     def acquire(self) -> Call:
         return Call("locks", "AcquireLocks", lock_pb2.AcquireLocksRequest(
             paths=self.paths, mode=lock_pb2.LOCK_MODE_SHARED if self.shared else lock_pb2.LOCK_MODE_EXCLUSIVE,
-            wait=duration(self.wait), max_hold=duration(self.max_hold), holder=self.holder, reason=self.reason), self.wait)
+            wait=duration(self.wait), max_hold=duration(self.max_hold), holder=self.holder, reason=self.reason,
+        ), self.wait)
 
     def extend(self, fence: int, **limits: float) -> Call:
         return Call("locks", "ExtendLocks", lock_pb2.ExtendLocksRequest(fences=[fence]), **limits)
@@ -76,7 +77,7 @@ Terms = Union[LockTerms, TokenTerms]
 
 
 def _holder() -> str:
-    """Names an owner of its own: two holds of one agent exclude each other."""
+    """Names a separate owner: two holds of one agent exclude each other."""
     return f"hold-{uuid.uuid4()}"
 
 
@@ -93,7 +94,8 @@ class BaseHold:
     def check(self) -> None:
         """Raises Lost if the hold has ended, or may end before its owner has noticed."""
         if self._loss is None and self._clock() >= self._ends:
-            self._loss = Lost(f"{self._terms.what} is lost: the broker has not extended it in time", reason="NOT_EXTENDED")
+            text = f"{self._terms.what} is lost: the broker has not extended it in time"
+            self._loss = Lost(text, reason="NOT_EXTENDED")
         if self._loss is not None:
             raise self._loss
 

@@ -187,7 +187,9 @@ class MessageOperations:
     """The operations on messages of a client."""
 
     @operation
-    def send(self, to: str, text: str = "", *, request_id: str = "", **options: Unpack[MessageOptions]) -> Steps[Receipt]:
+    def send(
+        self, to: str, text: str = "", *, request_id: str = "", **options: Unpack[MessageOptions],
+    ) -> Steps[Receipt]:
         """Sends a message, and returns its receipt once the message is on disk.
 
         to is an agent (builder-1), a role (role:builder), a channel (channel:general), a pattern
@@ -217,7 +219,8 @@ class MessageOperations:
 
     @operation
     def ask(
-        self, to: str, text: str = "", *, timeout: Seconds = 30, request_id: str = "", **options: Unpack[MessageOptions],
+        self, to: str, text: str = "", *, timeout: Seconds = 30, request_id: str = "",
+        **options: Unpack[MessageOptions],
     ) -> Steps[Optional[Message]]:
         """Sends a question and returns its reply; None if there is none within timeout.
 
@@ -232,7 +235,7 @@ class MessageOperations:
         self, to: Union[Message, str], text: str = "", *, ack: Optional[bool] = None, request_id: str = "",
         **options: Unpack[MessageOptions],
     ) -> Steps[Receipt]:
-        """Answers a message. With ack, which is the default for a claim, it finishes the claim in the same transaction."""
+        """Answers a message. With ack, the default for a claim, it finishes the claim in the same transaction."""
         answered = to.claim_id if isinstance(to, Claim) else to.id if isinstance(to, Message) else to
         request = pb.ReplyRequest(
             request_id=request_id, id=answered, message=message(None, text, options),
@@ -247,7 +250,8 @@ class MessageOperations:
     ) -> Steps[List[Message]]:
         """Returns the unfinished mail of the agent, oldest first; include_queues adds its role's and channels'."""
         request = pb.ListMessagesRequest(
-            box=pb.MESSAGE_BOX_INBOX, filter=pb.MessageFilter(types=listed(types), thread_id=thread_id, task_id=task_id),
+            box=pb.MESSAGE_BOX_INBOX,
+            filter=pb.MessageFilter(types=listed(types), thread_id=thread_id, task_id=task_id),
             page_size=min(limit, 1000), mark_read=mark_read, include_queues=include_queues)
         found: List[Message] = []
         while len(found) < limit:

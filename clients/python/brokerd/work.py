@@ -72,7 +72,8 @@ class MessageSource:
         request = message_pb2.ClaimMessagesRequest(
             consumer=consumer, mailboxes=self._mailboxes, types=self._types, lowest_priority=self._lowest, max=1,
             wait=duration(wait), claim_for=duration(self._claim_for))
-        answer: message_pb2.ClaimMessagesResponse = yield Call("messages", "ClaimMessages", request, wait, patience=FOREVER)
+        call = Call("messages", "ClaimMessages", request, wait, patience=FOREVER)
+        answer: message_pb2.ClaimMessagesResponse = yield call
         return Claim(answer.claims[0]) if answer.claims else None
 
     def undo(self, slot: int) -> Steps[None]:
@@ -87,7 +88,8 @@ class MessageSource:
         while True:
             yield Pause(self._claim_for / 3)
             try:
-                yield Call("messages", "ExtendClaims", message_pb2.ExtendClaimsRequest(extensions=[extension]), patience=FOREVER)
+                request = message_pb2.ExtendClaimsRequest(extensions=[extension])
+                yield Call("messages", "ExtendClaims", request, patience=FOREVER)
             except BrokerError as error:
                 return lose(error)
 
@@ -123,7 +125,8 @@ class MessageSource:
         if result is None:
             return Call("messages", "AckMessages", message_pb2.AckMessagesRequest(ids=[job.claim_id]), patience=FOREVER)
         reply = message(None, result, {}) if isinstance(result, str) else message_pb2.Message(payload=encode(result))
-        return Call("messages", "Reply", message_pb2.ReplyRequest(id=job.claim_id, ack=True, message=reply), patience=FOREVER)
+        request = message_pb2.ReplyRequest(id=job.claim_id, ack=True, message=reply)
+        return Call("messages", "Reply", request, patience=FOREVER)
 
 
 class TaskSource:
@@ -178,7 +181,8 @@ class TaskSource:
         while True:
             yield Pause(min(_CHECK_EVERY, stale / 3) if stale else _CHECK_EVERY)
             try:
-                yield Call("tasks", "UpdateTask", task_pb2.UpdateTaskRequest(task_id=job.id, fence=job.fence), patience=FOREVER)
+                request = task_pb2.UpdateTaskRequest(task_id=job.id, fence=job.fence)
+                yield Call("tasks", "UpdateTask", request, patience=FOREVER)
             except BrokerError as error:
                 return lose(error)
 

@@ -100,6 +100,44 @@ class Heartbeats(BrokerCase):
         self.assertEqual([loss.name for loss in again.losses], [claim.claim_id])
 
 
+class Rest(BrokerCase):
+    def test_artifacts(self):
+        one = self.agent("artifacts-1")
+        content = bytes(range(256)) * 1000
+        version = one.artifacts.upload("design/spec.bin", content, description="the spec")
+        self.assertEqual((version.version, one.artifacts.download("design/spec.bin")), (1, content))
+        self.assertEqual(one.artifacts.get("design/spec.bin").description, "the spec")
+        with self.assertRaises(NotFound):
+            one.artifacts.download("missing")
+
+    def test_state(self):
+        one = self.agent("state-1")
+        for value in ("text", 7, True, None, [1, {"a": None}], 2**70):
+            one.state.put("state/value", value)
+            self.assertEqual(one.state.get("state/value").value, value)
+        self.assertEqual([one.state.append("state/notes", text) for text in ("one", "two")], [1, 2])
+        self.assertEqual([entry.text for entry in one.state.get("state/notes").entries], ["one", "two"])
+        self.assertEqual([entry.key for entry in one.state.list("state/")], ["state/notes", "state/value"])
+        self.assertEqual([one.state.delete("state/value"), one.state.delete("state/value")], [True, False])
+
+    def test_decisions(self):
+        one, critic = self.agent("decisions-1"), self.agent("decisions-2")
+        opened = one.decisions.open("review", "decisions-2", title="Look", body="see a.go")
+        self.assertEqual([d.id for d in critic.decisions.list(owed_by="decisions-2")], [opened.id])
+        critic.decisions.decide(opened.id, "revise", feedback=[{"severity": "minor", "text": "typo", "file": "a.go"}])
+        self.assertEqual(one.decisions.wait(opened.id, timeout=PATIENCE).rounds[0].feedback[0].text, "typo")
+        one.decisions.resubmit(opened.id, body="better")
+        critic.decisions.decide(opened.id, "approve")
+        self.assertEqual(one.decisions.get(opened.id).verdict, "approve")
+
+    def test_channels_and_questions(self):
+        one, other = self.agent("channel-1"), self.agent("channel-2")
+        one.subscribe("news")
+        other.send("channel:news", "hello")
+        self.assertEqual([message.text for message in one.inbox()], ["hello"])
+        self.assertIsNone(other.ask("channel-1", "Ready?", timeout=0.01))
+
+
 class Addresses(unittest.TestCase):
     def test_nothing_listens(self):
         with self.assertRaisesRegex(Unreachable, "start one with `brokerd`"):

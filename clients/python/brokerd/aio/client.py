@@ -62,7 +62,8 @@ class Tasks(Operations, TaskOperations):
     """`client.tasks`."""
 
     async def work(
-        self, handler: Callable[[TaskClaim], Awaitable[Any]], *, concurrency: int = 1, labels: Optional[Mapping[str, str]] = None,
+        self, handler: Callable[[TaskClaim], Awaitable[Any]], *, concurrency: int = 1,
+        labels: Optional[Mapping[str, str]] = None,
         resume: bool = True, drain: Seconds = 30, stop: Optional[asyncio.Event] = None,
     ) -> None:
         """Works on tasks: claims each, calls handler with the TaskClaim, and settles it by what handler does.

@@ -45,7 +45,9 @@ class Hold(BaseHold):
         self._keeper = self._calls.background(self._keep())
         return self
 
-    async def __aexit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: object) -> None:
+    async def __aexit__(
+        self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: object,
+    ) -> None:
         if self._keeper:
             self._keeper.cancel()
         if self._cancelled:

@@ -33,14 +33,14 @@ class Scope:
         for call in calls:
             call.cancel()
 
-    def result(self, call: Any) -> Any:
-        """Returns the result of a call, or of all of a stream."""
+    def result(self, call: Any, streams: bool) -> Any:
+        """Returns the response of a call, or the list of responses of a stream."""
         with self._lock:
             self._calls.add(call)
         try:
             if self._cancelled.is_set():
                 call.cancel()
-            return call.result() if hasattr(call, "result") else list(call)
+            return list(call) if streams else call.result()
         except (grpc.FutureCancelledError, grpc.RpcError):
             if self._cancelled.is_set():
                 raise Cancelled() from None
@@ -83,7 +83,7 @@ class Runner(Calls):
         while True:
             try:
                 scope.sleep(0)  # raises if it is cancelled
-                answer = scope.result(start(request_of(step), timeout=self.deadline(step)))
+                answer = scope.result(start(request_of(step), timeout=self.deadline(step)), method.streams)
             except grpc.RpcError as error:
                 scope.sleep(retry.pause(error))
             else:
