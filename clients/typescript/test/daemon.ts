@@ -11,7 +11,7 @@ import { Client, type ClientOptions } from "@brokerd/client";
 /** The path of the brokerd program; the Go test sets it. brokerctl is beside it. */
 const program = process.env["BROKERD_PROGRAM"]!;
 
-/** A Daemon is a brokerd process on a data folder of its own. The end of the test file kills it. */
+/** A Daemon is a brokerd process with a separate data folder. The end of the test file kills it. */
 export class Daemon {
   /** The folder is short: the path of a socket has a limit. */
   readonly folder = mkdtempSync("/tmp/brokerd-ts-");
