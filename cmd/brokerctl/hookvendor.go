@@ -35,7 +35,8 @@ var hookVendors = map[string]hookVendor{
 		},
 		tools: []string{"Write", "Edit", "MultiEdit", "StrReplace", "EditNotebook", "Delete"},
 		answer: func(a hookAnswer) any {
-			return cursorAnswer{Followup: a.Reason, Permission: cond(a.refusal != "", "deny", ""), User: a.refusal, Agent: a.refusal}
+			permission := cond(a.refusal != "", "deny", "")
+			return cursorAnswer{Followup: a.Reason, Permission: permission, User: a.refusal, Agent: a.refusal}
 		},
 	},
 	// The plugin that setup adds calls the hook with the events of Claude Code.

@@ -44,18 +44,22 @@ func Vendors() []Vendor {
 			Hook: "AfterAgent",
 			Next: "start gemini again in this folder, and trust the folder when it asks: it starts MCP servers only then",
 			Files: append([]File{
-				{Path: ".gemini/settings.json", User: ".gemini/settings.json", What: "MCP server, hooks", entries: append(mcpServers, groupHooks(
-					"gemini", 1000, "BeforeTool", "AfterTool", "AfterAgent", "SessionEnd", "write_file|replace",
-				)...)},
+				{
+					Path: ".gemini/settings.json", User: ".gemini/settings.json", What: "MCP server, hooks",
+					entries: append(mcpServers, groupHooks(
+						"gemini", 1000, "BeforeTool", "AfterTool", "AfterAgent", "SessionEnd", "write_file|replace",
+					)...),
+				},
 				{Path: "GEMINI.md", User: ".gemini/GEMINI.md", What: "instructions", section: instructions},
 			}, commands(".gemini/commands", ".gemini/commands", ".toml", func(c command) string {
 				return fmt.Sprintf("description = %q\nprompt = \"\"\"\n%s\n\"\"\"\n", c.about, c.text("{{args}}"))
 			})...),
 		},
 		{
-			Name: "cursor", Title: "Cursor", Programs: []string{"cursor-agent", "cursor"}, Once: "cursor-agent -p", Tested: "none: its documentation only",
-			Hook: "stop",
-			Next: "restart Cursor, and enable the MCP server brokerd in its settings, or with: cursor-agent mcp enable brokerd",
+			Name: "cursor", Title: "Cursor", Programs: []string{"cursor-agent", "cursor"}, Once: "cursor-agent -p",
+			Tested: "none: its documentation only",
+			Hook:   "stop",
+			Next:   "restart Cursor, and enable the MCP server brokerd in its settings, or with: cursor-agent mcp enable brokerd",
 			Files: append([]File{
 				{Path: ".cursor/mcp.json", User: ".cursor/mcp.json", What: "MCP server", entries: mcpServers},
 				{Path: ".cursor/hooks.json", User: ".cursor/hooks.json", What: "hooks", entries: cursorHooks},
@@ -77,7 +81,10 @@ func Vendors() []Vendor {
 						{path: []string{"$schema"}, value: `"https://opencode.ai/config.json"`, with: "mcp"},
 					},
 				},
-				{Path: ".opencode/plugins/brokerd.js", User: ".config/opencode/plugins/brokerd.js", What: "hooks", whole: opencodePlugin},
+				{
+					Path: ".opencode/plugins/brokerd.js", User: ".config/opencode/plugins/brokerd.js",
+					What: "hooks", whole: opencodePlugin,
+				},
 				{Path: "AGENTS.md", User: ".config/opencode/AGENTS.md", What: "instructions", section: instructions},
 			}, commands(".opencode/commands", ".config/opencode/commands", ".md", func(c command) string {
 				return fmt.Sprintf("---\ndescription: %s\n---\n\n%s\n", c.about, c.text("$ARGUMENTS"))
@@ -124,7 +131,9 @@ func groupHooks(vendor string, unit int, before, after, stop, end, tools string)
 var cursorHooks = []entry{
 	{path: []string{"hooks", "preToolUse"}, append: true, mark: hookMark, value: cursorHook("", 30, cursorTools)},
 	{path: []string{"hooks", "postToolUse"}, append: true, mark: hookMark, value: cursorHook("", 30, cursorTools)},
-	{path: []string{"hooks", "stop"}, append: true, mark: hookMark, value: cursorHook(" --listen 10m", 660, `, "loop_limit": null`)},
+	{path: []string{"hooks", "stop"}, append: true, mark: hookMark, value: cursorHook(
+		" --listen 10m", 660, `, "loop_limit": null`,
+	)},
 	{path: []string{"hooks", "sessionEnd"}, append: true, mark: hookMark, value: cursorHook("", 3, "")},
 	{path: []string{"version"}, value: "1", with: "hooks"},
 }
