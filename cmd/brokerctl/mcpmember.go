@@ -99,7 +99,10 @@ func (m *member) join(ctx context.Context) (*client.Client, error) {
 			return nil, err
 		}
 	}
-	return m.broker, m.register(ctx)
+	if err := m.register(ctx); err != nil {
+		return nil, err
+	}
+	return m.broker, nil
 }
 
 // register registers the agent. What an earlier registration says of it stays, unless flags say
@@ -161,8 +164,9 @@ func (m *member) news() string {
 }
 
 // lost reports whether a call failed because the registration has ended and join can renew it. If
-// another process has registered the agent, the member takes part no longer.
-func (m *member) lost(ctx context.Context, err error) bool {
+// another process has registered the agent, the member takes part no longer. used is the client of
+// the call: a concurrent call may have renewed the registration already.
+func (m *member) lost(ctx context.Context, used *client.Client, err error) bool {
 	why := client.Reason(err)
 	if why != "STALE_INCARNATION" && why != "AGENT_NOT_REGISTERED" {
 		return false
@@ -171,6 +175,9 @@ func (m *member) lost(ctx context.Context, err error) bool {
 	defer m.mu.Unlock()
 	if m.base == nil || m.out != nil || m.base.Identity().Incarnation != 0 {
 		return false
+	}
+	if m.broker != used {
+		return true
 	}
 	known, err := m.base.As(m.name).Agents().GetAgent(ctx, &pb.GetAgentRequest{Name: m.name})
 	if err != nil && status.Code(err) != codes.NotFound {
@@ -204,11 +211,11 @@ func (m *member) beat(ctx context.Context) {
 	retry, said := soonest, ""
 	for ctx.Err() == nil {
 		pause := m.wanted.GetLease().AsDuration() / 3
-		err := m.heartbeat(ctx)
+		used, err := m.heartbeat(ctx)
 		switch {
 		case err == nil:
 			retry, said = soonest, ""
-		case m.lost(ctx, err):
+		case used != nil && m.lost(ctx, used, err):
 			pause = 0
 		case errors.Is(err, m.reason()):
 		default:
@@ -227,21 +234,22 @@ func (m *member) beat(ctx context.Context) {
 	}
 }
 
-func (m *member) heartbeat(ctx context.Context) error {
+// heartbeat returns the client that it has used; nil if there is none.
+func (m *member) heartbeat(ctx context.Context) (*client.Client, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	broker, err := m.join(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	answer, err := broker.Agents().Heartbeat(ctx, &pb.HeartbeatRequest{})
 	if err != nil {
-		return err
+		return broker, err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.noteLosses(answer)
-	return nil
+	return broker, nil
 }
 
 // reason is why the agent takes part no longer; nil if it does.

@@ -57,7 +57,7 @@ func (r *toolRun) run(ctx context.Context) outcome {
 			case <-ctx.Done():
 				again.Stop()
 			}
-		case !renewed && r.member.lost(ctx, err):
+		case !renewed && broker != nil && r.member.lost(ctx, broker, err):
 			renewed = true
 			continue
 		case r.member.reason() != nil:
