@@ -176,7 +176,7 @@ class Work(Case):
         with self.assertRaises(Precondition):
             await client.work(None)
 
-    async def test_sigterm_lets_the_handler_finish(self):
+    async def test_sigterm_stops_both_workers_and_lets_the_handler_finish(self):
         lead = await self.client("lead")
         await lead.as_agent("signalled").register(lease=3600)
         sent = await lead.send("signalled", "x")
@@ -187,7 +187,8 @@ class Work(Case):
         self.addCleanup(process.kill)
         self.assertEqual(process.stdout.readline(), "working\n")
         process.send_signal(signal.SIGTERM)
-        self.assertEqual(process.stdout.readline(), "the worker stops, and waits for 1 handlers\n")
+        stopping = sorted(process.stdout.readline() for _ in range(2))
+        self.assertEqual(stopping, [f"the worker stops, and waits for {n} handlers\n" for n in (0, 1)])
         out, errors = process.communicate("\n", timeout=PATIENCE)
         self.assertEqual((out, errors, process.returncode), ("drained\n", "", 0))
         self.assertEqual((await self.delivery(lead, sent)).state, pb.DELIVERY_STATE_ACKED)
@@ -205,7 +206,7 @@ async def handle(claim):
 
 async def main():
     async with aio.Client(sys.argv[1], agent="signalled") as client:
-        await client.work(handle)
+        await asyncio.gather(client.work(handle), client.tasks.work(handle))
     print("drained")
 
 asyncio.run(main())

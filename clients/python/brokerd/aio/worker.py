@@ -6,7 +6,7 @@ import asyncio
 import signal
 import threading
 from contextlib import contextmanager
-from typing import Any, Awaitable, Callable, Dict, Iterator, Optional, Set
+from typing import Any, Awaitable, Callable, Dict, Iterator, List, Optional, Set
 
 from ..errors import BrokerError, Lost
 from ..work import GRACE, Outcome, log
@@ -99,16 +99,41 @@ class Worker:
                 log.warning("%r was not released, and its claim ends by itself: %s", job, error)
 
 
+class _Termination:
+    """Stops all workers of an event loop at SIGTERM. A second SIGTERM has its usual effect."""
+
+    of_loop: Dict[asyncio.AbstractEventLoop, _Termination] = {}
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.stops: List[asyncio.Event] = []
+        self._loop, self._previous = loop, signal.getsignal(signal.SIGTERM)
+        loop.add_signal_handler(signal.SIGTERM, self._terminate)
+
+    def _terminate(self) -> None:
+        for stop in self.stops:
+            stop.set()
+        self.ignore()
+
+    def ignore(self) -> None:
+        if self._loop.remove_signal_handler(signal.SIGTERM):
+            signal.signal(signal.SIGTERM, self._previous or signal.SIG_DFL)
+
+
 @contextmanager
 def _heeding_sigterm(stop: asyncio.Event) -> Iterator[None]:
-    """Sets the event at SIGTERM, if the loop runs in the main thread. A second SIGTERM has its usual effect."""
+    """Sets the event at SIGTERM, if the loop runs in the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    loop, previous = asyncio.get_running_loop(), signal.getsignal(signal.SIGTERM)
-    loop.add_signal_handler(signal.SIGTERM, stop.set)
+    loop = asyncio.get_running_loop()
+    termination = _Termination.of_loop.get(loop)
+    if termination is None:
+        termination = _Termination.of_loop[loop] = _Termination(loop)
+    termination.stops.append(stop)
     try:
         yield
     finally:
-        loop.remove_signal_handler(signal.SIGTERM)
-        signal.signal(signal.SIGTERM, previous or signal.SIG_DFL)
+        termination.stops.remove(stop)
+        if not termination.stops:
+            termination.ignore()
+            del _Termination.of_loop[loop]
