@@ -79,24 +79,41 @@ func project(t *testing.T) string {
 	return app
 }
 
-func TestClient_PassesItsTests(t *testing.T) {
+func TestPackage(t *testing.T) {
 	app := project(t)
 	program := processtest.Build(t)
+	readme, guide := blocks(t, "README.md", "ts"), blocks(t, "../../docs/agents-typescript.md", "ts")
+	if len(guide) == 0 {
+		t.Fatal("the guide has no programs")
+	}
+	if err := os.Mkdir(filepath.Join(app, "docs"), 0o750); err != nil {
+		t.Fatal(err)
+	}
+	for i, text := range append(guide, readme...) {
+		write(t, filepath.Join(app, "docs", "program-"+strconv.Itoa(i)+".ts"), text)
+	}
 	compile(t, app, "test", "examples")
+
+	t.Run("has only what users need", func(t *testing.T) { hasOnlyWhatUsersNeed(t, app) })
+	t.Run("runs the first programs of README and guide", func(t *testing.T) {
+		t.Parallel()
+		firstProgramsRun(t, app, program)
+	})
 	tests, err := filepath.Glob(filepath.Join(app, "build", "test", "*.test.js"))
 	if err != nil || len(tests) == 0 {
 		t.Fatalf("there are no tests: %v", err)
 	}
 	for _, file := range tests {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".test.js"), func(t *testing.T) {
+			t.Parallel() // most tests wait
 			env := []string{"BROKERD_PROGRAM=" + program}
 			t.Log(run(t, app, env, "node", "--test", "--test-timeout=120000", "--test-reporter=spec", file))
 		})
 	}
 }
 
-func TestPackage_HasOnlyWhatUsersNeed(t *testing.T) {
-	app := project(t)
+func hasOnlyWhatUsersNeed(t *testing.T, app string) {
+	t.Helper()
 	installed := filepath.Join(app, "node_modules", "@brokerd", "client")
 	err := filepath.WalkDir(installed, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
@@ -132,11 +149,11 @@ func TestPackage_HasOnlyWhatUsersNeed(t *testing.T) {
 	}
 }
 
-// The README's first program runs as it is, in a project with nothing but the package. Every other
-// program of the README and of the guide compiles with every check.
-func TestReadme_ProgramsRun(t *testing.T) {
-	app := project(t)
-	daemon := processtest.New(t, processtest.Build(t))
+// firstProgramsRun runs the README's first program as it is, in a project with nothing but the package,
+// and the first program of the guide.
+func firstProgramsRun(t *testing.T, app, program string) {
+	t.Helper()
+	daemon := processtest.New(t, program)
 	if err := daemon.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -149,21 +166,8 @@ func TestReadme_ProgramsRun(t *testing.T) {
 	if got := run(t, app, environment, "node", "hello.mjs"); got != "builder-1 says Done: Add login\n" {
 		t.Errorf("hello.mjs prints %q", got)
 	}
-
-	guide := blocks(t, "../../docs/agents-typescript.md", "ts")
-	if len(guide) == 0 {
-		t.Fatal("the guide has no programs")
-	}
-	programs := append(blocks(t, "README.md", "ts"), guide...)
-	if err := os.Mkdir(filepath.Join(app, "test"), 0o750); err != nil {
-		t.Fatal(err)
-	}
-	for i, program := range programs {
-		write(t, filepath.Join(app, "test", "program-"+strconv.Itoa(i)+".ts"), program)
-	}
-	compile(t, app)
-	first := filepath.Join("build", "test", "program-"+strconv.Itoa(len(programs)-len(guide))+".js")
-	if got := run(t, app, environment, "node", first); !strings.HasSuffix(got, "claimed Add login { task_id: 't1' }\nDone\n") {
+	got := run(t, app, environment, "node", filepath.Join("build", "docs", "program-0.js"))
+	if !strings.HasSuffix(got, "claimed Add login { task_id: 't1' }\nDone\n") {
 		t.Errorf("the first program of the guide prints %q", got)
 	}
 }
@@ -195,7 +199,7 @@ func compile(t *testing.T, app string, folders ...string) {
 	write(t, filepath.Join(app, "tsconfig.json"), `{"compilerOptions": {
 		"rootDir": ".", "outDir": "build", "target": "es2022", "lib": ["es2023", "esnext.disposable", "dom"],
 		"module": "nodenext", "strict": true, "noUncheckedIndexedAccess": true, "exactOptionalPropertyTypes": true,
-		"types": ["node"], "typeRoots": ["`+absolute(t, "node_modules/@types")+`"]}, "include": ["test", "examples"]}`)
+		"types": ["node"], "typeRoots": ["`+absolute(t, "node_modules/@types")+`"]}, "include": ["test", "examples", "docs"]}`)
 	run(t, app, nil, absolute(t, "node_modules/.bin/tsc"))
 }
 

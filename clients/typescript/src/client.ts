@@ -82,7 +82,7 @@ export class Client implements AsyncDisposable {
    * over the environment, and the environment over the file.
    */
   static fromEnv(options: ClientOptions = {}): Promise<Client> {
-    return Client.connect({ ...surroundings(), ...given(options) });
+    return Client.connect(surroundings(given(options)));
   }
 
   /** The address of the broker. */

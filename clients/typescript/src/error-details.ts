@@ -1,19 +1,12 @@
 import { BinaryReader } from "@bufbuild/protobuf/wire";
 import type { ConnectError } from "@connectrpc/connect";
 
-/** A Field is one field of a request that the broker refused. */
-export interface Field {
-  /** Such as messages[3].priority. */
-  name: string;
-  /** What is wrong and what is allowed. */
-  description: string;
-}
-
 /** Details are what a refused call says beyond its code and text. */
 export interface Details {
   reason: string;
-  metadata: Record<string, string>;
-  fields: Field[];
+  facts: Record<string, string>;
+  /** What is wrong, by the name of the field. */
+  fields: Record<string, string>;
   /** The name of what is missing. */
   resource: string;
   /** Milliseconds; 0 = the broker does not say that waiting helps. */
@@ -27,8 +20,8 @@ export interface Details {
 export function detailsOf(error: ConnectError): Details {
   const found: Details = {
     reason: error.metadata.get("brokerd-reason") ?? "",
-    metadata: {},
-    fields: [],
+    facts: {},
+    fields: {},
     resource: "",
     retryAfter: 0,
   };
@@ -39,7 +32,7 @@ export function detailsOf(error: ConnectError): Details {
         read(detail.value, (number, reader) => {
           if (number !== 3) return false;
           const [key, value] = strings(reader.bytes());
-          found.metadata[key!] = value!;
+          found.facts[key!] = value!;
           return true;
         });
         break;
@@ -47,7 +40,7 @@ export function detailsOf(error: ConnectError): Details {
         read(detail.value, (number, reader) => {
           if (number !== 1) return false;
           const [name, description] = strings(reader.bytes());
-          found.fields.push({ name: name!, description: description! });
+          found.fields[name!] = description!;
           return true;
         });
         break;

@@ -1,21 +1,19 @@
 import { Code, ConnectError } from "@connectrpc/connect";
 
 import type { ItemError } from "./gen/brokerd/v1/message_pb.js";
-import { detailsOf, type Details, type Field } from "./error-details.js";
+import { detailsOf, type Details } from "./error-details.js";
 
-export type { Field } from "./error-details.js";
-
-const noDetails: Details = { reason: "", metadata: {}, fields: [], resource: "", retryAfter: 0 };
+const noDetails: Details = { reason: "", facts: {}, fields: {}, resource: "", retryAfter: 0 };
 
 /** A BrokerError says why a call failed. Its subclasses say what a program can do about it. */
 export class BrokerError extends Error {
   override name = this.constructor.name;
   /** The broker's reason, such as CLAIM_LOST: stable. Empty if the error is not the broker's. */
   readonly reason: string;
-  /** The fields at fault, if the request was invalid. */
-  readonly fields: readonly Field[];
-  /** What the broker says beyond the text, such as the revision of a key that has changed. */
-  readonly metadata: Readonly<Record<string, string>>;
+  /** The invalid fields of the request, such as messages[3].priority, each with what is wrong and what is allowed. */
+  readonly fields: Readonly<Record<string, string>>;
+  /** Further facts for programs, such as the present revision of a key that has changed. */
+  readonly facts: Readonly<Record<string, string>>;
   /** The name of what does not exist. */
   readonly resource: string;
   /** After how many milliseconds the same call may succeed; 0 = the broker does not say. */
@@ -32,7 +30,7 @@ export class BrokerError extends Error {
     const all = { ...noDetails, ...details };
     this.reason = all.reason;
     this.fields = all.fields;
-    this.metadata = all.metadata;
+    this.facts = all.facts;
     this.resource = all.resource;
     this.retryAfter = all.retryAfter;
   }
@@ -46,8 +44,14 @@ export class BrokerError extends Error {
 /** There is no such agent, role, message, task, key or other thing; see resource. */
 export class NotFound extends BrokerError {}
 
-/** The state forbids it: it exists already, has changed, is closed, or another agent holds it. */
+/** Another client was faster, or the name is taken: read again, then decide. */
 export class Conflict extends BrokerError {}
+
+/** The state of the broker does not permit it: reason says why, such as AGENT_NOT_REGISTERED. */
+export class Precondition extends BrokerError {}
+
+/** The position is not kept any more: facts.oldest is the oldest revision that is. */
+export class OutOfRange extends BrokerError {}
 
 /** The caller does not hold the claim, lock, token, task or registration any more: stop that work. */
 export class Lost extends BrokerError {}
@@ -86,13 +90,14 @@ const kinds: Partial<Record<Code, Kind>> = {
   [Code.InvalidArgument]: Invalid,
   [Code.NotFound]: NotFound,
   [Code.AlreadyExists]: Conflict,
-  [Code.FailedPrecondition]: Conflict,
+  [Code.FailedPrecondition]: Precondition,
   [Code.Aborted]: Conflict,
-  [Code.OutOfRange]: Conflict,
+  [Code.OutOfRange]: OutOfRange,
   [Code.PermissionDenied]: Denied,
   [Code.Unauthenticated]: Denied,
   [Code.ResourceExhausted]: Exhausted,
   [Code.Unavailable]: Unreachable,
+  [Code.DeadlineExceeded]: Unreachable,
 };
 
 const lostReasons = new Set([
@@ -124,7 +129,7 @@ export function callError(error: unknown, address: string): BrokerError {
 
 /** Returns the error for one item of a stream. */
 export function itemError(error: ItemError): BrokerError {
-  const fields = error.field === "" ? [] : [{ name: error.field, description: error.message }];
+  const fields = error.field === "" ? {} : { [error.field]: error.message };
   const { seconds = 0n, nanos = 0 } = error.retryAfter ?? {};
   const retryAfter = Number(seconds) * 1000 + Math.ceil(nanos / 1e6);
   return make(error.code as Code, error.message, { ...noDetails, reason: error.reason, fields, retryAfter });

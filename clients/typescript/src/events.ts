@@ -92,7 +92,7 @@ export class Events {
 
   /**
    * Yields events in order, first those after the position, then new ones. When the stream breaks,
-   * it reconnects and resumes: no event is missed or yielded twice. It throws Conflict with the
+   * it reconnects and resumes: no event is missed or yielded twice. It throws OutOfRange with the
    * reason EVENTS_REMOVED if the log does not reach back that far.
    */
   follow(options: FollowEventsOptions = {}): AsyncGenerator<Event, void, undefined> {

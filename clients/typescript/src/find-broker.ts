@@ -2,8 +2,8 @@ import { readFileSync } from "node:fs";
 import { homedir } from "node:os";
 import { join } from "node:path";
 
-import { Invalid, Unreachable } from "./errors.js";
-import { readSettings } from "./settings-file.js";
+import { Denied, Invalid, Unreachable } from "./errors.js";
+import { readSettings, type SettingsFile } from "./settings-file.js";
 
 /** Found is the broker and the identity that the surroundings of the process name. */
 export interface Found {
@@ -16,35 +16,43 @@ export interface Found {
 }
 
 /**
- * Reads the environment, then the .brokerd.yaml of the working folder, as brokerctl does:
+ * Reads what the caller has not given. It reads the environment, then the .brokerd.yaml of the working folder, as brokerctl does:
  * BROKERD_ADDR, BROKERD_SESSION, BROKERD_AGENT, BROKERD_INCARNATION, BROKERD_FENCE and
- * BROKERD_CREDENTIAL_FILE.
+ * BROKERD_CREDENTIAL_FILE. The incarnation and the fence belong to the agent of the environment:
+ * they do not count for another one.
  */
-export function surroundings(): Found {
+export function surroundings<T extends { agent?: string; credential?: string }>(given: T): Found & T {
   const env = process.env;
   const file = readSettings();
   const credentialFile = env["BROKERD_CREDENTIAL_FILE"] || file?.credential_file;
   const found: Found = {};
   const address = env["BROKERD_ADDR"] || file?.addr;
   const session = env["BROKERD_SESSION"] || file?.session;
-  const agent = env["BROKERD_AGENT"] || onlyAgent(file?.agents ?? {});
+  const named = env["BROKERD_AGENT"] ?? "";
+  const agent = given.agent ?? (named || onlyAgent(file));
   if (address) found.address = address;
   if (session) found.session = session;
   if (agent) found.agent = agent;
-  if (credentialFile) found.credential = readCredential(credentialFile);
+  if (credentialFile && given.credential === undefined) found.credential = readCredential(credentialFile);
+  if ((given.agent ?? named) !== named) return { ...found, ...given };
   const incarnation = wholeNumber("BROKERD_INCARNATION");
   const fence = wholeNumber("BROKERD_FENCE");
   if (incarnation !== undefined) found.incarnation = incarnation;
   if (fence !== undefined) found.fence = fence;
-  return found;
+  return { ...found, ...given };
 }
 
 /** Returns the agent of a folder: the one of this coding agent's session, or the only one. */
-function onlyAgent(agents: Record<string, { hook_session?: string }>): string | undefined {
+function onlyAgent(file: SettingsFile | undefined): string | undefined {
+  const { agents = {}, path } = file ?? {};
   const names = Object.keys(agents);
   const session = process.env["CLAUDE_CODE_SESSION_ID"];
   const own = session ? names.filter((name) => agents[name]!.hook_session === session).sort() : [];
-  return own[0] ?? (names.length === 1 ? names[0] : undefined);
+  if (own[0] === undefined && names.length > 1) {
+    const advice = "export BROKERD_AGENT=NAME, or give the option agent";
+    throw new Invalid(`${path} has several agents (${names.sort().join(", ")}) and nothing chooses one: ${advice}`);
+  }
+  return own[0] ?? names[0];
 }
 
 function wholeNumber(variable: string): bigint | undefined {
@@ -60,9 +68,9 @@ export function readCredential(file: string): string {
   try {
     text = readFileSync(file, "utf8").trim();
   } catch (error) {
-    throw new Invalid(`read credential: ${(error as Error).message}`, {}, undefined, { cause: error });
+    throw new Denied(`read credential: ${(error as Error).message}`, {}, undefined, { cause: error });
   }
-  if (text === "") throw new Invalid(`read credential: ${file} is empty`);
+  if (text === "") throw new Denied(`read credential: ${file} is empty`);
   return text;
 }
 

@@ -13,8 +13,9 @@ export {
   Invalid,
   Lost,
   NotFound,
+  OutOfRange,
+  Precondition,
   Unreachable,
-  type Field,
 } from "./errors.js";
 export type { EventFilter, Events, FollowEventsOptions, PublishOptions } from "./events.js";
 export type { FollowOptions } from "./follow.js";
@@ -24,7 +25,7 @@ export type { ClaimOptions, MessageOptions, NackOptions, Receipt, Reply } from "
 export type { Entry, KeyOptions, PutOptions, State, WatchOptions } from "./state.js";
 export type { TaskHandler, TaskWork, TaskWorkOptions } from "./task-work.js";
 export type { HolderOptions, ListTasksOptions, NewTask, Outcome, TaskClaim, Tasks, Waited } from "./tasks.js";
-export { Reject, Release, RetryLater, Stopped } from "./verdicts.js";
+export { Reject, Release, RetryAfter, Stopped } from "./verdicts.js";
 export type { Handler, WorkClaim, WorkOptions } from "./work.js";
 export type { StopOptions } from "./worker-signals.js";
 export { timestampDate } from "@bufbuild/protobuf/wkt";

@@ -8,6 +8,7 @@ const fileName = ".brokerd.yaml";
 
 /** SettingsFile is the content of a .brokerd.yaml, as `brokerctl init` writes it. */
 export interface SettingsFile {
+  path?: string;
   addr?: string;
   session?: string;
   output?: string;
@@ -22,6 +23,7 @@ export function readSettings(): SettingsFile | undefined {
   const path = findSettings();
   if (path === undefined) return undefined;
   const found = parseSettings(readFileSync(path, "utf8"), path);
+  found.path = path;
   const file = found.credential_file;
   if (file && !isAbsolute(file)) found.credential_file = join(dirname(path), file);
   return found;

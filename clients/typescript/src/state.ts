@@ -134,7 +134,7 @@ export class State {
 
   /**
    * Yields the changes of keys: all of one revision at a time, in order. When the stream breaks, it
-   * reconnects and resumes: no change is missed or yielded twice. It throws Conflict with the reason
+   * reconnects and resumes: no change is missed or yielded twice. It throws OutOfRange with the reason
    * STATE_COMPACTED if the changes are not kept any more: list the keys then, and watch after that.
    */
   watch(options: WatchOptions = {}): AsyncGenerator<Entry[], void, undefined> {

@@ -2,12 +2,12 @@
  * Thrown by a handler: the attempt failed, and the next one begins after the given time. For tasks,
  * the broker chooses the time.
  */
-export class RetryLater extends Error {
-  override name = "RetryLater";
+export class RetryAfter extends Error {
+  override name = "RetryAfter";
   constructor(
-    message: string,
     /** Milliseconds, or text such as "90s". */
     readonly delay: number | string,
+    message = `retry after ${delay}`,
     options?: ErrorOptions,
   ) {
     super(message, options);

@@ -7,7 +7,7 @@ import { duration, milliseconds, type Span } from "./convert.js";
 import { BrokerError, interrupted, Invalid, Lost, transient } from "./errors.js";
 import { ClaimRequestSchema, NackSchema, type ClaimedMessage, type ClaimRequest, type Nack } from "./gen/brokerd/v1/message_pb.js";
 import { Claim, errorText, optional, type Reply } from "./messages.js";
-import { Reject, Release, RetryLater, Stopped } from "./verdicts.js";
+import { Reject, Release, RetryAfter, Stopped } from "./verdicts.js";
 import { drain } from "./work-drain.js";
 import { serve } from "./work-stream.js";
 import { defaultDrain, stopGrace, stopping, Wakeup, type StopOptions } from "./worker-signals.js";
@@ -52,7 +52,7 @@ export class WorkClaim extends Claim {
 /**
  * A Handler works on one message. What it returns is sent as the reply and finishes the message;
  * undefined finishes it without a reply. A thrown error is a failed attempt, which the broker repeats
- * later; RetryLater gives the time, Reject makes the message a dead letter, and Release returns it
+ * later; RetryAfter gives the time, Reject makes the message a dead letter, and Release returns it
  * without a counted attempt.
  */
 export type Handler = (claim: WorkClaim) => Promise<Reply | void> | Reply | void;
@@ -243,7 +243,7 @@ function failed(job: Job, error: unknown): Settlement {
     claimId: job.claim.id,
     error: errorText(error),
     fatal: error instanceof Reject,
-    ...optional("delay", error instanceof RetryLater ? duration(error.delay) : undefined),
+    ...optional("delay", error instanceof RetryAfter ? duration(error.delay) : undefined),
   });
   return { job, kind: "nack", nack };
 }

@@ -48,7 +48,7 @@ test("fromEnv finds the broker by the environment, by .brokerd.yaml and by the e
     BROKERD_FENCE: "4711",
   });
   assert.deepEqual(await found(), [daemon.address, "website", "builder-1", 3n, 4711n]);
-  assert.deepEqual(await found({ agent: "lead", session: undefined }), [daemon.address, "website", "lead", 3n, 4711n]);
+  assert.deepEqual(await found({ agent: "lead", session: undefined }), [daemon.address, "website", "lead", 0n, 0n], "the numbers are those of builder-1");
   environment({ BROKERD_ADDR: daemon.address, BROKERD_FENCE: "-1" });
   await assert.rejects(found(), (error) => error instanceof Invalid && /BROKERD_FENCE/.test(error.text));
 
@@ -63,7 +63,8 @@ test("fromEnv finds the broker by the environment, by .brokerd.yaml and by the e
   const file = join(folder, ".brokerd.yaml");
   writeFileSync(file, `# a comment\naddr: ${daemon.address} # another\nsession: "web"\nagents:\n    a:\n        role: builder\n    'b': {role: critic, hook_session: "s1"}\n`);
   environment();
-  assert.deepEqual(await found(), [daemon.address, "web", "", 0n, 0n], "several agents: none is chosen");
+  await assert.rejects(found(), (error) => error instanceof Invalid && /has several agents \(a, b\)/.test(error.text));
+  assert.deepEqual(await found({ agent: "c" }), [daemon.address, "web", "c", 0n, 0n]);
   process.env["CLAUDE_CODE_SESSION_ID"] = "s1";
   assert.deepEqual(await found(), [daemon.address, "web", "b", 0n, 0n]);
   writeFileSync(file, "addr: x\nadress: y\n");

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { Conflict } from "@brokerd/client";
+import { Precondition } from "@brokerd/client";
 
 import { Daemon } from "./daemon.js";
 import { Gate, take } from "./wait.js";
@@ -83,5 +83,5 @@ test("an iteration throws an error that another attempt does not heal", async ()
   const { reader } = await team();
   await assert.rejects(take(1, reader.events.follow({ after: 10n ** 15n })), { name: "Invalid" });
   const stranger = reader.asAgent("stranger");
-  await assert.rejects(take(1, stranger.follow()), (error) => error instanceof Conflict && error.reason === "AGENT_NOT_REGISTERED");
+  await assert.rejects(take(1, stranger.follow()), (error) => error instanceof Precondition && error.reason === "AGENT_NOT_REGISTERED");
 });

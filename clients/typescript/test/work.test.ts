@@ -5,7 +5,7 @@ import { createInterface } from "node:readline";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
 
-import { Conflict, Lost, Reject, Release, RetryLater } from "@brokerd/client";
+import { Lost, Precondition, Reject, Release, RetryAfter } from "@brokerd/client";
 import { DeliveryState } from "@brokerd/client/proto";
 
 import { Daemon } from "./daemon.js";
@@ -76,7 +76,7 @@ test("work decides by what the handler throws and returns", async () => {
         return { parts: [1, 2] };
       }
       if (claim.text === "reject") throw new Reject("no such part");
-      if (claim.text === "retry") throw new RetryLater("not yet", "1h");
+      if (claim.text === "retry") throw new RetryAfter("1h", "not yet");
       if (claim.text === "release" && count === 1) throw new Release("another time");
       if (claim.text === "fail") throw new Error("broken");
       return undefined;
@@ -161,7 +161,7 @@ test("a second worker of the same consumer ends the first with Lost", async () =
 test("work of an agent that is not registered throws, and the close of the client ends work", async () => {
   const daemon = await Daemon.start();
   const stranger = await daemon.connect("stranger");
-  await assert.rejects(stranger.work(() => undefined), (error) => error instanceof Conflict && error.reason === "AGENT_NOT_REGISTERED");
+  await assert.rejects(stranger.work(() => undefined), (error) => error instanceof Precondition && error.reason === "AGENT_NOT_REGISTERED");
 
   const lead = await daemon.agent("lead");
   const builder = await daemon.agent("builder-1");
