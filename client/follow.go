@@ -23,6 +23,9 @@ type FollowOptions struct {
 	// AutoAck finishes what is shown before it is written to the stream: it is delivered at most once, and what was on its
 	// way when the stream broke is not shown again. So is what the loop body left unread: use Limit to read only some.
 	AutoAck bool
+	// KeepNotices leaves the broker's notices unread until the caller acknowledges them. Otherwise the broker finishes a
+	// notice when it writes it to the stream.
+	KeepNotices bool
 	// Limit ends the iteration after this many items; 0 = no limit.
 	Limit int32
 	// OnProgress, if set, is told that everything that arrived up to the revision has been yielded: a position to
@@ -77,7 +80,8 @@ type mailFollower struct {
 
 // read follows one stream until it ends.
 func (f *mailFollower) read(ctx context.Context, worked func(), yield func(*pb.InboxItem) bool) error {
-	request := &pb.ReceiveRequest{AfterRevision: f.last, Follow: true, Filter: f.o.Filter, AutoAck: f.o.AutoAck}
+	request := &pb.ReceiveRequest{AfterRevision: f.last, Follow: true, Filter: f.o.Filter, AutoAck: f.o.AutoAck,
+		KeepNotices: f.o.KeepNotices}
 	if f.o.Cursor != "" {
 		// The broker's cursor counts what it wrote, and some of that may have been lost with the stream.
 		if f.cut {
@@ -95,7 +99,8 @@ func (f *mailFollower) catchUp(ctx context.Context, worked func(), yield func(*p
 	if f.last == 0 {
 		return nil // nothing was ever received, and so where the cursor stood before is not known
 	}
-	err := f.stream(ctx, &pb.ReceiveRequest{AfterRevision: f.last, Filter: f.o.Filter, AutoAck: f.o.AutoAck}, worked, yield)
+	err := f.stream(ctx, &pb.ReceiveRequest{AfterRevision: f.last, Filter: f.o.Filter, AutoAck: f.o.AutoAck,
+		KeepNotices: f.o.KeepNotices}, worked, yield)
 	if !errors.Is(err, io.EOF) {
 		return err
 	}

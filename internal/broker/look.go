@@ -191,7 +191,7 @@ func (b *Broker) sendLook(
 			continue
 		}
 		sent += len(items)
-		shown := shownOf(items)
+		shown := shownOf(items, r.KeepNotices)
 		if err := send(items, 0); err != nil {
 			return sent, err
 		}

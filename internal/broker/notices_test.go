@@ -229,6 +229,29 @@ func TestNotice_IsReadOnce(t *testing.T) {
 	}
 }
 
+func TestNotice_StaysUnreadForAReaderThatKeepsNotices(t *testing.T) {
+	w := newWorld(t)
+	lead := w.agent("lead", "lead")
+	w.agent("builder", "builder")
+	w.overdue(lead)
+	id := lead.notice()
+	for _, order := range []pb.MessageOrder{pb.MessageOrder_MESSAGE_ORDER_UNSPECIFIED, pb.MessageOrder_MESSAGE_ORDER_PRIORITY} {
+		items, _ := lead.receive(&pb.ReceiveRequest{KeepNotices: true, Order: order})
+		want(t, "shown", len(items), 1)
+	}
+	w.Restart()
+	lead = w.in("default", "lead")
+	want(t, "unread", lead.notice(), id)
+	want(t, "delivered", lead.delivery(id).DeliveredAt != nil, true)
+	lead.ack(id)
+	lead.wantState(id, acked)
+
+	stream, err := lead.Receive(lead.ctx, &pb.ReceiveRequest{KeepNotices: true, AutoAck: true})
+	must(t, err)
+	_, err = stream.Recv()
+	wantField(t, err, "keep_notices")
+}
+
 func TestNotice_EndsTheWaitOfACallThatAsksForNotices(t *testing.T) {
 	w := newWorld(t)
 	lead, plain := w.agent("lead", "lead"), w.agent("plain", "lead")

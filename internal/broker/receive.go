@@ -61,6 +61,8 @@ type Reading struct {
 	Limit  int // 0 = none
 	// AutoAck finishes what is shown before it is handed to send, and leaves out what nobody could claim.
 	AutoAck bool
+	// KeepNotices leaves notices unread.
+	KeepNotices bool
 	// Look, if it asks for something, is instead of After, Cursor, Follow and AutoAck.
 	Look Look
 }
@@ -114,7 +116,7 @@ func (b *Broker) Receive(ctx context.Context, c caller.Caller, r Reading, send f
 		if left != 0 {
 			upTo = left - 1
 		}
-		n, shown := len(page.items), shownOf(page.items)
+		n, shown := len(page.items), shownOf(page.items, r.KeepNotices)
 		if n > 0 || r.Follow && (!marked || page.skipped) {
 			if err := send(page.take(), upTo); err != nil {
 				return err
@@ -175,7 +177,7 @@ type shown struct {
 	notices []int64 // they are finished by that
 }
 
-func shownOf(items []Item) (s shown) {
+func shownOf(items []Item, keepNotices bool) (s shown) {
 	for i := range items {
 		if items[i].queued {
 			continue
@@ -183,7 +185,7 @@ func shownOf(items []Item) (s shown) {
 		if items[i].Delivery.DeliveredAt.IsZero() {
 			s.fresh = append(s.fresh, items[i].Revision)
 		}
-		if items[i].Delivery.State == NoticeUnread {
+		if items[i].Delivery.State == NoticeUnread && !keepNotices {
 			s.notices = append(s.notices, items[i].Revision)
 		}
 	}

@@ -178,12 +178,15 @@ func (s *Service) Receive(r *pb.ReceiveRequest, stream pb.MessageService_Receive
 	var c valid.Check
 	reading := Reading{
 		After: r.AfterRevision, Cursor: r.Cursor, Follow: r.Follow, Choice: choice(&c, types, r.Filter), Limit: int(r.Limit),
-		AutoAck: r.AutoAck,
+		AutoAck: r.AutoAck, KeepNotices: r.KeepNotices,
 	}
 	c.OptionalName("cursor", r.Cursor)
 	c.Between("after_revision", r.AfterRevision, 0, 1<<62)
 	if r.Cursor != "" && r.AfterRevision != 0 {
 		c.Fail("after_revision", "does not go together with cursor: leave one of them empty")
+	}
+	if r.KeepNotices && r.AutoAck {
+		c.Fail("keep_notices", "does not go together with auto_ack, which finishes all messages")
 	}
 	c.Between("limit", int64(r.Limit), 0, 1<<31-1)
 	reading.Wait = c.Duration("wait", r.Wait, 0, maxWait, 0)

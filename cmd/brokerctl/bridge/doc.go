@@ -31,8 +31,8 @@
 //
 // # Broker to folder
 //
-// The bridge reads each agent's mailbox with Receive, which leaves every delivery unfinished. It
-// takes messages to one agent of a role with Claim, one at a time for each agent, if the folder shows
+// The bridge reads each agent's mailbox with Receive, which leaves every delivery unfinished, notices
+// too. It takes messages to one agent of a role with Claim, one at a time for each agent, if the folder shows
 // when an agent has finished a message.
 //
 //   - A file per message (maildir): the bridge writes .bridge/inbox/AGENT/NAME and syncs it, adds an

@@ -169,7 +169,7 @@ func (w *worker) pause() bool {
 func (w *worker) receive() {
 	as := w.b.broker.As(w.agent).AtIncarnation(w.incarnation)
 	for {
-		for item, err := range as.Follow(w.ctx, client.FollowOptions{}) {
+		for item, err := range as.Follow(w.ctx, client.FollowOptions{KeepNotices: true}) {
 			if !w.do("receive the mail", err) {
 				break
 			}

@@ -1993,6 +1993,9 @@ type ReceiveRequest struct {
 	// an attempt, or wait for an earlier one of their ordering key. The call takes none of them and does not mark them as
 	// delivered. Not together with the fields that order excludes; the pages have no revision.
 	IncludeQueues bool `protobuf:"varint,9,opt,name=include_queues,json=includeQueues,proto3" json:"include_queues,omitempty"`
+	// Leaves notices unread, so that a reader that fails before it has stored one receives it again. AckMessages and
+	// ListMessages with mark_read finish them. Not together with auto_ack.
+	KeepNotices   bool `protobuf:"varint,10,opt,name=keep_notices,json=keepNotices,proto3" json:"keep_notices,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2086,6 +2089,13 @@ func (x *ReceiveRequest) GetOrder() MessageOrder {
 func (x *ReceiveRequest) GetIncludeQueues() bool {
 	if x != nil {
 		return x.IncludeQueues
+	}
+	return false
+}
+
+func (x *ReceiveRequest) GetKeepNotices() bool {
+	if x != nil {
+		return x.KeepNotices
 	}
 	return false
 }
@@ -5629,7 +5639,7 @@ const file_brokerd_v1_message_proto_rawDesc = "" +
 	"\x0ecorrelation_id\x18\x04 \x01(\tR\rcorrelationId\x12\x1b\n" +
 	"\tthread_id\x18\x05 \x01(\tR\bthreadId\x12\x17\n" +
 	"\atask_id\x18\x06 \x01(\tR\x06taskId\x12'\n" +
-	"\x0flowest_priority\x18\a \x01(\x05R\x0elowestPriority\"\xd1\x02\n" +
+	"\x0flowest_priority\x18\a \x01(\x05R\x0elowestPriority\"\xf4\x02\n" +
 	"\x0eReceiveRequest\x12%\n" +
 	"\x0eafter_revision\x18\x01 \x01(\x03R\rafterRevision\x12\x16\n" +
 	"\x06cursor\x18\x02 \x01(\tR\x06cursor\x12\x16\n" +
@@ -5639,7 +5649,9 @@ const file_brokerd_v1_message_proto_rawDesc = "" +
 	"\x05limit\x18\x06 \x01(\x05R\x05limit\x12\x19\n" +
 	"\bauto_ack\x18\a \x01(\bR\aautoAck\x12.\n" +
 	"\x05order\x18\b \x01(\x0e2\x18.brokerd.v1.MessageOrderR\x05order\x12%\n" +
-	"\x0einclude_queues\x18\t \x01(\bR\rincludeQueues\"Z\n" +
+	"\x0einclude_queues\x18\t \x01(\bR\rincludeQueues\x12!\n" +
+	"\fkeep_notices\x18\n" +
+	" \x01(\bR\vkeepNotices\"Z\n" +
 	"\x0fReceiveResponse\x12+\n" +
 	"\x05items\x18\x01 \x03(\v2\x15.brokerd.v1.InboxItemR\x05items\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\"\xb5\x02\n" +

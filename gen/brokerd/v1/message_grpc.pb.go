@@ -66,7 +66,7 @@ type MessageServiceClient interface {
 	// Receive reads the caller's own mailbox: first the unfinished deliveries, in order of arrival, then, with
 	// follow, new ones. It claims nothing: apart from the delivered mark, deliveries stay as they are unless auto_ack is
 	// set. It therefore also works while the caller is halted. A notice is finished once it was written to
-	// the stream. Messages sent to ONE of a role or channel wait in queues that only Claim delivers.
+	// the stream, unless keep_notices is set. Messages sent to ONE of a role or channel wait in queues that only Claim delivers.
 	Receive(ctx context.Context, in *ReceiveRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReceiveResponse], error)
 	// Claim hands out work. The first frame must carry open; then each frame may settle deliveries, or
 	// be empty as a sign of life. The broker extends the claims of a stream while it lives, up to the
@@ -380,7 +380,7 @@ type MessageServiceServer interface {
 	// Receive reads the caller's own mailbox: first the unfinished deliveries, in order of arrival, then, with
 	// follow, new ones. It claims nothing: apart from the delivered mark, deliveries stay as they are unless auto_ack is
 	// set. It therefore also works while the caller is halted. A notice is finished once it was written to
-	// the stream. Messages sent to ONE of a role or channel wait in queues that only Claim delivers.
+	// the stream, unless keep_notices is set. Messages sent to ONE of a role or channel wait in queues that only Claim delivers.
 	Receive(*ReceiveRequest, grpc.ServerStreamingServer[ReceiveResponse]) error
 	// Claim hands out work. The first frame must carry open; then each frame may settle deliveries, or
 	// be empty as a sign of life. The broker extends the claims of a stream while it lives, up to the

@@ -332,7 +332,8 @@ class ReceiveRequest(message.Message):
     auto_ack: builtins.bool
     order: MessageOrder
     include_queues: builtins.bool
-    def __init__(self, *, after_revision: Optional[builtins.int] = ..., cursor: Optional[builtins.str] = ..., follow: Optional[builtins.bool] = ..., wait: Optional[duration_pb2.Duration] = ..., filter: Optional[MessageFilter] = ..., limit: Optional[builtins.int] = ..., auto_ack: Optional[builtins.bool] = ..., order: Optional[Union[MessageOrder, builtins.int]] = ..., include_queues: Optional[builtins.bool] = ...) -> None: ...
+    keep_notices: builtins.bool
+    def __init__(self, *, after_revision: Optional[builtins.int] = ..., cursor: Optional[builtins.str] = ..., follow: Optional[builtins.bool] = ..., wait: Optional[duration_pb2.Duration] = ..., filter: Optional[MessageFilter] = ..., limit: Optional[builtins.int] = ..., auto_ack: Optional[builtins.bool] = ..., order: Optional[Union[MessageOrder, builtins.int]] = ..., include_queues: Optional[builtins.bool] = ..., keep_notices: Optional[builtins.bool] = ...) -> None: ...
     def HasField(self, field_name: Literal["wait", "filter"]) -> builtins.bool: ...
 
 
