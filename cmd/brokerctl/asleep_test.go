@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -50,5 +51,35 @@ func TestAsleep_TheSenderSeesHowLongTheRecipientHasBeenAsleep(t *testing.T) {
 			clock.Advance(time.Second)
 			must0(t, "ping") // a pace that leaves the broker time
 		}
+	}
+}
+
+// The server sends heartbeats for an agent that ends its turn, so its lease does not show that it idles.
+func TestAsleep_AnIdleMCPAgentIsAsleepAlthoughItsServerSendsHeartbeats(t *testing.T) {
+	clock := clockwork.NewFakeClockAt(time.Now().Add(-20 * time.Minute))
+	startBrokerWith(t, func(c *app.Config) { c.Clock = clock })
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	register(t, "lead/lead")
+	m := startModel(t, "--agent", "builder-1", "--lease", "1s")
+	m.call("turn", "", "You are the agent builder-1")
+	idle := clock.Now()
+	clock.Advance(2 * time.Minute)
+	is := func(agent any, field string, want time.Time) bool {
+		got, err := time.Parse(time.RFC3339Nano, fmt.Sprint(at(t, agent, "agent", field)))
+		return err == nil && got.Equal(want)
+	}
+	for begin := time.Now(); ; {
+		a := fields(t, "--agent", "lead", "agent", "get", "builder-1")
+		if is(a, "last_seen", clock.Now()) && is(a, "asleep_since", idle) {
+			break
+		}
+		if time.Since(begin) > patience {
+			t.Fatalf("no heartbeat of the server, or asleep otherwise than since %v: %v", idle, a)
+		}
+	}
+	m.call("turn", "")
+	clock.Advance(50 * time.Second)
+	if got := must0(t, "--agent", "lead", "send", "builder-1", "Add login"); strings.Contains(got, "asleep") {
+		t.Errorf("after a turn: %q", got)
 	}
 }

@@ -42,7 +42,7 @@ func TestActivity_OneWriteAMinuteForAllAgents(t *testing.T) {
 	commits := k.store.Stats().Commits
 	k.clock.Advance(time.Second)
 	for _, name := range []string{"a", "b", "b"} {
-		k.registry.Ended(caller.Caller{Access: caller.Agent, Session: "default", Agent: name})
+		k.registry.Ended(caller.Caller{Access: caller.Agent, Session: "default", Agent: name}, "", 0)
 	}
 	called := k.clock.Now()
 	k.registry.Worked("default", "a", agents.Messages{Sent: 2, Processed: 1})

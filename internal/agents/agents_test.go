@@ -362,8 +362,8 @@ func TestSeen_WritesNothingPerCall(t *testing.T) {
 	registered := k.register("a", &pb.RegisterAgentRequest{}).GetRegisteredAt().AsTime()
 	commits := k.store.Stats().Commits
 	k.clock.Advance(time.Minute)
-	k.registry.Ended(caller.Caller{Access: caller.Agent, Session: "default", Agent: "a"})
-	k.registry.Ended(caller.Caller{Access: caller.Agent, Session: "other", Agent: "a"})
+	k.registry.Ended(caller.Caller{Access: caller.Agent, Session: "default", Agent: "a"}, "", 0)
+	k.registry.Ended(caller.Caller{Access: caller.Agent, Session: "other", Agent: "a"}, "", 0)
 	if got := k.get("a").GetLastSeen().AsTime(); !got.Equal(registered.Add(time.Minute)) {
 		t.Errorf("last seen %v, want a minute after %v", got, registered)
 	}

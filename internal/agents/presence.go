@@ -30,6 +30,7 @@ type life struct {
 	agentKey
 	activity
 	unwritten   bool          // the row lacks some activity
+	acted       time.Time     // the end of the last call that was no empty heartbeat
 	worked      time.Time     // the last change of Messages; zero = none since it registered and the broker started
 	lease       time.Duration // 0 = it is not registered
 	incarnation int64
@@ -50,8 +51,12 @@ func (r *Registry) Began(ctx context.Context, who caller.Caller, method string, 
 	}
 }
 
-// Ended takes note that a call has ended, and renews the lease of the agent.
-func (r *Registry) Ended(who caller.Caller) { r.presence.ended(who, r.clock.Now()) }
+// Ended notes that a call has ended, and renews the lease of the agent. A heartbeat without content
+// does only that: programs send it for agents that are idle.
+func (r *Registry) Ended(who caller.Caller, method string, size int) {
+	acts := method != heartbeatMethod || size > 0
+	r.presence.ended(who, acts, r.clock.Now())
+}
 
 // began reports whether the call finds its agent failed.
 func (p *presence) began(who caller.Caller, at time.Time) (failed bool) {
@@ -73,7 +78,7 @@ func (p *presence) began(who caller.Caller, at time.Time) (failed bool) {
 	return l.failed
 }
 
-func (p *presence) ended(who caller.Caller, now time.Time) {
+func (p *presence) ended(who caller.Caller, acts bool, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	l := p.lives[agentKey{who.Session, who.Agent}]
@@ -81,6 +86,9 @@ func (p *presence) ended(who caller.Caller, now time.Time) {
 		return
 	}
 	l.last = now
+	if acts {
+		l.acted = now
+	}
 	p.touch(l, now)
 	if l.lease > 0 && !l.failed {
 		p.leases.Set(l, now.Add(l.lease))
@@ -152,6 +160,9 @@ func (l *life) is(a Agent) {
 	}
 	if l.last.IsZero() {
 		l.last = a.LastSeen
+	}
+	if l.acted.IsZero() { // the broker has started since
+		l.acted = a.LastSeen
 	}
 	if l.incarnation != a.Incarnation {
 		l.incarnation, l.own, l.worked = a.Incarnation, 0, time.Time{}
@@ -236,12 +247,13 @@ func (p *presence) late(l *life, now time.Time) bool {
 	return !runs || until.Sub(now) < l.lease-l.lease/3
 }
 
-// asleepAfter is the time without a call after which an agent without an open call is asleep.
+// asleepAfter is the time after the last call, other than an empty heartbeat, from which an agent
+// without an open call is asleep.
 const asleepAfter = time.Minute
 
 // Asleep reports whether a registered agent is asleep, and since when: it has no open call, and its
-// last call ended more than a minute ago. In the first minute after the start of the broker no agent
-// is asleep, because agents reconnect in that time.
+// last call, other than an empty heartbeat, ended more than a minute ago. In the first minute after
+// the start of the broker no agent is asleep, because agents reconnect in that time.
 func (r *Registry) Asleep(session, name string) (since time.Time, asleep bool) {
 	p, now := &r.presence, r.clock.Now()
 	p.mu.Lock()
@@ -252,10 +264,10 @@ func (r *Registry) Asleep(session, name string) (since time.Time, asleep bool) {
 
 // asleep returns since when an agent is asleep, zero if it is not. The caller holds the mutex.
 func (p *presence) asleep(l *life, now time.Time) time.Time {
-	if l == nil || l.lease == 0 || l.calls() || now.Sub(l.last) <= asleepAfter || now.Sub(p.started) <= asleepAfter {
+	if l == nil || l.lease == 0 || l.calls() || now.Sub(l.acted) <= asleepAfter || now.Sub(p.started) <= asleepAfter {
 		return time.Time{}
 	}
-	return l.last
+	return l.acted
 }
 
 // start notes when the broker started.

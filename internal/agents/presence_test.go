@@ -15,7 +15,7 @@ func TestPresence_CallsUnderUnknownNamesLeaveNothingInMemory(t *testing.T) {
 		for _, incarnation := range []int64{0, 1, 7} {
 			who := caller.Caller{Access: caller.Agent, Session: "default", Agent: fmt.Sprintf("unknown-%d", i), Incarnation: incarnation}
 			k.registry.Began(t.Context(), who, "/brokerd.v1.AgentService/GetAgent", k.clock.Now())
-			k.registry.Ended(who)
+			k.registry.Ended(who, "/brokerd.v1.AgentService/GetAgent", 0)
 		}
 	}
 	if got := k.registry.Lives(); got != 1 {

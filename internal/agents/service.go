@@ -31,7 +31,8 @@ const (
 	mostData      = 256 << 10 // bytes
 	mostCounted   = 1 << 53   // what JSON still has exactly
 	// registerMethod is the call that brings back a failed agent by itself.
-	registerMethod = pb.AgentService_RegisterAgent_FullMethodName
+	registerMethod  = pb.AgentService_RegisterAgent_FullMethodName
+	heartbeatMethod = pb.AgentService_Heartbeat_FullMethodName
 )
 
 // Service is the AgentService of the API.

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
@@ -72,10 +74,49 @@ func TestAsleep_AnAgentWithoutACallForAMinute(t *testing.T) {
 	wantAsleep(t, "in a stream", results.GetResults()[0].GetAsleep(), since)
 
 	b.Clock.Advance(time.Minute)
-	if _, err := pb.NewAgentServiceClient(builder).Heartbeat(patient(t), &pb.HeartbeatRequest{}); err != nil {
+	beat(t, builder, &pb.HeartbeatRequest{Activity: proto.String("writes tests")})
+	wantAsleep(t, "after a report", sendOne(t, b, toBuilder()).GetAsleep(), time.Time{})
+}
+
+func beat(t *testing.T, conn grpc.ClientConnInterface, h *pb.HeartbeatRequest) {
+	t.Helper()
+	if _, err := pb.NewAgentServiceClient(conn).Heartbeat(patient(t), h); err != nil {
 		t.Fatal(err)
 	}
-	wantAsleep(t, "after a heartbeat", sendOne(t, b, toBuilder()).GetAsleep(), time.Time{})
+}
+
+// A program sends empty heartbeats also for an agent that is idle.
+func TestAsleep_EmptyHeartbeatsRenewTheLeaseAndDoNotKeepAnAgentAwake(t *testing.T) {
+	b := apptest.Start(t, apptest.WithFakeClock())
+	b.Clock.Advance(time.Hour)
+	lead, builder := b.Registered("lead", "lead"), b.Registered("builder-1", "builder")
+	since := b.Clock.Now()
+	for range 6 {
+		b.Clock.Advance(30 * time.Second)
+		beat(t, builder, &pb.HeartbeatRequest{})
+	}
+	wantAsleep(t, "after empty heartbeats", sendOne(t, b, toBuilder()).GetAsleep(), since)
+	got, err := pb.NewAgentServiceClient(lead).GetAgent(patient(t), &pb.GetAgentRequest{Name: "builder-1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := got.GetAgent()
+	if a.GetHealth() != pb.Health_HEALTH_OK || !a.GetLastSeen().AsTime().Equal(b.Clock.Now()) {
+		t.Errorf("the heartbeats have not renewed the lease: %v", a)
+	}
+	for what, h := range map[string]*pb.HeartbeatRequest{
+		"a status": {Status: pb.AgentStatus_AGENT_STATUS_IDLE},
+		"progress": {Progress: proto.Float64(0)},
+		"counters": {Counters: &pb.Counters{Turns: proto.Int64(1)}},
+		"notices":  {Notices: true},
+	} {
+		beat(t, builder, h)
+		wantAsleep(t, what, sendOne(t, b, toBuilder()).GetAsleep(), time.Time{})
+		since = b.Clock.Now()
+		b.Clock.Advance(61 * time.Second)
+		beat(t, builder, &pb.HeartbeatRequest{})
+		wantAsleep(t, "a minute after "+what, sendOne(t, b, toBuilder()).GetAsleep(), since)
+	}
 }
 
 // awaitAwake sends until the broker has begun a call of builder-1.

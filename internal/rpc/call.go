@@ -27,6 +27,7 @@ type call struct {
 	began  time.Time
 	noted  bool // by the server's Presence
 	turn   any  // the caller as it takes turns in the writer
+	size   int  // bytes of the request; 0 = a stream
 	held   int  // bytes of the request, as far as they count
 }
 
@@ -45,6 +46,7 @@ func (s *Server) unary(method string, handler grpc.MethodHandler) grpc.MethodHan
 			if err := decode(&f); err != nil {
 				return err
 			}
+			c.size = f.size
 			if f.err == nil && f.size > smallRequest {
 				if f.err = s.quotas.hold(c.turn, f.size); f.err == nil {
 					c.held = f.size
@@ -115,7 +117,7 @@ func turnOf(l *link, who caller.Caller) any {
 // The reason of an error also goes into a trailer, for clients without the types of its details.
 func (c *call) end(ctx context.Context, panicked any, err error) error {
 	if c.noted {
-		c.server.presence.Ended(c.who)
+		c.server.presence.Ended(c.who, c.method, c.size)
 	}
 	if c.held > 0 {
 		c.server.quotas.drop(c.turn, c.held)

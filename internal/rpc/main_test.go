@@ -79,7 +79,7 @@ func (w *world) Began(_ context.Context, who caller.Caller, _ string, _ time.Tim
 }
 
 // Ended implements rpc.Presence.
-func (w *world) Ended(who caller.Caller) { w.note("ended", who) }
+func (w *world) Ended(who caller.Caller, _ string, _ int) { w.note("ended", who) }
 
 func (w *world) note(what string, who caller.Caller) {
 	w.mu.Lock()

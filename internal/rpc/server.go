@@ -46,12 +46,12 @@ type Options struct {
 	Log        *zap.Logger
 }
 
-// A Presence is told of calls in an agent's own name.
+// A Presence notes the calls in an agent's own name.
 type Presence interface {
-	// Began says that a call has begun at a time. It may block before the call goes on.
+	// Began reports that a call has begun at a time. It may block before the call continues.
 	Began(ctx context.Context, who caller.Caller, method string, at time.Time)
-	// Ended says that it has ended.
-	Ended(who caller.Caller)
+	// Ended reports that it has ended. size is that of its request in bytes, 0 for a stream.
+	Ended(who caller.Caller, method string, size int)
 }
 
 // An Observer is told of calls. Its methods are called by many goroutines and must be quick. Methods are named as in

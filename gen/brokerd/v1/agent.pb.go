@@ -1268,7 +1268,8 @@ func (x *RegisterAgentResponse) GetMoreLosses() int32 {
 	return 0
 }
 
-// HeartbeatRequest is a sign of life. Fields that are absent stay as they are.
+// HeartbeatRequest is a sign of life. Fields that are absent stay as they are. An empty request only renews the lease: an
+// agent whose program sends nothing else is asleep (see Asleep).
 type HeartbeatRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Status AgentStatus            `protobuf:"varint,1,opt,name=status,proto3,enum=brokerd.v1.AgentStatus" json:"status,omitempty"`

@@ -1317,13 +1317,15 @@ func (x *SendResult) GetAsleep() *Asleep {
 }
 
 // Asleep reports that an agent reads no messages at present. A registered agent is asleep if it has no open call in its own
-// name, such as a stream or a call that waits, and its last call ended more than 1 min ago. A heartbeat is a call too.
-// In the first minute after the broker's start no agent is asleep, because agents reconnect in that time.
+// name, such as a stream or a call that waits, and its last call ended more than 1 min ago. An empty HeartbeatRequest does
+// not count as a call here: programs send it for agents that are idle. In the first minute after the broker's start no
+// agent is asleep, because agents reconnect in that time.
 type Asleep struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The agent's name.
 	Agent string `protobuf:"bytes,1,opt,name=agent,proto3" json:"agent,omitempty"`
-	// The end of its last call; after a crash of the broker, up to a minute before it.
+	// The end of its last call other than an empty heartbeat. If the agent has made none since the broker started: its
+	// last_seen of that time.
 	Since         *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=since,proto3" json:"since,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

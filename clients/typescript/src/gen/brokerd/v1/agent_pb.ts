@@ -542,7 +542,8 @@ export const RegisterAgentResponseSchema: GenMessage<RegisterAgentResponse> = /*
   messageDesc(file_brokerd_v1_agent, 8);
 
 /**
- * HeartbeatRequest is a sign of life. Fields that are absent stay as they are.
+ * HeartbeatRequest is a sign of life. Fields that are absent stay as they are. An empty request only renews the lease: an
+ * agent whose program sends nothing else is asleep (see Asleep).
  *
  * @generated from message brokerd.v1.HeartbeatRequest
  */

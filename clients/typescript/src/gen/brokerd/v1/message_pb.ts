@@ -546,8 +546,9 @@ export const SendResultSchema: GenMessage<SendResult> = /*@__PURE__*/
 
 /**
  * Asleep reports that an agent reads no messages at present. A registered agent is asleep if it has no open call in its own
- * name, such as a stream or a call that waits, and its last call ended more than 1 min ago. A heartbeat is a call too.
- * In the first minute after the broker's start no agent is asleep, because agents reconnect in that time.
+ * name, such as a stream or a call that waits, and its last call ended more than 1 min ago. An empty HeartbeatRequest does
+ * not count as a call here: programs send it for agents that are idle. In the first minute after the broker's start no
+ * agent is asleep, because agents reconnect in that time.
  *
  * @generated from message brokerd.v1.Asleep
  */
@@ -560,7 +561,8 @@ export type Asleep = Message$1<"brokerd.v1.Asleep"> & {
   agent: string;
 
   /**
-   * The end of its last call; after a crash of the broker, up to a minute before it.
+   * The end of its last call other than an empty heartbeat. If the agent has made none since the broker started: its
+   * last_seen of that time.
    *
    * @generated from field: google.protobuf.Timestamp since = 2;
    */
