@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Runs command lines of MCP clients and coding agents, installed from npm into a scratch folder,
 # against brokerctl. Each function vendor_NAME is one of them; the arguments choose some, the default
-# is all. It prints the versions that it tests, and fails on the first error. It needs npm and jq, and
-# skips without them. VENDORS_DIR keeps the installed programs for the next run.
+# is all. It prints the versions that it tests, and fails on the first error, or after 20 minutes. It
+# needs npm and jq, and skips without them. It contacts the npm registry and loopback only.
+# VENDORS_DIR keeps the installed programs for the next run.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -21,58 +22,63 @@ finish() {
 trap finish EXIT
 trap 'exit 130' INT TERM HUP
 
-# install PACKAGE... installs packages from npm, and puts their programs first in PATH.
+# within COMMAND... runs a command in what is left of the 20 minutes.
+within() { timeout --kill-after=10 "$((SECONDS < 1200 ? 1200 - SECONDS : 1))" "$@"; }
+
+# install PACKAGE [OPTION...] installs a package from npm, prints its version, and puts its programs
+# first in PATH.
 install() {
   mkdir -p "$programs"
   [ -f "$programs/package.json" ] || echo '{}' >"$programs/package.json"
-  npm install --prefix "$programs" --no-audit --no-fund --loglevel=error "$@" >/dev/null
+  within npm install --prefix "$programs" --no-audit --no-fund --no-update-notifier --loglevel=error "$@" >/dev/null
+  jq -r '"\(.name) \(.version)"' "$programs/node_modules/${1%@[0-9]*}/package.json"
   PATH=$programs/node_modules/.bin:$PATH
 }
 
-# version PACKAGE prints the installed version of a package.
-version() { jq -r '"\(.name) \(.version)"' "$programs/node_modules/$1/package.json"; }
-
-# project NAME makes an empty project folder with its own home folder, and enters it.
+# project NAME PACKAGE installs a program, makes an empty project folder with its own home folder, and
+# enters it. The program then has a proxy that refuses every connection but those to loopback.
 project() {
+  install "$2" --ignore-scripts
   mkdir -p "$scratch/$1/home" "$scratch/$1/project"
   export HOME=$scratch/$1/home
+  export {HTTP,HTTPS,ALL}_PROXY=http://127.0.0.1:9 {http,https,all}_proxy=http://127.0.0.1:9
+  export {NO_PROXY,no_proxy}=127.0.0.1,localhost,::1
   cd "$scratch/$1/project"
 }
 
 # vendor_inspector calls each tool of brokerctl mcp with the command line of the MCP inspector. Its
 # exit code is not 0 if a tool returns an error.
 vendor_inspector() {
-  install @modelcontextprotocol/inspector
-  version @modelcontextprotocol/inspector
-  project inspector
+  project inspector @modelcontextprotocol/inspector
   inspect() {
-    mcp-inspector --cli brokerctl mcp --agent inspector --role tester -e "BROKERD_DATA=$BROKERD_DATA" -e "HOME=$HOME" "$@"
+    within mcp-inspector --cli brokerctl mcp --agent inspector --role tester -e "BROKERD_DATA=$BROKERD_DATA" -e "HOME=$HOME" "$@"
   }
-  # call TOOL [ARGUMENT=VALUE...] prints the text of the result.
+  # call PATTERN TOOL [ARGUMENT=VALUE...] checks that the text of the result has a line with the pattern.
   call() {
-    local tool=$1 arguments=()
-    shift
+    local pattern=$1 tool=$2 arguments=() result
+    shift 2
     for a in "$@"; do arguments+=(--tool-arg "$a"); done
-    echo "  $tool $*" >&2
-    inspect --method tools/call --tool-name "$tool" "${arguments[@]}" | jq -er '.content[0].text'
+    result=$(inspect --method tools/call --tool-name "$tool" "${arguments[@]}") &&
+      jq -er '.content[0].text' <<<"$result" | grep -q "$pattern" ||
+      { echo "$tool $*: no line with $pattern:" >&2; echo "$result" >&2; return 1; }
   }
   inspect --strict --method tools/list |
     jq -e '[.tools[].name] | sort == ["decide", "lock", "send", "settle", "state", "task", "team", "turn"]' >/dev/null
-  call turn | grep 'You are the agent inspector (tester)' >/dev/null
+  call 'You are the agent inspector (tester)' turn
   brokerctl agent register lead --role lead >/dev/null
   brokerctl --agent lead send inspector "Look at a.go" >/dev/null
-  call turn wait=5 | grep 'Subject: Look at a.go' >/dev/null
-  call settle as=reply 'text=I looked' | grep 'replied\|sent' >/dev/null
-  call send to=lead 'text=Done' | grep 'sent .* to lead' >/dev/null
-  call lock action=acquire 'paths=["a.go"]' | grep 'a.go' >/dev/null
-  call lock action=release paths=all | grep 'released' >/dev/null
-  call state action=put key=step value=3 | grep 'step' >/dev/null
-  call state action=get key=step | grep '^3$' >/dev/null
-  call task action=create id=schema 'title=Write the schema' | grep 'schema' >/dev/null
-  call task action=claim id=schema | grep 'Write the schema' >/dev/null
-  call settle id=schema text=written | grep 'completed schema' >/dev/null
-  call decide action=question to=lead 'about=Which database?' 'options=["sqlite","postgres"]' | grep 'd-' >/dev/null
-  call team | grep 'agent lead' >/dev/null
+  call 'Subject: Look at a.go' turn wait=5
+  call 'replied\|sent' settle as=reply 'text=I looked'
+  call 'sent .* to lead' send to=lead 'text=Done'
+  call 'a.go' lock action=acquire 'paths=["a.go"]'
+  call 'released' lock action=release paths=all
+  call 'step' state action=put key=step value=3
+  call '^3$' state action=get key=step
+  call 'schema' task action=create id=schema 'title=Write the schema'
+  call 'Write the schema' task action=claim id=schema
+  call 'completed schema' settle id=schema text=written
+  call 'd-' decide action=question to=lead 'about=Which database?' 'options=["sqlite","postgres"]'
+  call 'agent lead' team
 }
 
 # files prints the files of the project with their checksums, without those that opencode itself puts
@@ -89,21 +95,18 @@ set_up() {
   local vendor=$1 pattern=$2 before list
   shift 2
   before=$(files)
-  brokerctl setup "$vendor" --agent "$vendor" >/dev/null
-  list=$(timeout 120 "$@" </dev/null 2>&1) || { echo "$list" >&2; return 1; }
-  grep "$pattern" <<<"$list" || { echo "no line with $pattern:" >&2; echo "$list" >&2; return 1; }
+  brokerctl setup "$vendor" >/dev/null
+  list=$(within "$@" </dev/null 2>&1) && grep -q "$pattern" <<<"$list" ||
+    { echo "$*: no line with $pattern:" >&2; echo "$list" >&2; return 1; }
   brokerctl setup "$vendor" -o json | jq -e 'all(.changes[]; .action == "unchanged")' >/dev/null
   brokerctl setup "$vendor" --remove >/dev/null
-  rm .brokerd.yaml # setup leaves it
   [ "$before" = "$(files)" ] || { echo "setup $vendor --remove left:" >&2; files >&2; return 1; }
 }
 
 # The following functions set the switches of the programs against telemetry and updates.
 
 vendor_claude_code() {
-  install @anthropic-ai/claude-code
-  version @anthropic-ai/claude-code
-  project claude-code
+  project claude-code @anthropic-ai/claude-code
   mkdir "$HOME/.claude"
   echo '{"mcpServers": {"other": {"command": "true"}}}' >.mcp.json
   export DISABLE_TELEMETRY=1 DISABLE_ERROR_REPORTING=1 DISABLE_AUTOUPDATER=1 CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1
@@ -111,9 +114,7 @@ vendor_claude_code() {
 }
 
 vendor_codex() {
-  install @openai/codex
-  version @openai/codex
-  project codex
+  project codex @openai/codex
   mkdir "$HOME/.codex" .codex
   printf '[projects."%s"]\ntrust_level = "trusted"\n' "$PWD" >"$HOME/.codex/config.toml"
   printf 'mcp_servers.other.command = "true" # dotted' >.codex/config.toml
@@ -121,9 +122,7 @@ vendor_codex() {
 }
 
 vendor_gemini() {
-  install @google/gemini-cli
-  version @google/gemini-cli
-  project gemini
+  project gemini @google/gemini-cli
   mkdir "$HOME/.gemini" .gemini
   echo '{"general": {"enableAutoUpdate": false}, "privacy": {"usageStatisticsEnabled": false}}' >"$HOME/.gemini/settings.json"
   printf '// of the team\r\n{\r\n  "ui": {} // empty\r\n}\r\n' >.gemini/settings.json
@@ -132,15 +131,12 @@ vendor_gemini() {
 }
 
 vendor_opencode() {
-  install opencode-ai
-  version opencode-ai
-  project opencode
+  project opencode opencode-ai
   export OPENCODE_DISABLE_AUTOUPDATE=1 OPENCODE_DISABLE_MODELS_FETCH=1 OPENCODE_DISABLE_LSP_DOWNLOAD=1 OPENCODE_DISABLE_SHARE=1
   set_up opencode 'brokerd .*connected' opencode mcp list
 }
 
 install node@22 # the newest programs need it
-echo "node $(node --version)"
 make -s build BIN="$scratch/bin"
 export PATH=$scratch/bin:$PATH BROKERD_DATA=$scratch/data
 unset BROKERD_ADDR BROKERD_AGENT BROKERD_SESSION BROKERD_INCARNATION BROKERD_CREDENTIAL_FILE

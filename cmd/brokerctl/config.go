@@ -164,6 +164,11 @@ func readConfig(path string) (config, error) {
 	if err != nil {
 		return config{}, err
 	}
+	return parseConfig(path, text)
+}
+
+// parseConfig is readConfig for the text of the file at path.
+func parseConfig(path string, text []byte) (config, error) {
 	nodes := map[string]yaml.Node{}
 	if err := yaml.NewDecoder(bytes.NewReader(text)).Decode(&nodes); err != nil && !errors.Is(err, io.EOF) {
 		return config{}, err

@@ -88,7 +88,11 @@ func (o *initOptions) run(c *cli, cmd *cobra.Command) error {
 		return err
 	}
 	done := initialized{File: filepath.Join(dir, configFile), Session: cmp.Or(s.session.value, "default"), Agent: agent}
-	written, err := o.write(c, done)
+	written, err := addition{
+		head: "Read by brokerctl in this folder and below; flags and environment win.",
+		addr: c.global.addr, session: done.Session, output: c.global.output,
+		agent: agent, role: o.role, hookSession: c.hookSession(),
+	}.write(done.File)
 	if err != nil {
 		return err
 	}
@@ -130,57 +134,76 @@ func (o *initOptions) run(c *cli, cmd *cobra.Command) error {
 	return c.showValue(cmd, done, strings.Join(append(lines, "Next: "+done.Next), "\n"))
 }
 
+// An addition is what init and setup add to a configFile.
+type addition struct {
+	head                     string // the comment at the top of a new file
+	addr, session, output    string
+	agent, role, hookSession string
+}
+
 // write adds to the file what it does not have yet, and returns its content. A lock on the file
 // orders agents that call init at the same time. The file keeps its comments.
-func (o *initOptions) write(c *cli, want initialized) (config, error) {
-	f, err := os.OpenFile(want.File, os.O_RDWR|os.O_CREATE, 0o644)
+func (a addition) write(path string) (config, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {
 		return config{}, err
 	}
 	defer func() { _ = f.Close() }()
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
-		return config{}, fmt.Errorf("lock %s: %w", want.File, err)
-	}
-	had, err := readConfig(want.File)
-	if err != nil {
-		return config{}, usagef("%s: %v", want.File, err)
+		return config{}, fmt.Errorf("lock %s: %w", path, err)
 	}
 	text, err := io.ReadAll(f)
 	if err != nil {
 		return config{}, err
 	}
-	var doc yaml.Node
-	if err := yaml.Unmarshal(text, &doc); err != nil {
+	if text, err = a.to(path, text); err != nil {
 		return config{}, err
 	}
+	if err := f.Truncate(0); err != nil {
+		return config{}, err
+	}
+	if _, err := f.WriteAt(text, 0); err != nil {
+		return config{}, err
+	}
+	return parseConfig(path, text)
+}
+
+// to returns the text of the file at path with the addition.
+func (a addition) to(path string, text []byte) ([]byte, error) {
+	had, err := parseConfig(path, text)
+	if err != nil {
+		return nil, usagef("%s: %v", path, err)
+	}
+	var doc yaml.Node
+	if err := yaml.Unmarshal(text, &doc); err != nil {
+		return nil, err
+	}
 	if len(doc.Content) == 0 {
-		doc.Content = []*yaml.Node{{
-			Kind: yaml.MappingNode, HeadComment: "Read by brokerctl in this folder and below; flags and environment win.",
-		}}
+		doc.Content = []*yaml.Node{{Kind: yaml.MappingNode, HeadComment: a.head}}
 		doc.Kind = yaml.DocumentNode
 	}
 	top := doc.Content[0]
-	for _, pair := range [][2]string{{"addr", c.global.addr}, {"session", want.Session}, {"output", c.global.output}} {
+	for _, pair := range [][2]string{{"addr", a.addr}, {"session", a.session}, {"output", a.output}} {
 		key, value := pair[0], pair[1]
 		switch have := had.values[key]; {
 		case value == "" || have == value:
 		case have != "":
-			return config{}, failf(exitConflict,
+			return nil, failf(exitConflict,
 				"%s has %s %q, and this call has %q: change the file, or leave out --%s or its variable",
-				want.File, key, have, value, key)
+				path, key, have, value, key)
 		default:
 			put(top, key, &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: value})
 		}
 	}
-	if want.Agent != "" {
+	if a.agent != "" {
 		agents := put(top, "agents", &yaml.Node{Kind: yaml.MappingNode})
-		agent := put(agents, want.Agent, &yaml.Node{Kind: yaml.MappingNode, Style: yaml.FlowStyle})
+		agent := put(agents, a.agent, &yaml.Node{Kind: yaml.MappingNode, Style: yaml.FlowStyle})
 		for name, other := range had.agents {
-			if id := c.hookSession(); id != "" && id == other["hook_session"] {
+			if id := a.hookSession; id != "" && id == other["hook_session"] {
 				drop(put(agents, name, nil), "hook_session") // a session is one agent
 			}
 		}
-		for _, pair := range [][2]string{{"role", o.role}, {"hook_session", c.hookSession()}} {
+		for _, pair := range [][2]string{{"role", a.role}, {"hook_session", a.hookSession}} {
 			if pair[1] != "" {
 				*put(agent, pair[0], &yaml.Node{}) = yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: pair[1]}
 			}
@@ -189,13 +212,8 @@ func (o *initOptions) write(c *cli, want initialized) (config, error) {
 	var b bytes.Buffer
 	e := yaml.NewEncoder(&b)
 	e.SetIndent(2)
-	if err := errors.Join(e.Encode(&doc), f.Truncate(0)); err != nil {
-		return config{}, err
-	}
-	if _, err := f.WriteAt(b.Bytes(), 0); err != nil {
-		return config{}, err
-	}
-	return readConfig(want.File)
+	err = e.Encode(&doc)
+	return b.Bytes(), err
 }
 
 // put returns the value of a key of a mapping, and adds the given one if the key has none.
@@ -209,7 +227,7 @@ func put(mapping *yaml.Node, key string, value *yaml.Node) *yaml.Node {
 			return value
 		}
 	}
-	mapping.Content = append(mapping.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: key}, value)
+	mapping.Content = append(mapping.Content, &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: key}, value)
 	return value
 }
 
@@ -224,19 +242,10 @@ func drop(mapping *yaml.Node, key string) {
 }
 
 // ignoreInGit adds the configFile to the .gitignore of the git work tree that dir is in, and returns
-// the path of that .gitignore. It returns "" if git ignores or tracks the file already, or dir is in no
-// work tree.
+// the path of that .gitignore. It returns "" if no change is necessary.
 func ignoreInGit(dir string) (string, error) {
-	git := func(args ...string) (string, error) {
-		out, err := exec.Command("git", append([]string{"-C", dir}, args...)...).Output()
-		return strings.TrimSpace(string(out)), err
-	}
-	top, err := git("rev-parse", "--show-toplevel")
-	if err != nil || top == "" {
-		return "", nil //nolint:nilerr // no git, or no work tree
-	}
-	_, err = git("check-ignore", "--quiet", configFile)
-	if tracked, _ := git("ls-files", configFile); err == nil || tracked != "" {
+	top, done := ignoredByGit(dir)
+	if done {
 		return "", nil
 	}
 	path := filepath.Join(top, ".gitignore")
@@ -254,6 +263,22 @@ func ignoreInGit(dir string) (string, error) {
 	}
 	_, err = f.WriteString(line)
 	return path, errors.Join(err, f.Close())
+}
+
+// ignoredByGit returns the git work tree that dir is in, or "". done reports that git ignores or tracks
+// the configFile of dir, or that there is no work tree.
+func ignoredByGit(dir string) (top string, done bool) {
+	git := func(args ...string) (string, error) {
+		out, err := exec.Command("git", append([]string{"-C", dir}, args...)...).Output()
+		return strings.TrimSpace(string(out)), err
+	}
+	top, err := git("rev-parse", "--show-toplevel")
+	if err != nil || top == "" {
+		return "", true // also without git
+	}
+	_, err = git("check-ignore", "--quiet", configFile)
+	tracked, _ := git("ls-files", configFile)
+	return top, err == nil || tracked != ""
 }
 
 // register registers the agent if necessary, and reports whether it did. Without an agent it checks

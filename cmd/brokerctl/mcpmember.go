@@ -288,13 +288,8 @@ func (m *member) close(deregister bool) {
 // machine never act as the same agent, and a server that is restarted gets its name back. A name
 // that comes from the folder is also taken if an agent of another folder has registered it.
 func (m *member) chooseName(ctx context.Context) error {
-	const most = 20
 	given := m.c.found.agent.value
-	names := slices.Clone(m.offered)
-	first := cmp.Or(given, agentName(m.folder))
-	for n := 1; n <= most; n++ {
-		names = append(names, first+cond(n > 1, fmt.Sprintf("-%d", n), ""))
-	}
+	names := append(slices.Clone(m.offered), numbered(cmp.Or(given, agentName(m.folder)))...)
 	for _, name := range names {
 		lock, err := m.reserve(name)
 		switch {
@@ -304,13 +299,14 @@ func (m *member) chooseName(ctx context.Context) error {
 			fmt.Fprintf(m.log, "brokerctl: another server may take the name %s too: %v\n", name, err)
 		}
 		if given == "" && !slices.Contains(m.offered, name) {
-			known, err := m.base.Agents().GetAgent(ctx, &pb.GetAgentRequest{Name: name})
-			if err != nil && status.Code(err) != codes.NotFound {
+			elsewhere, err := takenElsewhere(ctx, m.base, name, m.folder)
+			if err != nil || elsewhere {
 				_ = lock.Close()
+			}
+			if err != nil {
 				return err
 			}
-			if folder := known.GetAgent().GetWorktree(); folder != "" && folder != m.folder {
-				_ = lock.Close()
+			if elsewhere {
 				continue
 			}
 		}
@@ -343,25 +339,4 @@ func (m *member) reserve(name string) (*os.File, error) {
 		return nil, err
 	}
 	return f, nil
-}
-
-// agentName makes a valid name of an agent from that of a folder.
-func agentName(folder string) string {
-	name := strings.Map(func(r rune) rune {
-		switch {
-		case r >= 'a' && r <= 'z', r >= '0' && r <= '9', r == '.', r == '_', r == '-':
-			return r
-		case r >= 'A' && r <= 'Z':
-			return r + 'a' - 'A'
-		}
-		return '-'
-	}, filepath.Base(folder))
-	name = strings.Trim(name[:min(len(name), 60)], ".-_")
-	switch name {
-	case "":
-		return "agent"
-	case "all", "everyone", "system":
-		return name + "-agent"
-	}
-	return name
 }

@@ -38,7 +38,8 @@ func newSetupCommand(c *cli) *cobra.Command {
 		Short: "Connect a coding agent: MCP server, hooks, instructions, slash commands",
 		Long: `Add the broker to the configuration of a coding agent in this folder. Without NAME,
 list the coding agents. setup keeps what a file has, also comments and order; a second
-run changes nothing; --remove restores the files. See docs/setup.md.
+run changes nothing; --remove restores the files. Without a configured agent, setup
+names it after the folder, in .brokerd.yaml. See docs/setup.md.
 
 Exit code 5: a file has another value in the place of an addition. setup keeps it, and
 makes the other changes. Exit code 2: a file cannot be read or written; setup changes
@@ -122,7 +123,10 @@ type setupChange struct {
 	Conflicts []string `json:"conflicts"` // values that setup kept
 	Diff      string   `json:"diff"`
 
-	file          string // the path to read and write, of a symbolic link its target
+	base          string    // the folder that the file is below
+	at            string    // its absolute path
+	file          string    // the path to read and write, of a symbolic link its target
+	add           *addition // how to change a configFile
 	before, after setup.Content
 }
 
@@ -132,7 +136,7 @@ type setupDone struct {
 	Folder  string         `json:"folder"`
 	DryRun  bool           `json:"dry_run"`
 	Changes []*setupChange `json:"changes"`
-	Agent   string         `json:"agent"` // that setup added to .brokerd.yaml
+	Agent   string         `json:"agent"` // of this folder
 	Next    []string       `json:"next"`
 	Wake    []string       `json:"wake"` // the ways to wake the agent while it is idle, the first that applies first
 }
@@ -149,28 +153,43 @@ func (o *setupOptions) run(c *cli, cmd *cobra.Command, name string) error {
 	if err != nil {
 		return err
 	}
-	base, err := o.folder()
+	done := setupDone{Vendor: v.Name, DryRun: o.dryRun}
+	if done.Folder, err = o.folder(); err != nil {
+		return err
+	}
+	var more []*setupChange
+	if o.remove {
+		more, err = o.planNoAgent(v)
+	} else {
+		done.Agent, more, err = o.planAgent(cmd.Context(), c)
+	}
 	if err != nil {
 		return err
 	}
-	done := setupDone{Vendor: v.Name, Folder: base, DryRun: o.dryRun, Changes: plan}
+	for _, change := range more {
+		if change.base != done.Folder {
+			change.Path = change.at
+		}
+		if err := change.finish(); err != nil {
+			return err
+		}
+	}
+	plan = append(plan, more...)
+	done.Changes = plan
 	conflicts := 0
 	for _, change := range plan {
 		conflicts += len(change.Conflicts)
 		if o.dryRun {
 			continue
 		}
-		if err := change.write(base); err != nil {
+		if err := change.write(); err != nil {
 			return failf(exitError, "%s: %v", change.Path, err)
 		}
 	}
 	if !o.remove {
-		if done.Agent, err = o.join(c); err != nil {
-			return err
-		}
-		done.Next, done.Wake = setupNext(c, v, done), setupWake(v, done.Agent)
+		done.Next, done.Wake = o.next(c, v, done), setupWake(v, done.Agent)
 	} else {
-		done.Next = []string{"restart " + v.Title + "; .brokerd.yaml and the agent's registration stay"}
+		done.Next = []string{"restart " + v.Title + "; the agent's registration stays"}
 	}
 	if err := o.show(c, cmd, v, done); err != nil {
 		return err
@@ -206,11 +225,10 @@ func (o *setupOptions) plan(v setup.Vendor, remove bool) ([]*setupChange, error)
 		if path == "" {
 			continue
 		}
-		change := &setupChange{Path: existing(base, path, f.Other), What: f.What, Action: "unchanged"}
-		if err := change.read(base); err != nil {
-			return nil, usagef("%s: %v; nothing was changed", change.Path, err)
+		change, err := newSetupChange(base, existing(base, path, f.Other), f.What)
+		if err != nil {
+			return nil, err
 		}
-		change.after = change.before
 		switch shared := ""; {
 		case !remove:
 			change.after, change.Conflicts, err = f.Add(change.before)
@@ -224,23 +242,9 @@ func (o *setupOptions) plan(v setup.Vendor, remove bool) ([]*setupChange, error)
 		if err != nil {
 			return nil, usagef("%s: %v; nothing was changed", change.Path, err)
 		}
-		switch {
-		case change.after == change.before && len(change.Conflicts) > 0:
-			change.Action = "conflict"
-		case change.after == change.before:
-		case !change.before.Exists:
-			change.Action = "created"
-		case !change.after.Exists:
-			change.Action = "removed"
-		default:
-			change.Action = "changed"
+		if err := change.finish(); err != nil {
+			return nil, err
 		}
-		if change.Action != "unchanged" && change.Action != "conflict" {
-			if err := change.writable(); err != nil {
-				return nil, usagef("%s: %v; nothing was changed", change.Path, err)
-			}
-		}
-		change.Diff = setup.Diff(change.Path, change.before, change.after)
 		plan = append(plan, change)
 	}
 	return plan, nil
@@ -271,55 +275,33 @@ func (o *setupOptions) sharedWith(v setup.Vendor, f setup.File, path string) (st
 		if !reads || other.Name == v.Name {
 			continue
 		}
-		plan, err := o.plan(setup.Vendor{Name: other.Name, Files: other.Files[:1]}, false)
-		if err != nil {
-			return "", err
-		}
-		if plan[0].Action == "unchanged" {
-			return other.Title, nil
+		if used, err := o.isSetUp(other); err != nil || used {
+			return other.Title, err
 		}
 	}
 	return "", nil
 }
 
-// join adds the agent of --agent to .brokerd.yaml, as init does, and returns its name. The MCP server and
-// the hooks register it.
-func (o *setupOptions) join(c *cli) (string, error) {
-	agent := c.global.agent
-	if agent == "" || o.dryRun {
-		return agent, nil
-	}
-	s, err := c.settings()
-	if err != nil {
-		return "", err
-	}
-	dir, err := os.Getwd()
-	if err != nil {
-		return "", err
-	}
-	as := &cli{global: globalOptions{addr: c.global.addr}} // without the output format of this call
-	want := initialized{File: filepath.Join(dir, configFile), Session: cmp.Or(s.session.value, "default"), Agent: agent}
-	if _, err := (&initOptions{role: o.role}).write(as, want); err != nil {
-		return "", err
-	}
-	_, err = ignoreInGit(dir)
-	return agent, err
+// isSetUp reports whether a vendor has its MCP server.
+func (o *setupOptions) isSetUp(v setup.Vendor) (bool, error) {
+	plan, err := o.plan(setup.Vendor{Name: v.Name, Files: v.Files[:1]}, false)
+	return err == nil && plan[0].Action == "unchanged", err
 }
 
-// setupNext returns what the user must do after setup.
-func setupNext(c *cli, v setup.Vendor, done setupDone) []string {
+// next returns what the user must do after setup.
+func (o *setupOptions) next(c *cli, v setup.Vendor, done setupDone) []string {
 	next := []string{v.Next}
 	if _, err := exec.LookPath("brokerctl"); err != nil {
 		next = append(next, "put brokerctl into PATH: coding agents call it by this name")
 	}
 	s, err := c.settings()
 	switch {
-	case err != nil || s.agent.value != "":
+	case err != nil || done.Agent != "":
 	case len(s.unchosen) > 0:
 		next = append(next, fmt.Sprintf("choose the agent, since this folder has several: export BROKERD_AGENT=NAME (%s)",
 			names(s.unchosen, len(s.unchosen))))
 	default:
-		next = append(next, fmt.Sprintf("name the agent, or its hooks only warn: brokerctl setup %s --agent NAME --role ROLE", v.Name))
+		next = append(next, "name the agent of each project, or its hooks only warn: brokerctl init --agent NAME --role ROLE")
 	}
 	return next
 }
@@ -345,9 +327,6 @@ func (o *setupOptions) show(c *cli, cmd *cobra.Command, v setup.Vendor, done set
 		for _, conflict := range change.Conflicts {
 			fmt.Fprintf(out, "             kept: %s\n", clean(conflict))
 		}
-	}
-	if done.Agent != "" {
-		fmt.Fprintf(out, "  agent      %s in %s\n", clean(done.Agent), configFile)
 	}
 	for _, change := range done.Changes {
 		for line := range strings.Lines(change.Diff) {

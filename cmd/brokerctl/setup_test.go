@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -233,11 +235,13 @@ func TestSetup_TheUsersFilesAreBelowTheHomeFolder(t *testing.T) {
 func TestSetup_NamesTheAgentAsInitDoes(t *testing.T) {
 	isolate(t)
 	t.Setenv("PATH", t.TempDir())
-	if out := must0(t, "setup", "claude-code"); !strings.Contains(out, "--agent NAME --role ROLE\n") || !strings.Contains(out, "put brokerctl into PATH") {
+	t.Setenv("HOME", t.TempDir())
+	out := must0(t, "setup", "claude-code", "--user")
+	if !strings.Contains(out, "--agent NAME --role ROLE\n") || !strings.Contains(out, "put brokerctl into PATH") {
 		t.Errorf("%s", out)
 	}
-	out := must0(t, "setup", "claude-code", "--agent", "builder-1", "--role", "builder")
-	if !strings.Contains(out, "agent      builder-1 in .brokerd.yaml\n") || strings.Contains(out, "--agent NAME") {
+	out = must0(t, "setup", "claude-code", "--agent", "builder-1", "--role", "builder")
+	if !strings.Contains(out, "created    .brokerd.yaml (agent builder-1)\n") || strings.Contains(out, "--agent NAME") {
 		t.Errorf("%s", out)
 	}
 	must0(t, "setup", "claude-code", "--agent", "critic-1", "-o", "json")
@@ -254,6 +258,141 @@ func TestSetup_NamesTheAgentAsInitDoes(t *testing.T) {
 	}
 	if got := ctl(t, "setup", "codex", "--role", "builder"); got.code != 2 || !strings.Contains(got.err, "--agent NAME") {
 		t.Errorf("%+v", got)
+	}
+}
+
+// inNewFolder enters a new folder with this name.
+func inNewFolder(t *testing.T, name string) {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), name)
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(dir)
+}
+
+func TestSetup_NamesTheAgentAfterTheFolderAsTheMCPServerDoes(t *testing.T) {
+	startTeam(t)
+	inNewFolder(t, "My Web")
+	m := startModel(t)
+	m.call("turn", `{}`, "You are the agent my-web in")
+	m.end()
+	const line = "created    .brokerd.yaml (agent my-web, named after this folder)\n"
+	if out := must0(t, "setup", "claude-code", "--dry-run"); !strings.Contains(out, line) || !strings.Contains(out, "+  my-web: {}\n") {
+		t.Errorf("%s", out)
+	}
+	if out := must0(t, "setup", "claude-code"); !strings.Contains(out, line) || strings.Contains(out, "hooks only warn") ||
+		!strings.Contains(out, "agent run --agent my-web --pty") {
+		t.Errorf("%s", out)
+	}
+	added := tree(t)
+	if out := must0(t, "setup", "claude-code"); strings.Contains(out, "named after") {
+		t.Errorf("a second call:\n%s", out)
+	}
+	if diff := gocmp.Diff(added, tree(t)); diff != "" {
+		t.Errorf("a second call changes:\n%s", diff)
+	}
+	startModel(t).call("turn", `{}`, "You are the agent my-web in")
+	if got := fields(t, "whoami"); at(t, got, "agent") != "my-web" {
+		t.Errorf("the shell is %v", got)
+	}
+	if got := hooked(t, editInput); got.code != 0 || got.err != "" {
+		t.Errorf("the hook: %+v", got)
+	}
+	if lock := fields(t, "lock", "list", "--owner", "my-web"); at(t, lock, "paths", 0) != "src/a.go" {
+		t.Errorf("%v", lock)
+	}
+
+	inNewFolder(t, "my-web")
+	if out := must0(t, "setup", "codex"); !strings.Contains(out, "(agent my-web-2, named after this folder)") {
+		t.Errorf("an agent of another folder has the name:\n%s", out)
+	}
+}
+
+func TestSetup_RemoveTakesItsAgentBack(t *testing.T) {
+	isolate(t)
+	for _, c := range []struct {
+		name   string
+		git    bool
+		ignore map[string]string
+	}{
+		{"web", false, nil},
+		{"null", true, nil},
+		{"007", true, map[string]string{".gitignore": ""}},
+		{"web", true, map[string]string{".gitignore": "a"}},
+		{"web", true, map[string]string{".gitignore": "a\n"}},
+		{"web", true, map[string]string{".gitignore": "a\r\n"}},
+		{"web", true, map[string]string{".gitignore": configFile + "\n"}},
+	} {
+		inNewFolder(t, c.name)
+		git := func(args ...string) string {
+			out, err := exec.Command("git", args...).CombinedOutput()
+			if err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+			return string(out)
+		}
+		if c.git {
+			git("init", "--quiet")
+		}
+		for path, text := range c.ignore {
+			place(t, path, text, 0o644)
+		}
+		before := tree(t)
+		must0(t, "setup", "claude-code")
+		must0(t, "setup", "codex")
+		if file, err := readConfig(configFile); err != nil || !slices.Equal(file.names(), []string{c.name}) {
+			t.Errorf("%v: %v, %v", c, file, err)
+		}
+		if c.git && git("status", "--short", configFile) != "" {
+			t.Errorf("%v: git does not ignore %s", c, configFile)
+		}
+		out := must0(t, "setup", "codex", "--remove")
+		if !strings.Contains(out, "unchanged  .brokerd.yaml (agent, still used by Claude Code)") {
+			t.Errorf("%v: %s", c, out)
+		}
+		must0(t, "setup", "claude-code", "--remove")
+		if diff := gocmp.Diff(before, tree(t)); diff != "" {
+			t.Errorf("%v:\n%s", c, diff)
+		}
+	}
+}
+
+func TestSetup_RemoveKeepsAnAgentThatTheUserConfigured(t *testing.T) {
+	isolate(t)
+	for _, change := range []func(){
+		func() { must0(t, "setup", "claude-code", "--agent", "critic-1") },
+		func() {
+			text, err := os.ReadFile(configFile)
+			if err != nil {
+				t.Fatal(err)
+			}
+			place(t, configFile, string(text)+"output: json\n", 0o644)
+		},
+		func() { place(t, configFile, "agents:\n  builder-1: {}\n", 0o644) },
+	} {
+		inNewFolder(t, "web")
+		must0(t, "setup", "claude-code")
+		change()
+		want := tree(t)[configFile]
+		must0(t, "setup", "claude-code", "--remove")
+		if got := tree(t)[configFile]; got != want {
+			t.Errorf("%q became %q", want, got)
+		}
+	}
+}
+
+func TestSetup_AnAgentKeepsTheAddressOfTheFolderAbove(t *testing.T) {
+	isolate(t)
+	configure(t, "addr: 127.0.0.1:4711\nsession: website\n")
+	if err := os.Mkdir("web", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir("web")
+	must0(t, "setup", "claude-code")
+	want := "addr: 127.0.0.1:4711\nsession: website\nagents:\n  web: {}\n"
+	if text, err := os.ReadFile(configFile); err != nil || !strings.HasSuffix(string(text), want) {
+		t.Errorf("%s (%v)", text, err)
 	}
 }
 

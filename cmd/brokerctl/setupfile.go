@@ -9,9 +9,19 @@ import (
 	"brokerd/cmd/brokerctl/setup"
 )
 
+// newSetupChange reads a file below the folder base. Its change is none yet.
+func newSetupChange(base, path, what string) (*setupChange, error) {
+	s := &setupChange{Path: path, What: what, base: base, at: filepath.Join(base, path)}
+	if err := s.read(); err != nil {
+		return nil, usagef("%s: %v; nothing was changed", path, err)
+	}
+	s.after = s.before
+	return s, nil
+}
+
 // read reads the file of the change; of a symbolic link, its target.
-func (s *setupChange) read(base string) error {
-	s.file = filepath.Join(base, s.Path)
+func (s *setupChange) read() error {
+	s.file = s.at
 	info, err := os.Lstat(s.file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -33,6 +43,26 @@ func (s *setupChange) read(base string) error {
 	return err
 }
 
+// finish names the change and shows it.
+func (s *setupChange) finish() error {
+	switch {
+	case s.after == s.before:
+		s.Action = cond(len(s.Conflicts) > 0, "conflict", "unchanged")
+		return nil
+	case !s.before.Exists:
+		s.Action = "created"
+	case !s.after.Exists:
+		s.Action = "removed"
+	default:
+		s.Action = "changed"
+	}
+	s.Diff = setup.Diff(s.Path, s.before, s.after)
+	if err := s.writable(); err != nil {
+		return usagef("%s: %v; nothing was changed", s.Path, err)
+	}
+	return nil
+}
+
 // writable returns an error if the file must not be replaced. A rename would replace a read-only file
 // too, so it checks the mode.
 func (s *setupChange) writable() error {
@@ -48,18 +78,22 @@ func (s *setupChange) writable() error {
 
 // write makes the change: it replaces the file at once, with its mode and owner, or removes it with the
 // folders that are empty then.
-func (s *setupChange) write(base string) error {
+func (s *setupChange) write() error {
 	if s.after == s.before {
 		return nil
 	}
-	if now := (&setupChange{Path: s.Path}); now.read(base) != nil || now.before != s.before {
+	if s.add != nil {
+		_, err := s.add.write(s.at)
+		return err
+	}
+	if now := (&setupChange{at: s.at}); now.read() != nil || now.before != s.before {
 		return errors.New("changed meanwhile; call setup again")
 	}
-	if !s.after.Exists && s.file == filepath.Join(base, s.Path) {
+	if !s.after.Exists && s.file == s.at {
 		if err := os.Remove(s.file); err != nil {
 			return err
 		}
-		for dir := filepath.Dir(s.file); dir != base && os.Remove(dir) == nil; {
+		for dir := filepath.Dir(s.file); dir != s.base && os.Remove(dir) == nil; {
 			dir = filepath.Dir(dir)
 		}
 		return nil

@@ -15,7 +15,7 @@ type marker struct{ begin, end string }
 
 var (
 	markdownMarker = marker{"<!-- brokerctl setup: begin -->", "<!-- brokerctl setup: end -->"}
-	tomlMarker     = marker{"# brokerctl setup: begin", "# brokerctl setup: end"}
+	hashMarker     = marker{"# brokerctl setup: begin", "# brokerctl setup: end"}
 )
 
 // A section is the part of a text between markers.
@@ -124,7 +124,7 @@ func (t tomlTable) add(text string, exists bool) (_, conflict string, err error)
 		}
 		return text, conflict, nil
 	}
-	after, conflict, err := tomlMarker.add(text, exists, t.body)
+	after, conflict, err := hashMarker.add(text, exists, t.body)
 	if err != nil || conflict != "" {
 		return text, conflict, err
 	}

@@ -30,7 +30,7 @@ type Vendor struct {
 	Files    []File
 }
 
-// A File is a file that a vendor reads, and what setup adds to it. It has one of the four kinds of
+// A File is a file that a vendor reads, and what setup adds to it. It has one of the five kinds of
 // additions.
 type File struct {
 	Path  string   // below the folder of the project
@@ -41,8 +41,12 @@ type File struct {
 	entries []entry    // of a JSON file
 	table   *tomlTable // of a TOML file
 	section string     // of a Markdown file
+	ignored string     // a line of a .gitignore
 	whole   string     // the complete content of a file that belongs to setup
 }
+
+// Ignore returns the .gitignore with the name of a file that git ignores.
+func Ignore(name string) File { return File{Path: ".gitignore", What: name, ignored: name} }
 
 // Shared reports whether the file has the same addition for each vendor that reads it.
 func (f File) Shared() bool { return f.section != "" }
@@ -60,6 +64,8 @@ func (f File) Add(c Content) (_ Content, conflicts []string, err error) {
 		added.Text, conflict, err = f.table.add(c.Text, c.Exists)
 	case f.section != "":
 		added.Text, conflict, err = markdownMarker.add(c.Text, c.Exists, f.section)
+	case f.ignored != "":
+		added.Text, conflict, err = hashMarker.add(c.Text, c.Exists, f.ignored+"\n")
 	case c.Exists && c.Text != f.whole:
 		conflict = "the file has another content"
 	default:
@@ -85,8 +91,8 @@ func (f File) Remove(c Content) (_ Content, kept []string, err error) {
 	switch {
 	case f.entries != nil:
 		left.Text, kept, deleted, err = removeJSON(c.Text, f.entries)
-	case f.table != nil:
-		left.Text, deleted, err = tomlMarker.remove(c.Text)
+	case f.table != nil, f.ignored != "":
+		left.Text, deleted, err = hashMarker.remove(c.Text)
 	case f.section != "":
 		left.Text, deleted, err = markdownMarker.remove(c.Text)
 	case c.Text == f.whole:
