@@ -12,7 +12,8 @@
 from .blocking.client import Client
 from .connection import Identity
 from .errors import (
-    BrokerError, Conflict, Denied, Exhausted, Invalid, Lost, NotFound, OutOfRange, Precondition, Unreachable,
+    BrokerError, Busy, Closed, Conflict, Denied, Exhausted, Invalid, Lost, NotFound, OutOfRange, Precondition,
+    Unreachable,
 )
 from .messages import Claim, Message, Receipt
 from .tasks import TaskClaim
@@ -21,7 +22,7 @@ from .version import VERSION as __version__
 from .work import Reject, Release, RetryAfter
 
 __all__ = [
-    "BrokerError", "Claim", "Client", "Conflict", "Denied", "Exhausted", "Identity", "Invalid", "Lost", "Message",
-    "NotFound", "OutOfRange", "Precondition", "Receipt", "Reject", "Release", "RetryAfter", "TaskClaim", "Unreachable",
-    "__version__",
+    "BrokerError", "Busy", "Claim", "Client", "Closed", "Conflict", "Denied", "Exhausted", "Identity", "Invalid",
+    "Lost", "Message", "NotFound", "OutOfRange", "Precondition", "Receipt", "Reject", "Release", "RetryAfter",
+    "TaskClaim", "Unreachable", "__version__",
 ]

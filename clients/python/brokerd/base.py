@@ -21,10 +21,11 @@ class BaseClient:
         self, address: Optional[str] = None, *, session: str = "", agent: str = "", credential: str = "",
         incarnation: int = 0, fence: int = 0, timeout: float = DEFAULT_TIMEOUT,
     ) -> None:
+        local = not address
         if not address:
             address, secret = environment.local()
             credential = credential or secret
-        link = Link(address, credential, self._open_channel)
+        link = Link(address, credential, local, self._open_channel)
         self._bind(self._runner(link, Identity(session, agent, incarnation, fence), timeout))
 
     @classmethod

@@ -75,10 +75,11 @@ class Link:
     and holds stay with the parent.
     """
 
-    def __init__(self, address: str, credential: str, open_channel: Callable[..., Any]) -> None:
+    def __init__(self, address: str, credential: str, announced: bool, open_channel: Callable[..., Any]) -> None:
         target = address if address.startswith("unix:") else _tcp(address, credential)
         self.address, self.credential = address, credential
         self.reached = False  # a call has been answered
+        self._announced = announced  # by the endpoint file, which a broker that was killed leaves behind
         self.closed = False
         self.background: Dict[Identity, Any] = {}  # the heartbeats of an agent: an object with cancel()
         self._open: Callable[[], Any] = lambda: open_channel(target, options=_CHANNEL_OPTIONS)
@@ -86,11 +87,16 @@ class Link:
         self._channel: Any = None  # guarded by _lock, as is _process
         self._process = 0
 
+    def expected(self) -> bool:
+        """Reports whether a broker that does not answer has left an endpoint file or a socket: it will return."""
+        path = self.address[len("unix:"):] if self.address.startswith("unix:") else ""
+        return self._announced or bool(path) and os.path.exists(path[2:] if path.startswith("//") else path)
+
     @property
     def channel(self) -> Any:
         with self._lock:
             if self.closed:
-                raise errors.Unreachable("the client is closed")
+                raise errors.Closed("the client is closed")
             if self._channel is None or self._process != os.getpid():
                 self._channel, self._process = self._open(), os.getpid()
             return self._channel
@@ -235,8 +241,9 @@ class Retry:
                 failure.reason in _FINAL or isinstance(failure, errors.Exhausted) and failure.retry_after is None):
             raise failure from None
         now = time.monotonic()
-        if self._gives_up is None:  # a broker that has never answered is not waited for
-            self._gives_up = now + (self._patience if self._link.reached else 0.0)
+        if self._gives_up is None:
+            expected = min(self._patience, DEFAULT_TIMEOUT) if self._link.expected() else 0.0
+            self._gives_up = now + (self._patience if self._link.reached else expected)
         if now >= self._gives_up:
             raise failure from None
         return max(self.ended(), failure.retry_after or 0.0)

@@ -6,13 +6,13 @@ text is the broker's own, made for people, and names what to do.
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterator, Optional, Tuple, Type, Union
+from typing import Any, Dict, Iterable, Iterator, Optional, Tuple, Type, Union
 
 import grpc
 
 __all__ = [
-    "BrokerError", "Conflict", "Denied", "Exhausted", "Invalid", "Lost", "NotFound", "OutOfRange",
-    "Precondition", "Unreachable",
+    "BrokerError", "Busy", "Closed", "Conflict", "Denied", "Exhausted", "Invalid", "Lost", "NotFound",
+    "OutOfRange", "Precondition", "Unreachable",
 ]
 
 
@@ -22,7 +22,7 @@ class BrokerError(Exception):
     def __init__(
         self, text: str, *, reason: str = "", code: Optional[grpc.StatusCode] = None,
         fields: Optional[Dict[str, str]] = None, facts: Optional[Dict[str, str]] = None,
-        retry_after: Optional[float] = None,
+        resource: str = "", retry_after: Optional[float] = None,
     ) -> None:
         super().__init__(text)
         #: The text of the broker.
@@ -35,16 +35,26 @@ class BrokerError(Exception):
         self.fields = fields or {}
         #: Further facts for programs, such as the present `revision` of a key.
         self.facts = facts or {}
+        #: The name of what does not exist.
+        self.resource = resource
         #: Seconds after which a retry can succeed, where the broker says so; otherwise None.
         self.retry_after = retry_after
 
 
 class NotFound(BrokerError):
-    """The object does not exist in this session."""
+    """The object does not exist in this session: `resource` is its name."""
 
 
 class Conflict(BrokerError):
     """Another client was faster, or the name is taken: read again, then decide."""
+
+
+class Busy(Conflict):
+    """A lock or token was not granted in time: `obstacles` has the owners that are in the way."""
+
+    def __init__(self, text: str, obstacles: Iterable[Any] = ()) -> None:
+        super().__init__(text, reason="BUSY")
+        self.obstacles = list(obstacles)
 
 
 class Lost(BrokerError):
@@ -75,6 +85,10 @@ class Unreachable(BrokerError):
     """No broker answers, or the broker cannot serve now."""
 
 
+class Closed(BrokerError):
+    """The client has been closed."""
+
+
 _BY_CODE: Dict[grpc.StatusCode, Type[BrokerError]] = {
     grpc.StatusCode.INVALID_ARGUMENT: Invalid,
     grpc.StatusCode.NOT_FOUND: NotFound,
@@ -92,7 +106,8 @@ _BY_CODE: Dict[grpc.StatusCode, Type[BrokerError]] = {
 # These reasons win over the code.
 _BY_REASON: Dict[str, Type[BrokerError]] = {
     reason: Lost for reason in (
-        "CLAIM_LOST", "FENCE_LOST", "LOCK_LOST", "STALE_INCARNATION", "TAKEN_OVER", "TASK_LOST", "TOKEN_LOST",
+        "CLAIM_LOST", "FENCE_LOST", "GRANTS_LOST", "LOCK_LOST", "STALE_INCARNATION", "TAKEN_OVER", "TASK_LOST",
+        "TOKEN_LOST", "TOKEN_NOT_HELD",
     )
 }
 
@@ -123,6 +138,8 @@ def _details(status: bytes) -> Dict[str, Any]:
             found["facts"] = {_text(entry, 1): _text(entry, 2) for entry in _all(value, 3)}
         elif name == "BadRequest":
             found["fields"] = {_text(field, 1): _text(field, 2) for field in _all(value, 1)}
+        elif name == "ResourceInfo":
+            found["resource"] = _text(value, 2)
         elif name == "RetryInfo":
             duration = dict(_wire(_first(value, 1)))
             found["retry_after"] = float(duration.get(1, 0)) + float(duration.get(2, 0)) / 1e9

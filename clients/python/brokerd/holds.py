@@ -17,7 +17,7 @@ import time
 import uuid
 from typing import Any, Callable, Iterable, Optional, Union
 
-from .errors import BrokerError, Conflict, Lost, NotFound
+from .errors import BrokerError, Busy, Lost, NotFound
 from .job import as_lost
 from .operation import Call, Pause, Steps, grant
 from .v1 import agent_pb2, lock_pb2, token_pb2
@@ -107,14 +107,14 @@ class BaseHold:
         self._ends = began + self._ttl - min(_MOST_MARGIN, self._ttl / 4)
 
     def _take(self) -> Steps[None]:
-        """Acquires what the terms name; Conflict (BUSY) if it is not granted within the wait."""
+        """Acquires what the terms name; Busy if it is not granted within the wait."""
         beat: agent_pb2.HeartbeatResponse = yield Call("agents", "Heartbeat", agent_pb2.HeartbeatRequest())
         self._ttl = min(self._terms.max_hold, span(beat.lease))
         began = self._clock()
         answer: lock_pb2.AcquireLocksResponse = yield self._terms.acquire()
         if answer.outcome != lock_pb2.ACQUIRE_OUTCOME_GRANTED:
             owners = ", ".join(f"{o.agent} ({o.resource})" for o in answer.obstacles)
-            raise Conflict(f"{self._terms.what} is held by {owners or 'another agent'}", reason="BUSY")
+            raise Busy(f"{self._terms.what} is held by {owners or 'another agent'}", answer.obstacles)
         self.fence = answer.fence
         if self._clock() - began > self._ttl / 4:  # it has waited, and the grant may be younger
             began = self._clock()
@@ -159,7 +159,7 @@ class LockOperations:
 
     @grant
     def hold(
-        self, paths: Union[str, Iterable[str]], *, shared: bool = False, wait: Seconds = 60, max_hold: Seconds = 1800,
+        self, paths: Union[str, Iterable[str]], *, shared: bool = False, wait: Seconds = 60, max_hold: Seconds = 120,
         reason: str = "",
     ) -> Terms:
         """Locks files, folders (src/) and globs (**/*.go) while a block runs.
@@ -167,8 +167,8 @@ class LockOperations:
             with client.locks.hold(["src/", "go.mod"], reason="rename") as hold:
                 hold.check()
 
-        Paths are relative to the session's root. Conflict (BUSY) if the lock is not granted within wait
-        seconds, and Conflict (DEADLOCK) if it never will be. `hold.check()` and the end of the block
+        Paths are relative to the session's root. Busy if the lock is not granted within wait seconds,
+        and Conflict (DEADLOCK) if it never will be. `hold.check()` and the end of the block
         raise Lost once the lock has ended, before another agent can have it; in asyncio, the block is
         cancelled. `hold.client` makes calls that the broker refuses after the loss.
         """
@@ -179,6 +179,6 @@ class TokenOperations:
     """The operations of `client.tokens`."""
 
     @grant
-    def hold(self, type: str, scope: str, *, wait: Seconds = 60, max_hold: Seconds = 1800, reason: str = "") -> Terms:
+    def hold(self, type: str, scope: str, *, wait: Seconds = 60, max_hold: Seconds = 120, reason: str = "") -> Terms:
         """Holds a token (a turn, such as deploy of staging) while a block runs; as `locks.hold`."""
         return TokenTerms(type, scope, seconds(wait), seconds(max_hold), reason)

@@ -1,14 +1,17 @@
 """Each exception, from a call that the broker really refused."""
 
+import os
 import signal
+from unittest import mock
 
 import grpc
 
 import brokerd
-from brokerd import errors
+from brokerd import connection, errors
+from brokerd.blocking import runner
 from brokerd.v1 import artifact_pb2, lock_pb2, session_pb2
 
-from .broker import Broker, BrokerCase
+from .broker import Broker, BrokerCase, environment
 
 
 class Table(BrokerCase):
@@ -25,6 +28,7 @@ class Table(BrokerCase):
         one = self.agent("found-1")
         error = self.refused(brokerd.NotFound, "AGENT_NOT_FOUND", lambda: one.send("found-2", "x"))
         self.assertIn("found-1", error.text)  # the nearest name
+        self.assertEqual(error.resource, "found-2")
         self.refused(brokerd.NotFound, "KEY_NOT_FOUND", lambda: one.state.get("nothing"))
 
     def test_invalid_names_each_field(self):
@@ -93,6 +97,31 @@ class Table(BrokerCase):
 
 
 class Away(BrokerCase):
+    def test_a_client_waits_for_a_broker_that_restarts(self):
+        broker = Broker()
+        self.addCleanup(broker.remove)
+        restarts = [broker.start]
+        pause = connection.Retry.pause
+
+        def restart(retry, error):
+            seconds = pause(retry, error)
+            if restarts:  # the first call has failed
+                restarts.pop()()
+            return seconds
+
+        broker.kill()
+        with mock.patch.object(connection.Retry, "pause", restart), \
+                mock.patch.dict(os.environ, environment(BROKERD_DATA=broker.folder), clear=True):
+            client = brokerd.Client.from_env(agent="early")
+            self.addCleanup(client.close)
+            self.assertEqual(client.register().name, "early")
+        self.assertEqual(restarts, [])
+
+    def test_a_client_does_not_wait_for_a_broker_that_was_never_there(self):
+        with mock.patch.object(runner.Scope, "sleep", side_effect=lambda seconds: self.assertEqual(seconds, 0)):
+            with self.assertRaises(brokerd.Unreachable):
+                self.client("early", address="unix:///nonexistent/brokerd.sock").register()
+
     def test_a_broker_that_ended_is_unreachable(self):
         broker = Broker()
         self.addCleanup(broker.remove)
@@ -117,5 +146,5 @@ class Away(BrokerCase):
     def test_a_closed_client_says_so(self):
         client = self.agent("closed-1")
         client.close()
-        with self.assertRaisesRegex(brokerd.Unreachable, "the client is closed"):
+        with self.assertRaisesRegex(brokerd.Closed, "the client is closed"):
             client.claim()

@@ -4,7 +4,7 @@ import signal
 import threading
 import unittest
 
-from brokerd import Client, Conflict, Lost
+from brokerd import Busy, Client, Conflict, Lost
 from brokerd.blocking.hold import Hold
 from brokerd.holds import LockTerms
 from brokerd.v1 import lock_pb2, token_pb2
@@ -24,10 +24,10 @@ class Holds(BrokerCase):
             self.assertGreater(hold.fence, 0)
             hold.check()
             self.assertEqual(held(other, "block/a.go"), ["lock-1"])
-            with self.assertRaisesRegex(Conflict, r"lock-1 \(block/\)") as raised:
+            with self.assertRaisesRegex(Busy, r"lock-1 \(block/\)") as raised:
                 with other.locks.hold(["block/a.go"], wait=0):
                     self.fail("two agents hold the same file")
-            self.assertEqual(raised.exception.reason, "BUSY")
+            self.assertEqual((raised.exception.reason, raised.exception.obstacles[0].agent), ("BUSY", "lock-1"))
         self.assertEqual(held(other, "block/a.go"), [])
 
     def test_shared_locks_go_together(self):

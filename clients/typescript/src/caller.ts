@@ -7,14 +7,11 @@ import type { Connection } from "./connection.js";
 import * as proto from "./proto.js";
 import { IdentifiedTransport, type Identity } from "./transport.js";
 
-/** How many milliseconds a call is repeated while the broker restarts. */
-const patience = 10_000;
-
 /** Options of every call. */
 export interface CallOptions {
   /** Aborts the call, which then throws the signal's reason. */
   signal?: AbortSignal | undefined;
-  /** The time for the call, repetitions included; default 30 s in addition to its own wait. */
+  /** The time for the call, repetitions included; default that of the client, for each attempt, in addition to its own wait. */
   timeout?: Span | undefined;
 }
 
@@ -68,7 +65,7 @@ export class Caller {
   }
 
   /**
-   * Makes a call, and repeats it for up to 10 s while the broker restarts. A change must carry a
+   * Makes a call, and repeats it for the timeout of the client while the broker restarts. A change must carry a
    * request id, so that the broker executes it once.
    */
   async call<T>(make: (options: StubOptions) => Promise<T>, options: CallOptions = {}): Promise<T> {
@@ -76,6 +73,7 @@ export class Caller {
     const timeout = options.timeout === undefined ? undefined : milliseconds(options.timeout);
     const end = timeout === undefined ? Infinity : performance.now() + timeout;
     const backoff = new Backoff(this.connection);
+    const patience = this.connection.timeout;
     let failingSince: number | undefined;
     for (;;) {
       const began = performance.now();

@@ -2,7 +2,7 @@ import * as agents from "./agents.js";
 import { Artifacts } from "./artifacts.js";
 import { Caller, type CallOptions, type Stubs } from "./caller.js";
 import { Connection, type RetryNotice } from "./connection.js";
-import { long, requestId, type Long, type Span } from "./convert.js";
+import { long, milliseconds, requestId, type Long, type Span } from "./convert.js";
 import { Decisions } from "./decisions.js";
 import { Events } from "./events.js";
 import { localBroker, surroundings } from "./find-broker.js";
@@ -30,6 +30,11 @@ export interface ClientOptions {
   incarnation?: Long;
   /** The broker refuses calls once the agent has lost the lock, token or task with this fence. */
   fence?: Long;
+  /**
+   * How long a call may take, in addition to the time that it asks the broker to wait, and for how
+   * long the client repeats it while the broker restarts; default 10 s.
+   */
+  timeout?: Span;
   /** Called before the client connects again, with the error and the pause in milliseconds. */
   onRetry?: RetryNotice;
 }
@@ -67,11 +72,16 @@ export class Client implements AsyncDisposable {
     this.tokens = new Tokens(caller);
   }
 
-  /** Connects to a broker. It throws Unreachable if no broker listens. */
+  /**
+   * Connects to a broker. A broker that restarts has left its endpoint file or its socket: connect
+   * waits for it, for timeout. Otherwise it throws Unreachable at once if no broker listens.
+   */
   static async connect(options: ClientOptions = {}): Promise<Client> {
-    const found = options.address === undefined ? localBroker() : { address: options.address };
-    const { address, credential } = { ...found, ...given({ credential: options.credential }) };
-    const connection = new Connection(address, credential, options.onRetry);
+    const { address, ...found } = options.address === undefined ? localBroker() : { address: options.address };
+    const { credential, onRetry } = options;
+    const timeout = options.timeout === undefined ? undefined : milliseconds(options.timeout);
+    const announced = options.address === undefined;
+    const connection = new Connection(address, { ...found, announced, ...given({ credential, onRetry, timeout }) });
     await connection.open();
     const { session = "", agent = "", incarnation = 0, fence = 0 } = options;
     return new Client(new Caller(connection, { session, agent, incarnation: long(incarnation), fence: long(fence) }));
@@ -231,6 +241,6 @@ function idOf(item: { id: string } | string): string {
 }
 
 /** Returns the properties that are set: an option that is undefined does not hide the environment. */
-function given<T extends object>(options: T): T {
-  return Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined)) as T;
+function given<T extends object>(options: T): { [K in keyof T]: Exclude<T[K], undefined> } {
+  return Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined)) as never;
 }

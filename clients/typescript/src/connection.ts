@@ -1,18 +1,33 @@
+import { existsSync } from "node:fs";
 import { connect as connectSocket, type Socket } from "node:net";
 
 import { Code, ConnectError, type Transport } from "@connectrpc/connect";
 import { createGrpcTransport, Http2SessionManager } from "@connectrpc/connect-node";
 
 import { newController } from "./abort.js";
-import { callError, Closed, Invalid } from "./errors.js";
+import { Backoff } from "./backoff.js";
+import { callError, Closed, interrupted, Invalid } from "./errors.js";
 
 const keepalive = 30_000; // ms without data until the client pings
 const keepaliveTimeout = 10_000; // ms until a connection whose ping has no answer is given up
 const streamWindow = 1 << 20; // bytes
 const maxReceive = 8 << 20; // bytes; the broker keeps its answers under 4 MiB
 
+/** How many milliseconds a call may take, and is repeated, unless the caller says otherwise. */
+const defaultTimeout = 10_000;
+
 /** Called with the error and the pause in milliseconds before the client connects again. */
 export type RetryNotice = (error: unknown, pause: number) => void;
+
+/** ConnectionOptions say how to reach a broker. */
+export interface ConnectionOptions {
+  credential?: string;
+  /** The broker has left its endpoint file. */
+  announced?: boolean;
+  onRetry?: RetryNotice;
+  /** In milliseconds. */
+  timeout?: number;
+}
 
 /** A Connection is what all clients of one connection share. It connects when it is used. */
 export class Connection {
@@ -21,10 +36,15 @@ export class Connection {
   /** Metadata of every call. */
   readonly headers: readonly [string, string][];
   readonly onRetry: RetryNotice | undefined;
+  /** How many milliseconds a call may take beyond its own wait. A call is repeated for as long. */
+  readonly timeout: number;
+  /** Reports whether a broker that does not answer has left an endpoint file or a socket: it will return. */
+  readonly #expected: () => boolean;
   readonly #sessions: Http2SessionManager;
   readonly #closing = newController();
 
-  constructor(address: string, credential = "", onRetry?: RetryNotice) {
+  constructor(address: string, options: ConnectionOptions = {}) {
+    const { credential = "", announced = false, onRetry, timeout = defaultTimeout } = options;
     const where = parseAddress(address);
     if ("host" in where && credential !== "" && !loopback(where.host)) {
       const why = "is not on this machine: without TLS, a credential may only go to a loopback address";
@@ -33,6 +53,8 @@ export class Connection {
     this.address = address;
     this.headers = credential === "" ? [] : [["authorization", `Bearer ${credential}`]];
     this.onRetry = onRetry;
+    this.timeout = timeout;
+    this.#expected = () => announced || ("path" in where && existsSync(where.path));
     const baseUrl = "path" in where ? "http://localhost" : `http://${address}`;
     const pings = { pingIntervalMs: keepalive, pingTimeoutMs: keepaliveTimeout };
     this.#sessions = new Http2SessionManager(baseUrl, pings, {
@@ -53,9 +75,15 @@ export class Connection {
     return this.#closing.signal;
   }
 
-  /** Connects now. It throws Unreachable if no broker listens. */
+  /** Connects now, or as soon as a broker that restarts listens. It throws Unreachable if there is none. */
   async open(): Promise<void> {
-    if ((await this.#sessions.connect()) === "error") throw callError(this.#sessions.error(), this.address);
+    const end = performance.now() + this.timeout;
+    const backoff = new Backoff(this);
+    while ((await this.#sessions.connect()) === "error") {
+      const error = callError(this.#sessions.error(), this.address);
+      const late = !this.#expected() || performance.now() >= end;
+      if (late || !interrupted(error) || !(await backoff.pause(error))) throw error;
+    }
   }
 
   /** Ends all calls and streams. A second close has no effect. */

@@ -19,9 +19,6 @@ export interface Identity {
   fence: bigint;
 }
 
-/** How many milliseconds a call may take beyond its own wait, unless the caller says otherwise. */
-export const defaultTimeout = 30_000;
-
 /**
  * An IdentifiedTransport adds an identity to every call of a connection, gives each unary call a
  * deadline, and throws the errors of this package. Streams have no deadline: pings detect that the
@@ -52,7 +49,7 @@ export class IdentifiedTransport implements Transport {
     contextValues?: ContextValues,
   ): Promise<UnaryResponse<I, O>> {
     this.connection.closed.throwIfAborted();
-    const deadline = Math.ceil(timeoutMs ?? defaultTimeout + wait(input)); // gRPC has whole milliseconds
+    const deadline = Math.ceil(timeoutMs ?? this.connection.timeout + wait(input)); // gRPC has whole milliseconds
     try {
       const { transport } = this.connection;
       return await transport.unary(method, signal, deadline, this.#marked(header), input, contextValues);

@@ -108,6 +108,22 @@ test("a broker that is not there is reported at once, and a frozen one by the de
   await assert.rejects(Client.connect({ address: daemon.address }), (error) => error instanceof Unreachable && /no broker is running/.test(error.text));
 });
 
+test("a client that starts while the daemon restarts waits for it, and for nothing else", async () => {
+  const daemon = await Daemon.start();
+  await daemon.kill();
+  environment({ BROKERD_DATA: daemon.folder });
+  let restarting: Promise<void> | undefined;
+  await using client = await Client.fromEnv({ agent: "early", onRetry: () => void (restarting ??= daemon.start()) });
+  assert.equal((await client.register()).agent!.name, "early");
+  await restarting;
+
+  const onRetry = () => assert.fail("a broker that was never there is not waited for");
+  const address = "unix:///nonexistent/brokerd.sock";
+  await assert.rejects(Client.connect({ address, onRetry }), (error) => error instanceof Unreachable && /there is no socket/.test(error.text));
+  await daemon.kill();
+  await assert.rejects(Client.connect({ address: daemon.address, timeout: 100 }), (error) => error instanceof Unreachable && /refuses connections/.test(error.text));
+});
+
 test("a call made while the daemon restarts succeeds once", async () => {
   const daemon = await Daemon.start();
   const retried: (() => void)[] = [];

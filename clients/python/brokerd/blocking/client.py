@@ -83,8 +83,9 @@ class Client(BaseClient, Operations, MessageOperations, AgentOperations):
 
     Without an address, the client finds the broker that runs on this machine. timeout bounds each
     call, in seconds beyond the time that the call asks the broker to wait: a call that the broker
-    does not answer within that time raises Unreachable. While a broker that has answered before
-    restarts, calls are repeated for as long; none is executed twice.
+    does not answer within that time raises Unreachable. While a broker restarts, calls are
+    repeated for as long; none is executed twice. A broker has restarted if it has answered before, or
+    has left its endpoint file or its socket; otherwise a call raises Unreachable at once.
     """
 
     _runner = Runner
