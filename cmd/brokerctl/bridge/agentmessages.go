@@ -86,6 +86,9 @@ func (f *agentMessages) agents() ([]string, error) {
 		return nil, err
 	}
 	r := f.readRegistry()
+	if r.agents != nil { // otherwise another program may be writing it
+		f.b.roster.describe(r.profiles())
+	}
 	for name, a := range r.agents {
 		if _, ours := a[viaLabel]; ours {
 			names = slices.DeleteFunc(names, func(n string) bool { return n == name })

@@ -276,3 +276,36 @@ func TestAgentMessages_FileRemovedWhileItsSendWasInterruptedIsAcknowledged(t *te
 		t.Errorf("the inbox has %q", names)
 	}
 }
+
+func TestAgentMessages_RegistryNamesRoleAndCapabilities(t *testing.T) {
+	d := newTeam(t, "agent-messages")
+	lead := d.broker.Registered("lead", "lead")
+	d.write(agentRoot+"inbox/builder-1/.keep", "")
+	d.write(agentRoot+"registry.json", `{"agents": {"builder-1": {"role": "backend", "capabilities": ["go", "no name", "sql"]},
+		"builder-2": {"role": "no name"}}}`)
+	d.start()
+	d.awaitAgent("builder-2")
+	if role := d.agent("builder-2").GetRole(); role != "builder" {
+		t.Errorf("the role without a valid name is %q", role)
+	}
+	d.awaitAgent("builder-1")
+	if a := d.agent("builder-1"); a.GetRole() != "backend" || !cmp.Equal(a.GetCapabilities(), []string{"go", "sql"}) {
+		t.Errorf("builder-1 is %v", a)
+	}
+	toRole := func(role string) *pb.Message {
+		return &pb.Message{Target: &pb.Target{To: &pb.Target_Role{Role: role}}, Body: role}
+	}
+	order := d.send(lead, toRole("backend"))
+	name := agentRoot + "inbox/builder-1/" + d.awaitFiles(agentRoot+"inbox/builder-1", 1)[0]
+	d.write(name, strings.Replace(d.text(name), `"delivered"`, `"acknowledged"`, 1))
+	d.awaitState(order.GetId(), pb.DeliveryState_DELIVERY_STATE_ACKED)
+	d.archived(name)
+
+	d.write(agentRoot+"registry.json", strings.Replace(d.text(agentRoot+"registry.json"), `"backend"`, `"frontend"`, 1))
+	d.awaitEvents("the role changes", func(context.Context) bool { return d.agent("builder-1").GetRole() == "frontend" })
+	d.send(lead, toRole("frontend"))
+	d.awaitFiles(agentRoot+"inbox/builder-1", 1)
+	if n := d.agent("builder-1").GetIncarnation(); n != 2 {
+		t.Errorf("builder-1 was registered %d times", n)
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io/fs"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,6 +29,9 @@ const defaultRouting = `{
 }
 `
 
+// maxCapabilities is the broker's limit for an agent.
+const maxCapabilities = 64
+
 // A registry is what the bridge reads of registry.json.
 type registry struct {
 	agents        map[string]fields
@@ -48,6 +52,20 @@ func (f *agentMessages) readRegistry() registry {
 	_ = json.Unmarshal(all["agents"], &r.agents)
 	_ = json.Unmarshal(all["event_subscriptions"], &r.subscriptions)
 	return r
+}
+
+// profiles returns the roles and capabilities of the agents, without capabilities that are no names.
+func (r registry) profiles() map[string]profile {
+	profiles := map[string]profile{}
+	for name, entry := range r.agents {
+		var p profile
+		_ = json.Unmarshal(entry["role"], &p.role)
+		_ = json.Unmarshal(entry["capabilities"], &p.capabilities)
+		p.capabilities = slices.DeleteFunc(p.capabilities, func(c string) bool { return !agentName.MatchString(c) })
+		p.capabilities = p.capabilities[:min(len(p.capabilities), maxCapabilities)]
+		profiles[name] = p
+	}
+	return profiles
 }
 
 // checkRegistry creates registry.json and routing.json if they are missing, and rejects a

@@ -43,6 +43,14 @@ type roster struct {
 	known map[string]*pb.Agent // the registry at the last refresh, and later registrations
 	mine  map[string]int64     // incarnations that this run has registered
 	read  time.Time            // when the last refresh was
+
+	profiles map[string]profile // of the folder
+}
+
+// A profile is what the folder says about an agent.
+type profile struct {
+	role         string
+	capabilities []string
 }
 
 func newRoster(b *bridge) *roster {
@@ -92,6 +100,26 @@ func (r *roster) owns(name string) bool {
 	return r.ours(r.known[name])
 }
 
+// describe sets the profiles of agents. An agent whose profile changes is registered again.
+func (r *roster) describe(profiles map[string]profile) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for name := range r.mine {
+		before, now := profileOf(name, r.profiles), profileOf(name, profiles)
+		if now.role != before.role || !slices.Equal(now.capabilities, before.capabilities) {
+			delete(r.mine, name)
+		}
+	}
+	r.profiles = profiles
+}
+
+// role returns the role of an agent of the folder.
+func (r *roster) role(name string) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return profileOf(name, r.profiles).role
+}
+
 // all returns the registered agents.
 func (r *roster) all() []*pb.Agent {
 	r.mu.Lock()
@@ -119,7 +147,6 @@ func (r *roster) join(ctx context.Context, name string) (int64, error) {
 	} else if a != nil && r.mine[name] == a.GetIncarnation() {
 		return a.GetIncarnation(), nil
 	}
-	as := r.b.broker.As(name)
 	found, err := r.b.broker.Agents().GetAgent(ctx, &pb.GetAgentRequest{Name: name})
 	if err != nil && status.Code(err) != codes.NotFound {
 		return 0, err
@@ -129,8 +156,9 @@ func (r *roster) join(ctx context.Context, name string) (int64, error) {
 			return 0, nil
 		}
 	}
-	out, err := as.Agents().RegisterAgent(ctx, &pb.RegisterAgentRequest{
-		Role: role(name), Lease: durationpb.New(lease),
+	p := profileOf(name, r.profiles)
+	out, err := r.b.broker.As(name).Agents().RegisterAgent(ctx, &pb.RegisterAgentRequest{
+		Role: p.role, Capabilities: p.capabilities, Lease: durationpb.New(lease),
 		Labels: map[string]string{viaLabel: viaBridge, folderLabel: r.b.id},
 	})
 	if err != nil {
@@ -147,12 +175,17 @@ func (r *roster) free(a *pb.Agent) bool {
 	return r.ours(a) || a.GetLabels()[viaLabel] == viaBridge && a.GetHealth() == pb.Health_HEALTH_FAILED
 }
 
-// role returns the role of an agent by its name: builder for builder, builder-2 and builder_02.
-func role(name string) string {
-	if short := instance.ReplaceAllString(name, ""); short != "" {
-		return short
+// profileOf returns the profile of an agent. If it has no valid role, its name is the role, without the
+// number: builder for builder, builder-2 and builder_02.
+func profileOf(name string, profiles map[string]profile) profile {
+	p := profiles[name]
+	if agentName.MatchString(p.role) {
+		return p
 	}
-	return name
+	if p.role = instance.ReplaceAllString(name, ""); p.role == "" {
+		p.role = name
+	}
+	return p
 }
 
 // A refusal says why the broker or the bridge will never accept a file as a message.

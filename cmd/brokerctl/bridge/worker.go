@@ -202,7 +202,8 @@ func (w *worker) claimStream(as *client.Client) error {
 		return err
 	}
 	err = stream.Send(&pb.ClaimRequest{Open: &pb.ClaimOpen{Consumer: viaBridge,
-		Mailboxes: []string{"role:" + role(w.agent)}, MaxInFlight: 1, ClaimFor: durationpb.New(queueHold), MaxTotal: durationpb.New(queueHold)}})
+		Mailboxes: []string{"role:" + w.b.roster.role(w.agent)}, MaxInFlight: 1,
+		ClaimFor: durationpb.New(queueHold), MaxTotal: durationpb.New(queueHold)}})
 	for err == nil {
 		var frame *pb.ClaimResponse
 		if frame, err = stream.Recv(); err != nil {
