@@ -144,7 +144,7 @@ type setupDone struct {
 func (o *setupOptions) run(c *cli, cmd *cobra.Command, name string) error {
 	v, err := setup.Find(name)
 	if err != nil {
-		return usagef("%v; brokerctl setup lists them", err)
+		return usagef("%v", err)
 	}
 	if o.role != "" && c.global.agent == "" {
 		return usagef("--role needs an agent: add --agent NAME")
@@ -195,8 +195,8 @@ func (o *setupOptions) run(c *cli, cmd *cobra.Command, name string) error {
 		return err
 	}
 	if conflicts > 0 {
-		return failf(exitConflict, "%s: setup kept what other values have in place of its own; "+
-			"remove those by hand and call setup again to get its own", count(conflicts, "conflict"))
+		return failf(exitConflict, "%s: setup kept the other values; "+
+			"remove them by hand and run setup again to get those of setup", count(conflicts, "conflict"))
 	}
 	return nil
 }

@@ -413,7 +413,7 @@ func TestSetup_ListsTheVendors(t *testing.T) {
 	if out := must0(t, "setup"); !strings.Contains(out, "claude-code") || !strings.Contains(out, ".codex/config.toml") {
 		t.Errorf("%s", out)
 	}
-	if got := ctl(t, "setup", "emacs"); got.code != 2 || !strings.Contains(got.err, `no coding agent "emacs"`) {
+	if got := ctl(t, "setup", "emacs"); got.code != 2 || !strings.Contains(got.err, `no coding agent "emacs"; setup knows claude-code, codex,`) {
 		t.Errorf("%+v", got)
 	}
 }

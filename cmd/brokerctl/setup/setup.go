@@ -10,6 +10,7 @@ package setup
 import (
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // Content is the content of a file, or its absence.
@@ -115,7 +116,11 @@ func Find(name string) (Vendor, error) {
 	all := Vendors()
 	i := slices.IndexFunc(all, func(v Vendor) bool { return v.Name == name })
 	if i < 0 {
-		return Vendor{}, fmt.Errorf("no coding agent %q", name)
+		var names []string
+		for _, v := range all {
+			names = append(names, v.Name)
+		}
+		return Vendor{}, fmt.Errorf("no coding agent %q; setup knows %s", name, strings.Join(names, ", "))
 	}
 	return all[i], nil
 }

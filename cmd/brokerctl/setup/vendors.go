@@ -181,7 +181,7 @@ func commands(dir, user, ext string, render func(command) string) []File {
 			"inbox", "Read and settle the messages of other agents", "[what matters]",
 			"Call the tool `turn` of the MCP server `brokerd`, or run `brokerctl next`. Deal with what it shows and\n" +
 				"settle it as it says. Repeat this until nothing is left. Then report in a few lines what arrived and\n" +
-				"what you did.\n\nARGS",
+				"what you did.\n\nThe user's words about what matters: ARGS",
 		},
 		{
 			"handoff", "Hand work over to another agent", "AGENT [what]",
