@@ -103,8 +103,18 @@ func (m marker) remove(text string) (_ string, deleted bool, err error) {
 // A tomlTable is a table that setup adds to a TOML file between markers. The markers make the removal
 // exact, and a parser checks what the text means: tables can be written in many ways.
 type tomlTable struct {
-	path []string
-	body string // the lines of the table, with its header
+	path   []string
+	values []string // the lines of the table
+}
+
+// body returns the lines of the table with its header.
+func (t tomlTable) body() string {
+	return "[" + strings.Join(t.path, ".") + "]\n" + strings.Join(t.values, "\n") + "\n"
+}
+
+// inline returns the table as a member of an inline table of its parent.
+func (t tomlTable) inline() string {
+	return t.path[len(t.path)-1] + " = { " + strings.Join(t.values, ", ") + " }"
 }
 
 // add adds the table, unless the file has one with its name.
@@ -113,7 +123,7 @@ func (t tomlTable) add(text string, exists bool) (_, conflict string, err error)
 	if err != nil {
 		return "", "", err
 	}
-	wanted, err := parseTOML(t.body)
+	wanted, err := parseTOML(t.body())
 	if err != nil {
 		return "", "", err
 	}
@@ -124,12 +134,12 @@ func (t tomlTable) add(text string, exists bool) (_, conflict string, err error)
 		}
 		return text, conflict, nil
 	}
-	after, conflict, err := hashMarker.add(text, exists, t.body)
+	after, conflict, err := hashMarker.add(text, exists, t.body())
 	if err != nil || conflict != "" {
 		return text, conflict, err
 	}
 	if _, err := parseTOML(after); err != nil {
-		return text, fmt.Sprintf("%s is written so that no table can be added after it", t.path[0]), nil
+		return text, fmt.Sprintf("%s is no table that setup can add to; add to it by hand: %s", t.path[0], t.inline()), nil
 	}
 	return after, "", nil
 }

@@ -95,8 +95,9 @@ func TestSetup_KeepsWhatTheUserSetDifferently(t *testing.T) {
 		{"claude-code", ".claude/commands/inbox.md", "mine\n", "another content"},
 		{"codex", ".codex/config.toml", "[mcp_servers.brokerd]\ncommand = \"mine\"\n", "mcp_servers.brokerd has other values"},
 		{"codex", ".codex/config.toml", "mcp_servers.brokerd.command = \"mine\"\n", "mcp_servers.brokerd has other values"},
-		{"codex", ".codex/config.toml", "mcp_servers = {docs = {command = \"docs\"}}\n", "no table can be added after it"},
-		{"codex", ".codex/config.toml", "mcp_servers = 1\n", "no table can be added after it"},
+		{"codex", ".codex/config.toml", "mcp_servers = {docs = {command = \"docs\"}}\n",
+			`add to it by hand: brokerd = { command = "brokerctl", args = ["mcp"] }`},
+		{"codex", ".codex/config.toml", "mcp_servers = 1\n", "mcp_servers is no table"},
 		{"opencode", "opencode.json", `{"mcp": {"brokerd": null}}`, "mcp.brokerd is null"},
 	} {
 		f := fileOf(t, c.vendor, c.path)
@@ -104,6 +105,20 @@ func TestSetup_KeepsWhatTheUserSetDifferently(t *testing.T) {
 		if err != nil || added.Text != c.text || len(conflicts) != 1 || !strings.Contains(conflicts[0], c.conflict) {
 			t.Errorf("%s: %q becomes %q, conflicts %q (%v)", c.path, c.text, added.Text, conflicts, err)
 		}
+	}
+}
+
+// A user who follows the conflict has what setup would have added.
+func TestSetup_TakesTheMemberOfAnInlineTableThatItNames(t *testing.T) {
+	f := fileOf(t, "codex", ".codex/config.toml")
+	_, conflicts, err := f.Add(Content{"mcp_servers = {docs = {command = \"docs\"}}\n", true})
+	if err != nil || len(conflicts) != 1 {
+		t.Fatalf("%q (%v)", conflicts, err)
+	}
+	_, member, _ := strings.Cut(conflicts[0], "by hand: ")
+	edited := Content{"mcp_servers = {docs = {command = \"docs\"}, " + member + "}\n", true}
+	if added, conflicts, err := f.Add(edited); err != nil || len(conflicts) > 0 || added != edited {
+		t.Errorf("%q becomes %q, %q (%v)", edited.Text, added.Text, conflicts, err)
 	}
 }
 

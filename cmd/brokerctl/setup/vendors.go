@@ -30,8 +30,7 @@ func Vendors() []Vendor {
 			Next: "start codex again in this folder, trust the folder when it asks, and approve the hooks with /hooks",
 			Files: []File{
 				{Path: ".codex/config.toml", User: ".codex/config.toml", What: "MCP server", table: &tomlTable{
-					path: []string{"mcp_servers", "brokerd"},
-					body: "[mcp_servers.brokerd]\ncommand = \"brokerctl\"\nargs = [\"mcp\"]\n",
+					path: []string{"mcp_servers", "brokerd"}, values: []string{`command = "brokerctl"`, `args = ["mcp"]`},
 				}},
 				{Path: ".codex/hooks.json", User: ".codex/hooks.json", What: "hooks", entries: groupHooks(
 					"codex", 1, "PreToolUse", "PostToolUse", "Stop", "SessionEnd", "apply_patch",
