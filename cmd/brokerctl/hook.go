@@ -218,19 +218,26 @@ func (h *hook) files() ([]string, error) {
 	return files, nil
 }
 
-// lock locks the files that a tool is about to write.
+// lock locks the files that a tool is about to write, except those that the agent has locked.
 func (h *hook) lock(ctx context.Context) error {
 	files, err := h.files()
 	if err != nil || len(files) == 0 {
 		return err
 	}
+	var free []string
 	var answer *pb.AcquireLocksResponse
 	err = h.as(ctx, func(broker *client.Client) (err error) {
+		if free, err = notLockedByAgent(ctx, broker, files); err != nil || len(free) == 0 {
+			return err
+		}
 		answer, err = broker.Locks().AcquireLocks(ctx, &pb.AcquireLocksRequest{
-			Paths: files, Wait: duration(h.wait), MaxHold: durationpb.New(h.maxHold), Holder: h.in.SessionID, Reason: "writes it (" + clip(h.in.Tool, 64) + ")",
+			Paths: free, Wait: duration(h.wait), MaxHold: durationpb.New(h.maxHold),
+			Holder: h.in.SessionID, Reason: "writes it (" + clip(h.in.Tool, 64) + ")",
 		})
 		if err == nil && answer.GetAlreadyHeld() {
-			_, err = broker.Locks().ExtendLocks(ctx, &pb.ExtendLocksRequest{Fences: []int64{answer.GetFence()}, MaxHold: durationpb.New(h.maxHold)})
+			_, err = broker.Locks().ExtendLocks(ctx, &pb.ExtendLocksRequest{
+				Fences: []int64{answer.GetFence()}, MaxHold: durationpb.New(h.maxHold),
+			})
 		}
 		return err
 	})
@@ -239,11 +246,11 @@ func (h *hook) lock(ctx context.Context) error {
 		return &blocked{status.Convert(err).Message() + ". Do not write it now: go on with something else."}
 	case err != nil:
 		return err
-	case answer.GetOutcome() == pb.AcquireOutcome_ACQUIRE_OUTCOME_GRANTED:
+	case len(free) == 0 || answer.GetOutcome() == pb.AcquireOutcome_ACQUIRE_OUTCOME_GRANTED:
 		return nil
 	}
 	var quoted []string
-	for _, file := range files {
+	for _, file := range free {
 		quoted = append(quoted, shellWord(file))
 	}
 	who := ""
@@ -253,6 +260,33 @@ func (h *hook) lock(ctx context.Context) error {
 	return &blocked{fmt.Sprintf("%s. Do not modify it, with any tool. Continue with something else, or wait for it: "+
 		"%s lock acquire %s --holder %s --for %s --wait 90s%s",
 		h.c.inTheWay(answer.GetObstacles(), false), h.c.again(), strings.Join(quoted, " "), shellWord(h.in.SessionID), short(h.maxHold), who)}
+}
+
+// notLockedByAgent returns the files that the agent has not locked for writing itself, under no
+// holder, such as with the tool lock. It extends the locks on the others.
+func notLockedByAgent(ctx context.Context, broker *client.Client, files []string) ([]string, error) {
+	var rest []string
+	var fences []int64
+	for _, file := range files {
+		held, err := broker.Locks().ListLocks(ctx, &pb.ListLocksRequest{Agent: broker.Identity().Agent, Path: file})
+		if err != nil {
+			return nil, err
+		}
+		i := slices.IndexFunc(held.GetLocks(), func(l *pb.Lock) bool {
+			return l.GetAgent() == broker.Identity().Agent && l.GetHolder() == "" &&
+				l.GetMode() == pb.LockMode_LOCK_MODE_EXCLUSIVE
+		})
+		if i < 0 {
+			rest = append(rest, file)
+		} else if fence := held.GetLocks()[i].GetFence(); !slices.Contains(fences, fence) {
+			fences = append(fences, fence)
+		}
+	}
+	if len(fences) == 0 {
+		return rest, nil
+	}
+	_, err := broker.Locks().ExtendLocks(ctx, &pb.ExtendLocksRequest{Fences: fences})
+	return rest, err
 }
 
 // told tells the broker what the agent has done.

@@ -87,6 +87,49 @@ func TestHook_AFileIsTheSessionsThatWritesIt(t *testing.T) {
 	}
 }
 
+// An agent can lock what it is about to write, as the tool lock of brokerctl mcp does.
+func TestHook_AFileThatTheAgentHasLockedNeedsNoOtherLock(t *testing.T) {
+	startBroker(t)
+	register(t, "builder-1/builder", "builder-2/builder")
+	t.Setenv("BROKERD_AGENT", "builder-1")
+	must0(t, "lock", "acquire", "src/", "--for", "1h")
+	for _, session := range []string{"5b1c", "77aa"} {
+		if got := hooked(t, strings.ReplaceAll(editInput, "5b1c", session)); got.code != 0 || got.out != "" || got.err != "" {
+			t.Fatalf("session %s: %+v", session, got)
+		}
+	}
+	if lock := fields(t, "lock", "list"); at(t, lock, "paths", 0) != "src/" {
+		t.Errorf("another lock than the agent's: %v", lock)
+	}
+	if n := strings.Count(must0(t, "event", "list", "--type", "lock.extended", "-o", "json"), "\n"); n != 2 {
+		t.Errorf("extended %d times", n)
+	}
+	if got := hooked(t, editInput, "--agent", "builder-2"); got.code != exitBlock || !strings.Contains(got.err, "is held by builder-1") {
+		t.Errorf("another agent: %+v", got)
+	}
+	must0(t, "lock", "release", "src/")
+	must0(t, "lock", "acquire", "src/a.go", "--shared")
+	if got := hooked(t, editInput); got.code != exitBlock {
+		t.Errorf("a shared lock permits no writing: %+v", got)
+	}
+	must0(t, "lock", "release", "src/a.go")
+	must0(t, "lock", "acquire", "src/a.go", "--holder", "77aa")
+	if got := hooked(t, editInput); got.code != exitBlock || !strings.Contains(got.err, "is held by builder-1 (77aa)") {
+		t.Errorf("a lock of another session: %+v", got)
+	}
+	must0(t, "lock", "release", "src/a.go", "--holder", "77aa")
+	must0(t, "lock", "acquire", "src/b.go")
+	if got := hookedBy(t, "codex", vendorInputs["codex"].write, "5b1c"); got.code != 0 || got.err != "" {
+		t.Errorf("a patch of a.go and b.go: %+v", got)
+	}
+	for file, holder := range map[string]any{"src/a.go": "5b1c", "src/b.go": ""} {
+		lock := fields(t, "lock", "list", file)
+		if at(t, lock, "holder") != holder || len(at(t, lock, "paths").([]any)) != 1 {
+			t.Errorf("after the patch: %v", lock)
+		}
+	}
+}
+
 func TestHook_TheTurnsEndDeliversOnce(t *testing.T) {
 	startBroker(t)
 	register(t, "lead/lead", "builder-1/builder")
