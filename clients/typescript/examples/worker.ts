@@ -8,16 +8,16 @@ await client.register({ role: "builder", capabilities: ["typescript"] });
 console.log(`${client.identity.agent} works`);
 
 await client.tasks.work(async (work) => {
-  console.log(`attempt ${work.attempt} of ${work.task.title}`);
-  const lock = await client.locks.hold("CHANGELOG.md", { reason: work.task.title });
+  console.log(`attempt ${work.attempt} of ${work.title}`);
+  const lock = await client.locks.hold("CHANGELOG.md", { reason: work.title });
   try {
-    await client.state.append("changelog", `- ${work.task.title}`, { taskId: work.task.id });
+    await client.state.append("changelog", `- ${work.title}`, { taskId: work.id });
     lock.check();
   } finally {
     await lock.release();
   }
   await work.report(0.9, "written");
-  return `${work.task.title} is built`;
+  return `${work.title} is built`;
 });
 console.log("stopped");
 client.close();

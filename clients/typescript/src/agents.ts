@@ -26,7 +26,8 @@ export interface RegisterOptions extends CallOptions {
 /** HeartbeatOptions say what the agent does; an absent field stays as it is. */
 export interface HeartbeatOptions extends CallOptions {
   status?: "initializing" | "active" | "idle" | "waiting" | "blocked" | "completed" | "terminated" | "degraded" | "failed";
-  statusReason?: string;
+  /** Why it has this status. */
+  reason?: string;
   activity?: string;
   /** 0 to 1. */
   progress?: number;
@@ -64,7 +65,7 @@ export async function heartbeat(caller: Caller, options: HeartbeatOptions = {}):
   const request = {
     status: status === undefined ? AgentStatus.UNSPECIFIED : AgentStatus[status],
     notices: options.notices ?? false,
-    ...optional("statusReason", options.statusReason),
+    ...optional("statusReason", options.reason),
     ...optional("activity", options.activity),
     ...optional("progress", options.progress),
     ...optional("taskId", options.taskId),
@@ -95,14 +96,15 @@ export class Pulse {
   #timer: NodeJS.Timeout | undefined;
   #stopped = false;
   readonly #interval: number;
-  readonly #onLosses: RegisterOptions["onLosses"];
+  readonly #onLosses: (losses: Loss[]) => void;
 
   constructor(
     readonly caller: Caller,
     options: RegisterOptions,
+    onLosses: (losses: Loss[]) => void,
   ) {
     this.#interval = milliseconds(options.lease ?? defaultLease) / 3;
-    this.#onLosses = options.onLosses;
+    this.#onLosses = onLosses;
     this.#schedule(this.#interval);
     caller.connection.closed.addEventListener("abort", () => this.stop(), { once: true });
   }
@@ -120,7 +122,7 @@ export class Pulse {
     try {
       const { losses } = await this.caller.stubs.agents.heartbeat({}, { timeoutMs: Math.max(this.#interval, 1000) });
       this.#schedule(this.#interval);
-      if (losses.length > 0) this.#onLosses?.(losses);
+      if (losses.length > 0) this.#onLosses(losses);
     } catch (error) {
       // The broker refuses the heartbeat of an agent that is no longer registered; every other call
       // of the agent says so. If the broker is away, the next heartbeat comes sooner.

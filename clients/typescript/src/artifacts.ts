@@ -7,7 +7,7 @@ import { Backoff } from "./backoff.js";
 import type { Caller, CallOptions } from "./caller.js";
 import { long, requestId, type Long } from "./convert.js";
 import { BrokerError, interrupted } from "./errors.js";
-import type { ArtifactVersion, UploadArtifactRequestSchema, UploadArtifactResponse } from "./gen/brokerd/v1/artifact_pb.js";
+import type { ArtifactVersion, UploadArtifactRequestSchema } from "./gen/brokerd/v1/artifact_pb.js";
 
 const chunkSize = 64 << 10; // bytes in one frame of an upload
 
@@ -32,10 +32,10 @@ export class Artifacts {
   }
 
   /**
-   * Adds a version to an artifact. The broker skips a content that it has. If the connection breaks,
+   * Stores a content as the next version of a name; the same content again adds no version. If the connection breaks,
    * the upload repeats until the signal aborts, and never adds two versions.
    */
-  async upload(name: string, content: string | Uint8Array, options: UploadOptions = {}): Promise<UploadArtifactResponse> {
+  async upload(name: string, content: string | Uint8Array, options: UploadOptions = {}): Promise<ArtifactVersion> {
     const bytes = typeof content === "string" ? new TextEncoder().encode(content) : content;
     const header = {
       requestId: options.requestId ?? requestId(),
@@ -48,16 +48,17 @@ export class Artifacts {
       taskId: options.taskId ?? "",
       announce: options.announce ?? false,
     };
-    return this.#persist(options.signal, (signal) =>
+    const { artifact } = await this.#persist(options.signal, (signal) =>
       this.#caller.stubs.artifacts.uploadArtifact(frames(header, bytes), { signal }),
     );
+    return artifact!;
   }
 
   /**
-   * Returns a version and its content; default the newest. If the connection breaks, the download
+   * Returns the content of a version; default the newest. If the connection breaks, the download
    * begins again. It throws a BrokerError (DAMAGED) if the content does not have the version's hash.
    */
-  async download(name: string, options: CallOptions & { version?: Long } = {}): Promise<{ artifact: ArtifactVersion; content: Uint8Array }> {
+  async download(name: string, options: CallOptions & { version?: Long } = {}): Promise<Uint8Array> {
     return this.#persist(options.signal, async (signal) => {
       const request = { name, version: long(options.version ?? 0) };
       let artifact: ArtifactVersion | undefined;
@@ -70,8 +71,14 @@ export class Artifacts {
       if (sha256(content) !== artifact?.sha256) {
         throw new BrokerError(`the content of ${name} does not have the hash of its version`, { reason: "DAMAGED" });
       }
-      return { artifact, content };
+      return content;
     });
+  }
+
+  /** Returns the description of a version; default the newest. */
+  async get(name: string, options: CallOptions & { version?: Long } = {}): Promise<ArtifactVersion> {
+    const request = { name, version: long(options.version ?? 0) };
+    return (await this.#caller.call((o) => this.#caller.stubs.artifacts.getArtifact(request, o), options)).artifact!;
   }
 
   /** Transfers again while the connection breaks, until the signal aborts or the client is closed. */

@@ -7,8 +7,7 @@ import { Decisions } from "./decisions.js";
 import { Events } from "./events.js";
 import { localBroker, surroundings } from "./find-broker.js";
 import { follow, type FollowOptions } from "./follow.js";
-import type { Agent, HeartbeatResponse, RegisterAgentResponse } from "./gen/brokerd/v1/agent_pb.js";
-import type { InboxItem, Message } from "./gen/brokerd/v1/message_pb.js";
+import type { Agent, HeartbeatResponse, Loss } from "./gen/brokerd/v1/agent_pb.js";
 import { Locks, Tokens } from "./holds.js";
 import * as messages from "./messages.js";
 import { State } from "./state.js";
@@ -56,6 +55,8 @@ export class Client implements AsyncDisposable {
   readonly state: State;
   readonly tasks: Tasks;
   readonly tokens: Tokens;
+  /** What the agent has lost because its lease ended, as the broker has reported to this client. */
+  readonly losses: Loss[] = [];
   readonly #caller: Caller;
   #pulse: agents.Pulse | undefined;
 
@@ -66,10 +67,10 @@ export class Client implements AsyncDisposable {
     this.artifacts = new Artifacts(caller);
     this.decisions = new Decisions(caller);
     this.events = new Events(caller);
-    this.locks = new Locks(caller);
+    this.locks = new Locks(caller, (fence) => this.fenced(fence));
     this.state = new State(caller);
     this.tasks = new Tasks(caller);
-    this.tokens = new Tokens(caller);
+    this.tokens = new Tokens(caller, (fence) => this.fenced(fence));
   }
 
   /**
@@ -135,18 +136,26 @@ export class Client implements AsyncDisposable {
 
   /**
    * Registers the agent and then keeps its lease with heartbeats, until it deregisters or the client
-   * is closed. Registering again at each start is right: the agent keeps all that it holds.
+   * is closed. Registering again at each start is right: the agent keeps all that it holds. losses has
+   * what it has lost.
    */
-  async register(options: agents.RegisterOptions = {}): Promise<RegisterAgentResponse> {
-    const registered = await agents.register(this.#caller, options);
+  async register(options: agents.RegisterOptions = {}): Promise<Agent> {
+    const { agent, losses } = await agents.register(this.#caller, options);
+    const lost = (some: Loss[]) => {
+      this.losses.push(...some);
+      options.onLosses?.(some);
+    };
     this.#pulse?.stop();
-    this.#pulse = new agents.Pulse(this.#caller, options);
-    return registered;
+    this.#pulse = new agents.Pulse(this.#caller, options, lost);
+    if (losses.length > 0) lost(losses);
+    return agent!;
   }
 
   /** Reports what the agent does, and renews its lease. */
-  heartbeat(options?: agents.HeartbeatOptions): Promise<HeartbeatResponse> {
-    return agents.heartbeat(this.#caller, options);
+  async heartbeat(options?: agents.HeartbeatOptions): Promise<HeartbeatResponse> {
+    const answer = await agents.heartbeat(this.#caller, options);
+    this.losses.push(...answer.losses);
+    return answer;
   }
 
   /** Ends the agent's registration. The broker releases all that the agent holds. */
@@ -163,28 +172,28 @@ export class Client implements AsyncDisposable {
 
   /**
    * Sends a message to "builder-1", "role:builder", "channel:general", "builder-*" or "everyone". A
-   * text is the body, an object the payload.
+   * text of one short line becomes the subject, any other text the body, and an object the payload.
    */
   send(to: string, text: messages.Reply = "", options?: messages.MessageOptions): Promise<messages.Receipt> {
     return messages.send(this.#caller, to, text, options);
   }
 
-  /** Sends a message and waits for the reply; undefined if none comes within wait (30 s). */
-  ask(to: string, text: messages.Reply, options?: messages.MessageOptions & { wait?: Span }): Promise<Message | undefined> {
+  /** Sends a message and waits for the reply; undefined if none comes within timeout (30 s). */
+  ask(to: string, text: messages.Reply, options?: messages.MessageOptions): Promise<messages.Message | undefined> {
     return messages.ask(this.#caller, to, text, options);
   }
 
   /** Answers a message. Unless ack is false, the call also finishes the agent's delivery of it. */
   reply(
-    to: messages.Claim | Message | string,
+    to: messages.Message | string,
     text: messages.Reply,
     options?: messages.MessageOptions & { ack?: boolean },
   ): Promise<messages.Receipt> {
-    return messages.reply(this.#caller, typeof to === "string" ? to : to.id, text, options);
+    return messages.reply(this.#caller, idOf(to), text, options);
   }
 
-  /** Lists the unfinished messages in the agent's own mailbox, in order of arrival. */
-  inbox(options?: CallOptions & { limit?: number; markRead?: boolean }): Promise<InboxItem[]> {
+  /** Lists the unfinished mail of the agent in order of arrival. */
+  inbox(options?: messages.InboxOptions): Promise<messages.Message[]> {
     return messages.inbox(this.#caller, options);
   }
 
@@ -194,7 +203,7 @@ export class Client implements AsyncDisposable {
   }
 
   /** Finishes messages: claims, or unclaimed mail of the agent by id or revision. */
-  async ack(...items: (messages.Claim | Message | string)[]): Promise<void> {
+  async ack(...items: (messages.Message | string)[]): Promise<void> {
     await messages.ack(this.#caller, items.map(idOf));
   }
 
@@ -218,8 +227,18 @@ export class Client implements AsyncDisposable {
    * ones. It claims nothing. When the stream breaks, it reconnects and resumes: no message is missed
    * or yielded twice.
    */
-  follow(options?: FollowOptions): AsyncGenerator<InboxItem, void, undefined> {
+  follow(options?: FollowOptions): AsyncGenerator<messages.Message, void, undefined> {
     return follow(this.#caller, options);
+  }
+
+  /** Subscribes the agent to a channel: what is sent to it from now on arrives in the agent's mailbox. */
+  subscribe(channel: string, options?: CallOptions): Promise<void> {
+    return messages.subscribe(this.#caller, channel, options);
+  }
+
+  /** Ends the subscription. Mail that has arrived stays. */
+  unsubscribe(channel: string, options?: CallOptions): Promise<void> {
+    return messages.unsubscribe(this.#caller, channel, options);
   }
 
   /**
@@ -236,8 +255,10 @@ export class Client implements AsyncDisposable {
   }
 }
 
-function idOf(item: { id: string } | string): string {
-  return typeof item === "string" ? item : item.id;
+/** Returns the id of a claim or of the agent's copy of a message. */
+function idOf(item: messages.Message | string): string {
+  if (typeof item === "string") return item;
+  return item instanceof messages.Claim ? item.claimId : item.id;
 }
 
 /** Returns the properties that are set: an option that is undefined does not hide the environment. */

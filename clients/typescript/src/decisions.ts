@@ -12,11 +12,11 @@ export interface Content {
   artifacts?: string[];
 }
 
+export type Kind = "review" | "plan" | "shutdown" | "custom";
+type StateName = Lowercase<Exclude<keyof typeof DecisionState, "UNSPECIFIED">>;
+
 /** OpenDecisionOptions describe a decision. */
 export interface OpenDecisionOptions extends Content, CallOptions {
-  kind: "review" | "plan" | "shutdown" | "custom";
-  /** Who decides: an agent's name, or role:NAME. */
-  to: string;
   title?: string;
   /** What it is about; there is one unfinished decision of a kind and scope at a time. */
   scope?: string;
@@ -30,6 +30,16 @@ export interface OpenDecisionOptions extends Content, CallOptions {
   /** Of a review with a scope: pass the token (producer_critic, scope) with the rounds. */
   passToken?: boolean;
   requestId?: string;
+}
+
+/** ListDecisionsOptions select decisions; all that is given must match. */
+export interface ListDecisionsOptions extends CallOptions {
+  states?: StateName[];
+  kind?: Kind;
+  openedBy?: string;
+  owedBy?: string;
+  scope?: string;
+  taskId?: string;
 }
 
 /** VerdictOptions explain a verdict. */
@@ -53,13 +63,13 @@ export class Decisions {
     this.#caller = caller;
   }
 
-  /** Opens a decision; wait then waits for its verdict. */
-  async open(options: OpenDecisionOptions): Promise<Decision> {
-    const role = options.to.startsWith("role:") ? options.to.slice("role:".length) : undefined;
+  /** Asks an agent ("critic-1") or a role ("role:critic") for a decision; wait then waits for the verdict. */
+  async open(kind: Kind, to: string, options: OpenDecisionOptions = {}): Promise<Decision> {
+    const role = to.startsWith("role:") ? to.slice("role:".length) : undefined;
     const request = {
       requestId: options.requestId ?? requestId(),
-      kind: DecisionKind[options.kind.toUpperCase() as keyof typeof DecisionKind],
-      to: role === undefined ? ({ case: "agent", value: options.to } as const) : ({ case: "role", value: role } as const),
+      kind: kindOf(kind),
+      to: role === undefined ? ({ case: "agent", value: to } as const) : ({ case: "role", value: role } as const),
       title: options.title ?? "",
       scope: options.scope ?? "",
       content: content(options),
@@ -102,24 +112,51 @@ export class Decisions {
     return (await this.#caller.call((o) => this.#caller.stubs.decisions.resubmitDecision(request, o), revised)).decision!;
   }
 
+  /** Withdraws a decision. */
+  async cancel(id: string, options: CallOptions & { reason?: string } = {}): Promise<Decision> {
+    const request = { requestId: requestId(), decisionId: id, reason: options.reason ?? "" };
+    return (await this.#caller.call((o) => this.#caller.stubs.decisions.cancelDecision(request, o), options)).decision!;
+  }
+
+  /** Returns the decisions that match, the newest first, without content. */
+  async list(options: ListDecisionsOptions = {}): Promise<Decision[]> {
+    const { openedBy = "", owedBy = "", scope = "", taskId = "" } = options;
+    const states = (options.states ?? []).map((name) => DecisionState[name.toUpperCase() as Uppercase<StateName>]);
+    const kind = options.kind === undefined ? DecisionKind.UNSPECIFIED : kindOf(options.kind);
+    const found: Decision[] = [];
+    let pageToken = "";
+    do {
+      const request = { states, kind, openedBy, owedBy, scope, taskId, pageSize: 1000, pageToken };
+      const page = await this.#caller.call((o) => this.#caller.stubs.decisions.listDecisions(request, o), options);
+      found.push(...page.decisions);
+      pageToken = page.nextPageToken;
+    } while (pageToken !== "");
+    return found;
+  }
+
   async get(id: string, options?: CallOptions): Promise<Decision> {
     return (await this.#caller.call((o) => this.#caller.stubs.decisions.getDecision({ decisionId: id }, o), options)).decision!;
   }
 
   /**
    * Waits until the round has a verdict or the decision is cancelled, and returns the decision as it
-   * is then; without a verdict if wait (default without limit) ends first.
+   * is then; without a verdict if timeout (default without limit) ends first.
    */
-  async wait(id: string, options: CallOptions & { wait?: Span } = {}): Promise<Decision> {
-    const end = options.wait === undefined ? Infinity : performance.now() + milliseconds(options.wait);
+  async wait(id: string, options: CallOptions = {}): Promise<Decision> {
+    const { signal, timeout } = options;
+    const end = timeout === undefined ? Infinity : performance.now() + milliseconds(timeout);
     for (;;) {
       const wait = duration(Math.max(Math.min(end - performance.now(), longestWait), 0))!;
       const request = { decisionId: id, wait };
-      const { decision } = await this.#caller.call((o) => this.#caller.stubs.decisions.getDecision(request, o), options);
+      const { decision } = await this.#caller.call((o) => this.#caller.stubs.decisions.getDecision(request, o), { signal });
       const pending = decision!.state === DecisionState.OPEN || decision!.state === DecisionState.ESCALATED;
       if (!pending || performance.now() >= end) return decision!;
     }
   }
+}
+
+function kindOf(kind: Kind): DecisionKind {
+  return DecisionKind[kind.toUpperCase() as Uppercase<Kind>];
 }
 
 function content(given: Content) {

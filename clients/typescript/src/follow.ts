@@ -3,7 +3,8 @@ import { Backoff } from "./backoff.js";
 import type { Caller } from "./caller.js";
 import { long, type Long } from "./convert.js";
 import { transient } from "./errors.js";
-import type { InboxItem, ReceiveResponse } from "./gen/brokerd/v1/message_pb.js";
+import type { ReceiveResponse } from "./gen/brokerd/v1/message_pb.js";
+import { received, type Message } from "./messages.js";
 
 /** What a read of a stream needs: a signal that ends it, and a function that notes that it works. */
 export interface Reading {
@@ -47,7 +48,7 @@ export async function* resumed<T>(
 
 /** FollowOptions say what of the agent's mailbox to read, and from where. */
 export interface FollowOptions {
-  /** Resume after this revision, such as the arrival of the last item; default everything unfinished. */
+  /** Resume after this revision, such as delivery.arrival of the last message; default everything unfinished. */
   after?: Long;
   types?: string[];
   channels?: string[];
@@ -68,7 +69,7 @@ export interface FollowOptions {
 }
 
 /** Reads the agent's mailbox in order of arrival: the unfinished messages, then new ones. */
-export function follow(caller: Caller, options: FollowOptions = {}): AsyncGenerator<InboxItem, void, undefined> {
+export function follow(caller: Caller, options: FollowOptions = {}): AsyncGenerator<Message, void, undefined> {
   let last = long(options.after ?? 0);
   return resumed(caller, options.signal, async function* ({ signal, worked }) {
     const request = {
@@ -88,7 +89,7 @@ export function follow(caller: Caller, options: FollowOptions = {}): AsyncGenera
     const pages: AsyncIterable<ReceiveResponse> = caller.stubs.messages.receive(request, { signal });
     for await (const page of pages) {
       worked();
-      yield* page.items;
+      yield* received(page.items);
       if (page.revision > last) last = page.revision;
       options.onProgress?.(last);
     }

@@ -5,19 +5,24 @@ import { durationMs, timestampMs, type Duration } from "@bufbuild/protobuf/wkt";
 import { newController } from "./abort.js";
 import { Backoff } from "./backoff.js";
 import type { Caller, CallOptions } from "./caller.js";
+import type { Client } from "./client.js";
 import { duration, milliseconds, requestId, type Span } from "./convert.js";
 import { BrokerError, Closed, Conflict, interrupted, Lost, NotFound, transient } from "./errors.js";
 import { AcquireOutcome, LockMode, type Obstacle } from "./gen/brokerd/v1/lock_pb.js";
 import { optional } from "./messages.js";
 
 const defaultMaxHold = 120_000; // ms: how long a grant outlives a process that is killed
+const defaultWait = 60_000; // ms
 const longestSlice = 20_000; // ms of waiting in one call
 const callTimeout = 10_000; // ms
 const longestInterval = 15_000; // ms between extensions: they detect that an operator has taken the grant
 
+/** Returns a client for calls that depend on a fence. */
+type Fenced = (fence: bigint) => Client;
+
 /** HoldOptions say how to acquire and keep a lock or token. */
 export interface HoldOptions extends CallOptions {
-  /** How long to wait for the turn; default without limit, 0 = do not wait. */
+  /** How long to wait for the turn; default 60 s, 0 = do not wait. */
   wait?: Span;
   /** Shown to those who wait. */
   reason?: string;
@@ -42,6 +47,8 @@ export class Busy extends Conflict {
  * it is released; `await using` releases it at the end of the block.
  */
 export class Hold implements AsyncDisposable {
+  /** Makes calls that the broker refuses once the hold is lost. */
+  readonly client: Client;
   readonly #grant: Grant;
   readonly #lost = newController();
   /** In milliseconds of the process's monotonic clock: before it, no other agent can hold the grant. */
@@ -51,8 +58,9 @@ export class Hold implements AsyncDisposable {
   #alarm: NodeJS.Timeout | undefined;
   readonly #onClose = () => this.#lose(new Lost(`${this.#grant.what} is lost: the client is closed`));
 
-  constructor(grant: Grant) {
+  constructor(grant: Grant, fenced: Fenced) {
     this.#grant = grant;
+    this.client = fenced(grant.fence);
     this.#end = grant.end;
     grant.caller.connection.closed.addEventListener("abort", this.#onClose, { once: true });
     this.#schedule(performance.now() + this.#interval);
@@ -63,7 +71,7 @@ export class Hold implements AsyncDisposable {
     return Math.min(this.#grant.lasts / 3, longestInterval);
   }
 
-  /** The number of the grant; later grants have greater ones. client.fenced(fence) makes guarded changes. */
+  /** The number of the grant. It only grows: pass it to the systems that the lock protects. */
   get fence(): bigint {
     return this.#grant.fence;
   }
@@ -161,11 +169,11 @@ interface Grant {
 }
 
 /** Returns the hold of a grant. It extends a grant that is not new first, because its call has waited. */
-async function held(grant: Grant & Acquired): Promise<Hold> {
+async function held(grant: Grant & Acquired, fenced: Fenced): Promise<Hold> {
   const began = performance.now();
-  if (!grant.alreadyHeld && began - grant.since < grant.lasts / 4) return new Hold(grant);
+  if (!grant.alreadyHeld && began - grant.since < grant.lasts / 4) return new Hold(grant, fenced);
   await grant.extend(callTimeout);
-  return new Hold({ ...grant, end: Math.min(began + safe(grant.lasts), grant.latest) });
+  return new Hold({ ...grant, end: Math.min(began + safe(grant.lasts), grant.latest) }, fenced);
 }
 
 /** Returns how long a grant counts as held: a little less than it lasts, so that a check is in time. */
@@ -180,9 +188,11 @@ function endsGrant(error: unknown): boolean {
 /** Locks are advisory locks on files, folders and globs. */
 export class Locks {
   readonly #caller: Caller;
+  readonly #fenced: Fenced;
 
-  constructor(caller: Caller) {
+  constructor(caller: Caller, fenced: Fenced) {
     this.#caller = caller;
+    this.#fenced = fenced;
   }
 
   /**
@@ -206,16 +216,18 @@ export class Locks {
       latest: Infinity,
       extend: async (timeoutMs) => void (await stub.extendLocks({ fences, maxHold: grant.maxHold }, { timeoutMs })),
       release: (timeout) => this.#caller.call((o) => stub.releaseLocks({ fences }, o), { timeout }),
-    });
+    }, this.#fenced);
   }
 }
 
 /** Tokens are turns: one agent at a time holds a token, such as ("deploy", "staging"). */
 export class Tokens {
   readonly #caller: Caller;
+  readonly #fenced: Fenced;
 
-  constructor(caller: Caller) {
+  constructor(caller: Caller, fenced: Fenced) {
     this.#caller = caller;
+    this.#fenced = fenced;
   }
 
   /** Acquires a token when it is the caller's turn. It throws Busy if the turn does not come within wait. */
@@ -235,7 +247,7 @@ export class Tokens {
       latest: performance.now() - age + safe(Number(longestHold?.seconds ?? 0n) * 1000),
       extend: async (timeoutMs) => void (await stub.extendToken({ ...token, maxHold: grant.maxHold }, { timeoutMs })),
       release: (timeout) => this.#caller.call((o) => stub.releaseToken(token, o), { timeout }),
-    });
+    }, this.#fenced);
   }
 }
 
@@ -281,7 +293,7 @@ async function acquire(caller: Caller, what: string, options: HoldOptions & { ho
   // A grant ends with the lease of its agent.
   const { lease } = await caller.call((o) => caller.stubs.agents.heartbeat({}, o), options);
   const lasts = Math.min(hold, lease === undefined ? Infinity : durationMs(lease));
-  const until = performance.now() + (options.wait === undefined ? Infinity : milliseconds(options.wait));
+  const until = performance.now() + milliseconds(options.wait ?? defaultWait);
   const slice = Math.min(longestSlice, lasts / 4);
   const id = requestId();
   const backoff = new Backoff(caller.connection);

@@ -1,4 +1,5 @@
 import { create, type MessageInitShape } from "@bufbuild/protobuf";
+import { timestampDate } from "@bufbuild/protobuf/wkt";
 
 import type { Caller, CallOptions } from "./caller.js";
 import { duration, json, parsed, requestId, timestamp, type Span } from "./convert.js";
@@ -8,8 +9,9 @@ import {
   type AskResponse,
   type Asleep,
   type ClaimedMessage,
+  type Delivery,
   type InboxItem,
-  type Message,
+  type Message as MessageProto,
   type Recipient,
   type SendResult,
 } from "./gen/brokerd/v1/message_pb.js";
@@ -66,7 +68,7 @@ export interface Receipt {
   duplicate: boolean;
 }
 
-/** A Reply is a text (the body), or an object (the payload). */
+/** A Reply is a text, or an object (the payload). */
 export type Reply = string | object;
 
 /** Options of claims. */
@@ -87,6 +89,19 @@ export interface ClaimOptions extends CallOptions {
   senders?: string[];
 }
 
+/** InboxOptions choose the mail to list. */
+export interface InboxOptions extends CallOptions {
+  /** At most this many; default 100. */
+  limit?: number;
+  /** The messages count as read. */
+  markRead?: boolean;
+  /** Also the mail of the agent's role and channels that no agent has claimed. */
+  includeQueues?: boolean;
+  types?: string[];
+  threadId?: string;
+  taskId?: string;
+}
+
 /** Options of a failed attempt. */
 export interface NackOptions extends CallOptions {
   /** The time before the next attempt; default a backoff of the broker. */
@@ -95,11 +110,75 @@ export interface NackOptions extends CallOptions {
   fatal?: boolean;
 }
 
-/** A Claim is a message that the agent works on. */
-export class Claim {
+/** A Message is a message as its recipient sees it. */
+export class Message {
+  constructor(
+    /** The message of the API, with every field. */
+    readonly proto: MessageProto,
+    /** The recipient's copy: its state, attempts and holder. undefined where the call returns none. */
+    readonly delivery?: Delivery,
+  ) {}
+
+  get id(): string {
+    return this.proto.id;
+  }
+
+  get revision(): bigint {
+    return this.proto.revision;
+  }
+
+  get sender(): string {
+    return this.proto.sender;
+  }
+
+  get type(): string {
+    return this.proto.type;
+  }
+
+  get subject(): string {
+    return this.proto.subject;
+  }
+
+  get body(): string {
+    return this.proto.body;
+  }
+
+  /** The body or, if there is none, the subject. */
+  get text(): string {
+    return this.proto.body || this.proto.subject;
+  }
+
+  /** The payload, parsed; undefined without one. */
+  get payload(): unknown {
+    return parsed(this.proto.payload);
+  }
+
+  get labels(): Record<string, string> {
+    return this.proto.labels;
+  }
+
+  get taskId(): string {
+    return this.proto.taskId;
+  }
+
+  get threadId(): string {
+    return this.proto.threadId;
+  }
+
+  get createdAt(): Date {
+    return timestampDate(this.proto.createdAt!);
+  }
+}
+
+/** Returns the messages of a page. */
+export function received(items: InboxItem[]): Message[] {
+  return items.map(({ message, delivery }) => new Message(message ?? create(MessageSchema), delivery));
+}
+
+/** A Claim is a message that the agent holds. id is that of the message. */
+export class Claim extends Message {
   /** REVISION.NUMBER: settles this claim and no other. */
-  readonly id: string;
-  readonly message: Message;
+  readonly claimId: string;
   /** The number of this attempt, from 1. */
   readonly attempt: number;
   readonly maxAttempts: number;
@@ -112,47 +191,37 @@ export class Claim {
     protected readonly caller: Caller,
     claimed: ClaimedMessage,
   ) {
-    this.id = claimed.claimId;
-    this.message = claimed.message ?? create(MessageSchema);
+    super(claimed.message ?? create(MessageSchema));
+    this.claimId = claimed.claimId;
     this.attempt = claimed.attempt;
     this.maxAttempts = claimed.maxAttempts;
     this.mailbox = claimed.mailbox;
     this.resumed = claimed.resumed;
   }
 
-  /** The body of the message or, if it has none, its subject. */
-  get text(): string {
-    return this.message.body || this.message.subject;
-  }
-
-  /** The payload of the message, parsed. */
-  get payload(): unknown {
-    return parsed(this.message.payload);
-  }
-
   /** Finishes the message. */
   async ack(options?: CallOptions): Promise<void> {
-    await ack(this.caller, [this.id], options);
+    await ack(this.caller, [this.claimId], options);
   }
 
   /** Reports a failed attempt. */
   async nack(error: string, options?: NackOptions): Promise<void> {
-    await nack(this.caller, this.id, error, options);
+    await nack(this.caller, this.claimId, error, options);
   }
 
   /** Makes the claim last for the given time from now on. */
   async extend(span?: Span, options?: CallOptions): Promise<void> {
-    await extend(this.caller, this.id, span, options);
+    await extend(this.caller, this.claimId, span, options);
   }
 
   /** Returns the message to its place; no attempt is counted. */
   async release(options?: CallOptions): Promise<void> {
-    await release(this.caller, [this.id], options);
+    await release(this.caller, [this.claimId], options);
   }
 
   /** Answers the message and finishes it, in one transaction. */
   reply(answer: Reply, options?: MessageOptions & { ack?: boolean }): Promise<Receipt> {
-    return reply(this.caller, this.id, answer, options);
+    return reply(this.caller, this.claimId, answer, options);
   }
 }
 
@@ -166,15 +235,15 @@ export async function ask(
   caller: Caller,
   to: string,
   text: Reply,
-  options: MessageOptions & { wait?: Span } = {},
+  options: MessageOptions = {},
 ): Promise<Message | undefined> {
   const request = {
     requestId: options.requestId ?? requestId(),
     message: message(text, options, to),
-    wait: duration(options.wait ?? "30s")!,
+    wait: duration(options.timeout ?? "30s")!,
   };
-  const answer: AskResponse = await caller.call((o) => caller.stubs.messages.ask(request, o), options);
-  return answer.reply;
+  const { reply }: AskResponse = await caller.call((o) => caller.stubs.messages.ask(request, o), { signal: options.signal });
+  return reply && new Message(reply);
 }
 
 export async function reply(
@@ -193,17 +262,15 @@ export async function reply(
   return receipt(result);
 }
 
-export async function inbox(
-  caller: Caller,
-  options: CallOptions & { limit?: number; markRead?: boolean } = {},
-): Promise<InboxItem[]> {
-  const { limit = 100, markRead = false } = options;
-  const found: InboxItem[] = [];
+export async function inbox(caller: Caller, options: InboxOptions = {}): Promise<Message[]> {
+  const { limit = 100, markRead = false, includeQueues = false, types = [], threadId = "", taskId = "" } = options;
+  const filter = { types, threadId, taskId };
+  const found: Message[] = [];
   let pageToken = "";
   do {
-    const request = { pageSize: Math.min(limit - found.length, 1000), pageToken, markRead };
+    const request = { pageSize: Math.min(limit - found.length, 1000), pageToken, markRead, includeQueues, filter };
     const page = await caller.call((o) => caller.stubs.messages.listMessages(request, o), options);
-    found.push(...page.items);
+    found.push(...received(page.items));
     pageToken = page.nextPageToken;
   } while (pageToken !== "" && found.length < limit);
   return found;
@@ -249,6 +316,18 @@ export async function release(caller: Caller, ids: string[], options?: CallOptio
   await caller.call((o) => caller.stubs.messages.releaseClaims(request, o), options);
 }
 
+export async function subscribe(caller: Caller, channel: string, options?: CallOptions): Promise<void> {
+  const request = { requestId: requestId(), channel };
+  await caller.call((o) => caller.stubs.channels.subscribeChannel(request, o), options);
+}
+
+export async function unsubscribe(caller: Caller, channel: string, options?: CallOptions): Promise<void> {
+  const request = { requestId: requestId(), channel };
+  await caller.call((o) => caller.stubs.channels.unsubscribeChannel(request, o), options);
+}
+
+const longestSubject = 200; // bytes of a text that becomes the subject
+
 const maxErrorText = 4 << 10; // bytes; the broker keeps no longer text
 
 /** Returns the text of an error, as the broker accepts it. */
@@ -264,15 +343,19 @@ export function optional<K extends string, V>(name: K, value: V | undefined): { 
   return (value === undefined ? {} : { [name]: value }) as { [k in K]?: V };
 }
 
-/** Returns a message for the broker. A reply has no receiver: the broker knows it. */
+/**
+ * Returns a message for the broker. A text of one short line becomes the subject, and any other text
+ * the body. A reply has no receiver: the broker knows it.
+ */
 function message(text: Reply, options: MessageOptions, to?: string): MessageInitShape<typeof MessageSchema> {
-  const spoken = typeof text === "string";
+  const spoken = typeof text === "string" ? text : "";
+  const short = options.subject === undefined && !spoken.includes("\n") && Buffer.byteLength(spoken) <= longestSubject;
   return {
     ...optional("target", to === undefined ? undefined : parseTarget(to)),
     type: options.type ?? "",
-    subject: options.subject ?? "",
-    body: options.body ?? (spoken ? text : ""),
-    payload: json(spoken ? options.payload : text),
+    subject: options.subject ?? (short ? spoken : ""),
+    body: options.body ?? (short ? "" : spoken),
+    payload: json(typeof text === "string" ? options.payload : text),
     priority: options.priority ?? 0,
     taskId: options.taskId ?? "",
     threadId: options.threadId ?? "",

@@ -6,8 +6,9 @@ import type { Caller, CallOptions } from "./caller.js";
 import { duration, milliseconds, requestId } from "./convert.js";
 import { BrokerError, Invalid, Lost, transient } from "./errors.js";
 import { Events } from "./events.js";
-import { type ClaimTaskRequestSchema, TaskState, type ClaimTaskResponse, type Task, type TaskAttempt } from "./gen/brokerd/v1/task_pb.js";
+import { type ClaimTaskRequestSchema, TaskState, type ClaimTaskResponse } from "./gen/brokerd/v1/task_pb.js";
 import { errorText, optional } from "./messages.js";
+import { TaskClaim } from "./task-claim.js";
 import { resultText, type Outcome } from "./tasks.js";
 import { Reject, Release, Stopped } from "./verdicts.js";
 import { defaultDrain, stopGrace, stopping, type StopOptions } from "./worker-signals.js";
@@ -23,7 +24,10 @@ export interface TaskWorkOptions extends StopOptions {
   labels?: Record<string, string>;
   /** How many handlers run at the same time; default 1. */
   concurrency?: number;
-  /** Begin with the tasks that the agent holds already. Only for an agent with a single worker. */
+  /**
+   * Begin with the tasks that the agent already holds; default true. Set it to false if several
+   * workers act as the same agent.
+   */
   resume?: boolean;
   /** Called with a task whose outcome the broker has refused, because the claim had ended. */
   onLost?: (work: TaskWork, error: unknown) => void;
@@ -33,12 +37,7 @@ export interface TaskWorkOptions extends StopOptions {
 export type TaskHandler = (work: TaskWork) => Promise<string | object | void> | string | object | void;
 
 /** A TaskWork is a task in the hands of a handler. */
-export class TaskWork {
-  readonly task: Task;
-  /** From 1. */
-  readonly attempt: number;
-  readonly resumed: boolean;
-  readonly history: TaskAttempt[];
+export class TaskWork extends TaskClaim {
   /** Names of artifacts that hold the result; the handler may add to it. */
   readonly artifacts: string[] = [];
   readonly #caller: Caller;
@@ -49,11 +48,8 @@ export class TaskWork {
     /** Aborts with Lost when the claim is lost, and with Stopped when the worker must stop. */
     readonly signal: AbortSignal,
   ) {
+    super(answer);
     this.#caller = caller;
-    this.task = answer.task!;
-    this.attempt = answer.attempt;
-    this.resumed = answer.resumed;
-    this.history = answer.history;
   }
 
   /** Reports the progress, 0 to 1, and a note. It throws Lost if the claim has ended. */
@@ -126,7 +122,7 @@ class TaskWorker {
 
   /** Returns a promise that resolves when the worker has stopped and its handlers had all the time they may have. */
   #drained(): { promise: Promise<void>; clear: () => void } {
-    const timeout = milliseconds(this.options.drainTimeout ?? defaultDrain);
+    const timeout = milliseconds(this.options.drain ?? defaultDrain);
     let hurry: NodeJS.Timeout | undefined;
     let end: NodeJS.Timeout | undefined;
     const promise = new Promise<void>((resolve) => {
@@ -158,6 +154,7 @@ class TaskWorker {
   async #held(): Promise<Held> {
     const { tasks } = this.caller.stubs;
     const { agent } = this.caller.identity;
+    const { resume = true } = this.options;
     const ids: string[] = [];
     let pageToken = "";
     let revision: bigint | undefined;
@@ -167,8 +164,8 @@ class TaskWorker {
       revision ??= page.revision;
       ids.push(...page.tasks.map((task) => task.id));
       pageToken = page.nextPageToken;
-    } while (this.options.resume && pageToken !== "");
-    return { ids: this.options.resume ? ids : [], revision };
+    } while (resume && pageToken !== "");
+    return { ids: resume ? ids : [], revision };
   }
 
   /** Handles one task after the other. */

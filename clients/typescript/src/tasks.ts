@@ -1,7 +1,8 @@
 import type { Caller, CallOptions } from "./caller.js";
 import { duration, json, long, milliseconds, requestId, type Long, type Span } from "./convert.js";
-import { TaskState, TaskView, WaitMode, WaitOutcome, type Task, type TaskAttempt, type TaskBrief } from "./gen/brokerd/v1/task_pb.js";
+import { TaskState, TaskView, WaitMode, WaitOutcome, type Task, type TaskBrief } from "./gen/brokerd/v1/task_pb.js";
 import { errorText, optional } from "./messages.js";
+import { TaskClaim } from "./task-claim.js";
 import { workOnTasks, type TaskHandler, type TaskWorkOptions } from "./task-work.js";
 
 /** NewTask describes a task. */
@@ -26,21 +27,9 @@ export interface NewTask {
   artifacts?: string[];
 }
 
-/** A TaskClaim is a task that the agent holds. */
-export interface TaskClaim {
-  /** As it was when the agent claimed it. Its fence guards the changes of the holder. */
-  task: Task;
-  /** From 1. */
-  attempt: number;
-  /** The agent held the task before this call. */
-  resumed: boolean;
-  /** The failed attempts before. */
-  history: TaskAttempt[];
-}
-
 /** Options of calls by the holder of a task. */
 export interface HolderOptions extends CallOptions {
-  /** Of the claim; default whichever claim the agent holds. */
+  /** Of the claim; default that of the TaskClaim or, for a task by its id, whichever claim the agent holds. */
   fence?: Long;
   requestId?: string;
 }
@@ -112,20 +101,19 @@ export class Tasks {
       resume: options.resume ?? false,
       ...optional("wait", duration(options.wait)),
     };
-    const { task, attempt, resumed, history } = await this.#caller.call((o) => this.#caller.stubs.tasks.claimTask(request, o), options);
-    return task && { task, attempt, resumed, history };
+    const answer = await this.#caller.call((o) => this.#caller.stubs.tasks.claimTask(request, o), options);
+    return answer.task && new TaskClaim(answer);
   }
 
   /** Reports progress (0 to 1) or a note, or blocks and unblocks the task. */
   async update(
-    id: string,
+    task: TaskClaim | string,
     change: HolderOptions & { progress?: number; note?: string; block?: string; unblock?: true },
   ): Promise<TaskBrief> {
     const { block, unblock } = change;
     const request = {
       requestId: change.requestId ?? requestId(),
-      taskId: id,
-      fence: long(change.fence ?? 0),
+      ...names(task, change),
       ...optional("progress", change.progress),
       ...optional("note", change.note),
       ...optional("blockChange", blockChange(block, unblock)),
@@ -134,11 +122,10 @@ export class Tasks {
   }
 
   /** Finishes the task; returns the tasks that became ready. */
-  async complete(id: string, options: HolderOptions & Outcome = {}): Promise<TaskBrief[]> {
+  async complete(task: TaskClaim | string, options: HolderOptions & Outcome = {}): Promise<TaskBrief[]> {
     const request = {
       requestId: options.requestId ?? requestId(),
-      taskId: id,
-      fence: long(options.fence ?? 0),
+      ...names(task, options),
       result: resultText(options.result),
       artifacts: options.artifacts ?? [],
     };
@@ -146,11 +133,10 @@ export class Tasks {
   }
 
   /** Ends the attempt. The broker retries the task after a backoff, unless it was the last attempt or fatal. */
-  async fail(id: string, error: string, options: HolderOptions & { fatal?: boolean } = {}): Promise<TaskBrief> {
+  async fail(task: TaskClaim | string, error: string, options: HolderOptions & { fatal?: boolean } = {}): Promise<TaskBrief> {
     const request = {
       requestId: options.requestId ?? requestId(),
-      taskId: id,
-      fence: long(options.fence ?? 0),
+      ...names(task, options),
       error: errorText(error),
       fatal: options.fatal ?? false,
     };
@@ -158,14 +144,20 @@ export class Tasks {
   }
 
   /** Returns the task with its progress; no attempt counts. */
-  async release(id: string, options: HolderOptions & { reason?: string } = {}): Promise<TaskBrief> {
+  async release(task: TaskClaim | string, options: HolderOptions & { reason?: string } = {}): Promise<TaskBrief> {
     const request = {
       requestId: options.requestId ?? requestId(),
-      taskId: id,
-      fence: long(options.fence ?? 0),
+      ...names(task, options),
       reason: options.reason ?? "",
     };
     return (await this.#caller.call((o) => this.#caller.stubs.tasks.releaseTask(request, o), options)).task!;
+  }
+
+  /** Cancels an unfinished task; with cascade, also the tasks that depend on it. */
+  async cancel(id: string, options: CallOptions & { reason?: string; cascade?: boolean } = {}): Promise<TaskBrief[]> {
+    const { reason = "", cascade = false } = options;
+    const request = { requestId: requestId(), taskId: id, reason, cascade };
+    return (await this.#caller.call((o) => this.#caller.stubs.tasks.cancelTask(request, o), options)).tasks;
   }
 
   /** Returns a task. */
@@ -198,12 +190,13 @@ export class Tasks {
     return found;
   }
 
-  /** Waits until all of the tasks (or any of them) are done, or one needs attention, or wait has ended. */
+  /** Waits until all of the tasks (or any of them) are done, or one needs attention, or timeout has ended. */
   async wait(
     ids: string | string[],
-    options: CallOptions & { wait?: Span; any?: boolean; agents?: string[]; after?: Long } = {},
+    options: CallOptions & { any?: boolean; agents?: string[]; after?: Long } = {},
   ): Promise<Waited> {
-    const end = options.wait === undefined ? Infinity : performance.now() + milliseconds(options.wait);
+    const { signal, timeout } = options;
+    const end = timeout === undefined ? Infinity : performance.now() + milliseconds(timeout);
     let afterRevision = long(options.after ?? 0);
     for (;;) {
       const request = {
@@ -213,7 +206,7 @@ export class Tasks {
         wait: duration(Math.max(Math.min(end - performance.now(), longestWait), 0))!,
         afterRevision,
       };
-      const answer = await this.#caller.call((o) => this.#caller.stubs.tasks.waitTasks(request, o), options);
+      const answer = await this.#caller.call((o) => this.#caller.stubs.tasks.waitTasks(request, o), { signal });
       const { tasks, attention, revision } = answer;
       if (answer.outcome === WaitOutcome.DONE) return { outcome: "done", tasks, attention, revision };
       if (answer.outcome === WaitOutcome.ATTENTION) return { outcome: "attention", tasks, attention, revision };
@@ -231,6 +224,12 @@ export class Tasks {
   work(handler: TaskHandler, options?: TaskWorkOptions): Promise<void> {
     return workOnTasks(this.#caller, handler, options);
   }
+}
+
+/** Returns the fields of a request that name a task, and the claim of it. */
+function names(task: TaskClaim | string, options: HolderOptions): { taskId: string; fence: bigint } {
+  if (typeof task === "string") return { taskId: task, fence: long(options.fence ?? 0) };
+  return { taskId: task.id, fence: long(options.fence ?? task.fence) };
 }
 
 /** Returns the result of a task as the broker stores it. */

@@ -58,7 +58,7 @@ async function settleAll(worker: Worker, signal: AbortSignal): Promise<void> {
 async function settle(worker: Worker, kind: Settlement["kind"], some: Settlement[], signal: AbortSignal): Promise<unknown> {
   const { messages } = worker.caller.stubs;
   const id = requestId();
-  const ids = some.map((s) => s.job.claim.id);
+  const ids = some.map((s) => s.job.claim.claimId);
   try {
     await worker.caller.persist(async () => {
       if (kind === "ack") await messages.ackMessages({ requestId: id, ids });
@@ -77,7 +77,7 @@ async function extendAll(worker: Worker): Promise<void> {
   for (const job of [...worker.jobs.values()]) {
     if (!job.running || job.lost !== undefined) continue;
     try {
-      await worker.caller.stubs.messages.extendClaims({ extensions: [{ claimId: job.claim.id }] });
+      await worker.caller.stubs.messages.extendClaims({ extensions: [{ claimId: job.claim.claimId }] });
     } catch (error) {
       if (error instanceof Lost) worker.lose(job, error);
     }

@@ -83,9 +83,9 @@ class WorkStream {
     const [acks, nacks, releases] = [of("ack"), of("nack"), of("release")];
     this.#unanswered.push(...acks, ...nacks, ...releases); // the answers come in this order
     return create(ClaimRequestSchema, {
-      acks: acks.map((s) => s.job.claim.id),
+      acks: acks.map((s) => s.job.claim.claimId),
       nacks: nacks.map((s) => s.nack!),
-      releases: releases.map((s) => s.job.claim.id),
+      releases: releases.map((s) => s.job.claim.claimId),
     });
   }
 
@@ -111,11 +111,11 @@ class WorkStream {
     // A settlement may have arrived before the last stream broke. A repeated ack does no harm; the
     // broker would refuse the others.
     for (const s of worker.outbox.splice(0)) {
-      if (s.kind === "ack" || held.has(s.job.claim.id)) worker.outbox.push(s);
-      else worker.jobs.delete(s.job.claim.id);
+      if (s.kind === "ack" || held.has(s.job.claim.claimId)) worker.outbox.push(s);
+      else worker.jobs.delete(s.job.claim.claimId);
     }
     for (const job of [...worker.jobs.values()]) {
-      if (!held.has(job.claim.id)) worker.lose(job, new Lost("the claim is lost: it ended while the connection was broken"));
+      if (!held.has(job.claim.claimId)) worker.lose(job, new Lost("the claim is lost: it ended while the connection was broken"));
     }
     worker.take(resumed);
   }

@@ -113,7 +113,7 @@ export class Worker {
     readonly stop: AbortSignal,
   ) {
     this.backoff = new Backoff(caller.connection);
-    this.drainTimeout = milliseconds(options.drainTimeout ?? defaultDrain);
+    this.drainTimeout = milliseconds(options.drain ?? defaultDrain);
     stop.addEventListener("abort", () => this.changed.wake(), { once: true });
   }
 
@@ -138,7 +138,7 @@ export class Worker {
       const controller = newController();
       const claim = new WorkClaim(this.caller, claimed, controller.signal);
       const job: Job = { claim, controller, running: false, lost: undefined };
-      this.jobs.set(claim.id, job);
+      this.jobs.set(claim.claimId, job);
       this.ready.push(job);
     }
     if (this.leaving) this.returnReady();
@@ -160,7 +160,7 @@ export class Worker {
       job.controller.abort(why);
     } else if (this.ready.includes(job)) {
       this.ready = this.ready.filter((other) => other !== job);
-      this.jobs.delete(job.claim.id);
+      this.jobs.delete(job.claim.claimId);
     }
   }
 
@@ -171,7 +171,7 @@ export class Worker {
 
   /** Forgets claims whose settlement is answered; error says why one was refused. */
   settled(settlement: Settlement, error?: unknown): void {
-    this.jobs.delete(settlement.job.claim.id);
+    this.jobs.delete(settlement.job.claim.claimId);
     if (error !== undefined) this.options.onLost?.(settlement.job.claim, error);
     this.changed.wake();
   }
@@ -210,7 +210,7 @@ export class Worker {
     }
     job.running = false;
     this.running--;
-    if (settlement === undefined) this.jobs.delete(job.claim.id);
+    if (settlement === undefined) this.jobs.delete(job.claim.claimId);
     else this.post(settlement);
     this.#begin();
     this.changed.wake();
@@ -240,7 +240,7 @@ function failed(job: Job, error: unknown): Settlement {
   const stopped = job.controller.signal.reason instanceof Stopped;
   if (error instanceof Release || stopped) return { job, kind: "release" };
   const nack = create(NackSchema, {
-    claimId: job.claim.id,
+    claimId: job.claim.claimId,
     error: errorText(error),
     fatal: error instanceof Reject,
     ...optional("delay", error instanceof RetryAfter ? duration(error.delay) : undefined),

@@ -13,7 +13,7 @@ export interface StopOptions {
   /** Process signals at which the worker drains; default SIGTERM and SIGINT. A second one ends the process. */
   stopOn?: NodeJS.Signals[];
   /** How long handlers may continue while the worker drains; default 30 s. Then their signals abort. */
-  drainTimeout?: number | string;
+  drain?: number | string;
 }
 
 /** Returns a signal that aborts when a worker has to stop. Its unlink removes the process signal handlers. */

@@ -20,16 +20,16 @@ test("follow resumes over a restart without loss or repetition", async () => {
   for (let i = 0; i < 3; i++) await lead.send("reader", `before ${i}`);
   const messages = reader.follow();
   const texts: string[] = [];
-  for (let i = 0; i < 3; i++) texts.push((await messages.next()).value!.message!.body);
+  for (let i = 0; i < 3; i++) texts.push((await messages.next()).value!.text);
 
   const next = messages.next(); // waits while the daemon is killed
   await daemon.kill();
   await broken.opened;
   await daemon.start();
   for (let i = 0; i < 3; i++) await lead.send("reader", `after ${i}`);
-  texts.push((await next).value!.message!.body);
+  texts.push((await next).value!.text);
   for await (const item of messages) {
-    texts.push(item.message!.body);
+    texts.push(item.text);
     if (texts.length === 6) break;
   }
   assert.deepEqual(texts, ["before 0", "before 1", "before 2", "after 0", "after 1", "after 2"]);

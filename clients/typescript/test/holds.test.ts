@@ -14,7 +14,7 @@ test("a lock excludes others until the end of its block", async () => {
     await using lock = await one.locks.hold("src/", { reason: "rename" });
     assert.equal(typeof lock.fence, "bigint");
     lock.check();
-    await one.fenced(lock.fence).state.put("guarded", true);
+    await lock.client.state.put("guarded", true);
     await assert.rejects(two.locks.hold("src/a.ts", { wait: 0 }), (error) => {
       assert.ok(error instanceof Busy);
       assert.deepEqual([error.obstacles[0]!.agent, error.obstacles[0]!.reason], ["one", "rename"]);

@@ -2,5 +2,5 @@
 import { Client } from "@brokerd/client";
 
 const client = await Client.fromEnv({ agent: "idle" });
-const { agent } = await client.register();
-console.log(`registered ${agent!.name}`);
+const { name } = await client.register();
+console.log(`registered ${name}`);

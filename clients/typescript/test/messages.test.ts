@@ -15,13 +15,20 @@ test("a message is sent, claimed, answered and acknowledged", async () => {
   const claim = await builder.claim({ wait: "10s" });
   assert.equal(claim?.text, "Add login");
   assert.deepEqual(claim.payload, { part: 1 });
-  assert.equal(claim.message.sender, "lead");
+  assert.equal(claim.sender, "lead");
   await claim.reply("Done");
 
   const answer = await lead.claim({ wait: "10s" });
   assert.equal(answer?.text, "Done");
-  assert.equal(answer.message.inReplyTo, receipt.id);
+  assert.equal(answer.proto.inReplyTo, receipt.id);
   await lead.ack(answer);
   assert.deepEqual(await lead.inbox(), []);
   assert.equal(await builder.claim(), undefined);
+
+  await builder.subscribe("news");
+  await lead.send("channel:news", "one\ntwo");
+  const [news] = await builder.inbox({ types: ["message"] });
+  assert.deepEqual([news?.subject, news?.body, news?.text, news?.delivery?.attempts], ["", "one\ntwo", "one\ntwo", 0]);
+  await builder.unsubscribe("news");
+  assert.equal((await lead.send("channel:news", "three")).recipientCount, 0);
 });

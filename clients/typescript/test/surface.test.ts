@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { Client, Invalid, json, Lost, Reject, requestId, timestampDate, type Entry } from "@brokerd/client";
-import { DecisionState, MessageSchema, TaskState, type Message } from "@brokerd/client/proto";
+import { Client, Invalid, json, Lost, Reject, requestId, Message, timestampDate, type Entry } from "@brokerd/client";
+import { DecisionState, TaskState } from "@brokerd/client/proto";
 
 import { Daemon } from "./daemon.js";
 import { aborted, Gate, take } from "./wait.js";
@@ -13,12 +13,12 @@ test("ask waits for the reply, and a question without a reply is undefined", asy
   const critic = await daemon.agent("critic-1", "critic");
   const stop = new AbortController();
   const working = critic.work((claim) => `${claim.text} Yes.`, { signal: stop.signal });
-  const reply: Message | undefined = await lead.ask("role:critic", "Good?", { wait: "30s" });
-  assert.equal(reply?.body, "Good? Yes.");
-  assert.equal(reply.$typeName, MessageSchema.typeName);
+  const reply: Message | undefined = await lead.ask("role:critic", "Good?", { timeout: "30s" });
+  assert.equal(reply?.text, "Good? Yes.");
+  assert.equal(reply.sender, "critic-1");
   stop.abort();
   await working;
-  assert.equal(await lead.ask("critic-1", "Again?", { wait: 50 }), undefined);
+  assert.equal(await lead.ask("critic-1", "Again?", { timeout: 50 }), undefined);
 });
 
 test("messages carry their options, and 64-bit numbers are exact", async () => {
@@ -31,13 +31,13 @@ test("messages carry their options, and 64-bit numbers are exact", async () => {
   const receipt = await lead.send("builder-*", { revision: 5n, large: 2n ** 63n - 1n }, options);
   assert.equal((await lead.send("builder-*", { revision: 5n, large: 2n ** 63n - 1n }, options)).id, receipt.id);
   const [item] = await builder.inbox();
-  const message = item!.message!;
+  const message = item!.proto;
   assert.deepEqual([message.subject, message.priority, message.taskId, message.labels, message.files[0]!.line], ["Part", 7, "t1", { a: "b" }, 3]);
   assert.equal(message.payload, '{"revision":5,"large":"9223372036854775807"}');
   assert.equal(Number(message.expiresAt!.seconds - message.createdAt!.seconds), 5400);
   assert.ok(timestampDate(message.createdAt!) instanceof Date);
   assert.equal(message.revision, receipt.revision);
-  await builder.ack(message);
+  await builder.ack(item!);
   assert.deepEqual(await builder.inbox(), []);
   assert.throws(() => json(() => 0), Invalid);
   await assert.rejects(lead.send("", "x"), Invalid);
@@ -79,8 +79,8 @@ test("tasks.work completes tasks over a restart, and fails what the handler reje
   const stop = new AbortController();
   const working = builder.tasks.work(
     async (work) => {
-      if (work.task.title === "bad") throw new Reject("impossible");
-      if (work.task.title === "api") return { endpoints: 3 };
+      if (work.title === "bad") throw new Reject("impossible");
+      if (work.title === "api") return { endpoints: 3 };
       await work.report(0.5, "half");
       begun.open();
       await proceed.opened;
@@ -93,9 +93,9 @@ test("tasks.work completes tasks over a restart, and fails what the handler reje
   await retried.opened;
   await daemon.start();
   proceed.open();
-  const waited = await lead.tasks.wait([schema.id, api!.id], { wait: "60s" });
+  const waited = await lead.tasks.wait([schema.id, api!.id], { timeout: "60s" });
   assert.equal(waited.outcome, "done");
-  assert.equal((await lead.tasks.wait(bad!.id, { wait: "60s" })).outcome, "attention");
+  assert.equal((await lead.tasks.wait(bad!.id, { timeout: "60s" })).outcome, "attention");
   stop.abort();
   await working;
   const results = await Promise.all([schema.id, api!.id, bad!.id].map((id) => lead.tasks.get(id)));
@@ -123,7 +123,7 @@ test("the signal of a task aborts when the task is cancelled", async () => {
     { signal: stop.signal },
   );
   await begun.opened;
-  await lead.stubs.tasks.cancelTask({ taskId: id });
+  await lead.tasks.cancel(id);
   assert.ok((await reason.opened) instanceof Lost);
   stop.abort();
   await working;
@@ -135,11 +135,11 @@ test("a task is claimed, updated, released and failed by hand", async () => {
   const lead = await daemon.agent("lead");
   const { id } = await lead.tasks.create({ title: "by hand", maxAttempts: 1, staleAfter: "1h" });
   const claim = (await lead.tasks.claim({ labels: {} }))!;
-  assert.deepEqual([claim.task.id, claim.attempt], [id, 1]);
-  await lead.tasks.update(id, { fence: claim.task.fence, progress: 0.3, block: "no key" });
+  assert.deepEqual([claim.id, claim.attempt], [id, 1]);
+  await lead.tasks.update(claim, { progress: 0.3, block: "no key" });
   assert.equal((await lead.tasks.update(id, { unblock: true })).state, TaskState.CLAIMED);
   assert.equal((await lead.tasks.release(id)).state, TaskState.READY);
-  await assert.rejects(lead.tasks.complete(id, { fence: claim.task.fence }), Lost);
+  await assert.rejects(lead.tasks.complete(claim), Lost);
   await lead.tasks.claim({ id });
   assert.equal((await lead.tasks.fail(id, "broken")).state, TaskState.FAILED);
   assert.equal(await lead.tasks.claim(), undefined);
@@ -149,29 +149,33 @@ test("a decision goes through its rounds", async () => {
   const daemon = await Daemon.start();
   const builder = await daemon.agent("builder-1");
   const critic = await daemon.agent("critic-1", "critic");
-  const review = await builder.decisions.open({ kind: "review", to: "role:critic", scope: "login", body: "please", payload: { files: 2 } });
+  const review = await builder.decisions.open("review", "role:critic", { scope: "login", body: "please", payload: { files: 2 } });
+  assert.deepEqual((await critic.decisions.list({ states: ["open"], owedBy: "critic-1" })).map((d) => d.id), [review.id]);
   const revised = builder.decisions.wait(review.id);
   await critic.decisions.decide(review.id, "revise", { reason: "tests", feedback: [{ text: "no test", severity: "blocker", file: "a.ts" }] });
   assert.equal((await revised).state, DecisionState.REVISING);
   await builder.decisions.resubmit(review.id, { body: "with tests" });
-  const approved = builder.decisions.wait(review.id, { wait: "60s" });
+  const approved = builder.decisions.wait(review.id, { timeout: "60s" });
   await critic.decisions.decide(review.id, "approve");
   assert.equal((await approved).verdict, "approve");
   assert.equal((await builder.decisions.get(review.id)).rounds.length, 2);
+  const withdrawn = await builder.decisions.open("plan", "critic-1", { body: "first this" });
+  assert.equal((await builder.decisions.cancel(withdrawn.id, { reason: "no need" })).state, DecisionState.CANCELLED);
 });
 
 test("an artifact is uploaded and downloaded", async () => {
   const daemon = await Daemon.start();
   const lead = await daemon.agent("lead");
   const content = new Uint8Array(1 << 20).map((_, i) => i * 7);
-  const { artifact } = await lead.artifacts.upload("bin/data", content, { mediaType: "application/octet-stream" });
-  assert.equal(artifact!.version, 1n);
-  assert.equal((await lead.artifacts.upload("bin/data", content)).unchanged, true);
+  const artifact = await lead.artifacts.upload("bin/data", content, { mediaType: "application/octet-stream" });
+  assert.equal(artifact.version, 1n);
+  assert.equal((await lead.artifacts.upload("bin/data", content)).version, 1n);
   await lead.artifacts.upload("bin/data", "newer");
   const older = await lead.artifacts.download("bin/data", { version: 1 });
-  assert.ok(Buffer.from(older.content).equals(content));
+  assert.ok(Buffer.from(older).equals(content));
   const newest = await lead.artifacts.download("bin/data");
-  assert.equal(new TextDecoder().decode(newest.content), "newer");
+  assert.equal(new TextDecoder().decode(newest), "newer");
+  assert.equal((await lead.artifacts.get("bin/data", { version: 1 })).mediaType, "application/octet-stream");
 });
 
 test("a heartbeat reports status, and the pulse keeps the lease of a registered agent", async () => {
@@ -182,15 +186,15 @@ test("a heartbeat reports status, and the pulse keeps the lease of a registered 
   await short.heartbeat({ status: "waiting", activity: "thinking", progress: 0.5 });
   const [agent] = await lead.agents({ capabilities: ["ts"] });
   assert.deepEqual([agent!.activity, agent!.progress, agent!.labels], ["thinking", 0.5, { a: "b" }]);
-  assert.equal(await lead.ask("short", "Are you there?", { wait: "6s" }), undefined);
+  assert.equal(await lead.ask("short", "Are you there?", { timeout: "6s" }), undefined);
   assert.deepEqual(await lead.events.list({ types: ["agent.failed"] }), [], "three leases have passed");
   short.close();
   const [failed] = await take(1, lead.events.follow({ after: 0, types: ["agent.failed"] }));
   assert.deepEqual(failed!.related, ["short"]);
 
   const again = await daemon.connect("short");
-  const { losses } = await again.register();
-  assert.deepEqual(losses, []);
+  await again.register();
+  assert.deepEqual(again.losses, []);
   await again.deregister();
   assert.deepEqual((await lead.agents()).map((a) => a.name), ["lead"]);
 });

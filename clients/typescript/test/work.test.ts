@@ -28,12 +28,12 @@ for (const end of ["kill", "stop"] as const) {
     const handled = new Set<string>();
     const working = builder.work(
       async (claim) => {
-        started.push(claim.message.id);
+        started.push(claim.id);
         if (started.length === 8) {
           reached.open();
           await proceed.opened; // the daemon is killed while handlers run
         }
-        handled.add(claim.message.id);
+        handled.add(claim.id);
         if (handled.size === sent.length) finished.open();
         return `done ${claim.text}`;
       },
@@ -54,7 +54,7 @@ for (const end of ["kill", "stop"] as const) {
       const { deliveries } = await lead.stubs.messages.getMessage({ id });
       assert.deepEqual(deliveries.map((d) => [d.state, d.attempts]), [[DeliveryState.ACKED, 0]]);
     }
-    const answers = (await lead.inbox({ limit: 100 })).map((item) => item.message!.inReplyTo);
+    const answers = (await lead.inbox({ limit: 100 })).map((item) => item.proto.inReplyTo);
     assert.deepEqual(answers.sort(), sent.sort());
   });
 }
@@ -110,7 +110,7 @@ test("many workers and calls share the signals without a warning", async () => {
     working.push(builder.work((claim) => claim.text, { signal: stop.signal }));
   }
   const replies = await Promise.all(working.map((_, i) => lead.ask(`builder-${i}`, `${i}`)));
-  assert.deepEqual(replies.map((r) => r?.body), working.map((_, i) => `${i}`));
+  assert.deepEqual(replies.map((r) => r?.text), working.map((_, i) => `${i}`));
   const listening = process.listenerCount("SIGTERM");
   stop.abort();
   await Promise.all(working);
@@ -128,7 +128,7 @@ test("the handler's signal aborts when its claim is lost", async () => {
   const reason = new Gate<unknown>();
   const working = builder.work(
     async (claim) => {
-      void builder.ack(claim.id); // settles the claim beside the worker
+      void builder.ack(claim); // settles the claim beside the worker
       reason.open(await aborted(claim.signal));
     },
     { signal: stop.signal },
