@@ -36,13 +36,15 @@ install() {
 }
 
 # project NAME PACKAGE installs a program, makes an empty project folder with its own home folder, and
-# enters it. The program then has a proxy that refuses every connection but those to loopback.
+# enters it. The program and its installation scripts get a proxy that refuses every connection, and
+# no retries: opencode installs its own packages at its start.
 project() {
   install "$2" --ignore-scripts
   mkdir -p "$scratch/$1/home" "$scratch/$1/project"
-  export HOME=$scratch/$1/home
+  export HOME=$scratch/$1/home TMPDIR=$scratch
   export {HTTP,HTTPS,ALL}_PROXY=http://127.0.0.1:9 {http,https,all}_proxy=http://127.0.0.1:9
-  export {NO_PROXY,no_proxy}=127.0.0.1,localhost,::1
+  export {NO_PROXY,no_proxy}=127.0.0.1,localhost,::1 npm_config_fetch_retries=0
+  within npm rebuild --prefix "$programs" --no-update-notifier --loglevel=error "$2" >/dev/null
   cd "$scratch/$1/project"
 }
 

@@ -63,7 +63,8 @@ func newMCPCommand(c *cli) *cobra.Command {
 		RunE:              func(cmd *cobra.Command, _ []string) error { return o.run(c, cmd) },
 	}
 	o.AddFlags(cmd.Flags(), mcpLease)
-	cmd.Flags().BoolVar(&o.end, "deregister", false, "deregister the agent at the end: its unfinished mail becomes dead letters")
+	cmd.Flags().BoolVar(&o.end, "deregister", false,
+		"deregister the agent at the end: its unfinished mail becomes dead letters")
 	return cmd
 }
 
@@ -230,5 +231,6 @@ func shortened(text string) string {
 	}
 	const end = 4 << 10
 	head, tail := text[:mcpMost-end], text[len(text)-end:]
-	return strings.ToValidUTF8(head, "") + "\n[… " + size(int64(len(text)-mcpMost)) + " left out …]\n" + strings.ToValidUTF8(tail, "")
+	return strings.ToValidUTF8(head, "") + "\n[… " + size(int64(len(text)-mcpMost)) + " left out …]\n" +
+		strings.ToValidUTF8(tail, "")
 }

@@ -35,18 +35,25 @@ func TestMCP_TwoAgentsWorkTogetherWithoutAShell(t *testing.T) {
 	lead := startModel(t, "--agent", "lead", "--role", "lead")
 	builder := startModel(t, "--agent", "builder-1", "--role", "builder")
 	builder.call("turn", `{}`, "nothing to claim")
-	lead.call("task", `{"action":"create","id":"schema","title":"Write the schema","role":"builder","text":"A table of users"}`, "created schema, ready")
-	lead.call("task", `{"action":"create","id":"api","title":"Write the API","role":"builder","depends_on":"schema"}`, "created api, waiting")
-	builder.call("turn", `{"wait":30}`, "task schema: attempt 1 of 3", "A table of users", `settle {"id":"schema","text":"TEXT"} when done`,
+	lead.call("task",
+		`{"action":"create","id":"schema","title":"Write the schema","role":"builder","text":"A table of users"}`,
+		"created schema, ready")
+	lead.call("task", `{"action":"create","id":"api","title":"Write the API","role":"builder","depends_on":"schema"}`,
+		"created api, waiting")
+	builder.call("turn", `{"wait":30}`, "task schema: attempt 1 of 3", "A table of users",
+		`settle {"id":"schema","text":"TEXT"} when done`,
 		`task {"action":"block","id":"schema","text":"WHY"}`)
-	builder.call("lock", `{"action":"acquire","paths":"schema.sql"}`, "locked schema.sql", `lock {"action":"release","paths":["`)
-	lead.refused("lock", `{"action":"acquire","paths":["schema.sql"]}`, "schema.sql is held by builder-1", `the same call with "wait":60 waits for it`)
+	builder.call("lock", `{"action":"acquire","paths":"schema.sql"}`, "locked schema.sql",
+		`lock {"action":"release","paths":["`)
+	lead.refused("lock", `{"action":"acquire","paths":["schema.sql"]}`, "schema.sql is held by builder-1",
+		`the same call with "wait":60 waits for it`)
 	lead.call("lock", `{"action":"list"}`, "owner builder-1")
 	builder.call("lock", `{"action":"extend","paths":"schema.sql","for":"1h"}`, "extended")
 	builder.call("lock", `{"action":"release","paths":"all"}`, "released 1 path")
 	builder.call("task", `{"action":"update","progress":0.5,"text":"half"}`, "updated schema")
 	lead.call("task", `{"action":"list","state":["claimed"]}`, "schema claimed, builder-1", "half")
-	builder.call("settle", `{"text":"See schema.sql","next":30}`, "completed schema; now ready: api", "Title: Write the API")
+	builder.call("settle", `{"text":"See schema.sql","next":30}`, "completed schema; now ready: api",
+		"Title: Write the API")
 	builder.call("settle", `{}`, "completed api")
 	lead.call("task", `{"action":"show","id":"schema"}`, "See schema.sql")
 
@@ -57,8 +64,11 @@ func TestMCP_TwoAgentsWorkTogetherWithoutAShell(t *testing.T) {
 	builder.call("turn", `{"wait":50}`, "Subject: How far?", "an answer is due")
 	builder.call("settle", `{"text":"Nearly done"}`, "the waiting call of the asker received it")
 	asking.Wait()
-	builder.call("send", `{"to":"lead","subject":"News","text":"Two tables","data":{"tables":2},"files":["a.go:3"],"priority":"high","type":"progress_update"}`, "sent ")
-	news := lead.call("turn", `{}`, "progress_update from builder-1 (builder) to lead", "Two tables", `{"tables":2}`, "Files: a.go:3")
+	builder.call("send",
+		`{"to":"lead","subject":"News","text":"Two tables","data":{"tables":2},"files":["a.go:3"],`+
+			`"priority":"high","type":"progress_update"}`, "sent ")
+	news := lead.call("turn", `{}`, "progress_update from builder-1 (builder) to lead", "Two tables", `{"tables":2}`,
+		"Files: a.go:3")
 	lead.call("turn", `{"read":"inbox"}`, "Two tables")
 	lead.call("turn", `{"read":`+strings.TrimPrefix(idOf(t, `message [0-9]+`, news), "message ")+`}`, "Two tables")
 	lead.call("settle", `{"as":"release","next":0}`, "released ", "Two tables")
@@ -74,38 +84,48 @@ func TestMCP_DecisionsNeedNoShell(t *testing.T) {
 	answer := func(id, verdict, text string) {
 		lead.call("decide", `{"action":"answer","id":"`+id+`","answer":"`+verdict+`","text":"`+text+`"}`)
 	}
-	review := idOf(t, `d-[0-9]+`, builder.call("decide", `{"action":"review","about":"login","to":"lead","text":"See the diff"}`, `decide {"action":"show"`))
-	lead.call("turn", `{}`, "See the diff", `Next: decide {"action":"answer","id":"`+review+`","answer":"approve"} or "revise" or "reject"`)
+	review := idOf(t, `d-[0-9]+`, builder.call("decide",
+		`{"action":"review","about":"login","to":"lead","text":"See the diff"}`, `decide {"action":"show"`))
+	lead.call("turn", `{}`, "See the diff",
+		`Next: decide {"action":"answer","id":"`+review+`","answer":"approve"} or "revise" or "reject"`)
 	answer(review, "revise", "Add tests")
-	builder.call("decide", `{"action":"show","id":"`+review+`"}`, "Add tests", `decide {"action":"review","about":"login","text":"TEXT"}`)
+	builder.call("decide", `{"action":"show","id":"`+review+`"}`, "Add tests",
+		`decide {"action":"review","about":"login","text":"TEXT"}`)
 	builder.call("decide", `{"action":"review","about":"login","text":"With tests"}`, "round 2")
 	answer(review, "approve", "Good")
-	plan := idOf(t, `d-[0-9]+`, builder.call("decide", `{"action":"plan","about":"search","to":"lead","text":"Three steps"}`))
+	plan := idOf(t, `d-[0-9]+`, builder.call("decide",
+		`{"action":"plan","about":"search","to":"lead","text":"Three steps"}`))
 	answer(plan, "reject", "Too much")
-	question := idOf(t, `d-[0-9]+`, builder.call("decide", `{"action":"question","to":"lead","about":"Which database?","options":["sqlite","postgres"]}`))
+	question := idOf(t, `d-[0-9]+`, builder.call("decide",
+		`{"action":"question","to":"lead","about":"Which database?","options":["sqlite","postgres"]}`))
 	answer(question, "sqlite", "One file")
 	builder.call("decide", `{"action":"show","id":"`+question+`","wait":30}`, "sqlite", "One file")
-	vote := idOf(t, `v-[0-9]+`, builder.call("decide", `{"action":"vote","about":"Name?","options":["x","y"]}`, "2 electors"))
+	vote := idOf(t, `v-[0-9]+`, builder.call("decide", `{"action":"vote","about":"Name?","options":["x","y"]}`,
+		"2 electors"))
 	answer(vote, "y", "short")
 	builder.call("decide", `{"action":"answer","id":"`+vote+`","answer":"y"}`)
 	builder.call("decide", `{"action":"show","id":"`+vote+`"}`, "closed")
-	blocker := idOf(t, `b-[0-9]+`, builder.call("decide", `{"action":"blocker","text":"No access","on":"lead"}`, "notified role:lead"))
+	blocker := idOf(t, `b-[0-9]+`, builder.call("decide", `{"action":"blocker","text":"No access","on":"lead"}`,
+		"notified role:lead"))
 	lead.call("turn", `{}`, `decide {"action":"answer","id":"`+blocker+`","answer":"ack"}`)
 	answer(blocker, "resolve", "Granted")
 	builder.call("task", `{"action":"create","id":"page","title":"Login page"}`)
 	builder.call("task", `{"action":"claim","id":"page"}`)
-	handoff := idOf(t, `h-[0-9]+`, builder.call("decide", `{"action":"handoff","to":"lead","about":"Login page","task":"page","text":"Only CSS is left"}`))
+	handoff := idOf(t, `h-[0-9]+`, builder.call("decide",
+		`{"action":"handoff","to":"lead","about":"Login page","task":"page","text":"Only CSS is left"}`))
 	answer(handoff, "accept", "Mine")
 	lead.call("settle", `{"id":"page","text":"Done"}`, "completed page")
 	shutdown := idOf(t, `d-[0-9]+`, lead.call("decide", `{"action":"shutdown","to":"builder-1","text":"We are done"}`))
-	builder.call("turn", `{}`, "We are done", `decide {"action":"answer","id":"`+shutdown+`","answer":"defer","wait":1800}`)
+	builder.call("turn", `{}`, "We are done",
+		`decide {"action":"answer","id":"`+shutdown+`","answer":"defer","wait":1800}`)
 	builder.call("decide", `{"action":"answer","id":"`+shutdown+`","answer":"defer","wait":600}`)
 }
 
 func TestMCP_StateTasksAndTheTeamNeedNoShell(t *testing.T) {
 	startTeam(t)
 	m := startModel(t, "--agent", "lead", "--role", "lead")
-	revision := idOf(t, `[0-9]+$`, m.call("state", `{"action":"put","key":"step","value":3}`, "put step, version 1, revision "))
+	revision := idOf(t, `[0-9]+$`, m.call("state", `{"action":"put","key":"step","value":3}`,
+		"put step, version 1, revision "))
 	m.call("state", `{"action":"put","key":"step","value":{"n":4},"revision":"`+revision+`"}`, "version 2")
 	m.refused("state", `{"action":"put","key":"step","value":5,"revision":`+revision+`}`, "step")
 	m.call("state", `{"action":"get","key":"step"}`, "json", `{"n":4}`)
@@ -184,7 +204,7 @@ func TestMCP_AnAgentThatAnotherProcessHasRegisteredStops(t *testing.T) {
 	m := startModel(t, "--agent", "builder-1", "--role", "builder")
 	m.call("turn", `{}`, "nothing to claim")
 	must0(t, "--agent", "", "agent", "deregister", "builder-1")
-	m.call("turn", `{}`, "You are the agent builder-1 (builder)", "nothing to claim") // nobody else has the name
+	m.call("turn", `{}`, "You are the agent builder-1 (builder)", "nothing to claim") // no other server has the name
 	register(t, "builder-1/critic")
 	m.refused("turn", `{}`, "another process has registered as builder-1", `take it back: team {"action":"join"}`)
 	m.refused("settle", `{}`, "another process has registered as builder-1")
@@ -308,7 +328,8 @@ func TestMCP_TheFileOfTheFolderNamesTheAgents(t *testing.T) {
 		t.Fatal(err)
 	}
 	startModel(t).call("turn", `{}`, "You are the agent builder-1 (builder)")
-	startModel(t).call("turn", `{}`, "You are the agent critic-1 (critic)", "Another coding agent on this machine has the name builder-1.")
+	startModel(t).call("turn", `{}`, "You are the agent critic-1 (critic)",
+		"Another coding agent on this machine has the name builder-1.")
 }
 
 func TestMCP_AnAgentThatItsParentHasRegisteredStaysAsItIs(t *testing.T) {
@@ -317,7 +338,8 @@ func TestMCP_AnAgentThatItsParentHasRegisteredStaysAsItIs(t *testing.T) {
 	t.Setenv("BROKERD_AGENT", "builder-1")
 	t.Setenv("BROKERD_INCARNATION", "1")
 	startModel(t).call("turn", `{}`, "nothing to claim")
-	if got := fields(t, "agent", "get"); at(t, got, "agent", "incarnation") != json.Number("1") || at(t, got, "agent", "role") != "builder" {
+	if got := fields(t, "agent", "get"); at(t, got, "agent", "incarnation") != json.Number("1") ||
+		at(t, got, "agent", "role") != "builder" {
 		t.Errorf("%v", got)
 	}
 }

@@ -136,16 +136,21 @@ func TestMCP_ATurnTakesTwoCalls(t *testing.T) {
 	startTeam(t)
 	register(t, "lead/lead")
 	m := startModel(t, "--agent", "builder-1", "--role", "builder")
-	m.call("turn", `{}`, "You are the agent builder-1 (builder) in the session default.", "nothing to claim", `turn {"wait":60}`)
+	m.call("turn", `{}`, "You are the agent builder-1 (builder) in the session default.", "nothing to claim",
+		`turn {"wait":60}`)
 	sent(t, "--agent", "lead", "role:builder", "Which branch?")
 	body := strings.Repeat("0123456789", 20)
-	question := sent(t, "--agent", "lead", "builder-1", "Look", "--body", body, "--priority", "high", "--task", "t1", "--requires-response")
-	text := m.call("turn", `{"wait":60}`, "Subject: Look\n"+body, `Next: settle {"id":"`+question+`.1","text":"ANSWER"} when done`,
-		`settle {"id":"`+question+`.1","as":"fail","text":"WHY"} if it failed`, `settle {"id":"`+question+`.1","as":"release"} to return it`)
+	question := sent(t, "--agent", "lead", "builder-1", "Look", "--body", body, "--priority", "high", "--task", "t1",
+		"--requires-response")
+	text := m.call("turn", `{"wait":60}`, "Subject: Look\n"+body,
+		`Next: settle {"id":"`+question+`.1","text":"ANSWER"} when done`,
+		`settle {"id":"`+question+`.1","as":"fail","text":"WHY"} if it failed`,
+		`settle {"id":"`+question+`.1","as":"release"} to return it`)
 	if n := (len(text) - len(body)) / 4; n >= 200 {
 		t.Errorf("a message costs %d tokens over its content:\n%s", n, text)
 	}
-	m.call("settle", `{"id":"`+question+`","text":"On main","next":0}`, "acked the message that was answered", "Subject: Which branch?")
+	m.call("settle", `{"id":"`+question+`","text":"On main","next":0}`, "acked the message that was answered",
+		"Subject: Which branch?")
 	if got := fields(t, "--agent", "lead", "claim"); at(t, got, "message", "body") != "On main" {
 		t.Errorf("%v", got)
 	}

@@ -135,7 +135,8 @@ func (m *member) register(ctx context.Context) error {
 	}
 	m.broker = broker.AtIncarnation(answer.GetAgent().GetIncarnation())
 	session := cmp.Or(m.base.Identity().Session, "default")
-	m.note("You are the agent %s%s in the session %s.", m.name, cond(request.GetRole() != "", " ("+request.GetRole()+")", ""), session)
+	m.note("You are the agent %s%s in the session %s.", m.name,
+		cond(request.GetRole() != "", " ("+request.GetRole()+")", ""), session)
 	m.noteLosses(answer)
 	return nil
 }
@@ -316,7 +317,8 @@ func (m *member) chooseName(ctx context.Context) error {
 		m.name, m.lock = name, lock
 		return nil
 	}
-	return usagef("the names %s to %s are all in use on this machine; choose another with --agent", names[0], names[len(names)-1])
+	return usagef("the names %s to %s are all in use on this machine; choose another with --agent",
+		names[0], names[len(names)-1])
 }
 
 // reserve locks the file of a name. It returns EWOULDBLOCK if another process has it.

@@ -159,7 +159,7 @@ func (o *setupOptions) run(c *cli, cmd *cobra.Command, name string) error {
 	}
 	var more []*setupChange
 	if o.remove {
-		more, err = o.planNoAgent(v)
+		more, err = o.planRemoval(v)
 	} else {
 		done.Agent, more, err = o.planAgent(cmd.Context(), c)
 	}

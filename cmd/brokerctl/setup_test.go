@@ -111,7 +111,8 @@ func TestSetup_KeepsModesAndSymbolicLinks(t *testing.T) {
 	must0(t, "setup", "claude-code")
 	must0(t, "setup", "codex")
 	added := tree(t)
-	for path, want := range map[string]string{"CLAUDE.md": "L", ".mcp.json": "L", "AGENTS.md": "-rw-------", "conf/mcp.json": "-rw-r-----"} {
+	for path, want := range map[string]string{"CLAUDE.md": "L", ".mcp.json": "L", "AGENTS.md": "-rw-------",
+		"conf/mcp.json": "-rw-r-----"} {
 		if !strings.HasPrefix(added[path], want) {
 			t.Errorf("%s is %.11s", path, added[path])
 		}
@@ -132,7 +133,8 @@ func TestSetup_TheLastVendorRemovesTheSharedSection(t *testing.T) {
 	for _, name := range []string{"codex", "cursor", "opencode"} {
 		must0(t, "setup", name)
 	}
-	if out := must0(t, "setup", "codex", "--remove"); !strings.Contains(out, "unchanged  AGENTS.md (instructions, still used by Cursor)") {
+	out := must0(t, "setup", "codex", "--remove")
+	if !strings.Contains(out, "unchanged  AGENTS.md (instructions, still used by Cursor)") {
 		t.Errorf("%s", out)
 	}
 	must0(t, "setup", "opencode", "--remove")
@@ -159,7 +161,8 @@ func TestSetup_ABrokenOrReadOnlyFileLeavesAllAsTheyAre(t *testing.T) {
 		place(t, c.path, c.text, c.mode)
 		before := tree(t)
 		got := ctl(t, "setup", "claude-code")
-		if got.code != 2 || got.out != "" || !strings.Contains(got.err, c.want) || !strings.Contains(got.err, "nothing was changed") {
+		if got.code != 2 || got.out != "" || !strings.Contains(got.err, c.want) ||
+			!strings.Contains(got.err, "nothing was changed") {
 			t.Errorf("%s: %+v", c.path, got)
 		}
 		if diff := gocmp.Diff(before, tree(t)); diff != "" {
@@ -181,7 +184,8 @@ func TestSetup_ReportsConflictsAndMakesTheOtherChanges(t *testing.T) {
 	before := tree(t)
 	for range 2 {
 		got := ctl(t, "setup", "claude-code")
-		if got.code != 5 || !strings.Contains(got.out, "conflict   .mcp.json") || !strings.Contains(got.out, `kept: mcpServers.brokerd is {"command":"/opt/brokerctl"}`) ||
+		if got.code != 5 || !strings.Contains(got.out, "conflict   .mcp.json") ||
+			!strings.Contains(got.out, `kept: mcpServers.brokerd is {"command":"/opt/brokerctl"}`) ||
 			!strings.Contains(got.err, "1 conflict") {
 			t.Errorf("%+v", got)
 		}
@@ -246,7 +250,8 @@ func TestSetup_NamesTheAgentAsInitDoes(t *testing.T) {
 	}
 	must0(t, "setup", "claude-code", "--agent", "critic-1", "-o", "json")
 	text, err := os.ReadFile(configFile)
-	if want := "agents:\n  builder-1: {role: builder}\n  critic-1: {}\n"; err != nil || !strings.HasSuffix(string(text), want) ||
+	if want := "agents:\n  builder-1: {role: builder}\n  critic-1: {}\n"; err != nil ||
+		!strings.HasSuffix(string(text), want) ||
 		strings.Contains(string(text), "output") {
 		t.Errorf("%s (%v)", text, err)
 	}
@@ -278,7 +283,8 @@ func TestSetup_NamesTheAgentAfterTheFolderAsTheMCPServerDoes(t *testing.T) {
 	m.call("turn", `{}`, "You are the agent my-web in")
 	m.end()
 	const line = "created    .brokerd.yaml (agent my-web, named after this folder)\n"
-	if out := must0(t, "setup", "claude-code", "--dry-run"); !strings.Contains(out, line) || !strings.Contains(out, "+  my-web: {}\n") {
+	if out := must0(t, "setup", "claude-code", "--dry-run"); !strings.Contains(out, line) ||
+		!strings.Contains(out, "+  my-web: {}\n") {
 		t.Errorf("%s", out)
 	}
 	if out := must0(t, "setup", "claude-code"); !strings.Contains(out, line) || strings.Contains(out, "hooks only warn") ||
@@ -413,7 +419,8 @@ func TestSetup_ListsTheVendors(t *testing.T) {
 	if out := must0(t, "setup"); !strings.Contains(out, "claude-code") || !strings.Contains(out, ".codex/config.toml") {
 		t.Errorf("%s", out)
 	}
-	if got := ctl(t, "setup", "emacs"); got.code != 2 || !strings.Contains(got.err, `no coding agent "emacs"; setup knows claude-code, codex,`) {
+	if got := ctl(t, "setup", "emacs"); got.code != 2 ||
+		!strings.Contains(got.err, `no coding agent "emacs"; setup knows claude-code, codex,`) {
 		t.Errorf("%+v", got)
 	}
 }
@@ -436,7 +443,8 @@ func TestSetup_ThePageListsTheFiles(t *testing.T) {
 		}
 	}
 	want.WriteString("\n")
-	const page, mark = "../../docs/setup.md", "<!-- The table of setup makes the following tables; see setup_test.go. -->\n"
+	const page, mark = "../../docs/setup.md",
+		"<!-- The table of setup makes the following tables; see setup_test.go. -->\n"
 	old, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)

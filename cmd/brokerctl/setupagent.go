@@ -84,9 +84,9 @@ func nameOfFolder(ctx context.Context, c *cli, dir string) string {
 	return name
 }
 
-// planNoAgent returns how --remove takes back the changes of planAgent: if the configFile is as setup
+// planRemoval returns how --remove takes back the changes of planAgent: if the configFile is as setup
 // created it, and no other coding agent is set up in this folder.
-func (o *setupOptions) planNoAgent(v setup.Vendor) ([]*setupChange, error) {
+func (o *setupOptions) planRemoval(v setup.Vendor) ([]*setupChange, error) {
 	if o.user {
 		return nil, nil
 	}

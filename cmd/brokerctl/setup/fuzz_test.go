@@ -76,7 +76,8 @@ func roundTrip(t interface {
 	}
 	again, conflictsAgain, err := f.Add(added)
 	if err != nil || again != added || !cmp.Equal(conflicts, conflictsAgain) {
-		t.Fatalf("%s: a second add changes %q to %q (%v, %v, %v)", f.Path, added.Text, again.Text, conflicts, conflictsAgain, err)
+		t.Fatalf("%s: a second add changes %q to %q (%v, %v, %v)",
+			f.Path, added.Text, again.Text, conflicts, conflictsAgain, err)
 	}
 	removed, _, err := f.Remove(added)
 	if err != nil || removed != before {

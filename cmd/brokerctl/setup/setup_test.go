@@ -79,7 +79,8 @@ func TestSetup_RemoveKeepsWhatTheUserAddedMeanwhile(t *testing.T) {
 				edited, want = added.Text+"mine\n", added.Text+"mine\n"
 			}
 			left, _, err := f.Remove(Content{edited, true})
-			if err != nil || !left.Exists || !strings.Contains(left.Text, want) || f.whole == "" && strings.Contains(left.Text, "brokerd") {
+			if err != nil || !left.Exists || !strings.Contains(left.Text, want) || f.whole == "" &&
+				strings.Contains(left.Text, "brokerd") {
 				t.Errorf("%s %s: %q becomes %q (%v)", v.Name, f.Path, edited, left.Text, err)
 			}
 		}
@@ -88,12 +89,15 @@ func TestSetup_RemoveKeepsWhatTheUserAddedMeanwhile(t *testing.T) {
 
 func TestSetup_KeepsWhatTheUserSetDifferently(t *testing.T) {
 	for _, c := range []struct{ vendor, path, text, conflict string }{
-		{"claude-code", ".mcp.json", `{"mcpServers": {"brokerd": {"command": "/opt/brokerctl"}}}`, `mcpServers.brokerd is {"command":"/opt/brokerctl"}`},
+		{"claude-code", ".mcp.json", `{"mcpServers": {"brokerd": {"command": "/opt/brokerctl"}}}`,
+			`mcpServers.brokerd is {"command":"/opt/brokerctl"}`},
 		{"claude-code", ".mcp.json", `{"mcpServers": []}`, "mcpServers is no object"},
 		{"claude-code", ".mcp.json", `["a"]`, "the file is no object"},
-		{"claude-code", "CLAUDE.md", "a\n<!-- brokerctl setup: begin -->\nmine\n<!-- brokerctl setup: end -->\n", "another text"},
+		{"claude-code", "CLAUDE.md", "a\n<!-- brokerctl setup: begin -->\nmine\n<!-- brokerctl setup: end -->\n",
+			"another text"},
 		{"claude-code", ".claude/commands/inbox.md", "mine\n", "another content"},
-		{"codex", ".codex/config.toml", "[mcp_servers.brokerd]\ncommand = \"mine\"\n", "mcp_servers.brokerd has other values"},
+		{"codex", ".codex/config.toml", "[mcp_servers.brokerd]\ncommand = \"mine\"\n",
+			"mcp_servers.brokerd has other values"},
 		{"codex", ".codex/config.toml", "mcp_servers.brokerd.command = \"mine\"\n", "mcp_servers.brokerd has other values"},
 		{"codex", ".codex/config.toml", "mcp_servers = {docs = {command = \"docs\"}}\n",
 			`add to it by hand: brokerd = { command = "brokerctl", args = ["mcp"] }`},
@@ -127,7 +131,8 @@ func TestSetup_KeepsAHookThatTheUserChanged(t *testing.T) {
 	text := `{"hooks": {"Stop": [{"hooks": [{"type": "command", "command": "brokerctl hook claude-code --keep-going"}]}]}}`
 	added, conflicts, err := f.Add(Content{text, true})
 	if err != nil || len(conflicts) != 1 || !strings.HasPrefix(conflicts[0], "hooks.Stop has ") ||
-		strings.Count(added.Text, `"Stop"`) != 1 || !strings.Contains(added.Text, `"PreToolUse"`) || strings.Contains(added.Text, "--listen") {
+		strings.Count(added.Text, `"Stop"`) != 1 || !strings.Contains(added.Text, `"PreToolUse"`) ||
+		strings.Contains(added.Text, "--listen") {
 		t.Errorf("%q, %q (%v)", added.Text, conflicts, err)
 	}
 	left, kept, err := f.Remove(added)

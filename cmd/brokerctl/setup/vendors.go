@@ -58,7 +58,8 @@ func Vendors() []Vendor {
 			Name: "cursor", Title: "Cursor", Programs: []string{"cursor-agent", "cursor"}, Once: "cursor-agent -p",
 			Tested: "none: its documentation only",
 			Hook:   "stop",
-			Next:   "restart Cursor, and enable the MCP server brokerd in its settings, or with: cursor-agent mcp enable brokerd",
+			Next: "restart Cursor, and enable the MCP server brokerd in its settings, or with: " +
+				"cursor-agent mcp enable brokerd",
 			Files: append([]File{
 				{Path: ".cursor/mcp.json", User: ".cursor/mcp.json", What: "MCP server", entries: mcpServers},
 				{Path: ".cursor/hooks.json", User: ".cursor/hooks.json", What: "hooks", entries: cursorHooks},

@@ -174,8 +174,8 @@ func (r row) byDefault(given map[string][]string) bool {
 	return false
 }
 
-// MostWait is how many seconds a call waits at most: many clients end a call after a minute.
-const MostWait = 60
+// mostWait is how many seconds a call waits at most: many clients end a call after a minute.
+const mostWait = 60
 
 // json writes values as the argument of a call. A wait is cut to what a call may take.
 func (a Arg) json(values []string, wait bool) string {
@@ -184,7 +184,7 @@ func (a Arg) json(values []string, wait bool) string {
 		if d, err := time.ParseDuration(values[0]); err == nil {
 			n := d.Seconds()
 			if wait {
-				n = min(n, MostWait)
+				n = min(n, mostWait)
 			}
 			return strconv.FormatFloat(n, 'f', -1, 64)
 		}

@@ -34,7 +34,8 @@ var rows = []row{
 	{"send", "", "send <to> " + content},
 	{"send", "", "ask <to> <subject> --body=<text> --wait=<ask> " + content},
 	{"send", "", "ask <to> <text> --wait=<ask> " + content},
-	{"send", "", "reply <answers> --body=[text] --subject=[subject] --priority=[priority] --type=[type] --file=[files...] --payload=[data]"},
+	{"send", "", "reply <answers> --body=[text] --subject=[subject] --priority=[priority] --type=[type]" +
+		" --file=[files...] --payload=[data]"},
 
 	{"settle", "ack", "ack [id...:message]"},
 	{"settle", "ack", "task complete <id:task>"},
@@ -118,7 +119,8 @@ var rows = []row{
 }
 
 // content are the options that every message may have.
-const content = "--priority=[priority] --type=[type] --task=[task] --file=[files...] --payload=[data] --reply-to=[answers]"
+const content = "--priority=[priority] --type=[type] --task=[task] --file=[files...] --payload=[data]" +
+	" --reply-to=[answers]"
 
 // conditions are the conditions on values that have names. The broker gives tasks and decisions
 // these ids, unless their creators choose others for tasks.

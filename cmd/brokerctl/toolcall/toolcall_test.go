@@ -31,18 +31,22 @@ func TestCommand_IsTheCommandLineOfACall(t *testing.T) {
 		{"settle", `{"id":7.10}`, "ack -- 7.10"},
 		{"settle", `{"id":["7.1","8.1"]}`, "ack -- 7.1 8.1"},
 		{"settle", `{"id":"7.1","text":"Done"}`, "reply --ack --body=Done -- 7.1"},
-		{"settle", `"{\"id\":\"7.1\",\"as\":\"fail\",\"text\":\"x\",\"final\":\"true\"}"`, "nack --error=x --fatal=true -- 7.1"},
+		{"settle", `"{\"id\":\"7.1\",\"as\":\"fail\",\"text\":\"x\",\"final\":\"true\"}"`,
+			"nack --error=x --fatal=true -- 7.1"},
 		{"settle", `{"id":"schema","text":"Done"}`, "task complete --result=Done -- schema"},
 		{"settle", `{"id":"t-7","as":"fail","text":"no"}`, "task fail --error=no -- t-7"},
 		{"lock", `{"action":"acquire","paths":"a.go","wait":5}`, "lock acquire --wait=5s -- a.go"},
 		{"lock", `{"action":"release","paths":["all"]}`, "lock release --all --"},
 		{"lock", `{"action":"release","paths":["a.go","b.go"]}`, "lock release -- a.go b.go"},
-		{"state", `{"action":"put","key":"k","value":{"a":[1]},"revision":4}`, `state put --if-revision=4 --type=json -- k {"a":[1]}`},
+		{"state", `{"action":"put","key":"k","value":{"a":[1]},"revision":4}`,
+			`state put --if-revision=4 --type=json -- k {"a":[1]}`},
 		{"state", `{"action":"put","key":"k","value":4}`, `state put --type=integer -- k 4`},
 		{"state", `{"action":"put","key":"k","value":"4"}`, `state put --type=string -- k 4`},
-		{"task", `{"action":"create","title":"T","depends_on":["a","b"],"priority":"high"}`, "task create --depends-on=a --depends-on=b --priority=high -- T"},
+		{"task", `{"action":"create","title":"T","depends_on":["a","b"],"priority":"high"}`,
+			"task create --depends-on=a --depends-on=b --priority=high -- T"},
 		{"task", `{"action":"update","progress":"0.4"}`, "task update --progress=0.4 --"},
-		{"decide", `{"action":"review","about":"login","to":"lead","text":"T"}`, "review submit --body=T --wait=0s -- login lead"},
+		{"decide", `{"action":"review","about":"login","to":"lead","text":"T"}`,
+			"review submit --body=T --wait=0s -- login lead"},
 		{"decide", `{"action":"answer","id":"d-1","answer":"approve"}`, "decision decide -- d-1 approve"},
 		{"decide", `{"action":"answer","id":"b-1","answer":"resolve","text":"ok"}`, "blocker resolve -- b-1 ok"},
 		{"decide", `{"action":"answer","id":"v-1","answer":"SQLite"}`, "vote cast -- v-1 SQLite"},
@@ -74,7 +78,8 @@ func TestCommand_SaysWhatIsWrongWithTheArguments(t *testing.T) {
 		{"send", `{"text":"x"}`, `send needs to; it takes`},
 		{"lock", `{"action":"acquire"}`, `lock acquire needs paths`},
 		{"decide", `{"action":"answer","id":"d-1"}`, `decide answer needs answer`},
-		{"decide", `{"action":"answer","id":"h-1","answer":"maybe"}`, `decide answer cannot use answer "maybe"; possible: accept, reject`},
+		{"decide", `{"action":"answer","id":"h-1","answer":"maybe"}`,
+			`decide answer cannot use answer "maybe"; possible: accept, reject`},
 	} {
 		args, err := toolcall.Parse(tt.tool, json.RawMessage(tt.args))
 		if err == nil {
@@ -126,7 +131,8 @@ func TestCall_IsTheCallOfACommandLine(t *testing.T) {
 		{"vote cast v-7 OPTION", `decide {"action":"answer","id":"v-7","answer":"OPTION"}`},
 		{"explain", `team {"action":"explain"}`},
 		{"explain message 4711", `team {"about":"message 4711"}`},
-		{"agent nudge role:builder 'answer message 7'", `team {"action":"nudge","to":"role:builder","text":"answer message 7"}`},
+		{"agent nudge role:builder 'answer message 7'",
+			`team {"action":"nudge","to":"role:builder","text":"answer message 7"}`},
 		{"agent deregister", `team {"action":"leave"}`},
 		{"--agent builder-2 release 7.1", ""},
 		{"dlq redrive 7 --mailbox builder-1", ""},
@@ -142,7 +148,8 @@ func TestCall_IsTheCallOfACommandLine(t *testing.T) {
 func TestAlternatives_NameOnlyWhatDiffers(t *testing.T) {
 	got := toolcall.Alternatives([]string{`d {"id":"d-7","answer":"approve"}`, `d {"id":"d-7","answer":"reject"}`,
 		`d {"id":"d-7","answer":"defer","wait":1800}`, "(in a shell) brokerctl x"})
-	want := `d {"id":"d-7","answer":"approve"} or "reject" or d {"id":"d-7","answer":"defer","wait":1800} or (in a shell) brokerctl x`
+	want := `d {"id":"d-7","answer":"approve"} or "reject" or d {"id":"d-7","answer":"defer","wait":1800}` +
+		` or (in a shell) brokerctl x`
 	if strings.Join(got, " or ") != want {
 		t.Errorf("got %s", strings.Join(got, " or "))
 	}

@@ -120,7 +120,8 @@ func Tools() []Tool {
 				"defer, ack, resolve, cancel, or your option.",
 			required: []string{"action"},
 			Args: []Arg{
-				{Name: "action", kind: text, oneOf: []string{"review", "plan", "question", "shutdown", "vote", "blocker", "handoff", "answer", "resubmit", "show"}},
+				{Name: "action", kind: text, oneOf: []string{"review", "plan", "question", "shutdown", "vote", "blocker",
+					"handoff", "answer", "resubmit", "show"}},
 				{Name: "id", kind: text},
 				{Name: "answer", kind: text},
 				{Name: "about", kind: text, about: "scope or title"},
@@ -132,11 +133,13 @@ func Tools() []Tool {
 				{Name: "wait", kind: seconds},
 			}},
 		{Name: "team",
-			Description: "list: agents and what they do. show: one agent (about: NAME), or what you hold. explain: what is stuck " +
-				"and why, or one thing (about: ID, agent NAME, lock PATH, task ID). status: say what you do. nudge, halt, resume others. leave ends your registration; " +
+			Description: "list: agents and what they do. show: one agent (about: NAME), or what you hold. " +
+				"explain: what is stuck and why, or one thing (about: ID, agent NAME, lock PATH, task ID). " +
+				"status: say what you do. nudge, halt, resume others. leave ends your registration; " +
 				"join renews it.",
 			Args: []Arg{
-				{Name: "action", kind: text, oneOf: []string{"list", "show", "explain", "status", "nudge", "halt", "resume", "leave", "join"}},
+				{Name: "action", kind: text, oneOf: []string{"list", "show", "explain", "status", "nudge", "halt", "resume",
+					"leave", "join"}},
 				{Name: "about", kind: text},
 				{Name: "to", kind: text},
 				{Name: "text", kind: text},
