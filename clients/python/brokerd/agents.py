@@ -52,25 +52,29 @@ class AgentOperations:
     @operation
     def heartbeat(
         self, status: str = "", *, activity: Optional[str] = None, task_id: Optional[str] = None,
-        progress: Optional[float] = None, reason: Optional[str] = None,
+        progress: Optional[float] = None, reason: Optional[str] = None, last_tool: Optional[str] = None,
+        last_file: Optional[str] = None, notices: bool = False,
     ) -> Steps[pb.HeartbeatResponse]:
         """Reports what the agent does, and returns how much mail waits, directives and losses.
 
         status is active, idle, waiting, blocked, completed, terminated, degraded or failed. What is not
-        given stays as it is.
+        given stays as it is. notices returns the unread notices, and marks them as read.
         """
         request = pb.HeartbeatRequest(
             status=enum(pb.AgentStatus, status), activity=activity, task_id=task_id, progress=progress,
-            status_reason=reason)
+            status_reason=reason, last_tool=last_tool, last_file=last_file, notices=notices)
         answer: pb.HeartbeatResponse = yield Call("agents", "Heartbeat", request)
         self._calls.losses.extend(answer.losses)
         return answer
 
     @operation
-    def agents(self, *, role: str = "") -> Steps[List[pb.Agent]]:
-        """Returns the registered agents by name; with role, those of the role."""
+    def agents(
+        self, *, role: str = "", capabilities: Iterable[str] = (), pattern: str = "",
+    ) -> Steps[List[pb.Agent]]:
+        """Returns the registered agents that match, by name. A pattern is such as builder-*."""
         found: List[pb.Agent] = []
-        request = pb.ListAgentsRequest(role=role, page_size=1000)
+        request = pb.ListAgentsRequest(
+            role=role, capabilities=listed(capabilities), pattern=pattern, page_size=1000)
         while True:
             page: pb.ListAgentsResponse = yield Call("agents", "ListAgents", request)
             found.extend(page.agents)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, Callable, Optional, Type, TypeVar
 
 from . import environment
@@ -67,6 +68,10 @@ class BaseClient:
         """Returns a client for another session, on the same connection."""
         return self._with(Identity(name, self.identity.agent))
 
+    def at_incarnation(self: C, incarnation: int) -> C:
+        """Returns a client whose calls the broker refuses once the agent has registered again."""
+        return self._with(dataclasses.replace(self.identity, incarnation=incarnation))
+
     def fenced(self: C, fence: int) -> C:
         """Returns a client whose calls the broker refuses once the agent has lost the lock, token or task."""
-        return self._with(Identity(self.identity.session, self.identity.agent, self.identity.incarnation, fence))
+        return self._with(dataclasses.replace(self.identity, fence=fence))

@@ -26,10 +26,11 @@ class Log(Position[pb.Event]):
 
 
 def _filter(
-    types: Iterable[str], sources: Iterable[str], task_id: str, severity: str, since: Optional[Time],
+    types: Iterable[str], sources: Iterable[str], task_id: str, lowest_severity: str,
+    since: Optional[Time],
 ) -> pb.EventFilter:
     return pb.EventFilter(
-        types=listed(types), sources=listed(sources), task_id=task_id, lowest_severity=enum(pb.Severity, severity),
+        types=listed(types), sources=listed(sources), task_id=task_id, lowest_severity=enum(pb.Severity, lowest_severity),
         since=timestamp(since))
 
 
@@ -51,12 +52,12 @@ class EventOperations:
     @operation
     def list(
         self, *, after: int = 0, limit: int = 100, types: Iterable[str] = (), sources: Iterable[str] = (),
-        task_id: str = "", severity: str = "", since: Optional[Time] = None, newest_first: bool = False,
+        task_id: str = "", lowest_severity: str = "", since: Optional[Time] = None, newest_first: bool = False,
     ) -> Steps[List[pb.Event]]:
         """Returns events after a revision, at most limit. A type may be a prefix such as message.*"""
         request = pb.ListEventsRequest(
-            filter=_filter(types, sources, task_id, severity, since), after_revision=after, page_size=min(limit, 1000),
-            newest_first=newest_first)
+            filter=_filter(types, sources, task_id, lowest_severity, since), after_revision=after,
+            page_size=min(limit, 1000), newest_first=newest_first)
         found: List[pb.Event] = []
         while len(found) < limit:
             page: pb.ListEventsResponse = yield Call("events", "ListEvents", request)
@@ -69,11 +70,11 @@ class EventOperations:
     @reader
     def follow(
         self, *, after: Optional[int] = None, types: Iterable[str] = (), sources: Iterable[str] = (), task_id: str = "",
-        severity: str = "", since: Optional[Time] = None,
+        lowest_severity: str = "", since: Optional[Time] = None,
     ) -> Log:
         """Yields events without end: after a revision (0 = the oldest that is kept), or from the first step on.
 
         When the connection breaks, the iterator continues after the last event: it loses and repeats
         none. OutOfRange (EVENTS_REMOVED) if the events after the revision are not kept any more.
         """
-        return Log(_filter(types, sources, task_id, severity, since), after)
+        return Log(_filter(types, sources, task_id, lowest_severity, since), after)

@@ -162,8 +162,9 @@ def message(to: Optional[str], text: str, options: MessageOptions) -> pb.Message
     return pb.Message(target=None if to is None else target(to), **fields)
 
 
-def _claim_id(claim: Union[Claim, str]) -> str:
-    return claim.claim_id if isinstance(claim, Claim) else claim
+def _id(item: Union[Message, str]) -> str:
+    """Returns the id of a claim or of the agent's copy of a message."""
+    return item.claim_id if isinstance(item, Claim) else item.id if isinstance(item, Message) else item
 
 
 class Inbox(Position[Message]):
@@ -235,10 +236,9 @@ class MessageOperations:
         self, to: Union[Message, str], text: str = "", *, ack: Optional[bool] = None, request_id: str = "",
         **options: Unpack[MessageOptions],
     ) -> Steps[Receipt]:
-        """Answers a message. With ack, the default for a claim, it finishes the claim in the same transaction."""
-        answered = to.claim_id if isinstance(to, Claim) else to.id if isinstance(to, Message) else to
+        """Answers a message. With ack, the default for a Claim, it finishes the claim in the same transaction."""
         request = pb.ReplyRequest(
-            request_id=request_id, id=answered, message=message(None, text, options),
+            request_id=request_id, id=_id(to), message=message(None, text, options),
             ack=isinstance(to, Claim) if ack is None else ack)
         answer: pb.ReplyResponse = yield Call("messages", "Reply", request)
         return answer.result
@@ -276,9 +276,9 @@ class MessageOperations:
             types=listed(types), senders=listed(senders), thread_id=thread_id, task_id=task_id))
 
     @operation
-    def ack(self, *claims: Union[Claim, str]) -> Steps[List[str]]:
-        """Finishes claims; without an argument, the only open one. Returns their ids."""
-        request = pb.AckMessagesRequest(ids=[_claim_id(claim) for claim in claims])
+    def ack(self, *items: Union[Message, str]) -> Steps[List[str]]:
+        """Finishes claims and unclaimed mail; without an argument, the only open claim. Returns their ids."""
+        request = pb.AckMessagesRequest(ids=[_id(item) for item in items])
         answer: pb.AckMessagesResponse = yield Call("messages", "AckMessages", request)
         return list(answer.acked)
 
@@ -290,19 +290,19 @@ class MessageOperations:
 
         With fatal, and after the last attempt, the message becomes a dead letter.
         """
-        nack = pb.Nack(claim_id=_claim_id(claim), error=shortened(error), delay=duration(delay), fatal=fatal)
+        nack = pb.Nack(claim_id=_id(claim), error=shortened(error), delay=duration(delay), fatal=fatal)
         yield Call("messages", "NackMessages", pb.NackMessagesRequest(nacks=[nack]))
 
     @operation
     def extend(self, claim: Union[Claim, str] = "", claim_for: Optional[Seconds] = None) -> Steps[None]:
         """Makes a claim last for claim_for from now on, or as long as before."""
-        extension = pb.Extension(claim_id=_claim_id(claim), claim_for=duration(claim_for))
+        extension = pb.Extension(claim_id=_id(claim), claim_for=duration(claim_for))
         yield Call("messages", "ExtendClaims", pb.ExtendClaimsRequest(extensions=[extension]))
 
     @operation
     def release(self, *claims: Union[Claim, str]) -> Steps[None]:
         """Returns claims to their mailbox; no attempt counts. Without an argument, the only open claim."""
-        yield Call("messages", "ReleaseClaims", pb.ReleaseClaimsRequest(ids=[_claim_id(claim) for claim in claims]))
+        yield Call("messages", "ReleaseClaims", pb.ReleaseClaimsRequest(ids=[_id(claim) for claim in claims]))
 
     @operation
     def subscribe(self, channel: str) -> Steps[None]:

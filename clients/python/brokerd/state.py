@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterator, List, Optional
+from datetime import datetime
+from itertools import groupby
+from typing import Any, Iterator, List, NamedTuple, Optional
 
+from .errors import NotFound
 from .operation import Call, Position, Steps, operation, reader
 from .v1 import state_pb2 as pb
-from .values import Seconds, decode, duration, encode
+from .values import Seconds, decode, duration, encode, moment
 
 
 class Entry:
@@ -42,6 +45,14 @@ class Entry:
         return self.proto.revision
 
     @property
+    def author(self) -> str:
+        return self.proto.author
+
+    @property
+    def changed_at(self) -> datetime:
+        return moment(self.proto.changed_at)
+
+    @property
     def deleted(self) -> bool:
         return self.proto.deleted
 
@@ -59,7 +70,14 @@ def _value(value: Any) -> pb.StateValue:
     return pb.StateValue(json_value=encode(value) or "null")
 
 
-class Watch(Position[Entry]):
+class Listing(NamedTuple):
+    """Keys, and the revision at which the list is true: watch after it to miss nothing."""
+
+    entries: List[Entry]
+    revision: int
+
+
+class Watch(Position[List[Entry]]):
     """A position in the changes of keys."""
 
     service, method = "state", "WatchState"
@@ -70,9 +88,9 @@ class Watch(Position[Entry]):
     def request(self) -> pb.WatchStateRequest:
         return pb.WatchStateRequest(namespace=self._namespace, key_prefix=self._prefix, after_revision=self._after)
 
-    def read(self, frame: pb.WatchStateResponse) -> Iterator[Entry]:
-        for change in frame.changes:
-            yield Entry(change)
+    def read(self, frame: pb.WatchStateResponse) -> Iterator[List[Entry]]:
+        for _, changes in groupby(frame.changes, lambda change: change.revision):
+            yield [Entry(change) for change in changes]
         self._after = frame.revision
 
 
@@ -80,12 +98,17 @@ class StateOperations:
     """The operations of `client.state`."""
 
     @operation
-    def get(self, key: str, *, namespace: str = "") -> Steps[Entry]:
-        """Returns a key; of a document, with all entries. NotFound if there is none."""
+    def get(self, key: str, *, namespace: str = "") -> Steps[Optional[Entry]]:
+        """Returns a key; of a document, with all entries. None if there is none."""
         request = pb.GetStateRequest(namespace=namespace, key=key)
         entries: List[pb.DocumentEntry] = []
         while True:
-            answer: pb.GetStateResponse = yield Call("state", "GetState", request)
+            try:
+                answer: pb.GetStateResponse = yield Call("state", "GetState", request)
+            except NotFound as error:
+                if error.reason != "KEY_NOT_FOUND":
+                    raise
+                return None
             entries.extend(answer.entries)
             if answer.last_entry >= answer.entry.entries:
                 return Entry(answer.entry, entries)
@@ -124,20 +147,24 @@ class StateOperations:
         return answer.deleted
 
     @operation
-    def list(self, prefix: str = "", *, namespace: str = "", values: bool = True) -> Steps[List[Entry]]:
-        """Returns the keys that begin with prefix, by namespace and name."""
+    def list(self, prefix: str = "", *, namespace: str = "", values: bool = True) -> Steps[Listing]:
+        """Returns the keys that begin with prefix, by namespace and name, and the revision of the list."""
         request = pb.ListStateRequest(namespace=namespace, key_prefix=prefix, values=values, page_size=1000)
         found: List[Entry] = []
+        revision = 0
         while True:
             page: pb.ListStateResponse = yield Call("state", "ListState", request)
             found.extend(Entry(entry) for entry in page.entries)
+            revision = revision or page.revision
             request.page_token = page.next_page_token
             if not request.page_token:
-                return found
+                return Listing(found, revision)
 
     @reader
     def watch(self, prefix: str = "", *, namespace: str = "", after: Optional[int] = None) -> Watch:
-        """Yields the changes of keys in order, deletions included: after a revision, or from the first step on.
+        """Yields the changes of keys, deletions included: all of one revision at a time, in order.
+
+        It begins after the given revision, or with the changes from the first step on.
 
         When the connection breaks, the iterator continues after the last change. OutOfRange
         (STATE_COMPACTED) if the changes after the revision are not kept any more.

@@ -9,7 +9,7 @@ from .job import Job
 from .messages import shortened
 from .operation import Call, Steps, operation
 from .v1 import task_pb2 as pb
-from .values import Seconds, duration, enum, listed, seconds
+from .values import Seconds, duration, encode, enum, listed, seconds
 
 _LONGEST_WAIT = 3600.0  # seconds, of one call
 
@@ -24,6 +24,8 @@ class TaskClaim(Job):
         self.attempt = claimed.attempt
         #: The agent held it before this call.
         self.resumed = claimed.resumed
+        #: Names of artifacts that hold the result: the handler of `tasks.work` may add to it.
+        self.artifacts: List[str] = []
         #: The attempts that have failed, each with its error.
         self.history = list(claimed.history)
 
@@ -55,6 +57,11 @@ class TaskClaim(Job):
 def _names(task: Union[TaskClaim, str]) -> Dict[str, Any]:
     """Returns the fields of a request that name a task, and the claim of it."""
     return {"task_id": task.id, "fence": task.fence} if isinstance(task, TaskClaim) else {"task_id": task}
+
+
+def result_text(result: Any) -> str:
+    """Returns the result of a task as the broker stores it."""
+    return result if isinstance(result, str) else encode(result)
 
 
 class TaskOperations:
@@ -100,10 +107,10 @@ class TaskOperations:
 
     @operation
     def complete(
-        self, task: Union[TaskClaim, str], result: str = "", *, artifacts: Iterable[str] = (),
+        self, task: Union[TaskClaim, str], result: Any = None, *, artifacts: Iterable[str] = (),
     ) -> Steps[List[pb.TaskBrief]]:
-        """Completes a task with its result, and returns the tasks that became ready."""
-        request = pb.CompleteTaskRequest(**_names(task), result=result, artifacts=listed(artifacts))
+        """Completes a task, and returns the tasks that became ready. A result that is no str becomes JSON."""
+        request = pb.CompleteTaskRequest(**_names(task), result=result_text(result), artifacts=listed(artifacts))
         answer: pb.CompleteTaskResponse = yield Call("tasks", "CompleteTask", request)
         return list(answer.ready)
 

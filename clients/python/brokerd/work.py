@@ -17,7 +17,7 @@ from typing import Any, Callable, Deque, Dict, Mapping, Optional
 from .errors import BrokerError, Conflict, Invalid, Lost, NotFound, Precondition
 from .messages import Claim, message, shortened
 from .operation import FOREVER, Call, Pause, Steps
-from .tasks import TaskClaim
+from .tasks import TaskClaim, result_text
 from .v1 import message_pb2, task_pb2
 from .values import duration, encode, listed, span
 
@@ -191,8 +191,8 @@ class TaskSource:
         error = outcome.error
         if error is None:
             try:
-                result = outcome.result if isinstance(outcome.result, str) else encode(outcome.result)
-                request = task_pb2.CompleteTaskRequest(task_id=job.id, fence=job.fence, result=result)
+                request = task_pb2.CompleteTaskRequest(
+                    task_id=job.id, fence=job.fence, result=result_text(outcome.result), artifacts=job.artifacts)
                 yield Call("tasks", "CompleteTask", request, patience=FOREVER)
                 return
             except (Invalid, TypeError, ValueError) as refused:  # no result that can be kept

@@ -117,8 +117,13 @@ class Rest(BrokerCase):
             self.assertEqual(one.state.get("state/value").value, value)
         self.assertEqual([one.state.append("state/notes", text) for text in ("one", "two")], [1, 2])
         self.assertEqual([entry.text for entry in one.state.get("state/notes").entries], ["one", "two"])
-        self.assertEqual([entry.key for entry in one.state.list("state/")], ["state/notes", "state/value"])
+        entries, revision = one.state.list("state/")
+        self.assertEqual([entry.key for entry in entries], ["state/notes", "state/value"])
+        self.assertEqual({entry.author for entry in entries}, {"state-1"})
+        changes = one.state.watch("state/", after=revision)
         self.assertEqual([one.state.delete("state/value"), one.state.delete("state/value")], [True, False])
+        self.assertEqual([change.deleted for change in next(changes)], [True])
+        self.assertIsNone(one.state.get("state/value"))
 
     def test_decisions(self):
         one, critic = self.agent("decisions-1"), self.agent("decisions-2")
@@ -135,6 +140,10 @@ class Rest(BrokerCase):
         one.subscribe("news")
         other.send("channel:news", "hello")
         self.assertEqual([message.text for message in one.inbox()], ["hello"])
+        one.reply(one.inbox()[0], "seen")
+        self.assertEqual([message.text for message in other.inbox()], ["seen"])
+        other.ack(*other.inbox())
+        self.assertEqual(other.inbox(), [])
         self.assertIsNone(other.ask("channel-1", "Ready?", timeout=0.01))
 
 

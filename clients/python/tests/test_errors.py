@@ -29,7 +29,6 @@ class Table(BrokerCase):
         error = self.refused(brokerd.NotFound, "AGENT_NOT_FOUND", lambda: one.send("found-2", "x"))
         self.assertIn("found-1", error.text)  # the nearest name
         self.assertEqual(error.resource, "found-2")
-        self.refused(brokerd.NotFound, "KEY_NOT_FOUND", lambda: one.state.get("nothing"))
 
     def test_invalid_names_each_field(self):
         one = self.agent("invalid-1")
@@ -61,6 +60,7 @@ class Table(BrokerCase):
         self.refused(brokerd.Lost, "FENCE_LOST", lambda: one.fenced(1).state.put("lost", 1))
         stale = self.client("lost-1", incarnation=1)
         one.register()
+        self.refused(brokerd.Lost, "STALE_INCARNATION", lambda: one.at_incarnation(1).state.put("lost", 1))
         self.refused(brokerd.Lost, "STALE_INCARNATION", lambda: stale.state.put("lost", 1))
         task = one.tasks.claim(one.tasks.create("x", id="lost-task").id)
         one.tasks.release(task)

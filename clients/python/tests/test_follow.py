@@ -47,7 +47,7 @@ class Restart(unittest.TestCase):
 
     def test_state(self):
         seen = self.read_over_restarts(
-            self.client.state.watch("item-", after=0), lambda key: self.client.state.put(key, 1), lambda entry: entry.key)
+            self.client.state.watch("item-", after=0), lambda key: self.client.state.put(key, 1), lambda changes: changes[0].key)
         self.assertEqual(seen, self.EXPECTED)
 
     def test_a_position_that_is_not_possible_ends_the_iterator(self):

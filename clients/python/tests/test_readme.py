@@ -65,7 +65,7 @@ class Examples(BrokerCase):
         member = self.start("member.py", "py-member")
         lead.tasks.wait(*tasks, timeout=PATIENCE)
         self.assertEqual({task.holder for task in lead.tasks.list(states=["done"])}, {"py-member"})
-        self.assertEqual([entry.value for entry in lead.state.list("results/")], [{"title": f"feature {n}"} for n in range(3)])
+        self.assertEqual([entry.value for entry in lead.state.list("results/").entries], [{"title": f"feature {n}"} for n in range(3)])
         reply = lead.ask("py-member", "How far are you?", timeout=PATIENCE)
         self.assertEqual(reply.text, "I am py-member, and I have finished 3 tasks")
         self.ends(member)

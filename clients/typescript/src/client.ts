@@ -183,13 +183,14 @@ export class Client implements AsyncDisposable {
     return messages.ask(this.#caller, to, text, options);
   }
 
-  /** Answers a message. Unless ack is false, the call also finishes the agent's delivery of it. */
+  /** Answers a message. With ack, the default for a Claim, the call also finishes the claim, in one transaction. */
   reply(
     to: messages.Message | string,
     text: messages.Reply,
-    options?: messages.MessageOptions & { ack?: boolean },
+    options: messages.MessageOptions & { ack?: boolean } = {},
   ): Promise<messages.Receipt> {
-    return messages.reply(this.#caller, idOf(to), text, options);
+    const { ack = to instanceof messages.Claim } = options;
+    return messages.reply(this.#caller, idOf(to), text, { ...options, ack });
   }
 
   /** Lists the unfinished mail of the agent in order of arrival. */

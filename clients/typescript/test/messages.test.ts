@@ -29,6 +29,8 @@ test("a message is sent, claimed, answered and acknowledged", async () => {
   await lead.send("channel:news", "one\ntwo");
   const [news] = await builder.inbox({ types: ["message"] });
   assert.deepEqual([news?.subject, news?.body, news?.text, news?.delivery?.attempts], ["", "one\ntwo", "one\ntwo", 0]);
+  await builder.reply(news!, "seen");
+  assert.deepEqual((await lead.inbox()).map((mail) => mail.text), ["seen"]);
   await builder.unsubscribe("news");
   assert.equal((await lead.send("channel:news", "three")).recipientCount, 0);
 });
