@@ -95,6 +95,16 @@ func TestPackage(t *testing.T) {
 	compile(t, app, "test", "examples")
 
 	t.Run("has only what users need", func(t *testing.T) { hasOnlyWhatUsersNeed(t, app) })
+	t.Run("compiles with the settings of the README", func(t *testing.T) {
+		t.Parallel()
+		settings := blocks(t, "README.md", "json")
+		if len(settings) != 1 {
+			t.Fatalf("README.md has %d blocks of JSON", len(settings))
+		}
+		write(t, filepath.Join(app, "docs", "tsconfig.json"), settings[0])
+		run(t, app, nil, absolute(t, "node_modules/.bin/tsc"),
+			"-p", "docs", "--noEmit", "--typeRoots", absolute(t, "node_modules/@types"))
+	})
 	t.Run("runs the first programs of README and guide", func(t *testing.T) {
 		t.Parallel()
 		firstProgramsRun(t, app, program)

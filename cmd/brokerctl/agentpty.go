@@ -75,7 +75,7 @@ func (p *pseudoTerminal) connect() {
 }
 
 // copyOutput passes on the program's output until no process has its terminal open. It reads also if
-// nobody reads brokerctl's output: the program must not wait for that.
+// no process reads brokerctl's output: the program must not wait for that.
 func (p *pseudoTerminal) copyOutput() {
 	b := make([]byte, 32<<10)
 	for {
