@@ -92,7 +92,8 @@ func (a *agentFile) readMessage(f fields, now time.Time) error {
 	} else {
 		m.Payload = string(payload)
 	}
-	for name, value := range map[string]json.RawMessage{"message_id": id, "in_reply_to": answers, "response_deadline": due} {
+	given := fields{"message_id": id, "in_reply_to": answers, "response_deadline": due}
+	for name, value := range given {
 		if value != nil {
 			f[name] = value
 		}
@@ -306,9 +307,11 @@ func renderAgentEvent(m *pb.Message) (id string, data []byte, err error) {
 }
 
 // fieldOrder is the order of the fields of a file that the bridge writes. Other fields follow by name.
-var fieldOrder = []string{"message_id", "event_id", "protocol_version", "event_type", "timestamp", "source_agent", "from_agent", "to_agent",
-	"message_type", "priority", "subject", "payload", "body", "event_data", "requires_response", "response_deadline", "conversation_id",
-	"in_reply_to", "status", "metadata"}
+var fieldOrder = []string{
+	"message_id", "event_id", "protocol_version", "event_type", "timestamp", "source_agent", "from_agent", "to_agent",
+	"message_type", "priority", "subject", "payload", "body", "event_data", "requires_response", "response_deadline",
+	"conversation_id", "in_reply_to", "status", "metadata",
+}
 
 // layout writes fields as an indented object.
 func layout(f fields) ([]byte, error) {

@@ -9,10 +9,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
+	"brokerd/cmd/brokerctl/bridge"
 	pb "brokerd/gen/brokerd/v1"
 )
 
@@ -119,10 +121,12 @@ func TestAgentMessages_BroadcastThatItsSenderCopiesReachesEachAgentOnce(t *testi
 	lead := d.broker.Registered("lead", "lead")
 	d.write(agentRoot+"inbox/with-copy/.keep", "")
 	d.write(agentRoot+"inbox/without/.keep", "")
-	d.start()
+	d.start(func(o *bridge.Options) { o.Settle = time.Hour })
 	d.awaitAgent("with-copy")
 	d.awaitAgent("without")
 	d.write(agentRoot+"inbox/with-copy/b1.json", toLead("b1", "ALL", "all")) // as the copy may come first
+	d.write(agentRoot+"inbox/lead/probe.json", toLead("probe", "lead", "the bridge has read the copy"))
+	d.claim(lead, 1)
 	d.write(agentRoot+"broadcasts/b1.json", toLead("b1", "ALL", "all"))
 	d.write(agentRoot+"inbox/with-copy/b2.json", toLead("b2", "with-copy", "last"))
 	d.write(agentRoot+"broadcasts/b3.json", toLead("b3", "ALL", "end"))
@@ -146,7 +150,7 @@ func TestAgentMessages_BroadcastThatItsSenderCopiesReachesEachAgentOnce(t *testi
 		d.awaitEmpty(agent)
 	}
 	d.archived(agentRoot + "broadcasts/b1.json")
-	if sent := d.sentBy("scout"); len(sent) != 3 {
+	if sent := d.sentBy("scout"); len(sent) != 4 {
 		t.Errorf("scout has sent %v", sent)
 	}
 }

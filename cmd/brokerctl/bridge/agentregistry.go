@@ -222,7 +222,8 @@ func (f *agentMessages) subscribe(ctx context.Context) error {
 		if wanted[sub] || !local[sub[0]] {
 			continue
 		}
-		if _, err := f.b.broker.As(sub[0]).Channels().UnsubscribeChannel(ctx, &pb.UnsubscribeChannelRequest{Channel: sub[1]}); err != nil {
+		_, err := f.b.broker.As(sub[0]).Channels().UnsubscribeChannel(ctx, &pb.UnsubscribeChannelRequest{Channel: sub[1]})
+		if err != nil {
 			return err
 		}
 		delete(f.subscribed, sub)

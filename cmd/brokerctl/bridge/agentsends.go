@@ -201,6 +201,8 @@ func (p *agentSends) read(d *draft) error {
 		file.to = toAll
 	case inInbox && file.to == "":
 		file.to = owner
+	case inInbox && file.to == toAll && d.ref == "" && !p.f.broadcasts(file.id) && p.f.b.unsettled(full):
+		return nil // its sender may be about to write the file in broadcasts/
 	case inInbox && file.to != owner && file.to != toAll:
 		return refusal(fmt.Sprintf("to_agent is %q; the inbox belongs to %s", oneLine(file.to, 128), owner))
 	}

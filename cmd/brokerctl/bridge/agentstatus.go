@@ -29,7 +29,8 @@ const (
 
 // statusRank returns the place of a status in the life of a message; 0 for an unknown one.
 func statusRank(s string) int {
-	order := []string{statusDelivered, statusRead, statusAcknowledged, statusResolved, statusExpired, statusCancelled, statusFailed}
+	order := []string{statusDelivered, statusRead, statusAcknowledged, statusResolved,
+		statusExpired, statusCancelled, statusFailed}
 	return slices.Index(order, strings.ToLower(s)) + 1
 }
 
@@ -71,7 +72,8 @@ func (box *agentBox) status(name string) (status string, changed bool, err error
 // finish moves a file whose message has ended, and the copy in the sender's log, to archive/.
 func (f *agentMessages) finish(box *agentBox, name string) error {
 	delete(box.seen, name)
-	if log := strings.TrimSuffix(name, ".json") + "_to_" + path.Base(box.dir) + ".json"; path.Dir(box.dir) == agentInboxes {
+	if path.Dir(box.dir) == agentInboxes {
+		log := strings.TrimSuffix(name, ".json") + "_to_" + path.Base(box.dir) + ".json"
 		if _, err := f.b.root.Lstat(path.Join(agentOutbox, log)); err == nil {
 			if err := f.archive(agentOutbox, log); err != nil {
 				return err

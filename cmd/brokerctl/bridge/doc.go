@@ -19,8 +19,8 @@
 //     bridge removes the file after the send.
 //
 //   - A line of a file that only grows (jsonl): the key is a hash of the line, its file and its
-//     MessageId, or its offset if it has none. The position (offset and number of the line) is kept
-//     in the session's state, and moves after the send.
+//     MessageId, or its offset if it has none. The position (offset and number of the line, and how
+//     often the file has become shorter) is kept in the session's state, and moves after the send.
 //
 //   - A file that stays in the recipient's inbox (agent-messages): the key is a hash of the sender, the
 //     recipient and the message_id. The ledger of the inbox has an entry key:KEY from before the send,

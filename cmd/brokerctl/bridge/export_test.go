@@ -18,3 +18,9 @@ func WithField(object, name, value string) (string, error) {
 	text, err := withField([]byte(object), name, []byte(value))
 	return string(text), err
 }
+
+// Take takes a file as an outbox does before it sends it.
+func Take(root *os.Root, name, owner string) error {
+	_, err := (&bridge{root: root}).take(name, owner)
+	return err
+}

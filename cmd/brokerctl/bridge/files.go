@@ -136,7 +136,7 @@ func (b *bridge) take(name, owner string) (string, error) {
 		return "", err
 	}
 	base := path.Base(name)
-	base = base[:min(len(base), 200)] // the limit of a name is 255 bytes
+	base = base[max(0, len(base)-200):] // the limit of a name is 255 bytes, and list reads the end
 	taken := path.Join(private, "sending", owner, key.String()+"-"+base)
 	return taken, b.root.Rename(name, taken)
 }

@@ -237,5 +237,6 @@ func putChange(key, value string) *pb.StateChange {
 }
 
 func deleteChange(key string) *pb.StateChange {
-	return &pb.StateChange{Change: &pb.StateChange_Delete{Delete: &pb.DeleteStateRequest{Namespace: stateNamespace, Key: key}}}
+	return &pb.StateChange{Change: &pb.StateChange_Delete{
+		Delete: &pb.DeleteStateRequest{Namespace: stateNamespace, Key: key}}}
 }

@@ -149,7 +149,7 @@ func (p *mailbox) open(ctx context.Context) error {
 	if p.sent, err = parsePosition(found[positionKey(p.b.id, p.agent)]); err != nil {
 		return err
 	}
-	p.scanned, p.waiting = position{}, nil
+	p.scanned, p.waiting = position{restarts: p.sent.restarts}, nil
 	file, err := p.b.root.Open(p.file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -185,11 +185,12 @@ func (p *mailbox) collect(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
+	before, lines := p.sent, 0
 	if info.Size() < p.sent.offset { // its readers have emptied or replaced it
 		p.b.Log(fmt.Sprintf("%s has become shorter; the bridge reads it from its start", p.file))
-		p.sent, p.scanned = position{}, position{}
+		p.sent = position{restarts: p.sent.restarts + 1}
+		p.scanned = p.sent
 	}
-	before, lines := p.sent, 0
 	err = eachLine(file, p.sent, func(text []byte, next position) error {
 		if lines == batch {
 			return io.EOF

@@ -90,16 +90,11 @@ func TestJSONL_LineInTheRecipientsOwnMailboxIsNotAppendedAgain(t *testing.T) {
 func TestJSONL_BroadcastIsOneSendAndReachesMailboxesWithoutACopy(t *testing.T) {
 	d := newTeam(t, "jsonl")
 	lead := d.broker.Registered("lead", "lead")
-	for _, name := range []string{"b", "c", "late"} {
-		d.appendLine(name, "")
-	}
-	d.start()
-	for _, name := range []string{"b", "c", "late"} {
-		d.awaitAgent(name)
-	}
 	const line = `{"MessageId":"1","FromAgentId":"a","ToAgentId":"*","Content":"to all"}` + "\n"
 	d.appendLine("b", line)
 	d.appendLine("c", line)
+	d.appendLine("late", "")
+	d.start(func(o *bridge.Options) { o.SendHistory = true }) // all copies are there before the first is sent
 	d.claim(lead, 1)
 	if got := object(t, d.awaitLines("late", 1)[0]); got["Content"] != "to all" || got["FromAgentId"] != "a" {
 		t.Errorf("the line is %v", got)
@@ -195,5 +190,31 @@ func TestJSONL_BeginningOfALineOfTheBridgeIsCompleted(t *testing.T) {
 	}
 	if bad := d.names("rejected"); len(bad) > 0 {
 		t.Errorf("rejected: %q", bad)
+	}
+}
+
+func TestJSONL_ShorterFileIsReadFromItsStart(t *testing.T) {
+	d := newTeam(t, "jsonl")
+	lead := d.broker.Registered("lead", "lead")
+	stop := d.start()
+	line := func(body, fields string) string {
+		return fmt.Sprintf(`{"FromAgentId":"a","ToAgentId":"lead","Content":%q%s}`, body, fields) + "\n"
+	}
+	d.appendLine("lead", line("again", "")+line("known", `,"MessageId":"1"`)+line("last", ""))
+	d.claim(lead, 3)
+	d.awaitEvents("the position is in the state", func(ctx context.Context) bool {
+		out, err := pb.NewStateServiceClient(d.broker.Operator()).ListState(ctx, &pb.ListStateRequest{
+			Namespace: "bridge", KeyPrefix: strings.TrimSpace(d.text(".bridge/id")) + "/position/lead", Values: true})
+		return err == nil && len(out.GetEntries()) == 1 && strings.Contains(out.GetEntries()[0].GetValue().GetStringValue(), " 3")
+	})
+	stop()
+	d.write("mailbox/lead.jsonl", line("again", "")+line("known", `,"MessageId":"1"`))
+	d.start()
+	if m := d.claim(lead, 1)[0]; m.GetBody() != "again" {
+		t.Errorf("lead has received %q", m.GetBody())
+	}
+	d.appendLine("lead", line("end", ""))
+	if m := d.claim(lead, 1)[0]; m.GetBody() != "end" {
+		t.Errorf("lead has received %q", m.GetBody())
 	}
 }

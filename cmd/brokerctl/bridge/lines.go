@@ -25,20 +25,21 @@ const originMark = "brokerd"
 // lockPatience is how long the bridge waits for the lock of a file before it tries again later.
 const lockPatience = 5 * time.Second
 
-// A position is the start of a line: its offset in bytes and the number of lines before it.
-type position struct{ offset, line int64 }
+// A position is the start of a line: its offset in bytes and the number of lines before it, and how
+// often the file has become shorter before.
+type position struct{ offset, line, restarts int64 }
 
 func positionKey(id, agent string) string { return id + "/position/" + agent }
 
 // String returns the form that parsePosition reads.
-func (p position) String() string { return fmt.Sprintf("%d %d", p.offset, p.line) }
+func (p position) String() string { return fmt.Sprintf("%d %d %d", p.offset, p.line, p.restarts) }
 
 func parsePosition(text string) (position, error) {
 	var p position
 	if text == "" {
 		return p, nil
 	}
-	_, err := fmt.Sscanf(text, "%d %d", &p.offset, &p.line)
+	_, err := fmt.Sscanf(text, "%d %d %d", &p.offset, &p.line, &p.restarts)
 	return p, err
 }
 
@@ -66,7 +67,7 @@ func eachLine(file *os.File, at position, fn func(text []byte, next position) er
 				return err
 			}
 		}
-		at = position{at.offset + length, at.line + 1}
+		at = position{at.offset + length, at.line + 1, at.restarts}
 		if err := fn(bytes.TrimSuffix(text, []byte{'\n'}), at); err != nil {
 			if errors.Is(err, io.EOF) {
 				return nil
@@ -160,7 +161,7 @@ func (l *line) key(agent string, at position, text []byte) uuid.UUID {
 		place = "*"
 	}
 	if l.id == "" && place != "*" {
-		place += "@" + strconv.FormatInt(at.offset, 10)
+		place += fmt.Sprintf("@%d/%d", at.restarts, at.offset)
 	}
 	return uuid.NewHash(sha256.New(), uuid.NameSpaceOID, append([]byte(place+"\x00"), text...), 8)
 }

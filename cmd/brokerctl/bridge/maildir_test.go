@@ -168,6 +168,21 @@ func TestMaildir_FileTakenBeforeAKillIsSent(t *testing.T) {
 	d.awaitFiles(".bridge/sending/a", 0)
 }
 
+func TestMaildir_FileWithALongNameTakenBeforeAKillIsSent(t *testing.T) {
+	d := newTeam(t, "maildir")
+	lead := d.broker.Registered("lead", "lead")
+	name := strings.Repeat("x", 196) + ".tmp" + strings.Repeat("y", 40) + ".json" // its first 200 bytes name a temporary file
+	d.write("messages/outbox/a/"+name, `{"to":"lead","body":"long"}`)
+	d.write(".bridge/sending/a/.keep", "")
+	if err := bridge.Take(openRoot(t, d.dir), "messages/outbox/a/"+name, "a"); err != nil {
+		t.Fatal(err)
+	}
+	d.start()
+	if m := d.claim(lead, 1)[0]; m.GetBody() != "long" {
+		t.Errorf("lead has received %v", m)
+	}
+}
+
 func TestMaildir_FileSentBeforeAKillIsNotSentAgainDaysLater(t *testing.T) {
 	d := newTeamWith(t, "maildir", apptest.WithFakeClock())
 	lead := d.broker.Registered("lead", "lead")
