@@ -26,12 +26,11 @@ class Log(Position[pb.Event]):
 
 
 def _filter(
-    types: Iterable[str], sources: Iterable[str], task_id: str, lowest_severity: str,
-    since: Optional[Time],
+    types: Iterable[str], sources: Iterable[str], task_id: str, lowest_severity: str, since: Optional[Time],
 ) -> pb.EventFilter:
     return pb.EventFilter(
-        types=listed(types), sources=listed(sources), task_id=task_id, lowest_severity=enum(pb.Severity, lowest_severity),
-        since=timestamp(since))
+        types=listed(types), sources=listed(sources), task_id=task_id,
+        lowest_severity=enum(pb.Severity, lowest_severity), since=timestamp(since))
 
 
 class EventOperations:

@@ -38,7 +38,10 @@ class Release(Exception):
 
 
 class RetryAfter(Exception):
-    """Raised by a handler whose message is to be delivered again after some seconds: the attempt counts."""
+    """Raised by a handler whose message is to be delivered again after some seconds: the attempt counts.
+
+    For tasks, the broker chooses the delay.
+    """
 
     def __init__(self, delay: float, text: str = "") -> None:
         super().__init__(text or f"retry after {delay} s")
