@@ -230,7 +230,9 @@ func (o *agentRunOptions) attend(c *cli, cmd *cobra.Command, r *reporter, path s
 
 // connect gives the program a pseudo-terminal into which w types. The returned function restores
 // brokerctl's own terminal, which shows no messages of brokerctl before that.
-func (o *agentRunOptions) connect(cmd *cobra.Command, r *reporter, p *process, w *wakers) (disconnect func(), err error) {
+func (o *agentRunOptions) connect(
+	cmd *cobra.Command, r *reporter, p *process, w *wakers,
+) (disconnect func(), err error) {
 	w.typist = &typist{line: o.wakeText, check: w.check, changed: make(chan struct{}, 1), active: time.Now()}
 	terminal, err := openPseudoTerminal(p.stdin, withoutSIGPIPE(cmd.OutOrStdout()), w.typist)
 	if err != nil {

@@ -22,7 +22,8 @@ func TestAsleep_TheSenderSeesHowLongTheRecipientHasBeenAsleep(t *testing.T) {
 	clock.Advance(8 * time.Minute)
 	const asleep = "builder-1 has been asleep for 20m"
 	for _, output := range []string{"table", "prompt"} {
-		if got := must0(t, "send", "builder-1", "Add login", "-o", output); !strings.HasSuffix(got, "\n"+asleep+"; it reads this when it runs again\n") {
+		got := must0(t, "send", "builder-1", "Add login", "-o", output)
+		if !strings.HasSuffix(got, "\n"+asleep+"; it reads this when it runs again\n") {
 			t.Errorf("%s: %q", output, got)
 		}
 	}
@@ -32,18 +33,21 @@ func TestAsleep_TheSenderSeesHowLongTheRecipientHasBeenAsleep(t *testing.T) {
 	if got := fields(t, "send", "role:builder", "Add login"); at(t, got, "asleep") != nil {
 		t.Errorf("%v", got)
 	}
-	if got := must0(t, "agent", "list"); !strings.Contains(got, "initializing, asleep") && !strings.Contains(got, "idle, asleep") {
-		t.Errorf("%q", got)
+	list := must0(t, "agent", "list")
+	if !strings.Contains(list, "initializing, asleep") && !strings.Contains(list, "idle, asleep") {
+		t.Errorf("%q", list)
 	}
-	if got := must0(t, "agent", "get", "builder-1"); !strings.Contains(got, "asleep") || !strings.Contains(got, "for 20m") {
-		t.Errorf("%q", got)
+	one := must0(t, "agent", "get", "builder-1")
+	if !strings.Contains(one, "asleep") || !strings.Contains(one, "for 20m") {
+		t.Errorf("%q", one)
 	}
 	done := make(chan result, 1)
 	go func() { done <- ctl(t, "ask", "builder-1", "Which branch?", "--wait", "30s") }()
 	for {
 		select {
 		case got := <-done:
-			if got.code != exitNothing || !strings.Contains(got.err, "no answer to ") || !strings.Contains(got.err, "; "+asleep+"; one that") {
+			if got.code != exitNothing || !strings.Contains(got.err, "no answer to ") ||
+				!strings.Contains(got.err, "; "+asleep+"; one that") {
 				t.Errorf("%+v", got)
 			}
 			return

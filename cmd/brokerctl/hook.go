@@ -84,8 +84,10 @@ func newHookCommand(c *cli) *cobra.Command {
 	durationVar(f, &o.maxHold, "for", 15*time.Minute, "how long a file stays locked after its last write, 1s to 7d")
 	durationVar(f, &o.wait, "wait", 0, "wait up to this long for a locked file; less than the hook's timeout")
 	f.BoolVar(&o.keepGoing, "keep-going", false, "print new messages at the end of every turn, for unattended agents")
-	durationVar(f, &o.listen, "listen", 0, "at the end of a turn, wait up to this long for a message; less than the hook's timeout")
-	durationVar(f, &o.pause, "pause", time.Minute, "how long a turn started by a message listens before another message continues it")
+	durationVar(f, &o.listen, "listen", 0,
+		"at the end of a turn, wait up to this long for a message; less than the hook's timeout")
+	durationVar(f, &o.pause, "pause", time.Minute,
+		"how long a turn started by a message listens before another message continues it")
 	f.StringArrayVar(&o.tools, "tool", nil, "another tool that writes the file that its input names; repeatable")
 	must(cmd.RegisterFlagCompletionFunc("fail", cobra.FixedCompletions([]string{"open", "closed"}, cobra.ShellCompDirectiveNoFileComp)))
 	return cmd
@@ -97,7 +99,8 @@ func (o *hookOptions) writes(tool string) bool {
 	if rest, ok := strings.CutPrefix(tool, "mcp__"); ok {
 		_, last, _ = strings.Cut(rest, "__")
 	}
-	return slices.Contains(o.vendor.tools, last) || slices.Contains(anyServersTools, last) || slices.Contains(o.tools, tool)
+	return slices.Contains(o.vendor.tools, last) || slices.Contains(anyServersTools, last) ||
+		slices.Contains(o.tools, tool)
 }
 
 func (o *hookOptions) run(c *cli, cmd *cobra.Command) error {
@@ -147,7 +150,8 @@ func (b *blocked) Error() string { return b.why }
 func (o *hookOptions) failed(c *cli, cmd *cobra.Command, in hookInput, err error) error {
 	_, text := c.explain(err)
 	if o.fail == "closed" && (in.Event == "" || in.Event == "PreToolUse" && o.writes(in.Tool)) {
-		return o.refuse(cmd, "the broker cannot be asked whether the file is free, and without it nothing is written here: "+text)
+		return o.refuse(cmd,
+			"the broker cannot be asked whether the file is free, and without it nothing is written here: "+text)
 	}
 	warning := "brokerctl hook: " + oneLine(text) + cond(in.Event == "PreToolUse", "; the file is not locked", "")
 	fmt.Fprintln(cmd.ErrOrStderr(), warning)
@@ -259,7 +263,8 @@ func (h *hook) lock(ctx context.Context) error {
 	}
 	return &blocked{fmt.Sprintf("%s. Do not modify it, with any tool. Continue with something else, or wait for it: "+
 		"%s lock acquire %s --holder %s --for %s --wait 90s%s",
-		h.c.inTheWay(answer.GetObstacles(), false), h.c.again(), strings.Join(quoted, " "), shellWord(h.in.SessionID), short(h.maxHold), who)}
+		h.c.inTheWay(answer.GetObstacles(), false), h.c.again(), strings.Join(quoted, " "),
+		shellWord(h.in.SessionID), short(h.maxHold), who)}
 }
 
 // notLockedByAgent returns the files that the agent has not locked for writing itself, under no

@@ -104,8 +104,9 @@ func TestHook_AFileThatTheAgentHasLockedNeedsNoOtherLock(t *testing.T) {
 	if n := strings.Count(must0(t, "event", "list", "--type", "lock.extended", "-o", "json"), "\n"); n != 2 {
 		t.Errorf("extended %d times", n)
 	}
-	if got := hooked(t, editInput, "--agent", "builder-2"); got.code != exitBlock || !strings.Contains(got.err, "is held by builder-1") {
-		t.Errorf("another agent: %+v", got)
+	other := hooked(t, editInput, "--agent", "builder-2")
+	if other.code != exitBlock || !strings.Contains(other.err, "is held by builder-1") {
+		t.Errorf("another agent: %+v", other)
 	}
 	must0(t, "lock", "release", "src/")
 	must0(t, "lock", "acquire", "src/a.go", "--shared")

@@ -72,7 +72,8 @@ func TestHookListen_ReturnsAtOnceWithOpenWork(t *testing.T) {
 	t.Setenv("BROKERD_AGENT", "builder-1")
 	planned(t, smallPlan)
 	must0(t, "task", "claim")
-	if reason := reasonOf(t, hooked(t, stopInput, "--listen", "1h")); !strings.Contains(reason, "Open: holds task schema") {
+	reason := reasonOf(t, hooked(t, stopInput, "--listen", "1h"))
+	if !strings.Contains(reason, "Open: holds task schema") {
 		t.Errorf("%q", reason)
 	}
 }
@@ -100,15 +101,18 @@ func TestHookListen_AContinuedTurnListensForAPause(t *testing.T) {
 	if reason := reasonOf(t, hooked(t, continuedInput, "--listen", "200ms")); reason != "" {
 		t.Errorf("a message continues the turn before the pause ends: %q", reason)
 	}
-	if reason := reasonOf(t, hooked(t, continuedInput, "--listen", "1h", "--pause", "1ms")); !strings.Contains(reason, "again") {
+	reason := reasonOf(t, hooked(t, continuedInput, "--listen", "1h", "--pause", "1ms"))
+	if !strings.Contains(reason, "again") {
 		t.Errorf("after the pause: %q", reason)
 	}
 	sent(t, "--agent", "lead", "builder-1", "and again")
-	if reason := reasonOf(t, hooked(t, continuedInput, "--listen", "1h", "--pause", "1h", "--keep-going")); !strings.Contains(reason, "and again") {
+	reason = reasonOf(t, hooked(t, continuedInput, "--listen", "1h", "--pause", "1h", "--keep-going"))
+	if !strings.Contains(reason, "and again") {
 		t.Errorf("with --keep-going: %q", reason)
 	}
 	must0(t, "--agent", "lead", "agent", "nudge", "builder-1", "look")
-	if reason := reasonOf(t, hooked(t, continuedInput, "--listen", "1h", "--pause", "1h")); !strings.Contains(reason, "nudge from lead") {
+	reason = reasonOf(t, hooked(t, continuedInput, "--listen", "1h", "--pause", "1h"))
+	if !strings.Contains(reason, "nudge from lead") {
 		t.Errorf("a directive: %q", reason)
 	}
 }

@@ -10,36 +10,51 @@ import (
 // package, Cursor by its documentation, opencode by the plugin of setup.
 var vendorInputs = map[string]struct{ write, other, stop, end string }{
 	"codex": {
-		`{"session_id":"S","turn_id":"t","transcript_path":null,"cwd":"DIR","hook_event_name":"PreToolUse","model":"m","permission_mode":"default",
-			"tool_name":"apply_patch","tool_use_id":"c","tool_input":{"command":"*** Begin Patch\n*** Update File: src/a.go\n@@\n-x\n+y\n*** Add File: DIR/src/b.go\n+z\n*** End Patch"}}`,
-		`{"session_id":"S","turn_id":"t","transcript_path":null,"cwd":"DIR","hook_event_name":"PreToolUse","model":"m","permission_mode":"default",
+		`{"session_id":"S","turn_id":"t","transcript_path":null,"cwd":"DIR","hook_event_name":"PreToolUse",
+			"model":"m","permission_mode":"default",
+			"tool_name":"apply_patch","tool_use_id":"c",
+			"tool_input":{"command":"*** Begin Patch\n*** Update File: src/a.go\n@@\n-x\n+y\n` +
+			`*** Add File: DIR/src/b.go\n+z\n*** End Patch"}}`,
+		`{"session_id":"S","turn_id":"t","transcript_path":null,"cwd":"DIR","hook_event_name":"PreToolUse",
+			"model":"m","permission_mode":"default",
 			"tool_name":"Bash","tool_use_id":"c","tool_input":{"command":"ls"}}`,
-		`{"session_id":"S","turn_id":"t","transcript_path":null,"cwd":"DIR","hook_event_name":"Stop","model":"m","permission_mode":"default",
+		`{"session_id":"S","turn_id":"t","transcript_path":null,"cwd":"DIR","hook_event_name":"Stop","model":"m",
+			"permission_mode":"default",
 			"stop_hook_active":false,"last_assistant_message":null}`,
 		`{"session_id":"S","transcript_path":null,"cwd":"DIR","hook_event_name":"SessionEnd","reason":"other"}`,
 	},
 	"gemini": {
-		`{"session_id":"S","transcript_path":"/t","cwd":"DIR","hook_event_name":"BeforeTool","timestamp":"2026-11-01T00:00:00Z",
+		`{"session_id":"S","transcript_path":"/t","cwd":"DIR","hook_event_name":"BeforeTool",
+			"timestamp":"2026-11-01T00:00:00Z",
 			"tool_name":"replace","tool_input":{"file_path":"DIR/src/a.go","old_string":"x","new_string":"y"}}`,
-		`{"session_id":"S","transcript_path":"/t","cwd":"DIR","hook_event_name":"BeforeTool","timestamp":"2026-11-01T00:00:00Z",
+		`{"session_id":"S","transcript_path":"/t","cwd":"DIR","hook_event_name":"BeforeTool",
+			"timestamp":"2026-11-01T00:00:00Z",
 			"tool_name":"read_file","tool_input":{"file_path":"DIR/src/a.go"}}`,
-		`{"session_id":"S","transcript_path":"/t","cwd":"DIR","hook_event_name":"AfterAgent","timestamp":"2026-11-01T00:00:00Z",
+		`{"session_id":"S","transcript_path":"/t","cwd":"DIR","hook_event_name":"AfterAgent",
+			"timestamp":"2026-11-01T00:00:00Z",
 			"prompt":"p","prompt_response":"r","stop_hook_active":false}`,
-		`{"session_id":"S","transcript_path":"/t","cwd":"DIR","hook_event_name":"SessionEnd","timestamp":"2026-11-01T00:00:00Z","reason":"exit"}`,
+		`{"session_id":"S","transcript_path":"/t","cwd":"DIR","hook_event_name":"SessionEnd",
+			"timestamp":"2026-11-01T00:00:00Z","reason":"exit"}`,
 	},
 	"cursor": {
-		`{"conversation_id":"S","generation_id":"g","model":"m","hook_event_name":"preToolUse","cursor_version":"2.0","workspace_roots":["DIR"],
+		`{"conversation_id":"S","generation_id":"g","model":"m","hook_event_name":"preToolUse","cursor_version":"2.0",
+			"workspace_roots":["DIR"],
 			"tool_name":"Write","tool_input":{"file_path":"DIR/src/a.go","content":"x"},"tool_use_id":"u"}`,
-		`{"conversation_id":"S","generation_id":"g","model":"m","hook_event_name":"preToolUse","cursor_version":"2.0","workspace_roots":["DIR"],
+		`{"conversation_id":"S","generation_id":"g","model":"m","hook_event_name":"preToolUse","cursor_version":"2.0",
+			"workspace_roots":["DIR"],
 			"tool_name":"MCP:x","tool_input":"{\"path\":\"a\"}","tool_use_id":"u"}`,
-		`{"conversation_id":"S","generation_id":"g","model":"m","hook_event_name":"stop","cursor_version":"2.0","workspace_roots":["DIR"],
+		`{"conversation_id":"S","generation_id":"g","model":"m","hook_event_name":"stop","cursor_version":"2.0",
+			"workspace_roots":["DIR"],
 			"status":"completed","loop_count":0}`,
-		`{"conversation_id":"S","generation_id":"g","model":"m","hook_event_name":"sessionEnd","cursor_version":"2.0","workspace_roots":["DIR"],
+		`{"conversation_id":"S","generation_id":"g","model":"m","hook_event_name":"sessionEnd","cursor_version":"2.0",
+			"workspace_roots":["DIR"],
 			"session_id":"S","reason":"user_close","duration_ms":1}`,
 	},
 	"opencode": {
-		`{"cwd":"DIR","hook_event_name":"PreToolUse","session_id":"S","tool_name":"edit","tool_input":{"filePath":"DIR/src/a.go","oldString":"x","newString":"y"}}`,
-		`{"cwd":"DIR","hook_event_name":"PreToolUse","session_id":"S","tool_name":"bash","tool_input":{"command":"ls","filePath":7}}`,
+		`{"cwd":"DIR","hook_event_name":"PreToolUse","session_id":"S","tool_name":"edit",
+			"tool_input":{"filePath":"DIR/src/a.go","oldString":"x","newString":"y"}}`,
+		`{"cwd":"DIR","hook_event_name":"PreToolUse","session_id":"S","tool_name":"bash","tool_input":{"command":"ls",
+			"filePath":7}}`,
 		`{"cwd":"DIR","hook_event_name":"Stop","session_id":"S","stop_hook_active":false}`,
 		`{"cwd":"DIR","hook_event_name":"SessionEnd","session_id":"S"}`,
 	},
@@ -75,7 +90,8 @@ func TestHook_EveryVendorLocksTheFilesThatItWrites(t *testing.T) {
 			switch {
 			case vendor == "cursor":
 				answer := decode(t, got.out)
-				if got.code != 0 || at(t, answer, "permission") != "deny" || !strings.Contains(at(t, answer, "agent_message").(string), why) {
+				if got.code != 0 || at(t, answer, "permission") != "deny" ||
+					!strings.Contains(at(t, answer, "agent_message").(string), why) {
 					t.Errorf("%+v", got)
 				}
 			case got.code != exitBlock || !strings.Contains(got.err, why):
@@ -131,7 +147,9 @@ func TestHook_EveryVendorContinuesATurnWithItsMail(t *testing.T) {
 				t.Errorf("%+v", got)
 			}
 			sent(t, "--agent", "lead", "builder-1", "Add logout")
-			continued := strings.NewReplacer(`active":false`, `active":true`, `"loop_count":0`, `"loop_count":1`).Replace(in.stop)
+			continued := strings.NewReplacer(
+				`active":false`, `active":true`, `"loop_count":0`, `"loop_count":1`,
+			).Replace(in.stop)
 			if got := hookedBy(t, vendor, continued, "s1"); got.code != 0 || got.out != "" {
 				t.Errorf("a turn that a hook began: %+v", got)
 			}
@@ -147,12 +165,14 @@ func TestHook_RefusesInTheWayOfTheVendorWithoutABroker(t *testing.T) {
 		if refused := got.code == exitBlock || strings.Contains(got.out, `"permission":"deny"`); !refused {
 			t.Errorf("%s: %+v", vendor, got)
 		}
-		if got := hookedBy(t, vendor, in.write, "s1", "--addr", "127.0.0.1:1"); got.code != 0 || !strings.Contains(got.err, "no broker is running") {
+		got = hookedBy(t, vendor, in.write, "s1", "--addr", "127.0.0.1:1")
+		if got.code != 0 || !strings.Contains(got.err, "no broker is running") {
 			t.Errorf("%s: %+v", vendor, got)
 		}
 	}
 	for _, args := range [][]string{{"hook"}, {"hook", "emacs"}} {
-		if got := ctl(t, args...); got.code != 2 || !strings.Contains(got.err, "claude-code, codex, cursor, gemini, opencode") {
+		got := ctl(t, args...)
+		if got.code != 2 || !strings.Contains(got.err, "claude-code, codex, cursor, gemini, opencode") {
 			t.Errorf("%q: %+v", args, got)
 		}
 	}

@@ -38,7 +38,8 @@ var outcomes = map[string][]any{
 	"channel subscribe": {&pb.SubscribeChannelResponse{}}, "channel unsubscribe": {&pb.UnsubscribeChannelResponse{}},
 	"claim": {&pb.ClaimedMessage{}}, "dlq delete": {&pb.PurgeDeadLettersResponse{}}, "dlq list": {&pb.InboxItem{}}, "dlq redrive": {&pb.RedriveDeadLettersResponse{}},
 	"event follow": {&pb.Event{}}, "event list": {&pb.Event{}}, "event publish": {&pb.PublishEventResponse{}}, "explain": {&pb.Finding{}}, "guide": {guide{}},
-	"inbox": {&pb.InboxItem{}, &pb.GetInboxSummaryResponse{}}, "receive": {&pb.InboxItem{}}, "init": {initialized{}}, "setup": {vendorState{}, setupDone{}},
+	"inbox": {&pb.InboxItem{}, &pb.GetInboxSummaryResponse{}}, "receive": {&pb.InboxItem{}}, "init": {initialized{}},
+	"setup":        {vendorState{}, setupDone{}},
 	"lock acquire": {&pb.AcquireLocksResponse{}}, "lock extend": {&pb.ExtendLocksResponse{}}, "lock get": {&pb.ListLocksResponse{}},
 	"lock list": {&pb.Lock{}, &pb.LockTicket{}}, "lock release": {&pb.ReleaseLocksResponse{}}, "lock revoke": {&pb.ForceReleaseLocksResponse{}},
 	"message cancel": {&pb.CancelMessageResponse{}}, "message get": {&pb.GetMessageResponse{}}, "message list": {&pb.InboxItem{}}, "message report": {messageReport{}}, "report": {sessionPage{}},
@@ -63,7 +64,10 @@ var outcomes = map[string][]any{
 
 // textual are the commands that print no JSON: what they run prints its own output, or they write
 // text or files.
-var textual = []string{"agent run", "lock run", "token run", "work", "task work", "demo", "hook", "bridge", "mcp", "session export", "completion", "man"}
+var textual = []string{
+	"agent run", "lock run", "token run", "work", "task work", "demo", "hook", "bridge", "mcp", "session export",
+	"completion", "man",
+}
 
 const jsonMark = "<!-- The commands make the rest of this page. -->\n"
 

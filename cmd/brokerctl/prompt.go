@@ -184,5 +184,6 @@ func (c *cli) afterMail(m *pb.Message, d *pb.Delivery) string {
 	if advice(m) != "" {
 		return fmt.Sprintf("%s. To say that you have seen it: %s", c.todo(m), c.command("ack %d", m.GetRevision()))
 	}
-	return fmt.Sprintf("%s when dealt with; %s to answer", c.command("ack %d", m.GetRevision()), c.also("reply %d ANSWER", m.GetRevision()))
+	return fmt.Sprintf("%s when dealt with; %s to answer",
+		c.command("ack %d", m.GetRevision()), c.also("reply %d ANSWER", m.GetRevision()))
 }

@@ -114,9 +114,11 @@ func newRoot(c *cli) *cobra.Command {
 		newBlockerCommand(c), newHandoffCommand(c),
 		newVoteCommand(c))
 	add("who", newAgentCommand(c), newChannelCommand(c), newSessionCommand(c))
-	add("together", newLockCommand(c), newTokenCommand(c), newStateCommand(c), newArtifactCommand(c), newHookCommand(c), newMCPCommand(c))
+	add("together", newLockCommand(c), newTokenCommand(c), newStateCommand(c), newArtifactCommand(c), newHookCommand(c),
+		newMCPCommand(c))
 	add("watch", newEventCommand(c), newStatusCommand(c), newReportCommand(c), newExplainCommand(c), newWhoamiCommand(c), newPingCommand(c), newAdminCommand(c))
-	add("other", newInitCommand(c), newSetupCommand(c), newGuideCommand(c), newDemoCommand(c), newBridgeCommand(c), newBenchCommand(c), newVersionCommand(c),
+	add("other", newInitCommand(c), newSetupCommand(c), newGuideCommand(c), newDemoCommand(c), newBridgeCommand(c),
+		newBenchCommand(c), newVersionCommand(c),
 		newCompletionCommand(), manual.NewCommand(flagUsages))
 	help := newHelpCommand()
 	help.GroupID = "other"
