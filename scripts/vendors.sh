@@ -12,6 +12,7 @@ for program in npm jq; do
 done
 
 scratch=$(mktemp -d)
+export TMPDIR=$scratch
 programs=${VENDORS_DIR:-$scratch/programs}
 daemon=
 finish() {
@@ -41,7 +42,7 @@ install() {
 project() {
   install "$2" --ignore-scripts
   mkdir -p "$scratch/$1/home" "$scratch/$1/project"
-  export HOME=$scratch/$1/home TMPDIR=$scratch
+  export HOME=$scratch/$1/home
   export {HTTP,HTTPS,ALL}_PROXY=http://127.0.0.1:9 {http,https,all}_proxy=http://127.0.0.1:9
   export {NO_PROXY,no_proxy}=127.0.0.1,localhost,::1 npm_config_fetch_retries=0
   within npm rebuild --prefix "$programs" --no-update-notifier --loglevel=error "$2" >/dev/null
