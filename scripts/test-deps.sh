@@ -12,7 +12,7 @@ missing() {
   command -v tmux >/dev/null || printf ' tmux'
   /usr/bin/python3 -c 'import grpc, google.protobuf' 2>/dev/null ||
     python3 -c 'import grpc, google.protobuf' 2>/dev/null || printf ' python3:grpc'
-  /usr/bin/python3 -c 'import ensurepip, pip, setuptools, wheel' 2>/dev/null || printf ' python3:pip,setuptools,venv,wheel'
+  /usr/bin/python3 -c 'import setuptools, ensurepip, pip, wheel' 2>/dev/null || printf ' python3:pip,setuptools,venv,wheel'
 }
 
 install() {

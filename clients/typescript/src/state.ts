@@ -70,12 +70,18 @@ export class State {
     this.#caller = caller;
   }
 
-  /** Returns a key; undefined if there is none. */
+  /** Returns a key, of a document with all entries; undefined if there is none. */
   async get<T = unknown>(key: string, options: KeyOptions = {}): Promise<Entry<T> | undefined> {
-    const request = { key, namespace: options.namespace ?? "", markdown: true };
+    let document = "";
+    let afterEntry = 0;
     try {
-      const answer = await this.#caller.call((o) => this.#caller.stubs.state.getState(request, o), options);
-      return entry<T>(answer.entry!, answer.markdown);
+      for (;;) {
+        const request = { key, namespace: options.namespace ?? "", markdown: true, afterEntry };
+        const answer = await this.#caller.call((o) => this.#caller.stubs.state.getState(request, o), options);
+        document += answer.markdown;
+        if (answer.lastEntry >= answer.entry!.entries) return entry<T>(answer.entry!, document);
+        afterEntry = answer.lastEntry;
+      }
     } catch (error) {
       if (error instanceof NotFound && error.reason === "KEY_NOT_FOUND") return undefined;
       throw error;

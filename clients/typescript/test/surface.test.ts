@@ -45,6 +45,18 @@ test("messages carry their options, and 64-bit numbers are exact", async () => {
   await assert.rejects(lead.state.delete("k", { ifRevision: 2 ** 60 }), Invalid);
 });
 
+test("a document that exceeds one answer is read whole", async () => {
+  const daemon = await Daemon.start();
+  const lead = await daemon.agent("lead");
+  const entry = "x".repeat(250 * 1024);
+  for (let number = 1; number <= 15; number++) {
+    await lead.state.append("log", entry);
+  }
+  const { document } = (await lead.state.get("log"))!;
+  const headings = document!.match(/^## \d+/gm);
+  assert.deepEqual(headings, Array.from({ length: 15 }, (_, i) => `## ${i + 1}`));
+});
+
 test("state keeps the type of each value", async () => {
   const daemon = await Daemon.start();
   const lead = await daemon.agent("lead");
