@@ -223,6 +223,9 @@ func TestAgentRunWake_RunsACommandWhenMailWaitsWithoutAProgram(t *testing.T) {
 	if got := ctl(t, "agent", "run", "--agent", "builder-1", "--wake", "true", "--pty"); got.code != exitUsage {
 		t.Errorf("--pty without a program: %+v", got)
 	}
+	if got := ctl(t, "agent", "run", "--agent", "builder-1", "--wake-text", "x", "--", "true"); got.code != exitUsage {
+		t.Errorf("--wake-text without --pty: %+v", got)
+	}
 }
 
 func TestAgentRunWake_WarnsAboutAFailedCommandAndEndsItWithTheRun(t *testing.T) {

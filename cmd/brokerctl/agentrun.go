@@ -114,6 +114,8 @@ func (o *agentRunOptions) checkArgs(cmd *cobra.Command, args []string) error {
 	switch {
 	case len(args) == 0 && o.wake != "" && (o.pty || o.timeout > 0):
 		return usagef("--pty and --timeout need a program: give it behind --")
+	case cmd.Flags().Changed("wake-text") && !o.pty:
+		return usagef("--wake-text needs --pty: only a program in a pseudo-terminal gets the line")
 	case strings.ContainsFunc(o.wakeText, unicode.IsControl) || o.wakeText == "":
 		return usagef("--wake-text must be one line of text")
 	case len(args) == 0 && o.wake != "":

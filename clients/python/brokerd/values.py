@@ -19,7 +19,11 @@ Time = Union[datetime, float, timedelta]
 
 
 def seconds(span: Seconds) -> float:
-    return span.total_seconds() if isinstance(span, timedelta) else float(span)
+    if isinstance(span, timedelta):
+        return span.total_seconds()
+    if isinstance(span, (int, float)):
+        return float(span)
+    raise Invalid(f"{span!r} is no time span: give a number of seconds, or a timedelta")
 
 
 def duration(span: Optional[Seconds]) -> Optional[Duration]:

@@ -36,6 +36,11 @@ class Table(BrokerCase):
         self.assertEqual(set(error.fields), {"messages[0].priority", "messages[0].type"})
         self.assertIn("1 to 10", error.fields["messages[0].priority"])
 
+    def test_a_time_span_is_a_number_or_a_timedelta(self):
+        one = self.agent("span-1")
+        with self.assertRaisesRegex(brokerd.Invalid, "'5s' is no time span"):
+            one.claim(wait="5s")
+
     def test_conflict_has_the_present_revision(self):
         one = self.agent("conflict-1")
         written = one.state.put("conflict", 1)
