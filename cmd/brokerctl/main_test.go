@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -118,6 +119,12 @@ func must0(t *testing.T, args ...string) string {
 		t.Fatalf("brokerctl %q: exit code %d, %s", args, got.code, got.err)
 	}
 	return got.out
+}
+
+// recently replaces every age of some seconds by "now": a busy machine may take seconds between a change and
+// the command that shows it.
+func recently(text string) string {
+	return regexp.MustCompile(`\b[0-9]+s ago\b`).ReplaceAllString(text, "now")
 }
 
 // fields runs brokerctl -o json and returns the first line it prints, numbers as they are written.

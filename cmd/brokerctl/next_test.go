@@ -162,7 +162,7 @@ func TestInbox_SummaryCounts(t *testing.T) {
 	must0(t, "claim")
 	want := "2 unfinished, 2 of them unread; 1 to claim, 1 claimed; the oldest was sent now\n1 of priority 7, 1 of priority 5, 1 message, 1 review\n"
 	for _, format := range []string{"table", "prompt"} {
-		if out := must0(t, "inbox", "--summary", "-o", format); out != want {
+		if out := recently(must0(t, "inbox", "--summary", "-o", format)); out != want {
 			t.Errorf("got\n%swant\n%s", out, want)
 		}
 	}

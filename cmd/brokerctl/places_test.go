@@ -75,7 +75,7 @@ func TestAgent_ShowsItsDescriptionHealthAndMessages(t *testing.T) {
 		t.Errorf("%q", out)
 	}
 	must0(t, "--agent", "a", "send", "b", "hello")
-	if out := must0(t, "agent", "list", "--health", "degraded", "-o", "prompt"); !strings.Contains(out, "agent a, status degraded, health degraded, seen now, description Ada: builds things\n") {
+	if out := recently(must0(t, "agent", "list", "--health", "degraded", "-o", "prompt")); !strings.Contains(out, "agent a, status degraded, health degraded, seen now, description Ada: builds things\n") {
 		t.Errorf("%q", out)
 	}
 	out := must0(t, "agent", "get", "a", "-o", "prompt")

@@ -88,7 +88,7 @@ func TestThread_ShowsTheConversationAndItsOutcome(t *testing.T) {
 	register(t, "lead", "builder-1")
 	id := sent(t, "--agent", "lead", "builder-1", "Which branch?", "--respond-within", "10m")
 	for _, format := range []string{"table", "prompt"} {
-		out := must0(t, "thread", "get", id, "-o", format)
+		out := recently(must0(t, "thread", "get", id, "-o", format))
 		if !strings.Contains(out, "1 message, builder-1, lead, begun now\nopen: "+id+" from lead, Which branch?, due in 10m\n") {
 			t.Errorf("%s", out)
 		}
@@ -102,7 +102,7 @@ func TestThread_ShowsTheConversationAndItsOutcome(t *testing.T) {
 		at(t, got, "thread", "outcome") != "we use login" || at(t, got, "thread", "resolved_by") != "lead" {
 		t.Errorf("%v", got)
 	}
-	if out := must0(t, "thread", "get", at(t, got, "thread", "thread_id").(string)); !strings.Contains(out, "resolved now by lead: we use login\n") {
+	if out := recently(must0(t, "thread", "get", at(t, got, "thread", "thread_id").(string))); !strings.Contains(out, "resolved now by lead: we use login\n") {
 		t.Errorf("%s", out)
 	}
 	if got := ctl(t, "thread", "get", "no-such-thread"); got.code != 3 {
@@ -120,7 +120,7 @@ func TestMessage_ReportAndResend(t *testing.T) {
 	want := "message " + id + ", message from lead to builder-*, sent now: 1 of 4 recipients finished it\n" +
 		"finished: builder-1 (now)\nworking on it: builder-2 (now)\nread, not finished: builder-3 (now)\nnot seen: builder-4\n" +
 		"to redeliver it to them: brokerctl --agent lead message resend " + id + "\n"
-	if out := must0(t, "--agent", "lead", "message", "report", id); out != want {
+	if out := recently(must0(t, "--agent", "lead", "message", "report", id)); out != want {
 		t.Errorf("got\n%swant\n%s", out, want)
 	}
 	report := fields(t, "--agent", "lead", "message", "report", id)
