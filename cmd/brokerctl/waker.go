@@ -42,7 +42,7 @@ func (w *waker) work(ctx context.Context) {
 			go func(ended chan<- error) { ended <- w.run(ctx) }(ended)
 		case <-ctx.Done():
 			if ended != nil {
-				<-ended // the run has ended the command
+				<-ended //nolint:errcheck // the run has ended the command
 			}
 			return
 		}
