@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/jonboulle/clockwork"
+	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
 	"brokerd/client"
@@ -221,7 +222,8 @@ func TestWork_RestartOfTheBrokerLosesNothingAndNothingIsHandledTwiceAtOnce(t *te
 	if err := next(t, done); err != nil {
 		t.Fatal(err)
 	}
-	agent, err := worker.Agents().GetAgent(t.Context(), &pb.GetAgentRequest{})
+	// The connection may still wait before its next attempt.
+	agent, err := worker.Agents().GetAgent(t.Context(), &pb.GetAgentRequest{}, grpc.WaitForReady(true))
 	if err != nil || agent.GetUnread() != 0 || agent.GetClaimable() != 0 {
 		t.Fatalf("left over: %v, %v", agent, err)
 	}
