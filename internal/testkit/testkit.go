@@ -52,7 +52,8 @@ func Store(t testing.TB, dir string, clock clockwork.Clock, migrations ...[]stor
 // what stops both early. The caller of each call is the one that As has put into its context.
 func Serve(t testing.TB, register func(grpc.ServiceRegistrar)) (*grpc.ClientConn, func()) {
 	t.Helper()
-	server := grpc.NewServer(grpc.UnaryInterceptor(unary), grpc.StreamInterceptor(stream))
+	// As the daemon does, so that a stopped stream has written its last position.
+	server := grpc.NewServer(grpc.WaitForHandlers(true), grpc.UnaryInterceptor(unary), grpc.StreamInterceptor(stream))
 	register(server)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
