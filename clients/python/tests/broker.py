@@ -40,15 +40,20 @@ class Broker:
         #: The line with every address that it listens on.
         self.banner = line
 
-    def signal(self, number):
-        self._process.send_signal(number)
+    def freeze(self):
+        """Stops the process, and returns when none of its threads runs."""
+        self._process.send_signal(signal.SIGSTOP)
+        os.waitpid(self._process.pid, os.WUNTRACED)
+
+    def thaw(self):
+        self._process.send_signal(signal.SIGCONT)
 
     def kill(self):
         self._process.kill()
         self._wait()
 
     def stop(self):
-        self._process.send_signal(signal.SIGCONT)  # it may be frozen
+        self.thaw()  # it may be frozen
         self._process.terminate()
         self._wait()
 

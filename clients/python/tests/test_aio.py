@@ -232,13 +232,13 @@ class Holds(Case):
         cancelled = []
         with self.assertRaises(Lost) as raised:
             async with one.locks.hold("src/", max_hold=4):
-                self.broker.signal(signal.SIGSTOP)
+                self.broker.freeze()
                 try:
                     await asyncio.sleep(3600)
                 except asyncio.CancelledError:
                     cancelled.append(True)
                     raise
-        self.broker.signal(signal.SIGCONT)
+        self.broker.thaw()
         self.assertEqual((cancelled, raised.exception.reason), ([True], "NOT_EXTENDED"))
         await asyncio.sleep(0)  # the task itself is not cancelled
         if sys.version_info >= (3, 11):

@@ -1,7 +1,6 @@
 """Each exception, from a call that the broker really refused."""
 
 import os
-import signal
 from unittest import mock
 
 import grpc
@@ -144,7 +143,7 @@ class Away(BrokerCase):
         client = brokerd.Client(broker.address, agent="away", timeout=0.5)
         self.addCleanup(client.close)
         client.register()
-        broker.signal(signal.SIGSTOP)
+        broker.freeze()
         with self.assertRaisesRegex(brokerd.Unreachable, "does not answer in time"):
             client.send("away", "x")
 

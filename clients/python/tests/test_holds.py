@@ -1,6 +1,5 @@
 """Locks and tokens as context managers, and that they are lost in time."""
 
-import signal
 import threading
 import unittest
 
@@ -121,11 +120,11 @@ class Frozen(unittest.TestCase):
         """Freezes the daemon in a hold, and returns the error after it has continued."""
         with self.assertRaises(Lost) as raised:
             with self.client.locks.hold("src/", **options) as hold:
-                self.broker.signal(signal.SIGSTOP)
+                self.broker.freeze()
                 self.assertTrue(hold.lost.wait(PATIENCE))
                 with self.assertRaises(Lost):
                     hold.check()
-                self.broker.signal(signal.SIGCONT)
+                self.broker.thaw()
                 # The broker has not granted the lock to another agent: the loss was in time.
                 other = Client(self.broker.address, agent="other", timeout=PATIENCE)
                 self.addCleanup(other.close)

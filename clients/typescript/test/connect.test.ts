@@ -97,12 +97,12 @@ test("a client calls over TCP with a credential", async () => {
 test("a broker that is not there is reported at once, and a frozen one by the deadline", async () => {
   const daemon = await Daemon.start();
   const client = await daemon.agent("lead");
-  daemon.signal("SIGSTOP");
+  await daemon.freeze();
   try {
     await assert.rejects(client.inbox({ timeout: 300 }), (error) => error instanceof Unreachable && /not answered in time/.test(error.text));
     await assert.rejects(client.inbox({ signal: AbortSignal.timeout(100) }), { name: "TimeoutError" });
   } finally {
-    daemon.signal("SIGCONT");
+    daemon.thaw();
   }
   await daemon.stop();
   await assert.rejects(Client.connect({ address: daemon.address }), (error) => error instanceof Unreachable && /no broker is running/.test(error.text));

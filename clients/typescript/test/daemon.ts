@@ -1,9 +1,10 @@
 import { execFile, spawn, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
-import { mkdtempSync, rmSync } from "node:fs";
+import { mkdtempSync, readFileSync, readdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { after } from "node:test";
+import { setImmediate } from "node:timers/promises";
 import { promisify } from "node:util";
 
 import { Client, type ClientOptions } from "@brokerd/client";
@@ -61,8 +62,16 @@ export class Daemon {
     await this.#end("SIGTERM");
   }
 
-  signal(signal: NodeJS.Signals): void {
-    this.#process!.kill(signal);
+  /** Stops the process, and returns when none of its threads runs. */
+  async freeze(): Promise<void> {
+    this.#process!.kill("SIGSTOP");
+    const tasks = `/proc/${this.#process!.pid}/task`;
+    const stopped = (task: string) => / [Tt] /.test(readFileSync(`${tasks}/${task}/stat`, "utf8"));
+    while (!readdirSync(tasks).every(stopped)) await setImmediate();
+  }
+
+  thaw(): void {
+    this.#process!.kill("SIGCONT");
   }
 
   /** Connects; the end of the test file closes the client. */
@@ -90,7 +99,7 @@ export class Daemon {
     const process = this.#process;
     if (process === undefined || process.exitCode !== null || process.signalCode !== null) return;
     const ended = once(process, "exit");
-    process.kill("SIGCONT");
+    this.thaw();
     process.kill(signal);
     await ended;
   }

@@ -45,12 +45,12 @@ test("a holder that the caller names gets the same grant again", async () => {
   const again = await one.tokens.hold("deploy", "staging", { holder: "w1", maxHold: "2s" });
   assert.equal(again.fence, first.fence);
   again.check();
-  daemon.signal("SIGSTOP");
+  await daemon.freeze();
   try {
     assert.ok((await aborted(again.signal)) instanceof Lost, "the shorter hold counts");
     first.check();
   } finally {
-    daemon.signal("SIGCONT");
+    daemon.thaw();
   }
 });
 
@@ -69,14 +69,14 @@ test("a hold is lost in time while the daemon is frozen", async () => {
   const one = await daemon.agent("one");
   const lock = await one.locks.hold("src/", { maxHold: "1s" });
   const began = performance.now();
-  daemon.signal("SIGSTOP");
+  await daemon.freeze();
   try {
     const reason = await aborted(lock.signal);
     assert.ok(reason instanceof Lost);
     assert.throws(() => lock.check(), Lost);
     assert.ok(performance.now() >= began, "the clock is monotonic");
   } finally {
-    daemon.signal("SIGCONT");
+    daemon.thaw();
   }
   await lock.release();
 });
