@@ -107,14 +107,18 @@ func (w *writer) tidy() {
 		return
 	}
 	w.reportLog(l)
-	if l.bytes() >= w.copyAt {
+	if l.bytes() >= w.copyAt && w.held.Load() == 0 {
 		w.copying = true
 		w.checkpointer.ask <- struct{}{}
 	}
 }
 
-// startOver copies what is left of the log, so that the next commit begins it anew.
+// startOver copies the rest of the log, so that the next commit restarts it. It leaves the log alone
+// while a reader holds it: the writer would only wait for that reader.
 func (w *writer) startOver(err error) {
+	if err == nil && w.held.Load() > 0 {
+		return
+	}
 	var l logState
 	begun := w.clock.Now()
 	wait := readerWait

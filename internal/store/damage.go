@@ -179,7 +179,9 @@ func (s *Store) checkSlowly(ctx context.Context) error {
 	}
 	for i, piece := range pieces {
 		begun := s.clock.Now()
+		release := s.holdLog()
 		problems, err := quickCheck(ctx, c, piece)
+		release()
 		if err != nil {
 			return err
 		}

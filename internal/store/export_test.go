@@ -5,6 +5,9 @@ import "context"
 // CheckAtOnce sets the size in bytes up to which a database is checked in one statement.
 func CheckAtOnce(o *Options, bytes int64) { o.checkAtOnce = bytes }
 
+// GrowLog sets the bytes by which the log may grow during a backup of a smaller database.
+func GrowLog(o *Options, bytes int64) { o.growLog = bytes }
+
 // AwaitCheck waits for the end of CheckBehind.
 func AwaitCheck(s *Store) { s.checks.Wait() }
 

@@ -73,7 +73,7 @@ type Options struct {
 	// Unchecked leaves out the check for damage, for a caller that runs Check itself.
 	Unchecked bool
 
-	checkAtOnce int64 // a test's own limit
+	checkAtOnce, growLog int64 // a test's own limits
 }
 
 // A Store is an open data folder. All methods may be called concurrently.
@@ -91,6 +91,7 @@ type Store struct {
 
 	damage      *damage
 	checkAtOnce int64
+	growLog     int64          // see Backup
 	sound       bool           // Open has checked the database
 	checks      sync.WaitGroup // of CheckBehind
 	leftOut     int64          // bytes of the log, see Stats
@@ -140,6 +141,9 @@ func open(ctx context.Context, o Options) (_ *Store, err error) {
 	if o.checkAtOnce == 0 {
 		o.checkAtOnce = checkAtOnce
 	}
+	if o.growLog == 0 {
+		o.growLog = growLog
+	}
 	if err := ctx.Err(); err != nil {
 		return nil, gaveUp(err)
 	}
@@ -158,7 +162,7 @@ func open(ctx context.Context, o Options) (_ *Store, err error) {
 		closing: make(chan struct{}),
 		damage:  newDamage(o.Log),
 
-		checkAtOnce: o.checkAtOnce,
+		checkAtOnce: o.checkAtOnce, growLog: o.growLog,
 	}
 	s.tasks.New = func() any { return &task{answer: make(chan error, 1)} }
 	if s.lock, err = lockFolder(dir); err != nil {
@@ -283,6 +287,7 @@ func (s *Store) Check(ctx context.Context) ([]string, error) {
 		return nil, fmt.Errorf("check database: %w", err)
 	}
 	defer func() { _ = c.close() }() // it only reads: nothing can be lost
+	defer s.holdLog()()
 	problems, err := check(ctx, c)
 	if ctx.Err() != nil {
 		return nil, gaveUp(ctx.Err())

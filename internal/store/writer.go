@@ -35,6 +35,7 @@ type writer struct {
 	stopped  chan struct{}         // closed when the goroutine has ended
 	revision atomic.Int64          // of the last commit
 	failed   atomic.Bool           // a sync has failed: nothing is run any more
+	held     atomic.Int32          // readers that use one snapshot for long
 	lost     atomic.Pointer[error] // the callers' error if the last batch could not be committed, else nil
 
 	mu      sync.Mutex // guards the fields below

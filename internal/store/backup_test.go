@@ -1,0 +1,123 @@
+package store_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"brokerd/internal/fault"
+	"brokerd/internal/store"
+)
+
+// stocked returns a store whose database takes several steps to copy.
+func stocked(t *testing.T, options ...option) *store.Store {
+	t.Helper()
+	s := open(t, options...)
+	write(t, s, func(tx *store.Tx) error {
+		for i := range 40 {
+			if err := insert(tx, fmt.Sprint("item ", i), bytes.Repeat([]byte{byte(i)}, 64<<10)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return s
+}
+
+func wantNoFile(t *testing.T, path string) {
+	t.Helper()
+	if _, err := os.Stat(path); !os.IsNotExist(err) {
+		t.Errorf("%s is left (%v)", path, err)
+	}
+}
+
+func TestBackup_HasOneCommitWhileOthersAreMade(t *testing.T) {
+	s := stocked(t)
+	want, revision := names(t, s), s.Revision()
+	dir := t.TempDir()
+	var steps, last, size int64
+	got, err := s.Backup(t.Context(), filepath.Join(dir, store.DatabaseFile), func(copied, total int64) {
+		if steps++; copied < last || copied > total {
+			t.Errorf("step %d has copied %d of %d bytes, the step before %d", steps, copied, total, last)
+		}
+		last, size = copied, total
+		write(t, s, func(tx *store.Tx) error {
+			if _, err := tx.Exec(`DELETE FROM items WHERE name = ?`, fmt.Sprint("item ", steps)); err != nil {
+				return err
+			}
+			return insert(tx, "later", nil)
+		})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != revision || steps < 2 || last != size {
+		t.Errorf("revision %d, %d of %d bytes in %d steps; want revision %d in several steps", got, last, size, steps, revision)
+	}
+	copied := open(t, inFolder(dir))
+	if diff := cmp.Diff(want, names(t, copied)); diff != "" {
+		t.Error(diff)
+	}
+	if copied.Revision() != revision {
+		t.Errorf("the copy has revision %d, want %d", copied.Revision(), revision)
+	}
+}
+
+func TestBackup_EndedByTheCallerLeavesNoFile(t *testing.T) {
+	s := stocked(t)
+	path := filepath.Join(t.TempDir(), "copy")
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err := s.Backup(ctx, path, func(int64, int64) { cancel() })
+	wantFault(t, err, fault.Canceled, "CANCELED")
+	wantNoFile(t, path)
+}
+
+func TestBackup_NeverReplacesAFile(t *testing.T) {
+	s := stocked(t)
+	path := filepath.Join(t.TempDir(), "copy")
+	if err := os.WriteFile(path, []byte("mine"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := s.Backup(t.Context(), path, func(int64, int64) {})
+	if kept, _ := os.ReadFile(path); err == nil || string(kept) != "mine" {
+		t.Errorf("the file has %q, %v", kept, err)
+	}
+}
+
+func TestBackup_IsRefusedAfterClose(t *testing.T) {
+	s := stocked(t)
+	shut(t, s)
+	path := filepath.Join(t.TempDir(), "copy")
+	_, err := s.Backup(t.Context(), path, func(int64, int64) {})
+	wantFault(t, err, fault.Unavailable, "SHUTTING_DOWN")
+	wantNoFile(t, path)
+}
+
+func TestBackup_EndsWhenTheLogGrowsTooLargeAndNeverHoldsTheWriter(t *testing.T) {
+	dir := t.TempDir()
+	s := stocked(t, inFolder(dir), func(o *store.Options) { store.GrowLog(o, 8*mebibyte) })
+	path := filepath.Join(t.TempDir(), "copy")
+	churned := false
+	_, err := s.Backup(t.Context(), path, func(int64, int64) {
+		if churned {
+			return
+		}
+		churned = true
+		before := s.Stats().Checkpoints
+		churn(t, s, 40*mebibyte)
+		if n := s.Stats().Checkpoints - before; n > 0 {
+			t.Errorf("the writer waited %d times for the backup", n)
+		}
+	})
+	wantFault(t, err, fault.Unavailable, "BACKUP_TOO_SLOW")
+	wantNoFile(t, path)
+	churn(t, s, 24*mebibyte)
+	if size := logFile(t, dir); size > 64*mebibyte {
+		t.Errorf("the file of the log has %d MiB after the backup has ended", size/mebibyte)
+	}
+}
