@@ -69,6 +69,10 @@ class MessageSource:
         self._mailboxes, self._types, self._lowest = listed(mailboxes), listed(types), lowest_priority
         self._consumer, self._claim_for = consumer, claim_for
 
+    def begin(self) -> Steps[None]:
+        """Does nothing: a claim call first returns the messages that its consumer already holds."""
+        yield from ()
+
     def next(self, slot: int, wait: float = _CLAIM_WAIT) -> Steps[Optional[Claim]]:
         """Claims the next message of a slot; None if there was none for a while."""
         consumer = self._consumer if slot == 0 else f"{self._consumer or 'slot'}-{slot}"
@@ -135,14 +139,17 @@ class MessageSource:
 class TaskSource:
     """Claims tasks and settles them."""
 
-    def __init__(self, labels: Mapping[str, str]) -> None:
+    def __init__(self, labels: Mapping[str, str], resumed: str) -> None:
         self._labels = labels
+        self._resumed = resumed  # the agent whose tasks the worker resumes; empty = none
         self._held: Deque[str] = deque()  # ids of tasks that the agent holds from an earlier run
         self._asked: Dict[int, task_pb2.ClaimTaskRequest] = {}  # by slot: the request without an answer
 
-    def resume(self, agent: str) -> Steps[None]:
+    def begin(self) -> Steps[None]:
         """Finds the tasks that the agent already holds. The slots begin with them."""
-        request = task_pb2.ListTasksRequest(holder=agent, states=[task_pb2.TASK_STATE_CLAIMED], page_size=1000)
+        if not self._resumed:
+            return
+        request = task_pb2.ListTasksRequest(holder=self._resumed, states=[task_pb2.TASK_STATE_CLAIMED], page_size=1000)
         answer: task_pb2.ListTasksResponse = yield Call("tasks", "ListTasks", request)
         self._held.extend(task.id for task in answer.tasks)
 

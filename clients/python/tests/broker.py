@@ -83,7 +83,7 @@ class BrokerCase(unittest.TestCase):
         cls.addClassCleanup(cls.broker.remove)
 
     def client(self, agent="", **options):
-        client = Client(**{"address": self.broker.address, "agent": agent, **options})
+        client = Client(**{"address": self.broker.address, "agent": agent, "timeout": PATIENCE, **options})
         self.addCleanup(client.close)
         return client
 

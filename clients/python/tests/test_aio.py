@@ -2,6 +2,7 @@
 
 import asyncio
 import collections
+import os
 import signal
 import subprocess
 import sys
@@ -20,7 +21,7 @@ class Case(unittest.IsolatedAsyncioTestCase):
         self.addCleanup(self.broker.remove)
 
     async def client(self, agent, role="", **options):
-        client = aio.Client(self.broker.address, agent=agent, **options)
+        client = aio.Client(**{"address": self.broker.address, "agent": agent, "timeout": PATIENCE, **options})
         self.addAsyncCleanup(client.close)
         if agent:
             await client.register(role)
@@ -175,6 +176,20 @@ class Work(Case):
         self.addAsyncCleanup(client.close)
         with self.assertRaises(Precondition):
             await client.work(None)
+
+    async def test_sigterm_stops_a_worker_that_looks_for_the_tasks_it_held(self):
+        worker = await self.client("worker", "worker")
+        list_tasks = worker.stubs.tasks.ListTasks
+
+        class Signalled:
+            streams = False
+
+            def __call__(self, *args, **kwargs):
+                os.kill(os.getpid(), signal.SIGTERM)
+                return list_tasks(*args, **kwargs)
+
+        worker.stubs.tasks.ListTasks = Signalled()
+        await asyncio.wait_for(asyncio.gather(worker.work(None), worker.tasks.work(None)), PATIENCE)
 
     async def test_sigterm_stops_both_workers_and_lets_the_handler_finish(self):
         lead = await self.client("lead")

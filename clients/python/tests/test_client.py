@@ -3,9 +3,11 @@
 import pathlib
 import threading
 import unittest
+from unittest import mock
 
 import brokerd
-from brokerd import Client, Invalid, NotFound, Unreachable
+from brokerd import Client, Invalid, NotFound, Unreachable, agents
+from brokerd.operation import Pause
 from brokerd.v1 import agent_pb2
 
 from .broker import PATIENCE, BrokerCase
@@ -15,7 +17,7 @@ class Messages(BrokerCase):
     def test_a_sent_message_is_claimed_and_acknowledged(self):
         lead, builder = self.agent("lead-1"), self.agent("builder-1", "builder")
         receipt = lead.send("builder-1", "Add login", type="task_assignment", payload={"task_id": "t1"}, task_id="t1")
-        claim = builder.claim(wait=5)
+        claim = builder.claim(wait=PATIENCE)
         self.assertEqual((claim.id, claim.revision), (receipt.id, receipt.revision))
         self.assertEqual((claim.sender, claim.type, claim.text, claim.payload, claim.task_id),
                          ("lead-1", "task_assignment", "Add login", {"task_id": "t1"}, "t1"))
@@ -73,11 +75,18 @@ class Heartbeats(BrokerCase):
 
     def test_they_renew_the_lease_until_the_agent_deregisters(self):
         one = self.client("beating-1")
-        beaten = self.beats(one)
-        one.register(lease=6)
-        self.assertTrue(beaten.wait(PATIENCE))
-        self.assertEqual(len(one._calls.link.background), 1)
-        one.deregister()
+        beaten, pauses = self.beats(one), []
+
+        def shorter(seconds):
+            pauses.append(seconds)
+            return Pause(0.1)
+
+        with mock.patch.object(agents, "Pause", shorter):
+            one.register(lease=3600)
+            self.assertTrue(beaten.wait(PATIENCE))
+            self.assertEqual(len(one._calls.link.background), 1)
+            one.deregister()
+        self.assertIn(1200, pauses)
         self.assertEqual(len(one._calls.link.background), 0)
 
     def test_they_report_activity(self):
@@ -89,10 +98,11 @@ class Heartbeats(BrokerCase):
             one.heartbeat("asleep")
 
     def test_an_agent_that_returns_learns_what_it_lost(self):
-        first = Client(self.broker.address, agent="returning")
-        first.register(lease=1)
+        first = self.client("returning")
+        first.register(lease=3600)
         first.send("returning", "work")
         claim = first.claim(claim_for=3600)
+        first.register(lease=1)
         first.close()  # the heartbeats end
         watcher = self.client()
         next(e for e in watcher.events.follow(after=0, types=["agent.failed"]) if "returning" in [e.source, *e.related])

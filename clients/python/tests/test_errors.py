@@ -10,7 +10,7 @@ from brokerd import connection, errors
 from brokerd.blocking import runner
 from brokerd.v1 import artifact_pb2, lock_pb2, session_pb2
 
-from .broker import Broker, BrokerCase, environment
+from .broker import PATIENCE, Broker, BrokerCase, environment
 
 
 class Table(BrokerCase):
@@ -116,7 +116,7 @@ class Away(BrokerCase):
         broker.kill()
         with mock.patch.object(connection.Retry, "pause", restart), \
                 mock.patch.dict(os.environ, environment(BROKERD_DATA=broker.folder), clear=True):
-            client = brokerd.Client.from_env(agent="early")
+            client = brokerd.Client.from_env(agent="early", timeout=PATIENCE)
             self.addCleanup(client.close)
             self.assertEqual(client.register().name, "early")
         self.assertEqual(restarts, [])
@@ -129,9 +129,10 @@ class Away(BrokerCase):
     def test_a_broker_that_ended_is_unreachable(self):
         broker = Broker()
         self.addCleanup(broker.remove)
-        client = brokerd.Client(broker.address, agent="away", timeout=0.5)
+        client = brokerd.Client(broker.address, agent="away", timeout=PATIENCE)
         self.addCleanup(client.close)
         client.register()
+        client._calls.timeout = 0.5
         broker.kill()
         with self.assertRaisesRegex(brokerd.Unreachable, "start one with `brokerd`"):
             client.send("away", "x")
@@ -140,9 +141,10 @@ class Away(BrokerCase):
     def test_a_frozen_broker_is_unreachable(self):
         broker = Broker()
         self.addCleanup(broker.remove)
-        client = brokerd.Client(broker.address, agent="away", timeout=0.5)
+        client = brokerd.Client(broker.address, agent="away", timeout=PATIENCE)
         self.addCleanup(client.close)
         client.register()
+        client._calls.timeout = 0.5
         broker.freeze()
         with self.assertRaisesRegex(brokerd.Unreachable, "does not answer in time"):
             client.send("away", "x")

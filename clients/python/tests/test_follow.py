@@ -6,7 +6,7 @@ import grpc
 
 from brokerd import Client
 
-from .broker import Broker
+from .broker import PATIENCE, Broker
 
 
 class Restart(unittest.TestCase):
@@ -15,7 +15,7 @@ class Restart(unittest.TestCase):
     def setUp(self):
         self.broker = Broker()
         self.addCleanup(self.broker.remove)
-        self.client = Client(self.broker.address, agent="reader")
+        self.client = Client(self.broker.address, agent="reader", timeout=PATIENCE)
         self.addCleanup(self.client.close)
         self.client.register()
 
@@ -93,7 +93,7 @@ class Writes(unittest.TestCase):
     def test_a_call_whose_answer_was_lost_is_executed_once(self):
         broker = Broker()
         self.addCleanup(broker.remove)
-        client = Client(broker.address, agent="writer")
+        client = Client(broker.address, agent="writer", timeout=PATIENCE)
         self.addCleanup(client.close)
         client.register()
         stubs = client.stubs
@@ -110,7 +110,7 @@ class Writes(unittest.TestCase):
     def test_a_call_is_repeated_while_the_daemon_restarts(self):
         broker = Broker()
         self.addCleanup(broker.remove)
-        client = Client(broker.address, agent="writer", timeout=60)
+        client = Client(broker.address, agent="writer", timeout=PATIENCE)
         self.addCleanup(client.close)
         client.register()
         for n in range(3):

@@ -96,7 +96,7 @@ class Losses(BrokerCase):
 
     def test_the_broker_refuses_changes_after_the_loss(self):
         one = self.agent("fenced-1")
-        with self.assertRaises(Lost), one.locks.hold("fenced/", max_hold=3) as hold:
+        with self.assertRaises(Lost), one.locks.hold("fenced/", max_hold=12) as hold:
             hold.client.state.put("fenced", 1)
             self.revoke("fenced/")
             with self.assertRaises(Lost) as raised:
@@ -112,7 +112,7 @@ class Frozen(unittest.TestCase):
     def setUp(self):
         self.broker = Broker()
         self.addCleanup(self.broker.remove)
-        self.client = Client(self.broker.address, agent="holder")
+        self.client = Client(self.broker.address, agent="holder", timeout=PATIENCE)
         self.addCleanup(self.client.close)
         self.client.register()
 
@@ -142,10 +142,10 @@ class Frozen(unittest.TestCase):
 
     def test_check_knows_the_time_by_itself(self):
         now = [100.0]
-        hold = Hold(self.client, LockTerms("clock/", False, 0, 8, ""), clock=lambda: now[0])
+        hold = Hold(self.client, LockTerms("clock/", False, 0, 20, ""), clock=lambda: now[0])
         with self.assertRaises(Lost), hold:
             hold.check()
-            now[0] += 5.9  # 8 s, less the margin of a quarter
+            now[0] += 14.9  # 20 s, less the margin of a quarter
             hold.check()
             now[0] += 0.2
             hold.check()

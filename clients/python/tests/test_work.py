@@ -2,11 +2,13 @@
 
 import collections
 import json
+import os
 import signal
 import subprocess
 import sys
 import threading
 import unittest
+from unittest import mock
 
 from brokerd import Client, Precondition, Reject, Release, RetryAfter
 from brokerd.v1 import message_pb2 as pb
@@ -213,7 +215,7 @@ class Killed(unittest.TestCase):
         self.addCleanup(self.broker.remove)
 
     def client(self, agent):
-        client = Client(self.broker.address, agent=agent)
+        client = Client(self.broker.address, agent=agent, timeout=PATIENCE)
         self.addCleanup(client.close)
         client.register("worker")
         return client
@@ -336,6 +338,17 @@ class Signals(BrokerCase):
         self.assertEqual((out, errors, process.returncode), ("drained\n", "", 0))
         self.assertEqual(delivery(self.lead, self.first).state, pb.DELIVERY_STATE_ACKED)
         self.assertEqual(delivery(self.lead, second).state, pb.DELIVERY_STATE_PENDING)
+
+    def test_sigterm_is_heeded_while_the_slots_start(self):
+        start = threading.Thread.start
+
+        def signalled(thread):
+            start(thread)
+            if thread.name == "brokerd-slot-0":
+                os.kill(os.getpid(), signal.SIGTERM)
+
+        with mock.patch.object(threading.Thread, "start", signalled):
+            self.lead.work(print)
 
     def test_an_interrupt_ends_promptly_and_returns_the_message(self):
         process = self.worker()

@@ -73,9 +73,7 @@ class Tasks(Operations, TaskOperations):
         is as in `client.work`. With resume, the worker begins with the tasks that the agent already
         holds: leave it out if several workers act as the same agent.
         """
-        source = TaskSource(labels or {})
-        if resume:
-            await self._calls.run(source.resume(self._calls.identity.agent))
+        source = TaskSource(labels or {}, self._calls.identity.agent if resume else "")
         await Worker(self._calls, source, handler, concurrency, seconds(drain), stop).run()
 
 

@@ -28,7 +28,8 @@ class Worker:
 
     async def run(self) -> None:
         """Works until the stop event, SIGTERM or an error that no retry heals. Cancelling it cancels the handlers."""
-        slots = [asyncio.ensure_future(self._slot(slot)) for slot in range(self._concurrency)]
+        begun = asyncio.ensure_future(self._calls.run(self._source.begin()))
+        slots = [asyncio.ensure_future(self._slot(slot, begun)) for slot in range(self._concurrency)]
         stop = asyncio.ensure_future(self._stop.wait())
         try:
             with _heeding_sigterm(self._stop):
@@ -42,11 +43,12 @@ class Worker:
             stop.cancel()
             self._stopping = True
             await self._abandon(slots)
-        for slot in slots:
-            if not slot.cancelled() and slot.exception():
-                raise slot.exception()  # type: ignore[misc]
+        failures = [slot.exception() for slot in slots if not slot.cancelled()]
+        for failure in filter(None, failures):
+            raise failure
 
-    async def _slot(self, slot: int) -> None:
+    async def _slot(self, slot: int, begun: asyncio.Future[None]) -> None:
+        await begun
         while not self._stopping:
             claiming = asyncio.ensure_future(self._calls.run(self._source.next(slot)))
             self._claiming.add(claiming)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import signal
 import threading
 import time
@@ -12,10 +13,6 @@ from ..errors import BrokerError, Lost, Unreachable
 from ..job import Job
 from ..work import GRACE, Outcome, log
 from .runner import Cancelled, Runner, Scope
-
-
-class _Terminated(BaseException):
-    """SIGTERM has arrived in the main thread."""
 
 
 class Worker:
@@ -38,10 +35,11 @@ class Worker:
 
     def run(self) -> None:
         """Works until the stop event, SIGTERM or an error that no retry heals."""
-        for slot in self._slots:
-            slot.start()
         try:
-            with _heeding_sigterm():
+            with _heeding_sigterm(self._stop):
+                self._calls.run(self._source.begin())
+                for slot in self._slots:
+                    slot.start()
                 self._stop.wait()
             self._taking.cancel()
             log.info("the worker stops, and waits for %d handlers", len(self._jobs))
@@ -56,7 +54,7 @@ class Worker:
 
     def _slot(self, slot: int) -> None:
         try:
-            while True:
+            while not self._stop.is_set():
                 try:
                     job = self._calls.run(self._source.next(slot), self._taking)
                 except Cancelled:
@@ -106,19 +104,18 @@ class Worker:
 
 
 @contextmanager
-def _heeding_sigterm() -> Iterator[None]:
-    """Ends the block at SIGTERM, in the main thread. A second SIGTERM has its usual effect."""
+def _heeding_sigterm(stop: threading.Event) -> Iterator[None]:
+    """Sets the event at SIGTERM, in the main thread. A second SIGTERM has its usual effect."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def terminate(number: int, frame: object) -> None:
-        raise _Terminated()  # setting an event in a signal handler could deadlock
+        signal.signal(signal.SIGTERM, previous or signal.SIG_DFL)
+        _thread.start_new_thread(stop.set, ())  # the signal can interrupt code that holds the lock of the event
 
     previous = signal.signal(signal.SIGTERM, terminate)
     try:
         yield
-    except _Terminated:
-        pass
     finally:
         signal.signal(signal.SIGTERM, previous or signal.SIG_DFL)
