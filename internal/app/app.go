@@ -17,6 +17,7 @@ import (
 	"brokerd/internal/admin"
 	"brokerd/internal/agents"
 	"brokerd/internal/artifacts"
+	"brokerd/internal/auth"
 	"brokerd/internal/blockers"
 	"brokerd/internal/broker"
 	"brokerd/internal/catalog"
@@ -212,8 +213,9 @@ func (a *App) start(ctx context.Context) error {
 	a.onStop(func(context.Context) error { return st.Close() })
 	a.onStop(func(context.Context) error { a.serving.Wait(); return nil })
 
-	// Where to listen. Nobody is answered before the end of this function, but whoever connects waits.
-	credential, err := rpc.OperatorCredential(c.Dir)
+	// Addresses to listen on. Clients can connect from here on, and wait for their answers until the end
+	// of this function.
+	secret, err := auth.OperatorSecret(c.Dir)
 	if err != nil {
 		return err
 	}
@@ -277,11 +279,11 @@ func (a *App) start(ctx context.Context) error {
 
 	// The server.
 	options := rpc.Options{
-		UID:        os.Getuid(),
-		Credential: credential,
-		Presence:   registry,
-		Clock:      c.Clock,
-		Log:        log.Named("rpc"),
+		UID:         os.Getuid(),
+		Credentials: auth.New(secret),
+		Presence:    registry,
+		Clock:       c.Clock,
+		Log:         log.Named("rpc"),
 	}
 	if measured != nil {
 		post.Observe(measured)

@@ -18,7 +18,7 @@ import (
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/app"
-	"brokerd/internal/rpc"
+	"brokerd/internal/auth"
 )
 
 // Patience is how long a test waits for what should come at once.
@@ -101,7 +101,7 @@ func (b *Broker) Metrics() string { return b.app.Metrics() }
 // Credential returns the operator's credential.
 func (b *Broker) Credential() string {
 	b.t.Helper()
-	text, err := os.ReadFile(filepath.Join(b.config.Dir, rpc.CredentialFile))
+	text, err := os.ReadFile(filepath.Join(b.config.Dir, auth.CredentialFile))
 	if err != nil {
 		b.t.Fatal(err)
 	}

@@ -1,6 +1,6 @@
-// Package caller says who is calling and in which session. That never stands in
-// a request: internal/rpc finds it out from the credential or the local peer and
-// from the call's metadata, and every rule is given a Caller.
+// Package caller names the identity of a call: its agent, its session and its rights. A request never
+// contains them: internal/rpc takes them from the credential or the local peer and from the call's
+// metadata, and every rule receives a Caller.
 package caller
 
 import "context"
@@ -24,6 +24,7 @@ type Caller struct {
 	Access      Access
 	Session     string // name of the session, never empty
 	Agent       string // name of the agent; empty for a call that speaks as System
+	Role        string // the only role that the agent may register with; empty = any
 	Incarnation int64  // the incarnation the client believes in; 0 = the newest
 	Fence       int64  // the lock or token that the call depends on, by the revision of its grant; 0 = none
 }

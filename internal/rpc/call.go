@@ -29,6 +29,9 @@ type call struct {
 	turn   any  // the caller as it takes turns in the writer
 	size   int  // bytes of the request; 0 = a stream
 	held   int  // bytes of the request, as far as they count
+
+	ended context.Context // of the grant; nil = the credential never ends
+	leave func()          // releases what begin has taken for ended
 }
 
 // unary wraps the handler of a call with one request and one answer.
@@ -79,13 +82,43 @@ func (s *Server) stream(method string, handler grpc.StreamHandler) grpc.StreamHa
 				defer s.observer.Closed(short(method))
 			}
 		}
-		return handler(service, &stream{ServerStream: raw, ctx: ctx})
+		serve := func() error { return handler(service, &stream{ServerStream: raw, ctx: ctx}) }
+		if c.ended == nil {
+			return serve()
+		}
+		return c.until(serve)
 	}
 }
 
-// begin finds out who is calling and whether they may, and returns a context that says so.
+// until runs the handler of a stream in a separate goroutine. It returns when the handler does, or when
+// the credential ends: a handler that waits in Recv only notices the end once gRPC has closed the
+// stream, which gRPC does after until returns. The server waits for the goroutine when it stops.
+func (c *call) until(handler func() error) error {
+	answer := make(chan error, 1)
+	c.server.handlers.Go(func() {
+		var err error
+		defer func() {
+			if p := recover(); p != nil {
+				err = c.panicked(p)
+			}
+			answer <- err
+		}()
+		err = handler()
+	})
+	select {
+	case err := <-answer:
+		if c.ended.Err() == nil {
+			return err
+		}
+	case <-c.ended.Done():
+	}
+	return context.Cause(c.ended)
+}
+
+// begin identifies the caller, checks its access, and returns a context that carries the caller. The
+// context ends with the call or with the caller's credential.
 func (c *call) begin(ctx context.Context) (context.Context, error) {
-	who, err := c.server.identify(ctx)
+	who, grant, err := c.server.identify(ctx, c.began)
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +134,18 @@ func (c *call) begin(ctx context.Context) (context.Context, error) {
 		c.server.presence.Began(ctx, who, c.method, c.began)
 	}
 	c.turn = turnOf(linkOf(ctx), who)
+	if grant.Ended != nil {
+		ctx = c.endWith(ctx, grant.Ended)
+	}
 	return store.WithCaller(caller.NewContext(ctx, who), c.turn), nil
+}
+
+// endWith returns a context that ends with ctx or with the credential.
+func (c *call) endWith(ctx, ended context.Context) context.Context {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(ended, cancel)
+	c.ended, c.leave = ended, func() { stop(); cancel() }
+	return ctx
 }
 
 // turnOf returns the caller that takes turns in the writer: the agent, on whatever connections, or
@@ -123,9 +167,13 @@ func (c *call) end(ctx context.Context, panicked any, err error) error {
 		c.server.quotas.drop(c.turn, c.held)
 	}
 	if panicked != nil {
-		err = fmt.Errorf("panic: %v", panicked)
-		c.server.log.Error("a call panicked", zap.String("method", c.method), zap.String("agent", c.who.Agent),
-			zap.Any("panic", panicked), zap.StackSkip("stack", 2))
+		err = c.panicked(panicked)
+	}
+	if c.ended != nil {
+		c.leave()
+		if err != nil && c.ended.Err() != nil {
+			err = context.Cause(c.ended)
+		}
 	}
 	answer := Error(err)
 	reason := Reason(err)
@@ -145,6 +193,13 @@ func (c *call) end(ctx context.Context, panicked any, err error) error {
 			zap.Stringer("code", code), zap.Duration("took", c.server.clock.Since(c.began)), zap.NamedError("error", cause(err)))
 	}
 	return answer
+}
+
+// panicked logs the panic of a handler, and returns it as an error.
+func (c *call) panicked(p any) error {
+	c.server.log.Error("a call panicked", zap.String("method", c.method), zap.String("agent", c.who.Agent),
+		zap.Any("panic", p), zap.StackSkip("stack", 3))
+	return fmt.Errorf("panic: %v", p)
 }
 
 // short is a method as an Observer is told of it.

@@ -1,98 +1,70 @@
 package rpc
 
 import (
-	"crypto/rand"
-	"crypto/sha256"
-	"crypto/subtle"
-	"encoding/base64"
-	"errors"
-	"fmt"
-	"io"
-	"io/fs"
-	"os"
-	"path/filepath"
+	"context"
+	"net"
+	"net/netip"
 	"strings"
+	"time"
 
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+
+	"brokerd/internal/caller"
 	"brokerd/internal/fault"
 )
 
-// CredentialFile is the file of the data folder that holds the operator's credential.
-const CredentialFile = "operator.credential"
-
-const credentialBytes = 32
-
-// A Credential recognises a secret without keeping it. The zero value recognises nothing.
-type Credential struct {
-	sum   [sha256.Size]byte
-	known bool
+// Credentials recognises the secrets that clients present. Its methods may be called concurrently.
+type Credentials interface {
+	// Identify returns the grant of a secret that a client presents at a time; an empty secret is none.
+	// client is the zero value for a client of the Unix socket. Errors: fault.Unauthenticated, and the
+	// error of Refuse.
+	Identify(secret string, client netip.Addr, at time.Time) (*caller.Grant, error)
+	// Refuse counts a failed attempt and returns the error that the client receives: cause, or
+	// fault.Exhausted if the client's address has failed too often.
+	Refuse(client netip.Addr, at time.Time, cause error) error
 }
 
-// OperatorCredential reads the operator's credential from the data folder, and makes one, readable
-// by the daemon's own user alone, if there is none. A file that others may read, or that holds no
-// credential, is fault.Precondition.
-func OperatorCredential(dir string) (Credential, error) {
-	path := filepath.Join(dir, CredentialFile)
-	secret, err := readCredential(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		secret, err = makeCredential(path)
+// authenticate returns what the client has proved: the rights of an operator on the Unix socket, whose
+// user was checked when the client connected, else those of its credential. A credential that a client
+// of the socket presents must be valid too.
+func (s *Server) authenticate(ctx context.Context, at time.Time) (*caller.Grant, error) {
+	values := metadata.ValueFromIncomingContext(ctx, authorizationHeader)
+	if len(values) == 0 && local(ctx) {
+		return &s.operator, nil
 	}
+	client := clientOf(ctx)
+	secret, err := secretOf(values)
 	if err != nil {
-		return Credential{}, fmt.Errorf("operator credential: %w", err)
+		return nil, s.credentials.Refuse(client, at, err)
 	}
-	return Credential{sum: sha256.Sum256([]byte(secret)), known: true}, nil
+	return s.credentials.Identify(secret, client, at)
 }
 
-// matches compares in constant time.
-func (c Credential) matches(secret string) bool {
-	sum := sha256.Sum256([]byte(secret))
-	return c.known && subtle.ConstantTimeCompare(sum[:], c.sum[:]) == 1
+// secretOf returns the secret of an authorization header, empty if there is none.
+func secretOf(values []string) (string, error) {
+	switch len(values) {
+	case 0:
+		return "", nil
+	case 1:
+		scheme, secret, found := strings.Cut(values[0], " ")
+		if found && strings.EqualFold(scheme, "Bearer") && secret != "" {
+			return secret, nil
+		}
+		return "", fault.New(fault.Unauthenticated, "CREDENTIAL_UNREADABLE", "the credential is not of the form: Bearer CREDENTIAL")
+	}
+	return "", fault.New(fault.Unauthenticated, "CREDENTIAL_UNREADABLE", "the call has %d credentials; one is allowed", len(values))
 }
 
-func readCredential(path string) (string, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return "", err
+// clientOf returns the address of the client, the zero value on the Unix socket.
+func clientOf(ctx context.Context) netip.Addr {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return netip.Addr{}
 	}
-	defer func() { _ = f.Close() }()
-	info, err := f.Stat()
-	if err != nil {
-		return "", err
+	tcp, ok := p.Addr.(*net.TCPAddr)
+	if !ok {
+		return netip.Addr{}
 	}
-	if info.Mode().Perm()&0o077 != 0 {
-		return "", fault.New(fault.Precondition, "CREDENTIAL_EXPOSED",
-			"others may read the operator's credential: remove %s so that the next start makes a new one, or chmod 600 it", path)
-	}
-	text, err := io.ReadAll(io.LimitReader(f, 4*credentialBytes))
-	if err != nil {
-		return "", err
-	}
-	secret := strings.TrimSpace(string(text))
-	if raw, err := base64.RawURLEncoding.DecodeString(secret); err != nil || len(raw) != credentialBytes {
-		return "", fault.New(fault.Precondition, "CREDENTIAL_UNREADABLE",
-			"the file %s holds no credential: remove it, and the next start makes a new one", path)
-	}
-	return secret, nil
-}
-
-// makeCredential writes a new credential under another name first: a file that is there is whole.
-func makeCredential(path string) (string, error) {
-	raw := make([]byte, credentialBytes)
-	_, _ = rand.Read(raw) // never fails
-	secret := base64.RawURLEncoding.EncodeToString(raw)
-	f, err := os.CreateTemp(filepath.Dir(path), CredentialFile+".*") // with mode 0600
-	if err != nil {
-		return "", err
-	}
-	_, err = f.WriteString(secret + "\n")
-	if err == nil {
-		err = f.Sync()
-	}
-	err = errors.Join(err, f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return "", errors.Join(err, os.Remove(f.Name()))
-	}
-	return secret, nil
+	return tcp.AddrPort().Addr().Unmap()
 }

@@ -1,59 +1,177 @@
 package rpc_test
 
 import (
-	"os"
-	"path/filepath"
+	"context"
+	"net/netip"
 	"testing"
+	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/caller"
 	"brokerd/internal/fault"
 	"brokerd/internal/rpc"
 )
 
-func TestOperatorCredential_IsMadeOnceForItsUserAlone(t *testing.T) {
-	dir := t.TempDir()
-	first, err := rpc.OperatorCredential(dir)
+func TestIdentity_BindingOfACredentialWins(t *testing.T) {
+	w := serve(t)
+	w.grants["agent"] = &caller.Grant{Access: caller.Agent, Session: "team", Agent: "builder-1", Role: "builder"}
+	w.grants["reader"] = &caller.Grant{Access: caller.Observer}
+	w.grants["team-reader"] = &caller.Grant{Access: caller.Observer, Session: "team"}
+	conn := dial(t, w.tcp)
+	for _, c := range []struct {
+		secret  string
+		headers []string
+		who     string // session, name, access (1 observer, 2 agent, 3 operator), incarnation
+		reason  string
+	}{
+		{"agent", nil, "team builder-1/2/0", ""},
+		{"agent", []string{"brokerd-agent", "builder-1", "brokerd-session", "team"}, "team builder-1/2/0", ""},
+		{"agent", []string{"brokerd-incarnation", "7"}, "team builder-1/2/7", ""},
+		{"agent", []string{"brokerd-agent", "builder-2"}, "", "CREDENTIAL_BOUND"},
+		{"agent", []string{"brokerd-session", "default"}, "", "CREDENTIAL_BOUND"},
+		{"reader", nil, "default system/1/0", ""},
+		{"reader", []string{"brokerd-session", "other"}, "other system/1/0", ""},
+		{"reader", []string{"brokerd-agent", "builder-1"}, "", "CREDENTIAL_BOUND"},
+		{"team-reader", nil, "team system/1/0", ""},
+		{"team-reader", []string{"brokerd-session", "other"}, "", "CREDENTIAL_BOUND"},
+		{w.secret, []string{"brokerd-session", "team", "brokerd-agent", "x"}, "team x/2/0", ""},
+	} {
+		who, err := whoami(calling(t, append(c.headers, "authorization", "Bearer "+c.secret)...), conn)
+		if c.reason == "" {
+			if err != nil || who != c.who {
+				t.Errorf("%s %q: %q, want %q (%v)", c.secret, c.headers, who, c.who, err)
+			}
+			continue
+		}
+		expect(t, err, codes.PermissionDenied, c.reason, "")
+	}
+}
+
+func TestAccess_ObserverOnlyReads(t *testing.T) {
+	w := serve(t)
+	w.grants["reader"] = &caller.Grant{Access: caller.Observer}
+	ctx := calling(t, "authorization", "Bearer reader")
+	_, err := pb.NewMessageServiceClient(dial(t, w.tcp)).SendMessages(ctx, &pb.SendMessagesRequest{})
+	expect(t, err, codes.PermissionDenied, "READ_ONLY", "")
+	_, err = pb.NewSessionServiceClient(dial(t, w.tcp)).CreateSession(ctx, &pb.CreateSessionRequest{})
+	expect(t, err, codes.PermissionDenied, "OPERATOR_ONLY", "")
+}
+
+// ending is a grant that a test can end.
+func ending(access caller.Access) (grant *caller.Grant, end func()) {
+	ended, cancel := context.WithCancelCause(context.Background())
+	return &caller.Grant{Access: access, Ended: ended}, func() {
+		cancel(fault.New(fault.Unauthenticated, "CREDENTIAL_REVOKED", "the credential was revoked"))
+	}
+}
+
+func TestCredential_EndsTheCallsThatItBegan(t *testing.T) {
+	w := serve(t)
+	grant, end := ending(caller.Operator)
+	w.grants["ending"] = grant
+	began := make(chan struct{}, 1)
+	w.features.get = func(ctx context.Context) error {
+		began <- struct{}{}
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	conn := dial(t, w.tcp)
+	ctx := calling(t, "authorization", "Bearer ending")
+	unary := make(chan error, 1)
+	go func() { _, err := whoami(ctx, conn); unary <- err }()
+	<-began
+	// Send waits in Recv, which no context of the broker's own ends.
+	inRecv, err := pb.NewMessageServiceClient(conn).Send(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(dir, rpc.CredentialFile)
-	info, err := os.Stat(path)
-	if err != nil || info.Mode().Perm() != 0o600 || info.Size() != 44 { // 32 bytes in base64, and a line end
-		t.Errorf("%v %v", info, err)
+	if err := inRecv.Send(&pb.SendRequest{}); err != nil {
+		t.Fatal(err)
 	}
-	again, err := rpc.OperatorCredential(dir)
-	if err != nil || again != first {
-		t.Errorf("another credential after a restart (%v)", err)
+	if _, err := inRecv.Recv(); err != nil {
+		t.Fatal(err)
 	}
-	other, err := rpc.OperatorCredential(t.TempDir())
-	if err != nil || other == first {
-		t.Errorf("the same credential in another folder (%v)", err)
+	watch, err := grpc_health_v1.NewHealthClient(conn).Watch(ctx, &grpc_health_v1.HealthCheckRequest{})
+	if err != nil {
+		t.Fatal(err)
 	}
-	if files, err := os.ReadDir(dir); err != nil || len(files) != 1 {
-		t.Errorf("%v %v", files, err)
+	if _, err := watch.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	other, err := pb.NewMessageServiceClient(conn).Send(calling(t, "authorization", "Bearer "+w.secret))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	end()
+	expect(t, <-unary, codes.Unauthenticated, "CREDENTIAL_REVOKED", "")
+	_, err = inRecv.Recv()
+	expect(t, err, codes.Unauthenticated, "CREDENTIAL_REVOKED", "")
+	if got := inRecv.Trailer().Get("brokerd-reason"); len(got) != 1 || got[0] != "CREDENTIAL_REVOKED" {
+		t.Errorf("trailer: %v", got)
+	}
+	_, err = watch.Recv()
+	expect(t, err, codes.Unauthenticated, "CREDENTIAL_REVOKED", "")
+	if err := other.Send(&pb.SendRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := other.Recv(); err != nil {
+		t.Errorf("a stream with another credential: %v", err)
 	}
 }
 
-func TestOperatorCredential_OneThatOthersMayReadIsRefused(t *testing.T) {
-	dir := t.TempDir()
-	if _, err := rpc.OperatorCredential(dir); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(filepath.Join(dir, rpc.CredentialFile), 0o640); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := rpc.OperatorCredential(dir); fault.KindOf(err) != fault.Precondition {
-		t.Error(err)
+func TestCredential_OutcomeOfACallThatItCoversStands(t *testing.T) {
+	w := serve(t)
+	grant, end := ending(caller.Operator)
+	w.grants["ending"] = grant
+	w.features.get = func(context.Context) error { end(); return nil }
+	if _, err := whoami(calling(t, "authorization", "Bearer ending"), dial(t, w.tcp)); err != nil {
+		t.Errorf("the call succeeded, and the client learns: %v", err)
 	}
 }
 
-func TestOperatorCredential_FileWithoutACredentialIsRefused(t *testing.T) {
-	for _, text := range []string{"", "\n", "guess", "AAAA", "not base64 but forty-three characters long.."} {
-		dir := t.TempDir()
-		if err := os.WriteFile(filepath.Join(dir, rpc.CredentialFile), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
+func TestCredential_PanicOfItsStreamIsInternal(t *testing.T) {
+	grant, _ := ending(caller.Operator)
+	w := serve(t)
+	w.grants["ending"] = grant
+	w.features.send = func() { panic("secret state") }
+	stream, err := pb.NewMessageServiceClient(dial(t, w.tcp)).Send(calling(t, "authorization", "Bearer ending"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = stream.Recv()
+	expect(t, err, codes.Internal, "INTERNAL", "")
+}
+
+// A noted reports the clients whose attempts failed.
+type noted struct {
+	grants
+	clients chan netip.Addr
+}
+
+// Refuse implements rpc.Credentials.
+func (n noted) Refuse(client netip.Addr, at time.Time, cause error) error {
+	n.clients <- client
+	return n.grants.Refuse(client, at, cause)
+}
+
+func TestCredential_FailedAttemptsCountForTheClientsAddress(t *testing.T) {
+	n := noted{grants{}, make(chan netip.Addr, 1)}
+	w := serve(t, func(o *rpc.Options) { o.Credentials = n })
+	for _, c := range []struct {
+		conn *grpc.ClientConn
+		want netip.Addr
+	}{{dial(t, w.tcp), netip.MustParseAddr("127.0.0.1")}, {dial(t, w.socket), netip.Addr{}}} {
+		if _, err := whoami(calling(t, "authorization", "none"), c.conn); status.Code(err) != codes.Unauthenticated {
+			t.Error(err)
 		}
-		if _, err := rpc.OperatorCredential(dir); fault.KindOf(err) != fault.Precondition {
-			t.Errorf("%q: %v", text, err)
+		if got := <-n.clients; got != c.want {
+			t.Errorf("%v, want %v", got, c.want)
 		}
 	}
 }

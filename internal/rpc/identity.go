@@ -1,9 +1,10 @@
 package rpc
 
 import (
+	"cmp"
 	"context"
 	"strconv"
-	"strings"
+	"time"
 
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
@@ -24,24 +25,28 @@ const (
 
 const defaultSession = "default"
 
-// identify finds out who is calling: fault.Unauthenticated if nobody can know, fault.Invalid if the
-// metadata names what cannot be, fault.Exhausted if there is too much of it.
-func (s *Server) identify(ctx context.Context) (caller.Caller, error) {
+// identify returns who is calling, and the grant that proves it. Errors: fault.Unauthenticated if the
+// client proves no identity, fault.Denied if the metadata contradicts the credential, fault.Invalid if
+// the metadata is malformed, fault.Exhausted if it is too large or the client has failed too often.
+func (s *Server) identify(ctx context.Context, at time.Time) (caller.Caller, *caller.Grant, error) {
 	if err := checkHeaders(ctx); err != nil {
-		return caller.Caller{}, err
+		return caller.Caller{}, nil, err
 	}
-	if err := s.authenticate(ctx); err != nil {
-		return caller.Caller{}, err
+	grant, err := s.authenticate(ctx, at)
+	if err != nil {
+		return caller.Caller{}, nil, err
 	}
 	var c valid.Check
-	who := caller.Caller{Access: caller.Operator, Session: defaultSession}
+	who := caller.Caller{
+		Access: grant.Access, Session: cmp.Or(grant.Session, defaultSession), Agent: grant.Agent, Role: grant.Role,
+	}
 	if name, given := header(ctx, &c, sessionHeader); given {
 		c.Name(sessionHeader, name)
 		who.Session = name
 	}
 	if name, given := header(ctx, &c, agentHeader); given {
 		c.NewName(agentHeader, name)
-		who.Agent, who.Access = name, caller.Agent
+		who.Agent = name
 	}
 	if text, given := header(ctx, &c, incarnationHeader); given {
 		who.Incarnation = ofAgent(&c, who, incarnationHeader, text, "the registration of the agent returned")
@@ -49,7 +54,33 @@ func (s *Server) identify(ctx context.Context) (caller.Caller, error) {
 	if text, given := header(ctx, &c, fenceHeader); given {
 		who.Fence = ofAgent(&c, who, fenceHeader, text, "the acquisition of the lock or token returned")
 	}
-	return who, c.Err()
+	if err := c.Err(); err != nil {
+		return who, grant, err
+	}
+	if err := checkBinding(grant, who); err != nil {
+		return who, grant, err
+	}
+	if who.Agent != "" {
+		who.Access = caller.Agent // an operator that names an agent has that agent's rights
+	}
+	return who, grant, nil
+}
+
+// checkBinding refuses a caller whose metadata contradicts the credential.
+func checkBinding(grant *caller.Grant, who caller.Caller) error {
+	switch {
+	case grant.Session != "" && who.Session != grant.Session:
+		return bound(sessionHeader, "the credential is for the session %s, and the call names the session %s", grant.Session, who.Session)
+	case grant.Agent != "" && who.Agent != grant.Agent:
+		return bound(agentHeader, "the credential is for the agent %s, and the call names the agent %s", grant.Agent, who.Agent)
+	case grant.Access == caller.Observer && who.Agent != "":
+		return bound(agentHeader, "the credential only permits reading, and the call names the agent %s", who.Agent)
+	}
+	return nil
+}
+
+func bound(header, format string, args ...any) error {
+	return fault.New(fault.Denied, "CREDENTIAL_BOUND", format, args...).With("header", header)
 }
 
 // ofAgent reads a header with a number that belongs to the calling agent.
@@ -62,30 +93,6 @@ func ofAgent(c *valid.Check, who caller.Caller, key, text, source string) int64 
 		c.Fail(key, "is given without an agent")
 	}
 	return n
-}
-
-// authenticate lets a local peer pass, whose user was checked when it connected, and wants a credential of
-// everybody else. One that is presented must be right, wherever it comes from.
-func (s *Server) authenticate(ctx context.Context) error {
-	values := metadata.ValueFromIncomingContext(ctx, authorizationHeader)
-	if len(values) == 0 {
-		if local(ctx) {
-			return nil
-		}
-		return fault.New(fault.Unauthenticated, "CREDENTIAL_REQUIRED",
-			"a call over TCP needs a credential; the operator's is in the file %s of the data folder", CredentialFile)
-	}
-	if len(values) > 1 {
-		return fault.New(fault.Unauthenticated, "CREDENTIAL_UNREADABLE", "the call has %d credentials; one is allowed", len(values))
-	}
-	scheme, token, found := strings.Cut(values[0], " ")
-	if !found || !strings.EqualFold(scheme, "Bearer") {
-		return fault.New(fault.Unauthenticated, "CREDENTIAL_UNREADABLE", "the credential is not of the form: Bearer CREDENTIAL")
-	}
-	if !s.credential.matches(token) {
-		return fault.New(fault.Unauthenticated, "CREDENTIAL_UNKNOWN", "the credential is not valid for this broker")
-	}
-	return nil
 }
 
 // local reports whether the call comes through a Unix socket.

@@ -64,7 +64,7 @@ func TestIdentity_TCPNeedsTheCredential(t *testing.T) {
 	}{
 		{nil, "", "CREDENTIAL_REQUIRED"},
 		{[]string{"brokerd-agent", "builder-1"}, "", "CREDENTIAL_REQUIRED"},
-		{[]string{"authorization", "Bearer "}, "", "CREDENTIAL_UNKNOWN"},
+		{[]string{"authorization", "Bearer "}, "", "CREDENTIAL_UNREADABLE"},
 		{[]string{"authorization", "Bearer " + w.secret[1:] + "A"}, "", "CREDENTIAL_UNKNOWN"},
 		{[]string{"authorization", "Basic " + w.secret}, "", "CREDENTIAL_UNREADABLE"},
 		{[]string{"authorization", w.secret}, "", "CREDENTIAL_UNREADABLE"},

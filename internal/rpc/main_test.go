@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -23,6 +23,7 @@ import (
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/caller"
+	"brokerd/internal/fault"
 	"brokerd/internal/rpc"
 )
 
@@ -35,7 +36,8 @@ const patience = 20 * time.Second
 type features struct {
 	pb.UnimplementedSessionServiceServer
 	pb.UnimplementedMessageServiceServer
-	get func(ctx context.Context) error // what GetSession does before it answers, if set
+	get  func(ctx context.Context) error // runs before GetSession answers, if set
+	send func()                          // runs before Send reads its first frame, if set
 }
 
 func (f *features) GetSession(ctx context.Context, _ *pb.GetSessionRequest) (*pb.GetSessionResponse, error) {
@@ -51,6 +53,9 @@ func (f *features) GetSession(ctx context.Context, _ *pb.GetSessionRequest) (*pb
 }
 
 func (f *features) Send(stream grpc.BidiStreamingServer[pb.SendRequest, pb.SendResponse]) error {
+	if f.send != nil {
+		f.send()
+	}
 	for {
 		if _, err := stream.Recv(); err != nil {
 			return err
@@ -68,9 +73,32 @@ type world struct {
 	socket   string
 	tcp      string
 	secret   string // the operator's credential
+	grants   grants // of all credentials; a test adds to it before its first call
 
 	mu   sync.Mutex // guards seen
 	seen []string   // calls that have begun, and ended
+}
+
+const operatorSecret = "operator-secret-of-the-test"
+
+// grants are the credentials that a server recognises, by secret. It implements rpc.Credentials.
+type grants map[string]*caller.Grant
+
+// Identify implements rpc.Credentials.
+func (g grants) Identify(secret string, client netip.Addr, at time.Time) (*caller.Grant, error) {
+	grant := g[secret]
+	switch {
+	case secret == "":
+		return nil, g.Refuse(client, at, fault.New(fault.Unauthenticated, "CREDENTIAL_REQUIRED", "no credential"))
+	case grant == nil:
+		return nil, g.Refuse(client, at, fault.New(fault.Unauthenticated, "CREDENTIAL_UNKNOWN", "no such credential"))
+	}
+	return grant, nil
+}
+
+// Refuse implements rpc.Credentials. The message of the error names the client.
+func (g grants) Refuse(client netip.Addr, _ time.Time, cause error) error {
+	return fmt.Errorf("client %s: %w", client, cause)
 }
 
 // Began implements rpc.Presence.
@@ -91,17 +119,8 @@ func (w *world) note(what string, who caller.Caller) {
 func serve(t *testing.T, change ...func(*rpc.Options)) *world {
 	t.Helper()
 	dir := t.TempDir()
-	w := &world{features: &features{}}
-	credential, err := rpc.OperatorCredential(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := os.ReadFile(filepath.Join(dir, rpc.CredentialFile))
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.secret = strings.TrimSpace(string(text))
-	o := rpc.Options{UID: os.Getuid(), Credential: credential, Clock: clockwork.NewRealClock(), Log: zap.NewNop(), Presence: w}
+	w := &world{features: &features{}, secret: operatorSecret, grants: grants{operatorSecret: {Access: caller.Operator}}}
+	o := rpc.Options{UID: os.Getuid(), Credentials: w.grants, Clock: clockwork.NewRealClock(), Log: zap.NewNop(), Presence: w}
 	for _, c := range change {
 		c(&o)
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -37,13 +38,13 @@ const (
 
 // Options say what a server needs.
 type Options struct {
-	UID        int        // the user who may connect through a Unix socket: the daemon's own
-	Credential Credential // that operators prove themselves with over TCP
-	Presence   Presence   // nil costs nothing, and so does Observer
-	Observer   Observer
-	PingAfter  time.Duration // of silence on a connection; 10 s if 0. What is not answered for as long closes it
-	Clock      clockwork.Clock
-	Log        *zap.Logger
+	UID         int         // the user who may connect through a Unix socket: the daemon's own
+	Credentials Credentials // of the clients; nil if the server only listens on Unix sockets
+	Presence    Presence    // nil costs nothing, and so does Observer
+	Observer    Observer
+	PingAfter   time.Duration // of silence on a connection; 10 s if 0. What is not answered for as long closes it
+	Clock       clockwork.Clock
+	Log         *zap.Logger
 }
 
 // A Presence notes the calls in an agent's own name.
@@ -67,20 +68,25 @@ type Observer interface {
 // A Server answers calls. It is a grpc.ServiceRegistrar; register everything before Serve.
 // Its other methods may be called concurrently.
 type Server struct {
-	grpc       *grpc.Server
-	health     *health.Server
-	credential Credential
-	presence   Presence
-	quotas     *quotas
-	observer   Observer
-	clock      clockwork.Clock
-	log        *zap.Logger
-	streams    atomic.Int64
+	grpc        *grpc.Server
+	health      *health.Server
+	credentials Credentials
+	operator    caller.Grant // of the clients of the Unix socket
+	presence    Presence
+	quotas      *quotas
+	observer    Observer
+	clock       clockwork.Clock
+	log         *zap.Logger
+	streams     atomic.Int64
+	handlers    sync.WaitGroup // of streams whose credential can end: see call.until
 }
 
 // NewServer returns a server with gRPC's health and reflection services.
 func NewServer(o Options) *Server {
-	s := &Server{health: health.NewServer(), credential: o.Credential, presence: o.Presence, quotas: newQuotas(), observer: o.Observer, clock: o.Clock, log: o.Log}
+	s := &Server{
+		health: health.NewServer(), credentials: o.Credentials, operator: caller.Grant{Access: caller.Operator},
+		presence: o.Presence, quotas: newQuotas(), observer: o.Observer, clock: o.Clock, log: o.Log,
+	}
 	ping := cmp.Or(o.PingAfter, pingAfter)
 	s.grpc = grpc.NewServer(
 		grpc.Creds(peers{o.UID}),
@@ -158,4 +164,5 @@ func (s *Server) Stop(ctx context.Context) {
 		s.grpc.Stop()
 		<-finished
 	}
+	s.handlers.Wait()
 }

@@ -1,0 +1,2 @@
+// Package auth keeps the credentials of the broker's clients.
+package auth
