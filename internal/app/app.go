@@ -65,6 +65,7 @@ type App struct {
 	failed  chan error
 	serving sync.WaitGroup // of the goroutines that accept connections
 
+	reason   string                            // why Run stops the daemon
 	teardown []func(ctx context.Context) error // what Stop does, last one first
 	stopOnce sync.Once
 	stopErr  error
@@ -136,7 +137,8 @@ func Run(ctx context.Context, c Config, ready func(*App)) error {
 	case err = <-a.failed:
 		cause = err
 	}
-	reason := zap.String("reason", cause.Error())
+	a.reason = cause.Error()
+	reason := zap.String("reason", a.reason)
 	stopped := clock.Now()
 	log.Info("stopping", reason, zap.Duration("ran", stopped.Sub(began).Round(time.Millisecond)))
 	err = errors.Join(err, a.Stop(context.WithoutCancel(ctx)))

@@ -3,7 +3,7 @@ package app
 import (
 	"context"
 	"encoding/json"
-	"fmt"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -12,23 +12,46 @@ import (
 	"brokerd/internal/store"
 )
 
-// logStart appends an event that the broker has started.
+// A startReport has the details of the event broker.started. The last two are missing at the first
+// start on a data folder.
+type startReport struct {
+	Version     string   `json:"version"`
+	Sync        string   `json:"sync"`
+	CleanStop   *bool    `json:"clean_stop,omitempty"`
+	DownSeconds *float64 `json:"down_seconds,omitempty"` // since the last commit before
+}
+
+// A stopReport has the details of the event broker.stopped.
+type stopReport struct {
+	Reason string `json:"reason,omitempty"`
+}
+
+// logStart appends an event that the broker has started. It says how the run before ended, with a
+// warning if that was no clean stop.
 func (a *App) logStart(ctx context.Context, st *store.Store, journal *events.Log) {
-	version, _ := json.Marshal(a.config.Version) // a string always marshals
-	a.logLife(ctx, st, journal, events.Entry{
-		Type: "broker.started", Summary: "the broker has started", Details: fmt.Sprintf(`{"version":%s,"sync":%q}`, version, a.sync),
-	})
+	report := startReport{Version: a.config.Version, Sync: a.sync.String()}
+	e := events.Entry{Type: "broker.started", Summary: "the broker has started"}
+	if last := st.LastRun(); !last.Ended.IsZero() {
+		down := max(0, a.config.Clock.Since(last.Ended).Round(time.Millisecond).Seconds())
+		report.CleanStop, report.DownSeconds = &last.Clean, &down
+		if !last.Clean {
+			e.Severity = events.Warning
+			e.Summary = "the broker has started; the run before did not stop cleanly"
+		}
+	}
+	a.logLife(ctx, st, journal, e, report)
 }
 
 // logStop appends an event that the broker stops. After it, no call changes anything.
 func (a *App) logStop(ctx context.Context, st *store.Store, journal *events.Log) {
-	a.logLife(ctx, st, journal, events.Entry{Type: "broker.stopped", Summary: "the broker stops"})
+	a.logLife(ctx, st, journal, events.Entry{Type: "broker.stopped", Summary: "the broker stops"}, stopReport{a.reason})
 }
 
 // logLife appends an event of the broker itself. A broker that cannot write, because the disk is
 // full or the database is damaged, starts and stops all the same.
-func (a *App) logLife(ctx context.Context, st *store.Store, journal *events.Log, e events.Entry) {
-	e.Category, e.Source = events.System, caller.System
+func (a *App) logLife(ctx context.Context, st *store.Store, journal *events.Log, e events.Entry, report any) {
+	details, _ := json.Marshal(report) // strings, numbers and flags always marshal
+	e.Category, e.Source, e.Details = events.System, caller.System, string(details)
 	err := st.Write(ctx, func(tx *store.Tx) error {
 		_, err := journal.Append(tx, e)
 		return err

@@ -80,6 +80,7 @@ type Options struct {
 type Store struct {
 	path         string
 	instance     int64
+	last         LastRun
 	clock        clockwork.Clock
 	lock         *os.File
 	conns        []*conn // all of them, the writer's first
@@ -93,6 +94,7 @@ type Store struct {
 	checkAtOnce int64
 	growLog     int64          // see Backup
 	sound       bool           // Open has checked the database
+	unchecked   bool           // see Options.Unchecked
 	checks      sync.WaitGroup // of CheckBehind
 	leftOut     int64          // bytes of the log, see Stats
 
@@ -107,6 +109,7 @@ type meta struct {
 	revision int64
 	latest   int64 // Unix nanoseconds
 	uptime   time.Duration
+	stopped  bool // cleanly
 }
 
 // Open opens the data folder, makes the database if there is none, applies the migrations that are
@@ -162,7 +165,7 @@ func open(ctx context.Context, o Options) (_ *Store, err error) {
 		closing: make(chan struct{}),
 		damage:  newDamage(o.Log),
 
-		checkAtOnce: o.checkAtOnce, growLog: o.growLog,
+		checkAtOnce: o.checkAtOnce, growLog: o.growLog, unchecked: o.Unchecked,
 	}
 	s.tasks.New = func() any { return &task{answer: make(chan error, 1)} }
 	if s.lock, err = lockFolder(dir); err != nil {
@@ -214,6 +217,9 @@ func open(ctx context.Context, o Options) (_ *Store, err error) {
 		c.damage = s.damage
 	}
 	s.instance = m.instance
+	if m.revision > 0 {
+		s.last = LastRun{Ended: fromNanos(m.latest), Clean: m.stopped}
+	}
 	s.checkpointer = newCheckpointer(c)
 	s.writer = newWriter(w, s.checkpointer, m, o)
 	go s.checkpointer.run(s.writer.nudge)
@@ -254,8 +260,8 @@ func prepare(c *conn, path string, o Options) (meta, error) {
 		return meta{}, err
 	}
 	var m meta
-	err := c.queryRow(`SELECT instance, revision, latest, uptime FROM meta`).
-		Scan(&m.instance, &m.revision, &m.latest, &m.uptime)
+	err := c.queryRow(`SELECT instance, revision, latest, uptime, stopped FROM meta`).
+		Scan(&m.instance, &m.revision, &m.latest, &m.uptime, &m.stopped)
 	if err != nil {
 		return meta{}, damaged(path, err)
 	}
@@ -315,7 +321,7 @@ func (s *Store) Close() error {
 		}
 		var errs []error
 		if !s.writer.failed.Load() {
-			if s.Damage() == "" {
+			if s.Damage() == "" && (!s.unchecked || s.last.Clean) {
 				s.writer.markStop()
 			}
 			_, err := s.writer.conn.checkpoint("TRUNCATE")

@@ -13,6 +13,15 @@ func (tx *Tx) Uptime() time.Duration { return tx.writer.uptime() }
 
 func (w *writer) uptime() time.Duration { return w.uptimeBefore + w.clock.Since(w.opened) }
 
+// A LastRun is the end of the run before this one.
+type LastRun struct {
+	Ended time.Time // time of its last commit; zero if no run has committed a change
+	Clean bool      // the store was closed; false after a crash, a kill or a power loss
+}
+
+// LastRun returns how the last run on this database ended.
+func (s *Store) LastRun() LastRun { return s.last }
+
 // markStop notes in the database that the store was closed cleanly. Without the mark, as on a full
 // disk, the next Open checks the database for damage.
 func (w *writer) markStop() {
