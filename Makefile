@@ -77,8 +77,8 @@ bench: build ## the workloads of `brokerctl bench`, on a daemon of their own (BE
 fuzz: ## every fuzz target, FUZZTIME (30s) each
 	FUZZTIME=$(FUZZTIME) scripts/fuzz.sh
 
-crash: ## kill and restart the daemon under load, CRASH_KILLS (200) times
-	CRASH_KILLS=$(CRASH_KILLS) go test -count=1 -run TestCrash -timeout 2h -v ./internal/crashtest/
+crash: ## kill the daemon under load, CRASH_KILLS (200) times; an error at each of its first 300 writes and syncs
+	CRASH_KILLS=$(CRASH_KILLS) FAULT_STEP=1 go test -count=1 -run '^Test(Crash|Faults)_' -timeout 2h -v ./internal/crashtest/
 
 bridge: ## exchange BRIDGE_MESSAGES (1,000) messages each way between scripts and a gRPC agent, while the bridge is killed 20 times
 	BRIDGE_MESSAGES=$(BRIDGE_MESSAGES) go test -count=1 -run TestScripts -timeout 1h -v ./cmd/brokerctl/bridge/

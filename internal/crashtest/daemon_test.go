@@ -20,7 +20,8 @@ import (
 // A daemon is a brokerd process on a data folder, and a connection to it.
 type daemon struct {
 	*processtest.Daemon
-	conn *grpc.ClientConn
+	conn  *grpc.ClientConn
+	begin func(ctx context.Context) error // starts the process
 
 	agents   pb.AgentServiceClient
 	admin    pb.AdminServiceClient
@@ -44,15 +45,22 @@ type daemon struct {
 func newDaemon(t *testing.T, program string) *daemon {
 	t.Helper()
 	d := &daemon{Daemon: processtest.New(t, program)}
+	d.begin = d.Start
 	t.Cleanup(d.disconnect)
 	return d
 }
 
 // start starts the process, connects, and returns when it answers calls.
 func (d *daemon) start(ctx context.Context) error {
-	if err := d.Start(ctx); err != nil {
+	if err := d.begin(ctx); err != nil {
 		return err
 	}
+	return d.connect()
+}
+
+// connect connects to the process.
+func (d *daemon) connect() error {
+	d.disconnect()
 	var err error
 	d.conn, err = grpc.NewClient(d.Address(),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),

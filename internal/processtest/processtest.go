@@ -21,8 +21,8 @@ import (
 // Build builds brokerd and brokerctl in bin/test of the repository, and returns the path of
 // brokerd. The tests of all packages share the folder: the first call links the programs, and later
 // calls find them up to date. The compiler flags are those of make build, so the packages are in
-// the build cache already.
-func Build(t testing.TB) string {
+// the build cache already. Programs in more, packages of this module, are built beside them.
+func Build(t testing.TB, more ...string) string {
 	t.Helper()
 	module, err := exec.CommandContext(t.Context(), "go", "env", "GOMOD").Output()
 	if err != nil {
@@ -41,8 +41,8 @@ func Build(t testing.TB) string {
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
 		t.Fatalf("lock %s: %v", lock.Name(), err)
 	}
-	build := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", dir, "brokerd/cmd/brokerd", "brokerd/cmd/brokerctl")
-	if out, err := build.CombinedOutput(); err != nil {
+	args := append([]string{"build", "-buildvcs=false", "-o", dir, "brokerd/cmd/brokerd", "brokerd/cmd/brokerctl"}, more...)
+	if out, err := exec.CommandContext(t.Context(), "go", args...).CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
 	}
 	return filepath.Join(dir, "brokerd")
@@ -58,6 +58,8 @@ func HeedHangups(t testing.TB) {
 
 // A Daemon is a brokerd process on a data folder. Its methods are for one goroutine at a time.
 type Daemon struct {
+	Args []string // further arguments of Start
+
 	program string
 	dir     string
 	process *exec.Cmd
@@ -86,7 +88,8 @@ func New(t testing.TB, program string) *Daemon {
 
 // Start starts the process and returns when it answers calls.
 func (d *Daemon) Start(ctx context.Context) error {
-	d.process = exec.Command(d.program, "serve", "--data", d.dir, "--log-level", "warn", "--log-format", "console")
+	args := append([]string{"serve", "--data", d.dir, "--log-level", "warn", "--log-format", "console"}, d.Args...)
+	d.process = exec.Command(d.program, args...)
 	d.process.Env = Environment()
 	d.stderr = &bytes.Buffer{}
 	d.process.Stderr = d.stderr
@@ -146,15 +149,27 @@ func (d *Daemon) Terminate() error {
 	return d.ended()
 }
 
+// Wait waits until the process ends by itself, and returns what it ended with.
+func (d *Daemon) Wait(ctx context.Context) error {
+	select {
+	case err := <-d.exited:
+		d.exited = nil
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("brokerd did not end: %w", ctx.Err())
+	}
+}
+
 func (d *Daemon) ended() error {
 	err := <-d.exited
 	d.exited = nil
 	return err
 }
 
-// Check runs `brokerd check` on the folder, on which no process may run.
+// Check runs `brokerd check` on the folder, on which no process may run. The program is the brokerd
+// beside the one that runs as the daemon.
 func (d *Daemon) Check(ctx context.Context) error {
-	c := exec.CommandContext(ctx, d.program, "check", "--data", d.dir)
+	c := exec.CommandContext(ctx, filepath.Join(filepath.Dir(d.program), "brokerd"), "check", "--data", d.dir)
 	c.Env = Environment()
 	if out, err := c.CombinedOutput(); err != nil {
 		return fmt.Errorf("brokerd check: %w\n%s", err, out)
