@@ -378,8 +378,8 @@ func TestProgram_RefusalsSayWhy(t *testing.T) {
 	}{
 		{[]string{"--data", p.dir}, 1, "in use by another brokerd"},
 		{[]string{"check", "--data", p.dir}, 1, "use 'brokerctl admin check' while it runs"},
-		{[]string{"--data", t.TempDir(), "--listen", "0.0.0.0:7070"}, 2, "no TLS yet"},
-		{[]string{"--data", t.TempDir(), "--metrics", "0.0.0.0:7070"}, 2, "no TLS yet"},
+		{[]string{"--data", t.TempDir(), "--listen", "0.0.0.0:7070"}, 2, "which needs TLS: give --tls-cert and --tls-key"},
+		{[]string{"--data", t.TempDir(), "--metrics", "0.0.0.0:7070"}, 2, "callers there need no credential"},
 		{[]string{"--data", t.TempDir(), "--sync", "fast"}, 2, "full or normal"},
 		{[]string{"--data", t.TempDir(), "--log-level", "loud"}, 2, "log-level"},
 		{[]string{"--data", p.dir, "--temporary"}, 2, "is not empty"},

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -22,8 +23,8 @@ func newServe() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run the daemon in the foreground (the default)",
-		Long: `serve runs the daemon until SIGINT or SIGTERM. On SIGHUP it reads the log level again, from the environment and
-the configuration file, and changes nothing else; a level that was given by flag stays.`,
+		Long: `serve runs the daemon until SIGINT or SIGTERM. On SIGHUP it reads the files for TLS again, and the log level from the
+environment and the configuration file, and changes nothing else; a level that was given by flag stays.`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			levelByFlag := cmd.Flags().Changed("log-level")
@@ -41,8 +42,14 @@ the configuration file, and changes nothing else; a level that was given by flag
 			}
 			// The daemon survives the process that reads its log.
 			signal.Ignore(syscall.SIGPIPE)
-			defer s.reloadOnHangup(level, levelByFlag, log)()
-			err = s.serve(cmd, log)
+			var running atomic.Pointer[app.App]
+			defer onHangup(func() {
+				if a := running.Load(); a != nil {
+					a.ReloadCertificates()
+				}
+				s.reload(level, levelByFlag, log)
+			})()
+			err = s.serve(cmd, log, &running)
 			if app.Misconfigured(err) {
 				err = usageError{err}
 			}
@@ -67,8 +74,9 @@ func (s *settings) logFailure(err error, log *zap.Logger) error {
 // errInputEnded is the reason of a stop by --stop-on-stdin-eof.
 var errInputEnded = errors.New("standard input has ended")
 
-// serve runs the daemon until the command's context ends, or standard input if that is asked for.
-func (s *settings) serve(cmd *cobra.Command, log *zap.Logger) (err error) {
+// serve runs the daemon until the command's context ends, or standard input if that is asked for. It
+// sets running while the daemon answers calls.
+func (s *settings) serve(cmd *cobra.Command, log *zap.Logger, running *atomic.Pointer[app.App]) (err error) {
 	if s.Temporary {
 		if err := s.claimFolder(); err != nil {
 			return err
@@ -86,6 +94,7 @@ func (s *settings) serve(cmd *cobra.Command, log *zap.Logger) (err error) {
 	c := s.config()
 	c.Log = log
 	return app.Run(ctx, c, func(a *app.App) {
+		running.Store(a)
 		if s.LogFormat != "console" {
 			log.Info("started", zap.String("version", c.Version), zap.Int("pid", os.Getpid()),
 				zap.Strings("listen", a.Addresses()), zap.String("data", a.Dir()), zap.String("sync", a.Sync()))
@@ -115,16 +124,15 @@ func (s *settings) claimFolder() (err error) {
 	return nil
 }
 
-// reloadOnHangup reads the log level again on each SIGHUP, until the function that it returns is
-// called.
-func (s *settings) reloadOnHangup(level zap.AtomicLevel, byFlag bool, log *zap.Logger) (stop func()) {
+// onHangup calls reload on each SIGHUP, until the function that it returns is called.
+func onHangup(reload func()) (stop func()) {
 	hangups, done := make(chan os.Signal, 1), make(chan struct{})
 	signal.Notify(hangups, syscall.SIGHUP)
 	go func() {
 		for {
 			select {
 			case <-hangups:
-				s.reload(level, byFlag, log)
+				reload()
 			case <-done:
 				return
 			}

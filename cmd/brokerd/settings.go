@@ -28,6 +28,8 @@ type settings struct {
 	LogFormat string
 	Pprof     string
 	Metrics   string
+	TLSCert   string
+	TLSKey    string
 
 	StopOnEOF bool // --stop-on-stdin-eof
 	Temporary bool
@@ -35,7 +37,9 @@ type settings struct {
 
 func (s *settings) addFlags(f *pflag.FlagSet) {
 	s.addFolderFlags(f)
-	f.StringSliceVar(&s.Listen, "listen", nil, "HOST:PORT on loopback or unix:PATH, besides the socket in the data folder (repeatable)")
+	f.StringSliceVar(&s.Listen, "listen", nil, "HOST:PORT or unix:PATH, besides the socket in the data folder (repeatable); HOST beyond loopback needs TLS")
+	f.StringVar(&s.TLSCert, "tls-cert", "", "file with the server's certificate (PEM): every HOST:PORT of --listen speaks TLS 1.3")
+	f.StringVar(&s.TLSKey, "tls-key", "", "file with the key of --tls-cert (PEM)")
 	f.StringVar(&s.Sync, "sync", "full", "full: what is confirmed survives power loss; normal: it survives a crash")
 	f.StringVar(&s.LogLevel, "log-level", "info", "debug, info, warn or error")
 	f.StringVar(&s.LogFormat, "log-format", "auto", "console, json, or auto: console on a terminal")
@@ -158,7 +162,7 @@ func knownKeys() []string {
 
 func (s *settings) config() app.Config {
 	return app.Config{
-		Dir: s.Data, Listen: s.Listen, Sync: s.Sync, Pprof: s.Pprof, Metrics: s.Metrics, Version: brokerd.ThisBuild().String(),
+		Dir: s.Data, Listen: s.Listen, TLS: app.TLSFiles{Cert: s.TLSCert, Key: s.TLSKey}, Sync: s.Sync, Pprof: s.Pprof, Metrics: s.Metrics, Version: brokerd.ThisBuild().String(),
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -44,7 +43,8 @@ const DefaultStopTimeout = 5 * time.Second
 // Config says how to run the daemon. Only Dir is required.
 type Config struct {
 	Dir         string        // the data folder
-	Listen      []string      // HOST:PORT on loopback or unix:PATH, besides the socket in the data folder
+	Listen      []string      // HOST:PORT or unix:PATH, besides the socket in the data folder; without TLS, HOST is loopback
+	TLS         TLSFiles      // with which all TCP listeners of Listen speak TLS 1.3; none: they are plain
 	Sync        string        // full (the default) or normal: see store.Sync
 	Pprof       string        // where to serve Go's profiles, on loopback; empty = nowhere
 	Metrics     string        // where to serve metrics for Prometheus, on loopback; empty = nowhere, and nothing is observed
@@ -64,6 +64,8 @@ type App struct {
 	sync    store.Sync
 	failed  chan error
 	serving sync.WaitGroup // of the goroutines that accept connections
+
+	certificates *rpc.Certificates // nil without TLS
 
 	reason   string                            // why Run stops the daemon
 	teardown []func(ctx context.Context) error // what Stop does, last one first
@@ -174,25 +176,6 @@ func (c Config) complete() (Config, error) {
 	return c, nil
 }
 
-// checkAddresses refuses addresses that the daemon does not listen on, before it makes or opens the
-// data folder.
-func (c *Config) checkAddresses() error {
-	for _, address := range c.Listen {
-		if err := rpc.CheckAddress(address); err != nil {
-			return fmt.Errorf("listen on %s: %w", address, err)
-		}
-	}
-	for name, address := range map[string]string{"profiles": c.Pprof, "metrics": c.Metrics} {
-		if address == "" {
-			continue
-		}
-		if err := rpc.CheckAddress(address); err != nil {
-			return fmt.Errorf("serve %s on %s: %w", name, address, err)
-		}
-	}
-	return nil
-}
-
 // start is one straight function on purpose: reading it from the top is reading how the daemon hangs
 // together. Each part registers how it ends the moment it exists.
 func (a *App) start(ctx context.Context) error {
@@ -203,6 +186,9 @@ func (a *App) start(ctx context.Context) error {
 		return err
 	}
 	if err := c.checkAddresses(); err != nil {
+		return err
+	}
+	if a.certificates, err = c.certificates(); err != nil {
 		return err
 	}
 
@@ -281,11 +267,12 @@ func (a *App) start(ctx context.Context) error {
 
 	// The server.
 	options := rpc.Options{
-		UID:         os.Getuid(),
-		Credentials: auth.New(secret),
-		Presence:    registry,
-		Clock:       c.Clock,
-		Log:         log.Named("rpc"),
+		UID:          os.Getuid(),
+		Credentials:  auth.New(secret),
+		Certificates: a.certificates,
+		Presence:     registry,
+		Clock:        c.Clock,
+		Log:          log.Named("rpc"),
 	}
 	if measured != nil {
 		post.Observe(measured)
@@ -434,30 +421,6 @@ func (a *App) reportDamage(st *store.Store, server *rpc.Server) {
 		case <-stopping:
 		}
 	})
-}
-
-// open opens the sockets.
-func (a *App) open() ([]net.Listener, error) {
-	var listeners []net.Listener
-	add := func(l net.Listener, err error) error {
-		if err != nil {
-			return err
-		}
-		// The server closes it too; this is for a start that ends before it serves.
-		a.onStop(func(context.Context) error { _ = l.Close(); return nil })
-		listeners = append(listeners, l)
-		a.listen = append(a.listen, rpc.Address(l))
-		return nil
-	}
-	if err := add(rpc.ListenDefault(a.config.Dir)); err != nil {
-		return nil, fmt.Errorf("listen in the data folder: %w", err)
-	}
-	for _, address := range a.config.Listen {
-		if err := add(rpc.Listen(address)); err != nil {
-			return nil, fmt.Errorf("listen on %s: %w", address, err)
-		}
-	}
-	return listeners, nil
 }
 
 // stopServer lets calls finish until StopTimeout, by the real clock: who waits for the daemon to end does too.

@@ -26,7 +26,7 @@ func (a *App) serveMetrics(m *metrics.Metrics, source metrics.Source, health *pr
 	if m == nil {
 		return nil
 	}
-	l, err := rpc.Listen(a.config.Metrics)
+	l, err := rpc.Listen(a.config.Metrics, rpc.LoopbackAlways)
 	if err != nil {
 		return err
 	}

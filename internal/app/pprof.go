@@ -20,7 +20,7 @@ func (a *App) servePprof() error {
 	if a.config.Pprof == "" {
 		return nil
 	}
-	l, err := rpc.Listen(a.config.Pprof)
+	l, err := rpc.Listen(a.config.Pprof, rpc.LoopbackAlways)
 	if err != nil {
 		return err
 	}

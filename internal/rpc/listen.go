@@ -21,23 +21,46 @@ const SocketFile = "brokerd.sock"
 // maxSocketPath is what every system allows, in bytes: Linux takes 107, macOS 103.
 const maxSocketPath = 100
 
-// Listen opens an address, unix:PATH or HOST:PORT. Port 0 is any that is free. A host that is not
-// this machine's loopback is refused as fault.Invalid, and so is a socket that somebody answers at; the
-// message reads on from the address.
-func Listen(address string) (net.Listener, error) {
+// A Reach says which TCP addresses a listener may have.
+type Reach int
+
+const (
+	// Loopback permits only loopback, because the server has no certificates for TLS.
+	Loopback Reach = iota
+	// LoopbackAlways permits only loopback, because the server serves all users of the machine there.
+	LoopbackAlways
+	// Everywhere permits all addresses, because the server speaks TLS there.
+	Everywhere
+)
+
+// refusals are the reasons why an address beyond loopback is refused.
+var refusals = map[Reach]string{
+	Loopback: "other machines can reach it, which needs TLS: give --tls-cert and --tls-key " +
+		"(`brokerctl credential tls` makes certificates), or listen on 127.0.0.1, [::1] or a Unix socket",
+	LoopbackAlways: "other machines can reach it, and callers there need no credential: use 127.0.0.1, [::1] or a Unix socket",
+}
+
+// Listen opens an address, unix:PATH or HOST:PORT. Port 0 is any that is free. An address beyond the
+// reach is refused as fault.Invalid, and so is a socket at which another process answers. The
+// message continues a sentence that begins with the address.
+func Listen(address string, reach Reach) (net.Listener, error) {
 	if path, ok := socketPath(address); ok {
 		return listenSocket(path)
 	}
-	return listenLoopback(address)
+	tcp, err := reach.resolve(address)
+	if err != nil {
+		return nil, err
+	}
+	return net.ListenTCP("tcp", tcp)
 }
 
 // CheckAddress returns the error that Listen returns for an address that it never opens. It opens
 // nothing.
-func CheckAddress(address string) error {
+func CheckAddress(address string, reach Reach) error {
 	if path, ok := socketPath(address); ok {
 		return checkSocketPath(path)
 	}
-	_, err := loopback(address)
+	_, err := reach.resolve(address)
 	return err
 }
 
@@ -182,16 +205,8 @@ func removeStale(path string) error {
 	return os.Remove(path)
 }
 
-func listenLoopback(address string) (net.Listener, error) {
-	tcp, err := loopback(address)
-	if err != nil {
-		return nil, err
-	}
-	return net.ListenTCP("tcp", tcp)
-}
-
-// loopback resolves an address and refuses it if other machines can reach it.
-func loopback(address string) (*net.TCPAddr, error) {
+// resolve resolves an address and refuses it if it is beyond the reach.
+func (r Reach) resolve(address string) (*net.TCPAddr, error) {
 	if _, _, err := net.SplitHostPort(address); err != nil {
 		return nil, refuse("it is neither unix:PATH nor HOST:PORT")
 	}
@@ -199,9 +214,8 @@ func loopback(address string) (*net.TCPAddr, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !tcp.IP.IsLoopback() {
-		return nil, refuse(
-			"it can be reached from other machines, and brokerd has no TLS yet; use 127.0.0.1, [::1] or a Unix socket, and a tunnel to it")
+	if r != Everywhere && !tcp.IP.IsLoopback() {
+		return nil, refuse("%s", refusals[r])
 	}
 	return tcp, nil
 }

@@ -13,7 +13,7 @@ import (
 
 func TestListen_BeyondLoopbackIsRefused(t *testing.T) {
 	for _, address := range []string{"0.0.0.0:0", ":0", "[::]:0", "192.0.2.1:7070", "[2001:db8::1]:7070"} {
-		l, err := rpc.Listen(address)
+		l, err := rpc.Listen(address, rpc.Loopback)
 		if err == nil {
 			_ = l.Close()
 		}
@@ -25,7 +25,7 @@ func TestListen_BeyondLoopbackIsRefused(t *testing.T) {
 
 func TestListen_WhatIsNoAddressIsRefused(t *testing.T) {
 	for _, address := range []string{"", "7070", "127.0.0.1", "unix:", "unix:" + strings.Repeat("x", 101)} {
-		l, err := rpc.Listen(address)
+		l, err := rpc.Listen(address, rpc.Loopback)
 		if err == nil {
 			_ = l.Close()
 		}
@@ -37,7 +37,7 @@ func TestListen_WhatIsNoAddressIsRefused(t *testing.T) {
 
 func TestListen_Loopback(t *testing.T) {
 	for _, address := range []string{"127.0.0.1:0", "localhost:0"} {
-		l, err := rpc.Listen(address)
+		l, err := rpc.Listen(address, rpc.Loopback)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -52,7 +52,7 @@ func TestListen_SocketIsForItsUserAlone(t *testing.T) {
 	dir := shortDir(t)
 	path := filepath.Join(dir, "x.sock")
 	for _, address := range []string{"unix:" + path, "unix://" + path} {
-		l, err := rpc.Listen(address)
+		l, err := rpc.Listen(address, rpc.Loopback)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -78,12 +78,12 @@ func TestListen_DeadSocketIsReplacedAndALiveOneIsNot(t *testing.T) {
 	}
 	dead.SetUnlinkOnClose(false) // as if its process had been killed
 	_ = dead.Close()
-	live, err := rpc.Listen("unix:" + path)
+	live, err := rpc.Listen("unix:"+path, rpc.Loopback)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = live.Close() }()
-	if _, err := rpc.Listen("unix:" + path); fault.KindOf(err) != fault.Precondition {
+	if _, err := rpc.Listen("unix:"+path, rpc.Loopback); fault.KindOf(err) != fault.Precondition {
 		t.Errorf("a second listener: %v", err)
 	}
 }
@@ -93,7 +93,7 @@ func TestListen_FileInThePlaceOfTheSocketStays(t *testing.T) {
 	if err := os.WriteFile(path, []byte("precious"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := rpc.Listen("unix:" + path); fault.KindOf(err) != fault.Invalid {
+	if _, err := rpc.Listen("unix:"+path, rpc.Loopback); fault.KindOf(err) != fault.Invalid {
 		t.Error(err)
 	}
 	if text, err := os.ReadFile(path); err != nil || string(text) != "precious" {

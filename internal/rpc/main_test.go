@@ -152,7 +152,7 @@ func start(t *testing.T, server *rpc.Server, dir string) (socket, tcp string) {
 		server.Stop(ctx)
 		serving.Wait()
 	})
-	return listen(rpc.ListenDefault(dir)), listen(rpc.Listen("127.0.0.1:0"))
+	return listen(rpc.ListenDefault(dir)), listen(rpc.Listen("127.0.0.1:0", rpc.Loopback))
 }
 
 // dial connects, for as long as the test runs.

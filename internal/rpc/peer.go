@@ -2,14 +2,16 @@ package rpc
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
 
+	"go.uber.org/zap"
 	"google.golang.org/grpc/credentials"
 )
 
-// connection is what is known of a connection before its first call.
+// A connection has the facts about a connection that are known before its first call.
 type connection struct {
 	credentials.CommonAuthInfo
 	local bool // through a Unix socket, by the daemon's own user
@@ -18,23 +20,34 @@ type connection struct {
 
 // AuthType implements credentials.AuthInfo.
 func (c connection) AuthType() string {
-	if c.local {
+	switch {
+	case c.local:
 		return "local peer"
+	case c.SecurityLevel == credentials.PrivacyAndIntegrity:
+		return "TLS"
 	}
 	return "plain TCP"
 }
 
-// peers are the transport credentials of the server: they let only one user through a Unix socket,
-// and leave TCP to the credential of each call. Every connection gets a link.
-type peers struct{ uid int }
+// peers are the transport credentials of the server. They accept only one user on a Unix socket, and
+// speak TLS on TCP if there are certificates. Every connection gets a link.
+type peers struct {
+	uid          int
+	certificates *Certificates // nil: TCP is plain
+	log          *zap.Logger
+}
 
-// ServerHandshake implements credentials.TransportCredentials.
+// ServerHandshake implements credentials.TransportCredentials. gRPC calls it in a goroutine per
+// connection and has set the connection's deadline.
 func (p peers) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	l, err := newLink(conn)
 	if err != nil {
 		return nil, nil, err
 	}
 	socket, ok := conn.(*net.UnixConn)
+	if !ok && p.certificates != nil {
+		return p.secure(conn, l)
+	}
 	if !ok {
 		return conn, connection{CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.NoSecurity}, link: l}, nil
 	}
@@ -50,6 +63,30 @@ func (p peers) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, e
 		local:          true,
 		link:           l,
 	}, nil
+}
+
+// secure is the handshake of a connection over TCP.
+func (p peers) secure(conn net.Conn, l *link) (net.Conn, credentials.AuthInfo, error) {
+	secured := tls.Server(conn, p.certificates.config())
+	if err := handshake(secured); err != nil {
+		p.log.Debug("a TLS handshake failed", zap.Stringer("peer", conn.RemoteAddr()), zap.Error(err))
+		return nil, nil, fmt.Errorf("TLS handshake: %w", err)
+	}
+	return secured, connection{
+		CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity},
+		link:           l,
+	}, nil
+}
+
+// handshake completes a TLS handshake, with HTTP/2 as the protocol.
+func handshake(conn *tls.Conn) error {
+	if err := conn.Handshake(); err != nil {
+		return err
+	}
+	if conn.ConnectionState().NegotiatedProtocol == "" {
+		return errors.New("the client does not offer the protocol " + http2)
+	}
+	return nil
 }
 
 // ClientHandshake implements credentials.TransportCredentials. There is no client here.

@@ -38,13 +38,14 @@ const (
 
 // Options say what a server needs.
 type Options struct {
-	UID         int         // the user who may connect through a Unix socket: the daemon's own
-	Credentials Credentials // of the clients; nil if the server only listens on Unix sockets
-	Presence    Presence    // nil costs nothing, and so does Observer
-	Observer    Observer
-	PingAfter   time.Duration // of silence on a connection; 10 s if 0. What is not answered for as long closes it
-	Clock       clockwork.Clock
-	Log         *zap.Logger
+	UID          int           // the user who may connect through a Unix socket: the daemon's own
+	Credentials  Credentials   // of the clients; nil if the server only listens on Unix sockets
+	Certificates *Certificates // for TLS on every TCP listener; nil: TCP is plain
+	Presence     Presence      // nil costs nothing, and so does Observer
+	Observer     Observer
+	PingAfter    time.Duration // of silence on a connection; 10 s if 0. What is not answered for as long closes it
+	Clock        clockwork.Clock
+	Log          *zap.Logger
 }
 
 // A Presence notes the calls in an agent's own name.
@@ -89,7 +90,7 @@ func NewServer(o Options) *Server {
 	}
 	ping := cmp.Or(o.PingAfter, pingAfter)
 	s.grpc = grpc.NewServer(
-		grpc.Creds(peers{o.UID}),
+		grpc.Creds(peers{o.UID, o.Certificates, o.Log}),
 		grpc.ForceServerCodecV2(newCodec()),
 		grpc.MaxRecvMsgSize(requestRead),
 		grpc.MaxHeaderListSize(headersRead),

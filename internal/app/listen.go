@@ -1,0 +1,87 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+
+	"brokerd/internal/rpc"
+)
+
+// TLSFiles name the files that TLS needs.
+type TLSFiles = rpc.TLSFiles
+
+// ReloadCertificates reads the files for TLS again. If they cannot be used, the log gets an error,
+// and the previous certificates stay in use. Without TLS it does nothing.
+func (a *App) ReloadCertificates() {
+	if a.certificates != nil {
+		a.certificates.Reload()
+	}
+}
+
+// certificates reads the certificates for TLS; nil if no listener needs them. A client in the same
+// environment has variables of the same names, which must not stop a daemon without TCP.
+func (c *Config) certificates() (*rpc.Certificates, error) {
+	overTCP := slices.ContainsFunc(c.Listen, func(address string) bool { return !strings.HasPrefix(address, "unix:") })
+	if !c.TLS.Given() || !overTCP {
+		return nil, nil
+	}
+	return rpc.LoadCertificates(c.TLS, c.Clock, c.Log.Named("tls"))
+}
+
+// reach returns which addresses the daemon may listen on.
+func (c *Config) reach() rpc.Reach {
+	if c.TLS.Given() {
+		return rpc.Everywhere
+	}
+	return rpc.Loopback
+}
+
+// checkAddresses refuses addresses that the daemon does not listen on, before it makes or opens the
+// data folder.
+func (c *Config) checkAddresses() error {
+	for _, address := range c.Listen {
+		if err := rpc.CheckAddress(address, c.reach()); err != nil {
+			return fmt.Errorf("listen on %s: %w", address, err)
+		}
+	}
+	for name, address := range map[string]string{"profiles": c.Pprof, "metrics": c.Metrics} {
+		if address == "" {
+			continue
+		}
+		if err := rpc.CheckAddress(address, rpc.LoopbackAlways); err != nil {
+			return fmt.Errorf("serve %s on %s: %w", name, address, err)
+		}
+	}
+	return nil
+}
+
+// open opens the Unix socket of the data folder and the listeners of the configuration.
+func (a *App) open() ([]net.Listener, error) {
+	var listeners []net.Listener
+	add := func(l net.Listener, err error) error {
+		if err != nil {
+			return err
+		}
+		// The server closes it too; this is for a start that ends before it serves.
+		a.onStop(func(context.Context) error { _ = l.Close(); return nil })
+		listeners = append(listeners, l)
+		address := rpc.Address(l)
+		if a.certificates != nil && l.Addr().Network() == "tcp" {
+			address = "tls://" + address
+		}
+		a.listen = append(a.listen, address)
+		return nil
+	}
+	if err := add(rpc.ListenDefault(a.config.Dir)); err != nil {
+		return nil, fmt.Errorf("listen in the data folder: %w", err)
+	}
+	for _, address := range a.config.Listen {
+		if err := add(rpc.Listen(address, a.config.reach())); err != nil {
+			return nil, fmt.Errorf("listen on %s: %w", address, err)
+		}
+	}
+	return listeners, nil
+}
