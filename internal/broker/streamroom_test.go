@@ -11,7 +11,7 @@ import (
 // capacity for must then not wait for another one to be sent. Acks and sends come at random times,
 // so that they meet many dispatches.
 func TestClaimStream_CapacityThatComesDuringADispatchIsUsed(t *testing.T) {
-	const consumers, senders, each = 12, 8, 300
+	const consumers, senders, each = 12, 8, 100
 	const messages = senders * each
 	w := newWorld(t)
 	done := make(chan error, consumers+senders)
