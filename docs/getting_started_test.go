@@ -14,7 +14,7 @@ import (
 	"brokerd/internal/processtest"
 )
 
-const patience = 90 * time.Second // of a whole page
+const patience = 5 * time.Minute // of a whole page
 
 // terminal is a shell that is typed into.
 type terminal struct {

@@ -117,7 +117,7 @@ func TestPackage(t *testing.T) {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".test.js"), func(t *testing.T) {
 			t.Parallel() // most tests wait
 			env := []string{"BROKERD_PROGRAM=" + program}
-			t.Log(run(t, app, env, "node", "--test", "--test-timeout=120000", "--test-reporter=spec", file))
+			t.Log(run(t, app, env, "node", "--test", "--test-timeout=240000", "--test-reporter=spec", file))
 		})
 	}
 }

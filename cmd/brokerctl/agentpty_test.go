@@ -92,8 +92,8 @@ func TestAgentRunPTY_APersonCanWorkAndMailIsTypedBetweenTheirLines(t *testing.T)
 	w.keys("echo hand-$((40+2))", "Enter")
 	w.await("hand-42")
 	w.tmux("resize-window", "-x", "70", "-y", "20")
-	w.keys("stty size", "Enter")
-	w.await("20 70")
+	w.keys(`until [ "$(stty size)" = "20 70" ]; do :; done; echo resi''zed`, "Enter") // the window resizes it later
+	w.await("resized")
 	w.keys("echo runs; cat", "Enter")
 	w.await("runs")
 	w.keys("C-c")
@@ -120,25 +120,26 @@ func TestAgentRunPTY_TheTerminalIsRestoredAfterEveryEnd(t *testing.T) {
 	startBroker(t)
 	const sleeps = `sh -c 'echo $$ > PIPE; exec sleep 100'`
 	for name, end := range map[string]struct {
+		flags   string
 		program string // writes its process id into the pipe
 		by      func(t *testing.T, run, program int)
 		code    string
 	}{
 		"the program is killed": {
-			sleeps, func(t *testing.T, _, program int) { kill(t, program, syscall.SIGKILL) }, "code-137",
+			"", sleeps, func(t *testing.T, _, program int) { kill(t, program, syscall.SIGKILL) }, "code-137",
 		},
 		"the run is terminated": {
-			sleeps, func(t *testing.T, run, _ int) { kill(t, run, syscall.SIGTERM) }, "code-143",
+			"", sleeps, func(t *testing.T, run, _ int) { kill(t, run, syscall.SIGTERM) }, "code-143",
 		},
 		"the agent is lost": {
-			sleeps, func(t *testing.T, _, _ int) { must0(t, "agent", "register", "builder-1") }, "code-6",
+			"--lease 1s", sleeps, func(t *testing.T, _, _ int) { must0(t, "agent", "register", "builder-1") }, "code-6",
 		},
-		"there is no such thing": {`./missing`, nil, "code-127"},
+		"there is no such thing": {"", `./missing`, nil, "code-127"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ids := pipe(t)
 			w := openWindow(t, `before=$(stty -g)
-				sh -c 'echo $$ > `+ids+`; exec brokerctl agent run --agent builder-1 --lease 1s --pty -- `+
+				sh -c 'echo $$ > `+ids+`; exec brokerctl agent run --agent builder-1 `+end.flags+` --pty -- `+
 				strings.ReplaceAll(strings.ReplaceAll(end.program, "PIPE", ids), "'", `'\''`)+`'
 				echo code-$?; [ "$before" = "$(stty -g)" ] && echo restored; exec cat`)
 			run := processID(t, ids)

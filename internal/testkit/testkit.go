@@ -22,7 +22,7 @@ import (
 )
 
 // Patience is how long a test waits for what should come at once.
-const Patience = 20 * time.Second
+const Patience = time.Minute
 
 // Store opens a store in the folder. When the test ends its database must be sound; a test that closes
 // it before looks for itself.

@@ -76,7 +76,7 @@ export class Daemon {
 
   /** Connects; the end of the test file closes the client. */
   async connect(agent: string, options: ClientOptions = {}): Promise<Client> {
-    const client = await Client.connect({ address: this.address, agent, ...options });
+    const client = await Client.connect({ address: this.address, agent, timeout: 60_000, ...options });
     this.#clients.push(client);
     return client;
   }

@@ -278,7 +278,7 @@ func TestMaildir_MessageToAllOfARoleReachesItsAgentsInTheFolder(t *testing.T) {
 }
 
 func TestMaildir_MailThatHasExpiredInTheInboxDoesNotStopTheBridge(t *testing.T) {
-	d := newTeam(t, "maildir")
+	d := newTeamWith(t, "maildir", apptest.WithFakeClock())
 	lead := d.broker.Registered("lead", "lead")
 	d.write("messages/inbox/scout/.keep", "")
 	stop := d.start()
@@ -287,6 +287,7 @@ func TestMaildir_MailThatHasExpiredInTheInboxDoesNotStopTheBridge(t *testing.T) 
 	m.Ttl = durationpb.New(time.Second)
 	sent := d.send(lead, m)
 	name := d.awaitFiles("messages/inbox/scout", 1)[0]
+	d.broker.Clock.Advance(time.Second)
 	d.awaitState(sent.GetId(), pb.DeliveryState_DELIVERY_STATE_EXPIRED)
 	if err := os.Remove(filepath.Join(d.dir, "messages/inbox/scout", name)); err != nil {
 		t.Fatal(err)

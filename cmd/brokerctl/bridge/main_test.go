@@ -284,12 +284,14 @@ func (d *team) awaitEmpty(agent string) {
 	})
 }
 
-// awaitEvents waits for a condition. It looks after every event.
+// awaitEvents waits for a condition. It looks after every event, the earlier ones included: an event may come
+// before the stream begins.
 func (d *team) awaitEvents(what string, wanted func(context.Context) bool) {
 	d.t.Helper()
 	ctx, cancel := context.WithTimeout(d.t.Context(), apptest.Patience)
 	defer cancel()
-	events, err := pb.NewEventServiceClient(d.broker.Operator()).SubscribeEvents(ctx, &pb.SubscribeEventsRequest{})
+	events, err := pb.NewEventServiceClient(d.broker.Operator()).SubscribeEvents(ctx, &pb.SubscribeEventsRequest{
+		AfterRevision: proto.Int64(0)})
 	if err != nil {
 		d.t.Fatal(err)
 	}
