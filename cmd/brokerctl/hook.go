@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -104,6 +105,7 @@ func (o *hookOptions) writes(tool string) bool {
 }
 
 func (o *hookOptions) run(c *cli, cmd *cobra.Command) error {
+	parent := os.Getppid() // before the coding agent can have ended
 	if o.fail != "open" && o.fail != "closed" {
 		return usagef("--fail %q is neither open nor closed", o.fail)
 	}
@@ -112,7 +114,7 @@ func (o *hookOptions) run(c *cli, cmd *cobra.Command) error {
 		return o.failed(c, cmd, in, fmt.Errorf("read what the hook is about from standard input: %w", err))
 	}
 	c.hookedBy = in.SessionID
-	h := &hook{hookOptions: o, c: c, in: in}
+	h := &hook{hookOptions: o, c: c, in: in, parent: parent}
 	limit := hookTimeout + o.wait
 	if in.Event == "Stop" {
 		limit += o.listen
@@ -173,6 +175,7 @@ type hook struct {
 	c      *cli
 	in     hookInput
 	broker *client.Client
+	parent int // the process that has started the hook
 }
 
 // as makes a call in the agent's name, and registers it first if it is not.

@@ -76,7 +76,7 @@ func (h *hook) news(ctx context.Context, broker *client.Client) (n news, err err
 func (h *hook) listenFor(ctx context.Context, out io.Writer) (news, error) {
 	ctx, end := context.WithTimeout(ctx, h.listen)
 	defer end()
-	go endWithAgent(ctx, end, out)
+	go h.endWithAgent(ctx, end, out)
 	if h.in.StopHookActive {
 		pause, cancel := context.WithTimeout(ctx, h.pause)
 		defer cancel()
@@ -162,8 +162,7 @@ func (h *hook) markRead(ctx context.Context, mail []*pb.InboxItem) error {
 // endWithAgent calls end when the coding agent that runs this process has ended: its parent process
 // has another parent, or no process reads its output any more. It returns when ctx ends. Standard
 // input is no sign: coding agents close it as soon as they have written the event.
-func endWithAgent(ctx context.Context, end func(), out io.Writer) {
-	parent := os.Getppid()
+func (h *hook) endWithAgent(ctx context.Context, end func(), out io.Writer) {
 	check := time.NewTicker(agentCheck)
 	defer check.Stop()
 	for {
@@ -171,7 +170,7 @@ func endWithAgent(ctx context.Context, end func(), out io.Writer) {
 		case <-ctx.Done():
 			return
 		case <-check.C:
-			if os.Getppid() != parent || hungUp(out) {
+			if os.Getppid() != h.parent || hungUp(out) {
 				end()
 				return
 			}
