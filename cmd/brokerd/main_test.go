@@ -66,7 +66,7 @@ func write(t *testing.T, text string) string {
 func TestSettings_Defaults(t *testing.T) {
 	t.Setenv("XDG_STATE_HOME", "/state")
 	got, err := settle(t)
-	want := settings{Data: "/state/brokerd", Sync: "full", LogLevel: "info", LogFormat: "auto"}
+	want := settings{Data: "/state/brokerd", Sync: "full", Checkpoint: "internal", LogLevel: "info", LogFormat: "auto"}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Error(err, diff)
 	}
@@ -83,8 +83,8 @@ func TestSettings_FlagsWinOverEnvironmentAndThatOverTheFile(t *testing.T) {
 	t.Setenv("BROKERD_DATA", "/environment")
 	t.Setenv("BROKERD_LOG_LEVEL", "error")
 	got, err := settle(t, "--log-level", "debug")
-	want := settings{File: file, Data: "/environment", Sync: "normal", Listen: []string{"127.0.0.1:1", "127.0.0.1:2"},
-		LogLevel: "debug", LogFormat: "json"}
+	want := settings{File: file, Data: "/environment", Sync: "normal", Checkpoint: "internal",
+		Listen: []string{"127.0.0.1:1", "127.0.0.1:2"}, LogLevel: "debug", LogFormat: "json"}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Error(err, diff)
 	}
@@ -100,7 +100,7 @@ func TestSettings_FlagsWinOverEnvironmentAndThatOverTheFile(t *testing.T) {
 
 func TestSettings_FaultsInTheFileAreNamed(t *testing.T) {
 	for text, want := range map[string]string{
-		"data: /x\nlistne: [a]\n":    `line 2: unknown key "listne"; known are data, listen`,
+		"data: /x\nlistne: [a]\n":    `line 2: unknown key "listne"; known are checkpoint, data, listen`,
 		"config: /other.yaml\n":      `unknown key "config"`,
 		"log-level: debug\n":         `unknown key "log-level"`,
 		"sync: [full]\n":             "sync: must be one value",

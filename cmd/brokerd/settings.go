@@ -20,16 +20,17 @@ import (
 // settings are what can be set by flag, environment and file. The names of the flags name all three:
 // --log-level, BROKERD_LOG_LEVEL, log_level.
 type settings struct {
-	File      string // --config
-	Data      string
-	Listen    []string
-	Sync      string
-	LogLevel  string
-	LogFormat string
-	Pprof     string
-	Metrics   string
-	TLSCert   string
-	TLSKey    string
+	File       string // --config
+	Data       string
+	Listen     []string
+	Sync       string
+	Checkpoint string
+	LogLevel   string
+	LogFormat  string
+	Pprof      string
+	Metrics    string
+	TLSCert    string
+	TLSKey     string
 
 	StopOnEOF bool // --stop-on-stdin-eof
 	Temporary bool
@@ -41,6 +42,8 @@ func (s *settings) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&s.TLSCert, "tls-cert", "", "file with the server's certificate (PEM): every HOST:PORT of --listen speaks TLS 1.3")
 	f.StringVar(&s.TLSKey, "tls-key", "", "file with the key of --tls-cert (PEM)")
 	f.StringVar(&s.Sync, "sync", "full", "full: what is confirmed survives power loss; normal: it survives a crash")
+	f.StringVar(&s.Checkpoint, "checkpoint", "internal",
+		"internal: brokerd copies SQLite's log into the database; external: another program does, such as Litestream")
 	f.StringVar(&s.LogLevel, "log-level", "info", "debug, info, warn or error")
 	f.StringVar(&s.LogFormat, "log-format", "auto", "console, json, or auto: console on a terminal")
 	f.StringVar(&s.Pprof, "pprof", "", "serve Go's profiles on this address, HOST:PORT on loopback")
@@ -162,7 +165,8 @@ func knownKeys() []string {
 
 func (s *settings) config() app.Config {
 	return app.Config{
-		Dir: s.Data, Listen: s.Listen, TLS: app.TLSFiles{Cert: s.TLSCert, Key: s.TLSKey}, Sync: s.Sync, Pprof: s.Pprof, Metrics: s.Metrics, Version: brokerd.ThisBuild().String(),
+		Dir: s.Data, Listen: s.Listen, TLS: app.TLSFiles{Cert: s.TLSCert, Key: s.TLSKey}, Sync: s.Sync,
+		Checkpoint: s.Checkpoint, Pprof: s.Pprof, Metrics: s.Metrics, Version: brokerd.ThisBuild().String(),
 	}
 }
 

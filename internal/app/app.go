@@ -46,6 +46,7 @@ type Config struct {
 	Listen      []string      // HOST:PORT or unix:PATH, besides the socket in the data folder; without TLS, HOST is loopback
 	TLS         TLSFiles      // with which all TCP listeners of Listen speak TLS 1.3; none: they are plain
 	Sync        string        // full (the default) or normal: see store.Sync
+	Checkpoint  string        // internal (the default) or external: see store.Checkpoint
 	Pprof       string        // where to serve Go's profiles, on loopback; empty = nowhere
 	Metrics     string        // where to serve metrics for Prometheus, on loopback; empty = nowhere, and nothing is observed
 	Version     string        // of the program, for GetStatus
@@ -161,6 +162,9 @@ func (c Config) complete() (Config, error) {
 	if c.Sync == "" {
 		c.Sync = store.SyncFull.String()
 	}
+	if c.Checkpoint == "" {
+		c.Checkpoint = "internal"
+	}
 	if c.StopTimeout == 0 {
 		c.StopTimeout = DefaultStopTimeout
 	}
@@ -185,6 +189,10 @@ func (a *App) start(ctx context.Context) error {
 	if a.sync, err = store.ParseSync(c.Sync); err != nil {
 		return err
 	}
+	checkpoint, err := store.ParseCheckpoint(c.Checkpoint)
+	if err != nil {
+		return err
+	}
 	if err := c.checkAddresses(); err != nil {
 		return err
 	}
@@ -194,7 +202,7 @@ func (a *App) start(ctx context.Context) error {
 
 	// The store, and with it the lock on the data folder.
 	measured := newMetrics(c)
-	st, err := openStore(ctx, c, store.Options{Sync: a.sync}, measured)
+	st, err := openStore(ctx, c, store.Options{Sync: a.sync, Checkpoint: checkpoint}, measured)
 	if err != nil {
 		return err
 	}

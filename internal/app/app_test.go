@@ -148,11 +148,12 @@ func TestApp_FailedStartLeavesTheFolderFree(t *testing.T) {
 	defer func() { _ = taken.Close() }()
 	dir := folder(t)
 	for name, c := range map[string]app.Config{
-		"taken port":       {Listen: []string{taken.Addr().String()}},
-		"beyond loopback":  {Listen: []string{"127.0.0.1:0", "0.0.0.0:0"}},
-		"profiles for all": {Pprof: "0.0.0.0:0"},
-		"metrics for all":  {Metrics: "0.0.0.0:0"},
-		"unknown sync":     {Sync: "sometimes"},
+		"taken port":         {Listen: []string{taken.Addr().String()}},
+		"beyond loopback":    {Listen: []string{"127.0.0.1:0", "0.0.0.0:0"}},
+		"profiles for all":   {Pprof: "0.0.0.0:0"},
+		"metrics for all":    {Metrics: "0.0.0.0:0"},
+		"unknown sync":       {Sync: "sometimes"},
+		"unknown checkpoint": {Checkpoint: "never"},
 	} {
 		c.Dir = dir
 		if a, err := app.Start(patient(t), c); err == nil {

@@ -30,7 +30,8 @@ func Check(ctx context.Context, c Config) (problems []string, counted string, er
 	if _, err := os.Stat(filepath.Join(c.Dir, store.DatabaseFile)); errors.Is(err, fs.ErrNotExist) {
 		return nil, "", fmt.Errorf("there is no database in %s", c.Dir)
 	}
-	st, err := openStore(ctx, c, store.Options{Unchecked: true}, nil) // the check follows
+	// The check follows. It leaves the log alone, since a program such as Litestream may replicate it.
+	st, err := openStore(ctx, c, store.Options{Unchecked: true, Checkpoint: store.CheckpointExternal}, nil)
 	if err != nil {
 		return nil, "", err
 	}

@@ -4,7 +4,32 @@ import (
 	"errors"
 
 	"go.uber.org/zap"
+
+	"brokerd/internal/fault"
 )
+
+// A Checkpoint names the program that copies the write-ahead log into the database.
+type Checkpoint int
+
+const (
+	// CheckpointInternal is the store itself.
+	CheckpointInternal Checkpoint = iota
+	// CheckpointExternal is another process, such as Litestream, that must see every commit in the log
+	// before a checkpoint permits SQLite to overwrite it. The store then never runs a checkpoint: not
+	// at Open, not while it runs, and not at Close, which leaves the log in place.
+	CheckpointExternal
+)
+
+// ParseCheckpoint returns the Checkpoint of the given name, "internal" or "external".
+func ParseCheckpoint(name string) (Checkpoint, error) {
+	switch name {
+	case "internal":
+		return CheckpointInternal, nil
+	case "external":
+		return CheckpointExternal, nil
+	}
+	return 0, fault.Field("checkpoint", "must be internal or external, not %q", name)
+}
 
 // SQLite appends commits to a log and copies it back into the database from time to time; a commit
 // after everything was copied starts the log over. Done at once, copying stops the writer for as
@@ -28,9 +53,9 @@ const (
 	longWait   = "250"
 )
 
-// A logState is what SQLite says of its log.
+// A logState is SQLite's report about its log.
 type logState struct {
-	busy           bool // somebody stood in the way
+	busy           bool // another connection prevented the checkpoint
 	frames, copied int64
 }
 
@@ -107,7 +132,7 @@ func (w *writer) tidy() {
 		return
 	}
 	w.reportLog(l)
-	if l.bytes() >= w.copyAt && w.held.Load() == 0 {
+	if w.checkpointer != nil && l.bytes() >= w.copyAt && w.held.Load() == 0 {
 		w.copying = true
 		w.checkpointer.ask <- struct{}{}
 	}
@@ -145,14 +170,18 @@ func (w *writer) startOver(err error) {
 	w.countCheckpoint(w.clock.Since(begun))
 }
 
-// reportLog notes the size of the log, and warns when it grows far beyond what copying should allow.
+// reportLog notes the size of the log, and warns when it grows far beyond its usual size.
 func (w *writer) reportLog(l logState) {
 	w.mu.Lock()
 	w.stats.LogBytes = l.bytes()
 	w.mu.Unlock()
 	switch {
 	case l.bytes() >= w.warnAt:
-		w.log.Warn("the write-ahead log grows: somebody keeps reading from an old snapshot, or the disk is too slow",
+		cause := "a reader keeps an old snapshot, or the disk is too slow"
+		if w.checkpointer == nil {
+			cause = "the program that runs the checkpoints (--checkpoint external), such as Litestream, has stopped or lags"
+		}
+		w.log.Warn("the write-ahead log grows: "+cause,
 			zap.Int64("bytes", l.bytes()), zap.Int64("copied", l.copied*frameSize))
 		w.warnAt = 2 * l.bytes()
 	case l.bytes() < warnLog:

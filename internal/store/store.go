@@ -56,6 +56,7 @@ func (s Sync) String() string {
 type Options struct {
 	Dir        string          // the data folder; made with mode 0700 if missing
 	Sync       Sync            // what a commit survives
+	Checkpoint Checkpoint      // the program that copies the log into the database
 	Clock      clockwork.Clock // required
 	Log        *zap.Logger     // nil logs nothing
 	Migrations []Migration     // of all features, in the order in which they are to be applied
@@ -83,9 +84,10 @@ type Store struct {
 	last         LastRun
 	clock        clockwork.Clock
 	lock         *os.File
-	conns        []*conn // all of them, the writer's first
+	conns        []*conn // all of them, in the order of opening
+	keeper       *conn   // nil with CheckpointInternal; see keepLog
 	writer       *writer
-	checkpointer *checkpointer
+	checkpointer *checkpointer // nil with CheckpointExternal
 	idle         chan *conn    // connections for Read that nobody uses
 	pages        chan struct{} // has a place for each ReadPage that may run
 	tasks        sync.Pool     // of *task, for Write and Drain
@@ -191,6 +193,11 @@ func open(ctx context.Context, o Options) (_ *Store, err error) {
 			return nil, err
 		}
 	}
+	if o.Checkpoint == CheckpointExternal {
+		if s.keeper, err = s.connect(reading, o.Sync); err != nil {
+			return nil, err
+		}
+	}
 	w, err := s.connect(writing, o.Sync)
 	if err != nil {
 		return nil, err
@@ -202,9 +209,12 @@ func open(ctx context.Context, o Options) (_ *Store, err error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := s.connect(copying, o.Sync)
-	if err != nil {
-		return nil, err
+	if o.Checkpoint == CheckpointInternal {
+		c, err := s.connect(copying, o.Sync)
+		if err != nil {
+			return nil, err
+		}
+		s.checkpointer = newCheckpointer(c)
 	}
 	for range o.Readers {
 		r, err := s.connect(reading, o.Sync)
@@ -220,9 +230,10 @@ func open(ctx context.Context, o Options) (_ *Store, err error) {
 	if m.revision > 0 {
 		s.last = LastRun{Ended: fromNanos(m.latest), Clean: m.stopped}
 	}
-	s.checkpointer = newCheckpointer(c)
 	s.writer = newWriter(w, s.checkpointer, m, o)
-	go s.checkpointer.run(s.writer.nudge)
+	if s.checkpointer != nil {
+		go s.checkpointer.run(s.writer.nudge)
+	}
 	go s.writer.run()
 	return s, nil
 }
@@ -236,8 +247,21 @@ func (s *Store) connect(p purpose, sync Sync) (*conn, error) {
 	return c, err
 }
 
-// release closes all connections, the writer's last, and gives the folder free.
+// keepLog keeps the closing of the connections from writing the log back. When the last connection
+// to a database closes, SQLite runs a checkpoint and removes the log, unless that connection can only
+// read. The keeper is such a connection. It was opened first and is closed last, but it counts only
+// after it has read from the log.
+func (s *Store) keepLog() {
+	if s.keeper == nil {
+		return
+	}
+	var objects int
+	_ = s.keeper.queryRow(`SELECT count(*) FROM sqlite_schema`).Scan(&objects) // fails only if the database is damaged
+}
+
+// release closes all connections, the first one last, and unlocks the folder.
 func (s *Store) release() error {
+	s.keepLog()
 	var errs []error
 	for _, c := range slices.Backward(s.conns) {
 		errs = append(errs, c.close())
@@ -253,7 +277,13 @@ func prepare(c *conn, path string, o Options) (meta, error) {
 	if err := create(c, o.Clock); err != nil {
 		return meta{}, damaged(path, err)
 	}
-	if err := checkSize(c, path); err != nil {
+	if o.Checkpoint == CheckpointExternal {
+		// A commit that restarts the log would cut its file to this size, which belongs to the checkpoint.
+		if err := c.script("PRAGMA journal_size_limit = -1"); err != nil {
+			return meta{}, err
+		}
+	}
+	if err := checkSize(c, path, o.Checkpoint); err != nil {
 		return meta{}, err
 	}
 	if err := migrate(c, o.Migrations, o.Clock, o.Log); err != nil {
@@ -308,14 +338,16 @@ func (s *Store) Check(ctx context.Context) ([]string, error) {
 }
 
 // Close accepts no more functions, finishes those that were accepted, waits for the readers,
-// writes the log back into the database and gives the folder free. Further calls return what the
-// first returned.
+// writes the log back into the database (with CheckpointInternal) and unlocks the folder. Further
+// calls return the result of the first.
 func (s *Store) Close() error {
 	s.closeOnce.Do(func() {
 		close(s.closing)
 		s.checks.Wait()
 		s.writer.stop()
-		s.checkpointer.stop()
+		if s.checkpointer != nil {
+			s.checkpointer.stop()
+		}
 		for range cap(s.idle) {
 			<-s.idle
 		}
@@ -324,8 +356,10 @@ func (s *Store) Close() error {
 			if s.Damage() == "" && (!s.unchecked || s.last.Clean) {
 				s.writer.markStop()
 			}
-			_, err := s.writer.conn.checkpoint("TRUNCATE")
-			errs = append(errs, err)
+			if s.checkpointer != nil {
+				_, err := s.writer.conn.checkpoint("TRUNCATE")
+				errs = append(errs, err)
+			}
 		}
 		errs = append(errs, s.release())
 		if err := errors.Join(errs...); err != nil {
