@@ -31,6 +31,7 @@ type Claim struct {
 	MaxAttempts int    // the last one
 	Mailbox     string // where it came from: the agent's name, role:NAME or channel:NAME
 	Resumed     bool   // it was held before, by an earlier run of the same consumer
+	TraceParent string // of the claim's span, else of the message; empty if there is no trace. The handler's context carries it
 
 	client *Client
 }

@@ -37,22 +37,26 @@ type Client struct {
 
 // link is what all clients of one connection share.
 type link struct {
-	conn       *grpc.ClientConn
-	address    string
-	credential string
-	onRetry    func(err error, in time.Duration)
-	dialFault  atomic.Pointer[error] // why the last attempt to connect failed; nil once one succeeded
-	dialled    atomic.Bool           // an attempt to connect has ended
-	peer       atomic.Int64          // id of the process that listens; 0 = unknown
+	conn        *grpc.ClientConn
+	address     string
+	credential  string
+	onRetry     func(err error, in time.Duration)
+	trace       func(context.Context) string // see WithTracing; nil finds nothing
+	traceParent string                       // see WithTraceParent
+	dialFault   atomic.Pointer[error]        // why the last attempt to connect failed; nil once one succeeded
+	dialled     atomic.Bool                  // an attempt to connect has ended
+	peer        atomic.Int64                 // id of the process that listens; 0 = unknown
 }
 
 // options are what Dial was asked for.
 type options struct {
-	address    string
-	credential string
-	identity   Identity
-	wait       bool
-	onRetry    func(error, time.Duration)
+	address     string
+	credential  string
+	identity    Identity
+	wait        bool
+	onRetry     func(error, time.Duration)
+	trace       func(context.Context) string
+	traceParent string
 }
 
 // An Option says how to connect, or as whom.
@@ -127,7 +131,7 @@ func Dial(ctx context.Context, opts ...Option) (*Client, error) {
 	if network == "tcp" && o.credential != "" && !loopback(where) {
 		return nil, &AddressError{o.address, "is not on this machine: without TLS, a credential may only go to a loopback address"}
 	}
-	l := &link{address: o.address, credential: o.credential, onRetry: o.onRetry}
+	l := &link{address: o.address, credential: o.credential, onRetry: o.onRetry, trace: o.trace, traceParent: o.traceParent}
 	if l.conn, err = grpc.NewClient("passthrough:///broker", l.dialOptions(network, where)...); err != nil {
 		return nil, fmt.Errorf("connect to %s: %w", o.address, err)
 	}

@@ -19,6 +19,7 @@ import (
 //	BROKERD_INCARNATION      its incarnation
 //	BROKERD_FENCE            the lock or token that must be held for its calls to be carried out
 //	BROKERD_CREDENTIAL_FILE  the file with the credential
+//	TRACEPARENT              the W3C traceparent of the span that its calls belong to
 //
 // (BROKERD_ROOT, the folder that the paths of locks are relative to, is read by NewPaths.)
 //
@@ -40,6 +41,7 @@ func EnvironmentOptions() ([]Option, error) {
 		WithAddress(os.Getenv("BROKERD_ADDR")),
 		WithSession(os.Getenv("BROKERD_SESSION")),
 		WithAgent(os.Getenv("BROKERD_AGENT")),
+		WithTraceParent(os.Getenv("TRACEPARENT")),
 	}
 	for _, v := range []struct {
 		name string

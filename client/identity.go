@@ -46,7 +46,11 @@ func newIdentified(l *link, id Identity) *identified {
 
 // Invoke implements grpc.ClientConnInterface.
 func (i *identified) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
-	return i.explain(i.link.conn.Invoke(i.mark(ctx), method, args, reply, opts...))
+	ctx = i.mark(ctx)
+	if span := i.link.span(ctx); span != "" {
+		ctx = metadata.AppendToOutgoingContext(ctx, "traceparent", span)
+	}
+	return i.explain(i.link.conn.Invoke(ctx, method, args, reply, opts...))
 }
 
 // NewStream implements grpc.ClientConnInterface.

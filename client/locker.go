@@ -97,6 +97,7 @@ func (l *Locker) ask(ctx context.Context, r *pb.LockRequest) (*pb.LockResponse, 
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	r.TraceParent = l.retry.link.span(ctx)
 	a := &asked{request: r, keeps: r.GetAcquire().GetKeepTicket(), answered: make(chan struct{})}
 	if err := l.submit(a); err != nil {
 		return nil, err

@@ -199,7 +199,7 @@ func (c *Confirmation) Number() int64 {
 
 // enqueue waits for room, queues the messages, and writes them out if there is a stream.
 func (s *Sender) enqueue(ctx context.Context, messages []*pb.Message) (*group, error) {
-	b := &group{messages: messages, done: make(chan struct{})}
+	b := &group{messages: s.retry.link.traced(ctx, messages), done: make(chan struct{})}
 	s.mu.Lock()
 	for {
 		if s.closed {

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -146,6 +147,7 @@ func (w *worker) take(claims []*pb.ClaimedMessage) {
 			MaxAttempts: int(c.GetMaxAttempts()),
 			Mailbox:     c.GetMailbox(),
 			Resumed:     c.GetResumed(),
+			TraceParent: cmp.Or(c.GetTraceParent(), c.GetMessage().GetTraceParent()),
 			client:      w.client,
 		}}
 		w.jobs[j.claim.ID] = j
@@ -166,6 +168,9 @@ func (w *worker) begin() {
 		w.ready = w.ready[1:]
 		var ctx context.Context
 		ctx, j.cancel = context.WithCancelCause(w.base)
+		if j.claim.TraceParent != "" {
+			ctx = ContextWithTraceParent(ctx, j.claim.TraceParent)
+		}
 		w.running++
 		go w.handle(ctx, j)
 	}

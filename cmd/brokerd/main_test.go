@@ -66,7 +66,7 @@ func write(t *testing.T, text string) string {
 func TestSettings_Defaults(t *testing.T) {
 	t.Setenv("XDG_STATE_HOME", "/state")
 	got, err := settle(t)
-	want := settings{Data: "/state/brokerd", Sync: "full", Checkpoint: "internal", LogLevel: "info", LogFormat: "auto"}
+	want := settings{Data: "/state/brokerd", Sync: "full", Checkpoint: "internal", LogLevel: "info", LogFormat: "auto", TraceSample: 1}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Error(err, diff)
 	}
@@ -84,7 +84,7 @@ func TestSettings_FlagsWinOverEnvironmentAndThatOverTheFile(t *testing.T) {
 	t.Setenv("BROKERD_LOG_LEVEL", "error")
 	got, err := settle(t, "--log-level", "debug")
 	want := settings{File: file, Data: "/environment", Sync: "normal", Checkpoint: "internal",
-		Listen: []string{"127.0.0.1:1", "127.0.0.1:2"}, LogLevel: "debug", LogFormat: "json"}
+		Listen: []string{"127.0.0.1:1", "127.0.0.1:2"}, LogLevel: "debug", LogFormat: "json", TraceSample: 1}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Error(err, diff)
 	}

@@ -32,6 +32,9 @@ type settings struct {
 	TLSCert    string
 	TLSKey     string
 
+	Traces      string
+	TraceSample float64 // --trace-sample
+
 	StopOnEOF bool // --stop-on-stdin-eof
 	Temporary bool
 }
@@ -52,6 +55,8 @@ func (s *settings) addFlags(f *pflag.FlagSet) {
 	f.BoolVar(&s.Temporary, "temporary", false,
 		"remove the data folder at the end; it must be new or empty (default: a new folder in $TMPDIR)")
 	f.StringVar(&s.Metrics, "metrics", "", "serve metrics for Prometheus (/metrics) and health checks (/healthz, /readyz) on this address, HOST:PORT on loopback")
+	f.StringVar(&s.Traces, "traces", "", "export OpenTelemetry traces with OTLP over gRPC to https://HOST:PORT, or to HOST:PORT on loopback")
+	f.Float64Var(&s.TraceSample, "trace-sample", 1, "share of new traces that are exported, 0 to 1; a trace that a caller has begun is exported if the caller records it")
 }
 
 // addFolderFlags adds those that say which data folder is meant.
@@ -167,6 +172,7 @@ func (s *settings) config() app.Config {
 	return app.Config{
 		Dir: s.Data, Listen: s.Listen, TLS: app.TLSFiles{Cert: s.TLSCert, Key: s.TLSKey}, Sync: s.Sync,
 		Checkpoint: s.Checkpoint, Pprof: s.Pprof, Metrics: s.Metrics, Version: brokerd.ThisBuild().String(),
+		Traces: s.Traces, TraceSample: s.TraceSample,
 	}
 }
 

@@ -49,6 +49,8 @@ type Config struct {
 	Checkpoint  string        // internal (the default) or external: see store.Checkpoint
 	Pprof       string        // where to serve Go's profiles, on loopback; empty = nowhere
 	Metrics     string        // where to serve metrics for Prometheus, on loopback; empty = nowhere, and nothing is observed
+	Traces      string        // where to export OpenTelemetry traces, see tracing.CheckEndpoint; empty = nowhere
+	TraceSample float64       // the share of new traces that are exported, 0 to 1
 	Version     string        // of the program, for GetStatus
 	StopTimeout time.Duration // DefaultStopTimeout if 0
 	// DiskUsed tells which share of a folder's file system is used, from 0 to 1; disk.Used if nil.
@@ -209,6 +211,11 @@ func (a *App) start(ctx context.Context) error {
 	a.onStop(func(context.Context) error { return st.Close() })
 	a.onStop(func(context.Context) error { a.serving.Wait(); return nil })
 
+	tracer, err := a.startTracer()
+	if err != nil {
+		return err
+	}
+
 	// Addresses to listen on. Clients can connect from here on, and wait for their answers until the end
 	// of this function.
 	secret, err := auth.OperatorSecret(c.Dir)
@@ -227,10 +234,12 @@ func (a *App) start(ctx context.Context) error {
 	post := broker.New(st, journal, directory{scopes, registry}, c.Clock, log.Named("broker"))
 	kinds := catalog.New(st, journal, catalogDirectory{scopes, registry})
 	post.UseCatalog(kinds)
+	post.UseTracer(tracer)
 	held := locks.New(st, journal, holders{scopes, registry}, c.Clock, log.Named("locks"))
 	connect(journal, scopes, registry, post)
 	connectLocks(scopes, registry, post, held)
 	held.UseCrew(post)
+	held.UseTracer(tracer)
 	// After the hooks are in place: it looks at once, and what it finds is an event.
 	space := disk.New(st, journal, c.Clock, log.Named("disk"), func() (float64, error) { return c.DiskUsed(c.Dir) })
 	post.UseDisk(space)
@@ -279,6 +288,7 @@ func (a *App) start(ctx context.Context) error {
 		Credentials:  auth.New(secret),
 		Certificates: a.certificates,
 		Presence:     registry,
+		Traces:       tracer != nil,
 		Clock:        c.Clock,
 		Log:          log.Named("rpc"),
 	}

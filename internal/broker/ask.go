@@ -67,6 +67,7 @@ func (b *Broker) Ask(ctx context.Context, c caller.Caller, req once.Request, dra
 	if err := b.admit(ctx, c, 1); err != nil {
 		return Asked{}, err
 	}
+	from := b.origin(ctx)
 	var asked Asked
 	var w *asking
 	draft.Response, draft.Within = true, wait
@@ -77,6 +78,7 @@ func (b *Broker) Ask(ctx context.Context, c caller.Caller, req once.Request, dra
 			if s, err = b.sending(tx, c); err != nil {
 				return err
 			}
+			s.origin = from
 			asked, err = s.ask(&draft)
 			return err
 		})

@@ -16,6 +16,7 @@ import (
 	"brokerd/internal/msgtype"
 	"brokerd/internal/once"
 	"brokerd/internal/store"
+	"brokerd/internal/tracing"
 )
 
 // A Session is what the broker needs to know of one.
@@ -83,7 +84,8 @@ type Broker struct {
 	disk     Disk // nil = there is always room
 	crew     Crew // nil = all agents are well
 	rates    *sendRates
-	observer Observer // may be nil; not changed after Start
+	observer Observer        // may be nil; not changed after Start
+	tracer   *tracing.Tracer // nil = nothing is traced
 	boxIDs   *store.Cache[boxKey, int64]
 	audience *store.Cache[audienceKey, audience]
 	gates    *store.Cache[int64, gate] // by agent

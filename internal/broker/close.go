@@ -20,6 +20,9 @@ func (b *Broker) SessionClosed(tx *store.Tx, session Session) error {
 	if err != nil {
 		return err
 	}
+	if err := b.traceClosed(tx, session, running); err != nil {
+		return err
+	}
 	for _, statement := range []string{cancelClaimed, cancelPending, cancelDelayed, cancelBlocked, cancelNotices, settleQuestions} {
 		if _, err := tx.Exec(statement, tx.Now(), session.ID); err != nil {
 			return err

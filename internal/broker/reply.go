@@ -26,6 +26,7 @@ type Filled struct {
 	Task        string
 	Subject     string
 	Deadline    time.Time
+	TraceParent string
 }
 
 // Reply answers a message: it goes to the sender, in the same thread, under the same correlation id unless another one is given. With
@@ -35,11 +36,12 @@ func (b *Broker) Reply(ctx context.Context, c caller.Caller, req once.Request, a
 	if err := b.admit(ctx, c, 1); err != nil {
 		return Outcome{}, err
 	}
+	from := b.origin(ctx)
 	var out Outcome
 	var seen bool
 	err := b.store.Write(ctx, func(tx *store.Tx) (err error) {
 		seen, err = req.Do(tx, &out, func() error {
-			out, err = b.reply(tx, c, answer)
+			out, err = b.reply(tx, c, from, answer)
 			return err
 		})
 		return err
@@ -48,11 +50,12 @@ func (b *Broker) Reply(ctx context.Context, c caller.Caller, req once.Request, a
 	return out, err
 }
 
-func (b *Broker) reply(tx *store.Tx, c caller.Caller, answer Answer) (Outcome, error) {
+func (b *Broker) reply(tx *store.Tx, c caller.Caller, from *origin, answer Answer) (Outcome, error) {
 	s, err := b.sending(tx, c)
 	if err != nil {
 		return Outcome{}, err
 	}
+	s.origin = from
 	ref := answer.To
 	if ref.Revision == 0 || answer.Ack {
 		if s.actor, err = b.owner(tx, c); err != nil {

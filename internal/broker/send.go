@@ -12,6 +12,7 @@ import (
 	"brokerd/internal/fault"
 	"brokerd/internal/once"
 	"brokerd/internal/store"
+	"brokerd/internal/tracing"
 )
 
 // namedRecipients is up to how many recipients an answer names.
@@ -63,6 +64,7 @@ func (b *Broker) Send(ctx context.Context, c caller.Caller, req once.Request, dr
 	if err := b.admit(ctx, c, len(drafts)); err != nil {
 		return nil, err
 	}
+	from := b.origin(ctx)
 	var outcomes []Outcome
 	var seen bool
 	err := b.store.Write(ctx, func(tx *store.Tx) (err error) {
@@ -71,6 +73,7 @@ func (b *Broker) Send(ctx context.Context, c caller.Caller, req once.Request, dr
 			if err != nil {
 				return err
 			}
+			s.origin = from
 			outcomes = make([]Outcome, len(drafts))
 			for i := range drafts {
 				if outcomes[i], err = s.sendFitting(&drafts[i], 0, 0); err != nil {
@@ -93,6 +96,7 @@ func (b *Broker) Send(ctx context.Context, c caller.Caller, req once.Request, dr
 // disk or refused. A refused draft leaves the others alone. Batches submitted one after the other
 // are sent in that order. done must not block. Submit blocks while the caller has too much queued.
 func (b *Broker) Submit(ctx context.Context, c caller.Caller, batch Batch, done func([]Outcome)) {
+	from := b.origin(ctx)
 	var outcomes []Outcome
 	b.store.Submit(ctx, store.LaneFill, batch.size(), func(tx *store.Tx) error {
 		outcomes = make([]Outcome, len(batch.Drafts))
@@ -101,6 +105,7 @@ func (b *Broker) Submit(ctx context.Context, c caller.Caller, batch Batch, done 
 		if err != nil {
 			return err
 		}
+		s.origin = from
 		p, err := b.openProducer(tx, s.actor, batch.Producer)
 		if err != nil {
 			return err
@@ -201,6 +206,7 @@ type sending struct {
 	handed   int64     // the first revision that was handed to a consumer
 	due      time.Time // the earliest that the calendar must know of
 	doubtful []doubtful
+	origin   *origin // of the call; nil if there is none, or nothing is traced
 }
 
 // A room is what one function knows of a mailbox that it sends to.
@@ -264,6 +270,12 @@ func (s *sending) send(d *Draft, producer, number int64) (Outcome, error) {
 		return Outcome{}, err
 	}
 	d = s.complete(d, answers)
+	var span *tracing.Span
+	if s.tracer != nil {
+		if d, span, err = s.trace(d, answers); err != nil {
+			return Outcome{}, err
+		}
+	}
 	to, err := s.recipients(d, answers)
 	if err != nil {
 		return Outcome{}, err
@@ -308,6 +320,9 @@ func (s *sending) send(d *Draft, producer, number int64) (Outcome, error) {
 		d.Type, d.Priority, null(d.channel()), null(m.Thread), null(d.Correlation), null(d.Task), nullInt(producer), nullInt(number), d.Content)
 	if err != nil {
 		return Outcome{}, err
+	}
+	if span != nil {
+		s.traceSent(span, d, &out)
 	}
 	for _, name := range d.Artifacts {
 		if _, err := s.tx.Exec(insertMessageArtifact, s.actor.session.ID, name, out.Revision); err != nil {

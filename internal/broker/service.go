@@ -77,7 +77,7 @@ func (s *Service) ClaimMessages(ctx context.Context, r *pb.ClaimMessagesRequest)
 		return nil, err
 	}
 	return &pb.ClaimMessagesResponse{
-		Claims: claimedAll(got.Claims), EmptyReason: pb.EmptyReason(got.Empty), NextDue: stamp(got.NextDue),
+		Claims: s.claimedAll(got.Claims), EmptyReason: pb.EmptyReason(got.Empty), NextDue: stamp(got.NextDue),
 		Notices: noticeProtos(got.Notices),
 	}, nil
 }

@@ -30,10 +30,11 @@ const (
 	fieldOrderingKey      = 28
 	fieldMaxAttempts      = 29
 	fieldRequiresResponse = 30
-	pastFields            = 31
+	fieldTraceParent      = 33
+	pastFields            = 34
 
 	plainTexts = 1<<fieldType | 1<<fieldVersion | 1<<fieldSubject | 1<<fieldBody | 1<<fieldPayload | 1<<fieldChannel | 1<<fieldThread |
-		1<<fieldCorrelation | 1<<fieldInReplyTo | 1<<fieldTask | 1<<fieldOrderingKey
+		1<<fieldCorrelation | 1<<fieldInReplyTo | 1<<fieldTask | 1<<fieldOrderingKey | 1<<fieldTraceParent
 	plainNumbers = 1<<fieldReach | 1<<fieldPriority | 1<<fieldMaxAttempts | 1<<fieldRequiresResponse
 )
 

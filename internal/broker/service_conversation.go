@@ -110,7 +110,7 @@ func reply(types *msgtype.Set, r *pb.ReplyRequest) (Answer, error) {
 // fill returns the wire form of the fields that the broker fills in. It is appended to the content
 // from the sender: protobuf merges the two.
 func fill(f Filled) []byte {
-	m := &pb.Message{CorrelationId: f.Correlation, TaskId: f.Task, Subject: f.Subject, ResponseDeadline: stamp(f.Deadline)}
+	m := &pb.Message{CorrelationId: f.Correlation, TaskId: f.Task, Subject: f.Subject, ResponseDeadline: stamp(f.Deadline), TraceParent: f.TraceParent}
 	if f.Agent != "" {
 		m.Target, m.InReplyTo = &pb.Target{To: &pb.Target_Agent{Agent: f.Agent}}, f.ReplyTo.String()
 	}

@@ -110,6 +110,9 @@ func unaddressed(c *valid.Check, types *msgtype.Set, at string, m *pb.Message) D
 			c.Fail(at+".response_deadline", "means nothing without requires_response")
 		}
 	}
+	if m.TraceParent != "" {
+		traceParent(c, at, m.TraceParent)
+	}
 	if m.ResendAfter != nil {
 		d.ResendAfter = c.Duration(at+".resend_after", m.ResendAfter, time.Second, maxResendAfter, 0)
 	}
@@ -300,17 +303,17 @@ func wire(m *Message) *pb.Message {
 	return out
 }
 
-func claimed(c *Claim) *pb.ClaimedMessage {
+func (s *Service) claimed(c *Claim) *pb.ClaimedMessage {
 	return &pb.ClaimedMessage{
 		ClaimId: c.ClaimID(), Message: wire(&c.Message), Attempt: int32(c.Attempt), MaxAttempts: int32(c.MaxAttempts),
-		Mailbox: c.Mailbox, ExpiresIn: durationpb.New(c.ExpiresIn), Resumed: c.Resumed,
+		Mailbox: c.Mailbox, ExpiresIn: durationpb.New(c.ExpiresIn), Resumed: c.Resumed, TraceParent: s.broker.claimTrace(c),
 	}
 }
 
-func claimedAll(claims []Claim) []*pb.ClaimedMessage {
+func (s *Service) claimedAll(claims []Claim) []*pb.ClaimedMessage {
 	out := make([]*pb.ClaimedMessage, len(claims))
 	for i := range claims {
-		out[i] = claimed(&claims[i])
+		out[i] = s.claimed(&claims[i])
 	}
 	return out
 }

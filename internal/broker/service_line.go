@@ -74,6 +74,7 @@ func appendMessage(b []byte, r *record, c *contentFields) ([]byte, error) {
 	b = strconv.AppendBool(append(b, `,"requires_response":`...), c.number[fieldRequiresResponse] != 0)
 	b = appendTime(append(b, `,"response_deadline":`...), c.rest.GetResponseDeadline())
 	b = appendDuration(append(b, `,"resend_after":`...), c.rest.GetResendAfter())
+	b = jsonline.Text(append(b, `,"trace_parent":`...), c.text[fieldTraceParent])
 	return append(b, '}'), nil
 }
 

@@ -221,7 +221,7 @@ func (s *Service) Claim(stream pb.MessageService_ClaimServer) error {
 		return err
 	}
 	defer claims.Close(stream.Context())
-	opened := &pb.ClaimOpened{Resumed: claimedAll(resumed), Mailboxes: claims.Mailboxes()}
+	opened := &pb.ClaimOpened{Resumed: s.claimedAll(resumed), Mailboxes: claims.Mailboxes()}
 	if err := stream.Send(&pb.ClaimResponse{Frame: &pb.ClaimResponse_Opened{Opened: opened}}); err != nil {
 		return err
 	}
@@ -376,7 +376,7 @@ func (s *Service) sayFrame(stream pb.MessageService_ClaimServer, f *Frame) error
 			bytes += len(f.Deliver[n].Content)
 			n++
 		}
-		frame := &pb.ClaimResponse_Deliver{Deliver: &pb.ClaimDelivery{Claims: claimedAll(f.Deliver[:n])}}
+		frame := &pb.ClaimResponse_Deliver{Deliver: &pb.ClaimDelivery{Claims: s.claimedAll(f.Deliver[:n])}}
 		if err := stream.Send(&pb.ClaimResponse{Frame: frame}); err != nil {
 			return err
 		}

@@ -112,7 +112,7 @@ type renewal struct {
 
 // settle does one thing. It changes nothing if it returns an error.
 func (s *settling) settle(item *Settlement) (Settled, error) {
-	if item.Verb == Ack && item.key.mailbox != 0 {
+	if item.Verb == Ack && item.key.mailbox != 0 && s.tracer == nil {
 		done, err := s.ackClaimed(item)
 		if err != nil || done {
 			return Settled{ClaimID: item.Ref.Text, State: Acked}, err
@@ -170,6 +170,9 @@ func (s *settling) ack(h *held) (Settled, error) {
 		s.took = append(s.took, now.Sub(h.claimedAt))
 	}
 	s.noted[Ack] = append(s.noted[Ack], done.ClaimID)
+	if err := s.traceClaim(h, outcomeOf(Acked)); err != nil {
+		return done, err
+	}
 	s.end(h)
 	if h.holder == s.actor.mailbox {
 		if err := s.succeeded(h.key); err != nil {
@@ -250,6 +253,9 @@ func (s *settling) put(h *held, state State, attempts int, due time.Time) error 
 		finished = s.tx.Now()
 	}
 	if _, err := s.tx.Exec(updatePutBack, int(state), attempts, due, finished, finished, h.message, h.mailbox); err != nil {
+		return err
+	}
+	if err := s.traceClaim(h, h.outcome(state, attempts)); err != nil {
 		return err
 	}
 	s.end(h)

@@ -66,6 +66,7 @@ func (t *Table) Acquire(ctx context.Context, c caller.Caller, req once.Request, 
 		return Answer{}, err
 	}
 	answer, err := a.finish(ctx, t.store.Write(ctx, a.decide))
+	a.traceWait(ctx, &answer, err)
 	t.Told(&answer, err == nil && ctx.Err() == nil)
 	if err != nil {
 		return Answer{}, err
@@ -102,8 +103,9 @@ type acquiring struct {
 	hear   func(verdict) // gets the verdict of a wait, from the writer; nil if finish is to return it
 
 	answer  Answer
-	refused error // although something was changed, or for the answer's sake
-	call    *call // waits
+	refused error     // although something was changed, or for the answer's sake
+	call    *call     // waits
+	queued  time.Time // since when it waits
 	maxHold time.Duration
 	first   first // of a token: it comes before all others
 }
@@ -368,7 +370,7 @@ func (a *acquiring) wait(u *turn, t *ticket) error {
 		u.tx.OnCommit(func() { u.alarms.Remove(alarm{lapseAlarm, t.number}) })
 	}
 	if a.wish.Wait > 0 {
-		a.call = u.join(t, a.req, a.hear)
+		a.call, a.queued = u.join(t, a.req, a.hear), u.tx.Now()
 		u.tx.Patient() // it is answered when its turn has come
 		return errOpen
 	}

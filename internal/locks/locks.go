@@ -13,6 +13,7 @@ import (
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
 	"brokerd/internal/store"
+	"brokerd/internal/tracing"
 )
 
 // Limits of a session.
@@ -76,8 +77,9 @@ type Table struct {
 	dir     Directory
 	clock   clockwork.Clock
 	zap     *zap.Logger
-	notices Notices // nil = nobody is told
-	crew    Crew    // nil = all agents are well
+	notices Notices         // nil = nobody is told
+	crew    Crew            // nil = all agents are well
+	tracer  *tracing.Tracer // nil = nothing is traced
 
 	queues *store.Cache[int64, *queue] // by session
 	broad  *store.Cache[int64, bool]   // whether a session has grants of more than single files

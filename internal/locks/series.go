@@ -31,6 +31,11 @@ func (s *Series) Acquire(ctx context.Context, req once.Request, w Wish, done fun
 		done(Answer{}, err)
 		return
 	}
+	answered := done
+	done = func(answer Answer, err error) {
+		a.traceWait(ctx, &answer, err)
+		answered(answer, err)
+	}
 	finish := func(outcome func() (Answer, error)) {
 		var answer Answer
 		guard.Go(s.table.zap, func() (err error) {

@@ -12,6 +12,7 @@ import (
 	"brokerd/internal/caller"
 	"brokerd/internal/fault"
 	"brokerd/internal/guard"
+	"brokerd/internal/tracing"
 )
 
 const (
@@ -113,6 +114,14 @@ func (s *Service) submit(ctx context.Context, series *Series, r *pb.LockRequest,
 	}
 	switch x := r.Request.(type) {
 	case *pb.LockRequest_Acquire:
+		if r.TraceParent != "" {
+			span, ok := tracing.Parse(r.TraceParent)
+			if !ok {
+				refuse(fault.Field("trace_parent", "is no W3C traceparent such as 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"))
+				return nil
+			}
+			ctx = tracing.NewContext(ctx, span)
+		}
 		w, req, err := wish(ctx, x.Acquire)
 		if err != nil {
 			refuse(err)

@@ -44,6 +44,9 @@ func (s *Server) unary(method string, handler grpc.MethodHandler) grpc.MethodHan
 			return nil, err
 		}
 		ctx = begun
+		if s.traces {
+			ctx = withTraceParent(ctx)
+		}
 		return handler(service, ctx, func(request any) error {
 			f := frame{message: request}
 			if err := decode(&f); err != nil {

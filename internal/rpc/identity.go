@@ -11,6 +11,7 @@ import (
 
 	"brokerd/internal/caller"
 	"brokerd/internal/fault"
+	"brokerd/internal/tracing"
 	"brokerd/internal/valid"
 )
 
@@ -21,6 +22,7 @@ const (
 	incarnationHeader   = "brokerd-incarnation"
 	fenceHeader         = "brokerd-fence"
 	authorizationHeader = "authorization"
+	traceParentHeader   = "traceparent"
 )
 
 const defaultSession = "default"
@@ -108,6 +110,20 @@ func connectionOf(ctx context.Context) connection {
 	}
 	info, _ := p.AuthInfo.(connection)
 	return info
+}
+
+// withTraceParent returns a context that carries the caller's span. As W3C Trace Context has it, a
+// traceparent that is no such text, or one of several, counts as absent.
+func withTraceParent(ctx context.Context) context.Context {
+	values := metadata.ValueFromIncomingContext(ctx, traceParentHeader)
+	if len(values) != 1 {
+		return ctx
+	}
+	span, ok := tracing.Parse(values[0])
+	if !ok {
+		return ctx
+	}
+	return tracing.NewContext(ctx, span)
 }
 
 // header returns the one value of a header, and whether there is one. Two of them contradict each other.

@@ -43,6 +43,7 @@ type Options struct {
 	Certificates *Certificates // for TLS on every TCP listener; nil: TCP is plain
 	Presence     Presence      // nil costs nothing, and so does Observer
 	Observer     Observer
+	Traces       bool          // whether unary calls carry the traceparent of their caller (package tracing)
 	PingAfter    time.Duration // of silence on a connection; 10 s if 0. What is not answered for as long closes it
 	Clock        clockwork.Clock
 	Log          *zap.Logger
@@ -76,6 +77,7 @@ type Server struct {
 	presence    Presence
 	quotas      *quotas
 	observer    Observer
+	traces      bool
 	clock       clockwork.Clock
 	log         *zap.Logger
 	streams     atomic.Int64
@@ -86,7 +88,7 @@ type Server struct {
 func NewServer(o Options) *Server {
 	s := &Server{
 		health: health.NewServer(), credentials: o.Credentials, operator: caller.Grant{Access: caller.Operator},
-		presence: o.Presence, quotas: newQuotas(), observer: o.Observer, clock: o.Clock, log: o.Log,
+		presence: o.Presence, quotas: newQuotas(), observer: o.Observer, traces: o.Traces, clock: o.Clock, log: o.Log,
 	}
 	ping := cmp.Or(o.PingAfter, pingAfter)
 	s.grpc = grpc.NewServer(

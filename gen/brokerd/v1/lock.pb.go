@@ -977,7 +977,10 @@ type LockRequest struct {
 	//	*LockRequest_Extend
 	//	*LockRequest_Release
 	//	*LockRequest_Cancel
-	Request       isLockRequest_Request `protobuf_oneof:"request"`
+	Request isLockRequest_Request `protobuf_oneof:"request"`
+	// W3C traceparent (version 00) of the span that waits for an acquire request; empty = none. Unary calls name it in
+	// the metadata "traceparent".
+	TraceParent   string `protobuf:"bytes,6,opt,name=trace_parent,json=traceParent,proto3" json:"trace_parent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1060,6 +1063,13 @@ func (x *LockRequest) GetCancel() *LockCancel {
 		}
 	}
 	return nil
+}
+
+func (x *LockRequest) GetTraceParent() string {
+	if x != nil {
+		return x.TraceParent
+	}
+	return ""
 }
 
 type isLockRequest_Request interface {
@@ -1614,13 +1624,14 @@ const file_brokerd_v1_lock_proto_rawDesc = "" +
 	"\bposition\x18\b \x01(\x05R\bposition\x122\n" +
 	"\tobstacles\x18\t \x03(\v2\x14.brokerd.v1.ObstacleR\tobstacles\x12\x12\n" +
 	"\x04kept\x18\n" +
-	" \x01(\bR\x04kept\"\x96\x02\n" +
+	" \x01(\bR\x04kept\"\xb9\x02\n" +
 	"\vLockRequest\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x03R\x06number\x12;\n" +
 	"\aacquire\x18\x02 \x01(\v2\x1f.brokerd.v1.AcquireLocksRequestH\x00R\aacquire\x128\n" +
 	"\x06extend\x18\x03 \x01(\v2\x1e.brokerd.v1.ExtendLocksRequestH\x00R\x06extend\x12;\n" +
 	"\arelease\x18\x04 \x01(\v2\x1f.brokerd.v1.ReleaseLocksRequestH\x00R\arelease\x120\n" +
-	"\x06cancel\x18\x05 \x01(\v2\x16.brokerd.v1.LockCancelH\x00R\x06cancelB\t\n" +
+	"\x06cancel\x18\x05 \x01(\v2\x16.brokerd.v1.LockCancelH\x00R\x06cancel\x12!\n" +
+	"\ftrace_parent\x18\x06 \x01(\tR\vtraceParentB\t\n" +
 	"\arequest\"\f\n" +
 	"\n" +
 	"LockCancel\"\x9f\x02\n" +

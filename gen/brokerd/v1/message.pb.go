@@ -708,7 +708,11 @@ type Message struct {
 	ResponseDeadline *timestamppb.Timestamp `protobuf:"bytes,31,opt,name=response_deadline,json=responseDeadline,proto3" json:"response_deadline,omitempty"`
 	// A delivery in an agent's own mailbox that is neither read nor claimed after this time arrives anew, at most five times. 1 s to 30 days;
 	// absent = never.
-	ResendAfter   *durationpb.Duration `protobuf:"bytes,32,opt,name=resend_after,json=resendAfter,proto3" json:"resend_after,omitempty"`
+	ResendAfter *durationpb.Duration `protobuf:"bytes,32,opt,name=resend_after,json=resendAfter,proto3" json:"resend_after,omitempty"`
+	// W3C traceparent (version 00) of the span that sends the message; empty = none. A broker that exports traces replaces
+	// it with that of the message's own span, a child of the given one; another broker carries it as given. Without it, a
+	// unary call's metadata "traceparent" names the parent, then the message that this one answers. See docs/tracing.md.
+	TraceParent   string `protobuf:"bytes,33,opt,name=trace_parent,json=traceParent,proto3" json:"trace_parent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -944,6 +948,13 @@ func (x *Message) GetResendAfter() *durationpb.Duration {
 		return x.ResendAfter
 	}
 	return nil
+}
+
+func (x *Message) GetTraceParent() string {
+	if x != nil {
+		return x.TraceParent
+	}
+	return ""
 }
 
 // ItemError says why one item of a stream was refused; the stream goes on.
@@ -2490,7 +2501,10 @@ type ClaimedMessage struct {
 	// How long the claim lasts without an extension. On a stream it is extended while the stream lives.
 	ExpiresIn *durationpb.Duration `protobuf:"bytes,6,opt,name=expires_in,json=expiresIn,proto3" json:"expires_in,omitempty"`
 	// True if the caller held it before this call or stream.
-	Resumed       bool `protobuf:"varint,7,opt,name=resumed,proto3" json:"resumed,omitempty"`
+	Resumed bool `protobuf:"varint,7,opt,name=resumed,proto3" json:"resumed,omitempty"`
+	// W3C traceparent of this claim's span, which the work on the message continues; empty unless the broker exports
+	// traces.
+	TraceParent   string `protobuf:"bytes,8,opt,name=trace_parent,json=traceParent,proto3" json:"trace_parent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2572,6 +2586,13 @@ func (x *ClaimedMessage) GetResumed() bool {
 		return x.Resumed
 	}
 	return false
+}
+
+func (x *ClaimedMessage) GetTraceParent() string {
+	if x != nil {
+		return x.TraceParent
+	}
+	return ""
 }
 
 // ClaimOpened is the first frame of the answer.
@@ -5520,7 +5541,7 @@ const file_brokerd_v1_message_proto_rawDesc = "" +
 	"\x02to\"7\n" +
 	"\rFileReference\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
-	"\x04line\x18\x02 \x01(\x05R\x04line\"\x87\t\n" +
+	"\x04line\x18\x02 \x01(\x05R\x04line\"\xaa\t\n" +
 	"\aMessage\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\x12\x16\n" +
@@ -5555,7 +5576,8 @@ const file_brokerd_v1_message_proto_rawDesc = "" +
 	"\fmax_attempts\x18\x1d \x01(\x05R\vmaxAttempts\x12+\n" +
 	"\x11requires_response\x18\x1e \x01(\bR\x10requiresResponse\x12G\n" +
 	"\x11response_deadline\x18\x1f \x01(\v2\x1a.google.protobuf.TimestampR\x10responseDeadline\x12<\n" +
-	"\fresend_after\x18  \x01(\v2\x19.google.protobuf.DurationR\vresendAfter\x1a9\n" +
+	"\fresend_after\x18  \x01(\v2\x19.google.protobuf.DurationR\vresendAfter\x12!\n" +
+	"\ftrace_parent\x18! \x01(\tR\vtraceParent\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa3\x01\n" +
@@ -5681,7 +5703,7 @@ const file_brokerd_v1_message_proto_rawDesc = "" +
 	"\n" +
 	"extensions\x18\x04 \x03(\v2\x15.brokerd.v1.ExtensionR\n" +
 	"extensions\x12\x1a\n" +
-	"\breleases\x18\x05 \x03(\tR\breleases\"\x85\x02\n" +
+	"\breleases\x18\x05 \x03(\tR\breleases\"\xa8\x02\n" +
 	"\x0eClaimedMessage\x12\x19\n" +
 	"\bclaim_id\x18\x01 \x01(\tR\aclaimId\x12-\n" +
 	"\amessage\x18\x02 \x01(\v2\x13.brokerd.v1.MessageR\amessage\x12\x18\n" +
@@ -5690,7 +5712,8 @@ const file_brokerd_v1_message_proto_rawDesc = "" +
 	"\amailbox\x18\x05 \x01(\tR\amailbox\x128\n" +
 	"\n" +
 	"expires_in\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\texpiresIn\x12\x18\n" +
-	"\aresumed\x18\a \x01(\bR\aresumed\"a\n" +
+	"\aresumed\x18\a \x01(\bR\aresumed\x12!\n" +
+	"\ftrace_parent\x18\b \x01(\tR\vtraceParent\"a\n" +
 	"\vClaimOpened\x124\n" +
 	"\aresumed\x18\x01 \x03(\v2\x1a.brokerd.v1.ClaimedMessageR\aresumed\x12\x1c\n" +
 	"\tmailboxes\x18\x02 \x03(\tR\tmailboxes\"C\n" +
