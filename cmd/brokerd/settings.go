@@ -31,6 +31,7 @@ type settings struct {
 	Metrics    string
 	TLSCert    string
 	TLSKey     string
+	ClientCA   string // --tls-client-ca
 
 	Traces      string
 	TraceSample float64 // --trace-sample
@@ -44,6 +45,7 @@ func (s *settings) addFlags(f *pflag.FlagSet) {
 	f.StringSliceVar(&s.Listen, "listen", nil, "HOST:PORT or unix:PATH, besides the socket in the data folder (repeatable); HOST beyond loopback needs TLS")
 	f.StringVar(&s.TLSCert, "tls-cert", "", "file with the server's certificate (PEM): every HOST:PORT of --listen speaks TLS 1.3")
 	f.StringVar(&s.TLSKey, "tls-key", "", "file with the key of --tls-cert (PEM)")
+	f.StringVar(&s.ClientCA, "tls-client-ca", "", "file with authorities (PEM) whose client certificates identify agents")
 	f.StringVar(&s.Sync, "sync", "full", "full: what is confirmed survives power loss; normal: it survives a crash")
 	f.StringVar(&s.Checkpoint, "checkpoint", "internal",
 		"internal: brokerd copies SQLite's log into the database; external: another program does, such as Litestream")
@@ -170,7 +172,7 @@ func knownKeys() []string {
 
 func (s *settings) config() app.Config {
 	return app.Config{
-		Dir: s.Data, Listen: s.Listen, TLS: app.TLSFiles{Cert: s.TLSCert, Key: s.TLSKey}, Sync: s.Sync,
+		Dir: s.Data, Listen: s.Listen, TLS: app.TLSFiles{Cert: s.TLSCert, Key: s.TLSKey, ClientCA: s.ClientCA}, Sync: s.Sync,
 		Checkpoint: s.Checkpoint, Pprof: s.Pprof, Metrics: s.Metrics, Version: brokerd.ThisBuild().String(),
 		Traces: s.Traces, TraceSample: s.TraceSample,
 	}

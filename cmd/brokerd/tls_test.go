@@ -23,6 +23,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"brokerd/cmd/brokerctl/authority"
+	pb "brokerd/gen/brokerd/v1"
 )
 
 // certify returns the folder of a new authority with a certificate for this machine.
@@ -47,8 +48,8 @@ func issueServer(t *testing.T, dir string, term authority.Term) {
 // launchTLS starts a daemon that speaks TLS on a free port, and returns the port's address.
 func launchTLS(t *testing.T, dir string) (*program, string) {
 	t.Helper()
-	p := launch(t, "--listen", "127.0.0.1:0",
-		"--tls-cert", filepath.Join(dir, "server.pem"), "--tls-key", filepath.Join(dir, "server.key"))
+	p := launch(t, "--listen", "127.0.0.1:0", "--tls-cert", filepath.Join(dir, "server.pem"),
+		"--tls-key", filepath.Join(dir, "server.key"), "--tls-client-ca", filepath.Join(dir, "ca.pem"))
 	_, rest, found := strings.Cut(p.line, " tls://")
 	if !found {
 		t.Fatalf("%q names no address with TLS", p.line)
@@ -215,8 +216,10 @@ func TestTLS_SettingsThatCannotWorkAreRefused(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"--tls-cert", cert}, "given together"},
-		{[]string{"--tls-key", key}, "given together"},
+		{[]string{"--tls-cert", cert}, "needs both"},
+		{[]string{"--tls-key", key}, "needs both"},
+		{[]string{"--tls-client-ca", cert}, "needs both"},
+		{[]string{"--tls-cert", cert, "--tls-key", key, "--tls-client-ca", key}, "holds no certificate"},
 		{[]string{"--tls-cert", cert, "--tls-key", filepath.Join(dir, "ca.key")}, "private key does not match"},
 		{[]string{"--tls-cert", cert, "--tls-key", filepath.Join(dir, "none")}, "no such file"},
 		{[]string{"--tls-cert", agent.File, "--tls-key", agent.Key}, "is not the certificate of a server"},
@@ -229,4 +232,68 @@ func TestTLS_SettingsThatCannotWorkAreRefused(t *testing.T) {
 	}
 	// A client's variables have the same names and do not stop a daemon without TCP.
 	launch(t, "--tls-cert", filepath.Join(dir, "none")).end(t)
+}
+
+// agentOf returns the certificate of an agent of the session "default".
+func agentOf(t *testing.T, dir, agent string, validity time.Duration) tls.Certificate {
+	t.Helper()
+	a, _, err := authority.Open(dir, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	issued, err := a.Agent("default", agent, authority.Term{Validity: validity})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := tls.LoadX509KeyPair(issued.File, issued.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pair
+}
+
+func TestTLS_ClientCertificatesIdentifyAgents(t *testing.T) {
+	dir := certify(t)
+	p, address := launchTLS(t, dir)
+	secret, err := os.ReadFile(filepath.Join(p.dir, "operator.credential"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	operator := "Bearer " + strings.TrimSpace(string(secret))
+	own := agentOf(t, dir, "builder-1", time.Hour)
+	for _, c := range []struct {
+		name    string
+		with    []tls.Certificate
+		server  string // the name that the client expects
+		headers []string
+		code    codes.Code
+		want    string
+	}{
+		{"alone", []tls.Certificate{own}, "", nil, codes.OK, ""},
+		{"with the name of another agent", []tls.Certificate{own}, "", []string{"brokerd-agent", "builder-2"}, codes.PermissionDenied, "builder-1"},
+		{"with another credential", []tls.Certificate{own}, "", []string{"authorization", operator}, codes.PermissionDenied, "present only one"},
+		{"no certificate", nil, "", nil, codes.Unauthenticated, "needs a credential"},
+		{"of another authority", []tls.Certificate{agentOf(t, t.TempDir(), "builder-1", time.Hour)}, "", nil, codes.Unavailable, "unknown certificate authority"},
+		{"expired", []tls.Certificate{agentOf(t, dir, "early", -time.Second)}, "", nil, codes.Unavailable, "expired certificate"},
+		{"for another server", []tls.Certificate{own}, "broker.example", nil, codes.Unavailable, "not broker.example"},
+	} {
+		config := trust(t, dir)
+		config.ServerName = c.server
+		// The client presents its certificate whatever authorities the server asks for.
+		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			return &append(c.with, tls.Certificate{})[0], nil
+		}
+		conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(credentials.NewTLS(config)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(t.Context(), c.headers...), patience)
+		_, err = pb.NewAgentServiceClient(conn).RegisterAgent(ctx, &pb.RegisterAgentRequest{})
+		if status.Code(err) != c.code || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v; want %v, %q", c.name, err, c.code, c.want)
+		}
+		cancel()
+		_ = conn.Close()
+	}
+	p.end(t)
 }

@@ -126,28 +126,51 @@ func (c *call) begin(ctx context.Context) (context.Context, error) {
 		return nil, err
 	}
 	c.who = who
+	conn := connectionOf(ctx)
 	if err := admit(c.method, who); err != nil {
 		return nil, err
 	}
-	if err := c.server.quotas.connect(linkOf(ctx), who); err != nil {
+	if err := c.server.quotas.connect(conn.link, who); err != nil {
 		return nil, err
 	}
 	if who.Agent != "" && c.server.presence != nil {
 		c.noted = true
 		c.server.presence.Began(ctx, who, c.method, c.began)
 	}
-	c.turn = turnOf(linkOf(ctx), who)
-	if grant.Ended != nil {
-		ctx = c.endWith(ctx, grant.Ended)
+	c.turn = turnOf(conn.link, who)
+	if ended := c.endOf(grant, conn.certificate); ended != nil {
+		ctx = c.endWith(ctx, ended)
 	}
 	return store.WithCaller(caller.NewContext(ctx, who), c.turn), nil
+}
+
+// endOf returns a context that ends with the grant or with the certificate of the connection; nil if
+// neither ends.
+func (c *call) endOf(grant *caller.Grant, cert *certificate) context.Context {
+	switch {
+	case cert == nil || grant == &cert.grant:
+		return grant.Ended
+	case grant.Ended == nil:
+		return cert.grant.Ended
+	}
+	ended, cancel := context.WithCancelCause(grant.Ended)
+	stop := context.AfterFunc(cert.grant.Ended, func() { cancel(context.Cause(cert.grant.Ended)) })
+	c.leave = func() { stop(); cancel(nil) }
+	return ended
 }
 
 // endWith returns a context that ends with ctx or with the credential.
 func (c *call) endWith(ctx, ended context.Context) context.Context {
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(ended, cancel)
-	c.ended, c.leave = ended, func() { stop(); cancel() }
+	parent := c.leave
+	c.ended, c.leave = ended, func() {
+		stop()
+		cancel()
+		if parent != nil {
+			parent()
+		}
+	}
 	return ctx
 }
 
@@ -173,10 +196,10 @@ func (c *call) end(ctx context.Context, panicked any, err error) error {
 		err = c.panicked(panicked)
 	}
 	if c.ended != nil {
-		c.leave()
 		if err != nil && c.ended.Err() != nil {
 			err = context.Cause(c.ended)
 		}
+		c.leave()
 	}
 	answer := Error(err)
 	reason := Reason(err)

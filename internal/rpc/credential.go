@@ -26,19 +26,28 @@ type Credentials interface {
 }
 
 // authenticate returns what the client has proved: the rights of an operator on the Unix socket, whose
-// user was checked when the client connected, else those of its credential. A credential that a client
-// of the socket presents must be valid too.
+// user was checked when the client connected, else those of its certificate or credential. If it
+// presents both, they must agree. A credential that a client of the socket presents must be valid too.
 func (s *Server) authenticate(ctx context.Context, at time.Time) (*caller.Grant, error) {
 	values := metadata.ValueFromIncomingContext(ctx, authorizationHeader)
-	if len(values) == 0 && local(ctx) {
+	conn := connectionOf(ctx)
+	switch {
+	case len(values) > 0:
+	case conn.local:
 		return &s.operator, nil
+	case conn.certificate != nil:
+		return conn.certificate.agree(nil, at)
 	}
 	client := clientOf(ctx)
 	secret, err := secretOf(values)
 	if err != nil {
 		return nil, s.credentials.Refuse(client, at, err)
 	}
-	return s.credentials.Identify(secret, client, at)
+	grant, err := s.credentials.Identify(secret, client, at)
+	if err != nil || conn.certificate == nil {
+		return grant, err
+	}
+	return conn.certificate.agree(grant, at)
 }
 
 // secretOf returns the secret of an authorization header, empty if there is none.
@@ -62,7 +71,12 @@ func clientOf(ctx context.Context) netip.Addr {
 	if !ok {
 		return netip.Addr{}
 	}
-	tcp, ok := p.Addr.(*net.TCPAddr)
+	return address(p.Addr)
+}
+
+// address returns the IP address of a client, the zero value on the Unix socket.
+func address(a net.Addr) netip.Addr {
+	tcp, ok := a.(*net.TCPAddr)
 	if !ok {
 		return netip.Addr{}
 	}

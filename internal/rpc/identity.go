@@ -97,12 +97,6 @@ func ofAgent(c *valid.Check, who caller.Caller, key, text, source string) int64 
 	return n
 }
 
-// local reports whether the call comes through a Unix socket.
-func local(ctx context.Context) bool { return connectionOf(ctx).local }
-
-// linkOf returns the link that the call comes through, nil if there is none.
-func linkOf(ctx context.Context) *link { return connectionOf(ctx).link }
-
 func connectionOf(ctx context.Context) connection {
 	p, ok := peer.FromContext(ctx)
 	if !ok {

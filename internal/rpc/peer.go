@@ -5,17 +5,23 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 
+	"github.com/jonboulle/clockwork"
 	"go.uber.org/zap"
 	"google.golang.org/grpc/credentials"
 )
 
+// mostAfterAlert is how many bytes linger reads from a client.
+const mostAfterAlert = 64 << 10
+
 // A connection has the facts about a connection that are known before its first call.
 type connection struct {
 	credentials.CommonAuthInfo
-	local bool // through a Unix socket, by the daemon's own user
-	link  *link
+	local       bool // through a Unix socket, by the daemon's own user
+	link        *link
+	certificate *certificate // nil without one that identifies an agent
 }
 
 // AuthType implements credentials.AuthInfo.
@@ -34,6 +40,8 @@ func (c connection) AuthType() string {
 type peers struct {
 	uid          int
 	certificates *Certificates // nil: TCP is plain
+	credentials  Credentials
+	clock        clockwork.Clock
 	log          *zap.Logger
 }
 
@@ -65,17 +73,47 @@ func (p peers) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, e
 	}, nil
 }
 
-// secure is the handshake of a connection over TCP.
+// secure is the handshake of a connection over TCP. A certificate that is not valid counts as a
+// failed attempt of the client's address.
 func (p peers) secure(conn net.Conn, l *link) (net.Conn, credentials.AuthInfo, error) {
-	secured := tls.Server(conn, p.certificates.config())
-	if err := handshake(secured); err != nil {
+	encrypted := tls.Server(conn, p.certificates.config())
+	if err := handshake(encrypted); err != nil {
 		p.log.Debug("a TLS handshake failed", zap.Stringer("peer", conn.RemoteAddr()), zap.Error(err))
+		if errors.As(err, new(*tls.CertificateVerificationError)) {
+			_ = p.credentials.Refuse(address(conn.RemoteAddr()), p.clock.Now(), err) // the client gets an alert of TLS
+		}
+		linger(conn)
 		return nil, nil, fmt.Errorf("TLS handshake: %w", err)
 	}
-	return secured, connection{
-		CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity},
-		link:           l,
-	}, nil
+	info := connection{CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}, link: l}
+	var stop func() bool
+	if info.certificate, stop = newCertificate(encrypted.ConnectionState(), p.clock); info.certificate == nil {
+		return encrypted, info, nil
+	}
+	return certifiedConn{encrypted, stop}, info, nil
+}
+
+// linger waits until the client closes a connection whose handshake has failed, for as long as the
+// deadline of the handshake permits. Closing the connection before the client has sent all of its
+// first bytes could take the alert from it, which has the reason of the failure.
+func linger(conn net.Conn) {
+	tcp, ok := conn.(*net.TCPConn)
+	if !ok || tcp.CloseWrite() != nil {
+		return
+	}
+	_, _ = io.CopyN(io.Discard, conn, mostAfterAlert)
+}
+
+// A certifiedConn is a connection with a certificate, whose timer ends with it.
+type certifiedConn struct {
+	*tls.Conn
+	stop func() bool
+}
+
+// Close implements net.Conn.
+func (c certifiedConn) Close() error {
+	c.stop()
+	return c.Conn.Close()
 }
 
 // handshake completes a TLS handshake, with HTTP/2 as the protocol.

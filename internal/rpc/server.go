@@ -92,7 +92,7 @@ func NewServer(o Options) *Server {
 	}
 	ping := cmp.Or(o.PingAfter, pingAfter)
 	s.grpc = grpc.NewServer(
-		grpc.Creds(peers{o.UID, o.Certificates, o.Log}),
+		grpc.Creds(peers{o.UID, o.Certificates, o.Credentials, o.Clock, o.Log}),
 		grpc.ForceServerCodecV2(newCodec()),
 		grpc.MaxRecvMsgSize(requestRead),
 		grpc.MaxHeaderListSize(headersRead),

@@ -27,10 +27,12 @@ const recheck = time.Second
 type TLSFiles struct {
 	Cert string // the server's certificate, followed by those of intermediate authorities
 	Key  string
+	// ClientCA has the authorities of the certificates that identify agents; empty: none does.
+	ClientCA string
 }
 
 // Given reports whether the settings ask for TLS.
-func (f TLSFiles) Given() bool { return f.Cert != "" || f.Key != "" }
+func (f TLSFiles) Given() bool { return f != TLSFiles{} }
 
 // Certificates are the certificates with which a server speaks TLS 1.3. A handshake reads the files
 // again after they have changed, and checks them at most once a second. If a changed file cannot be
@@ -47,7 +49,7 @@ type Certificates struct {
 }
 
 // stamps tell versions of the files apart.
-type stamps [2]struct {
+type stamps [3]struct {
 	inode, modified, size int64
 }
 
@@ -104,7 +106,7 @@ func (c *Certificates) reload(found stamps) {
 
 func (c *Certificates) load() (*tls.Config, error) {
 	if c.files.Cert == "" || c.files.Key == "" {
-		return nil, errors.New("--tls-cert and --tls-key are given together or not at all")
+		return nil, errors.New("TLS needs both the certificate of the server and its key")
 	}
 	pair, err := tls.LoadX509KeyPair(c.files.Cert, c.files.Key)
 	if err != nil {
@@ -117,20 +119,58 @@ func (c *Certificates) load() (*tls.Config, error) {
 	if now := c.clock.Now(); now.After(pair.Leaf.NotAfter) {
 		c.log.Warn("the server's certificate has expired, and clients refuse it", zap.Time("expired", pair.Leaf.NotAfter))
 	}
+	authorities, err := c.authorities()
+	if err != nil {
+		return nil, err
+	}
 	return &tls.Config{
 		Certificates: []tls.Certificate{pair},
-		MinVersion:   tls.VersionTLS13,
-		NextProtos:   []string{http2},
-		Time:         c.clock.Now,
+		ClientAuth:   clientAuth(authorities),
+		ClientCAs:    authorities,
+		VerifyConnection: func(state tls.ConnectionState) error {
+			if len(state.PeerCertificates) == 0 {
+				return nil
+			}
+			_, _, err := agentOf(state.PeerCertificates[0])
+			return err
+		},
+		MinVersion: tls.VersionTLS13,
+		NextProtos: []string{http2},
+		Time:       c.clock.Now,
 		// Every connection presents and checks certificates, also after they have changed.
 		SessionTicketsDisabled: true,
 	}, nil
 }
 
+// authorities reads the authorities of clients; nil if certificates do not identify clients.
+func (c *Certificates) authorities() (*x509.CertPool, error) {
+	if c.files.ClientCA == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(c.files.ClientCA)
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("%s holds no certificate", c.files.ClientCA)
+	}
+	return pool, nil
+}
+
+// clientAuth returns how a handshake treats the client's certificate. A client may have a credential
+// instead of a certificate.
+func clientAuth(authorities *x509.CertPool) tls.ClientAuthType {
+	if authorities == nil {
+		return tls.NoClientCert
+	}
+	return tls.VerifyClientCertIfGiven
+}
+
 // stamps reads the stamps of the files. A file that cannot be read has the zero stamp.
 func (f TLSFiles) stamps() stamps {
 	var s stamps
-	for i, path := range []string{f.Cert, f.Key} {
+	for i, path := range []string{f.Cert, f.Key, f.ClientCA} {
 		info, err := os.Stat(path)
 		if err != nil {
 			continue
