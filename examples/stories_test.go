@@ -95,7 +95,7 @@ var masks = []struct {
 	with    string
 }{
 	{regexp.MustCompile(` +`), " "},
-	{regexp.MustCompile(`\b(now|\d+\w+ ago|in \d+\w+|\d+m?s)\b`), "TIME"},
+	{regexp.MustCompile(`\b(now|\d+\w+ ago|in \d+\w+|(\d+m)?\d+m?s)\b`), "TIME"},
 	{regexp.MustCompile(`\d{4}-\d\d-\d\dT[\d:.]+Z`), "TIME"},
 	{regexp.MustCompile(`\bworker-[12]\b`), "worker"}, // either of them may take a task
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -83,10 +82,10 @@ func TestWhoami_TellsWhatIsHeld(t *testing.T) {
 }
 
 func TestNext_TellsLossesOnce(t *testing.T) {
-	startBroker(t)
-	must0(t, "agent", "register", "builder-1", "--lease", "1s")
+	s := newStage(t)
+	must0(t, "agent", "register", "builder-1", "--lease", "10s")
 	must0(t, "--agent", "builder-1", "lock", "acquire", "src/a.go", "docs/")
-	awaitEvent(t, "agent.failed")
+	s.fails("builder-1")
 	if out := must0(t, "agent", "list", "--health", "failed"); !strings.Contains(out, "builder-1") {
 		t.Errorf("%s", out)
 	}
@@ -96,9 +95,8 @@ func TestNext_TellsLossesOnce(t *testing.T) {
 	if got := ctl(t, "--agent", "builder-1", "next"); got.code != 4 {
 		t.Errorf("told twice: %+v", got)
 	}
-	awaitFailure := strings.Count(must0(t, "event", "list", "--type", "agent.failed", "-o", "json"), "\n")
 	must0(t, "--agent", "builder-1", "lock", "acquire", "src/a.go")
-	must0(t, "event", "follow", "--after", "0", "--type", "agent.failed", "--limit", strconv.Itoa(awaitFailure+1))
+	s.fails("builder-1")
 	if out := must0(t, "--agent", "builder-1", "-o", "prompt", "next"); out != "Lost while you were away: lock src/a.go. Stop working on it, or ask for it again.\n" {
 		t.Errorf("%s", out)
 	}

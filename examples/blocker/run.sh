@@ -5,7 +5,7 @@
 
 title "A blocker is raised, escalated and resolved"
 team lead architect builder orchestrator
-quietly operator session configure default --escalate-to lead --escalate-to architect --blocker-escalation 1s
+quietly operator session configure default --escalate-to lead --escalate-to architect --blocker-escalation 3s
 begin orchestrator event follow --after 0 --type BlockerEncountered --type blocker.escalated \
   --type blocker.acknowledged --type blocker.resolved --limit 4
 
@@ -17,7 +17,7 @@ blocker=b-$(number b-)
 quietly operator session configure default --blocker-escalation 15m
 begin builder blocker get "$blocker" --wait "$patience"
 
-scene "The lead is away; after a second the broker notifies the architect"
+scene "The lead is away; after three seconds the broker notifies the architect"
 until_event 1 blocker.escalated
 as architect next --wait "$patience"
 as architect blocker ack "$blocker" "creating an account"
@@ -31,8 +31,8 @@ as builder task complete --result "merged"
 scene "What the orchestrator has seen"
 finish orchestrator
 as orchestrator blocker list --all
-check "the blocker was escalated once, resolved by the architect, and stopped the builder for a second or more" \
-  '.[0] | .escalations == 1 and .resolved_by == "architect" and (.time_blocked | rtrimstr("s") | tonumber) >= 1' \
+check "the blocker was escalated once, resolved by the architect, and stopped the builder for three seconds or more" \
+  '.[0] | .escalations == 1 and .resolved_by == "architect" and (.time_blocked | rtrimstr("s") | tonumber) >= 3' \
   blocker list --all
 
 the_end --type 'blocker.*' --type 'task.*' --type message.sent
