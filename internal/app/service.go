@@ -4,9 +4,7 @@ import (
 	"google.golang.org/grpc"
 
 	pb "brokerd/gen/brokerd/v1"
-	"brokerd/internal/metrics"
 	"brokerd/internal/retention"
-	"brokerd/internal/rpc"
 	"brokerd/internal/sessions"
 )
 
@@ -54,15 +52,4 @@ func register(server grpc.ServiceRegistrar, s services) {
 	pb.RegisterTaskServiceServer(server, s.tasks)
 	pb.RegisterTokenServiceServer(server, s.tokens)
 	pb.RegisterVoteServiceServer(server, s.votes)
-}
-
-// itemError is rpc.ItemError, with the refusals counted.
-func itemError(m *metrics.Metrics) func(error) *pb.ItemError {
-	if m == nil {
-		return rpc.ItemError
-	}
-	return func(err error) *pb.ItemError {
-		m.Refused(rpc.Reason(err))
-		return rpc.ItemError(err)
-	}
 }

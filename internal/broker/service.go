@@ -18,11 +18,12 @@ import (
 type Service struct {
 	pb.UnimplementedMessageServiceServer
 	broker    *Broker
-	itemError func(error) *pb.ItemError
+	itemError func(context.Context, error) *pb.ItemError
 }
 
-// NewService returns the MessageService of b. itemError says how an error that refuses one item of a stream is put.
-func NewService(b *Broker, itemError func(error) *pb.ItemError) *Service {
+// NewService returns the MessageService of b. itemError converts the error of a refused
+// item of the stream with the context.
+func NewService(b *Broker, itemError func(context.Context, error) *pb.ItemError) *Service {
 	return &Service{broker: b, itemError: itemError}
 }
 

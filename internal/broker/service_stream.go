@@ -48,7 +48,7 @@ func (s *Service) Send(stream pb.MessageService_SendServer) error {
 			return err
 		}
 		if len(outcomes) > 0 {
-			if err := stream.Send(s.sendResponse(session, outcomes)); err != nil {
+			if err := stream.Send(s.sendResponse(stream.Context(), session, outcomes)); err != nil {
 				return err
 			}
 			continue
@@ -156,12 +156,12 @@ func streamDrafts(types *msgtype.Set, messages []*pb.Message) []Draft {
 	return all
 }
 
-func (s *Service) sendResponse(session string, outcomes []Outcome) *pb.SendResponse {
+func (s *Service) sendResponse(ctx context.Context, session string, outcomes []Outcome) *pb.SendResponse {
 	out := &pb.SendResponse{Results: make([]*pb.SendResult, len(outcomes))}
 	for i := range outcomes {
 		o := &outcomes[i]
 		if o.Fault != nil {
-			out.Results[i] = &pb.SendResult{Error: s.itemError(o.Fault)}
+			out.Results[i] = &pb.SendResult{Error: s.itemError(ctx, o.Fault)}
 			continue
 		}
 		out.Results[i] = s.result(session, o)
@@ -356,7 +356,7 @@ func (s *Service) sayFrame(stream pb.MessageService_ClaimServer, f *Frame) error
 		for i, r := range f.Results {
 			results[i] = &pb.SettleResult{ClaimId: r.ClaimID}
 			if r.Fault != nil {
-				results[i].Error = s.itemError(r.Fault)
+				results[i].Error = s.itemError(stream.Context(), r.Fault)
 			}
 		}
 		frame := &pb.ClaimResponse_Results{Results: &pb.SettleResults{Results: results}}

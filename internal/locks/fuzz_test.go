@@ -146,7 +146,7 @@ func FuzzForceReleaseLocks(f *testing.F) {
 func askOnce(table *locks.Table) func(context.Context, *pb.LockRequest) (*pb.LockResponse, error) {
 	return func(ctx context.Context, r *pb.LockRequest) (*pb.LockResponse, error) {
 		var refused error
-		s := locks.NewService(table, func(err error) *pb.ItemError {
+		s := locks.NewService(table, func(_ context.Context, err error) *pb.ItemError {
 			refused = err
 			return &pb.ItemError{Message: err.Error()}
 		})

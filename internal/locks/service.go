@@ -28,11 +28,12 @@ const (
 type Service struct {
 	pb.UnimplementedLockServiceServer
 	table     *Table
-	itemError func(error) *pb.ItemError
+	itemError func(context.Context, error) *pb.ItemError
 }
 
-// NewService returns the LockService of a table. itemError says how an error that refuses one request of a stream is put.
-func NewService(t *Table, itemError func(error) *pb.ItemError) *Service {
+// NewService returns the LockService of a table. itemError converts the error of a refused
+// request of the stream with the context.
+func NewService(t *Table, itemError func(context.Context, error) *pb.ItemError) *Service {
 	return &Service{table: t, itemError: itemError}
 }
 

@@ -100,7 +100,7 @@ func (s *Service) submit(ctx context.Context, series *Series, r *pb.LockRequest,
 		return err
 	}
 	refuse := func(err error) {
-		q.done(reply{LockResponse: &pb.LockResponse{Number: r.Number, Outcome: &pb.LockResponse_Error{Error: s.itemError(err)}}})
+		q.done(reply{LockResponse: &pb.LockResponse{Number: r.Number, Outcome: &pb.LockResponse_Error{Error: s.itemError(ctx, err)}}})
 	}
 	defer func() {
 		if p := recover(); p != nil { // the stream ends once every request that has begun has an answer

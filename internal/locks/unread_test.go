@@ -66,7 +66,7 @@ func TestLock_PanicAtARequestThatHasBegunEndsTheStream(t *testing.T) {
 	clock := clockwork.NewRealClock()
 	st := testkit.Store(t, t.TempDir(), clock, once.Migrations(), events.Migrations(), locks.Migrations())
 	panicked := false
-	service := locks.NewService(newTable(t, st, clock), func(error) *pb.ItemError {
+	service := locks.NewService(newTable(t, st, clock), func(context.Context, error) *pb.ItemError {
 		if !panicked {
 			panicked = true
 			panic("planted")

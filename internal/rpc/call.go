@@ -214,6 +214,7 @@ func (c *call) end(ctx context.Context, panicked any, err error) error {
 	if code == codes.Internal || code == codes.Unknown {
 		level = zapcore.WarnLevel
 	}
+	c.server.refusals.note(ctx, "a call was refused", c.method, c.who, code, reason, zap.Duration("took", c.server.clock.Since(c.began)))
 	if entry := c.server.log.Check(level, "call"); entry != nil {
 		entry.Write(zap.String("method", c.method), zap.String("session", c.who.Session), zap.String("agent", c.who.Agent),
 			zap.Stringer("code", code), zap.Duration("took", c.server.clock.Since(c.began)), zap.NamedError("error", cause(err)))

@@ -65,6 +65,8 @@ type Observer interface {
 	Closed(method string)
 	// Called says that a call has ended. code is gRPC's name of it, such as NotFound; reason is empty for OK.
 	Called(method, code, reason string)
+	// Refused counts a refused item of a stream.
+	Refused(reason string)
 }
 
 // A Server answers calls. It is a grpc.ServiceRegistrar; register everything before Serve.
@@ -78,6 +80,7 @@ type Server struct {
 	quotas      *quotas
 	observer    Observer
 	traces      bool
+	refusals    *refusalLog
 	clock       clockwork.Clock
 	log         *zap.Logger
 	streams     atomic.Int64
@@ -91,6 +94,7 @@ func NewServer(o Options) *Server {
 		presence: o.Presence, quotas: newQuotas(), observer: o.Observer, traces: o.Traces, clock: o.Clock, log: o.Log,
 	}
 	ping := cmp.Or(o.PingAfter, pingAfter)
+	s.refusals = newRefusalLog(s.clock, s.log)
 	s.grpc = grpc.NewServer(
 		grpc.Creds(peers{o.UID, o.Certificates, o.Credentials, o.Clock, o.Log}),
 		grpc.ForceServerCodecV2(newCodec()),
@@ -168,4 +172,5 @@ func (s *Server) Stop(ctx context.Context) {
 		<-finished
 	}
 	s.handlers.Wait()
+	s.refusals.end()
 }

@@ -1,0 +1,52 @@
+package app_test
+
+import (
+	"testing"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/app"
+	"brokerd/internal/apptest"
+)
+
+func TestRefusals_OfItemsOfStreamsAreLogged(t *testing.T) {
+	core, logged := observer.New(zap.InfoLevel)
+	b := apptest.Start(t, apptest.With(func(c *app.Config) { c.Log = zap.New(core) }))
+	conn := b.Registered("lead", "")
+	sends, err := pb.NewMessageServiceClient(conn).Send(patient(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	target := &pb.Target{To: &pb.Target_Agent{Agent: "hidden"}}
+	if err := sends.Send(&pb.SendRequest{Messages: []*pb.Message{{Target: target}}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := sends.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	locks, err := pb.NewLockServiceClient(conn).Lock(patient(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	acquire := &pb.LockRequest_Acquire{Acquire: &pb.AcquireLocksRequest{Paths: []string{"/hidden"}}}
+	if err := locks.Send(&pb.LockRequest{Number: 1, Request: acquire}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := locks.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{"MessageService/Send": "AGENT_NOT_FOUND", "LockService/Lock": "INVALID_ARGUMENT"}
+	for _, line := range logged.FilterMessage("an item of a stream was refused").All() {
+		f := line.ContextMap()
+		method, _ := f["method"].(string)
+		if f["reason"] != want[method] || f["session"] != "default" || f["agent"] != "lead" || f["remote"] != "local peer" {
+			t.Errorf("the line is %v", f)
+		}
+		delete(want, method)
+	}
+	if len(want) > 0 {
+		t.Errorf("without a line: %v", want)
+	}
+}
