@@ -17,11 +17,11 @@ BENCH_ARGS  ?=
 PREFIX  ?= /usr/local
 DESTDIR ?=
 
-.PHONY: help run demo examples build install uninstall release test fresh stress lint generate bench fuzz crash bridge globs vendors
+.PHONY: help run demo examples build install uninstall release test fresh stress lint generate bench fuzz crash bridge globs vendors alerts-check
 .DEFAULT_GOAL := help
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: build ## build, then run the daemon in the foreground
 	$(BIN)/brokerd
@@ -91,6 +91,11 @@ histories: ## record what concurrent clients see of keys, locks and tokens, HIST
 
 vendors: ## MCP clients and coding agents from npm against brokerctl (VENDORS='inspector')
 	@scripts/vendors.sh $(VENDORS)
+
+alerts-check: ## the alert rules of deploy/prometheus and their unit tests, with promtool (Debian: prometheus)
+	@if command -v promtool >/dev/null; then \
+		cd deploy/prometheus && promtool check rules alerts.yml && promtool test rules alerts_test.yml; \
+	else echo "make alerts-check: skipped, because promtool is missing (Debian: apt-get install prometheus)"; fi
 
 # All tools in one build: they share most of their packages.
 $(STAMP): tools/go.mod tools/go.sum

@@ -229,6 +229,9 @@ func (a *App) start(ctx context.Context) error {
 
 	// The features.
 	journal := events.New(st, c.Clock, log.Named("events"))
+	if measured != nil {
+		journal.Observe(measured.Event)
+	}
 	scopes := sessions.New(st, journal)
 	registry := agents.New(st, journal, scopes, c.Clock, log.Named("agents"))
 	post := broker.New(st, journal, directory{scopes, registry}, c.Clock, log.Named("broker"))
@@ -241,7 +244,8 @@ func (a *App) start(ctx context.Context) error {
 	held.UseCrew(post)
 	held.UseTracer(tracer)
 	// After the hooks are in place: it looks at once, and what it finds is an event.
-	space := disk.New(st, journal, c.Clock, log.Named("disk"), func() (float64, error) { return c.DiskUsed(c.Dir) })
+	used := func() (float64, error) { return c.DiskUsed(c.Dir) }
+	space := disk.New(st, journal, c.Clock, log.Named("disk"), used)
 	post.UseDisk(space)
 	keys := state.New(st, journal, stateDirectory{scopes, registry}, c.Clock, log.Named("state"))
 	keys.UseDisk(space)
@@ -294,6 +298,7 @@ func (a *App) start(ctx context.Context) error {
 	}
 	if measured != nil {
 		post.Observe(measured)
+		held.Observe(measured)
 		verdicts.Observe(measured)
 		obstacles.Observe(measured)
 		deals.Observe(measured)
@@ -364,7 +369,7 @@ func (a *App) start(ctx context.Context) error {
 		return fmt.Errorf("serve profiles: %w", err)
 	}
 	health := &probes{store: st, space: space}
-	if err := a.serveMetrics(measured, gauges{st, post, registry}, health); err != nil {
+	if err := a.serveMetrics(measured, gauges{st, post, registry, used}, health); err != nil {
 		return fmt.Errorf("serve metrics: %w", err)
 	}
 	a.logStart(ctx, st, journal)

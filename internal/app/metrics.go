@@ -45,7 +45,11 @@ type gauges struct {
 	*store.Store
 	broker *broker.Broker
 	agents *agents.Registry
+	disk   func() (float64, error)
 }
+
+// DiskUsed implements metrics.Source.
+func (g gauges) DiskUsed() (float64, error) { return g.disk() }
 
 // Agents implements metrics.Source.
 func (g gauges) Agents() map[string]int {
@@ -61,7 +65,7 @@ func (g gauges) Mail(ctx context.Context) (metrics.Mail, error) {
 	}
 	mail := metrics.Mail{Dead: dead}
 	for _, kind := range found {
-		mail.Kinds = append(mail.Kinds, metrics.Kind{Name: kind.Kind, Waiting: kind.Waiting, Claimed: kind.Claimed, Oldest: kind.Oldest})
+		mail.Kinds = append(mail.Kinds, metrics.Kind{Name: kind.Kind, Waiting: kind.Waiting, Claimed: kind.Claimed, Largest: kind.Largest, Oldest: kind.Oldest})
 	}
 	return mail, nil
 }

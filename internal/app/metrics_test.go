@@ -147,7 +147,7 @@ func TestMetrics_TellWhatHasHappened(t *testing.T) {
 	send(t, leads, "full")
 	send(t, leads, "full")
 
-	got, text := scrape(t, b)
+	got, _ := scrape(t, b)
 	for series, want := range map[string]float64{
 		"brokerd_mailbox_waiting{kind=agent}":                                 1,
 		"brokerd_mailbox_waiting{kind=role}":                                  2,
@@ -191,14 +191,6 @@ func TestMetrics_TellWhatHasHappened(t *testing.T) {
 	if commits := value(got, "brokerd_commit_seconds"); commits != float64(status.GetCommits()) {
 		t.Errorf("%v commits, and %d in the status", commits, status.GetCommits())
 	}
-	problems, err := promlint.New(strings.NewReader(text)).Lint()
-	must(err)
-	for _, p := range problems {
-		if strings.HasPrefix(p.Metric, "brokerd_") {
-			t.Errorf("%s: %s", p.Metric, p.Text)
-		}
-	}
-	wantDocumented(t, got)
 
 	// Streams that end are counted off.
 	must(sends.CloseSend())
@@ -213,9 +205,19 @@ func TestMetrics_TellWhatHasHappened(t *testing.T) {
 	}
 }
 
-// wantDocumented compares the metrics with the table in the documentation.
-func wantDocumented(t *testing.T, got map[string]*dto.MetricFamily) {
-	t.Helper()
+func TestMetrics_HaveConventionalNamesAndAreDocumented(t *testing.T) {
+	b := apptest.Start(t, apptest.WithFakeClock(), apptest.With(withMetrics))
+	smallLoad(t, b)
+	got, page := scrape(t, b)
+	problems, err := promlint.New(strings.NewReader(page)).Lint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		if strings.HasPrefix(p.Metric, "brokerd_") {
+			t.Errorf("%s: %s", p.Metric, p.Text)
+		}
+	}
 	text, err := os.ReadFile("../../docs/operations.md")
 	if err != nil {
 		t.Fatal(err)

@@ -75,6 +75,12 @@ func (s *settling) ackUnclaimed(item *Item) (bool, error) {
 	}
 	if d.DeliveredAt.IsZero() {
 		s.fresh++
+		if err := s.count(s.tx, s.actor.session, isDelivered, item.Revision); err != nil {
+			return false, err
+		}
+	}
+	if err := s.count(s.tx, s.actor.session, isAcked, item.Revision); err != nil {
+		return false, err
 	}
 	if d.State == Pending {
 		s.left[s.actor.mailbox]--

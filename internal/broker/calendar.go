@@ -198,6 +198,9 @@ func (s *settling) finishWaiting(h *held, state State, kind string) error {
 	if h.state.waits() {
 		s.left[h.mailbox]--
 	}
+	if err := s.countEnd(h, state); err != nil {
+		return err
+	}
 	entry := s.actor.event(kind)
 	entry.Summary = "message " + strconv.FormatInt(h.message, 10) + " is " + state.String()
 	entry.Related = []string{strconv.FormatInt(h.message, 10)}

@@ -87,6 +87,9 @@ func (s *settling) deadLetter(p *departure) (more bool, err error) {
 		if err != nil {
 			return false, err
 		}
+		if err := s.count(s.tx, s.actor.session, isDead, messages...); err != nil {
+			return false, err
+		}
 		s.left[s.actor.mailbox] -= n
 		p.dead += n
 	}

@@ -354,7 +354,7 @@ func (d *dispatching) give(c *consumer, r *ready) error {
 	return d.probed(c, r)
 }
 
-// claimed appends the event of a row of claims.
+// claimed appends the event of new claims, and counts the messages that an agent receives by them.
 func (b *Broker) claimed(tx *store.Tx, a actor, consumer string, claims []Claim) error {
 	entry := a.event("message.claimed")
 	entry.Severity = events.Debug
@@ -363,6 +363,11 @@ func (b *Broker) claimed(tx *store.Tx, a actor, consumer string, claims []Claim)
 	writeJSON(&details, consumer)
 	details.WriteString(`,"claims":[`)
 	for i := range claims {
+		if claims[i].fresh {
+			if err := b.count(tx, a.session, isDelivered, claims[i].Revision); err != nil {
+				return err
+			}
+		}
 		if i > 0 {
 			details.WriteByte(',')
 		}

@@ -4,19 +4,74 @@ import (
 	"context"
 	"time"
 
+	"brokerd/internal/msgtype"
 	"brokerd/internal/store"
 )
 
-// An Observer is told what the broker measures. Its methods are called by many goroutines and must be quick.
+// An Observer measures what happens to messages. Its methods are called concurrently, after the
+// commit, and must be quick.
 type Observer interface {
-	// Acked says how long a claim had lasted when it was finished.
+	// Acked reports how long a claim had lasted when it was finished.
 	Acked(after time.Duration)
-	// Full says how many copies of a message were refused because the mailbox was full.
+	// Full reports how many copies of a message were refused because the mailbox was full.
 	Full(copies int)
+	// Message counts a fate of a message of a session, or of one of its copies. Its class is the
+	// family of a built-in type, or "custom".
+	Message(fate, session, class string)
 }
 
-// Observe has the observer told from now on. It is called before Start.
+// Observe sets the observer. Call it before Start.
 func (b *Broker) Observe(o Observer) { b.observer = o }
+
+// The fates of messages. A copy is delivered when an agent receives it for the first time, and fails once for each
+// attempt that failed or ran out.
+const (
+	isSent      = "sent"
+	isDelivered = "delivered"
+	isAcked     = "acked"
+	hasFailed   = "failed"
+	isDead      = "dead"
+	hasExpired  = "expired"
+)
+
+// count reports a fate of messages to the observer after the commit. Without an observer it does
+// nothing. It must be called before the messages can be removed.
+func (b *Broker) count(tx *store.Tx, session Session, fate string, messages ...int64) error {
+	if b.observer == nil {
+		return nil
+	}
+	for _, message := range messages {
+		var kind string
+		if err := tx.QueryRow(selectType, message).Scan(&kind); err != nil {
+			return err
+		}
+		if err := b.countOf(tx, session, fate, kind); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// countOf is count for one message of a known type.
+func (b *Broker) countOf(tx *store.Tx, session Session, fate string, kind string) error {
+	if b.observer == nil {
+		return nil
+	}
+	name := session.Name
+	if name == "" { // the broker itself acts
+		of, err := b.dir.ByID(tx, session.ID)
+		if err != nil {
+			return err
+		}
+		name = of.Name
+	}
+	class := "custom"
+	if t := msgtype.BuiltIn(kind); t != nil {
+		class = t.Family
+	}
+	tx.OnCommit(func() { b.observer.Message(fate, name, class) })
+	return nil
+}
 
 // MostDead is up to how many dead letters Gauges counts.
 const MostDead = 100_000
@@ -26,6 +81,7 @@ type Gauge struct {
 	Kind    string // agent, role or channel
 	Waiting int64
 	Claimed int64
+	Largest int64     // messages that wait in the fullest mailbox
 	Oldest  time.Time // when the oldest was sent that could be handed out; zero if there is none
 }
 
@@ -40,11 +96,11 @@ func (b *Broker) Gauges(ctx context.Context) (gauges []Gauge, dead int64, err er
 		rows := s.Query(selectGauges)
 		for rows.Next() {
 			var kind int
-			var waiting, revision int64
-			if err := rows.Scan(&kind, &waiting, &revision); err != nil {
+			var waiting, largest, revision int64
+			if err := rows.Scan(&kind, &waiting, &largest, &revision); err != nil {
 				return err
 			}
-			gauges[kind-1].Waiting, oldest[kind-1] = waiting, revision
+			gauges[kind-1].Waiting, gauges[kind-1].Largest, oldest[kind-1] = waiting, largest, revision
 		}
 		if err := rows.Err(); err != nil {
 			return err

@@ -250,8 +250,7 @@ func queryMessages(q store.Querier, session int64, l Listing, from, to int64) *s
 
 // markRead marks what a page shows as read.
 func (b *Broker) markRead(ctx context.Context, a actor, p *Page) error {
-	var unread, notices []int64
-	received := 0
+	var unread, fresh, notices []int64
 	for i := range p.Items {
 		d := &p.Items[i].Delivery
 		if p.Items[i].queued {
@@ -264,7 +263,7 @@ func (b *Broker) markRead(ctx context.Context, a actor, p *Page) error {
 			notices = append(notices, p.Items[i].Revision)
 		}
 		if d.DeliveredAt.IsZero() {
-			received++
+			fresh = append(fresh, p.Items[i].Revision)
 		}
 	}
 	if len(unread) == 0 {
@@ -291,8 +290,8 @@ func (b *Broker) markRead(ctx context.Context, a actor, p *Page) error {
 		if _, err := b.log.Append(tx, entry); err != nil {
 			return err
 		}
-		tx.OnCommit(func() { b.worked(a, 0, received, 0) })
-		return nil
+		tx.OnCommit(func() { b.worked(a, 0, len(fresh), 0) })
+		return b.count(tx, a.session, isDelivered, fresh...)
 	})
 	if err != nil {
 		return err

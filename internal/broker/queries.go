@@ -320,7 +320,7 @@ const (
 	countTotals = `
 		SELECT (SELECT COUNT(*) FROM messages), (SELECT COUNT(*) FROM deliveries)`
 	selectGauges = `
-		SELECT kind, SUM(waiting), MIN(oldest)
+		SELECT kind, SUM(waiting), MAX(waiting), MIN(oldest)
 		FROM (
 			SELECT b.kind, b.waiting, CASE
 				WHEN b.waiting = 0 THEN NULL
@@ -336,6 +336,8 @@ const (
 				END AS oldest
 			FROM mailboxes b)
 		GROUP BY kind`
+	selectType = `
+		SELECT type FROM messages WHERE revision = ?`
 	selectSentAt = `
 		SELECT created_at FROM messages WHERE revision = ?`
 	countClaimedByKind = `

@@ -268,7 +268,13 @@ func (b *Broker) handed(ctx context.Context, a actor, shown shown, cursor string
 			if err != nil {
 				return err
 			}
-			received += int(n)
+			if n == 0 {
+				continue
+			}
+			received++
+			if err := b.count(tx, a.session, isDelivered, message); err != nil {
+				return err
+			}
 		}
 		if err := finishNotices(tx, a.mailbox, shown.notices); err != nil {
 			return err

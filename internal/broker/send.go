@@ -324,6 +324,9 @@ func (s *sending) send(d *Draft, producer, number int64) (Outcome, error) {
 	if span != nil {
 		s.traceSent(span, d, &out)
 	}
+	if err := s.countOf(s.tx, s.actor.session, isSent, d.Type); err != nil {
+		return Outcome{}, err
+	}
 	for _, name := range d.Artifacts {
 		if _, err := s.tx.Exec(insertMessageArtifact, s.actor.session.ID, name, out.Revision); err != nil {
 			return Outcome{}, err
@@ -351,6 +354,11 @@ func (s *sending) send(d *Draft, producer, number int64) (Outcome, error) {
 		if answers.awaitedIn(r) {
 			if _, err := s.tx.Exec(insertAwaited, m.Revision, r.id, rank, most, now, expires); err != nil {
 				return Outcome{}, err
+			}
+			for _, fate := range []string{isDelivered, isAcked} {
+				if err := s.countOf(s.tx, s.actor.session, fate, d.Type); err != nil {
+					return Outcome{}, err
+				}
 			}
 			asker := actor{Agent: Agent{Name: r.name}, session: s.actor.session}
 			s.tx.OnCommit(func() { s.worked(asker, 0, 1, 1) })

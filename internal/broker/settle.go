@@ -142,6 +142,9 @@ func (s *settling) ackClaimed(item *Settlement) (bool, error) {
 	}
 	s.noted[Ack] = append(s.noted[Ack], item.Ref.Text)
 	s.ended = append(s.ended, heldClaim{key: item.key})
+	if err := s.count(s.tx, s.actor.session, isAcked, item.key.message); err != nil {
+		return true, err
+	}
 	if err := s.succeeded(item.key); err != nil {
 		return true, err
 	}
@@ -174,6 +177,9 @@ func (s *settling) ack(h *held) (Settled, error) {
 		return done, err
 	}
 	s.end(h)
+	if err := s.count(s.tx, s.actor.session, isAcked, h.message); err != nil {
+		return done, err
+	}
 	if h.holder == s.actor.mailbox {
 		if err := s.succeeded(h.key); err != nil {
 			return done, err
@@ -196,6 +202,9 @@ func (s *settling) fail(h *held, reason string, fatal bool, delay *time.Duration
 	now := s.tx.Now()
 	attempts := h.attempts + 1
 	if _, err := s.tx.Exec(insertAttempt, h.message, h.mailbox, h.claims, attempts, h.holder, h.consumer, h.claimedAt, now, reason); err != nil {
+		return 0, due, err
+	}
+	if err := s.count(s.tx, s.actor.session, hasFailed, h.message); err != nil {
 		return 0, due, err
 	}
 	wait := backoff(attempts)
@@ -259,6 +268,9 @@ func (s *settling) put(h *held, state State, attempts int, due time.Time) error 
 		return err
 	}
 	s.end(h)
+	if err := s.countEnd(h, state); err != nil {
+		return err
+	}
 	switch state {
 	case Pending:
 		s.ready.add(h.mailbox, place{h.rank, h.message})
@@ -269,6 +281,17 @@ func (s *settling) put(h *held, state State, attempts int, due time.Time) error 
 	}
 	s.left[h.mailbox]++
 	s.due = earliest(s.due, h.expiresAt)
+	return nil
+}
+
+// countEnd counts a copy that ends in a state without having been acknowledged.
+func (s *settling) countEnd(h *held, state State) error {
+	switch state {
+	case Dead:
+		return s.count(s.tx, s.actor.session, isDead, h.message)
+	case Expired:
+		return s.count(s.tx, s.actor.session, hasExpired, h.message)
+	}
 	return nil
 }
 

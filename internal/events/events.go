@@ -71,6 +71,7 @@ type Log struct {
 	woken     int64  // last revision the followers were woken for; used by the writer alone
 	notes     []note // of the events since then; used by the writer alone
 
+	observe  func(text string)                        // nil = no event is counted
 	forms    map[kind]form                            // used by the writer alone
 	announce func(tx *store.Tx, e Event) (int, error) // nil until OnAnnounced; not changed after that
 
@@ -88,6 +89,10 @@ func New(s *store.Store, clock clockwork.Clock, log *zap.Logger) *Log {
 	return l
 }
 
+// Observe sets a function that gets the type of each event of the broker after its commit. It must be
+// quick. Call it before the log is used.
+func (l *Log) Observe(fn func(text string)) { l.observe = fn }
+
 // Append adds an event to the log and returns its revision, which is the revision of the change
 // that tx makes. Its type is one of the broker's own. Followers are woken after the commit, once for each commit.
 func (l *Log) Append(tx *store.Tx, e Entry) (int64, error) {
@@ -103,6 +108,10 @@ func (l *Log) Append(tx *store.Tx, e Entry) (int64, error) {
 	}
 	l.note(note{e.Session, kind{e.Category, e.Severity, e.Type}})
 	tx.OnCommit(l.committed)
+	if l.observe != nil {
+		text := e.Type // else e would move to the heap, with or without an observer
+		tx.OnCommit(func() { l.observe(text) })
+	}
 	if f.announced && !e.Quiet && l.announce != nil {
 		_, err = l.announce(tx, Event{Revision: revision, Time: tx.Now(), Entry: e})
 		return revision, err

@@ -343,6 +343,9 @@ func (u *turn) try(t *ticket) error {
 	if err := u.grant(g); err != nil {
 		return err
 	}
+	if u.observer != nil {
+		u.tx.OnCommit(func() { u.observer.Waited(t.claim.kind.noun(), max(0, g.grantedAt.Sub(t.createdAt))) })
+	}
 	if err := u.answer(calls, g); err != nil {
 		return err
 	}

@@ -70,16 +70,24 @@ type Notices interface {
 	Withdraw(tx *store.Tx, session, about int64, kind string) error
 }
 
+// An Observer measures waits for locks and tokens. Its method must be quick.
+type Observer interface {
+	// Waited reports how long a request for a lock or a token ("lock", "token") waited for its grant.
+	// It is called after the commit, for requests that could not be granted at once.
+	Waited(kind string, d time.Duration)
+}
+
 // A Table is the table of locks and tokens. Its methods may be called concurrently; notices are plugged in before it is used.
 type Table struct {
-	store   *store.Store
-	log     *events.Log
-	dir     Directory
-	clock   clockwork.Clock
-	zap     *zap.Logger
-	notices Notices         // nil = nobody is told
-	crew    Crew            // nil = all agents are well
-	tracer  *tracing.Tracer // nil = nothing is traced
+	store    *store.Store
+	log      *events.Log
+	dir      Directory
+	clock    clockwork.Clock
+	zap      *zap.Logger
+	notices  Notices         // nil = nobody is told
+	crew     Crew            // nil = all agents are well
+	tracer   *tracing.Tracer // nil = nothing is traced
+	observer Observer        // nil = waits are not measured
 
 	queues *store.Cache[int64, *queue] // by session
 	broad  *store.Cache[int64, bool]   // whether a session has grants of more than single files
@@ -108,6 +116,9 @@ func New(st *store.Store, log *events.Log, dir Directory, clock clockwork.Clock,
 
 // UseNotices plugs in who sends messages; without it nobody is told of anything.
 func (t *Table) UseNotices(n Notices) { t.notices = n }
+
+// Observe sets the observer. Call it before Start.
+func (t *Table) Observe(o Observer) { t.observer = o }
 
 // Drain ends the calls that wait: they are told to come again, and their tickets stay.
 func (t *Table) Drain() { t.once.Do(func() { close(t.stopping) }) }

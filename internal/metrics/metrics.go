@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/jonboulle/clockwork"
@@ -29,12 +30,42 @@ type Metrics struct {
 	refusals  *prometheus.CounterVec
 	outcomes  *prometheus.CounterVec
 	bytes     *prometheus.CounterVec
+	events    *prometheus.CounterVec
+	waits     *prometheus.HistogramVec
+	messages  map[string]*prometheus.CounterVec // by fate
+
+	mu       sync.Mutex // guards sessions
+	sessions map[string]struct{}
+}
+
+// maxSessions limits the sessions that have series for their messages. The sessions after these share
+// the series of otherSessions.
+const (
+	maxSessions   = 20
+	otherSessions = "other"
+)
+
+// expected are reasons of refusals that alert rules name. Their counters start at 0, so that the first
+// refusal is an increase.
+var expected = []string{
+	"MAILBOX_FULL", "INTERNAL", "CREDENTIAL_REQUIRED", "CREDENTIAL_UNREADABLE", "CREDENTIAL_UNKNOWN", "CREDENTIAL_REVOKED", "CREDENTIAL_EXPIRED",
+}
+
+// fates are the counters of messages, with their help.
+var fates = map[string]string{
+	"sent":      "Messages that were sent.",
+	"delivered": "Copies of messages that an agent has received for the first time.",
+	"acked":     "Copies of messages that were acknowledged.",
+	"failed":    "Attempts at a message that failed or ran out.",
+	"dead":      "Copies of messages that became dead letters.",
+	"expired":   "Copies of messages whose time to live ended before they were acknowledged.",
 }
 
 // New returns metrics of which nothing has been observed yet.
 func New(clock clockwork.Clock, log *zap.Logger, version string) *Metrics {
 	m := &Metrics{
 		clock: clock, log: log, registry: prometheus.NewRegistry(),
+		messages: map[string]*prometheus.CounterVec{}, sessions: map[string]struct{}{},
 		commits: histogram("brokerd_commit_seconds", "Time of a commit, with its sync to disk if --sync is full.",
 			prometheus.ExponentialBuckets(0.0001, 2, 16)),
 		functions: histogram("brokerd_batch_functions", "Requests that one commit has carried.", prometheus.ExponentialBuckets(1, 2, 12)),
@@ -51,6 +82,22 @@ func New(clock clockwork.Clock, log *zap.Logger, version string) *Metrics {
 		[]string{"kind", "outcome"})
 	m.bytes = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "brokerd_artifact_bytes_total",
 		Help: "Bytes of contents of artifacts that uploads and downloads have transferred."}, []string{"direction"})
+	m.events = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "brokerd_events_total",
+		Help: "Events of the broker in the event log, by type."}, []string{"type"})
+	m.waits = prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "brokerd_lock_wait_seconds",
+		Help:    "Time that requests for locks and tokens waited for their grant, if they could not be granted at once.",
+		Buckets: prometheus.ExponentialBuckets(0.001, 4, 13)}, []string{"kind"})
+	for _, kind := range []string{"lock", "token"} {
+		m.waits.WithLabelValues(kind)
+	}
+	for fate, help := range fates {
+		m.messages[fate] = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "brokerd_messages_" + fate + "_total", Help: help},
+			[]string{"session", "class"})
+		m.registry.MustRegister(m.messages[fate])
+	}
+	for _, reason := range expected {
+		m.refusals.WithLabelValues(reason)
+	}
 	for _, direction := range []string{"upload", "download"} {
 		m.bytes.WithLabelValues(direction) // so that both are 0 before the first transfer
 	}
@@ -58,7 +105,7 @@ func New(clock clockwork.Clock, log *zap.Logger, version string) *Metrics {
 		Name: "brokerd_build_info", Help: "Always 1; the version is in the label.", ConstLabels: prometheus.Labels{"version": version},
 	})
 	build.Set(1)
-	m.registry.MustRegister(m.commits, m.functions, m.rows, m.work, m.streams, m.calls, m.refusals, m.outcomes, m.bytes, build,
+	m.registry.MustRegister(m.commits, m.functions, m.rows, m.work, m.streams, m.calls, m.refusals, m.outcomes, m.bytes, m.events, m.waits, build,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -86,6 +133,32 @@ func (m *Metrics) Acked(after time.Duration) { m.work.Observe(after.Seconds()) }
 // Full implements broker.Observer.
 func (m *Metrics) Full(copies int) {
 	m.refusals.WithLabelValues("MAILBOX_FULL").Add(float64(copies))
+}
+
+// Message implements broker.Observer.
+func (m *Metrics) Message(fate, session, class string) {
+	m.messages[fate].WithLabelValues(m.label(session), class).Inc()
+}
+
+// label returns the label of a session.
+func (m *Metrics) label(session string) string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if _, known := m.sessions[session]; !known {
+		if len(m.sessions) == maxSessions {
+			return otherSessions
+		}
+		m.sessions[session] = struct{}{}
+	}
+	return session
+}
+
+// Event counts an event of the log.
+func (m *Metrics) Event(text string) { m.events.WithLabelValues(text).Inc() }
+
+// Waited implements locks.Observer.
+func (m *Metrics) Waited(kind string, d time.Duration) {
+	m.waits.WithLabelValues(kind).Observe(d.Seconds())
 }
 
 // Work implements work.Observer.

@@ -25,6 +25,10 @@ type Source interface {
 	Agents() map[string]int
 	// Stats returns the figures of the store.
 	Stats() store.Stats
+	// Damage describes the damage of the database; it is empty if there is none.
+	Damage() string
+	// DiskUsed returns the used fraction of the file system of the data folder, from 0 to 1.
+	DiskUsed() (float64, error)
 }
 
 // Mail is what lies in the mailboxes of all sessions.
@@ -38,6 +42,7 @@ type Kind struct {
 	Name    string
 	Waiting int64
 	Claimed int64
+	Largest int64     // messages that wait in the fullest of the mailboxes
 	Oldest  time.Time // zero if nothing waits
 }
 
@@ -47,9 +52,9 @@ type reader struct {
 	clock  clockwork.Clock
 	log    *zap.Logger
 
-	waiting, claimed, oldest, dead             *prometheus.Desc
+	waiting, claimed, largest, oldest, dead    *prometheus.Desc
 	wal, database, checkpoints, pauses, writer *prometheus.Desc
-	lost, agents                               *prometheus.Desc
+	lost, damaged, disk, agents                *prometheus.Desc
 
 	mu   sync.Mutex // guards mail and at, and lets one read at a time
 	mail Mail
@@ -63,7 +68,8 @@ func newReader(s Source, clock clockwork.Clock, log *zap.Logger) *reader {
 	return &reader{
 		source: s, clock: clock, log: log,
 		waiting: desc("brokerd_mailbox_waiting", "Messages that wait, delayed and blocked ones included.", "kind"),
-		claimed: desc("brokerd_mailbox_claimed", "Messages that somebody works on.", "kind"),
+		claimed: desc("brokerd_mailbox_claimed", "Claimed messages.", "kind"),
+		largest: desc("brokerd_mailbox_largest", "Messages that wait in the fullest mailbox.", "kind"),
 		oldest:  desc("brokerd_mailbox_oldest_age_seconds", "Age of the oldest message that waits; 0 if none does.", "kind"),
 		dead:    desc("brokerd_dead_letters", "Dead letters that are kept, counted up to 100,000."),
 
@@ -73,6 +79,8 @@ func newReader(s Source, clock clockwork.Clock, log *zap.Logger) *reader {
 		pauses:      desc("brokerd_checkpoint_pause_seconds_total", "Time for which nothing was written because of checkpoints."),
 		writer:      desc("brokerd_writer_waiting", "Requests that wait to be written."),
 		lost:        desc("brokerd_failed_commits_total", "Transactions that could not be committed."),
+		damaged:     desc("brokerd_database_damaged", "1 if the database is damaged, so that the broker refuses all changes."),
+		disk:        desc("brokerd_disk_used_ratio", "Used fraction of the file system of the data folder."),
 
 		agents: desc("brokerd_agents", "Registered agents.", "health"),
 	}
@@ -80,7 +88,10 @@ func newReader(s Source, clock clockwork.Clock, log *zap.Logger) *reader {
 
 // Describe implements prometheus.Collector.
 func (r *reader) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{r.waiting, r.claimed, r.oldest, r.dead, r.wal, r.database, r.checkpoints, r.pauses, r.writer, r.lost, r.agents} {
+	for _, d := range []*prometheus.Desc{
+		r.waiting, r.claimed, r.largest, r.oldest, r.dead,
+		r.wal, r.database, r.checkpoints, r.pauses, r.writer, r.lost, r.damaged, r.disk, r.agents,
+	} {
 		out <- d
 	}
 }
@@ -100,6 +111,16 @@ func (r *reader) Collect(out chan<- prometheus.Metric) {
 	counter(r.checkpoints, float64(s.Checkpoints))
 	counter(r.pauses, s.CheckpointTime.Seconds())
 	counter(r.lost, float64(s.Lost))
+	damaged := 0.0
+	if r.source.Damage() != "" {
+		damaged = 1
+	}
+	gauge(r.damaged, damaged)
+	if used, err := r.source.DiskUsed(); err == nil {
+		gauge(r.disk, used)
+	} else {
+		r.log.Warn("the use of the disk cannot be read", zap.Error(err))
+	}
 	for health, n := range r.source.Agents() {
 		gauge(r.agents, float64(n), health)
 	}
@@ -113,6 +134,7 @@ func (r *reader) Collect(out chan<- prometheus.Metric) {
 	for _, k := range mail.Kinds {
 		gauge(r.waiting, float64(k.Waiting), k.Name)
 		gauge(r.claimed, float64(k.Claimed), k.Name)
+		gauge(r.largest, float64(k.Largest), k.Name)
 		age := 0.0
 		if !k.Oldest.IsZero() {
 			age = max(0, now.Sub(k.Oldest).Seconds())
