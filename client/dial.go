@@ -223,6 +223,11 @@ func (c *Client) State() pb.StateServiceClient { return pb.NewStateServiceClient
 // Sessions returns the stub of SessionService.
 func (c *Client) Sessions() pb.SessionServiceClient { return pb.NewSessionServiceClient(c.calls) }
 
+// Credentials returns the stub of CredentialService.
+func (c *Client) Credentials() pb.CredentialServiceClient {
+	return pb.NewCredentialServiceClient(c.calls)
+}
+
 // Admin returns the stub of AdminService.
 func (c *Client) Admin() pb.AdminServiceClient { return pb.NewAdminServiceClient(c.calls) }
 

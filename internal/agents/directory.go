@@ -18,18 +18,20 @@ import (
 const listBytes = 3 << 20 // of one page, well below the 4 MiB that an answer may have
 
 // Acting returns the registered agent that calls: its ID, Session, Name, Role and Incarnation; the
-// other fields are empty. An operator without an agent acts as the zero Agent with the name "system". In a transaction that may
-// change something an agent that has failed comes back by that.
+// other fields are empty. An operator without an agent, and an observer that reads, act as the zero
+// Agent with the name "system". In a transaction that may change something, Acting revives an agent
+// that has failed.
 //
 // fault.Precondition (AGENT_NOT_REGISTERED) if there is no such agent, fault.Precondition
 // (STALE_INCARNATION) if the caller believes in another incarnation, fault.Precondition (FENCE_LOST) if it does not hold
 // the lock or token that the call depends on, fault.Denied for others without an agent.
 func (r *Registry) Acting(q store.Querier, session int64, c caller.Caller) (Agent, error) {
 	if c.Agent == "" {
-		if c.Access != caller.Operator {
-			return Agent{}, fault.New(fault.Denied, "AGENT_REQUIRED", "only an operator may call without an agent's name")
+		_, changing := q.(*store.Tx)
+		if c.Access == caller.Operator || c.Access == caller.Observer && !changing {
+			return Agent{Name: caller.System}, nil
 		}
-		return Agent{Name: caller.System}, nil
+		return Agent{}, fault.New(fault.Denied, "AGENT_REQUIRED", "only an operator may call without an agent's name")
 	}
 	a, registered, err := r.Lookup(q, session, c.Agent)
 	if err != nil {

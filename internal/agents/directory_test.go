@@ -63,7 +63,7 @@ func TestActing_FindsTheCallerOrSaysWhyNot(t *testing.T) {
 		{"stale incarnation", caller.Caller{Access: caller.Agent, Agent: "a", Incarnation: 1}, agents.Agent{}, fault.Precondition, "STALE_INCARNATION"},
 		{"never registered", caller.Caller{Access: caller.Agent, Agent: "b"}, agents.Agent{}, fault.Precondition, "AGENT_NOT_REGISTERED"},
 		{"deregistered", caller.Caller{Access: caller.Agent, Agent: "gone"}, agents.Agent{}, fault.Precondition, "AGENT_NOT_REGISTERED"},
-		{"observer", caller.Caller{Access: caller.Observer}, agents.Agent{}, fault.Denied, "AGENT_REQUIRED"},
+		{"observer that reads", caller.Caller{Access: caller.Observer}, agents.Agent{Name: "system"}, 0, ""},
 		{"nobody", caller.Caller{}, agents.Agent{}, fault.Denied, "AGENT_REQUIRED"},
 	} {
 		k.read(func(snap *store.Snapshot) error {
@@ -77,6 +77,17 @@ func TestActing_FindsTheCallerOrSaysWhyNot(t *testing.T) {
 			}
 			return nil
 		})
+	}
+}
+
+func TestActing_ObserverChangesNothing(t *testing.T) {
+	k := newKit(t)
+	err := k.store.Write(t.Context(), func(tx *store.Tx) error {
+		_, err := k.registry.Acting(tx, defaultSession, caller.Caller{Access: caller.Observer})
+		return err
+	})
+	if fault.KindOf(err) != fault.Denied {
+		t.Errorf("got %v, want a refusal", err)
 	}
 }
 

@@ -1,6 +1,7 @@
 package agents
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -12,6 +13,7 @@ import (
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/caller"
+	"brokerd/internal/fault"
 	"brokerd/internal/once"
 	"brokerd/internal/page"
 	"brokerd/internal/valid"
@@ -68,6 +70,10 @@ func (s *Service) RegisterAgent(ctx context.Context, in *pb.RegisterAgentRequest
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
+	if who.Role != "" && d.Role != "" && d.Role != who.Role {
+		return nil, fault.New(fault.Denied, "ROLE_BOUND", "the credential is for the role %s, and the registration names the role %s", who.Role, d.Role)
+	}
+	d.Role = cmp.Or(d.Role, who.Role)
 	d.Capabilities = slices.Sorted(slices.Values(in.GetCapabilities()))
 	d.Capabilities = slices.Compact(d.Capabilities)
 	req, err := once.Of(ctx, "RegisterAgent", in.GetRequestId(), in)

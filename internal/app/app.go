@@ -261,6 +261,7 @@ func (a *App) start(ctx context.Context) error {
 	board.UseRelated(carriers{post, journal, keys})
 	deals := handoffs.New(st, journal, people, letters, board, handoffLocks{held}, c.Clock)
 	connectHandoffs(registry, deals)
+	grants := auth.New(st, journal, scopes, secret, c.Clock, log.Named("auth"))
 	files, err := openArtifacts(c, st, journal, people, space, measured, log)
 	if err != nil {
 		return err
@@ -281,7 +282,7 @@ func (a *App) start(ctx context.Context) error {
 	registry.UseHolders(jobs)
 	connectMailboxes(scopes, registry, post)
 	keeper := retention.New(retention.Options{
-		Store: st, Sessions: kept{scopes}, Messages: keptMessages{post}, Events: keptEvents{journal}, Parts: slices.Concat(parts(registry, post, keys, held), partsOfWork(board, verdicts, obstacles, deals, polls), []retention.Part{artifactPart(files), typePart(kinds)}),
+		Store: st, Sessions: kept{scopes, grants}, Messages: keptMessages{post}, Events: keptEvents{journal}, Parts: slices.Concat(parts(registry, post, keys, held), partsOfWork(board, verdicts, obstacles, deals, polls), []retention.Part{artifactPart(files), typePart(kinds)}),
 		Tidy: post.ForgetProducers, Dir: c.Dir, Clock: c.Clock, Log: log.Named("retention"),
 	})
 	wake(keeper, scopes, post)
@@ -289,7 +290,7 @@ func (a *App) start(ctx context.Context) error {
 	// The server.
 	options := rpc.Options{
 		UID:          os.Getuid(),
-		Credentials:  auth.New(secret),
+		Credentials:  grants,
 		Certificates: a.certificates,
 		Presence:     registry,
 		Traces:       tracer != nil,
@@ -320,6 +321,7 @@ func (a *App) start(ctx context.Context) error {
 		files:    artifacts.NewService(files),
 		blockers: blockers.NewService(obstacles),
 		catalog:  catalog.NewService(kinds),
+		grants:   auth.NewService(grants),
 		handoffs: handoffs.NewService(deals),
 		channels: broker.NewChannelService(post),
 		verdicts: decisions.NewService(verdicts),
@@ -337,6 +339,10 @@ func (a *App) start(ctx context.Context) error {
 	a.onStop(func(context.Context) error { registry.Stop(); return nil })
 	if err := registry.Start(ctx); err != nil {
 		return fmt.Errorf("start agents: %w", err)
+	}
+	a.onStop(func(context.Context) error { grants.Stop(); return nil })
+	if err := grants.Start(ctx); err != nil {
+		return fmt.Errorf("start credentials: %w", err)
 	}
 	a.onStop(func(context.Context) error { post.Stop(); return nil })
 	if err := post.Start(ctx); err != nil {
@@ -426,6 +432,7 @@ func openStore(ctx context.Context, c Config, options store.Options, measured *m
 		tasks.Migrations(),
 		retention.Migrations(),
 		catalog.Migrations(),
+		auth.Migrations(),
 	)
 	if measured != nil {
 		options.Committed = measured.Committed

@@ -21,6 +21,7 @@ var scans = map[string]string{
 	"agents.selectLeases":        "once, at the start",
 	"artifacts.allContents":      "CheckDatabase",
 	"artifacts.invariants":       "CheckDatabase",
+	"auth.selectAll":             "once, at the start; at most 20,000 credentials",
 	"blockers.invariants":        "CheckDatabase",
 	"broker.cancelClaimed":       "at the end of a session; claims are as many as agents work on",
 	"broker.countClaimedByKind":  "claims are as many as agents work on",

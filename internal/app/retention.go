@@ -2,6 +2,7 @@ package app
 
 import (
 	"brokerd/internal/agents"
+	"brokerd/internal/auth"
 	"brokerd/internal/broker"
 	"brokerd/internal/catalog"
 	"brokerd/internal/events"
@@ -24,7 +25,10 @@ func wake(keeper *retention.Keeper, scopes *sessions.Registry, post *broker.Brok
 }
 
 // kept tells the keeper of sessions.
-type kept struct{ sessions *sessions.Registry }
+type kept struct {
+	sessions *sessions.Registry
+	grants   *auth.Registry
+}
 
 // All implements retention.Sessions.
 func (k kept) All(q store.Querier) ([]retention.Session, error) {
@@ -40,8 +44,11 @@ func (k kept) All(q store.Querier) ([]retention.Session, error) {
 	return list, err
 }
 
-// Delete implements retention.Sessions.
+// Delete implements retention.Sessions. The session's credentials end with it.
 func (k kept) Delete(tx *store.Tx, session int64, source, archive string) (int64, error) {
+	if err := k.grants.EndSession(tx, session); err != nil {
+		return 0, err
+	}
 	return k.sessions.Delete(tx, session, source, archive)
 }
 

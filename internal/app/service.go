@@ -20,6 +20,7 @@ type services struct {
 	agents   pb.AgentServiceServer
 	blockers pb.BlockerServiceServer
 	catalog  pb.CatalogServiceServer
+	grants   pb.CredentialServiceServer
 	handoffs pb.HandoffServiceServer
 	channels pb.ChannelServiceServer
 	files    pb.ArtifactServiceServer
@@ -41,6 +42,7 @@ func register(server grpc.ServiceRegistrar, s services) {
 	pb.RegisterArtifactServiceServer(server, s.files)
 	pb.RegisterBlockerServiceServer(server, s.blockers)
 	pb.RegisterCatalogServiceServer(server, s.catalog)
+	pb.RegisterCredentialServiceServer(server, s.grants)
 	pb.RegisterHandoffServiceServer(server, s.handoffs)
 	pb.RegisterChannelServiceServer(server, s.channels)
 	pb.RegisterDecisionServiceServer(server, s.verdicts)

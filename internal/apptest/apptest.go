@@ -108,6 +108,37 @@ func (b *Broker) Credential() string {
 	return strings.TrimSpace(string(text))
 }
 
+// OverTCP returns a connection over TCP that presents a secret with every call; an empty secret is none.
+// headers are pairs of further metadata. The connection lasts until the test ends or the broker restarts.
+func (b *Broker) OverTCP(secret string, headers ...string) *grpc.ClientConn {
+	b.t.Helper()
+	all := presented{}
+	for i := 0; i < len(headers); i += 2 {
+		all[headers[i]] = headers[i+1]
+	}
+	if secret != "" {
+		all["authorization"] = "Bearer " + secret
+	}
+	conn, err := grpc.NewClient(b.TCP(), grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithPerRPCCredentials(all))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// Issue issues a credential and returns it with its secret.
+func (b *Broker) Issue(in *pb.IssueCredentialRequest) (*pb.Credential, string) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	defer cancel()
+	out, err := pb.NewCredentialServiceClient(b.Operator()).IssueCredential(ctx, in)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return out.GetCredential(), out.GetSecret()
+}
+
 // Operator returns a connection of an operator without an agent, in the session "default".
 func (b *Broker) Operator() *grpc.ClientConn { return b.In("default", "") }
 
@@ -152,10 +183,14 @@ func (b *Broker) In(session, agent string) *grpc.ClientConn {
 	return conn
 }
 
-// Restart stops the broker and starts it again on the same data folder.
-func (b *Broker) Restart() {
+// Restart stops the broker and starts it again on the same data folder. The functions run while it is
+// down.
+func (b *Broker) Restart(meanwhile ...func()) {
 	b.t.Helper()
 	b.stop()
+	for _, fn := range meanwhile {
+		fn()
+	}
 	b.start()
 }
 
@@ -207,6 +242,18 @@ func (b *Broker) end() {
 		b.stop()
 	}
 }
+
+// presented is the metadata of every call of a connection over TCP. It implements
+// credentials.PerRPCCredentials.
+type presented map[string]string
+
+// GetRequestMetadata implements credentials.PerRPCCredentials.
+func (p presented) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	return p, nil
+}
+
+// RequireTransportSecurity implements credentials.PerRPCCredentials.
+func (p presented) RequireTransportSecurity() bool { return false }
 
 // An identity is the metadata of every call of a connection. It implements credentials.PerRPCCredentials.
 type identity struct{ session, agent string }

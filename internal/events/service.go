@@ -10,6 +10,7 @@ import (
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/caller"
+	"brokerd/internal/fault"
 	"brokerd/internal/msgtype"
 	"brokerd/internal/page"
 	"brokerd/internal/valid"
@@ -87,6 +88,9 @@ func (s *Service) SubscribeEvents(in *pb.SubscribeEventsRequest, stream grpc.Ser
 		After:  in.AfterRevision,
 		Owner:  who.Name(),
 		Cursor: in.GetCursor(),
+	}
+	if sub.Cursor != "" && who.Access == caller.Observer {
+		return fault.New(fault.Denied, "READ_ONLY", "the broker keeps no cursor for a credential that only permits reading: pass after_revision")
 	}
 	c.OptionalName("cursor", sub.Cursor)
 	if in.GetAfterRevision() < 0 {

@@ -59,6 +59,10 @@ var access = map[string]levels{
 	pb.ChannelService_ListChannels_FullMethodName:       reading,
 	pb.ChannelService_ConfigureChannel_FullMethodName:   operators,
 
+	pb.CredentialService_IssueCredential_FullMethodName:  operators,
+	pb.CredentialService_ListCredentials_FullMethodName:  operators,
+	pb.CredentialService_RevokeCredential_FullMethodName: operators,
+
 	pb.DecisionService_OpenDecision_FullMethodName:     acting,
 	pb.DecisionService_Decide_FullMethodName:           acting,
 	pb.DecisionService_ResubmitDecision_FullMethodName: acting,

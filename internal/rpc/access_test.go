@@ -20,17 +20,20 @@ import (
 
 // forOperators are the RPCs that an agent may not call.
 var forOperators = map[string]bool{
-	pb.AdminService_CheckDatabase_FullMethodName:      true,
-	pb.AdminService_MoveMessages_FullMethodName:       true,
-	pb.LockService_ForceReleaseLocks_FullMethodName:   true,
-	pb.TokenService_RevokeToken_FullMethodName:        true,
-	pb.ChannelService_ConfigureChannel_FullMethodName: true,
-	pb.MessageService_PurgeDeadLetters_FullMethodName: true,
-	pb.SessionService_CreateSession_FullMethodName:    true,
-	pb.SessionService_ConfigureSession_FullMethodName: true,
-	pb.SessionService_CloseSession_FullMethodName:     true,
-	pb.SessionService_ExportSession_FullMethodName:    true,
-	pb.SessionService_DeleteSession_FullMethodName:    true,
+	pb.AdminService_CheckDatabase_FullMethodName:         true,
+	pb.AdminService_MoveMessages_FullMethodName:          true,
+	pb.CredentialService_IssueCredential_FullMethodName:  true,
+	pb.CredentialService_ListCredentials_FullMethodName:  true,
+	pb.CredentialService_RevokeCredential_FullMethodName: true,
+	pb.LockService_ForceReleaseLocks_FullMethodName:      true,
+	pb.TokenService_RevokeToken_FullMethodName:           true,
+	pb.ChannelService_ConfigureChannel_FullMethodName:    true,
+	pb.MessageService_PurgeDeadLetters_FullMethodName:    true,
+	pb.SessionService_CreateSession_FullMethodName:       true,
+	pb.SessionService_ConfigureSession_FullMethodName:    true,
+	pb.SessionService_CloseSession_FullMethodName:        true,
+	pb.SessionService_ExportSession_FullMethodName:       true,
+	pb.SessionService_DeleteSession_FullMethodName:       true,
 }
 
 // generated returns every RPC of the API.

@@ -17,7 +17,7 @@ from . import errors
 from .operation import FOREVER, Call, Steps
 from .v1 import (
     admin_pb2_grpc, agent_pb2, agent_pb2_grpc, artifact_pb2_grpc, blocker_pb2_grpc, catalog_pb2_grpc, channel_pb2_grpc,
-    decision_pb2_grpc, event_pb2_grpc, handoff_pb2_grpc, lock_pb2_grpc, message_pb2_grpc, session_pb2_grpc,
+    credential_pb2_grpc, decision_pb2_grpc, event_pb2_grpc, handoff_pb2_grpc, lock_pb2_grpc, message_pb2_grpc, session_pb2_grpc,
     state_pb2_grpc, task_pb2_grpc, token_pb2_grpc, vote_pb2_grpc,
 )
 
@@ -187,6 +187,7 @@ class Stubs:
         self.blockers = blocker_pb2_grpc.BlockerServiceStub(channel)
         self.catalog = catalog_pb2_grpc.CatalogServiceStub(channel)
         self.channels = channel_pb2_grpc.ChannelServiceStub(channel)
+        self.credentials = credential_pb2_grpc.CredentialServiceStub(channel)
         self.decisions = decision_pb2_grpc.DecisionServiceStub(channel)
         self.events = event_pb2_grpc.EventServiceStub(channel)
         self.handoffs = handoff_pb2_grpc.HandoffServiceStub(channel)

@@ -23,6 +23,7 @@ export interface Stubs {
   readonly blockers: Stub<typeof proto.BlockerService>;
   readonly catalog: Stub<typeof proto.CatalogService>;
   readonly channels: Stub<typeof proto.ChannelService>;
+  readonly credentials: Stub<typeof proto.CredentialService>;
   readonly decisions: Stub<typeof proto.DecisionService>;
   readonly events: Stub<typeof proto.EventService>;
   readonly handoffs: Stub<typeof proto.HandoffService>;
@@ -51,6 +52,7 @@ export class Caller {
       blockers: createClient(proto.BlockerService, transport),
       catalog: createClient(proto.CatalogService, transport),
       channels: createClient(proto.ChannelService, transport),
+      credentials: createClient(proto.CredentialService, transport),
       decisions: createClient(proto.DecisionService, transport),
       events: createClient(proto.EventService, transport),
       handoffs: createClient(proto.HandoffService, transport),

@@ -5,6 +5,7 @@ export * from "./gen/brokerd/v1/artifact_pb.js";
 export * from "./gen/brokerd/v1/blocker_pb.js";
 export * from "./gen/brokerd/v1/catalog_pb.js";
 export * from "./gen/brokerd/v1/channel_pb.js";
+export * from "./gen/brokerd/v1/credential_pb.js";
 export * from "./gen/brokerd/v1/decision_pb.js";
 export * from "./gen/brokerd/v1/event_pb.js";
 export * from "./gen/brokerd/v1/handoff_pb.js";

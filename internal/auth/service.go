@@ -1,0 +1,160 @@
+package auth
+
+import (
+	"context"
+	"time"
+
+	"github.com/jonboulle/clockwork"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/caller"
+	"brokerd/internal/once"
+	"brokerd/internal/page"
+	"brokerd/internal/valid"
+)
+
+const (
+	credentialList = "ListCredentials"
+	longestTTL     = 3650 * 24 * time.Hour
+)
+
+// Service is the CredentialService of the API.
+type Service struct {
+	pb.UnimplementedCredentialServiceServer
+	registry *Registry
+	clock    clockwork.Clock
+}
+
+// NewService returns the service of a registry.
+func NewService(r *Registry) *Service { return &Service{registry: r, clock: r.clock} }
+
+// IssueCredential implements pb.CredentialServiceServer.
+func (s *Service) IssueCredential(ctx context.Context, in *pb.IssueCredentialRequest) (*pb.IssueCredentialResponse, error) {
+	var c valid.Check
+	d := s.draftOf(&c, in)
+	if err := c.Err(); err != nil {
+		return nil, err
+	}
+	req, err := once.Of(ctx, "IssueCredential", in.GetRequestId(), in)
+	if err != nil {
+		return nil, err
+	}
+	issued, err := s.registry.Issue(ctx, req, d)
+	if err != nil {
+		return nil, err
+	}
+	return &pb.IssueCredentialResponse{
+		Credential: credentialProto(&issued.Credential), Secret: issued.Secret, AlreadyIssued: issued.Secret == "",
+	}, nil
+}
+
+// ListCredentials implements pb.CredentialServiceServer.
+func (s *Service) ListCredentials(ctx context.Context, in *pb.ListCredentialsRequest) (*pb.ListCredentialsResponse, error) {
+	var c valid.Check
+	sel := Selection{Session: in.GetSession(), Agent: in.GetAgent(), Limit: c.PageSize("page_size", in.GetPageSize())}
+	c.OptionalName("session", sel.Session)
+	c.OptionalName("agent", sel.Agent)
+	for _, state := range in.GetStates() {
+		if _, known := pb.CredentialState_name[int32(state)]; !known || state == 0 {
+			c.Fail("states", "%d is no state of a credential", state)
+			continue
+		}
+		sel.States = append(sel.States, State(state))
+	}
+	if err := c.Err(); err != nil {
+		return nil, err
+	}
+	if err := page.Parse(credentialList, in.GetPageToken(), &sel.After); err != nil {
+		return nil, err
+	}
+	p, err := s.registry.List(ctx, sel)
+	if err != nil {
+		return nil, err
+	}
+	out := &pb.ListCredentialsResponse{Revision: p.Revision}
+	for i := range p.Credentials {
+		out.Credentials = append(out.Credentials, credentialProto(&p.Credentials[i]))
+	}
+	if p.Next != 0 {
+		out.NextPageToken = page.Token(credentialList, p.Next)
+	}
+	return out, nil
+}
+
+// RevokeCredential implements pb.CredentialServiceServer.
+func (s *Service) RevokeCredential(ctx context.Context, in *pb.RevokeCredentialRequest) (*pb.RevokeCredentialResponse, error) {
+	var c valid.Check
+	if in.GetId() == "" {
+		c.Fail("id", "is empty")
+	}
+	c.Line("id", in.GetId(), valid.MaxID)
+	c.Line("reason", in.GetReason(), valid.MaxLine)
+	if err := c.Err(); err != nil {
+		return nil, err
+	}
+	req, err := once.Of(ctx, "RevokeCredential", in.GetRequestId(), in)
+	if err != nil {
+		return nil, err
+	}
+	revoked, err := s.registry.Revoke(ctx, req, in.GetId(), in.GetReason())
+	if err != nil {
+		return nil, err
+	}
+	return &pb.RevokeCredentialResponse{Credential: credentialProto(&revoked)}, nil
+}
+
+func (s *Service) draftOf(c *valid.Check, in *pb.IssueCredentialRequest) Draft {
+	d := Draft{
+		Access: caller.Access(in.GetAccess()), Session: in.GetSession(), Agent: in.GetAgent(), Role: in.GetRole(), Description: in.GetDescription(),
+	}
+	switch in.GetAccess() {
+	case pb.CredentialAccess_CREDENTIAL_ACCESS_AGENT:
+		c.Name("session", d.Session)
+		c.NewName("agent", d.Agent)
+		c.OptionalName("role", d.Role)
+	case pb.CredentialAccess_CREDENTIAL_ACCESS_OBSERVER:
+		c.OptionalName("session", d.Session)
+		absent(c, "agent", d.Agent, "an observer acts as no agent")
+		absent(c, "role", d.Role, "an observer has no role")
+	case pb.CredentialAccess_CREDENTIAL_ACCESS_OPERATOR:
+		absent(c, "session", d.Session, "an operator works in every session")
+		absent(c, "agent", d.Agent, "an operator can name any agent")
+		absent(c, "role", d.Role, "an operator has no role")
+	default:
+		c.Fail("access", "must be OBSERVER, AGENT or OPERATOR")
+	}
+	c.Line("description", d.Description, valid.MaxLine)
+	switch expiry := in.GetExpiry().(type) {
+	case *pb.IssueCredentialRequest_Ttl:
+		d.TTL = c.Duration("ttl", expiry.Ttl, time.Second, longestTTL, 0)
+	case *pb.IssueCredentialRequest_ExpiresAt:
+		d.ExpiresAt = c.Time("expires_at", expiry.ExpiresAt)
+		if left := d.ExpiresAt.Sub(s.clock.Now()); left <= 0 || left > longestTTL {
+			c.Fail("expires_at", "must be in the future, at most 3650 days from now")
+		}
+	}
+	return d
+}
+
+func absent(c *valid.Check, field, value, why string) {
+	if value != "" {
+		c.Fail(field, "must be empty: %s", why)
+	}
+}
+
+// credentialProto converts a credential.
+func credentialProto(c *Credential) *pb.Credential {
+	return &pb.Credential{
+		Id: name(c.ID), Access: pb.CredentialAccess(c.Access), Session: c.Session, Agent: c.Agent, Role: c.Role, Description: c.Description,
+		State: pb.CredentialState(c.State), IssuedAt: stamp(c.IssuedAt), ExpiresAt: stamp(c.ExpiresAt), EndedAt: stamp(c.EndedAt),
+		EndReason: c.EndReason, LastUsedAt: stamp(c.LastUsedAt), LastUsedFrom: c.LastUsedFrom, Revision: c.Revision,
+	}
+}
+
+func stamp(t time.Time) *timestamppb.Timestamp {
+	if t.IsZero() {
+		return nil
+	}
+	return timestamppb.New(t)
+}
