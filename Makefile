@@ -17,7 +17,7 @@ BENCH_ARGS  ?=
 PREFIX  ?= /usr/local
 DESTDIR ?=
 
-.PHONY: help run demo examples build install uninstall release test fresh stress lint generate bench fuzz crash bridge globs vendors alerts-check
+.PHONY: help run demo examples build install uninstall release test fresh stress lint generate bench fuzz crash bridge globs vendors alerts-check litestream
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -88,6 +88,9 @@ globs: ## compare GLOB_PAIRS (1,000,000) pairs of lock paths with trying every f
 
 histories: ## record what concurrent clients see of keys, locks and tokens, HISTORIES (5000) times, and check it
 	HISTORIES=$(HISTORIES) go test -count=1 -run TestHistories -timeout 2h -v ./internal/histories/
+
+litestream: ## lose the disk of a daemon under load, three times, and continue on the copy of the real Litestream
+	@scripts/litestream.sh
 
 vendors: ## MCP clients and coding agents from npm against brokerctl (VENDORS='inspector')
 	@scripts/vendors.sh $(VENDORS)

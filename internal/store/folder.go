@@ -114,8 +114,8 @@ func checkUnused(path string) error {
 }
 
 // checkSize checks that no pages are missing at the end of the file. Pages that are only in the log
-// are not missing, so checkSize writes the log back first. If another program runs the checkpoints
-// and the log is not written back, checkSize checks nothing.
+// are not missing, so checkSize writes the log back first. It checks nothing if part of the log stays,
+// because another program runs the checkpoints or still reads from the log.
 func checkSize(c *conn, path string, by Checkpoint) error {
 	mode := "TRUNCATE"
 	if by == CheckpointExternal {
@@ -125,7 +125,7 @@ func checkSize(c *conn, path string, by Checkpoint) error {
 	if err != nil {
 		return err
 	}
-	if by == CheckpointExternal && l.missing() > 0 {
+	if l.missing() > 0 {
 		return nil
 	}
 	var pages int64
