@@ -2,11 +2,14 @@ package store_test
 
 import (
 	"bytes"
+	"context"
+	"database/sql"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	_ "github.com/mattn/go-sqlite3" // the driver of another program
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
@@ -97,4 +100,26 @@ func TestExternalCheckpoint_LogThatGrowsIsReported(t *testing.T) {
 	if n := logs.FilterMessageSnippet("write-ahead log grows").FilterMessageSnippet("--checkpoint external").Len(); n != 1 {
 		t.Errorf("warned %d times of a log of %d MiB", n, s.Stats().LogBytes/mebibyte)
 	}
+}
+
+func TestOpen_LogThatAnotherProgramReadsIsNoDamage(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, inFolder(dir), external)
+	other, err := sql.Open("sqlite3", filepath.Join(dir, store.DatabaseFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = other.Close() }() // it only reads
+	tx, err := other.BeginTx(context.Background(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback() }() // it only reads
+	var objects int
+	if err := tx.QueryRow(`SELECT count(*) FROM sqlite_schema`).Scan(&objects); err != nil {
+		t.Fatal(err)
+	}
+	write(t, s, func(tx *store.Tx) error { return insert(tx, "large", make([]byte, mebibyte)) })
+	shut(t, s)
+	write(t, open(t, inFolder(dir)), add("more"))
 }
