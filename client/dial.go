@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 
@@ -39,6 +40,7 @@ type Client struct {
 type link struct {
 	conn        *grpc.ClientConn
 	address     string
+	plain       string // the HOST:PORT of a connection without TLS; empty for others
 	credential  string
 	onRetry     func(err error, in time.Duration)
 	trace       func(context.Context) string // see WithTracing; nil finds nothing
@@ -52,6 +54,7 @@ type link struct {
 type options struct {
 	address     string
 	credential  string
+	tls         TLS
 	identity    Identity
 	wait        bool
 	onRetry     func(error, time.Duration)
@@ -62,7 +65,8 @@ type options struct {
 // An Option says how to connect, or as whom.
 type Option func(*options)
 
-// WithAddress names the broker: unix:///path/of/socket, or host:port.
+// WithAddress names the broker: unix:///path/of/socket, tls://host:port, or host:port, which means TLS
+// if there are settings for it. Without TLS, host is this machine.
 func WithAddress(address string) Option {
 	return func(o *options) { o.address = address }
 }
@@ -70,6 +74,11 @@ func WithAddress(address string) Option {
 // WithCredential proves who is calling; TCP always needs a credential.
 func WithCredential(secret string) Option {
 	return func(o *options) { o.credential = secret }
+}
+
+// WithTLS gives the settings for TLS. Addresses of sockets ignore them.
+func WithTLS(settings TLS) Option {
+	return func(o *options) { o.tls = settings }
 }
 
 // WithSession names the session; without it the broker takes "default".
@@ -124,15 +133,26 @@ func Dial(ctx context.Context, opts ...Option) (*Client, error) {
 			o.credential = local.credential
 		}
 	}
-	network, where, err := parseAddress(o.address)
+	target, err := parseAddress(o.address)
 	if err != nil {
 		return nil, err
 	}
-	if network == "tcp" && o.credential != "" && !loopback(where) {
-		return nil, &AddressError{o.address, "is not on this machine: without TLS, a credential may only go to a loopback address"}
-	}
+	target.secure = target.secure || target.network == "tcp" && o.tls != TLS{}
 	l := &link{address: o.address, credential: o.credential, onRetry: o.onRetry, trace: o.trace, traceParent: o.traceParent}
-	if l.conn, err = grpc.NewClient("passthrough:///broker", l.dialOptions(network, where)...); err != nil {
+	transport := insecure.NewCredentials()
+	switch {
+	case target.secure:
+		host, _, _ := net.SplitHostPort(target.where) // it has been parsed
+		if _, err := o.tls.config(host); err != nil {
+			return nil, &AddressError{o.address, "cannot be used: " + err.Error()}
+		}
+		transport = encryption{l, o.tls, host}
+	case target.network == "tcp" && !loopback(target.where):
+		return nil, &AddressError{o.address, "is not on this machine, which needs TLS: write tls://" + target.where}
+	case target.network == "tcp":
+		l.plain = target.where
+	}
+	if l.conn, err = grpc.NewClient("passthrough:///broker", l.dialOptions(target, transport)...); err != nil {
 		return nil, fmt.Errorf("connect to %s: %w", o.address, err)
 	}
 	if err := l.connect(ctx, o.wait); err != nil {
@@ -236,16 +256,16 @@ func (c *Client) Conn() grpc.ClientConnInterface { return c.calls }
 
 // dialOptions are the connection's settings: windows of fixed size, because the automatic ones cost pings
 // on a connection that is busy anyway, and no falling asleep, because an idle agent waits on a stream.
-func (l *link) dialOptions(network, where string) []grpc.DialOption {
-	authority := where
-	if network == "unix" {
+func (l *link) dialOptions(to target, transport credentials.TransportCredentials) []grpc.DialOption {
+	authority := to.where
+	if to.network == "unix" {
 		authority = "localhost"
 	}
 	return []grpc.DialOption{
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithTransportCredentials(transport),
 		grpc.WithAuthority(authority),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-			return l.dial(ctx, network, where)
+			return l.dial(ctx, to.network, to.where)
 		}),
 		grpc.WithIdleTimeout(0),
 		grpc.WithDisableServiceConfig(),
@@ -283,7 +303,7 @@ func (l *link) connect(ctx context.Context, wait bool) error {
 			return nil
 		}
 		if state == connectivity.TransientFailure && !wait {
-			return l.unreachable(l.dialFault.Load())
+			return l.unreachable(l.fault(ctx))
 		}
 		if !l.conn.WaitForStateChange(ctx, state) {
 			if l.dialled.Load() && errors.Is(ctx.Err(), context.DeadlineExceeded) {
@@ -294,19 +314,36 @@ func (l *link) connect(ctx context.Context, wait bool) error {
 	}
 }
 
-// parseAddress returns the network and the address for net.Dial.
-func parseAddress(address string) (network, where string, err error) {
+// fault returns why the last attempt to connect failed, nil if that is unknown.
+func (l *link) fault(ctx context.Context) *error {
+	fault := l.dialFault.Load()
+	if fault == nil && l.plain != "" {
+		if err := l.probe(ctx, l.plain); err != nil {
+			return &err
+		}
+	}
+	return fault
+}
+
+// A target is where to connect to.
+type target struct {
+	network, where string // for net.Dial
+	secure         bool   // with TLS
+}
+
+func parseAddress(address string) (target, error) {
 	if path, ok := strings.CutPrefix(address, "unix:"); ok {
 		path = strings.TrimPrefix(path, "//")
 		if path == "" {
-			return "", "", &AddressError{address, "names no socket: write unix:///path/of/socket"}
+			return target{}, &AddressError{address, "names no socket: write unix:///path/of/socket"}
 		}
-		return "unix", path, nil
+		return target{"unix", path, false}, nil
 	}
-	if _, _, err := net.SplitHostPort(address); err != nil {
-		return "", "", &AddressError{address, "is neither unix:///path/of/socket nor host:port"}
+	where, secure := strings.CutPrefix(address, "tls://")
+	if _, _, err := net.SplitHostPort(where); err != nil {
+		return target{}, &AddressError{address, "is none of unix:///path/of/socket, tls://host:port and host:port"}
 	}
-	return "tcp", address, nil
+	return target{"tcp", where, secure}, nil
 }
 
 // loopback reports whether a host:port means this machine.

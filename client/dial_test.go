@@ -148,7 +148,8 @@ func TestFromEnvironment_RefusesBadVariables(t *testing.T) {
 func setEnvironment(t *testing.T, variables map[string]string) {
 	t.Helper()
 	for _, name := range []string{"BROKERD_ADDR", "BROKERD_SESSION", "BROKERD_AGENT", "BROKERD_INCARNATION",
-		"BROKERD_CREDENTIAL_FILE", "BROKERD_DATA", "XDG_STATE_HOME"} {
+		"BROKERD_CREDENTIAL_FILE", "BROKERD_TLS_CA", "BROKERD_TLS_CERT", "BROKERD_TLS_KEY", "BROKERD_TLS_SERVER_NAME", "BROKERD_DATA",
+		"XDG_STATE_HOME"} {
 		t.Setenv(name, "")
 	}
 	for name, value := range variables {

@@ -13,12 +13,16 @@ import (
 
 // FromEnvironment connects as the environment says:
 //
-//	BROKERD_ADDR             the broker: unix:///path or host:port
+//	BROKERD_ADDR             the broker: unix:///path, tls://host:port or host:port
 //	BROKERD_SESSION          the session
 //	BROKERD_AGENT            the agent that calls
 //	BROKERD_INCARNATION      its incarnation
 //	BROKERD_FENCE            the lock or token that must be held for its calls to be carried out
 //	BROKERD_CREDENTIAL_FILE  the file with the credential
+//	BROKERD_TLS_CA           the file with the authorities of the broker's certificate; with it, host:port means TLS
+//	BROKERD_TLS_CERT         the file with the client's certificate
+//	BROKERD_TLS_KEY          the file with its key
+//	BROKERD_TLS_SERVER_NAME  the name in the broker's certificate
 //	TRACEPARENT              the W3C traceparent of the span that its calls belong to
 //
 // (BROKERD_ROOT, the folder that the paths of locks are relative to, is read by NewPaths.)
@@ -41,6 +45,12 @@ func EnvironmentOptions() ([]Option, error) {
 		WithAddress(os.Getenv("BROKERD_ADDR")),
 		WithSession(os.Getenv("BROKERD_SESSION")),
 		WithAgent(os.Getenv("BROKERD_AGENT")),
+		WithTLS(TLS{
+			CA:         os.Getenv("BROKERD_TLS_CA"),
+			Cert:       os.Getenv("BROKERD_TLS_CERT"),
+			Key:        os.Getenv("BROKERD_TLS_KEY"),
+			ServerName: os.Getenv("BROKERD_TLS_SERVER_NAME"),
+		}),
 		WithTraceParent(os.Getenv("TRACEPARENT")),
 	}
 	for _, v := range []struct {

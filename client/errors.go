@@ -37,7 +37,7 @@ func (e *AddressError) Error() string { return fmt.Sprintf("address %q %s", e.Ad
 
 // An UnreachableError says that no broker answers. Its gRPC code is UNAVAILABLE. errors.Is tells
 // the causes apart: fs.ErrNotExist (there is no endpoint file or no socket), syscall.ECONNREFUSED
-// (the broker has ended), ErrSilent (its process is frozen or overloaded).
+// (the broker has ended), ErrSilent (its process is frozen or overloaded). errors.As finds a *TLSError.
 type UnreachableError struct {
 	Address string // where the client looked for it: an address, or the data folder if the client found none
 	Err     error
@@ -48,6 +48,8 @@ type UnreachableError struct {
 func (e *UnreachableError) Error() string {
 	const start = "start one with `brokerd`, or name another with BROKERD_ADDR"
 	switch {
+	case errors.As(e.Err, new(*TLSError)):
+		return fmt.Sprintf("the broker at %s %v", e.Address, e.Err)
 	case errors.Is(e.Err, ErrSilent):
 		process, advice := "its process", "see its log, or restart it"
 		if e.PID > 0 {

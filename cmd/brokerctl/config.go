@@ -15,6 +15,8 @@ import (
 	"syscall"
 
 	"go.yaml.in/yaml/v3"
+
+	"brokerd/client"
 )
 
 // configFile is the name of the file with the settings for its folder and all folders below.
@@ -22,7 +24,8 @@ const configFile = ".brokerd.yaml"
 
 // Keys of a configFile. agents maps the names of the agents of the folder to agentKeys.
 var (
-	configKeys = []string{"addr", "session", "agents", "output", "credential_file"}
+	configKeys = []string{"addr", "session", "agents", "output", "credential_file", "tls_ca", "tls_cert", "tls_key"}
+	fileKeys   = []string{"credential_file", "tls_ca", "tls_cert", "tls_key"} // relative to the folder of the configFile
 	agentKeys  = []string{"role", "hook_session"}
 )
 
@@ -41,6 +44,7 @@ type setting struct{ value, from string }
 // settings are what flags, environment and file say together.
 type settings struct {
 	addr, session, agent, output, credentialFile setting
+	tls                                          client.TLS
 
 	file       string   // the configFile that was found; "" without one
 	role       string   // the role that the file gives the agent
@@ -81,6 +85,12 @@ func (c *cli) settings() (settings, error) {
 		session:        choose("--session", g.session, "BROKERD_SESSION", "session"),
 		output:         choose("--output", g.output, "BROKERD_OUTPUT", "output"),
 		credentialFile: choose("", "", "BROKERD_CREDENTIAL_FILE", "credential_file"),
+		tls: client.TLS{
+			CA:         choose("", "", "BROKERD_TLS_CA", "tls_ca").value,
+			Cert:       choose("", "", "BROKERD_TLS_CERT", "tls_cert").value,
+			Key:        choose("", "", "BROKERD_TLS_KEY", "tls_key").value,
+			ServerName: os.Getenv("BROKERD_TLS_SERVER_NAME"),
+		},
 	}
 	before := choose("", "", "BROKERD_AGENT", "")
 	if before.value == "" {
@@ -198,8 +208,10 @@ func parseConfig(path string, text []byte) (config, error) {
 			}
 		}
 	}
-	if file := read.values["credential_file"]; file != "" && !filepath.IsAbs(file) {
-		read.values["credential_file"] = filepath.Join(filepath.Dir(path), file)
+	for _, key := range fileKeys {
+		if file := read.values[key]; file != "" && !filepath.IsAbs(file) {
+			read.values[key] = filepath.Join(filepath.Dir(path), file)
+		}
 	}
 	return read, nil
 }

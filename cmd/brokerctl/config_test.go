@@ -54,7 +54,7 @@ func TestConfig_IsFoundFromBelowAndFlagsWinOverEnvironmentOverFile(t *testing.T)
 func TestConfig_FaultsAreNamedWithFileAndKey(t *testing.T) {
 	isolate(t)
 	for text, want := range map[string]string{
-		"agnet: x\n":                 `line 1: unknown key "agnet"; known are addr, session, agents, output, credential_file`,
+		"agnet: x\n":                 `line 1: unknown key "agnet"; known are addr, session, agents, output, credential_file, tls_ca, tls_cert, tls_key`,
 		"agents: {a: {rôle: b}}":     `line 1: unknown key "rôle"; known are role, hook_session`,
 		"agents: [a]\n":              "line 1: agents must be names with settings",
 		"output: json\nsession: [b]": "line 2: session must be one value",

@@ -25,7 +25,7 @@ func (c *cli) connect(ctx context.Context, more ...client.Option) (*client.Clien
 		return nil, usagef("%s has several agents (%s) and nothing chooses one: export BROKERD_AGENT=NAME; in a coding agent: "+
 			"brokerctl init --agent NAME", s.file, strings.Join(s.unchosen, ", "))
 	}
-	opts = append(opts, client.WithAddress(s.addr.value), client.WithSession(s.session.value), client.WithAgent(s.agent.value))
+	opts = append(opts, client.WithAddress(s.addr.value), client.WithSession(s.session.value), client.WithAgent(s.agent.value), client.WithTLS(s.tls))
 	if s.otherAgent { // the incarnation in the environment is not this one's, nor the lock
 		opts = append(opts, client.WithIncarnation(0), client.WithFence(0))
 	}

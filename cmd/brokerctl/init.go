@@ -100,7 +100,7 @@ func (o *initOptions) run(c *cli, cmd *cobra.Command) error {
 		return err
 	}
 	c.found = &settings{
-		file: s.file, addr: s.addr, session: s.session, output: s.output, credentialFile: s.credentialFile,
+		file: s.file, addr: s.addr, session: s.session, output: s.output, credentialFile: s.credentialFile, tls: s.tls,
 		agent: setting{agent, "--agent"}, otherAgent: agent != s.agent.value,
 	}
 	if o.role == "" {

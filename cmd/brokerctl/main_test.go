@@ -44,7 +44,7 @@ func TestMain(m *testing.M) {
 // isolate takes away what the environment says of a broker, and returns the folder where none runs yet.
 func isolate(t *testing.T) string {
 	t.Helper()
-	for _, name := range []string{"ADDR", "SESSION", "AGENT", "INCARNATION", "CREDENTIAL_FILE", "OUTPUT", "FENCE", "HOLDER", "ROOT"} {
+	for _, name := range []string{"ADDR", "SESSION", "AGENT", "INCARNATION", "CREDENTIAL_FILE", "TLS_CA", "TLS_CERT", "TLS_KEY", "TLS_SERVER_NAME", "OUTPUT", "FENCE", "HOLDER", "ROOT"} {
 		t.Setenv("BROKERD_"+name, "")
 	}
 	t.Setenv(hookSessionVariable, "")

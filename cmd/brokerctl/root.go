@@ -45,7 +45,7 @@ type globalOptions struct {
 
 // AddFlags adds the options; the environment gives their defaults when they are used.
 func (o *globalOptions) AddFlags(f *pflag.FlagSet) {
-	f.StringVar(&o.addr, "addr", "", "the broker: unix:PATH or HOST:PORT (BROKERD_ADDR; default: the local daemon)")
+	f.StringVar(&o.addr, "addr", "", "the broker: unix:PATH, tls://HOST:PORT or HOST:PORT (BROKERD_ADDR; default: the local daemon)")
 	f.StringVar(&o.session, "session", "", "the session to work in (BROKERD_SESSION; default: default)")
 	f.StringVar(&o.agent, "agent", "", "the agent to act as (BROKERD_AGENT; none or '': as operator)")
 	f.StringVarP(&o.output, "output", "o", "", "table, json or prompt (BROKERD_OUTPUT; default: table)")
@@ -113,7 +113,7 @@ func newRoot(c *cli) *cobra.Command {
 		newPlanCommand(c), newDecisionCommand(c),
 		newBlockerCommand(c), newHandoffCommand(c),
 		newVoteCommand(c))
-	add("who", newAgentCommand(c), newChannelCommand(c), newSessionCommand(c))
+	add("who", newAgentCommand(c), newChannelCommand(c), newSessionCommand(c), newCredentialCommand(c))
 	add("together", newLockCommand(c), newTokenCommand(c), newStateCommand(c), newArtifactCommand(c), newHookCommand(c),
 		newMCPCommand(c))
 	add("watch", newEventCommand(c), newStatusCommand(c), newReportCommand(c), newExplainCommand(c), newWhoamiCommand(c), newPingCommand(c), newAdminCommand(c))

@@ -26,7 +26,7 @@ describes it, and the codes.`
 const environmentTopic = `Flags win over these variables, and the variables win over the file
 .brokerd.yaml.
 
-  BROKERD_ADDR             the broker: unix:PATH or HOST:PORT
+  BROKERD_ADDR             the broker: unix:PATH, tls://HOST:PORT or HOST:PORT
   BROKERD_DATA             the data folder of the local broker
   BROKERD_SESSION          the session to work in
   BROKERD_AGENT            the agent to act as
@@ -37,13 +37,18 @@ const environmentTopic = `Flags win over these variables, and the variables win 
                            the fence of BROKERD_AGENT, so --agent ignores it
   BROKERD_ROOT             the folder that paths of locks are relative to
   BROKERD_CREDENTIAL_FILE  the file with the credential for TCP
+  BROKERD_TLS_CA           the file with the authorities of the broker's
+                           certificate; HOST:PORT then means TLS
+  BROKERD_TLS_CERT         the file with the agent's certificate
+  BROKERD_TLS_KEY          the file with its key
+  BROKERD_TLS_SERVER_NAME  the name in the broker's certificate
   BROKERD_OUTPUT           table, json or prompt
   BROKERD_ROLE             the agent's role; set for commands that brokerctl
                            runs
 
 brokerctl looks for .brokerd.yaml in the working folder and in the folders above
-it. The file may have the keys addr, session, agents, output and
-credential_file. brokerctl init writes one.`
+it. The file may have the keys addr, session, agents, output,
+credential_file, tls_ca, tls_cert and tls_key. brokerctl init writes one.`
 
 // topics returns the help pages that belong to no command.
 func topics() []*cobra.Command {

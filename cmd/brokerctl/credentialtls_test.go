@@ -1,0 +1,199 @@
+package main
+
+import (
+	"crypto/x509"
+	"encoding/pem"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"brokerd/internal/app"
+)
+
+// certificateFiles returns the contents of all files below a folder. Keys and folders must be
+// private.
+func certificateFiles(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	files := map[string]string{}
+	err := filepath.Walk(dir, func(path string, info os.FileInfo, err error) error {
+		if err != nil {
+			return err
+		}
+		want := os.FileMode(0o644)
+		switch {
+		case info.IsDir():
+			want = 0o700
+		case strings.HasSuffix(path, ".key"):
+			want = 0o600
+		}
+		if info.Mode().Perm() != want {
+			t.Errorf("%s has mode %v, want %v", path, info.Mode().Perm(), want)
+		}
+		if info.IsDir() {
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		name, _ := filepath.Rel(dir, path)
+		files[name] = string(text)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+func parseCertificate(t *testing.T, text string) *x509.Certificate {
+	t.Helper()
+	block, _ := pem.Decode([]byte(text))
+	if block == nil {
+		t.Fatalf("no certificate: %q", text)
+	}
+	c, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestCredentialTLS_MakesWhatIsMissingAndKeepsTheRest(t *testing.T) {
+	isolate(t)
+	out := must0(t, "credential", "tls", "ours", "--host", "broker.example", "--host", "10.0.0.7", "builder-1", "--session", "team")
+	first := certificateFiles(t, "ours")
+	want := []string{"agents/team/builder-1.key", "agents/team/builder-1.pem", "ca.key", "ca.pem", "server.key", "server.pem"}
+	if got := slices.Sorted(maps.Keys(first)); !slices.Equal(got, want) {
+		t.Errorf("files %q, want %q", got, want)
+	}
+	if !strings.Contains(out, "builder-1 in team") || strings.Count(out, "written") != 3 {
+		t.Errorf("%s", out)
+	}
+
+	roots := x509.NewCertPool()
+	roots.AddCert(parseCertificate(t, first["ca.pem"]))
+	server, agent := parseCertificate(t, first["server.pem"]), parseCertificate(t, first["agents/team/builder-1.pem"])
+	for _, host := range []string{"broker.example", "10.0.0.7"} {
+		if _, err := server.Verify(x509.VerifyOptions{Roots: roots, DNSName: host}); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := agent.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
+		t.Error(err)
+	}
+	if len(agent.URIs) != 1 || agent.URIs[0].String() != "brokerd:///sessions/team/agents/builder-1" {
+		t.Errorf("the agent's certificate names %v", agent.URIs)
+	}
+	for _, c := range []*x509.Certificate{server, agent} {
+		if left := time.Until(c.NotAfter); left < 364*24*time.Hour || left > 366*24*time.Hour {
+			t.Errorf("%v is valid for %v", c.Subject, left)
+		}
+	}
+
+	out = must0(t, "credential", "tls", "ours", "critic-1", "builder-1", "--session", "team")
+	second := certificateFiles(t, "ours")
+	for name, text := range first {
+		if second[name] != text {
+			t.Errorf("%s was replaced", name)
+		}
+	}
+	if len(second) != len(first)+2 || strings.Count(out, "written") != 1 || strings.Count(out, "kept") != 3 {
+		t.Errorf("%s", out)
+	}
+}
+
+func TestCredentialTLS_RenewsOnlyWhatIsAskedFor(t *testing.T) {
+	isolate(t)
+	must0(t, "credential", "tls", "ours", "builder-1", "critic-1", "--host", "localhost")
+	for _, c := range []struct {
+		args    []string
+		renewed []string
+	}{
+		{[]string{"--renew", "critic-1"}, []string{"agents/default/critic-1.key", "agents/default/critic-1.pem"}},
+		{[]string{"--renew", "--host", "broker.example"}, []string{"server.key", "server.pem"}},
+		{[]string{"--renew"}, []string{"agents/default/builder-1.key", "agents/default/builder-1.pem", "agents/default/critic-1.key",
+			"agents/default/critic-1.pem", "server.key", "server.pem"}},
+	} {
+		before := certificateFiles(t, "ours")
+		must0(t, append([]string{"credential", "tls", "ours"}, c.args...)...)
+		var renewed []string
+		for name, text := range certificateFiles(t, "ours") {
+			if before[name] != text {
+				renewed = append(renewed, name)
+			}
+		}
+		if slices.Sort(renewed); !slices.Equal(renewed, c.renewed) {
+			t.Errorf("%q replaced %q, want %q", c.args, renewed, c.renewed)
+		}
+	}
+	if got := parseCertificate(t, certificateFiles(t, "ours")["server.pem"]).DNSNames; !slices.Equal(got, []string{"broker.example"}) {
+		t.Errorf("the renewed certificate of the server is for %q", got)
+	}
+}
+
+func TestCredentialTLS_MistakesChangeNothing(t *testing.T) {
+	isolate(t)
+	must0(t, "credential", "tls", "ours", "--host", "localhost")
+	before := certificateFiles(t, "ours")
+	for _, c := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"--host", "broker.example"}, exitConflict, "is for localhost, not for broker.example; --renew replaces it"},
+		{[]string{"two words"}, exitUsage, "is not a name"},
+		{[]string{"../builder"}, exitUsage, "is not a name"},
+		{[]string{"builder-1", "--for", "0s"}, exitUsage, "--for"},
+		{[]string{"--renew", "--host", "a b"}, exitUsage, "neither the name nor the address"},
+	} {
+		got := ctl(t, append([]string{"credential", "tls", "ours"}, c.args...)...)
+		if got.code != c.code || !strings.Contains(got.err, c.want) {
+			t.Errorf("%q: %+v, want %d %q", c.args, got, c.code, c.want)
+		}
+	}
+	if after := certificateFiles(t, "ours"); !maps.Equal(before, after) {
+		t.Errorf("the folder has %q", slices.Sorted(maps.Keys(after)))
+	}
+	if err := os.Remove("ours/server.key"); err != nil {
+		t.Fatal(err)
+	}
+	if got := ctl(t, "credential", "tls", "ours"); got.code != exitConflict || !strings.Contains(got.err, "only one of") {
+		t.Errorf("a certificate without its key: %+v", got)
+	}
+}
+
+func TestCredentialTLS_AgentsWorkWithTheirCertificates(t *testing.T) {
+	startBrokerWith(t, func(c *app.Config) {
+		must0(t, "credential", "tls", "ours", "builder-1")
+		c.Listen = []string{"127.0.0.1:0"}
+		c.TLS = app.TLSFiles{Cert: "ours/server.pem", Key: "ours/server.key", ClientCA: "ours/ca.pem"}
+	})
+	address := tcpAddress(t)
+	if !strings.HasPrefix(address, "tls://") {
+		t.Errorf("the address is %s", address)
+	}
+	const cert, key = "ours/agents/default/builder-1.pem", "ours/agents/default/builder-1.key"
+	configure(t, "tls_ca: ours/ca.pem\ntls_cert: "+cert+"\ntls_key: "+key+"\n")
+	if err := os.Mkdir("below", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir("below") // the file's paths are relative to its folder
+	must0(t, "--addr", address, "--agent", "builder-1", "agent", "register")
+	got := ctl(t, "--addr", address, "--agent", "critic-1", "agent", "register")
+	if got.code != exitDenied || !strings.Contains(got.err, "builder-1") {
+		t.Errorf("another agent's name: %+v", got)
+	}
+	t.Setenv("BROKERD_TLS_CA", "../"+cert) // no authority
+	got = ctl(t, "--addr", address, "whoami")
+	if got.code != exitUnreachable || !strings.Contains(got.err, "an authority that is not trusted") {
+		t.Errorf("another authority: %+v", got)
+	}
+	t.Setenv("BROKERD_TLS_CA", "none.pem")
+	got = ctl(t, "--addr", address, "whoami")
+	if got.code != exitUsage || !strings.Contains(got.err, "none.pem") {
+		t.Errorf("no file of authorities: %+v", got)
+	}
+	must0(t, "whoami") // the local broker needs no TLS
+}
