@@ -24,6 +24,17 @@ func wantSeries(t *testing.T, b *apptest.Broker, want map[string]float64) {
 	}
 }
 
+// awaitSeries waits until a series has a value.
+func awaitSeries(t *testing.T, b *apptest.Broker, series string, want float64) {
+	t.Helper()
+	ctx := patient(t)
+	for got, _ := scrape(t, b); value(got, series) != want; got, _ = scrape(t, b) {
+		if ctx.Err() != nil {
+			t.Fatalf("%s is %v, want %v", series, value(got, series), want)
+		}
+	}
+}
+
 // A mail sends messages and settles them, and ends the test at every error.
 type mail struct {
 	t *testing.T
@@ -49,6 +60,18 @@ func (m mail) claim(most int32) (ids []string) {
 	}
 	for _, c := range out.GetClaims() {
 		ids = append(ids, c.GetClaimId())
+	}
+	return ids
+}
+
+// claimLater claims the next message as soon as there is one.
+func (m mail) claimLater() (ids []string) {
+	m.t.Helper()
+	ctx := patient(m.t)
+	for len(ids) == 0 {
+		if ids = m.claim(1); ctx.Err() != nil {
+			m.t.Fatal("there is no message to claim")
+		}
 	}
 	return ids
 }
@@ -91,9 +114,7 @@ func TestMetrics_CountMessagesBySessionAndClass(t *testing.T) {
 
 	// A later claim of the same copy is no second delivery.
 	b.Clock.Advance(2 * time.Hour)
-	for len(ids) != 1 {
-		ids = worker.claim(1)
-	}
+	worker.claimLater()
 	// A copy that is read, a copy that is finished by reading it, a copy that expires, and mail of an agent that leaves.
 	reader := mailOf(t, b.Registered("watcher", ""))
 	lead.send(typed("watcher", "vote_cast"))
@@ -117,9 +138,7 @@ func TestMetrics_CountMessagesBySessionAndClass(t *testing.T) {
 	expiring.Ttl = durationpb.New(time.Minute)
 	lead.send(expiring, typed("watcher", "handoff_request"))
 	b.Clock.Advance(2 * time.Minute)
-	for got, _ := scrape(t, b); value(got, "brokerd_messages_expired_total{class=blocker,session=default}") != 1; {
-		got, _ = scrape(t, b)
-	}
+	awaitSeries(t, b, "brokerd_messages_expired_total{class=blocker,session=default}", 1)
 	_, err = pb.NewAgentServiceClient(b.In("default", "watcher")).DeregisterAgent(patient(t), &pb.DeregisterAgentRequest{})
 	must(err)
 	wantSeries(t, b, map[string]float64{
@@ -140,10 +159,7 @@ func TestMetrics_CountAnAwaitedReplyAsDeliveredAndAcknowledged(t *testing.T) {
 		_, err := lead.Ask(patient(t), &pb.AskRequest{Message: typed("worker", "question"), Wait: durationpb.New(apptest.Patience)})
 		asked <- err
 	}()
-	var ids []string
-	for len(ids) == 0 {
-		ids = worker.claim(1)
-	}
+	ids := worker.claimLater()
 	if _, err := worker.Reply(patient(t), &pb.ReplyRequest{Id: ids[0], Ack: true, Message: &pb.Message{Type: "response"}}); err != nil {
 		t.Fatal(err)
 	}

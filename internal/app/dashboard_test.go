@@ -247,7 +247,5 @@ func smallLoad(t *testing.T, b *apptest.Broker) {
 		t.Fatal(err)
 	}
 	b.Clock.Advance(2 * time.Minute)
-	for got, _ := scrape(t, b); got["brokerd_messages_expired_total"] == nil; {
-		got, _ = scrape(t, b)
-	}
+	awaitSeries(t, b, "brokerd_messages_expired_total{class=conversation,session=default}", 1)
 }
