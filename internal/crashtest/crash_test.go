@@ -39,6 +39,9 @@ type stage struct {
 	workers    []*taskWorker
 	holders    []holder // all that hold claims
 	parts      []participant
+
+	// die ends life n of the daemon. flowing returns when every participant has made up for what was not answered.
+	die func(ctx context.Context, n int, flowing func())
 }
 
 // mostKills is how often one data folder is crashed; then the next begins, since the checks take longer the more it holds.
@@ -60,51 +63,59 @@ func TestCrash_NothingConfirmedIsLostOrDoneTwice(t *testing.T) {
 
 // crash loads and kills one daemon again and again, and compares in the end.
 func crash(t *testing.T, program string, kills int, seed uint64) {
-	ctx := t.Context()
-	if deadline, limited := t.Deadline(); limited {
+	s := newStage(t, newDaemon(t, program), seed)
+	s.die = s.kill
+	s.play(kills)
+}
+
+// play loads a daemon, ends it in the middle of the load and starts it again, so many times, and
+// compares in the end.
+func (s *stage) play(lives int) {
+	s.Helper()
+	ctx := s.Context()
+	if deadline, limited := s.Deadline(); limited {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadline(ctx, deadline.Add(-20*time.Second)) // so that the daemon is ended
 		defer cancel()
 	}
-	s := newStage(t, program, seed)
 	if err := s.daemon.start(ctx); err != nil {
-		t.Fatal(err)
+		s.Fatal(err)
 	}
 	if err := register(ctx, s.daemon); err != nil {
-		t.Fatal(err)
+		s.Fatal(err)
 	}
 	if err := registerTurns(ctx, s.daemon); err != nil {
-		t.Fatal(err)
+		s.Fatal(err)
 	}
 	if err := registerOdds(ctx, s.daemon); err != nil {
-		t.Fatal(err)
+		s.Fatal(err)
 	}
 	if err := registerBoard(ctx, s.daemon); err != nil {
-		t.Fatal(err)
+		s.Fatal(err)
 	}
-	for n := range kills {
+	for n := range lives {
 		s.liveAndDie(ctx, n)
-		if n == kills-1 {
+		if n == lives-1 {
 			s.checkFolder(ctx)
 		}
 		s.restart(ctx)
-		if t.Failed() {
-			t.Fatalf("after %d kills", n+1)
+		if s.Failed() {
+			s.Fatalf("after the daemon has ended %d times", n+1)
 		}
 	}
 	s.end(ctx)
-	t.Logf("%d kills; revision %d; %d messages, %d events, %d read by arrival, %d turns, %d odd jobs, %d tasks; %v", kills, s.record.seen, len(s.record.messages),
+	s.Logf("the daemon was ended %d times; revision %d; %d messages, %d events, %d read by arrival, %d turns, %d odd jobs, %d tasks; %v", lives, s.record.seen, len(s.record.messages),
 		len(s.subscriber.events), len(s.reader.read), len(s.turns.turns), s.odds.number, len(s.board.tasks), s.record.counts)
 }
 
-func newStage(t *testing.T, program string, seed uint64) *stage {
+func newStage(t *testing.T, d *daemon, seed uint64) *stage {
 	lots := uint64(0)
 	random := func() *rand.Rand {
 		lots++
 		return rand.New(rand.NewPCG(seed, lots))
 	}
 	r := newRecord(t)
-	s := &stage{T: t, daemon: newDaemon(t, program), record: r, random: random(),
+	s := &stage{T: t, daemon: d, record: r, random: random(),
 		subscriber: &subscriber{record: r}, reader: newReader(r, random()), slow: newSlowConsumer(r, random())}
 	s.parts = []participant{
 		s.subscriber, s.reader, s.slow,
@@ -139,7 +150,7 @@ func newStage(t *testing.T, program string, seed uint64) *stage {
 	return s
 }
 
-// liveAndDie loads the running daemon and kills it.
+// liveAndDie loads the running daemon until it ends.
 func (s *stage) liveAndDie(ctx context.Context, n int) {
 	running, stop := context.WithCancel(ctx)
 	defer stop()
@@ -157,6 +168,13 @@ func (s *stage) liveAndDie(ctx context.Context, n int) {
 			}
 		})
 	}
+	s.die(running, n, flowing.Wait)
+	stop()
+	ended.Wait()
+}
+
+// kill kills the daemon after a random time.
+func (s *stage) kill(ctx context.Context, n int, flowing func()) {
 	life := time.Duration(20+s.random.IntN(380)) * time.Millisecond
 	switch {
 	case n%7 == 3: // while they make up
@@ -165,12 +183,10 @@ func (s *stage) liveAndDie(ctx context.Context, n int) {
 		life += 3 * time.Second
 		fallthrough
 	default:
-		flowing.Wait()
+		flowing()
 	}
-	pause(running, life)
+	pause(ctx, life)
 	s.daemon.kill()
-	stop()
-	ended.Wait()
 }
 
 // restart starts the daemon and looks whether it stands.

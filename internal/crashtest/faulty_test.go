@@ -32,12 +32,12 @@ func newFaulty(t *testing.T, program, sync string) *faulty {
 	f := &faulty{daemon: newDaemon(t, program), t: t}
 	f.control = f.Dir() + ".control" // not in the data folder, whose contents matter
 	t.Cleanup(func() { _ = os.Remove(f.control) })
-	f.daemon.begin = func(ctx context.Context) error { return f.begin(ctx, sync, faultvfs.Plan{}) }
+	f.begin = func(ctx context.Context) error { return f.launch(ctx, sync, faultvfs.Plan{}) }
 	return f
 }
 
-// begin starts the process with a plan.
-func (f *faulty) begin(ctx context.Context, sync string, plan faultvfs.Plan) error {
+// launch starts the process with a plan.
+func (f *faulty) launch(ctx context.Context, sync string, plan faultvfs.Plan) error {
 	text, err := json.Marshal(plan)
 	if err != nil {
 		return err
