@@ -9,6 +9,7 @@ RELEASE  = $(shell git describe --tags --match 'v[0-9]*' --abbrev=0 HEAD^ 2>/dev
 
 FUZZTIME    ?= 30s
 CRASH_KILLS ?= 200
+POWER_CUTS  ?= 50
 BRIDGE_MESSAGES ?= 1000
 HISTORIES   ?= 5000
 GLOB_PAIRS  ?= 1000000
@@ -77,8 +78,9 @@ bench: build ## the workloads of `brokerctl bench`, on a daemon of their own (BE
 fuzz: ## every fuzz target, FUZZTIME (30s) each
 	FUZZTIME=$(FUZZTIME) scripts/fuzz.sh
 
-crash: ## kill the daemon under load, CRASH_KILLS (200) times; an error at each of its first 300 writes and syncs
-	CRASH_KILLS=$(CRASH_KILLS) FAULT_STEP=1 go test -count=1 -run '^Test(Crash|Faults)_' -timeout 2h -v ./internal/crashtest/
+crash: ## kill the daemon CRASH_KILLS (200) times and cut its power POWER_CUTS (50) times under load; errors at its first 300 writes and syncs
+	CRASH_KILLS=$(CRASH_KILLS) POWER_CUTS=$(POWER_CUTS) CRASH_SEED=$(or $(CRASH_SEED),$(shell date +%s)) FAULT_STEP=1 CLOCK_PATIENCE=1 \
+		go test -count=1 -run '^Test(Crash|PowerCut|Faults|Clock)_' -timeout 2h -v ./internal/crashtest/
 
 bridge: ## exchange BRIDGE_MESSAGES (1,000) messages each way between scripts and a gRPC agent, while the bridge is killed 20 times
 	BRIDGE_MESSAGES=$(BRIDGE_MESSAGES) go test -count=1 -run TestScripts -timeout 1h -v ./cmd/brokerctl/bridge/

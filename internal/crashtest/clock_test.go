@@ -41,7 +41,7 @@ func TestClock_JumpsOfADayChangeCalendarTimesAlone(t *testing.T) {
 	if err := f.start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	j := &jumper{T: t, faulty: f, ctx: ctx}
 	j.hold()

@@ -216,11 +216,10 @@ func (s *faultSuite) endedBySync(f *faulty, err error) {
 	if status.Code(err) != codes.Unavailable {
 		s.Errorf("the call during a failed sync: %v", err)
 	}
-	ended := f.Wait(s.Context())
+	ended := f.ended(s.Context())
 	if exit := (*exec.ExitError)(nil); !errors.As(ended, &exit) || !strings.Contains(f.Stderr(), "sync failed") {
 		s.Fatalf("after a failed sync the process ended with %v: %s", ended, f.Stderr())
 	}
-	f.disconnect()
 	if err := f.start(s.Context()); err != nil {
 		s.Fatal(err)
 	}

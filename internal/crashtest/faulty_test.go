@@ -84,3 +84,15 @@ func (f *faulty) plan(p faultvfs.Plan) { f.t.Helper(); f.command(order{Plan: &p}
 
 // counts returns what happened since the newest plan.
 func (f *faulty) counts() report { f.t.Helper(); return f.command(order{}) }
+
+// ended waits until the process ends by itself, and returns what it ended with.
+func (f *faulty) ended(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	err := f.Wait(ctx)
+	if ctx.Err() != nil {
+		f.t.Fatal(err)
+	}
+	f.disconnect()
+	return err
+}
