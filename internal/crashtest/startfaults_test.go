@@ -1,0 +1,73 @@
+package crashtest_test
+
+import (
+	"strings"
+	"testing"
+
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/crashtest/faultvfs"
+)
+
+// A first start makes the database. Whatever fails in it, the daemon says why and the next start
+// succeeds on the same folder. FAULT_STEP (60) is as in the test of the script.
+func TestFaults_AFirstStartThatFailsCanBeRepeated(t *testing.T) {
+	step := int(fromEnvironment(t, "FAULT_STEP", 60))
+	program := buildFaultd(t)
+	trace := traceOfFirstStart(t, program)
+	failed, survived := 0, 0
+	for at := 1; at <= len(trace); at += step {
+		letter := trace[at-1]
+		faults := []faultvfs.Fault{faultvfs.PowerCut, faultvfs.DiskFull}
+		if strings.ContainsRune("sS", rune(letter)) {
+			faults[1] = faultvfs.SyncFail
+		}
+		for _, fault := range faults {
+			if failedFirstStart(t, program, faultvfs.Plan{Fault: fault, At: int64(at), Lasting: true}) {
+				failed++
+			} else {
+				survived++
+			}
+			if t.Failed() {
+				t.Fatalf("%s at operation %d of a first start (%c)", fault, at, letter)
+			}
+		}
+	}
+	t.Logf("%d of the %d writes and syncs of a first start failed, with power cuts: %d starts failed, %d continued; each folder could be used",
+		(len(trace)+step-1)/step, len(trace), failed, survived)
+	if failed == 0 {
+		t.Error("no start has failed")
+	}
+}
+
+func traceOfFirstStart(t *testing.T, program string) string {
+	t.Helper()
+	f := newFaulty(t, program, "full")
+	if err := f.start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	defer f.kill()
+	return f.counts().Trace
+}
+
+// failedFirstStart starts a daemon with a fault, and then without one. It reports whether the first start failed.
+func failedFirstStart(t *testing.T, program string, plan faultvfs.Plan) bool {
+	t.Helper()
+	f := newFaulty(t, program, "full")
+	err := f.launch(t.Context(), "full", plan)
+	f.kill()
+	if err != nil && plan.Fault != faultvfs.PowerCut && !strings.Contains(f.Stderr(), "disk") {
+		t.Errorf("the reason of the failure is not named: %v", err)
+	}
+	if err := f.start(t.Context()); err != nil {
+		t.Errorf("the next start: %v", err)
+		return true
+	}
+	found, checked := f.admin.CheckDatabase(t.Context(), &pb.CheckDatabaseRequest{})
+	if checked != nil || len(found.GetProblems()) > 0 {
+		t.Errorf("the database is not sound: %q, %v", found.GetProblems(), checked)
+	}
+	if err := f.terminate(); err != nil {
+		t.Error(err)
+	}
+	return err != nil
+}
