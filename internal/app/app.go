@@ -195,7 +195,7 @@ func (a *App) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := c.checkAddresses(); err != nil {
+	if err := errors.Join(c.checkAddresses(), c.checkTraces()); err != nil {
 		return err
 	}
 	if a.certificates, err = c.certificates(); err != nil {

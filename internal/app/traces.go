@@ -10,7 +10,7 @@ import (
 
 // checkTraces refuses settings of traces before the daemon makes or opens the data folder.
 func (c *Config) checkTraces() error {
-	if c.TraceSample < 0 || c.TraceSample > 1 {
+	if !(c.TraceSample >= 0 && c.TraceSample <= 1) { // also if it is no number
 		return fault.New(fault.Invalid, "BAD_SHARE", "trace-sample is %g; it must be 0 to 1", c.TraceSample)
 	}
 	if c.Traces == "" {

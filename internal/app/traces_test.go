@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	trace "go.opentelemetry.io/proto/slim/otlp/trace/v1"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"brokerd/client"
 	pb "brokerd/gen/brokerd/v1"
@@ -20,12 +21,20 @@ import (
 // tracedAgent returns a client of a registered agent.
 func tracedAgent(t *testing.T, b *apptest.Broker, name string) *client.Client {
 	t.Helper()
-	b.Registered(name, "")
-	c, err := client.Dial(t.Context(), client.WithAddress(b.Socket()), client.WithAgent(name))
+	return tracedIn(t, b, "default", name)
+}
+
+// tracedIn is tracedAgent for an agent in another session.
+func tracedIn(t *testing.T, b *apptest.Broker, session, name string) *client.Client {
+	t.Helper()
+	c, err := client.Dial(t.Context(), client.WithAddress(b.Socket()), client.WithSession(session), client.WithAgent(name))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.Close)
+	if _, err := c.Agents().RegisterAgent(t.Context(), &pb.RegisterAgentRequest{Lease: durationpb.New(apptest.LongLease)}); err != nil {
+		t.Fatal(err)
+	}
 	return c
 }
 

@@ -59,13 +59,13 @@ func NewCollector(t TB) *Collector {
 }
 
 // ServeTraces serves exports of spans on loopback until the end of the test, and returns the address.
-func ServeTraces(t TB, export func(context.Context, *collector.ExportTraceServiceRequest) error) string {
+func ServeTraces(t TB, export func(context.Context, *collector.ExportTraceServiceRequest) error, options ...grpc.ServerOption) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := grpc.NewServer()
+	server := grpc.NewServer(options...)
 	server.RegisterService(&traceService, export)
 	var serving sync.WaitGroup
 	serving.Go(func() { _ = server.Serve(l) })
@@ -80,6 +80,9 @@ func ServeTraces(t TB, export func(context.Context, *collector.ExportTraceServic
 func WithTraces(c *Collector) Option {
 	return With(func(config *app.Config) { config.Traces, config.TraceSample = c.address, 1 })
 }
+
+// Address returns where the collector listens.
+func (c *Collector) Address() string { return c.address }
 
 // Await returns the spans that have come, once there are n of them.
 func (c *Collector) Await(t TB, n int) []*trace.Span {

@@ -33,7 +33,10 @@ func Parse(s string) (Context, bool) {
 		return Context{}, false
 	}
 	c.Sampled = flags[0]&1 != 0
-	return c, c.Valid() && c.Span != [8]byte{}
+	if !c.Valid() {
+		return Context{}, false
+	}
+	return c, true
 }
 
 // decode reads lower-case hexadecimal digits.
@@ -47,10 +50,10 @@ func decode(into []byte, s string) bool {
 	return err == nil
 }
 
-// Valid reports whether the context names a trace.
-func (c Context) Valid() bool { return c.Trace != [16]byte{} }
+// Valid reports whether the context names a span.
+func (c Context) Valid() bool { return c.Trace != [16]byte{} && c.Span != [8]byte{} }
 
-// String returns the context as a W3C traceparent of version 00; empty if it names no trace.
+// String returns the context as a W3C traceparent of version 00; empty if it names no span.
 func (c Context) String() string {
 	if !c.Valid() {
 		return ""

@@ -1,6 +1,7 @@
 package tracing
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -22,7 +23,7 @@ const (
 	queueSize  = 8192                   // spans that wait for the exporter; further ones are dropped
 	batchSize  = 512                    // spans of one export
 	flushAfter = 200 * time.Millisecond // from the first span of a batch to its export
-	exportTime = 10 * time.Second       // that one export may take
+	exportTime = 30 * time.Second       // that one export may take
 	stopTime   = 2 * time.Second        // that Stop waits for the last exports
 	logEvery   = time.Minute            // at most one log line about failed exports in this time
 )
@@ -32,9 +33,10 @@ const exportMethod = "/opentelemetry.proto.collector.trace.v1.TraceService/Expor
 
 // Options say where spans go and which traces are recorded.
 type Options struct {
-	Endpoint string  // see CheckEndpoint
-	Sample   float64 // the share of new traces that are recorded, 0 to 1; a caller's trace is recorded as the caller says
-	Version  string  // of the program
+	Endpoint string        // see CheckEndpoint
+	Sample   float64       // the share of new traces that are recorded, 0 to 1; a caller's trace is recorded as the caller says
+	Version  string        // of the program
+	StopTime time.Duration // that Stop waits for the last exports; 2 s if 0
 	Clock    clockwork.Clock
 	Log      *zap.Logger
 }
@@ -51,6 +53,7 @@ type Tracer struct {
 	dropped  atomic.Int64
 	reported time.Time // of the last log line; it belongs to the exporter
 
+	stopTime time.Duration
 	stopping chan struct{} // closed when the exporter has to end
 	stopOnce sync.Once
 	cancel   context.CancelFunc // breaks off exports
@@ -73,7 +76,7 @@ func New(o Options) (*Tracer, error) {
 		resource: &resource.Resource{Attributes: []*common.KeyValue{
 			keyValue(Attribute{"service.name", "brokerd"}), keyValue(Attribute{"service.version", o.Version}),
 		}},
-		queue: make(chan Span, queueSize), stopping: make(chan struct{}),
+		queue: make(chan Span, queueSize), stopTime: cmp.Or(o.StopTime, stopTime), stopping: make(chan struct{}),
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	t.cancel = cancel
@@ -112,13 +115,13 @@ func (t *Tracer) Record(s Span) {
 // them in time.
 func (t *Tracer) Dropped() int64 { return t.dropped.Load() }
 
-// Stop exports what is queued and ends the exporter, within stopTime even if the collector hangs.
+// Stop exports what is queued and ends the exporter, within Options.StopTime even if the collector hangs.
 // Record must not be called afterwards. Stopping twice is fine.
 func (t *Tracer) Stop() error {
 	var err error
 	t.stopOnce.Do(func() {
 		close(t.stopping)
-		late := time.AfterFunc(stopTime, t.cancel) //nolint:forbidigo // the caller waits by the real clock
+		late := time.AfterFunc(t.stopTime, t.cancel) //nolint:forbidigo // the caller waits by the real clock
 		t.exporter.Wait()
 		late.Stop()
 		t.cancel()
