@@ -47,6 +47,7 @@ func isolate(t *testing.T) string {
 	for _, name := range []string{"ADDR", "SESSION", "AGENT", "INCARNATION", "CREDENTIAL_FILE", "TLS_CA", "TLS_CERT", "TLS_KEY", "TLS_SERVER_NAME", "OUTPUT", "FENCE", "HOLDER", "ROOT"} {
 		t.Setenv("BROKERD_"+name, "")
 	}
+	t.Setenv("TRACEPARENT", "")
 	t.Setenv(hookSessionVariable, "")
 	t.Setenv("NO_COLOR", "1")
 	t.Setenv("COLUMNS", "")

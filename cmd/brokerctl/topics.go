@@ -42,6 +42,8 @@ const environmentTopic = `Flags win over these variables, and the variables win 
   BROKERD_TLS_CERT         the file with the agent's certificate
   BROKERD_TLS_KEY          the file with its key
   BROKERD_TLS_SERVER_NAME  the name in the broker's certificate
+  TRACEPARENT              the W3C traceparent of the span that calls belong to;
+                           brokerctl work sets it for its commands
   BROKERD_OUTPUT           table, json or prompt
   BROKERD_ROLE             the agent's role; set for commands that brokerctl
                            runs

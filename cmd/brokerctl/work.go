@@ -120,6 +120,7 @@ func messageJob(claim *client.Claim) job {
 			{"BROKERD_SUBJECT", m.GetSubject()},
 			{"BROKERD_THREAD_ID", m.GetThreadId()},
 			{"BROKERD_TASK_ID", m.GetTaskId()},
+			{"TRACEPARENT", claim.TraceParent},
 		},
 	}
 }

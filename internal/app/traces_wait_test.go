@@ -134,6 +134,7 @@ func TestTraces_WaitsForLocksAndTokensHaveSpansFromTheQueueToTheGrant(t *testing
 			ended := make(chan error, 1)
 			go func() { ended <- c.wait(second) }()
 			await()
+			waiting := time.Now()
 			if err := c.end(first, second); err != nil {
 				t.Error(err)
 			}
@@ -146,6 +147,9 @@ func TestTraces_WaitsForLocksAndTokensHaveSpansFromTheQueueToTheGrant(t *testing
 			}
 			if s.Name != c.span || parentOf(s) != spanID(field) || s.StartTimeUnixNano > s.EndTimeUnixNano {
 				t.Errorf("the span is %v", s)
+			}
+			if start := time.Unix(0, int64(s.StartTimeUnixNano)); start.After(waiting) {
+				t.Errorf("the span begins at %v; the request was queued before %v", start, waiting)
 			}
 			for key, want := range c.want {
 				if got := attribute(s, key); got != want {

@@ -225,3 +225,11 @@ func claimedDelivery(q store.Querier, k key) (*held, int64, error) {
 	}
 	return h, session, err
 }
+
+// earliest returns the earlier of two times, of which a zero one does not count.
+func earliest(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}

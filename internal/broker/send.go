@@ -500,11 +500,3 @@ func (s *sending) expiry(d *Draft, now time.Time) (time.Time, error) {
 	}
 	return now.Add(ttl), nil
 }
-
-// earliest returns the earlier of two times, of which a zero one does not count.
-func earliest(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b
-	}
-	return a
-}
