@@ -1,0 +1,38 @@
+package broker
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"brokerd/internal/fault"
+)
+
+// indexed says which draft an error is about: by the names of its fields, or in front of its text if there are
+// several drafts.
+func indexed(err error, i, of int) error {
+	at := fmt.Sprintf("messages[%d]", i)
+	err = within(at, err)
+	var f *fault.Error
+	if of == 1 || !errors.As(err, &f) || len(f.Violations) > 0 {
+		return err
+	}
+	clone := *f
+	clone.Message = at + ": " + f.Message
+	return &clone
+}
+
+// within puts the name of a message in front of the fields of it that an error names.
+func within(at string, err error) error {
+	var f *fault.Error
+	if !errors.As(err, &f) || len(f.Violations) == 0 {
+		return err
+	}
+	fields := slices.Clone(f.Violations)
+	for n := range fields {
+		fields[n].Field = at + "." + fields[n].Field
+	}
+	named := fault.Fields(fields)
+	named.Reason = f.Reason
+	return named
+}
