@@ -10,7 +10,8 @@ import (
 )
 
 func newAdminCommand(c *cli) *cobra.Command {
-	return group("admin", "Check the database and move misdirected mail (operators)", "", "  brokerctl admin check", newAdminCheckCommand(c), newAdminMoveCommand(c))
+	return group("admin", "Check and back up the database, and move misdirected mail (operators)", "", "  brokerctl admin backup brokerd.tar",
+		newAdminBackupCommand(c), newAdminCheckCommand(c), newAdminMoveCommand(c))
 }
 
 func newAdminCheckCommand(c *cli) *cobra.Command {

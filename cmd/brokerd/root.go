@@ -33,7 +33,7 @@ Exit codes: 1 if the daemon fails, 2 for a wrong command line or setting; exec a
 	serve := newServe()
 	root.Args, root.RunE = serve.Args, serve.RunE
 	root.Flags().AddFlagSet(serve.Flags())
-	root.AddCommand(serve, newCheck(), newExec(), newVersion(), manual.NewCommand((*pflag.FlagSet).FlagUsagesWrapped))
+	root.AddCommand(serve, newCheck(), newRestore(), newExec(), newVersion(), manual.NewCommand((*pflag.FlagSet).FlagUsagesWrapped))
 	return root
 }
 

@@ -17,6 +17,7 @@ import (
 	"brokerd/internal/agents"
 	"brokerd/internal/artifacts"
 	"brokerd/internal/auth"
+	"brokerd/internal/backup"
 	"brokerd/internal/blockers"
 	"brokerd/internal/broker"
 	"brokerd/internal/catalog"
@@ -310,13 +311,17 @@ func (a *App) start(ctx context.Context) error {
 	server := rpc.NewServer(options)
 	facts := admin.Facts{Version: c.Version, StartedAt: began, Sync: a.sync, DataDir: c.Dir, Listen: a.listen}
 	a.reportDamage(st, server)
+	backups := newBackups(c, st, journal, scopes, files)
+	if err := backups.Start(); err != nil {
+		return fmt.Errorf("start backups: %w", err)
+	}
 	inspector := admin.NewInspector(st, tables{dir: c.Dir}, journal)
 	register(server, services{
-		admin: admin.NewService(admin.Parts{
+		admin: adminService{admin.NewService(admin.Parts{
 			Facts: facts, Store: st, Clock: c.Clock, Directory: census{scopes, registry}, Mailboxes: mailboxes{post}, Post: mailboxes{post}, Commons: commons{held, keys, jobs},
 			Traffic: server, Inspector: inspector,
 			Explainers: []admin.Explainer{registry, post, held, space, board, verdicts, obstacles, deals, polls},
-		}),
+		}), backup.NewAdminService(backups)},
 		agents:   agents.NewService(registry),
 		files:    artifacts.NewService(files),
 		blockers: blockers.NewService(obstacles),
@@ -388,6 +393,7 @@ func (a *App) start(ctx context.Context) error {
 		keys.Drain()
 		held.Drain()
 		files.Drain()
+		backups.Drain()
 		verdicts.Drain()
 		obstacles.Drain()
 		deals.Drain()

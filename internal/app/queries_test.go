@@ -58,6 +58,7 @@ var scans = map[string]string{
 	"sessions.selectNames":       "one row per session",
 	"state.invariants":           "CheckDatabase",
 	"state.sumVersions":          "in a snapshot at the start, to bound the history of keys",
+	"store.gapsOf":               "once, at the start; one row per restore",
 	"tasks.invariants":           "CheckDatabase",
 	"store.checkBefore":          "one row per table, once at the start",
 	"store.migrate":              "one row per migration",

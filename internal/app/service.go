@@ -4,6 +4,8 @@ import (
 	"google.golang.org/grpc"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/admin"
+	"brokerd/internal/backup"
 	"brokerd/internal/retention"
 	"brokerd/internal/sessions"
 )
@@ -12,6 +14,12 @@ import (
 type sessionService struct {
 	*sessions.Service
 	*retention.SessionService
+}
+
+// adminService is one service of the API, made by several features.
+type adminService struct {
+	*admin.Service
+	*backup.AdminService
 }
 
 // services are all services of the API.

@@ -84,8 +84,9 @@ type Repository struct {
 
 	publishing sync.RWMutex // held to publish a file with its row; exclusively, to remove files without rows
 
-	mu      sync.Mutex // guards the field below
+	mu      sync.Mutex // guards the fields below
 	dropped []string   // hashes of contents that sessions have lost
+	kept    int        // callers of Keep whose release has not run
 
 	wake    chan struct{} // has a place for one wake-up of the collector
 	stop    context.CancelFunc

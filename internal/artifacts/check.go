@@ -29,17 +29,7 @@ func Checks(dir string, most int, hashes bool) []func(q store.Querier) ([]string
 // checkFiles checks that every content has its file.
 func checkFiles(q store.Querier, dir string, most int, hashes bool) (problems []string, err error) {
 	sizes := map[string]int64{}
-	rows := q.Query(allContents)
-	defer rows.Close()
-	for rows.Next() {
-		var sum string
-		var size int64
-		if err := rows.Scan(&sum, &size); err != nil {
-			return nil, err
-		}
-		sizes[sum] = size
-	}
-	if err := rows.Close(); err != nil || len(sizes) == 0 {
+	if err := eachContent(q, func(sum string, size int64) { sizes[sum] = size }); err != nil || len(sizes) == 0 {
 		return nil, err
 	}
 	root, err := os.OpenRoot(dir)
@@ -59,6 +49,20 @@ func checkFiles(q store.Querier, dir string, most int, hashes bool) (problems []
 		}
 	}
 	return problems, nil
+}
+
+func eachContent(q store.Querier, fn func(sum string, size int64)) error {
+	rows := q.Query(allContents)
+	defer rows.Close()
+	for rows.Next() {
+		var sum string
+		var size int64
+		if err := rows.Scan(&sum, &size); err != nil {
+			return err
+		}
+		fn(sum, size)
+	}
+	return rows.Err()
 }
 
 // checkFile says what is wrong with the file of a content.

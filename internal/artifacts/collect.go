@@ -3,6 +3,7 @@ package artifacts
 import (
 	"context"
 	"errors"
+	"os"
 
 	"go.uber.org/zap"
 
@@ -18,10 +19,7 @@ func (r *Repository) drop(tx *store.Tx, sums []string) {
 		r.mu.Lock()
 		r.dropped = append(r.dropped, sums...)
 		r.mu.Unlock()
-		select {
-		case r.wake <- struct{}{}:
-		default: // the collector has a wake-up already
-		}
+		r.awaken()
 	})
 }
 
@@ -34,6 +32,30 @@ func (r *Repository) runCollector(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
+	}
+}
+
+// Keep keeps the files of all contents until release is called, even if no session has a content any
+// more. It waits for a removal under way. The collector removes the files after the release.
+func (r *Repository) Keep() (release func()) {
+	r.publishing.RLock()
+	defer r.publishing.RUnlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.kept++
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.kept--
+		r.awaken()
+	}
+}
+
+// awaken lets the collector run again.
+func (r *Repository) awaken() {
+	select {
+	case r.wake <- struct{}{}:
+	default: // the collector has a wake-up already
 	}
 }
 
@@ -52,10 +74,14 @@ func (r *Repository) collect() {
 	}
 }
 
-// removeUnused removes the files of the contents that no session has.
+// removeUnused removes the files of the contents that no session has. While Keep is in force, it puts
+// them off.
 func (r *Repository) removeUnused(sums []string) error {
 	r.publishing.Lock()
 	defer r.publishing.Unlock()
+	if r.putOff(sums) {
+		return nil
+	}
 	var unused []string
 	err := r.Store.Read(context.Background(), func(snap *store.Snapshot) error {
 		unused = nil
@@ -79,6 +105,23 @@ func (r *Repository) removeUnused(sums []string) error {
 	}
 	return errors.Join(errs...)
 }
+
+func (r *Repository) putOff(sums []string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.kept > 0 {
+		r.dropped = append(r.dropped, sums...)
+	}
+	return r.kept > 0
+}
+
+// EachContent passes every content that a session has, with its size in bytes, to a function.
+func (r *Repository) EachContent(q store.Querier, fn func(sum string, size int64)) error {
+	return eachContent(q, fn)
+}
+
+// OpenContent opens the file of a content.
+func (r *Repository) OpenContent(sum string) (*os.File, error) { return r.folder.open(sum) }
 
 // sweep removes temporary files, and files of contents that no session has.
 func (r *Repository) sweep(ctx context.Context) error {

@@ -356,6 +356,9 @@ const pageBytes = 2 << 20
 
 // List returns the blockers of a selection, oldest first. Errors: fault.NotFound for the session.
 func (b *Board) List(ctx context.Context, c caller.Caller, sel Selection) (Page, error) {
+	if err := b.store.CheckResume(sel.After); err != nil {
+		return Page{}, err
+	}
 	var p Page
 	err := b.store.Read(ctx, func(snap *store.Snapshot) error {
 		p = Page{Revision: snap.Revision()}

@@ -74,6 +74,11 @@ func (b *Broker) Get(ctx context.Context, c caller.Caller, ref Ref) (Message, []
 // one snapshot passes a bounded number of messages, so that a list in a small session of a large
 // database does not keep a reader from other calls.
 func (b *Broker) List(ctx context.Context, c caller.Caller, l Listing) (p Page, err error) {
+	if !l.Newest {
+		if err := b.store.CheckResume(l.After); err != nil {
+			return p, err
+		}
+	}
 	for range listStretches {
 		if p, err = b.listOnce(ctx, c, l); err != nil || len(p.Items) > 0 || p.Next == 0 {
 			break

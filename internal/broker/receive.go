@@ -69,10 +69,13 @@ type Reading struct {
 
 // Receive reads the caller's own mailbox by arrival and hands each page to send, with the revision up to
 // which everything has been looked at. It returns when there is no more, or with Follow when ctx ends
-// or the broker stops (fault.Unavailable). No transaction is open while send runs.
+// or the broker stops (fault.Unavailable). fault.OutOfRange (RESTORED) if a restore has left out After. No transaction is open while send runs.
 func (b *Broker) Receive(ctx context.Context, c caller.Caller, r Reading, send func([]Item, int64) error) error {
 	if r.Look.asked() {
 		return b.receiveLook(ctx, c, r, send)
+	}
+	if err := b.store.CheckResume(r.After); err != nil {
+		return err
 	}
 	var a actor
 	at := r.After

@@ -34,7 +34,8 @@ type Subscription struct {
 // log stops (fault.Unavailable, SHUTTING_DOWN) or send fails. The first page is empty and tells the
 // position; after that an empty page is a progress mark. A position in the future is refused as
 // fault.Invalid, a session that does not exist as fault.NotFound. A position before the oldest event that is kept ends it as
-// fault.OutOfRange (EVENTS_REMOVED), also later, when what it has not read yet is removed.
+// fault.OutOfRange (EVENTS_REMOVED), also later, when what it has not read yet is removed. A position that a restore has left out is
+// refused as fault.OutOfRange (RESTORED).
 //
 // send may block for as long as it likes: nothing is held meanwhile.
 func (r *Reader) Follow(ctx context.Context, s Subscription, send func(Page) error) error {
@@ -124,6 +125,9 @@ func (f *follower) open(ctx context.Context) error {
 			if *after > snap.Revision() {
 				return fault.Field("after_revision", "%d lies in the future: the newest revision is %d", *after, snap.Revision())
 			}
+			if err := f.log.store.CheckResume(*after); err != nil {
+				return err
+			}
 			f.position = *after
 		}
 		if f.sub.Cursor != "" {
@@ -179,7 +183,7 @@ func (f *follower) next(ctx context.Context) (more bool, err error) {
 		if f.position, err = fromKept(snap, session, f.position); err != nil {
 			return err
 		}
-		page, err = read(snap, f.query, Selection{After: f.position, Limit: followLimit}, followBytes)
+		page, err = f.log.read(snap, f.query, Selection{After: f.position, Limit: followLimit}, followBytes)
 		return err
 	})
 	if err != nil {

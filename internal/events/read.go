@@ -73,12 +73,15 @@ func NewReader(log *Log, sessions Sessions) *Reader {
 
 // List returns one page. It looks at a bounded stretch of the log: a page may be short, or empty,
 // and still have More. It returns fault.NotFound if the session does not exist, and fault.OutOfRange
-// (EVENTS_REMOVED) if the selection begins before what is kept. From the beginning (After is 0) is from the oldest that is kept.
+// (RESTORED, EVENTS_REMOVED) if a restore has left out its After, or if the selection begins before what is kept. From the beginning (After is 0) is from the oldest that is kept.
 func (r *Reader) List(ctx context.Context, s Selection) (Page, error) {
 	var page Page
 	err := r.log.store.Read(ctx, func(snap *store.Snapshot) error {
 		session, err := r.sessions.ID(snap, s.Scope.Session)
 		if err != nil {
+			return err
+		}
+		if err := r.log.store.CheckResume(s.After); err != nil {
 			return err
 		}
 		if s.After, err = fromKept(snap, session, s.After); err == nil && s.Until > 0 {
@@ -87,7 +90,7 @@ func (r *Reader) List(ctx context.Context, s Selection) (Page, error) {
 		if err != nil {
 			return err
 		}
-		page, err = read(snap, newQuery(session, s.Scope.Broker, s.Filter), s, listBytes)
+		page, err = r.log.read(snap, newQuery(session, s.Scope.Broker, s.Filter), s, listBytes)
 		return err
 	})
 	if err != nil {
@@ -156,13 +159,13 @@ func jsonList(items []string) string {
 
 // read returns the page of a selection that a snapshot shows, of at most the given number of bytes
 // unless one event has more.
-func read(snap *store.Snapshot, q query, s Selection, bytes int) (Page, error) {
+func (l *Log) read(snap *store.Snapshot, q query, s Selection, bytes int) (Page, error) {
 	page := Page{Revision: snap.Revision()}
 	low, high := s.After+1, snap.Revision()
 	if s.Until > 0 {
 		high = min(high, s.Until)
 	}
-	from, to, err := bounds(snap, low, high, s.NewestFirst)
+	from, to, err := l.bounds(snap, low, high, s.NewestFirst)
 	if err != nil {
 		return Page{}, err
 	}
@@ -186,7 +189,7 @@ func read(snap *store.Snapshot, q query, s Selection, bytes int) (Page, error) {
 
 // bounds returns the stretch to look at first between low and high. It begins at an event that
 // exists: the counter may have jumped. Nothing to look at is from > to.
-func bounds(snap *store.Snapshot, low, high int64, newestFirst bool) (from, to int64, err error) {
+func (l *Log) bounds(snap *store.Snapshot, low, high int64, newestFirst bool) (from, to int64, err error) {
 	if high-low < stretch {
 		return low, high, nil
 	}
@@ -195,7 +198,7 @@ func bounds(snap *store.Snapshot, low, high int64, newestFirst bool) (from, to i
 		from = max(low, to-stretch+1)
 	} else {
 		err = snap.QueryRow(firstAfter, low-1).Scan(&from)
-		to = min(high, from+stretch-1)
+		to = min(high, l.store.SkipGap(from+stretch-1)) // a position that CheckResume accepts
 	}
 	if errors.Is(err, store.ErrNoRows) {
 		return low, low - 1, nil

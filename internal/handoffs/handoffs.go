@@ -283,6 +283,9 @@ const pageBytes = 3 << 20
 
 // List returns the handoffs of a selection, oldest first. Errors: fault.NotFound for the session.
 func (d *Desk) List(ctx context.Context, c caller.Caller, sel Selection) (Page, error) {
+	if err := d.store.CheckResume(sel.After); err != nil {
+		return Page{}, err
+	}
 	var p Page
 	err := d.store.Read(ctx, func(snap *store.Snapshot) error {
 		p = Page{Revision: snap.Revision()}

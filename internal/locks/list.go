@@ -65,6 +65,9 @@ const listBytes = 2 << 20
 
 // List returns locks and tickets of the caller's session after a mark.
 func (t *Table) List(ctx context.Context, c caller.Caller, f Filter, after Mark, limit int) (Page, error) {
+	if err := t.store.CheckResume(after.After); err != nil {
+		return Page{}, err
+	}
 	var page Page
 	err := t.store.Read(ctx, func(snap *store.Snapshot) error {
 		page = Page{Revision: snap.Revision()}

@@ -25,10 +25,11 @@ func (l levels) allow(a caller.Access) bool { return l&(1<<a) != 0 }
 
 // access is the table of all RPCs with the levels that may call them. What is not in it is refused.
 var access = map[string]levels{
-	pb.AdminService_GetStatus_FullMethodName:     acting,
-	pb.AdminService_CheckDatabase_FullMethodName: operators,
-	pb.AdminService_MoveMessages_FullMethodName:  operators,
-	pb.AdminService_Explain_FullMethodName:       acting,
+	pb.AdminService_GetStatus_FullMethodName:      acting,
+	pb.AdminService_CheckDatabase_FullMethodName:  operators,
+	pb.AdminService_MoveMessages_FullMethodName:   operators,
+	pb.AdminService_BackupDatabase_FullMethodName: operators,
+	pb.AdminService_Explain_FullMethodName:        acting,
 
 	pb.AgentService_RegisterAgent_FullMethodName:   acting,
 	pb.AgentService_Heartbeat_FullMethodName:       acting,

@@ -70,6 +70,9 @@ func (k *Keys) Get(ctx context.Context, c caller.Caller, n Name, at int64, after
 
 // versionAt returns the id of the version of a key that was current at a revision; 0 = the newest.
 func (k *Keys) versionAt(snap *store.Snapshot, r *row, at int64) (int64, error) {
+	if err := k.store.CheckResume(at); err != nil {
+		return 0, err
+	}
 	switch {
 	case at > snap.Revision():
 		return 0, future("at_revision", at, snap.Revision())

@@ -37,7 +37,7 @@ type Frame struct {
 // Watch sends the changes of keys without gaps and in order, all those of a revision in one frame, until ctx ends (nil), Drain is
 // called (fault.Unavailable, SHUTTING_DOWN) or send fails. The first frame is a mark, at once. fault.Invalid for a position in the
 // future, fault.OutOfRange (STATE_COMPACTED) for one from before what is kept, also later, when what was not read yet is removed;
-// fault.Exhausted (TOO_MANY_WATCHES); fault.NotFound if the session does not exist, or was deleted.
+// fault.OutOfRange (RESTORED) for one that a restore has left out; fault.Exhausted (TOO_MANY_WATCHES); fault.NotFound if the session does not exist, or was deleted.
 //
 // send may block for as long as it likes: nothing is held meanwhile.
 func (k *Keys) Watch(ctx context.Context, c caller.Caller, w Watch, send func(Frame) error) error {
@@ -119,6 +119,9 @@ func (f *watcher) open(ctx context.Context) error {
 			if *after > snap.Revision() {
 				return future("after_revision", *after, snap.Revision())
 			}
+			if err := f.keys.store.CheckResume(*after); err != nil {
+				return err
+			}
 			f.position = *after
 		}
 		return f.kept(snap)
@@ -180,7 +183,7 @@ func (f *watcher) read(snap *store.Snapshot) (Frame, error) {
 	if err != nil {
 		return frame, err
 	}
-	to := min(from+stretch, snap.Revision())
+	to := min(f.keys.store.SkipGap(from+stretch), snap.Revision()) // a position that CheckResume accepts
 	frame.Revision = to
 	rows := snap.Query(selectChanges, scope, f.position, to+MaxChanges, f.position, to,
 		f.watch.Namespace, f.watch.Namespace, f.watch.Prefix, f.watch.Prefix, f.watch.Prefix)

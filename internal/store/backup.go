@@ -18,15 +18,16 @@ const (
 )
 
 // Backup copies the database, as one commit has left it, to a new file, and returns the counter of
-// that commit. The file must not exist; if Backup fails, it removes the file. progress receives the
-// bytes that are copied and those of the whole database; it must be quick.
+// that commit. The file must not exist; if Backup fails, it removes the file. Before the copy begins,
+// look reads the same snapshot. progress receives the bytes that are copied and those of the whole
+// database; it must be quick.
 //
 // The writer continues meanwhile and waits for nothing. The write-ahead log cannot restart until
 // Backup returns. A backup during which the log grows by more than the size of the database, or by
 // more than 256 MiB if the database is smaller, ends as fault.Unavailable (BACKUP_TOO_SLOW).
 // Other errors: fault.Canceled; fault.Unavailable after Close, if the disk is full, or if the
 // database is damaged.
-func (s *Store) Backup(ctx context.Context, path string, progress func(copied, total int64)) (revision int64, err error) {
+func (s *Store) Backup(ctx context.Context, path string, look func(*Snapshot) error, progress func(copied, total int64)) (revision int64, err error) {
 	select {
 	case <-s.closing:
 		return 0, errClosed()
@@ -46,6 +47,11 @@ func (s *Store) Backup(ctx context.Context, path string, progress func(copied, t
 	if err := from.queryRow(`SELECT revision FROM meta`).Scan(&revision); err != nil {
 		return 0, fmt.Errorf("back up: %w", err)
 	}
+	snap := &Snapshot{ctx: ctx, conn: from, clock: s.clock, taken: s.clock.Now(), revision: revision}
+	if err := look(snap); err != nil {
+		return 0, fmt.Errorf("back up: %w", err)
+	}
+	from.closeRows()
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return 0, fmt.Errorf("back up: %w", err)

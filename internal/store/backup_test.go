@@ -29,6 +29,9 @@ func stocked(t *testing.T, options ...option) *store.Store {
 	return s
 }
 
+// unread reads nothing of a snapshot.
+func unread(*store.Snapshot) error { return nil }
+
 func wantNoFile(t *testing.T, path string) {
 	t.Helper()
 	if _, err := os.Stat(path); !os.IsNotExist(err) {
@@ -41,7 +44,7 @@ func TestBackup_HasOneCommitWhileOthersAreMade(t *testing.T) {
 	want, revision := names(t, s), s.Revision()
 	dir := t.TempDir()
 	var steps, last, size int64
-	got, err := s.Backup(t.Context(), filepath.Join(dir, store.DatabaseFile), func(copied, total int64) {
+	got, err := s.Backup(t.Context(), filepath.Join(dir, store.DatabaseFile), unread, func(copied, total int64) {
 		if steps++; copied < last || copied > total {
 			t.Errorf("step %d has copied %d of %d bytes, the step before %d", steps, copied, total, last)
 		}
@@ -72,7 +75,7 @@ func TestBackup_EndedByTheCallerLeavesNoFile(t *testing.T) {
 	s := stocked(t)
 	path := filepath.Join(t.TempDir(), "copy")
 	ctx, cancel := context.WithCancel(t.Context())
-	_, err := s.Backup(ctx, path, func(int64, int64) { cancel() })
+	_, err := s.Backup(ctx, path, unread, func(int64, int64) { cancel() })
 	wantFault(t, err, fault.Canceled, "CANCELED")
 	wantNoFile(t, path)
 }
@@ -83,7 +86,7 @@ func TestBackup_NeverReplacesAFile(t *testing.T) {
 	if err := os.WriteFile(path, []byte("mine"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, err := s.Backup(t.Context(), path, func(int64, int64) {})
+	_, err := s.Backup(t.Context(), path, unread, func(int64, int64) {})
 	if kept, _ := os.ReadFile(path); err == nil || string(kept) != "mine" {
 		t.Errorf("the file has %q, %v", kept, err)
 	}
@@ -93,7 +96,7 @@ func TestBackup_IsRefusedAfterClose(t *testing.T) {
 	s := stocked(t)
 	shut(t, s)
 	path := filepath.Join(t.TempDir(), "copy")
-	_, err := s.Backup(t.Context(), path, func(int64, int64) {})
+	_, err := s.Backup(t.Context(), path, unread, func(int64, int64) {})
 	wantFault(t, err, fault.Unavailable, "SHUTTING_DOWN")
 	wantNoFile(t, path)
 }
@@ -103,7 +106,7 @@ func TestBackup_EndsWhenTheLogGrowsTooLargeAndNeverHoldsTheWriter(t *testing.T) 
 	s := stocked(t, inFolder(dir), func(o *store.Options) { store.GrowLog(o, 8*mebibyte) })
 	path := filepath.Join(t.TempDir(), "copy")
 	churned := false
-	_, err := s.Backup(t.Context(), path, func(int64, int64) {
+	_, err := s.Backup(t.Context(), path, unread, func(int64, int64) {
 		if churned {
 			return
 		}

@@ -71,6 +71,9 @@ type Options struct {
 
 	Readers int // connections for Read, and so how many run at a time; 4 if zero
 
+	// Restoring opens a folder although a restore into it has not ended.
+	Restoring bool
+
 	// Unchecked leaves out the check for damage, for a caller that runs Check itself.
 	Unchecked bool
 
@@ -82,6 +85,7 @@ type Store struct {
 	path         string
 	instance     int64
 	last         LastRun
+	gaps         []gap // of restores
 	clock        clockwork.Clock
 	lock         *os.File
 	conns        []*conn // all of them, in the order of opening
@@ -112,13 +116,14 @@ type meta struct {
 	latest   int64 // Unix nanoseconds
 	uptime   time.Duration
 	stopped  bool // cleanly
+	gaps     []gap
 }
 
 // Open opens the data folder, makes the database if there is none, applies the migrations that are
 // missing and starts the writer. Nothing is ever repaired: a folder in use, a damaged or foreign
 // database and one that a newer brokerd has written are refused as fault.Precondition with the
-// reasons IN_USE, DAMAGED, EMPTY_DATABASE, FOREIGN_DATABASE, NEWER_DATABASE and CHANGED_MIGRATION;
-// the message names the way out.
+// reasons IN_USE, DAMAGED, EMPTY_DATABASE, FOREIGN_DATABASE, NEWER_DATABASE, CHANGED_MIGRATION and
+// RESTORE_INCOMPLETE; the message names the way out.
 //
 // If the last stop was not clean, Open checks a small database for damage before it writes to it.
 // In all other cases, CheckBehind checks the database later.
@@ -178,6 +183,11 @@ func open(ctx context.Context, o Options) (_ *Store, err error) {
 			err = errors.Join(err, s.release())
 		}
 	}()
+	if !o.Restoring {
+		if err := checkComplete(dir); err != nil {
+			return nil, err
+		}
+	}
 	if err := checkFile(s.path); err != nil {
 		return nil, err
 	}
@@ -226,7 +236,7 @@ func open(ctx context.Context, o Options) (_ *Store, err error) {
 	for _, c := range s.conns {
 		c.damage = s.damage
 	}
-	s.instance = m.instance
+	s.instance, s.gaps = m.instance, m.gaps
 	if m.revision > 0 {
 		s.last = LastRun{Ended: fromNanos(m.latest), Clean: m.stopped}
 	}
@@ -286,12 +296,15 @@ func prepare(c *conn, path string, o Options) (meta, error) {
 	if err := checkSize(c, path, o.Checkpoint); err != nil {
 		return meta{}, err
 	}
-	if err := migrate(c, o.Migrations, o.Clock, o.Log); err != nil {
+	if err := migrate(c, slices.Concat(ownMigrations, o.Migrations), o.Clock, o.Log); err != nil {
 		return meta{}, err
 	}
 	var m meta
 	err := c.queryRow(`SELECT instance, revision, latest, uptime, stopped FROM meta`).
 		Scan(&m.instance, &m.revision, &m.latest, &m.uptime, &m.stopped)
+	if err == nil {
+		m.gaps, err = gapsOf(c)
+	}
 	if err != nil {
 		return meta{}, damaged(path, err)
 	}

@@ -105,6 +105,9 @@ type Page struct {
 
 // List returns tasks in the order of their creation. Errors: fault.NotFound for a parent.
 func (t *Tasks) List(ctx context.Context, c caller.Caller, sel Selection) (Page, error) {
+	if err := t.store.CheckResume(sel.From); err != nil {
+		return Page{}, err
+	}
 	var p Page
 	err := t.store.ReadPage(ctx, func(snap *store.Snapshot) error {
 		p = Page{Revision: snap.Revision()}

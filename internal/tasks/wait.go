@@ -47,6 +47,9 @@ type Result struct {
 func (t *Tasks) Wait(ctx context.Context, c caller.Caller, a Awaited) (Result, error) {
 	var session int64
 	var began int64 // revision
+	if err := t.store.CheckResume(a.After); err != nil {
+		return Result{}, err
+	}
 	keys := make([]key, 0, len(a.Tasks)+len(a.Agents))
 	created := make([]int64, len(a.Tasks))
 	err := t.store.Read(ctx, func(snap *store.Snapshot) error {

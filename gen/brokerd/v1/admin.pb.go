@@ -76,6 +76,323 @@ func (FindingSeverity) EnumDescriptor() ([]byte, []int) {
 	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{0}
 }
 
+// BackupDatabaseRequest asks for a backup.
+type BackupDatabaseRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackupDatabaseRequest) Reset() {
+	*x = BackupDatabaseRequest{}
+	mi := &file_brokerd_v1_admin_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupDatabaseRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupDatabaseRequest) ProtoMessage() {}
+
+func (x *BackupDatabaseRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_admin_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupDatabaseRequest.ProtoReflect.Descriptor instead.
+func (*BackupDatabaseRequest) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{0}
+}
+
+// BackupDatabaseResponse is one frame: first progress, then the chunks of the file in order, last the backup.
+type BackupDatabaseResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Frame:
+	//
+	//	*BackupDatabaseResponse_Progress
+	//	*BackupDatabaseResponse_Chunk
+	//	*BackupDatabaseResponse_Backup
+	Frame         isBackupDatabaseResponse_Frame `protobuf_oneof:"frame"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackupDatabaseResponse) Reset() {
+	*x = BackupDatabaseResponse{}
+	mi := &file_brokerd_v1_admin_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupDatabaseResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupDatabaseResponse) ProtoMessage() {}
+
+func (x *BackupDatabaseResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_admin_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupDatabaseResponse.ProtoReflect.Descriptor instead.
+func (*BackupDatabaseResponse) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *BackupDatabaseResponse) GetFrame() isBackupDatabaseResponse_Frame {
+	if x != nil {
+		return x.Frame
+	}
+	return nil
+}
+
+func (x *BackupDatabaseResponse) GetProgress() *BackupProgress {
+	if x != nil {
+		if x, ok := x.Frame.(*BackupDatabaseResponse_Progress); ok {
+			return x.Progress
+		}
+	}
+	return nil
+}
+
+func (x *BackupDatabaseResponse) GetChunk() []byte {
+	if x != nil {
+		if x, ok := x.Frame.(*BackupDatabaseResponse_Chunk); ok {
+			return x.Chunk
+		}
+	}
+	return nil
+}
+
+func (x *BackupDatabaseResponse) GetBackup() *Backup {
+	if x != nil {
+		if x, ok := x.Frame.(*BackupDatabaseResponse_Backup); ok {
+			return x.Backup
+		}
+	}
+	return nil
+}
+
+type isBackupDatabaseResponse_Frame interface {
+	isBackupDatabaseResponse_Frame()
+}
+
+type BackupDatabaseResponse_Progress struct {
+	Progress *BackupProgress `protobuf:"bytes,1,opt,name=progress,proto3,oneof"`
+}
+
+type BackupDatabaseResponse_Chunk struct {
+	// At most 64 KiB of the file.
+	Chunk []byte `protobuf:"bytes,2,opt,name=chunk,proto3,oneof"`
+}
+
+type BackupDatabaseResponse_Backup struct {
+	// The last frame. A stream without it was cut off.
+	Backup *Backup `protobuf:"bytes,3,opt,name=backup,proto3,oneof"`
+}
+
+func (*BackupDatabaseResponse_Progress) isBackupDatabaseResponse_Frame() {}
+
+func (*BackupDatabaseResponse_Chunk) isBackupDatabaseResponse_Frame() {}
+
+func (*BackupDatabaseResponse_Backup) isBackupDatabaseResponse_Frame() {}
+
+// BackupProgress reports how far a backup is.
+type BackupProgress struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Bytes of the database that are copied to the temporary file.
+	CopiedBytes int64 `protobuf:"varint,1,opt,name=copied_bytes,json=copiedBytes,proto3" json:"copied_bytes,omitempty"`
+	// Bytes of the database.
+	DatabaseBytes int64 `protobuf:"varint,2,opt,name=database_bytes,json=databaseBytes,proto3" json:"database_bytes,omitempty"`
+	// Size of the file in bytes, in the one frame before its first chunk; the other two are 0 there.
+	FileBytes     int64 `protobuf:"varint,3,opt,name=file_bytes,json=fileBytes,proto3" json:"file_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackupProgress) Reset() {
+	*x = BackupProgress{}
+	mi := &file_brokerd_v1_admin_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupProgress) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupProgress) ProtoMessage() {}
+
+func (x *BackupProgress) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_admin_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupProgress.ProtoReflect.Descriptor instead.
+func (*BackupProgress) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *BackupProgress) GetCopiedBytes() int64 {
+	if x != nil {
+		return x.CopiedBytes
+	}
+	return 0
+}
+
+func (x *BackupProgress) GetDatabaseBytes() int64 {
+	if x != nil {
+		return x.DatabaseBytes
+	}
+	return 0
+}
+
+func (x *BackupProgress) GetFileBytes() int64 {
+	if x != nil {
+		return x.FileBytes
+	}
+	return 0
+}
+
+// Backup describes a finished backup.
+type Backup struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of the file, in bytes.
+	Size int64 `protobuf:"varint,1,opt,name=size,proto3" json:"size,omitempty"`
+	// Of the file, in hexadecimal.
+	Sha256 string `protobuf:"bytes,2,opt,name=sha256,proto3" json:"sha256,omitempty"`
+	// The counter of the newest change that is in it.
+	Revision  int64                  `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
+	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	// What is in it.
+	Sessions int64 `protobuf:"varint,5,opt,name=sessions,proto3" json:"sessions,omitempty"`
+	Messages int64 `protobuf:"varint,6,opt,name=messages,proto3" json:"messages,omitempty"`
+	Events   int64 `protobuf:"varint,7,opt,name=events,proto3" json:"events,omitempty"`
+	// Files of artifacts.
+	Contents int64 `protobuf:"varint,8,opt,name=contents,proto3" json:"contents,omitempty"`
+	// Bytes of all these files.
+	ContentBytes  int64 `protobuf:"varint,9,opt,name=content_bytes,json=contentBytes,proto3" json:"content_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Backup) Reset() {
+	*x = Backup{}
+	mi := &file_brokerd_v1_admin_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Backup) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Backup) ProtoMessage() {}
+
+func (x *Backup) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_admin_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Backup.ProtoReflect.Descriptor instead.
+func (*Backup) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Backup) GetSize() int64 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
+func (x *Backup) GetSha256() string {
+	if x != nil {
+		return x.Sha256
+	}
+	return ""
+}
+
+func (x *Backup) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *Backup) GetCreatedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CreatedAt
+	}
+	return nil
+}
+
+func (x *Backup) GetSessions() int64 {
+	if x != nil {
+		return x.Sessions
+	}
+	return 0
+}
+
+func (x *Backup) GetMessages() int64 {
+	if x != nil {
+		return x.Messages
+	}
+	return 0
+}
+
+func (x *Backup) GetEvents() int64 {
+	if x != nil {
+		return x.Events
+	}
+	return 0
+}
+
+func (x *Backup) GetContents() int64 {
+	if x != nil {
+		return x.Contents
+	}
+	return 0
+}
+
+func (x *Backup) GetContentBytes() int64 {
+	if x != nil {
+		return x.ContentBytes
+	}
+	return 0
+}
+
 // MoveMessagesRequest names two mailboxes: each is an agent's name, role:NAME or channel:NAME.
 type MoveMessagesRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -92,7 +409,7 @@ type MoveMessagesRequest struct {
 
 func (x *MoveMessagesRequest) Reset() {
 	*x = MoveMessagesRequest{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[0]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -104,7 +421,7 @@ func (x *MoveMessagesRequest) String() string {
 func (*MoveMessagesRequest) ProtoMessage() {}
 
 func (x *MoveMessagesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[0]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -117,7 +434,7 @@ func (x *MoveMessagesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveMessagesRequest.ProtoReflect.Descriptor instead.
 func (*MoveMessagesRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{0}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *MoveMessagesRequest) GetRequestId() string {
@@ -168,7 +485,7 @@ type MoveMessagesResponse struct {
 
 func (x *MoveMessagesResponse) Reset() {
 	*x = MoveMessagesResponse{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[1]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -180,7 +497,7 @@ func (x *MoveMessagesResponse) String() string {
 func (*MoveMessagesResponse) ProtoMessage() {}
 
 func (x *MoveMessagesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[1]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -193,7 +510,7 @@ func (x *MoveMessagesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveMessagesResponse.ProtoReflect.Descriptor instead.
 func (*MoveMessagesResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{1}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *MoveMessagesResponse) GetRevision() int64 {
@@ -239,7 +556,7 @@ type ExplainRequest struct {
 
 func (x *ExplainRequest) Reset() {
 	*x = ExplainRequest{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[2]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -251,7 +568,7 @@ func (x *ExplainRequest) String() string {
 func (*ExplainRequest) ProtoMessage() {}
 
 func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[2]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -264,7 +581,7 @@ func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{2}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ExplainRequest) GetSubject() isExplainRequest_Subject {
@@ -453,7 +770,7 @@ type Finding struct {
 
 func (x *Finding) Reset() {
 	*x = Finding{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[3]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -465,7 +782,7 @@ func (x *Finding) String() string {
 func (*Finding) ProtoMessage() {}
 
 func (x *Finding) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[3]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -478,7 +795,7 @@ func (x *Finding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finding.ProtoReflect.Descriptor instead.
 func (*Finding) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{3}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Finding) GetSeverity() FindingSeverity {
@@ -535,7 +852,7 @@ type ExplainResponse struct {
 
 func (x *ExplainResponse) Reset() {
 	*x = ExplainResponse{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[4]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -547,7 +864,7 @@ func (x *ExplainResponse) String() string {
 func (*ExplainResponse) ProtoMessage() {}
 
 func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[4]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -560,7 +877,7 @@ func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainResponse.ProtoReflect.Descriptor instead.
 func (*ExplainResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{4}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ExplainResponse) GetFindings() []*Finding {
@@ -586,7 +903,7 @@ type GetStatusRequest struct {
 
 func (x *GetStatusRequest) Reset() {
 	*x = GetStatusRequest{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[5]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -598,7 +915,7 @@ func (x *GetStatusRequest) String() string {
 func (*GetStatusRequest) ProtoMessage() {}
 
 func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[5]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -611,7 +928,7 @@ func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetStatusRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{5}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{9}
 }
 
 // MailboxStatus is one mailbox that has something in it.
@@ -630,7 +947,7 @@ type MailboxStatus struct {
 
 func (x *MailboxStatus) Reset() {
 	*x = MailboxStatus{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[6]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -642,7 +959,7 @@ func (x *MailboxStatus) String() string {
 func (*MailboxStatus) ProtoMessage() {}
 
 func (x *MailboxStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[6]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -655,7 +972,7 @@ func (x *MailboxStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MailboxStatus.ProtoReflect.Descriptor instead.
 func (*MailboxStatus) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{6}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *MailboxStatus) GetMailbox() string {
@@ -754,7 +1071,7 @@ type GetStatusResponse struct {
 
 func (x *GetStatusResponse) Reset() {
 	*x = GetStatusResponse{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[7]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -766,7 +1083,7 @@ func (x *GetStatusResponse) String() string {
 func (*GetStatusResponse) ProtoMessage() {}
 
 func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[7]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -779,7 +1096,7 @@ func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusResponse.ProtoReflect.Descriptor instead.
 func (*GetStatusResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{7}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *GetStatusResponse) GetAgent() string {
@@ -1028,7 +1345,7 @@ type WorkCount struct {
 
 func (x *WorkCount) Reset() {
 	*x = WorkCount{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[8]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1040,7 +1357,7 @@ func (x *WorkCount) String() string {
 func (*WorkCount) ProtoMessage() {}
 
 func (x *WorkCount) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[8]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1053,7 +1370,7 @@ func (x *WorkCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkCount.ProtoReflect.Descriptor instead.
 func (*WorkCount) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{8}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *WorkCount) GetKind() string {
@@ -1086,7 +1403,7 @@ type CheckDatabaseRequest struct {
 
 func (x *CheckDatabaseRequest) Reset() {
 	*x = CheckDatabaseRequest{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[9]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1098,7 +1415,7 @@ func (x *CheckDatabaseRequest) String() string {
 func (*CheckDatabaseRequest) ProtoMessage() {}
 
 func (x *CheckDatabaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[9]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1111,7 +1428,7 @@ func (x *CheckDatabaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckDatabaseRequest.ProtoReflect.Descriptor instead.
 func (*CheckDatabaseRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{9}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{13}
 }
 
 // CheckDatabaseResponse has what was found.
@@ -1130,7 +1447,7 @@ type CheckDatabaseResponse struct {
 
 func (x *CheckDatabaseResponse) Reset() {
 	*x = CheckDatabaseResponse{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[10]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1142,7 +1459,7 @@ func (x *CheckDatabaseResponse) String() string {
 func (*CheckDatabaseResponse) ProtoMessage() {}
 
 func (x *CheckDatabaseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[10]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1155,7 +1472,7 @@ func (x *CheckDatabaseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckDatabaseResponse.ProtoReflect.Descriptor instead.
 func (*CheckDatabaseResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{10}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *CheckDatabaseResponse) GetProblems() []string {
@@ -1198,7 +1515,29 @@ var File_brokerd_v1_admin_proto protoreflect.FileDescriptor
 const file_brokerd_v1_admin_proto_rawDesc = "" +
 	"\n" +
 	"\x16brokerd/v1/admin.proto\x12\n" +
-	"brokerd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x82\x01\n" +
+	"brokerd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x17\n" +
+	"\x15BackupDatabaseRequest\"\xa1\x01\n" +
+	"\x16BackupDatabaseResponse\x128\n" +
+	"\bprogress\x18\x01 \x01(\v2\x1a.brokerd.v1.BackupProgressH\x00R\bprogress\x12\x16\n" +
+	"\x05chunk\x18\x02 \x01(\fH\x00R\x05chunk\x12,\n" +
+	"\x06backup\x18\x03 \x01(\v2\x12.brokerd.v1.BackupH\x00R\x06backupB\a\n" +
+	"\x05frame\"y\n" +
+	"\x0eBackupProgress\x12!\n" +
+	"\fcopied_bytes\x18\x01 \x01(\x03R\vcopiedBytes\x12%\n" +
+	"\x0edatabase_bytes\x18\x02 \x01(\x03R\rdatabaseBytes\x12\x1d\n" +
+	"\n" +
+	"file_bytes\x18\x03 \x01(\x03R\tfileBytes\"\x9c\x02\n" +
+	"\x06Backup\x12\x12\n" +
+	"\x04size\x18\x01 \x01(\x03R\x04size\x12\x16\n" +
+	"\x06sha256\x18\x02 \x01(\tR\x06sha256\x12\x1a\n" +
+	"\brevision\x18\x03 \x01(\x03R\brevision\x129\n" +
+	"\n" +
+	"created_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x12\x1a\n" +
+	"\bsessions\x18\x05 \x01(\x03R\bsessions\x12\x1a\n" +
+	"\bmessages\x18\x06 \x01(\x03R\bmessages\x12\x16\n" +
+	"\x06events\x18\a \x01(\x03R\x06events\x12\x1a\n" +
+	"\bcontents\x18\b \x01(\x03R\bcontents\x12#\n" +
+	"\rcontent_bytes\x18\t \x01(\x03R\fcontentBytes\"\x82\x01\n" +
 	"\x13MoveMessagesRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12\x12\n" +
@@ -1297,11 +1636,12 @@ const file_brokerd_v1_admin_proto_rawDesc = "" +
 	"\x1cFINDING_SEVERITY_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15FINDING_SEVERITY_INFO\x10\x01\x12\x1c\n" +
 	"\x18FINDING_SEVERITY_WARNING\x10\x02\x12\x1a\n" +
-	"\x16FINDING_SEVERITY_ERROR\x10\x032\xc5\x02\n" +
+	"\x16FINDING_SEVERITY_ERROR\x10\x032\xa0\x03\n" +
 	"\fAdminService\x12H\n" +
 	"\tGetStatus\x12\x1c.brokerd.v1.GetStatusRequest\x1a\x1d.brokerd.v1.GetStatusResponse\x12T\n" +
 	"\rCheckDatabase\x12 .brokerd.v1.CheckDatabaseRequest\x1a!.brokerd.v1.CheckDatabaseResponse\x12Q\n" +
-	"\fMoveMessages\x12\x1f.brokerd.v1.MoveMessagesRequest\x1a .brokerd.v1.MoveMessagesResponse\x12B\n" +
+	"\fMoveMessages\x12\x1f.brokerd.v1.MoveMessagesRequest\x1a .brokerd.v1.MoveMessagesResponse\x12Y\n" +
+	"\x0eBackupDatabase\x12!.brokerd.v1.BackupDatabaseRequest\x1a\".brokerd.v1.BackupDatabaseResponse0\x01\x12B\n" +
 	"\aExplain\x12\x1a.brokerd.v1.ExplainRequest\x1a\x1b.brokerd.v1.ExplainResponseB\"Z brokerd/gen/brokerd/v1;brokerdv1b\x06proto3"
 
 var (
@@ -1317,45 +1657,54 @@ func file_brokerd_v1_admin_proto_rawDescGZIP() []byte {
 }
 
 var file_brokerd_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_brokerd_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_brokerd_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_brokerd_v1_admin_proto_goTypes = []any{
-	(FindingSeverity)(0),          // 0: brokerd.v1.FindingSeverity
-	(*MoveMessagesRequest)(nil),   // 1: brokerd.v1.MoveMessagesRequest
-	(*MoveMessagesResponse)(nil),  // 2: brokerd.v1.MoveMessagesResponse
-	(*ExplainRequest)(nil),        // 3: brokerd.v1.ExplainRequest
-	(*Finding)(nil),               // 4: brokerd.v1.Finding
-	(*ExplainResponse)(nil),       // 5: brokerd.v1.ExplainResponse
-	(*GetStatusRequest)(nil),      // 6: brokerd.v1.GetStatusRequest
-	(*MailboxStatus)(nil),         // 7: brokerd.v1.MailboxStatus
-	(*GetStatusResponse)(nil),     // 8: brokerd.v1.GetStatusResponse
-	(*WorkCount)(nil),             // 9: brokerd.v1.WorkCount
-	(*CheckDatabaseRequest)(nil),  // 10: brokerd.v1.CheckDatabaseRequest
-	(*CheckDatabaseResponse)(nil), // 11: brokerd.v1.CheckDatabaseResponse
-	(*timestamppb.Timestamp)(nil), // 12: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 13: google.protobuf.Duration
+	(FindingSeverity)(0),           // 0: brokerd.v1.FindingSeverity
+	(*BackupDatabaseRequest)(nil),  // 1: brokerd.v1.BackupDatabaseRequest
+	(*BackupDatabaseResponse)(nil), // 2: brokerd.v1.BackupDatabaseResponse
+	(*BackupProgress)(nil),         // 3: brokerd.v1.BackupProgress
+	(*Backup)(nil),                 // 4: brokerd.v1.Backup
+	(*MoveMessagesRequest)(nil),    // 5: brokerd.v1.MoveMessagesRequest
+	(*MoveMessagesResponse)(nil),   // 6: brokerd.v1.MoveMessagesResponse
+	(*ExplainRequest)(nil),         // 7: brokerd.v1.ExplainRequest
+	(*Finding)(nil),                // 8: brokerd.v1.Finding
+	(*ExplainResponse)(nil),        // 9: brokerd.v1.ExplainResponse
+	(*GetStatusRequest)(nil),       // 10: brokerd.v1.GetStatusRequest
+	(*MailboxStatus)(nil),          // 11: brokerd.v1.MailboxStatus
+	(*GetStatusResponse)(nil),      // 12: brokerd.v1.GetStatusResponse
+	(*WorkCount)(nil),              // 13: brokerd.v1.WorkCount
+	(*CheckDatabaseRequest)(nil),   // 14: brokerd.v1.CheckDatabaseRequest
+	(*CheckDatabaseResponse)(nil),  // 15: brokerd.v1.CheckDatabaseResponse
+	(*timestamppb.Timestamp)(nil),  // 16: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),    // 17: google.protobuf.Duration
 }
 var file_brokerd_v1_admin_proto_depIdxs = []int32{
-	0,  // 0: brokerd.v1.Finding.severity:type_name -> brokerd.v1.FindingSeverity
-	12, // 1: brokerd.v1.Finding.since:type_name -> google.protobuf.Timestamp
-	4,  // 2: brokerd.v1.ExplainResponse.findings:type_name -> brokerd.v1.Finding
-	12, // 3: brokerd.v1.GetStatusResponse.started_at:type_name -> google.protobuf.Timestamp
-	13, // 4: brokerd.v1.GetStatusResponse.commit_time:type_name -> google.protobuf.Duration
-	7,  // 5: brokerd.v1.GetStatusResponse.mailboxes:type_name -> brokerd.v1.MailboxStatus
-	9,  // 6: brokerd.v1.GetStatusResponse.work:type_name -> brokerd.v1.WorkCount
-	13, // 7: brokerd.v1.GetStatusResponse.process_cpu_time:type_name -> google.protobuf.Duration
-	6,  // 8: brokerd.v1.AdminService.GetStatus:input_type -> brokerd.v1.GetStatusRequest
-	10, // 9: brokerd.v1.AdminService.CheckDatabase:input_type -> brokerd.v1.CheckDatabaseRequest
-	1,  // 10: brokerd.v1.AdminService.MoveMessages:input_type -> brokerd.v1.MoveMessagesRequest
-	3,  // 11: brokerd.v1.AdminService.Explain:input_type -> brokerd.v1.ExplainRequest
-	8,  // 12: brokerd.v1.AdminService.GetStatus:output_type -> brokerd.v1.GetStatusResponse
-	11, // 13: brokerd.v1.AdminService.CheckDatabase:output_type -> brokerd.v1.CheckDatabaseResponse
-	2,  // 14: brokerd.v1.AdminService.MoveMessages:output_type -> brokerd.v1.MoveMessagesResponse
-	5,  // 15: brokerd.v1.AdminService.Explain:output_type -> brokerd.v1.ExplainResponse
-	12, // [12:16] is the sub-list for method output_type
-	8,  // [8:12] is the sub-list for method input_type
-	8,  // [8:8] is the sub-list for extension type_name
-	8,  // [8:8] is the sub-list for extension extendee
-	0,  // [0:8] is the sub-list for field type_name
+	3,  // 0: brokerd.v1.BackupDatabaseResponse.progress:type_name -> brokerd.v1.BackupProgress
+	4,  // 1: brokerd.v1.BackupDatabaseResponse.backup:type_name -> brokerd.v1.Backup
+	16, // 2: brokerd.v1.Backup.created_at:type_name -> google.protobuf.Timestamp
+	0,  // 3: brokerd.v1.Finding.severity:type_name -> brokerd.v1.FindingSeverity
+	16, // 4: brokerd.v1.Finding.since:type_name -> google.protobuf.Timestamp
+	8,  // 5: brokerd.v1.ExplainResponse.findings:type_name -> brokerd.v1.Finding
+	16, // 6: brokerd.v1.GetStatusResponse.started_at:type_name -> google.protobuf.Timestamp
+	17, // 7: brokerd.v1.GetStatusResponse.commit_time:type_name -> google.protobuf.Duration
+	11, // 8: brokerd.v1.GetStatusResponse.mailboxes:type_name -> brokerd.v1.MailboxStatus
+	13, // 9: brokerd.v1.GetStatusResponse.work:type_name -> brokerd.v1.WorkCount
+	17, // 10: brokerd.v1.GetStatusResponse.process_cpu_time:type_name -> google.protobuf.Duration
+	10, // 11: brokerd.v1.AdminService.GetStatus:input_type -> brokerd.v1.GetStatusRequest
+	14, // 12: brokerd.v1.AdminService.CheckDatabase:input_type -> brokerd.v1.CheckDatabaseRequest
+	5,  // 13: brokerd.v1.AdminService.MoveMessages:input_type -> brokerd.v1.MoveMessagesRequest
+	1,  // 14: brokerd.v1.AdminService.BackupDatabase:input_type -> brokerd.v1.BackupDatabaseRequest
+	7,  // 15: brokerd.v1.AdminService.Explain:input_type -> brokerd.v1.ExplainRequest
+	12, // 16: brokerd.v1.AdminService.GetStatus:output_type -> brokerd.v1.GetStatusResponse
+	15, // 17: brokerd.v1.AdminService.CheckDatabase:output_type -> brokerd.v1.CheckDatabaseResponse
+	6,  // 18: brokerd.v1.AdminService.MoveMessages:output_type -> brokerd.v1.MoveMessagesResponse
+	2,  // 19: brokerd.v1.AdminService.BackupDatabase:output_type -> brokerd.v1.BackupDatabaseResponse
+	9,  // 20: brokerd.v1.AdminService.Explain:output_type -> brokerd.v1.ExplainResponse
+	16, // [16:21] is the sub-list for method output_type
+	11, // [11:16] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_brokerd_v1_admin_proto_init() }
@@ -1363,7 +1712,12 @@ func file_brokerd_v1_admin_proto_init() {
 	if File_brokerd_v1_admin_proto != nil {
 		return
 	}
-	file_brokerd_v1_admin_proto_msgTypes[2].OneofWrappers = []any{
+	file_brokerd_v1_admin_proto_msgTypes[1].OneofWrappers = []any{
+		(*BackupDatabaseResponse_Progress)(nil),
+		(*BackupDatabaseResponse_Chunk)(nil),
+		(*BackupDatabaseResponse_Backup)(nil),
+	}
+	file_brokerd_v1_admin_proto_msgTypes[6].OneofWrappers = []any{
 		(*ExplainRequest_Message)(nil),
 		(*ExplainRequest_Lock)(nil),
 		(*ExplainRequest_Token)(nil),
@@ -1381,7 +1735,7 @@ func file_brokerd_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_brokerd_v1_admin_proto_rawDesc), len(file_brokerd_v1_admin_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   11,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

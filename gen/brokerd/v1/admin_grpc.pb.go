@@ -19,10 +19,11 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	AdminService_GetStatus_FullMethodName     = "/brokerd.v1.AdminService/GetStatus"
-	AdminService_CheckDatabase_FullMethodName = "/brokerd.v1.AdminService/CheckDatabase"
-	AdminService_MoveMessages_FullMethodName  = "/brokerd.v1.AdminService/MoveMessages"
-	AdminService_Explain_FullMethodName       = "/brokerd.v1.AdminService/Explain"
+	AdminService_GetStatus_FullMethodName      = "/brokerd.v1.AdminService/GetStatus"
+	AdminService_CheckDatabase_FullMethodName  = "/brokerd.v1.AdminService/CheckDatabase"
+	AdminService_MoveMessages_FullMethodName   = "/brokerd.v1.AdminService/MoveMessages"
+	AdminService_BackupDatabase_FullMethodName = "/brokerd.v1.AdminService/BackupDatabase"
+	AdminService_Explain_FullMethodName        = "/brokerd.v1.AdminService/Explain"
 )
 
 // AdminServiceClient is the client API for AdminService service.
@@ -50,6 +51,15 @@ type AdminServiceClient interface {
 	// INVALID_ARGUMENT: no mailbox, or the same one twice. NOT_FOUND: a mailbox or message does not exist, or no agent takes from
 	// the new mailbox; the message names the nearest names. FAILED_PRECONDITION (NOT_WAITING): a named message cannot be moved.
 	MoveMessages(ctx context.Context, in *MoveMessagesRequest, opts ...grpc.CallOption) (*MoveMessagesResponse, error)
+	// BackupDatabase streams a backup of all sessions as one tar file, while the broker runs: the database as one commit has left it, and
+	// the contents of the artifacts that it refers to. Every change that was confirmed before the call is in it. First the broker
+	// copies the database to a temporary file in the data folder, with frames that carry the progress; then it sends the file. A stream
+	// that ends early leaves nothing behind. After the last frame, the event backup.finished follows. `brokerd restore` unpacks the file.
+	//
+	// FAILED_PRECONDITION (BACKUP_RUNNING): only one backup is made at a time. RESOURCE_EXHAUSTED (DISK_NEARLY_FULL): the copy does not
+	// fit into the data folder. UNAVAILABLE (BACKUP_TOO_SLOW): the write-ahead log has grown too much meanwhile; (SHUTTING_DOWN).
+	// For operators.
+	BackupDatabase(ctx context.Context, in *BackupDatabaseRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[BackupDatabaseResponse], error)
 	// Explain says why something is stuck: who holds it, who waits for it, since when and why, and which command frees it. Without a subject it finds
 	// the worst problems of the caller's session. NOT_FOUND if the subject does not exist.
 	//
@@ -111,6 +121,25 @@ func (c *adminServiceClient) MoveMessages(ctx context.Context, in *MoveMessagesR
 	return out, nil
 }
 
+func (c *adminServiceClient) BackupDatabase(ctx context.Context, in *BackupDatabaseRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[BackupDatabaseResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &AdminService_ServiceDesc.Streams[0], AdminService_BackupDatabase_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[BackupDatabaseRequest, BackupDatabaseResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type AdminService_BackupDatabaseClient = grpc.ServerStreamingClient[BackupDatabaseResponse]
+
 func (c *adminServiceClient) Explain(ctx context.Context, in *ExplainRequest, opts ...grpc.CallOption) (*ExplainResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ExplainResponse)
@@ -146,6 +175,15 @@ type AdminServiceServer interface {
 	// INVALID_ARGUMENT: no mailbox, or the same one twice. NOT_FOUND: a mailbox or message does not exist, or no agent takes from
 	// the new mailbox; the message names the nearest names. FAILED_PRECONDITION (NOT_WAITING): a named message cannot be moved.
 	MoveMessages(context.Context, *MoveMessagesRequest) (*MoveMessagesResponse, error)
+	// BackupDatabase streams a backup of all sessions as one tar file, while the broker runs: the database as one commit has left it, and
+	// the contents of the artifacts that it refers to. Every change that was confirmed before the call is in it. First the broker
+	// copies the database to a temporary file in the data folder, with frames that carry the progress; then it sends the file. A stream
+	// that ends early leaves nothing behind. After the last frame, the event backup.finished follows. `brokerd restore` unpacks the file.
+	//
+	// FAILED_PRECONDITION (BACKUP_RUNNING): only one backup is made at a time. RESOURCE_EXHAUSTED (DISK_NEARLY_FULL): the copy does not
+	// fit into the data folder. UNAVAILABLE (BACKUP_TOO_SLOW): the write-ahead log has grown too much meanwhile; (SHUTTING_DOWN).
+	// For operators.
+	BackupDatabase(*BackupDatabaseRequest, grpc.ServerStreamingServer[BackupDatabaseResponse]) error
 	// Explain says why something is stuck: who holds it, who waits for it, since when and why, and which command frees it. Without a subject it finds
 	// the worst problems of the caller's session. NOT_FOUND if the subject does not exist.
 	//
@@ -185,6 +223,9 @@ func (UnimplementedAdminServiceServer) CheckDatabase(context.Context, *CheckData
 }
 func (UnimplementedAdminServiceServer) MoveMessages(context.Context, *MoveMessagesRequest) (*MoveMessagesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method MoveMessages not implemented")
+}
+func (UnimplementedAdminServiceServer) BackupDatabase(*BackupDatabaseRequest, grpc.ServerStreamingServer[BackupDatabaseResponse]) error {
+	return status.Error(codes.Unimplemented, "method BackupDatabase not implemented")
 }
 func (UnimplementedAdminServiceServer) Explain(context.Context, *ExplainRequest) (*ExplainResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Explain not implemented")
@@ -264,6 +305,17 @@ func _AdminService_MoveMessages_Handler(srv interface{}, ctx context.Context, de
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AdminService_BackupDatabase_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(BackupDatabaseRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(AdminServiceServer).BackupDatabase(m, &grpc.GenericServerStream[BackupDatabaseRequest, BackupDatabaseResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type AdminService_BackupDatabaseServer = grpc.ServerStreamingServer[BackupDatabaseResponse]
+
 func _AdminService_Explain_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ExplainRequest)
 	if err := dec(in); err != nil {
@@ -306,6 +358,12 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _AdminService_Explain_Handler,
 		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "BackupDatabase",
+			Handler:       _AdminService_BackupDatabase_Handler,
+			ServerStreams: true,
+		},
+	},
 	Metadata: "brokerd/v1/admin.proto",
 }

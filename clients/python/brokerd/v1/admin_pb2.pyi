@@ -22,6 +22,47 @@ FINDING_SEVERITY_WARNING: FindingSeverity
 FINDING_SEVERITY_ERROR: FindingSeverity
 
 
+class BackupDatabaseRequest(message.Message):
+    DESCRIPTOR: descriptor.Descriptor
+    def __init__(self) -> None: ...
+
+
+class BackupDatabaseResponse(message.Message):
+    DESCRIPTOR: descriptor.Descriptor
+    @property
+    def progress(self) -> BackupProgress: ...
+    chunk: builtins.bytes
+    @property
+    def backup(self) -> Backup: ...
+    def __init__(self, *, progress: Optional[BackupProgress] = ..., chunk: Optional[builtins.bytes] = ..., backup: Optional[Backup] = ...) -> None: ...
+    def WhichOneof(self, oneof_group: Literal["frame"]) -> Optional[Literal["progress", "chunk", "backup"]]: ...
+    def HasField(self, field_name: Literal["progress", "chunk", "backup", "frame"]) -> builtins.bool: ...
+
+
+class BackupProgress(message.Message):
+    DESCRIPTOR: descriptor.Descriptor
+    copied_bytes: builtins.int
+    database_bytes: builtins.int
+    file_bytes: builtins.int
+    def __init__(self, *, copied_bytes: Optional[builtins.int] = ..., database_bytes: Optional[builtins.int] = ..., file_bytes: Optional[builtins.int] = ...) -> None: ...
+
+
+class Backup(message.Message):
+    DESCRIPTOR: descriptor.Descriptor
+    size: builtins.int
+    sha256: builtins.str
+    revision: builtins.int
+    @property
+    def created_at(self) -> timestamp_pb2.Timestamp: ...
+    sessions: builtins.int
+    messages: builtins.int
+    events: builtins.int
+    contents: builtins.int
+    content_bytes: builtins.int
+    def __init__(self, *, size: Optional[builtins.int] = ..., sha256: Optional[builtins.str] = ..., revision: Optional[builtins.int] = ..., created_at: Optional[timestamp_pb2.Timestamp] = ..., sessions: Optional[builtins.int] = ..., messages: Optional[builtins.int] = ..., events: Optional[builtins.int] = ..., contents: Optional[builtins.int] = ..., content_bytes: Optional[builtins.int] = ...) -> None: ...
+    def HasField(self, field_name: Literal["created_at"]) -> builtins.bool: ...
+
+
 class MoveMessagesRequest(message.Message):
     DESCRIPTOR: descriptor.Descriptor
     request_id: builtins.str

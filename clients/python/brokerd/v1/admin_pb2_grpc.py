@@ -18,6 +18,10 @@ class AdminServiceStub:
             '/brokerd.v1.AdminService/MoveMessages',
             request_serializer=admin_pb2.MoveMessagesRequest.SerializeToString,
             response_deserializer=admin_pb2.MoveMessagesResponse.FromString)
+        self.BackupDatabase = channel.unary_stream(
+            '/brokerd.v1.AdminService/BackupDatabase',
+            request_serializer=admin_pb2.BackupDatabaseRequest.SerializeToString,
+            response_deserializer=admin_pb2.BackupDatabaseResponse.FromString)
         self.Explain = channel.unary_unary(
             '/brokerd.v1.AdminService/Explain',
             request_serializer=admin_pb2.ExplainRequest.SerializeToString,

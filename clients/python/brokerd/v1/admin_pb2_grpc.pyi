@@ -7,4 +7,5 @@ class AdminServiceStub:
     GetStatus: Any
     CheckDatabase: Any
     MoveMessages: Any
+    BackupDatabase: Any
     Explain: Any

@@ -12,7 +12,169 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file brokerd/v1/admin.proto.
  */
 export const file_brokerd_v1_admin: GenFile = /*@__PURE__*/
-  fileDesc("ChZicm9rZXJkL3YxL2FkbWluLnByb3RvEgpicm9rZXJkLnYxImAKE01vdmVNZXNzYWdlc1JlcXVlc3QSEgoKcmVxdWVzdF9pZBgBIAEoCRIMCgRmcm9tGAIgASgJEgoKAnRvGAMgASgJEgsKA2lkcxgEIAMoCRIOCgZyZWFzb24YBSABKAkiRQoUTW92ZU1lc3NhZ2VzUmVzcG9uc2USEAoIcmV2aXNpb24YASABKAMSDQoFbW92ZWQYAiABKAUSDAoEbGVmdBgDIAEoAyLKAQoORXhwbGFpblJlcXVlc3QSEQoHbWVzc2FnZRgBIAEoCUgAEg4KBGxvY2sYAiABKAlIABIPCgV0b2tlbhgDIAEoCUgAEg8KBWFnZW50GAQgASgJSAASDgoEcm9sZRgFIAEoCUgAEg4KBHRhc2sYBiABKAlIABISCghkZWNpc2lvbhgHIAEoCUgAEhEKB2Jsb2NrZXIYCCABKAlIABIRCgdoYW5kb2ZmGAkgASgJSAASDgoEdm90ZRgKIAEoCUgAQgkKB3N1YmplY3QiqAEKB0ZpbmRpbmcSLQoIc2V2ZXJpdHkYASABKA4yGy5icm9rZXJkLnYxLkZpbmRpbmdTZXZlcml0eRIPCgdzdWJqZWN0GAIgASgJEg8KB3N1bW1hcnkYAyABKAkSDwoHcmVhc29ucxgEIAMoCRIpCgVzaW5jZRgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEAoIY29tbWFuZHMYBiADKAkiSgoPRXhwbGFpblJlc3BvbnNlEiUKCGZpbmRpbmdzGAEgAygLMhMuYnJva2VyZC52MS5GaW5kaW5nEhAKCHJldmlzaW9uGAIgASgDIhIKEEdldFN0YXR1c1JlcXVlc3QiUAoNTWFpbGJveFN0YXR1cxIPCgdtYWlsYm94GAEgASgJEg8KB3dhaXRpbmcYAiABKAMSDwoHY2xhaW1lZBgDIAEoAxIMCgRkZWFkGAQgASgDIvYFChFHZXRTdGF0dXNSZXNwb25zZRINCgVhZ2VudBggIAEoCRIMCgRyb2xlGCEgASgJEg0KBWFza2VkGCIgASgFEhEKCXRvX2Fuc3dlchgjIAEoBRIPCgd2ZXJzaW9uGAEgASgJEi4KCnN0YXJ0ZWRfYXQYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhAKCHJldmlzaW9uGAMgASgDEgwKBHN5bmMYBCABKAkSEAoIZGF0YV9kaXIYBSABKAkSDgoGbGlzdGVuGAYgAygJEhYKDmRhdGFiYXNlX2J5dGVzGAcgASgDEhEKCXdhbF9ieXRlcxgIIAEoAxIUCgx3YWxfbGVmdF9vdXQYHiABKAMSDgoGZGFtYWdlGB8gASgJEg8KB2NvbW1pdHMYCSABKAMSLgoLY29tbWl0X3RpbWUYCiABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SEAoIc2Vzc2lvbnMYCyABKAUSDwoHc2Vzc2lvbhgMIAEoCRIOCgZhZ2VudHMYDSABKAUSDwoHc3RyZWFtcxgOIAEoBRIsCgltYWlsYm94ZXMYDyADKAsyGS5icm9rZXJkLnYxLk1haWxib3hTdGF0dXMSDwoHd2FpdGluZxgQIAEoAxIPCgdjbGFpbWVkGBEgASgDEgwKBGRlYWQYEiABKAMSEwoLbGF0ZV9hZ2VudHMYEyABKAUSFQoNZmFpbGVkX2FnZW50cxgUIAEoBRINCgVsb2NrcxgVIAEoAxITCgt0b2tlbnNfaGVsZBgWIAEoAxIPCgd0aWNrZXRzGBcgASgDEhIKCnN0YXRlX2tleXMYGCABKAMSIwoEd29yaxgkIAMoCzIVLmJyb2tlcmQudjEuV29ya0NvdW50EjMKEHByb2Nlc3NfY3B1X3RpbWUYGSABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SHAoUcHJvY2Vzc19tZW1vcnlfYnl0ZXMYGiABKAMiNwoJV29ya0NvdW50EgwKBGtpbmQYASABKAkSDQoFc3RhdGUYAiABKAkSDQoFY291bnQYAyABKAMiFgoUQ2hlY2tEYXRhYmFzZVJlcXVlc3QicQoVQ2hlY2tEYXRhYmFzZVJlc3BvbnNlEhAKCHByb2JsZW1zGAEgAygJEhAKCG1lc3NhZ2VzGAIgASgDEhIKCmRlbGl2ZXJpZXMYAyABKAMSDgoGZXZlbnRzGAQgASgDEhAKCHJldmlzaW9uGAUgASgDKogBCg9GaW5kaW5nU2V2ZXJpdHkSIAocRklORElOR19TRVZFUklUWV9VTlNQRUNJRklFRBAAEhkKFUZJTkRJTkdfU0VWRVJJVFlfSU5GTxABEhwKGEZJTkRJTkdfU0VWRVJJVFlfV0FSTklORxACEhoKFkZJTkRJTkdfU0VWRVJJVFlfRVJST1IQAzLFAgoMQWRtaW5TZXJ2aWNlEkgKCUdldFN0YXR1cxIcLmJyb2tlcmQudjEuR2V0U3RhdHVzUmVxdWVzdBodLmJyb2tlcmQudjEuR2V0U3RhdHVzUmVzcG9uc2USVAoNQ2hlY2tEYXRhYmFzZRIgLmJyb2tlcmQudjEuQ2hlY2tEYXRhYmFzZVJlcXVlc3QaIS5icm9rZXJkLnYxLkNoZWNrRGF0YWJhc2VSZXNwb25zZRJRCgxNb3ZlTWVzc2FnZXMSHy5icm9rZXJkLnYxLk1vdmVNZXNzYWdlc1JlcXVlc3QaIC5icm9rZXJkLnYxLk1vdmVNZXNzYWdlc1Jlc3BvbnNlEkIKB0V4cGxhaW4SGi5icm9rZXJkLnYxLkV4cGxhaW5SZXF1ZXN0GhsuYnJva2VyZC52MS5FeHBsYWluUmVzcG9uc2VCIlogYnJva2VyZC9nZW4vYnJva2VyZC92MTticm9rZXJkdjFiBnByb3RvMw", [file_google_protobuf_duration, file_google_protobuf_timestamp]);
+  fileDesc("ChZicm9rZXJkL3YxL2FkbWluLnByb3RvEgpicm9rZXJkLnYxIhcKFUJhY2t1cERhdGFiYXNlUmVxdWVzdCKIAQoWQmFja3VwRGF0YWJhc2VSZXNwb25zZRIuCghwcm9ncmVzcxgBIAEoCzIaLmJyb2tlcmQudjEuQmFja3VwUHJvZ3Jlc3NIABIPCgVjaHVuaxgCIAEoDEgAEiQKBmJhY2t1cBgDIAEoCzISLmJyb2tlcmQudjEuQmFja3VwSABCBwoFZnJhbWUiUgoOQmFja3VwUHJvZ3Jlc3MSFAoMY29waWVkX2J5dGVzGAEgASgDEhYKDmRhdGFiYXNlX2J5dGVzGAIgASgDEhIKCmZpbGVfYnl0ZXMYAyABKAMixQEKBkJhY2t1cBIMCgRzaXplGAEgASgDEg4KBnNoYTI1NhgCIAEoCRIQCghyZXZpc2lvbhgDIAEoAxIuCgpjcmVhdGVkX2F0GAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIQCghzZXNzaW9ucxgFIAEoAxIQCghtZXNzYWdlcxgGIAEoAxIOCgZldmVudHMYByABKAMSEAoIY29udGVudHMYCCABKAMSFQoNY29udGVudF9ieXRlcxgJIAEoAyJgChNNb3ZlTWVzc2FnZXNSZXF1ZXN0EhIKCnJlcXVlc3RfaWQYASABKAkSDAoEZnJvbRgCIAEoCRIKCgJ0bxgDIAEoCRILCgNpZHMYBCADKAkSDgoGcmVhc29uGAUgASgJIkUKFE1vdmVNZXNzYWdlc1Jlc3BvbnNlEhAKCHJldmlzaW9uGAEgASgDEg0KBW1vdmVkGAIgASgFEgwKBGxlZnQYAyABKAMiygEKDkV4cGxhaW5SZXF1ZXN0EhEKB21lc3NhZ2UYASABKAlIABIOCgRsb2NrGAIgASgJSAASDwoFdG9rZW4YAyABKAlIABIPCgVhZ2VudBgEIAEoCUgAEg4KBHJvbGUYBSABKAlIABIOCgR0YXNrGAYgASgJSAASEgoIZGVjaXNpb24YByABKAlIABIRCgdibG9ja2VyGAggASgJSAASEQoHaGFuZG9mZhgJIAEoCUgAEg4KBHZvdGUYCiABKAlIAEIJCgdzdWJqZWN0IqgBCgdGaW5kaW5nEi0KCHNldmVyaXR5GAEgASgOMhsuYnJva2VyZC52MS5GaW5kaW5nU2V2ZXJpdHkSDwoHc3ViamVjdBgCIAEoCRIPCgdzdW1tYXJ5GAMgASgJEg8KB3JlYXNvbnMYBCADKAkSKQoFc2luY2UYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhAKCGNvbW1hbmRzGAYgAygJIkoKD0V4cGxhaW5SZXNwb25zZRIlCghmaW5kaW5ncxgBIAMoCzITLmJyb2tlcmQudjEuRmluZGluZxIQCghyZXZpc2lvbhgCIAEoAyISChBHZXRTdGF0dXNSZXF1ZXN0IlAKDU1haWxib3hTdGF0dXMSDwoHbWFpbGJveBgBIAEoCRIPCgd3YWl0aW5nGAIgASgDEg8KB2NsYWltZWQYAyABKAMSDAoEZGVhZBgEIAEoAyL2BQoRR2V0U3RhdHVzUmVzcG9uc2USDQoFYWdlbnQYICABKAkSDAoEcm9sZRghIAEoCRINCgVhc2tlZBgiIAEoBRIRCgl0b19hbnN3ZXIYIyABKAUSDwoHdmVyc2lvbhgBIAEoCRIuCgpzdGFydGVkX2F0GAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIQCghyZXZpc2lvbhgDIAEoAxIMCgRzeW5jGAQgASgJEhAKCGRhdGFfZGlyGAUgASgJEg4KBmxpc3RlbhgGIAMoCRIWCg5kYXRhYmFzZV9ieXRlcxgHIAEoAxIRCgl3YWxfYnl0ZXMYCCABKAMSFAoMd2FsX2xlZnRfb3V0GB4gASgDEg4KBmRhbWFnZRgfIAEoCRIPCgdjb21taXRzGAkgASgDEi4KC2NvbW1pdF90aW1lGAogASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEhAKCHNlc3Npb25zGAsgASgFEg8KB3Nlc3Npb24YDCABKAkSDgoGYWdlbnRzGA0gASgFEg8KB3N0cmVhbXMYDiABKAUSLAoJbWFpbGJveGVzGA8gAygLMhkuYnJva2VyZC52MS5NYWlsYm94U3RhdHVzEg8KB3dhaXRpbmcYECABKAMSDwoHY2xhaW1lZBgRIAEoAxIMCgRkZWFkGBIgASgDEhMKC2xhdGVfYWdlbnRzGBMgASgFEhUKDWZhaWxlZF9hZ2VudHMYFCABKAUSDQoFbG9ja3MYFSABKAMSEwoLdG9rZW5zX2hlbGQYFiABKAMSDwoHdGlja2V0cxgXIAEoAxISCgpzdGF0ZV9rZXlzGBggASgDEiMKBHdvcmsYJCADKAsyFS5icm9rZXJkLnYxLldvcmtDb3VudBIzChBwcm9jZXNzX2NwdV90aW1lGBkgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEhwKFHByb2Nlc3NfbWVtb3J5X2J5dGVzGBogASgDIjcKCVdvcmtDb3VudBIMCgRraW5kGAEgASgJEg0KBXN0YXRlGAIgASgJEg0KBWNvdW50GAMgASgDIhYKFENoZWNrRGF0YWJhc2VSZXF1ZXN0InEKFUNoZWNrRGF0YWJhc2VSZXNwb25zZRIQCghwcm9ibGVtcxgBIAMoCRIQCghtZXNzYWdlcxgCIAEoAxISCgpkZWxpdmVyaWVzGAMgASgDEg4KBmV2ZW50cxgEIAEoAxIQCghyZXZpc2lvbhgFIAEoAyqIAQoPRmluZGluZ1NldmVyaXR5EiAKHEZJTkRJTkdfU0VWRVJJVFlfVU5TUEVDSUZJRUQQABIZChVGSU5ESU5HX1NFVkVSSVRZX0lORk8QARIcChhGSU5ESU5HX1NFVkVSSVRZX1dBUk5JTkcQAhIaChZGSU5ESU5HX1NFVkVSSVRZX0VSUk9SEAMyoAMKDEFkbWluU2VydmljZRJICglHZXRTdGF0dXMSHC5icm9rZXJkLnYxLkdldFN0YXR1c1JlcXVlc3QaHS5icm9rZXJkLnYxLkdldFN0YXR1c1Jlc3BvbnNlElQKDUNoZWNrRGF0YWJhc2USIC5icm9rZXJkLnYxLkNoZWNrRGF0YWJhc2VSZXF1ZXN0GiEuYnJva2VyZC52MS5DaGVja0RhdGFiYXNlUmVzcG9uc2USUQoMTW92ZU1lc3NhZ2VzEh8uYnJva2VyZC52MS5Nb3ZlTWVzc2FnZXNSZXF1ZXN0GiAuYnJva2VyZC52MS5Nb3ZlTWVzc2FnZXNSZXNwb25zZRJZCg5CYWNrdXBEYXRhYmFzZRIhLmJyb2tlcmQudjEuQmFja3VwRGF0YWJhc2VSZXF1ZXN0GiIuYnJva2VyZC52MS5CYWNrdXBEYXRhYmFzZVJlc3BvbnNlMAESQgoHRXhwbGFpbhIaLmJyb2tlcmQudjEuRXhwbGFpblJlcXVlc3QaGy5icm9rZXJkLnYxLkV4cGxhaW5SZXNwb25zZUIiWiBicm9rZXJkL2dlbi9icm9rZXJkL3YxO2Jyb2tlcmR2MWIGcHJvdG8z", [file_google_protobuf_duration, file_google_protobuf_timestamp]);
+
+/**
+ * BackupDatabaseRequest asks for a backup.
+ *
+ * @generated from message brokerd.v1.BackupDatabaseRequest
+ */
+export type BackupDatabaseRequest = Message<"brokerd.v1.BackupDatabaseRequest"> & {
+};
+
+/**
+ * Describes the message brokerd.v1.BackupDatabaseRequest.
+ * Use `create(BackupDatabaseRequestSchema)` to create a new message.
+ */
+export const BackupDatabaseRequestSchema: GenMessage<BackupDatabaseRequest> = /*@__PURE__*/
+  messageDesc(file_brokerd_v1_admin, 0);
+
+/**
+ * BackupDatabaseResponse is one frame: first progress, then the chunks of the file in order, last the backup.
+ *
+ * @generated from message brokerd.v1.BackupDatabaseResponse
+ */
+export type BackupDatabaseResponse = Message<"brokerd.v1.BackupDatabaseResponse"> & {
+  /**
+   * @generated from oneof brokerd.v1.BackupDatabaseResponse.frame
+   */
+  frame: {
+    /**
+     * @generated from field: brokerd.v1.BackupProgress progress = 1;
+     */
+    value: BackupProgress;
+    case: "progress";
+  } | {
+    /**
+     * At most 64 KiB of the file.
+     *
+     * @generated from field: bytes chunk = 2;
+     */
+    value: Uint8Array;
+    case: "chunk";
+  } | {
+    /**
+     * The last frame. A stream without it was cut off.
+     *
+     * @generated from field: brokerd.v1.Backup backup = 3;
+     */
+    value: Backup;
+    case: "backup";
+  } | { case: undefined; value?: undefined };
+};
+
+/**
+ * Describes the message brokerd.v1.BackupDatabaseResponse.
+ * Use `create(BackupDatabaseResponseSchema)` to create a new message.
+ */
+export const BackupDatabaseResponseSchema: GenMessage<BackupDatabaseResponse> = /*@__PURE__*/
+  messageDesc(file_brokerd_v1_admin, 1);
+
+/**
+ * BackupProgress reports how far a backup is.
+ *
+ * @generated from message brokerd.v1.BackupProgress
+ */
+export type BackupProgress = Message<"brokerd.v1.BackupProgress"> & {
+  /**
+   * Bytes of the database that are copied to the temporary file.
+   *
+   * @generated from field: int64 copied_bytes = 1;
+   */
+  copiedBytes: bigint;
+
+  /**
+   * Bytes of the database.
+   *
+   * @generated from field: int64 database_bytes = 2;
+   */
+  databaseBytes: bigint;
+
+  /**
+   * Size of the file in bytes, in the one frame before its first chunk; the other two are 0 there.
+   *
+   * @generated from field: int64 file_bytes = 3;
+   */
+  fileBytes: bigint;
+};
+
+/**
+ * Describes the message brokerd.v1.BackupProgress.
+ * Use `create(BackupProgressSchema)` to create a new message.
+ */
+export const BackupProgressSchema: GenMessage<BackupProgress> = /*@__PURE__*/
+  messageDesc(file_brokerd_v1_admin, 2);
+
+/**
+ * Backup describes a finished backup.
+ *
+ * @generated from message brokerd.v1.Backup
+ */
+export type Backup = Message<"brokerd.v1.Backup"> & {
+  /**
+   * Of the file, in bytes.
+   *
+   * @generated from field: int64 size = 1;
+   */
+  size: bigint;
+
+  /**
+   * Of the file, in hexadecimal.
+   *
+   * @generated from field: string sha256 = 2;
+   */
+  sha256: string;
+
+  /**
+   * The counter of the newest change that is in it.
+   *
+   * @generated from field: int64 revision = 3;
+   */
+  revision: bigint;
+
+  /**
+   * @generated from field: google.protobuf.Timestamp created_at = 4;
+   */
+  createdAt?: Timestamp | undefined;
+
+  /**
+   * What is in it.
+   *
+   * @generated from field: int64 sessions = 5;
+   */
+  sessions: bigint;
+
+  /**
+   * @generated from field: int64 messages = 6;
+   */
+  messages: bigint;
+
+  /**
+   * @generated from field: int64 events = 7;
+   */
+  events: bigint;
+
+  /**
+   * Files of artifacts.
+   *
+   * @generated from field: int64 contents = 8;
+   */
+  contents: bigint;
+
+  /**
+   * Bytes of all these files.
+   *
+   * @generated from field: int64 content_bytes = 9;
+   */
+  contentBytes: bigint;
+};
+
+/**
+ * Describes the message brokerd.v1.Backup.
+ * Use `create(BackupSchema)` to create a new message.
+ */
+export const BackupSchema: GenMessage<Backup> = /*@__PURE__*/
+  messageDesc(file_brokerd_v1_admin, 3);
 
 /**
  * MoveMessagesRequest names two mailboxes: each is an agent's name, role:NAME or channel:NAME.
@@ -55,7 +217,7 @@ export type MoveMessagesRequest = Message<"brokerd.v1.MoveMessagesRequest"> & {
  * Use `create(MoveMessagesRequestSchema)` to create a new message.
  */
 export const MoveMessagesRequestSchema: GenMessage<MoveMessagesRequest> = /*@__PURE__*/
-  messageDesc(file_brokerd_v1_admin, 0);
+  messageDesc(file_brokerd_v1_admin, 4);
 
 /**
  * MoveMessagesResponse counts the deliveries.
@@ -86,7 +248,7 @@ export type MoveMessagesResponse = Message<"brokerd.v1.MoveMessagesResponse"> & 
  * Use `create(MoveMessagesResponseSchema)` to create a new message.
  */
 export const MoveMessagesResponseSchema: GenMessage<MoveMessagesResponse> = /*@__PURE__*/
-  messageDesc(file_brokerd_v1_admin, 1);
+  messageDesc(file_brokerd_v1_admin, 5);
 
 /**
  * ExplainRequest names what to explain; nothing = the worst problems first.
@@ -173,7 +335,7 @@ export type ExplainRequest = Message<"brokerd.v1.ExplainRequest"> & {
  * Use `create(ExplainRequestSchema)` to create a new message.
  */
 export const ExplainRequestSchema: GenMessage<ExplainRequest> = /*@__PURE__*/
-  messageDesc(file_brokerd_v1_admin, 2);
+  messageDesc(file_brokerd_v1_admin, 6);
 
 /**
  * Finding is one fact, with its reasons.
@@ -229,7 +391,7 @@ export type Finding = Message<"brokerd.v1.Finding"> & {
  * Use `create(FindingSchema)` to create a new message.
  */
 export const FindingSchema: GenMessage<Finding> = /*@__PURE__*/
-  messageDesc(file_brokerd_v1_admin, 3);
+  messageDesc(file_brokerd_v1_admin, 7);
 
 /**
  * ExplainResponse has what was found.
@@ -255,7 +417,7 @@ export type ExplainResponse = Message<"brokerd.v1.ExplainResponse"> & {
  * Use `create(ExplainResponseSchema)` to create a new message.
  */
 export const ExplainResponseSchema: GenMessage<ExplainResponse> = /*@__PURE__*/
-  messageDesc(file_brokerd_v1_admin, 4);
+  messageDesc(file_brokerd_v1_admin, 8);
 
 /**
  * GetStatusRequest asks for the status.
@@ -270,7 +432,7 @@ export type GetStatusRequest = Message<"brokerd.v1.GetStatusRequest"> & {
  * Use `create(GetStatusRequestSchema)` to create a new message.
  */
 export const GetStatusRequestSchema: GenMessage<GetStatusRequest> = /*@__PURE__*/
-  messageDesc(file_brokerd_v1_admin, 5);
+  messageDesc(file_brokerd_v1_admin, 9);
 
 /**
  * MailboxStatus is one mailbox that has something in it.
@@ -310,7 +472,7 @@ export type MailboxStatus = Message<"brokerd.v1.MailboxStatus"> & {
  * Use `create(MailboxStatusSchema)` to create a new message.
  */
 export const MailboxStatusSchema: GenMessage<MailboxStatus> = /*@__PURE__*/
-  messageDesc(file_brokerd_v1_admin, 6);
+  messageDesc(file_brokerd_v1_admin, 10);
 
 /**
  * GetStatusResponse is one screen of facts.
@@ -539,7 +701,7 @@ export type GetStatusResponse = Message<"brokerd.v1.GetStatusResponse"> & {
  * Use `create(GetStatusResponseSchema)` to create a new message.
  */
 export const GetStatusResponseSchema: GenMessage<GetStatusResponse> = /*@__PURE__*/
-  messageDesc(file_brokerd_v1_admin, 7);
+  messageDesc(file_brokerd_v1_admin, 11);
 
 /**
  * WorkCount counts the pieces of work of one kind that are in one state.
@@ -574,7 +736,7 @@ export type WorkCount = Message<"brokerd.v1.WorkCount"> & {
  * Use `create(WorkCountSchema)` to create a new message.
  */
 export const WorkCountSchema: GenMessage<WorkCount> = /*@__PURE__*/
-  messageDesc(file_brokerd_v1_admin, 8);
+  messageDesc(file_brokerd_v1_admin, 12);
 
 /**
  * CheckDatabaseRequest asks for a check.
@@ -589,7 +751,7 @@ export type CheckDatabaseRequest = Message<"brokerd.v1.CheckDatabaseRequest"> & 
  * Use `create(CheckDatabaseRequestSchema)` to create a new message.
  */
 export const CheckDatabaseRequestSchema: GenMessage<CheckDatabaseRequest> = /*@__PURE__*/
-  messageDesc(file_brokerd_v1_admin, 9);
+  messageDesc(file_brokerd_v1_admin, 13);
 
 /**
  * CheckDatabaseResponse has what was found.
@@ -632,7 +794,7 @@ export type CheckDatabaseResponse = Message<"brokerd.v1.CheckDatabaseResponse"> 
  * Use `create(CheckDatabaseResponseSchema)` to create a new message.
  */
 export const CheckDatabaseResponseSchema: GenMessage<CheckDatabaseResponse> = /*@__PURE__*/
-  messageDesc(file_brokerd_v1_admin, 10);
+  messageDesc(file_brokerd_v1_admin, 14);
 
 /**
  * FindingSeverity says how bad it is.
@@ -715,6 +877,23 @@ export const AdminService: GenService<{
     methodKind: "unary";
     input: typeof MoveMessagesRequestSchema;
     output: typeof MoveMessagesResponseSchema;
+  },
+  /**
+   * BackupDatabase streams a backup of all sessions as one tar file, while the broker runs: the database as one commit has left it, and
+   * the contents of the artifacts that it refers to. Every change that was confirmed before the call is in it. First the broker
+   * copies the database to a temporary file in the data folder, with frames that carry the progress; then it sends the file. A stream
+   * that ends early leaves nothing behind. After the last frame, the event backup.finished follows. `brokerd restore` unpacks the file.
+   *
+   * FAILED_PRECONDITION (BACKUP_RUNNING): only one backup is made at a time. RESOURCE_EXHAUSTED (DISK_NEARLY_FULL): the copy does not
+   * fit into the data folder. UNAVAILABLE (BACKUP_TOO_SLOW): the write-ahead log has grown too much meanwhile; (SHUTTING_DOWN).
+   * For operators.
+   *
+   * @generated from rpc brokerd.v1.AdminService.BackupDatabase
+   */
+  backupDatabase: {
+    methodKind: "server_streaming";
+    input: typeof BackupDatabaseRequestSchema;
+    output: typeof BackupDatabaseResponseSchema;
   },
   /**
    * Explain says why something is stuck: who holds it, who waits for it, since when and why, and which command frees it. Without a subject it finds

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"brokerd/client"
+	pb "brokerd/gen/brokerd/v1"
+)
+
+func newAdminBackupCommand(c *cli) *cobra.Command {
+	var force bool
+	cmd := &cobra.Command{
+		Use:   "backup FILE",
+		Short: "Copy all data into one file while the broker runs",
+		Long: `Copy the database and the contents of artifacts into one tar file while the broker
+runs. Every change that was confirmed before is in it. The file appears when it is
+complete and its hash is right. FILE - is standard output. "brokerd restore" unpacks
+it. The archive of removed messages is not part of it.`,
+		Example: `  brokerctl admin backup brokerd.tar
+  brokerctl admin backup - | ssh backup@host 'cat > brokerd.tar'`,
+		Args:              exactly("the file to write"),
+		ValidArgsFunction: completeFiles,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			to := args[0]
+			if _, err := os.Lstat(to); err == nil && to != "-" && !force {
+				return usagef("%s exists; --force replaces it", to)
+			}
+			broker, err := c.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if to == "-" {
+				_, err := c.receiveBackup(cmd, broker, cmd.OutOrStdout())
+				return err
+			}
+			made, err := c.writeBackup(cmd, broker, to)
+			if err != nil {
+				return err
+			}
+			return c.show(cmd, made, func(w io.Writer) {
+				fmt.Fprintf(w, "wrote %s (%s): revision %d with %s, %s, %s and %s of artifacts\n", clean(to), size(made.GetSize()),
+					made.GetRevision(), count(made.GetSessions(), "session"), count(made.GetMessages(), "message"),
+					count(made.GetEvents(), "event"), count(made.GetContents(), "file"))
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&force, "force", false, "replace FILE if it exists")
+	return cmd
+}
+
+// writeBackup writes a backup into a temporary file beside the named one, and renames it when it is
+// complete.
+func (c *cli) writeBackup(cmd *cobra.Command, broker *client.Client, to string) (made *pb.Backup, err error) {
+	file, err := os.CreateTemp(filepath.Dir(to), "."+filepath.Base(to)+".*.partial")
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, usagef("cannot write %s: the folder %s does not exist", to, filepath.Dir(to))
+	}
+	if err != nil {
+		return nil, usagef("%v", err)
+	}
+	defer func() {
+		if err != nil {
+			_ = file.Close() // it is removed
+			_ = os.Remove(file.Name())
+		}
+	}()
+	if made, err = c.receiveBackup(cmd, broker, file); err != nil {
+		return nil, err
+	}
+	if err = errors.Join(file.Sync(), file.Close()); err != nil {
+		return nil, err
+	}
+	if err = os.Rename(file.Name(), to); err != nil {
+		return nil, err
+	}
+	return made, syncFolder(filepath.Dir(to))
+}
+
+// syncFolder writes the names in a folder to the disk.
+func syncFolder(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+// receiveBackup makes a backup, writes its file, and compares size and hash.
+func (c *cli) receiveBackup(cmd *cobra.Command, broker *client.Client, w io.Writer) (*pb.Backup, error) {
+	stream, err := broker.Admin().BackupDatabase(cmd.Context(), &pb.BackupDatabaseRequest{})
+	if err != nil {
+		return nil, err
+	}
+	copied, received := c.newProgress(cmd, "copied"), c.newProgress(cmd, "received")
+	defer received.end()
+	defer copied.end()
+	sum := sha256.New()
+	var written, total int64
+	for {
+		in, err := stream.Recv()
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil, failf(exitError, "the backup was cut off after %s", size(written))
+		case err != nil:
+			return nil, err
+		}
+		switch frame := in.GetFrame().(type) {
+		case *pb.BackupDatabaseResponse_Progress:
+			copied.show(frame.Progress.GetCopiedBytes(), frame.Progress.GetDatabaseBytes())
+			total = frame.Progress.GetFileBytes()
+		case *pb.BackupDatabaseResponse_Chunk:
+			if _, err := w.Write(frame.Chunk); err != nil {
+				return nil, err
+			}
+			sum.Write(frame.Chunk)
+			written += int64(len(frame.Chunk))
+			received.show(written, total)
+		case *pb.BackupDatabaseResponse_Backup:
+			made := frame.Backup
+			if made.GetSize() != written || made.GetSha256() != hex.EncodeToString(sum.Sum(nil)) {
+				return nil, failf(exitError, "the backup is damaged: %s arrived, and their hash is not that of the broker", size(written))
+			}
+			return made, nil
+		}
+	}
+}

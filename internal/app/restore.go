@@ -1,0 +1,99 @@
+package app
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"brokerd/internal/admin"
+	"brokerd/internal/backup"
+	"brokerd/internal/caller"
+	"brokerd/internal/events"
+	"brokerd/internal/fault"
+	"brokerd/internal/store"
+)
+
+// A Restored describes a data folder that was made from a backup.
+type Restored struct {
+	backup.Manifest
+	Next int64 // the first revision after the jump of the counter: that of the event broker.restored
+}
+
+// Restore makes a data folder from a backup. The folder must be new, empty or left by an interrupted
+// Restore. It compares all hashes and checks the database as Check does; if anything is wrong, it
+// removes what it has written. Then the counter jumps by 10^12, and the event broker.restored is
+// appended, in one transaction.
+func Restore(ctx context.Context, c Config, from io.Reader) (r Restored, err error) {
+	if c, err = c.complete(); err != nil {
+		return r, err
+	}
+	folder, err := backup.Claim(c.Dir)
+	if err != nil {
+		return r, err
+	}
+	if r.Manifest, err = folder.Unpack(cancelable{ctx, from}); err == nil {
+		r.Next, err = adopt(ctx, c, r.Manifest)
+	}
+	if err != nil {
+		return r, errors.Join(err, folder.Discard())
+	}
+	return r, folder.Finish()
+}
+
+// adopt checks an unpacked database, and notes that it was restored.
+func adopt(ctx context.Context, c Config, m backup.Manifest) (next int64, err error) {
+	st, err := openStore(ctx, c, store.Options{Unchecked: true, Restoring: true}, nil) // the check follows
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, st.Close()) }()
+	journal := events.New(st, c.Clock, c.Log)
+	problems, _, err := admin.NewInspector(st, tables{dir: c.Dir, hashes: true}, journal).Check(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if st.Revision() != m.Revision || st.InstanceID() != m.InstanceID {
+		problems = append(problems, fmt.Sprintf("the database has revision %d of instance %d", st.Revision(), st.InstanceID()))
+	}
+	if len(problems) > 0 {
+		return 0, fault.New(fault.Precondition, "DAMAGED_BACKUP",
+			"the backup is damaged: the check of its contents found %d problems, first: %s; use another one", len(problems), problems[0])
+	}
+	err = st.Write(ctx, func(tx *store.Tx) error {
+		last, first, err := tx.Restored()
+		if err != nil {
+			return err
+		}
+		details, err := json.Marshal(struct {
+			Last int64  `json:"last_revision"`
+			Next int64  `json:"next_revision"`
+			Made string `json:"backup_created_at"`
+		}{last, first, m.CreatedAt.Format(time.RFC3339Nano)})
+		if err != nil {
+			return err
+		}
+		next, err = journal.Append(tx, events.Entry{
+			Category: events.System, Type: "broker.restored", Severity: events.Warning, Source: caller.System,
+			Summary: fmt.Sprintf("the broker was restored from a backup of revision %d", last), Details: string(details),
+		})
+		return err
+	})
+	return next, err
+}
+
+// cancelable reads until its context ends.
+type cancelable struct {
+	ctx  context.Context
+	from io.Reader
+}
+
+// Read implements io.Reader.
+func (c cancelable) Read(p []byte) (int, error) {
+	if err := c.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return c.from.Read(p)
+}
