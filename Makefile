@@ -18,7 +18,7 @@ BENCH_ARGS  ?=
 PREFIX  ?= /usr/local
 DESTDIR ?=
 
-.PHONY: help run demo examples build install uninstall release test fresh stress lint generate bench fuzz crash bridge globs vendors alerts-check litestream
+.PHONY: help run demo examples build install uninstall release test fresh stress lint generate bench fuzz crash bridge globs vendors alerts-check litestream deploy-check
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -93,6 +93,9 @@ histories: ## record what concurrent clients see of keys, locks and tokens, HIST
 
 litestream: ## lose the disk of a daemon under load, three times, and continue on the copy of the real Litestream
 	@scripts/litestream.sh
+
+deploy-check: ## the manifests, the Compose file and the image of deploy/, with the programs that read them
+	@scripts/deploy-check.sh
 
 vendors: ## MCP clients and coding agents from npm against brokerctl (VENDORS='inspector')
 	@scripts/vendors.sh $(VENDORS)

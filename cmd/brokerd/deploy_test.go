@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -96,5 +98,110 @@ func TestUnit_IsAccepted(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "systemd-analyze", "verify", file).CombinedOutput()
 	if err != nil || len(out) > 0 { // what it does not know it only warns of
 		t.Errorf("systemd-analyze verify: %v\n%s", err, out)
+	}
+	// The exposure is 1.3 of 10; the threshold is in tenths.
+	security := exec.CommandContext(t.Context(), "systemd-analyze", "security", "--offline=true", "--threshold=14", "--no-pager", file)
+	if out, err := security.CombinedOutput(); err != nil {
+		t.Errorf("systemd-analyze security: %v\n%s", err, out)
+	}
+}
+
+// The parts of compose.yaml that start brokerd.
+type composeFile struct {
+	Services map[string]struct {
+		Command  []string
+		ReadOnly bool     `yaml:"read_only"`
+		CapDrop  []string `yaml:"cap_drop"`
+		Secrets  []string
+		Volumes  []string
+	}
+	Secrets map[string]any
+	Volumes map[string]any
+}
+
+func TestCompose_StartsBrokerdWithSettingsThatItKnows(t *testing.T) {
+	var file composeFile
+	decode(t, "compose.yaml", &file)
+	service := file.Services["brokerd"]
+	got, err := settle(t, service.Command...)
+	if err != nil || got.TLSCert == "" || got.TLSKey == "" {
+		t.Errorf("%q: certificate %q, key %q, %v", service.Command, got.TLSCert, got.TLSKey, err)
+	}
+	if !service.ReadOnly || !slices.Equal(service.CapDrop, []string{"ALL"}) {
+		t.Errorf("read_only %t, cap_drop %q", service.ReadOnly, service.CapDrop)
+	}
+	for _, path := range []string{got.TLSCert, got.TLSKey} {
+		name := filepath.Base(path)
+		if _, ok := file.Secrets[name]; !ok || !slices.Contains(service.Secrets, name) || filepath.Dir(path) != "/run/secrets" {
+			t.Errorf("%s is no secret of the service", path)
+		}
+	}
+}
+
+// The parts of a workload in kubernetes.yaml that start brokerd.
+type manifest struct {
+	Kind string
+	Spec struct {
+		Selector any
+		Template struct {
+			Metadata struct{ Labels map[string]string }
+			Spec     struct {
+				SecurityContext map[string]any `yaml:"securityContext"`
+				Containers      []struct {
+					Args            []string
+					SecurityContext map[string]any `yaml:"securityContext"`
+					VolumeMounts    []struct {
+						Name, MountPath string
+					} `yaml:"volumeMounts"`
+				}
+			}
+		}
+	}
+}
+
+func TestKubernetes_StartsBrokerdWithSettingsThatItKnows(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(deploy, "kubernetes.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	kinds := []string{}
+	for documents := yaml.NewDecoder(strings.NewReader(string(text))); ; {
+		var m manifest
+		if err := documents.Decode(&m); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		kinds = append(kinds, m.Kind)
+		if m.Kind != "StatefulSet" {
+			continue
+		}
+		pod := m.Spec.Template.Spec
+		c := pod.Containers[0]
+		got, err := settle(t, c.Args...)
+		if err != nil || filepath.Dir(got.TLSCert) != "/etc/brokerd/tls" || filepath.Dir(got.TLSKey) != "/etc/brokerd/tls" {
+			t.Errorf("%q: certificate %q, key %q, %v", c.Args, got.TLSCert, got.TLSKey, err)
+		}
+		if pod.SecurityContext["runAsNonRoot"] != true || c.SecurityContext["readOnlyRootFilesystem"] != true {
+			t.Errorf("the container may run as root or write to its root: %v %v", pod.SecurityContext, c.SecurityContext)
+		}
+		want := map[string]any{"matchLabels": map[string]any{"app.kubernetes.io/name": m.Spec.Template.Metadata.Labels["app.kubernetes.io/name"]}}
+		if diff := cmp.Diff(want, m.Spec.Selector); diff != "" {
+			t.Errorf("the selector does not match the pods:\n%s", diff)
+		}
+	}
+	if diff := cmp.Diff([]string{"Service", "StatefulSet", "NetworkPolicy"}, kinds); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func decode(t *testing.T, name string, to any) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(deploy, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.Unmarshal(text, to); err != nil {
+		t.Fatal(err)
 	}
 }
