@@ -79,8 +79,8 @@ fuzz: ## every fuzz target, FUZZTIME (30s) each
 	FUZZTIME=$(FUZZTIME) scripts/fuzz.sh
 
 crash: ## kill the daemon CRASH_KILLS (200) times and cut its power POWER_CUTS (50) times under load; errors at its first 300 writes and syncs
-	CRASH_KILLS=$(CRASH_KILLS) POWER_CUTS=$(POWER_CUTS) CRASH_SEED=$(or $(CRASH_SEED),$(shell date +%s)) FAULT_STEP=1 CLOCK_PATIENCE=1 \
-		go test -count=1 -run '^Test(Crash|PowerCut|Faults|Clock)_' -timeout 2h -v ./internal/crashtest/
+	CRASH_KILLS=$(CRASH_KILLS) POWER_CUTS=$(POWER_CUTS) CRASH_SEED=$(or $(CRASH_SEED),$(shell date +%s)) FAULT_STEP=1 CLOCK_PATIENCE=1 DAMAGE_PLACES=100 \
+		go test -count=1 -run '^Test(Crash|PowerCut|Faults|Clock|Damage)_' -timeout 2h -v ./internal/crashtest/
 
 bridge: ## exchange BRIDGE_MESSAGES (1,000) messages each way between scripts and a gRPC agent, while the bridge is killed 20 times
 	BRIDGE_MESSAGES=$(BRIDGE_MESSAGES) go test -count=1 -run TestScripts -timeout 1h -v ./cmd/brokerctl/bridge/
