@@ -14,6 +14,9 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
+// probeTimeout bounds the search for the reason why a connection has failed.
+const probeTimeout = 10 * time.Second
+
 // TLS are the files, in PEM, and the name with which a client speaks TLS 1.3. The zero value means the
 // authorities of the system and no certificate of the client. Each new connection reads the files
 // again.
@@ -169,7 +172,7 @@ func (l *link) explainTLS(err error) error {
 // probe returns a TLSError if the broker speaks TLS at an address where a client without TLS got no
 // answer, else nil.
 func (l *link) probe(ctx context.Context, where string) error {
-	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	d := tls.Dialer{Config: &tls.Config{
 		NextProtos:         []string{"h2"},

@@ -17,12 +17,12 @@ from .errors import (
 )
 from .messages import Claim, Message, Receipt
 from .tasks import TaskClaim
-
+from .tls import TLS
 from .version import VERSION as __version__
 from .work import Reject, Release, RetryAfter
 
 __all__ = [
     "BrokerError", "Busy", "Claim", "Client", "Closed", "Conflict", "Denied", "Exhausted", "Identity", "Invalid",
     "Lost", "Message", "NotFound", "OutOfRange", "Precondition", "Receipt", "Reject", "Release", "RetryAfter",
-    "TaskClaim", "Unreachable", "__version__",
+    "TLS", "TaskClaim", "Unreachable", "__version__",
 ]

@@ -7,6 +7,7 @@ from typing import Any, Callable, Optional, Type, TypeVar
 
 from . import environment
 from .connection import DEFAULT_TIMEOUT, Calls, Identity, Link, Stubs
+from .tls import TLS
 
 C = TypeVar("C", bound="BaseClient")
 
@@ -16,17 +17,18 @@ class BaseClient:
 
     _runner: Type[Calls]
     _open_channel: Callable[..., Any]
+    _open_secure_channel: Callable[..., Any]
     _calls: Any
 
     def __init__(
         self, address: Optional[str] = None, *, session: str = "", agent: str = "", credential: str = "",
-        incarnation: int = 0, fence: int = 0, timeout: float = DEFAULT_TIMEOUT,
+        incarnation: int = 0, fence: int = 0, timeout: float = DEFAULT_TIMEOUT, tls: TLS = TLS(),
     ) -> None:
         local = not address
         if not address:
             address, secret = environment.local()
             credential = credential or secret
-        link = Link(address, credential, local, self._open_channel)
+        link = Link(address, credential, tls, local, self._open_channel, self._open_secure_channel)
         self._bind(self._runner(link, Identity(session, agent, incarnation, fence), timeout))
 
     @classmethod

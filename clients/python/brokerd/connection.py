@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import grpc
 
-from . import errors
+from . import errors, tls as tls_
 from .operation import FOREVER, Call, Steps
 from .v1 import (
     admin_pb2_grpc, agent_pb2, agent_pb2_grpc, artifact_pb2_grpc, blocker_pb2_grpc, catalog_pb2_grpc, channel_pb2_grpc,
@@ -75,14 +75,22 @@ class Link:
     and holds stay with the parent.
     """
 
-    def __init__(self, address: str, credential: str, announced: bool, open_channel: Callable[..., Any]) -> None:
-        target = address if address.startswith("unix:") else _tcp(address, credential)
+    def __init__(
+        self, address: str, credential: str, tls: tls_.TLS, announced: bool, open_plain: Callable[..., Any],
+        open_secure: Callable[..., Any],
+    ) -> None:
+        self._host, self._port, self._tls = _parse(address, tls)  # the host is empty for a socket
+        target = address[len("tls://"):] if address.startswith("tls://") else address
         self.address, self.credential = address, credential
         self.reached = False  # a call has been answered
         self._announced = announced  # by the endpoint file, which a broker that was killed leaves behind
         self.closed = False
         self.background: Dict[Identity, Any] = {}  # the heartbeats of an agent: an object with cancel()
-        self._open: Callable[[], Any] = lambda: open_channel(target, options=_CHANNEL_OPTIONS)
+        if self._tls:
+            self._tls.credentials()  # raises Invalid now and not at the first call
+        self._open: Callable[[], Any] = lambda: (
+            open_secure(target, tls.credentials(), options=[*_CHANNEL_OPTIONS, *tls.options()]) if self._tls
+            else open_plain(target, options=_CHANNEL_OPTIONS))
         self._lock = threading.Lock()
         self._channel: Any = None  # guarded by _lock, as is _process
         self._process = 0
@@ -91,6 +99,14 @@ class Link:
         """Reports whether a broker that does not answer has left an endpoint file or a socket: it will return."""
         path = self.address[len("unix:"):] if self.address.startswith("unix:") else ""
         return self._announced or bool(path) and os.path.exists(path[2:] if path.startswith("//") else path)
+
+    def explain(self, failure: errors.BrokerError) -> errors.BrokerError:
+        """Returns the error of a call, with the reason if client and broker cannot agree on TLS."""
+        if failure.code is grpc.StatusCode.UNAVAILABLE and not failure.reason and self._host:
+            problem = tls_.problem(self._host, self._port, self._tls)
+            if problem:
+                return errors.Unreachable(f"the broker at {self.address} {problem}", code=failure.code)
+        return failure
 
     @property
     def channel(self) -> Any:
@@ -111,14 +127,20 @@ class Link:
             return channel if self._process == os.getpid() else None
 
 
-def _tcp(address: str, credential: str) -> str:
-    host, colon, port = address.rpartition(":")
+def _parse(address: str, tls: tls_.TLS) -> Tuple[str, int, Optional[tls_.TLS]]:
+    """Returns host and port of an address, and the settings for TLS if the connection speaks it."""
+    if address.startswith("unix:"):
+        return "", 0, None
+    secure = address.startswith("tls://")
+    host, colon, port = (address[len("tls://"):] if secure else address).rpartition(":")
     if not colon or not host or not port.isdigit():
-        raise errors.Invalid(f"address {address!r} is neither unix:///path/of/socket nor host:port")
-    if credential and not _loopback(host.strip("[]")):
-        raise errors.Invalid(f"address {address!r} is not on this machine: "
-                             "without TLS, a credential may only go to a loopback address")
-    return address
+        raise errors.Invalid(f"address {address!r} is none of unix:///path/of/socket, tls://host:port and host:port")
+    host = host.strip("[]")
+    if secure or tls != tls_.TLS():
+        return host, int(port), tls
+    if not _loopback(host):
+        raise errors.Invalid(f"address {address!r} is not on this machine, which needs TLS: write tls://{address}")
+    return host, int(port), None
 
 
 def _loopback(host: str) -> bool:
@@ -240,13 +262,13 @@ class Retry:
         failure = errors.from_rpc(error, self._link.address)
         if self._link.closed or failure.code not in (_PATIENT if self._patience == FOREVER else _TRANSIENT) or (
                 failure.reason in _FINAL or isinstance(failure, errors.Exhausted) and failure.retry_after is None):
-            raise failure from None
+            raise self._link.explain(failure) from None
         now = time.monotonic()
         if self._gives_up is None:
             expected = min(self._patience, DEFAULT_TIMEOUT) if self._link.expected() else 0.0
             self._gives_up = now + (self._patience if self._link.reached else expected)
         if now >= self._gives_up:
-            raise failure from None
+            raise self._link.explain(failure) from None
         return max(self.ended(), failure.retry_after or 0.0)
 
     def ended(self) -> float:

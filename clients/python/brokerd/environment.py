@@ -3,8 +3,8 @@
 The first of these wins, for each setting by itself:
 
 1. the arguments of the client
-2. BROKERD_ADDR, BROKERD_SESSION, BROKERD_AGENT, BROKERD_INCARNATION, BROKERD_FENCE and
-   BROKERD_CREDENTIAL_FILE
+2. BROKERD_ADDR, BROKERD_SESSION, BROKERD_AGENT, BROKERD_INCARNATION, BROKERD_FENCE,
+   BROKERD_CREDENTIAL_FILE, BROKERD_TLS_CA, BROKERD_TLS_CERT, BROKERD_TLS_KEY and BROKERD_TLS_SERVER_NAME
 3. the .brokerd.yaml of the working folder or of the nearest folder above, which `brokerctl init`
    writes
 4. for the address: the file `endpoint` of the data folder ($BROKERD_DATA, else
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Dict, Mapping, Optional, Tuple
 
 from .errors import Denied, Invalid, Unreachable
+from .tls import TLS
 
 FILE = ".brokerd.yaml"
 
@@ -48,6 +49,9 @@ def settings(given: Mapping[str, Any]) -> Dict[str, Any]:
     file = os.environ.get("BROKERD_CREDENTIAL_FILE") or folder.values.get("credential_file")
     if file and "credential" not in given:
         found["credential"] = credential(Path(file))
+    found["tls"] = TLS(
+        *(os.environ.get(f"BROKERD_{key.upper()}") or folder.values.get(key, "") for key in ("tls_ca", "tls_cert", "tls_key")),
+        os.environ.get("BROKERD_TLS_SERVER_NAME", ""))
     return {**found, **given}
 
 
@@ -123,7 +127,8 @@ def find() -> Optional[Path]:
 
 # A key with a value, and its indentation: the forms that `brokerctl init` writes.
 _LINE = re.compile(r"^( *)([^\s:#{}]+|\"[^\"]*\"|'[^']*'):(?: +(.*?))?\s*$")
-_KEYS = {"addr", "session", "agents", "output", "credential_file"}
+_FILES = ("credential_file", "tls_ca", "tls_cert", "tls_key")
+_KEYS = {"addr", "session", "agents", "output", *_FILES}
 
 
 def read(file: Optional[Path]) -> Folder:
@@ -151,8 +156,9 @@ def read(file: Optional[Path]) -> Folder:
             folder.agents[agent] = _mapping(value)
         else:
             folder.agents[agent][key] = _scalar(value)
-    if file and folder.values.get("credential_file"):
-        folder.values["credential_file"] = str(file.parent / folder.values["credential_file"])
+    for key in _FILES:
+        if file and folder.values.get(key):
+            folder.values[key] = str(file.parent / folder.values[key])
     return folder
 
 

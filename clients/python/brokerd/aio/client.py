@@ -82,6 +82,7 @@ class Client(BaseClient, Operations, MessageOperations, AgentOperations):
 
     _runner = Runner
     _open_channel = staticmethod(grpc.aio.insecure_channel)
+    _open_secure_channel = staticmethod(grpc.aio.secure_channel)
 
     async def work(
         self, handler: Callable[[Claim], Awaitable[Any]], *, concurrency: int = 1, mailboxes: Iterable[str] = (),

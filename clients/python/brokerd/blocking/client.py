@@ -88,6 +88,7 @@ class Client(BaseClient, Operations, MessageOperations, AgentOperations):
 
     _runner = Runner
     _open_channel = staticmethod(grpc.insecure_channel)
+    _open_secure_channel = staticmethod(grpc.secure_channel)
 
     def work(
         self, handler: Callable[[Claim], Any], *, concurrency: int = 1, mailboxes: Iterable[str] = (),
