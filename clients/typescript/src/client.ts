@@ -12,15 +12,21 @@ import { Locks, Tokens } from "./holds.js";
 import * as messages from "./messages.js";
 import { State } from "./state.js";
 import { Tasks } from "./tasks.js";
+import type { TLS } from "./tls.js";
 import type { Identity } from "./transport.js";
 import { work, type Handler, type WorkOptions } from "./work.js";
 
 /** ClientOptions say where the broker is and who calls. */
 export interface ClientOptions {
-  /** unix:///path/of/socket or host:port; default the local broker, found by its endpoint file. */
+  /**
+   * unix:///path/of/socket, tls://host:port, or host:port, which means TLS if the option tls is given;
+   * default the local broker, found by its endpoint file.
+   */
   address?: string;
   /** Proves the caller; TCP always needs one. */
   credential?: string;
+  /** How to speak TLS. */
+  tls?: TLS;
   /** Default "default". */
   session?: string;
   /** The agent that calls; default "system", which only operators may act as. */
@@ -79,10 +85,10 @@ export class Client implements AsyncDisposable {
    */
   static async connect(options: ClientOptions = {}): Promise<Client> {
     const { address, ...found } = options.address === undefined ? localBroker() : { address: options.address };
-    const { credential, onRetry } = options;
+    const { credential, tls, onRetry } = options;
     const timeout = options.timeout === undefined ? undefined : milliseconds(options.timeout);
     const announced = options.address === undefined;
-    const connection = new Connection(address, { ...found, announced, ...given({ credential, onRetry, timeout }) });
+    const connection = new Connection(address, { ...found, announced, ...given({ credential, tls, onRetry, timeout }) });
     await connection.open();
     const { session = "", agent = "", incarnation = 0, fence = 0 } = options;
     return new Client(new Caller(connection, { session, agent, incarnation: long(incarnation), fence: long(fence) }));

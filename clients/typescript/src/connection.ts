@@ -1,12 +1,14 @@
 import { existsSync } from "node:fs";
 import { connect as connectSocket, type Socket } from "node:net";
+import { connect as connectTLS } from "node:tls";
 
 import { Code, ConnectError, type Transport } from "@connectrpc/connect";
 import { createGrpcTransport, Http2SessionManager } from "@connectrpc/connect-node";
 
 import { newController } from "./abort.js";
 import { Backoff } from "./backoff.js";
-import { callError, Closed, interrupted, Invalid } from "./errors.js";
+import { callError, Closed, interrupted, Invalid, Unreachable, type BrokerError } from "./errors.js";
+import { speaksTLS, tlsOptions, tlsProblem, type TLS } from "./tls.js";
 
 const keepalive = 30_000; // ms without data until the client pings
 const keepaliveTimeout = 10_000; // ms until a connection whose ping has no answer is given up
@@ -22,6 +24,7 @@ export type RetryNotice = (error: unknown, pause: number) => void;
 /** ConnectionOptions say how to reach a broker. */
 export interface ConnectionOptions {
   credential?: string;
+  tls?: TLS;
   /** The broker has left its endpoint file. */
   announced?: boolean;
   onRetry?: RetryNotice;
@@ -41,24 +44,34 @@ export class Connection {
   /** Reports whether a broker that does not answer has left an endpoint file or a socket: it will return. */
   readonly #expected: () => boolean;
   readonly #sessions: Http2SessionManager;
+  /** What is wrong with TLS, since the last attempt to connect. */
+  #problem: string | undefined;
   readonly #closing = newController();
 
   constructor(address: string, options: ConnectionOptions = {}) {
-    const { credential = "", announced = false, onRetry, timeout = defaultTimeout } = options;
+    const { credential = "", tls = {}, announced = false, onRetry, timeout = defaultTimeout } = options;
     const where = parseAddress(address);
-    if ("host" in where && credential !== "" && !loopback(where.host)) {
-      const why = "is not on this machine: without TLS, a credential may only go to a loopback address";
-      throw new Invalid(`address ${JSON.stringify(address)} ${why}`);
+    const secure = "host" in where && (where.secure || Object.keys(tls).length > 0);
+    if ("host" in where && !secure && !loopback(where.host)) {
+      throw new Invalid(`address ${JSON.stringify(address)} is not on this machine, which needs TLS: write tls://${address}`);
     }
+    const open = (): Socket => {
+      if ("path" in where) return connectSocket(where.path);
+      if (!secure) return this.#watched(connectSocket(where.port, where.host), where);
+      this.#problem = undefined;
+      const socket = connectTLS(tlsOptions(tls, where.host, where.port));
+      return socket.once("error", (error) => (this.#problem = tlsProblem(error, tls.serverName ?? where.host)));
+    };
+    if (secure) tlsOptions(tls, where.host, where.port); // throws now and not when it connects
     this.address = address;
     this.headers = credential === "" ? [] : [["authorization", `Bearer ${credential}`]];
     this.onRetry = onRetry;
     this.timeout = timeout;
     this.#expected = () => announced || ("path" in where && existsSync(where.path));
-    const baseUrl = "path" in where ? "http://localhost" : `http://${address}`;
+    const baseUrl = "path" in where ? "http://localhost" : `${secure ? "https" : "http"}://${address.replace(/^tls:\/\//, "")}`;
     const pings = { pingIntervalMs: keepalive, pingTimeoutMs: keepaliveTimeout };
     this.#sessions = new Http2SessionManager(baseUrl, pings, {
-      createConnection: (): Socket => ("path" in where ? connectSocket(where.path) : connectSocket(where.port, where.host)),
+      createConnection: open,
       settings: { enablePush: false, initialWindowSize: streamWindow },
       maxSessionMemory: 64, // MB; several streams may hold a window of unread data
     });
@@ -80,10 +93,30 @@ export class Connection {
     const end = performance.now() + this.timeout;
     const backoff = new Backoff(this);
     while ((await this.#sessions.connect()) === "error") {
-      const error = callError(this.#sessions.error(), this.address);
+      const error = this.explain(this.#sessions.error());
       const late = !this.#expected() || performance.now() >= end;
       if (late || !interrupted(error) || !(await backoff.pause(error))) throw error;
     }
+  }
+
+  /** Returns the error of a call, with what is wrong with TLS if that is why the broker has not answered. */
+  explain(error: unknown): BrokerError {
+    const failure = callError(error, this.address);
+    if (this.#problem === undefined || !(failure instanceof Unreachable)) return failure;
+    return new Unreachable(`the broker at ${this.address} ${this.#problem}`, {}, undefined, { cause: failure });
+  }
+
+  /** Checks if the broker speaks TLS when a socket without TLS has closed without an answer. */
+  #watched(socket: Socket, where: { host: string; port: number }): Socket {
+    return socket.once("close", () => {
+      if (socket.bytesRead > 0) {
+        this.#problem = undefined;
+        return;
+      }
+      void speaksTLS(where.host, where.port).then((yes) => {
+        if (yes) this.#problem = `speaks TLS: write its address as tls://${this.address}`;
+      });
+    });
   }
 
   /** Ends all calls and streams. A second close has no effect. */
@@ -95,17 +128,17 @@ export class Connection {
 }
 
 /** Returns where an address leads: a Unix socket's path, or a host and port. */
-function parseAddress(address: string): { path: string } | { host: string; port: number } {
+function parseAddress(address: string): { path: string } | { host: string; port: number; secure: boolean } {
   if (address.startsWith("unix:")) {
     const path = address.slice("unix:".length).replace(/^\/\//, "");
     if (path === "") throw new Invalid(`address ${JSON.stringify(address)} names no socket: write unix:///path/of/socket`);
     return { path };
   }
-  const [, host, port] = /^(\[[^\]]+\]|[^:/]+):(\d{1,5})$/.exec(address) ?? [];
+  const [, scheme, host, port] = /^(tls:\/\/)?(\[[^\]]+\]|[^:/]+):(\d{1,5})$/.exec(address) ?? [];
   if (host === undefined) {
-    throw new Invalid(`address ${JSON.stringify(address)} is neither unix:///path/of/socket nor host:port`);
+    throw new Invalid(`address ${JSON.stringify(address)} is none of unix:///path/of/socket, tls://host:port and host:port`);
   }
-  return { host: host.replace(/^\[(.*)\]$/, "$1"), port: Number(port) };
+  return { host: host.replace(/^\[(.*)\]$/, "$1"), port: Number(port), secure: scheme !== undefined };
 }
 
 function loopback(host: string): boolean {

@@ -4,11 +4,13 @@ import { join } from "node:path";
 
 import { Denied, Invalid, Unreachable } from "./errors.js";
 import { readSettings, type SettingsFile } from "./settings-file.js";
+import type { TLS } from "./tls.js";
 
 /** Found is the broker and the identity that the surroundings of the process name. */
 export interface Found {
   address?: string;
   credential?: string;
+  tls?: TLS;
   session?: string;
   agent?: string;
   incarnation?: bigint;
@@ -18,10 +20,10 @@ export interface Found {
 /**
  * Reads what the caller has not given. It reads the environment, then the .brokerd.yaml of the working folder, as brokerctl does:
  * BROKERD_ADDR, BROKERD_SESSION, BROKERD_AGENT, BROKERD_INCARNATION, BROKERD_FENCE and
- * BROKERD_CREDENTIAL_FILE. The incarnation and the fence belong to the agent of the environment:
+ * BROKERD_CREDENTIAL_FILE, BROKERD_TLS_CA, BROKERD_TLS_CERT, BROKERD_TLS_KEY and BROKERD_TLS_SERVER_NAME. The incarnation and the fence belong to the agent of the environment:
  * they do not count for another one.
  */
-export function surroundings<T extends { agent?: string; credential?: string }>(given: T): Found & T {
+export function surroundings<T extends { agent?: string; credential?: string; tls?: TLS }>(given: T): Found & T {
   const env = process.env;
   const file = readSettings();
   const credentialFile = env["BROKERD_CREDENTIAL_FILE"] || file?.credential_file;
@@ -34,12 +36,26 @@ export function surroundings<T extends { agent?: string; credential?: string }>(
   if (session) found.session = session;
   if (agent) found.agent = agent;
   if (credentialFile && given.credential === undefined) found.credential = readCredential(credentialFile);
+  const tls = surroundingTLS(file);
+  if (Object.keys(tls).length > 0) found.tls = tls;
   if ((given.agent ?? named) !== named) return { ...found, ...given };
   const incarnation = wholeNumber("BROKERD_INCARNATION");
   const fence = wholeNumber("BROKERD_FENCE");
   if (incarnation !== undefined) found.incarnation = incarnation;
   if (fence !== undefined) found.fence = fence;
   return { ...found, ...given };
+}
+
+/** Returns the settings for TLS of the environment and of the file. */
+function surroundingTLS(file: SettingsFile | undefined): TLS {
+  const tls: TLS = {};
+  for (const key of ["ca", "cert", "key"] as const) {
+    const path = process.env[`BROKERD_TLS_${key.toUpperCase()}`] || file?.[`tls_${key}`];
+    if (path) tls[key] = path;
+  }
+  const name = process.env["BROKERD_TLS_SERVER_NAME"];
+  if (name) tls.serverName = name;
+  return tls;
 }
 
 /** Returns the agent of a folder: the one of this coding agent's session, or the only one. */

@@ -26,6 +26,7 @@ export type { Entry, KeyOptions, PutOptions, State, WatchOptions } from "./state
 export { TaskClaim } from "./task-claim.js";
 export type { TaskHandler, TaskWork, TaskWorkOptions } from "./task-work.js";
 export type { HolderOptions, ListTasksOptions, NewTask, Outcome, Tasks, Waited } from "./tasks.js";
+export type { TLS } from "./tls.js";
 export { Reject, Release, RetryAfter, Stopped } from "./verdicts.js";
 export type { Handler, WorkClaim, WorkOptions } from "./work.js";
 export type { StopOptions } from "./worker-signals.js";

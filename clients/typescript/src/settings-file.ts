@@ -13,10 +13,14 @@ export interface SettingsFile {
   session?: string;
   output?: string;
   credential_file?: string;
+  tls_ca?: string;
+  tls_cert?: string;
+  tls_key?: string;
   agents: Record<string, { role?: string; hook_session?: string }>;
 }
 
-const settings = ["addr", "session", "output", "credential_file"] as const;
+const files = ["credential_file", "tls_ca", "tls_cert", "tls_key"] as const;
+const settings = ["addr", "session", "output", ...files] as const;
 
 /** Returns the settings for the working folder; undefined if no folder above it has a file. */
 export function readSettings(): SettingsFile | undefined {
@@ -24,8 +28,10 @@ export function readSettings(): SettingsFile | undefined {
   if (path === undefined) return undefined;
   const found = parseSettings(readFileSync(path, "utf8"), path);
   found.path = path;
-  const file = found.credential_file;
-  if (file && !isAbsolute(file)) found.credential_file = join(dirname(path), file);
+  for (const key of files) {
+    const file = found[key];
+    if (file && !isAbsolute(file)) found[key] = join(dirname(path), file);
+  }
   return found;
 }
 

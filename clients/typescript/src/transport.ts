@@ -3,7 +3,6 @@ import { durationMs, type Duration } from "@bufbuild/protobuf/wkt";
 import type { ContextValues, StreamResponse, Transport, UnaryResponse } from "@connectrpc/connect";
 
 import type { Connection } from "./connection.js";
-import { callError } from "./errors.js";
 
 type HeadersInit = ConstructorParameters<typeof Headers>[0];
 
@@ -94,7 +93,7 @@ export class IdentifiedTransport implements Transport {
   #explain(error: unknown, signal: AbortSignal | undefined): unknown {
     if (this.connection.closed.aborted) return this.connection.closed.reason;
     if (signal?.aborted) return signal.reason;
-    return callError(error, this.connection.address);
+    return this.connection.explain(error);
   }
 }
 

@@ -10,7 +10,7 @@ import { Client, Denied, Invalid, Unreachable } from "@brokerd/client";
 
 import { Daemon } from "./daemon.js";
 
-const variables = ["ADDR", "SESSION", "AGENT", "INCARNATION", "FENCE", "CREDENTIAL_FILE", "DATA"];
+const variables = ["ADDR", "SESSION", "AGENT", "INCARNATION", "FENCE", "CREDENTIAL_FILE", "DATA", "TLS_CA", "TLS_CERT", "TLS_KEY", "TLS_SERVER_NAME"];
 const folder = mkdtempSync("/tmp/brokerd-ts-cwd-");
 const home = process.cwd();
 
