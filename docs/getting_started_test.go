@@ -174,8 +174,15 @@ func startBroker(t *testing.T, repository string, env []string) {
 	if err := os.Symlink(filepath.Dir(program), filepath.Join(repository, "bin")); err != nil {
 		t.Fatal(err)
 	}
-	daemon := exec.Command(program, "--log-format", "console") // as on a terminal; t.Context ends before the cleanup that stops it
-	daemon.Dir, daemon.Env = repository, env
+	startDaemon(t, repository, env, program, "--log-format", "console") // as on a terminal
+}
+
+// startDaemon starts a daemon and returns the line with which it says where it listens. The test's end
+// stops it.
+func startDaemon(t *testing.T, dir string, env []string, program string, args ...string) string {
+	t.Helper()
+	daemon := exec.Command(program, args...) // t.Context ends before the cleanup that stops it
+	daemon.Dir, daemon.Env = dir, env
 	out, err := daemon.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -189,7 +196,9 @@ func startBroker(t *testing.T, repository string, env []string) {
 			t.Errorf("brokerd: %v", err)
 		}
 	})
-	if !bufio.NewScanner(out).Scan() {
+	line := bufio.NewScanner(out)
+	if !line.Scan() {
 		t.Fatal("brokerd does not say that it listens")
 	}
+	return line.Text()
 }
