@@ -377,7 +377,7 @@ type tables struct {
 
 // Checks implements admin.Tables.
 func (t tables) Checks() []func(store.Querier) ([]string, error) {
-	return slices.Concat(broker.Checks(admin.MostProblems), state.Checks(admin.MostProblems), locks.Checks(admin.MostProblems),
+	return slices.Concat(events.Checks(admin.MostProblems), broker.Checks(admin.MostProblems), state.Checks(admin.MostProblems), locks.Checks(admin.MostProblems),
 		decisions.Checks(admin.MostProblems), blockers.Checks(admin.MostProblems), tasks.Checks(admin.MostProblems), handoffs.Checks(admin.MostProblems),
 		votes.Checks(admin.MostProblems), artifacts.Checks(t.dir, admin.MostProblems, t.hashes))
 }

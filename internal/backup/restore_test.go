@@ -118,6 +118,20 @@ func TestRestore_ChecksContentsAndInvariants(t *testing.T) {
 	}
 }
 
+func TestRestore_ChecksThatNoRevisionCanBeIssuedTwice(t *testing.T) {
+	file := small(t)
+	unchanged := func(*backup.Manifest) {}
+	for want, forged := range map[string][]byte{
+		"above the counter": forge(t, file, `UPDATE meta SET revision = revision - 1`, func(m *backup.Manifest) { m.Revision-- }),
+		"left out":          forge(t, file, `INSERT INTO restores VALUES (1, 3, 0)`, unchanged),
+		"passed the jump":   forge(t, file, `INSERT INTO restores VALUES (1000, 2000, 0)`, unchanged),
+	} {
+		if text := wantRefused(t, forged, "DAMAGED_BACKUP"); !strings.Contains(text, want) {
+			t.Errorf("%q does not contain %q", text, want)
+		}
+	}
+}
+
 func TestRestore_NeverWritesIntoAFolderWithData(t *testing.T) {
 	file := small(t)
 	dir := t.TempDir()
