@@ -25,8 +25,9 @@ const Folder = "artifacts"
 
 // Limits of a session, as counts.
 const (
-	maxVersions = 100_000 // of all artifacts
-	maxNames    = 100_000 // of artifacts, those included whose versions were deleted a while ago
+	fullRetry   = time.Second // until a client whose content does not fit should try again
+	maxVersions = 100_000     // of all artifacts
+	maxNames    = 100_000     // of artifacts, those included whose versions were deleted a while ago
 )
 
 // A Version describes one version of an artifact.

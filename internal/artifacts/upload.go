@@ -115,9 +115,11 @@ func (r *Repository) admit(q store.Querier, s work.Session, sum string, size int
 	}
 	u, err := usageOf(q, s.ID)
 	if err == nil && s.Artifacts > 0 && u.bytes+size > s.Artifacts {
-		err = full("ARTIFACTS_FULL", "artifact_total_limit", s.Artifacts,
+		e := full("ARTIFACTS_FULL", "artifact_total_limit", s.Artifacts,
 			"the artifacts of this session have %d bytes, and %d more are beyond its limit of %d bytes (artifact_total_limit): delete old versions first",
 			u.bytes, size, s.Artifacts)
+		e.RetryAfter = fullRetry
+		err = e
 	}
 	return false, err
 }
@@ -241,7 +243,7 @@ func (u *Upload) record(ctx context.Context, known bool) (*Stored, error) {
 }
 
 // full is the error for a limit.
-func full(reason, limit string, most int64, format string, args ...any) error {
+func full(reason, limit string, most int64, format string, args ...any) *fault.Error {
 	return fault.New(fault.Exhausted, reason, format, args...).With("limit", limit).With(limit, strconv.FormatInt(most, 10))
 }
 

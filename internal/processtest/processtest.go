@@ -121,6 +121,9 @@ func (d *Daemon) Start(ctx context.Context) error {
 	return nil
 }
 
+// Program returns the path of the program that runs as the daemon.
+func (d *Daemon) Program() string { return d.program }
+
 // Dir returns the data folder.
 func (d *Daemon) Dir() string { return d.dir }
 

@@ -3,6 +3,7 @@ package state
 import (
 	"strconv"
 	"sync"
+	"time"
 
 	"brokerd/internal/fault"
 )
@@ -24,8 +25,10 @@ func (h *hub) enter() (leave func(), err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.watches == maxWatches {
-		return nil, fault.New(fault.Exhausted, "TOO_MANY_WATCHES", "%d watches are open, which is the limit: end one first", maxWatches).
+		e := fault.New(fault.Exhausted, "TOO_MANY_WATCHES", "%d watches are open, which is the limit: end one first", maxWatches).
 			With("limit", "watches").With("watches", strconv.Itoa(maxWatches))
+		e.RetryAfter = time.Second
+		return nil, e
 	}
 	h.watches++
 	return func() {

@@ -1,0 +1,12 @@
+// Package hostile attacks a brokerd process the way that careless and malicious clients do. It has
+// tests only:
+//
+//   - abuse: each line of the table in docs/security.md, through real clients (TestAbuse), and what
+//     another client notices of it (make hostile);
+//   - bytes: malformed HTTP/2 and TLS, floods, half-open connections, slow readers and writers, and
+//     every RPC with random and mutated requests (TestBytes, TestFuzz);
+//   - secrets: a credential and a key that must appear in no output (TestSecrets).
+//
+// Tests assert on answers and on what the daemon has in use afterwards, never on time. make hostile
+// runs the attacks for longer and measures.
+package hostile

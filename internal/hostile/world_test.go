@@ -1,0 +1,234 @@
+package hostile_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pb "brokerd/gen/brokerd/v1"
+)
+
+// A world is a daemon with the parties of the abuse table. All of them use loopback and credentials.
+type world struct {
+	*target
+	admin     *client // an operator
+	alice     *client // agents of the session default
+	bob       *client
+	carol     *client
+	stranger  *client // an agent of the session other
+	observer  *client
+	impostor  *client // alice's credential with bob's name
+	nameless  *client // without a credential
+	cramped   *client // an agent of the session small, which has as much as it may have
+	neighbour *client // another agent of that session
+	director  *client // an operator in that session
+
+	message string // from alice to bob
+	fence   int64  // of a lock of alice
+	key     string // of alice
+	claims  [2]string
+}
+
+// newWorld starts a daemon and everything that the rows of the table refer to.
+func newWorld(t testing.TB, args ...string) *world {
+	t.Helper()
+	s := launch(t, nil, args...)
+	w := &world{target: s, key: "plan"}
+	s.session("other", nil)
+	s.session("small", &pb.SessionSettings{MailboxLimit: proto.Int64(1), SendRate: proto.Float64(1),
+		SendBurst: proto.Int32(10), ArtifactTotalLimit: proto.Int64(1024)})
+	_, secret := s.issue(pb.CredentialAccess_CREDENTIAL_ACCESS_OPERATOR, "", "")
+	w.admin = s.tcpClient(party{secret: secret})
+	w.alice, w.bob, w.carol = s.agent("default", "alice"), s.agent("default", "bob"), s.agent("default", "carol")
+	w.stranger = s.agent("other", "stranger")
+	w.cramped, w.neighbour = s.agent("small", "cramped"), s.agent("small", "neighbour")
+	w.director = s.operator("small")
+	_, secret = s.issue(pb.CredentialAccess_CREDENTIAL_ACCESS_OBSERVER, "default", "")
+	w.observer = s.tcpClient(party{secret: secret})
+	_, secret = s.issue(pb.CredentialAccess_CREDENTIAL_ACCESS_AGENT, "default", "alice")
+	w.impostor = s.tcpClient(party{secret: secret, agent: "bob"})
+	w.nameless = s.tcpClient(party{})
+	for _, prepare := range []func(context.Context) error{w.possess, w.claim, w.fillMailbox, w.queue, w.watch} {
+		if err := prepare(patient(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return w
+}
+
+// possess creates what other parties must not reach.
+func (w *world) possess(ctx context.Context) error {
+	sent, err := w.alice.messages.SendMessages(ctx, send(to("bob")))
+	if err != nil {
+		return err
+	}
+	w.message = sent.Results[0].Id
+	_, err = w.alice.state.PutState(ctx, &pb.PutStateRequest{Key: w.key, Value: integer(1), Own: proto.Bool(true)})
+	if err != nil {
+		return err
+	}
+	hold := durationpb.New(week)
+	lock, err := w.alice.locks.AcquireLocks(ctx, &pb.AcquireLocksRequest{Paths: []string{"src/a.go"}, MaxHold: hold})
+	if err != nil {
+		return err
+	}
+	w.fence = lock.Fence
+	return fails(w.alice.tokens.AcquireToken(ctx, &pb.AcquireTokenRequest{Type: "merge", Scope: "main", MaxHold: hold}))
+}
+
+// claim makes carol claim a message twice. The first claim is stale.
+func (w *world) claim(ctx context.Context) error {
+	if _, err := w.alice.messages.SendMessages(ctx, send(to("carol"))); err != nil {
+		return err
+	}
+	for i := range w.claims {
+		got, err := w.carol.messages.ClaimMessages(ctx, &pb.ClaimMessagesRequest{ClaimFor: durationpb.New(12 * time.Hour)})
+		if err != nil {
+			return err
+		}
+		w.claims[i] = got.Claims[0].ClaimId
+		if i == 0 {
+			if _, err := w.carol.messages.ReleaseClaims(ctx, &pb.ReleaseClaimsRequest{Ids: w.claims[:1]}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// fillMailbox fills the mailbox of the neighbour and the artifacts of the session small.
+func (w *world) fillMailbox(ctx context.Context) error {
+	if _, err := w.cramped.messages.SendMessages(ctx, send(to("neighbour"))); err != nil {
+		return err
+	}
+	return w.upload(ctx, w.cramped, "full.bin", 1024)
+}
+
+// queue makes the neighbour hold a folder, and the greatest number of requests wait for it.
+func (w *world) queue(ctx context.Context) error {
+	_, err := w.neighbour.locks.AcquireLocks(ctx, &pb.AcquireLocksRequest{
+		Paths: []string{"src/"}, MaxHold: durationpb.New(week),
+	})
+	if err != nil {
+		return err
+	}
+	held, cancel := context.WithCancel(context.Background())
+	w.t.Cleanup(cancel)
+	stream, err := w.cramped.locks.Lock(held)
+	if err != nil {
+		return err
+	}
+	for i := range int64(1000) {
+		err := stream.Send(&pb.LockRequest{Number: i + 1, Request: &pb.LockRequest_Acquire{Acquire: &pb.AcquireLocksRequest{
+			Paths: []string{fmt.Sprintf("src/%d", i)}, Wait: durationpb.New(24 * time.Hour), MaxHold: durationpb.New(week),
+		}}})
+		if err != nil {
+			return err
+		}
+	}
+	// The answer to the next request says that the broker has seen those before it.
+	err = stream.Send(&pb.LockRequest{Number: 1001, Request: &pb.LockRequest_Extend{
+		Extend: &pb.ExtendLocksRequest{Fences: []int64{1}},
+	}})
+	if err != nil {
+		return err
+	}
+	for {
+		answer, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		if answer.Number == 1001 {
+			return nil
+		}
+	}
+}
+
+// watch opens as many watches as the broker permits: 100 of them are an agent's.
+func (w *world) watch(ctx context.Context) error {
+	held, cancel := context.WithCancel(context.Background())
+	w.t.Cleanup(cancel)
+	for i := range 1000 {
+		c := w.stranger
+		if i >= 100 {
+			c = w.admin
+		}
+		stream, err := c.state.WatchState(held, &pb.WatchStateRequest{})
+		if err != nil {
+			return err
+		}
+		if _, err := stream.Recv(); err != nil { // the first progress mark
+			return fmt.Errorf("watch %d: %w", i, err)
+		}
+	}
+	return ctx.Err()
+}
+
+// week is the longest lease and the longest hold.
+const week = 7 * 24 * time.Hour
+
+// upload uploads an artifact of a size.
+func (w *world) upload(ctx context.Context, c *client, name string, size int) error {
+	stream, err := c.artifacts.UploadArtifact(ctx)
+	if err != nil {
+		return err
+	}
+	err = stream.Send(&pb.UploadArtifactRequest{Frame: &pb.UploadArtifactRequest_Header{Header: &pb.ArtifactHeader{
+		Name: name, Size: int64(size),
+	}}})
+	if err == nil {
+		err = stream.Send(&pb.UploadArtifactRequest{Frame: &pb.UploadArtifactRequest_Chunk{Chunk: make([]byte, size)}})
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	return fails(stream.CloseAndRecv())
+}
+
+// send is a request with messages.
+func send(messages ...*pb.Message) *pb.SendMessagesRequest {
+	return &pb.SendMessagesRequest{Messages: messages}
+}
+
+// to is a message to an agent, with changes.
+func to(agent string, changes ...func(*pb.Message)) *pb.Message {
+	m := &pb.Message{Target: &pb.Target{To: &pb.Target_Agent{Agent: agent}}}
+	for _, change := range changes {
+		change(m)
+	}
+	return m
+}
+
+func integer(n int64) *pb.StateValue {
+	return &pb.StateValue{Value: &pb.StateValue_IntegerValue{IntegerValue: n}}
+}
+
+func paths(n int) []string {
+	all := make([]string, n)
+	for i := range all {
+		all[i] = "p" + strconv.Itoa(i)
+	}
+	return all
+}
+
+// raw is a codec that sends bytes as they are.
+type raw struct{}
+
+func (raw) Name() string { return "proto" }
+
+func (raw) Marshal(v any) ([]byte, error) { return v.([]byte), nil }
+
+func (raw) Unmarshal([]byte, any) error { return nil }
+
+// invoke makes a unary call with bytes as its request.
+func (c *client) invoke(ctx context.Context, method string, request []byte) error {
+	return c.conn.Invoke(ctx, method, request, &[]byte{}, grpc.ForceCodec(raw{}))
+}
