@@ -128,7 +128,7 @@ func (w *world) withoutRight() []abuse {
 		{credential, "stream", codes.Unauthenticated, "CREDENTIAL_REQUIRED", false, func(ctx context.Context) error {
 			return first(w.nameless.messages.Receive(ctx, &pb.ReceiveRequest{Follow: true}))
 		}},
-		{revoked, "its next call", codes.Unauthenticated, "CREDENTIAL_REVOKED", false, w.callRevoked},
+		{revoked, "its next call", codes.Unauthenticated, "CREDENTIAL_REVOKED", false, read(w.revoked)},
 		{revoked, "its open stream", codes.Unauthenticated, "CREDENTIAL_REVOKED", false, w.streamRevoked},
 		{another, "unary", codes.PermissionDenied, "CREDENTIAL_BOUND", false, read(w.impostor)},
 		{another, "stream", codes.PermissionDenied, "CREDENTIAL_BOUND", false, func(ctx context.Context) error {
@@ -350,33 +350,14 @@ func (w *world) listenEverywhere(ctx context.Context) error {
 	return nil
 }
 
-// disposable returns the id and a client of a new credential of an agent. The caller closes the client.
-func (w *world) disposable() (string, *client) {
-	id, secret := w.issue(pb.CredentialAccess_CREDENTIAL_ACCESS_AGENT, "default", "dave")
-	return id, newClient(w.dial(w.tcp, party{secret: secret}))
-}
-
 func (w *world) revoke(ctx context.Context, id string) error {
 	return fails(w.admin.credentials.RevokeCredential(ctx, &pb.RevokeCredentialRequest{Id: id}))
 }
 
-// callRevoked makes a call with a credential before and after it is revoked.
-func (w *world) callRevoked(ctx context.Context) error {
-	id, c := w.disposable()
-	defer c.conn.Close()
-	_, err := c.agents.RegisterAgent(ctx, &pb.RegisterAgentRequest{})
-	if err == nil {
-		err = w.revoke(ctx, id)
-	}
-	if err != nil {
-		return fmt.Errorf("prepare: %s", status.Convert(err).Message())
-	}
-	return fails(c.messages.ListMessages(ctx, &pb.ListMessagesRequest{}))
-}
-
 // streamRevoked returns the end of a stream whose credential is revoked meanwhile.
 func (w *world) streamRevoked(ctx context.Context) error {
-	id, c := w.disposable()
+	id, secret := w.issue(pb.CredentialAccess_CREDENTIAL_ACCESS_AGENT, "default", "dave")
+	c := newClient(w.dial(w.tcp, party{secret: secret}))
 	defer c.conn.Close()
 	stream, err := c.events.SubscribeEvents(ctx, &pb.SubscribeEventsRequest{})
 	if err == nil {

@@ -3,6 +3,7 @@ package hostile_test
 import (
 	"context"
 	"crypto/tls"
+	"regexp"
 	"testing"
 	"time"
 
@@ -21,6 +22,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // patience is how long a test waits for what should come at once.
 const patience = 2 * time.Minute
 
+// patient returns a context for what should come at once.
 func patient(t testing.TB) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -35,6 +37,8 @@ type target struct {
 	t   testing.TB
 	tcp string      // HOST:PORT
 	tls *tls.Config // of clients that use tcp; nil: without TLS
+
+	root *client // an operator on the Unix socket, in the session default
 }
 
 // launch starts a daemon with further arguments.
@@ -46,6 +50,7 @@ func launch(t testing.TB, clients *tls.Config, args ...string) *target {
 	if err := d.Start(patient(t)); err != nil {
 		t.Fatal(err)
 	}
+	s.root = s.operator("default")
 	listen := s.status().Listen
 	s.tcp = listen[len(listen)-1]
 	if clients != nil {
@@ -55,11 +60,17 @@ func launch(t testing.TB, clients *tls.Config, args ...string) *target {
 	return s
 }
 
-// end stops the daemon and checks its database.
+// defect matches the lines of a log that report a defect of the daemon.
+var defect = regexp.MustCompile(`(?i)panic|goroutine \d+ \[|"code": "(Internal|Unknown)"`)
+
+// end stops the daemon, and checks its log and its database.
 func (s *target) end() {
 	s.t.Helper()
 	if err := s.Terminate(); err != nil {
 		s.t.Errorf("the daemon ended with %v: %s", err, s.Stderr())
+	}
+	if line := defect.FindString(s.Stderr()); line != "" {
+		s.t.Errorf("the log has %q: %s", line, s.Stderr())
 	}
 	if err := s.Check(patient(s.t)); err != nil {
 		s.t.Error(err)
@@ -69,9 +80,7 @@ func (s *target) end() {
 // status returns what the daemon says about itself.
 func (s *target) status() *pb.GetStatusResponse {
 	s.t.Helper()
-	conn := s.dial(s.Address(), party{})
-	defer conn.Close()
-	out, err := pb.NewAdminServiceClient(conn).GetStatus(patient(s.t), &pb.GetStatusRequest{}, grpc.WaitForReady(true))
+	out, err := s.root.admin.GetStatus(patient(s.t), &pb.GetStatusRequest{})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -160,7 +169,7 @@ func (s *target) operator(session string) *client {
 // issue returns the id and the secret of a new credential.
 func (s *target) issue(access pb.CredentialAccess, session, agent string) (id, secret string) {
 	s.t.Helper()
-	out, err := s.operator("default").credentials.IssueCredential(patient(s.t), &pb.IssueCredentialRequest{
+	out, err := s.root.credentials.IssueCredential(patient(s.t), &pb.IssueCredentialRequest{
 		Access: access, Session: session, Agent: agent,
 	})
 	if err != nil {
@@ -185,7 +194,7 @@ func (s *target) agent(session, name string) *client {
 func (s *target) session(name string, settings *pb.SessionSettings) {
 	s.t.Helper()
 	request := &pb.CreateSessionRequest{Name: name, Settings: settings}
-	if _, err := s.operator("default").sessions.CreateSession(patient(s.t), request); err != nil {
+	if _, err := s.root.sessions.CreateSession(patient(s.t), request); err != nil {
 		s.t.Fatal(err)
 	}
 }

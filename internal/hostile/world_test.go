@@ -27,6 +27,7 @@ type world struct {
 	observer  *client
 	impostor  *client // alice's credential with bob's name
 	nameless  *client // without a credential
+	revoked   *client // its credential is revoked
 	cramped   *client // an agent of the session small, which has as much as it may have
 	neighbour *client // another agent of that session
 	director  *client // an operator in that session
@@ -56,7 +57,14 @@ func newWorld(t testing.TB, args ...string) *world {
 	_, secret = s.issue(pb.CredentialAccess_CREDENTIAL_ACCESS_AGENT, "default", "alice")
 	w.impostor = s.tcpClient(party{secret: secret, agent: "bob"})
 	w.nameless = s.tcpClient(party{})
-	for _, prepare := range []func(context.Context) error{w.possess, w.claim, w.fillMailbox, w.queue, w.watch} {
+	id, secret := s.issue(pb.CredentialAccess_CREDENTIAL_ACCESS_AGENT, "default", "dave")
+	w.revoked = s.tcpClient(party{secret: secret})
+	for _, prepare := range []func(context.Context) error{
+		func(ctx context.Context) error {
+			return fails(w.revoked.agents.RegisterAgent(ctx, &pb.RegisterAgentRequest{}))
+		},
+		func(ctx context.Context) error { return w.revoke(ctx, id) }, w.possess, w.claim, w.fillMailbox, w.queue, w.watch,
+	} {
 		if err := prepare(patient(t)); err != nil {
 			t.Fatal(err)
 		}

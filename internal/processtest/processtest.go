@@ -14,6 +14,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 )
@@ -63,8 +64,8 @@ type Daemon struct {
 	program string
 	dir     string
 	process *exec.Cmd
-	exited  chan error    // gets what the process ended with; nil = there is no process
-	stderr  *bytes.Buffer // may be read once it has ended
+	exited  chan error // gets what the process ended with; nil = there is no process
+	stderr  *transcript
 }
 
 // New returns a daemon that is not started, on a folder that is kept if the test fails. The test's end kills it.
@@ -74,7 +75,7 @@ func New(t testing.TB, program string) *Daemon {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &Daemon{program: program, dir: dir, stderr: &bytes.Buffer{}}
+	d := &Daemon{program: program, dir: dir, stderr: &transcript{}}
 	t.Cleanup(func() {
 		d.Kill()
 		if t.Failed() {
@@ -91,7 +92,7 @@ func (d *Daemon) Start(ctx context.Context) error {
 	args := append([]string{"serve", "--data", d.dir, "--log-level", "warn", "--log-format", "console"}, d.Args...)
 	d.process = exec.Command(d.program, args...)
 	d.process.Env = Environment()
-	d.stderr = &bytes.Buffer{}
+	d.stderr = &transcript{}
 	d.process.Stderr = d.stderr
 	stdout, err := d.process.StdoutPipe()
 	if err != nil {
@@ -130,7 +131,7 @@ func (d *Daemon) Dir() string { return d.dir }
 // Address returns the address of the Unix socket.
 func (d *Daemon) Address() string { return "unix://" + filepath.Join(d.dir, "brokerd.sock") }
 
-// Stderr returns what the process that has ended wrote to its standard error.
+// Stderr returns what the process has written to its standard error.
 func (d *Daemon) Stderr() string { return d.stderr.String() }
 
 // Signal sends a signal to the process.
@@ -178,6 +179,26 @@ func (d *Daemon) Check(ctx context.Context) error {
 		return fmt.Errorf("brokerd check: %w\n%s", err, out)
 	}
 	return nil
+}
+
+// A transcript keeps what a process writes. Its methods may be called concurrently.
+type transcript struct {
+	mu   sync.Mutex // guards text
+	text bytes.Buffer
+}
+
+// Write implements io.Writer.
+func (t *transcript) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.text.Write(p)
+}
+
+// String returns all of it.
+func (t *transcript) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.text.String()
 }
 
 // Environment is this process's without the settings of a daemon or a client.

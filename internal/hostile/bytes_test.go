@@ -1,0 +1,266 @@
+package hostile_test
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"brokerd/cmd/brokerctl/authority"
+	pb "brokerd/gen/brokerd/v1"
+)
+
+// Limits of what the daemon may have in use when the attackers are gone.
+const (
+	maxResident   = 768 << 20 // bytes
+	maxGoroutines = 10        // more than before
+)
+
+// certified returns the arguments of a daemon that speaks TLS, and the settings of its clients.
+func certified(t testing.TB) (args []string, clients *tls.Config) {
+	t.Helper()
+	dir := t.TempDir()
+	a, _, err := authority.Open(dir, time.Now())
+	if err == nil {
+		_, err = a.Server([]string{"localhost", "127.0.0.1"}, authority.Term{Validity: time.Hour})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "ca.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(text)
+	return []string{"--tls-cert", filepath.Join(dir, "server.pem"), "--tls-key", filepath.Join(dir, "server.key")},
+		&tls.Config{RootCAs: roots, NextProtos: []string{"h2"}}
+}
+
+// A use is what the daemon has in use.
+type use struct{ goroutines, resident int }
+
+var inUse = regexp.MustCompile(`(?m)^(go_goroutines|process_resident_memory_bytes) (\S+)$`)
+
+// use reads the metrics.
+func (s *target) use() use {
+	s.t.Helper()
+	found := regexp.MustCompile(`serving metrics\s+\{"address": "([^"]+)"`).FindStringSubmatch(s.Stderr())
+	if found == nil {
+		s.t.Fatalf("the log names no address of the metrics: %s", s.Stderr())
+	}
+	r, err := http.NewRequestWithContext(patient(s.t), http.MethodGet, "http://"+found[1]+"/metrics", http.NoBody)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	r.Close = true
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer answer.Body.Close() //nolint:errcheck // it has been read
+	var u use
+	for lines := bufio.NewScanner(answer.Body); lines.Scan(); {
+		if m := inUse.FindStringSubmatch(lines.Text()); m != nil {
+			value, _ := strconv.ParseFloat(m[2], 64) // Prometheus writes no other text
+			if m[1] == "go_goroutines" {
+				u.goroutines = int(value)
+			} else {
+				u.resident = int(value)
+			}
+		}
+	}
+	return u
+}
+
+// settled waits until the daemon has no more in use than its limits permit.
+func (s *target) settled(before use) {
+	s.t.Helper()
+	ticker := time.NewTicker(100 * time.Millisecond)
+	defer ticker.Stop()
+	for ctx := patient(s.t); ; {
+		now := s.use()
+		if now.goroutines <= before.goroutines+maxGoroutines && now.resident < maxResident {
+			s.t.Logf("in use before: %d goroutines, %d MiB; after: %d goroutines, %d MiB",
+				before.goroutines, before.resident>>20, now.goroutines, now.resident>>20)
+			return
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			s.t.Fatalf("in use before: %+v, after: %+v", before, now)
+		}
+	}
+}
+
+// A bystander sends messages to itself, and claims and acknowledges them.
+type bystander struct {
+	*client
+	took []time.Duration // of each round; nil until the first
+}
+
+const bystanders = "bystanders" // their session, of which no attacker knows
+
+func (s *target) bystander() *bystander {
+	s.t.Helper()
+	s.session(bystanders, &pb.SessionSettings{SendRate: proto.Float64(0), MailboxLimit: proto.Int64(0)})
+	b := &bystander{client: s.client(s.Address(), party{session: bystanders, agent: "bystander"})}
+	if _, err := b.agents.RegisterAgent(patient(s.t), &pb.RegisterAgentRequest{}); err != nil {
+		s.t.Fatal(err)
+	}
+	return b
+}
+
+// round sends, claims and acknowledges one message.
+func (b *bystander) round(ctx context.Context) error {
+	began := time.Now()
+	if _, err := b.messages.SendMessages(ctx, send(to("bystander"))); err != nil {
+		return fmt.Errorf("send: %w", err)
+	}
+	got, err := b.messages.ClaimMessages(ctx, &pb.ClaimMessagesRequest{})
+	if err != nil {
+		return fmt.Errorf("claim: %w", err)
+	}
+	if len(got.Claims) != 1 {
+		return fmt.Errorf("claimed %d messages, want 1", len(got.Claims))
+	}
+	if _, err := b.messages.AckMessages(ctx, &pb.AckMessagesRequest{Ids: []string{got.Claims[0].ClaimId}}); err != nil {
+		return fmt.Errorf("ack: %w", err)
+	}
+	b.took = append(b.took, time.Since(began))
+	return nil
+}
+
+// work makes rounds until the returned function is called, and at least one after that call.
+func (b *bystander) work(t testing.TB) (stop func()) {
+	t.Helper()
+	ended := make(chan struct{})
+	var working sync.WaitGroup
+	round := func() bool {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		err := b.round(ctx)
+		if err != nil {
+			t.Errorf("bystander: %v", err)
+		}
+		return err == nil
+	}
+	working.Go(func() {
+		for round() {
+			select {
+			case <-ended:
+				return
+			default:
+			}
+		}
+	})
+	return func() {
+		close(ended)
+		working.Wait()
+		if !t.Failed() {
+			round()
+		}
+	}
+}
+
+func TestBytes_TheDaemonServesOnAndFreesWhatAttackersUsed(t *testing.T) {
+	for _, name := range []string{"plain", "TLS"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			args := []string{"--metrics", "127.0.0.1:0", "--log-level", "info", "--sync", "normal"}
+			var clients *tls.Config
+			if name == "TLS" {
+				var files []string
+				files, clients = certified(t)
+				args = append(args, files...)
+			}
+			s := launch(t, clients, args...)
+			b := s.bystander()
+			for range 100 { // events for those who subscribe
+				if err := b.round(patient(t)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			before := s.use()
+			stop := b.work(t)
+			s.assail()
+			s.halfOpen()
+			stop()
+			s.settled(before)
+			t.Logf("the bystander made %d rounds", len(b.took))
+		})
+	}
+}
+
+// assail makes every assault through every transport, all at the same time.
+func (s *target) assail() {
+	s.t.Helper()
+	subscribe, err := proto.Marshal(&pb.SubscribeEventsRequest{AfterRevision: new(int64)})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	var attackers sync.WaitGroup
+	for _, p := range s.transports() {
+		for _, a := range assaults(pb.EventService_SubscribeEvents_FullMethodName, subscribe) {
+			attackers.Go(func() {
+				end := time.Now().Add(fromEnvironment(s.t, "HOSTILE_TIME", 0))
+				for again := true; again; again = time.Now().Before(end) {
+					if err := a.run(p); err != nil {
+						s.t.Errorf("%s: %v", a.name, err)
+						return
+					}
+				}
+			})
+		}
+	}
+	attackers.Wait()
+}
+
+// halfOpen opens 1,000 connections whose clients send nothing or the beginning of a handshake. While
+// they are open, a new client must be served.
+func (s *target) halfOpen() {
+	s.t.Helper()
+	var open []net.Conn
+	defer func() {
+		for _, conn := range open {
+			_ = conn.Close()
+		}
+	}()
+	for i := range 1000 {
+		conn, err := net.DialTimeout("tcp", s.tcp, patience)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		open = append(open, conn)
+		if i%2 == 0 {
+			beginning := "PRI * HTT"
+			if s.tls != nil {
+				beginning = "\x16\x03\x01\x02\x00"
+			}
+			if _, err := conn.Write([]byte(beginning)); err != nil {
+				s.t.Fatal(err)
+			}
+		}
+	}
+	text, err := os.ReadFile(filepath.Join(s.Dir(), "operator.credential"))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	c := s.tcpClient(party{secret: strings.TrimSpace(string(text))})
+	if _, err := c.admin.GetStatus(patient(s.t), &pb.GetStatusRequest{}); err != nil {
+		s.t.Errorf("with 1,000 half-open connections: %v", err)
+	}
+}

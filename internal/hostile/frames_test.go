@@ -1,0 +1,303 @@
+package hostile_test
+
+import (
+	"bytes"
+	"crypto/tls"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+)
+
+// A wire is a connection to the daemon below gRPC.
+type wire struct {
+	net.Conn
+	framer *http2.Framer
+}
+
+// attackTime is how long one attack on one connection lasts at most, if the daemon does not end it.
+const attackTime = 2 * time.Second
+
+// transport names an address of a daemon.
+type transport struct {
+	name    string
+	network string
+	address string
+	tls     *tls.Config // nil = without TLS
+}
+
+// transports returns the ways to reach the daemon.
+func (s *target) transports() []transport {
+	all := []transport{{"unix", "unix", strings.TrimPrefix(s.Address(), "unix://"), nil}}
+	name := "TCP"
+	if s.tls != nil {
+		name = "TLS"
+	}
+	return append(all, transport{name, "tcp", s.tcp, s.tls})
+}
+
+// connect opens a connection and, with TLS, completes the handshake. The caller closes it.
+func (p transport) connect() (*wire, error) {
+	conn, err := net.DialTimeout(p.network, p.address, patience)
+	if err != nil {
+		return nil, err
+	}
+	if p.tls != nil {
+		host, _, _ := net.SplitHostPort(p.address)
+		config := p.tls.Clone()
+		config.ServerName, config.NextProtos = host, []string{"h2"}
+		conn = tls.Client(conn, config)
+	}
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return &wire{conn, http2.NewFramer(conn, conn)}, nil
+}
+
+// greet sends the preface and settings.
+func (w *wire) greet(settings ...http2.Setting) error {
+	if _, err := io.WriteString(w, http2.ClientPreface); err != nil {
+		return err
+	}
+	return w.framer.WriteSettings(settings...)
+}
+
+// request opens a stream for a method.
+func (w *wire) request(stream uint32, method string, more ...hpack.HeaderField) error {
+	return w.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: headers(method, more...), EndHeaders: true})
+}
+
+// headers returns the encoded headers of a call.
+func headers(method string, more ...hpack.HeaderField) []byte {
+	var block bytes.Buffer
+	encoder := hpack.NewEncoder(&block)
+	encoder.SetMaxDynamicTableSize(0)
+	for _, f := range append([]hpack.HeaderField{
+		{Name: ":method", Value: "POST"}, {Name: ":scheme", Value: "http"}, {Name: ":path", Value: method},
+		{Name: ":authority", Value: "brokerd"}, {Name: "content-type", Value: "application/grpc"}, {Name: "te", Value: "trailers"},
+	}, more...) {
+		_ = encoder.WriteField(f) // a bytes.Buffer takes all
+	}
+	return block.Bytes()
+}
+
+// data sends a gRPC message on a stream.
+func (w *wire) data(stream uint32, message []byte) error {
+	frame := binary.BigEndian.AppendUint32([]byte{0}, uint32(len(message)))
+	return w.framer.WriteData(stream, false, append(frame, message...))
+}
+
+// discard reads what the daemon sends until the connection ends.
+func (w *wire) discard() { _, _ = io.Copy(io.Discard, w) }
+
+// errOpen is the error of an attack that the daemon must end by closing the connection, and does not.
+var errOpen = errors.New("the daemon leaves the connection open")
+
+// ended waits until the daemon closes the connection.
+func (w *wire) ended() error {
+	_, err := io.Copy(io.Discard, w)
+	var timeout net.Error
+	if errors.As(err, &timeout) && timeout.Timeout() {
+		return errOpen
+	}
+	return nil
+}
+
+// flood writes again and again, while another goroutine reads the answers, until the daemon closes the
+// connection or the time of the attack has passed.
+func (w *wire) flood(write func() error) (closed bool) {
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		w.discard()
+	}()
+	for end := time.Now().Add(attackTime); time.Now().Before(end); {
+		if write() != nil {
+			closed = true
+			break
+		}
+	}
+	_ = w.Close()
+	<-read
+	return closed
+}
+
+// An assault is something that a hostile client does with one connection. Its error says that the
+// daemon should have closed the connection.
+type assault struct {
+	name string
+	do   func(*wire) error
+}
+
+// malformed sends bytes after the preface and the settings, and expects the daemon to close the connection.
+func malformed(name string, frame ...byte) assault {
+	return assault{name, func(w *wire) error {
+		if err := w.greet(); err != nil {
+			return err
+		}
+		_, _ = w.Write(frame) // the daemon may have closed the connection
+		return w.ended()
+	}}
+}
+
+// assaults returns what clients do below gRPC. method is one that streams answers.
+func assaults(method string, subscribe []byte) []assault {
+	list := []assault{
+		{"garbage in place of the preface", func(w *wire) error {
+			_, _ = w.Write(noise(64 << 10))
+			return w.ended()
+		}},
+		{"garbage after the preface", func(w *wire) error {
+			_ = w.greet()
+			_, _ = w.Write(noise(64 << 10))
+			return w.ended()
+		}},
+		{"HTTP/1.1", func(w *wire) error {
+			_, _ = io.WriteString(w, "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n")
+			return w.ended()
+		}},
+		malformed("settings of 5 bytes", 0, 0, 5, 4, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5),
+		malformed("frame of 16 MiB", 0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 1),
+		malformed("headers of no compression", 0, 0, 4, 1, 4, 0, 0, 0, 1, 0xff, 0xff, 0xff, 0xff),
+		malformed("continuation of nothing", 0, 0, 1, 9, 4, 0, 0, 0, 1, 0x82),
+		malformed("headers on stream 2", 0, 0, 1, 1, 5, 0, 0, 0, 2, 0x82),
+		malformed("ping of 7 bytes", 0, 0, 7, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7),
+		{"window beyond 2 GiB", func(w *wire) error {
+			_ = w.greet()
+			_ = errors.Join(w.request(1, method), w.framer.WriteWindowUpdate(1, 1<<31-1), w.framer.WriteWindowUpdate(1, 1<<31-1))
+			_ = w.SetDeadline(time.Now().Add(attackTime))
+			w.discard()
+			return nil
+		}},
+		{"subscriber that answers no pings", func(w *wire) error {
+			_ = w.greet()
+			_ = errors.Join(w.request(1, method), w.data(1, subscribe))
+			return w.ended()
+		}},
+		{"flood of pings", func(w *wire) error {
+			if err := w.greet(); err != nil {
+				return err
+			}
+			return mustClose(w.flood(func() error { return w.framer.WritePing(false, [8]byte{1}) }))
+		}},
+		{"flood of settings", func(w *wire) error {
+			_ = w.greet()
+			w.flood(func() error {
+				return w.framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 16})
+			})
+			return nil
+		}},
+		{"flood of settings without reading", func(w *wire) error {
+			_ = w.greet()
+			_ = w.SetDeadline(time.Now().Add(attackTime))
+			for w.framer.WriteSettings() == nil {
+			}
+			return nil
+		}},
+		{"rapid reset", func(w *wire) error {
+			_ = w.greet()
+			stream := uint32(1)
+			w.flood(func() error {
+				err := errors.Join(w.request(stream, method), w.framer.WriteRSTStream(stream, http2.ErrCodeCancel))
+				stream += 2
+				return err
+			})
+			return nil
+		}},
+		{"flood of continuations", func(w *wire) error {
+			_ = w.greet()
+			first := http2.HeadersFrameParam{StreamID: 1, BlockFragment: headers(method)}
+			if err := w.framer.WriteHeaders(first); err != nil {
+				return err
+			}
+			fragment := headers("/", hpack.HeaderField{Name: "x", Value: strings.Repeat("y", 8<<10)})[:8<<10]
+			return mustClose(w.flood(func() error { return w.framer.WriteContinuation(1, false, fragment) }))
+		}},
+		{"headers of 16 MiB", func(w *wire) error {
+			_ = w.greet()
+			block := headers(method, hpack.HeaderField{Name: "x-much", Value: strings.Repeat("y", 16<<20)})
+			first := http2.HeadersFrameParam{StreamID: 1, BlockFragment: block[:16<<10]}
+			if err := w.framer.WriteHeaders(first); err != nil {
+				return err
+			}
+			block = block[16<<10:]
+			w.flood(func() error {
+				n := min(len(block), 16<<10)
+				if n == 0 {
+					return io.EOF
+				}
+				err := w.framer.WriteContinuation(1, n == len(block), block[:n])
+				block = block[n:]
+				return err
+			})
+			return nil
+		}},
+		{"slow reader with windows of 1 byte", func(w *wire) error {
+			_ = w.greet(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1})
+			stream := uint32(1)
+			w.flood(func() error {
+				if stream < 2*100 {
+					err := errors.Join(w.request(stream, method), w.data(stream, subscribe))
+					stream += 2
+					return err
+				}
+				return w.framer.WriteWindowUpdate(stream-2, 1)
+			})
+			return nil
+		}},
+		{"slow writer", func(w *wire) error {
+			_ = w.greet()
+			stream := uint32(1)
+			for ; stream < 2*100; stream += 2 {
+				if err := w.request(stream, method); err != nil {
+					return nil //nolint:nilerr // the daemon may close the connection
+				}
+				// A message of 4 MiB begins, and never ends.
+				if w.framer.WriteData(stream, false, []byte{0, 0, 64, 0, 0, 1}) != nil {
+					return nil
+				}
+			}
+			_ = w.SetDeadline(time.Now().Add(attackTime))
+			w.discard()
+			return nil
+		}},
+	}
+	return list
+}
+
+func mustClose(closed bool) error {
+	if !closed {
+		return errOpen
+	}
+	return nil
+}
+
+// noise returns random bytes that are not the beginning of a TLS record or of HTTP/2.
+func noise(n int) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(rand.N(256))
+	}
+	b[0] = 0
+	return b
+}
+
+// run opens a connection and does it.
+func (a *assault) run(p transport) error {
+	w, err := p.connect()
+	if err != nil {
+		return err
+	}
+	defer w.Close() //nolint:errcheck // the daemon may have closed it
+	if err := a.do(w); err != nil {
+		return fmt.Errorf("%s: %w", p.name, err)
+	}
+	return nil
+}

@@ -1,0 +1,154 @@
+package hostile_test
+
+import (
+	"context"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/testkit"
+)
+
+const (
+	attackers     = 4 // clients that repeat one attempt
+	measuredTurns = 5 // of a quiet and an attacked part each
+	mostSlower    = 2 // times the quiet p99 that another client's may be under attack
+	single        = 200
+	mostRefusal   = 10 * time.Millisecond // for a request that is too large
+)
+
+// fromEnvironment returns the duration in an environment variable.
+func fromEnvironment(t testing.TB, name string, otherwise time.Duration) time.Duration {
+	t.Helper()
+	text := os.Getenv(name)
+	if text == "" {
+		return otherwise
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		t.Fatal(name, err)
+	}
+	return d
+}
+
+// TestMeasure_ABystanderKeepsItsLatency is a measurement, which make hostile runs.
+func TestMeasure_ABystanderKeepsItsLatency(t *testing.T) {
+	part := fromEnvironment(t, "HOSTILE_ROUND", 0)
+	if part == 0 {
+		t.Skip("this measurement takes minutes: make hostile")
+	}
+	w := newWorld(t)
+	m := measurement{target: w.target, t: t, part: part, bystander: w.bystander()}
+	t.Logf("%d attackers repeat each attempt while a bystander sends, claims and acknowledges, one message at a time", attackers)
+	t.Logf("%9s %9s %9s %9s %6s %9s  %s", "quiet p50", "p99", "attack p50", "p99", "ratio", "attempts/s", "attempt")
+	for _, a := range w.abuses() {
+		m.beside(a.attempt+": "+a.variant, func(ctx context.Context) {
+			err := a.try(ctx)
+			if ctx.Err() == nil && a.want(err) != nil && testkit.Reason(err) != "TOO_MANY_FAILED_ATTEMPTS" {
+				t.Errorf("%s, %s: %v", a.attempt, a.variant, a.want(err))
+			}
+		})
+		if a.attempt == tooLarge {
+			m.alone(&a)
+		}
+	}
+	subscribe, err := proto.Marshal(&pb.SubscribeEventsRequest{AfterRevision: new(int64)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range assaults(pb.EventService_SubscribeEvents_FullMethodName, subscribe) {
+		for _, p := range w.transports() {
+			m.beside("malformed HTTP/2, ping floods, slow reader: "+a.name+", "+p.name, func(context.Context) {
+				if err := a.run(p); err != nil {
+					t.Errorf("%s: %v", a.name, err)
+				}
+			})
+		}
+	}
+}
+
+// A measurement compares the latency of a bystander with and without attackers.
+type measurement struct {
+	*target
+	t         *testing.T
+	part      time.Duration
+	bystander *bystander
+}
+
+// beside measures quiet and attacked parts in turn, so that other work of the machine affects both.
+func (m *measurement) beside(name string, try func(context.Context)) {
+	var quiet, attacked []time.Duration
+	var attempts atomic.Int64
+	var took time.Duration
+	for range measuredTurns {
+		quiet = append(quiet, m.rounds()...)
+		ctx, cancel := context.WithCancel(patient(m.t))
+		var attacking sync.WaitGroup
+		for range attackers {
+			attacking.Go(func() {
+				for ctx.Err() == nil {
+					try(ctx)
+					attempts.Add(1)
+				}
+			})
+		}
+		began := time.Now()
+		attacked = append(attacked, m.rounds()...)
+		took += time.Since(began)
+		cancel()
+		attacking.Wait()
+	}
+	ratio := float64(percentile(attacked, 99)) / float64(percentile(quiet, 99))
+	m.t.Logf("%9s %9s %9s %9s %6.2f %9.0f  %s", ms(percentile(quiet, 50)), ms(percentile(quiet, 99)),
+		ms(percentile(attacked, 50)), ms(percentile(attacked, 99)), ratio, float64(attempts.Load())/took.Seconds(), name)
+	if ratio > mostSlower {
+		m.t.Errorf("%s: the bystander's p99 is %.2f times its quiet value; the bound is %d", name, ratio, mostSlower)
+	}
+}
+
+// rounds returns how long the bystander's rounds take in one part.
+func (m *measurement) rounds() []time.Duration {
+	m.bystander.took = nil
+	for end := time.Now().Add(m.part); time.Now().Before(end); {
+		if err := m.bystander.round(patient(m.t)); err != nil {
+			m.t.Fatal(err)
+		}
+	}
+	return m.bystander.took
+}
+
+// alone measures how long the broker takes to refuse one request that is too large.
+func (m *measurement) alone(a *abuse) {
+	var took []time.Duration
+	for range single {
+		began := time.Now()
+		if err := a.want(a.try(patient(m.t))); err != nil {
+			m.t.Error(err)
+		}
+		took = append(took, time.Since(began))
+	}
+	m.t.Logf("%s: answered within %s (p50), %s (p99)", a.variant, ms(percentile(took, 50)), ms(percentile(took, 99)))
+	if percentile(took, 50) > mostRefusal {
+		m.t.Errorf("%s: the bound is %s", a.variant, mostRefusal)
+	}
+}
+
+// percentile returns the p-th percentile; 0 of nothing.
+func percentile(values []time.Duration, p int) time.Duration {
+	if len(values) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(values))
+	return sorted[(len(sorted)-1)*p/100]
+}
+
+func ms(d time.Duration) string {
+	return strings.TrimSuffix(d.Round(10*time.Microsecond).String(), "0s")
+}
