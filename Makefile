@@ -14,11 +14,16 @@ BRIDGE_MESSAGES ?= 1000
 HISTORIES   ?= 5000
 GLOB_PAIRS  ?= 1000000
 BENCH_ARGS  ?=
+HOSTILE_TIME  ?= 60s
+HOSTILE_ROUND ?= 500ms
+SOAK        ?= 30m
+SOAK_DIR    ?= $(BIN)/soak
+GOVULNCHECK ?= v1.1.4
 
 PREFIX  ?= /usr/local
 DESTDIR ?=
 
-.PHONY: help run demo examples build install uninstall release test fresh stress lint generate bench fuzz crash bridge globs vendors alerts-check litestream deploy-check
+.PHONY: hostile soak vulnerabilities help run demo examples build install uninstall release test fresh stress lint generate bench fuzz crash bridge globs vendors alerts-check litestream deploy-check
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -99,6 +104,17 @@ deploy-check: ## the manifests, the Compose file and the image of deploy/, with 
 
 vendors: ## MCP clients and coding agents from npm against brokerctl (VENDORS='inspector')
 	@scripts/vendors.sh $(VENDORS)
+
+hostile: ## attack a daemon, each flood and the fuzzer for HOSTILE_TIME (60s), and measure what another client notices
+	HOSTILE_TIME=$(HOSTILE_TIME) HOSTILE_ROUND=$(HOSTILE_ROUND) go test -count=1 -timeout 2h -v ./internal/hostile/
+
+soak: ## load a daemon to half of its saturation for SOAK (30m); record memory, files and latency in SOAK_DIR (bin/soak)
+	mkdir -p $(SOAK_DIR)
+	SOAK=$(SOAK) SOAK_DIR=$(abspath $(SOAK_DIR)) go test -count=1 -run '^TestSoak_' -timeout 24h -v ./internal/hostile/
+
+# The database of vulnerabilities is at https://vuln.go.dev, so this target needs the network.
+vulnerabilities: ## govulncheck over both programs
+	go run golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK) ./...
 
 alerts-check: ## the alert rules of deploy/prometheus and their unit tests, with promtool (Debian: prometheus)
 	@if command -v promtool >/dev/null; then \

@@ -1,11 +1,12 @@
 package hostile_test
 
 import (
-	"bufio"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -51,12 +52,12 @@ func certified(t testing.TB) (args []string, clients *tls.Config) {
 }
 
 // A use is what the daemon has in use.
-type use struct{ goroutines, resident int }
+type use struct{ goroutines, resident, heap int }
 
-var inUse = regexp.MustCompile(`(?m)^(go_goroutines|process_resident_memory_bytes) (\S+)$`)
+var inUse = regexp.MustCompile(`^(go_goroutines|process_resident_memory_bytes|go_memstats_heap_inuse_bytes) (\S+)$`)
 
-// use reads the metrics.
-func (s *target) use() use {
+// metrics returns the page of metrics.
+func (s *target) metrics() string {
 	s.t.Helper()
 	found := regexp.MustCompile(`serving metrics\s+\{"address": "([^"]+)"`).FindStringSubmatch(s.Stderr())
 	if found == nil {
@@ -71,16 +72,22 @@ func (s *target) use() use {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	defer answer.Body.Close() //nolint:errcheck // it has been read
+	text, err := io.ReadAll(answer.Body)
+	if err = errors.Join(err, answer.Body.Close()); err != nil {
+		s.t.Fatal(err)
+	}
+	return string(text)
+}
+
+// use reads what the daemon has in use from its metrics.
+func (s *target) use() use {
+	s.t.Helper()
 	var u use
-	for lines := bufio.NewScanner(answer.Body); lines.Scan(); {
-		if m := inUse.FindStringSubmatch(lines.Text()); m != nil {
+	for line := range strings.Lines(s.metrics()) {
+		if m := inUse.FindStringSubmatch(strings.TrimSpace(line)); m != nil {
 			value, _ := strconv.ParseFloat(m[2], 64) // Prometheus writes no other text
-			if m[1] == "go_goroutines" {
-				u.goroutines = int(value)
-			} else {
-				u.resident = int(value)
-			}
+			*map[string]*int{"go_goroutines": &u.goroutines, "process_resident_memory_bytes": &u.resident,
+				"go_memstats_heap_inuse_bytes": &u.heap}[m[1]] = int(value)
 		}
 	}
 	return u

@@ -71,7 +71,8 @@ func (w *wire) greet(settings ...http2.Setting) error {
 
 // request opens a stream for a method.
 func (w *wire) request(stream uint32, method string, more ...hpack.HeaderField) error {
-	return w.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: headers(method, more...), EndHeaders: true})
+	block := headers(method, more...)
+	return w.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: block, EndHeaders: true})
 }
 
 // headers returns the encoded headers of a call.
@@ -81,7 +82,8 @@ func headers(method string, more ...hpack.HeaderField) []byte {
 	encoder.SetMaxDynamicTableSize(0)
 	for _, f := range append([]hpack.HeaderField{
 		{Name: ":method", Value: "POST"}, {Name: ":scheme", Value: "http"}, {Name: ":path", Value: method},
-		{Name: ":authority", Value: "brokerd"}, {Name: "content-type", Value: "application/grpc"}, {Name: "te", Value: "trailers"},
+		{Name: ":authority", Value: "brokerd"}, {Name: "content-type", Value: "application/grpc"},
+		{Name: "te", Value: "trailers"},
 	}, more...) {
 		_ = encoder.WriteField(f) // a bytes.Buffer takes all
 	}

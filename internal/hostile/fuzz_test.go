@@ -74,7 +74,8 @@ func broken(err error) bool {
 // methods returns the methods of the API, except those that end the work of all agents on purpose.
 func methods() []protoreflect.MethodDescriptor {
 	var all []protoreflect.MethodDescriptor
-	protoregistry.GlobalFiles.RangeFilesByPackage(pb.File_brokerd_v1_message_proto.Package(), func(f protoreflect.FileDescriptor) bool {
+	api := pb.File_brokerd_v1_message_proto.Package()
+	protoregistry.GlobalFiles.RangeFilesByPackage(api, func(f protoreflect.FileDescriptor) bool {
 		for i := range f.Services().Len() {
 			service := f.Services().Get(i)
 			for j := range service.Methods().Len() {
@@ -96,7 +97,8 @@ func (f fuzzer) call(conn *grpc.ClientConn, m protoreflect.MethodDescriptor) err
 	ctx, cancel := context.WithTimeout(context.Background(), fuzzedCall)
 	defer cancel()
 	name := fmt.Sprintf("/%s/%s", m.Parent().FullName(), m.Name())
-	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, name, grpc.ForceCodec(raw{}))
+	desc := &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}
+	stream, err := conn.NewStream(ctx, desc, name, grpc.ForceCodec(raw{}))
 	if err != nil {
 		return err
 	}
@@ -203,13 +205,15 @@ func (f fuzzer) value(field protoreflect.FieldDescriptor, depth int) protoreflec
 }
 
 func (f fuzzer) number() int64 {
-	return pick(f, 0, 1, 2, 5, 100, 1000, 1001, -1, math.MaxInt32, math.MinInt64, math.MaxInt64, f.Int64N(2000), int64(f.Uint64()))
+	return pick(f, 0, 1, 2, 5, 100, 1000, 1001, -1, math.MaxInt32, math.MinInt64, math.MaxInt64, f.Int64N(2000),
+		int64(f.Uint64()))
 }
 
 // text returns a text that the broker may know, or a strange one.
 func (f fuzzer) text() string {
-	return pick(f, "", "alice", "bob", "default", "global", "message", "a", "src/a.go", "src/", "**/*.go", "1", "12", "12.1", "m-12",
-		`{"a":1}`, "[]", "null", "task", "review", "general", "\x00", "a\nb", "../..", "@@", "%", "\u200b", "\xff\xfe",
+	return pick(f, "", "alice", "bob", "default", "global", "message", "a", "src/a.go", "src/", "**/*.go", "1", "12",
+		"12.1", "m-12", `{"a":1}`, "[]", "null", "task", "review", "general", "\x00", "a\nb",
+		"../..", "@@", "%", "\u200b", "\xff\xfe",
 		"2026-01-02T03:04:05Z", strings.Repeat("x", f.IntN(2000)), strings.Repeat("{\"a\":", 200), fmt.Sprint(f.IntN(500)))
 }
 

@@ -17,9 +17,10 @@ import (
 )
 
 const (
-	attackers     = 4 // clients that repeat one attempt
-	measuredTurns = 5 // of a quiet and an attacked part each
-	mostSlower    = 2 // times the quiet p99 that another client's may be under attack
+	attackers     = 4                    // clients that repeat one attempt
+	attemptGap    = 5 * time.Millisecond // between two attempts of one attacker
+	measuredTurns = 5                    // of a quiet and an attacked part each
+	mostSlower    = 2                    // times the quiet p99 that another client's may be under attack
 	single        = 200
 	mostRefusal   = 10 * time.Millisecond // for a request that is too large
 )
@@ -46,7 +47,8 @@ func TestMeasure_ABystanderKeepsItsLatency(t *testing.T) {
 	}
 	w := newWorld(t)
 	m := measurement{target: w.target, t: t, part: part, bystander: w.bystander()}
-	t.Logf("%d attackers repeat each attempt while a bystander sends, claims and acknowledges, one message at a time", attackers)
+	t.Logf("%d attackers make each attempt up to %.0f times a second each", attackers, 1/attemptGap.Seconds())
+	t.Logf("meanwhile a bystander sends, claims and acknowledges one message at a time")
 	t.Logf("%9s %9s %9s %9s %6s %9s  %s", "quiet p50", "p99", "attack p50", "p99", "ratio", "attempts/s", "attempt")
 	for _, a := range w.abuses() {
 		m.beside(a.attempt+": "+a.variant, func(ctx context.Context) {
@@ -93,9 +95,12 @@ func (m *measurement) beside(name string, try func(context.Context)) {
 		var attacking sync.WaitGroup
 		for range attackers {
 			attacking.Go(func() {
+				pace := time.NewTicker(attemptGap)
+				defer pace.Stop()
 				for ctx.Err() == nil {
 					try(ctx)
 					attempts.Add(1)
+					<-pace.C
 				}
 			})
 		}
