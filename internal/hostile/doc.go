@@ -5,6 +5,7 @@
 //     another client notices of it (make hostile);
 //   - bytes: malformed HTTP/2 and TLS, floods, half-open connections, slow readers and writers, and
 //     every RPC with random and mutated requests (TestBytes, TestFuzz);
+//   - secrets: credentials and a key that no output contains (TestSecrets);
 //   - soak: memory, files and latency under a steady load (make soak).
 //
 // Tests assert on answers and on what the daemon has in use afterwards, never on time. make hostile
