@@ -1,9 +1,265 @@
 package main
 
-import "github.com/spf13/cobra"
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
 
-const credentialLong = `Proofs of identity for clients over TCP.`
+	"github.com/spf13/cobra"
+
+	"brokerd/client"
+	"brokerd/cmd/brokerctl/table"
+	pb "brokerd/gen/brokerd/v1"
+)
+
+const credentialLong = `Clients present a credential over TCP, from the file that
+BROKERD_CREDENTIAL_FILE names, or a client certificate.`
 
 func newCredentialCommand(c *cli) *cobra.Command {
-	return group("credential", "Identify clients", credentialLong, "  brokerctl credential tls tls builder-1", newCredentialTLSCommand(c))
+	return group("credential", "Issue and revoke credentials and certificates", credentialLong, "  brokerctl credential list",
+		newCredentialIssueCommand(c), newCredentialListCommand(c), newCredentialRevokeCommand(c), newCredentialTLSCommand(c))
+}
+
+// credentialIssueOptions are the options of credential issue.
+type credentialIssueOptions struct {
+	request    pb.IssueCredentialRequest
+	ttl        time.Duration
+	until      string
+	out        string
+	anySession bool
+}
+
+func (o *credentialIssueOptions) AddFlags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&o.request.Role, "role", "", "the only role that the agent may register with")
+	f.BoolVar(&o.anySession, "any-session", false, "observer: read in every session")
+	durationVar(f, &o.ttl, "ttl", 0, "how long it is valid, 1s to 3650d (default: without limit)")
+	f.StringVar(&o.until, "until", "", "the time at which it ends, in RFC 3339")
+	f.StringVar(&o.request.Description, "description", "", "text for people")
+	f.StringVar(&o.out, "out", "", "write the secret to this new file, which only its owner can read")
+	addRequestID(cmd, &o.request.RequestId)
+	cmd.MarkFlagsMutuallyExclusive("ttl", "until")
+}
+
+func newCredentialIssueCommand(c *cli) *cobra.Command {
+	o := &credentialIssueOptions{}
+	cmd := &cobra.Command{
+		Use:   "issue agent NAME | observer | operator",
+		Short: "Issue a credential and print its secret once (operators)",
+		Long: `Issue a credential. An agent's and an observer's are for the current session.
+Only this command prints the secret.`,
+		Example: `  brokerctl credential issue agent builder-1 --role builder --out b1.credential
+  brokerctl credential issue observer --any-session --ttl 30d`,
+		Args: between(1, "the access: agent, observer or operator", "the agent's name"),
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			switch {
+			case len(args) == 0:
+				return []string{"agent", "observer", "operator"}, cobra.ShellCompDirectiveNoFileComp
+			case len(args) == 1 && args[0] == "agent":
+				return c.words(cmd, agentNames)
+			}
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			broker, err := c.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if err := o.fill(c, args, cmp.Or(broker.Identity().Session, "default")); err != nil {
+				return err
+			}
+			answer, err := o.issue(cmd.Context(), broker)
+			if err != nil {
+				return err
+			}
+			return c.show(cmd, answer, func(w io.Writer) {
+				issued := answer.GetCredential()
+				fmt.Fprintf(w, "issued %s for %s, expires %s\n", clean(issued.GetId()), credentialHolder(issued), cmp.Or(c.when(issued.GetExpiresAt()), "never"))
+				if o.out == "" {
+					fmt.Fprintf(w, "secret: %s\n", answer.GetSecret())
+				} else {
+					fmt.Fprintf(w, "the secret is in %s\n", o.out)
+				}
+			})
+		},
+	}
+	o.AddFlags(cmd)
+	return cmd
+}
+
+// fill completes the request from the command line.
+func (o *credentialIssueOptions) fill(c *cli, args []string, session string) error {
+	access, err := parseEnum("access", pb.CredentialAccess(0).Descriptor(), args[0])
+	if err != nil {
+		return err
+	}
+	o.request.Access = pb.CredentialAccess(access)
+	isAgent := o.request.Access == pb.CredentialAccess_CREDENTIAL_ACCESS_AGENT
+	switch {
+	case isAgent && len(args) == 1:
+		return usagef("the agent's name is missing: credential issue agent NAME")
+	case !isAgent && len(args) > 1:
+		return usagef("argument %q is one too many: only an agent has a name", args[1])
+	case o.anySession && o.request.Access != pb.CredentialAccess_CREDENTIAL_ACCESS_OBSERVER:
+		return usagef("--any-session is for observers")
+	}
+	if isAgent {
+		o.request.Agent = args[1]
+	}
+	if o.request.Access != pb.CredentialAccess_CREDENTIAL_ACCESS_OPERATOR && !o.anySession {
+		o.request.Session = session
+	}
+	if o.ttl != 0 {
+		o.request.Expiry = &pb.IssueCredentialRequest_Ttl{Ttl: duration(o.ttl)}
+	}
+	at, err := c.parseTime("until", o.until, 1)
+	if at != nil {
+		o.request.Expiry = &pb.IssueCredentialRequest_ExpiresAt{ExpiresAt: at}
+	}
+	return err
+}
+
+// issue issues the credential, and moves its secret into the file of --out. It creates the file before
+// the call, so that a secret never lacks its place.
+func (o *credentialIssueOptions) issue(ctx context.Context, broker *client.Client) (*pb.IssueCredentialResponse, error) {
+	if o.out == "" {
+		return o.call(ctx, broker)
+	}
+	f, err := os.OpenFile(o.out, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, os.ErrExist) {
+		return nil, usagef("--out: %s exists already", filepath.Clean(o.out))
+	}
+	if err != nil {
+		return nil, err
+	}
+	answer, err := o.call(ctx, broker)
+	if err == nil {
+		_, err = f.WriteString(answer.GetSecret() + "\n")
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return nil, errors.Join(err, os.Remove(o.out))
+	}
+	answer.Secret = ""
+	return answer, nil
+}
+
+func (o *credentialIssueOptions) call(ctx context.Context, broker *client.Client) (*pb.IssueCredentialResponse, error) {
+	answer, err := broker.Credentials().IssueCredential(ctx, &o.request)
+	if err != nil || !answer.GetAlreadyIssued() {
+		return answer, err
+	}
+	id := answer.GetCredential().GetId()
+	return nil, failf(exitConflict, "this request has issued %s before, and the broker does not keep the secret: "+
+		"if it is lost, run brokerctl credential revoke %[1]s and issue another one", id)
+}
+
+func newCredentialListCommand(c *cli) *cobra.Command {
+	request := &pb.ListCredentialsRequest{}
+	var all bool
+	var limit int
+	cmd := &cobra.Command{
+		Use:               "list",
+		Short:             "List credentials with their last use (operators)",
+		Long:              "List the active credentials of all sessions, or with --all those of the last 30\ndays that have ended too.",
+		Example:           "  brokerctl credential list --all",
+		Args:              cobra.NoArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			broker, err := c.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if !all {
+				request.States = []pb.CredentialState{pb.CredentialState_CREDENTIAL_STATE_ACTIVE}
+			}
+			found, err := pages(limit, func(size int32, token string) ([]*pb.Credential, string, error) {
+				request.PageSize, request.PageToken = size, token
+				page, err := broker.Credentials().ListCredentials(cmd.Context(), request)
+				return page.GetCredentials(), page.GetNextPageToken(), err
+			})
+			if err != nil {
+				return err
+			}
+			return list(c, cmd, found, c.credentialView())
+		},
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "ended ones too")
+	limitVar(cmd.Flags(), &limit, 0)
+	return cmd
+}
+
+func (c *cli) credentialView() view[*pb.Credential] {
+	return view[*pb.Credential]{
+		columns: []table.Column{
+			{Name: "ID"}, {Name: "FOR", Min: 16}, {Name: "ROLE", Rank: 3}, {Name: "STATE", State: true}, {Name: "EXPIRES"}, {Name: "LAST USED", Rank: 1},
+			{Name: "FROM", Rank: 2}, {Name: "ISSUED", Rank: 4}, {Name: "DESCRIPTION", Rank: 1, Min: 16},
+		},
+		row: func(x *pb.Credential) []string {
+			return []string{
+				x.GetId(), credentialHolder(x), x.GetRole(), enumOf(x.GetState()), c.when(x.GetExpiresAt()), c.when(x.GetLastUsedAt()), x.GetLastUsedFrom(),
+				c.when(x.GetIssuedAt()), x.GetDescription(),
+			}
+		},
+		none: "no credentials",
+	}
+}
+
+// credentialHolder names the client that a credential is for.
+func credentialHolder(x *pb.Credential) string {
+	text := enumOf(x.GetAccess())
+	if x.GetAgent() != "" {
+		text += " " + clean(x.GetAgent())
+	}
+	if x.GetSession() != "" {
+		text += " in " + clean(x.GetSession())
+	}
+	return text
+}
+
+func newCredentialRevokeCommand(c *cli) *cobra.Command {
+	request := &pb.RevokeCredentialRequest{}
+	cmd := &cobra.Command{
+		Use:               "revoke ID",
+		Short:             "End a credential and its streams (operators)",
+		Example:           `  brokerctl credential revoke c-4711 --reason "laptop lost"`,
+		Args:              exactly("the credential's id"),
+		ValidArgsFunction: c.completeArgs(false, credentialWords),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			request.Id = args[0]
+			broker, err := c.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			answer, err := broker.Credentials().RevokeCredential(cmd.Context(), request)
+			if err != nil {
+				return err
+			}
+			return c.show(cmd, answer.GetCredential(), func(w io.Writer) {
+				ended := answer.GetCredential()
+				fmt.Fprintf(w, "%s for %s: %s %s\n", clean(ended.GetId()), credentialHolder(ended), enumOf(ended.GetState()), c.when(ended.GetEndedAt()))
+			})
+		},
+	}
+	cmd.Flags().StringVar(&request.Reason, "reason", "", "text for clients that present it")
+	addRequestID(cmd, &request.RequestId)
+	return cmd
+}
+
+// credentialWords returns the ids of the active credentials.
+func credentialWords(ctx context.Context, broker *client.Client) ([]string, error) {
+	page, err := broker.Credentials().ListCredentials(ctx,
+		&pb.ListCredentialsRequest{States: []pb.CredentialState{pb.CredentialState_CREDENTIAL_STATE_ACTIVE}, PageSize: maxPage})
+	var words []string
+	for _, x := range page.GetCredentials() {
+		words = append(words, x.GetId()+"\t"+credentialHolder(x))
+	}
+	return words, err
 }
