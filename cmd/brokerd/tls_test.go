@@ -125,7 +125,7 @@ func TestTLS_HalfOpenHandshakesBlockNoOtherClientAndEnd(t *testing.T) {
 	dir := certify(t)
 	p, address := launchTLS(t, dir)
 	var silent []net.Conn
-	for range 200 {
+	for range 50 {
 		conn, err := net.Dial("tcp", address)
 		if err != nil {
 			t.Fatal(err)

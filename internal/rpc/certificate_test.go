@@ -264,6 +264,7 @@ func TestCertificate_EndsTheCallsOfItsConnection(t *testing.T) {
 			_, err = inRecv.Recv()
 			expect(t, err, codes.Unauthenticated, "CERTIFICATE_EXPIRED", "")
 			expect(t, <-unary, codes.Unauthenticated, "CERTIFICATE_EXPIRED", "")
+			w.features.get = nil // so that only the server can refuse the next call
 			_, err = whoami(calling(t, headers...), conn)
 			expect(t, err, codes.Unauthenticated, "CERTIFICATE_EXPIRED", "")
 		})
