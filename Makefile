@@ -23,7 +23,7 @@ GOVULNCHECK ?= v1.1.4
 PREFIX  ?= /usr/local
 DESTDIR ?=
 
-.PHONY: hostile soak vulnerabilities help run demo examples build install uninstall release test fresh stress lint generate bench fuzz crash bridge globs vendors alerts-check litestream deploy-check
+.PHONY: hostile soak vulnerabilities help run demo examples build install uninstall release test fresh stress lint generate bench fuzz crash mutants bridge globs vendors alerts-check litestream deploy-check
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -86,6 +86,9 @@ fuzz: ## every fuzz target, FUZZTIME (30s) each
 crash: ## kill the daemon CRASH_KILLS (200) times and cut its power POWER_CUTS (50) times under load; errors at its first 300 writes and syncs
 	CRASH_KILLS=$(CRASH_KILLS) POWER_CUTS=$(POWER_CUTS) CRASH_SEED=$(or $(CRASH_SEED),$(shell date +%s)) FAULT_STEP=1 CLOCK_PATIENCE=1 DAMAGE_PLACES=100 \
 		go test -count=1 -run '^Test(Crash|PowerCut|Faults|Clock|Damage)_' -timeout 2h -v ./internal/crashtest/
+
+mutants: ## check that the tests catch each seeded defect of internal/crashtest/seeded (MUTANTS='skip-a-sync …')
+	@scripts/mutants.sh $(MUTANTS)
 
 bridge: ## exchange BRIDGE_MESSAGES (1,000) messages each way between scripts and a gRPC agent, while the bridge is killed 20 times
 	BRIDGE_MESSAGES=$(BRIDGE_MESSAGES) go test -count=1 -run TestScripts -timeout 1h -v ./cmd/brokerctl/bridge/
