@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"brokerd/cmd/brokerctl/authority"
 	pb "brokerd/gen/brokerd/v1"
@@ -125,7 +126,7 @@ func (s *target) bystander() *bystander {
 	s.t.Helper()
 	s.session(bystanders, &pb.SessionSettings{SendRate: proto.Float64(0), MailboxLimit: proto.Int64(0)})
 	b := &bystander{client: s.client(s.Address(), party{session: bystanders, agent: "bystander"})}
-	if _, err := b.agents.RegisterAgent(patient(s.t), &pb.RegisterAgentRequest{}); err != nil {
+	if _, err := b.agents.RegisterAgent(patient(s.t), &pb.RegisterAgentRequest{Lease: durationpb.New(week)}); err != nil {
 		s.t.Fatal(err)
 	}
 	return b

@@ -113,14 +113,14 @@ func (w *wire) ended() error {
 }
 
 // flood writes again and again, while another goroutine reads the answers, until the daemon closes the
-// connection or the time of the attack has passed.
-func (w *wire) flood(write func() error) (closed bool) {
+// connection or the time has passed.
+func (w *wire) flood(length time.Duration, write func() error) (closed bool) {
 	read := make(chan struct{})
 	go func() {
 		defer close(read)
 		w.discard()
 	}()
-	for end := time.Now().Add(attackTime); time.Now().Before(end); {
+	for end := time.Now().Add(length); time.Now().Before(end); {
 		if write() != nil {
 			closed = true
 			break
@@ -187,11 +187,11 @@ func assaults(method string, subscribe []byte) []assault {
 			if err := w.greet(); err != nil {
 				return err
 			}
-			return mustClose(w.flood(func() error { return w.framer.WritePing(false, [8]byte{1}) }))
+			return mustClose(w.flood(patience, func() error { return w.framer.WritePing(false, [8]byte{1}) }))
 		}},
 		{"flood of settings", func(w *wire) error {
 			_ = w.greet()
-			w.flood(func() error {
+			w.flood(attackTime, func() error {
 				return w.framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 16})
 			})
 			return nil
@@ -206,7 +206,7 @@ func assaults(method string, subscribe []byte) []assault {
 		{"rapid reset", func(w *wire) error {
 			_ = w.greet()
 			stream := uint32(1)
-			w.flood(func() error {
+			w.flood(attackTime, func() error {
 				err := errors.Join(w.request(stream, method), w.framer.WriteRSTStream(stream, http2.ErrCodeCancel))
 				stream += 2
 				return err
@@ -220,7 +220,7 @@ func assaults(method string, subscribe []byte) []assault {
 				return err
 			}
 			fragment := headers("/", hpack.HeaderField{Name: "x", Value: strings.Repeat("y", 8<<10)})[:8<<10]
-			return mustClose(w.flood(func() error { return w.framer.WriteContinuation(1, false, fragment) }))
+			return mustClose(w.flood(patience, func() error { return w.framer.WriteContinuation(1, false, fragment) }))
 		}},
 		{"headers of 16 MiB", func(w *wire) error {
 			_ = w.greet()
@@ -230,7 +230,7 @@ func assaults(method string, subscribe []byte) []assault {
 				return err
 			}
 			block = block[16<<10:]
-			w.flood(func() error {
+			w.flood(attackTime, func() error {
 				n := min(len(block), 16<<10)
 				if n == 0 {
 					return io.EOF
@@ -244,7 +244,7 @@ func assaults(method string, subscribe []byte) []assault {
 		{"slow reader with windows of 1 byte", func(w *wire) error {
 			_ = w.greet(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1})
 			stream := uint32(1)
-			w.flood(func() error {
+			w.flood(attackTime, func() error {
 				if stream < 2*100 {
 					err := errors.Join(w.request(stream, method), w.data(stream, subscribe))
 					stream += 2
