@@ -51,7 +51,7 @@ uninstall: ## remove what make install has installed
 		share/zsh/site-functions/_brokerd share/zsh/site-functions/_brokerctl \
 		share/fish/vendor_completions.d/brokerd.fish share/fish/vendor_completions.d/brokerctl.fish
 
-release: ## archives with static programs for linux amd64 and arm64 in dist/, with checksums
+release: ## archives with static programs for linux amd64 and arm64 in dist/, with bills of materials and checksums; builds twice and compares
 	@scripts/release.sh
 
 test: ## every test, with the race detector

@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # Builds a release of the last commit in dist/: for each architecture, an archive with static programs,
-# man pages, completions and documentation, and one file of checksums. It skips an architecture whose
-# C compiler is missing. With the same Go and C compilers, the same commit gives the same files.
+# man pages, completions and documentation, and a bill of materials; and one file of checksums. It skips
+# an architecture whose C compiler is missing. With the same Go and C compilers, the same commit gives
+# the same files: the script builds the programs for this machine a second time, in another folder and
+# without a cache, and compares them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -34,10 +36,35 @@ build() {
     echo "make release: skipped $1: $cc or its static C library is missing" >&2
     return 1
   fi
+  compile "$1" "$scratch/$1"
+}
+
+# compile builds both programs of the working folder for an architecture into a folder.
+compile() {
   # SQLite needs no extensions, and a static program cannot load any.
-  CGO_ENABLED=1 GOOS=linux GOARCH=${1#linux-} CC=$cc go build -o "$scratch/$1/" -trimpath -buildvcs=true \
+  CGO_ENABLED=1 GOOS=linux GOARCH=${1#linux-} CC=$(compiler "$1") go build -o "$2/" -trimpath -buildvcs=true \
     -tags osusergo,netgo,sqlite_omit_load_extension \
     -ldflags '-s -w -linkmode external -extldflags "-static -Wl,--build-id=none"' ./cmd/brokerd ./cmd/brokerctl
+}
+
+# reproduce builds the programs for this machine again, in a clone, and compares.
+reproduce() {
+  git clone --quiet . "$scratch/elsewhere"
+  (cd "$scratch/elsewhere" && GOCACHE=$scratch/cache compile "$host" "$scratch/again")
+  local program
+  for program in brokerd brokerctl; do
+    cmp "$scratch/$host/$program" "$scratch/again/$program" || fail "a second build of $program differs"
+  done
+  echo "make release: two builds of $host in different folders, with separate caches, have the same bytes"
+}
+
+# describe writes the bill of materials of an architecture.
+describe() {
+  local header sqlite
+  header=$(go list -m -f '{{.Dir}}' github.com/mattn/go-sqlite3)/sqlite3-binding.h
+  sqlite=$(awk '/^#define SQLITE_VERSION / { gsub(/"/, "", $3); print $3 }' "$header")
+  "$scratch/sbom" -version "$version" -sqlite "$sqlite" "$scratch/$1/brokerd" "$scratch/$1/brokerctl" \
+    >"dist/brokerd-$version-$1.cdx.json"
 }
 
 # pack makes the archive of an architecture. Unpacked into a prefix, everything is in its place.
@@ -56,12 +83,15 @@ case $host in linux-amd64 | linux-arm64) ;; *) fail "needs Linux on amd64 or arm
 build "$host" || fail "cannot build for this machine"
 built=$("$scratch/$host/brokerd" --version)
 [ "$built" = "brokerd $version (${commit:0:12})" ] || fail "built $built, not $version of commit $commit"
+reproduce
+go build -o "$scratch/sbom" ./scripts/sbom
 rm -rf dist
 mkdir dist
 for target in linux-amd64 linux-arm64; do
   if [ "$target" = "$host" ] || build "$target"; then
     pack "$target"
+    describe "$target"
   fi
 done
 cd dist
-sha256sum -- *.tar.gz | tee SHA256SUMS
+sha256sum -- *.tar.gz *.cdx.json | tee SHA256SUMS
