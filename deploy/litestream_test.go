@@ -97,6 +97,11 @@ func loseDisk(t *testing.T, brokerd, litestream string) bool {
 	restored := processtest.New(t, brokerd)
 	restored.Args = b.Args
 	r.restore(ctx, restored.Dir())
+	jump := exec.CommandContext(ctx, brokerd, "restore", "--in-place", "--data", restored.Dir())
+	jump.Env = processtest.Environment()
+	if out, err := jump.CombinedOutput(); err != nil {
+		t.Fatalf("brokerd restore: %v\n%s", err, out)
+	}
 	if err := restored.Check(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -340,6 +345,15 @@ func (l *load) verify(ctx context.Context, address string, lost time.Time, copie
 		l.Errorf("a message is missing that was confirmed %s before a copy", begun.Sub(first))
 	}
 	newest := slices.Max(slices.Collect(maps.Keys(l.confirmed)))
+	again, err := messages.SendMessages(ctx, &pb.SendMessagesRequest{Messages: []*pb.Message{{
+		Target: &pb.Target{To: &pb.Target_Agent{Agent: "sender-1"}}, Subject: "after the loss", Type: "work",
+	}}})
+	if err != nil {
+		l.Fatal(err)
+	}
+	if got := again.GetResults()[0].GetRevision(); got <= newest {
+		l.Errorf("the restored broker issued revision %d, and the lost one %d", got, newest)
+	}
 	l.Logf("%d messages confirmed, %d missing: the newest %s; %d copies; revision %d", len(l.confirmed), len(missing),
 		loss.Round(time.Millisecond), len(copies), newest)
 	return loss

@@ -14,15 +14,22 @@ import (
 
 func newRestore() *cobra.Command {
 	var s settings
+	var inPlace bool
 	cmd := &cobra.Command{
-		Use:   "restore FILE --data DIR",
+		Use:   "restore [FILE] --data DIR",
 		Short: "Unpack a backup into a new data folder",
 		Long: `restore unpacks a backup that "brokerctl admin backup" has made into a new or empty folder. It compares all
 hashes and checks the database as "brokerd check" does. FILE - is standard input. The counter of revisions
 then jumps by 10^12, so that no revision is issued twice; clients that resume from a revision which the backup
-does not have get the error RESTORED. A restore that was interrupted is repeated with the same command.`,
+does not have get the error RESTORED. A restore that was interrupted is repeated with the same command.
+
+With --in-place, another program, such as Litestream, has already restored the database in the folder: restore
+checks it, prints what is wrong, such as missing contents of artifacts, and makes the counter jump.`,
 		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
+			switch {
+			case inPlace && len(args) > 0:
+				return usageError{errors.New("--in-place takes no file: the database is in the data folder")}
+			case !inPlace && len(args) != 1:
 				return usageError{errors.New("give the file of the backup, or - for standard input")}
 			}
 			return nil
@@ -30,6 +37,9 @@ does not have get the error RESTORED. A restore that was interrupted is repeated
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := s.complete(cmd.Flags()); err != nil {
 				return usageError{err}
+			}
+			if inPlace {
+				return restoreInPlace(cmd, &s)
 			}
 			from := cmd.InOrStdin()
 			if args[0] != "-" {
@@ -49,7 +59,20 @@ does not have get the error RESTORED. A restore that was interrupted is repeated
 		},
 	}
 	s.addFolderFlags(cmd.Flags())
+	cmd.Flags().BoolVar(&inPlace, "in-place", false, "another program has restored the database in the data folder")
 	return cmd
+}
+
+func restoreInPlace(cmd *cobra.Command, s *settings) error {
+	last, next, problems, err := app.RestoreInPlace(cmd.Context(), s.config())
+	if err != nil {
+		return err
+	}
+	for _, p := range problems {
+		fmt.Fprintln(cmd.OutOrStdout(), p)
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "restored %s: revision %d; the counter continues at %d\n", s.Data, last, next)
+	return nil
 }
 
 func reportRestored(w io.Writer, dir string, r *app.Restored) {

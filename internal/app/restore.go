@@ -6,6 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"time"
 
 	"brokerd/internal/admin"
@@ -43,6 +46,31 @@ func Restore(ctx context.Context, c Config, from io.Reader) (r Restored, err err
 	return r, folder.Finish()
 }
 
+// RestoreInPlace notes that another program, such as Litestream, has restored the database in the data
+// folder: the counter jumps as in Restore. It returns the last revision of the database, the first
+// after the jump, and the problems that a check finds, such as artifacts whose contents are missing.
+func RestoreInPlace(ctx context.Context, c Config) (last, next int64, problems []string, err error) {
+	if c, err = c.complete(); err != nil {
+		return 0, 0, nil, err
+	}
+	if _, err := os.Stat(filepath.Join(c.Dir, store.DatabaseFile)); errors.Is(err, fs.ErrNotExist) {
+		return 0, 0, nil, fmt.Errorf("there is no database in %s", c.Dir)
+	}
+	st, err := openStore(ctx, c, store.Options{Unchecked: true, Checkpoint: store.CheckpointExternal}, nil) // the check follows
+	if err != nil {
+		return 0, 0, nil, err
+	}
+	defer func() { err = errors.Join(err, st.Close()) }()
+	journal := events.New(st, c.Clock, c.Log)
+	problems, _, err = admin.NewInspector(st, tables{dir: c.Dir, hashes: true}, journal).Check(ctx)
+	if err != nil {
+		return 0, 0, nil, err
+	}
+	last = st.Revision()
+	next, err = jump(ctx, st, journal, map[string]any{})
+	return last, next, problems, err
+}
+
 // adopt checks an unpacked database, and notes that it was restored.
 func adopt(ctx context.Context, c Config, m backup.Manifest) (next int64, err error) {
 	st, err := openStore(ctx, c, store.Options{Unchecked: true, Restoring: true}, nil) // the check follows
@@ -62,16 +90,19 @@ func adopt(ctx context.Context, c Config, m backup.Manifest) (next int64, err er
 		return 0, fault.New(fault.Precondition, "DAMAGED_BACKUP",
 			"the backup is damaged: the check of its contents found %d problems, first: %s; use another one", len(problems), problems[0])
 	}
+	return jump(ctx, st, journal, map[string]any{"backup_created_at": m.CreatedAt.Format(time.RFC3339Nano)})
+}
+
+// jump makes the counter jump and appends broker.restored, in one transaction. facts are further details
+// of the event.
+func jump(ctx context.Context, st *store.Store, journal *events.Log, facts map[string]any) (next int64, err error) {
 	err = st.Write(ctx, func(tx *store.Tx) error {
 		last, first, err := tx.Restored()
 		if err != nil {
 			return err
 		}
-		details, err := json.Marshal(struct {
-			Last int64  `json:"last_revision"`
-			Next int64  `json:"next_revision"`
-			Made string `json:"backup_created_at"`
-		}{last, first, m.CreatedAt.Format(time.RFC3339Nano)})
+		facts["last_revision"], facts["next_revision"] = last, first
+		details, err := json.Marshal(facts)
 		if err != nil {
 			return err
 		}
