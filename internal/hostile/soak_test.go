@@ -136,100 +136,122 @@ func (s *target) load(t testing.TB) *load {
 }
 
 // run loads the daemon for a time, with a number of messages a second, or as many as it takes if rate
-// is 0. It returns the times from send to acknowledgement.
+// is 0. It returns the times from send to acknowledgement, once every message is acknowledged.
 func (l *load) run(length time.Duration, rate float64) []time.Duration {
 	l.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), length)
-	defer cancel()
-	var working sync.WaitGroup
+	ended, sent := make(chan struct{}), make(chan struct{})
+	timer := time.AfterFunc(length, func() { close(ended) })
+	defer timer.Stop()
+	var sending, consuming sync.WaitGroup
 	var mu sync.Mutex // guards took
 	var took []time.Duration
-	report := func(err error) {
-		if err != nil && ctx.Err() == nil {
-			l.t.Error(err)
-		}
-	}
 	for i := range soakers {
-		working.Go(func() { report(l.send(ctx, i, rate/soakers)) })
-		working.Go(func() {
-			mine, err := l.consume(ctx, i)
-			report(err)
+		sending.Go(func() {
+			if err := l.send(ended, i, rate/soakers); err != nil {
+				l.t.Error(err)
+			}
+		})
+		consuming.Go(func() {
+			mine, err := l.consume(sent, i)
+			if err != nil {
+				l.t.Error(err)
+			}
 			mu.Lock()
 			defer mu.Unlock()
 			took = append(took, mine...)
 		})
 	}
-	working.Wait()
+	sending.Wait()
+	close(sent)
+	consuming.Wait()
 	return took
 }
 
-// send sends batches to its consumer until the context ends. Each also changes a key and takes a lock.
-func (l *load) send(ctx context.Context, i int, rate float64) error {
-	c := l.senders[i]
-	var pace *time.Ticker
+// send sends batches to its consumer until the end. Each also changes a key and takes a lock.
+func (l *load) send(ended <-chan struct{}, i int, rate float64) error {
+	pace := time.NewTicker(time.Nanosecond) // without a rate: at once
 	if rate > 0 {
-		pace = time.NewTicker(time.Duration(float64(time.Second) * soakBatch / rate))
-		defer pace.Stop()
+		pace.Reset(time.Duration(float64(time.Second) * soakBatch / rate))
 	}
-	pad := strings.Repeat("x", 900)
-	for n := 0; ctx.Err() == nil; n++ {
-		request := &pb.SendMessagesRequest{}
-		for range soakBatch {
-			request.Messages = append(request.Messages, to(fmt.Sprintf("consumer-%d", i), func(m *pb.Message) {
-				m.Payload = fmt.Sprintf(`{"at":%d,"pad":%q}`, time.Now().UnixNano(), pad)
-			}))
+	defer pace.Stop()
+	for n := 0; ; n++ {
+		select {
+		case <-ended:
+			return nil
+		case <-pace.C:
 		}
-		if _, err := c.messages.SendMessages(ctx, request); err != nil {
+		if err := l.sendBatch(i, n); err != nil {
 			return err
-		}
-		key := fmt.Sprintf("key-%d-%d", i, n%soakKeys)
-		if _, err := c.state.PutState(ctx, &pb.PutStateRequest{Key: key, Value: integer(int64(n))}); err != nil {
-			return err
-		}
-		lock, err := c.locks.AcquireLocks(ctx, &pb.AcquireLocksRequest{Paths: []string{key}})
-		if err == nil {
-			_, err = c.locks.ReleaseLocks(ctx, &pb.ReleaseLocksRequest{Fences: []int64{lock.Fence}})
-		}
-		if err != nil {
-			return err
-		}
-		if pace != nil {
-			select {
-			case <-pace.C:
-			case <-ctx.Done():
-			}
 		}
 	}
-	return nil
 }
 
-// consume claims and acknowledges until the context ends, and returns how old each message was then.
-func (l *load) consume(ctx context.Context, i int) (took []time.Duration, err error) {
+func (l *load) sendBatch(i, n int) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	c := l.senders[i]
+	pad := strings.Repeat("x", 900)
+	request := &pb.SendMessagesRequest{}
+	for range soakBatch {
+		request.Messages = append(request.Messages, to(fmt.Sprintf("consumer-%d", i), func(m *pb.Message) {
+			m.Payload = fmt.Sprintf(`{"at":%d,"pad":%q}`, time.Now().UnixNano(), pad)
+		}))
+	}
+	if _, err := c.messages.SendMessages(ctx, request); err != nil {
+		return err
+	}
+	key := fmt.Sprintf("key-%d-%d", i, n%soakKeys)
+	if _, err := c.state.PutState(ctx, &pb.PutStateRequest{Key: key, Value: integer(int64(n))}); err != nil {
+		return err
+	}
+	lock, err := c.locks.AcquireLocks(ctx, &pb.AcquireLocksRequest{Paths: []string{key}})
+	if err != nil {
+		return err
+	}
+	return fails(c.locks.ReleaseLocks(ctx, &pb.ReleaseLocksRequest{Fences: []int64{lock.Fence}}))
+}
+
+// consume claims and acknowledges until everything is sent and nothing waits. It returns how old each
+// message was when it was acknowledged.
+func (l *load) consume(sent <-chan struct{}, i int) (took []time.Duration, err error) {
+	for {
+		all := false
+		select {
+		case <-sent:
+			all = true
+		default:
+		}
+		mine, err := l.consumeBatch(i)
+		if took = append(took, mine...); err != nil || all && len(mine) == 0 {
+			return took, err
+		}
+	}
+}
+
+func (l *load) consumeBatch(i int) (took []time.Duration, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
 	c := l.consumers[i]
-	for ctx.Err() == nil {
-		got, err := c.messages.ClaimMessages(ctx, &pb.ClaimMessagesRequest{Max: 64, Wait: durationpb.New(time.Minute)})
+	request := &pb.ClaimMessagesRequest{Max: 64, Wait: durationpb.New(200 * time.Millisecond)}
+	got, err := c.messages.ClaimMessages(ctx, request)
+	if err != nil || len(got.Claims) == 0 {
+		return nil, err
+	}
+	var ids []string
+	for _, claim := range got.Claims {
+		ids = append(ids, claim.ClaimId)
+	}
+	if _, err := c.messages.AckMessages(ctx, &pb.AckMessagesRequest{Ids: ids}); err != nil {
+		return nil, err
+	}
+	now := time.Now().UnixNano()
+	for _, claim := range got.Claims {
+		text, _, _ := strings.Cut(strings.TrimPrefix(claim.Message.Payload, `{"at":`), ",")
+		at, err := strconv.ParseInt(text, 10, 64)
 		if err != nil {
-			return took, err
+			return took, fmt.Errorf("payload %.40s: %w", claim.Message.Payload, err)
 		}
-		var ids []string
-		for _, claim := range got.Claims {
-			ids = append(ids, claim.ClaimId)
-		}
-		if len(ids) == 0 {
-			continue
-		}
-		if _, err := c.messages.AckMessages(ctx, &pb.AckMessagesRequest{Ids: ids}); err != nil {
-			return took, err
-		}
-		now := time.Now().UnixNano()
-		for _, claim := range got.Claims {
-			text, _, _ := strings.Cut(strings.TrimPrefix(claim.Message.Payload, `{"at":`), ",")
-			sent, err := strconv.ParseInt(text, 10, 64)
-			if err != nil {
-				return took, fmt.Errorf("payload %.40s: %w", claim.Message.Payload, err)
-			}
-			took = append(took, time.Duration(now-sent))
-		}
+		took = append(took, time.Duration(now-at))
 	}
 	return took, nil
 }
