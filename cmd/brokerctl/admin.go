@@ -10,8 +10,8 @@ import (
 )
 
 func newAdminCommand(c *cli) *cobra.Command {
-	return group("admin", "Check and back up the database, and move misdirected mail (operators)", "", "  brokerctl admin backup brokerd.tar",
-		newAdminBackupCommand(c), newAdminCheckCommand(c), newAdminMoveCommand(c))
+	return group("admin", "Check, back up and prune the database, and move misdirected mail (operators)", "", "  brokerctl admin backup brokerd.tar",
+		newAdminBackupCommand(c), newAdminCheckCommand(c), newAdminMoveCommand(c), newAdminPruneCommand(c))
 }
 
 func newAdminCheckCommand(c *cli) *cobra.Command {

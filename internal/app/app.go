@@ -321,7 +321,7 @@ func (a *App) start(ctx context.Context) error {
 			Facts: facts, Store: st, Clock: c.Clock, Directory: census{scopes, registry}, Mailboxes: mailboxes{post}, Post: mailboxes{post}, Commons: commons{held, keys, jobs},
 			Traffic: server, Inspector: inspector,
 			Explainers: []admin.Explainer{registry, post, held, space, board, verdicts, obstacles, deals, polls},
-		}), backup.NewAdminService(backups)},
+		}), backup.NewAdminService(backups), retention.NewPruneService(keeper)},
 		agents:   agents.NewService(registry),
 		files:    artifacts.NewService(files),
 		blockers: blockers.NewService(obstacles),

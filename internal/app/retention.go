@@ -1,6 +1,8 @@
 package app
 
 import (
+	"encoding/json"
+
 	"brokerd/internal/agents"
 	"brokerd/internal/auth"
 	"brokerd/internal/broker"
@@ -11,6 +13,7 @@ import (
 	"brokerd/internal/sessions"
 	"brokerd/internal/state"
 	"brokerd/internal/store"
+	"brokerd/internal/valid"
 )
 
 // wake has the keeper look again when a setting changes that it goes by.
@@ -106,6 +109,21 @@ func (k keptEvents) After(q store.Querier, session, after int64, limit, bytes in
 		list[i] = retention.Event{Revision: e.Revision, Session: e.Session, At: e.Time(), Line: e}
 	}
 	return list, err
+}
+
+// Pruned implements retention.Log.
+func (k keptEvents) Pruned(tx *store.Tx, session int64, source string, s retention.Selection, c retention.Counts) (int64, error) {
+	details, err := json.Marshal(struct {
+		OlderThan float64 `json:"older_than_seconds"`
+		retention.Counts
+	}{s.OlderThan.Seconds(), c})
+	if err != nil {
+		return 0, err
+	}
+	return k.Append(tx, events.Entry{
+		Session: session, Category: events.System, Type: "data.pruned", Source: source,
+		Summary: "finished data older than " + valid.Short(s.OlderThan) + " was archived and removed", Details: string(details),
+	})
 }
 
 // parts are what a session has beside messages and events.

@@ -20,6 +20,7 @@ type sessionService struct {
 type adminService struct {
 	*admin.Service
 	*backup.AdminService
+	*retention.PruneService
 }
 
 // services are all services of the API.

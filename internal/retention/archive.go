@@ -73,25 +73,29 @@ type note struct {
 }
 
 // move appends lines to the archive of a session, and removes what they were made of, with remove, in the transaction that notes
-// the new lengths of the files. If that fails the lines count as never written.
-func (k *Keeper) move(ctx context.Context, s Session, kind string, l *lines, remove func(*store.Tx) error) error {
+// the new lengths of the files. If that fails the lines count as never written. It returns the number of moved lines: 0 while the session
+// is being exported. With a dry plan it returns that number and changes nothing.
+func (k *Keeper) move(ctx context.Context, p *plan, s Session, kind string, l *lines, remove func(*store.Tx) error) (moved int64, err error) {
 	k.page.Lock()
 	defer k.page.Unlock()
 	if l.count == 0 || k.isHeld(s.ID) {
-		return nil
+		return 0, nil
+	}
+	if p.dry {
+		return int64(l.count), nil
 	}
 	var notes []note
 	for _, d := range l.days {
 		n, err := k.append(ctx, s, kind+"-"+d.name+suffix, d)
 		if err != nil {
-			return fmt.Errorf("archive %s of session %s: %w", kind, s.Name, err)
+			return 0, fmt.Errorf("archive %s of session %s: %w", kind, s.Name, err)
 		}
 		notes = append(notes, n)
 	}
 	if err := k.seam(); err != nil {
-		return err
+		return 0, err
 	}
-	return k.Store.Write(ctx, func(tx *store.Tx) error {
+	err = k.Store.Write(ctx, func(tx *store.Tx) error {
 		if err := remove(tx); err != nil {
 			return err
 		}
@@ -102,6 +106,10 @@ func (k *Keeper) move(ctx context.Context, s Session, kind string, l *lines, rem
 		}
 		return nil
 	})
+	if err != nil {
+		return 0, err
+	}
+	return int64(l.count), nil
 }
 
 func (n note) save(tx *store.Tx, session int64) error {

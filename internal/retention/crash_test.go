@@ -197,6 +197,9 @@ func (noEvents) After(store.Querier, int64, int64, int, int) ([]retention.Event,
 func (noEvents) Remove(*store.Tx, int64, []int64) error   { return nil }
 func (noEvents) RaiseFloor(*store.Tx, int64, int64) error { return nil }
 func (noEvents) Forget(*store.Tx, int64) error            { return nil }
+func (noEvents) Pruned(tx *store.Tx, _ int64, _ string, _ retention.Selection, _ retention.Counts) (int64, error) {
+	return tx.NextRevision(), nil
+}
 
 var errCrash = errors.New("the broker was killed here")
 

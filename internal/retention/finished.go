@@ -58,7 +58,7 @@ func (k *Keeper) finishedOf(ctx context.Context, p *plan, part *Part, s Session)
 		}
 		oldest := done[0].At.Add(s.KeepMessages)
 		keys := l.take(done)
-		err = k.move(ctx, s, part.Kind, &l, func(tx *store.Tx) error { return part.Remove(tx, s.ID, keys) })
+		_, err = k.move(ctx, p, s, part.Kind, &l, func(tx *store.Tx) error { return part.Remove(tx, s.ID, keys) })
 		if fault.KindOf(err) == fault.Conflict {
 			k.wakeBy(k.Clock.Now().Add(retry))
 			return next, nil

@@ -97,6 +97,9 @@ type Log interface {
 	RaiseFloor(tx *store.Tx, session, revision int64) error
 	// Forget removes what is kept of a session beside its events.
 	Forget(tx *store.Tx, session int64) error
+	// Pruned appends the event of a prune, of a session or, for 0, of the broker itself. It returns
+	// the revision of the event.
+	Pruned(tx *store.Tx, session int64, source string, s Selection, c Counts) (int64, error)
 }
 
 // A Part is another kind of data of a session. A part without Erase has few enough rows to remove at
@@ -161,8 +164,9 @@ type Keeper struct {
 	seam func() error  // called between an append and its transaction; for tests
 	free surplus       // of the database file; used by the runner alone
 
-	deleting sync.Mutex // held by whoever deletes: one session at a time
-	page     sync.Mutex // held by whoever archives a page, or says that a session is at rest; guards pack
+	walks    chan struct{} // has a value while a turn or a prune walks through the data
+	deleting sync.Mutex    // held by whoever deletes: one session at a time
+	page     sync.Mutex    // held by whoever archives a page, or says that a session is at rest; guards pack
 	pack     packer
 
 	mu   sync.Mutex    // guards held
@@ -171,7 +175,10 @@ type Keeper struct {
 
 // New returns a keeper. It does nothing by itself until Start.
 func New(o Options) *Keeper {
-	k := &Keeper{Options: o, root: filepath.Join(o.Dir, Folder), held: map[int64]int{}, seam: func() error { return nil }}
+	k := &Keeper{
+		Options: o, root: filepath.Join(o.Dir, Folder), held: map[int64]int{}, walks: make(chan struct{}, 1),
+		seam: func() error { return nil },
+	}
 	k.ctx, k.stop = context.WithCancel(context.Background())
 	k.turns = deadline.NewCalendar(o.Clock, func([]struct{}) { k.turn(k.ctx) })
 	return k

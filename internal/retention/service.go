@@ -3,6 +3,7 @@ package retention
 import (
 	"context"
 	"path/filepath"
+	"time"
 
 	"google.golang.org/grpc"
 
@@ -59,4 +60,53 @@ func (s *SessionService) DeleteSession(ctx context.Context, in *pb.DeleteSession
 		return nil, err
 	}
 	return &pb.DeleteSessionResponse{Archive: filepath.ToSlash(d.Archive), Revision: d.Revision}, nil
+}
+
+// PruneService is the part of the AdminService of the API that prunes.
+type PruneService struct{ keeper *Keeper }
+
+// NewPruneService returns the service of a keeper.
+func NewPruneService(k *Keeper) *PruneService { return &PruneService{k} }
+
+// mostAge is the longest time that older_than may be, as the retention of a session.
+const mostAge = 3650 * 24 * time.Hour
+
+// PruneData implements pb.AdminServiceServer.
+func (s *PruneService) PruneData(ctx context.Context, in *pb.PruneDataRequest) (*pb.PruneDataResponse, error) {
+	var c valid.Check
+	selected := Selection{
+		OlderThan: c.Duration("older_than", in.GetOlderThan(), time.Second, mostAge, 0),
+		Session:   in.GetSession(), DryRun: in.GetDryRun(),
+	}
+	if in.GetOlderThan() == nil {
+		c.Fail("older_than", "is required")
+	}
+	c.OptionalName("session", in.GetSession())
+	kinds := in.GetKinds()
+	if len(kinds) == 0 {
+		kinds = []pb.DataKind{pb.DataKind_DATA_KIND_MESSAGES, pb.DataKind_DATA_KIND_EVENTS}
+	}
+	for _, kind := range kinds {
+		switch kind {
+		case pb.DataKind_DATA_KIND_MESSAGES:
+			selected.Messages = true
+		case pb.DataKind_DATA_KIND_DEAD_LETTERS:
+			selected.DeadLetters = true
+		case pb.DataKind_DATA_KIND_EVENTS:
+			selected.Events = true
+		default:
+			c.Fail("kinds", "has the unknown kind %d", kind)
+		}
+	}
+	if err := c.Err(); err != nil {
+		return nil, err
+	}
+	out, err := s.keeper.Prune(ctx, caller.FromContext(ctx), selected)
+	if err != nil {
+		return nil, err
+	}
+	return &pb.PruneDataResponse{
+		Messages: out.Messages, DeadLetters: out.DeadLetters, Events: out.Events,
+		FreeBytes: out.FreeBytes, Revision: out.Revision,
+	}, nil
 }

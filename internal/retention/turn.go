@@ -27,12 +27,16 @@ const (
 	mostLate = time.Minute
 )
 
-// A plan is how long things are kept, as of the beginning of a turn.
+// A plan says how long data is kept, as of the beginning of a turn or of a prune, and counts the
+// data that the walks archive.
 type plan struct {
 	now      time.Time
 	sessions map[int64]Session
 	channels map[int64]map[string]time.Duration
-	shortest time.Duration // of all times; 0 = everything is kept for ever
+	shortest time.Duration // of all times; 0 = everything is kept without limit
+	steady   bool          // rest in full, however long ago the data was due
+	dry      bool          // count only
+	counts   Counts
 }
 
 func (k *Keeper) plan(ctx context.Context) (plan, error) {
@@ -130,21 +134,32 @@ func (k *Keeper) work(ctx context.Context) (next time.Time, pause time.Duration,
 		return next, 0, err
 	}
 	if p.shortest > 0 {
-		next = p.now.Add(p.shortest) // of what comes from now on
-		for _, walk := range []func(context.Context, *plan) (time.Time, error){k.messages, k.finished, k.events} {
-			due, err := walk(ctx, &p)
-			if err != nil {
-				return next, 0, err
-			}
-			if !due.IsZero() && due.Before(next) {
-				next = due
-			}
+		due, err := k.walkAll(ctx, &p)
+		if err != nil {
+			return next, 0, err
 		}
+		next = earliest(p.now.Add(p.shortest), due) // the first is when new data can be due
 	}
 	if err := k.tidy(ctx); err != nil {
 		return next, 0, err
 	}
 	return next, p.shortest / linger, k.vacuum(ctx)
+}
+
+// walkAll archives all data that is due, and returns the earliest time at which more may be.
+func (k *Keeper) walkAll(ctx context.Context, p *plan) (next time.Time, err error) {
+	if err := k.beginWalks(ctx); err != nil {
+		return next, err
+	}
+	defer k.endWalks()
+	for _, walk := range []walk{k.messages, k.finished, k.events} {
+		due, err := walk(ctx, p)
+		if err != nil {
+			return next, err
+		}
+		next = earliest(next, due)
+	}
+	return next, nil
 }
 
 // messages archives the messages that are due, and returns when the next may be.
@@ -157,7 +172,7 @@ func (k *Keeper) messages(ctx context.Context, p *plan) (next time.Time, err err
 		}
 		next = earliest(next, l.next)
 		for i := range l.due {
-			if err := k.archive(ctx, &l.due[i]); err != nil {
+			if err := k.archive(ctx, p, &l.due[i]); err != nil {
 				return next, err
 			}
 		}
@@ -181,6 +196,7 @@ type look struct {
 type page struct {
 	session  Session
 	messages []Message
+	dead     int64 // of these, those with a dead delivery
 	lines    lines
 }
 
@@ -235,6 +251,12 @@ func (l *look) standings(snap *store.Snapshot, messages Messages) ([]Message, er
 func (l *look) read(snap *store.Snapshot, messages Messages, due []Message) error {
 	rows, bytes, whole := 0, 0, true
 	previous := int64(0)
+	dead := map[int64]bool{} // messages that are looked at as one have no dead deliveries
+	for i := range due {
+		if !due[i].DeadAt.IsZero() {
+			dead[due[i].First] = true
+		}
+	}
 	err := messages.Records(snap, due, func(m *Message, line []byte) bool {
 		p := l.page(m.Session)
 		if n := len(p.messages); n > 0 && m.Follows && p.messages[n-1].Last == previous {
@@ -243,6 +265,9 @@ func (l *look) read(snap *store.Snapshot, messages Messages, due []Message) erro
 			p.messages = append(p.messages, *m)
 		}
 		p.lines.add(m.CreatedAt, line)
+		if dead[m.First] {
+			p.dead++
+		}
 		previous = m.Last
 		rows += m.Deliveries
 		bytes += len(line)
@@ -278,14 +303,20 @@ func (l *look) page(session int64) *page {
 	}
 	l.due = l.due[:n+1]
 	p := &l.due[n]
-	p.session, p.messages = l.sessions[session], p.messages[:0]
+	p.session, p.messages, p.dead = l.sessions[session], p.messages[:0], 0
 	p.lines.reset()
 	return p
 }
 
 // archive archives a page of messages.
-func (k *Keeper) archive(ctx context.Context, p *page) error {
-	err := k.move(ctx, p.session, messagesKind, &p.lines, func(tx *store.Tx) error { return k.Messages.Remove(tx, p.messages) })
+func (k *Keeper) archive(ctx context.Context, p *plan, due *page) error {
+	moved, err := k.move(ctx, p, due.session, messagesKind, &due.lines, func(tx *store.Tx) error {
+		return k.Messages.Remove(tx, due.messages)
+	})
+	if moved > 0 {
+		p.counts.Messages += moved - due.dead
+		p.counts.DeadLetters += due.dead
+	}
 	if fault.KindOf(err) == fault.Conflict {
 		k.wakeBy(k.Clock.Now().Add(retry)) // it stays, and another turn looks at it
 		return nil
@@ -326,7 +357,7 @@ func (k *Keeper) events(ctx context.Context, p *plan) (next time.Time, err error
 			}
 		}
 		for id, n := range due {
-			if err := k.archiveEvents(ctx, p.sessions[id], bySession[id][:n], &l); err != nil {
+			if err := k.archiveEvents(ctx, p, p.sessions[id], bySession[id][:n], &l); err != nil {
 				return next, err
 			}
 		}
@@ -342,7 +373,7 @@ func (k *Keeper) events(ctx context.Context, p *plan) (next time.Time, err error
 }
 
 // archiveEvents archives the oldest events of a session: one page.
-func (k *Keeper) archiveEvents(ctx context.Context, s Session, due []Event, l *lines) error {
+func (k *Keeper) archiveEvents(ctx context.Context, p *plan, s Session, due []Event, l *lines) error {
 	l.reset()
 	revisions := make([]int64, len(due))
 	var text []byte
@@ -354,7 +385,9 @@ func (k *Keeper) archiveEvents(ctx context.Context, s Session, due []Event, l *l
 		l.add(e.At, text)
 		revisions[i] = e.Revision
 	}
-	return k.move(ctx, s, eventsKind, l, func(tx *store.Tx) error { return k.Events.Remove(tx, s.ID, revisions) })
+	moved, err := k.move(ctx, p, s, eventsKind, l, func(tx *store.Tx) error { return k.Events.Remove(tx, s.ID, revisions) })
+	p.counts.Events += moved
+	return err
 }
 
 // tidy removes what is of no use any more.
@@ -379,7 +412,7 @@ func (k *Keeper) tidy(ctx context.Context) error {
 // calm returns how much of its rest a turn may take, of 1, when the first thing that is due was so at a time. Who falls behind rests
 // less, so that in the end as much is removed as comes, however much that is.
 func (p *plan) calm(now, oldest time.Time) float64 {
-	if oldest.IsZero() {
+	if p.steady || oldest.IsZero() {
 		return 1
 	}
 	return max(0, 1-float64(now.Sub(oldest))/float64(min(p.shortest/late, mostLate)))

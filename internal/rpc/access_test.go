@@ -22,6 +22,8 @@ import (
 var forOperators = map[string]bool{
 	pb.AdminService_CheckDatabase_FullMethodName:         true,
 	pb.AdminService_MoveMessages_FullMethodName:          true,
+	pb.AdminService_PruneData_FullMethodName:             true,
+	pb.AdminService_BackupDatabase_FullMethodName:        true,
 	pb.CredentialService_IssueCredential_FullMethodName:  true,
 	pb.CredentialService_ListCredentials_FullMethodName:  true,
 	pb.CredentialService_RevokeCredential_FullMethodName: true,

@@ -8,6 +8,9 @@ type Space struct {
 	Free  int64 // of these: they are used again before the file grows
 }
 
+// FreeBytes returns the size of the free pages, in bytes.
+func (s Space) FreeBytes() int64 { return s.Free * pageSize }
+
 // SpaceOf returns how the database is filled.
 func SpaceOf(q Querier) (Space, error) {
 	var s Space

@@ -23,6 +23,63 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// DataKind is a kind of finished data.
+type DataKind int32
+
+const (
+	DataKind_DATA_KIND_UNSPECIFIED DataKind = 0
+	// Messages without a dead letter.
+	DataKind_DATA_KIND_MESSAGES DataKind = 1
+	// Messages with a dead letter. They cannot be redriven afterwards. A message that other recipients have finished needs
+	// MESSAGES too.
+	DataKind_DATA_KIND_DEAD_LETTERS DataKind = 2
+	// Events of sessions. A subscription cannot resume before the removed events (OUT_OF_RANGE).
+	DataKind_DATA_KIND_EVENTS DataKind = 3
+)
+
+// Enum value maps for DataKind.
+var (
+	DataKind_name = map[int32]string{
+		0: "DATA_KIND_UNSPECIFIED",
+		1: "DATA_KIND_MESSAGES",
+		2: "DATA_KIND_DEAD_LETTERS",
+		3: "DATA_KIND_EVENTS",
+	}
+	DataKind_value = map[string]int32{
+		"DATA_KIND_UNSPECIFIED":  0,
+		"DATA_KIND_MESSAGES":     1,
+		"DATA_KIND_DEAD_LETTERS": 2,
+		"DATA_KIND_EVENTS":       3,
+	}
+)
+
+func (x DataKind) Enum() *DataKind {
+	p := new(DataKind)
+	*p = x
+	return p
+}
+
+func (x DataKind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (DataKind) Descriptor() protoreflect.EnumDescriptor {
+	return file_brokerd_v1_admin_proto_enumTypes[0].Descriptor()
+}
+
+func (DataKind) Type() protoreflect.EnumType {
+	return &file_brokerd_v1_admin_proto_enumTypes[0]
+}
+
+func (x DataKind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use DataKind.Descriptor instead.
+func (DataKind) EnumDescriptor() ([]byte, []int) {
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{0}
+}
+
 // FindingSeverity says how bad it is.
 type FindingSeverity int32
 
@@ -60,11 +117,11 @@ func (x FindingSeverity) String() string {
 }
 
 func (FindingSeverity) Descriptor() protoreflect.EnumDescriptor {
-	return file_brokerd_v1_admin_proto_enumTypes[0].Descriptor()
+	return file_brokerd_v1_admin_proto_enumTypes[1].Descriptor()
 }
 
 func (FindingSeverity) Type() protoreflect.EnumType {
-	return &file_brokerd_v1_admin_proto_enumTypes[0]
+	return &file_brokerd_v1_admin_proto_enumTypes[1]
 }
 
 func (x FindingSeverity) Number() protoreflect.EnumNumber {
@@ -73,7 +130,7 @@ func (x FindingSeverity) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use FindingSeverity.Descriptor instead.
 func (FindingSeverity) EnumDescriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{0}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{1}
 }
 
 // BackupDatabaseRequest asks for a backup.
@@ -393,6 +450,158 @@ func (x *Backup) GetContentBytes() int64 {
 	return 0
 }
 
+// PruneDataRequest selects finished data.
+type PruneDataRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Counted from the end of a message, from the death of a dead letter, and from the time of an event: 1 s to 3,650 days. Required.
+	OlderThan *durationpb.Duration `protobuf:"bytes,1,opt,name=older_than,json=olderThan,proto3" json:"older_than,omitempty"`
+	// Empty = all kinds but DEAD_LETTERS.
+	Kinds []DataKind `protobuf:"varint,2,rep,packed,name=kinds,proto3,enum=brokerd.v1.DataKind" json:"kinds,omitempty"`
+	// Empty = all sessions.
+	Session string `protobuf:"bytes,3,opt,name=session,proto3" json:"session,omitempty"`
+	// Count the data, and remove nothing.
+	DryRun        bool `protobuf:"varint,4,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PruneDataRequest) Reset() {
+	*x = PruneDataRequest{}
+	mi := &file_brokerd_v1_admin_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PruneDataRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PruneDataRequest) ProtoMessage() {}
+
+func (x *PruneDataRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_admin_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PruneDataRequest.ProtoReflect.Descriptor instead.
+func (*PruneDataRequest) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *PruneDataRequest) GetOlderThan() *durationpb.Duration {
+	if x != nil {
+		return x.OlderThan
+	}
+	return nil
+}
+
+func (x *PruneDataRequest) GetKinds() []DataKind {
+	if x != nil {
+		return x.Kinds
+	}
+	return nil
+}
+
+func (x *PruneDataRequest) GetSession() string {
+	if x != nil {
+		return x.Session
+	}
+	return ""
+}
+
+func (x *PruneDataRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+// PruneDataResponse counts the removed data; in a dry run, the data that the same call would remove.
+type PruneDataResponse struct {
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Messages    int64                  `protobuf:"varint,1,opt,name=messages,proto3" json:"messages,omitempty"`
+	DeadLetters int64                  `protobuf:"varint,2,opt,name=dead_letters,json=deadLetters,proto3" json:"dead_letters,omitempty"`
+	Events      int64                  `protobuf:"varint,3,opt,name=events,proto3" json:"events,omitempty"`
+	// Free space inside the database file after the call, in bytes. New data uses it first.
+	FreeBytes int64 `protobuf:"varint,5,opt,name=free_bytes,json=freeBytes,proto3" json:"free_bytes,omitempty"`
+	// Of the event data.pruned; in a dry run, the newest revision.
+	Revision      int64 `protobuf:"varint,6,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PruneDataResponse) Reset() {
+	*x = PruneDataResponse{}
+	mi := &file_brokerd_v1_admin_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PruneDataResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PruneDataResponse) ProtoMessage() {}
+
+func (x *PruneDataResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_admin_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PruneDataResponse.ProtoReflect.Descriptor instead.
+func (*PruneDataResponse) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *PruneDataResponse) GetMessages() int64 {
+	if x != nil {
+		return x.Messages
+	}
+	return 0
+}
+
+func (x *PruneDataResponse) GetDeadLetters() int64 {
+	if x != nil {
+		return x.DeadLetters
+	}
+	return 0
+}
+
+func (x *PruneDataResponse) GetEvents() int64 {
+	if x != nil {
+		return x.Events
+	}
+	return 0
+}
+
+func (x *PruneDataResponse) GetFreeBytes() int64 {
+	if x != nil {
+		return x.FreeBytes
+	}
+	return 0
+}
+
+func (x *PruneDataResponse) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
 // MoveMessagesRequest names two mailboxes: each is an agent's name, role:NAME or channel:NAME.
 type MoveMessagesRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -409,7 +618,7 @@ type MoveMessagesRequest struct {
 
 func (x *MoveMessagesRequest) Reset() {
 	*x = MoveMessagesRequest{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[4]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -421,7 +630,7 @@ func (x *MoveMessagesRequest) String() string {
 func (*MoveMessagesRequest) ProtoMessage() {}
 
 func (x *MoveMessagesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[4]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -434,7 +643,7 @@ func (x *MoveMessagesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveMessagesRequest.ProtoReflect.Descriptor instead.
 func (*MoveMessagesRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{4}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *MoveMessagesRequest) GetRequestId() string {
@@ -485,7 +694,7 @@ type MoveMessagesResponse struct {
 
 func (x *MoveMessagesResponse) Reset() {
 	*x = MoveMessagesResponse{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[5]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -497,7 +706,7 @@ func (x *MoveMessagesResponse) String() string {
 func (*MoveMessagesResponse) ProtoMessage() {}
 
 func (x *MoveMessagesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[5]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -510,7 +719,7 @@ func (x *MoveMessagesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveMessagesResponse.ProtoReflect.Descriptor instead.
 func (*MoveMessagesResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{5}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *MoveMessagesResponse) GetRevision() int64 {
@@ -556,7 +765,7 @@ type ExplainRequest struct {
 
 func (x *ExplainRequest) Reset() {
 	*x = ExplainRequest{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[6]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -568,7 +777,7 @@ func (x *ExplainRequest) String() string {
 func (*ExplainRequest) ProtoMessage() {}
 
 func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[6]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -581,7 +790,7 @@ func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{6}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ExplainRequest) GetSubject() isExplainRequest_Subject {
@@ -770,7 +979,7 @@ type Finding struct {
 
 func (x *Finding) Reset() {
 	*x = Finding{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[7]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -782,7 +991,7 @@ func (x *Finding) String() string {
 func (*Finding) ProtoMessage() {}
 
 func (x *Finding) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[7]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -795,7 +1004,7 @@ func (x *Finding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finding.ProtoReflect.Descriptor instead.
 func (*Finding) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{7}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Finding) GetSeverity() FindingSeverity {
@@ -852,7 +1061,7 @@ type ExplainResponse struct {
 
 func (x *ExplainResponse) Reset() {
 	*x = ExplainResponse{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[8]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -864,7 +1073,7 @@ func (x *ExplainResponse) String() string {
 func (*ExplainResponse) ProtoMessage() {}
 
 func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[8]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -877,7 +1086,7 @@ func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainResponse.ProtoReflect.Descriptor instead.
 func (*ExplainResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{8}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ExplainResponse) GetFindings() []*Finding {
@@ -903,7 +1112,7 @@ type GetStatusRequest struct {
 
 func (x *GetStatusRequest) Reset() {
 	*x = GetStatusRequest{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[9]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -915,7 +1124,7 @@ func (x *GetStatusRequest) String() string {
 func (*GetStatusRequest) ProtoMessage() {}
 
 func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[9]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -928,7 +1137,7 @@ func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetStatusRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{9}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{11}
 }
 
 // MailboxStatus is one mailbox that has something in it.
@@ -947,7 +1156,7 @@ type MailboxStatus struct {
 
 func (x *MailboxStatus) Reset() {
 	*x = MailboxStatus{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[10]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -959,7 +1168,7 @@ func (x *MailboxStatus) String() string {
 func (*MailboxStatus) ProtoMessage() {}
 
 func (x *MailboxStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[10]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -972,7 +1181,7 @@ func (x *MailboxStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MailboxStatus.ProtoReflect.Descriptor instead.
 func (*MailboxStatus) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{10}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *MailboxStatus) GetMailbox() string {
@@ -1071,7 +1280,7 @@ type GetStatusResponse struct {
 
 func (x *GetStatusResponse) Reset() {
 	*x = GetStatusResponse{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[11]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1083,7 +1292,7 @@ func (x *GetStatusResponse) String() string {
 func (*GetStatusResponse) ProtoMessage() {}
 
 func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[11]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1096,7 +1305,7 @@ func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusResponse.ProtoReflect.Descriptor instead.
 func (*GetStatusResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{11}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *GetStatusResponse) GetAgent() string {
@@ -1345,7 +1554,7 @@ type WorkCount struct {
 
 func (x *WorkCount) Reset() {
 	*x = WorkCount{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[12]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1357,7 +1566,7 @@ func (x *WorkCount) String() string {
 func (*WorkCount) ProtoMessage() {}
 
 func (x *WorkCount) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[12]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1370,7 +1579,7 @@ func (x *WorkCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkCount.ProtoReflect.Descriptor instead.
 func (*WorkCount) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{12}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *WorkCount) GetKind() string {
@@ -1403,7 +1612,7 @@ type CheckDatabaseRequest struct {
 
 func (x *CheckDatabaseRequest) Reset() {
 	*x = CheckDatabaseRequest{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[13]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1415,7 +1624,7 @@ func (x *CheckDatabaseRequest) String() string {
 func (*CheckDatabaseRequest) ProtoMessage() {}
 
 func (x *CheckDatabaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[13]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1428,7 +1637,7 @@ func (x *CheckDatabaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckDatabaseRequest.ProtoReflect.Descriptor instead.
 func (*CheckDatabaseRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{13}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{15}
 }
 
 // CheckDatabaseResponse has what was found.
@@ -1447,7 +1656,7 @@ type CheckDatabaseResponse struct {
 
 func (x *CheckDatabaseResponse) Reset() {
 	*x = CheckDatabaseResponse{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[14]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1459,7 +1668,7 @@ func (x *CheckDatabaseResponse) String() string {
 func (*CheckDatabaseResponse) ProtoMessage() {}
 
 func (x *CheckDatabaseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[14]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1472,7 +1681,7 @@ func (x *CheckDatabaseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckDatabaseResponse.ProtoReflect.Descriptor instead.
 func (*CheckDatabaseResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{14}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *CheckDatabaseResponse) GetProblems() []string {
@@ -1537,7 +1746,20 @@ const file_brokerd_v1_admin_proto_rawDesc = "" +
 	"\bmessages\x18\x06 \x01(\x03R\bmessages\x12\x16\n" +
 	"\x06events\x18\a \x01(\x03R\x06events\x12\x1a\n" +
 	"\bcontents\x18\b \x01(\x03R\bcontents\x12#\n" +
-	"\rcontent_bytes\x18\t \x01(\x03R\fcontentBytes\"\x82\x01\n" +
+	"\rcontent_bytes\x18\t \x01(\x03R\fcontentBytes\"\xab\x01\n" +
+	"\x10PruneDataRequest\x128\n" +
+	"\n" +
+	"older_than\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\tolderThan\x12*\n" +
+	"\x05kinds\x18\x02 \x03(\x0e2\x14.brokerd.v1.DataKindR\x05kinds\x12\x18\n" +
+	"\asession\x18\x03 \x01(\tR\asession\x12\x17\n" +
+	"\adry_run\x18\x04 \x01(\bR\x06dryRun\"\xa5\x01\n" +
+	"\x11PruneDataResponse\x12\x1a\n" +
+	"\bmessages\x18\x01 \x01(\x03R\bmessages\x12!\n" +
+	"\fdead_letters\x18\x02 \x01(\x03R\vdeadLetters\x12\x16\n" +
+	"\x06events\x18\x03 \x01(\x03R\x06events\x12\x1d\n" +
+	"\n" +
+	"free_bytes\x18\x05 \x01(\x03R\tfreeBytes\x12\x1a\n" +
+	"\brevision\x18\x06 \x01(\x03R\brevision\"\x82\x01\n" +
 	"\x13MoveMessagesRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12\x12\n" +
@@ -1631,17 +1853,23 @@ const file_brokerd_v1_admin_proto_rawDesc = "" +
 	"deliveries\x18\x03 \x01(\x03R\n" +
 	"deliveries\x12\x16\n" +
 	"\x06events\x18\x04 \x01(\x03R\x06events\x12\x1a\n" +
-	"\brevision\x18\x05 \x01(\x03R\brevision*\x88\x01\n" +
+	"\brevision\x18\x05 \x01(\x03R\brevision*o\n" +
+	"\bDataKind\x12\x19\n" +
+	"\x15DATA_KIND_UNSPECIFIED\x10\x00\x12\x16\n" +
+	"\x12DATA_KIND_MESSAGES\x10\x01\x12\x1a\n" +
+	"\x16DATA_KIND_DEAD_LETTERS\x10\x02\x12\x14\n" +
+	"\x10DATA_KIND_EVENTS\x10\x03*\x88\x01\n" +
 	"\x0fFindingSeverity\x12 \n" +
 	"\x1cFINDING_SEVERITY_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15FINDING_SEVERITY_INFO\x10\x01\x12\x1c\n" +
 	"\x18FINDING_SEVERITY_WARNING\x10\x02\x12\x1a\n" +
-	"\x16FINDING_SEVERITY_ERROR\x10\x032\xa0\x03\n" +
+	"\x16FINDING_SEVERITY_ERROR\x10\x032\xea\x03\n" +
 	"\fAdminService\x12H\n" +
 	"\tGetStatus\x12\x1c.brokerd.v1.GetStatusRequest\x1a\x1d.brokerd.v1.GetStatusResponse\x12T\n" +
 	"\rCheckDatabase\x12 .brokerd.v1.CheckDatabaseRequest\x1a!.brokerd.v1.CheckDatabaseResponse\x12Q\n" +
 	"\fMoveMessages\x12\x1f.brokerd.v1.MoveMessagesRequest\x1a .brokerd.v1.MoveMessagesResponse\x12Y\n" +
-	"\x0eBackupDatabase\x12!.brokerd.v1.BackupDatabaseRequest\x1a\".brokerd.v1.BackupDatabaseResponse0\x01\x12B\n" +
+	"\x0eBackupDatabase\x12!.brokerd.v1.BackupDatabaseRequest\x1a\".brokerd.v1.BackupDatabaseResponse0\x01\x12H\n" +
+	"\tPruneData\x12\x1c.brokerd.v1.PruneDataRequest\x1a\x1d.brokerd.v1.PruneDataResponse\x12B\n" +
 	"\aExplain\x12\x1a.brokerd.v1.ExplainRequest\x1a\x1b.brokerd.v1.ExplainResponseB\"Z brokerd/gen/brokerd/v1;brokerdv1b\x06proto3"
 
 var (
@@ -1656,55 +1884,62 @@ func file_brokerd_v1_admin_proto_rawDescGZIP() []byte {
 	return file_brokerd_v1_admin_proto_rawDescData
 }
 
-var file_brokerd_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_brokerd_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_brokerd_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_brokerd_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_brokerd_v1_admin_proto_goTypes = []any{
-	(FindingSeverity)(0),           // 0: brokerd.v1.FindingSeverity
-	(*BackupDatabaseRequest)(nil),  // 1: brokerd.v1.BackupDatabaseRequest
-	(*BackupDatabaseResponse)(nil), // 2: brokerd.v1.BackupDatabaseResponse
-	(*BackupProgress)(nil),         // 3: brokerd.v1.BackupProgress
-	(*Backup)(nil),                 // 4: brokerd.v1.Backup
-	(*MoveMessagesRequest)(nil),    // 5: brokerd.v1.MoveMessagesRequest
-	(*MoveMessagesResponse)(nil),   // 6: brokerd.v1.MoveMessagesResponse
-	(*ExplainRequest)(nil),         // 7: brokerd.v1.ExplainRequest
-	(*Finding)(nil),                // 8: brokerd.v1.Finding
-	(*ExplainResponse)(nil),        // 9: brokerd.v1.ExplainResponse
-	(*GetStatusRequest)(nil),       // 10: brokerd.v1.GetStatusRequest
-	(*MailboxStatus)(nil),          // 11: brokerd.v1.MailboxStatus
-	(*GetStatusResponse)(nil),      // 12: brokerd.v1.GetStatusResponse
-	(*WorkCount)(nil),              // 13: brokerd.v1.WorkCount
-	(*CheckDatabaseRequest)(nil),   // 14: brokerd.v1.CheckDatabaseRequest
-	(*CheckDatabaseResponse)(nil),  // 15: brokerd.v1.CheckDatabaseResponse
-	(*timestamppb.Timestamp)(nil),  // 16: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),    // 17: google.protobuf.Duration
+	(DataKind)(0),                  // 0: brokerd.v1.DataKind
+	(FindingSeverity)(0),           // 1: brokerd.v1.FindingSeverity
+	(*BackupDatabaseRequest)(nil),  // 2: brokerd.v1.BackupDatabaseRequest
+	(*BackupDatabaseResponse)(nil), // 3: brokerd.v1.BackupDatabaseResponse
+	(*BackupProgress)(nil),         // 4: brokerd.v1.BackupProgress
+	(*Backup)(nil),                 // 5: brokerd.v1.Backup
+	(*PruneDataRequest)(nil),       // 6: brokerd.v1.PruneDataRequest
+	(*PruneDataResponse)(nil),      // 7: brokerd.v1.PruneDataResponse
+	(*MoveMessagesRequest)(nil),    // 8: brokerd.v1.MoveMessagesRequest
+	(*MoveMessagesResponse)(nil),   // 9: brokerd.v1.MoveMessagesResponse
+	(*ExplainRequest)(nil),         // 10: brokerd.v1.ExplainRequest
+	(*Finding)(nil),                // 11: brokerd.v1.Finding
+	(*ExplainResponse)(nil),        // 12: brokerd.v1.ExplainResponse
+	(*GetStatusRequest)(nil),       // 13: brokerd.v1.GetStatusRequest
+	(*MailboxStatus)(nil),          // 14: brokerd.v1.MailboxStatus
+	(*GetStatusResponse)(nil),      // 15: brokerd.v1.GetStatusResponse
+	(*WorkCount)(nil),              // 16: brokerd.v1.WorkCount
+	(*CheckDatabaseRequest)(nil),   // 17: brokerd.v1.CheckDatabaseRequest
+	(*CheckDatabaseResponse)(nil),  // 18: brokerd.v1.CheckDatabaseResponse
+	(*timestamppb.Timestamp)(nil),  // 19: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),    // 20: google.protobuf.Duration
 }
 var file_brokerd_v1_admin_proto_depIdxs = []int32{
-	3,  // 0: brokerd.v1.BackupDatabaseResponse.progress:type_name -> brokerd.v1.BackupProgress
-	4,  // 1: brokerd.v1.BackupDatabaseResponse.backup:type_name -> brokerd.v1.Backup
-	16, // 2: brokerd.v1.Backup.created_at:type_name -> google.protobuf.Timestamp
-	0,  // 3: brokerd.v1.Finding.severity:type_name -> brokerd.v1.FindingSeverity
-	16, // 4: brokerd.v1.Finding.since:type_name -> google.protobuf.Timestamp
-	8,  // 5: brokerd.v1.ExplainResponse.findings:type_name -> brokerd.v1.Finding
-	16, // 6: brokerd.v1.GetStatusResponse.started_at:type_name -> google.protobuf.Timestamp
-	17, // 7: brokerd.v1.GetStatusResponse.commit_time:type_name -> google.protobuf.Duration
-	11, // 8: brokerd.v1.GetStatusResponse.mailboxes:type_name -> brokerd.v1.MailboxStatus
-	13, // 9: brokerd.v1.GetStatusResponse.work:type_name -> brokerd.v1.WorkCount
-	17, // 10: brokerd.v1.GetStatusResponse.process_cpu_time:type_name -> google.protobuf.Duration
-	10, // 11: brokerd.v1.AdminService.GetStatus:input_type -> brokerd.v1.GetStatusRequest
-	14, // 12: brokerd.v1.AdminService.CheckDatabase:input_type -> brokerd.v1.CheckDatabaseRequest
-	5,  // 13: brokerd.v1.AdminService.MoveMessages:input_type -> brokerd.v1.MoveMessagesRequest
-	1,  // 14: brokerd.v1.AdminService.BackupDatabase:input_type -> brokerd.v1.BackupDatabaseRequest
-	7,  // 15: brokerd.v1.AdminService.Explain:input_type -> brokerd.v1.ExplainRequest
-	12, // 16: brokerd.v1.AdminService.GetStatus:output_type -> brokerd.v1.GetStatusResponse
-	15, // 17: brokerd.v1.AdminService.CheckDatabase:output_type -> brokerd.v1.CheckDatabaseResponse
-	6,  // 18: brokerd.v1.AdminService.MoveMessages:output_type -> brokerd.v1.MoveMessagesResponse
-	2,  // 19: brokerd.v1.AdminService.BackupDatabase:output_type -> brokerd.v1.BackupDatabaseResponse
-	9,  // 20: brokerd.v1.AdminService.Explain:output_type -> brokerd.v1.ExplainResponse
-	16, // [16:21] is the sub-list for method output_type
-	11, // [11:16] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	4,  // 0: brokerd.v1.BackupDatabaseResponse.progress:type_name -> brokerd.v1.BackupProgress
+	5,  // 1: brokerd.v1.BackupDatabaseResponse.backup:type_name -> brokerd.v1.Backup
+	19, // 2: brokerd.v1.Backup.created_at:type_name -> google.protobuf.Timestamp
+	20, // 3: brokerd.v1.PruneDataRequest.older_than:type_name -> google.protobuf.Duration
+	0,  // 4: brokerd.v1.PruneDataRequest.kinds:type_name -> brokerd.v1.DataKind
+	1,  // 5: brokerd.v1.Finding.severity:type_name -> brokerd.v1.FindingSeverity
+	19, // 6: brokerd.v1.Finding.since:type_name -> google.protobuf.Timestamp
+	11, // 7: brokerd.v1.ExplainResponse.findings:type_name -> brokerd.v1.Finding
+	19, // 8: brokerd.v1.GetStatusResponse.started_at:type_name -> google.protobuf.Timestamp
+	20, // 9: brokerd.v1.GetStatusResponse.commit_time:type_name -> google.protobuf.Duration
+	14, // 10: brokerd.v1.GetStatusResponse.mailboxes:type_name -> brokerd.v1.MailboxStatus
+	16, // 11: brokerd.v1.GetStatusResponse.work:type_name -> brokerd.v1.WorkCount
+	20, // 12: brokerd.v1.GetStatusResponse.process_cpu_time:type_name -> google.protobuf.Duration
+	13, // 13: brokerd.v1.AdminService.GetStatus:input_type -> brokerd.v1.GetStatusRequest
+	17, // 14: brokerd.v1.AdminService.CheckDatabase:input_type -> brokerd.v1.CheckDatabaseRequest
+	8,  // 15: brokerd.v1.AdminService.MoveMessages:input_type -> brokerd.v1.MoveMessagesRequest
+	2,  // 16: brokerd.v1.AdminService.BackupDatabase:input_type -> brokerd.v1.BackupDatabaseRequest
+	6,  // 17: brokerd.v1.AdminService.PruneData:input_type -> brokerd.v1.PruneDataRequest
+	10, // 18: brokerd.v1.AdminService.Explain:input_type -> brokerd.v1.ExplainRequest
+	15, // 19: brokerd.v1.AdminService.GetStatus:output_type -> brokerd.v1.GetStatusResponse
+	18, // 20: brokerd.v1.AdminService.CheckDatabase:output_type -> brokerd.v1.CheckDatabaseResponse
+	9,  // 21: brokerd.v1.AdminService.MoveMessages:output_type -> brokerd.v1.MoveMessagesResponse
+	3,  // 22: brokerd.v1.AdminService.BackupDatabase:output_type -> brokerd.v1.BackupDatabaseResponse
+	7,  // 23: brokerd.v1.AdminService.PruneData:output_type -> brokerd.v1.PruneDataResponse
+	12, // 24: brokerd.v1.AdminService.Explain:output_type -> brokerd.v1.ExplainResponse
+	19, // [19:25] is the sub-list for method output_type
+	13, // [13:19] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_brokerd_v1_admin_proto_init() }
@@ -1717,7 +1952,7 @@ func file_brokerd_v1_admin_proto_init() {
 		(*BackupDatabaseResponse_Chunk)(nil),
 		(*BackupDatabaseResponse_Backup)(nil),
 	}
-	file_brokerd_v1_admin_proto_msgTypes[6].OneofWrappers = []any{
+	file_brokerd_v1_admin_proto_msgTypes[8].OneofWrappers = []any{
 		(*ExplainRequest_Message)(nil),
 		(*ExplainRequest_Lock)(nil),
 		(*ExplainRequest_Token)(nil),
@@ -1734,8 +1969,8 @@ func file_brokerd_v1_admin_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_brokerd_v1_admin_proto_rawDesc), len(file_brokerd_v1_admin_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   15,
+			NumEnums:      2,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -23,6 +23,7 @@ const (
 	AdminService_CheckDatabase_FullMethodName  = "/brokerd.v1.AdminService/CheckDatabase"
 	AdminService_MoveMessages_FullMethodName   = "/brokerd.v1.AdminService/MoveMessages"
 	AdminService_BackupDatabase_FullMethodName = "/brokerd.v1.AdminService/BackupDatabase"
+	AdminService_PruneData_FullMethodName      = "/brokerd.v1.AdminService/PruneData"
 	AdminService_Explain_FullMethodName        = "/brokerd.v1.AdminService/Explain"
 )
 
@@ -60,6 +61,15 @@ type AdminServiceClient interface {
 	// fit into the data folder. UNAVAILABLE (BACKUP_TOO_SLOW): the write-ahead log has grown too much meanwhile; (SHUTTING_DOWN).
 	// For operators.
 	BackupDatabase(ctx context.Context, in *BackupDatabaseRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[BackupDatabaseResponse], error)
+	// PruneData archives and removes finished data that is older than a time now, instead of after the session's retention. The broker
+	// archives each row before it removes it, in the same files and the same small transactions as retention, and pauses
+	// between them while other clients are active. The event data.pruned follows, also if the call ends early after the first removal.
+	//
+	// Only finished data is removed: a message when all its deliveries are finished, and no response to it is awaited. A session that is being
+	// exported keeps its data. For operators.
+	//
+	// INVALID_ARGUMENT: no older_than, or an unknown kind. NOT_FOUND: the session does not exist.
+	PruneData(ctx context.Context, in *PruneDataRequest, opts ...grpc.CallOption) (*PruneDataResponse, error)
 	// Explain says why something is stuck: who holds it, who waits for it, since when and why, and which command frees it. Without a subject it finds
 	// the worst problems of the caller's session. NOT_FOUND if the subject does not exist.
 	//
@@ -140,6 +150,16 @@ func (c *adminServiceClient) BackupDatabase(ctx context.Context, in *BackupDatab
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type AdminService_BackupDatabaseClient = grpc.ServerStreamingClient[BackupDatabaseResponse]
 
+func (c *adminServiceClient) PruneData(ctx context.Context, in *PruneDataRequest, opts ...grpc.CallOption) (*PruneDataResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PruneDataResponse)
+	err := c.cc.Invoke(ctx, AdminService_PruneData_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *adminServiceClient) Explain(ctx context.Context, in *ExplainRequest, opts ...grpc.CallOption) (*ExplainResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ExplainResponse)
@@ -184,6 +204,15 @@ type AdminServiceServer interface {
 	// fit into the data folder. UNAVAILABLE (BACKUP_TOO_SLOW): the write-ahead log has grown too much meanwhile; (SHUTTING_DOWN).
 	// For operators.
 	BackupDatabase(*BackupDatabaseRequest, grpc.ServerStreamingServer[BackupDatabaseResponse]) error
+	// PruneData archives and removes finished data that is older than a time now, instead of after the session's retention. The broker
+	// archives each row before it removes it, in the same files and the same small transactions as retention, and pauses
+	// between them while other clients are active. The event data.pruned follows, also if the call ends early after the first removal.
+	//
+	// Only finished data is removed: a message when all its deliveries are finished, and no response to it is awaited. A session that is being
+	// exported keeps its data. For operators.
+	//
+	// INVALID_ARGUMENT: no older_than, or an unknown kind. NOT_FOUND: the session does not exist.
+	PruneData(context.Context, *PruneDataRequest) (*PruneDataResponse, error)
 	// Explain says why something is stuck: who holds it, who waits for it, since when and why, and which command frees it. Without a subject it finds
 	// the worst problems of the caller's session. NOT_FOUND if the subject does not exist.
 	//
@@ -226,6 +255,9 @@ func (UnimplementedAdminServiceServer) MoveMessages(context.Context, *MoveMessag
 }
 func (UnimplementedAdminServiceServer) BackupDatabase(*BackupDatabaseRequest, grpc.ServerStreamingServer[BackupDatabaseResponse]) error {
 	return status.Error(codes.Unimplemented, "method BackupDatabase not implemented")
+}
+func (UnimplementedAdminServiceServer) PruneData(context.Context, *PruneDataRequest) (*PruneDataResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method PruneData not implemented")
 }
 func (UnimplementedAdminServiceServer) Explain(context.Context, *ExplainRequest) (*ExplainResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Explain not implemented")
@@ -316,6 +348,24 @@ func _AdminService_BackupDatabase_Handler(srv interface{}, stream grpc.ServerStr
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type AdminService_BackupDatabaseServer = grpc.ServerStreamingServer[BackupDatabaseResponse]
 
+func _AdminService_PruneData_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PruneDataRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).PruneData(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_PruneData_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).PruneData(ctx, req.(*PruneDataRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _AdminService_Explain_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ExplainRequest)
 	if err := dec(in); err != nil {
@@ -352,6 +402,10 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "MoveMessages",
 			Handler:    _AdminService_MoveMessages_Handler,
+		},
+		{
+			MethodName: "PruneData",
+			Handler:    _AdminService_PruneData_Handler,
 		},
 		{
 			MethodName: "Explain",

@@ -10,6 +10,18 @@ from google.protobuf import timestamp_pb2
 DESCRIPTOR: descriptor.FileDescriptor
 
 
+class DataKind(builtins.int):
+    @classmethod
+    def Name(cls, number: builtins.int) -> builtins.str: ...
+    @classmethod
+    def Value(cls, name: builtins.str) -> DataKind: ...
+
+DATA_KIND_UNSPECIFIED: DataKind
+DATA_KIND_MESSAGES: DataKind
+DATA_KIND_DEAD_LETTERS: DataKind
+DATA_KIND_EVENTS: DataKind
+
+
 class FindingSeverity(builtins.int):
     @classmethod
     def Name(cls, number: builtins.int) -> builtins.str: ...
@@ -61,6 +73,28 @@ class Backup(message.Message):
     content_bytes: builtins.int
     def __init__(self, *, size: Optional[builtins.int] = ..., sha256: Optional[builtins.str] = ..., revision: Optional[builtins.int] = ..., created_at: Optional[timestamp_pb2.Timestamp] = ..., sessions: Optional[builtins.int] = ..., messages: Optional[builtins.int] = ..., events: Optional[builtins.int] = ..., contents: Optional[builtins.int] = ..., content_bytes: Optional[builtins.int] = ...) -> None: ...
     def HasField(self, field_name: Literal["created_at"]) -> builtins.bool: ...
+
+
+class PruneDataRequest(message.Message):
+    DESCRIPTOR: descriptor.Descriptor
+    @property
+    def older_than(self) -> duration_pb2.Duration: ...
+    @property
+    def kinds(self) -> containers.RepeatedScalarFieldContainer[DataKind]: ...
+    session: builtins.str
+    dry_run: builtins.bool
+    def __init__(self, *, older_than: Optional[duration_pb2.Duration] = ..., kinds: Optional[Iterable[Union[DataKind, builtins.int]]] = ..., session: Optional[builtins.str] = ..., dry_run: Optional[builtins.bool] = ...) -> None: ...
+    def HasField(self, field_name: Literal["older_than"]) -> builtins.bool: ...
+
+
+class PruneDataResponse(message.Message):
+    DESCRIPTOR: descriptor.Descriptor
+    messages: builtins.int
+    dead_letters: builtins.int
+    events: builtins.int
+    free_bytes: builtins.int
+    revision: builtins.int
+    def __init__(self, *, messages: Optional[builtins.int] = ..., dead_letters: Optional[builtins.int] = ..., events: Optional[builtins.int] = ..., free_bytes: Optional[builtins.int] = ..., revision: Optional[builtins.int] = ...) -> None: ...
 
 
 class MoveMessagesRequest(message.Message):

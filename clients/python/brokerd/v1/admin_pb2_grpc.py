@@ -22,6 +22,10 @@ class AdminServiceStub:
             '/brokerd.v1.AdminService/BackupDatabase',
             request_serializer=admin_pb2.BackupDatabaseRequest.SerializeToString,
             response_deserializer=admin_pb2.BackupDatabaseResponse.FromString)
+        self.PruneData = channel.unary_unary(
+            '/brokerd.v1.AdminService/PruneData',
+            request_serializer=admin_pb2.PruneDataRequest.SerializeToString,
+            response_deserializer=admin_pb2.PruneDataResponse.FromString)
         self.Explain = channel.unary_unary(
             '/brokerd.v1.AdminService/Explain',
             request_serializer=admin_pb2.ExplainRequest.SerializeToString,

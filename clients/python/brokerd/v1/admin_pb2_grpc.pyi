@@ -8,4 +8,5 @@ class AdminServiceStub:
     CheckDatabase: Any
     MoveMessages: Any
     BackupDatabase: Any
+    PruneData: Any
     Explain: Any

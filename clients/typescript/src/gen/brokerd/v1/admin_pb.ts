@@ -12,7 +12,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file brokerd/v1/admin.proto.
  */
 export const file_brokerd_v1_admin: GenFile = /*@__PURE__*/
-  fileDesc("ChZicm9rZXJkL3YxL2FkbWluLnByb3RvEgpicm9rZXJkLnYxIhcKFUJhY2t1cERhdGFiYXNlUmVxdWVzdCKIAQoWQmFja3VwRGF0YWJhc2VSZXNwb25zZRIuCghwcm9ncmVzcxgBIAEoCzIaLmJyb2tlcmQudjEuQmFja3VwUHJvZ3Jlc3NIABIPCgVjaHVuaxgCIAEoDEgAEiQKBmJhY2t1cBgDIAEoCzISLmJyb2tlcmQudjEuQmFja3VwSABCBwoFZnJhbWUiUgoOQmFja3VwUHJvZ3Jlc3MSFAoMY29waWVkX2J5dGVzGAEgASgDEhYKDmRhdGFiYXNlX2J5dGVzGAIgASgDEhIKCmZpbGVfYnl0ZXMYAyABKAMixQEKBkJhY2t1cBIMCgRzaXplGAEgASgDEg4KBnNoYTI1NhgCIAEoCRIQCghyZXZpc2lvbhgDIAEoAxIuCgpjcmVhdGVkX2F0GAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIQCghzZXNzaW9ucxgFIAEoAxIQCghtZXNzYWdlcxgGIAEoAxIOCgZldmVudHMYByABKAMSEAoIY29udGVudHMYCCABKAMSFQoNY29udGVudF9ieXRlcxgJIAEoAyJgChNNb3ZlTWVzc2FnZXNSZXF1ZXN0EhIKCnJlcXVlc3RfaWQYASABKAkSDAoEZnJvbRgCIAEoCRIKCgJ0bxgDIAEoCRILCgNpZHMYBCADKAkSDgoGcmVhc29uGAUgASgJIkUKFE1vdmVNZXNzYWdlc1Jlc3BvbnNlEhAKCHJldmlzaW9uGAEgASgDEg0KBW1vdmVkGAIgASgFEgwKBGxlZnQYAyABKAMiygEKDkV4cGxhaW5SZXF1ZXN0EhEKB21lc3NhZ2UYASABKAlIABIOCgRsb2NrGAIgASgJSAASDwoFdG9rZW4YAyABKAlIABIPCgVhZ2VudBgEIAEoCUgAEg4KBHJvbGUYBSABKAlIABIOCgR0YXNrGAYgASgJSAASEgoIZGVjaXNpb24YByABKAlIABIRCgdibG9ja2VyGAggASgJSAASEQoHaGFuZG9mZhgJIAEoCUgAEg4KBHZvdGUYCiABKAlIAEIJCgdzdWJqZWN0IqgBCgdGaW5kaW5nEi0KCHNldmVyaXR5GAEgASgOMhsuYnJva2VyZC52MS5GaW5kaW5nU2V2ZXJpdHkSDwoHc3ViamVjdBgCIAEoCRIPCgdzdW1tYXJ5GAMgASgJEg8KB3JlYXNvbnMYBCADKAkSKQoFc2luY2UYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhAKCGNvbW1hbmRzGAYgAygJIkoKD0V4cGxhaW5SZXNwb25zZRIlCghmaW5kaW5ncxgBIAMoCzITLmJyb2tlcmQudjEuRmluZGluZxIQCghyZXZpc2lvbhgCIAEoAyISChBHZXRTdGF0dXNSZXF1ZXN0IlAKDU1haWxib3hTdGF0dXMSDwoHbWFpbGJveBgBIAEoCRIPCgd3YWl0aW5nGAIgASgDEg8KB2NsYWltZWQYAyABKAMSDAoEZGVhZBgEIAEoAyL2BQoRR2V0U3RhdHVzUmVzcG9uc2USDQoFYWdlbnQYICABKAkSDAoEcm9sZRghIAEoCRINCgVhc2tlZBgiIAEoBRIRCgl0b19hbnN3ZXIYIyABKAUSDwoHdmVyc2lvbhgBIAEoCRIuCgpzdGFydGVkX2F0GAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIQCghyZXZpc2lvbhgDIAEoAxIMCgRzeW5jGAQgASgJEhAKCGRhdGFfZGlyGAUgASgJEg4KBmxpc3RlbhgGIAMoCRIWCg5kYXRhYmFzZV9ieXRlcxgHIAEoAxIRCgl3YWxfYnl0ZXMYCCABKAMSFAoMd2FsX2xlZnRfb3V0GB4gASgDEg4KBmRhbWFnZRgfIAEoCRIPCgdjb21taXRzGAkgASgDEi4KC2NvbW1pdF90aW1lGAogASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEhAKCHNlc3Npb25zGAsgASgFEg8KB3Nlc3Npb24YDCABKAkSDgoGYWdlbnRzGA0gASgFEg8KB3N0cmVhbXMYDiABKAUSLAoJbWFpbGJveGVzGA8gAygLMhkuYnJva2VyZC52MS5NYWlsYm94U3RhdHVzEg8KB3dhaXRpbmcYECABKAMSDwoHY2xhaW1lZBgRIAEoAxIMCgRkZWFkGBIgASgDEhMKC2xhdGVfYWdlbnRzGBMgASgFEhUKDWZhaWxlZF9hZ2VudHMYFCABKAUSDQoFbG9ja3MYFSABKAMSEwoLdG9rZW5zX2hlbGQYFiABKAMSDwoHdGlja2V0cxgXIAEoAxISCgpzdGF0ZV9rZXlzGBggASgDEiMKBHdvcmsYJCADKAsyFS5icm9rZXJkLnYxLldvcmtDb3VudBIzChBwcm9jZXNzX2NwdV90aW1lGBkgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEhwKFHByb2Nlc3NfbWVtb3J5X2J5dGVzGBogASgDIjcKCVdvcmtDb3VudBIMCgRraW5kGAEgASgJEg0KBXN0YXRlGAIgASgJEg0KBWNvdW50GAMgASgDIhYKFENoZWNrRGF0YWJhc2VSZXF1ZXN0InEKFUNoZWNrRGF0YWJhc2VSZXNwb25zZRIQCghwcm9ibGVtcxgBIAMoCRIQCghtZXNzYWdlcxgCIAEoAxISCgpkZWxpdmVyaWVzGAMgASgDEg4KBmV2ZW50cxgEIAEoAxIQCghyZXZpc2lvbhgFIAEoAyqIAQoPRmluZGluZ1NldmVyaXR5EiAKHEZJTkRJTkdfU0VWRVJJVFlfVU5TUEVDSUZJRUQQABIZChVGSU5ESU5HX1NFVkVSSVRZX0lORk8QARIcChhGSU5ESU5HX1NFVkVSSVRZX1dBUk5JTkcQAhIaChZGSU5ESU5HX1NFVkVSSVRZX0VSUk9SEAMyoAMKDEFkbWluU2VydmljZRJICglHZXRTdGF0dXMSHC5icm9rZXJkLnYxLkdldFN0YXR1c1JlcXVlc3QaHS5icm9rZXJkLnYxLkdldFN0YXR1c1Jlc3BvbnNlElQKDUNoZWNrRGF0YWJhc2USIC5icm9rZXJkLnYxLkNoZWNrRGF0YWJhc2VSZXF1ZXN0GiEuYnJva2VyZC52MS5DaGVja0RhdGFiYXNlUmVzcG9uc2USUQoMTW92ZU1lc3NhZ2VzEh8uYnJva2VyZC52MS5Nb3ZlTWVzc2FnZXNSZXF1ZXN0GiAuYnJva2VyZC52MS5Nb3ZlTWVzc2FnZXNSZXNwb25zZRJZCg5CYWNrdXBEYXRhYmFzZRIhLmJyb2tlcmQudjEuQmFja3VwRGF0YWJhc2VSZXF1ZXN0GiIuYnJva2VyZC52MS5CYWNrdXBEYXRhYmFzZVJlc3BvbnNlMAESQgoHRXhwbGFpbhIaLmJyb2tlcmQudjEuRXhwbGFpblJlcXVlc3QaGy5icm9rZXJkLnYxLkV4cGxhaW5SZXNwb25zZUIiWiBicm9rZXJkL2dlbi9icm9rZXJkL3YxO2Jyb2tlcmR2MWIGcHJvdG8z", [file_google_protobuf_duration, file_google_protobuf_timestamp]);
+  fileDesc("ChZicm9rZXJkL3YxL2FkbWluLnByb3RvEgpicm9rZXJkLnYxIhcKFUJhY2t1cERhdGFiYXNlUmVxdWVzdCKIAQoWQmFja3VwRGF0YWJhc2VSZXNwb25zZRIuCghwcm9ncmVzcxgBIAEoCzIaLmJyb2tlcmQudjEuQmFja3VwUHJvZ3Jlc3NIABIPCgVjaHVuaxgCIAEoDEgAEiQKBmJhY2t1cBgDIAEoCzISLmJyb2tlcmQudjEuQmFja3VwSABCBwoFZnJhbWUiUgoOQmFja3VwUHJvZ3Jlc3MSFAoMY29waWVkX2J5dGVzGAEgASgDEhYKDmRhdGFiYXNlX2J5dGVzGAIgASgDEhIKCmZpbGVfYnl0ZXMYAyABKAMixQEKBkJhY2t1cBIMCgRzaXplGAEgASgDEg4KBnNoYTI1NhgCIAEoCRIQCghyZXZpc2lvbhgDIAEoAxIuCgpjcmVhdGVkX2F0GAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIQCghzZXNzaW9ucxgFIAEoAxIQCghtZXNzYWdlcxgGIAEoAxIOCgZldmVudHMYByABKAMSEAoIY29udGVudHMYCCABKAMSFQoNY29udGVudF9ieXRlcxgJIAEoAyKIAQoQUHJ1bmVEYXRhUmVxdWVzdBItCgpvbGRlcl90aGFuGAEgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEiMKBWtpbmRzGAIgAygOMhQuYnJva2VyZC52MS5EYXRhS2luZBIPCgdzZXNzaW9uGAMgASgJEg8KB2RyeV9ydW4YBCABKAgicQoRUHJ1bmVEYXRhUmVzcG9uc2USEAoIbWVzc2FnZXMYASABKAMSFAoMZGVhZF9sZXR0ZXJzGAIgASgDEg4KBmV2ZW50cxgDIAEoAxISCgpmcmVlX2J5dGVzGAUgASgDEhAKCHJldmlzaW9uGAYgASgDImAKE01vdmVNZXNzYWdlc1JlcXVlc3QSEgoKcmVxdWVzdF9pZBgBIAEoCRIMCgRmcm9tGAIgASgJEgoKAnRvGAMgASgJEgsKA2lkcxgEIAMoCRIOCgZyZWFzb24YBSABKAkiRQoUTW92ZU1lc3NhZ2VzUmVzcG9uc2USEAoIcmV2aXNpb24YASABKAMSDQoFbW92ZWQYAiABKAUSDAoEbGVmdBgDIAEoAyLKAQoORXhwbGFpblJlcXVlc3QSEQoHbWVzc2FnZRgBIAEoCUgAEg4KBGxvY2sYAiABKAlIABIPCgV0b2tlbhgDIAEoCUgAEg8KBWFnZW50GAQgASgJSAASDgoEcm9sZRgFIAEoCUgAEg4KBHRhc2sYBiABKAlIABISCghkZWNpc2lvbhgHIAEoCUgAEhEKB2Jsb2NrZXIYCCABKAlIABIRCgdoYW5kb2ZmGAkgASgJSAASDgoEdm90ZRgKIAEoCUgAQgkKB3N1YmplY3QiqAEKB0ZpbmRpbmcSLQoIc2V2ZXJpdHkYASABKA4yGy5icm9rZXJkLnYxLkZpbmRpbmdTZXZlcml0eRIPCgdzdWJqZWN0GAIgASgJEg8KB3N1bW1hcnkYAyABKAkSDwoHcmVhc29ucxgEIAMoCRIpCgVzaW5jZRgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEAoIY29tbWFuZHMYBiADKAkiSgoPRXhwbGFpblJlc3BvbnNlEiUKCGZpbmRpbmdzGAEgAygLMhMuYnJva2VyZC52MS5GaW5kaW5nEhAKCHJldmlzaW9uGAIgASgDIhIKEEdldFN0YXR1c1JlcXVlc3QiUAoNTWFpbGJveFN0YXR1cxIPCgdtYWlsYm94GAEgASgJEg8KB3dhaXRpbmcYAiABKAMSDwoHY2xhaW1lZBgDIAEoAxIMCgRkZWFkGAQgASgDIvYFChFHZXRTdGF0dXNSZXNwb25zZRINCgVhZ2VudBggIAEoCRIMCgRyb2xlGCEgASgJEg0KBWFza2VkGCIgASgFEhEKCXRvX2Fuc3dlchgjIAEoBRIPCgd2ZXJzaW9uGAEgASgJEi4KCnN0YXJ0ZWRfYXQYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhAKCHJldmlzaW9uGAMgASgDEgwKBHN5bmMYBCABKAkSEAoIZGF0YV9kaXIYBSABKAkSDgoGbGlzdGVuGAYgAygJEhYKDmRhdGFiYXNlX2J5dGVzGAcgASgDEhEKCXdhbF9ieXRlcxgIIAEoAxIUCgx3YWxfbGVmdF9vdXQYHiABKAMSDgoGZGFtYWdlGB8gASgJEg8KB2NvbW1pdHMYCSABKAMSLgoLY29tbWl0X3RpbWUYCiABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SEAoIc2Vzc2lvbnMYCyABKAUSDwoHc2Vzc2lvbhgMIAEoCRIOCgZhZ2VudHMYDSABKAUSDwoHc3RyZWFtcxgOIAEoBRIsCgltYWlsYm94ZXMYDyADKAsyGS5icm9rZXJkLnYxLk1haWxib3hTdGF0dXMSDwoHd2FpdGluZxgQIAEoAxIPCgdjbGFpbWVkGBEgASgDEgwKBGRlYWQYEiABKAMSEwoLbGF0ZV9hZ2VudHMYEyABKAUSFQoNZmFpbGVkX2FnZW50cxgUIAEoBRINCgVsb2NrcxgVIAEoAxITCgt0b2tlbnNfaGVsZBgWIAEoAxIPCgd0aWNrZXRzGBcgASgDEhIKCnN0YXRlX2tleXMYGCABKAMSIwoEd29yaxgkIAMoCzIVLmJyb2tlcmQudjEuV29ya0NvdW50EjMKEHByb2Nlc3NfY3B1X3RpbWUYGSABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SHAoUcHJvY2Vzc19tZW1vcnlfYnl0ZXMYGiABKAMiNwoJV29ya0NvdW50EgwKBGtpbmQYASABKAkSDQoFc3RhdGUYAiABKAkSDQoFY291bnQYAyABKAMiFgoUQ2hlY2tEYXRhYmFzZVJlcXVlc3QicQoVQ2hlY2tEYXRhYmFzZVJlc3BvbnNlEhAKCHByb2JsZW1zGAEgAygJEhAKCG1lc3NhZ2VzGAIgASgDEhIKCmRlbGl2ZXJpZXMYAyABKAMSDgoGZXZlbnRzGAQgASgDEhAKCHJldmlzaW9uGAUgASgDKm8KCERhdGFLaW5kEhkKFURBVEFfS0lORF9VTlNQRUNJRklFRBAAEhYKEkRBVEFfS0lORF9NRVNTQUdFUxABEhoKFkRBVEFfS0lORF9ERUFEX0xFVFRFUlMQAhIUChBEQVRBX0tJTkRfRVZFTlRTEAMqiAEKD0ZpbmRpbmdTZXZlcml0eRIgChxGSU5ESU5HX1NFVkVSSVRZX1VOU1BFQ0lGSUVEEAASGQoVRklORElOR19TRVZFUklUWV9JTkZPEAESHAoYRklORElOR19TRVZFUklUWV9XQVJOSU5HEAISGgoWRklORElOR19TRVZFUklUWV9FUlJPUhADMuoDCgxBZG1pblNlcnZpY2USSAoJR2V0U3RhdHVzEhwuYnJva2VyZC52MS5HZXRTdGF0dXNSZXF1ZXN0Gh0uYnJva2VyZC52MS5HZXRTdGF0dXNSZXNwb25zZRJUCg1DaGVja0RhdGFiYXNlEiAuYnJva2VyZC52MS5DaGVja0RhdGFiYXNlUmVxdWVzdBohLmJyb2tlcmQudjEuQ2hlY2tEYXRhYmFzZVJlc3BvbnNlElEKDE1vdmVNZXNzYWdlcxIfLmJyb2tlcmQudjEuTW92ZU1lc3NhZ2VzUmVxdWVzdBogLmJyb2tlcmQudjEuTW92ZU1lc3NhZ2VzUmVzcG9uc2USWQoOQmFja3VwRGF0YWJhc2USIS5icm9rZXJkLnYxLkJhY2t1cERhdGFiYXNlUmVxdWVzdBoiLmJyb2tlcmQudjEuQmFja3VwRGF0YWJhc2VSZXNwb25zZTABEkgKCVBydW5lRGF0YRIcLmJyb2tlcmQudjEuUHJ1bmVEYXRhUmVxdWVzdBodLmJyb2tlcmQudjEuUHJ1bmVEYXRhUmVzcG9uc2USQgoHRXhwbGFpbhIaLmJyb2tlcmQudjEuRXhwbGFpblJlcXVlc3QaGy5icm9rZXJkLnYxLkV4cGxhaW5SZXNwb25zZUIiWiBicm9rZXJkL2dlbi9icm9rZXJkL3YxO2Jyb2tlcmR2MWIGcHJvdG8z", [file_google_protobuf_duration, file_google_protobuf_timestamp]);
 
 /**
  * BackupDatabaseRequest asks for a backup.
@@ -177,6 +177,91 @@ export const BackupSchema: GenMessage<Backup> = /*@__PURE__*/
   messageDesc(file_brokerd_v1_admin, 3);
 
 /**
+ * PruneDataRequest selects finished data.
+ *
+ * @generated from message brokerd.v1.PruneDataRequest
+ */
+export type PruneDataRequest = Message<"brokerd.v1.PruneDataRequest"> & {
+  /**
+   * Counted from the end of a message, from the death of a dead letter, and from the time of an event: 1 s to 3,650 days. Required.
+   *
+   * @generated from field: google.protobuf.Duration older_than = 1;
+   */
+  olderThan?: Duration | undefined;
+
+  /**
+   * Empty = all kinds but DEAD_LETTERS.
+   *
+   * @generated from field: repeated brokerd.v1.DataKind kinds = 2;
+   */
+  kinds: DataKind[];
+
+  /**
+   * Empty = all sessions.
+   *
+   * @generated from field: string session = 3;
+   */
+  session: string;
+
+  /**
+   * Count the data, and remove nothing.
+   *
+   * @generated from field: bool dry_run = 4;
+   */
+  dryRun: boolean;
+};
+
+/**
+ * Describes the message brokerd.v1.PruneDataRequest.
+ * Use `create(PruneDataRequestSchema)` to create a new message.
+ */
+export const PruneDataRequestSchema: GenMessage<PruneDataRequest> = /*@__PURE__*/
+  messageDesc(file_brokerd_v1_admin, 4);
+
+/**
+ * PruneDataResponse counts the removed data; in a dry run, the data that the same call would remove.
+ *
+ * @generated from message brokerd.v1.PruneDataResponse
+ */
+export type PruneDataResponse = Message<"brokerd.v1.PruneDataResponse"> & {
+  /**
+   * @generated from field: int64 messages = 1;
+   */
+  messages: bigint;
+
+  /**
+   * @generated from field: int64 dead_letters = 2;
+   */
+  deadLetters: bigint;
+
+  /**
+   * @generated from field: int64 events = 3;
+   */
+  events: bigint;
+
+  /**
+   * Free space inside the database file after the call, in bytes. New data uses it first.
+   *
+   * @generated from field: int64 free_bytes = 5;
+   */
+  freeBytes: bigint;
+
+  /**
+   * Of the event data.pruned; in a dry run, the newest revision.
+   *
+   * @generated from field: int64 revision = 6;
+   */
+  revision: bigint;
+};
+
+/**
+ * Describes the message brokerd.v1.PruneDataResponse.
+ * Use `create(PruneDataResponseSchema)` to create a new message.
+ */
+export const PruneDataResponseSchema: GenMessage<PruneDataResponse> = /*@__PURE__*/
+  messageDesc(file_brokerd_v1_admin, 5);
+
+/**
  * MoveMessagesRequest names two mailboxes: each is an agent's name, role:NAME or channel:NAME.
  *
  * @generated from message brokerd.v1.MoveMessagesRequest
@@ -217,7 +302,7 @@ export type MoveMessagesRequest = Message<"brokerd.v1.MoveMessagesRequest"> & {
  * Use `create(MoveMessagesRequestSchema)` to create a new message.
  */
 export const MoveMessagesRequestSchema: GenMessage<MoveMessagesRequest> = /*@__PURE__*/
-  messageDesc(file_brokerd_v1_admin, 4);
+  messageDesc(file_brokerd_v1_admin, 6);
 
 /**
  * MoveMessagesResponse counts the deliveries.
@@ -248,7 +333,7 @@ export type MoveMessagesResponse = Message<"brokerd.v1.MoveMessagesResponse"> & 
  * Use `create(MoveMessagesResponseSchema)` to create a new message.
  */
 export const MoveMessagesResponseSchema: GenMessage<MoveMessagesResponse> = /*@__PURE__*/
-  messageDesc(file_brokerd_v1_admin, 5);
+  messageDesc(file_brokerd_v1_admin, 7);
 
 /**
  * ExplainRequest names what to explain; nothing = the worst problems first.
@@ -335,7 +420,7 @@ export type ExplainRequest = Message<"brokerd.v1.ExplainRequest"> & {
  * Use `create(ExplainRequestSchema)` to create a new message.
  */
 export const ExplainRequestSchema: GenMessage<ExplainRequest> = /*@__PURE__*/
-  messageDesc(file_brokerd_v1_admin, 6);
+  messageDesc(file_brokerd_v1_admin, 8);
 
 /**
  * Finding is one fact, with its reasons.
@@ -391,7 +476,7 @@ export type Finding = Message<"brokerd.v1.Finding"> & {
  * Use `create(FindingSchema)` to create a new message.
  */
 export const FindingSchema: GenMessage<Finding> = /*@__PURE__*/
-  messageDesc(file_brokerd_v1_admin, 7);
+  messageDesc(file_brokerd_v1_admin, 9);
 
 /**
  * ExplainResponse has what was found.
@@ -417,7 +502,7 @@ export type ExplainResponse = Message<"brokerd.v1.ExplainResponse"> & {
  * Use `create(ExplainResponseSchema)` to create a new message.
  */
 export const ExplainResponseSchema: GenMessage<ExplainResponse> = /*@__PURE__*/
-  messageDesc(file_brokerd_v1_admin, 8);
+  messageDesc(file_brokerd_v1_admin, 10);
 
 /**
  * GetStatusRequest asks for the status.
@@ -432,7 +517,7 @@ export type GetStatusRequest = Message<"brokerd.v1.GetStatusRequest"> & {
  * Use `create(GetStatusRequestSchema)` to create a new message.
  */
 export const GetStatusRequestSchema: GenMessage<GetStatusRequest> = /*@__PURE__*/
-  messageDesc(file_brokerd_v1_admin, 9);
+  messageDesc(file_brokerd_v1_admin, 11);
 
 /**
  * MailboxStatus is one mailbox that has something in it.
@@ -472,7 +557,7 @@ export type MailboxStatus = Message<"brokerd.v1.MailboxStatus"> & {
  * Use `create(MailboxStatusSchema)` to create a new message.
  */
 export const MailboxStatusSchema: GenMessage<MailboxStatus> = /*@__PURE__*/
-  messageDesc(file_brokerd_v1_admin, 10);
+  messageDesc(file_brokerd_v1_admin, 12);
 
 /**
  * GetStatusResponse is one screen of facts.
@@ -701,7 +786,7 @@ export type GetStatusResponse = Message<"brokerd.v1.GetStatusResponse"> & {
  * Use `create(GetStatusResponseSchema)` to create a new message.
  */
 export const GetStatusResponseSchema: GenMessage<GetStatusResponse> = /*@__PURE__*/
-  messageDesc(file_brokerd_v1_admin, 11);
+  messageDesc(file_brokerd_v1_admin, 13);
 
 /**
  * WorkCount counts the pieces of work of one kind that are in one state.
@@ -736,7 +821,7 @@ export type WorkCount = Message<"brokerd.v1.WorkCount"> & {
  * Use `create(WorkCountSchema)` to create a new message.
  */
 export const WorkCountSchema: GenMessage<WorkCount> = /*@__PURE__*/
-  messageDesc(file_brokerd_v1_admin, 12);
+  messageDesc(file_brokerd_v1_admin, 14);
 
 /**
  * CheckDatabaseRequest asks for a check.
@@ -751,7 +836,7 @@ export type CheckDatabaseRequest = Message<"brokerd.v1.CheckDatabaseRequest"> & 
  * Use `create(CheckDatabaseRequestSchema)` to create a new message.
  */
 export const CheckDatabaseRequestSchema: GenMessage<CheckDatabaseRequest> = /*@__PURE__*/
-  messageDesc(file_brokerd_v1_admin, 13);
+  messageDesc(file_brokerd_v1_admin, 15);
 
 /**
  * CheckDatabaseResponse has what was found.
@@ -794,7 +879,47 @@ export type CheckDatabaseResponse = Message<"brokerd.v1.CheckDatabaseResponse"> 
  * Use `create(CheckDatabaseResponseSchema)` to create a new message.
  */
 export const CheckDatabaseResponseSchema: GenMessage<CheckDatabaseResponse> = /*@__PURE__*/
-  messageDesc(file_brokerd_v1_admin, 14);
+  messageDesc(file_brokerd_v1_admin, 16);
+
+/**
+ * DataKind is a kind of finished data.
+ *
+ * @generated from enum brokerd.v1.DataKind
+ */
+export enum DataKind {
+  /**
+   * @generated from enum value: DATA_KIND_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * Messages without a dead letter.
+   *
+   * @generated from enum value: DATA_KIND_MESSAGES = 1;
+   */
+  MESSAGES = 1,
+
+  /**
+   * Messages with a dead letter. They cannot be redriven afterwards. A message that other recipients have finished needs
+   * MESSAGES too.
+   *
+   * @generated from enum value: DATA_KIND_DEAD_LETTERS = 2;
+   */
+  DEAD_LETTERS = 2,
+
+  /**
+   * Events of sessions. A subscription cannot resume before the removed events (OUT_OF_RANGE).
+   *
+   * @generated from enum value: DATA_KIND_EVENTS = 3;
+   */
+  EVENTS = 3,
+}
+
+/**
+ * Describes the enum brokerd.v1.DataKind.
+ */
+export const DataKindSchema: GenEnum<DataKind> = /*@__PURE__*/
+  enumDesc(file_brokerd_v1_admin, 0);
 
 /**
  * FindingSeverity says how bad it is.
@@ -827,7 +952,7 @@ export enum FindingSeverity {
  * Describes the enum brokerd.v1.FindingSeverity.
  */
 export const FindingSeveritySchema: GenEnum<FindingSeverity> = /*@__PURE__*/
-  enumDesc(file_brokerd_v1_admin, 0);
+  enumDesc(file_brokerd_v1_admin, 1);
 
 /**
  * AdminService is for operators. Agents may call GetStatus and Explain as well: each gets its own view of its own session.
@@ -894,6 +1019,23 @@ export const AdminService: GenService<{
     methodKind: "server_streaming";
     input: typeof BackupDatabaseRequestSchema;
     output: typeof BackupDatabaseResponseSchema;
+  },
+  /**
+   * PruneData archives and removes finished data that is older than a time now, instead of after the session's retention. The broker
+   * archives each row before it removes it, in the same files and the same small transactions as retention, and pauses
+   * between them while other clients are active. The event data.pruned follows, also if the call ends early after the first removal.
+   *
+   * Only finished data is removed: a message when all its deliveries are finished, and no response to it is awaited. A session that is being
+   * exported keeps its data. For operators.
+   *
+   * INVALID_ARGUMENT: no older_than, or an unknown kind. NOT_FOUND: the session does not exist.
+   *
+   * @generated from rpc brokerd.v1.AdminService.PruneData
+   */
+  pruneData: {
+    methodKind: "unary";
+    input: typeof PruneDataRequestSchema;
+    output: typeof PruneDataResponseSchema;
   },
   /**
    * Explain says why something is stuck: who holds it, who waits for it, since when and why, and which command frees it. Without a subject it finds

@@ -1,0 +1,60 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pb "brokerd/gen/brokerd/v1"
+)
+
+func newAdminPruneCommand(c *cli) *cobra.Command {
+	var olderThan time.Duration
+	var kinds []string
+	var dryRun bool
+	known := strings.Split(strings.ReplaceAll(strings.Join(enumNames(pb.DataKind(0).Descriptor()), ","), "_", "-"), ",")
+	cmd := &cobra.Command{
+		Use:   "prune --older-than TIME",
+		Short: "Archive and remove finished data now",
+		Long: `Archive and remove finished data that is older than a time now, instead of after its
+retention: in all sessions, or in the one of --session. Unfinished data stays. Dead
+letters stay unless --kind names them.`,
+		Example: `  brokerctl admin prune --older-than 24h --dry-run
+  brokerctl admin prune --older-than 7d --kind dead-letters --session website`,
+		Args:              cobra.NoArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			in := &pb.PruneDataRequest{OlderThan: durationpb.New(olderThan), Session: c.global.session, DryRun: dryRun}
+			for _, name := range kinds {
+				kind, err := parseEnum("kind", pb.DataKind(0).Descriptor(), strings.ReplaceAll(name, "-", "_"))
+				if err != nil {
+					return err
+				}
+				in.Kinds = append(in.Kinds, pb.DataKind(kind))
+			}
+			broker, err := c.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			answer, err := broker.Admin().PruneData(cmd.Context(), in)
+			if err != nil {
+				return err
+			}
+			return c.show(cmd, answer, func(w io.Writer) {
+				fmt.Fprintf(w, "%s %s, %s and %s; %s of the database file are free\n", cond(dryRun, "would remove", "removed"),
+					count(answer.GetMessages(), "message"), count(answer.GetDeadLetters(), "dead letter"),
+					count(answer.GetEvents(), "event"), size(answer.GetFreeBytes()))
+			})
+		},
+	}
+	durationVar(cmd.Flags(), &olderThan, "older-than", 0, "only data that finished longer ago, 1s to 3650d")
+	must(cmd.MarkFlagRequired("older-than"))
+	cmd.Flags().StringSliceVar(&kinds, "kind", nil, "only this kind: "+strings.Join(known, ", ")+"; repeatable")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "count the data, and remove nothing")
+	must(cmd.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions(known, cobra.ShellCompDirectiveNoFileComp)))
+	return cmd
+}

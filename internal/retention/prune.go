@@ -1,0 +1,150 @@
+package retention
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"brokerd/internal/caller"
+	"brokerd/internal/store"
+)
+
+// A Selection is the finished data that Prune removes.
+type Selection struct {
+	OlderThan   time.Duration
+	Session     string // empty = all sessions
+	Messages    bool
+	DeadLetters bool
+	Events      bool
+	DryRun      bool
+}
+
+// Counts counts data that was archived and removed.
+type Counts struct {
+	Messages    int64 `json:"messages"` // without a dead delivery
+	DeadLetters int64 `json:"dead_letters"`
+	Events      int64 `json:"events"`
+}
+
+// Pruned is the outcome of a prune.
+type Pruned struct {
+	Counts
+	FreeBytes int64 // inside the database file
+	Revision  int64 // of the event; after a dry run, the newest
+}
+
+// A walk archives the data of one kind that is due, and returns the earliest time at which more may
+// be.
+type walk = func(context.Context, *plan) (time.Time, error)
+
+// beginWalks waits until no other goroutine walks. Two walks would archive the same rows.
+func (k *Keeper) beginWalks(ctx context.Context) error {
+	select {
+	case k.walks <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (k *Keeper) endWalks() { <-k.walks }
+
+// Prune archives and removes finished data that is older than a time, and appends an event. It uses
+// the walks of a turn, so it transacts and rests as a turn does that is not late. A dry run counts
+// with the same walks. If it ends early, the event counts the data that is removed. Errors:
+// fault.NotFound if there is no such session.
+func (k *Keeper) Prune(ctx context.Context, who caller.Caller, s Selection) (Pruned, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(k.ctx, cancel)()
+	p, session, err := k.prunePlan(ctx, s)
+	if err != nil {
+		return Pruned{}, err
+	}
+	if err := k.prune(ctx, &p, s); err != nil {
+		err = fmt.Errorf("prune: %w", err)
+		if p.counts != (Counts{}) && !s.DryRun {
+			_, logged := k.logPrune(ctx, session, who, s, p.counts)
+			err = errors.Join(err, logged)
+		}
+		return Pruned{}, err
+	}
+	out := Pruned{Counts: p.counts, Revision: k.Store.Revision()}
+	if !s.DryRun {
+		k.Wake() // it returns free space to the file system
+		if out.Revision, err = k.logPrune(ctx, session, who, s, p.counts); err != nil {
+			return out, err
+		}
+	}
+	return out, k.Store.Read(ctx, func(snap *store.Snapshot) error {
+		space, err := store.SpaceOf(snap)
+		out.FreeBytes = space.FreeBytes()
+		return err
+	})
+}
+
+// prunePlan returns a plan for the selected sessions that keeps all data, and the row id of the one
+// that is named.
+func (k *Keeper) prunePlan(ctx context.Context, s Selection) (p plan, named int64, err error) {
+	p = plan{now: k.Clock.Now(), sessions: map[int64]Session{}, shortest: s.OlderThan, steady: true, dry: s.DryRun}
+	if s.Session != "" {
+		found, err := k.find(ctx, s.Session)
+		p.sessions[found.ID] = found
+		return p, found.ID, err
+	}
+	err = k.Store.Read(ctx, func(snap *store.Snapshot) error {
+		all, err := k.Sessions.All(snap)
+		for _, found := range all {
+			p.sessions[found.ID] = found
+		}
+		return err
+	})
+	return p, 0, err
+}
+
+// prune walks once for the selected kinds of messages, and once for events.
+func (k *Keeper) prune(ctx context.Context, p *plan, s Selection) error {
+	if err := k.beginWalks(ctx); err != nil {
+		return err
+	}
+	defer k.endWalks()
+	age := func(selected bool) time.Duration {
+		if selected {
+			return s.OlderThan
+		}
+		return 0
+	}
+	for _, step := range []struct {
+		selected bool
+		keep     Session
+		walk     walk
+	}{
+		{s.Messages || s.DeadLetters, Session{KeepMessages: age(s.Messages), KeepDead: age(s.DeadLetters)}, k.messages},
+		{s.Events, Session{KeepEvents: s.OlderThan}, k.events},
+	} {
+		if !step.selected {
+			continue
+		}
+		for id, found := range p.sessions {
+			found.KeepMessages, found.KeepDead = step.keep.KeepMessages, step.keep.KeepDead
+			found.KeepEvents = step.keep.KeepEvents
+			p.sessions[id] = found
+		}
+		if _, err := step.walk(ctx, p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// logPrune appends the event, also if the caller no longer waits.
+func (k *Keeper) logPrune(
+	ctx context.Context, session int64, who caller.Caller, s Selection, c Counts,
+) (revision int64, err error) {
+	err = k.Store.Write(context.WithoutCancel(ctx), func(tx *store.Tx) (err error) {
+		revision, err = k.Events.Pruned(tx, session, who.Name(), s, c)
+		return err
+	})
+	return revision, err
+}

@@ -1,0 +1,171 @@
+package retention_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/testing/protocmp"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pb "brokerd/gen/brokerd/v1"
+)
+
+// hour is the age of the data that the tests prune.
+const hour = time.Hour
+
+// prune prunes as an operator. The clock moves meanwhile, because the turn that the prune waits for
+// may be at rest. A call before each step keeps the clock slow, so that no read takes 10 s.
+func (w *world) prune(in *pb.PruneDataRequest) *pb.PruneDataResponse {
+	w.t.Helper()
+	if in.OlderThan == nil {
+		in.OlderThan = durationpb.New(hour)
+	}
+	type answer struct {
+		out *pb.PruneDataResponse
+		err error
+	}
+	done := make(chan answer, 1)
+	go func() {
+		out, err := pb.NewAdminServiceClient(w.Operator()).PruneData(w.ctx, in)
+		done <- answer{out, err}
+	}()
+	for {
+		select {
+		case got := <-done:
+			must(w.t, got.err)
+			return got.out
+		default:
+			must(w.t, drop(w.sessions().GetSession(w.ctx, &pb.GetSessionRequest{Name: w.session})))
+			w.Clock.Advance(time.Millisecond)
+		}
+	}
+}
+
+// kept are settings under which retention removes nothing.
+func kept() *pb.SessionSettings {
+	never := durationpb.New(0)
+	return &pb.SessionSettings{MessageRetention: never, EventRetention: never, DeadLetterRetention: never}
+}
+
+// eventCount returns how many events the database has of the session. An agent does not see those
+// of the broker itself.
+func (w *world) eventCount() (n int64) {
+	w.t.Helper()
+	asAgent := pb.NewEventServiceClient(w.In(w.session, "lead"))
+	for after := int64(0); ; {
+		page, err := asAgent.ListEvents(w.ctx, &pb.ListEventsRequest{AfterRevision: after})
+		must(w.t, err)
+		if len(page.GetEvents()) == 0 {
+			return n
+		}
+		n += int64(len(page.GetEvents()))
+		after = page.GetEvents()[len(page.GetEvents())-1].GetRevision()
+	}
+}
+
+func TestPrune_RemovesFinishedDataAndNothingThatIsLive(t *testing.T) {
+	w := newWorld(t).project(kept())
+	var finished []*pb.SendResult
+	for range 3 {
+		finished = append(finished, w.finish(&pb.Message{Subject: "finished"}))
+	}
+	dead := w.die(&pb.Message{Subject: "dead"})
+	waiting := w.send(&pb.Message{Subject: "waiting", Target: &pb.Target{To: &pb.Target_Role{Role: "reviewer"}}})
+	claimed := w.send(&pb.Message{Subject: "claimed"})
+	must(t, drop(pb.NewLockServiceClient(w.In(w.session, "lead")).AcquireLocks(w.ctx, &pb.AcquireLocksRequest{
+		Paths: []string{"a.go"}, MaxHold: durationpb.New(7 * 24 * time.Hour)})))
+	old := w.eventCount()
+	w.Clock.Advance(hour + time.Minute)
+	claim := w.claim()
+	young := w.finish(&pb.Message{Subject: "young"})
+	total := w.eventCount()
+
+	dry := w.prune(&pb.PruneDataRequest{Session: w.session, DryRun: true})
+	if got := w.eventCount(); got != total || !w.there(finished[0]) || len(w.archived()) != 0 {
+		t.Fatalf("a dry run has left %d events of %d, and %v in the archive", got, total, w.archived())
+	}
+	if dry.GetMessages() != 3 || dry.GetDeadLetters() != 0 || dry.GetEvents() < old {
+		t.Errorf("the dry run counts %v, want 3 messages, no dead letter and %d events or more", dry, old)
+	}
+	done := w.prune(&pb.PruneDataRequest{Session: w.session})
+	ignored := protocmp.IgnoreFields(&pb.PruneDataResponse{}, "revision", "free_bytes")
+	if d := cmp.Diff(dry, done, protocmp.Transform(), ignored); d != "" {
+		t.Errorf("counted (-) and removed (+): %s", d)
+	}
+	for _, sent := range finished {
+		if w.there(sent) || w.archived()[sent.GetRevision()] != 1 {
+			t.Errorf("the finished message %d is in the database: %v; archive: %v", sent.GetRevision(), w.there(sent), w.archived())
+		}
+	}
+	live := map[string]*pb.SendResult{"claimed": claimed, "waiting": waiting, "dead": dead, "young": young}
+	for name, sent := range live {
+		if !w.there(sent) || w.archived()[sent.GetRevision()] != 0 {
+			t.Errorf("the %s message is in the database: %v; in the archive: %v", name, w.there(sent), w.archived())
+		}
+	}
+	if lines, _ := w.lines("events"); int64(len(lines)) != done.GetEvents() {
+		t.Errorf("the archive has %d events of %d", len(lines), done.GetEvents())
+	}
+	locks, err := pb.NewLockServiceClient(w.In(w.session, "lead")).ListLocks(w.ctx, &pb.ListLocksRequest{})
+	must(t, err)
+	if len(locks.GetLocks()) != 1 {
+		t.Errorf("the lock is gone: %v", locks)
+	}
+	pruned := &pb.EventFilter{Types: []string{"data.pruned"}}
+	page, err := w.events().ListEvents(w.ctx, &pb.ListEventsRequest{Filter: pruned})
+	must(t, err)
+	if len(page.GetEvents()) != 1 || page.GetEvents()[0].GetRevision() != done.GetRevision() {
+		t.Errorf("the event of revision %d is not in the log: %v", done.GetRevision(), page)
+	}
+	w.ack(claim.GetClaimId())
+	w.Check()
+}
+
+func TestPrune_DeadLettersGoOnlyIfTheirKindIsNamed(t *testing.T) {
+	w := newWorld(t).project(kept())
+	acked, dead := w.finish(&pb.Message{}), w.die(&pb.Message{})
+	w.Clock.Advance(hour + time.Minute)
+	out := w.prune(&pb.PruneDataRequest{Kinds: []pb.DataKind{pb.DataKind_DATA_KIND_DEAD_LETTERS}})
+	if out.GetDeadLetters() != 1 || out.GetMessages() != 0 || out.GetEvents() != 0 {
+		t.Errorf("removed %v, want one dead letter", out)
+	}
+	if w.there(dead) || !w.there(acked) || w.archived()[dead.GetRevision()] != 1 {
+		t.Errorf("dead letter there: %v; other message there: %v; archive: %v", w.there(dead), w.there(acked), w.archived())
+	}
+}
+
+func TestPrune_OtherSessionsAndTheSettingsOfChannelsDoNotCount(t *testing.T) {
+	w := newWorld(t).project(kept())
+	must(t, drop(pb.NewChannelServiceClient(w.In(w.session, "")).ConfigureChannel(w.ctx, &pb.ConfigureChannelRequest{
+		Channel: "news", MessageRetention: durationpb.New(1000 * time.Hour)})))
+	asBuilder := pb.NewChannelServiceClient(w.In(w.session, "builder"))
+	must(t, drop(asBuilder.SubscribeChannel(w.ctx, &pb.SubscribeChannelRequest{Channel: "news"})))
+	sent := w.finish(&pb.Message{Target: &pb.Target{To: &pb.Target_Channel{Channel: "news"}}})
+	w.Clock.Advance(hour + time.Minute)
+	only := []pb.DataKind{pb.DataKind_DATA_KIND_MESSAGES}
+	if out := w.prune(&pb.PruneDataRequest{Session: "default", Kinds: only}); out.GetMessages() != 0 || !w.there(sent) {
+		t.Errorf("a prune of another session removed %v", out)
+	}
+	if out := w.prune(&pb.PruneDataRequest{Kinds: only}); out.GetMessages() != 1 || w.there(sent) {
+		t.Errorf("removed %v, want the message of the channel", out)
+	}
+}
+
+func TestPrune_RefusesWrongRequests(t *testing.T) {
+	w := newWorld(t)
+	age := durationpb.New(hour)
+	for name, c := range map[string]struct {
+		in     *pb.PruneDataRequest
+		code   codes.Code
+		reason string
+	}{
+		"no age":       {&pb.PruneDataRequest{}, codes.InvalidArgument, "INVALID_ARGUMENT"},
+		"too young":    {&pb.PruneDataRequest{OlderThan: durationpb.New(1)}, codes.InvalidArgument, "INVALID_ARGUMENT"},
+		"unknown kind": {&pb.PruneDataRequest{OlderThan: age, Kinds: []pb.DataKind{99}}, codes.InvalidArgument, "INVALID_ARGUMENT"},
+		"no session":   {&pb.PruneDataRequest{OlderThan: age, Session: "none"}, codes.NotFound, "SESSION_NOT_FOUND"},
+	} {
+		wantError(t, name, drop(pb.NewAdminServiceClient(w.Operator()).PruneData(w.ctx, c.in)), c.code, c.reason)
+	}
+}
