@@ -10,8 +10,8 @@ import (
 )
 
 func newAdminCommand(c *cli) *cobra.Command {
-	return group("admin", "Check, back up and prune the database, and move misdirected mail (operators)", "", "  brokerctl admin backup brokerd.tar",
-		newAdminBackupCommand(c), newAdminCheckCommand(c), newAdminMoveCommand(c), newAdminPruneCommand(c))
+	return group("admin", "Check, back up, prune and drain the broker, and move misdirected mail (operators)", "", "  brokerctl admin backup brokerd.tar",
+		newAdminBackupCommand(c), newAdminCheckCommand(c), newAdminDrainCommand(c), newAdminMoveCommand(c), newAdminPruneCommand(c))
 }
 
 func newAdminCheckCommand(c *cli) *cobra.Command {

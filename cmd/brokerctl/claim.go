@@ -151,6 +151,8 @@ func (c *cli) whyEmpty(answer *pb.ClaimMessagesResponse, wait time.Duration) str
 		s += ": the agent failed too often in a row, and gets nothing for a while"
 	case pb.EmptyReason_EMPTY_REASON_HALTED:
 		s += ": the agent is halted until a resume"
+	case pb.EmptyReason_EMPTY_REASON_DRAINING:
+		s += ": an operator drains the broker, which delivers no new work"
 	}
 	if due := answer.GetNextDue(); due != nil {
 		s += "; the next is due " + c.when(due)

@@ -83,6 +83,9 @@ func (c *cli) printStatus(w io.Writer, s *pb.GetStatusResponse, stuck []*pb.Find
 		l.state("stuck", clipped("%s; see %s", severities(stuck), c.command("explain")))
 		fact("worst", "%s: %s", stuck[0].GetSubject(), stuck[0].GetSummary())
 	}
+	if since := s.GetDrainingSince(); since != nil {
+		fact("drained", "%s: the broker delivers no new work", c.when(since))
+	}
 	if s.GetAgent() != "" {
 		c.agentFacts(s, fact)
 	} else {

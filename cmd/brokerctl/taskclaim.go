@@ -95,6 +95,8 @@ func (c *cli) whyNoTask(answer *pb.ClaimTaskResponse, wait time.Duration) string
 		s += ": the ready tasks wait for their next attempt"
 	case pb.TaskEmptyReason_TASK_EMPTY_REASON_HALTED:
 		s += ": the agent is halted until a resume"
+	case pb.TaskEmptyReason_TASK_EMPTY_REASON_DRAINING:
+		s += ": an operator drains the broker, which delivers no new work"
 	}
 	if due := answer.GetNextDue(); due != nil {
 		s += "; the next is due " + c.when(due)

@@ -33,6 +33,13 @@ type Parts struct {
 	Traffic    Traffic
 	Inspector  *Inspector
 	Explainers []Explainer
+	Drains     Drains
+}
+
+// Drains knows whether the broker is drained.
+type Drains interface {
+	// Since returns when the drain began that is in force; zero if there is none.
+	Since(q store.Querier) (time.Time, error)
 }
 
 // NewService returns the service.
@@ -50,6 +57,13 @@ func (s *Service) GetStatus(ctx context.Context, _ *pb.GetStatusRequest) (*pb.Ge
 		id, err := s.parts.Directory.SessionID(snap, who.Session)
 		if err != nil {
 			return err
+		}
+		since, err := s.parts.Drains.Since(snap)
+		if err != nil {
+			return err
+		}
+		if !since.IsZero() {
+			out.DrainingSince = timestamppb.New(since)
 		}
 		own, err := s.own(snap, who)
 		if err != nil {

@@ -23,6 +23,7 @@ import (
 	"brokerd/internal/catalog"
 	"brokerd/internal/decisions"
 	"brokerd/internal/disk"
+	"brokerd/internal/drain"
 	"brokerd/internal/events"
 	"brokerd/internal/fault"
 	"brokerd/internal/handoffs"
@@ -256,6 +257,7 @@ func (a *App) start(ctx context.Context) error {
 	connectBlockers(scopes, registry, obstacles)
 	board := tasks.New(st, journal, people, letters, c.Clock, log.Named("tasks"))
 	connectTasks(scopes, registry, post, board)
+	drains := newDrains(st, journal, c.Clock, scopes, post, board)
 	obstacles.UseTasks(board)
 	board.UseBlockers(obstacles)
 	board.OnDone(obstacles.TaskDone)
@@ -315,13 +317,16 @@ func (a *App) start(ctx context.Context) error {
 	if err := backups.Start(); err != nil {
 		return fmt.Errorf("start backups: %w", err)
 	}
+	if err := drains.Start(ctx); err != nil {
+		return fmt.Errorf("start drains: %w", err)
+	}
 	inspector := admin.NewInspector(st, tables{dir: c.Dir}, journal)
 	register(server, services{
 		admin: adminService{admin.NewService(admin.Parts{
 			Facts: facts, Store: st, Clock: c.Clock, Directory: census{scopes, registry}, Mailboxes: mailboxes{post}, Post: mailboxes{post}, Commons: commons{held, keys, jobs},
 			Traffic: server, Inspector: inspector,
-			Explainers: []admin.Explainer{registry, post, held, space, board, verdicts, obstacles, deals, polls},
-		}), backup.NewAdminService(backups), retention.NewPruneService(keeper)},
+			Explainers: []admin.Explainer{registry, post, held, space, board, verdicts, obstacles, deals, polls, drains}, Drains: drains,
+		}), backup.NewAdminService(backups), retention.NewPruneService(keeper), drain.NewServer(drains)},
 		agents:   agents.NewService(registry),
 		files:    artifacts.NewService(files),
 		blockers: blockers.NewService(obstacles),
@@ -379,7 +384,7 @@ func (a *App) start(ctx context.Context) error {
 	if err := a.servePprof(); err != nil {
 		return fmt.Errorf("serve profiles: %w", err)
 	}
-	health := &probes{store: st, space: space}
+	health := &probes{store: st, space: space, drains: drains}
 	if err := a.serveMetrics(measured, gauges{st, post, registry, used}, health); err != nil {
 		return fmt.Errorf("serve metrics: %w", err)
 	}
@@ -389,6 +394,7 @@ func (a *App) start(ctx context.Context) error {
 		return nil
 	})
 	a.onStop(func(ctx context.Context) error {
+		drains.Stop()
 		post.Drain()
 		keys.Drain()
 		held.Drain()
@@ -439,6 +445,7 @@ func openStore(ctx context.Context, c Config, options store.Options, measured *m
 		retention.Migrations(),
 		catalog.Migrations(),
 		auth.Migrations(),
+		drain.Migrations(),
 	)
 	if measured != nil {
 		options.Committed = measured.Committed

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"brokerd/internal/disk"
+	"brokerd/internal/drain"
 	"brokerd/internal/store"
 )
 
@@ -21,9 +22,10 @@ const (
 
 // probes answers the health checks of service managers and monitors.
 type probes struct {
-	store *store.Store
-	space *disk.Gauge
-	phase atomic.Int32
+	store  *store.Store
+	space  *disk.Gauge
+	drains *drain.Switch
+	phase  atomic.Int32
 }
 
 // enter notes that a phase begins.
@@ -35,7 +37,8 @@ func (p *probes) drain(context.Context) error {
 	return nil
 }
 
-// problem returns why the broker does not serve, or cannot accept changes; it is empty if all is well.
+// problem returns why the broker does not serve, cannot accept changes, or delivers no new work; it is
+// empty if all is well.
 func (p *probes) problem() string {
 	switch phase(p.phase.Load()) {
 	case starting:
@@ -49,13 +52,17 @@ func (p *probes) problem() string {
 	if err := p.space.Room(); err != nil {
 		return err.Error()
 	}
+	if p.drains.Active() {
+		return "an operator drains the broker"
+	}
 	return ""
 }
 
 // healthz answers that the process runs.
 func healthz(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(w, "ok") }
 
-// readyz answers 200 while the broker serves and accepts changes, else 503 and the reason.
+// readyz answers 200 while the broker serves, accepts changes and delivers work, else 503 and the
+// reason.
 func (p *probes) readyz(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-store")

@@ -6,6 +6,7 @@ import (
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/admin"
 	"brokerd/internal/backup"
+	"brokerd/internal/drain"
 	"brokerd/internal/retention"
 	"brokerd/internal/sessions"
 )
@@ -21,6 +22,7 @@ type adminService struct {
 	*admin.Service
 	*backup.AdminService
 	*retention.PruneService
+	*drain.Server
 }
 
 // services are all services of the API.

@@ -10,7 +10,7 @@ import (
 
 // Reading with AutoAck finishes what it shows before it shows it, so it is delivered at most once. What somebody works on,
 // what is not due, and what waits for an earlier one of its ordering key is left out, and everything but directives while the agent is
-// halted. Each of these may become ready without arriving anew, so the position that is reported, kept in the cursor
+// halted or the broker is drained. Each of these may become ready without arriving anew, so the position that is reported, kept in the cursor
 // and read from the next time stays in front of the first that was left out. Nothing is shown twice by that: what was shown is finished.
 
 // leave notes that something was left out.
@@ -22,7 +22,7 @@ func (p *arrivalsPage) leave(arrival int64) {
 
 // ready reports whether reading with AutoAck may show a delivery that the choice takes.
 func (g *gate) ready(m *row, d *Delivery) bool {
-	return (d.State == Pending || d.State == NoticeUnread) && (!g.halted || isDirective(m.kind))
+	return (d.State == Pending || d.State == NoticeUnread) && (!g.closed() || isDirective(m.kind))
 }
 
 // ackShown finishes what a page shows. What has changed since it was read is left out.
@@ -44,7 +44,7 @@ func (b *Broker) ackShown(ctx context.Context, c caller.Caller, p *arrivalsPage)
 		s := settling{Broker: b, tx: tx, actor: a, left: tally{}}
 		shown := make([]Item, 0, len(read.items))
 		for _, item := range read.items {
-			done := !g.halted || item.directive
+			done := !g.closed() || item.directive
 			if done {
 				if done, err = s.ackUnclaimed(&item); err != nil {
 					return err

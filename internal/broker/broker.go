@@ -81,8 +81,9 @@ type Broker struct {
 	zap   *zap.Logger
 
 	catalog  Catalog
-	disk     Disk // nil = there is always room
-	crew     Crew // nil = all agents are well
+	disk     Disk   // nil = there is always room
+	crew     Crew   // nil = all agents are well
+	drains   Drains // nil = the broker is never drained
 	rates    *sendRates
 	observer Observer        // may be nil; not changed after Start
 	tracer   *tracing.Tracer // nil = nothing is traced

@@ -45,6 +45,7 @@ const (
 	BlockedByOrder
 	BreakerOpen
 	AgentHalted
+	Draining
 )
 
 // Claims is the answer to a unary claim.
@@ -306,6 +307,8 @@ func (b *Broker) whyEmpty(tx *store.Tx, k *consumer) (Empty, time.Time, error) {
 		return Nothing, next, err
 	case g.halted:
 		return AgentHalted, next, nil
+	case g.draining:
+		return Draining, next, nil
 	case g.pass(tx.Now()) == directives:
 		if g.probe == (key{}) {
 			next = g.until

@@ -127,6 +127,9 @@ func (d *dispatching) admits(c *consumer, r *ready, ref Ref) error {
 	if g.halted {
 		return notClaimable(ref, "HALTED", "the agent is halted until a resume")
 	}
+	if g.draining {
+		return notClaimable(ref, "DRAINING", "an operator drains the broker, which delivers no new work")
+	}
 	e := notClaimable(ref, "BREAKER_OPEN", "the circuit breaker of the agent is open after too many failures")
 	if g.probe == (key{}) {
 		e.RetryAfter = g.until.Sub(d.tx.Now())

@@ -7,11 +7,12 @@ import (
 	"brokerd/internal/store"
 )
 
-// A gate is what stands between an agent and its work: a halt, or its circuit breaker. The zero gate lets everything
-// through. It is read from rows; what functions have read is kept for those after them, so that an agent without a gate
-// costs a look into a map.
+// A gate is what stands between an agent and its work: a halt, a drain of the broker, or its circuit breaker. The zero
+// gate lets everything through. It is read from rows; what functions have read is kept for those after them, so that an
+// agent without a gate costs two looks into maps.
 type gate struct {
 	halted   bool
+	draining bool      // the broker is drained; readGate leaves it out
 	failures int       // of its claims, in a row
 	until    time.Time // when the breaker, which is open, lets a probe through; zero = closed
 	probe    key       // the claim that decides about the breaker, if one is out
@@ -28,7 +29,7 @@ const (
 
 func (g *gate) pass(now time.Time) pass {
 	switch {
-	case g.halted:
+	case g.closed():
 		return directives
 	case g.until.IsZero():
 		return everything
@@ -38,9 +39,39 @@ func (g *gate) pass(now time.Time) pass {
 	return oneProbe
 }
 
+// closed reports whether a halt or a drain lets nothing but directives through.
+func (g *gate) closed() bool { return g.halted || g.draining }
+
 // gate returns an agent's gate.
 func (b *Broker) gate(tx *store.Tx, agent int64) (gate, error) {
-	return b.gates.Get(tx, agent, func() (gate, error) { return readGate(tx, agent) })
+	g, err := b.gates.Get(tx, agent, func() (gate, error) { return readGate(tx, agent) })
+	if err == nil {
+		g.draining, err = b.Draining(tx)
+	}
+	return g, err
+}
+
+// Drains knows whether a drain is in force.
+type Drains interface {
+	// Draining reports whether the broker delivers no new work.
+	Draining(tx *store.Tx) (bool, error)
+}
+
+// UseDrains sets the source of drains. Call it before the broker is used.
+func (b *Broker) UseDrains(d Drains) { b.drains = d }
+
+// Draining reports whether the broker delivers no new work.
+func (b *Broker) Draining(tx *store.Tx) (bool, error) {
+	if b.drains == nil {
+		return false, nil
+	}
+	return b.drains.Draining(tx)
+}
+
+// DrainEnded has dispatch look at all that consumers may take. It is a hook of the end of a drain.
+func (b *Broker) DrainEnded(tx *store.Tx) error {
+	b.lookAgain(tx, func(*consumer) bool { return true })
+	return nil
 }
 
 // Halted reports whether a halt is in force for an agent.
@@ -149,9 +180,14 @@ func (d *dispatching) below(c *consumer, bound int64, want int) ([]ready, error)
 // reconsider has dispatch look at all that an agent's consumers may take, at the end of this batch: its gate lets more
 // through than before. They are looked at before anything new is handed to them, or that would overtake what waits.
 func (b *Broker) reconsider(tx *store.Tx, agent int64) {
+	b.lookAgain(tx, func(c *consumer) bool { return c.actor.mailbox == agent })
+}
+
+// lookAgain is reconsider for the consumers that are meant.
+func (b *Broker) lookAgain(tx *store.Tx, who func(*consumer) bool) {
 	h := b.hub
 	h.mu.Lock()
-	for _, c := range h.those(func(c *consumer) bool { return c.actor.mailbox == agent }) {
+	for _, c := range h.those(who) {
 		if !c.eager {
 			h.lookAt(c)
 		}
@@ -210,4 +246,25 @@ func (b *Broker) Gated(q store.Querier, session int64) (map[string]Gate, error) 
 		gated[name] = g
 	}
 	return gated, rows.Err()
+}
+
+// A Held counts the claims that an agent of a session holds.
+type Held struct {
+	Session int64
+	Agent   string
+	Claims  int64
+	Since   time.Time // the time of the oldest claim
+}
+
+// Held returns the open claims of all sessions.
+func (b *Broker) Held(q store.Querier) (all []Held, err error) {
+	rows := q.Query(selectClaimsHeld)
+	for rows.Next() {
+		var h Held
+		if err := rows.Scan(&h.Session, &h.Agent, &h.Claims, &h.Since); err != nil {
+			return nil, err
+		}
+		all = append(all, h)
+	}
+	return all, rows.Err()
 }

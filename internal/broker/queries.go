@@ -179,6 +179,11 @@ const (
 		SELECT message, claims FROM deliveries WHERE state = 2 AND holder = ? LIMIT 5`
 	selectRunningClaims = `
 		SELECT message, mailbox, claim_for FROM deliveries WHERE state = 2`
+	selectClaimsHeld = `
+		SELECT b.session, b.name, COUNT(*), MIN(d.claimed_at)
+		FROM deliveries d JOIN mailboxes b ON b.id = d.holder
+		WHERE d.state = 2
+		GROUP BY b.session, b.name`
 	selectWhyEmpty = `
 		SELECT (SELECT MIN(due_at) FROM deliveries WHERE mailbox = ? AND state = 3),
 			EXISTS (SELECT 1 FROM deliveries WHERE mailbox = ? AND ordering_key IS NOT NULL AND state <= 4 AND state = 4)`

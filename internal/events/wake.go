@@ -71,6 +71,13 @@ func (l *Log) join() (*listener, func()) {
 	}
 }
 
+// Commits returns a channel that receives a signal after each commit with an event, and a function
+// that ends it. Signals that are not received yet are one signal.
+func (l *Log) Commits() (<-chan struct{}, func()) {
+	f, leave := l.join()
+	return f.woken, leave
+}
+
 // restrict limits the commits that concern a listener to those that may have events of a query.
 func (l *Log) restrict(f *listener, q *query) {
 	l.mu.Lock()

@@ -30,6 +30,7 @@ var access = map[string]levels{
 	pb.AdminService_MoveMessages_FullMethodName:   operators,
 	pb.AdminService_BackupDatabase_FullMethodName: operators,
 	pb.AdminService_PruneData_FullMethodName:      operators,
+	pb.AdminService_Drain_FullMethodName:          operators,
 	pb.AdminService_Explain_FullMethodName:        acting,
 
 	pb.AgentService_RegisterAgent_FullMethodName:   acting,

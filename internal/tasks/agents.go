@@ -2,6 +2,8 @@ package tasks
 
 import (
 	"fmt"
+	"maps"
+	"time"
 
 	"brokerd/internal/caller"
 	"brokerd/internal/fault"
@@ -111,9 +113,49 @@ func (t *Tasks) AgentResumed(tx *store.Tx, session int64, agent string) error {
 	return nil
 }
 
+// DrainEnded serves the waits of all sessions. It is a hook of the end of a drain.
+func (t *Tasks) DrainEnded(tx *store.Tx) error {
+	for session := range maps.Clone(t.waiters) {
+		u, closed, err := t.byBroker(tx, session)
+		if err != nil {
+			return err
+		}
+		if closed {
+			continue
+		}
+		for _, w := range u.waiters[session] {
+			if err := u.serve(w); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Held counts the tasks that an agent of a session has claimed.
+type Held struct {
+	Session int64
+	Agent   string
+	Claims  int64
+	Since   time.Time // the time of the oldest claim
+}
+
+// Held returns the CLAIMED tasks of all sessions.
+func (t *Tasks) Held(q store.Querier) (all []Held, err error) {
+	rows := q.Query(selectClaimsHeld)
+	for rows.Next() {
+		var h Held
+		if err := rows.Scan(&h.Session, &h.Agent, &h.Claims, &h.Since); err != nil {
+			return nil, err
+		}
+		all = append(all, h)
+	}
+	return all, rows.Err()
+}
+
 // serve gives a waiter a READY task if one matches now.
 func (u *taskTx) serve(w *waiter) error {
-	if halted, err := u.halted(w.agent); err != nil || halted {
+	if gated, err := u.gated(w.agent); err != nil || gated != Something {
 		return err
 	}
 	if w.given != 0 {

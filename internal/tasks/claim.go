@@ -1,7 +1,6 @@
 package tasks
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,6 +36,7 @@ const (
 	NoMatch
 	Delayed
 	Halted
+	Draining
 )
 
 // A Claim is the answer to a claim. Task is nil if there was none.
@@ -158,13 +158,11 @@ func (u *taskTx) decide(answer *Claim, w Wish, req once.Request) (*waiter, error
 			return nil, u.answer(answer, held[i], true)
 		}
 	}
-	halted, err := u.halted(u.actor)
+	gated, err := u.gated(u.actor)
 	if err != nil {
 		return nil, err
 	}
-	if halted {
-		answer.Empty = Halted
-	} else {
+	if gated == Something {
 		queues, err := u.sessionQueues()
 		if err != nil {
 			return nil, err
@@ -209,13 +207,13 @@ func (u *taskTx) claimGiven(answer *Claim, w Wish, req once.Request) (*waiter, e
 	if task.State.held() && task.Holder == u.actor.Name {
 		return nil, u.answer(answer, task, true)
 	}
-	halted, err := u.halted(u.actor)
+	gated, err := u.gated(u.actor)
 	if err != nil {
 		return nil, err
 	}
 	switch {
 	case task.State.finished() || !serves(task, u.actor):
-	case task.State == Ready && task.DueAt.IsZero() && !halted:
+	case task.State == Ready && task.DueAt.IsZero() && gated == Something:
 		return nil, u.take(answer, task)
 	case w.Wait > 0:
 		return u.join(w, task.Created, req)
@@ -320,8 +318,9 @@ func (t *Tasks) giveBack(req once.Request, granted *Task) {
 
 // explainEmpty says why an agent got no task.
 func (u *taskTx) explainEmpty(answer *Claim, a work.Agent, w Wish) error {
-	if answer.Empty == Halted {
-		return nil
+	var err error
+	if answer.Empty, err = u.gated(a); err != nil || answer.Empty != Something {
+		return err
 	}
 	queues, err := u.sessionQueues()
 	if err != nil {
@@ -372,8 +371,14 @@ func (u *taskTx) refuse(task *Task) error {
 		}
 		return unavailable(task, stops)
 	}
-	if halted, err := u.halted(u.actor); err != nil || halted {
-		return cmp.Or(err, errHalted(u.actor.Name))
+	gated, err := u.gated(u.actor)
+	switch {
+	case err != nil:
+		return err
+	case gated == Halted:
+		return errHalted(u.actor.Name)
+	case gated == Draining:
+		return fault.New(fault.Precondition, "DRAINING", "an operator drains the broker, which gives out no tasks")
 	}
 	return unavailable(task, "")
 }

@@ -184,6 +184,12 @@ WHERE t.session = ? AND t.holder = ? AND t.state IN (3, 4)
 ORDER BY t.fence
 LIMIT ?`
 
+const selectClaimsHeld = `
+SELECT session, holder, COUNT(*), MIN(claimed_at)
+FROM tasks
+WHERE state IN (3, 4) AND state = 3
+GROUP BY session, holder`
+
 const existsClaim = `
 SELECT 1 FROM tasks WHERE session = ? AND holder = ? AND state IN (3, 4) AND fence = ?`
 

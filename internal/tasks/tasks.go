@@ -135,10 +135,12 @@ type Related interface {
 	Related(q store.Querier, session int64, task string, limit int) ([]Reference, error)
 }
 
-// Gates knows which agents are halted.
+// Gates knows which agents get no tasks.
 type Gates interface {
 	// Halted reports whether a halt is in force for an agent.
 	Halted(tx *store.Tx, session int64, agent string) (bool, error)
+	// Draining reports whether the broker delivers no new work to any agent.
+	Draining(tx *store.Tx) (bool, error)
 }
 
 // Blockers knows the blockers that stop tasks.
@@ -159,7 +161,7 @@ type Tasks struct {
 	clock   clockwork.Clock
 	zap     *zap.Logger
 	related []Related
-	gates   Gates    // nil = no agent is halted
+	gates   Gates    // nil = every agent gets tasks
 	stops   Blockers // nil = there are no blockers
 	done    []func(tx *store.Tx, session int64, task string) error
 	observe work.Observer // nil = no outcome is counted
@@ -195,7 +197,7 @@ func New(s *store.Store, log *events.Log, dir work.Directory, post work.Post, cl
 // UseRelated adds a source of objects that carry the id of a task. Call it before Start.
 func (t *Tasks) UseRelated(r Related) { t.related = append(t.related, r) }
 
-// UseGates sets the source of halts. Call it before Start.
+// UseGates sets the source of halts and drains. Call it before Start.
 func (t *Tasks) UseGates(g Gates) { t.gates = g }
 
 // UseBlockers sets the source of blockers. Call it before Start.

@@ -42,9 +42,9 @@ func (u *taskTx) offer(task *Task) error {
 		if !w.wants(task) {
 			continue
 		}
-		if halted, err := u.halted(w.agent); err != nil {
+		if gated, err := u.gated(w.agent); err != nil {
 			return err
-		} else if halted {
+		} else if gated != Something {
 			continue
 		}
 		return u.grant(w, task)
@@ -125,10 +125,16 @@ func (u *taskTx) dismissClaims(task *Task) {
 	u.end(verdict{err: unavailable(task, "")}, func(w *waiter) bool { return w.given == task.Created })
 }
 
-// halted reports whether an agent is halted.
-func (u *taskTx) halted(a work.Agent) (bool, error) {
+// gated returns why an agent gets no task, Halted or Draining; Something if it may get one.
+func (u *taskTx) gated(a work.Agent) (Empty, error) {
 	if u.gates == nil {
-		return false, nil
+		return Something, nil
 	}
-	return u.gates.Halted(u.tx, u.session.ID, a.Name)
+	if halted, err := u.gates.Halted(u.tx, u.session.ID, a.Name); err != nil || halted {
+		return Halted, err
+	}
+	if draining, err := u.gates.Draining(u.tx); err != nil || draining {
+		return Draining, err
+	}
+	return Something, nil
 }

@@ -743,6 +743,220 @@ func (x *MoveMessagesResponse) GetLeft() int64 {
 	return 0
 }
 
+// DrainRequest begins or ends a drain.
+type DrainRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// End the drain: the broker delivers what waits.
+	Resume bool `protobuf:"varint,1,opt,name=resume,proto3" json:"resume,omitempty"`
+	// Wait up to this long until nothing is claimed, at most 1 h. 0 = answer at once.
+	Wait          *durationpb.Duration `protobuf:"bytes,2,opt,name=wait,proto3" json:"wait,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DrainRequest) Reset() {
+	*x = DrainRequest{}
+	mi := &file_brokerd_v1_admin_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DrainRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DrainRequest) ProtoMessage() {}
+
+func (x *DrainRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_admin_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
+func (*DrainRequest) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *DrainRequest) GetResume() bool {
+	if x != nil {
+		return x.Resume
+	}
+	return false
+}
+
+func (x *DrainRequest) GetWait() *durationpb.Duration {
+	if x != nil {
+		return x.Wait
+	}
+	return nil
+}
+
+// DrainResponse says what is claimed when the wait ends. If nothing is, the drain is complete.
+type DrainResponse struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Revision int64                  `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	// When the drain began; absent after resume.
+	DrainingSince *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=draining_since,json=drainingSince,proto3" json:"draining_since,omitempty"`
+	// Claimed deliveries, over all sessions.
+	Messages int64 `protobuf:"varint,3,opt,name=messages,proto3" json:"messages,omitempty"`
+	// Tasks in state CLAIMED, over all sessions. A BLOCKED task keeps its holder and does not count.
+	Tasks int64 `protobuf:"varint,4,opt,name=tasks,proto3" json:"tasks,omitempty"`
+	// The agents with the oldest claims, at most 20.
+	Holders       []*ClaimHolder `protobuf:"bytes,5,rep,name=holders,proto3" json:"holders,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DrainResponse) Reset() {
+	*x = DrainResponse{}
+	mi := &file_brokerd_v1_admin_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DrainResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DrainResponse) ProtoMessage() {}
+
+func (x *DrainResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_admin_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DrainResponse.ProtoReflect.Descriptor instead.
+func (*DrainResponse) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *DrainResponse) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *DrainResponse) GetDrainingSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.DrainingSince
+	}
+	return nil
+}
+
+func (x *DrainResponse) GetMessages() int64 {
+	if x != nil {
+		return x.Messages
+	}
+	return 0
+}
+
+func (x *DrainResponse) GetTasks() int64 {
+	if x != nil {
+		return x.Tasks
+	}
+	return 0
+}
+
+func (x *DrainResponse) GetHolders() []*ClaimHolder {
+	if x != nil {
+		return x.Holders
+	}
+	return nil
+}
+
+// ClaimHolder is an agent that holds claims.
+type ClaimHolder struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Session  string                 `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
+	Agent    string                 `protobuf:"bytes,2,opt,name=agent,proto3" json:"agent,omitempty"`
+	Messages int64                  `protobuf:"varint,3,opt,name=messages,proto3" json:"messages,omitempty"`
+	Tasks    int64                  `protobuf:"varint,4,opt,name=tasks,proto3" json:"tasks,omitempty"`
+	// When it claimed the oldest of them.
+	Since         *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=since,proto3" json:"since,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClaimHolder) Reset() {
+	*x = ClaimHolder{}
+	mi := &file_brokerd_v1_admin_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClaimHolder) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClaimHolder) ProtoMessage() {}
+
+func (x *ClaimHolder) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_admin_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClaimHolder.ProtoReflect.Descriptor instead.
+func (*ClaimHolder) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *ClaimHolder) GetSession() string {
+	if x != nil {
+		return x.Session
+	}
+	return ""
+}
+
+func (x *ClaimHolder) GetAgent() string {
+	if x != nil {
+		return x.Agent
+	}
+	return ""
+}
+
+func (x *ClaimHolder) GetMessages() int64 {
+	if x != nil {
+		return x.Messages
+	}
+	return 0
+}
+
+func (x *ClaimHolder) GetTasks() int64 {
+	if x != nil {
+		return x.Tasks
+	}
+	return 0
+}
+
+func (x *ClaimHolder) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
 // ExplainRequest names what to explain; nothing = the worst problems first.
 type ExplainRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -765,7 +979,7 @@ type ExplainRequest struct {
 
 func (x *ExplainRequest) Reset() {
 	*x = ExplainRequest{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[8]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -777,7 +991,7 @@ func (x *ExplainRequest) String() string {
 func (*ExplainRequest) ProtoMessage() {}
 
 func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[8]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -790,7 +1004,7 @@ func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{8}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ExplainRequest) GetSubject() isExplainRequest_Subject {
@@ -979,7 +1193,7 @@ type Finding struct {
 
 func (x *Finding) Reset() {
 	*x = Finding{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[9]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -991,7 +1205,7 @@ func (x *Finding) String() string {
 func (*Finding) ProtoMessage() {}
 
 func (x *Finding) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[9]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1004,7 +1218,7 @@ func (x *Finding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finding.ProtoReflect.Descriptor instead.
 func (*Finding) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{9}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Finding) GetSeverity() FindingSeverity {
@@ -1061,7 +1275,7 @@ type ExplainResponse struct {
 
 func (x *ExplainResponse) Reset() {
 	*x = ExplainResponse{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[10]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1073,7 +1287,7 @@ func (x *ExplainResponse) String() string {
 func (*ExplainResponse) ProtoMessage() {}
 
 func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[10]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1086,7 +1300,7 @@ func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainResponse.ProtoReflect.Descriptor instead.
 func (*ExplainResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{10}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ExplainResponse) GetFindings() []*Finding {
@@ -1112,7 +1326,7 @@ type GetStatusRequest struct {
 
 func (x *GetStatusRequest) Reset() {
 	*x = GetStatusRequest{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[11]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1124,7 +1338,7 @@ func (x *GetStatusRequest) String() string {
 func (*GetStatusRequest) ProtoMessage() {}
 
 func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[11]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1137,7 +1351,7 @@ func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetStatusRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{11}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{14}
 }
 
 // MailboxStatus is one mailbox that has something in it.
@@ -1156,7 +1370,7 @@ type MailboxStatus struct {
 
 func (x *MailboxStatus) Reset() {
 	*x = MailboxStatus{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[12]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1168,7 +1382,7 @@ func (x *MailboxStatus) String() string {
 func (*MailboxStatus) ProtoMessage() {}
 
 func (x *MailboxStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[12]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1181,7 +1395,7 @@ func (x *MailboxStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MailboxStatus.ProtoReflect.Descriptor instead.
 func (*MailboxStatus) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{12}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *MailboxStatus) GetMailbox() string {
@@ -1240,6 +1454,8 @@ type GetStatusResponse struct {
 	// The first damage that the broker found in the database since its start; empty = none. The broker then refuses all
 	// changes (DATABASE_DAMAGED), and the counts of this response may be missing. Stop the broker and run `brokerd check`.
 	Damage string `protobuf:"bytes,31,opt,name=damage,proto3" json:"damage,omitempty"`
+	// When a drain began that is still in force: the broker delivers no new work. Absent = no drain. See Drain.
+	DrainingSince *timestamppb.Timestamp `protobuf:"bytes,37,opt,name=draining_since,json=drainingSince,proto3" json:"draining_since,omitempty"`
 	// How many since the start.
 	Commits int64 `protobuf:"varint,9,opt,name=commits,proto3" json:"commits,omitempty"`
 	// Mean time of a commit with its sync, since the start.
@@ -1280,7 +1496,7 @@ type GetStatusResponse struct {
 
 func (x *GetStatusResponse) Reset() {
 	*x = GetStatusResponse{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[13]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1292,7 +1508,7 @@ func (x *GetStatusResponse) String() string {
 func (*GetStatusResponse) ProtoMessage() {}
 
 func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[13]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1305,7 +1521,7 @@ func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusResponse.ProtoReflect.Descriptor instead.
 func (*GetStatusResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{13}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *GetStatusResponse) GetAgent() string {
@@ -1404,6 +1620,13 @@ func (x *GetStatusResponse) GetDamage() string {
 		return x.Damage
 	}
 	return ""
+}
+
+func (x *GetStatusResponse) GetDrainingSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.DrainingSince
+	}
+	return nil
 }
 
 func (x *GetStatusResponse) GetCommits() int64 {
@@ -1554,7 +1777,7 @@ type WorkCount struct {
 
 func (x *WorkCount) Reset() {
 	*x = WorkCount{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[14]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1566,7 +1789,7 @@ func (x *WorkCount) String() string {
 func (*WorkCount) ProtoMessage() {}
 
 func (x *WorkCount) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[14]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1579,7 +1802,7 @@ func (x *WorkCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkCount.ProtoReflect.Descriptor instead.
 func (*WorkCount) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{14}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *WorkCount) GetKind() string {
@@ -1612,7 +1835,7 @@ type CheckDatabaseRequest struct {
 
 func (x *CheckDatabaseRequest) Reset() {
 	*x = CheckDatabaseRequest{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[15]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1624,7 +1847,7 @@ func (x *CheckDatabaseRequest) String() string {
 func (*CheckDatabaseRequest) ProtoMessage() {}
 
 func (x *CheckDatabaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[15]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1637,7 +1860,7 @@ func (x *CheckDatabaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckDatabaseRequest.ProtoReflect.Descriptor instead.
 func (*CheckDatabaseRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{15}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{18}
 }
 
 // CheckDatabaseResponse has what was found.
@@ -1656,7 +1879,7 @@ type CheckDatabaseResponse struct {
 
 func (x *CheckDatabaseResponse) Reset() {
 	*x = CheckDatabaseResponse{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[16]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1668,7 +1891,7 @@ func (x *CheckDatabaseResponse) String() string {
 func (*CheckDatabaseResponse) ProtoMessage() {}
 
 func (x *CheckDatabaseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[16]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1681,7 +1904,7 @@ func (x *CheckDatabaseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckDatabaseResponse.ProtoReflect.Descriptor instead.
 func (*CheckDatabaseResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{16}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *CheckDatabaseResponse) GetProblems() []string {
@@ -1770,7 +1993,22 @@ const file_brokerd_v1_admin_proto_rawDesc = "" +
 	"\x14MoveMessagesResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\x12\x14\n" +
 	"\x05moved\x18\x02 \x01(\x05R\x05moved\x12\x12\n" +
-	"\x04left\x18\x03 \x01(\x03R\x04left\"\x95\x02\n" +
+	"\x04left\x18\x03 \x01(\x03R\x04left\"U\n" +
+	"\fDrainRequest\x12\x16\n" +
+	"\x06resume\x18\x01 \x01(\bR\x06resume\x12-\n" +
+	"\x04wait\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x04wait\"\xd3\x01\n" +
+	"\rDrainResponse\x12\x1a\n" +
+	"\brevision\x18\x01 \x01(\x03R\brevision\x12A\n" +
+	"\x0edraining_since\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\rdrainingSince\x12\x1a\n" +
+	"\bmessages\x18\x03 \x01(\x03R\bmessages\x12\x14\n" +
+	"\x05tasks\x18\x04 \x01(\x03R\x05tasks\x121\n" +
+	"\aholders\x18\x05 \x03(\v2\x17.brokerd.v1.ClaimHolderR\aholders\"\xa1\x01\n" +
+	"\vClaimHolder\x12\x18\n" +
+	"\asession\x18\x01 \x01(\tR\asession\x12\x14\n" +
+	"\x05agent\x18\x02 \x01(\tR\x05agent\x12\x1a\n" +
+	"\bmessages\x18\x03 \x01(\x03R\bmessages\x12\x14\n" +
+	"\x05tasks\x18\x04 \x01(\x03R\x05tasks\x120\n" +
+	"\x05since\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"\x95\x02\n" +
 	"\x0eExplainRequest\x12\x1a\n" +
 	"\amessage\x18\x01 \x01(\tH\x00R\amessage\x12\x14\n" +
 	"\x04lock\x18\x02 \x01(\tH\x00R\x04lock\x12\x16\n" +
@@ -1799,7 +2037,7 @@ const file_brokerd_v1_admin_proto_rawDesc = "" +
 	"\amailbox\x18\x01 \x01(\tR\amailbox\x12\x18\n" +
 	"\awaiting\x18\x02 \x01(\x03R\awaiting\x12\x18\n" +
 	"\aclaimed\x18\x03 \x01(\x03R\aclaimed\x12\x12\n" +
-	"\x04dead\x18\x04 \x01(\x03R\x04dead\"\xbd\b\n" +
+	"\x04dead\x18\x04 \x01(\x03R\x04dead\"\x80\t\n" +
 	"\x11GetStatusResponse\x12\x14\n" +
 	"\x05agent\x18  \x01(\tR\x05agent\x12\x12\n" +
 	"\x04role\x18! \x01(\tR\x04role\x12\x14\n" +
@@ -1816,7 +2054,8 @@ const file_brokerd_v1_admin_proto_rawDesc = "" +
 	"\twal_bytes\x18\b \x01(\x03R\bwalBytes\x12 \n" +
 	"\fwal_left_out\x18\x1e \x01(\x03R\n" +
 	"walLeftOut\x12\x16\n" +
-	"\x06damage\x18\x1f \x01(\tR\x06damage\x12\x18\n" +
+	"\x06damage\x18\x1f \x01(\tR\x06damage\x12A\n" +
+	"\x0edraining_since\x18% \x01(\v2\x1a.google.protobuf.TimestampR\rdrainingSince\x12\x18\n" +
 	"\acommits\x18\t \x01(\x03R\acommits\x12:\n" +
 	"\vcommit_time\x18\n" +
 	" \x01(\v2\x19.google.protobuf.DurationR\n" +
@@ -1863,13 +2102,14 @@ const file_brokerd_v1_admin_proto_rawDesc = "" +
 	"\x1cFINDING_SEVERITY_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15FINDING_SEVERITY_INFO\x10\x01\x12\x1c\n" +
 	"\x18FINDING_SEVERITY_WARNING\x10\x02\x12\x1a\n" +
-	"\x16FINDING_SEVERITY_ERROR\x10\x032\xea\x03\n" +
+	"\x16FINDING_SEVERITY_ERROR\x10\x032\xa8\x04\n" +
 	"\fAdminService\x12H\n" +
 	"\tGetStatus\x12\x1c.brokerd.v1.GetStatusRequest\x1a\x1d.brokerd.v1.GetStatusResponse\x12T\n" +
 	"\rCheckDatabase\x12 .brokerd.v1.CheckDatabaseRequest\x1a!.brokerd.v1.CheckDatabaseResponse\x12Q\n" +
 	"\fMoveMessages\x12\x1f.brokerd.v1.MoveMessagesRequest\x1a .brokerd.v1.MoveMessagesResponse\x12Y\n" +
 	"\x0eBackupDatabase\x12!.brokerd.v1.BackupDatabaseRequest\x1a\".brokerd.v1.BackupDatabaseResponse0\x01\x12H\n" +
-	"\tPruneData\x12\x1c.brokerd.v1.PruneDataRequest\x1a\x1d.brokerd.v1.PruneDataResponse\x12B\n" +
+	"\tPruneData\x12\x1c.brokerd.v1.PruneDataRequest\x1a\x1d.brokerd.v1.PruneDataResponse\x12<\n" +
+	"\x05Drain\x12\x18.brokerd.v1.DrainRequest\x1a\x19.brokerd.v1.DrainResponse\x12B\n" +
 	"\aExplain\x12\x1a.brokerd.v1.ExplainRequest\x1a\x1b.brokerd.v1.ExplainResponseB\"Z brokerd/gen/brokerd/v1;brokerdv1b\x06proto3"
 
 var (
@@ -1885,7 +2125,7 @@ func file_brokerd_v1_admin_proto_rawDescGZIP() []byte {
 }
 
 var file_brokerd_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_brokerd_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_brokerd_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_brokerd_v1_admin_proto_goTypes = []any{
 	(DataKind)(0),                  // 0: brokerd.v1.DataKind
 	(FindingSeverity)(0),           // 1: brokerd.v1.FindingSeverity
@@ -1897,49 +2137,59 @@ var file_brokerd_v1_admin_proto_goTypes = []any{
 	(*PruneDataResponse)(nil),      // 7: brokerd.v1.PruneDataResponse
 	(*MoveMessagesRequest)(nil),    // 8: brokerd.v1.MoveMessagesRequest
 	(*MoveMessagesResponse)(nil),   // 9: brokerd.v1.MoveMessagesResponse
-	(*ExplainRequest)(nil),         // 10: brokerd.v1.ExplainRequest
-	(*Finding)(nil),                // 11: brokerd.v1.Finding
-	(*ExplainResponse)(nil),        // 12: brokerd.v1.ExplainResponse
-	(*GetStatusRequest)(nil),       // 13: brokerd.v1.GetStatusRequest
-	(*MailboxStatus)(nil),          // 14: brokerd.v1.MailboxStatus
-	(*GetStatusResponse)(nil),      // 15: brokerd.v1.GetStatusResponse
-	(*WorkCount)(nil),              // 16: brokerd.v1.WorkCount
-	(*CheckDatabaseRequest)(nil),   // 17: brokerd.v1.CheckDatabaseRequest
-	(*CheckDatabaseResponse)(nil),  // 18: brokerd.v1.CheckDatabaseResponse
-	(*timestamppb.Timestamp)(nil),  // 19: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),    // 20: google.protobuf.Duration
+	(*DrainRequest)(nil),           // 10: brokerd.v1.DrainRequest
+	(*DrainResponse)(nil),          // 11: brokerd.v1.DrainResponse
+	(*ClaimHolder)(nil),            // 12: brokerd.v1.ClaimHolder
+	(*ExplainRequest)(nil),         // 13: brokerd.v1.ExplainRequest
+	(*Finding)(nil),                // 14: brokerd.v1.Finding
+	(*ExplainResponse)(nil),        // 15: brokerd.v1.ExplainResponse
+	(*GetStatusRequest)(nil),       // 16: brokerd.v1.GetStatusRequest
+	(*MailboxStatus)(nil),          // 17: brokerd.v1.MailboxStatus
+	(*GetStatusResponse)(nil),      // 18: brokerd.v1.GetStatusResponse
+	(*WorkCount)(nil),              // 19: brokerd.v1.WorkCount
+	(*CheckDatabaseRequest)(nil),   // 20: brokerd.v1.CheckDatabaseRequest
+	(*CheckDatabaseResponse)(nil),  // 21: brokerd.v1.CheckDatabaseResponse
+	(*timestamppb.Timestamp)(nil),  // 22: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),    // 23: google.protobuf.Duration
 }
 var file_brokerd_v1_admin_proto_depIdxs = []int32{
 	4,  // 0: brokerd.v1.BackupDatabaseResponse.progress:type_name -> brokerd.v1.BackupProgress
 	5,  // 1: brokerd.v1.BackupDatabaseResponse.backup:type_name -> brokerd.v1.Backup
-	19, // 2: brokerd.v1.Backup.created_at:type_name -> google.protobuf.Timestamp
-	20, // 3: brokerd.v1.PruneDataRequest.older_than:type_name -> google.protobuf.Duration
+	22, // 2: brokerd.v1.Backup.created_at:type_name -> google.protobuf.Timestamp
+	23, // 3: brokerd.v1.PruneDataRequest.older_than:type_name -> google.protobuf.Duration
 	0,  // 4: brokerd.v1.PruneDataRequest.kinds:type_name -> brokerd.v1.DataKind
-	1,  // 5: brokerd.v1.Finding.severity:type_name -> brokerd.v1.FindingSeverity
-	19, // 6: brokerd.v1.Finding.since:type_name -> google.protobuf.Timestamp
-	11, // 7: brokerd.v1.ExplainResponse.findings:type_name -> brokerd.v1.Finding
-	19, // 8: brokerd.v1.GetStatusResponse.started_at:type_name -> google.protobuf.Timestamp
-	20, // 9: brokerd.v1.GetStatusResponse.commit_time:type_name -> google.protobuf.Duration
-	14, // 10: brokerd.v1.GetStatusResponse.mailboxes:type_name -> brokerd.v1.MailboxStatus
-	16, // 11: brokerd.v1.GetStatusResponse.work:type_name -> brokerd.v1.WorkCount
-	20, // 12: brokerd.v1.GetStatusResponse.process_cpu_time:type_name -> google.protobuf.Duration
-	13, // 13: brokerd.v1.AdminService.GetStatus:input_type -> brokerd.v1.GetStatusRequest
-	17, // 14: brokerd.v1.AdminService.CheckDatabase:input_type -> brokerd.v1.CheckDatabaseRequest
-	8,  // 15: brokerd.v1.AdminService.MoveMessages:input_type -> brokerd.v1.MoveMessagesRequest
-	2,  // 16: brokerd.v1.AdminService.BackupDatabase:input_type -> brokerd.v1.BackupDatabaseRequest
-	6,  // 17: brokerd.v1.AdminService.PruneData:input_type -> brokerd.v1.PruneDataRequest
-	10, // 18: brokerd.v1.AdminService.Explain:input_type -> brokerd.v1.ExplainRequest
-	15, // 19: brokerd.v1.AdminService.GetStatus:output_type -> brokerd.v1.GetStatusResponse
-	18, // 20: brokerd.v1.AdminService.CheckDatabase:output_type -> brokerd.v1.CheckDatabaseResponse
-	9,  // 21: brokerd.v1.AdminService.MoveMessages:output_type -> brokerd.v1.MoveMessagesResponse
-	3,  // 22: brokerd.v1.AdminService.BackupDatabase:output_type -> brokerd.v1.BackupDatabaseResponse
-	7,  // 23: brokerd.v1.AdminService.PruneData:output_type -> brokerd.v1.PruneDataResponse
-	12, // 24: brokerd.v1.AdminService.Explain:output_type -> brokerd.v1.ExplainResponse
-	19, // [19:25] is the sub-list for method output_type
-	13, // [13:19] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	23, // 5: brokerd.v1.DrainRequest.wait:type_name -> google.protobuf.Duration
+	22, // 6: brokerd.v1.DrainResponse.draining_since:type_name -> google.protobuf.Timestamp
+	12, // 7: brokerd.v1.DrainResponse.holders:type_name -> brokerd.v1.ClaimHolder
+	22, // 8: brokerd.v1.ClaimHolder.since:type_name -> google.protobuf.Timestamp
+	1,  // 9: brokerd.v1.Finding.severity:type_name -> brokerd.v1.FindingSeverity
+	22, // 10: brokerd.v1.Finding.since:type_name -> google.protobuf.Timestamp
+	14, // 11: brokerd.v1.ExplainResponse.findings:type_name -> brokerd.v1.Finding
+	22, // 12: brokerd.v1.GetStatusResponse.started_at:type_name -> google.protobuf.Timestamp
+	22, // 13: brokerd.v1.GetStatusResponse.draining_since:type_name -> google.protobuf.Timestamp
+	23, // 14: brokerd.v1.GetStatusResponse.commit_time:type_name -> google.protobuf.Duration
+	17, // 15: brokerd.v1.GetStatusResponse.mailboxes:type_name -> brokerd.v1.MailboxStatus
+	19, // 16: brokerd.v1.GetStatusResponse.work:type_name -> brokerd.v1.WorkCount
+	23, // 17: brokerd.v1.GetStatusResponse.process_cpu_time:type_name -> google.protobuf.Duration
+	16, // 18: brokerd.v1.AdminService.GetStatus:input_type -> brokerd.v1.GetStatusRequest
+	20, // 19: brokerd.v1.AdminService.CheckDatabase:input_type -> brokerd.v1.CheckDatabaseRequest
+	8,  // 20: brokerd.v1.AdminService.MoveMessages:input_type -> brokerd.v1.MoveMessagesRequest
+	2,  // 21: brokerd.v1.AdminService.BackupDatabase:input_type -> brokerd.v1.BackupDatabaseRequest
+	6,  // 22: brokerd.v1.AdminService.PruneData:input_type -> brokerd.v1.PruneDataRequest
+	10, // 23: brokerd.v1.AdminService.Drain:input_type -> brokerd.v1.DrainRequest
+	13, // 24: brokerd.v1.AdminService.Explain:input_type -> brokerd.v1.ExplainRequest
+	18, // 25: brokerd.v1.AdminService.GetStatus:output_type -> brokerd.v1.GetStatusResponse
+	21, // 26: brokerd.v1.AdminService.CheckDatabase:output_type -> brokerd.v1.CheckDatabaseResponse
+	9,  // 27: brokerd.v1.AdminService.MoveMessages:output_type -> brokerd.v1.MoveMessagesResponse
+	3,  // 28: brokerd.v1.AdminService.BackupDatabase:output_type -> brokerd.v1.BackupDatabaseResponse
+	7,  // 29: brokerd.v1.AdminService.PruneData:output_type -> brokerd.v1.PruneDataResponse
+	11, // 30: brokerd.v1.AdminService.Drain:output_type -> brokerd.v1.DrainResponse
+	15, // 31: brokerd.v1.AdminService.Explain:output_type -> brokerd.v1.ExplainResponse
+	25, // [25:32] is the sub-list for method output_type
+	18, // [18:25] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_brokerd_v1_admin_proto_init() }
@@ -1952,7 +2202,7 @@ func file_brokerd_v1_admin_proto_init() {
 		(*BackupDatabaseResponse_Chunk)(nil),
 		(*BackupDatabaseResponse_Backup)(nil),
 	}
-	file_brokerd_v1_admin_proto_msgTypes[8].OneofWrappers = []any{
+	file_brokerd_v1_admin_proto_msgTypes[11].OneofWrappers = []any{
 		(*ExplainRequest_Message)(nil),
 		(*ExplainRequest_Lock)(nil),
 		(*ExplainRequest_Token)(nil),
@@ -1970,7 +2220,7 @@ func file_brokerd_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_brokerd_v1_admin_proto_rawDesc), len(file_brokerd_v1_admin_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   17,
+			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

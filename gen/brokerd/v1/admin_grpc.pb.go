@@ -24,6 +24,7 @@ const (
 	AdminService_MoveMessages_FullMethodName   = "/brokerd.v1.AdminService/MoveMessages"
 	AdminService_BackupDatabase_FullMethodName = "/brokerd.v1.AdminService/BackupDatabase"
 	AdminService_PruneData_FullMethodName      = "/brokerd.v1.AdminService/PruneData"
+	AdminService_Drain_FullMethodName          = "/brokerd.v1.AdminService/Drain"
 	AdminService_Explain_FullMethodName        = "/brokerd.v1.AdminService/Explain"
 )
 
@@ -70,6 +71,15 @@ type AdminServiceClient interface {
 	//
 	// INVALID_ARGUMENT: no older_than, or an unknown kind. NOT_FOUND: the session does not exist.
 	PruneData(ctx context.Context, in *PruneDataRequest, opts ...grpc.CallOption) (*PruneDataResponse, error)
+	// Drain stops the delivery of new work in all sessions, and waits until nothing is claimed: before maintenance, or before a
+	// planned stop. From the answer on, the broker starts no claim of a message or a task, and Receive with auto_ack finishes
+	// nothing; claims that find nothing say DRAINING. Directives are still delivered. Sends, Receive, answers to Ask, heartbeats,
+	// locks, tokens and the settling and extending of open claims work as usual. A claim that its agent holds ends as usual; only its
+	// next attempt waits. The drain is stored: it survives a restart, and lasts until a call with resume. Both calls may be repeated.
+	// Events: broker.draining and broker.resumed. For operators.
+	//
+	// INVALID_ARGUMENT: wait with resume. FAILED_PRECONDITION (DRAIN_ENDED): another call has ended the drain during the wait.
+	Drain(ctx context.Context, in *DrainRequest, opts ...grpc.CallOption) (*DrainResponse, error)
 	// Explain says why something is stuck: who holds it, who waits for it, since when and why, and which command frees it. Without a subject it finds
 	// the worst problems of the caller's session. NOT_FOUND if the subject does not exist.
 	//
@@ -89,7 +99,7 @@ type AdminServiceClient interface {
 	//   - Dead letters; overdue answers; halted agents and open breakers.
 	//   - Locks and tokens that other agents have waited for for 5 min; tokens that their new owners have not collected for 30 s while
 	//     another agent waits.
-	//   - A disk that is 85 % full.
+	//   - A disk that is 85 % full. A drain.
 	Explain(ctx context.Context, in *ExplainRequest, opts ...grpc.CallOption) (*ExplainResponse, error)
 }
 
@@ -160,6 +170,16 @@ func (c *adminServiceClient) PruneData(ctx context.Context, in *PruneDataRequest
 	return out, nil
 }
 
+func (c *adminServiceClient) Drain(ctx context.Context, in *DrainRequest, opts ...grpc.CallOption) (*DrainResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DrainResponse)
+	err := c.cc.Invoke(ctx, AdminService_Drain_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *adminServiceClient) Explain(ctx context.Context, in *ExplainRequest, opts ...grpc.CallOption) (*ExplainResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ExplainResponse)
@@ -213,6 +233,15 @@ type AdminServiceServer interface {
 	//
 	// INVALID_ARGUMENT: no older_than, or an unknown kind. NOT_FOUND: the session does not exist.
 	PruneData(context.Context, *PruneDataRequest) (*PruneDataResponse, error)
+	// Drain stops the delivery of new work in all sessions, and waits until nothing is claimed: before maintenance, or before a
+	// planned stop. From the answer on, the broker starts no claim of a message or a task, and Receive with auto_ack finishes
+	// nothing; claims that find nothing say DRAINING. Directives are still delivered. Sends, Receive, answers to Ask, heartbeats,
+	// locks, tokens and the settling and extending of open claims work as usual. A claim that its agent holds ends as usual; only its
+	// next attempt waits. The drain is stored: it survives a restart, and lasts until a call with resume. Both calls may be repeated.
+	// Events: broker.draining and broker.resumed. For operators.
+	//
+	// INVALID_ARGUMENT: wait with resume. FAILED_PRECONDITION (DRAIN_ENDED): another call has ended the drain during the wait.
+	Drain(context.Context, *DrainRequest) (*DrainResponse, error)
 	// Explain says why something is stuck: who holds it, who waits for it, since when and why, and which command frees it. Without a subject it finds
 	// the worst problems of the caller's session. NOT_FOUND if the subject does not exist.
 	//
@@ -232,7 +261,7 @@ type AdminServiceServer interface {
 	//   - Dead letters; overdue answers; halted agents and open breakers.
 	//   - Locks and tokens that other agents have waited for for 5 min; tokens that their new owners have not collected for 30 s while
 	//     another agent waits.
-	//   - A disk that is 85 % full.
+	//   - A disk that is 85 % full. A drain.
 	Explain(context.Context, *ExplainRequest) (*ExplainResponse, error)
 	mustEmbedUnimplementedAdminServiceServer()
 }
@@ -258,6 +287,9 @@ func (UnimplementedAdminServiceServer) BackupDatabase(*BackupDatabaseRequest, gr
 }
 func (UnimplementedAdminServiceServer) PruneData(context.Context, *PruneDataRequest) (*PruneDataResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method PruneData not implemented")
+}
+func (UnimplementedAdminServiceServer) Drain(context.Context, *DrainRequest) (*DrainResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Drain not implemented")
 }
 func (UnimplementedAdminServiceServer) Explain(context.Context, *ExplainRequest) (*ExplainResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Explain not implemented")
@@ -366,6 +398,24 @@ func _AdminService_PruneData_Handler(srv interface{}, ctx context.Context, dec f
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AdminService_Drain_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DrainRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).Drain(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_Drain_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).Drain(ctx, req.(*DrainRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _AdminService_Explain_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ExplainRequest)
 	if err := dec(in); err != nil {
@@ -406,6 +456,10 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "PruneData",
 			Handler:    _AdminService_PruneData_Handler,
+		},
+		{
+			MethodName: "Drain",
+			Handler:    _AdminService_Drain_Handler,
 		},
 		{
 			MethodName: "Explain",

@@ -338,6 +338,8 @@ const (
 	EmptyReason_EMPTY_REASON_BREAKER_OPEN EmptyReason = 4
 	// The caller is halted: nothing but directives is handed out until a resume.
 	EmptyReason_EMPTY_REASON_HALTED EmptyReason = 5
+	// An operator drains the broker: it delivers nothing but directives until the drain ends.
+	EmptyReason_EMPTY_REASON_DRAINING EmptyReason = 6
 )
 
 // Enum value maps for EmptyReason.
@@ -349,6 +351,7 @@ var (
 		3: "EMPTY_REASON_BLOCKED_BY_ORDER",
 		4: "EMPTY_REASON_BREAKER_OPEN",
 		5: "EMPTY_REASON_HALTED",
+		6: "EMPTY_REASON_DRAINING",
 	}
 	EmptyReason_value = map[string]int32{
 		"EMPTY_REASON_UNSPECIFIED":      0,
@@ -357,6 +360,7 @@ var (
 		"EMPTY_REASON_BLOCKED_BY_ORDER": 3,
 		"EMPTY_REASON_BREAKER_OPEN":     4,
 		"EMPTY_REASON_HALTED":           5,
+		"EMPTY_REASON_DRAINING":         6,
 	}
 )
 
@@ -5958,14 +5962,15 @@ const file_brokerd_v1_message_proto_rawDesc = "" +
 	"\x19REVOKE_REASON_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15REVOKE_REASON_EXPIRED\x10\x01\x12\x1c\n" +
 	"\x18REVOKE_REASON_TAKEN_OVER\x10\x02\x12\x19\n" +
-	"\x15REVOKE_REASON_SETTLED\x10\x03*\xb8\x01\n" +
+	"\x15REVOKE_REASON_SETTLED\x10\x03*\xd3\x01\n" +
 	"\vEmptyReason\x12\x1c\n" +
 	"\x18EMPTY_REASON_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12EMPTY_REASON_EMPTY\x10\x01\x12\x18\n" +
 	"\x14EMPTY_REASON_DELAYED\x10\x02\x12!\n" +
 	"\x1dEMPTY_REASON_BLOCKED_BY_ORDER\x10\x03\x12\x1d\n" +
 	"\x19EMPTY_REASON_BREAKER_OPEN\x10\x04\x12\x17\n" +
-	"\x13EMPTY_REASON_HALTED\x10\x05*k\n" +
+	"\x13EMPTY_REASON_HALTED\x10\x05\x12\x19\n" +
+	"\x15EMPTY_REASON_DRAINING\x10\x06*k\n" +
 	"\n" +
 	"MessageBox\x12\x1b\n" +
 	"\x17MESSAGE_BOX_UNSPECIFIED\x10\x00\x12\x15\n" +

@@ -161,6 +161,8 @@ const (
 	TaskEmptyReason_TASK_EMPTY_REASON_DELAYED TaskEmptyReason = 3
 	// The caller is halted: the broker gives it no work until a resume.
 	TaskEmptyReason_TASK_EMPTY_REASON_HALTED TaskEmptyReason = 4
+	// An operator drains the broker: no agent gets a task until the drain ends.
+	TaskEmptyReason_TASK_EMPTY_REASON_DRAINING TaskEmptyReason = 5
 )
 
 // Enum value maps for TaskEmptyReason.
@@ -171,6 +173,7 @@ var (
 		2: "TASK_EMPTY_REASON_NO_MATCH",
 		3: "TASK_EMPTY_REASON_DELAYED",
 		4: "TASK_EMPTY_REASON_HALTED",
+		5: "TASK_EMPTY_REASON_DRAINING",
 	}
 	TaskEmptyReason_value = map[string]int32{
 		"TASK_EMPTY_REASON_UNSPECIFIED": 0,
@@ -178,6 +181,7 @@ var (
 		"TASK_EMPTY_REASON_NO_MATCH":    2,
 		"TASK_EMPTY_REASON_DELAYED":     3,
 		"TASK_EMPTY_REASON_HALTED":      4,
+		"TASK_EMPTY_REASON_DRAINING":    5,
 	}
 )
 
@@ -2971,13 +2975,14 @@ const file_brokerd_v1_task_proto_rawDesc = "" +
 	"\bTaskView\x12\x19\n" +
 	"\x15TASK_VIEW_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fTASK_VIEW_BASIC\x10\x01\x12\x12\n" +
-	"\x0eTASK_VIEW_FULL\x10\x02*\xae\x01\n" +
+	"\x0eTASK_VIEW_FULL\x10\x02*\xce\x01\n" +
 	"\x0fTaskEmptyReason\x12!\n" +
 	"\x1dTASK_EMPTY_REASON_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17TASK_EMPTY_REASON_EMPTY\x10\x01\x12\x1e\n" +
 	"\x1aTASK_EMPTY_REASON_NO_MATCH\x10\x02\x12\x1d\n" +
 	"\x19TASK_EMPTY_REASON_DELAYED\x10\x03\x12\x1c\n" +
-	"\x18TASK_EMPTY_REASON_HALTED\x10\x04*K\n" +
+	"\x18TASK_EMPTY_REASON_HALTED\x10\x04\x12\x1e\n" +
+	"\x1aTASK_EMPTY_REASON_DRAINING\x10\x05*K\n" +
 	"\bWaitMode\x12\x19\n" +
 	"\x15WAIT_MODE_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rWAIT_MODE_ALL\x10\x01\x12\x11\n" +

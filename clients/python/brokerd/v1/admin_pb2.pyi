@@ -115,6 +115,40 @@ class MoveMessagesResponse(message.Message):
     def __init__(self, *, revision: Optional[builtins.int] = ..., moved: Optional[builtins.int] = ..., left: Optional[builtins.int] = ...) -> None: ...
 
 
+class DrainRequest(message.Message):
+    DESCRIPTOR: descriptor.Descriptor
+    resume: builtins.bool
+    @property
+    def wait(self) -> duration_pb2.Duration: ...
+    def __init__(self, *, resume: Optional[builtins.bool] = ..., wait: Optional[duration_pb2.Duration] = ...) -> None: ...
+    def HasField(self, field_name: Literal["wait"]) -> builtins.bool: ...
+
+
+class DrainResponse(message.Message):
+    DESCRIPTOR: descriptor.Descriptor
+    revision: builtins.int
+    @property
+    def draining_since(self) -> timestamp_pb2.Timestamp: ...
+    messages: builtins.int
+    tasks: builtins.int
+    @property
+    def holders(self) -> containers.RepeatedCompositeFieldContainer[ClaimHolder]: ...
+    def __init__(self, *, revision: Optional[builtins.int] = ..., draining_since: Optional[timestamp_pb2.Timestamp] = ..., messages: Optional[builtins.int] = ..., tasks: Optional[builtins.int] = ..., holders: Optional[Iterable[ClaimHolder]] = ...) -> None: ...
+    def HasField(self, field_name: Literal["draining_since"]) -> builtins.bool: ...
+
+
+class ClaimHolder(message.Message):
+    DESCRIPTOR: descriptor.Descriptor
+    session: builtins.str
+    agent: builtins.str
+    messages: builtins.int
+    tasks: builtins.int
+    @property
+    def since(self) -> timestamp_pb2.Timestamp: ...
+    def __init__(self, *, session: Optional[builtins.str] = ..., agent: Optional[builtins.str] = ..., messages: Optional[builtins.int] = ..., tasks: Optional[builtins.int] = ..., since: Optional[timestamp_pb2.Timestamp] = ...) -> None: ...
+    def HasField(self, field_name: Literal["since"]) -> builtins.bool: ...
+
+
 class ExplainRequest(message.Message):
     DESCRIPTOR: descriptor.Descriptor
     message: builtins.str
@@ -187,6 +221,8 @@ class GetStatusResponse(message.Message):
     wal_bytes: builtins.int
     wal_left_out: builtins.int
     damage: builtins.str
+    @property
+    def draining_since(self) -> timestamp_pb2.Timestamp: ...
     commits: builtins.int
     @property
     def commit_time(self) -> duration_pb2.Duration: ...
@@ -210,8 +246,8 @@ class GetStatusResponse(message.Message):
     @property
     def process_cpu_time(self) -> duration_pb2.Duration: ...
     process_memory_bytes: builtins.int
-    def __init__(self, *, agent: Optional[builtins.str] = ..., role: Optional[builtins.str] = ..., asked: Optional[builtins.int] = ..., to_answer: Optional[builtins.int] = ..., version: Optional[builtins.str] = ..., started_at: Optional[timestamp_pb2.Timestamp] = ..., revision: Optional[builtins.int] = ..., sync: Optional[builtins.str] = ..., data_dir: Optional[builtins.str] = ..., listen: Optional[Iterable[builtins.str]] = ..., database_bytes: Optional[builtins.int] = ..., wal_bytes: Optional[builtins.int] = ..., wal_left_out: Optional[builtins.int] = ..., damage: Optional[builtins.str] = ..., commits: Optional[builtins.int] = ..., commit_time: Optional[duration_pb2.Duration] = ..., sessions: Optional[builtins.int] = ..., session: Optional[builtins.str] = ..., agents: Optional[builtins.int] = ..., streams: Optional[builtins.int] = ..., mailboxes: Optional[Iterable[MailboxStatus]] = ..., waiting: Optional[builtins.int] = ..., claimed: Optional[builtins.int] = ..., dead: Optional[builtins.int] = ..., late_agents: Optional[builtins.int] = ..., failed_agents: Optional[builtins.int] = ..., locks: Optional[builtins.int] = ..., tokens_held: Optional[builtins.int] = ..., tickets: Optional[builtins.int] = ..., state_keys: Optional[builtins.int] = ..., work: Optional[Iterable[WorkCount]] = ..., process_cpu_time: Optional[duration_pb2.Duration] = ..., process_memory_bytes: Optional[builtins.int] = ...) -> None: ...
-    def HasField(self, field_name: Literal["started_at", "commit_time", "process_cpu_time"]) -> builtins.bool: ...
+    def __init__(self, *, agent: Optional[builtins.str] = ..., role: Optional[builtins.str] = ..., asked: Optional[builtins.int] = ..., to_answer: Optional[builtins.int] = ..., version: Optional[builtins.str] = ..., started_at: Optional[timestamp_pb2.Timestamp] = ..., revision: Optional[builtins.int] = ..., sync: Optional[builtins.str] = ..., data_dir: Optional[builtins.str] = ..., listen: Optional[Iterable[builtins.str]] = ..., database_bytes: Optional[builtins.int] = ..., wal_bytes: Optional[builtins.int] = ..., wal_left_out: Optional[builtins.int] = ..., damage: Optional[builtins.str] = ..., draining_since: Optional[timestamp_pb2.Timestamp] = ..., commits: Optional[builtins.int] = ..., commit_time: Optional[duration_pb2.Duration] = ..., sessions: Optional[builtins.int] = ..., session: Optional[builtins.str] = ..., agents: Optional[builtins.int] = ..., streams: Optional[builtins.int] = ..., mailboxes: Optional[Iterable[MailboxStatus]] = ..., waiting: Optional[builtins.int] = ..., claimed: Optional[builtins.int] = ..., dead: Optional[builtins.int] = ..., late_agents: Optional[builtins.int] = ..., failed_agents: Optional[builtins.int] = ..., locks: Optional[builtins.int] = ..., tokens_held: Optional[builtins.int] = ..., tickets: Optional[builtins.int] = ..., state_keys: Optional[builtins.int] = ..., work: Optional[Iterable[WorkCount]] = ..., process_cpu_time: Optional[duration_pb2.Duration] = ..., process_memory_bytes: Optional[builtins.int] = ...) -> None: ...
+    def HasField(self, field_name: Literal["started_at", "draining_since", "commit_time", "process_cpu_time"]) -> builtins.bool: ...
 
 
 class WorkCount(message.Message):

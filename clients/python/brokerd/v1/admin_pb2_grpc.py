@@ -26,6 +26,10 @@ class AdminServiceStub:
             '/brokerd.v1.AdminService/PruneData',
             request_serializer=admin_pb2.PruneDataRequest.SerializeToString,
             response_deserializer=admin_pb2.PruneDataResponse.FromString)
+        self.Drain = channel.unary_unary(
+            '/brokerd.v1.AdminService/Drain',
+            request_serializer=admin_pb2.DrainRequest.SerializeToString,
+            response_deserializer=admin_pb2.DrainResponse.FromString)
         self.Explain = channel.unary_unary(
             '/brokerd.v1.AdminService/Explain',
             request_serializer=admin_pb2.ExplainRequest.SerializeToString,

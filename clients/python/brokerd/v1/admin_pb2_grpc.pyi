@@ -9,4 +9,5 @@ class AdminServiceStub:
     MoveMessages: Any
     BackupDatabase: Any
     PruneData: Any
+    Drain: Any
     Explain: Any

@@ -85,6 +85,7 @@ EMPTY_REASON_DELAYED: EmptyReason
 EMPTY_REASON_BLOCKED_BY_ORDER: EmptyReason
 EMPTY_REASON_BREAKER_OPEN: EmptyReason
 EMPTY_REASON_HALTED: EmptyReason
+EMPTY_REASON_DRAINING: EmptyReason
 
 
 class MessageBox(builtins.int):

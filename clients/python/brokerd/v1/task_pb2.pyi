@@ -48,6 +48,7 @@ TASK_EMPTY_REASON_EMPTY: TaskEmptyReason
 TASK_EMPTY_REASON_NO_MATCH: TaskEmptyReason
 TASK_EMPTY_REASON_DELAYED: TaskEmptyReason
 TASK_EMPTY_REASON_HALTED: TaskEmptyReason
+TASK_EMPTY_REASON_DRAINING: TaskEmptyReason
 
 
 class WaitMode(builtins.int):

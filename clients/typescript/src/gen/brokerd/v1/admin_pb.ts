@@ -12,7 +12,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file brokerd/v1/admin.proto.
  */
 export const file_brokerd_v1_admin: GenFile = /*@__PURE__*/
-  fileDesc("ChZicm9rZXJkL3YxL2FkbWluLnByb3RvEgpicm9rZXJkLnYxIhcKFUJhY2t1cERhdGFiYXNlUmVxdWVzdCKIAQoWQmFja3VwRGF0YWJhc2VSZXNwb25zZRIuCghwcm9ncmVzcxgBIAEoCzIaLmJyb2tlcmQudjEuQmFja3VwUHJvZ3Jlc3NIABIPCgVjaHVuaxgCIAEoDEgAEiQKBmJhY2t1cBgDIAEoCzISLmJyb2tlcmQudjEuQmFja3VwSABCBwoFZnJhbWUiUgoOQmFja3VwUHJvZ3Jlc3MSFAoMY29waWVkX2J5dGVzGAEgASgDEhYKDmRhdGFiYXNlX2J5dGVzGAIgASgDEhIKCmZpbGVfYnl0ZXMYAyABKAMixQEKBkJhY2t1cBIMCgRzaXplGAEgASgDEg4KBnNoYTI1NhgCIAEoCRIQCghyZXZpc2lvbhgDIAEoAxIuCgpjcmVhdGVkX2F0GAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIQCghzZXNzaW9ucxgFIAEoAxIQCghtZXNzYWdlcxgGIAEoAxIOCgZldmVudHMYByABKAMSEAoIY29udGVudHMYCCABKAMSFQoNY29udGVudF9ieXRlcxgJIAEoAyKIAQoQUHJ1bmVEYXRhUmVxdWVzdBItCgpvbGRlcl90aGFuGAEgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEiMKBWtpbmRzGAIgAygOMhQuYnJva2VyZC52MS5EYXRhS2luZBIPCgdzZXNzaW9uGAMgASgJEg8KB2RyeV9ydW4YBCABKAgicQoRUHJ1bmVEYXRhUmVzcG9uc2USEAoIbWVzc2FnZXMYASABKAMSFAoMZGVhZF9sZXR0ZXJzGAIgASgDEg4KBmV2ZW50cxgDIAEoAxISCgpmcmVlX2J5dGVzGAUgASgDEhAKCHJldmlzaW9uGAYgASgDImAKE01vdmVNZXNzYWdlc1JlcXVlc3QSEgoKcmVxdWVzdF9pZBgBIAEoCRIMCgRmcm9tGAIgASgJEgoKAnRvGAMgASgJEgsKA2lkcxgEIAMoCRIOCgZyZWFzb24YBSABKAkiRQoUTW92ZU1lc3NhZ2VzUmVzcG9uc2USEAoIcmV2aXNpb24YASABKAMSDQoFbW92ZWQYAiABKAUSDAoEbGVmdBgDIAEoAyLKAQoORXhwbGFpblJlcXVlc3QSEQoHbWVzc2FnZRgBIAEoCUgAEg4KBGxvY2sYAiABKAlIABIPCgV0b2tlbhgDIAEoCUgAEg8KBWFnZW50GAQgASgJSAASDgoEcm9sZRgFIAEoCUgAEg4KBHRhc2sYBiABKAlIABISCghkZWNpc2lvbhgHIAEoCUgAEhEKB2Jsb2NrZXIYCCABKAlIABIRCgdoYW5kb2ZmGAkgASgJSAASDgoEdm90ZRgKIAEoCUgAQgkKB3N1YmplY3QiqAEKB0ZpbmRpbmcSLQoIc2V2ZXJpdHkYASABKA4yGy5icm9rZXJkLnYxLkZpbmRpbmdTZXZlcml0eRIPCgdzdWJqZWN0GAIgASgJEg8KB3N1bW1hcnkYAyABKAkSDwoHcmVhc29ucxgEIAMoCRIpCgVzaW5jZRgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEAoIY29tbWFuZHMYBiADKAkiSgoPRXhwbGFpblJlc3BvbnNlEiUKCGZpbmRpbmdzGAEgAygLMhMuYnJva2VyZC52MS5GaW5kaW5nEhAKCHJldmlzaW9uGAIgASgDIhIKEEdldFN0YXR1c1JlcXVlc3QiUAoNTWFpbGJveFN0YXR1cxIPCgdtYWlsYm94GAEgASgJEg8KB3dhaXRpbmcYAiABKAMSDwoHY2xhaW1lZBgDIAEoAxIMCgRkZWFkGAQgASgDIvYFChFHZXRTdGF0dXNSZXNwb25zZRINCgVhZ2VudBggIAEoCRIMCgRyb2xlGCEgASgJEg0KBWFza2VkGCIgASgFEhEKCXRvX2Fuc3dlchgjIAEoBRIPCgd2ZXJzaW9uGAEgASgJEi4KCnN0YXJ0ZWRfYXQYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhAKCHJldmlzaW9uGAMgASgDEgwKBHN5bmMYBCABKAkSEAoIZGF0YV9kaXIYBSABKAkSDgoGbGlzdGVuGAYgAygJEhYKDmRhdGFiYXNlX2J5dGVzGAcgASgDEhEKCXdhbF9ieXRlcxgIIAEoAxIUCgx3YWxfbGVmdF9vdXQYHiABKAMSDgoGZGFtYWdlGB8gASgJEg8KB2NvbW1pdHMYCSABKAMSLgoLY29tbWl0X3RpbWUYCiABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SEAoIc2Vzc2lvbnMYCyABKAUSDwoHc2Vzc2lvbhgMIAEoCRIOCgZhZ2VudHMYDSABKAUSDwoHc3RyZWFtcxgOIAEoBRIsCgltYWlsYm94ZXMYDyADKAsyGS5icm9rZXJkLnYxLk1haWxib3hTdGF0dXMSDwoHd2FpdGluZxgQIAEoAxIPCgdjbGFpbWVkGBEgASgDEgwKBGRlYWQYEiABKAMSEwoLbGF0ZV9hZ2VudHMYEyABKAUSFQoNZmFpbGVkX2FnZW50cxgUIAEoBRINCgVsb2NrcxgVIAEoAxITCgt0b2tlbnNfaGVsZBgWIAEoAxIPCgd0aWNrZXRzGBcgASgDEhIKCnN0YXRlX2tleXMYGCABKAMSIwoEd29yaxgkIAMoCzIVLmJyb2tlcmQudjEuV29ya0NvdW50EjMKEHByb2Nlc3NfY3B1X3RpbWUYGSABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SHAoUcHJvY2Vzc19tZW1vcnlfYnl0ZXMYGiABKAMiNwoJV29ya0NvdW50EgwKBGtpbmQYASABKAkSDQoFc3RhdGUYAiABKAkSDQoFY291bnQYAyABKAMiFgoUQ2hlY2tEYXRhYmFzZVJlcXVlc3QicQoVQ2hlY2tEYXRhYmFzZVJlc3BvbnNlEhAKCHByb2JsZW1zGAEgAygJEhAKCG1lc3NhZ2VzGAIgASgDEhIKCmRlbGl2ZXJpZXMYAyABKAMSDgoGZXZlbnRzGAQgASgDEhAKCHJldmlzaW9uGAUgASgDKm8KCERhdGFLaW5kEhkKFURBVEFfS0lORF9VTlNQRUNJRklFRBAAEhYKEkRBVEFfS0lORF9NRVNTQUdFUxABEhoKFkRBVEFfS0lORF9ERUFEX0xFVFRFUlMQAhIUChBEQVRBX0tJTkRfRVZFTlRTEAMqiAEKD0ZpbmRpbmdTZXZlcml0eRIgChxGSU5ESU5HX1NFVkVSSVRZX1VOU1BFQ0lGSUVEEAASGQoVRklORElOR19TRVZFUklUWV9JTkZPEAESHAoYRklORElOR19TRVZFUklUWV9XQVJOSU5HEAISGgoWRklORElOR19TRVZFUklUWV9FUlJPUhADMuoDCgxBZG1pblNlcnZpY2USSAoJR2V0U3RhdHVzEhwuYnJva2VyZC52MS5HZXRTdGF0dXNSZXF1ZXN0Gh0uYnJva2VyZC52MS5HZXRTdGF0dXNSZXNwb25zZRJUCg1DaGVja0RhdGFiYXNlEiAuYnJva2VyZC52MS5DaGVja0RhdGFiYXNlUmVxdWVzdBohLmJyb2tlcmQudjEuQ2hlY2tEYXRhYmFzZVJlc3BvbnNlElEKDE1vdmVNZXNzYWdlcxIfLmJyb2tlcmQudjEuTW92ZU1lc3NhZ2VzUmVxdWVzdBogLmJyb2tlcmQudjEuTW92ZU1lc3NhZ2VzUmVzcG9uc2USWQoOQmFja3VwRGF0YWJhc2USIS5icm9rZXJkLnYxLkJhY2t1cERhdGFiYXNlUmVxdWVzdBoiLmJyb2tlcmQudjEuQmFja3VwRGF0YWJhc2VSZXNwb25zZTABEkgKCVBydW5lRGF0YRIcLmJyb2tlcmQudjEuUHJ1bmVEYXRhUmVxdWVzdBodLmJyb2tlcmQudjEuUHJ1bmVEYXRhUmVzcG9uc2USQgoHRXhwbGFpbhIaLmJyb2tlcmQudjEuRXhwbGFpblJlcXVlc3QaGy5icm9rZXJkLnYxLkV4cGxhaW5SZXNwb25zZUIiWiBicm9rZXJkL2dlbi9icm9rZXJkL3YxO2Jyb2tlcmR2MWIGcHJvdG8z", [file_google_protobuf_duration, file_google_protobuf_timestamp]);
+  fileDesc("ChZicm9rZXJkL3YxL2FkbWluLnByb3RvEgpicm9rZXJkLnYxIhcKFUJhY2t1cERhdGFiYXNlUmVxdWVzdCKIAQoWQmFja3VwRGF0YWJhc2VSZXNwb25zZRIuCghwcm9ncmVzcxgBIAEoCzIaLmJyb2tlcmQudjEuQmFja3VwUHJvZ3Jlc3NIABIPCgVjaHVuaxgCIAEoDEgAEiQKBmJhY2t1cBgDIAEoCzISLmJyb2tlcmQudjEuQmFja3VwSABCBwoFZnJhbWUiUgoOQmFja3VwUHJvZ3Jlc3MSFAoMY29waWVkX2J5dGVzGAEgASgDEhYKDmRhdGFiYXNlX2J5dGVzGAIgASgDEhIKCmZpbGVfYnl0ZXMYAyABKAMixQEKBkJhY2t1cBIMCgRzaXplGAEgASgDEg4KBnNoYTI1NhgCIAEoCRIQCghyZXZpc2lvbhgDIAEoAxIuCgpjcmVhdGVkX2F0GAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIQCghzZXNzaW9ucxgFIAEoAxIQCghtZXNzYWdlcxgGIAEoAxIOCgZldmVudHMYByABKAMSEAoIY29udGVudHMYCCABKAMSFQoNY29udGVudF9ieXRlcxgJIAEoAyKIAQoQUHJ1bmVEYXRhUmVxdWVzdBItCgpvbGRlcl90aGFuGAEgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEiMKBWtpbmRzGAIgAygOMhQuYnJva2VyZC52MS5EYXRhS2luZBIPCgdzZXNzaW9uGAMgASgJEg8KB2RyeV9ydW4YBCABKAgicQoRUHJ1bmVEYXRhUmVzcG9uc2USEAoIbWVzc2FnZXMYASABKAMSFAoMZGVhZF9sZXR0ZXJzGAIgASgDEg4KBmV2ZW50cxgDIAEoAxISCgpmcmVlX2J5dGVzGAUgASgDEhAKCHJldmlzaW9uGAYgASgDImAKE01vdmVNZXNzYWdlc1JlcXVlc3QSEgoKcmVxdWVzdF9pZBgBIAEoCRIMCgRmcm9tGAIgASgJEgoKAnRvGAMgASgJEgsKA2lkcxgEIAMoCRIOCgZyZWFzb24YBSABKAkiRQoUTW92ZU1lc3NhZ2VzUmVzcG9uc2USEAoIcmV2aXNpb24YASABKAMSDQoFbW92ZWQYAiABKAUSDAoEbGVmdBgDIAEoAyJHCgxEcmFpblJlcXVlc3QSDgoGcmVzdW1lGAEgASgIEicKBHdhaXQYAiABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24ioAEKDURyYWluUmVzcG9uc2USEAoIcmV2aXNpb24YASABKAMSMgoOZHJhaW5pbmdfc2luY2UYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhAKCG1lc3NhZ2VzGAMgASgDEg0KBXRhc2tzGAQgASgDEigKB2hvbGRlcnMYBSADKAsyFy5icm9rZXJkLnYxLkNsYWltSG9sZGVyInkKC0NsYWltSG9sZGVyEg8KB3Nlc3Npb24YASABKAkSDQoFYWdlbnQYAiABKAkSEAoIbWVzc2FnZXMYAyABKAMSDQoFdGFza3MYBCABKAMSKQoFc2luY2UYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIsoBCg5FeHBsYWluUmVxdWVzdBIRCgdtZXNzYWdlGAEgASgJSAASDgoEbG9jaxgCIAEoCUgAEg8KBXRva2VuGAMgASgJSAASDwoFYWdlbnQYBCABKAlIABIOCgRyb2xlGAUgASgJSAASDgoEdGFzaxgGIAEoCUgAEhIKCGRlY2lzaW9uGAcgASgJSAASEQoHYmxvY2tlchgIIAEoCUgAEhEKB2hhbmRvZmYYCSABKAlIABIOCgR2b3RlGAogASgJSABCCQoHc3ViamVjdCKoAQoHRmluZGluZxItCghzZXZlcml0eRgBIAEoDjIbLmJyb2tlcmQudjEuRmluZGluZ1NldmVyaXR5Eg8KB3N1YmplY3QYAiABKAkSDwoHc3VtbWFyeRgDIAEoCRIPCgdyZWFzb25zGAQgAygJEikKBXNpbmNlGAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIQCghjb21tYW5kcxgGIAMoCSJKCg9FeHBsYWluUmVzcG9uc2USJQoIZmluZGluZ3MYASADKAsyEy5icm9rZXJkLnYxLkZpbmRpbmcSEAoIcmV2aXNpb24YAiABKAMiEgoQR2V0U3RhdHVzUmVxdWVzdCJQCg1NYWlsYm94U3RhdHVzEg8KB21haWxib3gYASABKAkSDwoHd2FpdGluZxgCIAEoAxIPCgdjbGFpbWVkGAMgASgDEgwKBGRlYWQYBCABKAMiqgYKEUdldFN0YXR1c1Jlc3BvbnNlEg0KBWFnZW50GCAgASgJEgwKBHJvbGUYISABKAkSDQoFYXNrZWQYIiABKAUSEQoJdG9fYW5zd2VyGCMgASgFEg8KB3ZlcnNpb24YASABKAkSLgoKc3RhcnRlZF9hdBgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEAoIcmV2aXNpb24YAyABKAMSDAoEc3luYxgEIAEoCRIQCghkYXRhX2RpchgFIAEoCRIOCgZsaXN0ZW4YBiADKAkSFgoOZGF0YWJhc2VfYnl0ZXMYByABKAMSEQoJd2FsX2J5dGVzGAggASgDEhQKDHdhbF9sZWZ0X291dBgeIAEoAxIOCgZkYW1hZ2UYHyABKAkSMgoOZHJhaW5pbmdfc2luY2UYJSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEg8KB2NvbW1pdHMYCSABKAMSLgoLY29tbWl0X3RpbWUYCiABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SEAoIc2Vzc2lvbnMYCyABKAUSDwoHc2Vzc2lvbhgMIAEoCRIOCgZhZ2VudHMYDSABKAUSDwoHc3RyZWFtcxgOIAEoBRIsCgltYWlsYm94ZXMYDyADKAsyGS5icm9rZXJkLnYxLk1haWxib3hTdGF0dXMSDwoHd2FpdGluZxgQIAEoAxIPCgdjbGFpbWVkGBEgASgDEgwKBGRlYWQYEiABKAMSEwoLbGF0ZV9hZ2VudHMYEyABKAUSFQoNZmFpbGVkX2FnZW50cxgUIAEoBRINCgVsb2NrcxgVIAEoAxITCgt0b2tlbnNfaGVsZBgWIAEoAxIPCgd0aWNrZXRzGBcgASgDEhIKCnN0YXRlX2tleXMYGCABKAMSIwoEd29yaxgkIAMoCzIVLmJyb2tlcmQudjEuV29ya0NvdW50EjMKEHByb2Nlc3NfY3B1X3RpbWUYGSABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SHAoUcHJvY2Vzc19tZW1vcnlfYnl0ZXMYGiABKAMiNwoJV29ya0NvdW50EgwKBGtpbmQYASABKAkSDQoFc3RhdGUYAiABKAkSDQoFY291bnQYAyABKAMiFgoUQ2hlY2tEYXRhYmFzZVJlcXVlc3QicQoVQ2hlY2tEYXRhYmFzZVJlc3BvbnNlEhAKCHByb2JsZW1zGAEgAygJEhAKCG1lc3NhZ2VzGAIgASgDEhIKCmRlbGl2ZXJpZXMYAyABKAMSDgoGZXZlbnRzGAQgASgDEhAKCHJldmlzaW9uGAUgASgDKm8KCERhdGFLaW5kEhkKFURBVEFfS0lORF9VTlNQRUNJRklFRBAAEhYKEkRBVEFfS0lORF9NRVNTQUdFUxABEhoKFkRBVEFfS0lORF9ERUFEX0xFVFRFUlMQAhIUChBEQVRBX0tJTkRfRVZFTlRTEAMqiAEKD0ZpbmRpbmdTZXZlcml0eRIgChxGSU5ESU5HX1NFVkVSSVRZX1VOU1BFQ0lGSUVEEAASGQoVRklORElOR19TRVZFUklUWV9JTkZPEAESHAoYRklORElOR19TRVZFUklUWV9XQVJOSU5HEAISGgoWRklORElOR19TRVZFUklUWV9FUlJPUhADMqgECgxBZG1pblNlcnZpY2USSAoJR2V0U3RhdHVzEhwuYnJva2VyZC52MS5HZXRTdGF0dXNSZXF1ZXN0Gh0uYnJva2VyZC52MS5HZXRTdGF0dXNSZXNwb25zZRJUCg1DaGVja0RhdGFiYXNlEiAuYnJva2VyZC52MS5DaGVja0RhdGFiYXNlUmVxdWVzdBohLmJyb2tlcmQudjEuQ2hlY2tEYXRhYmFzZVJlc3BvbnNlElEKDE1vdmVNZXNzYWdlcxIfLmJyb2tlcmQudjEuTW92ZU1lc3NhZ2VzUmVxdWVzdBogLmJyb2tlcmQudjEuTW92ZU1lc3NhZ2VzUmVzcG9uc2USWQoOQmFja3VwRGF0YWJhc2USIS5icm9rZXJkLnYxLkJhY2t1cERhdGFiYXNlUmVxdWVzdBoiLmJyb2tlcmQudjEuQmFja3VwRGF0YWJhc2VSZXNwb25zZTABEkgKCVBydW5lRGF0YRIcLmJyb2tlcmQudjEuUHJ1bmVEYXRhUmVxdWVzdBodLmJyb2tlcmQudjEuUHJ1bmVEYXRhUmVzcG9uc2USPAoFRHJhaW4SGC5icm9rZXJkLnYxLkRyYWluUmVxdWVzdBoZLmJyb2tlcmQudjEuRHJhaW5SZXNwb25zZRJCCgdFeHBsYWluEhouYnJva2VyZC52MS5FeHBsYWluUmVxdWVzdBobLmJyb2tlcmQudjEuRXhwbGFpblJlc3BvbnNlQiJaIGJyb2tlcmQvZ2VuL2Jyb2tlcmQvdjE7YnJva2VyZHYxYgZwcm90bzM", [file_google_protobuf_duration, file_google_protobuf_timestamp]);
 
 /**
  * BackupDatabaseRequest asks for a backup.
@@ -336,6 +336,122 @@ export const MoveMessagesResponseSchema: GenMessage<MoveMessagesResponse> = /*@_
   messageDesc(file_brokerd_v1_admin, 7);
 
 /**
+ * DrainRequest begins or ends a drain.
+ *
+ * @generated from message brokerd.v1.DrainRequest
+ */
+export type DrainRequest = Message<"brokerd.v1.DrainRequest"> & {
+  /**
+   * End the drain: the broker delivers what waits.
+   *
+   * @generated from field: bool resume = 1;
+   */
+  resume: boolean;
+
+  /**
+   * Wait up to this long until nothing is claimed, at most 1 h. 0 = answer at once.
+   *
+   * @generated from field: google.protobuf.Duration wait = 2;
+   */
+  wait?: Duration | undefined;
+};
+
+/**
+ * Describes the message brokerd.v1.DrainRequest.
+ * Use `create(DrainRequestSchema)` to create a new message.
+ */
+export const DrainRequestSchema: GenMessage<DrainRequest> = /*@__PURE__*/
+  messageDesc(file_brokerd_v1_admin, 8);
+
+/**
+ * DrainResponse says what is claimed when the wait ends. If nothing is, the drain is complete.
+ *
+ * @generated from message brokerd.v1.DrainResponse
+ */
+export type DrainResponse = Message<"brokerd.v1.DrainResponse"> & {
+  /**
+   * @generated from field: int64 revision = 1;
+   */
+  revision: bigint;
+
+  /**
+   * When the drain began; absent after resume.
+   *
+   * @generated from field: google.protobuf.Timestamp draining_since = 2;
+   */
+  drainingSince?: Timestamp | undefined;
+
+  /**
+   * Claimed deliveries, over all sessions.
+   *
+   * @generated from field: int64 messages = 3;
+   */
+  messages: bigint;
+
+  /**
+   * Tasks in state CLAIMED, over all sessions. A BLOCKED task keeps its holder and does not count.
+   *
+   * @generated from field: int64 tasks = 4;
+   */
+  tasks: bigint;
+
+  /**
+   * The agents with the oldest claims, at most 20.
+   *
+   * @generated from field: repeated brokerd.v1.ClaimHolder holders = 5;
+   */
+  holders: ClaimHolder[];
+};
+
+/**
+ * Describes the message brokerd.v1.DrainResponse.
+ * Use `create(DrainResponseSchema)` to create a new message.
+ */
+export const DrainResponseSchema: GenMessage<DrainResponse> = /*@__PURE__*/
+  messageDesc(file_brokerd_v1_admin, 9);
+
+/**
+ * ClaimHolder is an agent that holds claims.
+ *
+ * @generated from message brokerd.v1.ClaimHolder
+ */
+export type ClaimHolder = Message<"brokerd.v1.ClaimHolder"> & {
+  /**
+   * @generated from field: string session = 1;
+   */
+  session: string;
+
+  /**
+   * @generated from field: string agent = 2;
+   */
+  agent: string;
+
+  /**
+   * @generated from field: int64 messages = 3;
+   */
+  messages: bigint;
+
+  /**
+   * @generated from field: int64 tasks = 4;
+   */
+  tasks: bigint;
+
+  /**
+   * When it claimed the oldest of them.
+   *
+   * @generated from field: google.protobuf.Timestamp since = 5;
+   */
+  since?: Timestamp | undefined;
+};
+
+/**
+ * Describes the message brokerd.v1.ClaimHolder.
+ * Use `create(ClaimHolderSchema)` to create a new message.
+ */
+export const ClaimHolderSchema: GenMessage<ClaimHolder> = /*@__PURE__*/
+  messageDesc(file_brokerd_v1_admin, 10);
+
+/**
  * ExplainRequest names what to explain; nothing = the worst problems first.
  *
  * @generated from message brokerd.v1.ExplainRequest
@@ -420,7 +536,7 @@ export type ExplainRequest = Message<"brokerd.v1.ExplainRequest"> & {
  * Use `create(ExplainRequestSchema)` to create a new message.
  */
 export const ExplainRequestSchema: GenMessage<ExplainRequest> = /*@__PURE__*/
-  messageDesc(file_brokerd_v1_admin, 8);
+  messageDesc(file_brokerd_v1_admin, 11);
 
 /**
  * Finding is one fact, with its reasons.
@@ -476,7 +592,7 @@ export type Finding = Message<"brokerd.v1.Finding"> & {
  * Use `create(FindingSchema)` to create a new message.
  */
 export const FindingSchema: GenMessage<Finding> = /*@__PURE__*/
-  messageDesc(file_brokerd_v1_admin, 9);
+  messageDesc(file_brokerd_v1_admin, 12);
 
 /**
  * ExplainResponse has what was found.
@@ -502,7 +618,7 @@ export type ExplainResponse = Message<"brokerd.v1.ExplainResponse"> & {
  * Use `create(ExplainResponseSchema)` to create a new message.
  */
 export const ExplainResponseSchema: GenMessage<ExplainResponse> = /*@__PURE__*/
-  messageDesc(file_brokerd_v1_admin, 10);
+  messageDesc(file_brokerd_v1_admin, 13);
 
 /**
  * GetStatusRequest asks for the status.
@@ -517,7 +633,7 @@ export type GetStatusRequest = Message<"brokerd.v1.GetStatusRequest"> & {
  * Use `create(GetStatusRequestSchema)` to create a new message.
  */
 export const GetStatusRequestSchema: GenMessage<GetStatusRequest> = /*@__PURE__*/
-  messageDesc(file_brokerd_v1_admin, 11);
+  messageDesc(file_brokerd_v1_admin, 14);
 
 /**
  * MailboxStatus is one mailbox that has something in it.
@@ -557,7 +673,7 @@ export type MailboxStatus = Message<"brokerd.v1.MailboxStatus"> & {
  * Use `create(MailboxStatusSchema)` to create a new message.
  */
 export const MailboxStatusSchema: GenMessage<MailboxStatus> = /*@__PURE__*/
-  messageDesc(file_brokerd_v1_admin, 12);
+  messageDesc(file_brokerd_v1_admin, 15);
 
 /**
  * GetStatusResponse is one screen of facts.
@@ -654,6 +770,13 @@ export type GetStatusResponse = Message<"brokerd.v1.GetStatusResponse"> & {
    * @generated from field: string damage = 31;
    */
   damage: string;
+
+  /**
+   * When a drain began that is still in force: the broker delivers no new work. Absent = no drain. See Drain.
+   *
+   * @generated from field: google.protobuf.Timestamp draining_since = 37;
+   */
+  drainingSince?: Timestamp | undefined;
 
   /**
    * How many since the start.
@@ -786,7 +909,7 @@ export type GetStatusResponse = Message<"brokerd.v1.GetStatusResponse"> & {
  * Use `create(GetStatusResponseSchema)` to create a new message.
  */
 export const GetStatusResponseSchema: GenMessage<GetStatusResponse> = /*@__PURE__*/
-  messageDesc(file_brokerd_v1_admin, 13);
+  messageDesc(file_brokerd_v1_admin, 16);
 
 /**
  * WorkCount counts the pieces of work of one kind that are in one state.
@@ -821,7 +944,7 @@ export type WorkCount = Message<"brokerd.v1.WorkCount"> & {
  * Use `create(WorkCountSchema)` to create a new message.
  */
 export const WorkCountSchema: GenMessage<WorkCount> = /*@__PURE__*/
-  messageDesc(file_brokerd_v1_admin, 14);
+  messageDesc(file_brokerd_v1_admin, 17);
 
 /**
  * CheckDatabaseRequest asks for a check.
@@ -836,7 +959,7 @@ export type CheckDatabaseRequest = Message<"brokerd.v1.CheckDatabaseRequest"> & 
  * Use `create(CheckDatabaseRequestSchema)` to create a new message.
  */
 export const CheckDatabaseRequestSchema: GenMessage<CheckDatabaseRequest> = /*@__PURE__*/
-  messageDesc(file_brokerd_v1_admin, 15);
+  messageDesc(file_brokerd_v1_admin, 18);
 
 /**
  * CheckDatabaseResponse has what was found.
@@ -879,7 +1002,7 @@ export type CheckDatabaseResponse = Message<"brokerd.v1.CheckDatabaseResponse"> 
  * Use `create(CheckDatabaseResponseSchema)` to create a new message.
  */
 export const CheckDatabaseResponseSchema: GenMessage<CheckDatabaseResponse> = /*@__PURE__*/
-  messageDesc(file_brokerd_v1_admin, 16);
+  messageDesc(file_brokerd_v1_admin, 19);
 
 /**
  * DataKind is a kind of finished data.
@@ -1038,6 +1161,23 @@ export const AdminService: GenService<{
     output: typeof PruneDataResponseSchema;
   },
   /**
+   * Drain stops the delivery of new work in all sessions, and waits until nothing is claimed: before maintenance, or before a
+   * planned stop. From the answer on, the broker starts no claim of a message or a task, and Receive with auto_ack finishes
+   * nothing; claims that find nothing say DRAINING. Directives are still delivered. Sends, Receive, answers to Ask, heartbeats,
+   * locks, tokens and the settling and extending of open claims work as usual. A claim that its agent holds ends as usual; only its
+   * next attempt waits. The drain is stored: it survives a restart, and lasts until a call with resume. Both calls may be repeated.
+   * Events: broker.draining and broker.resumed. For operators.
+   *
+   * INVALID_ARGUMENT: wait with resume. FAILED_PRECONDITION (DRAIN_ENDED): another call has ended the drain during the wait.
+   *
+   * @generated from rpc brokerd.v1.AdminService.Drain
+   */
+  drain: {
+    methodKind: "unary";
+    input: typeof DrainRequestSchema;
+    output: typeof DrainResponseSchema;
+  },
+  /**
    * Explain says why something is stuck: who holds it, who waits for it, since when and why, and which command frees it. Without a subject it finds
    * the worst problems of the caller's session. NOT_FOUND if the subject does not exist.
    *
@@ -1057,7 +1197,7 @@ export const AdminService: GenService<{
    * - Dead letters; overdue answers; halted agents and open breakers.
    * - Locks and tokens that other agents have waited for for 5 min; tokens that their new owners have not collected for 30 s while
    *   another agent waits.
-   * - A disk that is 85 % full.
+   * - A disk that is 85 % full. A drain.
    *
    * @generated from rpc brokerd.v1.AdminService.Explain
    */

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pb "brokerd/gen/brokerd/v1"
+)
+
+// drainCall is how long one call of admin drain waits, the longest that the broker accepts.
+const drainCall = time.Hour
+
+func newAdminDrainCommand(c *cli) *cobra.Command {
+	var wait time.Duration
+	var resume bool
+	cmd := &cobra.Command{
+		Use:   "drain",
+		Short: "Deliver no new work, and wait until nothing is claimed",
+		Long: `Have the broker deliver no new messages and tasks in all sessions, and wait until
+nothing is claimed. Directives are still delivered; everything else works as usual.
+The drain survives a restart; --resume ends it. Exit code 4: the wait ended first,
+and the drain stays.`,
+		Example: `  brokerctl admin drain --wait 10m
+  brokerctl admin drain --resume`,
+		Args:              cobra.NoArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			broker, err := c.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if resume {
+				answer, err := broker.Admin().Drain(cmd.Context(), &pb.DrainRequest{Resume: true})
+				if err != nil {
+					return err
+				}
+				return c.show(cmd, answer, func(w io.Writer) { fmt.Fprintln(w, "the broker delivers work") })
+			}
+			forever := !cmd.Flags().Changed("wait")
+			done := c.progress(wait, "the open claims")
+			answer := &pb.DrainResponse{}
+			for began := time.Now(); ; {
+				left := max(0, wait-time.Since(began))
+				if forever {
+					left = drainCall
+				}
+				answer, err = broker.Admin().Drain(cmd.Context(), &pb.DrainRequest{Wait: durationpb.New(min(left, drainCall))})
+				if err != nil || claimed(answer) == 0 || left <= drainCall && !forever {
+					break
+				}
+			}
+			done()
+			if err != nil {
+				return err
+			}
+			if err := c.show(cmd, answer, func(w io.Writer) { c.printDrain(w, answer) }); err != nil {
+				return err
+			}
+			if n := claimed(answer); n > 0 {
+				return failf(exitNothing, "%s not ended within %s; the drain stays: %s ends it",
+					cond(n == 1, "1 claim has", fmt.Sprintf("%d claims have", n)), short(wait), c.command("admin drain --resume"))
+			}
+			return nil
+		},
+	}
+	durationVar(cmd.Flags(), &wait, "wait", 0, "wait at most this long (default: until nothing is claimed)")
+	cmd.Flags().BoolVar(&resume, "resume", false, "end the drain")
+	cmd.MarkFlagsMutuallyExclusive("wait", "resume")
+	return cmd
+}
+
+// claimed counts all claims.
+func claimed(r *pb.DrainResponse) int64 { return r.GetMessages() + r.GetTasks() }
+
+// printDrain writes what is claimed, and by which agents.
+func (c *cli) printDrain(w io.Writer, r *pb.DrainResponse) {
+	since := c.when(r.GetDrainingSince())
+	if claimed(r) == 0 {
+		fmt.Fprintf(w, "nothing is claimed; the broker delivers no new work (since %s) until %s\n", since, c.command("admin drain --resume"))
+		return
+	}
+	fmt.Fprintf(w, "claimed: %s and %s; the broker delivers no new work (since %s)\n",
+		count(r.GetMessages(), "message"), count(r.GetTasks(), "task"), since)
+	for _, h := range r.GetHolders() {
+		fmt.Fprintf(w, "%s in session %s: %s and %s, the oldest claimed %s\n", brief(h.GetAgent()), brief(h.GetSession()),
+			count(h.GetMessages(), "message"), count(h.GetTasks(), "task"), c.when(h.GetSince()))
+	}
+}
