@@ -144,23 +144,23 @@ func partsOfWork(board *tasks.Tasks, verdicts *decisions.Table, obstacles *block
 	return []retention.Part{
 		{
 			File: "decisions.jsonl", Kind: "decisions", Lines: verdicts.Records, Forget: verdicts.Forget,
-			Finished: verdicts.Finished, Remove: verdicts.Remove,
+			Finished: verdicts.Finished, CountFinished: verdicts.CountFinished, Remove: verdicts.Remove,
 		},
 		{
 			File: "blockers.jsonl", Kind: "blockers", Lines: obstacles.Records, Forget: obstacles.Forget,
-			Finished: obstacles.Finished, Remove: obstacles.Remove,
+			Finished: obstacles.Finished, CountFinished: obstacles.CountFinished, Remove: obstacles.Remove,
 		},
 		{
 			File: "handoffs.jsonl", Kind: "handoffs", Lines: deals.Records, Forget: deals.Forget,
-			Finished: deals.Finished, Remove: deals.Remove,
+			Finished: deals.Finished, CountFinished: deals.CountFinished, Remove: deals.Remove,
 		},
 		{
 			File: "votes.jsonl", Lines: polls.Records, Erase: polls.Erase,
-			Kind: "votes", Finished: polls.Finished, Remove: polls.Remove,
+			Kind: "votes", Finished: polls.Finished, CountFinished: polls.CountFinished, Remove: polls.Remove,
 		},
 		{
 			File: "tasks.jsonl", Kind: "tasks", Lines: board.Records, Erase: board.Erase, Forget: board.Forget,
-			Finished: board.Finished, Remove: board.Remove,
+			Finished: board.Finished, CountFinished: board.CountFinished, Remove: board.Remove,
 		},
 	}
 }

@@ -130,5 +130,8 @@ FROM blockers WHERE session = ? AND resolved_at <= ?
 ORDER BY resolved_at, id
 LIMIT ?`
 
+const countResolved = `
+SELECT count(*) FROM blockers WHERE session = ? AND resolved_at <= ?`
+
 const deleteResolved = `
 DELETE FROM blockers WHERE session = ? AND id = ? AND state = 3`

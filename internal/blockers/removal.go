@@ -77,6 +77,12 @@ func (b *Board) Finished(q store.Querier, session int64, before time.Time, limit
 	return done, err
 }
 
+// CountFinished counts the blockers that Finished returns without a limit.
+func (b *Board) CountFinished(q store.Querier, session int64, before time.Time) (n int64, err error) {
+	err = q.QueryRow(countResolved, session, before).Scan(&n)
+	return n, err
+}
+
 // Remove removes blockers that Finished has returned. Errors: fault.Conflict if one of them is gone.
 func (b *Board) Remove(tx *store.Tx, session int64, keys []int64) error {
 	for _, key := range keys {

@@ -165,6 +165,9 @@ SELECT ` + headColumns + contentColumns + `
 FROM decisions WHERE session = ? AND state > 3 AND changed_at <= ?
 ORDER BY changed_at, id LIMIT ?`
 
+const countFinished = `
+SELECT count(*) FROM decisions WHERE session = ? AND state > 3 AND changed_at <= ?`
+
 const deleteFinished = `
 DELETE FROM decisions WHERE id = ? AND session = ? AND state > 3`
 

@@ -125,6 +125,12 @@ func (t *Table) Finished(q store.Querier, session int64, before time.Time, limit
 	return done, err
 }
 
+// CountFinished counts the decisions that Finished returns without a limit.
+func (t *Table) CountFinished(q store.Querier, session int64, before time.Time) (n int64, err error) {
+	err = q.QueryRow(countFinished, session, before).Scan(&n)
+	return n, err
+}
+
 // Remove removes finished decisions. Errors: fault.Conflict if one of them is not there any more.
 func (t *Table) Remove(tx *store.Tx, session int64, keys []int64) error {
 	for _, id := range keys {

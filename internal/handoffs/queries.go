@@ -99,6 +99,9 @@ FROM handoffs WHERE session = ? AND settled_at <= ?
 ORDER BY settled_at, id
 LIMIT ?`
 
+const countSettled = `
+SELECT count(*) FROM handoffs WHERE session = ? AND settled_at <= ?`
+
 const deleteSettled = `
 DELETE FROM handoffs WHERE session = ? AND id = ? AND state <> 1`
 

@@ -77,6 +77,12 @@ func (d *Desk) Finished(q store.Querier, session int64, before time.Time, limit 
 	return done, err
 }
 
+// CountFinished counts the handoffs that Finished returns without a limit.
+func (d *Desk) CountFinished(q store.Querier, session int64, before time.Time) (n int64, err error) {
+	err = q.QueryRow(countSettled, session, before).Scan(&n)
+	return n, err
+}
+
 // Remove removes handoffs that Finished has returned. Errors: fault.Conflict if one of them is gone.
 func (d *Desk) Remove(tx *store.Tx, session int64, keys []int64) error {
 	for _, key := range keys {

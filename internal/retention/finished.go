@@ -16,7 +16,7 @@ const pageWork = 100
 // finished archives the finished work of Parts that is due, and returns when the next piece may be.
 func (k *Keeper) finished(ctx context.Context, p *plan) (next time.Time, err error) {
 	for i := range k.Parts {
-		if k.Parts[i].Kind == "" {
+		if k.Parts[i].Kind == "" || p.pruning && k.Parts[i].CountFinished == nil {
 			continue
 		}
 		for _, s := range p.sessions {
@@ -38,6 +38,9 @@ func (k *Keeper) finished(ctx context.Context, p *plan) (next time.Time, err err
 func (k *Keeper) finishedOf(ctx context.Context, p *plan, part *Part, s Session) (next time.Time, err error) {
 	var l lines
 	for !k.isHeld(s.ID) {
+		if p.dry {
+			return next, k.countFinished(ctx, p, part, s)
+		}
 		began := k.Clock.Now()
 		var done []work.Done
 		err := k.Store.Read(ctx, func(snap *store.Snapshot) (err error) {
@@ -58,7 +61,8 @@ func (k *Keeper) finishedOf(ctx context.Context, p *plan, part *Part, s Session)
 		}
 		oldest := done[0].At.Add(s.KeepMessages)
 		keys := l.take(done)
-		_, err = k.move(ctx, p, s, part.Kind, &l, func(tx *store.Tx) error { return part.Remove(tx, s.ID, keys) })
+		moved, err := k.move(ctx, p, s, part.Kind, &l, func(tx *store.Tx) error { return part.Remove(tx, s.ID, keys) })
+		p.counts.Work += moved
 		if fault.KindOf(err) == fault.Conflict {
 			k.wakeBy(k.Clock.Now().Add(retry))
 			return next, nil
@@ -71,6 +75,18 @@ func (k *Keeper) finishedOf(ctx context.Context, p *plan, part *Part, s Session)
 		}
 	}
 	return next, nil // the end of the export wakes the keeper
+}
+
+// countFinished counts the finished work of one part of a session that is due.
+func (k *Keeper) countFinished(ctx context.Context, p *plan, part *Part, s Session) error {
+	return k.Store.Read(ctx, func(snap *store.Snapshot) error {
+		n, err := part.CountFinished(snap, s.ID, p.now.Add(-s.KeepMessages))
+		if err != nil {
+			return fmt.Errorf("count finished %s of session %s: %w", part.Kind, s.Name, err)
+		}
+		p.counts.Work += n
+		return nil
+	})
 }
 
 // take replaces the lines by those of finished work, as many as make a page, and returns their keys.

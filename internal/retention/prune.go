@@ -17,6 +17,7 @@ type Selection struct {
 	Messages    bool
 	DeadLetters bool
 	Events      bool
+	Work        bool
 	DryRun      bool
 }
 
@@ -25,6 +26,7 @@ type Counts struct {
 	Messages    int64 `json:"messages"` // without a dead delivery
 	DeadLetters int64 `json:"dead_letters"`
 	Events      int64 `json:"events"`
+	Work        int64 `json:"work"`
 }
 
 // Pruned is the outcome of a prune.
@@ -87,7 +89,7 @@ func (k *Keeper) Prune(ctx context.Context, who caller.Caller, s Selection) (Pru
 // prunePlan returns a plan for the selected sessions that keeps all data, and the row id of the one
 // that is named.
 func (k *Keeper) prunePlan(ctx context.Context, s Selection) (p plan, named int64, err error) {
-	p = plan{now: k.Clock.Now(), sessions: map[int64]Session{}, shortest: s.OlderThan, steady: true, dry: s.DryRun}
+	p = plan{now: k.Clock.Now(), sessions: map[int64]Session{}, shortest: s.OlderThan, pruning: true, dry: s.DryRun}
 	if s.Session != "" {
 		found, err := k.find(ctx, s.Session)
 		p.sessions[found.ID] = found
@@ -103,7 +105,7 @@ func (k *Keeper) prunePlan(ctx context.Context, s Selection) (p plan, named int6
 	return p, 0, err
 }
 
-// prune walks once for the selected kinds of messages, and once for events.
+// prune walks once for the selected kinds of messages, once for work, and once for events.
 func (k *Keeper) prune(ctx context.Context, p *plan, s Selection) error {
 	if err := k.beginWalks(ctx); err != nil {
 		return err
@@ -121,6 +123,7 @@ func (k *Keeper) prune(ctx context.Context, p *plan, s Selection) error {
 		walk     walk
 	}{
 		{s.Messages || s.DeadLetters, Session{KeepMessages: age(s.Messages), KeepDead: age(s.DeadLetters)}, k.messages},
+		{s.Work, Session{KeepMessages: s.OlderThan}, k.finished},
 		{s.Events, Session{KeepEvents: s.OlderThan}, k.events},
 	} {
 		if !step.selected {

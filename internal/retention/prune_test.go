@@ -1,11 +1,14 @@
 package retention_test
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/testing/protocmp"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -151,6 +154,40 @@ func TestPrune_OtherSessionsAndTheSettingsOfChannelsDoNotCount(t *testing.T) {
 	if out := w.prune(&pb.PruneDataRequest{Kinds: only}); out.GetMessages() != 1 || w.there(sent) {
 		t.Errorf("removed %v, want the message of the channel", out)
 	}
+}
+
+func TestPrune_FinishedWorkOfEachKindIsCountedAndArchived(t *testing.T) {
+	w := newWorld(t).project(merged(kept(), &pb.SessionSettings{SendRate: proto.Float64(0)}))
+	finished := map[string][]string{}
+	for name, kind := range w.kindsOfWork() {
+		for i := range 2 {
+			id := kind.open(fmt.Sprintf("finished %d", i))
+			kind.finish(id)
+			finished[name] = append(finished[name], id)
+		}
+		kind.open("unfinished")
+		slices.Sort(finished[name])
+	}
+	tasks := pb.NewTaskServiceClient(w.In(w.session, "lead"))
+	must(t, drop(tasks.CreateTasks(w.ctx, &pb.CreateTasksRequest{Tasks: []*pb.NewTask{
+		{Id: "schema", Title: "schema"}, {Id: "api", Title: "api", DependsOn: []string{"schema"}},
+		{Id: "site", Title: "site"}, {Id: "page", Title: "page", Parent: "site"},
+	}})))
+	w.complete("schema")
+	w.complete("site")
+	w.Clock.Advance(hour + time.Minute)
+	only := []pb.DataKind{pb.DataKind_DATA_KIND_WORK}
+	dry := w.prune(&pb.PruneDataRequest{Kinds: only, DryRun: true})
+	done := w.prune(&pb.PruneDataRequest{Kinds: only})
+	if dry.GetWork() != 10 || done.GetWork() != 10 || done.GetMessages() != 0 || done.GetEvents() != 0 {
+		t.Errorf("counted %v and removed %v, want 10 pieces of work", dry, done)
+	}
+	for name, ids := range finished {
+		if d := cmp.Diff(ids, w.archivedIDs(name)); d != "" {
+			t.Errorf("finished (-) and archived (+) %s: %s", name, d)
+		}
+	}
+	w.Check()
 }
 
 func TestPrune_RefusesWrongRequests(t *testing.T) {

@@ -129,6 +129,9 @@ type Part struct {
 	// return fewer pieces than limit, but none only if there are none. The lines are those that Lines
 	// returns for the same pieces, JSON objects with at least one field.
 	Finished func(q store.Querier, session int64, before time.Time, limit int) ([]work.Done, error)
+	// CountFinished counts the pieces that Finished returns without a limit. Nil = Prune leaves the
+	// part out.
+	CountFinished func(q store.Querier, session int64, before time.Time) (int64, error)
 	// Remove removes pieces that Finished has returned, with all rows that belong to them, and adds no
 	// event. Errors: fault.Conflict if Finished would no longer return one of them; the keeper then
 	// keeps them all and tries again later.

@@ -84,7 +84,7 @@ func (s *PruneService) PruneData(ctx context.Context, in *pb.PruneDataRequest) (
 	c.OptionalName("session", in.GetSession())
 	kinds := in.GetKinds()
 	if len(kinds) == 0 {
-		kinds = []pb.DataKind{pb.DataKind_DATA_KIND_MESSAGES, pb.DataKind_DATA_KIND_EVENTS}
+		kinds = []pb.DataKind{pb.DataKind_DATA_KIND_MESSAGES, pb.DataKind_DATA_KIND_EVENTS, pb.DataKind_DATA_KIND_WORK}
 	}
 	for _, kind := range kinds {
 		switch kind {
@@ -94,6 +94,8 @@ func (s *PruneService) PruneData(ctx context.Context, in *pb.PruneDataRequest) (
 			selected.DeadLetters = true
 		case pb.DataKind_DATA_KIND_EVENTS:
 			selected.Events = true
+		case pb.DataKind_DATA_KIND_WORK:
+			selected.Work = true
 		default:
 			c.Fail("kinds", "has the unknown kind %d", kind)
 		}
@@ -106,7 +108,7 @@ func (s *PruneService) PruneData(ctx context.Context, in *pb.PruneDataRequest) (
 		return nil, err
 	}
 	return &pb.PruneDataResponse{
-		Messages: out.Messages, DeadLetters: out.DeadLetters, Events: out.Events,
+		Messages: out.Messages, DeadLetters: out.DeadLetters, Events: out.Events, Work: out.Work,
 		FreeBytes: out.FreeBytes, Revision: out.Revision,
 	}, nil
 }

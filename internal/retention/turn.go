@@ -34,7 +34,7 @@ type plan struct {
 	sessions map[int64]Session
 	channels map[int64]map[string]time.Duration
 	shortest time.Duration // of all times; 0 = everything is kept without limit
-	steady   bool          // rest in full, however long ago the data was due
+	pruning  bool          // rest in full, however long ago the data was due
 	dry      bool          // count only
 	counts   Counts
 }
@@ -412,7 +412,7 @@ func (k *Keeper) tidy(ctx context.Context) error {
 // calm returns how much of its rest a turn may take, of 1, when the first thing that is due was so at a time. Who falls behind rests
 // less, so that in the end as much is removed as comes, however much that is.
 func (p *plan) calm(now, oldest time.Time) float64 {
-	if p.steady || oldest.IsZero() {
+	if p.pruning || oldest.IsZero() {
 		return 1
 	}
 	return max(0, 1-float64(now.Sub(oldest))/float64(min(p.shortest/late, mostLate)))

@@ -289,14 +289,20 @@ SELECT ` + taskColumns + ` FROM tasks t WHERE t.session = ? AND t.state = ?` + l
 
 // selectFinished reads finished tasks on which no unfinished task depends and that have no
 // unfinished parts.
-const selectFinished = `
-SELECT ` + taskColumns + ` FROM tasks t
+const finishedTasks = `
+FROM tasks t
 WHERE t.session = ? AND t.finished_at IS NOT NULL AND t.finished_at <= ?
   AND NOT EXISTS (
 	SELECT 1 FROM task_dependencies d JOIN tasks u ON u.created = d.task WHERE d.needs = t.created AND u.state < 5)
-  AND NOT EXISTS (SELECT 1 FROM tasks u WHERE u.parent = t.created AND u.state < 5)
+  AND NOT EXISTS (SELECT 1 FROM tasks u WHERE u.parent = t.created AND u.state < 5)`
+
+const selectFinished = `
+SELECT ` + taskColumns + finishedTasks + `
 ORDER BY t.finished_at
 LIMIT ?`
+
+const countFinished = `
+SELECT count(*)` + finishedTasks
 
 const deleteTask = `
 DELETE FROM tasks WHERE created = ?`

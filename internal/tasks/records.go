@@ -139,6 +139,12 @@ func (t *Tasks) Finished(q store.Querier, session int64, before time.Time, limit
 	return done, nil
 }
 
+// CountFinished counts the tasks that Finished returns without a limit.
+func (t *Tasks) CountFinished(q store.Querier, session int64, before time.Time) (n int64, err error) {
+	err = q.QueryRow(countFinished, session, before).Scan(&n)
+	return n, err
+}
+
 // Remove removes tasks with everything that belongs to them.
 func (t *Tasks) Remove(tx *store.Tx, _ int64, keys []int64) error {
 	for _, k := range keys {

@@ -86,6 +86,8 @@ const (
 	selectFinished = `
 		SELECT ` + voteColumns + `, v.description FROM votes v
 		WHERE v.session = ? AND v.closed_at <= ? ORDER BY v.closed_at, v.id LIMIT ?`
+	countFinished = `
+		SELECT count(*) FROM votes WHERE session = ? AND closed_at <= ?`
 	selectRecords = `
 		SELECT ` + voteColumns + `, v.description FROM votes v WHERE v.session = ? AND v.id > ? ORDER BY v.id LIMIT ?`
 	selectDue = `

@@ -125,6 +125,12 @@ func orNone(t time.Time) *time.Time {
 	return &t
 }
 
+// CountFinished counts the votes that Finished returns without a limit.
+func (v *Votes) CountFinished(q store.Querier, session int64, before time.Time) (n int64, err error) {
+	err = q.QueryRow(countFinished, session, before).Scan(&n)
+	return n, err
+}
+
 // Remove removes closed votes. Errors: fault.Conflict if one of them is open or does not exist.
 func (v *Votes) Remove(tx *store.Tx, session int64, keys []int64) error {
 	for _, key := range keys {

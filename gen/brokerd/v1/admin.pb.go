@@ -35,6 +35,8 @@ const (
 	DataKind_DATA_KIND_DEAD_LETTERS DataKind = 2
 	// Events of sessions. A subscription cannot resume before the removed events (OUT_OF_RANGE).
 	DataKind_DATA_KIND_EVENTS DataKind = 3
+	// Finished tasks, decisions, blockers, handoffs and votes. A finished task stays while an unfinished task depends on it or is its child.
+	DataKind_DATA_KIND_WORK DataKind = 4
 )
 
 // Enum value maps for DataKind.
@@ -44,12 +46,14 @@ var (
 		1: "DATA_KIND_MESSAGES",
 		2: "DATA_KIND_DEAD_LETTERS",
 		3: "DATA_KIND_EVENTS",
+		4: "DATA_KIND_WORK",
 	}
 	DataKind_value = map[string]int32{
 		"DATA_KIND_UNSPECIFIED":  0,
 		"DATA_KIND_MESSAGES":     1,
 		"DATA_KIND_DEAD_LETTERS": 2,
 		"DATA_KIND_EVENTS":       3,
+		"DATA_KIND_WORK":         4,
 	}
 )
 
@@ -453,7 +457,7 @@ func (x *Backup) GetContentBytes() int64 {
 // PruneDataRequest selects finished data.
 type PruneDataRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Counted from the end of a message, from the death of a dead letter, and from the time of an event: 1 s to 3,650 days. Required.
+	// Counted from the end of a message, from the death of a dead letter, from the end of a piece of work, and from the time of an event: 1 s to 3,650 days. Required.
 	OlderThan *durationpb.Duration `protobuf:"bytes,1,opt,name=older_than,json=olderThan,proto3" json:"older_than,omitempty"`
 	// Empty = all kinds but DEAD_LETTERS.
 	Kinds []DataKind `protobuf:"varint,2,rep,packed,name=kinds,proto3,enum=brokerd.v1.DataKind" json:"kinds,omitempty"`
@@ -529,6 +533,8 @@ type PruneDataResponse struct {
 	Messages    int64                  `protobuf:"varint,1,opt,name=messages,proto3" json:"messages,omitempty"`
 	DeadLetters int64                  `protobuf:"varint,2,opt,name=dead_letters,json=deadLetters,proto3" json:"dead_letters,omitempty"`
 	Events      int64                  `protobuf:"varint,3,opt,name=events,proto3" json:"events,omitempty"`
+	// Tasks, decisions, blockers, handoffs and votes.
+	Work int64 `protobuf:"varint,4,opt,name=work,proto3" json:"work,omitempty"`
 	// Free space inside the database file after the call, in bytes. New data uses it first.
 	FreeBytes int64 `protobuf:"varint,5,opt,name=free_bytes,json=freeBytes,proto3" json:"free_bytes,omitempty"`
 	// Of the event data.pruned; in a dry run, the newest revision.
@@ -584,6 +590,13 @@ func (x *PruneDataResponse) GetDeadLetters() int64 {
 func (x *PruneDataResponse) GetEvents() int64 {
 	if x != nil {
 		return x.Events
+	}
+	return 0
+}
+
+func (x *PruneDataResponse) GetWork() int64 {
+	if x != nil {
+		return x.Work
 	}
 	return 0
 }
@@ -1975,11 +1988,12 @@ const file_brokerd_v1_admin_proto_rawDesc = "" +
 	"older_than\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\tolderThan\x12*\n" +
 	"\x05kinds\x18\x02 \x03(\x0e2\x14.brokerd.v1.DataKindR\x05kinds\x12\x18\n" +
 	"\asession\x18\x03 \x01(\tR\asession\x12\x17\n" +
-	"\adry_run\x18\x04 \x01(\bR\x06dryRun\"\xa5\x01\n" +
+	"\adry_run\x18\x04 \x01(\bR\x06dryRun\"\xb9\x01\n" +
 	"\x11PruneDataResponse\x12\x1a\n" +
 	"\bmessages\x18\x01 \x01(\x03R\bmessages\x12!\n" +
 	"\fdead_letters\x18\x02 \x01(\x03R\vdeadLetters\x12\x16\n" +
-	"\x06events\x18\x03 \x01(\x03R\x06events\x12\x1d\n" +
+	"\x06events\x18\x03 \x01(\x03R\x06events\x12\x12\n" +
+	"\x04work\x18\x04 \x01(\x03R\x04work\x12\x1d\n" +
 	"\n" +
 	"free_bytes\x18\x05 \x01(\x03R\tfreeBytes\x12\x1a\n" +
 	"\brevision\x18\x06 \x01(\x03R\brevision\"\x82\x01\n" +
@@ -2092,12 +2106,13 @@ const file_brokerd_v1_admin_proto_rawDesc = "" +
 	"deliveries\x18\x03 \x01(\x03R\n" +
 	"deliveries\x12\x16\n" +
 	"\x06events\x18\x04 \x01(\x03R\x06events\x12\x1a\n" +
-	"\brevision\x18\x05 \x01(\x03R\brevision*o\n" +
+	"\brevision\x18\x05 \x01(\x03R\brevision*\x83\x01\n" +
 	"\bDataKind\x12\x19\n" +
 	"\x15DATA_KIND_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12DATA_KIND_MESSAGES\x10\x01\x12\x1a\n" +
 	"\x16DATA_KIND_DEAD_LETTERS\x10\x02\x12\x14\n" +
-	"\x10DATA_KIND_EVENTS\x10\x03*\x88\x01\n" +
+	"\x10DATA_KIND_EVENTS\x10\x03\x12\x12\n" +
+	"\x0eDATA_KIND_WORK\x10\x04*\x88\x01\n" +
 	"\x0fFindingSeverity\x12 \n" +
 	"\x1cFINDING_SEVERITY_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15FINDING_SEVERITY_INFO\x10\x01\x12\x1c\n" +

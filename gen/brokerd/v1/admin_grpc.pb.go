@@ -66,7 +66,7 @@ type AdminServiceClient interface {
 	// archives each row before it removes it, in the same files and the same small transactions as retention, and pauses
 	// between them while other clients are active. The event data.pruned follows, also if the call ends early after the first removal.
 	//
-	// Only finished data is removed: a message when all its deliveries are finished, and no response to it is awaited. A session that is being
+	// Only finished data is removed: a message when all its deliveries are finished, and no response to it is awaited; a piece of work when no unfinished work needs it. A session that is being
 	// exported keeps its data. For operators.
 	//
 	// INVALID_ARGUMENT: no older_than, or an unknown kind. NOT_FOUND: the session does not exist.
@@ -228,7 +228,7 @@ type AdminServiceServer interface {
 	// archives each row before it removes it, in the same files and the same small transactions as retention, and pauses
 	// between them while other clients are active. The event data.pruned follows, also if the call ends early after the first removal.
 	//
-	// Only finished data is removed: a message when all its deliveries are finished, and no response to it is awaited. A session that is being
+	// Only finished data is removed: a message when all its deliveries are finished, and no response to it is awaited; a piece of work when no unfinished work needs it. A session that is being
 	// exported keeps its data. For operators.
 	//
 	// INVALID_ARGUMENT: no older_than, or an unknown kind. NOT_FOUND: the session does not exist.

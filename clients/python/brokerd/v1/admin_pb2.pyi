@@ -20,6 +20,7 @@ DATA_KIND_UNSPECIFIED: DataKind
 DATA_KIND_MESSAGES: DataKind
 DATA_KIND_DEAD_LETTERS: DataKind
 DATA_KIND_EVENTS: DataKind
+DATA_KIND_WORK: DataKind
 
 
 class FindingSeverity(builtins.int):
@@ -92,9 +93,10 @@ class PruneDataResponse(message.Message):
     messages: builtins.int
     dead_letters: builtins.int
     events: builtins.int
+    work: builtins.int
     free_bytes: builtins.int
     revision: builtins.int
-    def __init__(self, *, messages: Optional[builtins.int] = ..., dead_letters: Optional[builtins.int] = ..., events: Optional[builtins.int] = ..., free_bytes: Optional[builtins.int] = ..., revision: Optional[builtins.int] = ...) -> None: ...
+    def __init__(self, *, messages: Optional[builtins.int] = ..., dead_letters: Optional[builtins.int] = ..., events: Optional[builtins.int] = ..., work: Optional[builtins.int] = ..., free_bytes: Optional[builtins.int] = ..., revision: Optional[builtins.int] = ...) -> None: ...
 
 
 class MoveMessagesRequest(message.Message):
