@@ -39,7 +39,7 @@ func TestJSON_ShowsAMessageWholeAndExact(t *testing.T) {
 		`"body":"a <b> & \"c\"\n\u2028","payload":{"n":1152921504606846977,"x":1.0,"s":"<\u00e9>","z":null},"priority":0,"channel":"",` +
 		`"thread_id":"","correlation_id":"","in_reply_to":"","task_id":"","labels":{"a":"1","b":"2"},"files":[{"path":"x","line":3}],` +
 		`"artifacts":[],"ttl":"1m30s","not_before":null,"ordering_key":"","max_attempts":3,` +
-		`"requires_response":false,"response_deadline":null,"resend_after":null}`
+		`"requires_response":false,"response_deadline":null,"resend_after":null,"trace_parent":""}`
 	if got := jsonOf(t, m); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
