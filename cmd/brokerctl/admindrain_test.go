@@ -11,10 +11,10 @@ func TestAdminDrain_WaitsForClaimsAndResumes(t *testing.T) {
 	first, second := sent(t, "builder-1", "one"), sent(t, "builder-1", "two")
 	must0(t, "--agent", "lead", "task", "create", "build it", "--id", "t1")
 	must0(t, "--agent", "builder-1", "claim", first)
-	got := ctl(t, "admin", "drain", "--wait", "0")
+	got := ctl(t, "admin", "drain", "--wait", "10ms")
 	if got.code != 4 || !strings.Contains(got.out, "claimed: 1 message and 0 tasks; the broker delivers no new work") ||
 		!strings.Contains(got.out, "builder-1 in session default: 1 message and 0 tasks, the oldest claimed") ||
-		!strings.Contains(got.err, "1 claim has not ended within 0s; the drain stays: brokerctl admin drain --resume ends it") {
+		!strings.Contains(got.err, "1 claim has not ended within 10ms; the drain stays: brokerctl admin drain --resume ends it") {
 		t.Errorf("with a claim: %+v", got)
 	}
 	const why = "an operator drains the broker, which delivers no new work"

@@ -51,8 +51,8 @@ var announced = map[string]bool{
 
 // reserved are the first words of types with a dot that only the broker itself uses.
 var reserved = map[string]bool{
-	"agent": true, "artifact": true, "blocker": true, "broker": true, "channel": true, "credential": true,
-	"decision": true, "handoff": true, "lock": true, "message": true, "producer": true, "session": true,
+	"agent": true, "artifact": true, "backup": true, "blocker": true, "broker": true, "channel": true, "credential": true,
+	"data": true, "decision": true, "handoff": true, "lock": true, "message": true, "producer": true, "session": true,
 	"state": true, "system": true, "task": true, "thread": true,
 	"ticket": true, "token": true, "vote": true,
 }
