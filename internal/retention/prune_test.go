@@ -1,18 +1,25 @@
 package retention_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"go.uber.org/zap"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/testing/protocmp"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/caller"
+	"brokerd/internal/retention"
+	"brokerd/internal/store"
+	"brokerd/internal/testkit"
 )
 
 // hour is the age of the data that the tests prune.
@@ -205,4 +212,65 @@ func TestPrune_RefusesWrongRequests(t *testing.T) {
 	} {
 		wantError(t, name, drop(pb.NewAdminServiceClient(w.Operator()).PruneData(w.ctx, c.in)), c.code, c.reason)
 	}
+}
+
+// watchedSessions signals each call of All.
+type watchedSessions struct {
+	*stock
+	asked chan struct{}
+}
+
+func (w watchedSessions) All(q store.Querier) ([]retention.Session, error) {
+	select {
+	case w.asked <- struct{}{}:
+	default:
+	}
+	return w.stock.All(q)
+}
+
+func TestPrune_WaitsForATurnSoThatNothingIsArchivedTwice(t *testing.T) {
+	const n = 1200 // three pages
+	s := newStock(t, n)
+	watched := watchedSessions{s, make(chan struct{}, 1)}
+	k := retention.New(retention.Options{Store: s.store, Sessions: watched, Messages: s.mail, Events: noEvents{},
+		Dir: s.dir, Clock: s.clock, Log: zap.NewNop()})
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
+	defer cancel()
+	type outcome struct {
+		pruned retention.Pruned
+		err    error
+	}
+	done := make(chan outcome, 1)
+	var once sync.Once
+	retention.SetSeam(k, func() error {
+		once.Do(func() { // in the first page of the turn
+			<-watched.asked // the turn's own call
+			go func() {
+				operator := caller.Caller{Access: caller.Operator}
+				out, err := k.Prune(ctx, operator, retention.Selection{OlderThan: time.Minute, Messages: true})
+				done <- outcome{out, err}
+			}()
+			select {
+			case <-watched.asked:
+			case <-ctx.Done():
+			}
+			for range 20 { // enough time for a prune that does not wait to read the page
+				must(t, s.store.Write(ctx, func(*store.Tx) error { return nil }))
+			}
+		})
+		return nil
+	})
+	must(t, k.Start())
+	t.Cleanup(k.Stop)
+	var got outcome
+	select { // the clock stands, so the turn and the prune do not rest
+	case got = <-done:
+	case <-ctx.Done():
+		t.Fatal("the prune does not end")
+	}
+	must(t, got.err)
+	if got.pruned.Messages != 0 || s.left() != 0 {
+		t.Errorf("the prune removed %d messages that the turn removed, and %d are left", got.pruned.Messages, s.left())
+	}
+	s.wantOnce(n)
 }
