@@ -133,7 +133,7 @@ func TestAPI_NamesEveryService(t *testing.T) {
 }
 
 func TestEvents_AreAllListed(t *testing.T) {
-	quoted := regexp.MustCompile(`"((?:agent|artifact|blocker|broker|channel|decision|handoff|lock|message|session|state|system|task|thread|token|vote)\.[a-z_]+|artifact_shared|context_updated)"`)
+	quoted := regexp.MustCompile(`"((?:agent|artifact|backup|blocker|broker|channel|credential|data|decision|handoff|lock|message|session|state|system|task|thread|token|vote)\.[a-z_]+|artifact_shared|context_updated)"`)
 	appended := map[string]bool{}
 	err := filepath.WalkDir("../internal", func(file string, _ fs.DirEntry, err error) error {
 		if err != nil || !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go") {
