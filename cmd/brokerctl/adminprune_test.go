@@ -18,7 +18,7 @@ func TestAdminPrune_CountsAndRefuses(t *testing.T) {
 		{"admin prune --older-than 1h --kind dead-letters --kind events --session default --dry-run", 0, "would remove 0 messages, "},
 		{"admin prune", 2, "older-than"},
 		{"admin prune --older-than 24h --kind locks", 2, "none of messages, dead_letters, events, work"},
-		{"admin prune --older-than 24h --session defualt", 3, "did you mean default"},
+		{"admin prune --older-than 24h --session defaul", 3, "did you mean default"},
 		{"--agent builder-1 admin prune --older-than 24h", 7, ""},
 	} {
 		got := ctl(t, strings.Fields(c.args)...)

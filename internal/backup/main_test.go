@@ -39,7 +39,7 @@ func must(t *testing.T, err error) {
 }
 
 // begin starts a backup.
-func begin(t *testing.T, ctx context.Context, b *apptest.Broker) grpc.ServerStreamingClient[pb.BackupDatabaseResponse] { //nolint:revive // the test comes first, as everywhere
+func begin(t *testing.T, ctx context.Context, b *apptest.Broker) grpc.ServerStreamingClient[pb.BackupDatabaseResponse] {
 	t.Helper()
 	stream, err := pb.NewAdminServiceClient(b.Operator()).BackupDatabase(ctx, &pb.BackupDatabaseRequest{})
 	must(t, err)
