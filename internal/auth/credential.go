@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"brokerd/internal/caller"
@@ -132,7 +133,7 @@ func (r *Registry) issue(tx *store.Tx, d Draft, sum [sha256.Size]byte) (int64, e
 		return 0, err
 	}
 	var err error
-	if c.Revision, err = r.append(tx, "issued", 0, &c); err != nil {
+	if c.Revision, err = r.append(tx, "credential.issued", 0, &c); err != nil {
 		return 0, err
 	}
 	c.ID = c.Revision
@@ -199,12 +200,12 @@ func (r *Registry) endNow(tx *store.Tx, c *Credential, state State, reason strin
 		return nil
 	}
 	c.State, c.EndedAt, c.EndReason = state, tx.Now(), reason
-	word := "revoked"
+	kind := "credential.revoked"
 	if state == Expired {
-		word, c.EndedAt = "expired", c.ExpiresAt
+		kind, c.EndedAt = "credential.expired", c.ExpiresAt
 	}
 	var err error
-	if c.Revision, err = r.append(tx, word, c.ID, c); err != nil {
+	if c.Revision, err = r.append(tx, kind, c.ID, c); err != nil {
 		return err
 	}
 	if _, err := tx.Exec(endCredential, c.Revision, int(c.State), c.EndedAt, c.EndReason, c.ID); err != nil {
@@ -255,7 +256,7 @@ func (r *Registry) List(ctx context.Context, s Selection) (Page, error) {
 }
 
 // append adds an event about a credential; id is 0 for a new one.
-func (r *Registry) append(tx *store.Tx, what string, id int64, c *Credential) (int64, error) {
+func (r *Registry) append(tx *store.Tx, kind string, id int64, c *Credential) (int64, error) {
 	details := map[string]any{"access": accessName(c.Access)}
 	for key, value := range map[string]string{
 		"session": c.Session, "agent": c.Agent, "role": c.Role, "description": c.Description, "reason": c.EndReason,
@@ -272,8 +273,8 @@ func (r *Registry) append(tx *store.Tx, what string, id int64, c *Credential) (i
 		return 0, err
 	}
 	e := events.Entry{
-		Category: events.System, Type: "credential." + what, Source: caller.System, Details: string(text),
-		Summary: fmt.Sprintf("credential for %s %s", c.holder(), what),
+		Category: events.System, Type: kind, Source: caller.System, Details: string(text),
+		Summary: fmt.Sprintf("credential for %s %s", c.holder(), strings.TrimPrefix(kind, "credential.")),
 	}
 	if id != 0 {
 		e.Related = []string{name(id)}
