@@ -163,7 +163,7 @@ class Addresses(unittest.TestCase):
             Client("unix:///nonexistent/brokerd.sock").agents()
 
     def test_an_address_is_a_socket_or_a_port(self):
-        with self.assertRaisesRegex(Invalid, "neither unix:///path/of/socket nor host:port"):
+        with self.assertRaisesRegex(Invalid, "is none of unix:///path/of/socket, tls://host:port and host:port"):
             Client("localhost")
 
     def test_a_credential_stays_on_this_machine(self):
