@@ -29,7 +29,7 @@ func newCredentialCommand(c *cli) *cobra.Command {
 type credentialIssueOptions struct {
 	request    pb.IssueCredentialRequest
 	ttl        time.Duration
-	until      string
+	expiresAt  string
 	out        string
 	anySession bool
 }
@@ -39,11 +39,11 @@ func (o *credentialIssueOptions) AddFlags(cmd *cobra.Command) {
 	f.StringVar(&o.request.Role, "role", "", "the only role that the agent may register with")
 	f.BoolVar(&o.anySession, "any-session", false, "observer: read in every session")
 	durationVar(f, &o.ttl, "ttl", 0, "how long it is valid, 1s to 3650d (default: without limit)")
-	f.StringVar(&o.until, "until", "", "the time at which it ends, in RFC 3339")
+	f.StringVar(&o.expiresAt, "expires-at", "", "the time at which it ends, in RFC 3339")
 	f.StringVar(&o.request.Description, "description", "", "text for people")
 	f.StringVar(&o.out, "out", "", "write the secret to this new file, which only its owner can read")
 	addRequestID(cmd, &o.request.RequestId)
-	cmd.MarkFlagsMutuallyExclusive("ttl", "until")
+	cmd.MarkFlagsMutuallyExclusive("ttl", "expires-at")
 }
 
 func newCredentialIssueCommand(c *cli) *cobra.Command {
@@ -117,7 +117,7 @@ func (o *credentialIssueOptions) fill(c *cli, args []string, session string) err
 	if o.ttl != 0 {
 		o.request.Expiry = &pb.IssueCredentialRequest_Ttl{Ttl: duration(o.ttl)}
 	}
-	at, err := c.parseTime("until", o.until, 1)
+	at, err := c.parseTime("expires-at", o.expiresAt, 1)
 	if at != nil {
 		o.request.Expiry = &pb.IssueCredentialRequest_ExpiresAt{ExpiresAt: at}
 	}

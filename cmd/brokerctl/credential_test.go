@@ -78,7 +78,7 @@ func TestCredential_IsIssuedUsedAndRevoked(t *testing.T) {
 
 func TestCredentialIssue_PrintsTheSecretOnce(t *testing.T) {
 	startBroker(t)
-	out := must0(t, "credential", "issue", "observer", "--any-session", "--until", time.Now().AddDate(1, 0, 0).Format(time.RFC3339))
+	out := must0(t, "credential", "issue", "observer", "--any-session", "--expires-at", time.Now().AddDate(1, 0, 0).Format(time.RFC3339))
 	if !regexp.MustCompile(`^issued c-\d+ for observer, expires [^\n]+\nsecret: [\w-]{43}\n$`).MatchString(out) {
 		t.Errorf("%q", out)
 	}

@@ -24,7 +24,7 @@ var exitRows = []struct {
 
 	{[]string{"send", "several", "words", "here"}, 2, "argument"},
 	{[]string{"sned"}, 2, "did you mean send?"},
-	{[]string{"--addr", "foo", "inbox"}, 2, `--addr: address "foo" is neither`},
+	{[]string{"--addr", "foo", "inbox"}, 2, `--addr: address "foo" is none of`},
 	{[]string{"--addr", "unix:", "inbox"}, 2, "names no socket"},
 	{[]string{"claim"}, 2, "this call needs a registered agent as its caller; name it with --agent or BROKERD_AGENT"},
 	{[]string{"agent", "register"}, 2, "give the agent a name: brokerctl agent register NAME"},
@@ -188,7 +188,7 @@ func TestErrors_WithJSONHaveReasonFieldsAndTimeToWait(t *testing.T) {
 			t.Errorf("%q: %+v, want %s", c.args, got, c.want)
 		}
 	}
-	must0(t, "session", "configure", "default", "--send-rate", "0.01", "--send-burst", "1")
+	must0(t, "session", "configure", "default", "--send-rate", "0.001", "--send-burst", "1")
 	must0(t, "--agent", "builder-1", "send", "builder-1", "one")
 	got := ctl(t, "-o", "json", "--agent", "builder-1", "send", "builder-1", "two")
 	e := at(t, decode(t, got.err), "error").(map[string]any)

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"brokerd/client"
@@ -110,6 +112,10 @@ func (h *hook) await(ctx context.Context, wakes func(*pb.InboxItem) bool) (n new
 		h.c.work, err = workOf(ctx, h.broker)
 		return err == nil, err
 	})
+	switch status.Code(err) {
+	case codes.Canceled, codes.DeadlineExceeded: // the broker may end a call a moment before ctx ends here
+		return news{}, nil
+	}
 	if ctx.Err() != nil && n.empty() {
 		err = nil
 	}

@@ -42,6 +42,9 @@ func TestTables_RowIdsThatOthersReferToAreNeverReused(t *testing.T) {
 		"reranks":           "has the id of its session",
 		"artifact_versions": "takes its ids from the counter",
 		"artifact_usage":    "has the id of its session",
+		"credentials":       "takes its ids from the counter",
+		"restores":          "has the counter's value as its id",
+		"drains":            "has one row",
 		"requests":          "nothing refers to its ids",
 		"agent_losses":      "nothing refers to its ids",
 	}
