@@ -8,10 +8,12 @@ import (
 	"brokerd/internal/store"
 )
 
-// Reading with AutoAck finishes what it shows before it shows it, so it is delivered at most once. What somebody works on,
-// what is not due, and what waits for an earlier one of its ordering key is left out, and everything but directives while the agent is
-// halted or the broker is drained. Each of these may become ready without arriving anew, so the position that is reported, kept in the cursor
-// and read from the next time stays in front of the first that was left out. Nothing is shown twice by that: what was shown is finished.
+// A read with AutoAck finishes each delivery before it shows it, so it delivers at most once. It leaves
+// out claimed deliveries, those that are not due, and those that wait for an earlier one of their
+// ordering key. While the agent is halted or the broker is drained, it leaves out all but directives.
+// A delivery that was left out may become ready without a new arrival. Therefore the reported
+// position, which the cursor keeps, stays before the first of them. The next read shows no delivery
+// twice, because those that were shown are finished.
 
 // leave notes that something was left out.
 func (p *arrivalsPage) leave(arrival int64) {

@@ -84,7 +84,7 @@ type Table struct {
 	dir      Directory
 	clock    clockwork.Clock
 	zap      *zap.Logger
-	notices  Notices         // nil = nobody is told
+	notices  Notices         // nil = no agent is notified
 	crew     Crew            // nil = all agents are well
 	tracer   *tracing.Tracer // nil = nothing is traced
 	observer Observer        // nil = waits are not measured

@@ -168,8 +168,8 @@ type Keeper struct {
 	free surplus       // of the database file; used by the runner alone
 
 	walks    chan struct{} // has a value while a turn or a prune walks through the data
-	deleting sync.Mutex    // held by whoever deletes: one session at a time
-	page     sync.Mutex    // held by whoever archives a page, or says that a session is at rest; guards pack
+	deleting sync.Mutex    // held during a deletion: one session at a time
+	page     sync.Mutex    // held while a page is archived or a session is marked as at rest; guards pack
 	pack     packer
 
 	mu   sync.Mutex    // guards held

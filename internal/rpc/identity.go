@@ -106,8 +106,8 @@ func connectionOf(ctx context.Context) connection {
 	return info
 }
 
-// withTraceParent returns a context that carries the caller's span. As W3C Trace Context has it, a
-// traceparent that is no such text, or one of several, counts as absent.
+// withTraceParent returns a context that carries the caller's span. W3C Trace Context requires that a
+// malformed traceparent, or more than one, counts as absent.
 func withTraceParent(ctx context.Context) context.Context {
 	values := metadata.ValueFromIncomingContext(ctx, traceParentHeader)
 	if len(values) != 1 {

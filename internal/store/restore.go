@@ -61,8 +61,8 @@ func (s *Store) CheckResume(revision int64) error {
 	return nil
 }
 
-// SkipGap returns the revision itself, or the last number of the gap that has it. Nothing lies between
-// the two, and CheckResume accepts the result.
+// SkipGap returns the revision itself, or the last number of the gap that contains it. No change
+// lies between the two, and CheckResume accepts the result.
 func (s *Store) SkipGap(revision int64) int64 {
 	for _, g := range s.gaps {
 		if g.has(revision) {

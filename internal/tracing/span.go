@@ -34,7 +34,7 @@ type Attribute struct {
 	Value any
 }
 
-// wire returns the span as OTLP has it.
+// wire returns the span in the form of OTLP.
 func (s *Span) wire() *trace.Span {
 	out := &trace.Span{
 		TraceId: s.Context.Trace[:], SpanId: s.Context.Span[:], Name: s.Name, Kind: trace.Span_SpanKind(s.Kind),
