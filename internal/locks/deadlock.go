@@ -124,32 +124,41 @@ func (u *turn) letPass(waiting map[Owner]bool, t *ticket) error {
 	return nil
 }
 
-// untangle ends the circles that have come about because an owner that still waits has got a grant.
+// untangle ends the circles that a grant to an owner that still waits has closed. It grants what is free then only after the last of them: a
+// ticket that is about to end must not count as waiting.
 func (u *turn) untangle(o Owner) error {
-	for _, t := range u.view.queue.of(o) {
-		if u.view.queue.find(t.number) != t {
-			continue
-		}
-		held, err := u.holders(&t.claim, o, math.MaxInt)
-		if err != nil {
-			return err
-		}
-		circle, err := u.circle(t, held)
+	var freed []*claim
+	for {
+		circle, err := u.circleOf(o)
 		if err != nil {
 			return err
 		}
 		if circle == nil {
-			continue
+			return u.passOn(freed...)
 		}
-		if err := u.abort(circle, youngest(circle)); err != nil {
+		t := youngest(circle)
+		if err := u.abort(circle, t); err != nil {
 			return err
 		}
-		return u.untangle(o)
+		freed = append(freed, &t.claim)
 	}
-	return nil
 }
 
-// abort ends a ticket because it closes a circle, and tells whoever waits for it.
+// circleOf returns a circle that a ticket of an owner is part of; nil if there is none.
+func (u *turn) circleOf(o Owner) ([]link, error) {
+	for _, t := range u.view.queue.of(o) {
+		held, err := u.holders(&t.claim, o, math.MaxInt)
+		if err != nil {
+			return nil, err
+		}
+		if circle, err := u.circle(t, held); circle != nil || err != nil {
+			return circle, err
+		}
+	}
+	return nil, nil
+}
+
+// abort ends a ticket because it closes a circle, and tells whoever waits for it. The caller passes on what is free then.
 func (u *turn) abort(circle []link, t *ticket) error {
 	if err := u.tellDeadlock(circle, t); err != nil {
 		return err
@@ -163,15 +172,12 @@ func (u *turn) abort(circle []link, t *ticket) error {
 	}
 	u.aborted[t.number] = deadlock(circle, t)
 	u.tell(calls, verdict{err: u.aborted[t.number]})
-	if len(calls) == 0 {
-		err := u.notify(t.owner, &t.claim, 0, "deadlock",
-			"your ticket for "+t.claim.spoken()+" was ended: it was part of a deadlock",
-			details{{"ticket", t.number}, {"circle", spell(circle, t)}})
-		if err != nil {
-			return err
-		}
+	if len(calls) > 0 {
+		return nil
 	}
-	return u.passOn(&t.claim)
+	return u.notify(t.owner, &t.claim, 0, "deadlock",
+		"your ticket for "+t.claim.spoken()+" was ended: it was part of a deadlock",
+		details{{"ticket", t.number}, {"circle", spell(circle, t)}})
 }
 
 // youngest returns the ticket of a circle that was made last.

@@ -176,6 +176,21 @@ func TestDeadlock_ClosedByAGrantEndsTheYoungestTicket(t *testing.T) {
 	b.release(y)
 }
 
+func TestDeadlock_TwoClosedByOneGrantEndBeforeAnybodyPasses(t *testing.T) {
+	w := newDaemon(t)
+	a, b, c, d := w.agent("a"), w.agent("b"), w.agent("c"), w.agent("d")
+	held := c.lock("p", "v")
+	b.lock("q")
+	a.keep("p")
+	a.keep("q", "z")
+	b.keep("p", "z")      // waits for a, once a has p, and a waits for b
+	d.keep("v", "w", "z") // behind a
+	b.keep("p", "w")      // as well; and behind d, so that a waits for d until this ticket ends
+	c.release(held)
+	want(t, "deadlocks", len(w.history("lock.deadlock")), 2)
+	want(t, "tickets", len(d.list(&pb.ListLocksRequest{Agent: "d"}).Tickets), 1)
+}
+
 func TestDeadlock_KeptTicketIsToldByMail(t *testing.T) {
 	w := newDaemon(t)
 	a, b, c := w.agent("a"), w.agent("b"), w.agent("c")
