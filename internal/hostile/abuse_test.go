@@ -247,23 +247,32 @@ func (w *world) malformed() []abuse {
 // beyondLimits are requests that would take too much.
 func (w *world) beyondLimits() []abuse {
 	const quota = "more messages, waiters, watches or bytes than the quota"
-	large := func(variant string, size int, has string) abuse {
-		return abuse{tooLarge, variant, codes.ResourceExhausted, has, false, func(ctx context.Context) error {
-			fill := func(m *pb.Message) { m.Body = strings.Repeat("x", size) }
-			return fails(w.bob.messages.SendMessages(ctx, send(to("alice", fill))))
-		}}
-	}
-	return []abuse{
-		large("5 MiB message", 5<<20, "MESSAGE_TOO_LARGE"),
-		large("9 MiB message", 9<<20, "larger than max"),
-		{tooLarge, "10,000 paths", codes.InvalidArgument, "paths", false, func(ctx context.Context) error {
-			return fails(w.bob.locks.AcquireLocks(ctx, &pb.AcquireLocksRequest{Paths: paths(10_000)}))
-		}},
-		{quota, "sends per second", codes.ResourceExhausted, "SEND_RATE", true, func(ctx context.Context) error {
+	large := func(a abuse, from *client, method string, request proto.Message) abuse {
+		encoded, err := proto.Marshal(request) // once: an attacker that encodes takes processor time from everybody
+		a.try = func(ctx context.Context) error {
+			if err != nil {
+				return err
+			}
 			ctx, cancel := context.WithTimeout(ctx, time.Minute)
 			defer cancel()
-			return fails(w.cramped.messages.SendMessages(ctx, send(slices.Repeat([]*pb.Message{to("cramped")}, 500)...)))
-		}},
+			return from.invoke(ctx, method, encoded)
+		}
+		return a
+	}
+	fill := func(size int) *pb.SendMessagesRequest {
+		return send(to("alice", func(m *pb.Message) { m.Body = strings.Repeat("x", size) }))
+	}
+	many := send(slices.Repeat([]*pb.Message{to("cramped")}, 100)...)
+	const sends = pb.MessageService_SendMessages_FullMethodName
+	return []abuse{
+		large(abuse{attempt: tooLarge, variant: "5 MiB message", code: codes.ResourceExhausted, has: "MESSAGE_TOO_LARGE"},
+			w.bob, sends, fill(5<<20)),
+		large(abuse{attempt: tooLarge, variant: "9 MiB message", code: codes.ResourceExhausted, has: "larger than max"},
+			w.bob, sends, fill(9<<20)),
+		large(abuse{attempt: tooLarge, variant: "10,000 paths", code: codes.InvalidArgument, has: "paths"},
+			w.bob, pb.LockService_AcquireLocks_FullMethodName, &pb.AcquireLocksRequest{Paths: paths(10_000)}),
+		large(abuse{attempt: quota, variant: "sends per second", code: codes.ResourceExhausted, has: "SEND_RATE", retry: true},
+			w.cramped, sends, many),
 		{quota, "messages in a mailbox", codes.ResourceExhausted, "MAILBOX_FULL", true, func(ctx context.Context) error {
 			return fails(w.director.messages.Ask(ctx, &pb.AskRequest{Message: to("neighbour")}))
 		}},
