@@ -151,6 +151,7 @@ func malformed(name string, frame ...byte) assault {
 
 // assaults returns what clients do below gRPC. method is one that streams answers.
 func assaults(method string, subscribe []byte) []assault {
+	large := headers(method, hpack.HeaderField{Name: "x-much", Value: strings.Repeat("y", 16<<20)})
 	list := []assault{
 		{"garbage in place of the preface", func(w *wire) error {
 			_, _ = w.Write(noise(64 << 10))
@@ -224,7 +225,7 @@ func assaults(method string, subscribe []byte) []assault {
 		}},
 		{"headers of 16 MiB", func(w *wire) error {
 			_ = w.greet()
-			block := headers(method, hpack.HeaderField{Name: "x-much", Value: strings.Repeat("y", 16<<20)})
+			block := large
 			first := http2.HeadersFrameParam{StreamID: 1, BlockFragment: block[:16<<10]}
 			if err := w.framer.WriteHeaders(first); err != nil {
 				return err

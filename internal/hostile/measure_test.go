@@ -3,13 +3,16 @@ package hostile_test
 import (
 	"context"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 
 	pb "brokerd/gen/brokerd/v1"
@@ -52,6 +55,9 @@ func TestMeasure_ABystanderKeepsItsLatency(t *testing.T) {
 	t.Logf("meanwhile a bystander sends, claims and acknowledges one message at a time")
 	t.Logf("%9s %9s %9s %9s %6s %9s", "quiet p50", "p99", "attack p50", "p99", "ratio", "attempts/s")
 	for _, a := range w.abuses() {
+		if a.code == codes.OK {
+			continue // another daemon refuses to start: this one has no part in it
+		}
 		t.Run(a.attempt+"/"+a.variant, func(t *testing.T) {
 			m.t = t
 			gap := attemptGap
@@ -106,6 +112,7 @@ func (m *measurement) beside(gap time.Duration, try func(context.Context)) {
 		ctx, cancel := context.WithCancel(patient(m.t))
 		var attacking sync.WaitGroup
 		attacking.Go(func() {
+			yieldProcessor(m.t)
 			pace := time.NewTicker(gap)
 			defer pace.Stop()
 			for ctx.Err() == nil {
@@ -124,6 +131,15 @@ func (m *measurement) beside(gap time.Duration, try func(context.Context)) {
 		ms(percentile(attacked, 50)), ms(percentile(attacked, 99)), ratio(), float64(attempts.Load())/took.Seconds())
 	if ratio() > mostSlower {
 		m.t.Errorf("the bystander's p99 is %.2f times its quiet value; the bound is %d", ratio(), mostSlower)
+	}
+}
+
+// yieldProcessor lets the calling goroutine run only when nothing else wants to, for the rest of its life. It stands for a program on
+// another machine: its own work must not slow the bystander, what it causes in the daemon may.
+func yieldProcessor(t *testing.T) {
+	runtime.LockOSThread()
+	if err := syscall.Setpriority(syscall.PRIO_PROCESS, syscall.Gettid(), 19); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -56,7 +56,7 @@ func greet(t *testing.T, network, address string) {
 	}
 }
 
-// gRPC gives buffers back while a connection is silent, if it is handed the connection itself.
+// gRPC gives buffers back while a connection is silent, if the connection has the method ReadOnReady.
 func TestServer_AnIdleConnectionHoldsNoBuffers(t *testing.T) {
 	const connections, most = 200, 16 << 10 // a read buffer alone has 32 KiB
 	w := serve(t)

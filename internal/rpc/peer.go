@@ -48,6 +48,16 @@ type peers struct {
 // ServerHandshake implements credentials.TransportCredentials. gRPC calls it in a goroutine per
 // connection and has set the connection's deadline.
 func (p peers) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	conn, info, err := p.identify(conn)
+	if err != nil {
+		return nil, nil, err
+	}
+	conn, err = pace(conn, clockwork.NewRealClock()) // the limit protects the processor, whatever the daemon's clock says
+	return conn, info, err
+}
+
+// identify identifies the other end of a connection, and returns the connection to read from.
+func (p peers) identify(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	l, err := newLink(conn)
 	if err != nil {
 		return nil, nil, err

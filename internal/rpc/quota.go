@@ -57,8 +57,7 @@ type link struct {
 	released bool // it was closed, and is off its agents' accounts
 }
 
-// newLink returns the link of a connection, which itself is left to gRPC as it is: of a wrapped one gRPC keeps the buffer
-// that it reads into while nothing comes.
+// newLink returns the link of a connection.
 func newLink(conn net.Conn) (*link, error) {
 	socket, ok := conn.(syscall.Conn)
 	if !ok {
