@@ -115,9 +115,8 @@ soak: ## load a daemon to half of its saturation for SOAK (30m); record memory, 
 	mkdir -p $(SOAK_DIR)
 	SOAK=$(SOAK) SOAK_DIR=$(abspath $(SOAK_DIR)) go test -count=1 -run '^TestSoak_' -timeout 24h -v ./internal/hostile/
 
-# The database of vulnerabilities is at https://vuln.go.dev, so this target needs the network.
-vulnerabilities: ## govulncheck over both programs
-	go run golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK) ./...
+vulnerabilities: ## govulncheck over both programs, with the database of vuln.go.dev (VULNDB=file:///… for a copy)
+	go run golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK) $(if $(VULNDB),-db $(VULNDB)) ./...
 
 alerts-check: ## the alert rules of deploy/prometheus and their unit tests, with promtool (Debian: prometheus)
 	@if command -v promtool >/dev/null; then \
