@@ -107,6 +107,11 @@ func checkBefore(ctx context.Context, path string, most int64) (bool, error) {
 	if size == 0 || size+fileSize(path+"-wal") > most {
 		return false, nil
 	}
+	// A first start that a power cut ended before the switch to the write-ahead log leaves a rollback journal.
+	// Only a connection that writes can undo what the journal has.
+	if fileSize(path+"-journal") > 0 {
+		return false, nil
+	}
 	c, err := connect(path, reading, SyncFull)
 	if err != nil {
 		return false, err
