@@ -9,6 +9,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"os"
 	"strings"
 	"time"
 
@@ -120,9 +121,11 @@ func (w *wire) flood(length time.Duration, write func() error) (closed bool) {
 		defer close(read)
 		w.discard()
 	}()
-	for end := time.Now().Add(length); time.Now().Before(end); {
-		if write() != nil {
-			closed = true
+	end := time.Now().Add(length)
+	_ = w.SetWriteDeadline(end) // the daemon may read slowly
+	for time.Now().Before(end) {
+		if err := write(); err != nil {
+			closed = !errors.Is(err, os.ErrDeadlineExceeded)
 			break
 		}
 	}
