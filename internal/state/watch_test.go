@@ -247,11 +247,28 @@ func TestWatch_MarksHowFarItHasLooked(t *testing.T) {
 		t.Errorf("the mark is %v, the last change %d", frame, last)
 	}
 	last = a.put("k", "y") // its mark is put off
-	must(t, w.Clock.BlockUntilContext(a.ctx, 1))
+	marked := make(chan *pb.WatchStateResponse)
+	go func() {
+		defer close(marked)
+		for f, err := s.Recv(); err == nil; f, err = s.Recv() {
+			marked <- f
+			if f.Revision >= last {
+				return
+			}
+		}
+	}()
+	retry := time.NewTicker(10 * time.Millisecond) // the watch may set its timer after the clock has moved
+	defer retry.Stop()
 	for frame.Revision < last {
-		w.Clock.Advance(time.Second)
-		frame, err = s.Recv()
-		must(t, err)
+		select {
+		case f, ok := <-marked:
+			if !ok {
+				t.Fatal("the watch has ended")
+			}
+			frame = f
+		case <-retry.C:
+			w.Clock.Advance(100 * time.Millisecond)
+		}
 	}
 }
 
