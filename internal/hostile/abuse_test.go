@@ -248,7 +248,7 @@ func (w *world) malformed() []abuse {
 func (w *world) beyondLimits() []abuse {
 	const quota = "more messages, waiters, watches or bytes than the quota"
 	large := func(a abuse, from *client, method string, request proto.Message) abuse {
-		encoded, err := proto.Marshal(request) // once: an attacker that encodes takes processor time from everybody
+		encoded, err := proto.Marshal(request) // once: encoding takes processor time that is not the daemon's
 		a.try = func(ctx context.Context) error {
 			if err != nil {
 				return err
@@ -271,8 +271,8 @@ func (w *world) beyondLimits() []abuse {
 			w.bob, sends, fill(9<<20)),
 		large(abuse{attempt: tooLarge, variant: "10,000 paths", code: codes.InvalidArgument, has: "paths"},
 			w.bob, pb.LockService_AcquireLocks_FullMethodName, &pb.AcquireLocksRequest{Paths: paths(10_000)}),
-		large(abuse{attempt: quota, variant: "sends per second", code: codes.ResourceExhausted, has: "SEND_RATE", retry: true},
-			w.cramped, sends, many),
+		large(abuse{attempt: quota, variant: "sends per second", code: codes.ResourceExhausted, has: "SEND_RATE",
+			retry: true}, w.cramped, sends, many),
 		{quota, "messages in a mailbox", codes.ResourceExhausted, "MAILBOX_FULL", true, func(ctx context.Context) error {
 			return fails(w.director.messages.Ask(ctx, &pb.AskRequest{Message: to("neighbour")}))
 		}},

@@ -134,11 +134,12 @@ func (m *measurement) beside(gap time.Duration, try func(context.Context)) {
 	}
 }
 
-// yieldProcessor lets the calling goroutine run only when nothing else wants to, for the rest of its life. It stands for a program on
-// another machine: its own work must not slow the bystander, what it causes in the daemon may.
+// yieldProcessor gives the thread of the calling goroutine the lowest priority until the goroutine ends. The
+// attacker stands for a program on another machine: only the work that it causes in the daemon may slow the
+// bystander. On Linux, 0 is the calling thread.
 func yieldProcessor(t *testing.T) {
 	runtime.LockOSThread()
-	if err := syscall.Setpriority(syscall.PRIO_PROCESS, syscall.Gettid(), 19); err != nil {
+	if err := syscall.Setpriority(syscall.PRIO_PROCESS, 0, 19); err != nil {
 		t.Error(err)
 	}
 }

@@ -124,8 +124,8 @@ func (u *turn) letPass(waiting map[Owner]bool, t *ticket) error {
 	return nil
 }
 
-// untangle ends the circles that a grant to an owner that still waits has closed. It grants what is free then only after the last of them: a
-// ticket that is about to end must not count as waiting.
+// untangle ends the circles that a grant has closed, if the grant's owner waits for something else. It grants
+// what they free only after the last of them: a ticket that is about to end must not count as waiting.
 func (u *turn) untangle(o Owner) error {
 	var freed []*claim
 	for {
@@ -158,7 +158,8 @@ func (u *turn) circleOf(o Owner) ([]link, error) {
 	return nil, nil
 }
 
-// abort ends a ticket because it closes a circle, and tells whoever waits for it. The caller passes on what is free then.
+// abort ends a ticket because it closes a circle, and sends the reason to the calls that wait for it. The
+// caller grants what the ticket has blocked.
 func (u *turn) abort(circle []link, t *ticket) error {
 	if err := u.tellDeadlock(circle, t); err != nil {
 		return err
