@@ -257,7 +257,7 @@ var situations = []situation{
 // about returns the finding about the situation, if there is one.
 func (s *stage) about(c *situation) (told, bool) {
 	s.t.Helper()
-	for _, f := range s.explain() {
+	for _, f := range s.explain(s.asked...) {
 		if f.severity == c.severity && strings.HasPrefix(f.subject, c.subject) {
 			return f, true
 		}

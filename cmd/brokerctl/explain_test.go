@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -18,9 +19,10 @@ import (
 // A stage is a daemon whose clock the test moves, with what the shell needs to run suggested commands.
 type stage struct {
 	*clockwork.FakeClock
-	t    *testing.T
-	env  []string
-	disk float64 // the share that is used
+	t     *testing.T
+	env   []string
+	disk  float64  // the share that is used
+	asked []string // the arguments of explain; none = the worst problems
 }
 
 func newStage(t *testing.T) *stage {
@@ -39,6 +41,13 @@ func newStage(t *testing.T) *stage {
 type told struct {
 	severity, subject, summary string
 	reasons, commands          []string
+	actions                    []action
+}
+
+// An action is the call of a command.
+type action struct {
+	command                int
+	method, request, agent string
 }
 
 func (f told) String() string {
@@ -65,7 +74,23 @@ func (s *stage) explain(args ...string) []told {
 			}
 			return list
 		}
-		all = append(all, told{strings.ToUpper(at(s.t, m, "severity").(string)), at(s.t, m, "subject").(string), at(s.t, m, "summary").(string), texts("reasons"), texts("commands")})
+		f := told{
+			severity: strings.ToUpper(at(s.t, m, "severity").(string)), subject: at(s.t, m, "subject").(string),
+			summary: at(s.t, m, "summary").(string), reasons: texts("reasons"), commands: texts("commands"),
+		}
+		for _, a := range at(s.t, m, "actions").([]any) {
+			command, err := at(s.t, a, "command").(json.Number).Int64()
+			if err != nil {
+				s.t.Fatal(err)
+			}
+			request, err := json.Marshal(at(s.t, a, "request"))
+			if err != nil {
+				s.t.Fatal(err)
+			}
+			f.actions = append(f.actions,
+				action{int(command), at(s.t, a, "method").(string), string(request), at(s.t, a, "agent").(string)})
+		}
+		all = append(all, f)
 	}
 	return all
 }

@@ -24,6 +24,7 @@ var jsonText = map[protoreflect.FullName]bool{
 	"brokerd.v1.MessageType.example":   true,
 	"brokerd.v1.MessageType.schema":    true,
 	"brokerd.v1.Event.details":         true,
+	"brokerd.v1.FindingAction.request": true,
 	"brokerd.v1.StateValue.json_value": true,
 	"brokerd.v1.Checkpoint.data":       true,
 }

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"strings"
 
-	"google.golang.org/protobuf/types/known/timestamppb"
-
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/caller"
 	"brokerd/internal/finding"
@@ -38,7 +36,7 @@ func (s *Service) Explain(ctx context.Context, in *pb.ExplainRequest) (*pb.Expla
 		}
 		found, err := explain(snap, s.parts.Explainers, about)
 		for i := range found {
-			out.Findings = append(out.Findings, findingProto(about.SessionName, &found[i]))
+			out.Findings = append(out.Findings, found[i].Proto(&about))
 		}
 		return err
 	})
@@ -97,16 +95,4 @@ func question(in *pb.ExplainRequest) (about finding.Question, err error) {
 		required("vote", subject.Vote, valid.MaxID)
 	}
 	return about, c.Err()
-}
-
-func findingProto(session string, f *finding.Finding) *pb.Finding {
-	out := &pb.Finding{Severity: pb.FindingSeverity(f.Severity), Subject: f.Subject, Summary: f.Summary,
-		Reasons: f.Reasons}
-	if !f.Since.IsZero() {
-		out.Since = timestamppb.New(f.Since)
-	}
-	for _, command := range f.Commands {
-		out.Commands = append(out.Commands, command.Line(session))
-	}
-	return out
 }

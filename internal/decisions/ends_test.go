@@ -161,13 +161,17 @@ func TestItems_NameBothSidesWithTheCommandThatSettles(t *testing.T) {
 func TestExplain_NamesTheAgentThatADecisionWaitsFor(t *testing.T) {
 	w := newWorld(t)
 	builder := w.agent("builder-1", "builder")
-	w.agent("critic-1", "critic")
+	critic := w.agent("critic-1", "critic")
 	d := builder.open(&pb.OpenDecisionRequest{Kind: review, To: toAgent("critic-1"), Title: "Login"})
-	out, err := w.operator().admin.Explain(builder.ctx, &pb.ExplainRequest{Subject: &pb.ExplainRequest_Decision{Decision: d.GetId()}})
-	must(t, err)
-	if text := out.String(); len(out.GetFindings()) != 1 || !strings.Contains(text, "waits for the verdict of critic-1") ||
-		!strings.Contains(text, "brokerctl review approve "+d.GetId()) {
-		t.Errorf("explanation: %s", text)
+	for command, by := range map[string]*actor{
+		"brokerctl explain agent critic-1": w.operator(), "brokerctl review approve " + d.GetId(): critic,
+	} {
+		out, err := by.admin.Explain(by.ctx, &pb.ExplainRequest{Subject: &pb.ExplainRequest_Decision{Decision: d.GetId()}})
+		must(t, err)
+		if text := out.String(); len(out.GetFindings()) != 1 || !strings.Contains(text, "waits for the verdict of critic-1") ||
+			out.GetFindings()[0].GetCommands()[0] != command {
+			t.Errorf("explanation, want the command %s: %s", command, text)
+		}
 	}
 }
 

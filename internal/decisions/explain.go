@@ -1,11 +1,14 @@
 package decisions
 
 import (
+	"cmp"
 	"fmt"
 
+	"brokerd/internal/caller"
 	"brokerd/internal/fault"
 	"brokerd/internal/finding"
 	"brokerd/internal/store"
+	"brokerd/internal/work"
 )
 
 // Explain says what one decision waits for. Without a subject, it finds decisions that an agent or an
@@ -47,18 +50,20 @@ func (t *Table) explain(q store.Querier, about finding.Question, d *Decision) (f
 	if d.Round > 1 {
 		what = fmt.Sprintf("%s by %s", d.subject(), d.OpenedBy)
 	}
-	var err error
+	session, _, err := t.Directory.ByID(q, about.Session)
+	if err != nil {
+		return f, err
+	}
+	f.Commands = d.explainCommands(about, session)
 	switch d.State {
 	case Open:
 		f.Summary = what + ", waits for the verdict of " + d.addressee()
 		if d.Agent != "" {
 			err = t.explainAgent(q, about, &f, d.Agent)
 		}
-		f.Commands = d.verdictCommands()
 	case Revising:
 		f.Summary = what + ", waits until " + d.OpenedBy + " resubmits it"
 		err = t.explainAgent(q, about, &f, d.OpenedBy)
-		f.Commands = []finding.Command{d.command("get"), d.resubmitCommand()}
 	case Escalated:
 		f.Severity, f.Summary = finding.Warning, what+", has escalated: "+d.Note
 		f.Reasons = []string{"an agent of the role " + d.EscalatedTo + " decides, or an operator"}
@@ -66,18 +71,36 @@ func (t *Table) explain(q store.Querier, about finding.Question, d *Decision) (f
 			f.Severity = finding.Error
 			f.Reasons = []string{"no agent has a role that the session escalates to (setting escalate-to); an operator decides"}
 		}
-		f.Commands = d.verdictCommands()
 	default:
 		f.Summary = what + ", is " + d.State.String()
 		if d.Verdict != "" {
 			f.Summary = what + ", has the verdict " + d.Verdict
 		}
-		f.Commands = []finding.Command{d.command("get")}
 	}
 	if d.State == Open && !d.Deadline.IsZero() {
 		f.Reasons = append(f.Reasons, "it escalates at "+about.When(d.Deadline))
 	}
 	return f, err
+}
+
+// explainCommands returns the commands that the caller may run: those that settle the decision first.
+func (d *Decision) explainCommands(about finding.Question, s work.Session) (list []finding.Command) {
+	asker := work.Agent{Name: cmp.Or(about.Asker, caller.System), Role: about.AskerRole}
+	switch {
+	case d.mayDecide(asker, s):
+		return d.verdictCommands()
+	case d.State == Revising && d.OpenedBy == about.Asker:
+		list = append(list, d.resubmitCommand())
+	case d.State == Revising:
+		list = append(list, finding.Command{"explain", "agent", d.OpenedBy})
+	case d.State == Open && d.Agent != "":
+		list = append(list, finding.Command{"explain", "agent", d.Agent})
+	}
+	list = append(list, d.command("get"))
+	if (d.State.waits() || d.State == Revising) && about.Mine(d.OpenedBy) {
+		list = append(list, finding.Command{"decision", "cancel", d.Name()})
+	}
+	return list
 }
 
 // explainAgent adds the condition of an agent that something waits for.

@@ -1199,7 +1199,10 @@ type Finding struct {
 	// The time at which it began.
 	Since *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=since,proto3" json:"since,omitempty"`
 	// Commands of brokerctl that free it or show more, as a shell runs them; the best first.
-	Commands      []string `protobuf:"bytes,6,rep,name=commands,proto3" json:"commands,omitempty"`
+	Commands []string `protobuf:"bytes,6,rep,name=commands,proto3" json:"commands,omitempty"`
+	// Calls that do what a command does, in the order of the commands. A command has none if it only shows something, starts a
+	// program, or needs further content.
+	Actions       []*FindingAction `protobuf:"bytes,7,rep,name=actions,proto3" json:"actions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1276,6 +1279,87 @@ func (x *Finding) GetCommands() []string {
 	return nil
 }
 
+func (x *Finding) GetActions() []*FindingAction {
+	if x != nil {
+		return x.Actions
+	}
+	return nil
+}
+
+// FindingAction is a call that does what a command of the finding does.
+type FindingAction struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The index of the command in commands, from 0.
+	Command int32 `protobuf:"varint,1,opt,name=command,proto3" json:"command,omitempty"`
+	// The full name of the method, such as /brokerd.v1.MessageService/RedriveDeadLetters.
+	Method string `protobuf:"bytes,2,opt,name=method,proto3" json:"method,omitempty"`
+	// The request as a JSON object with the field names of the proto.
+	Request string `protobuf:"bytes,3,opt,name=request,proto3" json:"request,omitempty"`
+	// The agent in whose name the call is made (metadata brokerd-agent); empty = the caller of Explain. Operators may act in the name of
+	// every agent.
+	Agent         string `protobuf:"bytes,4,opt,name=agent,proto3" json:"agent,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FindingAction) Reset() {
+	*x = FindingAction{}
+	mi := &file_brokerd_v1_admin_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FindingAction) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FindingAction) ProtoMessage() {}
+
+func (x *FindingAction) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_admin_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FindingAction.ProtoReflect.Descriptor instead.
+func (*FindingAction) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *FindingAction) GetCommand() int32 {
+	if x != nil {
+		return x.Command
+	}
+	return 0
+}
+
+func (x *FindingAction) GetMethod() string {
+	if x != nil {
+		return x.Method
+	}
+	return ""
+}
+
+func (x *FindingAction) GetRequest() string {
+	if x != nil {
+		return x.Request
+	}
+	return ""
+}
+
+func (x *FindingAction) GetAgent() string {
+	if x != nil {
+		return x.Agent
+	}
+	return ""
+}
+
 // ExplainResponse has what was found.
 type ExplainResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1288,7 +1372,7 @@ type ExplainResponse struct {
 
 func (x *ExplainResponse) Reset() {
 	*x = ExplainResponse{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[13]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1300,7 +1384,7 @@ func (x *ExplainResponse) String() string {
 func (*ExplainResponse) ProtoMessage() {}
 
 func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[13]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1313,7 +1397,7 @@ func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainResponse.ProtoReflect.Descriptor instead.
 func (*ExplainResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{13}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ExplainResponse) GetFindings() []*Finding {
@@ -1339,7 +1423,7 @@ type GetStatusRequest struct {
 
 func (x *GetStatusRequest) Reset() {
 	*x = GetStatusRequest{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[14]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1351,7 +1435,7 @@ func (x *GetStatusRequest) String() string {
 func (*GetStatusRequest) ProtoMessage() {}
 
 func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[14]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1364,7 +1448,7 @@ func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetStatusRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{14}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{15}
 }
 
 // MailboxStatus is one mailbox that has something in it.
@@ -1383,7 +1467,7 @@ type MailboxStatus struct {
 
 func (x *MailboxStatus) Reset() {
 	*x = MailboxStatus{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[15]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1395,7 +1479,7 @@ func (x *MailboxStatus) String() string {
 func (*MailboxStatus) ProtoMessage() {}
 
 func (x *MailboxStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[15]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1408,7 +1492,7 @@ func (x *MailboxStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MailboxStatus.ProtoReflect.Descriptor instead.
 func (*MailboxStatus) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{15}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *MailboxStatus) GetMailbox() string {
@@ -1509,7 +1593,7 @@ type GetStatusResponse struct {
 
 func (x *GetStatusResponse) Reset() {
 	*x = GetStatusResponse{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[16]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1521,7 +1605,7 @@ func (x *GetStatusResponse) String() string {
 func (*GetStatusResponse) ProtoMessage() {}
 
 func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[16]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1534,7 +1618,7 @@ func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusResponse.ProtoReflect.Descriptor instead.
 func (*GetStatusResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{16}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *GetStatusResponse) GetAgent() string {
@@ -1790,7 +1874,7 @@ type WorkCount struct {
 
 func (x *WorkCount) Reset() {
 	*x = WorkCount{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[17]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1802,7 +1886,7 @@ func (x *WorkCount) String() string {
 func (*WorkCount) ProtoMessage() {}
 
 func (x *WorkCount) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[17]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1815,7 +1899,7 @@ func (x *WorkCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkCount.ProtoReflect.Descriptor instead.
 func (*WorkCount) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{17}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *WorkCount) GetKind() string {
@@ -1848,7 +1932,7 @@ type CheckDatabaseRequest struct {
 
 func (x *CheckDatabaseRequest) Reset() {
 	*x = CheckDatabaseRequest{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[18]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1860,7 +1944,7 @@ func (x *CheckDatabaseRequest) String() string {
 func (*CheckDatabaseRequest) ProtoMessage() {}
 
 func (x *CheckDatabaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[18]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1873,7 +1957,7 @@ func (x *CheckDatabaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckDatabaseRequest.ProtoReflect.Descriptor instead.
 func (*CheckDatabaseRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{18}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{19}
 }
 
 // CheckDatabaseResponse has what was found.
@@ -1892,7 +1976,7 @@ type CheckDatabaseResponse struct {
 
 func (x *CheckDatabaseResponse) Reset() {
 	*x = CheckDatabaseResponse{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[19]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1904,7 +1988,7 @@ func (x *CheckDatabaseResponse) String() string {
 func (*CheckDatabaseResponse) ProtoMessage() {}
 
 func (x *CheckDatabaseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[19]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1917,7 +2001,7 @@ func (x *CheckDatabaseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckDatabaseResponse.ProtoReflect.Descriptor instead.
 func (*CheckDatabaseResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{19}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *CheckDatabaseResponse) GetProblems() []string {
@@ -2035,14 +2119,20 @@ const file_brokerd_v1_admin_proto_rawDesc = "" +
 	"\ahandoff\x18\t \x01(\tH\x00R\ahandoff\x12\x14\n" +
 	"\x04vote\x18\n" +
 	" \x01(\tH\x00R\x04voteB\t\n" +
-	"\asubject\"\xde\x01\n" +
+	"\asubject\"\x93\x02\n" +
 	"\aFinding\x127\n" +
 	"\bseverity\x18\x01 \x01(\x0e2\x1b.brokerd.v1.FindingSeverityR\bseverity\x12\x18\n" +
 	"\asubject\x18\x02 \x01(\tR\asubject\x12\x18\n" +
 	"\asummary\x18\x03 \x01(\tR\asummary\x12\x18\n" +
 	"\areasons\x18\x04 \x03(\tR\areasons\x120\n" +
 	"\x05since\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x1a\n" +
-	"\bcommands\x18\x06 \x03(\tR\bcommands\"^\n" +
+	"\bcommands\x18\x06 \x03(\tR\bcommands\x123\n" +
+	"\aactions\x18\a \x03(\v2\x19.brokerd.v1.FindingActionR\aactions\"q\n" +
+	"\rFindingAction\x12\x18\n" +
+	"\acommand\x18\x01 \x01(\x05R\acommand\x12\x16\n" +
+	"\x06method\x18\x02 \x01(\tR\x06method\x12\x18\n" +
+	"\arequest\x18\x03 \x01(\tR\arequest\x12\x14\n" +
+	"\x05agent\x18\x04 \x01(\tR\x05agent\"^\n" +
 	"\x0fExplainResponse\x12/\n" +
 	"\bfindings\x18\x01 \x03(\v2\x13.brokerd.v1.FindingR\bfindings\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\"\x12\n" +
@@ -2140,7 +2230,7 @@ func file_brokerd_v1_admin_proto_rawDescGZIP() []byte {
 }
 
 var file_brokerd_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_brokerd_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
+var file_brokerd_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
 var file_brokerd_v1_admin_proto_goTypes = []any{
 	(DataKind)(0),                  // 0: brokerd.v1.DataKind
 	(FindingSeverity)(0),           // 1: brokerd.v1.FindingSeverity
@@ -2157,54 +2247,56 @@ var file_brokerd_v1_admin_proto_goTypes = []any{
 	(*ClaimHolder)(nil),            // 12: brokerd.v1.ClaimHolder
 	(*ExplainRequest)(nil),         // 13: brokerd.v1.ExplainRequest
 	(*Finding)(nil),                // 14: brokerd.v1.Finding
-	(*ExplainResponse)(nil),        // 15: brokerd.v1.ExplainResponse
-	(*GetStatusRequest)(nil),       // 16: brokerd.v1.GetStatusRequest
-	(*MailboxStatus)(nil),          // 17: brokerd.v1.MailboxStatus
-	(*GetStatusResponse)(nil),      // 18: brokerd.v1.GetStatusResponse
-	(*WorkCount)(nil),              // 19: brokerd.v1.WorkCount
-	(*CheckDatabaseRequest)(nil),   // 20: brokerd.v1.CheckDatabaseRequest
-	(*CheckDatabaseResponse)(nil),  // 21: brokerd.v1.CheckDatabaseResponse
-	(*timestamppb.Timestamp)(nil),  // 22: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),    // 23: google.protobuf.Duration
+	(*FindingAction)(nil),          // 15: brokerd.v1.FindingAction
+	(*ExplainResponse)(nil),        // 16: brokerd.v1.ExplainResponse
+	(*GetStatusRequest)(nil),       // 17: brokerd.v1.GetStatusRequest
+	(*MailboxStatus)(nil),          // 18: brokerd.v1.MailboxStatus
+	(*GetStatusResponse)(nil),      // 19: brokerd.v1.GetStatusResponse
+	(*WorkCount)(nil),              // 20: brokerd.v1.WorkCount
+	(*CheckDatabaseRequest)(nil),   // 21: brokerd.v1.CheckDatabaseRequest
+	(*CheckDatabaseResponse)(nil),  // 22: brokerd.v1.CheckDatabaseResponse
+	(*timestamppb.Timestamp)(nil),  // 23: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),    // 24: google.protobuf.Duration
 }
 var file_brokerd_v1_admin_proto_depIdxs = []int32{
 	4,  // 0: brokerd.v1.BackupDatabaseResponse.progress:type_name -> brokerd.v1.BackupProgress
 	5,  // 1: brokerd.v1.BackupDatabaseResponse.backup:type_name -> brokerd.v1.Backup
-	22, // 2: brokerd.v1.Backup.created_at:type_name -> google.protobuf.Timestamp
-	23, // 3: brokerd.v1.PruneDataRequest.older_than:type_name -> google.protobuf.Duration
+	23, // 2: brokerd.v1.Backup.created_at:type_name -> google.protobuf.Timestamp
+	24, // 3: brokerd.v1.PruneDataRequest.older_than:type_name -> google.protobuf.Duration
 	0,  // 4: brokerd.v1.PruneDataRequest.kinds:type_name -> brokerd.v1.DataKind
-	23, // 5: brokerd.v1.DrainRequest.wait:type_name -> google.protobuf.Duration
-	22, // 6: brokerd.v1.DrainResponse.draining_since:type_name -> google.protobuf.Timestamp
+	24, // 5: brokerd.v1.DrainRequest.wait:type_name -> google.protobuf.Duration
+	23, // 6: brokerd.v1.DrainResponse.draining_since:type_name -> google.protobuf.Timestamp
 	12, // 7: brokerd.v1.DrainResponse.holders:type_name -> brokerd.v1.ClaimHolder
-	22, // 8: brokerd.v1.ClaimHolder.since:type_name -> google.protobuf.Timestamp
+	23, // 8: brokerd.v1.ClaimHolder.since:type_name -> google.protobuf.Timestamp
 	1,  // 9: brokerd.v1.Finding.severity:type_name -> brokerd.v1.FindingSeverity
-	22, // 10: brokerd.v1.Finding.since:type_name -> google.protobuf.Timestamp
-	14, // 11: brokerd.v1.ExplainResponse.findings:type_name -> brokerd.v1.Finding
-	22, // 12: brokerd.v1.GetStatusResponse.started_at:type_name -> google.protobuf.Timestamp
-	22, // 13: brokerd.v1.GetStatusResponse.draining_since:type_name -> google.protobuf.Timestamp
-	23, // 14: brokerd.v1.GetStatusResponse.commit_time:type_name -> google.protobuf.Duration
-	17, // 15: brokerd.v1.GetStatusResponse.mailboxes:type_name -> brokerd.v1.MailboxStatus
-	19, // 16: brokerd.v1.GetStatusResponse.work:type_name -> brokerd.v1.WorkCount
-	23, // 17: brokerd.v1.GetStatusResponse.process_cpu_time:type_name -> google.protobuf.Duration
-	16, // 18: brokerd.v1.AdminService.GetStatus:input_type -> brokerd.v1.GetStatusRequest
-	20, // 19: brokerd.v1.AdminService.CheckDatabase:input_type -> brokerd.v1.CheckDatabaseRequest
-	8,  // 20: brokerd.v1.AdminService.MoveMessages:input_type -> brokerd.v1.MoveMessagesRequest
-	2,  // 21: brokerd.v1.AdminService.BackupDatabase:input_type -> brokerd.v1.BackupDatabaseRequest
-	6,  // 22: brokerd.v1.AdminService.PruneData:input_type -> brokerd.v1.PruneDataRequest
-	10, // 23: brokerd.v1.AdminService.Drain:input_type -> brokerd.v1.DrainRequest
-	13, // 24: brokerd.v1.AdminService.Explain:input_type -> brokerd.v1.ExplainRequest
-	18, // 25: brokerd.v1.AdminService.GetStatus:output_type -> brokerd.v1.GetStatusResponse
-	21, // 26: brokerd.v1.AdminService.CheckDatabase:output_type -> brokerd.v1.CheckDatabaseResponse
-	9,  // 27: brokerd.v1.AdminService.MoveMessages:output_type -> brokerd.v1.MoveMessagesResponse
-	3,  // 28: brokerd.v1.AdminService.BackupDatabase:output_type -> brokerd.v1.BackupDatabaseResponse
-	7,  // 29: brokerd.v1.AdminService.PruneData:output_type -> brokerd.v1.PruneDataResponse
-	11, // 30: brokerd.v1.AdminService.Drain:output_type -> brokerd.v1.DrainResponse
-	15, // 31: brokerd.v1.AdminService.Explain:output_type -> brokerd.v1.ExplainResponse
-	25, // [25:32] is the sub-list for method output_type
-	18, // [18:25] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	23, // 10: brokerd.v1.Finding.since:type_name -> google.protobuf.Timestamp
+	15, // 11: brokerd.v1.Finding.actions:type_name -> brokerd.v1.FindingAction
+	14, // 12: brokerd.v1.ExplainResponse.findings:type_name -> brokerd.v1.Finding
+	23, // 13: brokerd.v1.GetStatusResponse.started_at:type_name -> google.protobuf.Timestamp
+	23, // 14: brokerd.v1.GetStatusResponse.draining_since:type_name -> google.protobuf.Timestamp
+	24, // 15: brokerd.v1.GetStatusResponse.commit_time:type_name -> google.protobuf.Duration
+	18, // 16: brokerd.v1.GetStatusResponse.mailboxes:type_name -> brokerd.v1.MailboxStatus
+	20, // 17: brokerd.v1.GetStatusResponse.work:type_name -> brokerd.v1.WorkCount
+	24, // 18: brokerd.v1.GetStatusResponse.process_cpu_time:type_name -> google.protobuf.Duration
+	17, // 19: brokerd.v1.AdminService.GetStatus:input_type -> brokerd.v1.GetStatusRequest
+	21, // 20: brokerd.v1.AdminService.CheckDatabase:input_type -> brokerd.v1.CheckDatabaseRequest
+	8,  // 21: brokerd.v1.AdminService.MoveMessages:input_type -> brokerd.v1.MoveMessagesRequest
+	2,  // 22: brokerd.v1.AdminService.BackupDatabase:input_type -> brokerd.v1.BackupDatabaseRequest
+	6,  // 23: brokerd.v1.AdminService.PruneData:input_type -> brokerd.v1.PruneDataRequest
+	10, // 24: brokerd.v1.AdminService.Drain:input_type -> brokerd.v1.DrainRequest
+	13, // 25: brokerd.v1.AdminService.Explain:input_type -> brokerd.v1.ExplainRequest
+	19, // 26: brokerd.v1.AdminService.GetStatus:output_type -> brokerd.v1.GetStatusResponse
+	22, // 27: brokerd.v1.AdminService.CheckDatabase:output_type -> brokerd.v1.CheckDatabaseResponse
+	9,  // 28: brokerd.v1.AdminService.MoveMessages:output_type -> brokerd.v1.MoveMessagesResponse
+	3,  // 29: brokerd.v1.AdminService.BackupDatabase:output_type -> brokerd.v1.BackupDatabaseResponse
+	7,  // 30: brokerd.v1.AdminService.PruneData:output_type -> brokerd.v1.PruneDataResponse
+	11, // 31: brokerd.v1.AdminService.Drain:output_type -> brokerd.v1.DrainResponse
+	16, // 32: brokerd.v1.AdminService.Explain:output_type -> brokerd.v1.ExplainResponse
+	26, // [26:33] is the sub-list for method output_type
+	19, // [19:26] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_brokerd_v1_admin_proto_init() }
@@ -2235,7 +2327,7 @@ func file_brokerd_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_brokerd_v1_admin_proto_rawDesc), len(file_brokerd_v1_admin_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   20,
+			NumMessages:   21,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -1,0 +1,352 @@
+package main
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+
+	"brokerd/client"
+)
+
+// furtherSituations have the commands of situations in which explain says more than one thing, or is
+// asked about one thing.
+var furtherSituations = []situation{
+	{
+		name:     "a drain",
+		arrange:  func(t *testing.T, _ *stage) { must0(t, "admin", "drain") },
+		severity: "ERROR", subject: "broker", commands: []string{"admin drain --resume"},
+	},
+	{
+		name: "a failed task",
+		arrange: func(t *testing.T, _ *stage) {
+			register(t, "lead/lead", "builder-1/builder")
+			must0(t, "--agent", "lead", "task", "create", "build", "--id", "build")
+			must0(t, "--agent", "builder-1", "task", "claim", "build")
+			must0(t, "--agent", "builder-1", "task", "fail", "build", "--fatal", "--error", "no compiler")
+		},
+		severity: "ERROR", subject: "task build", commands: []string{"task retry build", "task get build"},
+	},
+	{
+		name: "a task that waits for a cancelled one",
+		arrange: func(t *testing.T, _ *stage) {
+			register(t, "lead/lead")
+			must0(t, "--agent", "lead", "task", "create", "build", "--id", "build")
+			must0(t, "--agent", "lead", "task", "create", "test", "--id", "test", "--depends-on", "build")
+			must0(t, "--agent", "lead", "task", "cancel", "build")
+		},
+		severity: "ERROR", subject: "task test", commands: []string{"task cancel test"},
+	},
+	{
+		name: "a task without news",
+		arrange: func(t *testing.T, s *stage) {
+			register(t, "lead/lead", "builder-1/builder")
+			must0(t, "--agent", "lead", "task", "create", "build", "--id", "build", "--stale-after", "10m")
+			must0(t, "--agent", "builder-1", "task", "claim", "build")
+			s.Advance(9 * time.Minute)
+		},
+		severity: "WARNING", subject: "task build", commands: []string{"task get build", "task release build"},
+	},
+	{
+		name: "a blocker that no agent acknowledges",
+		arrange: func(t *testing.T, _ *stage) {
+			register(t, "builder-1/builder", "dba-1/dba")
+			must0(t, "--agent", "builder-1", "blocker", "raise", "no access", "--severity", "critical", "--to", "dba-1")
+		},
+		severity: "WARNING", subject: "blocker b-",
+		commands: []string{"blocker ack b-", "blocker resolve b-", "blocker get b-"},
+	},
+	{
+		name: "a handoff without an answer",
+		arrange: func(t *testing.T, s *stage) {
+			register(t, "lead/lead", "builder-1/builder")
+			must0(t, "--agent", "lead", "handoff", "create", "builder-1", "Login page")
+			s.Advance(61 * time.Minute)
+		},
+		severity: "WARNING", subject: "handoff h-", commands: []string{"handoff get h-", "handoff cancel h-"},
+	},
+	{
+		name: "a vote of a failed agent",
+		arrange: func(t *testing.T, s *stage) {
+			register(t, "lead/lead")
+			must0(t, "agent", "register", "builder-1", "--lease", "5s")
+			must0(t, "--agent", "lead", "vote", "open", "Deploy?", "yes", "no", "--to", "builder-1")
+			s.fails("builder-1")
+		},
+		severity: "WARNING", subject: "vote v-", commands: []string{"vote get v-", "vote close v-"},
+	},
+	{
+		name: "a review that a halted agent owes",
+		arrange: func(t *testing.T, _ *stage) {
+			register(t, "builder-1/builder", "critic-1/critic")
+			must0(t, "--agent", "builder-1", "review", "submit", "login", "critic-1", "--wait", "0")
+			must0(t, "agent", "halt", "critic-1")
+		},
+		severity: "WARNING", subject: "decision d-",
+		commands: []string{"explain agent critic-1", "review get d-", "decision cancel d-"},
+	},
+	{
+		name: "a review for another round",
+		arrange: func(t *testing.T, _ *stage) {
+			register(t, "builder-1/builder", "critic-1/critic")
+			must0(t, "--agent", "builder-1", "review", "submit", "login", "critic-1", "--wait", "0")
+			must0(t, "--agent", "critic-1", "review", "revise", "login")
+			must0(t, "agent", "halt", "builder-1")
+		},
+		severity: "WARNING", subject: "decision d-",
+		commands: []string{"explain agent builder-1", "review get d-", "decision cancel d-"},
+	},
+	{
+		name: "a review that has escalated",
+		arrange: func(t *testing.T, s *stage) {
+			register(t, "builder-1/builder", "critic-1/critic")
+			must0(t, "--agent", "builder-1", "review", "submit", "login", "critic-1", "--wait", "0",
+				"--deadline", "2026-01-02T03:14:05Z")
+			s.escalates()
+		},
+		severity: "ERROR", subject: "decision d-",
+		commands: []string{"review approve d-", "review revise d-", "review reject d-", "review get d-"},
+	},
+	{
+		name: "a plan that has escalated",
+		arrange: func(t *testing.T, s *stage) {
+			register(t, "builder-1/builder", "critic-1/critic")
+			must0(t, "--agent", "builder-1", "plan", "submit", "login", "critic-1", "--wait", "0",
+				"--deadline", "2026-01-02T03:14:05Z")
+			s.escalates()
+		},
+		severity: "ERROR", subject: "decision d-",
+		commands: []string{"plan approve d-", "plan revise d-", "plan reject d-", "plan get d-"},
+	},
+	{
+		name: "a shutdown that has escalated",
+		arrange: func(t *testing.T, s *stage) {
+			register(t, "builder-1/builder")
+			must0(t, "agent", "shutdown", "builder-1", "We are done", "--deadline", "2026-01-02T03:14:05Z")
+			s.escalates()
+		},
+		severity: "ERROR", subject: "decision d-",
+		commands: []string{"decision accept d-", "decision defer d-", "decision reject d-", "decision get d-"},
+	},
+	{
+		name: "another decision that has escalated",
+		arrange: func(t *testing.T, s *stage) {
+			register(t, "builder-1/builder", "critic-1/critic")
+			must0(t, "--agent", "builder-1", "decision", "open", "critic-1", "Which database?", "--verdict", "sqlite",
+				"--verdict", "defer", "--deadline", "2026-01-02T03:14:05Z")
+			s.escalates()
+		},
+		severity: "ERROR", subject: "decision d-",
+		commands: []string{"decision decide d-", "decision decide d-", "decision get d-"},
+	},
+	{
+		name: "a ticket of a lock",
+		arrange: func(t *testing.T, s *stage) {
+			register(t, "builder-1/builder", "builder-2/builder")
+			must0(t, "--agent", "builder-1", "lock", "acquire", "src/")
+			ctl(t, "--agent", "builder-2", "lock", "acquire", "src/a.go", "--keep")
+			s.asked = []string{"agent", "builder-2"}
+		},
+		severity: "INFO", subject: "lock src/a.go", commands: []string{"lock revoke ", "--agent builder-2 lock release "},
+		then: func(t *testing.T) { ctl(t, "--agent", "builder-2", "lock", "release", "src/a.go") },
+	},
+	{
+		name: "a token that another agent waits for",
+		arrange: func(t *testing.T, s *stage) {
+			register(t, "builder-1/builder", "builder-2/builder")
+			must0(t, "--agent", "builder-1", "token", "acquire", "review", "it's login", "--for", "2h")
+			ctl(t, "--agent", "builder-2", "token", "acquire", "review", "it's login", "--keep")
+			s.Advance(6 * time.Minute)
+		},
+		severity: "WARNING", subject: "token review/it's login",
+		commands: []string{"token revoke review ", "explain agent builder-1"},
+	},
+	{
+		name: "a ticket of a token",
+		arrange: func(t *testing.T, s *stage) {
+			register(t, "builder-1/builder", "builder-2/builder")
+			must0(t, "--agent", "builder-1", "token", "acquire", "review", "login")
+			ctl(t, "--agent", "builder-2", "token", "acquire", "review", "login", "--keep", "--holder", "w1")
+			s.asked = []string{"agent", "builder-2"}
+		},
+		severity: "INFO", subject: "token review/login",
+		commands: []string{"token revoke review login ", "--agent builder-2 token release review login --holder w1"},
+		then: func(t *testing.T) {
+			ctl(t, "--agent", "builder-2", "token", "release", "review", "login", "--holder", "w1")
+		},
+	},
+	{
+		name: "a question that waits for a role",
+		arrange: func(t *testing.T, s *stage) {
+			register(t, "lead/lead", "builder-1/builder", "builder-2/builder")
+			sent(t, "--agent", "lead", "role:builder", "which branch?", "--requires-response")
+			s.Advance(11 * time.Minute)
+			s.await("message.overdue")
+		},
+		severity: "WARNING", subject: "message ",
+		commands: []string{"message resend ", "explain message ", "thread resolve "},
+		then: func(t *testing.T) {
+			if got := ctl(t, "--agent", "builder-1", "claim"); got.code == 0 {
+				must0(t, "--agent", "builder-1", "reply", "--ack", "main")
+			}
+		},
+	},
+	{
+		name: "one message for a misspelled role",
+		arrange: func(t *testing.T, s *stage) {
+			register(t, "builder-1/builder", "builder-2/builder")
+			s.asked = []string{"message", sent(t, "role:bulider", "work")}
+		},
+		severity: "ERROR", subject: "message ",
+		commands: []string{"admin move role:bulider role:builder --id ", "message cancel "},
+	},
+	{
+		name: "one dead letter",
+		arrange: func(t *testing.T, s *stage) {
+			register(t, "lead/lead", "builder-1/builder")
+			s.asked = []string{"message", sent(t, "--agent", "lead", "builder-1", "work")}
+			must0(t, "--agent", "builder-1", "claim")
+			must0(t, "--agent", "builder-1", "nack", "--fatal", "--error", "no compiler")
+		},
+		severity: "ERROR", subject: "message ", commands: []string{"dlq redrive ", "dlq delete "},
+	},
+	{
+		name: "a claim of a halted agent",
+		arrange: func(t *testing.T, s *stage) {
+			register(t, "lead/lead", "builder-1/builder")
+			s.asked = []string{"message", sent(t, "--agent", "lead", "builder-1", "work")}
+			must0(t, "--agent", "builder-1", "claim", "--for", "2h")
+			must0(t, "--agent", "lead", "agent", "halt", "builder-1")
+			s.Advance(31 * time.Minute)
+		},
+		severity: "WARNING", subject: "message ",
+		commands: []string{"agent resume builder-1", "--agent builder-1 release ", "explain agent builder-1"},
+		then: func(t *testing.T) {
+			ctl(t, "--agent", "builder-1", "release")
+			for range 3 { // the directives come first
+				ctl(t, "--agent", "builder-1", "claim")
+				ctl(t, "--agent", "builder-1", "ack")
+			}
+		},
+	},
+}
+
+// readOnly are the verbs of the commands that have no action, because they only show something.
+// agent run starts a program.
+var readOnly = []string{"explain", "get", "list", "report", "inbox", "status", "run"}
+
+func TestExplain_ActionsDoWhatTheCommandsDo(t *testing.T) {
+	for _, c := range slices.Concat(situations, furtherSituations) {
+		for n, actions := 0, 1; n < actions; n++ {
+			t.Run(c.name, func(t *testing.T) {
+				s := newStage(t)
+				c.arrange(t, s)
+				f, found := s.about(&c)
+				if !found {
+					t.Fatalf("nothing is found but %v", s.explain(s.asked...))
+				}
+				s.hasActions(f)
+				if actions = len(f.actions); n == actions {
+					return
+				}
+				s.act(f.actions[n])
+				if c.then != nil {
+					c.then(t)
+				}
+				if c.commands == nil { // each action removes a part
+					return
+				}
+				if after, found := s.about(&c); found {
+					t.Errorf("after %v there is still %v", f.actions[n], after)
+				}
+			})
+		}
+	}
+}
+
+func TestExplain_CommandsOfFurtherSituationsRemoveTheFinding(t *testing.T) {
+	for _, c := range furtherSituations {
+		t.Run(c.name, func(t *testing.T) {
+			s := newStage(t)
+			c.arrange(t, s)
+			f, _ := s.about(&c)
+			if len(f.commands) != len(c.commands) {
+				t.Fatalf("%d commands, want %d: %v", len(f.commands), len(c.commands), f)
+			}
+			for i, begins := range c.commands {
+				if !strings.HasPrefix(f.commands[i], "brokerctl "+begins) {
+					t.Errorf("command %d is %s", i, f.commands[i])
+				}
+			}
+			s.run(f.commands[f.actions[0].command])
+			if c.then != nil {
+				c.then(t)
+			}
+			if f, found := s.about(&c); found {
+				t.Errorf("there is still %v", f)
+			}
+		})
+	}
+}
+
+// escalates lets the deadline of a decision pass.
+func (s *stage) escalates() {
+	s.t.Helper()
+	s.Advance(11 * time.Minute)
+	s.await("decision.escalated")
+}
+
+// hasActions wants each command that changes something to have one action, in order.
+func (s *stage) hasActions(f told) {
+	s.t.Helper()
+	var want, got []int
+	for i, command := range f.commands {
+		if !slices.ContainsFunc(readOnly, func(verb string) bool { return slices.Contains(strings.Fields(command), verb) }) {
+			want = append(want, i)
+		}
+	}
+	for _, a := range f.actions {
+		got = append(got, a.command)
+	}
+	if !slices.Equal(got, want) {
+		s.t.Errorf("actions for the commands %v, want %v: %v", got, want, f)
+	}
+}
+
+// act makes the call of an action as a program does that knows the API by its descriptors alone.
+func (s *stage) act(a action) {
+	s.t.Helper()
+	name := protoreflect.FullName(strings.ReplaceAll(strings.TrimPrefix(a.method, "/"), "/", "."))
+	d, err := protoregistry.GlobalFiles.FindDescriptorByName(name)
+	if err != nil {
+		s.t.Fatalf("%s: %v", a.method, err)
+	}
+	method := d.(protoreflect.MethodDescriptor)
+	request := newMessage(s.t, method.Input())
+	if err := protojson.Unmarshal([]byte(a.request), request); err != nil {
+		s.t.Fatalf("%s %s: %v", a.method, a.request, err)
+	}
+	broker, err := client.Dial(s.t.Context())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer broker.Close()
+	answer := newMessage(s.t, method.Output())
+	if err := broker.As(a.agent).Conn().Invoke(s.t.Context(), a.method, request, answer); err != nil {
+		s.t.Fatalf("%v: %v", a, err)
+	}
+}
+
+func newMessage(t *testing.T, d protoreflect.MessageDescriptor) proto.Message {
+	t.Helper()
+	kind, err := protoregistry.GlobalTypes.FindMessageByName(d.FullName())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return kind.New().Interface()
+}
