@@ -3,12 +3,12 @@ package main
 import (
 	"fmt"
 	"io"
-	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"google.golang.org/protobuf/proto"
 
 	"brokerd/cmd/brokerctl/table"
 	pb "brokerd/gen/brokerd/v1"
@@ -22,16 +22,16 @@ the error of each attempt.`, "  brokerctl dlq list",
 
 func newDLQListCommand(c *cli) *cobra.Command {
 	var limit int
-	var mailbox string
-	var when timeRange
+	o := &deadFilter{}
 	cmd := &cobra.Command{
-		Use:               "list",
-		Short:             "List dead letters, newest first, with the last error",
-		Example:           "  brokerctl dlq list --mailbox role:builder",
+		Use:   "list",
+		Short: "List dead letters, newest first, with the last error",
+		Example: `  brokerctl dlq list --mailbox role:builder
+  brokerctl dlq list --error timeout --since 1h`,
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			since, until, err := when.parse(c)
+			filter, err := o.filter(c)
 			if err != nil {
 				return err
 			}
@@ -39,24 +39,37 @@ func newDLQListCommand(c *cli) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			first := &pb.ListDeadLettersResponse{}
 			items, err := pages(limit, func(size int32, token string) ([]*pb.InboxItem, string, error) {
-				page, err := broker.Messages().ListDeadLetters(cmd.Context(), &pb.ListDeadLettersRequest{Mailbox: mailbox, PageSize: size, PageToken: token})
-				died := slices.DeleteFunc(page.GetItems(), func(item *pb.InboxItem) bool {
-					at := item.GetDelivery().GetFinishedAt().AsTime()
-					return since != nil && at.Before(since.AsTime()) || until != nil && !at.Before(until.AsTime())
+				page, err := broker.Messages().ListDeadLetters(cmd.Context(), &pb.ListDeadLettersRequest{
+					Mailbox: o.mailbox, Filter: filter, PageSize: size, PageToken: token, Count: token == "",
 				})
-				return died, page.GetNextPageToken(), err
+				if token == "" {
+					first = page
+				}
+				return page.GetItems(), page.GetNextPageToken(), err
 			})
 			if err != nil {
 				return err
 			}
-			return list(c, cmd, items, c.deadView())
+			if err := list(c, cmd, items, c.deadView()); err != nil {
+				return err
+			}
+			if n := first.GetCount(); n > int64(len(items)) && len(items) > 0 {
+				of := bounded(n, first.GetCountAtLeast(), "dead letter")
+				fmt.Fprintf(cmd.ErrOrStderr(), "the newest %d of %s\n", len(items), of)
+			}
+			return nil
 		},
 	}
-	cmd.Flags().StringVar(&mailbox, "mailbox", "", "only this mailbox: an agent's name, role:NAME or channel:NAME")
-	when.AddFlags(cmd.Flags(), "dead letters")
+	o.AddFlags(cmd.Flags(), "only this mailbox: an agent's name, role:NAME or channel:NAME")
 	limitVar(cmd.Flags(), &limit, 100)
 	return cmd
+}
+
+// bounded is count for a number that the broker may have ended early.
+func bounded(n int64, more bool, noun string) string {
+	return cond(more, "at least ", "") + count(n, noun)
 }
 
 // deadView lists dead letters.
@@ -92,34 +105,75 @@ func (c *cli) deadView() view[*pb.InboxItem] {
 	}
 }
 
-// deadOptions choose dead letters.
+// deadFilter chooses dead letters by what they have in common.
+type deadFilter struct {
+	mailbox, failure        string
+	types, senders, holders []string
+	when                    timeRange
+}
+
+// AddFlags adds the options. mailbox is the usage of --mailbox.
+func (o *deadFilter) AddFlags(f *pflag.FlagSet, mailbox string) {
+	f.StringVar(&o.mailbox, "mailbox", "", mailbox)
+	f.StringSliceVar(&o.types, "type", nil, "only this type; repeatable")
+	f.StringSliceVar(&o.senders, "from", nil, "only from this sender; repeatable")
+	f.StringSliceVar(&o.holders, "holder", nil, "only last claimed by this agent; repeatable")
+	f.StringVar(&o.failure, "error", "", "only with this text in the last error")
+	o.when.AddFlags(f, "dead letters")
+}
+
+// filter returns the API's form; nil if no option restricts.
+func (o *deadFilter) filter(c *cli) (*pb.DeadLetterFilter, error) {
+	since, until, err := o.when.parse(c)
+	if err != nil {
+		return nil, err
+	}
+	f := &pb.DeadLetterFilter{
+		Types: o.types, Senders: o.senders, Holders: o.holders, Error: o.failure, FromTime: since, ToTime: until,
+	}
+	if proto.Size(f) == 0 {
+		return nil, nil
+	}
+	return f, nil
+}
+
+// deadOptions choose dead letters to change.
 type deadOptions struct {
-	mailbox   string
-	requestID string
+	deadFilter
+	all, dryRun bool
+	requestID   string
 }
 
 // AddFlags adds the options.
 func (o *deadOptions) AddFlags(f *pflag.FlagSet) {
-	f.StringVar(&o.mailbox, "mailbox", "", "all of this mailbox; with IDs, only there")
+	o.deadFilter.AddFlags(f, "all of this mailbox; with IDs, only there")
+	f.BoolVar(&o.all, "all", false, "all dead letters that no other option excludes")
+	f.BoolVar(&o.dryRun, "dry-run", false, "change nothing; say how many it would be")
 }
 
-// check wants something to be chosen.
-func (o *deadOptions) check(ids []string) error {
-	if len(ids) == 0 && o.mailbox == "" {
-		return usagef("name dead letters by id or revision, or a whole mailbox with --mailbox; brokerctl dlq list shows them")
+// check requires that dead letters are chosen, in one way.
+func (o *deadOptions) check(c *cli, ids []string) (*pb.DeadLetterFilter, error) {
+	filter, err := o.filter(c)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(ids) > 0 && (filter != nil || o.all):
+		return nil, usagef("name dead letters, or choose all that match: not both")
+	case len(ids) == 0 && o.mailbox == "" && filter == nil && !o.all:
+		return nil, usagef("name dead letters by id or revision, or a whole mailbox with --mailbox, or choose with --type, " +
+			"--from, --holder, --error, --since or --all; brokerctl dlq list shows them")
+	case len(ids) == 0 && o.requestID != "":
+		return nil, usagef("--request-id goes with ids only: all that match take as many requests as they need")
 	}
-	if len(ids) == 0 && o.requestID != "" {
-		return usagef("--request-id goes with ids only: a whole mailbox takes as many requests as it needs")
-	}
-	return nil
+	return filter, nil
 }
 
-// all repeats a change of at most 1,000 dead letters a call until a mailbox has no more.
-func (o *deadOptions) all(ids []string, change func() (int32, error)) (total int64, err error) {
-	for {
-		n, err := change()
+// each repeats a change of at most 1,000 dead letters a call until no more match.
+func each(change func(token string) (n int32, next string, err error)) (total int64, err error) {
+	for token := ""; ; {
+		n, next, err := change(token)
 		total += int64(n)
-		if err != nil || len(ids) > 0 || n < maxPage {
+		if token = next; err != nil || token == "" {
 			return total, err
 		}
 	}
@@ -132,10 +186,12 @@ func newDLQRedriveCommand(c *cli) *cobra.Command {
 		Short: "Redeliver dead letters",
 		Long:  "Redeliver dead letters: the attempts start again; ids and history stay.",
 		Example: `  brokerctl dlq redrive 4711
-  brokerctl dlq redrive --mailbox role:builder`,
+  brokerctl dlq redrive --mailbox role:builder --dry-run
+  brokerctl dlq redrive --error timeout --since 1h`,
 		ValidArgsFunction: c.completeArgs(true, deadWords),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.check(args); err != nil {
+			filter, err := o.check(c, args)
+			if err != nil {
 				return err
 			}
 			broker, err := c.connect(cmd.Context())
@@ -143,16 +199,22 @@ func newDLQRedriveCommand(c *cli) *cobra.Command {
 				return err
 			}
 			answer := &pb.RedriveDeadLettersResponse{}
-			n, err := o.all(args, func() (int32, error) {
+			n, err := each(func(token string) (int32, string, error) {
 				var err error
-				answer, err = broker.Messages().RedriveDeadLetters(cmd.Context(), &pb.RedriveDeadLettersRequest{RequestId: o.requestID, Ids: args, Mailbox: o.mailbox})
-				return answer.GetRedriven(), err
+				answer, err = broker.Messages().RedriveDeadLetters(cmd.Context(), &pb.RedriveDeadLettersRequest{
+					RequestId: o.requestID, Ids: args, Mailbox: o.mailbox, Filter: filter, All: o.all, DryRun: o.dryRun,
+					PageToken: token,
+				})
+				return answer.GetRedriven(), answer.GetNextPageToken(), err
 			})
 			if err != nil {
 				return err
 			}
 			answer.Redriven = int32(n)
-			return c.show(cmd, answer, func(w io.Writer) { fmt.Fprintf(w, "redrove %s\n", count(n, "dead letter")) })
+			return c.show(cmd, answer, func(w io.Writer) {
+				n := bounded(n, answer.GetAtLeast(), "dead letter")
+				fmt.Fprintf(w, "%s %s\n", cond(o.dryRun, "would redrive", "redrove"), n)
+			})
 		},
 	}
 	o.AddFlags(cmd.Flags())
@@ -166,10 +228,11 @@ func newDLQDeleteCommand(c *cli) *cobra.Command {
 		Use:   "delete [ID...]",
 		Short: "Delete dead letters (operators)",
 		Example: `  brokerctl dlq delete 4711
-  brokerctl dlq delete --mailbox builder-1`,
+  brokerctl dlq delete --mailbox builder-1 --dry-run`,
 		ValidArgsFunction: c.completeArgs(true, deadWords),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.check(args); err != nil {
+			filter, err := o.check(c, args)
+			if err != nil {
 				return err
 			}
 			broker, err := c.connect(cmd.Context())
@@ -177,16 +240,22 @@ func newDLQDeleteCommand(c *cli) *cobra.Command {
 				return err
 			}
 			answer := &pb.PurgeDeadLettersResponse{}
-			n, err := o.all(args, func() (int32, error) {
+			n, err := each(func(token string) (int32, string, error) {
 				var err error
-				answer, err = broker.Messages().PurgeDeadLetters(cmd.Context(), &pb.PurgeDeadLettersRequest{RequestId: o.requestID, Ids: args, Mailbox: o.mailbox})
-				return answer.GetPurged(), err
+				answer, err = broker.Messages().PurgeDeadLetters(cmd.Context(), &pb.PurgeDeadLettersRequest{
+					RequestId: o.requestID, Ids: args, Mailbox: o.mailbox, Filter: filter, All: o.all, DryRun: o.dryRun,
+					PageToken: token,
+				})
+				return answer.GetPurged(), answer.GetNextPageToken(), err
 			})
 			if err != nil {
 				return err
 			}
 			answer.Purged = int32(n)
-			return c.show(cmd, answer, func(w io.Writer) { fmt.Fprintf(w, "deleted %s\n", count(n, "dead letter")) })
+			return c.show(cmd, answer, func(w io.Writer) {
+				n := bounded(n, answer.GetAtLeast(), "dead letter")
+				fmt.Fprintf(w, "%s %s\n", cond(o.dryRun, "would delete", "deleted"), n)
+			})
 		},
 	}
 	o.AddFlags(cmd.Flags())

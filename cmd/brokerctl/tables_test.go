@@ -70,10 +70,19 @@ var tables = []struct {
 		return list(c, cmd, []*pb.InboxItem{mail()[1], gone}, c.deadView())
 	}},
 	{"thread list", func(c *cli, cmd *cobra.Command, _ io.Writer) error {
-		first := mail()[1]
-		first.Message.ThreadId = first.GetMessage().GetId()
-		threads := []*pb.ThreadSummary{{ThreadId: first.GetMessage().GetThreadId(), Messages: 3, LastAt: before(time.Hour), Participants: []string{"orchestrator-of-東京", "builder-1"}}}
-		return list(c, cmd, threads, c.threadView([]*pb.InboxItem{first}))
+		m := mail()[1].GetMessage()
+		threads := []*pb.ThreadSummary{{
+			ThreadId: m.GetId(), Messages: 3, LastAt: before(time.Hour), Participants: []string{"orchestrator-of-東京", "builder-1"},
+			FirstMessage:  &pb.ThreadMessage{Id: m.GetId(), Revision: m.GetRevision(), Sender: m.GetSender(), Subject: summary(m)},
+			LastMessage:   &pb.ThreadMessage{Revision: m.GetRevision() + 3, Sender: "builder-1", Subject: "login"},
+			OpenQuestions: []*pb.OpenQuestion{{Revision: m.GetRevision() + 2, Sender: "builder-1", Subject: "Which branch?", Deadline: before(-time.Minute)}},
+		}}
+		return list(c, cmd, threads, c.threadView())
+	}},
+	{"mailbox list", func(c *cli, cmd *cobra.Command, _ io.Writer) error {
+		return list(c, cmd, []*pb.MailboxSummary{
+			{Mailbox: "role:builder", Waiting: 12, Claimed: 1, OldestAt: before(time.Hour)}, {Mailbox: "builder-1", Dead: 1000},
+		}, c.mailboxView())
 	}},
 	{"lock list", func(c *cli, cmd *cobra.Command, _ io.Writer) error {
 		return list(c, cmd, []proto.Message{

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"slices"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -12,19 +11,20 @@ import (
 
 func newThreadListCommand(c *cli) *cobra.Command {
 	when := timeRange{since: "1d"}
+	var open bool
 	var limit int
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List conversations by their newest message",
-		Long: `List conversations, the one with the newest message first. The command reads the
-session's messages, or for an agent those that it sent or received, back to
---since.`,
+		Long: `List the session's conversations, the one with the newest message first. TEXT is
+the first message, LAST MESSAGE the newest one, and OPEN the oldest question
+without an answer.`,
 		Example: `  brokerctl thread list
-  brokerctl --agent lead thread list --since 7d --limit 20`,
+  brokerctl thread list --open --since 7d`,
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			request := &pb.ListMessagesRequest{Box: pb.MessageBox_MESSAGE_BOX_ALL, NewestFirst: true}
+			request := &pb.ListThreadsRequest{Open: open}
 			var err error
 			if request.FromTime, request.ToTime, err = when.parse(c); err != nil {
 				return err
@@ -33,69 +33,46 @@ session's messages, or for an agent those that it sent or received, back to
 			if err != nil {
 				return err
 			}
-			items, err := pages(0, func(size int32, token string) ([]*pb.InboxItem, string, error) {
+			threads, err := pages(limit, func(size int32, token string) ([]*pb.ThreadSummary, string, error) {
 				request.PageSize, request.PageToken = size, token
-				page, err := broker.Messages().ListMessages(cmd.Context(), request)
-				return page.GetItems(), page.GetNextPageToken(), err
+				page, err := broker.Messages().ListThreads(cmd.Context(), request)
+				return page.GetThreads(), page.GetNextPageToken(), err
 			})
 			if err != nil {
 				return err
 			}
-			threads := threadsOf(items)
-			if limit > 0 {
-				threads = threads[:min(limit, len(threads))]
-			}
-			return list(c, cmd, threads, c.threadView(items))
+			return list(c, cmd, threads, c.threadView())
 		},
 	}
-	when.AddFlags(cmd.Flags(), "messages sent")
+	cmd.Flags().BoolVar(&open, "open", false, "only conversations with an open question")
+	when.AddFlags(cmd.Flags(), "conversations with their newest message")
 	limitVar(cmd.Flags(), &limit, 100)
 	return cmd
 }
 
-// threadsOf groups messages, which are sorted from the newest to the oldest, by their conversation.
-func threadsOf(items []*pb.InboxItem) []*pb.ThreadSummary {
-	var threads []*pb.ThreadSummary
-	byID := map[string]*pb.ThreadSummary{}
-	for _, item := range items {
-		m := item.GetMessage()
-		t := byID[m.GetThreadId()]
-		if t == nil {
-			t = &pb.ThreadSummary{ThreadId: m.GetThreadId(), LastAt: m.GetCreatedAt()}
-			byID[m.GetThreadId()] = t
-			threads = append(threads, t)
-		}
-		t.Messages++
-		t.FirstAt = m.GetCreatedAt()
-		for _, name := range []string{m.GetSender(), receiver(m.GetTarget())} {
-			if !slices.Contains(t.Participants, name) {
-				t.Participants = append(t.Participants, name)
-			}
-		}
-	}
-	return threads
-}
-
-// threadView lists conversations. A conversation without a name of its own is shown by the revision
-// of its first message, and each with the subject of that message.
-func (c *cli) threadView(items []*pb.InboxItem) view[*pb.ThreadSummary] {
-	first := map[string]*pb.Message{}
-	for _, item := range items {
-		first[item.GetMessage().GetThreadId()] = item.GetMessage()
-	}
+// threadView lists conversations. A conversation that is named after its first message is shown by
+// the revision of that message.
+func (c *cli) threadView() view[*pb.ThreadSummary] {
 	return view[*pb.ThreadSummary]{
 		columns: []table.Column{
-			{Name: "THREAD", Min: 12}, {Name: "LAST"}, {Name: "MESSAGES", Rank: 1},
-			{Name: "BETWEEN", Min: 16}, {Name: "TEXT", Min: 28},
+			{Name: "THREAD", Min: 12}, {Name: "LAST"}, {Name: "MESSAGES", Rank: 2}, {Name: "BETWEEN", Min: 16},
+			{Name: "TEXT", Min: 20}, {Name: "LAST MESSAGE", Rank: 3, Min: 16}, {Name: "OPEN", Rank: 1, Min: 12},
 		},
 		row: func(t *pb.ThreadSummary) []string {
-			m := first[t.GetThreadId()]
-			id := t.GetThreadId()
-			if isID(id) {
-				id = strconv.FormatInt(m.GetRevision(), 10)
+			first, last := t.GetFirstMessage(), t.GetLastMessage()
+			id, newest, open := t.GetThreadId(), "", ""
+			if id == first.GetId() {
+				id = strconv.FormatInt(first.GetRevision(), 10)
 			}
-			return []string{id, c.when(t.GetLastAt()), strconv.FormatInt(t.GetMessages(), 10),
-				names(t.GetParticipants(), len(t.GetParticipants())), summary(m)}
+			if last.GetRevision() != first.GetRevision() {
+				newest = last.GetSender() + ": " + last.GetSubject()
+			}
+			if q := t.GetOpenQuestions(); len(q) > 0 {
+				open = c.question(q[0])
+			}
+			messages := strconv.FormatInt(t.GetMessages(), 10) + cond(t.GetMessages() >= 100, "+", "")
+			return []string{id, c.when(t.GetLastAt()), messages, names(t.GetParticipants(), len(t.GetParticipants())),
+				first.GetSubject(), newest, open}
 		},
 		none: "no conversations in this time",
 	}

@@ -5,19 +5,25 @@ import (
 	"testing"
 )
 
-func TestThreadList_GroupsMessagesByConversation(t *testing.T) {
+func TestThreadList_ShowsEachConversationOnce(t *testing.T) {
 	startBroker(t)
 	register(t, "lead/lead", "builder-1/builder")
 	asked := sent(t, "--agent", "lead", "builder-1", "Which branch?")
 	must0(t, "--agent", "builder-1", "reply", asked, "login")
-	sent(t, "--agent", "lead", "role:builder", "Add login", "--thread", "login-design")
+	sent(t, "--agent", "lead", "role:builder", "Add login", "--thread", "login-design", "--requires-response")
 	lines := strings.Split(strings.TrimSpace(must0(t, "thread", "list")), "\n")
-	if len(lines) != 3 || !strings.HasPrefix(lines[1], "login-design ") || !strings.Contains(lines[1], "lead, role:builder") {
+	if len(lines) != 3 || !strings.HasPrefix(lines[1], "login-design ") || !strings.Contains(lines[1], "lead, role:builder") ||
+		!strings.Contains(lines[1], "from lead, Add login, due") {
 		t.Fatalf("%q", lines)
 	}
 	revision := strings.Fields(lines[2])[0]
-	if !strings.Contains(lines[2], "Which branch?") || !strings.Contains(must0(t, "thread", "get", revision), "login") {
+	if !strings.Contains(lines[2], "Which branch?") || !strings.Contains(lines[2], "builder-1: login") ||
+		!strings.Contains(must0(t, "thread", "get", revision), "login") {
 		t.Errorf("%q is not the conversation of the question", lines[2])
+	}
+	out := must0(t, "thread", "list", "--open")
+	if !strings.Contains(out, "login-design") || strings.Contains(out, "Which branch?") {
+		t.Errorf("%s", out)
 	}
 	if got := at(t, fields(t, "thread", "list", "--limit", "1"), "thread_id"); got != "login-design" {
 		t.Errorf("the newest is %v", got)

@@ -106,6 +106,8 @@ var lowest = map[string]string{
 	"brokerd.v1.MessageService/ListDeadLetters":                     "observer",
 	"brokerd.v1.MessageService/RedriveDeadLetters":                  "agent",
 	"brokerd.v1.MessageService/PurgeDeadLetters":                    "operator",
+	"brokerd.v1.MessageService/ListMailboxes":                       "observer",
+	"brokerd.v1.MessageService/ListThreads":                         "observer",
 	"brokerd.v1.SessionService/CreateSession":                       "operator",
 	"brokerd.v1.SessionService/GetSession":                          "observer",
 	"brokerd.v1.SessionService/ListSessions":                        "observer",
@@ -348,6 +350,14 @@ func TestAccess_ObserverReadsWithoutAnEffect(t *testing.T) {
 		},
 		"ListDeadLetters": func() error {
 			_, err := pb.NewMessageServiceClient(conn).ListDeadLetters(ctx, &pb.ListDeadLettersRequest{})
+			return err
+		},
+		"ListMailboxes": func() error {
+			_, err := pb.NewMessageServiceClient(conn).ListMailboxes(ctx, &pb.ListMailboxesRequest{})
+			return err
+		},
+		"ListThreads": func() error {
+			_, err := pb.NewMessageServiceClient(conn).ListThreads(ctx, &pb.ListThreadsRequest{})
 			return err
 		},
 		"GetSession": func() error {

@@ -23,6 +23,8 @@ var scans = map[string]string{
 	"artifacts.invariants":       "CheckDatabase",
 	"auth.selectAll":             "once, at the start; at most 20,000 credentials",
 	"blockers.invariants":        "CheckDatabase",
+	"broker.boxesByAge":          "one row per mailbox; claims are as many as agents work on",
+	"broker.boxesByWaiting":      "one row per mailbox; claims are as many as agents work on",
 	"broker.cancelClaimed":       "at the end of a session; claims are as many as agents work on",
 	"broker.countClaimedByKind":  "claims are as many as agents work on",
 	"broker.countDead":           "its LIMIT ends it",

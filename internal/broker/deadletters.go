@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
@@ -15,109 +15,114 @@ import (
 	"brokerd/internal/store"
 )
 
-// maxRedriven is how many dead letters of a mailbox one call handles.
-const maxRedriven = 1000
+const (
+	maxRedriven    = 1000   // dead letters that one call changes, unless it names them
+	mostDeadRead   = 10_000 // dead letters that a count reaches
+	deadStretch    = 2000   // dead letters that a walk reads in one snapshot
+	deadStretches  = 10     // snapshots of one walk
+	firstDeadBatch = 4      // dead letters of a mailbox that a walk reads first
+)
 
-// A DeadPlace is the position of a dead letter in their list.
-type DeadPlace struct{ Message, Mailbox int64 }
+// A DeadChoice chooses dead letters: those of the messages, or all that match the mailbox and the
+// filter, from a position on. An empty mailbox means all that the caller may see.
+type DeadChoice struct {
+	IDs     []Ref
+	Mailbox string
+	Filter  DeadFilter
+	After   DeadPlace
+}
 
-// DeadLetters lists dead letters, newest first, that the caller may see: an agent those of the mailboxes that it
-// takes from, an operator all. next is zero on the last page.
-func (b *Broker) DeadLetters(ctx context.Context, c caller.Caller, mailbox string, size int, after DeadPlace) (items []Item, next DeadPlace, revision int64, err error) {
-	if after.Message == 0 {
-		after.Message = math.MaxInt64
+// A DeadOutcome is the outcome of a change of dead letters, or of its dry run.
+type DeadOutcome struct {
+	Count    int
+	Next     DeadPlace // further dead letters may match from here on; zero = there are none
+	Revision int64
+}
+
+// Redrive redelivers dead letters: those of the messages, or up to 1,000 that match. dry only counts
+// them, up to 10,000. Errors: fault.NotFound for a message or mailbox that does not exist,
+// fault.Precondition (NOT_DEAD) for a message without a dead letter that the caller may see.
+func (b *Broker) Redrive(
+	ctx context.Context, c caller.Caller, req once.Request, ch DeadChoice, dry bool,
+) (DeadOutcome, error) {
+	if dry {
+		return b.countDead(ctx, c, ch)
+	}
+	return b.changeDead(ctx, c, req, ch, "message.redriven", (*settling).redrive)
+}
+
+// Purge removes dead letters, chosen as for Redrive: they become CANCELLED.
+func (b *Broker) Purge(
+	ctx context.Context, c caller.Caller, req once.Request, ch DeadChoice, dry bool,
+) (DeadOutcome, error) {
+	if dry {
+		return b.countDead(ctx, c, ch)
+	}
+	return b.changeDead(ctx, c, req, ch, "message.purged", (*settling).purge)
+}
+
+// countDead counts the chosen dead letters. Next is set if there may be more.
+func (b *Broker) countDead(ctx context.Context, c caller.Caller, ch DeadChoice) (out DeadOutcome, err error) {
+	if len(ch.IDs) == 0 {
+		out.Next, out.Revision, err = b.walkDead(ctx, c, ch, func(store.Querier, actor, key) (bool, error) {
+			if out.Count == mostDeadRead {
+				return false, nil
+			}
+			out.Count++
+			return true, nil
+		})
+		return out, err
 	}
 	err = b.store.Read(ctx, func(s *store.Snapshot) error {
-		items, next, revision = nil, DeadPlace{}, s.Revision()
 		a, err := b.acting(s, c)
 		if err != nil {
 			return err
 		}
-		boxes, err := b.visible(s, a, mailbox)
-		if err != nil {
-			return err
-		}
-		keys, err := readKeys(s.Query(selectDead, boxes, after.Message, after.Message, after.Mailbox, size+1))
-		if err != nil {
-			return err
-		}
-		bytes := 0
-		for i, k := range keys {
-			m, err := findMessage(s, a.session.ID, Ref{Revision: k.message})
-			if err != nil {
-				return err
-			}
-			if bytes += len(m.Content); i == size || bytes > maxAnswer && i > 0 {
-				next = DeadPlace{keys[i-1].message, keys[i-1].mailbox}
-				break
-			}
-			d, err := deliveryOf(s, k)
-			if err != nil {
-				return err
-			}
-			items = append(items, Item{Message: m, Delivery: d})
-		}
-		return nil
+		keys, err := b.namedDead(s, a, ch)
+		out = DeadOutcome{Count: len(keys), Revision: s.Revision()}
+		return err
 	})
-	return items, next, revision, err
+	return out, err
 }
 
-// Redrive puts dead letters back in front of their recipients: those of the messages, or up to 1,000 of the
-// mailbox. It returns how many. Errors: fault.NotFound for a message that does not exist, fault.Precondition (NOT_DEAD) for one that
-// has no dead letter the caller may see.
-func (b *Broker) Redrive(ctx context.Context, c caller.Caller, req once.Request, refs []Ref, mailbox string) (int, int64, error) {
-	return b.dead(ctx, c, req, refs, mailbox, "message.redriven", (*settling).redrive)
-}
-
-// Purge removes dead letters, chosen as for Redrive, for good: they become CANCELLED.
-func (b *Broker) Purge(ctx context.Context, c caller.Caller, req once.Request, refs []Ref, mailbox string) (int, int64, error) {
-	return b.dead(ctx, c, req, refs, mailbox, "message.purged", (*settling).purge)
-}
-
-// dead does something to chosen dead letters, each with an event.
-func (b *Broker) dead(ctx context.Context, c caller.Caller, req once.Request, refs []Ref, mailbox, kind string,
-	do func(*settling, key, int64) error) (int, int64, error) {
-	var answer struct {
-		Count    int
-		Revision int64
+// changeDead changes the chosen dead letters, each with an event. It searches for those that match before
+// it enters the writer, which checks again that each is still dead.
+func (b *Broker) changeDead(
+	ctx context.Context, c caller.Caller, req once.Request, ch DeadChoice, kind string,
+	do func(*settling, key, int64) error,
+) (DeadOutcome, error) {
+	var found []key
+	var next DeadPlace
+	if len(ch.IDs) == 0 {
+		var err error
+		next, _, err = b.walkDead(ctx, c, ch, func(_ store.Querier, _ actor, k key) (bool, error) {
+			if len(found) == maxRedriven {
+				return false, nil
+			}
+			found = append(found, k)
+			return true, nil
+		})
+		if err != nil {
+			return DeadOutcome{}, err
+		}
 	}
+	var answer DeadOutcome
 	err := b.change(ctx, req, &answer, func(tx *store.Tx) error {
 		a, err := b.acting(tx, c)
 		if err != nil {
 			return err
 		}
-		boxes, err := b.visible(tx, a, mailbox)
+		var keys []key
+		if len(ch.IDs) > 0 {
+			keys, err = b.namedDead(tx, a, ch)
+		} else {
+			keys, err = stillDead(tx, found)
+		}
 		if err != nil {
 			return err
 		}
-		var keys []key
-		for _, ref := range refs {
-			if _, err := findMessage(tx, a.session.ID, ref); err != nil {
-				return err
-			}
-			found, err := readKeys(tx.Query(selectDeadOf, ref.Revision, boxes))
-			if err != nil {
-				return err
-			}
-			if len(found) == 0 {
-				e := fault.New(fault.Precondition, "NOT_DEAD", "message %s has no dead letter here", ref.Text)
-				e.Resource, e.Name = "message", ref.Text
-				return e
-			}
-			keys = append(keys, found...)
-		}
-		if len(refs) == 0 {
-			if keys, err = readKeys(tx.Query(selectDead, boxes, int64(math.MaxInt64), int64(math.MaxInt64), 0, maxRedriven)); err != nil {
-				return err
-			}
-		}
-		// Oldest first, so that they are ready in the order they were sent, and each once, however often it was named.
-		slices.SortFunc(keys, func(a, b key) int {
-			return cmp.Or(cmp.Compare(a.message, b.message), cmp.Compare(a.mailbox, b.mailbox))
-		})
-		keys = slices.Compact(keys)
 		s := settling{Broker: b, tx: tx, actor: a, left: tally{}}
-		answer.Count = len(keys)
+		answer.Count, answer.Next = len(keys), next
 		for _, k := range keys {
 			entry := a.event(kind)
 			entry.Summary = fmt.Sprintf("dead letter %d %s", k.message, kind[len("message."):])
@@ -135,7 +140,57 @@ func (b *Broker) dead(ctx context.Context, c caller.Caller, req once.Request, re
 		answer.Revision, err = s.finish(nil)
 		return err
 	})
-	return answer.Count, answer.Revision, err
+	return answer, err
+}
+
+// namedDead returns the dead letters of the named messages, each once.
+func (b *Broker) namedDead(q store.Querier, a actor, ch DeadChoice) ([]key, error) {
+	scope, err := b.visible(q, a, ch.Mailbox)
+	if err != nil {
+		return nil, err
+	}
+	var keys []key
+	for _, ref := range ch.IDs {
+		if _, err := findMessage(q, a.session.ID, ref); err != nil {
+			return nil, err
+		}
+		found, err := readKeys(q.Query(selectDeadOf, ref.Revision, scope))
+		if err != nil {
+			return nil, err
+		}
+		if len(found) == 0 {
+			e := fault.New(fault.Precondition, "NOT_DEAD", "message %s has no dead letter here", ref.Text)
+			e.Resource, e.Name = "message", ref.Text
+			return nil, e
+		}
+		keys = append(keys, found...)
+	}
+	return slices.Compact(oldestFirst(keys)), nil
+}
+
+// stillDead returns those of the deliveries that are dead letters.
+func stillDead(q store.Querier, found []key) ([]key, error) {
+	var keys []key
+	for _, k := range found {
+		var state int
+		err := q.QueryRow(selectState, k.message, k.mailbox).Scan(&state)
+		switch {
+		case errors.Is(err, store.ErrNoRows):
+		case err != nil:
+			return nil, err
+		case State(state) == Dead:
+			keys = append(keys, k)
+		}
+	}
+	return oldestFirst(keys), nil
+}
+
+// oldestFirst sorts deliveries so that their redrive makes them ready in the order of their sends.
+func oldestFirst(keys []key) []key {
+	slices.SortFunc(keys, func(a, b key) int {
+		return cmp.Or(cmp.Compare(a.message, b.message), cmp.Compare(a.mailbox, b.mailbox))
+	})
+	return keys
 }
 
 // redrive makes a dead letter ready again; the revision is its new arrival.
@@ -185,25 +240,36 @@ func (s *settling) purge(k key, _ int64) error {
 	return err
 }
 
-// visible returns the ids of the mailboxes whose dead letters the actor may see, as JSON for the queries.
-func (b *Broker) visible(q store.Querier, a actor, mailbox string) (string, error) {
+// visible returns the ids of the mailboxes that the actor may see, or of the one that is named, as JSON
+// for the queries. nil means all mailboxes of the session.
+func (b *Broker) visible(q store.Querier, a actor, mailbox string) (any, error) {
+	if a.system() && mailbox == "" {
+		return nil, nil
+	}
 	var boxes []box
-	var err error
+	ref := parseMailbox(mailbox)
 	if a.system() {
-		boxes, err = sessionBoxes(q, a.session.ID)
+		id, err := b.findMailbox(q, a.session.ID, ref)
+		if err != nil {
+			return nil, err
+		}
+		if id != 0 {
+			boxes = []box{{id, ref}}
+		}
 	} else {
-		if a.mailbox, err = b.findMailbox(q, a.session.ID, mailboxRef{agentBox, a.Name}); err == nil {
-			boxes, err = b.reachable(q, a)
+		var err error
+		if a.mailbox, err = b.findMailbox(q, a.session.ID, mailboxRef{agentBox, a.Name}); err != nil {
+			return nil, err
+		}
+		if boxes, err = b.reachable(q, a); err != nil {
+			return nil, err
+		}
+		if mailbox != "" {
+			boxes = slices.DeleteFunc(boxes, func(b box) bool { return b.ref != ref })
 		}
 	}
-	if err != nil {
-		return "", err
-	}
-	if mailbox != "" {
-		boxes = slices.DeleteFunc(boxes, func(b box) bool { return b.ref != parseMailbox(mailbox) })
-		if len(boxes) == 0 {
-			return "", fault.Missing("mailbox", mailbox, "there is no mailbox %q here, or it is not yours", mailbox)
-		}
+	if len(boxes) == 0 {
+		return nil, fault.Missing("mailbox", mailbox, "there is no mailbox %q here, or it is not yours", mailbox)
 	}
 	return idsOf(boxes), nil
 }

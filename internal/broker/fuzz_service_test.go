@@ -109,23 +109,35 @@ func FuzzListDeadLetters(f *testing.F) {
 	s := services(f)
 	fuzz(f, &pb.ListDeadLettersRequest{}, unary(s.messages.ListDeadLetters), func(t *testing.T, r *pb.ListDeadLettersRequest) {
 		wantCount(t, "page size", int(r.PageSize), 0, 1000)
-		wantDeadLetters(t, nil, r.Mailbox)
+		wantMailboxes(t, someName(r.Mailbox))
+		wantDeadFilter(t, r.Filter)
 	})
 }
 
 func FuzzRedriveDeadLetters(f *testing.F) {
 	s := services(f)
-	fuzz(f, &pb.RedriveDeadLettersRequest{}, unary(s.messages.RedriveDeadLetters), func(t *testing.T, r *pb.RedriveDeadLettersRequest) {
-		wantCount(t, "ids and mailbox", len(r.Ids)+len(r.Mailbox), 1, 1<<20)
-		wantDeadLetters(t, r.Ids, r.Mailbox)
-	})
+	fuzz(f, &pb.RedriveDeadLettersRequest{}, unary(s.messages.RedriveDeadLetters),
+		func(t *testing.T, r *pb.RedriveDeadLettersRequest) { wantDeadLetters(t, r) })
 }
 
 func FuzzPurgeDeadLetters(f *testing.F) {
 	s := services(f)
-	fuzz(f, &pb.PurgeDeadLettersRequest{}, unary(s.messages.PurgeDeadLetters), func(t *testing.T, r *pb.PurgeDeadLettersRequest) {
-		wantCount(t, "ids and mailbox", len(r.Ids)+len(r.Mailbox), 1, 1<<20)
-		wantDeadLetters(t, r.Ids, r.Mailbox)
+	fuzz(f, &pb.PurgeDeadLettersRequest{}, unary(s.messages.PurgeDeadLetters),
+		func(t *testing.T, r *pb.PurgeDeadLettersRequest) { wantDeadLetters(t, r) })
+}
+
+func FuzzListMailboxes(f *testing.F) {
+	s := services(f)
+	fuzz(f, &pb.ListMailboxesRequest{}, unary(s.messages.ListMailboxes), func(t *testing.T, r *pb.ListMailboxesRequest) {
+		wantCount(t, "page size", int(r.PageSize), 0, 1000)
+		wantCount(t, "order", int(r.Order), 0, 2)
+	})
+}
+
+func FuzzListThreads(f *testing.F) {
+	s := services(f)
+	fuzz(f, &pb.ListThreadsRequest{}, unary(s.messages.ListThreads), func(t *testing.T, r *pb.ListThreadsRequest) {
+		wantCount(t, "page size", int(r.PageSize), 0, 1000)
 	})
 }
 
@@ -252,12 +264,36 @@ func wantIDs(t *testing.T, ids []string, claims bool) {
 	}
 }
 
-func wantDeadLetters(t *testing.T, ids []string, mailbox string) {
+// wantDeadLetters checks a choice of dead letters.
+func wantDeadLetters(t *testing.T, r deadRequest) {
 	t.Helper()
-	wantIDs(t, ids, false)
-	if mailbox != "" {
-		wantMailboxes(t, []string{mailbox})
+	wantIDs(t, r.GetIds(), false)
+	wantMailboxes(t, someName(r.GetMailbox()))
+	wantDeadFilter(t, r.GetFilter())
+	f := r.GetFilter()
+	filtered := len(f.GetTypes())+len(f.GetSenders())+len(f.GetHolders())+len(f.GetError()) > 0 || f.GetFromTime() != nil || f.GetToTime() != nil
+	switch named := len(r.GetIds()) > 0; {
+	case named && (filtered || r.GetAll() || r.GetPageToken() != ""):
+		t.Fatalf("accepted: %v", r)
+	case !named && r.GetMailbox() == "" && !filtered && !r.GetAll():
+		t.Fatalf("accepted: %v", r)
 	}
+}
+
+func wantDeadFilter(t *testing.T, f *pb.DeadLetterFilter) {
+	t.Helper()
+	wantNames(t, "types", f.GetTypes(), 100)
+	wantNames(t, "senders", f.GetSenders(), 100)
+	wantNames(t, "holders", f.GetHolders(), 100)
+	wantCount(t, "error", len(f.GetError()), 0, 512)
+}
+
+// someName returns the names that an optional field gives.
+func someName(name string) []string {
+	if name == "" {
+		return nil
+	}
+	return []string{name}
 }
 
 func wantChannel(t *testing.T, name string) {

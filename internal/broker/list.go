@@ -324,7 +324,11 @@ func findMessage(q store.Querier, session int64, ref Ref) (Message, error) {
 
 // deliveriesOf returns the deliveries of a message with their history: all, or only that in one mailbox.
 func deliveriesOf(q store.Querier, message, only int64) ([]Delivery, error) {
-	rows := q.Query(selectDeliveries, message, only, only, maxDeliveries)
+	first, last := only, only
+	if only == 0 {
+		last = math.MaxInt64
+	}
+	rows := q.Query(selectDeliveries, message, first, last, maxDeliveries)
 	var found []Delivery
 	at := map[int64]int{}
 	for rows.Next() {
@@ -344,7 +348,7 @@ func deliveriesOf(q store.Querier, message, only int64) ([]Delivery, error) {
 	if err := rows.Err(); err != nil {
 		return nil, err
 	}
-	rows = q.Query(selectAttempts, message)
+	rows = q.Query(selectAttempts, message, first, last)
 	for rows.Next() {
 		var mailbox int64
 		var t Attempt

@@ -309,13 +309,13 @@ const (
 		SELECT d.mailbox, b.kind, b.name, d.state, abs(d.arrival), d.claims, d.attempts, d.max_attempts, h.name, d.consumer,
 			d.claimed_at, d.delivered_at, d.read_at, d.finished_at, d.due_at
 		FROM deliveries d JOIN mailboxes b ON b.id = d.mailbox LEFT JOIN mailboxes h ON h.id = d.holder
-		WHERE d.message = ? AND (? = 0 OR d.mailbox = ?)
+		WHERE d.message = ? AND d.mailbox BETWEEN ? AND ?
 		ORDER BY d.mailbox
 		LIMIT ?`
 	selectAttempts = `
 		SELECT a.mailbox, a.number, h.name, a.consumer, a.claimed_at, a.ended_at, a.error
 		FROM attempts a LEFT JOIN mailboxes h ON h.id = a.holder
-		WHERE a.message = ?
+		WHERE a.message = ? AND a.mailbox BETWEEN ? AND ?
 		ORDER BY a.mailbox, a.ended_at, a.claim`
 	countUnread = `
 		SELECT COUNT(*) FILTER (WHERE x.read_at IS NULL AND x.state <> 9)
@@ -326,20 +326,7 @@ const (
 		SELECT (SELECT COUNT(*) FROM messages), (SELECT COUNT(*) FROM deliveries)`
 	selectGauges = `
 		SELECT kind, SUM(waiting), MAX(waiting), MIN(oldest)
-		FROM (
-			SELECT b.kind, b.waiting, CASE
-				WHEN b.waiting = 0 THEN NULL
-				WHEN b.kind = 1 THEN (
-					SELECT d.message FROM deliveries d INDEXED BY deliveries_arrival
-					WHERE d.mailbox = b.id AND d.arrival > 0 AND d.state IN (1, 4)
-					ORDER BY d.arrival LIMIT 1)
-				ELSE (
-					SELECT MIN(message) FROM (
-						SELECT d.message FROM deliveries d INDEXED BY deliveries_ready
-						WHERE d.mailbox = b.id AND d.state = 1
-						ORDER BY d.rank, d.message LIMIT 1000))
-				END AS oldest
-			FROM mailboxes b)
+		FROM (SELECT b.kind, b.waiting, ` + oldestReady + ` AS oldest FROM mailboxes b) AS x
 		GROUP BY kind`
 	selectType = `
 		SELECT type FROM messages WHERE revision = ?`
@@ -369,16 +356,8 @@ const (
 		ORDER BY s.waiting + s.claimed DESC, s.name`
 )
 
-// Dead letters, and what changes many deliveries at once.
+// Redrives, and what changes many deliveries at once.
 const (
-	selectDead = `
-		SELECT message, mailbox FROM deliveries
-		WHERE state = 6 AND mailbox IN (SELECT value FROM json_each(?)) AND (message < ? OR message = ? AND mailbox > ?)
-		ORDER BY message DESC, mailbox
-		LIMIT ?`
-	selectDeadOf = `
-		SELECT message, mailbox FROM deliveries
-		WHERE message = ? AND state = 6 AND mailbox IN (SELECT value FROM json_each(?))`
 	selectRedriven = `
 		SELECT d.rank, m.priority, m.created_at, d.expires_at, d.ordering_key, b.kind <> 1
 		FROM deliveries d JOIN mailboxes b ON b.id = d.mailbox JOIN messages m ON m.revision = d.message

@@ -100,4 +100,24 @@ const (
 		INSERT INTO threads (session, thread, outcome, resolved_by, resolved_at) VALUES (?, ?, ?, ?, ?)
 		ON CONFLICT (session, thread) DO UPDATE
 		SET outcome = excluded.outcome, resolved_by = excluded.resolved_by, resolved_at = excluded.resolved_at`
+
+	// The list of conversations: see Threads.
+	selectThreadSteps = `
+		SELECT revision, id, thread, created_at FROM messages
+		WHERE revision > ? AND revision < ? AND session = ?
+		ORDER BY revision DESC`
+	existsInThread = `
+		SELECT EXISTS (SELECT 1 FROM messages WHERE thread = ? AND revision BETWEEN ? AND ? AND session = ?)`
+	existsOpenQuestion = `
+		SELECT EXISTS (SELECT 1 FROM questions WHERE session = ? AND thread = ? AND settled IS NULL)`
+	selectNewestOfThread = `
+		SELECT revision, sender FROM messages WHERE thread = ? AND session = ? ORDER BY revision DESC LIMIT ?`
+	selectFirstOfThread = `
+		SELECT revision FROM messages WHERE thread = ? AND session = ? ORDER BY revision LIMIT 1`
+	selectReached = `
+		SELECT b.kind, b.name, h.name
+		FROM (
+			SELECT mailbox, holder FROM deliveries WHERE message IN (SELECT value FROM json_each(?)) LIMIT ?) AS d
+		JOIN mailboxes b ON b.id = d.mailbox
+		LEFT JOIN mailboxes h ON h.id = d.holder`
 )

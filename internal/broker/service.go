@@ -208,64 +208,6 @@ func (s *Service) CancelMessage(ctx context.Context, r *pb.CancelMessageRequest)
 	return &pb.CancelMessageResponse{Revision: done.Revision, Cancelled: int32(done.Cancelled), Kept: int32(done.Kept)}, nil
 }
 
-// ListDeadLetters implements the RPC.
-func (s *Service) ListDeadLetters(ctx context.Context, r *pb.ListDeadLettersRequest) (*pb.ListDeadLettersResponse, error) {
-	var c valid.Check
-	size := c.PageSize("page_size", r.PageSize)
-	mailboxField(&c, r.Mailbox)
-	if err := c.Err(); err != nil {
-		return nil, err
-	}
-	const list = "deadletters"
-	var after DeadPlace
-	if err := page.Parse(list, r.PageToken, &after); err != nil {
-		return nil, err
-	}
-	items, next, revision, err := s.broker.DeadLetters(ctx, caller.FromContext(ctx), r.Mailbox, size, after)
-	if err != nil {
-		return nil, err
-	}
-	out := &pb.ListDeadLettersResponse{Items: inboxItems(items), Revision: revision}
-	if next != (DeadPlace{}) {
-		out.NextPageToken = page.Token(list, next)
-	}
-	return out, nil
-}
-
-// RedriveDeadLetters implements the RPC.
-func (s *Service) RedriveDeadLetters(ctx context.Context, r *pb.RedriveDeadLettersRequest) (*pb.RedriveDeadLettersResponse, error) {
-	refs, err := chosen(r.Ids, r.Mailbox)
-	if err != nil {
-		return nil, err
-	}
-	req, err := once.Of(ctx, "RedriveDeadLetters", r.RequestId, r)
-	if err != nil {
-		return nil, err
-	}
-	n, revision, err := s.broker.Redrive(ctx, caller.FromContext(ctx), req, refs, r.Mailbox)
-	if err != nil {
-		return nil, err
-	}
-	return &pb.RedriveDeadLettersResponse{Revision: revision, Redriven: int32(n)}, nil
-}
-
-// PurgeDeadLetters implements the RPC.
-func (s *Service) PurgeDeadLetters(ctx context.Context, r *pb.PurgeDeadLettersRequest) (*pb.PurgeDeadLettersResponse, error) {
-	refs, err := chosen(r.Ids, r.Mailbox)
-	if err != nil {
-		return nil, err
-	}
-	req, err := once.Of(ctx, "PurgeDeadLetters", r.RequestId, r)
-	if err != nil {
-		return nil, err
-	}
-	n, revision, err := s.broker.Purge(ctx, caller.FromContext(ctx), req, refs, r.Mailbox)
-	if err != nil {
-		return nil, err
-	}
-	return &pb.PurgeDeadLettersResponse{Revision: revision, Purged: int32(n)}, nil
-}
-
 // types returns the types that the caller's session knows.
 func (s *Service) types(ctx context.Context) (*msgtype.Set, error) {
 	return s.broker.catalog.Types(ctx, caller.FromContext(ctx).Session)
@@ -311,17 +253,6 @@ func settlements[T any](field string, list []T, convert func(*valid.Check, strin
 		items = append(items, convert(&c, fmt.Sprintf("%s[%d]", field, i), item, ref))
 	}
 	return items, c.Err()
-}
-
-// chosen checks which dead letters are meant.
-func chosen(ids []string, mailbox string) ([]Ref, error) {
-	var c valid.Check
-	if len(ids) == 0 && mailbox == "" {
-		c.Fail("ids", "is empty, and so is mailbox: say which dead letters you mean")
-	}
-	refs := references(&c, "ids", ids, false)
-	mailboxField(&c, mailbox)
-	return refs, c.Err()
 }
 
 func mailboxField(c *valid.Check, mailbox string) {

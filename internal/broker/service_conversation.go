@@ -172,6 +172,16 @@ func threadSummary(t *Thread) *pb.ThreadSummary {
 	return &pb.ThreadSummary{
 		ThreadId: t.Name, Messages: t.Messages, Participants: t.Participants, FirstAt: stamp(t.First), LastAt: stamp(t.Last),
 		Outcome: t.Outcome, ResolvedBy: t.ResolvedBy, ResolvedAt: stamp(t.ResolvedAt), OpenQuestions: openQuestions(t.Open),
+		FirstMessage: threadMessage(t.FirstMessage), LastMessage: threadMessage(t.LastMessage),
+	}
+}
+
+func threadMessage(m *ThreadMessage) *pb.ThreadMessage {
+	if m == nil {
+		return nil
+	}
+	return &pb.ThreadMessage{
+		Id: m.ID.String(), Revision: m.Revision, Sender: m.Sender, Type: m.Type, Subject: gist(m.Content), CreatedAt: stamp(m.CreatedAt),
 	}
 }
 

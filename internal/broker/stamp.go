@@ -69,3 +69,11 @@ func title(content []byte) string {
 	}
 	return subject
 }
+
+// gist is title or, without one, the beginning of the payload.
+func gist(content []byte) string {
+	if t := title(content); t != "" {
+		return t
+	}
+	return clip(strings.Join(strings.Fields(string(textField(content, fieldPayload))), " "), valid.MaxLine)
+}

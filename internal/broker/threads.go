@@ -26,6 +26,8 @@ type Thread struct {
 	Outcome      string     // empty unless it is resolved
 	ResolvedBy   string
 	ResolvedAt   time.Time
+
+	FirstMessage, LastMessage *ThreadMessage // in a list of conversations
 }
 
 // threadArgs are the arguments of the queries that look at the messages of a thread, and more that come after them.
@@ -63,12 +65,17 @@ func (b *Broker) thread(q store.Querier, session int64, name string) (*Thread, e
 	if err := rows.Err(); err != nil {
 		return nil, err
 	}
-	err := q.QueryRow(selectOutcome, session, name).Scan(&t.Outcome, &t.ResolvedBy, &t.ResolvedAt)
+	return t, b.standing(q, session, t, maxQuestions)
+}
+
+// standing fills in the outcome of a conversation and its oldest open questions.
+func (b *Broker) standing(q store.Querier, session int64, t *Thread, questions int) error {
+	err := q.QueryRow(selectOutcome, session, t.Name).Scan(&t.Outcome, &t.ResolvedBy, &t.ResolvedAt)
 	if err != nil && !errors.Is(err, store.ErrNoRows) {
-		return nil, err
+		return err
 	}
-	t.Open, err = readQuestions(q.Query(selectOpenQuestions, session, name, maxQuestions), b.clock.Now())
-	return t, err
+	t.Open, err = readQuestions(q.Query(selectOpenQuestions, session, t.Name, questions), b.clock.Now())
+	return err
 }
 
 // readQuestions reads the rows of a query for open questions.

@@ -112,6 +112,8 @@ var access = map[string]levels{
 	pb.MessageService_ListDeadLetters_FullMethodName:    reading,
 	pb.MessageService_RedriveDeadLetters_FullMethodName: acting,
 	pb.MessageService_PurgeDeadLetters_FullMethodName:   operators,
+	pb.MessageService_ListMailboxes_FullMethodName:      reading,
+	pb.MessageService_ListThreads_FullMethodName:        reading,
 
 	pb.SessionService_CreateSession_FullMethodName:    operators,
 	pb.SessionService_GetSession_FullMethodName:       reading,

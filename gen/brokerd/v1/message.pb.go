@@ -448,6 +448,59 @@ func (MessageBox) EnumDescriptor() ([]byte, []int) {
 	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{6}
 }
 
+// MailboxOrder is the order in which mailboxes are listed.
+type MailboxOrder int32
+
+const (
+	// MAILBOX_ORDER_OLDEST.
+	MailboxOrder_MAILBOX_ORDER_UNSPECIFIED MailboxOrder = 0
+	// By oldest_at, the oldest first. Mailboxes without it come last.
+	MailboxOrder_MAILBOX_ORDER_OLDEST MailboxOrder = 1
+	// By waiting, the fullest first.
+	MailboxOrder_MAILBOX_ORDER_WAITING MailboxOrder = 2
+)
+
+// Enum value maps for MailboxOrder.
+var (
+	MailboxOrder_name = map[int32]string{
+		0: "MAILBOX_ORDER_UNSPECIFIED",
+		1: "MAILBOX_ORDER_OLDEST",
+		2: "MAILBOX_ORDER_WAITING",
+	}
+	MailboxOrder_value = map[string]int32{
+		"MAILBOX_ORDER_UNSPECIFIED": 0,
+		"MAILBOX_ORDER_OLDEST":      1,
+		"MAILBOX_ORDER_WAITING":     2,
+	}
+)
+
+func (x MailboxOrder) Enum() *MailboxOrder {
+	p := new(MailboxOrder)
+	*p = x
+	return p
+}
+
+func (x MailboxOrder) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (MailboxOrder) Descriptor() protoreflect.EnumDescriptor {
+	return file_brokerd_v1_message_proto_enumTypes[7].Descriptor()
+}
+
+func (MailboxOrder) Type() protoreflect.EnumType {
+	return &file_brokerd_v1_message_proto_enumTypes[7]
+}
+
+func (x MailboxOrder) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use MailboxOrder.Descriptor instead.
+func (MailboxOrder) EnumDescriptor() ([]byte, []int) {
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{7}
+}
+
 // Target says who gets a message: exactly one of the fields.
 type Target struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -4055,9 +4108,12 @@ type ThreadSummary struct {
 	// Messages that require a response and have none, oldest first, at most 100.
 	OpenQuestions []*OpenQuestion `protobuf:"bytes,6,rep,name=open_questions,json=openQuestions,proto3" json:"open_questions,omitempty"`
 	// Set once it is resolved.
-	Outcome       string                 `protobuf:"bytes,7,opt,name=outcome,proto3" json:"outcome,omitempty"`
-	ResolvedBy    string                 `protobuf:"bytes,8,opt,name=resolved_by,json=resolvedBy,proto3" json:"resolved_by,omitempty"`
-	ResolvedAt    *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=resolved_at,json=resolvedAt,proto3" json:"resolved_at,omitempty"`
+	Outcome    string                 `protobuf:"bytes,7,opt,name=outcome,proto3" json:"outcome,omitempty"`
+	ResolvedBy string                 `protobuf:"bytes,8,opt,name=resolved_by,json=resolvedBy,proto3" json:"resolved_by,omitempty"`
+	ResolvedAt *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=resolved_at,json=resolvedAt,proto3" json:"resolved_at,omitempty"`
+	// In ListThreads only.
+	FirstMessage  *ThreadMessage `protobuf:"bytes,10,opt,name=first_message,json=firstMessage,proto3" json:"first_message,omitempty"`
+	LastMessage   *ThreadMessage `protobuf:"bytes,11,opt,name=last_message,json=lastMessage,proto3" json:"last_message,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4155,6 +4211,107 @@ func (x *ThreadSummary) GetResolvedAt() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *ThreadSummary) GetFirstMessage() *ThreadMessage {
+	if x != nil {
+		return x.FirstMessage
+	}
+	return nil
+}
+
+func (x *ThreadSummary) GetLastMessage() *ThreadMessage {
+	if x != nil {
+		return x.LastMessage
+	}
+	return nil
+}
+
+// ThreadMessage is a message of a conversation, in short.
+type ThreadMessage struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Id       string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Revision int64                  `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	Sender   string                 `protobuf:"bytes,3,opt,name=sender,proto3" json:"sender,omitempty"`
+	Type     string                 `protobuf:"bytes,4,opt,name=type,proto3" json:"type,omitempty"`
+	// Its subject or, if that is empty or begins with "Re:", the first line of its body. Without both, the beginning of
+	// its payload. At most 512 bytes.
+	Subject       string                 `protobuf:"bytes,5,opt,name=subject,proto3" json:"subject,omitempty"`
+	CreatedAt     *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ThreadMessage) Reset() {
+	*x = ThreadMessage{}
+	mi := &file_brokerd_v1_message_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ThreadMessage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ThreadMessage) ProtoMessage() {}
+
+func (x *ThreadMessage) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_message_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ThreadMessage.ProtoReflect.Descriptor instead.
+func (*ThreadMessage) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *ThreadMessage) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *ThreadMessage) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *ThreadMessage) GetSender() string {
+	if x != nil {
+		return x.Sender
+	}
+	return ""
+}
+
+func (x *ThreadMessage) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *ThreadMessage) GetSubject() string {
+	if x != nil {
+		return x.Subject
+	}
+	return ""
+}
+
+func (x *ThreadMessage) GetCreatedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CreatedAt
+	}
+	return nil
+}
+
 // OpenQuestion is a message that requires a response and has none.
 type OpenQuestion struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
@@ -4171,7 +4328,7 @@ type OpenQuestion struct {
 
 func (x *OpenQuestion) Reset() {
 	*x = OpenQuestion{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[46]
+	mi := &file_brokerd_v1_message_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4183,7 +4340,7 @@ func (x *OpenQuestion) String() string {
 func (*OpenQuestion) ProtoMessage() {}
 
 func (x *OpenQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[46]
+	mi := &file_brokerd_v1_message_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4196,7 +4353,7 @@ func (x *OpenQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenQuestion.ProtoReflect.Descriptor instead.
 func (*OpenQuestion) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{46}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *OpenQuestion) GetId() string {
@@ -4256,7 +4413,7 @@ type AskRequest struct {
 
 func (x *AskRequest) Reset() {
 	*x = AskRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[47]
+	mi := &file_brokerd_v1_message_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4268,7 +4425,7 @@ func (x *AskRequest) String() string {
 func (*AskRequest) ProtoMessage() {}
 
 func (x *AskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[47]
+	mi := &file_brokerd_v1_message_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4281,7 +4438,7 @@ func (x *AskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskRequest.ProtoReflect.Descriptor instead.
 func (*AskRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{47}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *AskRequest) GetRequestId() string {
@@ -4323,7 +4480,7 @@ type AskResponse struct {
 
 func (x *AskResponse) Reset() {
 	*x = AskResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[48]
+	mi := &file_brokerd_v1_message_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4335,7 +4492,7 @@ func (x *AskResponse) String() string {
 func (*AskResponse) ProtoMessage() {}
 
 func (x *AskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[48]
+	mi := &file_brokerd_v1_message_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4348,7 +4505,7 @@ func (x *AskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskResponse.ProtoReflect.Descriptor instead.
 func (*AskResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{48}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *AskResponse) GetId() string {
@@ -4403,7 +4560,7 @@ type ReplyRequest struct {
 
 func (x *ReplyRequest) Reset() {
 	*x = ReplyRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[49]
+	mi := &file_brokerd_v1_message_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4415,7 +4572,7 @@ func (x *ReplyRequest) String() string {
 func (*ReplyRequest) ProtoMessage() {}
 
 func (x *ReplyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[49]
+	mi := &file_brokerd_v1_message_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4428,7 +4585,7 @@ func (x *ReplyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplyRequest.ProtoReflect.Descriptor instead.
 func (*ReplyRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{49}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ReplyRequest) GetRequestId() string {
@@ -4471,7 +4628,7 @@ type ReplyResponse struct {
 
 func (x *ReplyResponse) Reset() {
 	*x = ReplyResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[50]
+	mi := &file_brokerd_v1_message_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4483,7 +4640,7 @@ func (x *ReplyResponse) String() string {
 func (*ReplyResponse) ProtoMessage() {}
 
 func (x *ReplyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[50]
+	mi := &file_brokerd_v1_message_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4496,7 +4653,7 @@ func (x *ReplyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplyResponse.ProtoReflect.Descriptor instead.
 func (*ReplyResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{50}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ReplyResponse) GetResult() *SendResult {
@@ -4527,7 +4684,7 @@ type ResendMessageRequest struct {
 
 func (x *ResendMessageRequest) Reset() {
 	*x = ResendMessageRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[51]
+	mi := &file_brokerd_v1_message_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4539,7 +4696,7 @@ func (x *ResendMessageRequest) String() string {
 func (*ResendMessageRequest) ProtoMessage() {}
 
 func (x *ResendMessageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[51]
+	mi := &file_brokerd_v1_message_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4552,7 +4709,7 @@ func (x *ResendMessageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResendMessageRequest.ProtoReflect.Descriptor instead.
 func (*ResendMessageRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{51}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ResendMessageRequest) GetRequestId() string {
@@ -4588,7 +4745,7 @@ type ResendMessageResponse struct {
 
 func (x *ResendMessageResponse) Reset() {
 	*x = ResendMessageResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[52]
+	mi := &file_brokerd_v1_message_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4600,7 +4757,7 @@ func (x *ResendMessageResponse) String() string {
 func (*ResendMessageResponse) ProtoMessage() {}
 
 func (x *ResendMessageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[52]
+	mi := &file_brokerd_v1_message_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4613,7 +4770,7 @@ func (x *ResendMessageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResendMessageResponse.ProtoReflect.Descriptor instead.
 func (*ResendMessageResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{52}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ResendMessageResponse) GetRevision() int64 {
@@ -4639,7 +4796,7 @@ type GetInboxSummaryRequest struct {
 
 func (x *GetInboxSummaryRequest) Reset() {
 	*x = GetInboxSummaryRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[53]
+	mi := &file_brokerd_v1_message_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4651,7 +4808,7 @@ func (x *GetInboxSummaryRequest) String() string {
 func (*GetInboxSummaryRequest) ProtoMessage() {}
 
 func (x *GetInboxSummaryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[53]
+	mi := &file_brokerd_v1_message_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4664,7 +4821,7 @@ func (x *GetInboxSummaryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetInboxSummaryRequest.ProtoReflect.Descriptor instead.
 func (*GetInboxSummaryRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{53}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{54}
 }
 
 // PriorityCount counts unfinished deliveries of one priority.
@@ -4678,7 +4835,7 @@ type PriorityCount struct {
 
 func (x *PriorityCount) Reset() {
 	*x = PriorityCount{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[54]
+	mi := &file_brokerd_v1_message_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4690,7 +4847,7 @@ func (x *PriorityCount) String() string {
 func (*PriorityCount) ProtoMessage() {}
 
 func (x *PriorityCount) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[54]
+	mi := &file_brokerd_v1_message_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4703,7 +4860,7 @@ func (x *PriorityCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PriorityCount.ProtoReflect.Descriptor instead.
 func (*PriorityCount) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{54}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *PriorityCount) GetPriority() int32 {
@@ -4731,7 +4888,7 @@ type TypeCount struct {
 
 func (x *TypeCount) Reset() {
 	*x = TypeCount{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[55]
+	mi := &file_brokerd_v1_message_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4743,7 +4900,7 @@ func (x *TypeCount) String() string {
 func (*TypeCount) ProtoMessage() {}
 
 func (x *TypeCount) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[55]
+	mi := &file_brokerd_v1_message_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4756,7 +4913,7 @@ func (x *TypeCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TypeCount.ProtoReflect.Descriptor instead.
 func (*TypeCount) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{55}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *TypeCount) GetType() string {
@@ -4807,7 +4964,7 @@ type GetInboxSummaryResponse struct {
 
 func (x *GetInboxSummaryResponse) Reset() {
 	*x = GetInboxSummaryResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[56]
+	mi := &file_brokerd_v1_message_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4819,7 +4976,7 @@ func (x *GetInboxSummaryResponse) String() string {
 func (*GetInboxSummaryResponse) ProtoMessage() {}
 
 func (x *GetInboxSummaryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[56]
+	mi := &file_brokerd_v1_message_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4832,7 +4989,7 @@ func (x *GetInboxSummaryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetInboxSummaryResponse.ProtoReflect.Descriptor instead.
 func (*GetInboxSummaryResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{56}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *GetInboxSummaryResponse) GetTotal() int64 {
@@ -4947,7 +5104,7 @@ type ResolveThreadRequest struct {
 
 func (x *ResolveThreadRequest) Reset() {
 	*x = ResolveThreadRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[57]
+	mi := &file_brokerd_v1_message_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4959,7 +5116,7 @@ func (x *ResolveThreadRequest) String() string {
 func (*ResolveThreadRequest) ProtoMessage() {}
 
 func (x *ResolveThreadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[57]
+	mi := &file_brokerd_v1_message_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4972,7 +5129,7 @@ func (x *ResolveThreadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveThreadRequest.ProtoReflect.Descriptor instead.
 func (*ResolveThreadRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{57}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *ResolveThreadRequest) GetRequestId() string {
@@ -5008,7 +5165,7 @@ type ResolveThreadResponse struct {
 
 func (x *ResolveThreadResponse) Reset() {
 	*x = ResolveThreadResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[58]
+	mi := &file_brokerd_v1_message_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5020,7 +5177,7 @@ func (x *ResolveThreadResponse) String() string {
 func (*ResolveThreadResponse) ProtoMessage() {}
 
 func (x *ResolveThreadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[58]
+	mi := &file_brokerd_v1_message_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5033,7 +5190,7 @@ func (x *ResolveThreadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveThreadResponse.ProtoReflect.Descriptor instead.
 func (*ResolveThreadResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{58}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *ResolveThreadResponse) GetRevision() int64 {
@@ -5064,7 +5221,7 @@ type CancelMessageRequest struct {
 
 func (x *CancelMessageRequest) Reset() {
 	*x = CancelMessageRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[59]
+	mi := &file_brokerd_v1_message_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5076,7 +5233,7 @@ func (x *CancelMessageRequest) String() string {
 func (*CancelMessageRequest) ProtoMessage() {}
 
 func (x *CancelMessageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[59]
+	mi := &file_brokerd_v1_message_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5089,7 +5246,7 @@ func (x *CancelMessageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelMessageRequest.ProtoReflect.Descriptor instead.
 func (*CancelMessageRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{59}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *CancelMessageRequest) GetRequestId() string {
@@ -5127,7 +5284,7 @@ type CancelMessageResponse struct {
 
 func (x *CancelMessageResponse) Reset() {
 	*x = CancelMessageResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[60]
+	mi := &file_brokerd_v1_message_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5139,7 +5296,7 @@ func (x *CancelMessageResponse) String() string {
 func (*CancelMessageResponse) ProtoMessage() {}
 
 func (x *CancelMessageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[60]
+	mi := &file_brokerd_v1_message_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5152,7 +5309,7 @@ func (x *CancelMessageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelMessageResponse.ProtoReflect.Descriptor instead.
 func (*CancelMessageResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{60}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *CancelMessageResponse) GetRevision() int64 {
@@ -5176,21 +5333,115 @@ func (x *CancelMessageResponse) GetKept() int32 {
 	return 0
 }
 
+// DeadLetterFilter chooses dead letters. A field that is not set does not restrict. All fields that are set must match.
+type DeadLetterFilter struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Any of these types, at most 100.
+	Types []string `protobuf:"bytes,1,rep,name=types,proto3" json:"types,omitempty"`
+	// Any of these senders, at most 100.
+	Senders []string `protobuf:"bytes,2,rep,name=senders,proto3" json:"senders,omitempty"`
+	// Any of these agents held the last claim, at most 100.
+	Holders []string `protobuf:"bytes,3,rep,name=holders,proto3" json:"holders,omitempty"`
+	// The error of the last attempt contains this text, in upper or lower case; at most 512 bytes. A delivery whose
+	// agent deregistered has the error AGENT_GONE.
+	Error string `protobuf:"bytes,4,opt,name=error,proto3" json:"error,omitempty"`
+	// It became a dead letter at or after, and before, these times.
+	FromTime      *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=from_time,json=fromTime,proto3" json:"from_time,omitempty"`
+	ToTime        *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=to_time,json=toTime,proto3" json:"to_time,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeadLetterFilter) Reset() {
+	*x = DeadLetterFilter{}
+	mi := &file_brokerd_v1_message_proto_msgTypes[62]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeadLetterFilter) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeadLetterFilter) ProtoMessage() {}
+
+func (x *DeadLetterFilter) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_message_proto_msgTypes[62]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeadLetterFilter.ProtoReflect.Descriptor instead.
+func (*DeadLetterFilter) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{62}
+}
+
+func (x *DeadLetterFilter) GetTypes() []string {
+	if x != nil {
+		return x.Types
+	}
+	return nil
+}
+
+func (x *DeadLetterFilter) GetSenders() []string {
+	if x != nil {
+		return x.Senders
+	}
+	return nil
+}
+
+func (x *DeadLetterFilter) GetHolders() []string {
+	if x != nil {
+		return x.Holders
+	}
+	return nil
+}
+
+func (x *DeadLetterFilter) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+func (x *DeadLetterFilter) GetFromTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.FromTime
+	}
+	return nil
+}
+
+func (x *DeadLetterFilter) GetToTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ToTime
+	}
+	return nil
+}
+
 // ListDeadLettersRequest lists dead letters.
 type ListDeadLettersRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Only of this mailbox: an agent's name, role:NAME or channel:NAME.
 	Mailbox string `protobuf:"bytes,1,opt,name=mailbox,proto3" json:"mailbox,omitempty"`
 	// 1 to 1,000; 0 = 100.
-	PageSize      int32  `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	PageSize  int32             `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	PageToken string            `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	Filter    *DeadLetterFilter `protobuf:"bytes,4,opt,name=filter,proto3" json:"filter,omitempty"`
+	// Also count the dead letters of all pages.
+	Count         bool `protobuf:"varint,5,opt,name=count,proto3" json:"count,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListDeadLettersRequest) Reset() {
 	*x = ListDeadLettersRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[61]
+	mi := &file_brokerd_v1_message_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5202,7 +5453,7 @@ func (x *ListDeadLettersRequest) String() string {
 func (*ListDeadLettersRequest) ProtoMessage() {}
 
 func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[61]
+	mi := &file_brokerd_v1_message_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5215,7 +5466,7 @@ func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*ListDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{61}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *ListDeadLettersRequest) GetMailbox() string {
@@ -5239,19 +5490,39 @@ func (x *ListDeadLettersRequest) GetPageToken() string {
 	return ""
 }
 
-// ListDeadLettersResponse is one page.
+func (x *ListDeadLettersRequest) GetFilter() *DeadLetterFilter {
+	if x != nil {
+		return x.Filter
+	}
+	return nil
+}
+
+func (x *ListDeadLettersRequest) GetCount() bool {
+	if x != nil {
+		return x.Count
+	}
+	return false
+}
+
+// ListDeadLettersResponse is one page. With a filter, a page can have few items or none although a next page exists:
+// the broker reads at most 20,000 dead letters for a page.
 type ListDeadLettersResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Items         []*InboxItem           `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
-	NextPageToken string                 `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
-	Revision      int64                  `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Items []*InboxItem           `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
+	// Empty on the last page.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	Revision      int64  `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
+	// With count in the request: the dead letters that match, on all pages.
+	Count int64 `protobuf:"varint,4,opt,name=count,proto3" json:"count,omitempty"`
+	// There may be more than count: the broker stops after 10,000 that match, and after it has read 20,000.
+	CountAtLeast  bool `protobuf:"varint,5,opt,name=count_at_least,json=countAtLeast,proto3" json:"count_at_least,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListDeadLettersResponse) Reset() {
 	*x = ListDeadLettersResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[62]
+	mi := &file_brokerd_v1_message_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5263,7 +5534,7 @@ func (x *ListDeadLettersResponse) String() string {
 func (*ListDeadLettersResponse) ProtoMessage() {}
 
 func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[62]
+	mi := &file_brokerd_v1_message_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5276,7 +5547,7 @@ func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*ListDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{62}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *ListDeadLettersResponse) GetItems() []*InboxItem {
@@ -5300,21 +5571,44 @@ func (x *ListDeadLettersResponse) GetRevision() int64 {
 	return 0
 }
 
-// RedriveDeadLettersRequest chooses dead letters: ids, or a mailbox.
+func (x *ListDeadLettersResponse) GetCount() int64 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *ListDeadLettersResponse) GetCountAtLeast() bool {
+	if x != nil {
+		return x.CountAtLeast
+	}
+	return false
+}
+
+// RedriveDeadLettersRequest chooses dead letters: by ids, or all that match mailbox and filter.
 type RedriveDeadLettersRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	RequestId string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// Message ids or revisions, at most 1,000; each with all its dead deliveries that the caller may see, or that of mailbox.
+	// Message ids or revisions, at most 1,000; each with all its dead deliveries that the caller may see, or that of
+	// mailbox. Not together with filter and all.
 	Ids []string `protobuf:"bytes,2,rep,name=ids,proto3" json:"ids,omitempty"`
-	// Without ids: all dead letters of this mailbox, at most 1,000 a call.
-	Mailbox       string `protobuf:"bytes,3,opt,name=mailbox,proto3" json:"mailbox,omitempty"`
+	// Without ids: the dead letters of this mailbox that match filter, the newest first, at most 1,000 in one call.
+	Mailbox string `protobuf:"bytes,3,opt,name=mailbox,proto3" json:"mailbox,omitempty"`
+	// Without ids: only the dead letters that match. Without mailbox, those in every mailbox that the caller may see.
+	Filter *DeadLetterFilter `protobuf:"bytes,4,opt,name=filter,proto3" json:"filter,omitempty"`
+	// Required to choose all dead letters that the caller may see, without ids, mailbox and filter.
+	All bool `protobuf:"varint,5,opt,name=all,proto3" json:"all,omitempty"`
+	// Change nothing and count. request_id has no effect.
+	DryRun bool `protobuf:"varint,6,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	// Without ids: next_page_token of the previous call with the same choice.
+	PageToken     string `protobuf:"bytes,7,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RedriveDeadLettersRequest) Reset() {
 	*x = RedriveDeadLettersRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[63]
+	mi := &file_brokerd_v1_message_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5326,7 +5620,7 @@ func (x *RedriveDeadLettersRequest) String() string {
 func (*RedriveDeadLettersRequest) ProtoMessage() {}
 
 func (x *RedriveDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[63]
+	mi := &file_brokerd_v1_message_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5339,7 +5633,7 @@ func (x *RedriveDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RedriveDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*RedriveDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{63}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *RedriveDeadLettersRequest) GetRequestId() string {
@@ -5363,18 +5657,52 @@ func (x *RedriveDeadLettersRequest) GetMailbox() string {
 	return ""
 }
 
+func (x *RedriveDeadLettersRequest) GetFilter() *DeadLetterFilter {
+	if x != nil {
+		return x.Filter
+	}
+	return nil
+}
+
+func (x *RedriveDeadLettersRequest) GetAll() bool {
+	if x != nil {
+		return x.All
+	}
+	return false
+}
+
+func (x *RedriveDeadLettersRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+func (x *RedriveDeadLettersRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
 // RedriveDeadLettersResponse counts the deliveries redriven.
 type RedriveDeadLettersResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Revision      int64                  `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
-	Redriven      int32                  `protobuf:"varint,2,opt,name=redriven,proto3" json:"redriven,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In a dry run, the newest revision.
+	Revision int64 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	// In a dry run: the deliveries that this call and those that continue it would redrive.
+	Redriven int32 `protobuf:"varint,2,opt,name=redriven,proto3" json:"redriven,omitempty"`
+	// Without ids: set if further dead letters may match; pass it in the next call.
+	NextPageToken string `protobuf:"bytes,3,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	// In a dry run: there may be more than redriven. As count_at_least in ListDeadLettersResponse.
+	AtLeast       bool `protobuf:"varint,4,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RedriveDeadLettersResponse) Reset() {
 	*x = RedriveDeadLettersResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[64]
+	mi := &file_brokerd_v1_message_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5386,7 +5714,7 @@ func (x *RedriveDeadLettersResponse) String() string {
 func (*RedriveDeadLettersResponse) ProtoMessage() {}
 
 func (x *RedriveDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[64]
+	mi := &file_brokerd_v1_message_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5399,7 +5727,7 @@ func (x *RedriveDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RedriveDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*RedriveDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{64}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *RedriveDeadLettersResponse) GetRevision() int64 {
@@ -5416,19 +5744,37 @@ func (x *RedriveDeadLettersResponse) GetRedriven() int32 {
 	return 0
 }
 
+func (x *RedriveDeadLettersResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+func (x *RedriveDeadLettersResponse) GetAtLeast() bool {
+	if x != nil {
+		return x.AtLeast
+	}
+	return false
+}
+
 // PurgeDeadLettersRequest chooses dead letters as in RedriveDeadLettersRequest.
 type PurgeDeadLettersRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	RequestId     string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	Ids           []string               `protobuf:"bytes,2,rep,name=ids,proto3" json:"ids,omitempty"`
 	Mailbox       string                 `protobuf:"bytes,3,opt,name=mailbox,proto3" json:"mailbox,omitempty"`
+	Filter        *DeadLetterFilter      `protobuf:"bytes,4,opt,name=filter,proto3" json:"filter,omitempty"`
+	All           bool                   `protobuf:"varint,5,opt,name=all,proto3" json:"all,omitempty"`
+	DryRun        bool                   `protobuf:"varint,6,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	PageToken     string                 `protobuf:"bytes,7,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PurgeDeadLettersRequest) Reset() {
 	*x = PurgeDeadLettersRequest{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[65]
+	mi := &file_brokerd_v1_message_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5440,7 +5786,7 @@ func (x *PurgeDeadLettersRequest) String() string {
 func (*PurgeDeadLettersRequest) ProtoMessage() {}
 
 func (x *PurgeDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[65]
+	mi := &file_brokerd_v1_message_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5453,7 +5799,7 @@ func (x *PurgeDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*PurgeDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{65}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *PurgeDeadLettersRequest) GetRequestId() string {
@@ -5477,18 +5823,48 @@ func (x *PurgeDeadLettersRequest) GetMailbox() string {
 	return ""
 }
 
-// PurgeDeadLettersResponse counts the deliveries purged.
+func (x *PurgeDeadLettersRequest) GetFilter() *DeadLetterFilter {
+	if x != nil {
+		return x.Filter
+	}
+	return nil
+}
+
+func (x *PurgeDeadLettersRequest) GetAll() bool {
+	if x != nil {
+		return x.All
+	}
+	return false
+}
+
+func (x *PurgeDeadLettersRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+func (x *PurgeDeadLettersRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+// PurgeDeadLettersResponse counts the deliveries purged, as in RedriveDeadLettersResponse.
 type PurgeDeadLettersResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Revision      int64                  `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
 	Purged        int32                  `protobuf:"varint,2,opt,name=purged,proto3" json:"purged,omitempty"`
+	NextPageToken string                 `protobuf:"bytes,3,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	AtLeast       bool                   `protobuf:"varint,4,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PurgeDeadLettersResponse) Reset() {
 	*x = PurgeDeadLettersResponse{}
-	mi := &file_brokerd_v1_message_proto_msgTypes[66]
+	mi := &file_brokerd_v1_message_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5500,7 +5876,7 @@ func (x *PurgeDeadLettersResponse) String() string {
 func (*PurgeDeadLettersResponse) ProtoMessage() {}
 
 func (x *PurgeDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_message_proto_msgTypes[66]
+	mi := &file_brokerd_v1_message_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5513,7 +5889,7 @@ func (x *PurgeDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*PurgeDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{66}
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *PurgeDeadLettersResponse) GetRevision() int64 {
@@ -5526,6 +5902,380 @@ func (x *PurgeDeadLettersResponse) GetRevision() int64 {
 func (x *PurgeDeadLettersResponse) GetPurged() int32 {
 	if x != nil {
 		return x.Purged
+	}
+	return 0
+}
+
+func (x *PurgeDeadLettersResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+func (x *PurgeDeadLettersResponse) GetAtLeast() bool {
+	if x != nil {
+		return x.AtLeast
+	}
+	return false
+}
+
+// ListMailboxesRequest lists mailboxes.
+type ListMailboxesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Order MailboxOrder           `protobuf:"varint,1,opt,name=order,proto3,enum=brokerd.v1.MailboxOrder" json:"order,omitempty"`
+	// 1 to 1,000; 0 = 100.
+	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// From the previous answer. Each page is true at its own revision: a mailbox whose place changes between two pages
+	// can be on both or, if it moves towards the front, on none. In the order by age a mailbox moves towards the front
+	// only by a redrive, a release, a due delay or a move of messages.
+	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListMailboxesRequest) Reset() {
+	*x = ListMailboxesRequest{}
+	mi := &file_brokerd_v1_message_proto_msgTypes[69]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListMailboxesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListMailboxesRequest) ProtoMessage() {}
+
+func (x *ListMailboxesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_message_proto_msgTypes[69]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListMailboxesRequest.ProtoReflect.Descriptor instead.
+func (*ListMailboxesRequest) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{69}
+}
+
+func (x *ListMailboxesRequest) GetOrder() MailboxOrder {
+	if x != nil {
+		return x.Order
+	}
+	return MailboxOrder_MAILBOX_ORDER_UNSPECIFIED
+}
+
+func (x *ListMailboxesRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListMailboxesRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+// MailboxSummary is one mailbox that holds messages.
+type MailboxSummary struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// An agent's name, role:NAME or channel:NAME.
+	Mailbox string `protobuf:"bytes,1,opt,name=mailbox,proto3" json:"mailbox,omitempty"`
+	// PENDING, DELAYED and BLOCKED deliveries.
+	Waiting int64 `protobuf:"varint,2,opt,name=waiting,proto3" json:"waiting,omitempty"`
+	// CLAIMED deliveries.
+	Claimed int64 `protobuf:"varint,3,opt,name=claimed,proto3" json:"claimed,omitempty"`
+	// Dead letters. The count ends at 1,000, which means 1,000 or more.
+	Dead int64 `protobuf:"varint,4,opt,name=dead,proto3" json:"dead,omitempty"`
+	// When the oldest message that a claim could take was sent. For an agent's mailbox, BLOCKED deliveries count too, and
+	// the broker reads the first 1,000 unfinished deliveries by arrival. For a role's or channel's, it reads the first
+	// 1,000 in the order of claims. Absent if there is none.
+	OldestAt      *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=oldest_at,json=oldestAt,proto3" json:"oldest_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MailboxSummary) Reset() {
+	*x = MailboxSummary{}
+	mi := &file_brokerd_v1_message_proto_msgTypes[70]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MailboxSummary) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MailboxSummary) ProtoMessage() {}
+
+func (x *MailboxSummary) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_message_proto_msgTypes[70]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MailboxSummary.ProtoReflect.Descriptor instead.
+func (*MailboxSummary) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{70}
+}
+
+func (x *MailboxSummary) GetMailbox() string {
+	if x != nil {
+		return x.Mailbox
+	}
+	return ""
+}
+
+func (x *MailboxSummary) GetWaiting() int64 {
+	if x != nil {
+		return x.Waiting
+	}
+	return 0
+}
+
+func (x *MailboxSummary) GetClaimed() int64 {
+	if x != nil {
+		return x.Claimed
+	}
+	return 0
+}
+
+func (x *MailboxSummary) GetDead() int64 {
+	if x != nil {
+		return x.Dead
+	}
+	return 0
+}
+
+func (x *MailboxSummary) GetOldestAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.OldestAt
+	}
+	return nil
+}
+
+// ListMailboxesResponse is one page.
+type ListMailboxesResponse struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Mailboxes []*MailboxSummary      `protobuf:"bytes,1,rep,name=mailboxes,proto3" json:"mailboxes,omitempty"`
+	// Empty on the last page.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	// What this page is true at.
+	Revision      int64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListMailboxesResponse) Reset() {
+	*x = ListMailboxesResponse{}
+	mi := &file_brokerd_v1_message_proto_msgTypes[71]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListMailboxesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListMailboxesResponse) ProtoMessage() {}
+
+func (x *ListMailboxesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_message_proto_msgTypes[71]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListMailboxesResponse.ProtoReflect.Descriptor instead.
+func (*ListMailboxesResponse) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{71}
+}
+
+func (x *ListMailboxesResponse) GetMailboxes() []*MailboxSummary {
+	if x != nil {
+		return x.Mailboxes
+	}
+	return nil
+}
+
+func (x *ListMailboxesResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+func (x *ListMailboxesResponse) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+// ListThreadsRequest lists conversations.
+type ListThreadsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Only conversations with an open question.
+	Open bool `protobuf:"varint,1,opt,name=open,proto3" json:"open,omitempty"`
+	// The last message was sent at or after, and before, these times.
+	FromTime *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=from_time,json=fromTime,proto3" json:"from_time,omitempty"`
+	ToTime   *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=to_time,json=toTime,proto3" json:"to_time,omitempty"`
+	// 1 to 1,000; 0 = 100.
+	PageSize int32 `protobuf:"varint,4,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// From the previous answer. The pages list the conversations that existed at the first page, each once, in their
+	// order at that time. Their contents are those of the time of each page.
+	PageToken     string `protobuf:"bytes,5,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListThreadsRequest) Reset() {
+	*x = ListThreadsRequest{}
+	mi := &file_brokerd_v1_message_proto_msgTypes[72]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListThreadsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListThreadsRequest) ProtoMessage() {}
+
+func (x *ListThreadsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_message_proto_msgTypes[72]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListThreadsRequest.ProtoReflect.Descriptor instead.
+func (*ListThreadsRequest) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{72}
+}
+
+func (x *ListThreadsRequest) GetOpen() bool {
+	if x != nil {
+		return x.Open
+	}
+	return false
+}
+
+func (x *ListThreadsRequest) GetFromTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.FromTime
+	}
+	return nil
+}
+
+func (x *ListThreadsRequest) GetToTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ToTime
+	}
+	return nil
+}
+
+func (x *ListThreadsRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListThreadsRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+// ListThreadsResponse is one page. A page can have few conversations or none although a next page exists: the broker
+// reads a bounded number of messages for a page.
+type ListThreadsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Without regard to the length of a conversation: messages ends at 100, which means 100 or more; participants are
+	// those of the newest 100 messages, at most 100; open_questions are the oldest 10.
+	Threads []*ThreadSummary `protobuf:"bytes,1,rep,name=threads,proto3" json:"threads,omitempty"`
+	// Empty on the last page.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	// What this page is true at.
+	Revision      int64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListThreadsResponse) Reset() {
+	*x = ListThreadsResponse{}
+	mi := &file_brokerd_v1_message_proto_msgTypes[73]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListThreadsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListThreadsResponse) ProtoMessage() {}
+
+func (x *ListThreadsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_message_proto_msgTypes[73]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListThreadsResponse.ProtoReflect.Descriptor instead.
+func (*ListThreadsResponse) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_message_proto_rawDescGZIP(), []int{73}
+}
+
+func (x *ListThreadsResponse) GetThreads() []*ThreadSummary {
+	if x != nil {
+		return x.Threads
+	}
+	return nil
+}
+
+func (x *ListThreadsResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+func (x *ListThreadsResponse) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
 	}
 	return 0
 }
@@ -5818,7 +6568,7 @@ const file_brokerd_v1_message_proto_rawDesc = "" +
 	"\x05items\x18\x01 \x03(\v2\x15.brokerd.v1.InboxItemR\x05items\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x1a\n" +
 	"\brevision\x18\x03 \x01(\x03R\brevision\x121\n" +
-	"\x06thread\x18\x04 \x01(\v2\x19.brokerd.v1.ThreadSummaryR\x06thread\"\x91\x03\n" +
+	"\x06thread\x18\x04 \x01(\v2\x19.brokerd.v1.ThreadSummaryR\x06thread\"\x8f\x04\n" +
 	"\rThreadSummary\x12\x1b\n" +
 	"\tthread_id\x18\x01 \x01(\tR\bthreadId\x12\x1a\n" +
 	"\bmessages\x18\x02 \x01(\x03R\bmessages\x12\"\n" +
@@ -5830,7 +6580,18 @@ const file_brokerd_v1_message_proto_rawDesc = "" +
 	"\vresolved_by\x18\b \x01(\tR\n" +
 	"resolvedBy\x12;\n" +
 	"\vresolved_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"resolvedAt\"\xbe\x01\n" +
+	"resolvedAt\x12>\n" +
+	"\rfirst_message\x18\n" +
+	" \x01(\v2\x19.brokerd.v1.ThreadMessageR\ffirstMessage\x12<\n" +
+	"\flast_message\x18\v \x01(\v2\x19.brokerd.v1.ThreadMessageR\vlastMessage\"\xbc\x01\n" +
+	"\rThreadMessage\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x03R\brevision\x12\x16\n" +
+	"\x06sender\x18\x03 \x01(\tR\x06sender\x12\x12\n" +
+	"\x04type\x18\x04 \x01(\tR\x04type\x12\x18\n" +
+	"\asubject\x18\x05 \x01(\tR\asubject\x129\n" +
+	"\n" +
+	"created_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\"\xbe\x01\n" +
 	"\fOpenQuestion\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\x12\x16\n" +
@@ -5909,32 +6670,83 @@ const file_brokerd_v1_message_proto_rawDesc = "" +
 	"\x15CancelMessageResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\x12\x1c\n" +
 	"\tcancelled\x18\x02 \x01(\x05R\tcancelled\x12\x12\n" +
-	"\x04kept\x18\x03 \x01(\x05R\x04kept\"n\n" +
+	"\x04kept\x18\x03 \x01(\x05R\x04kept\"\xe0\x01\n" +
+	"\x10DeadLetterFilter\x12\x14\n" +
+	"\x05types\x18\x01 \x03(\tR\x05types\x12\x18\n" +
+	"\asenders\x18\x02 \x03(\tR\asenders\x12\x18\n" +
+	"\aholders\x18\x03 \x03(\tR\aholders\x12\x14\n" +
+	"\x05error\x18\x04 \x01(\tR\x05error\x127\n" +
+	"\tfrom_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\bfromTime\x123\n" +
+	"\ato_time\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x06toTime\"\xba\x01\n" +
 	"\x16ListDeadLettersRequest\x12\x18\n" +
 	"\amailbox\x18\x01 \x01(\tR\amailbox\x12\x1b\n" +
 	"\tpage_size\x18\x02 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
-	"page_token\x18\x03 \x01(\tR\tpageToken\"\x8a\x01\n" +
+	"page_token\x18\x03 \x01(\tR\tpageToken\x124\n" +
+	"\x06filter\x18\x04 \x01(\v2\x1c.brokerd.v1.DeadLetterFilterR\x06filter\x12\x14\n" +
+	"\x05count\x18\x05 \x01(\bR\x05count\"\xc6\x01\n" +
 	"\x17ListDeadLettersResponse\x12+\n" +
 	"\x05items\x18\x01 \x03(\v2\x15.brokerd.v1.InboxItemR\x05items\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x1a\n" +
-	"\brevision\x18\x03 \x01(\x03R\brevision\"f\n" +
+	"\brevision\x18\x03 \x01(\x03R\brevision\x12\x14\n" +
+	"\x05count\x18\x04 \x01(\x03R\x05count\x12$\n" +
+	"\x0ecount_at_least\x18\x05 \x01(\bR\fcountAtLeast\"\xe6\x01\n" +
 	"\x19RedriveDeadLettersRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12\x10\n" +
 	"\x03ids\x18\x02 \x03(\tR\x03ids\x12\x18\n" +
-	"\amailbox\x18\x03 \x01(\tR\amailbox\"T\n" +
+	"\amailbox\x18\x03 \x01(\tR\amailbox\x124\n" +
+	"\x06filter\x18\x04 \x01(\v2\x1c.brokerd.v1.DeadLetterFilterR\x06filter\x12\x10\n" +
+	"\x03all\x18\x05 \x01(\bR\x03all\x12\x17\n" +
+	"\adry_run\x18\x06 \x01(\bR\x06dryRun\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\a \x01(\tR\tpageToken\"\x97\x01\n" +
 	"\x1aRedriveDeadLettersResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\x12\x1a\n" +
-	"\bredriven\x18\x02 \x01(\x05R\bredriven\"d\n" +
+	"\bredriven\x18\x02 \x01(\x05R\bredriven\x12&\n" +
+	"\x0fnext_page_token\x18\x03 \x01(\tR\rnextPageToken\x12\x19\n" +
+	"\bat_least\x18\x04 \x01(\bR\aatLeast\"\xe4\x01\n" +
 	"\x17PurgeDeadLettersRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12\x10\n" +
 	"\x03ids\x18\x02 \x03(\tR\x03ids\x12\x18\n" +
-	"\amailbox\x18\x03 \x01(\tR\amailbox\"N\n" +
+	"\amailbox\x18\x03 \x01(\tR\amailbox\x124\n" +
+	"\x06filter\x18\x04 \x01(\v2\x1c.brokerd.v1.DeadLetterFilterR\x06filter\x12\x10\n" +
+	"\x03all\x18\x05 \x01(\bR\x03all\x12\x17\n" +
+	"\adry_run\x18\x06 \x01(\bR\x06dryRun\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\a \x01(\tR\tpageToken\"\x91\x01\n" +
 	"\x18PurgeDeadLettersResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\x12\x16\n" +
-	"\x06purged\x18\x02 \x01(\x05R\x06purged*<\n" +
+	"\x06purged\x18\x02 \x01(\x05R\x06purged\x12&\n" +
+	"\x0fnext_page_token\x18\x03 \x01(\tR\rnextPageToken\x12\x19\n" +
+	"\bat_least\x18\x04 \x01(\bR\aatLeast\"\x82\x01\n" +
+	"\x14ListMailboxesRequest\x12.\n" +
+	"\x05order\x18\x01 \x01(\x0e2\x18.brokerd.v1.MailboxOrderR\x05order\x12\x1b\n" +
+	"\tpage_size\x18\x02 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x03 \x01(\tR\tpageToken\"\xab\x01\n" +
+	"\x0eMailboxSummary\x12\x18\n" +
+	"\amailbox\x18\x01 \x01(\tR\amailbox\x12\x18\n" +
+	"\awaiting\x18\x02 \x01(\x03R\awaiting\x12\x18\n" +
+	"\aclaimed\x18\x03 \x01(\x03R\aclaimed\x12\x12\n" +
+	"\x04dead\x18\x04 \x01(\x03R\x04dead\x127\n" +
+	"\toldest_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\boldestAt\"\x95\x01\n" +
+	"\x15ListMailboxesResponse\x128\n" +
+	"\tmailboxes\x18\x01 \x03(\v2\x1a.brokerd.v1.MailboxSummaryR\tmailboxes\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x1a\n" +
+	"\brevision\x18\x03 \x01(\x03R\brevision\"\xd2\x01\n" +
+	"\x12ListThreadsRequest\x12\x12\n" +
+	"\x04open\x18\x01 \x01(\bR\x04open\x127\n" +
+	"\tfrom_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\bfromTime\x123\n" +
+	"\ato_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x06toTime\x12\x1b\n" +
+	"\tpage_size\x18\x04 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x05 \x01(\tR\tpageToken\"\x8e\x01\n" +
+	"\x13ListThreadsResponse\x123\n" +
+	"\athreads\x18\x01 \x03(\v2\x19.brokerd.v1.ThreadSummaryR\athreads\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x1a\n" +
+	"\brevision\x18\x03 \x01(\x03R\brevision*<\n" +
 	"\x05Reach\x12\x15\n" +
 	"\x11REACH_UNSPECIFIED\x10\x00\x12\r\n" +
 	"\tREACH_ALL\x10\x01\x12\r\n" +
@@ -5976,7 +6788,11 @@ const file_brokerd_v1_message_proto_rawDesc = "" +
 	"\x17MESSAGE_BOX_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11MESSAGE_BOX_INBOX\x10\x01\x12\x14\n" +
 	"\x10MESSAGE_BOX_SENT\x10\x02\x12\x13\n" +
-	"\x0fMESSAGE_BOX_ALL\x10\x032\xe0\f\n" +
+	"\x0fMESSAGE_BOX_ALL\x10\x03*b\n" +
+	"\fMailboxOrder\x12\x1d\n" +
+	"\x19MAILBOX_ORDER_UNSPECIFIED\x10\x00\x12\x18\n" +
+	"\x14MAILBOX_ORDER_OLDEST\x10\x01\x12\x19\n" +
+	"\x15MAILBOX_ORDER_WAITING\x10\x022\x86\x0e\n" +
 	"\x0eMessageService\x12=\n" +
 	"\x04Send\x12\x17.brokerd.v1.SendRequest\x1a\x18.brokerd.v1.SendResponse(\x010\x01\x12D\n" +
 	"\aReceive\x12\x1a.brokerd.v1.ReceiveRequest\x1a\x1b.brokerd.v1.ReceiveResponse0\x01\x12@\n" +
@@ -5998,7 +6814,9 @@ const file_brokerd_v1_message_proto_rawDesc = "" +
 	"\rCancelMessage\x12 .brokerd.v1.CancelMessageRequest\x1a!.brokerd.v1.CancelMessageResponse\x12Z\n" +
 	"\x0fListDeadLetters\x12\".brokerd.v1.ListDeadLettersRequest\x1a#.brokerd.v1.ListDeadLettersResponse\x12c\n" +
 	"\x12RedriveDeadLetters\x12%.brokerd.v1.RedriveDeadLettersRequest\x1a&.brokerd.v1.RedriveDeadLettersResponse\x12]\n" +
-	"\x10PurgeDeadLetters\x12#.brokerd.v1.PurgeDeadLettersRequest\x1a$.brokerd.v1.PurgeDeadLettersResponseB\"Z brokerd/gen/brokerd/v1;brokerdv1b\x06proto3"
+	"\x10PurgeDeadLetters\x12#.brokerd.v1.PurgeDeadLettersRequest\x1a$.brokerd.v1.PurgeDeadLettersResponse\x12T\n" +
+	"\rListMailboxes\x12 .brokerd.v1.ListMailboxesRequest\x1a!.brokerd.v1.ListMailboxesResponse\x12N\n" +
+	"\vListThreads\x12\x1e.brokerd.v1.ListThreadsRequest\x1a\x1f.brokerd.v1.ListThreadsResponseB\"Z brokerd/gen/brokerd/v1;brokerdv1b\x06proto3"
 
 var (
 	file_brokerd_v1_message_proto_rawDescOnce sync.Once
@@ -6012,8 +6830,8 @@ func file_brokerd_v1_message_proto_rawDescGZIP() []byte {
 	return file_brokerd_v1_message_proto_rawDescData
 }
 
-var file_brokerd_v1_message_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_brokerd_v1_message_proto_msgTypes = make([]protoimpl.MessageInfo, 68)
+var file_brokerd_v1_message_proto_enumTypes = make([]protoimpl.EnumInfo, 8)
+var file_brokerd_v1_message_proto_msgTypes = make([]protoimpl.MessageInfo, 75)
 var file_brokerd_v1_message_proto_goTypes = []any{
 	(Reach)(0),                         // 0: brokerd.v1.Reach
 	(RecipientOutcome)(0),              // 1: brokerd.v1.RecipientOutcome
@@ -6022,218 +6840,244 @@ var file_brokerd_v1_message_proto_goTypes = []any{
 	(RevokeReason)(0),                  // 4: brokerd.v1.RevokeReason
 	(EmptyReason)(0),                   // 5: brokerd.v1.EmptyReason
 	(MessageBox)(0),                    // 6: brokerd.v1.MessageBox
-	(*Target)(nil),                     // 7: brokerd.v1.Target
-	(*FileReference)(nil),              // 8: brokerd.v1.FileReference
-	(*Message)(nil),                    // 9: brokerd.v1.Message
-	(*ItemError)(nil),                  // 10: brokerd.v1.ItemError
-	(*SendRequest)(nil),                // 11: brokerd.v1.SendRequest
-	(*SendResponse)(nil),               // 12: brokerd.v1.SendResponse
-	(*Recipient)(nil),                  // 13: brokerd.v1.Recipient
-	(*SendResult)(nil),                 // 14: brokerd.v1.SendResult
-	(*Asleep)(nil),                     // 15: brokerd.v1.Asleep
-	(*SendMessagesRequest)(nil),        // 16: brokerd.v1.SendMessagesRequest
-	(*SendMessagesResponse)(nil),       // 17: brokerd.v1.SendMessagesResponse
-	(*Notice)(nil),                     // 18: brokerd.v1.Notice
-	(*Attempt)(nil),                    // 19: brokerd.v1.Attempt
-	(*Delivery)(nil),                   // 20: brokerd.v1.Delivery
-	(*InboxItem)(nil),                  // 21: brokerd.v1.InboxItem
-	(*MessageFilter)(nil),              // 22: brokerd.v1.MessageFilter
-	(*ReceiveRequest)(nil),             // 23: brokerd.v1.ReceiveRequest
-	(*ReceiveResponse)(nil),            // 24: brokerd.v1.ReceiveResponse
-	(*ClaimOpen)(nil),                  // 25: brokerd.v1.ClaimOpen
-	(*Nack)(nil),                       // 26: brokerd.v1.Nack
-	(*Extension)(nil),                  // 27: brokerd.v1.Extension
-	(*ClaimRequest)(nil),               // 28: brokerd.v1.ClaimRequest
-	(*ClaimedMessage)(nil),             // 29: brokerd.v1.ClaimedMessage
-	(*ClaimOpened)(nil),                // 30: brokerd.v1.ClaimOpened
-	(*ClaimDelivery)(nil),              // 31: brokerd.v1.ClaimDelivery
-	(*SettleResult)(nil),               // 32: brokerd.v1.SettleResult
-	(*SettleResults)(nil),              // 33: brokerd.v1.SettleResults
-	(*ClaimRevoked)(nil),               // 34: brokerd.v1.ClaimRevoked
-	(*ClaimGoAway)(nil),                // 35: brokerd.v1.ClaimGoAway
-	(*ClaimResponse)(nil),              // 36: brokerd.v1.ClaimResponse
-	(*ClaimMessagesRequest)(nil),       // 37: brokerd.v1.ClaimMessagesRequest
-	(*ClaimMessagesResponse)(nil),      // 38: brokerd.v1.ClaimMessagesResponse
-	(*AckMessagesRequest)(nil),         // 39: brokerd.v1.AckMessagesRequest
-	(*AckMessagesResponse)(nil),        // 40: brokerd.v1.AckMessagesResponse
-	(*NackMessagesRequest)(nil),        // 41: brokerd.v1.NackMessagesRequest
-	(*NackOutcome)(nil),                // 42: brokerd.v1.NackOutcome
-	(*NackMessagesResponse)(nil),       // 43: brokerd.v1.NackMessagesResponse
-	(*ExtendClaimsRequest)(nil),        // 44: brokerd.v1.ExtendClaimsRequest
-	(*ExtendClaimsResponse)(nil),       // 45: brokerd.v1.ExtendClaimsResponse
-	(*ReleaseClaimsRequest)(nil),       // 46: brokerd.v1.ReleaseClaimsRequest
-	(*ReleaseClaimsResponse)(nil),      // 47: brokerd.v1.ReleaseClaimsResponse
-	(*GetMessageRequest)(nil),          // 48: brokerd.v1.GetMessageRequest
-	(*GetMessageResponse)(nil),         // 49: brokerd.v1.GetMessageResponse
-	(*ListMessagesRequest)(nil),        // 50: brokerd.v1.ListMessagesRequest
-	(*ListMessagesResponse)(nil),       // 51: brokerd.v1.ListMessagesResponse
-	(*ThreadSummary)(nil),              // 52: brokerd.v1.ThreadSummary
-	(*OpenQuestion)(nil),               // 53: brokerd.v1.OpenQuestion
-	(*AskRequest)(nil),                 // 54: brokerd.v1.AskRequest
-	(*AskResponse)(nil),                // 55: brokerd.v1.AskResponse
-	(*ReplyRequest)(nil),               // 56: brokerd.v1.ReplyRequest
-	(*ReplyResponse)(nil),              // 57: brokerd.v1.ReplyResponse
-	(*ResendMessageRequest)(nil),       // 58: brokerd.v1.ResendMessageRequest
-	(*ResendMessageResponse)(nil),      // 59: brokerd.v1.ResendMessageResponse
-	(*GetInboxSummaryRequest)(nil),     // 60: brokerd.v1.GetInboxSummaryRequest
-	(*PriorityCount)(nil),              // 61: brokerd.v1.PriorityCount
-	(*TypeCount)(nil),                  // 62: brokerd.v1.TypeCount
-	(*GetInboxSummaryResponse)(nil),    // 63: brokerd.v1.GetInboxSummaryResponse
-	(*ResolveThreadRequest)(nil),       // 64: brokerd.v1.ResolveThreadRequest
-	(*ResolveThreadResponse)(nil),      // 65: brokerd.v1.ResolveThreadResponse
-	(*CancelMessageRequest)(nil),       // 66: brokerd.v1.CancelMessageRequest
-	(*CancelMessageResponse)(nil),      // 67: brokerd.v1.CancelMessageResponse
-	(*ListDeadLettersRequest)(nil),     // 68: brokerd.v1.ListDeadLettersRequest
-	(*ListDeadLettersResponse)(nil),    // 69: brokerd.v1.ListDeadLettersResponse
-	(*RedriveDeadLettersRequest)(nil),  // 70: brokerd.v1.RedriveDeadLettersRequest
-	(*RedriveDeadLettersResponse)(nil), // 71: brokerd.v1.RedriveDeadLettersResponse
-	(*PurgeDeadLettersRequest)(nil),    // 72: brokerd.v1.PurgeDeadLettersRequest
-	(*PurgeDeadLettersResponse)(nil),   // 73: brokerd.v1.PurgeDeadLettersResponse
-	nil,                                // 74: brokerd.v1.Message.LabelsEntry
-	(*timestamppb.Timestamp)(nil),      // 75: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),        // 76: google.protobuf.Duration
+	(MailboxOrder)(0),                  // 7: brokerd.v1.MailboxOrder
+	(*Target)(nil),                     // 8: brokerd.v1.Target
+	(*FileReference)(nil),              // 9: brokerd.v1.FileReference
+	(*Message)(nil),                    // 10: brokerd.v1.Message
+	(*ItemError)(nil),                  // 11: brokerd.v1.ItemError
+	(*SendRequest)(nil),                // 12: brokerd.v1.SendRequest
+	(*SendResponse)(nil),               // 13: brokerd.v1.SendResponse
+	(*Recipient)(nil),                  // 14: brokerd.v1.Recipient
+	(*SendResult)(nil),                 // 15: brokerd.v1.SendResult
+	(*Asleep)(nil),                     // 16: brokerd.v1.Asleep
+	(*SendMessagesRequest)(nil),        // 17: brokerd.v1.SendMessagesRequest
+	(*SendMessagesResponse)(nil),       // 18: brokerd.v1.SendMessagesResponse
+	(*Notice)(nil),                     // 19: brokerd.v1.Notice
+	(*Attempt)(nil),                    // 20: brokerd.v1.Attempt
+	(*Delivery)(nil),                   // 21: brokerd.v1.Delivery
+	(*InboxItem)(nil),                  // 22: brokerd.v1.InboxItem
+	(*MessageFilter)(nil),              // 23: brokerd.v1.MessageFilter
+	(*ReceiveRequest)(nil),             // 24: brokerd.v1.ReceiveRequest
+	(*ReceiveResponse)(nil),            // 25: brokerd.v1.ReceiveResponse
+	(*ClaimOpen)(nil),                  // 26: brokerd.v1.ClaimOpen
+	(*Nack)(nil),                       // 27: brokerd.v1.Nack
+	(*Extension)(nil),                  // 28: brokerd.v1.Extension
+	(*ClaimRequest)(nil),               // 29: brokerd.v1.ClaimRequest
+	(*ClaimedMessage)(nil),             // 30: brokerd.v1.ClaimedMessage
+	(*ClaimOpened)(nil),                // 31: brokerd.v1.ClaimOpened
+	(*ClaimDelivery)(nil),              // 32: brokerd.v1.ClaimDelivery
+	(*SettleResult)(nil),               // 33: brokerd.v1.SettleResult
+	(*SettleResults)(nil),              // 34: brokerd.v1.SettleResults
+	(*ClaimRevoked)(nil),               // 35: brokerd.v1.ClaimRevoked
+	(*ClaimGoAway)(nil),                // 36: brokerd.v1.ClaimGoAway
+	(*ClaimResponse)(nil),              // 37: brokerd.v1.ClaimResponse
+	(*ClaimMessagesRequest)(nil),       // 38: brokerd.v1.ClaimMessagesRequest
+	(*ClaimMessagesResponse)(nil),      // 39: brokerd.v1.ClaimMessagesResponse
+	(*AckMessagesRequest)(nil),         // 40: brokerd.v1.AckMessagesRequest
+	(*AckMessagesResponse)(nil),        // 41: brokerd.v1.AckMessagesResponse
+	(*NackMessagesRequest)(nil),        // 42: brokerd.v1.NackMessagesRequest
+	(*NackOutcome)(nil),                // 43: brokerd.v1.NackOutcome
+	(*NackMessagesResponse)(nil),       // 44: brokerd.v1.NackMessagesResponse
+	(*ExtendClaimsRequest)(nil),        // 45: brokerd.v1.ExtendClaimsRequest
+	(*ExtendClaimsResponse)(nil),       // 46: brokerd.v1.ExtendClaimsResponse
+	(*ReleaseClaimsRequest)(nil),       // 47: brokerd.v1.ReleaseClaimsRequest
+	(*ReleaseClaimsResponse)(nil),      // 48: brokerd.v1.ReleaseClaimsResponse
+	(*GetMessageRequest)(nil),          // 49: brokerd.v1.GetMessageRequest
+	(*GetMessageResponse)(nil),         // 50: brokerd.v1.GetMessageResponse
+	(*ListMessagesRequest)(nil),        // 51: brokerd.v1.ListMessagesRequest
+	(*ListMessagesResponse)(nil),       // 52: brokerd.v1.ListMessagesResponse
+	(*ThreadSummary)(nil),              // 53: brokerd.v1.ThreadSummary
+	(*ThreadMessage)(nil),              // 54: brokerd.v1.ThreadMessage
+	(*OpenQuestion)(nil),               // 55: brokerd.v1.OpenQuestion
+	(*AskRequest)(nil),                 // 56: brokerd.v1.AskRequest
+	(*AskResponse)(nil),                // 57: brokerd.v1.AskResponse
+	(*ReplyRequest)(nil),               // 58: brokerd.v1.ReplyRequest
+	(*ReplyResponse)(nil),              // 59: brokerd.v1.ReplyResponse
+	(*ResendMessageRequest)(nil),       // 60: brokerd.v1.ResendMessageRequest
+	(*ResendMessageResponse)(nil),      // 61: brokerd.v1.ResendMessageResponse
+	(*GetInboxSummaryRequest)(nil),     // 62: brokerd.v1.GetInboxSummaryRequest
+	(*PriorityCount)(nil),              // 63: brokerd.v1.PriorityCount
+	(*TypeCount)(nil),                  // 64: brokerd.v1.TypeCount
+	(*GetInboxSummaryResponse)(nil),    // 65: brokerd.v1.GetInboxSummaryResponse
+	(*ResolveThreadRequest)(nil),       // 66: brokerd.v1.ResolveThreadRequest
+	(*ResolveThreadResponse)(nil),      // 67: brokerd.v1.ResolveThreadResponse
+	(*CancelMessageRequest)(nil),       // 68: brokerd.v1.CancelMessageRequest
+	(*CancelMessageResponse)(nil),      // 69: brokerd.v1.CancelMessageResponse
+	(*DeadLetterFilter)(nil),           // 70: brokerd.v1.DeadLetterFilter
+	(*ListDeadLettersRequest)(nil),     // 71: brokerd.v1.ListDeadLettersRequest
+	(*ListDeadLettersResponse)(nil),    // 72: brokerd.v1.ListDeadLettersResponse
+	(*RedriveDeadLettersRequest)(nil),  // 73: brokerd.v1.RedriveDeadLettersRequest
+	(*RedriveDeadLettersResponse)(nil), // 74: brokerd.v1.RedriveDeadLettersResponse
+	(*PurgeDeadLettersRequest)(nil),    // 75: brokerd.v1.PurgeDeadLettersRequest
+	(*PurgeDeadLettersResponse)(nil),   // 76: brokerd.v1.PurgeDeadLettersResponse
+	(*ListMailboxesRequest)(nil),       // 77: brokerd.v1.ListMailboxesRequest
+	(*MailboxSummary)(nil),             // 78: brokerd.v1.MailboxSummary
+	(*ListMailboxesResponse)(nil),      // 79: brokerd.v1.ListMailboxesResponse
+	(*ListThreadsRequest)(nil),         // 80: brokerd.v1.ListThreadsRequest
+	(*ListThreadsResponse)(nil),        // 81: brokerd.v1.ListThreadsResponse
+	nil,                                // 82: brokerd.v1.Message.LabelsEntry
+	(*timestamppb.Timestamp)(nil),      // 83: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),        // 84: google.protobuf.Duration
 }
 var file_brokerd_v1_message_proto_depIdxs = []int32{
-	75,  // 0: brokerd.v1.Message.created_at:type_name -> google.protobuf.Timestamp
-	75,  // 1: brokerd.v1.Message.expires_at:type_name -> google.protobuf.Timestamp
-	7,   // 2: brokerd.v1.Message.target:type_name -> brokerd.v1.Target
+	83,  // 0: brokerd.v1.Message.created_at:type_name -> google.protobuf.Timestamp
+	83,  // 1: brokerd.v1.Message.expires_at:type_name -> google.protobuf.Timestamp
+	8,   // 2: brokerd.v1.Message.target:type_name -> brokerd.v1.Target
 	0,   // 3: brokerd.v1.Message.reach:type_name -> brokerd.v1.Reach
-	74,  // 4: brokerd.v1.Message.labels:type_name -> brokerd.v1.Message.LabelsEntry
-	8,   // 5: brokerd.v1.Message.files:type_name -> brokerd.v1.FileReference
-	76,  // 6: brokerd.v1.Message.ttl:type_name -> google.protobuf.Duration
-	75,  // 7: brokerd.v1.Message.not_before:type_name -> google.protobuf.Timestamp
-	75,  // 8: brokerd.v1.Message.response_deadline:type_name -> google.protobuf.Timestamp
-	76,  // 9: brokerd.v1.Message.resend_after:type_name -> google.protobuf.Duration
-	76,  // 10: brokerd.v1.ItemError.retry_after:type_name -> google.protobuf.Duration
-	9,   // 11: brokerd.v1.SendRequest.messages:type_name -> brokerd.v1.Message
-	14,  // 12: brokerd.v1.SendResponse.results:type_name -> brokerd.v1.SendResult
+	82,  // 4: brokerd.v1.Message.labels:type_name -> brokerd.v1.Message.LabelsEntry
+	9,   // 5: brokerd.v1.Message.files:type_name -> brokerd.v1.FileReference
+	84,  // 6: brokerd.v1.Message.ttl:type_name -> google.protobuf.Duration
+	83,  // 7: brokerd.v1.Message.not_before:type_name -> google.protobuf.Timestamp
+	83,  // 8: brokerd.v1.Message.response_deadline:type_name -> google.protobuf.Timestamp
+	84,  // 9: brokerd.v1.Message.resend_after:type_name -> google.protobuf.Duration
+	84,  // 10: brokerd.v1.ItemError.retry_after:type_name -> google.protobuf.Duration
+	10,  // 11: brokerd.v1.SendRequest.messages:type_name -> brokerd.v1.Message
+	15,  // 12: brokerd.v1.SendResponse.results:type_name -> brokerd.v1.SendResult
 	1,   // 13: brokerd.v1.Recipient.outcome:type_name -> brokerd.v1.RecipientOutcome
-	13,  // 14: brokerd.v1.SendResult.recipients:type_name -> brokerd.v1.Recipient
-	10,  // 15: brokerd.v1.SendResult.error:type_name -> brokerd.v1.ItemError
-	15,  // 16: brokerd.v1.SendResult.asleep:type_name -> brokerd.v1.Asleep
-	75,  // 17: brokerd.v1.Asleep.since:type_name -> google.protobuf.Timestamp
-	9,   // 18: brokerd.v1.SendMessagesRequest.messages:type_name -> brokerd.v1.Message
-	14,  // 19: brokerd.v1.SendMessagesResponse.results:type_name -> brokerd.v1.SendResult
-	75,  // 20: brokerd.v1.Notice.created_at:type_name -> google.protobuf.Timestamp
-	75,  // 21: brokerd.v1.Attempt.claimed_at:type_name -> google.protobuf.Timestamp
-	75,  // 22: brokerd.v1.Attempt.ended_at:type_name -> google.protobuf.Timestamp
+	14,  // 14: brokerd.v1.SendResult.recipients:type_name -> brokerd.v1.Recipient
+	11,  // 15: brokerd.v1.SendResult.error:type_name -> brokerd.v1.ItemError
+	16,  // 16: brokerd.v1.SendResult.asleep:type_name -> brokerd.v1.Asleep
+	83,  // 17: brokerd.v1.Asleep.since:type_name -> google.protobuf.Timestamp
+	10,  // 18: brokerd.v1.SendMessagesRequest.messages:type_name -> brokerd.v1.Message
+	15,  // 19: brokerd.v1.SendMessagesResponse.results:type_name -> brokerd.v1.SendResult
+	83,  // 20: brokerd.v1.Notice.created_at:type_name -> google.protobuf.Timestamp
+	83,  // 21: brokerd.v1.Attempt.claimed_at:type_name -> google.protobuf.Timestamp
+	83,  // 22: brokerd.v1.Attempt.ended_at:type_name -> google.protobuf.Timestamp
 	2,   // 23: brokerd.v1.Delivery.state:type_name -> brokerd.v1.DeliveryState
-	75,  // 24: brokerd.v1.Delivery.claimed_at:type_name -> google.protobuf.Timestamp
-	75,  // 25: brokerd.v1.Delivery.delivered_at:type_name -> google.protobuf.Timestamp
-	75,  // 26: brokerd.v1.Delivery.read_at:type_name -> google.protobuf.Timestamp
-	75,  // 27: brokerd.v1.Delivery.finished_at:type_name -> google.protobuf.Timestamp
-	75,  // 28: brokerd.v1.Delivery.due_at:type_name -> google.protobuf.Timestamp
-	19,  // 29: brokerd.v1.Delivery.history:type_name -> brokerd.v1.Attempt
-	9,   // 30: brokerd.v1.InboxItem.message:type_name -> brokerd.v1.Message
-	20,  // 31: brokerd.v1.InboxItem.delivery:type_name -> brokerd.v1.Delivery
-	76,  // 32: brokerd.v1.ReceiveRequest.wait:type_name -> google.protobuf.Duration
-	22,  // 33: brokerd.v1.ReceiveRequest.filter:type_name -> brokerd.v1.MessageFilter
+	83,  // 24: brokerd.v1.Delivery.claimed_at:type_name -> google.protobuf.Timestamp
+	83,  // 25: brokerd.v1.Delivery.delivered_at:type_name -> google.protobuf.Timestamp
+	83,  // 26: brokerd.v1.Delivery.read_at:type_name -> google.protobuf.Timestamp
+	83,  // 27: brokerd.v1.Delivery.finished_at:type_name -> google.protobuf.Timestamp
+	83,  // 28: brokerd.v1.Delivery.due_at:type_name -> google.protobuf.Timestamp
+	20,  // 29: brokerd.v1.Delivery.history:type_name -> brokerd.v1.Attempt
+	10,  // 30: brokerd.v1.InboxItem.message:type_name -> brokerd.v1.Message
+	21,  // 31: brokerd.v1.InboxItem.delivery:type_name -> brokerd.v1.Delivery
+	84,  // 32: brokerd.v1.ReceiveRequest.wait:type_name -> google.protobuf.Duration
+	23,  // 33: brokerd.v1.ReceiveRequest.filter:type_name -> brokerd.v1.MessageFilter
 	3,   // 34: brokerd.v1.ReceiveRequest.order:type_name -> brokerd.v1.MessageOrder
-	21,  // 35: brokerd.v1.ReceiveResponse.items:type_name -> brokerd.v1.InboxItem
-	76,  // 36: brokerd.v1.ClaimOpen.claim_for:type_name -> google.protobuf.Duration
-	76,  // 37: brokerd.v1.ClaimOpen.max_total:type_name -> google.protobuf.Duration
-	76,  // 38: brokerd.v1.Nack.delay:type_name -> google.protobuf.Duration
-	76,  // 39: brokerd.v1.Extension.claim_for:type_name -> google.protobuf.Duration
-	25,  // 40: brokerd.v1.ClaimRequest.open:type_name -> brokerd.v1.ClaimOpen
-	26,  // 41: brokerd.v1.ClaimRequest.nacks:type_name -> brokerd.v1.Nack
-	27,  // 42: brokerd.v1.ClaimRequest.extensions:type_name -> brokerd.v1.Extension
-	9,   // 43: brokerd.v1.ClaimedMessage.message:type_name -> brokerd.v1.Message
-	76,  // 44: brokerd.v1.ClaimedMessage.expires_in:type_name -> google.protobuf.Duration
-	29,  // 45: brokerd.v1.ClaimOpened.resumed:type_name -> brokerd.v1.ClaimedMessage
-	29,  // 46: brokerd.v1.ClaimDelivery.claims:type_name -> brokerd.v1.ClaimedMessage
-	10,  // 47: brokerd.v1.SettleResult.error:type_name -> brokerd.v1.ItemError
-	32,  // 48: brokerd.v1.SettleResults.results:type_name -> brokerd.v1.SettleResult
+	22,  // 35: brokerd.v1.ReceiveResponse.items:type_name -> brokerd.v1.InboxItem
+	84,  // 36: brokerd.v1.ClaimOpen.claim_for:type_name -> google.protobuf.Duration
+	84,  // 37: brokerd.v1.ClaimOpen.max_total:type_name -> google.protobuf.Duration
+	84,  // 38: brokerd.v1.Nack.delay:type_name -> google.protobuf.Duration
+	84,  // 39: brokerd.v1.Extension.claim_for:type_name -> google.protobuf.Duration
+	26,  // 40: brokerd.v1.ClaimRequest.open:type_name -> brokerd.v1.ClaimOpen
+	27,  // 41: brokerd.v1.ClaimRequest.nacks:type_name -> brokerd.v1.Nack
+	28,  // 42: brokerd.v1.ClaimRequest.extensions:type_name -> brokerd.v1.Extension
+	10,  // 43: brokerd.v1.ClaimedMessage.message:type_name -> brokerd.v1.Message
+	84,  // 44: brokerd.v1.ClaimedMessage.expires_in:type_name -> google.protobuf.Duration
+	30,  // 45: brokerd.v1.ClaimOpened.resumed:type_name -> brokerd.v1.ClaimedMessage
+	30,  // 46: brokerd.v1.ClaimDelivery.claims:type_name -> brokerd.v1.ClaimedMessage
+	11,  // 47: brokerd.v1.SettleResult.error:type_name -> brokerd.v1.ItemError
+	33,  // 48: brokerd.v1.SettleResults.results:type_name -> brokerd.v1.SettleResult
 	4,   // 49: brokerd.v1.ClaimRevoked.reason:type_name -> brokerd.v1.RevokeReason
-	76,  // 50: brokerd.v1.ClaimGoAway.grace:type_name -> google.protobuf.Duration
-	30,  // 51: brokerd.v1.ClaimResponse.opened:type_name -> brokerd.v1.ClaimOpened
-	31,  // 52: brokerd.v1.ClaimResponse.deliver:type_name -> brokerd.v1.ClaimDelivery
-	33,  // 53: brokerd.v1.ClaimResponse.results:type_name -> brokerd.v1.SettleResults
-	34,  // 54: brokerd.v1.ClaimResponse.revoke:type_name -> brokerd.v1.ClaimRevoked
-	35,  // 55: brokerd.v1.ClaimResponse.go_away:type_name -> brokerd.v1.ClaimGoAway
-	76,  // 56: brokerd.v1.ClaimMessagesRequest.wait:type_name -> google.protobuf.Duration
-	76,  // 57: brokerd.v1.ClaimMessagesRequest.claim_for:type_name -> google.protobuf.Duration
-	29,  // 58: brokerd.v1.ClaimMessagesResponse.claims:type_name -> brokerd.v1.ClaimedMessage
+	84,  // 50: brokerd.v1.ClaimGoAway.grace:type_name -> google.protobuf.Duration
+	31,  // 51: brokerd.v1.ClaimResponse.opened:type_name -> brokerd.v1.ClaimOpened
+	32,  // 52: brokerd.v1.ClaimResponse.deliver:type_name -> brokerd.v1.ClaimDelivery
+	34,  // 53: brokerd.v1.ClaimResponse.results:type_name -> brokerd.v1.SettleResults
+	35,  // 54: brokerd.v1.ClaimResponse.revoke:type_name -> brokerd.v1.ClaimRevoked
+	36,  // 55: brokerd.v1.ClaimResponse.go_away:type_name -> brokerd.v1.ClaimGoAway
+	84,  // 56: brokerd.v1.ClaimMessagesRequest.wait:type_name -> google.protobuf.Duration
+	84,  // 57: brokerd.v1.ClaimMessagesRequest.claim_for:type_name -> google.protobuf.Duration
+	30,  // 58: brokerd.v1.ClaimMessagesResponse.claims:type_name -> brokerd.v1.ClaimedMessage
 	5,   // 59: brokerd.v1.ClaimMessagesResponse.empty_reason:type_name -> brokerd.v1.EmptyReason
-	75,  // 60: brokerd.v1.ClaimMessagesResponse.next_due:type_name -> google.protobuf.Timestamp
-	18,  // 61: brokerd.v1.ClaimMessagesResponse.notices:type_name -> brokerd.v1.Notice
-	26,  // 62: brokerd.v1.NackMessagesRequest.nacks:type_name -> brokerd.v1.Nack
+	83,  // 60: brokerd.v1.ClaimMessagesResponse.next_due:type_name -> google.protobuf.Timestamp
+	19,  // 61: brokerd.v1.ClaimMessagesResponse.notices:type_name -> brokerd.v1.Notice
+	27,  // 62: brokerd.v1.NackMessagesRequest.nacks:type_name -> brokerd.v1.Nack
 	2,   // 63: brokerd.v1.NackOutcome.state:type_name -> brokerd.v1.DeliveryState
-	75,  // 64: brokerd.v1.NackOutcome.due_at:type_name -> google.protobuf.Timestamp
-	42,  // 65: brokerd.v1.NackMessagesResponse.outcomes:type_name -> brokerd.v1.NackOutcome
-	27,  // 66: brokerd.v1.ExtendClaimsRequest.extensions:type_name -> brokerd.v1.Extension
-	9,   // 67: brokerd.v1.GetMessageResponse.message:type_name -> brokerd.v1.Message
-	20,  // 68: brokerd.v1.GetMessageResponse.deliveries:type_name -> brokerd.v1.Delivery
+	83,  // 64: brokerd.v1.NackOutcome.due_at:type_name -> google.protobuf.Timestamp
+	43,  // 65: brokerd.v1.NackMessagesResponse.outcomes:type_name -> brokerd.v1.NackOutcome
+	28,  // 66: brokerd.v1.ExtendClaimsRequest.extensions:type_name -> brokerd.v1.Extension
+	10,  // 67: brokerd.v1.GetMessageResponse.message:type_name -> brokerd.v1.Message
+	21,  // 68: brokerd.v1.GetMessageResponse.deliveries:type_name -> brokerd.v1.Delivery
 	6,   // 69: brokerd.v1.ListMessagesRequest.box:type_name -> brokerd.v1.MessageBox
-	22,  // 70: brokerd.v1.ListMessagesRequest.filter:type_name -> brokerd.v1.MessageFilter
-	75,  // 71: brokerd.v1.ListMessagesRequest.from_time:type_name -> google.protobuf.Timestamp
-	75,  // 72: brokerd.v1.ListMessagesRequest.to_time:type_name -> google.protobuf.Timestamp
+	23,  // 70: brokerd.v1.ListMessagesRequest.filter:type_name -> brokerd.v1.MessageFilter
+	83,  // 71: brokerd.v1.ListMessagesRequest.from_time:type_name -> google.protobuf.Timestamp
+	83,  // 72: brokerd.v1.ListMessagesRequest.to_time:type_name -> google.protobuf.Timestamp
 	3,   // 73: brokerd.v1.ListMessagesRequest.order:type_name -> brokerd.v1.MessageOrder
-	21,  // 74: brokerd.v1.ListMessagesResponse.items:type_name -> brokerd.v1.InboxItem
-	52,  // 75: brokerd.v1.ListMessagesResponse.thread:type_name -> brokerd.v1.ThreadSummary
-	75,  // 76: brokerd.v1.ThreadSummary.first_at:type_name -> google.protobuf.Timestamp
-	75,  // 77: brokerd.v1.ThreadSummary.last_at:type_name -> google.protobuf.Timestamp
-	53,  // 78: brokerd.v1.ThreadSummary.open_questions:type_name -> brokerd.v1.OpenQuestion
-	75,  // 79: brokerd.v1.ThreadSummary.resolved_at:type_name -> google.protobuf.Timestamp
-	75,  // 80: brokerd.v1.OpenQuestion.deadline:type_name -> google.protobuf.Timestamp
-	9,   // 81: brokerd.v1.AskRequest.message:type_name -> brokerd.v1.Message
-	76,  // 82: brokerd.v1.AskRequest.wait:type_name -> google.protobuf.Duration
-	9,   // 83: brokerd.v1.AskResponse.reply:type_name -> brokerd.v1.Message
-	15,  // 84: brokerd.v1.AskResponse.asleep:type_name -> brokerd.v1.Asleep
-	9,   // 85: brokerd.v1.ReplyRequest.message:type_name -> brokerd.v1.Message
-	14,  // 86: brokerd.v1.ReplyResponse.result:type_name -> brokerd.v1.SendResult
-	61,  // 87: brokerd.v1.GetInboxSummaryResponse.by_priority:type_name -> brokerd.v1.PriorityCount
-	62,  // 88: brokerd.v1.GetInboxSummaryResponse.by_type:type_name -> brokerd.v1.TypeCount
-	75,  // 89: brokerd.v1.GetInboxSummaryResponse.oldest_at:type_name -> google.protobuf.Timestamp
-	53,  // 90: brokerd.v1.GetInboxSummaryResponse.asked:type_name -> brokerd.v1.OpenQuestion
-	53,  // 91: brokerd.v1.GetInboxSummaryResponse.owed:type_name -> brokerd.v1.OpenQuestion
-	9,   // 92: brokerd.v1.GetInboxSummaryResponse.directives:type_name -> brokerd.v1.Message
-	75,  // 93: brokerd.v1.GetInboxSummaryResponse.breaker_open_until:type_name -> google.protobuf.Timestamp
-	21,  // 94: brokerd.v1.ListDeadLettersResponse.items:type_name -> brokerd.v1.InboxItem
-	11,  // 95: brokerd.v1.MessageService.Send:input_type -> brokerd.v1.SendRequest
-	23,  // 96: brokerd.v1.MessageService.Receive:input_type -> brokerd.v1.ReceiveRequest
-	28,  // 97: brokerd.v1.MessageService.Claim:input_type -> brokerd.v1.ClaimRequest
-	16,  // 98: brokerd.v1.MessageService.SendMessages:input_type -> brokerd.v1.SendMessagesRequest
-	37,  // 99: brokerd.v1.MessageService.ClaimMessages:input_type -> brokerd.v1.ClaimMessagesRequest
-	39,  // 100: brokerd.v1.MessageService.AckMessages:input_type -> brokerd.v1.AckMessagesRequest
-	41,  // 101: brokerd.v1.MessageService.NackMessages:input_type -> brokerd.v1.NackMessagesRequest
-	44,  // 102: brokerd.v1.MessageService.ExtendClaims:input_type -> brokerd.v1.ExtendClaimsRequest
-	46,  // 103: brokerd.v1.MessageService.ReleaseClaims:input_type -> brokerd.v1.ReleaseClaimsRequest
-	54,  // 104: brokerd.v1.MessageService.Ask:input_type -> brokerd.v1.AskRequest
-	56,  // 105: brokerd.v1.MessageService.Reply:input_type -> brokerd.v1.ReplyRequest
-	58,  // 106: brokerd.v1.MessageService.ResendMessage:input_type -> brokerd.v1.ResendMessageRequest
-	60,  // 107: brokerd.v1.MessageService.GetInboxSummary:input_type -> brokerd.v1.GetInboxSummaryRequest
-	64,  // 108: brokerd.v1.MessageService.ResolveThread:input_type -> brokerd.v1.ResolveThreadRequest
-	48,  // 109: brokerd.v1.MessageService.GetMessage:input_type -> brokerd.v1.GetMessageRequest
-	50,  // 110: brokerd.v1.MessageService.ListMessages:input_type -> brokerd.v1.ListMessagesRequest
-	66,  // 111: brokerd.v1.MessageService.CancelMessage:input_type -> brokerd.v1.CancelMessageRequest
-	68,  // 112: brokerd.v1.MessageService.ListDeadLetters:input_type -> brokerd.v1.ListDeadLettersRequest
-	70,  // 113: brokerd.v1.MessageService.RedriveDeadLetters:input_type -> brokerd.v1.RedriveDeadLettersRequest
-	72,  // 114: brokerd.v1.MessageService.PurgeDeadLetters:input_type -> brokerd.v1.PurgeDeadLettersRequest
-	12,  // 115: brokerd.v1.MessageService.Send:output_type -> brokerd.v1.SendResponse
-	24,  // 116: brokerd.v1.MessageService.Receive:output_type -> brokerd.v1.ReceiveResponse
-	36,  // 117: brokerd.v1.MessageService.Claim:output_type -> brokerd.v1.ClaimResponse
-	17,  // 118: brokerd.v1.MessageService.SendMessages:output_type -> brokerd.v1.SendMessagesResponse
-	38,  // 119: brokerd.v1.MessageService.ClaimMessages:output_type -> brokerd.v1.ClaimMessagesResponse
-	40,  // 120: brokerd.v1.MessageService.AckMessages:output_type -> brokerd.v1.AckMessagesResponse
-	43,  // 121: brokerd.v1.MessageService.NackMessages:output_type -> brokerd.v1.NackMessagesResponse
-	45,  // 122: brokerd.v1.MessageService.ExtendClaims:output_type -> brokerd.v1.ExtendClaimsResponse
-	47,  // 123: brokerd.v1.MessageService.ReleaseClaims:output_type -> brokerd.v1.ReleaseClaimsResponse
-	55,  // 124: brokerd.v1.MessageService.Ask:output_type -> brokerd.v1.AskResponse
-	57,  // 125: brokerd.v1.MessageService.Reply:output_type -> brokerd.v1.ReplyResponse
-	59,  // 126: brokerd.v1.MessageService.ResendMessage:output_type -> brokerd.v1.ResendMessageResponse
-	63,  // 127: brokerd.v1.MessageService.GetInboxSummary:output_type -> brokerd.v1.GetInboxSummaryResponse
-	65,  // 128: brokerd.v1.MessageService.ResolveThread:output_type -> brokerd.v1.ResolveThreadResponse
-	49,  // 129: brokerd.v1.MessageService.GetMessage:output_type -> brokerd.v1.GetMessageResponse
-	51,  // 130: brokerd.v1.MessageService.ListMessages:output_type -> brokerd.v1.ListMessagesResponse
-	67,  // 131: brokerd.v1.MessageService.CancelMessage:output_type -> brokerd.v1.CancelMessageResponse
-	69,  // 132: brokerd.v1.MessageService.ListDeadLetters:output_type -> brokerd.v1.ListDeadLettersResponse
-	71,  // 133: brokerd.v1.MessageService.RedriveDeadLetters:output_type -> brokerd.v1.RedriveDeadLettersResponse
-	73,  // 134: brokerd.v1.MessageService.PurgeDeadLetters:output_type -> brokerd.v1.PurgeDeadLettersResponse
-	115, // [115:135] is the sub-list for method output_type
-	95,  // [95:115] is the sub-list for method input_type
-	95,  // [95:95] is the sub-list for extension type_name
-	95,  // [95:95] is the sub-list for extension extendee
-	0,   // [0:95] is the sub-list for field type_name
+	22,  // 74: brokerd.v1.ListMessagesResponse.items:type_name -> brokerd.v1.InboxItem
+	53,  // 75: brokerd.v1.ListMessagesResponse.thread:type_name -> brokerd.v1.ThreadSummary
+	83,  // 76: brokerd.v1.ThreadSummary.first_at:type_name -> google.protobuf.Timestamp
+	83,  // 77: brokerd.v1.ThreadSummary.last_at:type_name -> google.protobuf.Timestamp
+	55,  // 78: brokerd.v1.ThreadSummary.open_questions:type_name -> brokerd.v1.OpenQuestion
+	83,  // 79: brokerd.v1.ThreadSummary.resolved_at:type_name -> google.protobuf.Timestamp
+	54,  // 80: brokerd.v1.ThreadSummary.first_message:type_name -> brokerd.v1.ThreadMessage
+	54,  // 81: brokerd.v1.ThreadSummary.last_message:type_name -> brokerd.v1.ThreadMessage
+	83,  // 82: brokerd.v1.ThreadMessage.created_at:type_name -> google.protobuf.Timestamp
+	83,  // 83: brokerd.v1.OpenQuestion.deadline:type_name -> google.protobuf.Timestamp
+	10,  // 84: brokerd.v1.AskRequest.message:type_name -> brokerd.v1.Message
+	84,  // 85: brokerd.v1.AskRequest.wait:type_name -> google.protobuf.Duration
+	10,  // 86: brokerd.v1.AskResponse.reply:type_name -> brokerd.v1.Message
+	16,  // 87: brokerd.v1.AskResponse.asleep:type_name -> brokerd.v1.Asleep
+	10,  // 88: brokerd.v1.ReplyRequest.message:type_name -> brokerd.v1.Message
+	15,  // 89: brokerd.v1.ReplyResponse.result:type_name -> brokerd.v1.SendResult
+	63,  // 90: brokerd.v1.GetInboxSummaryResponse.by_priority:type_name -> brokerd.v1.PriorityCount
+	64,  // 91: brokerd.v1.GetInboxSummaryResponse.by_type:type_name -> brokerd.v1.TypeCount
+	83,  // 92: brokerd.v1.GetInboxSummaryResponse.oldest_at:type_name -> google.protobuf.Timestamp
+	55,  // 93: brokerd.v1.GetInboxSummaryResponse.asked:type_name -> brokerd.v1.OpenQuestion
+	55,  // 94: brokerd.v1.GetInboxSummaryResponse.owed:type_name -> brokerd.v1.OpenQuestion
+	10,  // 95: brokerd.v1.GetInboxSummaryResponse.directives:type_name -> brokerd.v1.Message
+	83,  // 96: brokerd.v1.GetInboxSummaryResponse.breaker_open_until:type_name -> google.protobuf.Timestamp
+	83,  // 97: brokerd.v1.DeadLetterFilter.from_time:type_name -> google.protobuf.Timestamp
+	83,  // 98: brokerd.v1.DeadLetterFilter.to_time:type_name -> google.protobuf.Timestamp
+	70,  // 99: brokerd.v1.ListDeadLettersRequest.filter:type_name -> brokerd.v1.DeadLetterFilter
+	22,  // 100: brokerd.v1.ListDeadLettersResponse.items:type_name -> brokerd.v1.InboxItem
+	70,  // 101: brokerd.v1.RedriveDeadLettersRequest.filter:type_name -> brokerd.v1.DeadLetterFilter
+	70,  // 102: brokerd.v1.PurgeDeadLettersRequest.filter:type_name -> brokerd.v1.DeadLetterFilter
+	7,   // 103: brokerd.v1.ListMailboxesRequest.order:type_name -> brokerd.v1.MailboxOrder
+	83,  // 104: brokerd.v1.MailboxSummary.oldest_at:type_name -> google.protobuf.Timestamp
+	78,  // 105: brokerd.v1.ListMailboxesResponse.mailboxes:type_name -> brokerd.v1.MailboxSummary
+	83,  // 106: brokerd.v1.ListThreadsRequest.from_time:type_name -> google.protobuf.Timestamp
+	83,  // 107: brokerd.v1.ListThreadsRequest.to_time:type_name -> google.protobuf.Timestamp
+	53,  // 108: brokerd.v1.ListThreadsResponse.threads:type_name -> brokerd.v1.ThreadSummary
+	12,  // 109: brokerd.v1.MessageService.Send:input_type -> brokerd.v1.SendRequest
+	24,  // 110: brokerd.v1.MessageService.Receive:input_type -> brokerd.v1.ReceiveRequest
+	29,  // 111: brokerd.v1.MessageService.Claim:input_type -> brokerd.v1.ClaimRequest
+	17,  // 112: brokerd.v1.MessageService.SendMessages:input_type -> brokerd.v1.SendMessagesRequest
+	38,  // 113: brokerd.v1.MessageService.ClaimMessages:input_type -> brokerd.v1.ClaimMessagesRequest
+	40,  // 114: brokerd.v1.MessageService.AckMessages:input_type -> brokerd.v1.AckMessagesRequest
+	42,  // 115: brokerd.v1.MessageService.NackMessages:input_type -> brokerd.v1.NackMessagesRequest
+	45,  // 116: brokerd.v1.MessageService.ExtendClaims:input_type -> brokerd.v1.ExtendClaimsRequest
+	47,  // 117: brokerd.v1.MessageService.ReleaseClaims:input_type -> brokerd.v1.ReleaseClaimsRequest
+	56,  // 118: brokerd.v1.MessageService.Ask:input_type -> brokerd.v1.AskRequest
+	58,  // 119: brokerd.v1.MessageService.Reply:input_type -> brokerd.v1.ReplyRequest
+	60,  // 120: brokerd.v1.MessageService.ResendMessage:input_type -> brokerd.v1.ResendMessageRequest
+	62,  // 121: brokerd.v1.MessageService.GetInboxSummary:input_type -> brokerd.v1.GetInboxSummaryRequest
+	66,  // 122: brokerd.v1.MessageService.ResolveThread:input_type -> brokerd.v1.ResolveThreadRequest
+	49,  // 123: brokerd.v1.MessageService.GetMessage:input_type -> brokerd.v1.GetMessageRequest
+	51,  // 124: brokerd.v1.MessageService.ListMessages:input_type -> brokerd.v1.ListMessagesRequest
+	68,  // 125: brokerd.v1.MessageService.CancelMessage:input_type -> brokerd.v1.CancelMessageRequest
+	71,  // 126: brokerd.v1.MessageService.ListDeadLetters:input_type -> brokerd.v1.ListDeadLettersRequest
+	73,  // 127: brokerd.v1.MessageService.RedriveDeadLetters:input_type -> brokerd.v1.RedriveDeadLettersRequest
+	75,  // 128: brokerd.v1.MessageService.PurgeDeadLetters:input_type -> brokerd.v1.PurgeDeadLettersRequest
+	77,  // 129: brokerd.v1.MessageService.ListMailboxes:input_type -> brokerd.v1.ListMailboxesRequest
+	80,  // 130: brokerd.v1.MessageService.ListThreads:input_type -> brokerd.v1.ListThreadsRequest
+	13,  // 131: brokerd.v1.MessageService.Send:output_type -> brokerd.v1.SendResponse
+	25,  // 132: brokerd.v1.MessageService.Receive:output_type -> brokerd.v1.ReceiveResponse
+	37,  // 133: brokerd.v1.MessageService.Claim:output_type -> brokerd.v1.ClaimResponse
+	18,  // 134: brokerd.v1.MessageService.SendMessages:output_type -> brokerd.v1.SendMessagesResponse
+	39,  // 135: brokerd.v1.MessageService.ClaimMessages:output_type -> brokerd.v1.ClaimMessagesResponse
+	41,  // 136: brokerd.v1.MessageService.AckMessages:output_type -> brokerd.v1.AckMessagesResponse
+	44,  // 137: brokerd.v1.MessageService.NackMessages:output_type -> brokerd.v1.NackMessagesResponse
+	46,  // 138: brokerd.v1.MessageService.ExtendClaims:output_type -> brokerd.v1.ExtendClaimsResponse
+	48,  // 139: brokerd.v1.MessageService.ReleaseClaims:output_type -> brokerd.v1.ReleaseClaimsResponse
+	57,  // 140: brokerd.v1.MessageService.Ask:output_type -> brokerd.v1.AskResponse
+	59,  // 141: brokerd.v1.MessageService.Reply:output_type -> brokerd.v1.ReplyResponse
+	61,  // 142: brokerd.v1.MessageService.ResendMessage:output_type -> brokerd.v1.ResendMessageResponse
+	65,  // 143: brokerd.v1.MessageService.GetInboxSummary:output_type -> brokerd.v1.GetInboxSummaryResponse
+	67,  // 144: brokerd.v1.MessageService.ResolveThread:output_type -> brokerd.v1.ResolveThreadResponse
+	50,  // 145: brokerd.v1.MessageService.GetMessage:output_type -> brokerd.v1.GetMessageResponse
+	52,  // 146: brokerd.v1.MessageService.ListMessages:output_type -> brokerd.v1.ListMessagesResponse
+	69,  // 147: brokerd.v1.MessageService.CancelMessage:output_type -> brokerd.v1.CancelMessageResponse
+	72,  // 148: brokerd.v1.MessageService.ListDeadLetters:output_type -> brokerd.v1.ListDeadLettersResponse
+	74,  // 149: brokerd.v1.MessageService.RedriveDeadLetters:output_type -> brokerd.v1.RedriveDeadLettersResponse
+	76,  // 150: brokerd.v1.MessageService.PurgeDeadLetters:output_type -> brokerd.v1.PurgeDeadLettersResponse
+	79,  // 151: brokerd.v1.MessageService.ListMailboxes:output_type -> brokerd.v1.ListMailboxesResponse
+	81,  // 152: brokerd.v1.MessageService.ListThreads:output_type -> brokerd.v1.ListThreadsResponse
+	131, // [131:153] is the sub-list for method output_type
+	109, // [109:131] is the sub-list for method input_type
+	109, // [109:109] is the sub-list for extension type_name
+	109, // [109:109] is the sub-list for extension extendee
+	0,   // [0:109] is the sub-list for field type_name
 }
 
 func init() { file_brokerd_v1_message_proto_init() }
@@ -6260,8 +7104,8 @@ func file_brokerd_v1_message_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_brokerd_v1_message_proto_rawDesc), len(file_brokerd_v1_message_proto_rawDesc)),
-			NumEnums:      7,
-			NumMessages:   68,
+			NumEnums:      8,
+			NumMessages:   75,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -39,6 +39,8 @@ const (
 	MessageService_ListDeadLetters_FullMethodName    = "/brokerd.v1.MessageService/ListDeadLetters"
 	MessageService_RedriveDeadLetters_FullMethodName = "/brokerd.v1.MessageService/RedriveDeadLetters"
 	MessageService_PurgeDeadLetters_FullMethodName   = "/brokerd.v1.MessageService/PurgeDeadLetters"
+	MessageService_ListMailboxes_FullMethodName      = "/brokerd.v1.MessageService/ListMailboxes"
+	MessageService_ListThreads_FullMethodName        = "/brokerd.v1.MessageService/ListThreads"
 )
 
 // MessageServiceClient is the client API for MessageService service.
@@ -125,11 +127,20 @@ type MessageServiceClient interface {
 	// ListDeadLetters lists deliveries that were given up after their last attempt, newest first, with
 	// every error. An agent sees those of its own mailbox, its role's and its channels'; an operator all.
 	ListDeadLetters(ctx context.Context, in *ListDeadLettersRequest, opts ...grpc.CallOption) (*ListDeadLettersResponse, error)
-	// RedriveDeadLetters puts dead letters back in front of their recipients: attempts start again, id and
-	// history stay. All or none.
+	// RedriveDeadLetters redelivers dead letters: the attempts start again, id and history stay. A call redrives all
+	// that it chooses or none. FAILED_PRECONDITION (NOT_DEAD) for a named message without a dead letter that the caller
+	// may see.
 	RedriveDeadLetters(ctx context.Context, in *RedriveDeadLettersRequest, opts ...grpc.CallOption) (*RedriveDeadLettersResponse, error)
-	// PurgeDeadLetters removes dead letters for good: the delivery becomes CANCELLED. Operators only.
+	// PurgeDeadLetters removes dead letters: each delivery becomes CANCELLED and cannot be redriven. Errors as in
+	// RedriveDeadLetters. Operators only.
 	PurgeDeadLetters(ctx context.Context, in *PurgeDeadLettersRequest, opts ...grpc.CallOption) (*PurgeDeadLettersResponse, error)
+	// ListMailboxes lists the mailboxes that hold messages: waiting, claimed or dead ones. An agent sees the mailboxes
+	// that it takes from (its own, its role's and its channels'); an operator sees all of the session. The call reads
+	// one row per mailbox and no queue.
+	ListMailboxes(ctx context.Context, in *ListMailboxesRequest, opts ...grpc.CallOption) (*ListMailboxesResponse, error)
+	// ListThreads lists the conversations of the session, the one with the newest message first. A message without
+	// replies is a conversation too.
+	ListThreads(ctx context.Context, in *ListThreadsRequest, opts ...grpc.CallOption) (*ListThreadsResponse, error)
 }
 
 type messageServiceClient struct {
@@ -355,6 +366,26 @@ func (c *messageServiceClient) PurgeDeadLetters(ctx context.Context, in *PurgeDe
 	return out, nil
 }
 
+func (c *messageServiceClient) ListMailboxes(ctx context.Context, in *ListMailboxesRequest, opts ...grpc.CallOption) (*ListMailboxesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListMailboxesResponse)
+	err := c.cc.Invoke(ctx, MessageService_ListMailboxes_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *messageServiceClient) ListThreads(ctx context.Context, in *ListThreadsRequest, opts ...grpc.CallOption) (*ListThreadsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListThreadsResponse)
+	err := c.cc.Invoke(ctx, MessageService_ListThreads_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // MessageServiceServer is the server API for MessageService service.
 // All implementations must embed UnimplementedMessageServiceServer
 // for forward compatibility.
@@ -439,11 +470,20 @@ type MessageServiceServer interface {
 	// ListDeadLetters lists deliveries that were given up after their last attempt, newest first, with
 	// every error. An agent sees those of its own mailbox, its role's and its channels'; an operator all.
 	ListDeadLetters(context.Context, *ListDeadLettersRequest) (*ListDeadLettersResponse, error)
-	// RedriveDeadLetters puts dead letters back in front of their recipients: attempts start again, id and
-	// history stay. All or none.
+	// RedriveDeadLetters redelivers dead letters: the attempts start again, id and history stay. A call redrives all
+	// that it chooses or none. FAILED_PRECONDITION (NOT_DEAD) for a named message without a dead letter that the caller
+	// may see.
 	RedriveDeadLetters(context.Context, *RedriveDeadLettersRequest) (*RedriveDeadLettersResponse, error)
-	// PurgeDeadLetters removes dead letters for good: the delivery becomes CANCELLED. Operators only.
+	// PurgeDeadLetters removes dead letters: each delivery becomes CANCELLED and cannot be redriven. Errors as in
+	// RedriveDeadLetters. Operators only.
 	PurgeDeadLetters(context.Context, *PurgeDeadLettersRequest) (*PurgeDeadLettersResponse, error)
+	// ListMailboxes lists the mailboxes that hold messages: waiting, claimed or dead ones. An agent sees the mailboxes
+	// that it takes from (its own, its role's and its channels'); an operator sees all of the session. The call reads
+	// one row per mailbox and no queue.
+	ListMailboxes(context.Context, *ListMailboxesRequest) (*ListMailboxesResponse, error)
+	// ListThreads lists the conversations of the session, the one with the newest message first. A message without
+	// replies is a conversation too.
+	ListThreads(context.Context, *ListThreadsRequest) (*ListThreadsResponse, error)
 	mustEmbedUnimplementedMessageServiceServer()
 }
 
@@ -513,6 +553,12 @@ func (UnimplementedMessageServiceServer) RedriveDeadLetters(context.Context, *Re
 }
 func (UnimplementedMessageServiceServer) PurgeDeadLetters(context.Context, *PurgeDeadLettersRequest) (*PurgeDeadLettersResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method PurgeDeadLetters not implemented")
+}
+func (UnimplementedMessageServiceServer) ListMailboxes(context.Context, *ListMailboxesRequest) (*ListMailboxesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListMailboxes not implemented")
+}
+func (UnimplementedMessageServiceServer) ListThreads(context.Context, *ListThreadsRequest) (*ListThreadsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListThreads not implemented")
 }
 func (UnimplementedMessageServiceServer) mustEmbedUnimplementedMessageServiceServer() {}
 func (UnimplementedMessageServiceServer) testEmbeddedByValue()                        {}
@@ -866,6 +912,42 @@ func _MessageService_PurgeDeadLetters_Handler(srv interface{}, ctx context.Conte
 	return interceptor(ctx, in, info, handler)
 }
 
+func _MessageService_ListMailboxes_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListMailboxesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MessageServiceServer).ListMailboxes(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: MessageService_ListMailboxes_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MessageServiceServer).ListMailboxes(ctx, req.(*ListMailboxesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _MessageService_ListThreads_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListThreadsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MessageServiceServer).ListThreads(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: MessageService_ListThreads_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MessageServiceServer).ListThreads(ctx, req.(*ListThreadsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // MessageService_ServiceDesc is the grpc.ServiceDesc for MessageService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -940,6 +1022,14 @@ var MessageService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "PurgeDeadLetters",
 			Handler:    _MessageService_PurgeDeadLetters_Handler,
+		},
+		{
+			MethodName: "ListMailboxes",
+			Handler:    _MessageService_ListMailboxes_Handler,
+		},
+		{
+			MethodName: "ListThreads",
+			Handler:    _MessageService_ListThreads_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

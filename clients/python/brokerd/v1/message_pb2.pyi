@@ -100,6 +100,17 @@ MESSAGE_BOX_SENT: MessageBox
 MESSAGE_BOX_ALL: MessageBox
 
 
+class MailboxOrder(builtins.int):
+    @classmethod
+    def Name(cls, number: builtins.int) -> builtins.str: ...
+    @classmethod
+    def Value(cls, name: builtins.str) -> MailboxOrder: ...
+
+MAILBOX_ORDER_UNSPECIFIED: MailboxOrder
+MAILBOX_ORDER_OLDEST: MailboxOrder
+MAILBOX_ORDER_WAITING: MailboxOrder
+
+
 class Target(message.Message):
     DESCRIPTOR: descriptor.Descriptor
     agent: builtins.str
@@ -658,8 +669,25 @@ class ThreadSummary(message.Message):
     resolved_by: builtins.str
     @property
     def resolved_at(self) -> timestamp_pb2.Timestamp: ...
-    def __init__(self, *, thread_id: Optional[builtins.str] = ..., messages: Optional[builtins.int] = ..., participants: Optional[Iterable[builtins.str]] = ..., first_at: Optional[timestamp_pb2.Timestamp] = ..., last_at: Optional[timestamp_pb2.Timestamp] = ..., open_questions: Optional[Iterable[OpenQuestion]] = ..., outcome: Optional[builtins.str] = ..., resolved_by: Optional[builtins.str] = ..., resolved_at: Optional[timestamp_pb2.Timestamp] = ...) -> None: ...
-    def HasField(self, field_name: Literal["first_at", "last_at", "resolved_at"]) -> builtins.bool: ...
+    @property
+    def first_message(self) -> ThreadMessage: ...
+    @property
+    def last_message(self) -> ThreadMessage: ...
+    def __init__(self, *, thread_id: Optional[builtins.str] = ..., messages: Optional[builtins.int] = ..., participants: Optional[Iterable[builtins.str]] = ..., first_at: Optional[timestamp_pb2.Timestamp] = ..., last_at: Optional[timestamp_pb2.Timestamp] = ..., open_questions: Optional[Iterable[OpenQuestion]] = ..., outcome: Optional[builtins.str] = ..., resolved_by: Optional[builtins.str] = ..., resolved_at: Optional[timestamp_pb2.Timestamp] = ..., first_message: Optional[ThreadMessage] = ..., last_message: Optional[ThreadMessage] = ...) -> None: ...
+    def HasField(self, field_name: Literal["first_at", "last_at", "resolved_at", "first_message", "last_message"]) -> builtins.bool: ...
+
+
+class ThreadMessage(message.Message):
+    DESCRIPTOR: descriptor.Descriptor
+    id: builtins.str
+    revision: builtins.int
+    sender: builtins.str
+    type: builtins.str
+    subject: builtins.str
+    @property
+    def created_at(self) -> timestamp_pb2.Timestamp: ...
+    def __init__(self, *, id: Optional[builtins.str] = ..., revision: Optional[builtins.int] = ..., sender: Optional[builtins.str] = ..., type: Optional[builtins.str] = ..., subject: Optional[builtins.str] = ..., created_at: Optional[timestamp_pb2.Timestamp] = ...) -> None: ...
+    def HasField(self, field_name: Literal["created_at"]) -> builtins.bool: ...
 
 
 class OpenQuestion(message.Message):
@@ -813,12 +841,33 @@ class CancelMessageResponse(message.Message):
     def __init__(self, *, revision: Optional[builtins.int] = ..., cancelled: Optional[builtins.int] = ..., kept: Optional[builtins.int] = ...) -> None: ...
 
 
+class DeadLetterFilter(message.Message):
+    DESCRIPTOR: descriptor.Descriptor
+    @property
+    def types(self) -> containers.RepeatedScalarFieldContainer[builtins.str]: ...
+    @property
+    def senders(self) -> containers.RepeatedScalarFieldContainer[builtins.str]: ...
+    @property
+    def holders(self) -> containers.RepeatedScalarFieldContainer[builtins.str]: ...
+    error: builtins.str
+    @property
+    def from_time(self) -> timestamp_pb2.Timestamp: ...
+    @property
+    def to_time(self) -> timestamp_pb2.Timestamp: ...
+    def __init__(self, *, types: Optional[Iterable[builtins.str]] = ..., senders: Optional[Iterable[builtins.str]] = ..., holders: Optional[Iterable[builtins.str]] = ..., error: Optional[builtins.str] = ..., from_time: Optional[timestamp_pb2.Timestamp] = ..., to_time: Optional[timestamp_pb2.Timestamp] = ...) -> None: ...
+    def HasField(self, field_name: Literal["from_time", "to_time"]) -> builtins.bool: ...
+
+
 class ListDeadLettersRequest(message.Message):
     DESCRIPTOR: descriptor.Descriptor
     mailbox: builtins.str
     page_size: builtins.int
     page_token: builtins.str
-    def __init__(self, *, mailbox: Optional[builtins.str] = ..., page_size: Optional[builtins.int] = ..., page_token: Optional[builtins.str] = ...) -> None: ...
+    @property
+    def filter(self) -> DeadLetterFilter: ...
+    count: builtins.bool
+    def __init__(self, *, mailbox: Optional[builtins.str] = ..., page_size: Optional[builtins.int] = ..., page_token: Optional[builtins.str] = ..., filter: Optional[DeadLetterFilter] = ..., count: Optional[builtins.bool] = ...) -> None: ...
+    def HasField(self, field_name: Literal["filter"]) -> builtins.bool: ...
 
 
 class ListDeadLettersResponse(message.Message):
@@ -827,7 +876,9 @@ class ListDeadLettersResponse(message.Message):
     def items(self) -> containers.RepeatedCompositeFieldContainer[InboxItem]: ...
     next_page_token: builtins.str
     revision: builtins.int
-    def __init__(self, *, items: Optional[Iterable[InboxItem]] = ..., next_page_token: Optional[builtins.str] = ..., revision: Optional[builtins.int] = ...) -> None: ...
+    count: builtins.int
+    count_at_least: builtins.bool
+    def __init__(self, *, items: Optional[Iterable[InboxItem]] = ..., next_page_token: Optional[builtins.str] = ..., revision: Optional[builtins.int] = ..., count: Optional[builtins.int] = ..., count_at_least: Optional[builtins.bool] = ...) -> None: ...
 
 
 class RedriveDeadLettersRequest(message.Message):
@@ -836,14 +887,22 @@ class RedriveDeadLettersRequest(message.Message):
     @property
     def ids(self) -> containers.RepeatedScalarFieldContainer[builtins.str]: ...
     mailbox: builtins.str
-    def __init__(self, *, request_id: Optional[builtins.str] = ..., ids: Optional[Iterable[builtins.str]] = ..., mailbox: Optional[builtins.str] = ...) -> None: ...
+    @property
+    def filter(self) -> DeadLetterFilter: ...
+    all: builtins.bool
+    dry_run: builtins.bool
+    page_token: builtins.str
+    def __init__(self, *, request_id: Optional[builtins.str] = ..., ids: Optional[Iterable[builtins.str]] = ..., mailbox: Optional[builtins.str] = ..., filter: Optional[DeadLetterFilter] = ..., all: Optional[builtins.bool] = ..., dry_run: Optional[builtins.bool] = ..., page_token: Optional[builtins.str] = ...) -> None: ...
+    def HasField(self, field_name: Literal["filter"]) -> builtins.bool: ...
 
 
 class RedriveDeadLettersResponse(message.Message):
     DESCRIPTOR: descriptor.Descriptor
     revision: builtins.int
     redriven: builtins.int
-    def __init__(self, *, revision: Optional[builtins.int] = ..., redriven: Optional[builtins.int] = ...) -> None: ...
+    next_page_token: builtins.str
+    at_least: builtins.bool
+    def __init__(self, *, revision: Optional[builtins.int] = ..., redriven: Optional[builtins.int] = ..., next_page_token: Optional[builtins.str] = ..., at_least: Optional[builtins.bool] = ...) -> None: ...
 
 
 class PurgeDeadLettersRequest(message.Message):
@@ -852,11 +911,70 @@ class PurgeDeadLettersRequest(message.Message):
     @property
     def ids(self) -> containers.RepeatedScalarFieldContainer[builtins.str]: ...
     mailbox: builtins.str
-    def __init__(self, *, request_id: Optional[builtins.str] = ..., ids: Optional[Iterable[builtins.str]] = ..., mailbox: Optional[builtins.str] = ...) -> None: ...
+    @property
+    def filter(self) -> DeadLetterFilter: ...
+    all: builtins.bool
+    dry_run: builtins.bool
+    page_token: builtins.str
+    def __init__(self, *, request_id: Optional[builtins.str] = ..., ids: Optional[Iterable[builtins.str]] = ..., mailbox: Optional[builtins.str] = ..., filter: Optional[DeadLetterFilter] = ..., all: Optional[builtins.bool] = ..., dry_run: Optional[builtins.bool] = ..., page_token: Optional[builtins.str] = ...) -> None: ...
+    def HasField(self, field_name: Literal["filter"]) -> builtins.bool: ...
 
 
 class PurgeDeadLettersResponse(message.Message):
     DESCRIPTOR: descriptor.Descriptor
     revision: builtins.int
     purged: builtins.int
-    def __init__(self, *, revision: Optional[builtins.int] = ..., purged: Optional[builtins.int] = ...) -> None: ...
+    next_page_token: builtins.str
+    at_least: builtins.bool
+    def __init__(self, *, revision: Optional[builtins.int] = ..., purged: Optional[builtins.int] = ..., next_page_token: Optional[builtins.str] = ..., at_least: Optional[builtins.bool] = ...) -> None: ...
+
+
+class ListMailboxesRequest(message.Message):
+    DESCRIPTOR: descriptor.Descriptor
+    order: MailboxOrder
+    page_size: builtins.int
+    page_token: builtins.str
+    def __init__(self, *, order: Optional[Union[MailboxOrder, builtins.int]] = ..., page_size: Optional[builtins.int] = ..., page_token: Optional[builtins.str] = ...) -> None: ...
+
+
+class MailboxSummary(message.Message):
+    DESCRIPTOR: descriptor.Descriptor
+    mailbox: builtins.str
+    waiting: builtins.int
+    claimed: builtins.int
+    dead: builtins.int
+    @property
+    def oldest_at(self) -> timestamp_pb2.Timestamp: ...
+    def __init__(self, *, mailbox: Optional[builtins.str] = ..., waiting: Optional[builtins.int] = ..., claimed: Optional[builtins.int] = ..., dead: Optional[builtins.int] = ..., oldest_at: Optional[timestamp_pb2.Timestamp] = ...) -> None: ...
+    def HasField(self, field_name: Literal["oldest_at"]) -> builtins.bool: ...
+
+
+class ListMailboxesResponse(message.Message):
+    DESCRIPTOR: descriptor.Descriptor
+    @property
+    def mailboxes(self) -> containers.RepeatedCompositeFieldContainer[MailboxSummary]: ...
+    next_page_token: builtins.str
+    revision: builtins.int
+    def __init__(self, *, mailboxes: Optional[Iterable[MailboxSummary]] = ..., next_page_token: Optional[builtins.str] = ..., revision: Optional[builtins.int] = ...) -> None: ...
+
+
+class ListThreadsRequest(message.Message):
+    DESCRIPTOR: descriptor.Descriptor
+    open: builtins.bool
+    @property
+    def from_time(self) -> timestamp_pb2.Timestamp: ...
+    @property
+    def to_time(self) -> timestamp_pb2.Timestamp: ...
+    page_size: builtins.int
+    page_token: builtins.str
+    def __init__(self, *, open: Optional[builtins.bool] = ..., from_time: Optional[timestamp_pb2.Timestamp] = ..., to_time: Optional[timestamp_pb2.Timestamp] = ..., page_size: Optional[builtins.int] = ..., page_token: Optional[builtins.str] = ...) -> None: ...
+    def HasField(self, field_name: Literal["from_time", "to_time"]) -> builtins.bool: ...
+
+
+class ListThreadsResponse(message.Message):
+    DESCRIPTOR: descriptor.Descriptor
+    @property
+    def threads(self) -> containers.RepeatedCompositeFieldContainer[ThreadSummary]: ...
+    next_page_token: builtins.str
+    revision: builtins.int
+    def __init__(self, *, threads: Optional[Iterable[ThreadSummary]] = ..., next_page_token: Optional[builtins.str] = ..., revision: Optional[builtins.int] = ...) -> None: ...

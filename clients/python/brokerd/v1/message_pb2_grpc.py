@@ -86,3 +86,11 @@ class MessageServiceStub:
             '/brokerd.v1.MessageService/PurgeDeadLetters',
             request_serializer=message_pb2.PurgeDeadLettersRequest.SerializeToString,
             response_deserializer=message_pb2.PurgeDeadLettersResponse.FromString)
+        self.ListMailboxes = channel.unary_unary(
+            '/brokerd.v1.MessageService/ListMailboxes',
+            request_serializer=message_pb2.ListMailboxesRequest.SerializeToString,
+            response_deserializer=message_pb2.ListMailboxesResponse.FromString)
+        self.ListThreads = channel.unary_unary(
+            '/brokerd.v1.MessageService/ListThreads',
+            request_serializer=message_pb2.ListThreadsRequest.SerializeToString,
+            response_deserializer=message_pb2.ListThreadsResponse.FromString)

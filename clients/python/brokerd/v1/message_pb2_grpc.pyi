@@ -24,3 +24,5 @@ class MessageServiceStub:
     ListDeadLetters: Any
     RedriveDeadLetters: Any
     PurgeDeadLetters: Any
+    ListMailboxes: Any
+    ListThreads: Any

@@ -1,0 +1,51 @@
+package broker
+
+// The list of mailboxes. Its cost depends on the number of mailboxes and claims, not on the number
+// of messages that wait.
+const (
+	// oldestReady is the oldest message that a claim could take from the mailbox b: NULL if there is
+	// none. An agent's mailbox is read by arrival, up to the first delivery that no agent has
+	// claimed. A queue is read in the order of claims, where the oldest of the first 1,000 counts.
+	oldestReady = `
+		CASE
+			WHEN b.waiting = 0 THEN NULL
+			WHEN b.kind = 1 THEN (
+				SELECT x.message
+				FROM (
+					SELECT d.message, d.state FROM deliveries d INDEXED BY deliveries_arrival
+					WHERE d.mailbox = b.id AND d.arrival > 0
+					ORDER BY d.arrival LIMIT 1000) AS x
+				WHERE x.state IN (1, 4)
+				LIMIT 1)
+			ELSE (
+				SELECT MIN(x.message)
+				FROM (
+					SELECT d.message FROM deliveries d INDEXED BY deliveries_ready
+					WHERE d.mailbox = b.id AND d.state = 1
+					ORDER BY d.rank, d.message LIMIT 1000) AS x)
+			END`
+
+	// k is the key of the order: the smallest comes first.
+	listedBoxes = `
+		WITH claims (mailbox, n) AS MATERIALIZED (
+			SELECT mailbox, COUNT(*)
+			FROM deliveries INDEXED BY deliveries_claimed
+			WHERE state = 2
+			GROUP BY mailbox),
+		boxes (id, kind, name, waiting, claimed, k) AS MATERIALIZED (
+			SELECT b.id, b.kind, b.name, b.waiting, COALESCE(c.n, 0), `
+	ofPage = `
+			FROM mailboxes b LEFT JOIN claims c ON c.mailbox = b.id
+			WHERE b.session = ?1 AND (?2 IS NULL OR b.id IN (SELECT value FROM json_each(?2)))
+				AND (b.waiting > 0 OR c.n > 0 OR EXISTS (SELECT 1 FROM deliveries WHERE mailbox = b.id AND state = 6))),
+		b AS MATERIALIZED (
+			SELECT id, kind, name, waiting, claimed, k FROM boxes WHERE (k, id) > (?3, ?4) ORDER BY k, id LIMIT ?5)
+		SELECT b.id, b.k, b.kind, b.name, b.waiting, b.claimed,
+			(SELECT COUNT(*) FROM (SELECT 1 FROM deliveries WHERE mailbox = b.id AND state = 6 LIMIT ?6) AS x),
+			(SELECT created_at FROM messages WHERE revision = `
+	inOrder = `)
+		FROM b
+		ORDER BY b.k, b.id`
+	boxesByAge     = listedBoxes + `COALESCE(` + oldestReady + `, 9223372036854775807)` + ofPage + `b.k` + inOrder
+	boxesByWaiting = listedBoxes + `-b.waiting` + ofPage + oldestReady + inOrder
+)

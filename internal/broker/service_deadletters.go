@@ -1,0 +1,152 @@
+package broker
+
+import (
+	"context"
+
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/caller"
+	"brokerd/internal/msgtype"
+	"brokerd/internal/once"
+	"brokerd/internal/page"
+	"brokerd/internal/valid"
+)
+
+// deadList names the list of dead letters in page tokens.
+const deadList = "deadletters"
+
+// ListDeadLetters implements the RPC.
+func (s *Service) ListDeadLetters(
+	ctx context.Context, r *pb.ListDeadLettersRequest,
+) (*pb.ListDeadLettersResponse, error) {
+	types, err := s.types(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var c valid.Check
+	size := c.PageSize("page_size", r.PageSize)
+	mailboxField(&c, r.Mailbox)
+	ch := DeadChoice{Mailbox: r.Mailbox, Filter: deadFilter(&c, types, r.Filter)}
+	if err := c.Err(); err != nil {
+		return nil, err
+	}
+	if err := page.Parse(deadList, r.PageToken, &ch.After); err != nil {
+		return nil, err
+	}
+	p, err := s.broker.DeadLetters(ctx, caller.FromContext(ctx), ch, size)
+	if err != nil {
+		return nil, err
+	}
+	out := &pb.ListDeadLettersResponse{Items: inboxItems(p.Items), Revision: p.Revision, NextPageToken: deadToken(p.Next)}
+	if r.Count {
+		n, more, err := s.broker.CountDead(ctx, caller.FromContext(ctx), ch)
+		if err != nil {
+			return nil, err
+		}
+		out.Count, out.CountAtLeast = int64(n), more
+	}
+	return out, nil
+}
+
+// RedriveDeadLetters implements the RPC.
+func (s *Service) RedriveDeadLetters(
+	ctx context.Context, r *pb.RedriveDeadLettersRequest,
+) (*pb.RedriveDeadLettersResponse, error) {
+	ch, req, err := s.chosen(ctx, "RedriveDeadLetters", r)
+	if err != nil {
+		return nil, err
+	}
+	done, err := s.broker.Redrive(ctx, caller.FromContext(ctx), req, ch, r.DryRun)
+	if err != nil {
+		return nil, err
+	}
+	out := &pb.RedriveDeadLettersResponse{Revision: done.Revision, Redriven: int32(done.Count)}
+	out.NextPageToken, out.AtLeast = further(done, r.DryRun)
+	return out, nil
+}
+
+// PurgeDeadLetters implements the RPC.
+func (s *Service) PurgeDeadLetters(
+	ctx context.Context, r *pb.PurgeDeadLettersRequest,
+) (*pb.PurgeDeadLettersResponse, error) {
+	ch, req, err := s.chosen(ctx, "PurgeDeadLetters", r)
+	if err != nil {
+		return nil, err
+	}
+	done, err := s.broker.Purge(ctx, caller.FromContext(ctx), req, ch, r.DryRun)
+	if err != nil {
+		return nil, err
+	}
+	out := &pb.PurgeDeadLettersResponse{Revision: done.Revision, Purged: int32(done.Count)}
+	out.NextPageToken, out.AtLeast = further(done, r.DryRun)
+	return out, nil
+}
+
+// A deadRequest is a request that chooses dead letters.
+type deadRequest interface {
+	requested
+	GetIds() []string
+	GetMailbox() string
+	GetFilter() *pb.DeadLetterFilter
+	GetAll() bool
+	GetPageToken() string
+}
+
+// chosen checks which dead letters a request means.
+func (s *Service) chosen(ctx context.Context, rpc string, r deadRequest) (ch DeadChoice, req once.Request, err error) {
+	types, err := s.types(ctx)
+	if err != nil {
+		return ch, req, err
+	}
+	var c valid.Check
+	ch = DeadChoice{
+		IDs: references(&c, "ids", r.GetIds(), false), Mailbox: r.GetMailbox(), Filter: deadFilter(&c, types, r.GetFilter()),
+	}
+	mailboxField(&c, ch.Mailbox)
+	named := len(r.GetIds()) > 0
+	switch {
+	case named && (!ch.Filter.Empty() || r.GetAll() || r.GetPageToken() != ""):
+		c.Fail("ids", "names the messages: leave filter, all and page_token empty")
+	case !named && ch.Mailbox == "" && ch.Filter.Empty() && !r.GetAll():
+		c.Fail("ids", "is empty, and so are mailbox, filter and all: say which dead letters you mean")
+	}
+	if err := c.Err(); err != nil {
+		return ch, req, err
+	}
+	if err := page.Parse(deadList, r.GetPageToken(), &ch.After); err != nil {
+		return ch, req, err
+	}
+	req, err = once.Of(ctx, rpc, r.GetRequestId(), r)
+	return ch, req, err
+}
+
+// deadFilter checks a filter.
+func deadFilter(c *valid.Check, types *msgtype.Set, f *pb.DeadLetterFilter) DeadFilter {
+	names(c, "filter.types", f.GetTypes())
+	names(c, "filter.senders", f.GetSenders())
+	names(c, "filter.holders", f.GetHolders())
+	c.Text("filter.error", f.GetError(), valid.MaxLine)
+	out := DeadFilter{
+		Senders: f.GetSenders(), Holders: f.GetHolders(), Error: f.GetError(),
+		From: c.Time("filter.from_time", f.GetFromTime()), To: c.Time("filter.to_time", f.GetToTime()),
+	}
+	if c.Err() == nil {
+		out.Types = types.Spellings(f.GetTypes())
+	}
+	return out
+}
+
+// further returns where a change of dead letters continues; for a dry run, whether its count may be
+// too low.
+func further(done DeadOutcome, dry bool) (token string, atLeast bool) {
+	if dry {
+		return "", done.Next != DeadPlace{}
+	}
+	return deadToken(done.Next), false
+}
+
+func deadToken(next DeadPlace) string {
+	if next == (DeadPlace{}) {
+		return ""
+	}
+	return page.Token(deadList, next)
+}

@@ -1,0 +1,76 @@
+package broker
+
+import (
+	"context"
+
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/caller"
+	"brokerd/internal/page"
+	"brokerd/internal/valid"
+)
+
+// ListMailboxes implements the RPC.
+func (s *Service) ListMailboxes(
+	ctx context.Context, r *pb.ListMailboxesRequest,
+) (*pb.ListMailboxesResponse, error) {
+	var c valid.Check
+	size := c.PageSize("page_size", r.PageSize)
+	order := ByAge
+	switch r.Order {
+	case pb.MailboxOrder_MAILBOX_ORDER_UNSPECIFIED, pb.MailboxOrder_MAILBOX_ORDER_OLDEST:
+	case pb.MailboxOrder_MAILBOX_ORDER_WAITING:
+		order = ByWaiting
+	default:
+		c.Fail("order", "is %d, which is no known order", r.Order)
+	}
+	if err := c.Err(); err != nil {
+		return nil, err
+	}
+	list := [...]string{ByAge: "mailboxes by age", ByWaiting: "mailboxes by number"}[order]
+	var after BoxPlace
+	if err := page.Parse(list, r.PageToken, &after); err != nil {
+		return nil, err
+	}
+	p, err := s.broker.Mailboxes(ctx, caller.FromContext(ctx), order, size, after)
+	if err != nil {
+		return nil, err
+	}
+	out := &pb.ListMailboxesResponse{Revision: p.Revision}
+	for _, m := range p.Boxes {
+		out.Mailboxes = append(out.Mailboxes, &pb.MailboxSummary{
+			Mailbox: m.Mailbox, Waiting: m.Waiting, Claimed: m.Claimed, Dead: m.Dead, OldestAt: stamp(m.Oldest),
+		})
+	}
+	if p.Next != (BoxPlace{}) {
+		out.NextPageToken = page.Token(list, p.Next)
+	}
+	return out, nil
+}
+
+// ListThreads implements the RPC.
+func (s *Service) ListThreads(ctx context.Context, r *pb.ListThreadsRequest) (*pb.ListThreadsResponse, error) {
+	var c valid.Check
+	l := ThreadListing{
+		Open: r.Open, From: c.Time("from_time", r.FromTime), To: c.Time("to_time", r.ToTime),
+		Size: c.PageSize("page_size", r.PageSize),
+	}
+	if err := c.Err(); err != nil {
+		return nil, err
+	}
+	const list = "threads"
+	if err := page.Parse(list, r.PageToken, &l.After); err != nil {
+		return nil, err
+	}
+	p, err := s.broker.Threads(ctx, caller.FromContext(ctx), l)
+	if err != nil {
+		return nil, err
+	}
+	out := &pb.ListThreadsResponse{Revision: p.Revision}
+	for i := range p.Threads {
+		out.Threads = append(out.Threads, threadSummary(&p.Threads[i]))
+	}
+	if p.Next != (ThreadPlace{}) {
+		out.NextPageToken = page.Token(list, p.Next)
+	}
+	return out, nil
+}
