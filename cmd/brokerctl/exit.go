@@ -11,6 +11,8 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"brokerd/internal/jsonform"
 )
 
 // The exit codes.
@@ -140,27 +142,23 @@ func grpcStatus(err error) (*status.Status, bool) {
 	return s.GRPCStatus(), true
 }
 
-// exitCode maps what the API answered.
-func exitCode(code codes.Code, why string) int {
-	if exit := reasons[why].exit; exit != 0 {
-		return exit
-	}
-	switch code {
-	case codes.OK:
+// classes are the exit codes of the classes of the API's errors.
+var classes = map[string]int{
+	jsonform.Usage:       exitUsage,
+	jsonform.NotFound:    exitNotFound,
+	jsonform.Conflict:    exitConflict,
+	jsonform.Lost:        exitLost,
+	jsonform.Denied:      exitDenied,
+	jsonform.Unreachable: exitUnreachable,
+	jsonform.Failed:      exitError,
+}
+
+// exitCode returns the exit code of an answer of the API.
+func exitCode(code codes.Code, reason string) int {
+	if code == codes.OK {
 		return exitDone
-	case codes.InvalidArgument:
-		return exitUsage
-	case codes.NotFound:
-		return exitNotFound
-	case codes.AlreadyExists, codes.Aborted, codes.FailedPrecondition:
-		return exitConflict
-	case codes.PermissionDenied, codes.Unauthenticated:
-		return exitDenied
-	case codes.Unavailable:
-		return exitUnreachable
-	default:
-		return exitError
 	}
+	return classes[jsonform.Class(code, reason)]
 }
 
 // oneLine joins the lines of a text.

@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"brokerd/internal/jsonform"
 )
 
 // exitRows are command lines with the exit code and a part of what they write to standard error, in
@@ -175,7 +177,7 @@ func TestErrors_WithJSONHaveReasonFieldsAndTimeToWait(t *testing.T) {
 	} {
 		got := ctl(t, c.args...)
 		var e struct {
-			Error struct{ Fields []problemField }
+			Error struct{ Fields []jsonform.ProblemField }
 		}
 		if err := json.Unmarshal([]byte(got.err), &e); err != nil {
 			t.Errorf("%q: %+v: %v", c.args, got, err)

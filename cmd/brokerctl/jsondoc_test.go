@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/jsonform"
 )
 
 // outcomes are what each command prints with -o json: an object of the API or of brokerctl, or a
@@ -152,12 +153,12 @@ func (d *jsonPage) describe(v any) {
 		return
 	}
 	descriptor := m.ProtoReflect().Descriptor()
-	if kind := jsonKinds[descriptor.FullName()]; kind != "" {
+	if kind := jsonform.Kind(descriptor); kind != "" {
 		fmt.Fprintf(&d.text, "| `kind` | `%s` |\n", kind)
 	}
 	for i := range descriptor.Fields().Len() {
 		f := descriptor.Fields().Get(i)
-		if f.Name() == "next_page_token" {
+		if f.Name() == pageToken {
 			continue
 		}
 		value := d.valueOf(m.ProtoReflect(), f)
@@ -208,7 +209,7 @@ func (d *jsonPage) valueOf(m protoreflect.Message, f protoreflect.FieldDescripto
 	switch {
 	case f.IsMap():
 		return "object of texts"
-	case jsonText[f.FullName()]:
+	case jsonform.IsJSONText(f):
 		return "any JSON, or null"
 	case f.Kind() == protoreflect.EnumKind:
 		value = "`" + strings.Join(enumNames(f.Enum()), "`, `") + "`"

@@ -6,9 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -16,24 +14,13 @@ import (
 	"google.golang.org/grpc/status"
 
 	"brokerd/client"
+	"brokerd/internal/jsonform"
 )
 
-// A problem is a failed command as brokerctl reports it.
+// A problem is a failed command as brokerctl reports it. Its Code is one of exitCodes.
 type problem struct {
-	Code       string         `json:"code"`             // of exitCodes
-	Reason     string         `json:"reason,omitempty"` // the broker's
-	Message    string         `json:"message"`
-	Fields     []problemField `json:"fields,omitempty"`
-	RetryAfter string         `json:"retry_after,omitempty"` // such as 1.2s
-
-	exit  int
-	retry time.Duration
-}
-
-// A problemField is one field of the request that the broker refused.
-type problemField struct {
-	Field   string `json:"field"`
-	Message string `json:"message"`
+	jsonform.Problem
+	exit int
 }
 
 // report prints err on standard error, as one line or as one JSON object, and returns the exit code.
@@ -46,7 +33,7 @@ func (c *cli) report(ctx context.Context, cmd *cobra.Command, err error) int {
 	ended = ended && (errors.As(err, new(*interrupted)) || errors.Is(err, context.Canceled) ||
 		status.Code(err) == codes.Canceled)
 	if ended {
-		p = problem{Message: (&interrupted{s}).Error(), exit: exitSignal + int(s)}
+		p = problem{jsonform.Problem{Message: (&interrupted{s}).Error()}, exitSignal + int(s)}
 	}
 	if p.exit == exitUsage && (!c.ran || strings.HasPrefix(p.Message, "unknown command")) {
 		p.Message += fmt.Sprintf(" (see %s --help)", cmd.CommandPath())
@@ -92,35 +79,31 @@ func (c *cli) explain(err error) (exit int, text string) {
 
 // text is the message with the time to wait.
 func (p problem) text() string {
-	if p.retry == 0 {
+	if p.Retry == 0 {
 		return p.Message
 	}
-	return p.Message + "; try again in " + short(p.retry)
+	return p.Message + "; try again in " + short(p.Retry)
 }
 
 // problem turns an error into what brokerctl reports of it.
 func (c *cli) problem(err error) problem {
-	p := problem{exit: exitError, Message: err.Error()}
+	p := problem{jsonform.Problem{Message: err.Error()}, exitError}
 	var f *failure
 	s, ofBroker := grpcStatus(err)
+	if ofBroker {
+		p.Problem = jsonform.NewProblem(s)
+		for i, field := range p.Fields {
+			p.Fields[i].Field = c.flagOf(field.Field)
+		}
+	}
 	switch failed := errors.As(err, &f); {
 	case failed:
 		p.exit, p.Message = f.code, f.text
 	case ofBroker:
 		p.Message = c.forCommandLine(s)
-		p.exit = exitCode(s.Code(), client.Reason(s.Err()))
+		p.exit = exitCode(s.Code(), p.Reason)
 	case !c.ran:
 		p.exit, p.Message = exitUsage, usageText(p.Message)
-	}
-	if !ofBroker {
-		return p
-	}
-	p.Reason = client.Reason(s.Err())
-	for _, field := range client.Fields(s.Err()) {
-		p.Fields = append(p.Fields, problemField{c.flagOf(field.Name), field.Description})
-	}
-	if p.retry = client.RetryDelay(s.Err()); p.retry > 0 {
-		p.RetryAfter = strconv.FormatFloat(p.retry.Seconds(), 'f', -1, 64) + "s"
 	}
 	return p
 }
@@ -135,7 +118,7 @@ func (c *cli) forCommandLine(s *status.Status) string {
 	if c.tools {
 		return text
 	}
-	hint := reasons[client.Reason(s.Err())].hint
+	hint := hints[client.Reason(s.Err())]
 	again := (&cli{global: globalOptions{addr: c.global.addr, session: c.global.session}}).again()
 	words := []string{"brokerctl", again, "SOURCE", c.sourceOfAgent(), "NAME", shellWord(client.Resource(s.Err()))}
 	if hint == "" || strings.Contains(hint, "SOURCE") && c.sourceOfAgent() == "" {
@@ -181,34 +164,19 @@ func (c *cli) flagOf(field string) string {
 	return field
 }
 
-// A reason is what the command line makes of a reason of the broker.
-type reason struct {
-	exit int    // 0: the class of the error says it
-	hint string // NAME is the thing that the error is about, SOURCE what names the agent; "" = none
-}
-
-// reasons are the reasons of the broker that have their own exit code or a hint for the command line.
-// The texts of the broker serve all clients and name no flags.
-var reasons = map[string]reason{
-	"AGENT_REQUIRED":       {exitUsage, "name it with --agent or BROKERD_AGENT"},
-	"AGENT_NOT_REGISTERED": {exitNotFound, "brokerctl agent register NAME"},
-	"OPERATOR_ONLY":        {0, "the agent comes from SOURCE"},
-	"CREDENTIAL_REQUIRED":  {0, "name that file with BROKERD_CREDENTIAL_FILE"},
-	"CREDENTIAL_UNKNOWN":   {0, "check the file that BROKERD_CREDENTIAL_FILE names"},
-
-	"CLAIM_LOST":        {exitLost, ""},
-	"NO_OPEN_CLAIM":     {exitLost, ""},
-	"LOCK_LOST":         {exitLost, ""},
-	"TASK_LOST":         {exitLost, ""},
-	"TOKEN_LOST":        {exitLost, ""},
-	"TOKEN_NOT_HELD":    {exitConflict, "brokerctl token acquire producer_critic NAME"},
-	"FENCE_LOST":        {exitLost, ""},
-	"STALE_INCARNATION": {exitLost, ""},
-
-	"NO_RESPONDERS":     {exitNotFound, ""},
-	"SESSION_NOT_FOUND": {0, "see session list"},
-	"SESSION_OPEN":      {0, "brokerctl session close NAME"},
-	"NOBODY_WAITS":      {0, "brokerctl send AGENT TEXT reaches an agent"},
-	"NOT_DEAD":          {0, "brokerctl message get NAME shows its state"},
-	"PATHS_LOCKED":      {0, "see brokerctl lock list, and brokerctl lock revoke"},
+// hints are the reasons of the broker that have a hint for the command line: NAME is the thing that
+// the error is about, SOURCE the place that names the agent. The texts of the broker serve all clients
+// and name no flags.
+var hints = map[string]string{
+	"AGENT_REQUIRED":       "name it with --agent or BROKERD_AGENT",
+	"AGENT_NOT_REGISTERED": "brokerctl agent register NAME",
+	"OPERATOR_ONLY":        "the agent comes from SOURCE",
+	"CREDENTIAL_REQUIRED":  "name that file with BROKERD_CREDENTIAL_FILE",
+	"CREDENTIAL_UNKNOWN":   "check the file that BROKERD_CREDENTIAL_FILE names",
+	"TOKEN_NOT_HELD":       "brokerctl token acquire producer_critic NAME",
+	"SESSION_NOT_FOUND":    "see session list",
+	"SESSION_OPEN":         "brokerctl session close NAME",
+	"NOBODY_WAITS":         "brokerctl send AGENT TEXT reaches an agent",
+	"NOT_DEAD":             "brokerctl message get NAME shows its state",
+	"PATHS_LOCKED":         "see brokerctl lock list, and brokerctl lock revoke",
 }

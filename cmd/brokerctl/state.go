@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/jsonform"
 )
 
 const stateLong = `Values by key, and documents that grow by entries, shared by the agents of a
@@ -118,12 +119,17 @@ func writeStateValue(w io.Writer, answer *pb.GetStateResponse) error {
 		return writeJSON(w, answer.GetEntry().GetValue())
 	}
 	var b bytes.Buffer
-	m := answer.ProtoReflect()
-	entries := m.Descriptor().Fields().ByName("entries")
-	if err := appendList(&b, entries, m.Get(entries).List()); err != nil {
-		return fmt.Errorf("write JSON: %w", err)
+	b.WriteByte('[')
+	for i, entry := range answer.GetEntries() {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		if err := jsonform.Append(&b, entry); err != nil {
+			return err
+		}
 	}
-	_, err := fmt.Fprintln(w, b.String())
+	b.WriteString("]\n")
+	_, err := w.Write(b.Bytes())
 	return err
 }
 

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -83,18 +82,6 @@ func short(d time.Duration) string {
 		return units(d)
 	}
 	return fmt.Sprintf("%dd", d/day) + cond(d%day == 0, "", units(d%day))
-}
-
-// units writes a duration as Go parses it, without units that are zero at its end: "168h", "1m30s".
-func units(d time.Duration) string {
-	s := d.String()
-	if strings.HasSuffix(s, "m0s") {
-		s = s[:len(s)-2]
-	}
-	if strings.HasSuffix(s, "h0m") {
-		s = s[:len(s)-2]
-	}
-	return s
 }
 
 // shortOf is short for an API duration; "" if there is none.
