@@ -37,6 +37,7 @@ import (
 	"brokerd/internal/store"
 	"brokerd/internal/tasks"
 	"brokerd/internal/votes"
+	"brokerd/internal/web"
 )
 
 // DefaultStopTimeout is how long Stop lets calls finish.
@@ -311,6 +312,7 @@ func (a *App) start(ctx context.Context) error {
 		options.Observer = measured
 	}
 	server := rpc.NewServer(options)
+	webListener := server.Web()
 	facts := admin.Facts{Version: c.Version, StartedAt: began, Sync: a.sync, DataDir: c.Dir, Listen: a.listen}
 	a.reportDamage(st, server)
 	backups := newBackups(c, st, journal, scopes, files)
@@ -344,6 +346,8 @@ func (a *App) start(ctx context.Context) error {
 		tokens:   locks.NewTokenService(held),
 		votes:    votes.NewService(polls),
 	})
+
+	pages := web.New(web.Options{RPC: server, Clock: c.Clock, Log: log.Named("web")})
 
 	// What runs by itself.
 	a.onStop(func(context.Context) error { registry.Stop(); return nil })
@@ -406,10 +410,14 @@ func (a *App) start(ctx context.Context) error {
 		polls.Drain()
 		board.Drain()
 		journal.Stop()
-		a.stopServer(ctx, server)
-		return nil
+		return a.stopServer(ctx, server, pages)
 	})
 	a.onStop(health.drain)
+	a.serving.Go(func() {
+		if err := pages.Serve(webListener); err != nil {
+			a.fail(fmt.Errorf("serve HTTP: %w", err))
+		}
+	})
 	for _, l := range listeners {
 		a.serving.Go(func() {
 			if err := server.Serve(l); err != nil {
@@ -466,11 +474,16 @@ func (a *App) reportDamage(st *store.Store, server *rpc.Server) {
 	})
 }
 
-// stopServer lets calls finish until StopTimeout, by the real clock: who waits for the daemon to end does too.
-func (a *App) stopServer(ctx context.Context, server *rpc.Server) {
+// stopServer permits calls to finish until StopTimeout, by the real clock: the process that waits for
+// the daemon to end measures it too. The HTTP server still writes the answers of the calls that end
+// meanwhile.
+func (a *App) stopServer(ctx context.Context, server *rpc.Server, pages *web.Server) error {
 	ctx, cancel := context.WithTimeout(ctx, a.config.StopTimeout)
 	defer cancel()
+	stopped := make(chan error, 1)
+	go func() { stopped <- pages.Stop(ctx) }()
 	server.Stop(ctx)
+	return <-stopped
 }
 
 func (a *App) onStop(stop func(ctx context.Context) error) { a.teardown = append(a.teardown, stop) }

@@ -39,10 +39,8 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	}
 	size := data.Len()
 	f.size = size
-	if size > maxRequest {
-		f.err = fault.New(fault.Exhausted, "MESSAGE_TOO_LARGE",
-			"the request has %d bytes; at most %d are allowed: send less at a time, and large content as an artifact", size, maxRequest).
-			With("limit", "request").With("request", strconv.Itoa(maxRequest))
+	if size > MaxRequest {
+		f.err = tooLarge(fmt.Sprintf("%d bytes", size))
 		return nil
 	}
 	f.err = c.CodecV2.Unmarshal(data, f.message)
@@ -50,6 +48,15 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 		f.err = undecodable(message.ProtoReflect().Descriptor(), data.Materialize(), f.err)
 	}
 	return nil
+}
+
+// TooLarge returns the error of a request that has more than MaxRequest bytes.
+func TooLarge() error { return tooLarge(fmt.Sprintf("more than %d bytes", MaxRequest)) }
+
+func tooLarge(size string) error {
+	return fault.New(fault.Exhausted, "MESSAGE_TOO_LARGE",
+		"the request has %s; at most %d are allowed: send less at a time, and large content as an artifact", size, MaxRequest).
+		With("limit", "request").With("request", strconv.Itoa(MaxRequest))
 }
 
 // undecodable returns the fault for bytes that are no message of that type.

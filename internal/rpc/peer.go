@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"syscall"
 
 	"github.com/jonboulle/clockwork"
 	"go.uber.org/zap"
@@ -32,75 +33,99 @@ func (c connection) AuthType() string {
 	case c.SecurityLevel == credentials.PrivacyAndIntegrity:
 		return "TLS"
 	}
-	return "plain TCP"
+	return plainTCP
 }
 
+const plainTCP = "plain TCP"
+
 // peers are the transport credentials of the server. They accept only one user on a Unix socket, and
-// speak TLS on TCP if there are certificates. Every connection gets a link.
+// speak TLS on TCP if there are certificates. Every connection gets a link. Connections that do not
+// speak HTTP/2 go to the listener web.
 type peers struct {
 	uid          int
 	certificates *Certificates // nil: TCP is plain
 	credentials  Credentials
 	clock        clockwork.Clock
 	log          *zap.Logger
+	server       *Server
 }
 
 // ServerHandshake implements credentials.TransportCredentials. gRPC calls it in a goroutine per
 // connection and has set the connection's deadline.
-func (p peers) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	conn, info, err := p.identify(conn)
-	if err != nil {
+func (p peers) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	opened, web := raw.(*newConn), p.server.web
+	bare := opened.Conn
+	// A connection whose client sends nothing does not delay the stop of the server.
+	defer context.AfterFunc(p.server.stopping, func() { _ = bare.SetDeadline(passed) })()
+	conn, info, http2, err := p.identify(bare)
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case http2 || web == nil:
+		// The limit protects the processor, whatever the daemon's clock says.
+		conn, err = pace(conn, clockwork.NewRealClock())
+		return conn, info, err
+	}
+	if err := opened.release(); err != nil {
 		return nil, nil, err
 	}
-	conn, err = pace(conn, clockwork.NewRealClock()) // the limit protects the processor, whatever the daemon's clock says
-	return conn, info, err
+	web.pass(webConn{conn, info})
+	return nil, nil, credentials.ErrConnDispatched
 }
 
-// identify identifies the other end of a connection, and returns the connection to read from.
-func (p peers) identify(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	l, err := newLink(conn)
-	if err != nil {
-		return nil, nil, err
+// identify returns the connection with what is known about its client, and whether the client speaks
+// HTTP/2.
+func (p peers) identify(conn net.Conn) (_ net.Conn, info connection, http2 bool, err error) {
+	if info.link, err = newLink(conn); err != nil {
+		return nil, info, false, err
 	}
-	socket, ok := conn.(*net.UnixConn)
-	if !ok && p.certificates != nil {
-		return p.secure(conn, l)
+	socket, local := conn.(*net.UnixConn)
+	switch {
+	case local:
+		err = p.checkUser(socket)
+		info.SecurityLevel, info.local = credentials.PrivacyAndIntegrity, true
+	case p.certificates != nil:
+		return p.secure(conn, info)
+	default:
+		info.SecurityLevel = credentials.NoSecurity
 	}
-	if !ok {
-		return conn, connection{CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.NoSecurity}, link: l}, nil
+	if err == nil && p.server.web != nil {
+		http2, err = speaksHTTP2(conn.(syscall.Conn)) // as newLink has found out
 	}
+	return conn, info, http2, err
+}
+
+// checkUser refuses a client of the Unix socket that runs as another user.
+func (p peers) checkUser(socket *net.UnixConn) error {
 	uid, err := peerUID(socket)
 	if err != nil {
-		return nil, nil, fmt.Errorf("ask who is at the other end of the socket: %w", err)
+		return fmt.Errorf("ask who is at the other end of the socket: %w", err)
 	}
 	if uid != p.uid {
-		return nil, nil, fmt.Errorf("user %d is refused at the socket of user %d", uid, p.uid)
+		return fmt.Errorf("user %d is refused at the socket of user %d", uid, p.uid)
 	}
-	return conn, connection{
-		CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity},
-		local:          true,
-		link:           l,
-	}, nil
+	return nil
 }
 
 // secure is the handshake of a connection over TCP. A certificate that is not valid counts as a
 // failed attempt of the client's address.
-func (p peers) secure(conn net.Conn, l *link) (net.Conn, credentials.AuthInfo, error) {
+func (p peers) secure(conn net.Conn, info connection) (net.Conn, connection, bool, error) {
 	encrypted := tls.Server(conn, p.certificates.config())
-	if err := handshake(encrypted); err != nil {
+	http2, err := handshake(encrypted, p.server.web != nil)
+	if err != nil {
 		p.log.Debug("a TLS handshake failed", zap.Stringer("peer", conn.RemoteAddr()), zap.Error(err))
 		if errors.As(err, new(*tls.CertificateVerificationError)) {
 			_ = p.credentials.Refuse(address(conn.RemoteAddr()), p.clock.Now(), err) // the client gets an alert of TLS
 		}
 		linger(conn)
-		return nil, nil, fmt.Errorf("TLS handshake: %w", err)
+		return nil, info, false, fmt.Errorf("TLS handshake: %w", err)
 	}
-	info := connection{CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}, link: l}
+	info.SecurityLevel = credentials.PrivacyAndIntegrity
 	var stop func() bool
 	if info.certificate, stop = newCertificate(encrypted.ConnectionState(), p.clock); info.certificate == nil {
-		return encrypted, info, nil
+		return encrypted, info, http2, nil
 	}
-	return certifiedConn{encrypted, stop}, info, nil
+	return certifiedConn{encrypted, stop}, info, http2, nil
 }
 
 // linger waits until the client closes a connection whose handshake has failed, for as long as the
@@ -126,15 +151,19 @@ func (c certifiedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// handshake completes a TLS handshake, with HTTP/2 as the protocol.
-func handshake(conn *tls.Conn) error {
+// handshake completes a TLS handshake and reports whether the client speaks HTTP/2. A client that
+// does not offer a protocol speaks HTTP/1.1.
+func handshake(conn *tls.Conn, web bool) (bool, error) {
 	if err := conn.Handshake(); err != nil {
-		return err
+		return false, err
 	}
-	if conn.ConnectionState().NegotiatedProtocol == "" {
-		return errors.New("the client does not offer the protocol " + http2)
+	if conn.ConnectionState().NegotiatedProtocol == http2 {
+		return true, nil
 	}
-	return nil
+	if !web {
+		return false, errors.New("the client does not offer the protocol " + http2)
+	}
+	return false, nil
 }
 
 // ClientHandshake implements credentials.TransportCredentials. There is no client here.

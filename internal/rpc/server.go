@@ -20,9 +20,11 @@ import (
 	"brokerd/internal/caller"
 )
 
+// MaxRequest is the size in bytes of the largest request or frame. A larger one is RESOURCE_EXHAUSTED.
+const MaxRequest = 5 << 20
+
 // Limits of one connection.
 const (
-	maxRequest      = 5 << 20  // bytes of one request or frame; more is RESOURCE_EXHAUSTED
 	requestRead     = 8 << 20  // beyond that gRPC itself refuses it, unread, with the same code and without a reason
 	maxHeaders      = 8 << 10  // bytes of a call's metadata; more is RESOURCE_EXHAUSTED
 	headersRead     = 64 << 10 // beyond that gRPC itself ends the call, at the client already if that knows how
@@ -73,6 +75,8 @@ type Observer interface {
 // Its other methods may be called concurrently.
 type Server struct {
 	grpc        *grpc.Server
+	methods     map[string]method // all registered methods, by full name
+	web         *webListener      // nil: every connection is one of gRPC
 	health      *health.Server
 	credentials Credentials
 	operator    caller.Grant // of the clients of the Unix socket
@@ -85,6 +89,12 @@ type Server struct {
 	log         *zap.Logger
 	streams     atomic.Int64
 	handlers    sync.WaitGroup // of streams whose credential can end: see call.until
+	local       localCalls
+
+	stopping context.Context // done when Stop begins
+	stop     context.CancelFunc
+	cut      context.Context // done when Stop ends the calls under way
+	cutOff   context.CancelFunc
 }
 
 // NewServer returns a server with gRPC's health and reflection services.
@@ -92,11 +102,14 @@ func NewServer(o Options) *Server {
 	s := &Server{
 		health: health.NewServer(), credentials: o.Credentials, operator: caller.Grant{Access: caller.Operator},
 		presence: o.Presence, quotas: newQuotas(), observer: o.Observer, traces: o.Traces, clock: o.Clock, log: o.Log,
+		methods: map[string]method{},
 	}
+	s.stopping, s.stop = context.WithCancel(context.Background())
+	s.cut, s.cutOff = context.WithCancel(context.Background())
 	ping := cmp.Or(o.PingAfter, pingAfter)
 	s.refusals = newRefusalLog(s.clock, s.log)
 	s.grpc = grpc.NewServer(
-		grpc.Creds(peers{o.UID, o.Certificates, o.Credentials, o.Clock, o.Log}),
+		grpc.Creds(peers{o.UID, o.Certificates, o.Credentials, o.Clock, o.Log, s}),
 		grpc.ForceServerCodecV2(newCodec()),
 		grpc.MaxRecvMsgSize(requestRead),
 		grpc.MaxHeaderListSize(headersRead),
@@ -125,13 +138,17 @@ func (s *Server) RegisterService(desc *grpc.ServiceDesc, service any) {
 	wrapped := *desc
 	wrapped.Methods = make([]grpc.MethodDesc, len(desc.Methods))
 	for i, m := range desc.Methods {
-		m.Handler = s.unary("/"+desc.ServiceName+"/"+m.MethodName, m.Handler)
+		name := "/" + desc.ServiceName + "/" + m.MethodName
+		m.Handler = s.unary(name, m.Handler)
 		wrapped.Methods[i] = m
+		s.methods[name] = method{service: service, unary: m.Handler}
 	}
 	wrapped.Streams = make([]grpc.StreamDesc, len(desc.Streams))
 	for i, m := range desc.Streams {
-		m.Handler = s.stream("/"+desc.ServiceName+"/"+m.StreamName, m.Handler)
+		name := "/" + desc.ServiceName + "/" + m.StreamName
+		m.Handler = s.stream(name, m.Handler)
 		wrapped.Streams[i] = m
+		s.methods[name] = method{service: service, stream: m.Handler}
 	}
 	s.grpc.RegisterService(&wrapped, service)
 }
@@ -141,7 +158,7 @@ func (s *Server) GetServiceInfo() map[string]grpc.ServiceInfo { return s.grpc.Ge
 
 // Serve answers the calls that come through the listener until Stop, which is no error.
 func (s *Server) Serve(l net.Listener) error {
-	if err := s.grpc.Serve(l); !errors.Is(err, grpc.ErrServerStopped) { // stopped before it began
+	if err := s.grpc.Serve(opening{l}); !errors.Is(err, grpc.ErrServerStopped) { // stopped before it began
 		return err
 	}
 	return nil
@@ -156,18 +173,25 @@ func (s *Server) Damaged() {
 	s.health.SetServingStatus("", grpc_health_v1.HealthCheckResponse_NOT_SERVING)
 }
 
-// Stop accepts no more calls and lets those under way finish; when ctx ends it cuts them off. It
+// Stop accepts no more calls and permits those under way to finish; when ctx ends it cuts them off. It
 // returns when all have ended. Stopping twice is fine.
 func (s *Server) Stop(ctx context.Context) {
 	s.health.Shutdown()
+	s.stop()
+	s.local.close()
+	if s.web != nil {
+		_ = s.web.Close() // never fails
+	}
 	finished := make(chan struct{})
 	go func() {
 		s.grpc.GracefulStop()
+		s.local.running.Wait()
 		close(finished)
 	}()
 	select {
 	case <-finished:
 	case <-ctx.Done():
+		s.cutOff()
 		s.grpc.Stop()
 		<-finished
 	}

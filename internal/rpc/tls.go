@@ -17,8 +17,12 @@ import (
 	"brokerd/internal/fault"
 )
 
-// http2 is the name of HTTP/2 in the negotiation of protocols.
+// The names of protocols in their negotiation. Clients of gRPC offer only HTTP/2, and the first
+// protocol of protocols that a client offers is chosen. A browser or curl offers both, and gets
+// HTTP/1.1.
 const http2 = "h2"
+
+var protocols = []string{"http/1.1", http2}
 
 // recheck is the least time between two checks of the certificates' files.
 const recheck = time.Second
@@ -135,7 +139,7 @@ func (c *Certificates) load() (*tls.Config, error) {
 			return err
 		},
 		MinVersion: tls.VersionTLS13,
-		NextProtos: []string{http2},
+		NextProtos: protocols,
 		Time:       c.clock.Now,
 		// Every connection presents and checks certificates, also after they have changed.
 		SessionTicketsDisabled: true,

@@ -1,0 +1,197 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/proto"
+
+	"brokerd/internal/fault"
+)
+
+// A method is a registered handler, with the checks of the server around it.
+type method struct {
+	service any
+	unary   grpc.MethodHandler // nil for a stream
+	stream  grpc.StreamHandler // nil for a unary call
+}
+
+// Frames are the two directions of a stream in process.
+type Frames interface {
+	// Read fills in the next request and returns its size in bytes, io.EOF after the last one.
+	Read(request proto.Message) (size int, err error)
+	// Write sends an answer. It may block.
+	Write(answer proto.Message) error
+}
+
+// Call makes a unary call in process, with the same checks as a call over gRPC: ctx comes from
+// ConnContext, and the header has the fields that identify the caller. read fills in the request and
+// returns its size in bytes; Call calls it after the caller is known to have access. The error is a
+// gRPC status.
+func (s *Server) Call(ctx context.Context, name string, header http.Header, read func(proto.Message) (size int, err error)) (proto.Message, error) {
+	m := s.methods[name]
+	if m.unary == nil {
+		return nil, noMethod(name)
+	}
+	ctx, leave, err := s.enter(ctx, name, header)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	answer, err := m.unary(m.service, ctx, func(v any) error {
+		f := v.(*frame)
+		f.size, f.err = read(f.message.(proto.Message))
+		return nil
+	}, nil)
+	if err != nil {
+		return nil, err
+	}
+	return answer.(proto.Message), nil
+}
+
+// Stream makes a streaming call in process, as Call does.
+func (s *Server) Stream(ctx context.Context, name string, header http.Header, frames Frames) error {
+	m := s.methods[name]
+	if m.stream == nil {
+		return noMethod(name)
+	}
+	ctx, leave, err := s.enter(ctx, name, header)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	local := &localStream{ctx: ctx, frames: frames}
+	defer local.end()
+	return m.stream(m.service, local)
+}
+
+func noMethod(name string) error {
+	return Error(fault.New(fault.NotFound, "METHOD_NOT_FOUND", "there is no method %s of this kind", strings.TrimPrefix(name, "/")))
+}
+
+// enter returns the context of a call in process. The caller calls leave at its end.
+func (s *Server) enter(ctx context.Context, name string, header http.Header) (_ context.Context, leave func(), err error) {
+	if !s.local.enter() {
+		return nil, nil, Error(fault.New(fault.Unavailable, "STOPPING", "the broker stops"))
+	}
+	md := metadata.MD{}
+	for _, key := range []string{
+		authorizationHeader, agentHeader, sessionHeader, incarnationHeader, fenceHeader, traceParentHeader,
+	} {
+		if values := header.Values(key); len(values) > 0 {
+			md[key] = values
+		}
+	}
+	ctx = metadata.NewIncomingContext(ctx, md)
+	ctx = grpc.NewContextWithServerTransportStream(ctx, localTransport(name))
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(s.cut, cancel)
+	return ctx, func() {
+		stop()
+		cancel()
+		s.local.leave()
+	}, nil
+}
+
+// localCalls counts the calls in process, so that Stop can wait for their end.
+type localCalls struct {
+	running sync.WaitGroup
+
+	mu     sync.Mutex // guards closed
+	closed bool
+}
+
+// enter reports whether a call may begin. The caller calls leave at its end.
+func (c *localCalls) enter() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return false
+	}
+	c.running.Add(1)
+	return true
+}
+
+func (c *localCalls) leave() { c.running.Done() }
+
+// close makes enter refuse further calls.
+func (c *localCalls) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+}
+
+// localTransport is the name of a method that is called in process. It implements
+// grpc.ServerTransportStream: headers and trailers have no receiver.
+type localTransport string
+
+// Method implements grpc.ServerTransportStream.
+func (t localTransport) Method() string { return string(t) }
+
+// SetHeader implements grpc.ServerTransportStream.
+func (localTransport) SetHeader(metadata.MD) error { return nil }
+
+// SendHeader implements grpc.ServerTransportStream.
+func (localTransport) SendHeader(metadata.MD) error { return nil }
+
+// SetTrailer implements grpc.ServerTransportStream.
+func (localTransport) SetTrailer(metadata.MD) error { return nil }
+
+// A localStream is the stream of a call in process. It implements grpc.ServerStream.
+type localStream struct {
+	localHeaders
+	ctx    context.Context
+	frames Frames
+
+	mu    sync.Mutex // guards ended, and serialises writes
+	ended bool
+}
+
+// localHeaders are the methods of a grpc.ServerStream that have no receiver in process.
+type localHeaders struct{}
+
+// SetHeader implements grpc.ServerStream.
+func (localHeaders) SetHeader(metadata.MD) error { return nil }
+
+// SendHeader implements grpc.ServerStream.
+func (localHeaders) SendHeader(metadata.MD) error { return nil }
+
+// SetTrailer implements grpc.ServerStream.
+func (localHeaders) SetTrailer(metadata.MD) {}
+
+// Context implements grpc.ServerStream.
+func (s *localStream) Context() context.Context { return s.ctx }
+
+// RecvMsg implements grpc.ServerStream.
+func (s *localStream) RecvMsg(v any) error {
+	f := v.(*frame)
+	f.size, f.err = s.frames.Read(f.message.(proto.Message))
+	if errors.Is(f.err, io.EOF) {
+		return io.EOF
+	}
+	return nil
+}
+
+// SendMsg implements grpc.ServerStream. A handler may outlive its call if the caller's credential
+// ends: see call.until. SendMsg fails then.
+func (s *localStream) SendMsg(v any) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		return context.Canceled
+	}
+	return s.frames.Write(v.(*answer).message.(proto.Message))
+}
+
+// end makes SendMsg fail from now on.
+func (s *localStream) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = true
+}

@@ -1,0 +1,173 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/peer"
+)
+
+// preface is what a client of HTTP/2 sends first.
+const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+
+// passed is a deadline in the past. It ends a wait at once.
+var passed = time.Unix(1, 0)
+
+// speaksHTTP2 waits for the first bytes of a connection and reports whether they are the preface of
+// HTTP/2. It leaves the bytes in the socket, so that gRPC gets the bare connection: limits and the
+// identity of the peer need it, and gRPC holds a buffer for a wrapped connection while it is idle. As
+// long as the bytes are a part of the preface, speaksHTTP2 waits for more, until the connection's
+// deadline.
+func speaksHTTP2(conn syscall.Conn) (bool, error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return false, err
+	}
+	var seen int
+	var failed error
+	var first [len(preface)]byte
+	err = raw.Read(func(fd uintptr) (done bool) {
+		for {
+			seen, _, failed = unix.Recvfrom(int(fd), first[:], unix.MSG_PEEK)
+			if !errors.Is(failed, unix.EINTR) {
+				break
+			}
+		}
+		if errors.Is(failed, unix.EAGAIN) {
+			return false
+		}
+		return failed != nil || seen == 0 || seen == len(preface) || !strings.HasPrefix(preface, string(first[:seen]))
+	})
+	switch {
+	case err != nil:
+		return false, err
+	case failed != nil:
+		return false, failed
+	case seen == 0:
+		return false, io.EOF
+	}
+	return string(first[:seen]) == preface, nil
+}
+
+// opening is a listener whose connections are not yet known to speak gRPC.
+type opening struct{ net.Listener }
+
+// Accept implements net.Listener.
+func (l opening) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &newConn{Conn: conn}, nil
+}
+
+// A newConn is a connection until the end of its handshake. gRPC gets the bare one then.
+type newConn struct {
+	net.Conn
+
+	mu   sync.Mutex // guards away
+	away bool       // the HTTP server has the connection
+}
+
+// SetDeadline implements net.Conn. gRPC calls it once more after the handshake, when the deadlines
+// already belong to the HTTP server.
+func (c *newConn) SetDeadline(t time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.away {
+		return nil
+	}
+	return c.Conn.SetDeadline(t)
+}
+
+// release takes the connection from gRPC, without a deadline.
+func (c *newConn) release() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.away = true
+	return c.Conn.SetDeadline(time.Time{})
+}
+
+// A webConn is a connection that speaks HTTP/1.1.
+type webConn struct {
+	net.Conn
+	info connection
+}
+
+// CloseWrite closes the sending half, so that the client reads an answer that ends the connection
+// before the rest of its request is refused.
+func (c webConn) CloseWrite() error {
+	half, ok := c.Conn.(interface{ CloseWrite() error })
+	if !ok {
+		return errors.ErrUnsupported
+	}
+	return half.CloseWrite()
+}
+
+// A webListener is the listener of the connections that speak HTTP/1.1, on all addresses.
+type webListener struct {
+	conns  chan net.Conn
+	closed context.Context
+	close  context.CancelFunc
+}
+
+func newWebListener() *webListener {
+	l := &webListener{conns: make(chan net.Conn)}
+	l.closed, l.close = context.WithCancel(context.Background())
+	return l
+}
+
+// pass hands a connection to Accept. It closes the connection if the listener is closed.
+func (l *webListener) pass(conn net.Conn) {
+	select {
+	case l.conns <- conn:
+	case <-l.closed.Done():
+		_ = conn.Close()
+	}
+}
+
+// Accept implements net.Listener.
+func (l *webListener) Accept() (net.Conn, error) {
+	select {
+	case conn := <-l.conns:
+		return conn, nil
+	case <-l.closed.Done():
+		return nil, net.ErrClosed
+	}
+}
+
+// Close implements net.Listener.
+func (l *webListener) Close() error {
+	l.close()
+	return nil
+}
+
+// Addr implements net.Listener. The connections have their own addresses.
+func (l *webListener) Addr() net.Addr { return &net.UnixAddr{Net: "unix"} }
+
+// Web returns the listener of the connections that speak HTTP/1.1 instead of gRPC. Call it before
+// Serve; without the call, the server takes every connection for one of gRPC. Stop closes the
+// listener.
+func (s *Server) Web() net.Listener {
+	s.web = newWebListener()
+	return s.web
+}
+
+// ConnContext returns the context for the calls of a connection of Web.
+func ConnContext(ctx context.Context, conn net.Conn) context.Context {
+	c, ok := conn.(webConn)
+	if !ok {
+		return ctx
+	}
+	return peer.NewContext(ctx, &peer.Peer{Addr: c.RemoteAddr(), LocalAddr: c.LocalAddr(), AuthInfo: c.info})
+}
+
+// PlainTCP reports whether the connection of a context is neither a Unix socket nor encrypted.
+func PlainTCP(ctx context.Context) bool { return connectionOf(ctx).AuthType() == plainTCP }

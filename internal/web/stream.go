@@ -1,0 +1,207 @@
+package web
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"brokerd/internal/jsonform"
+	"brokerd/internal/rpc"
+)
+
+// commentGap is the time between two comments of server-sent events. They keep intermediaries from
+// closing a connection on which no event is sent.
+const commentGap = 15 * time.Second
+
+// The media types of streams.
+const (
+	serverSentEvents = "text/event-stream"
+	jsonLines        = "application/jsonl"
+)
+
+// A stream is one streaming call on its way through HTTP. It implements rpc.Frames.
+type stream struct {
+	endpoint *endpoint
+	w        http.ResponseWriter
+	r        *http.Request
+	control  *http.ResponseController
+	events   bool // server-sent events instead of JSON lines
+
+	requests *jsontext.Decoder // of a client stream
+	input    *frameReader
+	read     bool // the only request of a server stream
+
+	mu    sync.Mutex // guards the answer: w, begun and b
+	begun bool
+	b     bytes.Buffer
+}
+
+// stream serves a streaming call.
+func (s *Server) stream(e *endpoint, w http.ResponseWriter, r *http.Request) {
+	header, err := e.header(r)
+	if err != nil {
+		s.fail(w, r, rpc.Error(err))
+		return
+	}
+	x := &stream{endpoint: e, w: w, r: r, control: http.NewResponseController(w),
+		events: strings.Contains(r.Header.Get("Accept"), serverSentEvents)}
+	if e.method.IsStreamingClient() {
+		// Answers may begin before the last request.
+		if err := x.control.EnableFullDuplex(); err != nil {
+			s.fail(w, r, rpc.Error(err))
+			return
+		}
+		x.input = &frameReader{from: r.Body}
+		x.requests = jsontext.NewDecoder(x.input)
+	}
+	ended := make(chan struct{})
+	var comments sync.WaitGroup
+	comments.Go(func() { x.comment(s, ended) })
+	err = s.rpc.Stream(r.Context(), e.name, header, x)
+	close(ended)
+	comments.Wait()
+	if x.input != nil && !x.input.ended.Load() {
+		_ = x.control.SetReadDeadline(passed) // a handler that outlives its call may still read
+	}
+	switch {
+	case err != nil && !x.begun:
+		s.fail(w, r, err)
+	case err != nil:
+		x.end(err)
+	case !x.begun:
+		x.begin()
+	}
+	_ = x.control.SetWriteDeadline(time.Time{}) // for the next request on this connection
+}
+
+// passed is a deadline in the past. It ends a wait at once.
+var passed = time.Unix(1, 0)
+
+// Read implements rpc.Frames.
+func (x *stream) Read(m proto.Message) (int, error) {
+	if x.requests == nil {
+		if x.read {
+			return 0, io.EOF
+		}
+		x.read = true
+		return x.endpoint.read(x.w, x.r, m)
+	}
+	x.input.size = 0
+	err := jsonform.DecodeNext(x.requests, m)
+	if err != nil && x.input.err != nil && !errors.Is(x.input.err, io.EOF) {
+		err = x.input.err
+	}
+	return x.input.size, err
+}
+
+// Write implements rpc.Frames.
+func (x *stream) Write(m proto.Message) error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.b.Reset()
+	if x.events {
+		if revision, ok := m.(interface{ GetRevision() int64 }); ok && revision.GetRevision() > 0 {
+			x.b.WriteString("id: " + strconv.FormatInt(revision.GetRevision(), 10) + "\n")
+		}
+		x.b.WriteString("data: ")
+	}
+	if err := jsonform.Append(&x.b, m); err != nil {
+		return err
+	}
+	return x.flush()
+}
+
+// flush writes what b has as one event or line. The caller holds the mutex.
+func (x *stream) flush() error {
+	x.b.WriteByte('\n')
+	if x.events {
+		x.b.WriteByte('\n')
+	}
+	x.begin()
+	if err := x.control.SetWriteDeadline(within(writeTime)); err != nil {
+		return err
+	}
+	if _, err := x.w.Write(x.b.Bytes()); err != nil {
+		return err
+	}
+	return x.control.Flush()
+}
+
+// begin sets the headers of the answer. The caller holds the mutex.
+func (x *stream) begin() {
+	if x.begun {
+		return
+	}
+	x.begun = true
+	kind := jsonLines
+	if x.events {
+		kind = serverSentEvents
+	}
+	x.w.Header().Set("Content-Type", kind)
+	x.w.WriteHeader(http.StatusOK)
+}
+
+// comment writes a comment line at regular intervals until the stream ends.
+func (x *stream) comment(s *Server, ended <-chan struct{}) {
+	if !x.events {
+		return
+	}
+	ticks := s.clock.NewTicker(commentGap)
+	defer ticks.Stop()
+	for {
+		select {
+		case <-ticks.Chan():
+			x.mu.Lock()
+			x.b.Reset()
+			x.b.WriteByte(':')
+			_ = x.flush() // the next frame fails too
+			x.mu.Unlock()
+		case <-ended:
+			return
+		}
+	}
+}
+
+// end writes the error of a stream that has begun: as the event failed, or as the last line.
+func (x *stream) end(err error) {
+	answer, _ := status.FromError(err)
+	x.b.Reset()
+	if x.events {
+		x.b.WriteString("event: failed\ndata: ")
+	}
+	x.b.Write(problemJSON(jsonform.NewProblem(answer)).Bytes())
+	_ = x.flush() // the client may have closed the connection
+}
+
+// A frameReader bounds the size of each request of a client stream.
+type frameReader struct {
+	from  io.Reader
+	size  int   // bytes read for this request
+	err   error // of the last read
+	ended atomic.Bool
+}
+
+// Read implements io.Reader.
+func (f *frameReader) Read(p []byte) (n int, err error) {
+	if f.size > rpc.MaxRequest {
+		f.err = rpc.TooLarge()
+		return 0, f.err
+	}
+	n, f.err = f.from.Read(p)
+	f.size += n
+	f.ended.Store(errors.Is(f.err, io.EOF))
+	if f.err != nil && !errors.Is(f.err, io.EOF) {
+		f.err = unreadable(f.err)
+	}
+	return n, f.err
+}

@@ -1,0 +1,263 @@
+package web
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+
+	"brokerd/internal/fault"
+	"brokerd/internal/jsonform"
+	"brokerd/internal/rpc"
+)
+
+// api is the package of the API's services.
+const api protoreflect.FullName = "brokerd.v1"
+
+// The parameters of a path that are headers of the call, not fields of its request.
+var callParameters = map[string]string{"caller": "Brokerd-Agent", "session": "Brokerd-Session"}
+
+// The headers of a request that are fields of its message.
+const (
+	keyHeader    = "Idempotency-Key" // request_id
+	matchHeader  = "If-Match"        // compare_revision
+	resumeHeader = "Last-Event-ID"   // after_revision, of a stream
+
+	keyField    = "request_id"
+	matchField  = "compare_revision"
+	resumeField = "after_revision"
+)
+
+// An endpoint is one RPC, as a route or /v1/call reaches it.
+type endpoint struct {
+	name       string // /brokerd.v1.AgentService/GetAgent
+	method     protoreflect.MethodDescriptor
+	parameters []string // of the path
+	preset     url.Values
+}
+
+// methods returns the endpoints of all RPCs, by service and method.
+func methods() map[string]*endpoint {
+	all := map[string]*endpoint{}
+	protoregistry.GlobalFiles.RangeFilesByPackage(api, func(file protoreflect.FileDescriptor) bool {
+		for i := range file.Services().Len() {
+			service := file.Services().Get(i)
+			for j := range service.Methods().Len() {
+				m := service.Methods().Get(j)
+				name := string(service.Name()) + "/" + string(m.Name())
+				all[name] = &endpoint{name: "/" + string(api) + "." + name, method: m}
+			}
+		}
+		return true
+	})
+	return all
+}
+
+var parameter = regexp.MustCompile(`{(\w+)(?:\.\.\.)?}`)
+
+// at returns the endpoint as a route reaches it.
+func (e *endpoint) at(r route) *endpoint {
+	routed := endpoint{name: e.name, method: e.method}
+	for _, found := range parameter.FindAllStringSubmatch(r.pattern, -1) {
+		routed.parameters = append(routed.parameters, found[1])
+	}
+	var err error
+	if routed.preset, err = url.ParseQuery(r.preset); err != nil {
+		panic(fmt.Sprintf("route %s: %v", r.pattern, err))
+	}
+	return &routed
+}
+
+// handler returns the handler of an endpoint.
+func (s *Server) handler(e *endpoint) http.HandlerFunc {
+	switch {
+	case e.name == downloadMethod && e.parameters != nil:
+		return s.download(e)
+	case e.name == uploadMethod && e.parameters != nil:
+		return s.upload(e)
+	case e.method.IsStreamingClient() || e.method.IsStreamingServer():
+		return func(w http.ResponseWriter, r *http.Request) { s.stream(e, w, r) }
+	}
+	return func(w http.ResponseWriter, r *http.Request) { s.unary(e, w, r) }
+}
+
+// unary serves a call with one answer.
+func (s *Server) unary(e *endpoint, w http.ResponseWriter, r *http.Request) {
+	header, err := e.header(r)
+	if err != nil {
+		s.fail(w, r, rpc.Error(err))
+		return
+	}
+	answer, err := s.rpc.Call(r.Context(), e.name, header, func(m proto.Message) (int, error) { return e.read(w, r, m) })
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	b, err := encode(answer)
+	if err != nil {
+		s.fail(w, r, rpc.Error(err))
+		return
+	}
+	if tag := entryRevision(answer); tag > 0 {
+		w.Header().Set("ETag", strconv.Quote(strconv.FormatInt(tag, 10)))
+	}
+	send(w, http.StatusOK, b)
+}
+
+// header returns the headers that identify the caller: those of the request, and parameters of the
+// path. The two must not contradict each other.
+func (e *endpoint) header(r *http.Request) (http.Header, error) {
+	header := r.Header
+	for _, name := range e.parameters {
+		key, value := callParameters[name], r.PathValue(name)
+		if key == "" {
+			continue
+		}
+		if given := r.Header.Values(key); len(given) > 0 && (len(given) > 1 || given[0] != value) {
+			return nil, fault.Field(strings.ToLower(key), "is %q, and the path names %q", given[0], value)
+		}
+		header = header.Clone()
+		header.Set(key, value)
+	}
+	return header, nil
+}
+
+// read fills in the request of a call from the body, the path, the query and the headers. It returns
+// the size of the body in bytes.
+func (e *endpoint) read(w http.ResponseWriter, r *http.Request, m proto.Message) (int, error) {
+	data, err := body(w, r)
+	if err != nil {
+		return 0, err
+	}
+	if err := jsonform.Decode(data, m); err != nil {
+		return 0, err
+	}
+	return len(data), e.fill(r, m)
+}
+
+// fill sets the fields that are not in the body.
+func (e *endpoint) fill(r *http.Request, m proto.Message) error {
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return fault.New(fault.Invalid, "MALFORMED_REQUEST", "the query of the URL is malformed: %v", err)
+	}
+	for _, name := range e.parameters {
+		if callParameters[name] != "" {
+			continue
+		}
+		if err := jsonform.Set(m, name, []string{r.PathValue(name)}); err != nil {
+			return err
+		}
+	}
+	for _, given := range []url.Values{e.preset, query} {
+		for _, name := range slices.Sorted(maps.Keys(given)) {
+			if err := jsonform.Set(m, name, given[name]); err != nil {
+				return err
+			}
+		}
+	}
+	return e.fillFromHeaders(r, m)
+}
+
+// fillFromHeaders sets the fields that HTTP has headers for.
+func (e *endpoint) fillFromHeaders(r *http.Request, m proto.Message) error {
+	for _, from := range []struct {
+		header string
+		field  protoreflect.Name
+	}{{keyHeader, keyField}, {matchHeader, matchField}, {resumeHeader, resumeField}} {
+		values := r.Header.Values(from.header)
+		field := m.ProtoReflect().Descriptor().Fields().ByName(from.field)
+		switch {
+		case len(values) == 0:
+			continue
+		case field == nil:
+			return fault.Field(strings.ToLower(from.header), "has no meaning for %s", e.method.Name())
+		case from.header == resumeHeader: // a client that reconnects repeats its first URL
+			m.ProtoReflect().Clear(field)
+		case from.header == matchHeader:
+			values = []string{strings.Trim(values[0], `"`)}
+		}
+		if err := jsonform.Set(m, string(from.field), values); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// body reads the body of a request.
+func body(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	if r.ContentLength == 0 {
+		return nil, nil
+	}
+	if r.ContentLength > rpc.MaxRequest {
+		return nil, rpc.TooLarge()
+	}
+	control := http.NewResponseController(w)
+	if err := control.SetReadDeadline(within(bodyTime)); err != nil {
+		return nil, fmt.Errorf("bound the time for a body: %w", err)
+	}
+	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, rpc.MaxRequest))
+	if err != nil {
+		return nil, unreadable(err)
+	}
+	return data, control.SetReadDeadline(time.Time{})
+}
+
+// unreadable returns the fault of a body that cannot be read.
+func unreadable(err error) error {
+	var timeout interface{ Timeout() bool }
+	switch {
+	case errors.As(err, new(*http.MaxBytesError)):
+		return rpc.TooLarge()
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return fault.New(fault.Deadline, "BODY_TIMEOUT", "the client did not send the body within %v", bodyTime)
+	}
+	e := fault.New(fault.Invalid, "MALFORMED_REQUEST", "the body of the request ends early")
+	e.Cause = err
+	return e
+}
+
+// within returns the deadline of a connection: a time of the machine, whatever the broker's clock.
+func within(d time.Duration) time.Time {
+	return time.Now().Add(d) //nolint:forbidigo // the kernel compares it with its own clock
+}
+
+// encode returns the JSON form of an answer.
+func encode(m proto.Message) (*bytes.Buffer, error) {
+	var b bytes.Buffer
+	return &b, jsonform.Append(&b, m)
+}
+
+// send writes an answer of one JSON object.
+func send(w http.ResponseWriter, status int, b *bytes.Buffer) {
+	b.WriteByte('\n')
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(b.Len()))
+	control := http.NewResponseController(w)
+	_ = control.SetWriteDeadline(within(writeTime)) // a client that has closed the connection gets no answer
+	w.WriteHeader(status)
+	_, _ = w.Write(b.Bytes())
+	_ = control.Flush()
+	_ = control.SetWriteDeadline(time.Time{})
+}
+
+// entryRevision returns the revision of the entry of the state in an answer, which is its entity tag;
+// 0 if the answer has none.
+func entryRevision(answer proto.Message) int64 {
+	if entry, ok := answer.(interface{ GetEntry() stateEntry }); ok && entry.GetEntry() != nil {
+		return entry.GetEntry().GetRevision()
+	}
+	return 0
+}

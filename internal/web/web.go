@@ -1,0 +1,159 @@
+package web
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/jonboulle/clockwork"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
+	"brokerd/internal/fault"
+	"brokerd/internal/rpc"
+)
+
+// Limits of one connection. A body and an answer have rpc.MaxRequest bytes and those of gRPC.
+const (
+	maxHeader  = 16 << 10         // bytes of the request line and the headers
+	headerTime = 10 * time.Second // for a client to send them
+	bodyTime   = 30 * time.Second // to send a body, or a piece of an artifact
+	writeTime  = 30 * time.Second // to read an answer, or a frame of a stream
+	idleTime   = 2 * time.Minute  // between two requests
+)
+
+// Options say what a server needs.
+type Options struct {
+	RPC   *rpc.Server // whose services are registered
+	Clock clockwork.Clock
+	Log   *zap.Logger
+}
+
+// A Server answers HTTP requests. Its methods may be called concurrently.
+type Server struct {
+	rpc     *rpc.Server
+	clock   clockwork.Clock
+	http    *http.Server
+	mux     *http.ServeMux
+	methods map[string]*endpoint // of /v1/call, by service and method
+	origins *http.CrossOriginProtection
+}
+
+// New returns a server. The API's descriptors and the table of routes must agree; New panics if they
+// do not.
+func New(o Options) *Server {
+	s := &Server{rpc: o.RPC, clock: o.Clock, mux: http.NewServeMux(), methods: methods(), origins: http.NewCrossOriginProtection()}
+	for _, r := range routes {
+		s.mux.Handle(r.pattern, s.handler(s.methods[r.rpc].at(r)))
+	}
+	s.mux.HandleFunc("POST /v1/call/{service}/{method}", s.call)
+	version1 := new(http.Protocols)
+	version1.SetHTTP1(true)
+	s.http = &http.Server{
+		Handler:           s,
+		ConnContext:       rpc.ConnContext,
+		ReadHeaderTimeout: headerTime,
+		IdleTimeout:       idleTime,
+		MaxHeaderBytes:    maxHeader,
+		Protocols:         version1,
+		ErrorLog:          errorLog(o.Log),
+	}
+	return s
+}
+
+// errorLog returns the log of http.Server, which complains about clients and has the panics.
+func errorLog(log *zap.Logger) *log.Logger {
+	std, err := zap.NewStdLogAt(log, zapcore.DebugLevel)
+	if err != nil { // only for a level that zap does not know
+		panic(err)
+	}
+	return std
+}
+
+// Serve answers the requests that come through the listener until Stop, which is no error.
+func (s *Server) Serve(l net.Listener) error {
+	if err := s.http.Serve(l); !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
+		return err
+	}
+	return nil
+}
+
+// Stop accepts no more requests and permits those under way to finish; when ctx ends it closes their
+// connections. Stopping twice is fine.
+func (s *Server) Stop(ctx context.Context) error {
+	if err := s.http.Shutdown(ctx); err == nil {
+		return nil
+	}
+	return s.http.Close()
+}
+
+// ServeHTTP implements http.Handler.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.Header().Set("Cache-Control", "no-store")
+	if rpc.PlainTCP(r.Context()) && !ownHost(r.Host) {
+		s.refuse(w, r, http.StatusMisdirectedRequest, fault.New(fault.Invalid, "FOREIGN_HOST",
+			"this address does not serve the host %q: use localhost or the IP address", r.Host))
+		return
+	}
+	if err := s.origins.Check(r); err != nil {
+		s.refuse(w, r, http.StatusForbidden, fault.New(fault.Denied, "CROSS_ORIGIN", "a page of another origin may not make this request"))
+		return
+	}
+	if _, pattern := s.mux.Handler(r); pattern == "" {
+		s.notFound(w, r)
+		return
+	}
+	s.mux.ServeHTTP(w, r)
+}
+
+// ownHost reports whether a Host header names this machine. A page on a foreign name whose address
+// became a loopback address must not reach the broker (DNS rebinding). Without TLS, the broker only
+// listens on loopback addresses.
+func ownHost(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	if host == "localhost" {
+		return true
+	}
+	_, err := netip.ParseAddr(strings.Trim(host, "[]"))
+	return err == nil
+}
+
+// notFound answers a request that has no route.
+func (s *Server) notFound(w http.ResponseWriter, r *http.Request) {
+	var allowed []string
+	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
+		other := r.Clone(r.Context())
+		other.Method = method
+		if _, pattern := s.mux.Handler(other); pattern != "" {
+			allowed = append(allowed, method)
+		}
+	}
+	if len(allowed) > 0 {
+		w.Header().Set("Allow", strings.Join(allowed, ", "))
+		s.refuse(w, r, http.StatusMethodNotAllowed, fault.New(fault.Invalid, "METHOD_NOT_ALLOWED",
+			"%s is not possible here; possible: %s", r.Method, strings.Join(allowed, ", ")))
+		return
+	}
+	s.refuse(w, r, http.StatusNotFound, fault.New(fault.NotFound, "ROUTE_NOT_FOUND",
+		"there is nothing at this path; /v1/openapi.json lists the paths"))
+}
+
+// call serves /v1/call.
+func (s *Server) call(w http.ResponseWriter, r *http.Request) {
+	name := strings.TrimPrefix(r.PathValue("service"), "brokerd.v1.") + "/" + r.PathValue("method")
+	e := s.methods[name]
+	if e == nil {
+		s.refuse(w, r, http.StatusNotFound, fault.New(fault.NotFound, "METHOD_NOT_FOUND", "%s", fmt.Sprintf("there is no method %s", name)))
+		return
+	}
+	s.handler(e)(w, r)
+}
