@@ -347,7 +347,7 @@ func (a *App) start(ctx context.Context) error {
 		votes:    votes.NewService(polls),
 	})
 
-	pages := web.New(web.Options{RPC: server, Clock: c.Clock, Log: log.Named("web")})
+	pages := web.New(web.Options{RPC: server, Version: c.Version, Clock: c.Clock, Log: log.Named("web")})
 
 	// What runs by itself.
 	a.onStop(func(context.Context) error { registry.Stop(); return nil })

@@ -165,8 +165,24 @@ func assaults(method string, subscribe []byte) []assault {
 			_, _ = w.Write(noise(64 << 10))
 			return w.ended()
 		}},
-		{"HTTP/1.1", func(w *wire) error {
-			_, _ = io.WriteString(w, "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n")
+		{"half a preface", func(w *wire) error {
+			_, _ = io.WriteString(w, "PRI * HTTP/2.0")
+			return w.ended()
+		}},
+		{"HTTP/1.1 without the end of the header", func(w *wire) error {
+			_, _ = io.WriteString(w, "GET /v1/status HTTP/1.1\r\nHost: localhost\r\n")
+			return w.ended()
+		}},
+		{"HTTP/1.1 with a header of 64 KiB", func(w *wire) error {
+			_, _ = io.WriteString(w, "GET /v1/status HTTP/1.1\r\nHost: localhost\r\nX-Long: "+strings.Repeat("x", 64<<10)+"\r\n\r\n")
+			return w.ended()
+		}},
+		{"HTTP/1.1 without the end of the body", func(w *wire) error {
+			_, _ = io.WriteString(w, "POST /v1/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
+			return w.ended()
+		}},
+		{"HTTP/1.1 without the end of an artifact", func(w *wire) error {
+			_, _ = io.WriteString(w, "PUT /v1/artifacts/a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
 			return w.ended()
 		}},
 		malformed("settings of 5 bytes", 0, 0, 5, 4, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5),

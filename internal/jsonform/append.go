@@ -61,6 +61,12 @@ func Append(b *bytes.Buffer, m proto.Message, leftOut ...protoreflect.Name) erro
 }
 
 func appendMessage(b *bytes.Buffer, m protoreflect.Message, leftOut ...protoreflect.Name) error {
+	if len(m.GetUnknown()) > 0 {
+		var err error
+		if m, err = resolved(m); err != nil {
+			return err
+		}
+	}
 	fields := m.Descriptor().Fields()
 	switch m.Descriptor().FullName() {
 	case timestamp:
@@ -105,6 +111,16 @@ func appendMessage(b *bytes.Buffer, m protoreflect.Message, leftOut ...protorefl
 	}
 	b.WriteByte('}')
 	return nil
+}
+
+// resolved returns a copy of a message with the fields that the message has in encoded form. The broker
+// stores contents encoded, and the answers of its handlers keep them so: gRPC sends the bytes as they
+// are.
+func resolved(m protoreflect.Message) (protoreflect.Message, error) {
+	whole := proto.Clone(m.Interface())
+	whole.ProtoReflect().SetUnknown(nil)
+	err := proto.UnmarshalOptions{Merge: true}.Unmarshal(m.GetUnknown(), whole)
+	return whole.ProtoReflect(), err
 }
 
 // Time writes a time as the form has it.

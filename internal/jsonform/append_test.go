@@ -89,3 +89,21 @@ func TestAppend_LeavesOutFieldsOfTheMessageOnly(t *testing.T) {
 		t.Errorf("got %s, %v", &b, err)
 	}
 }
+
+func TestAppend_ShowsFieldsThatAreStillEncoded(t *testing.T) {
+	content, err := proto.Marshal(&pb.Message{Subject: "Add login", Payload: `{"n":1}`})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &pb.Message{Id: "m", Sender: "lead"}
+	m.ProtoReflect().SetUnknown(content)
+	got := jsonOf(t, &pb.InboxItem{Message: m})
+	for _, want := range []string{`"id":"m"`, `"sender":"lead"`, `"subject":"Add login"`, `"payload":{"n":1}`} {
+		if !strings.Contains(got, want) {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+	if len(m.GetSubject()) > 0 {
+		t.Error("the message has changed")
+	}
+}

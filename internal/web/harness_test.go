@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"brokerd/internal/apptest"
 )
@@ -155,4 +157,15 @@ func (a answer) number(path string) string {
 func (a answer) words(path string) string {
 	text, _ := at(a.object, path).(string)
 	return text
+}
+
+// apiServices returns the services of the API.
+func apiServices() (all []protoreflect.ServiceDescriptor) {
+	protoregistry.GlobalFiles.RangeFilesByPackage("brokerd.v1", func(file protoreflect.FileDescriptor) bool {
+		for i := range file.Services().Len() {
+			all = append(all, file.Services().Get(i))
+		}
+		return true
+	})
+	return all
 }

@@ -167,7 +167,11 @@ func (s *Server) upload(e *endpoint) http.HandlerFunc {
 			s.fail(w, r, rpc.Error(err))
 			return
 		}
-		defer u.end()
+		defer func() {
+			if !u.ended.Load() {
+				linger(u.control, r.Body)
+			}
+		}()
 		err := s.rpc.Stream(r.Context(), e.name, r.Header, u)
 		if err == nil && u.answer == nil {
 			err = rpc.Error(fault.New(fault.Internal, "NO_ANSWER", "the upload has no answer"))
@@ -193,13 +197,6 @@ type upload struct {
 	begun    bool
 	ended    atomic.Bool // the body has been read to its end
 	answer   proto.Message
-}
-
-// end ends a read of the body that may outlive the call.
-func (u *upload) end() {
-	if !u.ended.Load() {
-		_ = u.control.SetReadDeadline(passed)
-	}
 }
 
 // Read implements rpc.Frames. The first frame has the header, the others the bytes. The broker may

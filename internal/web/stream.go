@@ -39,7 +39,7 @@ type stream struct {
 
 	requests *jsontext.Decoder // of a client stream
 	input    *frameReader
-	read     bool // the only request of a server stream
+	read     bool // the first request, which is the only one of a server stream
 
 	mu    sync.Mutex // guards the answer: w, begun and b
 	begun bool
@@ -64,15 +64,14 @@ func (s *Server) stream(e *endpoint, w http.ResponseWriter, r *http.Request) {
 		x.input = &frameReader{from: r.Body}
 		x.requests = jsontext.NewDecoder(x.input)
 	}
+	ticks := s.clock.NewTicker(commentGap)
 	ended := make(chan struct{})
 	var comments sync.WaitGroup
-	comments.Go(func() { x.comment(s, ended) })
+	comments.Go(func() { x.comment(ticks.Chan(), ended) })
 	err = s.rpc.Stream(r.Context(), e.name, header, x)
+	ticks.Stop()
 	close(ended)
 	comments.Wait()
-	if x.input != nil && !x.input.ended.Load() {
-		_ = x.control.SetReadDeadline(passed) // a handler that outlives its call may still read
-	}
 	switch {
 	case err != nil && !x.begun:
 		s.fail(w, r, err)
@@ -82,10 +81,10 @@ func (s *Server) stream(e *endpoint, w http.ResponseWriter, r *http.Request) {
 		x.begin()
 	}
 	_ = x.control.SetWriteDeadline(time.Time{}) // for the next request on this connection
+	if x.input != nil && !x.input.ended.Load() {
+		linger(x.control, r.Body)
+	}
 }
-
-// passed is a deadline in the past. It ends a wait at once.
-var passed = time.Unix(1, 0)
 
 // Read implements rpc.Frames.
 func (x *stream) Read(m proto.Message) (int, error) {
@@ -96,12 +95,23 @@ func (x *stream) Read(m proto.Message) (int, error) {
 		x.read = true
 		return x.endpoint.read(x.w, x.r, m)
 	}
-	x.input.size = 0
-	err := jsonform.DecodeNext(x.requests, m)
-	if err != nil && x.input.err != nil && !errors.Is(x.input.err, io.EOF) {
-		err = x.input.err
+	if !x.read { // the client may take its time between two requests
+		x.read = true
+		if err := x.control.SetReadDeadline(time.Time{}); err != nil {
+			return 0, err
+		}
 	}
-	return x.input.size, err
+	x.input.size = 0
+	before := x.requests.InputOffset()
+	err := jsonform.DecodeNext(x.requests, m)
+	size := int(x.requests.InputOffset() - before)
+	switch {
+	case err != nil && x.input.err != nil && !errors.Is(x.input.err, io.EOF):
+		err = x.input.err
+	case size > rpc.MaxRequest:
+		err = rpc.TooLarge()
+	}
+	return size, err
 }
 
 // Write implements rpc.Frames.
@@ -151,16 +161,14 @@ func (x *stream) begin() {
 	x.w.WriteHeader(http.StatusOK)
 }
 
-// comment writes a comment line at regular intervals until the stream ends.
-func (x *stream) comment(s *Server, ended <-chan struct{}) {
-	if !x.events {
-		return
-	}
-	ticks := s.clock.NewTicker(commentGap)
-	defer ticks.Stop()
+// comment writes a comment line at every tick until the stream ends. JSON lines have no comments.
+func (x *stream) comment(ticks <-chan time.Time, ended <-chan struct{}) {
 	for {
 		select {
-		case <-ticks.Chan():
+		case <-ticks:
+			if !x.events {
+				continue
+			}
 			x.mu.Lock()
 			x.b.Reset()
 			x.b.WriteByte(':')
@@ -183,7 +191,8 @@ func (x *stream) end(err error) {
 	_ = x.flush() // the client may have closed the connection
 }
 
-// A frameReader bounds the size of each request of a client stream.
+// A frameReader bounds what a request of a client stream takes in memory. The decoder reads ahead, so
+// stream.Read checks the exact size.
 type frameReader struct {
 	from  io.Reader
 	size  int   // bytes read for this request

@@ -196,7 +196,7 @@ func (e *endpoint) fillFromHeaders(r *http.Request, m proto.Message) error {
 	return nil
 }
 
-// body reads the body of a request.
+// body reads the body of a request. ServeHTTP has set a deadline, which ends with the body.
 func body(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	if r.ContentLength == 0 {
 		return nil, nil
@@ -204,15 +204,11 @@ func body(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	if r.ContentLength > rpc.MaxRequest {
 		return nil, rpc.TooLarge()
 	}
-	control := http.NewResponseController(w)
-	if err := control.SetReadDeadline(within(bodyTime)); err != nil {
-		return nil, fmt.Errorf("bound the time for a body: %w", err)
-	}
 	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, rpc.MaxRequest))
 	if err != nil {
 		return nil, unreadable(err)
 	}
-	return data, control.SetReadDeadline(time.Time{})
+	return data, http.NewResponseController(w).SetReadDeadline(time.Time{})
 }
 
 // unreadable returns the fault of a body that cannot be read.
@@ -238,6 +234,14 @@ func within(d time.Duration) time.Time {
 func encode(m proto.Message) (*bytes.Buffer, error) {
 	var b bytes.Buffer
 	return &b, jsonform.Append(&b, m)
+}
+
+// linger reads the rest of a body after an answer that came before its end. A connection that closes
+// with unread bytes may take the answer from the client. It also ends a read by a handler that
+// outlives its call.
+func linger(control *http.ResponseController, body io.Reader) {
+	_ = control.SetReadDeadline(within(lingerTime))
+	_, _ = io.CopyN(io.Discard, body, lingerSize)
 }
 
 // send writes an answer of one JSON object.

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/jonboulle/clockwork"
@@ -26,13 +27,16 @@ const (
 	bodyTime   = 30 * time.Second // to send a body, or a piece of an artifact
 	writeTime  = 30 * time.Second // to read an answer, or a frame of a stream
 	idleTime   = 2 * time.Minute  // between two requests
+	lingerTime = time.Second      // to send the rest of a body after its answer
+	lingerSize = 256 << 10        // bytes of that rest
 )
 
 // Options say what a server needs.
 type Options struct {
-	RPC   *rpc.Server // whose services are registered
-	Clock clockwork.Clock
-	Log   *zap.Logger
+	RPC     *rpc.Server // whose services are registered
+	Version string      // of the program
+	Clock   clockwork.Clock
+	Log     *zap.Logger
 }
 
 // A Server answers HTTP requests. Its methods may be called concurrently.
@@ -41,18 +45,24 @@ type Server struct {
 	clock   clockwork.Clock
 	http    *http.Server
 	mux     *http.ServeMux
-	methods map[string]*endpoint // of /v1/call, by service and method
+	methods map[string]*endpoint // of all RPCs, by service and method
 	origins *http.CrossOriginProtection
+
+	version   string
+	described func() ([]byte, error) // the OpenAPI document, made once
 }
 
 // New returns a server. The API's descriptors and the table of routes must agree; New panics if they
 // do not.
 func New(o Options) *Server {
-	s := &Server{rpc: o.RPC, clock: o.Clock, mux: http.NewServeMux(), methods: methods(), origins: http.NewCrossOriginProtection()}
+	s := &Server{rpc: o.RPC, clock: o.Clock, mux: http.NewServeMux(), methods: methods(), origins: http.NewCrossOriginProtection(),
+		version: o.Version}
+	s.described = sync.OnceValues(s.describe)
 	for _, r := range routes {
 		s.mux.Handle(r.pattern, s.handler(s.methods[r.rpc].at(r)))
 	}
 	s.mux.HandleFunc("POST /v1/call/{service}/{method}", s.call)
+	s.mux.HandleFunc("GET /v1/openapi.json", s.openAPI)
 	version1 := new(http.Protocols)
 	version1.SetHTTP1(true)
 	s.http = &http.Server{
@@ -97,6 +107,9 @@ func (s *Server) Stop(ctx context.Context) error {
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set("Cache-Control", "no-store")
+	if r.ContentLength != 0 { // also for a body that no handler reads: http.Server discards it
+		_ = http.NewResponseController(w).SetReadDeadline(within(bodyTime)) // a closed connection has no body
+	}
 	if rpc.PlainTCP(r.Context()) && !ownHost(r.Host) {
 		s.refuse(w, r, http.StatusMisdirectedRequest, fault.New(fault.Invalid, "FOREIGN_HOST",
 			"this address does not serve the host %q: use localhost or the IP address", r.Host))

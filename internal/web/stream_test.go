@@ -1,0 +1,327 @@
+package web_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	pb "brokerd/gen/brokerd/v1"
+	"brokerd/internal/apptest"
+)
+
+// A follower reads an answer that is a stream.
+type follower struct {
+	t    *testing.T
+	out  *http.Response
+	in   *bufio.Scanner
+	last string // the id of the last event
+}
+
+// An event is one server-sent event, or a comment.
+type event struct {
+	name, id, data string
+	comment        bool
+}
+
+// follow opens a stream of server-sent events. headers are pairs.
+func (c *browser) follow(path string, headers ...string) *follower {
+	c.t.Helper()
+	out := c.request("GET", path, "", append(headers, "Accept", "text/event-stream")...)
+	if out.StatusCode != http.StatusOK || out.Header.Get("Content-Type") != "text/event-stream" {
+		text, _ := io.ReadAll(out.Body)
+		c.t.Fatalf("%s: %s %s", path, out.Status, text)
+	}
+	return newFollower(c.t, out)
+}
+
+func newFollower(t *testing.T, out *http.Response) *follower {
+	f := &follower{t: t, out: out, in: bufio.NewScanner(out.Body)}
+	f.in.Buffer(nil, 8<<20)
+	return f
+}
+
+// next returns the next event; false at the end of the stream.
+func (f *follower) next() (event, bool) {
+	f.t.Helper()
+	var e event
+	for f.in.Scan() {
+		name, value, _ := strings.Cut(f.in.Text(), ": ")
+		switch {
+		case f.in.Text() == ":":
+			e.comment = true
+		case f.in.Text() == "":
+			if e.id != "" {
+				f.last = e.id
+			}
+			return e, true
+		case name == "event":
+			e.name = value
+		case name == "id":
+			e.id = value
+		case name == "data":
+			e.data = value
+		default:
+			f.t.Fatalf("the stream has the line %q", f.in.Text())
+		}
+	}
+	return e, false
+}
+
+// until returns the first event that fits.
+func (f *follower) until(what string, fits func(event) bool) event {
+	f.t.Helper()
+	for {
+		e, ok := f.next()
+		if !ok {
+			f.t.Fatalf("the stream ended before %s: %v", what, f.in.Err())
+		}
+		if fits(e) {
+			return e
+		}
+	}
+}
+
+// revisions returns the revisions of the events in a frame of a subscription.
+func revisions(t *testing.T, data string) (all []int64) {
+	t.Helper()
+	var frame struct{ Events []struct{ Revision int64 } }
+	if err := json.Unmarshal([]byte(data), &frame); err != nil {
+		t.Fatalf("%v: %s", err, data)
+	}
+	for _, e := range frame.Events {
+		all = append(all, e.Revision)
+	}
+	return all
+}
+
+func TestStream_FollowsEvents(t *testing.T) {
+	b := apptest.Start(t)
+	b.Registered("lead", "lead")
+	lead := onSocket(t, b, "lead")
+	f := lead.follow("/v1/events/follow?types=build.*")
+	first, _ := f.next()
+	if first.id == "" || !strings.Contains(first.data, `"events":[]`) {
+		t.Errorf("the first frame: %+v", first)
+	}
+	published := lead.must("POST", "/v1/events", `{"type":"build.finished","summary":"ok","details":{"target":"all"}}`)
+	e := f.until("the event", func(e event) bool { return strings.Contains(e.data, "build_finished") })
+	if e.id != published.number("revision") || !strings.Contains(e.data, `"details":{"target":"all"}`) {
+		t.Errorf("got %+v, published %s", e, published.text)
+	}
+}
+
+func TestStream_ResumesByLastEventIDWithoutLossOrRepetition(t *testing.T) {
+	b := apptest.Start(t)
+	b.Registered("lead", "lead")
+	lead := onSocket(t, b, "lead")
+	const cuts, each = 20, 5
+	var seen []int64
+	last := ""
+	for cut := range cuts {
+		for i := range each {
+			lead.must("POST", "/v1/events", fmt.Sprintf(`{"type":"build.step","summary":"%d.%d"}`, cut, i))
+		}
+		// A browser repeats the URL of its first request.
+		var headers []string
+		if last != "" {
+			headers = []string{"Last-Event-ID", last}
+		}
+		f := onSocket(t, b, "lead").follow("/v1/events/follow?after_revision=0&types=build.*", headers...)
+		for want := (cut + 1) * each; len(seen) < want; {
+			e, ok := f.next()
+			if !ok {
+				t.Fatalf("the stream ended after %d events: %v", len(seen), f.in.Err())
+			}
+			seen = append(seen, revisions(t, e.data)...)
+		}
+		last = f.last
+		_ = f.out.Body.Close()
+	}
+	var want []int64
+	ctx, cancel := context.WithTimeout(context.Background(), apptest.Patience)
+	defer cancel()
+	list, err := pb.NewEventServiceClient(b.Operator()).ListEvents(ctx, &pb.ListEventsRequest{PageSize: 1000, Filter: &pb.EventFilter{Types: []string{"build.*"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range list.GetEvents() {
+		want = append(want, e.GetRevision())
+	}
+	if !slices.Equal(seen, want) {
+		t.Errorf("saw %v, want %v", seen, want)
+	}
+}
+
+func TestStream_IsJSONLinesByDefault(t *testing.T) {
+	b := apptest.Start(t)
+	b.Registered("lead", "lead")
+	lead := onSocket(t, b, "lead")
+	lead.must("POST", "/v1/messages", `{"messages":[{"target":{"agent":"lead"},"subject":"hello"}]}`)
+	out := lead.request("GET", "/v1/inbox/follow", "")
+	if out.StatusCode != http.StatusOK || out.Header.Get("Content-Type") != "application/jsonl" {
+		t.Fatalf("%s %v", out.Status, out.Header)
+	}
+	line, err := bufio.NewReader(out.Body).ReadString('\n')
+	if err != nil || !strings.Contains(line, `"subject":"hello"`) || !json.Valid([]byte(line)) {
+		t.Errorf("%s, %v", line, err)
+	}
+}
+
+func TestStream_WatchesState(t *testing.T) {
+	b := apptest.Start(t)
+	b.Registered("lead", "lead")
+	lead := onSocket(t, b, "lead")
+	f := lead.follow("/v1/state-watch?namespace=build")
+	if _, ok := f.next(); !ok {
+		t.Fatal("the stream has no first frame")
+	}
+	lead.must("PUT", "/v1/state/build/target", `{"value":{"os":"linux"}}`)
+	f.until("the change", func(e event) bool { return strings.Contains(e.data, `"value":{"os":"linux"}`) })
+}
+
+func TestStream_HasACommentEvery15Seconds(t *testing.T) {
+	b := apptest.Start(t, apptest.WithFakeClock())
+	f := onSocket(t, b, "").follow("/v1/events/follow")
+	if _, ok := f.next(); !ok {
+		t.Fatal("the stream has no first frame")
+	}
+	for range 2 {
+		b.Clock.Advance(15 * time.Second)
+		f.until("a comment", func(e event) bool { return e.comment })
+	}
+}
+
+func TestStream_ARefusalBeforeTheFirstFrameHasAStatus(t *testing.T) {
+	b := apptest.Start(t)
+	for _, tt := range []struct {
+		c      *browser
+		path   string
+		status int
+		reason string
+	}{
+		{overTCP(t, b, ""), "/v1/events/follow", 401, "CREDENTIAL_REQUIRED"},
+		{onSocket(t, b, ""), "/v1/events/follow?after_revision=1000000", 400, "INVALID_ARGUMENT"},
+		{onSocket(t, b, ""), "/v1/events/follow?type=x", 400, "INVALID_ARGUMENT"},
+		{onSocket(t, b, ""), "/v1/inbox/follow", 409, "AGENT_REQUIRED"},
+	} {
+		a := tt.c.do("GET", tt.path, "", "Accept", "text/event-stream")
+		if a.status != tt.status || a.reason() != tt.reason {
+			t.Errorf("%s: %d %s", tt.path, a.status, a.text)
+		}
+	}
+}
+
+func TestStream_SaysWhyItEnds(t *testing.T) {
+	b := apptest.Start(t)
+	b.Registered("lead", "lead")
+	credential, secret := b.Issue(&pb.IssueCredentialRequest{Access: pb.CredentialAccess_CREDENTIAL_ACCESS_OBSERVER})
+	revoked := overTCP(t, b, secret).follow("/v1/events/follow")
+	revoked.next()
+	stopped := onSocket(t, b, "").follow("/v1/events/follow")
+	stopped.next()
+	lines := newFollower(t, onSocket(t, b, "").request("GET", "/v1/events/follow", ""))
+	lines.in.Scan()
+	onSocket(t, b, "").must("POST", "/v1/call/CredentialService/RevokeCredential", `{"id":"`+credential.GetId()+`"}`)
+	ends := func(f *follower, reason string) {
+		t.Helper()
+		e := f.until("its error", func(e event) bool { return e.name == "failed" })
+		if !strings.Contains(e.data, reason) {
+			t.Errorf("got %+v, want %s", e, reason)
+		}
+		if e, more := f.next(); more {
+			t.Errorf("after the end: %+v", e)
+		}
+	}
+	ends(revoked, `"reason":"CREDENTIAL_REVOKED"`)
+	b.Restart()
+	ends(stopped, `"code":"unreachable"`)
+	var last string
+	for lines.in.Scan() {
+		last = lines.in.Text()
+	}
+	if !strings.HasPrefix(last, `{"error":{"code":"unreachable"`) {
+		t.Errorf("the last line is %s", last)
+	}
+}
+
+func TestStream_AgentsHaveTheQuotaOfConnections(t *testing.T) {
+	b := apptest.Start(t)
+	b.Registered("lead", "lead")
+	lead := onSocket(t, b, "lead") // every open stream needs its own connection
+	var open []*follower
+	for range 15 { // and the registration has one
+		f := lead.follow("/v1/events/follow")
+		f.next()
+		open = append(open, f)
+	}
+	a := lead.do("GET", "/v1/inbox", "")
+	if a.status != http.StatusTooManyRequests || a.reason() != "TOO_MANY_CONNECTIONS" || a.header.Get("Retry-After") == "" {
+		t.Errorf("%d %v %s", a.status, a.header, a.text)
+	}
+	for _, f := range open {
+		_ = f.out.Body.Close()
+	}
+}
+
+func TestStream_AClientSendsFramesAsLines(t *testing.T) {
+	b := apptest.Start(t)
+	b.Registered("lead", "lead")
+	lead := onSocket(t, b, "lead")
+	ctx, cancel := context.WithTimeout(context.Background(), apptest.Patience)
+	defer cancel()
+	send := `{"messages":[{"target":{"agent":"lead"},"subject":"a"}]}` + "\n" + `{"messages":[{"target":{"agent":"lead"},"subject":"b"}]}` + "\n"
+	if a := lead.must("POST", "/v1/call/MessageService/Send", send); strings.Count(a.text, `"outcome":"queued"`) != 2 {
+		t.Errorf("got %s", a.text)
+	}
+
+	// A consumer acknowledges a message on the stream that has delivered it.
+	body, frames := io.Pipe()
+	r, err := http.NewRequestWithContext(ctx, "POST", lead.base+"/v1/call/MessageService/Claim", body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header = lead.headers.Clone()
+	go func() { _, _ = io.WriteString(frames, `{"open":{}}`+"\n") }()
+	out, err := lead.client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = out.Body.Close() }()
+	f := newFollower(t, out)
+	var claim string
+	for claim == "" && f.in.Scan() {
+		var frame map[string]any
+		if err := json.Unmarshal(f.in.Bytes(), &frame); err != nil {
+			t.Fatal(err)
+		}
+		claim, _ = at(frame, "deliver.claims.0.claim_id").(string)
+	}
+	go func() { _, _ = io.WriteString(frames, `{"acks":["`+claim+`"]}`+"\n") }()
+	settled := false
+	for !settled && f.in.Scan() {
+		settled = strings.HasPrefix(f.in.Text(), `{"results":{"results":[{"claim_id":"`+claim+`","error":null`)
+	}
+	if !settled {
+		t.Errorf("the ack has no result: %v", f.in.Err())
+	}
+	_ = frames.Close()
+	for f.in.Scan() {
+	}
+}
+
+func TestStream_AFrameOfAClientIsBounded(t *testing.T) {
+	b := apptest.Start(t)
+	b.Registered("lead", "lead")
+	large := `{"messages":[{"body":"` + strings.Repeat("x", 5<<20) + `"}]}`
+	a := onSocket(t, b, "lead").do("POST", "/v1/call/MessageService/Send", large+strings.Repeat("\n", 32<<10))
+	if a.status != http.StatusRequestEntityTooLarge || a.reason() != "MESSAGE_TOO_LARGE" {
+		t.Errorf("%d %s", a.status, a.text)
+	}
+}
