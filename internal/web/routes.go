@@ -32,6 +32,8 @@ var routes = []route{
 	{"POST /v1/claims/extend", "MessageService/ExtendClaims", ""},
 	{"POST /v1/claims/release", "MessageService/ReleaseClaims", ""},
 
+	{"GET /v1/mailboxes", "MessageService/ListMailboxes", ""},
+	{"GET /v1/threads", "MessageService/ListThreads", ""},
 	{"GET /v1/dead-letters", "MessageService/ListDeadLetters", ""},
 	{"POST /v1/dead-letters/redrive", "MessageService/RedriveDeadLetters", ""},
 	{"POST /v1/dead-letters/purge", "MessageService/PurgeDeadLetters", ""},
