@@ -186,7 +186,7 @@ func TestDeadLetters_PagesAreBoundedAndGoOnBehindWhatTheyHaveRead(t *testing.T) 
 		}
 	}
 	wantList(t, "dead letters", got, "4", "3", "2", "1")
-	want(t, "further pages", calls, 2)
+	want(t, "further pages", calls, 3)
 
 	count, err := o.ListDeadLetters(o.ctx, &pb.ListDeadLettersRequest{Filter: r.Filter, Count: true})
 	must(t, err)
@@ -202,14 +202,13 @@ func TestDeadLetters_PagesAreBoundedAndGoOnBehindWhatTheyHaveRead(t *testing.T) 
 	want(t, "at least", dry.AtLeast, true)
 
 	redrive := &pb.RedriveDeadLettersRequest{Filter: r.Filter}
-	first, err := o.RedriveDeadLetters(o.ctx, redrive)
-	must(t, err)
-	want(t, "redriven", first.Redriven, 0)
-	redrive.PageToken = first.NextPageToken
-	second, err := o.RedriveDeadLetters(o.ctx, redrive)
-	must(t, err)
-	want(t, "redriven", second.Redriven, 4)
-	want(t, "next page", second.NextPageToken, "")
+	for _, n := range []int32{0, 0, 4} {
+		out, err := o.RedriveDeadLetters(o.ctx, redrive)
+		must(t, err)
+		want(t, "redriven", out.Redriven, n)
+		redrive.PageToken = out.NextPageToken
+	}
+	want(t, "next page", redrive.PageToken, "")
 }
 
 func TestDeadLetters_ManyMailboxesAreMergedByMessage(t *testing.T) {
@@ -282,4 +281,38 @@ func TestDeadLetters_CheckTheirFields(t *testing.T) {
 	wantError(t, err, codes.NotFound, "MAILBOX_NOT_FOUND")
 	_, err = o.RedriveDeadLetters(o.ctx, &pb.RedriveDeadLettersRequest{Ids: []string{"4711"}, DryRun: true})
 	wantError(t, err, codes.NotFound, "MESSAGE_NOT_FOUND")
+}
+
+func TestRedrive_CallersAtOnceRedriveEachDeadLetterOnce(t *testing.T) {
+	w := newWorld(t)
+	w.unbroken()
+	a := w.agent("a", "")
+	batch := make([]*pb.Message, 500)
+	for i := range batch {
+		batch[i] = to("a", attempts(1))
+	}
+	a.sendAll(batch...)
+	var nacks []*pb.Nack
+	for _, c := range a.claim(int32(len(batch))) {
+		nacks = append(nacks, &pb.Nack{ClaimId: c.ClaimId})
+	}
+	must(t, drop(a.NackMessages(a.ctx, &pb.NackMessagesRequest{Nacks: nacks})))
+	type answer struct {
+		n   int32
+		err error
+	}
+	answers := make(chan answer, 4)
+	for range cap(answers) {
+		go func() {
+			out, err := a.RedriveDeadLetters(a.ctx, &pb.RedriveDeadLettersRequest{All: true})
+			answers <- answer{out.GetRedriven(), err}
+		}()
+	}
+	total := 0
+	for range cap(answers) {
+		got := <-answers
+		must(t, got.err)
+		total += int(got.n)
+	}
+	want(t, "redriven", total, len(batch))
 }

@@ -16,11 +16,10 @@ import (
 )
 
 const (
-	maxRedriven    = 1000   // dead letters that one call changes, unless it names them
-	mostDeadRead   = 10_000 // dead letters that a count reaches
-	deadStretch    = 2000   // dead letters that a walk reads in one snapshot
-	deadStretches  = 10     // snapshots of one walk
-	firstDeadBatch = 4      // dead letters of a mailbox that a walk reads first
+	maxRedriven   = 1000 // dead letters that one call changes, unless it names them
+	deadStretch   = 2000 // dead letters that a walk reads in one snapshot
+	deadStretches = 5    // snapshots of one walk
+	mostDeadRead  = deadStretch * deadStretches
 )
 
 // A DeadChoice chooses dead letters: those of the messages, or all that match the mailbox and the
@@ -35,7 +34,8 @@ type DeadChoice struct {
 // A DeadOutcome is the outcome of a change of dead letters, or of its dry run.
 type DeadOutcome struct {
 	Count    int
-	Next     DeadPlace // further dead letters may match from here on; zero = there are none
+	More     bool      // of a dry run: there may be more than Count
+	Next     DeadPlace // of a change: further dead letters may match from here on; zero = there are none
 	Revision int64
 }
 
@@ -61,25 +61,35 @@ func (b *Broker) Purge(
 	return b.changeDead(ctx, c, req, ch, "message.purged", (*settling).purge)
 }
 
-// countDead counts the chosen dead letters. Next is set if there may be more.
+// countDead counts the chosen dead letters.
 func (b *Broker) countDead(ctx context.Context, c caller.Caller, ch DeadChoice) (out DeadOutcome, err error) {
-	if len(ch.IDs) == 0 {
-		out.Next, out.Revision, err = b.walkDead(ctx, c, ch, func(store.Querier, actor, key) (bool, error) {
-			if out.Count == mostDeadRead {
-				return false, nil
-			}
+	if !ch.Filter.Empty() || ch.After != (DeadPlace{}) {
+		var next DeadPlace
+		next, out.Revision, err = b.walkDead(ctx, c, ch, func(store.Querier, actor, key) (bool, error) {
 			out.Count++
 			return true, nil
 		})
+		out.More = next != DeadPlace{}
 		return out, err
 	}
 	err = b.store.Read(ctx, func(s *store.Snapshot) error {
+		out = DeadOutcome{Revision: s.Revision()}
 		a, err := b.acting(s, c)
 		if err != nil {
 			return err
 		}
-		keys, err := b.namedDead(s, a, ch)
-		out = DeadOutcome{Count: len(keys), Revision: s.Revision()}
+		if len(ch.IDs) > 0 {
+			keys, err := b.namedDead(s, a, ch)
+			out.Count = len(keys)
+			return err
+		}
+		scope, err := b.visible(s, a, ch.Mailbox)
+		if err != nil {
+			return err
+		}
+		var n int
+		err = s.QueryRow(countDeadIn, a.session.ID, scope, mostDeadRead+1).Scan(&n)
+		out.Count, out.More = min(n, mostDeadRead), n > mostDeadRead
 		return err
 	})
 	return out, err

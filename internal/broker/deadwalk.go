@@ -27,13 +27,20 @@ func (f *DeadFilter) Empty() bool {
 	return len(f.Types)+len(f.Senders)+len(f.Holders)+len(f.Error) == 0 && f.From.IsZero() && f.To.IsZero()
 }
 
-func (f *DeadFilter) takes(l *deadLetter) bool {
-	return (len(f.Types) == 0 || slices.Contains(f.Types, l.kind)) &&
-		(len(f.Senders) == 0 || slices.Contains(f.Senders, l.sender)) &&
-		(len(f.Holders) == 0 || slices.Contains(f.Holders, l.holder)) &&
-		(f.Error == "" || strings.Contains(strings.ToLower(l.failure), strings.ToLower(f.Error))) &&
-		(f.From.IsZero() || !l.died.Before(f.From)) &&
-		(f.To.IsZero() || l.died.Before(f.To))
+// matches reports whether the filter lets a dead letter through.
+func (f *DeadFilter) matches(q store.Querier, k key) (bool, error) {
+	if f.Empty() {
+		return true, nil
+	}
+	var kind, sender, holder, failure string
+	var died time.Time
+	err := q.QueryRow(selectDeadFacts, k.message, k.mailbox).Scan(&kind, &sender, &holder, &died, &failure)
+	return (len(f.Types) == 0 || slices.Contains(f.Types, kind)) &&
+		(len(f.Senders) == 0 || slices.Contains(f.Senders, sender)) &&
+		(len(f.Holders) == 0 || slices.Contains(f.Holders, holder)) &&
+		(f.Error == "" || strings.Contains(strings.ToLower(failure), strings.ToLower(f.Error))) &&
+		(f.From.IsZero() || !died.Before(f.From)) &&
+		(f.To.IsZero() || died.Before(f.To)), err
 }
 
 // A DeadPage is one page of the list of dead letters.
@@ -70,7 +77,7 @@ func (b *Broker) DeadLetters(ctx context.Context, c caller.Caller, ch DeadChoice
 func (b *Broker) CountDead(ctx context.Context, c caller.Caller, ch DeadChoice) (n int, more bool, err error) {
 	ch.After = DeadPlace{}
 	out, err := b.countDead(ctx, c, ch)
-	return out.Count, out.Next != DeadPlace{}, err
+	return out.Count, out.More, err
 }
 
 // walkDead calls visit for the dead letters that match and that the caller may see, newest first,
@@ -95,25 +102,29 @@ func (b *Broker) walkDead(
 			if err != nil {
 				return err
 			}
-			w := deadWalk{q: s, filter: &ch.Filter}
+			w := deadWalk{q: s}
 			if err := w.begin(a.session.ID, scope, at); err != nil {
 				return err
 			}
 			for range deadStretch {
-				l, err := w.next()
+				k, found, err := w.next()
 				if err != nil {
 					return err
 				}
-				if l == nil {
+				if !found {
 					at, more = DeadPlace{}, false
 					return nil
 				}
-				if ch.Filter.takes(l) {
-					if more, err = visit(s, a, l.key); err != nil || !more {
+				matches, err := ch.Filter.matches(s, k)
+				if err != nil {
+					return err
+				}
+				if matches {
+					if more, err = visit(s, a, k); err != nil || !more {
 						return err
 					}
 				}
-				at = DeadPlace{l.message, l.mailbox}
+				at = DeadPlace{k.message, k.mailbox}
 			}
 			return nil
 		})
@@ -124,27 +135,19 @@ func (b *Broker) walkDead(
 	return at, revision, nil
 }
 
-// A deadLetter is a delivery with what a filter checks, which is empty without a filter.
-type deadLetter struct {
-	key
-	kind, sender, holder, failure string
-	died                          time.Time
-}
-
 // A deadWalk merges the dead letters of several mailboxes. It is a heap of mailboxes: the one with the
 // newest dead letter is on top.
 type deadWalk struct {
-	q      store.Querier
-	filter *DeadFilter
-	boxes  []*deadBox
+	q     store.Querier
+	boxes []*deadBox
 }
 
 // A deadBox is a mailbox of a walk.
 type deadBox struct {
 	id    int64
-	head  int64        // the message of its newest dead letter that the walk has not returned
-	ahead []deadLetter // from head on, as far as they were read
-	batch int          // how many to read next
+	head  int64   // the message of its newest dead letter that the walk has not returned
+	ahead []int64 // those behind head, as far as they were read
+	batch int     // how many to read next
 }
 
 // Len implements heap.Interface.
@@ -175,7 +178,7 @@ func (w *deadWalk) Pop() any {
 func (w *deadWalk) begin(session int64, scope any, after DeadPlace) error {
 	rows := w.q.Query(selectDeadHeads, session, after.Message, after.Mailbox, scope, deadStretch)
 	for rows.Next() {
-		box := &deadBox{batch: firstDeadBatch}
+		box := &deadBox{batch: 1}
 		if err := rows.Scan(&box.id, &box.head); err != nil {
 			return err
 		}
@@ -184,50 +187,37 @@ func (w *deadWalk) begin(session int64, scope any, after DeadPlace) error {
 	return rows.Err()
 }
 
-// next returns the newest dead letter that it has not returned yet, nil if there are no more.
-func (w *deadWalk) next() (*deadLetter, error) {
+// next returns the newest dead letter that it has not returned yet; false if there are no more.
+func (w *deadWalk) next() (k key, found bool, err error) {
 	if len(w.boxes) == 0 {
-		return nil, nil
+		return key{}, false, nil
 	}
 	box := w.boxes[0]
+	k = key{box.head, box.id}
 	if len(box.ahead) == 0 {
-		if err := w.read(box, box.head+1); err != nil {
-			return nil, err
-		}
-	}
-	l := &box.ahead[0]
-	if box.ahead = box.ahead[1:]; len(box.ahead) == 0 {
-		if err := w.read(box, l.message); err != nil {
-			return nil, err
+		if err := box.read(w.q); err != nil {
+			return key{}, false, err
 		}
 	}
 	if len(box.ahead) == 0 {
 		heap.Pop(w)
-	} else {
-		box.head = box.ahead[0].message
-		heap.Fix(w, 0)
+		return k, true, nil
 	}
-	return l, nil
+	box.head, box.ahead = box.ahead[0], box.ahead[1:]
+	heap.Fix(w, 0)
+	return k, true, nil
 }
 
-// read reads the next dead letters of a mailbox, each time twice as many.
-func (w *deadWalk) read(box *deadBox, below int64) error {
-	query, facts := selectDeadIn, false
-	if !w.filter.Empty() {
-		query, facts = selectDeadFacts, true
-	}
-	rows := w.q.Query(query, box.id, below, box.batch)
-	box.ahead, box.batch = nil, min(2*box.batch, maxRedriven)
+// read reads the dead letters behind head, each time twice as many.
+func (b *deadBox) read(q store.Querier) error {
+	rows := q.Query(selectDeadIn, b.id, b.head, b.batch)
+	b.ahead, b.batch = nil, min(2*b.batch, maxRedriven)
 	for rows.Next() {
-		l := deadLetter{key: key{mailbox: box.id}}
-		to := []any{&l.message, &l.kind, &l.sender, &l.holder, &l.died, &l.failure}
-		if !facts {
-			to = to[:1]
-		}
-		if err := rows.Scan(to...); err != nil {
+		var message int64
+		if err := rows.Scan(&message); err != nil {
 			return err
 		}
-		box.ahead = append(box.ahead, l)
+		b.ahead = append(b.ahead, message)
 	}
 	return rows.Err()
 }

@@ -2,7 +2,6 @@ package broker_test
 
 import (
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
@@ -112,9 +111,13 @@ func TestListMailboxes_PagesKeepWhatWaitsAllTheTime(t *testing.T) {
 				got = append(got, boxNames(page.Mailboxes)...)
 				r.PageToken = page.NextPageToken
 			}
+			times := map[string]int{}
+			for _, name := range got {
+				times[name]++
+			}
 			for _, name := range append(all, "new") {
-				if !slices.Contains(got, name) {
-					t.Errorf("%s is missing in %v", name, got)
+				if n := times[name]; n == 0 || n > 1 && name != "a1" {
+					t.Errorf("%s is %d times in %v", name, n, got)
 				}
 			}
 		})

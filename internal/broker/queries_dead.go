@@ -13,17 +13,21 @@ const (
 		SELECT mailbox, message FROM heads WHERE message IS NOT NULL ORDER BY message DESC, mailbox LIMIT ?5`
 	selectDeadIn = `
 		SELECT message FROM deliveries WHERE mailbox = ? AND state = 6 AND message < ? ORDER BY message DESC LIMIT ?`
-	// The same with what a filter checks.
+	// What a filter checks.
 	selectDeadFacts = `
-		SELECT d.message, m.type, m.sender, h.name, d.finished_at, (
+		SELECT m.type, m.sender, h.name, d.finished_at, (
 			SELECT a.error FROM attempts a
 			WHERE a.message = d.message AND a.mailbox = d.mailbox
 			ORDER BY a.ended_at DESC, a.claim DESC
 			LIMIT 1)
 		FROM deliveries d JOIN messages m ON m.revision = d.message LEFT JOIN mailboxes h ON h.id = d.holder
-		WHERE d.mailbox = ? AND d.state = 6 AND d.message < ?
-		ORDER BY d.message DESC
-		LIMIT ?`
+		WHERE d.message = ? AND d.mailbox = ?`
+	countDeadIn = `
+		SELECT COUNT(*)
+		FROM (
+			SELECT 1 FROM mailboxes b CROSS JOIN deliveries d
+			WHERE b.session = ?1 AND (?2 IS NULL OR b.id IN (SELECT value FROM json_each(?2))) AND d.mailbox = b.id AND d.state = 6
+			LIMIT ?3) AS x`
 	selectDeadOf = `
 		SELECT message, mailbox FROM deliveries
 		WHERE message = ?1 AND state = 6 AND (?2 IS NULL OR mailbox IN (SELECT value FROM json_each(?2)))`

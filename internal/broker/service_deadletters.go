@@ -59,9 +59,9 @@ func (s *Service) RedriveDeadLetters(
 	if err != nil {
 		return nil, err
 	}
-	out := &pb.RedriveDeadLettersResponse{Revision: done.Revision, Redriven: int32(done.Count)}
-	out.NextPageToken, out.AtLeast = further(done, r.DryRun)
-	return out, nil
+	return &pb.RedriveDeadLettersResponse{
+		Revision: done.Revision, Redriven: int32(done.Count), NextPageToken: deadToken(done.Next), AtLeast: done.More,
+	}, nil
 }
 
 // PurgeDeadLetters implements the RPC.
@@ -76,9 +76,9 @@ func (s *Service) PurgeDeadLetters(
 	if err != nil {
 		return nil, err
 	}
-	out := &pb.PurgeDeadLettersResponse{Revision: done.Revision, Purged: int32(done.Count)}
-	out.NextPageToken, out.AtLeast = further(done, r.DryRun)
-	return out, nil
+	return &pb.PurgeDeadLettersResponse{
+		Revision: done.Revision, Purged: int32(done.Count), NextPageToken: deadToken(done.Next), AtLeast: done.More,
+	}, nil
 }
 
 // A deadRequest is a request that chooses dead letters.
@@ -133,15 +133,6 @@ func deadFilter(c *valid.Check, types *msgtype.Set, f *pb.DeadLetterFilter) Dead
 		out.Types = types.Spellings(f.GetTypes())
 	}
 	return out
-}
-
-// further returns where a change of dead letters continues; for a dry run, whether its count may be
-// too low.
-func further(done DeadOutcome, dry bool) (token string, atLeast bool) {
-	if dry {
-		return "", done.Next != DeadPlace{}
-	}
-	return deadToken(done.Next), false
 }
 
 func deadToken(next DeadPlace) string {

@@ -14,7 +14,7 @@ import (
 
 const (
 	threadStretch      = 1000 // messages, of any session, that a list of conversations reads in one snapshot
-	threadStretches    = 20   // snapshots after which a page with conversations ends
+	threadStretches    = 20   // snapshots of one page
 	threadSample       = 100  // newest messages of a conversation that its summary reads
 	maxListedNames     = 100  // participants in one summary
 	maxListedQuestions = 10   // open questions in one summary
@@ -49,7 +49,7 @@ type ThreadPage struct {
 // at its last message.
 func (b *Broker) Threads(ctx context.Context, c caller.Caller, l ThreadListing) (ThreadPage, error) {
 	w := threadWalk{Broker: b, listing: l, seen: map[string]bool{}, at: l.After}
-	for n := 0; n < listStretches && !w.done && (n < threadStretches || len(w.page.Threads) == 0); n++ {
+	for n := 0; n < threadStretches && !w.done; n++ {
 		err := b.store.Read(ctx, func(s *store.Snapshot) error {
 			a, err := b.acting(s, c)
 			if err != nil {

@@ -139,6 +139,28 @@ func TestListThreads_LongConversationsAreSummarizedInBounds(t *testing.T) {
 	wantList(t, "open", firstSubjects(lead.allThreads(&pb.ListThreadsRequest{Open: true}, func() {})), "asks")
 }
 
+func TestListThreads_MoreConversationsThanOneSnapshotReads(t *testing.T) {
+	w := newWorld(t)
+	lead := w.agent("lead", "")
+	const n = 2100
+	for range 3 {
+		batch := make([]*pb.Message, n/3)
+		for i := range batch {
+			batch[i] = to("lead")
+		}
+		lead.sendAll(batch...)
+	}
+	seen := map[string]bool{}
+	got := lead.allThreads(&pb.ListThreadsRequest{PageSize: 1000}, func() {})
+	for i, thread := range got {
+		if seen[thread.ThreadId] || i > 0 && thread.LastMessage.Revision >= got[i-1].LastMessage.Revision {
+			t.Fatalf("thread %d of revision %d follows revision %d", i, thread.LastMessage.Revision, got[i-1].LastMessage.Revision)
+		}
+		seen[thread.ThreadId] = true
+	}
+	want(t, "threads", len(got), n)
+}
+
 func TestListThreads_IgnoresThreadsOfTheSameNameInOtherSessions(t *testing.T) {
 	w := newWorld(t)
 	lead := w.agent("lead", "")

@@ -5505,7 +5505,7 @@ func (x *ListDeadLettersRequest) GetCount() bool {
 }
 
 // ListDeadLettersResponse is one page. With a filter, a page can have few items or none although a next page exists:
-// the broker reads at most 20,000 dead letters for a page.
+// the broker reads at most 10,000 dead letters for a page.
 type ListDeadLettersResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Items []*InboxItem           `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
@@ -5514,7 +5514,7 @@ type ListDeadLettersResponse struct {
 	Revision      int64  `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
 	// With count in the request: the dead letters that match, on all pages.
 	Count int64 `protobuf:"varint,4,opt,name=count,proto3" json:"count,omitempty"`
-	// There may be more than count: the broker stops after 10,000 that match, and after it has read 20,000.
+	// There may be more than count: the broker reads at most 10,000.
 	CountAtLeast  bool `protobuf:"varint,5,opt,name=count_at_least,json=countAtLeast,proto3" json:"count_at_least,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -6215,7 +6215,7 @@ func (x *ListThreadsRequest) GetPageToken() string {
 }
 
 // ListThreadsResponse is one page. A page can have few conversations or none although a next page exists: the broker
-// reads a bounded number of messages for a page.
+// reads at most 20,000 messages for a page.
 type ListThreadsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Without regard to the length of a conversation: messages ends at 100, which means 100 or more; participants are

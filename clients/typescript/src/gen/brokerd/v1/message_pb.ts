@@ -2799,7 +2799,7 @@ export const ListDeadLettersRequestSchema: GenMessage<ListDeadLettersRequest> = 
 
 /**
  * ListDeadLettersResponse is one page. With a filter, a page can have few items or none although a next page exists:
- * the broker reads at most 20,000 dead letters for a page.
+ * the broker reads at most 10,000 dead letters for a page.
  *
  * @generated from message brokerd.v1.ListDeadLettersResponse
  */
@@ -2829,7 +2829,7 @@ export type ListDeadLettersResponse = Message$1<"brokerd.v1.ListDeadLettersRespo
   count: bigint;
 
   /**
-   * There may be more than count: the broker stops after 10,000 that match, and after it has read 20,000.
+   * There may be more than count: the broker reads at most 10,000.
    *
    * @generated from field: bool count_at_least = 5;
    */
@@ -3199,7 +3199,7 @@ export const ListThreadsRequestSchema: GenMessage<ListThreadsRequest> = /*@__PUR
 
 /**
  * ListThreadsResponse is one page. A page can have few conversations or none although a next page exists: the broker
- * reads a bounded number of messages for a page.
+ * reads at most 20,000 messages for a page.
  *
  * @generated from message brokerd.v1.ListThreadsResponse
  */
