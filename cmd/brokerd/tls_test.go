@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -294,6 +295,45 @@ func TestTLS_ClientCertificatesIdentifyAgents(t *testing.T) {
 		}
 		cancel()
 		_ = conn.Close()
+	}
+	p.end(t)
+}
+
+func TestTLS_TheProtocolOfTheHandshakeChoosesHTTP(t *testing.T) {
+	dir := certify(t)
+	p, address := launchTLS(t, dir)
+	secret, err := os.ReadFile(filepath.Join(p.dir, "operator.credential"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, offered := range map[string][]string{
+		"both": {"h2", "http/1.1"}, "HTTP/1.1": {"http/1.1"}, "none": nil,
+	} {
+		config := trust(t, dir)
+		config.NextProtos = offered
+		dial := func(ctx context.Context, network, address string) (net.Conn, error) {
+			return (&tls.Dialer{Config: config}).DialContext(ctx, network, address)
+		}
+		client := &http.Client{Timeout: patience, Transport: &http.Transport{DialTLSContext: dial}}
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+address+"/v1/status", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(secret)))
+		out, err := client.Do(r)
+		if err != nil {
+			t.Errorf("a client that offers %s: %v", name, err)
+			continue
+		}
+		if out.StatusCode != http.StatusOK || out.ProtoMajor != 1 {
+			t.Errorf("a client that offers %s: %s %s", name, out.Proto, out.Status)
+		}
+		_ = out.Body.Close()
+		client.CloseIdleConnections()
+	}
+	client, ctx := p.health(t, address, credentials.NewTLS(trust(t, dir))) // offers h2
+	if _, err := client.Check(ctx, &grpc_health_v1.HealthCheckRequest{}); err != nil {
+		t.Errorf("gRPC: %v", err)
 	}
 	p.end(t)
 }

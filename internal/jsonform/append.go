@@ -230,6 +230,12 @@ func appendJSONText(b *bytes.Buffer, text string) error {
 }
 
 func appendString(b *bytes.Buffer, s string) error {
+	if isPlain(s) { // as nearly every text is
+		b.WriteByte('"')
+		b.WriteString(s)
+		b.WriteByte('"')
+		return nil
+	}
 	e := json.NewEncoder(b)
 	e.SetEscapeHTML(false)
 	if err := e.Encode(s); err != nil {
@@ -237,4 +243,14 @@ func appendString(b *bytes.Buffer, s string) error {
 	}
 	b.Truncate(b.Len() - 1) // the newline that Encode adds
 	return nil
+}
+
+// isPlain reports whether a text is ASCII that needs no escape in JSON.
+func isPlain(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
+			return false
+		}
+	}
+	return true
 }

@@ -102,7 +102,7 @@ func (c *browser) do(method, path, body string, headers ...string) answer {
 		c.t.Fatalf("%s %s: %v", method, path, err)
 	}
 	a := answer{status: out.StatusCode, header: out.Header, text: string(text)}
-	if strings.HasPrefix(out.Header.Get("Content-Type"), "application/json") {
+	if out.Header.Get("Content-Type") == "application/json" {
 		d := json.NewDecoder(bytes.NewReader(text))
 		d.UseNumber()
 		if err := d.Decode(&a.object); err != nil {

@@ -173,6 +173,9 @@ func (s *Server) upload(e *endpoint) http.HandlerFunc {
 			}
 		}()
 		err := s.rpc.Stream(r.Context(), e.name, r.Header, u)
+		if !u.ended.Load() {
+			w.Header().Set("Connection", "close") // what follows on it is the rest of the body
+		}
 		if err == nil && u.answer == nil {
 			err = rpc.Error(fault.New(fault.Internal, "NO_ANSWER", "the upload has no answer"))
 		}

@@ -61,6 +61,7 @@ func (s *Server) stream(e *endpoint, w http.ResponseWriter, r *http.Request) {
 			s.fail(w, r, rpc.Error(err))
 			return
 		}
+		w.Header().Set("Connection", "close") // the answer begins before the end of the body is known
 		x.input = &frameReader{from: r.Body}
 		x.requests = jsontext.NewDecoder(x.input)
 	}
