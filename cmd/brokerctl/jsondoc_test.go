@@ -45,7 +45,7 @@ var outcomes = map[string][]any{
 	"lock acquire": {&pb.AcquireLocksResponse{}}, "lock extend": {&pb.ExtendLocksResponse{}}, "lock get": {&pb.ListLocksResponse{}},
 	"lock list": {&pb.Lock{}, &pb.LockTicket{}}, "lock release": {&pb.ReleaseLocksResponse{}}, "lock revoke": {&pb.ForceReleaseLocksResponse{}},
 	"mailbox list": {&pb.MailboxSummary{}}, "message cancel": {&pb.CancelMessageResponse{}}, "message get": {&pb.GetMessageResponse{}}, "message list": {&pb.InboxItem{}}, "message report": {messageReport{}}, "report": {sessionPage{}},
-	"message resend": {&pb.ResendMessageResponse{}}, "next": {turnObject{}}, "ping": {pong{}}, "reply": {&pb.ReplyResponse{}}, "send": {&pb.SendResult{}},
+	"overview": {&pb.WatchOverviewResponse{}}, "message resend": {&pb.ResendMessageResponse{}}, "next": {turnObject{}}, "ping": {pong{}}, "reply": {&pb.ReplyResponse{}}, "send": {&pb.SendResult{}},
 	"agent shutdown": {&pb.Decision{}}, "decision accept": {&pb.Decision{}}, "decision cancel": {&pb.Decision{}}, "decision decide": {&pb.Decision{}}, "decision defer": {&pb.Decision{}},
 	"decision get": {&pb.Decision{}}, "decision list": {&pb.Decision{}}, "decision open": {&pb.Decision{}}, "decision reject": {&pb.Decision{}}, "decision resubmit": {&pb.Decision{}},
 	"plan approve": {&pb.Decision{}}, "plan get": {&pb.Decision{}}, "plan list": {&pb.Decision{}}, "plan reject": {&pb.Decision{}}, "plan revise": {&pb.Decision{}}, "plan submit": {&pb.Decision{}},

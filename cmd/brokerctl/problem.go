@@ -170,6 +170,7 @@ func (c *cli) flagOf(field string) string {
 var hints = map[string]string{
 	"AGENT_REQUIRED":       "name it with --agent or BROKERD_AGENT",
 	"AGENT_NOT_REGISTERED": "brokerctl agent register NAME",
+	"NOT_FOR_AGENTS":       "the agent comes from SOURCE",
 	"OPERATOR_ONLY":        "the agent comes from SOURCE",
 	"CREDENTIAL_REQUIRED":  "name that file with BROKERD_CREDENTIAL_FILE",
 	"CREDENTIAL_UNKNOWN":   "check the file that BROKERD_CREDENTIAL_FILE names",

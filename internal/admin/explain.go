@@ -19,9 +19,9 @@ type Explainer interface {
 	Explain(q store.Querier, about finding.Question) ([]finding.Finding, error)
 }
 
-// explain asks all features, and returns the worst findings first, then the oldest, at most
+// Explain asks all features, and returns the worst findings first, then the oldest, at most
 // mostFindings. Errors: fault.NotFound if no feature knows the subject.
-func explain(q store.Querier, all []Explainer, about finding.Question) ([]finding.Finding, error) {
+func Explain(q store.Querier, all []Explainer, about finding.Question) ([]finding.Finding, error) {
 	questions := []finding.Question{about}
 	if about.Asker != "" && about.Kind == finding.Everything {
 		questions = ownQuestions(about)

@@ -34,7 +34,7 @@ func (s *Service) Explain(ctx context.Context, in *pb.ExplainRequest) (*pb.Expla
 		if own != nil {
 			about.AskerRole = own.Role
 		}
-		found, err := explain(snap, s.parts.Explainers, about)
+		found, err := Explain(snap, s.parts.Explainers, about)
 		for i := range found {
 			out.Findings = append(out.Findings, found[i].Proto(&about))
 		}

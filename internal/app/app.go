@@ -30,6 +30,7 @@ import (
 	"brokerd/internal/locks"
 	"brokerd/internal/metrics"
 	"brokerd/internal/once"
+	"brokerd/internal/overview"
 	"brokerd/internal/retention"
 	"brokerd/internal/rpc"
 	"brokerd/internal/sessions"
@@ -322,13 +323,17 @@ func (a *App) start(ctx context.Context) error {
 	if err := drains.Start(ctx); err != nil {
 		return fmt.Errorf("start drains: %w", err)
 	}
+	explainers := []admin.Explainer{registry, post, held, space, board, verdicts, obstacles, deals, polls, drains}
+	views := newOverviews(st, journal, c.Clock, log.Named("overview"), scopes,
+		overviewSources{commons{held, keys, jobs}, post, registry, explainers})
+	a.onStop(func(context.Context) error { views.Stop(); return nil })
 	inspector := admin.NewInspector(st, tables{dir: c.Dir}, journal)
 	register(server, services{
 		admin: adminService{admin.NewService(admin.Parts{
 			Facts: facts, Store: st, Clock: c.Clock, Directory: census{scopes, registry}, Mailboxes: mailboxes{post}, Post: mailboxes{post}, Commons: commons{held, keys, jobs},
 			Traffic: server, Inspector: inspector,
-			Explainers: []admin.Explainer{registry, post, held, space, board, verdicts, obstacles, deals, polls, drains}, Drains: drains,
-		}), backup.NewAdminService(backups), retention.NewPruneService(keeper), drain.NewServer(drains)},
+			Explainers: explainers, Drains: drains,
+		}), backup.NewAdminService(backups), retention.NewPruneService(keeper), drain.NewServer(drains), overview.NewWatchService(views)},
 		agents:   agents.NewService(registry),
 		files:    artifacts.NewService(files),
 		blockers: blockers.NewService(obstacles),
@@ -399,6 +404,7 @@ func (a *App) start(ctx context.Context) error {
 	})
 	a.onStop(func(ctx context.Context) error {
 		drains.Stop()
+		views.Drain()
 		post.Drain()
 		keys.Drain()
 		held.Drain()

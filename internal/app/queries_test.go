@@ -42,6 +42,7 @@ var scans = map[string]string{
 	"broker.selectReranks":       "once, at the start; changes that are not finished alone",
 	"broker.selectRunningClaims": "once, at the start; claims are as many as agents work on",
 	"broker.selectSessionClaims": "at the end of a session; claims are as many as agents work on",
+	"broker.countClaimsOfAgents": "claims are as many as agents work on",
 	"broker.selectStatus":        "claims are as many as agents work on",
 	"decisions.invariants":       "CheckDatabase",
 	"events.invariants":          "CheckDatabase",

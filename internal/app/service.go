@@ -7,6 +7,7 @@ import (
 	"brokerd/internal/admin"
 	"brokerd/internal/backup"
 	"brokerd/internal/drain"
+	"brokerd/internal/overview"
 	"brokerd/internal/retention"
 	"brokerd/internal/sessions"
 )
@@ -23,6 +24,7 @@ type adminService struct {
 	*backup.AdminService
 	*retention.PruneService
 	*drain.Server
+	*overview.WatchService
 }
 
 // services are all services of the API.

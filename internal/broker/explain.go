@@ -113,8 +113,10 @@ type explaining struct {
 	blamed map[string]bool // such agents, with a finding that covers what waits for them
 	slow   map[int64]bool  // mailboxes with a finding that covers their messages
 
-	known   bool // the next fields were read
-	members []Member
+	known   bool     // the next fields were read
+	members []Member // by name
+	named   map[string]int
+	roles   map[string][]int  // places in members
 	gates   map[string]gating // by agent
 }
 
@@ -146,6 +148,11 @@ func (e *explaining) agents() error {
 		if e.members, err = e.crew.Members(e.q, e.about.Session); err != nil {
 			return err
 		}
+	}
+	e.named, e.roles = make(map[string]int, len(e.members)), map[string][]int{}
+	for i := range e.members {
+		m := &e.members[i]
+		e.named[m.Name], e.roles[m.Role] = i, append(e.roles[m.Role], i)
 	}
 	rows := e.q.Query(selectGatesOf, e.about.Session)
 	for rows.Next() {
@@ -196,32 +203,35 @@ func (e *explaining) serving(box mailboxRef, mailbox int64, but string) ([]serve
 	if err := e.agents(); err != nil {
 		return nil, err
 	}
-	var subscribed map[string]bool
-	if box.kind == channelBox {
-		subscribed = map[string]bool{}
+	var places []int
+	add := func(name string) {
+		if i, registered := e.named[name]; registered {
+			places = append(places, i)
+		}
+	}
+	switch box.kind {
+	case agentBox:
+		add(box.name)
+		but = ""
+	case roleBox:
+		places = e.roles[box.name]
+	case channelBox:
 		rows := e.q.Query(selectSubscribers, mailbox)
 		for rows.Next() {
 			var name string
 			if err := rows.Scan(&name); err != nil {
 				return nil, err
 			}
-			subscribed[name] = true
+			add(name)
 		}
 		if err := rows.Err(); err != nil {
 			return nil, err
 		}
 	}
 	var found []server
-	for _, m := range e.members {
-		serves := m.Name == box.name
-		switch box.kind {
-		case roleBox:
-			serves = m.Role == box.name && m.Name != but
-		case channelBox:
-			serves = subscribed[m.Name] && m.Name != but
-		}
-		if serves {
-			found = append(found, server{m, e.gates[m.Name]})
+	for _, i := range places {
+		if m := &e.members[i]; m.Name != but {
+			found = append(found, server{*m, e.gates[m.Name]})
 		}
 	}
 	return found, nil
@@ -443,13 +453,14 @@ func (b *Broker) asking(agent, mailbox int64) (asks, full bool) {
 
 // member returns the member of a name.
 func (e *explaining) member(name string) (Member, bool, error) {
-	err := e.agents()
-	for _, m := range e.members {
-		if m.Name == name {
-			return m, true, err
-		}
+	if err := e.agents(); err != nil {
+		return Member{}, false, err
 	}
-	return Member{}, false, err
+	i, registered := e.named[name]
+	if !registered {
+		return Member{}, false, nil
+	}
+	return e.members[i], true, nil
 }
 
 // Condition describes an agent in a sentence, and reports whether it is well: neither failed nor

@@ -340,20 +340,6 @@ const (
 	countDead = `
 		SELECT COUNT(*) FROM (
 			SELECT 1 FROM deliveries INDEXED BY deliveries_dead WHERE state = 6 LIMIT ?)`
-	selectStatus = `
-		SELECT s.kind, s.name, s.waiting, s.claimed, s.dead
-		FROM (
-			SELECT b.kind, b.name, b.waiting, COALESCE(c.n, 0) AS claimed,
-				(SELECT COUNT(*) FROM (SELECT 1 FROM deliveries WHERE mailbox = b.id AND state = 6 LIMIT ?2) AS x) AS dead
-			FROM mailboxes b
-			LEFT JOIN (
-				SELECT mailbox, COUNT(*) AS n
-				FROM deliveries INDEXED BY deliveries_claimed
-				WHERE state = 2
-				GROUP BY mailbox) AS c ON c.mailbox = b.id
-			WHERE b.session = ?1 AND (?3 IS NULL OR b.id IN (SELECT value FROM json_each(?3)))) AS s
-		WHERE s.waiting > 0 OR s.claimed > 0 OR s.dead > 0
-		ORDER BY s.waiting + s.claimed DESC, s.name`
 )
 
 // Redrives, and what changes many deliveries at once.

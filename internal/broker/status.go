@@ -46,52 +46,6 @@ func (b *Broker) Counts(q store.Querier, session int64, agent Agent) (unread, cl
 	return unread, claimable, nil
 }
 
-// A BoxStatus counts the deliveries in a mailbox: the dead ones up to MostCounted.
-type BoxStatus struct {
-	Mailbox                string
-	Waiting, Claimed, Dead int64
-}
-
-// Status returns the session's mailboxes with something in them, fullest first, at most most, and
-// the sums over all. For an agent, these are the mailboxes that it takes from, and sum.Claimed
-// counts its own claims.
-func (b *Broker) Status(q store.Querier, session int64, agent *Agent, most int) (boxes []BoxStatus, sum BoxStatus, err error) {
-	var only any
-	a := actor{session: Session{ID: session}}
-	if agent != nil {
-		a.Agent = *agent
-		if a.mailbox, err = b.findMailbox(q, session, mailboxRef{agentBox, a.Name}); err != nil {
-			return nil, sum, err
-		}
-		found, err := b.reachable(q, a)
-		if err != nil {
-			return nil, sum, err
-		}
-		only = idsOf(found)
-	}
-	rows := q.Query(selectStatus, session, MostCounted, only)
-	for rows.Next() {
-		var s BoxStatus
-		var ref mailboxRef
-		var kind int
-		if err := rows.Scan(&kind, &ref.name, &s.Waiting, &s.Claimed, &s.Dead); err != nil {
-			return nil, sum, err
-		}
-		ref.kind = boxKind(kind)
-		s.Mailbox = ref.String()
-		sum.Waiting += s.Waiting
-		sum.Claimed += s.Claimed
-		sum.Dead += s.Dead
-		if len(boxes) < most {
-			boxes = append(boxes, s)
-		}
-	}
-	if err = rows.Err(); err == nil && agent != nil {
-		err = q.QueryRow(countHoldersClaims, a.mailbox).Scan(&sum.Claimed)
-	}
-	return boxes, sum, err
-}
-
 // Checks returns what looks the tables of this package over, one function for each invariant. Each returns what is
 // wrong, one line each, at most most, and may be called while the broker runs.
 func Checks(most int) []func(q store.Querier) ([]string, error) {

@@ -187,6 +187,14 @@ func (l *Log) read(snap *store.Snapshot, q query, s Selection, bytes int) (Page,
 	return page, nil
 }
 
+// Newest returns the newest events of a session after a revision, newest first, at most limit. It
+// examines the last 20,000 revisions at most.
+func (l *Log) Newest(snap *store.Snapshot, session, after int64, limit int) ([]Event, error) {
+	q := newQuery(session, false, Filter{})
+	page, err := l.read(snap, q, Selection{After: after, NewestFirst: true, Limit: limit}, listBytes)
+	return page.Events, err
+}
+
 // bounds returns the stretch to look at first between low and high. It begins at an event that
 // exists: the counter may have jumped. Nothing to look at is from > to.
 func (l *Log) bounds(snap *store.Snapshot, low, high int64, newestFirst bool) (from, to int64, err error) {

@@ -1,6 +1,7 @@
 package events
 
 import (
+	"math"
 	"slices"
 	"strings"
 )
@@ -28,6 +29,7 @@ type listener struct {
 	woken chan struct{} // has capacity for one signal
 
 	query   *query // nil = every commit concerns it
+	signals bool   // it reads no events: a commit that concerns it is a signal, and no more
 	matched bool   // a commit that may have events for it was made since it last looked
 	passed  int64  // no commit up to this revision had events for it, besides those before it last looked
 	alert   int64  // the revision that wakes it in any case
@@ -44,7 +46,7 @@ func (l *Log) wake() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for f := range l.followers {
-		f.matched = f.matched || f.query == nil || len(l.notes) == maxNotes || slices.ContainsFunc(l.notes, f.query.concerns)
+		f.matched = f.matched && !f.signals || f.query == nil || len(l.notes) == maxNotes || slices.ContainsFunc(l.notes, f.query.concerns)
 		if !f.matched {
 			f.passed = revision
 		}
@@ -75,6 +77,16 @@ func (l *Log) join() (*listener, func()) {
 // that ends it. Signals that are not received yet are one signal.
 func (l *Log) Commits() (<-chan struct{}, func()) {
 	f, leave := l.join()
+	return f.woken, leave
+}
+
+// Changes is Commits for the commits that may have an event of a session.
+func (l *Log) Changes(session int64) (<-chan struct{}, func()) {
+	f, leave := l.join()
+	q := newQuery(session, false, Filter{})
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f.query, f.signals, f.alert = &q, true, math.MaxInt64
 	return f.woken, leave
 }
 
@@ -126,7 +138,7 @@ func (l *Log) subscriptions(e *Event) (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for f := range l.followers {
-		if f.query != nil && f.query.chooses(e) {
+		if f.query != nil && !f.signals && f.query.chooses(e) {
 			n++
 		}
 	}

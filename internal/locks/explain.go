@@ -435,3 +435,18 @@ func (t *Table) Count(q store.Querier, session int64) (Tally, error) {
 	n.Locks = grants - n.Tokens
 	return n, err
 }
+
+// Owners counts the locks and tokens of each agent of a session that holds some.
+func (t *Table) Owners(q store.Querier, session int64) (map[string]int64, error) {
+	held := map[string]int64{}
+	rows := q.Query(countOwned, session)
+	for rows.Next() {
+		var agent string
+		var n int64
+		if err := rows.Scan(&agent, &n); err != nil {
+			return nil, err
+		}
+		held[agent] = n
+	}
+	return held, rows.Err()
+}

@@ -8,6 +8,9 @@ SELECT (SELECT COUNT(*) FROM lock_grants WHERE session = ?1),
 	(SELECT COUNT(*) FROM lock_paths WHERE session = ?1 AND kind = 2),
 	(SELECT COUNT(*) FROM lock_tickets WHERE session = ?1)`
 
+const countOwned = `
+SELECT agent, COUNT(*) FROM lock_grants WHERE session = ? GROUP BY agent`
+
 // Tokens that were passed or granted to a ticket, and that their owners have not collected.
 const selectGrantedOf = grantColumns + `
 WHERE session = ? AND ticket = ?`

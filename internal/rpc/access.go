@@ -19,6 +19,7 @@ const (
 	operators levels = 1 << caller.Operator
 	acting    levels = operators | 1<<caller.Agent
 	reading   levels = acting | 1<<caller.Observer
+	watching  levels = operators | 1<<caller.Observer
 )
 
 func (l levels) allow(a caller.Access) bool { return l&(1<<a) != 0 }
@@ -32,6 +33,7 @@ var access = map[string]levels{
 	pb.AdminService_PruneData_FullMethodName:      operators,
 	pb.AdminService_Drain_FullMethodName:          operators,
 	pb.AdminService_Explain_FullMethodName:        acting,
+	pb.AdminService_WatchOverview_FullMethodName:  watching,
 
 	pb.AgentService_RegisterAgent_FullMethodName:   acting,
 	pb.AgentService_Heartbeat_FullMethodName:       acting,
@@ -179,6 +181,9 @@ func admit(method string, c caller.Caller) error {
 	case allowed == operators && c.Agent != "":
 		refused = fault.New(fault.Denied, "OPERATOR_ONLY",
 			"only an operator may do this; the caller is the agent %s", c.Agent)
+	case allowed == watching:
+		refused = fault.New(fault.Denied, "NOT_FOR_AGENTS",
+			"only operators and observers may do this; the caller is the agent %s", c.Agent)
 	case allowed == operators:
 		refused = fault.New(fault.Denied, "OPERATOR_ONLY", "only an operator may do this")
 	}

@@ -20,6 +20,7 @@ import (
 
 // forOperators are the RPCs that an agent may not call.
 var forOperators = map[string]bool{
+	pb.AdminService_WatchOverview_FullMethodName:         true, // and for observers
 	pb.AdminService_CheckDatabase_FullMethodName:         true,
 	pb.AdminService_MoveMessages_FullMethodName:          true,
 	pb.AdminService_PruneData_FullMethodName:             true,

@@ -14,12 +14,20 @@ type answer struct {
 	written chan struct{} // closed when gRPC has written the frame, or dropped it; nil for a small frame
 }
 
+// An encoded message has its encoded form already. A feature that sends the same frame on many streams
+// encodes it once.
+type encoded interface{ Encoded() []byte }
+
 // Marshal implements encoding.CodecV2. It drops its reference to an answer's message, so that a
 // stream whose client does not read keeps the encoded form alone.
 func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	a, ok := v.(*answer)
 	if !ok {
 		return c.CodecV2.Marshal(v)
+	}
+	if e, ok := a.message.(encoded); ok {
+		a.message = nil
+		return a.share(e.Encoded()), nil
 	}
 	data, err := c.CodecV2.Marshal(a.message)
 	a.message = nil
@@ -33,6 +41,15 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	buf := pool.Get(data.Len())
 	data.CopyTo(*buf)
 	return mem.BufferSlice{mem.NewBuffer(buf, pool)}, nil
+}
+
+// share sends bytes that other streams send as well, without a copy.
+func (a *answer) share(data []byte) mem.BufferSlice {
+	if len(data) <= smallFrame {
+		return mem.BufferSlice{mem.SliceBuffer(data)}
+	}
+	a.written = make(chan struct{})
+	return mem.BufferSlice{mem.NewBuffer(&data, &largeFrames{mem.NopBufferPool{}, a.written})}
 }
 
 // largeFrames is the pool of one large frame: gRPC puts the frame's buffer back as soon as it has

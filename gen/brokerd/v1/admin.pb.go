@@ -137,6 +137,626 @@ func (FindingSeverity) EnumDescriptor() ([]byte, []int) {
 	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{1}
 }
 
+// WatchOverviewRequest chooses sessions.
+type WatchOverviewRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The frames of every open session, those that are created later included, in place of the caller's session. Each frame names
+	// its session. For operators.
+	AllSessions   bool `protobuf:"varint,1,opt,name=all_sessions,json=allSessions,proto3" json:"all_sessions,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchOverviewRequest) Reset() {
+	*x = WatchOverviewRequest{}
+	mi := &file_brokerd_v1_admin_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchOverviewRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchOverviewRequest) ProtoMessage() {}
+
+func (x *WatchOverviewRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_admin_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchOverviewRequest.ProtoReflect.Descriptor instead.
+func (*WatchOverviewRequest) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *WatchOverviewRequest) GetAllSessions() bool {
+	if x != nil {
+		return x.AllSessions
+	}
+	return false
+}
+
+// WatchOverviewResponse is a frame. The broker sends no frame that differs from the one before in time and revision alone.
+type WatchOverviewResponse struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Session string                 `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
+	// The session is closed, and nothing in it changes any more.
+	Closed bool            `protobuf:"varint,2,opt,name=closed,proto3" json:"closed,omitempty"`
+	Totals *OverviewTotals `protobuf:"bytes,3,opt,name=totals,proto3" json:"totals,omitempty"`
+	// The 100 mailboxes with the most messages that wait or are claimed, fullest first. Mailboxes with dead letters alone come last.
+	Mailboxes []*OverviewMailbox `protobuf:"bytes,4,rep,name=mailboxes,proto3" json:"mailboxes,omitempty"`
+	// Registered agents: failed ones first, then by name; at most 500. totals.agents counts all.
+	Agents []*OverviewAgent `protobuf:"bytes,5,rep,name=agents,proto3" json:"agents,omitempty"`
+	// The newest 40 events of the session, newest first. The first frame has those of the last 20,000 revisions.
+	Events []*OverviewEvent `protobuf:"bytes,6,rep,name=events,proto3" json:"events,omitempty"`
+	// The findings of Explain for an operator, without a subject. The broker refreshes them at most once a second.
+	Findings []*Finding `protobuf:"bytes,7,rep,name=findings,proto3" json:"findings,omitempty"`
+	// When the broker built the frame, by its clock: ages count from it.
+	Time *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=time,proto3" json:"time,omitempty"`
+	// The frame is true at this revision.
+	Revision      int64 `protobuf:"varint,9,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchOverviewResponse) Reset() {
+	*x = WatchOverviewResponse{}
+	mi := &file_brokerd_v1_admin_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchOverviewResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchOverviewResponse) ProtoMessage() {}
+
+func (x *WatchOverviewResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_admin_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchOverviewResponse.ProtoReflect.Descriptor instead.
+func (*WatchOverviewResponse) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *WatchOverviewResponse) GetSession() string {
+	if x != nil {
+		return x.Session
+	}
+	return ""
+}
+
+func (x *WatchOverviewResponse) GetClosed() bool {
+	if x != nil {
+		return x.Closed
+	}
+	return false
+}
+
+func (x *WatchOverviewResponse) GetTotals() *OverviewTotals {
+	if x != nil {
+		return x.Totals
+	}
+	return nil
+}
+
+func (x *WatchOverviewResponse) GetMailboxes() []*OverviewMailbox {
+	if x != nil {
+		return x.Mailboxes
+	}
+	return nil
+}
+
+func (x *WatchOverviewResponse) GetAgents() []*OverviewAgent {
+	if x != nil {
+		return x.Agents
+	}
+	return nil
+}
+
+func (x *WatchOverviewResponse) GetEvents() []*OverviewEvent {
+	if x != nil {
+		return x.Events
+	}
+	return nil
+}
+
+func (x *WatchOverviewResponse) GetFindings() []*Finding {
+	if x != nil {
+		return x.Findings
+	}
+	return nil
+}
+
+func (x *WatchOverviewResponse) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
+func (x *WatchOverviewResponse) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+// OverviewTotals count what the session has.
+type OverviewTotals struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// PENDING, DELAYED and BLOCKED deliveries.
+	Waiting int64 `protobuf:"varint,1,opt,name=waiting,proto3" json:"waiting,omitempty"`
+	Claimed int64 `protobuf:"varint,2,opt,name=claimed,proto3" json:"claimed,omitempty"`
+	// Dead letters; each mailbox is counted up to 1,000.
+	Dead int64 `protobuf:"varint,3,opt,name=dead,proto3" json:"dead,omitempty"`
+	// Registered agents.
+	Agents int32 `protobuf:"varint,4,opt,name=agents,proto3" json:"agents,omitempty"`
+	// Of these, the agents that are silent for a third of their lease, and those whose lease has expired.
+	LateAgents   int32 `protobuf:"varint,5,opt,name=late_agents,json=lateAgents,proto3" json:"late_agents,omitempty"`
+	FailedAgents int32 `protobuf:"varint,6,opt,name=failed_agents,json=failedAgents,proto3" json:"failed_agents,omitempty"`
+	Locks        int64 `protobuf:"varint,7,opt,name=locks,proto3" json:"locks,omitempty"`
+	// Tokens that agents hold.
+	TokensHeld int64 `protobuf:"varint,8,opt,name=tokens_held,json=tokensHeld,proto3" json:"tokens_held,omitempty"`
+	// Requests that wait for locks and tokens.
+	Tickets   int64 `protobuf:"varint,9,opt,name=tickets,proto3" json:"tickets,omitempty"`
+	StateKeys int64 `protobuf:"varint,10,opt,name=state_keys,json=stateKeys,proto3" json:"state_keys,omitempty"`
+	// As in GetStatusResponse.
+	Work []*WorkCount `protobuf:"bytes,11,rep,name=work,proto3" json:"work,omitempty"`
+	// Messages that agents have sent, received for the first time and acknowledged: per second, over the last 5 s.
+	SentRate      float64 `protobuf:"fixed64,12,opt,name=sent_rate,json=sentRate,proto3" json:"sent_rate,omitempty"`
+	ReceivedRate  float64 `protobuf:"fixed64,13,opt,name=received_rate,json=receivedRate,proto3" json:"received_rate,omitempty"`
+	ProcessedRate float64 `protobuf:"fixed64,14,opt,name=processed_rate,json=processedRate,proto3" json:"processed_rate,omitempty"`
+	// Revisions of the broker, over all sessions: per second, over the last 5 s.
+	RevisionRate  float64 `protobuf:"fixed64,15,opt,name=revision_rate,json=revisionRate,proto3" json:"revision_rate,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OverviewTotals) Reset() {
+	*x = OverviewTotals{}
+	mi := &file_brokerd_v1_admin_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OverviewTotals) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OverviewTotals) ProtoMessage() {}
+
+func (x *OverviewTotals) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_admin_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OverviewTotals.ProtoReflect.Descriptor instead.
+func (*OverviewTotals) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *OverviewTotals) GetWaiting() int64 {
+	if x != nil {
+		return x.Waiting
+	}
+	return 0
+}
+
+func (x *OverviewTotals) GetClaimed() int64 {
+	if x != nil {
+		return x.Claimed
+	}
+	return 0
+}
+
+func (x *OverviewTotals) GetDead() int64 {
+	if x != nil {
+		return x.Dead
+	}
+	return 0
+}
+
+func (x *OverviewTotals) GetAgents() int32 {
+	if x != nil {
+		return x.Agents
+	}
+	return 0
+}
+
+func (x *OverviewTotals) GetLateAgents() int32 {
+	if x != nil {
+		return x.LateAgents
+	}
+	return 0
+}
+
+func (x *OverviewTotals) GetFailedAgents() int32 {
+	if x != nil {
+		return x.FailedAgents
+	}
+	return 0
+}
+
+func (x *OverviewTotals) GetLocks() int64 {
+	if x != nil {
+		return x.Locks
+	}
+	return 0
+}
+
+func (x *OverviewTotals) GetTokensHeld() int64 {
+	if x != nil {
+		return x.TokensHeld
+	}
+	return 0
+}
+
+func (x *OverviewTotals) GetTickets() int64 {
+	if x != nil {
+		return x.Tickets
+	}
+	return 0
+}
+
+func (x *OverviewTotals) GetStateKeys() int64 {
+	if x != nil {
+		return x.StateKeys
+	}
+	return 0
+}
+
+func (x *OverviewTotals) GetWork() []*WorkCount {
+	if x != nil {
+		return x.Work
+	}
+	return nil
+}
+
+func (x *OverviewTotals) GetSentRate() float64 {
+	if x != nil {
+		return x.SentRate
+	}
+	return 0
+}
+
+func (x *OverviewTotals) GetReceivedRate() float64 {
+	if x != nil {
+		return x.ReceivedRate
+	}
+	return 0
+}
+
+func (x *OverviewTotals) GetProcessedRate() float64 {
+	if x != nil {
+		return x.ProcessedRate
+	}
+	return 0
+}
+
+func (x *OverviewTotals) GetRevisionRate() float64 {
+	if x != nil {
+		return x.RevisionRate
+	}
+	return 0
+}
+
+// OverviewMailbox is a mailbox that has something in it.
+type OverviewMailbox struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// An agent's name, role:NAME or channel:NAME.
+	Mailbox string `protobuf:"bytes,1,opt,name=mailbox,proto3" json:"mailbox,omitempty"`
+	// PENDING, DELAYED and BLOCKED deliveries.
+	Waiting int64 `protobuf:"varint,2,opt,name=waiting,proto3" json:"waiting,omitempty"`
+	Claimed int64 `protobuf:"varint,3,opt,name=claimed,proto3" json:"claimed,omitempty"`
+	// Dead letters. The count ends at 1,000, which means 1,000 or more.
+	Dead int64 `protobuf:"varint,4,opt,name=dead,proto3" json:"dead,omitempty"`
+	// When the oldest message was sent that waits to be claimed; absent if none does. In the mailbox of a role or channel, of the
+	// first 1,000 in the order of delivery.
+	Oldest        *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=oldest,proto3" json:"oldest,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OverviewMailbox) Reset() {
+	*x = OverviewMailbox{}
+	mi := &file_brokerd_v1_admin_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OverviewMailbox) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OverviewMailbox) ProtoMessage() {}
+
+func (x *OverviewMailbox) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_admin_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OverviewMailbox.ProtoReflect.Descriptor instead.
+func (*OverviewMailbox) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *OverviewMailbox) GetMailbox() string {
+	if x != nil {
+		return x.Mailbox
+	}
+	return ""
+}
+
+func (x *OverviewMailbox) GetWaiting() int64 {
+	if x != nil {
+		return x.Waiting
+	}
+	return 0
+}
+
+func (x *OverviewMailbox) GetClaimed() int64 {
+	if x != nil {
+		return x.Claimed
+	}
+	return 0
+}
+
+func (x *OverviewMailbox) GetDead() int64 {
+	if x != nil {
+		return x.Dead
+	}
+	return 0
+}
+
+func (x *OverviewMailbox) GetOldest() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Oldest
+	}
+	return nil
+}
+
+// OverviewAgent is a registered agent.
+type OverviewAgent struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Name   string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Role   string                 `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"`
+	Status AgentStatus            `protobuf:"varint,3,opt,name=status,proto3,enum=brokerd.v1.AgentStatus" json:"status,omitempty"`
+	Health Health                 `protobuf:"varint,4,opt,name=health,proto3,enum=brokerd.v1.Health" json:"health,omitempty"`
+	// The time of its last call, if it is late or failed; of its last call other than an empty heartbeat, if it is asleep (see Asleep).
+	// Absent otherwise.
+	SilentSince *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=silent_since,json=silentSince,proto3" json:"silent_since,omitempty"`
+	// It gets nothing but directives until a resume.
+	Halted bool `protobuf:"varint,6,opt,name=halted,proto3" json:"halted,omitempty"`
+	// What it reports to do, at most 120 bytes.
+	Activity string `protobuf:"bytes,7,opt,name=activity,proto3" json:"activity,omitempty"`
+	// Messages that it has claimed.
+	Claims int64 `protobuf:"varint,8,opt,name=claims,proto3" json:"claims,omitempty"`
+	// Locks and tokens that it holds.
+	Locks int64 `protobuf:"varint,9,opt,name=locks,proto3" json:"locks,omitempty"`
+	// Deliveries that wait in its own mailbox.
+	Waiting       int64 `protobuf:"varint,10,opt,name=waiting,proto3" json:"waiting,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OverviewAgent) Reset() {
+	*x = OverviewAgent{}
+	mi := &file_brokerd_v1_admin_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OverviewAgent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OverviewAgent) ProtoMessage() {}
+
+func (x *OverviewAgent) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_admin_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OverviewAgent.ProtoReflect.Descriptor instead.
+func (*OverviewAgent) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *OverviewAgent) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *OverviewAgent) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *OverviewAgent) GetStatus() AgentStatus {
+	if x != nil {
+		return x.Status
+	}
+	return AgentStatus_AGENT_STATUS_UNSPECIFIED
+}
+
+func (x *OverviewAgent) GetHealth() Health {
+	if x != nil {
+		return x.Health
+	}
+	return Health_HEALTH_UNSPECIFIED
+}
+
+func (x *OverviewAgent) GetSilentSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.SilentSince
+	}
+	return nil
+}
+
+func (x *OverviewAgent) GetHalted() bool {
+	if x != nil {
+		return x.Halted
+	}
+	return false
+}
+
+func (x *OverviewAgent) GetActivity() string {
+	if x != nil {
+		return x.Activity
+	}
+	return ""
+}
+
+func (x *OverviewAgent) GetClaims() int64 {
+	if x != nil {
+		return x.Claims
+	}
+	return 0
+}
+
+func (x *OverviewAgent) GetLocks() int64 {
+	if x != nil {
+		return x.Locks
+	}
+	return 0
+}
+
+func (x *OverviewAgent) GetWaiting() int64 {
+	if x != nil {
+		return x.Waiting
+	}
+	return 0
+}
+
+// OverviewEvent is the short form of an event.
+type OverviewEvent struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Revision      int64                  `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	Time          *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=time,proto3" json:"time,omitempty"`
+	Severity      Severity               `protobuf:"varint,3,opt,name=severity,proto3,enum=brokerd.v1.Severity" json:"severity,omitempty"`
+	Type          string                 `protobuf:"bytes,4,opt,name=type,proto3" json:"type,omitempty"`
+	Source        string                 `protobuf:"bytes,5,opt,name=source,proto3" json:"source,omitempty"`
+	Summary       string                 `protobuf:"bytes,6,opt,name=summary,proto3" json:"summary,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OverviewEvent) Reset() {
+	*x = OverviewEvent{}
+	mi := &file_brokerd_v1_admin_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OverviewEvent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OverviewEvent) ProtoMessage() {}
+
+func (x *OverviewEvent) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_admin_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OverviewEvent.ProtoReflect.Descriptor instead.
+func (*OverviewEvent) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *OverviewEvent) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *OverviewEvent) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
+func (x *OverviewEvent) GetSeverity() Severity {
+	if x != nil {
+		return x.Severity
+	}
+	return Severity_SEVERITY_UNSPECIFIED
+}
+
+func (x *OverviewEvent) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *OverviewEvent) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *OverviewEvent) GetSummary() string {
+	if x != nil {
+		return x.Summary
+	}
+	return ""
+}
+
 // BackupDatabaseRequest asks for a backup.
 type BackupDatabaseRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -146,7 +766,7 @@ type BackupDatabaseRequest struct {
 
 func (x *BackupDatabaseRequest) Reset() {
 	*x = BackupDatabaseRequest{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[0]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -158,7 +778,7 @@ func (x *BackupDatabaseRequest) String() string {
 func (*BackupDatabaseRequest) ProtoMessage() {}
 
 func (x *BackupDatabaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[0]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -171,7 +791,7 @@ func (x *BackupDatabaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupDatabaseRequest.ProtoReflect.Descriptor instead.
 func (*BackupDatabaseRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{0}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{6}
 }
 
 // BackupDatabaseResponse is one frame: first progress, then the chunks of the file in order, last the backup.
@@ -189,7 +809,7 @@ type BackupDatabaseResponse struct {
 
 func (x *BackupDatabaseResponse) Reset() {
 	*x = BackupDatabaseResponse{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[1]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -201,7 +821,7 @@ func (x *BackupDatabaseResponse) String() string {
 func (*BackupDatabaseResponse) ProtoMessage() {}
 
 func (x *BackupDatabaseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[1]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -214,7 +834,7 @@ func (x *BackupDatabaseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupDatabaseResponse.ProtoReflect.Descriptor instead.
 func (*BackupDatabaseResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{1}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *BackupDatabaseResponse) GetFrame() isBackupDatabaseResponse_Frame {
@@ -290,7 +910,7 @@ type BackupProgress struct {
 
 func (x *BackupProgress) Reset() {
 	*x = BackupProgress{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[2]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -302,7 +922,7 @@ func (x *BackupProgress) String() string {
 func (*BackupProgress) ProtoMessage() {}
 
 func (x *BackupProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[2]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -315,7 +935,7 @@ func (x *BackupProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupProgress.ProtoReflect.Descriptor instead.
 func (*BackupProgress) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{2}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *BackupProgress) GetCopiedBytes() int64 {
@@ -363,7 +983,7 @@ type Backup struct {
 
 func (x *Backup) Reset() {
 	*x = Backup{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[3]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -375,7 +995,7 @@ func (x *Backup) String() string {
 func (*Backup) ProtoMessage() {}
 
 func (x *Backup) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[3]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -388,7 +1008,7 @@ func (x *Backup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Backup.ProtoReflect.Descriptor instead.
 func (*Backup) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{3}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Backup) GetSize() int64 {
@@ -471,7 +1091,7 @@ type PruneDataRequest struct {
 
 func (x *PruneDataRequest) Reset() {
 	*x = PruneDataRequest{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[4]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -483,7 +1103,7 @@ func (x *PruneDataRequest) String() string {
 func (*PruneDataRequest) ProtoMessage() {}
 
 func (x *PruneDataRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[4]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -496,7 +1116,7 @@ func (x *PruneDataRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PruneDataRequest.ProtoReflect.Descriptor instead.
 func (*PruneDataRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{4}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *PruneDataRequest) GetOlderThan() *durationpb.Duration {
@@ -545,7 +1165,7 @@ type PruneDataResponse struct {
 
 func (x *PruneDataResponse) Reset() {
 	*x = PruneDataResponse{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[5]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -557,7 +1177,7 @@ func (x *PruneDataResponse) String() string {
 func (*PruneDataResponse) ProtoMessage() {}
 
 func (x *PruneDataResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[5]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -570,7 +1190,7 @@ func (x *PruneDataResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PruneDataResponse.ProtoReflect.Descriptor instead.
 func (*PruneDataResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{5}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *PruneDataResponse) GetMessages() int64 {
@@ -631,7 +1251,7 @@ type MoveMessagesRequest struct {
 
 func (x *MoveMessagesRequest) Reset() {
 	*x = MoveMessagesRequest{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[6]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -643,7 +1263,7 @@ func (x *MoveMessagesRequest) String() string {
 func (*MoveMessagesRequest) ProtoMessage() {}
 
 func (x *MoveMessagesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[6]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -656,7 +1276,7 @@ func (x *MoveMessagesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveMessagesRequest.ProtoReflect.Descriptor instead.
 func (*MoveMessagesRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{6}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *MoveMessagesRequest) GetRequestId() string {
@@ -707,7 +1327,7 @@ type MoveMessagesResponse struct {
 
 func (x *MoveMessagesResponse) Reset() {
 	*x = MoveMessagesResponse{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[7]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -719,7 +1339,7 @@ func (x *MoveMessagesResponse) String() string {
 func (*MoveMessagesResponse) ProtoMessage() {}
 
 func (x *MoveMessagesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[7]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -732,7 +1352,7 @@ func (x *MoveMessagesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveMessagesResponse.ProtoReflect.Descriptor instead.
 func (*MoveMessagesResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{7}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *MoveMessagesResponse) GetRevision() int64 {
@@ -769,7 +1389,7 @@ type DrainRequest struct {
 
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[8]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -781,7 +1401,7 @@ func (x *DrainRequest) String() string {
 func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[8]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -794,7 +1414,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{8}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *DrainRequest) GetResume() bool {
@@ -829,7 +1449,7 @@ type DrainResponse struct {
 
 func (x *DrainResponse) Reset() {
 	*x = DrainResponse{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[9]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -841,7 +1461,7 @@ func (x *DrainResponse) String() string {
 func (*DrainResponse) ProtoMessage() {}
 
 func (x *DrainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[9]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -854,7 +1474,7 @@ func (x *DrainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainResponse.ProtoReflect.Descriptor instead.
 func (*DrainResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{9}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *DrainResponse) GetRevision() int64 {
@@ -907,7 +1527,7 @@ type ClaimHolder struct {
 
 func (x *ClaimHolder) Reset() {
 	*x = ClaimHolder{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[10]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -919,7 +1539,7 @@ func (x *ClaimHolder) String() string {
 func (*ClaimHolder) ProtoMessage() {}
 
 func (x *ClaimHolder) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[10]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -932,7 +1552,7 @@ func (x *ClaimHolder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimHolder.ProtoReflect.Descriptor instead.
 func (*ClaimHolder) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{10}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ClaimHolder) GetSession() string {
@@ -992,7 +1612,7 @@ type ExplainRequest struct {
 
 func (x *ExplainRequest) Reset() {
 	*x = ExplainRequest{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[11]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1004,7 +1624,7 @@ func (x *ExplainRequest) String() string {
 func (*ExplainRequest) ProtoMessage() {}
 
 func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[11]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1017,7 +1637,7 @@ func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{11}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ExplainRequest) GetSubject() isExplainRequest_Subject {
@@ -1209,7 +1829,7 @@ type Finding struct {
 
 func (x *Finding) Reset() {
 	*x = Finding{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[12]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1221,7 +1841,7 @@ func (x *Finding) String() string {
 func (*Finding) ProtoMessage() {}
 
 func (x *Finding) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[12]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1234,7 +1854,7 @@ func (x *Finding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finding.ProtoReflect.Descriptor instead.
 func (*Finding) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{12}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Finding) GetSeverity() FindingSeverity {
@@ -1304,7 +1924,7 @@ type FindingAction struct {
 
 func (x *FindingAction) Reset() {
 	*x = FindingAction{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[13]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1316,7 +1936,7 @@ func (x *FindingAction) String() string {
 func (*FindingAction) ProtoMessage() {}
 
 func (x *FindingAction) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[13]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1329,7 +1949,7 @@ func (x *FindingAction) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FindingAction.ProtoReflect.Descriptor instead.
 func (*FindingAction) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{13}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *FindingAction) GetCommand() int32 {
@@ -1372,7 +1992,7 @@ type ExplainResponse struct {
 
 func (x *ExplainResponse) Reset() {
 	*x = ExplainResponse{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[14]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1384,7 +2004,7 @@ func (x *ExplainResponse) String() string {
 func (*ExplainResponse) ProtoMessage() {}
 
 func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[14]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1397,7 +2017,7 @@ func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainResponse.ProtoReflect.Descriptor instead.
 func (*ExplainResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{14}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ExplainResponse) GetFindings() []*Finding {
@@ -1423,7 +2043,7 @@ type GetStatusRequest struct {
 
 func (x *GetStatusRequest) Reset() {
 	*x = GetStatusRequest{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[15]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1435,7 +2055,7 @@ func (x *GetStatusRequest) String() string {
 func (*GetStatusRequest) ProtoMessage() {}
 
 func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[15]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1448,7 +2068,7 @@ func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetStatusRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{15}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{21}
 }
 
 // MailboxStatus is one mailbox that has something in it.
@@ -1467,7 +2087,7 @@ type MailboxStatus struct {
 
 func (x *MailboxStatus) Reset() {
 	*x = MailboxStatus{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[16]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1479,7 +2099,7 @@ func (x *MailboxStatus) String() string {
 func (*MailboxStatus) ProtoMessage() {}
 
 func (x *MailboxStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[16]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1492,7 +2112,7 @@ func (x *MailboxStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MailboxStatus.ProtoReflect.Descriptor instead.
 func (*MailboxStatus) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{16}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *MailboxStatus) GetMailbox() string {
@@ -1593,7 +2213,7 @@ type GetStatusResponse struct {
 
 func (x *GetStatusResponse) Reset() {
 	*x = GetStatusResponse{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[17]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1605,7 +2225,7 @@ func (x *GetStatusResponse) String() string {
 func (*GetStatusResponse) ProtoMessage() {}
 
 func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[17]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1618,7 +2238,7 @@ func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusResponse.ProtoReflect.Descriptor instead.
 func (*GetStatusResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{17}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *GetStatusResponse) GetAgent() string {
@@ -1874,7 +2494,7 @@ type WorkCount struct {
 
 func (x *WorkCount) Reset() {
 	*x = WorkCount{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[18]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1886,7 +2506,7 @@ func (x *WorkCount) String() string {
 func (*WorkCount) ProtoMessage() {}
 
 func (x *WorkCount) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[18]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1899,7 +2519,7 @@ func (x *WorkCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkCount.ProtoReflect.Descriptor instead.
 func (*WorkCount) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{18}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *WorkCount) GetKind() string {
@@ -1932,7 +2552,7 @@ type CheckDatabaseRequest struct {
 
 func (x *CheckDatabaseRequest) Reset() {
 	*x = CheckDatabaseRequest{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[19]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1944,7 +2564,7 @@ func (x *CheckDatabaseRequest) String() string {
 func (*CheckDatabaseRequest) ProtoMessage() {}
 
 func (x *CheckDatabaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[19]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1957,7 +2577,7 @@ func (x *CheckDatabaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckDatabaseRequest.ProtoReflect.Descriptor instead.
 func (*CheckDatabaseRequest) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{19}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{25}
 }
 
 // CheckDatabaseResponse has what was found.
@@ -1976,7 +2596,7 @@ type CheckDatabaseResponse struct {
 
 func (x *CheckDatabaseResponse) Reset() {
 	*x = CheckDatabaseResponse{}
-	mi := &file_brokerd_v1_admin_proto_msgTypes[20]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1988,7 +2608,7 @@ func (x *CheckDatabaseResponse) String() string {
 func (*CheckDatabaseResponse) ProtoMessage() {}
 
 func (x *CheckDatabaseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_brokerd_v1_admin_proto_msgTypes[20]
+	mi := &file_brokerd_v1_admin_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2001,7 +2621,7 @@ func (x *CheckDatabaseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckDatabaseResponse.ProtoReflect.Descriptor instead.
 func (*CheckDatabaseResponse) Descriptor() ([]byte, []int) {
-	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{20}
+	return file_brokerd_v1_admin_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *CheckDatabaseResponse) GetProblems() []string {
@@ -2044,7 +2664,64 @@ var File_brokerd_v1_admin_proto protoreflect.FileDescriptor
 const file_brokerd_v1_admin_proto_rawDesc = "" +
 	"\n" +
 	"\x16brokerd/v1/admin.proto\x12\n" +
-	"brokerd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x17\n" +
+	"brokerd.v1\x1a\x16brokerd/v1/agent.proto\x1a\x16brokerd/v1/event.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"9\n" +
+	"\x14WatchOverviewRequest\x12!\n" +
+	"\fall_sessions\x18\x01 \x01(\bR\vallSessions\"\x9b\x03\n" +
+	"\x15WatchOverviewResponse\x12\x18\n" +
+	"\asession\x18\x01 \x01(\tR\asession\x12\x16\n" +
+	"\x06closed\x18\x02 \x01(\bR\x06closed\x122\n" +
+	"\x06totals\x18\x03 \x01(\v2\x1a.brokerd.v1.OverviewTotalsR\x06totals\x129\n" +
+	"\tmailboxes\x18\x04 \x03(\v2\x1b.brokerd.v1.OverviewMailboxR\tmailboxes\x121\n" +
+	"\x06agents\x18\x05 \x03(\v2\x19.brokerd.v1.OverviewAgentR\x06agents\x121\n" +
+	"\x06events\x18\x06 \x03(\v2\x19.brokerd.v1.OverviewEventR\x06events\x12/\n" +
+	"\bfindings\x18\a \x03(\v2\x13.brokerd.v1.FindingR\bfindings\x12.\n" +
+	"\x04time\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x1a\n" +
+	"\brevision\x18\t \x01(\x03R\brevision\"\xdf\x03\n" +
+	"\x0eOverviewTotals\x12\x18\n" +
+	"\awaiting\x18\x01 \x01(\x03R\awaiting\x12\x18\n" +
+	"\aclaimed\x18\x02 \x01(\x03R\aclaimed\x12\x12\n" +
+	"\x04dead\x18\x03 \x01(\x03R\x04dead\x12\x16\n" +
+	"\x06agents\x18\x04 \x01(\x05R\x06agents\x12\x1f\n" +
+	"\vlate_agents\x18\x05 \x01(\x05R\n" +
+	"lateAgents\x12#\n" +
+	"\rfailed_agents\x18\x06 \x01(\x05R\ffailedAgents\x12\x14\n" +
+	"\x05locks\x18\a \x01(\x03R\x05locks\x12\x1f\n" +
+	"\vtokens_held\x18\b \x01(\x03R\n" +
+	"tokensHeld\x12\x18\n" +
+	"\atickets\x18\t \x01(\x03R\atickets\x12\x1d\n" +
+	"\n" +
+	"state_keys\x18\n" +
+	" \x01(\x03R\tstateKeys\x12)\n" +
+	"\x04work\x18\v \x03(\v2\x15.brokerd.v1.WorkCountR\x04work\x12\x1b\n" +
+	"\tsent_rate\x18\f \x01(\x01R\bsentRate\x12#\n" +
+	"\rreceived_rate\x18\r \x01(\x01R\freceivedRate\x12%\n" +
+	"\x0eprocessed_rate\x18\x0e \x01(\x01R\rprocessedRate\x12#\n" +
+	"\rrevision_rate\x18\x0f \x01(\x01R\frevisionRate\"\xa7\x01\n" +
+	"\x0fOverviewMailbox\x12\x18\n" +
+	"\amailbox\x18\x01 \x01(\tR\amailbox\x12\x18\n" +
+	"\awaiting\x18\x02 \x01(\x03R\awaiting\x12\x18\n" +
+	"\aclaimed\x18\x03 \x01(\x03R\aclaimed\x12\x12\n" +
+	"\x04dead\x18\x04 \x01(\x03R\x04dead\x122\n" +
+	"\x06oldest\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x06oldest\"\xcf\x02\n" +
+	"\rOverviewAgent\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
+	"\x04role\x18\x02 \x01(\tR\x04role\x12/\n" +
+	"\x06status\x18\x03 \x01(\x0e2\x17.brokerd.v1.AgentStatusR\x06status\x12*\n" +
+	"\x06health\x18\x04 \x01(\x0e2\x12.brokerd.v1.HealthR\x06health\x12=\n" +
+	"\fsilent_since\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\vsilentSince\x12\x16\n" +
+	"\x06halted\x18\x06 \x01(\bR\x06halted\x12\x1a\n" +
+	"\bactivity\x18\a \x01(\tR\bactivity\x12\x16\n" +
+	"\x06claims\x18\b \x01(\x03R\x06claims\x12\x14\n" +
+	"\x05locks\x18\t \x01(\x03R\x05locks\x12\x18\n" +
+	"\awaiting\x18\n" +
+	" \x01(\x03R\awaiting\"\xd3\x01\n" +
+	"\rOverviewEvent\x12\x1a\n" +
+	"\brevision\x18\x01 \x01(\x03R\brevision\x12.\n" +
+	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x120\n" +
+	"\bseverity\x18\x03 \x01(\x0e2\x14.brokerd.v1.SeverityR\bseverity\x12\x12\n" +
+	"\x04type\x18\x04 \x01(\tR\x04type\x12\x16\n" +
+	"\x06source\x18\x05 \x01(\tR\x06source\x12\x18\n" +
+	"\asummary\x18\x06 \x01(\tR\asummary\"\x17\n" +
 	"\x15BackupDatabaseRequest\"\xa1\x01\n" +
 	"\x16BackupDatabaseResponse\x128\n" +
 	"\bprogress\x18\x01 \x01(\v2\x1a.brokerd.v1.BackupProgressH\x00R\bprogress\x12\x16\n" +
@@ -2207,7 +2884,7 @@ const file_brokerd_v1_admin_proto_rawDesc = "" +
 	"\x1cFINDING_SEVERITY_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15FINDING_SEVERITY_INFO\x10\x01\x12\x1c\n" +
 	"\x18FINDING_SEVERITY_WARNING\x10\x02\x12\x1a\n" +
-	"\x16FINDING_SEVERITY_ERROR\x10\x032\xa8\x04\n" +
+	"\x16FINDING_SEVERITY_ERROR\x10\x032\x80\x05\n" +
 	"\fAdminService\x12H\n" +
 	"\tGetStatus\x12\x1c.brokerd.v1.GetStatusRequest\x1a\x1d.brokerd.v1.GetStatusResponse\x12T\n" +
 	"\rCheckDatabase\x12 .brokerd.v1.CheckDatabaseRequest\x1a!.brokerd.v1.CheckDatabaseResponse\x12Q\n" +
@@ -2215,7 +2892,8 @@ const file_brokerd_v1_admin_proto_rawDesc = "" +
 	"\x0eBackupDatabase\x12!.brokerd.v1.BackupDatabaseRequest\x1a\".brokerd.v1.BackupDatabaseResponse0\x01\x12H\n" +
 	"\tPruneData\x12\x1c.brokerd.v1.PruneDataRequest\x1a\x1d.brokerd.v1.PruneDataResponse\x12<\n" +
 	"\x05Drain\x12\x18.brokerd.v1.DrainRequest\x1a\x19.brokerd.v1.DrainResponse\x12B\n" +
-	"\aExplain\x12\x1a.brokerd.v1.ExplainRequest\x1a\x1b.brokerd.v1.ExplainResponseB\"Z brokerd/gen/brokerd/v1;brokerdv1b\x06proto3"
+	"\aExplain\x12\x1a.brokerd.v1.ExplainRequest\x1a\x1b.brokerd.v1.ExplainResponse\x12V\n" +
+	"\rWatchOverview\x12 .brokerd.v1.WatchOverviewRequest\x1a!.brokerd.v1.WatchOverviewResponse0\x01B\"Z brokerd/gen/brokerd/v1;brokerdv1b\x06proto3"
 
 var (
 	file_brokerd_v1_admin_proto_rawDescOnce sync.Once
@@ -2230,73 +2908,97 @@ func file_brokerd_v1_admin_proto_rawDescGZIP() []byte {
 }
 
 var file_brokerd_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_brokerd_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_brokerd_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_brokerd_v1_admin_proto_goTypes = []any{
 	(DataKind)(0),                  // 0: brokerd.v1.DataKind
 	(FindingSeverity)(0),           // 1: brokerd.v1.FindingSeverity
-	(*BackupDatabaseRequest)(nil),  // 2: brokerd.v1.BackupDatabaseRequest
-	(*BackupDatabaseResponse)(nil), // 3: brokerd.v1.BackupDatabaseResponse
-	(*BackupProgress)(nil),         // 4: brokerd.v1.BackupProgress
-	(*Backup)(nil),                 // 5: brokerd.v1.Backup
-	(*PruneDataRequest)(nil),       // 6: brokerd.v1.PruneDataRequest
-	(*PruneDataResponse)(nil),      // 7: brokerd.v1.PruneDataResponse
-	(*MoveMessagesRequest)(nil),    // 8: brokerd.v1.MoveMessagesRequest
-	(*MoveMessagesResponse)(nil),   // 9: brokerd.v1.MoveMessagesResponse
-	(*DrainRequest)(nil),           // 10: brokerd.v1.DrainRequest
-	(*DrainResponse)(nil),          // 11: brokerd.v1.DrainResponse
-	(*ClaimHolder)(nil),            // 12: brokerd.v1.ClaimHolder
-	(*ExplainRequest)(nil),         // 13: brokerd.v1.ExplainRequest
-	(*Finding)(nil),                // 14: brokerd.v1.Finding
-	(*FindingAction)(nil),          // 15: brokerd.v1.FindingAction
-	(*ExplainResponse)(nil),        // 16: brokerd.v1.ExplainResponse
-	(*GetStatusRequest)(nil),       // 17: brokerd.v1.GetStatusRequest
-	(*MailboxStatus)(nil),          // 18: brokerd.v1.MailboxStatus
-	(*GetStatusResponse)(nil),      // 19: brokerd.v1.GetStatusResponse
-	(*WorkCount)(nil),              // 20: brokerd.v1.WorkCount
-	(*CheckDatabaseRequest)(nil),   // 21: brokerd.v1.CheckDatabaseRequest
-	(*CheckDatabaseResponse)(nil),  // 22: brokerd.v1.CheckDatabaseResponse
-	(*timestamppb.Timestamp)(nil),  // 23: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),    // 24: google.protobuf.Duration
+	(*WatchOverviewRequest)(nil),   // 2: brokerd.v1.WatchOverviewRequest
+	(*WatchOverviewResponse)(nil),  // 3: brokerd.v1.WatchOverviewResponse
+	(*OverviewTotals)(nil),         // 4: brokerd.v1.OverviewTotals
+	(*OverviewMailbox)(nil),        // 5: brokerd.v1.OverviewMailbox
+	(*OverviewAgent)(nil),          // 6: brokerd.v1.OverviewAgent
+	(*OverviewEvent)(nil),          // 7: brokerd.v1.OverviewEvent
+	(*BackupDatabaseRequest)(nil),  // 8: brokerd.v1.BackupDatabaseRequest
+	(*BackupDatabaseResponse)(nil), // 9: brokerd.v1.BackupDatabaseResponse
+	(*BackupProgress)(nil),         // 10: brokerd.v1.BackupProgress
+	(*Backup)(nil),                 // 11: brokerd.v1.Backup
+	(*PruneDataRequest)(nil),       // 12: brokerd.v1.PruneDataRequest
+	(*PruneDataResponse)(nil),      // 13: brokerd.v1.PruneDataResponse
+	(*MoveMessagesRequest)(nil),    // 14: brokerd.v1.MoveMessagesRequest
+	(*MoveMessagesResponse)(nil),   // 15: brokerd.v1.MoveMessagesResponse
+	(*DrainRequest)(nil),           // 16: brokerd.v1.DrainRequest
+	(*DrainResponse)(nil),          // 17: brokerd.v1.DrainResponse
+	(*ClaimHolder)(nil),            // 18: brokerd.v1.ClaimHolder
+	(*ExplainRequest)(nil),         // 19: brokerd.v1.ExplainRequest
+	(*Finding)(nil),                // 20: brokerd.v1.Finding
+	(*FindingAction)(nil),          // 21: brokerd.v1.FindingAction
+	(*ExplainResponse)(nil),        // 22: brokerd.v1.ExplainResponse
+	(*GetStatusRequest)(nil),       // 23: brokerd.v1.GetStatusRequest
+	(*MailboxStatus)(nil),          // 24: brokerd.v1.MailboxStatus
+	(*GetStatusResponse)(nil),      // 25: brokerd.v1.GetStatusResponse
+	(*WorkCount)(nil),              // 26: brokerd.v1.WorkCount
+	(*CheckDatabaseRequest)(nil),   // 27: brokerd.v1.CheckDatabaseRequest
+	(*CheckDatabaseResponse)(nil),  // 28: brokerd.v1.CheckDatabaseResponse
+	(*timestamppb.Timestamp)(nil),  // 29: google.protobuf.Timestamp
+	(AgentStatus)(0),               // 30: brokerd.v1.AgentStatus
+	(Health)(0),                    // 31: brokerd.v1.Health
+	(Severity)(0),                  // 32: brokerd.v1.Severity
+	(*durationpb.Duration)(nil),    // 33: google.protobuf.Duration
 }
 var file_brokerd_v1_admin_proto_depIdxs = []int32{
-	4,  // 0: brokerd.v1.BackupDatabaseResponse.progress:type_name -> brokerd.v1.BackupProgress
-	5,  // 1: brokerd.v1.BackupDatabaseResponse.backup:type_name -> brokerd.v1.Backup
-	23, // 2: brokerd.v1.Backup.created_at:type_name -> google.protobuf.Timestamp
-	24, // 3: brokerd.v1.PruneDataRequest.older_than:type_name -> google.protobuf.Duration
-	0,  // 4: brokerd.v1.PruneDataRequest.kinds:type_name -> brokerd.v1.DataKind
-	24, // 5: brokerd.v1.DrainRequest.wait:type_name -> google.protobuf.Duration
-	23, // 6: brokerd.v1.DrainResponse.draining_since:type_name -> google.protobuf.Timestamp
-	12, // 7: brokerd.v1.DrainResponse.holders:type_name -> brokerd.v1.ClaimHolder
-	23, // 8: brokerd.v1.ClaimHolder.since:type_name -> google.protobuf.Timestamp
-	1,  // 9: brokerd.v1.Finding.severity:type_name -> brokerd.v1.FindingSeverity
-	23, // 10: brokerd.v1.Finding.since:type_name -> google.protobuf.Timestamp
-	15, // 11: brokerd.v1.Finding.actions:type_name -> brokerd.v1.FindingAction
-	14, // 12: brokerd.v1.ExplainResponse.findings:type_name -> brokerd.v1.Finding
-	23, // 13: brokerd.v1.GetStatusResponse.started_at:type_name -> google.protobuf.Timestamp
-	23, // 14: brokerd.v1.GetStatusResponse.draining_since:type_name -> google.protobuf.Timestamp
-	24, // 15: brokerd.v1.GetStatusResponse.commit_time:type_name -> google.protobuf.Duration
-	18, // 16: brokerd.v1.GetStatusResponse.mailboxes:type_name -> brokerd.v1.MailboxStatus
-	20, // 17: brokerd.v1.GetStatusResponse.work:type_name -> brokerd.v1.WorkCount
-	24, // 18: brokerd.v1.GetStatusResponse.process_cpu_time:type_name -> google.protobuf.Duration
-	17, // 19: brokerd.v1.AdminService.GetStatus:input_type -> brokerd.v1.GetStatusRequest
-	21, // 20: brokerd.v1.AdminService.CheckDatabase:input_type -> brokerd.v1.CheckDatabaseRequest
-	8,  // 21: brokerd.v1.AdminService.MoveMessages:input_type -> brokerd.v1.MoveMessagesRequest
-	2,  // 22: brokerd.v1.AdminService.BackupDatabase:input_type -> brokerd.v1.BackupDatabaseRequest
-	6,  // 23: brokerd.v1.AdminService.PruneData:input_type -> brokerd.v1.PruneDataRequest
-	10, // 24: brokerd.v1.AdminService.Drain:input_type -> brokerd.v1.DrainRequest
-	13, // 25: brokerd.v1.AdminService.Explain:input_type -> brokerd.v1.ExplainRequest
-	19, // 26: brokerd.v1.AdminService.GetStatus:output_type -> brokerd.v1.GetStatusResponse
-	22, // 27: brokerd.v1.AdminService.CheckDatabase:output_type -> brokerd.v1.CheckDatabaseResponse
-	9,  // 28: brokerd.v1.AdminService.MoveMessages:output_type -> brokerd.v1.MoveMessagesResponse
-	3,  // 29: brokerd.v1.AdminService.BackupDatabase:output_type -> brokerd.v1.BackupDatabaseResponse
-	7,  // 30: brokerd.v1.AdminService.PruneData:output_type -> brokerd.v1.PruneDataResponse
-	11, // 31: brokerd.v1.AdminService.Drain:output_type -> brokerd.v1.DrainResponse
-	16, // 32: brokerd.v1.AdminService.Explain:output_type -> brokerd.v1.ExplainResponse
-	26, // [26:33] is the sub-list for method output_type
-	19, // [19:26] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	4,  // 0: brokerd.v1.WatchOverviewResponse.totals:type_name -> brokerd.v1.OverviewTotals
+	5,  // 1: brokerd.v1.WatchOverviewResponse.mailboxes:type_name -> brokerd.v1.OverviewMailbox
+	6,  // 2: brokerd.v1.WatchOverviewResponse.agents:type_name -> brokerd.v1.OverviewAgent
+	7,  // 3: brokerd.v1.WatchOverviewResponse.events:type_name -> brokerd.v1.OverviewEvent
+	20, // 4: brokerd.v1.WatchOverviewResponse.findings:type_name -> brokerd.v1.Finding
+	29, // 5: brokerd.v1.WatchOverviewResponse.time:type_name -> google.protobuf.Timestamp
+	26, // 6: brokerd.v1.OverviewTotals.work:type_name -> brokerd.v1.WorkCount
+	29, // 7: brokerd.v1.OverviewMailbox.oldest:type_name -> google.protobuf.Timestamp
+	30, // 8: brokerd.v1.OverviewAgent.status:type_name -> brokerd.v1.AgentStatus
+	31, // 9: brokerd.v1.OverviewAgent.health:type_name -> brokerd.v1.Health
+	29, // 10: brokerd.v1.OverviewAgent.silent_since:type_name -> google.protobuf.Timestamp
+	29, // 11: brokerd.v1.OverviewEvent.time:type_name -> google.protobuf.Timestamp
+	32, // 12: brokerd.v1.OverviewEvent.severity:type_name -> brokerd.v1.Severity
+	10, // 13: brokerd.v1.BackupDatabaseResponse.progress:type_name -> brokerd.v1.BackupProgress
+	11, // 14: brokerd.v1.BackupDatabaseResponse.backup:type_name -> brokerd.v1.Backup
+	29, // 15: brokerd.v1.Backup.created_at:type_name -> google.protobuf.Timestamp
+	33, // 16: brokerd.v1.PruneDataRequest.older_than:type_name -> google.protobuf.Duration
+	0,  // 17: brokerd.v1.PruneDataRequest.kinds:type_name -> brokerd.v1.DataKind
+	33, // 18: brokerd.v1.DrainRequest.wait:type_name -> google.protobuf.Duration
+	29, // 19: brokerd.v1.DrainResponse.draining_since:type_name -> google.protobuf.Timestamp
+	18, // 20: brokerd.v1.DrainResponse.holders:type_name -> brokerd.v1.ClaimHolder
+	29, // 21: brokerd.v1.ClaimHolder.since:type_name -> google.protobuf.Timestamp
+	1,  // 22: brokerd.v1.Finding.severity:type_name -> brokerd.v1.FindingSeverity
+	29, // 23: brokerd.v1.Finding.since:type_name -> google.protobuf.Timestamp
+	21, // 24: brokerd.v1.Finding.actions:type_name -> brokerd.v1.FindingAction
+	20, // 25: brokerd.v1.ExplainResponse.findings:type_name -> brokerd.v1.Finding
+	29, // 26: brokerd.v1.GetStatusResponse.started_at:type_name -> google.protobuf.Timestamp
+	29, // 27: brokerd.v1.GetStatusResponse.draining_since:type_name -> google.protobuf.Timestamp
+	33, // 28: brokerd.v1.GetStatusResponse.commit_time:type_name -> google.protobuf.Duration
+	24, // 29: brokerd.v1.GetStatusResponse.mailboxes:type_name -> brokerd.v1.MailboxStatus
+	26, // 30: brokerd.v1.GetStatusResponse.work:type_name -> brokerd.v1.WorkCount
+	33, // 31: brokerd.v1.GetStatusResponse.process_cpu_time:type_name -> google.protobuf.Duration
+	23, // 32: brokerd.v1.AdminService.GetStatus:input_type -> brokerd.v1.GetStatusRequest
+	27, // 33: brokerd.v1.AdminService.CheckDatabase:input_type -> brokerd.v1.CheckDatabaseRequest
+	14, // 34: brokerd.v1.AdminService.MoveMessages:input_type -> brokerd.v1.MoveMessagesRequest
+	8,  // 35: brokerd.v1.AdminService.BackupDatabase:input_type -> brokerd.v1.BackupDatabaseRequest
+	12, // 36: brokerd.v1.AdminService.PruneData:input_type -> brokerd.v1.PruneDataRequest
+	16, // 37: brokerd.v1.AdminService.Drain:input_type -> brokerd.v1.DrainRequest
+	19, // 38: brokerd.v1.AdminService.Explain:input_type -> brokerd.v1.ExplainRequest
+	2,  // 39: brokerd.v1.AdminService.WatchOverview:input_type -> brokerd.v1.WatchOverviewRequest
+	25, // 40: brokerd.v1.AdminService.GetStatus:output_type -> brokerd.v1.GetStatusResponse
+	28, // 41: brokerd.v1.AdminService.CheckDatabase:output_type -> brokerd.v1.CheckDatabaseResponse
+	15, // 42: brokerd.v1.AdminService.MoveMessages:output_type -> brokerd.v1.MoveMessagesResponse
+	9,  // 43: brokerd.v1.AdminService.BackupDatabase:output_type -> brokerd.v1.BackupDatabaseResponse
+	13, // 44: brokerd.v1.AdminService.PruneData:output_type -> brokerd.v1.PruneDataResponse
+	17, // 45: brokerd.v1.AdminService.Drain:output_type -> brokerd.v1.DrainResponse
+	22, // 46: brokerd.v1.AdminService.Explain:output_type -> brokerd.v1.ExplainResponse
+	3,  // 47: brokerd.v1.AdminService.WatchOverview:output_type -> brokerd.v1.WatchOverviewResponse
+	40, // [40:48] is the sub-list for method output_type
+	32, // [32:40] is the sub-list for method input_type
+	32, // [32:32] is the sub-list for extension type_name
+	32, // [32:32] is the sub-list for extension extendee
+	0,  // [0:32] is the sub-list for field type_name
 }
 
 func init() { file_brokerd_v1_admin_proto_init() }
@@ -2304,12 +3006,14 @@ func file_brokerd_v1_admin_proto_init() {
 	if File_brokerd_v1_admin_proto != nil {
 		return
 	}
-	file_brokerd_v1_admin_proto_msgTypes[1].OneofWrappers = []any{
+	file_brokerd_v1_agent_proto_init()
+	file_brokerd_v1_event_proto_init()
+	file_brokerd_v1_admin_proto_msgTypes[7].OneofWrappers = []any{
 		(*BackupDatabaseResponse_Progress)(nil),
 		(*BackupDatabaseResponse_Chunk)(nil),
 		(*BackupDatabaseResponse_Backup)(nil),
 	}
-	file_brokerd_v1_admin_proto_msgTypes[11].OneofWrappers = []any{
+	file_brokerd_v1_admin_proto_msgTypes[17].OneofWrappers = []any{
 		(*ExplainRequest_Message)(nil),
 		(*ExplainRequest_Lock)(nil),
 		(*ExplainRequest_Token)(nil),
@@ -2327,7 +3031,7 @@ func file_brokerd_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_brokerd_v1_admin_proto_rawDesc), len(file_brokerd_v1_admin_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   21,
+			NumMessages:   27,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -26,13 +26,15 @@ const (
 	AdminService_PruneData_FullMethodName      = "/brokerd.v1.AdminService/PruneData"
 	AdminService_Drain_FullMethodName          = "/brokerd.v1.AdminService/Drain"
 	AdminService_Explain_FullMethodName        = "/brokerd.v1.AdminService/Explain"
+	AdminService_WatchOverview_FullMethodName  = "/brokerd.v1.AdminService/WatchOverview"
 )
 
 // AdminServiceClient is the client API for AdminService service.
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// AdminService is for operators. Agents may call GetStatus and Explain as well: each gets its own view of its own session.
+// AdminService is for operators. Agents may call GetStatus and Explain as well: each gets its own view of its own session. Observers may
+// call WatchOverview.
 // Errors that every RPC may return: see MessageService.
 type AdminServiceClient interface {
 	// GetStatus returns the state of the broker and of the caller's session.
@@ -101,6 +103,14 @@ type AdminServiceClient interface {
 	//     another agent waits.
 	//   - A disk that is 85 % full. A drain.
 	Explain(ctx context.Context, in *ExplainRequest, opts ...grpc.CallOption) (*ExplainResponse, error)
+	// WatchOverview streams frames, each of which describes the caller's session at one revision: for dashboards and other live views.
+	// The first frame comes at once; each further one follows a change. The broker builds at most ten frames a second, fewer if it is busy,
+	// once for all clients that watch. A client that reads slowly misses frames: it gets the newest one next. For operators and
+	// observers.
+	//
+	// A frame says that its session is closed; the stream of this session then ends with OK. NOT_FOUND: the session does not exist.
+	// PERMISSION_DENIED (NOT_FOR_AGENTS): the call names an agent; (OPERATOR_ONLY): all_sessions by an observer. UNAVAILABLE (SHUTTING_DOWN).
+	WatchOverview(ctx context.Context, in *WatchOverviewRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchOverviewResponse], error)
 }
 
 type adminServiceClient struct {
@@ -190,11 +200,31 @@ func (c *adminServiceClient) Explain(ctx context.Context, in *ExplainRequest, op
 	return out, nil
 }
 
+func (c *adminServiceClient) WatchOverview(ctx context.Context, in *WatchOverviewRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchOverviewResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &AdminService_ServiceDesc.Streams[1], AdminService_WatchOverview_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[WatchOverviewRequest, WatchOverviewResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type AdminService_WatchOverviewClient = grpc.ServerStreamingClient[WatchOverviewResponse]
+
 // AdminServiceServer is the server API for AdminService service.
 // All implementations must embed UnimplementedAdminServiceServer
 // for forward compatibility.
 //
-// AdminService is for operators. Agents may call GetStatus and Explain as well: each gets its own view of its own session.
+// AdminService is for operators. Agents may call GetStatus and Explain as well: each gets its own view of its own session. Observers may
+// call WatchOverview.
 // Errors that every RPC may return: see MessageService.
 type AdminServiceServer interface {
 	// GetStatus returns the state of the broker and of the caller's session.
@@ -263,6 +293,14 @@ type AdminServiceServer interface {
 	//     another agent waits.
 	//   - A disk that is 85 % full. A drain.
 	Explain(context.Context, *ExplainRequest) (*ExplainResponse, error)
+	// WatchOverview streams frames, each of which describes the caller's session at one revision: for dashboards and other live views.
+	// The first frame comes at once; each further one follows a change. The broker builds at most ten frames a second, fewer if it is busy,
+	// once for all clients that watch. A client that reads slowly misses frames: it gets the newest one next. For operators and
+	// observers.
+	//
+	// A frame says that its session is closed; the stream of this session then ends with OK. NOT_FOUND: the session does not exist.
+	// PERMISSION_DENIED (NOT_FOR_AGENTS): the call names an agent; (OPERATOR_ONLY): all_sessions by an observer. UNAVAILABLE (SHUTTING_DOWN).
+	WatchOverview(*WatchOverviewRequest, grpc.ServerStreamingServer[WatchOverviewResponse]) error
 	mustEmbedUnimplementedAdminServiceServer()
 }
 
@@ -293,6 +331,9 @@ func (UnimplementedAdminServiceServer) Drain(context.Context, *DrainRequest) (*D
 }
 func (UnimplementedAdminServiceServer) Explain(context.Context, *ExplainRequest) (*ExplainResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Explain not implemented")
+}
+func (UnimplementedAdminServiceServer) WatchOverview(*WatchOverviewRequest, grpc.ServerStreamingServer[WatchOverviewResponse]) error {
+	return status.Error(codes.Unimplemented, "method WatchOverview not implemented")
 }
 func (UnimplementedAdminServiceServer) mustEmbedUnimplementedAdminServiceServer() {}
 func (UnimplementedAdminServiceServer) testEmbeddedByValue()                      {}
@@ -434,6 +475,17 @@ func _AdminService_Explain_Handler(srv interface{}, ctx context.Context, dec fun
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AdminService_WatchOverview_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(WatchOverviewRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(AdminServiceServer).WatchOverview(m, &grpc.GenericServerStream[WatchOverviewRequest, WatchOverviewResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type AdminService_WatchOverviewServer = grpc.ServerStreamingServer[WatchOverviewResponse]
+
 // AdminService_ServiceDesc is the grpc.ServiceDesc for AdminService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -470,6 +522,11 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "BackupDatabase",
 			Handler:       _AdminService_BackupDatabase_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "WatchOverview",
+			Handler:       _AdminService_WatchOverview_Handler,
 			ServerStreams: true,
 		},
 	},

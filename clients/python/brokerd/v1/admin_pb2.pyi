@@ -4,6 +4,8 @@ from typing import Iterable, Literal, Mapping, MutableMapping, Optional, Union
 
 from google.protobuf import descriptor, message
 from google.protobuf.internal import containers
+from brokerd.v1 import agent_pb2
+from brokerd.v1 import event_pb2
 from google.protobuf import duration_pb2
 from google.protobuf import timestamp_pb2
 
@@ -33,6 +35,96 @@ FINDING_SEVERITY_UNSPECIFIED: FindingSeverity
 FINDING_SEVERITY_INFO: FindingSeverity
 FINDING_SEVERITY_WARNING: FindingSeverity
 FINDING_SEVERITY_ERROR: FindingSeverity
+
+
+class WatchOverviewRequest(message.Message):
+    DESCRIPTOR: descriptor.Descriptor
+    all_sessions: builtins.bool
+    def __init__(self, *, all_sessions: Optional[builtins.bool] = ...) -> None: ...
+
+
+class WatchOverviewResponse(message.Message):
+    DESCRIPTOR: descriptor.Descriptor
+    session: builtins.str
+    closed: builtins.bool
+    @property
+    def totals(self) -> OverviewTotals: ...
+    @property
+    def mailboxes(self) -> containers.RepeatedCompositeFieldContainer[OverviewMailbox]: ...
+    @property
+    def agents(self) -> containers.RepeatedCompositeFieldContainer[OverviewAgent]: ...
+    @property
+    def events(self) -> containers.RepeatedCompositeFieldContainer[OverviewEvent]: ...
+    @property
+    def findings(self) -> containers.RepeatedCompositeFieldContainer[Finding]: ...
+    @property
+    def time(self) -> timestamp_pb2.Timestamp: ...
+    revision: builtins.int
+    def __init__(self, *, session: Optional[builtins.str] = ..., closed: Optional[builtins.bool] = ..., totals: Optional[OverviewTotals] = ..., mailboxes: Optional[Iterable[OverviewMailbox]] = ..., agents: Optional[Iterable[OverviewAgent]] = ..., events: Optional[Iterable[OverviewEvent]] = ..., findings: Optional[Iterable[Finding]] = ..., time: Optional[timestamp_pb2.Timestamp] = ..., revision: Optional[builtins.int] = ...) -> None: ...
+    def HasField(self, field_name: Literal["totals", "time"]) -> builtins.bool: ...
+
+
+class OverviewTotals(message.Message):
+    DESCRIPTOR: descriptor.Descriptor
+    waiting: builtins.int
+    claimed: builtins.int
+    dead: builtins.int
+    agents: builtins.int
+    late_agents: builtins.int
+    failed_agents: builtins.int
+    locks: builtins.int
+    tokens_held: builtins.int
+    tickets: builtins.int
+    state_keys: builtins.int
+    @property
+    def work(self) -> containers.RepeatedCompositeFieldContainer[WorkCount]: ...
+    sent_rate: builtins.float
+    received_rate: builtins.float
+    processed_rate: builtins.float
+    revision_rate: builtins.float
+    def __init__(self, *, waiting: Optional[builtins.int] = ..., claimed: Optional[builtins.int] = ..., dead: Optional[builtins.int] = ..., agents: Optional[builtins.int] = ..., late_agents: Optional[builtins.int] = ..., failed_agents: Optional[builtins.int] = ..., locks: Optional[builtins.int] = ..., tokens_held: Optional[builtins.int] = ..., tickets: Optional[builtins.int] = ..., state_keys: Optional[builtins.int] = ..., work: Optional[Iterable[WorkCount]] = ..., sent_rate: Optional[builtins.float] = ..., received_rate: Optional[builtins.float] = ..., processed_rate: Optional[builtins.float] = ..., revision_rate: Optional[builtins.float] = ...) -> None: ...
+
+
+class OverviewMailbox(message.Message):
+    DESCRIPTOR: descriptor.Descriptor
+    mailbox: builtins.str
+    waiting: builtins.int
+    claimed: builtins.int
+    dead: builtins.int
+    @property
+    def oldest(self) -> timestamp_pb2.Timestamp: ...
+    def __init__(self, *, mailbox: Optional[builtins.str] = ..., waiting: Optional[builtins.int] = ..., claimed: Optional[builtins.int] = ..., dead: Optional[builtins.int] = ..., oldest: Optional[timestamp_pb2.Timestamp] = ...) -> None: ...
+    def HasField(self, field_name: Literal["oldest"]) -> builtins.bool: ...
+
+
+class OverviewAgent(message.Message):
+    DESCRIPTOR: descriptor.Descriptor
+    name: builtins.str
+    role: builtins.str
+    status: agent_pb2.AgentStatus
+    health: agent_pb2.Health
+    @property
+    def silent_since(self) -> timestamp_pb2.Timestamp: ...
+    halted: builtins.bool
+    activity: builtins.str
+    claims: builtins.int
+    locks: builtins.int
+    waiting: builtins.int
+    def __init__(self, *, name: Optional[builtins.str] = ..., role: Optional[builtins.str] = ..., status: Optional[Union[agent_pb2.AgentStatus, builtins.int]] = ..., health: Optional[Union[agent_pb2.Health, builtins.int]] = ..., silent_since: Optional[timestamp_pb2.Timestamp] = ..., halted: Optional[builtins.bool] = ..., activity: Optional[builtins.str] = ..., claims: Optional[builtins.int] = ..., locks: Optional[builtins.int] = ..., waiting: Optional[builtins.int] = ...) -> None: ...
+    def HasField(self, field_name: Literal["silent_since"]) -> builtins.bool: ...
+
+
+class OverviewEvent(message.Message):
+    DESCRIPTOR: descriptor.Descriptor
+    revision: builtins.int
+    @property
+    def time(self) -> timestamp_pb2.Timestamp: ...
+    severity: event_pb2.Severity
+    type: builtins.str
+    source: builtins.str
+    summary: builtins.str
+    def __init__(self, *, revision: Optional[builtins.int] = ..., time: Optional[timestamp_pb2.Timestamp] = ..., severity: Optional[Union[event_pb2.Severity, builtins.int]] = ..., type: Optional[builtins.str] = ..., source: Optional[builtins.str] = ..., summary: Optional[builtins.str] = ...) -> None: ...
+    def HasField(self, field_name: Literal["time"]) -> builtins.bool: ...
 
 
 class BackupDatabaseRequest(message.Message):

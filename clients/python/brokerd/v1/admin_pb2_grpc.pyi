@@ -11,3 +11,4 @@ class AdminServiceStub:
     PruneData: Any
     Drain: Any
     Explain: Any
+    WatchOverview: Any

@@ -4,6 +4,10 @@
 
 import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import { enumDesc, fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
+import type { AgentStatus, Health } from "./agent_pb.js";
+import { file_brokerd_v1_agent } from "./agent_pb.js";
+import type { Severity } from "./event_pb.js";
+import { file_brokerd_v1_event } from "./event_pb.js";
 import type { Duration, Timestamp } from "@bufbuild/protobuf/wkt";
 import { file_google_protobuf_duration, file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
 import type { Message } from "@bufbuild/protobuf";
@@ -12,7 +16,378 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file brokerd/v1/admin.proto.
  */
 export const file_brokerd_v1_admin: GenFile = /*@__PURE__*/
-  fileDesc("ChZicm9rZXJkL3YxL2FkbWluLnByb3RvEgpicm9rZXJkLnYxIhcKFUJhY2t1cERhdGFiYXNlUmVxdWVzdCKIAQoWQmFja3VwRGF0YWJhc2VSZXNwb25zZRIuCghwcm9ncmVzcxgBIAEoCzIaLmJyb2tlcmQudjEuQmFja3VwUHJvZ3Jlc3NIABIPCgVjaHVuaxgCIAEoDEgAEiQKBmJhY2t1cBgDIAEoCzISLmJyb2tlcmQudjEuQmFja3VwSABCBwoFZnJhbWUiUgoOQmFja3VwUHJvZ3Jlc3MSFAoMY29waWVkX2J5dGVzGAEgASgDEhYKDmRhdGFiYXNlX2J5dGVzGAIgASgDEhIKCmZpbGVfYnl0ZXMYAyABKAMixQEKBkJhY2t1cBIMCgRzaXplGAEgASgDEg4KBnNoYTI1NhgCIAEoCRIQCghyZXZpc2lvbhgDIAEoAxIuCgpjcmVhdGVkX2F0GAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIQCghzZXNzaW9ucxgFIAEoAxIQCghtZXNzYWdlcxgGIAEoAxIOCgZldmVudHMYByABKAMSEAoIY29udGVudHMYCCABKAMSFQoNY29udGVudF9ieXRlcxgJIAEoAyKIAQoQUHJ1bmVEYXRhUmVxdWVzdBItCgpvbGRlcl90aGFuGAEgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEiMKBWtpbmRzGAIgAygOMhQuYnJva2VyZC52MS5EYXRhS2luZBIPCgdzZXNzaW9uGAMgASgJEg8KB2RyeV9ydW4YBCABKAgifwoRUHJ1bmVEYXRhUmVzcG9uc2USEAoIbWVzc2FnZXMYASABKAMSFAoMZGVhZF9sZXR0ZXJzGAIgASgDEg4KBmV2ZW50cxgDIAEoAxIMCgR3b3JrGAQgASgDEhIKCmZyZWVfYnl0ZXMYBSABKAMSEAoIcmV2aXNpb24YBiABKAMiYAoTTW92ZU1lc3NhZ2VzUmVxdWVzdBISCgpyZXF1ZXN0X2lkGAEgASgJEgwKBGZyb20YAiABKAkSCgoCdG8YAyABKAkSCwoDaWRzGAQgAygJEg4KBnJlYXNvbhgFIAEoCSJFChRNb3ZlTWVzc2FnZXNSZXNwb25zZRIQCghyZXZpc2lvbhgBIAEoAxINCgVtb3ZlZBgCIAEoBRIMCgRsZWZ0GAMgASgDIkcKDERyYWluUmVxdWVzdBIOCgZyZXN1bWUYASABKAgSJwoEd2FpdBgCIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbiKgAQoNRHJhaW5SZXNwb25zZRIQCghyZXZpc2lvbhgBIAEoAxIyCg5kcmFpbmluZ19zaW5jZRgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEAoIbWVzc2FnZXMYAyABKAMSDQoFdGFza3MYBCABKAMSKAoHaG9sZGVycxgFIAMoCzIXLmJyb2tlcmQudjEuQ2xhaW1Ib2xkZXIieQoLQ2xhaW1Ib2xkZXISDwoHc2Vzc2lvbhgBIAEoCRINCgVhZ2VudBgCIAEoCRIQCghtZXNzYWdlcxgDIAEoAxINCgV0YXNrcxgEIAEoAxIpCgVzaW5jZRgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiygEKDkV4cGxhaW5SZXF1ZXN0EhEKB21lc3NhZ2UYASABKAlIABIOCgRsb2NrGAIgASgJSAASDwoFdG9rZW4YAyABKAlIABIPCgVhZ2VudBgEIAEoCUgAEg4KBHJvbGUYBSABKAlIABIOCgR0YXNrGAYgASgJSAASEgoIZGVjaXNpb24YByABKAlIABIRCgdibG9ja2VyGAggASgJSAASEQoHaGFuZG9mZhgJIAEoCUgAEg4KBHZvdGUYCiABKAlIAEIJCgdzdWJqZWN0ItQBCgdGaW5kaW5nEi0KCHNldmVyaXR5GAEgASgOMhsuYnJva2VyZC52MS5GaW5kaW5nU2V2ZXJpdHkSDwoHc3ViamVjdBgCIAEoCRIPCgdzdW1tYXJ5GAMgASgJEg8KB3JlYXNvbnMYBCADKAkSKQoFc2luY2UYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhAKCGNvbW1hbmRzGAYgAygJEioKB2FjdGlvbnMYByADKAsyGS5icm9rZXJkLnYxLkZpbmRpbmdBY3Rpb24iUAoNRmluZGluZ0FjdGlvbhIPCgdjb21tYW5kGAEgASgFEg4KBm1ldGhvZBgCIAEoCRIPCgdyZXF1ZXN0GAMgASgJEg0KBWFnZW50GAQgASgJIkoKD0V4cGxhaW5SZXNwb25zZRIlCghmaW5kaW5ncxgBIAMoCzITLmJyb2tlcmQudjEuRmluZGluZxIQCghyZXZpc2lvbhgCIAEoAyISChBHZXRTdGF0dXNSZXF1ZXN0IlAKDU1haWxib3hTdGF0dXMSDwoHbWFpbGJveBgBIAEoCRIPCgd3YWl0aW5nGAIgASgDEg8KB2NsYWltZWQYAyABKAMSDAoEZGVhZBgEIAEoAyKqBgoRR2V0U3RhdHVzUmVzcG9uc2USDQoFYWdlbnQYICABKAkSDAoEcm9sZRghIAEoCRINCgVhc2tlZBgiIAEoBRIRCgl0b19hbnN3ZXIYIyABKAUSDwoHdmVyc2lvbhgBIAEoCRIuCgpzdGFydGVkX2F0GAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIQCghyZXZpc2lvbhgDIAEoAxIMCgRzeW5jGAQgASgJEhAKCGRhdGFfZGlyGAUgASgJEg4KBmxpc3RlbhgGIAMoCRIWCg5kYXRhYmFzZV9ieXRlcxgHIAEoAxIRCgl3YWxfYnl0ZXMYCCABKAMSFAoMd2FsX2xlZnRfb3V0GB4gASgDEg4KBmRhbWFnZRgfIAEoCRIyCg5kcmFpbmluZ19zaW5jZRglIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDwoHY29tbWl0cxgJIAEoAxIuCgtjb21taXRfdGltZRgKIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhIQCghzZXNzaW9ucxgLIAEoBRIPCgdzZXNzaW9uGAwgASgJEg4KBmFnZW50cxgNIAEoBRIPCgdzdHJlYW1zGA4gASgFEiwKCW1haWxib3hlcxgPIAMoCzIZLmJyb2tlcmQudjEuTWFpbGJveFN0YXR1cxIPCgd3YWl0aW5nGBAgASgDEg8KB2NsYWltZWQYESABKAMSDAoEZGVhZBgSIAEoAxITCgtsYXRlX2FnZW50cxgTIAEoBRIVCg1mYWlsZWRfYWdlbnRzGBQgASgFEg0KBWxvY2tzGBUgASgDEhMKC3Rva2Vuc19oZWxkGBYgASgDEg8KB3RpY2tldHMYFyABKAMSEgoKc3RhdGVfa2V5cxgYIAEoAxIjCgR3b3JrGCQgAygLMhUuYnJva2VyZC52MS5Xb3JrQ291bnQSMwoQcHJvY2Vzc19jcHVfdGltZRgZIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhIcChRwcm9jZXNzX21lbW9yeV9ieXRlcxgaIAEoAyI3CglXb3JrQ291bnQSDAoEa2luZBgBIAEoCRINCgVzdGF0ZRgCIAEoCRINCgVjb3VudBgDIAEoAyIWChRDaGVja0RhdGFiYXNlUmVxdWVzdCJxChVDaGVja0RhdGFiYXNlUmVzcG9uc2USEAoIcHJvYmxlbXMYASADKAkSEAoIbWVzc2FnZXMYAiABKAMSEgoKZGVsaXZlcmllcxgDIAEoAxIOCgZldmVudHMYBCABKAMSEAoIcmV2aXNpb24YBSABKAMqgwEKCERhdGFLaW5kEhkKFURBVEFfS0lORF9VTlNQRUNJRklFRBAAEhYKEkRBVEFfS0lORF9NRVNTQUdFUxABEhoKFkRBVEFfS0lORF9ERUFEX0xFVFRFUlMQAhIUChBEQVRBX0tJTkRfRVZFTlRTEAMSEgoOREFUQV9LSU5EX1dPUksQBCqIAQoPRmluZGluZ1NldmVyaXR5EiAKHEZJTkRJTkdfU0VWRVJJVFlfVU5TUEVDSUZJRUQQABIZChVGSU5ESU5HX1NFVkVSSVRZX0lORk8QARIcChhGSU5ESU5HX1NFVkVSSVRZX1dBUk5JTkcQAhIaChZGSU5ESU5HX1NFVkVSSVRZX0VSUk9SEAMyqAQKDEFkbWluU2VydmljZRJICglHZXRTdGF0dXMSHC5icm9rZXJkLnYxLkdldFN0YXR1c1JlcXVlc3QaHS5icm9rZXJkLnYxLkdldFN0YXR1c1Jlc3BvbnNlElQKDUNoZWNrRGF0YWJhc2USIC5icm9rZXJkLnYxLkNoZWNrRGF0YWJhc2VSZXF1ZXN0GiEuYnJva2VyZC52MS5DaGVja0RhdGFiYXNlUmVzcG9uc2USUQoMTW92ZU1lc3NhZ2VzEh8uYnJva2VyZC52MS5Nb3ZlTWVzc2FnZXNSZXF1ZXN0GiAuYnJva2VyZC52MS5Nb3ZlTWVzc2FnZXNSZXNwb25zZRJZCg5CYWNrdXBEYXRhYmFzZRIhLmJyb2tlcmQudjEuQmFja3VwRGF0YWJhc2VSZXF1ZXN0GiIuYnJva2VyZC52MS5CYWNrdXBEYXRhYmFzZVJlc3BvbnNlMAESSAoJUHJ1bmVEYXRhEhwuYnJva2VyZC52MS5QcnVuZURhdGFSZXF1ZXN0Gh0uYnJva2VyZC52MS5QcnVuZURhdGFSZXNwb25zZRI8CgVEcmFpbhIYLmJyb2tlcmQudjEuRHJhaW5SZXF1ZXN0GhkuYnJva2VyZC52MS5EcmFpblJlc3BvbnNlEkIKB0V4cGxhaW4SGi5icm9rZXJkLnYxLkV4cGxhaW5SZXF1ZXN0GhsuYnJva2VyZC52MS5FeHBsYWluUmVzcG9uc2VCIlogYnJva2VyZC9nZW4vYnJva2VyZC92MTticm9rZXJkdjFiBnByb3RvMw", [file_google_protobuf_duration, file_google_protobuf_timestamp]);
+  fileDesc("ChZicm9rZXJkL3YxL2FkbWluLnByb3RvEgpicm9rZXJkLnYxIiwKFFdhdGNoT3ZlcnZpZXdSZXF1ZXN0EhQKDGFsbF9zZXNzaW9ucxgBIAEoCCLNAgoVV2F0Y2hPdmVydmlld1Jlc3BvbnNlEg8KB3Nlc3Npb24YASABKAkSDgoGY2xvc2VkGAIgASgIEioKBnRvdGFscxgDIAEoCzIaLmJyb2tlcmQudjEuT3ZlcnZpZXdUb3RhbHMSLgoJbWFpbGJveGVzGAQgAygLMhsuYnJva2VyZC52MS5PdmVydmlld01haWxib3gSKQoGYWdlbnRzGAUgAygLMhkuYnJva2VyZC52MS5PdmVydmlld0FnZW50EikKBmV2ZW50cxgGIAMoCzIZLmJyb2tlcmQudjEuT3ZlcnZpZXdFdmVudBIlCghmaW5kaW5ncxgHIAMoCzITLmJyb2tlcmQudjEuRmluZGluZxIoCgR0aW1lGAggASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIQCghyZXZpc2lvbhgJIAEoAyLDAgoOT3ZlcnZpZXdUb3RhbHMSDwoHd2FpdGluZxgBIAEoAxIPCgdjbGFpbWVkGAIgASgDEgwKBGRlYWQYAyABKAMSDgoGYWdlbnRzGAQgASgFEhMKC2xhdGVfYWdlbnRzGAUgASgFEhUKDWZhaWxlZF9hZ2VudHMYBiABKAUSDQoFbG9ja3MYByABKAMSEwoLdG9rZW5zX2hlbGQYCCABKAMSDwoHdGlja2V0cxgJIAEoAxISCgpzdGF0ZV9rZXlzGAogASgDEiMKBHdvcmsYCyADKAsyFS5icm9rZXJkLnYxLldvcmtDb3VudBIRCglzZW50X3JhdGUYDCABKAESFQoNcmVjZWl2ZWRfcmF0ZRgNIAEoARIWCg5wcm9jZXNzZWRfcmF0ZRgOIAEoARIVCg1yZXZpc2lvbl9yYXRlGA8gASgBIn4KD092ZXJ2aWV3TWFpbGJveBIPCgdtYWlsYm94GAEgASgJEg8KB3dhaXRpbmcYAiABKAMSDwoHY2xhaW1lZBgDIAEoAxIMCgRkZWFkGAQgASgDEioKBm9sZGVzdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAi/AEKDU92ZXJ2aWV3QWdlbnQSDAoEbmFtZRgBIAEoCRIMCgRyb2xlGAIgASgJEicKBnN0YXR1cxgDIAEoDjIXLmJyb2tlcmQudjEuQWdlbnRTdGF0dXMSIgoGaGVhbHRoGAQgASgOMhIuYnJva2VyZC52MS5IZWFsdGgSMAoMc2lsZW50X3NpbmNlGAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIOCgZoYWx0ZWQYBiABKAgSEAoIYWN0aXZpdHkYByABKAkSDgoGY2xhaW1zGAggASgDEg0KBWxvY2tzGAkgASgDEg8KB3dhaXRpbmcYCiABKAMiogEKDU92ZXJ2aWV3RXZlbnQSEAoIcmV2aXNpb24YASABKAMSKAoEdGltZRgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASJgoIc2V2ZXJpdHkYAyABKA4yFC5icm9rZXJkLnYxLlNldmVyaXR5EgwKBHR5cGUYBCABKAkSDgoGc291cmNlGAUgASgJEg8KB3N1bW1hcnkYBiABKAkiFwoVQmFja3VwRGF0YWJhc2VSZXF1ZXN0IogBChZCYWNrdXBEYXRhYmFzZVJlc3BvbnNlEi4KCHByb2dyZXNzGAEgASgLMhouYnJva2VyZC52MS5CYWNrdXBQcm9ncmVzc0gAEg8KBWNodW5rGAIgASgMSAASJAoGYmFja3VwGAMgASgLMhIuYnJva2VyZC52MS5CYWNrdXBIAEIHCgVmcmFtZSJSCg5CYWNrdXBQcm9ncmVzcxIUCgxjb3BpZWRfYnl0ZXMYASABKAMSFgoOZGF0YWJhc2VfYnl0ZXMYAiABKAMSEgoKZmlsZV9ieXRlcxgDIAEoAyLFAQoGQmFja3VwEgwKBHNpemUYASABKAMSDgoGc2hhMjU2GAIgASgJEhAKCHJldmlzaW9uGAMgASgDEi4KCmNyZWF0ZWRfYXQYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhAKCHNlc3Npb25zGAUgASgDEhAKCG1lc3NhZ2VzGAYgASgDEg4KBmV2ZW50cxgHIAEoAxIQCghjb250ZW50cxgIIAEoAxIVCg1jb250ZW50X2J5dGVzGAkgASgDIogBChBQcnVuZURhdGFSZXF1ZXN0Ei0KCm9sZGVyX3RoYW4YASABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SIwoFa2luZHMYAiADKA4yFC5icm9rZXJkLnYxLkRhdGFLaW5kEg8KB3Nlc3Npb24YAyABKAkSDwoHZHJ5X3J1bhgEIAEoCCJ/ChFQcnVuZURhdGFSZXNwb25zZRIQCghtZXNzYWdlcxgBIAEoAxIUCgxkZWFkX2xldHRlcnMYAiABKAMSDgoGZXZlbnRzGAMgASgDEgwKBHdvcmsYBCABKAMSEgoKZnJlZV9ieXRlcxgFIAEoAxIQCghyZXZpc2lvbhgGIAEoAyJgChNNb3ZlTWVzc2FnZXNSZXF1ZXN0EhIKCnJlcXVlc3RfaWQYASABKAkSDAoEZnJvbRgCIAEoCRIKCgJ0bxgDIAEoCRILCgNpZHMYBCADKAkSDgoGcmVhc29uGAUgASgJIkUKFE1vdmVNZXNzYWdlc1Jlc3BvbnNlEhAKCHJldmlzaW9uGAEgASgDEg0KBW1vdmVkGAIgASgFEgwKBGxlZnQYAyABKAMiRwoMRHJhaW5SZXF1ZXN0Eg4KBnJlc3VtZRgBIAEoCBInCgR3YWl0GAIgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uIqABCg1EcmFpblJlc3BvbnNlEhAKCHJldmlzaW9uGAEgASgDEjIKDmRyYWluaW5nX3NpbmNlGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIQCghtZXNzYWdlcxgDIAEoAxINCgV0YXNrcxgEIAEoAxIoCgdob2xkZXJzGAUgAygLMhcuYnJva2VyZC52MS5DbGFpbUhvbGRlciJ5CgtDbGFpbUhvbGRlchIPCgdzZXNzaW9uGAEgASgJEg0KBWFnZW50GAIgASgJEhAKCG1lc3NhZ2VzGAMgASgDEg0KBXRhc2tzGAQgASgDEikKBXNpbmNlGAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCLKAQoORXhwbGFpblJlcXVlc3QSEQoHbWVzc2FnZRgBIAEoCUgAEg4KBGxvY2sYAiABKAlIABIPCgV0b2tlbhgDIAEoCUgAEg8KBWFnZW50GAQgASgJSAASDgoEcm9sZRgFIAEoCUgAEg4KBHRhc2sYBiABKAlIABISCghkZWNpc2lvbhgHIAEoCUgAEhEKB2Jsb2NrZXIYCCABKAlIABIRCgdoYW5kb2ZmGAkgASgJSAASDgoEdm90ZRgKIAEoCUgAQgkKB3N1YmplY3Qi1AEKB0ZpbmRpbmcSLQoIc2V2ZXJpdHkYASABKA4yGy5icm9rZXJkLnYxLkZpbmRpbmdTZXZlcml0eRIPCgdzdWJqZWN0GAIgASgJEg8KB3N1bW1hcnkYAyABKAkSDwoHcmVhc29ucxgEIAMoCRIpCgVzaW5jZRgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEAoIY29tbWFuZHMYBiADKAkSKgoHYWN0aW9ucxgHIAMoCzIZLmJyb2tlcmQudjEuRmluZGluZ0FjdGlvbiJQCg1GaW5kaW5nQWN0aW9uEg8KB2NvbW1hbmQYASABKAUSDgoGbWV0aG9kGAIgASgJEg8KB3JlcXVlc3QYAyABKAkSDQoFYWdlbnQYBCABKAkiSgoPRXhwbGFpblJlc3BvbnNlEiUKCGZpbmRpbmdzGAEgAygLMhMuYnJva2VyZC52MS5GaW5kaW5nEhAKCHJldmlzaW9uGAIgASgDIhIKEEdldFN0YXR1c1JlcXVlc3QiUAoNTWFpbGJveFN0YXR1cxIPCgdtYWlsYm94GAEgASgJEg8KB3dhaXRpbmcYAiABKAMSDwoHY2xhaW1lZBgDIAEoAxIMCgRkZWFkGAQgASgDIqoGChFHZXRTdGF0dXNSZXNwb25zZRINCgVhZ2VudBggIAEoCRIMCgRyb2xlGCEgASgJEg0KBWFza2VkGCIgASgFEhEKCXRvX2Fuc3dlchgjIAEoBRIPCgd2ZXJzaW9uGAEgASgJEi4KCnN0YXJ0ZWRfYXQYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhAKCHJldmlzaW9uGAMgASgDEgwKBHN5bmMYBCABKAkSEAoIZGF0YV9kaXIYBSABKAkSDgoGbGlzdGVuGAYgAygJEhYKDmRhdGFiYXNlX2J5dGVzGAcgASgDEhEKCXdhbF9ieXRlcxgIIAEoAxIUCgx3YWxfbGVmdF9vdXQYHiABKAMSDgoGZGFtYWdlGB8gASgJEjIKDmRyYWluaW5nX3NpbmNlGCUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIPCgdjb21taXRzGAkgASgDEi4KC2NvbW1pdF90aW1lGAogASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEhAKCHNlc3Npb25zGAsgASgFEg8KB3Nlc3Npb24YDCABKAkSDgoGYWdlbnRzGA0gASgFEg8KB3N0cmVhbXMYDiABKAUSLAoJbWFpbGJveGVzGA8gAygLMhkuYnJva2VyZC52MS5NYWlsYm94U3RhdHVzEg8KB3dhaXRpbmcYECABKAMSDwoHY2xhaW1lZBgRIAEoAxIMCgRkZWFkGBIgASgDEhMKC2xhdGVfYWdlbnRzGBMgASgFEhUKDWZhaWxlZF9hZ2VudHMYFCABKAUSDQoFbG9ja3MYFSABKAMSEwoLdG9rZW5zX2hlbGQYFiABKAMSDwoHdGlja2V0cxgXIAEoAxISCgpzdGF0ZV9rZXlzGBggASgDEiMKBHdvcmsYJCADKAsyFS5icm9rZXJkLnYxLldvcmtDb3VudBIzChBwcm9jZXNzX2NwdV90aW1lGBkgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEhwKFHByb2Nlc3NfbWVtb3J5X2J5dGVzGBogASgDIjcKCVdvcmtDb3VudBIMCgRraW5kGAEgASgJEg0KBXN0YXRlGAIgASgJEg0KBWNvdW50GAMgASgDIhYKFENoZWNrRGF0YWJhc2VSZXF1ZXN0InEKFUNoZWNrRGF0YWJhc2VSZXNwb25zZRIQCghwcm9ibGVtcxgBIAMoCRIQCghtZXNzYWdlcxgCIAEoAxISCgpkZWxpdmVyaWVzGAMgASgDEg4KBmV2ZW50cxgEIAEoAxIQCghyZXZpc2lvbhgFIAEoAyqDAQoIRGF0YUtpbmQSGQoVREFUQV9LSU5EX1VOU1BFQ0lGSUVEEAASFgoSREFUQV9LSU5EX01FU1NBR0VTEAESGgoWREFUQV9LSU5EX0RFQURfTEVUVEVSUxACEhQKEERBVEFfS0lORF9FVkVOVFMQAxISCg5EQVRBX0tJTkRfV09SSxAEKogBCg9GaW5kaW5nU2V2ZXJpdHkSIAocRklORElOR19TRVZFUklUWV9VTlNQRUNJRklFRBAAEhkKFUZJTkRJTkdfU0VWRVJJVFlfSU5GTxABEhwKGEZJTkRJTkdfU0VWRVJJVFlfV0FSTklORxACEhoKFkZJTkRJTkdfU0VWRVJJVFlfRVJST1IQAzKABQoMQWRtaW5TZXJ2aWNlEkgKCUdldFN0YXR1cxIcLmJyb2tlcmQudjEuR2V0U3RhdHVzUmVxdWVzdBodLmJyb2tlcmQudjEuR2V0U3RhdHVzUmVzcG9uc2USVAoNQ2hlY2tEYXRhYmFzZRIgLmJyb2tlcmQudjEuQ2hlY2tEYXRhYmFzZVJlcXVlc3QaIS5icm9rZXJkLnYxLkNoZWNrRGF0YWJhc2VSZXNwb25zZRJRCgxNb3ZlTWVzc2FnZXMSHy5icm9rZXJkLnYxLk1vdmVNZXNzYWdlc1JlcXVlc3QaIC5icm9rZXJkLnYxLk1vdmVNZXNzYWdlc1Jlc3BvbnNlElkKDkJhY2t1cERhdGFiYXNlEiEuYnJva2VyZC52MS5CYWNrdXBEYXRhYmFzZVJlcXVlc3QaIi5icm9rZXJkLnYxLkJhY2t1cERhdGFiYXNlUmVzcG9uc2UwARJICglQcnVuZURhdGESHC5icm9rZXJkLnYxLlBydW5lRGF0YVJlcXVlc3QaHS5icm9rZXJkLnYxLlBydW5lRGF0YVJlc3BvbnNlEjwKBURyYWluEhguYnJva2VyZC52MS5EcmFpblJlcXVlc3QaGS5icm9rZXJkLnYxLkRyYWluUmVzcG9uc2USQgoHRXhwbGFpbhIaLmJyb2tlcmQudjEuRXhwbGFpblJlcXVlc3QaGy5icm9rZXJkLnYxLkV4cGxhaW5SZXNwb25zZRJWCg1XYXRjaE92ZXJ2aWV3EiAuYnJva2VyZC52MS5XYXRjaE92ZXJ2aWV3UmVxdWVzdBohLmJyb2tlcmQudjEuV2F0Y2hPdmVydmlld1Jlc3BvbnNlMAFCIlogYnJva2VyZC9nZW4vYnJva2VyZC92MTticm9rZXJkdjFiBnByb3RvMw", [file_brokerd_v1_agent, file_brokerd_v1_event, file_google_protobuf_duration, file_google_protobuf_timestamp]);
+
+/**
+ * WatchOverviewRequest chooses sessions.
+ *
+ * @generated from message brokerd.v1.WatchOverviewRequest
+ */
+export type WatchOverviewRequest = Message<"brokerd.v1.WatchOverviewRequest"> & {
+  /**
+   * The frames of every open session, those that are created later included, in place of the caller's session. Each frame names
+   * its session. For operators.
+   *
+   * @generated from field: bool all_sessions = 1;
+   */
+  allSessions: boolean;
+};
+
+/**
+ * Describes the message brokerd.v1.WatchOverviewRequest.
+ * Use `create(WatchOverviewRequestSchema)` to create a new message.
+ */
+export const WatchOverviewRequestSchema: GenMessage<WatchOverviewRequest> = /*@__PURE__*/
+  messageDesc(file_brokerd_v1_admin, 0);
+
+/**
+ * WatchOverviewResponse is a frame. The broker sends no frame that differs from the one before in time and revision alone.
+ *
+ * @generated from message brokerd.v1.WatchOverviewResponse
+ */
+export type WatchOverviewResponse = Message<"brokerd.v1.WatchOverviewResponse"> & {
+  /**
+   * @generated from field: string session = 1;
+   */
+  session: string;
+
+  /**
+   * The session is closed, and nothing in it changes any more.
+   *
+   * @generated from field: bool closed = 2;
+   */
+  closed: boolean;
+
+  /**
+   * @generated from field: brokerd.v1.OverviewTotals totals = 3;
+   */
+  totals?: OverviewTotals | undefined;
+
+  /**
+   * The 100 mailboxes with the most messages that wait or are claimed, fullest first. Mailboxes with dead letters alone come last.
+   *
+   * @generated from field: repeated brokerd.v1.OverviewMailbox mailboxes = 4;
+   */
+  mailboxes: OverviewMailbox[];
+
+  /**
+   * Registered agents: failed ones first, then by name; at most 500. totals.agents counts all.
+   *
+   * @generated from field: repeated brokerd.v1.OverviewAgent agents = 5;
+   */
+  agents: OverviewAgent[];
+
+  /**
+   * The newest 40 events of the session, newest first. The first frame has those of the last 20,000 revisions.
+   *
+   * @generated from field: repeated brokerd.v1.OverviewEvent events = 6;
+   */
+  events: OverviewEvent[];
+
+  /**
+   * The findings of Explain for an operator, without a subject. The broker refreshes them at most once a second.
+   *
+   * @generated from field: repeated brokerd.v1.Finding findings = 7;
+   */
+  findings: Finding[];
+
+  /**
+   * When the broker built the frame, by its clock: ages count from it.
+   *
+   * @generated from field: google.protobuf.Timestamp time = 8;
+   */
+  time?: Timestamp | undefined;
+
+  /**
+   * The frame is true at this revision.
+   *
+   * @generated from field: int64 revision = 9;
+   */
+  revision: bigint;
+};
+
+/**
+ * Describes the message brokerd.v1.WatchOverviewResponse.
+ * Use `create(WatchOverviewResponseSchema)` to create a new message.
+ */
+export const WatchOverviewResponseSchema: GenMessage<WatchOverviewResponse> = /*@__PURE__*/
+  messageDesc(file_brokerd_v1_admin, 1);
+
+/**
+ * OverviewTotals count what the session has.
+ *
+ * @generated from message brokerd.v1.OverviewTotals
+ */
+export type OverviewTotals = Message<"brokerd.v1.OverviewTotals"> & {
+  /**
+   * PENDING, DELAYED and BLOCKED deliveries.
+   *
+   * @generated from field: int64 waiting = 1;
+   */
+  waiting: bigint;
+
+  /**
+   * @generated from field: int64 claimed = 2;
+   */
+  claimed: bigint;
+
+  /**
+   * Dead letters; each mailbox is counted up to 1,000.
+   *
+   * @generated from field: int64 dead = 3;
+   */
+  dead: bigint;
+
+  /**
+   * Registered agents.
+   *
+   * @generated from field: int32 agents = 4;
+   */
+  agents: number;
+
+  /**
+   * Of these, the agents that are silent for a third of their lease, and those whose lease has expired.
+   *
+   * @generated from field: int32 late_agents = 5;
+   */
+  lateAgents: number;
+
+  /**
+   * @generated from field: int32 failed_agents = 6;
+   */
+  failedAgents: number;
+
+  /**
+   * @generated from field: int64 locks = 7;
+   */
+  locks: bigint;
+
+  /**
+   * Tokens that agents hold.
+   *
+   * @generated from field: int64 tokens_held = 8;
+   */
+  tokensHeld: bigint;
+
+  /**
+   * Requests that wait for locks and tokens.
+   *
+   * @generated from field: int64 tickets = 9;
+   */
+  tickets: bigint;
+
+  /**
+   * @generated from field: int64 state_keys = 10;
+   */
+  stateKeys: bigint;
+
+  /**
+   * As in GetStatusResponse.
+   *
+   * @generated from field: repeated brokerd.v1.WorkCount work = 11;
+   */
+  work: WorkCount[];
+
+  /**
+   * Messages that agents have sent, received for the first time and acknowledged: per second, over the last 5 s.
+   *
+   * @generated from field: double sent_rate = 12;
+   */
+  sentRate: number;
+
+  /**
+   * @generated from field: double received_rate = 13;
+   */
+  receivedRate: number;
+
+  /**
+   * @generated from field: double processed_rate = 14;
+   */
+  processedRate: number;
+
+  /**
+   * Revisions of the broker, over all sessions: per second, over the last 5 s.
+   *
+   * @generated from field: double revision_rate = 15;
+   */
+  revisionRate: number;
+};
+
+/**
+ * Describes the message brokerd.v1.OverviewTotals.
+ * Use `create(OverviewTotalsSchema)` to create a new message.
+ */
+export const OverviewTotalsSchema: GenMessage<OverviewTotals> = /*@__PURE__*/
+  messageDesc(file_brokerd_v1_admin, 2);
+
+/**
+ * OverviewMailbox is a mailbox that has something in it.
+ *
+ * @generated from message brokerd.v1.OverviewMailbox
+ */
+export type OverviewMailbox = Message<"brokerd.v1.OverviewMailbox"> & {
+  /**
+   * An agent's name, role:NAME or channel:NAME.
+   *
+   * @generated from field: string mailbox = 1;
+   */
+  mailbox: string;
+
+  /**
+   * PENDING, DELAYED and BLOCKED deliveries.
+   *
+   * @generated from field: int64 waiting = 2;
+   */
+  waiting: bigint;
+
+  /**
+   * @generated from field: int64 claimed = 3;
+   */
+  claimed: bigint;
+
+  /**
+   * Dead letters. The count ends at 1,000, which means 1,000 or more.
+   *
+   * @generated from field: int64 dead = 4;
+   */
+  dead: bigint;
+
+  /**
+   * When the oldest message was sent that waits to be claimed; absent if none does. In the mailbox of a role or channel, of the
+   * first 1,000 in the order of delivery.
+   *
+   * @generated from field: google.protobuf.Timestamp oldest = 5;
+   */
+  oldest?: Timestamp | undefined;
+};
+
+/**
+ * Describes the message brokerd.v1.OverviewMailbox.
+ * Use `create(OverviewMailboxSchema)` to create a new message.
+ */
+export const OverviewMailboxSchema: GenMessage<OverviewMailbox> = /*@__PURE__*/
+  messageDesc(file_brokerd_v1_admin, 3);
+
+/**
+ * OverviewAgent is a registered agent.
+ *
+ * @generated from message brokerd.v1.OverviewAgent
+ */
+export type OverviewAgent = Message<"brokerd.v1.OverviewAgent"> & {
+  /**
+   * @generated from field: string name = 1;
+   */
+  name: string;
+
+  /**
+   * @generated from field: string role = 2;
+   */
+  role: string;
+
+  /**
+   * @generated from field: brokerd.v1.AgentStatus status = 3;
+   */
+  status: AgentStatus;
+
+  /**
+   * @generated from field: brokerd.v1.Health health = 4;
+   */
+  health: Health;
+
+  /**
+   * The time of its last call, if it is late or failed; of its last call other than an empty heartbeat, if it is asleep (see Asleep).
+   * Absent otherwise.
+   *
+   * @generated from field: google.protobuf.Timestamp silent_since = 5;
+   */
+  silentSince?: Timestamp | undefined;
+
+  /**
+   * It gets nothing but directives until a resume.
+   *
+   * @generated from field: bool halted = 6;
+   */
+  halted: boolean;
+
+  /**
+   * What it reports to do, at most 120 bytes.
+   *
+   * @generated from field: string activity = 7;
+   */
+  activity: string;
+
+  /**
+   * Messages that it has claimed.
+   *
+   * @generated from field: int64 claims = 8;
+   */
+  claims: bigint;
+
+  /**
+   * Locks and tokens that it holds.
+   *
+   * @generated from field: int64 locks = 9;
+   */
+  locks: bigint;
+
+  /**
+   * Deliveries that wait in its own mailbox.
+   *
+   * @generated from field: int64 waiting = 10;
+   */
+  waiting: bigint;
+};
+
+/**
+ * Describes the message brokerd.v1.OverviewAgent.
+ * Use `create(OverviewAgentSchema)` to create a new message.
+ */
+export const OverviewAgentSchema: GenMessage<OverviewAgent> = /*@__PURE__*/
+  messageDesc(file_brokerd_v1_admin, 4);
+
+/**
+ * OverviewEvent is the short form of an event.
+ *
+ * @generated from message brokerd.v1.OverviewEvent
+ */
+export type OverviewEvent = Message<"brokerd.v1.OverviewEvent"> & {
+  /**
+   * @generated from field: int64 revision = 1;
+   */
+  revision: bigint;
+
+  /**
+   * @generated from field: google.protobuf.Timestamp time = 2;
+   */
+  time?: Timestamp | undefined;
+
+  /**
+   * @generated from field: brokerd.v1.Severity severity = 3;
+   */
+  severity: Severity;
+
+  /**
+   * @generated from field: string type = 4;
+   */
+  type: string;
+
+  /**
+   * @generated from field: string source = 5;
+   */
+  source: string;
+
+  /**
+   * @generated from field: string summary = 6;
+   */
+  summary: string;
+};
+
+/**
+ * Describes the message brokerd.v1.OverviewEvent.
+ * Use `create(OverviewEventSchema)` to create a new message.
+ */
+export const OverviewEventSchema: GenMessage<OverviewEvent> = /*@__PURE__*/
+  messageDesc(file_brokerd_v1_admin, 5);
 
 /**
  * BackupDatabaseRequest asks for a backup.
@@ -27,7 +402,7 @@ export type BackupDatabaseRequest = Message<"brokerd.v1.BackupDatabaseRequest"> 
  * Use `create(BackupDatabaseRequestSchema)` to create a new message.
  */
 export const BackupDatabaseRequestSchema: GenMessage<BackupDatabaseRequest> = /*@__PURE__*/
-  messageDesc(file_brokerd_v1_admin, 0);
+  messageDesc(file_brokerd_v1_admin, 6);
 
 /**
  * BackupDatabaseResponse is one frame: first progress, then the chunks of the file in order, last the backup.
@@ -68,7 +443,7 @@ export type BackupDatabaseResponse = Message<"brokerd.v1.BackupDatabaseResponse"
  * Use `create(BackupDatabaseResponseSchema)` to create a new message.
  */
 export const BackupDatabaseResponseSchema: GenMessage<BackupDatabaseResponse> = /*@__PURE__*/
-  messageDesc(file_brokerd_v1_admin, 1);
+  messageDesc(file_brokerd_v1_admin, 7);
 
 /**
  * BackupProgress reports how far a backup is.
@@ -103,7 +478,7 @@ export type BackupProgress = Message<"brokerd.v1.BackupProgress"> & {
  * Use `create(BackupProgressSchema)` to create a new message.
  */
 export const BackupProgressSchema: GenMessage<BackupProgress> = /*@__PURE__*/
-  messageDesc(file_brokerd_v1_admin, 2);
+  messageDesc(file_brokerd_v1_admin, 8);
 
 /**
  * Backup describes a finished backup.
@@ -174,7 +549,7 @@ export type Backup = Message<"brokerd.v1.Backup"> & {
  * Use `create(BackupSchema)` to create a new message.
  */
 export const BackupSchema: GenMessage<Backup> = /*@__PURE__*/
-  messageDesc(file_brokerd_v1_admin, 3);
+  messageDesc(file_brokerd_v1_admin, 9);
 
 /**
  * PruneDataRequest selects finished data.
@@ -216,7 +591,7 @@ export type PruneDataRequest = Message<"brokerd.v1.PruneDataRequest"> & {
  * Use `create(PruneDataRequestSchema)` to create a new message.
  */
 export const PruneDataRequestSchema: GenMessage<PruneDataRequest> = /*@__PURE__*/
-  messageDesc(file_brokerd_v1_admin, 4);
+  messageDesc(file_brokerd_v1_admin, 10);
 
 /**
  * PruneDataResponse counts the removed data; in a dry run, the data that the same call would remove.
@@ -266,7 +641,7 @@ export type PruneDataResponse = Message<"brokerd.v1.PruneDataResponse"> & {
  * Use `create(PruneDataResponseSchema)` to create a new message.
  */
 export const PruneDataResponseSchema: GenMessage<PruneDataResponse> = /*@__PURE__*/
-  messageDesc(file_brokerd_v1_admin, 5);
+  messageDesc(file_brokerd_v1_admin, 11);
 
 /**
  * MoveMessagesRequest names two mailboxes: each is an agent's name, role:NAME or channel:NAME.
@@ -309,7 +684,7 @@ export type MoveMessagesRequest = Message<"brokerd.v1.MoveMessagesRequest"> & {
  * Use `create(MoveMessagesRequestSchema)` to create a new message.
  */
 export const MoveMessagesRequestSchema: GenMessage<MoveMessagesRequest> = /*@__PURE__*/
-  messageDesc(file_brokerd_v1_admin, 6);
+  messageDesc(file_brokerd_v1_admin, 12);
 
 /**
  * MoveMessagesResponse counts the deliveries.
@@ -340,7 +715,7 @@ export type MoveMessagesResponse = Message<"brokerd.v1.MoveMessagesResponse"> & 
  * Use `create(MoveMessagesResponseSchema)` to create a new message.
  */
 export const MoveMessagesResponseSchema: GenMessage<MoveMessagesResponse> = /*@__PURE__*/
-  messageDesc(file_brokerd_v1_admin, 7);
+  messageDesc(file_brokerd_v1_admin, 13);
 
 /**
  * DrainRequest begins or ends a drain.
@@ -368,7 +743,7 @@ export type DrainRequest = Message<"brokerd.v1.DrainRequest"> & {
  * Use `create(DrainRequestSchema)` to create a new message.
  */
 export const DrainRequestSchema: GenMessage<DrainRequest> = /*@__PURE__*/
-  messageDesc(file_brokerd_v1_admin, 8);
+  messageDesc(file_brokerd_v1_admin, 14);
 
 /**
  * DrainResponse says what is claimed when the wait ends. If nothing is, the drain is complete.
@@ -415,7 +790,7 @@ export type DrainResponse = Message<"brokerd.v1.DrainResponse"> & {
  * Use `create(DrainResponseSchema)` to create a new message.
  */
 export const DrainResponseSchema: GenMessage<DrainResponse> = /*@__PURE__*/
-  messageDesc(file_brokerd_v1_admin, 9);
+  messageDesc(file_brokerd_v1_admin, 15);
 
 /**
  * ClaimHolder is an agent that holds claims.
@@ -456,7 +831,7 @@ export type ClaimHolder = Message<"brokerd.v1.ClaimHolder"> & {
  * Use `create(ClaimHolderSchema)` to create a new message.
  */
 export const ClaimHolderSchema: GenMessage<ClaimHolder> = /*@__PURE__*/
-  messageDesc(file_brokerd_v1_admin, 10);
+  messageDesc(file_brokerd_v1_admin, 16);
 
 /**
  * ExplainRequest names what to explain; nothing = the worst problems first.
@@ -543,7 +918,7 @@ export type ExplainRequest = Message<"brokerd.v1.ExplainRequest"> & {
  * Use `create(ExplainRequestSchema)` to create a new message.
  */
 export const ExplainRequestSchema: GenMessage<ExplainRequest> = /*@__PURE__*/
-  messageDesc(file_brokerd_v1_admin, 11);
+  messageDesc(file_brokerd_v1_admin, 17);
 
 /**
  * Finding is one fact, with its reasons.
@@ -607,7 +982,7 @@ export type Finding = Message<"brokerd.v1.Finding"> & {
  * Use `create(FindingSchema)` to create a new message.
  */
 export const FindingSchema: GenMessage<Finding> = /*@__PURE__*/
-  messageDesc(file_brokerd_v1_admin, 12);
+  messageDesc(file_brokerd_v1_admin, 18);
 
 /**
  * FindingAction is a call that does what a command of the finding does.
@@ -650,7 +1025,7 @@ export type FindingAction = Message<"brokerd.v1.FindingAction"> & {
  * Use `create(FindingActionSchema)` to create a new message.
  */
 export const FindingActionSchema: GenMessage<FindingAction> = /*@__PURE__*/
-  messageDesc(file_brokerd_v1_admin, 13);
+  messageDesc(file_brokerd_v1_admin, 19);
 
 /**
  * ExplainResponse has what was found.
@@ -676,7 +1051,7 @@ export type ExplainResponse = Message<"brokerd.v1.ExplainResponse"> & {
  * Use `create(ExplainResponseSchema)` to create a new message.
  */
 export const ExplainResponseSchema: GenMessage<ExplainResponse> = /*@__PURE__*/
-  messageDesc(file_brokerd_v1_admin, 14);
+  messageDesc(file_brokerd_v1_admin, 20);
 
 /**
  * GetStatusRequest asks for the status.
@@ -691,7 +1066,7 @@ export type GetStatusRequest = Message<"brokerd.v1.GetStatusRequest"> & {
  * Use `create(GetStatusRequestSchema)` to create a new message.
  */
 export const GetStatusRequestSchema: GenMessage<GetStatusRequest> = /*@__PURE__*/
-  messageDesc(file_brokerd_v1_admin, 15);
+  messageDesc(file_brokerd_v1_admin, 21);
 
 /**
  * MailboxStatus is one mailbox that has something in it.
@@ -731,7 +1106,7 @@ export type MailboxStatus = Message<"brokerd.v1.MailboxStatus"> & {
  * Use `create(MailboxStatusSchema)` to create a new message.
  */
 export const MailboxStatusSchema: GenMessage<MailboxStatus> = /*@__PURE__*/
-  messageDesc(file_brokerd_v1_admin, 16);
+  messageDesc(file_brokerd_v1_admin, 22);
 
 /**
  * GetStatusResponse is one screen of facts.
@@ -967,7 +1342,7 @@ export type GetStatusResponse = Message<"brokerd.v1.GetStatusResponse"> & {
  * Use `create(GetStatusResponseSchema)` to create a new message.
  */
 export const GetStatusResponseSchema: GenMessage<GetStatusResponse> = /*@__PURE__*/
-  messageDesc(file_brokerd_v1_admin, 17);
+  messageDesc(file_brokerd_v1_admin, 23);
 
 /**
  * WorkCount counts the pieces of work of one kind that are in one state.
@@ -1002,7 +1377,7 @@ export type WorkCount = Message<"brokerd.v1.WorkCount"> & {
  * Use `create(WorkCountSchema)` to create a new message.
  */
 export const WorkCountSchema: GenMessage<WorkCount> = /*@__PURE__*/
-  messageDesc(file_brokerd_v1_admin, 18);
+  messageDesc(file_brokerd_v1_admin, 24);
 
 /**
  * CheckDatabaseRequest asks for a check.
@@ -1017,7 +1392,7 @@ export type CheckDatabaseRequest = Message<"brokerd.v1.CheckDatabaseRequest"> & 
  * Use `create(CheckDatabaseRequestSchema)` to create a new message.
  */
 export const CheckDatabaseRequestSchema: GenMessage<CheckDatabaseRequest> = /*@__PURE__*/
-  messageDesc(file_brokerd_v1_admin, 19);
+  messageDesc(file_brokerd_v1_admin, 25);
 
 /**
  * CheckDatabaseResponse has what was found.
@@ -1060,7 +1435,7 @@ export type CheckDatabaseResponse = Message<"brokerd.v1.CheckDatabaseResponse"> 
  * Use `create(CheckDatabaseResponseSchema)` to create a new message.
  */
 export const CheckDatabaseResponseSchema: GenMessage<CheckDatabaseResponse> = /*@__PURE__*/
-  messageDesc(file_brokerd_v1_admin, 20);
+  messageDesc(file_brokerd_v1_admin, 26);
 
 /**
  * DataKind is a kind of finished data.
@@ -1143,7 +1518,8 @@ export const FindingSeveritySchema: GenEnum<FindingSeverity> = /*@__PURE__*/
   enumDesc(file_brokerd_v1_admin, 1);
 
 /**
- * AdminService is for operators. Agents may call GetStatus and Explain as well: each gets its own view of its own session.
+ * AdminService is for operators. Agents may call GetStatus and Explain as well: each gets its own view of its own session. Observers may
+ * call WatchOverview.
  * Errors that every RPC may return: see MessageService.
  *
  * @generated from service brokerd.v1.AdminService
@@ -1270,6 +1646,22 @@ export const AdminService: GenService<{
     methodKind: "unary";
     input: typeof ExplainRequestSchema;
     output: typeof ExplainResponseSchema;
+  },
+  /**
+   * WatchOverview streams frames, each of which describes the caller's session at one revision: for dashboards and other live views.
+   * The first frame comes at once; each further one follows a change. The broker builds at most ten frames a second, fewer if it is busy,
+   * once for all clients that watch. A client that reads slowly misses frames: it gets the newest one next. For operators and
+   * observers.
+   *
+   * A frame says that its session is closed; the stream of this session then ends with OK. NOT_FOUND: the session does not exist.
+   * PERMISSION_DENIED (NOT_FOR_AGENTS): the call names an agent; (OPERATOR_ONLY): all_sessions by an observer. UNAVAILABLE (SHUTTING_DOWN).
+   *
+   * @generated from rpc brokerd.v1.AdminService.WatchOverview
+   */
+  watchOverview: {
+    methodKind: "server_streaming";
+    input: typeof WatchOverviewRequestSchema;
+    output: typeof WatchOverviewResponseSchema;
   },
 }> = /*@__PURE__*/
   serviceDesc(file_brokerd_v1_admin, 0);

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"context"
+	"os"
+	"strings"
+	"testing"
+)
+
+func TestOverview_ShowsASessionAtAGlance(t *testing.T) {
+	startBroker(t)
+	register(t, "lead/lead", "builder-1/builder")
+	must0(t, "--agent", "builder-1", "agent", "heartbeat", "--activity", "building the page")
+	sent(t, "--agent", "lead", "builder-1", "work")
+	sent(t, "--agent", "lead", "role:painter", "work")
+	must0(t, "--agent", "builder-1", "claim")
+	out := must0(t, "overview")
+	for _, want := range []string{
+		"default: 2 agents\n", "1 waiting, 1 claimed, 0 dead", "1 error; see brokerctl explain", "mailbox role:painter: 1 message waits",
+		"MAILBOX", "role:painter", "AGENT", "building the page", "SUMMARY", "message.claimed",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
+	frame := fields(t, "overview")
+	if at(t, frame, "session") != "default" || at(t, frame, "agents", 0, "status") != "active" ||
+		at(t, frame, "findings", 0, "actions", 0, "request", "id") == "" {
+		t.Errorf("frame: %v", frame)
+	}
+	if prompt := must0(t, "-o", "prompt", "overview"); !strings.Contains(prompt, "agent builder-1, role builder, status active") {
+		t.Error(prompt)
+	}
+	for args, code := range map[string]int{"overview --all-sessions": exitUsage, "--agent lead overview": exitDenied, "--session nowhere overview": exitNotFound} {
+		if got := ctl(t, strings.Fields(args)...); got.code != code {
+			t.Errorf("%s: %+v, want exit code %d", args, got, code)
+		}
+	}
+}
+
+func TestOverview_FollowEndsWithItsSession(t *testing.T) {
+	startBroker(t)
+	must0(t, "session", "create", "web")
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	ended := make(chan result, 1)
+	go func() {
+		ended <- invoke(ctx, "", make(chan os.Signal), "--session", "web", "-o", "json", "overview", "--follow")
+	}()
+	must0(t, "session", "close", "web")
+	got := <-ended
+	lines := strings.Split(strings.TrimSpace(got.out), "\n")
+	if last := decode(t, lines[len(lines)-1]); got.code != 0 || at(t, last, "closed") != true {
+		t.Errorf("%+v", got)
+	}
+}

@@ -1,0 +1,80 @@
+package agents
+
+import (
+	"slices"
+
+	"brokerd/internal/store"
+)
+
+// A Pulse counts the registered agents of a session, and the messages of all of them.
+type Pulse struct {
+	Agents, Late, Failed int
+	Messages
+}
+
+// pulseBatch is for how many agents Pulse holds the mutex that every call needs.
+const pulseBatch = 500
+
+// Pulse reads the counts from memory.
+func (r *Registry) Pulse(session string) Pulse {
+	p, now := &r.presence, r.clock.Now()
+	var lives []*life
+	p.mu.Lock()
+	for _, l := range p.lives {
+		if l.session == session {
+			lives = append(lives, l)
+		}
+	}
+	p.mu.Unlock()
+	var n Pulse
+	for batch := range slices.Chunk(lives, pulseBatch) {
+		p.mu.Lock()
+		for _, l := range batch {
+			n.add(l, p.late(l, now))
+		}
+		p.mu.Unlock()
+	}
+	return n
+}
+
+func (n *Pulse) add(l *life, late bool) {
+	if l.lease == 0 {
+		return
+	}
+	n.Agents++
+	n.Sent += l.Sent
+	n.Received += l.Received
+	n.Processed += l.Processed
+	switch {
+	case l.failed:
+		n.Failed++
+	case late:
+		n.Late++
+	}
+}
+
+// Team returns registered agents of a session, failed ones first, then by name, at most most: ID,
+// Name, Role, Status, Activity, the times, Health and Gate. claims has the agents that hold claims.
+func (r *Registry) Team(q store.Querier, session int64, name string, claims map[string]int64, most int) ([]Agent, error) {
+	var gated map[string]Gate
+	var err error
+	if r.mail != nil {
+		if gated, err = r.mail.Gated(q, session); err != nil {
+			return nil, err
+		}
+	}
+	var team []Agent
+	now := r.clock.Now()
+	rows := q.Query(selectTeam, session, most)
+	for rows.Next() {
+		a := Agent{Session: session}
+		var status int
+		if err := rows.Scan(&a.ID, &a.Name, &a.Role, &status, &a.Activity, &a.RegisteredAt, &a.LastSeen, &a.FailedAt); err != nil {
+			return nil, err
+		}
+		a.Status, a.Gate = Status(status), gated[a.Name]
+		r.presence.look(name, &a, claims[a.Name] > 0, now)
+		team = append(team, a)
+	}
+	return team, rows.Err()
+}

@@ -1,0 +1,120 @@
+package app
+
+import (
+	"github.com/jonboulle/clockwork"
+	"go.uber.org/zap"
+
+	"brokerd/internal/admin"
+	"brokerd/internal/agents"
+	"brokerd/internal/broker"
+	"brokerd/internal/events"
+	"brokerd/internal/finding"
+	"brokerd/internal/overview"
+	"brokerd/internal/sessions"
+	"brokerd/internal/store"
+)
+
+// newOverviews returns what serves the clients that watch sessions.
+func newOverviews(st *store.Store, journal *events.Log, clock clockwork.Clock, log *zap.Logger, scopes *sessions.Registry, from overviewSources) *overview.Hub {
+	return overview.New(overview.Options{
+		Store: st, Events: journal, Clock: clock, Log: log, Sessions: overviewSessions{scopes}, Sources: from,
+	})
+}
+
+// overviewSessions tells the overview of sessions.
+type overviewSessions struct{ sessions *sessions.Registry }
+
+// Session implements overview.Sessions.
+func (o overviewSessions) Session(q store.Querier, name string) (id int64, closed bool, err error) {
+	s, err := o.sessions.Lookup(q, name)
+	return s.ID, !s.ClosedAt.IsZero(), err
+}
+
+// Open implements overview.Sessions.
+func (o overviewSessions) Open(q store.Querier) ([]string, error) {
+	all, err := o.sessions.All(q)
+	var names []string
+	for i := range all {
+		if all[i].ClosedAt.IsZero() {
+			names = append(names, all[i].Name)
+		}
+	}
+	return names, err
+}
+
+// overviewSources describe a session.
+type overviewSources struct {
+	commons
+	broker     *broker.Broker
+	agents     *agents.Registry
+	explainers []admin.Explainer
+}
+
+// Mail implements overview.Sources.
+func (o overviewSources) Mail(q store.Querier, session int64, most int) ([]overview.Mailbox, overview.Mail, error) {
+	boxes, sum, err := o.broker.Status(q, session, nil, most)
+	if err != nil {
+		return nil, overview.Mail{}, err
+	}
+	oldest, err := o.broker.Oldest(q, boxes)
+	list := make([]overview.Mailbox, len(boxes))
+	for i, box := range boxes {
+		list[i] = overview.Mailbox{
+			Name: box.Mailbox, Mail: overview.Mail{Waiting: box.Waiting, Claimed: box.Claimed, Dead: box.Dead},
+			Oldest: oldest[box.Mailbox],
+		}
+	}
+	return list, overview.Mail{Waiting: sum.Waiting, Claimed: sum.Claimed, Dead: sum.Dead}, err
+}
+
+// Agents implements overview.Sources.
+func (o overviewSources) Agents(q store.Querier, session int64, name string, most int) ([]overview.Agent, overview.Crew, error) {
+	pulse := o.agents.Pulse(name)
+	crew := overview.Crew{
+		Agents: pulse.Agents, Late: pulse.Late, Failed: pulse.Failed,
+		Sent: pulse.Sent, Received: pulse.Received, Processed: pulse.Processed,
+	}
+	claims, err := o.broker.Claims(q, session)
+	if err != nil {
+		return nil, crew, err
+	}
+	team, err := o.agents.Team(q, session, name, claims, most)
+	if err != nil {
+		return nil, crew, err
+	}
+	locks, err := o.locks.Owners(q, session)
+	if err != nil {
+		return nil, crew, err
+	}
+	names := make([]string, len(team))
+	for i := range team {
+		names[i] = team[i].Name
+	}
+	waiting, err := o.broker.Waiting(q, session, names)
+	list := make([]overview.Agent, len(team))
+	for i := range team {
+		a := &team[i]
+		list[i] = overview.Agent{
+			Name: a.Name, Role: a.Role, Status: int(a.Status), Health: int(a.Health), Halted: a.Halted, Activity: a.Activity,
+			Claims: claims[a.Name], Locks: locks[a.Name], Waiting: waiting[a.Name],
+		}
+		switch {
+		case !a.AsleepSince.IsZero():
+			list[i].Silent = a.AsleepSince
+		case !a.FailedAt.IsZero() || a.Health == agents.Late:
+			list[i].Silent = a.LastSeen
+		}
+	}
+	return list, crew, err
+}
+
+// Shared implements overview.Sources.
+func (o overviewSources) Shared(q store.Querier, session int64) (overview.Shared, error) {
+	n, err := o.Coordination(q, session)
+	return overview.Shared{Locks: n.Locks, Tokens: n.Tokens, Tickets: n.Tickets, Keys: n.Keys, Work: n.Work}, err
+}
+
+// Explain implements overview.Sources.
+func (o overviewSources) Explain(q store.Querier, about finding.Question) ([]finding.Finding, error) {
+	return admin.Explain(q, o.explainers, about)
+}

@@ -1,0 +1,4 @@
+package overview
+
+// AwaitEnd returns when all readers have ended.
+func (h *Hub) AwaitEnd() { h.running.Wait() }
