@@ -4,6 +4,10 @@
 //	listener ─► peer ──► identity ─► access ─► decode ─► feature ─► errors ─► log
 //	            (uid)    (headers)   (table)   (fields)            (table)
 //
+// A listener's connections speak gRPC, or HTTP/1.1: the first bytes say so, or the handshake of TLS
+// does. Package web serves HTTP/1.1. It makes its calls in process, by Server.Call and Server.Stream,
+// on the same path.
+//
 // There are no interceptors: RegisterService wraps each handler as it is registered, so that identity
 // and access are settled before a request is decoded, and a single message on a stream costs nothing
 // beyond its own decoding.

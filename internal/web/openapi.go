@@ -153,7 +153,7 @@ func (d *description) answer(e *endpoint) object {
 	switch {
 	case e.name == downloadMethod && e.parameters != nil:
 		return object{"application/octet-stream": object{}}
-	case e.method.IsStreamingServer():
+	case e.method.IsStreamingServer() && !e.first:
 		frame := object{"schema": d.refer(e.method.Output())}
 		return object{serverSentEvents: frame, jsonLines: frame}
 	}

@@ -1,6 +1,7 @@
 package web
 
-// A route maps a method and a path to one RPC. Parameters of the path are fields of its request,
+// A route maps a method and a path to one RPC. If the RPC is a stream, a path that ends in follow or
+// watch has its frames, and another path its first frame. Parameters of the path are fields of its request,
 // except caller and session, which say in whose name the call is made.
 type route struct {
 	pattern string // of http.ServeMux
@@ -109,4 +110,6 @@ var routes = []route{
 	{"PATCH /v1/sessions/{session}", "SessionService/ConfigureSession", ""},
 	{"GET /v1/status", "AdminService/GetStatus", ""},
 	{"GET /v1/explain", "AdminService/Explain", ""},
+	{"GET /v1/overview", "AdminService/WatchOverview", ""},
+	{"GET /v1/overview/follow", "AdminService/WatchOverview", ""},
 }

@@ -128,6 +128,7 @@ var steps = []step{
 	{"", "GET", "/v1/sessions/other", "", "session.description=Another", ""},
 	{"", "GET", "/v1/sessions", "", "sessions.0.name=default", ""},
 	{"", "GET", "/v1/status", "", "agents=2", ""},
+	{"", "GET", "/v1/overview", "", "totals.agents=2", ""},
 	{"", "GET", "/v1/explain?agent=builder-1", "", "findings.0.severity=info", ""},
 	{"", "DELETE", "/v1/agents/builder-1", `{"reason":"done"}`, "", ""},
 }

@@ -2,6 +2,8 @@ package web
 
 import (
 	"bytes"
+	"cmp"
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -15,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"brokerd/internal/fault"
 	"brokerd/internal/jsonform"
 	"brokerd/internal/rpc"
 )
@@ -32,6 +35,7 @@ const (
 // A stream is one streaming call on its way through HTTP. It implements rpc.Frames.
 type stream struct {
 	endpoint *endpoint
+	shared   *sharedFrames
 	w        http.ResponseWriter
 	r        *http.Request
 	control  *http.ResponseController
@@ -53,7 +57,7 @@ func (s *Server) stream(e *endpoint, w http.ResponseWriter, r *http.Request) {
 		s.fail(w, r, rpc.Error(err))
 		return
 	}
-	x := &stream{endpoint: e, w: w, r: r, control: http.NewResponseController(w),
+	x := &stream{endpoint: e, shared: &s.shared, w: w, r: r, control: http.NewResponseController(w),
 		events: strings.Contains(r.Header.Get("Accept"), serverSentEvents)}
 	if e.method.IsStreamingClient() {
 		// Answers may begin before the last request.
@@ -126,7 +130,7 @@ func (x *stream) Write(m proto.Message) error {
 		}
 		x.b.WriteString("data: ")
 	}
-	if err := jsonform.Append(&x.b, m); err != nil {
+	if err := x.shared.append(&x.b, m); err != nil {
 		return err
 	}
 	return x.flush()
@@ -214,4 +218,73 @@ func (f *frameReader) Read(p []byte) (n int, err error) {
 		f.err = unreadable(f.err)
 	}
 	return n, f.err
+}
+
+// firstFrame serves a stream by its first frame.
+func (s *Server) firstFrame(e *endpoint, w http.ResponseWriter, r *http.Request) {
+	header, err := e.header(r)
+	if err != nil {
+		s.fail(w, r, rpc.Error(err))
+		return
+	}
+	f := &frame{stream{endpoint: e, shared: &s.shared, w: w, r: r}}
+	err = s.rpc.Stream(r.Context(), e.name, header, f)
+	switch {
+	case f.b.Len() > 0: // err is errSeen
+		send(w, http.StatusOK, &f.b)
+	case err != nil:
+		s.fail(w, r, err)
+	default:
+		s.fail(w, r, rpc.Error(fault.New(fault.Internal, "NO_FRAME", "the stream has no frame")))
+	}
+}
+
+// errSeen ends a stream of which one frame is wanted. The log and the metrics count it as a call that
+// its caller gave up.
+var errSeen = context.Canceled
+
+// A frame is the first frame of a stream. It implements rpc.Frames.
+type frame struct{ stream }
+
+// Write implements rpc.Frames.
+func (f *frame) Write(m proto.Message) error {
+	if f.b.Len() > 0 {
+		return errSeen
+	}
+	return cmp.Or(f.shared.append(&f.b, m), errSeen)
+}
+
+// sharedFrames are the newest frames that many streams send, with their JSON form. Its methods may be
+// called concurrently.
+type sharedFrames struct {
+	mu     sync.Mutex // guards the fields below
+	frames [16]struct {
+		message proto.Message
+		text    []byte
+	}
+	next int // the oldest of frames
+}
+
+// append writes the JSON form of a frame. A feature marks a frame that it sends on several streams by
+// the method Encoded, and the form of such a frame is made once.
+func (c *sharedFrames) append(b *bytes.Buffer, m proto.Message) error {
+	if _, shared := m.(interface{ Encoded() []byte }); !shared {
+		return jsonform.Append(b, m)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, f := range c.frames {
+		if f.message == m {
+			b.Write(f.text)
+			return nil
+		}
+	}
+	from := b.Len()
+	if err := jsonform.Append(b, m); err != nil {
+		return err
+	}
+	f := &c.frames[c.next]
+	f.message, f.text = m, bytes.Clone(b.Bytes()[from:])
+	c.next = (c.next + 1) % len(c.frames)
+	return nil
 }

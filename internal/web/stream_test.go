@@ -186,6 +186,37 @@ func TestStream_WatchesState(t *testing.T) {
 	f.until("the change", func(e event) bool { return strings.Contains(e.data, `"value":{"os":"linux"}`) })
 }
 
+func TestStream_WatchersOfAnOverviewGetTheSameFrames(t *testing.T) {
+	b := apptest.Start(t)
+	b.Registered("lead", "lead")
+	var watchers []*follower
+	for range 3 {
+		watchers = append(watchers, onSocket(t, b, "").follow("/v1/overview/follow"))
+	}
+	onSocket(t, b, "lead").must("POST", "/v1/messages", `{"messages":[{"target":{"agent":"lead"},"subject":"hello"}]}`)
+	frames := map[string]string{} // by revision and time
+	for _, w := range watchers {
+		e := w.until("the message", func(e event) bool { return strings.Contains(e.data, `"waiting":1`) })
+		var frame struct {
+			Time     string
+			Revision int64
+			Totals   struct{ Agents int }
+		}
+		if err := json.Unmarshal([]byte(e.data), &frame); err != nil || frame.Totals.Agents != 1 || e.id != fmt.Sprint(frame.Revision) {
+			t.Errorf("%v: %+v", err, e)
+		}
+		at := e.id + " " + frame.Time
+		if other := frames[at]; other != "" && other != e.data {
+			t.Errorf("two watchers got\n%s\n%s", other, e.data)
+		}
+		frames[at] = e.data
+	}
+	a := onSocket(t, b, "lead").do("GET", "/v1/overview", "")
+	if a.status != http.StatusForbidden || a.reason() != "NOT_FOR_AGENTS" {
+		t.Errorf("as an agent: %d %s", a.status, a.text)
+	}
+}
+
 func TestStream_HasACommentEvery15Seconds(t *testing.T) {
 	b := apptest.Start(t, apptest.WithFakeClock())
 	f := onSocket(t, b, "").follow("/v1/events/follow")

@@ -46,6 +46,7 @@ type endpoint struct {
 	method     protoreflect.MethodDescriptor
 	parameters []string // of the path
 	preset     url.Values
+	first      bool // the answer is the first frame of the stream
 }
 
 // methods returns the endpoints of all RPCs, by service and method.
@@ -77,6 +78,8 @@ func (e *endpoint) at(r route) *endpoint {
 	if routed.preset, err = url.ParseQuery(r.preset); err != nil {
 		panic(fmt.Sprintf("route %s: %v", r.pattern, err))
 	}
+	routed.first = e.method.IsStreamingServer() && e.name != downloadMethod &&
+		!strings.HasSuffix(r.pattern, "follow") && !strings.HasSuffix(r.pattern, "watch")
 	return &routed
 }
 
@@ -87,6 +90,8 @@ func (s *Server) handler(e *endpoint) http.HandlerFunc {
 		return s.download(e)
 	case e.name == uploadMethod && e.parameters != nil:
 		return s.upload(e)
+	case e.first:
+		return func(w http.ResponseWriter, r *http.Request) { s.firstFrame(e, w, r) }
 	case e.method.IsStreamingClient() || e.method.IsStreamingServer():
 		return func(w http.ResponseWriter, r *http.Request) { s.stream(e, w, r) }
 	}

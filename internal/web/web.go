@@ -47,6 +47,7 @@ type Server struct {
 	mux     *http.ServeMux
 	methods map[string]*endpoint // of all RPCs, by service and method
 	origins *http.CrossOriginProtection
+	shared  sharedFrames
 
 	version   string
 	described func() ([]byte, error) // the OpenAPI document, made once
