@@ -13,7 +13,8 @@ import (
 )
 
 func newOverviewCommand(c *cli) *cobra.Command {
-	var following, all bool
+	var following bool
+	request := &pb.WatchOverviewRequest{}
 	cmd := &cobra.Command{
 		Use:   "overview",
 		Short: "Show agents, mailboxes, events and rates at a glance (operators)",
@@ -25,9 +26,7 @@ events. With --follow, show them again after each change, at most ten times a se
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if all && !following {
-				return usagef("--all-sessions goes with --follow")
-			}
+			request.Once = !following
 			ctx, cancel := context.WithCancel(cmd.Context())
 			defer cancel()
 			broker, err := c.connect(ctx, c.retryNotice(cmd))
@@ -35,7 +34,7 @@ events. With --follow, show them again after each change, at most ten times a se
 				return err
 			}
 			first := true
-			for frame, err := range broker.FollowOverview(ctx, all) {
+			for frame, err := range broker.FollowOverview(ctx, request) {
 				if err != nil {
 					return err
 				}
@@ -45,7 +44,7 @@ events. With --follow, show them again after each change, at most ten times a se
 					}
 					c.printOverview(w, frame)
 				}
-				if err := c.show(cmd, frame, show); err != nil || !following {
+				if err := c.show(cmd, frame, show); err != nil {
 					return err
 				}
 				first = false
@@ -54,7 +53,7 @@ events. With --follow, show them again after each change, at most ten times a se
 		},
 	}
 	cmd.Flags().BoolVar(&following, "follow", false, "show it again after each change")
-	cmd.Flags().BoolVar(&all, "all-sessions", false, "follow every open session")
+	cmd.Flags().BoolVar(&request.AllSessions, "all-sessions", false, "show every open session")
 	return cmd
 }
 

@@ -28,10 +28,14 @@ func TestOverview_ShowsASessionAtAGlance(t *testing.T) {
 		at(t, frame, "findings", 0, "actions", 0, "request", "id") == "" {
 		t.Errorf("frame: %v", frame)
 	}
+	must0(t, "session", "create", "web")
+	if all := must0(t, "-o", "json", "overview", "--all-sessions"); strings.Count(all, "\n") != 2 || !strings.Contains(all, `"session":"web"`) {
+		t.Errorf("frames of all sessions: %s", all)
+	}
 	if prompt := must0(t, "-o", "prompt", "overview"); !strings.Contains(prompt, "agent builder-1, role builder, status active") {
 		t.Error(prompt)
 	}
-	for args, code := range map[string]int{"overview --all-sessions": exitUsage, "--agent lead overview": exitDenied, "--session nowhere overview": exitNotFound} {
+	for args, code := range map[string]int{"--agent lead overview": exitDenied, "--session nowhere overview": exitNotFound} {
 		if got := ctl(t, strings.Fields(args)...); got.code != code {
 			t.Errorf("%s: %+v, want exit code %d", args, got, code)
 		}

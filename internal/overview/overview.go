@@ -81,9 +81,10 @@ func (h *Hub) Stop() {
 }
 
 // Watch sends the newest frame of a session and each later one, until ctx ends (nil), send fails, or
-// the session is closed: nil, after a frame that says so. It leaves out the frames that are no longer
-// the newest when send returns. Errors: fault.NotFound, fault.Unavailable (SHUTTING_DOWN).
-func (h *Hub) Watch(ctx context.Context, session string, send func(*Frame) error) error {
+// the session is closed: nil, after a frame that says so. With once, it ends after one frame. It leaves
+// out the frames that are no longer the newest when send returns. Errors: fault.NotFound,
+// fault.Unavailable (SHUTTING_DOWN).
+func (h *Hub) Watch(ctx context.Context, session string, once bool, send func(*Frame) error) error {
 	r := h.join(session)
 	defer h.leave(r)
 	var sent *Frame
@@ -92,7 +93,7 @@ func (h *Hub) Watch(ctx context.Context, session string, send func(*Frame) error
 		switch {
 		case frame != sent:
 			sent = frame
-			if err := send(frame); err != nil || frame.GetClosed() {
+			if err := send(frame); err != nil || once || frame.GetClosed() {
 				return err
 			}
 			continue
@@ -107,15 +108,15 @@ func (h *Hub) Watch(ctx context.Context, session string, send func(*Frame) error
 	}
 }
 
-// WatchAll is Watch for all sessions that are open, those that are created later included. It calls
-// send for one frame at a time.
-func (h *Hub) WatchAll(ctx context.Context, send func(*Frame) error) error {
+// WatchAll is Watch for all sessions that are open, without once also for those that are created
+// later. It calls send for one frame at a time.
+func (h *Hub) WatchAll(ctx context.Context, once bool, send func(*Frame) error) error {
 	type end struct {
 		session string
 		err     error
 	}
 	var sending sync.Mutex
-	one := func(f *Frame) error {
+	inTurn := func(f *Frame) error {
 		sending.Lock()
 		defer sending.Unlock()
 		return send(f)
@@ -128,21 +129,23 @@ func (h *Hub) WatchAll(ctx context.Context, send func(*Frame) error) error {
 			<-ends
 		}
 	}()
-	for {
-		var names []string
-		err := h.Store.Read(ctx, func(s *store.Snapshot) (err error) {
-			names, err = h.Sessions.Open(s)
-			return err
-		})
-		if err != nil {
-			return err
-		}
-		for _, name := range names {
-			if !watched[name] {
-				watched[name] = true
-				guard.Go(h.Log, func() error { return h.Watch(ctx, name, one) }, func(err error) { ends <- end{name, err} })
+	for listed := false; ; listed = true {
+		if !listed || !once {
+			names, err := h.open(ctx)
+			if err != nil {
+				return err
+			}
+			for _, name := range names {
+				if !watched[name] {
+					watched[name] = true
+					guard.Go(h.Log, func() error { return h.Watch(ctx, name, once, inTurn) }, func(err error) { ends <- end{name, err} })
+				}
 			}
 		}
+		if once && len(watched) == 0 {
+			return nil
+		}
+		var err error
 		timer := h.Clock.NewTimer(refresh)
 		select {
 		case e := <-ends:
@@ -156,6 +159,15 @@ func (h *Hub) WatchAll(ctx context.Context, send func(*Frame) error) error {
 			return err
 		}
 	}
+}
+
+// open returns the names of the sessions that are open.
+func (h *Hub) open(ctx context.Context) (names []string, err error) {
+	err = h.Store.Read(ctx, func(s *store.Snapshot) (err error) {
+		names, err = h.Sessions.Open(s)
+		return err
+	})
+	return names, err
 }
 
 // join returns the reader of a session. It starts the reader for the first client.

@@ -159,9 +159,9 @@ func (k *kit) watch(session string) *watcher {
 	}
 	go func() {
 		if session == "" {
-			w.ended <- k.hub.WatchAll(ctx, send)
+			w.ended <- k.hub.WatchAll(ctx, false, send)
 		} else {
-			w.ended <- k.hub.Watch(ctx, session, send)
+			w.ended <- k.hub.Watch(ctx, session, false, send)
 		}
 	}()
 	return w

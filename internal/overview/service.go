@@ -27,12 +27,12 @@ func (s *WatchService) WatchOverview(in *pb.WatchOverviewRequest, stream grpc.Se
 	who := caller.FromContext(ctx)
 	send := func(f *Frame) error { return stream.SendMsg(f) }
 	if !in.GetAllSessions() {
-		return s.hub.Watch(ctx, who.Session, send)
+		return s.hub.Watch(ctx, who.Session, in.GetOnce(), send)
 	}
 	if who.Access != caller.Operator {
 		return fault.New(fault.Denied, "OPERATOR_ONLY", "only an operator may watch all sessions")
 	}
-	return s.hub.WatchAll(ctx, send)
+	return s.hub.WatchAll(ctx, in.GetOnce(), send)
 }
 
 // A Frame is a message of the API that has its encoded form already. It is never changed.

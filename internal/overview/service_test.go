@@ -257,6 +257,30 @@ func TestWatchOverview_ObserversWatchAndAgentsDoNot(t *testing.T) {
 	d.watch(d.In("nowhere", ""), &pb.WatchOverviewRequest{}).refused(codes.NotFound, "SESSION_NOT_FOUND")
 }
 
+func TestWatchOverview_OnceEndsAfterOneFrameOfEachSession(t *testing.T) {
+	d := newDaemon(t, nil)
+	d.must(pb.NewSessionServiceClient(d.Operator()).CreateSession(d.ctx, &pb.CreateSessionRequest{Name: "web"}))
+	for _, in := range []*pb.WatchOverviewRequest{{Once: true}, {Once: true, AllSessions: true}} {
+		f := d.watch(d.Operator(), in)
+		first := f.until("a frame", anyFrame)
+		if in.GetAllSessions() {
+			if second := f.until("a frame of the other session", anyFrame); first.GetSession() == second.GetSession() {
+				t.Errorf("two frames of a session: %v and %v", first, second)
+			}
+		}
+		select {
+		case err := <-f.end:
+			if !errors.Is(err, io.EOF) {
+				t.Errorf("the stream ends with %v", err)
+			}
+		case frame := <-f.got:
+			t.Errorf("another frame: %v", frame)
+		case <-d.ctx.Done():
+			t.Error("the stream does not end")
+		}
+	}
+}
+
 func TestWatchOverview_StreamEndsWithTheSession(t *testing.T) {
 	d := newDaemon(t, nil)
 	d.must(pb.NewSessionServiceClient(d.Operator()).CreateSession(d.ctx, &pb.CreateSessionRequest{Name: "web"}))

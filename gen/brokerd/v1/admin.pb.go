@@ -142,7 +142,9 @@ type WatchOverviewRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The frames of every open session, those that are created later included, in place of the caller's session. Each frame names
 	// its session. For operators.
-	AllSessions   bool `protobuf:"varint,1,opt,name=all_sessions,json=allSessions,proto3" json:"all_sessions,omitempty"`
+	AllSessions bool `protobuf:"varint,1,opt,name=all_sessions,json=allSessions,proto3" json:"all_sessions,omitempty"`
+	// One frame of each session; then the stream ends with OK.
+	Once          bool `protobuf:"varint,2,opt,name=once,proto3" json:"once,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -180,6 +182,13 @@ func (*WatchOverviewRequest) Descriptor() ([]byte, []int) {
 func (x *WatchOverviewRequest) GetAllSessions() bool {
 	if x != nil {
 		return x.AllSessions
+	}
+	return false
+}
+
+func (x *WatchOverviewRequest) GetOnce() bool {
+	if x != nil {
+		return x.Once
 	}
 	return false
 }
@@ -2664,9 +2673,10 @@ var File_brokerd_v1_admin_proto protoreflect.FileDescriptor
 const file_brokerd_v1_admin_proto_rawDesc = "" +
 	"\n" +
 	"\x16brokerd/v1/admin.proto\x12\n" +
-	"brokerd.v1\x1a\x16brokerd/v1/agent.proto\x1a\x16brokerd/v1/event.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"9\n" +
+	"brokerd.v1\x1a\x16brokerd/v1/agent.proto\x1a\x16brokerd/v1/event.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"M\n" +
 	"\x14WatchOverviewRequest\x12!\n" +
-	"\fall_sessions\x18\x01 \x01(\bR\vallSessions\"\x9b\x03\n" +
+	"\fall_sessions\x18\x01 \x01(\bR\vallSessions\x12\x12\n" +
+	"\x04once\x18\x02 \x01(\bR\x04once\"\x9b\x03\n" +
 	"\x15WatchOverviewResponse\x12\x18\n" +
 	"\asession\x18\x01 \x01(\tR\asession\x12\x16\n" +
 	"\x06closed\x18\x02 \x01(\bR\x06closed\x122\n" +

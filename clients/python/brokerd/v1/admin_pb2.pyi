@@ -40,7 +40,8 @@ FINDING_SEVERITY_ERROR: FindingSeverity
 class WatchOverviewRequest(message.Message):
     DESCRIPTOR: descriptor.Descriptor
     all_sessions: builtins.bool
-    def __init__(self, *, all_sessions: Optional[builtins.bool] = ...) -> None: ...
+    once: builtins.bool
+    def __init__(self, *, all_sessions: Optional[builtins.bool] = ..., once: Optional[builtins.bool] = ...) -> None: ...
 
 
 class WatchOverviewResponse(message.Message):
