@@ -480,18 +480,6 @@ func (a *App) reportDamage(st *store.Store, server *rpc.Server) {
 	})
 }
 
-// stopServer permits calls to finish until StopTimeout, by the real clock: the process that waits for
-// the daemon to end measures it too. The HTTP server still writes the answers of the calls that end
-// meanwhile.
-func (a *App) stopServer(ctx context.Context, server *rpc.Server, pages *web.Server) error {
-	ctx, cancel := context.WithTimeout(ctx, a.config.StopTimeout)
-	defer cancel()
-	stopped := make(chan error, 1)
-	go func() { stopped <- pages.Stop(ctx) }()
-	server.Stop(ctx)
-	return <-stopped
-}
-
 func (a *App) onStop(stop func(ctx context.Context) error) { a.teardown = append(a.teardown, stop) }
 
 // fail takes note of the first failure.

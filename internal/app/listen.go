@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"brokerd/internal/rpc"
+	"brokerd/internal/web"
 )
 
 // TLSFiles name the files that TLS needs.
@@ -84,4 +85,16 @@ func (a *App) open() ([]net.Listener, error) {
 		}
 	}
 	return listeners, nil
+}
+
+// stopServer permits calls to finish until StopTimeout, by the real clock: the process that waits for
+// the daemon to end measures it too. The HTTP server still writes the answers of the calls that end
+// meanwhile.
+func (a *App) stopServer(ctx context.Context, server *rpc.Server, pages *web.Server) error {
+	ctx, cancel := context.WithTimeout(ctx, a.config.StopTimeout)
+	defer cancel()
+	stopped := make(chan error, 1)
+	go func() { stopped <- pages.Stop(ctx) }()
+	server.Stop(ctx)
+	return <-stopped
 }

@@ -34,7 +34,9 @@ type Frames interface {
 // ConnContext, and the header has the fields that identify the caller. read fills in the request and
 // returns its size in bytes; Call calls it after the caller is known to have access. The error is a
 // gRPC status.
-func (s *Server) Call(ctx context.Context, name string, header http.Header, read func(proto.Message) (size int, err error)) (proto.Message, error) {
+func (s *Server) Call(ctx context.Context, name string, header http.Header,
+	read func(proto.Message) (size int, err error),
+) (proto.Message, error) {
 	m := s.methods[name]
 	if m.unary == nil {
 		return nil, noMethod(name)
@@ -72,11 +74,13 @@ func (s *Server) Stream(ctx context.Context, name string, header http.Header, fr
 }
 
 func noMethod(name string) error {
-	return Error(fault.New(fault.NotFound, "METHOD_NOT_FOUND", "there is no method %s of this kind", strings.TrimPrefix(name, "/")))
+	return Error(fault.New(fault.NotFound, "METHOD_NOT_FOUND", "there is no method %s of this kind",
+		strings.TrimPrefix(name, "/")))
 }
 
 // enter returns the context of a call in process. The caller calls leave at its end.
-func (s *Server) enter(ctx context.Context, name string, header http.Header) (_ context.Context, leave func(), err error) {
+func (s *Server) enter(ctx context.Context, name string, header http.Header,
+) (_ context.Context, leave func(), err error) {
 	if !s.local.enter() {
 		return nil, nil, Error(fault.New(fault.Unavailable, "STOPPING", "the broker stops"))
 	}

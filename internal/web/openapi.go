@@ -78,8 +78,8 @@ func (s *Server) describe() ([]byte, error) {
 // callerHeaders are the headers that say in whose name a call is made.
 var callerHeaders = object{
 	"Agent":       header("Brokerd-Agent", "The agent that makes the call.", "string"),
-	"Session":     header("Brokerd-Session", "The session of the call; the default is the credential's, else default.", "string"),
-	"Incarnation": header("Brokerd-Incarnation", "The incarnation that the agent believes in; a stale one is refused.", "integer"),
+	"Session":     header("Brokerd-Session", "The session; the default is the credential's, else default.", "string"),
+	"Incarnation": header("Brokerd-Incarnation", "The registration that the agent acts for; not a stale one.", "integer"),
 	"Fence":       header("Brokerd-Fence", "The lock or token that the call depends on, by its fence.", "integer"),
 }
 
@@ -140,7 +140,8 @@ func (d *description) id(e *endpoint, verb, path string) string {
 	id := strings.ToLower(name[:1]) + name[1:]
 	if d.ids[id] {
 		id = strings.ToLower(verb)
-		for _, word := range strings.FieldsFunc(path, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }) {
+		separates := func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }
+		for _, word := range strings.FieldsFunc(path, separates) {
 			id += strings.ToUpper(word[:1]) + word[1:]
 		}
 	}
@@ -209,7 +210,9 @@ func (d *description) query(e *endpoint, m protoreflect.MessageDescriptor) []obj
 		case f.Message() != nil && !isText(f.Message()):
 			continue
 		}
-		all = append(all, object{"name": name, "in": "query", "description": d.comments[f.FullName()], "schema": d.value(f, false)})
+		all = append(all, object{
+			"name": name, "in": "query", "description": d.comments[f.FullName()], "schema": d.value(f, false),
+		})
 	}
 	return all
 }

@@ -59,7 +59,7 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 }
 
 // refuse answers a request that reaches no RPC.
-func (s *Server) refuse(w http.ResponseWriter, _ *http.Request, code int, err error) {
+func (s *Server) refuse(w http.ResponseWriter, code int, err error) {
 	answer, _ := status.FromError(rpc.Error(err))
 	s.explain(w, code, jsonform.NewProblem(answer))
 }

@@ -17,7 +17,7 @@ var problemSchema = object{
 			"code":    object{"type": "string", "description": "The class of the error."},
 			"reason":  object{"type": "string", "description": "The broker's stable name of the error."},
 			"message": object{"type": "string", "description": "What is wrong and what to do, for people."},
-			"fields": object{"type": "array", "description": "The fields of the request that the broker refused.", "items": object{
+			"fields": object{"type": "array", "description": "The fields that the broker refused.", "items": object{
 				"type":       "object",
 				"properties": object{"field": object{"type": "string"}, "message": object{"type": "string"}},
 			}},

@@ -126,7 +126,8 @@ func (d *download) begin(v *pb.ArtifactVersion) error {
 	size := v.GetSize()
 	if d.ranged && d.first >= size {
 		d.w.Header().Set("Content-Range", "bytes */"+strconv.FormatInt(size, 10))
-		return fault.New(fault.OutOfRange, "OFFSET_TOO_LARGE", "the range begins at %d, and the artifact has %d bytes", d.first, size)
+		return fault.New(fault.OutOfRange, "OFFSET_TOO_LARGE",
+			"the range begins at %d, and the artifact has %d bytes", d.first, size)
 	}
 	kind, parameters, err := mime.ParseMediaType(v.GetMediaType())
 	if err != nil {
@@ -159,7 +160,8 @@ func (d *download) begin(v *pb.ArtifactVersion) error {
 func (s *Server) upload(e *endpoint) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength < 0 {
-			s.refuse(w, r, http.StatusLengthRequired, fault.New(fault.Invalid, "LENGTH_REQUIRED", "the request has no Content-Length"))
+			s.refuse(w, http.StatusLengthRequired, fault.New(fault.Invalid, "LENGTH_REQUIRED",
+				"the request has no Content-Length"))
 			return
 		}
 		u := &upload{endpoint: e, r: r, control: http.NewResponseController(w)}

@@ -3,7 +3,6 @@ package web
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log"
 	"net"
 	"net/http"
@@ -56,8 +55,10 @@ type Server struct {
 // New returns a server. The API's descriptors and the table of routes must agree; New panics if they
 // do not.
 func New(o Options) *Server {
-	s := &Server{rpc: o.RPC, clock: o.Clock, mux: http.NewServeMux(), methods: methods(), origins: http.NewCrossOriginProtection(),
-		version: o.Version}
+	s := &Server{
+		rpc: o.RPC, clock: o.Clock, mux: http.NewServeMux(), methods: methods(),
+		origins: http.NewCrossOriginProtection(), version: o.Version,
+	}
 	s.described = sync.OnceValues(s.describe)
 	for _, r := range routes {
 		s.mux.Handle(r.pattern, s.handler(s.methods[r.rpc].at(r)))
@@ -112,12 +113,13 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_ = http.NewResponseController(w).SetReadDeadline(within(bodyTime)) // a closed connection has no body
 	}
 	if rpc.PlainTCP(r.Context()) && !ownHost(r.Host) {
-		s.refuse(w, r, http.StatusMisdirectedRequest, fault.New(fault.Invalid, "FOREIGN_HOST",
+		s.refuse(w, http.StatusMisdirectedRequest, fault.New(fault.Invalid, "FOREIGN_HOST",
 			"this address does not serve the host %q: use localhost or the IP address", r.Host))
 		return
 	}
 	if err := s.origins.Check(r); err != nil {
-		s.refuse(w, r, http.StatusForbidden, fault.New(fault.Denied, "CROSS_ORIGIN", "a page of another origin may not make this request"))
+		s.refuse(w, http.StatusForbidden, fault.New(fault.Denied, "CROSS_ORIGIN",
+			"a page of another origin may not make this request"))
 		return
 	}
 	if _, pattern := s.mux.Handler(r); pattern == "" {
@@ -153,11 +155,11 @@ func (s *Server) notFound(w http.ResponseWriter, r *http.Request) {
 	}
 	if len(allowed) > 0 {
 		w.Header().Set("Allow", strings.Join(allowed, ", "))
-		s.refuse(w, r, http.StatusMethodNotAllowed, fault.New(fault.Invalid, "METHOD_NOT_ALLOWED",
+		s.refuse(w, http.StatusMethodNotAllowed, fault.New(fault.Invalid, "METHOD_NOT_ALLOWED",
 			"%s is not possible here; possible: %s", r.Method, strings.Join(allowed, ", ")))
 		return
 	}
-	s.refuse(w, r, http.StatusNotFound, fault.New(fault.NotFound, "ROUTE_NOT_FOUND",
+	s.refuse(w, http.StatusNotFound, fault.New(fault.NotFound, "ROUTE_NOT_FOUND",
 		"there is nothing at this path; /v1/openapi.json lists the paths"))
 }
 
@@ -166,7 +168,7 @@ func (s *Server) call(w http.ResponseWriter, r *http.Request) {
 	name := strings.TrimPrefix(r.PathValue("service"), "brokerd.v1.") + "/" + r.PathValue("method")
 	e := s.methods[name]
 	if e == nil {
-		s.refuse(w, r, http.StatusNotFound, fault.New(fault.NotFound, "METHOD_NOT_FOUND", "%s", fmt.Sprintf("there is no method %s", name)))
+		s.refuse(w, http.StatusNotFound, fault.New(fault.NotFound, "METHOD_NOT_FOUND", "there is no method %s", name))
 		return
 	}
 	s.handler(e)(w, r)
