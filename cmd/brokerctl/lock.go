@@ -252,7 +252,7 @@ ticket, or all. Exit code 6: the agent neither holds such a lock nor waits for i
 }
 
 func newLockListCommand(c *cli) *cobra.Command {
-	var ofAgent string
+	filter := &pb.ListLocksRequest{}
 	var limit int
 	cmd := &cobra.Command{
 		Use:   "list [PATH]",
@@ -260,11 +260,12 @@ func newLockListCommand(c *cli) *cobra.Command {
 		Long: `List locks and waiting requests; with PATH, only those that conflict with an
 exclusive lock on it.`,
 		Example: `  brokerctl lock list src/login.go
-  brokerctl lock list --owner builder-1`,
+  brokerctl lock list --owner builder-1
+  brokerctl lock list --waiting`,
 		Args:              between(0, "the path"),
 		ValidArgsFunction: c.completeArgs(false, allLocks),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			request := &pb.ListLocksRequest{Agent: ofAgent}
+			request := &pb.ListLocksRequest{Agent: filter.GetAgent(), Waiting: filter.GetWaiting()}
 			if len(args) > 0 {
 				paths, err := lockPaths(args)
 				if err != nil {
@@ -294,7 +295,8 @@ exclusive lock on it.`,
 			return list(c, cmd, items, c.lockView())
 		},
 	}
-	cmd.Flags().StringVar(&ofAgent, "owner", "", "only what this agent holds or waits for")
+	cmd.Flags().StringVar(&filter.Agent, "owner", "", "only what this agent holds or waits for")
+	cmd.Flags().BoolVar(&filter.Waiting, "waiting", false, "only requests that wait")
 	limitVar(cmd.Flags(), &limit, 0)
 	return cmd
 }

@@ -12,8 +12,9 @@ import (
 
 // A Filter chooses locks and tickets. What is empty does not restrict, and all that is set must match.
 type Filter struct {
-	Agent string
-	Path  string // those that conflict with an exclusive lock on it
+	Agent   string
+	Path    string // those that conflict with an exclusive lock on it
+	Waiting bool   // only tickets
 }
 
 // A Held is a grant as it is shown.
@@ -88,7 +89,7 @@ func (t *Table) List(ctx context.Context, c caller.Caller, f Filter, after Mark,
 			choice.claim = &claim{kind: Lock, mode: Exclusive, paths: []Path{p}}
 		}
 		bytes := 0
-		if !after.Tickets {
+		if !after.Tickets && !f.Waiting {
 			err := t.grants(&v, choice, after.After, func(g *grant) bool {
 				if len(page.Locks) == limit || bytes > listBytes {
 					page.More = true

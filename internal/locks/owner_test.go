@@ -174,21 +174,23 @@ func TestList_Pages(t *testing.T) {
 	third := a.lock("doc/")
 	ticket := b.keep("src/a.go")
 	last := w.agent("c").keep("src/b.go", "doc/b.md")
-	var got []int64
-	request := &pb.ListLocksRequest{PageSize: 1}
-	for {
-		out := a.list(request)
-		for _, l := range out.Locks {
-			got = append(got, l.Fence)
-		}
-		for _, k := range out.Tickets {
-			got = append(got, k.Ticket)
-		}
-		if request.PageToken = out.NextPageToken; request.PageToken == "" {
-			break
+	all := func(request *pb.ListLocksRequest) (got []int64) {
+		for {
+			out := a.list(request)
+			for _, l := range out.Locks {
+				got = append(got, l.Fence)
+			}
+			for _, k := range out.Tickets {
+				got = append(got, k.Ticket)
+			}
+			if request.PageToken = out.NextPageToken; request.PageToken == "" {
+				return got
+			}
 		}
 	}
-	wantList(t, "all", got, first, second, third, ticket, last)
+	wantList(t, "all", all(&pb.ListLocksRequest{PageSize: 1}), first, second, third, ticket, last)
+	wantList(t, "waiting", all(&pb.ListLocksRequest{Waiting: true, PageSize: 1}), ticket, last)
+	wantList(t, "waiting on src", all(&pb.ListLocksRequest{Waiting: true, Path: "src/a.go"}), ticket)
 	out := a.list(&pb.ListLocksRequest{Path: "src/*.go"})
 	want(t, "locks on src", len(out.Locks), 2)
 	want(t, "tickets on src", len(out.Tickets), 2)

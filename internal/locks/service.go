@@ -196,7 +196,7 @@ func (s *Service) ListLocks(ctx context.Context, r *pb.ListLocksRequest) (*pb.Li
 	if err := page.Parse(lockList, r.PageToken, &after); err != nil {
 		return nil, err
 	}
-	p, err := s.table.List(ctx, caller.FromContext(ctx), Filter{Agent: r.Agent, Path: r.Path}, after, size)
+	p, err := s.table.List(ctx, caller.FromContext(ctx), Filter{Agent: r.Agent, Path: r.Path, Waiting: r.Waiting}, after, size)
 	if err != nil {
 		return nil, err
 	}

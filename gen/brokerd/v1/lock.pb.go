@@ -1271,8 +1271,10 @@ type ListLocksRequest struct {
 	// Those that conflict with an exclusive lock on it.
 	Path string `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
 	// 1 to 1,000; 0 = 100. Counts locks and tickets together: tickets come after the last lock.
-	PageSize      int32  `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	PageToken     string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	PageSize  int32  `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	PageToken string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// Only requests that wait, without the locks that are held.
+	Waiting       bool `protobuf:"varint,5,opt,name=waiting,proto3" json:"waiting,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1333,6 +1335,13 @@ func (x *ListLocksRequest) GetPageToken() string {
 		return x.PageToken
 	}
 	return ""
+}
+
+func (x *ListLocksRequest) GetWaiting() bool {
+	if x != nil {
+		return x.Waiting
+	}
+	return false
 }
 
 // ListLocksResponse is one page.
@@ -1641,13 +1650,14 @@ const file_brokerd_v1_lock_proto_rawDesc = "" +
 	"\bextended\x18\x03 \x01(\v2\x1f.brokerd.v1.ExtendLocksResponseH\x00R\bextended\x12>\n" +
 	"\breleased\x18\x04 \x01(\v2 .brokerd.v1.ReleaseLocksResponseH\x00R\breleased\x12-\n" +
 	"\x05error\x18\x05 \x01(\v2\x15.brokerd.v1.ItemErrorH\x00R\x05errorB\t\n" +
-	"\aoutcome\"x\n" +
+	"\aoutcome\"\x92\x01\n" +
 	"\x10ListLocksRequest\x12\x14\n" +
 	"\x05agent\x18\x01 \x01(\tR\x05agent\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\x1b\n" +
 	"\tpage_size\x18\x03 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
-	"page_token\x18\x04 \x01(\tR\tpageToken\"\xb1\x01\n" +
+	"page_token\x18\x04 \x01(\tR\tpageToken\x12\x18\n" +
+	"\awaiting\x18\x05 \x01(\bR\awaiting\"\xb1\x01\n" +
 	"\x11ListLocksResponse\x12&\n" +
 	"\x05locks\x18\x01 \x03(\v2\x10.brokerd.v1.LockR\x05locks\x120\n" +
 	"\atickets\x18\x02 \x03(\v2\x16.brokerd.v1.LockTicketR\atickets\x12&\n" +

@@ -206,7 +206,8 @@ class ListLocksRequest(message.Message):
     path: builtins.str
     page_size: builtins.int
     page_token: builtins.str
-    def __init__(self, *, agent: Optional[builtins.str] = ..., path: Optional[builtins.str] = ..., page_size: Optional[builtins.int] = ..., page_token: Optional[builtins.str] = ...) -> None: ...
+    waiting: builtins.bool
+    def __init__(self, *, agent: Optional[builtins.str] = ..., path: Optional[builtins.str] = ..., page_size: Optional[builtins.int] = ..., page_token: Optional[builtins.str] = ..., waiting: Optional[builtins.bool] = ...) -> None: ...
 
 
 class ListLocksResponse(message.Message):
