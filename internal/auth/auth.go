@@ -45,6 +45,7 @@ type Registry struct {
 	runner   sync.WaitGroup     // of the queue
 	attempts attempts
 	notes    notes
+	links    loginLinks
 
 	mu     sync.RWMutex       // guards the fields below
 	bySum  map[sumKey]*entry  // all, without the operator's

@@ -16,6 +16,15 @@
 //   - The secret is in no event and no log. Only the answer of IssueCredential contains it: package
 //     once keeps the id of a repeated request, so a repeat gets the credential without its secret.
 //
+// # Login links
+//
+//	CreateLoginLink ──┬── Login ──► a credential for 12 h
+//	                  └── 2 min ──► removed
+//
+// A link has a secret too, and memory has its SHA-256 until its use, so a restart voids the links. There
+// are at most 100 unused ones. Login removes the link before it issues the credential: of two clients
+// that present the same link, at most one receives a token.
+//
 // # Failed attempts
 //
 // Each address may fail 20 times, and one more time every 3 s. Beyond that, Refuse returns

@@ -9,6 +9,7 @@ import (
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/caller"
+	"brokerd/internal/fault"
 	"brokerd/internal/once"
 	"brokerd/internal/page"
 	"brokerd/internal/valid"
@@ -102,6 +103,34 @@ func (s *Service) RevokeCredential(ctx context.Context, in *pb.RevokeCredentialR
 		return nil, err
 	}
 	return &pb.RevokeCredentialResponse{Credential: credentialProto(&revoked)}, nil
+}
+
+// CreateLoginLink implements pb.CredentialServiceServer.
+func (s *Service) CreateLoginLink(ctx context.Context, in *pb.CreateLoginLinkRequest) (*pb.CreateLoginLinkResponse, error) {
+	access, session := caller.Access(in.GetAccess()), caller.FromContext(ctx).Session
+	if access != caller.Observer && access != caller.Operator {
+		return nil, fault.Field("access", "must be OBSERVER or OPERATOR")
+	}
+	link, err := s.registry.CreateLoginLink(ctx, access, session)
+	if err != nil {
+		return nil, err
+	}
+	return &pb.CreateLoginLinkResponse{Secret: link.Secret, ExpiresAt: stamp(link.Until), Session: session}, nil
+}
+
+// Login implements pb.CredentialServiceServer.
+func (s *Service) Login(ctx context.Context, in *pb.LoginRequest) (*pb.LoginResponse, error) {
+	if in.GetSecret() == "" {
+		return nil, fault.Field("secret", "is empty")
+	}
+	login, err := s.registry.Login(ctx, in.GetSecret())
+	if err != nil {
+		return nil, err
+	}
+	c := &login.Credential
+	return &pb.LoginResponse{
+		Token: login.Token, Level: pb.CredentialAccess(c.Access), Session: login.Session, ExpiresAt: stamp(c.ExpiresAt),
+	}, nil
 }
 
 func (s *Service) draftOf(c *valid.Check, in *pb.IssueCredentialRequest) Draft {

@@ -20,6 +20,7 @@ const (
 	acting    levels = operators | 1<<caller.Agent
 	reading   levels = acting | 1<<caller.Observer
 	watching  levels = operators | 1<<caller.Observer
+	anyClient levels = reading | 1<<caller.None // also without a credential
 )
 
 func (l levels) allow(a caller.Access) bool { return l&(1<<a) != 0 }
@@ -67,6 +68,8 @@ var access = map[string]levels{
 	pb.CredentialService_IssueCredential_FullMethodName:  operators,
 	pb.CredentialService_ListCredentials_FullMethodName:  operators,
 	pb.CredentialService_RevokeCredential_FullMethodName: operators,
+	pb.CredentialService_CreateLoginLink_FullMethodName:  operators,
+	pb.CredentialService_Login_FullMethodName:            anyClient,
 
 	pb.DecisionService_OpenDecision_FullMethodName:     acting,
 	pb.DecisionService_Decide_FullMethodName:           acting,
@@ -167,6 +170,10 @@ var access = map[string]levels{
 	grpc_reflection_v1.ServerReflection_ServerReflectionInfo_FullMethodName:      reading,
 	grpc_reflection_v1alpha.ServerReflection_ServerReflectionInfo_FullMethodName: reading,
 }
+
+// Public reports whether a client may make a call without a credential. The caller of such a call is
+// no agent and no operator, whatever the client presents.
+func Public(method string) bool { return access[method] == anyClient }
 
 // admit refuses a call that the table does not allow.
 func admit(method string, c caller.Caller) error {

@@ -29,6 +29,7 @@ var forOperators = map[string]bool{
 	pb.CredentialService_IssueCredential_FullMethodName:  true,
 	pb.CredentialService_ListCredentials_FullMethodName:  true,
 	pb.CredentialService_RevokeCredential_FullMethodName: true,
+	pb.CredentialService_CreateLoginLink_FullMethodName:  true,
 	pb.LockService_ForceReleaseLocks_FullMethodName:      true,
 	pb.TokenService_RevokeToken_FullMethodName:           true,
 	pb.ChannelService_ConfigureChannel_FullMethodName:    true,

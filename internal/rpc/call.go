@@ -47,7 +47,7 @@ func (s *Server) unary(method string, handler grpc.MethodHandler) grpc.MethodHan
 		if s.traces {
 			ctx = withTraceParent(ctx)
 		}
-		return handler(service, ctx, func(request any) error {
+		answer, err = handler(service, ctx, func(request any) error {
 			f := frame{message: request}
 			if err := decode(&f); err != nil {
 				return err
@@ -60,6 +60,10 @@ func (s *Server) unary(method string, handler grpc.MethodHandler) grpc.MethodHan
 			}
 			return f.err
 		}, nil)
+		if fault.KindOf(err) == fault.Unauthenticated { // the request of a public method had a wrong secret
+			err = s.credentials.Refuse(clientOf(ctx), c.began, err)
+		}
+		return answer, err
 	}
 }
 
@@ -121,7 +125,7 @@ func (c *call) until(handler func() error) error {
 // begin identifies the caller, checks its access, and returns a context that carries the caller. The
 // context ends with the call or with the caller's credential.
 func (c *call) begin(ctx context.Context) (context.Context, error) {
-	who, grant, err := c.server.identify(ctx, c.began)
+	who, grant, err := c.identify(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -142,6 +146,15 @@ func (c *call) begin(ctx context.Context) (context.Context, error) {
 		ctx = c.endWith(ctx, ended)
 	}
 	return store.WithCaller(caller.NewContext(ctx, who), c.turn), nil
+}
+
+// identify returns who is calling, and the grant that proves it. A public method ignores what the
+// client presents.
+func (c *call) identify(ctx context.Context) (caller.Caller, *caller.Grant, error) {
+	if Public(c.method) {
+		return caller.Caller{Session: defaultSession}, &caller.Grant{}, checkHeaders(ctx)
+	}
+	return c.server.identify(ctx, c.began)
 }
 
 // endOf returns a context that ends with the grant or with the certificate of the connection; nil if

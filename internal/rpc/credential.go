@@ -20,7 +20,7 @@ type Credentials interface {
 	// client is the zero value for a client of the Unix socket. Errors: fault.Unauthenticated, and the
 	// error of Refuse.
 	Identify(secret string, client netip.Addr, at time.Time) (*caller.Grant, error)
-	// Refuse counts a failed attempt and returns the error that the client receives: cause, or
+	// Refuse counts a failed attempt, of a call or of a login, and returns the error that the client receives: cause, or
 	// fault.Exhausted if the client's address has failed too often.
 	Refuse(client netip.Addr, at time.Time, cause error) error
 }

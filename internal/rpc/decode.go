@@ -40,7 +40,7 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	size := data.Len()
 	f.size = size
 	if size > MaxRequest {
-		f.err = tooLarge(fmt.Sprintf("%d bytes", size))
+		f.err = tooLarge(fmt.Sprintf("%d bytes", size), MaxRequest)
 		return nil
 	}
 	f.err = c.CodecV2.Unmarshal(data, f.message)
@@ -50,13 +50,13 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	return nil
 }
 
-// TooLarge returns the error of a request that has more than MaxRequest bytes.
-func TooLarge() error { return tooLarge(fmt.Sprintf("more than %d bytes", MaxRequest)) }
+// TooLarge returns the error of a request that has more bytes than it may have.
+func TooLarge(most int64) error { return tooLarge(fmt.Sprintf("more than %d bytes", most), most) }
 
-func tooLarge(size string) error {
+func tooLarge(size string, most int64) error {
 	return fault.New(fault.Exhausted, "MESSAGE_TOO_LARGE",
-		"the request has %s; at most %d are allowed: send less at a time, and large content as an artifact", size, MaxRequest).
-		With("limit", "request").With("request", strconv.Itoa(MaxRequest))
+		"the request has %s; at most %d are allowed: send less at a time, and large content as an artifact", size, most).
+		With("limit", "request").With("request", strconv.FormatInt(most, 10))
 }
 
 // undecodable returns the fault for bytes that are no message of that type.

@@ -104,6 +104,7 @@ var routes = []route{
 	{"GET /v1/artifacts/{name...}", "ArtifactService/DownloadArtifact", ""}, // as JSON: GetArtifact
 	{"PUT /v1/artifacts/{name...}", "ArtifactService/UploadArtifact", ""},
 
+	{"POST /v1/login", "CredentialService/Login", ""},
 	{"GET /v1/sessions", "SessionService/ListSessions", ""},
 	{"POST /v1/sessions", "SessionService/CreateSession", ""},
 	{"GET /v1/sessions/{name}", "SessionService/GetSession", ""},

@@ -123,6 +123,8 @@ var steps = []step{
 	{"lead", "PUT", "/v1/artifacts/docs/plan.md?description=The+plan&labels.team=red", "# Plan", "artifact.labels.team=red", ""},
 	{"", "GET", "/v1/artifacts?name_prefix=docs/", "", "artifacts.0.size=6", ""},
 
+	{"", "POST", "/v1/call/CredentialService/CreateLoginLink", `{"access":"observer"}`, "session=default", "secret=secret"},
+	{"", "POST", "/v1/login", `{"secret":"{secret}"}`, "level=observer", ""},
 	{"", "POST", "/v1/sessions", `{"name":"other","settings":{"directors":["lead"],"mailbox_limit":7}}`, "session.settings.directors.0=lead", ""},
 	{"", "PATCH", "/v1/sessions/other", `{"description":"Another","settings":{"mailbox_limit":8}}`, "session.settings.mailbox_limit=8", ""},
 	{"", "GET", "/v1/sessions/other", "", "session.description=Another", ""},

@@ -114,7 +114,7 @@ func (x *stream) Read(m proto.Message) (int, error) {
 	case err != nil && x.input.err != nil && !errors.Is(x.input.err, io.EOF):
 		err = x.input.err
 	case size > rpc.MaxRequest:
-		err = rpc.TooLarge()
+		err = rpc.TooLarge(rpc.MaxRequest)
 	}
 	return size, err
 }
@@ -208,7 +208,7 @@ type frameReader struct {
 // Read implements io.Reader.
 func (f *frameReader) Read(p []byte) (n int, err error) {
 	if f.size > rpc.MaxRequest {
-		f.err = rpc.TooLarge()
+		f.err = rpc.TooLarge(rpc.MaxRequest)
 		return 0, f.err
 	}
 	n, f.err = f.from.Read(p)

@@ -95,7 +95,12 @@ func (s *Server) handler(e *endpoint) http.HandlerFunc {
 	case e.method.IsStreamingClient() || e.method.IsStreamingServer():
 		return func(w http.ResponseWriter, r *http.Request) { s.stream(e, w, r) }
 	}
-	return func(w http.ResponseWriter, r *http.Request) { s.unary(e, w, r) }
+	return func(w http.ResponseWriter, r *http.Request) {
+		if rpc.Public(e.name) {
+			r.Body = http.MaxBytesReader(w, r.Body, publicBody)
+		}
+		s.unary(e, w, r)
+	}
 }
 
 // unary serves a call with one answer.
@@ -207,7 +212,7 @@ func body(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 		return nil, nil
 	}
 	if r.ContentLength > rpc.MaxRequest {
-		return nil, rpc.TooLarge()
+		return nil, rpc.TooLarge(rpc.MaxRequest)
 	}
 	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, rpc.MaxRequest))
 	if err != nil {
@@ -219,9 +224,10 @@ func body(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 // unreadable returns the fault of a body that cannot be read.
 func unreadable(err error) error {
 	var timeout interface{ Timeout() bool }
+	var large *http.MaxBytesError
 	switch {
-	case errors.As(err, new(*http.MaxBytesError)):
-		return rpc.TooLarge()
+	case errors.As(err, &large):
+		return rpc.TooLarge(large.Limit)
 	case errors.As(err, &timeout) && timeout.Timeout():
 		return fault.New(fault.Deadline, "BODY_TIMEOUT", "the client did not send the body within %v", bodyTime)
 	}

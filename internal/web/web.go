@@ -22,6 +22,7 @@ import (
 // Limits of one connection. A body and an answer have rpc.MaxRequest bytes and those of gRPC.
 const (
 	maxHeader  = 16 << 10         // bytes of the request line and the headers
+	publicBody = 4 << 10          // bytes of a body that needs no credential
 	headerTime = 10 * time.Second // for a client to send them
 	bodyTime   = 30 * time.Second // to send a body, or a piece of an artifact
 	writeTime  = 30 * time.Second // to read an answer, or a frame of a stream

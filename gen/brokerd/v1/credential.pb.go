@@ -753,6 +753,236 @@ func (x *RevokeCredentialResponse) GetCredential() *Credential {
 	return nil
 }
 
+// CreateLoginLinkRequest describes the credential that the login issues. The dashboard begins with the
+// session of the call.
+type CreateLoginLinkRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Required: OBSERVER or OPERATOR. An observer's credential is bound to the session.
+	Access        CredentialAccess `protobuf:"varint,1,opt,name=access,proto3,enum=brokerd.v1.CredentialAccess" json:"access,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateLoginLinkRequest) Reset() {
+	*x = CreateLoginLinkRequest{}
+	mi := &file_brokerd_v1_credential_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateLoginLinkRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateLoginLinkRequest) ProtoMessage() {}
+
+func (x *CreateLoginLinkRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_credential_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateLoginLinkRequest.ProtoReflect.Descriptor instead.
+func (*CreateLoginLinkRequest) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_credential_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *CreateLoginLinkRequest) GetAccess() CredentialAccess {
+	if x != nil {
+		return x.Access
+	}
+	return CredentialAccess_CREDENTIAL_ACCESS_UNSPECIFIED
+}
+
+// CreateLoginLinkResponse is the only answer that contains the secret of the link.
+type CreateLoginLinkResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 43 characters.
+	Secret string `protobuf:"bytes,1,opt,name=secret,proto3" json:"secret,omitempty"`
+	// 2 minutes from now.
+	ExpiresAt *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
+	// The session of the call.
+	Session       string `protobuf:"bytes,3,opt,name=session,proto3" json:"session,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateLoginLinkResponse) Reset() {
+	*x = CreateLoginLinkResponse{}
+	mi := &file_brokerd_v1_credential_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateLoginLinkResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateLoginLinkResponse) ProtoMessage() {}
+
+func (x *CreateLoginLinkResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_credential_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateLoginLinkResponse.ProtoReflect.Descriptor instead.
+func (*CreateLoginLinkResponse) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_credential_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *CreateLoginLinkResponse) GetSecret() string {
+	if x != nil {
+		return x.Secret
+	}
+	return ""
+}
+
+func (x *CreateLoginLinkResponse) GetExpiresAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ExpiresAt
+	}
+	return nil
+}
+
+func (x *CreateLoginLinkResponse) GetSession() string {
+	if x != nil {
+		return x.Session
+	}
+	return ""
+}
+
+// LoginRequest presents a login link.
+type LoginRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Required. The secret of the link.
+	Secret        string `protobuf:"bytes,1,opt,name=secret,proto3" json:"secret,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LoginRequest) Reset() {
+	*x = LoginRequest{}
+	mi := &file_brokerd_v1_credential_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LoginRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LoginRequest) ProtoMessage() {}
+
+func (x *LoginRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_credential_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LoginRequest.ProtoReflect.Descriptor instead.
+func (*LoginRequest) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_credential_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *LoginRequest) GetSecret() string {
+	if x != nil {
+		return x.Secret
+	}
+	return ""
+}
+
+// LoginResponse is the only answer that contains the token.
+type LoginResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The secret of the credential, 43 characters. The client presents it as "authorization: Bearer TOKEN".
+	Token string `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
+	// OBSERVER or OPERATOR.
+	Level CredentialAccess `protobuf:"varint,2,opt,name=level,proto3,enum=brokerd.v1.CredentialAccess" json:"level,omitempty"`
+	// The session of CreateLoginLink. An observer's credential is bound to it.
+	Session string `protobuf:"bytes,3,opt,name=session,proto3" json:"session,omitempty"`
+	// 12 h from now.
+	ExpiresAt     *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LoginResponse) Reset() {
+	*x = LoginResponse{}
+	mi := &file_brokerd_v1_credential_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LoginResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LoginResponse) ProtoMessage() {}
+
+func (x *LoginResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_credential_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LoginResponse.ProtoReflect.Descriptor instead.
+func (*LoginResponse) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_credential_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *LoginResponse) GetToken() string {
+	if x != nil {
+		return x.Token
+	}
+	return ""
+}
+
+func (x *LoginResponse) GetLevel() CredentialAccess {
+	if x != nil {
+		return x.Level
+	}
+	return CredentialAccess_CREDENTIAL_ACCESS_UNSPECIFIED
+}
+
+func (x *LoginResponse) GetSession() string {
+	if x != nil {
+		return x.Session
+	}
+	return ""
+}
+
+func (x *LoginResponse) GetExpiresAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ExpiresAt
+	}
+	return nil
+}
+
 var File_brokerd_v1_credential_proto protoreflect.FileDescriptor
 
 const file_brokerd_v1_credential_proto_rawDesc = "" +
@@ -816,7 +1046,22 @@ const file_brokerd_v1_credential_proto_rawDesc = "" +
 	"\x18RevokeCredentialResponse\x126\n" +
 	"\n" +
 	"credential\x18\x01 \x01(\v2\x16.brokerd.v1.CredentialR\n" +
-	"credential*\x92\x01\n" +
+	"credential\"N\n" +
+	"\x16CreateLoginLinkRequest\x124\n" +
+	"\x06access\x18\x01 \x01(\x0e2\x1c.brokerd.v1.CredentialAccessR\x06access\"\x86\x01\n" +
+	"\x17CreateLoginLinkResponse\x12\x16\n" +
+	"\x06secret\x18\x01 \x01(\tR\x06secret\x129\n" +
+	"\n" +
+	"expires_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\x12\x18\n" +
+	"\asession\x18\x03 \x01(\tR\asession\"&\n" +
+	"\fLoginRequest\x12\x16\n" +
+	"\x06secret\x18\x01 \x01(\tR\x06secret\"\xae\x01\n" +
+	"\rLoginResponse\x12\x14\n" +
+	"\x05token\x18\x01 \x01(\tR\x05token\x122\n" +
+	"\x05level\x18\x02 \x01(\x0e2\x1c.brokerd.v1.CredentialAccessR\x05level\x12\x18\n" +
+	"\asession\x18\x03 \x01(\tR\asession\x129\n" +
+	"\n" +
+	"expires_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt*\x92\x01\n" +
 	"\x10CredentialAccess\x12!\n" +
 	"\x1dCREDENTIAL_ACCESS_UNSPECIFIED\x10\x00\x12\x1e\n" +
 	"\x1aCREDENTIAL_ACCESS_OBSERVER\x10\x01\x12\x1b\n" +
@@ -826,11 +1071,13 @@ const file_brokerd_v1_credential_proto_rawDesc = "" +
 	"\x1cCREDENTIAL_STATE_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17CREDENTIAL_STATE_ACTIVE\x10\x01\x12\x1c\n" +
 	"\x18CREDENTIAL_STATE_REVOKED\x10\x02\x12\x1c\n" +
-	"\x18CREDENTIAL_STATE_EXPIRED\x10\x032\xaa\x02\n" +
+	"\x18CREDENTIAL_STATE_EXPIRED\x10\x032\xc4\x03\n" +
 	"\x11CredentialService\x12Z\n" +
 	"\x0fIssueCredential\x12\".brokerd.v1.IssueCredentialRequest\x1a#.brokerd.v1.IssueCredentialResponse\x12Z\n" +
 	"\x0fListCredentials\x12\".brokerd.v1.ListCredentialsRequest\x1a#.brokerd.v1.ListCredentialsResponse\x12]\n" +
-	"\x10RevokeCredential\x12#.brokerd.v1.RevokeCredentialRequest\x1a$.brokerd.v1.RevokeCredentialResponseB\"Z brokerd/gen/brokerd/v1;brokerdv1b\x06proto3"
+	"\x10RevokeCredential\x12#.brokerd.v1.RevokeCredentialRequest\x1a$.brokerd.v1.RevokeCredentialResponse\x12Z\n" +
+	"\x0fCreateLoginLink\x12\".brokerd.v1.CreateLoginLinkRequest\x1a#.brokerd.v1.CreateLoginLinkResponse\x12<\n" +
+	"\x05Login\x12\x18.brokerd.v1.LoginRequest\x1a\x19.brokerd.v1.LoginResponseB\"Z brokerd/gen/brokerd/v1;brokerdv1b\x06proto3"
 
 var (
 	file_brokerd_v1_credential_proto_rawDescOnce sync.Once
@@ -845,7 +1092,7 @@ func file_brokerd_v1_credential_proto_rawDescGZIP() []byte {
 }
 
 var file_brokerd_v1_credential_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_brokerd_v1_credential_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_brokerd_v1_credential_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_brokerd_v1_credential_proto_goTypes = []any{
 	(CredentialAccess)(0),            // 0: brokerd.v1.CredentialAccess
 	(CredentialState)(0),             // 1: brokerd.v1.CredentialState
@@ -856,34 +1103,46 @@ var file_brokerd_v1_credential_proto_goTypes = []any{
 	(*ListCredentialsResponse)(nil),  // 6: brokerd.v1.ListCredentialsResponse
 	(*RevokeCredentialRequest)(nil),  // 7: brokerd.v1.RevokeCredentialRequest
 	(*RevokeCredentialResponse)(nil), // 8: brokerd.v1.RevokeCredentialResponse
-	(*timestamppb.Timestamp)(nil),    // 9: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),      // 10: google.protobuf.Duration
+	(*CreateLoginLinkRequest)(nil),   // 9: brokerd.v1.CreateLoginLinkRequest
+	(*CreateLoginLinkResponse)(nil),  // 10: brokerd.v1.CreateLoginLinkResponse
+	(*LoginRequest)(nil),             // 11: brokerd.v1.LoginRequest
+	(*LoginResponse)(nil),            // 12: brokerd.v1.LoginResponse
+	(*timestamppb.Timestamp)(nil),    // 13: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),      // 14: google.protobuf.Duration
 }
 var file_brokerd_v1_credential_proto_depIdxs = []int32{
 	0,  // 0: brokerd.v1.Credential.access:type_name -> brokerd.v1.CredentialAccess
 	1,  // 1: brokerd.v1.Credential.state:type_name -> brokerd.v1.CredentialState
-	9,  // 2: brokerd.v1.Credential.issued_at:type_name -> google.protobuf.Timestamp
-	9,  // 3: brokerd.v1.Credential.expires_at:type_name -> google.protobuf.Timestamp
-	9,  // 4: brokerd.v1.Credential.ended_at:type_name -> google.protobuf.Timestamp
-	9,  // 5: brokerd.v1.Credential.last_used_at:type_name -> google.protobuf.Timestamp
+	13, // 2: brokerd.v1.Credential.issued_at:type_name -> google.protobuf.Timestamp
+	13, // 3: brokerd.v1.Credential.expires_at:type_name -> google.protobuf.Timestamp
+	13, // 4: brokerd.v1.Credential.ended_at:type_name -> google.protobuf.Timestamp
+	13, // 5: brokerd.v1.Credential.last_used_at:type_name -> google.protobuf.Timestamp
 	0,  // 6: brokerd.v1.IssueCredentialRequest.access:type_name -> brokerd.v1.CredentialAccess
-	10, // 7: brokerd.v1.IssueCredentialRequest.ttl:type_name -> google.protobuf.Duration
-	9,  // 8: brokerd.v1.IssueCredentialRequest.expires_at:type_name -> google.protobuf.Timestamp
+	14, // 7: brokerd.v1.IssueCredentialRequest.ttl:type_name -> google.protobuf.Duration
+	13, // 8: brokerd.v1.IssueCredentialRequest.expires_at:type_name -> google.protobuf.Timestamp
 	2,  // 9: brokerd.v1.IssueCredentialResponse.credential:type_name -> brokerd.v1.Credential
 	1,  // 10: brokerd.v1.ListCredentialsRequest.states:type_name -> brokerd.v1.CredentialState
 	2,  // 11: brokerd.v1.ListCredentialsResponse.credentials:type_name -> brokerd.v1.Credential
 	2,  // 12: brokerd.v1.RevokeCredentialResponse.credential:type_name -> brokerd.v1.Credential
-	3,  // 13: brokerd.v1.CredentialService.IssueCredential:input_type -> brokerd.v1.IssueCredentialRequest
-	5,  // 14: brokerd.v1.CredentialService.ListCredentials:input_type -> brokerd.v1.ListCredentialsRequest
-	7,  // 15: brokerd.v1.CredentialService.RevokeCredential:input_type -> brokerd.v1.RevokeCredentialRequest
-	4,  // 16: brokerd.v1.CredentialService.IssueCredential:output_type -> brokerd.v1.IssueCredentialResponse
-	6,  // 17: brokerd.v1.CredentialService.ListCredentials:output_type -> brokerd.v1.ListCredentialsResponse
-	8,  // 18: brokerd.v1.CredentialService.RevokeCredential:output_type -> brokerd.v1.RevokeCredentialResponse
-	16, // [16:19] is the sub-list for method output_type
-	13, // [13:16] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	0,  // 13: brokerd.v1.CreateLoginLinkRequest.access:type_name -> brokerd.v1.CredentialAccess
+	13, // 14: brokerd.v1.CreateLoginLinkResponse.expires_at:type_name -> google.protobuf.Timestamp
+	0,  // 15: brokerd.v1.LoginResponse.level:type_name -> brokerd.v1.CredentialAccess
+	13, // 16: brokerd.v1.LoginResponse.expires_at:type_name -> google.protobuf.Timestamp
+	3,  // 17: brokerd.v1.CredentialService.IssueCredential:input_type -> brokerd.v1.IssueCredentialRequest
+	5,  // 18: brokerd.v1.CredentialService.ListCredentials:input_type -> brokerd.v1.ListCredentialsRequest
+	7,  // 19: brokerd.v1.CredentialService.RevokeCredential:input_type -> brokerd.v1.RevokeCredentialRequest
+	9,  // 20: brokerd.v1.CredentialService.CreateLoginLink:input_type -> brokerd.v1.CreateLoginLinkRequest
+	11, // 21: brokerd.v1.CredentialService.Login:input_type -> brokerd.v1.LoginRequest
+	4,  // 22: brokerd.v1.CredentialService.IssueCredential:output_type -> brokerd.v1.IssueCredentialResponse
+	6,  // 23: brokerd.v1.CredentialService.ListCredentials:output_type -> brokerd.v1.ListCredentialsResponse
+	8,  // 24: brokerd.v1.CredentialService.RevokeCredential:output_type -> brokerd.v1.RevokeCredentialResponse
+	10, // 25: brokerd.v1.CredentialService.CreateLoginLink:output_type -> brokerd.v1.CreateLoginLinkResponse
+	12, // 26: brokerd.v1.CredentialService.Login:output_type -> brokerd.v1.LoginResponse
+	22, // [22:27] is the sub-list for method output_type
+	17, // [17:22] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_brokerd_v1_credential_proto_init() }
@@ -901,7 +1160,7 @@ func file_brokerd_v1_credential_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_brokerd_v1_credential_proto_rawDesc), len(file_brokerd_v1_credential_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   7,
+			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

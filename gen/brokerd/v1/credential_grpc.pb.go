@@ -22,6 +22,8 @@ const (
 	CredentialService_IssueCredential_FullMethodName  = "/brokerd.v1.CredentialService/IssueCredential"
 	CredentialService_ListCredentials_FullMethodName  = "/brokerd.v1.CredentialService/ListCredentials"
 	CredentialService_RevokeCredential_FullMethodName = "/brokerd.v1.CredentialService/RevokeCredential"
+	CredentialService_CreateLoginLink_FullMethodName  = "/brokerd.v1.CredentialService/CreateLoginLink"
+	CredentialService_Login_FullMethodName            = "/brokerd.v1.CredentialService/Login"
 )
 
 // CredentialServiceClient is the client API for CredentialService service.
@@ -29,7 +31,7 @@ const (
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
 // CredentialService issues and revokes the credentials that clients present over TCP, as the call
-// metadata "authorization: Bearer SECRET". Operators only.
+// metadata "authorization: Bearer SECRET". Operators only; a client calls Login without a credential.
 //
 //	IssueCredential ──► ACTIVE ──┬── RevokeCredential, end of its session ──► REVOKED
 //	                             └── expires_at ────────────────────────────► EXPIRED
@@ -53,6 +55,13 @@ const (
 //
 // Calls that name a credential accept its id, such as c-4711, or its revision, 4711. Errors that every
 // RPC may return: see MessageService.
+//
+// A person logs in to the dashboard with a link:
+//
+//	CreateLoginLink ──► link, for 2 min ──── Login ────► credential, for 12 h
+//
+// The link is http://HOST:PORT/login#SECRET, on a TCP address of the broker, with https if the broker
+// speaks TLS. A browser does not send the part after # to a server.
 type CredentialServiceClient interface {
 	// IssueCredential creates a credential. NOT_FOUND if its session does not exist. RESOURCE_EXHAUSTED
 	// (TOO_MANY_CREDENTIALS) if 10,000 credentials are active.
@@ -63,6 +72,20 @@ type CredentialServiceClient interface {
 	// RevokeCredential ends a credential at once. Revoking one that has already ended changes nothing.
 	// NOT_FOUND if there is none.
 	RevokeCredential(ctx context.Context, in *RevokeCredentialRequest, opts ...grpc.CallOption) (*RevokeCredentialResponse, error)
+	// CreateLoginLink creates the secret of a login link, which one Login accepts within 2 minutes. The
+	// broker keeps the SHA-256 of the secret in memory only, so a restart voids the link. NOT_FOUND if the
+	// session of the call does not exist. RESOURCE_EXHAUSTED (TOO_MANY_LOGIN_LINKS) with RetryInfo if 100
+	// links are unused.
+	CreateLoginLink(ctx context.Context, in *CreateLoginLinkRequest, opts ...grpc.CallOption) (*CreateLoginLinkResponse, error)
+	// Login exchanges the secret of a login link for the token of a new credential, which expires after
+	// 12 h. ListCredentials shows that credential, and RevokeCredential ends it. Login needs no credential
+	// and ignores one that the client presents. The link counts as used even if the answer is lost.
+	//
+	// UNAUTHENTICATED (LOGIN_LINK_INVALID) if the link was used before, is older than 2 minutes, or is
+	// unknown. The failure counts as a failed attempt of the client's address, so further ones are
+	// RESOURCE_EXHAUSTED (TOO_MANY_FAILED_ATTEMPTS). RESOURCE_EXHAUSTED (TOO_MANY_CREDENTIALS) as for
+	// IssueCredential.
+	Login(ctx context.Context, in *LoginRequest, opts ...grpc.CallOption) (*LoginResponse, error)
 }
 
 type credentialServiceClient struct {
@@ -103,12 +126,32 @@ func (c *credentialServiceClient) RevokeCredential(ctx context.Context, in *Revo
 	return out, nil
 }
 
+func (c *credentialServiceClient) CreateLoginLink(ctx context.Context, in *CreateLoginLinkRequest, opts ...grpc.CallOption) (*CreateLoginLinkResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CreateLoginLinkResponse)
+	err := c.cc.Invoke(ctx, CredentialService_CreateLoginLink_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *credentialServiceClient) Login(ctx context.Context, in *LoginRequest, opts ...grpc.CallOption) (*LoginResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(LoginResponse)
+	err := c.cc.Invoke(ctx, CredentialService_Login_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // CredentialServiceServer is the server API for CredentialService service.
 // All implementations must embed UnimplementedCredentialServiceServer
 // for forward compatibility.
 //
 // CredentialService issues and revokes the credentials that clients present over TCP, as the call
-// metadata "authorization: Bearer SECRET". Operators only.
+// metadata "authorization: Bearer SECRET". Operators only; a client calls Login without a credential.
 //
 //	IssueCredential ──► ACTIVE ──┬── RevokeCredential, end of its session ──► REVOKED
 //	                             └── expires_at ────────────────────────────► EXPIRED
@@ -132,6 +175,13 @@ func (c *credentialServiceClient) RevokeCredential(ctx context.Context, in *Revo
 //
 // Calls that name a credential accept its id, such as c-4711, or its revision, 4711. Errors that every
 // RPC may return: see MessageService.
+//
+// A person logs in to the dashboard with a link:
+//
+//	CreateLoginLink ──► link, for 2 min ──── Login ────► credential, for 12 h
+//
+// The link is http://HOST:PORT/login#SECRET, on a TCP address of the broker, with https if the broker
+// speaks TLS. A browser does not send the part after # to a server.
 type CredentialServiceServer interface {
 	// IssueCredential creates a credential. NOT_FOUND if its session does not exist. RESOURCE_EXHAUSTED
 	// (TOO_MANY_CREDENTIALS) if 10,000 credentials are active.
@@ -142,6 +192,20 @@ type CredentialServiceServer interface {
 	// RevokeCredential ends a credential at once. Revoking one that has already ended changes nothing.
 	// NOT_FOUND if there is none.
 	RevokeCredential(context.Context, *RevokeCredentialRequest) (*RevokeCredentialResponse, error)
+	// CreateLoginLink creates the secret of a login link, which one Login accepts within 2 minutes. The
+	// broker keeps the SHA-256 of the secret in memory only, so a restart voids the link. NOT_FOUND if the
+	// session of the call does not exist. RESOURCE_EXHAUSTED (TOO_MANY_LOGIN_LINKS) with RetryInfo if 100
+	// links are unused.
+	CreateLoginLink(context.Context, *CreateLoginLinkRequest) (*CreateLoginLinkResponse, error)
+	// Login exchanges the secret of a login link for the token of a new credential, which expires after
+	// 12 h. ListCredentials shows that credential, and RevokeCredential ends it. Login needs no credential
+	// and ignores one that the client presents. The link counts as used even if the answer is lost.
+	//
+	// UNAUTHENTICATED (LOGIN_LINK_INVALID) if the link was used before, is older than 2 minutes, or is
+	// unknown. The failure counts as a failed attempt of the client's address, so further ones are
+	// RESOURCE_EXHAUSTED (TOO_MANY_FAILED_ATTEMPTS). RESOURCE_EXHAUSTED (TOO_MANY_CREDENTIALS) as for
+	// IssueCredential.
+	Login(context.Context, *LoginRequest) (*LoginResponse, error)
 	mustEmbedUnimplementedCredentialServiceServer()
 }
 
@@ -160,6 +224,12 @@ func (UnimplementedCredentialServiceServer) ListCredentials(context.Context, *Li
 }
 func (UnimplementedCredentialServiceServer) RevokeCredential(context.Context, *RevokeCredentialRequest) (*RevokeCredentialResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method RevokeCredential not implemented")
+}
+func (UnimplementedCredentialServiceServer) CreateLoginLink(context.Context, *CreateLoginLinkRequest) (*CreateLoginLinkResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method CreateLoginLink not implemented")
+}
+func (UnimplementedCredentialServiceServer) Login(context.Context, *LoginRequest) (*LoginResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Login not implemented")
 }
 func (UnimplementedCredentialServiceServer) mustEmbedUnimplementedCredentialServiceServer() {}
 func (UnimplementedCredentialServiceServer) testEmbeddedByValue()                           {}
@@ -236,6 +306,42 @@ func _CredentialService_RevokeCredential_Handler(srv interface{}, ctx context.Co
 	return interceptor(ctx, in, info, handler)
 }
 
+func _CredentialService_CreateLoginLink_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CreateLoginLinkRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(CredentialServiceServer).CreateLoginLink(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: CredentialService_CreateLoginLink_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(CredentialServiceServer).CreateLoginLink(ctx, req.(*CreateLoginLinkRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _CredentialService_Login_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(LoginRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(CredentialServiceServer).Login(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: CredentialService_Login_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(CredentialServiceServer).Login(ctx, req.(*LoginRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // CredentialService_ServiceDesc is the grpc.ServiceDesc for CredentialService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -254,6 +360,14 @@ var CredentialService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "RevokeCredential",
 			Handler:    _CredentialService_RevokeCredential_Handler,
+		},
+		{
+			MethodName: "CreateLoginLink",
+			Handler:    _CredentialService_CreateLoginLink_Handler,
+		},
+		{
+			MethodName: "Login",
+			Handler:    _CredentialService_Login_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -119,3 +119,36 @@ class RevokeCredentialResponse(message.Message):
     def credential(self) -> Credential: ...
     def __init__(self, *, credential: Optional[Credential] = ...) -> None: ...
     def HasField(self, field_name: Literal["credential"]) -> builtins.bool: ...
+
+
+class CreateLoginLinkRequest(message.Message):
+    DESCRIPTOR: descriptor.Descriptor
+    access: CredentialAccess
+    def __init__(self, *, access: Optional[Union[CredentialAccess, builtins.int]] = ...) -> None: ...
+
+
+class CreateLoginLinkResponse(message.Message):
+    DESCRIPTOR: descriptor.Descriptor
+    secret: builtins.str
+    @property
+    def expires_at(self) -> timestamp_pb2.Timestamp: ...
+    session: builtins.str
+    def __init__(self, *, secret: Optional[builtins.str] = ..., expires_at: Optional[timestamp_pb2.Timestamp] = ..., session: Optional[builtins.str] = ...) -> None: ...
+    def HasField(self, field_name: Literal["expires_at"]) -> builtins.bool: ...
+
+
+class LoginRequest(message.Message):
+    DESCRIPTOR: descriptor.Descriptor
+    secret: builtins.str
+    def __init__(self, *, secret: Optional[builtins.str] = ...) -> None: ...
+
+
+class LoginResponse(message.Message):
+    DESCRIPTOR: descriptor.Descriptor
+    token: builtins.str
+    level: CredentialAccess
+    session: builtins.str
+    @property
+    def expires_at(self) -> timestamp_pb2.Timestamp: ...
+    def __init__(self, *, token: Optional[builtins.str] = ..., level: Optional[Union[CredentialAccess, builtins.int]] = ..., session: Optional[builtins.str] = ..., expires_at: Optional[timestamp_pb2.Timestamp] = ...) -> None: ...
+    def HasField(self, field_name: Literal["expires_at"]) -> builtins.bool: ...

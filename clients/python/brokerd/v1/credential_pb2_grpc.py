@@ -18,3 +18,11 @@ class CredentialServiceStub:
             '/brokerd.v1.CredentialService/RevokeCredential',
             request_serializer=credential_pb2.RevokeCredentialRequest.SerializeToString,
             response_deserializer=credential_pb2.RevokeCredentialResponse.FromString)
+        self.CreateLoginLink = channel.unary_unary(
+            '/brokerd.v1.CredentialService/CreateLoginLink',
+            request_serializer=credential_pb2.CreateLoginLinkRequest.SerializeToString,
+            response_deserializer=credential_pb2.CreateLoginLinkResponse.FromString)
+        self.Login = channel.unary_unary(
+            '/brokerd.v1.CredentialService/Login',
+            request_serializer=credential_pb2.LoginRequest.SerializeToString,
+            response_deserializer=credential_pb2.LoginResponse.FromString)

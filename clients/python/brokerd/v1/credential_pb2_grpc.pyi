@@ -7,3 +7,5 @@ class CredentialServiceStub:
     IssueCredential: Any
     ListCredentials: Any
     RevokeCredential: Any
+    CreateLoginLink: Any
+    Login: Any

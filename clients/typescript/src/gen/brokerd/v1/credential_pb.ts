@@ -12,7 +12,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file brokerd/v1/credential.proto.
  */
 export const file_brokerd_v1_credential: GenFile = /*@__PURE__*/
-  fileDesc("Chticm9rZXJkL3YxL2NyZWRlbnRpYWwucHJvdG8SCmJyb2tlcmQudjEisgMKCkNyZWRlbnRpYWwSCgoCaWQYASABKAkSLAoGYWNjZXNzGAIgASgOMhwuYnJva2VyZC52MS5DcmVkZW50aWFsQWNjZXNzEg8KB3Nlc3Npb24YAyABKAkSDQoFYWdlbnQYBCABKAkSDAoEcm9sZRgFIAEoCRITCgtkZXNjcmlwdGlvbhgGIAEoCRIqCgVzdGF0ZRgHIAEoDjIbLmJyb2tlcmQudjEuQ3JlZGVudGlhbFN0YXRlEi0KCWlzc3VlZF9hdBgIIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLgoKZXhwaXJlc19hdBgJIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLAoIZW5kZWRfYXQYCiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhIKCmVuZF9yZWFzb24YCyABKAkSMAoMbGFzdF91c2VkX2F0GAwgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIWCg5sYXN0X3VzZWRfZnJvbRgNIAEoCRIQCghyZXZpc2lvbhgOIAEoAyKDAgoWSXNzdWVDcmVkZW50aWFsUmVxdWVzdBISCgpyZXF1ZXN0X2lkGAEgASgJEiwKBmFjY2VzcxgCIAEoDjIcLmJyb2tlcmQudjEuQ3JlZGVudGlhbEFjY2VzcxIPCgdzZXNzaW9uGAMgASgJEg0KBWFnZW50GAQgASgJEgwKBHJvbGUYBSABKAkSKAoDdHRsGAYgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uSAASMAoKZXhwaXJlc19hdBgHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBIABITCgtkZXNjcmlwdGlvbhgIIAEoCUIICgZleHBpcnkibQoXSXNzdWVDcmVkZW50aWFsUmVzcG9uc2USKgoKY3JlZGVudGlhbBgBIAEoCzIWLmJyb2tlcmQudjEuQ3JlZGVudGlhbBIOCgZzZWNyZXQYAiABKAkSFgoOYWxyZWFkeV9pc3N1ZWQYAyABKAgijAEKFkxpc3RDcmVkZW50aWFsc1JlcXVlc3QSDwoHc2Vzc2lvbhgBIAEoCRINCgVhZ2VudBgCIAEoCRIrCgZzdGF0ZXMYAyADKA4yGy5icm9rZXJkLnYxLkNyZWRlbnRpYWxTdGF0ZRIRCglwYWdlX3NpemUYBCABKAUSEgoKcGFnZV90b2tlbhgFIAEoCSJxChdMaXN0Q3JlZGVudGlhbHNSZXNwb25zZRIrCgtjcmVkZW50aWFscxgBIAMoCzIWLmJyb2tlcmQudjEuQ3JlZGVudGlhbBIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkSEAoIcmV2aXNpb24YAyABKAMiSQoXUmV2b2tlQ3JlZGVudGlhbFJlcXVlc3QSEgoKcmVxdWVzdF9pZBgBIAEoCRIKCgJpZBgCIAEoCRIOCgZyZWFzb24YAyABKAkiRgoYUmV2b2tlQ3JlZGVudGlhbFJlc3BvbnNlEioKCmNyZWRlbnRpYWwYASABKAsyFi5icm9rZXJkLnYxLkNyZWRlbnRpYWwqkgEKEENyZWRlbnRpYWxBY2Nlc3MSIQodQ1JFREVOVElBTF9BQ0NFU1NfVU5TUEVDSUZJRUQQABIeChpDUkVERU5USUFMX0FDQ0VTU19PQlNFUlZFUhABEhsKF0NSRURFTlRJQUxfQUNDRVNTX0FHRU5UEAISHgoaQ1JFREVOVElBTF9BQ0NFU1NfT1BFUkFUT1IQAyqMAQoPQ3JlZGVudGlhbFN0YXRlEiAKHENSRURFTlRJQUxfU1RBVEVfVU5TUEVDSUZJRUQQABIbChdDUkVERU5USUFMX1NUQVRFX0FDVElWRRABEhwKGENSRURFTlRJQUxfU1RBVEVfUkVWT0tFRBACEhwKGENSRURFTlRJQUxfU1RBVEVfRVhQSVJFRBADMqoCChFDcmVkZW50aWFsU2VydmljZRJaCg9Jc3N1ZUNyZWRlbnRpYWwSIi5icm9rZXJkLnYxLklzc3VlQ3JlZGVudGlhbFJlcXVlc3QaIy5icm9rZXJkLnYxLklzc3VlQ3JlZGVudGlhbFJlc3BvbnNlEloKD0xpc3RDcmVkZW50aWFscxIiLmJyb2tlcmQudjEuTGlzdENyZWRlbnRpYWxzUmVxdWVzdBojLmJyb2tlcmQudjEuTGlzdENyZWRlbnRpYWxzUmVzcG9uc2USXQoQUmV2b2tlQ3JlZGVudGlhbBIjLmJyb2tlcmQudjEuUmV2b2tlQ3JlZGVudGlhbFJlcXVlc3QaJC5icm9rZXJkLnYxLlJldm9rZUNyZWRlbnRpYWxSZXNwb25zZUIiWiBicm9rZXJkL2dlbi9icm9rZXJkL3YxO2Jyb2tlcmR2MWIGcHJvdG8z", [file_google_protobuf_duration, file_google_protobuf_timestamp]);
+  fileDesc("Chticm9rZXJkL3YxL2NyZWRlbnRpYWwucHJvdG8SCmJyb2tlcmQudjEisgMKCkNyZWRlbnRpYWwSCgoCaWQYASABKAkSLAoGYWNjZXNzGAIgASgOMhwuYnJva2VyZC52MS5DcmVkZW50aWFsQWNjZXNzEg8KB3Nlc3Npb24YAyABKAkSDQoFYWdlbnQYBCABKAkSDAoEcm9sZRgFIAEoCRITCgtkZXNjcmlwdGlvbhgGIAEoCRIqCgVzdGF0ZRgHIAEoDjIbLmJyb2tlcmQudjEuQ3JlZGVudGlhbFN0YXRlEi0KCWlzc3VlZF9hdBgIIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLgoKZXhwaXJlc19hdBgJIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLAoIZW5kZWRfYXQYCiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhIKCmVuZF9yZWFzb24YCyABKAkSMAoMbGFzdF91c2VkX2F0GAwgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIWCg5sYXN0X3VzZWRfZnJvbRgNIAEoCRIQCghyZXZpc2lvbhgOIAEoAyKDAgoWSXNzdWVDcmVkZW50aWFsUmVxdWVzdBISCgpyZXF1ZXN0X2lkGAEgASgJEiwKBmFjY2VzcxgCIAEoDjIcLmJyb2tlcmQudjEuQ3JlZGVudGlhbEFjY2VzcxIPCgdzZXNzaW9uGAMgASgJEg0KBWFnZW50GAQgASgJEgwKBHJvbGUYBSABKAkSKAoDdHRsGAYgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uSAASMAoKZXhwaXJlc19hdBgHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBIABITCgtkZXNjcmlwdGlvbhgIIAEoCUIICgZleHBpcnkibQoXSXNzdWVDcmVkZW50aWFsUmVzcG9uc2USKgoKY3JlZGVudGlhbBgBIAEoCzIWLmJyb2tlcmQudjEuQ3JlZGVudGlhbBIOCgZzZWNyZXQYAiABKAkSFgoOYWxyZWFkeV9pc3N1ZWQYAyABKAgijAEKFkxpc3RDcmVkZW50aWFsc1JlcXVlc3QSDwoHc2Vzc2lvbhgBIAEoCRINCgVhZ2VudBgCIAEoCRIrCgZzdGF0ZXMYAyADKA4yGy5icm9rZXJkLnYxLkNyZWRlbnRpYWxTdGF0ZRIRCglwYWdlX3NpemUYBCABKAUSEgoKcGFnZV90b2tlbhgFIAEoCSJxChdMaXN0Q3JlZGVudGlhbHNSZXNwb25zZRIrCgtjcmVkZW50aWFscxgBIAMoCzIWLmJyb2tlcmQudjEuQ3JlZGVudGlhbBIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkSEAoIcmV2aXNpb24YAyABKAMiSQoXUmV2b2tlQ3JlZGVudGlhbFJlcXVlc3QSEgoKcmVxdWVzdF9pZBgBIAEoCRIKCgJpZBgCIAEoCRIOCgZyZWFzb24YAyABKAkiRgoYUmV2b2tlQ3JlZGVudGlhbFJlc3BvbnNlEioKCmNyZWRlbnRpYWwYASABKAsyFi5icm9rZXJkLnYxLkNyZWRlbnRpYWwiRgoWQ3JlYXRlTG9naW5MaW5rUmVxdWVzdBIsCgZhY2Nlc3MYASABKA4yHC5icm9rZXJkLnYxLkNyZWRlbnRpYWxBY2Nlc3MiagoXQ3JlYXRlTG9naW5MaW5rUmVzcG9uc2USDgoGc2VjcmV0GAEgASgJEi4KCmV4cGlyZXNfYXQYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEg8KB3Nlc3Npb24YAyABKAkiHgoMTG9naW5SZXF1ZXN0Eg4KBnNlY3JldBgBIAEoCSKMAQoNTG9naW5SZXNwb25zZRINCgV0b2tlbhgBIAEoCRIrCgVsZXZlbBgCIAEoDjIcLmJyb2tlcmQudjEuQ3JlZGVudGlhbEFjY2VzcxIPCgdzZXNzaW9uGAMgASgJEi4KCmV4cGlyZXNfYXQYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wKpIBChBDcmVkZW50aWFsQWNjZXNzEiEKHUNSRURFTlRJQUxfQUNDRVNTX1VOU1BFQ0lGSUVEEAASHgoaQ1JFREVOVElBTF9BQ0NFU1NfT0JTRVJWRVIQARIbChdDUkVERU5USUFMX0FDQ0VTU19BR0VOVBACEh4KGkNSRURFTlRJQUxfQUNDRVNTX09QRVJBVE9SEAMqjAEKD0NyZWRlbnRpYWxTdGF0ZRIgChxDUkVERU5USUFMX1NUQVRFX1VOU1BFQ0lGSUVEEAASGwoXQ1JFREVOVElBTF9TVEFURV9BQ1RJVkUQARIcChhDUkVERU5USUFMX1NUQVRFX1JFVk9LRUQQAhIcChhDUkVERU5USUFMX1NUQVRFX0VYUElSRUQQAzLEAwoRQ3JlZGVudGlhbFNlcnZpY2USWgoPSXNzdWVDcmVkZW50aWFsEiIuYnJva2VyZC52MS5Jc3N1ZUNyZWRlbnRpYWxSZXF1ZXN0GiMuYnJva2VyZC52MS5Jc3N1ZUNyZWRlbnRpYWxSZXNwb25zZRJaCg9MaXN0Q3JlZGVudGlhbHMSIi5icm9rZXJkLnYxLkxpc3RDcmVkZW50aWFsc1JlcXVlc3QaIy5icm9rZXJkLnYxLkxpc3RDcmVkZW50aWFsc1Jlc3BvbnNlEl0KEFJldm9rZUNyZWRlbnRpYWwSIy5icm9rZXJkLnYxLlJldm9rZUNyZWRlbnRpYWxSZXF1ZXN0GiQuYnJva2VyZC52MS5SZXZva2VDcmVkZW50aWFsUmVzcG9uc2USWgoPQ3JlYXRlTG9naW5MaW5rEiIuYnJva2VyZC52MS5DcmVhdGVMb2dpbkxpbmtSZXF1ZXN0GiMuYnJva2VyZC52MS5DcmVhdGVMb2dpbkxpbmtSZXNwb25zZRI8CgVMb2dpbhIYLmJyb2tlcmQudjEuTG9naW5SZXF1ZXN0GhkuYnJva2VyZC52MS5Mb2dpblJlc3BvbnNlQiJaIGJyb2tlcmQvZ2VuL2Jyb2tlcmQvdjE7YnJva2VyZHYxYgZwcm90bzM", [file_google_protobuf_duration, file_google_protobuf_timestamp]);
 
 /**
  * Credential describes a credential, without its secret.
@@ -367,6 +367,126 @@ export const RevokeCredentialResponseSchema: GenMessage<RevokeCredentialResponse
   messageDesc(file_brokerd_v1_credential, 6);
 
 /**
+ * CreateLoginLinkRequest describes the credential that the login issues. The dashboard begins with the
+ * session of the call.
+ *
+ * @generated from message brokerd.v1.CreateLoginLinkRequest
+ */
+export type CreateLoginLinkRequest = Message<"brokerd.v1.CreateLoginLinkRequest"> & {
+  /**
+   * Required: OBSERVER or OPERATOR. An observer's credential is bound to the session.
+   *
+   * @generated from field: brokerd.v1.CredentialAccess access = 1;
+   */
+  access: CredentialAccess;
+};
+
+/**
+ * Describes the message brokerd.v1.CreateLoginLinkRequest.
+ * Use `create(CreateLoginLinkRequestSchema)` to create a new message.
+ */
+export const CreateLoginLinkRequestSchema: GenMessage<CreateLoginLinkRequest> = /*@__PURE__*/
+  messageDesc(file_brokerd_v1_credential, 7);
+
+/**
+ * CreateLoginLinkResponse is the only answer that contains the secret of the link.
+ *
+ * @generated from message brokerd.v1.CreateLoginLinkResponse
+ */
+export type CreateLoginLinkResponse = Message<"brokerd.v1.CreateLoginLinkResponse"> & {
+  /**
+   * 43 characters.
+   *
+   * @generated from field: string secret = 1;
+   */
+  secret: string;
+
+  /**
+   * 2 minutes from now.
+   *
+   * @generated from field: google.protobuf.Timestamp expires_at = 2;
+   */
+  expiresAt?: Timestamp | undefined;
+
+  /**
+   * The session of the call.
+   *
+   * @generated from field: string session = 3;
+   */
+  session: string;
+};
+
+/**
+ * Describes the message brokerd.v1.CreateLoginLinkResponse.
+ * Use `create(CreateLoginLinkResponseSchema)` to create a new message.
+ */
+export const CreateLoginLinkResponseSchema: GenMessage<CreateLoginLinkResponse> = /*@__PURE__*/
+  messageDesc(file_brokerd_v1_credential, 8);
+
+/**
+ * LoginRequest presents a login link.
+ *
+ * @generated from message brokerd.v1.LoginRequest
+ */
+export type LoginRequest = Message<"brokerd.v1.LoginRequest"> & {
+  /**
+   * Required. The secret of the link.
+   *
+   * @generated from field: string secret = 1;
+   */
+  secret: string;
+};
+
+/**
+ * Describes the message brokerd.v1.LoginRequest.
+ * Use `create(LoginRequestSchema)` to create a new message.
+ */
+export const LoginRequestSchema: GenMessage<LoginRequest> = /*@__PURE__*/
+  messageDesc(file_brokerd_v1_credential, 9);
+
+/**
+ * LoginResponse is the only answer that contains the token.
+ *
+ * @generated from message brokerd.v1.LoginResponse
+ */
+export type LoginResponse = Message<"brokerd.v1.LoginResponse"> & {
+  /**
+   * The secret of the credential, 43 characters. The client presents it as "authorization: Bearer TOKEN".
+   *
+   * @generated from field: string token = 1;
+   */
+  token: string;
+
+  /**
+   * OBSERVER or OPERATOR.
+   *
+   * @generated from field: brokerd.v1.CredentialAccess level = 2;
+   */
+  level: CredentialAccess;
+
+  /**
+   * The session of CreateLoginLink. An observer's credential is bound to it.
+   *
+   * @generated from field: string session = 3;
+   */
+  session: string;
+
+  /**
+   * 12 h from now.
+   *
+   * @generated from field: google.protobuf.Timestamp expires_at = 4;
+   */
+  expiresAt?: Timestamp | undefined;
+};
+
+/**
+ * Describes the message brokerd.v1.LoginResponse.
+ * Use `create(LoginResponseSchema)` to create a new message.
+ */
+export const LoginResponseSchema: GenMessage<LoginResponse> = /*@__PURE__*/
+  messageDesc(file_brokerd_v1_credential, 10);
+
+/**
  * CredentialAccess is the level of access of a credential.
  *
  * @generated from enum brokerd.v1.CredentialAccess
@@ -442,7 +562,7 @@ export const CredentialStateSchema: GenEnum<CredentialState> = /*@__PURE__*/
 
 /**
  * CredentialService issues and revokes the credentials that clients present over TCP, as the call
- * metadata "authorization: Bearer SECRET". Operators only.
+ * metadata "authorization: Bearer SECRET". Operators only; a client calls Login without a credential.
  *
  * 	IssueCredential ──► ACTIVE ──┬── RevokeCredential, end of its session ──► REVOKED
  * 	                             └── expires_at ────────────────────────────► EXPIRED
@@ -466,6 +586,13 @@ export const CredentialStateSchema: GenEnum<CredentialState> = /*@__PURE__*/
  *
  * Calls that name a credential accept its id, such as c-4711, or its revision, 4711. Errors that every
  * RPC may return: see MessageService.
+ *
+ * A person logs in to the dashboard with a link:
+ *
+ * 	CreateLoginLink ──► link, for 2 min ──── Login ────► credential, for 12 h
+ *
+ * The link is http://HOST:PORT/login#SECRET, on a TCP address of the broker, with https if the broker
+ * speaks TLS. A browser does not send the part after # to a server.
  *
  * @generated from service brokerd.v1.CredentialService
  */
@@ -502,6 +629,36 @@ export const CredentialService: GenService<{
     methodKind: "unary";
     input: typeof RevokeCredentialRequestSchema;
     output: typeof RevokeCredentialResponseSchema;
+  },
+  /**
+   * CreateLoginLink creates the secret of a login link, which one Login accepts within 2 minutes. The
+   * broker keeps the SHA-256 of the secret in memory only, so a restart voids the link. NOT_FOUND if the
+   * session of the call does not exist. RESOURCE_EXHAUSTED (TOO_MANY_LOGIN_LINKS) with RetryInfo if 100
+   * links are unused.
+   *
+   * @generated from rpc brokerd.v1.CredentialService.CreateLoginLink
+   */
+  createLoginLink: {
+    methodKind: "unary";
+    input: typeof CreateLoginLinkRequestSchema;
+    output: typeof CreateLoginLinkResponseSchema;
+  },
+  /**
+   * Login exchanges the secret of a login link for the token of a new credential, which expires after
+   * 12 h. ListCredentials shows that credential, and RevokeCredential ends it. Login needs no credential
+   * and ignores one that the client presents. The link counts as used even if the answer is lost.
+   *
+   * UNAUTHENTICATED (LOGIN_LINK_INVALID) if the link was used before, is older than 2 minutes, or is
+   * unknown. The failure counts as a failed attempt of the client's address, so further ones are
+   * RESOURCE_EXHAUSTED (TOO_MANY_FAILED_ATTEMPTS). RESOURCE_EXHAUSTED (TOO_MANY_CREDENTIALS) as for
+   * IssueCredential.
+   *
+   * @generated from rpc brokerd.v1.CredentialService.Login
+   */
+  login: {
+    methodKind: "unary";
+    input: typeof LoginRequestSchema;
+    output: typeof LoginResponseSchema;
   },
 }> = /*@__PURE__*/
   serviceDesc(file_brokerd_v1_credential, 0);
