@@ -1,0 +1,172 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"html"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"brokerd/client"
+	pb "brokerd/gen/brokerd/v1"
+)
+
+// A dashboardLink is what dashboard prints with -o json.
+type dashboardLink struct {
+	URL       string `json:"url"`
+	Access    string `json:"access"`
+	Session   string `json:"session"`
+	ExpiresAt string `json:"expires_at"`
+}
+
+func newDashboardCommand(c *cli) *cobra.Command {
+	var observer, open bool
+	cmd := &cobra.Command{
+		Use:   "dashboard",
+		Short: "Print a link that opens the dashboard in a browser (operators)",
+		Long: `Print a link to the dashboard. A browser can use it once, within 2 minutes, and is then
+logged in for 12 hours: as operator, or with --observer as an observer of the current
+session, who reads and changes nothing. "brokerctl credential list" shows the logins, and
+"brokerctl credential revoke" ends one.
+
+The broker needs a TCP address, such as that of brokerd --listen 127.0.0.1:7420.`,
+		Example: `  brokerctl dashboard
+  brokerctl dashboard --observer --open`,
+		Args:              cobra.NoArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			broker, err := c.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			request := &pb.CreateLoginLinkRequest{Access: pb.CredentialAccess_CREDENTIAL_ACCESS_OPERATOR}
+			if observer {
+				request.Access = pb.CredentialAccess_CREDENTIAL_ACCESS_OBSERVER
+			}
+			answer, err := broker.Credentials().CreateLoginLink(cmd.Context(), request)
+			if err != nil {
+				return err
+			}
+			// Its revision is older than the login.
+			status, err := broker.Admin().GetStatus(cmd.Context(), &pb.GetStatusRequest{})
+			if err != nil {
+				return err
+			}
+			base, err := c.dashboardAddress(broker, status)
+			if err != nil {
+				return err
+			}
+			link := dashboardLink{
+				URL: base + "/login#" + answer.GetSecret(), Access: enumOf(request.Access),
+				Session: answer.GetSession(), ExpiresAt: stamp(answer.GetExpiresAt()),
+			}
+			text := fmt.Sprintf("%s\nOpen it once, within 2m. It logs in as %s, session %s, for 12h.",
+				link.URL, link.Access, link.Session)
+			if err := c.showValue(cmd, link, text); err != nil || !open {
+				return err
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), answer.GetExpiresAt().AsTime().Sub(c.env.Now()))
+			defer cancel()
+			return openLink(ctx, link.URL, func(ctx context.Context) error {
+				return awaitLogin(ctx, broker, status.GetRevision())
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&observer, "observer", false, "log in as an observer, who only reads")
+	cmd.Flags().BoolVar(&open, "open", false, "open the link in the browser, and wait until it is used")
+	return cmd
+}
+
+// dashboardAddress returns the address of the page: that of this connection or, on the Unix socket, the
+// first TCP address on which the broker listens.
+func (c *cli) dashboardAddress(broker *client.Client, status *pb.GetStatusResponse) (string, error) {
+	if address, ok := pageAddress(broker.Address(), c.found.tls != client.TLS{}); ok {
+		return address, nil
+	}
+	for _, listener := range status.GetListen() {
+		if address, ok := pageAddress(listener, false); ok {
+			return address, nil
+		}
+	}
+	return "", failf(exitConflict, "the broker listens only on its Unix socket, which a browser cannot open: "+
+		"stop it, start it with brokerd --data %s --listen 127.0.0.1:7420, and run brokerctl dashboard again",
+		status.GetDataDir())
+}
+
+// pageAddress returns the address of the page of a broker that listens on an address, and whether a
+// browser can open it. secure says that HOST:PORT speaks TLS.
+func pageAddress(address string, secure bool) (string, bool) {
+	where, tls := strings.CutPrefix(address, "tls://")
+	host, port, err := net.SplitHostPort(where)
+	if err != nil || strings.HasPrefix(address, "unix:") {
+		return "", false
+	}
+	if ip, err := netip.ParseAddr(host); err == nil && ip.IsUnspecified() {
+		host = "localhost"
+	}
+	return cond(tls || secure, "https://", "http://") + net.JoinHostPort(host, port), true
+}
+
+// openLink opens a link in the browser, and returns when used does. The arguments of a program are
+// visible to other users of the machine, so the browser gets the link from a file that only this user
+// can read.
+func openLink(ctx context.Context, link string, used func(context.Context) error) error {
+	dir, err := os.MkdirTemp("", "brokerd-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }() // the link is useless by then
+	page := filepath.Join(dir, "dashboard.html")
+	text := `<!doctype html><meta http-equiv="refresh" content="0;url=` + html.EscapeString(link) + `">` + "\n"
+	if err := os.WriteFile(page, []byte(text), 0o600); err != nil {
+		return err
+	}
+	program := "xdg-open"
+	if runtime.GOOS == "darwin" {
+		program = "open"
+	}
+	cmd := exec.Command(program, page)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // the browser may run for longer than this command
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("open a browser: %w; open the link by hand", err)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() { // ends with the program, at the latest with this process
+		if err := cmd.Wait(); err != nil {
+			cancel(fmt.Errorf("open a browser: %s: %w; open the link by hand", program, err))
+		}
+	}()
+	return used(ctx)
+}
+
+// awaitLogin waits for a login after a revision.
+func awaitLogin(ctx context.Context, broker *client.Client, after int64) error {
+	filter := &pb.EventFilter{Types: []string{"credential.issued"}}
+	for event, err := range broker.FollowEvents(ctx, client.EventOptions{After: after, Filter: filter}) {
+		if err != nil {
+			return err
+		}
+		var details struct{ Description string }
+		if err := json.Unmarshal([]byte(event.GetDetails()), &details); err != nil {
+			return fmt.Errorf("read an event: %w", err)
+		}
+		if details.Description == "dashboard" {
+			return nil
+		}
+	}
+	if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
+		return failf(exitNothing, "the browser has not used the link within 2m")
+	}
+	return context.Cause(ctx)
+}

@@ -1,0 +1,163 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// exchange uses a link as the page does, and returns the answer.
+func exchange(t *testing.T, link string) (status int, answer map[string]any) {
+	t.Helper()
+	base, secret, _ := strings.Cut(link, "/login#")
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, "POST", base+"/v1/login", strings.NewReader(`{"secret":"`+secret+`"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Close = true
+	out, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = out.Body.Close() }()
+	if err := json.NewDecoder(out.Body).Decode(&answer); err != nil {
+		t.Fatal(err)
+	}
+	return out.StatusCode, answer
+}
+
+func TestDashboard_PrintsALinkThatLogsInOnce(t *testing.T) {
+	address := startTCPBroker(t)
+	must0(t, "session", "create", "team")
+	for _, tt := range []struct {
+		args                   []string
+		level, session, holder string
+	}{
+		{nil, "operator", "default", "operator"},
+		{[]string{"--session", "team", "--observer"}, "observer", "team", "observer in team"},
+	} {
+		out := must0(t, append([]string{"dashboard"}, tt.args...)...)
+		want := regexp.MustCompile(`^(http://` + regexp.QuoteMeta(address) + `/login#[\w-]{43})\nOpen it once, ` +
+			`within 2m\. It logs in as ` + tt.level + `, session ` + tt.session + `, for 12h\.\n$`)
+		found := want.FindStringSubmatch(out)
+		if found == nil {
+			t.Fatalf("%q", out)
+		}
+		status, got := exchange(t, found[1])
+		if status != http.StatusOK || got["level"] != tt.level || got["session"] != tt.session {
+			t.Errorf("%d %v", status, got)
+		}
+		if status, got := exchange(t, found[1]); status != http.StatusUnauthorized {
+			t.Errorf("again: %d %v", status, got)
+		}
+		row := regexp.MustCompile(`(?m)^c-\d+ +` + tt.holder + ` .*dashboard$`)
+		if list := must0(t, "credential", "list"); !row.MatchString(list) {
+			t.Errorf("%s", list)
+		}
+	}
+	link := fields(t, "dashboard", "--observer")
+	if link["access"] != "observer" || link["session"] != "default" || link["expires_at"] == "" ||
+		!strings.HasPrefix(link["url"].(string), "http://"+address+"/login#") {
+		t.Errorf("%v", link)
+	}
+	if got := ctl(t, "--agent", "a", "dashboard"); got.code != exitDenied {
+		t.Errorf("as an agent: %+v", got)
+	}
+}
+
+func TestDashboard_WithoutATCPAddressSaysHowToGetOne(t *testing.T) {
+	startBroker(t)
+	got := ctl(t, "dashboard")
+	want := "start it with brokerd --data " + os.Getenv("BROKERD_DATA") + " --listen 127.0.0.1:7420, and run "
+	if got.code != exitConflict || !strings.Contains(got.err, want) {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestPageAddress_NamesWhatABrowserCanOpen(t *testing.T) {
+	for _, tt := range []struct {
+		address string
+		secure  bool
+		want    string
+	}{
+		{"127.0.0.1:7420", false, "http://127.0.0.1:7420"},
+		{"127.0.0.1:7420", true, "https://127.0.0.1:7420"},
+		{"[::1]:7420", false, "http://[::1]:7420"},
+		{"tls://broker.example:7421", false, "https://broker.example:7421"},
+		{"tls://0.0.0.0:7421", false, "https://localhost:7421"},
+		{"tls://[::]:7421", false, "https://localhost:7421"},
+		{"unix:///var/lib/brokerd/brokerd.sock", true, ""},
+		{"unix:relative:7420", false, ""},
+	} {
+		if got, ok := pageAddress(tt.address, tt.secure); got != tt.want || ok != (tt.want != "") {
+			t.Errorf("%s %v: %q %v", tt.address, tt.secure, got, ok)
+		}
+	}
+}
+
+// fakeBrowser puts a program in the place of the browser. It writes its arguments and the page into the
+// returned pipe, and ends with an exit code.
+func fakeBrowser(t *testing.T, code string) string {
+	t.Helper()
+	opened, bin := pipe(t), t.TempDir()
+	script := "#!/bin/sh\n{ echo \"$*\"; find \"$1\" -perm 600; cat \"$1\"; } > " + opened + "\nexit " + code + "\n"
+	for _, name := range []string{"xdg-open", "open"} {
+		if err := os.WriteFile(filepath.Join(bin, name), []byte(script), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	return opened
+}
+
+func TestDashboardOpen_PassesTheLinkInAFileAndWaitsForTheLogin(t *testing.T) {
+	startTCPBroker(t)
+	temp := t.TempDir()
+	t.Setenv("TMPDIR", temp)
+	opened := fakeBrowser(t, "0")
+	done := make(chan result, 1)
+	go func() { done <- ctl(t, "dashboard", "--open") }()
+	text, err := os.ReadFile(opened)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.SplitN(string(text), "\n", 3)
+	link := regexp.MustCompile(`url=(http://[^"]+)"`).FindStringSubmatch(lines[2])
+	if link == nil || lines[1] != lines[0] || strings.Contains(lines[0], "#") || !strings.HasPrefix(lines[0], temp) {
+		t.Fatalf("the browser got %q", text)
+	}
+	if status, got := exchange(t, link[1]); status != http.StatusOK {
+		t.Errorf("%d %v", status, got)
+	}
+	if got := <-done; got.code != 0 || !strings.HasPrefix(got.out, link[1]+"\n") {
+		t.Errorf("%+v", got)
+	}
+	if left, err := os.ReadDir(temp); err != nil || len(left) > 0 {
+		t.Errorf("left in the temporary folder: %v, %v", left, err)
+	}
+}
+
+func TestDashboardOpen_ReportsABrowserThatFails(t *testing.T) {
+	startTCPBroker(t)
+	opened := fakeBrowser(t, "3")
+	done := make(chan result, 1)
+	go func() { done <- ctl(t, "dashboard", "--open") }()
+	if _, err := os.ReadFile(opened); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-done; got.code != exitError || !strings.Contains(got.err, "exit status 3; open the link by hand") {
+		t.Errorf("%+v", got)
+	}
+	t.Setenv("PATH", t.TempDir())
+	got := ctl(t, "dashboard", "--open")
+	if got.code != exitError || !strings.Contains(got.err, "by hand") || !strings.Contains(got.out, "/login#") {
+		t.Errorf("%+v", got)
+	}
+}
