@@ -23,7 +23,7 @@ GOVULNCHECK ?= v1.1.4
 PREFIX  ?= /usr/local
 DESTDIR ?=
 
-.PHONY: hostile soak vulnerabilities help run demo examples build install uninstall release test fresh stress lint generate bench fuzz crash mutants bridge globs vendors alerts-check litestream deploy-check
+.PHONY: hostile soak vulnerabilities help run demo examples build install uninstall release test fresh stress lint generate bench fuzz crash mutants bridge globs vendors alerts-check litestream deploy-check vendor
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -76,6 +76,12 @@ generate: $(STAMP) ## gen/ and clients/python/brokerd/v1 from proto/; docs/broke
 	@scripts/generate-typescript.sh
 	go test -count=1 -run '^Test(Reference|JSONPage)_' ./cmd/brokerctl -update
 	go test -count=1 -run '^TestPage_' ./internal/msgtype -update
+
+vendor: ## internal/web/ui/vendor/preact.js from the npm packages of tools/dashboard: the only step of the dashboard that needs npm
+	cd tools/dashboard && npm ci --silent --no-audit --no-fund && npx esbuild vendor.js --bundle --minify --format=esm \
+		--target=es2022 --legal-comments=none --log-level=warning \
+		--banner:js='/* preact 11.2.0 and @preact/signals 2.11.4: MIT licence; htm 3.1.1: Apache-2.0 licence */' \
+		--outfile=../../internal/web/ui/vendor/preact.js
 
 bench: build ## the workloads of `brokerctl bench`, on a daemon of their own (BENCH_ARGS='…')
 	scripts/bench.sh $(BENCH_ARGS)

@@ -22,6 +22,12 @@
 // event is the revision at which a client resumes. A client that reads nothing for writeTime is
 // disconnected. Requests of a client stream are one JSON object per line.
 //
+// # Dashboard
+//
+// The folder ui has the dashboard, which the daemon serves at /: plain ES modules without a build step,
+// and one bundle of npm packages. The page calls the API as any other HTTP client does, and its files
+// need no credential. lib/live.js follows the overview, and a view is one module of views.
+//
 // # Lifetimes
 //
 // http.Server has a goroutine for each connection. A stream has one more, which writes comments while

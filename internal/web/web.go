@@ -66,6 +66,7 @@ func New(o Options) *Server {
 	}
 	s.mux.HandleFunc("POST /v1/call/{service}/{method}", s.call)
 	s.mux.HandleFunc("GET /v1/openapi.json", s.openAPI)
+	s.handlePage()
 	version1 := new(http.Protocols)
 	version1.SetHTTP1(true)
 	s.http = &http.Server{

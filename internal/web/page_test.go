@@ -1,0 +1,193 @@
+package web_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"io/fs"
+	"net/http"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"brokerd/internal/apptest"
+)
+
+// pageFiles returns the files of the page by their path in internal/web.
+func pageFiles(t *testing.T) map[string][]byte {
+	t.Helper()
+	files := map[string][]byte{}
+	err := filepath.WalkDir("ui", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		files[filepath.ToSlash(name)], err = os.ReadFile(name)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+func TestPage_ServesEachFileWithoutACredential(t *testing.T) {
+	b := apptest.Start(t)
+	c := overTCP(t, b, "")
+	kinds := map[string]string{".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+	paths := map[string]string{"/": "ui/index.html", "/login": "ui/index.html"}
+	files := pageFiles(t)
+	for name := range files {
+		if name != "ui/index.html" {
+			paths["/"+name] = name
+		}
+	}
+	for at, name := range paths {
+		a := c.must("GET", at, "")
+		if !bytes.Equal([]byte(a.text), files[name]) {
+			t.Errorf("%s: the content differs from that of %s", at, name)
+		}
+		if kind := a.header.Get("Content-Type"); kinds[path.Ext(name)] == "" || !strings.HasPrefix(kind, kinds[path.Ext(name)]) {
+			t.Errorf("%s: Content-Type %q", at, kind)
+		}
+		again := c.do("GET", at, "", "If-None-Match", a.header.Get("ETag"))
+		if again.status != http.StatusNotModified || again.text != "" {
+			t.Errorf("%s with its entity tag: status %d, %d bytes", at, again.status, len(again.text))
+		}
+	}
+	if a := c.do("GET", "/ui/lib/none.js", ""); a.status != http.StatusNotFound {
+		t.Errorf("an unknown file: status %d", a.status)
+	}
+	if a := c.do("POST", "/", ""); a.status != http.StatusMethodNotAllowed {
+		t.Errorf("a POST of the page: status %d", a.status)
+	}
+}
+
+func TestPage_EachFileHasTheSecurityHeaders(t *testing.T) {
+	b := apptest.Start(t)
+	c := overTCP(t, b, "")
+	for _, at := range []string{"/", "/login", "/ui/app.js", "/ui/style.css", "/ui/vendor/preact.js"} {
+		a := c.must("GET", at, "")
+		for name, want := range map[string]string{
+			"Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; " +
+				"img-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'; " +
+				"require-trusted-types-for 'script'; trusted-types 'none'",
+			"X-Content-Type-Options": "nosniff",
+			"Referrer-Policy":        "no-referrer",
+			"Cache-Control":          "no-cache",
+		} {
+			if got := a.header.Get(name); got != want {
+				t.Errorf("%s: %s: %s; want %s", at, name, got, want)
+			}
+		}
+		if got := a.header.Values("Set-Cookie"); got != nil {
+			t.Errorf("%s sets a cookie: %v", at, got)
+		}
+	}
+	if a := c.do("GET", "/", "", "Host", "attacker.example"); a.status != http.StatusMisdirectedRequest {
+		t.Errorf("a foreign host: status %d", a.status)
+	}
+}
+
+func TestPage_HasNoInlineScriptOrStyle(t *testing.T) {
+	forbidden := regexp.MustCompile(`\son\w+=|\sstyle="|<style|<script[^>]*>[^<]|javascript:`)
+	for name, content := range pageFiles(t) {
+		if path.Ext(name) == ".html" {
+			if found := forbidden.Find(content); found != nil {
+				t.Errorf("%s has %q", name, found)
+			}
+		}
+	}
+}
+
+func TestPage_TheScriptsUseNoMarkupFromText(t *testing.T) {
+	forbidden := regexp.MustCompile(`innerHTML|outerHTML|insertAdjacentHTML|dangerouslySetInnerHTML|document\.write|\beval\(|new Function`)
+	for name, content := range pageFiles(t) {
+		if path.Ext(name) != ".js" || path.Dir(name) == "ui/vendor" {
+			continue
+		}
+		if found := forbidden.Find(content); found != nil {
+			t.Errorf("%s has %q", name, found)
+		}
+	}
+}
+
+var (
+	imports = regexp.MustCompile(`(?s)\b(?:import|export)\s*\{([^}]*)\}\s*from\s*'([^']+)'`)
+	exports = regexp.MustCompile(`(?m)^export (?:async )?(?:function|class|const|let) (\w+)`)
+	listed  = regexp.MustCompile(`(?s)\bexport\s*\{([^}]*)\}`)
+)
+
+// names returns the names of a list such as "a, b as c"; exported are the names after "as".
+func names(list string, exported bool) (all []string) {
+	for _, item := range strings.Split(list, ",") {
+		words := strings.Fields(item)
+		switch {
+		case len(words) == 0:
+		case exported:
+			all = append(all, words[len(words)-1])
+		default:
+			all = append(all, words[0])
+		}
+	}
+	return all
+}
+
+func TestPage_EachImportResolves(t *testing.T) {
+	files := pageFiles(t)
+	exported := map[string]map[string]bool{}
+	for name, content := range files {
+		exported[name] = map[string]bool{}
+		for _, found := range exports.FindAllSubmatch(content, -1) {
+			exported[name][string(found[1])] = true
+		}
+		for _, found := range listed.FindAllSubmatch(content, -1) {
+			for _, one := range names(string(found[1]), true) {
+				exported[name][one] = true
+			}
+		}
+	}
+	for name, content := range files {
+		if path.Ext(name) != ".js" || path.Dir(name) == "ui/vendor" {
+			continue
+		}
+		for _, found := range imports.FindAllSubmatch(content, -1) {
+			from := path.Join(path.Dir(name), string(found[2]))
+			if files[from] == nil {
+				t.Errorf("%s imports %s, which does not exist", name, found[2])
+				continue
+			}
+			for _, one := range names(string(found[1]), false) {
+				if !exported[from][one] {
+					t.Errorf("%s imports %s from %s, which does not export it", name, one, from)
+				}
+			}
+		}
+	}
+}
+
+func TestPage_TheScriptsAndStylesAreSmall(t *testing.T) {
+	var size int
+	for name, content := range pageFiles(t) {
+		if path.Ext(name) != ".js" && path.Ext(name) != ".css" {
+			continue
+		}
+		var b bytes.Buffer
+		w, err := gzip.NewWriterLevel(&b, gzip.BestCompression)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write(content); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		size += b.Len()
+	}
+	t.Logf("all scripts and styles: %d bytes with gzip", size)
+	if size >= 60<<10 {
+		t.Errorf("all scripts and styles have %d bytes with gzip; the limit is 60 KiB", size)
+	}
+}

@@ -1,0 +1,180 @@
+// The shell of the dashboard: login, navigation, keyboard, and the view of the route.
+import { effect, html, render, signal, useEffect, useErrorBoundary, useRef } from './vendor/preact.js';
+import { call, exchange } from './lib/api.js';
+import { connection, frame, history as totals, now, problem } from './lib/live.js';
+import { MessagePanel } from './lib/message.js';
+import { Copy, Dialogs, Empty, Failure, Spark, Time, Toasts } from './lib/parts.js';
+import { go, here, href, route } from './lib/route.js';
+import { canAct, level, login, logout, session, sessions, switchSession, token } from './lib/session.js';
+import { Jump } from './lib/jump.js';
+import { views } from './views.js';
+
+const help = signal(false);
+
+function App() {
+  if (!token.value) return html`<${Login} />`;
+  const { view: id, query } = route.value;
+  const view = views.find((v) => v.id === id) || views[0];
+  const [kind, opened] = (query.open || '').split(/:(.*)/s);
+  return html`
+    <a class="skip" href="#main" onClick=${(event) => { event.preventDefault(); document.getElementById('main').focus(); }}>
+      Skip to the content</a>
+    <div class="shell">
+      <${Side} view=${view} />
+      <main id="main" tabindex="-1">
+        <header class="bar"><h1>${view.title}</h1><p>${view.question}</p><${Jump} key=${view.id} /></header>
+        <${Banner} />
+        <div class="stage">
+          <section class=${'view ' + view.id} data-view=${view.id} aria-label=${view.title} key=${view.id + session.value}>
+            <${Guarded} view=${view} /></section>
+          ${kind === 'message' && html`<${MessagePanel} key=${opened} id=${opened} onClose=${() => go(here({ open: '' }))} />`}
+        </div>
+      </main>
+    </div>
+    <${Dialogs} /><${Toasts} />${help.value && html`<${Help} />`}`;
+}
+
+// Guarded shows the error of a view in place of the view.
+function Guarded({ view }) {
+  const [error, reset] = useErrorBoundary((e) => console.error(e));
+  if (error) return html`<div class="scroll"><${Failure} error=${error} /><button onClick=${reset}>Show the view again</button></div>`;
+  return html`<${view.View} id=${route.value.id} query=${route.value.query} />`;
+}
+
+function Side({ view }) {
+  return html`<aside class="side" aria-label="Navigation">
+    <p class="brand"><svg viewBox="0 0 32 32" aria-hidden="true"><path d="M7 10h6l6 12h6M7 22h6l6-12h6" /></svg> brokerd</p>
+    <${Sessions} />
+    <nav aria-label="Views">${views.map((v) => html`<a key=${v.id} href=${href(v.id)} title=${`${v.title}: ${v.question}`}
+        aria-current=${v === view ? 'page' : undefined}>
+      <svg viewBox="0 0 16 16" aria-hidden="true"><path d=${v.icon} /></svg><span class="label">${v.title}</span>
+      <${Mark} view=${v} /><kbd aria-hidden="true">${v.key}</kbd></a>`)}</nav>
+    <div class="foot"><${Rates} /><${Connection} />
+      <p class="who"><span>${level}</span>
+        <button class="plain" onClick=${() => { help.value = true; }} title="Keys (?)" aria-label="Keys">?</button>
+        <button class="plain" onClick=${() => logout()}>Sign out</button></p></div>
+  </aside>`;
+}
+
+// Mark shows the number that a view has for the navigation.
+function Mark({ view }) {
+  const mark = frame.value && view.mark?.(frame.value);
+  if (!mark || !mark.n) return null;
+  return html`<span class=${'mark ' + (mark.kind || '')}>${mark.n > 999 ? '999+' : mark.n}</span>`;
+}
+
+function Sessions() {
+  useEffect(() => {
+    let wanted = true;
+    call('GET', '/v1/sessions?page_size=1000').then((answer) => { if (wanted) sessions.value = answer.sessions; }, () => {});
+    return () => { wanted = false; };
+  }, [token.value, session.value]);
+  const names = sessions.value.map((s) => s.name);
+  if (!names.includes(session.value)) names.unshift(session.value);
+  return html`<label class="session"><span class="hidden">Session</span>
+    <select value=${session.value} aria-label="Session" onChange=${(event) => {
+      switchSession(event.currentTarget.value);
+      go(href(route.value.view));
+    }}>${names.map((name) => html`<option key=${name} value=${name} selected=${name === session.value}>${name}</option>`)}</select>
+  </label>`;
+}
+
+const series = [['sent_rate', 'sent'], ['received_rate', 'received'], ['processed_rate', 'processed']];
+
+function Rates() {
+  return html`<div class="rates">${series.map(([field, title]) => {
+    const values = totals.value.map((t) => t[field]);
+    const last = values.at(-1) || 0;
+    return html`<p key=${field}><span>${title}</span><${Spark} values=${values} label=${`${title} per second, last minute`} />
+      <b>${last.toLocaleString('en', { maximumFractionDigits: last < 10 ? 1 : 0 })}<i>/s</i></b></p>`;
+  })}</div>`;
+}
+
+const connectionWords = { live: 'live', connecting: 'connecting', broken: 'connection broken' };
+
+function Connection() {
+  const state = connection.value;
+  return html`<p class=${'connection ' + state} data-connection=${state}><i aria-hidden="true"></i>${connectionWords[state]}
+    ${state === 'live' && frame.value && html`<span class="dim"> rev ${frame.value.revision}</span>`}</p>`;
+}
+
+function Banner() {
+  if (connection.value === 'broken') {
+    return html`<p class="banner bad" role="status" data-banner="broken"><b>Connection broken.</b>${' '}
+      ${frame.value && html`This is the state of <${Time} at=${frame.value.time} />. `}
+      ${problem.value?.message}; the page tries again every second.</p>`;
+  }
+  if (frame.value?.closed) {
+    return html`<p class="banner" role="status" data-banner="closed">This session is closed: nothing in it changes.</p>`;
+  }
+  return null;
+}
+
+const keys = [
+  ['1 … 8', 'open a view'], ['/', 'search'], ['↑ ↓', 'choose a row'], ['Enter', 'open the row'],
+  ['Space', 'select the row'], ['Esc', 'close the panel or the search'], ['?', 'show these keys'],
+];
+
+function Help() {
+  const dialog = useRef(null);
+  useEffect(() => { dialog.current.showModal(); }, []);
+  const close = () => { help.value = false; };
+  return html`<dialog ref=${dialog} aria-labelledby="help-title" onClose=${close}>
+    <h2 id="help-title">Keys</h2>
+    <dl class="facts">${keys.map(([key, text]) => html`<div class="fact" key=${key}><dt><kbd>${key}</kbd></dt><dd>${text}</dd></div>`)}</dl>
+    <footer><button class="primary" autofocus onClick=${close}>Close</button></footer>
+  </dialog>`;
+}
+
+const exchanging = signal(false);
+const refused = signal(null);
+
+function Login() {
+  return html`<main class="login" data-view="login">
+    <p class="brand"><svg viewBox="0 0 32 32" aria-hidden="true"><path d="M7 10h6l6 12h6M7 22h6l6-12h6" /></svg> brokerd</p>
+    ${exchanging.value ? html`<p>Signing in…</p>` : html`
+      <h1>Open the dashboard with a link</h1>
+      <${Failure} error=${refused.value} />
+      <p>On the machine of the broker, run this command and open the link that it prints. A link works
+        once, within two minutes.</p>
+      <${Copy} text="brokerctl dashboard --open" />
+      <p class="dim">With <code>--observer</code>, the link only permits reading.</p>`}
+  </main>`;
+}
+
+// signIn exchanges the secret of a link, which is in the hash of /login.
+async function signIn() {
+  const secret = location.hash.slice(1);
+  history.replaceState(null, '', '/' + (secret && !secret.startsWith('/') ? '' : location.hash));
+  if (!secret || secret.startsWith('/')) return;
+  exchanging.value = true;
+  try {
+    login(await exchange(secret));
+    go(href('attention'), true);
+  } catch (error) {
+    refused.value = error;
+  }
+  exchanging.value = false;
+}
+
+addEventListener('keydown', (event) => {
+  const typing = event.target.closest('input, textarea, select, dialog');
+  if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || typing || !token.value) return;
+  const view = views.find((v) => v.key === event.key);
+  if (view) go(href(view.id));
+  else if (event.key === '/') document.querySelector('.jump input').focus();
+  else if (event.key === '?') help.value = true;
+  else if (event.key === 'Escape' && route.value.query.open) go(here({ open: '' }));
+  else if (event.key === 'Escape' && route.value.id) go(href(route.value.view, '', route.value.query));
+  else return;
+  event.preventDefault();
+});
+
+effect(() => {
+  const count = frame.value?.findings.filter((f) => f.severity !== 'info').length;
+  const view = views.find((v) => v.id === route.value.view) || views[0];
+  document.title = (count ? `(${count}) ` : '') + (token.value ? view.title + ' · ' : '') + 'brokerd';
+});
+
+if (location.pathname === '/login') signIn();
+render(html`<${App} />`, document.getElementById('app'));

@@ -1,0 +1,141 @@
+// The frames of the session that this tab shows. A browser opens at most six HTTP/1.1 connections to
+// one origin, so one tab per session follows the stream, and passes its frames to the others.
+import { effect, signal } from '../vendor/preact.js';
+import { headers, request } from './api.js';
+import { session, token } from './session.js';
+
+export const frame = signal(null); // the newest one, as /v1/overview has it
+export const connection = signal('connecting'); // then live or broken
+export const problem = signal(null); // why it is broken
+export const now = signal(Date.now()); // the time by the broker's clock, in steps of 1 s
+export const age = signal(0); // of the frame, in seconds
+export const history = signal([]); // totals of the last 60 s, one per second
+
+const silence = 40e3; // ms without a byte after which the stream is dead: a comment comes every 15 s
+let offset = 0; // of the broker's clock
+let arrived = 0;
+let waiting = null; // the newest frame that is not shown yet: {text, at}
+let scheduled = false;
+let retry = () => {};
+
+// show parses at most one frame per repaint, and fewer in a hidden tab.
+function show(news) {
+  waiting = news;
+  if (scheduled) return;
+  scheduled = true;
+  document.hidden ? setTimeout(apply, 1000) : requestAnimationFrame(apply);
+}
+
+function apply() {
+  scheduled = false;
+  if (!waiting) return;
+  const { text, at } = waiting;
+  waiting = null;
+  const newest = JSON.parse(text);
+  offset = Date.parse(newest.time) - at;
+  arrived = at;
+  frame.value = newest;
+}
+
+function tick() {
+  now.value = Date.now() + offset;
+  if (!frame.value) return;
+  age.value = Math.max(0, Math.round((Date.now() - arrived) / 1000));
+  if (connection.value === 'live') history.value = [...history.value.slice(-59), frame.value.totals];
+  if (connection.value === 'broken') retry();
+}
+setInterval(tick, 1000);
+document.addEventListener('visibilitychange', () => {
+  if (!document.hidden) { apply(); tick(); }
+});
+
+// watch shows the frames of a session until its result is called.
+function watch(name) {
+  const end = new AbortController();
+  const channel = new BroadcastChannel('brokerd-overview-' + name);
+  let newest = null;
+  let leads = false;
+  let wake = () => {};
+
+  const take = (news) => {
+    if (news.text) show(newest = { text: news.text, at: news.at });
+    connection.value = news.state;
+    problem.value = news.problem || null;
+  };
+  const tell = (news) => {
+    if (end.signal.aborted) return;
+    take(news);
+    channel.postMessage(news);
+  };
+  channel.onmessage = ({ data }) => {
+    if (!data.ask) take(data);
+    else if (leads) {
+      channel.postMessage({ state: connection.value, ...newest });
+      wake();
+    }
+  };
+  // Timers of a hidden tab may be late by a minute. Each visible tab therefore asks the leader to
+  // try again.
+  retry = () => leads ? wake() : channel.postMessage({ ask: true });
+
+  async function lead() {
+    leads = true;
+    while (!end.signal.aborted) {
+      let closed = false;
+      let failure = { reason: 'UNREACHABLE', message: 'the broker has ended the stream' };
+      try {
+        await follow(end.signal, (text) => {
+          tell({ state: 'live', text, at: Date.now() });
+          closed = text.includes('"closed":true');
+        });
+      } catch (error) {
+        failure = { reason: error.reason, message: error.message };
+      }
+      if (closed || end.signal.aborted) break; // a closed session does not change
+      tell({ state: 'broken', problem: failure });
+      await new Promise((resolve) => { wake = resolve; });
+    }
+    await new Promise((resolve) => { end.signal.addEventListener('abort', resolve); if (end.signal.aborted) resolve(); });
+  }
+  channel.postMessage({ ask: true });
+  navigator.locks.request(channel.name, { signal: end.signal }, lead).catch(() => {}); // aborted
+  return () => {
+    end.abort();
+    channel.close();
+    waiting = null;
+    frame.value = null;
+    connection.value = 'connecting';
+    history.value = [];
+  };
+}
+
+// follow reads the stream until it ends, and calls got for the newest of the frames that have arrived.
+async function follow(signal, got) {
+  const dead = new AbortController();
+  let heard = Date.now();
+  const check = setInterval(() => { if (Date.now() - heard > silence) dead.abort(); }, 5000);
+  try {
+    const response = await request('GET', '/v1/overview/follow', {
+      headers: { ...headers(), Accept: 'text/event-stream' }, signal: AbortSignal.any([signal, dead.signal]),
+    });
+    const reader = response.body.getReader();
+    const decoder = new TextDecoder();
+    let rest = '';
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) return;
+      heard = Date.now();
+      const events = (rest + decoder.decode(value, { stream: true })).split('\n\n');
+      rest = events.pop();
+      const newest = events.findLast((event) => /^(id: \d+\n)?data: /.test(event));
+      if (newest) got(newest.slice(newest.indexOf('data: ') + 6));
+    }
+  } finally {
+    clearInterval(check);
+  }
+}
+
+effect(() => {
+  const name = session.value;
+  return token.value ? watch(name) : undefined;
+});

@@ -1,0 +1,105 @@
+import { html, signal, useLayoutEffect, useRef, useState } from '../vendor/preact.js';
+
+const rowHeight = 34; // as in style.css
+
+const narrowScreen = matchMedia('(max-width: 720px)');
+const narrow = signal(narrowScreen.matches);
+narrowScreen.addEventListener('change', () => { narrow.value = narrowScreen.matches; });
+
+let tables = 0;
+
+// VirtualTable shows rows of one height, of which only the visible ones are in the document.
+//
+// columns: {key, title, render(row), width, numeric, wide, sort}. width is a track of a CSS grid; the
+// default is an equal share. Columns that are wide are absent on narrow screens. keyOf(row) returns
+// the key of a row. selected is the key of the open row; onOpen(row) opens one. select is {keys,
+// change}: with it, rows have a checkbox, and change(keys) gets the Set of the new keys. sort is the
+// key of the column by which the rows are sorted; onSort(key) is called by the titles of columns with
+// sort. onEnd is called when the last rows are visible, and onScroll with the distance to the top.
+export function VirtualTable({
+  rows, columns, keyOf, selected, onOpen, select, label, sort, onSort, onEnd, onScroll, rowClass, empty,
+}) {
+  const grid = useRef(null);
+  const [id] = useState(() => 'table-' + ++tables);
+  const [view, setView] = useState({ from: 0, count: 40 });
+  const [active, setActive] = useState(null);
+
+  function measure() {
+    const element = grid.current;
+    if (!element) return;
+    const from = Math.max(0, Math.floor(element.scrollTop / rowHeight) - 5);
+    const count = Math.ceil(element.clientHeight / rowHeight) + 10;
+    setView((old) => old.from === from && old.count === count ? old : { from, count });
+    if (onEnd && from + count >= rows.length) onEnd();
+  }
+  useLayoutEffect(() => {
+    const observer = new ResizeObserver(measure);
+    observer.observe(grid.current);
+    return () => observer.disconnect();
+  }, []);
+  useLayoutEffect(measure, [rows.length]);
+
+  function move(index) {
+    if (!rows.length) return;
+    const to = Math.min(rows.length - 1, Math.max(0, index));
+    const element = grid.current;
+    const top = to * rowHeight;
+    const room = element.clientHeight - 2 * rowHeight; // without the header
+    setActive(keyOf(rows[to]));
+    if (top < element.scrollTop) element.scrollTop = top;
+    else if (top > element.scrollTop + room) element.scrollTop = top - room;
+    measure();
+  }
+  function onKeyDown(event) {
+    if (event.target !== grid.current) return;
+    const at = rows.findIndex((row) => keyOf(row) === active);
+    const page = Math.max(1, Math.floor(grid.current.clientHeight / rowHeight) - 2);
+    const steps = { ArrowDown: at + 1, ArrowUp: at - 1, PageDown: at + page, PageUp: at - page, Home: 0, End: rows.length };
+    if (event.key in steps && !event.altKey && !event.ctrlKey && !event.metaKey) move(steps[event.key]);
+    else if (event.key === 'Enter' && at >= 0 && onOpen) onOpen(rows[at]);
+    else if (event.key === ' ' && at >= 0 && select) toggle(active);
+    else return;
+    event.preventDefault();
+  }
+  function toggle(key) {
+    const keys = new Set(select.keys);
+    keys.delete(key) || keys.add(key);
+    select.change(keys);
+  }
+
+  const shown = columns.filter((column) => !(column.wide && narrow.value));
+  const tracks = (select ? '34px ' : '') + shown.map((column) => column.width || 'minmax(0, 1fr)').join(' ');
+  const style = { gridTemplateColumns: tracks };
+  const from = Math.min(view.from, Math.max(0, rows.length - view.count));
+  const visible = rows.slice(from, from + view.count);
+  const all = select && rows.length > 0 && rows.every((row) => select.keys.has(keyOf(row)));
+  const activeVisible = visible.some((row) => keyOf(row) === active);
+  return html`<div class="table" role="grid" tabindex="0" ref=${grid} aria-label=${label} aria-rowcount=${rows.length + 1}
+      aria-activedescendant=${activeVisible ? `${id}-${active}` : undefined} onKeyDown=${onKeyDown}
+      onScroll=${() => { measure(); onScroll?.(grid.current.scrollTop); }}>
+    <div class="titles" role="row" style=${style} aria-rowindex="1">
+      ${select && html`<div role="columnheader"><input type="checkbox" aria-label="Select all rows" checked=${all}
+        onChange=${() => select.change(new Set(all ? [] : rows.map(keyOf)))} /></div>`}
+      ${shown.map((column) => html`<div key=${column.key} role="columnheader" class=${column.numeric && 'numeric'}
+          aria-sort=${sort === column.key ? 'descending' : undefined}>
+        ${column.sort ? html`<button class="plain" onClick=${() => onSort(column.key)}>${column.title}${
+          sort === column.key ? ' ↓' : ''}</button>` : column.title}</div>`)}
+    </div>
+    ${rows.length === 0 ? empty : html`<div role="rowgroup" class="rows" style=${{ height: rows.length * rowHeight + 'px' }}>
+      ${visible.map((row, i) => {
+        const key = keyOf(row);
+        const kinds = [key === selected && 'selected', key === active && 'active', rowClass?.(row)].filter(Boolean);
+        return html`<div key=${key} id=${`${id}-${key}`} role="row" data-row=${key} aria-rowindex=${from + i + 2}
+            aria-selected=${key === selected} class=${kinds.join(' ')}
+            style=${{ ...style, transform: `translateY(${(from + i) * rowHeight}px)` }}
+            onClick=${() => { setActive(key); onOpen?.(row); }}>
+          ${select && html`<div role="gridcell" onClick=${(event) => event.stopPropagation()}>
+            <input type="checkbox" tabindex="-1" aria-label=${'Select ' + key} checked=${select.keys.has(key)}
+              onChange=${() => toggle(key)} /></div>`}
+          ${shown.map((column) => html`<div key=${column.key} role="gridcell" dir="auto"
+            class=${column.numeric && 'numeric'}>${column.render ? column.render(row) : row[column.key]}</div>`)}
+        </div>`;
+      })}
+    </div>`}
+  </div>`;
+}

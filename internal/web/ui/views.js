@@ -1,0 +1,9 @@
+// The views in the order of the navigation. A view is {id, title, question, key, icon, View, mark}:
+// View gets {id, query} of the route, and mark(frame) returns {n, kind} for the navigation.
+
+import { view as attention } from './views/attention.js';
+
+export const views = [
+  attention,
+
+];
