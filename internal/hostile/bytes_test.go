@@ -205,7 +205,8 @@ func TestBytes_TheDaemonServesOnAndFreesWhatAttackersUsed(t *testing.T) {
 			before := s.use()
 			stop := b.work(t)
 			s.assail()
-			s.halfOpen()
+			s.halfOpen("", "", halfPreface(s.tls))
+			s.halfOpen(version1, "GET /v1/status HT", "POST /v1/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
 			stop()
 			s.settled(before)
 			t.Logf("the bystander made %d rounds", len(b.took))
@@ -237,10 +238,22 @@ func (s *target) assail() {
 	attackers.Wait()
 }
 
-// halfOpen opens 1,000 connections whose clients send nothing or the beginning of a handshake. While
-// they are open, a new client must be served.
-func (s *target) halfOpen() {
+// halfPreface returns the beginning of a connection of gRPC.
+func halfPreface(secure *tls.Config) string {
+	if secure != nil {
+		return "\x16\x03\x01\x02\x00"
+	}
+	return "PRI * HTT"
+}
+
+// halfOpen opens 1,000 connections with a protocol in TLS; empty = before the handshake. Their clients
+// send one of the beginnings each. While they are open, new clients of gRPC and HTTP must be served.
+func (s *target) halfOpen(protocol string, beginnings ...string) {
 	s.t.Helper()
+	p := s.transports()[1]
+	if protocol == "" {
+		p.tls = nil
+	}
 	var open []net.Conn
 	defer func() {
 		for _, conn := range open {
@@ -248,27 +261,24 @@ func (s *target) halfOpen() {
 		}
 	}()
 	for i := range 1000 {
-		conn, err := net.DialTimeout("tcp", s.tcp, patience)
+		w, err := p.connect(protocol)
 		if err != nil {
 			s.t.Fatal(err)
 		}
-		open = append(open, conn)
-		if i%2 == 0 {
-			beginning := "PRI * HTT"
-			if s.tls != nil {
-				beginning = "\x16\x03\x01\x02\x00"
-			}
-			if _, err := conn.Write([]byte(beginning)); err != nil {
-				s.t.Fatal(err)
-			}
+		open = append(open, w)
+		if _, err := io.WriteString(w, beginnings[i%len(beginnings)]); err != nil {
+			s.t.Fatal(err)
 		}
 	}
 	text, err := os.ReadFile(filepath.Join(s.Dir(), "operator.credential"))
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	c := s.tcpClient(party{secret: strings.TrimSpace(string(text))})
-	if _, err := c.admin.GetStatus(patient(s.t), &pb.GetStatusRequest{}); err != nil {
+	operator := party{secret: strings.TrimSpace(string(text))}
+	if _, err := s.tcpClient(operator).admin.GetStatus(patient(s.t), &pb.GetStatusRequest{}); err != nil {
 		s.t.Errorf("with 1,000 half-open connections: %v", err)
+	}
+	if status, err := s.browser(s.transports()[1], operator).do(patient(s.t), "GET", "/v1/status", ""); status != http.StatusOK {
+		s.t.Errorf("with 1,000 half-open connections, over HTTP: %d %v", status, err)
 	}
 }

@@ -2,6 +2,7 @@ package hostile_test
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/tls"
 	"encoding/binary"
 	"errors"
@@ -44,8 +45,8 @@ func (s *target) transports() []transport {
 	return append(all, transport{name, "tcp", s.tcp, s.tls})
 }
 
-// connect opens a connection and, with TLS, completes the handshake. The caller closes it.
-func (p transport) connect() (*wire, error) {
+// connect opens a connection and, with TLS, completes the handshake with a protocol. The caller closes it.
+func (p transport) connect(protocol string) (*wire, error) {
 	conn, err := net.DialTimeout(p.network, p.address, patience)
 	if err != nil {
 		return nil, err
@@ -53,7 +54,7 @@ func (p transport) connect() (*wire, error) {
 	if p.tls != nil {
 		host, _, _ := net.SplitHostPort(p.address)
 		config := p.tls.Clone()
-		config.ServerName, config.NextProtos = host, []string{"h2"}
+		config.ServerName, config.NextProtos = host, []string{cmp.Or(protocol, "h2")}
 		conn = tls.Client(conn, config)
 	}
 	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
@@ -137,13 +138,14 @@ func (w *wire) flood(length time.Duration, write func() error) (closed bool) {
 // An assault is something that a hostile client does with one connection. Its error says that the
 // daemon should have closed the connection.
 type assault struct {
-	name string
-	do   func(*wire) error
+	name     string
+	do       func(*wire) error
+	protocol string // that the client offers with TLS; empty = HTTP/2
 }
 
 // malformed sends bytes after the preface and the settings, and expects the daemon to close the connection.
 func malformed(name string, frame ...byte) assault {
-	return assault{name, func(w *wire) error {
+	return assault{name: name, do: func(w *wire) error {
 		if err := w.greet(); err != nil {
 			return err
 		}
@@ -156,33 +158,17 @@ func malformed(name string, frame ...byte) assault {
 func assaults(method string, subscribe []byte) []assault {
 	large := headers(method, hpack.HeaderField{Name: "x-much", Value: strings.Repeat("y", 16<<20)})
 	list := []assault{
-		{"garbage in place of the preface", func(w *wire) error {
+		{name: "garbage in place of the preface", do: func(w *wire) error {
 			_, _ = w.Write(noise(64 << 10))
 			return w.ended()
 		}},
-		{"garbage after the preface", func(w *wire) error {
+		{name: "garbage after the preface", do: func(w *wire) error {
 			_ = w.greet()
 			_, _ = w.Write(noise(64 << 10))
 			return w.ended()
 		}},
-		{"half a preface", func(w *wire) error {
+		{name: "half a preface", do: func(w *wire) error {
 			_, _ = io.WriteString(w, "PRI * HTTP/2.0")
-			return w.ended()
-		}},
-		{"HTTP/1.1 without the end of the header", func(w *wire) error {
-			_, _ = io.WriteString(w, "GET /v1/status HTTP/1.1\r\nHost: localhost\r\n")
-			return w.ended()
-		}},
-		{"HTTP/1.1 with a header of 64 KiB", func(w *wire) error {
-			_, _ = io.WriteString(w, "GET /v1/status HTTP/1.1\r\nHost: localhost\r\nX-Long: "+strings.Repeat("x", 64<<10)+"\r\n\r\n")
-			return w.ended()
-		}},
-		{"HTTP/1.1 without the end of the body", func(w *wire) error {
-			_, _ = io.WriteString(w, "POST /v1/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
-			return w.ended()
-		}},
-		{"HTTP/1.1 without the end of an artifact", func(w *wire) error {
-			_, _ = io.WriteString(w, "PUT /v1/artifacts/a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
 			return w.ended()
 		}},
 		malformed("settings of 5 bytes", 0, 0, 5, 4, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5),
@@ -191,39 +177,39 @@ func assaults(method string, subscribe []byte) []assault {
 		malformed("continuation of nothing", 0, 0, 1, 9, 4, 0, 0, 0, 1, 0x82),
 		malformed("headers on stream 2", 0, 0, 1, 1, 5, 0, 0, 0, 2, 0x82),
 		malformed("ping of 7 bytes", 0, 0, 7, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7),
-		{"window beyond 2 GiB", func(w *wire) error {
+		{name: "window beyond 2 GiB", do: func(w *wire) error {
 			_ = w.greet()
 			_ = errors.Join(w.request(1, method), w.framer.WriteWindowUpdate(1, 1<<31-1), w.framer.WriteWindowUpdate(1, 1<<31-1))
 			_ = w.SetDeadline(time.Now().Add(attackTime))
 			w.discard()
 			return nil
 		}},
-		{"subscriber that answers no pings", func(w *wire) error {
+		{name: "subscriber that answers no pings", do: func(w *wire) error {
 			_ = w.greet()
 			_ = errors.Join(w.request(1, method), w.data(1, subscribe))
 			return w.ended()
 		}},
-		{"flood of pings", func(w *wire) error {
+		{name: "flood of pings", do: func(w *wire) error {
 			if err := w.greet(); err != nil {
 				return err
 			}
 			return mustClose(w.flood(patience, func() error { return w.framer.WritePing(false, [8]byte{1}) }))
 		}},
-		{"flood of settings", func(w *wire) error {
+		{name: "flood of settings", do: func(w *wire) error {
 			_ = w.greet()
 			w.flood(attackTime, func() error {
 				return w.framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 16})
 			})
 			return nil
 		}},
-		{"flood of settings without reading", func(w *wire) error {
+		{name: "flood of settings without reading", do: func(w *wire) error {
 			_ = w.greet()
 			_ = w.SetDeadline(time.Now().Add(attackTime))
 			for w.framer.WriteSettings() == nil {
 			}
 			return nil
 		}},
-		{"rapid reset", func(w *wire) error {
+		{name: "rapid reset", do: func(w *wire) error {
 			_ = w.greet()
 			stream := uint32(1)
 			w.flood(attackTime, func() error {
@@ -233,7 +219,7 @@ func assaults(method string, subscribe []byte) []assault {
 			})
 			return nil
 		}},
-		{"flood of continuations", func(w *wire) error {
+		{name: "flood of continuations", do: func(w *wire) error {
 			_ = w.greet()
 			first := http2.HeadersFrameParam{StreamID: 1, BlockFragment: headers(method)}
 			if err := w.framer.WriteHeaders(first); err != nil {
@@ -242,7 +228,7 @@ func assaults(method string, subscribe []byte) []assault {
 			fragment := headers("/", hpack.HeaderField{Name: "x", Value: strings.Repeat("y", 8<<10)})[:8<<10]
 			return mustClose(w.flood(patience, func() error { return w.framer.WriteContinuation(1, false, fragment) }))
 		}},
-		{"headers of 16 MiB", func(w *wire) error {
+		{name: "headers of 16 MiB", do: func(w *wire) error {
 			_ = w.greet()
 			block := large
 			first := http2.HeadersFrameParam{StreamID: 1, BlockFragment: block[:16<<10]}
@@ -261,7 +247,7 @@ func assaults(method string, subscribe []byte) []assault {
 			})
 			return nil
 		}},
-		{"slow reader with windows of 1 byte", func(w *wire) error {
+		{name: "slow reader with windows of 1 byte", do: func(w *wire) error {
 			_ = w.greet(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1})
 			stream := uint32(1)
 			w.flood(attackTime, func() error {
@@ -274,7 +260,7 @@ func assaults(method string, subscribe []byte) []assault {
 			})
 			return nil
 		}},
-		{"slow writer", func(w *wire) error {
+		{name: "slow writer", do: func(w *wire) error {
 			_ = w.greet()
 			stream := uint32(1)
 			for ; stream < 2*100; stream += 2 {
@@ -291,7 +277,7 @@ func assaults(method string, subscribe []byte) []assault {
 			return nil
 		}},
 	}
-	return list
+	return append(list, webAssaults()...)
 }
 
 func mustClose(closed bool) error {
@@ -313,7 +299,7 @@ func noise(n int) []byte {
 
 // run opens a connection and does it.
 func (a *assault) run(p transport) error {
-	w, err := p.connect()
+	w, err := p.connect(a.protocol)
 	if err != nil {
 		return err
 	}

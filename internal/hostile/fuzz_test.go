@@ -134,19 +134,24 @@ func (f fuzzer) request(d protoreflect.MessageDescriptor) []byte {
 	if err != nil {
 		return f.bytes(20) // a text of it is not UTF-8
 	}
-	for f.IntN(3) == 0 && len(wire) > 0 {
-		switch at := f.IntN(len(wire)); f.IntN(4) {
+	return f.mutate(wire)
+}
+
+// mutate changes every third text, some of them repeatedly.
+func (f fuzzer) mutate(b []byte) []byte {
+	for f.IntN(3) == 0 && len(b) > 0 {
+		switch at := f.IntN(len(b)); f.IntN(4) {
 		case 0:
-			wire[at] ^= 1 << f.IntN(8)
+			b[at] ^= 1 << f.IntN(8)
 		case 1:
-			wire = wire[:at]
+			b = b[:at]
 		case 2:
-			wire = append(wire[:at:at], append(f.bytes(f.IntN(8)), wire[at:]...)...)
+			b = append(b[:at:at], append(f.bytes(f.IntN(8)), b[at:]...)...)
 		case 3:
-			wire = append(wire, wire[at:]...)
+			b = append(b, b[at:]...)
 		}
 	}
-	return wire
+	return b
 }
 
 // message returns a random message.

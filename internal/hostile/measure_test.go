@@ -75,6 +75,20 @@ func TestMeasure_ABystanderKeepsItsLatency(t *testing.T) {
 			}
 		})
 	}
+	for _, a := range w.webAbuses() {
+		t.Run("HTTP/"+a.name, func(t *testing.T) {
+			m.t = t
+			gap := attemptGap
+			if a.name == tooLargeBody {
+				gap = largeGap
+			}
+			m.beside(gap, func(ctx context.Context) {
+				if err := a.want(a.try(ctx)); err != nil && ctx.Err() == nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
 	subscribe, err := proto.Marshal(&pb.SubscribeEventsRequest{AfterRevision: new(int64)})
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,186 @@
+package hostile_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+
+	"brokerd/internal/jsonform"
+)
+
+func TestFuzz_NoHTTPRequestBreaksTheDaemon(t *testing.T) {
+	s := launch(t, nil, "--metrics", "127.0.0.1:0", "--log-level", "info", "--sync", "normal")
+	b := s.bystander()
+	for _, agent := range []string{"alice", "bob"} {
+		s.agent("default", agent)
+	}
+	routes := s.routes()
+	before := s.use()
+	stop := b.work(t)
+	seed := time.Now().UnixNano()
+	t.Logf("the seed is %d", seed)
+	end := time.Now().Add(fromEnvironment(t, "HOSTILE_TIME", 5*time.Second))
+	var requests, served atomic.Int64
+	var fuzzing sync.WaitGroup
+	for i := range fuzzers {
+		fuzzing.Go(func() {
+			f := fuzzer{Rand: rand.New(rand.NewPCG(uint64(seed), uint64(i)))}
+			// Half of the fuzzers act as operators.
+			c := s.browser(s.transports()[0], party{session: "default", agent: []string{"", "alice"}[i%2]})
+			for round := 0; round == 0 || time.Now().Before(end); round++ {
+				for _, r := range routes {
+					status, what := f.visit(c, r)
+					if status >= http.StatusInternalServerError && status != http.StatusServiceUnavailable {
+						t.Errorf("%s: %d", what, status)
+					}
+					requests.Add(1)
+					if status == http.StatusOK {
+						served.Add(1)
+					}
+				}
+			}
+		})
+	}
+	fuzzing.Wait()
+	stop()
+	s.settled(before)
+	t.Logf("%d requests of %d routes, of which %d succeeded; the bystander made %d rounds", requests.Load(), len(routes), served.Load(), len(b.took))
+	if served.Load() == 0 {
+		t.Error("no request succeeded")
+	}
+}
+
+// A webRoute is a method and a path of the daemon; input is the request of its RPC, nil if it has none.
+type webRoute struct {
+	verb, path string
+	input      protoreflect.MessageDescriptor
+}
+
+// routes returns the routes that the daemon describes, /v1/call of every RPC, and paths of no RPC.
+func (s *target) routes() []webRoute {
+	s.t.Helper()
+	var description struct {
+		Paths map[string]map[string]struct {
+			RPC string `json:"x-rpc"`
+		}
+	}
+	c := s.browser(s.transports()[0], party{})
+	r, err := http.NewRequestWithContext(patient(s.t), http.MethodGet, c.base+"/v1/openapi.json", http.NoBody)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	answer, err := c.client.Do(r)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer func() { _ = answer.Body.Close() }()
+	if err := json.NewDecoder(answer.Body).Decode(&description); err != nil {
+		s.t.Fatal(err)
+	}
+	inputs := map[string]protoreflect.MessageDescriptor{}
+	all := []webRoute{
+		{"GET", "/", nil}, {"GET", "/ui/{name}", nil}, {"GET", "/login", nil}, {"POST", "/{name}", nil}, {"{name}", "/v1/{name}", nil},
+	}
+	for _, m := range methods() {
+		name := string(m.Parent().Name()) + "/" + string(m.Name())
+		inputs[name] = m.Input()
+		all = append(all, webRoute{"POST", "/v1/call/" + name, m.Input()})
+	}
+	for _, path := range slices.Sorted(maps.Keys(description.Paths)) {
+		for _, verb := range slices.Sorted(maps.Keys(description.Paths[path])) {
+			if input := inputs[description.Paths[path][verb].RPC]; input != nil {
+				all = append(all, webRoute{strings.ToUpper(verb), path, input})
+			}
+		}
+	}
+	if len(all) < 2*len(inputs) {
+		s.t.Errorf("%d routes of %d RPCs", len(all), len(inputs))
+	}
+	return all
+}
+
+var parameters = regexp.MustCompile(`{\w+}`)
+
+// visit makes a random request to a route. It returns the status, 0 if the client has ended the request
+// or cannot make it, and the request.
+func (f fuzzer) visit(c *browser, r webRoute) (status int, what string) {
+	ctx, cancel := context.WithTimeout(context.Background(), fuzzedCall)
+	defer cancel()
+	path := parameters.ReplaceAllStringFunc(r.path, func(string) string { return url.PathEscape(f.text()) })
+	verb, body := r.verb, ""
+	if strings.HasPrefix(verb, "{") {
+		verb = pick(f, "GET", "HEAD", "OPTIONS", "TRACE", "CONNECT", "BREW")
+	}
+	reads := verb == "GET" || verb == "DELETE"
+	if r.input != nil && (reads || f.IntN(8) == 0) {
+		path += f.query(r.input)
+	}
+	if r.input != nil && (!reads || f.IntN(8) == 0) {
+		lines := pick(f, 1, 1, 1, f.IntN(mostFrames))
+		for range lines {
+			body += string(f.json(r)) + "\n"
+		}
+	}
+	headers := []string{"Accept", pick(f, "application/json", "text/event-stream", "*/*", "")}
+	for _, name := range []string{"Range", "If-Match", "Last-Event-ID", "Idempotency-Key", "Brokerd-Fence", "Brokerd-Incarnation", "Content-Type"} {
+		if f.IntN(30) == 0 {
+			headers = append(headers, name, pick(f, "0", `"17"`, "bytes=5-9", "bytes=-", "-1", "9223372036854775808", "01935f2e-7c5b-7000-8000-000000000001"))
+		}
+	}
+	status, _ = c.do(ctx, verb, path, body, headers...)
+	return status, verb + " " + path + " " + body
+}
+
+// query returns a random query for the fields of a message.
+func (f fuzzer) query(d protoreflect.MessageDescriptor) string {
+	values := url.Values{}
+	for i := range d.Fields().Len() {
+		if f.IntN(8) == 0 {
+			name := string(d.Fields().Get(i).Name()) + pick(f, "", "", "", ".a", ".", ".agent")
+			values.Add(name, pick(f, f.text(), "true", "1", "-1", "1s", "agent"))
+		}
+	}
+	return "?" + values.Encode() + pick(f, "", "", "", "", "", "", "", "&%zz", "&=")
+}
+
+// json returns the JSON of a random request to a route, without the fields that its path has. Many of
+// them are mutated.
+func (f fuzzer) json(r webRoute) []byte {
+	if f.IntN(50) == 0 {
+		return bytes.Repeat([]byte(pick(f, "[", `{"a":`, "{\"messages\":[", "9")), f.IntN(20_000))
+	}
+	kind, err := protoregistry.GlobalTypes.FindMessageByName(r.input.FullName())
+	if err != nil {
+		panic(err) // the API is linked
+	}
+	m := kind.New().Interface()
+	wire, err := proto.MarshalOptions{AllowPartial: true}.Marshal(f.message(r.input, 0))
+	if err != nil || proto.Unmarshal(wire, m) != nil {
+		return f.bytes(20) // a text of it is not UTF-8
+	}
+	for _, name := range parameters.FindAllString(r.path, -1) {
+		if field := r.input.Fields().ByName(protoreflect.Name(strings.Trim(name, "{}"))); field != nil {
+			m.ProtoReflect().Clear(field)
+		}
+	}
+	var b bytes.Buffer
+	if err := jsonform.Append(&b, m); err != nil {
+		return f.bytes(20)
+	}
+	return f.mutate(b.Bytes())
+}
