@@ -1,0 +1,70 @@
+package app
+
+import (
+	"errors"
+	"path/filepath"
+	"time"
+
+	"github.com/jonboulle/clockwork"
+	"go.uber.org/zap"
+
+	"brokerd/internal/disk"
+	"brokerd/internal/fault"
+	"brokerd/internal/store"
+)
+
+// DefaultStopTimeout is how long Stop lets calls finish.
+const DefaultStopTimeout = 5 * time.Second
+
+// Config says how to run the daemon. Only Dir is required.
+type Config struct {
+	Dir         string        // the data folder
+	Listen      []string      // HOST:PORT or unix:PATH, besides the socket in the data folder; without TLS, HOST is loopback
+	TLS         TLSFiles      // with which all TCP listeners of Listen speak TLS 1.3; none: they are plain
+	Sync        string        // full (the default) or normal: see store.Sync
+	Checkpoint  string        // internal (the default) or external: see store.Checkpoint
+	Pprof       string        // where to serve Go's profiles, on loopback; empty = nowhere
+	Metrics     string        // where to serve metrics for Prometheus, on loopback; empty = nowhere, and nothing is observed
+	Traces      string        // where to export OpenTelemetry traces, see tracing.CheckEndpoint; empty = nowhere
+	TraceSample float64       // the share of new traces that are exported, 0 to 1
+	Version     string        // of the program, for GetStatus
+	StopTimeout time.Duration // DefaultStopTimeout if 0
+	// DiskUsed tells which share of a folder's file system is used, from 0 to 1; disk.Used if nil.
+	DiskUsed func(dir string) (float64, error)
+	Clock    clockwork.Clock // the real one if nil
+	Log      *zap.Logger     // nil logs nothing
+}
+
+// complete fills in the defaults.
+func (c Config) complete() (Config, error) {
+	if c.Dir == "" {
+		return c, errors.New("no data folder given")
+	}
+	dir, err := filepath.Abs(c.Dir)
+	if err != nil {
+		return c, err
+	}
+	c.Dir = dir
+	if c.Sync == "" {
+		c.Sync = store.SyncFull.String()
+	}
+	if c.Checkpoint == "" {
+		c.Checkpoint = "internal"
+	}
+	if c.StopTimeout == 0 {
+		c.StopTimeout = DefaultStopTimeout
+	}
+	if c.DiskUsed == nil {
+		c.DiskUsed = disk.Used
+	}
+	if c.Clock == nil {
+		c.Clock = clockwork.NewRealClock()
+	}
+	if c.Log == nil {
+		c.Log = zap.NewNop()
+	}
+	return c, nil
+}
+
+// Misconfigured reports whether an error of Start, Run or Check says that the Config itself is wrong.
+func Misconfigured(err error) bool { return fault.KindOf(err) == fault.Invalid }
