@@ -47,8 +47,8 @@ type Totals struct {
 // A Head counts the registered agents of a session.
 type Head struct {
 	Agents int
-	Late   int // of these, not heard of for a third of their lease
-	Failed int // of these, with a lease that is over
+	Late   int // of these, silent for a third of their lease
+	Failed int // of these, with a lease that has expired
 }
 
 // Own is an agent, with the number of locks, tokens and tickets that it holds and of its open
@@ -75,7 +75,7 @@ type Directory interface {
 	// Sessions counts the sessions.
 	Sessions(q store.Querier) (int, error)
 	// Agents counts the registered agents of a session.
-	Agents(q store.Querier, session int64) (Head, error)
+	Agents(session string) Head
 	// Own returns the agent that calls, and counts what it holds.
 	Own(q store.Querier, who caller.Caller) (Own, error)
 }

@@ -69,10 +69,7 @@ func (s *Service) GetStatus(ctx context.Context, _ *pb.GetStatusRequest) (*pb.Ge
 		if err != nil {
 			return err
 		}
-		agents, err := s.parts.Directory.Agents(snap, id)
-		if err != nil {
-			return err
-		}
+		agents := s.parts.Directory.Agents(who.Session)
 		mail, err := s.parts.Mailboxes.Mail(snap, id, own)
 		if err != nil {
 			return err

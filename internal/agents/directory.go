@@ -126,13 +126,6 @@ func (r *Registry) Matching(q store.Querier, session int64, role, pattern string
 	return found, rows.Err()
 }
 
-// Count counts the registered agents of a session.
-func (r *Registry) Count(q store.Querier, session int64) (int, error) {
-	var n int
-	err := q.QueryRow(countAgents, session).Scan(&n)
-	return n, err
-}
-
 // Nearest returns the registered names that take the fewest edits to become the given one, at most
 // three, nearest first.
 func (r *Registry) Nearest(q store.Querier, session int64, name string) ([]string, error) {

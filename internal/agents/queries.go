@@ -110,9 +110,6 @@ WHERE session = ? AND registered = 1
   AND (? = '' OR glob(?, name))
 ORDER BY name`
 
-const countAgents = `
-SELECT count(*) FROM agents WHERE session = ? AND registered`
-
 const selectNames = `
 SELECT name FROM agents WHERE session = ? AND registered ORDER BY name LIMIT ?`
 

@@ -303,9 +303,9 @@ func (c census) SessionID(q store.Querier, name string) (int64, error) {
 func (c census) Sessions(q store.Querier) (int, error) { return c.sessions.Count(q) }
 
 // Agents implements admin.Directory.
-func (c census) Agents(q store.Querier, session int64) (admin.Head, error) {
-	n, err := c.agents.Count(q, session)
-	return admin.Head{Agents: n}, err
+func (c census) Agents(session string) admin.Head {
+	pulse := c.agents.Pulse(session)
+	return admin.Head{Agents: pulse.Agents, Late: pulse.Late, Failed: pulse.Failed}
 }
 
 // Own implements admin.Directory.

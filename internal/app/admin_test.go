@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	_ "github.com/mattn/go-sqlite3" // to break a database behind the daemon's back
@@ -15,6 +16,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/testing/protocmp"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/app"
@@ -79,6 +81,37 @@ func TestGetStatus_TellsHowTheBrokerStands(t *testing.T) {
 	_, err = pb.NewAdminServiceClient(b.In("nowhere", "")).GetStatus(patient(t), &pb.GetStatusRequest{})
 	if status.Code(err) != codes.NotFound {
 		t.Error(err)
+	}
+}
+
+func TestGetStatus_CountsLateAndFailedAgents(t *testing.T) {
+	b := apptest.Start(t, apptest.WithFakeClock())
+	b.Registered("lead", "lead")
+	idler := &pb.RegisterAgentRequest{Lease: durationpb.New(time.Hour)}
+	if _, err := pb.NewAgentServiceClient(b.Conn("idler")).RegisterAgent(patient(t), idler); err != nil {
+		t.Fatal(err)
+	}
+	operator := pb.NewAdminServiceClient(b.Operator())
+	counts := func() [3]int32 {
+		t.Helper()
+		got, err := operator.GetStatus(patient(t), &pb.GetStatusRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return [3]int32{got.GetAgents(), got.GetLateAgents(), got.GetFailedAgents()}
+	}
+	if got := counts(); got != [3]int32{2, 0, 0} {
+		t.Errorf("agents, late and failed: %v", got)
+	}
+	b.Clock.Advance(30 * time.Minute)
+	if got := counts(); got != [3]int32{2, 1, 0} {
+		t.Errorf("after half of a lease, agents, late and failed: %v", got)
+	}
+	for ctx, got := patient(t), counts(); got != [3]int32{2, 0, 1}; got = counts() {
+		b.Clock.Advance(time.Minute)
+		if ctx.Err() != nil {
+			t.Fatalf("after the lease, agents, late and failed: %v", got)
+		}
 	}
 }
 
