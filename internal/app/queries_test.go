@@ -44,6 +44,7 @@ var scans = map[string]string{
 	"broker.selectSessionClaims": "at the end of a session; claims are as many as agents work on",
 	"broker.countClaimsOfAgents": "claims are as many as agents work on",
 	"broker.selectStatus":        "claims are as many as agents work on",
+	"broker.sumStatus":           "claims are as many as agents work on",
 	"decisions.invariants":       "CheckDatabase",
 	"events.invariants":          "CheckDatabase",
 	"events.countEvents":         "CheckDatabase",

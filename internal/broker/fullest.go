@@ -15,9 +15,12 @@ type BoxStatus struct {
 	id                     int64
 }
 
+// mostDead bounds the dead letters that Status counts over all mailboxes.
+const mostDead = 10_000
+
 // Status returns the session's mailboxes with something in them, fullest first, at most most, and
-// the sums over all. For an agent, these are the mailboxes that it takes from, and sum.Claimed
-// counts its own claims.
+// the sums over all: the dead letters up to 10,000. For an agent, these are the mailboxes that it
+// takes from, and sum.Claimed counts its own claims.
 func (b *Broker) Status(q store.Querier, session int64, agent *Agent, most int) (boxes []BoxStatus, sum BoxStatus, err error) {
 	var only any
 	a := actor{session: Session{ID: session}}
@@ -32,21 +35,30 @@ func (b *Broker) Status(q store.Querier, session int64, agent *Agent, most int) 
 		}
 		only = idsOf(found)
 	}
-	rows := q.Query(selectStatus, session, MostCounted, only, most)
+	rows := q.Query(selectStatus, session, only, most, MostCounted)
 	for rows.Next() {
 		var s BoxStatus
 		var ref mailboxRef
 		var kind int
-		if err := rows.Scan(&s.id, &kind, &ref.name, &s.Waiting, &s.Claimed, &s.Dead, &sum.Waiting, &sum.Claimed, &sum.Dead); err != nil {
+		if err := rows.Scan(&s.id, &kind, &ref.name, &s.Waiting, &s.Claimed, &s.Dead); err != nil {
 			return nil, sum, err
 		}
 		ref.kind = boxKind(kind)
 		s.Mailbox = ref.String()
 		boxes = append(boxes, s)
 	}
-	if err = rows.Err(); err == nil && agent != nil {
-		err = q.QueryRow(countHoldersClaims, a.mailbox).Scan(&sum.Claimed)
+	if err := rows.Err(); err != nil {
+		return nil, sum, err
 	}
+	if err := q.QueryRow(sumStatus, session, only).Scan(&sum.Waiting, &sum.Claimed); err != nil {
+		return nil, sum, err
+	}
+	if agent != nil {
+		if err := q.QueryRow(countHoldersClaims, a.mailbox).Scan(&sum.Claimed); err != nil {
+			return nil, sum, err
+		}
+	}
+	err = q.QueryRow(countDeadIn, session, only, mostDead).Scan(&sum.Dead)
 	return boxes, sum, err
 }
 
@@ -105,31 +117,31 @@ func countsByName(rows *store.Rows) (map[string]int64, error) {
 }
 
 const (
-	// One step along the index for each mailbox with dead letters, of all sessions.
+	// The cost depends on the number of mailboxes and claims, not on the number of messages.
 	selectStatus = `
-		WITH RECURSIVE dying (mailbox) AS (
-			SELECT MIN(mailbox) FROM deliveries WHERE state = 6
-			UNION ALL
-			SELECT (SELECT MIN(mailbox) FROM deliveries WHERE state = 6 AND mailbox > dying.mailbox)
-			FROM dying WHERE dying.mailbox IS NOT NULL),
-		dead (mailbox, n) AS MATERIALIZED (
-			SELECT b.id, (SELECT COUNT(*) FROM (SELECT 1 FROM deliveries WHERE mailbox = b.id AND state = 6 LIMIT ?2) AS x)
-			FROM dying JOIN mailboxes b ON b.id = dying.mailbox
-			WHERE b.session = ?1),
-		claimed (mailbox, n) AS MATERIALIZED (
+		WITH claims (mailbox, n) AS MATERIALIZED (
 			SELECT mailbox, COUNT(*)
 			FROM deliveries INDEXED BY deliveries_claimed
 			WHERE state = 2
-			GROUP BY mailbox)
-		SELECT b.id, b.kind, b.name, b.waiting, COALESCE(c.n, 0), COALESCE(d.n, 0),
-			SUM(b.waiting) OVER (), SUM(COALESCE(c.n, 0)) OVER (), SUM(COALESCE(d.n, 0)) OVER ()
+			GROUP BY mailbox),
+		fullest (id, kind, name, waiting, claimed) AS MATERIALIZED (
+			SELECT b.id, b.kind, b.name, b.waiting, COALESCE(c.n, 0)
+			FROM mailboxes b LEFT JOIN claims c ON c.mailbox = b.id
+			WHERE b.session = ?1 AND (?2 IS NULL OR b.id IN (SELECT value FROM json_each(?2)))
+				AND (b.waiting > 0 OR c.n > 0 OR EXISTS (SELECT 1 FROM deliveries WHERE mailbox = b.id AND state = 6))
+			ORDER BY b.waiting + COALESCE(c.n, 0) DESC, b.name
+			LIMIT ?3)
+		SELECT f.id, f.kind, f.name, f.waiting, f.claimed,
+			(SELECT COUNT(*) FROM (SELECT 1 FROM deliveries WHERE mailbox = f.id AND state = 6 LIMIT ?4) AS x)
+		FROM fullest f
+		ORDER BY f.waiting + f.claimed DESC, f.name`
+	sumStatus = `
+		SELECT COALESCE(SUM(b.waiting), 0), (
+			SELECT COUNT(*)
+			FROM deliveries d INDEXED BY deliveries_claimed JOIN mailboxes m ON m.id = d.mailbox
+			WHERE d.state = 2 AND m.session = ?1)
 		FROM mailboxes b
-		LEFT JOIN claimed c ON c.mailbox = b.id
-		LEFT JOIN dead d ON d.mailbox = b.id
-		WHERE b.session = ?1 AND (b.waiting > 0 OR c.n > 0 OR d.n > 0)
-			AND (?3 IS NULL OR b.id IN (SELECT value FROM json_each(?3)))
-		ORDER BY b.waiting + COALESCE(c.n, 0) DESC, b.name
-		LIMIT ?4`
+		WHERE b.session = ?1 AND (?2 IS NULL OR b.id IN (SELECT value FROM json_each(?2)))`
 	selectOldest = `
 		SELECT o.mailbox, m.created_at
 		FROM (

@@ -40,7 +40,7 @@ type Facts struct {
 // Mail counts deliveries.
 type Mail struct {
 	Waiting, Claimed int64
-	Dead             int64 // up to 1,000 of each mailbox
+	Dead             int64 // of a session up to 10,000, of a mailbox up to 1,000
 }
 
 // A Mailbox is one that has something in it.

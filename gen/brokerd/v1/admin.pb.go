@@ -315,7 +315,7 @@ type OverviewTotals struct {
 	// PENDING, DELAYED and BLOCKED deliveries.
 	Waiting int64 `protobuf:"varint,1,opt,name=waiting,proto3" json:"waiting,omitempty"`
 	Claimed int64 `protobuf:"varint,2,opt,name=claimed,proto3" json:"claimed,omitempty"`
-	// Dead letters; each mailbox is counted up to 1,000.
+	// Dead letters. The count ends at 10,000, which means 10,000 or more.
 	Dead int64 `protobuf:"varint,3,opt,name=dead,proto3" json:"dead,omitempty"`
 	// Registered agents.
 	Agents int32 `protobuf:"varint,4,opt,name=agents,proto3" json:"agents,omitempty"`
@@ -2198,9 +2198,9 @@ type GetStatusResponse struct {
 	Waiting int64 `protobuf:"varint,16,opt,name=waiting,proto3" json:"waiting,omitempty"`
 	// For an agent: the claims that it holds.
 	Claimed int64 `protobuf:"varint,17,opt,name=claimed,proto3" json:"claimed,omitempty"`
-	// As waiting. Each mailbox is counted up to 1,000.
+	// As waiting. The count ends at 10,000, which means 10,000 or more.
 	Dead int64 `protobuf:"varint,18,opt,name=dead,proto3" json:"dead,omitempty"`
-	// Of the agents of the caller's session: those not heard of for a third of their lease, and those whose lease is over.
+	// Of these, the agents that are silent for a third of their lease, and those whose lease has expired.
 	LateAgents   int32 `protobuf:"varint,19,opt,name=late_agents,json=lateAgents,proto3" json:"late_agents,omitempty"`
 	FailedAgents int32 `protobuf:"varint,20,opt,name=failed_agents,json=failedAgents,proto3" json:"failed_agents,omitempty"`
 	// In the session; for an agent, its own, as the next two.
