@@ -1,6 +1,7 @@
 package web
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log"
@@ -76,18 +77,23 @@ func New(o Options) *Server {
 		IdleTimeout:       idleTime,
 		MaxHeaderBytes:    maxHeader,
 		Protocols:         version1,
-		ErrorLog:          errorLog(o.Log),
+		ErrorLog:          log.New(errorLog{o.Log}, "", 0),
 	}
 	return s
 }
 
-// errorLog returns the log of http.Server, which complains about clients and has the panics.
-func errorLog(log *zap.Logger) *log.Logger {
-	std, err := zap.NewStdLogAt(log, zapcore.DebugLevel)
-	if err != nil { // only for a level that zap does not know
-		panic(err)
+// An errorLog takes the lines that http.Server logs: the panics of handlers, and complaints about
+// clients.
+type errorLog struct{ log *zap.Logger }
+
+// Write implements io.Writer.
+func (l errorLog) Write(line []byte) (int, error) {
+	level := zapcore.DebugLevel
+	if bytes.HasPrefix(line, []byte("http: panic")) {
+		level = zapcore.ErrorLevel
 	}
-	return std
+	l.log.Log(level, string(bytes.TrimSpace(line)))
+	return len(line), nil
 }
 
 // Serve answers the requests that come through the listener until Stop, which is no error.
