@@ -28,6 +28,7 @@ type benchOptions struct {
 	preload     int
 	idle        int
 	subscribers int
+	watchers    int
 	held        int
 	changes     int
 	finished    int
@@ -45,6 +46,7 @@ func (o *benchOptions) AddFlags(f *pflag.FlagSet) {
 	f.IntVar(&o.preload, "preload", 0, "messages that wait in 100 other mailboxes")
 	f.IntVar(&o.idle, "idle", 0, "connected agents that wait for work and get none")
 	f.IntVar(&o.subscribers, "subscribers", 0, "event subscribers that do not read")
+	f.IntVar(&o.watchers, "watchers", 0, "dashboards that follow the overview over HTTP")
 	durationVar(f, &o.keep, "keep", 0, "archive and remove finished messages and events after this time; 0: as in a new session")
 	f.IntVar(&o.held, "held", 10_000, "locks that others hold in workload held")
 	f.IntVar(&o.changes, "changes", 10_000, "changes that each watcher receives in workload watch")
@@ -67,6 +69,10 @@ const benchLong = `Measure the broker, in a separate session (bench-…) without
   tasks      8 workers claim and complete 10,000 READY tasks, one at a time;
              a task that two claims return is an error
   state      32 clients put their own key, on condition of its revision
+  read       8 agents read a message of their own mailbox, over gRPC
+  http-read  the same over HTTP
+  send       8 agents send messages to a role, one at a time, over gRPC
+  http-send  the same over HTTP
   watch      8 clients put 10,000 changes (--changes); 20 watchers must receive
              each once and in order
   flood      8 agents and an operator send without waiting; 3 agents have 95
@@ -81,8 +87,8 @@ churn, the times are those of a bystander that makes one call at a time. CPU is
 the broker's processor time per operation; MEMORY is its memory at the end. The
 broker and this command share the machine's processors.
 
-The session remains, with the waiting messages of --preload, flood and churn.
-bench needs operator rights.`
+The session remains, with the waiting messages of --preload, send, http-send, flood
+and churn. HTTP is measured on the broker's Unix socket. bench needs operator rights.`
 
 // newBenchCommand measures the broker.
 func newBenchCommand(c *cli) *cobra.Command {
@@ -127,6 +133,7 @@ func (c *cli) bench(cmd *cobra.Command, o benchOptions) error {
 		Preload:     o.preload,
 		Idle:        o.idle,
 		Subscribers: o.subscribers,
+		Watchers:    o.watchers,
 		Held:        o.held,
 		Changes:     o.changes,
 		Finished:    o.finished,
@@ -160,8 +167,8 @@ func (o *benchOptions) check() error {
 		return usagef("--held is %d; 0 to 100,000 are allowed", o.held)
 	case o.changes < 1:
 		return usagef("--changes is %d; at least 1 is needed", o.changes)
-	case o.preload < 0 || o.idle < 0 || o.subscribers < 0 || o.finished < 0 || o.waiting < 0:
-		return usagef("--preload, --idle, --subscribers, --finished and --waiting must not be negative")
+	case o.preload < 0 || o.idle < 0 || o.subscribers < 0 || o.watchers < 0 || o.finished < 0 || o.waiting < 0:
+		return usagef("--preload, --idle, --subscribers, --watchers, --finished and --waiting must not be negative")
 	}
 	return nil
 }

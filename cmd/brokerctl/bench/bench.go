@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -43,6 +44,10 @@ func Workloads() []Workload {
 		{"tokens", tokens},
 		{"tasks", tasks},
 		{"state", state},
+		{"read", read(false)},
+		{"http-read", read(true)},
+		{"send", send(false)},
+		{"http-send", send(true)},
 		{"watch", watch},
 		{"flood", flood},
 		{"churn", churn},
@@ -58,6 +63,7 @@ type Options struct {
 	Preload     int           // messages that wait in 100 other mailboxes
 	Idle        int           // connected agents that wait for work and get none
 	Subscribers int           // event subscribers that stop reading
+	Watchers    int           // dashboards that follow the overview over HTTP
 	Finished    int           // messages that are acknowledged before the first workload
 	Waiting     int           // messages that wait in one mailbox in workloads flood and churn
 	Keep        time.Duration // how long finished messages and events are kept; 0 = the default
@@ -95,9 +101,10 @@ func Run(ctx context.Context, connect Connect, o Options) ([]Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	b := &bench{connect: connect, o: o, session: "bench-" + strings.ReplaceAll(uuid.NewString(), "-", "")[:12]}
+	defer b.reading.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	b := &bench{connect: connect, o: o, session: "bench-" + strings.ReplaceAll(uuid.NewString(), "-", "")[:12]}
 	defer b.leave()
 	if err := b.openSession(ctx); err != nil {
 		return nil, err
@@ -130,7 +137,9 @@ type bench struct {
 	connect Connect
 	o       Options
 	session string
+	address string           // of the broker
 	burdens []*client.Client // connections held open for the whole run
+	reading sync.WaitGroup   // of the dashboards
 }
 
 // chosen returns the workloads to run, and checks the options.
@@ -171,6 +180,7 @@ func (b *bench) openSession(ctx context.Context) error {
 		return err
 	}
 	defer c.Close()
+	b.address = c.Address()
 	settings := &pb.SessionSettings{MailboxLimit: proto.Int64(0), SendRate: proto.Float64(0)}
 	if b.o.Keep > 0 {
 		settings.MessageRetention, settings.EventRetention = durationpb.New(b.o.Keep), durationpb.New(b.o.Keep)

@@ -97,6 +97,30 @@ func TestRun_EveryWorkloadCountsWhatWasAcknowledged(t *testing.T) {
 	}
 }
 
+func TestRun_MakesCallsOverGRPCAndHTTPBesideDashboards(t *testing.T) {
+	connect := newDaemon(t)
+	results, err := bench.Run(t.Context(), connect, bench.Options{
+		Workloads: []string{"read", "http-read", "send", "http-send"}, Duration: 100 * time.Millisecond, Size: 100, Changes: 1, Watchers: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(results) != 4 {
+		t.Fatalf("%+v", results)
+	}
+	sent := 2 * 8 // the messages that are read
+	for _, r := range results {
+		if r.Count <= 0 || r.CPU <= 0 || r.P50 <= 0 || r.P50 > r.P99 || r.MostShare != 0 {
+			t.Errorf("%+v", r)
+		}
+		if strings.HasSuffix(r.Workload, "send") {
+			sent += r.Count
+		}
+	}
+	if s := status(t, connect); s.GetWaiting() != int64(sent) {
+		t.Errorf("%d messages wait, and %d were sent", s.GetWaiting(), sent)
+	}
+}
+
 func TestRun_BystanderMakesEachCallBesideABurden(t *testing.T) {
 	run := func(duration time.Duration) []bench.Result {
 		t.Helper()

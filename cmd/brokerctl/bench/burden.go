@@ -42,6 +42,12 @@ func (b *bench) burden(ctx context.Context) error {
 			return fmt.Errorf("event subscribers: %w", err)
 		}
 	}
+	if b.o.Watchers > 0 {
+		b.progress("watchers: %d dashboards", b.o.Watchers)
+		if err := b.dashboards(ctx); err != nil {
+			return fmt.Errorf("dashboards: %w", err)
+		}
+	}
 	return nil
 }
 
