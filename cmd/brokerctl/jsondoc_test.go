@@ -26,7 +26,7 @@ var outcomes = map[string][]any{
 	"agent checkpoint": {&pb.SaveCheckpointResponse{}}, "agent deregister": {&pb.DeregisterAgentResponse{}}, "agent get": {&pb.GetAgentResponse{}},
 	"agent heartbeat": {&pb.HeartbeatResponse{}}, "agent list": {&pb.Agent{}, &pb.RoleSummary{}}, "agent register": {&pb.Agent{}},
 	"agent halt": {&pb.SendResult{}}, "agent nudge": {&pb.SendResult{}}, "agent resume": {&pb.SendResult{}}, "agent terminate": {&pb.SendResult{}},
-	"admin backup": {&pb.Backup{}}, "admin check": {&pb.CheckDatabaseResponse{}}, "admin drain": {&pb.DrainResponse{}}, "admin move": {&pb.MoveMessagesResponse{}}, "admin prune": {&pb.PruneDataResponse{}}, "ask": {&pb.AskResponse{}}, "bench": {benchLine{}},
+	"admin backup": {&pb.Backup{}}, "admin check": {&pb.CheckDatabaseResponse{}}, "admin drain": {&pb.DrainResponse{}}, "admin move": {&pb.MoveMessagesResponse{}}, "admin prune": {&pb.PruneDataResponse{}}, "ask": {&pb.AskResponse{}}, "bench": {benchLine{}}, "call": {"the answer of the call"},
 	"artifact delete": {&pb.DeleteArtifactResponse{}}, "artifact download": {"without `--to -`:", &pb.ArtifactVersion{}}, "artifact get": {&pb.GetArtifactResponse{}},
 	"artifact list": {&pb.ArtifactVersion{}}, "artifact upload": {&pb.UploadArtifactResponse{}},
 	"blocker ack": {&pb.Blocker{}}, "blocker get": {&pb.Blocker{}}, "blocker list": {&pb.Blocker{}}, "blocker raise": {&pb.Blocker{}}, "blocker resolve": {&pb.Blocker{}},

@@ -119,7 +119,7 @@ func newRoot(c *cli) *cobra.Command {
 	add("watch", newEventCommand(c), newStatusCommand(c), newOverviewCommand(c), newDashboardCommand(c),
 		newReportCommand(c), newExplainCommand(c), newWhoamiCommand(c), newPingCommand(c), newAdminCommand(c))
 	add("other", newInitCommand(c), newSetupCommand(c), newGuideCommand(c), newDemoCommand(c), newBridgeCommand(c),
-		newBenchCommand(c), newVersionCommand(c),
+		newBenchCommand(c), newCallCommand(c), newVersionCommand(c),
 		newCompletionCommand(), manual.NewCommand(flagUsages))
 	help := newHelpCommand()
 	help.GroupID = "other"

@@ -1,0 +1,45 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+func TestCall_MakesAnyUnaryCall(t *testing.T) {
+	startBroker(t)
+	register(t, "lead", "builder-1")
+	request := `{"messages":[{"target":{"agent":"builder-1"},"subject":"Add login","payload":{"task":[1]}}]}`
+	for _, args := range [][]string{{"MessageService/SendMessages", request}, {"brokerd.v1.MessageService/SendMessages", request}} {
+		sent := decode(t, must0(t, append([]string{"--agent", "lead", "call"}, args...)...))
+		if at(t, sent, "results", 0, "recipients", 0, "outcome") != "queued" {
+			t.Errorf("%v: %v", args, sent)
+		}
+	}
+	page := invoke(t.Context(), `{"box":"inbox","page_size":1}`, nil, "--agent", "builder-1", "call", "MessageService/ListMessages", "-")
+	if page.code != 0 || at(t, decode(t, page.out), "next_page_token") == "" ||
+		at(t, decode(t, page.out), "items", 0, "message", "payload", "task", 0) != json.Number("1") {
+		t.Errorf("%+v", page)
+	}
+	if status := fields(t, "call", "AdminService/GetStatus"); at(t, status, "waiting") != json.Number("2") {
+		t.Errorf("%v", status)
+	}
+	for _, c := range []struct {
+		exit int
+		says string
+		args []string
+	}{
+		{exitUsage, "call needs METHOD", nil},
+		{exitUsage, `there is no method "AdminService/Status"`, []string{"AdminService/Status"}},
+		{exitUsage, `there is no method "AdminService"`, []string{"AdminService"}},
+		{exitUsage, `there is no method "Message/id"`, []string{"Message/id"}},
+		{exitUsage, "SubscribeEvents is a stream", []string{"EventService/SubscribeEvents"}},
+		{exitUsage, "messages[0].priorty", []string{"MessageService/SendMessages", `{"messages":[{"priorty":1}]}`}},
+		{exitUsage, "not one JSON object", []string{"MessageService/SendMessages", `[]`}},
+		{exitNotFound, "AGENT_NOT_FOUND", []string{"AgentService/GetAgent", `{"name":"nobody"}`, "-o", "json"}},
+	} {
+		if got := ctl(t, append([]string{"call"}, c.args...)...); got.code != c.exit || !strings.Contains(got.err, c.says) {
+			t.Errorf("call %v: %+v", c.args, got)
+		}
+	}
+}
