@@ -278,7 +278,9 @@ func (s *target) halfOpen(protocol string, beginnings ...string) {
 	if _, err := s.tcpClient(operator).admin.GetStatus(patient(s.t), &pb.GetStatusRequest{}); err != nil {
 		s.t.Errorf("with 1,000 half-open connections: %v", err)
 	}
-	if status, err := s.browser(s.transports()[1], operator).do(patient(s.t), "GET", "/v1/status", ""); status != http.StatusOK {
+	b := s.browser(s.transports()[1], operator)
+	defer b.client.CloseIdleConnections()
+	if status, err := b.do(patient(s.t), "GET", "/v1/status", ""); status != http.StatusOK {
 		s.t.Errorf("with 1,000 half-open connections, over HTTP: %d %v", status, err)
 	}
 }

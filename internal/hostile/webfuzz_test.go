@@ -42,6 +42,7 @@ func TestFuzz_NoHTTPRequestBreaksTheDaemon(t *testing.T) {
 			f := fuzzer{Rand: rand.New(rand.NewPCG(uint64(seed), uint64(i)))}
 			// Half of the fuzzers act as operators.
 			c := s.browser(s.transports()[0], party{session: "default", agent: []string{"", "alice"}[i%2]})
+			defer c.client.CloseIdleConnections()
 			for round := 0; round == 0 || time.Now().Before(end); round++ {
 				for _, r := range routes {
 					status, what := f.visit(c, r)
