@@ -2,8 +2,15 @@
 // View gets {id, query} of the route, and mark(frame) returns {n, kind} for the navigation.
 
 import { view as attention } from './views/attention.js';
+import { view as conversations } from './views/conversations.js';
+import { view as dead } from './views/dead.js';
+import { view as team } from './views/team.js';
 
 export const views = [
   attention,
+  team,
+
+  conversations,
+  dead,
 
 ];

@@ -1,24 +1,14 @@
-import { Fragment, html, useState } from '../vendor/preact.js';
-import { call, rpc, search } from './api.js';
+import { html } from '../vendor/preact.js';
+import { call, rpc } from './api.js';
 import { useLoaded } from './load.js';
 import { Action, Badge, Fact, Failure, Name, Panel, Time } from './parts.js';
-
-const long = 20000; // characters of a text that are shown at first
+import { Text } from './text.js';
 
 // stateKinds are the kinds of the badges of the states of deliveries.
 export const stateKinds = {
   pending: 'accent', claimed: 'warn', delayed: 'dim', blocked: 'warn', acked: 'good', dead: 'bad', expired: 'dim',
   cancelled: 'dim', notice: 'dim',
 };
-
-// Text shows a text of an agent, at first its beginning.
-export function Text({ text }) {
-  const [all, setAll] = useState(false);
-  if (!text) return null;
-  const cut = !all && text.length > long;
-  return html`<pre class="text" dir="auto" tabindex="0">${cut ? text.slice(0, long) + '…' : text}</pre>
-    ${cut && html`<button onClick=${() => setAll(true)}>Show all ${text.length.toLocaleString('en')} characters</button>`}`;
-}
 
 // targetName returns the kind and the name of a message's target, for Name.
 export function targetName(target) {

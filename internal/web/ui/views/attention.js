@@ -49,7 +49,9 @@ function Subject({ text }) {
   return html`<h2><span class="dim">${kind}</span> <${Name} kind=${kind} name=${name} /></h2>`;
 }
 
-function Finding({ finding: f }) {
+// Finding shows a finding of Explain, its commands, and a button for each call that does what a command
+// does.
+export function Finding({ finding: f }) {
   const [kind, word] = severities[f.severity] || severities.info;
   return html`<article class=${'attention-finding ' + kind} data-row=${f.subject}>
     <header><${Subject} text=${f.subject} /><${Badge} kind=${kind} text=${word} />

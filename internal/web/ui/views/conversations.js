@@ -1,0 +1,181 @@
+// Conversations: who waits for an answer, and what was said.
+import { html, useLayoutEffect, useMemo, useRef, useState } from '../vendor/preact.js';
+import { call, rpc } from '../lib/api.js';
+import { useLoaded } from '../lib/load.js';
+import { stateKinds } from '../lib/message.js';
+import { pages } from '../lib/pages.js';
+import { Action, Age, Badge, Count, Empty, Failure, matching, Name, Panel, Time, VirtualTable } from '../lib/parts.js';
+import { go, here, href, route } from '../lib/route.js';
+import { outcome, receiver, send, targetOf } from '../lib/send.js';
+import { Text } from '../lib/text.js';
+
+const few = 100; // conversations, and messages of one, that are loaded at first
+
+const titleOf = (m) => m.subject || m.type;
+
+// Waits says who waits for an answer.
+function Waits({ question: q, resolved }) {
+  if (!q) return resolved && html`<${Badge} kind="good" text="resolved" />`;
+  return html`<${Badge} kind=${q.overdue ? 'bad' : 'warn'} text=${q.overdue ? 'overdue' : 'open'} />${' '}
+    <${Name} kind="agent" name=${q.sender} />`;
+}
+
+const columns = [
+  { key: 'waits', title: 'Waits', width: '170px',
+    render: (t) => html`<${Waits} question=${t.open_questions[0]} resolved=${t.resolved_at} />` },
+  { key: 'subject', title: 'Subject', width: 'minmax(0, 2fr)', render: (t) => titleOf(t.first_message) },
+  { key: 'last_message', title: 'Last message', width: 'minmax(0, 1.5fr)', wide: true, render: (t) => t.messages > 1 && html`
+    <bdi class="dim">${t.last_message.sender}</bdi> ${titleOf(t.last_message)}` },
+  { key: 'participants', title: 'Between', wide: true, render: (t) => t.participants.join(', ') },
+  { key: 'messages', title: 'Messages', width: '90px', wide: true, numeric: true,
+    render: (t) => html`<${Count} n=${t.messages} atLeast=${t.messages >= 100} />` },
+  { key: 'last_at', title: 'Last', width: '80px', numeric: true, render: (t) => html`<${Age} since=${t.last_at} />` },
+];
+const narrow = columns.filter((column) => !column.wide);
+
+// urgency is the place of a conversation in the list: overdue questions come first, then open ones.
+function urgency({ open_questions: [q] }) {
+  if (!q) return 2;
+  return q.overdue ? 0 : 1;
+}
+
+// loadThreads returns conversations, those with an open question before the others. The broker reads
+// up to 20,000 messages for a page, so each list has at most two.
+async function loadThreads(count, options) {
+  const list = (open) => pages('/v1/threads', { open }, 'threads', count, 2, options);
+  const [open, all] = await Promise.all([list(true), list(null)]);
+  const threads = [...new Map([...open.items, ...all.items].map((t) => [t.thread_id, t])).values()];
+  return { threads: threads.sort((a, b) => urgency(a) - urgency(b)), more: open.more || all.more };
+}
+
+const addressed = [
+  { name: 'to', label: 'To: an agent, role:NAME, channel:NAME, a pattern or everyone', required: true },
+  { name: 'subject', label: 'Subject', required: true }, { name: 'body', label: 'Text', kind: 'area' },
+];
+
+function View({ id, query }) {
+  const { q, unanswered } = query;
+  const [count, setCount] = useState(few);
+  const { data, error } = useLoaded('threads', (signal) => loadThreads(count, { signal }), [count]);
+  const rows = useMemo(() => {
+    const wanted = (data?.threads ?? []).filter((t) => !unanswered || t.open_questions.length);
+    return matching(wanted, q, (t) => [t.thread_id, t.first_message.subject, t.last_message.subject, ...t.participants]);
+  }, [data, q, unanswered]);
+  return html`
+    <div class="tools">
+      <label><input type="checkbox" checked=${!!unanswered} data-filter="unanswered"
+        onChange=${(event) => go(here({ unanswered: event.currentTarget.checked && '1' }), true)} />
+        ${' '}Only those that wait for an answer</label>
+      <span class="gap"></span>
+      <${Action} label="Send a message" name="send" primary fields=${addressed}
+        run=${({ to, ...message }) => send({ target: targetOf(to.trim()), ...message })} />
+    </div>
+    <${Failure} error=${error} />
+    <div class="split">
+      <${VirtualTable} label="Conversations" rows=${rows} columns=${id ? narrow : columns} keyOf=${(t) => t.thread_id}
+        selected=${id} onOpen=${(t) => go(href('conversations', t.thread_id, { q, unanswered }))}
+        onEnd=${() => data?.more && setCount(2 * count)}
+        empty=${html`<${Empty} text=${data ? 'No conversation matches.' : 'Loading…'} />`} />
+      ${id && html`<${Thread} key=${id} id=${id} />`}
+    </div>`;
+}
+
+// loadThread returns the newest messages of a conversation in the order in which they were sent. id is
+// that of the conversation or of one of its messages.
+async function loadThread(id, count, options) {
+  const newest = (thread) => pages('/v1/messages', { box: 'all', thread_id: thread, newest_first: true }, 'items',
+    count, 20, options);
+  let found = await newest(id);
+  if (!found.items.length) {
+    const { message } = await call('GET', '/v1/messages/' + encodeURIComponent(id), undefined, options);
+    found = await newest(message.thread_id);
+  }
+  return { messages: found.items.map((item) => item.message).reverse(), thread: found.first.thread, more: found.more };
+}
+
+// Thread is the panel of a conversation.
+function Thread({ id }) {
+  const [count, setCount] = useState(few);
+  const list = useRef(null);
+  const { data, error } = useLoaded('thread ' + id, (signal) => loadThread(id, count, { signal }), [count]);
+  useLayoutEffect(() => { list.current?.lastElementChild?.scrollIntoView(); }, [data !== null]);
+  const open = new Set(data?.thread.open_questions.map((q) => q.id));
+  return html`<${Panel} title=${data ? titleOf(data.messages[0]) : 'Conversation'}
+      onClose=${() => go(href('conversations', '', route.value.query))}>
+    <${Failure} error=${error} />
+    ${data && html`
+      ${data.more && html`<button data-action="earlier" onClick=${() => setCount(2 * count)}>Earlier messages</button>`}
+      <ol class="conversations-messages" ref=${list}>${data.messages.map((m) => html`
+        <${Message} key=${m.id} message=${m} question=${open.has(m.id)} />`)}</ol>
+      <${Continue} thread=${data.thread} last=${data.messages.at(-1)} />`}
+  <//>`;
+}
+
+// Message shows one message of a conversation. question says that it waits for an answer.
+function Message({ message: m, question }) {
+  const payload = useMemo(() => (m.payload === null ? '' : JSON.stringify(m.payload, null, 2)), [m.id]);
+  return html`<li data-message=${m.id} class=${question ? 'question' : m.sender === 'system' && 'own'}>
+    <header><b><${Name} kind="agent" name=${m.sender} /></b><span class="dim">to <bdi>${receiver(m.target)}</bdi></span>
+      ${m.type !== 'message' && html`<${Badge} text=${m.type} />`}
+      ${m.subject && html`<strong dir="auto">${m.subject}</strong>`}
+      <a class="name at" href=${here({ open: 'message:' + m.id })}><${Time} at=${m.created_at} /></a></header>
+    <${Text} text=${m.body} label="Body" kind="prose" /><${Text} text=${payload} label="Payload" />
+    ${question && html`<${Receipts} message=${m} />`}
+    <p class="actions">
+      ${m.sender !== 'system' && html`<${Action} label="Reply" fields=${answer} run=${reply(m)} />`}
+      ${question && html`
+        <${Action} label="Resend" run=${resend(m)} />
+        <${Action} label="Cancel" danger fields=${[{ name: 'reason', label: 'Reason' }]} run=${cancel(m)}
+          confirm="The question needs no answer any more. Deliveries that are claimed or finished stay as they are." />`}</p>
+  </li>`;
+}
+
+const pathOf = (m, verb) => '/v1/messages/' + encodeURIComponent(m.id) + verb;
+const answer = [{ name: 'body', label: 'Text', kind: 'area', required: true }];
+
+const reply = (m) => async (message) => outcome((await call('POST', pathOf(m, '/reply'), { message })).result);
+const resend = (m) => async () => `Sent again; unfinished in ${(await call('POST', pathOf(m, '/resend'), {})).resent} mailboxes`;
+const cancel = (m) => async (values) => {
+  const { cancelled, kept } = await call('POST', pathOf(m, '/cancel'), values);
+  return `Cancelled: ${cancelled} deliveries withdrawn, ${kept} kept`;
+};
+
+// Receipts says how far an open question is with its recipients.
+function Receipts({ message: m }) {
+  const { data } = useLoaded('receipts ' + m.id, (signal) => call('GET', pathOf(m, ''), undefined, { signal }));
+  return html`<p class="dim">No answer yet, due <${Time} at=${m.response_deadline} />.
+    ${data?.deliveries.slice(0, 10).map((d) => html`${' '}
+      <span key=${d.mailbox}><${Name} kind="mailbox" name=${d.mailbox} />${' '}
+      <${Badge} kind=${stateKinds[d.state]} text=${d.state} />${' '}
+      ${d.read_at ? 'read' : d.delivered_at ? 'delivered' : 'not delivered'}</span>`)}</p>`;
+}
+
+// Continue shows the outcome of a conversation, and sends into it.
+function Continue({ thread: t, last }) {
+  const others = t.participants.filter((name) => name !== 'system');
+  const partner = last.sender === 'system' ? receiver(last.target) : last.sender;
+  const open = t.open_questions.length;
+  const fields = [
+    { name: 'to', label: 'To', kind: 'select', options: others, value: partner, required: true },
+    { name: 'body', label: 'Text', kind: 'area', required: true },
+    { name: 'requires_response', label: 'Wait for an answer', kind: 'check' },
+  ];
+  async function resolve(values) {
+    const { settled } = await rpc('MessageService/ResolveThread', { thread_id: t.thread_id, ...values });
+    return `Resolved; ${settled} open questions settled`;
+  }
+  return html`<div class="conversations-end">
+    ${t.resolved_at && html`<p>Resolved by <${Name} kind="agent" name=${t.resolved_by} /> <${Time} at=${t.resolved_at} />:${' '}
+      <bdi>${t.outcome}</bdi></p>`}
+    <p class="actions">
+      ${others.length > 0 && html`<${Action} label="Send as operator" name="send-into" primary fields=${fields}
+        run=${({ to, ...message }) => send({ target: targetOf(to), thread_id: t.thread_id, ...message })} />`}
+      <${Action} label="Resolve" fields=${[{ name: 'outcome', label: 'Outcome', kind: 'area', required: true }]} run=${resolve}
+        confirm=${open > 0 && `This settles ${open === 1 ? 'the open question' : `${open} open questions`}.`} /></p>
+  </div>`;
+}
+
+export const view = {
+  id: 'conversations', title: 'Conversations', question: 'Who waits for an answer?', key: '5', View,
+  icon: 'M2 3h9v6H6l-2.5 2.5V9H2zM13 6h1v6h-1.5v2l-2-2H8',
+};

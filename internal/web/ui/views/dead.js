@@ -1,0 +1,220 @@
+// Dead letters: what failed and why, and redrive and purge of one, of selected ones, or of all that match.
+import { html, useMemo, useState } from '../vendor/preact.js';
+import { call, search } from '../lib/api.js';
+import { useLoaded } from '../lib/load.js';
+import { pages } from '../lib/pages.js';
+import { Action, Age, Badge, Empty, Fact, Failure, matching, Name, Panel, Time, VirtualTable } from '../lib/parts.js';
+import { go, here, href, route } from '../lib/route.js';
+import { Text } from '../lib/text.js';
+
+const few = 100; // dead letters that are loaded at first
+
+// A dead letter is a message in a mailbox. Its key is REVISION@MAILBOX.
+const keyOf = ({ message, delivery }) => message.revision + '@' + delivery.mailbox;
+const partsOf = (key) => key.split(/@(.*)/s);
+const lastError = ({ history }) => history.at(-1)?.error ?? '';
+
+const agent = (name) => html`<${Name} kind="agent" name=${name} />`;
+const columns = [
+  { key: 'died', title: 'Died', width: '80px', numeric: true,
+    render: ({ delivery: d }) => html`<${Age} since=${d.finished_at} />` },
+  { key: 'mailbox', title: 'Mailbox', width: '130px',
+    render: ({ delivery: d }) => html`<${Name} kind="mailbox" name=${d.mailbox} />` },
+  { key: 'subject', title: 'Message', wide: true, render: ({ message: m }) => m.subject || m.type },
+  { key: 'type', title: 'Type', width: '130px', wide: true, render: ({ message: m }) => m.type },
+  { key: 'sender', title: 'From', width: '100px', wide: true, render: ({ message: m }) => agent(m.sender) },
+  { key: 'holder', title: 'Failed in', width: '100px', wide: true, render: ({ delivery: d }) => agent(d.holder) },
+  { key: 'attempts', title: 'Attempts', width: '90px', wide: true, numeric: true, render: ({ delivery: d }) => d.attempts },
+  { key: 'error', title: 'Last error', width: 'minmax(0, 2fr)',
+    render: ({ delivery: d }) => html`<span class="error">${lastError(d)}</span>` },
+];
+const narrow = columns.filter((column) => !column.wide);
+
+// The filters of the route: the field of DeadLetterFilter that each sets, and the value of a dead letter.
+const filters = [
+  { name: 'mailbox', label: 'Mailbox', of: ({ delivery }) => delivery.mailbox },
+  { name: 'type', label: 'Type', field: 'types', of: ({ message }) => message.type },
+  { name: 'from', label: 'From', field: 'senders', of: ({ message }) => message.sender },
+  { name: 'holder', label: 'Failed in', field: 'holders', of: ({ delivery }) => delivery.holder },
+  { name: 'error', label: 'Error contains', field: 'error' },
+];
+const times = [
+  { hours: '', label: 'any time' }, { hours: '1', label: 'the last hour' }, { hours: '24', label: 'the last day' },
+  { hours: '168', label: 'the last week' },
+];
+
+// choice returns the filters of a route as fields of a request.
+function choice(query) {
+  const filter = {};
+  for (const { name, field } of filters) {
+    if (field && query[name]) filter[field] = field === 'error' ? query[name] : [query[name]];
+  }
+  if (query.since) filter.from_time = new Date(Date.now() - query.since * 3600e3).toISOString();
+  return { mailbox: query.mailbox ?? '', filter };
+}
+
+const restricts = (query) => Boolean(query.since || filters.some(({ name }) => query[name]));
+
+// inWords says what the filters of a route choose.
+function inWords(query) {
+  const chosen = filters.filter(({ name }) => query[name]).map(({ name, label }) => `${label.toLowerCase()} "${query[name]}"`);
+  if (query.since) chosen.push('died in ' + times.find(({ hours }) => hours === query.since)?.label);
+  return chosen.length ? `match: ${chosen.join(', ')}` : 'in the session';
+}
+
+async function load(query, count, options) {
+  const { mailbox, filter } = choice(query);
+  const chosen = { mailbox, ...filter };
+  const [{ items, more }, total] = await Promise.all([
+    pages('/v1/dead-letters', chosen, 'items', count, 20, options),
+    call('GET', '/v1/dead-letters' + search({ ...chosen, count: true, page_size: 1 }), undefined, options),
+  ]);
+  return { items, more, total: { n: total.count, atLeast: total.count_at_least } };
+}
+
+const letters = ({ n, atLeast }) => `${atLeast ? 'at least ' : ''}${n.toLocaleString('en')} dead letter${n === 1 ? '' : 's'}`;
+
+// change redrives or purges the dead letters of some requests and returns their number. One call of
+// the broker changes at most 1,000.
+async function change(verb, requests, dry) {
+  const done = { n: 0, atLeast: false };
+  for (const request of requests) {
+    let token = '';
+    do {
+      const answer = await call('POST', '/v1/dead-letters/' + verb, { ...request, dry_run: dry, page_token: token });
+      done.n += answer.redriven ?? answer.purged;
+      done.atLeast ||= answer.at_least;
+      token = answer.next_page_token;
+    } while (token);
+  }
+  return done;
+}
+
+const effects = {
+  redrive: 'The broker redelivers them, and their attempts start again.',
+  purge: 'The broker removes them. No call restores them.',
+};
+
+// Change is a button that redrives or purges. Its confirmation has the number of a dry run. requests
+// returns what to change, and which says it in words.
+function Change({ verb, label, name, requests, which, after }) {
+  const confirm = async () => `${letters(await change(verb, requests(), true))} ${which}. ${effects[verb]}`;
+  async function run() {
+    try {
+      return `${letters(await change(verb, requests(), false))} ${verb === 'purge' ? 'purged' : 'redriven'}`;
+    } finally {
+      after?.();
+    }
+  }
+  return html`<${Action} label=${label} name=${name} danger=${verb === 'purge'} primary=${verb !== 'purge'}
+    confirm=${confirm} run=${run} />`;
+}
+
+// Changes are the buttons of both verbs. labels are texts in front of which the verb stands.
+function Changes({ name, label, ...rest }) {
+  return html`<${Change} verb="redrive" label=${'Redrive' + label} name=${'redrive' + name} ...${rest} />
+    <${Change} verb="purge" label=${'Purge' + label} name=${'purge' + name} ...${rest} />`;
+}
+
+// named returns requests for dead letters by their keys: at most 1,000 of one mailbox in each.
+function named(keys) {
+  const boxes = Map.groupBy(keys, (key) => partsOf(key)[1]);
+  return [...boxes].flatMap(([mailbox, all]) => {
+    const ids = all.map((key) => partsOf(key)[0]);
+    return Array.from({ length: Math.ceil(ids.length / 1000) }, (_, i) => ({ mailbox, ids: ids.slice(i * 1000, i * 1000 + 1000) }));
+  });
+}
+
+function Filters({ query, items }) {
+  const set = (name) => (event) => go(here({ [name]: event.currentTarget.value.trim() }), true);
+  return html`<div class="tools dead-filters">
+    ${filters.map(({ name, label, of }) => html`<label key=${name}><span>${label}</span>
+      <input value=${query[name] ?? ''} list=${of && 'dead-' + name} data-filter=${name} autocomplete="off"
+        spellcheck=${false} onChange=${set(name)} />
+      ${of && html`<datalist id=${'dead-' + name}>${[...new Set(items.map(of))].slice(0, 100).map((value) => html`
+        <option key=${value} value=${value} />`)}</datalist>`}</label>`)}
+    <label><span>Died in</span><select data-filter="since" onChange=${set('since')}>
+      ${times.map(({ hours, label }) => html`
+        <option key=${hours} value=${hours} selected=${hours === (query.since ?? '')}>${label}</option>`)}</select></label>
+    ${restricts(query) && html`<a class="name" href=${href('dead')}>Show all</a>`}
+  </div>`;
+}
+
+function View({ id, query }) {
+  const { q = '', open: _, ...chosen } = query;
+  const [count, setCount] = useState(few);
+  const [keys, setKeys] = useState(new Set());
+  const { data, error, reload } = useLoaded('dead ' + JSON.stringify(chosen),
+    (signal) => load(chosen, count, { signal }), [count]);
+  const items = data?.items ?? [];
+  const rows = useMemo(() => matching(items, q, ({ message: m, delivery: d }) =>
+    [m.subject, m.type, m.sender, d.mailbox, d.holder, lastError(d)]), [data, q]);
+  const picked = rows.map(keyOf).filter((key) => keys.has(key));
+  const none = !data ? 'Loading…' : restricts(chosen) || q ? 'No dead letter matches.' : 'There are no dead letters.';
+  function after() {
+    setKeys(new Set());
+    reload();
+  }
+  return html`
+    <${Filters} query=${chosen} items=${items} />
+    <div class="tools">
+      <span data-count=${data?.total.n}>${data && letters(data.total)}</span><span class="gap"></span>
+      ${picked.length > 0 && html`<${Changes} name="-selected" label=${` ${picked.length} selected`} which="are selected"
+        requests=${() => named(picked)} after=${after} />`}
+      ${!picked.length && !q && data?.total.n > 0 && html`<${Changes} name="-all" label=" all that match"
+        which=${inWords(chosen)} requests=${() => [restricts(chosen) ? choice(chosen) : { all: true }]} after=${after} />`}
+    </div>
+    <${Failure} error=${error} />
+    <div class="split">
+      <${VirtualTable} label="Dead letters" rows=${rows} columns=${id ? narrow : columns} keyOf=${keyOf} selected=${id}
+        select=${{ keys, change: setKeys }} onOpen=${(item) => go(href('dead', keyOf(item), { ...chosen, q }))}
+        onEnd=${() => data?.more && setCount(2 * count)} empty=${html`<${Empty} text=${none} />`} />
+      ${id && html`<${Opened} key=${id} id=${id} />`}
+    </div>`;
+}
+
+// Opened is the panel of a dead letter: why the broker gave it up, and what it says.
+function Opened({ id }) {
+  const [revision, mailbox] = partsOf(id);
+  const { data, error } = useLoaded('letter ' + id, (signal) =>
+    call('GET', '/v1/messages/' + encodeURIComponent(revision), undefined, { signal }));
+  const delivery = data?.deliveries.find((d) => d.mailbox === mailbox);
+  const title = data ? data.message.subject || data.message.type : 'Dead letter';
+  return html`<${Panel} title=${title} onClose=${() => go(href('dead', '', route.value.query))}>
+    <${Failure} error=${error} />
+    ${data && !delivery && html`<${Empty} text="This mailbox did not receive the message." />`}
+    ${delivery && html`<${Letter} id=${id} message=${data.message} delivery=${delivery} />`}
+  <//>`;
+}
+
+function Letter({ id, message: m, delivery: d }) {
+  const payload = useMemo(() => (m.payload === null ? '' : JSON.stringify(m.payload, null, 2)), [m.id]);
+  return html`
+    <p class="actions">${d.state === 'dead'
+      ? html`<${Changes} name="" label="" requests=${() => named([id])} which=${'in ' + d.mailbox} />`
+      : html`<${Badge} text=${d.state} /> It is no longer a dead letter.`}</p>
+    <dl class="facts">
+      <${Fact} label="Mailbox"><${Name} kind="mailbox" name=${d.mailbox} /><//>
+      <${Fact} label="From">${agent(m.sender)}<//>
+      <${Fact} label="Sent"><${Time} at=${m.created_at} /><//>
+      <${Fact} label="Type"><${Badge} text=${m.type} /><//>
+      <${Fact} label="Died">${d.state === 'dead' && html`<${Time} at=${d.finished_at} />`}<//>
+      <${Fact} label="Attempts">${d.attempts} of ${d.max_attempts}<//>
+      <${Fact} label="Task">${m.task_id && html`<${Name} kind="task" name=${m.task_id} />`}<//>
+      <${Fact} label="Message"><${Name} kind="message" name=${m.id} /><//>
+      <${Fact} label="Conversation"><${Name} kind="thread" name=${m.thread_id} /><//>
+    </dl>
+    <h3>Why</h3>
+    ${d.history.map((a) => html`<div class="dead-attempt" key=${a.claimed_at}>
+      <p>Attempt ${a.number} by ${agent(a.agent)}, ended <${Time} at=${a.ended_at} /></p>
+      <${Text} text=${a.error} label=${'Error of attempt ' + a.number} /></div>`)}
+    ${!d.history.length && html`<p class="dim">No agent has attempted it.</p>`}
+    ${m.body && html`<h3>Body</h3><${Text} text=${m.body} label="Body" />`}
+    ${payload && html`<h3>Payload</h3><${Text} text=${payload} label="Payload" />`}`;
+}
+
+export const view = {
+  id: 'dead', title: 'Dead letters', question: 'What failed, and why?', key: '6', View,
+  icon: 'M2 4h12v8H2zM2 4l6 4.5L14 4M6 10.5l-1 1M10 10.5l1 1',
+  mark: ({ totals }) => ({ n: totals.dead, kind: 'bad' }),
+};
