@@ -114,10 +114,10 @@ func (d *download) Write(m proto.Message) error {
 		return d.begin(v)
 	}
 	if err := d.control.SetWriteDeadline(within(writeTime)); err != nil {
-		return err
+		return gone(err)
 	}
 	_, err := d.w.Write(frame.GetChunk())
-	return err
+	return gone(err)
 }
 
 // begin writes the headers. The bytes are a download for a browser, whatever their type: an agent has
@@ -220,7 +220,7 @@ func (u *upload) Read(m proto.Message) (int, error) {
 		return 0, nil
 	}
 	if err := u.control.SetReadDeadline(within(bodyTime)); err != nil {
-		return 0, err
+		return 0, gone(err)
 	}
 	chunk := make([]byte, min(uploadChunk, max(1, u.r.ContentLength)))
 	n, err := io.ReadFull(u.r.Body, chunk)

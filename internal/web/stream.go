@@ -103,7 +103,7 @@ func (x *stream) Read(m proto.Message) (int, error) {
 	if !x.read { // the client may take its time between two requests
 		x.read = true
 		if err := x.control.SetReadDeadline(time.Time{}); err != nil {
-			return 0, err
+			return 0, gone(err)
 		}
 	}
 	x.input.size = 0
@@ -144,12 +144,12 @@ func (x *stream) flush() error {
 	}
 	x.begin()
 	if err := x.control.SetWriteDeadline(within(writeTime)); err != nil {
-		return err
+		return gone(err)
 	}
 	if _, err := x.w.Write(x.b.Bytes()); err != nil {
-		return err
+		return gone(err)
 	}
-	return x.control.Flush()
+	return gone(x.control.Flush())
 }
 
 // begin sets the headers of the answer. The caller holds the mutex.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -354,5 +355,26 @@ func TestStream_AFrameOfAClientIsBounded(t *testing.T) {
 	a := onSocket(t, b, "lead").do("POST", "/v1/call/MessageService/Send", large+strings.Repeat("\n", 32<<10))
 	if a.status != http.StatusRequestEntityTooLarge || a.reason() != "MESSAGE_TOO_LARGE" {
 		t.Errorf("%d %s", a.status, a.text)
+	}
+}
+
+// The call of a client that no longer reads is not an error of the broker.
+func TestStream_ACallWhoseClientReadsNoAnswerIsCancelled(t *testing.T) {
+	b := apptest.Start(t, apptest.WithMetrics())
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: strings.TrimPrefix(b.Socket(), "unix://"), Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	if err := conn.CloseRead(); err != nil { // the broker's writes fail, and its reads do not
+		t.Fatal(err)
+	}
+	const frame = `{"messages":[{"target":{"role":"builder"}}]}`
+	request := fmt.Sprintf("POST /v1/call/MessageService/Send HTTP/1.1\r\nHost: brokerd\r\nContent-Length: 1000\r\n\r\n%s\n", frame)
+	if _, err := io.WriteString(conn, request); err != nil {
+		t.Fatal(err)
+	}
+	if codes := b.Ended("MessageService/Send", 1); codes["Canceled"] != 1 {
+		t.Errorf("the call ended with %v", codes)
 	}
 }

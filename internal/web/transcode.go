@@ -2,6 +2,7 @@ package web
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -218,7 +219,16 @@ func body(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	if err != nil {
 		return nil, unreadable(err)
 	}
-	return data, http.NewResponseController(w).SetReadDeadline(time.Time{})
+	return data, gone(http.NewResponseController(w).SetReadDeadline(time.Time{}))
+}
+
+// gone returns the error of a client that has closed the connection, or that does not read. Its call
+// counts as one that the caller has cancelled.
+func gone(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", context.Canceled, err)
 }
 
 // unreadable returns the fault of a body that cannot be read.
