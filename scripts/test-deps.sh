@@ -21,19 +21,21 @@ install() {
   apt-get update -qq && apt-get install -y -qq --no-install-recommends "${packages[@]}"
 }
 
-# node_packages installs the packages that the tests of the TypeScript client need, for any user: they are pinned by
-# package-lock.json and stay below clients/typescript.
+# node_packages installs the npm packages that some tests need, for any user. They are pinned by the package-lock.json of
+# a folder and stay below it.
 node_packages() {
-  cd "$(dirname "$0")/../clients/typescript"
+  local folder=$1 tests=$2
+  cd "$(dirname "$0")/../$folder"
   if ! command -v npm >/dev/null || ! node -e 'process.exit(process.versions.node.split(".")[0] >= 20 ? 0 : 1)' 2>/dev/null; then
-    echo "tests of the TypeScript client will be skipped, missing: Node 20 or newer with npm"
+    echo "tests of $tests will be skipped, missing: Node 20 or newer with npm"
   elif [ ! node_modules/.package-lock.json -nt package-lock.json ]; then
-    echo "installing the packages of clients/typescript for tests"
-    npm ci --silent --no-audit --no-fund || echo "tests of the TypeScript client will be skipped: npm ci failed in clients/typescript"
+    echo "installing the packages of $folder for tests"
+    npm ci --silent --no-audit --no-fund || echo "tests of $tests will be skipped: npm ci failed in $folder"
   fi
 }
 
-(node_packages)
+(node_packages clients/typescript "the TypeScript client")
+(node_packages internal/web/testdata/openapi "clients from the OpenAPI document")
 [ -n "$(missing)" ] || exit 0
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
   echo "installing ${packages[*]} for tests"
