@@ -33,11 +33,12 @@ type Listing struct {
 	Box      Box
 	Choice   Choice
 	Size     int
-	Newest   bool  // first
-	MarkRead bool  // Inbox
-	After    int64 // the position of the page before; 0 = from the start
-	Look     Look  // Inbox
-	IDs      []Ref // Inbox: only these
+	Newest   bool   // first
+	MarkRead bool   // Inbox
+	After    int64  // the position of the page before; 0 = from the start
+	Look     Look   // Inbox
+	IDs      []Ref  // Inbox: only these
+	Mailbox  string // Inbox: of which mailbox; empty = the caller's own
 }
 
 // A Page is one page of a list.
@@ -97,7 +98,7 @@ func (b *Broker) listOnce(ctx context.Context, c caller.Caller, l Listing) (Page
 		}
 		if l.Box == 0 {
 			l.Box = Inbox
-			if a.system() && !l.Look.asked() && len(l.IDs) == 0 {
+			if a.system() && !l.Look.asked() && len(l.IDs) == 0 && l.Mailbox == "" {
 				l.Box = All
 			}
 		}
@@ -110,10 +111,16 @@ func (b *Broker) listOnce(ctx context.Context, c caller.Caller, l Listing) (Page
 		if l.Box != Inbox {
 			return listMessages(s, a, l, &p)
 		}
-		if a.system() {
+		own := mailboxRef{agentBox, a.Name}
+		switch {
+		case l.Mailbox != "" && !a.system():
+			return fault.New(fault.Denied, "NOT_FOR_AGENTS", "only operators and observers may list a mailbox by its name")
+		case l.Mailbox != "":
+			own = parseMailbox(l.Mailbox)
+		case a.system():
 			return fault.AgentRequired()
 		}
-		if a.mailbox, err = b.findMailbox(s, a.session.ID, mailboxRef{agentBox, a.Name}); err != nil {
+		if a.mailbox, err = b.findMailbox(s, a.session.ID, own); err != nil {
 			return err
 		}
 		switch {

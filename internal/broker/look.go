@@ -78,14 +78,17 @@ func (l *Look) read(q store.Querier, boxes []box, choice *Choice, size, bytes in
 
 // listLook lists the inbox as the listing's Look asks for.
 func (b *Broker) listLook(q store.Querier, a actor, l Listing, p *Page) error {
-	boxes, err := b.reachable(q, a)
-	if err != nil {
-		return err
+	boxes := []box{{}, {a.mailbox, parseMailbox(l.Mailbox)}} // no own mailbox
+	if l.Mailbox == "" {
+		var err error
+		if boxes, err = b.reachable(q, a); err != nil {
+			return err
+		}
 	}
 	l.Look.Newest = l.Newest
 	l.Look.start()
-	var more bool
-	if p.Items, more, err = l.Look.read(q, boxes, &l.Choice, l.Size, maxAnswer); more {
+	items, more, err := l.Look.read(q, boxes, &l.Choice, l.Size, maxAnswer)
+	if p.Items = items; more {
 		p.Behind = l.Look.Behind
 	}
 	return err

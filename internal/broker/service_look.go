@@ -17,12 +17,20 @@ func order(c *valid.Check, o pb.MessageOrder) bool {
 func checkListingLook(c *valid.Check, r *pb.ListMessagesRequest, l *Listing) {
 	l.Look = Look{Priority: order(c, r.Order), Queues: r.IncludeQueues}
 	l.IDs = references(c, "ids", r.Ids, false)
+	l.Mailbox = r.Mailbox
+	mailboxField(c, r.Mailbox)
 	inbox := r.Box == pb.MessageBox_MESSAGE_BOX_UNSPECIFIED || r.Box == pb.MessageBox_MESSAGE_BOX_INBOX
-	for field, set := range map[string]bool{"order": l.Look.Priority, "include_queues": l.Look.Queues, "ids": len(l.IDs) > 0} {
+	for field, set := range map[string]bool{
+		"order": l.Look.Priority, "include_queues": l.Look.Queues, "ids": len(l.IDs) > 0, "mailbox": l.Mailbox != "",
+	} {
 		if set && !inbox {
 			c.Fail(field, "is for the inbox only")
 		}
 	}
+	if l.Mailbox != "" && (l.Look.asked() || l.MarkRead || len(l.IDs) > 0) {
+		c.Fail("mailbox", "does not go together with mark_read, order, include_queues and ids")
+	}
+	l.Look.Queues = l.Look.Queues || l.Mailbox != "" && parseMailbox(l.Mailbox).kind != agentBox
 	if l.Look.Priority && l.Newest {
 		c.Fail("newest_first", "does not go together with MESSAGE_ORDER_PRIORITY")
 	}

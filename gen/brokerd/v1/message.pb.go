@@ -3911,7 +3911,11 @@ type ListMessagesRequest struct {
 	// INBOX: only these messages of the caller's own mailbox, finished ones too, in this order: message ids or revisions,
 	// at most 1,000. NOT_FOUND if one of them is not in that mailbox. Not together with filter, times, newest_first,
 	// order and include_queues.
-	Ids           []string `protobuf:"bytes,11,rep,name=ids,proto3" json:"ids,omitempty"`
+	Ids []string `protobuf:"bytes,11,rep,name=ids,proto3" json:"ids,omitempty"`
+	// INBOX, for operators and observers that name no agent: the mailbox to list. For an agent's name, the unfinished deliveries of its
+	// own mailbox; for role:NAME or channel:NAME, the waiting ones. Without it, INBOX needs an agent. Not together with mark_read,
+	// order, include_queues and ids.
+	Mailbox       string `protobuf:"bytes,12,opt,name=mailbox,proto3" json:"mailbox,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4021,6 +4025,13 @@ func (x *ListMessagesRequest) GetIds() []string {
 		return x.Ids
 	}
 	return nil
+}
+
+func (x *ListMessagesRequest) GetMailbox() string {
+	if x != nil {
+		return x.Mailbox
+	}
+	return ""
 }
 
 // ListMessagesResponse is one page.
@@ -6549,7 +6560,7 @@ const file_brokerd_v1_message_proto_rawDesc = "" +
 	"\amessage\x18\x01 \x01(\v2\x13.brokerd.v1.MessageR\amessage\x124\n" +
 	"\n" +
 	"deliveries\x18\x02 \x03(\v2\x14.brokerd.v1.DeliveryR\n" +
-	"deliveries\"\xc5\x03\n" +
+	"deliveries\"\xdf\x03\n" +
 	"\x13ListMessagesRequest\x12(\n" +
 	"\x03box\x18\x01 \x01(\x0e2\x16.brokerd.v1.MessageBoxR\x03box\x121\n" +
 	"\x06filter\x18\x02 \x01(\v2\x19.brokerd.v1.MessageFilterR\x06filter\x127\n" +
@@ -6563,7 +6574,8 @@ const file_brokerd_v1_message_proto_rawDesc = "" +
 	"\x05order\x18\t \x01(\x0e2\x18.brokerd.v1.MessageOrderR\x05order\x12%\n" +
 	"\x0einclude_queues\x18\n" +
 	" \x01(\bR\rincludeQueues\x12\x10\n" +
-	"\x03ids\x18\v \x03(\tR\x03ids\"\xba\x01\n" +
+	"\x03ids\x18\v \x03(\tR\x03ids\x12\x18\n" +
+	"\amailbox\x18\f \x01(\tR\amailbox\"\xba\x01\n" +
 	"\x14ListMessagesResponse\x12+\n" +
 	"\x05items\x18\x01 \x03(\v2\x15.brokerd.v1.InboxItemR\x05items\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x1a\n" +
