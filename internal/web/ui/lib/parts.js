@@ -131,7 +131,7 @@ export function Spark({ values, label }) {
 
 // Fact is one line of a list of facts; without a value it is absent.
 export function Fact({ label, children }) {
-  if (children === null || children === undefined || children === '' || children === 0) return null;
+  if (children === 0 || children === '' || children === false || children == null) return null;
   return html`<div class="fact"><dt>${label}</dt><dd>${children}</dd></div>`;
 }
 

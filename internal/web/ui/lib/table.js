@@ -1,17 +1,14 @@
-import { html, signal, useLayoutEffect, useRef, useState } from '../vendor/preact.js';
+import { html, useLayoutEffect, useRef, useState } from '../vendor/preact.js';
 
 const rowHeight = 34; // as in style.css
-
-const narrowScreen = matchMedia('(max-width: 720px)');
-const narrow = signal(narrowScreen.matches);
-narrowScreen.addEventListener('change', () => { narrow.value = narrowScreen.matches; });
+const narrow = 560; // the width below which columns that are wide are absent
 
 let tables = 0;
 
 // VirtualTable shows rows of one height, of which only the visible ones are in the document.
 //
 // columns: {key, title, render(row), width, numeric, wide, sort}. width is a track of a CSS grid; the
-// default is an equal share. Columns that are wide are absent on narrow screens. keyOf(row) returns
+// default is an equal share. Columns that are wide are absent in a narrow table. keyOf(row) returns
 // the key of a row. selected is the key of the open row; onOpen(row) opens one. select is {keys,
 // change}: with it, rows have a checkbox, and change(keys) gets the Set of the new keys. sort is the
 // key of the column by which the rows are sorted; onSort(key) is called by the titles of columns with
@@ -21,7 +18,7 @@ export function VirtualTable({
 }) {
   const grid = useRef(null);
   const [id] = useState(() => 'table-' + ++tables);
-  const [view, setView] = useState({ from: 0, count: 40 });
+  const [view, setView] = useState({ from: 0, count: 40, wide: innerWidth > 900 });
   const [active, setActive] = useState(null);
 
   function measure() {
@@ -29,7 +26,8 @@ export function VirtualTable({
     if (!element) return;
     const from = Math.max(0, Math.floor(element.scrollTop / rowHeight) - 5);
     const count = Math.ceil(element.clientHeight / rowHeight) + 10;
-    setView((old) => old.from === from && old.count === count ? old : { from, count });
+    const wide = element.clientWidth >= narrow;
+    setView((old) => old.from === from && old.count === count && old.wide === wide ? old : { from, count, wide });
     if (onEnd && from + count >= rows.length) onEnd();
   }
   useLayoutEffect(() => {
@@ -67,7 +65,7 @@ export function VirtualTable({
     select.change(keys);
   }
 
-  const shown = columns.filter((column) => !(column.wide && narrow.value));
+  const shown = columns.filter((column) => view.wide || !column.wide);
   const tracks = (select ? '34px ' : '') + shown.map((column) => column.width || 'minmax(0, 1fr)').join(' ');
   const style = { gridTemplateColumns: tracks };
   const from = Math.min(view.from, Math.max(0, rows.length - view.count));
