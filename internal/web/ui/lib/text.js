@@ -31,6 +31,11 @@ export function Text({ text, label, kind = 'mono' }) {
   return html`<div class=${'text ' + kind} tabindex="0" role="group" aria-label=${label}>
       ${parts.map((part, i) => html`<div key=${i} dir="auto">${part}</div>`)}
     </div>
-    ${long && html`<button data-action="show-all" aria-expanded=${all} onClick=${() => setAll(!all)}>
-      ${all ? 'Show the beginning' : `Show all ${text.length.toLocaleString('en')} characters`}</button>`}`;
+    ${long && html`<button data-show="all" aria-expanded=${all} onClick=${() => setAll(!all)}>
+      ${all ? 'Show the beginning' : 'Show all ' + counted(text.length, 'character')}</button>`}`;
+}
+
+// counted returns a number with a noun.
+export function counted(n, noun) {
+  return `${n.toLocaleString('en')} ${noun}${n === 1 ? '' : 's'}`;
 }

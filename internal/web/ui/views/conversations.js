@@ -7,9 +7,11 @@ import { pages } from '../lib/pages.js';
 import { Action, Age, Badge, Count, Empty, Failure, matching, Name, Panel, Time, VirtualTable } from '../lib/parts.js';
 import { go, here, href, route } from '../lib/route.js';
 import { outcome, receiver, send, targetOf } from '../lib/send.js';
-import { Text } from '../lib/text.js';
+import { counted, Text } from '../lib/text.js';
 
-const few = 100; // conversations, and messages of one, that are loaded at first
+const few = 100; // conversations that are loaded at first
+const most = 800; // and at most, when the list is scrolled to its end
+const fewMessages = 50; // messages of a conversation that are loaded at first
 
 const titleOf = (m) => m.subject || m.type;
 
@@ -21,7 +23,7 @@ function Waits({ question: q, resolved }) {
 }
 
 const columns = [
-  { key: 'waits', title: 'Waits', width: '170px',
+  { key: 'waits', title: 'Waits', width: 'minmax(100px, 150px)',
     render: (t) => html`<${Waits} question=${t.open_questions[0]} resolved=${t.resolved_at} />` },
   { key: 'subject', title: 'Subject', width: 'minmax(0, 2fr)', render: (t) => titleOf(t.first_message) },
   { key: 'last_message', title: 'Last message', width: 'minmax(0, 1.5fr)', wide: true, render: (t) => t.messages > 1 && html`
@@ -65,7 +67,7 @@ function View({ id, query }) {
     <div class="tools">
       <label><input type="checkbox" checked=${!!unanswered} data-filter="unanswered"
         onChange=${(event) => go(here({ unanswered: event.currentTarget.checked && '1' }), true)} />
-        ${' '}Only those that wait for an answer</label>
+        ${' '}Only unanswered</label>
       <span class="gap"></span>
       <${Action} label="Send a message" name="send" primary fields=${addressed}
         run=${({ to, ...message }) => send({ target: targetOf(to.trim()), ...message })} />
@@ -74,7 +76,7 @@ function View({ id, query }) {
     <div class="split">
       <${VirtualTable} label="Conversations" rows=${rows} columns=${id ? narrow : columns} keyOf=${(t) => t.thread_id}
         selected=${id} onOpen=${(t) => go(href('conversations', t.thread_id, { q, unanswered }))}
-        onEnd=${() => data?.more && setCount(2 * count)}
+        onEnd=${() => data?.more && setCount(Math.min(2 * count, most))}
         empty=${html`<${Empty} text=${data ? 'No conversation matches.' : 'Loading…'} />`} />
       ${id && html`<${Thread} key=${id} id=${id} />`}
     </div>`;
@@ -84,7 +86,7 @@ function View({ id, query }) {
 // that of the conversation or of one of its messages.
 async function loadThread(id, count, options) {
   const newest = (thread) => pages('/v1/messages', { box: 'all', thread_id: thread, newest_first: true }, 'items',
-    count, 20, options);
+    count, 2 * count / fewMessages, options);
   let found = await newest(id);
   if (!found.items.length) {
     const { message } = await call('GET', '/v1/messages/' + encodeURIComponent(id), undefined, options);
@@ -95,7 +97,7 @@ async function loadThread(id, count, options) {
 
 // Thread is the panel of a conversation.
 function Thread({ id }) {
-  const [count, setCount] = useState(few);
+  const [count, setCount] = useState(fewMessages);
   const list = useRef(null);
   const { data, error } = useLoaded('thread ' + id, (signal) => loadThread(id, count, { signal }), [count]);
   useLayoutEffect(() => { list.current?.lastElementChild?.scrollIntoView(); }, [data !== null]);
@@ -104,7 +106,7 @@ function Thread({ id }) {
       onClose=${() => go(href('conversations', '', route.value.query))}>
     <${Failure} error=${error} />
     ${data && html`
-      ${data.more && html`<button data-action="earlier" onClick=${() => setCount(2 * count)}>Earlier messages</button>`}
+      ${data.more && html`<button data-show="earlier" onClick=${() => setCount(2 * count)}>Earlier messages</button>`}
       <ol class="conversations-messages" ref=${list}>${data.messages.map((m) => html`
         <${Message} key=${m.id} message=${m} question=${open.has(m.id)} />`)}</ol>
       <${Continue} thread=${data.thread} last=${data.messages.at(-1)} />`}
@@ -124,9 +126,9 @@ function Message({ message: m, question }) {
     <p class="actions">
       ${m.sender !== 'system' && html`<${Action} label="Reply" fields=${answer} run=${reply(m)} />`}
       ${question && html`
-        <${Action} label="Resend" run=${resend(m)} />
+        ${m.reach === 'all' && html`<${Action} label="Resend" run=${resend(m)} />`}
         <${Action} label="Cancel" danger fields=${[{ name: 'reason', label: 'Reason' }]} run=${cancel(m)}
-          confirm="The question needs no answer any more. Deliveries that are claimed or finished stay as they are." />`}</p>
+          confirm="The question then needs no answer. Claimed and finished deliveries stay as they are." />`}</p>
   </li>`;
 }
 
@@ -134,10 +136,13 @@ const pathOf = (m, verb) => '/v1/messages/' + encodeURIComponent(m.id) + verb;
 const answer = [{ name: 'body', label: 'Text', kind: 'area', required: true }];
 
 const reply = (m) => async (message) => outcome((await call('POST', pathOf(m, '/reply'), { message })).result);
-const resend = (m) => async () => `Sent again; unfinished in ${(await call('POST', pathOf(m, '/resend'), {})).resent} mailboxes`;
+const resend = (m) => async () => {
+  const { resent } = await call('POST', pathOf(m, '/resend'), {});
+  return resent ? 'Sent again to ' + counted(resent, 'recipient') : 'Each recipient has claimed or finished it';
+};
 const cancel = (m) => async (values) => {
   const { cancelled, kept } = await call('POST', pathOf(m, '/cancel'), values);
-  return `Cancelled: ${cancelled} deliveries withdrawn, ${kept} kept`;
+  return `${counted(cancelled, 'recipient')} withdrawn, ${kept} kept`;
 };
 
 // Receipts says how far an open question is with its recipients.
@@ -162,7 +167,7 @@ function Continue({ thread: t, last }) {
   ];
   async function resolve(values) {
     const { settled } = await rpc('MessageService/ResolveThread', { thread_id: t.thread_id, ...values });
-    return `Resolved; ${settled} open questions settled`;
+    return `Resolved; ${counted(settled, 'open question')} settled`;
   }
   return html`<div class="conversations-end">
     ${t.resolved_at && html`<p>Resolved by <${Name} kind="agent" name=${t.resolved_by} /> <${Time} at=${t.resolved_at} />:${' '}
@@ -171,7 +176,7 @@ function Continue({ thread: t, last }) {
       ${others.length > 0 && html`<${Action} label="Send as operator" name="send-into" primary fields=${fields}
         run=${({ to, ...message }) => send({ target: targetOf(to), thread_id: t.thread_id, ...message })} />`}
       <${Action} label="Resolve" fields=${[{ name: 'outcome', label: 'Outcome', kind: 'area', required: true }]} run=${resolve}
-        confirm=${open > 0 && `This settles ${open === 1 ? 'the open question' : `${open} open questions`}.`} /></p>
+        confirm=${open > 0 && `This settles ${counted(open, 'open question')}.`} /></p>
   </div>`;
 }
 

@@ -5,37 +5,35 @@ import { useLoaded } from '../lib/load.js';
 import { pages } from '../lib/pages.js';
 import { Action, Age, Badge, Empty, Fact, Failure, matching, Name, Panel, Time, VirtualTable } from '../lib/parts.js';
 import { go, here, href, route } from '../lib/route.js';
-import { Text } from '../lib/text.js';
+import { counted, Text } from '../lib/text.js';
 
 const few = 100; // dead letters that are loaded at first
+const most = 1600; // and at most, when the list is scrolled to its end
 
 // A dead letter is a message in a mailbox. Its key is REVISION@MAILBOX.
-const keyOf = ({ message, delivery }) => message.revision + '@' + delivery.mailbox;
+const keyOf = (row) => row.key;
 const partsOf = (key) => key.split(/@(.*)/s);
-const lastError = ({ history }) => history.at(-1)?.error ?? '';
 
 const agent = (name) => html`<${Name} kind="agent" name=${name} />`;
 const columns = [
-  { key: 'died', title: 'Died', width: '80px', numeric: true,
-    render: ({ delivery: d }) => html`<${Age} since=${d.finished_at} />` },
-  { key: 'mailbox', title: 'Mailbox', width: '130px',
-    render: ({ delivery: d }) => html`<${Name} kind="mailbox" name=${d.mailbox} />` },
-  { key: 'subject', title: 'Message', wide: true, render: ({ message: m }) => m.subject || m.type },
-  { key: 'type', title: 'Type', width: '130px', wide: true, render: ({ message: m }) => m.type },
-  { key: 'sender', title: 'From', width: '100px', wide: true, render: ({ message: m }) => agent(m.sender) },
-  { key: 'holder', title: 'Failed in', width: '100px', wide: true, render: ({ delivery: d }) => agent(d.holder) },
-  { key: 'attempts', title: 'Attempts', width: '90px', wide: true, numeric: true, render: ({ delivery: d }) => d.attempts },
-  { key: 'error', title: 'Last error', width: 'minmax(0, 2fr)',
-    render: ({ delivery: d }) => html`<span class="error">${lastError(d)}</span>` },
+  { key: 'died', title: 'Died', width: '80px', numeric: true, render: (row) => html`<${Age} since=${row.died} />` },
+  { key: 'mailbox', title: 'Mailbox', width: '130px', render: (row) => html`<${Name} kind="mailbox" name=${row.mailbox} />` },
+  { key: 'subject', title: 'Message', wide: true, render: (row) => row.subject || row.type },
+  { key: 'type', title: 'Type', width: '130px', wide: true },
+  { key: 'sender', title: 'From', width: '100px', wide: true, render: (row) => agent(row.sender) },
+  { key: 'holder', title: 'Failed in', width: '100px', wide: true, render: (row) => agent(row.holder) },
+  { key: 'attempts', title: 'Attempts', width: '90px', wide: true, numeric: true },
+  { key: 'error', title: 'Last error', width: 'minmax(0, 2fr)', render: (row) => html`<span class="error">${row.error}</span>` },
 ];
 const narrow = columns.filter((column) => !column.wide);
 
-// The filters of the route: the field of DeadLetterFilter that each sets, and the value of a dead letter.
+// The filters of the route: the field of DeadLetterFilter that each sets, and the part of a row to
+// which it applies.
 const filters = [
-  { name: 'mailbox', label: 'Mailbox', of: ({ delivery }) => delivery.mailbox },
-  { name: 'type', label: 'Type', field: 'types', of: ({ message }) => message.type },
-  { name: 'from', label: 'From', field: 'senders', of: ({ message }) => message.sender },
-  { name: 'holder', label: 'Failed in', field: 'holders', of: ({ delivery }) => delivery.holder },
+  { name: 'mailbox', label: 'Mailbox', of: 'mailbox' },
+  { name: 'type', label: 'Type', field: 'types', of: 'type' },
+  { name: 'from', label: 'From', field: 'senders', of: 'sender' },
+  { name: 'holder', label: 'Failed in', field: 'holders', of: 'holder' },
   { name: 'error', label: 'Error contains', field: 'error' },
 ];
 const times = [
@@ -59,20 +57,29 @@ const restricts = (query) => Boolean(query.since || filters.some(({ name }) => q
 function inWords(query) {
   const chosen = filters.filter(({ name }) => query[name]).map(({ name, label }) => `${label.toLowerCase()} "${query[name]}"`);
   if (query.since) chosen.push('died in ' + times.find(({ hours }) => hours === query.since)?.label);
-  return chosen.length ? `match: ${chosen.join(', ')}` : 'in the session';
+  return chosen.join(', ') || 'all of the session';
+}
+
+// short is the part of a dead letter that the list needs: a page of them can have 3 MiB.
+function short({ message: m, delivery: d }) {
+  const error = (d.history.at(-1)?.error ?? '').slice(0, 500);
+  return {
+    key: m.revision + '@' + d.mailbox, mailbox: d.mailbox, subject: m.subject, type: m.type, sender: m.sender,
+    holder: d.holder, attempts: d.attempts, died: d.finished_at, error,
+  };
 }
 
 async function load(query, count, options) {
   const { mailbox, filter } = choice(query);
   const chosen = { mailbox, ...filter };
   const [{ items, more }, total] = await Promise.all([
-    pages('/v1/dead-letters', chosen, 'items', count, 20, options),
+    pages('/v1/dead-letters', chosen, 'items', count, 10, options),
     call('GET', '/v1/dead-letters' + search({ ...chosen, count: true, page_size: 1 }), undefined, options),
   ]);
-  return { items, more, total: { n: total.count, atLeast: total.count_at_least } };
+  return { rows: items.map(short), more, total: { n: total.count, atLeast: total.count_at_least } };
 }
 
-const letters = ({ n, atLeast }) => `${atLeast ? 'at least ' : ''}${n.toLocaleString('en')} dead letter${n === 1 ? '' : 's'}`;
+const letters = ({ n, atLeast }) => (atLeast ? 'at least ' : '') + counted(n, 'dead letter');
 
 // change redrives or purges the dead letters of some requests and returns their number. One call of
 // the broker changes at most 1,000.
@@ -98,7 +105,7 @@ const effects = {
 // Change is a button that redrives or purges. Its confirmation has the number of a dry run. requests
 // returns what to change, and which says it in words.
 function Change({ verb, label, name, requests, which, after }) {
-  const confirm = async () => `${letters(await change(verb, requests(), true))} ${which}. ${effects[verb]}`;
+  const confirm = async () => `${letters(await change(verb, requests(), true))} (${which}). ${effects[verb]}`;
   async function run() {
     try {
       return `${letters(await change(verb, requests(), false))} ${verb === 'purge' ? 'purged' : 'redriven'}`;
@@ -125,13 +132,13 @@ function named(keys) {
   });
 }
 
-function Filters({ query, items }) {
+function Filters({ query, rows }) {
   const set = (name) => (event) => go(here({ [name]: event.currentTarget.value.trim() }), true);
   return html`<div class="tools dead-filters">
     ${filters.map(({ name, label, of }) => html`<label key=${name}><span>${label}</span>
       <input value=${query[name] ?? ''} list=${of && 'dead-' + name} data-filter=${name} autocomplete="off"
         spellcheck=${false} onChange=${set(name)} />
-      ${of && html`<datalist id=${'dead-' + name}>${[...new Set(items.map(of))].slice(0, 100).map((value) => html`
+      ${of && html`<datalist id=${'dead-' + name}>${[...new Set(rows.map((row) => row[of]))].slice(0, 100).map((value) => html`
         <option key=${value} value=${value} />`)}</datalist>`}</label>`)}
     <label><span>Died in</span><select data-filter="since" onChange=${set('since')}>
       ${times.map(({ hours, label }) => html`
@@ -146,9 +153,9 @@ function View({ id, query }) {
   const [keys, setKeys] = useState(new Set());
   const { data, error, reload } = useLoaded('dead ' + JSON.stringify(chosen),
     (signal) => load(chosen, count, { signal }), [count]);
-  const items = data?.items ?? [];
-  const rows = useMemo(() => matching(items, q, ({ message: m, delivery: d }) =>
-    [m.subject, m.type, m.sender, d.mailbox, d.holder, lastError(d)]), [data, q]);
+  const all = data?.rows ?? [];
+  const rows = useMemo(() => matching(all, q, (row) =>
+    [row.subject, row.type, row.sender, row.mailbox, row.holder, row.error]), [data, q]);
   const picked = rows.map(keyOf).filter((key) => keys.has(key));
   const none = !data ? 'Loading…' : restricts(chosen) || q ? 'No dead letter matches.' : 'There are no dead letters.';
   function after() {
@@ -156,19 +163,20 @@ function View({ id, query }) {
     reload();
   }
   return html`
-    <${Filters} query=${chosen} items=${items} />
+    <${Filters} query=${chosen} rows=${all} />
     <div class="tools">
-      <span data-count=${data?.total.n}>${data && letters(data.total)}</span><span class="gap"></span>
-      ${picked.length > 0 && html`<${Changes} name="-selected" label=${` ${picked.length} selected`} which="are selected"
+      <span data-count=${data?.total.n}>${data && letters(data.total)}</span>
+      ${data?.more && count === most && html`<span class="dim">The list has the newest ${all.length}.</span>`}<span class="gap"></span>
+      ${picked.length > 0 && html`<${Changes} name="-selected" label=${` ${picked.length} selected`} which="your selection"
         requests=${() => named(picked)} after=${after} />`}
-      ${!picked.length && !q && data?.total.n > 0 && html`<${Changes} name="-all" label=" all that match"
+      ${!picked.length && !q && data?.total.n > 0 && html`<${Changes} name="-all" label=${restricts(chosen) ? ' all that match' : ' all'}
         which=${inWords(chosen)} requests=${() => [restricts(chosen) ? choice(chosen) : { all: true }]} after=${after} />`}
     </div>
     <${Failure} error=${error} />
     <div class="split">
       <${VirtualTable} label="Dead letters" rows=${rows} columns=${id ? narrow : columns} keyOf=${keyOf} selected=${id}
         select=${{ keys, change: setKeys }} onOpen=${(item) => go(href('dead', keyOf(item), { ...chosen, q }))}
-        onEnd=${() => data?.more && setCount(2 * count)} empty=${html`<${Empty} text=${none} />`} />
+        onEnd=${() => data?.more && setCount(Math.min(2 * count, most))} empty=${html`<${Empty} text=${none} />`} />
       ${id && html`<${Opened} key=${id} id=${id} />`}
     </div>`;
 }
@@ -191,7 +199,7 @@ function Letter({ id, message: m, delivery: d }) {
   const payload = useMemo(() => (m.payload === null ? '' : JSON.stringify(m.payload, null, 2)), [m.id]);
   return html`
     <p class="actions">${d.state === 'dead'
-      ? html`<${Changes} name="" label="" requests=${() => named([id])} which=${'in ' + d.mailbox} />`
+      ? html`<${Changes} name="" label="" requests=${() => named([id])} which=${'mailbox ' + d.mailbox} />`
       : html`<${Badge} text=${d.state} /> It is no longer a dead letter.`}</p>
     <dl class="facts">
       <${Fact} label="Mailbox"><${Name} kind="mailbox" name=${d.mailbox} /><//>
