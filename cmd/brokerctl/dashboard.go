@@ -14,6 +14,7 @@ import (
 	"runtime"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -49,36 +50,21 @@ The broker needs a TCP address, such as that of brokerd --listen 127.0.0.1:7420.
 			if err != nil {
 				return err
 			}
-			request := &pb.CreateLoginLinkRequest{Access: pb.CredentialAccess_CREDENTIAL_ACCESS_OPERATOR}
+			access := pb.CredentialAccess_CREDENTIAL_ACCESS_OPERATOR
 			if observer {
-				request.Access = pb.CredentialAccess_CREDENTIAL_ACCESS_OBSERVER
+				access = pb.CredentialAccess_CREDENTIAL_ACCESS_OBSERVER
 			}
-			answer, err := broker.Credentials().CreateLoginLink(cmd.Context(), request)
+			login, err := createLogin(cmd.Context(), broker, access, c.found.tls != client.TLS{})
 			if err != nil {
 				return err
 			}
-			// Its revision is older than the login.
-			status, err := broker.Admin().GetStatus(cmd.Context(), &pb.GetStatusRequest{})
-			if err != nil {
+			if err := c.showValue(cmd, login.link, login.link.text()); err != nil || !open {
 				return err
 			}
-			base, err := c.dashboardAddress(broker, status)
-			if err != nil {
-				return err
-			}
-			link := dashboardLink{
-				URL: base + "/login#" + answer.GetSecret(), Access: enumOf(request.Access),
-				Session: answer.GetSession(), ExpiresAt: stamp(answer.GetExpiresAt()),
-			}
-			text := fmt.Sprintf("%s\nOpen it once, within 2m. It logs in as %s, session %s, for 12h.",
-				link.URL, link.Access, link.Session)
-			if err := c.showValue(cmd, link, text); err != nil || !open {
-				return err
-			}
-			ctx, cancel := context.WithTimeout(cmd.Context(), answer.GetExpiresAt().AsTime().Sub(c.env.Now()))
+			ctx, cancel := context.WithTimeout(cmd.Context(), login.expires.Sub(c.env.Now()))
 			defer cancel()
-			return openLink(ctx, link.URL, func(ctx context.Context) error {
-				return awaitLogin(ctx, broker, status.GetRevision())
+			return openLink(ctx, login.link.URL, func(ctx context.Context) error {
+				return awaitLogin(ctx, broker, login.revision)
 			})
 		},
 	}
@@ -87,10 +73,44 @@ The broker needs a TCP address, such as that of brokerd --listen 127.0.0.1:7420.
 	return cmd
 }
 
+// A login is a new link.
+type login struct {
+	link     dashboardLink
+	expires  time.Time
+	revision int64 // before its use
+}
+
+// createLogin creates a link. secure says that HOST:PORT speaks TLS.
+func createLogin(
+	ctx context.Context, broker *client.Client, access pb.CredentialAccess, secure bool,
+) (login, error) {
+	created, err := broker.Credentials().CreateLoginLink(ctx, &pb.CreateLoginLinkRequest{Access: access})
+	if err != nil {
+		return login{}, err
+	}
+	status, err := broker.Admin().GetStatus(ctx, &pb.GetStatusRequest{})
+	if err != nil {
+		return login{}, err
+	}
+	base, err := dashboardAddress(broker, status, secure)
+	return login{
+		link: dashboardLink{
+			URL: base + "/login#" + created.GetSecret(), Access: enumOf(access),
+			Session: created.GetSession(), ExpiresAt: stamp(created.GetExpiresAt()),
+		},
+		expires: created.GetExpiresAt().AsTime(), revision: status.GetRevision(),
+	}, err
+}
+
+// text is the link for people.
+func (l dashboardLink) text() string {
+	return fmt.Sprintf("%s\nOpen it once, within 2m. It logs in as %s, session %s, for 12h.", l.URL, l.Access, l.Session)
+}
+
 // dashboardAddress returns the address of the page: that of this connection or, on the Unix socket, the
 // first TCP address on which the broker listens.
-func (c *cli) dashboardAddress(broker *client.Client, status *pb.GetStatusResponse) (string, error) {
-	if address, ok := pageAddress(broker.Address(), c.found.tls != client.TLS{}); ok {
+func dashboardAddress(broker *client.Client, status *pb.GetStatusResponse, secure bool) (string, error) {
+	if address, ok := pageAddress(broker.Address(), secure); ok {
 		return address, nil
 	}
 	for _, listener := range status.GetListen() {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -13,17 +14,21 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
+	"brokerd/client"
 	"brokerd/cmd/brokerctl/demo"
+	pb "brokerd/gen/brokerd/v1"
 )
 
 // demoOptions are the options of demo.
 type demoOptions struct {
-	pace float64
+	pace      float64
+	dashboard bool
 }
 
 // AddFlags adds the options.
 func (o *demoOptions) AddFlags(f *pflag.FlagSet) {
 	f.Float64Var(&o.pace, "pace", 1, "how long the agents take: 2 = twice as long, 0 = no time")
+	f.BoolVar(&o.dashboard, "dashboard", false, "print a link to the dashboard, and keep the team at work until Ctrl-C")
 }
 
 func newDemoCommand(c *cli) *cobra.Command {
@@ -41,9 +46,13 @@ Every step is a brokerctl command, which the demo shows. On a terminal the demo 
 board with a lane for each member of the team. In a pipe it prints one line per step,
 with -o json one object per step. Colour needs a terminal without NO_COLOR.
 
+With --dashboard, the demo prints a link for a browser instead. Its team plans, builds,
+reviews, votes and sometimes fails until Ctrl-C, and survives what you do to it.
+
 brokerd is started from the folder that brokerctl is in, else from PATH.`,
 		Example: `  brokerctl demo
-  brokerctl demo --pace 0.2 | less`,
+  brokerctl demo --pace 0.2 | less
+  brokerctl demo --dashboard`,
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -63,9 +72,14 @@ brokerd is started from the folder that brokerctl is in, else from PATH.`,
 				return err
 			}
 			out := withoutSIGPIPE(cmd.OutOrStdout())
-			err = demo.Run(cmd.Context(), demo.Options{
-				Brokerd: brokerd, Brokerctl: self, Out: out, Style: style(out, format == formatJSON), Now: c.env.Now, Pace: o.pace,
-			})
+			options := demo.Options{
+				Brokerd: brokerd, Brokerctl: self, Out: out, Style: style(out, format == formatJSON),
+				Now: c.env.Now, Pace: o.pace,
+			}
+			if o.dashboard {
+				options.Dashboard = demoLink
+			}
+			err = demo.Run(cmd.Context(), options)
 			if errors.Is(err, syscall.EPIPE) { // the end of the reader is no error of the demo
 				return &failure{code: exitSignal + int(syscall.SIGPIPE)}
 			}
@@ -74,6 +88,12 @@ brokerd is started from the folder that brokerctl is in, else from PATH.`,
 	}
 	o.AddFlags(cmd.Flags())
 	return cmd
+}
+
+// demoLink returns the lines with a link to the dashboard of the demo's broker.
+func demoLink(ctx context.Context, broker *client.Client) (string, error) {
+	login, err := createLogin(ctx, broker, pb.CredentialAccess_CREDENTIAL_ACCESS_OPERATOR, false)
+	return login.link.text(), err
 }
 
 // findDaemon returns the path of brokerd: beside brokerctl, else in PATH.

@@ -3,10 +3,13 @@ package main
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -151,6 +154,75 @@ func TestDemo_EndedEarlyLeavesNothing(t *testing.T) {
 			gone()
 		})
 	}
+}
+
+// sees follows the events of the demo with the token of the dashboard until each type has come.
+func sees(t *testing.T, base, token string, types ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, "GET", base+"/v1/events/follow?after_revision=0", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+token)
+	r.Close = true
+	out, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = out.Body.Close() }()
+	frames := json.NewDecoder(out.Body)
+	for len(types) > 0 {
+		var frame struct{ Events []struct{ Type string } }
+		if err := frames.Decode(&frame); err != nil {
+			t.Fatalf("%v before the events %v", err, types)
+		}
+		for _, e := range frame.Events {
+			if i := slices.Index(types, e.Type); i >= 0 {
+				types = slices.Delete(types, i, i+1)
+			}
+		}
+	}
+}
+
+func TestDemoDashboard_KeepsATeamAtWorkUntilItIsInterrupted(t *testing.T) {
+	cmd, gone := newDemoStage(t).demo(t, "--dashboard", "--pace", "0.05")
+	var errs strings.Builder
+	cmd.Stderr = &errs
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(out)
+	lines.Scan()
+	link := lines.Text()
+	status, answer := exchange(t, link)
+	if status != http.StatusOK || answer["level"] != "operator" {
+		t.Fatalf("the link %q: %d %v", link, status, answer)
+	}
+	base, _, _ := strings.Cut(link, "/login#")
+	sees(t, base, answer["token"].(string), "task.completed", "task.failed", "message.dead", "vote.cast",
+		"decision.decided", "lock.granted", "token.granted", "handoff.accepted", "blocker.encountered", "blocker.resolved",
+		"agent.failed", "vote.opened", "vote.opened")
+	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	var rest strings.Builder
+	for lines.Scan() {
+		rest.WriteString(lines.Text() + "\n")
+	}
+	_ = cmd.Wait() // the exit code tells
+	if got := cmd.ProcessState.ExitCode(); got != exitSignal+int(syscall.SIGINT) || errs.Len() > 0 {
+		t.Errorf("ended with %d: %s", got, errs.String())
+	}
+	if !strings.Contains(rest.String(), "For another link: brokerctl --addr unix://") {
+		t.Errorf("%s", rest.String())
+	}
+	gone()
 }
 
 func TestDemo_WithoutADaemonSaysWhereItLooked(t *testing.T) {

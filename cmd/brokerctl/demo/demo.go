@@ -7,6 +7,8 @@
 // In a second act the team shares files and a turn, and one agent crashes. Every action is a
 // brokerctl command in a process of its own, so that a reader can repeat what the demo shows. Only
 // the time that the work takes is invented.
+//
+// For the dashboard, a crew works without end in place of the two acts.
 package demo
 
 import (
@@ -32,6 +34,9 @@ type Options struct {
 	Style     Style            // how it appears
 	Now       func() time.Time // the clock
 	Pace      float64          // how long the agents take: 1 is a comfortable speed, 0 is no time
+	// Dashboard returns the lines with the link of the dashboard. If it is set, the team works without end
+	// on a broker with a TCP address; else it plays two acts.
+	Dashboard func(context.Context, *client.Client) (string, error)
 }
 
 // Run starts a daemon on a temporary folder and runs the team. It leaves neither the daemon nor the
@@ -39,7 +44,11 @@ type Options struct {
 // first error of the team.
 func Run(ctx context.Context, o Options) (err error) {
 	var log bytes.Buffer
-	d, err := childdaemon.Start(ctx, o.Brokerd, &log)
+	var args []string
+	if o.Dashboard != nil {
+		args = []string{"--listen", "127.0.0.1:0"}
+	}
+	d, err := childdaemon.Start(ctx, o.Brokerd, &log, args...)
 	if err != nil {
 		return withLog(err, &log)
 	}
@@ -63,17 +72,28 @@ func Run(ctx context.Context, o Options) (err error) {
 		case <-ctx.Done():
 		}
 	}()
-	s := newScreen(&outlet{o.Out, cancel}, o.Now, o.Style)
-	s.introduce()
-	err = newTeam(o.Brokerctl, d.Dir(), address, s, pace(o.Pace)).play(ctx)
-	if err == nil && !o.Style.JSON {
-		err = closing(ctx, address, s)
+	o.Out = &outlet{o.Out, cancel}
+	if o.Dashboard != nil {
+		err = runCrew(ctx, address, o)
+	} else {
+		err = playActs(ctx, d.Dir(), address, o)
 	}
 	if caller.Err() != nil {
 		return caller.Err()
 	}
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
+	}
+	return err
+}
+
+// playActs shows the two acts and what remains of them.
+func playActs(ctx context.Context, dir, address string, o Options) error {
+	s := newScreen(o.Out, o.Now, o.Style)
+	s.introduce()
+	err := newTeam(o.Brokerctl, dir, address, s, pace(o.Pace)).play(ctx)
+	if err == nil && !o.Style.JSON {
+		err = closing(ctx, address, s)
 	}
 	return err
 }
