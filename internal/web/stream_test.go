@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -118,16 +119,25 @@ func TestStream_FollowsEvents(t *testing.T) {
 	}
 }
 
+// Events come before, during and after each cut of the connection.
 func TestStream_ResumesByLastEventIDWithoutLossOrRepetition(t *testing.T) {
 	b := apptest.Start(t)
-	b.Registered("lead", "lead")
-	lead := onSocket(t, b, "lead")
+	publisher := pb.NewEventServiceClient(b.Registered("lead", "lead"))
 	const cuts, each = 20, 5
 	var seen []int64
+	var publishing sync.WaitGroup
+	defer publishing.Wait()
 	last := ""
-	for cut := range cuts {
-		for i := range each {
-			lead.must("POST", "/v1/events", fmt.Sprintf(`{"type":"build.step","summary":"%d.%d"}`, cut, i))
+	for cut := 0; len(seen) < cuts*each; cut++ {
+		if cut < cuts {
+			publishing.Wait()
+			publishing.Go(func() {
+				for range each {
+					if _, err := publisher.PublishEvent(t.Context(), &pb.PublishEventRequest{Type: "build.step"}); err != nil {
+						t.Error(err)
+					}
+				}
+			})
 		}
 		// A browser repeats the URL of its first request.
 		var headers []string
@@ -135,7 +145,7 @@ func TestStream_ResumesByLastEventIDWithoutLossOrRepetition(t *testing.T) {
 			headers = []string{"Last-Event-ID", last}
 		}
 		f := onSocket(t, b, "lead").follow("/v1/events/follow?after_revision=0&types=build.*", headers...)
-		for want := (cut + 1) * each; len(seen) < want; {
+		for before := len(seen); len(seen) == before; {
 			e, ok := f.next()
 			if !ok {
 				t.Fatalf("the stream ended after %d events: %v", len(seen), f.in.Err())
