@@ -3,8 +3,8 @@
 //
 //   - abuse: each line of the table in docs/security.md, through real clients (TestAbuse), and what
 //     another client notices of it (make hostile);
-//   - bytes: malformed HTTP/2 and TLS, floods, half-open connections, slow readers and writers, and
-//     every RPC with random and mutated requests (TestBytes, TestFuzz);
+//   - bytes: malformed HTTP and TLS, floods, half-open connections, slow readers and writers, and
+//     every RPC and every route of HTTP with random and mutated requests (TestBytes, TestFuzz);
 //   - secrets: credentials and a key that no output contains (TestSecrets);
 //   - soak: memory, files and latency under a steady load (make soak).
 //

@@ -122,7 +122,10 @@ var parameters = regexp.MustCompile(`{\w+}`)
 func (f fuzzer) visit(c *browser, r webRoute) (status int, what string) {
 	ctx, cancel := context.WithTimeout(context.Background(), fuzzedCall)
 	defer cancel()
-	path := parameters.ReplaceAllStringFunc(r.path, func(string) string { return url.PathEscape(f.text()) })
+	path := parameters.ReplaceAllStringFunc(r.path, func(string) string {
+		text := f.text()
+		return url.PathEscape(text)
+	})
 	verb, body := r.verb, ""
 	if strings.HasPrefix(verb, "{") {
 		verb = pick(f, "GET", "HEAD", "OPTIONS", "TRACE", "CONNECT", "BREW")

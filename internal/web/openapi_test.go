@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"maps"
 	"net/http"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -169,5 +170,22 @@ func TestOpenAPI_NeedsNoCredential(t *testing.T) {
 	b := apptest.Start(t)
 	if a := overTCP(t, b, "").do("GET", "/v1/openapi.json", ""); a.status != http.StatusOK {
 		t.Errorf("%d %s", a.status, a.text)
+	}
+}
+
+func TestOpenAPI_ThePageHasEveryRoute(t *testing.T) {
+	b := apptest.Start(t)
+	page, err := os.ReadFile("../../docs/http.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	has := func(path string) bool { return bytes.Contains(page, []byte("`"+path+"`")) }
+	for route := range operations(description(t, b)) {
+		_, path, _ := strings.Cut(route, " ")
+		parts := strings.Split(path, "/") // "", v1, agents, …
+		last := parts[len(parts)-1]
+		if action := !strings.HasPrefix(last, "{"); !has(path) && (!has("/v1/"+parts[2]) || action && !has("/"+last)) && parts[2] != "call" {
+			t.Errorf("docs/http.md does not have %s", route)
+		}
 	}
 }
