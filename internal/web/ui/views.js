@@ -6,7 +6,7 @@ import { view as queues } from './views/queues.js';
 import { view as timeline } from './views/timeline.js';
 import { view as conversations } from './views/conversations.js';
 import { view as dead } from './views/dead.js';
+import { view as locks } from './views/locks.js';
+import { view as work } from './views/work.js';
 
-export const views = [
-  attention, team, queues, timeline, conversations, dead,
-];
+export const views = [attention, team, queues, timeline, conversations, dead, locks, work];
