@@ -15,8 +15,11 @@ export function span(ms) {
   return Math.floor(seconds / 86400) + 'd ' + Math.floor(seconds / 3600) % 24 + 'h';
 }
 
+const clock = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium', timeStyle: 'medium' });
+const digits = new Intl.NumberFormat('en');
+
 function exact(at) {
-  return new Date(at).toLocaleString(undefined, { dateStyle: 'medium', timeStyle: 'medium' }) + ` (${at})`;
+  return `${clock.format(Date.parse(at))} (${at})`;
 }
 
 // relative returns a time in words, in the past or in the future.
@@ -38,7 +41,7 @@ export function Age({ since }) {
 
 // Count shows a number; with atLeast it is a lower bound.
 export function Count({ n, atLeast }) {
-  return html`<span class=${n ? 'count' : 'count none'}>${Number(n || 0).toLocaleString('en')}${atLeast && '+'}</span>`;
+  return html`<span class=${n ? 'count' : 'count none'}>${digits.format(n || 0)}${atLeast && '+'}</span>`;
 }
 
 // places has the link to an object of each kind.

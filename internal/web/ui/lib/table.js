@@ -1,7 +1,7 @@
 import { html, useLayoutEffect, useRef, useState } from '../vendor/preact.js';
 
 const rowHeight = 34; // as in style.css
-const narrow = 560; // the width below which columns that are wide are absent
+const narrow = 640; // the width below which columns that are wide are absent
 
 let tables = 0;
 
@@ -13,29 +13,45 @@ let tables = 0;
 // change}: with it, rows have a checkbox, and change(keys) gets the Set of the new keys. sort is the
 // key of the column by which the rows are sorted; onSort(key) is called by the titles of columns with
 // sort. onEnd is called when the last rows are visible, and onScroll with the distance to the top.
+// With recycle, an element shows another row when rows move: for rows that move often and have no
+// button.
 export function VirtualTable({
-  rows, columns, keyOf, selected, onOpen, select, label, sort, onSort, onEnd, onScroll, rowClass, empty,
+  rows, columns, keyOf, selected, onOpen, select, label, sort, onSort, onEnd, onScroll, rowClass, recycle,
+  empty,
 }) {
   const grid = useRef(null);
+  const size = useRef({ top: 0, height: 0, width: 0 }); // as measured
+  const pressed = useRef(null); // the key of the row under the pointer
   const [id] = useState(() => 'table-' + ++tables);
   const [view, setView] = useState({ from: 0, count: 40, wide: innerWidth > 900 });
   const [active, setActive] = useState(null);
 
-  function measure() {
-    const element = grid.current;
-    if (!element) return;
-    const from = Math.max(0, Math.floor(element.scrollTop / rowHeight) - 5);
-    const count = Math.ceil(element.clientHeight / rowHeight) + 10;
-    const wide = element.clientWidth >= narrow;
+  // place decides which rows are visible, without reading the layout, which a change of rows makes
+  // expensive.
+  function place() {
+    const { top, height, width } = size.current;
+    const from = Math.max(0, Math.floor(top / rowHeight) - 5);
+    const count = Math.ceil(height / rowHeight) + 10;
+    const wide = width >= narrow;
     setView((old) => old.from === from && old.count === count && old.wide === wide ? old : { from, count, wide });
-    if (onEnd && from + count >= rows.length) onEnd();
+    if (onEnd && height > 0 && from + count >= rows.length) onEnd();
+  }
+  const placed = useRef(place);
+  placed.current = place;
+  function scrolled() {
+    size.current.top = grid.current.scrollTop;
+    place();
   }
   useLayoutEffect(() => {
-    const observer = new ResizeObserver(measure);
+    const observer = new ResizeObserver(([{ contentRect }]) => {
+      size.current.height = contentRect.height;
+      size.current.width = contentRect.width;
+      placed.current();
+    });
     observer.observe(grid.current);
     return () => observer.disconnect();
   }, []);
-  useLayoutEffect(measure, [rows.length]);
+  useLayoutEffect(place, [rows.length]);
 
   function move(index) {
     if (!rows.length) return;
@@ -46,7 +62,7 @@ export function VirtualTable({
     setActive(keyOf(rows[to]));
     if (top < element.scrollTop) element.scrollTop = top;
     else if (top > element.scrollTop + room) element.scrollTop = top - room;
-    measure();
+    scrolled();
   }
   function onKeyDown(event) {
     if (event.target !== grid.current) return;
@@ -68,13 +84,19 @@ export function VirtualTable({
   const shown = columns.filter((column) => view.wide || !column.wide);
   const tracks = (select ? '34px ' : '') + shown.map((column) => column.width || 'minmax(0, 1fr)').join(' ');
   const style = { gridTemplateColumns: tracks };
+  function click(key) {
+    const row = rows.find((one) => keyOf(one) === key);
+    if (!row) return;
+    setActive(key);
+    onOpen?.(row);
+  }
   const from = Math.min(view.from, Math.max(0, rows.length - view.count));
   const visible = rows.slice(from, from + view.count);
   const all = select && rows.length > 0 && rows.every((row) => select.keys.has(keyOf(row)));
   const activeVisible = visible.some((row) => keyOf(row) === active);
   return html`<div class="table" role="grid" tabindex="0" ref=${grid} aria-label=${label} aria-rowcount=${rows.length + 1}
       aria-activedescendant=${activeVisible ? `${id}-${active}` : undefined} onKeyDown=${onKeyDown}
-      onScroll=${() => { measure(); onScroll?.(grid.current.scrollTop); }}>
+      onScroll=${() => { scrolled(); onScroll?.(size.current.top); }}>
     <div class="titles" role="row" style=${style} aria-rowindex="1">
       ${select && html`<div role="columnheader"><input type="checkbox" aria-label="Select all rows" checked=${all}
         onChange=${() => select.change(new Set(all ? [] : rows.map(keyOf)))} /></div>`}
@@ -87,10 +109,10 @@ export function VirtualTable({
       ${visible.map((row, i) => {
         const key = keyOf(row);
         const kinds = [key === selected && 'selected', key === active && 'active', rowClass?.(row)].filter(Boolean);
-        return html`<div key=${key} id=${`${id}-${key}`} role="row" data-row=${key} aria-rowindex=${from + i + 2}
+        return html`<div key=${recycle ? (from + i) % view.count : key} id=${`${id}-${key}`} role="row" data-row=${key} aria-rowindex=${from + i + 2}
             aria-selected=${key === selected} class=${kinds.join(' ')}
             style=${{ ...style, transform: `translateY(${(from + i) * rowHeight}px)` }}
-            onClick=${() => { setActive(key); onOpen?.(row); }}>
+            onPointerDown=${() => { pressed.current = key; }} onClick=${(event) => click(event.detail ? pressed.current : key)}>
           ${select && html`<div role="gridcell" onClick=${(event) => event.stopPropagation()}>
             <input type="checkbox" tabindex="-1" aria-label=${'Select ' + key} checked=${select.keys.has(key)}
               onChange=${() => toggle(key)} /></div>`}

@@ -4,7 +4,7 @@ import { call } from '../lib/api.js';
 import { frame } from '../lib/live.js';
 import { useLoaded } from '../lib/load.js';
 import { Log } from '../lib/log.js';
-import { Badge, Empty, Fact, Failure, Name, Panel, Time, VirtualTable, matching } from '../lib/parts.js';
+import { Age, Badge, Empty, Fact, Failure, Name, Panel, Time, VirtualTable, matching } from '../lib/parts.js';
 import { go, here, href } from '../lib/route.js';
 
 const severities = ['debug', 'info', 'warning', 'error', 'critical'];
@@ -15,13 +15,13 @@ const words = (text) => (text || '').split(/[\s,]+/).filter(Boolean);
 function columns(load) {
   const unless = (render) => (row) => row.gap ? null : render(row);
   return [
-    { key: 'time', title: 'Time', width: '96px', render: unless((e) => html`<span class="dim"><${Time} at=${e.time} /></span>`) },
+    { key: 'time', title: 'Age', width: '76px', render: unless((e) => html`<span class="dim"><${Age} since=${e.time} /></span>`) },
     {
-      key: 'type', title: 'Type', width: 'minmax(0, 1fr)',
+      key: 'type', title: 'Type', width: 'minmax(0, 1.2fr)',
       render: (e) => e.gap ? html`<button class="plain" onClick=${(event) => { event.stopPropagation(); load(e); }}>Load…</button>` :
         html`<span class=${'timeline-type ' + kinds[e.severity]}><i aria-hidden="true"></i>${e.type}</span>`,
     },
-    { key: 'source', title: 'Source', width: 'minmax(0, .7fr)', wide: true, render: unless((e) => html`<${Name} kind="agent" name=${e.source} />`) },
+    { key: 'source', title: 'Source', width: 'minmax(0, .8fr)', wide: true, render: unless((e) => html`<${Name} kind="agent" name=${e.source} />`) },
     {
       key: 'summary', title: 'What happened', width: 'minmax(0, 2.6fr)',
       render: (e) => e.gap ? html`<span class="dim">more events, up to ${(e.until - e.after).toLocaleString('en')}</span>` : html`<bdi>${e.summary}</bdi>`,
@@ -70,7 +70,7 @@ function View({ id, query }) {
         ${held ? 'Held' + (fresh > 0 ? `, ${fresh}${fresh >= 40 ? ' or more' : ''} new` : '') : 'Hold'}</button>
     </div>
     <div class="split">
-      <${VirtualTable} label="Events" rows=${found} columns=${list} keyOf=${keyOf} selected=${id}
+      <${VirtualTable} label="Events" rows=${found} columns=${list} keyOf=${keyOf} selected=${id} recycle
         onOpen=${(row) => row.gap ? log.current.fill(row) : go(href('timeline', String(row.revision), query))}
         rowClass=${(row) => row.gap && 'timeline-gap'}
         onScroll=${(top) => { if (top > 60) setHeld(true); else if (top === 0 && !id) setHeld(false); }}
