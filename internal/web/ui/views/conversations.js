@@ -126,7 +126,7 @@ function Message({ message: m, question }) {
     <p class="actions">
       ${m.sender !== 'system' && html`<${Action} label="Reply" fields=${answer} run=${reply(m)} />`}
       ${question && html`
-        ${m.reach === 'all' && html`<${Action} label="Resend" run=${resend(m)} />`}
+        <${Action} label="Resend" run=${resend(m)} />
         <${Action} label="Cancel" danger fields=${[{ name: 'reason', label: 'Reason' }]} run=${cancel(m)}
           confirm="The question then needs no answer. Claimed and finished deliveries stay as they are." />`}</p>
   </li>`;
@@ -138,7 +138,7 @@ const answer = [{ name: 'body', label: 'Text', kind: 'area', required: true }];
 const reply = (m) => async (message) => outcome((await call('POST', pathOf(m, '/reply'), { message })).result);
 const resend = (m) => async () => {
   const { resent } = await call('POST', pathOf(m, '/resend'), {});
-  return resent ? 'Sent again to ' + counted(resent, 'recipient') : 'Each recipient has claimed or finished it';
+  return resent ? 'Sent again to ' + counted(resent, 'recipient') : 'No agent has it unclaimed in its own mailbox';
 };
 const cancel = (m) => async (values) => {
   const { cancelled, kept } = await call('POST', pathOf(m, '/cancel'), values);

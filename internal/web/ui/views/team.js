@@ -3,6 +3,7 @@ import { html, useMemo } from '../vendor/preact.js';
 import { call, search } from '../lib/api.js';
 import { frame } from '../lib/live.js';
 import { useLoaded } from '../lib/load.js';
+import { stateKinds } from '../lib/message.js';
 import { pages } from '../lib/pages.js';
 import {
   Action, Age, Badge, Count, Empty, Fact, Failure, matching, Name, Panel, Time, VirtualTable,
@@ -96,12 +97,14 @@ function Summary({ totals: t, agents }) {
 // load reads an agent with what concerns it. Observers may not call Explain.
 async function load(name, options) {
   const get = (path, query) => call('GET', path + search(query), undefined, options);
-  const [agent, { events }, { findings }] = await Promise.all([
+  const [agent, { items }, { events }, { findings }] = await Promise.all([
     get('/v1/agents/' + encodeURIComponent(name), { view: 'full' }),
+    get('/v1/messages', { box: 'inbox', mailbox: name, page_size: 20 }),
     get('/v1/events', { sources: name, newest_first: true, page_size: 50 }),
     canAct.value ? get('/v1/explain', { agent: name }) : { findings: [] },
   ]);
-  return { ...agent, events, findings: findings.filter((f) => f.severity !== 'info') };
+  const waiting = items.filter(({ delivery }) => delivery.state !== 'claimed');
+  return { ...agent, waiting, events, findings: findings.filter((f) => f.severity !== 'info') };
 }
 
 // Opened is the panel of an agent.
@@ -113,6 +116,9 @@ function Opened({ name }) {
       <${Actions} agent=${data.agent} />
       ${data.findings.map((f, i) => html`<${Finding} key=${i} finding=${f} />`)}
       <${Facts} ...${data} /><${Holdings} ...${data.holdings} />
+      <${List} title="Waiting mail" items=${data.waiting} row=${({ message: m, delivery: d }) => html`
+        <${Badge} kind=${stateKinds[d.state]} text=${d.state} /> ${message(m.id, m.subject || m.type)}${from(m.sender)}${' '}
+        <span class="dim"><${Time} at=${m.created_at} /></span>`} />
       <${List} title="Checkpoints" items=${data.checkpoints} row=${(c) => html`
         <span class="dim"><${Time} at=${c.saved_at} /></span> ${c.kind} <bdi>${c.reference}</bdi>`} />
       <${List} title="History" items=${data.events} row=${(e) => html`
