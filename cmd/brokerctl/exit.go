@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"brokerd/cmd/brokerctl/table"
 	"brokerd/internal/jsonform"
 )
 
@@ -163,5 +164,5 @@ func exitCode(code codes.Code, reason string) int {
 
 // oneLine joins the lines of a text.
 func oneLine(s string) string {
-	return strings.Join(strings.FieldsFunc(clean(s), func(r rune) bool { return r == '\n' }), "; ")
+	return table.OneLine(s)
 }

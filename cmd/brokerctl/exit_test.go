@@ -136,8 +136,14 @@ func TestUsage_IsExitCode2AndNamesWhatToDo(t *testing.T) {
 // of the test kills.
 func daemonProcess(t *testing.T) *exec.Cmd {
 	t.Helper()
+	return daemonProcessOn(t, isolate(t))
+}
+
+// daemonProcessOn is daemonProcess for an isolated folder, which may have data.
+func daemonProcessOn(t *testing.T, dir string) *exec.Cmd {
+	t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), asDaemon+"="+isolate(t))
+	cmd.Env = append(os.Environ(), asDaemon+"="+dir)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

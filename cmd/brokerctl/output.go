@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/proto"
@@ -225,21 +224,8 @@ func eachOneLine(cells []string) []string {
 	return lines
 }
 
-// clean replaces what could move the cursor of a terminal, or hide text on it: messages come from
-// anybody. Newlines stay.
-func clean(s string) string {
-	return strings.Map(func(r rune) rune {
-		switch {
-		case r == '\n':
-			return r
-		case r == '\t':
-			return ' '
-		case unicode.IsControl(r), r == '\u200e', r == '\u200f', '\u202a' <= r && r <= '\u202e', '\u2066' <= r && r <= '\u2069':
-			return '\ufffd'
-		}
-		return r
-	}, s)
-}
+// clean is for texts that keep their lines; oneLine is for others.
+func clean(s string) string { return table.Clean(s) }
 
 // mostText is how much of a text of any length a table shows, in runes.
 const mostText = 500

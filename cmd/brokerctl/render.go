@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"brokerd/cmd/brokerctl/table"
 	pb "brokerd/gen/brokerd/v1"
 )
 
@@ -26,7 +27,7 @@ func (c *cli) claimed(claim *pb.ClaimedMessage) rendered {
 	r := rendered{message: claim.GetMessage()}
 	r.facts = append(r.facts, "claim "+claim.GetClaimId(), fmt.Sprintf("attempt %d of %d", claim.GetAttempt(), claim.GetMaxAttempts()))
 	if claim.GetExpiresIn() != nil {
-		r.facts = append(r.facts, "yours for "+rough(claim.GetExpiresIn().AsDuration()))
+		r.facts = append(r.facts, "yours for "+table.Rough(claim.GetExpiresIn().AsDuration()))
 	}
 	if claim.GetResumed() {
 		r.facts = append(r.facts, "held before")

@@ -116,7 +116,7 @@ func newRoot(c *cli) *cobra.Command {
 	add("who", newAgentCommand(c), newChannelCommand(c), newSessionCommand(c), newCredentialCommand(c))
 	add("together", newLockCommand(c), newTokenCommand(c), newStateCommand(c), newArtifactCommand(c), newHookCommand(c),
 		newMCPCommand(c))
-	add("watch", newEventCommand(c), newStatusCommand(c), newOverviewCommand(c), newDashboardCommand(c),
+	add("watch", newEventCommand(c), newStatusCommand(c), newOverviewCommand(c), newTopCommand(c), newDashboardCommand(c),
 		newReportCommand(c), newExplainCommand(c), newWhoamiCommand(c), newPingCommand(c), newAdminCommand(c))
 	add("other", newInitCommand(c), newSetupCommand(c), newGuideCommand(c), newDemoCommand(c), newBridgeCommand(c),
 		newBenchCommand(c), newCallCommand(c), newVersionCommand(c),

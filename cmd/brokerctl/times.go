@@ -6,6 +6,8 @@ import (
 
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"brokerd/cmd/brokerctl/table"
 )
 
 // when writes a time in the one style of this run; "" if there is none. On a terminal and for a
@@ -18,7 +20,7 @@ func (c *cli) when(t *timestamppb.Timestamp) string {
 	case c.global.absolute:
 		return t.AsTime().Local().Format("2006-01-02 15:04:05 MST")
 	case c.relative():
-		return relative(t.AsTime().Sub(c.env.Now()))
+		return table.Relative(t.AsTime().Sub(c.env.Now()))
 	}
 	return t.AsTime().UTC().Format(time.RFC3339)
 }
@@ -43,36 +45,9 @@ func (c *cli) timeWidth() int {
 // since writes the time from which something has lasted: "for 3m", or "since" an absolute time.
 func (c *cli) since(t *timestamppb.Timestamp) string {
 	if c.relative() {
-		return "for " + rough(max(c.env.Now().Sub(t.AsTime()), 0))
+		return "for " + table.Rough(max(c.env.Now().Sub(t.AsTime()), 0))
 	}
 	return "since " + c.when(t)
-}
-
-// relative writes a distance from now, such as "3m ago", "in 0.9s" or "now".
-func relative(d time.Duration) string {
-	switch {
-	case d <= -time.Second:
-		return rough(-d) + " ago"
-	case d < 50*time.Millisecond:
-		return "now"
-	case d < 9500*time.Millisecond:
-		return "in " + d.Round(100*time.Millisecond).String()
-	}
-	return "in " + rough(d)
-}
-
-// rough writes a duration in its largest unit, rounded.
-func rough(d time.Duration) string {
-	const day = 24 * time.Hour
-	for _, u := range []struct {
-		unit, below time.Duration
-		name        string
-	}{{time.Second, time.Minute, "s"}, {time.Minute, time.Hour, "m"}, {time.Hour, 2 * day, "h"}} {
-		if r := d.Round(u.unit); r < u.below {
-			return fmt.Sprintf("%d%s", r/u.unit, u.name)
-		}
-	}
-	return fmt.Sprintf("%dd", d.Round(day)/day)
 }
 
 // short writes a duration exactly, from two days on with days: "24h", "1m30s", "0s", "7d", "4d4h30m".

@@ -1,0 +1,108 @@
+// Package top is the screen of `brokerctl top`: the session in eight views, live, on a terminal.
+//
+// The Model is a function of its state and of the messages of bubbletea. It makes no call: Update
+// returns commands, which bubbletea runs, and whose results are messages again.
+//
+//	FollowOverview ──frameMsg──► Model ──View──► screen
+//	keys ──────────────────────►   │
+//	                               └─ tea.Cmd ──RPC──► loadedMsg, openedMsg, countedMsg, doneMsg
+//
+// Frames carry most of what the views show. A view whose data is not in the frames loads it while it
+// is visible, after a change and at most once a second. Agents wrote most of the shown text, so
+// every text passes table.Clean on its way to the screen.
+package top
+
+import (
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"brokerd/client"
+	pb "brokerd/gen/brokerd/v1"
+)
+
+// Options say how the screen appears.
+type Options struct {
+	// Color permits escape codes for colour.
+	Color bool
+	// Now is the clock.
+	Now func() time.Time
+	// Command adds the options of this run to a command that the broker proposes.
+	Command func(string) string
+	// Explain returns the text of an error for people.
+	Explain func(error) string
+}
+
+// Run shows the session of a client on a terminal until the user quits or ctx ends. connect returns
+// the client; lost must be its retry notice. Run returns an error if the broker refuses the overview, and
+// the error of ctx.
+func Run(ctx context.Context, in io.Reader, out io.Writer, o Options,
+	connect func(lost func(err error, in time.Duration)) (*client.Client, error)) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var program *tea.Program
+	broker, err := connect(func(err error, _ time.Duration) { program.Send(lostMsg{err}) })
+	if err != nil {
+		return err
+	}
+	observer, err := isObserver(ctx, broker)
+	if err != nil {
+		return err
+	}
+	program = tea.NewProgram(New(o, observer, caller(ctx, broker)), tea.WithContext(ctx), tea.WithInput(in),
+		tea.WithOutput(out), tea.WithoutSignalHandler())
+	followed := make(chan struct{})
+	go func() { // until ctx ends
+		defer close(followed)
+		for frame, err := range broker.FollowOverview(ctx, &pb.WatchOverviewRequest{}) {
+			if err != nil {
+				program.Send(endMsg{err})
+				return
+			}
+			program.Send(frameMsg{frame})
+		}
+	}()
+	last, err := program.Run()
+	ended := ctx.Err()
+	cancel()
+	<-followed
+	if ended != nil { // the error of the program only says that
+		return ended
+	}
+	if m, ok := last.(Model); ok {
+		err = errors.Join(err, m.err)
+	}
+	return err
+}
+
+// isObserver reports whether the broker refuses every change of this caller: observers may not read
+// the status of the daemon.
+func isObserver(ctx context.Context, broker *client.Client) (bool, error) {
+	_, err := broker.Admin().GetStatus(ctx, &pb.GetStatusRequest{})
+	if status.Code(err) == codes.PermissionDenied {
+		return true, nil
+	}
+	return false, err
+}
+
+// callTimeout bounds a call.
+const callTimeout = 30 * time.Second
+
+// A call does the work of a command and returns the message with its result.
+type call func(ctx context.Context, broker *client.Client) tea.Msg
+
+// caller returns the function that makes a command of a call. Calls end with ctx.
+func caller(ctx context.Context, broker *client.Client) func(call) tea.Cmd {
+	return func(do call) tea.Cmd {
+		return func() tea.Msg {
+			ctx, cancel := context.WithTimeout(ctx, callTimeout)
+			defer cancel()
+			return do(ctx, broker)
+		}
+	}
+}
