@@ -163,7 +163,6 @@ function Continue({ thread: t, last }) {
   const fields = [
     { name: 'to', label: 'To', kind: 'select', options: others, value: partner, required: true },
     { name: 'body', label: 'Text', kind: 'area', required: true },
-    { name: 'requires_response', label: 'Wait for an answer', kind: 'check' },
   ];
   async function resolve(values) {
     const { settled } = await rpc('MessageService/ResolveThread', { thread_id: t.thread_id, ...values });

@@ -149,6 +149,7 @@ function Actions({ agent: a }) {
 
 function Facts({ agent: a, unread, claimable }) {
   const { sent, received, processed } = a.messages ?? {};
+  const dead = frame.value?.mailboxes.find((m) => m.mailbox === a.name)?.dead;
   return html`<dl class="facts">
     <${Fact} label="State"><${States} agent=${a} /><//>
     <${Fact} label="Reason">${a.status_reason && html`<bdi>${a.status_reason}</bdi>`}<//>
@@ -160,6 +161,7 @@ function Facts({ agent: a, unread, claimable }) {
     <${Fact} label="Asleep since">${a.asleep_since && html`<${Time} at=${a.asleep_since} />`}<//>
     <${Fact} label="Failed">${a.failed_at && html`<${Time} at=${a.failed_at} />`}<//>
     <${Fact} label="Mail"><${Name} kind="mailbox" name=${a.name} text=${unread + ' unread'} />, ${claimable} to claim<//>
+    <${Fact} label="Dead letters">${dead > 0 && html`<a class="name" href=${href('dead', '', { mailbox: a.name })}>${dead}</a>`}<//>
     <${Fact} label="Messages">${a.messages && `${sent} sent, ${received} received, ${processed} processed`}<//>
     <${Fact} label="Registered"><${Time} at=${a.registered_at} />${a.incarnation > 1 && `, incarnation ${a.incarnation}`}<//>
     <${Fact} label="Lease">${a.lease}<//>
