@@ -5,7 +5,7 @@ import { connection, frame, history as totals, now, problem } from './lib/live.j
 import { MessagePanel } from './lib/message.js';
 import { Copy, Dialogs, Empty, Failure, Spark, Time, Toasts } from './lib/parts.js';
 import { go, here, href, route } from './lib/route.js';
-import { canAct, level, login, logout, session, sessions, switchSession, token } from './lib/session.js';
+import { canAct, level, login, logout, session, sessions, token } from './lib/session.js';
 import { Jump } from './lib/jump.js';
 import { views } from './views.js';
 
@@ -73,7 +73,7 @@ function Sessions() {
   if (!names.includes(session.value)) names.unshift(session.value);
   return html`<label class="session"><span class="hidden">Session</span>
     <select value=${session.value} aria-label="Session" onChange=${(event) => {
-      switchSession(event.currentTarget.value);
+      session.value = event.currentTarget.value;
       go(href(route.value.view));
     }}>${names.map((name) => html`<option key=${name} value=${name} selected=${name === session.value}>${name}</option>`)}</select>
   </label>`;

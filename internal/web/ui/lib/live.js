@@ -39,10 +39,10 @@ function apply() {
 
 function tick() {
   now.value = Date.now() + offset;
+  if (connection.value === 'broken') retry();
   if (!frame.value) return;
   age.value = Math.max(0, Math.round((Date.now() - arrived) / 1000));
   if (connection.value === 'live') history.value = [...history.value.slice(-59), frame.value.totals];
-  if (connection.value === 'broken') retry();
 }
 setInterval(tick, 1000);
 document.addEventListener('visibilitychange', () => {
@@ -70,7 +70,7 @@ function watch(name) {
   channel.onmessage = ({ data }) => {
     if (!data.ask) take(data);
     else if (leads) {
-      channel.postMessage({ state: connection.value, ...newest });
+      channel.postMessage({ state: connection.value, problem: problem.value, ...newest });
       wake();
     }
   };

@@ -1,12 +1,12 @@
 // The route is in the hash: #/VIEW/ID?q=TEXT&open=KIND:NAME&session=NAME.
-import { signal } from '../vendor/preact.js';
-import { home, session, switchSession } from './session.js';
+import { effect, signal } from '../vendor/preact.js';
+import { home, session } from './session.js';
 
 function parse() {
   const [path, search] = location.hash.replace(/^#\/?/, '').split('?');
   const [view, id] = path.split('/');
   const query = Object.fromEntries(new URLSearchParams(search));
-  if (query.session && query.session !== session.value) switchSession(query.session);
+  session.value = query.session || home.value;
   delete query.session;
   return { view: view || 'attention', id: decode(id || ''), query };
 }
@@ -20,7 +20,8 @@ function decode(text) {
 }
 
 // route has the view, the id and the query of the hash.
-export const route = signal(parse());
+export const route = signal(null);
+effect(() => { route.value = parse(); }); // again after a login, which may change the home session
 addEventListener('hashchange', () => { route.value = parse(); });
 
 // href returns the link to an object of a view, in the session of this tab.

@@ -18,26 +18,20 @@ export const token = computed(() => grant.value.token || '');
 export const level = computed(() => grant.value.level || 'observer');
 export const canAct = computed(() => level.value === 'operator');
 
-// home is the session of the token. Links name every other session.
+// home is the session of the token. A route names every other session.
 export const home = computed(() => grant.value.session || 'default');
-export const session = signal(sessionStorage.getItem(item) || home.value);
+export const session = signal(home.value);
 export const sessions = signal([]);
 
 export function login(answer) {
   localStorage.setItem(item, JSON.stringify(answer));
   grant.value = answer;
-  switchSession(home.value);
 }
 
 // logout drops the token, but not one that another tab has stored meanwhile.
 export function logout(used = token.value) {
   if (stored().token === used) localStorage.removeItem(item);
   grant.value = stored();
-}
-
-export function switchSession(name) {
-  sessionStorage.setItem(item, name);
-  session.value = name;
 }
 
 addEventListener('storage', (event) => {

@@ -1,5 +1,5 @@
 // Queues: the mailboxes of the session, and the messages in each.
-import { html, useState } from '../vendor/preact.js';
+import { html, useMemo, useState } from '../vendor/preact.js';
 import { call, rpc, search } from '../lib/api.js';
 import { frame } from '../lib/live.js';
 import { useLoaded } from '../lib/load.js';
@@ -28,7 +28,10 @@ async function pages(path, query, wanted, field, signal) {
 // byOrder compares two mailboxes as the broker orders them.
 const byOrder = {
   waiting: (a, b) => b.waiting - a.waiting,
-  oldest: (a, b) => (a.oldest_at || '9').localeCompare(b.oldest_at || '9'),
+  oldest: (a, b) => {
+    const [x, y] = [a.oldest_at || '9', b.oldest_at || '9'];
+    return x < y ? -1 : x > y ? 1 : 0;
+  },
 };
 
 // live returns the listed mailboxes with the newest figures of the frame, in order.
@@ -67,15 +70,18 @@ function View({ id, query }) {
   const [wanted, setWanted] = useState(1);
   const { data, error, loading } = useLoaded('mailboxes ' + order, (signal) =>
     pages('/v1/mailboxes', { order, page_size: pageSize }, query.q ? 20 : wanted, 'mailboxes', signal), [wanted, !!query.q]);
-  const rows = matching(live(data?.items || [], frame.value, order), query.q, (m) => [m.mailbox]);
-  const most = rows.reduce((max, m) => Math.max(max, m.waiting), 0);
-  const totals = frame.value?.totals;
+  const current = frame.value;
+  const rows = useMemo(() => matching(live(data?.items || [], current, order), query.q, (m) => [m.mailbox]),
+    [data, current, order, query.q]);
+  const most = useMemo(() => rows.reduce((max, m) => Math.max(max, m.waiting), 0), [rows]);
+  const shown = useMemo(() => columns(most), [most]);
+  const totals = current?.totals;
   return html`
     <${Failure} error=${error} />
     <div class="tools"><span class="dim">${totals && html`<b><${Count} n=${totals.waiting} /></b> wait, <b><${Count} n=${totals.claimed} /></b> in work,
       ${' '}<b><${Count} n=${totals.dead} /></b> dead letters, in <b><${Count} n=${data?.items.length} atLeast=${data?.more} /></b> mailboxes`}</span></div>
     <div class="split">
-      <${VirtualTable} label="Mailboxes" rows=${rows} columns=${columns(most)} keyOf=${(m) => m.mailbox} selected=${id} sort=${order}
+      <${VirtualTable} label="Mailboxes" rows=${rows} columns=${shown} keyOf=${(m) => m.mailbox} selected=${id} sort=${order} recycle
         onSort=${(key) => go(here({ sort: key === 'oldest' ? '' : key }))} onOpen=${(m) => go(href('queues', m.mailbox, { ...query, open: '' }))}
         onEnd=${() => { if (data?.more) setWanted(Math.ceil(data.items.length / pageSize) + 1); }}
         empty=${!loading && html`<${Empty} text=${query.q ? 'No mailbox has this name.' : 'No mailbox holds a message.'} />`} />
