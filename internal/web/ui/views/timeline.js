@@ -1,5 +1,5 @@
 // Timeline: the events of the session, the newest first.
-import { html, useEffect, useMemo, useRef, useState } from '../vendor/preact.js';
+import { html, useEffect, useRef, useState } from '../vendor/preact.js';
 import { call } from '../lib/api.js';
 import { frame } from '../lib/live.js';
 import { useLoaded } from '../lib/load.js';
@@ -12,23 +12,23 @@ const kinds = { debug: 'dim', info: 'dim', warning: 'warn', error: 'bad', critic
 
 const words = (text) => (text || '').split(/[\s,]+/).filter(Boolean);
 
-function columns(load) {
-  const unless = (render) => (row) => row.gap ? null : render(row);
-  return [
-    { key: 'time', title: 'Age', width: '76px', render: unless((e) => html`<span class="dim"><${Age} since=${e.time} /></span>`) },
-    {
-      key: 'type', title: 'Type', width: 'minmax(0, 1.2fr)',
-      render: (e) => e.gap ? html`<button class="plain" onClick=${(event) => { event.stopPropagation(); load(e); }}>Load…</button>` :
-        html`<span class=${'timeline-type ' + kinds[e.severity]}><i aria-hidden="true"></i>${e.type}</span>`,
-    },
-    { key: 'source', title: 'Source', width: 'minmax(0, .8fr)', wide: true, render: unless((e) => html`<${Name} kind="agent" name=${e.source} />`) },
-    {
-      key: 'summary', title: 'What happened', width: 'minmax(0, 2.6fr)',
-      render: (e) => e.gap ? html`<span class="dim">more events, up to ${(e.until - e.after).toLocaleString('en')}</span>` : html`<bdi>${e.summary}</bdi>`,
-    },
-    { key: 'revision', title: 'Revision', width: '96px', numeric: true, wide: true, render: unless((e) => html`<span class="dim">${e.revision}</span>`) },
-  ];
-}
+const unless = (render) => (row) => row.gap ? null : render(row);
+
+// The rows have no links: rows that move would take the focus with them. The panel has the links.
+const columns = [
+  { key: 'time', title: 'Age', width: '76px', render: unless((e) => html`<span class="dim"><${Age} since=${e.time} /></span>`) },
+  {
+    key: 'type', title: 'Type', width: 'minmax(0, 1.2fr)',
+    render: (e) => e.gap ? html`<b>Load…</b>` :
+      html`<span class=${'timeline-type ' + kinds[e.severity]}><i aria-hidden="true"></i>${e.type}</span>`,
+  },
+  { key: 'source', title: 'Source', width: 'minmax(0, .8fr)', wide: true, render: unless((e) => html`<bdi>${e.source}</bdi>`) },
+  {
+    key: 'summary', title: 'What happened', width: 'minmax(0, 2.6fr)',
+    render: (e) => e.gap ? html`<span class="dim">more events, up to ${(e.until - e.after).toLocaleString('en')}</span>` : html`<bdi>${e.summary}</bdi>`,
+  },
+  { key: 'revision', title: 'Revision', width: '96px', numeric: true, wide: true, render: unless((e) => html`<span class="dim">${e.revision}</span>`) },
+];
 
 const keyOf = (row) => row.gap ? 'gap' + row.after : String(row.revision);
 
@@ -52,7 +52,6 @@ function View({ id, query }) {
   const fresh = held && newest ? log.current.fresh(newest) : 0;
   const found = matching(rows, query.q, (e) => e.gap ? [] : [e.type, e.source, e.summary, String(e.revision)]);
   const set = (name) => (event) => go(here({ [name]: event.currentTarget.value.trim() }), true);
-  const list = useMemo(() => columns((gap) => log.current.fill(gap)), []);
   return html`
     <div class="tools">
       <input type="search" class="search" placeholder="Types, such as task.*" aria-label="Types" value=${query.types || ''}
@@ -70,7 +69,7 @@ function View({ id, query }) {
         ${held ? 'Held' + (fresh > 0 ? `, ${fresh}${fresh >= 40 ? ' or more' : ''} new` : '') : 'Hold'}</button>
     </div>
     <div class="split">
-      <${VirtualTable} label="Events" rows=${found} columns=${list} keyOf=${keyOf} selected=${id} recycle
+      <${VirtualTable} label="Events" rows=${found} columns=${columns} keyOf=${keyOf} selected=${id} recycle
         onOpen=${(row) => row.gap ? log.current.fill(row) : go(href('timeline', String(row.revision), query))}
         rowClass=${(row) => row.gap && 'timeline-gap'}
         onScroll=${(top) => { if (top > 60) setHeld(true); else if (top === 0 && !id) setHeld(false); }}
