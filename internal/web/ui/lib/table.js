@@ -39,6 +39,7 @@ export function VirtualTable({
   const placed = useRef(place);
   placed.current = place;
   function scrolled() {
+    if (!grid.current) return; // the event of a table that was removed
     size.current.top = grid.current.scrollTop;
     place();
   }
