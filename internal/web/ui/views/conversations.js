@@ -33,7 +33,6 @@ const columns = [
     render: (t) => html`<${Count} n=${t.messages} atLeast=${t.messages >= 100} />` },
   { key: 'last_at', title: 'Last', width: '80px', numeric: true, render: (t) => html`<${Age} since=${t.last_at} />` },
 ];
-const narrow = columns.filter((column) => !column.wide);
 
 // urgency is the place of a conversation in the list: overdue questions come first, then open ones.
 function urgency({ open_questions: [q] }) {
@@ -74,7 +73,7 @@ function View({ id, query }) {
     </div>
     <${Failure} error=${error} />
     <div class="split">
-      <${VirtualTable} label="Conversations" rows=${rows} columns=${id ? narrow : columns} keyOf=${(t) => t.thread_id}
+      <${VirtualTable} label="Conversations" rows=${rows} columns=${columns} keyOf=${(t) => t.thread_id}
         selected=${id} onOpen=${(t) => go(href('conversations', t.thread_id, { q, unanswered }))}
         onEnd=${() => data?.more && setCount(Math.min(2 * count, most))}
         empty=${html`<${Empty} text=${data ? 'No conversation matches.' : 'Loading…'} />`} />

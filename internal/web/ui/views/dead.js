@@ -17,15 +17,14 @@ const partsOf = (key) => key.split(/@(.*)/s);
 const agent = (name) => html`<${Name} kind="agent" name=${name} />`;
 const columns = [
   { key: 'died', title: 'Died', width: '80px', numeric: true, render: (row) => html`<${Age} since=${row.died} />` },
-  { key: 'mailbox', title: 'Mailbox', width: '130px', render: (row) => html`<${Name} kind="mailbox" name=${row.mailbox} />` },
+  { key: 'mailbox', title: 'Mailbox', width: 'minmax(90px, .8fr)', render: (row) => html`<${Name} kind="mailbox" name=${row.mailbox} />` },
   { key: 'subject', title: 'Message', wide: true, render: (row) => row.subject || row.type },
-  { key: 'type', title: 'Type', width: '130px', wide: true },
-  { key: 'sender', title: 'From', width: '100px', wide: true, render: (row) => agent(row.sender) },
-  { key: 'holder', title: 'Failed in', width: '100px', wide: true, render: (row) => agent(row.holder) },
+  { key: 'type', title: 'Type', width: 'minmax(0, .8fr)', wide: true },
+  { key: 'sender', title: 'From', width: 'minmax(0, .6fr)', wide: true, render: (row) => agent(row.sender) },
+  { key: 'holder', title: 'Failed in', width: 'minmax(0, .6fr)', wide: true, render: (row) => agent(row.holder) },
   { key: 'attempts', title: 'Attempts', width: '90px', wide: true, numeric: true },
   { key: 'error', title: 'Last error', width: 'minmax(0, 2fr)', render: (row) => html`<span class="error">${row.error}</span>` },
 ];
-const narrow = columns.filter((column) => !column.wide);
 
 // The filters of the route: the field of DeadLetterFilter that each sets, and the part of a row to
 // which it applies.
@@ -174,7 +173,7 @@ function View({ id, query }) {
     </div>
     <${Failure} error=${error} />
     <div class="split">
-      <${VirtualTable} label="Dead letters" rows=${rows} columns=${id ? narrow : columns} keyOf=${keyOf} selected=${id}
+      <${VirtualTable} label="Dead letters" rows=${rows} columns=${columns} keyOf=${keyOf} selected=${id}
         select=${{ keys, change: setKeys }} onOpen=${(item) => go(href('dead', keyOf(item), { ...chosen, q }))}
         onEnd=${() => data?.more && setCount(Math.min(2 * count, most))} empty=${html`<${Empty} text=${none} />`} />
       ${id && html`<${Opened} key=${id} id=${id} />`}

@@ -33,21 +33,20 @@ function States({ agent: a }) {
 }
 
 const number = (key, title, wide) => ({
-  key, title, wide, width: '80px', numeric: true, render: (a) => html`<${Count} n=${a[key]} />`,
+  key, title, wide, width: '74px', numeric: true, render: (a) => html`<${Count} n=${a[key]} />`,
 });
 const columns = [
-  { key: 'name', title: 'Agent', render: (a) => html`<${Name} kind="agent" name=${a.name} />` },
-  { key: 'role', title: 'Role', width: '110px', wide: true,
+  { key: 'name', title: 'Agent', width: 'minmax(90px, 1.2fr)', render: (a) => html`<${Name} kind="agent" name=${a.name} />` },
+  { key: 'role', title: 'Role', width: 'minmax(0, .7fr)', wide: true,
     render: (a) => html`<${Name} kind="role" name=${a.role} />` },
-  { key: 'state', title: 'State', width: '150px', render: (a) => html`<${States} agent=${a} />` },
-  { key: 'silent', title: 'Silent', width: '80px', numeric: true,
+  { key: 'state', title: 'State', width: '140px', render: (a) => html`<${States} agent=${a} />` },
+  { key: 'silent', title: 'Silent', width: '76px', numeric: true,
     render: (a) => html`<${Age} since=${a.silent_since} />` },
   { key: 'activity', title: 'Does', width: 'minmax(0, 2fr)', wide: true },
   number('claims', 'Claims', true),
   number('locks', 'Locks', true),
   number('waiting', 'Waiting'),
 ];
-const narrow = columns.filter((column) => !column.wide);
 
 // others finds agents that the frame, which has at most 500, leaves out.
 async function others(query, role, options) {
@@ -78,7 +77,7 @@ function View({ id, query: { q = '' } }) {
     </div>
     <${Failure} error=${found.error} />
     <div class="split">
-      <${VirtualTable} label="Agents" rows=${rows} columns=${name ? narrow : columns} keyOf=${(a) => a.name}
+      <${VirtualTable} label="Agents" rows=${rows} columns=${columns} keyOf=${(a) => a.name}
         selected=${name} onOpen=${(a) => go(href('team', a.name, { q }))} empty=${html`<${Empty} text=${none} />`} />
       ${name && html`<${Opened} key=${name} name=${name} />`}
     </div>`;
