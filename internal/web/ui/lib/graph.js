@@ -5,18 +5,19 @@ const height = 52;
 const columnGap = 44;
 const rowGap = 12;
 
-// layers arranges tasks from left to right: each stands one column after the last of its dependencies,
-// near the rows of these. A dependency that follows from the others has no edge. Tasks without a
-// dependency or dependent among the given ones are left out. Dependencies have no cycles.
+// layers arranges tasks from left to right: each is one column after the last of its dependencies,
+// near their rows. A dependency that follows from the others has no edge. Tasks without a dependency
+// or dependent among the given ones are left out. Dependencies have no cycles.
 function layers(tasks) {
-  const nodes = new Map(tasks.map((task) => [task.id, { task, column: -1, row: 0, before: [], all: new Set(), leads: false }]));
+  const nodes = new Map(tasks.map((task) => [task.id, { task, column: -1, row: 0, before: [], all: new Set() }]));
+  const connected = new Set();
   function place(node) {
     if (node.column >= 0) return;
     node.column = 0;
     const direct = node.task.depends_on.map((id) => nodes.get(id)).filter(Boolean);
     for (const earlier of direct) {
       place(earlier);
-      earlier.leads = true;
+      connected.add(earlier).add(node);
       node.column = Math.max(node.column, earlier.column + 1);
       for (const one of earlier.all) node.all.add(one);
     }
@@ -25,9 +26,7 @@ function layers(tasks) {
   }
   for (const node of nodes.values()) place(node);
   const columns = [];
-  for (const node of nodes.values()) {
-    if (node.leads || node.before.length > 0) (columns[node.column] ??= []).push(node);
-  }
+  for (const node of connected) (columns[node.column] ??= []).push(node);
   for (const column of columns) {
     const middle = (node) => node.before.reduce((sum, b) => sum + b.row, 0) / (node.before.length || 1);
     column.sort((a, b) => middle(a) - middle(b) || a.task.created_revision - b.task.created_revision);
@@ -40,8 +39,7 @@ const left = (node) => node.column * (width + columnGap);
 const top = (node) => node.row * (height + rowGap);
 
 function edge(from, to) {
-  const x1 = left(from) + width, y1 = top(from) + height / 2;
-  const x2 = left(to) - 4, y2 = top(to) + height / 2;
+  const [x1, y1, x2, y2] = [left(from) + width, top(from) + height / 2, left(to), top(to) + height / 2];
   return `M${x1},${y1}C${x1 + columnGap / 2},${y1} ${x2 - columnGap / 2},${y2} ${x2},${y2}`;
 }
 
@@ -52,28 +50,24 @@ export function Graph({ tasks, most, selected, onOpen }) {
   if (columns.length === 0) return null;
   const nodes = columns.flat();
   const w = columns.length * (width + columnGap) - columnGap;
-  const h = Math.max(...columns.map((c) => c.length)) * (height + rowGap) - rowGap;
-  const near = (node) => 'task:' + node.task.id === selected;
+  const h = Math.max(...columns.map((column) => column.length)) * (height + rowGap) - rowGap;
+  const open = (node) => 'task:' + node.task.id === selected;
   return html`
     <div class="work-graph" tabindex="0" role="group" aria-label="Graph of the dependencies">
-      <svg width=${w + 2} height=${h + 2} viewBox=${`-1 -1 ${w + 2} ${h + 2}`} role="img"
-        aria-label=${`${nodes.length} tasks and their dependencies; the list has each of them`}>
-        <defs><marker id="work-arrow" viewBox="0 0 6 6" refX="4" refY="3" markerWidth="8" markerHeight="8" markerUnits="userSpaceOnUse" orient="auto">
-          <path class="work-head" d="M0,0L6,3L0,6z" />
-        </marker></defs>
-        ${nodes.flatMap((to) => to.before.map((from) => html`
-          <path key=${`${from.task.id} ${to.task.id}`} class=${`work-edge${near(from) || near(to) ? ' work-near' : ''}`}
-            d=${edge(from, to)} marker-end="url(#work-arrow)" />`))}
-        ${nodes.map((node) => html`<${Node} key=${node.task.id} node=${node} selected=${near(node)} onOpen=${onOpen} />`)}
+      <svg width=${w} height=${h} role="img"
+        aria-label=${`${nodes.length} tasks and their dependencies; the list has each`}>
+        ${nodes.flatMap((to) => to.before.map((from) => html`<path key=${`${from.task.id} ${to.task.id}`}
+          class=${`work-edge${open(from) || open(to) ? ' work-near' : ''}`} d=${edge(from, to)} />`))}
+        ${nodes.map((node) => html`<${Node} key=${node.task.id} node=${node} open=${open(node)} onOpen=${onOpen} />`)}
       </svg>
     </div>`;
 }
 
-function Node({ node, selected, onOpen }) {
+function Node({ node, open, onOpen }) {
   const { task } = node;
   return html`
     <svg x=${left(node)} y=${top(node)} width=${width} height=${height} data-node=${task.id}
-      class=${`work-node work-${task.state}${selected ? ' work-selected' : ''}`} onClick=${() => onOpen(task)}>
+      class=${`work-node work-${task.state}${open ? ' work-selected' : ''}`} onClick=${() => onOpen(task)}>
       <title>${task.id}: ${task.title}</title>
       <rect x="1" y="1" width=${width - 2} height=${height - 2} rx="5" />
       <rect class="work-bar" x="1" y="1" width="5" height=${height - 2} rx="2" />

@@ -5,7 +5,9 @@ import { Facts, stateKinds } from '../lib/item.js';
 import { frame } from '../lib/live.js';
 import { useLoaded } from '../lib/load.js';
 import { pages } from '../lib/pages.js';
-import { Action, Age, Badge, Empty, Failure, Name, Panel, Time, VirtualTable, matching, useSelected } from '../lib/parts.js';
+import {
+  Action, Age, Badge, Empty, Failure, Name, Panel, Time, VirtualTable, matching, useSelected,
+} from '../lib/parts.js';
 import { go, href } from '../lib/route.js';
 
 const maxLocks = 2000; // locks in the tree
@@ -18,15 +20,16 @@ const tokenName = (t) => `${t.type}/${t.scope}`;
 
 // A block is a held lock or token: its fields, {id, name}, and the waiters in the order of the queue.
 const lockBlock = (lock) => ({ ...lock, id: 'fence:' + lock.fence, name: lock.paths[0], waiters: [] });
-const tokenBlock = (token, waiters = []) => ({ ...token, id: 'token:' + tokenName(token), name: tokenName(token), waiters });
+const tokenBlock = (token, waiters = []) =>
+  ({ ...token, id: 'token:' + tokenName(token), name: tokenName(token), waiters });
 
 function blocksOf(tickets, held, tokens) {
   const blocks = new Map();
   for (const ticket of tickets) {
     for (const o of ticket.obstacles) {
       if (o.waiting) continue;
-      const block = blocks.get(o.revision)
-        ?? { ...lockBlock(held.get(o.revision) ?? { ...o, fence: o.revision, paths: [o.resource] }), name: o.resource };
+      const lock = held.get(o.revision) ?? { ...o, fence: o.revision, paths: [o.resource] };
+      const block = blocks.get(o.revision) ?? { ...lockBlock(lock), name: o.resource };
       blocks.set(o.revision, block);
       if (block.waiters.at(-1) !== ticket) block.waiters.push(ticket);
     }
@@ -45,12 +48,14 @@ async function load(signal, filter) {
   const get = (path, query) => call('GET', path + search(query), undefined, { signal });
   const token = ({ type, scope }) => rpc('TokenService/GetToken', { type, scope }, { signal });
   const [{ tickets }, locks, tokens, queues] = await Promise.all([
-    get('/v1/locks', { waiting: true, page_size: 1000 }), pages('/v1/locks', filter, 'locks', maxLocks, 2, { signal }),
+    get('/v1/locks', { waiting: true, page_size: 1000 }),
+    pages('/v1/locks', filter, 'locks', maxLocks, 2, { signal }),
     pages('/v1/tokens', {}, 'tokens', maxTokens, 1, { signal }),
     get('/v1/tokens', { state: 'contested', page_size: maxQueues }).then((page) => Promise.all(page.tokens.map(token))),
   ]);
   const held = new Map(locks.items.map((l) => [l.fence, l]));
-  return { locks: locks.items, tokens, blocks: blocksOf(tickets, held, queues.map((q) => tokenBlock(q.token, q.tickets))) };
+  const contested = queues.map((q) => tokenBlock(q.token, q.tickets));
+  return { locks: locks.items, tokens, blocks: blocksOf(tickets, held, contested) };
 }
 
 // A row of the table is {id, label, level, own} for a lock or token, or {id, label, level, count, waiting,
@@ -68,8 +73,9 @@ function treeOf(locks) {
       for (const segment of ['', ...segments]) {
         if (segment) {
           const id = at === root ? segment + '/' : at.id + segment + '/';
-          if (!at.directories.has(segment)) at.directories.set(segment, directory(id, segment + '/'));
-          at = at.directories.get(segment);
+          const next = at.directories.get(segment) ?? directory(id, segment + '/');
+          at.directories.set(segment, next);
+          at = next;
         }
         at.count++;
         at.waiting += lock.waiting;
@@ -103,13 +109,15 @@ function View({ id, query: { q = '' } }) {
   const filter = total > maxLocks ? filterOf(q) : {};
   const { data, error, reload } = useLoaded('locks', (signal) => load(signal, filter), [filter.agent, filter.path]);
   const rows = useMemo(() => {
+    if (!data) return [];
     const all = [];
-    const isOpen = (at) => toggled.get(at.id) ?? (at.waiting > 0 || at.level0 || data.locks.length <= openTree);
-    const tokens = matching(data?.tokens.items ?? [], q, (t) => [tokenName(t), t.agent, t.reason]);
-    const leaves = tokens.map((t) => ({ ...tokenBlock(t), key: tokenName(t), label: tokenName(t), own: t }));
-    if (leaves.length > 0) addRows(all, { id: 'Tokens', label: 'Tokens', level0: true, count: leaves.length, directories: new Map(), leaves }, 0, isOpen);
-    const locks = filter.path ? data?.locks ?? [] : matching(data?.locks ?? [], q, (l) => [...l.paths, l.agent, l.holder, l.reason]);
-    if (locks.length > 0) addRows(all, { ...treeOf(locks), level0: true }, 0, isOpen);
+    const isOpen = (at) => toggled.get(at.id) ?? (at.top || at.waiting > 0 || data.locks.length <= openTree);
+    const leaves = matching(data.tokens.items, q, (t) => [tokenName(t), t.agent, t.reason])
+      .map((t) => ({ id: 'token:' + tokenName(t), key: tokenName(t), label: tokenName(t), own: t }));
+    const tokens = { id: 'Tokens', label: 'Tokens', top: true, count: leaves.length, directories: new Map(), leaves };
+    if (leaves.length > 0) addRows(all, tokens, 0, isOpen);
+    const locks = filter.path ? data.locks : matching(data.locks, q, (l) => [...l.paths, l.agent, l.holder, l.reason]);
+    if (locks.length > 0) addRows(all, { ...treeOf(locks), top: true }, 0, isOpen);
     return all;
   }, [data, q, toggled, filter.path]);
   const open = (row) => row.own ? show(row.id) : setToggled(new Map(toggled).set(row.id, !row.expanded));
@@ -119,14 +127,15 @@ function View({ id, query: { q = '' } }) {
       <div class="locks-main">
         <div class="locks-blocks" tabindex="0" role="region" aria-label="Who blocks whom">
           ${data.blocks.length === 0 && html`<p class="dim">No request waits for a lock or a token.</p>`}
-          ${data.blocks.slice(0, maxShown).map((block) => html`<${Block} key=${block.id} block=${block} reload=${reload} />`)}
-          ${data.blocks.length > maxShown && html`<p class="dim">Requests wait for ${data.blocks.length - maxShown} more.</p>`}
+          ${data.blocks.slice(0, maxShown).map((b) => html`<${Block} key=${b.id} block=${b} reload=${reload} />`)}
+          ${data.blocks.length > maxShown && html`<p class="dim">and ${data.blocks.length - maxShown} more</p>`}
         </div>
-        <${VirtualTable} rows=${rows} columns=${columns(open).filter((c) => !(id && c.extra))} keyOf=${(r) => encodeURI(r.key)}
+        <${VirtualTable} rows=${rows} columns=${columns(open)} keyOf=${(r) => encodeURI(r.key)}
           selected=${rows.find((r) => r.own && r.id === id)?.key} onOpen=${open} label="Locks and tokens"
-          empty=${html`<${Empty} text=${q ? `No lock and no token contains "${q}".` : 'No agent holds a lock, and there are no tokens.'} />`} />
-        ${total > data.locks.length && !filter.path && !filter.agent && html`<p class="locks-more dim">The tree has the oldest
-          ${' '}${data.locks.length} of ${total} locks. Search for an agent's name or a path, such as src/, to see its locks.</p>`}
+          empty=${html`<${Empty} text=${`There are no locks and tokens${q && ` with "${q}"`}.`} />`} />
+        ${total > data.locks.length && !filter.path && !filter.agent && html`<p class="locks-more dim">
+          The tree has the oldest ${data.locks.length} of ${total} locks. Search for an agent's name or a path, such as
+          src/, to see its locks.</p>`}
       </div>
       ${id && html`<${Item} key=${id} id=${id} data=${data} reload=${reload} />`}
     </div>`}`;
@@ -134,7 +143,8 @@ function View({ id, query: { q = '' } }) {
 
 // Holder shows the owner of a grant or a request, and whether the agent is late or has failed.
 function Holder({ of }) {
-  if (!of.agent) return of.passed_to_role && html`<${Name} kind="role" name=${of.passed_to_role} text=${'role:' + of.passed_to_role} />`;
+  const role = of.passed_to_role;
+  if (!of.agent) return role && html`<${Name} kind="role" name=${role} text=${'role:' + role} />`;
   const health = frame.value?.agents.find((a) => a.name === of.agent)?.health;
   return html`<${Name} kind="agent" name=${of.agent} />${of.holder && html` <bdi class="dim">${of.holder}</bdi>`}
     ${health in stateKinds && html` <${Badge} kind=${stateKinds[health]} text=${health} />`}`;
@@ -148,15 +158,18 @@ function Take({ block: b, label = b.type ? 'Revoke' : 'Force release', reload })
     reload();
   }
   const whose = b.agent || 'role:' + b.passed_to_role;
-  return html`<${Action} label=${label} danger run=${run} fields=${[{ name: 'reason', label: 'Reason, for the owner', required: true }]}
-    confirm=${b.ticket ? `The request of ${whose} leaves the queue.` : `${whose} loses ${b.paths?.join(', ') ?? b.name}. The next request in the queue gets it.`} />`;
+  return html`<${Action} label=${label} danger run=${run}
+    fields=${[{ name: 'reason', label: 'Reason, for the owner', required: true }]}
+    confirm=${b.ticket ? `The request of ${whose} leaves the queue.`
+      : `${whose} loses ${b.paths?.join(', ') ?? b.name}. The next request in the queue gets it.`} />`;
 }
 
 function Block({ block: b, reload }) {
   return html`
     <article class="locks-block" data-block=${b.id}>
       <header>
-        <h2><span class="dim">${b.type ? 'token' : 'lock'}</span> <a class="name" href=${href('locks', b.id)}><bdi>${b.name}</bdi></a></h2>
+        <h2><span class="dim">${b.type ? 'token' : 'lock'}</span>
+          ${' '}<a class="name" href=${href('locks', b.id)}><bdi>${b.name}</bdi></a></h2>
         <span class="locks-held"><span class="dim">held by</span> <${Holder} of=${b} />
           ${b.granted_at && html` <span class="dim">for <${Age} since=${b.granted_at} /></span>`}${' '}
           <span class="dim">ends <${Time} at=${b.held_until} /></span></span>
@@ -172,32 +185,36 @@ function Waiters({ of, reload }) {
   const behind = (w) => [...new Set(w.obstacles?.filter((o) => o.waiting).map((o) => o.agent))].join(', ');
   return html`
     <ol class="locks-waiters">${of.waiters.slice(0, maxShown).map((w) => html`
-      <li key=${w.ticket}><${Holder} of=${w} /> <span class="dim">waits <${Age} since=${w.created_at} />${behind(w) && html` behind <bdi>${behind(w)}</bdi>`}</span>
-        ${' '}<bdi>${w.reason}</bdi> ${reload && !of.type && html`<${Take} block=${w} label="End the wait" reload=${reload} />`}</li>`)}
+      <li key=${w.ticket}><${Holder} of=${w} /> <span class="dim">waits <${Age} since=${w.created_at} />
+        ${behind(w) && html` behind <bdi>${behind(w)}</bdi>`}</span> <bdi>${w.reason}</bdi>
+        ${' '}${reload && !of.type && html`<${Take} block=${w} label="End the wait" reload=${reload} />`}</li>`)}
     </ol>
     ${of.waiters.length > maxShown && html`<p class="dim">and ${of.waiters.length - maxShown} more</p>`}`;
 }
 
-// Columns with extra are absent beside an open panel.
 const columns = (open) => [
-  { key: 'path', title: 'Path or token', width: 'minmax(130px, 3fr)', render: (r) => html`<span style=${{ paddingInlineStart: `${r.level * 14}px` }}>
-    ${r.own ? html`<bdi title=${r.label}>${r.label}</bdi>` : html`<button class="plain locks-toggle" tabindex="-1" aria-expanded=${r.expanded} aria-label=${r.label}
-      onClick=${(e) => { e.stopPropagation(); open(r); }}>${r.expanded ? '▾' : '▸'}</button> <bdi>${r.label}</bdi> <span class="dim">${r.count}</span>`}</span>` },
+  { key: 'path', title: 'Path or token', width: 'minmax(130px, 3fr)', render: (r) => html`
+    <span style=${{ paddingInlineStart: `${r.level * 14}px` }}>
+      ${r.own ? html`<bdi title=${r.label}>${r.label}</bdi>` : html`
+      <button class="plain locks-toggle" tabindex="-1" aria-expanded=${r.expanded} aria-label=${r.label}
+        onClick=${(event) => { event.stopPropagation(); open(r); }}>${r.expanded ? '▾' : '▸'}</button>
+      <bdi>${r.label}</bdi> <span class="dim">${r.count}</span>`}</span>` },
   { key: 'agent', title: 'Agent', width: 'minmax(90px, 2fr)', render: (r) => r.own && html`<${Holder} of=${r.own} />` },
   { key: 'state', title: 'State', width: '100px', wide: true, render: ({ own }) => own?.state
     ? html`<${Badge} kind=${stateKinds[own.state]} text=${own.state} />` : own?.mode },
   { key: 'waiting', title: 'Waiting', width: '72px', numeric: true, render: (r) => (r.own ?? r).waiting || '' },
   { key: 'age', title: 'For', width: '70px', render: (r) => html`<${Age} since=${r.own?.granted_at} />` },
-  { key: 'left', title: 'Ends', width: '90px', wide: true, render: (r) => html`<${Time} at=${r.own?.held_until} />` },
-  { key: 'fence', extra: true, title: 'Fence', width: '80px', numeric: true, wide: true, render: (r) => r.own?.fence || '' },
-  { key: 'reason', extra: true, title: 'Reason', width: 'minmax(80px, 2fr)', wide: true, render: (r) => r.own?.reason },
+  { key: 'left', title: 'Ends', width: '84px', wide: true, render: (r) => html`<${Time} at=${r.own?.held_until} />` },
+  { key: 'fence', title: 'Fence', width: '64px', numeric: true, wide: true, render: (r) => r.own?.fence || '' },
+  { key: 'reason', title: 'Reason', width: 'minmax(80px, 2fr)', wide: true, render: (r) => r.own?.reason },
 ];
 
 // Item is the opened lock, token or path: fence:NUMBER, token:TYPE/SCOPE or lock:PATH.
 function Item({ id, data, reload }) {
   const [kind, name] = id.split(/:(.*)/s);
   const loaded = useLoaded(kind !== 'fence' ? id : null, (signal) => {
-    if (kind === 'lock') return call('GET', '/v1/locks' + search({ path: name, page_size: maxShown }), undefined, { signal });
+    const query = search({ path: name, page_size: maxShown });
+    if (kind === 'lock') return call('GET', '/v1/locks' + query, undefined, { signal });
     const [type, scope] = name.split(/\/(.*)/s);
     return rpc('TokenService/GetToken', { type, scope }, { signal });
   });
@@ -212,8 +229,11 @@ function Item({ id, data, reload }) {
       ${!loaded.loading && !loaded.error && grants.length === 0 && html`<${Empty} text="No agent holds it now." />`}
       ${grants.map((b) => html`<section key=${b.fence} class="locks-item">
         <p class="actions">${b.fence > 0 && html`<${Take} block=${b} reload=${again} />`}</p>
-        <${Facts} of=${{ ...b, id: null, name: null, kind: null, waiters: null, obstacles: null }} extra=${{ agent: b.agent && html`<${Holder} of=${b} />`, holder: null }} />
-        <h3>Waiting requests</h3>${b.waiters.length > 0 ? html`<${Waiters} of=${b} reload=${again} />` : html`<p class="dim">none</p>`}</section>`)}
+        <${Facts} of=${{ ...b, id: null, name: null, kind: null, waiters: null }} extra=${{
+          agent: b.agent && html`<${Holder} of=${b} />`, holder: null,
+        }} />
+        <h3>Waiting requests</h3>
+        ${b.waiters.length > 0 ? html`<${Waiters} of=${b} reload=${again} />` : 'none'}</section>`)}
     <//>`;
 }
 
