@@ -70,7 +70,7 @@ var outcomes = map[string][]any{
 // text or files.
 var textual = []string{
 	"agent run", "lock run", "token run", "work", "task work", "demo", "hook", "bridge", "mcp", "session export",
-	"completion", "man",
+	"completion", "man", "top",
 }
 
 const jsonMark = "<!-- The commands make the rest of this page. -->\n"
