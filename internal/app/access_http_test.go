@@ -76,21 +76,39 @@ func routes(t *testing.T, b *apptest.Broker) map[string][]string {
 	return found
 }
 
+// logIn returns a token of the dashboard.
+func logIn(t *testing.T, b *apptest.Broker, access pb.CredentialAccess) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), apptest.Patience)
+	defer cancel()
+	operator := pb.NewCredentialServiceClient(b.Operator())
+	link, err := operator.CreateLoginLink(ctx, &pb.CreateLoginLinkRequest{Access: access})
+	if err != nil {
+		t.Fatal(err)
+	}
+	login, err := pb.NewCredentialServiceClient(b.OverTCP("")).Login(ctx, &pb.LoginRequest{Secret: link.GetSecret()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return login.GetToken()
+}
+
 // Each level has the same access over HTTP as over gRPC, through each route and through /v1/call. The
-// requests name a field that no RPC has, so one that the broker permits has no effect.
+// observer and the operator have tokens of the dashboard. The requests name a field that no RPC has, so
+// one that the broker permits has no effect.
 func TestAccess_EveryLevelOnEveryRPCOverHTTP(t *testing.T) {
 	t.Cleanup(http.DefaultClient.CloseIdleConnections)
 	b := apptest.Start(t, apptest.WithFakeClock())
 	b.Registered("builder-1", "builder")
 	secrets := map[string]string{"none": ""}
-	conns := map[string]*grpc.ClientConn{"none": b.OverTCP("")}
-	for level, in := range map[string]*pb.IssueCredentialRequest{
-		"observer": {Access: pb.CredentialAccess_CREDENTIAL_ACCESS_OBSERVER},
-		"agent":    {Access: pb.CredentialAccess_CREDENTIAL_ACCESS_AGENT, Session: "default", Agent: "builder-1"},
-		"operator": {Access: pb.CredentialAccess_CREDENTIAL_ACCESS_OPERATOR},
-	} {
-		_, secrets[level] = b.Issue(in)
-		conns[level] = b.OverTCP(secrets[level])
+	conns := map[string]*grpc.ClientConn{}
+	_, secrets["agent"] = b.Issue(&pb.IssueCredentialRequest{
+		Access: pb.CredentialAccess_CREDENTIAL_ACCESS_AGENT, Session: "default", Agent: "builder-1",
+	})
+	secrets["observer"] = logIn(t, b, pb.CredentialAccess_CREDENTIAL_ACCESS_OBSERVER)
+	secrets["operator"] = logIn(t, b, pb.CredentialAccess_CREDENTIAL_ACCESS_OPERATOR)
+	for level, secret := range secrets {
+		conns[level] = b.OverTCP(secret)
 	}
 	methods := map[string]protoreflect.MethodDescriptor{}
 	maps.Copy(methods, served(t, b))

@@ -44,6 +44,18 @@ func TestSecret_IsNeitherInTheDataFolderNorInTheLog(t *testing.T) {
 			k.revoke(c.GetId(), "")
 			expect(t, k.see(k.OverTCP(secret)), codes.Unauthenticated, "CREDENTIAL_REVOKED")
 		}
+		link := k.link("default", rapid.SampledFrom([]pb.CredentialAccess{observer, operator}).Draw(rt, "link"))
+		secrets["link "+fmt.Sprint(len(secrets))] = link
+		if rapid.Bool().Draw(rt, "log in") {
+			login, err := k.login(link)
+			if err != nil {
+				rt.Fatal(err)
+			}
+			secrets["token "+fmt.Sprint(len(secrets))] = login.GetToken()
+			if _, err := k.login(link); err == nil {
+				rt.Fatal("a used link is accepted")
+			}
+		}
 		planted := rapid.StringMatching(`planted-[A-Za-z0-9]{30}`).Draw(rt, "an unknown secret")
 		secrets["unknown "+fmt.Sprint(len(secrets))] = planted
 		if err := k.see(k.OverTCP(planted)); err == nil {

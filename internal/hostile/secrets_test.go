@@ -36,12 +36,24 @@ func TestSecrets_NoOutputHasASecret(t *testing.T) {
 		t.Fatal(err)
 	}
 	id, issued := s.issue(pb.CredentialAccess_CREDENTIAL_ACCESS_AGENT, "default", "alice")
-	secrets := []string{strings.TrimSpace(string(operator)), issued, strings.Split(string(key), "\n")[1]}
+	link, err := s.root.credentials.CreateLoginLink(patient(t),
+		&pb.CreateLoginLinkRequest{Access: pb.CredentialAccess_CREDENTIAL_ACCESS_OPERATOR})
+	if err != nil {
+		t.Fatal(err)
+	}
+	login, err := s.tcpClient(party{}).credentials.Login(patient(t), &pb.LoginRequest{Secret: link.GetSecret()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	secrets := []string{
+		strings.TrimSpace(string(operator)), issued, strings.Split(string(key), "\n")[1], link.GetSecret(), login.GetToken(),
+	}
 
 	written := map[string]string{}
 	for i, c := range []*client{
 		s.tcpClient(party{secret: secrets[0]}), s.tcpClient(party{secret: issued}),
 		s.tcpClient(party{secret: issued, agent: "bob"}), s.tcpClient(party{secret: issued + "x"}),
+		s.tcpClient(party{secret: login.GetToken(), agent: "alice"}), s.tcpClient(party{secret: link.GetSecret()}),
 	} {
 		_, err := c.agents.RegisterAgent(patient(t), &pb.RegisterAgentRequest{})
 		if err == nil {
@@ -49,6 +61,8 @@ func TestSecrets_NoOutputHasASecret(t *testing.T) {
 		}
 		written[fmt.Sprint("error ", i)] = fmt.Sprintf("%v %v", err, status.Convert(err).Details())
 	}
+	_, err = s.tcpClient(party{}).credentials.Login(patient(t), &pb.LoginRequest{Secret: link.GetSecret()})
+	written["the error of a used link"] = fmt.Sprintf("%v %v", err, status.Convert(err).Details())
 	written["brokerctl"], written["ps"] = s.brokerctl(t, filepath.Dir(files[1]), issued)
 	if _, err := s.root.credentials.RevokeCredential(patient(t), &pb.RevokeCredentialRequest{Id: id}); err != nil {
 		t.Fatal(err)
