@@ -15,11 +15,20 @@ import (
 func exchange(t *testing.T, link string) (status int, answer map[string]any) {
 	t.Helper()
 	base, secret, _ := strings.Cut(link, "/login#")
+	return post(t, base+"/v1/login", "", `{"secret":"`+secret+`"}`)
+}
+
+// post makes a request as the page does, with a token unless it is empty.
+func post(t *testing.T, url, token, body string) (status int, answer map[string]any) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, "POST", base+"/v1/login", strings.NewReader(`{"secret":"`+secret+`"}`))
+	r, err := http.NewRequestWithContext(ctx, "POST", url, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
+	}
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
 	}
 	r.Close = true
 	out, err := http.DefaultClient.Do(r)

@@ -156,8 +156,9 @@ func TestDemo_EndedEarlyLeavesNothing(t *testing.T) {
 	}
 }
 
-// sees follows the events of the demo with the token of the dashboard until each type has come.
-func sees(t *testing.T, base, token string, types ...string) {
+// sees follows the events of the demo with the token of the dashboard until each has come, as TYPE or as
+// TYPE SOURCE.
+func sees(t *testing.T, base, token string, wanted ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
@@ -173,14 +174,17 @@ func sees(t *testing.T, base, token string, types ...string) {
 	}
 	defer func() { _ = out.Body.Close() }()
 	frames := json.NewDecoder(out.Body)
-	for len(types) > 0 {
-		var frame struct{ Events []struct{ Type string } }
+	for len(wanted) > 0 {
+		var frame struct {
+			Events []struct{ Type, Source string }
+		}
 		if err := frames.Decode(&frame); err != nil {
-			t.Fatalf("%v before the events %v", err, types)
+			t.Fatalf("%v before the events %v", err, wanted)
 		}
 		for _, e := range frame.Events {
-			if i := slices.Index(types, e.Type); i >= 0 {
-				types = slices.Delete(types, i, i+1)
+			fits := func(want string) bool { return want == e.Type || want == e.Type+" "+e.Source }
+			if i := slices.IndexFunc(wanted, fits); i >= 0 {
+				wanted = slices.Delete(wanted, i, i+1)
 			}
 		}
 	}
@@ -205,9 +209,15 @@ func TestDemoDashboard_KeepsATeamAtWorkUntilItIsInterrupted(t *testing.T) {
 		t.Fatalf("the link %q: %d %v", link, status, answer)
 	}
 	base, _, _ := strings.Cut(link, "/login#")
-	sees(t, base, answer["token"].(string), "task.completed", "task.failed", "message.dead", "vote.cast",
-		"decision.decided", "lock.granted", "token.granted", "handoff.accepted", "blocker.encountered", "blocker.resolved",
-		"agent.failed", "vote.opened", "vote.opened")
+	token := answer["token"].(string)
+	sees(t, base, token, "task.completed", "task.failed", "message.dead", "vote.cast", "decision.decided", "lock.granted",
+		"token.granted", "handoff.accepted", "blocker.encountered", "blocker.resolved", "agent.failed", "vote.opened",
+		"vote.opened")
+	directive := `{"messages":[{"target":{"agent":"builder-1"},"type":"terminate"}]}`
+	if status, got := post(t, base+"/v1/messages", token, directive); status != http.StatusOK {
+		t.Fatalf("%d %v", status, got)
+	}
+	sees(t, base, token, "agent.registered builder-1", "agent.deregistered builder-1", "agent.registered builder-1")
 	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
 		t.Fatal(err)
 	}
