@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"brokerd/internal/guard"
 	"brokerd/internal/rpc"
 	"brokerd/internal/web"
 )
@@ -94,7 +95,7 @@ func (a *App) stopServer(ctx context.Context, server *rpc.Server, pages *web.Ser
 	ctx, cancel := context.WithTimeout(ctx, a.config.StopTimeout)
 	defer cancel()
 	stopped := make(chan error, 1)
-	go func() { stopped <- pages.Stop(ctx) }()
+	guard.Go(a.config.Log, func() error { return pages.Stop(ctx) }, func(err error) { stopped <- err })
 	server.Stop(ctx)
 	return <-stopped
 }
