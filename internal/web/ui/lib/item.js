@@ -52,7 +52,8 @@ export function Facts({ of, extra = {} }) {
   const long = ([name, v]) => !(name in extra) && (fields[name] === 'long' || isList(v));
   return html`
     <dl class="facts">${all.filter((one) => !long(one)).map(([name, v]) => html`
-      <${Fact} key=${name} label=${words(name)}>${name in extra ? v : v === true ? 'yes' : value(name, v, {})}<//>`)}</dl>
+      <${Fact} key=${name} label=${words(name)}>
+        ${name in extra ? v : v === true ? 'yes' : value(name, v, {})}<//>`)}</dl>
     ${all.filter(long).map(([name, v]) => isList(v)
       ? html`<${List} key=${name} title=${words(name)} items=${v} />` : html`
       <h3 key=${name}>${words(name)}</h3>

@@ -4,13 +4,13 @@ import { call, search } from './api.js';
 import { Facts, List } from './item.js';
 import { frame } from './live.js';
 import { useLoaded } from './load.js';
-import { Action, Failure, Name, Panel } from './parts.js';
+import { Action, Empty, Failure, Name, Panel } from './parts.js';
 
 const kinds = { task: Task, decision: Decision, vote: Vote, handoff: Handoff, blocker: Blocker };
 
 // Item shows the object of an id, such as task:schema or vote:v-4711.
 export function Item({ id, onClose }) {
-  const [kind, name] = id.split(/:(.*)/s);
+  const [kind, name = ''] = id.split(/:(.*)/s);
   const Body = kinds[kind];
   const at = `/v1/${kind}s/` + encodeURIComponent(name);
   const { data, error, reload } = useLoaded(Body && id, (signal) =>
@@ -27,6 +27,7 @@ export function Item({ id, onClose }) {
   }
   return html`<${Panel} title=${item?.title || item?.reason?.split('\n', 1)[0] || name} onClose=${onClose}>
     <${Failure} error=${error} />
+    ${!Body && html`<${Empty} text="There is no such object." />`}
     ${item && html`<div data-item=${id}><${Body} item=${item} answer=${data} button=${button} /></div>`}
   <//>`;
 }

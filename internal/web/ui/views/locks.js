@@ -211,7 +211,7 @@ const columns = (open) => [
 
 // Item is the opened lock, token or path: fence:NUMBER, token:TYPE/SCOPE or lock:PATH.
 function Item({ id, data, reload }) {
-  const [kind, name] = id.split(/:(.*)/s);
+  const [kind, name = ''] = id.split(/:(.*)/s);
   const loaded = useLoaded(kind !== 'fence' ? id : null, (signal) => {
     const query = search({ path: name, page_size: maxShown });
     if (kind === 'lock') return call('GET', '/v1/locks' + query, undefined, { signal });
