@@ -18,12 +18,13 @@ HOSTILE_TIME  ?= 60s
 HOSTILE_ROUND ?= 500ms
 SOAK        ?= 30m
 SOAK_DIR    ?= $(BIN)/soak
+DASHBOARD_LOAD ?= 60s
 GOVULNCHECK ?= v1.1.4
 
 PREFIX  ?= /usr/local
 DESTDIR ?=
 
-.PHONY: hostile soak vulnerabilities help run demo examples build install uninstall release test fresh stress lint generate bench fuzz crash mutants bridge globs vendors alerts-check litestream deploy-check vendor
+.PHONY: screenshots dashboard-load hostile soak vulnerabilities help run demo examples build install uninstall release test fresh stress lint generate bench fuzz crash mutants bridge globs vendors alerts-check litestream deploy-check vendor
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -120,6 +121,12 @@ hostile: ## attack a daemon, each flood and the fuzzer for HOSTILE_TIME (60s), a
 soak: ## load a daemon to half of its saturation for SOAK (30m); record memory, files and latency in SOAK_DIR (bin/soak)
 	mkdir -p $(SOAK_DIR)
 	SOAK=$(SOAK) SOAK_DIR=$(abspath $(SOAK_DIR)) go test -count=1 -run '^TestSoak_' -timeout 24h -v ./internal/hostile/
+
+dashboard-load: ## measure the dashboard in Chromium at 10,000 messages a second for DASHBOARD_LOAD (60s); it needs an idle machine
+	DASHBOARD_LOAD=$(DASHBOARD_LOAD) go test -count=1 -run '^TestLoad_' -timeout 1h -v ./internal/web/browsertest/
+
+screenshots: ## the pictures of docs/dashboard.md, with Chromium
+	SCREENSHOTS=$(CURDIR)/docs go test -count=1 -run '^TestScreenshots$$' -v ./internal/web/browsertest/
 
 vulnerabilities: ## govulncheck over both programs, with the database of vuln.go.dev (VULNDB=file:///… for a copy)
 	go run golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK) $(if $(VULNDB),-db $(VULNDB)) ./...
