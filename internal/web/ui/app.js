@@ -100,9 +100,9 @@ function Connection() {
 
 function Banner() {
   if (connection.value === 'broken') {
-    return html`<p class="banner bad" role="status" data-banner="broken"><b>Connection broken.</b>${' '}
-      ${frame.value && html`This is the state of <${Time} at=${frame.value.time} />. `}
-      ${problem.value?.message}; the page tries again every second.</p>`;
+    return html`<p class="banner bad" role="status" data-banner="broken"><b>Connection broken:</b> ${problem.value?.message}.
+      ${frame.value ? html` The page shows the state of <${Time} at=${frame.value.time} /> and tries again every second.` :
+        ' The page tries again every second.'}</p>`;
   }
   if (frame.value?.closed) {
     return html`<p class="banner" role="status" data-banner="closed">This session is closed: nothing in it changes.</p>`;
