@@ -76,13 +76,15 @@ const apiPackage protoreflect.FullName = "brokerd.v1"
 // unaryMethod returns the method that a SERVICE/METHOD names.
 func unaryMethod(name string) (protoreflect.MethodDescriptor, error) {
 	service, method, _ := strings.Cut(strings.TrimPrefix(name, string(apiPackage)+"."), "/")
-	found, err := protoregistry.GlobalFiles.FindDescriptorByName(apiPackage.Append(protoreflect.Name(service)).Append(protoreflect.Name(method)))
+	full := apiPackage.Append(protoreflect.Name(service)).Append(protoreflect.Name(method))
+	found, err := protoregistry.GlobalFiles.FindDescriptorByName(full)
 	m, ok := found.(protoreflect.MethodDescriptor)
 	switch {
 	case err != nil || !ok:
 		return nil, usagef("there is no method %q; docs/api.md lists them, and the shell's completion too", name)
 	case m.IsStreamingClient() || m.IsStreamingServer():
-		return nil, usagef("%s is a stream, which call cannot make; POST /v1/call/%s/%s over HTTP can", m.Name(), m.Parent().Name(), m.Name())
+		return nil, usagef("%s is a stream, which call cannot make; POST /v1/call/%s/%s over HTTP can",
+			m.Name(), m.Parent().Name(), m.Name())
 	}
 	return m, nil
 }

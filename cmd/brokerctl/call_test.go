@@ -10,13 +10,14 @@ func TestCall_MakesAnyUnaryCall(t *testing.T) {
 	startBroker(t)
 	register(t, "lead", "builder-1")
 	request := `{"messages":[{"target":{"agent":"builder-1"},"subject":"Add login","payload":{"task":[1]}}]}`
-	for _, args := range [][]string{{"MessageService/SendMessages", request}, {"brokerd.v1.MessageService/SendMessages", request}} {
-		sent := decode(t, must0(t, append([]string{"--agent", "lead", "call"}, args...)...))
+	for _, method := range []string{"MessageService/SendMessages", "brokerd.v1.MessageService/SendMessages"} {
+		sent := decode(t, must0(t, "--agent", "lead", "call", method, request))
 		if at(t, sent, "results", 0, "recipients", 0, "outcome") != "queued" {
-			t.Errorf("%v: %v", args, sent)
+			t.Errorf("%s: %v", method, sent)
 		}
 	}
-	page := invoke(t.Context(), `{"box":"inbox","page_size":1}`, nil, "--agent", "builder-1", "call", "MessageService/ListMessages", "-")
+	page := invoke(t.Context(), `{"box":"inbox","page_size":1}`, nil,
+		"--agent", "builder-1", "call", "MessageService/ListMessages", "-")
 	if page.code != 0 || at(t, decode(t, page.out), "next_page_token") == "" ||
 		at(t, decode(t, page.out), "items", 0, "message", "payload", "task", 0) != json.Number("1") {
 		t.Errorf("%+v", page)

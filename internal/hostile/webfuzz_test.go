@@ -60,7 +60,8 @@ func TestFuzz_NoHTTPRequestBreaksTheDaemon(t *testing.T) {
 	fuzzing.Wait()
 	stop()
 	s.settled(before)
-	t.Logf("%d requests of %d routes, of which %d succeeded; the bystander made %d rounds", requests.Load(), len(routes), served.Load(), len(b.took))
+	t.Logf("%d requests of %d routes, of which %d succeeded; the bystander made %d rounds",
+		requests.Load(), len(routes), served.Load(), len(b.took))
 	if served.Load() == 0 {
 		t.Error("no request succeeded")
 	}
@@ -95,7 +96,8 @@ func (s *target) routes() []webRoute {
 	}
 	inputs := map[string]protoreflect.MessageDescriptor{}
 	all := []webRoute{
-		{"GET", "/", nil}, {"GET", "/ui/{name}", nil}, {"GET", "/login", nil}, {"POST", "/{name}", nil}, {"{name}", "/v1/{name}", nil},
+		{"GET", "/", nil}, {"GET", "/ui/{name}", nil}, {"GET", "/login", nil},
+		{"POST", "/{name}", nil}, {"{name}", "/v1/{name}", nil},
 	}
 	for _, m := range methods() {
 		name := string(m.Parent().Name()) + "/" + string(m.Name())
@@ -141,9 +143,12 @@ func (f fuzzer) visit(c *browser, r webRoute) (status int, what string) {
 		}
 	}
 	headers := []string{"Accept", pick(f, "application/json", "text/event-stream", "*/*", "")}
-	for _, name := range []string{"Range", "If-Match", "Last-Event-ID", "Idempotency-Key", "Brokerd-Fence", "Brokerd-Incarnation", "Content-Type"} {
+	for _, name := range []string{
+		"Range", "If-Match", "Last-Event-ID", "Idempotency-Key", "Brokerd-Fence", "Brokerd-Incarnation", "Content-Type",
+	} {
 		if f.IntN(30) == 0 {
-			headers = append(headers, name, pick(f, "0", `"17"`, "bytes=5-9", "bytes=-", "-1", "9223372036854775808", "01935f2e-7c5b-7000-8000-000000000001"))
+			headers = append(headers, name, pick(f, "0", `"17"`, "bytes=5-9", "bytes=-", "-1", "9223372036854775808",
+				"01935f2e-7c5b-7000-8000-000000000001"))
 		}
 	}
 	status, _ = c.do(ctx, verb, path, body, headers...)

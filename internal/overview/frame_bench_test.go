@@ -46,7 +46,8 @@ func crowded(b *testing.B) *apptest.Broker {
 		}
 		defer func() { _ = db.Close() }()
 		for _, change := range []string{
-			`UPDATE deliveries SET state = 6, finished_at = 1 WHERE message IN (SELECT MIN(message) FROM deliveries GROUP BY mailbox)`,
+			`UPDATE deliveries SET state = 6, finished_at = 1
+			 WHERE message IN (SELECT MIN(message) FROM deliveries GROUP BY mailbox)`,
 			`UPDATE mailboxes SET waiting = 2 WHERE waiting = 3`,
 		} {
 			if _, err := db.Exec(change); err != nil {

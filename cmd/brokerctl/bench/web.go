@@ -32,9 +32,10 @@ func (b *bench) web(agent string) (*web, error) {
 		return nil, fmt.Errorf("HTTP is measured on a Unix socket, and the broker's address is %s", b.address)
 	}
 	path = strings.TrimPrefix(path, "//")
-	transport := &http.Transport{MaxConnsPerHost: 1, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", path)
-	}}
+	}
+	transport := &http.Transport{MaxConnsPerHost: 1, DialContext: dial}
 	return &web{client: http.Client{Transport: transport}, session: b.session, agent: agent}, nil
 }
 
@@ -94,8 +95,8 @@ func read(overHTTP bool) func(context.Context, *bench, string) (Result, error) {
 		ids := make([]string, callers)
 		prepare := func(i int, c *client.Client) error {
 			to := &pb.Target{To: &pb.Target_Agent{Agent: c.Identity().Agent}}
-			request := &pb.SendMessagesRequest{Messages: []*pb.Message{{Target: to, Type: "bench", Payload: payload(0, padding(b.o.Size))}}}
-			sent, err := c.Messages().SendMessages(ctx, request)
+			message := &pb.Message{Target: to, Type: "bench", Payload: payload(0, padding(b.o.Size))}
+			sent, err := c.Messages().SendMessages(ctx, &pb.SendMessagesRequest{Messages: []*pb.Message{message}})
 			if err == nil {
 				ids[i] = sent.GetResults()[0].GetId()
 			}
@@ -117,8 +118,10 @@ func read(overHTTP bool) func(context.Context, *bench, string) (Result, error) {
 func send(overHTTP bool) func(context.Context, *bench, string) (Result, error) {
 	return func(ctx context.Context, b *bench, prefix string) (Result, error) {
 		content := payload(0, padding(b.o.Size))
-		message := &pb.Message{Target: &pb.Target{To: &pb.Target_Role{Role: prefix}}, Reach: pb.Reach_REACH_ONE, Type: "bench", Payload: content}
-		body := fmt.Sprintf(`{"messages":[{"target":{"role":%q},"reach":"one","type":"bench","payload":%s}]}`, prefix, content)
+		message := &pb.Message{Target: &pb.Target{To: &pb.Target_Role{Role: prefix}}, Reach: pb.Reach_REACH_ONE,
+			Type: "bench", Payload: content}
+		body := fmt.Sprintf(`{"messages":[{"target":{"role":%q},"reach":"one","type":"bench","payload":%s}]}`,
+			prefix, content)
 		return b.compare(ctx, prefix, overHTTP, nil,
 			func(ctx context.Context, _ int, c *client.Client) error {
 				sent, err := c.Messages().SendMessages(ctx, &pb.SendMessagesRequest{Messages: []*pb.Message{message}})
