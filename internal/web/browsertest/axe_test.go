@@ -63,6 +63,12 @@ func TestAxe_FindsNothingInAnyView(t *testing.T) {
 				state += ", narrow"
 			}
 			p.audit(state)
+			if look.colours == "dark" {
+				p.openRows(1, func() { p.audit(state + ", with an opened item") })
+			}
 		}
 	}
+	p.show("team/builder-1")
+	p.act(panel, "terminate")
+	p.audit("a dialog")
 }

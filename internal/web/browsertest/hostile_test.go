@@ -71,7 +71,7 @@ func TestHostile_TextOfAgentsIsText(t *testing.T) {
 			p.await(`reach(a)`, image)
 		}
 		p.harmless()
-		p.openRows(func() { p.harmless() })
+		p.openRows(8, func() { p.harmless() })
 	}
 }
 

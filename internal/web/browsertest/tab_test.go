@@ -219,10 +219,10 @@ func (p *tab) keys(keys ...string) {
 }
 
 // openRows opens the first rows of the tables of the view, calls check for each, and closes it.
-func (p *tab) openRows(check func()) {
+func (p *tab) openRows(most int, check func()) {
 	p.t.Helper()
 	const rows = `all('[data-view] [role=row][data-row]').filter((r) => !one('[aria-expanded]', r))` // no folders
-	for i := range min(8, value[int](p, rows+`.length`)) {
+	for i := range min(most, value[int](p, rows+`.length`)) {
 		p.await(`press(`+rows+`[a])`, i)
 		p.await(`one('.panel .content').textContent.trim()`)
 		check()

@@ -128,7 +128,7 @@ func TestObserver_SeesNoButton(t *testing.T) {
 			n := 0
 			tally := func() { n += value[int](p, `all('button.action').filter(shown).length`) }
 			tally()
-			p.openRows(tally)
+			p.openRows(8, tally)
 			shown = append(shown, n)
 		}
 		return shown
