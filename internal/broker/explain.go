@@ -23,7 +23,7 @@ const (
 // How much one answer looks at.
 const (
 	mostDeliveries = 100 // of one message
-	mostBoxes      = 500 // the fullest; an overview of many mailboxes also waits for them
+	mostBoxes      = 200 // the fullest; an overview of many mailboxes also waits for them
 	mostOrderings  = 100 // ordering keys of a mailbox, in each of the mostKeyed fullest
 	mostKeyed      = 100
 	mostOfAKind    = 20     // findings of one kind

@@ -94,7 +94,7 @@ type AdminServiceClient interface {
 	// that gets no work comes with its mailbox, the queues that it alone takes from, and the questions that it has to answer.
 	//   - Messages that no agent takes: no agent has the role or subscribes to the channel, or all that do have failed, are halted
 	//     or have an open breaker. Messages that an agent could take and has neither read nor claimed, when the first has been
-	//     ready for 15 min. Mailboxes at 9/10 of the session's limit. Of the 500 fullest mailboxes.
+	//     ready for 15 min. Mailboxes at 9/10 of the session's limit. Of the 200 fullest mailboxes.
 	//   - Ordering keys whose first message is claimed or delayed while another one has waited behind it for 10 min. Of 100 keys in
 	//     each of the 100 fullest mailboxes.
 	//   - Claims held for 30 min, or for 1 min by an agent that is late.
@@ -284,7 +284,7 @@ type AdminServiceServer interface {
 	// that gets no work comes with its mailbox, the queues that it alone takes from, and the questions that it has to answer.
 	//   - Messages that no agent takes: no agent has the role or subscribes to the channel, or all that do have failed, are halted
 	//     or have an open breaker. Messages that an agent could take and has neither read nor claimed, when the first has been
-	//     ready for 15 min. Mailboxes at 9/10 of the session's limit. Of the 500 fullest mailboxes.
+	//     ready for 15 min. Mailboxes at 9/10 of the session's limit. Of the 200 fullest mailboxes.
 	//   - Ordering keys whose first message is claimed or delayed while another one has waited behind it for 10 min. Of 100 keys in
 	//     each of the 100 fullest mailboxes.
 	//   - Claims held for 30 min, or for 1 min by an agent that is late.
