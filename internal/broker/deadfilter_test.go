@@ -17,7 +17,7 @@ import (
 const firstCopy = 1_000_000
 
 // copyDead copies the dead letters behind the daemon's back, each n times, to newer messages of the
-// same content. The copies must be removed before the test ends, because no event tells of them.
+// same content. The copies must be removed before the test ends, because no event reports them.
 func (w *world) copyDead(n int) {
 	w.t.Helper()
 	copies := fmt.Sprintf(`
