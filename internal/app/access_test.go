@@ -67,6 +67,7 @@ var lowest = map[string]string{
 	"brokerd.v1.CredentialService/RevokeCredential":                 "operator",
 	"brokerd.v1.CredentialService/CreateLoginLink":                  "operator",
 	"brokerd.v1.CredentialService/Login":                            "none",
+	"brokerd.v1.CredentialService/Logout":                           "observer",
 	"brokerd.v1.DecisionService/OpenDecision":                       "agent",
 	"brokerd.v1.DecisionService/Decide":                             "agent",
 	"brokerd.v1.DecisionService/ResubmitDecision":                   "agent",

@@ -181,6 +181,9 @@ func errRevoked(id int64, at time.Time, reason string) error {
 func (r *Registry) add(c Credential, sum [sha256.Size]byte) {
 	e := &entry{id: c.ID, sum: sum, until: c.ExpiresAt}
 	e.grant = caller.Grant{Access: c.Access, Session: c.Session, Agent: c.Agent, Role: c.Role}
+	if c.Login {
+		e.grant.Login = c.ID
+	}
 	e.grant.Ended, e.end = context.WithCancelCause(context.Background())
 	r.mu.Lock()
 	r.bySum[sumKey(sum[:])], r.byID[c.ID] = e, e

@@ -53,6 +53,7 @@ type Credential struct {
 	EndReason    string
 	LastUsedAt   time.Time // zero = never
 	LastUsedFrom string
+	Login        bool // issued by Login
 }
 
 // endCause returns the error for clients that present the credential, which has ended.
@@ -72,6 +73,7 @@ type Draft struct {
 	Description string
 	TTL         time.Duration // 0 = ExpiresAt
 	ExpiresAt   time.Time     // zero = never
+	Login       bool          // for the client of a login link
 }
 
 // Issued is a new credential.
@@ -117,7 +119,7 @@ func (r *Registry) issue(tx *store.Tx, d Draft, sum [sha256.Size]byte) (int64, e
 	}
 	c := Credential{
 		Access: d.Access, Session: d.Session, Agent: d.Agent, Role: d.Role, Description: d.Description, IssuedAt: tx.Now(), ExpiresAt: d.ExpiresAt,
-		State: Active,
+		State: Active, Login: d.Login,
 	}
 	if d.TTL > 0 {
 		c.ExpiresAt = c.IssuedAt.Add(d.TTL)
@@ -138,7 +140,7 @@ func (r *Registry) issue(tx *store.Tx, d Draft, sum [sha256.Size]byte) (int64, e
 	}
 	c.ID = c.Revision
 	_, err = tx.Exec(insertCredential, c.ID, c.Revision, int(c.Access), c.SessionID, c.Session, c.Agent, c.Role, c.Description, c.IssuedAt,
-		c.ExpiresAt, int(c.State), c.EndedAt, c.EndReason, c.LastUsedAt, c.LastUsedFrom, sum[:])
+		c.ExpiresAt, int(c.State), c.EndedAt, c.EndReason, c.LastUsedAt, c.LastUsedFrom, c.Login, sum[:])
 	if err != nil {
 		return 0, err
 	}
@@ -316,7 +318,7 @@ func read(rows *store.Rows, to func(c Credential, sum []byte) error) error {
 		var access, state int
 		var sum []byte
 		err := rows.Scan(&c.ID, &c.Revision, &access, &c.SessionID, &c.Session, &c.Agent, &c.Role, &c.Description, &c.IssuedAt, &c.ExpiresAt,
-			&state, &c.EndedAt, &c.EndReason, &c.LastUsedAt, &c.LastUsedFrom, &sum)
+			&state, &c.EndedAt, &c.EndReason, &c.LastUsedAt, &c.LastUsedFrom, &c.Login, &sum)
 		if err != nil {
 			return err
 		}

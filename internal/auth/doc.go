@@ -18,7 +18,7 @@
 //
 // # Login links
 //
-//	CreateLoginLink ──┬── Login ──► a credential for 12 h
+//	CreateLoginLink ──┬── Login ──► a credential for 12 h, or until Logout
 //	                  └── 2 min ──► removed
 //
 // A link has a secret too, and memory has its SHA-256 until its use, so a restart voids the links. There

@@ -83,12 +83,23 @@ func (r *Registry) Login(ctx context.Context, secret string) (Login, error) {
 		return Login{}, fault.New(fault.Unauthenticated, "LOGIN_LINK_INVALID",
 			"the login link was used before, is older than 2 minutes, or is unknown: create another one")
 	}
-	d := Draft{Access: link.access, Description: "dashboard", TTL: tokenTime}
+	d := Draft{Access: link.access, Description: "dashboard", TTL: tokenTime, Login: true}
 	if link.access != caller.Operator {
 		d.Session = link.session
 	}
 	issued, err := r.Issue(ctx, once.Request{}, d)
 	return Login{Credential: issued.Credential, Token: issued.Secret, Session: link.session}, err
+}
+
+// Logout revokes the credential of a login, which the caller presents. Errors: fault.Precondition
+// (NOT_A_LOGIN) for a caller with another identity.
+func (r *Registry) Logout(ctx context.Context, c caller.Caller) error {
+	if c.Login == 0 {
+		return fault.New(fault.Precondition, "NOT_A_LOGIN",
+			"the call presents no credential of a login link; an operator revokes other credentials")
+	}
+	_, err := r.Revoke(ctx, once.Request{}, name(c.Login), "logged out")
+	return err
 }
 
 // take removes the link with a hash and returns it. It compares with every link, in constant time.

@@ -86,6 +86,29 @@ func TestLogin_ALinkGivesOneCredentialFor12Hours(t *testing.T) {
 	}
 }
 
+func TestLogout_OutlivesARestartAndIsListed(t *testing.T) {
+	k := newKit(t)
+	in, err := k.login(k.link("default", observer))
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.Restart() // the credential of a login stays one
+	if _, err := pb.NewCredentialServiceClient(k.OverTCP(in.GetToken())).Logout(k.ctx, &pb.LogoutRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, k.see(k.OverTCP(in.GetToken())), codes.Unauthenticated, "CREDENTIAL_REVOKED")
+	k.Restart()
+	expect(t, k.see(k.OverTCP(in.GetToken())), codes.Unauthenticated, "CREDENTIAL_REVOKED")
+	list, err := k.credentials().ListCredentials(k.ctx, &pb.ListCredentialsRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := list.GetCredentials()[0]; c.GetState() != pb.CredentialState_CREDENTIAL_STATE_REVOKED ||
+		c.GetEndReason() != "logged out" {
+		t.Errorf("the list has %v", c)
+	}
+}
+
 func TestLogin_OldUnknownAndVoidLinksAreRefused(t *testing.T) {
 	k := newKit(t, apptest.WithFakeClock())
 	old := k.link("default", operator)

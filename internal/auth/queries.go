@@ -25,15 +25,17 @@ CREATE TABLE credentials (
 );
 CREATE INDEX credentials_session ON credentials (session_id) WHERE state = 1;
 CREATE INDEX credentials_ended ON credentials (ended_at, id) WHERE ended_at IS NOT NULL;
+`}, {Name: "auth/002_logins", SQL: `
+ALTER TABLE credentials ADD COLUMN login INTEGER NOT NULL DEFAULT 0; -- 1 = issued by Login
 `}}
 }
 
 const credentialColumns = `id, revision, access, session_id, session, agent, role, description, issued_at, expires_at, state, ended_at,
-end_reason, last_used_at, last_used_from`
+end_reason, last_used_at, last_used_from, login`
 
 const insertCredential = `
 INSERT INTO credentials (` + credentialColumns + `, secret_sha256)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
 const endCredential = `
 UPDATE credentials SET revision = ?, state = ?, ended_at = ?, end_reason = ?

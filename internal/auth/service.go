@@ -133,6 +133,14 @@ func (s *Service) Login(ctx context.Context, in *pb.LoginRequest) (*pb.LoginResp
 	}, nil
 }
 
+// Logout implements pb.CredentialServiceServer.
+func (s *Service) Logout(ctx context.Context, _ *pb.LogoutRequest) (*pb.LogoutResponse, error) {
+	if err := s.registry.Logout(ctx, caller.FromContext(ctx)); err != nil {
+		return nil, err
+	}
+	return &pb.LogoutResponse{}, nil
+}
+
 func (s *Service) draftOf(c *valid.Check, in *pb.IssueCredentialRequest) Draft {
 	d := Draft{
 		Access: caller.Access(in.GetAccess()), Session: in.GetSession(), Agent: in.GetAgent(), Role: in.GetRole(), Description: in.GetDescription(),

@@ -27,6 +27,7 @@ type Caller struct {
 	Role        string // the only role that the agent may register with; empty = any
 	Incarnation int64  // the incarnation the client believes in; 0 = the newest
 	Fence       int64  // the lock or token that the call depends on, by the revision of its grant; 0 = none
+	Login       int64  // the credential that the call presents, if Login has issued it; 0 = another identity
 }
 
 // Name returns the agent's name, or System.

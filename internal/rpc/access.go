@@ -70,6 +70,7 @@ var access = map[string]levels{
 	pb.CredentialService_RevokeCredential_FullMethodName: operators,
 	pb.CredentialService_CreateLoginLink_FullMethodName:  operators,
 	pb.CredentialService_Login_FullMethodName:            anyClient,
+	pb.CredentialService_Logout_FullMethodName:           reading,
 
 	pb.DecisionService_OpenDecision_FullMethodName:     acting,
 	pb.DecisionService_Decide_FullMethodName:           acting,

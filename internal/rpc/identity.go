@@ -41,6 +41,7 @@ func (s *Server) identify(ctx context.Context, at time.Time) (caller.Caller, *ca
 	var c valid.Check
 	who := caller.Caller{
 		Access: grant.Access, Session: cmp.Or(grant.Session, defaultSession), Agent: grant.Agent, Role: grant.Role,
+		Login: grant.Login,
 	}
 	if name, given := header(ctx, &c, sessionHeader); given {
 		c.Name(sessionHeader, name)

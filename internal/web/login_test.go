@@ -105,6 +105,55 @@ func TestLogin_GuessesAreLimited(t *testing.T) {
 	c.must("POST", "/v1/login", loginBody(t, b, operating))
 }
 
+func TestLogout_RevokesTheTokenOfTheCallAndNoOther(t *testing.T) {
+	for _, access := range []pb.CredentialAccess{observing, operating} {
+		b := apptest.Start(t)
+		c, other := login(t, b, access), login(t, b, access)
+		f := c.follow("/v1/overview/follow")
+		f.next()
+		if a := c.must("POST", "/v1/logout", ""); len(a.object) != 0 {
+			t.Errorf("the answer is %s", a.text)
+		}
+		last := f.until("its error", func(e event) bool { return e.name == "failed" })
+		if !strings.Contains(last.data, "CREDENTIAL_REVOKED") {
+			t.Errorf("the stream of the token ends with %+v", last)
+		}
+		for _, path := range []string{"/v1/agents", "/v1/logout"} {
+			method := map[string]string{"/v1/agents": "GET", "/v1/logout": "POST"}[path]
+			if a := c.do(method, path, ""); a.status != 401 || a.reason() != "CREDENTIAL_REVOKED" {
+				t.Errorf("%s with the token: %d %s", path, a.status, a.text)
+			}
+		}
+		other.must("GET", "/v1/agents", "")
+	}
+}
+
+func TestLogout_RefusesEveryOtherIdentity(t *testing.T) {
+	b := apptest.Start(t)
+	b.Registered("lead", "lead")
+	_, agent := b.Issue(&pb.IssueCredentialRequest{
+		Access: pb.CredentialAccess_CREDENTIAL_ACCESS_AGENT, Session: "default", Agent: "lead",
+	})
+	_, reader := b.Issue(&pb.IssueCredentialRequest{Access: observing, Description: "dashboard"})
+	for name, c := range map[string]*browser{
+		"an agent's credential": overTCP(t, b, agent), "an observer's": overTCP(t, b, reader),
+		"the operator's file": overTCP(t, b, b.Credential()), "a client of the socket": onSocket(t, b, ""),
+	} {
+		if a := c.do("POST", "/v1/logout", ""); a.status != 409 || a.reason() != "NOT_A_LOGIN" {
+			t.Errorf("%s: %d %s", name, a.status, a.text)
+		}
+		c.must("GET", "/v1/agents", "")
+	}
+	if a := overTCP(t, b, "").do("POST", "/v1/logout", ""); a.status != 401 {
+		t.Errorf("without a credential: %d %s", a.status, a.text)
+	}
+	c := login(t, b, operating)
+	if a := c.do("POST", "/v1/logout", "", "Origin", "http://evil.example"); a.status != 403 || a.reason() != "CROSS_ORIGIN" {
+		t.Errorf("another origin: %d %s", a.status, a.text)
+	}
+	c.must("GET", "/v1/agents", "")
+}
+
 // The page learns from the last event of its stream why the stream has ended. The overview
 // reads the database again and again, and a read fails if the clock jumps meanwhile. A watch of the
 // state reads only at its start.

@@ -105,6 +105,7 @@ var routes = []route{
 	{"PUT /v1/artifacts/{name...}", "ArtifactService/UploadArtifact", ""},
 
 	{"POST /v1/login", "CredentialService/Login", ""},
+	{"POST /v1/logout", "CredentialService/Logout", ""},
 	{"GET /v1/sessions", "SessionService/ListSessions", ""},
 	{"POST /v1/sessions", "SessionService/CreateSession", ""},
 	{"GET /v1/sessions/{name}", "SessionService/GetSession", ""},

@@ -10,8 +10,8 @@ import (
 	"brokerd/internal/apptest"
 )
 
-// A step is a request as an agent, or as an operator without one. A word in braces is a value that a
-// step before has kept.
+// A step is a request as an agent, as an operator without one, or with a token. A word in braces is a
+// value that a step before has kept.
 type step struct {
 	as, method, path, body string
 	want                   string // a value of the answer: PATH=VALUE; "" = any
@@ -124,7 +124,8 @@ var steps = []step{
 	{"", "GET", "/v1/artifacts?name_prefix=docs/", "", "artifacts.0.size=6", ""},
 
 	{"", "POST", "/v1/call/CredentialService/CreateLoginLink", `{"access":"observer"}`, "session=default", "secret=secret"},
-	{"", "POST", "/v1/login", `{"secret":"{secret}"}`, "level=observer", ""},
+	{"", "POST", "/v1/login", `{"secret":"{secret}"}`, "level=observer", "token=token"},
+	{"{token}", "POST", "/v1/logout", "", "", ""},
 	{"", "POST", "/v1/sessions", `{"name":"other","settings":{"directors":["lead"],"mailbox_limit":7}}`, "session.settings.directors.0=lead", ""},
 	{"", "PATCH", "/v1/sessions/other", `{"description":"Another","settings":{"mailbox_limit":8}}`, "session.settings.mailbox_limit=8", ""},
 	{"", "GET", "/v1/sessions/other", "", "session.description=Another", ""},
@@ -146,7 +147,9 @@ func follow(t *testing.T, b *apptest.Broker, each func(s step, path string, a an
 	kept := map[string]string{}
 	for _, s := range steps {
 		c := agents[s.as]
-		if c == nil {
+		if token := kept[strings.Trim(s.as, "{}")]; token != "" {
+			c = overTCP(t, b, token)
+		} else if c == nil {
 			c = onSocket(t, b, s.as)
 			agents[s.as] = c
 		}

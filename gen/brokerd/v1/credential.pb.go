@@ -983,6 +983,80 @@ func (x *LoginResponse) GetExpiresAt() *timestamppb.Timestamp {
 	return nil
 }
 
+// LogoutRequest is empty: the call presents the credential.
+type LogoutRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LogoutRequest) Reset() {
+	*x = LogoutRequest{}
+	mi := &file_brokerd_v1_credential_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LogoutRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LogoutRequest) ProtoMessage() {}
+
+func (x *LogoutRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_credential_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LogoutRequest.ProtoReflect.Descriptor instead.
+func (*LogoutRequest) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_credential_proto_rawDescGZIP(), []int{11}
+}
+
+// LogoutResponse is empty. The broker has ended the credential and refuses further calls with it.
+type LogoutResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LogoutResponse) Reset() {
+	*x = LogoutResponse{}
+	mi := &file_brokerd_v1_credential_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LogoutResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LogoutResponse) ProtoMessage() {}
+
+func (x *LogoutResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_brokerd_v1_credential_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LogoutResponse.ProtoReflect.Descriptor instead.
+func (*LogoutResponse) Descriptor() ([]byte, []int) {
+	return file_brokerd_v1_credential_proto_rawDescGZIP(), []int{12}
+}
+
 var File_brokerd_v1_credential_proto protoreflect.FileDescriptor
 
 const file_brokerd_v1_credential_proto_rawDesc = "" +
@@ -1061,7 +1135,9 @@ const file_brokerd_v1_credential_proto_rawDesc = "" +
 	"\x05level\x18\x02 \x01(\x0e2\x1c.brokerd.v1.CredentialAccessR\x05level\x12\x18\n" +
 	"\asession\x18\x03 \x01(\tR\asession\x129\n" +
 	"\n" +
-	"expires_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt*\x92\x01\n" +
+	"expires_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\"\x0f\n" +
+	"\rLogoutRequest\"\x10\n" +
+	"\x0eLogoutResponse*\x92\x01\n" +
 	"\x10CredentialAccess\x12!\n" +
 	"\x1dCREDENTIAL_ACCESS_UNSPECIFIED\x10\x00\x12\x1e\n" +
 	"\x1aCREDENTIAL_ACCESS_OBSERVER\x10\x01\x12\x1b\n" +
@@ -1071,13 +1147,14 @@ const file_brokerd_v1_credential_proto_rawDesc = "" +
 	"\x1cCREDENTIAL_STATE_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17CREDENTIAL_STATE_ACTIVE\x10\x01\x12\x1c\n" +
 	"\x18CREDENTIAL_STATE_REVOKED\x10\x02\x12\x1c\n" +
-	"\x18CREDENTIAL_STATE_EXPIRED\x10\x032\xc4\x03\n" +
+	"\x18CREDENTIAL_STATE_EXPIRED\x10\x032\x85\x04\n" +
 	"\x11CredentialService\x12Z\n" +
 	"\x0fIssueCredential\x12\".brokerd.v1.IssueCredentialRequest\x1a#.brokerd.v1.IssueCredentialResponse\x12Z\n" +
 	"\x0fListCredentials\x12\".brokerd.v1.ListCredentialsRequest\x1a#.brokerd.v1.ListCredentialsResponse\x12]\n" +
 	"\x10RevokeCredential\x12#.brokerd.v1.RevokeCredentialRequest\x1a$.brokerd.v1.RevokeCredentialResponse\x12Z\n" +
 	"\x0fCreateLoginLink\x12\".brokerd.v1.CreateLoginLinkRequest\x1a#.brokerd.v1.CreateLoginLinkResponse\x12<\n" +
-	"\x05Login\x12\x18.brokerd.v1.LoginRequest\x1a\x19.brokerd.v1.LoginResponseB\"Z brokerd/gen/brokerd/v1;brokerdv1b\x06proto3"
+	"\x05Login\x12\x18.brokerd.v1.LoginRequest\x1a\x19.brokerd.v1.LoginResponse\x12?\n" +
+	"\x06Logout\x12\x19.brokerd.v1.LogoutRequest\x1a\x1a.brokerd.v1.LogoutResponseB\"Z brokerd/gen/brokerd/v1;brokerdv1b\x06proto3"
 
 var (
 	file_brokerd_v1_credential_proto_rawDescOnce sync.Once
@@ -1092,7 +1169,7 @@ func file_brokerd_v1_credential_proto_rawDescGZIP() []byte {
 }
 
 var file_brokerd_v1_credential_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_brokerd_v1_credential_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_brokerd_v1_credential_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_brokerd_v1_credential_proto_goTypes = []any{
 	(CredentialAccess)(0),            // 0: brokerd.v1.CredentialAccess
 	(CredentialState)(0),             // 1: brokerd.v1.CredentialState
@@ -1107,39 +1184,43 @@ var file_brokerd_v1_credential_proto_goTypes = []any{
 	(*CreateLoginLinkResponse)(nil),  // 10: brokerd.v1.CreateLoginLinkResponse
 	(*LoginRequest)(nil),             // 11: brokerd.v1.LoginRequest
 	(*LoginResponse)(nil),            // 12: brokerd.v1.LoginResponse
-	(*timestamppb.Timestamp)(nil),    // 13: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),      // 14: google.protobuf.Duration
+	(*LogoutRequest)(nil),            // 13: brokerd.v1.LogoutRequest
+	(*LogoutResponse)(nil),           // 14: brokerd.v1.LogoutResponse
+	(*timestamppb.Timestamp)(nil),    // 15: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),      // 16: google.protobuf.Duration
 }
 var file_brokerd_v1_credential_proto_depIdxs = []int32{
 	0,  // 0: brokerd.v1.Credential.access:type_name -> brokerd.v1.CredentialAccess
 	1,  // 1: brokerd.v1.Credential.state:type_name -> brokerd.v1.CredentialState
-	13, // 2: brokerd.v1.Credential.issued_at:type_name -> google.protobuf.Timestamp
-	13, // 3: brokerd.v1.Credential.expires_at:type_name -> google.protobuf.Timestamp
-	13, // 4: brokerd.v1.Credential.ended_at:type_name -> google.protobuf.Timestamp
-	13, // 5: brokerd.v1.Credential.last_used_at:type_name -> google.protobuf.Timestamp
+	15, // 2: brokerd.v1.Credential.issued_at:type_name -> google.protobuf.Timestamp
+	15, // 3: brokerd.v1.Credential.expires_at:type_name -> google.protobuf.Timestamp
+	15, // 4: brokerd.v1.Credential.ended_at:type_name -> google.protobuf.Timestamp
+	15, // 5: brokerd.v1.Credential.last_used_at:type_name -> google.protobuf.Timestamp
 	0,  // 6: brokerd.v1.IssueCredentialRequest.access:type_name -> brokerd.v1.CredentialAccess
-	14, // 7: brokerd.v1.IssueCredentialRequest.ttl:type_name -> google.protobuf.Duration
-	13, // 8: brokerd.v1.IssueCredentialRequest.expires_at:type_name -> google.protobuf.Timestamp
+	16, // 7: brokerd.v1.IssueCredentialRequest.ttl:type_name -> google.protobuf.Duration
+	15, // 8: brokerd.v1.IssueCredentialRequest.expires_at:type_name -> google.protobuf.Timestamp
 	2,  // 9: brokerd.v1.IssueCredentialResponse.credential:type_name -> brokerd.v1.Credential
 	1,  // 10: brokerd.v1.ListCredentialsRequest.states:type_name -> brokerd.v1.CredentialState
 	2,  // 11: brokerd.v1.ListCredentialsResponse.credentials:type_name -> brokerd.v1.Credential
 	2,  // 12: brokerd.v1.RevokeCredentialResponse.credential:type_name -> brokerd.v1.Credential
 	0,  // 13: brokerd.v1.CreateLoginLinkRequest.access:type_name -> brokerd.v1.CredentialAccess
-	13, // 14: brokerd.v1.CreateLoginLinkResponse.expires_at:type_name -> google.protobuf.Timestamp
+	15, // 14: brokerd.v1.CreateLoginLinkResponse.expires_at:type_name -> google.protobuf.Timestamp
 	0,  // 15: brokerd.v1.LoginResponse.level:type_name -> brokerd.v1.CredentialAccess
-	13, // 16: brokerd.v1.LoginResponse.expires_at:type_name -> google.protobuf.Timestamp
+	15, // 16: brokerd.v1.LoginResponse.expires_at:type_name -> google.protobuf.Timestamp
 	3,  // 17: brokerd.v1.CredentialService.IssueCredential:input_type -> brokerd.v1.IssueCredentialRequest
 	5,  // 18: brokerd.v1.CredentialService.ListCredentials:input_type -> brokerd.v1.ListCredentialsRequest
 	7,  // 19: brokerd.v1.CredentialService.RevokeCredential:input_type -> brokerd.v1.RevokeCredentialRequest
 	9,  // 20: brokerd.v1.CredentialService.CreateLoginLink:input_type -> brokerd.v1.CreateLoginLinkRequest
 	11, // 21: brokerd.v1.CredentialService.Login:input_type -> brokerd.v1.LoginRequest
-	4,  // 22: brokerd.v1.CredentialService.IssueCredential:output_type -> brokerd.v1.IssueCredentialResponse
-	6,  // 23: brokerd.v1.CredentialService.ListCredentials:output_type -> brokerd.v1.ListCredentialsResponse
-	8,  // 24: brokerd.v1.CredentialService.RevokeCredential:output_type -> brokerd.v1.RevokeCredentialResponse
-	10, // 25: brokerd.v1.CredentialService.CreateLoginLink:output_type -> brokerd.v1.CreateLoginLinkResponse
-	12, // 26: brokerd.v1.CredentialService.Login:output_type -> brokerd.v1.LoginResponse
-	22, // [22:27] is the sub-list for method output_type
-	17, // [17:22] is the sub-list for method input_type
+	13, // 22: brokerd.v1.CredentialService.Logout:input_type -> brokerd.v1.LogoutRequest
+	4,  // 23: brokerd.v1.CredentialService.IssueCredential:output_type -> brokerd.v1.IssueCredentialResponse
+	6,  // 24: brokerd.v1.CredentialService.ListCredentials:output_type -> brokerd.v1.ListCredentialsResponse
+	8,  // 25: brokerd.v1.CredentialService.RevokeCredential:output_type -> brokerd.v1.RevokeCredentialResponse
+	10, // 26: brokerd.v1.CredentialService.CreateLoginLink:output_type -> brokerd.v1.CreateLoginLinkResponse
+	12, // 27: brokerd.v1.CredentialService.Login:output_type -> brokerd.v1.LoginResponse
+	14, // 28: brokerd.v1.CredentialService.Logout:output_type -> brokerd.v1.LogoutResponse
+	23, // [23:29] is the sub-list for method output_type
+	17, // [17:23] is the sub-list for method input_type
 	17, // [17:17] is the sub-list for extension type_name
 	17, // [17:17] is the sub-list for extension extendee
 	0,  // [0:17] is the sub-list for field type_name
@@ -1160,7 +1241,7 @@ func file_brokerd_v1_credential_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_brokerd_v1_credential_proto_rawDesc), len(file_brokerd_v1_credential_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   11,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -24,6 +24,7 @@ const (
 	CredentialService_RevokeCredential_FullMethodName = "/brokerd.v1.CredentialService/RevokeCredential"
 	CredentialService_CreateLoginLink_FullMethodName  = "/brokerd.v1.CredentialService/CreateLoginLink"
 	CredentialService_Login_FullMethodName            = "/brokerd.v1.CredentialService/Login"
+	CredentialService_Logout_FullMethodName           = "/brokerd.v1.CredentialService/Logout"
 )
 
 // CredentialServiceClient is the client API for CredentialService service.
@@ -31,7 +32,7 @@ const (
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
 // CredentialService issues and revokes the credentials that clients present over TCP, as the call
-// metadata "authorization: Bearer SECRET". Operators only; a client calls Login without a credential.
+// metadata "authorization: Bearer SECRET". Operators only, except for Login and Logout.
 //
 //	IssueCredential ──► ACTIVE ──┬── RevokeCredential, end of its session ──► REVOKED
 //	                             └── expires_at ────────────────────────────► EXPIRED
@@ -58,7 +59,7 @@ const (
 //
 // A person logs in to the dashboard with a link:
 //
-//	CreateLoginLink ──► link, for 2 min ──── Login ────► credential, for 12 h
+//	CreateLoginLink ──► link, for 2 min ──── Login ────► credential, for 12 h or until Logout
 //
 // The link is http://HOST:PORT/login#SECRET, on a TCP address of the broker, with https if the broker
 // speaks TLS. A browser does not send the part after # to a server.
@@ -86,6 +87,10 @@ type CredentialServiceClient interface {
 	// RESOURCE_EXHAUSTED (TOO_MANY_FAILED_ATTEMPTS). RESOURCE_EXHAUSTED (TOO_MANY_CREDENTIALS) as for
 	// IssueCredential.
 	Login(ctx context.Context, in *LoginRequest, opts ...grpc.CallOption) (*LoginResponse, error)
+	// Logout revokes the credential of a login, which the call presents. A client needs no other right
+	// for it. FAILED_PRECONDITION (NOT_A_LOGIN) for a call with another identity: only an operator ends
+	// other credentials, with RevokeCredential.
+	Logout(ctx context.Context, in *LogoutRequest, opts ...grpc.CallOption) (*LogoutResponse, error)
 }
 
 type credentialServiceClient struct {
@@ -146,12 +151,22 @@ func (c *credentialServiceClient) Login(ctx context.Context, in *LoginRequest, o
 	return out, nil
 }
 
+func (c *credentialServiceClient) Logout(ctx context.Context, in *LogoutRequest, opts ...grpc.CallOption) (*LogoutResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(LogoutResponse)
+	err := c.cc.Invoke(ctx, CredentialService_Logout_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // CredentialServiceServer is the server API for CredentialService service.
 // All implementations must embed UnimplementedCredentialServiceServer
 // for forward compatibility.
 //
 // CredentialService issues and revokes the credentials that clients present over TCP, as the call
-// metadata "authorization: Bearer SECRET". Operators only; a client calls Login without a credential.
+// metadata "authorization: Bearer SECRET". Operators only, except for Login and Logout.
 //
 //	IssueCredential ──► ACTIVE ──┬── RevokeCredential, end of its session ──► REVOKED
 //	                             └── expires_at ────────────────────────────► EXPIRED
@@ -178,7 +193,7 @@ func (c *credentialServiceClient) Login(ctx context.Context, in *LoginRequest, o
 //
 // A person logs in to the dashboard with a link:
 //
-//	CreateLoginLink ──► link, for 2 min ──── Login ────► credential, for 12 h
+//	CreateLoginLink ──► link, for 2 min ──── Login ────► credential, for 12 h or until Logout
 //
 // The link is http://HOST:PORT/login#SECRET, on a TCP address of the broker, with https if the broker
 // speaks TLS. A browser does not send the part after # to a server.
@@ -206,6 +221,10 @@ type CredentialServiceServer interface {
 	// RESOURCE_EXHAUSTED (TOO_MANY_FAILED_ATTEMPTS). RESOURCE_EXHAUSTED (TOO_MANY_CREDENTIALS) as for
 	// IssueCredential.
 	Login(context.Context, *LoginRequest) (*LoginResponse, error)
+	// Logout revokes the credential of a login, which the call presents. A client needs no other right
+	// for it. FAILED_PRECONDITION (NOT_A_LOGIN) for a call with another identity: only an operator ends
+	// other credentials, with RevokeCredential.
+	Logout(context.Context, *LogoutRequest) (*LogoutResponse, error)
 	mustEmbedUnimplementedCredentialServiceServer()
 }
 
@@ -230,6 +249,9 @@ func (UnimplementedCredentialServiceServer) CreateLoginLink(context.Context, *Cr
 }
 func (UnimplementedCredentialServiceServer) Login(context.Context, *LoginRequest) (*LoginResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Login not implemented")
+}
+func (UnimplementedCredentialServiceServer) Logout(context.Context, *LogoutRequest) (*LogoutResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Logout not implemented")
 }
 func (UnimplementedCredentialServiceServer) mustEmbedUnimplementedCredentialServiceServer() {}
 func (UnimplementedCredentialServiceServer) testEmbeddedByValue()                           {}
@@ -342,6 +364,24 @@ func _CredentialService_Login_Handler(srv interface{}, ctx context.Context, dec 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _CredentialService_Logout_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(LogoutRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(CredentialServiceServer).Logout(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: CredentialService_Logout_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(CredentialServiceServer).Logout(ctx, req.(*LogoutRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // CredentialService_ServiceDesc is the grpc.ServiceDesc for CredentialService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -368,6 +408,10 @@ var CredentialService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Login",
 			Handler:    _CredentialService_Login_Handler,
+		},
+		{
+			MethodName: "Logout",
+			Handler:    _CredentialService_Logout_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

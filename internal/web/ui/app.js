@@ -1,6 +1,6 @@
 // The shell of the dashboard: login, navigation, keyboard, and the view of the route.
 import { effect, html, render, signal, useEffect, useErrorBoundary, useRef } from './vendor/preact.js';
-import { call, exchange } from './lib/api.js';
+import { call, exchange, headers, request } from './lib/api.js';
 import { connection, frame, history as totals, now, problem } from './lib/live.js';
 import { MessagePanel } from './lib/message.js';
 import { Copy, Dialogs, Empty, Failure, Spark, Time, Toasts } from './lib/parts.js';
@@ -52,7 +52,7 @@ function Side({ view }) {
     <div class="foot"><${Rates} /><${Connection} />
       <p class="who"><span>${level}</span>
         <button class="plain" onClick=${() => { help.value = true; }} title="Keys (?)" aria-label="Keys">?</button>
-        <button class="plain" onClick=${() => logout()}>Sign out</button></p></div>
+        <button class="plain" onClick=${signOut}>Sign out</button></p></div>
   </aside>`;
 }
 
@@ -155,6 +155,20 @@ async function signIn() {
     refused.value = error;
   }
   exchanging.value = false;
+}
+
+// signOut drops the token in all tabs, and ends it at the broker.
+async function signOut() {
+  const ended = request('POST', '/v1/logout', { headers: headers(), keepalive: true });
+  refused.value = null;
+  logout();
+  try {
+    await ended;
+  } catch (error) {
+    if (error.status === 401) return; // the token had ended before
+    error.message = 'You are signed out here, but the broker has not ended the token: ' + error.message;
+    refused.value = error;
+  }
 }
 
 addEventListener('keydown', (event) => {

@@ -26,3 +26,7 @@ class CredentialServiceStub:
             '/brokerd.v1.CredentialService/Login',
             request_serializer=credential_pb2.LoginRequest.SerializeToString,
             response_deserializer=credential_pb2.LoginResponse.FromString)
+        self.Logout = channel.unary_unary(
+            '/brokerd.v1.CredentialService/Logout',
+            request_serializer=credential_pb2.LogoutRequest.SerializeToString,
+            response_deserializer=credential_pb2.LogoutResponse.FromString)

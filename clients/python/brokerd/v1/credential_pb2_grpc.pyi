@@ -9,3 +9,4 @@ class CredentialServiceStub:
     RevokeCredential: Any
     CreateLoginLink: Any
     Login: Any
+    Logout: Any

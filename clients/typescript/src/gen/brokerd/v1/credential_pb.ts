@@ -12,7 +12,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file brokerd/v1/credential.proto.
  */
 export const file_brokerd_v1_credential: GenFile = /*@__PURE__*/
-  fileDesc("Chticm9rZXJkL3YxL2NyZWRlbnRpYWwucHJvdG8SCmJyb2tlcmQudjEisgMKCkNyZWRlbnRpYWwSCgoCaWQYASABKAkSLAoGYWNjZXNzGAIgASgOMhwuYnJva2VyZC52MS5DcmVkZW50aWFsQWNjZXNzEg8KB3Nlc3Npb24YAyABKAkSDQoFYWdlbnQYBCABKAkSDAoEcm9sZRgFIAEoCRITCgtkZXNjcmlwdGlvbhgGIAEoCRIqCgVzdGF0ZRgHIAEoDjIbLmJyb2tlcmQudjEuQ3JlZGVudGlhbFN0YXRlEi0KCWlzc3VlZF9hdBgIIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLgoKZXhwaXJlc19hdBgJIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLAoIZW5kZWRfYXQYCiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhIKCmVuZF9yZWFzb24YCyABKAkSMAoMbGFzdF91c2VkX2F0GAwgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIWCg5sYXN0X3VzZWRfZnJvbRgNIAEoCRIQCghyZXZpc2lvbhgOIAEoAyKDAgoWSXNzdWVDcmVkZW50aWFsUmVxdWVzdBISCgpyZXF1ZXN0X2lkGAEgASgJEiwKBmFjY2VzcxgCIAEoDjIcLmJyb2tlcmQudjEuQ3JlZGVudGlhbEFjY2VzcxIPCgdzZXNzaW9uGAMgASgJEg0KBWFnZW50GAQgASgJEgwKBHJvbGUYBSABKAkSKAoDdHRsGAYgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uSAASMAoKZXhwaXJlc19hdBgHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBIABITCgtkZXNjcmlwdGlvbhgIIAEoCUIICgZleHBpcnkibQoXSXNzdWVDcmVkZW50aWFsUmVzcG9uc2USKgoKY3JlZGVudGlhbBgBIAEoCzIWLmJyb2tlcmQudjEuQ3JlZGVudGlhbBIOCgZzZWNyZXQYAiABKAkSFgoOYWxyZWFkeV9pc3N1ZWQYAyABKAgijAEKFkxpc3RDcmVkZW50aWFsc1JlcXVlc3QSDwoHc2Vzc2lvbhgBIAEoCRINCgVhZ2VudBgCIAEoCRIrCgZzdGF0ZXMYAyADKA4yGy5icm9rZXJkLnYxLkNyZWRlbnRpYWxTdGF0ZRIRCglwYWdlX3NpemUYBCABKAUSEgoKcGFnZV90b2tlbhgFIAEoCSJxChdMaXN0Q3JlZGVudGlhbHNSZXNwb25zZRIrCgtjcmVkZW50aWFscxgBIAMoCzIWLmJyb2tlcmQudjEuQ3JlZGVudGlhbBIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkSEAoIcmV2aXNpb24YAyABKAMiSQoXUmV2b2tlQ3JlZGVudGlhbFJlcXVlc3QSEgoKcmVxdWVzdF9pZBgBIAEoCRIKCgJpZBgCIAEoCRIOCgZyZWFzb24YAyABKAkiRgoYUmV2b2tlQ3JlZGVudGlhbFJlc3BvbnNlEioKCmNyZWRlbnRpYWwYASABKAsyFi5icm9rZXJkLnYxLkNyZWRlbnRpYWwiRgoWQ3JlYXRlTG9naW5MaW5rUmVxdWVzdBIsCgZhY2Nlc3MYASABKA4yHC5icm9rZXJkLnYxLkNyZWRlbnRpYWxBY2Nlc3MiagoXQ3JlYXRlTG9naW5MaW5rUmVzcG9uc2USDgoGc2VjcmV0GAEgASgJEi4KCmV4cGlyZXNfYXQYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEg8KB3Nlc3Npb24YAyABKAkiHgoMTG9naW5SZXF1ZXN0Eg4KBnNlY3JldBgBIAEoCSKMAQoNTG9naW5SZXNwb25zZRINCgV0b2tlbhgBIAEoCRIrCgVsZXZlbBgCIAEoDjIcLmJyb2tlcmQudjEuQ3JlZGVudGlhbEFjY2VzcxIPCgdzZXNzaW9uGAMgASgJEi4KCmV4cGlyZXNfYXQYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wKpIBChBDcmVkZW50aWFsQWNjZXNzEiEKHUNSRURFTlRJQUxfQUNDRVNTX1VOU1BFQ0lGSUVEEAASHgoaQ1JFREVOVElBTF9BQ0NFU1NfT0JTRVJWRVIQARIbChdDUkVERU5USUFMX0FDQ0VTU19BR0VOVBACEh4KGkNSRURFTlRJQUxfQUNDRVNTX09QRVJBVE9SEAMqjAEKD0NyZWRlbnRpYWxTdGF0ZRIgChxDUkVERU5USUFMX1NUQVRFX1VOU1BFQ0lGSUVEEAASGwoXQ1JFREVOVElBTF9TVEFURV9BQ1RJVkUQARIcChhDUkVERU5USUFMX1NUQVRFX1JFVk9LRUQQAhIcChhDUkVERU5USUFMX1NUQVRFX0VYUElSRUQQAzLEAwoRQ3JlZGVudGlhbFNlcnZpY2USWgoPSXNzdWVDcmVkZW50aWFsEiIuYnJva2VyZC52MS5Jc3N1ZUNyZWRlbnRpYWxSZXF1ZXN0GiMuYnJva2VyZC52MS5Jc3N1ZUNyZWRlbnRpYWxSZXNwb25zZRJaCg9MaXN0Q3JlZGVudGlhbHMSIi5icm9rZXJkLnYxLkxpc3RDcmVkZW50aWFsc1JlcXVlc3QaIy5icm9rZXJkLnYxLkxpc3RDcmVkZW50aWFsc1Jlc3BvbnNlEl0KEFJldm9rZUNyZWRlbnRpYWwSIy5icm9rZXJkLnYxLlJldm9rZUNyZWRlbnRpYWxSZXF1ZXN0GiQuYnJva2VyZC52MS5SZXZva2VDcmVkZW50aWFsUmVzcG9uc2USWgoPQ3JlYXRlTG9naW5MaW5rEiIuYnJva2VyZC52MS5DcmVhdGVMb2dpbkxpbmtSZXF1ZXN0GiMuYnJva2VyZC52MS5DcmVhdGVMb2dpbkxpbmtSZXNwb25zZRI8CgVMb2dpbhIYLmJyb2tlcmQudjEuTG9naW5SZXF1ZXN0GhkuYnJva2VyZC52MS5Mb2dpblJlc3BvbnNlQiJaIGJyb2tlcmQvZ2VuL2Jyb2tlcmQvdjE7YnJva2VyZHYxYgZwcm90bzM", [file_google_protobuf_duration, file_google_protobuf_timestamp]);
+  fileDesc("Chticm9rZXJkL3YxL2NyZWRlbnRpYWwucHJvdG8SCmJyb2tlcmQudjEisgMKCkNyZWRlbnRpYWwSCgoCaWQYASABKAkSLAoGYWNjZXNzGAIgASgOMhwuYnJva2VyZC52MS5DcmVkZW50aWFsQWNjZXNzEg8KB3Nlc3Npb24YAyABKAkSDQoFYWdlbnQYBCABKAkSDAoEcm9sZRgFIAEoCRITCgtkZXNjcmlwdGlvbhgGIAEoCRIqCgVzdGF0ZRgHIAEoDjIbLmJyb2tlcmQudjEuQ3JlZGVudGlhbFN0YXRlEi0KCWlzc3VlZF9hdBgIIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLgoKZXhwaXJlc19hdBgJIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLAoIZW5kZWRfYXQYCiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhIKCmVuZF9yZWFzb24YCyABKAkSMAoMbGFzdF91c2VkX2F0GAwgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIWCg5sYXN0X3VzZWRfZnJvbRgNIAEoCRIQCghyZXZpc2lvbhgOIAEoAyKDAgoWSXNzdWVDcmVkZW50aWFsUmVxdWVzdBISCgpyZXF1ZXN0X2lkGAEgASgJEiwKBmFjY2VzcxgCIAEoDjIcLmJyb2tlcmQudjEuQ3JlZGVudGlhbEFjY2VzcxIPCgdzZXNzaW9uGAMgASgJEg0KBWFnZW50GAQgASgJEgwKBHJvbGUYBSABKAkSKAoDdHRsGAYgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uSAASMAoKZXhwaXJlc19hdBgHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBIABITCgtkZXNjcmlwdGlvbhgIIAEoCUIICgZleHBpcnkibQoXSXNzdWVDcmVkZW50aWFsUmVzcG9uc2USKgoKY3JlZGVudGlhbBgBIAEoCzIWLmJyb2tlcmQudjEuQ3JlZGVudGlhbBIOCgZzZWNyZXQYAiABKAkSFgoOYWxyZWFkeV9pc3N1ZWQYAyABKAgijAEKFkxpc3RDcmVkZW50aWFsc1JlcXVlc3QSDwoHc2Vzc2lvbhgBIAEoCRINCgVhZ2VudBgCIAEoCRIrCgZzdGF0ZXMYAyADKA4yGy5icm9rZXJkLnYxLkNyZWRlbnRpYWxTdGF0ZRIRCglwYWdlX3NpemUYBCABKAUSEgoKcGFnZV90b2tlbhgFIAEoCSJxChdMaXN0Q3JlZGVudGlhbHNSZXNwb25zZRIrCgtjcmVkZW50aWFscxgBIAMoCzIWLmJyb2tlcmQudjEuQ3JlZGVudGlhbBIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkSEAoIcmV2aXNpb24YAyABKAMiSQoXUmV2b2tlQ3JlZGVudGlhbFJlcXVlc3QSEgoKcmVxdWVzdF9pZBgBIAEoCRIKCgJpZBgCIAEoCRIOCgZyZWFzb24YAyABKAkiRgoYUmV2b2tlQ3JlZGVudGlhbFJlc3BvbnNlEioKCmNyZWRlbnRpYWwYASABKAsyFi5icm9rZXJkLnYxLkNyZWRlbnRpYWwiRgoWQ3JlYXRlTG9naW5MaW5rUmVxdWVzdBIsCgZhY2Nlc3MYASABKA4yHC5icm9rZXJkLnYxLkNyZWRlbnRpYWxBY2Nlc3MiagoXQ3JlYXRlTG9naW5MaW5rUmVzcG9uc2USDgoGc2VjcmV0GAEgASgJEi4KCmV4cGlyZXNfYXQYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEg8KB3Nlc3Npb24YAyABKAkiHgoMTG9naW5SZXF1ZXN0Eg4KBnNlY3JldBgBIAEoCSKMAQoNTG9naW5SZXNwb25zZRINCgV0b2tlbhgBIAEoCRIrCgVsZXZlbBgCIAEoDjIcLmJyb2tlcmQudjEuQ3JlZGVudGlhbEFjY2VzcxIPCgdzZXNzaW9uGAMgASgJEi4KCmV4cGlyZXNfYXQYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIg8KDUxvZ291dFJlcXVlc3QiEAoOTG9nb3V0UmVzcG9uc2UqkgEKEENyZWRlbnRpYWxBY2Nlc3MSIQodQ1JFREVOVElBTF9BQ0NFU1NfVU5TUEVDSUZJRUQQABIeChpDUkVERU5USUFMX0FDQ0VTU19PQlNFUlZFUhABEhsKF0NSRURFTlRJQUxfQUNDRVNTX0FHRU5UEAISHgoaQ1JFREVOVElBTF9BQ0NFU1NfT1BFUkFUT1IQAyqMAQoPQ3JlZGVudGlhbFN0YXRlEiAKHENSRURFTlRJQUxfU1RBVEVfVU5TUEVDSUZJRUQQABIbChdDUkVERU5USUFMX1NUQVRFX0FDVElWRRABEhwKGENSRURFTlRJQUxfU1RBVEVfUkVWT0tFRBACEhwKGENSRURFTlRJQUxfU1RBVEVfRVhQSVJFRBADMoUEChFDcmVkZW50aWFsU2VydmljZRJaCg9Jc3N1ZUNyZWRlbnRpYWwSIi5icm9rZXJkLnYxLklzc3VlQ3JlZGVudGlhbFJlcXVlc3QaIy5icm9rZXJkLnYxLklzc3VlQ3JlZGVudGlhbFJlc3BvbnNlEloKD0xpc3RDcmVkZW50aWFscxIiLmJyb2tlcmQudjEuTGlzdENyZWRlbnRpYWxzUmVxdWVzdBojLmJyb2tlcmQudjEuTGlzdENyZWRlbnRpYWxzUmVzcG9uc2USXQoQUmV2b2tlQ3JlZGVudGlhbBIjLmJyb2tlcmQudjEuUmV2b2tlQ3JlZGVudGlhbFJlcXVlc3QaJC5icm9rZXJkLnYxLlJldm9rZUNyZWRlbnRpYWxSZXNwb25zZRJaCg9DcmVhdGVMb2dpbkxpbmsSIi5icm9rZXJkLnYxLkNyZWF0ZUxvZ2luTGlua1JlcXVlc3QaIy5icm9rZXJkLnYxLkNyZWF0ZUxvZ2luTGlua1Jlc3BvbnNlEjwKBUxvZ2luEhguYnJva2VyZC52MS5Mb2dpblJlcXVlc3QaGS5icm9rZXJkLnYxLkxvZ2luUmVzcG9uc2USPwoGTG9nb3V0EhkuYnJva2VyZC52MS5Mb2dvdXRSZXF1ZXN0GhouYnJva2VyZC52MS5Mb2dvdXRSZXNwb25zZUIiWiBicm9rZXJkL2dlbi9icm9rZXJkL3YxO2Jyb2tlcmR2MWIGcHJvdG8z", [file_google_protobuf_duration, file_google_protobuf_timestamp]);
 
 /**
  * Credential describes a credential, without its secret.
@@ -487,6 +487,36 @@ export const LoginResponseSchema: GenMessage<LoginResponse> = /*@__PURE__*/
   messageDesc(file_brokerd_v1_credential, 10);
 
 /**
+ * LogoutRequest is empty: the call presents the credential.
+ *
+ * @generated from message brokerd.v1.LogoutRequest
+ */
+export type LogoutRequest = Message<"brokerd.v1.LogoutRequest"> & {
+};
+
+/**
+ * Describes the message brokerd.v1.LogoutRequest.
+ * Use `create(LogoutRequestSchema)` to create a new message.
+ */
+export const LogoutRequestSchema: GenMessage<LogoutRequest> = /*@__PURE__*/
+  messageDesc(file_brokerd_v1_credential, 11);
+
+/**
+ * LogoutResponse is empty. The broker has ended the credential and refuses further calls with it.
+ *
+ * @generated from message brokerd.v1.LogoutResponse
+ */
+export type LogoutResponse = Message<"brokerd.v1.LogoutResponse"> & {
+};
+
+/**
+ * Describes the message brokerd.v1.LogoutResponse.
+ * Use `create(LogoutResponseSchema)` to create a new message.
+ */
+export const LogoutResponseSchema: GenMessage<LogoutResponse> = /*@__PURE__*/
+  messageDesc(file_brokerd_v1_credential, 12);
+
+/**
  * CredentialAccess is the level of access of a credential.
  *
  * @generated from enum brokerd.v1.CredentialAccess
@@ -562,7 +592,7 @@ export const CredentialStateSchema: GenEnum<CredentialState> = /*@__PURE__*/
 
 /**
  * CredentialService issues and revokes the credentials that clients present over TCP, as the call
- * metadata "authorization: Bearer SECRET". Operators only; a client calls Login without a credential.
+ * metadata "authorization: Bearer SECRET". Operators only, except for Login and Logout.
  *
  * 	IssueCredential ──► ACTIVE ──┬── RevokeCredential, end of its session ──► REVOKED
  * 	                             └── expires_at ────────────────────────────► EXPIRED
@@ -589,7 +619,7 @@ export const CredentialStateSchema: GenEnum<CredentialState> = /*@__PURE__*/
  *
  * A person logs in to the dashboard with a link:
  *
- * 	CreateLoginLink ──► link, for 2 min ──── Login ────► credential, for 12 h
+ * 	CreateLoginLink ──► link, for 2 min ──── Login ────► credential, for 12 h or until Logout
  *
  * The link is http://HOST:PORT/login#SECRET, on a TCP address of the broker, with https if the broker
  * speaks TLS. A browser does not send the part after # to a server.
@@ -659,6 +689,18 @@ export const CredentialService: GenService<{
     methodKind: "unary";
     input: typeof LoginRequestSchema;
     output: typeof LoginResponseSchema;
+  },
+  /**
+   * Logout revokes the credential of a login, which the call presents. A client needs no other right
+   * for it. FAILED_PRECONDITION (NOT_A_LOGIN) for a call with another identity: only an operator ends
+   * other credentials, with RevokeCredential.
+   *
+   * @generated from rpc brokerd.v1.CredentialService.Logout
+   */
+  logout: {
+    methodKind: "unary";
+    input: typeof LogoutRequestSchema;
+    output: typeof LogoutResponseSchema;
   },
 }> = /*@__PURE__*/
   serviceDesc(file_brokerd_v1_credential, 0);
