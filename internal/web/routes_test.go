@@ -231,17 +231,22 @@ func TestRoutes_AnArtifactIsItsBytes(t *testing.T) {
 		status      int
 		text, place string
 	}{
-		"bytes=5-9":            {206, content[5:10], "bytes 5-9/1000000"},
-		"bytes=999990-":        {206, content[999990:], "bytes 999990-999999/1000000"},
-		"bytes=999999-2000000": {206, "9", "bytes 999999-999999/1000000"},
-		"bytes=-5":             {200, content, ""}, // an ignored form
-		"bytes=1000000-":       {416, "", "bytes */1000000"},
-		"bytes=2000000-":       {416, "", ""},
+		"bytes=5-9":                        {206, content[5:10], "bytes 5-9/1000000"},
+		"bytes=999990-":                    {206, content[999990:], "bytes 999990-999999/1000000"},
+		"bytes=999999-2000000":             {206, "9", "bytes 999999-999999/1000000"},
+		"bytes=999999-9223372036854775807": {206, "9", "bytes 999999-999999/1000000"},
+		"bytes=0-9223372036854775807":      {206, content, "bytes 0-999999/1000000"},
+		"bytes=-5":                         {200, content, ""}, // an ignored form
+		"bytes=1000000-":                   {416, "", "bytes */1000000"},
+		"bytes=2000000-":                   {416, "", ""},
 	} {
 		a := c.do("GET", path, "", "Range", given)
 		if a.status != want.status || want.status != 416 && a.text != want.text || a.header.Get("Content-Range") != want.place {
 			t.Errorf("%s: %d, %d bytes, %v", given, a.status, len(a.text), a.header)
 		}
+	}
+	if a := c.do("GET", path, "", "Range", "bytes=5-9", "If-Range", `"of-another-version"`); a.status != 200 || a.text != content {
+		t.Errorf("a condition that does not hold: %d, %d bytes", a.status, len(a.text))
 	}
 	c.must("PUT", "/v1/artifacts/empty", "")
 	if a := c.must("GET", "/v1/artifacts/empty", ""); a.text != "" || a.header.Get("Content-Length") != "0" {
@@ -258,5 +263,27 @@ func TestRoutes_AnArtifactIsItsBytes(t *testing.T) {
 	}
 	if a := c.do("PUT", "/v1/artifacts/x?colour=red", "x"); a.status != 400 || a.words("error.fields.0.field") != "colour" {
 		t.Errorf("an unknown parameter: %d %s", a.status, a.text)
+	}
+}
+
+// http.ServeMux would redirect these paths, and a client that follows a redirect would change another
+// key.
+func TestRoutes_APathIsNotRedirected(t *testing.T) {
+	b := apptest.Start(t)
+	b.Registered("lead", "lead")
+	c := onSocket(t, b, "lead")
+	first := c.must("PUT", "/v1/state/build/a/b", `{"value":1}`)
+	for _, path := range []string{"/v1/state/build/a//b", "/v1/state/build/x/../a/b", "/v1/state/build/./a/b", "/v1/state/build", "//v1/state/build/a/b"} {
+		if a := c.do("PUT", path, `{"value":2}`); a.status != http.StatusNotFound || a.reason() != "ROUTE_NOT_FOUND" {
+			t.Errorf("%s: %d %s", path, a.status, a.text)
+		}
+	}
+	if a := c.must("GET", "/v1/state/build/a/b", ""); a.number("entry.revision") != first.number("entry.revision") {
+		t.Errorf("the key changed: %s", a.text)
+	}
+	for path, key := range map[string]string{"a%2F%2Fb": "a//b", "a%2F..%2Fb": "a/../b", "a/b/": "a/b/", "a%2Fb": "a/b", "a%20%25": "a %"} {
+		if a := c.must("PUT", "/v1/state/build/"+path, `{"value":2}`); a.words("entry.key") != key {
+			t.Errorf("%s: %s", path, a.text)
+		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"io"
+	"math"
 	"mime"
 	"net/http"
 	"path"
@@ -77,7 +78,10 @@ func (d *download) Read(m proto.Message) (int, error) {
 		return size, err
 	}
 	in := m.(*pb.DownloadArtifactRequest)
-	if d.first, d.count, d.ranged = parseRange(d.r.Header.Get("Range")); d.ranged {
+	if d.r.Header.Get("If-Range") == "" { // a server may ignore a Range whose condition it does not check
+		d.first, d.count, d.ranged = parseRange(d.r.Header.Get("Range"))
+	}
+	if d.ranged {
 		if in.GetOffset() != 0 || in.GetLength() != 0 {
 			return size, fault.Field("range", "excludes offset and length: give one of them")
 		}
@@ -104,7 +108,7 @@ func parseRange(header string) (first, count int64, ok bool) {
 	if err != nil || last < first {
 		return 0, 0, false
 	}
-	return first, last - first + 1, true
+	return first, min(last-first, math.MaxInt64-1) + 1, true
 }
 
 // Write implements rpc.Frames.

@@ -52,6 +52,10 @@ type stream struct {
 
 // stream serves a streaming call.
 func (s *Server) stream(e *endpoint, w http.ResponseWriter, r *http.Request) {
+	if r.Method == http.MethodHead { // the stream would take messages, and its client would see none
+		s.refuse(w, http.StatusMethodNotAllowed, fault.New(fault.Invalid, "METHOD_NOT_ALLOWED", "HEAD is not possible here"))
+		return
+	}
 	header, err := e.header(r)
 	if err != nil {
 		s.fail(w, r, rpc.Error(err))

@@ -388,3 +388,23 @@ func TestStream_ACallWhoseClientReadsNoAnswerIsCancelled(t *testing.T) {
 		t.Errorf("the call ended with %v", codes)
 	}
 }
+
+// A browser sends the last id again when it reconnects, whatever the stream.
+func TestStream_AnOverviewContinuesWithItsNewestFrame(t *testing.T) {
+	b := apptest.Start(t)
+	c := onSocket(t, b, "")
+	first, _ := c.follow("/v1/overview/follow").next()
+	again, ok := c.follow("/v1/overview/follow", "Last-Event-ID", first.id).next()
+	if !ok || first.id == "" || !strings.Contains(again.data, `"totals"`) {
+		t.Errorf("got %+v after %+v", again, first)
+	}
+}
+
+func TestStream_HeadTakesNoMessage(t *testing.T) {
+	b := apptest.Start(t)
+	b.Registered("lead", "lead")
+	c := onSocket(t, b, "lead")
+	if out := c.request("HEAD", "/v1/inbox/follow", ""); out.StatusCode != http.StatusMethodNotAllowed {
+		t.Errorf("got %s", out.Status)
+	}
+}

@@ -193,11 +193,13 @@ func (e *endpoint) fillFromHeaders(r *http.Request, m proto.Message) error {
 		switch {
 		case len(values) == 0:
 			continue
+		case field == nil && from.header == resumeHeader && e.method.IsStreamingServer():
+			continue // the first frame of such a stream has everything
 		case field == nil:
 			return fault.Field(strings.ToLower(from.header), "has no meaning for %s", e.method.Name())
 		case from.header == resumeHeader: // a client that reconnects repeats its first URL
 			m.ProtoReflect().Clear(field)
-		case from.header == matchHeader:
+		case from.header == matchHeader && len(values) == 1:
 			values = []string{strings.Trim(values[0], `"`)}
 		}
 		if err := jsonform.Set(m, string(from.field), values); err != nil {

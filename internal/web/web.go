@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"reflect"
 	"strings"
 	"sync"
 	"time"
@@ -130,11 +131,22 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			"a page of another origin may not make this request"))
 		return
 	}
-	if _, pattern := s.mux.Handler(r); pattern == "" {
+	if !s.routed(r) {
 		s.notFound(w, r)
 		return
 	}
 	s.mux.ServeHTTP(w, r)
+}
+
+// redirect is the type of the handlers with which http.ServeMux redirects.
+var redirect = reflect.TypeOf(http.RedirectHandler("", 0))
+
+// routed reports whether a request has a route. http.ServeMux redirects a path with empty or dot
+// segments, or one without its last slash, to another path. A client that follows would change another
+// key than it names.
+func (s *Server) routed(r *http.Request) bool {
+	h, pattern := s.mux.Handler(r)
+	return pattern != "" && reflect.TypeOf(h) != redirect
 }
 
 // ownHost reports whether a Host header names this machine. A page on a foreign name whose address
@@ -157,7 +169,7 @@ func (s *Server) notFound(w http.ResponseWriter, r *http.Request) {
 	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
 		other := r.Clone(r.Context())
 		other.Method = method
-		if _, pattern := s.mux.Handler(other); pattern != "" {
+		if s.routed(other) {
 			allowed = append(allowed, method)
 		}
 	}
@@ -168,7 +180,7 @@ func (s *Server) notFound(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.refuse(w, http.StatusNotFound, fault.New(fault.NotFound, "ROUTE_NOT_FOUND",
-		"there is nothing at this path; /v1/openapi.json lists the paths"))
+		"there is nothing at this path; /v1/openapi.json lists the paths; in a name, write // and /../ with %%2F"))
 }
 
 // call serves /v1/call.
