@@ -8,13 +8,21 @@ const (
 
 	// Limit is how many names a caller should offer: a comparison takes some microseconds.
 	Limit = 2000
+
+	// longest is the length in bytes beyond which a wanted name is like no other. A request may have
+	// megabytes where a name belongs, and a comparison takes time for each byte.
+	longest = 1000
 )
 
 // Names returns the names that take the fewest edits to become the wanted one, at most three,
-// nearest first. Of names equally near, the first offered comes first.
+// nearest first. Of names equally near, the first offered comes first. A wanted name of more than
+// 1,000 bytes is near to none.
 func Names(wanted string, offered []string) []string {
 	var found []string
 	var distances []int
+	if len(wanted) > longest {
+		return nil
+	}
 	for _, name := range offered {
 		distance := edits(name, wanted)
 		at := len(found)

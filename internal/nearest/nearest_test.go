@@ -1,6 +1,7 @@
 package nearest_test
 
 import (
+	"strings"
 	"testing"
 
 	"brokerd/internal/nearest"
@@ -17,6 +18,7 @@ func TestHint_AsksOnlyForNamesThatAreAlike(t *testing.T) {
 		{"nobody", []string{"lead", "builder"}, "the nearest names are lead, builder"},
 		{"nobody", []string{"lead"}, "the nearest name is lead"},
 		{"nobody", nil, ""},
+		{strings.Repeat("b", 1001), []string{"lead", "builder"}, ""},
 	} {
 		if got := nearest.Hint(c.wanted, c.offered); got != c.hint {
 			t.Errorf("%s of %v: %q, want %q", c.wanted, c.offered, got, c.hint)

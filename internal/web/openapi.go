@@ -31,7 +31,7 @@ func (s *Server) openAPI(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(text) // a client that has closed the connection gets no answer
+	timed(w, func() { _, _ = w.Write(text) })
 }
 
 // describe makes the description of all routes, and of /v1/call for each RPC that has none.

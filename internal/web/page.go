@@ -70,9 +70,5 @@ func (f *pageFile) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", f.kind)
 	w.Header().Set("ETag", f.tag)
-	control := http.NewResponseController(w)
-	_ = control.SetWriteDeadline(within(writeTime)) // a client that has closed the connection gets no answer
-	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(f.content))
-	_ = control.Flush()
-	_ = control.SetWriteDeadline(time.Time{})
+	timed(w, func() { http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(f.content)) })
 }

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"maps"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path"
 	"path/filepath"
@@ -13,8 +14,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/jonboulle/clockwork"
+	"go.uber.org/zap"
 
 	"brokerd/internal/apptest"
+	"brokerd/internal/rpc"
+	"brokerd/internal/web"
 )
 
 // pageFiles returns the files of the page by their path in internal/web.
@@ -191,5 +198,39 @@ func TestPage_TheScriptsAndStylesAreSmall(t *testing.T) {
 	t.Logf("all scripts and styles: %d bytes with gzip", size.Len())
 	if size.Len() >= 60<<10 {
 		t.Errorf("all scripts and styles have %d bytes with gzip; the limit is 60 KiB", size.Len())
+	}
+}
+
+// A deadlined answer records whether it has a deadline whenever a handler writes to it.
+type deadlined struct {
+	*httptest.ResponseRecorder
+	deadline time.Time
+	untimed  bool
+}
+
+func (d *deadlined) SetReadDeadline(time.Time) error { return nil }
+
+func (d *deadlined) SetWriteDeadline(t time.Time) error {
+	d.deadline = t
+	return nil
+}
+
+func (d *deadlined) Write(p []byte) (int, error) {
+	d.untimed = d.untimed || d.deadline.IsZero()
+	return d.ResponseRecorder.Write(p)
+}
+
+// These answers need no credential, so a client without one must not hold a connection by not reading.
+func TestPage_AClientMustReadPublicAnswersInTime(t *testing.T) {
+	clock := clockwork.NewFakeClock()
+	s := web.New(web.Options{
+		RPC: rpc.NewServer(rpc.Options{Clock: clock, Log: zap.NewNop()}), Version: "test", Clock: clock, Log: zap.NewNop(),
+	})
+	for _, path := range []string{"/", "/login", "/ui/app.js", "/v1/openapi.json", "/none"} {
+		d := &deadlined{ResponseRecorder: httptest.NewRecorder()}
+		s.ServeHTTP(d, httptest.NewRequest(http.MethodGet, "http://localhost"+path, http.NoBody))
+		if d.Body.Len() == 0 || d.untimed || !d.deadline.IsZero() {
+			t.Errorf("%s: %d bytes, without a deadline: %v, with one afterwards: %v", path, d.Body.Len(), d.untimed, d.deadline)
+		}
 	}
 }

@@ -272,10 +272,18 @@ func send(w http.ResponseWriter, status int, b *bytes.Buffer) {
 	b.WriteByte('\n')
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(b.Len()))
+	timed(w, func() {
+		w.WriteHeader(status)
+		_, _ = w.Write(b.Bytes())
+	})
+}
+
+// timed limits the time in which the client reads an answer. A client that has closed the connection
+// gets no answer.
+func timed(w http.ResponseWriter, write func()) {
 	control := http.NewResponseController(w)
-	_ = control.SetWriteDeadline(within(writeTime)) // a client that has closed the connection gets no answer
-	w.WriteHeader(status)
-	_, _ = w.Write(b.Bytes())
+	_ = control.SetWriteDeadline(within(writeTime))
+	write()
 	_ = control.Flush()
 	_ = control.SetWriteDeadline(time.Time{})
 }
