@@ -63,8 +63,8 @@ func (b *Broker) Status(q store.Querier, session int64, agent *Agent, most int) 
 }
 
 // Oldest returns the times at which the oldest messages were sent that wait to be claimed in
-// mailboxes that Status has returned, by the mailbox's name. In the mailbox of a role or channel, it
-// examines the first 1,000 in the order of delivery, among which the oldest is.
+// mailboxes that Status has returned, by the mailbox's name. It examines 1,000 deliveries of each:
+// see oldestReady.
 func (b *Broker) Oldest(q store.Querier, boxes []BoxStatus) (map[string]time.Time, error) {
 	names, ids := map[int64]string{}, []int64{}
 	for i := range boxes {
@@ -145,17 +145,7 @@ const (
 	selectOldest = `
 		SELECT o.mailbox, m.created_at
 		FROM (
-			SELECT b.id AS mailbox, CASE
-				WHEN b.kind = 1 THEN (
-					SELECT d.message FROM deliveries d INDEXED BY deliveries_arrival
-					WHERE d.mailbox = b.id AND d.arrival > 0 AND d.state IN (1, 4)
-					ORDER BY d.arrival LIMIT 1)
-				ELSE (
-					SELECT MIN(x.message) FROM (
-						SELECT d.message FROM deliveries d INDEXED BY deliveries_ready
-						WHERE d.mailbox = b.id AND d.state = 1
-						ORDER BY d.rank, d.message LIMIT 1000) AS x)
-				END AS message
+			SELECT b.id AS mailbox, ` + oldestReady + ` AS message
 			FROM mailboxes b
 			WHERE b.id IN (SELECT value FROM json_each(?))) AS o
 		JOIN messages m ON m.revision = o.message`

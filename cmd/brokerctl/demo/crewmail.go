@@ -52,6 +52,9 @@ func (s *shift) handle(ctx context.Context, claim *client.Claim) error {
 		}
 		_, err = s.agent.Decisions().Decide(ctx, verdict)
 	case "vote_initiate":
+		if len(of.Options) == 0 { // a person has sent the message
+			return client.Fatal(errors.New("the vote has no options"))
+		}
 		choice := of.Options[len(s.agent.Identity().Agent)%len(of.Options)]
 		_, err = s.agent.Votes().CastVote(ctx, &pb.CastVoteRequest{VoteId: of.VoteID, Option: choice})
 	case "handoff_request":
