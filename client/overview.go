@@ -19,7 +19,9 @@ import (
 // The iteration ends without an error when ctx ends, after a frame that says that the session is
 // closed, and after the last frame of a request with once. It also ends after it has yielded an error
 // that another attempt does not heal.
-func (c *Client) FollowOverview(ctx context.Context, in *pb.WatchOverviewRequest) iter.Seq2[*pb.WatchOverviewResponse, error] {
+func (c *Client) FollowOverview(
+	ctx context.Context, in *pb.WatchOverviewRequest,
+) iter.Seq2[*pb.WatchOverviewResponse, error] {
 	return func(yield func(*pb.WatchOverviewResponse, error) bool) {
 		read := func(ctx context.Context, worked func(), yield func(*pb.WatchOverviewResponse) bool) error {
 			stream, err := c.Admin().WatchOverview(ctx, in, grpc.WaitForReady(true))

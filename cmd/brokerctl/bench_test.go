@@ -25,7 +25,8 @@ func TestBench_PrintsOneLineAWorkload(t *testing.T) {
 func TestBench_OptionsThatCannotBeMeantAreUsageErrors(t *testing.T) {
 	isolate(t)
 	for _, args := range [][]string{
-		{"--workloads", "nonsense"}, {"--seconds", "0"}, {"--rounds", "0"}, {"--size", "17"}, {"--preload", "-1"}, {"--held", "-1"}, {"--changes", "0"}, {"--watchers", "-1"}, {"--finished", "-1"}, {"--waiting", "-1"},
+		{"--workloads", "nonsense"}, {"--seconds", "0"}, {"--rounds", "0"}, {"--size", "17"}, {"--preload", "-1"},
+		{"--held", "-1"}, {"--changes", "0"}, {"--watchers", "-1"}, {"--finished", "-1"}, {"--waiting", "-1"},
 	} {
 		if r := ctl(t, append([]string{"bench"}, args...)...); r.code != exitUsage || !strings.Contains(r.err, args[0]) {
 			t.Errorf("%v: %+v", args, r)

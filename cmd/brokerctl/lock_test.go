@@ -83,7 +83,8 @@ func TestLock_IsTakenListedExtendedAndGivenBack(t *testing.T) {
 	if !strings.Contains(list, fence+" ") || !strings.Contains(list, "held, 1 waiting") || !strings.Contains(list, "go.mod src/") && !strings.Contains(list, "src/ go.mod") {
 		t.Errorf("%s", list)
 	}
-	if list := must0(t, "lock", "list", "--waiting", "-o", "json"); strings.Count(list, "\n") != 1 || !strings.Contains(list, `"kind":"ticket"`) {
+	if list := must0(t, "lock", "list", "--waiting", "-o", "json"); strings.Count(list, "\n") != 1 ||
+		!strings.Contains(list, `"kind":"ticket"`) {
 		t.Errorf("%s", list)
 	}
 	if list := must0(t, "lock", "list", "--owner", "builder-2"); !strings.Contains(list, "place 1 behind builder-1, kept") || strings.Contains(list, "held,") {

@@ -79,7 +79,8 @@ func (c *cli) printOverview(w io.Writer, f *pb.WatchOverviewResponse) {
 	} else {
 		l.line("stuck", "nothing")
 	}
-	l.line("messages", fmt.Sprintf("%d waiting, %d claimed, %d dead", totals.GetWaiting(), totals.GetClaimed(), totals.GetDead()))
+	l.line("messages", fmt.Sprintf("%d waiting, %d claimed, %d dead", totals.GetWaiting(), totals.GetClaimed(),
+		totals.GetDead()))
 	l.line("rates", fmt.Sprintf("%.1f sent, %.1f received, %.1f acknowledged a second; %.1f changes in all sessions",
 		totals.GetSentRate(), totals.GetReceivedRate(), totals.GetProcessedRate(), totals.GetRevisionRate()))
 	l.line("work", workCounts(totals.GetWork()))
@@ -104,25 +105,30 @@ func (c *cli) printOverview(w io.Writer, f *pb.WatchOverviewResponse) {
 		[]table.Column{{Name: "MAILBOX", Min: 16}, {Name: "WAITING"}, {Name: "CLAIMED"}, {Name: "DEAD"}, {Name: "OLDEST"}},
 		func(i int) []string {
 			m := boxes[i]
-			return []string{m.GetMailbox(), number(m.GetWaiting()), number(m.GetClaimed()), upTo1000(m.GetDead()), c.when(m.GetOldest())}
+			return []string{m.GetMailbox(), number(m.GetWaiting()), number(m.GetClaimed()), upTo1000(m.GetDead()),
+				c.when(m.GetOldest())}
 		})
 	agents := f.GetAgents()
 	print(min(len(agents), overviewAgents),
 		[]table.Column{
-			{Name: "AGENT", Min: 16}, {Name: "ROLE", Rank: 3, Min: 8}, {Name: "STATUS", State: true}, {Name: "HEALTH", State: true},
-			{Name: "SILENT SINCE", Rank: 2}, {Name: "CLAIMS"}, {Name: "LOCKS", Rank: 4}, {Name: "WAITING"}, {Name: "ACTIVITY", Rank: 1, Min: 16},
+			{Name: "AGENT", Min: 16}, {Name: "ROLE", Rank: 3, Min: 8}, {Name: "STATUS", State: true},
+			{Name: "HEALTH", State: true},
+			{Name: "SILENT SINCE", Rank: 2}, {Name: "CLAIMS"}, {Name: "LOCKS", Rank: 4}, {Name: "WAITING"},
+			{Name: "ACTIVITY", Rank: 1, Min: 16},
 		},
 		func(i int) []string {
 			a := agents[i]
 			return []string{
-				a.GetName(), a.GetRole(), cond(a.GetHalted(), "halted", enumOf(a.GetStatus())), enumOf(a.GetHealth()), c.when(a.GetSilentSince()),
+				a.GetName(), a.GetRole(), cond(a.GetHalted(), "halted", enumOf(a.GetStatus())), enumOf(a.GetHealth()),
+				c.when(a.GetSilentSince()),
 				number(a.GetClaims()), number(a.GetLocks()), number(a.GetWaiting()), a.GetActivity(),
 			}
 		})
 	events := f.GetEvents()
 	print(min(len(events), overviewEvents),
 		[]table.Column{
-			{Name: "REV"}, {Name: "TIME"}, {Name: "TYPE", Min: 14}, {Name: "SOURCE", Rank: 1, Min: 8}, {Name: "SUMMARY", Min: 24},
+			{Name: "REV"}, {Name: "TIME"}, {Name: "TYPE", Min: 14}, {Name: "SOURCE", Rank: 1, Min: 8},
+			{Name: "SUMMARY", Min: 24},
 		},
 		func(i int) []string {
 			e := events[i]

@@ -16,7 +16,8 @@ func TestOverview_ShowsASessionAtAGlance(t *testing.T) {
 	must0(t, "--agent", "builder-1", "claim")
 	out := must0(t, "overview")
 	for _, want := range []string{
-		"default: 2 agents\n", "1 waiting, 1 claimed, 0 dead", "1 error; see brokerctl explain", "mailbox role:painter: 1 message waits",
+		"default: 2 agents\n", "1 waiting, 1 claimed, 0 dead", "1 error; see brokerctl explain",
+		"mailbox role:painter: 1 message waits",
 		"MAILBOX", "role:painter", "AGENT", "building the page", "SUMMARY", "message.claimed",
 	} {
 		if !strings.Contains(out, want) {
@@ -29,13 +30,16 @@ func TestOverview_ShowsASessionAtAGlance(t *testing.T) {
 		t.Errorf("frame: %v", frame)
 	}
 	must0(t, "session", "create", "web")
-	if all := must0(t, "-o", "json", "overview", "--all-sessions"); strings.Count(all, "\n") != 2 || !strings.Contains(all, `"session":"web"`) {
+	if all := must0(t, "-o", "json", "overview", "--all-sessions"); strings.Count(all, "\n") != 2 ||
+		!strings.Contains(all, `"session":"web"`) {
 		t.Errorf("frames of all sessions: %s", all)
 	}
-	if prompt := must0(t, "-o", "prompt", "overview"); !strings.Contains(prompt, "agent builder-1, role builder, status active") {
+	prompt := must0(t, "-o", "prompt", "overview")
+	if !strings.Contains(prompt, "agent builder-1, role builder, status active") {
 		t.Error(prompt)
 	}
-	for args, code := range map[string]int{"--agent lead overview": exitDenied, "--session nowhere overview": exitNotFound} {
+	for args, code := range map[string]int{"--agent lead overview": exitDenied,
+		"--session nowhere overview": exitNotFound} {
 		if got := ctl(t, strings.Fields(args)...); got.code != code {
 			t.Errorf("%s: %+v, want exit code %d", args, got, code)
 		}

@@ -108,7 +108,8 @@ func newRoot(c *cli) *cobra.Command {
 		}
 	}
 	add("messages", newSendCommand(c), newAskCommand(c), newReplyCommand(c), newThreadCommand(c),
-		newReceiveCommand(c), newInboxCommand(c), newMessageCommand(c), newMailboxCommand(c), newDLQCommand(c), newTypeCommand(c))
+		newReceiveCommand(c), newInboxCommand(c), newMessageCommand(c), newMailboxCommand(c), newDLQCommand(c),
+		newTypeCommand(c))
 	add("work", newNextCommand(c), newClaimCommand(c), newAckCommand(c), newNackCommand(c), newExtendCommand(c), newReleaseCommand(c), newWorkCommand(c), newTaskCommand(c), newReviewCommand(c),
 		newPlanCommand(c), newDecisionCommand(c),
 		newBlockerCommand(c), newHandoffCommand(c),

@@ -72,10 +72,13 @@ var tables = []struct {
 	{"thread list", func(c *cli, cmd *cobra.Command, _ io.Writer) error {
 		m := mail()[1].GetMessage()
 		threads := []*pb.ThreadSummary{{
-			ThreadId: m.GetId(), Messages: 3, LastAt: before(time.Hour), Participants: []string{"orchestrator-of-東京", "builder-1"},
-			FirstMessage:  &pb.ThreadMessage{Id: m.GetId(), Revision: m.GetRevision(), Sender: m.GetSender(), Subject: summary(m)},
-			LastMessage:   &pb.ThreadMessage{Revision: m.GetRevision() + 3, Sender: "builder-1", Subject: "login"},
-			OpenQuestions: []*pb.OpenQuestion{{Revision: m.GetRevision() + 2, Sender: "builder-1", Subject: "Which branch?", Deadline: before(-time.Minute)}},
+			ThreadId: m.GetId(), Messages: 3, LastAt: before(time.Hour),
+			Participants: []string{"orchestrator-of-東京", "builder-1"},
+			FirstMessage: &pb.ThreadMessage{Id: m.GetId(), Revision: m.GetRevision(), Sender: m.GetSender(),
+				Subject: summary(m)},
+			LastMessage: &pb.ThreadMessage{Revision: m.GetRevision() + 3, Sender: "builder-1", Subject: "login"},
+			OpenQuestions: []*pb.OpenQuestion{{Revision: m.GetRevision() + 2, Sender: "builder-1", Subject: "Which branch?",
+				Deadline: before(-time.Minute)}},
 		}}
 		return list(c, cmd, threads, c.threadView())
 	}},

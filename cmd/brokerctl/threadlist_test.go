@@ -12,7 +12,8 @@ func TestThreadList_ShowsEachConversationOnce(t *testing.T) {
 	must0(t, "--agent", "builder-1", "reply", asked, "login")
 	sent(t, "--agent", "lead", "role:builder", "Add login", "--thread", "login-design", "--requires-response")
 	lines := strings.Split(strings.TrimSpace(must0(t, "thread", "list")), "\n")
-	if len(lines) != 3 || !strings.HasPrefix(lines[1], "login-design ") || !strings.Contains(lines[1], "lead, role:builder") ||
+	if len(lines) != 3 || !strings.HasPrefix(lines[1], "login-design ") ||
+		!strings.Contains(lines[1], "lead, role:builder") ||
 		!strings.Contains(lines[1], "from lead, Add login, due") {
 		t.Fatalf("%q", lines)
 	}

@@ -19,12 +19,12 @@ const DefaultStopTimeout = 5 * time.Second
 // Config says how to run the daemon. Only Dir is required.
 type Config struct {
 	Dir         string        // the data folder
-	Listen      []string      // HOST:PORT or unix:PATH, besides the socket in the data folder; without TLS, HOST is loopback
+	Listen      []string      // HOST:PORT or unix:PATH, besides the data folder's socket; loopback without TLS
 	TLS         TLSFiles      // with which all TCP listeners of Listen speak TLS 1.3; none: they are plain
 	Sync        string        // full (the default) or normal: see store.Sync
 	Checkpoint  string        // internal (the default) or external: see store.Checkpoint
 	Pprof       string        // where to serve Go's profiles, on loopback; empty = nowhere
-	Metrics     string        // where to serve metrics for Prometheus, on loopback; empty = nowhere, and nothing is observed
+	Metrics     string        // where to serve Prometheus metrics, on loopback; empty = nowhere, none are kept
 	Traces      string        // where to export OpenTelemetry traces, see tracing.CheckEndpoint; empty = nowhere
 	TraceSample float64       // the share of new traces that are exported, 0 to 1
 	Version     string        // of the program, for GetStatus

@@ -15,13 +15,16 @@ import (
 )
 
 // newOverviews returns what serves the clients that watch sessions.
-func newOverviews(st *store.Store, journal *events.Log, clock clockwork.Clock, log *zap.Logger, scopes *sessions.Registry, from overviewSources) *overview.Hub {
+func newOverviews(
+	st *store.Store, journal *events.Log, clock clockwork.Clock, log *zap.Logger, scopes *sessions.Registry,
+	from overviewSources,
+) *overview.Hub {
 	return overview.New(overview.Options{
 		Store: st, Events: journal, Clock: clock, Log: log, Sessions: overviewSessions{scopes}, Sources: from,
 	})
 }
 
-// overviewSessions tells the overview of sessions.
+// overviewSessions are the sessions of the overview.
 type overviewSessions struct{ sessions *sessions.Registry }
 
 // Session implements overview.Sessions.
@@ -68,7 +71,9 @@ func (o overviewSources) Mail(q store.Querier, session int64, most int) ([]overv
 }
 
 // Agents implements overview.Sources.
-func (o overviewSources) Agents(q store.Querier, session int64, name string, most int) ([]overview.Agent, overview.Crew, error) {
+func (o overviewSources) Agents(
+	q store.Querier, session int64, name string, most int,
+) ([]overview.Agent, overview.Crew, error) {
 	pulse := o.agents.Pulse(name)
 	crew := overview.Crew{
 		Agents: pulse.Agents, Late: pulse.Late, Failed: pulse.Failed,

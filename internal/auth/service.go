@@ -106,7 +106,9 @@ func (s *Service) RevokeCredential(ctx context.Context, in *pb.RevokeCredentialR
 }
 
 // CreateLoginLink implements pb.CredentialServiceServer.
-func (s *Service) CreateLoginLink(ctx context.Context, in *pb.CreateLoginLinkRequest) (*pb.CreateLoginLinkResponse, error) {
+func (s *Service) CreateLoginLink(
+	ctx context.Context, in *pb.CreateLoginLinkRequest,
+) (*pb.CreateLoginLinkResponse, error) {
 	access, session := caller.Access(in.GetAccess()), caller.FromContext(ctx).Session
 	if access != caller.Observer && access != caller.Operator {
 		return nil, fault.Field("access", "must be OBSERVER or OPERATOR")

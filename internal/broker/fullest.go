@@ -21,7 +21,9 @@ const mostDead = 10_000
 // Status returns the session's mailboxes with something in them, fullest first, at most most, and
 // the sums over all: the dead letters up to 10,000. For an agent, these are the mailboxes that it
 // takes from, and sum.Claimed counts its own claims.
-func (b *Broker) Status(q store.Querier, session int64, agent *Agent, most int) (boxes []BoxStatus, sum BoxStatus, err error) {
+func (b *Broker) Status(
+	q store.Querier, session int64, agent *Agent, most int,
+) (boxes []BoxStatus, sum BoxStatus, err error) {
 	var only any
 	a := actor{session: Session{ID: session}}
 	if agent != nil {

@@ -271,7 +271,8 @@ func wantDeadLetters(t *testing.T, r deadRequest) {
 	wantMailboxes(t, someName(r.GetMailbox()))
 	wantDeadFilter(t, r.GetFilter())
 	f := r.GetFilter()
-	filtered := len(f.GetTypes())+len(f.GetSenders())+len(f.GetHolders())+len(f.GetError()) > 0 || f.GetFromTime() != nil || f.GetToTime() != nil
+	filtered := len(f.GetTypes())+len(f.GetSenders())+len(f.GetHolders())+len(f.GetError()) > 0 ||
+		f.GetFromTime() != nil || f.GetToTime() != nil
 	switch named := len(r.GetIds()) > 0; {
 	case named && (filtered || r.GetAll() || r.GetPageToken() != ""):
 		t.Fatalf("accepted: %v", r)

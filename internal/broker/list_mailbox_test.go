@@ -12,12 +12,15 @@ func TestListMessages_OperatorsListAMailboxByItsName(t *testing.T) {
 	w := newWorld(t)
 	lead, a := w.agent("lead", ""), w.agent("a", "builder")
 	lead.subscribe("news")
-	lead.sendAll(to("a", subject("first")), to("a", subject("second")), to("a", subject("third")), to("lead", subject("other")))
-	lead.sendAll(toRole("builder", subject("part 1")), toRole("builder", subject("part 2")), toRole("none", subject("lost")))
+	lead.sendAll(to("a", subject("first")), to("a", subject("second")), to("a", subject("third")),
+		to("lead", subject("other")))
+	lead.sendAll(toRole("builder", subject("part 1")), toRole("builder", subject("part 2")),
+		toRole("none", subject("lost")))
 	a.claimWith(&pb.ClaimMessagesRequest{Mailboxes: []string{"a"}})
 	o := w.operator()
 	for mailbox, subjects := range map[string][]string{
-		"a": {"first", "second", "third"}, "role:builder": {"part 1", "part 2"}, "role:none": {"lost"}, "channel:news": nil, "stranger": nil,
+		"a": {"first", "second", "third"}, "role:builder": {"part 1", "part 2"}, "role:none": {"lost"}, "channel:news": nil,
+		"stranger": nil,
 	} {
 		wantList(t, mailbox, o.pages(&pb.ListMessagesRequest{Mailbox: mailbox, PageSize: 2}), subjects...)
 	}

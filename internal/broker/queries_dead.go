@@ -26,7 +26,8 @@ const (
 		SELECT COUNT(*)
 		FROM (
 			SELECT 1 FROM mailboxes b CROSS JOIN deliveries d
-			WHERE b.session = ?1 AND (?2 IS NULL OR b.id IN (SELECT value FROM json_each(?2))) AND d.mailbox = b.id AND d.state = 6
+			WHERE b.session = ?1 AND (?2 IS NULL OR b.id IN (SELECT value FROM json_each(?2)))
+				AND d.mailbox = b.id AND d.state = 6
 			LIMIT ?3) AS x`
 	selectDeadOf = `
 		SELECT message, mailbox FROM deliveries

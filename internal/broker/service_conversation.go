@@ -181,7 +181,8 @@ func threadMessage(m *ThreadMessage) *pb.ThreadMessage {
 		return nil
 	}
 	return &pb.ThreadMessage{
-		Id: m.ID.String(), Revision: m.Revision, Sender: m.Sender, Type: m.Type, Subject: gist(m.Content), CreatedAt: stamp(m.CreatedAt),
+		Id: m.ID.String(), Revision: m.Revision, Sender: m.Sender, Type: m.Type, Subject: gist(m.Content),
+		CreatedAt: stamp(m.CreatedAt),
 	}
 }
 

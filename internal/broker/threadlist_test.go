@@ -154,7 +154,8 @@ func TestListThreads_MoreConversationsThanOneSnapshotReads(t *testing.T) {
 	got := lead.allThreads(&pb.ListThreadsRequest{PageSize: 1000}, func() {})
 	for i, thread := range got {
 		if seen[thread.ThreadId] || i > 0 && thread.LastMessage.Revision >= got[i-1].LastMessage.Revision {
-			t.Fatalf("thread %d of revision %d follows revision %d", i, thread.LastMessage.Revision, got[i-1].LastMessage.Revision)
+			t.Fatalf("thread %d of revision %d follows revision %d", i, thread.LastMessage.Revision,
+				got[i-1].LastMessage.Revision)
 		}
 		seen[thread.ThreadId] = true
 	}

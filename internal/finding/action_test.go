@@ -28,17 +28,20 @@ func TestAction_IsACallOfTheAPI(t *testing.T) {
 		{finding.Command{"agent", "nudge", "channel:build", "answer message 7"}, finding.Action{
 			Method:  "MessageService/SendMessages",
 			Request: `{"messages":[{"priority":10,"subject":"answer message 7","target":{"channel":"build"},"type":"nudge"}]}`}},
-		{finding.Command{"agent", "register", "a", "--role", "r", "--capability", "x", "--capability", "y", "--label", "k=a=b",
+		{finding.Command{"agent", "register", "a", "--role", "r", "--capability", "x", "--capability", "y",
+			"--label", "k=a=b",
 			"--lease", "1h0m0.5s"}, finding.Action{
 			Method:  "AgentService/RegisterAgent",
 			Request: `{"capabilities":["x","y"],"labels":{"k":"a=b"},"lease":"3600.5s","role":"r"}`, Agent: "a"}},
 		{finding.Command{"decision", "defer", "d-7", "30m"}, finding.Action{
-			Method: "DecisionService/Decide", Request: `{"decision_id":"d-7","until":"2026-01-02T03:34:05Z","verdict":"defer"}`}},
+			Method:  "DecisionService/Decide",
+			Request: `{"decision_id":"d-7","until":"2026-01-02T03:34:05Z","verdict":"defer"}`}},
 		{finding.Command{"decision", "decide", "d-7", "sqlite"}, finding.Action{
 			Method: "DecisionService/Decide", Request: `{"decision_id":"d-7","verdict":"sqlite"}`}},
 		{finding.Command{"lock", "revoke", "7", "--reason", "--why"}, finding.Action{
 			Method: "LockService/ForceReleaseLocks", Request: `{"reason":"--why","revisions":[7]}`}},
-		{finding.Command{"admin", "drain", "--resume"}, finding.Action{Method: "AdminService/Drain", Request: `{"resume":true}`}},
+		{finding.Command{"admin", "drain", "--resume"},
+			finding.Action{Method: "AdminService/Drain", Request: `{"resume":true}`}},
 	} {
 		got, found := c.command.Action(now)
 		c.want.Method = "/brokerd.v1." + c.want.Method

@@ -28,17 +28,21 @@ func jsonOf(t *testing.T, m proto.Message) string {
 
 func TestAppend_ShowsAMessageWholeAndExact(t *testing.T) {
 	m := &pb.Message{
-		Id: "m", Revision: 1 << 60, Sender: "lead", CreatedAt: timestamppb.New(time.Date(2026, 1, 2, 3, 4, 5, 6, time.FixedZone("", 3600))),
-		Target: &pb.Target{To: &pb.Target_Everyone{Everyone: true}}, Reach: pb.Reach_REACH_ALL, Type: "t",
+		Id: "m", Revision: 1 << 60, Sender: "lead",
+		CreatedAt: timestamppb.New(time.Date(2026, 1, 2, 3, 4, 5, 6, time.FixedZone("", 3600))),
+		Target:    &pb.Target{To: &pb.Target_Everyone{Everyone: true}}, Reach: pb.Reach_REACH_ALL, Type: "t",
 		Body:    "a <b> & \"c\"\n\u2028",
 		Payload: "{ \"n\": 1152921504606846977,\n\t\"x\": 1.0, \"s\": \"<\\u00e9>\", \"z\": null }",
 		Labels:  map[string]string{"b": "2", "a": "1"}, Files: []*pb.FileReference{{Path: "x", Line: 3}},
 		Ttl: durationpb.New(90 * time.Second), MaxAttempts: 3,
 	}
-	want := `{"id":"m","revision":1152921504606846976,"sender":"lead","sender_role":"","created_at":"2026-01-02T02:04:05.000000006Z",` +
+	want := `{"id":"m","revision":1152921504606846976,"sender":"lead","sender_role":"",` +
+		`"created_at":"2026-01-02T02:04:05.000000006Z",` +
 		`"expires_at":null,"target":{"everyone":true},"reach":"all","type":"t","version":"","subject":"",` +
-		`"body":"a <b> & \"c\"\n\u2028","payload":{"n":1152921504606846977,"x":1.0,"s":"<\u00e9>","z":null},"priority":0,"channel":"",` +
-		`"thread_id":"","correlation_id":"","in_reply_to":"","task_id":"","labels":{"a":"1","b":"2"},"files":[{"path":"x","line":3}],` +
+		`"body":"a <b> & \"c\"\n\u2028","payload":{"n":1152921504606846977,"x":1.0,"s":"<\u00e9>","z":null},` +
+		`"priority":0,"channel":"",` +
+		`"thread_id":"","correlation_id":"","in_reply_to":"","task_id":"","labels":{"a":"1","b":"2"},` +
+		`"files":[{"path":"x","line":3}],` +
 		`"artifacts":[],"ttl":"1m30s","not_before":null,"ordering_key":"","max_attempts":3,` +
 		`"requires_response":false,"response_deadline":null,"resend_after":null,"trace_parent":""}`
 	if got := jsonOf(t, m); got != want {
@@ -51,10 +55,12 @@ func TestAppend_EnumsAreShortAndUnsetIsNull(t *testing.T) {
 		m    proto.Message
 		want string
 	}{
-		{&pb.Recipient{Mailbox: "a", Outcome: pb.RecipientOutcome_RECIPIENT_OUTCOME_QUEUED}, `{"mailbox":"a","outcome":"queued"}`},
+		{&pb.Recipient{Mailbox: "a", Outcome: pb.RecipientOutcome_RECIPIENT_OUTCOME_QUEUED},
+			`{"mailbox":"a","outcome":"queued"}`},
 		{&pb.Recipient{}, `{"mailbox":"","outcome":null}`},
 		{&pb.Recipient{Outcome: 99}, `{"mailbox":"","outcome":"99"}`},
-		{&pb.NackOutcome{ClaimId: "7.1", State: pb.DeliveryState_DELIVERY_STATE_DEAD}, `{"claim_id":"7.1","state":"dead","due_at":null}`},
+		{&pb.NackOutcome{ClaimId: "7.1", State: pb.DeliveryState_DELIVERY_STATE_DEAD},
+			`{"claim_id":"7.1","state":"dead","due_at":null}`},
 		{&pb.ConfigureSessionRequest{}, `{"request_id":"","description":null,"settings":null}`},
 		{&pb.ConfigureSessionRequest{Description: proto.String("")}, `{"request_id":"","description":"","settings":null}`},
 		{&pb.ExtendClaimsResponse{}, `{"claim_ids":[]}`},
@@ -62,7 +68,8 @@ func TestAppend_EnumsAreShortAndUnsetIsNull(t *testing.T) {
 		{&pb.Names{Names: []string{"lead", "overseer"}}, `["lead","overseer"]`},
 		{&pb.Names{}, `[]`},
 		{&pb.Target{}, `{}`},
-		{&pb.HeartbeatRequest{Progress: proto.Float64(0.5)}, `{"status":null,"activity":null,"task_id":null,"progress":0.5,"counters":null,"last_tool":null,"last_file":null,"status_reason":null,"notices":false}`},
+		{&pb.HeartbeatRequest{Progress: proto.Float64(0.5)}, `{"status":null,"activity":null,"task_id":null,` +
+			`"progress":0.5,"counters":null,"last_tool":null,"last_file":null,"status_reason":null,"notices":false}`},
 	} {
 		if got := jsonOf(t, c.m); got != c.want {
 			t.Errorf("got %s, want %s", got, c.want)
@@ -71,7 +78,8 @@ func TestAppend_EnumsAreShortAndUnsetIsNull(t *testing.T) {
 }
 
 func TestAppend_DetailsAreNestedAndOtherTextStaysText(t *testing.T) {
-	if got := jsonOf(t, &pb.Event{Revision: 7, Details: `{"n":9007199254740993}`}); !strings.Contains(got, `"details":{"n":9007199254740993}`) {
+	got := jsonOf(t, &pb.Event{Revision: 7, Details: `{"n":9007199254740993}`})
+	if !strings.Contains(got, `"details":{"n":9007199254740993}`) {
 		t.Error(got)
 	}
 	if got := jsonOf(t, &pb.Event{Details: `{"n":`}); !strings.Contains(got, `"details":"{\"n\":"`) {
@@ -84,8 +92,10 @@ func TestAppend_DetailsAreNestedAndOtherTextStaysText(t *testing.T) {
 
 func TestAppend_LeavesOutFieldsOfTheMessageOnly(t *testing.T) {
 	var b bytes.Buffer
-	err := jsonform.Append(&b, &pb.ListEventsResponse{Events: []*pb.Event{{Revision: 7}}, Revision: 9}, "revision", "next_page_token")
-	if err != nil || !strings.HasPrefix(b.String(), `{"events":[{"revision":7,`) || strings.Contains(b.String(), `"revision":9`) {
+	list := &pb.ListEventsResponse{Events: []*pb.Event{{Revision: 7}}, Revision: 9}
+	err := jsonform.Append(&b, list, "revision", "next_page_token")
+	if err != nil || !strings.HasPrefix(b.String(), `{"events":[{"revision":7,`) ||
+		strings.Contains(b.String(), `"revision":9`) {
 		t.Errorf("got %s, %v", &b, err)
 	}
 }

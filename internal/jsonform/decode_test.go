@@ -74,8 +74,10 @@ func fill(m protoreflect.Message, choice, depth int) protoreflect.Message {
 		return durationpb.New(90*time.Second + 1).ProtoReflect()
 	case *pb.StateValue:
 		values := []*pb.StateValue{
-			{Value: &pb.StateValue_StringValue{StringValue: "1"}}, {Value: &pb.StateValue_IntegerValue{IntegerValue: math.MinInt64}},
-			{Value: &pb.StateValue_BooleanValue{BooleanValue: true}}, {Value: &pb.StateValue_JsonValue{JsonValue: `{"a":[1.5]}`}},
+			{Value: &pb.StateValue_StringValue{StringValue: "1"}},
+			{Value: &pb.StateValue_IntegerValue{IntegerValue: math.MinInt64}},
+			{Value: &pb.StateValue_BooleanValue{BooleanValue: true}},
+			{Value: &pb.StateValue_JsonValue{JsonValue: `{"a":[1.5]}`}},
 		}
 		return values[choice%len(values)].ProtoReflect()
 	}
@@ -132,10 +134,12 @@ func sample(f protoreflect.FieldDescriptor) protoreflect.Value {
 func TestDecode_KeepsNestedJSONExactly(t *testing.T) {
 	var m pb.Message
 	const payload = "{ \"b\": 1.0,\n\t\"a\": 9007199254740993 }"
-	if err := jsonform.Decode([]byte(`{"subject":null,"payload":`+payload+`}`), &m); err != nil || m.GetPayload() != payload {
+	if err := jsonform.Decode([]byte(`{"subject":null,"payload":`+payload+`}`), &m); err != nil ||
+		m.GetPayload() != payload {
 		t.Errorf("%q, %v", m.GetPayload(), err)
 	}
-	for text, want := range map[string]string{`"x"`: `string_value:"x"`, `1.5`: `json_value:"1.5"`, `[1]`: `json_value:"[1]"`,
+	for text, want := range map[string]string{
+		`"x"`: `string_value:"x"`, `1.5`: `json_value:"1.5"`, `[1]`: `json_value:"[1]"`,
 		`9223372036854775808`: `json_value:"9223372036854775808"`} {
 		var put pb.PutStateRequest
 		if err := jsonform.Decode([]byte(`{"value":`+text+`}`), &put); err != nil || put.GetValue().String() != want {
@@ -150,8 +154,10 @@ func TestDecode_NamesWhatIsWrong(t *testing.T) {
 		text, field string
 		want        string
 	}{
-		{&pb.SendMessagesRequest{}, `{"mesages":[]}`, "mesages", "is not a field of SendMessagesRequest; did you mean messages?"},
-		{&pb.SendMessagesRequest{}, `{"messages":[{},{"target":{"agnet":"x"}}]}`, "messages[1].target.agnet", "the nearest names are agent, "},
+		{&pb.SendMessagesRequest{}, `{"mesages":[]}`, "mesages",
+			"is not a field of SendMessagesRequest; did you mean messages?"},
+		{&pb.SendMessagesRequest{}, `{"messages":[{},{"target":{"agnet":"x"}}]}`, "messages[1].target.agnet",
+			"the nearest names are agent, "},
 		{&pb.SendMessagesRequest{}, `{"messages":{}}`, "messages", "must be a list"},
 		{&pb.SendMessagesRequest{}, `{"messages":[null]}`, "messages[0]", "must be an object"},
 		{&pb.Message{}, `{"priority":"5"}`, "priority", "must be a whole number of 32 bits"},
@@ -214,12 +220,15 @@ func TestSet_ReadsParameters(t *testing.T) {
 		texts []string
 		want  proto.Message
 	}{
-		{&pb.ListEventsRequest{}, "types", []string{"a", "b"}, &pb.ListEventsRequest{Filter: &pb.EventFilter{Types: []string{"a", "b"}}}},
-		{&pb.ListEventsRequest{}, "filter.task_id", []string{"t"}, &pb.ListEventsRequest{Filter: &pb.EventFilter{TaskId: "t"}}},
+		{&pb.ListEventsRequest{}, "types", []string{"a", "b"},
+			&pb.ListEventsRequest{Filter: &pb.EventFilter{Types: []string{"a", "b"}}}},
+		{&pb.ListEventsRequest{}, "filter.task_id", []string{"t"},
+			&pb.ListEventsRequest{Filter: &pb.EventFilter{TaskId: "t"}}},
 		{&pb.ListEventsRequest{}, "newest_first", []string{"true"}, &pb.ListEventsRequest{NewestFirst: true}},
 		{&pb.ListEventsRequest{}, "lowest_severity", []string{"Warning"},
 			&pb.ListEventsRequest{Filter: &pb.EventFilter{LowestSeverity: pb.Severity_SEVERITY_WARNING}}},
-		{&pb.ListTasksRequest{}, "labels.team.x", []string{"red"}, &pb.ListTasksRequest{Labels: map[string]string{"team.x": "red"}}},
+		{&pb.ListTasksRequest{}, "labels.team.x", []string{"red"},
+			&pb.ListTasksRequest{Labels: map[string]string{"team.x": "red"}}},
 		{&pb.GetBlockerRequest{}, "wait", []string{"5s"}, &pb.GetBlockerRequest{Wait: durationpb.New(5 * time.Second)}},
 		{&pb.ValidatePayloadRequest{}, "payload", []string{`{"a":1}`}, &pb.ValidatePayloadRequest{Payload: `{"a":1}`}},
 		{&pb.ExplainRequest{}, "lock", []string{"src"}, &pb.ExplainRequest{Subject: &pb.ExplainRequest_Lock{Lock: "src"}}},
@@ -238,7 +247,8 @@ func TestSet_RefusesOtherParameters(t *testing.T) {
 		want  string
 	}{
 		{&pb.ListEventsRequest{}, "type", []string{"a"}, "type: is not a field of ListEventsRequest"},
-		{&pb.ListEventsRequest{}, "filter.type", []string{"a"}, "filter.type: is not a field of EventFilter; did you mean types?"},
+		{&pb.ListEventsRequest{}, "filter.type", []string{"a"},
+			"filter.type: is not a field of EventFilter; did you mean types?"},
 		{&pb.ListEventsRequest{}, "newest_first", []string{"yes"}, "newest_first: must be true or false"},
 		{&pb.ListEventsRequest{}, "page_size", []string{"1", "2"}, "page_size: is given 2 times"},
 		{&pb.ListEventsRequest{PageSize: 1}, "page_size", []string{"2"}, "page_size: is given twice"},
@@ -249,7 +259,8 @@ func TestSet_RefusesOtherParameters(t *testing.T) {
 		{&pb.ListTasksRequest{}, "role.x", []string{"a"}, "role.x: cannot be given as a parameter"},
 		{&pb.ExplainRequest{Subject: &pb.ExplainRequest_Lock{Lock: "src"}}, "agent", []string{"a"}, "agent: excludes lock"},
 	} {
-		if err := jsonform.Set(tt.m, tt.name, tt.texts); fault.KindOf(err) != fault.Invalid || !strings.Contains(err.Error(), tt.want) {
+		if err := jsonform.Set(tt.m, tt.name, tt.texts); fault.KindOf(err) != fault.Invalid ||
+			!strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s=%v: %v, want %s", tt.name, tt.texts, err, tt.want)
 		}
 	}

@@ -67,7 +67,8 @@ func BenchmarkWatchOverview_FirstFrameOf10000Mailboxes(b *testing.B) {
 			b.Fatal(err)
 		}
 		frame, err := stream.Recv()
-		if err != nil || frame.GetTotals().GetWaiting() != 2*benchedMailboxes || frame.GetTotals().GetDead() != benchedMailboxes {
+		if err != nil || frame.GetTotals().GetWaiting() != 2*benchedMailboxes ||
+			frame.GetTotals().GetDead() != benchedMailboxes {
 			b.Fatal(frame.GetTotals(), err)
 		}
 	}

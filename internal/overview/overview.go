@@ -138,7 +138,8 @@ func (h *Hub) WatchAll(ctx context.Context, once bool, send func(*Frame) error) 
 			for _, name := range names {
 				if !watched[name] {
 					watched[name] = true
-					guard.Go(h.Log, func() error { return h.Watch(ctx, name, once, inTurn) }, func(err error) { ends <- end{name, err} })
+					guard.Go(h.Log, func() error { return h.Watch(ctx, name, once, inTurn) },
+						func(err error) { ends <- end{name, err} })
 				}
 			}
 		}

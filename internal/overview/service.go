@@ -22,7 +22,9 @@ type WatchService struct{ hub *Hub }
 func NewWatchService(h *Hub) *WatchService { return &WatchService{h} }
 
 // WatchOverview implements pb.AdminServiceServer.
-func (s *WatchService) WatchOverview(in *pb.WatchOverviewRequest, stream grpc.ServerStreamingServer[pb.WatchOverviewResponse]) error {
+func (s *WatchService) WatchOverview(
+	in *pb.WatchOverviewRequest, stream grpc.ServerStreamingServer[pb.WatchOverviewResponse],
+) error {
 	ctx := stream.Context()
 	who := caller.FromContext(ctx)
 	send := func(f *Frame) error { return stream.SendMsg(f) }

@@ -168,7 +168,8 @@ func TestWatchOverview_FrameDescribesTheSession(t *testing.T) {
 	unlimited := &pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{SendRate: proto.Float64(0)}}
 	d.must(pb.NewSessionServiceClient(d.Operator()).ConfigureSession(d.ctx, unlimited))
 	lead, builder := d.Registered("lead", "lead"), d.Registered("builder-1", "builder")
-	d.must(pb.NewAgentServiceClient(d.Conn("idler")).RegisterAgent(d.ctx, &pb.RegisterAgentRequest{Lease: durationpb.New(time.Hour)}))
+	d.must(pb.NewAgentServiceClient(d.Conn("idler")).RegisterAgent(d.ctx,
+		&pb.RegisterAgentRequest{Lease: durationpb.New(time.Hour)}))
 	activity := "building " + strings.Repeat("é", 200)
 	d.must(pb.NewAgentServiceClient(builder).Heartbeat(d.ctx, &pb.HeartbeatRequest{Activity: &activity}))
 	mail := pb.NewMessageServiceClient(builder)
@@ -194,21 +195,26 @@ func TestWatchOverview_FrameDescribesTheSession(t *testing.T) {
 		t.Errorf("totals: %v, want %v", totals, want)
 	}
 	boxes := got.GetMailboxes()
-	if len(boxes) != 2 || boxes[0].GetMailbox() != "builder-1" || boxes[0].GetWaiting() != 2 || boxes[0].GetClaimed() != 1 ||
-		boxes[0].GetDead() != 1 || boxes[0].GetOldest() == nil || boxes[1].GetMailbox() != "role:critic" || boxes[1].GetWaiting() != 1 {
+	if len(boxes) != 2 || boxes[0].GetMailbox() != "builder-1" || boxes[0].GetWaiting() != 2 ||
+		boxes[0].GetClaimed() != 1 || boxes[0].GetDead() != 1 || boxes[0].GetOldest() == nil ||
+		boxes[1].GetMailbox() != "role:critic" || boxes[1].GetWaiting() != 1 {
 		t.Errorf("mailboxes: %v", boxes)
 	}
 	agents := got.GetAgents()
-	if len(agents) != 3 || agents[0].GetName() != "builder-1" || agents[1].GetName() != "idler" || agents[2].GetName() != "lead" {
+	if len(agents) != 3 || agents[0].GetName() != "builder-1" || agents[1].GetName() != "idler" ||
+		agents[2].GetName() != "lead" {
 		t.Fatalf("agents: %v", agents)
 	}
-	if a := agents[0]; a.GetRole() != "builder" || a.GetStatus() != pb.AgentStatus_AGENT_STATUS_ACTIVE || a.GetHealth() != pb.Health_HEALTH_OK ||
+	if a := agents[0]; a.GetRole() != "builder" || a.GetStatus() != pb.AgentStatus_AGENT_STATUS_ACTIVE ||
+		a.GetHealth() != pb.Health_HEALTH_OK ||
 		a.GetClaims() != 1 || a.GetLocks() != 1 || a.GetWaiting() != 2 || a.GetSilentSince() != nil ||
-		!strings.HasPrefix(a.GetActivity(), "building é") || !strings.HasSuffix(a.GetActivity(), "é…") || len(a.GetActivity()) > 120 {
+		!strings.HasPrefix(a.GetActivity(), "building é") || !strings.HasSuffix(a.GetActivity(), "é…") ||
+		len(a.GetActivity()) > 120 {
 		t.Errorf("builder-1: %v", a)
 	}
 	events := got.GetEvents()
-	if e := events[0]; e.GetType() != "lock.granted" || e.GetSource() != "builder-1" || e.GetSummary() == "" || e.GetTime() == nil ||
+	if e := events[0]; e.GetType() != "lock.granted" || e.GetSource() != "builder-1" || e.GetSummary() == "" ||
+		e.GetTime() == nil ||
 		e.GetSeverity() != pb.Severity_SEVERITY_INFO || e.GetRevision() <= events[1].GetRevision() {
 		t.Errorf("events: %v", events)
 	}
@@ -216,7 +222,8 @@ func TestWatchOverview_FrameDescribesTheSession(t *testing.T) {
 	for _, x := range got.GetFindings() {
 		found[x.GetSubject()] = x
 	}
-	if x := found["mailbox builder-1"]; x.GetSummary() != "1 dead letter" || x.GetActions()[0].GetMethod() != "/brokerd.v1.MessageService/RedriveDeadLetters" {
+	if x := found["mailbox builder-1"]; x.GetSummary() != "1 dead letter" ||
+		x.GetActions()[0].GetMethod() != "/brokerd.v1.MessageService/RedriveDeadLetters" {
 		t.Errorf("findings: %v", got.GetFindings())
 	}
 	if found["mailbox role:critic"] == nil {
@@ -249,7 +256,8 @@ func TestWatchOverview_ObserversWatchAndAgentsDoNot(t *testing.T) {
 	agent := d.Registered("builder-1", "builder")
 	_, secret := d.Issue(&pb.IssueCredentialRequest{Access: pb.CredentialAccess_CREDENTIAL_ACCESS_OBSERVER})
 	observer := d.OverTCP(secret)
-	if got := d.watch(observer, &pb.WatchOverviewRequest{}).until("a frame for an observer", anyFrame); got.GetSession() != "default" {
+	got := d.watch(observer, &pb.WatchOverviewRequest{}).until("a frame for an observer", anyFrame)
+	if got.GetSession() != "default" {
 		t.Errorf("frame: %v", got)
 	}
 	d.watch(agent, &pb.WatchOverviewRequest{}).refused(codes.PermissionDenied, "NOT_FOR_AGENTS")
@@ -284,7 +292,8 @@ func TestWatchOverview_OnceEndsAfterOneFrameOfEachSession(t *testing.T) {
 func TestWatchOverview_StreamEndsWithTheSession(t *testing.T) {
 	d := newDaemon(t, nil)
 	d.must(pb.NewSessionServiceClient(d.Operator()).CreateSession(d.ctx, &pb.CreateSessionRequest{Name: "web"}))
-	one, all := d.watch(d.In("web", ""), &pb.WatchOverviewRequest{}), d.watch(d.Operator(), &pb.WatchOverviewRequest{AllSessions: true})
+	one := d.watch(d.In("web", ""), &pb.WatchOverviewRequest{})
+	all := d.watch(d.Operator(), &pb.WatchOverviewRequest{AllSessions: true})
 	one.until("a frame", anyFrame)
 	all.until("a frame of default", func(m *pb.WatchOverviewResponse) bool { return m.GetSession() == "default" })
 	d.must(pb.NewSessionServiceClient(d.Operator()).CloseSession(d.ctx, &pb.CloseSessionRequest{Name: "web"}))
@@ -313,7 +322,8 @@ func TestWatchOverview_AllClientsGetTheSameLargeFrames(t *testing.T) {
 	activity := strings.Repeat("y", 120)
 	for i := range 150 {
 		conn := d.Conn(fmt.Sprintf("%s-%d", strings.Repeat("z", 60), i))
-		d.must(pb.NewAgentServiceClient(conn).RegisterAgent(d.ctx, &pb.RegisterAgentRequest{Lease: durationpb.New(apptest.LongLease)}))
+		d.must(pb.NewAgentServiceClient(conn).RegisterAgent(d.ctx,
+			&pb.RegisterAgentRequest{Lease: durationpb.New(apptest.LongLease)}))
 		d.must(pb.NewAgentServiceClient(conn).Heartbeat(d.ctx, &pb.HeartbeatRequest{Activity: &activity}))
 	}
 	var all []*frames

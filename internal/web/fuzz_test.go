@@ -32,7 +32,8 @@ func FuzzRequest(f *testing.F) {
 	}}
 	f.Cleanup(transport.CloseIdleConnections)
 	f.Fuzz(func(t *testing.T, method, path, query, body, header string) {
-		if strings.Contains(path, "follow") || strings.Contains(path, "watch") || strings.Contains(body, "wait") || strings.Contains(query, "wait") {
+		if strings.Contains(path, "follow") || strings.Contains(path, "watch") || strings.Contains(body, "wait") ||
+			strings.Contains(query, "wait") {
 			t.Skip("the request waits")
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), apptest.Patience)

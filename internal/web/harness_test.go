@@ -46,7 +46,9 @@ func overTCP(t *testing.T, b *apptest.Broker, secret string) *browser {
 	return c
 }
 
-func newBrowser(t *testing.T, base, agent string, dial func(context.Context, string, string) (net.Conn, error)) *browser {
+func newBrowser(
+	t *testing.T, base, agent string, dial func(context.Context, string, string) (net.Conn, error),
+) *browser {
 	t.Helper()
 	transport := &http.Transport{DialContext: dial, ExpectContinueTimeout: apptest.Patience}
 	t.Cleanup(transport.CloseIdleConnections)

@@ -99,7 +99,8 @@ func TestLogin_GuessesAreLimited(t *testing.T) {
 		}
 	}
 	a := c.do("POST", "/v1/login", `{"secret":"guess"}`)
-	if a.status != http.StatusTooManyRequests || a.reason() != "TOO_MANY_FAILED_ATTEMPTS" || a.header.Get("Retry-After") != "3" {
+	if a.status != http.StatusTooManyRequests || a.reason() != "TOO_MANY_FAILED_ATTEMPTS" ||
+		a.header.Get("Retry-After") != "3" {
 		t.Errorf("got %d %v %s", a.status, a.header, a.text)
 	}
 	c.must("POST", "/v1/login", loginBody(t, b, operating))
@@ -148,7 +149,8 @@ func TestLogout_RefusesEveryOtherIdentity(t *testing.T) {
 		t.Errorf("without a credential: %d %s", a.status, a.text)
 	}
 	c := login(t, b, operating)
-	if a := c.do("POST", "/v1/logout", "", "Origin", "http://evil.example"); a.status != 403 || a.reason() != "CROSS_ORIGIN" {
+	if a := c.do("POST", "/v1/logout", "", "Origin", "http://evil.example"); a.status != 403 ||
+		a.reason() != "CROSS_ORIGIN" {
 		t.Errorf("another origin: %d %s", a.status, a.text)
 	}
 	c.must("GET", "/v1/agents", "")

@@ -146,7 +146,8 @@ func TestOpenAPI_DescribesTheAnswers(t *testing.T) {
 	})
 	for _, route := range slices.Sorted(maps.Keys(all)) {
 		streams := at(all[route], "responses.200.content").(map[string]any)["text/event-stream"] != nil
-		if !used[route] && !streams && !strings.Contains(route, "/v1/call/") && !strings.HasPrefix(route, "GET /v1/artifacts/") {
+		if !used[route] && !streams && !strings.Contains(route, "/v1/call/") &&
+			!strings.HasPrefix(route, "GET /v1/artifacts/") {
 			t.Errorf("no step uses %s", route)
 		}
 	}
@@ -184,7 +185,8 @@ func TestOpenAPI_ThePageHasEveryRoute(t *testing.T) {
 		_, path, _ := strings.Cut(route, " ")
 		parts := strings.Split(path, "/") // "", v1, agents, …
 		last := parts[len(parts)-1]
-		if action := !strings.HasPrefix(last, "{"); !has(path) && (!has("/v1/"+parts[2]) || action && !has("/"+last)) && parts[2] != "call" {
+		if action := !strings.HasPrefix(last, "{"); !has(path) && (!has("/v1/"+parts[2]) || action && !has("/"+last)) &&
+			parts[2] != "call" {
 			t.Errorf("docs/http.md does not have %s", route)
 		}
 	}

@@ -57,7 +57,8 @@ func TestPage_ServesEachFileWithoutACredential(t *testing.T) {
 		if !bytes.Equal([]byte(a.text), files[name]) {
 			t.Errorf("%s: the content differs from that of %s", at, name)
 		}
-		if kind := a.header.Get("Content-Type"); kinds[path.Ext(name)] == "" || !strings.HasPrefix(kind, kinds[path.Ext(name)]) {
+		if kind := a.header.Get("Content-Type"); kinds[path.Ext(name)] == "" ||
+			!strings.HasPrefix(kind, kinds[path.Ext(name)]) {
 			t.Errorf("%s: Content-Type %q", at, kind)
 		}
 		again := c.do("GET", at, "", "If-None-Match", a.header.Get("ETag"))
@@ -111,7 +112,8 @@ func TestPage_HasNoInlineScriptOrStyle(t *testing.T) {
 }
 
 func TestPage_TheScriptsUseNoMarkupFromText(t *testing.T) {
-	forbidden := regexp.MustCompile(`innerHTML|outerHTML|insertAdjacentHTML|dangerouslySetInnerHTML|document\.write|\beval\(|new Function`)
+	forbidden := regexp.MustCompile(`innerHTML|outerHTML|insertAdjacentHTML|dangerouslySetInnerHTML|` +
+		`document\.write|\beval\(|new Function`)
 	for name, content := range pageFiles(t) {
 		if path.Ext(name) != ".js" || path.Dir(name) == "ui/vendor" {
 			continue

@@ -158,7 +158,8 @@ func TestStream_ResumesByLastEventIDWithoutLossOrRepetition(t *testing.T) {
 	var want []int64
 	ctx, cancel := context.WithTimeout(context.Background(), apptest.Patience)
 	defer cancel()
-	list, err := pb.NewEventServiceClient(b.Operator()).ListEvents(ctx, &pb.ListEventsRequest{PageSize: 1000, Filter: &pb.EventFilter{Types: []string{"build.*"}}})
+	list, err := pb.NewEventServiceClient(b.Operator()).ListEvents(ctx,
+		&pb.ListEventsRequest{PageSize: 1000, Filter: &pb.EventFilter{Types: []string{"build.*"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -213,7 +214,8 @@ func TestStream_WatchersOfAnOverviewGetTheSameFrames(t *testing.T) {
 			Revision int64
 			Totals   struct{ Agents int }
 		}
-		if err := json.Unmarshal([]byte(e.data), &frame); err != nil || frame.Totals.Agents != 1 || e.id != fmt.Sprint(frame.Revision) {
+		if err := json.Unmarshal([]byte(e.data), &frame); err != nil || frame.Totals.Agents != 1 ||
+			e.id != fmt.Sprint(frame.Revision) {
 			t.Errorf("%v: %+v", err, e)
 		}
 		at := e.id + " " + frame.Time
@@ -304,7 +306,8 @@ func TestStream_AgentsHaveTheQuotaOfConnections(t *testing.T) {
 		open = append(open, f)
 	}
 	a := lead.do("GET", "/v1/inbox", "")
-	if a.status != http.StatusTooManyRequests || a.reason() != "TOO_MANY_CONNECTIONS" || a.header.Get("Retry-After") == "" {
+	if a.status != http.StatusTooManyRequests || a.reason() != "TOO_MANY_CONNECTIONS" ||
+		a.header.Get("Retry-After") == "" {
 		t.Errorf("%d %v %s", a.status, a.header, a.text)
 	}
 	for _, f := range open {
@@ -318,7 +321,8 @@ func TestStream_AClientSendsFramesAsLines(t *testing.T) {
 	lead := onSocket(t, b, "lead")
 	ctx, cancel := context.WithTimeout(context.Background(), apptest.Patience)
 	defer cancel()
-	send := `{"messages":[{"target":{"agent":"lead"},"subject":"a"}]}` + "\n" + `{"messages":[{"target":{"agent":"lead"},"subject":"b"}]}` + "\n"
+	send := `{"messages":[{"target":{"agent":"lead"},"subject":"a"}]}` + "\n" +
+		`{"messages":[{"target":{"agent":"lead"},"subject":"b"}]}` + "\n"
 	if a := lead.must("POST", "/v1/call/MessageService/Send", send); strings.Count(a.text, `"outcome":"queued"`) != 2 {
 		t.Errorf("got %s", a.text)
 	}
@@ -380,8 +384,8 @@ func TestStream_ACallWhoseClientReadsNoAnswerIsCancelled(t *testing.T) {
 		t.Fatal(err)
 	}
 	const frame = `{"messages":[{"target":{"role":"builder"}}]}`
-	request := fmt.Sprintf("POST /v1/call/MessageService/Send HTTP/1.1\r\nHost: brokerd\r\nContent-Length: 1000\r\n\r\n%s\n", frame)
-	if _, err := io.WriteString(conn, request); err != nil {
+	const head = "POST /v1/call/MessageService/Send HTTP/1.1\r\nHost: brokerd\r\nContent-Length: 1000\r\n\r\n"
+	if _, err := io.WriteString(conn, head+frame+"\n"); err != nil {
 		t.Fatal(err)
 	}
 	if codes := b.Ended("MessageService/Send", 1); codes["Canceled"] != 1 {

@@ -18,7 +18,8 @@ import (
 func TestHTTP_TheSocketNeedsNoCredential(t *testing.T) {
 	b := apptest.Start(t)
 	a := onSocket(t, b, "").must("GET", "/v1/status", "")
-	if a.header.Get("Content-Type") != "application/json" || a.words("version") != "test" || a.words("session") != "default" ||
+	if a.header.Get("Content-Type") != "application/json" || a.words("version") != "test" ||
+		a.words("session") != "default" ||
 		!strings.HasSuffix(a.text, "}\n") {
 		t.Errorf("got %s", a.text)
 	}
@@ -32,7 +33,8 @@ func TestHTTP_CurlReadsTheStatus(t *testing.T) {
 	b := apptest.Start(t)
 	ctx, cancel := context.WithTimeout(context.Background(), apptest.Patience)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, curl, "-sS", "--unix-socket", strings.TrimPrefix(b.Socket(), "unix://"), "http://brokerd/v1/status").CombinedOutput()
+	out, err := exec.CommandContext(ctx, curl, "-sS", "--unix-socket", strings.TrimPrefix(b.Socket(), "unix://"),
+		"http://brokerd/v1/status").CombinedOutput()
 	if err != nil || !strings.Contains(string(out), `"version":"test"`) {
 		t.Errorf("%v: %s", err, out)
 	}
@@ -69,7 +71,8 @@ func TestHTTP_ACallReachesEveryUnaryRPC(t *testing.T) {
 	if err != nil || len(list.GetItems()) != 2 || list.GetItems()[0].GetMessage().GetPayload() != `{"task":[1]}` {
 		t.Errorf("got %v, %v", list, err)
 	}
-	if a := c.do("POST", "/v1/call/MessageService/Sned", ""); a.status != http.StatusNotFound || a.reason() != "METHOD_NOT_FOUND" {
+	if a := c.do("POST", "/v1/call/MessageService/Sned", ""); a.status != http.StatusNotFound ||
+		a.reason() != "METHOD_NOT_FOUND" {
 		t.Errorf("an unknown method: %d %s", a.status, a.text)
 	}
 }
@@ -92,7 +95,8 @@ func TestHTTP_ErrorsAreObjectsWithTheStatusOfTheirCode(t *testing.T) {
 		{lead, "GET", "/v1/messages/4711", "", 404, "not_found", "MESSAGE_NOT_FOUND", ""},
 		{stranger, "GET", "/v1/inbox", "", 409, "not_found", "AGENT_NOT_REGISTERED", ""},
 		{lead, "POST", "/v1/messages", `{"mesages":[]}`, 400, "usage", "INVALID_ARGUMENT", "mesages"},
-		{lead, "POST", "/v1/messages", `{"messages":[{"priority":99}]}`, 400, "usage", "INVALID_ARGUMENT", "messages[0].priority messages[0].target"},
+		{lead, "POST", "/v1/messages", `{"messages":[{"priority":99}]}`, 400, "usage", "INVALID_ARGUMENT",
+			"messages[0].priority messages[0].target"},
 		{lead, "POST", "/v1/messages", `{`, 400, "usage", "MALFORMED_REQUEST", ""},
 		{lead, "GET", "/v1/messages?colour=red", "", 400, "usage", "INVALID_ARGUMENT", "colour"},
 		{lead, "GET", "/v1/messages?page_size=1&page_size=2", "", 400, "usage", "INVALID_ARGUMENT", "page_size"},
@@ -109,9 +113,11 @@ func TestHTTP_ErrorsAreObjectsWithTheStatusOfTheirCode(t *testing.T) {
 		for _, f := range list {
 			fields = append(fields, at(f, "field").(string))
 		}
-		if a.status != tt.status || a.words("error.code") != tt.code || a.reason() != tt.reason || strings.Join(fields, " ") != tt.fields ||
+		if a.status != tt.status || a.words("error.code") != tt.code || a.reason() != tt.reason ||
+			strings.Join(fields, " ") != tt.fields ||
 			a.words("error.message") == "" {
-			t.Errorf("%s %s %s: %d %s; want %d %s %s %s", tt.method, tt.path, tt.body, a.status, a.text, tt.status, tt.code, tt.reason, tt.fields)
+			t.Errorf("%s %s %s: %d %s; want %d %s %s %s", tt.method, tt.path, tt.body, a.status, a.text,
+				tt.status, tt.code, tt.reason, tt.fields)
 		}
 		if a.status == 401 && a.header.Get("WWW-Authenticate") == "" || a.status == 405 && a.header.Get("Allow") == "" {
 			t.Errorf("%s %s: headers %v", tt.method, tt.path, a.header)
@@ -144,13 +150,16 @@ func TestHTTP_TheHeadersNameTheCaller(t *testing.T) {
 	if a := c.must("GET", "/v1/status", "", "Brokerd-Agent", "lead"); a.words("agent") != "lead" {
 		t.Errorf("got %s", a.text)
 	}
-	if a := c.do("GET", "/v1/inbox", "", "Brokerd-Agent", "lead", "Brokerd-Incarnation", "4711"); a.reason() != "STALE_INCARNATION" {
+	a := c.do("GET", "/v1/inbox", "", "Brokerd-Agent", "lead", "Brokerd-Incarnation", "4711")
+	if a.reason() != "STALE_INCARNATION" {
 		t.Errorf("got %s", a.text)
 	}
-	if a := c.do("PUT", "/v1/state/build/x", `{"value":1}`, "Brokerd-Agent", "lead", "Brokerd-Fence", "1"); a.reason() != "FENCE_LOST" {
+	a = c.do("PUT", "/v1/state/build/x", `{"value":1}`, "Brokerd-Agent", "lead", "Brokerd-Fence", "1")
+	if a.reason() != "FENCE_LOST" {
 		t.Errorf("got %s", a.text)
 	}
-	_, secret := b.Issue(&pb.IssueCredentialRequest{Access: pb.CredentialAccess_CREDENTIAL_ACCESS_AGENT, Session: "default", Agent: "lead"})
+	_, secret := b.Issue(&pb.IssueCredentialRequest{Access: pb.CredentialAccess_CREDENTIAL_ACCESS_AGENT,
+		Session: "default", Agent: "lead"})
 	if a := overTCP(t, b, secret).do("GET", "/v1/inbox", "", "Brokerd-Agent", "other"); a.reason() != "CREDENTIAL_BOUND" {
 		t.Errorf("got %s", a.text)
 	}
@@ -166,10 +175,12 @@ func TestHTTP_AnIdempotencyKeyIsARequestID(t *testing.T) {
 	if first.words("results.0.id") == "" || first.words("results.0.id") != again.words("results.0.id") {
 		t.Errorf("%s and %s", first.text, again.text)
 	}
-	if a := c.do("POST", "/v1/messages", `{"messages":[{"target":{"agent":"lead"},"subject":"y"}]}`, "Idempotency-Key", key); a.status != 409 {
+	const other = `{"messages":[{"target":{"agent":"lead"},"subject":"y"}]}`
+	if a := c.do("POST", "/v1/messages", other, "Idempotency-Key", key); a.status != 409 {
 		t.Errorf("another body: %d %s", a.status, a.text)
 	}
-	if a := c.do("GET", "/v1/status", "", "Idempotency-Key", key); a.status != 400 || a.words("error.fields.0.field") != "idempotency-key" {
+	if a := c.do("GET", "/v1/status", "", "Idempotency-Key", key); a.status != 400 ||
+		a.words("error.fields.0.field") != "idempotency-key" {
 		t.Errorf("a read: %d %s", a.status, a.text)
 	}
 }
@@ -178,7 +189,8 @@ func TestHTTP_ForeignHostsAndOriginsAreRefused(t *testing.T) {
 	b := apptest.Start(t)
 	c := overTCP(t, b, b.Credential())
 	for _, host := range []string{"evil.example", "evil.example:80", "localhost.evil.example", "127.0.0.1.nip.io"} {
-		if a := c.do("GET", "/v1/status", "", "Host", host); a.status != http.StatusMisdirectedRequest || a.reason() != "FOREIGN_HOST" {
+		if a := c.do("GET", "/v1/status", "", "Host", host); a.status != http.StatusMisdirectedRequest ||
+			a.reason() != "FOREIGN_HOST" {
 			t.Errorf("host %s: %d %s", host, a.status, a.text)
 		}
 	}
@@ -187,7 +199,8 @@ func TestHTTP_ForeignHostsAndOriginsAreRefused(t *testing.T) {
 		c.must("GET", "/v1/status", "", "Host", host)
 	}
 	for _, from := range []string{"http://evil.example", "http://127.0.0.1:1", "null"} {
-		if a := c.do("POST", "/v1/messages", "{}", "Origin", from); a.status != http.StatusForbidden || a.reason() != "CROSS_ORIGIN" {
+		if a := c.do("POST", "/v1/messages", "{}", "Origin", from); a.status != http.StatusForbidden ||
+			a.reason() != "CROSS_ORIGIN" {
 			t.Errorf("origin %s: %d %s", from, a.status, a.text)
 		}
 	}
@@ -238,12 +251,14 @@ func TestHTTP_ABodyIsBounded(t *testing.T) {
 	c := onSocket(t, b, "")
 	large := `{"messages":[{"body":"` + strings.Repeat("x", 5<<20) + `"}]}`
 	// The client waits for the status before it sends the body.
-	if a := c.do("POST", "/v1/messages", large, "Expect", "100-continue"); a.status != http.StatusRequestEntityTooLarge || a.reason() != "MESSAGE_TOO_LARGE" {
+	a := c.do("POST", "/v1/messages", large, "Expect", "100-continue")
+	if a.status != http.StatusRequestEntityTooLarge || a.reason() != "MESSAGE_TOO_LARGE" {
 		t.Errorf("%d %s", a.status, a.text)
 	}
 	conn := raw(t, b)
 	// The broker may close the connection before the client has read the status.
-	_, _ = io.WriteString(conn, "GET /v1/status HTTP/1.1\r\nHost: localhost\r\nX-Long: "+strings.Repeat("x", 32<<10)+"\r\n\r\n")
+	long := strings.Repeat("x", 32<<10)
+	_, _ = io.WriteString(conn, "GET /v1/status HTTP/1.1\r\nHost: localhost\r\nX-Long: "+long+"\r\n\r\n")
 	out, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err == nil && out.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
 		t.Errorf("a large header: %s", out.Status)

@@ -100,7 +100,8 @@ func TestRun_EveryWorkloadCountsWhatWasAcknowledged(t *testing.T) {
 func TestRun_MakesCallsOverGRPCAndHTTPBesideDashboards(t *testing.T) {
 	connect := newDaemon(t)
 	results, err := bench.Run(t.Context(), connect, bench.Options{
-		Workloads: []string{"read", "http-read", "send", "http-send"}, Duration: 100 * time.Millisecond, Size: 100, Changes: 1, Watchers: 3})
+		Workloads: []string{"read", "http-read", "send", "http-send"}, Duration: 100 * time.Millisecond, Size: 100,
+		Changes: 1, Watchers: 3})
 	if err != nil {
 		t.Fatal(err)
 	}
