@@ -13,7 +13,7 @@ import (
 	"brokerd/internal/store"
 )
 
-// DefaultStopTimeout is how long Stop lets calls finish.
+// DefaultStopTimeout is how long Stop waits for calls to finish.
 const DefaultStopTimeout = 5 * time.Second
 
 // Config says how to run the daemon. Only Dir is required.

@@ -22,12 +22,12 @@ type DeadFilter struct {
 	From, To                time.Time // when it became a dead letter
 }
 
-// Empty reports whether the filter lets everything through.
+// Empty reports whether the filter excludes no dead letter.
 func (f *DeadFilter) Empty() bool {
 	return len(f.Types)+len(f.Senders)+len(f.Holders)+len(f.Error) == 0 && f.From.IsZero() && f.To.IsZero()
 }
 
-// matches reports whether the filter lets a dead letter through.
+// matches reports whether a dead letter passes the filter.
 func (f *DeadFilter) matches(q store.Querier, k key) (bool, error) {
 	if f.Empty() {
 		return true, nil

@@ -76,7 +76,7 @@ type newConn struct {
 	away bool       // the HTTP server has the connection
 }
 
-// SetDeadline implements net.Conn. gRPC calls it once more after the handshake, when the deadlines
+// SetDeadline implements net.Conn. gRPC calls it again after the handshake, when the deadlines
 // already belong to the HTTP server.
 func (c *newConn) SetDeadline(t time.Time) error {
 	c.mu.Lock()

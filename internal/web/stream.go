@@ -53,6 +53,7 @@ type stream struct {
 // stream serves a streaming call.
 func (s *Server) stream(e *endpoint, w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodHead { // the stream would take messages, and its client would see none
+		w.Header().Set("Allow", http.MethodGet)
 		s.refuse(w, http.StatusMethodNotAllowed, fault.New(fault.Invalid, "METHOD_NOT_ALLOWED", "HEAD is not possible here"))
 		return
 	}

@@ -408,7 +408,8 @@ func TestStream_HeadTakesNoMessage(t *testing.T) {
 	b := apptest.Start(t)
 	b.Registered("lead", "lead")
 	c := onSocket(t, b, "lead")
-	if out := c.request("HEAD", "/v1/inbox/follow", ""); out.StatusCode != http.StatusMethodNotAllowed {
-		t.Errorf("got %s", out.Status)
+	out := c.request("HEAD", "/v1/inbox/follow", "")
+	if out.StatusCode != http.StatusMethodNotAllowed || out.Header.Get("Allow") != "GET" {
+		t.Errorf("got %s, %v", out.Status, out.Header)
 	}
 }
