@@ -66,7 +66,7 @@ func (p peers) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, er
 		conn, err = pace(conn, clockwork.NewRealClock())
 		return conn, info, err
 	}
-	if err := opened.release(); err != nil {
+	if err := errors.Join(opened.release(), detectLoss(bare)); err != nil {
 		return nil, nil, err
 	}
 	web.pass(webConn{conn, info})
@@ -183,7 +183,7 @@ func (p peers) Clone() credentials.TransportCredentials { return p }
 func (p peers) OverrideServerName(string) error { return nil }
 
 // control runs fn on the socket's file descriptor.
-func control(socket *net.UnixConn, fn func(fd int) error) error {
+func control(socket syscall.Conn, fn func(fd int) error) error {
 	raw, err := socket.SyscallConn()
 	if err != nil {
 		return err

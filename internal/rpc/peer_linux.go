@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"net"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -17,4 +18,11 @@ func peerUID(socket *net.UnixConn) (int, error) {
 		return err
 	})
 	return uid, err
+}
+
+// setUserTimeout limits the time in which the other end must acknowledge what was sent to it.
+func setUserTimeout(conn *net.TCPConn, d time.Duration) error {
+	return control(conn, func(fd int) error {
+		return unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(d.Milliseconds()))
+	})
 }

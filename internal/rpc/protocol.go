@@ -17,6 +17,10 @@ import (
 // preface is what a client of HTTP/2 sends first.
 const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
+// lostTime is how long the other end of a connection of HTTP may be silent to the kernel. HTTP/1.1 has no
+// pings, and an open stream keeps the lease of its agent.
+const lostTime = 30 * time.Second
+
 // passed is a deadline in the past. It ends a wait at once.
 var passed = time.Unix(1, 0)
 
@@ -109,6 +113,16 @@ func (c webConn) CloseWrite() error {
 		return errors.ErrUnsupported
 	}
 	return half.CloseWrite()
+}
+
+// detectLoss makes the kernel close a connection over TCP whose other end has disappeared.
+func detectLoss(conn net.Conn) error {
+	tcp, ok := conn.(*net.TCPConn)
+	if !ok {
+		return nil
+	}
+	err := tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: lostTime / 3, Interval: lostTime / 6, Count: 4})
+	return errors.Join(err, setUserTimeout(tcp, lostTime))
 }
 
 // A webListener is the listener of the connections that speak HTTP/1.1, on all addresses.

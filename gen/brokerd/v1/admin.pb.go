@@ -485,8 +485,8 @@ type OverviewMailbox struct {
 	Claimed int64 `protobuf:"varint,3,opt,name=claimed,proto3" json:"claimed,omitempty"`
 	// Dead letters. The count ends at 1,000, which means 1,000 or more.
 	Dead int64 `protobuf:"varint,4,opt,name=dead,proto3" json:"dead,omitempty"`
-	// When the oldest message was sent that waits to be claimed; absent if none does. In the mailbox of a role or channel, of the
-	// first 1,000 in the order of delivery.
+	// When the oldest message was sent that waits to be claimed; absent if none does. The broker reads the first 1,000 of the
+	// mailbox: of an agent's by arrival, of others in the order of delivery.
 	Oldest        *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=oldest,proto3" json:"oldest,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

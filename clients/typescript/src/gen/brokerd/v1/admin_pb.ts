@@ -260,8 +260,8 @@ export type OverviewMailbox = Message<"brokerd.v1.OverviewMailbox"> & {
   dead: bigint;
 
   /**
-   * When the oldest message was sent that waits to be claimed; absent if none does. In the mailbox of a role or channel, of the
-   * first 1,000 in the order of delivery.
+   * When the oldest message was sent that waits to be claimed; absent if none does. The broker reads the first 1,000 of the
+   * mailbox: of an agent's by arrival, of others in the order of delivery.
    *
    * @generated from field: google.protobuf.Timestamp oldest = 5;
    */
