@@ -206,7 +206,7 @@ func TestBytes_TheDaemonServesOnAndFreesWhatAttackersUsed(t *testing.T) {
 			stop := b.work(t)
 			s.assail()
 			s.halfOpen("", "", halfPreface(s.tls))
-			s.halfOpen(version1, "GET /v1/status HT", "POST /v1/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
+			s.halfOpen(version1, halfRequests()...)
 			stop()
 			s.settled(before)
 			t.Logf("the bystander made %d rounds", len(b.took))
@@ -227,7 +227,7 @@ func (s *target) assail() {
 			attackers.Go(func() {
 				end := time.Now().Add(fromEnvironment(s.t, "HOSTILE_TIME", 0))
 				for again := true; again; again = time.Now().Before(end) {
-					if err := a.run(p); err != nil {
+					if err := a.run(s.t.Context(), p); err != nil {
 						s.t.Errorf("%s: %v", a.name, err)
 						return
 					}
@@ -246,29 +246,44 @@ func halfPreface(secure *tls.Config) string {
 	return "PRI * HTT"
 }
 
-// halfOpen opens 1,000 connections with a protocol in TLS; empty = before the handshake. Their clients
-// send one of the beginnings each. While they are open, new clients of gRPC and HTTP must be served.
-func (s *target) halfOpen(protocol string, beginnings ...string) {
-	s.t.Helper()
+// A crowd is a number of connections.
+type crowd []net.Conn
+
+func (c crowd) close() {
+	for _, conn := range c {
+		_ = conn.Close()
+	}
+}
+
+// openHalf opens 1,000 TCP connections with a protocol in TLS; empty = before the handshake. Their clients
+// send one of the beginnings each. The caller closes them.
+func (s *target) openHalf(protocol string, beginnings ...string) (crowd, error) {
 	p := s.transports()[1]
 	if protocol == "" {
 		p.tls = nil
 	}
-	var open []net.Conn
-	defer func() {
-		for _, conn := range open {
-			_ = conn.Close()
-		}
-	}()
+	var open crowd
 	for i := range 1000 {
 		w, err := p.connect(protocol)
 		if err != nil {
-			s.t.Fatal(err)
+			return open, err
 		}
 		open = append(open, w)
 		if _, err := io.WriteString(w, beginnings[i%len(beginnings)]); err != nil {
-			s.t.Fatal(err)
+			return open, err
 		}
+	}
+	return open, nil
+}
+
+// halfOpen checks that the daemon serves new clients of gRPC and HTTP while 1,000 connections are open of
+// which openHalf sends the beginnings.
+func (s *target) halfOpen(protocol string, beginnings ...string) {
+	s.t.Helper()
+	open, err := s.openHalf(protocol, beginnings...)
+	defer open.close()
+	if err != nil {
+		s.t.Fatal(err)
 	}
 	text, err := os.ReadFile(filepath.Join(s.Dir(), "operator.credential"))
 	if err != nil {

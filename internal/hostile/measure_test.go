@@ -2,6 +2,8 @@ package hostile_test
 
 import (
 	"context"
+	"fmt"
+	"math/rand/v2"
 	"os"
 	"runtime"
 	"slices"
@@ -27,6 +29,8 @@ const (
 	mostSlower    = 2                     // times the quiet p99 that another client's may be under attack
 	single        = 200
 	mostRefusal   = 10 * time.Millisecond // for a request that is too large
+	waiting       = 10                    // clients of an assault that wait at the same time
+	processors    = 16                    // of Go's scheduler
 )
 
 // fromEnvironment returns the duration in an environment variable.
@@ -49,6 +53,8 @@ func TestMeasure_ABystanderKeepsItsLatency(t *testing.T) {
 	if part == 0 {
 		t.Skip("this measurement takes minutes: make hostile")
 	}
+	// The bystander must not wait for a processor of Go's scheduler that a thread of low priority has.
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(processors))
 	w := newWorld(t)
 	m := measurement{target: w.target, t: t, part: part, bystander: w.bystander()}
 	t.Logf("an attacker repeats each attempt every %v, those of a large request every %v", attemptGap, largeGap)
@@ -79,7 +85,7 @@ func TestMeasure_ABystanderKeepsItsLatency(t *testing.T) {
 		t.Run("HTTP/"+a.name, func(t *testing.T) {
 			m.t = t
 			gap := attemptGap
-			if a.name == tooLargeBody {
+			if a.large {
 				gap = largeGap
 			}
 			m.beside(gap, func(ctx context.Context) {
@@ -97,13 +103,82 @@ func TestMeasure_ABystanderKeepsItsLatency(t *testing.T) {
 		for _, p := range w.transports() {
 			t.Run(a.name+"/"+p.name, func(t *testing.T) {
 				m.t = t
-				m.beside(attemptGap, func(context.Context) {
-					if err := a.run(p); err != nil {
-						t.Error(err)
-					}
-				})
+				m.beside(attemptGap, func(ctx context.Context) { m.assault(ctx, &a, p) })
 			})
 		}
+	}
+	for name, beginnings := range map[string][]string{"": {halfPreface(nil)}, "HTTP/1.1 ": halfRequests()} {
+		t.Run(name+"1,000 half-open connections", func(t *testing.T) {
+			m.t = t
+			m.beside(attemptGap, func(ctx context.Context) {
+				open, err := m.openHalf("", beginnings...)
+				defer open.close()
+				if err != nil {
+					t.Error(err)
+				}
+				<-ctx.Done()
+			})
+		})
+	}
+	w.fuzz(t, &m)
+}
+
+// assault makes an assault. If its client waits, further clients begin the same, one after each dripGap.
+func (m *measurement) assault(ctx context.Context, a *assault, p transport) {
+	do := func() {
+		if err := a.run(ctx, p); err != nil {
+			m.t.Error(err)
+		}
+	}
+	if !a.waits {
+		do()
+		return
+	}
+	var all sync.WaitGroup
+	pace := time.NewTicker(dripGap)
+	defer pace.Stop()
+	for range waiting {
+		all.Go(do)
+		select {
+		case <-pace.C:
+		case <-ctx.Done():
+		}
+	}
+	all.Wait()
+}
+
+// fuzz measures random requests of an agent.
+func (w *world) fuzz(t *testing.T, m *measurement) {
+	t.Helper()
+	_, secret := w.issue(pb.CredentialAccess_CREDENTIAL_ACCESS_AGENT, "default", "alice")
+	as := party{secret: secret}
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("the seed is %d", seed)
+	f, routes := fuzzer{Rand: rand.New(rand.NewPCG(seed, 0))}, w.routes()
+	c, b := w.tcpClient(as), w.browser(w.transports()[1], as)
+	for name, try := range map[string]func() error{
+		"random calls": func() error {
+			method := pick(f, methods()...)
+			if err := f.call(c.conn, method); broken(err) {
+				return fmt.Errorf("%s: %w", method.FullName(), err)
+			}
+			return nil
+		},
+		"HTTP/random requests": func() error {
+			if status, what := f.visit(b, pick(f, routes...)); failed(status) {
+				return fmt.Errorf("%s: %d", what, status)
+			}
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m.t = t
+			m.beside(attemptGap, func(context.Context) {
+				if err := try(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
 	}
 }
 
@@ -126,7 +201,9 @@ func (m *measurement) beside(gap time.Duration, try func(context.Context)) {
 		ctx, cancel := context.WithCancel(patient(m.t))
 		var attacking sync.WaitGroup
 		attacking.Go(func() {
-			yieldProcessor(m.t)
+			if err := yieldProcessor(); err != nil {
+				m.t.Error(err)
+			}
 			pace := time.NewTicker(gap)
 			defer pace.Stop()
 			for ctx.Err() == nil {
@@ -151,11 +228,9 @@ func (m *measurement) beside(gap time.Duration, try func(context.Context)) {
 // yieldProcessor gives the thread of the calling goroutine the lowest priority until the goroutine ends. The
 // attacker stands for a program on another machine: only the work that it causes in the daemon may slow the
 // bystander. On Linux, 0 is the calling thread.
-func yieldProcessor(t *testing.T) {
+func yieldProcessor() error {
 	runtime.LockOSThread()
-	if err := syscall.Setpriority(syscall.PRIO_PROCESS, 0, 19); err != nil {
-		t.Error(err)
-	}
+	return syscall.Setpriority(syscall.PRIO_PROCESS, 0, 19)
 }
 
 // rounds returns how long the bystander's rounds take in one part.

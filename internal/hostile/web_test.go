@@ -21,26 +21,31 @@ const version1 = "http/1.1"
 // dripGap is the time between two bytes of a slow client.
 const dripGap = 20 * time.Millisecond
 
-// subscribeHead is a request for all events of the session.
+// subscribeHead is a request for all events of the bystander.
 const subscribeHead = "GET /v1/events/follow?after_revision=0 HTTP/1.1\r\nHost: localhost\r\n" +
-	"Accept: text/event-stream\r\n\r\n"
+	"Brokerd-Session: " + bystanders + "\r\nAccept: text/event-stream\r\n\r\n"
 
 // head returns the first lines of a request.
 func head(request string, headers ...string) string {
 	return request + " HTTP/1.1\r\nHost: localhost\r\n" + strings.Join(append(headers, "\r\n"), "\r\n")
 }
 
+// halfRequests returns the beginnings of two requests.
+func halfRequests() []string {
+	return []string{"GET /v1/status HT", head("POST /v1/messages", "Content-Length: 100") + "{"}
+}
+
 // webAssaults returns what clients do below HTTP/1.1.
 func webAssaults() []assault {
 	list := []assault{
-		{name: "without the end of the header", do: sends("GET /v1/status HTTP/1.1\r\nHost: localhost\r\n")},
+		{name: "without the end of the header", waits: true, do: sends("GET /v1/status HTTP/1.1\r\nHost: localhost\r\n")},
 		{name: "with a header of 64 KiB", do: sends(head("GET /v1/status", "X-Long: "+strings.Repeat("x", 64<<10)))},
 		{name: "with two lengths", do: sends(head("POST /v1/messages", "Content-Length: 1", "Content-Length: 2") + "{}")},
-		{name: "without the end of the body", do: sends(head("POST /v1/messages", "Content-Length: 100") + "{")},
-		{name: "without the end of an artifact", do: sends(head("PUT /v1/artifacts/a", "Content-Length: 100") + "{")},
-		{name: "with a slow header", do: drips("GET /v1/status HTTP/1.1\r\nHost: localhost\r\nX-Slow: ")},
-		{name: "with a slow body", do: drips(head("POST /v1/messages", "Content-Length: 1000000"))},
-		{name: "with a slow artifact", do: drips(head("PUT /v1/artifacts/slow", "Content-Length: 1000000"))},
+		{name: "without the end of the body", waits: true, do: sends(head("POST /v1/messages", "Content-Length: 100") + "{")},
+		{name: "without the end of an artifact", waits: true, do: sends(head("PUT /v1/artifacts/a", "Content-Length: 100") + "{")},
+		{name: "with a slow header", waits: true, do: drips("GET /v1/status HTTP/1.1\r\nHost: localhost\r\nX-Slow: ")},
+		{name: "with a slow body", waits: true, do: drips(head("POST /v1/messages", "Content-Length: 1000000"))},
+		{name: "with a slow artifact", waits: true, do: drips(head("PUT /v1/artifacts/slow", "Content-Length: 1000000"))},
 		{name: "with a body that never ends", do: func(w *wire) error {
 			if _, err := io.WriteString(w, head("POST /v1/messages", "Transfer-Encoding: chunked")); err != nil {
 				return err
@@ -60,15 +65,15 @@ func webAssaults() []assault {
 				}
 			}
 		}},
-		{name: "subscriber that does not read", do: func(w *wire) error {
+		{name: "subscriber that does not read", waits: true, do: func(w *wire) error {
 			_, _ = io.WriteString(w, subscribeHead)
-			hold(func() error { return nil })
+			w.hold(func() error { return nil })
 			return nil
 		}},
-		{name: "subscriber that reads a byte at a time", do: func(w *wire) error {
+		{name: "subscriber that reads a byte at a time", waits: true, do: func(w *wire) error {
 			_, _ = io.WriteString(w, subscribeHead)
 			_ = w.SetDeadline(time.Now().Add(attackTime))
-			hold(func() error { _, err := w.Read(make([]byte, 1)); return err })
+			w.hold(func() error { _, err := w.Read(make([]byte, 1)); return err })
 			return nil
 		}},
 	}
@@ -90,17 +95,21 @@ func sends(text string) func(*wire) error {
 func drips(beginning string) func(*wire) error {
 	return func(w *wire) error {
 		_, _ = io.WriteString(w, beginning)
-		hold(func() error { _, err := io.WriteString(w, "x"); return err })
+		w.hold(func() error { _, err := io.WriteString(w, "x"); return err })
 		return nil
 	}
 }
 
 // hold calls a function at every tick for the time of an attack, or until its first error.
-func hold(do func() error) {
+func (w *wire) hold(do func() error) {
 	ticks := time.NewTicker(dripGap)
 	defer ticks.Stop()
 	for end := time.Now().Add(attackTime); time.Now().Before(end); {
-		<-ticks.C
+		select {
+		case <-w.stopped:
+			return
+		case <-ticks.C:
+		}
 		if do() != nil {
 			return // the daemon may close the connection
 		}
@@ -165,6 +174,7 @@ func (b *browser) do(ctx context.Context, method, path, body string, headers ...
 type webAbuse struct {
 	name     string
 	statuses []int
+	large    bool // its requests are far apart
 	try      func(context.Context) (int, error)
 }
 
@@ -176,10 +186,13 @@ func (w *world) webAbuses() []webAbuse {
 	_, secret = w.issue(pb.CredentialAccess_CREDENTIAL_ACCESS_OBSERVER, "default", "")
 	observer := w.browser(p, party{secret: secret})
 	stranger := w.browser(p, party{secret: strings.Repeat("x", len(secret))})
+	link, token := w.spentLogin()
+	ended := w.browser(p, party{secret: token})
 	request := func(name string, b *browser, method, path, body string, statuses []int, headers ...string) webAbuse {
 		try := func(ctx context.Context) (int, error) { return b.do(ctx, method, path, body, headers...) }
-		return webAbuse{name, statuses, try}
+		return webAbuse{name, statuses, len(body) > 1<<20, try}
 	}
+	const message = `{"messages":[{"target":{"agent":"alice"},"payload":"%s"}]}`
 	noCredential := []int{http.StatusUnauthorized, http.StatusTooManyRequests}
 	forbidden, bad := []int{http.StatusForbidden}, []int{http.StatusBadRequest}
 	misdirected, notFound := []int{http.StatusMisdirectedRequest}, []int{http.StatusNotFound}
@@ -187,28 +200,54 @@ func (w *world) webAbuses() []webAbuse {
 	return []webAbuse{
 		request("no credential", nameless, "GET", "/v1/inbox", "", noCredential),
 		request("unknown credential", stranger, "GET", "/v1/inbox", "", noCredential),
+		request("used login link", nameless, "POST", "/v1/login", `{"secret":"`+link+`"}`, noCredential),
+		request("unknown login link", nameless, "POST", "/v1/login", `{"secret":"guess"}`, noCredential),
+		request("revoked token", ended, "GET", "/v1/inbox", "", noCredential),
 		request("name of another agent", bob, "GET", "/v1/inbox", "", forbidden, "Brokerd-Agent", "alice"),
 		request("observer sends", observer, "POST", "/v1/messages", "{}", forbidden),
 		request("agent force-releases", bob, "POST", "/v1/locks/force-release", "{}", forbidden),
 		request("foreign host", bob, "GET", "/v1/inbox", "", misdirected, "Host", "evil.example"),
 		request("foreign origin", bob, "POST", "/v1/messages", "{}", forbidden, "Origin", "http://evil.example"),
+		request("page of another site", bob, "POST", "/v1/messages", "{}", forbidden, "Sec-Fetch-Site", "cross-site"),
 		request("no route", bob, "GET", "/v2/../etc/passwd", "", notFound),
+		request("markup in a name", observer, "GET", "/v1/agents/%3Cimg%20src=x%3E", "", bad),
 		request("malformed JSON", bob, "POST", "/v1/messages", `{"messages":[`, bad),
 		request("JSON of 100,000 levels", bob, "POST", "/v1/messages", strings.Repeat("[", 100_000), bad),
 		request("unknown field", bob, "POST", "/v1/messages", `{"colour":"red"}`, bad),
-		request(tooLargeBody, bob, "POST", "/v1/messages", strings.Repeat(" ", 5<<20+1), large),
+		request("payload of 1 MiB", bob, "POST", "/v1/messages", fmt.Sprintf(message, strings.Repeat("x", 1<<20)), bad),
+		request("body of 5 MiB", bob, "POST", "/v1/messages", strings.Repeat(" ", 5<<20+1), large),
 	}
 }
 
-// tooLargeBody is the attempt whose requests are far apart.
-const tooLargeBody = "body of 5 MiB"
+// spentLogin returns the secret of a login link that was used, and its token, which is revoked.
+func (w *world) spentLogin() (link, token string) {
+	w.t.Helper()
+	ctx, all := patient(w.t), w.root.credentials
+	created, err := all.CreateLoginLink(ctx,
+		&pb.CreateLoginLinkRequest{Access: pb.CredentialAccess_CREDENTIAL_ACCESS_OPERATOR})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	login, err := all.Login(ctx, &pb.LoginRequest{Secret: created.GetSecret()})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	list, err := all.ListCredentials(ctx, &pb.ListCredentialsRequest{}) // oldest first
+	if err == nil {
+		err = w.revoke(ctx, list.GetCredentials()[len(list.GetCredentials())-1].GetId())
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return created.GetSecret(), login.GetToken()
+}
 
 // want returns how an answer differs from the expected ones.
 func (a *webAbuse) want(status int, err error) error {
 	switch {
 	case slices.Contains(a.statuses, status):
 		return nil
-	case err != nil && a.name == tooLargeBody: // the client may notice the closed connection before the status
+	case err != nil && a.large: // the client may notice the closed connection before the status
 		return nil
 	}
 	return errors.Join(err, fmt.Errorf("answered with %d; want %v", status, a.statuses))

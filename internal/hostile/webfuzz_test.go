@@ -36,6 +36,7 @@ func TestFuzz_NoHTTPRequestBreaksTheDaemon(t *testing.T) {
 	t.Logf("the seed is %d", seed)
 	end := time.Now().Add(fromEnvironment(t, "HOSTILE_TIME", 5*time.Second))
 	var requests, served atomic.Int64
+	answered := make([]atomic.Bool, len(routes))
 	var fuzzing sync.WaitGroup
 	for i := range fuzzers {
 		fuzzing.Go(func() {
@@ -44,12 +45,15 @@ func TestFuzz_NoHTTPRequestBreaksTheDaemon(t *testing.T) {
 			c := s.browser(s.transports()[0], party{session: "default", agent: []string{"", "alice"}[i%2]})
 			defer c.client.CloseIdleConnections()
 			for round := 0; round == 0 || time.Now().Before(end); round++ {
-				for _, r := range routes {
+				for at, r := range routes {
 					status, what := f.visit(c, r)
-					if status >= http.StatusInternalServerError && status != http.StatusServiceUnavailable {
+					if failed(status) {
 						t.Errorf("%s: %d", what, status)
 					}
 					requests.Add(1)
+					if status != 0 {
+						answered[at].Store(true)
+					}
 					if status == http.StatusOK {
 						served.Add(1)
 					}
@@ -65,6 +69,16 @@ func TestFuzz_NoHTTPRequestBreaksTheDaemon(t *testing.T) {
 	if served.Load() == 0 {
 		t.Error("no request succeeded")
 	}
+	for at, r := range routes {
+		if !answered[at].Load() {
+			t.Errorf("no answer of %s %s", r.verb, r.path)
+		}
+	}
+}
+
+// failed reports whether a status says that the daemon has a defect.
+func failed(status int) bool {
+	return status >= http.StatusInternalServerError && status != http.StatusServiceUnavailable
 }
 
 // A webRoute is a method and a path of the daemon; input is the request of its RPC, nil if it has none.
@@ -124,15 +138,16 @@ var parameters = regexp.MustCompile(`{\w+}`)
 func (f fuzzer) visit(c *browser, r webRoute) (status int, what string) {
 	ctx, cancel := context.WithTimeout(context.Background(), fuzzedCall)
 	defer cancel()
-	path := parameters.ReplaceAllStringFunc(r.path, func(string) string {
-		text := f.text()
-		return url.PathEscape(text)
-	})
-	verb, body := r.verb, ""
-	if strings.HasPrefix(verb, "{") {
-		verb = pick(f, "GET", "HEAD", "OPTIONS", "TRACE", "CONNECT", "BREW")
+	path := parameters.ReplaceAllStringFunc(r.path, func(string) string { return url.PathEscape(f.text()) })
+	if f.IntN(30) == 0 {
+		at := f.IntN(len(path) + 1)
+		path = path[:at] + pick(f, "/", "//", "/..", "/%2e%2e/", "%00", ";", "%2F", "{", "\\", "follow") + path[at:]
 	}
+	verb, body := r.verb, ""
 	reads := verb == "GET" || verb == "DELETE"
+	if strings.HasPrefix(verb, "{") || f.IntN(20) == 0 {
+		verb = pick(f, "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "BREW")
+	}
 	if r.input != nil && (reads || f.IntN(8) == 0) {
 		path += f.query(r.input)
 	}
@@ -144,11 +159,14 @@ func (f fuzzer) visit(c *browser, r webRoute) (status int, what string) {
 	}
 	headers := []string{"Accept", pick(f, "application/json", "text/event-stream", "*/*", "")}
 	for _, name := range []string{
-		"Range", "If-Match", "Last-Event-ID", "Idempotency-Key", "Brokerd-Fence", "Brokerd-Incarnation", "Content-Type",
+		"Range", "If-Match", "If-None-Match", "Last-Event-ID", "Idempotency-Key", "Content-Type", "Content-Encoding",
+		"Authorization", "Brokerd-Agent", "Brokerd-Session", "Brokerd-Fence", "Brokerd-Incarnation",
+		"Host", "Origin", "Sec-Fetch-Site", "Expect", "Connection", "Traceparent",
 	} {
-		if f.IntN(30) == 0 {
+		if f.IntN(60) == 0 {
 			headers = append(headers, name, pick(f, "0", `"17"`, "bytes=5-9", "bytes=-", "-1", "9223372036854775808",
-				"01935f2e-7c5b-7000-8000-000000000001"))
+				"01935f2e-7c5b-7000-8000-000000000001", "Bearer x", "http://evil.example", "evil.example", "cross-site",
+				"gzip", "100-continue", "close", "Upgrade", "alice", "\xff", "<img src=x>", strings.Repeat("x", 20_000)))
 		}
 	}
 	status, _ = c.do(ctx, verb, path, body, headers...)

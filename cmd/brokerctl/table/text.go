@@ -91,7 +91,7 @@ func Clean(s string) string {
 			return r
 		case r == '\t':
 			return ' '
-		case unicode.IsControl(r), r == '\u200e', r == '\u200f', '\u202a' <= r && r <= '\u202e', '\u2066' <= r && r <= '\u2069':
+		case unicode.IsControl(r), unicode.In(r, unicode.Bidi_Control, unicode.Zl, unicode.Zp):
 			return '\ufffd'
 		}
 		return r
