@@ -26,7 +26,7 @@
 //
 // The folder ui has the dashboard, which the daemon serves at /: plain ES modules without a build step,
 // and one bundle of npm packages. The page calls the API as any other HTTP client does, and its files
-// need no credential. lib/live.js follows the overview, and a view is one module of views.
+// need no credential. lib/live.js follows the overview, and the modules of the folder views have the views.
 //
 // # Lifetimes
 //

@@ -2,9 +2,9 @@
 import { h } from 'preact';
 import htm from 'htm';
 
-export { h, render, Fragment } from 'preact';
+export { render } from 'preact';
 export {
-  useCallback, useEffect, useErrorBoundary, useLayoutEffect, useMemo, useRef, useState,
+  useEffect, useErrorBoundary, useLayoutEffect, useMemo, useRef, useState,
 } from 'preact/hooks';
-export { batch, computed, effect, signal, useComputed, useSignal } from '@preact/signals';
+export { computed, effect, signal } from '@preact/signals';
 export const html = htm.bind(h);

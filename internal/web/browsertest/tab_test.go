@@ -41,7 +41,7 @@ const press = (element) => {
 // reach scrolls the tables until one of their rows has a text.
 const reach = (text) => {
   if (row(text)) return true;
-  for (const grid of all('[data-view] [role=grid]')) {
+  for (const grid of all('[data-view] .table')) {
     const last = grid.scrollTop + grid.clientHeight >= grid.scrollHeight - 1;
     grid.scrollTop = last ? 0 : grid.scrollTop + grid.clientHeight / 2;
   }

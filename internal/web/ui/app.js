@@ -1,12 +1,10 @@
 // The shell of the dashboard: login, navigation, keyboard, and the view of the route.
-import { effect, html, render, signal, useEffect, useErrorBoundary, useRef } from './vendor/preact.js';
+import { effect, html, render, signal, useEffect, useErrorBoundary, useRef, useState } from './vendor/preact.js';
 import { call, exchange, headers, request } from './lib/api.js';
-import { connection, frame, history as totals, now, problem } from './lib/live.js';
-import { MessagePanel } from './lib/message.js';
-import { Copy, Dialogs, Empty, Failure, Spark, Time, Toasts } from './lib/parts.js';
-import { go, here, href, route } from './lib/route.js';
-import { canAct, level, login, logout, session, sessions, token } from './lib/session.js';
-import { Jump } from './lib/jump.js';
+import { MessagePanel } from './lib/item.js';
+import { connection, frame, history as totals, problem } from './lib/live.js';
+import { Copy, Dialogs, Failure, Spark, Time, Toasts } from './lib/parts.js';
+import { go, here, href, level, login, logout, route, session, sessions, token } from './lib/session.js';
 import { views } from './views.js';
 
 const help = signal(false);
@@ -27,7 +25,7 @@ function App() {
         <div class="stage">
           <section class=${'view ' + view.id} data-view=${view.id} aria-label=${view.title} key=${view.id + session.value}>
             <${Guarded} view=${view} /></section>
-          ${kind === 'message' && html`<${MessagePanel} key=${opened} id=${opened} onClose=${() => go(here({ open: '' }))} />`}
+          ${kind === 'message' && html`<${MessagePanel} key=${opened + session.value} id=${opened} onClose=${() => go(here({ open: '' }))} />`}
         </div>
       </main>
     </div>
@@ -41,9 +39,13 @@ function Guarded({ view }) {
   return html`<${view.View} id=${route.value.id} query=${route.value.query} />`;
 }
 
+function Brand() {
+  return html`<p class="brand"><svg viewBox="0 0 32 32" aria-hidden="true"><path d="M7 10h6l6 12h6M7 22h6l6-12h6" /></svg> brokerd</p>`;
+}
+
 function Side({ view }) {
   return html`<aside class="side" aria-label="Navigation">
-    <p class="brand"><svg viewBox="0 0 32 32" aria-hidden="true"><path d="M7 10h6l6 12h6M7 22h6l6-12h6" /></svg> brokerd</p>
+    <${Brand} />
     <${Sessions} />
     <nav aria-label="Views">${views.map((v) => html`<a key=${v.id} href=${href(v.id)} title=${`${v.title}: ${v.question}`}
         aria-current=${v === view ? 'page' : undefined}>
@@ -54,6 +56,68 @@ function Side({ view }) {
         <button class="plain" onClick=${() => { help.value = true; }} title="Keys (?)" aria-label="Keys">?</button>
         <button class="plain" onClick=${signOut}>Sign out</button></p></div>
   </aside>`;
+}
+
+// suggestions returns the objects of the frame whose names match a text.
+function suggestions(text) {
+  const wanted = text.trim().toLowerCase();
+  if (!wanted) return [];
+  const all = [];
+  const add = (kind, name, link) => all.push({ kind, name, link });
+  if (/^\d+$|^[0-9a-f]{8}-[0-9a-f-]{27}$/.test(wanted)) add('message', wanted, here({ q: '', open: 'message:' + wanted }));
+  for (const agent of frame.value?.agents || []) {
+    if (agent.name.toLowerCase().includes(wanted)) add('agent', agent.name, href('team', agent.name));
+  }
+  for (const { mailbox } of frame.value?.mailboxes || []) {
+    if (mailbox.toLowerCase().includes(wanted)) add('mailbox', mailbox, href('queues', mailbox));
+  }
+  return all.slice(0, 8);
+}
+
+// Jump is the search field of the page. It filters the view by the query q, and offers the agents,
+// mailboxes and messages that match.
+function Jump() {
+  const [text, setText] = useState(route.value.query.q || '');
+  const [open, setOpen] = useState(false);
+  const [chosen, setChosen] = useState(-1);
+  const input = useRef(null);
+  const found = open ? suggestions(text) : [];
+
+  function type(value) {
+    setText(value);
+    setChosen(-1);
+    setOpen(true);
+    go(here({ q: value.trim() }), true);
+  }
+  function follow(link) {
+    setText('');
+    setOpen(false);
+    input.current.blur();
+    go(link);
+  }
+  function onKeyDown(event) {
+    if (event.key === 'ArrowDown') setChosen(Math.min(found.length - 1, chosen + 1));
+    else if (event.key === 'ArrowUp') setChosen(Math.max(-1, chosen - 1));
+    else if (event.key === 'Enter' && found[chosen]) follow(found[chosen].link);
+    else if (event.key === 'Enter') {
+      setOpen(false);
+      document.querySelector('.view .table')?.focus();
+    } else if (event.key === 'Escape') {
+      text ? type('') : input.current.blur();
+      setOpen(false);
+    } else return;
+    event.preventDefault();
+  }
+  return html`<div class="jump" role="search">
+    <input class="search" type="search" placeholder="Search  /" aria-label="Search" ref=${input} value=${text}
+      role="combobox" aria-expanded=${found.length > 0} aria-controls="jump-list" aria-autocomplete="list"
+      aria-activedescendant=${found[chosen] ? 'jump-' + chosen : undefined} spellcheck=${false} autocomplete="off"
+      onInput=${(event) => type(event.currentTarget.value)} onKeyDown=${onKeyDown} onBlur=${() => setOpen(false)} />
+    <ul id="jump-list" role="listbox" aria-label="Suggestions" hidden=${!found.length}>${found.map((item, i) => html`
+      <li key=${item.link} id=${'jump-' + i} role="option" aria-selected=${i === chosen}
+        onMouseDown=${(event) => { event.preventDefault(); follow(item.link); }}>
+        <span class="dim">${item.kind}</span> <bdi>${item.name}</bdi></li>`)}</ul>
+  </div>`;
 }
 
 // Mark shows the number that a view has for the navigation.
@@ -112,7 +176,7 @@ function Banner() {
 
 const keys = [
   ['1 … 8', 'open a view'], ['/', 'search'], ['↑ ↓', 'choose a row'], ['Enter', 'open the row'],
-  ['Space', 'select the row'], ['Esc', 'close the panel or the search'], ['?', 'show these keys'],
+  ['← →', 'close or open a folder'], ['Space', 'select the row'], ['Esc', 'close the panel or the search'], ['?', 'show these keys'],
 ];
 
 function Help() {
@@ -131,7 +195,7 @@ const refused = signal(null);
 
 function Login() {
   return html`<main class="login" data-view="login">
-    <p class="brand"><svg viewBox="0 0 32 32" aria-hidden="true"><path d="M7 10h6l6 12h6M7 22h6l6-12h6" /></svg> brokerd</p>
+    <${Brand} />
     ${exchanging.value ? html`<p>Signing in…</p>` : html`
       <h1>Open the dashboard with a link</h1>
       <${Failure} error=${refused.value} />

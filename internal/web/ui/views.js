@@ -1,11 +1,9 @@
 // The views in the order of the navigation. A view is {id, title, question, key, icon, View, mark}:
 // View gets {id, query} of the route, and mark(frame) returns {n, kind} for the navigation.
-import { view as attention } from './views/attention.js';
-import { view as team } from './views/team.js';
-import { view as queues } from './views/queues.js';
+import { attention, team } from './views/team.js';
+import { dead, queues } from './views/queues.js';
 import { view as timeline } from './views/timeline.js';
 import { view as conversations } from './views/conversations.js';
-import { view as dead } from './views/dead.js';
 import { view as locks } from './views/locks.js';
 import { view as work } from './views/work.js';
 

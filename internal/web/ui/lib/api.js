@@ -9,11 +9,13 @@ export class Failure extends Error {
   }
 }
 
-// The RPCs without request_id, which refuse an Idempotency-Key.
+// These RPCs have no request_id and refuse an Idempotency-Key.
 const keyless = /\/(Get|List|Explain|Wait|Validate|CheckDatabase|Drain|Prune|Heartbeat|ClaimMessages)/;
 
-export function headers(agent) {
-  const all = { Authorization: 'Bearer ' + token.value, 'Brokerd-Session': session.value };
+// headers are those of every call. An action of several calls names its session, because the tab may show
+// another one before the last of them.
+export function headers(agent, name = session.value) {
+  const all = { Authorization: 'Bearer ' + token.value, 'Brokerd-Session': name };
   if (agent) all['Brokerd-Agent'] = agent;
   return all;
 }
@@ -35,14 +37,21 @@ export async function request(method, path, options) {
 }
 
 // call makes a request with a JSON body and returns the JSON object of its answer.
-export async function call(method, path, body, { agent, signal } = {}) {
-  const all = headers(agent);
+export async function call(method, path, body, { agent, session: name, signal } = {}) {
+  const all = headers(agent, name);
   if (method !== 'GET' && !keyless.test(path)) all['Idempotency-Key'] = crypto.randomUUID();
   if (body !== undefined) all['Content-Type'] = 'application/json';
   const response = await request(method, path, {
     headers: all, signal, body: body === undefined ? undefined : JSON.stringify(body),
   });
-  return response.json();
+  return parse(await response.text());
+}
+
+// parse reads JSON. An integer that a number cannot hold keeps its digits, so that a payload is shown as
+// the agent has written it.
+function parse(text) {
+  return /\d{16}/.test(text) ? JSON.parse(text, (key, v, context) =>
+    Number.isInteger(v) && !Number.isSafeInteger(v) && context?.source ? JSON.rawJSON(context.source) : v) : JSON.parse(text);
 }
 
 // rpc calls a unary RPC, such as AdminService/Explain.
@@ -66,4 +75,21 @@ export async function exchange(secret) {
     headers: { 'Content-Type': 'application/json' }, body: JSON.stringify({ secret }),
   });
   return response.json();
+}
+
+// pages reads pages of a list until it has `count` items, or `most` pages: a page can have few items
+// or none although a next page exists. It returns the items, the first page, and whether more items
+// may exist.
+export async function pages(path, query, list, count, most, options) {
+  const items = [];
+  let first = null;
+  let token = '';
+  do {
+    const wanted = { ...query, page_size: Math.min(count, 1000), page_token: token };
+    const page = await call('GET', path + search(wanted), undefined, options);
+    first ??= page;
+    items.push(...page[list]);
+    token = page.next_page_token;
+  } while (token && items.length < count && --most > 0);
+  return { items, first, more: token !== '' };
 }

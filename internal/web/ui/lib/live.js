@@ -1,6 +1,6 @@
 // The frames of the session that this tab shows. A browser opens at most six HTTP/1.1 connections to
 // one origin, so one tab per session follows the stream, and passes its frames to the others.
-import { effect, signal } from '../vendor/preact.js';
+import { effect, signal, useEffect, useRef, useState } from '../vendor/preact.js';
 import { headers, request } from './api.js';
 import { session, token } from './session.js';
 
@@ -8,12 +8,10 @@ export const frame = signal(null); // the newest one, as /v1/overview has it
 export const connection = signal('connecting'); // then live or broken
 export const problem = signal(null); // why it is broken
 export const now = signal(Date.now()); // the time by the broker's clock, in steps of 1 s
-export const age = signal(0); // of the frame, in seconds
 export const history = signal([]); // totals of the last 60 s, one per second
 
 const silence = 40e3; // ms without a byte after which the stream is dead: a comment comes every 15 s
 let offset = 0; // of the broker's clock
-let arrived = 0;
 let waiting = null; // the newest frame that is not shown yet: {text, at}
 let scheduled = false;
 let retry = () => {};
@@ -33,16 +31,13 @@ function apply() {
   waiting = null;
   const newest = JSON.parse(text);
   offset = Date.parse(newest.time) - at;
-  arrived = at;
   frame.value = newest;
 }
 
 function tick() {
   now.value = Date.now() + offset;
   if (connection.value === 'broken') retry();
-  if (!frame.value) return;
-  age.value = Math.max(0, Math.round((Date.now() - arrived) / 1000));
-  if (connection.value === 'live') history.value = [...history.value.slice(-59), frame.value.totals];
+  if (frame.value && connection.value === 'live') history.value = [...history.value.slice(-59), frame.value.totals];
 }
 setInterval(tick, 1000);
 document.addEventListener('visibilitychange', () => {
@@ -95,12 +90,13 @@ function watch(name) {
       tell({ state: 'broken', problem: failure });
       await new Promise((resolve) => { wake = resolve; });
     }
-    await new Promise((resolve) => { end.signal.addEventListener('abort', resolve); if (end.signal.aborted) resolve(); });
+    if (!end.signal.aborted) await new Promise((resolve) => { end.signal.onabort = resolve; });
   }
   channel.postMessage({ ask: true });
   navigator.locks.request(channel.name, { signal: end.signal }, lead).catch(() => {}); // aborted
   return () => {
     end.abort();
+    wake(); // a lead that waits to try again would keep the lock of the session
     channel.close();
     waiting = null;
     frame.value = null;
@@ -113,7 +109,7 @@ function watch(name) {
 async function follow(signal, got) {
   const dead = new AbortController();
   let heard = Date.now();
-  const check = setInterval(() => { if (Date.now() - heard > silence) dead.abort(); }, 5000);
+  const check = setInterval(() => { if (Date.now() - heard > silence) dead.abort(new Error('the broker does not answer')); }, 5000);
   try {
     const response = await request('GET', '/v1/overview/follow', {
       headers: { ...headers(), Accept: 'text/event-stream' }, signal: AbortSignal.any([signal, dead.signal]),
@@ -139,3 +135,81 @@ effect(() => {
   const name = session.value;
   return token.value ? watch(name) : undefined;
 });
+
+// useLoaded calls load(signal) for a key, and again when the session has changed: at most once a
+// second, at most a fifth of the time, and not in a hidden tab. It returns {data, error, loading,
+// reload}. The data of a key remain until newer ones are loaded. Without a key it loads nothing. If
+// deps change, it loads at once.
+export function useLoaded(key, load, deps = []) {
+  const [state, set] = useState({ key: null, data: null, error: null, loading: true });
+  const current = useRef(null);
+  current.current = load;
+  const again = useRef(() => {});
+
+  useEffect(() => {
+    set((old) => ({ key, data: old.key === key ? old.data : null, error: null, loading: key != null }));
+    if (key == null) return undefined;
+    const end = new AbortController();
+    let timer = 0;
+    let busy = false;
+    let stale = false;
+    let failed = false;
+    let next = 0; // the earliest time of the next load
+
+    async function read() {
+      if (busy) {
+        stale = true;
+        return;
+      }
+      busy = true;
+      stale = false;
+      const begun = performance.now();
+      try {
+        const data = await current.current(end.signal);
+        failed = false;
+        if (!end.signal.aborted) set({ key, data, error: null, loading: false });
+      } catch (error) {
+        failed = true;
+        if (!end.signal.aborted) set((old) => ({ ...old, key, error, loading: false }));
+      }
+      busy = false;
+      next = Math.max(begun + 1000, performance.now() + 4 * (performance.now() - begun));
+      if (stale) later();
+    }
+    function later() {
+      stale = true;
+      if (busy || timer || document.hidden || end.signal.aborted) return;
+      timer = setTimeout(() => {
+        timer = 0;
+        read();
+      }, Math.max(0, next - performance.now()));
+    }
+    function shown() {
+      if (!document.hidden && stale) later();
+    }
+
+    again.current = read;
+    read();
+    let seen = frame.peek()?.revision;
+    const stop = effect(() => {
+      const revision = frame.value?.revision;
+      const missing = connection.value === 'live' && failed; // after a restart, the revision may be the same
+      if (revision === seen && !missing) return;
+      seen = revision;
+      later();
+    });
+    document.addEventListener('visibilitychange', shown);
+    return () => {
+      end.abort();
+      clearTimeout(timer);
+      stop();
+      document.removeEventListener('visibilitychange', shown);
+    };
+  }, [key, ...deps]);
+
+  const own = state.key === key;
+  return {
+    data: own ? state.data : null, error: own ? state.error : null, loading: own ? state.loading : key != null,
+    reload: () => again.current(),
+  };
+}

@@ -1,9 +1,8 @@
-// The parts that views are made of.
-import { effect, html, useEffect, useRef, useState } from '../vendor/preact.js';
+// The parts that views are made of, and the buttons that change something.
+import { effect, html, signal, useEffect, useRef, useState } from '../vendor/preact.js';
 import { now } from './live.js';
-import { here, href } from './route.js';
+import { canAct, here, href, session, token } from './session.js';
 
-export { Action, ask, Dialogs, Toasts, toast } from './action.js';
 export { VirtualTable } from './table.js';
 
 // span returns a number of milliseconds in words, such as 3h 12m.
@@ -77,6 +76,18 @@ export function Badge({ kind = 'dim', text }) {
   return html`<span class=${'badge ' + kind}><bdi>${text}</bdi></span>`;
 }
 
+// stateKinds are the kinds of the badges of states, severities and health.
+export const stateKinds = {
+  ready: 'accent', claimed: 'good', blocked: 'warn', failed: 'bad', open: 'accent', revising: 'warn', escalated: 'bad',
+  acknowledged: 'warn', pending: 'accent', high: 'warn', critical: 'bad', held: 'good', contested: 'warn', late: 'warn',
+  degraded: 'warn', acked: 'good', dead: 'bad', halted: 'warn', active: 'good', overdue: 'bad',
+};
+
+// State shows a state as a badge.
+export function State({ of, text = of }) {
+  return html`<${Badge} kind=${stateKinds[of]} text=${text} />`;
+}
+
 export function Empty({ text }) {
   return html`<p class="empty">${text}</p>`;
 }
@@ -86,14 +97,8 @@ export function Failure({ error }) {
   return error && html`<p class="failure" role="alert"><b>${error.reason || error.code || 'ERROR'}</b> ${error.message}</p>`;
 }
 
-// Search is a field that filters what a view shows.
-export function Search({ value, onInput, label = 'Filter' }) {
-  return html`<input class="search" type="search" placeholder=${label} aria-label=${label} value=${value}
-    spellcheck=${false} autocomplete="off" onInput=${(event) => onInput(event.currentTarget.value)} />`;
-}
-
-// Panel shows the opened item beside the view. Escape closes it.
-export function Panel({ title, onClose, children }) {
+// Panel shows the opened item beside the view, or the error of its call. Escape closes it.
+export function Panel({ title, error, onClose, children }) {
   const panel = useRef(null);
   useEffect(() => {
     const before = document.activeElement;
@@ -108,7 +113,8 @@ export function Panel({ title, onClose, children }) {
   return html`<aside class="panel" aria-label="Opened item" tabindex="-1" ref=${panel} onKeyDown=${onKeyDown}>
     <header><h2 dir="auto">${title}</h2>
       <button class="plain" aria-label="Close" title="Close (Esc)" onClick=${onClose}>✕</button></header>
-    <div class="content" tabindex="0" role="region" aria-label="Details">${children}</div>
+    <div class="content" tabindex="0" role="region" aria-label="Details">
+      <${Failure} error=${error} />${children}</div>
   </aside>`;
 }
 
@@ -116,9 +122,13 @@ export function Panel({ title, onClose, children }) {
 export function Copy({ text }) {
   const [done, setDone] = useState(false);
   async function copy() {
-    await navigator.clipboard.writeText(text);
-    setDone(true);
-    setTimeout(() => setDone(false), 1500);
+    try {
+      await navigator.clipboard.writeText(text);
+      setDone(true);
+      setTimeout(() => setDone(false), 1500);
+    } catch {
+      toast('The browser refuses to copy. Select the text.', 'bad');
+    }
   }
   return html`<span class="copy"><code dir="ltr">${text}</code>
     <button class="plain" aria-label=${'Copy ' + text} onClick=${copy}>${done ? '✓' : 'Copy'}</button></span>`;
@@ -138,7 +148,7 @@ export function Fact({ label, children }) {
   return html`<div class="fact"><dt>${label}</dt><dd>${children}</dd></div>`;
 }
 
-// useSignalValue subscribes a component to a value that is computed from signals. The component
+// useSelected subscribes a component to a value that is computed from signals. The component
 // renders again only when the value changes.
 export function useSelected(select) {
   const [value, set] = useState(select);
@@ -151,4 +161,127 @@ export function matching(items, query, texts) {
   const wanted = (query || '').trim().toLowerCase();
   if (!wanted) return items;
   return items.filter((item) => texts(item).some((text) => text && text.toLowerCase().includes(wanted)));
+}
+
+const dialog = signal(null); // the action that waits for its confirmation or its fields, with a number
+const toasts = signal([]);
+let number = 0;
+
+// A dialog does not remain for another session or another login.
+effect(() => {
+  void [session.value, token.value];
+  dialog.value = null;
+});
+
+// toast shows a text for some seconds; kind is good or bad.
+function toast(text, kind = 'good') {
+  const id = ++number;
+  toasts.value = [...toasts.value, { id, text, kind }];
+  setTimeout(() => { toasts.value = toasts.value.filter((t) => t.id !== id); }, kind === 'bad' ? 12e3 : 5e3);
+}
+
+export function Toasts() {
+  return html`<div class="toasts" role="status">${toasts.value.map(({ id, text, kind }) => html`
+    <p key=${id} class=${kind} dir="auto">${text}</p>`)}</div>`;
+}
+
+// Action is a button that calls run(values); observers do not see it. With confirm or fields, a dialog
+// comes first. confirm is a text, or an async function that returns one, such as the number of the
+// objects concerned. A field is {name, label, required, kind, options, value}; its kind is text,
+// area, number, check or select, whose options are texts or {value, label}. The dialog shows a failure
+// of run. Afterwards a message shows the text that run returns, or "done".
+export function Action({ label, name, danger, confirm, fields, run, primary }) {
+  const [busy, setBusy] = useState(false);
+  if (!canAct.value) return null;
+  async function click(event) {
+    event.stopPropagation();
+    if (confirm || fields?.length) {
+      dialog.value = { label, danger, confirm, fields, run, key: ++number };
+      return;
+    }
+    setBusy(true);
+    try {
+      toast(await run({}) || `${label}: done`);
+    } catch (error) {
+      toast(`${label}: ${error.message}`, 'bad');
+    }
+    setBusy(false);
+  }
+  const kind = danger ? 'danger' : primary ? 'primary' : '';
+  return html`<button class=${'action ' + kind} disabled=${busy} onClick=${click}
+    data-action=${name || label.toLowerCase().replace(/[^a-z0-9]+/g, '-')}>${label}</button>`;
+}
+
+// Dialogs shows the dialog of the action that waits.
+export function Dialogs() {
+  const action = dialog.value;
+  return action && html`<${Dialog} key=${action.key} action=${action} />`;
+}
+
+function Dialog({ action }) {
+  const { label, danger, confirm, fields = [], run } = action;
+  const element = useRef(null);
+  const [text, setText] = useState(typeof confirm === 'string' ? confirm : '');
+  const [state, setState] = useState({ busy: typeof confirm === 'function', error: null });
+
+  useEffect(() => {
+    element.current.showModal();
+    if (typeof confirm !== 'function') return;
+    confirm().then(
+      (answer) => { setText(answer); setState({ busy: false, error: null }); },
+      (error) => setState({ busy: true, error }));
+  }, []);
+
+  function close() {
+    element.current?.close();
+    if (dialog.value === action) dialog.value = null;
+  }
+  async function submit(event) {
+    event.preventDefault();
+    const form = new FormData(event.currentTarget);
+    const values = {};
+    for (const { name, kind } of fields) {
+      const value = form.get(name);
+      values[name] = kind === 'check' ? value !== null : kind === 'number' ? Number(value) : value ?? '';
+    }
+    setState({ busy: true, error: null });
+    try {
+      const answer = await run(values);
+      close();
+      toast(answer || `${label}: done`);
+    } catch (error) {
+      if (dialog.value === action) setState({ busy: false, error });
+      else toast(`${label}: ${error.message}`, 'bad'); // the dialog was closed meanwhile
+    }
+  }
+  return html`<dialog ref=${element} aria-labelledby="dialog-title" onClose=${close}
+      onKeyDown=${(event) => event.stopPropagation()}>
+    <form onSubmit=${submit}>
+      <h2 id="dialog-title">${label}</h2>
+      ${text && html`<p dir="auto">${text}</p>`}
+      ${fields.map((field) => html`<${Field} key=${field.name} ...${field} />`)}
+      <${Failure} error=${state.error} />
+      <footer>
+        <button type="button" onClick=${close}>Back</button>
+        <button type="submit" class=${danger ? 'danger' : 'primary'} disabled=${state.busy}
+          data-confirm="yes">${label}</button>
+      </footer>
+    </form>
+  </dialog>`;
+}
+
+function Field({ name, label, required, kind = 'text', options = [], value = '' }) {
+  const shared = { name, required, 'data-field': name };
+  if (kind === 'check') {
+    return html`<label class="check"><input type="checkbox" ...${shared} defaultChecked=${!!value} /> ${label}</label>`;
+  }
+  let control = html`<input type=${kind} ...${shared} defaultValue=${value} autocomplete="off" dir="auto" />`;
+  if (kind === 'area') control = html`<textarea rows="4" ...${shared} defaultValue=${value} dir="auto"></textarea>`;
+  if (kind === 'select') {
+    control = html`<select ...${shared}>${options.map((option) => {
+      const one = typeof option === 'object' ? option : { value: option, label: option };
+      return html`<option key=${one.value} value=${one.value} selected=${one.value === value}>${one.label}</option>`;
+    })}</select>`;
+  }
+  return html`<label class="field"><span>${label}${required ? '' : html` <i>optional</i>`}</span>${control}</label>`;
 }

@@ -13,11 +13,12 @@ let tables = 0;
 // change}: with it, rows have a checkbox, and change(keys) gets the Set of the new keys. sort is the
 // key of the column by which the rows are sorted; onSort(key) is called by the titles of columns with
 // sort. onEnd is called when the last rows are visible, and onScroll with the distance to the top.
-// With recycle, an element shows another row when rows move: for rows that move often and have no
+// onFold makes the table a tree: its rows have a level, those with others below have expanded, and
+// onFold(row) changes it. With recycle, an element shows another row when rows move: for rows that move often and have no
 // button.
 export function VirtualTable({
-  rows, columns, keyOf, selected, onOpen, select, label, sort, onSort, onEnd, onScroll, rowClass, recycle,
-  empty,
+  rows, columns, keyOf, selected, onOpen, select, label, sort, onSort, onEnd, onScroll, onFold, rowClass,
+  recycle, empty,
 }) {
   const grid = useRef(null);
   const size = useRef({ top: 0, height: 0, width: 0 }); // as measured
@@ -66,15 +67,23 @@ export function VirtualTable({
     scrolled();
   }
   function onKeyDown(event) {
-    if (event.target !== grid.current) return;
+    if (event.target !== grid.current || event.altKey || event.ctrlKey || event.metaKey) return;
     const at = rows.findIndex((row) => keyOf(row) === active);
     const page = Math.max(1, Math.floor(grid.current.clientHeight / rowHeight) - 2);
     const steps = { ArrowDown: at + 1, ArrowUp: at - 1, PageDown: at + page, PageUp: at - page, Home: 0, End: rows.length };
-    if (event.key in steps && !event.altKey && !event.ctrlKey && !event.metaKey) move(steps[event.key]);
+    if (event.key in steps) move(steps[event.key]);
+    else if (at >= 0 && onFold && /^Arrow(Left|Right)$/.test(event.key)) fold(at, event.key === 'ArrowRight');
     else if (event.key === 'Enter' && at >= 0 && onOpen) onOpen(rows[at]);
     else if (event.key === ' ' && at >= 0 && select) toggle(active);
     else return;
     event.preventDefault();
+  }
+  // fold opens a row of a tree, or moves to the first row below it; or closes it, or moves to the row above.
+  function fold(at, open) {
+    const { level, expanded } = rows[at];
+    if (expanded === !open) onFold(rows[at]);
+    else if (expanded) move(at + 1);
+    else if (!open && level > 0) move(rows.findLastIndex((row, i) => i < at && row.level < level));
   }
   function toggle(key) {
     const keys = new Set(select.keys);
@@ -95,7 +104,7 @@ export function VirtualTable({
   const visible = rows.slice(from, from + view.count);
   const all = select && rows.length > 0 && rows.every((row) => select.keys.has(keyOf(row)));
   const activeVisible = visible.some((row) => keyOf(row) === active);
-  return html`<div class="table" role="grid" tabindex="0" ref=${grid} aria-label=${label} aria-rowcount=${rows.length + 1}
+  return html`<div class="table" role=${onFold ? 'treegrid' : 'grid'} tabindex="0" ref=${grid} aria-label=${label} aria-rowcount=${rows.length + 1}
       aria-activedescendant=${activeVisible ? `${id}-${active}` : undefined} onKeyDown=${onKeyDown}
       onScroll=${() => { scrolled(); onScroll?.(size.current.top); }}>
     <div class="titles" role="row" style=${style} aria-rowindex="1">
@@ -106,11 +115,12 @@ export function VirtualTable({
         ${column.sort ? html`<button class="plain" onClick=${() => onSort(column.key)}>${column.title}${
           sort === column.key ? ' ↓' : ''}</button>` : column.title}</div>`)}
     </div>
-    ${rows.length === 0 ? empty : html`<div role="rowgroup" class="rows" style=${{ height: rows.length * rowHeight + 'px' }}>
+    ${rows.length === 0 ? empty && html`<p class="empty">${empty}</p>` : html`<div role="rowgroup" class="rows" style=${{ height: rows.length * rowHeight + 'px' }}>
       ${visible.map((row, i) => {
         const key = keyOf(row);
         const kinds = [key === selected && 'selected', key === active && 'active', rowClass?.(row)].filter(Boolean);
         return html`<div key=${recycle ? (from + i) % view.count : key} id=${`${id}-${key}`} role="row" data-row=${key} aria-rowindex=${from + i + 2}
+            aria-level=${onFold && row.level + 1} aria-expanded=${onFold && row.expanded}
             aria-selected=${key === selected} class=${kinds.join(' ')}
             style=${{ ...style, transform: `translateY(${(from + i) * rowHeight}px)` }}
             onPointerDown=${() => { pressed.current = key; }} onClick=${(event) => click(event.detail ? pressed.current : key)}>

@@ -1,13 +1,12 @@
 // Conversations: who waits for an answer, and what was said.
 import { html, useLayoutEffect, useMemo, useRef, useState } from '../vendor/preact.js';
-import { call, rpc } from '../lib/api.js';
-import { useLoaded } from '../lib/load.js';
-import { stateKinds } from '../lib/message.js';
-import { pages } from '../lib/pages.js';
-import { Action, Age, Badge, Count, Empty, Failure, matching, Name, Panel, Time, VirtualTable } from '../lib/parts.js';
-import { go, here, href, route } from '../lib/route.js';
-import { outcome, receiver, send, targetOf } from '../lib/send.js';
-import { counted, Text } from '../lib/text.js';
+import { call, pages, rpc } from '../lib/api.js';
+import {
+  Cancel, counted, messageAt, outcome, payloadOf, receiver, Resend, send, targetOf, Text,
+} from '../lib/item.js';
+import { useLoaded } from '../lib/live.js';
+import { Action, Age, Badge, Count, Failure, matching, Name, Panel, State, Time, VirtualTable } from '../lib/parts.js';
+import { go, here, href, route } from '../lib/session.js';
 
 const few = 100; // conversations that are loaded at first
 const most = 800; // and at most, when the list is scrolled to its end
@@ -18,7 +17,7 @@ const titleOf = (m) => m.subject || m.type;
 // Waits says who waits for an answer.
 function Waits({ question: q, resolved }) {
   if (!q) return resolved && html`<${Badge} kind="good" text="resolved" />`;
-  return html`<${Badge} kind=${q.overdue ? 'bad' : 'warn'} text=${q.overdue ? 'overdue' : 'open'} />${' '}
+  return html`<${State} of=${q.overdue ? 'overdue' : 'open'} />${' '}
     <${Name} kind="agent" name=${q.sender} />`;
 }
 
@@ -76,7 +75,7 @@ function View({ id, query }) {
       <${VirtualTable} label="Conversations" rows=${rows} columns=${columns} keyOf=${(t) => t.thread_id}
         selected=${id} onOpen=${(t) => go(href('conversations', t.thread_id, { q, unanswered }))}
         onEnd=${() => data?.more && setCount(Math.min(2 * count, most))}
-        empty=${html`<${Empty} text=${data ? 'No conversation matches.' : 'Loading…'} />`} />
+        empty=${data ? 'No conversation matches.' : 'Loading…'} />
       ${id && html`<${Thread} key=${id} id=${id} />`}
     </div>`;
 }
@@ -88,7 +87,7 @@ async function loadThread(id, count, options) {
     count, 2 * count / fewMessages, options);
   let found = await newest(id);
   if (!found.items.length) {
-    const { message } = await call('GET', '/v1/messages/' + encodeURIComponent(id), undefined, options);
+    const { message } = await call('GET', messageAt(id), undefined, options);
     found = await newest(message.thread_id);
   }
   return { messages: found.items.map((item) => item.message).reverse(), thread: found.first.thread, more: found.more };
@@ -102,8 +101,7 @@ function Thread({ id }) {
   useLayoutEffect(() => { list.current?.lastElementChild?.scrollIntoView(); }, [data !== null]);
   const open = new Set(data?.thread.open_questions.map((q) => q.id));
   return html`<${Panel} title=${data ? titleOf(data.messages[0]) : 'Conversation'}
-      onClose=${() => go(href('conversations', '', route.value.query))}>
-    <${Failure} error=${error} />
+      error=${error} onClose=${() => go(href('conversations', '', route.value.query))}>
     ${data && html`
       ${data.more && html`<button data-show="earlier" onClick=${() => setCount(2 * count)}>Earlier messages</button>`}
       <ol class="conversations-messages" ref=${list}>${data.messages.map((m) => html`
@@ -114,7 +112,7 @@ function Thread({ id }) {
 
 // Message shows one message of a conversation. question says that it waits for an answer.
 function Message({ message: m, question }) {
-  const payload = useMemo(() => (m.payload === null ? '' : JSON.stringify(m.payload, null, 2)), [m.id]);
+  const payload = useMemo(() => payloadOf(m), [m.id]);
   return html`<li data-message=${m.id} class=${question ? 'question' : m.sender === 'system' && 'own'}>
     <header><b><${Name} kind="agent" name=${m.sender} /></b><span class="dim">to <bdi>${receiver(m.target)}</bdi></span>
       ${m.type !== 'message' && html`<${Badge} text=${m.type} />`}
@@ -124,33 +122,21 @@ function Message({ message: m, question }) {
     ${question && html`<${Receipts} message=${m} />`}
     <p class="actions">
       ${m.sender !== 'system' && html`<${Action} label="Reply" fields=${answer} run=${reply(m)} />`}
-      ${question && html`
-        <${Action} label="Resend" run=${resend(m)} />
-        <${Action} label="Cancel" danger fields=${[{ name: 'reason', label: 'Reason' }]} run=${cancel(m)}
-          confirm="The question then needs no answer. Claimed and finished deliveries stay as they are." />`}</p>
+      ${question && html`<${Resend} message=${m} /><${Cancel} message=${m} />`}</p>
   </li>`;
 }
 
-const pathOf = (m, verb) => '/v1/messages/' + encodeURIComponent(m.id) + verb;
 const answer = [{ name: 'body', label: 'Text', kind: 'area', required: true }];
 
-const reply = (m) => async (message) => outcome((await call('POST', pathOf(m, '/reply'), { message })).result);
-const resend = (m) => async () => {
-  const { resent } = await call('POST', pathOf(m, '/resend'), {});
-  return resent ? 'Sent again to ' + counted(resent, 'recipient') : 'No agent has it unclaimed in its own mailbox';
-};
-const cancel = (m) => async (values) => {
-  const { cancelled, kept } = await call('POST', pathOf(m, '/cancel'), values);
-  return `${counted(cancelled, 'recipient')} withdrawn, ${kept} kept`;
-};
+const reply = (m) => async (message) => outcome((await call('POST', messageAt(m.id, '/reply'), { message })).result);
 
 // Receipts says how far an open question is with its recipients.
 function Receipts({ message: m }) {
-  const { data } = useLoaded('receipts ' + m.id, (signal) => call('GET', pathOf(m, ''), undefined, { signal }));
+  const { data } = useLoaded('receipts ' + m.id, (signal) => call('GET', messageAt(m.id), undefined, { signal }));
   return html`<p class="dim">No answer yet, due <${Time} at=${m.response_deadline} />.
     ${data?.deliveries.slice(0, 10).map((d) => html`${' '}
       <span key=${d.mailbox}><${Name} kind="mailbox" name=${d.mailbox} />${' '}
-      <${Badge} kind=${stateKinds[d.state]} text=${d.state} />${' '}
+      <${State} of=${d.state} />${' '}
       ${d.read_at ? 'read' : d.delivered_at ? 'delivered' : 'not delivered'}</span>`)}</p>`;
 }
 

@@ -1,14 +1,12 @@
 // Locks and turns: who blocks whom, the tokens, and the locked paths as a tree.
 import { html, useMemo, useState } from '../vendor/preact.js';
-import { call, rpc, search } from '../lib/api.js';
-import { Facts, stateKinds } from '../lib/item.js';
-import { frame } from '../lib/live.js';
-import { useLoaded } from '../lib/load.js';
-import { pages } from '../lib/pages.js';
+import { call, pages, rpc, search } from '../lib/api.js';
+import { Facts } from '../lib/item.js';
+import { frame, useLoaded } from '../lib/live.js';
 import {
-  Action, Age, Badge, Empty, Failure, Name, Panel, Time, VirtualTable, matching, useSelected,
+  Action, Age, Empty, Failure, matching, Name, Panel, State, stateKinds, Time, useSelected, VirtualTable,
 } from '../lib/parts.js';
-import { go, href } from '../lib/route.js';
+import { go, href } from '../lib/session.js';
 
 const maxLocks = 2000; // locks in the tree
 const openTree = 200; // a tree of so many locks starts expanded
@@ -101,6 +99,7 @@ function addRows(rows, directory, level, isOpen) {
   for (const leaf of at.leaves.sort(byLabel)) rows.push({ ...leaf, level: level + 1 });
 }
 
+const keyOf = (row) => encodeURI(row.key);
 const show = (id) => go(href('locks', id));
 
 function View({ id, query: { q = '' } }) {
@@ -130,9 +129,9 @@ function View({ id, query: { q = '' } }) {
           ${data.blocks.slice(0, maxShown).map((b) => html`<${Block} key=${b.id} block=${b} reload=${reload} />`)}
           ${data.blocks.length > maxShown && html`<p class="dim">and ${data.blocks.length - maxShown} more</p>`}
         </div>
-        <${VirtualTable} rows=${rows} columns=${columns(open)} keyOf=${(r) => encodeURI(r.key)}
-          selected=${rows.find((r) => r.own && r.id === id)?.key} onOpen=${open} label="Locks and tokens"
-          empty=${html`<${Empty} text=${`There are no locks and tokens${q && ` with "${q}"`}.`} />`} />
+        <${VirtualTable} rows=${rows} columns=${columns(open)} keyOf=${keyOf}
+          selected=${id && rows.filter((r) => r.own && r.id === id).map(keyOf)[0]} onOpen=${open} onFold=${open} label="Locks and tokens"
+          empty=${`There are no locks and tokens${q && ` with "${q}"`}.`} />
         ${total > data.locks.length && !filter.path && !filter.agent && html`<p class="locks-more dim">
           The tree has the oldest ${data.locks.length} of ${total} locks. Search for an agent's name or a path, such as
           src/, to see its locks.</p>`}
@@ -147,7 +146,7 @@ function Holder({ of }) {
   if (!of.agent) return role && html`<${Name} kind="role" name=${role} text=${'role:' + role} />`;
   const health = frame.value?.agents.find((a) => a.name === of.agent)?.health;
   return html`<${Name} kind="agent" name=${of.agent} />${of.holder && html` <bdi class="dim">${of.holder}</bdi>`}
-    ${health in stateKinds && html` <${Badge} kind=${stateKinds[health]} text=${health} />`}`;
+    ${health in stateKinds && html` <${State} of=${health} />`}`;
 }
 
 // Take is the button that takes a lock or a token from its owner, or ends the wait of a request.
@@ -201,7 +200,7 @@ const columns = (open) => [
       <bdi>${r.label}</bdi> <span class="dim">${r.count}</span>`}</span>` },
   { key: 'agent', title: 'Agent', width: 'minmax(90px, 2fr)', render: (r) => r.own && html`<${Holder} of=${r.own} />` },
   { key: 'state', title: 'State', width: '100px', wide: true, render: ({ own }) => own?.state
-    ? html`<${Badge} kind=${stateKinds[own.state]} text=${own.state} />` : own?.mode },
+    ? html`<${State} of=${own.state} />` : own?.mode },
   { key: 'waiting', title: 'Waiting', width: '72px', numeric: true, render: (r) => (r.own ?? r).waiting || '' },
   { key: 'age', title: 'For', width: '70px', render: (r) => html`<${Age} since=${r.own?.granted_at} />` },
   { key: 'left', title: 'Ends', width: '84px', wide: true, render: (r) => html`<${Time} at=${r.own?.held_until} />` },
@@ -224,8 +223,7 @@ function Item({ id, data, reload }) {
   if (loaded.data?.token) grants.push(tokenBlock(loaded.data.token, loaded.data.tickets));
   const again = () => { reload(); loaded.reload(); };
   return html`
-    <${Panel} title=${kind === 'fence' ? 'Lock ' + name : name} onClose=${() => show('')}>
-      <${Failure} error=${loaded.error} />
+    <${Panel} title=${kind === 'fence' ? 'Lock ' + name : name} error=${loaded.error} onClose=${() => show('')}>
       ${!loaded.loading && !loaded.error && grants.length === 0 && html`<${Empty} text="No agent holds it now." />`}
       ${grants.map((b) => html`<section key=${b.fence} class="locks-item">
         <p class="actions">${b.fence > 0 && html`<${Take} block=${b} reload=${again} />`}</p>

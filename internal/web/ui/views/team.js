@@ -1,20 +1,116 @@
+// Attention: the findings of explain, the worst first, each with what helps.
 // Team: the agents, what each does and holds, and directives to them.
 import { html, useMemo } from '../vendor/preact.js';
-import { call, search } from '../lib/api.js';
-import { frame } from '../lib/live.js';
-import { useLoaded } from '../lib/load.js';
-import { stateKinds } from '../lib/message.js';
-import { pages } from '../lib/pages.js';
+import { call, pages, rpc, search } from '../lib/api.js';
+import { Facts, send } from '../lib/item.js';
+import { frame, history, useLoaded } from '../lib/live.js';
 import {
-  Action, Age, Badge, Count, Empty, Fact, Failure, matching, Name, Panel, Time, VirtualTable,
+  Action, Age, Badge, Copy, Count, Failure, matching, Name, Panel, Spark, State, Time, VirtualTable,
 } from '../lib/parts.js';
-import { go, href, route } from '../lib/route.js';
-import { send } from '../lib/send.js';
-import { canAct } from '../lib/session.js';
-import { Finding } from './attention.js';
+import { canAct, go, href, route } from '../lib/session.js';
+
+const severities = { error: ['bad', 'stuck'], warning: ['warn', 'at risk'], info: ['dim', 'note'] };
+
+// labels are the texts of the buttons, by method. Other methods show their name in words.
+const labels = {
+  RedriveDeadLetters: 'Redrive', PurgeDeadLetters: 'Purge', ForceReleaseLocks: 'Force release', ReleaseLocks: 'Release',
+  RevokeToken: 'Revoke', MoveMessages: 'Move messages', Drain: 'Resume delivery', ReleaseClaims: 'Release claim',
+  ConfigureSession: 'Raise the limit', DeregisterAgent: 'Deregister', ResendMessage: 'Resend', CancelMessage: 'Cancel message',
+};
+
+// risky are the methods whose effect cannot be undone. They ask first.
+const risky = /\/(Purge|ForceRelease|Revoke|Deregister|Cancel|Move|ReleaseLocks|ReleaseToken|ConfigureSession|Decide|CloseVote)/;
+
+// withReason are the methods whose request has a reason that the operator may give.
+const withReason = /\/(ForceReleaseLocks|RevokeToken|CancelMessage|CancelTask|MoveMessages)$/;
+
+function labelOf(method, request) {
+  const name = method.split('/').pop();
+  if (name === 'SendMessages') {
+    const [message] = request.messages;
+    return message.type[0].toUpperCase() + message.type.slice(1) + (message.target?.agent ? ' ' + message.target.agent : '');
+  }
+  if (name === 'Decide' && request.verdict) return request.verdict[0].toUpperCase() + request.verdict.slice(1);
+  return labels[name] || name.replace(/(?!^)[A-Z]/g, (letter) => ' ' + letter.toLowerCase());
+}
+
+function FindingAction({ finding, action }) {
+  const request = action.request || {};
+  const method = action.method.replace('/brokerd.v1.', '');
+  const danger = risky.test(action.method);
+  const fields = withReason.test(action.method) ? [{ name: 'reason', label: 'Reason', value: request.reason }] : [];
+  async function run({ reason }) {
+    await rpc(method, reason ? { ...request, reason } : request, { agent: action.agent });
+  }
+  return html`<${Action} label=${labelOf(action.method, request)} name=${method.split('/')[1]} danger=${danger} run=${run}
+    primary=${!danger} fields=${fields}
+    confirm=${danger || fields.length ? finding.commands[action.command] || finding.summary : undefined} />`;
+}
+
+// Subject links the object of a finding, such as "agent builder-1".
+function Subject({ text }) {
+  const [, kind, name] = /^(\S+) (.*)$/s.exec(text) || [null, '', text];
+  return html`<h2><span class="dim">${kind}</span> <${Name} kind=${kind} name=${name} /></h2>`;
+}
+
+// Finding shows a finding of Explain, its commands, and a button for each call that does what a command
+// does.
+function Finding({ finding: f }) {
+  const [kind, word] = severities[f.severity] || severities.info;
+  return html`<article class=${'attention-finding ' + kind} data-row=${f.subject}>
+    <header><${Subject} text=${f.subject} /><${Badge} kind=${kind} text=${word} />
+      ${f.since && html`<span class="dim since">for <${Age} since=${f.since} /></span>`}</header>
+    <p class="summary" dir="auto">${f.summary}</p>
+    ${f.reasons.length > 0 && html`<ul>${f.reasons.map((reason, i) => html`<li key=${i} dir="auto">${reason}</li>`)}</ul>`}
+    ${f.actions.length > 0 && html`<p class="actions">${f.actions.map((action) => html`
+      <${FindingAction} key=${action.command} finding=${f} action=${action} />`)}</p>`}
+    ${f.commands.length > 0 && html`<div class="commands">${f.commands.map((c) => html`<${Copy} key=${c} text=${c} />`)}</div>`}
+  </article>`;
+}
+
+function Tile({ label, n, atLeast, kind, link, detail, rate }) {
+  return html`<a class=${'attention-tile ' + (n > 0 && kind || '')} href=${link}>
+    <span class="dim">${label}</span><b><${Count} n=${n} atLeast=${atLeast} /></b>
+    ${rate ? html`<${Spark} values=${rate} label=${label + ', last minute'} />` : html`<i class="dim">${detail}</i>`}</a>`;
+}
+
+function Tiles({ totals: t }) {
+  const silent = t.late_agents + t.failed_agents;
+  const series = (field) => history.value.map((totals) => totals[field]);
+  return html`<div class="attention-tiles">
+    <${Tile} label="Waiting" n=${t.waiting} link=${href('queues')} rate=${series('waiting')} />
+    <${Tile} label="In work" n=${t.claimed} link=${href('queues')} rate=${series('claimed')} />
+    <${Tile} label="Dead letters" n=${t.dead} kind="bad" link=${href('dead')} detail=${t.dead ? 'given up' : 'none'} />
+    <${Tile} label="Agents" n=${t.agents} link=${href('team')} detail=${silent ? `${t.failed_agents} failed, ${t.late_agents} late` : 'all in touch'} />
+    <${Tile} label="Locks and tokens" n=${t.locks + t.tokens_held} link=${href('locks')} detail=${t.tickets ? `${t.tickets} wait` : 'no waiters'} />
+    <${Tile} label="Changes per second" n=${Math.round(t.revision_rate)} link=${href('timeline')} rate=${series('revision_rate')} />
+  </div>`;
+}
+
+function Attention({ query }) {
+  const f = frame.value;
+  if (!f) return html`<p class="empty">Waiting for the first frame…</p>`;
+  const found = matching(f.findings, query.q, (one) => [one.subject, one.summary, ...one.reasons, ...one.commands]);
+  return html`<div class="scroll" tabindex="0" role="region" aria-label="Findings">
+    <${Tiles} totals=${f.totals} />
+    ${found.map((one) => html`<${Finding} key=${one.subject + one.since} finding=${one} />`)}
+    ${f.findings.length === 0 && html`<div class="attention-calm"><svg viewBox="0 0 48 48" aria-hidden="true">
+      <circle cx="24" cy="24" r="21" /><path d="M15 25l6 6 12-13" /></svg>
+      <h2>Nothing needs you</h2><p class="dim">No agent is stuck, and no message waits too long.</p></div>`}
+    ${f.findings.length > 0 && found.length === 0 && html`<p class="empty">No finding contains "${query.q}".</p>`}
+  </div>`;
+}
+
+export const attention = {
+  id: 'attention', title: 'Attention', question: 'What needs me?', key: '1', View: Attention,
+  icon: 'M8 2.2l6.3 11.3H1.7zM8 6.5v3.2M8 11.6v.2',
+  mark: (f) => ({
+    n: f.findings.filter((one) => one.severity !== 'info').length,
+    kind: f.findings.some((one) => one.severity === 'error') ? 'bad' : 'warn',
+  }),
+};
 
 const healths = ['failed', 'late', 'degraded']; // the worst first; ok is no trouble
-const statusKinds = { active: 'good', blocked: 'warn' };
 
 // trouble is the place of an agent in the list: agents that need attention come first.
 function trouble(a) {
@@ -26,10 +122,9 @@ function trouble(a) {
 // States shows what the broker and the agent say about its state.
 function States({ agent: a }) {
   return html`<span class="team-states">
-    ${healths.includes(a.health) && html`<${Badge} kind=${a.health === 'failed' ? 'bad' : 'warn'} text=${a.health} />`}
-    ${a.halted && html`<${Badge} kind="warn" text="halted" />`}
-    ${a.status && a.health !== 'failed' && a.status !== a.health && html`
-      <${Badge} kind=${statusKinds[a.status]} text=${a.status} />`}</span>`;
+    ${healths.includes(a.health) && html`<${State} of=${a.health} />`}
+    ${a.halted && html`<${State} of="halted" />`}
+    ${a.status && a.health !== 'failed' && a.status !== a.health && html`<${State} of=${a.status} />`}</span>`;
 }
 
 const number = (key, title, wide) => ({
@@ -55,8 +150,8 @@ async function others(query, role, options) {
   return items.map((a) => ({ ...a, silent_since: a.health === 'ok' ? a.asleep_since : a.last_seen }));
 }
 
-// View lists the agents. id is the name of the opened agent, or role:NAME for the agents of a role.
-function View({ id, query: { q = '' } }) {
+// Team lists the agents. id is the name of the opened agent, or role:NAME for the agents of a role.
+function Team({ id, query: { q = '' } }) {
   const { agents = [], totals } = frame.value ?? {};
   const role = id.startsWith('role:') ? id.slice(5) : '';
   const name = role ? '' : id;
@@ -78,7 +173,7 @@ function View({ id, query: { q = '' } }) {
     <${Failure} error=${found.error} />
     <div class="split">
       <${VirtualTable} label="Agents" rows=${rows} columns=${columns} keyOf=${(a) => a.name}
-        selected=${name} onOpen=${(a) => go(href('team', a.name, { q }))} empty=${html`<${Empty} text=${none} />`} />
+        selected=${name} onOpen=${(a) => go(href('team', a.name, { q }))} empty=${none} />
       ${name && html`<${Opened} key=${name} name=${name} />`}
     </div>`;
 }
@@ -88,9 +183,9 @@ function Summary({ totals: t, agents }) {
   if (!t) return null;
   const halted = agents.filter((a) => a.halted).length;
   return html`<span><${Count} n=${t.agents} /> ${t.agents === 1 ? 'agent' : 'agents'}</span>
-    ${t.failed_agents > 0 && html`<${Badge} kind="bad" text=${t.failed_agents + ' failed'} />`}
-    ${t.late_agents > 0 && html`<${Badge} kind="warn" text=${t.late_agents + ' late'} />`}
-    ${halted > 0 && html`<${Badge} kind="warn" text=${halted + ' halted'} />`}`;
+    ${t.failed_agents > 0 && html`<${State} of="failed" text=${t.failed_agents + ' failed'} />`}
+    ${t.late_agents > 0 && html`<${State} of="late" text=${t.late_agents + ' late'} />`}
+    ${halted > 0 && html`<${State} of="halted" text=${halted + ' halted'} />`}`;
 }
 
 // load reads an agent with what concerns it. Observers may not call Explain.
@@ -109,14 +204,13 @@ async function load(name, options) {
 // Opened is the panel of an agent.
 function Opened({ name }) {
   const { data, error } = useLoaded('agent ' + name, (signal) => load(name, { signal }));
-  return html`<${Panel} title=${name} onClose=${() => go(href('team', '', route.value.query))}>
-    <${Failure} error=${error} />
+  return html`<${Panel} title=${name} error=${error} onClose=${() => go(href('team', '', route.value.query))}>
     ${data && html`
       <${Actions} agent=${data.agent} />
       ${data.findings.map((f, i) => html`<${Finding} key=${i} finding=${f} />`)}
-      <${Facts} ...${data} /><${Holdings} ...${data.holdings} />
+      <${About} ...${data} /><${Holdings} ...${data.holdings} />
       <${List} title="Waiting mail" items=${data.waiting} row=${({ message: m, delivery: d }) => html`
-        <${Badge} kind=${stateKinds[d.state]} text=${d.state} /> ${message(m.id, m.subject || m.type)}${from(m.sender)}${' '}
+        <${State} of=${d.state} /> ${message(m.id, m.subject || m.type)}${from(m.sender)}${' '}
         <span class="dim"><${Time} at=${m.created_at} /></span>`} />
       <${List} title="Checkpoints" items=${data.checkpoints} row=${(c) => html`
         <span class="dim"><${Time} at=${c.saved_at} /></span> ${c.kind} <bdi>${c.reference}</bdi>`} />
@@ -146,28 +240,21 @@ function Actions({ agent: a }) {
         run=${({ subject }) => send({ target, type: d.type, reach: 'all', priority: 10, subject })} />`)}</p>`;
 }
 
-function Facts({ agent: a, unread, claimable }) {
+// About shows what the broker knows about an agent.
+function About({ agent: a, unread, claimable }) {
   const { sent, received, processed } = a.messages ?? {};
   const dead = frame.value?.mailboxes.find((m) => m.mailbox === a.name)?.dead;
-  return html`<dl class="facts">
-    <${Fact} label="State"><${States} agent=${a} /><//>
-    <${Fact} label="Reason">${a.status_reason && html`<bdi>${a.status_reason}</bdi>`}<//>
-    <${Fact} label="Role">${a.role && html`<${Name} kind="role" name=${a.role} />`}<//>
-    <${Fact} label="Does">${a.activity && html`<bdi>${a.activity}</bdi>`}<//>
-    <${Fact} label="Progress">${a.progress > 0 && Math.round(a.progress * 100) + ' %'}<//>
-    <${Fact} label="Task">${a.task_id && html`<${Name} kind="task" name=${a.task_id} />`}<//>
-    <${Fact} label="Last call"><${Time} at=${a.last_seen} /><//>
-    <${Fact} label="Asleep since">${a.asleep_since && html`<${Time} at=${a.asleep_since} />`}<//>
-    <${Fact} label="Failed">${a.failed_at && html`<${Time} at=${a.failed_at} />`}<//>
-    <${Fact} label="Mail"><${Name} kind="mailbox" name=${a.name} text=${unread + ' unread'} />, ${claimable} to claim<//>
-    <${Fact} label="Dead letters">${dead > 0 && html`<a class="name" href=${href('dead', '', { mailbox: a.name })}>${dead}</a>`}<//>
-    <${Fact} label="Messages">${a.messages && `${sent} sent, ${received} received, ${processed} processed`}<//>
-    <${Fact} label="Registered"><${Time} at=${a.registered_at} />${a.incarnation > 1 && `, incarnation ${a.incarnation}`}<//>
-    <${Fact} label="Lease">${a.lease}<//>
-    <${Fact} label="Folder">${a.worktree && html`<bdi>${a.worktree}</bdi>`}<//>
-    <${Fact} label="Can">${a.capabilities.join(', ')}<//>
-    <${Fact} label="For">${a.description && html`<bdi>${a.description}</bdi>`}<//>
-  </dl>`;
+  return html`<${Facts} of=${{
+    reason: a.status_reason, role: a.role, does: a.activity, progress: a.progress > 0 && Math.round(a.progress * 100) + ' %',
+    task_id: a.task_id, last_call_at: a.last_seen, asleep_since: a.asleep_since, failed_at: a.failed_at, mail: '', dead_letters: '',
+    messages: a.messages && `${sent} sent, ${received} received, ${processed} processed`, registered_at: a.registered_at,
+    incarnation: a.incarnation > 1 && a.incarnation, lease: a.lease, folder: a.worktree, can: a.capabilities.join(', '),
+    for: a.description,
+  }} extra=${{
+    state: html`<${States} agent=${a} />`,
+    mail: html`<${Name} kind="mailbox" name=${a.name} text=${unread + ' unread'} />, ${claimable} to claim`,
+    dead_letters: dead > 0 && html`<a class="name" href=${href('dead', '', { mailbox: a.name })}>${dead}</a>`,
+  }} />`;
 }
 
 function List({ title, items, row }) {
@@ -181,7 +268,7 @@ const from = (name) => html` from <${Name} kind="agent" name=${name} />`;
 const names = (kind, all) => all.map((name) => html`<${Name} key=${name} kind=${kind} name=${name} /> `);
 const ends = (at) => html`ends <${Time} at=${at} />`;
 const question = (q) => html`${message(q.id, q.subject || 'a question')}${from(q.sender)}${' '}
-  <${Badge} kind=${q.overdue ? 'bad' : 'warn'} text=${q.overdue ? 'overdue' : 'open'} /> due <${Time} at=${q.deadline} />`;
+  <${State} of=${q.overdue ? 'overdue' : 'open'} /> due <${Time} at=${q.deadline} />`;
 
 // Holdings lists what depends on an agent, and what it waits for.
 function Holdings({ claims, locks, tokens, tickets, asked, to_answer: owed, work }) {
@@ -200,8 +287,8 @@ function Holdings({ claims, locks, tokens, tickets, asked, to_answer: owed, work
       <${Name} kind=${w.kind} name=${w.id} text=${w.title || w.id} /> ${w.state}, ${w.relation}`} />`;
 }
 
-export const view = {
-  id: 'team', title: 'Team', question: 'Who does what, who is silent, who holds what?', key: '2', View,
+export const team = {
+  id: 'team', title: 'Team', question: 'Who does what, who is silent, who holds what?', key: '2', View: Team,
   icon: 'M5.5 7.5a2.5 2.5 0 1 0 0-5 2.5 2.5 0 0 0 0 5M1 13.5c0-3 2-4.5 4.5-4.5s4.5 1.5 4.5 4.5M11 3a2.3 2.3 0 0 1 0 4.5' +
     'M12 9.2c1.9.5 3 2 3 4.3',
   mark: ({ totals: t }) => ({ n: t.failed_agents + t.late_agents, kind: t.failed_agents ? 'bad' : 'warn' }),

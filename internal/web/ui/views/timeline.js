@@ -1,14 +1,16 @@
 // Timeline: the events of the session, the newest first.
 import { html, useEffect, useRef, useState } from '../vendor/preact.js';
-import { call } from '../lib/api.js';
-import { frame } from '../lib/live.js';
-import { useLoaded } from '../lib/load.js';
-import { Log } from '../lib/log.js';
-import { Age, Badge, Empty, Fact, Failure, Name, Panel, Time, VirtualTable, matching } from '../lib/parts.js';
-import { go, here, href } from '../lib/route.js';
+import { call, search } from '../lib/api.js';
+import { frame, useLoaded } from '../lib/live.js';
+import { Age, Badge, Empty, Fact, matching, Name, Panel, Time, VirtualTable } from '../lib/parts.js';
+import { go, here, href } from '../lib/session.js';
+
+const kept = 2000; // rows while the timeline follows
+const busy = 500; // revisions per second above which only the frames' events are shown
+const pause = 2000; // ms between two reads of missing events
 
 const severities = ['debug', 'info', 'warning', 'error', 'critical'];
-const kinds = { debug: 'dim', info: 'dim', warning: 'warn', error: 'bad', critical: 'bad' };
+const kinds = { warning: 'warn', error: 'bad', critical: 'bad' };
 
 const words = (text) => (text || '').split(/[\s,]+/).filter(Boolean);
 
@@ -74,7 +76,7 @@ function View({ id, query }) {
         rowClass=${(row) => row.gap && 'timeline-gap'}
         onScroll=${(top) => { if (top > 60) setHeld(true); else if (top === 0 && !id) setHeld(false); }}
         onEnd=${() => log.current?.more()}
-        empty=${newest && html`<${Empty} text="No event matches." />`} />
+        empty=${newest && 'No event matches.'} />
       ${id && html`<${EventPanel} key=${id} revision=${id} onClose=${() => go(href('timeline', '', query))} />`}
     </div>`;
 }
@@ -85,8 +87,7 @@ function EventPanel({ revision, onClose }) {
     const page = await call('GET', `/v1/events?after_revision=${at - 1}&until_revision=${at}`, undefined, { signal });
     return page.events;
   });
-  return html`<${Panel} title=${data?.[0]?.type || 'Event ' + revision} onClose=${onClose}>
-    <${Failure} error=${error} />
+  return html`<${Panel} title=${data?.[0]?.type || 'Event ' + revision} error=${error} onClose=${onClose}>
     ${data?.length === 0 && html`<${Empty} text="There is no event with this revision, or it was removed." />`}
     ${data?.map((e, i) => html`<${Event} key=${i} event=${e} />`)}
   <//>`;
@@ -127,6 +128,128 @@ function Event({ event: e }) {
         <${Name} kind=${kind} name=${name} /><//>`)}
     </dl>
     ${e.details && html`<h3>Details</h3><pre class="text" tabindex="0" dir="auto">${JSON.stringify(e.details, null, 2)}</pre>`}`;
+}
+
+// takes reports whether an event passes a filter, as the broker applies it.
+function takes(filter, event) {
+  if (severities.indexOf(event.severity) < severities.indexOf(filter.lowest_severity)) return false;
+  if (filter.sources.length > 0 && !filter.sources.includes(event.source)) return false;
+  return filter.types.length === 0 || filter.types.some((type) =>
+    type.endsWith('.*') ? event.type.startsWith(type.slice(0, -1)) : event.type === type);
+}
+
+// A Log has events, the newest first. In place of events that were not read, it has a gap: {gap,
+// after, until} for the revisions after the one and up to the other. changed is called when rows is a
+// new array.
+class Log {
+  rows = [];
+  end = false; // rows has the oldest event that is kept
+
+  #filter;
+  #changed;
+  #begun = false;
+  #newest = 0; // revision of the newest event of the frames, whether the filter takes it or not
+  #readAt = 0;
+  #reading = false;
+  #stop = new AbortController();
+
+  constructor(filter, changed) {
+    this.#filter = filter;
+    this.#changed = changed;
+  }
+
+  // fresh returns how many of a frame's events the log does not have yet.
+  fresh(frame) {
+    return frame.events.filter((event) => event.revision > this.#newest).length;
+  }
+
+  // add adds the events of a frame, which are the newest ones without a gap.
+  add({ events, revision, totals }) {
+    if (!this.#begun) this.#older(events.length > 0 ? events.at(-1).revision - 1 : revision);
+    if (events.length > 0 && events[0].revision > this.#newest) {
+      const oldest = events.at(-1).revision;
+      const gap = this.#begun && oldest > this.#newest + 1 ? [{ gap: true, after: this.#newest, until: oldest - 1 }] : [];
+      const added = events.filter((event) => event.revision > this.#newest && takes(this.#filter, event));
+      this.#newest = events[0].revision;
+      this.#set(joined([...added, ...gap, ...this.rows]).slice(0, kept));
+      if (this.rows.length === kept) this.end = false;
+    }
+    this.#begun = true;
+    const { types, sources, lowest_severity: severity } = this.#filter;
+    if (types.length + sources.length > 0 || severity || totals.revision_rate < busy) {
+      const gap = this.rows.find((row) => row.gap);
+      if (gap && performance.now() - this.#readAt > pause) this.fill(gap);
+    }
+  }
+
+  // fill reads events of a gap.
+  fill(gap) {
+    this.#read(gap.after, gap.until, (events, next) => {
+      const rest = next ? [{ gap: true, after: gap.after, until: events.at(-1).revision - 1 }] : [];
+      const at = this.rows.findIndex((row) => row.gap && row.after === gap.after);
+      if (at < 0) return;
+      const above = this.rows[at].until > gap.until ? [{ gap: true, after: gap.until, until: this.rows[at].until }] : [];
+      this.#set(joined([...this.rows.slice(0, at), ...above, ...events, ...rest, ...this.rows.slice(at + 1)]));
+    });
+  }
+
+  // more reads the next older events.
+  more() {
+    const last = this.rows.at(-1);
+    if (!this.end && last) this.#older(last.gap ? last.after : last.revision - 1);
+  }
+
+  #older(until) {
+    if (until < 1) {
+      this.end = true;
+      return;
+    }
+    this.#read(0, until, (events, next) => {
+      this.end = !next;
+      this.#set([...this.rows, ...events]);
+    });
+  }
+
+  async #read(after, until, got) {
+    if (this.#reading) return;
+    this.#reading = true;
+    try {
+      const answer = { events: [], next_page_token: '' };
+      do { // a page may have no event although another one follows
+        const page = await call('GET', '/v1/events' + search({
+          ...this.#filter, after_revision: after || undefined, until_revision: until, newest_first: true, page_size: 300,
+          page_token: answer.next_page_token,
+        }), undefined, { signal: this.#stop.signal });
+        answer.events = page.events;
+        answer.next_page_token = page.next_page_token;
+      } while (answer.next_page_token && answer.events.length === 0);
+      got(answer.events, answer.next_page_token);
+    } catch {
+      // The next frame, or the next scrolling, tries again.
+    }
+    this.#reading = false;
+    this.#readAt = performance.now();
+  }
+
+  #set(rows) {
+    this.rows = rows;
+    this.#changed(rows);
+  }
+
+  close() {
+    this.#stop.abort();
+  }
+}
+
+// joined makes one gap of two that are adjacent.
+function joined(rows) {
+  const all = [];
+  for (const row of rows) {
+    const before = all.at(-1);
+    if (row.gap && before?.gap) all[all.length - 1] = { gap: true, after: row.after, until: before.until };
+    else all.push(row);
+  }
+  return all;
 }
 
 export const view = {

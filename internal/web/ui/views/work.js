@@ -1,13 +1,10 @@
 // Work: the votes, decisions, handoffs and blockers that wait for an answer, and the tasks as a graph.
 import { html, useMemo, useState } from '../vendor/preact.js';
 import { call, search } from '../lib/api.js';
-import { Graph } from '../lib/graph.js';
-import { stateKinds } from '../lib/item.js';
-import { frame } from '../lib/live.js';
-import { useLoaded } from '../lib/load.js';
-import { Age, Badge, Empty, Failure, Name, Time, VirtualTable, matching } from '../lib/parts.js';
-import { go, href } from '../lib/route.js';
-import { Item } from '../lib/workitem.js';
+import { Facts, List } from '../lib/item.js';
+import { frame, useLoaded } from '../lib/live.js';
+import { Action, Age, Empty, Failure, matching, Name, Panel, State, Time, VirtualTable } from '../lib/parts.js';
+import { go, href } from '../lib/session.js';
 
 const maxGraph = 200; // tasks in the graph
 const maxTasks = 1000; // in the list
@@ -61,7 +58,7 @@ const names = (list) => list.map(({ kind, name }) =>
   html`<${Name} key=${name} kind=${kind} name=${name} text=${kind === 'role' ? 'role:' + name : name} /> `);
 const own = (text) => html`<bdi title=${text}>${text}</bdi>`;
 const state = { key: 'state', title: 'State', width: '104px',
-  render: (item) => html`<${Badge} kind=${stateKinds[item.state]} text=${item.state} />` };
+  render: (item) => html`<${State} of=${item.state} />` };
 
 const itemColumns = [
   { key: 'word', title: 'Kind', width: '72px' },
@@ -120,8 +117,7 @@ function View({ id, query: { q = '' } }) {
         <${Failure} error=${open.error} />
         ${open.data && html`<div class="work-open">
           <${VirtualTable} rows=${items} columns=${itemColumns} keyOf=${(i) => i.key} selected=${id}
-            onOpen=${(i) => show(i.key)} label="Undecided" empty=${html`<p class="work-none dim">
-              No vote, decision, handoff or blocker waits for an answer.</p>`} /></div>`}
+            onOpen=${(i) => show(i.key)} label="Undecided" empty="No vote, decision, handoff or blocker waits for an answer." /></div>`}
         <div class="tools"><h2>Tasks</h2><${Counts} /><span class="gap"></span>
           <button data-action="graph" aria-pressed=${graph} onClick=${() => setGraph(!graph)}>Graph</button>
           <select aria-label="Tasks to show" value=${only} onChange=${(e) => setOnly(e.currentTarget.value)}>
@@ -132,7 +128,7 @@ function View({ id, query: { q = '' } }) {
         ${tasks.data && html`
           ${graph && html`<${Graph} tasks=${found} most=${maxGraph} selected=${id} onOpen=${openTask} />`}
           <${VirtualTable} rows=${found} columns=${taskColumns} keyOf=${(t) => 'task:' + t.id} selected=${id}
-            onOpen=${openTask} label="Tasks" empty=${html`<${Empty} text="There are no such tasks." />`} />
+            onOpen=${openTask} label="Tasks" empty="There are no such tasks." />
           ${tasks.data.next_page_token && html`<p class="work-more dim">
             The list has the ${newest ? 'newest' : 'oldest'} ${tasks.data.tasks.length} tasks.</p>`}`}
       </div>
@@ -143,9 +139,211 @@ function View({ id, query: { q = '' } }) {
 // Counts shows how many tasks are in each state.
 function Counts() {
   return html`<span class="work-counts">${frame.value?.totals.work.filter((w) => w.kind === 'task').map((w) => html`
-    <${Badge} key=${w.state} kind=${stateKinds[w.state]}
+    <${State} key=${w.state} of=${w.state}
       text=${`${w.count}${w.count < 1000 ? '' : '+'} ${w.state}`} />`)}
   </span>`;
+}
+
+const kinds = { task: Task, decision: Decision, vote: Vote, handoff: Handoff, blocker: Blocker };
+
+// Item is the panel of an opened task, decision, vote, handoff or blocker. It shows the object of an id, such as task:schema or vote:v-4711.
+function Item({ id, onClose }) {
+  const [kind, name = ''] = id.split(/:(.*)/s);
+  const Body = kinds[kind];
+  const at = `/v1/${kind}s/` + encodeURIComponent(name);
+  const { data, error, reload } = useLoaded(Body && id, (signal) =>
+    call('GET', at + search({ view: kind === 'task' ? 'full' : '' }), undefined, { signal }));
+  const item = data?.[kind];
+  // button makes the change that its name says. The field `as` is the agent in whose name an operator
+  // acts; request(values) returns the request if it is not the values.
+  function button(name, label, { request = (values) => values, ...props } = {}) {
+    async function run({ as, ...values }) {
+      await call('POST', `${at}/${name}`, request(values), { agent: as });
+      reload();
+    }
+    return html`<${Action} label=${label} name=${name} run=${run} ...${props} />`;
+  }
+  return html`<${Panel} title=${item?.title || item?.reason?.split('\n', 1)[0] || name} error=${error} onClose=${onClose}>
+    ${!Body && html`<${Empty} text="There is no such object." />`}
+    ${item && html`<div data-item=${id}><${Body} item=${item} answer=${data} button=${button} /></div>`}
+  <//>`;
+}
+
+const text = (name, label, required = false) => ({ name, label, required });
+const area = (name, label) => ({ name, label, kind: 'area' });
+const select = (name, label, options) => ({ name, label, options, kind: 'select', required: true });
+const why = text('reason', 'Reason');
+const counts = 'The broker records that agent as the author, and the call counts as its activity.';
+
+function Task({ item: t, answer, button }) {
+  const held = t.state === 'claimed' || t.state === 'blocked';
+  return html`
+    <p class="actions">
+      ${t.state === 'failed' && button('retry', 'Retry', { primary: true })}
+      ${held && button('release', 'Release', {
+        fields: [why], confirm: `${t.holder} loses the task. It becomes ready again, and no attempt counts.`,
+      })}
+      ${(held || t.state === 'waiting' || t.state === 'ready') && button('cancel', 'Cancel task', {
+        danger: true, confirm: `Cancel the task ${t.id}. This cannot be undone.`,
+        fields: [why, { name: 'cascade', label: 'Also its unfinished dependents and subtasks', kind: 'check' }],
+      })}
+    </p>
+    <${Facts} extra=${{
+      holder: t.holder && html`<${Name} kind="agent" name=${t.holder} />`,
+      progress: t.progress > 0 && html`<progress value=${t.progress} aria-label="Progress"></progress>`,
+    }} of=${{ ...t, depends_on: null, labels: Object.entries(t.labels).map(([key, value]) => `${key}=${value}`) }} />
+    ${['Dependencies', 'Dependents', 'Subtasks', 'History', 'References'].map((list) => html`
+      <${List} key=${list} title=${list} items=${answer[list.toLowerCase()]} />`)}`;
+}
+
+function Decision({ item: d, button }) {
+  const escalated = d.state === 'escalated';
+  const due = escalated || d.state === 'open';
+  // Before an escalation, an operator decides in the name of an agent that may decide.
+  const agents = d.agent ? [d.agent]
+    : (frame.value?.agents ?? []).filter((a) => a.role === d.role && a.name !== d.opened_by).map((a) => a.name);
+  const fields = [select('verdict', 'Verdict', d.verdicts), area('reason', 'Comment')];
+  if (!escalated) fields.unshift(select('as', 'In the name of', agents));
+  if (d.verdicts.includes('defer')) fields.push({ name: 'until', label: 'Until, for defer', kind: 'datetime-local' });
+  const request = ({ until, ...v }) =>
+    ({ ...v, round: d.round, until: v.verdict === 'defer' && until ? new Date(until).toISOString() : undefined });
+  return html`
+    <p class="actions">
+      ${due && (escalated || agents.length > 0) && button('decide', 'Decide', {
+        primary: true, fields, request,
+        confirm: escalated ? 'It has escalated: operators decide it.' : 'An agent owes this verdict. ' + counts,
+      })}
+      ${(due || d.state === 'revising') && button('cancel', 'Cancel decision', {
+        danger: true, fields: [why], confirm: `End ${d.id} without a verdict.`,
+      })}
+    </p>
+    <${Facts} of=${{ ...d, ...d.content, content: null, agent: null, decides: d.agent }} />`;
+}
+
+function Vote({ item: v, answer, button }) {
+  const open = v.state === 'open';
+  const electors = answer.ballots.filter((b) => !b.left)
+    .map((b) => ({ value: b.agent, label: b.agent + (b.option && `, who has voted: ${b.option}`) }));
+  return html`
+    <p class="actions">
+      ${open && electors.length > 0 && button('cast', 'Cast ballot', {
+        primary: true, confirm: 'Only electors vote. ' + counts,
+        fields: [
+          select('as', 'In the name of', electors), select('option', 'Option', v.tally.map((o) => o.option)), why,
+        ],
+      })}
+      ${open && button('close', 'Close vote', {
+        danger: true, fields: [why],
+        confirm: `${v.ballots} of ${v.electors} electors have voted; the quorum is ${v.required}.`,
+      })}
+    </p>
+    <${List} title="Options" items=${v.tally.map((o) => ({ ...o, ballots: String(o.ballots) }))} after=${(o) => html`
+      <meter max=${v.electors} value=${o.ballots} aria-label=${o.option}></meter>`} />
+    <${Facts} of=${{ ...v, tally: null }} />
+    <${List} title="Ballots" items=${answer.ballots} after=${(b) => !b.option && !b.left && 'has not voted'} />`;
+}
+
+function Handoff({ item: h, button }) {
+  const pending = h.state === 'pending';
+  const check = (i) => (pending || h.state === 'accepted') && button('check', i.checked ? 'Uncheck' : 'Check', {
+    request: () => ({ number: i.number, uncheck: i.checked }),
+  });
+  return html`
+    <p class="actions">
+      ${pending && button('reject', 'Reject handoff', { danger: true, fields: [text('notes', 'Reason', true)] })}
+      ${pending && button('cancel', 'Cancel handoff', { danger: true, fields: [text('notes', 'Reason')] })}
+    </p>
+    <${Facts} of=${{ ...h, ...h.content, content: null, checklist: null }} />
+    <${List} title="Checklist" items=${h.checklist} after=${check} />`;
+}
+
+function Blocker({ item: b, button }) {
+  return html`
+    <p class="actions">
+      ${b.state === 'open' && button('acknowledge', 'Acknowledge', { fields: [text('note', 'Note')] })}
+      ${b.state !== 'resolved' && button('resolve', 'Resolve', {
+        primary: true, fields: [area('resolution', 'How it was resolved')],
+      })}
+    </p>
+    <${Facts} of=${{
+      ...b, agent: null, raised_by: b.agent, reason: null, description: b.reason, time_blocked: null,
+    }} />`;
+}
+
+const width = 176; // of a node, in pixels
+const height = 52;
+const columnGap = 44;
+const rowGap = 12;
+
+// layers arranges tasks from left to right: each is one column after the last of its dependencies,
+// near their rows. A dependency that follows from the others has no edge. Tasks without a dependency
+// or dependent among the given ones are left out. Dependencies have no cycles.
+function layers(tasks) {
+  const nodes = new Map(tasks.map((task) => [task.id, { task, column: -1, row: 0, before: [], all: new Set() }]));
+  const connected = new Set();
+  function place(node) {
+    if (node.column >= 0) return;
+    node.column = 0;
+    const direct = node.task.depends_on.map((id) => nodes.get(id)).filter(Boolean);
+    for (const earlier of direct) {
+      place(earlier);
+      connected.add(earlier).add(node);
+      node.column = Math.max(node.column, earlier.column + 1);
+      for (const one of earlier.all) node.all.add(one);
+    }
+    node.before = direct.filter((one) => !node.all.has(one));
+    for (const earlier of direct) node.all.add(earlier);
+  }
+  for (const node of nodes.values()) place(node);
+  const columns = [];
+  for (const node of connected) (columns[node.column] ??= []).push(node);
+  for (const column of columns) {
+    const middle = (node) => node.before.reduce((sum, b) => sum + b.row, 0) / (node.before.length || 1);
+    column.sort((a, b) => middle(a) - middle(b) || a.task.created_revision - b.task.created_revision);
+    column.forEach((node, row) => { node.row = row; });
+  }
+  return columns;
+}
+
+const left = (node) => node.column * (width + columnGap);
+const top = (node) => node.row * (height + rowGap);
+
+function edge(from, to) {
+  const [x1, y1, x2, y2] = [left(from) + width, top(from) + height / 2, left(to), top(to) + height / 2];
+  return `M${x1},${y1}C${x1 + columnGap / 2},${y1} ${x2 - columnGap / 2},${y2} ${x2},${y2}`;
+}
+
+// Graph draws tasks and their dependencies. The list of tasks has the same for the keyboard and for
+// screen readers.
+function Graph({ tasks, most, selected, onOpen }) {
+  const columns = useMemo(() => layers(tasks.slice(0, most)), [tasks, most]);
+  if (columns.length === 0) return null;
+  const nodes = columns.flat();
+  const w = columns.length * (width + columnGap) - columnGap;
+  const h = Math.max(...columns.map((column) => column.length)) * (height + rowGap) - rowGap;
+  const open = (node) => 'task:' + node.task.id === selected;
+  return html`
+    <div class="work-graph" tabindex="0" role="group" aria-label="Graph of the dependencies">
+      <svg width=${w} height=${h} role="img"
+        aria-label=${`${nodes.length} tasks and their dependencies; the list has each`}>
+        ${nodes.flatMap((to) => to.before.map((from) => html`<path key=${`${from.task.id} ${to.task.id}`}
+          class=${`work-edge${open(from) || open(to) ? ' work-near' : ''}`} d=${edge(from, to)} />`))}
+        ${nodes.map((node) => html`<${Node} key=${node.task.id} node=${node} open=${open(node)} onOpen=${onOpen} />`)}
+      </svg>
+    </div>`;
+}
+
+function Node({ node, open, onOpen }) {
+  const { task } = node;
+  return html`
+    <svg x=${left(node)} y=${top(node)} width=${width} height=${height} data-node=${task.id}
+      class=${`work-node work-${task.state}${open ? ' work-selected' : ''}`} onClick=${() => onOpen(task)}>
+      <title>${task.id}: ${task.title}</title>
+      <rect x="1" y="1" width=${width - 2} height=${height - 2} rx="5" />
+      <rect class="work-bar" x="1" y="1" width="5" height=${height - 2} rx="2" />
+      <text x="14" y="20" class="work-title">${task.title}</text>
+      <text x="14" y="40"><tspan class="work-state">${task.state}</tspan> ${task.holder || task.id}</text>
+    </svg>`;
 }
 
 export const view = {
