@@ -45,6 +45,7 @@ func TestReconnect_RepeatsTheCallsThatFailed(t *testing.T) {
 	r := newRelay(t, m.TCP())
 	p := openAt(m, r.base(), operator, "work")
 	p.await(`row('The task schema')`)
+	p.await(live, m.publish("nothing changes after this"))
 	r.to("")
 	p.await(`shown(one('[data-banner="broken"]'))`)
 	p.show("work/task:schema") // the call of the panel fails

@@ -83,14 +83,22 @@ const messageColumns = [
   { key: 'state', title: 'State', width: '84px', render: (m) => html`<${State} of=${m.state} />` },
   { key: 'subject', title: 'Message', render: (m) => html`<span title=${m.subject}><bdi>${m.subject}</bdi>
     <span class="dim"> from <bdi>${m.sender}</bdi></span></span>` },
-  { key: 'age', title: 'Age', width: '72px', numeric: true, render: (m) => html`<${Age} since=${m.at} />` },
+  { key: 'age', title: 'Age', width: '72px', numeric: true, render: (m) => html`<${Age} since=${m.sent} />` },
 ];
 
-// messages reads messages of a mailbox. Large messages make a page short, and the list does not need them.
+// short is the part of a message that a list needs: a page of them can have 3 MiB.
+function short({ message: m, delivery: d }) {
+  const error = (d.history.at(-1)?.error ?? '').slice(0, 500);
+  return {
+    key: m.revision + '@' + d.mailbox, id: m.id, state: d.state, mailbox: d.mailbox, subject: m.subject || m.type,
+    type: m.type, sender: m.sender, sent: m.created_at, holder: d.holder, attempts: d.attempts, died: d.finished_at, error,
+  };
+}
+
+// messages reads messages of a mailbox. Large ones make a page short.
 async function messages(path, query, count, signal) {
   const { items, more } = await pages(path, query, 'items', count, 2 * count / fewMessages, { signal });
-  return { more, rows: items.map(({ message: m, delivery: d }) =>
-    ({ id: m.id, key: m.revision + d.state, state: d.state, subject: m.subject || m.type, sender: m.sender, at: m.created_at })) };
+  return { more, rows: items.map(short) };
 }
 
 function MailboxPanel({ name, known, onClose }) {
@@ -107,7 +115,7 @@ function MailboxPanel({ name, known, onClose }) {
       taken_by: html`<${Name} kind=${kind} name=${taker} text=${kind === 'agent' ? taker : `${kind} ${taker}`} />`,
     }} />
     <div class="queues-messages"><${VirtualTable} label="Messages" rows=${rows} columns=${messageColumns}
-      keyOf=${(m) => m.key} onOpen=${(m) => go(here({ open: 'message:' + m.id }))}
+      keyOf=${keyOf} onOpen=${(m) => go(here({ open: 'message:' + m.id }))}
       onEnd=${() => waiting.data?.more && !waiting.loading && setWanted(wanted + fewMessages)}
       empty=${waiting.loading ? '' : 'No unfinished message is in this mailbox.'} /></div>
   <//>`;
@@ -129,7 +137,7 @@ const agent = (name) => html`<${Name} kind="agent" name=${name} />`;
 const letterColumns = [
   { key: 'died', title: 'Died', width: '80px', numeric: true, render: (row) => html`<${Age} since=${row.died} />` },
   { key: 'mailbox', title: 'Mailbox', width: 'minmax(90px, .8fr)', render: (row) => html`<${Name} kind="mailbox" name=${row.mailbox} />` },
-  { key: 'subject', title: 'Message', wide: true, render: (row) => row.subject || row.type },
+  { key: 'subject', title: 'Message', wide: true },
   { key: 'type', title: 'Type', width: 'minmax(0, .8fr)', wide: true },
   { key: 'sender', title: 'From', width: 'minmax(0, .6fr)', wide: true, render: (row) => agent(row.sender) },
   { key: 'holder', title: 'Failed in', width: 'minmax(0, .6fr)', wide: true, render: (row) => agent(row.holder) },
@@ -168,15 +176,6 @@ function inWords(query) {
   const chosen = filters.filter(({ name }) => query[name]).map(({ name, label }) => `${label.toLowerCase()} "${query[name]}"`);
   if (query.since) chosen.push('died in ' + times.find(({ hours }) => hours === query.since)?.label);
   return chosen.join(', ') || 'all of the session';
-}
-
-// short is the part of a dead letter that the list needs: a page of them can have 3 MiB.
-function short({ message: m, delivery: d }) {
-  const error = (d.history.at(-1)?.error ?? '').slice(0, 500);
-  return {
-    key: m.revision + '@' + d.mailbox, mailbox: d.mailbox, subject: m.subject, type: m.type, sender: m.sender,
-    holder: d.holder, attempts: d.attempts, died: d.finished_at, error,
-  };
 }
 
 async function load(query, count, options) {

@@ -11,12 +11,8 @@ import { canAct, go, href, route } from '../lib/session.js';
 
 const severities = { error: ['bad', 'stuck'], warning: ['warn', 'at risk'], info: ['dim', 'note'] };
 
-// labels are the texts of the buttons, by method. Other methods show their name in words.
-const labels = {
-  RedriveDeadLetters: 'Redrive', PurgeDeadLetters: 'Purge', ForceReleaseLocks: 'Force release', ReleaseLocks: 'Release',
-  RevokeToken: 'Revoke', MoveMessages: 'Move messages', Drain: 'Resume delivery', ReleaseClaims: 'Release claim',
-  ConfigureSession: 'Raise the limit', DeregisterAgent: 'Deregister', ResendMessage: 'Resend', CancelMessage: 'Cancel message',
-};
+// labels are the texts of buttons whose method does not say what it does here. Others show it in words.
+const labels = { Drain: 'Resume delivery', ConfigureSession: 'Raise the limit' };
 
 // risky are the methods whose effect cannot be undone. They ask first.
 const risky = /\/(Purge|ForceRelease|Revoke|Deregister|Cancel|Move|ReleaseLocks|ReleaseToken|ConfigureSession|Decide|CloseVote)/;

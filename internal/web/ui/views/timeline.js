@@ -93,27 +93,28 @@ function EventPanel({ revision, onClose }) {
   <//>`;
 }
 
-// objects returns what an event is about, as pairs of kind and name.
+// objects returns what an event is about, as pairs of kind and name. Agents write the details of their events.
 function objects(e) {
-  const all = [];
-  const add = (kind, name) => { if (name) all.push([kind, String(name)]); };
+  const found = new Map();
+  const add = (kind, names) => {
+    for (const name of [names].flat().slice(0, 16)) {
+      if (name && /string|number/.test(typeof name)) found.set(kind + name, [kind, String(name)]);
+    }
+  };
   const details = e.details || {};
   const [area] = e.type.split('.');
   if (e.type === 'message.sent') add('message', e.revision);
-  if (area === 'message' && e.type !== 'message.sent') {
-    const claims = [details.claim, ...(Array.isArray(details.claims) ? details.claims : [])].filter((c) => typeof c === 'string');
-    for (const claim of claims.slice(0, 16)) add('message', claim.split('.')[0]);
+  else if (area === 'message') {
+    add('message', [details.claim, details.claims].flat().map((claim) => typeof claim === 'string' && claim.split('.')[0]));
+    add('message', e.related.filter((name) => /^\d+$/.test(name)));
   }
-  for (const name of area === 'message' ? e.related : []) if (/^\d+$/.test(name)) add('message', name);
-  for (const mailbox of [details.mailbox, ...(Array.isArray(details.mailboxes) ? details.mailboxes.slice(0, 8) : [])]) add('mailbox', mailbox);
-  add('agent', details.agent);
-  add('thread', details.thread);
+  for (const field of ['mailbox', 'mailboxes']) add('mailbox', details[field]);
+  for (const kind of ['agent', 'thread']) add(kind, details[kind]);
   add('task', e.task_id || details.task_id);
   for (const kind of ['decision', 'blocker', 'handoff', 'vote']) add(kind, details[kind + '_id']);
-  if (area === 'lock') for (const path of Array.isArray(details.paths) ? details.paths.slice(0, 16) : []) add('lock', path);
+  if (area === 'lock') add('lock', details.paths);
   if (area === 'token') add('token', details.token);
-  const seen = new Set();
-  return all.filter(([kind, name]) => !seen.has(kind + name) && seen.add(kind + name));
+  return [...found.values()];
 }
 
 function Event({ event: e }) {
