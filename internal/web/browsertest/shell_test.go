@@ -113,3 +113,23 @@ func TestDialog_EndsWithItsSession(t *testing.T) {
 	p.show("conversations?session=other")
 	p.await(`!one('dialog')`)
 }
+
+func TestSessions_ListHasNewOnesWhenItOpens(t *testing.T) {
+	m := newTeam(t)
+	p := open(m, operator, "team")
+	const names = `one('[aria-label=Session]').textContent`
+	p.await(names + `.includes('default')`)
+	call(m, "", pb.NewSessionServiceClient, pb.SessionServiceClient.CreateSession, &pb.CreateSessionRequest{Name: "newer"})
+	p.await(`(one('[aria-label=Session]').focus(), true)`)
+	p.await(names + `.includes('newer')`)
+}
+
+func TestTimeline_ShowsAnEventWithAnyDetails(t *testing.T) {
+	m := newTeam(t)
+	revision := call(m, "lead", pb.NewEventServiceClient, pb.EventServiceClient.PublishEvent, &pb.PublishEventRequest{
+		Type: "test.hostile", Summary: "It has odd details",
+		Details: `{"agent":{"toString":1,"valueOf":1},"mailboxes":[["builder-1",{"toString":null}],7],"claims":{"split":1}}`,
+	}).GetRevision()
+	p := open(m, operator, fmt.Sprintf("timeline/%d", revision))
+	p.await(`has(one('.panel'), 'It has odd details') && has(one('.panel'), 'valueOf')`)
+}

@@ -128,15 +128,12 @@ function Mark({ view }) {
 }
 
 function Sessions() {
-  useEffect(() => {
-    let wanted = true;
-    call('GET', '/v1/sessions?page_size=1000').then((answer) => { if (wanted) sessions.value = answer.sessions; }, () => {});
-    return () => { wanted = false; };
-  }, [token.value, session.value]);
+  const read = () => call('GET', '/v1/sessions?page_size=1000').then((answer) => { sessions.value = answer.sessions; }, () => {});
+  useEffect(() => { read(); }, [token.value]);
   const names = sessions.value.map((s) => s.name);
   if (!names.includes(session.value)) names.unshift(session.value);
   return html`<label class="session"><span class="hidden">Session</span>
-    <select value=${session.value} aria-label="Session" onChange=${(event) => {
+    <select value=${session.value} aria-label="Session" onFocus=${read} onChange=${(event) => {
       session.value = event.currentTarget.value;
       go(href(route.value.view));
     }}>${names.map((name) => html`<option key=${name} value=${name} selected=${name === session.value}>${name}</option>`)}</select>

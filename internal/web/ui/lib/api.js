@@ -12,8 +12,8 @@ export class Failure extends Error {
 // These RPCs have no request_id and refuse an Idempotency-Key.
 const keyless = /\/(Get|List|Explain|Wait|Validate|CheckDatabase|Drain|Prune|Heartbeat|ClaimMessages)/;
 
-// headers are those of every call. An action of several calls names its session, because the tab may show
-// another one before the last of them.
+// headers are those of every call. An action of several calls names its session, because the tab may
+// show another one before the last of them.
 export function headers(agent, name = session.value) {
   const all = { Authorization: 'Bearer ' + token.value, 'Brokerd-Session': name };
   if (agent) all['Brokerd-Agent'] = agent;
@@ -47,8 +47,8 @@ export async function call(method, path, body, { agent, session: name, signal } 
   return parse(await response.text());
 }
 
-// parse reads JSON. An integer that a number cannot hold keeps its digits, so that a payload is shown as
-// the agent has written it.
+// parse reads JSON. An integer that a number cannot hold keeps its digits, so that the page shows a
+// payload as the agent has written it.
 function parse(text) {
   return /\d{16}/.test(text) ? JSON.parse(text, (key, v, context) =>
     Number.isInteger(v) && !Number.isSafeInteger(v) && context?.source ? JSON.rawJSON(context.source) : v) : JSON.parse(text);

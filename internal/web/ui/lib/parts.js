@@ -1,4 +1,4 @@
-// The parts that views are made of: names and times, panels, tables, and the buttons that change something.
+// The parts that views are made of: names, times, panels, buttons that change something, and tables.
 import { effect, html, signal, useEffect, useLayoutEffect, useRef, useState } from '../vendor/preact.js';
 import { now } from './live.js';
 import { canAct, here, href, session, token } from './session.js';
@@ -297,9 +297,9 @@ let tables = 0;
 // change}: with it, rows have a checkbox, and change(keys) gets the Set of the new keys. sort is the
 // key of the column by which the rows are sorted; onSort(key) is called by the titles of columns with
 // sort. onEnd is called when the last rows are visible, and onScroll with the distance to the top.
-// onFold makes the table a tree: its rows have a level, those with others below have expanded, and
-// onFold(row) changes it. With recycle, an element shows another row when rows move: for rows that move often and have no
-// button.
+// onFold makes the table a tree: its rows have a level, those that contain rows have expanded, and
+// onFold(row) changes it. With recycle, an element shows another row when rows move: for rows that
+// move often and have no button.
 export function VirtualTable({
   rows, columns, keyOf, selected, onOpen, select, label, sort, onSort, onEnd, onScroll, onFold, rowClass,
   recycle, empty,
@@ -362,7 +362,8 @@ export function VirtualTable({
     else return;
     event.preventDefault();
   }
-  // fold opens a row of a tree, or moves to the first row below it; or closes it, or moves to the row above.
+  // fold opens a row of a tree, or moves to the first row in it. Without open, it closes the row, or
+  // moves to the row that it is in.
   function fold(at, open) {
     const { level, expanded } = rows[at];
     if (expanded === !open) onFold(rows[at]);

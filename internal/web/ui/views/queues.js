@@ -1,9 +1,9 @@
 // Queues: the mailboxes of the session, and the messages in each.
-// Dead letters: what failed and why, and redrive and purge of one, of selected ones, or of all that match.
+// Dead letters: what failed and why, and redrive and purge of one, of some, or of all that match.
 import { html, useMemo, useState } from '../vendor/preact.js';
 import { call, pages, search } from '../lib/api.js';
 import { counted, Facts, messageAt, payloadOf, Text } from '../lib/item.js';
-import { frame, useLoaded } from '../lib/live.js';
+import { frame, now, useLoaded } from '../lib/live.js';
 import {
   Action, Age, Badge, Count, Empty, Failure, matching, Name, Panel, State, Time, VirtualTable,
 } from '../lib/parts.js';
@@ -23,15 +23,10 @@ const byOrder = {
 };
 
 // live returns the listed mailboxes with the newest figures of the frame, in order.
-function live(listed, current, order) {
-  const newest = new Map((current?.mailboxes || []).map((m) => [m.mailbox, m]));
-  const all = listed.map((m) => {
-    const now = newest.get(m.mailbox);
-    newest.delete(m.mailbox);
-    return now ? { ...m, waiting: now.waiting, claimed: now.claimed, dead: now.dead, oldest_at: now.oldest } : m;
-  });
-  for (const m of newest.values()) all.push({ ...m, oldest_at: m.oldest });
-  return all.sort(byOrder[order]);
+function live(listed, shown, order) {
+  const all = new Map(listed.map((m) => [m.mailbox, m]));
+  for (const m of shown?.mailboxes ?? []) all.set(m.mailbox, { ...m, oldest_at: m.oldest });
+  return [...all.values()].sort(byOrder[order]);
 }
 
 // Share draws a number beside the largest one of its column.
@@ -60,7 +55,7 @@ function Queues({ id, query }) {
   const { data, error, loading } = useLoaded('mailboxes ' + order, (signal) =>
     pages('/v1/mailboxes', { order }, 'mailboxes', count, mostMailboxes / fewMailboxes, { signal }), [count]);
   const current = frame.value;
-  const rows = useMemo(() => matching(live(data?.items || [], current, order), query.q, (m) => [m.mailbox]),
+  const rows = useMemo(() => matching(live(data?.items ?? [], current, order), query.q, (m) => [m.mailbox]),
     [data, current, order, query.q]);
   const most = useMemo(() => rows.reduce((max, m) => Math.max(max, m.waiting), 0), [rows]);
   const shown = useMemo(() => columns(most), [most]);
@@ -165,7 +160,7 @@ function choice(query) {
   for (const { name, field } of filters) {
     if (field && query[name]) filter[field] = field === 'error' ? query[name] : [query[name]];
   }
-  if (query.since) filter.from_time = new Date(Date.now() - query.since * 3600e3).toISOString();
+  if (query.since) filter.from_time = new Date(now.peek() - query.since * 3600e3).toISOString();
   return { mailbox: query.mailbox ?? '', filter };
 }
 

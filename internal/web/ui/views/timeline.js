@@ -93,7 +93,8 @@ function EventPanel({ revision, onClose }) {
   <//>`;
 }
 
-// objects returns what an event is about, as pairs of kind and name. Agents write the details of their events.
+// objects returns what an event is about, as pairs of kind and name. An agent may have written the
+// details.
 function objects(e) {
   const found = new Map();
   const add = (kind, names) => {

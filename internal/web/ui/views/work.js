@@ -146,7 +146,8 @@ function Counts() {
 
 const kinds = { task: Task, decision: Decision, vote: Vote, handoff: Handoff, blocker: Blocker };
 
-// Item is the panel of an opened task, decision, vote, handoff or blocker. It shows the object of an id, such as task:schema or vote:v-4711.
+// Item is the panel of an opened task, decision, vote, handoff or blocker, by an id such as
+// task:schema or vote:v-4711.
 function Item({ id, onClose }) {
   const [kind, name = ''] = id.split(/:(.*)/s);
   const Body = kinds[kind];
