@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -213,9 +214,14 @@ func TestDemoDashboard_KeepsATeamAtWorkUntilItIsInterrupted(t *testing.T) {
 	sees(t, base, token, "task.completed", "task.failed", "message.dead", "vote.cast", "decision.decided", "lock.granted",
 		"token.granted", "handoff.accepted", "blocker.encountered", "blocker.resolved", "agent.failed", "vote.opened",
 		"vote.opened")
-	directive := `{"messages":[{"target":{"agent":"builder-1"},"type":"terminate"}]}`
-	if status, got := post(t, base+"/v1/messages", token, directive); status != http.StatusOK {
-		t.Fatalf("%d %v", status, got)
+	// A person may send what the team does not expect: a vote without options, and the end.
+	for _, message := range []string{
+		`{"target":{"agent":"reviewer"},"type":"vote_initiate"}`, `{"target":{"agent":"builder-1"},"type":"terminate"}`,
+	} {
+		status, got := post(t, base+"/v1/messages", token, `{"messages":[`+message+`]}`)
+		if status != http.StatusOK || strings.Contains(fmt.Sprint(got), "error:map") {
+			t.Fatalf("%s: %d %v", message, status, got)
+		}
 	}
 	sees(t, base, token, "agent.registered builder-1", "agent.deregistered builder-1", "agent.registered builder-1")
 	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {

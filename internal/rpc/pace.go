@@ -26,7 +26,6 @@ const (
 	// frameBurst is how long a client may send as many as it likes, after a time without such frames.
 	frameBurst = time.Second
 
-	prefaceSize     = 24
 	frameHeaderSize = 9
 )
 
@@ -51,7 +50,7 @@ type pacedConn struct {
 // pace returns a connection that passes on what another one reads. A socket is read without a buffer while nothing
 // arrives.
 func pace(conn net.Conn, clock clockwork.Clock) (net.Conn, error) {
-	c := &pacedConn{Conn: conn, clock: clock, frames: frames{skip: prefaceSize}, closed: make(chan struct{})}
+	c := &pacedConn{Conn: conn, clock: clock, frames: frames{skip: len(preface)}, closed: make(chan struct{})}
 	c.close = sync.OnceValue(func() error {
 		close(c.closed)
 		return conn.Close()

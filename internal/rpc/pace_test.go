@@ -94,7 +94,7 @@ func TestPace_FindsFramesHoweverTheirBytesArrive(t *testing.T) {
 	text := prefaced + windowUpdate + emptyHeaders + aPing + emptyData + aReset + windowUpdate
 	const limited = 2 + 2*otherFrame
 	for size := 1; size <= len(text); size++ {
-		f := frames{skip: prefaceSize}
+		f := frames{skip: len(preface)}
 		n := 0
 		for rest := text; rest != ""; rest = rest[min(size, len(rest)):] {
 			n += f.count([]byte(rest[:min(size, len(rest))]))

@@ -74,12 +74,14 @@ func (s *Server) stream(e *endpoint, w http.ResponseWriter, r *http.Request) {
 		x.input = &frameReader{from: r.Body}
 		x.requests = jsontext.NewDecoder(x.input)
 	}
-	ticks := s.clock.NewTicker(commentGap)
 	ended := make(chan struct{})
 	var comments sync.WaitGroup
-	comments.Go(func() { x.comment(ticks.Chan(), ended) })
+	if x.events { // JSON lines have no comments
+		ticks := s.clock.NewTicker(commentGap)
+		defer ticks.Stop()
+		comments.Go(func() { x.comment(ticks.Chan(), ended) })
+	}
 	err = s.rpc.Stream(r.Context(), e.name, header, x)
-	ticks.Stop()
 	close(ended)
 	comments.Wait()
 	switch {
@@ -171,14 +173,11 @@ func (x *stream) begin() {
 	x.w.WriteHeader(http.StatusOK)
 }
 
-// comment writes a comment line at every tick until the stream ends. JSON lines have no comments.
+// comment writes a comment line at every tick until the stream ends.
 func (x *stream) comment(ticks <-chan time.Time, ended <-chan struct{}) {
 	for {
 		select {
 		case <-ticks:
-			if !x.events {
-				continue
-			}
 			x.mu.Lock()
 			x.b.Reset()
 			x.b.WriteByte(':')
