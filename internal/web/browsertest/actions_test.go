@@ -23,6 +23,7 @@ var teamButtons = []button{
 	{"halt", func(m *team, p *tab) string {
 		p.show("team/lead")
 		p.act(panel, "halt", "subject", "Wait for the plan")
+		p.await(`has(one('dialog[open] h2'), 'Halt lead') && has(one('dialog[open]'), 'receives only directives')`)
 		p.confirm()
 		p.await(`has(row('lead'), 'halted')`)
 		return m.halted("lead")

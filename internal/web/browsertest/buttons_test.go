@@ -41,6 +41,9 @@ var mailButtons = []button{
 		id := m.kill("builder-1", "Port the importer", "no such repository")
 		p.show("attention")
 		p.act(`row('1 dead letter')`, "RedriveDeadLetters")
+		p.await(`has(one('dialog[open]'), '1 dead letter of builder-1.')`)
+		p.confirm()
+		p.await(`has(one('.toasts'), '1 dead letter of builder-1 redriven')`)
 		p.await(`!row('1 dead letter')`)
 		return m.state(id)
 	}, "pending"},
@@ -48,6 +51,7 @@ var mailButtons = []button{
 		id := m.kill("builder-1", "Redrive this", "no such repository")
 		other := m.kill("builder-1", "But not this", "no such repository")
 		p.show(m.letter(id))
+		p.await(`has(` + panel + `, 'fatal nack')`)
 		p.act(panel, "redrive")
 		p.await(`has(one('dialog[open]'), '1 dead letter')`)
 		p.confirm()

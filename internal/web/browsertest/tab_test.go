@@ -10,9 +10,11 @@ import (
 	"testing"
 
 	"github.com/chromedp/cdproto"
+	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
 
 	pb "brokerd/gen/brokerd/v1"
 )
@@ -34,7 +36,7 @@ const has = (element, text) => !!element && element.textContent.includes(text);
 const row = (text) => all('[data-view] [data-row]').find((r) => has(r, text));
 const shown = (element) => !!element && element.checkVisibility({ visibilityProperty: true });
 const press = (element) => {
-  if (!shown(element) || element.disabled) return false;
+  if (!shown(element) || element.disabled || element.ariaDisabled === 'true') return false;
   element.click();
   return true;
 };
@@ -157,7 +159,8 @@ func (p *tab) await(expression string, args ...any) {
 		for (let last;;) {
 			try { if (%s) return true; } catch (e) { last = e; }
 			if (Date.now() > end) {
-				throw new Error([location.hash, last, document.body.innerText.slice(0, 2000)].join('\n'));
+				const focus = document.activeElement.cloneNode().outerHTML;
+				throw new Error([location.hash, last, focus, document.body.innerText.slice(0, 2000)].join('\n'));
 			}
 			await new Promise((f) => setTimeout(f, 15));
 		}`, (patience/2).Milliseconds(), expression), args)
@@ -208,11 +211,19 @@ func quote(t testing.TB, v any) string {
 	return string(text)
 }
 
+// raw makes the first event of a key the one of a real keyboard: if the page handles it, the key types
+// no character.
+func raw(k *input.DispatchKeyEventParams) {
+	if k.Type == kb.KeyDown {
+		k.Type = kb.KeyRawDown
+	}
+}
+
 // keys presses keys, such as "j" or kb.Enter.
 func (p *tab) keys(keys ...string) {
 	p.t.Helper()
 	for _, k := range keys {
-		if err := chromedp.Do(p.ctx, chromedp.KeyEvent(k)); err != nil {
+		if err := chromedp.Do(p.ctx, chromedp.KeyEvent(k, raw)); err != nil {
 			p.t.Fatal(err)
 		}
 	}

@@ -55,7 +55,7 @@ var shownViews = []shownView{
 	},
 	{
 		view: "dead", sight: sight{
-			{"Port the old importer", "no such repository: importer", "builder-1"},
+			{"Port the old importer", "no such repository: importer", "builder-1", "1, fatal"},
 			{"Write the migration", "test database is locked"}, {"Rename the tables"},
 		},
 		change: func(m *team) { m.kill("reviewer", "Read the plan", "no such file: plan.md") },
@@ -63,7 +63,7 @@ var shownViews = []shownView{
 	},
 	{
 		view: "locks", sight: sight{
-			{"src/auth/", "1"}, {"(all below)", "builder-1", "exclusive"}, {"review/login", "reviewer", "contested"},
+			{"src/auth/", "1"}, {"(all below)", "builder-1", "contested"}, {"review/login", "reviewer", "contested"},
 		},
 		change: func(m *team) { m.lock("lead", "docs/plan.md") },
 		then:   sight{{"plan.md", "lead"}},

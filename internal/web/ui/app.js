@@ -82,6 +82,8 @@ function Jump() {
   const [chosen, setChosen] = useState(-1);
   const input = useRef(null);
   const found = open ? suggestions(text) : [];
+  const { q = '' } = route.value.query;
+  useEffect(() => { if (q !== text.trim()) setText(q); }, [q]);
 
   function type(value) {
     setText(value);
@@ -96,9 +98,10 @@ function Jump() {
     go(link);
   }
   function onKeyDown(event) {
+    const only = found.length === 1;
     if (event.key === 'ArrowDown') setChosen(Math.min(found.length - 1, chosen + 1));
     else if (event.key === 'ArrowUp') setChosen(Math.max(-1, chosen - 1));
-    else if (event.key === 'Enter' && found[chosen]) follow(found[chosen].link);
+    else if (event.key === 'Enter' && found[only ? 0 : chosen]) follow(found[only ? 0 : chosen].link);
     else if (event.key === 'Enter') {
       setOpen(false);
       document.querySelector('.view .table')?.focus();
@@ -109,7 +112,7 @@ function Jump() {
     event.preventDefault();
   }
   return html`<div class="jump" role="search">
-    <input class="search" type="search" placeholder="Search  /" aria-label="Search" ref=${input} value=${text}
+    <input class="search" type="search" placeholder="Filter this view, or find an agent…  /" aria-label="Search" ref=${input} value=${text}
       role="combobox" aria-expanded=${found.length > 0} aria-controls="jump-list" aria-autocomplete="list"
       aria-activedescendant=${found[chosen] ? 'jump-' + chosen : undefined} spellcheck=${false} autocomplete="off"
       onInput=${(event) => type(event.currentTarget.value)} onKeyDown=${onKeyDown} onBlur=${() => setOpen(false)} />
@@ -189,12 +192,13 @@ function Help() {
 
 const exchanging = signal(false);
 const refused = signal(null);
+const left = signal(false); // the user has signed out
 
 function Login() {
   return html`<main class="login" data-view="login">
     <${Brand} />
     ${exchanging.value ? html`<p>Signing in…</p>` : html`
-      <h1>Open the dashboard with a link</h1>
+      <h1>${left.value ? 'You are signed out.' : 'Open the dashboard with a link'}</h1>
       <${Failure} error=${refused.value} />
       <p>On the machine of the broker, run this command and open the link that it prints. A link works
         once, within two minutes.</p>
@@ -222,6 +226,7 @@ async function signIn() {
 async function signOut() {
   const ended = request('POST', '/v1/logout', { headers: headers(), keepalive: true });
   refused.value = null;
+  left.value = true;
   logout();
   try {
     await ended;
@@ -237,7 +242,7 @@ addEventListener('keydown', (event) => {
   if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || typing || !token.value) return;
   const view = views.find((v) => v.key === event.key);
   if (view) go(href(view.id));
-  else if (event.key === '/') document.querySelector('.jump input').focus();
+  else if (event.key === '/') document.querySelector('.jump input').select();
   else if (event.key === '?') help.value = true;
   else if (event.key === 'Escape' && route.value.query.open) go(here({ open: '' }));
   else if (event.key === 'Escape' && route.value.id) go(href(route.value.view, '', route.value.query));

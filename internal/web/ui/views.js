@@ -2,8 +2,7 @@
 // View gets {id, query} of the route, and mark(frame) returns {n, kind} for the navigation.
 import { attention, team } from './views/team.js';
 import { dead, queues } from './views/queues.js';
-import { view as timeline } from './views/timeline.js';
-import { view as conversations } from './views/conversations.js';
+import { conversations, timeline } from './views/timeline.js';
 import { view as locks } from './views/locks.js';
 import { view as work } from './views/work.js';
 

@@ -122,7 +122,7 @@ function Message({ message: m, deliveries }) {
     <p class="actions">
       ${open && html`<${Cancel} message=${m} label="Cancel message" />`}
       ${deliveries.some((d) => d.state === 'dead') && html`<${Action} label="Redrive" primary run=${async () =>
-        `${(await rpc('MessageService/RedriveDeadLetters', { ids: [m.id] })).redriven} redriven`} />`}
+        `${counted((await rpc('MessageService/RedriveDeadLetters', { ids: [m.id] })).redriven, 'dead letter')} redriven`} />`}
       ${open && html`<${Resend} message=${m} />`}
     </p>
     <${Facts} of=${{

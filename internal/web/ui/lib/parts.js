@@ -1,13 +1,13 @@
 // The parts that views are made of: names, times, panels, buttons that change something, and tables.
 import { effect, html, signal, useEffect, useLayoutEffect, useRef, useState } from '../vendor/preact.js';
 import { now } from './live.js';
-import { canAct, here, href, session, token } from './session.js';
+import { canAct, here, href, route, session, token } from './session.js';
 
 // span returns a number of milliseconds in words, such as 3h 12m.
 export function span(ms) {
   const seconds = Math.max(0, Math.floor(ms / 1000));
   if (seconds < 60) return seconds + 's';
-  if (seconds < 3600) return Math.floor(seconds / 60) + 'm ' + (seconds < 600 ? seconds % 60 + 's' : '');
+  if (seconds < 3600) return Math.floor(seconds / 60) + 'm' + (seconds < 600 ? ` ${seconds % 60}s` : '');
   if (seconds < 86400) return Math.floor(seconds / 3600) + 'h ' + Math.floor(seconds / 60) % 60 + 'm';
   return Math.floor(seconds / 86400) + 'd ' + Math.floor(seconds / 3600) % 24 + 'h';
 }
@@ -23,7 +23,7 @@ function exact(at) {
 function relative(at, current) {
   const ms = current - Date.parse(at);
   if (Math.abs(ms) < 1000) return 'now';
-  return ms > 0 ? span(ms).trim() + ' ago' : 'in ' + span(-ms).trim();
+  return ms > 0 ? span(ms) + ' ago' : 'in ' + span(-ms);
 }
 
 // Time shows a time relative to the broker's clock; the title has the exact one.
@@ -87,7 +87,7 @@ export function State({ of, text = of }) {
 }
 
 export function Empty({ text }) {
-  return html`<p class="empty">${text}</p>`;
+  return html`<p class="empty">${text}${route.value.query.q && ' The search filters only this view.'}</p>`;
 }
 
 // Failure shows the error of a call.
@@ -184,17 +184,17 @@ export function Toasts() {
 }
 
 // Action is a button that calls run(values); observers do not see it. With confirm or fields, a dialog
-// comes first. confirm is a text, or an async function that returns one, such as the number of the
+// comes first, whose title is that or the label. confirm is a text, or an async function that returns one, such as the number of the
 // objects concerned. A field is {name, label, required, kind, options, value}; its kind is text,
 // area, number, check or select, whose options are texts or {value, label}. The dialog shows a failure
 // of run. Afterwards a message shows the text that run returns, or "done".
-export function Action({ label, name, danger, confirm, fields, run, primary }) {
+export function Action({ label, title = label, name, danger, confirm, fields, run, primary }) {
   const [busy, setBusy] = useState(false);
   if (!canAct.value) return null;
   async function click(event) {
     event.stopPropagation();
     if (confirm || fields?.length) {
-      dialog.value = { label, danger, confirm, fields, run, key: ++number };
+      dialog.value = { label, title, danger, confirm, fields, run, key: ++number };
       return;
     }
     setBusy(true);
@@ -217,7 +217,7 @@ export function Dialogs() {
 }
 
 function Dialog({ action }) {
-  const { label, danger, confirm, fields = [], run } = action;
+  const { label, title, danger, confirm, fields = [], run } = action;
   const element = useRef(null);
   const [text, setText] = useState(typeof confirm === 'string' ? confirm : '');
   const [state, setState] = useState({ busy: typeof confirm === 'function', error: null });
@@ -236,6 +236,13 @@ function Dialog({ action }) {
   }
   async function submit(event) {
     event.preventDefault();
+    const wrong = event.currentTarget.querySelector(':invalid');
+    if (wrong) {
+      wrong.focus();
+      const reason = wrong.closest('label').firstChild.firstChild.textContent;
+      setState({ busy: false, error: { reason, message: wrong.validationMessage } });
+      return;
+    }
     const form = new FormData(event.currentTarget);
     const values = {};
     for (const { name, kind } of fields) {
@@ -254,8 +261,8 @@ function Dialog({ action }) {
   }
   return html`<dialog ref=${element} aria-labelledby="dialog-title" onClose=${close}
       onKeyDown=${(event) => event.stopPropagation()}>
-    <form onSubmit=${submit}>
-      <h2 id="dialog-title">${label}</h2>
+    <form noValidate onSubmit=${submit}>
+      <h2 id="dialog-title" dir="auto">${title}</h2>
       ${text && html`<p dir="auto">${text}</p>`}
       ${fields.map((field) => html`<${Field} key=${field.name} ...${field} />`)}
       <${Failure} error=${state.error} />
@@ -281,7 +288,7 @@ function Field({ name, label, required, kind = 'text', options = [], value = '' 
       return html`<option key=${one.value} value=${one.value} selected=${one.value === value}>${one.label}</option>`;
     })}</select>`;
   }
-  return html`<label class="field"><span>${label}${required ? '' : html` <i>optional</i>`}</span>${control}</label>`;
+  return html`<label class="field"><span>${label} <i>${required ? 'required' : 'optional'}</i></span>${control}</label>`;
 }
 
 const rowHeight = 34; // as in style.css
@@ -400,7 +407,7 @@ export function VirtualTable({
         ${column.sort ? html`<button class="plain" onClick=${() => onSort(column.key)}>${column.title}${
           sort === column.key ? ' ↓' : ''}</button>` : column.title}</div>`)}
     </div>
-    ${rows.length === 0 ? empty && html`<p class="empty">${empty}</p>` : html`<div role="rowgroup" class="rows" style=${{ height: rows.length * rowHeight + 'px' }}>
+    ${rows.length === 0 ? empty && html`<${Empty} text=${empty} />` : html`<div role="rowgroup" class="rows" style=${{ height: rows.length * rowHeight + 'px' }}>
       ${visible.map((row, i) => {
         const key = keyOf(row);
         const kinds = [key === selected && 'selected', key === active && 'active', rowClass?.(row)].filter(Boolean);

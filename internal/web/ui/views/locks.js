@@ -4,7 +4,7 @@ import { call, pages, rpc, search } from '../lib/api.js';
 import { Facts } from '../lib/item.js';
 import { frame, useLoaded } from '../lib/live.js';
 import {
-  Action, Age, Empty, Failure, matching, Name, Panel, State, stateKinds, Time, useSelected, VirtualTable,
+  Action, Age, Badge, Empty, Failure, matching, Name, Panel, State, stateKinds, Time, useSelected, VirtualTable,
 } from '../lib/parts.js';
 import { go, href } from '../lib/session.js';
 
@@ -41,6 +41,22 @@ function filterOf(text) {
   if (frame.peek()?.agents.some((a) => a.name === text)) return { agent: text };
   return /[/.*]/.test(text) ? { path: text } : {};
 }
+
+// take revokes a token, or takes locks from their owners, and says which agent has them now.
+export async function take(request) {
+  if (request.type) {
+    await rpc('TokenService/RevokeToken', request);
+    const { token } = await rpc('TokenService/GetToken', { type: request.type, scope: request.scope });
+    return freed('Token ' + tokenName(token), token.agent);
+  }
+  const { released } = await rpc('LockService/ForceReleaseLocks', request);
+  const paths = released.flatMap((lock) => lock.paths);
+  if (!paths.length) return 'The request has left the queue';
+  const { locks } = await call('GET', '/v1/locks' + search({ path: paths[0] }));
+  return freed('Lock ' + paths.join(', '), locks.find((lock) => lock.paths.includes(paths[0]))?.agent);
+}
+
+const freed = (what, agent) => `${what} freed` + (agent ? `; ${agent} has it now` : '');
 
 async function load(signal, filter) {
   const get = (path, query) => call('GET', path + search(query), undefined, { signal });
@@ -119,19 +135,20 @@ function View({ id, query: { q = '' } }) {
     if (locks.length > 0) addRows(all, { ...treeOf(locks), top: true }, 0, isOpen);
     return all;
   }, [data, q, toggled, filter.path]);
+  const blocks = matching(data?.blocks ?? [], q, (b) => [b, ...b.waiters].flatMap((one) => [one.name, one.agent, one.reason]));
   const open = (row) => row.own ? show(row.id) : setToggled(new Map(toggled).set(row.id, !row.expanded));
   return html`
     <${Failure} error=${error} />
     ${data && html`<div class="split">
       <div class="locks-main">
         <div class="locks-blocks" tabindex="0" role="region" aria-label="Who blocks whom">
-          ${data.blocks.length === 0 && html`<p class="dim">No request waits for a lock or a token.</p>`}
-          ${data.blocks.slice(0, maxShown).map((b) => html`<${Block} key=${b.id} block=${b} reload=${reload} />`)}
-          ${data.blocks.length > maxShown && html`<p class="dim">and ${data.blocks.length - maxShown} more</p>`}
+          ${blocks.length === 0 && html`<p class="dim">${data.blocks.length ? 'No such request waits.' : 'No request waits for a lock or a token.'}</p>`}
+          ${blocks.slice(0, maxShown).map((b) => html`<${Block} key=${b.id} block=${b} reload=${reload} />`)}
+          ${blocks.length > maxShown && html`<p class="dim">and ${blocks.length - maxShown} more</p>`}
         </div>
         <${VirtualTable} rows=${rows} columns=${columns(open)} keyOf=${keyOf}
-          selected=${id && rows.filter((r) => r.own && r.id === id).map(keyOf)[0]} onOpen=${open} onFold=${open} label="Locks and tokens"
-          empty=${`There are no locks and tokens${q && ` with "${q}"`}.`} />
+          selected=${id && rows.filter((r) => r.own && r.id === id).map(keyOf)[0]} onOpen=${open} onFold=${open} label="Locks and turns"
+          empty=${q ? `No lock or token contains "${q}".` : 'There are no locks and tokens.'} />
         ${total > data.locks.length && !filter.path && !filter.agent && html`<p class="locks-more dim">
           The tree has the oldest ${data.locks.length} of ${total} locks. Search for an agent's name or a path, such as
           src/, to see its locks.</p>`}
@@ -140,11 +157,19 @@ function View({ id, query: { q = '' } }) {
     </div>`}`;
 }
 
+const agentOf = ({ agent }) => frame.value?.agents.find((a) => a.name === agent);
+
+// Heard shows the last call of an owner that is silent.
+function Heard({ of }) {
+  const { health, silent_since: at } = agentOf(of) ?? {};
+  return at && html`<${Badge} kind=${health in stateKinds ? 'warn' : 'dim'} text=${html`last call <${Time} at=${at} />`} />`;
+}
+
 // Holder shows the owner of a grant or a request, and whether the agent is late or has failed.
 function Holder({ of }) {
   const role = of.passed_to_role;
   if (!of.agent) return role && html`<${Name} kind="role" name=${role} text=${'role:' + role} />`;
-  const health = frame.value?.agents.find((a) => a.name === of.agent)?.health;
+  const health = agentOf(of)?.health;
   return html`<${Name} kind="agent" name=${of.agent} />${of.holder && html` <bdi class="dim">${of.holder}</bdi>`}
     ${health in stateKinds && html` <${State} of=${health} />`}`;
 }
@@ -152,13 +177,13 @@ function Holder({ of }) {
 // Take is the button that takes a lock or a token from its owner, or ends the wait of a request.
 function Take({ block: b, label = b.type ? 'Revoke' : 'Force release', reload }) {
   async function run({ reason }) {
-    if (b.type) await rpc('TokenService/RevokeToken', { type: b.type, scope: b.scope, reason });
-    else await rpc('LockService/ForceReleaseLocks', { revisions: [b.fence ?? b.ticket], reason });
+    const said = await take({ ...b.type ? { type: b.type, scope: b.scope } : { revisions: [b.fence ?? b.ticket] }, reason });
     reload();
+    return said;
   }
   const whose = b.agent || 'role:' + b.passed_to_role;
-  return html`<${Action} label=${label} danger run=${run}
-    fields=${[{ name: 'reason', label: 'Reason, for the owner', required: true }]}
+  return html`<${Action} label=${label} title=${b.ticket ? `${label} of ${whose}` : `${label} ${b.name}`} danger run=${run}
+    fields=${[{ name: 'reason', label: 'Reason, for ' + whose, required: true }]}
     confirm=${b.ticket ? `The request of ${whose} leaves the queue.`
       : `${whose} loses ${b.paths?.join(', ') ?? b.name}. The next request in the queue gets it.`} />`;
 }
@@ -170,11 +195,10 @@ function Block({ block: b, reload }) {
         <h2><span class="dim">${b.type ? 'token' : 'lock'}</span>
           ${' '}<a class="name" href=${href('locks', b.id)}><bdi>${b.name}</bdi></a></h2>
         <span class="locks-held"><span class="dim">held by</span> <${Holder} of=${b} />
-          ${b.granted_at && html` <span class="dim">for <${Age} since=${b.granted_at} /></span>`}${' '}
-          <span class="dim">ends <${Time} at=${b.held_until} /></span></span>
+          <span class="dim">${b.granted_at && html` for <${Age} since=${b.granted_at} />,`} ends <${Time} at=${b.held_until} /></span> <${Heard} of=${b} /></span>
         <${Take} block=${b} reload=${reload} />
       </header>
-      ${b.reason && html`<p dir="auto" class="dim">${b.reason}</p>`}
+      ${b.reason && html`<p dir="auto"><span class="dim">Reason:</span> <bdi>${b.reason}</bdi></p>`}
       <${Waiters} of=${b} />
     </article>`;
 }
@@ -185,7 +209,7 @@ function Waiters({ of, reload }) {
   return html`
     <ol class="locks-waiters">${of.waiters.slice(0, maxShown).map((w) => html`
       <li key=${w.ticket}><${Holder} of=${w} /> <span class="dim">waits <${Age} since=${w.created_at} />
-        ${behind(w) && html` behind <bdi>${behind(w)}</bdi>`}</span> <bdi>${w.reason}</bdi>
+        ${behind(w) && html` behind <bdi>${behind(w)}</bdi>`}, reason:${!w.reason && ' none'}</span> <bdi>${w.reason}</bdi>
         ${' '}${reload && !of.type && html`<${Take} block=${w} label="End the wait" reload=${reload} />`}</li>`)}
     </ol>
     ${of.waiters.length > maxShown && html`<p class="dim">and ${of.waiters.length - maxShown} more</p>`}`;
@@ -199,11 +223,11 @@ const columns = (open) => [
         onClick=${(event) => { event.stopPropagation(); open(r); }}>${r.expanded ? '▾' : '▸'}</button>
       <bdi>${r.label}</bdi> <span class="dim">${r.count}</span>`}</span>` },
   { key: 'agent', title: 'Agent', width: 'minmax(90px, 2fr)', render: (r) => r.own && html`<${Holder} of=${r.own} />` },
-  { key: 'state', title: 'State', width: '100px', wide: true, render: ({ own }) => own?.state
-    ? html`<${State} of=${own.state} />` : own?.mode },
+  { key: 'state', title: 'State', width: '100px', wide: true, render: ({ own }) => own && html`
+    <${State} of=${own.state ?? (own.waiting ? 'contested' : 'held')} />${own.mode === 'shared' && ' shared'}` },
   { key: 'waiting', title: 'Waiting', width: '72px', numeric: true, render: (r) => (r.own ?? r).waiting || '' },
   { key: 'age', title: 'For', width: '70px', render: (r) => html`<${Age} since=${r.own?.granted_at} />` },
-  { key: 'left', title: 'Ends', width: '84px', wide: true, render: (r) => html`<${Time} at=${r.own?.held_until} />` },
+  { key: 'left', title: 'Ends', width: '104px', wide: true, render: (r) => html`<${Time} at=${r.own?.held_until} />` },
   { key: 'fence', title: 'Fence', width: '64px', numeric: true, wide: true, render: (r) => r.own?.fence || '' },
   { key: 'reason', title: 'Reason', width: 'minmax(80px, 2fr)', wide: true, render: (r) => r.own?.reason },
 ];
@@ -223,11 +247,11 @@ function Item({ id, data, reload }) {
   if (loaded.data?.token) grants.push(tokenBlock(loaded.data.token, loaded.data.tickets));
   const again = () => { reload(); loaded.reload(); };
   return html`
-    <${Panel} title=${kind === 'fence' ? 'Lock ' + name : name} error=${loaded.error} onClose=${() => show('')}>
+    <${Panel} title=${kind === 'token' ? 'Token ' + name : 'Lock ' + (grants[0]?.name ?? name)} error=${loaded.error} onClose=${() => show('')}>
       ${!loaded.loading && !loaded.error && grants.length === 0 && html`<${Empty} text="No agent holds it now." />`}
       ${grants.map((b) => html`<section key=${b.fence} class="locks-item">
         <p class="actions">${b.fence > 0 && html`<${Take} block=${b} reload=${again} />`}</p>
-        <${Facts} of=${{ ...b, id: null, name: null, kind: null, waiters: null }} extra=${{
+        <${Facts} of=${{ ...b, id: null, name: null, kind: null, waiters: null, longest_hold: b.longest_hold ?? b.max_hold, max_hold: null }} extra=${{
           agent: b.agent && html`<${Holder} of=${b} />`, holder: null,
         }} />
         <h3>Waiting requests</h3>

@@ -86,7 +86,7 @@ function short({ message: m, delivery: d }) {
   const error = (d.history.at(-1)?.error ?? '').slice(0, 500);
   return {
     key: m.revision + '@' + d.mailbox, id: m.id, state: d.state, mailbox: d.mailbox, subject: m.subject || m.type,
-    type: m.type, sender: m.sender, sent: m.created_at, holder: d.holder, attempts: d.attempts, died: d.finished_at, error,
+    type: m.type, sender: m.sender, sent: m.created_at, holder: d.holder, attempts: d.attempts + (d.attempts < d.max_attempts ? ', fatal' : ''), died: d.finished_at, error,
   };
 }
 
@@ -105,7 +105,7 @@ function MailboxPanel({ name, known, onClose }) {
   const [kind, taker] = name.includes(':') ? name.split(/:(.*)/s) : ['agent', name];
   return html`<${Panel} title=${name} error=${waiting.error || dead.error} onClose=${onClose}>
     <p class="actions">${known?.dead > 0 && html`<${Change} verb="redrive" name="redrive" label="Redrive dead letters"
-      requests=${() => [{ mailbox: name }]} which=${'mailbox ' + name} after=${dead.reload} />`}</p>
+      requests=${() => [{ mailbox: name }]} which=${'of ' + name} after=${dead.reload} />`}</p>
     <${Facts} of=${{ taken_by: taker, waiting: known?.waiting, in_work: known?.claimed, oldest_at: known?.oldest_at }} extra=${{
       taken_by: html`<${Name} kind=${kind} name=${taker} text=${kind === 'agent' ? taker : `${kind} ${taker}`} />`,
     }} />
@@ -131,12 +131,12 @@ const partsOf = (key) => key.split(/@(.*)/s);
 const agent = (name) => html`<${Name} kind="agent" name=${name} />`;
 const letterColumns = [
   { key: 'died', title: 'Died', width: '80px', numeric: true, render: (row) => html`<${Age} since=${row.died} />` },
-  { key: 'mailbox', title: 'Mailbox', width: 'minmax(90px, .8fr)', render: (row) => html`<${Name} kind="mailbox" name=${row.mailbox} />` },
-  { key: 'subject', title: 'Message', wide: true },
-  { key: 'type', title: 'Type', width: 'minmax(0, .8fr)', wide: true },
+  { key: 'mailbox', title: 'Mailbox', width: 'minmax(90px, .8fr)', wide: true, render: (row) => html`<${Name} kind="mailbox" name=${row.mailbox} />` },
+  { key: 'subject', title: 'Message', width: 'minmax(0, 1.4fr)' },
+  { key: 'type', title: 'Type', width: 'minmax(72px, .5fr)', wide: true },
   { key: 'sender', title: 'From', width: 'minmax(0, .6fr)', wide: true, render: (row) => agent(row.sender) },
-  { key: 'holder', title: 'Failed in', width: 'minmax(0, .6fr)', wide: true, render: (row) => agent(row.holder) },
-  { key: 'attempts', title: 'Attempts', width: '90px', wide: true, numeric: true },
+  { key: 'holder', title: 'Last holder', width: 'minmax(92px, .6fr)', wide: true, render: (row) => agent(row.holder) },
+  { key: 'attempts', title: 'Attempts', width: '84px', wide: true, numeric: true },
   { key: 'error', title: 'Last error', width: 'minmax(0, 2fr)', render: (row) => html`<span class="error">${row.error}</span>` },
 ];
 
@@ -146,12 +146,12 @@ const filters = [
   { name: 'mailbox', label: 'Mailbox', of: 'mailbox' },
   { name: 'type', label: 'Type', field: 'types', of: 'type' },
   { name: 'from', label: 'From', field: 'senders', of: 'sender' },
-  { name: 'holder', label: 'Failed in', field: 'holders', of: 'holder' },
+  { name: 'holder', label: 'Last holder', field: 'holders', of: 'holder' },
   { name: 'error', label: 'Error contains', field: 'error' },
 ];
 const times = [
-  { hours: '', label: 'any time' }, { hours: '1', label: 'the last hour' }, { hours: '24', label: 'the last day' },
-  { hours: '168', label: 'the last week' },
+  { hours: '', label: 'at any time' }, { hours: '1', label: 'in the last hour' }, { hours: '24', label: 'in the last day' },
+  { hours: '168', label: 'in the last week' },
 ];
 
 // choice returns the filters of a route as fields of a request.
@@ -168,9 +168,9 @@ const restricts = (query) => Boolean(query.since || filters.some(({ name }) => q
 
 // inWords says what the filters of a route choose.
 function inWords(query) {
-  const chosen = filters.filter(({ name }) => query[name]).map(({ name, label }) => `${label.toLowerCase()} "${query[name]}"`);
-  if (query.since) chosen.push('died in ' + times.find(({ hours }) => hours === query.since)?.label);
-  return chosen.join(', ') || 'all of the session';
+  const chosen = filters.filter(({ name }) => query[name]).map(({ name, label }) => `with ${label.toLowerCase()} "${query[name]}"`);
+  if (query.since) chosen.push('that died ' + times.find(({ hours }) => hours === query.since)?.label);
+  return chosen.join(', ') || 'of the session';
 }
 
 async function load(query, count, options) {
@@ -208,12 +208,12 @@ const effects = {
 };
 
 // Change is a button that redrives or purges. Its confirmation has the number of a dry run. requests
-// returns what to change, and which says it in words.
-function Change({ verb, label, name, requests, which, after }) {
-  const confirm = async () => `${letters(await change(verb, requests(), true))} (${which}). ${effects[verb]}`;
+// returns what to change, and which says it in words, such as "of reviewer".
+export function Change({ verb, label, name, requests, which, after }) {
+  const confirm = async () => `${letters(await change(verb, requests(), true))} ${which}. ${effects[verb]}`;
   async function run() {
     try {
-      return `${letters(await change(verb, requests(), false))} ${verb === 'purge' ? 'purged' : 'redriven'}`;
+      return `${letters(await change(verb, requests(), false))} ${which} ${verb === 'purge' ? 'purged' : 'redriven'}`;
     } finally {
       after?.();
     }
@@ -245,7 +245,7 @@ function Filters({ query, rows }) {
         spellcheck=${false} onChange=${set(name)} />
       ${of && html`<datalist id=${'dead-' + name}>${[...new Set(rows.map((row) => row[of]))].slice(0, 100).map((value) => html`
         <option key=${value} value=${value} />`)}</datalist>`}</label>`)}
-    <label><span>Died in</span><select data-filter="since" onChange=${set('since')}>
+    <label><span>Died</span><select data-filter="since" onChange=${set('since')}>
       ${times.map(({ hours, label }) => html`
         <option key=${hours} value=${hours} selected=${hours === (query.since ?? '')}>${label}</option>`)}</select></label>
     ${restricts(query) && html`<a class="name" href=${href('dead')}>Show all</a>`}
@@ -272,7 +272,7 @@ function Dead({ id, query }) {
     <div class="tools">
       <span data-count=${data?.total.n}>${data && letters(data.total)}</span>
       ${data?.more && count === mostLetters && html`<span class="dim">The list has the newest ${all.length}.</span>`}<span class="gap"></span>
-      ${picked.length > 0 && html`<${Changes} name="-selected" label=${` ${picked.length} selected`} which="your selection"
+      ${picked.length > 0 && html`<${Changes} name="-selected" label=${` ${picked.length} selected`} which="of your selection"
         requests=${() => named(picked)} after=${after} />`}
       ${!picked.length && !q && data?.total.n > 0 && html`<${Changes} name="-all" label=${restricts(chosen) ? ' all that match' : ' all'}
         which=${inWords(chosen)} requests=${() => [restricts(chosen) ? choice(chosen) : { all: true }]} after=${after} />`}
@@ -303,18 +303,20 @@ function Letter({ id, message: m, delivery: d }) {
   const payload = useMemo(() => payloadOf(m), [m.id]);
   return html`
     <p class="actions">${d.state === 'dead'
-      ? html`<${Changes} name="" label="" requests=${() => named([id])} which=${'mailbox ' + d.mailbox} />`
+      ? html`<${Changes} name="" label="" requests=${() => named([id])} which=${'of ' + d.mailbox} />`
       : html`<${State} of=${d.state} /> It is no longer a dead letter.`}</p>
     <h3>Why</h3>
+    <p>${d.attempts < d.max_attempts ? 'The last holder has refused it for good (a fatal nack).'
+      : `All ${d.max_attempts} attempts have failed.`}</p>
     ${d.history.map((a) => html`<div class="dead-attempt" key=${a.claimed_at}>
       <p>Attempt ${a.number} by ${agent(a.agent)}, ended <${Time} at=${a.ended_at} /></p>
       <${Text} text=${a.error} label=${'Error of attempt ' + a.number} /></div>`)}
     ${!d.history.length && html`<p class="dim">No agent has attempted it.</p>`}
     <${Facts} of=${{
       mailbox: d.mailbox, from: m.sender, sent_at: m.created_at, type: m.type, died_at: d.state === 'dead' && d.finished_at,
-      attempts: `${d.attempts} of ${d.max_attempts}`, task_id: m.task_id, message_id: m.id, thread_id: m.thread_id,
+      attempts: `${d.attempts} of ${d.max_attempts}`, task_id: m.task_id, message_id: '', thread_id: m.thread_id,
       body: m.body, payload,
-    }} />`;
+    }} extra=${{ message_id: html`<${Name} kind="message" name=${m.id} text=${'message ' + m.revision} />` }} />`;
 }
 
 export const dead = {

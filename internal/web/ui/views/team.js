@@ -5,48 +5,70 @@ import { call, pages, rpc, search } from '../lib/api.js';
 import { Facts, send } from '../lib/item.js';
 import { frame, history, useLoaded } from '../lib/live.js';
 import {
-  Action, Age, Badge, Copy, Count, Failure, matching, Name, Panel, Spark, State, Time, VirtualTable,
+  Action, Age, Badge, Copy, Count, Empty, Failure, matching, Name, Panel, Spark, State, Time, VirtualTable,
 } from '../lib/parts.js';
 import { canAct, go, href, route } from '../lib/session.js';
+import { take } from './locks.js';
+import { Change } from './queues.js';
 
 const severities = { error: ['bad', 'stuck'], warning: ['warn', 'at risk'], info: ['dim', 'note'] };
 
 // labels are the texts of buttons whose method does not say what it does here. Others show it in words.
 const labels = { Drain: 'Resume delivery', ConfigureSession: 'Raise the limit' };
 
-// risky are the methods whose effect cannot be undone. They ask first.
+// risky are the methods that take something away for good. Their buttons are red.
 const risky = /\/(Purge|ForceRelease|Revoke|Deregister|Cancel|Move|ReleaseLocks|ReleaseToken|ConfigureSession|Decide|CloseVote)/;
 
 // withReason are the methods whose request has a reason that the operator may give.
 const withReason = /\/(ForceReleaseLocks|RevokeToken|CancelMessage|CancelTask|MoveMessages)$/;
 
-function labelOf(method, request) {
+function labelOf({ summary, reasons }, { method, request, agent }) {
   const name = method.split('/').pop();
+  if (/^Release(Token|Locks)$/.test(name)) return 'End the wait of ' + agent;
+  if (/^(RevokeToken|ForceReleaseLocks)$/.test(name)) {
+    const grants = [summary, ...reasons].map((text) => /^(\S+) holds .*fence (\d+)\b/.exec(text));
+    const holder = grants.find((g) => g && (!request.revisions || request.revisions.some((fence) => g[2] === String(fence))));
+    return (name === 'RevokeToken' ? 'Revoke' : 'Force release') + (holder ? ' from ' + holder[1] : '');
+  }
   if (name === 'SendMessages') {
     const [message] = request.messages;
     return message.type[0].toUpperCase() + message.type.slice(1) + (message.target?.agent ? ' ' + message.target.agent : '');
   }
   if (name === 'Decide' && request.verdict) return request.verdict[0].toUpperCase() + request.verdict.slice(1);
-  return labels[name] || name.replace(/(?!^)[A-Z]/g, (letter) => ' ' + letter.toLowerCase());
+  return (labels[name] || name.replace(/(?!^)[A-Z]/g, (letter) => ' ' + letter.toLowerCase())) + (agent && ' of ' + agent);
 }
 
 function FindingAction({ finding, action }) {
   const request = action.request || {};
   const method = action.method.replace('/brokerd.v1.', '');
-  const danger = risky.test(action.method);
+  const danger = risky.test(method);
+  const label = labelOf(finding, action);
+  const name = method.split('/')[1];
+  if (/^(Redrive|Purge)/.test(name)) {
+    return html`<${Change} verb=${name.startsWith('Purge') ? 'purge' : 'redrive'} label=${label} name=${name}
+      requests=${() => [request]} which=${'of ' + (request.mailbox || finding.subject)} />`;
+  }
   const fields = withReason.test(action.method) ? [{ name: 'reason', label: 'Reason', value: request.reason }] : [];
   async function run({ reason }) {
-    await rpc(method, reason ? { ...request, reason } : request, { agent: action.agent });
+    const wanted = reason ? { ...request, reason } : request;
+    if (/^(RevokeToken|ForceReleaseLocks)$/.test(name)) return take(wanted);
+    await rpc(method, wanted, { agent: action.agent });
+    return '';
   }
-  return html`<${Action} label=${labelOf(action.method, request)} name=${method.split('/')[1]} danger=${danger} run=${run}
-    primary=${!danger} fields=${fields}
-    confirm=${danger || fields.length ? finding.commands[action.command] || finding.summary : undefined} />`;
+  return html`<${Action} label=${label} title=${`${label}: ${finding.subject}`} name=${name} danger=${danger} run=${run}
+    primary=${!danger} fields=${fields} confirm=${'It does the same as ' + finding.commands[action.command]} />`;
 }
 
 // Subject links the object of a finding, such as "agent builder-1".
 function Subject({ text }) {
   const [, kind, name] = /^(\S+) (.*)$/s.exec(text) || [null, '', text];
   return html`<h2><span class="dim">${kind}</span> <${Name} kind=${kind} name=${name} /></h2>`;
+}
+
+// Said shows a text of Explain with its messages as links and its past times as ages.
+function Said({ text }) {
+  return text.replace(/(at|since) [-\d: ]+ UTC \(([^)]* ago)\)/g, '$2').split(/\b(message \d+)/).map((part, i) =>
+    i % 2 ? html`<${Name} kind="message" name=${part.slice(8)} text=${part} />` : part);
 }
 
 // Finding shows a finding of Explain, its commands, and a button for each call that does what a command
@@ -56,8 +78,8 @@ function Finding({ finding: f }) {
   return html`<article class=${'attention-finding ' + kind} data-row=${f.subject}>
     <header><${Subject} text=${f.subject} /><${Badge} kind=${kind} text=${word} />
       ${f.since && html`<span class="dim since">for <${Age} since=${f.since} /></span>`}</header>
-    <p class="summary" dir="auto">${f.summary}</p>
-    ${f.reasons.length > 0 && html`<ul>${f.reasons.map((reason, i) => html`<li key=${i} dir="auto">${reason}</li>`)}</ul>`}
+    <p class="summary" dir="auto"><${Said} text=${f.summary} /></p>
+    ${f.reasons.length > 0 && html`<ul>${f.reasons.map((reason, i) => html`<li key=${i} dir="auto"><${Said} text=${reason} /></li>`)}</ul>`}
     ${f.actions.length > 0 && html`<p class="actions">${f.actions.map((action) => html`
       <${FindingAction} key=${action.command} finding=${f} action=${action} />`)}</p>`}
     ${f.commands.length > 0 && html`<div class="commands">${f.commands.map((c) => html`<${Copy} key=${c} text=${c} />`)}</div>`}
@@ -78,7 +100,7 @@ function Tiles({ totals: t }) {
     <${Tile} label="In work" n=${t.claimed} link=${href('queues')} rate=${series('claimed')} />
     <${Tile} label="Dead letters" n=${t.dead} kind="bad" link=${href('dead')} detail=${t.dead ? 'given up' : 'none'} />
     <${Tile} label="Agents" n=${t.agents} link=${href('team')} detail=${silent ? `${t.failed_agents} failed, ${t.late_agents} late` : 'all in touch'} />
-    <${Tile} label="Locks and tokens" n=${t.locks + t.tokens_held} link=${href('locks')} detail=${t.tickets ? `${t.tickets} wait` : 'no waiters'} />
+    <${Tile} label="Locks and turns" n=${t.locks + t.tokens_held} link=${href('locks')} detail=${t.tickets ? `${t.tickets} wait` : 'no waiters'} />
     <${Tile} label="Changes per second" n=${Math.round(t.revision_rate)} link=${href('timeline')} rate=${series('revision_rate')} />
   </div>`;
 }
@@ -93,7 +115,7 @@ function Attention({ query }) {
     ${f.findings.length === 0 && html`<div class="attention-calm"><svg viewBox="0 0 48 48" aria-hidden="true">
       <circle cx="24" cy="24" r="21" /><path d="M15 25l6 6 12-13" /></svg>
       <h2>Nothing needs you</h2><p class="dim">No agent is stuck, and no message waits too long.</p></div>`}
-    ${f.findings.length > 0 && found.length === 0 && html`<p class="empty">No finding contains "${query.q}".</p>`}
+    ${f.findings.length > 0 && found.length === 0 && html`<${Empty} text=${`No finding contains "${query.q}".`} />`}
   </div>`;
 }
 
@@ -136,7 +158,7 @@ const columns = [
   { key: 'activity', title: 'Does', width: 'minmax(0, 2fr)', wide: true },
   number('claims', 'Claims', true),
   number('locks', 'Locks', true),
-  number('waiting', 'Waiting'),
+  number('waiting', 'Mail'),
 ];
 
 // others finds agents that the frame, which has at most 500, leaves out.
@@ -194,6 +216,11 @@ async function load(name, options) {
     canAct.value ? get('/v1/explain', { agent: name }) : { findings: [] },
   ]);
   const waiting = items.filter(({ delivery }) => delivery.state !== 'claimed');
+  const holding = findings.flatMap((f) => f.reasons).map((reason) => /^(\S+) holds (.*) until /.exec(reason) ?? []);
+  for (const ticket of agent.holdings.tickets) {
+    const holders = holding.filter(([, , what]) => ticket.resources.includes(what)).map(([, holder]) => holder);
+    ticket.holders = [...new Set(holders)];
+  }
   return { ...agent, waiting, events, findings: findings.filter((f) => f.severity !== 'info') };
 }
 
@@ -217,10 +244,13 @@ function Opened({ name }) {
 }
 
 const directives = [
-  { type: 'nudge', label: 'Nudge', field: 'What should the agent look at?' },
-  { type: 'halt', label: 'Halt', field: 'Why?', when: (a) => !a.halted },
-  { type: 'resume', label: 'Resume', field: 'What has changed?', when: (a) => a.halted },
-  { type: 'terminate', label: 'Terminate', field: 'Why?', danger: true },
+  { type: 'nudge', label: 'Nudge', field: 'What should the agent look at?',
+    effect: 'receives a nudge before its other mail. Its work continues.' },
+  { type: 'halt', label: 'Halt', field: 'Why?', when: (a) => !a.halted,
+    effect: 'receives only directives until you resume it.' },
+  { type: 'resume', label: 'Resume', field: 'What has changed?', when: (a) => a.halted, effect: 'receives its mail again.' },
+  { type: 'terminate', label: 'Terminate', field: 'Why?', danger: true,
+    effect: 'is asked to stop its work and to end.' },
 ];
 const content = [
   { name: 'subject', label: 'Subject', required: true }, { name: 'body', label: 'Text', kind: 'area' },
@@ -229,10 +259,11 @@ const content = [
 function Actions({ agent: a }) {
   const target = { agent: a.name };
   return html`<p class="actions">
-    <${Action} label="Message" primary fields=${content} run=${(values) => send({ target, ...values })} />
+    <${Action} label="Message" title=${'Message to ' + a.name} primary fields=${content}
+      confirm=${`It goes to the mailbox of ${a.name}, as a message of the operator.`} run=${(values) => send({ target, ...values })} />
     ${directives.filter((d) => !d.when || d.when(a)).map((d) => html`
-      <${Action} key=${d.type} label=${d.label} danger=${d.danger} fields=${[{ name: 'subject', label: d.field }]}
-        confirm=${d.danger && `The broker asks ${a.name} to stop its work and to end.`}
+      <${Action} key=${d.type} label=${d.label} title=${`${d.label} ${a.name}`} danger=${d.danger} fields=${[{ name: 'subject', label: d.field }]}
+        confirm=${`${a.name} ${d.effect}`}
         run=${({ subject }) => send({ target, type: d.type, reach: 'all', priority: 10, subject })} />`)}</p>`;
 }
 
@@ -242,12 +273,14 @@ function About({ agent: a, unread, claimable }) {
   const dead = frame.value?.mailboxes.find((m) => m.mailbox === a.name)?.dead;
   return html`<${Facts} of=${{
     reason: a.status_reason, role: a.role, does: a.activity, progress: a.progress > 0 && Math.round(a.progress * 100) + ' %',
-    task_id: a.task_id, last_call_at: a.last_seen, asleep_since: a.asleep_since, failed_at: a.failed_at, mail: '', dead_letters: '',
+    task_id: a.task_id, last_call_at: a.last_seen, asleep_since: '', failed_at: a.failed_at, mail: '', dead_letters: '',
     messages: a.messages && `${sent} sent, ${received} received, ${processed} processed`, registered_at: a.registered_at,
     incarnation: a.incarnation > 1 && a.incarnation, lease: a.lease, folder: a.worktree, can: a.capabilities.join(', '),
     for: a.description,
   }} extra=${{
     state: html`<${States} agent=${a} />`,
+    asleep_since: a.asleep_since && html`<${Time} at=${a.asleep_since} />${' '}
+      <span class="dim">(no call but empty heartbeats)</span>`,
     mail: html`<${Name} kind="mailbox" name=${a.name} text=${unread + ' unread'} />, ${claimable} to claim`,
     dead_letters: dead > 0 && html`<a class="name" href=${href('dead', '', { mailbox: a.name })}>${dead}</a>`,
   }} />`;
@@ -276,7 +309,8 @@ function Holdings({ claims, locks, tokens, tickets, asked, to_answer: owed, work
     <${List} title="Tokens" items=${tokens} row=${(t) => html`
       ${names('token', [t.type + '/' + t.scope])}${ends(t.held_until)}`} />
     <${List} title="Waits for" items=${tickets} row=${(t) => html`
-      ${names(t.token ? 'token' : 'lock', t.resources)}place ${t.position}, since <${Time} at=${t.created_at} />`} />
+      ${names(t.token ? 'token' : 'lock', t.resources)}place ${t.position}, since <${Time} at=${t.created_at} />
+      ${t.holders.length > 0 && html`, held by ${names('agent', t.holders)}`}`} />
     <${List} title="Has to answer" items=${owed} row=${question} />
     <${List} title="Has asked" items=${asked} row=${question} />
     <${List} title="Work" items=${work} row=${(w) => html`<${Badge} text=${w.kind} />${' '}

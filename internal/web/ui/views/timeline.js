@@ -1,9 +1,15 @@
 // Timeline: the events of the session, the newest first.
-import { html, useEffect, useRef, useState } from '../vendor/preact.js';
-import { call, search } from '../lib/api.js';
+// Conversations: who waits for an answer, and what was said.
+import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from '../vendor/preact.js';
+import { call, pages, rpc, search } from '../lib/api.js';
+import {
+  Cancel, counted, messageAt, outcome, payloadOf, receiver, Resend, send, targetOf, Text,
+} from '../lib/item.js';
 import { frame, useLoaded } from '../lib/live.js';
-import { Age, Badge, Empty, Fact, matching, Name, Panel, Time, VirtualTable } from '../lib/parts.js';
-import { go, here, href } from '../lib/session.js';
+import {
+  Action, Age, Badge, Count, Empty, Fact, Failure, matching, Name, Panel, State, Time, VirtualTable,
+} from '../lib/parts.js';
+import { go, here, href, route } from '../lib/session.js';
 
 const kept = 2000; // rows while the timeline follows
 const busy = 500; // revisions per second above which only the frames' events are shown
@@ -20,7 +26,7 @@ const unless = (render) => (row) => row.gap ? null : render(row);
 const columns = [
   { key: 'time', title: 'Age', width: '76px', render: unless((e) => html`<span class="dim"><${Age} since=${e.time} /></span>`) },
   {
-    key: 'type', title: 'Type', width: 'minmax(0, 1.2fr)',
+    key: 'type', title: 'Type', width: 'minmax(136px, 1.2fr)',
     render: (e) => e.gap ? html`<b>Load…</b>` :
       html`<span class=${'timeline-type ' + kinds[e.severity]}><i aria-hidden="true"></i>${e.type}</span>`,
   },
@@ -53,15 +59,15 @@ function View({ id, query }) {
 
   const fresh = held && newest ? log.current.fresh(newest) : 0;
   const found = matching(rows, query.q, (e) => e.gap ? [] : [e.type, e.source, e.summary, String(e.revision)]);
-  const set = (name) => (event) => go(here({ [name]: event.currentTarget.value.trim() }), true);
+  const set = (name) => (event) => go(here({ [name]: event.currentTarget.value }), true);
   return html`
     <div class="tools">
       <input type="search" class="search" placeholder="Types, such as task.*" aria-label="Types" value=${query.types || ''}
-        list="timeline-types" onChange=${set('types')} />
+        list="timeline-types" onInput=${set('types')} />
       <datalist id="timeline-types">${['agent', 'blocker', 'decision', 'handoff', 'lock', 'message', 'state', 'task', 'token', 'vote']
         .map((name) => html`<option key=${name} value=${name + '.*'} />`)}</datalist>
       <input type="search" class="search" placeholder="Sources, such as lead" aria-label="Sources" value=${query.sources || ''}
-        onChange=${set('sources')} />
+        onInput=${set('sources')} />
       <select aria-label="Lowest severity" value=${query.severity || ''} onChange=${set('severity')}>
         <option value="">any severity</option>
         ${severities.slice(1).map((name) => html`<option key=${name} value=${name} selected=${name === query.severity}>${name} and above</option>`)}
@@ -254,7 +260,170 @@ function joined(rows) {
   return all;
 }
 
-export const view = {
+export const timeline = {
   id: 'timeline', title: 'Timeline', question: 'What just happened?', key: '4', View,
   icon: 'M8 1.8a6.2 6.2 0 1 0 0 12.4A6.2 6.2 0 1 0 8 1.8M8 4.8V8l2.4 1.6',
+};
+
+const few = 100; // conversations that are loaded at first
+const most = 800; // and at most, when the list is scrolled to its end
+const fewMessages = 50; // messages of a conversation that are loaded at first
+
+const titleOf = (m) => m.subject || m.type;
+
+// Waits says who waits for an answer.
+function Waits({ question: q, resolved }) {
+  if (!q) return resolved && html`<${Badge} kind="good" text="resolved" />`;
+  return html`<${State} of=${q.overdue ? 'overdue' : 'open'} />${' '}
+    <${Name} kind="agent" name=${q.sender} />`;
+}
+
+const waits = (t) => t.open_questions.length > 0 || t.resolved_at;
+
+const threadColumns = [
+  { key: 'waits', title: 'Waits', width: 'minmax(96px, 150px)',
+    render: (t) => html`<${Waits} question=${t.open_questions[0]} resolved=${t.resolved_at} />` },
+  { key: 'subject', title: 'Subject', width: 'minmax(0, 2fr)', render: (t) => titleOf(t.first_message) },
+  { key: 'last_message', title: 'Last message', width: 'minmax(0, 1.5fr)', wide: true, render: (t) => html`
+    <bdi class="dim">${t.last_message.sender}</bdi> ${titleOf(t.last_message)}` },
+  { key: 'participants', title: 'Between', wide: true, render: (t) => t.participants.join(', ') },
+  { key: 'messages', title: 'Messages', width: '90px', wide: true, numeric: true,
+    render: (t) => html`<${Count} n=${t.messages} atLeast=${t.messages >= 100} />` },
+  { key: 'last_at', title: 'Last', width: '80px', numeric: true, render: (t) => html`<${Age} since=${t.last_at} />` },
+];
+
+// urgency is the place of a conversation in the list: overdue questions come first, then open ones.
+function urgency({ open_questions: [q] }) {
+  if (!q) return 2;
+  return q.overdue ? 0 : 1;
+}
+
+// loadThreads returns conversations, those with an open question before the others. The broker reads
+// up to 20,000 messages for a page, so each list has at most two.
+async function loadThreads(count, options) {
+  const list = (open) => pages('/v1/threads', { open }, 'threads', count, 2, options);
+  const [open, all] = await Promise.all([list(true), list(null)]);
+  const threads = [...new Map([...open.items, ...all.items].map((t) => [t.thread_id, t])).values()];
+  return { threads: threads.sort((a, b) => urgency(a) - urgency(b)), more: open.more || all.more };
+}
+
+const addressed = [
+  { name: 'to', label: 'To: an agent, role:NAME, channel:NAME, a pattern or everyone', required: true },
+  { name: 'subject', label: 'Subject', required: true }, { name: 'body', label: 'Text', kind: 'area' },
+];
+
+function Conversations({ id, query }) {
+  const { q, unanswered } = query;
+  const [count, setCount] = useState(few);
+  const { data, error } = useLoaded('threads', (signal) => loadThreads(count, { signal }), [count]);
+  const rows = useMemo(() => {
+    const wanted = (data?.threads ?? []).filter((t) => !unanswered || t.open_questions.length);
+    return matching(wanted, q, (t) => [t.thread_id, t.first_message.subject, t.last_message.subject, ...t.participants]);
+  }, [data, q, unanswered]);
+  return html`
+    <div class="tools">
+      <label><input type="checkbox" checked=${!!unanswered} data-filter="unanswered"
+        onChange=${(event) => go(here({ unanswered: event.currentTarget.checked && '1' }), true)} />
+        ${' '}Only unanswered</label>
+      <span class="gap"></span>
+      <${Action} label="Send a message" name="send" primary fields=${addressed}
+        run=${({ to, ...message }) => send({ target: targetOf(to.trim()), ...message })} />
+    </div>
+    <${Failure} error=${error} />
+    <div class="split">
+      <${VirtualTable} label="Conversations" rows=${rows} columns=${rows.some(waits) ? threadColumns : threadColumns.slice(1)} keyOf=${(t) => t.thread_id}
+        selected=${id} onOpen=${(t) => go(href('conversations', t.thread_id, { q, unanswered }))}
+        onEnd=${() => data?.more && setCount(Math.min(2 * count, most))}
+        empty=${data ? 'No conversation matches.' : 'Loading…'} />
+      ${id && html`<${Thread} key=${id} id=${id} />`}
+    </div>`;
+}
+
+// loadThread returns the newest messages of a conversation in the order in which they were sent. id is
+// that of the conversation or of one of its messages.
+async function loadThread(id, count, options) {
+  const newest = (thread) => pages('/v1/messages', { box: 'all', thread_id: thread, newest_first: true }, 'items',
+    count, 2 * count / fewMessages, options);
+  let found = await newest(id);
+  if (!found.items.length) {
+    const { message } = await call('GET', messageAt(id), undefined, options);
+    found = await newest(message.thread_id);
+  }
+  return { messages: found.items.map((item) => item.message).reverse(), thread: found.first.thread, more: found.more };
+}
+
+// Thread is the panel of a conversation.
+function Thread({ id }) {
+  const [count, setCount] = useState(fewMessages);
+  const list = useRef(null);
+  const { data, error } = useLoaded('thread ' + id, (signal) => loadThread(id, count, { signal }), [count]);
+  useLayoutEffect(() => { list.current?.lastElementChild?.scrollIntoView(); }, [data !== null]);
+  const open = new Set(data?.thread.open_questions.map((q) => q.id));
+  return html`<${Panel} title=${data ? titleOf(data.messages[0]) : 'Conversation'}
+      error=${error} onClose=${() => go(href('conversations', '', route.value.query))}>
+    ${data && html`
+      ${data.more && html`<button data-show="earlier" onClick=${() => setCount(2 * count)}>Earlier messages</button>`}
+      <ol class="conversations-messages" ref=${list}>${data.messages.map((m) => html`
+        <${Message} key=${m.id} message=${m} question=${open.has(m.id)} />`)}</ol>
+      <${Continue} thread=${data.thread} last=${data.messages.at(-1)} />`}
+  <//>`;
+}
+
+// Message shows one message of a conversation. question says that it waits for an answer.
+function Message({ message: m, question }) {
+  const payload = useMemo(() => payloadOf(m), [m.id]);
+  return html`<li data-message=${m.id} class=${question ? 'question' : m.sender === 'system' && 'own'}>
+    <header><b><${Name} kind="agent" name=${m.sender} /></b><span class="dim">to <bdi>${receiver(m.target)}</bdi></span>
+      ${m.type !== 'message' && html`<${Badge} text=${m.type} />`}
+      ${m.subject && html`<strong dir="auto">${m.subject}</strong>`}
+      <a class="name at" href=${here({ open: 'message:' + m.id })}><${Time} at=${m.created_at} /></a></header>
+    <${Text} text=${m.body} label="Body" kind="prose" /><${Text} text=${payload} label="Payload" />
+    ${question && html`<${Receipts} message=${m} />`}
+    <p class="actions">
+      ${m.sender !== 'system' && html`<${Action} label="Reply" fields=${answer} run=${reply(m)} />`}
+      ${question && html`<${Resend} message=${m} /><${Cancel} message=${m} />`}</p>
+  </li>`;
+}
+
+const answer = [{ name: 'body', label: 'Text', kind: 'area', required: true }];
+
+const reply = (m) => async (message) => outcome((await call('POST', messageAt(m.id, '/reply'), { message })).result);
+
+// Receipts says how far an open question is with its recipients.
+function Receipts({ message: m }) {
+  const { data } = useLoaded('receipts ' + m.id, (signal) => call('GET', messageAt(m.id), undefined, { signal }));
+  return html`<p class="dim">No answer yet, due <${Time} at=${m.response_deadline} />.
+    ${data?.deliveries.slice(0, 10).map((d) => html`${' '}
+      <span key=${d.mailbox}><${Name} kind="mailbox" name=${d.mailbox} />${' '}
+      <${State} of=${d.state} />${' '}
+      ${d.read_at ? 'read' : d.delivered_at ? 'delivered' : 'not delivered'}</span>`)}</p>`;
+}
+
+// Continue shows the outcome of a conversation, and sends into it.
+function Continue({ thread: t, last }) {
+  const others = t.participants.filter((name) => name !== 'system');
+  const partner = last.sender === 'system' ? receiver(last.target) : last.sender;
+  const open = t.open_questions.length;
+  const fields = [
+    { name: 'to', label: 'To', kind: 'select', options: others, value: partner, required: true },
+    { name: 'body', label: 'Text', kind: 'area', required: true },
+  ];
+  async function resolve(values) {
+    const { settled } = await rpc('MessageService/ResolveThread', { thread_id: t.thread_id, ...values });
+    return `Resolved; ${counted(settled, 'open question')} settled`;
+  }
+  return html`<div class="conversations-end">
+    ${t.resolved_at && html`<p>Resolved by <${Name} kind="agent" name=${t.resolved_by} /> <${Time} at=${t.resolved_at} />:${' '}
+      <bdi>${t.outcome}</bdi></p>`}
+    <p class="actions">
+      ${others.length > 0 && html`<${Action} label="Send as operator" name="send-into" primary fields=${fields}
+        run=${({ to, ...message }) => send({ target: targetOf(to), thread_id: t.thread_id, ...message })} />`}
+      <${Action} label="Resolve" fields=${[{ name: 'outcome', label: 'Outcome', kind: 'area', required: true }]} run=${resolve}
+        confirm=${open > 0 && `This settles ${counted(open, 'open question')}.`} /></p>
+  </div>`;
+}
+
+export const conversations = {
+  id: 'conversations', title: 'Conversations', question: 'Who waits for an answer?', key: '5', View: Conversations,
+  icon: 'M2 3h9v6H6l-2.5 2.5V9H2zM13 6h1v6h-1.5v2l-2-2H8',
 };

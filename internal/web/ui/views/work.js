@@ -128,7 +128,7 @@ function View({ id, query: { q = '' } }) {
         ${tasks.data && html`
           ${graph && html`<${Graph} tasks=${found} most=${maxGraph} selected=${id} onOpen=${openTask} />`}
           <${VirtualTable} rows=${found} columns=${taskColumns} keyOf=${(t) => 'task:' + t.id} selected=${id}
-            onOpen=${openTask} label="Tasks" empty="There are no such tasks." />
+            onOpen=${openTask} label="Tasks" empty=${q || only ? 'No task matches.' : 'There are no unfinished or failed tasks.'} />
           ${tasks.data.next_page_token && html`<p class="work-more dim">
             The list has the ${newest ? 'newest' : 'oldest'} ${tasks.data.tasks.length} tasks.</p>`}`}
       </div>

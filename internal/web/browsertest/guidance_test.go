@@ -1,0 +1,95 @@
+package browsertest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"brokerd/internal/apptest"
+)
+
+func TestDialog_NamesItsObjectAndTheMissingField(t *testing.T) {
+	m := newTeam(t)
+	m.lock("builder-1", "src/auth.go")
+	m.lock("builder-2", "src/auth.go")
+	p := open(m, operator, "locks")
+	p.act(`one('[data-block]')`, "force-release")
+	for _, text := range []string{"Force release src/auth.go", "builder-1 loses src/auth.go", "Reason, for builder-1 required"} {
+		p.await(`has(one('dialog[open]'), a)`, text)
+	}
+	p.await(`press(one('dialog[open] [data-confirm]'))`)
+	p.await(`has(one('dialog[open] .failure'), 'Reason, for builder-1') && document.activeElement.name === 'reason'`)
+	p.await(`fill(document.activeElement, 'builder-1 has crashed')`)
+	p.confirm()
+	p.await(`has(one('.toasts'), 'Lock src/auth.go freed; builder-2 has it now')`)
+}
+
+func TestFinding_ButtonsSayWhomTheyConcern(t *testing.T) {
+	m := newTeam(t, apptest.WithFakeClock())
+	m.token("builder-1", "deploy", "staging")
+	m.token("builder-2", "deploy", "staging")
+	m.Clock.Advance(6 * time.Minute) // the request waits for too long
+	p := open(m, operator, "team/builder-2")
+	for _, label := range []string{"Revoke from builder-1", "End the wait of builder-2"} {
+		p.await(`all('.panel .attention-finding button').some((b) => b.textContent === a)`, label)
+	}
+	p.await(`has(one('.panel'), 'held by builder-1')`)
+	p.await(`has(one('.panel .attention-finding'), 'the last call of builder-1 was 6m')`)
+}
+
+func TestFinding_LinksItsMessage(t *testing.T) {
+	m := newTeam(t)
+	id := m.kill("builder-1", "Port the importer", "no such repository")
+	p := open(m, operator, "attention")
+	p.await(`press(one('li [data-name^="message:"]', row('1 dead letter')))`)
+	p.await(`one('[data-message="' + a + '"]')`, id)
+}
+
+func TestSearch_SaysWhatItFiltersAndOpensTheOnlySuggestion(t *testing.T) {
+	m := newTeam(t)
+	p := open(m, operator, "team")
+	p.await(`row('lead')`)
+	p.keys("/")
+	p.await(`document.activeElement === one('.jump input')`)
+	p.keys("nobody")
+	p.await(`has(one('[data-view=team] .empty'), 'The search filters only this view.')`)
+	p.await(`(document.activeElement.blur(), true)`)
+	p.keys("/")
+	p.await(`document.activeElement === one('.jump input')`)
+	p.keys("lead") // replaces the selected text
+	p.await(`one('.jump input').value === 'lead' && all('.jump li').length === 1`)
+	p.keys(kb.Enter)
+	p.await(`location.hash === '#/team/lead' && has(one('.panel h2'), 'lead')`)
+}
+
+func TestTimeline_FiltersWhileTheUserTypes(t *testing.T) {
+	m := newTeam(t)
+	p := open(m, operator, "timeline")
+	p.await(`row('agent.registered')`)
+	p.await(`(one('[aria-label=Types]').focus(), true)`)
+	p.keys("lock.* vote.*")
+	p.await(`!row('agent.registered') && one('[aria-label=Types]').value === 'lock.* vote.*'`)
+	m.lock("lead", "docs/plan.md")
+	p.await(`row('lock.granted')`)
+}
+
+func TestNarrow_EachViewAndTheExitAreInReach(t *testing.T) {
+	m := newTeam(t)
+	m.work()
+	p := open(m, operator, "attention")
+	if err := chromedp.Do(p.ctx, chromedp.EmulateViewport(400, 800)); err != nil {
+		t.Fatal(err)
+	}
+	p.await(`innerWidth === 400`)
+	const clipped = `all('nav a, nav .label, .foot button, .connection').filter((e) => {
+		const { left, right, bottom, width } = e.getBoundingClientRect();
+		return !shown(e) || left < 0 || right > 400 || bottom > 800 || width < 4 || e.scrollWidth > e.clientWidth + 1;
+	}).map((e) => e.textContent)`
+	if got := value[[]string](p, clipped); len(got) > 0 {
+		t.Errorf("out of reach: %q", got)
+	}
+	p.await(`press(all('.foot button').find((b) => has(b, 'Sign out')))`)
+	p.await(`has(one('[data-view=login]'), 'You are signed out.')`)
+}
