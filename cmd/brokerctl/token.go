@@ -215,9 +215,12 @@ func newTokenReleaseCommand(c *cli) *cobra.Command {
 func newTokenRevokeCommand(c *cli) *cobra.Command {
 	request := &pb.RevokeTokenRequest{}
 	cmd := &cobra.Command{
-		Use:               "revoke TYPE SCOPE",
-		Short:             "Take a token from its owner, with a reason (operators)",
-		Example:           `  brokerctl token revoke review login --reason "critic-1 hangs"`,
+		Use:   "revoke TYPE SCOPE",
+		Short: "Take a token from its owner, with a reason (operators)",
+		Long: `Take a token from its owner, with a reason. The next request in the queue gets it.
+With --ticket, end the wait of that request instead; "token get" shows the tickets.`,
+		Example: `  brokerctl token revoke review login --reason "critic-1 hangs"
+  brokerctl token revoke review login --ticket 4711 --reason "builder-1 has ended"`,
 		Args:              exactly("the type", "the scope"),
 		ValidArgsFunction: c.completeTokens,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -234,12 +237,18 @@ func newTokenRevokeCommand(c *cli) *cobra.Command {
 				return err
 			}
 			return c.show(cmd, answer, func(w io.Writer) {
-				name := tokenName(args[0], args[1])
-				fmt.Fprintln(w, cond(answer.GetAgent() != "", "took "+name+" from "+clean(answer.GetAgent()), "nobody held "+name))
+				name, agent := tokenName(args[0], args[1]), clean(answer.GetAgent())
+				did, nothing := "took "+name+" from "+agent, "no agent held "+name
+				if request.GetTicket() != 0 {
+					did = "ended the wait of " + agent + " for " + name
+					nothing = fmt.Sprintf("no request %d waits for %s", request.GetTicket(), name)
+				}
+				fmt.Fprintln(w, cond(agent != "", did, nothing))
 			})
 		},
 	}
 	cmd.Flags().StringVar(&request.Reason, "reason", "", "why, for the owner; required")
+	cmd.Flags().Int64Var(&request.Ticket, "ticket", 0, "end the wait of this request, and leave the token to its owner")
 	addRequestID(cmd, &request.RequestId)
 	return cmd
 }

@@ -94,6 +94,10 @@ func TestTokenRun_ALostTokenStopsTheCommandAtOnce(t *testing.T) {
 	if got := ctl(t, "--agent", "builder-1", "token", "run", "review", "login", "--", "true"); got.code != 5 {
 		t.Errorf("busy: %+v", got)
 	}
+	if out := must0(t, "token", "revoke", "review", "login", "--ticket", "4711", "--reason", "?"); out !=
+		"no request 4711 waits for review login\n" {
+		t.Errorf("%q", out)
+	}
 	must0(t, "token", "revoke", "review", "login", "--reason", "builder-1 hangs")
 	if got := <-ended; got.code != 6 || !strings.Contains(got.err, "the token review login was lost") {
 		t.Errorf("%+v", got)

@@ -70,10 +70,10 @@ func FuzzReleaseToken(f *testing.F) {
 
 func FuzzRevokeToken(f *testing.F) {
 	seed(f, &pb.RevokeTokenRequest{Type: "review", Scope: "x", Reason: "stuck"})
-	seed(f, &pb.RevokeTokenRequest{Type: "review", Scope: "x"})
+	seed(f, &pb.RevokeTokenRequest{Type: "review", Scope: "x", Ticket: -1})
 	fuzzTokens(f, &pb.RevokeTokenRequest{}, (*locks.TokenService).RevokeToken, func(t *testing.T, r *pb.RevokeTokenRequest) {
 		wantToken(t, r)
-		if r.Reason == "" || !line(r.Reason, 512) {
+		if r.Reason == "" || !line(r.Reason, 512) || r.Ticket < 0 {
 			t.Fatalf("accepted: %v", r)
 		}
 	})

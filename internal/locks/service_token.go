@@ -120,6 +120,9 @@ func (s *TokenService) ReleaseToken(ctx context.Context, r *pb.ReleaseTokenReque
 func (s *TokenService) RevokeToken(ctx context.Context, r *pb.RevokeTokenRequest) (*pb.RevokeTokenResponse, error) {
 	var c valid.Check
 	token := tokenName(&c, r.Type, r.Scope)
+	if r.Ticket < 0 {
+		c.Fail("ticket", "must not be negative")
+	}
 	if r.Reason == "" {
 		c.Fail("reason", "is empty; its owner is told why")
 	}
@@ -131,7 +134,7 @@ func (s *TokenService) RevokeToken(ctx context.Context, r *pb.RevokeTokenRequest
 	if err != nil {
 		return nil, err
 	}
-	revoked, err := s.table.RevokeToken(ctx, caller.FromContext(ctx), req, token, r.Reason)
+	revoked, err := s.table.RevokeToken(ctx, caller.FromContext(ctx), req, token, r.Ticket, r.Reason)
 	if err != nil {
 		return nil, err
 	}

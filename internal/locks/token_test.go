@@ -291,6 +291,35 @@ func TestToken_RevokedByOperatorsWithAReason(t *testing.T) {
 	want(t, "state", w.token().Token.State, available)
 }
 
+func TestToken_OperatorsEndOneWait(t *testing.T) {
+	w := newDaemon(t)
+	a, b, c, o := w.player("a", ""), w.player("b", ""), w.player("c", ""), w.playing("default", "")
+	end := func(scope string, ticket int64) (*pb.RevokeTokenResponse, error) {
+		return o.tokens.RevokeToken(o.ctx,
+			&pb.RevokeTokenRequest{Type: "review", Scope: scope, Ticket: ticket, Reason: "stuck"})
+	}
+	a.take()
+	first, _ := b.queue(), c.queue()
+	for scope, ticket := range map[string]int64{"y": first, "x": first + 100} {
+		got, err := end(scope, ticket)
+		must(t, err)
+		want(t, "whose", got.Agent, "")
+	}
+	want(t, "waiting", len(w.token().Tickets), 2)
+	got, err := end("x", first)
+	must(t, err)
+	want(t, "whose", got.Agent, "b")
+	want(t, "event", w.history("token.revoked")[0].Revision, got.Revision)
+	want(t, "message", len(b.mail("token_revoked")), 1)
+	want(t, "waiting", len(w.token().Tickets), 1)
+	want(t, "who waits", w.token().Tickets[0].Agent, "c")
+	want(t, "owner", w.token().Token.Agent, "a")
+	a.giveBack()
+	want(t, "next", w.token().Token.Agent, "c")
+	_, err = end("x", -1)
+	wantField(t, err, "ticket")
+}
+
 func TestToken_EndOfItsAgentPassesItOn(t *testing.T) {
 	w := newDaemon(t)
 	a, b := w.player("a", ""), w.player("b", "")

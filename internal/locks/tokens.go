@@ -306,8 +306,11 @@ type Revoked struct {
 	Revision int64
 }
 
-// RevokeToken takes a token from its owner, who is told why, and grants it to whoever is next.
-func (t *Table) RevokeToken(ctx context.Context, c caller.Caller, req once.Request, token, reason string) (Revoked, error) {
+// RevokeToken takes a token from its owner and grants it to the next request. With a ticket, it ends the
+// wait of that request instead. It notifies the owner.
+func (t *Table) RevokeToken(
+	ctx context.Context, c caller.Caller, req once.Request, token string, ticket int64, reason string,
+) (Revoked, error) {
 	var revoked Revoked
 	err := t.store.Drain(ctx, func(tx *store.Tx) error {
 		_, err := req.Do(tx, &revoked, func() error {
@@ -322,15 +325,26 @@ func (t *Table) RevokeToken(ctx context.Context, c caller.Caller, req once.Reque
 			if err != nil {
 				return err
 			}
-			g, err := findGrant(tx, selectToken, session.ID, token)
-			if err != nil || g == nil {
-				return err
-			}
 			f := seizing{turn: u, by: c.Name(), reason: reason}
-			if err := f.take(g); err != nil {
+			if ticket != 0 {
+				k := u.view.queue.find(ticket)
+				if k == nil || k.claim.kind != Token || k.claim.token != token {
+					return nil
+				}
+				err = f.takeTicket(k)
+				revoked.Agent = k.owner.Agent
+			} else {
+				g, found := findGrant(tx, selectToken, session.ID, token)
+				if found != nil || g == nil {
+					return found
+				}
+				err = f.take(g)
+				revoked.Agent = g.owner.Agent
+			}
+			if err != nil {
 				return err
 			}
-			revoked = Revoked{g.owner.Agent, f.seized.Revision}
+			revoked.Revision = f.seized.Revision
 			return u.passOn(f.freed...)
 		})
 		return err

@@ -1031,7 +1031,9 @@ type RevokeTokenRequest struct {
 	Type      string                 `protobuf:"bytes,2,opt,name=type,proto3" json:"type,omitempty"`
 	Scope     string                 `protobuf:"bytes,3,opt,name=scope,proto3" json:"scope,omitempty"`
 	// Required, at most 512 bytes.
-	Reason        string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	Reason string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	// The number of a request that waits for the token: end its wait, and leave the token to its owner. 0 = take the token.
+	Ticket        int64 `protobuf:"varint,5,opt,name=ticket,proto3" json:"ticket,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1094,10 +1096,17 @@ func (x *RevokeTokenRequest) GetReason() string {
 	return ""
 }
 
+func (x *RevokeTokenRequest) GetTicket() int64 {
+	if x != nil {
+		return x.Ticket
+	}
+	return 0
+}
+
 // RevokeTokenResponse says whose it was.
 type RevokeTokenResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Empty if nobody held it.
+	// The owner of the token, or of the ticket. Empty if no agent held the token, or the ticket no longer waits.
 	Agent         string `protobuf:"bytes,1,opt,name=agent,proto3" json:"agent,omitempty"`
 	Revision      int64  `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1496,13 +1505,14 @@ const file_brokerd_v1_token_proto_rawDesc = "" +
 	"\x06holder\x18\x04 \x01(\tR\x06holder\"N\n" +
 	"\x14ReleaseTokenResponse\x12\x1a\n" +
 	"\breleased\x18\x01 \x01(\bR\breleased\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\x03R\brevision\"u\n" +
+	"\brevision\x18\x02 \x01(\x03R\brevision\"\x8d\x01\n" +
 	"\x12RevokeTokenRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12\x12\n" +
 	"\x04type\x18\x02 \x01(\tR\x04type\x12\x14\n" +
 	"\x05scope\x18\x03 \x01(\tR\x05scope\x12\x16\n" +
-	"\x06reason\x18\x04 \x01(\tR\x06reason\"G\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x16\n" +
+	"\x06ticket\x18\x05 \x01(\x03R\x06ticket\"G\n" +
 	"\x13RevokeTokenResponse\x12\x14\n" +
 	"\x05agent\x18\x01 \x01(\tR\x05agent\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\";\n" +

@@ -51,7 +51,8 @@ type TokenServiceClient interface {
 	ExtendToken(ctx context.Context, in *ExtendTokenRequest, opts ...grpc.CallOption) (*ExtendTokenResponse, error)
 	// ReleaseToken gives it back, or gives up the place in its queue; releasing twice is fine.
 	ReleaseToken(ctx context.Context, in *ReleaseTokenRequest, opts ...grpc.CallOption) (*ReleaseTokenResponse, error)
-	// RevokeToken takes it from its owner, who is told why by a message of type token_revoked. Operators only.
+	// RevokeToken takes it from its owner, or ends the wait of one request for it. A message of type token_revoked tells
+	// the agent why; a call that waits returns FAILED_PRECONDITION (TICKET_REVOKED). Operators only.
 	RevokeToken(ctx context.Context, in *RevokeTokenRequest, opts ...grpc.CallOption) (*RevokeTokenResponse, error)
 	// GetToken returns one token with its queue. NOT_FOUND if nobody ever acquired it.
 	GetToken(ctx context.Context, in *GetTokenRequest, opts ...grpc.CallOption) (*GetTokenResponse, error)
@@ -160,7 +161,8 @@ type TokenServiceServer interface {
 	ExtendToken(context.Context, *ExtendTokenRequest) (*ExtendTokenResponse, error)
 	// ReleaseToken gives it back, or gives up the place in its queue; releasing twice is fine.
 	ReleaseToken(context.Context, *ReleaseTokenRequest) (*ReleaseTokenResponse, error)
-	// RevokeToken takes it from its owner, who is told why by a message of type token_revoked. Operators only.
+	// RevokeToken takes it from its owner, or ends the wait of one request for it. A message of type token_revoked tells
+	// the agent why; a call that waits returns FAILED_PRECONDITION (TICKET_REVOKED). Operators only.
 	RevokeToken(context.Context, *RevokeTokenRequest) (*RevokeTokenResponse, error)
 	// GetToken returns one token with its queue. NOT_FOUND if nobody ever acquired it.
 	GetToken(context.Context, *GetTokenRequest) (*GetTokenResponse, error)

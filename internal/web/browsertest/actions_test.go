@@ -71,6 +71,16 @@ var lockButtons = []button{
 		p.await(`!one('[data-block]')`)
 		return fmt.Sprint(len(m.locks().GetTickets()))
 	}, "0"},
+	{"end a wait for a token", func(m *team, p *tab) string {
+		m.token("lead", "deploy", "web")
+		m.token("builder-1", "deploy", "web")
+		p.show("locks/token:deploy%2Fweb")
+		p.act(panel, "end-the-wait", "reason", "It is not needed")
+		p.confirm()
+		p.await(`!one('[data-block]')`)
+		token := call(m, "", pb.NewTokenServiceClient, pb.TokenServiceClient.GetToken, &pb.GetTokenRequest{Type: "deploy", Scope: "web"})
+		return fmt.Sprint(token.GetToken().GetAgent(), " ", len(token.GetTickets()))
+	}, "lead 0"},
 	{"revoke a token", func(m *team, p *tab) string {
 		m.token("lead", "review", "login")
 		m.token("builder-1", "review", "login")

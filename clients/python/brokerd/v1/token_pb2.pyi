@@ -165,7 +165,8 @@ class RevokeTokenRequest(message.Message):
     type: builtins.str
     scope: builtins.str
     reason: builtins.str
-    def __init__(self, *, request_id: Optional[builtins.str] = ..., type: Optional[builtins.str] = ..., scope: Optional[builtins.str] = ..., reason: Optional[builtins.str] = ...) -> None: ...
+    ticket: builtins.int
+    def __init__(self, *, request_id: Optional[builtins.str] = ..., type: Optional[builtins.str] = ..., scope: Optional[builtins.str] = ..., reason: Optional[builtins.str] = ..., ticket: Optional[builtins.int] = ...) -> None: ...
 
 
 class RevokeTokenResponse(message.Message):

@@ -42,20 +42,23 @@ function filterOf(text) {
   return /[/.*]/.test(text) ? { path: text } : {};
 }
 
-// take revokes a token, or takes locks from their owners, and says which agent has them now.
+// take revokes a token, or takes locks from their owners, and says which agent has them now. With a
+// ticket, it ends the wait of that request.
 export async function take(request) {
   if (request.type) {
     await rpc('TokenService/RevokeToken', request);
+    if (request.ticket) return leftQueue;
     const { token } = await rpc('TokenService/GetToken', { type: request.type, scope: request.scope });
     return freed('Token ' + tokenName(token), token.agent);
   }
   const { released } = await rpc('LockService/ForceReleaseLocks', request);
   const paths = released.flatMap((lock) => lock.paths);
-  if (!paths.length) return 'The request has left the queue';
+  if (!paths.length) return leftQueue;
   const { locks } = await call('GET', '/v1/locks' + search({ path: paths[0] }));
   return freed('Lock ' + paths.join(', '), locks.find((lock) => lock.paths.includes(paths[0]))?.agent);
 }
 
+const leftQueue = 'The request has left the queue';
 const freed = (what, agent) => `${what} freed` + (agent ? `; ${agent} has it now` : '');
 
 async function load(signal, filter) {
@@ -177,7 +180,7 @@ function Holder({ of }) {
 // Take is the button that takes a lock or a token from its owner, or ends the wait of a request.
 function Take({ block: b, label = b.type ? 'Revoke' : 'Force release', reload }) {
   async function run({ reason }) {
-    const said = await take({ ...b.type ? { type: b.type, scope: b.scope } : { revisions: [b.fence ?? b.ticket] }, reason });
+    const said = await take({ ...b.type ? { type: b.type, scope: b.scope, ticket: b.ticket } : { revisions: [b.fence ?? b.ticket] }, reason });
     reload();
     return said;
   }
@@ -203,14 +206,14 @@ function Block({ block: b, reload }) {
     </article>`;
 }
 
-// Waiters lists the requests that wait for a block. With reload, an operator can end the wait for a lock.
+// Waiters lists the requests that wait for a block. With reload, an operator can end the wait of one.
 function Waiters({ of, reload }) {
   const behind = (w) => [...new Set(w.obstacles?.filter((o) => o.waiting).map((o) => o.agent))].join(', ');
   return html`
     <ol class="locks-waiters">${of.waiters.slice(0, maxShown).map((w) => html`
       <li key=${w.ticket}><${Holder} of=${w} /> <span class="dim">waits <${Age} since=${w.created_at} />
         ${behind(w) && html` behind <bdi>${behind(w)}</bdi>`}, reason:${!w.reason && ' none'}</span> <bdi>${w.reason}</bdi>
-        ${' '}${reload && !of.type && html`<${Take} block=${w} label="End the wait" reload=${reload} />`}</li>`)}
+        ${' '}${reload && html`<${Take} block=${{ type: of.type, scope: of.scope, ...w }} label="End the wait" reload=${reload} />`}</li>`)}
     </ol>
     ${of.waiters.length > maxShown && html`<p class="dim">and ${of.waiters.length - maxShown} more</p>`}`;
 }
