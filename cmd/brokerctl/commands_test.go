@@ -208,6 +208,8 @@ func TestMessage_ListAndCancel(t *testing.T) {
 		{[]string{"message", "list", "--from", "lead"}, 1},
 		{[]string{"message", "list", "--since", "1h", "--limit", "1"}, 1},
 		{[]string{"message", "list", "--until", "1h"}, 0},
+		{[]string{"message", "list", "--mailbox", "builder-1"}, 1},
+		{[]string{"message", "list", "--mailbox", "builder-2"}, 0},
 		{[]string{"--agent", "lead", "message", "list", "--box", "sent"}, 1},
 	} {
 		if out := must0(t, append([]string{"-o", "json"}, c.args...)...); strings.Count(out, "\n") != c.want {

@@ -78,16 +78,18 @@ func (c *cli) printDeliveries(w io.Writer, deliveries []*pb.Delivery) {
 // messageListOptions are the options of message list.
 type messageListOptions struct {
 	filterOptions
-	box    string
-	when   timeRange
-	newest bool
-	limit  int
+	box, mailbox string
+	when         timeRange
+	newest       bool
+	limit        int
 }
 
 // AddFlags adds the options.
 func (o *messageListOptions) AddFlags(f *pflag.FlagSet) {
 	o.filterOptions.AddFlags(f)
 	f.StringVar(&o.box, "box", "", "inbox, sent or all (default: inbox for an agent, otherwise all)")
+	f.StringVar(&o.mailbox, "mailbox", "",
+		"the unfinished messages of this mailbox, by arrival: an agent's name, role:NAME or channel:NAME (operators, observers)")
 	o.when.AddFlags(f, "messages sent")
 	f.BoolVar(&o.newest, "newest", false, "newest first")
 	limitVar(f, &o.limit, 100)
@@ -99,6 +101,7 @@ func newMessageListCommand(c *cli) *cobra.Command {
 		Use:   "list",
 		Short: "List messages: the inbox, the sent ones, or all of the session",
 		Example: `  brokerctl --agent lead message list --box sent --since 1h
+  brokerctl message list --mailbox role:builder --limit 20
   brokerctl message list --thread T --newest --limit 20 -o json`,
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -112,7 +115,7 @@ func newMessageListCommand(c *cli) *cobra.Command {
 				return err
 			}
 			sent := request.GetBox() == pb.MessageBox_MESSAGE_BOX_SENT
-			return list(c, cmd, items, c.messageView(broker.Identity().Agent != "" && !sent))
+			return list(c, cmd, items, c.messageView(o.mailbox != "" || broker.Identity().Agent != "" && !sent))
 		},
 	}
 	o.AddFlags(cmd.Flags())
@@ -126,7 +129,13 @@ func (o *messageListOptions) request(ctx context.Context, c *cli) (*pb.ListMessa
 	if err != nil {
 		return nil, err
 	}
-	request := &pb.ListMessagesRequest{Box: pb.MessageBox(box), NewestFirst: o.newest}
+	request := &pb.ListMessagesRequest{Box: pb.MessageBox(box), Mailbox: o.mailbox, NewestFirst: o.newest}
+	if o.mailbox != "" {
+		if request.Box > pb.MessageBox_MESSAGE_BOX_INBOX {
+			return nil, usagef("--mailbox lists an inbox: leave out --box %s", o.box)
+		}
+		request.Box = pb.MessageBox_MESSAGE_BOX_INBOX
+	}
 	if request.Filter, err = o.filter(ctx, c); err != nil {
 		return nil, err
 	}
