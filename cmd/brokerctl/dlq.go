@@ -5,10 +5,12 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"brokerd/cmd/brokerctl/table"
 	pb "brokerd/gen/brokerd/v1"
@@ -179,6 +181,13 @@ func each(change func(token string) (n int32, next string, err error)) (total in
 	}
 }
 
+// printUntil says which option keeps the dead letters from after a dry run out of the change.
+func printUntil(w io.Writer, until *timestamppb.Timestamp) {
+	if until != nil {
+		fmt.Fprintf(w, "to leave out those that follow, add --until %s\n", until.AsTime().Format(time.RFC3339Nano))
+	}
+}
+
 func newDLQRedriveCommand(c *cli) *cobra.Command {
 	o := &deadOptions{}
 	cmd := &cobra.Command{
@@ -214,6 +223,7 @@ func newDLQRedriveCommand(c *cli) *cobra.Command {
 			return c.show(cmd, answer, func(w io.Writer) {
 				n := bounded(n, answer.GetAtLeast(), "dead letter")
 				fmt.Fprintf(w, "%s %s\n", cond(o.dryRun, "would redrive", "redrove"), n)
+				printUntil(w, answer.GetToTime())
 			})
 		},
 	}
@@ -255,6 +265,7 @@ func newDLQDeleteCommand(c *cli) *cobra.Command {
 			return c.show(cmd, answer, func(w io.Writer) {
 				n := bounded(n, answer.GetAtLeast(), "dead letter")
 				fmt.Fprintf(w, "%s %s\n", cond(o.dryRun, "would delete", "deleted"), n)
+				printUntil(w, answer.GetToTime())
 			})
 		},
 	}

@@ -254,13 +254,7 @@ func size(n int64) string {
 
 // count says "1 message", "2 messages", "2 deliveries", "2 keys".
 func count[N int | int32 | int64](n N, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	if stem, ok := strings.CutSuffix(noun, "y"); ok && !strings.HasSuffix(stem, "e") {
-		return fmt.Sprintf("%d %sies", n, stem)
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
+	return table.Count(int64(n), noun)
 }
 
 // names lists names, and how many more there are if only some are known.

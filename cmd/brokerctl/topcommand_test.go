@@ -50,7 +50,7 @@ func TestTop_OnATerminal(t *testing.T) {
 	w.keys("1")
 	shows("Do it? y/n")
 	w.keys("y")
-	shows("redrove 1")
+	shows("redrove 1 dead letter")
 
 	kill(t, daemon.Process.Pid, syscall.SIGKILL)
 	_ = daemon.Wait() // it was killed

@@ -150,6 +150,48 @@ func TestPurge_AllThatMatchAfterADryRun(t *testing.T) {
 	wantError(t, err, codes.PermissionDenied, "OPERATOR_ONLY")
 }
 
+func TestDeadLetters_AChangeUntilTheCountLeavesLaterOnes(t *testing.T) {
+	for name, r := range map[string]*pb.PurgeDeadLettersRequest{
+		"all": {All: true}, "mailbox": {Mailbox: "a"}, "filter": {Filter: &pb.DeadLetterFilter{Holders: []string{"a"}}},
+	} {
+		w := newWorld(t)
+		w.unbroken()
+		o, lead, a := w.operator(), w.agent("lead", ""), w.agent("a", "")
+		lead.send(to("a", subject("dies later")))
+		lead.send(to("a", subject("dead")))
+		claims := a.claim(2)
+		a.nack(&pb.Nack{ClaimId: claims[1].ClaimId, Fatal: true, Error: "early"})
+		r.DryRun = true
+		counted, err := o.PurgeDeadLetters(o.ctx, r)
+		must(t, err)
+		want(t, name+", counted", counted.Purged, 1)
+
+		w.pass(time.Nanosecond)
+		a.nack(&pb.Nack{ClaimId: claims[0].ClaimId, Fatal: true, Error: "late"})
+		r.DryRun = false
+		r.Filter = &pb.DeadLetterFilter{Holders: r.GetFilter().GetHolders(), ToTime: counted.ToTime}
+		purged, err := o.PurgeDeadLetters(o.ctx, r)
+		must(t, err)
+		want(t, name+", purged", purged.Purged, 1)
+		wantList(t, name+", left", subjectsIn(o.deadLetters()), "dies later")
+	}
+}
+
+func TestDeadLetters_ADryRunKeepsAnEarlierToTime(t *testing.T) {
+	w := graves(t)
+	o := w.operator()
+	early := o.deadLetters()[1].Delivery.FinishedAt // that of "3"
+	out, err := o.RedriveDeadLetters(o.ctx,
+		&pb.RedriveDeadLettersRequest{Filter: &pb.DeadLetterFilter{ToTime: early}, DryRun: true})
+	must(t, err)
+	want(t, "counted", out.Redriven, 2)
+	want(t, "to_time", out.ToTime.AsTime(), early.AsTime())
+	out, err = o.RedriveDeadLetters(o.ctx,
+		&pb.RedriveDeadLettersRequest{Ids: []string{o.deadLetters()[0].Message.Id}, DryRun: true})
+	must(t, err)
+	want(t, "to_time of named ones", out.ToTime == nil, true)
+}
+
 func TestDeadLetters_ADryRunKeepsNoAnswer(t *testing.T) {
 	w := graves(t)
 	o := w.operator()

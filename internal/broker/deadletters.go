@@ -36,6 +36,7 @@ type DeadOutcome struct {
 	Count    int
 	More     bool      // of a dry run: there may be more than Count
 	Next     DeadPlace // of a change: further dead letters may match from here on; zero = there are none
+	Until    time.Time // of a dry run: Count is about those from before this time; zero = about named ones
 	Revision int64
 }
 
@@ -64,6 +65,14 @@ func (b *Broker) Purge(
 // countDead counts the chosen dead letters.
 func (b *Broker) countDead(ctx context.Context, c caller.Caller, ch DeadChoice) (out DeadOutcome, err error) {
 	if !ch.Filter.Empty() || ch.After != (DeadPlace{}) {
+		err := b.store.Read(ctx, func(s *store.Snapshot) error { // a walk reads several snapshots
+			out.Until = deadUntil(s, ch.Filter.To)
+			return nil
+		})
+		if err != nil {
+			return out, err
+		}
+		ch.Filter.To = out.Until
 		var next DeadPlace
 		next, out.Revision, err = b.walkDead(ctx, c, ch, func(store.Querier, actor, key) (bool, error) {
 			out.Count++
@@ -83,6 +92,7 @@ func (b *Broker) countDead(ctx context.Context, c caller.Caller, ch DeadChoice) 
 			out.Count = len(keys)
 			return err
 		}
+		out.Until = deadUntil(s, time.Time{})
 		scope, err := b.visible(s, a, ch.Mailbox)
 		if err != nil {
 			return err
@@ -93,6 +103,16 @@ func (b *Broker) countDead(ctx context.Context, c caller.Caller, ch DeadChoice) 
 		return err
 	})
 	return out, err
+}
+
+// deadUntil returns a time after that of every dead letter in a snapshot, or to if that is earlier. It is
+// not after that of a later dead letter, unless the wall clock goes back.
+func deadUntil(s *store.Snapshot, to time.Time) time.Time {
+	until := s.Latest().Add(time.Nanosecond)
+	if !to.IsZero() && to.Before(until) {
+		return to
+	}
+	return until
 }
 
 // changeDead changes the chosen dead letters, each with an event. It searches for those that match before

@@ -61,6 +61,7 @@ func (s *Service) RedriveDeadLetters(
 	}
 	return &pb.RedriveDeadLettersResponse{
 		Revision: done.Revision, Redriven: int32(done.Count), NextPageToken: deadToken(done.Next), AtLeast: done.More,
+		ToTime: stamp(done.Until),
 	}, nil
 }
 
@@ -78,6 +79,7 @@ func (s *Service) PurgeDeadLetters(
 	}
 	return &pb.PurgeDeadLettersResponse{
 		Revision: done.Revision, Purged: int32(done.Count), NextPageToken: deadToken(done.Next), AtLeast: done.More,
+		ToTime: stamp(done.Until),
 	}, nil
 }
 

@@ -22,6 +22,7 @@ type Snapshot struct {
 	clock    clockwork.Clock
 	taken    time.Time
 	revision int64
+	latest   time.Time
 	over     bool
 }
 
@@ -58,7 +59,7 @@ func (s *Store) Read(ctx context.Context, fn func(*Snapshot) error) error {
 		c.closeRows()
 		_ = c.run(`ROLLBACK`) // nothing was written, and without a transaction there is nothing to end
 	}()
-	if err := c.queryRow(`SELECT revision FROM meta`).Scan(&snap.revision); err != nil {
+	if err := c.queryRow(`SELECT revision, latest FROM meta`).Scan(&snap.revision, &snap.latest); err != nil {
 		return fmt.Errorf("begin reading: %w", err)
 	}
 	return fn(snap)
@@ -80,6 +81,9 @@ func (s *Store) ReadPage(ctx context.Context, fn func(*Snapshot) error) error {
 
 // Revision returns the counter as of the snapshot.
 func (s *Snapshot) Revision() int64 { return s.revision }
+
+// Latest returns the highest wall clock that any transaction before the snapshot has seen.
+func (s *Snapshot) Latest() time.Time { return s.latest }
 
 // Query runs a query. Its errors show in Rows.Err and Rows.Scan.
 func (s *Snapshot) Query(query string, args ...any) *Rows {

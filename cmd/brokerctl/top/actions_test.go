@@ -176,6 +176,20 @@ func (s *stage) locks() *pb.ListLocksResponse {
 	return must(s, r, err)
 }
 
+// turn asks for the token review/login.
+func (s *stage) turn(conn *grpc.ClientConn) {
+	s.t.Helper()
+	r, err := pb.NewTokenServiceClient(conn).AcquireToken(s.ctx,
+		&pb.AcquireTokenRequest{Type: "review", Scope: "login", KeepTicket: true})
+	must(s, r, err)
+}
+
+func (s *stage) token() *pb.GetTokenResponse {
+	s.t.Helper()
+	r, err := pb.NewTokenServiceClient(s.operator()).GetToken(s.ctx, &pb.GetTokenRequest{Type: "review", Scope: "login"})
+	return must(s, r, err)
+}
+
 func (s *stage) task(id string) *pb.Task {
 	s.t.Helper()
 	r, err := pb.NewTaskServiceClient(s.operator()).GetTask(s.ctx, &pb.GetTaskRequest{TaskId: id})

@@ -95,7 +95,7 @@ var conversations = view{
 					label: "resend", effect: "Redeliver " + answered + " to the recipients that have not finished it",
 					run: func(ctx context.Context, broker *client.Client, _ values) (string, error) {
 						r, err := broker.Messages().ResendMessage(ctx, &pb.ResendMessageRequest{Id: id})
-						return fmt.Sprintf("redelivered to %d mailboxes", r.GetResent()), err
+						return "redelivered to " + table.Count(int64(r.GetResent()), "mailbox"), err
 					},
 				},
 				{
@@ -104,7 +104,7 @@ var conversations = view{
 					run: func(ctx context.Context, broker *client.Client, v values) (string, error) {
 						r, err := broker.Messages().ResolveThread(ctx,
 							&pb.ResolveThreadRequest{ThreadId: t.GetThreadId(), Outcome: v["outcome"]})
-						return fmt.Sprintf("resolved; %d open questions are settled", r.GetSettled()), err
+						return "resolved; settled " + table.Count(int64(r.GetSettled()), "open question"), err
 					},
 				},
 			}

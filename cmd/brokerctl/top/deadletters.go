@@ -6,6 +6,9 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/table"
@@ -104,7 +107,7 @@ func each(ids map[string][]string, did string, do func(box string, ids []string)
 			return "", fmt.Errorf("%s: %w", box, err)
 		}
 	}
-	return fmt.Sprintf("%s %d", did, n), nil
+	return did + " " + table.Count(int64(n), "dead letter"), nil
 }
 
 // matchFields choose dead letters. Empty ones choose all.
@@ -112,78 +115,106 @@ func matchFields(mailbox field) []field {
 	return []field{mailbox, {name: "type"}, {name: "from"}, {name: "holder"}, {name: "error"}}
 }
 
-// matched returns the filter of the fields, nil if they do not restrict.
-func (v values) matched() *pb.DeadLetterFilter {
+// countedAt is the name of a value that is not a field: the time of the count. It keeps dead letters from
+// after the count out of the change.
+const countedAt = "counted at"
+
+// matched returns the filter of the values.
+func (v values) matched() (*pb.DeadLetterFilter, error) {
 	list := func(name string) []string {
 		if v[name] == "" {
 			return nil
 		}
 		return []string{v[name]}
 	}
-	if v["type"]+v["from"]+v["holder"]+v["error"] == "" {
-		return nil
+	f := &pb.DeadLetterFilter{Types: list("type"), Senders: list("from"), Holders: list("holder"), Error: v["error"]}
+	if v[countedAt] != "" {
+		until, err := time.Parse(time.RFC3339Nano, v[countedAt])
+		if err != nil {
+			return nil, err
+		}
+		f.ToTime = timestamppb.New(until)
 	}
-	return &pb.DeadLetterFilter{Types: list("type"), Senders: list("from"), Holders: list("holder"), Error: v["error"]}
+	return f, nil
+}
+
+// A deadChoice says which dead letters a call concerns.
+type deadChoice struct {
+	mailbox string
+	filter  *pb.DeadLetterFilter
+	dry     bool
+	page    string
+}
+
+// A deadCall redrives or purges dead letters, or counts them, and returns their number.
+type deadCall func(ctx context.Context, broker *client.Client, c deadChoice) (int32, deadAnswer, error)
+
+// A deadAnswer is what the answers of both calls have.
+type deadAnswer interface {
+	GetAtLeast() bool
+	GetNextPageToken() string
+	GetToTime() *timestamppb.Timestamp
 }
 
 // redriveAll redrives the dead letters that match, after their count.
 func redriveAll(mailbox field) action {
-	redrive := func(dry bool) effect {
-		return func(ctx context.Context, broker *client.Client, v values) (string, error) {
-			f := v.matched()
-			r := &pb.RedriveDeadLettersRequest{Mailbox: v["mailbox"], Filter: f, All: v["mailbox"] == "" && f == nil,
-				DryRun: dry}
-			return all("redrive", "redrove", dry, func(token string) (int32, bool, string, error) {
-				r.PageToken = token
-				a, err := broker.Messages().RedriveDeadLetters(ctx, r)
-				return a.GetRedriven(), a.GetAtLeast(), a.GetNextPageToken(), err
-			})
-		}
-	}
-	return action{
-		label: "redrive all that match", effect: "Redeliver all dead letters that match", fields: matchFields(mailbox),
-		count: redrive(true), run: redrive(false),
-	}
+	return allThatMatch(mailbox, "redrive", "redrove", "Redeliver all dead letters that match",
+		func(ctx context.Context, broker *client.Client, c deadChoice) (int32, deadAnswer, error) {
+			a, err := broker.Messages().RedriveDeadLetters(ctx, &pb.RedriveDeadLettersRequest{
+				Mailbox: c.mailbox, Filter: c.filter, All: true, DryRun: c.dry, PageToken: c.page})
+			return a.GetRedriven(), a, err
+		})
 }
 
 // purgeAll removes the dead letters that match, after their count.
 func purgeAll(mailbox field) action {
-	purge := func(dry bool) effect {
-		return func(ctx context.Context, broker *client.Client, v values) (string, error) {
-			f := v.matched()
-			r := &pb.PurgeDeadLettersRequest{Mailbox: v["mailbox"], Filter: f, All: v["mailbox"] == "" && f == nil,
-				DryRun: dry}
-			return all("purge", "purged", dry, func(token string) (int32, bool, string, error) {
-				r.PageToken = token
-				a, err := broker.Messages().PurgeDeadLetters(ctx, r)
-				return a.GetPurged(), a.GetAtLeast(), a.GetNextPageToken(), err
-			})
-		}
-	}
-	return action{
-		label: "purge all that match", effect: "Remove all dead letters that match, for good",
-		fields: matchFields(mailbox),
-		count:  purge(true), run: purge(false),
-	}
+	return allThatMatch(mailbox, "purge", "purged", "Remove all dead letters that match, for good",
+		func(ctx context.Context, broker *client.Client, c deadChoice) (int32, deadAnswer, error) {
+			a, err := broker.Messages().PurgeDeadLetters(ctx, &pb.PurgeDeadLettersRequest{
+				Mailbox: c.mailbox, Filter: c.filter, All: true, DryRun: c.dry, PageToken: c.page})
+			return a.GetPurged(), a, err
+		})
 }
 
-// all makes the calls that concern all dead letters that match. A dry run is one call: it counts for
-// those that follow.
-func all(verb, did string, dry bool, do func(token string) (n int32, more bool, next string, err error)) (string,
-	error) {
-	total := int64(0)
-	for token := ""; ; {
-		n, more, next, err := do(token)
-		total += int64(n)
-		switch {
-		case err != nil:
-			return "", err
-		case dry:
-			return fmt.Sprintf("This would %s %s.", verb,
-				upTo(total, map[bool]int64{true: 0, false: total + 1}[more]).text), nil
-		case next == "":
-			return fmt.Sprintf("%s %d", did, total), nil
-		}
-		token = next
+// allThatMatch makes a call on the dead letters that match. It concerns those that the count has counted,
+// and none from after it.
+func allThatMatch(mailbox field, verb, did, what string, do deadCall) action {
+	return action{
+		label: verb + " all that match", effect: what, fields: matchFields(mailbox),
+		count: func(ctx context.Context, broker *client.Client, v values) (string, values, error) {
+			v = maps.Clone(v)
+			delete(v, countedAt) // of a count before
+			filter, err := v.matched()
+			if err != nil {
+				return "", nil, err
+			}
+			n, answer, err := do(ctx, broker, deadChoice{mailbox: v["mailbox"], filter: filter, dry: true})
+			if err != nil {
+				return "", nil, err
+			}
+			v[countedAt] = answer.GetToTime().AsTime().Format(time.RFC3339Nano)
+			number := table.Count(int64(n), "dead letter")
+			if answer.GetAtLeast() {
+				number = "at least " + number
+			}
+			return fmt.Sprintf("This would %s %s.", verb, number), v, nil
+		},
+		run: func(ctx context.Context, broker *client.Client, v values) (string, error) {
+			filter, err := v.matched()
+			if err != nil {
+				return "", err
+			}
+			total := int64(0)
+			for c := (deadChoice{mailbox: v["mailbox"], filter: filter}); ; { // a call changes a page of them
+				n, answer, err := do(ctx, broker, c)
+				if err != nil {
+					return "", err
+				}
+				total += int64(n)
+				if c.page = answer.GetNextPageToken(); c.page == "" {
+					return did + " " + table.Count(total, "dead letter"), nil
+				}
+			}
+		},
 	}
 }

@@ -16,12 +16,15 @@ type action struct {
 	label  string // what the menu shows
 	effect string // what it does, in one sentence
 	fields []field
-	count  effect // says what it would do; nil = nothing is counted
-	run    effect // does it, and says what it did
+	count  count // nil = nothing is counted
+	run    effect
 }
 
-// An effect makes the calls of an action.
+// An effect makes the calls of an action, and says what it did.
 type effect func(ctx context.Context, broker *client.Client, v values) (string, error)
+
+// A count says what an effect would do, and returns the values that limit the effect to that.
+type count func(ctx context.Context, broker *client.Client, v values) (string, values, error)
 
 // values are the contents of the fields, by name.
 type values map[string]string
@@ -105,7 +108,7 @@ func (m *Model) dialogKey(k tea.KeyPressMsg) tea.Cmd {
 	case confirming:
 		switch key {
 		case "y":
-			return m.perform(running, d.action().run)
+			return m.perform()
 		case "n":
 			m.dialog = dialog{}
 		}
@@ -186,23 +189,26 @@ func (m *Model) filled() tea.Cmd {
 			return nil
 		}
 	}
-	if d.action().count != nil {
-		return m.perform(counting, d.action().count)
+	count := d.action().count
+	if count == nil {
+		d.stage, d.failure = confirming, ""
+		return nil
 	}
-	d.stage, d.failure = confirming, ""
-	return nil
-}
-
-// perform makes the calls of an effect.
-func (m *Model) perform(s stage, do effect) tea.Cmd {
-	d := &m.dialog
-	d.stage, d.failure = s, ""
+	d.stage, d.failure = counting, ""
 	number, v := d.number, d.values
 	return m.call(func(ctx context.Context, broker *client.Client) tea.Msg {
-		said, err := do(ctx, broker, v)
-		if s == counting {
-			return countedMsg{number, said, err}
-		}
+		said, counted, err := count(ctx, broker, v)
+		return countedMsg{number, said, counted, err}
+	})
+}
+
+// perform makes the calls of the chosen action.
+func (m *Model) perform() tea.Cmd {
+	d := &m.dialog
+	d.stage, d.failure = running, ""
+	number, v, run := d.number, d.values, d.action().run
+	return m.call(func(ctx context.Context, broker *client.Client) tea.Msg {
+		said, err := run(ctx, broker, v)
 		return doneMsg{number, said, err}
 	})
 }
@@ -213,10 +219,11 @@ func (m *Model) counted(msg countedMsg) {
 	if d.stage != counting || d.number != msg.dialog {
 		return
 	}
-	d.stage, d.text = confirming, msg.text
 	if msg.err != nil {
 		m.failed(msg.err)
+		return
 	}
+	d.stage, d.text, d.values = confirming, msg.text, msg.values
 }
 
 // done closes the dialog, or shows why the action failed.

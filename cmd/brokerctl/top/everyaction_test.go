@@ -72,10 +72,10 @@ var every = []struct {
 	{
 		view: "3", row: "builder-1", label: "redrive all that match", fields: map[string]string{"error": "COMPILER"},
 		arrange: dead,
-		counted: "This would redrive 2.",
+		counted: "This would redrive 2 dead letters.",
 		check: func(s *stage) {
 			equal(s, "delivery", s.delivery(s.id), pb.DeliveryState_DELIVERY_STATE_PENDING)
-			equal(s, "notice", s.state().Notice(), "redrove 2")
+			equal(s, "notice", s.state().Notice(), "redrove 2 dead letters")
 		},
 	},
 	{
@@ -105,7 +105,7 @@ var every = []struct {
 	},
 	{
 		view: "5", row: "branch", label: "resend", arrange: question,
-		check: func(s *stage) { equal(s, "notice", s.state().Notice(), "redelivered to 1 mailboxes") },
+		check: func(s *stage) { equal(s, "notice", s.state().Notice(), "redelivered to 1 mailbox") },
 	},
 	{
 		view: "5", row: "branch", label: "resolve", fields: map[string]string{"outcome": "main it is"},
@@ -123,12 +123,12 @@ var every = []struct {
 	{
 		view: "6", row: "two", label: "redrive all that match", fields: map[string]string{"error": "compiler"},
 		arrange: dead,
-		counted: "This would redrive 2.",
+		counted: "This would redrive 2 dead letters.",
 		check:   func(s *stage) { equal(s, "delivery", s.delivery(s.id), pb.DeliveryState_DELIVERY_STATE_PENDING) },
 	},
 	{
 		view: "6", row: "two", label: "purge all that match", fields: map[string]string{"mailbox": ""}, arrange: dead,
-		counted: "This would purge 3.",
+		counted: "This would purge 3 dead letters.",
 		check:   func(s *stage) { equal(s, "delivery", s.delivery(s.id), pb.DeliveryState_DELIVERY_STATE_CANCELLED) },
 	},
 	{
@@ -146,21 +146,24 @@ var every = []struct {
 		},
 	},
 	{
-		view: "7", row: "1. src/a.go", below: true, label: "remove from the queue",
+		view: "7", row: "1. src/a.go", below: true, label: "end the wait",
 		fields: map[string]string{"reason": "not now"}, arrange: contested,
 		check: func(s *stage) { equal(s, "tickets", len(s.locks().GetTickets()), 0) },
 	},
 	{
-		view: "7", row: "review/login", label: "revoke", fields: map[string]string{"reason": "it is stuck"},
-		arrange: func(s *stage) {
-			r, err := pb.NewTokenServiceClient(s.worker).AcquireToken(s.ctx,
-				&pb.AcquireTokenRequest{Type: "review", Scope: "login"})
-			must(s, r, err)
-		},
+		view: "7", row: "review/login", below: true, label: "end the wait",
+		fields:  map[string]string{"reason": "not now"},
+		arrange: func(s *stage) { s.turn(s.worker); s.turn(s.lead) },
 		check: func(s *stage) {
-			r, err := pb.NewTokenServiceClient(s.operator()).GetToken(s.ctx,
-				&pb.GetTokenRequest{Type: "review", Scope: "login"})
-			equal(s, "state", must(s, r, err).GetToken().GetState(), pb.TokenState_TOKEN_STATE_AVAILABLE)
+			equal(s, "owner", s.token().GetToken().GetAgent(), "builder-1")
+			equal(s, "tickets", len(s.token().GetTickets()), 0)
+		},
+	},
+	{
+		view: "7", row: "review/login", label: "revoke", fields: map[string]string{"reason": "it is stuck"},
+		arrange: func(s *stage) { s.turn(s.worker) },
+		check: func(s *stage) {
+			equal(s, "state", s.token().GetToken().GetState(), pb.TokenState_TOKEN_STATE_AVAILABLE)
 		},
 	},
 	{
@@ -290,6 +293,25 @@ func TestActions_ConcernAllMarkedRows(t *testing.T) {
 	page, err := pb.NewMessageServiceClient(s.operator()).ListDeadLetters(s.ctx, &pb.ListDeadLettersRequest{})
 	left := must(s, page, err).GetItems()
 	if len(left) != 1 || left[0].GetMessage().GetSubject() != "two" {
+		t.Errorf("left: %v", left)
+	}
+}
+
+func TestActions_ThoseOnAllThatMatchLeaveLaterDeadLetters(t *testing.T) {
+	s := newStage(t)
+	dead(s)
+	s.press("6")
+	s.refresh()
+	s.press("a", "4", "ctrl+u", "enter", "enter", "enter", "enter", "enter")
+	if asks, counted := s.state().Asks(); !asks || counted != "This would purge 3 dead letters." {
+		t.Fatalf("asks %v, %q\n%s", asks, counted, s.state().Screen())
+	}
+	s.broker.Clock.Advance(time.Nanosecond)
+	s.die("later", "no compiler")
+	s.press("y")
+	equal(s, "notice", s.state().Notice(), "purged 3 dead letters")
+	page, err := pb.NewMessageServiceClient(s.operator()).ListDeadLetters(s.ctx, &pb.ListDeadLettersRequest{})
+	if left := must(s, page, err).GetItems(); len(left) != 1 || left[0].GetMessage().GetSubject() != "later" {
 		t.Errorf("left: %v", left)
 	}
 }

@@ -78,7 +78,8 @@ var locksAndTurns = view{
 				number(t.GetWaiting()), text(t.GetReason()), number(t.GetFence()),
 			}}
 			for _, ticket := range full.GetTickets() {
-				r.under = append(r.under, row{key: fmt.Sprint("ticket ", ticket.GetTicket()), item: ticket,
+				r.under = append(r.under, row{key: fmt.Sprint("ticket ", ticket.GetTicket()),
+					item: &pb.GetTokenResponse{Token: t, Tickets: []*pb.TokenTicket{ticket}},
 					cells: []cell{
 						text(fmt.Sprintf("%d. in the queue", ticket.GetPosition())), text("waits"),
 						owner(ticket.GetAgent(), ticket.GetHolder()),
@@ -100,11 +101,11 @@ var locksAndTurns = view{
 			request = &pb.ExplainRequest{Subject: &pb.ExplainRequest_Lock{Lock: fmt.Sprint(item.GetFence())}}
 		case *pb.LockTicket:
 			request = &pb.ExplainRequest{Subject: &pb.ExplainRequest_Lock{Lock: fmt.Sprint(item.GetTicket())}}
+		case *pb.GetTokenResponse:
+			return []section{{title: r.key, message: item.GetTickets()[0]}, {title: "token", message: item.GetToken()}}, nil
 		case *pb.Token:
 			request = &pb.ExplainRequest{Subject: &pb.ExplainRequest_Token{Token: item.GetType() + "/" +
 				item.GetScope()}}
-		default:
-			return []section{{message: r.item}}, nil
 		}
 		why, err := o.explained(ctx, request)
 		return append(why, section{title: r.key, message: r.item}), err
@@ -124,9 +125,20 @@ var locksAndTurns = view{
 					&pb.ForceReleaseLocksRequest{Agent: item.GetAgent()}),
 			}
 		case *pb.LockTicket:
-			return []action{forceRelease("remove from the queue",
-				"End the request for "+strings.Join(item.GetPaths(), " ")+" of "+item.GetAgent(),
-				&pb.ForceReleaseLocksRequest{Revisions: []int64{item.GetTicket()}})}
+			return []action{endWait(item.GetAgent(), strings.Join(item.GetPaths(), " "),
+				func(ctx context.Context, broker *client.Client, reason string) error {
+					_, err := broker.Locks().ForceReleaseLocks(ctx,
+						&pb.ForceReleaseLocksRequest{Revisions: []int64{item.GetTicket()}, Reason: reason})
+					return err
+				})}
+		case *pb.GetTokenResponse:
+			token, ticket := item.GetToken(), item.GetTickets()[0]
+			return []action{endWait(ticket.GetAgent(), "the token "+token.GetType()+"/"+token.GetScope(),
+				func(ctx context.Context, broker *client.Client, reason string) error {
+					_, err := broker.Tokens().RevokeToken(ctx, &pb.RevokeTokenRequest{Type: token.GetType(),
+						Scope: token.GetScope(), Ticket: ticket.GetTicket(), Reason: reason})
+					return err
+				})}
 		case *pb.Token:
 			return []action{{
 				label: "revoke", effect: "Revoke the " + what, fields: []field{{name: "reason", required: true}},
@@ -178,13 +190,26 @@ func ticketRow(s snapshot, t *pb.LockTicket) row {
 	}}
 }
 
+// endWait ends the wait of an agent for a lock or a token.
+func endWait(
+	agent, what string, end func(ctx context.Context, broker *client.Client, reason string) error,
+) action {
+	return action{
+		label: "end the wait", effect: "End the wait of " + agent + " for " + what,
+		fields: []field{{name: "reason", required: true}},
+		run: func(ctx context.Context, broker *client.Client, v values) (string, error) {
+			return agent + " no longer waits", end(ctx, broker, v["reason"])
+		},
+	}
+}
+
 func forceRelease(label, effect string, request *pb.ForceReleaseLocksRequest) action {
 	return action{
 		label: label, effect: effect, fields: []field{{name: "reason", required: true}},
 		run: func(ctx context.Context, broker *client.Client, v values) (string, error) {
 			request.Reason = v["reason"]
 			r, err := broker.Locks().ForceReleaseLocks(ctx, request)
-			return fmt.Sprintf("released %d", len(r.GetReleased())), err
+			return "released " + table.Count(int64(len(r.GetReleased())), "lock"), err
 		},
 	}
 }

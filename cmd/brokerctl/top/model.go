@@ -94,10 +94,11 @@ type (
 		sections []section
 		err      error
 	}
-	// countedMsg says what an action would do, doneMsg what it did.
+	// countedMsg says what an action would do with these values, doneMsg what it did.
 	countedMsg struct {
 		dialog int
 		text   string
+		values values
 		err    error
 	}
 	doneMsg struct {

@@ -84,7 +84,7 @@ var queues = view{
 				run: func(ctx context.Context, broker *client.Client, v values) (string, error) {
 					moved, err := broker.Admin().MoveMessages(ctx,
 						&pb.MoveMessagesRequest{From: name, To: v["to"], Reason: v["reason"]})
-					return fmt.Sprintf("moved %d, %d are left", moved.GetMoved(), moved.GetLeft()), err
+					return fmt.Sprintf("moved %s, %d left", table.Count(int64(moved.GetMoved()), "message"), moved.GetLeft()), err
 				},
 			}, action{
 				label: "cancel a message", effect: "Withdraw a message from the mailboxes where no agent has claimed it",
@@ -92,7 +92,7 @@ var queues = view{
 				run: func(ctx context.Context, broker *client.Client, v values) (string, error) {
 					c, err := broker.Messages().CancelMessage(ctx,
 						&pb.CancelMessageRequest{Id: v["message"], Reason: v["reason"]})
-					return fmt.Sprintf("cancelled %d deliveries, kept %d", c.GetCancelled(), c.GetKept()), err
+					return fmt.Sprintf("cancelled %s, kept %d", table.Count(int64(c.GetCancelled()), "delivery"), c.GetKept()), err
 				},
 			})
 		})

@@ -101,7 +101,7 @@ func (m *Model) totalsLine() string {
 	totals := "brokerd"
 	if m.frame != nil {
 		t := m.frame.GetTotals()
-		totals = fmt.Sprintf("%s  %d agents", table.OneLine(m.frame.GetSession()), t.GetAgents())
+		totals = table.OneLine(m.frame.GetSession()) + "  " + table.Count(int64(t.GetAgents()), "agent")
 		if ill := t.GetLateAgents() + t.GetFailedAgents(); ill > 0 {
 			totals += fmt.Sprintf(" (%d late, %d failed)", t.GetLateAgents(), t.GetFailedAgents())
 		}

@@ -83,7 +83,7 @@ func send(ctx context.Context, broker *client.Client, m *pb.Message) (string, er
 	result := answer.GetResults()[0]
 	said := fmt.Sprintf("sent as %d", result.GetRevision())
 	if n := result.GetRefusedCount(); n > 0 {
-		said += fmt.Sprintf("; %d full mailboxes refused it", n)
+		said += "; " + table.Count(int64(n), "full mailbox") + " refused it"
 	}
 	for _, w := range result.GetWarnings() {
 		said += "; " + w

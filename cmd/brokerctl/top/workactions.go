@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"brokerd/client"
+	"brokerd/cmd/brokerctl/table"
 	pb "brokerd/gen/brokerd/v1"
 )
 
@@ -41,7 +42,7 @@ func taskActions(t *pb.Task) []action {
 			r, err := broker.Tasks().CancelTask(ctx, &pb.CancelTaskRequest{
 				TaskId: id, Reason: v["reason"], Cascade: v["tasks that depend on it"] == cancelThem,
 			})
-			return fmt.Sprintf("cancelled %d tasks", r.GetCancelled()), err
+			return "cancelled " + table.Count(int64(r.GetCancelled()), "task"), err
 		},
 	})
 }
@@ -66,7 +67,7 @@ func voteActions(v *pb.Vote) []action {
 			run: func(ctx context.Context, broker *client.Client, v values) (string, error) {
 				r, err := broker.As(v["elector"]).Votes().CastVote(ctx,
 					&pb.CastVoteRequest{VoteId: id, Option: v["option"], Reason: v["reason"]})
-				return fmt.Sprintf("voted; %d of %d have", r.GetVote().GetBallots(), r.GetVote().GetElectors()), err
+				return fmt.Sprintf("voted; %d of %d electors have voted", r.GetVote().GetBallots(), r.GetVote().GetElectors()), err
 			},
 		},
 		{

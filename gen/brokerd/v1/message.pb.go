@@ -5706,7 +5706,10 @@ type RedriveDeadLettersResponse struct {
 	// Without ids: set if further dead letters may match; pass it in the next call.
 	NextPageToken string `protobuf:"bytes,3,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	// In a dry run: there may be more than redriven. As count_at_least in ListDeadLettersResponse.
-	AtLeast       bool `protobuf:"varint,4,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
+	AtLeast bool `protobuf:"varint,4,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
+	// In a dry run without ids: redriven counts the dead letters from before this time. As filter.to_time, it keeps
+	// those from after the count out of the change.
+	ToTime        *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=to_time,json=toTime,proto3" json:"to_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5767,6 +5770,13 @@ func (x *RedriveDeadLettersResponse) GetAtLeast() bool {
 		return x.AtLeast
 	}
 	return false
+}
+
+func (x *RedriveDeadLettersResponse) GetToTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ToTime
+	}
+	return nil
 }
 
 // PurgeDeadLettersRequest chooses dead letters as in RedriveDeadLettersRequest.
@@ -5869,6 +5879,7 @@ type PurgeDeadLettersResponse struct {
 	Purged        int32                  `protobuf:"varint,2,opt,name=purged,proto3" json:"purged,omitempty"`
 	NextPageToken string                 `protobuf:"bytes,3,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	AtLeast       bool                   `protobuf:"varint,4,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
+	ToTime        *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=to_time,json=toTime,proto3" json:"to_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5929,6 +5940,13 @@ func (x *PurgeDeadLettersResponse) GetAtLeast() bool {
 		return x.AtLeast
 	}
 	return false
+}
+
+func (x *PurgeDeadLettersResponse) GetToTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ToTime
+	}
+	return nil
 }
 
 // ListMailboxesRequest lists mailboxes.
@@ -6712,12 +6730,13 @@ const file_brokerd_v1_message_proto_rawDesc = "" +
 	"\x03all\x18\x05 \x01(\bR\x03all\x12\x17\n" +
 	"\adry_run\x18\x06 \x01(\bR\x06dryRun\x12\x1d\n" +
 	"\n" +
-	"page_token\x18\a \x01(\tR\tpageToken\"\x97\x01\n" +
+	"page_token\x18\a \x01(\tR\tpageToken\"\xcc\x01\n" +
 	"\x1aRedriveDeadLettersResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\x12\x1a\n" +
 	"\bredriven\x18\x02 \x01(\x05R\bredriven\x12&\n" +
 	"\x0fnext_page_token\x18\x03 \x01(\tR\rnextPageToken\x12\x19\n" +
-	"\bat_least\x18\x04 \x01(\bR\aatLeast\"\xe4\x01\n" +
+	"\bat_least\x18\x04 \x01(\bR\aatLeast\x123\n" +
+	"\ato_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x06toTime\"\xe4\x01\n" +
 	"\x17PurgeDeadLettersRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12\x10\n" +
@@ -6727,12 +6746,13 @@ const file_brokerd_v1_message_proto_rawDesc = "" +
 	"\x03all\x18\x05 \x01(\bR\x03all\x12\x17\n" +
 	"\adry_run\x18\x06 \x01(\bR\x06dryRun\x12\x1d\n" +
 	"\n" +
-	"page_token\x18\a \x01(\tR\tpageToken\"\x91\x01\n" +
+	"page_token\x18\a \x01(\tR\tpageToken\"\xc6\x01\n" +
 	"\x18PurgeDeadLettersResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\x12\x16\n" +
 	"\x06purged\x18\x02 \x01(\x05R\x06purged\x12&\n" +
 	"\x0fnext_page_token\x18\x03 \x01(\tR\rnextPageToken\x12\x19\n" +
-	"\bat_least\x18\x04 \x01(\bR\aatLeast\"\x82\x01\n" +
+	"\bat_least\x18\x04 \x01(\bR\aatLeast\x123\n" +
+	"\ato_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x06toTime\"\x82\x01\n" +
 	"\x14ListMailboxesRequest\x12.\n" +
 	"\x05order\x18\x01 \x01(\x0e2\x18.brokerd.v1.MailboxOrderR\x05order\x12\x1b\n" +
 	"\tpage_size\x18\x02 \x01(\x05R\bpageSize\x12\x1d\n" +
@@ -7034,62 +7054,64 @@ var file_brokerd_v1_message_proto_depIdxs = []int32{
 	70,  // 99: brokerd.v1.ListDeadLettersRequest.filter:type_name -> brokerd.v1.DeadLetterFilter
 	22,  // 100: brokerd.v1.ListDeadLettersResponse.items:type_name -> brokerd.v1.InboxItem
 	70,  // 101: brokerd.v1.RedriveDeadLettersRequest.filter:type_name -> brokerd.v1.DeadLetterFilter
-	70,  // 102: brokerd.v1.PurgeDeadLettersRequest.filter:type_name -> brokerd.v1.DeadLetterFilter
-	7,   // 103: brokerd.v1.ListMailboxesRequest.order:type_name -> brokerd.v1.MailboxOrder
-	83,  // 104: brokerd.v1.MailboxSummary.oldest_at:type_name -> google.protobuf.Timestamp
-	78,  // 105: brokerd.v1.ListMailboxesResponse.mailboxes:type_name -> brokerd.v1.MailboxSummary
-	83,  // 106: brokerd.v1.ListThreadsRequest.from_time:type_name -> google.protobuf.Timestamp
-	83,  // 107: brokerd.v1.ListThreadsRequest.to_time:type_name -> google.protobuf.Timestamp
-	53,  // 108: brokerd.v1.ListThreadsResponse.threads:type_name -> brokerd.v1.ThreadSummary
-	12,  // 109: brokerd.v1.MessageService.Send:input_type -> brokerd.v1.SendRequest
-	24,  // 110: brokerd.v1.MessageService.Receive:input_type -> brokerd.v1.ReceiveRequest
-	29,  // 111: brokerd.v1.MessageService.Claim:input_type -> brokerd.v1.ClaimRequest
-	17,  // 112: brokerd.v1.MessageService.SendMessages:input_type -> brokerd.v1.SendMessagesRequest
-	38,  // 113: brokerd.v1.MessageService.ClaimMessages:input_type -> brokerd.v1.ClaimMessagesRequest
-	40,  // 114: brokerd.v1.MessageService.AckMessages:input_type -> brokerd.v1.AckMessagesRequest
-	42,  // 115: brokerd.v1.MessageService.NackMessages:input_type -> brokerd.v1.NackMessagesRequest
-	45,  // 116: brokerd.v1.MessageService.ExtendClaims:input_type -> brokerd.v1.ExtendClaimsRequest
-	47,  // 117: brokerd.v1.MessageService.ReleaseClaims:input_type -> brokerd.v1.ReleaseClaimsRequest
-	56,  // 118: brokerd.v1.MessageService.Ask:input_type -> brokerd.v1.AskRequest
-	58,  // 119: brokerd.v1.MessageService.Reply:input_type -> brokerd.v1.ReplyRequest
-	60,  // 120: brokerd.v1.MessageService.ResendMessage:input_type -> brokerd.v1.ResendMessageRequest
-	62,  // 121: brokerd.v1.MessageService.GetInboxSummary:input_type -> brokerd.v1.GetInboxSummaryRequest
-	66,  // 122: brokerd.v1.MessageService.ResolveThread:input_type -> brokerd.v1.ResolveThreadRequest
-	49,  // 123: brokerd.v1.MessageService.GetMessage:input_type -> brokerd.v1.GetMessageRequest
-	51,  // 124: brokerd.v1.MessageService.ListMessages:input_type -> brokerd.v1.ListMessagesRequest
-	68,  // 125: brokerd.v1.MessageService.CancelMessage:input_type -> brokerd.v1.CancelMessageRequest
-	71,  // 126: brokerd.v1.MessageService.ListDeadLetters:input_type -> brokerd.v1.ListDeadLettersRequest
-	73,  // 127: brokerd.v1.MessageService.RedriveDeadLetters:input_type -> brokerd.v1.RedriveDeadLettersRequest
-	75,  // 128: brokerd.v1.MessageService.PurgeDeadLetters:input_type -> brokerd.v1.PurgeDeadLettersRequest
-	77,  // 129: brokerd.v1.MessageService.ListMailboxes:input_type -> brokerd.v1.ListMailboxesRequest
-	80,  // 130: brokerd.v1.MessageService.ListThreads:input_type -> brokerd.v1.ListThreadsRequest
-	13,  // 131: brokerd.v1.MessageService.Send:output_type -> brokerd.v1.SendResponse
-	25,  // 132: brokerd.v1.MessageService.Receive:output_type -> brokerd.v1.ReceiveResponse
-	37,  // 133: brokerd.v1.MessageService.Claim:output_type -> brokerd.v1.ClaimResponse
-	18,  // 134: brokerd.v1.MessageService.SendMessages:output_type -> brokerd.v1.SendMessagesResponse
-	39,  // 135: brokerd.v1.MessageService.ClaimMessages:output_type -> brokerd.v1.ClaimMessagesResponse
-	41,  // 136: brokerd.v1.MessageService.AckMessages:output_type -> brokerd.v1.AckMessagesResponse
-	44,  // 137: brokerd.v1.MessageService.NackMessages:output_type -> brokerd.v1.NackMessagesResponse
-	46,  // 138: brokerd.v1.MessageService.ExtendClaims:output_type -> brokerd.v1.ExtendClaimsResponse
-	48,  // 139: brokerd.v1.MessageService.ReleaseClaims:output_type -> brokerd.v1.ReleaseClaimsResponse
-	57,  // 140: brokerd.v1.MessageService.Ask:output_type -> brokerd.v1.AskResponse
-	59,  // 141: brokerd.v1.MessageService.Reply:output_type -> brokerd.v1.ReplyResponse
-	61,  // 142: brokerd.v1.MessageService.ResendMessage:output_type -> brokerd.v1.ResendMessageResponse
-	65,  // 143: brokerd.v1.MessageService.GetInboxSummary:output_type -> brokerd.v1.GetInboxSummaryResponse
-	67,  // 144: brokerd.v1.MessageService.ResolveThread:output_type -> brokerd.v1.ResolveThreadResponse
-	50,  // 145: brokerd.v1.MessageService.GetMessage:output_type -> brokerd.v1.GetMessageResponse
-	52,  // 146: brokerd.v1.MessageService.ListMessages:output_type -> brokerd.v1.ListMessagesResponse
-	69,  // 147: brokerd.v1.MessageService.CancelMessage:output_type -> brokerd.v1.CancelMessageResponse
-	72,  // 148: brokerd.v1.MessageService.ListDeadLetters:output_type -> brokerd.v1.ListDeadLettersResponse
-	74,  // 149: brokerd.v1.MessageService.RedriveDeadLetters:output_type -> brokerd.v1.RedriveDeadLettersResponse
-	76,  // 150: brokerd.v1.MessageService.PurgeDeadLetters:output_type -> brokerd.v1.PurgeDeadLettersResponse
-	79,  // 151: brokerd.v1.MessageService.ListMailboxes:output_type -> brokerd.v1.ListMailboxesResponse
-	81,  // 152: brokerd.v1.MessageService.ListThreads:output_type -> brokerd.v1.ListThreadsResponse
-	131, // [131:153] is the sub-list for method output_type
-	109, // [109:131] is the sub-list for method input_type
-	109, // [109:109] is the sub-list for extension type_name
-	109, // [109:109] is the sub-list for extension extendee
-	0,   // [0:109] is the sub-list for field type_name
+	83,  // 102: brokerd.v1.RedriveDeadLettersResponse.to_time:type_name -> google.protobuf.Timestamp
+	70,  // 103: brokerd.v1.PurgeDeadLettersRequest.filter:type_name -> brokerd.v1.DeadLetterFilter
+	83,  // 104: brokerd.v1.PurgeDeadLettersResponse.to_time:type_name -> google.protobuf.Timestamp
+	7,   // 105: brokerd.v1.ListMailboxesRequest.order:type_name -> brokerd.v1.MailboxOrder
+	83,  // 106: brokerd.v1.MailboxSummary.oldest_at:type_name -> google.protobuf.Timestamp
+	78,  // 107: brokerd.v1.ListMailboxesResponse.mailboxes:type_name -> brokerd.v1.MailboxSummary
+	83,  // 108: brokerd.v1.ListThreadsRequest.from_time:type_name -> google.protobuf.Timestamp
+	83,  // 109: brokerd.v1.ListThreadsRequest.to_time:type_name -> google.protobuf.Timestamp
+	53,  // 110: brokerd.v1.ListThreadsResponse.threads:type_name -> brokerd.v1.ThreadSummary
+	12,  // 111: brokerd.v1.MessageService.Send:input_type -> brokerd.v1.SendRequest
+	24,  // 112: brokerd.v1.MessageService.Receive:input_type -> brokerd.v1.ReceiveRequest
+	29,  // 113: brokerd.v1.MessageService.Claim:input_type -> brokerd.v1.ClaimRequest
+	17,  // 114: brokerd.v1.MessageService.SendMessages:input_type -> brokerd.v1.SendMessagesRequest
+	38,  // 115: brokerd.v1.MessageService.ClaimMessages:input_type -> brokerd.v1.ClaimMessagesRequest
+	40,  // 116: brokerd.v1.MessageService.AckMessages:input_type -> brokerd.v1.AckMessagesRequest
+	42,  // 117: brokerd.v1.MessageService.NackMessages:input_type -> brokerd.v1.NackMessagesRequest
+	45,  // 118: brokerd.v1.MessageService.ExtendClaims:input_type -> brokerd.v1.ExtendClaimsRequest
+	47,  // 119: brokerd.v1.MessageService.ReleaseClaims:input_type -> brokerd.v1.ReleaseClaimsRequest
+	56,  // 120: brokerd.v1.MessageService.Ask:input_type -> brokerd.v1.AskRequest
+	58,  // 121: brokerd.v1.MessageService.Reply:input_type -> brokerd.v1.ReplyRequest
+	60,  // 122: brokerd.v1.MessageService.ResendMessage:input_type -> brokerd.v1.ResendMessageRequest
+	62,  // 123: brokerd.v1.MessageService.GetInboxSummary:input_type -> brokerd.v1.GetInboxSummaryRequest
+	66,  // 124: brokerd.v1.MessageService.ResolveThread:input_type -> brokerd.v1.ResolveThreadRequest
+	49,  // 125: brokerd.v1.MessageService.GetMessage:input_type -> brokerd.v1.GetMessageRequest
+	51,  // 126: brokerd.v1.MessageService.ListMessages:input_type -> brokerd.v1.ListMessagesRequest
+	68,  // 127: brokerd.v1.MessageService.CancelMessage:input_type -> brokerd.v1.CancelMessageRequest
+	71,  // 128: brokerd.v1.MessageService.ListDeadLetters:input_type -> brokerd.v1.ListDeadLettersRequest
+	73,  // 129: brokerd.v1.MessageService.RedriveDeadLetters:input_type -> brokerd.v1.RedriveDeadLettersRequest
+	75,  // 130: brokerd.v1.MessageService.PurgeDeadLetters:input_type -> brokerd.v1.PurgeDeadLettersRequest
+	77,  // 131: brokerd.v1.MessageService.ListMailboxes:input_type -> brokerd.v1.ListMailboxesRequest
+	80,  // 132: brokerd.v1.MessageService.ListThreads:input_type -> brokerd.v1.ListThreadsRequest
+	13,  // 133: brokerd.v1.MessageService.Send:output_type -> brokerd.v1.SendResponse
+	25,  // 134: brokerd.v1.MessageService.Receive:output_type -> brokerd.v1.ReceiveResponse
+	37,  // 135: brokerd.v1.MessageService.Claim:output_type -> brokerd.v1.ClaimResponse
+	18,  // 136: brokerd.v1.MessageService.SendMessages:output_type -> brokerd.v1.SendMessagesResponse
+	39,  // 137: brokerd.v1.MessageService.ClaimMessages:output_type -> brokerd.v1.ClaimMessagesResponse
+	41,  // 138: brokerd.v1.MessageService.AckMessages:output_type -> brokerd.v1.AckMessagesResponse
+	44,  // 139: brokerd.v1.MessageService.NackMessages:output_type -> brokerd.v1.NackMessagesResponse
+	46,  // 140: brokerd.v1.MessageService.ExtendClaims:output_type -> brokerd.v1.ExtendClaimsResponse
+	48,  // 141: brokerd.v1.MessageService.ReleaseClaims:output_type -> brokerd.v1.ReleaseClaimsResponse
+	57,  // 142: brokerd.v1.MessageService.Ask:output_type -> brokerd.v1.AskResponse
+	59,  // 143: brokerd.v1.MessageService.Reply:output_type -> brokerd.v1.ReplyResponse
+	61,  // 144: brokerd.v1.MessageService.ResendMessage:output_type -> brokerd.v1.ResendMessageResponse
+	65,  // 145: brokerd.v1.MessageService.GetInboxSummary:output_type -> brokerd.v1.GetInboxSummaryResponse
+	67,  // 146: brokerd.v1.MessageService.ResolveThread:output_type -> brokerd.v1.ResolveThreadResponse
+	50,  // 147: brokerd.v1.MessageService.GetMessage:output_type -> brokerd.v1.GetMessageResponse
+	52,  // 148: brokerd.v1.MessageService.ListMessages:output_type -> brokerd.v1.ListMessagesResponse
+	69,  // 149: brokerd.v1.MessageService.CancelMessage:output_type -> brokerd.v1.CancelMessageResponse
+	72,  // 150: brokerd.v1.MessageService.ListDeadLetters:output_type -> brokerd.v1.ListDeadLettersResponse
+	74,  // 151: brokerd.v1.MessageService.RedriveDeadLetters:output_type -> brokerd.v1.RedriveDeadLettersResponse
+	76,  // 152: brokerd.v1.MessageService.PurgeDeadLetters:output_type -> brokerd.v1.PurgeDeadLettersResponse
+	79,  // 153: brokerd.v1.MessageService.ListMailboxes:output_type -> brokerd.v1.ListMailboxesResponse
+	81,  // 154: brokerd.v1.MessageService.ListThreads:output_type -> brokerd.v1.ListThreadsResponse
+	133, // [133:155] is the sub-list for method output_type
+	111, // [111:133] is the sub-list for method input_type
+	111, // [111:111] is the sub-list for extension type_name
+	111, // [111:111] is the sub-list for extension extendee
+	0,   // [0:111] is the sub-list for field type_name
 }
 
 func init() { file_brokerd_v1_message_proto_init() }

@@ -1,6 +1,6 @@
 // Queues: the mailboxes of the session, and the messages in each.
 // Dead letters: what failed and why, and redrive and purge of one, of some, or of all that match.
-import { html, useMemo, useState } from '../vendor/preact.js';
+import { html, useMemo, useRef, useState } from '../vendor/preact.js';
 import { call, pages, search } from '../lib/api.js';
 import { counted, Facts, messageAt, payloadOf, Text } from '../lib/item.js';
 import { frame, now, useLoaded } from '../lib/live.js';
@@ -186,7 +186,7 @@ async function load(query, count, options) {
 const letters = ({ n, atLeast }) => (atLeast ? 'at least ' : '') + counted(n, 'dead letter');
 
 // change redrives or purges the dead letters of some requests and returns their number. One call of
-// the broker changes at most 1,000, and all calls are for the session of the first.
+// the broker changes at most 1,000. A dry run limits the requests to the dead letters that it has counted.
 async function change(verb, requests, dry) {
   const options = { session: session.peek() };
   const done = { n: 0, atLeast: false };
@@ -196,6 +196,7 @@ async function change(verb, requests, dry) {
       const answer = await call('POST', '/v1/dead-letters/' + verb, { ...request, dry_run: dry, page_token: token }, options);
       done.n += answer.redriven ?? answer.purged;
       done.atLeast ||= answer.at_least;
+      if (answer.to_time) request.filter = { ...request.filter, to_time: answer.to_time };
       token = answer.next_page_token;
     } while (token);
   }
@@ -210,10 +211,14 @@ const effects = {
 // Change is a button that redrives or purges. Its confirmation has the number of a dry run. requests
 // returns what to change, and which says it in words, such as "of reviewer".
 export function Change({ verb, label, name, requests, which, after }) {
-  const confirm = async () => `${letters(await change(verb, requests(), true))} ${which}. ${effects[verb]}`;
+  const asked = useRef(); // the requests of the confirmation
+  async function confirm() {
+    asked.current = requests();
+    return `${letters(await change(verb, asked.current, true))} ${which}. ${effects[verb]}`;
+  }
   async function run() {
     try {
-      return `${letters(await change(verb, requests(), false))} ${which} ${verb === 'purge' ? 'purged' : 'redriven'}`;
+      return `${letters(await change(verb, asked.current, false))} ${which} ${verb === 'purge' ? 'purged' : 'redriven'}`;
     } finally {
       after?.();
     }
