@@ -26,8 +26,9 @@ views:
   8 Work             tasks, votes, decisions, handoffs, blockers
 
 Enter opens a row with its details, a offers the actions on it. Each action asks
-for a confirmation. / filters the rows, s sorts them, ? lists all keys. Observers
-have no actions.
+for a confirmation. / filters the rows, s sorts them, c shows another session, ?
+lists all keys. Observers have no actions, and agents may not watch the session:
+give no --agent.
 
 When the connection breaks, top says so, keeps the last screen, and resumes by
 itself. Without a terminal, use brokerctl overview --follow.`,

@@ -59,7 +59,7 @@ var conversations = view{
 		}
 		sections := []section{{message: r.item}}
 		for _, item := range page.GetItems() {
-			sections = append(sections, messageSection(item.GetMessage()))
+			sections = append(sections, messageSection(item.GetMessage(), ""))
 		}
 		return sections, nil
 	},

@@ -196,7 +196,7 @@ func (m *Model) filled() tea.Cmd {
 	}
 	d.stage, d.failure = counting, ""
 	number, v := d.number, d.values
-	return m.call(func(ctx context.Context, broker *client.Client) tea.Msg {
+	return m.do(func(ctx context.Context, broker *client.Client) tea.Msg {
 		said, counted, err := count(ctx, broker, v)
 		return countedMsg{number, said, counted, err}
 	})
@@ -207,7 +207,7 @@ func (m *Model) perform() tea.Cmd {
 	d := &m.dialog
 	d.stage, d.failure = running, ""
 	number, v, run := d.number, d.values, d.action().run
-	return m.call(func(ctx context.Context, broker *client.Client) tea.Msg {
+	return m.do(func(ctx context.Context, broker *client.Client) tea.Msg {
 		said, err := run(ctx, broker, v)
 		return doneMsg{number, said, err}
 	})

@@ -32,14 +32,7 @@ func Work(tasks []*pb.Task, votes []*pb.Vote, decisions []*pb.Decision, handoffs
 	return workList{tasks, votes, decisions, handoffs, blockers}
 }
 
-// IsLoad reports whether a message is the answer to a load or an opening.
-func IsLoad(msg tea.Msg) bool {
-	switch msg.(type) {
-	case loadedMsg, openedMsg:
-		return true
-	}
-	return false
-}
+func SessionsMsg(sessions ...*pb.Session) tea.Msg { return sessionsMsg{sessions, nil} }
 
 // Offered returns the labels of the open menu.
 func (m Model) Offered() []string {
@@ -67,6 +60,15 @@ func (m Model) Asks() (bool, string) { return m.dialog.stage == confirming, m.di
 
 // Open reports whether a dialog is open, and why its action has failed.
 func (m Model) Open() (bool, string) { return m.dialog.stage != closed, m.dialog.failure }
+
+// Details returns the titles of the sections of the opened item.
+func (m Model) Details() []string {
+	var titles []string
+	for _, s := range m.panel.sections {
+		titles = append(titles, s.title)
+	}
+	return titles
+}
 
 func (m Model) Value(field string) string { return m.dialog.values[field] }
 

@@ -215,6 +215,10 @@ var screens = []struct {
 	{name: "a filter, while it is typed", keys: []string{"2", "/", "B", "u", "i"}},
 	{name: "agents by health, reversed", keys: []string{"2", "s", "s", "s", "s", "S"}},
 	{name: "the keys", keys: []string{"?"}},
+	{name: "the sessions", keys: []string{"c"}, and: func(s *screen) {
+		s.send(top.SessionsMsg(&pb.Session{Name: "api"}, &pb.Session{Name: "default"},
+			&pb.Session{Name: "old", State: pb.SessionState_SESSION_STATE_CLOSED}))
+	}},
 	{name: "marked dead letters", keys: []string{"6", "x"}},
 	{name: "the menu of actions", keys: []string{"2", "down", "a"}},
 	{name: "a field", keys: []string{"7", "a", "1", "o", "l", "d"}},

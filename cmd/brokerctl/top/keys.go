@@ -12,6 +12,7 @@ import (
 // keyHelp lists the keys, for the help.
 var keyHelp = [][2]string{
 	{"1 … 8, Tab, ←, →", "choose a view"},
+	{"c", "choose a session"},
 	{"↑, ↓, PgUp, PgDn, Home, End", "choose a row, or scroll"},
 	{"Enter", "open the row"},
 	{"a", "actions on the row, or on the marked rows"},
@@ -36,6 +37,9 @@ func (m Model) key(k tea.KeyPressMsg) (Model, tea.Cmd) {
 	case m.dialog.stage != closed:
 		cmd := m.dialogKey(k)
 		return m, cmd
+	case m.picker.open:
+		cmd := m.pickerKey(k.String())
+		return m, cmd
 	case m.typing:
 		m.filterKey(k)
 		return m, nil
@@ -47,12 +51,15 @@ func (m Model) key(k tea.KeyPressMsg) (Model, tea.Cmd) {
 		m.help = true
 	case "a":
 		m.act()
+	case "c":
+		cmd := m.pick()
+		return m, cmd
 	case "tab", "right":
-		m.show((m.current + 1) % len(views))
+		m.showView((m.current + 1) % len(views))
 	case "shift+tab", "left":
-		m.show((m.current + len(views) - 1) % len(views))
+		m.showView((m.current + len(views) - 1) % len(views))
 	case "1", "2", "3", "4", "5", "6", "7", "8":
-		m.show(int(s[0] - '1'))
+		m.showView(int(s[0] - '1'))
 	default:
 		if m.panel.open {
 			m.panelKey(s)
@@ -63,8 +70,8 @@ func (m Model) key(k tea.KeyPressMsg) (Model, tea.Cmd) {
 	return m, nil
 }
 
-// show makes a view visible.
-func (m *Model) show(n int) { m.current, m.panel = n, panel{} }
+// showView makes a view visible.
+func (m *Model) showView(n int) { m.current, m.panel = n, panel{} }
 
 // rowKey handles a key that concerns the rows.
 func (m *Model) rowKey(key string) {

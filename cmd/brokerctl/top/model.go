@@ -17,8 +17,10 @@ type Model struct {
 	options  Options
 	observer bool // no actions
 	call     func(call) tea.Cmd
+	watch    func(session string) tea.Cmd // requests the frames of a session
 
 	width, height int
+	session       string                    // the shown one; empty before the first frame
 	frame         *pb.WatchOverviewResponse // the newest one; nil before the first
 	framed        time.Time                 // when it arrived
 	lost          error                     // why the connection is broken; nil = it is not
@@ -29,6 +31,7 @@ type Model struct {
 	panel   panel
 	dialog  dialog
 	dialogs int // how many were opened: results of earlier ones are ignored
+	picker  picker
 	help    bool
 	typing  bool   // keys go to the filter
 	notice  string // one line about the last action
@@ -82,6 +85,11 @@ type (
 	lostMsg  struct{ err error }
 	endMsg   struct{ err error }
 	tickMsg  struct{}
+	// answerMsg has the message of a call in a session.
+	answerMsg struct {
+		session string
+		msg     tea.Msg
+	}
 	// loadedMsg has the data of a view.
 	loadedMsg struct {
 		view int
@@ -108,9 +116,21 @@ type (
 	}
 )
 
-// New returns the screen before its first frame. do makes a command of a call.
-func New(o Options, observer bool, do func(call) tea.Cmd) Model {
-	return Model{options: o, observer: observer, call: do}
+// New returns the screen before its first frame. do makes a command of a call. watch makes a command
+// that requests the frames of another session.
+func New(o Options, observer bool, do func(call) tea.Cmd, watch func(session string) tea.Cmd) Model {
+	return Model{options: o, observer: observer, call: do, watch: watch}
+}
+
+// do makes a command of a call in the shown session.
+func (m *Model) do(do call) tea.Cmd {
+	session := m.session
+	return m.call(func(ctx context.Context, broker *client.Client) tea.Msg {
+		if session != "" {
+			broker = broker.In(session)
+		}
+		return answerMsg{session, do(ctx, broker)}
+	})
 }
 
 // Init starts the tick, with which ages on the screen grow.
@@ -130,8 +150,19 @@ func (m Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		m.typed(msg.Content)
 	case tickMsg:
 		cmd = tick()
+	case answerMsg:
+		if _, done := msg.msg.(doneMsg); done || msg.session == m.session {
+			return m.Update(msg.msg)
+		}
 	case frameMsg:
-		m.frame, m.framed, m.lost = msg.frame, m.options.Now(), nil
+		if m.session == "" {
+			m.session = msg.frame.GetSession()
+		}
+		if m.session == msg.frame.GetSession() {
+			m.frame, m.framed, m.lost = msg.frame, m.options.Now(), nil
+		}
+	case sessionsMsg:
+		m.picked(msg)
 	case lostMsg:
 		m.lost = msg.err
 	case endMsg:
@@ -168,14 +199,14 @@ func (m *Model) load() tea.Cmd {
 	now, revision, n := m.options.Now(), m.frame.GetRevision(), m.current
 	var cmds []tea.Cmd
 	if t, load := &m.tabs[n], views[n].load; load != nil && t.due(now, revision) {
-		cmds = append(cmds, m.call(func(ctx context.Context, broker *client.Client) tea.Msg {
+		cmds = append(cmds, m.do(func(ctx context.Context, broker *client.Client) tea.Msg {
 			data, err := load(ctx, broker)
 			return loadedMsg{n, data, err}
 		}))
 	}
 	if p, open := &m.panel, views[n].open; p.open && open != nil && p.due(now, revision) {
 		r, observer := p.row, m.observer
-		cmds = append(cmds, m.call(func(ctx context.Context, broker *client.Client) tea.Msg {
+		cmds = append(cmds, m.do(func(ctx context.Context, broker *client.Client) tea.Msg {
 			sections, err := open(ctx, opening{broker, observer, m.options.Command}, r)
 			return openedMsg{r.key, sections, err}
 		}))

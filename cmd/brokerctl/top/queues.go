@@ -57,17 +57,21 @@ var queues = view{
 			return nil, err
 		}
 		sections := append(why, section{title: "mailbox", message: r.item})
-		sent, err := o.Messages().ListMessages(ctx, &pb.ListMessagesRequest{
-			Box: pb.MessageBox_MESSAGE_BOX_ALL, NewestFirst: true, PageSize: 500,
+		waiting, err := o.Messages().ListMessages(ctx, &pb.ListMessagesRequest{
+			Box: pb.MessageBox_MESSAGE_BOX_INBOX, Mailbox: r.key, PageSize: mostShown,
 		})
 		if err != nil {
 			return nil, err
 		}
-		sections = append(sections, section{title: "the newest messages to it, of the newest 500 in the session"})
-		for _, item := range sent.GetItems() {
-			if m := item.GetMessage(); mailboxOf(m) == r.key {
-				sections = append(sections, messageSection(m))
+		if len(waiting.GetItems()) > 0 {
+			title := "its unfinished messages, the oldest first"
+			if waiting.GetNextPageToken() != "" {
+				title = fmt.Sprintf("its %d oldest unfinished messages, the oldest first", len(waiting.GetItems()))
 			}
+			sections = append(sections, section{title: title})
+		}
+		for _, item := range waiting.GetItems() {
+			sections = append(sections, messageSection(item.GetMessage(), enum(item.GetDelivery().GetState()).text))
 		}
 		return sections, nil
 	},
@@ -99,8 +103,10 @@ var queues = view{
 	},
 }
 
-// mostBoxes is how many mailboxes a frame has at most.
-const mostBoxes = 100
+const (
+	mostBoxes = 100 // mailboxes of a frame
+	mostShown = 200 // messages in the details of a mailbox
+)
 
 // explainMailbox asks about the agents that take from a mailbox.
 func explainMailbox(name string) *pb.ExplainRequest {
@@ -110,28 +116,13 @@ func explainMailbox(name string) *pb.ExplainRequest {
 	return &pb.ExplainRequest{Subject: &pb.ExplainRequest_Agent{Agent: name}}
 }
 
-// mailboxOf names the only mailbox that a message went to; "" if there may be several.
-func mailboxOf(m *pb.Message) string {
-	one := m.GetReach() == pb.Reach_REACH_ONE
-	switch to := m.GetTarget().GetTo().(type) {
-	case *pb.Target_Agent:
-		return to.Agent
-	case *pb.Target_Role:
-		if one {
-			return "role:" + to.Role
-		}
-	case *pb.Target_Channel:
-		if one {
-			return "channel:" + to.Channel
-		}
+// messageSection shows a message of a list. state is that of its delivery, empty if there may be several.
+func messageSection(m *pb.Message, state string) section {
+	if state != "" {
+		state = " (" + state + ")"
 	}
-	return ""
-}
-
-// messageSection shows a message of a list.
-func messageSection(m *pb.Message) section {
 	return section{
-		title: fmt.Sprintf("%d %s from %s: %s", m.GetRevision(), m.GetType(), m.GetSender(), m.GetSubject()),
+		title: fmt.Sprintf("%d %s%s from %s: %s", m.GetRevision(), m.GetType(), state, m.GetSender(), m.GetSubject()),
 		at:    m.GetCreatedAt(), text: m.GetBody(),
 	}
 }

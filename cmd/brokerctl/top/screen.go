@@ -70,6 +70,8 @@ func (m Model) Screen() string {
 		body = m.helpLines()
 	case m.dialog.stage != closed:
 		body = m.dialogLines()
+	case m.picker.open:
+		body = m.pickerLines()
 	case m.panel.open:
 		lines := m.panelLines()
 		body = lines[min(m.panel.scroll, max(len(lines)-1, 0)):]
@@ -184,6 +186,8 @@ func (m *Model) footLine() string {
 	switch {
 	case m.notice != "":
 		return table.Clip(table.OneLine(m.notice), m.width)
+	case m.picker.open:
+		keys = []string{"↑↓ choose", "Enter show the session", "Esc cancel"}
 	case m.typing:
 		keys = []string{"Enter keep the filter", "Esc remove it"}
 	case m.dialog.stage == choosing:

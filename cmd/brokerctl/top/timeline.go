@@ -3,8 +3,12 @@ package top
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"slices"
+	"strconv"
 	"strings"
+
+	"google.golang.org/protobuf/proto"
 
 	"brokerd/client"
 	"brokerd/cmd/brokerctl/table"
@@ -57,35 +61,105 @@ var timeline = view{
 		}
 		var sections []section
 		for _, e := range page.GetEvents() {
-			sections = append(sections, section{title: "event", message: e})
-			if m, err := o.subject(ctx, e); err == nil && m != nil { // it may have ended since
-				sections = append(sections, *m)
-			}
+			sections = append(append(sections, section{title: "event", message: e}), o.subject(ctx, e)...)
 		}
 		return sections, nil
 	},
 	actions: func([]row, func(string) string) []action { return nil },
 }
 
-// subject reads what an event is about: the message, the task, or the agent that it names.
-func (o opening) subject(ctx context.Context, e *pb.Event) (*section, error) {
-	kind, _, _ := strings.Cut(e.GetType(), ".")
-	id := e.GetTaskId()
-	if len(e.GetRelated()) > 0 && kind != "task" {
-		id = e.GetRelated()[0]
-	}
-	switch {
-	case id == "":
-		return nil, nil
-	case kind == "message":
-		m, err := o.Messages().GetMessage(ctx, &pb.GetMessageRequest{Id: id})
-		return &section{title: "message " + id, message: m}, err
-	case kind == "task":
-		t, err := o.Tasks().GetTask(ctx, &pb.GetTaskRequest{TaskId: id, View: pb.TaskView_TASK_VIEW_FULL})
-		return &section{title: "task " + id, message: t}, err
-	case kind == "agent":
-		a, err := o.Agents().GetAgent(ctx, &pb.GetAgentRequest{Name: id})
-		return &section{title: "agent " + id, message: a}, err
-	}
-	return nil, nil
+// eventDetails are those details of events that name an object.
+type eventDetails struct {
+	Agent    string   `json:"agent"`
+	Claim    string   `json:"claim"`
+	Paths    []string `json:"paths"`
+	Token    string   `json:"token"` // TYPE/SCOPE
+	Vote     string   `json:"vote_id"`
+	Decision string   `json:"decision_id"`
+	Handoff  string   `json:"handoff_id"`
+	Blocker  string   `json:"blocker_id"`
 }
+
+// subject reads the object that an event is about. It returns nothing for an event without one, and for
+// an object that has been removed since.
+func (o opening) subject(ctx context.Context, e *pb.Event) []section {
+	var d eventDetails
+	_ = json.Unmarshal([]byte(e.GetDetails()), &d)     // events of agents may have other details
+	revision := strconv.FormatInt(e.GetRevision(), 10) // the number in the id of what the event has created
+	var title string
+	var m proto.Message
+	var err error
+	switch kind, _, _ := strings.Cut(e.GetType(), "."); kind {
+	case "message":
+		id := eventMessage(e, d)
+		title = "message " + id
+		m, err = o.Messages().GetMessage(ctx, &pb.GetMessageRequest{Id: id})
+	case "task":
+		title = "task " + e.GetTaskId()
+		m, err = o.Tasks().GetTask(ctx, &pb.GetTaskRequest{TaskId: e.GetTaskId(), View: pb.TaskView_TASK_VIEW_FULL})
+	case "agent":
+		name := cmp.Or(d.Agent, append(e.GetRelated(), "")[0])
+		title = "agent " + name
+		m, err = o.Agents().GetAgent(ctx, &pb.GetAgentRequest{Name: name})
+	case "lock":
+		return o.locksOn(ctx, d.Paths)
+	case "token":
+		kind, scope, _ := strings.Cut(d.Token, "/")
+		title = "token " + d.Token
+		m, err = o.Tokens().GetToken(ctx, &pb.GetTokenRequest{Type: kind, Scope: scope})
+	case "vote":
+		id := cmp.Or(d.Vote, revision)
+		title = "vote " + id
+		m, err = o.Votes().GetVote(ctx, &pb.GetVoteRequest{VoteId: id})
+	case "decision":
+		id := cmp.Or(d.Decision, revision)
+		title = "decision " + id
+		m, err = o.Decisions().GetDecision(ctx, &pb.GetDecisionRequest{DecisionId: id})
+	case "handoff":
+		id := cmp.Or(d.Handoff, revision)
+		title = "handoff " + id
+		m, err = o.Handoffs().GetHandoff(ctx, &pb.GetHandoffRequest{Id: id})
+	case "blocker":
+		id := cmp.Or(d.Blocker, revision)
+		title = "blocker " + id
+		m, err = o.Blockers().GetBlocker(ctx, &pb.GetBlockerRequest{Id: id})
+	default:
+		return nil
+	}
+	if err != nil {
+		return nil
+	}
+	return []section{{title: title, message: m}}
+}
+
+// eventMessage returns the message that an event is about.
+func eventMessage(e *pb.Event, d eventDetails) string {
+	switch {
+	case e.GetType() == "message.sent":
+		return strconv.FormatInt(e.GetRevision(), 10)
+	case d.Claim != "":
+		id, _, _ := strings.Cut(d.Claim, ".")
+		return id
+	}
+	return append(e.GetRelated(), "")[0]
+}
+
+// locksOn reads the locks that the paths of an event are held with now, and the requests that wait.
+func (o opening) locksOn(ctx context.Context, paths []string) []section {
+	var sections []section
+	for _, path := range paths[:min(len(paths), mostPaths)] {
+		page, err := o.Locks().ListLocks(ctx, &pb.ListLocksRequest{Path: path})
+		switch {
+		case err != nil:
+		case len(page.GetLocks())+len(page.GetTickets()) == 0:
+			sections = append(sections, section{title: "no agent holds " + path + " now"})
+		default:
+			page.Revision, page.NextPageToken = 0, ""
+			sections = append(sections, section{title: "who holds " + path + ", and who waits", message: page})
+		}
+	}
+	return sections
+}
+
+// mostPaths is for how many paths of an event the locks are read.
+const mostPaths = 8

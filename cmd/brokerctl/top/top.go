@@ -3,9 +3,9 @@
 // The Model is a function of its state and of the messages of bubbletea. It makes no call: Update
 // returns commands, which bubbletea runs, and whose results are messages again.
 //
-//	FollowOverview ──frameMsg──► Model ──View──► screen
-//	keys ──────────────────────►   │
-//	                               └─ tea.Cmd ──RPC──► loadedMsg, openedMsg, countedMsg, doneMsg
+//	follower ──frameMsg──► Model ──View──► screen
+//	keys ────────────────►   │
+//	                         └─ tea.Cmd ──RPC──► answerMsg: loadedMsg, openedMsg, countedMsg, …
 //
 // Frames carry most of what the views show. A view whose data is not in the frames loads it while it
 // is visible, after a change and at most once a second. Agents wrote most of the shown text, so
@@ -39,8 +39,8 @@ type Options struct {
 }
 
 // Run shows the session of a client on a terminal until the user quits or ctx ends. connect returns
-// the client; lost must be its retry notice. Run returns an error if the broker refuses the overview, and
-// the error of ctx.
+// the client; lost must be its retry notice. If the broker refuses the overview, Run returns the error
+// before it changes the terminal. It returns the error of ctx.
 func Run(ctx context.Context, in io.Reader, out io.Writer, o Options,
 	connect func(lost func(err error, in time.Duration)) (*client.Client, error)) error {
 	ctx, cancel := context.WithCancel(ctx)
@@ -50,27 +50,24 @@ func Run(ctx context.Context, in io.Reader, out io.Writer, o Options,
 	if err != nil {
 		return err
 	}
-	observer, err := isObserver(ctx, broker)
+	observer, err := admitted(ctx, broker)
 	if err != nil {
 		return err
 	}
-	program = tea.NewProgram(New(o, observer, caller(ctx, broker)), tea.WithContext(ctx), tea.WithInput(in),
-		tea.WithOutput(out), tea.WithoutSignalHandler())
-	followed := make(chan struct{})
-	go func() { // until ctx ends
-		defer close(followed)
-		for frame, err := range broker.FollowOverview(ctx, &pb.WatchOverviewRequest{}) {
-			if err != nil {
-				program.Send(endMsg{err})
-				return
-			}
-			program.Send(frameMsg{frame})
+	frames := &follower{broker: broker, send: func(msg tea.Msg) { program.Send(msg) }}
+	watch := func(session string) tea.Cmd {
+		return func() tea.Msg {
+			frames.follow(ctx, session)
+			return nil
 		}
-	}()
+	}
+	program = tea.NewProgram(New(o, observer, caller(ctx, broker), watch), tea.WithContext(ctx), tea.WithInput(in),
+		tea.WithOutput(out), tea.WithoutSignalHandler())
+	frames.follow(ctx, broker.Identity().Session)
 	last, err := program.Run()
 	ended := ctx.Err()
 	cancel()
-	<-followed
+	frames.end()
 	if ended != nil { // the error of the program only says that
 		return ended
 	}
@@ -80,10 +77,17 @@ func Run(ctx context.Context, in io.Reader, out io.Writer, o Options,
 	return err
 }
 
-// isObserver reports whether the broker refuses every change of this caller: observers may not read
-// the status of the daemon.
-func isObserver(ctx context.Context, broker *client.Client) (bool, error) {
-	_, err := broker.Admin().GetStatus(ctx, &pb.GetStatusRequest{})
+// admitted returns the error of a caller that may not watch the overview, and reports whether the broker
+// refuses every change of the caller: observers may not read the status of the daemon.
+func admitted(ctx context.Context, broker *client.Client) (observer bool, err error) {
+	stream, err := broker.Admin().WatchOverview(ctx, &pb.WatchOverviewRequest{Once: true})
+	if err == nil {
+		_, err = stream.Recv()
+	}
+	if err != nil {
+		return false, err
+	}
+	_, err = broker.Admin().GetStatus(ctx, &pb.GetStatusRequest{})
 	if status.Code(err) == codes.PermissionDenied {
 		return true, nil
 	}

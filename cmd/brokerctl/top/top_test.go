@@ -28,6 +28,8 @@ type screen struct {
 	broker *client.Client // nil: commands are not run
 	now    time.Time
 	calls  int // commands that make calls
+	// session is the one of the frames; empty for that of the broker's client.
+	session string
 }
 
 // newScreen returns a screen of a size. Without a broker it only counts the calls.
@@ -45,6 +47,9 @@ func newScreen(t *testing.T, width, height int, color, observer bool, broker *cl
 			return nil
 		}
 		return do(c)
+	}, func(session string) tea.Cmd {
+		s.session = session
+		return nil
 	})
 	s.send(tea.WindowSizeMsg{Width: width, Height: height})
 	return s
@@ -108,14 +113,26 @@ func (s *screen) write(text string) {
 func (s *screen) refresh() {
 	s.t.Helper()
 	s.now = s.now.Add(2 * time.Second)
+	s.send(s.frame())
+}
+
+// frame returns the newest frame of the broker.
+func (s *screen) frame() tea.Msg {
+	s.t.Helper()
+	broker := s.broker
+	if s.session != "" {
+		broker = broker.In(s.session)
+	}
 	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
 	defer cancel()
-	for frame, err := range s.broker.FollowOverview(ctx, &pb.WatchOverviewRequest{Once: true}) {
+	for frame, err := range broker.FollowOverview(ctx, &pb.WatchOverviewRequest{Once: true}) {
 		if err != nil {
 			s.t.Fatal(err)
 		}
-		s.send(top.FrameMsg(frame))
+		return top.FrameMsg(frame)
 	}
+	s.t.Fatal("no frame")
+	return nil
 }
 
 const patience = 2 * time.Minute
