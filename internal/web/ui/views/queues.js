@@ -186,7 +186,8 @@ async function load(query, count, options) {
 const letters = ({ n, atLeast }) => (atLeast ? 'at least ' : '') + counted(n, 'dead letter');
 
 // change redrives or purges the dead letters of some requests and returns their number. One call of
-// the broker changes at most 1,000. A dry run limits the requests to the dead letters that it has counted.
+// the broker changes at most 1,000, and all calls are for the session of the first. A dry run limits the
+// requests to the dead letters that it has counted.
 async function change(verb, requests, dry) {
   const options = { session: session.peek() };
   const done = { n: 0, atLeast: false };
