@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -129,7 +130,9 @@ func newRoot(c *cli) *cobra.Command {
 	addAliases(root)
 	must(root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(outputs, cobra.ShellCompDirectiveNoFileComp)))
 	must(root.RegisterFlagCompletionFunc("color", cobra.FixedCompletions(colorChoices, cobra.ShellCompDirectiveNoFileComp)))
-	c.completeFlags(root)
+	if slices.Contains(c.args, cobra.ShellCompRequestCmd) || slices.Contains(c.args, cobra.ShellCompNoDescRequestCmd) {
+		c.completeFlags(root) // this is the slowest part, and only a shell's request for completions needs it
+	}
 	refuseEmptyArguments(root)
 	c.markRuns(root)
 	return root
