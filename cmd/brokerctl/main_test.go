@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -37,6 +38,10 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 		return
+	}
+	// A shell ignores SIGINT in what it starts in the background. The commands of the tests must not inherit that.
+	if signal.Ignored(os.Interrupt) {
+		signal.Notify(make(chan os.Signal, 1), os.Interrupt)
 	}
 	goleak.VerifyTestMain(m)
 }

@@ -81,7 +81,7 @@ func TestTaskWork_ItRunsUntilItsLimitAndStoresResults(t *testing.T) {
 	if state := taskState(t, "d"); state != "ready" {
 		t.Errorf("d is %v", state)
 	}
-	if got := ctl(t, "--agent", "builder-1", "task", "work", "--wait", "2s", "--", "true"); got.code != 0 || taskState(t, "d") != "done" {
+	if got := workUntilIdle(t, "task", "work"); got.code != 0 || taskState(t, "d") != "done" {
 		t.Errorf("%+v", got)
 	}
 	if got := ctl(t, "--agent", "builder-1", "task", "work", "--wait", "20ms", "--", "true"); got.code != 4 {
