@@ -21,6 +21,11 @@ SOAK_DIR    ?= $(BIN)/soak
 DASHBOARD_LOAD ?= 60s
 GOVULNCHECK ?= v1.1.4
 
+# Many tests wait for leases, timeouts and processes: twice as many packages as processors keep the processors busy.
+TEST_PACKAGES_AT_A_TIME ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
+# The packages that take longest start first, so that none of them runs alone at the end.
+LONG_TESTS := ./cmd/brokerctl ./internal/broker ./internal/web/browsertest ./internal/hostile ./internal/histories ./internal/crashtest
+
 PREFIX  ?= /usr/local
 DESTDIR ?=
 
@@ -55,9 +60,10 @@ uninstall: ## remove what make install has installed
 release: ## archives with static programs for linux amd64 and arm64 in dist/, with bills of materials and checksums; builds twice and compares
 	@scripts/release.sh
 
+# make lint has the checks of go vet. A program with the race detector sleeps for a second before it exits, unless GORACE says otherwise.
 test: ## every test, with the race detector
 	@scripts/test-deps.sh
-	go test -race -timeout 15m ./...
+	GORACE=atexit_sleep_ms=0 go test -race -vet=off -timeout 15m -p $(TEST_PACKAGES_AT_A_TIME) $(LONG_TESTS) ./...
 
 fresh: ## make run and make test in an empty Debian root, as root on Debian or Ubuntu
 	@scripts/fresh.sh

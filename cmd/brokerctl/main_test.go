@@ -39,6 +39,10 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	// With the race detector, a program sleeps for a second before it exits.
+	if err := os.Setenv("GORACE", "atexit_sleep_ms=0"); err != nil {
+		panic(err)
+	}
 	// A shell ignores SIGINT in what it starts in the background. The commands of the tests must not inherit that.
 	if signal.Ignored(os.Interrupt) {
 		signal.Notify(make(chan os.Signal, 1), os.Interrupt)

@@ -23,7 +23,7 @@ func program(t *testing.T) (env []string) {
 	if err := os.Symlink(self, filepath.Join(dir, "brokerctl")); err != nil {
 		t.Fatal(err)
 	}
-	return append(os.Environ(), asProgram+"=1", "GORACE=atexit_sleep_ms=0", "PATH="+dir+":"+os.Getenv("PATH"))
+	return append(os.Environ(), asProgram+"=1", "PATH="+dir+":"+os.Getenv("PATH"))
 }
 
 // The lines are those of the tour that the API's page promises, word for word, through a shell.
