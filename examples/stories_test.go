@@ -34,6 +34,7 @@ func TestStories_EndAsCommitted(t *testing.T) {
 	for _, script := range scripts(t) {
 		name := filepath.Dir(script)
 		t.Run(name, func(t *testing.T) {
+			t.Parallel() // most of a story is waiting
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
 			var story, complaints bytes.Buffer

@@ -80,13 +80,35 @@ func (p *pseudoTerminal) copyOutput() {
 	b := make([]byte, 32<<10)
 	for {
 		n, err := p.outer.Read(b)
-		if n > 0 {
-			p.typist.wrote()
-			_, _ = p.out.Write(b[:n])
-		}
+		p.show(b[:n])
 		if err != nil {
-			return
+			break
 		}
+	}
+	// On a busy machine, the time of close may end before this goroutine has read what the program wrote before its end.
+	// A terminal buffers 64 KiB at most.
+	if c, err := p.outer.SyscallConn(); err == nil {
+		_ = c.Control(func(fd uintptr) {
+			poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+			for range 64<<10/len(b) + 1 {
+				if ready, err := unix.Poll(poll, 0); err != nil || ready == 0 || poll[0].Revents&unix.POLLIN == 0 {
+					return
+				}
+				n, err := unix.Read(int(fd), b)
+				if err != nil || n <= 0 {
+					return
+				}
+				p.show(b[:n])
+			}
+		})
+	}
+}
+
+// show passes some output on.
+func (p *pseudoTerminal) show(output []byte) {
+	if len(output) > 0 {
+		p.typist.wrote()
+		_, _ = p.out.Write(output)
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // A tmuxWindow is a terminal that a test uses as a person does.
@@ -190,6 +192,36 @@ func TestAgentRunPTY_WorksWithoutATerminal(t *testing.T) {
 		if got.code != test.code || !strings.Contains(got.out, test.out) {
 			t.Errorf("%q: %+v", test.program, got)
 		}
+	}
+}
+
+func TestPseudoTerminal_PassesOnWhatWasWrittenBeforeItsTimeWasOver(t *testing.T) {
+	var out strings.Builder
+	p, err := openPseudoTerminal(strings.NewReader(""), &out, &typist{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.close()
+	if _, err := p.inner.WriteString("rest"); err != nil {
+		t.Fatal(err)
+	}
+	c, err := p.outer.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Control(func(fd uintptr) { // the kernel passes on later what was written
+		if n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(patience.Milliseconds())); n != 1 {
+			t.Errorf("no output: %v", err)
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.outer.SetDeadline(time.Now().Add(-time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	p.copyOutput()
+	if out.String() != "rest" {
+		t.Errorf("passed on: %q", out.String())
 	}
 }
 

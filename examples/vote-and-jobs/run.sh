@@ -37,7 +37,7 @@ fi
 END
 quietly operator agent register worker-1 --role worker
 quietly operator agent register worker-2 --role worker
-quietly operator agent register worker-3 --role worker --lease 4s
+quietly operator agent register worker-3 --role worker --lease 10s
 begin worker-3 task work -- sh task.sh
 until_event 1 task.claimed
 begin worker-1 task work -- sh task.sh
