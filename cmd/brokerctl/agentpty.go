@@ -85,8 +85,8 @@ func (p *pseudoTerminal) copyOutput() {
 			break
 		}
 	}
-	// On a busy machine, the time of close may end before this goroutine has read what the program wrote before its end.
-	// A terminal buffers 64 KiB at most.
+	// On a busy machine, the time of close may end before this goroutine has read what the program
+	// wrote before its end. A terminal buffers 64 KiB at most.
 	if c, err := p.outer.SyscallConn(); err == nil {
 		_ = c.Control(func(fd uintptr) {
 			poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}

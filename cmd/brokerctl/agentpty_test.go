@@ -210,7 +210,8 @@ func TestPseudoTerminal_PassesOnWhatWasWrittenBeforeItsTimeWasOver(t *testing.T)
 		t.Fatal(err)
 	}
 	if err := c.Control(func(fd uintptr) { // the kernel passes on later what was written
-		if n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(patience.Milliseconds())); n != 1 {
+		output := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		if n, err := unix.Poll(output, int(patience.Milliseconds())); n != 1 {
 			t.Errorf("no output: %v", err)
 		}
 	}); err != nil {

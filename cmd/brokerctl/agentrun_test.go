@@ -216,7 +216,9 @@ func TestAgentRun_ItsOwnFailureIsExitCode125(t *testing.T) {
 func TestAgentRun_ReportsWaitForABrokerThatIsAway(t *testing.T) {
 	stop, start := stoppableBroker(t)
 	goOn, reported := pipe(t), pipe(t)
-	_, ended := running(t, `READY; cat `+goOn+`; echo '{"type":"complete","summary":"all done"}'; echo > `+reported+`; cat `+goOn)
+	_, ended := running(t, `READY; cat `+goOn+`
+echo '{"type":"complete","summary":"all done"}'; echo > `+reported+`
+cat `+goOn)
 	resume := func() {
 		t.Helper()
 		if err := os.WriteFile(goOn, nil, 0o600); err != nil {

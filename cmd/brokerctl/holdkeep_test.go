@@ -14,17 +14,31 @@ import (
 	pb "brokerd/gen/brokerd/v1"
 )
 
-// keeping runs keep in a bubble of synctest, on a grant that lasts 8 s. extend gets the number of the extension,
-// beginning with 1. gone is closed after goneAfter; 0 = never. It returns the times of the extensions, and the time and the cause
-// of the loss within 30 s.
-func keeping(t *testing.T, goneAfter time.Duration, extend func(n int) error) (extended []time.Duration, lostAfter time.Duration, cause error) {
+// keepRun is what keep has done with a grant: the times of the extensions, and when and why it was lost.
+type keepRun struct {
+	extended []time.Duration
+	lost     time.Duration
+	cause    error // nil = it was not lost
+}
+
+// isLost reports whether the grant was lost at a time.
+func (k keepRun) isLost(at time.Duration) bool {
+	return k.lost == at && errors.As(k.cause, new(*errGrantLost))
+}
+
+// isKept reports whether the grant was not lost, and was extended at these times.
+func (k keepRun) isKept(at ...time.Duration) bool { return k.cause == nil && slices.Equal(k.extended, at) }
+
+// keeping runs keep for 30 s in a bubble of synctest, on a grant that lasts 8 s. extend gets the
+// number of the extension, beginning with 1. gone is closed after goneAfter; 0 = never.
+func keeping(t *testing.T, goneAfter time.Duration, extend func(n int) error) (k keepRun) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		began, gone := time.Now(), make(chan struct{})
 		h := &hold{granted: began, lasts: 8 * time.Second}
 		h.extend = func(context.Context) error {
-			extended = append(extended, time.Since(began))
-			return extend(len(extended))
+			k.extended = append(k.extended, time.Since(began))
+			return extend(len(k.extended))
 		}
 		ctx, lose := context.WithCancelCause(t.Context())
 		defer lose(nil)
@@ -38,46 +52,46 @@ func keeping(t *testing.T, goneAfter time.Duration, extend func(n int) error) (e
 		}()
 		select {
 		case <-ctx.Done():
-			lostAfter, cause = time.Since(began), context.Cause(ctx)
+			k.lost, k.cause = time.Since(began), context.Cause(ctx)
 		case <-time.After(30 * time.Second):
 			lose(nil)
 		}
 		<-ended
 	})
-	return extended, lostAfter, cause
+	return k
 }
 
 func TestHold_IsExtendedAtHalfTime(t *testing.T) {
-	extended, _, cause := keeping(t, 13*time.Second, func(int) error { return nil })
-	if want := []time.Duration{4 * time.Second, 8 * time.Second, 12 * time.Second}; !slices.Equal(extended, want) || cause != nil {
-		t.Errorf("extended after %v, want %v; %v", extended, want, cause)
+	k := keeping(t, 13*time.Second, func(int) error { return nil })
+	if !k.isKept(4*time.Second, 8*time.Second, 12*time.Second) {
+		t.Errorf("%+v", k)
 	}
 }
 
 func TestHold_ABrokerThatIsAwayIsAskedAgainUntilAQuarterOfTheTimeIsLeft(t *testing.T) {
 	away := status.Error(codes.Unavailable, "no connection")
-	extended, lostAfter, cause := keeping(t, 0, func(int) error { return away })
-	if lostAfter != 6*time.Second || !errors.As(cause, new(*errGrantLost)) || len(extended) != 5 { // after 4 s, each 400 ms
-		t.Errorf("lost after %v, extended after %v: %v", lostAfter, extended, cause)
+	k := keeping(t, 0, func(int) error { return away })
+	if !k.isLost(6*time.Second) || len(k.extended) != 5 { // the first after 4 s, then each 400 ms
+		t.Errorf("%+v", k)
 	}
-	extended, lostAfter, cause = keeping(t, 9*time.Second, func(n int) error {
+	k = keeping(t, 9*time.Second, func(n int) error {
 		if n < 3 {
 			return away
 		}
 		return nil
 	})
-	if want := []time.Duration{4 * time.Second, 4400 * time.Millisecond, 4800 * time.Millisecond, 8800 * time.Millisecond}; cause != nil || !slices.Equal(extended, want) {
-		t.Errorf("lost after %v, extended after %v, want %v: %v", lostAfter, extended, want, cause)
+	if !k.isKept(4*time.Second, 4400*time.Millisecond, 4800*time.Millisecond, 8800*time.Millisecond) {
+		t.Errorf("%+v", k)
 	}
 }
 
 func TestHold_ARefusedExtensionIsALossUnlessTheAgentHasReleased(t *testing.T) {
-	refused := status.Error(codes.NotFound, "no such lock")
-	if _, lostAfter, cause := keeping(t, 4500*time.Millisecond, func(int) error { return refused }); cause != nil {
-		t.Errorf("released, and lost after %v: %v", lostAfter, cause)
+	refuse := func(int) error { return status.Error(codes.NotFound, "no such lock") }
+	if k := keeping(t, 4500*time.Millisecond, refuse); !k.isKept(4 * time.Second) {
+		t.Errorf("released: %+v", k)
 	}
-	if _, lostAfter, cause := keeping(t, 0, func(int) error { return refused }); lostAfter != 5*time.Second || !errors.As(cause, new(*errGrantLost)) {
-		t.Errorf("lost after %v: %v", lostAfter, cause)
+	if k := keeping(t, 0, refuse); !k.isLost(5 * time.Second) {
+		t.Errorf("%+v", k)
 	}
 }
 
@@ -90,18 +104,12 @@ func TestHold_WhatItsOwnAgentGivesAwayIsNotLost(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		lost bool
-		args func(h *hold) []string
+		args []string
 	}{
-		"lock release": {false, func(h *hold) []string {
-			return []string{"--agent", "builder-1", "lock", "release", "--all", "--holder", holderOf(h)}
-		}},
-		"lock revoke": {true, func(*hold) []string { return []string{"lock", "revoke", "a.go", "--reason", "builder-1 hangs"} }},
-		"token pass": {false, func(h *hold) []string {
-			return []string{"--agent", "builder-1", "token", "pass", "review", "login", "critic-1", "--holder", holderOf(h)}
-		}},
-		"token release": {false, func(h *hold) []string {
-			return []string{"--agent", "builder-1", "token", "release", "review", "page", "--holder", holderOf(h)}
-		}},
+		"lock release":  {false, []string{"lock", "release", "--all", "--holder"}},
+		"lock revoke":   {true, []string{"--agent", "", "lock", "revoke", "a.go", "--reason"}},
+		"token pass":    {false, []string{"token", "pass", "review", "login", "critic-1", "--holder"}},
+		"token release": {false, []string{"token", "release", "review", "page", "--holder"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -123,7 +131,7 @@ func TestHold_WhatItsOwnAgentGivesAwayIsNotLost(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			must0(t, test.args(h)...)
+			must0(t, append(append([]string{"--agent", "builder-1"}, test.args...), holderOf(h))...)
 			held, lose := context.WithCancelCause(ctx)
 			defer lose(nil)
 			gone := make(chan struct{})

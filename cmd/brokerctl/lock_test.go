@@ -253,7 +253,8 @@ func TestLockRun_ALostLockStopsTheCommandAtOnce(t *testing.T) {
 func TestLockRun_ACommandThatWillNotEndIsKilledInTime(t *testing.T) {
 	startBroker(t)
 	register(t, "builder-1")
-	_, ended := holdingRun(t, []string{"lock", "run", "a.go", "--for", "8s"}, `trap '' TERM; READY; while :; do sleep 0.01; done`)
+	_, ended := holdingRun(t, []string{"lock", "run", "a.go", "--for", "8s"},
+		`trap '' TERM; READY; while :; do sleep 0.01; done`)
 	began := time.Now()
 	must0(t, "lock", "revoke", "a.go", "--reason", "builder-1 hangs")
 	if got := <-ended; got.code != 6 {

@@ -15,8 +15,9 @@ import (
 	pb "brokerd/gen/brokerd/v1"
 )
 
-// compareAll is the number of steps from one look at everything to the next. The looks between them leave out what
-// changes only by a defect: finished messages and the database as a whole. The end of a history is one more such look.
+// compareAll is the number of steps from one look at everything to the next. The looks between them
+// leave out what changes only by a defect: finished messages and the database as a whole. The end of
+// a history is one more such look.
 const compareAll = 8
 
 // compare compares what can be seen of the broker with the model.
@@ -31,8 +32,8 @@ func (h *history) compare(t *rapid.T) {
 	}
 }
 
-// differs returns in what broker and model differ, nil if in nothing. Messages of which each delivery was finished
-// before the last look are compared only if all is true.
+// differs returns in what broker and model differ, nil if in nothing. Messages of which each
+// delivery was finished at the last look are compared only if all is true.
 func (h *history) differs(all bool) error {
 	h.m.look()
 	for i := 0; i < len(h.m.parcels); {

@@ -142,8 +142,12 @@ type history struct {
 
 func newHistory(t *rapid.T) *history {
 	h := &history{
-		Broker: apptest.Start(t, apptest.WithFakeClock()), m: &model{agents: map[string]*member{}, barriers: map[string]*barrier{}}, inboxes: map[string]inbox{}, finished: map[int64]bool{},
-		narrow: numbers(0, 2).Draw(t, "narrow") > 0, key: oneOf([]string{"", "k"}).Draw(t, "one key"),
+		Broker:   apptest.Start(t, apptest.WithFakeClock()),
+		m:        &model{agents: map[string]*member{}, barriers: map[string]*barrier{}},
+		inboxes:  map[string]inbox{},
+		finished: map[int64]bool{},
+		narrow:   numbers(0, 2).Draw(t, "narrow") > 0,
+		key:      oneOf([]string{"", "k"}).Draw(t, "one key"),
 	}
 	h.m.now = h.Clock.Now()
 	h.configure(t)
