@@ -96,7 +96,7 @@ func TestAgentRunPTY_APersonCanWorkAndMailIsTypedBetweenTheirLines(t *testing.T)
 	w.tmux("resize-window", "-x", "70", "-y", "20")
 	w.keys(`until [ "$(stty size)" = "20 70" ]; do :; done; echo resi''zed`, "Enter") // the window resizes it later
 	w.await("resized")
-	w.keys("echo runs; cat", "Enter")
+	w.keys("sh -c 'echo runs; exec cat'", "Enter") // the program that Ctrl-C must reach says that it runs
 	w.await("runs")
 	w.keys("C-c")
 	w.awaitEnd("^C\nready>")

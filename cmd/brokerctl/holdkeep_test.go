@@ -27,7 +27,9 @@ func (k keepRun) isLost(at time.Duration) bool {
 }
 
 // isKept reports whether the grant was not lost, and was extended at these times.
-func (k keepRun) isKept(at ...time.Duration) bool { return k.cause == nil && slices.Equal(k.extended, at) }
+func (k keepRun) isKept(at ...time.Duration) bool {
+	return k.cause == nil && slices.Equal(k.extended, at)
+}
 
 // keeping runs keep for 30 s in a bubble of synctest, on a grant that lasts 8 s. extend gets the
 // number of the extension, beginning with 1. gone is closed after goneAfter; 0 = never.
