@@ -107,8 +107,8 @@ func TestMeasure_ABystanderKeepsItsLatency(t *testing.T) {
 			})
 		}
 	}
-	for name, beginnings := range map[string][]string{"": {halfPreface(nil)}, "HTTP/1.1 ": halfRequests()} {
-		t.Run(name+"1,000 half-open connections", func(t *testing.T) {
+	for name, beginnings := range map[string][]string{"gRPC": {halfPreface(nil)}, "HTTP/1.1": halfRequests()} {
+		t.Run(name+" 1,000 half-open connections", func(t *testing.T) {
 			m.t = t
 			m.beside(attemptGap, func(ctx context.Context) {
 				open, err := m.openHalf("", beginnings...)

@@ -138,7 +138,10 @@ var parameters = regexp.MustCompile(`{\w+}`)
 func (f fuzzer) visit(c *browser, r webRoute) (status int, what string) {
 	ctx, cancel := context.WithTimeout(context.Background(), fuzzedCall)
 	defer cancel()
-	path := parameters.ReplaceAllStringFunc(r.path, func(string) string { return url.PathEscape(f.text()) })
+	path := parameters.ReplaceAllStringFunc(r.path, func(string) string {
+		text := f.text()
+		return url.PathEscape(text)
+	})
 	if f.IntN(30) == 0 {
 		at := f.IntN(len(path) + 1)
 		path = path[:at] + pick(f, "/", "//", "/..", "/%2e%2e/", "%00", ";", "%2F", "{", "\\", "follow") + path[at:]

@@ -285,7 +285,7 @@ const threadColumns = [
     render: (t) => html`<${Waits} question=${t.open_questions[0]} resolved=${t.resolved_at} />` },
   { key: 'subject', title: 'Subject', width: 'minmax(0, 2fr)', render: (t) => titleOf(t.first_message) },
   { key: 'last_message', title: 'Last message', width: 'minmax(0, 1.5fr)', wide: true, render: (t) => html`
-    <bdi class="dim">${t.last_message.sender}</bdi> ${titleOf(t.last_message)}` },
+    <bdi class="dim">${t.last_message.sender}</bdi> <bdi>${titleOf(t.last_message)}</bdi>` },
   { key: 'participants', title: 'Between', wide: true, render: (t) => t.participants.join(', ') },
   { key: 'messages', title: 'Messages', width: '90px', wide: true, numeric: true,
     render: (t) => html`<${Count} n=${t.messages} atLeast=${t.messages >= 100} />` },
