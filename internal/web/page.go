@@ -38,9 +38,12 @@ var pageHeaders = map[string]string{
 	"Cache-Control":   "no-cache", // the browser asks with the entity tag whether a file has changed
 }
 
-// margins matches the indentation of a line, and a comment of a script up to the end of its line. The
-// browser needs neither, and they are a tenth of the page. Lines keep their numbers.
-var margins = regexp.MustCompile(`(?m)^[ \t]+|[ \t]*// .*$`)
+// A tenth of the page is for its readers only: the indentation, the empty lines and the comments of
+// scripts, and the spaces between the parts of a style.
+var (
+	margins = regexp.MustCompile(`(?m)^\s+|\s*// .*$`)
+	spaces  = regexp.MustCompile(`\s*([{};,>])\s*`)
+)
 
 // A pageFile is one file of the dashboard as the server sends it.
 type pageFile struct {
@@ -76,8 +79,11 @@ func newPageFile(name string) *pageFile {
 	if err != nil { // the name is from the embedded folder
 		panic(err)
 	}
-	if kind := path.Ext(name); kind == ".js" || kind == ".css" {
+	switch path.Ext(name) {
+	case ".js":
 		content = margins.ReplaceAll(content, nil)
+	case ".css":
+		content = spaces.ReplaceAll(content, []byte("$1"))
 	}
 	var zipped bytes.Buffer
 	w, _ := gzip.NewWriterLevel(&zipped, gzip.BestCompression) // a valid level
