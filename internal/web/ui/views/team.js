@@ -67,7 +67,7 @@ function Subject({ text }) {
 
 // Said shows a text of Explain with its messages as links and its past times as ages.
 function Said({ text }) {
-  return text.replace(/(at|since) [-\d: ]+ UTC \(([^)]* ago)\)/g, '$2').split(/\b(message \d+)/).map((part, i) =>
+  return text.replace(/at [-\d: ]+ UTC \(([^)]* ago)\)/g, '$1').replace(/since [-\d: ]+ UTC \(([^)]*) ago\)/g, 'for $1').split(/\b(message \d+)/).map((part, i) =>
     i % 2 ? html`<${Name} kind="message" name=${part.slice(8)} text=${part} />` : part);
 }
 

@@ -281,7 +281,7 @@ function Waits({ question: q, resolved }) {
 const waits = (t) => t.open_questions.length > 0 || t.resolved_at;
 
 const threadColumns = [
-  { key: 'waits', title: 'Waits', width: 'minmax(96px, 150px)',
+  { key: 'waits', title: 'Waits', width: 'minmax(84px, 1fr)',
     render: (t) => html`<${Waits} question=${t.open_questions[0]} resolved=${t.resolved_at} />` },
   { key: 'subject', title: 'Subject', width: 'minmax(0, 2fr)', render: (t) => titleOf(t.first_message) },
   { key: 'last_message', title: 'Last message', width: 'minmax(0, 1.5fr)', wide: true, render: (t) => html`

@@ -66,7 +66,7 @@ const itemColumns = [
   state,
   { key: 'by', title: 'From', width: 'minmax(80px, 1fr)', wide: true, render: (i) => names([receiver(i.by)]) },
   { key: 'owes', title: 'Waits for', width: 'minmax(80px, 1fr)', wide: true, render: (i) => names(i.owes) },
-  { key: 'note', title: 'Progress', width: '110px', wide: true },
+  { key: 'note', title: 'Progress', width: '128px', wide: true },
   { key: 'since', title: 'Since', width: '72px', render: (i) => html`<${Age} since=${i.since} />` },
   { key: 'deadline', title: 'Deadline', width: '100px', wide: true, render: (i) => html`<${Time} at=${i.deadline} />` },
 ];
