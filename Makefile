@@ -63,7 +63,7 @@ release: ## archives with static programs for linux amd64 and arm64 in dist/, wi
 # make lint has the checks of go vet. A program with the race detector sleeps for a second before it exits, unless GORACE says otherwise.
 test: ## every test, with the race detector
 	@scripts/test-deps.sh
-	GORACE=atexit_sleep_ms=0 go test -race -vet=off -timeout 15m -p $(TEST_PACKAGES_AT_A_TIME) $(LONG_TESTS) ./...
+	GORACE=atexit_sleep_ms=0 go test -race -vet=off -timeout 20m -p $(TEST_PACKAGES_AT_A_TIME) $(LONG_TESTS) ./...
 
 fresh: ## make run and make test in an empty Debian root, as root on Debian or Ubuntu
 	@scripts/fresh.sh

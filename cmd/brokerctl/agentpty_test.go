@@ -72,7 +72,9 @@ func (w *tmuxWindow) awaitAll(text string) {
 
 func (w *tmuxWindow) awaitScreen(what string, is func(screen string) bool) {
 	w.t.Helper()
-	for deadline := time.Now().Add(patience); !is(w.screen()); {
+	pause := time.NewTicker(20 * time.Millisecond) // tmux reports no change, and each look is a process
+	defer pause.Stop()
+	for deadline := time.Now().Add(patience); !is(w.screen()); <-pause.C {
 		if time.Now().After(deadline) {
 			w.t.Fatalf("%q does not appear in:\n%s", what, w.screen())
 		}
