@@ -81,6 +81,14 @@ var lockButtons = []button{
 		token := call(m, "", pb.NewTokenServiceClient, pb.TokenServiceClient.GetToken, &pb.GetTokenRequest{Type: "deploy", Scope: "web"})
 		return fmt.Sprint(token.GetToken().GetAgent(), " ", len(token.GetTickets()))
 	}, "lead 0"},
+	{"force release an opened lock", func(m *team, p *tab) string {
+		fence := m.lock("reviewer", "docs/plan.md")
+		p.show(fmt.Sprintf("locks/fence:%d", fence))
+		p.act(panel, "force-release", "reason", "It is not needed")
+		p.confirm()
+		p.await(`has(` + panel + `, 'No agent holds it now')`)
+		return m.holders()
+	}, "builder-2 src/auth/login.go"},
 	{"revoke a token", func(m *team, p *tab) string {
 		m.token("lead", "review", "login")
 		m.token("builder-1", "review", "login")
@@ -126,6 +134,16 @@ var workButtons = []button{
 		p.confirm()
 		return m.taskState("cancelled")
 	}, "cancelled"},
+	{"cancel a task and its dependents", func(m *team, p *tab) string {
+		m.task("first")
+		call(m, "lead", pb.NewTaskServiceClient, pb.TaskServiceClient.CreateTasks,
+			&pb.CreateTasksRequest{Tasks: []*pb.NewTask{{Id: "second", Title: "After the first", DependsOn: []string{"first"}}}})
+		p.show("work/task:first")
+		p.act(panel, "cancel")
+		p.await(`press(one('dialog[open] [data-field="cascade"]'))`)
+		p.confirm()
+		return m.taskState("first") + " " + m.taskState("second")
+	}, "cancelled cancelled"},
 	{"vote", func(m *team, p *tab) string {
 		id := m.vote("Which database?")
 		p.show("work/vote:" + id)
@@ -154,6 +172,20 @@ var workButtons = []button{
 		d := m.decision(id)
 		return d.GetVerdict() + " " + word(d.GetState())
 	}, "approve decided"},
+	{"decide what has escalated", func(m *team, p *tab) string {
+		decisions := pb.NewDecisionServiceClient
+		id := call(m, "builder-1", decisions, pb.DecisionServiceClient.OpenDecision, &pb.OpenDecisionRequest{
+			Kind: pb.DecisionKind_DECISION_KIND_REVIEW, To: &pb.OpenDecisionRequest_Agent{Agent: "reviewer"},
+			Title: "Review the search", MaxRounds: 1,
+		}).GetDecision().GetId()
+		call(m, "reviewer", decisions, pb.DecisionServiceClient.Decide,
+			&pb.DecideRequest{DecisionId: id, Round: 1, Verdict: "revise", Reason: "I do not know"})
+		p.show("work/decision:" + id)
+		p.act(panel, "decide", "verdict", "reject", "reason", "It is too slow")
+		p.confirm()
+		d := m.decision(id)
+		return d.GetVerdict() + " " + word(d.GetState())
+	}, "reject decided"},
 	{"cancel a decision", func(m *team, p *tab) string {
 		id := m.review("Review the logout form")
 		p.show("work/decision:" + id)
@@ -161,6 +193,14 @@ var workButtons = []button{
 		p.confirm()
 		return word(m.decision(id).GetState())
 	}, "cancelled"},
+	{"acknowledge a blocker", func(m *team, p *tab) string {
+		id := m.block("The disk is full")
+		p.show("work/blocker:" + id)
+		p.act(panel, "acknowledge", "note", "A new one comes")
+		p.confirm()
+		out := call(m, "", pb.NewBlockerServiceClient, pb.BlockerServiceClient.GetBlocker, &pb.GetBlockerRequest{Id: id})
+		return word(out.GetBlocker().GetState())
+	}, "acknowledged"},
 	{"resolve a blocker", func(m *team, p *tab) string {
 		id := m.block("The staging server does not answer")
 		p.show("work/blocker:" + id)
@@ -169,6 +209,14 @@ var workButtons = []button{
 		out := call(m, "", pb.NewBlockerServiceClient, pb.BlockerServiceClient.GetBlocker, &pb.GetBlockerRequest{Id: id})
 		return word(out.GetBlocker().GetState()) + ": " + out.GetBlocker().GetResolution()
 	}, "resolved: It was restarted"},
+	{"cancel a handoff", func(m *team, p *tab) string {
+		id := m.handoff("The exporter")
+		p.show("work/handoff:" + id)
+		p.act(panel, "cancel", "notes", "It is finished")
+		p.confirm()
+		out := call(m, "", pb.NewHandoffServiceClient, pb.HandoffServiceClient.GetHandoff, &pb.GetHandoffRequest{Id: id})
+		return word(out.GetHandoff().GetState()) + ": " + out.GetHandoff().GetNotes()
+	}, "cancelled: It is finished"},
 	{"check and reject a handoff", func(m *team, p *tab) string {
 		id := m.handoff("The importer")
 		p.show("work/handoff:" + id)

@@ -19,6 +19,7 @@ type button struct {
 
 func TestButtons_DoWhatTheySay(t *testing.T) {
 	m := newTeam(t)
+	m.Registered("tester", "tester")
 	p := open(m, operator, "attention")
 	for _, buttons := range [][]button{mailButtons, teamButtons, lockButtons, workButtons} {
 		for _, b := range buttons {
@@ -101,6 +102,60 @@ var mailButtons = []button{
 		p.await(`one('[data-count="1"]') && row(a)`, "It dies after the count")
 		return fmt.Sprint(len(m.letters()))
 	}, "1"},
+	{"purge the selected", func(m *team, p *tab) string {
+		first := m.kill("tester", "Purge the first", "no such repository")
+		second := m.kill("tester", "Purge the second", "no such repository")
+		p.show("dead")
+		p.await(`row('Purge the first') && row('Purge the second') && press(one('[aria-label="Select all rows"]'))`)
+		p.act(`document`, "purge-selected")
+		p.await(`has(one('dialog[open]'), '3 dead letters')`)
+		p.confirm()
+		return m.state(first) + " " + m.state(second)
+	}, "cancelled cancelled"},
+	{"purge a finding", func(m *team, p *tab) string {
+		id := m.kill("tester", "Purge this finding", "no such repository")
+		p.show("attention")
+		p.act(`one('[data-row="mailbox tester"]')`, "PurgeDeadLetters")
+		p.confirm()
+		p.await(`!one('[data-row="mailbox tester"]')`)
+		return m.state(id)
+	}, "cancelled"},
+	{"redrive a mailbox", func(m *team, p *tab) string {
+		first := m.kill("tester", "Redrive the first", "no such repository")
+		second := m.kill("tester", "Redrive the second", "no such repository")
+		p.show("queues/tester")
+		p.act(panel, "redrive")
+		p.await(`has(one('dialog[open]'), '2 dead letters')`)
+		p.confirm()
+		return m.state(first) + " " + m.state(second)
+	}, "pending pending"},
+	{"redrive a message", func(m *team, p *tab) string {
+		id := m.kill("lead", "Redrive this message", "no such repository")
+		p.show("queues?open=message:" + id)
+		p.act(panel, "redrive")
+		p.await(`has(` + panel + `, 'pending')`)
+		return m.state(id)
+	}, "pending"},
+	{"resend a message", func(m *team, p *tab) string {
+		id := m.send("lead", to("reviewer", "Resend this"))[0]
+		p.show("queues?open=message:" + id)
+		p.act(panel, "resend")
+		return m.resent(id)
+	}, "again"},
+	{"resend a question", func(m *team, p *tab) string {
+		id := m.ask("builder-2", "reviewer", "Which tool?")
+		p.show("conversations/" + id)
+		p.act(panel, "resend")
+		return m.resent(id)
+	}, "again"},
+	{"cancel a question", func(m *team, p *tab) string {
+		id := m.ask("builder-2", "reviewer", "Which editor?")
+		p.show("conversations/" + id)
+		p.act(panel, "cancel", "reason", "builder-2 has found one")
+		p.confirm()
+		p.await(`!one('.panel [data-action=cancel]')`)
+		return m.state(id)
+	}, "cancelled"},
 	{"cancel a message", func(m *team, p *tab) string {
 		id := m.send("lead", to("reviewer", "Withdraw this"))[0]
 		p.show("queues?open=message:" + id)
@@ -166,6 +221,21 @@ func (m *team) state(id string) string {
 	m.t.Helper()
 	out := call(m, "", pb.NewMessageServiceClient, pb.MessageServiceClient.GetMessage, &pb.GetMessageRequest{Id: id})
 	return word(out.GetDeliveries()[0].GetState())
+}
+
+// resent waits until the broker redelivers a message after its newest one, and says whether the one
+// delivery of the message has arrived again.
+func (m *team) resent(id string) string {
+	m.t.Helper()
+	get := func() *pb.GetMessageResponse {
+		return call(m, "", pb.NewMessageServiceClient, pb.MessageServiceClient.GetMessage, &pb.GetMessageRequest{Id: id})
+	}
+	revision := get().GetMessage().GetRevision()
+	m.awaitEvent("message.resent", revision)
+	if get().GetDeliveries()[0].GetArrival() > revision {
+		return "again"
+	}
+	return "once"
 }
 
 // word returns the last word of an enum's value in lower case.

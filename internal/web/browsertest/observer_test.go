@@ -41,3 +41,16 @@ func TestObserver_MayNotMakeTheCallsOfTheButtons(t *testing.T) {
 
 // reads matches the names of RPCs that change nothing.
 var reads = regexp.MustCompile(`^(Get|List|Explain|WatchOverview)`)
+
+func TestObserver_SeesTheFindingsAboutAnAgent(t *testing.T) {
+	m := newTeam(t)
+	m.work()
+	p := open(m, observer, "team/builder-1")
+	p.await(`has(one('.panel .attention-finding'), '3 dead letters')`)
+	p.await(`has(one('.panel .attention-finding'), 'brokerctl dlq redrive --mailbox builder-1')`)
+	if n := value[int](p, `all('.panel .action').length`); n > 0 {
+		t.Errorf("the panel has %d buttons", n)
+	}
+	p.show("team/reviewer")
+	p.await(`has(one('.panel .facts'), 'reviewer') && !one('.panel .attention-finding')`)
+}

@@ -67,7 +67,7 @@ func TestQueues_ShowEveryMessageOfSmallPages(t *testing.T) {
 		m.send("builder-1", large)
 	}
 	p := open(m, operator, "queues/lead")
-	p.await(`one('.panel [role=grid]').ariaRowCount === String(a + 1)`, messages)
+	p.await(`one('.panel .table').ariaRowCount === String(a + 1)`, messages)
 	p.await(`reach(a)`, fmt.Sprintf("Large %02d", messages-1))
 }
 

@@ -217,8 +217,14 @@ func (m *team) fail(agent, role string) {
 	m.t.Helper()
 	call(m, agent, pb.NewAgentServiceClient, pb.AgentServiceClient.RegisterAgent,
 		&pb.RegisterAgentRequest{Role: role, Lease: durationpb.New(time.Second)})
+	m.awaitEvent("agent.failed", 0)
+}
+
+// awaitEvent waits for the first event of a type after a revision.
+func (m *team) awaitEvent(kind string, after int64) {
+	m.t.Helper()
 	stream, err := pb.NewEventServiceClient(m.Operator()).SubscribeEvents(m.ctx,
-		&pb.SubscribeEventsRequest{Filter: &pb.EventFilter{Types: []string{"agent.failed"}}, AfterRevision: new(int64)})
+		&pb.SubscribeEventsRequest{Filter: &pb.EventFilter{Types: []string{kind}}, AfterRevision: &after})
 	if err != nil {
 		m.t.Fatal(err)
 	}

@@ -74,6 +74,9 @@ function suggestions(text) {
   return all.slice(0, 8);
 }
 
+// focusList moves the focus to the first list of the view.
+const focusList = () => document.querySelector('.view .table, .view > .scroll')?.focus();
+
 // Jump is the search field of the page. It filters the view by the query q, and offers the agents,
 // mailboxes and messages that match.
 function Jump() {
@@ -104,7 +107,7 @@ function Jump() {
     else if (event.key === 'Enter' && found[only ? 0 : chosen]) follow(found[only ? 0 : chosen].link);
     else if (event.key === 'Enter') {
       setOpen(false);
-      document.querySelector('.view .table')?.focus();
+      focusList();
     } else if (event.key === 'Escape') {
       text ? type('') : input.current.blur();
       setOpen(false);
@@ -175,18 +178,17 @@ function Banner() {
 }
 
 const keys = [
-  ['1 … 8', 'open a view'], ['/', 'search'], ['↑ ↓', 'choose a row'], ['Enter', 'open the row'],
+  ['1 … 8', 'open a view'], ['/', 'search'], ['↓', 'go to the list'], ['↑ ↓', 'choose a row'], ['Enter', 'open the row'],
   ['← →', 'close or open a folder'], ['Space', 'select the row'], ['Esc', 'close the panel or the search'], ['?', 'show these keys'],
 ];
 
 function Help() {
   const dialog = useRef(null);
   useEffect(() => { dialog.current.showModal(); }, []);
-  const close = () => { help.value = false; };
-  return html`<dialog ref=${dialog} aria-labelledby="help-title" onClose=${close}>
+  return html`<dialog ref=${dialog} aria-labelledby="help-title" onClose=${() => { help.value = false; }}>
     <h2 id="help-title">Keys</h2>
     <dl class="facts">${keys.map(([key, text]) => html`<div class="fact" key=${key}><dt><kbd>${key}</kbd></dt><dd>${text}</dd></div>`)}</dl>
-    <footer><button class="primary" autofocus onClick=${close}>Close</button></footer>
+    <footer><button class="primary" autofocus onClick=${() => dialog.current.close()}>Close</button></footer>
   </dialog>`;
 }
 
@@ -238,11 +240,13 @@ async function signOut() {
 }
 
 addEventListener('keydown', (event) => {
-  const typing = event.target.closest('input, textarea, select, dialog');
+  const typing = event.target.closest('input, textarea, select') || document.querySelector('dialog[open]');
   if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || typing || !token.value) return;
   const view = views.find((v) => v.key === event.key);
+  const outside = !event.target.closest('main') || event.target.id === 'main';
   if (view) go(href(view.id));
   else if (event.key === '/') document.querySelector('.jump input').select();
+  else if (event.key === 'ArrowDown' && outside) focusList();
   else if (event.key === '?') help.value = true;
   else if (event.key === 'Escape' && route.value.query.open) go(here({ open: '' }));
   else if (event.key === 'Escape' && route.value.id) go(href(route.value.view, '', route.value.query));

@@ -183,18 +183,33 @@ export function Toasts() {
     <p key=${id} class=${kind} dir="auto">${text}</p>`)}</div>`;
 }
 
+// Filter is a field whose text has an effect after Enter, or when it loses the focus. Frames that arrive
+// meanwhile do not change what the user types.
+export function Filter({ value, onChange, ...props }) {
+  const [typed, setTyped] = useState(null);
+  return html`<input value=${typed ?? value ?? ''} autocomplete="off" spellcheck=${false} ...${props}
+    onInput=${(event) => setTyped(event.currentTarget.value)}
+    onChange=${(event) => { onChange(event); setTyped(null); }} />`;
+}
+
 // Action is a button that calls run(values); observers do not see it. With confirm or fields, a dialog
 // comes first, whose title is that or the label. confirm is a text, or an async function that returns one, such as the number of the
 // objects concerned. A field is {name, label, required, kind, options, value}; its kind is text,
 // area, number, check or select, whose options are texts or {value, label}. The dialog shows a failure
-// of run. Afterwards a message shows the text that run returns, or "done".
+// of run. Afterwards a message shows the text that run returns, or "done". If the button is removed
+// because it has done its work, the part of the page around it gets the focus.
 export function Action({ label, title = label, name, danger, confirm, fields, run, primary }) {
   const [busy, setBusy] = useState(false);
+  const part = useRef(null); // of the page, around the button, after it was pressed
+  useEffect(() => () => { if (document.activeElement === document.body) part.current?.focus(); }, []);
   if (!canAct.value) return null;
   async function click(event) {
     event.stopPropagation();
+    if (busy) return;
+    const from = event.currentTarget;
+    part.current = from.closest('[tabindex]');
     if (confirm || fields?.length) {
-      dialog.value = { label, title, danger, confirm, fields, run, key: ++number };
+      dialog.value = { label, title, danger, confirm, fields, run, from, part: part.current, key: ++number };
       return;
     }
     setBusy(true);
@@ -206,7 +221,7 @@ export function Action({ label, title = label, name, danger, confirm, fields, ru
     setBusy(false);
   }
   const kind = danger ? 'danger' : primary ? 'primary' : '';
-  return html`<button class=${'action ' + kind} disabled=${busy} onClick=${click}
+  return html`<button class=${'action ' + kind} aria-disabled=${busy} onClick=${click}
     data-action=${name || label.toLowerCase().replace(/[^a-z0-9]+/g, '-')}>${label}</button>`;
 }
 
@@ -217,7 +232,7 @@ export function Dialogs() {
 }
 
 function Dialog({ action }) {
-  const { label, title, danger, confirm, fields = [], run } = action;
+  const { label, title, danger, confirm, fields = [], run, from, part } = action;
   const element = useRef(null);
   const [text, setText] = useState(typeof confirm === 'string' ? confirm : '');
   const [state, setState] = useState({ busy: typeof confirm === 'function', error: null });
@@ -231,11 +246,13 @@ function Dialog({ action }) {
   }, []);
 
   function close() {
-    element.current?.close();
+    element.current?.close(); // the button has the focus again
+    if (!from.isConnected) part?.focus();
     if (dialog.value === action) dialog.value = null;
   }
   async function submit(event) {
     event.preventDefault();
+    if (state.busy) return;
     const wrong = event.currentTarget.querySelector(':invalid');
     if (wrong) {
       wrong.focus();
@@ -268,7 +285,7 @@ function Dialog({ action }) {
       <${Failure} error=${state.error} />
       <footer>
         <button type="button" onClick=${close}>Back</button>
-        <button type="submit" class=${danger ? 'danger' : 'primary'} disabled=${state.busy}
+        <button type="submit" class=${danger ? 'danger' : 'primary'} aria-disabled=${state.busy}
           data-confirm="yes">${label}</button>
       </footer>
     </form>

@@ -5,7 +5,7 @@ import { call, pages, search } from '../lib/api.js';
 import { counted, Facts, messageAt, payloadOf, Text } from '../lib/item.js';
 import { frame, now, useLoaded } from '../lib/live.js';
 import {
-  Action, Age, Badge, Count, Empty, Failure, matching, Name, Panel, State, Time, VirtualTable,
+  Action, Age, Badge, Count, Empty, Failure, Filter, matching, Name, Panel, State, Time, VirtualTable,
 } from '../lib/parts.js';
 import { go, here, href, route, session } from '../lib/session.js';
 
@@ -247,8 +247,7 @@ function Filters({ query, rows }) {
   const set = (name) => (event) => go(here({ [name]: event.currentTarget.value.trim() }), true);
   return html`<div class="tools dead-filters">
     ${filters.map(({ name, label, of }) => html`<label key=${name}><span>${label}</span>
-      <input value=${query[name] ?? ''} list=${of && 'dead-' + name} data-filter=${name} autocomplete="off"
-        spellcheck=${false} onChange=${set(name)} />
+      <${Filter} value=${query[name]} list=${of && 'dead-' + name} data-filter=${name} onChange=${set(name)} />
       ${of && html`<datalist id=${'dead-' + name}>${[...new Set(rows.map((row) => row[of]))].slice(0, 100).map((value) => html`
         <option key=${value} value=${value} />`)}</datalist>`}</label>`)}
     <label><span>Died</span><select data-filter="since" onChange=${set('since')}>

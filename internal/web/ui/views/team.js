@@ -206,14 +206,16 @@ function Summary({ totals: t, agents }) {
     ${halted > 0 && html`<${State} of="halted" text=${halted + ' halted'} />`}`;
 }
 
-// load reads an agent with what concerns it. Observers may not call Explain.
+// load reads an agent with what concerns it. Observers may not call Explain: they see the findings that the
+// frame has about the agent and its mailbox.
 async function load(name, options) {
   const get = (path, query) => call('GET', path + search(query), undefined, options);
   const [agent, { items }, { events }, { findings }] = await Promise.all([
     get('/v1/agents/' + encodeURIComponent(name), { view: 'full' }),
     get('/v1/messages', { box: 'inbox', mailbox: name, page_size: 20 }),
     get('/v1/events', { sources: name, newest_first: true, page_size: 50 }),
-    canAct.value ? get('/v1/explain', { agent: name }) : { findings: [] },
+    canAct.value ? get('/v1/explain', { agent: name })
+      : { findings: frame.peek()?.findings.filter((f) => [`agent ${name}`, `mailbox ${name}`].includes(f.subject)) ?? [] },
   ]);
   const waiting = items.filter(({ delivery }) => delivery.state !== 'claimed');
   const holding = findings.flatMap((f) => f.reasons).map((reason) => /^(\S+) holds (.*) until /.exec(reason) ?? []);
