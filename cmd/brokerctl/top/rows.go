@@ -72,10 +72,8 @@ func match(rows []row, filter string) []row {
 	var matching func(r row) bool
 	matching = func(r row) bool {
 		return slices.ContainsFunc(r.cells, func(c cell) bool {
-			return strings.Contains(strings.ToLower(c.text),
-				filter)
-		}) ||
-			slices.ContainsFunc(r.under, matching)
+			return strings.Contains(strings.ToLower(c.text), filter)
+		}) || slices.ContainsFunc(r.under, matching)
 	}
 	var found []row
 	for _, r := range rows {

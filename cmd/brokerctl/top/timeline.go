@@ -37,8 +37,7 @@ var timeline = view{
 			})
 		}
 		slices.SortStableFunc(events, func(a, b *pb.OverviewEvent) int {
-			return cmp.Compare(b.GetRevision(),
-				a.GetRevision())
+			return cmp.Compare(b.GetRevision(), a.GetRevision())
 		})
 		same := func(a, b *pb.OverviewEvent) bool { return a.GetRevision() == b.GetRevision() }
 		events = slices.CompactFunc(events, same)
