@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -55,6 +56,9 @@ func TestMeasure_ABystanderKeepsItsLatency(t *testing.T) {
 	}
 	// The bystander must not wait for a processor of Go's scheduler that a thread of low priority has.
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(processors))
+	// Nor for such a thread to stop for a garbage collection, which rounds makes between the parts.
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(1 << 30))
 	w := newWorld(t)
 	m := measurement{target: w.target, t: t, part: part, bystander: w.bystander()}
 	t.Logf("an attacker repeats each attempt every %v, those of a large request every %v", attemptGap, largeGap)
@@ -236,6 +240,7 @@ func yieldProcessor() error {
 // rounds returns how long the bystander's rounds take in one part.
 func (m *measurement) rounds() []time.Duration {
 	m.bystander.took = nil
+	runtime.GC()
 	for end := time.Now().Add(m.part); time.Now().Before(end); {
 		if err := m.bystander.round(patient(m.t)); err != nil {
 			m.t.Fatal(err)
