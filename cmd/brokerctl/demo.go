@@ -47,11 +47,10 @@ board with a lane for each member of the team. In a pipe it prints one line per 
 with -o json one object per step. Colour needs a terminal without NO_COLOR.
 
 With --dashboard, the demo prints a link for a browser instead. Its team plans, builds,
-reviews, votes and sometimes fails until Ctrl-C, and survives what you do to it.
+reviews, votes and sometimes fails, until Ctrl-C.
 
 brokerd is started from the folder that brokerctl is in, else from PATH.`,
 		Example: `  brokerctl demo
-  brokerctl demo --pace 0.2 | less
   brokerctl demo --dashboard`,
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,

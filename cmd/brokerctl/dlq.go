@@ -149,7 +149,7 @@ type deadOptions struct {
 // AddFlags adds the options.
 func (o *deadOptions) AddFlags(f *pflag.FlagSet) {
 	o.deadFilter.AddFlags(f, "all of this mailbox; with IDs, only there")
-	f.BoolVar(&o.all, "all", false, "all dead letters that no other option excludes")
+	f.BoolVar(&o.all, "all", false, "all that no other option excludes")
 	f.BoolVar(&o.dryRun, "dry-run", false, "change nothing; say how many it would be")
 }
 

@@ -217,10 +217,10 @@ func newTokenRevokeCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "revoke TYPE SCOPE",
 		Short: "Take a token from its owner, with a reason (operators)",
-		Long: `Take a token from its owner, with a reason. The next request in the queue gets it.
-With --ticket, end the wait of that request instead; "token get" shows the tickets.`,
+		Long: `Take a token from its owner: the next request in the queue gets it. With --ticket,
+end the wait of a request, which "token get" shows.`,
 		Example: `  brokerctl token revoke review login --reason "critic-1 hangs"
-  brokerctl token revoke review login --ticket 4711 --reason "builder-1 has ended"`,
+  brokerctl token revoke review login --ticket 4711 --reason "it has ended"`,
 		Args:              exactly("the type", "the scope"),
 		ValidArgsFunction: c.completeTokens,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -248,7 +248,7 @@ With --ticket, end the wait of that request instead; "token get" shows the ticke
 		},
 	}
 	cmd.Flags().StringVar(&request.Reason, "reason", "", "why, for the owner; required")
-	cmd.Flags().Int64Var(&request.Ticket, "ticket", 0, "end the wait of this request, and leave the token to its owner")
+	cmd.Flags().Int64Var(&request.Ticket, "ticket", 0, "end the wait of this request")
 	addRequestID(cmd, &request.RequestId)
 	return cmd
 }

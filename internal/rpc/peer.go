@@ -69,7 +69,7 @@ func (p peers) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, er
 	if err := errors.Join(opened.release(), detectLoss(bare)); err != nil {
 		return nil, nil, err
 	}
-	web.pass(webConn{conn, info})
+	web.pass(&webConn{Conn: conn, info: info})
 	return nil, nil, credentials.ErrConnDispatched
 }
 

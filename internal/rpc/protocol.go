@@ -7,6 +7,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -102,12 +103,23 @@ func (c *newConn) release() error {
 // A webConn is a connection that speaks HTTP/1.1.
 type webConn struct {
 	net.Conn
-	info connection
+	info  connection
+	reads atomic.Int64 // that returned bytes
+	seen  int64        // the value of reads at the newest request
+}
+
+// Read implements net.Conn.
+func (c *webConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if n > 0 {
+		c.reads.Add(1)
+	}
+	return n, err
 }
 
 // CloseWrite closes the sending half, so that the client reads an answer that ends the connection
 // before the rest of its request is refused.
-func (c webConn) CloseWrite() error {
+func (c *webConn) CloseWrite() error {
 	half, ok := c.Conn.(interface{ CloseWrite() error })
 	if !ok {
 		return errors.ErrUnsupported
@@ -176,11 +188,27 @@ func (s *Server) Web() net.Listener {
 
 // ConnContext returns the context for the calls of a connection of Web.
 func ConnContext(ctx context.Context, conn net.Conn) context.Context {
-	c, ok := conn.(webConn)
+	c, ok := conn.(*webConn)
 	if !ok {
 		return ctx
 	}
+	ctx = context.WithValue(ctx, webConnKey{}, c)
 	return peer.NewContext(ctx, &peer.Peer{Addr: c.RemoteAddr(), LocalAddr: c.LocalAddr(), AuthInfo: c.info})
+}
+
+type webConnKey struct{}
+
+// Pipelined reports whether a client of Web has sent a request together with an earlier one, without
+// waiting for its answer. Call it once for each request, with the request's context.
+func Pipelined(ctx context.Context) bool {
+	c, ok := ctx.Value(webConnKey{}).(*webConn)
+	if !ok {
+		return false
+	}
+	reads := c.reads.Load()
+	pipelined := reads == c.seen
+	c.seen = reads
+	return pipelined
 }
 
 // PlainTCP reports whether the connection of a context is neither a Unix socket nor encrypted.

@@ -31,6 +31,10 @@ const (
 	idleTime   = 2 * time.Minute  // between two requests
 	lingerTime = time.Second      // to send the rest of a body after its answer
 	lingerSize = 256 << 10        // bytes of that rest
+
+	// pipelinePause is the wait before a request that was sent without waiting for the answer to the one
+	// before it. Browsers, curl and common libraries wait; a flood does not.
+	pipelinePause = 5 * time.Millisecond
 )
 
 // Options say what a server needs.
@@ -116,6 +120,9 @@ func (s *Server) Stop(ctx context.Context) error {
 
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if rpc.Pipelined(r.Context()) {
+		clockwork.NewRealClock().Sleep(pipelinePause) // it protects the processor, whatever the broker's clock says
+	}
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set("Cache-Control", "no-store")
 	if r.ContentLength != 0 { // also for a body that no handler reads: http.Server discards it

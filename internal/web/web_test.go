@@ -278,3 +278,31 @@ func TestHTTP_AStopEndsConnectionsThatSendNothing(t *testing.T) {
 		}
 	}
 }
+
+func TestServe_DelaysRequestsThatDoNotWaitForAnAnswer(t *testing.T) {
+	b := apptest.Start(t)
+	conn, err := net.Dial("unix", strings.TrimPrefix(b.Socket(), "unix://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	const requests = 100
+	began := time.Now()
+	if _, err := io.WriteString(conn, strings.Repeat("GET /nothing HTTP/1.1\r\nHost: b\r\n\r\n", requests)); err != nil {
+		t.Fatal(err)
+	}
+	answers := bufio.NewReader(conn)
+	for range requests {
+		answer, err := http.ReadResponse(answers, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err = io.Copy(io.Discard, answer.Body); err != nil || answer.StatusCode != http.StatusNotFound {
+			t.Fatal(answer.Status, err)
+		}
+	}
+	// All but two of them are in the buffer with the one before: 200 a second.
+	if took := time.Since(began); took < (requests-2)*5*time.Millisecond {
+		t.Errorf("%d requests take %v", requests, took)
+	}
+}
