@@ -25,8 +25,11 @@ func pipelined(t *testing.T, texts ...string) (reported []bool) {
 		ConnContext:       ConnContext,
 		ReadHeaderTimeout: time.Minute,
 	}
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(l) }()
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		_ = server.Serve(l) // it ends with Close
+	}()
 	client, conn := net.Pipe()
 	l.pass(&webConn{Conn: conn, info: connection{}})
 	answers := bufio.NewReader(client)
@@ -41,7 +44,7 @@ func pipelined(t *testing.T, texts ...string) (reported []bool) {
 		}
 	}
 	_ = server.Close()
-	_ = <-served
+	<-served
 	_ = client.Close()
 	return reported
 }
