@@ -233,11 +233,8 @@ func (w *world) spentLogin() (link, token string) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	list, err := all.ListCredentials(ctx, &pb.ListCredentialsRequest{}) // oldest first
-	if err == nil {
-		err = w.revoke(ctx, list.GetCredentials()[len(list.GetCredentials())-1].GetId())
-	}
-	if err != nil {
+	user := w.tcpClient(party{secret: login.GetToken()})
+	if _, err := user.credentials.Logout(ctx, &pb.LogoutRequest{}); err != nil {
 		w.t.Fatal(err)
 	}
 	return created.GetSecret(), login.GetToken()
