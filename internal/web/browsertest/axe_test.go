@@ -154,6 +154,7 @@ var axeStates = []axeState{
 	}, ".view"},
 	{"a held timeline", func(p *tab) {
 		p.show("timeline")
+		p.await(`row('The staging server')`) // before it, the new view is not held
 		p.await(`press(one('[data-action=hold]'))`)
 		p.await(`one('[data-action=hold][aria-pressed=true]')`)
 	}, ".tools"},
