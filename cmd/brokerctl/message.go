@@ -89,7 +89,8 @@ func (o *messageListOptions) AddFlags(f *pflag.FlagSet) {
 	o.filterOptions.AddFlags(f)
 	f.StringVar(&o.box, "box", "", "inbox, sent or all (default: inbox for an agent, otherwise all)")
 	f.StringVar(&o.mailbox, "mailbox", "",
-		"the unfinished messages of this mailbox, by arrival: an agent's name, role:NAME or channel:NAME (operators, observers)")
+		"the unfinished messages of this mailbox, by arrival: an agent's name, role:NAME or channel:NAME "+
+			"(operators, observers)")
 	o.when.AddFlags(f, "messages sent")
 	f.BoolVar(&o.newest, "newest", false, "newest first")
 	limitVar(f, &o.limit, 100)

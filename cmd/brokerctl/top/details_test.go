@@ -71,7 +71,7 @@ func TestTimeline_OpensWhatAnEventIsAbout(t *testing.T) {
 		event, want string
 		arrange     func(s *stage)
 	}{
-		{"lock.granted", "who holds src/", contested},
+		{"lock.granted", "the locks on src/", contested},
 		{"token.granted", "token review/login", func(s *stage) { s.turn(s.worker) }},
 		{"message.sent", "message ", question},
 		{"message.dead", "message ", func(s *stage) { s.die("one", "no compiler") }},

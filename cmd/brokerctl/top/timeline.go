@@ -143,7 +143,7 @@ func eventMessage(e *pb.Event, d eventDetails) string {
 	return append(e.GetRelated(), "")[0]
 }
 
-// locksOn reads the locks that the paths of an event are held with now, and the requests that wait.
+// locksOn reads the present locks on the paths of an event, and the requests that wait for them.
 func (o opening) locksOn(ctx context.Context, paths []string) []section {
 	var sections []section
 	for _, path := range paths[:min(len(paths), mostPaths)] {
@@ -154,7 +154,7 @@ func (o opening) locksOn(ctx context.Context, paths []string) []section {
 			sections = append(sections, section{title: "no agent holds " + path + " now"})
 		default:
 			page.Revision, page.NextPageToken = 0, ""
-			sections = append(sections, section{title: "who holds " + path + ", and who waits", message: page})
+			sections = append(sections, section{title: "the locks on " + path + " and the requests that wait", message: page})
 		}
 	}
 	return sections

@@ -78,7 +78,8 @@ var lockButtons = []button{
 		p.act(panel, "end-the-wait", "reason", "It is not needed")
 		p.confirm()
 		p.await(`!one('[data-block]')`)
-		token := call(m, "", pb.NewTokenServiceClient, pb.TokenServiceClient.GetToken, &pb.GetTokenRequest{Type: "deploy", Scope: "web"})
+		deploy := &pb.GetTokenRequest{Type: "deploy", Scope: "web"}
+		token := call(m, "", pb.NewTokenServiceClient, pb.TokenServiceClient.GetToken, deploy)
 		return fmt.Sprint(token.GetToken().GetAgent(), " ", len(token.GetTickets()))
 	}, "lead 0"},
 	{"force release an opened lock", func(m *team, p *tab) string {

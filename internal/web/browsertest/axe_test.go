@@ -37,7 +37,10 @@ func (p *tab) addAxe() {
 func (p *tab) audit(state, part string) {
 	p.t.Helper()
 	found := value[[]finding](p, `(await axe.run(a, { resultTypes: ['violations'], preload: false })).violations.map((v) =>
-		({ rule: v.id, help: v.help, nodes: v.nodes.slice(0, 3).map((n) => n.html.slice(0, 300) + ' ' + n.failureSummary) }))`, part)
+		({
+			rule: v.id, help: v.help,
+			nodes: v.nodes.slice(0, 3).map((n) => n.html.slice(0, 300) + ' ' + n.failureSummary),
+		}))`, part)
 	for _, f := range found {
 		p.t.Errorf("%s: %s: %s\n\t%s", state, f.Rule, f.Help, strings.Join(f.Nodes, "\n\t"))
 	}
@@ -126,7 +129,8 @@ var axeStates = []axeState{
 	item("conversations", "bcrypt or argon2id?"), item("dead", "no such repository"), item("locks", "(all below)"),
 	item("locks", "review/login"), item("work", "Serve the API"), item("work", "Which database?"),
 	item("work", "Review the login form"), item("work", "The importer"), item("work", "The staging server"),
-	linked("locks/lock:src%2Fauth%2Flogin.go", "Waiting requests"), linked("work/task:none", "none"), linked("team/none", "none"),
+	linked("locks/lock:src%2Fauth%2Flogin.go", "Waiting requests"),
+	linked("work/task:none", "none"), linked("team/none", "none"),
 	dialog(item("team", "builder-1"), "message"), dialog(item("team", "builder-1"), "terminate"),
 	dialog(item("work", "Build the form"), "cancel"), dialog(item("work", "Review the login form"), "decide"),
 	dialog(item("work", "Which database?"), "cast"),
@@ -177,7 +181,8 @@ func TestAxe_FindsNothingInItemsDialogsAndMenus(t *testing.T) {
 	call(m, "", pb.NewSessionServiceClient, pb.SessionServiceClient.CloseSession, &pb.CloseSessionRequest{Name: "old"})
 	p := open(m, operator, "attention")
 	p.addAxe()
-	states := append(slices.Clone(axeStates), linked("timeline?open=message:"+m.question("bcrypt or argon2id?"), "Deliveries"))
+	question := linked("timeline?open=message:"+m.question("bcrypt or argon2id?"), "Deliveries")
+	states := append(slices.Clone(axeStates), question)
 	for _, l := range []look{looks[0], looks[3]} { // each colour and each width once, for the run time
 		p.look(l.width, l.colours)
 		for _, s := range states {

@@ -16,7 +16,8 @@ func TestDialog_NamesItsObjectAndTheMissingField(t *testing.T) {
 	m.lock("builder-2", "src/auth.go")
 	p := open(m, operator, "locks")
 	p.act(`one('[data-block]')`, "force-release")
-	for _, text := range []string{"Force release src/auth.go", "builder-1 loses src/auth.go", "Reason, for builder-1 required"} {
+	texts := []string{"Force release src/auth.go", "builder-1 loses src/auth.go", "Reason, for builder-1 required"}
+	for _, text := range texts {
 		p.await(`has(one('dialog[open]'), a)`, text)
 	}
 	p.await(`press(one('dialog[open] [data-confirm]'))`)

@@ -184,7 +184,8 @@ func (p *tab) harmless() {
 // turns are the texts with marks of direction that are neither isolated nor alone in their block. The title
 // of an SVG is a separate text.
 const turns = `all('body *').flatMap((e) => [...e.childNodes]).filter((n) => {
-	if (n.nodeType !== 3 || n.parentElement.localName === 'title' || !/[\u202a-\u202e\u2066-\u2069]/.test(n.data)) return false;
+	if (n.nodeType !== 3 || n.parentElement.localName === 'title') return false;
+	if (!/[\u202a-\u202e\u2066-\u2069]/.test(n.data)) return false;
 	for (let e = n.parentElement; ; e = e.parentElement) {
 		const { display, unicodeBidi } = getComputedStyle(e);
 		if (/isolate|plaintext/.test(unicodeBidi) && e.textContent.trim() === n.data.trim()) return false;

@@ -192,7 +192,8 @@ var keyActions = []keyAction{
 			return `one('.stage > .panel [data-action=cancel]')`
 		},
 		fields: []string{"It passes"},
-		state:  func(m *team) string { return m.stateOf("Fix the failing session test") }, before: "pending", after: "cancelled",
+		state:  func(m *team) string { return m.stateOf("Fix the failing session test") },
+		before: "pending", after: "cancelled",
 		focus: message,
 	},
 	{
@@ -220,7 +221,8 @@ var keyActions = []keyAction{
 			return `one('[data-action="redrive-selected"]')`
 		},
 		state: func(m *team) string {
-			return m.stateOf("Rename the tables") + " " + m.stateOf("Write the migration") + " " + m.stateOf("Port the old importer")
+			return m.stateOf("Rename the tables") + " " + m.stateOf("Write the migration") +
+				" " + m.stateOf("Port the old importer")
 		},
 		before: "dead dead dead", after: "pending dead pending",
 		focus: `one('main')`,

@@ -267,7 +267,8 @@ func TestLoad_ManyMailboxes(t *testing.T) {
 	})
 	got := value[measured](p, `measured`)
 	slices.Sort(got.Tasks)
-	t.Logf("the broker's frame: p50 %.1f ms, longest %.1f ms; the page's longest task: %.1f ms of CPU, p99 %.1f ms of %d; by the clock %.0f ms",
+	t.Logf("the broker's frame: p50 %.1f ms, longest %.1f ms; "+
+		"the page's longest task: %.1f ms of CPU, p99 %.1f ms of %d; by the clock %.0f ms",
 		at(frames, 0.5), at(frames, 1), at(tasks, 1), at(tasks, 0.99), len(tasks), at(got.Tasks, 1))
 	if at(frames, 0.5) > 50 || len(tasks) < 50 || at(tasks, 1) > 50 {
 		t.Error("a frame takes more than 50 ms")

@@ -1685,7 +1685,8 @@ export const TaskService: GenService<{
    * task matches if it is assigned to the caller, or has no assignee and either no role or the
    * caller's; if the caller has all its capabilities; and if it has all labels of the request. The
    * highest priority comes first, then the oldest task. Calls that wait are served in the order of
-   * their arrival. If a call is cancelled, no claim of it remains. An empty answer says why.
+   * their arrival. If a call is cancelled before the broker answers it, no claim of it remains.
+   * An empty answer says why.
    * For a given task: the caller that already holds it gets the same claim again, marked resumed.
    * FAILED_PRECONDITION if the task does not become READY for the caller within wait, with the
    * reason TASK_WAITING, TASK_CLAIMED (the text names the holder), TASK_FINISHED, TASK_DELAYED,
