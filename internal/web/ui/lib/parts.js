@@ -193,11 +193,11 @@ export function Filter({ value, onChange, ...props }) {
 }
 
 // Action is a button that calls run(values); observers do not see it. With confirm or fields, a dialog
-// comes first, whose title is that or the label. confirm is a text, or an async function that returns one, such as the number of the
-// objects concerned. A field is {name, label, required, kind, options, value}; its kind is text,
-// area, number, check or select, whose options are texts or {value, label}. The dialog shows a failure
-// of run. Afterwards a message shows the text that run returns, or "done". If the button is removed
-// because it has done its work, the part of the page around it gets the focus.
+// comes first, under the heading title. confirm is a text, or an async function that returns one, such
+// as the number of the objects concerned. A field is {name, label, required, kind, options, value}; its
+// kind is text, area, number, check or select, whose options are texts or {value, label}. The dialog
+// shows a failure of run. Afterwards a message shows the text that run returns, or "done". If the button
+// is removed because it has done its work, the part of the page around it gets the focus.
 export function Action({ label, title = label, name, danger, confirm, fields, run, primary }) {
   const [busy, setBusy] = useState(false);
   const part = useRef(null); // of the page, around the button, after it was pressed
