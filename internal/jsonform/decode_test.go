@@ -255,6 +255,7 @@ func TestSet_RefusesOtherParameters(t *testing.T) {
 		{&pb.ListEventsRequest{}, "filter", []string{"a"}, "filter: cannot be given as a parameter"},
 		{&pb.ListTasksRequest{}, "labels", []string{"a"}, "labels: needs a key, such as labels.KEY"},
 		{&pb.ListTasksRequest{}, "labels.a", []string{"a", "b"}, "labels.a: is given 2 times"},
+		{&pb.ListTasksRequest{Labels: map[string]string{"a": "b"}}, "labels.a", []string{"c"}, "labels.a: is given twice"},
 		{&pb.SendMessagesRequest{}, "messages", []string{"a"}, "messages: cannot be given as a parameter"},
 		{&pb.ListTasksRequest{}, "role.x", []string{"a"}, "role.x: cannot be given as a parameter"},
 		{&pb.ExplainRequest{Subject: &pb.ExplainRequest_Lock{Lock: "src"}}, "agent", []string{"a"}, "agent: excludes lock"},

@@ -43,9 +43,13 @@ func set(m protoreflect.Message, name, path string, texts []string) error {
 		if len(texts) > 1 {
 			return fault.Field(path, "is given %d times", len(texts))
 		}
+		entry, entries := protoreflect.ValueOfString(key).MapKey(), m.Mutable(f).Map()
+		if entries.Has(entry) {
+			return fault.Field(path, "is given twice")
+		}
 		v, err := parse(f.MapValue(), path, texts[0])
 		if err == nil {
-			m.Mutable(f).Map().Set(protoreflect.ValueOfString(key).MapKey(), v)
+			entries.Set(entry, v)
 		}
 		return err
 	case nested && f.Message() != nil && !f.IsList():

@@ -133,7 +133,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			"this address does not serve the host %q: use localhost or the IP address", r.Host))
 		return
 	}
-	if err := s.origins.Check(r); err != nil {
+	if s.origins.Check(r) != nil || foreignRead(r) {
 		s.refuse(w, http.StatusForbidden, fault.New(fault.Denied, "CROSS_ORIGIN",
 			"a page of another origin may not make this request"))
 		return
@@ -168,6 +168,14 @@ func ownHost(host string) bool {
 	}
 	_, err := netip.ParseAddr(strings.Trim(host, "[]"))
 	return err == nil
+}
+
+// foreignRead reports whether a page of another origin makes a call with a safe method, which the origin
+// check permits. An image or a link cannot have a token, but it has the client certificate of the browser,
+// and a GET of /v1/inbox/follow takes messages.
+func foreignRead(r *http.Request) bool {
+	site := r.Header.Get("Sec-Fetch-Site")
+	return strings.HasPrefix(r.URL.Path, "/v1/") && (site == "cross-site" || site == "same-site")
 }
 
 // notFound answers a request that has no route.

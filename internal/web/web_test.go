@@ -204,6 +204,18 @@ func TestHTTP_ForeignHostsAndOriginsAreRefused(t *testing.T) {
 			t.Errorf("origin %s: %d %s", from, a.status, a.text)
 		}
 	}
+	for _, site := range []string{"cross-site", "same-site"} { // same-site: another port of this host
+		for _, path := range []string{"/v1/inbox/follow", "/v1/status"} {
+			if a := c.do("GET", path, "", "Sec-Fetch-Site", site); a.status != http.StatusForbidden ||
+				a.reason() != "CROSS_ORIGIN" {
+				t.Errorf("a read of %s from %s: %d %s", path, site, a.status, a.text)
+			}
+		}
+		c.must("GET", "/", "", "Sec-Fetch-Site", site) // a link to the dashboard
+	}
+	for _, site := range []string{"same-origin", "none"} { // none: the user has typed the address
+		c.must("GET", "/v1/status", "", "Sec-Fetch-Site", site)
+	}
 }
 
 // raw opens a connection to the broker's TCP address.
