@@ -288,7 +288,10 @@ func (a *acquiring) grant(u *turn, o Owner, role string) error {
 	a.answer = Answer{
 		Outcome: Granted, Fence: g.fence, HeldUntil: g.heldUntil, PassedBy: g.passedBy, Note: g.note, tellings: u.firstTelling(g, 1),
 	}
-	return u.untangle(o)
+	if err := u.untangle(o); err != nil {
+		return err
+	}
+	return u.settle(nil)
 }
 
 // room refuses globs beyond the limit.

@@ -105,42 +105,29 @@ func (u *turn) relax(t *ticket) error {
 	return u.letPass(waiting, t)
 }
 
-// letPass grants, but to the given ticket, what may pass earlier tickets of some owners.
+// letPass grants what is free and, but to the given ticket, what may pass earlier tickets of some owners.
 func (u *turn) letPass(waiting map[Owner]bool, t *ticket) error {
-	if len(waiting) == 0 {
-		return nil
-	}
-	tickets := u.view.queue.tickets
-	for i, r := range tickets {
-		passes := slices.ContainsFunc(tickets[:i], func(w *ticket) bool {
+	return u.settle(func(queue []*ticket, i int) bool {
+		r := queue[i]
+		return len(waiting) > 0 && r != t && slices.ContainsFunc(queue[:i], func(w *ticket) bool {
 			return waiting[w.owner] && w.owner != r.owner && w.claim.conflicts(&r.claim)
 		})
-		if passes && r != t {
-			if err := u.try(r); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	})
 }
 
-// untangle ends the circles that a grant has closed, if the grant's owner waits for something else. It grants
-// what they free only after the last of them: a ticket that is about to end must not count as waiting.
+// untangle ends the circles that a grant has closed, if the grant's owner waits for something else. The caller
+// settles what they free, after the last of them: a ticket that is about to end must not count as waiting.
 func (u *turn) untangle(o Owner) error {
-	var freed []*claim
 	for {
 		circle, err := u.circleOf(o)
-		if err != nil {
+		if circle == nil || err != nil {
 			return err
-		}
-		if circle == nil {
-			return u.passOn(freed...)
 		}
 		t := youngest(circle)
 		if err := u.abort(circle, t); err != nil {
 			return err
 		}
-		freed = append(freed, &t.claim)
+		u.freed = append(u.freed, &t.claim)
 	}
 }
 

@@ -29,10 +29,9 @@ func (t *Table) AgentEnded(tx *store.Tx, session int64, agent, why string) ([]Lo
 		return nil, err
 	}
 	var losses []Loss
-	var freed []*claim
 	err = u.each(agent, func(g *grant) error {
 		losses = append(losses, Loss{Kind: g.claim.kind, Name: lossName(&g.claim), Revision: g.fence})
-		freed = append(freed, &g.claim)
+		u.freed = append(u.freed, &g.claim)
 		_, err := u.append(happening{"lock.released", "token.released"}, events.Warning, g.owner, g.role, &g.claim,
 			g.owner.String()+" has lost "+g.claim.title()+": "+why, details{{"fence", g.fence}, {"cause", why}})
 		if err != nil {
@@ -41,7 +40,7 @@ func (t *Table) AgentEnded(tx *store.Tx, session int64, agent, why string) ([]Lo
 		return u.end(g)
 	}, func(k *ticket) error {
 		losses = append(losses, Loss{Kind: k.claim.kind, Ticket: true, Name: lossName(&k.claim), Revision: k.number})
-		freed = append(freed, &k.claim)
+		u.freed = append(u.freed, &k.claim)
 		_, err := u.append(happening{"lock.cancelled", "token.cancelled"}, events.Debug, k.owner, k.role, &k.claim,
 			k.owner.String()+" waits for "+k.claim.title()+" no more: "+why, details{{"ticket", k.number}, {"cause", why}})
 		if err != nil {
@@ -54,7 +53,7 @@ func (t *Table) AgentEnded(tx *store.Tx, session int64, agent, why string) ([]Lo
 	if err != nil {
 		return nil, err
 	}
-	return losses, u.passOn(freed...)
+	return losses, u.settle(nil)
 }
 
 // lossName names a claim as losses do.

@@ -55,7 +55,7 @@ func (t *Table) ForceRelease(ctx context.Context, c caller.Caller, req once.Requ
 				return err
 			}
 			seized = f.seized
-			return u.passOn(f.freed...)
+			return u.settle(nil)
 		})
 		return err
 	})
@@ -67,7 +67,6 @@ type seizing struct {
 	*turn
 	by, reason string
 	seized     Seized
-	freed      []*claim
 }
 
 func (f *seizing) run(s Seizure, named *claim) error {

@@ -3,6 +3,7 @@ package locks
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -69,6 +70,7 @@ type turn struct {
 	view
 	granted []*grant        // in this turn
 	aborted map[int64]error // tickets, in this turn, with what their calls are told; nil = none
+	freed   []*claim        // of grants and tickets that have ended, for settle
 }
 
 func (t *Table) turn(tx *store.Tx, session int64) (*turn, error) {
@@ -301,20 +303,31 @@ func (u *turn) drop(t *ticket) error {
 	return nil
 }
 
-// passOn grants what waits for something that is free now, in the order of the tickets.
+// passOn grants what waits for something that is free now.
 func (u *turn) passOn(freed ...*claim) error {
-	for _, t := range u.view.queue.tickets {
-		overlaps := false
-		for _, c := range freed {
-			overlaps = overlaps || t.claim.conflicts(c)
-		}
-		if !overlaps {
+	u.freed = append(u.freed, freed...)
+	return u.settle(nil)
+}
+
+// settle tries to grant tickets in the order of the queue: those that conflict with what this turn has freed,
+// and those for which also(queue, index) is true; also may be nil. When a grant ends tickets to break a
+// deadlock, settle begins at the front again: an earlier ticket may wait for what they free, and no later one
+// may pass it.
+func (u *turn) settle(also func(queue []*ticket, i int) bool) error {
+	queue := u.view.queue.tickets
+	for i := 0; i < len(queue); i++ {
+		t, freed := queue[i], len(u.freed)
+		if !slices.ContainsFunc(u.freed, t.claim.conflicts) && (also == nil || !also(queue, i)) {
 			continue
 		}
 		if err := u.try(t); err != nil {
 			return err
 		}
+		if len(u.freed) > freed {
+			queue, i = u.view.queue.tickets, -1
+		}
 	}
+	u.freed = nil
 	return nil
 }
 

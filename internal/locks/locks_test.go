@@ -1,6 +1,7 @@
 package locks_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -189,6 +190,34 @@ func TestDeadlock_TwoClosedByOneGrantEndBeforeAnybodyPasses(t *testing.T) {
 	c.release(held)
 	want(t, "deadlocks", len(w.history("lock.deadlock")), 2)
 	want(t, "tickets", len(d.list(&pb.ListLocksRequest{Agent: "d"}).Tickets), 1)
+}
+
+func TestDeadlock_ClosedByAGrantLetsNobodyPassAnEarlierTicket(t *testing.T) {
+	w := newDaemon(t)
+	a, b, c, d, e, o := w.agent("a"), w.agent("b"), w.agent("c"), w.agent("d"), w.agent("e"), w.agent("o")
+	keepShared := func(a *agent, paths ...string) {
+		out := a.acquire(&pb.AcquireLocksRequest{Paths: paths, Mode: pb.LockMode_LOCK_MODE_SHARED, KeepTicket: true})
+		want(t, a.name+" waits", out.Outcome, queued)
+	}
+	o.lock("z")
+	a.lock("p")
+	held := b.lock("x", "q")
+	c.keep("x")
+	d.keep("p")             // d waits for a
+	keepShared(a, "q")      // the first in the queue for q
+	e.keep("z")             // e waits for o
+	a.keep("x", "z")        // behind e
+	d.keep("q")             // behind a
+	e.keep("q")             // behind d: now a waits for d, so d may pass a
+	keepShared(c, "p", "q") // once c has x, c waits for a, and a waits for c
+	b.release(held)
+	want(t, "deadlocks", len(w.history("lock.deadlock")), 1)
+	var has []string
+	for _, l := range a.list(&pb.ListLocksRequest{Agent: "a"}).Locks {
+		has = append(has, l.Paths...)
+	}
+	slices.Sort(has)
+	want(t, "locks of a", strings.Join(has, " "), "p q")
 }
 
 func TestDeadlock_KeptTicketIsToldByMail(t *testing.T) {

@@ -2,6 +2,7 @@ package locks
 
 import (
 	"context"
+	"slices"
 
 	"brokerd/internal/caller"
 	"brokerd/internal/events"
@@ -84,7 +85,6 @@ type releasing struct {
 	*turn
 	owner Owner
 	given Given
-	freed []*claim
 	less  []*ticket // that wait for less than before
 }
 
@@ -115,12 +115,7 @@ func (r *releasing) run(g Giving, named *claim) (Given, error) {
 			return Given{}, err
 		}
 	}
-	for _, t := range r.less {
-		if err := r.try(t); err != nil {
-			return Given{}, err
-		}
-	}
-	return r.given, r.passOn(r.freed...)
+	return r.given, r.settle(func(queue []*ticket, i int) bool { return slices.Contains(r.less, queue[i]) })
 }
 
 // find returns a grant; nil if there is none.

@@ -293,7 +293,7 @@ func (t *Table) ReleaseToken(ctx context.Context, c caller.Caller, req once.Requ
 				return err
 			}
 			given = r.given
-			return u.passOn(r.freed...)
+			return u.settle(nil)
 		})
 		return err
 	})
@@ -345,7 +345,7 @@ func (t *Table) RevokeToken(
 				return err
 			}
 			revoked.Revision = f.seized.Revision
-			return u.passOn(f.freed...)
+			return u.settle(nil)
 		})
 		return err
 	})

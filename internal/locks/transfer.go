@@ -62,9 +62,6 @@ func (t *Table) Transfer(tx *store.Tx, session, fence int64, from string, to Age
 	if err := u.grant(next); err != nil {
 		return 0, err
 	}
-	// A request of the new owner that waited for the lock does not wait for itself.
-	if err := u.passOn(&g.claim); err != nil {
-		return 0, err
-	}
+	u.freed = append(u.freed, &g.claim) // a request of the new owner that waited for the lock does not wait for itself
 	return next.fence, u.settled(next)
 }
