@@ -87,7 +87,9 @@ func (c *comparison) acquire(*rapid.T) {
 			return
 		}
 		// No circle yet, but that r waits lets another pass, which may close one.
-		r.number = ticketOf(c.w.history("lock.deadlock")[c.read])
+		for _, e := range c.w.history("lock.deadlock")[c.read:] { // its ticket is the newest of those that have ended
+			r.number = max(r.number, ticketOf(e))
+		}
 		c.model.queue = append(c.model.queue, r)
 		c.settle()
 		if slices.Contains(c.model.queue, r) {
