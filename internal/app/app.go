@@ -36,6 +36,7 @@ import (
 	"brokerd/internal/tasks"
 	"brokerd/internal/votes"
 	"brokerd/internal/web"
+	"brokerd/internal/work"
 )
 
 // An App is a running daemon. Its methods may be called concurrently.
@@ -397,6 +398,7 @@ func openStore(ctx context.Context, c Config, options store.Options, measured *m
 		blockers.Migrations(),
 		handoffs.Migrations(),
 		votes.Migrations(),
+		work.Migrations(),
 		tasks.Migrations(),
 		retention.Migrations(),
 		catalog.Migrations(),

@@ -18,10 +18,9 @@ const retryAfter = time.Second
 // A Calendar makes the changes of a feature that are due at times of the wall clock. It sleeps until
 // the earliest of them. Its methods may be called concurrently.
 type Calendar struct {
-	store *store.Store
 	clock clockwork.Clock
 	log   *zap.Logger
-	due   func(tx *store.Tx) (next time.Time, err error)
+	run   func() (next time.Time, err error) // makes the changes that are due
 	queue *deadline.Queue[struct{}]
 
 	stop   context.CancelFunc // ends run; nil before Start
@@ -33,7 +32,17 @@ type Calendar struct {
 // never. A time in the past makes the calendar call it again at once. due can run twice for one
 // commit, as all functions of the writer.
 func NewCalendar(s *store.Store, clock clockwork.Clock, log *zap.Logger, due func(tx *store.Tx) (time.Time, error)) *Calendar {
-	c := &Calendar{store: s, clock: clock, log: log, due: due}
+	return newCalendar(clock, log, func() (next time.Time, err error) {
+		err = s.Write(context.Background(), func(tx *store.Tx) (err error) {
+			next, err = due(tx)
+			return err
+		})
+		return next, err
+	})
+}
+
+func newCalendar(clock clockwork.Clock, log *zap.Logger, run func() (time.Time, error)) *Calendar {
+	c := &Calendar{clock: clock, log: log, run: run}
 	c.queue = deadline.NewCalendar(clock, func([]struct{}) { c.tick() })
 	return c
 }
@@ -70,11 +79,7 @@ func (c *Calendar) wakeBy(at time.Time) {
 
 // tick makes the changes that are due and plans the next tick.
 func (c *Calendar) tick() {
-	var next time.Time
-	err := c.store.Write(context.Background(), func(tx *store.Tx) (err error) {
-		next, err = c.due(tx)
-		return err
-	})
+	next, err := c.run()
 	if err != nil {
 		c.log.Warn("changes that are due could not be made; the broker tries again", zap.Error(err))
 		next = c.clock.Now().Add(retryAfter)
