@@ -162,6 +162,7 @@ type Registry struct {
 	completed    []func(tx *store.Tx, a Agent) error
 	deregistered []func(tx *store.Tx, a Agent, reason string) error
 	failed       []func(tx *store.Tx, a Agent) ([]Loss, error)
+	departures   []func(ctx context.Context, session, agent string) error
 	holders      []Holder
 
 	known    *store.Cache[rowKey, Agent] // what Lookup returns; ID is 0 if there is none
@@ -181,6 +182,13 @@ func New(s *store.Store, log *events.Log, sessions Sessions, clock clockwork.Clo
 	r.presence.gone = deadline.NewCalendar(clock, r.goneOver)
 	r.presence.writes = deadline.New(clock, r.writeActivity)
 	return r
+}
+
+// UseDeparture adds a function that Register calls before its transaction, for a feature that cannot
+// end all that a registration had in the transaction of its end. The function returns once that is
+// done.
+func (r *Registry) UseDeparture(await func(ctx context.Context, session, agent string) error) {
+	r.departures = append(r.departures, await)
 }
 
 // UseMail plugs in who knows of mail; without it the counts are 0.
@@ -220,6 +228,11 @@ func (r *Registry) Register(ctx context.Context, who caller.Caller, req once.Req
 	}
 	if r.mail != nil {
 		if err := r.mail.AwaitDeparture(ctx, who.Session, who.Agent); err != nil {
+			return Agent{}, Lost{}, fmt.Errorf("register agent: %w", err)
+		}
+	}
+	for _, await := range r.departures {
+		if err := await(ctx, who.Session, who.Agent); err != nil {
 			return Agent{}, Lost{}, fmt.Errorf("register agent: %w", err)
 		}
 	}

@@ -328,7 +328,9 @@ func (a *App) start(ctx context.Context) error {
 	a.onStop(func(context.Context) error { polls.Stop(); return nil })
 	polls.Start()
 	a.onStop(func(context.Context) error { board.Stop(); return nil })
-	board.Start()
+	if err := board.Start(ctx); err != nil {
+		return fmt.Errorf("start tasks: %w", err)
+	}
 	a.onStop(func(context.Context) error { keeper.Stop(); return nil })
 	if err := keeper.Start(); err != nil {
 		return fmt.Errorf("start retention: %w", err)

@@ -80,8 +80,11 @@ func (g *glutton) ofWork() []beyond {
 		invalid("tasks", "1000", func() error {
 			return fails(tasks.CreateTasks(g.ctx, &pb.CreateTasksRequest{Tasks: make1001(&pb.NewTask{Title: "T"})}))
 		}),
+		invalid("tasks", "5000", func() error {
+			return fails(tasks.CreateTasks(g.ctx, &pb.CreateTasksRequest{Tasks: slices.Repeat([]*pb.NewTask{{Title: "T", DependsOn: names(1000)}}, 6)}))
+		}),
 		invalid("tasks", "10000", func() error {
-			return fails(tasks.CreateTasks(g.ctx, &pb.CreateTasksRequest{Tasks: slices.Repeat([]*pb.NewTask{{Title: "T", DependsOn: names(1000)}}, 11)}))
+			return fails(tasks.CreateTasks(g.ctx, &pb.CreateTasksRequest{Tasks: slices.Repeat([]*pb.NewTask{{Title: "T", Labels: labels(10)}}, 1000)}))
 		}),
 		invalid("tasks[0].title", "512", task(func(n *pb.NewTask) { n.Title = text(513) })),
 		invalid("tasks[0].description", "65536", task(func(n *pb.NewTask) { n.Description = text(64<<10 + 1) })),

@@ -16,6 +16,7 @@ import (
 // connectTasks registers what happens to tasks when something else changes, and what depends on them.
 func connectTasks(scopes *sessions.Registry, registry *agents.Registry, post *broker.Broker, board *tasks.Tasks) {
 	registry.UseFences(board)
+	registry.UseDeparture(board.AwaitDeparture)
 	board.UseGates(post)
 	registry.OnRegister(func(tx *store.Tx, a agents.Agent, _ bool) error {
 		return board.AgentRegistered(tx, a.Session, workAgent(a))

@@ -3,16 +3,18 @@ package tasks
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
-	"brokerd/internal/caller"
 	"brokerd/internal/fault"
 	"brokerd/internal/store"
 	"brokerd/internal/work"
 )
 
-// heldAtOnce is how many tasks one query of a hook reads.
-const heldAtOnce = 500
+const (
+	mostLost   = 10_000 // claims that the end of a lease reports
+	mostServed = 10     // sessions whose waits the end of a drain serves in its transaction
+)
 
 // A Loss is a task that an agent held.
 type Loss struct {
@@ -20,81 +22,68 @@ type Loss struct {
 	Fence int64
 }
 
-// AgentFailed ends the attempts of an agent whose lease has ended, and returns what it lost. It is a
-// hook of the end of a lease.
+// AgentFailed ends the claims of an agent whose lease has ended, and returns what it lost, at most
+// mostLost. If there are many claims, the backlog releases their tasks page by page; the broker refuses
+// calls by these claims at once. It is a hook of the end of a lease.
 func (t *Tasks) AgentFailed(tx *store.Tx, session int64, agent string) ([]Loss, error) {
-	return t.agentEnded(tx, session, agent, "its lease has ended", "the lease of its holder "+agent+" has ended")
-}
-
-// AgentGone ends the attempts of an agent that has deregistered, and takes it from the tasks that
-// are assigned to it. It is a hook of the end of a registration.
-func (t *Tasks) AgentGone(tx *store.Tx, session int64, agent string) error {
-	const why = "it has deregistered"
-	u, closed, err := t.byBroker(tx, session)
-	if err != nil || closed {
-		return err
-	}
-	for {
-		assigned, err := scanAll(tx.Query(selectAssigned, session, agent, heldAtOnce))
-		if err != nil {
-			return err
-		}
-		for _, task := range assigned {
-			if err := u.unassign(task, "taken from "+agent, why); err != nil {
-				return err
-			}
-		}
-		if len(assigned) < heldAtOnce {
-			break
-		}
-	}
-	_, err = t.agentEnded(tx, session, agent, why, "its holder "+agent+" has deregistered")
-	return err
-}
-
-// agentEnded ends the waits of an agent for a reason, and its attempts with an error.
-func (t *Tasks) agentEnded(tx *store.Tx, session int64, agent, why, lost string) ([]Loss, error) {
 	u, closed, err := t.byBroker(tx, session)
 	if err != nil || closed {
 		return nil, err
 	}
-	u.end(verdict{err: fault.New(fault.Precondition, "AGENT_NOT_REGISTERED", "agent %q no longer waits for a task: %s", agent, why)},
-		func(w *waiter) bool { return w.agent.Name == agent })
-	var losses []Loss
-	for {
-		held, err := scanAll(tx.Query(selectHeld, session, agent, heldAtOnce))
-		if err != nil || len(held) == 0 {
-			return losses, err
-		}
-		for _, task := range held {
-			losses = append(losses, Loss{task.ID, task.Fence})
-			u.count("lost", 1)
-			if err := u.endAttempt(task, lost, false, 0); err != nil {
-				return nil, err
-			}
-		}
+	u.endWaits(agent, "its lease has ended")
+	bound := tx.NextRevision()
+	losses, err := store.Collect(tx.Query(selectLosses, session, agent, bound, mostLost), func(r *store.Rows) (l Loss, err error) {
+		return l, r.Scan(&l.ID, &l.Fence)
+	})
+	if err != nil || len(losses) == 0 {
+		return nil, err
 	}
+	_, err = t.backlog.Do(tx, work.Chore{Kind: failChore, Session: session, Name: agent, Bound: bound})
+	return losses, err
 }
 
-// AgentRegistered gives the waits of an agent its present role and capabilities. It is a hook of a
-// registration. The tasks that the agent holds stay.
+// AgentGone ends the claims of an agent that has deregistered, and takes it from the tasks that are
+// assigned to it. If these are more than a page, the backlog does the rest: until then no agent can
+// claim them, and AgentRegistered refuses the agent. It is a hook of the end of a registration.
+func (t *Tasks) AgentGone(tx *store.Tx, session int64, agent string) error {
+	u, closed, err := t.byBroker(tx, session)
+	if err != nil || closed {
+		return err
+	}
+	u.endWaits(agent, "it has deregistered")
+	_, err = t.backlog.Do(tx, work.Chore{Kind: leaveChore, Session: session, Name: agent, Bound: tx.NextRevision()})
+	return err
+}
+
+// endWaits ends the claims of an agent that wait.
+func (u *taskTx) endWaits(agent, why string) {
+	u.end(verdict{err: fault.New(fault.Precondition, "AGENT_NOT_REGISTERED", "agent %q no longer waits for a task: %s", agent, why)},
+		func(w *waiter) bool { return w.agent.Name == agent })
+}
+
+// AgentRegistered gives the waits of an agent its present role and capabilities. It refuses an agent
+// that the backlog has yet to take from tasks of an earlier registration: see AwaitDeparture. It is a
+// hook of a registration. The tasks that the agent holds stay.
 func (t *Tasks) AgentRegistered(tx *store.Tx, session int64, agent work.Agent) error {
 	u, closed, err := t.byBroker(tx, session)
 	if err != nil || closed {
+		return err
+	}
+	if _, departing, err := t.backlog.Pending(tx, leaveChore, session, agent.Name); err != nil || departing {
+		if err == nil {
+			err = errDeparting(agent.Name)
+		}
 		return err
 	}
 	for _, w := range u.waiters[session] {
 		if w.agent.Name != agent.Name {
 			continue
 		}
-		before := w.agent
-		w.agent = agent
-		tx.OnUndo(func() { w.agent = before })
-		if err := u.serve(w); err != nil {
-			return err
-		}
+		before, looked := w.agent, w.looked
+		w.agent, w.looked = agent, nil
+		tx.OnUndo(func() { w.agent, w.looked = before, looked })
 	}
-	return nil
+	return u.serveWaits(agent.Name)
 }
 
 // AgentResumed serves the waits of an agent that is no longer halted. It is a hook of a resume.
@@ -103,19 +92,13 @@ func (t *Tasks) AgentResumed(tx *store.Tx, session int64, agent string) error {
 	if err != nil || closed {
 		return err
 	}
-	for _, w := range u.waiters[session] {
-		if w.agent.Name == agent {
-			if err := u.serve(w); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	return u.serveWaits(agent)
 }
 
 // DrainEnded serves the waits of all sessions. It is a hook of the end of a drain.
 func (t *Tasks) DrainEnded(tx *store.Tx) error {
-	for session := range maps.Clone(t.waiters) {
+	sessions := slices.Sorted(maps.Keys(t.waiters))
+	for i, session := range sessions {
 		u, closed, err := t.byBroker(tx, session)
 		if err != nil {
 			return err
@@ -123,13 +106,30 @@ func (t *Tasks) DrainEnded(tx *store.Tx) error {
 		if closed {
 			continue
 		}
-		for _, w := range u.waiters[session] {
-			if err := u.serve(w); err != nil {
-				return err
-			}
+		if i < mostServed {
+			err = u.serveWaits("")
+		} else {
+			err = t.backlog.Add(tx, u.serveAll(""))
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// serveWaits serves the waits of an agent, or of all for an empty name: a page of them at once, and
+// the backlog the rest.
+func (u *taskTx) serveWaits(agent string) error {
+	if len(u.waiters[u.session.ID]) == 0 {
+		return nil
+	}
+	_, err := u.backlog.Do(u.tx, u.serveAll(agent))
+	return err
+}
+
+func (u *taskTx) serveAll(agent string) work.Chore {
+	return work.Chore{Kind: serveChore, Session: u.session.ID, Name: agent, Bound: u.numbers}
 }
 
 // Held counts the tasks that an agent of a session has claimed.
@@ -143,6 +143,7 @@ type Held struct {
 // Held returns the CLAIMED tasks of all sessions.
 func (t *Tasks) Held(q store.Querier) (all []Held, err error) {
 	rows := q.Query(selectClaimsHeld)
+	defer rows.Close()
 	for rows.Next() {
 		var h Held
 		if err := rows.Scan(&h.Session, &h.Agent, &h.Claims, &h.Since); err != nil {
@@ -153,68 +154,39 @@ func (t *Tasks) Held(q store.Querier) (all []Held, err error) {
 	return all, rows.Err()
 }
 
-// serve gives a waiter a READY task if one matches now.
-func (u *taskTx) serve(w *waiter) error {
-	if gated, err := u.gated(w.agent); err != nil || gated != Something {
-		return err
-	}
-	if w.given != 0 {
-		task, err := scan(u.tx.QueryRow(selectTask, w.given))
-		if err != nil || task.State != Ready || !task.DueAt.IsZero() || !w.wants(task) {
-			return err
-		}
-		return u.grant(w, task)
-	}
-	queues, err := u.sessionQueues()
-	if err != nil {
-		return err
-	}
-	found, err := first(u.tx, queues, w.agent, w.wish.Labels, 1)
-	if err != nil || len(found) == 0 {
-		return err
-	}
-	return u.grant(w, found[0])
-}
-
 // AgentCompleted wakes the calls that wait for an agent to report completed. It is a hook of a
 // heartbeat.
 func (t *Tasks) AgentCompleted(tx *store.Tx, session int64, agent string) {
 	tx.OnCommit(func() { t.hub.Wake(key{session: session, agent: agent}) })
 }
 
-// SessionClosed ends the waits of a session that is closed for good, and releases its tasks. It is a
-// hook of the closing.
+// SessionClosed ends the waits of a session that is closed for good, and releases its tasks. If these
+// are more than a page, the backlog releases the rest. It is a hook of the closing.
 func (t *Tasks) SessionClosed(tx *store.Tx, session int64) error {
-	s, _, err := t.dir.ByID(tx, session)
+	u, _, err := t.byBroker(tx, session)
 	if err != nil {
 		return err
 	}
-	u := &taskTx{Tasks: t, tx: tx, session: s, actor: work.Agent{Name: caller.System}}
-	u.end(verdict{err: fault.New(fault.Precondition, "SESSION_CLOSED", "the session %q is closed: nothing in it changes any more", s.Name)},
+	u.end(verdict{err: fault.New(fault.Precondition, "SESSION_CLOSED", "the session %q is closed: nothing in it changes any more", u.session.Name)},
 		func(*waiter) bool { return true })
-	after := int64(0)
-	for {
-		held, err := scanAll(tx.Query(selectAllHeld, session, after, heldAtOnce))
-		if err != nil || len(held) == 0 {
-			return err
-		}
-		for _, task := range held {
-			after = task.Created
-			details := map[string]any{"agent": task.Holder, "reason": "the session is closed"}
-			u.unhold(task)
-			task.ReadyAt = tx.Now()
-			if err := u.enter(task, Ready, "task.released", 0, "released: the session is closed", details); err != nil {
-				return err
-			}
-		}
-	}
+	_, err = t.backlog.Do(tx, work.Chore{Kind: closeChore, Session: session})
+	return err
 }
 
 // Holds reports whether an agent holds a task by a fence.
 func (t *Tasks) Holds(q store.Querier, session int64, agent string, fence int64) (bool, error) {
 	rows := q.Query(existsClaim, session, agent, fence)
 	held := rows.Next()
-	return held, rows.Close()
+	if err := rows.Close(); err != nil || !held {
+		return false, err
+	}
+	return t.isCurrent(q, session, agent, fence)
+}
+
+// isCurrent reports whether a failure of the agent has not ended a claim.
+func (t *Tasks) isCurrent(q store.Querier, session int64, agent string, fence int64) (bool, error) {
+	ended, _, err := t.backlog.Pending(q, failChore, session, agent)
+	return fence > ended, err
 }
 
 // Block makes a task BLOCKED, for a blocker that names it, if the agent holds it, or if another agent
@@ -254,6 +226,9 @@ func (t *Tasks) heldTask(tx *store.Tx, session int64, id string, by work.Agent) 
 	if err != nil || task == nil || !task.State.held() {
 		return u, nil, err
 	}
+	if current, err := t.isCurrent(tx, session, task.Holder, task.Fence); err != nil || !current {
+		return u, nil, err
+	}
 	return u.as(by), task, nil
 }
 
@@ -261,6 +236,9 @@ func (t *Tasks) heldTask(tx *store.Tx, session int64, id string, by work.Agent) 
 func (t *Tasks) Fence(q store.Querier, session int64, id, agent string) (int64, error) {
 	task, err := lookup(q, session, id)
 	if err != nil || task == nil || !task.State.held() || task.Holder != agent {
+		return 0, err
+	}
+	if current, err := t.isCurrent(q, session, agent, task.Fence); err != nil || !current {
 		return 0, err
 	}
 	return task.Fence, nil
@@ -282,11 +260,9 @@ func (t *Tasks) Transfer(tx *store.Tx, session int64, id, from, to string) (int6
 		return 0, err
 	}
 	if task.Assignee == from {
+		former := queueOf(task)
 		task.Assignee = to
-		if task.queue, err = u.queueFor(task); err != nil {
-			return 0, err
-		}
-		if _, err := tx.Exec(updateAssignee, to, task.queue, task.Created); err != nil {
+		if err := u.moveQueue(task, former); err != nil {
 			return 0, err
 		}
 	}
@@ -301,4 +277,13 @@ func (t *Tasks) Transfer(tx *store.Tx, session int64, id, from, to string) (int6
 	}
 	u.wake(task)
 	return revision, task.save(tx)
+}
+
+// errDeparting is the error for an agent that registers again before the broker has taken it from all
+// tasks of its earlier registration.
+func errDeparting(agent string) error {
+	e := fault.New(fault.Unavailable, "AGENT_DEPARTING",
+		"the broker is still taking agent %q from the tasks that it left when it deregistered; register again in a moment", agent)
+	e.RetryAfter = time.Second
+	return e
 }

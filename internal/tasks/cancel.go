@@ -3,7 +3,6 @@ package tasks
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"brokerd/internal/caller"
@@ -19,12 +18,13 @@ import (
 type Cancellation struct {
 	Tasks     []Brief // at most mostCancelled, the named task first
 	Cancelled int
+	More      bool // the broker is still cancelling dependents and subtasks
 	Revision  int64
 }
 
-// Cancel cancels an unfinished task and, with cascade, its unfinished dependents and subtasks.
-// Errors: fault.NotFound; fault.Precondition (TASK_FINISHED, TOO_MANY_TASKS); fault.Denied
-// (NOT_CREATOR).
+// Cancel cancels an unfinished task and, with cascade, its unfinished dependents and subtasks. It
+// cancels about mostCancelled tasks in its transaction; the backlog cancels the rest. Errors:
+// fault.NotFound; fault.Precondition (TASK_FINISHED); fault.Denied (NOT_CREATOR).
 func (t *Tasks) Cancel(ctx context.Context, c caller.Caller, req once.Request, id string, cascade bool, reason string) (Cancellation, error) {
 	var out Cancellation
 	err := t.change(ctx, c, req, &out, id, func(u *taskTx, task *Task) error {
@@ -34,62 +34,134 @@ func (t *Tasks) Cancel(ctx context.Context, c caller.Caller, req once.Request, i
 		if task.State == Done || task.State == Failed {
 			return fault.New(fault.Precondition, "TASK_FINISHED", "task %q is %s; only an unfinished task can be cancelled", task.ID, task.State)
 		}
-		concerned := []*Task{task}
-		if cascade {
-			var err error
-			if concerned, err = u.affected(task); err != nil {
+		if task.State != Cancelled {
+			if err := u.cancel(task, reason); err != nil {
 				return err
 			}
+			out.Cancelled++
 		}
-		for _, each := range concerned {
-			if each.State != Cancelled {
-				if err := u.cancel(each, reason); err != nil {
-					return err
-				}
+		out.Tasks, out.Revision = []Brief{task.brief()}, task.Revision
+		if !cascade {
+			return nil
+		}
+		k := cascadeRun{taskTx: u, reason: reason, bound: u.tx.NextRevision(), count: mostCancelled - 1, rows: mostRows * 4 / 5,
+			todo: []front{{task.Created, 0}}, cancelled: func(each *Task) {
 				out.Cancelled++
-			}
-			out.Revision = max(out.Revision, each.Revision)
-			if len(out.Tasks) < mostCancelled {
+				out.Revision = max(out.Revision, each.Revision)
 				out.Tasks = append(out.Tasks, each.brief())
-			}
+			}}
+		err := k.run()
+		if err == nil {
+			out.More, err = k.leave()
 		}
-		return nil
+		return err
 	})
 	return out, err
 }
 
-// affected returns a task, and its unfinished dependents and subtasks, direct or not.
-func (u *taskTx) affected(task *Task) ([]*Task, error) {
-	all, seen := []*Task{task}, map[int64]bool{task.Created: true}
-	for i := 0; i < len(all); i++ {
-		var more []int64
-		rows := u.tx.Query(selectAffected, all[i].Created, all[i].Created)
-		for rows.Next() {
-			var k int64
-			if err := rows.Scan(&k); err != nil {
-				return nil, err
-			}
-			if !seen[k] {
-				seen[k] = true
-				more = append(more, k)
-			}
+// A cascadeRun is one function's part of a cascade: it cancels the unfinished dependents and parts of
+// cancelled tasks, direct or not, level by level.
+type cascadeRun struct {
+	*taskTx
+	reason    string
+	bound     int64 // tasks that were created later stay
+	count     int   // tasks that it may still cancel
+	rows      int   // that it may still read or change, about
+	todo      []front
+	cancelled func(*Task)
+}
+
+// A front is a cancelled task of which dependents and parts up to a key have been cancelled.
+type front struct{ task, after int64 }
+
+// run cancels tasks as long as it may.
+func (k *cascadeRun) run() error {
+	for len(k.todo) > 0 {
+		f := &k.todo[0]
+		keys, err := k.affected(f, pageEdges)
+		if err != nil {
+			return err
 		}
-		if err := rows.Close(); err != nil {
-			return nil, err
+		for _, key := range keys {
+			if k.count <= 0 || k.rows <= 0 {
+				return nil
+			}
+			f.after = key
+			k.rows--
+			task, err := scan(k.tx.QueryRow(selectTask, key))
+			if err != nil && !errors.Is(err, store.ErrNoRows) {
+				return err
+			}
+			if err != nil || task.State.finished() {
+				continue
+			}
+			k.rows -= k.weight(task)
+			k.count--
+			if err := k.cancel(task, k.reason); err != nil {
+				return err
+			}
+			k.cancelled(task)
+			k.todo = append(k.todo, front{task.Created, 0})
+			f = &k.todo[0] // the list may have moved
 		}
-		slices.Sort(more)
-		for _, k := range more {
-			next, err := scan(u.tx.QueryRow(selectTask, k))
-			if err != nil {
-				return nil, err
-			}
-			if all = append(all, next); len(all) > mostCascade {
-				return nil, fault.New(fault.Precondition, "TOO_MANY_TASKS", "more than %d tasks depend on task %q or are part of it; "+
-					"cancel some of them first", mostCascade, task.ID)
-			}
+		if len(keys) < pageEdges {
+			k.todo = k.todo[1:]
 		}
 	}
-	return all, nil
+	return nil
+}
+
+// affected reads keys of dependents and parts of a front.
+func (k *cascadeRun) affected(f *front, limit int) ([]int64, error) {
+	k.rows--
+	return scanKeys(k.tx.Query(selectAffected, f.task, f.after, k.bound, limit, f.task, f.after, k.bound, limit, limit))
+}
+
+// leave leaves the rest to the backlog, and reports whether there is one.
+func (k *cascadeRun) leave() (more bool, err error) {
+	for _, f := range k.todo {
+		keys, err := k.affected(&f, 1)
+		if err != nil {
+			return false, err
+		}
+		if len(keys) == 0 {
+			continue
+		}
+		more = true
+		err = k.backlog.Add(k.tx, work.Chore{Kind: cascadeChore, Session: k.session.ID, Name: k.actor.Name, Item: f.task, Bound: k.bound,
+			After: f.after, Text: k.reason})
+		if err != nil {
+			return false, err
+		}
+	}
+	return more, nil
+}
+
+// cascadeOn does the next page of a cascade: the chore Item is a cancelled task, Name is the agent
+// that cancels, and Text its reason. Tasks that the page cancels become chores themselves if their
+// dependents do not fit into it.
+func (u *taskTx) cascadeOn(c *work.Chore) (more bool, err error) {
+	if c.Name != caller.System {
+		agent, registered, err := u.dir.Find(u.tx, u.session.ID, c.Name)
+		if err != nil {
+			return false, err
+		}
+		if !registered {
+			agent = work.Agent{Name: c.Name}
+		}
+		u = u.as(agent)
+	}
+	k := cascadeRun{taskTx: u, reason: c.Text, bound: c.Bound, count: pageRows / 10, rows: pageRows,
+		todo: []front{{c.Item, c.After}}, cancelled: func(*Task) {}}
+	if err := k.run(); err != nil {
+		return false, err
+	}
+	if len(k.todo) > 0 && k.todo[0].task == c.Item {
+		c.After, more = k.todo[0].after, true
+		k.todo = k.todo[1:]
+	}
+	_, err = k.leave()
+	return more, err
 }
 
 // cancel cancels an unfinished task.
@@ -124,6 +196,9 @@ func (t *Tasks) Retry(ctx context.Context, c caller.Caller, req once.Request, id
 		if err := u.capacity(1); err != nil {
 			return err
 		}
+		if err := u.moveQueue(task, queueOf(task)); err != nil { // its former queue may be gone
+			return err
+		}
 		task.Attempts, task.Error, task.FinishedAt = 0, "", time.Time{}
 		err := u.reopen(task, time.Time{}, "task.retried", 0, "is tried again", map[string]any{})
 		out = task.brief()
@@ -132,41 +207,35 @@ func (t *Tasks) Retry(ctx context.Context, c caller.Caller, req once.Request, id
 	return out, err
 }
 
-// due makes the changes that are due: it offers tasks whose backoff has passed, and ends the
-// attempts of holders that have not updated their tasks.
-func (t *Tasks) due(tx *store.Tx) (time.Time, error) {
-	now := tx.Now()
-	all, err := scanAll(tx.Query(selectDue, now, dueAtOnce))
-	if err != nil {
-		return time.Time{}, err
-	}
-	for _, task := range all {
-		u, closed, err := t.byBroker(tx, task.Session)
-		if err != nil {
-			return time.Time{}, err
-		}
-		switch {
-		case closed || task.State != Ready && task.State != Claimed:
-			task.DueAt = time.Time{}
-			err = task.save(tx)
-		case task.State == Ready:
-			err = u.ripen(task)
-		default:
-			err = u.stale(task)
-		}
-		if err != nil {
-			return time.Time{}, err
-		}
-	}
-	if len(all) == dueAtOnce {
-		return now, nil
-	}
-	var next time.Time
-	err = tx.QueryRow(nextDue).Scan(&next)
+// entries returns the tasks with the earliest times at which something is due.
+func entries(q store.Querier, limit int) ([]work.Entry[int64], error) {
+	return store.Collect(q.Query(selectDue, limit), func(r *store.Rows) (e work.Entry[int64], err error) {
+		return e, r.Scan(&e.Key, &e.At)
+	})
+}
+
+// due makes the change of a task that is due: it offers a task whose backoff has passed, and ends the
+// attempt of a holder that has not updated its task.
+func (t *Tasks) due(tx *store.Tx, key int64) error {
+	task, err := scan(tx.QueryRow(selectTask, key))
 	if errors.Is(err, store.ErrNoRows) {
-		return time.Time{}, nil
+		return nil
 	}
-	return next, err
+	if err != nil || task.DueAt.IsZero() || task.DueAt.After(tx.Now()) {
+		return err
+	}
+	u, closed, err := t.byBroker(tx, task.Session)
+	switch {
+	case err != nil:
+		return err
+	case closed || task.State != Ready && task.State != Claimed:
+		task.DueAt = time.Time{}
+		return task.save(tx)
+	case task.State == Ready:
+		return u.ripen(task)
+	default:
+		return u.stale(task)
+	}
 }
 
 // ripen ends the backoff of a READY task.

@@ -7,6 +7,12 @@ import (
 	"brokerd/internal/work"
 )
 
+// isMissing says that a task waits for a dependency n, by the row d: it is not done, or the backlog
+// has yet to tell the task.
+const isMissing = `(n.state <> 5 OR EXISTS (
+	SELECT 1 FROM work_backlog b
+	WHERE b.feature = 'tasks' AND b.item = d.needs AND b.kind = 'supply' AND b.after < d.task AND b.bound >= d.task))`
+
 // invariants are the rules of tasks.
 var invariants = []work.Invariant{
 	{Says: "it has a holder if and only if it is claimed or blocked, except when it is done", Query: `
@@ -15,17 +21,18 @@ WHERE state IN (3, 4) AND (holder IS NULL OR fence IS NULL) OR state NOT IN (3, 
 	{Says: "it waits if and only if a dependency is not done", Query: `
 SELECT t.id FROM tasks t
 WHERE (t.state = 1) <> (t.state < 5 AND EXISTS (
-	SELECT 1 FROM task_dependencies d JOIN tasks n ON n.created = d.needs WHERE d.task = t.created AND n.state <> 5))
+	SELECT 1 FROM task_dependencies d JOIN tasks n ON n.created = d.needs WHERE d.task = t.created AND ` + isMissing + `))
   AND t.state < 6`},
 	{Says: "it counts the dependencies that are not done", Query: `
 SELECT t.id FROM tasks t
 WHERE t.state < 5 AND t.missing <> (
-	SELECT count(*) FROM task_dependencies d JOIN tasks n ON n.created = d.needs WHERE d.task = t.created AND n.state <> 5)`},
-	{Says: "it has dependencies that exist", Query: `
-SELECT t.id FROM task_dependencies d JOIN tasks t ON t.created = d.task
-WHERE t.state < 5 AND NOT EXISTS (SELECT 1 FROM tasks n WHERE n.created = d.needs)`},
+	SELECT count(*) FROM task_dependencies d JOIN tasks n ON n.created = d.needs WHERE d.task = t.created AND ` + isMissing + `)`},
 	{Says: "it is in a queue that exists", Query: `
-SELECT t.id FROM tasks t WHERE NOT EXISTS (SELECT 1 FROM task_queues k WHERE k.id = t.queue)`},
+SELECT t.id FROM tasks t WHERE t.state < 5 AND NOT EXISTS (SELECT 1 FROM task_queues k WHERE k.id = t.queue)`},
+	{Says: "its labels are indexed if and only if a claim can take it", Query: `
+SELECT t.id FROM tasks t
+WHERE (t.state = 2 AND t.due_at IS NULL AND t.labels IS NOT NULL) <> EXISTS (
+	SELECT 1 FROM task_labels l WHERE l.task = t.created AND l.queue = t.queue AND l.rank = t.rank)`},
 	{Says: "it has an end if and only if it is finished", Query: `
 SELECT id FROM tasks WHERE (state >= 5) <> (finished_at IS NOT NULL)`},
 }

@@ -70,37 +70,42 @@ var errOpen = errors.New("the answer may change")
 func (t *Tasks) Claim(ctx context.Context, c caller.Caller, req once.Request, w Wish) (Claim, error) {
 	var answer Claim
 	var waiting *waiter
-	var fresh bool // the answer has a new claim
-	err := t.store.Drain(ctx, func(tx *store.Tx) error {
-		answer, waiting, fresh = Claim{}, nil, false
-		var kept keptClaim
-		var u *taskTx
-		seen, err := req.Do(tx, &kept, func() (err error) {
-			if u, err = t.begin(tx, c); err != nil {
-				return err
+	var fresh bool     // the answer has a new claim
+	var looked *search // one that has not ended
+	var err error
+	for first := true; err == nil && (first || looked != nil && waiting == nil); first = false {
+		err = t.store.Drain(ctx, func(tx *store.Tx) error {
+			answer, waiting, fresh = Claim{}, nil, false
+			var kept keptClaim
+			var u *taskTx
+			seen, err := req.Do(tx, &kept, func() (err error) {
+				if u, err = t.begin(tx, c); err != nil {
+					return err
+				}
+				if u.actor.System() {
+					return fault.AgentRequired()
+				}
+				if waiting, err = u.decide(&answer, w, req, &looked); err != nil {
+					return err
+				}
+				if answer.Task == nil {
+					return errOpen
+				}
+				kept, fresh = answer.kept(), !answer.Resumed
+				return nil
+			})
+			if errors.Is(err, errOpen) {
+				return nil
 			}
-			if u.actor.System() {
-				return fault.AgentRequired()
+			looked = nil
+			if seen && err == nil {
+				answer, err = recall(tx, kept)
 			}
-			if waiting, err = u.decide(&answer, w, req); err != nil {
-				return err
-			}
-			if answer.Task == nil {
-				return errOpen
-			}
-			kept, fresh = answer.kept(), !answer.Resumed
-			return nil
+			return err
 		})
-		if errors.Is(err, errOpen) {
-			return nil
-		}
-		if seen && err == nil {
-			answer, err = recall(tx, kept)
-		}
-		return err
-	})
+	}
 	if err == nil && waiting != nil {
-		return t.await(ctx, waiting, answer)
+		return t.await(ctx, waiting, looked != nil, answer)
 	}
 	if err != nil {
 		return Claim{}, fmt.Errorf("claim task: %w", err)
@@ -143,42 +148,73 @@ func (u *taskTx) claimOf(task *Task, resumed bool) (*Claim, error) {
 	return c, c.complete(u.tx)
 }
 
-// decide claims a task, or returns a waiter if the call is to wait.
-func (u *taskTx) decide(answer *Claim, w Wish, req once.Request) (*waiter, error) {
+// decide claims a task, or returns a waiter if the call is to wait. looked is the search of an earlier
+// function of the same call. Afterwards it is the one that has to continue; nil if none has to.
+func (u *taskTx) decide(answer *Claim, w Wish, req once.Request, looked **search) (*waiter, error) {
+	s := *looked
+	*looked = nil
 	if w.ID != "" {
 		return u.claimGiven(answer, w, req)
 	}
-	if w.Resume {
-		held, err := scanAll(u.tx.Query(selectHeld, u.session.ID, u.actor.Name, mostUnfinished))
+	if w.Resume && s == nil {
+		held, err := u.held(w.Labels)
 		if err != nil {
 			return nil, err
 		}
-		i := slices.IndexFunc(held, func(t *Task) bool { return t.State == Claimed && labelled(t, w.Labels) })
-		if i >= 0 {
-			return nil, u.answer(answer, held[i], true)
+		if held != nil {
+			return nil, u.answer(answer, held, true)
 		}
 	}
 	gated, err := u.gated(u.actor)
 	if err != nil {
 		return nil, err
 	}
+	more := false
 	if gated == Something {
-		queues, err := u.sessionQueues()
-		if err != nil {
+		if s == nil {
+			if s, err = u.search(u.actor, w.Labels); err != nil {
+				return nil, err
+			}
+		}
+		var task *Task
+		budget := searchRows
+		if task, more, err = u.resume(s, w.Labels, &budget); err != nil {
 			return nil, err
 		}
-		found, err := first(u.tx, queues, u.actor, w.Labels, 1)
-		if err != nil {
-			return nil, err
-		}
-		if len(found) > 0 {
-			return nil, u.take(answer, found[0])
+		if task != nil {
+			return nil, u.take(answer, task)
 		}
 	}
 	if w.Wait > 0 {
-		return u.join(w, 0, req)
+		waiting, err := u.join(w, 0, req)
+		if err == nil && more {
+			waiting.looked, *looked = s, s
+		}
+		return waiting, err
+	}
+	if more {
+		*looked = s
+		return nil, nil
 	}
 	return nil, u.explainEmpty(answer, u.actor, w)
+}
+
+// held returns the CLAIMED task with the given labels that the acting agent has claimed first, of its
+// first mostResumed ones; nil if there is none.
+func (u *taskTx) held(labels map[string]string) (*Task, error) {
+	after, err := u.ended(u.actor.Name)
+	if err != nil {
+		return nil, err
+	}
+	held, err := scanAll(u.tx.Query(selectHeldBetween, u.session.ID, u.actor.Name, after, int64(1<<62), mostResumed))
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(held, func(t *Task) bool { return t.State == Claimed && labelled(t, labels) })
+	if i < 0 {
+		return nil, nil
+	}
+	return held[i], nil
 }
 
 // take claims a READY task for the caller.
@@ -204,7 +240,9 @@ func (u *taskTx) claimGiven(answer *Claim, w Wish, req once.Request) (*waiter, e
 	if err != nil {
 		return nil, err
 	}
-	if task.State.held() && task.Holder == u.actor.Name {
+	if holds, err := u.isHolder(task); err != nil {
+		return nil, err
+	} else if holds {
 		return nil, u.answer(answer, task, true)
 	}
 	gated, err := u.gated(u.actor)
@@ -228,38 +266,48 @@ func (u *taskTx) join(w Wish, given int64, req once.Request) (*waiter, error) {
 		e.RetryAfter = time.Second
 		return nil, e
 	}
-	k := &waiter{session: u.session.ID, agent: u.actor, wish: w, given: given, req: req, told: make(chan verdict, 1)}
+	u.numbers++
+	k := &waiter{number: u.numbers, session: u.session.ID, agent: u.actor, wish: w, given: given, req: req, told: make(chan verdict, 1)}
 	u.await(k)
 	u.tx.Patient() // the call is answered when it receives a task
 	return k, nil
 }
 
-// await waits for a task. After the wait it returns why there was none.
-func (t *Tasks) await(ctx context.Context, w *waiter, empty Claim) (Claim, error) {
+// await waits for a task. After the wait it returns why there was none. searching says that the search
+// for a READY task has not ended.
+func (t *Tasks) await(ctx context.Context, w *waiter, searching bool, empty Claim) (Claim, error) {
 	timer := t.clock.NewTimer(w.wish.Wait)
 	defer timer.Stop()
 	var err error
-	select {
-	case v := <-w.told:
-		return t.verdict(ctx, w, v)
-	case <-timer.Chan():
-	case <-t.stopping:
-		err = errStopping()
-	case <-ctx.Done():
-		err = ctx.Err()
+	if searching {
+		err = t.lookOn(ctx, w)
+	}
+	if err == nil {
+		select {
+		case v := <-w.told:
+			return t.verdict(ctx, w, v)
+		case <-timer.Chan():
+		case <-t.stopping:
+			err = errStopping()
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
 	}
 	drained := t.store.Drain(context.WithoutCancel(ctx), func(tx *store.Tx) error {
-		s, _, err := t.dir.ByID(tx, w.session)
+		u, _, err := t.byBroker(tx, w.session)
 		if err != nil {
 			return err
 		}
-		u := &taskTx{Tasks: t, tx: tx, session: s, actor: w.agent}
+		u.actor = w.agent
 		u.setWaiters(slices.DeleteFunc(slices.Clone(t.waiters[w.session]), func(o *waiter) bool { return o == w }))
 		if w.given == 0 {
 			empty = Claim{}
 			return u.explainEmpty(&empty, w.agent, w.wish)
 		}
 		task, err := scan(tx.QueryRow(selectTask, w.given))
+		if errors.Is(err, store.ErrNoRows) { // retention has removed it
+			return work.Missing(Kind, w.wish.ID)
+		}
 		if err != nil {
 			return err
 		}
@@ -278,6 +326,29 @@ func (t *Tasks) await(ctx context.Context, w *waiter, empty Claim) (Claim, error
 		return Claim{}, fmt.Errorf("wait for a task: %w", err)
 	}
 	return empty, nil
+}
+
+// lookOn continues the search of a claim that waits.
+func (t *Tasks) lookOn(ctx context.Context, w *waiter) error {
+	for more := true; more && ctx.Err() == nil; {
+		err := t.store.Drain(context.WithoutCancel(ctx), func(tx *store.Tx) error {
+			more = false
+			if w.looked == nil {
+				return nil
+			}
+			u, closed, err := t.byBroker(tx, w.session)
+			if err != nil || closed {
+				return err
+			}
+			budget := searchRows
+			more, err = u.serve(w, &budget)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // verdict returns the outcome of a wait. If the call has been cancelled, it releases the task.
@@ -300,6 +371,9 @@ func (t *Tasks) giveBack(req once.Request, granted *Task) {
 			return err
 		}
 		task, err := scan(tx.QueryRow(selectTask, granted.Created))
+		if errors.Is(err, store.ErrNoRows) { // it has finished, and retention has removed it
+			return nil
+		}
 		if err != nil {
 			return err
 		}
@@ -327,12 +401,13 @@ func (u *taskTx) explainEmpty(answer *Claim, a work.Agent, w Wish) error {
 		return err
 	}
 	answer.Empty = Nothing
-	for i := range queues {
-		if !queues[i].serves(a) || len(w.Labels) > 0 {
-			continue
-		}
+	ids := serving(queues, a)
+	if len(w.Labels) > 0 {
+		ids = nil
+	}
+	for _, id := range ids[:min(len(ids), searchRows)] {
 		var due time.Time
-		err := u.tx.QueryRow(nextDelayed, queues[i].id).Scan(&due)
+		err := u.tx.QueryRow(nextDelayed, id).Scan(&due)
 		if err != nil && !errors.Is(err, store.ErrNoRows) {
 			return err
 		}
@@ -368,6 +443,8 @@ func (u *taskTx) refuse(task *Task) error {
 		stops := ""
 		if o := obstacle(needs); o != nil {
 			stops = fmt.Sprintf("for the task %s, which is %s", o.ID, o.State)
+		} else {
+			stops = "until the broker makes it ready in a moment: its dependencies are done"
 		}
 		return unavailable(task, stops)
 	}

@@ -273,10 +273,7 @@ func (p *plan) missing(i int) int {
 
 // capacity refuses more unfinished tasks than a session can have.
 func (u *taskTx) capacity(more int) error {
-	var n int
-	if err := u.tx.QueryRow(countUnfinished, u.session.ID, mostUnfinished).Scan(&n); err != nil {
-		return err
-	}
+	n := u.unfinished[u.session.ID]
 	if n+more <= mostUnfinished {
 		return nil
 	}
@@ -343,15 +340,19 @@ func (u *taskTx) insert(n *Draft, missing, needs int) (*Task, error) {
 		return nil, err
 	}
 	task.Created, task.Revision, task.Entered = revision, revision, revision
-	if task.queue, err = u.queueFor(task); err != nil {
+	if task.queue, err = u.newQueueFor(task); err != nil {
 		return nil, err
 	}
+	u.addUnfinished(1)
 	_, err = u.tx.Exec(insertTask, task.Created, task.Session, task.ID, task.Title, toJSON(len(task.Labels), task.Labels),
 		10-task.Priority, orNull(task.Role), orNull(task.Assignee), toJSON(len(task.Capabilities), task.Capabilities), nil,
 		task.MaxAttempts, task.StaleAfter, task.Creator, orNull(task.CreatorRole), task.queue, task.texts, task.needs, int64(task.State),
 		task.Revision, task.Entered, task.Missing, task.CreatedAt, task.ReadyAt)
 	if err == nil && task.texts {
 		_, err = u.tx.Exec(insertTexts, task.Created, orNull(n.Description), toJSON(len(n.Artifacts), n.Artifacts))
+	}
+	if err == nil {
+		err = task.relabel(u.tx)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("store task %s: %w", task.ID, err)

@@ -15,15 +15,19 @@
 //     are one transaction, so of two claimers one gets the task.
 //   - The revision of a claim is its fence. Each change by a holder checks that the claim still
 //     exists, in the transaction of the change.
-//   - A task is WAITING if and only if a dependency is not DONE. CompleteTask makes dependents READY
-//     in its own transaction.
+//   - A task is WAITING if and only if a dependency is not DONE, or the backlog has yet to make it
+//     READY. CompleteTask makes the first page of dependents READY in its own transaction.
 //   - Every change is one event. Messages to the creator and the assignee are part of its transaction.
+//
+//   - A change of many tasks goes in pages (see work.Backlog): a page changes about 1,000 rows. A
+//     claim ends with the transaction of the first page, even if a later page releases its task.
 //
 // # Claims
 //
-// A queue has the READY tasks of one assignee or role and one set of capabilities. A claim reads the
-// head of each queue that serves the caller, by an index, and takes the best. The time is
-// logarithmic in the number of tasks.
+// A queue has the unfinished tasks of one assignee or role and one set of capabilities, and exists as
+// long as it has one. A claim reads the head of each queue that serves the caller, by an index, and
+// takes the best. The time is logarithmic in the number of tasks. A claim with labels reads
+// task_labels instead, which has the labels of the READY tasks (see search).
 //
 //	claim ──► a READY task matches ──► CLAIMED
 //	      └─► no task matches ──► waiters, in order of arrival ◄── a task becomes READY

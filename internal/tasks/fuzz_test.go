@@ -17,6 +17,7 @@ import (
 	"brokerd/internal/sessions"
 	"brokerd/internal/tasks"
 	"brokerd/internal/testkit"
+	"brokerd/internal/work"
 )
 
 // The bounds are those of task.proto.
@@ -45,7 +46,7 @@ func FuzzCreateTasks(f *testing.F) {
 			wantArtifacts(b, n.Artifacts)
 			edges += len(n.DependsOn)
 		}
-		b.Between(int64(edges), 0, 10_000)
+		b.Between(int64(edges), 0, 5000)
 	}, &pb.CreateTasksRequest{}, &pb.CreateTasksRequest{Tasks: []*pb.NewTask{
 		{Id: "a", Title: "A", Labels: map[string]string{"k": "v"}, Priority: 10, Role: "r", Capabilities: []string{"c"}, MaxAttempts: 100},
 		{Id: "b", Title: "B", Assignee: "x", DependsOn: []string{"a", "a"}, Parent: "a", StaleAfter: durationpb.New(time.Second), Artifacts: []string{"x/y"}},
@@ -168,6 +169,6 @@ func wantArtifacts(b *testkit.Bounds, all []string) {
 // fuzzed returns the service of tasks without sessions.
 func fuzzed(f *testing.F) *tasks.Service {
 	clock := clockwork.NewRealClock()
-	st := testkit.Store(f, f.TempDir(), clock, events.Migrations(), once.Migrations(), sessions.Migrations(), tasks.Migrations())
+	st := testkit.Store(f, f.TempDir(), clock, events.Migrations(), once.Migrations(), sessions.Migrations(), work.Migrations(), tasks.Migrations())
 	return tasks.NewService(tasks.New(st, events.New(st, clock, zap.NewNop()), testkit.NoSessions{}, testkit.NoPost{}, clock, zap.NewNop()))
 }

@@ -221,6 +221,9 @@ func (u *taskTx) describe(task *Task, ch *Change) error {
 	if err == nil && ch.Description != nil {
 		err = task.putText(u.tx, putDescription, *ch.Description)
 	}
+	if err == nil {
+		err = task.relabel(u.tx)
+	}
 	if err == nil && len(ch.SetLabels) > 0 && task.State == Ready {
 		err = u.offer(task) // a waiter may want it now
 	}
@@ -377,13 +380,10 @@ func (u *taskTx) decline(task *Task, fence int64, reason string) error {
 
 // unassign takes the assignee from an unfinished task, and notifies the creator.
 func (u *taskTx) unassign(task *Task, verb, reason string) error {
-	former := task.Assignee
+	former, queue := task.Assignee, queueOf(task)
 	task.Assignee = ""
-	var err error
-	if task.queue, err = u.queueFor(task); err != nil {
-		return err
-	}
-	if _, err = u.tx.Exec(updateAssignee, nil, task.queue, task.Created); err != nil {
+	err := u.moveQueue(task, queue)
+	if err != nil {
 		return err
 	}
 	if err = u.post.Withdraw(u.tx, u.session.ID, work.Moot{About: task.Created, Type: assignment}); err != nil {

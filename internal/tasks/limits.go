@@ -10,12 +10,16 @@ import (
 const (
 	MostCreated      = 1000    // tasks of one call
 	mostDependencies = 1000    // of one task
-	mostEdges        = 10_000  // dependencies of one call
+	mostEdges        = 5000    // dependencies of one call
+	mostRows         = 10_000  // rows that one call changes, about
+	letterRows       = 5       // rows that a letter or a notice changes, about
 	mostUnfinished   = 100_000 // tasks of a session
-	mostCascade      = 10_000  // tasks that one call cancels
+	mostQueues       = 20_000  // combinations of assignee, role and capabilities of a session's unfinished tasks
 	mostListed       = 100     // attempts, dependents, subtasks, references of one kind
 	mostNamed        = 5       // blockers in the text of an error
-	mostCancelled    = 1000    // cancelled tasks that one answer lists
+	mostCancelled    = 1000    // tasks that one call cancels at once
+	mostResumed      = 1000    // claims of an agent among which a resumed one is chosen
+	mostRead         = 20_000  // tasks that one page of a list reads
 	mostAwaited      = 1000    // tasks and agents of one wait
 	mostWaiters      = 10_000  // claims of a session that wait
 	mostArtifacts    = 100     // names of one list
@@ -32,7 +36,6 @@ const (
 	defaultPriority  = 5
 	firstBackoff     = time.Second
 	longestBackoff   = 5 * time.Minute
-	dueAtOnce        = 200 // tasks that one run of the calendar changes
 )
 
 // backoff is how long a task waits after its n-th failed attempt.

@@ -99,11 +99,13 @@ type Selection struct {
 // A Page is a page of a list.
 type Page struct {
 	Tasks    []*Task
-	More     bool
+	Next     int64 // the key from which the next page reads; 0 = there is none
 	Revision int64
 }
 
-// List returns tasks in the order of their creation. Errors: fault.NotFound for a parent.
+// List returns tasks in the order of their creation. A page reads at most about mostRead tasks: with
+// filters that match few of them it can have fewer tasks than the limit, or none, and yet a next page.
+// Errors: fault.NotFound for a parent.
 func (t *Tasks) List(ctx context.Context, c caller.Caller, sel Selection) (Page, error) {
 	if err := t.store.CheckResume(sel.From); err != nil {
 		return Page{}, err
@@ -127,21 +129,28 @@ func (t *Tasks) List(ctx context.Context, c caller.Caller, sel Selection) (Page,
 		if len(states) == 0 {
 			states = []State{0}
 		}
+		later := func(a, b int64) int {
+			if sel.Newest {
+				a, b = b, a
+			}
+			return cmp.Compare(a, b)
+		}
 		for _, state := range states {
-			some, err := sel.read(snap, s.ID, state, parent)
+			some, end, err := sel.read(snap, s.ID, state, parent, mostRead/len(states))
 			if err != nil {
 				return err
 			}
 			p.Tasks = append(p.Tasks, some...)
-		}
-		slices.SortFunc(p.Tasks, func(a, b *Task) int {
-			if sel.Newest {
-				a, b = b, a
+			if end != 0 && (p.Next == 0 || later(end, p.Next) < 0) {
+				p.Next = end
 			}
-			return cmp.Compare(a.Created, b.Created)
-		})
-		if p.More = len(p.Tasks) > sel.Limit; p.More {
-			p.Tasks = p.Tasks[:sel.Limit]
+		}
+		if p.Next != 0 { // beyond it, tasks of other states have not been read
+			p.Tasks = slices.DeleteFunc(p.Tasks, func(t *Task) bool { return later(t.Created, p.Next) > 0 })
+		}
+		slices.SortFunc(p.Tasks, func(a, b *Task) int { return later(a.Created, b.Created) })
+		if len(p.Tasks) > sel.Limit {
+			p.cut(sel.Limit)
 		}
 		return p.relate(snap)
 	})
@@ -151,41 +160,58 @@ func (t *Tasks) List(ctx context.Context, c caller.Caller, sel Selection) (Page,
 	return p, nil
 }
 
-// read returns the first tasks of a state, or of all for 0: one more than the limit if there are.
-func (sel *Selection) read(q store.Querier, session int64, state State, parent int64) ([]*Task, error) {
-	var found []*Task
-	for from := sel.From; ; {
-		args := []any{session}
-		statement := listSession
-		switch {
-		case state == 0 && sel.Newest:
-			statement = listSessionNewest
-		case state != 0 && sel.Newest:
-			statement = listStateNewest
-		case state != 0:
-			statement = listState
-		}
-		if state != 0 {
-			args = append(args, int64(state))
-		}
-		if from == 0 && sel.Newest {
+// cut ends the page behind its first n tasks.
+func (p *Page) cut(n int) {
+	p.Tasks, p.Next = p.Tasks[:n], p.Tasks[n-1].Created
+}
+
+// read returns the first tasks of a state, or of all for 0: one more than the limit if there are. It
+// reads at most as many tasks as the budget says. If there are more, end is the key of the last task
+// up to which it has read.
+func (sel *Selection) read(q store.Querier, session int64, state State, parent int64, budget int) (found []*Task, end int64, err error) {
+	statement, last := listSession, endOfSession
+	switch {
+	case state == 0 && sel.Newest:
+		statement, last = listSessionNewest, endOfSessionNewest
+	case state != 0 && sel.Newest:
+		statement, last = listStateNewest, endOfStateNewest
+	case state != 0:
+		statement, last = listState, endOfState
+	}
+	args := []any{session}
+	if state != 0 {
+		args = append(args, int64(state))
+	}
+	from, to := sel.From, int64(1<<63-1)
+	if sel.Newest {
+		to = 0
+		if from == 0 {
 			from = 1<<63 - 1
 		}
-		page := sel.Limit + 1
-		args = append(args, sel.Holder, sel.Holder, sel.Assignee, sel.Assignee, sel.Role, sel.Role, parent, parent, sel.Creator, sel.Creator, from, page)
-		some, err := scanAll(q.Query(statement, args...))
+	}
+	err = q.QueryRow(last, append(slices.Clip(args), from, budget-1)...).Scan(&end)
+	if err != nil && !errors.Is(err, store.ErrNoRows) {
+		return nil, 0, err
+	}
+	if end != 0 {
+		to = end
+	}
+	page := sel.Limit + 1
+	args = append(args, sel.Holder, sel.Holder, sel.Assignee, sel.Assignee, sel.Role, sel.Role, parent, parent, sel.Creator, sel.Creator)
+	for {
+		some, err := scanAll(q.Query(statement, append(slices.Clip(args), from, to, page)...))
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		for _, task := range some {
 			if labelled(task, sel.Labels) {
 				if found = append(found, task); len(found) == page {
-					return found, nil
+					return found, 0, nil
 				}
 			}
 		}
 		if len(some) < page {
-			return found, nil
+			return found, end, nil
 		}
 		from = some[len(some)-1].Created
 	}
@@ -200,7 +226,7 @@ func (p *Page) relate(q store.Querier) error {
 			return err
 		}
 		if bytes += task.size(); bytes > maxPage && i > 0 {
-			p.Tasks, p.More = p.Tasks[:i], true
+			p.cut(i)
 			return nil
 		}
 	}
@@ -222,29 +248,37 @@ func (t *Task) size() int {
 }
 
 // Claimable returns the tasks that the caller could claim now, in the order in which it would get
-// them. Errors: fault.Precondition without a registered agent.
+// them. It reads about mostRead rows: with several labels it may miss tasks behind these. Errors: fault.Precondition without a registered agent.
 func (t *Tasks) Claimable(ctx context.Context, c caller.Caller, labels map[string]string, limit int) (Page, error) {
 	var p Page
 	err := t.store.ReadPage(ctx, func(snap *store.Snapshot) error {
 		p = Page{Revision: snap.Revision()}
-		s, err := t.dir.Session(snap, c.Session)
+		session, err := t.dir.Session(snap, c.Session)
 		if err != nil {
 			return err
 		}
-		a, err := t.dir.Acting(snap, s.ID, c)
+		a, err := t.dir.Acting(snap, session.ID, c)
 		if err != nil || a.System() {
 			return err
 		}
-		queues, err := readQueues(snap, s.ID)
+		queues, err := readQueues(snap, session.ID)
 		if err != nil {
 			return err
 		}
-		if p.Tasks, err = first(snap, queues, a, labels, limit); err != nil {
+		s := newSearch(queues, a, labels, limit)
+		budget := mostRead
+		if _, err := s.run(snap, &budget); err != nil {
 			return err
 		}
-		if err = p.relate(snap); err == nil {
-			p.More = false
+		for _, at := range s.found {
+			task, err := scan(snap.QueryRow(selectTask, at.created))
+			if err != nil {
+				return err
+			}
+			p.Tasks = append(p.Tasks, task)
 		}
+		err = p.relate(snap)
+		p.Next = 0
 		return err
 	})
 	if err != nil {

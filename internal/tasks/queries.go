@@ -92,6 +92,31 @@ CREATE TABLE task_attempts (
 	error      TEXT NOT NULL
 );
 CREATE INDEX task_attempts_task ON task_attempts (task);
+`}, {Name: "tasks/002_labels", SQL: `
+-- The labels of the tasks that a claim can take now.
+CREATE TABLE task_labels (
+	queue INTEGER NOT NULL,
+	name  TEXT NOT NULL,
+	value TEXT NOT NULL,
+	rank  INTEGER NOT NULL,
+	task  INTEGER NOT NULL,
+	PRIMARY KEY (queue, name, value, rank, task)
+) WITHOUT ROWID;
+CREATE INDEX task_labels_task ON task_labels (task);
+INSERT INTO task_labels (queue, name, value, rank, task)
+SELECT t.queue, l.key, l.value, t.rank, t.created
+FROM tasks t, json_each(CASE WHEN json_valid(t.labels) THEN t.labels ELSE '{}' END) l
+WHERE t.state = 2 AND t.due_at IS NULL AND t.labels IS NOT NULL;
+
+-- A queue exists as long as an unfinished task is in it.
+CREATE INDEX tasks_queue ON tasks (queue) WHERE state < 5;
+DELETE FROM task_queues
+WHERE NOT EXISTS (SELECT 1 FROM tasks t WHERE t.queue = task_queues.id AND t.state < 5);
+
+DROP INDEX tasks_held;
+CREATE INDEX tasks_held ON tasks (session, holder, fence) WHERE state IN (3, 4);
+DROP INDEX tasks_assigned;
+CREATE INDEX tasks_assigned ON tasks (session, assignee) WHERE assignee IS NOT NULL AND state < 5;
 `}}
 }
 
@@ -159,12 +184,49 @@ SELECT id, assignee, role, capabilities FROM task_queues WHERE session = ?`
 const insertQueue = `
 INSERT INTO task_queues (id, session, assignee, role, capabilities) VALUES (?, ?, ?, ?, ?)`
 
-// selectReady reads a queue from a place on.
-const selectReady = `
-SELECT ` + taskColumns + ` FROM tasks t
-WHERE t.queue = ? AND t.state = 2 AND t.due_at IS NULL AND (t.rank, t.created) > (?, ?)
-ORDER BY t.rank, t.created
+const deleteQueue = `
+DELETE FROM task_queues WHERE id = ?`
+
+const existsInQueue = `
+SELECT 1 FROM tasks WHERE queue = ? AND state < 5 LIMIT 1`
+
+// readyWithin and readyBeyond read the places of the tasks of a queue that a claim can take, behind a
+// place: those of its rank, and those of later ranks.
+const readyWithin = `
+SELECT rank, created FROM tasks
+WHERE queue = ? AND state = 2 AND due_at IS NULL AND rank = ? AND created > ?
+ORDER BY created
 LIMIT ?`
+
+const readyBeyond = `
+SELECT rank, created FROM tasks
+WHERE queue = ? AND state = 2 AND due_at IS NULL AND rank > ?
+ORDER BY rank, created
+LIMIT ?`
+
+const labelledWithin = `
+SELECT rank, task FROM task_labels
+WHERE queue = ? AND name = ? AND value = ? AND rank = ? AND task > ?
+ORDER BY task
+LIMIT ?`
+
+const labelledBeyond = `
+SELECT rank, task FROM task_labels
+WHERE queue = ? AND name = ? AND value = ? AND rank > ?
+ORDER BY rank, task
+LIMIT ?`
+
+const countLabelled = `
+SELECT count(*) FROM (SELECT 1 FROM task_labels WHERE queue = ? AND name = ? AND value = ? LIMIT ?) AS some`
+
+const existsLabel = `
+SELECT 1 FROM task_labels WHERE queue = ? AND name = ? AND value = ? AND rank = ? AND task = ?`
+
+const insertLabel = `
+INSERT INTO task_labels (queue, name, value, rank, task) VALUES (?, ?, ?, ?, ?)`
+
+const deleteLabels = `
+DELETE FROM task_labels WHERE task = ?`
 
 const nextDelayed = `
 SELECT due_at FROM tasks WHERE queue = ? AND state = 2 AND due_at IS NOT NULL ORDER BY due_at LIMIT 1`
@@ -173,10 +235,7 @@ const anyReady = `
 SELECT 1 FROM tasks WHERE session = ? AND state = 2 LIMIT 1`
 
 const selectDue = `
-SELECT ` + taskColumns + ` FROM tasks t WHERE t.due_at <= ? ORDER BY t.due_at LIMIT ?`
-
-const nextDue = `
-SELECT due_at FROM tasks WHERE due_at IS NOT NULL ORDER BY due_at LIMIT 1`
+SELECT created, due_at FROM tasks WHERE due_at IS NOT NULL ORDER BY due_at LIMIT ?`
 
 const selectHeld = `
 SELECT ` + taskColumns + ` FROM tasks t
@@ -199,11 +258,21 @@ WHERE t.session = ? AND t.assignee = ? AND t.state < 5
 ORDER BY t.created
 LIMIT ?`
 
-const selectAllHeld = `
+// selectHeldBetween reads the tasks that an agent has claimed behind one fence and up to another.
+const selectHeldBetween = `
 SELECT ` + taskColumns + ` FROM tasks t
-WHERE t.session = ? AND t.state IN (3, 4) AND t.created > ?
-ORDER BY t.created
+WHERE t.session = ? AND t.holder = ? AND t.state IN (3, 4) AND t.fence > ? AND t.fence <= ?
+ORDER BY t.fence
 LIMIT ?`
+
+const selectLosses = `
+SELECT id, fence FROM tasks
+WHERE session = ? AND holder = ? AND state IN (3, 4) AND fence <= ?
+ORDER BY fence
+LIMIT ?`
+
+const selectAllHeld = `
+SELECT ` + taskColumns + ` FROM tasks t WHERE t.session = ? AND t.holder IS NOT NULL AND t.state IN (3, 4) LIMIT ?`
 
 const insertDependency = `
 INSERT INTO task_dependencies (task, number, needs) VALUES (?, ?, ?)`
@@ -220,11 +289,8 @@ FROM task_dependencies d JOIN tasks t ON t.created = d.needs
 WHERE d.task = ? AND t.state <> 5
 ORDER BY d.number`
 
-const selectWaitingDependents = `
-SELECT ` + taskColumns + `
-FROM task_dependencies d JOIN tasks t ON t.created = d.task
-WHERE d.needs = ? AND t.state = 1
-ORDER BY d.task`
+const selectDependentKeys = `
+SELECT task FROM task_dependencies WHERE needs = ? AND task > ? AND task <= ? ORDER BY task LIMIT ?`
 
 const selectDependents = `
 SELECT t.id, t.title, t.state, t.holder, t.revision
@@ -236,11 +302,15 @@ LIMIT ?`
 const selectParts = `
 SELECT id, title, state, holder, revision FROM tasks WHERE parent = ? ORDER BY created LIMIT ?`
 
-// selectAffected reads the unfinished dependents and parts of a task.
+// selectAffected reads the keys of the dependents and parts of a task, behind a key.
 const selectAffected = `
-SELECT d.task FROM task_dependencies d JOIN tasks t ON t.created = d.task WHERE d.needs = ? AND t.state < 5
+SELECT task FROM (
+	SELECT task FROM task_dependencies WHERE needs = ? AND task > ? AND task <= ? ORDER BY task LIMIT ?) AS dependents
 UNION
-SELECT created FROM tasks WHERE parent = ? AND state < 5`
+SELECT created FROM (
+	SELECT created FROM tasks WHERE parent = ? AND created > ? AND created <= ? ORDER BY created LIMIT ?) AS parts
+ORDER BY 1
+LIMIT ?`
 
 const insertAttempt = `
 INSERT INTO task_attempts (revision, task, number, agent, claimed_at, ended_at, error)
@@ -252,7 +322,7 @@ FROM (SELECT * FROM task_attempts WHERE task = ? ORDER BY revision DESC LIMIT ?)
 ORDER BY revision`
 
 const countUnfinished = `
-SELECT count(*) FROM (SELECT 1 FROM tasks WHERE session = ? AND state < 5 LIMIT ?) AS some`
+SELECT session, count(*) FROM tasks WHERE state < 5 GROUP BY session`
 
 const countState = `
 SELECT count(*) FROM (SELECT 1 FROM tasks WHERE session = ? AND state = ? LIMIT ?) AS some`
@@ -266,12 +336,12 @@ const listFilter = `
   AND (? = '' OR t.creator = ?)`
 
 const oldestFirst = `
-  AND t.created > ?
+  AND t.created > ? AND t.created <= ?
 ORDER BY t.created
 LIMIT ?`
 
 const newestFirst = `
-  AND t.created < ?
+  AND t.created < ? AND t.created >= ?
 ORDER BY t.created DESC
 LIMIT ?`
 
@@ -287,6 +357,19 @@ SELECT ` + taskColumns + ` FROM tasks t WHERE t.session = ? AND t.state = ?` + l
 const listStateNewest = `
 SELECT ` + taskColumns + ` FROM tasks t WHERE t.session = ? AND t.state = ?` + listFilter + newestFirst
 
+// The following read the key of the last task that a page of a list may read.
+const endOfSession = `
+SELECT created FROM tasks WHERE session = ? AND created > ? ORDER BY created LIMIT 1 OFFSET ?`
+
+const endOfSessionNewest = `
+SELECT created FROM tasks WHERE session = ? AND created < ? ORDER BY created DESC LIMIT 1 OFFSET ?`
+
+const endOfState = `
+SELECT created FROM tasks WHERE session = ? AND state = ? AND created > ? ORDER BY created LIMIT 1 OFFSET ?`
+
+const endOfStateNewest = `
+SELECT created FROM tasks WHERE session = ? AND state = ? AND created < ? ORDER BY created DESC LIMIT 1 OFFSET ?`
+
 // selectFinished reads finished tasks on which no unfinished task depends and that have no
 // unfinished parts.
 const finishedTasks = `
@@ -295,6 +378,14 @@ WHERE t.session = ? AND t.finished_at IS NOT NULL AND t.finished_at <= ?
   AND NOT EXISTS (
 	SELECT 1 FROM task_dependencies d JOIN tasks u ON u.created = d.task WHERE d.needs = t.created AND u.state < 5)
   AND NOT EXISTS (SELECT 1 FROM tasks u WHERE u.parent = t.created AND u.state < 5)`
+
+// deleteFinished removes a task under the conditions of finishedTasks.
+const deleteFinished = `
+DELETE FROM tasks
+WHERE created = ? AND session = ? AND finished_at IS NOT NULL
+  AND NOT EXISTS (
+	SELECT 1 FROM task_dependencies d JOIN tasks u ON u.created = d.task WHERE d.needs = tasks.created AND u.state < 5)
+  AND NOT EXISTS (SELECT 1 FROM tasks u WHERE u.parent = tasks.created AND u.state < 5)`
 
 const selectFinished = `
 SELECT ` + taskColumns + finishedTasks + `
@@ -315,9 +406,6 @@ DELETE FROM task_attempts WHERE task = ?`
 
 const deleteDependencies = `
 DELETE FROM task_dependencies WHERE task = ?`
-
-const deleteDependents = `
-DELETE FROM task_dependencies WHERE needs = ?`
 
 const deleteQueues = `
 DELETE FROM task_queues WHERE session = ?`

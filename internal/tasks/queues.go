@@ -1,18 +1,31 @@
 package tasks
 
 import (
+	"errors"
 	"slices"
+	"strconv"
+	"time"
 
+	"brokerd/internal/fault"
 	"brokerd/internal/store"
 	"brokerd/internal/work"
 )
 
-// A queue has the READY tasks that the same agents may claim.
+// A queue has the unfinished tasks that the same agents may claim.
 type queue struct {
 	id           int64
 	assignee     string
 	role         string
 	capabilities []string // sorted
+}
+
+// A queueKey tells the queues of a session apart.
+type queueKey struct{ assignee, role, capabilities string }
+
+// queueOf returns the key of the queue of a task.
+func queueOf(task *Task) queueKey {
+	capabilities, _ := toJSON(len(task.Capabilities), task.Capabilities).(string)
+	return queueKey{task.Assignee, task.Role, capabilities}
 }
 
 // serves reports whether an agent may claim the tasks of a queue.
@@ -36,6 +49,18 @@ func serves(task *Task, a work.Agent) bool {
 	return k.serves(a)
 }
 
+// serving returns the ids of the queues that serve an agent, the oldest first.
+func serving(queues map[queueKey]queue, a work.Agent) []int64 {
+	var ids []int64
+	for _, k := range queues {
+		if k.serves(a) {
+			ids = append(ids, k.id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
 // labelled reports whether a task has all the given labels.
 func labelled(task *Task, labels map[string]string) bool {
 	for k, v := range labels {
@@ -47,8 +72,8 @@ func labelled(task *Task, labels map[string]string) bool {
 }
 
 // readQueues reads the queues of a session.
-func readQueues(q store.Querier, session int64) ([]queue, error) {
-	var all []queue
+func readQueues(q store.Querier, session int64) (map[queueKey]queue, error) {
+	all := map[queueKey]queue{}
 	rows := q.Query(selectQueues, session)
 	defer rows.Close()
 	for rows.Next() {
@@ -60,20 +85,19 @@ func readQueues(q store.Querier, session int64) ([]queue, error) {
 		if err := fromJSON(capabilities, &k.capabilities); err != nil {
 			return nil, err
 		}
-		all = append(all, k)
+		all[queueKey{k.assignee, k.role, capabilities}] = k
 	}
 	return all, rows.Err()
 }
 
 // sessionQueues returns the queues of the session; the writer keeps them in memory.
-func (u *taskTx) sessionQueues() ([]queue, error) {
+func (u *taskTx) sessionQueues() (map[queueKey]queue, error) {
 	if known, ok := u.queues[u.session.ID]; ok {
 		return known, nil
 	}
 	all, err := readQueues(u.tx, u.session.ID)
 	if err == nil {
 		u.queues[u.session.ID] = all
-		u.tx.OnUndo(func() { delete(u.queues, u.session.ID) })
 	}
 	return all, err
 }
@@ -84,70 +108,84 @@ func (u *taskTx) queueFor(task *Task) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	for i := range all {
-		k := &all[i]
-		if k.assignee == task.Assignee && k.role == task.Role && slices.Equal(k.capabilities, task.Capabilities) {
-			return k.id, nil
-		}
+	key := queueOf(task)
+	if k, ok := all[key]; ok {
+		return k.id, nil
 	}
 	k := queue{id: u.tx.NextRevision(), assignee: task.Assignee, role: task.Role, capabilities: task.Capabilities}
-	capabilities, _ := toJSON(len(k.capabilities), k.capabilities).(string)
-	if _, err := u.tx.Exec(insertQueue, k.id, u.session.ID, k.assignee, k.role, capabilities); err != nil {
+	if _, err := u.tx.Exec(insertQueue, k.id, u.session.ID, key.assignee, key.role, key.capabilities); err != nil {
 		return 0, err
 	}
-	u.queues[u.session.ID] = append(slices.Clip(all), k)
-	u.tx.OnUndo(func() { delete(u.queues, u.session.ID) })
+	all[key] = k
+	u.tx.OnUndo(func() { delete(all, key) })
 	return k.id, nil
 }
 
-// first returns the first READY tasks of the queues that serve an agent, at most limit, with all the
-// given labels: those that its claims would get, in order.
-func first(q store.Querier, queues []queue, a work.Agent, labels map[string]string, limit int) ([]*Task, error) {
-	var found []*Task
-	for i := range queues {
-		if !queues[i].serves(a) {
-			continue
-		}
-		some, err := head(q, queues[i].id, labels, limit)
-		if err != nil {
-			return nil, err
-		}
-		found = append(found, some...)
+// newQueueFor is queueFor for a task that is created. Errors: fault.Exhausted (TOO_MANY_QUEUES).
+func (u *taskTx) newQueueFor(task *Task) (int64, error) {
+	id, err := u.queueFor(task)
+	if n := len(u.queues[u.session.ID]); err == nil && n > mostQueues {
+		e := fault.New(fault.Exhausted, "TOO_MANY_QUEUES", "the unfinished tasks of the session would have %d different combinations "+
+			"of assignee, role and capabilities, and at most %d are allowed: complete or cancel some tasks first", n, mostQueues)
+		e.RetryAfter = time.Second
+		return 0, e.With("limit", strconv.Itoa(mostQueues))
 	}
-	slices.SortFunc(found, func(a, b *Task) int {
-		if a.Priority != b.Priority {
-			return b.Priority - a.Priority
-		}
-		return int(a.Created - b.Created)
-	})
-	return found[:min(len(found), limit)], nil
+	return id, err
 }
 
-// head returns the first tasks of a queue with all the given labels. Without labels it reads no
-// others.
-func head(q store.Querier, queue int64, labels map[string]string, limit int) ([]*Task, error) {
-	page := limit
-	if len(labels) > 0 {
-		page = max(limit, 100)
+// leaveQueue removes a queue that a task has left, if it was the last unfinished one.
+func (u *taskTx) leaveQueue(id int64, key queueKey) error {
+	err := u.tx.QueryRow(existsInQueue, id).Scan(new(int))
+	if !errors.Is(err, store.ErrNoRows) {
+		return err
 	}
-	var found []*Task
-	rank, created := -1, int64(0)
-	for {
-		some, err := scanAll(q.Query(selectReady, queue, rank, created, page))
-		if err != nil {
-			return nil, err
-		}
-		for _, task := range some {
-			if labelled(task, labels) {
-				if found = append(found, task); len(found) == limit {
-					return found, nil
-				}
-			}
-		}
-		if len(some) < page {
-			return found, nil
-		}
-		last := some[len(some)-1]
-		rank, created = 10-last.Priority, last.Created
+	all, err := u.sessionQueues()
+	if err != nil {
+		return err
 	}
+	if _, err := u.tx.Exec(deleteQueue, id); err != nil {
+		return err
+	}
+	if k, ok := all[key]; ok && k.id == id {
+		delete(all, key)
+		u.tx.OnUndo(func() { all[key] = k })
+	}
+	return nil
+}
+
+// moveQueue puts a task into the queue of its present assignee. former is the key of its queue before.
+func (u *taskTx) moveQueue(task *Task, former queueKey) error {
+	left := task.queue
+	var err error
+	if task.queue, err = u.queueFor(task); err != nil {
+		return err
+	}
+	if _, err = u.tx.Exec(updateAssignee, orNull(task.Assignee), task.queue, task.Created); err != nil {
+		return err
+	}
+	if err := task.relabel(u.tx); err != nil || task.queue == left {
+		return err
+	}
+	return u.leaveQueue(left, former)
+}
+
+// relabel stores the labels of a task that a claim can take now, in its queue and with its rank, and
+// removes those of another.
+func (t *Task) relabel(tx *store.Tx) error {
+	if t.indexed {
+		t.indexed = false
+		if _, err := tx.Exec(deleteLabels, t.Created); err != nil {
+			return err
+		}
+	}
+	if t.State != Ready || !t.DueAt.IsZero() {
+		return nil
+	}
+	for name, value := range t.Labels {
+		t.indexed = true
+		if _, err := tx.Exec(insertLabel, t.queue, name, value, 10-t.Priority, t.Created); err != nil {
+			return err
+		}
+	}
+	return nil
 }

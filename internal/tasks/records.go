@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"time"
 
+	"brokerd/internal/fault"
 	"brokerd/internal/store"
 	"brokerd/internal/work"
 )
@@ -86,7 +87,7 @@ func (t *Tasks) Records(q store.Querier, session int64, after string, limit int)
 	if sel.From, err = work.Position(after); err != nil {
 		return nil, "", err
 	}
-	found, err := sel.read(q, session, 0, 0)
+	found, _, err := sel.read(q, session, 0, 0, mostRead)
 	if err != nil {
 		return nil, "", err
 	}
@@ -104,20 +105,46 @@ func (t *Tasks) Records(q store.Querier, session int64, after string, limit int)
 // be more.
 func (t *Tasks) Erase(tx *store.Tx, session int64, limit int) (bool, error) {
 	sel := Selection{Limit: limit}
-	found, err := sel.read(tx, session, 0, 0)
+	found, _, err := sel.read(tx, session, 0, 0, mostRead)
 	if err != nil {
 		return false, err
 	}
-	keys := make([]int64, len(found))
-	for i, task := range found {
-		keys[i] = task.Created
+	rows := 0
+	for _, task := range found {
+		if rows > mostRows/2 {
+			return true, nil
+		}
+		rows += task.rows()
+		if err := removeParts(tx, task.Created); err != nil {
+			return false, err
+		}
+		if _, err := tx.Exec(deleteTask, task.Created); err != nil {
+			return false, err
+		}
 	}
-	return len(found) > limit, t.Remove(tx, session, keys)
+	return len(found) > limit, nil
+}
+
+// rows is about how many rows a task has in all tables.
+func (t *Task) rows() int { return 3 + t.needs + t.MaxAttempts + len(t.Labels) }
+
+// removeParts removes everything that belongs to a task. Dependencies of others on it stay: these
+// tasks have finished too, and take them along.
+func removeParts(tx *store.Tx, task int64) error {
+	for _, statement := range []string{deleteTexts, deleteAttempts, deleteDependencies, deleteLabels} {
+		if _, err := tx.Exec(statement, task); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Forget removes the queues of a session without tasks.
 func (t *Tasks) Forget(tx *store.Tx, session int64) error {
-	tx.OnCommit(func() { delete(t.queues, session) })
+	tx.OnCommit(func() {
+		delete(t.queues, session)
+		delete(t.unfinished, session)
+	})
 	_, err := tx.Exec(deleteQueues, session)
 	return err
 }
@@ -129,12 +156,14 @@ func (t *Tasks) Finished(q store.Querier, session int64, before time.Time, limit
 	if err != nil {
 		return nil, err
 	}
-	done := make([]work.Done, len(found))
-	for i, task := range found {
-		done[i] = work.Done{Key: task.Created, At: task.FinishedAt}
-		if done[i].Line, err = task.line(q); err != nil {
+	var done []work.Done
+	for rows, i := 0, 0; i < len(found) && rows <= mostRows/2; i++ {
+		rows += found[i].rows()
+		line, err := found[i].line(q)
+		if err != nil {
 			return nil, err
 		}
+		done = append(done, work.Done{Key: found[i].Created, At: found[i].FinishedAt, Line: line})
 	}
 	return done, nil
 }
@@ -145,13 +174,19 @@ func (t *Tasks) CountFinished(q store.Querier, session int64, before time.Time) 
 	return n, err
 }
 
-// Remove removes tasks with everything that belongs to them.
-func (t *Tasks) Remove(tx *store.Tx, _ int64, keys []int64) error {
+// Remove removes tasks that Finished has returned, with everything that belongs to them. Errors:
+// fault.Conflict if one of them is no longer finished, was removed, or is needed by an unfinished task.
+func (t *Tasks) Remove(tx *store.Tx, session int64, keys []int64) error {
 	for _, k := range keys {
-		for _, statement := range []string{deleteTexts, deleteAttempts, deleteDependencies, deleteDependents, deleteTask} {
-			if _, err := tx.Exec(statement, k); err != nil {
-				return err
-			}
+		n, err := tx.Exec(deleteFinished, k, session)
+		if err == nil && n == 0 {
+			err = fault.New(fault.Conflict, "TASK_CHANGED", "the task %d is not finished, was removed, or an unfinished task needs it", k)
+		}
+		if err == nil {
+			err = removeParts(tx, k)
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return nil

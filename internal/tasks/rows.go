@@ -29,6 +29,7 @@ func scan(r scanner) (*Task, error) {
 	if err := fromJSON(labels, &t.Labels); err != nil {
 		return nil, err
 	}
+	t.indexed = t.State == Ready && t.DueAt.IsZero() && len(t.Labels) > 0
 	return &t, fromJSON(capabilities, &t.Capabilities)
 }
 
@@ -104,6 +105,9 @@ func (t *Task) save(tx *store.Tx) error {
 	_, err := tx.Exec(updateTask, int64(t.State), t.Revision, t.Entered, t.Missing, orNull(t.Holder), numberOrNull(t.Fence),
 		t.Attempts, t.Progress, orNull(t.Note), orNull(t.Error), orNull(t.Reason), t.Unblocked, t.ReadyAt, t.ClaimedAt,
 		t.UpdatedAt, t.BlockedAt, t.FinishedAt, t.DueAt, t.Created)
+	if err == nil && t.indexed != (t.State == Ready && t.DueAt.IsZero() && len(t.Labels) > 0) {
+		err = t.relabel(tx)
+	}
 	if err != nil {
 		return fmt.Errorf("store task %s: %w", t.ID, err)
 	}

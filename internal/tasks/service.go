@@ -237,8 +237,8 @@ func (s *Service) ListTasks(ctx context.Context, in *pb.ListTasksRequest) (*pb.L
 	for _, task := range p.Tasks {
 		out.Tasks = append(out.Tasks, taskProto(task))
 	}
-	if p.More {
-		out.NextPageToken = page.Token(taskList, p.Tasks[len(p.Tasks)-1].Created)
+	if p.Next != 0 {
+		out.NextPageToken = page.Token(taskList, p.Next)
 	}
 	return out, nil
 }
@@ -279,16 +279,31 @@ func draftsOf(c *valid.Check, in []*pb.NewTask) []Draft {
 	if len(in) > MostCreated {
 		return nil
 	}
-	edges := 0
+	edges, rows := 0, 0
 	all := make([]Draft, len(in))
 	for i, n := range in {
 		edges += len(n.GetDependsOn())
 		all[i] = draftOf(c, i, n)
+		rows += all[i].rows()
 	}
 	if edges > mostEdges {
 		c.Fail("tasks", "have %d dependencies; at most %d are allowed in one call", edges, mostEdges)
 	}
+	if rows > mostRows {
+		c.Fail("tasks", "have too many dependencies, labels and assignees together: the broker would store %d rows, "+
+			"and at most %d are allowed in one call; create the tasks in several calls", rows, mostRows)
+	}
 	return all
+}
+
+// rows is about how many rows the creation of a task stores: the task, its event and texts, its parent,
+// its dependencies and labels, and a letter to its assignee.
+func (d *Draft) rows() int {
+	n := 4 + len(d.DependsOn) + len(d.Labels)
+	if d.Assignee != "" {
+		n += letterRows
+	}
+	return n
 }
 
 func draftOf(c *valid.Check, i int, n *pb.NewTask) Draft {

@@ -1,6 +1,8 @@
 package tasks
 
 import (
+	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -82,9 +84,10 @@ type Task struct {
 	FinishedAt time.Time
 	DueAt      time.Time // READY: no claim before; CLAIMED: when it becomes stale
 
-	queue int64
-	texts bool // it has long texts
-	needs int  // dependencies
+	queue   int64
+	texts   bool // it has long texts
+	needs   int  // dependencies
+	indexed bool // its labels are in task_labels
 
 	// Not in every list.
 	Description     string
@@ -168,12 +171,15 @@ type Tasks struct {
 
 	hub      *work.Hub[key]
 	calendar *work.Calendar
+	backlog  *work.Backlog
 	draining sync.Once
 	stopping chan struct{} // closed when waiting calls are to end
 
 	// Used by the writer alone.
-	queues  map[int64][]queue   // by session
-	waiters map[int64][]*waiter // by session, in order of arrival
+	queues     map[int64]map[queueKey]queue // by session
+	waiters    map[int64][]*waiter          // by session, in order of arrival
+	numbers    int64                        // of the last waiter
+	unfinished map[int64]int                // tasks, by session; Start reads them
 }
 
 // A key is a task, or an agent, for whose change calls wait.
@@ -188,9 +194,10 @@ func New(s *store.Store, log *events.Log, dir work.Directory, post work.Post, cl
 	t := &Tasks{
 		store: s, log: log, dir: dir, post: post, clock: clock, zap: logger,
 		hub: work.NewHub[key](clock), stopping: make(chan struct{}),
-		queues: map[int64][]queue{}, waiters: map[int64][]*waiter{},
+		queues: map[int64]map[queueKey]queue{}, waiters: map[int64][]*waiter{}, unfinished: map[int64]int{},
 	}
-	t.calendar = work.NewCalendar(s, clock, logger, t.due)
+	t.calendar = work.NewItemCalendar(s, clock, logger, entries, t.due)
+	t.backlog = work.NewBacklog(s, "tasks", clock, logger, t.doChore)
 	return t
 }
 
@@ -212,8 +219,29 @@ func (t *Tasks) OnDone(hook func(tx *store.Tx, session int64, task string) error
 // Observe sets the observer of outcomes. Call it before Start.
 func (t *Tasks) Observe(o work.Observer) { t.observe = o }
 
-// Start makes the changes that became due while the broker was down, and waits for others.
-func (t *Tasks) Start() { t.calendar.Start() }
+// Start makes the changes that became due while the broker was down, resumes its backlog, and waits
+// for other changes. No call may run before it has returned.
+func (t *Tasks) Start(ctx context.Context) error {
+	err := t.store.Read(ctx, func(snap *store.Snapshot) error {
+		rows := snap.Query(countUnfinished)
+		defer rows.Close()
+		for rows.Next() {
+			var session int64
+			var n int
+			if err := rows.Scan(&session, &n); err != nil {
+				return err
+			}
+			t.unfinished[session] = n
+		}
+		return rows.Close()
+	})
+	if err != nil {
+		return fmt.Errorf("count unfinished tasks: %w", err)
+	}
+	t.calendar.Start()
+	t.backlog.Start()
+	return nil
+}
 
 // Drain ends the waits: claims end as fault.Unavailable (SHUTTING_DOWN). It may be called more than
 // once.
@@ -222,5 +250,8 @@ func (t *Tasks) Drain() {
 	t.hub.Drain()
 }
 
-// Stop ends the calendar. It may be called more than once.
-func (t *Tasks) Stop() { t.calendar.Stop() }
+// Stop ends the calendar and the backlog. It may be called more than once.
+func (t *Tasks) Stop() {
+	t.calendar.Stop()
+	t.backlog.Stop()
+}

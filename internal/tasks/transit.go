@@ -18,7 +18,8 @@ type taskTx struct {
 	*Tasks
 	tx      *store.Tx
 	session work.Session
-	actor   work.Agent // that causes the changes
+	actor   work.Agent       // that causes the changes
+	known   map[string]Empty // why agents get no task; see gated
 }
 
 // begin returns the changes of a caller.
@@ -28,13 +29,14 @@ func (t *Tasks) begin(tx *store.Tx, c caller.Caller) (*taskTx, error) {
 		return nil, err
 	}
 	a, err := t.dir.Acting(tx, s.ID, c)
-	return &taskTx{Tasks: t, tx: tx, session: s, actor: a}, err
+	return &taskTx{Tasks: t, tx: tx, session: s, actor: a, known: map[string]Empty{}}, err
 }
 
 // byBroker returns the changes that the broker itself makes in a session. closed sessions have none.
 func (t *Tasks) byBroker(tx *store.Tx, session int64) (u *taskTx, closed bool, err error) {
 	s, closed, err := t.dir.ByID(tx, session)
-	return &taskTx{Tasks: t, tx: tx, session: s, actor: work.Agent{Name: caller.System}}, closed, err
+	u = &taskTx{Tasks: t, tx: tx, session: s, actor: work.Agent{Name: caller.System}, known: map[string]Empty{}}
+	return u, closed, err
 }
 
 // append adds the event of a change and returns its revision.
@@ -65,14 +67,30 @@ func (u *taskTx) enter(task *Task, state State, kind string, severity events.Sev
 			return err
 		}
 	}
+	was := task.State
 	task.State, task.Revision, task.Entered = state, revision, revision
-	if state.finished() {
-		task.FinishedAt = u.tx.Now()
-		u.dismissClaims(task)
-		u.count(state.String(), 1)
-	}
 	u.wake(task)
-	return task.save(u.tx)
+	if !state.finished() {
+		if was.finished() {
+			u.addUnfinished(1)
+		}
+		return task.save(u.tx)
+	}
+	task.FinishedAt = u.tx.Now()
+	u.dismissClaims(task)
+	u.count(state.String(), 1)
+	if err := task.save(u.tx); err != nil || was.finished() {
+		return err
+	}
+	u.addUnfinished(-1)
+	return u.leaveQueue(task.queue, queueOf(task))
+}
+
+// addUnfinished counts the unfinished tasks of the session.
+func (u *taskTx) addUnfinished(n int) {
+	session := u.session.ID
+	u.unfinished[session] += n
+	u.tx.OnUndo(func() { u.unfinished[session] -= n })
 }
 
 // wake wakes the calls that wait for a task, once the transaction is committed.
@@ -180,38 +198,11 @@ func (u *taskTx) endAttempt(task *Task, why string, fatal bool, wait time.Durati
 		fmt.Sprintf("attempt %d of %d failed: %s", number, task.MaxAttempts, finding.Clip(why)), details)
 }
 
-// supply makes the dependents of a task READY for which it was the last dependency.
-func (u *taskTx) supply(task *Task) ([]Brief, error) {
-	dependents, err := scanAll(u.tx.Query(selectWaitingDependents, task.Created))
-	if err != nil {
-		return nil, fmt.Errorf("read dependents of task %s: %w", task.ID, err)
-	}
-	var ready []Brief
-	for _, d := range dependents {
-		if d.Missing--; d.Missing > 0 {
-			if err := d.save(u.tx); err != nil {
-				return nil, err
-			}
-			continue
-		}
-		d.ReadyAt = u.tx.Now()
-		if err := u.enter(d, Ready, "task.ready", events.Debug, "is ready", map[string]any{}); err != nil {
-			return nil, err
-		}
-		if len(ready) < mostListed {
-			ready = append(ready, d.brief())
-		}
-		if err := u.offer(d); err != nil {
-			return nil, err
-		}
-	}
-	return ready, nil
-}
-
 // holds checks that the acting agent holds a task by a fence: FAILED_PRECONDITION (TASK_LOST).
 func (u *taskTx) holds(task *Task, fence int64) error {
-	if task.State.held() && task.Holder == u.actor.Name && (fence == 0 || fence == task.Fence) {
-		return nil
+	holds, err := u.isHolder(task)
+	if err != nil || holds && (fence == 0 || fence == task.Fence) {
+		return err
 	}
 	return lost(task, u.actor.Name, fence)
 }
@@ -220,6 +211,8 @@ func (u *taskTx) holds(task *Task, fence int64) error {
 func lost(task *Task, agent string, fence int64) error {
 	says := "it is " + task.State.String()
 	switch {
+	case task.State.held() && task.Holder == agent && (fence == 0 || fence == task.Fence):
+		says = "its lease has ended, and the broker releases the task in a moment"
 	case task.State.held() && task.Holder == agent:
 		says = fmt.Sprintf("it holds it by the fence %d", task.Fence)
 	case task.State.held():

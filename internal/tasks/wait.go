@@ -2,6 +2,7 @@ package tasks
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -51,7 +52,7 @@ func (t *Tasks) Wait(ctx context.Context, c caller.Caller, a Awaited) (Result, e
 		return Result{}, err
 	}
 	keys := make([]key, 0, len(a.Tasks)+len(a.Agents))
-	created := make([]int64, len(a.Tasks))
+	seen := make([]*Task, len(a.Tasks)) // as the last look found them
 	err := t.store.Read(ctx, func(snap *store.Snapshot) error {
 		s, err := t.dir.Session(snap, c.Session)
 		if err != nil {
@@ -67,7 +68,7 @@ func (t *Tasks) Wait(ctx context.Context, c caller.Caller, a Awaited) (Result, e
 			if err != nil {
 				return err
 			}
-			created[i] = task.Created
+			seen[i] = task
 			keys = append(keys, key{session: s.ID, task: task.Created})
 		}
 		for _, name := range a.Agents {
@@ -78,7 +79,7 @@ func (t *Tasks) Wait(ctx context.Context, c caller.Caller, a Awaited) (Result, e
 			}
 			keys = append(keys, key{session: s.ID, agent: name})
 		}
-		return hopeless(snap, s.ID, me.Name, created)
+		return hopeless(snap, s.ID, me.Name, seen)
 	})
 	if err != nil {
 		return Result{}, fmt.Errorf("wait for tasks: %w", err)
@@ -86,7 +87,7 @@ func (t *Tasks) Wait(ctx context.Context, c caller.Caller, a Awaited) (Result, e
 	var r Result
 	err = t.hub.Await(ctx, a.Wait, keys, func() (bool, error) {
 		err := t.store.Read(ctx, func(snap *store.Snapshot) (err error) {
-			r, err = t.look(snap, session, &a, created, began)
+			r, err = t.look(snap, session, &a, seen, began)
 			return err
 		})
 		return r.Outcome != TimedOut, err
@@ -104,20 +105,26 @@ func (t *Tasks) Wait(ctx context.Context, c caller.Caller, a Awaited) (Result, e
 	return r, nil
 }
 
-// look finds out whether a wait has ended.
-func (t *Tasks) look(snap *store.Snapshot, session int64, a *Awaited, created []int64, began int64) (Result, error) {
+// look finds out whether a wait has ended. seen has the tasks as the last look found them. A task that
+// retention has removed since keeps that state; if it was unfinished then, it needs attention.
+func (t *Tasks) look(snap *store.Snapshot, session int64, a *Awaited, seen []*Task, began int64) (Result, error) {
 	r := Result{Outcome: TimedOut, Revision: snap.Revision()}
 	done := 0
-	for _, k := range created {
-		task, err := scan(snap.QueryRow(selectTask, k))
-		if err != nil {
+	for i := range seen {
+		task, err := scan(snap.QueryRow(selectTask, seen[i].Created))
+		removed := errors.Is(err, store.ErrNoRows)
+		if err != nil && !removed {
 			return r, err
 		}
+		if !removed {
+			seen[i] = task
+		}
+		task = seen[i]
 		r.Tasks = append(r.Tasks, task.brief())
 		if task.State == Done {
 			done++
 		}
-		if task.alarming(a.After, began) {
+		if task.alarming(a.After, began) || removed && !task.State.finished() {
 			r.Attention = append(r.Attention, task.ID)
 		}
 	}
@@ -132,7 +139,7 @@ func (t *Tasks) look(snap *store.Snapshot, session int64, a *Awaited, created []
 		}
 	}
 	switch {
-	case done == len(created)+len(a.Agents), a.Any && done > 0:
+	case done == len(seen)+len(a.Agents), a.Any && done > 0:
 		r.Outcome, r.Attention = AllDone, nil
 	case len(r.Attention) > 0:
 		r.Outcome = Attention
@@ -156,11 +163,11 @@ func (t *Task) alarming(after, began int64) bool {
 	}
 }
 
-// mostWalked limits the tasks that one search for a hopeless wait reads.
-const mostWalked = 100_000
+// mostWalked limits the dependencies that one search for a hopeless wait reads.
+const mostWalked = 20_000
 
 // hopeless refuses a wait for tasks of which one depends on a task that the caller holds.
-func hopeless(q store.Querier, session int64, agent string, awaited []int64) error {
+func hopeless(q store.Querier, session int64, agent string, awaited []*Task) error {
 	if agent == caller.System {
 		return nil
 	}
@@ -172,11 +179,8 @@ func hopeless(q store.Querier, session int64, agent string, awaited []int64) err
 	cause := map[int64]int64{} // of a task: the one that depends on it
 	names := map[int64]string{}
 	var queue []int64
-	for _, k := range awaited {
-		task, err := scan(q.QueryRow(selectTask, k))
-		if err != nil {
-			return err
-		}
+	for _, task := range awaited {
+		k := task.Created
 		names[k] = task.ID
 		if task.State.held() && task.Holder == agent {
 			return errHopeless(agent, []string{task.ID})
@@ -186,30 +190,25 @@ func hopeless(q store.Querier, session int64, agent string, awaited []int64) err
 			queue = append(queue, k)
 		}
 	}
-	for i := 0; i < len(queue) && i < mostWalked; i++ {
+	for i, read := 0, 0; i < len(queue) && read < mostWalked; i++ {
 		k := queue[i]
 		var found int64
-		rows := q.Query(selectNeeds, k)
-		for rows.Next() {
-			var need int64
-			var id, holder string
-			var state int
-			if err := rows.Scan(&need, &id, &state, &holder); err != nil {
-				return err
-			}
-			if _, seen := cause[need]; seen {
+		needs, err := store.Collect(q.Query(selectNeeds, k), scanNeed)
+		if err != nil {
+			return err
+		}
+		read += len(needs)
+		for _, n := range needs {
+			if _, seen := cause[n.key]; seen {
 				continue
 			}
-			cause[need], names[need] = k, id
-			if State(state).held() && holder == agent {
-				found = need
+			cause[n.key], names[n.key] = k, n.id
+			if n.state.held() && n.holder == agent {
+				found = n.key
 			}
-			if State(state) == Waiting {
-				queue = append(queue, need)
+			if n.state == Waiting {
+				queue = append(queue, n.key)
 			}
-		}
-		if err := rows.Close(); err != nil {
-			return err
 		}
 		if found != 0 {
 			var path []string
@@ -221,6 +220,20 @@ func hopeless(q store.Querier, session int64, agent string, awaited []int64) err
 		}
 	}
 	return nil
+}
+
+// An unmet is a dependency that is not DONE.
+type unmet struct {
+	key        int64
+	id, holder string
+	state      State
+}
+
+func scanNeed(r *store.Rows) (n unmet, err error) {
+	var state int
+	err = r.Scan(&n.key, &n.id, &state, &n.holder)
+	n.state = State(state)
+	return n, err
 }
 
 func errHopeless(agent string, path []string) error {

@@ -1,20 +1,24 @@
 package tasks
 
 import (
+	"errors"
 	"slices"
 
 	"brokerd/internal/fault"
 	"brokerd/internal/once"
+	"brokerd/internal/store"
 	"brokerd/internal/work"
 )
 
 // A waiter is a ClaimTask call that waits. The writer alone changes it.
 type waiter struct {
+	number  int64 // in order of arrival
 	session int64
 	agent   work.Agent
 	wish    Wish
 	given   int64 // key of the given task; 0 = any that matches
 	req     once.Request
+	looked  *search      // for a READY task, if it has not ended
 	told    chan verdict // has capacity for the one verdict
 }
 
@@ -125,16 +129,85 @@ func (u *taskTx) dismissClaims(task *Task) {
 	u.end(verdict{err: unavailable(task, "")}, func(w *waiter) bool { return w.given == task.Created })
 }
 
-// gated returns why an agent gets no task, Halted or Draining; Something if it may get one.
+// gated returns why an agent gets no task, Halted or Draining; Something if it may get one. It asks
+// once per agent and function.
 func (u *taskTx) gated(a work.Agent) (Empty, error) {
 	if u.gates == nil {
 		return Something, nil
 	}
-	if halted, err := u.gates.Halted(u.tx, u.session.ID, a.Name); err != nil || halted {
-		return Halted, err
+	if known, ok := u.known[a.Name]; ok {
+		return known, nil
 	}
-	if draining, err := u.gates.Draining(u.tx); err != nil || draining {
-		return Draining, err
+	why := Something
+	if halted, err := u.gates.Halted(u.tx, u.session.ID, a.Name); err != nil {
+		return why, err
+	} else if halted {
+		why = Halted
 	}
-	return Something, nil
+	if why == Something {
+		draining, err := u.gates.Draining(u.tx)
+		if err != nil {
+			return why, err
+		}
+		if draining {
+			why = Draining
+		}
+	}
+	u.known[a.Name] = why
+	return why, nil
+}
+
+// serve gives a waiter a READY task if one matches now. It takes the rows that it reads from the
+// budget, and reports whether it has to continue in another function.
+func (u *taskTx) serve(w *waiter, budget *int) (more bool, err error) {
+	*budget--
+	if gated, err := u.gated(w.agent); err != nil || gated != Something || !slices.Contains(u.waiters[u.session.ID], w) {
+		return false, err
+	}
+	if w.given != 0 {
+		task, err := scan(u.tx.QueryRow(selectTask, w.given))
+		if errors.Is(err, store.ErrNoRows) { // retention has removed it; the call learns so when its wait ends
+			return false, nil
+		}
+		if err != nil || task.State != Ready || !task.DueAt.IsZero() || !w.wants(task) {
+			return false, err
+		}
+		return false, u.grant(w, task)
+	}
+	u.tx.OnUndo(func() { w.looked = nil }) // what it has read may be undone too
+	if w.looked == nil {
+		if w.looked, err = u.search(w.agent, w.wish.Labels); err != nil {
+			return false, err
+		}
+	}
+	task, more, err := u.resume(w.looked, w.wish.Labels, budget)
+	if err != nil || more {
+		return more, err
+	}
+	w.looked = nil
+	if task == nil {
+		return false, nil
+	}
+	return false, u.grant(w, task)
+}
+
+// serveSome serves the next waiters of a chore: those of one agent, or all, that have come until it
+// began.
+func (u *taskTx) serveSome(c *work.Chore) (more bool, err error) {
+	budget := searchRows
+	granted := pageRows
+	for _, w := range slices.Clone(u.waiters[u.session.ID]) {
+		if w.number <= c.After || w.number > c.Bound || c.Name != "" && w.agent.Name != c.Name {
+			continue
+		}
+		if budget <= 0 || granted <= 0 {
+			return true, nil
+		}
+		if more, err := u.serve(w, &budget); err != nil || more {
+			return more, err
+		}
+		c.After = w.number
+		granted -= 10 + len(w.wish.Labels)
+	}
+	return false, nil
 }

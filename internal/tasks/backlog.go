@@ -1,0 +1,234 @@
+package tasks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"brokerd/internal/events"
+	"brokerd/internal/fault"
+	"brokerd/internal/store"
+	"brokerd/internal/work"
+)
+
+// The kinds of chores.
+const (
+	leaveChore   = "leave"   // take the agent Name, which has deregistered, from its tasks
+	failChore    = "fail"    // end the claims with fences up to Bound of the agent Name, whose lease has ended
+	closeChore   = "close"   // release the tasks of a closed session
+	supplyChore  = "supply"  // make dependents READY of the task Item, which became DONE at Bound
+	cascadeChore = "cascade" // cancel dependents and parts of the task Item; see cascade
+	serveChore   = "serve"   // serve the waiters that have come up to Bound, those of the agent Name or all
+)
+
+const (
+	pageRows  = 1000 // that one page changes, about
+	pageEdges = 500  // dependencies that one query of a page reads
+)
+
+// weight is about how many rows a change of the state of a task changes: the task, its event, its
+// labels, a notice and a letter. Waiters count too, because an offer compares the task with each.
+func (u *taskTx) weight(task *Task) int {
+	n := 4 + len(task.Labels) + len(u.waiters[u.session.ID])/100
+	if task.State.held() {
+		n += letterRows
+	}
+	if task.Assignee != "" {
+		n += letterRows
+	}
+	return n
+}
+
+// doChore does the next page of a chore.
+func (t *Tasks) doChore(tx *store.Tx, c *work.Chore) (more bool, err error) {
+	u, closed, err := t.byBroker(tx, c.Session)
+	if errors.Is(err, store.ErrNoRows) { // the session was deleted
+		return false, nil
+	}
+	if err != nil || closed && c.Kind != closeChore && c.Kind != supplyChore {
+		return false, err
+	}
+	switch c.Kind {
+	case leaveChore:
+		return u.leave(c)
+	case failChore:
+		return u.endClaims(c, "the lease of its holder "+c.Name+" has ended")
+	case closeChore:
+		return u.releaseAll()
+	case supplyChore:
+		_, more, err = u.supplyMore(c, closed)
+		return more, err
+	case cascadeChore:
+		return u.cascadeOn(c)
+	case serveChore:
+		return u.serveSome(c)
+	}
+	return false, fmt.Errorf("tasks know no chore %q", c.Kind)
+}
+
+// leave takes an agent from the tasks that are assigned to it, and then ends its claims.
+func (u *taskTx) leave(c *work.Chore) (more bool, err error) {
+	const why = "it has deregistered"
+	budget := pageRows
+	assigned, err := scanAll(u.tx.Query(selectAssigned, u.session.ID, c.Name, pageRows/10))
+	if err != nil {
+		return false, err
+	}
+	for _, task := range assigned {
+		if budget <= 0 {
+			return true, nil
+		}
+		budget -= letterRows + u.weight(task)
+		if err := u.unassign(task, "taken from "+c.Name, why); err != nil {
+			return false, err
+		}
+	}
+	if len(assigned) == pageRows/10 {
+		return true, nil
+	}
+	return u.endClaimsWithin(c, "its holder "+c.Name+" has deregistered", budget)
+}
+
+func (u *taskTx) endClaims(c *work.Chore, why string) (more bool, err error) {
+	return u.endClaimsWithin(c, why, pageRows)
+}
+
+// endClaimsWithin ends the attempts of the next claims of an agent.
+func (u *taskTx) endClaimsWithin(c *work.Chore, why string, budget int) (more bool, err error) {
+	held, err := scanAll(u.tx.Query(selectHeldBetween, u.session.ID, c.Name, c.After, c.Bound, pageRows/10))
+	if err != nil {
+		return false, err
+	}
+	for _, task := range held {
+		if budget <= 0 {
+			return true, nil
+		}
+		budget -= letterRows + u.weight(task)
+		c.After = task.Fence
+		u.count("lost", 1)
+		if err := u.endAttempt(task, why, false, 0); err != nil {
+			return false, err
+		}
+	}
+	return len(held) == pageRows/10, nil
+}
+
+// releaseAll releases the next tasks of a closed session.
+func (u *taskTx) releaseAll() (more bool, err error) {
+	held, err := scanAll(u.tx.Query(selectAllHeld, u.session.ID, pageRows/10))
+	if err != nil {
+		return false, err
+	}
+	budget := pageRows
+	for _, task := range held {
+		if budget <= 0 {
+			return true, nil
+		}
+		budget -= u.weight(task)
+		details := map[string]any{"agent": task.Holder, "reason": "the session is closed"}
+		u.unhold(task)
+		task.ReadyAt = u.tx.Now()
+		if err := u.enter(task, Ready, "task.released", 0, "released: the session is closed", details); err != nil {
+			return false, err
+		}
+	}
+	return len(held) == pageRows/10, nil
+}
+
+// supply makes the dependents of a task that has just become DONE READY for which it was the last
+// dependency. It returns the first of them, at most mostListed. If they are more than a page, the
+// backlog continues.
+func (u *taskTx) supply(task *Task) ([]Brief, error) {
+	c := work.Chore{Kind: supplyChore, Session: u.session.ID, Item: task.Created, Bound: task.Entered}
+	ready, more, err := u.supplyMore(&c, false)
+	if err == nil && more {
+		err = u.backlog.Add(u.tx, c)
+	}
+	return ready, err
+}
+
+// supplyMore does the next page of a supply. A task that was created after Bound counts the
+// dependency as DONE already.
+func (u *taskTx) supplyMore(c *work.Chore, closed bool) (ready []Brief, more bool, err error) {
+	keys, err := scanKeys(u.tx.Query(selectDependentKeys, c.Item, c.After, c.Bound, pageEdges))
+	if err != nil {
+		return nil, false, fmt.Errorf("read dependents of task %d: %w", c.Item, err)
+	}
+	budget := pageRows
+	for _, k := range keys {
+		if budget <= 0 {
+			return ready, true, nil
+		}
+		budget--
+		c.After = k
+		d, err := scan(u.tx.QueryRow(selectTask, k))
+		if errors.Is(err, store.ErrNoRows) {
+			continue
+		}
+		if err != nil {
+			return nil, false, err
+		}
+		if d.State != Waiting {
+			continue
+		}
+		if d.Missing--; d.Missing > 0 {
+			if err := d.save(u.tx); err != nil {
+				return nil, false, err
+			}
+			continue
+		}
+		budget -= u.weight(d)
+		d.ReadyAt = u.tx.Now()
+		if err := u.enter(d, Ready, "task.ready", events.Debug, "is ready", map[string]any{}); err != nil {
+			return nil, false, err
+		}
+		if len(ready) < mostListed {
+			ready = append(ready, d.brief())
+		}
+		if closed {
+			continue
+		}
+		if err := u.offer(d); err != nil {
+			return nil, false, err
+		}
+	}
+	return ready, len(keys) == pageEdges, nil
+}
+
+func scanKeys(rows *store.Rows) ([]int64, error) {
+	return store.Collect(rows, func(r *store.Rows) (k int64, err error) { return k, r.Scan(&k) })
+}
+
+// ended returns the highest fence of the claims of an agent that its failure has ended, but that the
+// backlog has yet to release; 0 if there are none.
+func (u *taskTx) ended(agent string) (int64, error) {
+	bound, _, err := u.backlog.Pending(u.tx, failChore, u.session.ID, agent)
+	return bound, err
+}
+
+// isHolder reports whether the acting agent holds a task.
+func (u *taskTx) isHolder(task *Task) (bool, error) {
+	if !task.State.held() || task.Holder != u.actor.Name {
+		return false, nil
+	}
+	ended, err := u.ended(u.actor.Name)
+	return task.Fence > ended, err
+}
+
+// AwaitDeparture takes an agent that has deregistered from the rest of its tasks, and returns when
+// that is done: the agent may then register again. A session that does not exist is no error.
+func (t *Tasks) AwaitDeparture(ctx context.Context, session, agent string) error {
+	var id int64
+	err := t.store.Read(ctx, func(snap *store.Snapshot) error {
+		s, err := t.dir.Session(snap, session)
+		id = s.ID
+		return err
+	})
+	if fault.KindOf(err) == fault.NotFound && err != nil {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return t.backlog.Finish(ctx, leaveChore, id, agent)
+}

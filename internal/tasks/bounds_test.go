@@ -1,0 +1,394 @@
+package tasks_test
+
+import (
+	"database/sql"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	_ "github.com/mattn/go-sqlite3"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pb "brokerd/gen/brokerd/v1"
+)
+
+// database runs statements in the broker's database. Tests stop the backlog at a row with a trigger,
+// damage rows, and add many at once.
+func (d *daemon) database(statements ...string) {
+	d.t.Helper()
+	db, err := sql.Open("sqlite3", "file:"+filepath.Join(d.Dir(), "brokerd.db")+"?_busy_timeout=60000")
+	check(d.t, err)
+	defer func() { _ = db.Close() }()
+	for _, s := range statements {
+		if _, err := db.Exec(s); err != nil {
+			d.t.Fatal(s, err)
+		}
+	}
+}
+
+// number returns the result of a query for one number.
+func (d *daemon) number(query string) (n int) {
+	d.t.Helper()
+	db, err := sql.Open("sqlite3", "file:"+filepath.Join(d.Dir(), "brokerd.db")+"?_busy_timeout=60000")
+	check(d.t, err)
+	defer func() { _ = db.Close() }()
+	check(d.t, db.QueryRow(query).Scan(&n))
+	return n
+}
+
+// stopAt makes every change of a task fail, until goOn.
+func (d *daemon) stopAt(id string) {
+	d.t.Helper()
+	d.database(`CREATE TRIGGER stop BEFORE UPDATE ON tasks WHEN OLD.id = '` + id + `' BEGIN SELECT RAISE(ABORT, 'stopped'); END`)
+}
+
+const goOn = `DROP TRIGGER stop`
+
+// many returns drafts with the ids PREFIX-000 and so on.
+func many(prefix string, n int, change func(i int, t *pb.NewTask)) []*pb.NewTask {
+	all := make([]*pb.NewTask, n)
+	for i := range all {
+		all[i] = &pb.NewTask{Id: fmt.Sprintf("%s-%03d", prefix, i), Title: "x"}
+		if change != nil {
+			change(i, all[i])
+		}
+	}
+	return all
+}
+
+// awaitTask waits until an agent can claim a task, and claims it.
+func (a *agent) awaitTask(id string) int64 {
+	a.t.Helper()
+	out, err := a.ClaimTask(a.ctx, &pb.ClaimTaskRequest{TaskId: id, Wait: durationpb.New(longWait)})
+	check(a.t, err)
+	return out.GetTask().GetFence()
+}
+
+func TestCompleteTask_ManyDependentsBecomeReadyInPages(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t)
+	lead, a := d.member("lead", "lead"), d.agent("a")
+	lead.create("first", "second")
+	lead.createAll(many("d", 600, func(i int, n *pb.NewTask) {
+		if n.DependsOn = []string{"first"}; i == 599 {
+			n.DependsOn = []string{"first", "second"}
+		}
+	})...)
+	a.take("first")
+	d.stopAt("d-400") // a change of all dependents together would fail as a whole
+	answer := a.complete("first")
+	want(t, "dependents in the answer", len(answer.GetReady()), 100)
+	want(t, "the first of them", answer.GetReady()[0].GetId(), "d-000")
+	lead.state(waiting, "d-500", "d-599")
+	// Until the backlog comes to them, dependents change as others do.
+	check(t, drop(lead.CancelTask(lead.ctx, &pb.CancelTaskRequest{TaskId: "d-500"})))
+	lead.create("late: first")
+	lead.state(ready, "late")
+	a.take("second")
+	a.complete("second")
+	lead.state(waiting, "d-599")
+	refused(t, drop(a.ClaimTask(a.ctx, &pb.ClaimTaskRequest{TaskId: "d-501"})), "TASK_WAITING")
+	d.Check() // the invariants know of the backlog
+	d.Restart(func() { d.database(goOn) })
+	a.awaitTask("d-599")
+	lead.state(ready, "d-400", "d-501")
+	lead.state(cancelled, "d-500")
+}
+
+func TestDeregisterAgent_LeavesManyTasksInPages(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t)
+	lead, a, b := d.member("lead", "lead"), d.agent("a"), d.agent("b")
+	lead.createAll(many("t", 300, func(i int, n *pb.NewTask) { n.Assignee = "a" })...)
+	a.take("t-000")
+	d.stopAt("t-290")
+	check(t, drop(a.registry.DeregisterAgent(a.ctx, &pb.DeregisterAgentRequest{})))
+	if err := drop(a.registry.RegisterAgent(a.ctx, &pb.RegisterAgentRequest{Role: "builder"})); err == nil {
+		t.Error("an agent registers again before it has left all tasks")
+	}
+	want(t, "the assignee in between", lead.task("t-290").GetAssignee(), "a")
+	d.Restart(func() { d.database(goOn) })
+	a.register("builder") // it waits until the agent has left the tasks
+	for _, id := range []string{"t-000", "t-290", "t-299"} {
+		want(t, "the assignee of "+id, lead.task(id).GetAssignee(), "")
+	}
+	want(t, "failed attempts", lead.task("t-000").GetAttempts(), 1)
+	b.take("t-299")
+}
+
+func TestTask_ClaimsOfAFailedAgentEndAtOnceAndTheirTasksInPages(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t)
+	lead, b := d.member("lead", "lead"), d.agent("b")
+	a := d.in("default", "a")
+	check(t, drop(a.registry.RegisterAgent(a.ctx, &pb.RegisterAgentRequest{Role: "builder", Lease: durationpb.New(time.Minute)})))
+	const held = 300
+	lead.createAll(many("t", held, nil)...)
+	fences := map[string]int64{}
+	for i := range held {
+		id := fmt.Sprintf("t-%03d", i)
+		fences[id] = a.take(id)
+	}
+	d.stopAt("t-290")
+	next, _ := d.awaitClaim(b, &pb.ClaimTaskRequest{TaskId: "t-000"})
+	d.Clock.Advance(time.Minute)
+	check(t, (<-next).err)
+	out, err := a.registry.RegisterAgent(a.ctx, &pb.RegisterAgentRequest{Role: "builder"})
+	check(t, err)
+	want(t, "losses", len(out.GetLosses()), held)
+	// The task is still CLAIMED, but not by the agent that is back.
+	lead.state(claimed, "t-299")
+	for name, err := range map[string]error{
+		"complete":              drop(a.CompleteTask(a.ctx, &pb.CompleteTaskRequest{TaskId: "t-299"})),
+		"complete by its fence": drop(a.CompleteTask(a.ctx, &pb.CompleteTaskRequest{TaskId: "t-299", Fence: fences["t-299"]})),
+	} {
+		t.Log(name)
+		refused(t, err, "TASK_LOST")
+	}
+	refused(t, drop(a.ClaimTask(a.ctx, &pb.ClaimTaskRequest{TaskId: "t-299"})), "TASK_CLAIMED")
+	lead.create("new")
+	fence := a.take("new")
+	d.Restart(func() { d.database(goOn) })
+	if b.awaitTask("t-299") == fences["t-299"] {
+		t.Error("the fence of the former claim is that of the new one")
+	}
+	want(t, "the claim after the failure", lead.task("new").GetFence(), fence)
+	want(t, "failed attempts", lead.task("t-299").GetAttempts(), 1)
+	lead.state(ready, "t-290", "t-150")
+}
+
+func TestCloseSession_ReleasesManyTasksInPages(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t)
+	o := d.operator()
+	check(t, drop(o.sessions.CreateSession(o.ctx, &pb.CreateSessionRequest{Name: "s"})))
+	a := d.in("s", "a")
+	a.register("builder")
+	const held = 300
+	a.createAll(many("t", held, nil)...)
+	for i := range held {
+		a.take(fmt.Sprintf("t-%03d", i))
+	}
+	d.stopAt("t-290")
+	check(t, drop(o.sessions.CloseSession(o.ctx, &pb.CloseSessionRequest{Name: "s"})))
+	refused(t, drop(a.CompleteTask(a.ctx, &pb.CompleteTaskRequest{TaskId: "t-290"})), "SESSION_CLOSED")
+	d.Restart(func() { d.database(goOn) })
+	reader := d.in("s", "")
+	for reader.task("t-299").GetState() != ready || reader.task("t-290").GetState() != ready {
+		check(t, reader.ctx.Err())
+	}
+}
+
+func TestCancelTask_ALargeCascadeContinuesAfterTheAnswer(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t)
+	lead := d.member("lead", "lead")
+	lead.createAll(&pb.NewTask{Id: "root", Title: "x"})
+	lead.createAll(many("part", 1000, func(_ int, n *pb.NewTask) { n.Parent = "root" })...)
+	lead.createAll(many("next", 600, func(i int, n *pb.NewTask) { n.DependsOn = []string{fmt.Sprintf("part-%03d", i)} })...)
+	lead.create("last: next-599")
+	out, err := lead.CancelTask(lead.ctx, &pb.CancelTaskRequest{TaskId: "root", Cascade: true, Reason: "why"})
+	check(t, err)
+	want(t, "cancelled in the answer", out.GetCancelled(), 1000)
+	lead.state(cancelled, "root", "part-000", "part-500")
+	wait, err := lead.WaitTasks(lead.ctx, &pb.WaitTasksRequest{TaskIds: []string{"last"}, Wait: durationpb.New(longWait)})
+	check(t, err)
+	want(t, "the outcome for the last task", wait.GetOutcome(), attention)
+	for _, state := range []string{"1", "2"} {
+		for d.number(`SELECT count(*) FROM tasks WHERE state = `+state) > 0 {
+			check(t, lead.ctx.Err())
+		}
+	}
+	want(t, "the reason", lead.task("last").GetError(), "why")
+}
+
+func TestClaimTask_LabelsAreFoundByAnIndex(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t)
+	lead, a := d.member("lead", "lead"), d.agent("a")
+	lead.createAll(many("t", 300, func(_ int, n *pb.NewTask) { n.Labels, n.Priority = map[string]string{"area": "ui"}, 9 })...)
+	lead.createAll(&pb.NewTask{Id: "other", Title: "x", Labels: map[string]string{"area": "db"}})
+	// A claim that reads the other tasks fails.
+	d.Restart(func() { d.database(`UPDATE tasks SET labels = '{' WHERE id LIKE 't-%'`) })
+	defer d.database(`UPDATE tasks SET labels = '{"area":"ui"}' WHERE id LIKE 't-%'`)
+	out, err := a.ClaimTask(a.ctx, &pb.ClaimTaskRequest{Labels: map[string]string{"area": "nothing"}})
+	check(t, err)
+	want(t, "a task with an absent label", out.GetTask().GetId(), "")
+	out, err = a.ClaimTask(a.ctx, &pb.ClaimTaskRequest{Labels: map[string]string{"area": "db"}})
+	check(t, err)
+	want(t, "the task with the label", out.GetTask().GetId(), "other")
+}
+
+func TestClaimTask_LabelsFollowEveryChangeOfTheTask(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t)
+	lead, a, b := d.member("lead", "lead"), d.agent("a"), d.agent("b")
+	by := func(agent *agent, labels map[string]string) string {
+		t.Helper()
+		out, err := agent.ClaimTask(agent.ctx, &pb.ClaimTaskRequest{Labels: labels})
+		check(t, err)
+		return out.GetTask().GetId()
+	}
+	ui, small := map[string]string{"area": "ui"}, map[string]string{"area": "ui", "size": "s"}
+	lead.createAll(&pb.NewTask{Id: "t", Title: "x", Labels: ui, Assignee: "a"}, &pb.NewTask{Id: "u", Title: "x", Labels: ui},
+		&pb.NewTask{Id: "v", Title: "x", Labels: small}, &pb.NewTask{Id: "w", Title: "x", DependsOn: []string{"v"}, Labels: small})
+	want(t, "with both labels", by(a, small), "v")
+	want(t, "with both labels again", by(a, small), "")
+	a.complete("v")
+	want(t, "a dependent", by(a, small), "w")
+	check(t, drop(a.ReleaseTask(a.ctx, &pb.ReleaseTaskRequest{TaskId: "w"})))
+	check(t, drop(lead.UpdateTask(lead.ctx, &pb.UpdateTaskRequest{TaskId: "w", RemoveLabels: []string{"size"}})))
+	want(t, "without the label", by(a, small), "")
+	check(t, drop(lead.UpdateTask(lead.ctx, &pb.UpdateTaskRequest{TaskId: "u", SetLabels: map[string]string{"size": "s"}})))
+	want(t, "with the new label", by(a, small), "u")
+	priority := int32(10)
+	check(t, drop(lead.UpdateTask(lead.ctx, &pb.UpdateTaskRequest{TaskId: "w", Priority: &priority})))
+	want(t, "not of the assignee", by(b, ui), "w")
+	check(t, drop(a.ReleaseTask(a.ctx, &pb.ReleaseTaskRequest{TaskId: "t", Decline: true, Reason: "no"})))
+	want(t, "after it was declined", by(b, ui), "t")
+	b.fail("t", true)
+	want(t, "a failed task", by(b, ui), "")
+	check(t, drop(lead.RetryTask(lead.ctx, &pb.RetryTaskRequest{TaskId: "t"})))
+	want(t, "a task that is tried again", by(b, ui), "t")
+}
+
+func TestClaimTask_SearchesManyTasksInSeveralFunctionsAndMissesNone(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t)
+	lead, a := d.member("lead", "lead"), d.agent("a")
+	both := map[string]string{"x": "1", "y": "1"}
+	for _, label := range []string{"x", "y"} { // disjoint, each more than one function compares
+		for i := range 3 {
+			lead.createAll(many(fmt.Sprint(label, i), 1000, func(_ int, n *pb.NewTask) { n.Labels = map[string]string{label: "1"} })...)
+		}
+	}
+	out, err := a.ClaimTask(a.ctx, &pb.ClaimTaskRequest{Labels: both})
+	check(t, err)
+	want(t, "a task with both labels", out.GetTask().GetId(), "")
+	ended, _ := d.awaitClaim(a, &pb.ClaimTaskRequest{Labels: both})
+	lead.createAll(&pb.NewTask{Id: "first", Title: "x", Labels: both})
+	got := <-ended
+	check(t, got.err)
+	want(t, "the task that a waiting claim gets", got.answer.GetTask().GetId(), "first")
+	lead.createAll(&pb.NewTask{Id: "second", Title: "x", Labels: both, Priority: 1}, &pb.NewTask{Id: "third", Title: "x", Labels: both, Priority: 1})
+	out, err = a.ClaimTask(a.ctx, &pb.ClaimTaskRequest{Labels: both})
+	check(t, err)
+	want(t, "a task behind all others", out.GetTask().GetId(), "second")
+	out, err = a.ClaimTask(a.ctx, &pb.ClaimTaskRequest{Labels: both, Wait: durationpb.New(longWait)})
+	check(t, err)
+	want(t, "a task that a claim finds while it waits", out.GetTask().GetId(), "third")
+	list, err := a.ListTasks(a.ctx, &pb.ListTasksRequest{Claimable: true, Labels: map[string]string{"y": "1"}, PageSize: 3})
+	check(t, err)
+	var ids []string
+	for _, task := range list.GetTasks() {
+		ids = append(ids, task.GetId())
+	}
+	want(t, "the first claimable tasks", strings.Join(ids, " "), "y0-000 y0-001 y0-002")
+}
+
+func TestTask_ItsQueueEndsWithItsLastUnfinishedTask(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t)
+	lead, a := d.member("lead", "lead"), d.agent("a", "c-003")
+	lead.createAll(many("t", 50, func(i int, n *pb.NewTask) { n.Capabilities = []string{fmt.Sprintf("c-%03d", i)} })...)
+	want(t, "queues", d.number(`SELECT count(*) FROM task_queues`), 50)
+	a.take("t-003")
+	a.fail("t-003", true)
+	for i := range 50 {
+		if i != 3 {
+			check(t, drop(lead.CancelTask(lead.ctx, &pb.CancelTaskRequest{TaskId: fmt.Sprintf("t-%03d", i)})))
+		}
+	}
+	want(t, "queues without tasks", d.number(`SELECT count(*) FROM task_queues`), 0)
+	check(t, drop(lead.RetryTask(lead.ctx, &pb.RetryTaskRequest{TaskId: "t-003"})))
+	want(t, "the task that is tried again", a.claim(), "t-003")
+	lead.createAll(&pb.NewTask{Id: "mine", Title: "x", Assignee: "a"})
+	check(t, drop(a.ReleaseTask(a.ctx, &pb.ReleaseTaskRequest{TaskId: "mine", Decline: true, Reason: "no"})))
+	want(t, "queues with tasks", d.number(`SELECT count(*) FROM task_queues`), 2)
+}
+
+func TestTask_ADamagedOneDelaysNoOtherThatIsDue(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t)
+	lead, a, b := d.member("lead", "lead"), d.agent("a"), d.agent("b")
+	lead.createAll(&pb.NewTask{Id: "damaged", Title: "x", StaleAfter: durationpb.New(time.Minute)},
+		&pb.NewTask{Id: "t", Title: "x", StaleAfter: durationpb.New(2 * time.Minute)})
+	a.take("damaged")
+	a.take("t")
+	d.Restart(func() { d.database(`UPDATE tasks SET labels = '{' WHERE id = 'damaged'`) })
+	defer d.database(`UPDATE tasks SET labels = NULL WHERE id = 'damaged'`)
+	next, _ := d.awaitClaim(b, &pb.ClaimTaskRequest{TaskId: "t"})
+	d.Clock.Advance(2 * time.Minute)
+	got := <-next
+	check(t, got.err)
+	want(t, "the number of the attempt", got.answer.GetAttempt(), 2)
+}
+
+func TestWaitTasks_KeepsTheStateOfATaskThatRetentionHasRemoved(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t)
+	lead, a := d.member("lead", "lead"), d.agent("a")
+	lead.create("x", "y")
+	ended := d.await(lead, &pb.WaitTasksRequest{TaskIds: []string{"x", "y"}})
+	a.take("x")
+	a.complete("x")
+	d.Clock.Advance(time.Minute)
+	o := d.operator()
+	check(t, drop(o.admin.PruneData(o.ctx, &pb.PruneDataRequest{OlderThan: durationpb.New(time.Second)})))
+	refused(t, drop(lead.GetTask(lead.ctx, &pb.GetTaskRequest{TaskId: "x"})), "TASK_NOT_FOUND")
+	a.take("y")
+	a.complete("y")
+	got := <-ended
+	check(t, got.err)
+	want(t, "the outcome", got.answer.GetOutcome(), allDone)
+	want(t, "the state of the removed task", got.answer.GetTasks()[0].GetState(), done)
+}
+
+func TestListTasks_APageReadsABoundedNumberOfTasks(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t)
+	lead := d.member("lead", "lead")
+	lead.createAll(&pb.NewTask{Id: "first", Title: "x", Labels: map[string]string{"area": "ui"}}, &pb.NewTask{Id: "copied", Title: "x"})
+	check(t, drop(lead.CancelTask(lead.ctx, &pb.CancelTaskRequest{TaskId: "copied"})))
+	d.Restart(func() {
+		d.database(`CREATE TEMP TABLE one AS SELECT * FROM tasks WHERE id = 'copied';
+			CREATE TEMP TABLE copies AS WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 45000) SELECT n.i, one.* FROM n, one;
+			UPDATE copies SET created = 1000000 + i, id = 'copy-' || i;
+			ALTER TABLE copies DROP COLUMN i;
+			INSERT INTO tasks SELECT * FROM copies;
+			UPDATE meta SET revision = 2000000`)
+	})
+	lead.createAll(&pb.NewTask{Id: "last", Title: "x", Labels: map[string]string{"area": "ui"}})
+	for name, in := range map[string]*pb.ListTasksRequest{
+		"labels":         {Labels: map[string]string{"area": "ui"}},
+		"newest":         {Labels: map[string]string{"area": "ui"}, NewestFirst: true},
+		"creator":        {Labels: map[string]string{"area": "ui"}, Creator: "lead"},
+		"several states": {Labels: map[string]string{"area": "ui"}, States: []pb.TaskState{ready, cancelled}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var ids []string
+			pages := 0
+			for {
+				out, err := lead.ListTasks(lead.ctx, in)
+				check(t, err)
+				for _, task := range out.GetTasks() {
+					ids = append(ids, task.GetId())
+				}
+				pages++
+				if in.PageToken = out.GetNextPageToken(); in.PageToken == "" {
+					break
+				}
+			}
+			expected := "first last"
+			if in.NewestFirst {
+				expected = "last first"
+			}
+			want(t, "tasks", strings.Join(ids, " "), expected)
+			if pages < 3 {
+				t.Errorf("45,002 tasks were read in %d pages", pages)
+			}
+		})
+	}
+}
