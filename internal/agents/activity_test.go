@@ -14,6 +14,7 @@ import (
 )
 
 func TestLastSeen_SurvivesARestart(t *testing.T) {
+	t.Parallel()
 	w := newTeam(t)
 	w.register("a")
 	w.pass(20 * time.Second)
@@ -31,6 +32,7 @@ func TestLastSeen_SurvivesARestart(t *testing.T) {
 }
 
 func TestActivity_OneWriteAMinuteForAllAgents(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	if err := k.registry.Start(t.Context()); err != nil {
 		t.Fatal(err)
@@ -106,6 +108,7 @@ func (w *team) settles(name string, claim *pb.ClaimedMessage, ack bool) {
 }
 
 func TestMessageCounts_CountSentReceivedAndProcessedOverARestart(t *testing.T) {
+	t.Parallel()
 	w := newTeam(t)
 	for _, name := range []string{"a", "b", "c"} {
 		w.register(name)
@@ -145,6 +148,7 @@ func TestMessageCounts_CountSentReceivedAndProcessedOverARestart(t *testing.T) {
 }
 
 func TestMessageCounts_AReplyToAskCountsForTheAsker(t *testing.T) {
+	t.Parallel()
 	w := newTeam(t)
 	w.register("a")
 	w.register("b")
@@ -168,6 +172,7 @@ func TestMessageCounts_AReplyToAskCountsForTheAsker(t *testing.T) {
 }
 
 func TestStatus_IsDerivedFromWorkUntilTheAgentReportsOne(t *testing.T) {
+	t.Parallel()
 	w := newTeam(t)
 	for _, name := range []string{"a", "b"} {
 		_, err := w.agent(name).RegisterAgent(w.ctx(), &pb.RegisterAgentRequest{Role: "builder", Lease: durationpb.New(time.Hour)})
@@ -214,6 +219,7 @@ func TestStatus_IsDerivedFromWorkUntilTheAgentReportsOne(t *testing.T) {
 }
 
 func TestHealth_IsAsReportedUntilTheAgentReportsOtherwise(t *testing.T) {
+	t.Parallel()
 	w := newTeam(t)
 	w.register("a")
 	report := func(status pb.AgentStatus, reason *string) *pb.Agent {
@@ -256,6 +262,7 @@ func TestHealth_IsAsReportedUntilTheAgentReportsOtherwise(t *testing.T) {
 }
 
 func TestCompletedAt_IsTheTimeOfTheLastReportOfCompleted(t *testing.T) {
+	t.Parallel()
 	w := newTeam(t)
 	w.register("a")
 	report := func(status pb.AgentStatus) *pb.Agent {

@@ -140,6 +140,7 @@ func refused(t *testing.T, err error, code codes.Code, reason string) {
 }
 
 func TestRegister_DescriptionComesBackAndStaysOverAReopen(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	got := k.register("builder-1", &pb.RegisterAgentRequest{
 		Role: "builder", Capabilities: []string{"sql", "go", "sql"}, Instance: "i-1", Worktree: "/src/a",
@@ -165,6 +166,7 @@ func TestRegister_DescriptionComesBackAndStaysOverAReopen(t *testing.T) {
 }
 
 func TestRegister_LeaseIs90SecondsUnlessAskedOtherwise(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	if got := k.register("a", &pb.RegisterAgentRequest{}).GetLease().AsDuration(); got != 90*time.Second {
 		t.Errorf("lease %v", got)
@@ -172,6 +174,7 @@ func TestRegister_LeaseIs90SecondsUnlessAskedOtherwise(t *testing.T) {
 }
 
 func TestRegister_AgainGrowsTheIncarnationAndReplacesTheDescription(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	var hooked []string
 	k.registry.OnRegister(func(_ *store.Tx, a agents.Agent, first bool) error {
@@ -203,6 +206,7 @@ func TestRegister_AgainGrowsTheIncarnationAndReplacesTheDescription(t *testing.T
 }
 
 func TestRegister_HookThatFailsUndoesIt(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	k.registry.OnRegister(func(*store.Tx, agents.Agent, bool) error { return fault.New(fault.Exhausted, "TOO_MANY", "too many") })
 	_, err := k.api.RegisterAgent(k.as("a"), &pb.RegisterAgentRequest{})
@@ -212,6 +216,7 @@ func TestRegister_HookThatFailsUndoesIt(t *testing.T) {
 }
 
 func TestRequestID_SameBodySameAnswerAnotherBodyRefused(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	in := &pb.RegisterAgentRequest{RequestId: uuid.NewString(), Role: "builder"}
 	first := k.register("a", in)
@@ -239,6 +244,7 @@ func TestRequestID_SameBodySameAnswerAnotherBodyRefused(t *testing.T) {
 }
 
 func TestIncarnation_CallerWithAnOldOneIsRefused(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	k.register("a", &pb.RegisterAgentRequest{})
 	k.register("a", &pb.RegisterAgentRequest{})
@@ -256,6 +262,7 @@ func TestIncarnation_CallerWithAnOldOneIsRefused(t *testing.T) {
 }
 
 func TestHeartbeat_WritesNothingIfNothingChanged(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	k.register("a", &pb.RegisterAgentRequest{})
 	report := &pb.HeartbeatRequest{
@@ -278,6 +285,7 @@ func TestHeartbeat_WritesNothingIfNothingChanged(t *testing.T) {
 }
 
 func TestHeartbeat_ChangesWhatIsGivenAndAppendsAnEvent(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	k.register("a", &pb.RegisterAgentRequest{Role: "builder"})
 	k.beat("a", &pb.HeartbeatRequest{
@@ -321,6 +329,7 @@ func (mail) Gated(store.Querier, int64) (map[string]agents.Gate, error) {
 }
 
 func TestHeartbeatAndGet_TellWhatMailWaits(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	k.registry.UseMail(mail{})
 	k.register("a", &pb.RegisterAgentRequest{Role: "builder", Lease: durationpb.New(time.Minute)})
@@ -334,6 +343,7 @@ func TestHeartbeatAndGet_TellWhatMailWaits(t *testing.T) {
 }
 
 func TestAgent_ShowsWhatStandsInItsWay(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	k.registry.UseMail(mail{})
 	for _, name := range []string{"a", "b", "c"} {
@@ -358,6 +368,7 @@ func TestAgent_ShowsWhatStandsInItsWay(t *testing.T) {
 }
 
 func TestSeen_WritesNothingPerCall(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	registered := k.register("a", &pb.RegisterAgentRequest{}).GetRegisteredAt().AsTime()
 	commits := k.store.Stats().Commits
@@ -373,6 +384,7 @@ func TestSeen_WritesNothingPerCall(t *testing.T) {
 }
 
 func TestDeregister_RunsTheHooksInTheSameTransaction(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	k.register("a", &pb.RegisterAgentRequest{Role: "builder"})
 	var hooked []string

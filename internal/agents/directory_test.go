@@ -44,6 +44,7 @@ func names(list []*pb.Agent) []string {
 }
 
 func TestActing_FindsTheCallerOrSaysWhyNot(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	k.register("a", &pb.RegisterAgentRequest{Role: "builder"})
 	k.register("a", &pb.RegisterAgentRequest{Role: "builder"})
@@ -81,6 +82,7 @@ func TestActing_FindsTheCallerOrSaysWhyNot(t *testing.T) {
 }
 
 func TestActing_ObserverChangesNothing(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	err := k.store.Write(t.Context(), func(tx *store.Tx) error {
 		_, err := k.registry.Acting(tx, defaultSession, caller.Caller{Access: caller.Observer})
@@ -92,6 +94,7 @@ func TestActing_ObserverChangesNothing(t *testing.T) {
 }
 
 func TestActing_InATransactionSeesEveryChangeAtOnce(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	acting := func() (a agents.Agent, err error) {
 		t.Helper()
@@ -115,6 +118,7 @@ func TestActing_InATransactionSeesEveryChangeAtOnce(t *testing.T) {
 }
 
 func TestMatching_OnlyStarAndQuestionMarkAreWildcards(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	for _, name := range []string{"builder-1", "builder-2", "builder-10", "Builder-1", "tester-1", "gone-1"} {
 		k.register(name, &pb.RegisterAgentRequest{Role: name[:len(name)-2]})
@@ -156,6 +160,7 @@ func TestMatching_OnlyStarAndQuestionMarkAreWildcards(t *testing.T) {
 }
 
 func TestGet_NameThatIsNotRegisteredNamesTheNearest(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	get := func(name string) error {
 		t.Helper()
@@ -195,6 +200,7 @@ func TestGet_NameThatIsNotRegisteredNamesTheNearest(t *testing.T) {
 }
 
 func TestGet_AnotherSessionsAgentIsNotFound(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	who := caller.Caller{Access: caller.Operator, Session: "default"}
 	if _, err := k.sessions.Create(context.Background(), who, once.Request{}, "other", sessions.Change{}); err != nil {
@@ -226,6 +232,7 @@ func TestGet_AnotherSessionsAgentIsNotFound(t *testing.T) {
 }
 
 func TestList_AllThatIsSetMustMatchAndTheSummaryCountsAllThatMatch(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	for _, a := range []struct {
 		name, role   string
@@ -298,6 +305,7 @@ func TestList_AllThatIsSetMustMatchAndTheSummaryCountsAllThatMatch(t *testing.T)
 }
 
 func TestList_PageOfLargeAgentsFitsIntoAnAnswer(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	labels := map[string]string{}
 	for i := range 64 {
@@ -328,6 +336,7 @@ func TestList_PageOfLargeAgentsFitsIntoAnAnswer(t *testing.T) {
 }
 
 func TestBadInput_NamesTheField(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	k.register("a", &pb.RegisterAgentRequest{})
 	register := func(name string, in *pb.RegisterAgentRequest) func() error {

@@ -18,6 +18,7 @@ import (
 const lease = 30 * time.Second // of the agents of a team
 
 func TestLease_EndsAtItsTimeAndNotBefore(t *testing.T) {
+	t.Parallel()
 	w := newTeam(t)
 	w.register("a")
 	w.pass(20 * time.Second)
@@ -37,6 +38,7 @@ func TestLease_EndsAtItsTimeAndNotBefore(t *testing.T) {
 }
 
 func TestLease_HealthIsLateAfterAThird(t *testing.T) {
+	t.Parallel()
 	w := newTeam(t)
 	w.register("a")
 	w.Clock.Advance(lease / 3)
@@ -54,6 +56,7 @@ func TestLease_HealthIsLateAfterAThird(t *testing.T) {
 }
 
 func TestLease_OnlyItsOwnCallsRenewIt(t *testing.T) {
+	t.Parallel()
 	w := newTeam(t)
 	w.register("a")
 	w.register("other")
@@ -69,6 +72,7 @@ func TestLease_OnlyItsOwnCallsRenewIt(t *testing.T) {
 }
 
 func TestLease_AnotherIncarnationsCallsDoNotRenewIt(t *testing.T) {
+	t.Parallel()
 	w := newTeam(t)
 	w.register("a")
 	w.register("a")
@@ -81,6 +85,7 @@ func TestLease_AnotherIncarnationsCallsDoNotRenewIt(t *testing.T) {
 
 // Whoever calls as soon as the process goes on keeps its lease, whether the queue or the call notices the stop first.
 func TestLease_AStoppedProcessFailsNobody(t *testing.T) {
+	t.Parallel()
 	w := newTeam(t)
 	w.register("a")
 	w.register("b")
@@ -111,6 +116,7 @@ func TestLease_AStoppedProcessFailsNobody(t *testing.T) {
 }
 
 func TestLease_RestartGivesItsFullTimeAndAGrace(t *testing.T) {
+	t.Parallel()
 	w := newTeam(t)
 	w.register("a")
 	w.pass(29 * time.Second)
@@ -128,6 +134,7 @@ func TestLease_RestartGivesItsFullTimeAndAGrace(t *testing.T) {
 }
 
 func TestLease_AnOpenStreamKeepsIt(t *testing.T) {
+	t.Parallel()
 	w := newTeam(t)
 	w.register("a")
 	ctx, cancel := context.WithCancel(w.ctx())
@@ -157,6 +164,7 @@ func TestLease_AnOpenStreamKeepsIt(t *testing.T) {
 }
 
 func TestLease_AWaitingCallKeepsIt(t *testing.T) {
+	t.Parallel()
 	w := newTeam(t)
 	w.register("a")
 	w.Clock.Advance(time.Millisecond)
@@ -184,6 +192,7 @@ func TestLease_AWaitingCallKeepsIt(t *testing.T) {
 }
 
 func TestFail_ClaimsGoBackAsOneFailedAttemptAndAreToldOnce(t *testing.T) {
+	t.Parallel()
 	w := newTeam(t)
 	w.register("a")
 	w.Registered("next", "builder")
@@ -225,6 +234,7 @@ func TestFail_ClaimsGoBackAsOneFailedAttemptAndAreToldOnce(t *testing.T) {
 }
 
 func TestRevive_AnyCallWithoutTheOldIncarnationBringsItBack(t *testing.T) {
+	t.Parallel()
 	w := newTeam(t)
 	calls := map[string]func(ctx context.Context) error{
 		"heartbeat": func(ctx context.Context) error {
@@ -274,6 +284,7 @@ func TestRevive_AnyCallWithoutTheOldIncarnationBringsItBack(t *testing.T) {
 }
 
 func TestFail_LossesBeyondAThousandAreCounted(t *testing.T) {
+	t.Parallel()
 	for name, tell := range map[string]func(w *team) (losses []*pb.Loss, more int32){
 		"heartbeat": func(w *team) ([]*pb.Loss, int32) {
 			out := w.beats("a")
@@ -333,6 +344,7 @@ func TestFail_LossesBeyondAThousandAreCounted(t *testing.T) {
 }
 
 func TestRegister_TakesOverWhileAliveAndIsToldOfLossesOtherwise(t *testing.T) {
+	t.Parallel()
 	w := newTeam(t)
 	w.register("a")
 	w.send(1)
@@ -362,6 +374,7 @@ func TestRegister_TakesOverWhileAliveAndIsToldOfLossesOtherwise(t *testing.T) {
 }
 
 func TestFail_MailStillComes(t *testing.T) {
+	t.Parallel()
 	w := newTeam(t)
 	w.register("a")
 	w.pass(lease)
@@ -378,6 +391,7 @@ func TestFail_MailStillComes(t *testing.T) {
 }
 
 func TestFail_ForSevenDaysDeregisters(t *testing.T) {
+	t.Parallel()
 	w := newTeam(t)
 	w.register("a")
 	w.Registered("b", "")
@@ -409,6 +423,7 @@ func TestFail_ForSevenDaysDeregisters(t *testing.T) {
 }
 
 func TestList_ByHealth(t *testing.T) {
+	t.Parallel()
 	w := newTeam(t)
 	for _, name := range []string{"a", "b", "c"} {
 		w.register(name)

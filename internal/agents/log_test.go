@@ -16,6 +16,7 @@ import (
 )
 
 func TestLog_HasALineForEachAgentThatFails(t *testing.T) {
+	t.Parallel()
 	core, lines := observer.New(zapcore.InfoLevel)
 	failed := make(chan struct{}, 2)
 	log := zap.New(core, zap.Hooks(func(e zapcore.Entry) error {

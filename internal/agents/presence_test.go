@@ -9,6 +9,7 @@ import (
 )
 
 func TestPresence_CallsUnderUnknownNamesLeaveNothingInMemory(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	k.register("a", &pb.RegisterAgentRequest{})
 	for i := range 100 {

@@ -15,6 +15,7 @@ import (
 )
 
 func TestHeartbeat_CountersStayUntilItRegistersAgain(t *testing.T) {
+	t.Parallel()
 	w := newTeam(t)
 	w.register("a")
 	beat := func(in *pb.HeartbeatRequest) {
@@ -47,6 +48,7 @@ func TestHeartbeat_CountersStayUntilItRegistersAgain(t *testing.T) {
 }
 
 func TestCheckpoint_TheLastTwentyAreShownNewestFirst(t *testing.T) {
+	t.Parallel()
 	w := newTeam(t)
 	w.register("a")
 	var newest int64
@@ -82,6 +84,7 @@ func TestCheckpoint_TheLastTwentyAreShownNewestFirst(t *testing.T) {
 }
 
 func TestCheckpoint_OfOneRequestIsSavedOnceAndAnswersStayBelowTheLimit(t *testing.T) {
+	t.Parallel()
 	w := newTeam(t)
 	w.register("a")
 	large := `"` + strings.Repeat("x", 256<<10-2) + `"`
@@ -111,6 +114,7 @@ func TestCheckpoint_OfOneRequestIsSavedOnceAndAnswersStayBelowTheLimit(t *testin
 }
 
 func TestGet_FullShowsAllThatHangsOnTheAgent(t *testing.T) {
+	t.Parallel()
 	w := newTeam(t)
 	w.register("a")
 	w.Registered("b", "")
@@ -170,6 +174,7 @@ func TestGet_FullShowsAllThatHangsOnTheAgent(t *testing.T) {
 }
 
 func TestRegister_AgainGetsTheLossesOfOneRequestTwice(t *testing.T) {
+	t.Parallel()
 	w := newTeam(t)
 	w.register("a")
 	w.send(1)

@@ -20,6 +20,7 @@ func reference(v *pb.ArtifactVersion) string {
 }
 
 func TestUpload_AddsVersionsThatNeverChange(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("builder-1", "builder")
 	h := header("architecture/api.yaml", []byte("one"))
@@ -57,6 +58,7 @@ func TestUpload_AddsVersionsThatNeverChange(t *testing.T) {
 }
 
 func TestUpload_SameContentIsStoredOnceAndSkippedByItsHash(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a, b := w.agent("a", "builder"), w.agent("b", "builder")
 	content := strings.Repeat("x", 300_000)
@@ -105,6 +107,7 @@ func TestUpload_SameContentIsStoredOnceAndSkippedByItsHash(t *testing.T) {
 }
 
 func TestUpload_MustBeWhatTheHeaderAnnounces(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "builder")
 	for name, test := range map[string]struct {
@@ -150,6 +153,7 @@ func TestUpload_MustBeWhatTheHeaderAnnounces(t *testing.T) {
 }
 
 func TestUpload_NamesAreRelativePaths(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "builder")
 	for _, name := range []string{
@@ -182,6 +186,7 @@ func TestUpload_NamesAreRelativePaths(t *testing.T) {
 }
 
 func TestUpload_RepeatedRequestAddsOneVersion(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "builder")
 	h := header("x", []byte("one"))
@@ -202,6 +207,7 @@ func TestUpload_RepeatedRequestAddsOneVersion(t *testing.T) {
 }
 
 func TestDownload_SendsPartsFromAnOffset(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "builder")
 	content := strings.Repeat("0123456789", 20_000)
@@ -234,6 +240,7 @@ func TestDownload_SendsPartsFromAnOffset(t *testing.T) {
 }
 
 func TestList_SelectsByPrefixAgentTaskAndHash(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a, b := w.agent("a", "builder"), w.agent("b", "builder")
 	a.upload("docs/one", "1")
@@ -272,6 +279,7 @@ func TestList_SelectsByPrefixAgentTaskAndHash(t *testing.T) {
 }
 
 func TestDelete_BelongsToAuthorsDirectorsAndOperators(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a, b, lead := w.agent("a", "builder"), w.agent("b", "builder"), w.agent("lead-1", "lead")
 	a.upload("x", "1")
@@ -300,6 +308,7 @@ func TestDelete_BelongsToAuthorsDirectorsAndOperators(t *testing.T) {
 }
 
 func TestUpload_AnnouncesOnRequest(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a, b := w.agent("a", "builder"), w.agent("b", "builder")
 	_, err := b.channels.SubscribeChannel(b.ctx, &pb.SubscribeChannelRequest{Channel: "event/artifact_shared"})

@@ -38,6 +38,7 @@ func (a *actor) exported() map[string]string {
 }
 
 func TestExport_HasContentsAndDeletionRemovesThem(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	o := w.session("website", nil)
 	large := strings.Repeat("0123456789", 30_000)

@@ -49,6 +49,7 @@ func (w *world) awaitFiles(temporary, contents int) {
 }
 
 func TestUpload_BrokenOneLeavesNothing(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "builder")
 	ctx, vanish := context.WithCancel(a.ctx)
@@ -61,6 +62,7 @@ func TestUpload_BrokenOneLeavesNothing(t *testing.T) {
 }
 
 func TestUpload_IdleClientLosesIt(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, apptest.WithFakeClock())
 	_, err := w.in("default", "a").registry.RegisterAgent(t.Context(), &pb.RegisterAgentRequest{Role: "builder"})
 	must(t, err)
@@ -84,6 +86,7 @@ func TestUpload_IdleClientLosesIt(t *testing.T) {
 }
 
 func TestStop_EndsTransfersAndStartRemovesLeftovers(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "builder")
 	a.upload("kept", "1")
@@ -116,6 +119,7 @@ func TestStop_EndsTransfersAndStartRemovesLeftovers(t *testing.T) {
 }
 
 func TestDelete_DownloadUnderWayGetsTheWholeContent(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "builder")
 	content := bytes.Repeat([]byte("0123456789abcdef"), 1<<20)
@@ -143,6 +147,7 @@ func TestDelete_DownloadUnderWayGetsTheWholeContent(t *testing.T) {
 }
 
 func TestUpload_ConcurrentUploadsAndDeletionsOfOneContentKeepItsFile(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	content := strings.Repeat("same", 50_000)
 	var all sync.WaitGroup
@@ -179,6 +184,7 @@ func TestUpload_ConcurrentUploadsAndDeletionsOfOneContentKeepItsFile(t *testing.
 }
 
 func TestUpload_LimitsOfTheSessionAreNamed(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	o := w.session("small", &pb.SessionSettings{ArtifactLimit: ptr(int64(10)), ArtifactTotalLimit: ptr(int64(15))})
 	_, err := o.try(header("x", make([]byte, 11)), nil)
@@ -202,6 +208,7 @@ func TestUpload_LimitsOfTheSessionAreNamed(t *testing.T) {
 }
 
 func TestUpload_FullDiskRefusesIt(t *testing.T) {
+	t.Parallel()
 	used := 0.5
 	w := newWorld(t, apptest.WithFakeClock(), apptest.With(func(c *app.Config) {
 		c.DiskUsed = func(string) (float64, error) { return used, nil }
@@ -218,6 +225,7 @@ func TestUpload_FullDiskRefusesIt(t *testing.T) {
 }
 
 func TestUpload_NeedsAnOpenSessionAndARegisteredAgent(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	_, err := w.in("default", "stranger").try(header("x", []byte("1")), []byte("1"))
 	refused(t, err, codes.FailedPrecondition, "AGENT_NOT_REGISTERED")

@@ -36,6 +36,7 @@ func started(t *testing.T) (*processtest.Daemon, *client.Client) {
 }
 
 func TestUpload_KilledDaemonLeavesNothingPartial(t *testing.T) {
+	t.Parallel()
 	d, c := started(t)
 	content := bytes.Repeat([]byte("0123456789abcdef"), 1<<16)
 	stream, err := c.Artifacts().UploadArtifact(t.Context())
@@ -96,6 +97,7 @@ func (patternAt) ReadAt(p []byte, at int64) (int, error) {
 
 // TestTransfers_TakeLittleMemory transfers 128 MiB, or ARTIFACT_MIB.
 func TestTransfers_TakeLittleMemory(t *testing.T) {
+	t.Parallel()
 	mib := int64(128)
 	if s := os.Getenv("ARTIFACT_MIB"); s != "" {
 		n, err := strconv.ParseInt(s, 10, 64)

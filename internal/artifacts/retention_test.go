@@ -29,6 +29,7 @@ func (w *world) awaitVersions(o *actor, want string) {
 }
 
 func TestRetention_ArchivesReplacedVersionsThatNoLiveDataNames(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, apptest.WithFakeClock())
 	o := w.operator()
 	_, err := w.in("default", "a").registry.RegisterAgent(o.ctx, &pb.RegisterAgentRequest{Role: "builder"})

@@ -22,6 +22,7 @@ import (
 )
 
 func TestRefuse_AddressThatFailsTooOftenIsSlowedDownAndAValidCredentialPasses(t *testing.T) {
+	t.Parallel()
 	k := newKit(t, apptest.WithFakeClock())
 	_, secret := k.forAgent("a")
 	wrong, valid := k.OverTCP("guess"), k.OverTCP(secret)
@@ -52,6 +53,7 @@ func TestRefuse_AddressThatFailsTooOftenIsSlowedDownAndAValidCredentialPasses(t 
 }
 
 func TestRefuse_FailuresAreOneEventAMinute(t *testing.T) {
+	t.Parallel()
 	k := newKit(t, apptest.WithFakeClock())
 	refused := k.follow("credential.refused")
 	c, secret := k.forAgent("a")
@@ -74,6 +76,7 @@ func TestRefuse_FailuresAreOneEventAMinute(t *testing.T) {
 }
 
 func TestUse_IsOneEventAnHourForEachAddress(t *testing.T) {
+	t.Parallel()
 	k := newKit(t, apptest.WithFakeClock())
 	used := k.follow("credential.used")
 	c, secret := k.forAgent("a")
@@ -105,6 +108,7 @@ func TestUse_IsOneEventAnHourForEachAddress(t *testing.T) {
 }
 
 func TestRefuse_MemoryIsBoundedAndIPv6CountsByNetwork(t *testing.T) {
+	t.Parallel()
 	clock := clockwork.NewFakeClock()
 	st := testkit.Store(t, t.TempDir(), clock, events.Migrations(), auth.Migrations())
 	r := auth.New(st, events.New(st, clock, zap.NewNop()), nil, "secret", clock, zap.NewNop())

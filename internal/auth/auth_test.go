@@ -16,6 +16,7 @@ import (
 )
 
 func TestIssue_AgentActsAsItselfInItsSessionAndRole(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	c, secret := k.Issue(&pb.IssueCredentialRequest{Access: agent, Session: "default", Agent: "builder-1", Role: "builder", Description: "CI"})
 	if len(secret) != 43 || c.GetId() != fmt.Sprintf("c-%d", c.GetRevision()) || c.GetState() != pb.CredentialState_CREDENTIAL_STATE_ACTIVE ||
@@ -39,6 +40,7 @@ func TestIssue_AgentActsAsItselfInItsSessionAndRole(t *testing.T) {
 }
 
 func TestIssue_RefusalsNameTheField(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	long := durationpb.New(3651 * 24 * time.Hour)
 	for _, c := range []struct {
@@ -71,6 +73,7 @@ func TestIssue_RefusalsNameTheField(t *testing.T) {
 }
 
 func TestIssue_RepeatReturnsTheCredentialWithoutItsSecret(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	in := &pb.IssueCredentialRequest{Access: operator, RequestId: "0197f3a0-5c4e-7b1d-8f21-9a0b1c2d3e4f"}
 	first, err := k.credentials().IssueCredential(k.ctx, in)
@@ -88,6 +91,7 @@ func TestIssue_RepeatReturnsTheCredentialWithoutItsSecret(t *testing.T) {
 }
 
 func TestList_ChoosesAndPages(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	if _, err := pb.NewSessionServiceClient(k.Operator()).CreateSession(k.ctx, &pb.CreateSessionRequest{Name: "team"}); err != nil {
 		t.Fatal(err)
@@ -132,6 +136,7 @@ func TestList_ChoosesAndPages(t *testing.T) {
 }
 
 func TestRevoke_EndsCallsAndStreamsAndFurtherOnesAreRefused(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	c, secret := k.forAgent("builder-1")
 	conn := k.OverTCP(secret)
@@ -198,6 +203,7 @@ func TestRevoke_EndsCallsAndStreamsAndFurtherOnesAreRefused(t *testing.T) {
 }
 
 func TestRevoke_CallThatRevokesItsOwnCredentialGetsItsAnswer(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	c, secret := k.Issue(&pb.IssueCredentialRequest{Access: operator})
 	conn := k.OverTCP(secret)
@@ -209,6 +215,7 @@ func TestRevoke_CallThatRevokesItsOwnCredentialGetsItsAnswer(t *testing.T) {
 }
 
 func TestCredentials_SurviveARestart(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	_, active := k.forAgent("a")
 	used, usedSecret := k.forAgent("b")
@@ -231,6 +238,7 @@ func TestCredentials_SurviveARestart(t *testing.T) {
 }
 
 func TestExpiry_EndsStreamsAndCalls(t *testing.T) {
+	t.Parallel()
 	k := newKit(t, apptest.WithFakeClock())
 	expired := k.follow("credential.expired")
 	c, secret := k.Issue(&pb.IssueCredentialRequest{Access: observer, Expiry: &pb.IssueCredentialRequest_Ttl{Ttl: durationpb.New(time.Minute)}})
@@ -257,6 +265,7 @@ func TestExpiry_EndsStreamsAndCalls(t *testing.T) {
 }
 
 func TestExpiry_WhileTheBrokerIsDown(t *testing.T) {
+	t.Parallel()
 	k := newKit(t, apptest.WithFakeClock())
 	at := k.Clock.Now().Add(time.Minute)
 	c, secret := k.Issue(&pb.IssueCredentialRequest{Access: observer, Expiry: &pb.IssueCredentialRequest_ExpiresAt{ExpiresAt: timestamppb.New(at)}})
@@ -272,6 +281,7 @@ func TestExpiry_WhileTheBrokerIsDown(t *testing.T) {
 }
 
 func TestEndSession_RevokesTheSessionsCredentials(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	sessions := pb.NewSessionServiceClient(k.Operator())
 	if _, err := sessions.CreateSession(k.ctx, &pb.CreateSessionRequest{Name: "team"}); err != nil {

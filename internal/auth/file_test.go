@@ -10,6 +10,7 @@ import (
 )
 
 func TestOperatorSecret_IsMadeOnceForItsUserAlone(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	first, err := auth.OperatorSecret(dir)
 	if err != nil {
@@ -34,6 +35,7 @@ func TestOperatorSecret_IsMadeOnceForItsUserAlone(t *testing.T) {
 }
 
 func TestOperatorSecret_OneThatOthersMayReadIsRefused(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	if _, err := auth.OperatorSecret(dir); err != nil {
 		t.Fatal(err)
@@ -47,6 +49,7 @@ func TestOperatorSecret_OneThatOthersMayReadIsRefused(t *testing.T) {
 }
 
 func TestOperatorSecret_FileWithoutACredentialIsRefused(t *testing.T) {
+	t.Parallel()
 	for _, text := range []string{"", "\n", "guess", "AAAA", "not base64 but forty-three characters long.."} {
 		dir := t.TempDir()
 		if err := os.WriteFile(filepath.Join(dir, auth.CredentialFile), []byte(text), 0o600); err != nil {

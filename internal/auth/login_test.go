@@ -38,6 +38,7 @@ func (k *kit) login(secret string) (*pb.LoginResponse, error) {
 }
 
 func TestLogin_ALinkGivesOneCredentialFor12Hours(t *testing.T) {
+	t.Parallel()
 	k := newKit(t, apptest.WithFakeClock())
 	sessions := pb.NewSessionServiceClient(k.Operator())
 	if _, err := sessions.CreateSession(k.ctx, &pb.CreateSessionRequest{Name: "team"}); err != nil {
@@ -87,6 +88,7 @@ func TestLogin_ALinkGivesOneCredentialFor12Hours(t *testing.T) {
 }
 
 func TestLogout_OutlivesARestartAndIsListed(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	in, err := k.login(k.link("default", observer))
 	if err != nil {
@@ -110,6 +112,7 @@ func TestLogout_OutlivesARestartAndIsListed(t *testing.T) {
 }
 
 func TestLogin_OldUnknownAndVoidLinksAreRefused(t *testing.T) {
+	t.Parallel()
 	k := newKit(t, apptest.WithFakeClock())
 	old := k.link("default", operator)
 	k.Clock.Advance(2 * time.Minute)
@@ -130,6 +133,7 @@ func TestLogin_OldUnknownAndVoidLinksAreRefused(t *testing.T) {
 }
 
 func TestLogin_GuessesAreLimitedAndAValidLinkPasses(t *testing.T) {
+	t.Parallel()
 	k := newKit(t, apptest.WithFakeClock())
 	refused := k.follow("credential.refused")
 	for range 20 {
@@ -150,6 +154,7 @@ func TestLogin_GuessesAreLimitedAndAValidLinkPasses(t *testing.T) {
 }
 
 func TestLogin_OfManyClientsWithOneLinkOneReceivesAToken(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	secret := k.link("default", operator)
 	var tokens atomic.Int32
@@ -170,6 +175,7 @@ func TestLogin_OfManyClientsWithOneLinkOneReceivesAToken(t *testing.T) {
 
 // A browser may still have a token that has ended, and the Unix socket makes every client an operator.
 func TestLogin_IgnoresWhatElseTheClientPresents(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	login := func(ctx context.Context, client pb.CredentialServiceClient) error {
 		_, err := client.Login(ctx, &pb.LoginRequest{Secret: k.link("default", observer)})
@@ -187,6 +193,7 @@ func TestLogin_IgnoresWhatElseTheClientPresents(t *testing.T) {
 }
 
 func TestCreateLoginLink_IsForOperatorsAndBounded(t *testing.T) {
+	t.Parallel()
 	k := newKit(t, apptest.WithFakeClock())
 	create := func(client pb.CredentialServiceClient, access pb.CredentialAccess) error {
 		_, err := client.CreateLoginLink(k.ctx, &pb.CreateLoginLinkRequest{Access: access})

@@ -23,6 +23,7 @@ import (
 // A secret that clients present, in whatever state and however often, is in no file of the data folder
 // and in no line of the log.
 func TestSecret_IsNeitherInTheDataFolderNorInTheLog(t *testing.T) {
+	t.Parallel()
 	var log bytes.Buffer
 	core := zapcore.NewCore(zapcore.NewJSONEncoder(zapcore.EncoderConfig{MessageKey: "m"}), zapcore.Lock(zapcore.AddSync(&log)), zap.DebugLevel)
 	k := newKit(t, apptest.With(func(c *app.Config) { c.Log = zap.New(core) }))
@@ -97,6 +98,7 @@ func find(t *testing.T, where string, text []byte, secrets map[string]string) {
 
 // The hash of a secret is in the database: the search above can find something.
 func TestSecret_IsStoredAsItsHash(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	_, secret := k.forAgent("a")
 	k.Restart()

@@ -19,6 +19,7 @@ import (
 const interval = 15 * time.Minute
 
 func TestRaise_NotifiesTheFirstRoleOfEscalateToThatHasAnAgent(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, builder := w.agent("boss", "lead"), w.agent("builder-1", "builder") // no overseer
 	x := builder.raise(&pb.RaiseBlockerRequest{
@@ -50,6 +51,7 @@ func TestRaise_NotifiesTheFirstRoleOfEscalateToThatHasAnAgent(t *testing.T) {
 }
 
 func TestRaise_NamedRecipientsComeInsteadOfEscalateTo(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, dba, builder := w.agent("boss", "lead"), w.agent("dba-1", "dba"), w.agent("builder-1", "builder")
 	ops := w.agent("ops-1", "ops")
@@ -63,6 +65,7 @@ func TestRaise_NamedRecipientsComeInsteadOfEscalateTo(t *testing.T) {
 }
 
 func TestRaise_RefusesWhatCannotBe(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "builder")
 	_, err := a.RaiseBlocker(a.ctx, &pb.RaiseBlockerRequest{Reason: "x", Recipients: []*pb.BlockerRecipient{agentNamed("b")}})
@@ -93,6 +96,7 @@ func TestRaise_RefusesWhatCannotBe(t *testing.T) {
 }
 
 func TestRaise_SameRequestRaisesOneBlocker(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, a := w.agent("boss", "lead"), w.agent("a", "builder")
 	in := &pb.RaiseBlockerRequest{RequestId: uuid.NewString()}
@@ -103,6 +107,7 @@ func TestRaise_SameRequestRaisesOneBlocker(t *testing.T) {
 }
 
 func TestRaise_ASessionHasAThousandUnresolvedBlockers(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	o, a := w.operator(), w.agent("a", "builder")
 	_, err := o.sessions.ConfigureSession(o.ctx, &pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{SendRate: proto.Float64(0)}})
@@ -119,6 +124,7 @@ func TestRaise_ASessionHasAThousandUnresolvedBlockers(t *testing.T) {
 }
 
 func TestAcknowledge_EndsTheEscalation(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, a := w.agent("boss", "lead"), w.agent("a", "builder")
 	x := a.raise(&pb.RaiseBlockerRequest{})
@@ -140,6 +146,7 @@ func TestAcknowledge_EndsTheEscalation(t *testing.T) {
 }
 
 func TestResolve_NotifiesAllInvolvedAndWithdrawsTheNotifications(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, a, ops, dba := w.agent("boss", "lead"), w.agent("a", "builder"), w.agent("ops-1", "ops"), w.agent("dba-1", "dba")
 	x := a.raise(&pb.RaiseBlockerRequest{Recipients: []*pb.BlockerRecipient{agentNamed("dba-1"), roleNamed("lead")}})
@@ -178,6 +185,7 @@ func TestResolve_NotifiesAllInvolvedAndWithdrawsTheNotifications(t *testing.T) {
 }
 
 func TestResolve_OfManyCallersOneResolves(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "builder")
 	x := a.raise(&pb.RaiseBlockerRequest{})
@@ -202,6 +210,7 @@ func TestResolve_OfManyCallersOneResolves(t *testing.T) {
 }
 
 func TestGet_WaitsUntilTheBlockerIsResolved(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a, b := w.agent("a", "builder"), w.agent("b", "lead")
 	x := a.raise(&pb.RaiseBlockerRequest{})
@@ -223,6 +232,7 @@ func TestGet_WaitsUntilTheBlockerIsResolved(t *testing.T) {
 }
 
 func TestList_FiltersAndPages(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a, b := w.agent("a", "builder"), w.agent("b", "builder")
 	on := func(name string) *pb.AwaitedObject {

@@ -22,6 +22,7 @@ func (w *world) configure(interval time.Duration, roles ...string) {
 }
 
 func TestEscalation_NotifiesOneRolePerIntervalAndBeginsAgainAfterTheLast(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.configure(time.Minute, "overseer", "nobody-has-it", "lead")
 	overseer, lead, a := w.agent("eye", "overseer"), w.agent("boss", "lead"), w.agent("a", "builder")
@@ -55,6 +56,7 @@ func TestEscalation_NotifiesOneRolePerIntervalAndBeginsAgainAfterTheLast(t *test
 }
 
 func TestEscalation_EndsAfterTenTimes(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.configure(time.Minute, "lead")
 	w.agent("boss", "lead")
@@ -71,6 +73,7 @@ func TestEscalation_EndsAfterTenTimes(t *testing.T) {
 }
 
 func TestEscalation_ReachesAnAgentThatRegistersLater(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.configure(time.Minute, "lead")
 	a := w.agent("a", "lead") // not notified of its own blocker
@@ -90,6 +93,7 @@ func TestEscalation_ReachesAnAgentThatRegistersLater(t *testing.T) {
 }
 
 func TestEscalation_SkipsRolesWhoseAgentsHaveFailed(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.configure(time.Hour, "overseer", "lead")
 	failed := w.operator().follow("agent.failed")
@@ -104,6 +108,7 @@ func TestEscalation_SkipsRolesWhoseAgentsHaveFailed(t *testing.T) {
 }
 
 func TestEscalation_ContinuesAfterARestart(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.configure(time.Minute, "lead")
 	w.agent("boss", "lead")
@@ -119,6 +124,7 @@ func TestEscalation_ContinuesAfterARestart(t *testing.T) {
 }
 
 func TestEscalation_ZeroSwitchesItOff(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.configure(0, "lead")
 	w.agent("boss", "lead")
@@ -129,6 +135,7 @@ func TestEscalation_ZeroSwitchesItOff(t *testing.T) {
 }
 
 func TestAgentFailed_BlockerWithoutAnyOtherAcknowledgementEscalatesAgain(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.configure(time.Minute, "lead")
 	o := w.operator()
@@ -153,6 +160,7 @@ func TestAgentFailed_BlockerWithoutAnyOtherAcknowledgementEscalatesAgain(t *test
 }
 
 func TestAgentGone_ResolvesTheBlockersOfADeregisteredAgent(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, a := w.agent("boss", "lead"), w.agent("a", "builder")
 	x := a.raise(&pb.RaiseBlockerRequest{})
@@ -167,6 +175,7 @@ func TestAgentGone_ResolvesTheBlockersOfADeregisteredAgent(t *testing.T) {
 }
 
 func TestAutoResolve_WhenTheAwaitedAgentCompletes(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a, r := w.agent("a", "builder"), w.agent("researcher", "research")
 	in := &pb.RaiseBlockerRequest{AutoResolve: true, Awaited: &pb.AwaitedObject{Object: &pb.AwaitedObject_Agent{Agent: "researcher"}}}
@@ -194,6 +203,7 @@ func TestAutoResolve_WhenTheAwaitedAgentCompletes(t *testing.T) {
 }
 
 func TestSessionClosed_EndsEscalations(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	o := w.in("other", "")
 	_, err := o.sessions.CreateSession(o.ctx, &pb.CreateSessionRequest{Name: "other"})

@@ -16,6 +16,7 @@ import (
 )
 
 func TestItems_ShowEachSideWhatItCanDo(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, a, idle := w.agent("boss", "lead"), w.agent("a", "builder"), w.agent("idle", "scribe")
 	x := a.raise(&pb.RaiseBlockerRequest{})
@@ -58,6 +59,7 @@ func (a *actor) explain(in *pb.ExplainRequest) *pb.Finding {
 }
 
 func TestExplain_WarnsOfABlockerThatHasEscalated(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.configure(time.Second, "lead")
 	w.agent("boss", "lead")
@@ -86,6 +88,7 @@ func TestExplain_WarnsOfABlockerThatHasEscalated(t *testing.T) {
 }
 
 func TestExplain_WarnsAtOnceOfABlockerOfWhichNoAgentKnows(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.configure(time.Hour, "lead")
 	boss, a, o := w.agent("boss", "lead"), w.agent("a", "lead"), w.operator()
@@ -102,6 +105,7 @@ func TestExplain_WarnsAtOnceOfABlockerOfWhichNoAgentKnows(t *testing.T) {
 }
 
 func TestExplain_SaysWhyABlockerLasts(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "builder")
 	o := w.operator()
@@ -129,6 +133,7 @@ func TestExplain_SaysWhyABlockerLasts(t *testing.T) {
 }
 
 func TestSession_ExportHasItsBlockersAndDeletionRemovesThem(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	o := w.in("other", "")
 	_, err := o.sessions.CreateSession(o.ctx, &pb.CreateSessionRequest{Name: "other"})
@@ -163,6 +168,7 @@ func TestSession_ExportHasItsBlockersAndDeletionRemovesThem(t *testing.T) {
 }
 
 func TestRetention_ArchivesResolvedBlockersAlone(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a, o := w.agent("a", "builder"), w.operator()
 	_, err := o.sessions.ConfigureSession(o.ctx, &pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{MessageRetention: durationpb.New(time.Minute)}})

@@ -31,6 +31,7 @@ func (a *actor) wantTask(id string, want pb.TaskState) {
 }
 
 func TestTask_IsBlockedUntilTheLastOfItsBlockersIsResolved(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "builder")
 	a.claim("t1")
@@ -46,6 +47,7 @@ func TestTask_IsBlockedUntilTheLastOfItsBlockersIsResolved(t *testing.T) {
 }
 
 func TestTask_OfAnotherHolderIsBlockedByAnOperatorOnly(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a, b, o := w.agent("a", "builder"), w.agent("b", "builder"), w.operator()
 	a.claim("t1")
@@ -60,6 +62,7 @@ func TestTask_OfAnotherHolderIsBlockedByAnOperatorOnly(t *testing.T) {
 }
 
 func TestTask_ThatIsAwaitedResolvesTheBlockerWhenItIsDone(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a, b := w.agent("a", "builder"), w.agent("b", "builder")
 	b.claim("schema")
@@ -76,6 +79,7 @@ func TestTask_ThatIsAwaitedResolvesTheBlockerWhenItIsDone(t *testing.T) {
 }
 
 func TestTask_OfADeregisteredAgentIsReadyAndItsBlockerResolved(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a, b := w.agent("a", "builder"), w.agent("b", "builder")
 	a.claim("t1")
@@ -94,6 +98,7 @@ func TestTask_OfADeregisteredAgentIsReadyAndItsBlockerResolved(t *testing.T) {
 }
 
 func TestTask_NamesTheBlockersThatCarryItsID(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "builder")
 	a.claim("t1")
@@ -113,6 +118,7 @@ func TestTask_NamesTheBlockersThatCarryItsID(t *testing.T) {
 }
 
 func TestTask_StaysBlockedWhileABlockerIsNotResolved(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "builder")
 	a.claim("t1")
@@ -141,6 +147,7 @@ func TestTask_StaysBlockedWhileABlockerIsNotResolved(t *testing.T) {
 }
 
 func TestTask_ThatEndsIsNoLongerBlocked(t *testing.T) {
+	t.Parallel()
 	ends := map[string]func(a *actor) error{
 		"complete": func(a *actor) error {
 			_, err := a.tasks.CompleteTask(a.ctx, &pb.CompleteTaskRequest{TaskId: "t1"})

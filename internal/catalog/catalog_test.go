@@ -15,6 +15,7 @@ import (
 )
 
 func TestSend_DoubtsFollowTheSettings(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		policy  pb.TypePolicy
 		verdict pb.PayloadVerdict
@@ -77,6 +78,7 @@ func TestSend_DoubtsFollowTheSettings(t *testing.T) {
 }
 
 func TestSend_OneCallWithManyDoubtsIsOneEventOfEachKind(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	o := w.operator()
 	w.agent("b", "")
@@ -97,6 +99,7 @@ func TestSend_OneCallWithManyDoubtsIsOneEventOfEachKind(t *testing.T) {
 }
 
 func TestSend_WithoutAPayloadOrWithFreeTextIsNotInDoubt(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	o := w.operator()
 	w.agent("b", "")
@@ -111,6 +114,7 @@ func TestSend_WithoutAPayloadOrWithFreeTextIsNotInDoubt(t *testing.T) {
 }
 
 func TestRegister_TypesEndWithTheirSession(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	o := w.operator()
 	create := func() {
@@ -157,6 +161,7 @@ func deployFinished() *pb.RegisterMessageTypeRequest {
 }
 
 func TestRegister_TypeCountsAtOnceInItsSessionAlone(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	o, lead, b := w.operator(), w.agent("a", "lead"), w.agent("b", "")
 	if r := o.sent("deploy_done", `{}`); len(r.Warnings) != 1 {
@@ -201,6 +206,7 @@ func TestRegister_TypeCountsAtOnceInItsSessionAlone(t *testing.T) {
 }
 
 func TestRegister_Refusals(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, builder := w.agent("a", "lead"), w.agent("b", "builder")
 	lead.register(deployFinished())
@@ -236,6 +242,7 @@ func TestRegister_Refusals(t *testing.T) {
 }
 
 func TestRegister_LimitNamesItself(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	o := w.operator()
 	for i := range 200 {
@@ -251,6 +258,7 @@ func TestRegister_LimitNamesItself(t *testing.T) {
 }
 
 func TestList_BuiltInAndRegisteredTypesInPages(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	o := w.operator()
 	o.register(deployFinished())
@@ -282,6 +290,7 @@ func TestList_BuiltInAndRegisteredTypesInPages(t *testing.T) {
 }
 
 func TestGet_TakesEverySpelling(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	o := w.operator()
 	for _, spelling := range append(spellings("shutdown_request"), "ShutdownRequested") {

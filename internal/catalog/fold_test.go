@@ -24,6 +24,7 @@ func spellings(name string) []string {
 }
 
 func TestSend_EverySpellingOfEveryNameFindsTheCanonicalType(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, b := w.agent("a", "lead"), w.agent("b", "")
 	for _, family := range msgtype.Families() {
@@ -51,6 +52,7 @@ func TestSend_EverySpellingOfEveryNameFindsTheCanonicalType(t *testing.T) {
 }
 
 func TestSend_DirectiveInEverySpelling(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	builder, b := w.agent("a", "builder"), w.agent("b", "")
 	for _, spelling := range spellings("shutdown_request") {
@@ -70,6 +72,7 @@ func TestSend_DirectiveInEverySpelling(t *testing.T) {
 }
 
 func TestSend_TwoSpellingsOfAnUnknownTypeAreOneType(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	o, b := w.operator(), w.agent("b", "")
 	for _, spelling := range spellings("deploy_started") {
@@ -84,6 +87,7 @@ func TestSend_TwoSpellingsOfAnUnknownTypeAreOneType(t *testing.T) {
 }
 
 func TestFilters_TakeEverySpelling(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	o, b := w.operator(), w.agent("b", "")
 	for _, spelling := range append(spellings("task_complete"), "TaskCompleted", "task.done") {
@@ -115,6 +119,7 @@ func TestFilters_TakeEverySpelling(t *testing.T) {
 }
 
 func TestFilters_OfAClaimStreamTakeEverySpelling(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	o, b := w.operator(), w.agent("b", "")
 	stream, err := b.messages.Claim(b.ctx)
@@ -136,6 +141,7 @@ func TestFilters_OfAClaimStreamTakeEverySpelling(t *testing.T) {
 }
 
 func TestSendStream_FoldsAndWarnsItemByItem(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.agent("b", "")
 	o := w.operator()
@@ -161,6 +167,7 @@ func TestSendStream_FoldsAndWarnsItemByItem(t *testing.T) {
 }
 
 func TestAskAndReply_Fold(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a, b := w.agent("a", ""), w.agent("b", "")
 	done := make(chan *pb.AskResponse, 1)
@@ -194,6 +201,7 @@ func TestAskAndReply_Fold(t *testing.T) {
 }
 
 func TestEvents_PublishedTypesFold(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a, b := w.agent("a", ""), w.agent("b", "")
 	for _, channel := range []string{"event/TaskCompleted", "event/Deploy.Started"} {
@@ -243,6 +251,7 @@ func TestEvents_PublishedTypesFold(t *testing.T) {
 }
 
 func TestEvents_FilterFindsTheBrokersOwnTypesToo(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a, b := w.agent("a", ""), w.agent("b", "")
 	stream, err := b.events.SubscribeEvents(b.ctx, &pb.SubscribeEventsRequest{

@@ -77,6 +77,7 @@ func (r *runner) still() {
 }
 
 func TestQueue_TellsWhatIsDueInOrder(t *testing.T) {
+	t.Parallel()
 	r := run(t, deadline.New[string])
 	r.Set("c", r.in(3*time.Second))
 	r.Set("a", r.in(time.Second))
@@ -92,6 +93,7 @@ func TestQueue_TellsWhatIsDueInOrder(t *testing.T) {
 }
 
 func TestQueue_EarlierDeadlineWakesItSooner(t *testing.T) {
+	t.Parallel()
 	r := run(t, deadline.New[string])
 	r.Set("late", r.in(time.Hour))
 	r.asleep()
@@ -112,12 +114,14 @@ func woken(r *runner) {
 }
 
 func TestQueue_PastIsDueAtOnce(t *testing.T) {
+	t.Parallel()
 	r := run(t, deadline.New[string])
 	r.Set("past", r.in(-time.Hour))
 	r.want("past")
 }
 
 func TestQueue_SetAgainMovesIt(t *testing.T) {
+	t.Parallel()
 	r := run(t, deadline.New[string])
 	r.Set("a", r.in(time.Second))
 	r.Set("b", r.in(2*time.Second))
@@ -137,6 +141,7 @@ func TestQueue_SetAgainMovesIt(t *testing.T) {
 }
 
 func TestQueue_RemovedIsNotTold(t *testing.T) {
+	t.Parallel()
 	r := run(t, deadline.New[string])
 	r.Set("a", r.in(time.Second))
 	r.Set("b", r.in(2*time.Second))
@@ -149,6 +154,7 @@ func TestQueue_RemovedIsNotTold(t *testing.T) {
 }
 
 func TestQueue_ResetReplacesEverything(t *testing.T) {
+	t.Parallel()
 	r := run(t, deadline.New[string])
 	r.Set("old", r.in(time.Second))
 	r.asleep()
@@ -162,6 +168,7 @@ func TestQueue_ResetReplacesEverything(t *testing.T) {
 }
 
 func TestQueue_ToldInPortions(t *testing.T) {
+	t.Parallel()
 	r := run(t, deadline.New[string])
 	all := map[string]time.Time{}
 	for i := range 1200 {
@@ -178,6 +185,7 @@ func TestQueue_ToldInPortions(t *testing.T) {
 }
 
 func TestQueue_SuspendedProcessGivesTheTimeBack(t *testing.T) {
+	t.Parallel()
 	r := run(t, deadline.New[string])
 	r.Set("a", r.in(10*time.Second))
 	r.Set("b", r.in(30*time.Second))
@@ -201,6 +209,7 @@ func TestQueue_SuspendedProcessGivesTheTimeBack(t *testing.T) {
 }
 
 func TestQueue_WhoComesFirstAfterASuspensionExpiresNobody(t *testing.T) {
+	t.Parallel()
 	clock := clockwork.NewFakeClock()
 	q := deadline.New(clock, func([]string) {})
 	q.Set("a", clock.Now().Add(10*time.Second))
@@ -215,6 +224,7 @@ func TestQueue_WhoComesFirstAfterASuspensionExpiresNobody(t *testing.T) {
 }
 
 func TestQueue_ASecondLateIsNotASuspension(t *testing.T) {
+	t.Parallel()
 	r := run(t, deadline.New[string])
 	r.Set("a", r.in(10*time.Second))
 	r.advance(11 * time.Second)
@@ -222,6 +232,7 @@ func TestQueue_ASecondLateIsNotASuspension(t *testing.T) {
 }
 
 func TestQueue_StalledOwnerGivesTheTimeBack(t *testing.T) {
+	t.Parallel()
 	clock := clockwork.NewFakeClock()
 	told, proceed := make(chan []string), make(chan struct{})
 	q := deadline.New(clock, func(keys []string) { told <- slices.Clone(keys); <-proceed })
@@ -244,6 +255,7 @@ func TestQueue_StalledOwnerGivesTheTimeBack(t *testing.T) {
 }
 
 func TestCalendar_GivesNothingBack(t *testing.T) {
+	t.Parallel()
 	r := run(t, deadline.NewCalendar[string])
 	at := r.in(10 * time.Second)
 	r.Set("a", at)
@@ -255,6 +267,7 @@ func TestCalendar_GivesNothingBack(t *testing.T) {
 }
 
 func TestCalendar_LooksAtTheWallClockEveryMinute(t *testing.T) {
+	t.Parallel()
 	r := run(t, deadline.NewCalendar[string])
 	r.Set("tomorrow", r.in(24*time.Hour))
 	r.advance(time.Minute)
@@ -265,6 +278,7 @@ func TestCalendar_LooksAtTheWallClockEveryMinute(t *testing.T) {
 
 // TestQueue_AgreesWithAnOrderedList compares the heap with the obvious thing.
 func TestQueue_AgreesWithAnOrderedList(t *testing.T) {
+	t.Parallel()
 	clock := clockwork.NewFakeClock()
 	due := make(chan int)
 	q := deadline.New(clock, func(keys []int) {

@@ -19,6 +19,7 @@ import (
 )
 
 func TestDecide_EveryVerdictOfEveryKindNotifiesTheOpener(t *testing.T) {
+	t.Parallel()
 	for _, row := range []struct {
 		kind    pb.DecisionKind
 		verdict string
@@ -111,6 +112,7 @@ func TestDecide_EveryVerdictOfEveryKindNotifiesTheOpener(t *testing.T) {
 }
 
 func TestDecide_VerdictOutsideTheDecisionIsRefused(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, critic := w.agent("lead-1", "lead"), w.agent("critic-1", "critic")
 	d := lead.open(&pb.OpenDecisionRequest{Kind: review, To: toAgent("critic-1")})
@@ -143,6 +145,7 @@ func TestDecide_VerdictOutsideTheDecisionIsRefused(t *testing.T) {
 }
 
 func TestResubmit_RoundsCountUntilTheLastRevisionEscalates(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, critic, boss := w.agent("builder-1", "builder"), w.agent("critic-1", "critic"), w.agent("boss", "lead")
 	d := lead.open(&pb.OpenDecisionRequest{Kind: review, To: toAgent("critic-1"), MaxRounds: 2, Title: "Login"})
@@ -184,6 +187,7 @@ func TestResubmit_RoundsCountUntilTheLastRevisionEscalates(t *testing.T) {
 }
 
 func TestDeadline_DecisionEscalatesAndAnEscalatedAgentDecides(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, critic, boss := w.agent("builder-1", "builder"), w.agent("critic-1", "critic"), w.agent("boss", "overseer")
 	soon := w.Clock.Now().Add(time.Minute)
@@ -212,6 +216,7 @@ func TestDeadline_DecisionEscalatesAndAnEscalatedAgentDecides(t *testing.T) {
 }
 
 func TestGet_WaitEndsWithTheVerdictAndSurvivesARestart(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, critic := w.agent("builder-1", "builder"), w.agent("critic-1", "critic")
 	d := lead.open(&pb.OpenDecisionRequest{Kind: review, To: toAgent("critic-1")})
@@ -240,6 +245,7 @@ func TestGet_WaitEndsWithTheVerdictAndSurvivesARestart(t *testing.T) {
 }
 
 func TestOpen_WaitReturnsTheVerdict(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, critic := w.agent("builder-1", "builder"), w.agent("critic-1", "critic")
 	outcome := make(chan *pb.Decision, 1)
@@ -258,6 +264,7 @@ func TestOpen_WaitReturnsTheVerdict(t *testing.T) {
 }
 
 func TestOpen_WaitWithoutAVerdictReturnsTheOpenDecision(t *testing.T) {
+	t.Parallel()
 	w := &world{apptest.Start(t), t}
 	lead := w.agent("builder-1", "builder")
 	w.agent("critic-1", "critic")
@@ -269,6 +276,7 @@ func TestOpen_WaitWithoutAVerdictReturnsTheOpenDecision(t *testing.T) {
 }
 
 func TestDecide_OfManyDecidersExactlyOneDecides(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead := w.agent("builder-1", "builder")
 	var critics []*actor
@@ -302,6 +310,7 @@ func TestDecide_OfManyDecidersExactlyOneDecides(t *testing.T) {
 }
 
 func TestDecide_OnlyTheAddresseeMay(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, critic, other, boss := w.agent("builder-1", "builder"), w.agent("critic-1", "critic"), w.agent("builder-2", "builder"), w.agent("boss", "lead")
 	toOne := lead.open(&pb.OpenDecisionRequest{Kind: review, To: toAgent("critic-1")})
@@ -336,6 +345,7 @@ func TestDecide_OnlyTheAddresseeMay(t *testing.T) {
 }
 
 func TestOpen_RefusesWhatCannotBeDecided(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	builder := w.agent("builder-1", "builder")
 	w.agent("critic-1", "critic")
@@ -376,6 +386,7 @@ func TestOpen_RefusesWhatCannotBeDecided(t *testing.T) {
 }
 
 func TestOpen_RepeatedRequestOpensNothingAgain(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	builder, critic := w.agent("builder-1", "builder"), w.agent("critic-1", "critic")
 	in := &pb.OpenDecisionRequest{RequestId: uuid.NewString(), Kind: review, To: toAgent("critic-1"), Scope: "login"}
@@ -405,6 +416,7 @@ func TestOpen_RepeatedRequestOpensNothingAgain(t *testing.T) {
 }
 
 func TestOpen_SessionHasAThousandUnfinishedDecisions(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	operator := w.operator()
 	_, err := operator.sessions.ConfigureSession(operator.ctx, &pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{

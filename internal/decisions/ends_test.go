@@ -19,6 +19,7 @@ func (a *actor) deregister() {
 }
 
 func TestAgentGone_ItsDecisionsEndAndOthersDecideThoseItOwes(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	builder, critic, boss := w.agent("builder-1", "builder"), w.agent("critic-1", "critic"), w.agent("boss", "overseer")
 	owed := builder.open(&pb.OpenDecisionRequest{Kind: review, To: toAgent("critic-1"), Content: &pb.DecisionContent{Body: "the work"}})
@@ -44,6 +45,7 @@ func TestAgentGone_ItsDecisionsEndAndOthersDecideThoseItOwes(t *testing.T) {
 }
 
 func TestAgentGone_OperatorDecidesIfNoRoleHasAnAgent(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	builder, critic := w.agent("builder-1", "builder"), w.agent("critic-1", "critic")
 	d := builder.open(&pb.OpenDecisionRequest{Kind: review, To: toAgent("critic-1")})
@@ -63,6 +65,7 @@ func TestAgentGone_OperatorDecidesIfNoRoleHasAnAgent(t *testing.T) {
 }
 
 func TestEscalation_WithoutRolesTheAddresseeDecides(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	operator := w.operator()
 	_, err := operator.sessions.ConfigureSession(operator.ctx, &pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{EscalateTo: &pb.Names{}}})
@@ -76,6 +79,7 @@ func TestEscalation_WithoutRolesTheAddresseeDecides(t *testing.T) {
 }
 
 func TestSessionClosed_UnfinishedDecisionsAreCancelledAndExported(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	operator := w.operator()
 	_, err := operator.sessions.CreateSession(operator.ctx, &pb.CreateSessionRequest{Name: "short"})
@@ -95,6 +99,7 @@ func TestSessionClosed_UnfinishedDecisionsAreCancelledAndExported(t *testing.T) 
 }
 
 func TestItems_NameBothSidesWithTheCommandThatSettles(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead, critic := w.agent("lead-1", "lead"), w.agent("critic-1", "critic")
 	until := timestamppb.New(w.Clock.Now().Add(time.Hour))
@@ -159,6 +164,7 @@ func TestItems_NameBothSidesWithTheCommandThatSettles(t *testing.T) {
 }
 
 func TestExplain_NamesTheAgentThatADecisionWaitsFor(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	builder := w.agent("builder-1", "builder")
 	critic := w.agent("critic-1", "critic")
@@ -176,6 +182,7 @@ func TestExplain_NamesTheAgentThatADecisionWaitsFor(t *testing.T) {
 }
 
 func TestList_FiltersAndPages(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	builder, critic := w.agent("builder-1", "builder"), w.agent("critic-1", "critic")
 	var all []string
@@ -223,6 +230,7 @@ func TestList_FiltersAndPages(t *testing.T) {
 }
 
 func TestRetention_ArchivesFinishedDecisionsAlone(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	operator := w.operator()
 	_, err := operator.sessions.ConfigureSession(operator.ctx, &pb.ConfigureSessionRequest{

@@ -42,6 +42,7 @@ func login(critic string) *pb.OpenDecisionRequest {
 }
 
 func TestToken_PassesWithEachRoundAndVerdict(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	builder, critic := w.agent("builder-1", "builder"), w.agent("critic-1", "critic")
 	builder.acquire()
@@ -63,6 +64,7 @@ func TestToken_PassesWithEachRoundAndVerdict(t *testing.T) {
 }
 
 func TestToken_RefusedPassOpensNothing(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	builder, critic := w.agent("builder-1", "builder"), w.agent("critic-1", "critic")
 	builder.acquire()
@@ -82,6 +84,7 @@ func TestToken_RefusedPassOpensNothing(t *testing.T) {
 }
 
 func TestToken_OfARoleWaitsForItsVerdict(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	builder, critic, boss := w.agent("builder-1", "builder"), w.agent("critic-1", "critic"), w.agent("boss", "lead")
 	w.agent("critic-2", "critic")
@@ -102,6 +105,7 @@ func TestToken_OfARoleWaitsForItsVerdict(t *testing.T) {
 }
 
 func TestToken_VerdictCountsThoughTheReviewerHasLostIt(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	builder, critic := w.agent("builder-1", "builder"), w.agent("critic-1", "critic")
 	builder.acquire()
@@ -116,6 +120,7 @@ func TestToken_VerdictCountsThoughTheReviewerHasLostIt(t *testing.T) {
 }
 
 func TestToken_KilledProducerComesFirstWhenItIsBack(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	builder, critic := w.in("default", "builder-1"), w.agent("critic-1", "critic")
 	_, err := builder.agents.RegisterAgent(builder.ctx, &pb.RegisterAgentRequest{Role: "builder", Lease: durationpb.New(10 * time.Second)})
@@ -137,6 +142,7 @@ func TestToken_KilledProducerComesFirstWhenItIsBack(t *testing.T) {
 }
 
 func TestToken_CancellationPassesItBackOrReleasesIt(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	builder := w.agent("builder-1", "builder")
 	w.agent("critic-1", "critic")

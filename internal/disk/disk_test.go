@@ -111,6 +111,7 @@ func (w *world) events(kind string, n int) []string {
 }
 
 func TestDisk_WarnsOnceUntilItHasRecovered(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, 0.5)
 	w.must(w.send())
 	w.later(0.86)
@@ -131,6 +132,7 @@ func TestDisk_WarnsOnceUntilItHasRecovered(t *testing.T) {
 }
 
 func TestDisk_NearlyFullRefusesSendsAndNothingElse(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, 0.5)
 	w.must(w.send())
 	w.must(w.send())
@@ -177,11 +179,13 @@ func TestDisk_NearlyFullRefusesSendsAndNothingElse(t *testing.T) {
 }
 
 func TestDisk_IsFullFromTheStartOn(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, 0.99)
 	w.wantRefused(w.send())
 }
 
 func TestDisk_IsLookedAtEveryTenSecondsAndOnlyWhenSomebodySends(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, 0.5)
 	before := w.looks.Load()
 	for range 100 {
@@ -204,11 +208,13 @@ func TestDisk_IsLookedAtEveryTenSecondsAndOnlyWhenSomebodySends(t *testing.T) {
 }
 
 func TestDisk_OfUnknownSizeHasRoom(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, math.NaN())
 	w.must(w.send())
 }
 
 func TestUsed_AsksTheFileSystem(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	if used, err := disk.Used(dir); err != nil || used <= 0 || used > 1 {
 		t.Errorf("got %v, %v", used, err)

@@ -138,6 +138,7 @@ func refused(t *testing.T, err error, code codes.Code, reason string) {
 }
 
 func TestDrain_StartsNoClaimUntilItEnds(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a, b := pb.NewMessageServiceClient(w.a), pb.NewMessageServiceClient(w.b)
 	jobs := pb.NewTaskServiceClient(w.a)
@@ -220,6 +221,7 @@ func (w *world) received(c pb.MessageServiceClient, autoAck bool) (ids []string)
 }
 
 func TestDrain_WaitsForTheEndOfAllClaims(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a, jobs := pb.NewMessageServiceClient(w.a), pb.NewTaskServiceClient(w.b)
 	id := w.send("note", "a")
@@ -246,6 +248,7 @@ func TestDrain_WaitsForTheEndOfAllClaims(t *testing.T) {
 }
 
 func TestDrain_EndsItsWaitWhenAnotherCallEndsTheDrain(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	id := w.send("note", "a")
 	_, err := pb.NewMessageServiceClient(w.a).ClaimMessages(w.ctx, &pb.ClaimMessagesRequest{Ids: []string{id}})
@@ -263,6 +266,7 @@ func TestDrain_EndsItsWaitWhenAnotherCallEndsTheDrain(t *testing.T) {
 }
 
 func TestDrain_SurvivesARestart(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	began := w.drain(&pb.DrainRequest{}).GetDrainingSince()
 	w.drain(&pb.DrainRequest{})

@@ -11,6 +11,7 @@ import (
 
 // The list in the documentation is what goes to the channels of events, and nothing else of what its table has.
 func TestAnnounced_IsWhatTheDocumentationLists(t *testing.T) {
+	t.Parallel()
 	text, err := os.ReadFile("../../docs/events.md")
 	if err != nil {
 		t.Fatal(err)

@@ -145,6 +145,7 @@ func counted(first, n int) []string {
 }
 
 func TestAppend_RefusedChangeLeavesNoEventAndItsNumberIsNotGivenAgain(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	before := k.append(events.Entry{Type: "message.sent"})
 	refused := errors.New("refused")
@@ -169,6 +170,7 @@ func TestAppend_RefusedChangeLeavesNoEventAndItsNumberIsNotGivenAgain(t *testing
 }
 
 func TestAppend_RevisionsGoOnGrowingAfterAReopen(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	before := k.append(numbered("message.sent", 1, 3)...)
 	k.reopen()
@@ -178,6 +180,7 @@ func TestAppend_RevisionsGoOnGrowingAfterAReopen(t *testing.T) {
 }
 
 func TestAppend_EveryFieldComesBack(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	revision := k.append(events.Entry{
 		Category: events.Work, Type: "task.done", Severity: events.Warning, Source: "builder-1", SourceRole: "builder",
@@ -197,6 +200,7 @@ func TestAppend_EveryFieldComesBack(t *testing.T) {
 }
 
 func TestCursor_NeverGoesBack(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	save := func(revision int64) {
 		t.Helper()

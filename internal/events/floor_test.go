@@ -48,6 +48,7 @@ func wantRemoved(t *testing.T, what string, err error, oldest int64) {
 }
 
 func TestFloor_ListRefusesPositionsBeforeWhatIsKept(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	first := k.append(numbered("message.sent", 1, 10)...) - 9
 	page := k.list(&pb.ListEventsRequest{PageSize: 2})
@@ -77,6 +78,7 @@ func TestFloor_ListRefusesPositionsBeforeWhatIsKept(t *testing.T) {
 }
 
 func TestFloor_IsOfOneSession(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	first := k.append(numbered("message.sent", 1, 10)...) - 9
 	k.otherSession()
@@ -88,6 +90,7 @@ func TestFloor_IsOfOneSession(t *testing.T) {
 }
 
 func TestFloor_SubscriptionFromBeforeIsRefusedAndFromTheBeginningIsFromTheOldest(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	first := k.append(numbered("message.sent", 1, 10)...) - 9
 	k.remove(first, first+5)
@@ -105,6 +108,7 @@ func TestFloor_SubscriptionFromBeforeIsRefusedAndFromTheBeginningIsFromTheOldest
 
 // A subscriber that stops reading gets the error when it goes on, and no gap.
 func TestFloor_SubscriberThatLagsBehindIsToldSo(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	large := numbered("message.sent", 1, 200)
 	for i := range large {
@@ -134,6 +138,7 @@ func TestFloor_SubscriberThatLagsBehindIsToldSo(t *testing.T) {
 }
 
 func TestFloor_CursorFromBeforeIsRefusedUntilAPositionIsGiven(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	first := k.append(numbered("message.sent", 1, 10)...) - 9
 	k.keepCursor("overseer", first)

@@ -85,6 +85,7 @@ func (k *kit) idle() {
 func at(revision int64) *int64 { return &revision }
 
 func TestSubscribe_SendsWhatIsThereThenWhatComes(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	k.append(numbered("message.sent", 1, 600)...)
 	s := k.subscribe(k.operator(), &pb.SubscribeEventsRequest{AfterRevision: at(0)})
@@ -104,6 +105,7 @@ func TestSubscribe_SendsWhatIsThereThenWhatComes(t *testing.T) {
 }
 
 func TestSubscribe_WithoutAPositionBeginsNow(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	last := k.append(numbered("message.sent", 1, 5)...)
 	s := k.subscribe(k.operator(), &pb.SubscribeEventsRequest{})
@@ -115,6 +117,7 @@ func TestSubscribe_WithoutAPositionBeginsNow(t *testing.T) {
 }
 
 func TestSubscribe_ResumesOverReopensWithoutLossOrDouble(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	const total, rounds = 3000, 6
 	var got []string
@@ -145,6 +148,7 @@ func TestSubscribe_ResumesOverReopensWithoutLossOrDouble(t *testing.T) {
 }
 
 func TestSubscribe_PutsProgressMarksOffToOneASecond(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	s := k.subscribe(k.operator(), &pb.SubscribeEventsRequest{Filter: &pb.EventFilter{Types: []string{"agent.*"}}})
 	s.mark(0)
@@ -162,6 +166,7 @@ func TestSubscribe_PutsProgressMarksOffToOneASecond(t *testing.T) {
 }
 
 func TestSubscribe_MarksEveryTenThousandRevisionsWithoutAMatch(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	s := k.subscribe(k.operator(), &pb.SubscribeEventsRequest{Filter: &pb.EventFilter{Types: []string{"agent.*"}}})
 	s.mark(0)
@@ -170,6 +175,7 @@ func TestSubscribe_MarksEveryTenThousandRevisionsWithoutAMatch(t *testing.T) {
 }
 
 func TestSubscribe_MarksTheWayThroughALongLog(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	last := k.append(numbered("message.sent", 1, 45_000)...)
 	s := k.subscribe(k.operator(), &pb.SubscribeEventsRequest{AfterRevision: at(0), Filter: &pb.EventFilter{TaskId: "none"}})
@@ -182,6 +188,7 @@ func TestSubscribe_MarksTheWayThroughALongLog(t *testing.T) {
 }
 
 func TestSubscribe_NewCursorBeginsNowAndIsKeptAtOnce(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	last := k.append(numbered("message.sent", 1, 5)...)
 	s := k.subscribe(k.operator(), &pb.SubscribeEventsRequest{Cursor: "audit"})
@@ -196,6 +203,7 @@ func TestSubscribe_NewCursorBeginsNowAndIsKeptAtOnce(t *testing.T) {
 }
 
 func TestSubscribe_CursorGoesOnWhereTheLastStreamStopped(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	k.append(numbered("message.sent", 1, 300)...)
 	s := k.subscribe(k.operator(), &pb.SubscribeEventsRequest{Cursor: "audit", AfterRevision: at(0)})
@@ -223,6 +231,7 @@ func TestSubscribe_CursorGoesOnWhereTheLastStreamStopped(t *testing.T) {
 }
 
 func TestSubscribe_SavesACursorOnceASecond(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	s := k.subscribe(k.operator(), &pb.SubscribeEventsRequest{Cursor: "audit"})
 	s.mark(0)
@@ -250,6 +259,7 @@ func TestSubscribe_SavesACursorOnceASecond(t *testing.T) {
 }
 
 func TestSubscribe_SavesTheCursorOfAQuietStreamAfterASecond(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	s := k.subscribe(k.operator(), &pb.SubscribeEventsRequest{Cursor: "audit"})
 	s.mark(0)
@@ -270,6 +280,7 @@ func TestSubscribe_SavesTheCursorOfAQuietStreamAfterASecond(t *testing.T) {
 }
 
 func TestFollow_WhatCouldNotBeWrittenIsNotCountedAsRead(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	first := k.append(numbered("message.sent", 1, 256)...) // a page
 	k.append(numbered("message.sent", 257, 10)...)
@@ -291,6 +302,7 @@ func TestFollow_WhatCouldNotBeWrittenIsNotCountedAsRead(t *testing.T) {
 }
 
 func TestSubscribe_EndsWhenTheLogStops(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	s := k.subscribe(k.operator(), &pb.SubscribeEventsRequest{})
 	s.mark(0)
@@ -304,6 +316,7 @@ func TestSubscribe_EndsWhenTheLogStops(t *testing.T) {
 }
 
 func TestSubscribe_SessionThatDoesNotExistIsNotFound(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	s := k.subscribe(testkit.As(t.Context(), caller.Caller{Access: caller.Agent, Session: "nowhere", Agent: "a"}), &pb.SubscribeEventsRequest{})
 	if _, err := s.stream.Recv(); status.Code(err) != codes.NotFound {
@@ -312,6 +325,7 @@ func TestSubscribe_SessionThatDoesNotExistIsNotFound(t *testing.T) {
 }
 
 func TestSubscribe_OneThatStopsReadingCostsNobodyAnythingAndLosesNothing(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	var stuck []*subscription
 	for range 20 {

@@ -21,6 +21,7 @@ import (
 )
 
 func TestList_AllThatIsSetInAFilterMustMatch(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	k.append(
 		events.Entry{Category: events.Message, Type: "message.sent", Source: "lead", SourceRole: "lead", TaskID: "t1"},
@@ -75,6 +76,7 @@ func TestList_AllThatIsSetInAFilterMustMatch(t *testing.T) {
 }
 
 func TestList_PagesTogetherAreTheWholeListInBothDirections(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	k.append(numbered("message.sent", 1, 10)...)
 	for _, newest := range []bool{false, true} {
@@ -103,6 +105,7 @@ func TestList_PagesTogetherAreTheWholeListInBothDirections(t *testing.T) {
 }
 
 func TestList_StaysBetweenAfterAndUntil(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	last := k.append(numbered("message.sent", 1, 6)...)
 	first := last - 5
@@ -126,6 +129,7 @@ func TestList_StaysBetweenAfterAndUntil(t *testing.T) {
 }
 
 func TestList_LooksAtABoundedStretchACallAndFindsEverything(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	k.append(events.Entry{Type: "agent.first"})
 	k.append(numbered("message.sent", 1, 45_000)...)
@@ -156,6 +160,7 @@ func TestList_LooksAtABoundedStretchACallAndFindsEverything(t *testing.T) {
 }
 
 func TestList_JumpOfTheCounterIsNotWalkedThrough(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	k.append(events.Entry{Type: "message.before"})
 	err := k.store.Write(t.Context(), func(tx *store.Tx) error {
@@ -188,6 +193,7 @@ func TestList_JumpOfTheCounterIsNotWalkedThrough(t *testing.T) {
 }
 
 func TestList_PageOfLargeEventsFitsIntoAnAnswer(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	large := events.Entry{Type: "task.noted", Details: `{"text":"` + strings.Repeat("x", 64<<10) + `"}`}
 	k.append(slices.Repeat([]events.Entry{large}, 100)...)
@@ -209,6 +215,7 @@ func TestList_PageOfLargeEventsFitsIntoAnAnswer(t *testing.T) {
 }
 
 func TestList_ShowsTheCallersSessionAndTheBrokerToOperatorsOnly(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	other := k.otherSession()
 	k.append(events.Entry{Type: "message.own"}, events.Entry{Type: "message.other", Session: other})
@@ -250,6 +257,7 @@ func TestList_ShowsTheCallersSessionAndTheBrokerToOperatorsOnly(t *testing.T) {
 }
 
 func TestBadInput_NamesTheField(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	k.append(numbered("message.sent", 1, 3)...)
 	token := k.list(&pb.ListEventsRequest{PageSize: 1}).GetNextPageToken()
@@ -324,6 +332,7 @@ func wantField(t *testing.T, err error, field string) {
 }
 
 func TestEvents_ChosenByTime(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	var times []*timestamppb.Timestamp
 	for i := range 4 {

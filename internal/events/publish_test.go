@@ -15,6 +15,7 @@ import (
 )
 
 func TestPublish_EventOfAnAgentStandsInTheLog(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t, apptest.WithFakeClock())
 	api := pb.NewEventServiceClient(b.Registered("builder-1", "builder"))
 	full := &pb.PublishEventRequest{
@@ -52,6 +53,7 @@ func TestPublish_EventOfAnAgentStandsInTheLog(t *testing.T) {
 }
 
 func TestPublish_RefusesWhoIsNotRegistered(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t)
 	_, err := pb.NewEventServiceClient(b.Conn("stranger")).PublishEvent(t.Context(), &pb.PublishEventRequest{Type: "x"})
 	if status.Code(err) != codes.FailedPrecondition {
@@ -60,6 +62,7 @@ func TestPublish_RefusesWhoIsNotRegistered(t *testing.T) {
 }
 
 func TestPublish_TheSameRequestPublishesOnce(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t)
 	api := pb.NewEventServiceClient(b.Registered("a", ""))
 	in := &pb.PublishEventRequest{RequestId: "01890a5d-ac96-774b-bcce-b302099a8057", Type: "x"}
@@ -78,6 +81,7 @@ func TestPublish_TheSameRequestPublishesOnce(t *testing.T) {
 }
 
 func TestPublish_RefusalsNameTheField(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	for _, c := range []struct {
 		field string
@@ -116,6 +120,7 @@ func TestPublish_RefusalsNameTheField(t *testing.T) {
 }
 
 func TestPublish_LimitsAreReached(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	related := make([]string, 16)
 	for i := range related {
@@ -131,6 +136,7 @@ func TestPublish_LimitsAreReached(t *testing.T) {
 }
 
 func TestPublish_WakesFollowersOfAnyType(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	stream, err := k.api.SubscribeEvents(testkit.Operator(t.Context()), &pb.SubscribeEventsRequest{Filter: &pb.EventFilter{Types: []string{"build.*"}}})
 	if err != nil {

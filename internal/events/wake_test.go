@@ -49,6 +49,7 @@ func (k *kit) follow(sessions events.Sessions, f events.Filter) <-chan events.Pa
 }
 
 func TestSubscribe_CommitsThatCannotMatchCostNoRead(t *testing.T) {
+	t.Parallel()
 	for name, filter := range map[string]events.Filter{
 		"type":     {Types: []string{"wanted.event"}},
 		"prefix":   {Types: []string{"wanted.*"}},
@@ -77,6 +78,7 @@ func TestSubscribe_CommitsThatCannotMatchCostNoRead(t *testing.T) {
 }
 
 func TestSubscribe_MarksPassOverCommitsThatCannotMatch(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	s := k.subscribe(k.operator(), &pb.SubscribeEventsRequest{Filter: &pb.EventFilter{Types: []string{"none"}}})
 	s.mark(0)
@@ -88,6 +90,7 @@ func TestSubscribe_MarksPassOverCommitsThatCannotMatch(t *testing.T) {
 }
 
 func TestSubscribe_RemovalOfEventsThatCannotMatchLeavesNoGap(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	s := k.subscribe(k.operator(), &pb.SubscribeEventsRequest{Filter: &pb.EventFilter{Types: []string{"wanted"}}})
 	s.mark(0)

@@ -16,6 +16,7 @@ import (
 )
 
 func TestGo_PassesOnTheErrorOrThePanic(t *testing.T) {
+	t.Parallel()
 	failure := errors.New("failure")
 	for name, c := range map[string]struct {
 		fn   func() error
@@ -44,6 +45,7 @@ var unguarded = []string{
 // A panic in a goroutine that nothing recovers ends the daemon, so only the packages above have go
 // statements.
 func TestGo_IsTheOnlyWayToStartAGoroutineForAClient(t *testing.T) {
+	t.Parallel()
 	files, positions := 0, token.NewFileSet()
 	err := filepath.WalkDir("..", func(path string, _ fs.DirEntry, err error) error {
 		if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {

@@ -12,6 +12,7 @@ import (
 )
 
 func TestAccept_MovesLocksAndTokensUnderNewFences(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a, b, c := w.agent("a", "architect"), w.agent("b", "builder"), w.agent("c", "builder")
 	lock, token := a.lock("src/"), a.token("main")
@@ -51,6 +52,7 @@ func TestAccept_MovesLocksAndTokensUnderNewFences(t *testing.T) {
 }
 
 func TestAccept_MovesTheClaimOfTheTask(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a, b := w.agent("a", "architect"), w.agent("b", "builder")
 	_, err := a.tasks.CreateTasks(a.ctx, &pb.CreateTasksRequest{Tasks: []*pb.NewTask{{Id: "t1", Title: "Login page"}}})
@@ -83,6 +85,7 @@ func TestAccept_MovesTheClaimOfTheTask(t *testing.T) {
 }
 
 func TestAccept_ATaskThatTheSenderHasClaimedAgainIsLost(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a, b := w.agent("a", "architect"), w.agent("b", "builder")
 	_, err := a.tasks.CreateTasks(a.ctx, &pb.CreateTasksRequest{Tasks: []*pb.NewTask{{Id: "t1", Title: "Login page"}}})
@@ -101,6 +104,7 @@ func TestAccept_ATaskThatTheSenderHasClaimedAgainIsLost(t *testing.T) {
 }
 
 func TestAccept_GrantsTheRequestOfTheAcceptorThatWaitedForTheLockAndNoOther(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a, b, c := w.agent("a", "architect"), w.agent("b", "builder"), w.agent("c", "builder")
 	fence := a.lock("src/a.go")
@@ -126,6 +130,7 @@ func TestAccept_GrantsTheRequestOfTheAcceptorThatWaitedForTheLockAndNoOther(t *t
 }
 
 func TestAccept_OfTwoAcceptorsOneAccepts(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a", "architect")
 	builders := []*actor{w.agent("b", "builder"), w.agent("c", "builder")}
@@ -165,6 +170,7 @@ func TestAccept_OfTwoAcceptorsOneAccepts(t *testing.T) {
 }
 
 func TestAccept_LostGrantsNeedTheConsentOfTheAcceptor(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a, b := w.agent("a", "architect"), w.agent("b", "builder")
 	kept, lost := a.lock("src/kept.go"), a.lock("src/lost.go")
@@ -185,6 +191,7 @@ func TestAccept_LostGrantsNeedTheConsentOfTheAcceptor(t *testing.T) {
 }
 
 func TestAccept_SenderThatHasDeregisteredLeavesTheDescription(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a, b := w.agent("a", "architect"), w.agent("b", "builder")
 	h := a.create(&pb.CreateHandoffRequest{ToAgent: "b", Fences: []int64{a.lock("src/")}})

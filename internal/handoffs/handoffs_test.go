@@ -16,6 +16,7 @@ import (
 )
 
 func TestHandoff_IsARequestAndAnAnswer(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a, b := w.agent("a", "architect"), w.agent("b", "builder")
 	h := a.create(&pb.CreateHandoffRequest{ToAgent: "b", TaskId: "t1", Content: &pb.HandoffContent{Background: "Users log in.", Artifacts: []string{"spec.yaml"}}})
@@ -48,6 +49,7 @@ func TestHandoff_IsARequestAndAnAnswer(t *testing.T) {
 }
 
 func TestHandoff_IsSettledOnce(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a, b, stranger := w.agent("a", "architect"), w.agent("b", "builder"), w.agent("s", "scribe")
 	settlers := map[string]func(x *actor, id string) error{
@@ -88,6 +90,7 @@ func TestHandoff_IsSettledOnce(t *testing.T) {
 }
 
 func TestCreate_RefusesWhatCannotBe(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a, b := w.agent("a", "architect"), w.agent("b", "builder")
 	fence := b.lock("src/")
@@ -122,6 +125,7 @@ func TestCreate_RefusesWhatCannotBe(t *testing.T) {
 }
 
 func TestCreate_SameRequestCreatesOneHandoff(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a, b := w.agent("a", "architect"), w.agent("b", "builder")
 	in := &pb.CreateHandoffRequest{RequestId: uuid.NewString(), ToAgent: "b"}
@@ -137,6 +141,7 @@ func TestCreate_SameRequestCreatesOneHandoff(t *testing.T) {
 }
 
 func TestCheck_NamesTheAgentAndTheTime(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a, b := w.agent("a", "architect"), w.agent("b", "builder")
 	h := a.create(&pb.CreateHandoffRequest{ToAgent: "b", Checklist: []string{"tests pass", "docs read"}})
@@ -170,6 +175,7 @@ func TestCheck_NamesTheAgentAndTheTime(t *testing.T) {
 }
 
 func TestGet_WaitsUntilTheHandoffIsSettledAndRendersMarkdown(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a, b := w.agent("a", "architect"), w.agent("b", "builder")
 	h := a.create(&pb.CreateHandoffRequest{
@@ -208,6 +214,7 @@ func TestGet_WaitsUntilTheHandoffIsSettledAndRendersMarkdown(t *testing.T) {
 }
 
 func TestList_FiltersAndPages(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a, b := w.agent("a", "architect"), w.agent("b", "builder")
 	ids := []string{
@@ -250,6 +257,7 @@ func TestList_FiltersAndPages(t *testing.T) {
 }
 
 func TestAgentGone_RejectsWhatADeregisteredAgentCannotAccept(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a, b := w.agent("a", "architect"), w.agent("b", "builder")
 	h := a.create(&pb.CreateHandoffRequest{ToAgent: "b"})
@@ -264,6 +272,7 @@ func TestAgentGone_RejectsWhatADeregisteredAgentCannotAccept(t *testing.T) {
 }
 
 func TestItems_ShowTheAnswerThatEachSideOwes(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a, b := w.agent("a", "architect"), w.agent("b", "builder")
 	h := a.create(&pb.CreateHandoffRequest{ToRole: "builder"})
@@ -289,6 +298,7 @@ func TestItems_ShowTheAnswerThatEachSideOwes(t *testing.T) {
 }
 
 func TestHandoff_SurvivesARestartOfTheBroker(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a, b := w.agent("a", "architect"), w.agent("b", "builder")
 	h := a.create(&pb.CreateHandoffRequest{ToAgent: "b", Fences: []int64{a.lock("src/")}})
@@ -299,6 +309,7 @@ func TestHandoff_SurvivesARestartOfTheBroker(t *testing.T) {
 }
 
 func TestCreate_SessionHasAThousandPendingHandoffs(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a, b := w.agent("a", "architect"), w.agent("b", "builder")
 	_, err := pb.NewSessionServiceClient(w.Operator()).ConfigureSession(a.ctx, &pb.ConfigureSessionRequest{

@@ -17,6 +17,7 @@ import (
 )
 
 func TestHandoff_AKilledDaemonLosesNeitherTheOfferNorTheGrants(t *testing.T) {
+	t.Parallel()
 	d := processtest.New(t, processtest.Build(t))
 	must(t, d.Start(t.Context()))
 	restart := func() {

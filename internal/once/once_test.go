@@ -97,6 +97,7 @@ func (k *kit) ask(ctx context.Context, rpc, id, reason string, fail error) (answ
 }
 
 func TestDo_SameRequestGetsTheSameAnswerAndDoesNothingOverARestartToo(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	first, seen, err := k.ask(as("default", "a"), "Do", id, "x", nil)
 	if err != nil || seen {
@@ -113,6 +114,7 @@ func TestDo_SameRequestGetsTheSameAnswerAndDoesNothingOverARestartToo(t *testing
 }
 
 func TestDo_AnotherBodyUnderTheSameIdIsRefused(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	if _, _, err := k.ask(as("default", "a"), "Do", id, "x", nil); err != nil {
 		t.Fatal(err)
@@ -125,6 +127,7 @@ func TestDo_AnotherBodyUnderTheSameIdIsRefused(t *testing.T) {
 }
 
 func TestDo_IdsArePerSessionCallerAndRPC(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	for _, c := range []struct {
 		ctx context.Context
@@ -139,6 +142,7 @@ func TestDo_IdsArePerSessionCallerAndRPC(t *testing.T) {
 }
 
 func TestDo_IdsEndWithTheirSession(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	if _, _, err := k.ask(as("other", "a"), "Do", id, "x", nil); err != nil {
 		t.Fatal(err)
@@ -157,6 +161,7 @@ func TestDo_IdsEndWithTheirSession(t *testing.T) {
 }
 
 func TestDo_OnlySuccessesAreKept(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	refused := errors.New("refused")
 	if _, _, err := k.ask(as("default", "a"), "Do", id, "x", refused); !errors.Is(err, refused) {
@@ -168,6 +173,7 @@ func TestDo_OnlySuccessesAreKept(t *testing.T) {
 }
 
 func TestDo_WithoutAnIdEveryRequestIsCarriedOut(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	for range 2 {
 		if _, seen, err := k.ask(as("default", "a"), "Do", "", "x", nil); seen || err != nil {
@@ -180,6 +186,7 @@ func TestDo_WithoutAnIdEveryRequestIsCarriedOut(t *testing.T) {
 }
 
 func TestDo_AnIdIsForgottenAfterAnHour(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	if _, _, err := k.ask(as("default", "a"), "Do", id, "x", nil); err != nil {
 		t.Fatal(err)
@@ -194,6 +201,7 @@ func TestDo_AnIdIsForgottenAfterAnHour(t *testing.T) {
 }
 
 func TestDo_JumpsOfTheWallClockChangeNothing(t *testing.T) {
+	t.Parallel()
 	for _, jump := range []time.Duration{time.Hour + 1, 30 * time.Hour, -time.Hour, -30 * time.Hour} {
 		for _, restart := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%v, restart %v", jump, restart), func(t *testing.T) {
@@ -224,6 +232,7 @@ func TestDo_JumpsOfTheWallClockChangeNothing(t *testing.T) {
 }
 
 func TestDo_OldAnswersMakeRoomForNewOnes(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	add := func(n int) {
 		for range n {
@@ -254,6 +263,7 @@ func TestDo_OldAnswersMakeRoomForNewOnes(t *testing.T) {
 }
 
 func TestOf_RefusesWhatIsNoUUID(t *testing.T) {
+	t.Parallel()
 	for _, bad := range []string{
 		"1", "0197f3a05c4e7b1d8f219a0b1c2d3e4f", "{0197f3a0-5c4e-7b1d-8f21-9a0b1c2d3e4f}",
 		"urn:uuid:0197f3a0-5c4e-7b1d-8f21-9a0b1c2d3e4f", "0197f3a0-5c4e-7b1d-8f21-9a0b1c2d3e4g", id + "0",

@@ -210,6 +210,7 @@ func (w *watcher) end() error {
 }
 
 func TestWatch_ClientsShareTheFramesOfOneReader(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	watchers := []*watcher{k.watch("default"), k.watch("default"), k.watch("default")}
 	first := watchers[0].next()
@@ -238,6 +239,7 @@ func TestWatch_ClientsShareTheFramesOfOneReader(t *testing.T) {
 }
 
 func TestWatch_FrameThatHasNotChangedIsNotSent(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	w := k.watch("default")
 	first := w.next()
@@ -258,6 +260,7 @@ func TestWatch_FrameThatHasNotChangedIsNotSent(t *testing.T) {
 }
 
 func TestWatch_FramesOfManyCommitsAreOne(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	w := k.watch("default")
 	select {
@@ -275,6 +278,7 @@ func TestWatch_FramesOfManyCommitsAreOne(t *testing.T) {
 }
 
 func TestWatch_SlowClientMissesFramesAndDelaysNone(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	slow, fast := k.watch("default"), k.watch("default")
 	slow.next()
@@ -295,6 +299,7 @@ func TestWatch_SlowClientMissesFramesAndDelaysNone(t *testing.T) {
 }
 
 func TestWatch_ReaderEndsWithItsLastClient(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	for n := range int64(2) { // a later client starts another
 		one, two := k.watch("default"), k.watch("default")
@@ -321,6 +326,7 @@ func TestWatch_ReaderEndsWithItsLastClient(t *testing.T) {
 }
 
 func TestWatch_EndsAfterTheFrameOfAClosedSession(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	operator := caller.Caller{Access: caller.Operator, Session: "default"}
 	if _, err := k.sessions.Create(k.ctx, operator, once.Request{}, "web", sessions.Change{}); err != nil {
@@ -351,6 +357,7 @@ func TestWatch_EndsAfterTheFrameOfAClosedSession(t *testing.T) {
 }
 
 func TestWatchAll_HasTheFramesOfEveryOpenSession(t *testing.T) {
+	t.Parallel()
 	k := newKitWith(t, clockwork.NewRealClock())
 	operator := caller.Caller{Access: caller.Operator, Session: "default"}
 	w := k.watch("")
@@ -390,6 +397,7 @@ func TestWatchAll_HasTheFramesOfEveryOpenSession(t *testing.T) {
 }
 
 func TestWatch_EndsWithTheErrorOfItsReader(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	w, all := k.watch("default"), k.watch("")
 	w.next()
@@ -407,6 +415,7 @@ func TestWatch_EndsWithTheErrorOfItsReader(t *testing.T) {
 }
 
 func TestDrain_EndsEveryWatch(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	w, all := k.watch("default"), k.watch("")
 	w.next()

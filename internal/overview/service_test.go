@@ -164,6 +164,7 @@ func toAgent(name string) *pb.Target { return &pb.Target{To: &pb.Target_Agent{Ag
 func toRole(name string) *pb.Target { return &pb.Target{To: &pb.Target_Role{Role: name}} }
 
 func TestWatchOverview_FrameDescribesTheSession(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t, newRestClock())
 	unlimited := &pb.ConfigureSessionRequest{Settings: &pb.SessionSettings{SendRate: proto.Float64(0)}}
 	d.must(pb.NewSessionServiceClient(d.Operator()).ConfigureSession(d.ctx, unlimited))
@@ -252,6 +253,7 @@ func TestWatchOverview_FrameDescribesTheSession(t *testing.T) {
 }
 
 func TestWatchOverview_ObserversWatchAndAgentsDoNot(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t, nil)
 	agent := d.Registered("builder-1", "builder")
 	_, secret := d.Issue(&pb.IssueCredentialRequest{Access: pb.CredentialAccess_CREDENTIAL_ACCESS_OBSERVER})
@@ -266,6 +268,7 @@ func TestWatchOverview_ObserversWatchAndAgentsDoNot(t *testing.T) {
 }
 
 func TestWatchOverview_OnceEndsAfterOneFrameOfEachSession(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t, nil)
 	d.must(pb.NewSessionServiceClient(d.Operator()).CreateSession(d.ctx, &pb.CreateSessionRequest{Name: "web"}))
 	for _, in := range []*pb.WatchOverviewRequest{{Once: true}, {Once: true, AllSessions: true}} {
@@ -290,6 +293,7 @@ func TestWatchOverview_OnceEndsAfterOneFrameOfEachSession(t *testing.T) {
 }
 
 func TestWatchOverview_StreamEndsWithTheSession(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t, nil)
 	d.must(pb.NewSessionServiceClient(d.Operator()).CreateSession(d.ctx, &pb.CreateSessionRequest{Name: "web"}))
 	one := d.watch(d.In("web", ""), &pb.WatchOverviewRequest{})
@@ -314,6 +318,7 @@ func TestWatchOverview_StreamEndsWithTheSession(t *testing.T) {
 
 // A frame of more than 32 KiB takes another path through gRPC than a small one.
 func TestWatchOverview_AllClientsGetTheSameLargeFrames(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t, nil)
 	events := pb.NewEventServiceClient(d.Operator())
 	for range 40 {

@@ -16,6 +16,7 @@ import (
 )
 
 func TestMigration_SettingsOfAnOlderDatabaseAreKept(t *testing.T) {
+	t.Parallel()
 	k := &kit{t: t, dir: t.TempDir(), clock: clockwork.NewFakeClockAt(time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC))}
 	old := testkit.Store(t, k.dir, k.clock, events.Migrations(), once.Migrations(), sessions.Migrations()[:1])
 	err := old.Write(t.Context(), func(tx *store.Tx) error {

@@ -128,6 +128,7 @@ func same(t *testing.T, want, got proto.Message) {
 }
 
 func TestDefault_AlwaysExistsWithTheDefaultSettings(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	got := k.get("")
 	if got.GetName() != "default" || !got.GetCreatedAt().AsTime().Equal(k.clock.Now()) {
@@ -138,6 +139,7 @@ func TestDefault_AlwaysExistsWithTheDefaultSettings(t *testing.T) {
 }
 
 func TestCreate_KeepsWhatIsGivenAndAppendsAnEvent(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	want := settings(0, 0, 7)
 	made := k.create(&pb.CreateSessionRequest{Name: "team-1", Description: "a team", Settings: want})
@@ -156,6 +158,7 @@ func TestCreate_KeepsWhatIsGivenAndAppendsAnEvent(t *testing.T) {
 }
 
 func TestCreate_NameThatIsTakenIsRefused(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	before := k.store.Revision()
 	_, err := k.api.CreateSession(k.ctx(), &pb.CreateSessionRequest{Name: "default"})
@@ -168,6 +171,7 @@ func TestCreate_NameThatIsTakenIsRefused(t *testing.T) {
 }
 
 func TestRequestID_SameBodySameAnswerAnotherBodyRefused(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	create := &pb.CreateSessionRequest{RequestId: uuid.NewString(), Name: "team-1", Description: "a"}
 	made := k.create(create)
@@ -201,6 +205,7 @@ func TestRequestID_SameBodySameAnswerAnotherBodyRefused(t *testing.T) {
 }
 
 func TestConfigure_ChangesWhatIsGivenAndNothingElse(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	var hooked []sessions.Session
 	k.registry.OnConfigured(func(tx *store.Tx, before, now sessions.Session) error {
@@ -244,6 +249,7 @@ func TestConfigure_ChangesWhatIsGivenAndNothingElse(t *testing.T) {
 }
 
 func TestConfigure_HookThatFailsUndoesTheChange(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	k.registry.OnConfigured(func(*store.Tx, sessions.Session, sessions.Session) error {
 		return fault.New(fault.Precondition, "NOT_NOW", "not now")
@@ -256,6 +262,7 @@ func TestConfigure_HookThatFailsUndoesTheChange(t *testing.T) {
 }
 
 func TestConfigure_LastsOverAReopen(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	out, err := k.api.ConfigureSession(k.ctx(), &pb.ConfigureSessionRequest{Settings: settings(time.Second, 10_000_000, 100)})
 	if err != nil {
@@ -269,6 +276,7 @@ func TestConfigure_LastsOverAReopen(t *testing.T) {
 }
 
 func TestGetAndList_OnlyOperatorsSeeOtherSessions(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	k.create(&pb.CreateSessionRequest{Name: "other"})
 	for _, access := range []caller.Access{caller.Agent, caller.Observer} {
@@ -295,6 +303,7 @@ func TestGetAndList_OnlyOperatorsSeeOtherSessions(t *testing.T) {
 }
 
 func TestList_PagesAreInOrderOfName(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	want := []string{"default"}
 	for i := range 7 {
@@ -326,6 +335,7 @@ func TestList_PagesAreInOrderOfName(t *testing.T) {
 }
 
 func TestLookup_FindsIDNameAndSettings(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	k.create(&pb.CreateSessionRequest{Name: "team-1", Settings: settings(time.Hour, 5, 2)})
 	err := k.store.Read(t.Context(), func(snap *store.Snapshot) error {
@@ -364,6 +374,7 @@ func TestLookup_FindsIDNameAndSettings(t *testing.T) {
 }
 
 func TestLookup_InATransactionSeesEveryChangeAtOnce(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	for limit := int64(1); limit <= 3; limit++ {
 		if _, err := k.api.ConfigureSession(k.ctx(), &pb.ConfigureSessionRequest{Settings: settings(time.Hour, limit, 1)}); err != nil {
@@ -383,6 +394,7 @@ func TestLookup_InATransactionSeesEveryChangeAtOnce(t *testing.T) {
 }
 
 func TestBadInput_NamesTheField(t *testing.T) {
+	t.Parallel()
 	k := newKit(t)
 	create := func(r *pb.CreateSessionRequest) func() error {
 		return func() error { _, err := k.api.CreateSession(k.ctx(), r); return err }

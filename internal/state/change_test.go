@@ -20,6 +20,7 @@ import (
 )
 
 func TestPut_OfManyWhoReadTheSameOneWins(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a")
 	a.write(&pb.PutStateRequest{Key: "n", Value: &pb.StateValue{Value: &pb.StateValue_IntegerValue{}}})
@@ -53,6 +54,7 @@ func TestPut_OfManyWhoReadTheSameOneWins(t *testing.T) {
 }
 
 func TestPut_OnlyTheOwnerAndOperatorsWriteWhatIsOwned(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.session("other")
 	a, b, o := w.agent("a"), w.agent("b"), w.operator()
@@ -108,6 +110,7 @@ func TestPut_OnlyTheOwnerAndOperatorsWriteWhatIsOwned(t *testing.T) {
 }
 
 func TestPut_TimeToLiveEndsInADeletion(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a")
 	put := func(key string, ttl time.Duration) {
@@ -140,6 +143,7 @@ func TestPut_TimeToLiveEndsInADeletion(t *testing.T) {
 }
 
 func TestPut_FindsWhatHasExpiredGoneBeforeItIsDeleted(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a")
 	for i := range 20 { // the put and the expiry race: whoever comes first, the outcome is the same
@@ -154,6 +158,7 @@ func TestPut_FindsWhatHasExpiredGoneBeforeItIsDeleted(t *testing.T) {
 }
 
 func TestTransact_IsOneEventAndOneRevision(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a")
 	first := a.put("a", "1")
@@ -197,6 +202,7 @@ func TestTransact_IsOneEventAndOneRevision(t *testing.T) {
 }
 
 func TestChange_TheSameRequestChangesOnce(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a")
 	const id = "01890a5d-ac96-774b-bcce-b302099a8057"
@@ -233,6 +239,7 @@ func TestChange_TheSameRequestChangesOnce(t *testing.T) {
 }
 
 func TestState_BelongsToItsSessionUnlessItIsGlobal(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.session("other")
 	a, b := w.agent("a"), w.member("other", "b")
@@ -256,6 +263,7 @@ func TestState_BelongsToItsSessionUnlessItIsGlobal(t *testing.T) {
 }
 
 func TestState_StaysAsItIsInAClosedSession(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.session("s")
 	a, b, o := w.member("s", "a"), w.agent("b"), w.in("s", "")
@@ -291,6 +299,7 @@ func TestState_StaysAsItIsInAClosedSession(t *testing.T) {
 }
 
 func TestChange_RefusesWhoIsNotRegistered(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	x := w.in("default", "stranger")
 	_, err := x.PutState(x.ctx, &pb.PutStateRequest{Key: "k", Value: text("x")})
@@ -298,6 +307,7 @@ func TestChange_RefusesWhoIsNotRegistered(t *testing.T) {
 }
 
 func TestPut_IsRefusedWhenTheDiskIsNearlyFull(t *testing.T) {
+	t.Parallel()
 	b := apptest.Start(t, apptest.WithFakeClock(), apptest.With(func(c *app.Config) {
 		c.DiskUsed = func(string) (float64, error) { return 0.96, nil }
 	}))
@@ -311,6 +321,7 @@ func TestPut_IsRefusedWhenTheDiskIsNearlyFull(t *testing.T) {
 }
 
 func TestState_RefusalsNameTheField(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a")
 	long := strings.Repeat("x", 513)

@@ -12,6 +12,7 @@ import (
 )
 
 func TestCheck_FindsWhatDoesNotAgree(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a, o := w.agent("a"), w.operator()
 	a.put("k", "1")

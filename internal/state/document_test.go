@@ -14,6 +14,7 @@ import (
 )
 
 func TestAppend_KeepsEveryEntryOfConcurrentAuthors(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	names := []string{"a", "b", "c", "d"}
 	const each = 20
@@ -55,6 +56,7 @@ func TestAppend_KeepsEveryEntryOfConcurrentAuthors(t *testing.T) {
 }
 
 func TestAppend_RendersAsMarkdown(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a, b := w.agent("a"), w.agent("b")
 	a.append("plan", "Goals:\n- one\n")
@@ -73,6 +75,7 @@ func TestAppend_RendersAsMarkdown(t *testing.T) {
 }
 
 func TestAppend_AnnouncesItself(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a, b := w.agent("a"), w.agent("b")
 	_, err := pb.NewChannelServiceClient(w.Conn("b")).SubscribeChannel(b.ctx, &pb.SubscribeChannelRequest{Channel: "event/context_updated"})
@@ -91,6 +94,7 @@ func TestAppend_AnnouncesItself(t *testing.T) {
 }
 
 func TestAppend_IsForDocumentsAndPutForTheRest(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a")
 	a.put("k", "x")
@@ -108,6 +112,7 @@ func TestAppend_IsForDocumentsAndPutForTheRest(t *testing.T) {
 }
 
 func TestAppend_BeginsAnewAfterADeletion(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a")
 	a.append("d", "old 1")
@@ -141,6 +146,7 @@ func TestAppend_BeginsAnewAfterADeletion(t *testing.T) {
 }
 
 func TestAppend_EndsAtFourMebibytesAndIsReadInParts(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a")
 	part := strings.Repeat("x", 256<<10)

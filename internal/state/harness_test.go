@@ -15,7 +15,10 @@ import (
 	"brokerd/internal/testkit"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	testkit.Histories(30, 60)
+	goleak.VerifyTestMain(m)
+}
 
 // patience bounds the calls of a test. The longest test makes 110,000 changes, which take minutes on a busy machine.
 const patience = 10 * time.Minute

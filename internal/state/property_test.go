@@ -2,7 +2,6 @@ package state_test
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"slices"
 	"strconv"
@@ -22,20 +21,10 @@ import (
 	"brokerd/internal/testkit"
 )
 
-// usual is how many histories a plain go test tries, and about how long they are; -rapid.checks=N tries N.
-var usual = map[string]string{"rapid.checks": "30", "rapid.steps": "60"}
-
 // TestState_EveryHistoryGoesAsTheModelSays tries random histories on a real daemon and on a model that is as plain as can be, and compares
 // the two after every step: what is there, what was, and what a watch has sent.
 func TestState_EveryHistoryGoesAsTheModelSays(t *testing.T) {
-	for name, value := range usual {
-		f := flag.Lookup(name)
-		if f.Value.String() != f.DefValue {
-			continue
-		}
-		must(t, flag.Set(name, value))
-		t.Cleanup(func() { _ = flag.Set(name, f.DefValue) })
-	}
+	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
 		h := newHistory(rt)
 		rt.Repeat(map[string]func(*rapid.T){

@@ -54,6 +54,7 @@ func (a *actor) oldest() int64 {
 }
 
 func TestHistory_KeepsTheLastHundredOfEachKeyAndWhatWatchersNeed(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a")
 	var revisions []int64
@@ -114,6 +115,7 @@ func TestHistory_KeepsTheLastHundredOfEachKeyAndWhatWatchersNeed(t *testing.T) {
 }
 
 func TestState_IsExportedAndRemovedWithItsSession(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.session("s")
 	a, o := w.member("s", "a"), w.in("s", "")

@@ -14,6 +14,7 @@ import (
 )
 
 func TestPut_IsReadAsItWasWritten(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a")
 	for i, want := range []*pb.StateValue{
@@ -38,6 +39,7 @@ func TestPut_IsReadAsItWasWritten(t *testing.T) {
 }
 
 func TestPut_EveryChangeIsAVersionAndAnEventOfTheSameRevision(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a")
 	first := a.put("k", "1")
@@ -67,6 +69,7 @@ func TestPut_EveryChangeIsAVersionAndAnEventOfTheSameRevision(t *testing.T) {
 }
 
 func TestPut_ComparesTheRevision(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a")
 	at := func(revision int64) error {
@@ -98,6 +101,7 @@ func TestPut_ComparesTheRevision(t *testing.T) {
 }
 
 func TestDelete_OfWhatIsNotThereChangesNothing(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a")
 	for range 2 {
@@ -112,6 +116,7 @@ func TestDelete_OfWhatIsNotThereChangesNothing(t *testing.T) {
 }
 
 func TestGet_OfWhatIsNotThereIsNotFound(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a")
 	a.put("gone", "x")
@@ -123,6 +128,7 @@ func TestGet_OfWhatIsNotThereIsNotFound(t *testing.T) {
 }
 
 func TestGet_ReadsAnOlderVersion(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a")
 	before := a.put("other", "x")
@@ -148,6 +154,7 @@ func TestGet_ReadsAnOlderVersion(t *testing.T) {
 }
 
 func TestList_PagesByNamespaceAndKey(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a")
 	var want []string

@@ -31,6 +31,7 @@ func (a *actor) ofTask(in *pb.ListStateRequest) (keys []string) {
 }
 
 func TestTask_KeysBelongToOneUntilAChangeSaysOtherwise(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a")
 	a.write(&pb.PutStateRequest{Key: "plan", Value: text("1"), TaskId: ptr("t1")})
@@ -85,6 +86,7 @@ func TestTask_KeysBelongToOneUntilAChangeSaysOtherwise(t *testing.T) {
 }
 
 func TestTask_EventsNameIt(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a")
 	a.write(&pb.PutStateRequest{Key: "plan", Value: text("1"), TaskId: ptr("t1")})
@@ -104,6 +106,7 @@ func TestTask_EventsNameIt(t *testing.T) {
 }
 
 func TestTask_AnIDThatIsTooLongIsRefused(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a")
 	long := strings.Repeat("x", 129)

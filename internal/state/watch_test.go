@@ -61,6 +61,7 @@ func is(e *pb.StateEntry) string {
 }
 
 func TestWatch_SendsAllChangesFromARevisionOn(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a")
 	before := a.put("a", "0")
@@ -98,6 +99,7 @@ func TestWatch_SendsAllChangesFromARevisionOn(t *testing.T) {
 }
 
 func TestWatch_ChoosesByNamespaceAndPrefix(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.session("other")
 	a, b := w.agent("a"), w.member("other", "b")
@@ -137,6 +139,7 @@ func TestWatch_ChoosesByNamespaceAndPrefix(t *testing.T) {
 }
 
 func TestWatch_HasAllChangesOfARevisionInOneFrame(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a")
 	start := a.put("first", "x")
@@ -177,6 +180,7 @@ func TestWatch_HasAllChangesOfARevisionInOneFrame(t *testing.T) {
 }
 
 func TestWatch_IsCompleteAndInOrderUnderConcurrentWriters(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	const writers, each, watchers = 6, 200, 20
 	a := w.agent("a")
@@ -236,6 +240,7 @@ func TestWatch_IsCompleteAndInOrderUnderConcurrentWriters(t *testing.T) {
 }
 
 func TestWatch_MarksHowFarItHasLooked(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a")
 	s, first := a.watch(&pb.WatchStateRequest{KeyPrefix: "none"})
@@ -273,6 +278,7 @@ func TestWatch_MarksHowFarItHasLooked(t *testing.T) {
 }
 
 func TestWatch_RefusesTheFuture(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a")
 	s, err := a.WatchState(a.ctx, &pb.WatchStateRequest{AfterRevision: ptr[int64](1 << 40)})
@@ -282,6 +288,7 @@ func TestWatch_RefusesTheFuture(t *testing.T) {
 }
 
 func TestWatch_EndsWithTheBrokerAndGoesOnAfterIt(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a")
 	s, _ := a.watch(&pb.WatchStateRequest{})
@@ -298,6 +305,7 @@ func TestWatch_EndsWithTheBrokerAndGoesOnAfterIt(t *testing.T) {
 }
 
 func TestWatch_ThereAreAThousandAtMost(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	o := w.operator()
 	ctx, cancel := context.WithCancel(o.ctx)

@@ -13,6 +13,7 @@ import (
 )
 
 func TestTask_ReturnsWhenTheLeaseOfItsHolderEnds(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t)
 	lead, a := d.member("lead", "lead"), d.in("default", "a")
 	check(t, drop(a.registry.RegisterAgent(a.ctx, &pb.RegisterAgentRequest{Role: "builder", Lease: durationpb.New(time.Minute)})))
@@ -43,6 +44,7 @@ func TestTask_ReturnsWhenTheLeaseOfItsHolderEnds(t *testing.T) {
 }
 
 func TestTask_AnAgentThatRegistersAgainKeepsItsTasks(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t)
 	lead, a := d.member("lead", "lead"), d.agent("a")
 	lead.create("t")
@@ -53,6 +55,7 @@ func TestTask_AnAgentThatRegistersAgainKeepsItsTasks(t *testing.T) {
 }
 
 func TestTask_SurvivesARestartOfTheBroker(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t)
 	lead, a := d.member("lead", "lead"), d.agent("a")
 	lead.create("t", "u", "v: t")
@@ -69,6 +72,7 @@ func TestTask_SurvivesARestartOfTheBroker(t *testing.T) {
 }
 
 func TestTask_IsReleasedWhenItsHolderSendsNoUpdate(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t)
 	lead, a, b := d.member("lead", "lead"), d.agent("a"), d.agent("b")
 	lead.createAll(&pb.NewTask{Id: "t", Title: "x", StaleAfter: durationpb.New(time.Hour), MaxAttempts: 2},
@@ -104,6 +108,7 @@ func TestTask_IsReleasedWhenItsHolderSendsNoUpdate(t *testing.T) {
 }
 
 func TestTask_BlockedDoesNotBecomeStale(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t)
 	lead, a := d.member("lead", "lead"), d.agent("a")
 	lead.createAll(&pb.NewTask{Id: "t", Title: "x", StaleAfter: durationpb.New(time.Minute)}, &pb.NewTask{Id: "u", Title: "x", StaleAfter: durationpb.New(time.Minute)})
@@ -119,6 +124,7 @@ func TestTask_BlockedDoesNotBecomeStale(t *testing.T) {
 }
 
 func TestTask_ItsAssigneeGetsALetterUntilItClaims(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t)
 	lead, a, b := d.member("lead", "lead"), d.agent("a"), d.agent("b")
 	lead.createAll(&pb.NewTask{Id: "first", Title: "x"}, &pb.NewTask{Id: "t", Title: "Add login", Description: "with OAuth", Assignee: "a", DependsOn: []string{"first"}})
@@ -143,6 +149,7 @@ func TestTask_ItsAssigneeGetsALetterUntilItClaims(t *testing.T) {
 }
 
 func TestReleaseTask_DeclineFreesTheTaskForOthers(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t)
 	lead, a, b := d.member("lead", "lead"), d.agent("a"), d.agent("b")
 	for _, hold := range []bool{false, true} {
@@ -170,6 +177,7 @@ func TestReleaseTask_DeclineFreesTheTaskForOthers(t *testing.T) {
 }
 
 func TestTask_LosesItsHolderAndAssigneeWhenTheyDeregister(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t)
 	lead, a, b := d.member("lead", "lead"), d.agent("a"), d.agent("b")
 	lead.createAll(&pb.NewTask{Id: "held", Title: "x", Assignee: "a"}, &pb.NewTask{Id: "assigned", Title: "x", Assignee: "a"}, &pb.NewTask{Id: "free", Title: "x"})
@@ -189,6 +197,7 @@ func TestTask_LosesItsHolderAndAssigneeWhenTheyDeregister(t *testing.T) {
 }
 
 func TestTask_IsPartOfWhatItsAgentsSee(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t)
 	lead, a := d.member("lead", "lead"), d.agent("a")
 	lead.createAll(&pb.NewTask{Id: "mine", Title: "x"}, &pb.NewTask{Id: "assigned", Title: "x", Assignee: "a"})
@@ -210,6 +219,7 @@ func TestTask_IsPartOfWhatItsAgentsSee(t *testing.T) {
 }
 
 func TestTask_BlockersBlockItUntilTheyAreResolved(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t)
 	lead, a := d.member("lead", "lead"), d.agent("a")
 	lead.create("t")
@@ -226,6 +236,7 @@ func TestTask_BlockersBlockItUntilTheyAreResolved(t *testing.T) {
 }
 
 func TestTask_IsReleasedWhenItsSessionIsClosed(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t)
 	o := d.operator()
 	check(t, drop(o.sessions.CreateSession(o.ctx, &pb.CreateSessionRequest{Name: "s"})))
@@ -242,6 +253,7 @@ func TestTask_IsReleasedWhenItsSessionIsClosed(t *testing.T) {
 }
 
 func TestTask_ExplainNamesWhatStopsIt(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t)
 	lead, a := d.member("lead", "lead"), d.agent("a")
 	lead.createAll(&pb.NewTask{Id: "broken", Title: "x"}, &pb.NewTask{Id: "after", Title: "x", DependsOn: []string{"broken"}},

@@ -16,6 +16,7 @@ import (
 )
 
 func TestClaimTask_TakesTheBestTaskThatMatches(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t)
 	lead, goer, tester := d.member("lead", "lead"), d.agent("goer", "go", "sql"), d.member("tester", "tester")
 	lead.createAll(
@@ -42,6 +43,7 @@ func TestClaimTask_TakesTheBestTaskThatMatches(t *testing.T) {
 }
 
 func TestClaimTask_ReturnsTheSameClaimToItsHolder(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t)
 	lead, a := d.member("lead", "lead"), d.agent("a")
 	lead.create("t", "u")
@@ -63,6 +65,7 @@ func TestClaimTask_ReturnsTheSameClaimToItsHolder(t *testing.T) {
 }
 
 func TestClaimTask_WaitersGetTasksInTheOrderOfTheirArrival(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t)
 	lead := d.member("lead", "lead")
 	const n = 5
@@ -85,6 +88,7 @@ func TestClaimTask_WaitersGetTasksInTheOrderOfTheirArrival(t *testing.T) {
 }
 
 func TestClaimTask_OneTaskWakesOneWaiter(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t)
 	lead := d.member("lead", "lead")
 	first, _ := d.awaitClaim(d.agent("a"), &pb.ClaimTaskRequest{})
@@ -100,6 +104,7 @@ func TestClaimTask_OneTaskWakesOneWaiter(t *testing.T) {
 }
 
 func TestClaimTask_ACancelledCallLeavesNoClaim(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t)
 	a, b := d.agent("a"), d.agent("b")
 	ended, cancel := d.awaitClaim(a, &pb.ClaimTaskRequest{RequestId: newID()})
@@ -117,6 +122,7 @@ func TestClaimTask_ACancelledCallLeavesNoClaim(t *testing.T) {
 }
 
 func TestClaimTask_WaitsForAGivenTask(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t)
 	lead, a, b := d.member("lead", "lead"), d.agent("a"), d.agent("b")
 	lead.create("t", "u: t")
@@ -135,6 +141,7 @@ func TestClaimTask_WaitsForAGivenTask(t *testing.T) {
 }
 
 func TestClaimTask_AWaiterIsServedWithItsPresentCapabilities(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t)
 	lead, a := d.member("lead", "lead"), d.agent("a")
 	lead.createAll(&pb.NewTask{Id: "t", Title: "x", Capabilities: []string{"go"}})
@@ -146,6 +153,7 @@ func TestClaimTask_AWaiterIsServedWithItsPresentCapabilities(t *testing.T) {
 }
 
 func TestClaimTask_AHaltedAgentGetsNoTask(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t)
 	a := d.agent("a")
 	ended, _ := d.awaitClaim(a, &pb.ClaimTaskRequest{})
@@ -168,6 +176,7 @@ func TestClaimTask_AHaltedAgentGetsNoTask(t *testing.T) {
 // TestClaimTask_EachTaskGoesToOneOfManyWorkers lets workers compete for tasks in a chain of
 // dependencies.
 func TestClaimTask_EachTaskGoesToOneOfManyWorkers(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t)
 	lead := d.member("lead", "lead")
 	const workers, tasks = 8, 120
@@ -239,6 +248,7 @@ func TestClaimTask_EachTaskGoesToOneOfManyWorkers(t *testing.T) {
 }
 
 func TestClaimTask_ItsFenceGuardsOtherChanges(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t)
 	lead, a := d.member("lead", "lead"), d.agent("a")
 	lead.create("t")

@@ -16,9 +16,13 @@ import (
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/app"
 	"brokerd/internal/apptest"
+	"brokerd/internal/testkit"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	testkit.Histories(30, 60)
+	goleak.VerifyTestMain(m)
+}
 
 // The states, for tables.
 const (

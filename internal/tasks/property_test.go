@@ -1,7 +1,6 @@
 package tasks_test
 
 import (
-	"flag"
 	"fmt"
 	"slices"
 	"strings"
@@ -88,17 +87,9 @@ func (b *naiveBoard) cascade(id string) map[string]bool {
 	return all
 }
 
-// usual is how many runs a plain go test makes, and about how long they are.
-var usual = map[string]string{"rapid.checks": "30", "rapid.steps": "60"}
-
 // TestTasks_BehaveAsTheNaiveModel makes random calls and compares all tasks after each.
 func TestTasks_BehaveAsTheNaiveModel(t *testing.T) {
-	for name, value := range usual {
-		if f := flag.Lookup(name); f.Value.String() == f.DefValue {
-			check(t, flag.Set(name, value))
-			t.Cleanup(func() { _ = flag.Set(name, f.DefValue) })
-		}
-	}
+	t.Parallel()
 	d := newDaemon(t)
 	names := []string{"ann", "bob", "cleo"}
 	run := 0

@@ -18,6 +18,7 @@ import (
 
 // TestTask_EachCallIsAllowedInItsStatesAlone makes every call in every state.
 func TestTask_EachCallIsAllowedInItsStatesAlone(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t)
 	lead, holder := d.member("lead", "lead"), d.agent("holder")
 	reach := map[pb.TaskState]func(id string){
@@ -115,6 +116,7 @@ func TestTask_EachCallIsAllowedInItsStatesAlone(t *testing.T) {
 }
 
 func TestTask_AnotherAgentCannotChangeIt(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t)
 	lead, holder, other := d.member("lead", "lead"), d.agent("holder"), d.agent("other")
 	lead.create("t")
@@ -138,6 +140,7 @@ func TestTask_AnotherAgentCannotChangeIt(t *testing.T) {
 }
 
 func TestTask_DependentsBecomeReadyWithTheLastDependency(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t)
 	lead, a := d.member("lead", "lead"), d.agent("a")
 	lead.create("c: a b", "b: a", "a", "d: c")
@@ -169,6 +172,7 @@ func TestTask_DependentsBecomeReadyWithTheLastDependency(t *testing.T) {
 }
 
 func TestCreateTasks_IsAllOrNothing(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t)
 	lead := d.member("lead", "lead")
 	lead.create("old")
@@ -204,6 +208,7 @@ func TestCreateTasks_IsAllOrNothing(t *testing.T) {
 }
 
 func TestCreateTasks_RefusesManyDependenciesQuickly(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t)
 	a := d.agent("a")
 	needs := make([]string, 400_000) // comparing each with each would take minutes
@@ -217,6 +222,7 @@ func TestCreateTasks_RefusesManyDependenciesQuickly(t *testing.T) {
 }
 
 func TestCreateTasks_AssignsIdsAndWarnsOfRolesWithoutAgents(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t)
 	lead := d.member("lead", "lead")
 	out := lead.createAll(&pb.NewTask{Title: "one", Role: "tester"}, &pb.NewTask{Title: "two"})
@@ -232,6 +238,7 @@ func TestCreateTasks_AssignsIdsAndWarnsOfRolesWithoutAgents(t *testing.T) {
 }
 
 func TestCreateTasks_TheSameRequestCreatesOnce(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t)
 	lead := d.member("lead", "lead")
 	in := &pb.CreateTasksRequest{RequestId: newID(), Tasks: []*pb.NewTask{{Title: "one"}}}
@@ -245,6 +252,7 @@ func TestCreateTasks_TheSameRequestCreatesOnce(t *testing.T) {
 }
 
 func TestFailTask_WaitsLongerAfterEachAttempt(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t)
 	lead, a := d.member("lead", "lead"), d.agent("a")
 	lead.create("t")
@@ -276,6 +284,7 @@ func TestFailTask_WaitsLongerAfterEachAttempt(t *testing.T) {
 }
 
 func TestCancelTask_CascadeReachesDependentsAndSubtasks(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t)
 	lead, a := d.member("lead", "lead"), d.agent("a")
 	lead.createAll(&pb.NewTask{Id: "root", Title: "r"}, &pb.NewTask{Id: "part", Title: "p", Parent: "root"},
@@ -297,6 +306,7 @@ func TestCancelTask_CascadeReachesDependentsAndSubtasks(t *testing.T) {
 }
 
 func TestGetTask_FullHasEverythingThatCarriesItsId(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t)
 	lead := d.member("lead", "lead")
 	lead.create("t", "u: t")
@@ -321,6 +331,7 @@ func TestGetTask_FullHasEverythingThatCarriesItsId(t *testing.T) {
 }
 
 func TestListTasks_FiltersAndPages(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t)
 	lead, a := d.member("lead", "lead"), d.agent("a")
 	lead.createAll(&pb.NewTask{Id: "1", Title: "x", Labels: map[string]string{"area": "ui"}}, &pb.NewTask{Id: "2", Title: "x", Role: "builder"},

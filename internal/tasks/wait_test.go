@@ -26,6 +26,7 @@ const (
 )
 
 func TestWaitTasks_EndsWithAllOrAnyOfThem(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t)
 	lead, a := d.member("lead", "lead"), d.agent("a")
 	lead.create("t", "u")
@@ -48,6 +49,7 @@ func TestWaitTasks_EndsWithAllOrAnyOfThem(t *testing.T) {
 }
 
 func TestWaitTasks_ReturnsEarlyWhenATaskNeedsAttention(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t)
 	lead, a := d.member("lead", "lead"), d.agent("a")
 	lead.create("t", "u")
@@ -84,6 +86,7 @@ func TestWaitTasks_ReturnsEarlyWhenATaskNeedsAttention(t *testing.T) {
 }
 
 func TestWaitTasks_RefusesToWaitForOnesOwnWork(t *testing.T) {
+	t.Parallel()
 	d := newDaemon(t)
 	lead, a := d.member("lead", "lead"), d.agent("a")
 	lead.create("root", "middle: root", "last: middle", "other")

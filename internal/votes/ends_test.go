@@ -13,6 +13,7 @@ import (
 )
 
 func TestDeregister_LeavesTheElectorate(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	team := w.team("a", "b", "c", "d")
 	v := team[0].open(&pb.OpenVoteRequest{Quorum: &pb.Quorum{Quorum: &pb.Quorum_Share{Share: 0.5}}})
@@ -42,6 +43,7 @@ func TestDeregister_LeavesTheElectorate(t *testing.T) {
 }
 
 func TestDeregister_OfTheLastMissingElectorCloses(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	team := w.team("a", "b", "c")
 	v := team[0].open(&pb.OpenVoteRequest{Quorum: &pb.Quorum{Quorum: &pb.Quorum_Share{Share: 1}}})
@@ -58,6 +60,7 @@ func TestDeregister_OfTheLastMissingElectorCloses(t *testing.T) {
 }
 
 func TestDeregister_LeavesNoDeadLetterOfTheVote(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	team := w.team("a", "b")
 	team[0].open(&pb.OpenVoteRequest{})
@@ -69,6 +72,7 @@ func TestDeregister_LeavesNoDeadLetterOfTheVote(t *testing.T) {
 }
 
 func TestDeregister_OfTheWholeElectorateIsNoQuorum(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead := w.member("lead", "lead")
 	b := w.agent("b")
@@ -85,6 +89,7 @@ func TestDeregister_OfTheWholeElectorateIsNoQuorum(t *testing.T) {
 }
 
 func TestDeregister_OfTheOpenerEndsNothing(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	team := w.team("a", "b", "c")
 	v := team[0].open(&pb.OpenVoteRequest{})
@@ -102,6 +107,7 @@ func TestDeregister_OfTheOpenerEndsNothing(t *testing.T) {
 }
 
 func TestDeadline_ClosesWithTheBallotsCast(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	team := w.team("a", "b", "c")
 	in := func(d time.Duration) *timestamppb.Timestamp { return timestamppb.New(w.Clock.Now().Add(d)) }
@@ -124,6 +130,7 @@ func TestDeadline_ClosesWithTheBallotsCast(t *testing.T) {
 }
 
 func TestDeadline_ThatPassesWhileTheBrokerIsDown(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.team("a", "b")[0]
 	v := a.open(&pb.OpenVoteRequest{Deadline: timestamppb.New(w.Clock.Now().Add(time.Hour))})
@@ -142,6 +149,7 @@ func TestDeadline_ThatPassesWhileTheBrokerIsDown(t *testing.T) {
 }
 
 func TestSessionClosed_ClosesItsVotes(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	o := w.operator()
 	_, err := o.sessions.CreateSession(w.ctx, &pb.CreateSessionRequest{Name: "project"})

@@ -8,6 +8,7 @@ import (
 )
 
 func TestCount_RulesByBallots(t *testing.T) {
+	t.Parallel()
 	none := votes.Quorum{}
 	for _, row := range []struct {
 		electors int
@@ -64,6 +65,7 @@ func TestCount_RulesByBallots(t *testing.T) {
 }
 
 func TestQuorum_RoundsAShareUpToWholeBallots(t *testing.T) {
+	t.Parallel()
 	for _, row := range []struct {
 		share          float64
 		electors, want int

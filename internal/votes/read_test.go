@@ -22,6 +22,7 @@ import (
 )
 
 func TestList_FiltersAndPages(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	team := w.team("a", "b", "c")
 	var all []string
@@ -66,6 +67,7 @@ func TestList_FiltersAndPages(t *testing.T) {
 }
 
 func TestList_PagesHaveABoundedSize(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a")
 	options := make([]string, 50)
@@ -85,6 +87,7 @@ func TestList_PagesHaveABoundedSize(t *testing.T) {
 }
 
 func TestItems_OpenVotesAreWorkOfElectorsAndOpener(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	team := w.team("a", "b", "c")
 	v := team[0].open(&pb.OpenVoteRequest{Electorate: names("b", "c")})
@@ -134,6 +137,7 @@ func TestItems_OpenVotesAreWorkOfElectorsAndOpener(t *testing.T) {
 }
 
 func TestExplain_NamesTheElectorsThatAVoteWaitsFor(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	team := w.team("a", "b")
 	flaky := w.in("default", "flaky")
@@ -181,6 +185,7 @@ func TestExplain_NamesTheElectorsThatAVoteWaitsFor(t *testing.T) {
 }
 
 func TestRetention_ClosedVotesGoIntoTheArchiveAndTheExport(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	o := w.operator()
 	_, err := o.sessions.CreateSession(w.ctx, &pb.CreateSessionRequest{Name: "project",

@@ -21,6 +21,7 @@ import (
 )
 
 func TestOpen_InvitesTheElectorateAndNoOther(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead := w.member("lead", "lead")
 	builders := w.team("b1", "b2")
@@ -57,6 +58,7 @@ func TestOpen_InvitesTheElectorateAndNoOther(t *testing.T) {
 }
 
 func TestOpen_RefusesWhatCannotBe(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead := w.agent("lead")
 	valid := func() *pb.OpenVoteRequest { return &pb.OpenVoteRequest{Title: "Q", Options: []string{"a", "b"}} }
@@ -115,6 +117,7 @@ func TestOpen_RefusesWhatCannotBe(t *testing.T) {
 }
 
 func TestOpen_AtMost1000OpenVotes(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead := w.agent("lead")
 	var first *pb.Vote
@@ -132,6 +135,7 @@ func TestOpen_AtMost1000OpenVotes(t *testing.T) {
 }
 
 func TestCast_LastBallotClosesAndAnnounces(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lead := w.member("lead", "lead")
 	team := w.team("a", "b", "c")
@@ -178,6 +182,7 @@ func TestCast_LastBallotClosesAndAnnounces(t *testing.T) {
 }
 
 func TestCast_BallotMayChangeUntilTheVoteCloses(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	team := w.team("a", "b")
 	v := team[0].open(&pb.OpenVoteRequest{})
@@ -204,6 +209,7 @@ func TestCast_BallotMayChangeUntilTheVoteCloses(t *testing.T) {
 }
 
 func TestCast_Refusals(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.team("a", "b")[0]
 	v := a.open(&pb.OpenVoteRequest{Options: []string{"red", "green"}})
@@ -227,6 +233,7 @@ func TestCast_Refusals(t *testing.T) {
 }
 
 func TestCast_RequestWithTheSameIDIsDoneOnce(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.team("a", "b")[0]
 	open := &pb.OpenVoteRequest{RequestId: uuid.NewString(), Title: "Q", Options: []string{"x", "y"}}
@@ -249,6 +256,7 @@ func TestCast_RequestWithTheSameIDIsDoneOnce(t *testing.T) {
 }
 
 func TestCast_ConcurrentBallotsAllCount(t *testing.T) {
+	t.Parallel()
 	const electors = 24
 	w := newWorld(t)
 	var team []*actor
@@ -297,6 +305,7 @@ func TestCast_ConcurrentBallotsAllCount(t *testing.T) {
 }
 
 func TestClose_IsForTheOpenerAndOperators(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	team := w.team("a", "b")
 	mine := team[0].open(&pb.OpenVoteRequest{Quorum: &pb.Quorum{Quorum: &pb.Quorum_Share{Share: 1}}})
@@ -327,6 +336,7 @@ func TestClose_IsForTheOpenerAndOperators(t *testing.T) {
 }
 
 func TestGet_WaitsForTheEnd(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	a := w.agent("a")
 	v := a.open(&pb.OpenVoteRequest{})
@@ -358,6 +368,7 @@ func TestGet_WaitsForTheEnd(t *testing.T) {
 }
 
 func TestOpen_AtMost1000Electors(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	for i := range 1001 {
 		w.agent(fmt.Sprintf("a%04d", i))
