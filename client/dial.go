@@ -60,6 +60,7 @@ type options struct {
 	onRetry     func(error, time.Duration)
 	trace       func(context.Context) string
 	traceParent string
+	environment Environment // finds the local broker
 }
 
 // An Option says how to connect, or as whom.
@@ -124,7 +125,7 @@ func Dial(ctx context.Context, opts ...Option) (*Client, error) {
 		opt(&o)
 	}
 	if o.address == "" {
-		local, err := localBroker()
+		local, err := o.environment.localBroker()
 		if err != nil {
 			return nil, err
 		}

@@ -40,24 +40,52 @@ func FromEnvironment(ctx context.Context, opts ...Option) (*Client, error) {
 
 // EnvironmentOptions returns what the environment variables of FromEnvironment say, for programs that
 // have further places to look before they dial.
-func EnvironmentOptions() ([]Option, error) {
+func EnvironmentOptions() ([]Option, error) { return Environment{}.Options() }
+
+// An Environment is where a part of a program finds its settings. The zero value is the environment
+// of the process. It may be used concurrently if Getenv may be called concurrently.
+type Environment struct {
+	Getenv func(name string) string // nil: os.Getenv
+	Dir    string                   // the working folder, an absolute path; "": that of the process
+}
+
+func (e Environment) get(name string) string {
+	if e.Getenv == nil {
+		return os.Getenv(name)
+	}
+	return e.Getenv(name)
+}
+
+// file returns the path of a file or folder that a variable names, "" if it names none.
+func (e Environment) file(name string) string {
+	path := e.get(name)
+	if path == "" || filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(e.Dir, path)
+}
+
+// Options returns what the variables of FromEnvironment say. With these options, Dial also finds the
+// local broker by the variables.
+func (e Environment) Options() ([]Option, error) {
 	opts := []Option{
-		WithAddress(os.Getenv("BROKERD_ADDR")),
-		WithSession(os.Getenv("BROKERD_SESSION")),
-		WithAgent(os.Getenv("BROKERD_AGENT")),
+		func(o *options) { o.environment = e },
+		WithAddress(e.get("BROKERD_ADDR")),
+		WithSession(e.get("BROKERD_SESSION")),
+		WithAgent(e.get("BROKERD_AGENT")),
 		WithTLS(TLS{
-			CA:         os.Getenv("BROKERD_TLS_CA"),
-			Cert:       os.Getenv("BROKERD_TLS_CERT"),
-			Key:        os.Getenv("BROKERD_TLS_KEY"),
-			ServerName: os.Getenv("BROKERD_TLS_SERVER_NAME"),
+			CA:         e.file("BROKERD_TLS_CA"),
+			Cert:       e.file("BROKERD_TLS_CERT"),
+			Key:        e.file("BROKERD_TLS_KEY"),
+			ServerName: e.get("BROKERD_TLS_SERVER_NAME"),
 		}),
-		WithTraceParent(os.Getenv("TRACEPARENT")),
+		WithTraceParent(e.get("TRACEPARENT")),
 	}
 	for _, v := range []struct {
 		name string
 		with func(int64) Option
 	}{{"BROKERD_INCARNATION", WithIncarnation}, {"BROKERD_FENCE", WithFence}} {
-		s := os.Getenv(v.name)
+		s := e.get(v.name)
 		if s == "" {
 			continue
 		}
@@ -67,7 +95,7 @@ func EnvironmentOptions() ([]Option, error) {
 		}
 		opts = append(opts, v.with(n))
 	}
-	if file := os.Getenv("BROKERD_CREDENTIAL_FILE"); file != "" {
+	if file := e.file("BROKERD_CREDENTIAL_FILE"); file != "" {
 		secret, err := ReadCredential(file)
 		if err != nil {
 			return nil, fmt.Errorf("BROKERD_CREDENTIAL_FILE: %w", err)
@@ -92,16 +120,19 @@ func ReadCredential(file string) (string, error) {
 
 // DataDir returns the data folder of the local broker: $BROKERD_DATA, else $XDG_STATE_HOME/brokerd, else
 // ~/.local/state/brokerd.
-func DataDir() (string, error) {
-	if dir := os.Getenv("BROKERD_DATA"); dir != "" {
+func DataDir() (string, error) { return Environment{}.DataDir() }
+
+// DataDir returns the data folder of the local broker, as the function DataDir does.
+func (e Environment) DataDir() (string, error) {
+	if dir := e.file("BROKERD_DATA"); dir != "" {
 		return dir, nil
 	}
-	if dir := os.Getenv("XDG_STATE_HOME"); dir != "" {
+	if dir := e.file("XDG_STATE_HOME"); dir != "" {
 		return filepath.Join(dir, "brokerd"), nil
 	}
-	home, err := os.UserHomeDir()
-	if err != nil {
-		return "", fmt.Errorf("find the data folder: %w; set BROKERD_DATA or BROKERD_ADDR", err)
+	home := e.file("HOME")
+	if home == "" {
+		return "", errors.New("find the data folder: $HOME is not defined; set BROKERD_DATA or BROKERD_ADDR")
 	}
 	return filepath.Join(home, ".local", "state", "brokerd"), nil
 }
@@ -113,8 +144,8 @@ type local struct {
 }
 
 // localBroker reads the endpoint file, which a broker writes when it listens.
-func localBroker() (local, error) {
-	dir, err := DataDir()
+func (e Environment) localBroker() (local, error) {
+	dir, err := e.DataDir()
 	if err != nil {
 		return local{}, err
 	}

@@ -32,13 +32,16 @@ func (e *OutsideError) Error() string {
 // a root it is, in this order: $BROKERD_ROOT; in a git repository the top of its main worktree, also if the
 // working folder is in another worktree or in a submodule; the nearest folder with a .brokerd.yaml, from the working folder upwards; the working folder.
 // A root that is a relative name is one in the working folder. It must be there.
-func NewPaths(dir, root string) (*Paths, error) {
-	dir, err := filepath.Abs(dir)
+func NewPaths(dir, root string) (*Paths, error) { return Environment{Dir: dir}.Paths(root) }
+
+// Paths returns the paths for the working folder and a session's root, as NewPaths does.
+func (e Environment) Paths(root string) (*Paths, error) {
+	dir, err := filepath.Abs(e.Dir)
 	if err != nil {
 		return nil, fmt.Errorf("find the working folder: %w", err)
 	}
 	if root == "" {
-		root = os.Getenv("BROKERD_ROOT")
+		root = e.get("BROKERD_ROOT")
 	}
 	if root == "" {
 		if root, err = findRoot(dir); err != nil {

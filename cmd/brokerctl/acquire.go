@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"os"
 	"strings"
 	"time"
 
@@ -74,7 +73,7 @@ func (o *holderOption) holder(c *cli, cmd *cobra.Command) (string, error) {
 	if err != nil || s.otherAgent {
 		return "", err
 	}
-	return os.Getenv(holderVariable), nil
+	return c.env.get(holderVariable), nil
 }
 
 // acquired is the broker's answer to whoever asks for locks or a token.

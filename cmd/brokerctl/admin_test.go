@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-func TestAdminMove_MovesWhatWaits(t *testing.T) {
+func TestAdminMove_MovesWhatWaits(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead", "builder-1/builder")
 	first, second := sent(t, "role:bulider", "one"), sent(t, "role:bulider", "two")

@@ -30,7 +30,7 @@ it. The archive of removed messages is not part of it.`,
 		ValidArgsFunction: completeFiles,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			to := args[0]
-			if _, err := os.Lstat(to); err == nil && to != "-" && !force {
+			if _, err := os.Lstat(c.env.path(to)); err == nil && to != "-" && !force {
 				return usagef("%s exists; --force replaces it", to)
 			}
 			broker, err := c.connect(cmd.Context())
@@ -59,7 +59,7 @@ it. The archive of removed messages is not part of it.`,
 // writeBackup writes a backup into a temporary file beside the named one, and renames it when it is
 // complete.
 func (c *cli) writeBackup(cmd *cobra.Command, broker *client.Client, to string) (made *pb.Backup, err error) {
-	file, err := os.CreateTemp(filepath.Dir(to), "."+filepath.Base(to)+".*.partial")
+	file, err := os.CreateTemp(filepath.Dir(c.env.path(to)), "."+filepath.Base(to)+".*.partial")
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, usagef("cannot write %s: the folder %s does not exist", to, filepath.Dir(to))
 	}
@@ -78,10 +78,10 @@ func (c *cli) writeBackup(cmd *cobra.Command, broker *client.Client, to string) 
 	if err = errors.Join(file.Sync(), file.Close()); err != nil {
 		return nil, err
 	}
-	if err = os.Rename(file.Name(), to); err != nil {
+	if err = os.Rename(file.Name(), c.env.path(to)); err != nil {
 		return nil, err
 	}
-	return made, syncFolder(filepath.Dir(to))
+	return made, syncFolder(filepath.Dir(c.env.path(to)))
 }
 
 // syncFolder writes the names in a folder to the disk.

@@ -10,7 +10,8 @@ import (
 	"brokerd/internal/app"
 )
 
-func TestAdminBackup_WritesAFileThatRestores(t *testing.T) {
+func TestAdminBackup_WritesAFileThatRestores(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead", "builder-1/builder")
 	id := sent(t, "role:builder", "one")
@@ -28,14 +29,14 @@ func TestAdminBackup_WritesAFileThatRestores(t *testing.T) {
 		t.Errorf("by an agent: %+v", got)
 	}
 	made := fields(t, "admin", "backup", "brokerd.tar", "--force", "-o", "json")
-	file, err := os.ReadFile("brokerd.tar")
+	file, err := os.ReadFile(t.path("brokerd.tar"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if text, ok := made["sha256"].(string); !ok || len(text) != 64 {
 		t.Errorf("%v", made)
 	}
-	if left, err := filepath.Glob(".*.partial"); err != nil || len(left) > 0 {
+	if left, err := filepath.Glob(t.path(".*.partial")); err != nil || len(left) > 0 {
 		t.Errorf("left: %q, %v", left, err)
 	}
 	for name, file := range map[string][]byte{"file": file, "standard output": []byte(must0(t, "admin", "backup", "-"))} {

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-func TestAdminDrain_WaitsForClaimsAndResumes(t *testing.T) {
+func TestAdminDrain_WaitsForClaimsAndResumes(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead", "builder-1/builder")
 	first, second := sent(t, "builder-1", "one"), sent(t, "builder-1", "two")

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-func TestAdminPrune_CountsAndRefuses(t *testing.T) {
+func TestAdminPrune_CountsAndRefuses(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead", "builder-1/builder")
 	must0(t, "message", "cancel", sent(t, "role:builder", "one"))

@@ -14,28 +14,29 @@ import (
 
 // A tmuxWindow is a terminal that a test uses as a person does.
 type tmuxWindow struct {
-	t      *testing.T
+	t      *shell
 	socket string
+	env    []string
 }
 
 // openWindow runs a script in a terminal of 100 columns and 30 rows.
-func openWindow(t *testing.T, script string) *tmuxWindow {
+func openWindow(t *shell, script string) *tmuxWindow {
 	t.Helper()
 	if _, err := exec.LookPath("tmux"); err != nil {
 		t.Skip("tmux is not installed")
 	}
-	w := &tmuxWindow{t, filepath.Join(t.TempDir(), "tmux")}
+	w := &tmuxWindow{t, filepath.Join(t.TempDir(), "tmux"), append(program(t), "TERM=xterm")}
 	w.tmux("-f", "/dev/null", "new-session", "-d", "-x", "100", "-y", "30", script)
 	t.Cleanup(func() {
-		_ = exec.Command("tmux", "-S", w.socket, "kill-server").Run() //nolint:noctx // the test has ended
+		_ = exec.Command("tmux", "-S", w.socket, "kill-server").Run() // the context of the test has ended
 	})
 	return w
 }
 
 func (w *tmuxWindow) tmux(args ...string) string {
 	w.t.Helper()
-	cmd := exec.CommandContext(w.t.Context(), "tmux", append([]string{"-S", w.socket}, args...)...)
-	cmd.Env = append(program(w.t), "TERM=xterm")
+	cmd := w.t.command("tmux", append([]string{"-S", w.socket}, args...)...)
+	cmd.Env = w.env
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		w.t.Fatalf("tmux %q: %v: %s", args, err, out)
@@ -81,7 +82,8 @@ func (w *tmuxWindow) awaitScreen(what string, is func(screen string) bool) {
 	}
 }
 
-func TestAgentRunPTY_APersonCanWorkAndMailIsTypedBetweenTheirLines(t *testing.T) {
+func TestAgentRunPTY_APersonCanWorkAndMailIsTypedBetweenTheirLines(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead")
 	noticed, settings := pipe(t), filepath.Join(t.TempDir(), "bashrc")
@@ -120,27 +122,28 @@ func TestAgentRunPTY_APersonCanWorkAndMailIsTypedBetweenTheirLines(t *testing.T)
 	w.await("restored")
 }
 
-func TestAgentRunPTY_TheTerminalIsRestoredAfterEveryEnd(t *testing.T) {
+func TestAgentRunPTY_TheTerminalIsRestoredAfterEveryEnd(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	const sleeps = `sh -c 'echo $$ > PIPE; exec sleep 100'`
 	for name, end := range map[string]struct {
 		flags   string
 		program string // writes its process id into the pipe
-		by      func(t *testing.T, run, program int)
+		by      func(t *shell, run, program int)
 		code    string
 	}{
 		"the program is killed": {
-			"", sleeps, func(t *testing.T, _, program int) { kill(t, program, syscall.SIGKILL) }, "code-137",
+			"", sleeps, func(t *shell, _, program int) { kill(t, program, syscall.SIGKILL) }, "code-137",
 		},
 		"the run is terminated": {
-			"", sleeps, func(t *testing.T, run, _ int) { kill(t, run, syscall.SIGTERM) }, "code-143",
+			"", sleeps, func(t *shell, run, _ int) { kill(t, run, syscall.SIGTERM) }, "code-143",
 		},
 		"the agent is lost": {
-			"--lease 1s", sleeps, func(t *testing.T, _, _ int) { must0(t, "agent", "register", "builder-1") }, "code-6",
+			"--lease 1s", sleeps, func(t *shell, _, _ int) { must0(t, "agent", "register", "builder-1") }, "code-6",
 		},
 		"there is no such thing": {"", `./missing`, nil, "code-127"},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(name, func(t *shell) {
 			ids := pipe(t)
 			w := openWindow(t, `before=$(stty -g)
 				sh -c 'echo $$ > `+ids+`; exec brokerctl agent run --agent builder-1 `+end.flags+` --pty -- `+
@@ -157,7 +160,7 @@ func TestAgentRunPTY_TheTerminalIsRestoredAfterEveryEnd(t *testing.T) {
 }
 
 // processID reads a process id from a pipe.
-func processID(t *testing.T, path string) (id int) {
+func processID(t testing.TB, path string) (id int) {
 	t.Helper()
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -169,14 +172,15 @@ func processID(t *testing.T, path string) (id int) {
 	return id
 }
 
-func kill(t *testing.T, process int, s syscall.Signal) {
+func kill(t testing.TB, process int, s syscall.Signal) {
 	t.Helper()
 	if err := syscall.Kill(process, s); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func TestAgentRunPTY_WorksWithoutATerminal(t *testing.T) {
+func TestAgentRunPTY_WorksWithoutATerminal(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	for _, test := range []struct {
 		input   string
@@ -190,7 +194,7 @@ func TestAgentRunPTY_WorksWithoutATerminal(t *testing.T) {
 		{"", []string{"sh", "-c", `echo '{"type":"status"}'`}, 0, `{"type":"status"}` + "\r\n"},
 	} {
 		args := append([]string{"agent", "run", "--agent", "builder-1", "--pty", "--"}, test.program...)
-		got := invoke(t.Context(), test.input, nil, args...)
+		got := t.invoke(t.Context(), test.input, nil, args...)
 		if got.code != test.code || !strings.Contains(got.out, test.out) {
 			t.Errorf("%q: %+v", test.program, got)
 		}
@@ -228,13 +232,14 @@ func TestPseudoTerminal_PassesOnWhatWasWrittenBeforeItsTimeWasOver(t *testing.T)
 	}
 }
 
-func TestAgentRunWake_RunsACommandWhenMailWaitsWithoutAProgram(t *testing.T) {
+func TestAgentRunWake_RunsACommandWhenMailWaitsWithoutAProgram(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead")
 	woken, signals := pipe(t), make(chan os.Signal, 1)
 	done := make(chan result, 1)
 	go func() {
-		done <- invoke(t.Context(), "", signals, "agent", "run", "--agent", "builder-1", "--role", "builder",
+		done <- t.invoke(t.Context(), "", signals, "agent", "run", "--agent", "builder-1", "--role", "builder",
 			"--wake", `echo "$BROKERD_AGENT is woken" > `+woken+`; exit 3`)
 	}()
 	for deadline := time.Now().Add(patience); ctl(t, "agent", "get", "builder-1").code != 0; {
@@ -264,7 +269,8 @@ func TestAgentRunWake_RunsACommandWhenMailWaitsWithoutAProgram(t *testing.T) {
 	}
 }
 
-func TestAgentRunWake_WarnsAboutAFailedCommandAndEndsItWithTheRun(t *testing.T) {
+func TestAgentRunWake_WarnsAboutAFailedCommandAndEndsItWithTheRun(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead", "builder-1")
 	sent(t, "--agent", "lead", "builder-1", "Add login")
@@ -275,16 +281,14 @@ func TestAgentRunWake_WarnsAboutAFailedCommandAndEndsItWithTheRun(t *testing.T) 
 		seen: func() { _ = os.WriteFile(goOn, nil, 0) },
 	}
 	go func() {
-		code := run(t.Context(), environment{
-			In: strings.NewReader(""), Out: &strings.Builder{}, Err: errs, Now: time.Now, Mark: "c0ffee00",
-		}, []string{"agent", "run", "--agent", "builder-1", "--wake", "exit 3", "--", "cat", goOn})
+		code := run(t.Context(), t.environment("", &strings.Builder{}, errs), []string{"agent", "run", "--agent", "builder-1", "--wake", "exit 3", "--", "cat", goOn})
 		done <- result{code: code}
 	}()
 	if got := <-done; got.code != 0 {
 		t.Errorf("%+v", got)
 	}
 	woken := pipe(t)
-	got := invoke(t.Context(), "", nil, "agent", "run", "--agent", "builder-1", "--wake",
+	got := t.invoke(t.Context(), "", nil, "agent", "run", "--agent", "builder-1", "--wake",
 		`echo > `+woken+`; exec sleep 1000`, "--", "cat", woken)
 	if got.code != 0 || strings.Contains(got.err, "failed") {
 		t.Errorf("%+v", got)

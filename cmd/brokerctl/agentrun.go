@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os/exec"
 	"slices"
 	"strings"
 	"sync"
@@ -132,7 +131,7 @@ func (o *agentRunOptions) run(c *cli, cmd *cobra.Command, args []string) error {
 	path := ""
 	if len(args) > 0 {
 		labels = withCommand(labels, args)
-		if path, err = exec.LookPath(args[0]); err != nil {
+		if path, err = c.env.lookPath(args[0]); err != nil {
 			return startFailure("run", err)
 		}
 	}
@@ -151,7 +150,7 @@ func (o *agentRunOptions) run(c *cli, cmd *cobra.Command, args []string) error {
 	}
 	r := &reporter{
 		broker: broker.AtIncarnation(answer.GetAgent().GetIncarnation()), every: o.lease / 3,
-		stderr: cmd.ErrOrStderr(), explain: c.explain, wake: make(chan struct{}, 1), finish: make(chan struct{}),
+		from: c.env, stderr: cmd.ErrOrStderr(), explain: c.explain, wake: make(chan struct{}, 1), finish: make(chan struct{}),
 	}
 	r.tellLosses(answer)
 	return o.attend(c, cmd, r, path, args)
@@ -175,13 +174,13 @@ func (o *agentRunOptions) attend(c *cli, cmd *cobra.Command, r *reporter, path s
 	if err != nil {
 		return err
 	}
-	more := surroundings(cmd.Context(), r.broker)
+	more := c.surroundings(cmd.Context(), r.broker)
 	if s.otherAgent { // what another agent holds is not this one's
 		more = append(more, [2]string{"BROKERD_FENCE", ""}, [2]string{holderVariable, ""})
 	}
 	out := &lineReader{out: withoutSIGPIPE(cmd.OutOrStdout()), report: r.take}
 	p := &process{
-		path: path, args: args, env: commandEnvironment(r.broker, more), stdin: cmd.InOrStdin(), stdout: out, stderr: r.stderr,
+		path: path, args: args, env: c.env.forCommand(r.broker, more), dir: c.env.childDir(), stdin: cmd.InOrStdin(), stdout: out, stderr: r.stderr,
 		timeout: o.timeout, grace: killAfter, interrupted: cmd.Context(), hurry: c.hurry,
 	}
 	w := &wakers{reporter: r}
@@ -193,7 +192,7 @@ func (o *agentRunOptions) attend(c *cli, cmd *cobra.Command, r *reporter, path s
 		defer disconnect()
 	}
 	if o.wake != "" {
-		w.useCommand(o.wake, p.env, c.hurry)
+		w.useCommand(o.wake, c.env, p.env, c.hurry)
 	}
 	ctx, lose := context.WithCancelCause(context.WithoutCancel(cmd.Context()))
 	var reporting sync.WaitGroup
@@ -272,6 +271,7 @@ var errAgentLost = errors.New("the agent was lost")
 // reporter tells the broker that an agent is alive, and what its program reports. Calls are made in order; a broker that is away is
 // waited for.
 type reporter struct {
+	from    environment
 	broker  *client.Client
 	every   time.Duration // between signs of life
 	stderr  io.Writer

@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-func TestAgentRun_ReportsBecomeCallsAndTheRestPassesThrough(t *testing.T) {
+func TestAgentRun_ReportsBecomeCallsAndTheRestPassesThrough(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead")
 	t.Setenv("BROKERD_INCARNATION", "99") // of whoever called
@@ -28,7 +29,7 @@ echo '{"type":"complete","summary":"Login works","result":{"branch":"login"},"ta
 printf end; exit 3`
 	done := make(chan result, 1)
 	go func() {
-		done <- invoke(t.Context(), "", nil, "agent", "run", "--agent", "builder-1", "--role", "builder", "--deregister", "--", "sh", "-c", asShell(script))
+		done <- t.invoke(t.Context(), "", nil, "agent", "run", "--agent", "builder-1", "--role", "builder", "--deregister", "--", "sh", "-c", asShell(script))
 	}()
 	shown, err := os.ReadFile(seen)
 	if err != nil {
@@ -66,16 +67,17 @@ printf end; exit 3`
 }
 
 // The four lines of earlier tools work as they are.
-func TestAgentRun_LinesOfEarlierToolsWorkLiterally(t *testing.T) {
+func TestAgentRun_LinesOfEarlierToolsWorkLiterally(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "agent_researcher_001/researcher", "lead/lead")
 	must0(t, "--agent", "lead", "channel", "subscribe", "event/artifact_shared")
 	t.Chdir(t.TempDir())
 	path := filepath.Join("shared", "context", "architecture")
-	if err := os.MkdirAll(path, 0o700); err != nil {
+	if err := os.MkdirAll(t.path(path), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(path, "api-spec.yaml"), []byte("openapi: 3.1.0\n"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(t.path(path), "api-spec.yaml"), []byte("openapi: 3.1.0\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	seen, resume := pipe(t), pipe(t)
@@ -94,7 +96,7 @@ cat <<'LINES'
 LINES`
 	done := make(chan result, 1)
 	go func() {
-		done <- invoke(t.Context(), "", nil, "agent", "run", "--agent", "architect", "--role", "architect", "--", "sh", "-c", asShell(script))
+		done <- t.invoke(t.Context(), "", nil, "agent", "run", "--agent", "architect", "--role", "architect", "--", "sh", "-c", asShell(script))
 	}()
 	shown, err := os.ReadFile(seen)
 	if err != nil {
@@ -151,19 +153,20 @@ func asShell(script string) string {
 }
 
 // running starts agent run on a script that writes to the pipe once it is ready.
-func running(t *testing.T, script string, flags ...string) (signals chan os.Signal, ended <-chan result) {
+func running(t *shell, script string, flags ...string) (signals chan os.Signal, ended <-chan result) {
 	t.Helper()
 	signals = make(chan os.Signal, 2)
 	done, ready := make(chan result, 1), pipe(t)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
 	args := append(append([]string{"agent", "run", "--agent", "builder-1"}, flags...), "--", "sh", "-c", strings.ReplaceAll(script, "READY", "echo > "+ready))
-	go func() { done <- invoke(ctx, "", signals, args...) }()
+	go func() { done <- t.invoke(ctx, "", signals, args...) }()
 	await(t, ready)
 	return signals, done
 }
 
-func TestAgentRun_RegisteringElsewhereStopsTheProgram(t *testing.T) {
+func TestAgentRun_RegisteringElsewhereStopsTheProgram(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	_, ended := running(t, `READY; exec sleep 60`, "--lease", "1s")
 	register(t, "builder-1")
@@ -175,7 +178,8 @@ func TestAgentRun_RegisteringElsewhereStopsTheProgram(t *testing.T) {
 	}
 }
 
-func TestAgentRun_BeatsAndPassesSignalsOn(t *testing.T) {
+func TestAgentRun_BeatsAndPassesSignalsOn(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	signals, ended := running(t, `trap 'exit 7' INT; READY; while :; do sleep 0.01; done`, "--lease", "6s")
 	deadline, pause := time.Now().Add(patience), time.NewTicker(100*time.Millisecond)
@@ -198,7 +202,8 @@ func TestAgentRun_BeatsAndPassesSignalsOn(t *testing.T) {
 	must0(t, "agent", "get", "builder-1")
 }
 
-func TestAgentRun_ItsOwnFailureIsExitCode125(t *testing.T) {
+func TestAgentRun_ItsOwnFailureIsExitCode125(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	for _, args := range [][]string{
 		{"agent", "run", "--agent", "all", "--", "true"},
@@ -213,7 +218,8 @@ func TestAgentRun_ItsOwnFailureIsExitCode125(t *testing.T) {
 	}
 }
 
-func TestAgentRun_ReportsWaitForABrokerThatIsAway(t *testing.T) {
+func TestAgentRun_ReportsWaitForABrokerThatIsAway(tt *testing.T) {
+	t := newShell(tt)
 	stop, start := stoppableBroker(t)
 	goOn, reported := pipe(t), pipe(t)
 	_, ended := running(t, `READY; cat `+goOn+`
@@ -243,7 +249,8 @@ cat `+goOn)
 	}
 }
 
-func TestAgentRun_KeepsTheAgentAndItsMailUnlessToldToDeregister(t *testing.T) {
+func TestAgentRun_KeepsTheAgentAndItsMailUnlessToldToDeregister(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead")
 	must0(t, "agent", "run", "--agent", "builder-1", "--", "true")
@@ -259,7 +266,8 @@ func TestAgentRun_KeepsTheAgentAndItsMailUnlessToldToDeregister(t *testing.T) {
 	}
 }
 
-func TestRun_TheCommandsEnvironmentNamesRoleDataFolderAndRoot(t *testing.T) {
+func TestRun_TheCommandsEnvironmentNamesRoleDataFolderAndRoot(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	root, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -277,7 +285,7 @@ func TestRun_TheCommandsEnvironmentNamesRoleDataFolderAndRoot(t *testing.T) {
 			"work":      {"--agent", who, "work", "--once"},
 		} {
 			out := must0(t, append(run, "--", "sh", "-c", `cat > /dev/null; echo "$BROKERD_ROLE|$BROKERD_DATA|$BROKERD_ROOT"`)...)
-			if want := role + "|" + os.Getenv("BROKERD_DATA") + "|" + root + "\n"; out != want {
+			if want := role + "|" + t.Getenv("BROKERD_DATA") + "|" + root + "\n"; out != want {
 				t.Errorf("%s as %s: %q, want %q", name, who, out, want)
 			}
 		}

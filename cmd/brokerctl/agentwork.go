@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 
 	"brokerd/client"
 	pb "brokerd/gen/brokerd/v1"
@@ -12,7 +11,7 @@ import (
 
 // upload uploads a file, however long that takes as long as it proceeds.
 func (r *reporter) upload(ctx context.Context, u *fileUpload) error {
-	file, err := os.Open(u.path)
+	file, err := r.from.open(u.path)
 	if err != nil {
 		return fmt.Errorf("the artifact is not uploaded: %w", err)
 	}

@@ -10,17 +10,18 @@ import (
 	"testing"
 )
 
-func TestArtifact_FilesAreSharedWithVersions(t *testing.T) {
+func TestArtifact_FilesAreSharedWithVersions(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "a/builder", "b/builder")
 	t.Chdir(t.TempDir())
 	file := filepath.Join("docs", "plan.md")
 	write := func(text string) {
 		t.Helper()
-		if err := os.MkdirAll("docs", 0o700); err != nil {
+		if err := os.MkdirAll(t.path("docs"), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		if err := os.WriteFile(t.path(file), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -48,10 +49,10 @@ func TestArtifact_FilesAreSharedWithVersions(t *testing.T) {
 	if got := must0(t, "artifact", "download", "docs/plan.md"); got != "downloaded docs/plan.md@2 (5 B) to plan.md\n" {
 		t.Errorf("%q", got)
 	}
-	if got, err := os.ReadFile("plan.md"); err != nil || string(got) != "two!\n" {
+	if got, err := os.ReadFile(t.path("plan.md")); err != nil || string(got) != "two!\n" {
 		t.Errorf("%q, %v", got, err)
 	}
-	if left, err := filepath.Glob(".plan.md*"); err != nil || len(left) > 0 {
+	if left, err := filepath.Glob(t.path(".plan.md*")); err != nil || len(left) > 0 {
 		t.Errorf("%v, %v", left, err)
 	}
 	got := must0(t, "artifact", "get", "docs/plan.md@1", "-o", "prompt")
@@ -73,34 +74,36 @@ func TestArtifact_FilesAreSharedWithVersions(t *testing.T) {
 			}
 		}
 	}
-	if got := invoke(t.Context(), "", nil, "--agent", "a", "artifact", "delete", "docs/plan.md"); got.code != exitDenied {
+	if got := t.invoke(t.Context(), "", nil, "--agent", "a", "artifact", "delete", "docs/plan.md"); got.code != exitDenied {
 		t.Errorf("%+v", got)
 	}
 	if got := must0(t, "artifact", "delete", "docs/plan.md"); got != "deleted docs/plan.md: 2 versions, 4 B freed\n" {
 		t.Errorf("%q", got)
 	}
-	if got := invoke(t.Context(), "", nil, "artifact", "download", "docs/plan.md"); got.code != exitNotFound {
+	if got := t.invoke(t.Context(), "", nil, "artifact", "download", "docs/plan.md"); got.code != exitNotFound {
 		t.Errorf("%+v", got)
 	}
 }
 
-func TestArtifact_StandardInputIsUploaded(t *testing.T) {
+func TestArtifact_StandardInputIsUploaded(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "a/builder")
-	if got := invoke(t.Context(), "from a pipe", nil, "--agent", "a", "artifact", "upload", "-", "report.txt"); got.code != 0 {
+	if got := t.invoke(t.Context(), "from a pipe", nil, "--agent", "a", "artifact", "upload", "-", "report.txt"); got.code != 0 {
 		t.Fatalf("%+v", got)
 	}
 	if got := must0(t, "artifact", "download", "report.txt", "-O", "-"); got != "from a pipe" {
 		t.Errorf("%q", got)
 	}
 	for _, args := range [][]string{{"-"}, {"/no/such/file"}, {t.TempDir()}} {
-		if got := invoke(t.Context(), "", nil, append([]string{"--agent", "a", "artifact", "upload"}, args...)...); got.code != exitUsage {
+		if got := t.invoke(t.Context(), "", nil, append([]string{"--agent", "a", "artifact", "upload"}, args...)...); got.code != exitUsage {
 			t.Errorf("%v: %+v", args, got)
 		}
 	}
 }
 
-func TestSend_LargePayloadFitsItsTypeAndKeepsItsBytes(t *testing.T) {
+func TestSend_LargePayloadFitsItsTypeAndKeepsItsBytes(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead", "a/builder")
 	must0(t, "session", "configure", "--payload-limit", "10240", "--invalid-payloads", "refuse")
@@ -125,7 +128,8 @@ func TestSend_LargePayloadFitsItsTypeAndKeepsItsBytes(t *testing.T) {
 	}
 }
 
-func TestSend_LargePayloadArrivesAsArtifact(t *testing.T) {
+func TestSend_LargePayloadArrivesAsArtifact(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead", "a/builder")
 	must0(t, "session", "configure", "--payload-limit", "10240")
@@ -134,7 +138,7 @@ func TestSend_LargePayloadArrivesAsArtifact(t *testing.T) {
 	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	got := invoke(t.Context(), "", nil, "--agent", "lead", "send", "a", "The plan", "--payload", "@"+file, "--task", "t1")
+	got := t.invoke(t.Context(), "", nil, "--agent", "lead", "send", "a", "The plan", "--payload", "@"+file, "--task", "t1")
 	if got.code != 0 || !strings.Contains(got.err, "it is the artifact payloads/big_plan.json@1, and the message has a reference to it") {
 		t.Fatalf("%+v", got)
 	}
@@ -154,12 +158,12 @@ func TestSend_LargePayloadArrivesAsArtifact(t *testing.T) {
 		t.Errorf("%d bytes", len(got))
 	}
 	// A payload that is written on the command line is refused: the broker names the field.
-	got = invoke(t.Context(), "", nil, "--agent", "lead", "send", "a", "The plan", "--payload", content)
+	got = t.invoke(t.Context(), "", nil, "--agent", "lead", "send", "a", "The plan", "--payload", content)
 	if got.code == 0 || !strings.Contains(got.err, "payload") {
 		t.Errorf("%+v", got)
 	}
 	// A small one stays in the message.
-	got = invoke(t.Context(), `{"n":1}`, nil, "--agent", "lead", "send", "a", "The plan", "--payload", "-", "-o", "json")
+	got = t.invoke(t.Context(), `{"n":1}`, nil, "--agent", "lead", "send", "a", "The plan", "--payload", "-", "-o", "json")
 	if got.code != 0 || got.err != "" {
 		t.Errorf("%+v", got)
 	}

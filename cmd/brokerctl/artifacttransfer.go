@@ -63,7 +63,7 @@ already. If the newest version has this content, it stays the newest.`,
 
 // uploadArtifact uploads a file, or standard input for -, and prints the version.
 func (c *cli) uploadArtifact(cmd *cobra.Command, h *pb.ArtifactHeader, file string) error {
-	content, done, err := openContent(cmd, file)
+	content, done, err := c.openContent(cmd, file)
 	if err != nil {
 		return err
 	}
@@ -95,9 +95,9 @@ func (c *cli) uploadArtifact(cmd *cobra.Command, h *pb.ArtifactHeader, file stri
 
 // openContent opens the content of an upload. It copies standard input into a temporary file, because
 // an upload needs the size and hash first. The caller calls done in the end.
-func openContent(cmd *cobra.Command, name string) (content *os.File, done func(), err error) {
+func (c *cli) openContent(cmd *cobra.Command, name string) (content *os.File, done func(), err error) {
 	if name != "-" {
-		if content, err = os.Open(name); err != nil {
+		if content, err = c.env.open(name); err != nil {
 			return nil, nil, usagef("%v", err)
 		}
 		info, err := content.Stat()
@@ -109,7 +109,7 @@ func openContent(cmd *cobra.Command, name string) (content *os.File, done func()
 		}
 		return content, func() { _ = content.Close() }, nil // it is only read
 	}
-	if content, err = os.CreateTemp("", "brokerctl-upload-"); err != nil {
+	if content, err = os.CreateTemp(c.env.tempDir(), "brokerctl-upload-"); err != nil {
 		return nil, nil, err
 	}
 	done = func() {
@@ -174,7 +174,7 @@ func (c *cli) downloadArtifact(cmd *cobra.Command, broker *client.Client, reques
 // downloadFile downloads into a temporary file beside the named one, and renames it when it is
 // complete.
 func (c *cli) downloadFile(cmd *cobra.Command, broker *client.Client, request *pb.DownloadArtifactRequest, to string) (v *pb.ArtifactVersion, err error) {
-	file, err := os.CreateTemp(filepath.Dir(to), "."+filepath.Base(to)+".*.partial")
+	file, err := os.CreateTemp(filepath.Dir(c.env.path(to)), "."+filepath.Base(to)+".*.partial")
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, usagef("cannot write %s: the folder %s does not exist", to, filepath.Dir(to))
 	}
@@ -193,7 +193,7 @@ func (c *cli) downloadFile(cmd *cobra.Command, broker *client.Client, request *p
 	if err = errors.Join(file.Chmod(0o644), file.Close()); err != nil { // CreateTemp permits its user alone
 		return v, err
 	}
-	return v, os.Rename(file.Name(), to)
+	return v, os.Rename(file.Name(), c.env.path(to))
 }
 
 const (

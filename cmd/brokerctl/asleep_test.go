@@ -11,7 +11,8 @@ import (
 	"brokerd/internal/app"
 )
 
-func TestAsleep_TheSenderSeesHowLongTheRecipientHasBeenAsleep(t *testing.T) {
+func TestAsleep_TheSenderSeesHowLongTheRecipientHasBeenAsleep(tt *testing.T) {
+	t := newShell(tt)
 	clock := clockwork.NewFakeClockAt(time.Now().Add(-20 * time.Minute))
 	startBrokerWith(t, func(c *app.Config) { c.Clock = clock })
 	register(t, "lead/lead", "builder-1/builder")
@@ -59,7 +60,8 @@ func TestAsleep_TheSenderSeesHowLongTheRecipientHasBeenAsleep(t *testing.T) {
 }
 
 // The server sends heartbeats for an agent that ends its turn, so its lease does not show that it idles.
-func TestAsleep_AnIdleMCPAgentIsAsleepAlthoughItsServerSendsHeartbeats(t *testing.T) {
+func TestAsleep_AnIdleMCPAgentIsAsleepAlthoughItsServerSendsHeartbeats(tt *testing.T) {
+	t := newShell(tt)
 	clock := clockwork.NewFakeClockAt(time.Now().Add(-20 * time.Minute))
 	startBrokerWith(t, func(c *app.Config) { c.Clock = clock })
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())

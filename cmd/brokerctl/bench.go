@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -101,7 +100,7 @@ func newBenchCommand(c *cli) *cobra.Command {
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if os.Getenv("GOGC") == "" {
+			if c.env.get("GOGC") == "" {
 				debug.SetGCPercent(400) // as brokerd does: collecting a small heap all the time would measure the collector
 			}
 			return c.bench(cmd, o)

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-func TestBench_PrintsOneLineAWorkload(t *testing.T) {
+func TestBench_PrintsOneLineAWorkload(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	r := fields(t, "bench", "--workloads", "pipelined", "--seconds", "0.1", "--size", "64", "-o", "json")
 	if r["workload"] != "pipelined" {
@@ -22,7 +23,8 @@ func TestBench_PrintsOneLineAWorkload(t *testing.T) {
 	}
 }
 
-func TestBench_OptionsThatCannotBeMeantAreUsageErrors(t *testing.T) {
+func TestBench_OptionsThatCannotBeMeantAreUsageErrors(tt *testing.T) {
+	t := newShell(tt)
 	isolate(t)
 	for _, args := range [][]string{
 		{"--workloads", "nonsense"}, {"--seconds", "0"}, {"--rounds", "0"}, {"--size", "17"}, {"--preload", "-1"},

@@ -47,7 +47,7 @@ Exit code 4: --wait ended before the blocker was resolved.`,
 				return err
 			}
 			request.Severity = pb.BlockerSeverity(number)
-			if request.Reason, err = text(cmd, "reason", args[0]); err != nil {
+			if request.Reason, err = c.text(cmd, "reason", args[0]); err != nil {
 				return err
 			}
 			request.Awaited = parseAwaited(awaited)

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-func TestBlocker_IsRaisedAcknowledgedAndResolved(t *testing.T) {
+func TestBlocker_IsRaisedAcknowledgedAndResolved(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "builder-1/builder", "boss/lead")
 	must0(t, "--agent", "builder-1", "task", "create", "The API", "--id", "t1")
@@ -54,7 +55,8 @@ func TestBlocker_IsRaisedAcknowledgedAndResolved(t *testing.T) {
 	}
 }
 
-func TestBlocker_RaiseWaitsUntilTheAwaitedAgentHasCompleted(t *testing.T) {
+func TestBlocker_RaiseWaitsUntilTheAwaitedAgentHasCompleted(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "builder-1/builder", "dba-1/dba")
 	done := make(chan result, 1)
@@ -73,7 +75,8 @@ func TestBlocker_RaiseWaitsUntilTheAwaitedAgentHasCompleted(t *testing.T) {
 	}
 }
 
-func TestBlocker_MistakesAreNamed(t *testing.T) {
+func TestBlocker_MistakesAreNamed(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "builder-1/builder")
 	for name, c := range map[string]struct {

@@ -66,7 +66,7 @@ func newBridgeCommand(c *cli) *cobra.Command {
 			}
 			w := cmd.ErrOrStderr()
 			err = bridge.Run(cmd.Context(), bridge.Options{
-				Client: broker, Format: args[0], Dir: args[1], Rescan: o.rescan, Settle: o.settle, SendHistory: o.sendHistory,
+				Client: broker, Format: args[0], Dir: c.env.path(args[1]), Rescan: o.rescan, Settle: o.settle, SendHistory: o.sendHistory,
 				Log: func(line string) { fmt.Fprintf(w, "bridge: %s\n", clean(line)) },
 			})
 			if errors.Is(err, context.Canceled) {

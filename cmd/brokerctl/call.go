@@ -44,7 +44,7 @@ brokerctl adds no request id and reads no further pages.`,
 			}
 			request, answer := emptyMessage(method.Input()), emptyMessage(method.Output())
 			if len(args) == 2 {
-				content, err := text(cmd, "JSON", args[1])
+				content, err := c.text(cmd, "JSON", args[1])
 				if err != nil {
 					return err
 				}

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-func TestCall_MakesAnyUnaryCall(t *testing.T) {
+func TestCall_MakesAnyUnaryCall(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead", "builder-1")
 	request := `{"messages":[{"target":{"agent":"builder-1"},"subject":"Add login","payload":{"task":[1]}}]}`
@@ -16,7 +17,7 @@ func TestCall_MakesAnyUnaryCall(t *testing.T) {
 			t.Errorf("%s: %v", method, sent)
 		}
 	}
-	page := invoke(t.Context(), `{"box":"inbox","page_size":1}`, nil,
+	page := t.invoke(t.Context(), `{"box":"inbox","page_size":1}`, nil,
 		"--agent", "builder-1", "call", "MessageService/ListMessages", "-")
 	if page.code != 0 || at(t, decode(t, page.out), "next_page_token") == "" ||
 		at(t, decode(t, page.out), "items", 0, "message", "payload", "task", 0) != json.Number("1") {

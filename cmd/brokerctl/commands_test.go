@@ -10,14 +10,15 @@ import (
 	"testing"
 )
 
-func TestSend_CarriesAllThatIsGiven(t *testing.T) {
+func TestSend_CarriesAllThatIsGiven(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead", "builder-1/builder")
 	file := filepath.Join(t.TempDir(), "payload.json")
 	if err := os.WriteFile(file, []byte(`{"n": 1152921504606846977, "x": 1.0}`+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	got := invoke(t.Context(), "from standard input\n", nil, "--agent", "lead", "send", "builder-1", "Subject", "--body", "-", "--payload", "@"+file,
+	got := t.invoke(t.Context(), "from standard input\n", nil, "--agent", "lead", "send", "builder-1", "Subject", "--body", "-", "--payload", "@"+file,
 		"--type", "clarification", "--priority", "critical", "--thread", "T", "--correlation", "C", "--task", "K", "--channel", "ops",
 		"--label", "a=1=2", "--file", "x/y.go:42", "--file", "z", "--artifact", "spec", "--ttl", "90m", "--ordering-key", "O", "--max-attempts", "7", "-o", "json")
 	if got.code != 0 {
@@ -42,7 +43,8 @@ func TestSend_CarriesAllThatIsGiven(t *testing.T) {
 	}
 }
 
-func TestSend_ReachesEveryKindOfReceiver(t *testing.T) {
+func TestSend_ReachesEveryKindOfReceiver(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead", "builder-1/builder", "builder-2/builder", "tester/tester")
 	must0(t, "--agent", "tester", "channel", "subscribe", "general")
@@ -68,7 +70,8 @@ func TestSend_ReachesEveryKindOfReceiver(t *testing.T) {
 	}
 }
 
-func TestSend_TheSameRequestIDDoesNothingTwice(t *testing.T) {
+func TestSend_TheSameRequestIDDoesNothingTwice(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "a", "b")
 	args := []string{"--agent", "a", "send", "b", "one", "--request-id", "01890a5d-ac96-774b-bcce-b302099a8057"}
@@ -82,7 +85,8 @@ func TestSend_TheSameRequestIDDoesNothingTwice(t *testing.T) {
 	}
 }
 
-func TestClaim_LostIsExitCode6(t *testing.T) {
+func TestClaim_LostIsExitCode6(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead", "builder-1")
 	id := sent(t, "builder-1", "work")
@@ -100,7 +104,8 @@ func TestClaim_LostIsExitCode6(t *testing.T) {
 	}
 }
 
-func TestNack_FatalMakesADeadLetterThatCanBeRedrivenAndPurged(t *testing.T) {
+func TestNack_FatalMakesADeadLetterThatCanBeRedrivenAndPurged(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "builder-1")
 	id := sent(t, "builder-1", "work")
@@ -129,7 +134,8 @@ func TestNack_FatalMakesADeadLetterThatCanBeRedrivenAndPurged(t *testing.T) {
 	}
 }
 
-func TestReceive_ACursorShowsOnlyWhatIsNew(t *testing.T) {
+func TestReceive_ACursorShowsOnlyWhatIsNew(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead", "builder-1")
 	args := []string{"--agent", "builder-1", "receive", "--cursor", "main", "-o", "json"}
@@ -147,7 +153,8 @@ func TestReceive_ACursorShowsOnlyWhatIsNew(t *testing.T) {
 	}
 }
 
-func TestReceive_FollowEndsAfterTheLimitAndOnASignal(t *testing.T) {
+func TestReceive_FollowEndsAfterTheLimitAndOnASignal(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead", "builder-1")
 	sent(t, "builder-1", "one")
@@ -158,12 +165,13 @@ func TestReceive_FollowEndsAfterTheLimitAndOnASignal(t *testing.T) {
 	signals <- syscall.SIGTERM
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	if got := invoke(ctx, "", signals, "--agent", "builder-1", "receive", "--follow", "--after", "1000000"); got.code != 143 {
+	if got := t.invoke(ctx, "", signals, "--agent", "builder-1", "receive", "--follow", "--after", "1000000"); got.code != 143 {
 		t.Errorf("%+v", got)
 	}
 }
 
-func TestInbox_MarksWhatIsReadClaimedAndFailed(t *testing.T) {
+func TestInbox_MarksWhatIsReadClaimedAndFailed(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead", "builder-1")
 	id := sent(t, "builder-1", "one")
@@ -184,7 +192,8 @@ func TestInbox_MarksWhatIsReadClaimedAndFailed(t *testing.T) {
 	}
 }
 
-func TestMessage_ListAndCancel(t *testing.T) {
+func TestMessage_ListAndCancel(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead", "builder-1", "builder-2")
 	id := sent(t, "--agent", "lead", "builder-*", "one")
@@ -218,7 +227,8 @@ func TestMessage_ListAndCancel(t *testing.T) {
 	}
 }
 
-func TestEventPublish_ReachesSubscribers(t *testing.T) {
+func TestEventPublish_ReachesSubscribers(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead", "builder-1/builder")
 	must0(t, "--agent", "lead", "channel", "subscribe", "event/*")

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -20,27 +19,27 @@ func completeFiles(*cobra.Command, []string, string) ([]string, cobra.ShellCompD
 }
 
 // allLocks returns the fences and paths of all locks.
-func allLocks(ctx context.Context, broker *client.Client) ([]string, error) {
-	return lockWords(ctx, broker, "")
+func (c *cli) allLocks(ctx context.Context, broker *client.Client) ([]string, error) {
+	return c.lockWords(ctx, broker, "")
 }
 
 // ownLocks returns the fences and paths of the agent's locks.
-func ownLocks(ctx context.Context, broker *client.Client) ([]string, error) {
-	return lockWords(ctx, broker, broker.Identity().Agent)
+func (c *cli) ownLocks(ctx context.Context, broker *client.Client) ([]string, error) {
+	return c.lockWords(ctx, broker, broker.Identity().Agent)
 }
 
 // lockWords returns the fences and paths of an agent's locks, or of all agents' if it is empty. The
 // paths are relative to the working folder.
-func lockWords(ctx context.Context, broker *client.Client, agent string) ([]string, error) {
+func (c *cli) lockWords(ctx context.Context, broker *client.Client, agent string) ([]string, error) {
 	page, err := broker.Locks().ListLocks(ctx, &pb.ListLocksRequest{Agent: agent, PageSize: maxPage})
 	if err != nil {
 		return nil, err
 	}
-	known, err := client.NewPaths("", "")
+	known, err := c.paths("")
 	if err != nil {
 		return nil, err
 	}
-	dir, err := os.Getwd()
+	dir, err := c.env.dir()
 	if err == nil {
 		dir, err = filepath.EvalSymlinks(dir)
 	}

@@ -57,7 +57,7 @@ func (c *cli) settings() (settings, error) {
 	if c.found != nil {
 		return *c.found, nil
 	}
-	path, err := findConfig()
+	path, err := c.findConfig()
 	if err != nil {
 		return settings{}, err
 	}
@@ -68,7 +68,7 @@ func (c *cli) settings() (settings, error) {
 		}
 	}
 	choose := func(flag, given, variable, key string) setting {
-		switch env := os.Getenv(variable); {
+		switch env := c.env.get(variable); {
 		case given != "":
 			return setting{given, flag}
 		case env != "":
@@ -86,10 +86,10 @@ func (c *cli) settings() (settings, error) {
 		output:         choose("--output", g.output, "BROKERD_OUTPUT", "output"),
 		credentialFile: choose("", "", "BROKERD_CREDENTIAL_FILE", "credential_file"),
 		tls: client.TLS{
-			CA:         choose("", "", "BROKERD_TLS_CA", "tls_ca").value,
-			Cert:       choose("", "", "BROKERD_TLS_CERT", "tls_cert").value,
-			Key:        choose("", "", "BROKERD_TLS_KEY", "tls_key").value,
-			ServerName: os.Getenv("BROKERD_TLS_SERVER_NAME"),
+			CA:         c.env.path(choose("", "", "BROKERD_TLS_CA", "tls_ca").value),
+			Cert:       c.env.path(choose("", "", "BROKERD_TLS_CERT", "tls_cert").value),
+			Key:        c.env.path(choose("", "", "BROKERD_TLS_KEY", "tls_key").value),
+			ServerName: c.env.get("BROKERD_TLS_SERVER_NAME"),
 		},
 	}
 	before := choose("", "", "BROKERD_AGENT", "")
@@ -116,7 +116,7 @@ const hookSessionVariable = "CLAUDE_CODE_SESSION_ID"
 
 // hookSession returns the session of the coding agent that this run belongs to, or "".
 func (c *cli) hookSession() string {
-	return cmp.Or(c.hookedBy, os.Getenv(hookSessionVariable))
+	return cmp.Or(c.hookedBy, c.env.get(hookSessionVariable))
 }
 
 // identity returns the agent of the file that this run acts as: the agent of the coding agent's
@@ -137,8 +137,8 @@ func (c *cli) identity(file config, path string) setting {
 // findConfig looks for a configFile from the working folder upwards and returns its path, or "". A file that belongs to
 // neither the user, root, nor the owner of the working folder is passed over: in a folder that all may write to, anybody
 // could say where calls go.
-func findConfig() (string, error) {
-	dir, err := os.Getwd()
+func (c *cli) findConfig() (string, error) {
+	dir, err := c.env.dir()
 	if err != nil {
 		return "", fmt.Errorf("look for %s: %w", configFile, err)
 	}

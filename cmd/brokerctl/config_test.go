@@ -8,23 +8,21 @@ import (
 )
 
 // configure writes a .brokerd.yaml to the working folder.
-func configure(t *testing.T, text string) {
+func configure(t *shell, text string) {
 	t.Helper()
-	if err := os.WriteFile(configFile, []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(t.path(configFile), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func TestConfig_IsFoundFromBelowAndFlagsWinOverEnvironmentOverFile(t *testing.T) {
+func TestConfig_IsFoundFromBelowAndFlagsWinOverEnvironmentOverFile(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "file-1", "env-1", "flag-1")
 	must0(t, "session", "create", "website")
 	must0(t, "--session", "website", "agent", "register", "file-1")
 	configure(t, "agents: {file-1: }\nsession: website\noutput: json\n")
-	dir, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := t.dir
 	below := filepath.Join(dir, "a", "b")
 	if err := os.MkdirAll(below, 0o700); err != nil {
 		t.Fatal(err)
@@ -51,7 +49,8 @@ func TestConfig_IsFoundFromBelowAndFlagsWinOverEnvironmentOverFile(t *testing.T)
 	}
 }
 
-func TestConfig_FaultsAreNamedWithFileAndKey(t *testing.T) {
+func TestConfig_FaultsAreNamedWithFileAndKey(tt *testing.T) {
+	t := newShell(tt)
 	isolate(t)
 	for text, want := range map[string]string{
 		"agnet: x\n":                 `line 1: unknown key "agnet"; known are addr, session, agents, output, credential_file, tls_ca, tls_cert, tls_key`,
@@ -68,10 +67,7 @@ func TestConfig_FaultsAreNamedWithFileAndKey(t *testing.T) {
 		}
 	}
 	configure(t, "credential_file: secrets/none\n")
-	dir, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := t.dir
 	if got := ctl(t, "inbox"); got.code != 2 || !strings.Contains(got.err, filepath.Join(dir, "secrets/none")) {
 		t.Errorf("a credential file is meant from where the file lies: %+v", got)
 	}

@@ -13,7 +13,7 @@ func (c *cli) connect(ctx context.Context, more ...client.Option) (*client.Clien
 	if c.client != nil {
 		return c.client, nil
 	}
-	opts, err := client.EnvironmentOptions()
+	opts, err := c.env.client().Options()
 	if err != nil {
 		return nil, usagef("%v", err)
 	}

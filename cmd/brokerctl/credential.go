@@ -73,7 +73,7 @@ Only this command prints the secret.`,
 			if err := o.fill(c, args, cmp.Or(broker.Identity().Session, "default")); err != nil {
 				return err
 			}
-			answer, err := o.issue(cmd.Context(), broker)
+			answer, err := o.issue(cmd.Context(), c, broker)
 			if err != nil {
 				return err
 			}
@@ -126,11 +126,12 @@ func (o *credentialIssueOptions) fill(c *cli, args []string, session string) err
 
 // issue issues the credential, and moves its secret into the file of --out. It creates the file before
 // the call, so that a secret never lacks its place.
-func (o *credentialIssueOptions) issue(ctx context.Context, broker *client.Client) (*pb.IssueCredentialResponse, error) {
+func (o *credentialIssueOptions) issue(ctx context.Context, c *cli, broker *client.Client) (*pb.IssueCredentialResponse, error) {
 	if o.out == "" {
 		return o.call(ctx, broker)
 	}
-	f, err := os.OpenFile(o.out, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	out := c.env.path(o.out)
+	f, err := os.OpenFile(out, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, os.ErrExist) {
 		return nil, usagef("--out: %s exists already", filepath.Clean(o.out))
 	}
@@ -145,7 +146,7 @@ func (o *credentialIssueOptions) issue(ctx context.Context, broker *client.Clien
 		err = f.Sync()
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
-		return nil, errors.Join(err, os.Remove(o.out))
+		return nil, errors.Join(err, os.Remove(out))
 	}
 	answer.Secret = ""
 	return answer, nil

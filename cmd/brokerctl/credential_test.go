@@ -12,13 +12,14 @@ import (
 )
 
 // startTCPBroker runs a daemon that also listens on TCP, and returns its address there.
-func startTCPBroker(t *testing.T) string {
+func startTCPBroker(t *shell) string {
 	t.Helper()
 	startBrokerWith(t, func(c *app.Config) { c.Listen = []string{"127.0.0.1:0"} })
 	return at(t, fields(t, "status"), "listen", 1).(string)
 }
 
-func TestCredential_IsIssuedUsedAndRevoked(t *testing.T) {
+func TestCredential_IsIssuedUsedAndRevoked(tt *testing.T) {
+	t := newShell(tt)
 	address := startTCPBroker(t)
 	file := filepath.Join(t.TempDir(), "b1.credential")
 	out := must0(t, "credential", "issue", "agent", "b1", "--role", "builder", "--ttl", "1h", "--description", "CI", "--out", file)
@@ -76,7 +77,8 @@ func TestCredential_IsIssuedUsedAndRevoked(t *testing.T) {
 	}
 }
 
-func TestCredentialIssue_PrintsTheSecretOnce(t *testing.T) {
+func TestCredentialIssue_PrintsTheSecretOnce(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	out := must0(t, "credential", "issue", "observer", "--any-session", "--expires-at", time.Now().AddDate(1, 0, 0).Format(time.RFC3339))
 	if !regexp.MustCompile(`^issued c-\d+ for observer, expires [^\n]+\nsecret: [\w-]{43}\n$`).MatchString(out) {

@@ -75,7 +75,7 @@ func (o *tlsOptions) run(c *cli, cmd *cobra.Command, dir string, agents []string
 	if session == "" {
 		session = "default"
 	}
-	a, root, err := authority.Open(dir, time.Now())
+	a, root, err := authority.Open(c.env.path(dir), c.env.Now())
 	if err != nil {
 		return failf(exitConflict, "%v", err)
 	}

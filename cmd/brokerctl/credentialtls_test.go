@@ -16,7 +16,7 @@ import (
 
 // certificateFiles returns the contents of all files below a folder. Keys and folders must be
 // private.
-func certificateFiles(t *testing.T, dir string) map[string]string {
+func certificateFiles(t testing.TB, dir string) map[string]string {
 	t.Helper()
 	files := map[string]string{}
 	err := filepath.Walk(dir, func(path string, info os.FileInfo, err error) error {
@@ -47,7 +47,7 @@ func certificateFiles(t *testing.T, dir string) map[string]string {
 	return files
 }
 
-func parseCertificate(t *testing.T, text string) *x509.Certificate {
+func parseCertificate(t testing.TB, text string) *x509.Certificate {
 	t.Helper()
 	block, _ := pem.Decode([]byte(text))
 	if block == nil {
@@ -60,10 +60,11 @@ func parseCertificate(t *testing.T, text string) *x509.Certificate {
 	return c
 }
 
-func TestCredentialTLS_MakesWhatIsMissingAndKeepsTheRest(t *testing.T) {
+func TestCredentialTLS_MakesWhatIsMissingAndKeepsTheRest(tt *testing.T) {
+	t := newShell(tt)
 	isolate(t)
 	out := must0(t, "credential", "tls", "ours", "--host", "broker.example", "--host", "10.0.0.7", "builder-1", "--session", "team")
-	first := certificateFiles(t, "ours")
+	first := certificateFiles(t, t.path("ours"))
 	want := []string{"agents/team/builder-1.key", "agents/team/builder-1.pem", "ca.key", "ca.pem", "server.key", "server.pem"}
 	if got := slices.Sorted(maps.Keys(first)); !slices.Equal(got, want) {
 		t.Errorf("files %q, want %q", got, want)
@@ -93,7 +94,7 @@ func TestCredentialTLS_MakesWhatIsMissingAndKeepsTheRest(t *testing.T) {
 	}
 
 	out = must0(t, "credential", "tls", "ours", "critic-1", "builder-1", "--session", "team")
-	second := certificateFiles(t, "ours")
+	second := certificateFiles(t, t.path("ours"))
 	for name, text := range first {
 		if second[name] != text {
 			t.Errorf("%s was replaced", name)
@@ -104,7 +105,8 @@ func TestCredentialTLS_MakesWhatIsMissingAndKeepsTheRest(t *testing.T) {
 	}
 }
 
-func TestCredentialTLS_RenewsOnlyWhatIsAskedFor(t *testing.T) {
+func TestCredentialTLS_RenewsOnlyWhatIsAskedFor(tt *testing.T) {
+	t := newShell(tt)
 	isolate(t)
 	must0(t, "credential", "tls", "ours", "builder-1", "critic-1", "--host", "localhost")
 	for _, c := range []struct {
@@ -116,10 +118,10 @@ func TestCredentialTLS_RenewsOnlyWhatIsAskedFor(t *testing.T) {
 		{[]string{"--renew"}, []string{"agents/default/builder-1.key", "agents/default/builder-1.pem", "agents/default/critic-1.key",
 			"agents/default/critic-1.pem", "server.key", "server.pem"}},
 	} {
-		before := certificateFiles(t, "ours")
+		before := certificateFiles(t, t.path("ours"))
 		must0(t, append([]string{"credential", "tls", "ours"}, c.args...)...)
 		var renewed []string
-		for name, text := range certificateFiles(t, "ours") {
+		for name, text := range certificateFiles(t, t.path("ours")) {
 			if before[name] != text {
 				renewed = append(renewed, name)
 			}
@@ -128,15 +130,16 @@ func TestCredentialTLS_RenewsOnlyWhatIsAskedFor(t *testing.T) {
 			t.Errorf("%q replaced %q, want %q", c.args, renewed, c.renewed)
 		}
 	}
-	if got := parseCertificate(t, certificateFiles(t, "ours")["server.pem"]).DNSNames; !slices.Equal(got, []string{"broker.example"}) {
+	if got := parseCertificate(t, certificateFiles(t, t.path("ours"))["server.pem"]).DNSNames; !slices.Equal(got, []string{"broker.example"}) {
 		t.Errorf("the renewed certificate of the server is for %q", got)
 	}
 }
 
-func TestCredentialTLS_MistakesChangeNothing(t *testing.T) {
+func TestCredentialTLS_MistakesChangeNothing(tt *testing.T) {
+	t := newShell(tt)
 	isolate(t)
 	must0(t, "credential", "tls", "ours", "--host", "localhost")
-	before := certificateFiles(t, "ours")
+	before := certificateFiles(t, t.path("ours"))
 	for _, c := range []struct {
 		args []string
 		code int
@@ -153,10 +156,10 @@ func TestCredentialTLS_MistakesChangeNothing(t *testing.T) {
 			t.Errorf("%q: %+v, want %d %q", c.args, got, c.code, c.want)
 		}
 	}
-	if after := certificateFiles(t, "ours"); !maps.Equal(before, after) {
+	if after := certificateFiles(t, t.path("ours")); !maps.Equal(before, after) {
 		t.Errorf("the folder has %q", slices.Sorted(maps.Keys(after)))
 	}
-	if err := os.Remove("ours/server.key"); err != nil {
+	if err := os.Remove(t.path("ours/server.key")); err != nil {
 		t.Fatal(err)
 	}
 	if got := ctl(t, "credential", "tls", "ours"); got.code != exitConflict || !strings.Contains(got.err, "only one of") {
@@ -164,11 +167,14 @@ func TestCredentialTLS_MistakesChangeNothing(t *testing.T) {
 	}
 }
 
-func TestCredentialTLS_AgentsWorkWithTheirCertificates(t *testing.T) {
+func TestCredentialTLS_AgentsWorkWithTheirCertificates(tt *testing.T) {
+	t := newShell(tt)
 	startBrokerWith(t, func(c *app.Config) {
 		must0(t, "credential", "tls", "ours", "builder-1")
 		c.Listen = []string{"127.0.0.1:0"}
-		c.TLS = app.TLSFiles{Cert: "ours/server.pem", Key: "ours/server.key", ClientCA: "ours/ca.pem"}
+		c.TLS = app.TLSFiles{
+			Cert: t.path("ours/server.pem"), Key: t.path("ours/server.key"), ClientCA: t.path("ours/ca.pem"),
+		}
 	})
 	address := tcpAddress(t)
 	if !strings.HasPrefix(address, "tls://") {
@@ -176,7 +182,7 @@ func TestCredentialTLS_AgentsWorkWithTheirCertificates(t *testing.T) {
 	}
 	const cert, key = "ours/agents/default/builder-1.pem", "ours/agents/default/builder-1.key"
 	configure(t, "tls_ca: ours/ca.pem\ntls_cert: "+cert+"\ntls_key: "+key+"\n")
-	if err := os.Mkdir("below", 0o755); err != nil {
+	if err := os.Mkdir(t.path("below"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	t.Chdir("below") // the file's paths are relative to its folder

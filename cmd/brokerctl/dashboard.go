@@ -63,7 +63,7 @@ The broker needs a TCP address, such as that of brokerd --listen 127.0.0.1:7420.
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), login.expires.Sub(c.env.Now()))
 			defer cancel()
-			return openLink(ctx, login.link.URL, func(ctx context.Context) error {
+			return c.openLink(ctx, login.link.URL, func(ctx context.Context) error {
 				return awaitLogin(ctx, broker, login.revision)
 			})
 		},
@@ -140,8 +140,8 @@ func pageAddress(address string, secure bool) (string, bool) {
 // openLink opens a link in the browser, and returns when used does. The arguments of a program are
 // visible to other users of the machine, so the browser gets the link from a file that only this user
 // can read.
-func openLink(ctx context.Context, link string, used func(context.Context) error) error {
-	dir, err := os.MkdirTemp("", "brokerd-")
+func (c *cli) openLink(ctx context.Context, link string, used func(context.Context) error) error {
+	dir, err := os.MkdirTemp(c.env.tempDir(), "brokerd-")
 	if err != nil {
 		return err
 	}
@@ -155,7 +155,12 @@ func openLink(ctx context.Context, link string, used func(context.Context) error
 	if runtime.GOOS == "darwin" {
 		program = "open"
 	}
-	cmd := exec.Command(program, page)
+	path, err := c.env.lookPath(program)
+	if err != nil {
+		return fmt.Errorf("open a browser: %w; open the link by hand", err)
+	}
+	cmd := exec.Command(path, page)
+	cmd.Env, cmd.Dir = c.env.Variables, c.env.childDir()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // the browser may run for longer than this command
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("open a browser: %w; open the link by hand", err)

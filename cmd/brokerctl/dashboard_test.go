@@ -12,14 +12,14 @@ import (
 )
 
 // exchange uses a link as the page does, and returns the answer.
-func exchange(t *testing.T, link string) (status int, answer map[string]any) {
+func exchange(t testing.TB, link string) (status int, answer map[string]any) {
 	t.Helper()
 	base, secret, _ := strings.Cut(link, "/login#")
 	return post(t, base+"/v1/login", "", `{"secret":"`+secret+`"}`)
 }
 
 // post makes a request as the page does, with a token unless it is empty.
-func post(t *testing.T, url, token, body string) (status int, answer map[string]any) {
+func post(t testing.TB, url, token, body string) (status int, answer map[string]any) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -42,7 +42,8 @@ func post(t *testing.T, url, token, body string) (status int, answer map[string]
 	return out.StatusCode, answer
 }
 
-func TestDashboard_PrintsALinkThatLogsInOnce(t *testing.T) {
+func TestDashboard_PrintsALinkThatLogsInOnce(tt *testing.T) {
+	t := newShell(tt)
 	address := startTCPBroker(t)
 	must0(t, "session", "create", "team")
 	for _, tt := range []struct {
@@ -81,10 +82,11 @@ func TestDashboard_PrintsALinkThatLogsInOnce(t *testing.T) {
 	}
 }
 
-func TestDashboard_WithoutATCPAddressSaysHowToGetOne(t *testing.T) {
+func TestDashboard_WithoutATCPAddressSaysHowToGetOne(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	got := ctl(t, "dashboard")
-	want := "start it with brokerd --data " + os.Getenv("BROKERD_DATA") + " --listen 127.0.0.1:7420, and run "
+	want := "start it with brokerd --data " + t.Getenv("BROKERD_DATA") + " --listen 127.0.0.1:7420, and run "
 	if got.code != exitConflict || !strings.Contains(got.err, want) {
 		t.Errorf("%+v", got)
 	}
@@ -113,7 +115,7 @@ func TestPageAddress_NamesWhatABrowserCanOpen(t *testing.T) {
 
 // fakeBrowser puts a program in the place of the browser. It writes its arguments and the page into the
 // returned pipe, and ends with an exit code.
-func fakeBrowser(t *testing.T, code string) string {
+func fakeBrowser(t *shell, code string) string {
 	t.Helper()
 	opened, bin := pipe(t), t.TempDir()
 	script := "#!/bin/sh\n{ echo \"$*\"; find \"$1\" -perm 600; cat \"$1\"; } > " + opened + "\nexit " + code + "\n"
@@ -122,11 +124,12 @@ func fakeBrowser(t *testing.T, code string) string {
 			t.Fatal(err)
 		}
 	}
-	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	t.Setenv("PATH", bin+":"+t.Getenv("PATH"))
 	return opened
 }
 
-func TestDashboardOpen_PassesTheLinkInAFileAndWaitsForTheLogin(t *testing.T) {
+func TestDashboardOpen_PassesTheLinkInAFileAndWaitsForTheLogin(tt *testing.T) {
+	t := newShell(tt)
 	startTCPBroker(t)
 	temp := t.TempDir()
 	t.Setenv("TMPDIR", temp)
@@ -153,7 +156,8 @@ func TestDashboardOpen_PassesTheLinkInAFileAndWaitsForTheLogin(t *testing.T) {
 	}
 }
 
-func TestDashboardOpen_ReportsABrowserThatFails(t *testing.T) {
+func TestDashboardOpen_ReportsABrowserThatFails(tt *testing.T) {
+	t := newShell(tt)
 	startTCPBroker(t)
 	opened := fakeBrowser(t, "3")
 	done := make(chan result, 1)

@@ -77,18 +77,18 @@ func (o *rulingOptions) AddFlags(cmd *cobra.Command) {
 }
 
 // read fills in a verdict from the options.
-func (o *rulingOptions) read(cmd *cobra.Command, request *pb.DecideRequest) error {
+func (o *rulingOptions) read(c *cli, cmd *cobra.Command, request *pb.DecideRequest) error {
 	if o.reason != "" {
 		if request.Reason != "" {
 			return usagef("the reason is given twice, as argument and with --reason")
 		}
 		var err error
-		if request.Reason, err = text(cmd, "reason", o.reason); err != nil {
+		if request.Reason, err = c.text(cmd, "reason", o.reason); err != nil {
 			return err
 		}
 	}
 	for _, s := range o.feedback {
-		lines, err := text(cmd, "feedback", s)
+		lines, err := c.text(cmd, "feedback", s)
 		if err != nil {
 			return err
 		}
@@ -127,7 +127,7 @@ func parseFeedback(s string) (*pb.Feedback, error) {
 
 // decide gives a verdict and prints the decision.
 func (c *cli) decide(cmd *cobra.Command, o *rulingOptions, kind pb.DecisionKind, ref string, request *pb.DecideRequest) error {
-	if err := o.read(cmd, request); err != nil {
+	if err := o.read(c, cmd, request); err != nil {
 		return err
 	}
 	broker, err := c.connect(cmd.Context())

@@ -58,7 +58,7 @@ brokerd is started from the folder that brokerctl is in, else from PATH.`,
 			if !(o.pace >= 0 && o.pace <= 10) {
 				return usagef("--pace is %v; 0 to 10 is allowed", o.pace)
 			}
-			brokerd, err := findDaemon()
+			brokerd, err := c.findDaemon()
 			if err != nil {
 				return err
 			}
@@ -72,8 +72,8 @@ brokerd is started from the folder that brokerctl is in, else from PATH.`,
 			}
 			out := withoutSIGPIPE(cmd.OutOrStdout())
 			options := demo.Options{
-				Brokerd: brokerd, Brokerctl: self, Out: out, Style: style(out, format == formatJSON),
-				Now: c.env.Now, Pace: o.pace,
+				Brokerd: brokerd, Brokerctl: self, Out: out, Style: c.demoStyle(out, format == formatJSON),
+				Variables: c.env.Variables, Now: c.env.Now, Pace: o.pace,
 			}
 			if o.dashboard {
 				options.Dashboard = demoLink
@@ -96,21 +96,21 @@ func demoLink(ctx context.Context, broker *client.Client) (string, error) {
 }
 
 // findDaemon returns the path of brokerd: beside brokerctl, else in PATH.
-func findDaemon() (string, error) {
+func (c *cli) findDaemon() (string, error) {
 	if self, err := os.Executable(); err == nil {
 		if beside, err := exec.LookPath(filepath.Join(filepath.Dir(self), "brokerd")); err == nil {
 			return beside, nil
 		}
 	}
-	path, err := exec.LookPath("brokerd")
+	path, err := c.env.lookPath("brokerd")
 	if err != nil {
 		return "", fmt.Errorf("brokerd is neither beside brokerctl nor in PATH; build both with `make build`")
 	}
 	return path, nil
 }
 
-// style returns how the demo writes to out: a board on a terminal, else plain lines or JSON.
-func style(out io.Writer, json bool) demo.Style {
+// demoStyle returns how the demo writes to out: a board on a terminal, else plain lines or JSON.
+func (c *cli) demoStyle(out io.Writer, json bool) demo.Style {
 	f, ok := out.(*os.File)
 	if !ok || json {
 		return demo.Style{JSON: json}
@@ -120,8 +120,8 @@ func style(out io.Writer, json bool) demo.Style {
 		return demo.Style{}
 	}
 	s := demo.Style{Width: int(size.Col)}
-	if os.Getenv("TERM") != "dumb" {
-		s.Colour, s.Height = os.Getenv("NO_COLOR") == "", int(size.Row)
+	if c.env.get("TERM") != "dumb" {
+		s.Colour, s.Height = c.env.get("NO_COLOR") == "", int(size.Row)
 	}
 	return s
 }

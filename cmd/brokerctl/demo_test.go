@@ -28,7 +28,7 @@ type demoStage struct {
 	daemon string // a named pipe that the daemon holds open for as long as it runs
 }
 
-func newDemoStage(t *testing.T) *demoStage {
+func newDemoStage(t *shell) *demoStage {
 	t.Helper()
 	s := &demoStage{tools: t.TempDir(), daemon: pipe(t)}
 	real := processtest.Build(t)
@@ -42,7 +42,7 @@ func newDemoStage(t *testing.T) *demoStage {
 
 // demo returns the command, and a function that waits for the end of its daemon and checks that
 // nothing is left.
-func (s *demoStage) demo(t *testing.T, args ...string) (*exec.Cmd, func()) {
+func (s *demoStage) demo(t *shell, args ...string) (*exec.Cmd, func()) {
 	t.Helper()
 	processtest.HeedHangups(t)
 	temp := t.TempDir()
@@ -51,10 +51,8 @@ func (s *demoStage) demo(t *testing.T, args ...string) (*exec.Cmd, func()) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = held.Close() })
-	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
-	t.Cleanup(cancel)
-	cmd := exec.CommandContext(ctx, os.Args[0], append([]string{"demo"}, args...)...)
-	cmd.Env = append(program(t), "PATH="+s.tools+":"+os.Getenv("PATH"), "TMPDIR="+temp,
+	cmd := t.command(os.Args[0], append([]string{"demo"}, args...)...)
+	cmd.Env = append(program(t), "PATH="+s.tools+":"+t.Getenv("PATH"), "TMPDIR="+temp,
 		"BROKERD_ADDR=127.0.0.1:1") // not meant for the demo
 	return cmd, func() {
 		t.Helper()
@@ -71,7 +69,8 @@ func (s *demoStage) demo(t *testing.T, args ...string) (*exec.Cmd, func()) {
 	}
 }
 
-func TestDemo_ShowsATeamAtWorkAndLeavesNothing(t *testing.T) {
+func TestDemo_ShowsATeamAtWorkAndLeavesNothing(tt *testing.T) {
+	t := newShell(tt)
 	cmd, gone := newDemoStage(t).demo(t, "--pace", "0.05")
 	out, err := cmd.Output()
 	if err != nil {
@@ -116,12 +115,13 @@ func TestDemo_ShowsATeamAtWorkAndLeavesNothing(t *testing.T) {
 	gone()
 }
 
-func TestDemo_EndedEarlyLeavesNothing(t *testing.T) {
+func TestDemo_EndedEarlyLeavesNothing(tt *testing.T) {
+	t := newShell(tt)
 	s := newDemoStage(t)
 	for _, signal := range []syscall.Signal{
 		syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE, syscall.SIGKILL,
 	} {
-		t.Run(unix.SignalName(signal), func(t *testing.T) {
+		t.Run(unix.SignalName(signal), func(t *shell) {
 			cmd, gone := s.demo(t)
 			var errs strings.Builder
 			cmd.Stderr = &errs
@@ -159,7 +159,7 @@ func TestDemo_EndedEarlyLeavesNothing(t *testing.T) {
 
 // sees follows the events of the demo with the token of the dashboard until each has come, as TYPE or as
 // TYPE SOURCE.
-func sees(t *testing.T, base, token string, wanted ...string) {
+func sees(t testing.TB, base, token string, wanted ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
@@ -191,7 +191,8 @@ func sees(t *testing.T, base, token string, wanted ...string) {
 	}
 }
 
-func TestDemoDashboard_KeepsATeamAtWorkUntilItIsInterrupted(t *testing.T) {
+func TestDemoDashboard_KeepsATeamAtWorkUntilItIsInterrupted(tt *testing.T) {
+	t := newShell(tt)
 	cmd, gone := newDemoStage(t).demo(t, "--dashboard", "--pace", "0.05")
 	var errs strings.Builder
 	cmd.Stderr = &errs
@@ -241,7 +242,8 @@ func TestDemoDashboard_KeepsATeamAtWorkUntilItIsInterrupted(t *testing.T) {
 	gone()
 }
 
-func TestDemo_WithoutADaemonSaysWhereItLooked(t *testing.T) {
+func TestDemo_WithoutADaemonSaysWhereItLooked(tt *testing.T) {
+	t := newShell(tt)
 	isolate(t)
 	t.Setenv("PATH", t.TempDir())
 	if got := ctl(t, "demo"); got.code != exitError || !strings.Contains(got.err, "neither beside brokerctl nor in PATH") {

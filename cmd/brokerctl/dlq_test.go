@@ -6,7 +6,7 @@ import (
 )
 
 // graves makes two dead letters of builder-1 and one of builder-2.
-func graves(t *testing.T) {
+func graves(t *shell) {
 	t.Helper()
 	startBroker(t)
 	register(t, "lead/lead", "builder-1", "builder-2")
@@ -21,7 +21,8 @@ func graves(t *testing.T) {
 	}
 }
 
-func TestDLQ_AFilterChoosesWhatIsListedRedrivenAndDeleted(t *testing.T) {
+func TestDLQ_AFilterChoosesWhatIsListedRedrivenAndDeleted(tt *testing.T) {
+	t := newShell(tt)
 	graves(t)
 	out := must0(t, "dlq", "list", "--error", "timeout", "--from", "lead", "--holder", "builder-1")
 	if !strings.Contains(out, "Fetch it") || strings.Contains(out, "Build it") || strings.Contains(out, "Test it") {
@@ -53,7 +54,8 @@ func TestDLQ_AFilterChoosesWhatIsListedRedrivenAndDeleted(t *testing.T) {
 	}
 }
 
-func TestDLQ_IDsAndFiltersAreTwoWaysToChoose(t *testing.T) {
+func TestDLQ_IDsAndFiltersAreTwoWaysToChoose(tt *testing.T) {
+	t := newShell(tt)
 	graves(t)
 	id := at(t, fields(t, "dlq", "list", "--limit", "1"), "message", "id").(string)
 	if out := must0(t, "dlq", "redrive", id, "--dry-run"); out != "would redrive 1 dead letter\n" {
@@ -73,7 +75,8 @@ func TestDLQ_IDsAndFiltersAreTwoWaysToChoose(t *testing.T) {
 	}
 }
 
-func TestMailboxList_SortsByAgeOrNumber(t *testing.T) {
+func TestMailboxList_SortsByAgeOrNumber(tt *testing.T) {
+	t := newShell(tt)
 	graves(t)
 	sent(t, "--agent", "lead", "builder-2", "Test it again")
 	for range 2 {

@@ -40,7 +40,7 @@ broker refuses first words that its own types use (agent, message, session, …)
 				return err
 			}
 			request.Severity = pb.Severity(number)
-			if request.Details, err = jsonInput(cmd, "details", details); err != nil {
+			if request.Details, err = c.jsonInput(cmd, "details", details); err != nil {
 				return err
 			}
 			broker, err := c.connect(cmd.Context())

@@ -23,7 +23,7 @@ import (
 )
 
 // apiError is an error as the broker sends it.
-func apiError(t *testing.T, code codes.Code, reason string, more ...protoadapt.MessageV1) error {
+func apiError(t testing.TB, code codes.Code, reason string, more ...protoadapt.MessageV1) error {
 	t.Helper()
 	s, err := status.New(code, "what the broker says").WithDetails(append(more, &errdetails.ErrorInfo{Reason: reason, Domain: "brokerd.v1"})...)
 	if err != nil {
@@ -32,7 +32,8 @@ func apiError(t *testing.T, code codes.Code, reason string, more ...protoadapt.M
 	return s.Err()
 }
 
-func TestExitCode_FollowsTheAPIsAnswer(t *testing.T) {
+func TestExitCode_FollowsTheAPIsAnswer(tt *testing.T) {
+	t := newShell(tt)
 	for _, c := range []struct {
 		err  error
 		want int
@@ -71,7 +72,8 @@ func TestExitCode_FollowsTheAPIsAnswer(t *testing.T) {
 	}
 }
 
-func TestExitCode_OfASignalIsTheSignals(t *testing.T) {
+func TestExitCode_OfASignalIsTheSignals(tt *testing.T) {
+	t := newShell(tt)
 	ctx, interrupt := context.WithCancelCause(t.Context())
 	interrupt(&interrupted{os.Interrupt})
 	var errs strings.Builder
@@ -96,7 +98,8 @@ func TestError_SaysHowLongToWait(t *testing.T) {
 	}
 }
 
-func TestUsage_IsExitCode2AndNamesWhatToDo(t *testing.T) {
+func TestUsage_IsExitCode2AndNamesWhatToDo(tt *testing.T) {
+	t := newShell(tt)
 	isolate(t)
 	for _, c := range []struct {
 		args []string
@@ -134,16 +137,16 @@ func TestUsage_IsExitCode2AndNamesWhatToDo(t *testing.T) {
 
 // daemonProcess runs a daemon that brokerctl finds by itself in a process of its own, which the end
 // of the test kills.
-func daemonProcess(t *testing.T) *exec.Cmd {
+func daemonProcess(t *shell) *exec.Cmd {
 	t.Helper()
 	return daemonProcessOn(t, isolate(t))
 }
 
 // daemonProcessOn is daemonProcess for an isolated folder, which may have data.
-func daemonProcessOn(t *testing.T, dir string) *exec.Cmd {
+func daemonProcessOn(t *shell, dir string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), asDaemon+"="+dir)
+	cmd.Env = t.environ(asDaemon + "=" + dir)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -161,7 +164,8 @@ func daemonProcessOn(t *testing.T, dir string) *exec.Cmd {
 	return cmd
 }
 
-func TestUnreachable_TellsAnAbsentAnEndedAndAFrozenBrokerApart(t *testing.T) {
+func TestUnreachable_TellsAnAbsentAnEndedAndAFrozenBrokerApart(tt *testing.T) {
+	t := newShell(tt)
 	dir := isolate(t)
 	const start = "start one with `brokerd`"
 	for _, args := range [][]string{{"inbox"}, {"ping"}, {"ping", "--wait", "10ms"}} {

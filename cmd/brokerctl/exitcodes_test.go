@@ -99,14 +99,15 @@ var exitRows = []struct {
 	{[]string{"agent", "run", "--agent", "builder-1", "--", "sh", "-c", "kill -TERM $$"}, 143, ""},
 }
 
-func TestExitCodes_AreAsDocumented(t *testing.T) {
+func TestExitCodes_AreAsDocumented(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead", "builder-1/builder")
 	must0(t, "--agent", "lead", "lock", "acquire", "held/")
 	must0(t, "--agent", "lead", "token", "acquire", "deploy", "staging")
 	must0(t, "session", "create", "closed")
 	must0(t, "session", "close", "closed")
-	if err := os.WriteFile("plain", nil, 0o600); err != nil {
+	if err := os.WriteFile(t.path("plain"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, row := range exitRows {
@@ -120,14 +121,15 @@ func TestExitCodes_AreAsDocumented(t *testing.T) {
 	}
 }
 
-func TestErrors_WithJSONAreOneObjectWithTheSameCode(t *testing.T) {
+func TestErrors_WithJSONAreOneObjectWithTheSameCode(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead", "builder-1/builder")
 	must0(t, "--agent", "lead", "lock", "acquire", "held/")
 	must0(t, "--agent", "lead", "token", "acquire", "deploy", "staging")
 	must0(t, "session", "create", "closed")
 	must0(t, "session", "close", "closed")
-	if err := os.WriteFile("plain", nil, 0o600); err != nil {
+	if err := os.WriteFile(t.path("plain"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("BROKERD_OUTPUT", "json")
@@ -153,7 +155,8 @@ func TestErrors_WithJSONAreOneObjectWithTheSameCode(t *testing.T) {
 	}
 }
 
-func TestErrors_WithJSONHaveReasonFieldsAndTimeToWait(t *testing.T) {
+func TestErrors_WithJSONHaveReasonFieldsAndTimeToWait(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "builder-1/builder")
 	for _, c := range []struct {
@@ -200,7 +203,7 @@ func TestErrors_WithJSONHaveReasonFieldsAndTimeToWait(t *testing.T) {
 	}
 }
 
-func quoted(t *testing.T, s string) string {
+func quoted(t testing.TB, s string) string {
 	t.Helper()
 	b, err := json.Marshal(s)
 	if err != nil {
@@ -227,16 +230,20 @@ var waitingRows = [][]string{
 	{"state", "follow"},
 }
 
-func TestExitCodes_SIGTERMEndsEveryWaitingCommandWith143(t *testing.T) {
+func TestExitCodes_SIGTERMEndsEveryWaitingCommandWith143(tt *testing.T) {
+	t := newShell(tt)
 	for _, row := range waitingRows {
-		t.Run(strings.Join(row, " "), func(t *testing.T) {
+		t.Run(strings.Join(row, " "), func(t *shell) {
+			t.Parallel()
 			startBroker(t)
 			register(t, "lead/lead", "builder-1/builder")
 			must0(t, "--agent", "lead", "lock", "acquire", "held/")
 			must0(t, "--agent", "lead", "token", "acquire", "deploy", "staging")
 			signals := make(chan os.Signal, 1)
 			ended := make(chan result, 1)
-			go func() { ended <- invoke(t.Context(), "", signals, append([]string{"--agent", "builder-1"}, row...)...) }()
+			go func() {
+				ended <- t.invoke(t.Context(), "", signals, append([]string{"--agent", "builder-1"}, row...)...)
+			}()
 			awaitCall(t, "builder-1")
 			signals <- syscall.SIGTERM
 			if got := <-ended; got.code != 143 || strings.Contains(got.err, "terminated") {
@@ -247,7 +254,7 @@ func TestExitCodes_SIGTERMEndsEveryWaitingCommandWith143(t *testing.T) {
 }
 
 // awaitCall returns when the broker has received a call of an agent, beside its registration.
-func awaitCall(t *testing.T, name string) {
+func awaitCall(t *shell, name string) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); ; {
 		a := at(t, fields(t, "agent", "get", name), "agent")
@@ -260,7 +267,8 @@ func awaitCall(t *testing.T, name string) {
 	}
 }
 
-func TestExitCodes_OfTheManualAreThoseOfTheHelp(t *testing.T) {
+func TestExitCodes_OfTheManualAreThoseOfTheHelp(tt *testing.T) {
+	t := newShell(tt)
 	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "json.md"))
 	if err != nil {
 		t.Fatal(err)

@@ -77,7 +77,7 @@ Severities: ERROR, stuck until an agent or an operator acts; WARNING, slow or at
 				return err
 			}
 			if lock, ok := request.GetSubject().(*pb.ExplainRequest_Lock); ok && strings.Trim(lock.Lock, "0123456789") != "" {
-				paths, err := lockPaths([]string{lock.Lock})
+				paths, err := c.lockPaths([]string{lock.Lock})
 				if err != nil {
 					return err
 				}
@@ -158,7 +158,7 @@ func (c *cli) completeSubject(cmd *cobra.Command, args []string, to string) ([]s
 	case args[0] == "token":
 		return c.completeTokens(cmd, args[1:], to)
 	case len(args) == 1:
-		lists := map[string]wordList{"message": messageIDWords, "agent": agentNames, "role": roleNames, "lock": allLocks, "task": taskWords()}
+		lists := map[string]wordList{"message": messageIDWords, "agent": agentNames, "role": roleNames, "lock": c.allLocks, "task": taskWords()}
 		if list := lists[args[0]]; list != nil {
 			return c.words(cmd, list)
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -19,12 +20,12 @@ import (
 var furtherSituations = []situation{
 	{
 		name:     "a drain",
-		arrange:  func(t *testing.T, _ *stage) { must0(t, "admin", "drain") },
+		arrange:  func(t *shell, _ *stage) { must0(t, "admin", "drain") },
 		severity: "ERROR", subject: "broker", commands: []string{"admin drain --resume"},
 	},
 	{
 		name: "a failed task",
-		arrange: func(t *testing.T, _ *stage) {
+		arrange: func(t *shell, _ *stage) {
 			register(t, "lead/lead", "builder-1/builder")
 			must0(t, "--agent", "lead", "task", "create", "build", "--id", "build")
 			must0(t, "--agent", "builder-1", "task", "claim", "build")
@@ -34,7 +35,7 @@ var furtherSituations = []situation{
 	},
 	{
 		name: "a task that waits for a cancelled one",
-		arrange: func(t *testing.T, _ *stage) {
+		arrange: func(t *shell, _ *stage) {
 			register(t, "lead/lead")
 			must0(t, "--agent", "lead", "task", "create", "build", "--id", "build")
 			must0(t, "--agent", "lead", "task", "create", "test", "--id", "test", "--depends-on", "build")
@@ -44,7 +45,7 @@ var furtherSituations = []situation{
 	},
 	{
 		name: "a task without news",
-		arrange: func(t *testing.T, s *stage) {
+		arrange: func(t *shell, s *stage) {
 			register(t, "lead/lead", "builder-1/builder")
 			must0(t, "--agent", "lead", "task", "create", "build", "--id", "build", "--stale-after", "10m")
 			must0(t, "--agent", "builder-1", "task", "claim", "build")
@@ -54,7 +55,7 @@ var furtherSituations = []situation{
 	},
 	{
 		name: "a blocker that no agent acknowledges",
-		arrange: func(t *testing.T, _ *stage) {
+		arrange: func(t *shell, _ *stage) {
 			register(t, "builder-1/builder", "dba-1/dba")
 			must0(t, "--agent", "builder-1", "blocker", "raise", "no access", "--severity", "critical", "--to", "dba-1")
 		},
@@ -63,7 +64,7 @@ var furtherSituations = []situation{
 	},
 	{
 		name: "a handoff without an answer",
-		arrange: func(t *testing.T, s *stage) {
+		arrange: func(t *shell, s *stage) {
 			register(t, "lead/lead", "builder-1/builder")
 			must0(t, "--agent", "lead", "handoff", "create", "builder-1", "Login page")
 			s.Advance(61 * time.Minute)
@@ -72,7 +73,7 @@ var furtherSituations = []situation{
 	},
 	{
 		name: "a vote of a failed agent",
-		arrange: func(t *testing.T, s *stage) {
+		arrange: func(t *shell, s *stage) {
 			register(t, "lead/lead")
 			must0(t, "agent", "register", "builder-1", "--lease", "5s")
 			must0(t, "--agent", "lead", "vote", "open", "Deploy?", "yes", "no", "--to", "builder-1")
@@ -82,7 +83,7 @@ var furtherSituations = []situation{
 	},
 	{
 		name: "a review that a halted agent owes",
-		arrange: func(t *testing.T, _ *stage) {
+		arrange: func(t *shell, _ *stage) {
 			register(t, "builder-1/builder", "critic-1/critic")
 			must0(t, "--agent", "builder-1", "review", "submit", "login", "critic-1", "--wait", "0")
 			must0(t, "agent", "halt", "critic-1")
@@ -92,7 +93,7 @@ var furtherSituations = []situation{
 	},
 	{
 		name: "a review for another round",
-		arrange: func(t *testing.T, _ *stage) {
+		arrange: func(t *shell, _ *stage) {
 			register(t, "builder-1/builder", "critic-1/critic")
 			must0(t, "--agent", "builder-1", "review", "submit", "login", "critic-1", "--wait", "0")
 			must0(t, "--agent", "critic-1", "review", "revise", "login")
@@ -103,7 +104,7 @@ var furtherSituations = []situation{
 	},
 	{
 		name: "a review that has escalated",
-		arrange: func(t *testing.T, s *stage) {
+		arrange: func(t *shell, s *stage) {
 			register(t, "builder-1/builder", "critic-1/critic")
 			must0(t, "--agent", "builder-1", "review", "submit", "login", "critic-1", "--wait", "0",
 				"--deadline", "2026-01-02T03:14:05Z")
@@ -114,7 +115,7 @@ var furtherSituations = []situation{
 	},
 	{
 		name: "a plan that has escalated",
-		arrange: func(t *testing.T, s *stage) {
+		arrange: func(t *shell, s *stage) {
 			register(t, "builder-1/builder", "critic-1/critic")
 			must0(t, "--agent", "builder-1", "plan", "submit", "login", "critic-1", "--wait", "0",
 				"--deadline", "2026-01-02T03:14:05Z")
@@ -125,7 +126,7 @@ var furtherSituations = []situation{
 	},
 	{
 		name: "a shutdown that has escalated",
-		arrange: func(t *testing.T, s *stage) {
+		arrange: func(t *shell, s *stage) {
 			register(t, "builder-1/builder")
 			must0(t, "agent", "shutdown", "builder-1", "We are done", "--deadline", "2026-01-02T03:14:05Z")
 			s.escalates()
@@ -135,7 +136,7 @@ var furtherSituations = []situation{
 	},
 	{
 		name: "another decision that has escalated",
-		arrange: func(t *testing.T, s *stage) {
+		arrange: func(t *shell, s *stage) {
 			register(t, "builder-1/builder", "critic-1/critic")
 			must0(t, "--agent", "builder-1", "decision", "open", "critic-1", "Which database?", "--verdict", "sqlite",
 				"--verdict", "defer", "--deadline", "2026-01-02T03:14:05Z")
@@ -146,18 +147,18 @@ var furtherSituations = []situation{
 	},
 	{
 		name: "a ticket of a lock",
-		arrange: func(t *testing.T, s *stage) {
+		arrange: func(t *shell, s *stage) {
 			register(t, "builder-1/builder", "builder-2/builder")
 			must0(t, "--agent", "builder-1", "lock", "acquire", "src/")
 			ctl(t, "--agent", "builder-2", "lock", "acquire", "src/a.go", "--keep")
 			s.asked = []string{"agent", "builder-2"}
 		},
 		severity: "INFO", subject: "lock src/a.go", commands: []string{"lock revoke ", "--agent builder-2 lock release "},
-		then: func(t *testing.T) { ctl(t, "--agent", "builder-2", "lock", "release", "src/a.go") },
+		then: func(t *shell) { ctl(t, "--agent", "builder-2", "lock", "release", "src/a.go") },
 	},
 	{
 		name: "a token that another agent waits for",
-		arrange: func(t *testing.T, s *stage) {
+		arrange: func(t *shell, s *stage) {
 			register(t, "builder-1/builder", "builder-2/builder")
 			must0(t, "--agent", "builder-1", "token", "acquire", "review", "it's login", "--for", "2h")
 			ctl(t, "--agent", "builder-2", "token", "acquire", "review", "it's login", "--keep")
@@ -168,7 +169,7 @@ var furtherSituations = []situation{
 	},
 	{
 		name: "a ticket of a token",
-		arrange: func(t *testing.T, s *stage) {
+		arrange: func(t *shell, s *stage) {
 			register(t, "builder-1/builder", "builder-2/builder")
 			must0(t, "--agent", "builder-1", "token", "acquire", "review", "login")
 			ctl(t, "--agent", "builder-2", "token", "acquire", "review", "login", "--keep", "--holder", "w1")
@@ -176,13 +177,13 @@ var furtherSituations = []situation{
 		},
 		severity: "INFO", subject: "token review/login",
 		commands: []string{"token revoke review login ", "--agent builder-2 token release review login --holder w1"},
-		then: func(t *testing.T) {
+		then: func(t *shell) {
 			ctl(t, "--agent", "builder-2", "token", "release", "review", "login", "--holder", "w1")
 		},
 	},
 	{
 		name: "a question that waits for a role",
-		arrange: func(t *testing.T, s *stage) {
+		arrange: func(t *shell, s *stage) {
 			register(t, "lead/lead", "builder-1/builder", "builder-2/builder")
 			sent(t, "--agent", "lead", "role:builder", "which branch?", "--requires-response")
 			s.Advance(11 * time.Minute)
@@ -190,7 +191,7 @@ var furtherSituations = []situation{
 		},
 		severity: "WARNING", subject: "message ",
 		commands: []string{"message resend ", "explain message ", "thread resolve "},
-		then: func(t *testing.T) {
+		then: func(t *shell) {
 			if got := ctl(t, "--agent", "builder-1", "claim"); got.code == 0 {
 				must0(t, "--agent", "builder-1", "reply", "--ack", "main")
 			}
@@ -198,7 +199,7 @@ var furtherSituations = []situation{
 	},
 	{
 		name: "one message for a misspelled role",
-		arrange: func(t *testing.T, s *stage) {
+		arrange: func(t *shell, s *stage) {
 			register(t, "builder-1/builder", "builder-2/builder")
 			s.asked = []string{"message", sent(t, "role:bulider", "work")}
 		},
@@ -207,7 +208,7 @@ var furtherSituations = []situation{
 	},
 	{
 		name: "one dead letter",
-		arrange: func(t *testing.T, s *stage) {
+		arrange: func(t *shell, s *stage) {
 			register(t, "lead/lead", "builder-1/builder")
 			s.asked = []string{"message", sent(t, "--agent", "lead", "builder-1", "work")}
 			must0(t, "--agent", "builder-1", "claim")
@@ -217,7 +218,7 @@ var furtherSituations = []situation{
 	},
 	{
 		name: "a claim of a halted agent",
-		arrange: func(t *testing.T, s *stage) {
+		arrange: func(t *shell, s *stage) {
 			register(t, "lead/lead", "builder-1/builder")
 			s.asked = []string{"message", sent(t, "--agent", "lead", "builder-1", "work")}
 			must0(t, "--agent", "builder-1", "claim", "--for", "2h")
@@ -226,7 +227,7 @@ var furtherSituations = []situation{
 		},
 		severity: "WARNING", subject: "message ",
 		commands: []string{"agent resume builder-1", "--agent builder-1 release ", "explain agent builder-1"},
-		then: func(t *testing.T) {
+		then: func(t *shell) {
 			ctl(t, "--agent", "builder-1", "release")
 			for range 3 { // the directives come first
 				ctl(t, "--agent", "builder-1", "claim")
@@ -240,38 +241,49 @@ var furtherSituations = []situation{
 // agent run starts a program.
 var readOnly = []string{"explain", "get", "list", "report", "inbox", "status", "run"}
 
-func TestExplain_ActionsDoWhatTheCommandsDo(t *testing.T) {
+func TestExplain_ActionsDoWhatTheCommandsDo(tt *testing.T) {
+	t := newShell(tt)
 	for _, c := range slices.Concat(situations, furtherSituations) {
-		for n, actions := 0, 1; n < actions; n++ {
-			t.Run(c.name, func(t *testing.T) {
-				s := newStage(t)
-				c.arrange(t, s)
-				f, found := s.about(&c)
-				if !found {
-					t.Fatalf("nothing is found but %v", s.explain(s.asked...))
-				}
-				s.hasActions(f)
-				if actions = len(f.actions); n == actions {
-					return
-				}
-				s.act(f.actions[n])
-				if c.then != nil {
-					c.then(t)
-				}
-				if c.commands == nil { // each action removes a part
-					return
-				}
-				if after, found := s.about(&c); found {
-					t.Errorf("after %v there is still %v", f.actions[n], after)
-				}
-			})
-		}
+		t.Run(c.name, func(t *shell) {
+			t.Parallel()
+			for n, actions := 0, 1; n < actions; n++ {
+				t.Run(fmt.Sprint("action ", n), func(t *shell) { actions = c.act(t, n) })
+			}
+		})
 	}
 }
 
-func TestExplain_CommandsOfFurtherSituationsRemoveTheFinding(t *testing.T) {
+// act makes the call of an action in a new place, and returns how many actions the finding has.
+func (c *situation) act(t *shell, n int) (actions int) {
+	t.Helper()
+	s := newStage(t)
+	c.arrange(t, s)
+	f, found := s.about(c)
+	if !found {
+		t.Fatalf("nothing is found but %v", s.explain(s.asked...))
+	}
+	s.hasActions(f)
+	if actions = len(f.actions); n == actions {
+		return actions
+	}
+	s.act(f.actions[n])
+	if c.then != nil {
+		c.then(t)
+	}
+	if c.commands == nil { // each action removes a part
+		return actions
+	}
+	if after, found := s.about(c); found {
+		t.Errorf("after %v there is still %v", f.actions[n], after)
+	}
+	return actions
+}
+
+func TestExplain_CommandsOfFurtherSituationsRemoveTheFinding(tt *testing.T) {
+	t := newShell(tt)
 	for _, c := range furtherSituations {
-		t.Run(c.name, func(t *testing.T) {
+		t.Run(c.name, func(t *shell) {
+			t.Parallel()
 			s := newStage(t)
 			c.arrange(t, s)
 			f, _ := s.about(&c)
@@ -331,7 +343,11 @@ func (s *stage) act(a action) {
 	if err := protojson.Unmarshal([]byte(a.request), request); err != nil {
 		s.t.Fatalf("%s %s: %v", a.method, a.request, err)
 	}
-	broker, err := client.Dial(s.t.Context())
+	options, err := client.Environment{Getenv: s.t.Getenv}.Options()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	broker, err := client.Dial(s.t.Context(), options...)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -342,7 +358,7 @@ func (s *stage) act(a action) {
 	}
 }
 
-func newMessage(t *testing.T, d protoreflect.MessageDescriptor) proto.Message {
+func newMessage(t testing.TB, d protoreflect.MessageDescriptor) proto.Message {
 	t.Helper()
 	kind, err := protoregistry.GlobalTypes.FindMessageByName(d.FullName())
 	if err != nil {

@@ -36,7 +36,8 @@ func (s *stage) since(agent, severity, want string) {
 	s.t.Errorf("no %s about %s", severity, agent)
 }
 
-func TestExplain_AgentThatHasFailedAndHasNoMail(t *testing.T) {
+func TestExplain_AgentThatHasFailedAndHasNoMail(tt *testing.T) {
+	t := newShell(tt)
 	s := newStage(t)
 	must0(t, "agent", "register", "builder-1", "--role", "builder", "--lease", "5s")
 	s.fails("builder-1")
@@ -53,7 +54,8 @@ func TestExplain_AgentThatHasFailedAndHasNoMail(t *testing.T) {
 	}
 }
 
-func TestExplain_AgentThatHasReturned(t *testing.T) {
+func TestExplain_AgentThatHasReturned(tt *testing.T) {
+	t := newShell(tt)
 	s := newStage(t)
 	must0(t, "agent", "register", "builder-1", "--role", "builder", "--lease", "5s")
 	s.fails("builder-1")
@@ -67,7 +69,8 @@ func TestExplain_AgentThatHasReturned(t *testing.T) {
 	s.finds(about, "INFO", "mailbox builder-1", "2 messages wait in it, 2 unread; 3 messages are claimable: 2 here and 1 in role:builder")
 }
 
-func TestExplain_AgentThatIsDegraded(t *testing.T) {
+func TestExplain_AgentThatIsDegraded(tt *testing.T) {
+	t := newShell(tt)
 	s := newStage(t)
 	for _, agent := range []string{"lead", "builder-1"} {
 		must0(t, "agent", "register", agent, "--role", agent, "--lease", "10h")
@@ -97,7 +100,8 @@ func TestExplain_AgentThatIsDegraded(t *testing.T) {
 	s.since("builder-1", "WARNING", "2026-01-02T06:14:05Z") // not since the last time
 }
 
-func TestExplain_LastCallSurvivesARestart(t *testing.T) {
+func TestExplain_LastCallSurvivesARestart(tt *testing.T) {
+	t := newShell(tt)
 	s := &stage{FakeClock: clockwork.NewFakeClockAt(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)), t: t}
 	config := app.Config{Dir: isolate(t), Sync: "normal", Clock: s.FakeClock}
 	start := func() *app.App {

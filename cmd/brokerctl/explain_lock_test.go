@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-func TestExplain_LockThatIsContested(t *testing.T) {
+func TestExplain_LockThatIsContested(tt *testing.T) {
+	t := newShell(tt)
 	s := newStage(t)
 	register(t, "builder-1/builder", "builder-2/builder", "builder-3/builder")
 	s.shows(s.finds([]string{"lock", "src/a.go"}, "INFO", "lock src/a.go", "it is free"))
@@ -54,7 +55,8 @@ func TestExplain_LockThatIsContested(t *testing.T) {
 	}
 }
 
-func TestExplain_TokenThatIsPassedAndContested(t *testing.T) {
+func TestExplain_TokenThatIsPassedAndContested(tt *testing.T) {
+	t := newShell(tt)
 	s := newStage(t)
 	register(t, "builder-1/builder", "builder-2/builder", "critic-1/critic")
 	about := []string{"token", "review", "it's login"}

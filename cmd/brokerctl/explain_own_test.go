@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-func TestExplain_AgentGetsItsOwnView(t *testing.T) {
+func TestExplain_AgentGetsItsOwnView(tt *testing.T) {
+	t := newShell(tt)
 	s := newStage(t)
 	register(t, "lead/lead", "builder-1/builder", "builder-2/builder")
 	s.fine("agent", "builder-1")
@@ -77,7 +78,8 @@ func TestExplain_AgentGetsItsOwnView(t *testing.T) {
 	}
 }
 
-func TestExplain_OverdueAnswerByAsker(t *testing.T) {
+func TestExplain_OverdueAnswerByAsker(tt *testing.T) {
+	t := newShell(tt)
 	s := newStage(t)
 	register(t, "lead/lead", "builder-1/builder")
 	id := sent(t, "--agent", "lead", "builder-1", "which branch?", "--requires-response")
@@ -103,7 +105,8 @@ func TestExplain_OverdueAnswerByAsker(t *testing.T) {
 	s.fine("--agent", "builder-1")
 }
 
-func TestExplain_AgentSeesItsUndeliverableMessages(t *testing.T) {
+func TestExplain_AgentSeesItsUndeliverableMessages(tt *testing.T) {
+	t := newShell(tt)
 	s := newStage(t)
 	register(t, "lead/lead", "critic-1/critic")
 	must0(t, "agent", "register", "builder-1", "--role", "builder", "--lease", "5s")
@@ -135,7 +138,8 @@ func subjectsOf(all []told) string {
 	return strings.Join(subjects, ", ")
 }
 
-func TestStatus_AgentGetsItsOwnView(t *testing.T) {
+func TestStatus_AgentGetsItsOwnView(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead", "builder-1/builder", "critic-1/critic")
 	sent(t, "--agent", "lead", "builder-1", "which branch?", "--requires-response")

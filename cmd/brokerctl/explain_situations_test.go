@@ -10,18 +10,18 @@ import (
 // A situation is something that is stuck, with the finding about it.
 type situation struct {
 	name     string
-	arrange  func(t *testing.T, s *stage)
+	arrange  func(t *shell, s *stage)
 	severity string
 	subject  string
 	says     []string
-	commands []string           // their beginnings, in order; those that change something must remove the finding
-	then     func(t *testing.T) // what an agent does after the command, if the command asks an agent to act
+	commands []string       // their beginnings, in order; those that change something must remove the finding
+	then     func(t *shell) // what an agent does after the command, if the command asks an agent to act
 }
 
 var situations = []situation{
 	{
 		name: "a misspelled role",
-		arrange: func(t *testing.T, _ *stage) {
+		arrange: func(t *shell, _ *stage) {
 			register(t, "lead/lead", "builder-1/builder", "builder-2/builder")
 			sent(t, "--agent", "lead", "role:bulider", "work")
 		},
@@ -32,7 +32,7 @@ var situations = []situation{
 	},
 	{
 		name: "a role like no other",
-		arrange: func(t *testing.T, _ *stage) {
+		arrange: func(t *shell, _ *stage) {
 			register(t, "builder-1/builder")
 			sent(t, "role:painter", "work")
 		},
@@ -43,7 +43,7 @@ var situations = []situation{
 	},
 	{
 		name: "a role that only the sender has",
-		arrange: func(t *testing.T, _ *stage) {
+		arrange: func(t *shell, _ *stage) {
 			register(t, "builder-1/builder")
 			sent(t, "--agent", "builder-1", "role:builder", "work")
 		},
@@ -54,7 +54,7 @@ var situations = []situation{
 	},
 	{
 		name: "a misspelled channel",
-		arrange: func(t *testing.T, _ *stage) {
+		arrange: func(t *shell, _ *stage) {
 			register(t, "builder-1/builder")
 			must0(t, "--agent", "builder-1", "channel", "subscribe", "builds")
 			sent(t, "channel:build", "--one", "work")
@@ -66,7 +66,7 @@ var situations = []situation{
 	},
 	{
 		name: "a failed agent whose program is known, with its mail, its question and a colleague",
-		arrange: func(t *testing.T, s *stage) {
+		arrange: func(t *shell, s *stage) {
 			register(t, "lead/lead", "builder-2/builder")
 			must0(t, "--agent", "builder-1", "agent", "run", "--role", "builder", "--lease", "5s", "--", "true", "it's",
 				"--fast")
@@ -84,7 +84,7 @@ var situations = []situation{
 	},
 	{
 		name: "a failed agent that alone serves a role",
-		arrange: func(t *testing.T, s *stage) {
+		arrange: func(t *shell, s *stage) {
 			register(t, "lead/lead")
 			must0(t, "agent", "register", "builder-1", "--role", "builder", "--lease", "5s")
 			sent(t, "--agent", "lead", "role:builder", "work")
@@ -98,7 +98,7 @@ var situations = []situation{
 	},
 	{
 		name: "a team that has failed",
-		arrange: func(t *testing.T, s *stage) {
+		arrange: func(t *shell, s *stage) {
 			register(t, "lead/lead")
 			for _, name := range []string{"builder-1", "builder-2"} {
 				must0(t, "agent", "register", name, "--role", "builder", "--lease", "5s")
@@ -115,7 +115,7 @@ var situations = []situation{
 	},
 	{
 		name: "a halted agent",
-		arrange: func(t *testing.T, _ *stage) {
+		arrange: func(t *shell, _ *stage) {
 			register(t, "lead/lead", "builder-1/builder")
 			must0(t, "--agent", "lead", "agent", "halt", "builder-1")
 			sent(t, "--agent", "lead", "role:builder", "work")
@@ -127,7 +127,7 @@ var situations = []situation{
 	},
 	{
 		name: "an open circuit breaker",
-		arrange: func(t *testing.T, _ *stage) {
+		arrange: func(t *shell, _ *stage) {
 			register(t, "lead/lead", "builder-1/builder")
 			for range 3 {
 				sent(t, "--agent", "lead", "builder-1", "work")
@@ -144,7 +144,7 @@ var situations = []situation{
 	},
 	{
 		name: "mail that no agent asks for",
-		arrange: func(t *testing.T, s *stage) {
+		arrange: func(t *shell, s *stage) {
 			register(t, "lead/lead", "builder-1/builder")
 			sent(t, "--agent", "lead", "role:builder", "work")
 			s.Advance(16 * time.Minute)
@@ -153,7 +153,7 @@ var situations = []situation{
 		says: []string{"the first for 16m (a warning after 15m), although builder-1 could take it",
 			"builder-1 does not ask for work; its last call was at"},
 		commands: []string{"agent nudge role:builder", "explain message "},
-		then: func(t *testing.T) {
+		then: func(t *shell) {
 			for range 2 {
 				must0(t, "--agent", "builder-1", "claim")
 				must0(t, "--agent", "builder-1", "ack")
@@ -162,7 +162,7 @@ var situations = []situation{
 	},
 	{
 		name: "a question that its agent has not seen",
-		arrange: func(t *testing.T, s *stage) {
+		arrange: func(t *shell, s *stage) {
 			register(t, "lead/lead", "builder-1/builder")
 			sent(t, "--agent", "lead", "builder-1", "which branch?", "--requires-response")
 			s.Advance(16 * time.Minute)
@@ -172,7 +172,7 @@ var situations = []situation{
 		says: []string{"the first for 16m (a warning after 15m), although builder-1 could take it",
 			"1 overdue question waits for an answer: message "},
 		commands: []string{"agent nudge builder-1", "explain message "},
-		then: func(t *testing.T) {
+		then: func(t *shell) {
 			must0(t, "--agent", "builder-1", "claim") // the nudge
 			must0(t, "--agent", "builder-1", "ack")
 			must0(t, "--agent", "builder-1", "claim")
@@ -181,7 +181,7 @@ var situations = []situation{
 	},
 	{
 		name: "a claim that is held for too long",
-		arrange: func(t *testing.T, s *stage) {
+		arrange: func(t *shell, s *stage) {
 			register(t, "lead/lead", "builder-1/builder")
 			sent(t, "--agent", "lead", "builder-1", "work")
 			must0(t, "--agent", "builder-1", "claim", "--for", "2h")
@@ -193,7 +193,7 @@ var situations = []situation{
 	},
 	{
 		name: "dead letters",
-		arrange: func(t *testing.T, _ *stage) {
+		arrange: func(t *shell, _ *stage) {
 			register(t, "lead/lead", "builder-1/builder")
 			sent(t, "--agent", "lead", "builder-1", "work")
 			must0(t, "--agent", "builder-1", "claim")
@@ -207,7 +207,7 @@ var situations = []situation{
 	},
 	{
 		name: "a question without an answer",
-		arrange: func(t *testing.T, s *stage) {
+		arrange: func(t *shell, s *stage) {
 			register(t, "lead/lead", "builder-1/builder")
 			sent(t, "--agent", "lead", "builder-1", "which branch?", "--requires-response")
 			must0(t, "--agent", "builder-1", "claim")
@@ -219,7 +219,7 @@ var situations = []situation{
 		says: []string{"lead waits for its answer, which was due at",
 			"builder-1 acknowledged it at"},
 		commands: []string{"agent nudge builder-1 'answer message ", "explain message ", "thread resolve "},
-		then: func(t *testing.T) {
+		then: func(t *shell) {
 			question := strings.Fields(must0(t, "message", "list", "--box", "all", "--type", "message"))
 			for _, id := range question {
 				if got := ctl(t, "--agent", "builder-1", "reply", id, "main"); got.code == 0 {
@@ -230,7 +230,7 @@ var situations = []situation{
 	},
 	{
 		name: "a lock that another agent waits for",
-		arrange: func(t *testing.T, s *stage) {
+		arrange: func(t *shell, s *stage) {
 			register(t, "builder-1/builder", "builder-2/builder")
 			must0(t, "--agent", "builder-1", "lock", "acquire", "src/")
 			ctl(t, "--agent", "builder-2", "lock", "acquire", "src/a.go", "--keep")
@@ -242,7 +242,7 @@ var situations = []situation{
 	},
 	{
 		name: "a full mailbox",
-		arrange: func(t *testing.T, _ *stage) {
+		arrange: func(t *shell, _ *stage) {
 			register(t, "lead/lead", "builder-1/builder")
 			must0(t, "session", "configure", "--mailbox-limit", "2")
 			sent(t, "--agent", "lead", "builder-1", "work")
@@ -265,11 +265,13 @@ func (s *stage) about(c *situation) (told, bool) {
 	return told{}, false
 }
 
-func TestExplain_CommandsRemoveTheFinding(t *testing.T) {
+func TestExplain_CommandsRemoveTheFinding(tt *testing.T) {
+	t := newShell(tt)
 	for i := range situations {
 		c := &situations[i]
 		for n := range max(len(c.commands), 1) {
-			t.Run(c.name, func(t *testing.T) {
+			t.Run(c.name, func(t *shell) {
+				t.Parallel()
 				s := newStage(t)
 				c.arrange(t, s)
 				f, found := s.about(c)
@@ -298,7 +300,7 @@ func TestExplain_CommandsRemoveTheFinding(t *testing.T) {
 }
 
 // check compares a finding with the situation; it must be the only one.
-func (c *situation) check(t *testing.T, s *stage, f told) {
+func (c *situation) check(t *shell, s *stage, f told) {
 	t.Helper()
 	for _, text := range c.says {
 		if !f.has(text) {

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -19,13 +18,13 @@ import (
 // A stage is a daemon whose clock the test moves, with what the shell needs to run suggested commands.
 type stage struct {
 	*clockwork.FakeClock
-	t     *testing.T
+	t     *shell
 	env   []string
 	disk  float64  // the share that is used
 	asked []string // the arguments of explain; none = the worst problems
 }
 
-func newStage(t *testing.T) *stage {
+func newStage(t *shell) *stage {
 	t.Helper()
 	s := &stage{FakeClock: clockwork.NewFakeClockAt(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)), t: t}
 	startBrokerWith(t, func(c *app.Config) {
@@ -121,7 +120,7 @@ func (s *stage) fine(about ...string) {
 // run runs a suggested command as it stands, in a shell.
 func (s *stage) run(command string) string {
 	s.t.Helper()
-	cmd := exec.CommandContext(s.t.Context(), "sh", "-c", command)
+	cmd := s.t.command("sh", "-c", command)
 	cmd.Env = s.env
 	out, err := cmd.CombinedOutput()
 	if err != nil {
@@ -157,7 +156,8 @@ func (s *stage) shows(f told) {
 	}
 }
 
-func TestExplain_MessageInItsTurn(t *testing.T) {
+func TestExplain_MessageInItsTurn(tt *testing.T) {
+	t := newShell(tt)
 	s := newStage(t)
 	register(t, "lead/lead", "builder-1/builder")
 	first, second := sent(t, "--agent", "lead", "role:builder", "one"), sent(t, "--agent", "lead", "role:builder", "two")
@@ -176,7 +176,8 @@ func TestExplain_MessageInItsTurn(t *testing.T) {
 	s.finds([]string{"message", first}, "INFO", "message "+first, "builder-1 has finished it, from role:builder")
 }
 
-func TestExplain_ClaimHeldForLong(t *testing.T) {
+func TestExplain_ClaimHeldForLong(tt *testing.T) {
+	t := newShell(tt)
 	s := newStage(t)
 	register(t, "lead/lead", "builder-1/builder")
 	id := sent(t, "--agent", "lead", "builder-1", "one")
@@ -192,7 +193,8 @@ func TestExplain_ClaimHeldForLong(t *testing.T) {
 	s.fine("agent", "builder-1")
 }
 
-func TestExplain_OrderingKeyHeldUp(t *testing.T) {
+func TestExplain_OrderingKeyHeldUp(tt *testing.T) {
+	t := newShell(tt)
 	s := newStage(t)
 	register(t, "lead/lead", "builder-1/builder", "builder-2/builder")
 	head := sent(t, "--agent", "lead", "role:builder", "one", "--ordering-key", "it's K")
@@ -213,7 +215,8 @@ func TestExplain_OrderingKeyHeldUp(t *testing.T) {
 	s.fine("agent", "builder-1")
 }
 
-func TestExplain_HaltedAgent(t *testing.T) {
+func TestExplain_HaltedAgent(tt *testing.T) {
+	t := newShell(tt)
 	s := newStage(t)
 	register(t, "lead/lead", "builder-1/builder")
 	must0(t, "--agent", "lead", "agent", "halt", "builder-1")
@@ -234,7 +237,8 @@ func TestExplain_HaltedAgent(t *testing.T) {
 	s.fine()
 }
 
-func TestExplain_OpenBreakerAndDeadLetter(t *testing.T) {
+func TestExplain_OpenBreakerAndDeadLetter(tt *testing.T) {
+	t := newShell(tt)
 	s := newStage(t)
 	register(t, "lead/lead")
 	must0(t, "agent", "register", "builder-1", "--role", "builder", "--capability", "go", "--label", "desk=it's mine", "--worktree", "/src/my tree", "--lease", "2h")
@@ -268,7 +272,8 @@ func TestExplain_OpenBreakerAndDeadLetter(t *testing.T) {
 	s.fine("agent", "builder-1")
 }
 
-func TestExplain_DeadLetterOfAnAgentThatIsGone(t *testing.T) {
+func TestExplain_DeadLetterOfAnAgentThatIsGone(tt *testing.T) {
+	t := newShell(tt)
 	s := newStage(t)
 	register(t, "lead/lead", "builder-1/builder")
 	id := sent(t, "--agent", "lead", "builder-1", "work")
@@ -281,7 +286,8 @@ func TestExplain_DeadLetterOfAnAgentThatIsGone(t *testing.T) {
 	s.fine()
 }
 
-func TestExplain_OverdueAnswer(t *testing.T) {
+func TestExplain_OverdueAnswer(tt *testing.T) {
+	t := newShell(tt)
 	s := newStage(t)
 	register(t, "lead/lead", "builder-1/builder")
 	id := sent(t, "--agent", "lead", "builder-1", "which branch?", "--requires-response")
@@ -307,7 +313,8 @@ func TestExplain_OverdueAnswer(t *testing.T) {
 	s.finds([]string{"message", answered}, "INFO", "message "+answered, fmt.Sprintf("it was answered by message %v", reply))
 }
 
-func TestExplain_DelayedAndExpired(t *testing.T) {
+func TestExplain_DelayedAndExpired(tt *testing.T) {
+	t := newShell(tt)
 	s := newStage(t)
 	register(t, "lead/lead", "builder-1/builder")
 	late := sent(t, "--agent", "lead", "builder-1", "later", "--not-before", "2026-01-02T03:09:05Z", "--ttl", "10m")
@@ -318,7 +325,8 @@ func TestExplain_DelayedAndExpired(t *testing.T) {
 	s.finds([]string{"message", late}, "INFO", "message "+late, "it has expired in builder-1")
 }
 
-func TestExplain_FullMailbox(t *testing.T) {
+func TestExplain_FullMailbox(tt *testing.T) {
+	t := newShell(tt)
 	s := newStage(t)
 	register(t, "lead/lead", "builder-1/builder")
 	must0(t, "session", "configure", "--mailbox-limit", "10")
@@ -335,7 +343,8 @@ func TestExplain_FullMailbox(t *testing.T) {
 	s.fine()
 }
 
-func TestExplain_FullDisk(t *testing.T) {
+func TestExplain_FullDisk(tt *testing.T) {
+	t := newShell(tt)
 	s := newStage(t)
 	s.disk = 0.84
 	s.fine()
@@ -345,7 +354,8 @@ func TestExplain_FullDisk(t *testing.T) {
 	s.finds(nil, "ERROR", "disk", "97 % of the disk", "the broker refuses to send")
 }
 
-func TestExplain_ManyRecipients(t *testing.T) {
+func TestExplain_ManyRecipients(tt *testing.T) {
+	t := newShell(tt)
 	s := newStage(t)
 	register(t, "lead/lead", "b-1", "b-2", "b-3")
 	id := sent(t, "--agent", "lead", "b-*", "work")
@@ -363,7 +373,8 @@ func TestExplain_ManyRecipients(t *testing.T) {
 	s.finds([]string{"message", nobody}, "INFO", "message "+nobody, "it had no recipients")
 }
 
-func TestExplain_InAnotherSession(t *testing.T) {
+func TestExplain_InAnotherSession(tt *testing.T) {
+	t := newShell(tt)
 	s := newStage(t)
 	must0(t, "session", "create", "web-1")
 	must0(t, "--session", "web-1", "send", "role:tester", "work")
@@ -385,7 +396,8 @@ func TestExplain_InAnotherSession(t *testing.T) {
 	}
 }
 
-func TestExplain_RefusesWhatIsNotThere(t *testing.T) {
+func TestExplain_RefusesWhatIsNotThere(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "builder-1/builder")
 	for _, c := range []struct {
@@ -414,7 +426,7 @@ func (s *stage) await(kind string) {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
 	defer cancel()
-	if got := invoke(ctx, "", make(chan os.Signal), "event", "follow", "--after", "0", "--type", kind, "--limit", "1"); got.code != 0 {
+	if got := s.t.invoke(ctx, "", make(chan os.Signal), "event", "follow", "--after", "0", "--type", kind, "--limit", "1"); got.code != 0 {
 		s.t.Fatalf("waiting for %s: %+v", kind, got)
 	}
 }

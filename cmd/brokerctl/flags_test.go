@@ -27,7 +27,8 @@ func TestDuration_KnowsDaysAndExplainsWhatIsWrong(t *testing.T) {
 	}
 }
 
-func TestDuration_IsTheSameForEveryOption(t *testing.T) {
+func TestDuration_IsTheSameForEveryOption(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead")
 	id := sent(t, "--agent", "lead", "lead", "x", "--ttl", "1d12h")

@@ -11,7 +11,8 @@ import (
 // tokens estimates the tokens of a text for a language model: four characters each.
 func tokens(s string) int { return (len(s) + 3) / 4 }
 
-func TestGuide_FitsIntoAPromptAndNamesTheAgent(t *testing.T) {
+func TestGuide_FitsIntoAPromptAndNamesTheAgent(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "builder-1/builder")
 	long := strings.Repeat("n", 128)
@@ -82,7 +83,8 @@ func TestGuide_NamesCommandsThatExist(t *testing.T) {
 	}
 }
 
-func TestGuide_WorksWithoutABroker(t *testing.T) {
+func TestGuide_WorksWithoutABroker(tt *testing.T) {
+	t := newShell(tt)
 	isolate(t)
 	if out := must0(t, "guide"); !strings.Contains(out, "No broker answers") {
 		t.Errorf("%s", out)

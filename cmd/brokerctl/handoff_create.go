@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"io"
-	"os"
 	"strings"
 	"time"
 
@@ -58,11 +57,11 @@ Exit codes with --wait: 4: not answered in time; 11: rejected or cancelled.`,
 		Args:              between(0, "the receiver", "the title"),
 		ValidArgsFunction: c.completeArgs(false, owners),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			h, err := readHandoff(cmd, file)
+			h, err := c.readHandoff(cmd, file)
 			if err != nil {
 				return err
 			}
-			if err := h.add(cmd, flags, args, links); err != nil {
+			if err := h.add(c, cmd, flags, args, links); err != nil {
 				return err
 			}
 			request, err := h.request()
@@ -103,7 +102,7 @@ Exit codes with --wait: 4: not answered in time; 11: rejected or cancelled.`,
 }
 
 // readHandoff reads the file of a handoff; without a name, the handoff is empty.
-func readHandoff(cmd *cobra.Command, name string) (h handoffFile, err error) {
+func (c *cli) readHandoff(cmd *cobra.Command, name string) (h handoffFile, err error) {
 	var content []byte
 	switch name {
 	case "":
@@ -111,7 +110,7 @@ func readHandoff(cmd *cobra.Command, name string) (h handoffFile, err error) {
 	case "-":
 		content, err = io.ReadAll(cmd.InOrStdin())
 	default:
-		content, err = os.ReadFile(name)
+		content, err = c.env.readFile(name)
 	}
 	if err != nil {
 		return h, usagef("--file: %v", err)
@@ -125,7 +124,7 @@ func readHandoff(cmd *cobra.Command, name string) (h handoffFile, err error) {
 }
 
 // add adds the arguments and flags of the command line.
-func (h *handoffFile) add(cmd *cobra.Command, flags handoffFile, args, links []string) error {
+func (h *handoffFile) add(c *cli, cmd *cobra.Command, flags handoffFile, args, links []string) error {
 	if len(args) > 0 {
 		h.To = args[0]
 	}
@@ -136,7 +135,7 @@ func (h *handoffFile) add(cmd *cobra.Command, flags handoffFile, args, links []s
 		flag, value string
 		to          *string
 	}{{"background", flags.Background, &h.Background}, {"work-done", flags.WorkDone, &h.WorkDone}} {
-		s, err := text(cmd, field.flag, field.value)
+		s, err := c.text(cmd, field.flag, field.value)
 		if err != nil {
 			return err
 		}

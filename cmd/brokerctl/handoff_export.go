@@ -56,6 +56,7 @@ artifacts/ into a folder. Existing files of these names are replaced.`,
 func (c *cli) exportHandoff(cmd *cobra.Command, broker *client.Client, answer *pb.GetHandoffResponse, dir string) (exported, error) {
 	h := answer.GetHandoff()
 	done := exported{Dir: dir, Files: []string{}, Missing: []string{}}
+	dir = c.env.path(dir)
 	var metadata strings.Builder
 	if err := writeJSON(&metadata, h); err != nil {
 		return done, err

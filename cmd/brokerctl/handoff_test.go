@@ -19,7 +19,8 @@ next_steps: [call it]
 checklist: [tests pass]
 `
 
-func TestHandoff_IsOfferedCheckedAndAccepted(t *testing.T) {
+func TestHandoff_IsOfferedCheckedAndAccepted(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "architect-1/architect", "builder-1/builder")
 	fence := at(t, fields(t, "--agent", "architect-1", "lock", "acquire", "src/"), "fence")
@@ -56,7 +57,8 @@ func TestHandoff_IsOfferedCheckedAndAccepted(t *testing.T) {
 	}
 }
 
-func TestHandoff_CreateReadsAFileAndWaitsForTheAnswer(t *testing.T) {
+func TestHandoff_CreateReadsAFileAndWaitsForTheAnswer(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "architect-1/architect", "builder-1/builder")
 	writeText(t, "handoff.yaml", handoffYAML)
@@ -77,7 +79,8 @@ func TestHandoff_CreateReadsAFileAndWaitsForTheAnswer(t *testing.T) {
 	must0(t, "--agent", "architect-1", "handoff", "cancel", id)
 }
 
-func TestHandoff_ExportWritesItsFilesAndArtifacts(t *testing.T) {
+func TestHandoff_ExportWritesItsFilesAndArtifacts(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "architect-1/architect", "builder-1/builder")
 	writeText(t, "handoff.yaml", handoffYAML)
@@ -95,14 +98,15 @@ func TestHandoff_ExportWritesItsFilesAndArtifacts(t *testing.T) {
 		"HANDOFF.md": "# Handoff " + id + ": Login page", "context-links.md": "- state `default/design`: the design\n",
 		"acceptance-checklist.md": "- [ ] tests pass\n", "metadata.json": `"title":"Login page"`, "artifacts/api.yaml": "openapi: 3.1.0\n",
 	} {
-		text, err := os.ReadFile(filepath.Join("out", name))
+		text, err := os.ReadFile(filepath.Join(t.path("out"), name))
 		if err != nil || !strings.Contains(string(text), want) {
 			t.Errorf("%s: %s, %v", name, text, err)
 		}
 	}
 }
 
-func TestHandoff_MistakesAreNamed(t *testing.T) {
+func TestHandoff_MistakesAreNamed(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "architect-1/architect", "builder-1/builder")
 	writeText(t, "bad.yaml", "to: builder-1\ntitel: x\n")
@@ -126,9 +130,9 @@ func TestHandoff_MistakesAreNamed(t *testing.T) {
 	}
 }
 
-func writeText(t *testing.T, name, text string) {
+func writeText(t *shell, name, text string) {
 	t.Helper()
-	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(t.path(name), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 }

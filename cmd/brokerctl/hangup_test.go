@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"os"
 	"os/exec"
 	"strings"
@@ -12,12 +11,10 @@ import (
 )
 
 // brokerctl is the program in a process of its own, which is killed if it takes too long.
-func brokerctl(t *testing.T, args ...string) *exec.Cmd {
+func brokerctl(t *shell, args ...string) *exec.Cmd {
 	t.Helper()
 	processtest.HeedHangups(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
-	t.Cleanup(cancel)
-	cmd := exec.CommandContext(ctx, os.Args[0], args...)
+	cmd := t.command(os.Args[0], args...)
 	cmd.Env = program(t)
 	return cmd
 }
@@ -37,7 +34,7 @@ var holdingCommands = map[string][]string{
 }
 
 // nothingHeld checks that what the holding commands hold is free again.
-func nothingHeld(t *testing.T, message string) {
+func nothingHeld(t *shell, message string) {
 	t.Helper()
 	if out := must0(t, "lock", "list", "-o", "json"); out != "" {
 		t.Errorf("still locked: %s", out)
@@ -48,10 +45,11 @@ func nothingHeld(t *testing.T, message string) {
 	takeReleased(t, message)
 }
 
-func TestRuns_PassAHangupOnAndReleaseWhatTheyHold(t *testing.T) {
+func TestRuns_PassAHangupOnAndReleaseWhatTheyHold(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	for name, command := range holdingCommands {
-		t.Run(name, func(t *testing.T) {
+		t.Run(name, func(t *shell) {
 			register(t, "builder-1")
 			message := sent(t, "builder-1", "task")
 			ready := pipe(t)
@@ -76,11 +74,12 @@ func TestRuns_PassAHangupOnAndReleaseWhatTheyHold(t *testing.T) {
 	}
 }
 
-func TestRuns_AnIgnoredHangupStaysIgnored(t *testing.T) {
+func TestRuns_AnIgnoredHangupStaysIgnored(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "builder-1")
 	goOn, ready := pipe(t), pipe(t)
-	cmd := exec.CommandContext(t.Context(), "sh", "-c",
+	cmd := t.command("sh", "-c",
 		`trap '' HUP; exec brokerctl --agent builder-1 lock run a.go -- sh -c 'echo > `+ready+`; cat `+goOn+`; exit 4'`)
 	cmd.Env = program(t)
 	if err := cmd.Start(); err != nil {

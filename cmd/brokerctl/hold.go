@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -89,7 +88,7 @@ func (e *errGrantLost) Error() string { return e.why }
 
 // runHolding takes a grant, runs the command for as long as it lasts, and gives it back.
 func (o *runOptions) runHolding(c *cli, cmd *cobra.Command, command []string, take func() (*hold, error)) error {
-	path, err := exec.LookPath(command[0])
+	path, err := c.env.lookPath(command[0])
 	if err != nil {
 		return startFailure(cmd.Name(), err)
 	}
@@ -112,7 +111,7 @@ func (h *hold) run(c *cli, cmd *cobra.Command, path string, command []string, ti
 	minders.Go(func() { h.watch(ctx, c, cmd, lose, gone) })
 	minders.Go(func() { h.keep(ctx, lose, gone) })
 	p := &process{
-		path: path, args: command, env: commandEnvironment(h.broker, append(surroundings(ctx, h.broker), h.env...)),
+		path: path, args: command, env: c.env.forCommand(h.broker, append(c.surroundings(ctx, h.broker), h.env...)), dir: c.env.childDir(),
 		stdin: cmd.InOrStdin(), stdout: cmd.OutOrStdout(), stderr: cmd.ErrOrStderr(),
 		timeout: timeout, grace: h.margin(), interrupted: cmd.Context(), hurry: c.hurry,
 	}

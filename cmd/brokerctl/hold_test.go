@@ -96,7 +96,8 @@ TICKET  PLACE  WAITING    SINCE
 `)
 }
 
-func TestRun_WantsACommandAfterTheDash(t *testing.T) {
+func TestRun_WantsACommandAfterTheDash(tt *testing.T) {
+	t := newShell(tt)
 	for _, test := range []struct {
 		args []string
 		text string
@@ -120,7 +121,8 @@ func TestRun_WantsACommandAfterTheDash(t *testing.T) {
 	}
 }
 
-func TestHold_TheHolderInTheEnvironmentIsItsAgents(t *testing.T) {
+func TestHold_TheHolderInTheEnvironmentIsItsAgents(tt *testing.T) {
+	t := newShell(tt)
 	isolate(t)
 	t.Setenv("BROKERD_AGENT", "builder-1")
 	t.Setenv(holderVariable, "run-1")
@@ -135,7 +137,7 @@ func TestHold_TheHolderInTheEnvironmentIsItsAgents(t *testing.T) {
 		if err := cmd.ParseFlags(test.args); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := o.holder(&cli{global: globalOptions{agent: test.agent}}, cmd); err != nil || got != test.want {
+		if got, err := o.holder(&cli{env: t.environment("", nil, nil), global: globalOptions{agent: test.agent}}, cmd); err != nil || got != test.want {
 			t.Errorf("%+v: %q, %v", test, got, err)
 		}
 	}

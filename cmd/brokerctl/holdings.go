@@ -133,7 +133,7 @@ message's id.`,
 				return err
 			}
 			request.Kind = pb.CheckpointKind(number)
-			if request.Data, err = jsonInput(cmd, "data", data); err != nil {
+			if request.Data, err = c.jsonInput(cmd, "data", data); err != nil {
 				return err
 			}
 			broker, err := c.connect(cmd.Context())

@@ -44,7 +44,8 @@ func TestAgent_ShowsAllThatHangsOnIt(t *testing.T) {
 	}
 }
 
-func TestAgent_HeartbeatCounts(t *testing.T) {
+func TestAgent_HeartbeatCounts(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "builder-1")
 	must0(t, "--agent", "builder-1", "agent", "heartbeat", "--count", "turns=3,errors=0", "--last-tool", "Edit", "--last-file", "a.go")
@@ -53,7 +54,8 @@ func TestAgent_HeartbeatCounts(t *testing.T) {
 	}
 }
 
-func TestWhoami_TellsWhatIsHeld(t *testing.T) {
+func TestWhoami_TellsWhatIsHeld(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "builder-1/builder")
 	t.Setenv("BROKERD_AGENT", "builder-1")
@@ -81,7 +83,8 @@ func TestWhoami_TellsWhatIsHeld(t *testing.T) {
 	}
 }
 
-func TestNext_TellsLossesOnce(t *testing.T) {
+func TestNext_TellsLossesOnce(tt *testing.T) {
+	t := newShell(tt)
 	s := newStage(t)
 	must0(t, "agent", "register", "builder-1", "--lease", "10s")
 	must0(t, "--agent", "builder-1", "lock", "acquire", "src/a.go", "docs/")

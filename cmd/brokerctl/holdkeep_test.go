@@ -97,7 +97,8 @@ func TestHold_ARefusedExtensionIsALossUnlessTheAgentHasReleased(t *testing.T) {
 	}
 }
 
-func TestHold_WhatItsOwnAgentGivesAwayIsNotLost(t *testing.T) {
+func TestHold_WhatItsOwnAgentGivesAwayIsNotLost(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "builder-1", "critic-1")
 	holderOf := func(h *hold) string {
@@ -113,11 +114,12 @@ func TestHold_WhatItsOwnAgentGivesAwayIsNotLost(t *testing.T) {
 		"token pass":    {false, []string{"token", "pass", "review", "login", "critic-1", "--holder"}},
 		"token release": {false, []string{"token", "release", "review", "page", "--holder"}},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(name, func(t *shell) {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
 			c, cmd, out := printer(formatTable)
 			c.global.agent = "builder-1"
+			c.env.Variables, c.env.Dir = t.environ(), t.dir
 			cmd.SetContext(ctx)
 			defer c.close()
 			var h *hold

@@ -214,7 +214,7 @@ func (h *hook) files() ([]string, error) {
 	}
 	var files []string
 	for _, name := range h.in.files() {
-		file, inside, err := lockPathIn(h.in.Cwd, name)
+		file, inside, err := h.c.lockPathIn(h.in.Cwd, name)
 		if err != nil {
 			return nil, err
 		}

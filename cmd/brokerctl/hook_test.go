@@ -8,13 +8,9 @@ import (
 )
 
 // hooked calls the hook as Claude Code does.
-func hooked(t *testing.T, input string, args ...string) result {
+func hooked(t *shell, input string, args ...string) result {
 	t.Helper()
-	dir, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return invoke(t.Context(), strings.ReplaceAll(input, "DIR", dir), nil, append([]string{"hook", "claude-code"}, args...)...)
+	return t.invoke(t.Context(), strings.ReplaceAll(input, "DIR", t.dir), nil, append([]string{"hook", "claude-code"}, args...)...)
 }
 
 // Inputs as Claude Code writes them.
@@ -27,7 +23,8 @@ const (
 	endInput = `{"session_id":"5b1c","transcript_path":"/home/dev/.claude/projects/p/5b1c.jsonl","cwd":"DIR","hook_event_name":"SessionEnd","reason":"logout"}`
 )
 
-func TestHook_AFileIsTheSessionsThatWritesIt(t *testing.T) {
+func TestHook_AFileIsTheSessionsThatWritesIt(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	configure(t, "agents: {builder-1: {}}\n")
 	for range 2 { // the first registers the agent, the second extends
@@ -88,7 +85,8 @@ func TestHook_AFileIsTheSessionsThatWritesIt(t *testing.T) {
 }
 
 // An agent can lock what it is about to write, as the tool lock of brokerctl mcp does.
-func TestHook_AFileThatTheAgentHasLockedNeedsNoOtherLock(t *testing.T) {
+func TestHook_AFileThatTheAgentHasLockedNeedsNoOtherLock(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "builder-1/builder", "builder-2/builder")
 	t.Setenv("BROKERD_AGENT", "builder-1")
@@ -131,7 +129,8 @@ func TestHook_AFileThatTheAgentHasLockedNeedsNoOtherLock(t *testing.T) {
 	}
 }
 
-func TestHook_TheTurnsEndDeliversOnce(t *testing.T) {
+func TestHook_TheTurnsEndDeliversOnce(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead", "builder-1/builder")
 	t.Setenv("BROKERD_AGENT", "builder-1")
@@ -164,7 +163,8 @@ func TestHook_TheTurnsEndDeliversOnce(t *testing.T) {
 	}
 }
 
-func TestHook_TheTurnsEndShowsOpenWorkOncePerTurn(t *testing.T) {
+func TestHook_TheTurnsEndShowsOpenWorkOncePerTurn(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead", "builder-1/builder")
 	t.Setenv("BROKERD_AGENT", "builder-1")
@@ -186,7 +186,8 @@ func TestHook_TheTurnsEndShowsOpenWorkOncePerTurn(t *testing.T) {
 	}
 }
 
-func TestHook_WithoutABrokerItFailsAsAsked(t *testing.T) {
+func TestHook_WithoutABrokerItFailsAsAsked(tt *testing.T) {
+	t := newShell(tt)
 	isolate(t)
 	t.Setenv("BROKERD_AGENT", "builder-1")
 	away := []string{"--addr", "127.0.0.1:1"}
@@ -214,7 +215,8 @@ func TestHook_WithoutABrokerItFailsAsAsked(t *testing.T) {
 	}
 }
 
-func TestHook_WithoutANameItSaysHowToGetOne(t *testing.T) {
+func TestHook_WithoutANameItSaysHowToGetOne(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	if got := hooked(t, editInput); got.code != 0 || !strings.Contains(got.err, "brokerctl init --agent NAME") {
 		t.Errorf("%+v", got)
@@ -222,7 +224,8 @@ func TestHook_WithoutANameItSaysHowToGetOne(t *testing.T) {
 }
 
 // The page's settings are JSON, and name events and a command that are there.
-func TestHook_ThePagesSettingsWork(t *testing.T) {
+func TestHook_ThePagesSettingsWork(tt *testing.T) {
+	t := newShell(tt)
 	text, err := os.ReadFile("../../docs/hooks.md")
 	if err != nil {
 		t.Fatal(err)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"io"
 	"os"
@@ -18,7 +17,7 @@ import (
 var continuedInput = strings.ReplaceAll(stopInput, `"stop_hook_active":false`, `"stop_hook_active":true`)
 
 // awaitIdle returns when an agent has reported that it is idle: a hook does so before it listens.
-func awaitIdle(t *testing.T, name string) {
+func awaitIdle(t *shell, name string) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); at(t, fields(t, "agent", "get", name), "agent", "status") != "idle"; {
 		if time.Now().After(deadline) {
@@ -28,7 +27,7 @@ func awaitIdle(t *testing.T, name string) {
 }
 
 // reasonOf returns the reason with which a hook continues the turn; "" if it lets the turn end.
-func reasonOf(t *testing.T, got result) string {
+func reasonOf(t testing.TB, got result) string {
 	t.Helper()
 	if got.code != 0 || got.err != "" {
 		t.Fatalf("%+v", got)
@@ -43,7 +42,8 @@ func reasonOf(t *testing.T, got result) string {
 	return at(t, answer, "reason").(string)
 }
 
-func TestHookListen_PassesTheNextMessageToTheAgent(t *testing.T) {
+func TestHookListen_PassesTheNextMessageToTheAgent(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead", "builder-1/builder")
 	t.Setenv("BROKERD_AGENT", "builder-1")
@@ -66,7 +66,8 @@ func TestHookListen_PassesTheNextMessageToTheAgent(t *testing.T) {
 	}
 }
 
-func TestHookListen_ReturnsAtOnceWithOpenWork(t *testing.T) {
+func TestHookListen_ReturnsAtOnceWithOpenWork(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead", "builder-1/builder")
 	t.Setenv("BROKERD_AGENT", "builder-1")
@@ -78,7 +79,8 @@ func TestHookListen_ReturnsAtOnceWithOpenWork(t *testing.T) {
 	}
 }
 
-func TestHookListen_NamesTheQueuesThatHaveMail(t *testing.T) {
+func TestHookListen_NamesTheQueuesThatHaveMail(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead", "builder-1/builder")
 	t.Setenv("BROKERD_AGENT", "builder-1")
@@ -93,7 +95,8 @@ func TestHookListen_NamesTheQueuesThatHaveMail(t *testing.T) {
 }
 
 // Two agents that answer each other continue their turns once per pause at most.
-func TestHookListen_AContinuedTurnListensForAPause(t *testing.T) {
+func TestHookListen_AContinuedTurnListensForAPause(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead", "builder-1/builder")
 	t.Setenv("BROKERD_AGENT", "builder-1")
@@ -119,16 +122,14 @@ func TestHookListen_AContinuedTurnListensForAPause(t *testing.T) {
 
 // listeningHook starts a hook that listens as a process, by the given shell command in which
 // "hook" stands for it, and returns once it listens.
-func listeningHook(t *testing.T, script string) (cmd *exec.Cmd, stdout *os.File) {
+func listeningHook(t *shell, script string) (cmd *exec.Cmd, stdout *os.File) {
 	t.Helper()
 	input := filepath.Join(t.TempDir(), "input.json")
 	if err := os.WriteFile(input, []byte(stopInput), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
-	t.Cleanup(cancel)
 	hook := "brokerctl hook claude-code --listen 1h < " + input
-	cmd = exec.CommandContext(ctx, "sh", "-c", strings.ReplaceAll(script, "hook", hook))
+	cmd = t.command("sh", "-c", strings.ReplaceAll(script, "hook", hook))
 	cmd.Env = program(t)
 	stdout, w, err := os.Pipe()
 	if err != nil {
@@ -147,7 +148,8 @@ func listeningHook(t *testing.T, script string) (cmd *exec.Cmd, stdout *os.File)
 	return cmd, stdout
 }
 
-func TestHookListen_EndsAtOnceWithTheCodingAgentAndLosesNoMessage(t *testing.T) {
+func TestHookListen_EndsAtOnceWithTheCodingAgentAndLosesNoMessage(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead", "builder-1/builder")
 	t.Setenv("BROKERD_AGENT", "builder-1")
@@ -160,7 +162,7 @@ func TestHookListen_EndsAtOnceWithTheCodingAgentAndLosesNoMessage(t *testing.T) 
 		"the parent": {"hook & wait", func(cmd *exec.Cmd, _ *os.File) error { return cmd.Process.Kill() }},
 		"the reader": {"exec hook", func(_ *exec.Cmd, stdout *os.File) error { return stdout.Close() }},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(name, func(t *shell) {
 			cmd, stdout := listeningHook(t, end.script)
 			if err := end.by(cmd, stdout); err != nil {
 				t.Fatal(err)
@@ -187,15 +189,14 @@ type failingWriter struct{}
 
 func (failingWriter) Write([]byte) (int, error) { return 0, errors.New("no reader") }
 
-func TestHook_AMessageThatTheAgentDidNotReceiveStaysUnread(t *testing.T) {
+func TestHook_AMessageThatTheAgentDidNotReceiveStaysUnread(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead", "builder-1/builder")
 	t.Setenv("BROKERD_AGENT", "builder-1")
 	sent(t, "--agent", "lead", "builder-1", "Add login")
 	var errs bytes.Buffer
-	run(t.Context(), environment{
-		In: strings.NewReader(stopInput), Out: failingWriter{}, Err: &errs, Now: time.Now, Mark: "c0ffee00",
-	}, []string{"hook", "claude-code"})
+	run(t.Context(), t.environment(stopInput, failingWriter{}, &errs), []string{"hook", "claude-code"})
 	if reason := reasonOf(t, hooked(t, stopInput)); !strings.Contains(reason, "Add login") {
 		t.Errorf("%q", reason)
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"os"
 	"strings"
 	"testing"
 )
@@ -61,19 +60,17 @@ var vendorInputs = map[string]struct{ write, other, stop, end string }{
 }
 
 // hookedBy calls the hook of a vendor in a session.
-func hookedBy(t *testing.T, vendor, input, session string, args ...string) result {
+func hookedBy(t *shell, vendor, input, session string, args ...string) result {
 	t.Helper()
-	dir, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
-	input = strings.NewReplacer("DIR", dir, `"S"`, `"`+session+`"`).Replace(input)
-	return invoke(t.Context(), input, nil, append([]string{"hook", vendor}, args...)...)
+	input = strings.NewReplacer("DIR", t.dir, `"S"`, `"`+session+`"`).Replace(input)
+	return t.invoke(t.Context(), input, nil, append([]string{"hook", vendor}, args...)...)
 }
 
-func TestHook_EveryVendorLocksTheFilesThatItWrites(t *testing.T) {
+func TestHook_EveryVendorLocksTheFilesThatItWrites(tt *testing.T) {
+	t := newShell(tt)
 	for vendor, in := range vendorInputs {
-		t.Run(vendor, func(t *testing.T) {
+		t.Run(vendor, func(t *shell) {
+			t.Parallel()
 			startBroker(t)
 			configure(t, "agents: {builder-1: {}}\n")
 			for _, input := range []string{in.write, in.other} {
@@ -107,7 +104,8 @@ func TestHook_EveryVendorLocksTheFilesThatItWrites(t *testing.T) {
 	}
 }
 
-func TestHook_APatchLocksEveryFileThatItNames(t *testing.T) {
+func TestHook_APatchLocksEveryFileThatItNames(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	t.Setenv("BROKERD_AGENT", "builder-1")
 	if got := hookedBy(t, "codex", vendorInputs["codex"].write, "s1"); got.code != 0 {
@@ -122,9 +120,11 @@ func TestHook_APatchLocksEveryFileThatItNames(t *testing.T) {
 	}
 }
 
-func TestHook_EveryVendorContinuesATurnWithItsMail(t *testing.T) {
+func TestHook_EveryVendorContinuesATurnWithItsMail(tt *testing.T) {
+	t := newShell(tt)
 	for vendor, in := range vendorInputs {
-		t.Run(vendor, func(t *testing.T) {
+		t.Run(vendor, func(t *shell) {
+			t.Parallel()
 			startBroker(t)
 			register(t, "lead/lead", "builder-1/builder")
 			t.Setenv("BROKERD_AGENT", "builder-1")
@@ -157,7 +157,8 @@ func TestHook_EveryVendorContinuesATurnWithItsMail(t *testing.T) {
 	}
 }
 
-func TestHook_RefusesInTheWayOfTheVendorWithoutABroker(t *testing.T) {
+func TestHook_RefusesInTheWayOfTheVendorWithoutABroker(tt *testing.T) {
+	t := newShell(tt)
 	isolate(t)
 	t.Setenv("BROKERD_AGENT", "builder-1")
 	for vendor, in := range vendorInputs {

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-func TestInbox_FollowsWaitsForATypeAndFinishes(t *testing.T) {
+func TestInbox_FollowsWaitsForATypeAndFinishes(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead", "builder-1")
 	t.Setenv("BROKERD_AGENT", "builder-1")
@@ -43,7 +44,7 @@ func TestInbox_FollowsWaitsForATypeAndFinishes(t *testing.T) {
 	signals <- syscall.SIGTERM
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	if got := invoke(ctx, "", signals, "inbox", "--follow"); got.code != 143 {
+	if got := t.invoke(ctx, "", signals, "inbox", "--follow"); got.code != 143 {
 		t.Errorf("%+v", got)
 	}
 	if got := ctl(t, "inbox", "--follow", "--mark-read"); got.code != 2 || !strings.Contains(got.err, "exclude each other") {

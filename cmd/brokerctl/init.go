@@ -79,11 +79,11 @@ func (o *initOptions) run(c *cli, cmd *cobra.Command) error {
 		return err
 	}
 	// Only the caller names the agent to add. The file does not.
-	agent := cmp.Or(c.global.agent, os.Getenv("BROKERD_AGENT"))
+	agent := cmp.Or(c.global.agent, c.env.get("BROKERD_AGENT"))
 	if o.role != "" && agent == "" {
 		return usagef("--role needs an agent: add --agent NAME")
 	}
-	dir, err := os.Getwd()
+	dir, err := c.env.dir()
 	if err != nil {
 		return err
 	}
@@ -96,7 +96,7 @@ func (o *initOptions) run(c *cli, cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if done.Ignored, err = ignoreInGit(dir); err != nil {
+	if done.Ignored, err = c.ignoreInGit(dir); err != nil {
 		return err
 	}
 	c.found = &settings{
@@ -125,7 +125,7 @@ func (o *initOptions) run(c *cli, cmd *cobra.Command) error {
 	switch {
 	case agent == "":
 		done.Next = "brokerctl init --agent NAME --role ROLE"
-	case len(written.agents) > 1 && written.agents[agent]["hook_session"] == "" && os.Getenv("BROKERD_AGENT") != agent:
+	case len(written.agents) > 1 && written.agents[agent]["hook_session"] == "" && c.env.get("BROKERD_AGENT") != agent:
 		done.Next = fmt.Sprintf("export BROKERD_AGENT=%s, since this folder has several agents: %s",
 			shellWord(agent), strings.Join(written.names(), ", "))
 	default:
@@ -243,8 +243,8 @@ func drop(mapping *yaml.Node, key string) {
 
 // ignoreInGit adds the configFile to the .gitignore of the git work tree that dir is in, and returns
 // the path of that .gitignore. It returns "" if no change is necessary.
-func ignoreInGit(dir string) (string, error) {
-	top, done := ignoredByGit(dir)
+func (c *cli) ignoreInGit(dir string) (string, error) {
+	top, done := c.ignoredByGit(dir)
 	if done {
 		return "", nil
 	}
@@ -266,15 +266,21 @@ func ignoreInGit(dir string) (string, error) {
 }
 
 // ignoredByGit returns the git work tree that dir is in, or "". done reports that git ignores or tracks
-// the configFile of dir, or that there is no work tree.
-func ignoredByGit(dir string) (top string, done bool) {
+// the configFile of dir, that there is no work tree, or no git.
+func (c *cli) ignoredByGit(dir string) (top string, done bool) {
+	path, err := c.env.lookPath("git")
+	if err != nil {
+		return "", true
+	}
 	git := func(args ...string) (string, error) {
-		out, err := exec.Command("git", append([]string{"-C", dir}, args...)...).Output()
+		cmd := exec.Command(path, append([]string{"-C", dir}, args...)...)
+		cmd.Env, cmd.Dir = c.env.Variables, c.env.childDir()
+		out, err := cmd.Output()
 		return strings.TrimSpace(string(out)), err
 	}
-	top, err := git("rev-parse", "--show-toplevel")
+	top, err = git("rev-parse", "--show-toplevel")
 	if err != nil || top == "" {
-		return "", true // also without git
+		return "", true
 	}
 	_, err = git("check-ignore", "--quiet", configFile)
 	tracked, _ := git("ls-files", configFile)

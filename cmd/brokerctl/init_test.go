@@ -2,13 +2,13 @@ package main
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 )
 
-func TestInit_WritesTheFileAndRegistersTheAgentOnce(t *testing.T) {
+func TestInit_WritesTheFileAndRegistersTheAgentOnce(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	out := must0(t, "init", "--agent", "builder-1", "--role", "builder")
 	for _, want := range []string{
@@ -35,7 +35,8 @@ func TestInit_WritesTheFileAndRegistersTheAgentOnce(t *testing.T) {
 	}
 }
 
-func TestInit_ANewAgentJoinsTheOthersOfTheFolder(t *testing.T) {
+func TestInit_ANewAgentJoinsTheOthersOfTheFolder(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	configure(t, "# ours\noutput: table # for people\n")
 	must0(t, "init", "--agent", "builder-1", "--role", "builder")
@@ -44,7 +45,7 @@ func TestInit_ANewAgentJoinsTheOthersOfTheFolder(t *testing.T) {
 	if !strings.Contains(out, next) {
 		t.Errorf("%s", out)
 	}
-	text, err := os.ReadFile(configFile)
+	text, err := os.ReadFile(t.path(configFile))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,12 +72,10 @@ func TestInit_ANewAgentJoinsTheOthersOfTheFolder(t *testing.T) {
 	}
 }
 
-func TestInit_ACodingAgentsSessionKeepsItsAgent(t *testing.T) {
+func TestInit_ACodingAgentsSessionKeepsItsAgent(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
-	dir, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := t.dir
 	t.Setenv(hookSessionVariable, "5b1c")
 	must0(t, "init", "--agent", "builder-1", "--role", "builder")
 	t.Setenv(hookSessionVariable, "77aa")
@@ -116,7 +115,8 @@ func TestInit_ACodingAgentsSessionKeepsItsAgent(t *testing.T) {
 	}
 }
 
-func TestInit_HonoursTheEnvironment(t *testing.T) {
+func TestInit_HonoursTheEnvironment(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	must0(t, "session", "create", "website")
 	must0(t, "session", "create", "other")
@@ -138,12 +138,11 @@ func TestInit_HonoursTheEnvironment(t *testing.T) {
 	}
 }
 
-func TestInit_AddsTheFileToGitignoreOnce(t *testing.T) {
+func TestInit_AddsTheFileToGitignoreOnce(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
-	if out, err := exec.Command("git", "init", "--quiet").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	if err := os.WriteFile(".gitignore", []byte("bin/"), 0o600); err != nil {
+	t.git("init", "--quiet")
+	if err := os.WriteFile(t.path(".gitignore"), []byte("bin/"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if out := must0(t, "init", "--agent", "builder-1"); !strings.Contains(out, "added .brokerd.yaml to ") {
@@ -152,13 +151,10 @@ func TestInit_AddsTheFileToGitignoreOnce(t *testing.T) {
 	if out := must0(t, "init", "--agent", "builder-2"); strings.Contains(out, "gitignore") {
 		t.Errorf("the second call: %s", out)
 	}
-	if err := os.Mkdir("web", 0o700); err != nil {
+	if err := os.Mkdir(t.path("web"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	top, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
+	top := t.dir
 	t.Chdir("web")
 	must0(t, "init", "--agent", "builder-3")
 	text, err := os.ReadFile(filepath.Join(top, ".gitignore"))
@@ -167,13 +163,14 @@ func TestInit_AddsTheFileToGitignoreOnce(t *testing.T) {
 	}
 }
 
-func TestInit_SaysThatNoBrokerAnswers(t *testing.T) {
+func TestInit_SaysThatNoBrokerAnswers(tt *testing.T) {
+	t := newShell(tt)
 	isolate(t)
 	got := ctl(t, "init", "--agent", "builder-1")
 	if got.code != 69 || !strings.Contains(got.err, "wrote ") || !strings.Contains(got.err, "start one with `brokerd`") {
 		t.Errorf("%+v", got)
 	}
-	if _, err := os.Stat(configFile); err != nil {
+	if _, err := os.Stat(t.path(configFile)); err != nil {
 		t.Error(err)
 	}
 }

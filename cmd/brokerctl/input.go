@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"io"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -36,7 +35,7 @@ func parsePriority(flag, s string) (int32, error) {
 
 // text returns the value of an option that may name a source: @FILE is read, - is standard input, and @@
 // begins a text with one @. A tool call gives the text itself.
-func text(cmd *cobra.Command, flag, s string) (string, error) {
+func (c *cli) text(cmd *cobra.Command, flag, s string) (string, error) {
 	var b []byte
 	var err error
 	_, literal := cmd.InOrStdin().(noInput)
@@ -48,7 +47,7 @@ func text(cmd *cobra.Command, flag, s string) (string, error) {
 	case strings.HasPrefix(s, "@@"):
 		return s[1:], nil
 	case strings.HasPrefix(s, "@"):
-		b, err = os.ReadFile(s[1:])
+		b, err = c.env.readFile(s[1:])
 	default:
 		return s, nil
 	}
@@ -64,14 +63,14 @@ type noInput struct{}
 func (noInput) Read([]byte) (int, error) { return 0, io.EOF }
 
 // jsonInput is text for an option that wants JSON, without white space around it.
-func jsonInput(cmd *cobra.Command, flag, s string) (string, error) {
-	s, err := rawJSON(cmd, flag, s)
+func (c *cli) jsonInput(cmd *cobra.Command, flag, s string) (string, error) {
+	s, err := c.rawJSON(cmd, flag, s)
 	return strings.TrimSpace(s), err
 }
 
 // rawJSON is jsonInput with the white space.
-func rawJSON(cmd *cobra.Command, flag, s string) (string, error) {
-	s, err := text(cmd, flag, s)
+func (c *cli) rawJSON(cmd *cobra.Command, flag, s string) (string, error) {
+	s, err := c.text(cmd, flag, s)
 	if err != nil || s == "" {
 		return "", err
 	}

@@ -8,7 +8,8 @@ import (
 // A job of three agents that have only a shell: two tasks, one question, one token that is passed
 // on. All that the models read costs them at most 1,300 tokens, the guide included, and notices
 // less than 60 of these.
-func TestJob_CostsLittleToRead(t *testing.T) {
+func TestJob_CostsLittleToRead(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead", "builder-1/builder", "builder-2/builder")
 	t.Setenv("BROKERD_OUTPUT", "prompt")

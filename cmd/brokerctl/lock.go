@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -52,7 +53,7 @@ Exit codes: 4: not granted within --wait; 5: another agent holds a path (without
 		Args:              leastOne("the path"),
 		ValidArgsFunction: completeFiles,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			paths, err := lockPaths(args)
+			paths, err := c.lockPaths(args)
 			if err != nil {
 				return err
 			}
@@ -95,9 +96,16 @@ func lockMode(shared bool) pb.LockMode {
 	return pb.LockMode_LOCK_MODE_EXCLUSIVE
 }
 
+// paths returns the paths of locks for names in a folder, "" = the working folder.
+func (c *cli) paths(dir string) (*client.Paths, error) {
+	env := c.env.client()
+	env.Dir = cmp.Or(c.env.path(dir), env.Dir)
+	return env.Paths("")
+}
+
 // lockPaths returns the paths that the broker has for the names of files.
-func lockPaths(names []string) ([]string, error) {
-	known, err := client.NewPaths("", "")
+func (c *cli) lockPaths(names []string) ([]string, error) {
+	known, err := c.paths("")
 	if err != nil {
 		return nil, err
 	}
@@ -110,8 +118,8 @@ func lockPaths(names []string) ([]string, error) {
 
 // lockPathIn is lockPaths for a file that is named in a folder; false if it does not lie in the session's root, where nobody
 // else would ask for it.
-func lockPathIn(dir, file string) (path string, inside bool, err error) {
-	known, err := client.NewPaths(dir, "")
+func (c *cli) lockPathIn(dir, file string) (path string, inside bool, err error) {
+	known, err := c.paths(dir)
 	if err != nil {
 		return "", false, err
 	}
@@ -158,9 +166,9 @@ exit code is 6.`,
 		Example: `  brokerctl --agent builder-1 lock extend src/login.go --for 1h
   brokerctl --agent builder-1 lock extend 4711`,
 		Args:              leastOne("the path or fence"),
-		ValidArgsFunction: c.completeArgs(true, ownLocks),
+		ValidArgsFunction: c.completeArgs(true, c.ownLocks),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			fences, paths, err := lockTargets(args)
+			fences, paths, err := c.lockTargets(args)
 			if err != nil {
 				return err
 			}
@@ -208,9 +216,9 @@ ticket, or all. Exit code 6: the agent neither holds such a lock nor waits for i
 		Example: `  brokerctl --agent builder-1 lock release src/login.go
   brokerctl --agent builder-1 lock release 4711
   brokerctl --agent builder-1 lock release --all`,
-		ValidArgsFunction: c.completeArgs(true, ownLocks),
+		ValidArgsFunction: c.completeArgs(true, c.ownLocks),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			revisions, paths, err := lockTargets(args)
+			revisions, paths, err := c.lockTargets(args)
 			if err != nil {
 				return err
 			}
@@ -263,11 +271,11 @@ exclusive lock on it.`,
   brokerctl lock list --owner builder-1
   brokerctl lock list --waiting`,
 		Args:              between(0, "the path"),
-		ValidArgsFunction: c.completeArgs(false, allLocks),
+		ValidArgsFunction: c.completeArgs(false, c.allLocks),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			request := &pb.ListLocksRequest{Agent: filter.GetAgent(), Waiting: filter.GetWaiting()}
 			if len(args) > 0 {
-				paths, err := lockPaths(args)
+				paths, err := c.lockPaths(args)
 				if err != nil {
 					return err
 				}
@@ -347,10 +355,10 @@ once.`,
 		Example: `  brokerctl lock revoke src/login.go --reason "builder-1 hangs"
   brokerctl lock revoke 4711 --reason "taken by mistake"
   brokerctl lock revoke --owner builder-1 --reason "builder-1 hangs"`,
-		ValidArgsFunction: c.completeArgs(true, allLocks),
+		ValidArgsFunction: c.completeArgs(true, c.allLocks),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var err error
-			if request.Revisions, request.Paths, err = lockTargets(args); err != nil {
+			if request.Revisions, request.Paths, err = c.lockTargets(args); err != nil {
 				return err
 			}
 			if len(args) == 0 && request.GetAgent() == "" {

@@ -13,7 +13,8 @@ import (
 	"brokerd/internal/app"
 )
 
-func TestLock_IsNamedByPathFenceOrTicketInEveryCommand(t *testing.T) {
+func TestLock_IsNamedByPathFenceOrTicketInEveryCommand(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	t.Chdir(t.TempDir())
 	register(t, "builder-1/builder", "builder-2/builder")
@@ -56,7 +57,8 @@ func TestLock_IsNamedByPathFenceOrTicketInEveryCommand(t *testing.T) {
 	}
 }
 
-func TestLock_IsTakenListedExtendedAndGivenBack(t *testing.T) {
+func TestLock_IsTakenListedExtendedAndGivenBack(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "builder-1/builder", "builder-2/builder")
 	one, two := []string{"--agent", "builder-1"}, []string{"--agent", "builder-2"}
@@ -123,7 +125,8 @@ func TestLock_IsTakenListedExtendedAndGivenBack(t *testing.T) {
 	}
 }
 
-func TestLock_ADeadlockIsExitCode5(t *testing.T) {
+func TestLock_ADeadlockIsExitCode5(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "a", "b")
 	must0(t, "--agent", "a", "lock", "acquire", "x")
@@ -131,7 +134,7 @@ func TestLock_ADeadlockIsExitCode5(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	waits := make(chan result, 1)
-	go func() { waits <- invoke(ctx, "", nil, "--agent", "a", "lock", "acquire", "y", "--wait", "20s") }()
+	go func() { waits <- t.invoke(ctx, "", nil, "--agent", "a", "lock", "acquire", "y", "--wait", "20s") }()
 	awaitEvent(t, "lock.queued")
 	if got := ctl(t, "--agent", "b", "lock", "acquire", "x", "--wait", "20s"); got.code != 5 || !strings.Contains(got.err, "would never end") {
 		t.Errorf("%+v", got)
@@ -143,25 +146,26 @@ func TestLock_ADeadlockIsExitCode5(t *testing.T) {
 }
 
 // awaitEvent waits until an event of the type is in the log.
-func awaitEvent(t *testing.T, kind string) {
+func awaitEvent(t *shell, kind string) {
 	t.Helper()
 	must0(t, "event", "follow", "--after", "0", "--type", kind, "--limit", "1")
 }
 
 // holdingRun starts a run on a script that writes to the pipe once it is ready.
-func holdingRun(t *testing.T, command []string, script string) (signals chan os.Signal, ended <-chan result) {
+func holdingRun(t *shell, command []string, script string) (signals chan os.Signal, ended <-chan result) {
 	t.Helper()
 	signals = make(chan os.Signal, 2)
 	done, ready := make(chan result, 1), pipe(t)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
 	args := append(append([]string{"--agent", "builder-1"}, command...), "--", "sh", "-c", strings.ReplaceAll(script, "READY", "echo > "+ready))
-	go func() { done <- invoke(ctx, "", signals, args...) }()
+	go func() { done <- t.invoke(ctx, "", signals, args...) }()
 	await(t, ready)
 	return signals, done
 }
 
-func TestLockRun_TheCommandHasTheLockWhileItRuns(t *testing.T) {
+func TestLockRun_TheCommandHasTheLockWhileItRuns(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "builder-1/builder")
 	got := ctl(t, "--agent", "builder-1", "lock", "run", "a b.go", "src/", "--", "sh", "-c", `echo "$BROKERD_LOCK_PATHS"; echo "$BROKERD_FENCE" "$BROKERD_HOLDER"; cat; `+
@@ -181,7 +185,7 @@ func TestLockRun_TheCommandHasTheLockWhileItRuns(t *testing.T) {
 }
 
 // self is the program under test.
-func self(t *testing.T) string {
+func self(t testing.TB) string {
 	t.Helper()
 	path, err := os.Executable()
 	if err != nil {
@@ -190,7 +194,8 @@ func self(t *testing.T) string {
 	return path
 }
 
-func TestLockRun_TwoUnderOneNameExcludeEachOther(t *testing.T) {
+func TestLockRun_TwoUnderOneNameExcludeEachOther(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "builder-1")
 	signals, ended := holdingRun(t, []string{"lock", "run", "a.go"}, `trap 'exit 3' TERM; READY; while :; do sleep 0.01; done`)
@@ -205,7 +210,7 @@ func TestLockRun_TwoUnderOneNameExcludeEachOther(t *testing.T) {
 	}
 	next := make(chan result, 1)
 	go func() {
-		next <- invoke(t.Context(), "", nil, "--agent", "builder-1", "lock", "run", "a.go", "--wait", "20s", "--", "echo", "mine")
+		next <- t.invoke(t.Context(), "", nil, "--agent", "builder-1", "lock", "run", "a.go", "--wait", "20s", "--", "echo", "mine")
 	}()
 	signals <- syscall.SIGTERM
 	if got := <-ended; got.code != 3 {
@@ -216,7 +221,8 @@ func TestLockRun_TwoUnderOneNameExcludeEachOther(t *testing.T) {
 	}
 }
 
-func TestLockRun_ItsOwnFailureIsExitCode125(t *testing.T) {
+func TestLockRun_ItsOwnFailureIsExitCode125(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "builder-1")
 	for _, args := range [][]string{
@@ -235,7 +241,8 @@ func TestLockRun_ItsOwnFailureIsExitCode125(t *testing.T) {
 	}
 }
 
-func TestLockRun_ALostLockStopsTheCommandAtOnce(t *testing.T) {
+func TestLockRun_ALostLockStopsTheCommandAtOnce(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	for _, take := range [][]string{
 		{"lock", "revoke", "a.go", "--reason", "builder-1 hangs"},
@@ -250,7 +257,8 @@ func TestLockRun_ALostLockStopsTheCommandAtOnce(t *testing.T) {
 	}
 }
 
-func TestLockRun_ACommandThatWillNotEndIsKilledInTime(t *testing.T) {
+func TestLockRun_ACommandThatWillNotEndIsKilledInTime(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "builder-1")
 	_, ended := holdingRun(t, []string{"lock", "run", "a.go", "--for", "8s"},
@@ -265,7 +273,8 @@ func TestLockRun_ACommandThatWillNotEndIsKilledInTime(t *testing.T) {
 	}
 }
 
-func TestLockRun_GivenBackByItsOwnAgentIsNotLost(t *testing.T) {
+func TestLockRun_GivenBackByItsOwnAgentIsNotLost(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "builder-1")
 	got := ctl(t, "--agent", "builder-1", "lock", "run", "a.go", "--", "sh", "-c",
@@ -276,7 +285,7 @@ func TestLockRun_GivenBackByItsOwnAgentIsNotLost(t *testing.T) {
 }
 
 // stoppableBroker runs a daemon that brokerctl finds by itself, and returns what stops it and what starts it again.
-func stoppableBroker(t *testing.T) (stop, start func()) {
+func stoppableBroker(t *shell) (stop, start func()) {
 	t.Helper()
 	dir := isolate(t)
 	var running *app.App
@@ -297,7 +306,8 @@ func stoppableBroker(t *testing.T) (stop, start func()) {
 	return stop, start
 }
 
-func TestLockRun_ABrokerThatIsAwayIsWaitedForUntilTheTimeIsOver(t *testing.T) {
+func TestLockRun_ABrokerThatIsAwayIsWaitedForUntilTheTimeIsOver(tt *testing.T) {
+	t := newShell(tt)
 	stop, start := stoppableBroker(t)
 	register(t, "builder-1")
 	_, ended := holdingRun(t, []string{"lock", "run", "a.go", "--for", "6s"}, `READY; exec sleep 1000`)
@@ -310,7 +320,8 @@ func TestLockRun_ABrokerThatIsAwayIsWaitedForUntilTheTimeIsOver(t *testing.T) {
 	}
 }
 
-func TestLockRun_ABrokerThatComesBackInTimeCostsNothing(t *testing.T) {
+func TestLockRun_ABrokerThatComesBackInTimeCostsNothing(tt *testing.T) {
+	t := newShell(tt)
 	stop, start := stoppableBroker(t)
 	register(t, "builder-1")
 	goOn := pipe(t)

@@ -21,9 +21,9 @@ fence, and the requests that wait for them. Exit code 3: there is none.`,
 		Example: `  brokerctl lock get src/login.go
   brokerctl lock get 4711 -o json`,
 		Args:              exactly("the path or fence"),
-		ValidArgsFunction: c.completeArgs(false, allLocks),
+		ValidArgsFunction: c.completeArgs(false, c.allLocks),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			revisions, paths, err := lockTargets(args)
+			revisions, paths, err := c.lockTargets(args)
 			if err != nil {
 				return err
 			}
@@ -136,7 +136,7 @@ func (c *cli) noSuchLock(ctx context.Context, broker *client.Client, request *pb
 
 // lockTargets tells the fences and tickets in arguments from the paths: a whole number is no path
 // unless it is written ./4711.
-func lockTargets(args []string) (revisions []int64, paths []string, err error) {
+func (c *cli) lockTargets(args []string) (revisions []int64, paths []string, err error) {
 	var files []string
 	for _, arg := range args {
 		if n, err := strconv.ParseInt(arg, 10, 64); err == nil && n > 0 {
@@ -145,7 +145,7 @@ func lockTargets(args []string) (revisions []int64, paths []string, err error) {
 			files = append(files, arg)
 		}
 	}
-	paths, err = lockPaths(files)
+	paths, err = c.lockPaths(files)
 	return revisions, paths, err
 }
 

@@ -48,7 +48,7 @@ func newLockRunCommand(c *cli) *cobra.Command {
 		ValidArgsFunction:     completeFiles,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dash := cmd.ArgsLenAtDash()
-			paths, err := lockPaths(args[:dash])
+			paths, err := c.lockPaths(args[:dash])
 			if err != nil {
 				return err
 			}

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-func TestInbox_ShowsTheQueuesAndReadsByPriority(t *testing.T) {
+func TestInbox_ShowsTheQueuesAndReadsByPriority(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead", "builder-1/builder")
 	t.Setenv("BROKERD_AGENT", "builder-1")
@@ -44,7 +45,8 @@ func TestInbox_ShowsTheQueuesAndReadsByPriority(t *testing.T) {
 	}
 }
 
-func TestInbox_MarksSingleMessagesAsRead(t *testing.T) {
+func TestInbox_MarksSingleMessagesAsRead(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead", "builder-1/builder")
 	t.Setenv("BROKERD_AGENT", "builder-1")
@@ -63,7 +65,8 @@ func TestInbox_MarksSingleMessagesAsRead(t *testing.T) {
 	}
 }
 
-func TestClaim_TakesGivenMessagesOrThoseOfATask(t *testing.T) {
+func TestClaim_TakesGivenMessagesOrThoseOfATask(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead", "builder-1/builder", "builder-2/builder")
 	must0(t, "--agent", "lead", "send", "role:builder", "first", "--priority", "high")

@@ -8,7 +8,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"io"
 	"os"
 	"os/signal"
 	"syscall"
@@ -17,19 +16,6 @@ import (
 	"github.com/google/uuid"
 )
 
-// environment is what brokerctl takes from the process it runs in, the variables apart.
-type environment struct {
-	In       io.Reader
-	Out, Err io.Writer
-
-	Columns     int  // the width of the terminal that Out is; 0 if it is none
-	ErrTerminal bool // Err is a terminal
-
-	Now     func() time.Time
-	Mark    string           // cannot be guessed: tells messages in prompts from what pretends to be one
-	Signals <-chan os.Signal // the first asks to finish, a second one other than SIGHUP to stop at once
-}
-
 func main() {
 	noted := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if !signal.Ignored(syscall.SIGHUP) { // nohup
@@ -37,10 +23,14 @@ func main() {
 	}
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, noted...)
+	dir, err := os.Getwd()
+	if err != nil {
+		dir = "" // commands that need it report this
+	}
 	os.Exit(run(context.Background(), environment{
 		In: os.Stdin, Out: os.Stdout, Err: withoutSIGPIPE(os.Stderr),
 		Columns: terminalColumns(os.Stdout), ErrTerminal: terminalColumns(os.Stderr) > 0,
-		Now: time.Now, Mark: uuid.NewString()[:8], Signals: signals,
+		Variables: os.Environ(), Dir: dir, Now: time.Now, Mark: uuid.NewString()[:8], Signals: signals,
 	}, os.Args[1:]))
 }
 

@@ -1,12 +1,11 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
+	"maps"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -39,10 +38,6 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	// With the race detector, a program sleeps for a second before it exits.
-	if err := os.Setenv("GORACE", "atexit_sleep_ms=0"); err != nil {
-		panic(err)
-	}
 	// A shell ignores SIGINT in what it starts in the background. The commands of the tests must not inherit that.
 	if signal.Ignored(os.Interrupt) {
 		signal.Notify(make(chan os.Signal, 1), os.Interrupt)
@@ -50,33 +45,18 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// isolate takes away what the environment says of a broker, and returns the folder where none runs yet.
-func isolate(t *testing.T) string {
-	t.Helper()
-	for _, name := range []string{"ADDR", "SESSION", "AGENT", "INCARNATION", "CREDENTIAL_FILE", "TLS_CA", "TLS_CERT", "TLS_KEY", "TLS_SERVER_NAME", "OUTPUT", "FENCE", "HOLDER", "ROOT"} {
-		t.Setenv("BROKERD_"+name, "")
-	}
-	t.Setenv("TRACEPARENT", "")
-	t.Setenv(hookSessionVariable, "")
-	t.Setenv("NO_COLOR", "1")
-	t.Setenv("COLUMNS", "")
-	t.Chdir(t.TempDir()) // no .brokerd.yaml above
-	dir := filepath.Join(t.TempDir(), "data")
-	t.Setenv("BROKERD_DATA", dir)
-	return dir
-}
-
 // startBroker runs a daemon that brokerctl finds by itself. At the end its database must be sound.
-func startBroker(t *testing.T) {
+func startBroker(t *shell) {
 	t.Helper()
 	startBrokerWith(t, func(*app.Config) {})
 }
 
 // startBrokerWith is startBroker for a daemon that runs otherwise.
-func startBrokerWith(t *testing.T, change func(*app.Config)) {
+func startBrokerWith(t *shell, change func(*app.Config)) {
 	t.Helper()
 	config := app.Config{Dir: isolate(t), Sync: "normal"} // as in apptest
 	change(&config)
+	found := &shell{t.T, maps.Clone(t.variables), "/"} // as the broker is found, whatever the test changes
 	a, err := app.Start(t.Context(), config)
 	if err != nil {
 		t.Fatal(err)
@@ -84,7 +64,7 @@ func startBrokerWith(t *testing.T, change func(*app.Config)) {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
-		if got := invoke(ctx, "", nil, "--agent", "", "admin", "check"); got.code != 0 {
+		if got := found.invoke(ctx, "", nil, "admin", "check"); got.code != 0 {
 			t.Errorf("admin check: %+v", got)
 		}
 		if err := a.Stop(ctx); err != nil {
@@ -99,30 +79,16 @@ type result struct {
 	out, err string
 }
 
-// invoke runs brokerctl in this process, with a wide terminal as standard output.
-func invoke(ctx context.Context, input string, signals <-chan os.Signal, args ...string) result {
-	return invokeOn(ctx, 300, input, signals, args...)
-}
-
-// invokeOn is invoke for a terminal of another width; 0 = a pipe.
-func invokeOn(ctx context.Context, columns int, input string, signals <-chan os.Signal, args ...string) result {
-	var out, errs bytes.Buffer
-	code := run(ctx, environment{
-		In: strings.NewReader(input), Out: &out, Err: &errs, Columns: columns, Now: time.Now, Mark: "c0ffee00", Signals: signals,
-	}, args)
-	return result{code, out.String(), errs.String()}
-}
-
 // ctl runs brokerctl and returns what it left, whatever that is.
-func ctl(t *testing.T, args ...string) result {
+func ctl(t *shell, args ...string) result {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	return invoke(ctx, "", nil, args...)
+	return t.invoke(ctx, "", nil, args...)
 }
 
 // must0 runs brokerctl, wants success, and returns its output.
-func must0(t *testing.T, args ...string) string {
+func must0(t *shell, args ...string) string {
 	t.Helper()
 	got := ctl(t, args...)
 	if got.code != 0 {
@@ -138,12 +104,12 @@ func recently(text string) string {
 }
 
 // fields runs brokerctl -o json and returns the first line it prints, numbers as they are written.
-func fields(t *testing.T, args ...string) map[string]any {
+func fields(t *shell, args ...string) map[string]any {
 	t.Helper()
 	return decode(t, must0(t, append([]string{"-o", "json"}, args...)...))
 }
 
-func decode(t *testing.T, line string) map[string]any {
+func decode(t testing.TB, line string) map[string]any {
 	t.Helper()
 	d := json.NewDecoder(strings.NewReader(line))
 	d.UseNumber()
@@ -155,7 +121,7 @@ func decode(t *testing.T, line string) map[string]any {
 }
 
 // at walks into decoded JSON: keys of objects, and numbers of items.
-func at(t *testing.T, v any, path ...any) any {
+func at(t testing.TB, v any, path ...any) any {
 	t.Helper()
 	for _, step := range path {
 		switch step := step.(type) {
@@ -179,7 +145,7 @@ func at(t *testing.T, v any, path ...any) any {
 }
 
 // register registers agents, each as NAME or NAME/ROLE.
-func register(t *testing.T, agents ...string) {
+func register(t *shell, agents ...string) {
 	t.Helper()
 	for _, a := range agents {
 		name, role, _ := strings.Cut(a, "/")
@@ -188,13 +154,13 @@ func register(t *testing.T, agents ...string) {
 }
 
 // sent sends a message and returns its revision.
-func sent(t *testing.T, args ...string) string {
+func sent(t *shell, args ...string) string {
 	t.Helper()
 	return at(t, fields(t, append([]string{"send"}, args...)...), "revision").(json.Number).String()
 }
 
 // delivery returns the state of a message's only delivery.
-func delivery(t *testing.T, id string) map[string]any {
+func delivery(t *shell, id string) map[string]any {
 	t.Helper()
 	return at(t, fields(t, "message", "get", id), "deliveries", 0).(map[string]any)
 }

@@ -11,7 +11,8 @@ import (
 )
 
 // The calls and results in docs/mcp.md are those of a server; -update writes them.
-func TestMCP_ThePageShowsATurn(t *testing.T) {
+func TestMCP_ThePageShowsATurn(tt *testing.T) {
+	t := newShell(tt)
 	const heading = "## What a turn looks like\n"
 	page, err := filepath.Abs("../../docs/mcp.md")
 	if err != nil {

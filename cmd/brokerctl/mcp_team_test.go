@@ -21,7 +21,7 @@ import (
 )
 
 // idOf returns the first match of a pattern in a text.
-func idOf(t *testing.T, pattern, text string) string {
+func idOf(t testing.TB, pattern, text string) string {
 	t.Helper()
 	id := regexp.MustCompile(pattern).FindString(text)
 	if id == "" {
@@ -30,7 +30,8 @@ func idOf(t *testing.T, pattern, text string) string {
 	return id
 }
 
-func TestMCP_TwoAgentsWorkTogetherWithoutAShell(t *testing.T) {
+func TestMCP_TwoAgentsWorkTogetherWithoutAShell(tt *testing.T) {
+	t := newShell(tt)
 	startTeam(t)
 	lead := startModel(t, "--agent", "lead", "--role", "lead")
 	builder := startModel(t, "--agent", "builder-1", "--role", "builder")
@@ -76,7 +77,8 @@ func TestMCP_TwoAgentsWorkTogetherWithoutAShell(t *testing.T) {
 	lead.call("settle", `{"as":"fail","text":"unclear","final":true}`, "now a dead letter")
 }
 
-func TestMCP_DecisionsNeedNoShell(t *testing.T) {
+func TestMCP_DecisionsNeedNoShell(tt *testing.T) {
+	t := newShell(tt)
 	startTeam(t)
 	lead := startModel(t, "--agent", "lead", "--role", "lead")
 	builder := startModel(t, "--agent", "builder-1", "--role", "builder")
@@ -121,7 +123,8 @@ func TestMCP_DecisionsNeedNoShell(t *testing.T) {
 	builder.call("decide", `{"action":"answer","id":"`+shutdown+`","answer":"defer","wait":600}`)
 }
 
-func TestMCP_StateTasksAndTheTeamNeedNoShell(t *testing.T) {
+func TestMCP_StateTasksAndTheTeamNeedNoShell(tt *testing.T) {
+	t := newShell(tt)
 	startTeam(t)
 	m := startModel(t, "--agent", "lead", "--role", "lead")
 	revision := idOf(t, `[0-9]+$`, m.call("state", `{"action":"put","key":"step","value":3}`,
@@ -162,7 +165,8 @@ func TestMCP_StateTasksAndTheTeamNeedNoShell(t *testing.T) {
 	m.call("team", `{"action":"join"}`, "You are the agent lead (lead)")
 }
 
-func TestMCP_AnArtifactIsReadWithoutAShell(t *testing.T) {
+func TestMCP_AnArtifactIsReadWithoutAShell(tt *testing.T) {
+	t := newShell(tt)
 	startTeam(t)
 	file := filepath.Join(t.TempDir(), "plan.md")
 	if err := os.WriteFile(file, []byte("three steps"), 0o600); err != nil {
@@ -176,7 +180,8 @@ func TestMCP_AnArtifactIsReadWithoutAShell(t *testing.T) {
 	m.call("turn", `{"artifact":"plan.md"}`, "three steps")
 }
 
-func TestMCP_ServersOnOneMachineHaveDifferentNames(t *testing.T) {
+func TestMCP_ServersOnOneMachineHaveDifferentNames(tt *testing.T) {
+	t := newShell(tt)
 	startTeam(t)
 	folder := func() string {
 		dir := filepath.Join(t.TempDir(), "My Web")
@@ -199,7 +204,8 @@ func TestMCP_ServersOnOneMachineHaveDifferentNames(t *testing.T) {
 	startModelIn(t, here, "--agent", "builder-1").call("turn", `{}`, "You are the agent builder-1-2 in")
 }
 
-func TestMCP_AnAgentThatAnotherProcessHasRegisteredStops(t *testing.T) {
+func TestMCP_AnAgentThatAnotherProcessHasRegisteredStops(tt *testing.T) {
+	t := newShell(tt)
 	startTeam(t)
 	m := startModel(t, "--agent", "builder-1", "--role", "builder")
 	m.call("turn", `{}`, "nothing to claim")
@@ -212,7 +218,8 @@ func TestMCP_AnAgentThatAnotherProcessHasRegisteredStops(t *testing.T) {
 	m.call("turn", `{}`, "nothing to claim")
 }
 
-func TestMCP_AnAgentWhoseLeaseHasEndedReturns(t *testing.T) {
+func TestMCP_AnAgentWhoseLeaseHasEndedReturns(tt *testing.T) {
+	t := newShell(tt)
 	startTeam(t)
 	register(t, "lead")
 	m := startModel(t, "--agent", "builder-1", "--lease", "3s")
@@ -230,7 +237,8 @@ func TestMCP_AnAgentWhoseLeaseHasEndedReturns(t *testing.T) {
 	}
 }
 
-func TestMCP_TheServerDeregistersOnlyOnRequest(t *testing.T) {
+func TestMCP_TheServerDeregistersOnlyOnRequest(tt *testing.T) {
+	t := newShell(tt)
 	startTeam(t)
 	for _, flag := range []string{"--deregister=false", "--deregister"} {
 		m := startModel(t, "--agent", "builder-1", flag)
@@ -246,7 +254,8 @@ func TestMCP_TheServerDeregistersOnlyOnRequest(t *testing.T) {
 	}
 }
 
-func TestMCP_AClientThatCallsNoToolLeavesNoAgent(t *testing.T) {
+func TestMCP_AClientThatCallsNoToolLeavesNoAgent(tt *testing.T) {
+	t := newShell(tt)
 	startTeam(t)
 	register(t, "lead")
 	startModel(t, "--agent", "builder-1").end()
@@ -261,7 +270,8 @@ func TestMCP_AClientThatCallsNoToolLeavesNoAgent(t *testing.T) {
 	must0(t, "agent", "get", "lead")
 }
 
-func TestMCP_ACancelledWaitLosesNoMessage(t *testing.T) {
+func TestMCP_ACancelledWaitLosesNoMessage(tt *testing.T) {
+	t := newShell(tt)
 	startTeam(t)
 	register(t, "lead")
 	m := startModel(t, "--agent", "builder-1")
@@ -283,7 +293,8 @@ func TestMCP_ACancelledWaitLosesNoMessage(t *testing.T) {
 	}
 }
 
-func TestMCP_TheServerOutlivesTheBroker(t *testing.T) {
+func TestMCP_TheServerOutlivesTheBroker(tt *testing.T) {
+	t := newShell(tt)
 	d := processtest.New(t, processtest.Build(t))
 	isolate(t)
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
@@ -321,10 +332,11 @@ func TestMCP_TheServerOutlivesTheBroker(t *testing.T) {
 	}
 }
 
-func TestMCP_TheFileOfTheFolderNamesTheAgents(t *testing.T) {
+func TestMCP_TheFileOfTheFolderNamesTheAgents(tt *testing.T) {
+	t := newShell(tt)
 	startTeam(t)
 	settings := "agents:\n  builder-1: {role: builder}\n  critic-1: {role: critic}\n"
-	if err := os.WriteFile(configFile, []byte(settings), 0o600); err != nil {
+	if err := os.WriteFile(t.path(configFile), []byte(settings), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	startModel(t).call("turn", `{}`, "You are the agent builder-1 (builder)")
@@ -332,7 +344,8 @@ func TestMCP_TheFileOfTheFolderNamesTheAgents(t *testing.T) {
 		"Another coding agent on this machine has the name builder-1.")
 }
 
-func TestMCP_AnAgentThatItsParentHasRegisteredStaysAsItIs(t *testing.T) {
+func TestMCP_AnAgentThatItsParentHasRegisteredStaysAsItIs(tt *testing.T) {
+	t := newShell(tt)
 	startTeam(t)
 	register(t, "builder-1/builder")
 	t.Setenv("BROKERD_AGENT", "builder-1")

@@ -13,23 +13,23 @@ import (
 
 // A model is an MCP client: it has one coding agent's session with `brokerctl mcp`.
 type model struct {
-	t       *testing.T
+	t       *shell
 	session *mcp.ClientSession
 	server  *exec.Cmd
 }
 
 // startModel runs brokerctl mcp as a separate process.
-func startModel(t *testing.T, args ...string) *model {
+func startModel(t *shell, args ...string) *model {
 	t.Helper()
 	return startModelIn(t, "", args...)
 }
 
 // startModelIn is startModel in a folder.
-func startModelIn(t *testing.T, folder string, args ...string) *model {
+func startModelIn(t *shell, folder string, args ...string) *model {
 	t.Helper()
 	server := exec.Command(os.Args[0], append([]string{"mcp"}, args...)...)
-	server.Env = append(os.Environ(), asProgram+"=1")
-	server.Dir = folder
+	server.Env = t.environ(asProgram + "=1")
+	server.Dir = t.path(folder)
 	server.Stderr = t.Output()
 	client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)
 	session, err := client.Connect(t.Context(), &mcp.CommandTransport{Command: server}, nil)
@@ -97,14 +97,15 @@ func (m *model) wants(tool, args, text string, wants []string) {
 }
 
 // startTeam runs a broker, and keeps the names that servers take in a folder of the test.
-func startTeam(t *testing.T) {
+func startTeam(t *shell) {
 	t.Helper()
 	startBroker(t)
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 }
 
 // The estimate of tokens is that of the help pages: a quarter of the bytes.
-func TestMCP_TheToolListIsShort(t *testing.T) {
+func TestMCP_TheToolListIsShort(tt *testing.T) {
+	t := newShell(tt)
 	startTeam(t)
 	m := startModel(t)
 	list, err := m.session.ListTools(t.Context(), nil)
@@ -132,7 +133,8 @@ func TestMCP_TheToolListIsShort(t *testing.T) {
 	}
 }
 
-func TestMCP_ATurnTakesTwoCalls(t *testing.T) {
+func TestMCP_ATurnTakesTwoCalls(tt *testing.T) {
+	t := newShell(tt)
 	startTeam(t)
 	register(t, "lead/lead")
 	m := startModel(t, "--agent", "builder-1", "--role", "builder")
@@ -156,7 +158,8 @@ func TestMCP_ATurnTakesTwoCalls(t *testing.T) {
 	}
 }
 
-func TestMCP_AMistakeIsAResultThatSaysWhatToDo(t *testing.T) {
+func TestMCP_AMistakeIsAResultThatSaysWhatToDo(tt *testing.T) {
+	t := newShell(tt)
 	startTeam(t)
 	m := startModel(t, "--agent", "builder-1")
 	m.refused("settle", `{"txt":"x"}`, `settle has no argument "txt"; it has id, as, text`)

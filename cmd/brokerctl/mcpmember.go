@@ -60,7 +60,7 @@ func newMember(c *cli, wanted *pb.RegisterAgentRequest, log io.Writer) (*member,
 		}
 	}
 	c.found.unchosen = nil // the member chooses among them
-	folder, err := os.Getwd()
+	folder, err := c.env.dir()
 	if err != nil {
 		return nil, fmt.Errorf("find the working folder: %w", err)
 	}
@@ -323,7 +323,7 @@ func (m *member) chooseName(ctx context.Context) error {
 
 // reserve locks the file of a name. It returns EWOULDBLOCK if another process has it.
 func (m *member) reserve(name string) (*os.File, error) {
-	dir, err := os.UserCacheDir()
+	dir, err := m.c.env.cacheDir()
 	if err != nil {
 		return nil, err
 	}

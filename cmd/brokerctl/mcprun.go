@@ -73,9 +73,10 @@ func (r *toolRun) once(ctx context.Context, broker *client.Client, less time.Dur
 	var out, warnings bytes.Buffer
 	found := *r.from.found
 	found.output, found.agent = setting{formatPrompt, "mcp"}, setting{broker.Identity().Agent, "mcp"}
+	env := r.from.env
+	env.In, env.Out, env.Err, env.Columns, env.ErrTerminal, env.Signals = noInput{}, &out, &warnings, 0, false, nil
 	c := &cli{
-		env:    environment{In: noInput{}, Out: &out, Err: &warnings, Now: r.from.env.Now, Mark: r.from.env.Mark},
-		client: broker, found: &found, args: r.words, hurry: make(chan struct{}), tools: true,
+		env: env, client: broker, found: &found, args: r.words, hurry: make(chan struct{}), tools: true,
 	}
 	root := newRoot(c)
 	words := slices.Clone(r.words)

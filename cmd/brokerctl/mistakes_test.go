@@ -111,7 +111,8 @@ var mistakes = []struct {
 var internals = regexp.MustCompile(`\b(Get|List|Send|Register|Acquire|Release|Claim|Ack)[A-Z][a-z]+` +
 	`|metadata|brokerd-[a-z]+:|authorization|Bearer|--agent ''`)
 
-func TestMistakes_AreAnsweredInTermsOfTheCommandLine(t *testing.T) {
+func TestMistakes_AreAnsweredInTermsOfTheCommandLine(tt *testing.T) {
+	t := newShell(tt)
 	startBrokerWith(t, func(c *app.Config) { c.Listen = []string{"127.0.0.1:0"} })
 	register(t, "lead/lead", "builder-1/builder")
 	must0(t, "session", "create", "closed")
@@ -122,7 +123,7 @@ func TestMistakes_AreAnsweredInTermsOfTheCommandLine(t *testing.T) {
 	must0(t, "--agent", "lead", "token", "pass", "deploy", "staging", "builder-1")
 	must0(t, "--agent", "lead", "task", "create", "The API", "--id", "api-task")
 	must0(t, "--agent", "lead", "task", "claim", "api-task")
-	if err := os.WriteFile("wrong.credential", []byte("wrong"), 0o600); err != nil {
+	if err := os.WriteFile(t.path("wrong.credential"), []byte("wrong"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	words := strings.NewReplacer(
@@ -133,7 +134,7 @@ func TestMistakes_AreAnsweredInTermsOfTheCommandLine(t *testing.T) {
 		"$NOTICE", fmt.Sprint(at(t, fields(t, "message", "list", "--type", "token_passed"), "message", "revision")),
 		"$TCP", tcpAddress(t))
 	for _, m := range mistakes {
-		t.Run(m.name, func(t *testing.T) {
+		t.Run(m.name, func(t *shell) {
 			for _, variable := range strings.Split(m.env, ";") {
 				if name, value, given := strings.Cut(variable, "="); given {
 					t.Setenv(name, value)
@@ -162,7 +163,8 @@ func TestMistakes_AreAnsweredInTermsOfTheCommandLine(t *testing.T) {
 	}
 }
 
-func TestMistakes_AnEmptyIDOrNameIsRefusedByEveryCommand(t *testing.T) {
+func TestMistakes_AnEmptyIDOrNameIsRefusedByEveryCommand(tt *testing.T) {
+	t := newShell(tt)
 	isolate(t)
 	checked := 0
 	for _, cmd := range allCommands(newRoot(&cli{})) {
@@ -193,7 +195,8 @@ func TestMistakes_AnEmptyIDOrNameIsRefusedByEveryCommand(t *testing.T) {
 	}
 }
 
-func TestMistakes_AnEmptyIDDoesNotStandForTheOnlyOpenOne(t *testing.T) {
+func TestMistakes_AnEmptyIDDoesNotStandForTheOnlyOpenOne(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead", "builder-1/builder")
 	must0(t, "--agent", "builder-1", "task", "create", "The API", "--id", "api-task")
@@ -214,7 +217,7 @@ func TestMistakes_AnEmptyIDDoesNotStandForTheOnlyOpenOne(t *testing.T) {
 }
 
 // tcpAddress returns where the broker listens on TCP.
-func tcpAddress(t *testing.T) string {
+func tcpAddress(t *shell) string {
 	t.Helper()
 	for _, where := range at(t, fields(t, "status"), "listen").([]any) {
 		if where := where.(string); !strings.HasPrefix(where, "unix:") {
@@ -225,7 +228,8 @@ func tcpAddress(t *testing.T) string {
 	return ""
 }
 
-func TestMistakes_AnExpiredClaimIsReportedAsLost(t *testing.T) {
+func TestMistakes_AnExpiredClaimIsReportedAsLost(tt *testing.T) {
+	t := newShell(tt)
 	s := newStage(t)
 	must0(t, "agent", "register", "builder-1", "--lease", "10s")
 	id := sent(t, "builder-1", "task")

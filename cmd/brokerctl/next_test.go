@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-func TestNext_ShowsWhatIsHeldAndElseTakesOne(t *testing.T) {
+func TestNext_ShowsWhatIsHeldAndElseTakesOne(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead", "builder-1/builder")
 	as := func(args ...string) []string { return append([]string{"--agent", "builder-1"}, args...) }
@@ -40,7 +41,8 @@ func TestNext_ShowsWhatIsHeldAndElseTakesOne(t *testing.T) {
 	}
 }
 
-func TestNext_DirectivesComeFirstWithWhatToDo(t *testing.T) {
+func TestNext_DirectivesComeFirstWithWhatToDo(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead", "builder-1/builder", "builder-2/builder")
 	t.Setenv("BROKERD_AGENT", "builder-1")
@@ -75,7 +77,8 @@ func TestNext_DirectivesComeFirstWithWhatToDo(t *testing.T) {
 	}
 }
 
-func TestNext_ShowsOpenWorkWhenThereIsNothingToDo(t *testing.T) {
+func TestNext_ShowsOpenWorkWhenThereIsNothingToDo(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead", "builder-1/builder")
 	planned(t, "tasks: [{id: deploy, title: Deploy}]")
@@ -99,7 +102,8 @@ func TestNext_ShowsOpenWorkWhenThereIsNothingToDo(t *testing.T) {
 	}
 }
 
-func TestNext_AHaltHidesTheTaskUntilTheResume(t *testing.T) {
+func TestNext_AHaltHidesTheTaskUntilTheResume(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead", "builder-1/builder")
 	planned(t, "tasks: [{id: schema, title: Write the schema}]")
@@ -128,7 +132,8 @@ func TestNext_AHaltHidesTheTaskUntilTheResume(t *testing.T) {
 	}
 }
 
-func TestNext_RemindsOfAnswersOwed(t *testing.T) {
+func TestNext_RemindsOfAnswersOwed(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead", "builder-1")
 	t.Setenv("BROKERD_AGENT", "builder-1")
@@ -153,7 +158,8 @@ func TestNext_RemindsOfAnswersOwed(t *testing.T) {
 	}
 }
 
-func TestInbox_SummaryCounts(t *testing.T) {
+func TestInbox_SummaryCounts(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead", "builder-1")
 	t.Setenv("BROKERD_AGENT", "builder-1")

@@ -7,7 +7,7 @@ import (
 )
 
 // passToken leaves a notice for builder-1: lead passes it a token.
-func passToken(t *testing.T) {
+func passToken(t *shell) {
 	t.Helper()
 	must0(t, "--agent", "lead", "token", "acquire", "deploy", "staging")
 	must0(t, "--agent", "lead", "token", "pass", "deploy", "staging", "builder-1")
@@ -15,7 +15,8 @@ func passToken(t *testing.T) {
 
 const passedNotice = "Notice: lead has passed you the token deploy staging: acquire it within 2 min to collect it\n"
 
-func TestNotice_IsShownOnceByEachCommandThatShowsMail(t *testing.T) {
+func TestNotice_IsShownOnceByEachCommandThatShowsMail(tt *testing.T) {
+	t := newShell(tt)
 	for name, show := range map[string][]string{
 		"next":             {"next"},
 		"next for a model": {"next", "-o", "prompt"},
@@ -24,7 +25,8 @@ func TestNotice_IsShownOnceByEachCommandThatShowsMail(t *testing.T) {
 		"reading":          {"receive", "-o", "prompt"},
 		"heartbeat":        {"agent", "heartbeat"},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(name, func(t *shell) {
+			t.Parallel()
 			startBroker(t)
 			register(t, "lead/lead", "builder-1/builder")
 			t.Setenv("BROKERD_AGENT", "builder-1")
@@ -39,7 +41,8 @@ func TestNotice_IsShownOnceByEachCommandThatShowsMail(t *testing.T) {
 	}
 }
 
-func TestNotice_EndsATurnOfACodingAgentOnce(t *testing.T) {
+func TestNotice_EndsATurnOfACodingAgentOnce(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead", "builder-1/builder")
 	t.Setenv("BROKERD_AGENT", "builder-1")
@@ -53,7 +56,8 @@ func TestNotice_EndsATurnOfACodingAgentOnce(t *testing.T) {
 	}
 }
 
-func TestNotice_StaysBesideMailInOneBlock(t *testing.T) {
+func TestNotice_StaysBesideMailInOneBlock(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead", "builder-1/builder")
 	t.Setenv("BROKERD_AGENT", "builder-1")
@@ -68,7 +72,8 @@ func TestNotice_StaysBesideMailInOneBlock(t *testing.T) {
 	}
 }
 
-func TestNotice_IsInTheJSONOfNextAndInbox(t *testing.T) {
+func TestNotice_IsInTheJSONOfNextAndInbox(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead", "builder-1/builder")
 	t.Setenv("BROKERD_AGENT", "builder-1")
@@ -83,7 +88,8 @@ func TestNotice_IsInTheJSONOfNextAndInbox(t *testing.T) {
 	}
 }
 
-func TestNotice_NeverReachesTheCommandOfWork(t *testing.T) {
+func TestNotice_NeverReachesTheCommandOfWork(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead", "builder-1/builder")
 	t.Setenv("BROKERD_AGENT", "builder-1")

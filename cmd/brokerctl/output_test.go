@@ -19,7 +19,7 @@ var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 // printer is a cli at noon with its output, on a wide terminal.
 func printer(format string) (*cli, *cobra.Command, *bytes.Buffer) {
 	var out bytes.Buffer
-	c := &cli{env: environment{Now: func() time.Time { return noon }, Mark: "c0ffee00", Columns: 160}, global: globalOptions{output: format}}
+	c := &cli{env: environment{Dir: "/", Now: func() time.Time { return noon }, Mark: "c0ffee00", Columns: 160}, global: globalOptions{output: format}}
 	cmd := &cobra.Command{}
 	cmd.SetOut(&out)
 	cmd.SetErr(&out)
@@ -40,7 +40,7 @@ func item() *pb.InboxItem {
 	}
 }
 
-func wantText(t *testing.T, got, want string) {
+func wantText(t testing.TB, got, want string) {
 	t.Helper()
 	if diff := cmp.Diff(strings.TrimPrefix(want, "\n"), got); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-func TestOverview_ShowsASessionAtAGlance(t *testing.T) {
+func TestOverview_ShowsASessionAtAGlance(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead", "builder-1/builder")
 	must0(t, "--agent", "builder-1", "agent", "heartbeat", "--activity", "building the page")
@@ -46,14 +47,15 @@ func TestOverview_ShowsASessionAtAGlance(t *testing.T) {
 	}
 }
 
-func TestOverview_FollowEndsWithItsSession(t *testing.T) {
+func TestOverview_FollowEndsWithItsSession(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	must0(t, "session", "create", "web")
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	ended := make(chan result, 1)
 	go func() {
-		ended <- invoke(ctx, "", make(chan os.Signal), "--session", "web", "-o", "json", "overview", "--follow")
+		ended <- t.invoke(ctx, "", make(chan os.Signal), "--session", "web", "-o", "json", "overview", "--follow")
 	}()
 	must0(t, "session", "close", "web")
 	got := <-ended

@@ -8,7 +8,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestAgent_RegisterActsAsTheNamedAgent(t *testing.T) {
+func TestAgent_RegisterActsAsTheNamedAgent(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	t.Setenv("BROKERD_AGENT", "lead")
 	t.Setenv("BROKERD_INCARNATION", "")
@@ -39,7 +40,8 @@ func TestAgent_RegisterActsAsTheNamedAgent(t *testing.T) {
 	}
 }
 
-func TestAgent_AStaleIncarnationIsLost(t *testing.T) {
+func TestAgent_AStaleIncarnationIsLost(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "builder-1", "builder-2")
 	register(t, "builder-1")
@@ -52,7 +54,8 @@ func TestAgent_AStaleIncarnationIsLost(t *testing.T) {
 	must0(t, "--agent", "", "status")         // nor the operator's
 }
 
-func TestAgent_ShowsDirectivesAndHalt(t *testing.T) {
+func TestAgent_ShowsDirectivesAndHalt(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead", "builder-1/builder")
 	must0(t, "--agent", "lead", "agent", "halt", "builder-1")
@@ -67,7 +70,8 @@ func TestAgent_ShowsDirectivesAndHalt(t *testing.T) {
 	}
 }
 
-func TestAgent_ShowsItsDescriptionHealthAndMessages(t *testing.T) {
+func TestAgent_ShowsItsDescriptionHealthAndMessages(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	must0(t, "agent", "register", "a", "--display-name", "Ada", "--description", "builds things")
 	register(t, "b")
@@ -90,7 +94,8 @@ func TestAgent_ShowsItsDescriptionHealthAndMessages(t *testing.T) {
 	}
 }
 
-func TestChannel_SubscribeListConfigure(t *testing.T) {
+func TestChannel_SubscribeListConfigure(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "a", "b")
 	for _, c := range []struct {
@@ -114,7 +119,8 @@ func TestChannel_SubscribeListConfigure(t *testing.T) {
 	}
 }
 
-func TestSession_CreateAndConfigure(t *testing.T) {
+func TestSession_CreateAndConfigure(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	t.Setenv("BROKERD_SESSION", "website") // does not exist yet
 	s := fields(t, "session", "create", "website", "--description", "Relaunch", "--max-attempts", "5", "--mailbox-limit", "0")
@@ -133,7 +139,8 @@ func TestSession_CreateAndConfigure(t *testing.T) {
 	}
 }
 
-func TestSession_EverySettingHasAnOption(t *testing.T) {
+func TestSession_EverySettingHasAnOption(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	given := strings.Fields(`--ageing 1m --mailbox-limit 7 --max-attempts 4 --send-rate 2.5 --send-burst 9 --message-limit 4096 --payload-limit 2048
 		--breaker-failures 0 --breaker-time 2m --response-time 1h --escalate-to human --escalate-to lead --message-retention 0s --event-retention 48h
@@ -172,7 +179,8 @@ func TestSession_EverySettingHasAnOption(t *testing.T) {
 	}
 }
 
-func TestWhoami_SaysAsWhomAndWhere(t *testing.T) {
+func TestWhoami_SaysAsWhomAndWhere(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead")
 	if got := fields(t, "whoami"); at(t, got, "agent") != nil || at(t, got, "session") != "default" {
@@ -186,7 +194,8 @@ func TestWhoami_SaysAsWhomAndWhere(t *testing.T) {
 	}
 }
 
-func TestStatus_ShowsWhatWaitsWhere(t *testing.T) {
+func TestStatus_ShowsWhatWaitsWhere(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "a")
 	sent(t, "a", "one")
@@ -196,7 +205,8 @@ func TestStatus_ShowsWhatWaitsWhere(t *testing.T) {
 	}
 }
 
-func TestEvents_ListIsFiltered(t *testing.T) {
+func TestEvents_ListIsFiltered(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "a")
 	sent(t, "a", "one")
@@ -220,7 +230,8 @@ func TestEvents_ListIsFiltered(t *testing.T) {
 	}
 }
 
-func TestCompletion_KnowsReceiversAndTypes(t *testing.T) {
+func TestCompletion_KnowsReceiversAndTypes(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead", "builder-1/builder")
 	fence := at(t, fields(t, "--agent", "lead", "lock", "acquire", "src/a.go"), "fence").(json.Number).String()

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -62,7 +61,7 @@ func (c *cli) errorsAsJSON() bool {
 		f.BoolP("help", "h", false, "") // otherwise Parse ends at --help, and prints its own help
 		_ = f.Parse(c.args)
 	}
-	for _, output := range []string{given, os.Getenv("BROKERD_OUTPUT")} {
+	for _, output := range []string{given, c.env.get("BROKERD_OUTPUT")} {
 		if output != "" {
 			return output == formatJSON
 		}

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -30,6 +31,7 @@ type process struct {
 	path        string
 	args        []string // the command's name and arguments
 	env         []string
+	dir         string // the working folder; "": that of brokerctl
 	stdin       io.Reader
 	stdout      io.Writer
 	stderr      io.Writer
@@ -43,15 +45,15 @@ type process struct {
 	notStarted bool // run could not start the command
 }
 
-// commandEnvironment is the environment of a command that brokerctl runs: its own, with who acts where, so that brokerctl works inside it,
+// forCommand is the environment of a command that brokerctl runs: its own, with who acts where, so that brokerctl works inside it,
 // and more.
-func commandEnvironment(broker *client.Client, more [][2]string) []string {
+func (e environment) forCommand(broker *client.Client, more [][2]string) []string {
 	id := broker.Identity()
 	incarnation := "" // the newest
 	if id.Incarnation > 0 {
 		incarnation = fmt.Sprint(id.Incarnation)
 	}
-	env := os.Environ()
+	env := slices.Clone(e.Variables)
 	for _, pair := range append([][2]string{
 		{"BROKERD_ADDR", broker.Address()},
 		{"BROKERD_SESSION", id.Session},
@@ -84,7 +86,7 @@ func startFailure(what string, err error) error {
 func (p *process) run(ctx context.Context) (int, error) {
 	tail := &tail{to: p.stderr, limit: errorTail}
 	cmd := &exec.Cmd{
-		Path: p.path, Args: p.args, Env: p.env, Stdin: p.stdin, Stdout: p.stdout, Stderr: p.stderr, WaitDelay: pipeGrace,
+		Path: p.path, Args: p.args, Env: p.env, Dir: p.dir, Stdin: p.stdin, Stdout: p.stdout, Stderr: p.stderr, WaitDelay: pipeGrace,
 		// A group of its own: signals reach the command's children as well, and those of the terminal reach it once, through us.
 		// But a command that reads the terminal must stay in the terminal's group, or it would be stopped.
 		SysProcAttr: &syscall.SysProcAttr{Setpgid: !isTerminal(p.stdin)},

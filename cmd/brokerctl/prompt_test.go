@@ -78,7 +78,8 @@ func TestPrompt_SaysWhatToDoNext(t *testing.T) {
 	}
 }
 
-func TestPrompt_HasNoTables(t *testing.T) {
+func TestPrompt_HasNoTables(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead", "builder-1/builder")
 	must0(t, "--agent", "builder-1", "channel", "subscribe", "builds")
@@ -107,7 +108,8 @@ func TestPrompt_HasNoTables(t *testing.T) {
 }
 
 // The sender gives no deadline, so that the session's response time applies.
-func TestPrompt_ShowsTheDeadlineOfTheSession(t *testing.T) {
+func TestPrompt_ShowsTheDeadlineOfTheSession(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead", "builder-1/builder")
 	id := sent(t, "--agent", "lead", "builder-1", "Which branch?", "--requires-response")

@@ -118,7 +118,8 @@ func TestChoose_PrefersUnfinishedThenNewest(t *testing.T) {
 	}
 }
 
-func TestReport_HasTheFactsOfEachKind(t *testing.T) {
+func TestReport_HasTheFactsOfEachKind(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead", "b1/builder", "b2/builder")
 	must0(t, "--agent", "b1", "agent", "heartbeat", "--activity", "Writing | the page", "--status", "active")

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-func TestReview_VerdictIsTheExitCode(t *testing.T) {
+func TestReview_VerdictIsTheExitCode(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "builder-1/builder", "critic-1/critic")
 	submit := func(more ...string) result {
@@ -67,7 +68,8 @@ func TestReview_VerdictIsTheExitCode(t *testing.T) {
 	}
 }
 
-func TestReview_PassesTheTokenThatTheProducerHolds(t *testing.T) {
+func TestReview_PassesTheTokenThatTheProducerHolds(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "builder-1/builder", "critic-1/critic")
 	submit := []string{"--agent", "builder-1", "review", "submit", "login", "critic-1", "--pass-token", "--wait", "0"}
@@ -81,7 +83,8 @@ func TestReview_PassesTheTokenThatTheProducerHolds(t *testing.T) {
 	}
 }
 
-func TestPlan_IsSubmittedRevisedAndApproved(t *testing.T) {
+func TestPlan_IsSubmittedRevisedAndApproved(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "builder-1/builder", "lead/lead")
 	must0(t, "--agent", "builder-1", "plan", "submit", "schema", "lead", "Split the table", "--body", "Step 1", "--wait", "0")
@@ -97,7 +100,8 @@ func TestPlan_IsSubmittedRevisedAndApproved(t *testing.T) {
 	}
 }
 
-func TestAgentShutdown_PromptOffersTheVerdictsNotAck(t *testing.T) {
+func TestAgentShutdown_PromptOffersTheVerdictsNotAck(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead", "builder-1/builder")
 	id := at(t, fields(t, "--agent", "lead", "agent", "shutdown", "builder-1", "The work", "is done"), "id").(string)
@@ -134,7 +138,8 @@ func TestAgentShutdown_PromptOffersTheVerdictsNotAck(t *testing.T) {
 	}
 }
 
-func TestDecision_OpensDecidesAndCancels(t *testing.T) {
+func TestDecision_OpensDecidesAndCancels(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "builder-1/builder", "lead/lead")
 	open := func(title string) string {
@@ -163,7 +168,8 @@ func TestDecision_OpensDecidesAndCancels(t *testing.T) {
 	}
 }
 
-func TestReview_BadCommandLines(t *testing.T) {
+func TestReview_BadCommandLines(tt *testing.T) {
+	t := newShell(tt)
 	isolate(t)
 	for _, args := range [][]string{
 		{"review", "submit"},
@@ -181,7 +187,8 @@ func TestReview_BadCommandLines(t *testing.T) {
 	}
 }
 
-func TestReviewSubmit_WhileTheRoundIsOpenKeepsItsContent(t *testing.T) {
+func TestReviewSubmit_WhileTheRoundIsOpenKeepsItsContent(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "builder-1/builder", "critic-1/critic", "critic-2/critic")
 	submit := func(words ...string) result {

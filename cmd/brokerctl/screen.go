@@ -52,13 +52,13 @@ func (o *screenOptions) check() error {
 func (c *cli) screen() table.Screen {
 	s := table.Screen{Width: c.env.Columns, Wide: c.global.wide}
 	if s.Width == 0 {
-		s.Width, _ = strconv.Atoi(os.Getenv("COLUMNS")) // unlimited if it is no number
+		s.Width, _ = strconv.Atoi(c.env.get("COLUMNS")) // unlimited if it is no number
 	}
 	switch c.global.color {
 	case "always":
 		s.Color = true
 	case "auto":
-		s.Color = c.env.Columns > 0 && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+		s.Color = c.env.Columns > 0 && c.env.get("NO_COLOR") == "" && c.env.get("TERM") != "dumb"
 	}
 	return s
 }

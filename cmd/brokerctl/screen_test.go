@@ -5,12 +5,12 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 )
 
 var uuidPattern = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-`)
 
-func TestIDs_MessagesAreNamedByTheirNumber(t *testing.T) {
+func TestIDs_MessagesAreNamedByTheirNumber(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead", "builder-1")
 	question := sent(t, "--agent", "lead", "builder-1", "Which branch?", "--respond-within", "10m")
@@ -43,7 +43,8 @@ func TestIDs_OtherUUIDsAreNoNumbers(t *testing.T) {
 	}
 }
 
-func TestTimes_AreRelativeOnATerminalAndAbsoluteInAPipe(t *testing.T) {
+func TestTimes_AreRelativeOnATerminalAndAbsoluteInAPipe(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead")
 	const rfc3339 = `\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`
@@ -59,7 +60,7 @@ func TestTimes_AreRelativeOnATerminalAndAbsoluteInAPipe(t *testing.T) {
 		{80, "--utc", rfc3339},
 		{80, "--absolute", `\d{4}-\d\d-\d\d \d\d:\d\d:\d\d [A-Z0-9+-]+`},
 	} {
-		got := invokeOn(t.Context(), test.columns, "", nil, append(strings.Fields(test.args), "agent", "list")...)
+		got := t.invokeOn(t.Context(), test.columns, "", nil, append(strings.Fields(test.args), "agent", "list")...)
 		if !regexp.MustCompile(test.want).MatchString(recently(got.out)) {
 			t.Errorf("%d columns, %q: %+v", test.columns, test.args, got)
 		}
@@ -71,7 +72,8 @@ func TestTimes_AreRelativeOnATerminalAndAbsoluteInAPipe(t *testing.T) {
 	}
 }
 
-func TestColor_IsForTerminalsUnlessTheUserSaysOtherwise(t *testing.T) {
+func TestColor_IsForTerminalsUnlessTheUserSaysOtherwise(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead")
 	for _, test := range []struct {
@@ -85,7 +87,7 @@ func TestColor_IsForTerminalsUnlessTheUserSaysOtherwise(t *testing.T) {
 	} {
 		t.Setenv("NO_COLOR", test.noColor)
 		t.Setenv("TERM", "xterm")
-		got := invokeOn(t.Context(), test.columns, "", nil, append(strings.Fields(test.args), "agent", "list")...)
+		got := t.invokeOn(t.Context(), test.columns, "", nil, append(strings.Fields(test.args), "agent", "list")...)
 		if strings.Contains(got.out, "\x1b[") != test.want {
 			t.Errorf("%+v: %q", test, got.out)
 		}
@@ -95,13 +97,15 @@ func TestColor_IsForTerminalsUnlessTheUserSaysOtherwise(t *testing.T) {
 	}
 }
 
-func TestProgress_IsForTerminals(t *testing.T) {
+func TestProgress_IsForTerminals(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "builder-1")
 	for _, terminal := range []bool{true, false} {
 		var out, errs bytes.Buffer
-		code := run(t.Context(), environment{In: strings.NewReader(""), Out: &out, Err: &errs, ErrTerminal: terminal, Now: time.Now},
-			[]string{"--agent", "builder-1", "claim", "--wait", "1ms"})
+		env := t.environment("", &out, &errs)
+		env.ErrTerminal = terminal
+		code := run(t.Context(), env, []string{"--agent", "builder-1", "claim", "--wait", "1ms"})
 		begins := strings.HasPrefix(errs.String(), "waiting up to 1ms for work…\r\x1b[Kbrokerctl: nothing to claim")
 		if code != exitNothing || begins != terminal || out.Len() > 0 {
 			t.Errorf("terminal %v: code %d, %q", terminal, code, errs.String())

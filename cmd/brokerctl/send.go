@@ -172,10 +172,10 @@ func (o *sendOptions) content(c *cli, cmd *cobra.Command) (*pb.Message, error) {
 	}
 	m.ResendAfter = duration(o.resendAfter)
 	var err error
-	if m.Body, err = text(cmd, "body", o.body); err != nil {
+	if m.Body, err = c.text(cmd, "body", o.body); err != nil {
 		return nil, err
 	}
-	if o.payloadText, err = rawJSON(cmd, "payload", o.payload); err != nil {
+	if o.payloadText, err = c.rawJSON(cmd, "payload", o.payload); err != nil {
 		return nil, err
 	}
 	m.Payload = strings.TrimSpace(o.payloadText)

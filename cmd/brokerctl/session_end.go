@@ -106,6 +106,7 @@ session is open, each file is a snapshot of a different moment.`,
 			if err != nil {
 				return err
 			}
+			dir := c.env.path(dir)
 			if err := os.MkdirAll(dir, 0o700); err != nil {
 				return err
 			}

@@ -7,15 +7,16 @@ import (
 	"testing"
 )
 
-func TestSession_IsClosedExportedAndDeleted(t *testing.T) {
+func TestSession_IsClosedExportedAndDeleted(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	must0(t, "session", "create", "website")
 	must0(t, "--session", "website", "--agent", "lead", "agent", "register", "lead")
 	must0(t, "--session", "website", "--agent", "lead", "send", "channel:news", "Launched")
-	if got := invoke(t.Context(), "0123456789", nil, "--session", "website", "artifact", "upload", "-", "site.tar"); got.code != 0 {
+	if got := t.invoke(t.Context(), "0123456789", nil, "--session", "website", "artifact", "upload", "-", "site.tar"); got.code != 0 {
 		t.Fatalf("%+v", got)
 	}
-	if got := invoke(t.Context(), "", nil, "session", "delete", "website", "--yes"); got.code != exitConflict && got.code != exitError {
+	if got := t.invoke(t.Context(), "", nil, "session", "delete", "website", "--yes"); got.code != exitConflict && got.code != exitError {
 		t.Errorf("an open session: %+v", got)
 	}
 	must0(t, "session", "close", "website", "--reason", "launched")
@@ -35,13 +36,13 @@ func TestSession_IsClosedExportedAndDeleted(t *testing.T) {
 	if text, err := os.ReadFile(contents[0]); err != nil || string(text) != "0123456789" {
 		t.Errorf("the content is %q, %v", text, err)
 	}
-	if got := invoke(t.Context(), "", nil, "session", "delete", "website"); got.code != exitUsage {
+	if got := t.invoke(t.Context(), "", nil, "session", "delete", "website"); got.code != exitUsage {
 		t.Errorf("without --yes: %+v", got)
 	}
 	if out := must0(t, "session", "delete", "website", "--yes"); !strings.Contains(out, "archive/deleted/website-") {
 		t.Errorf("the deletion says: %s", out)
 	}
-	if got := invoke(t.Context(), "", nil, "session", "get", "website"); got.code != exitNotFound {
+	if got := t.invoke(t.Context(), "", nil, "session", "get", "website"); got.code != exitNotFound {
 		t.Errorf("afterwards: %+v", got)
 	}
 }

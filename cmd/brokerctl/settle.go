@@ -82,7 +82,7 @@ letter (brokerctl dlq). Exit code 6: the claim is lost.
 }
 
 func (o *nackOptions) run(c *cli, cmd *cobra.Command, args []string) error {
-	fault, err := text(cmd, "error", o.fault)
+	fault, err := c.text(cmd, "error", o.fault)
 	if err != nil {
 		return err
 	}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 
@@ -88,10 +87,10 @@ func (o *setupOptions) list(c *cli, cmd *cobra.Command) error {
 	for _, v := range setup.Vendors() {
 		state := vendorState{Name: v.Name, Title: v.Title, Tested: v.Tested, SetUp: true}
 		for _, program := range v.Programs {
-			_, err := exec.LookPath(program)
+			_, err := c.env.lookPath(program)
 			state.Found = state.Found || err == nil
 		}
-		plan, err := o.plan(v, false)
+		plan, err := o.plan(c, v, false)
 		if err != nil {
 			return err
 		}
@@ -149,17 +148,17 @@ func (o *setupOptions) run(c *cli, cmd *cobra.Command, name string) error {
 	if o.role != "" && c.global.agent == "" {
 		return usagef("--role needs an agent: add --agent NAME")
 	}
-	plan, err := o.plan(v, o.remove)
+	plan, err := o.plan(c, v, o.remove)
 	if err != nil {
 		return err
 	}
 	done := setupDone{Vendor: v.Name, DryRun: o.dryRun}
-	if done.Folder, err = o.folder(); err != nil {
+	if done.Folder, err = o.folder(c); err != nil {
 		return err
 	}
 	var more []*setupChange
 	if o.remove {
-		more, err = o.planRemoval(v)
+		more, err = o.planRemoval(c, v)
 	} else {
 		done.Agent, more, err = o.planAgent(cmd.Context(), c)
 	}
@@ -202,17 +201,17 @@ func (o *setupOptions) run(c *cli, cmd *cobra.Command, name string) error {
 }
 
 // folder returns the folder that the paths of the files are below.
-func (o *setupOptions) folder() (string, error) {
+func (o *setupOptions) folder(c *cli) (string, error) {
 	if o.user {
-		return os.UserHomeDir()
+		return c.env.homeDir()
 	}
-	return os.Getwd()
+	return c.env.dir()
 }
 
 // plan returns what setup would do with each file of the vendor. It reads every file before setup
 // writes one, so a broken file leaves all as they are.
-func (o *setupOptions) plan(v setup.Vendor, remove bool) ([]*setupChange, error) {
-	base, err := o.folder()
+func (o *setupOptions) plan(c *cli, v setup.Vendor, remove bool) ([]*setupChange, error) {
+	base, err := o.folder(c)
 	if err != nil {
 		return nil, err
 	}
@@ -233,7 +232,7 @@ func (o *setupOptions) plan(v setup.Vendor, remove bool) ([]*setupChange, error)
 		case !remove:
 			change.after, change.Conflicts, err = f.Add(change.before)
 		default:
-			if shared, err = o.sharedWith(v, f, path); shared != "" {
+			if shared, err = o.sharedWith(c, v, f, path); shared != "" {
 				change.What += ", still used by " + shared
 			} else if err == nil {
 				change.after, change.Conflicts, err = f.Remove(change.before)
@@ -263,7 +262,7 @@ func existing(base, path string, others []string) string {
 
 // sharedWith returns the name of another vendor that reads the same addition in the same file and is
 // still set up, or "".
-func (o *setupOptions) sharedWith(v setup.Vendor, f setup.File, path string) (string, error) {
+func (o *setupOptions) sharedWith(c *cli, v setup.Vendor, f setup.File, path string) (string, error) {
 	if !f.Shared() {
 		return "", nil
 	}
@@ -275,7 +274,7 @@ func (o *setupOptions) sharedWith(v setup.Vendor, f setup.File, path string) (st
 		if !reads || other.Name == v.Name {
 			continue
 		}
-		if used, err := o.isSetUp(other); err != nil || used {
+		if used, err := o.isSetUp(c, other); err != nil || used {
 			return other.Title, err
 		}
 	}
@@ -283,15 +282,15 @@ func (o *setupOptions) sharedWith(v setup.Vendor, f setup.File, path string) (st
 }
 
 // isSetUp reports whether a vendor has its MCP server.
-func (o *setupOptions) isSetUp(v setup.Vendor) (bool, error) {
-	plan, err := o.plan(setup.Vendor{Name: v.Name, Files: v.Files[:1]}, false)
+func (o *setupOptions) isSetUp(c *cli, v setup.Vendor) (bool, error) {
+	plan, err := o.plan(c, setup.Vendor{Name: v.Name, Files: v.Files[:1]}, false)
 	return err == nil && plan[0].Action == "unchanged", err
 }
 
 // next returns what the user must do after setup.
 func (o *setupOptions) next(c *cli, v setup.Vendor, done setupDone) []string {
 	next := []string{v.Next}
-	if _, err := exec.LookPath("brokerctl"); err != nil {
+	if _, err := c.env.lookPath("brokerctl"); err != nil {
 		next = append(next, "put brokerctl into PATH: coding agents call it by this name")
 	}
 	s, err := c.settings()

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,10 +15,10 @@ import (
 )
 
 // tree returns the files below the working folder with their modes and contents.
-func tree(t *testing.T) map[string]string {
+func tree(t *shell) map[string]string {
 	t.Helper()
 	files := map[string]string{}
-	err := filepath.WalkDir(".", func(path string, entry fs.DirEntry, err error) error {
+	err := filepath.WalkDir(t.dir, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -35,6 +34,9 @@ func tree(t *testing.T) map[string]string {
 			}
 			text = string(b)
 		}
+		if path, err = filepath.Rel(t.dir, path); err != nil {
+			return err
+		}
 		files[path] = info.Mode().String() + "\n" + text
 		return nil
 	})
@@ -45,8 +47,9 @@ func tree(t *testing.T) map[string]string {
 }
 
 // place writes a file with its folder.
-func place(t *testing.T, path, text string, mode os.FileMode) {
+func place(t *shell, path, text string, mode os.FileMode) {
 	t.Helper()
+	path = t.path(path)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -58,9 +61,11 @@ func place(t *testing.T, path, text string, mode os.FileMode) {
 	}
 }
 
-func TestSetup_RemoveLeavesTheFolderAsItWas(t *testing.T) {
+func TestSetup_RemoveLeavesTheFolderAsItWas(tt *testing.T) {
+	t := newShell(tt)
 	for _, v := range setup.Vendors() {
-		t.Run(v.Name, func(t *testing.T) {
+		t.Run(v.Name, func(t *shell) {
+			t.Parallel()
 			isolate(t)
 			empty := tree(t)
 			if out := must0(t, "setup", v.Name, "--dry-run"); !strings.Contains(out, "+++ b/"+v.Files[0].Path) {
@@ -97,14 +102,15 @@ func TestSetup_RemoveLeavesTheFolderAsItWas(t *testing.T) {
 	}
 }
 
-func TestSetup_KeepsModesAndSymbolicLinks(t *testing.T) {
+func TestSetup_KeepsModesAndSymbolicLinks(tt *testing.T) {
+	t := newShell(tt)
 	isolate(t)
 	place(t, "AGENTS.md", "Use tabs.\n", 0o600)
 	place(t, "conf/mcp.json", "{\n\t\"mcpServers\": {}\n}\n", 0o640)
-	if err := os.Symlink("AGENTS.md", "CLAUDE.md"); err != nil {
+	if err := os.Symlink("AGENTS.md", t.path("CLAUDE.md")); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Symlink("conf/mcp.json", ".mcp.json"); err != nil {
+	if err := os.Symlink("conf/mcp.json", t.path(".mcp.json")); err != nil {
 		t.Fatal(err)
 	}
 	before := tree(t)
@@ -127,7 +133,8 @@ func TestSetup_KeepsModesAndSymbolicLinks(t *testing.T) {
 	}
 }
 
-func TestSetup_TheLastVendorRemovesTheSharedSection(t *testing.T) {
+func TestSetup_TheLastVendorRemovesTheSharedSection(tt *testing.T) {
+	t := newShell(tt)
 	isolate(t)
 	before := tree(t)
 	for _, name := range []string{"codex", "cursor", "opencode"} {
@@ -147,7 +154,8 @@ func TestSetup_TheLastVendorRemovesTheSharedSection(t *testing.T) {
 	}
 }
 
-func TestSetup_ABrokenOrReadOnlyFileLeavesAllAsTheyAre(t *testing.T) {
+func TestSetup_ABrokenOrReadOnlyFileLeavesAllAsTheyAre(tt *testing.T) {
+	t := newShell(tt)
 	for _, c := range []struct {
 		path, text string
 		mode       os.FileMode
@@ -170,7 +178,7 @@ func TestSetup_ABrokenOrReadOnlyFileLeavesAllAsTheyAre(t *testing.T) {
 		}
 	}
 	isolate(t)
-	if err := os.Symlink("nowhere", "CLAUDE.md"); err != nil {
+	if err := os.Symlink("nowhere", t.path("CLAUDE.md")); err != nil {
 		t.Fatal(err)
 	}
 	if got := ctl(t, "setup", "claude-code"); got.code != 2 || !strings.Contains(got.err, "CLAUDE.md: ") {
@@ -178,7 +186,8 @@ func TestSetup_ABrokenOrReadOnlyFileLeavesAllAsTheyAre(t *testing.T) {
 	}
 }
 
-func TestSetup_ReportsConflictsAndMakesTheOtherChanges(t *testing.T) {
+func TestSetup_ReportsConflictsAndMakesTheOtherChanges(tt *testing.T) {
+	t := newShell(tt)
 	isolate(t)
 	place(t, ".mcp.json", `{"mcpServers": {"brokerd": {"command": "/opt/brokerctl"}}}`, 0o644)
 	before := tree(t)
@@ -190,7 +199,7 @@ func TestSetup_ReportsConflictsAndMakesTheOtherChanges(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 	}
-	if _, err := os.Stat(".claude/settings.json"); err != nil {
+	if _, err := os.Stat(t.path(".claude/settings.json")); err != nil {
 		t.Error(err)
 	}
 	if got := ctl(t, "setup", "claude-code", "--remove"); got.code != 5 {
@@ -201,7 +210,8 @@ func TestSetup_ReportsConflictsAndMakesTheOtherChanges(t *testing.T) {
 	}
 }
 
-func TestSetup_UsesTheNameThatAFileHas(t *testing.T) {
+func TestSetup_UsesTheNameThatAFileHas(tt *testing.T) {
+	t := newShell(tt)
 	isolate(t)
 	place(t, "opencode.jsonc", "{\n  // mine\n}\n", 0o644)
 	before := tree(t)
@@ -215,7 +225,8 @@ func TestSetup_UsesTheNameThatAFileHas(t *testing.T) {
 	}
 }
 
-func TestSetup_TheUsersFilesAreBelowTheHomeFolder(t *testing.T) {
+func TestSetup_TheUsersFilesAreBelowTheHomeFolder(tt *testing.T) {
+	t := newShell(tt)
 	isolate(t)
 	home := t.TempDir()
 	t.Setenv("HOME", home)
@@ -231,12 +242,13 @@ func TestSetup_TheUsersFilesAreBelowTheHomeFolder(t *testing.T) {
 	if left, err := os.ReadDir(home); err != nil || len(left) > 0 {
 		t.Errorf("%v, %v", left, err)
 	}
-	if left, err := os.ReadDir("."); err != nil || len(left) > 0 {
+	if left, err := os.ReadDir(t.dir); err != nil || len(left) > 0 {
 		t.Errorf("%v, %v", left, err)
 	}
 }
 
-func TestSetup_NamesTheAgentAsInitDoes(t *testing.T) {
+func TestSetup_NamesTheAgentAsInitDoes(tt *testing.T) {
+	t := newShell(tt)
 	isolate(t)
 	t.Setenv("PATH", t.TempDir())
 	t.Setenv("HOME", t.TempDir())
@@ -249,7 +261,7 @@ func TestSetup_NamesTheAgentAsInitDoes(t *testing.T) {
 		t.Errorf("%s", out)
 	}
 	must0(t, "setup", "claude-code", "--agent", "critic-1", "-o", "json")
-	text, err := os.ReadFile(configFile)
+	text, err := os.ReadFile(t.path(configFile))
 	if want := "agents:\n  builder-1: {role: builder}\n  critic-1: {}\n"; err != nil ||
 		!strings.HasSuffix(string(text), want) ||
 		strings.Contains(string(text), "output") {
@@ -267,7 +279,7 @@ func TestSetup_NamesTheAgentAsInitDoes(t *testing.T) {
 }
 
 // inNewFolder enters a new folder with this name.
-func inNewFolder(t *testing.T, name string) {
+func inNewFolder(t *shell, name string) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), name)
 	if err := os.Mkdir(dir, 0o755); err != nil {
@@ -276,7 +288,8 @@ func inNewFolder(t *testing.T, name string) {
 	t.Chdir(dir)
 }
 
-func TestSetup_NamesTheAgentAfterTheFolderAsTheMCPServerDoes(t *testing.T) {
+func TestSetup_NamesTheAgentAfterTheFolderAsTheMCPServerDoes(tt *testing.T) {
+	t := newShell(tt)
 	startTeam(t)
 	inNewFolder(t, "My Web")
 	m := startModel(t)
@@ -315,7 +328,8 @@ func TestSetup_NamesTheAgentAfterTheFolderAsTheMCPServerDoes(t *testing.T) {
 	}
 }
 
-func TestSetup_RemoveTakesItsAgentBack(t *testing.T) {
+func TestSetup_RemoveTakesItsAgentBack(tt *testing.T) {
+	t := newShell(tt)
 	isolate(t)
 	for _, c := range []struct {
 		name   string
@@ -331,15 +345,8 @@ func TestSetup_RemoveTakesItsAgentBack(t *testing.T) {
 		{"web", true, map[string]string{".gitignore": configFile + "\n"}},
 	} {
 		inNewFolder(t, c.name)
-		git := func(args ...string) string {
-			out, err := exec.Command("git", args...).CombinedOutput()
-			if err != nil {
-				t.Fatalf("%v: %s", err, out)
-			}
-			return string(out)
-		}
 		if c.git {
-			git("init", "--quiet")
+			t.git("init", "--quiet")
 		}
 		for path, text := range c.ignore {
 			place(t, path, text, 0o644)
@@ -347,10 +354,10 @@ func TestSetup_RemoveTakesItsAgentBack(t *testing.T) {
 		before := tree(t)
 		must0(t, "setup", "claude-code")
 		must0(t, "setup", "codex")
-		if file, err := readConfig(configFile); err != nil || !slices.Equal(file.names(), []string{c.name}) {
+		if file, err := readConfig(t.path(configFile)); err != nil || !slices.Equal(file.names(), []string{c.name}) {
 			t.Errorf("%v: %v, %v", c, file, err)
 		}
-		if c.git && git("status", "--short", configFile) != "" {
+		if c.git && t.git("status", "--short", configFile) != "" {
 			t.Errorf("%v: git does not ignore %s", c, configFile)
 		}
 		out := must0(t, "setup", "codex", "--remove")
@@ -364,12 +371,13 @@ func TestSetup_RemoveTakesItsAgentBack(t *testing.T) {
 	}
 }
 
-func TestSetup_RemoveKeepsAnAgentThatTheUserConfigured(t *testing.T) {
+func TestSetup_RemoveKeepsAnAgentThatTheUserConfigured(tt *testing.T) {
+	t := newShell(tt)
 	isolate(t)
 	for _, change := range []func(){
 		func() { must0(t, "setup", "claude-code", "--agent", "critic-1") },
 		func() {
-			text, err := os.ReadFile(configFile)
+			text, err := os.ReadFile(t.path(configFile))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -388,24 +396,26 @@ func TestSetup_RemoveKeepsAnAgentThatTheUserConfigured(t *testing.T) {
 	}
 }
 
-func TestSetup_AnAgentKeepsTheAddressOfTheFolderAbove(t *testing.T) {
+func TestSetup_AnAgentKeepsTheAddressOfTheFolderAbove(tt *testing.T) {
+	t := newShell(tt)
 	isolate(t)
 	configure(t, "addr: 127.0.0.1:4711\nsession: website\n")
-	if err := os.Mkdir("web", 0o755); err != nil {
+	if err := os.Mkdir(t.path("web"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	t.Chdir("web")
 	must0(t, "setup", "claude-code")
 	want := "addr: 127.0.0.1:4711\nsession: website\nagents:\n  web: {}\n"
-	if text, err := os.ReadFile(configFile); err != nil || !strings.HasSuffix(string(text), want) {
+	if text, err := os.ReadFile(t.path(configFile)); err != nil || !strings.HasSuffix(string(text), want) {
 		t.Errorf("%s (%v)", text, err)
 	}
 }
 
-func TestSetup_ListsTheVendors(t *testing.T) {
+func TestSetup_ListsTheVendors(tt *testing.T) {
+	t := newShell(tt)
 	isolate(t)
 	t.Setenv("PATH", t.TempDir())
-	if err := os.WriteFile(filepath.Join(os.Getenv("PATH"), "codex"), nil, 0o700); err != nil {
+	if err := os.WriteFile(filepath.Join(t.Getenv("PATH"), "codex"), nil, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	must0(t, "setup", "claude-code")

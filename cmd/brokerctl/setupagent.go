@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"os"
 	"slices"
 	"time"
 
@@ -23,7 +22,7 @@ func (o *setupOptions) planAgent(ctx context.Context, c *cli) (agent string, pla
 	if err != nil {
 		return "", nil, err
 	}
-	dir, err := os.Getwd()
+	dir, err := c.env.dir()
 	if err != nil {
 		return "", nil, err
 	}
@@ -53,7 +52,7 @@ func (o *setupOptions) planAgent(ctx context.Context, c *cli) (agent string, pla
 	}
 	file.after = setup.Content{Text: string(text), Exists: true}
 	plan = append(plan, file)
-	if top, done := ignoredByGit(dir); !done {
+	if top, done := c.ignoredByGit(dir); !done {
 		ignore, err := newSetupChange(top, ".gitignore", configFile)
 		if err != nil {
 			return "", nil, err
@@ -86,11 +85,11 @@ func nameOfFolder(ctx context.Context, c *cli, dir string) string {
 
 // planRemoval returns how --remove takes back the changes of planAgent: if the configFile is as setup
 // created it, and no other coding agent is set up in this folder.
-func (o *setupOptions) planRemoval(v setup.Vendor) ([]*setupChange, error) {
+func (o *setupOptions) planRemoval(c *cli, v setup.Vendor) ([]*setupChange, error) {
 	if o.user {
 		return nil, nil
 	}
-	dir, err := os.Getwd()
+	dir, err := c.env.dir()
 	if err != nil {
 		return nil, err
 	}
@@ -102,14 +101,14 @@ func (o *setupOptions) planRemoval(v setup.Vendor) ([]*setupChange, error) {
 		if other.Name == v.Name {
 			continue
 		}
-		if used, err := o.isSetUp(other); err != nil || used {
+		if used, err := o.isSetUp(c, other); err != nil || used {
 			file.What += ", still used by " + other.Title
 			return []*setupChange{file}, err
 		}
 	}
 	file.after = setup.Content{}
 	plan := []*setupChange{file}
-	if top, _ := ignoredByGit(dir); top != "" {
+	if top, _ := c.ignoredByGit(dir); top != "" {
 		ignore, err := newSetupChange(top, ".gitignore", configFile)
 		if err != nil {
 			return nil, err

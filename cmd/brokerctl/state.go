@@ -233,7 +233,7 @@ func newStatePutCommand(c *cli) *cobra.Command {
 		Args:              exactly("the key", "the value"),
 		ValidArgsFunction: c.completeKey,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			value, err := text(cmd, "VALUE", args[1])
+			value, err := c.text(cmd, "VALUE", args[1])
 			if err != nil {
 				return err
 			}
@@ -284,7 +284,7 @@ Agents that subscribe to the channel event/context_updated receive a message.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var err error
 			request.Key = args[0]
-			if request.Text, err = text(cmd, "TEXT", args[1]); err != nil {
+			if request.Text, err = c.text(cmd, "TEXT", args[1]); err != nil {
 				return err
 			}
 			request.TaskId = ifSet(cmd, "task", task)

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-func TestState_ValuesAreWrittenAndRead(t *testing.T) {
+func TestState_ValuesAreWrittenAndRead(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "a/builder", "b/builder")
 	for _, c := range []struct {
@@ -41,20 +42,21 @@ func TestState_ValuesAreWrittenAndRead(t *testing.T) {
 	if got := must0(t, "state", "get", "k/string", "-o", "prompt"); !strings.HasPrefix(got, "k/string, string, version 1, revision ") || !strings.HasSuffix(got, "\ntwo words\n") {
 		t.Errorf("%q", got)
 	}
-	got := invoke(t.Context(), "from standard input", nil, "--agent", "a", "state", "put", "in", "-")
+	got := t.invoke(t.Context(), "from standard input", nil, "--agent", "a", "state", "put", "in", "-")
 	if got.code != 0 || must0(t, "state", "get", "in") != "from standard input\n" {
 		t.Errorf("%+v", got)
 	}
 }
 
-func TestState_KeysAreListedByTask(t *testing.T) {
+func TestState_KeysAreListedByTask(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "a/builder")
 	must0(t, "--agent", "a", "state", "put", "plan", "1", "--task", "t1")
 	must0(t, "--agent", "a", "state", "put", "plan", "2")
 	must0(t, "--agent", "a", "state", "append", "notes", "first", "--task", "t1")
 	must0(t, "--agent", "a", "state", "put", "other", "1")
-	got := invoke(t.Context(), `{"changes":[{"put":{"key":"pair","value":1,"task_id":"t2"}}]}`, nil, "--agent", "a", "state", "transact", "-")
+	got := t.invoke(t.Context(), `{"changes":[{"put":{"key":"pair","value":1,"task_id":"t2"}}]}`, nil, "--agent", "a", "state", "transact", "-")
 	if got.code != 0 {
 		t.Fatalf("%+v", got)
 	}
@@ -76,7 +78,8 @@ func TestState_KeysAreListedByTask(t *testing.T) {
 	}
 }
 
-func TestState_ConflictsAndWhatIsNotThereHaveTheirExitCodes(t *testing.T) {
+func TestState_ConflictsAndWhatIsNotThereHaveTheirExitCodes(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "a/builder", "b/builder")
 	first := at(t, fields(t, "--agent", "a", "state", "put", "k", "1", "--create"), "revision").(json.Number).String()
@@ -114,11 +117,12 @@ func TestState_ConflictsAndWhatIsNotThereHaveTheirExitCodes(t *testing.T) {
 	}
 }
 
-func TestState_DocumentsReadAsMarkdown(t *testing.T) {
+func TestState_DocumentsReadAsMarkdown(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "a/builder", "b/builder")
 	must0(t, "--agent", "a", "state", "append", "notes", "We use gRPC.")
-	got := invoke(t.Context(), "- one\n- two\n", nil, "--agent", "b", "state", "append", "notes", "-")
+	got := t.invoke(t.Context(), "- one\n- two\n", nil, "--agent", "b", "state", "append", "notes", "-")
 	if got.code != 0 || !strings.HasPrefix(got.out, "added entry 2 to notes, revision ") {
 		t.Errorf("%+v", got)
 	}
@@ -139,7 +143,8 @@ func TestState_DocumentsReadAsMarkdown(t *testing.T) {
 	}
 }
 
-func TestState_DocumentsLargerThanAnAnswerAreReadWhole(t *testing.T) {
+func TestState_DocumentsLargerThanAnAnswerAreReadWhole(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "a/builder")
 	file := filepath.Join(t.TempDir(), "part")
@@ -157,7 +162,8 @@ func TestState_DocumentsLargerThanAnAnswerAreReadWhole(t *testing.T) {
 	}
 }
 
-func TestState_WatchPrintsChangesInOrder(t *testing.T) {
+func TestState_WatchPrintsChangesInOrder(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "a/builder")
 	before := at(t, fields(t, "--agent", "a", "state", "put", "other", "0"), "revision").(json.Number).String()
@@ -166,21 +172,22 @@ func TestState_WatchPrintsChangesInOrder(t *testing.T) {
 	must0(t, "--agent", "a", "state", "put", "k/2", "two")
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	got := invoke(ctx, "", nil, "state", "follow", "k/", "--after", before, "--limit", "2", "-o", "prompt")
+	got := t.invoke(ctx, "", nil, "state", "follow", "k/", "--after", before, "--limit", "2", "-o", "prompt")
 	if got.code != 0 || !strings.HasPrefix(got.out, "k/1 = one (") || !strings.Contains(got.out, "\nk/2 = two (") {
 		t.Errorf("%+v", got)
 	}
-	got = invoke(ctx, "", nil, "state", "follow", "--after", before, "--limit", "3", "-o", "json")
+	got = t.invoke(ctx, "", nil, "state", "follow", "--after", before, "--limit", "3", "-o", "json")
 	if lines := strings.Split(strings.TrimSpace(got.out), "\n"); len(lines) != 3 || at(t, decode(t, lines[1]), "deleted") != true {
 		t.Errorf("%+v", got)
 	}
 }
 
-func TestState_TransactMakesAllOrNothing(t *testing.T) {
+func TestState_TransactMakesAllOrNothing(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "a/builder")
 	transact := func(content string) result {
-		return invoke(t.Context(), content, nil, "--agent", "a", "state", "transact", "-")
+		return t.invoke(t.Context(), content, nil, "--agent", "a", "state", "transact", "-")
 	}
 	must0(t, "--agent", "a", "state", "put", "gone", "x")
 	got := transact(`{"compares": [{"key": "n", "revision": 0}], "changes": [

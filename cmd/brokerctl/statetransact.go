@@ -70,7 +70,7 @@ func newStateTransactCommand(c *cli) *cobra.Command {
 			if source != "-" {
 				source = "@" + source
 			}
-			content, err := text(cmd, "FILE", source)
+			content, err := c.text(cmd, "FILE", source)
 			if err != nil {
 				return err
 			}

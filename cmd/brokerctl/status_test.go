@@ -15,7 +15,8 @@ import (
 // number is a number out of JSON as it is written.
 func number(v any) string { return string(v.(json.Number)) }
 
-func TestStatus_FitsOnOneScreen(t *testing.T) {
+func TestStatus_FitsOnOneScreen(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	must0(t, "session", "configure", "--send-rate", "0")
 	long := strings.Repeat("n", 120)
@@ -27,7 +28,7 @@ func TestStatus_FitsOnOneScreen(t *testing.T) {
 	sent(t, "--agent", "lead", "role:painter", "work")
 	must0(t, "--agent", "builder-1", "lock", "acquire", "src/", "--holder", "1")
 	ctl(t, "--agent", "builder-1", "lock", "acquire", "src/", "--holder", "2", "--keep")
-	out := invokeOn(t.Context(), 80, "", nil, "status").out
+	out := t.invokeOn(t.Context(), 80, "", nil, "status").out
 	lines := strings.Split(strings.TrimRight(out, "\n"), "\n")
 	if len(lines) > 23 {
 		t.Errorf("%d lines:\n%s", len(lines), out)
@@ -59,7 +60,8 @@ func TestStatus_FitsOnOneScreen(t *testing.T) {
 	}
 }
 
-func TestStatus_ShowsDamageOfTheDatabaseFirst(t *testing.T) {
+func TestStatus_ShowsDamageOfTheDatabaseFirst(tt *testing.T) {
+	t := newShell(tt)
 	dir := isolate(t)
 	start := func() *app.App {
 		a, err := app.Start(t.Context(), app.Config{Dir: dir})

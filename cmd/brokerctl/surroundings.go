@@ -13,7 +13,7 @@ import (
 // surroundings returns the variables that tell a command about its agent beyond the identity of its
 // calls: the role, the data folder of the broker, and the session's root. It omits a folder that it
 // cannot determine; the command then inherits the variable as it is.
-func surroundings(ctx context.Context, broker *client.Client) [][2]string {
+func (c *cli) surroundings(ctx context.Context, broker *client.Client) [][2]string {
 	var role string
 	if broker.Identity().Agent != "" {
 		ctx, cancel := context.WithTimeout(ctx, callTimeout)
@@ -23,10 +23,10 @@ func surroundings(ctx context.Context, broker *client.Client) [][2]string {
 		role = answer.GetAgent().GetRole()
 	}
 	variables := [][2]string{{"BROKERD_ROLE", role}}
-	if dir := dataDirOf(broker.Address()); dir != "" {
+	if dir := c.dataDirOf(broker.Address()); dir != "" {
 		variables = append(variables, [2]string{"BROKERD_DATA", dir})
 	}
-	if paths, err := client.NewPaths("", ""); err == nil {
+	if paths, err := c.paths(""); err == nil {
 		variables = append(variables, [2]string{"BROKERD_ROOT", paths.Root()})
 	}
 	return variables
@@ -34,9 +34,9 @@ func surroundings(ctx context.Context, broker *client.Client) [][2]string {
 
 // dataDirOf returns the data folder of the local broker with an address, or "" if it is not known.
 // The broker's socket usually is in its data folder.
-func dataDirOf(address string) string {
+func (c *cli) dataDirOf(address string) string {
 	candidates := []string{filepath.Dir(strings.TrimPrefix(strings.TrimPrefix(address, "unix:"), "//"))}
-	if dir, err := client.DataDir(); err == nil {
+	if dir, err := c.env.client().DataDir(); err == nil {
 		candidates = append(candidates, dir)
 	}
 	for _, dir := range candidates {

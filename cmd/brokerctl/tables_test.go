@@ -195,7 +195,6 @@ func followed[T proto.Message](c *cli, cmd *cobra.Command, items []T, v view[T])
 
 // Each file has all tables at one width, with or without colour.
 func TestTables_LookAsInTheGoldenFiles(t *testing.T) {
-	t.Setenv("NO_COLOR", "")
 	for _, columns := range []int{80, 120, 200} {
 		for _, color := range []string{"never", "always"} {
 			var out bytes.Buffer
@@ -221,7 +220,7 @@ func TestTables_LookAsInTheGoldenFiles(t *testing.T) {
 }
 
 // golden compares a text with a file of testdata; -update writes the file.
-func golden(t *testing.T, name, text string) {
+func golden(t testing.TB, name, text string) {
 	t.Helper()
 	path := filepath.Join("testdata", name)
 	if *update {

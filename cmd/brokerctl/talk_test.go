@@ -8,16 +8,17 @@ import (
 )
 
 // asks runs ask in the background and returns where its result comes.
-func asks(t *testing.T, args ...string) <-chan result {
+func asks(t *shell, args ...string) <-chan result {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
 	results := make(chan result, 1)
-	go func() { results <- invoke(ctx, "", nil, args...) }()
+	go func() { results <- t.invoke(ctx, "", nil, args...) }()
 	return results
 }
 
-func TestAsk_PrintsTheReply(t *testing.T) {
+func TestAsk_PrintsTheReply(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead", "builder-1/builder")
 	for _, format := range []string{"table", "json", "prompt"} {
@@ -45,7 +46,8 @@ func TestAsk_PrintsTheReply(t *testing.T) {
 	}
 }
 
-func TestAsk_WithoutAnAnswerIsExitCode4AndALateOneIsMail(t *testing.T) {
+func TestAsk_WithoutAnAnswerIsExitCode4AndALateOneIsMail(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead", "builder-1/builder")
 	got := ctl(t, "--agent", "builder-1", "ask", "lead", "Well?", "--wait", "1ms")
@@ -61,7 +63,8 @@ func TestAsk_WithoutAnAnswerIsExitCode4AndALateOneIsMail(t *testing.T) {
 	}
 }
 
-func TestReply_TellsIdFromText(t *testing.T) {
+func TestReply_TellsIdFromText(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead", "builder-1")
 	id := sent(t, "--agent", "lead", "builder-1", "How many?")
@@ -83,7 +86,8 @@ func TestReply_TellsIdFromText(t *testing.T) {
 	}
 }
 
-func TestThread_ShowsTheConversationAndItsOutcome(t *testing.T) {
+func TestThread_ShowsTheConversationAndItsOutcome(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead", "builder-1")
 	id := sent(t, "--agent", "lead", "builder-1", "Which branch?", "--respond-within", "10m")
@@ -110,7 +114,8 @@ func TestThread_ShowsTheConversationAndItsOutcome(t *testing.T) {
 	}
 }
 
-func TestMessage_ReportAndResend(t *testing.T) {
+func TestMessage_ReportAndResend(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead", "builder-1", "builder-2", "builder-3", "builder-4")
 	id := sent(t, "--agent", "lead", "builder-*", "All hands")
@@ -139,7 +144,8 @@ func TestMessage_ReportAndResend(t *testing.T) {
 	}
 }
 
-func TestSend_WarningsGoToStandardErrorAndIntoTheResult(t *testing.T) {
+func TestSend_WarningsGoToStandardErrorAndIntoTheResult(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead", "builder-1/builder")
 	as := func(args ...string) []string { return append([]string{"--agent", "lead"}, args...) }

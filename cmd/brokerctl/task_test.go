@@ -9,9 +9,9 @@ import (
 )
 
 // planned creates the tasks of a plan and returns their lines.
-func planned(t *testing.T, plan string) []string {
+func planned(t *shell, plan string) []string {
 	t.Helper()
-	got := invoke(t.Context(), plan, nil, "--agent", "lead", "task", "create", "-f", "-")
+	got := t.invoke(t.Context(), plan, nil, "--agent", "lead", "task", "create", "-f", "-")
 	if got.code != 0 {
 		t.Fatalf("%+v", got)
 	}
@@ -19,7 +19,7 @@ func planned(t *testing.T, plan string) []string {
 }
 
 // taskState returns the state of a task.
-func taskState(t *testing.T, id string) any {
+func taskState(t *shell, id string) any {
 	t.Helper()
 	return at(t, fields(t, "--agent", "", "task", "get", id), "task", "state")
 }
@@ -30,7 +30,8 @@ tasks:
 - {id: api, title: Write the API, depends_on: [schema], priority: high}
 `
 
-func TestTask_FromItsCreationToItsEnd(t *testing.T) {
+func TestTask_FromItsCreationToItsEnd(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead", "builder-1/builder")
 	t.Setenv("BROKERD_AGENT", "builder-1")
@@ -92,7 +93,8 @@ func TestTask_FromItsCreationToItsEnd(t *testing.T) {
 	}
 }
 
-func TestTask_WithoutAnIDTheOnlyHeldTaskIsMeant(t *testing.T) {
+func TestTask_WithoutAnIDTheOnlyHeldTaskIsMeant(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead", "builder-1/builder")
 	t.Setenv("BROKERD_AGENT", "builder-1")
@@ -124,7 +126,8 @@ func TestTask_WithoutAnIDTheOnlyHeldTaskIsMeant(t *testing.T) {
 	}
 }
 
-func TestTaskCreate_FaultsOfAFileNameTheEntry(t *testing.T) {
+func TestTaskCreate_FaultsOfAFileNameTheEntry(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead")
 	for _, c := range []struct{ plan, want string }{
@@ -148,7 +151,7 @@ func TestTaskCreate_FaultsOfAFileNameTheEntry(t *testing.T) {
 		{"tasks:\n- {id: a, title: A, parent: nowhere}", `plan.yaml, line 2: task 1 (a): parent: there is no task "nowhere"`},
 		{"tasks:\n- {id: x, title: X}\n- {id: a, title: A, assignee: boss}", `plan.yaml, line 3: task 2 (a): no agent "boss" is registered`},
 	} {
-		if err := os.WriteFile("plan.yaml", []byte(c.plan), 0o600); err != nil {
+		if err := os.WriteFile(t.path("plan.yaml"), []byte(c.plan), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		got := ctl(t, "--agent", "lead", "task", "create", "-f", "plan.yaml")
@@ -166,7 +169,8 @@ func TestTaskCreate_FaultsOfAFileNameTheEntry(t *testing.T) {
 	}
 }
 
-func TestTaskList_TheTreeHasSubtasksBelowTheirParentsAndDependenciesFirst(t *testing.T) {
+func TestTaskList_TheTreeHasSubtasksBelowTheirParentsAndDependenciesFirst(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead")
 	planned(t, `
@@ -196,7 +200,8 @@ tasks:
 	}
 }
 
-func TestTaskWait_EndsAsItsExitCodeSays(t *testing.T) {
+func TestTaskWait_EndsAsItsExitCodeSays(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead", "builder-1/builder")
 	planned(t, smallPlan)
@@ -234,7 +239,8 @@ func TestTaskWait_EndsAsItsExitCodeSays(t *testing.T) {
 	}
 }
 
-func TestTaskClaim_ThePromptIsShortAndNamesTheCommands(t *testing.T) {
+func TestTaskClaim_ThePromptIsShortAndNamesTheCommands(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead", "builder-1/builder")
 	planned(t, `tasks: [{id: api, title: Write the API, description: "As in docs/api.md.\n=== c0ffee01 end ===", labels: {area: api}}]`)
@@ -253,7 +259,8 @@ Next: brokerctl --agent builder-1 task complete api --result TEXT when done; tas
 	}
 }
 
-func TestTask_IDsAreCompletedWithTheirTitles(t *testing.T) {
+func TestTask_IDsAreCompletedWithTheirTitles(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead", "builder-1/builder")
 	planned(t, smallPlan)
@@ -279,7 +286,8 @@ func TestTask_IDsAreCompletedWithTheirTitles(t *testing.T) {
 	}
 }
 
-func TestNext_OffersATaskWhenNoMessageWaits(t *testing.T) {
+func TestNext_OffersATaskWhenNoMessageWaits(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead", "builder-1/builder")
 	t.Setenv("BROKERD_AGENT", "builder-1")
@@ -306,7 +314,8 @@ func TestNext_OffersATaskWhenNoMessageWaits(t *testing.T) {
 	}
 }
 
-func TestNext_WaitsForAMessageAndATaskAtOnce(t *testing.T) {
+func TestNext_WaitsForAMessageAndATaskAtOnce(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead", "builder-1/builder")
 	t.Setenv("BROKERD_AGENT", "builder-1")
@@ -337,12 +346,13 @@ func TestNext_WaitsForAMessageAndATaskAtOnce(t *testing.T) {
 }
 
 // lastSeen returns when the broker has last received a call of builder-1.
-func lastSeen(t *testing.T) any {
+func lastSeen(t *shell) any {
 	t.Helper()
 	return at(t, fields(t, "--agent", "", "agent", "get", "builder-1"), "agent", "last_seen")
 }
 
-func TestNext_AMessageAboutATaskNamesTheCommandsThatAnswerIt(t *testing.T) {
+func TestNext_AMessageAboutATaskNamesTheCommandsThatAnswerIt(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead", "builder-1/builder")
 	t.Setenv("BROKERD_AGENT", "builder-1")
@@ -373,7 +383,8 @@ func TestNext_AMessageAboutATaskNamesTheCommandsThatAnswerIt(t *testing.T) {
 	}
 }
 
-func TestExplain_KnowsTasks(t *testing.T) {
+func TestExplain_KnowsTasks(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead", "builder-1/builder")
 	planned(t, smallPlan)

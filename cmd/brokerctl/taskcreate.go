@@ -70,10 +70,10 @@ func newTaskCreateCommand(c *cli) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			var p plan
 			if o.file == "" {
-				err = o.describe(cmd, task, args)
+				err = o.describe(c, cmd, task, args)
 				request.Tasks = []*pb.NewTask{task}
 			} else {
-				p, err = readPlan(cmd, o.file)
+				p, err = c.readPlan(cmd, o.file)
 				request.Tasks = p.tasks
 			}
 			if err != nil {
@@ -107,12 +107,12 @@ func newTaskCreateCommand(c *cli) *cobra.Command {
 }
 
 // describe completes the task that the command line describes.
-func (o *taskCreateOptions) describe(cmd *cobra.Command, t *pb.NewTask, args []string) (err error) {
+func (o *taskCreateOptions) describe(c *cli, cmd *cobra.Command, t *pb.NewTask, args []string) (err error) {
 	if err := exactly("the title")(cmd, args); err != nil {
 		return err
 	}
 	t.Title = args[0]
-	if t.Description, err = text(cmd, "description", o.description); err != nil {
+	if t.Description, err = c.text(cmd, "description", o.description); err != nil {
 		return err
 	}
 	if t.Priority, err = parsePriority("priority", o.priority); err != nil {

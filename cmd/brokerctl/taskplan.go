@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"reflect"
 	"regexp"
 	"slices"
@@ -56,7 +55,7 @@ func planKeys() []string {
 }
 
 // readPlan reads a plan from a file, or from standard input for "-".
-func readPlan(cmd *cobra.Command, name string) (plan, error) {
+func (c *cli) readPlan(cmd *cobra.Command, name string) (plan, error) {
 	p := plan{name: name}
 	var content []byte
 	var err error
@@ -64,7 +63,7 @@ func readPlan(cmd *cobra.Command, name string) (plan, error) {
 		p.name = "standard input"
 		content, err = io.ReadAll(cmd.InOrStdin())
 	} else {
-		content, err = os.ReadFile(name)
+		content, err = c.env.readFile(name)
 	}
 	if err != nil {
 		return p, usagef("--file: %v", err)

@@ -73,7 +73,7 @@ labels, also while another agent holds it.`,
 		if err != nil {
 			return nil, "", err
 		}
-		whole, err := text(cmd, "description", description)
+		whole, err := c.text(cmd, "description", description)
 		if err != nil {
 			return nil, "", err
 		}
@@ -144,7 +144,7 @@ func newTaskCompleteCommand(c *cli) *cobra.Command {
 	return c.onHeldTask(cmd, func(ctx context.Context, broker *client.Client, id string) (proto.Message, string, error) {
 		var err error
 		request.TaskId = id
-		if request.Result, err = text(cmd, "result", result); err != nil {
+		if request.Result, err = c.text(cmd, "result", result); err != nil {
 			return nil, "", err
 		}
 		answer, err := broker.Tasks().CompleteTask(ctx, request)
@@ -177,7 +177,7 @@ the task is failed, until task retry.`,
 	return c.onHeldTask(cmd, func(ctx context.Context, broker *client.Client, id string) (proto.Message, string, error) {
 		var err error
 		request.TaskId = id
-		if request.Error, err = text(cmd, "error", fault); err != nil {
+		if request.Error, err = c.text(cmd, "error", fault); err != nil {
 			return nil, "", err
 		}
 		answer, err := broker.Tasks().FailTask(ctx, request)

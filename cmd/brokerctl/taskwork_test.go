@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-func TestTaskWork_TheExitCodeDecides(t *testing.T) {
+func TestTaskWork_TheExitCodeDecides(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead", "builder-1/builder")
 	for i, c := range []struct {
@@ -43,7 +44,8 @@ func TestTaskWork_TheExitCodeDecides(t *testing.T) {
 	}
 }
 
-func TestTaskWork_TheCommandGetsTheTaskAndItsEnvironment(t *testing.T) {
+func TestTaskWork_TheCommandGetsTheTaskAndItsEnvironment(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead", "builder-1/builder")
 	planned(t, "tasks: [{id: job, title: The job, description: All of it., labels: {a: b}, max_attempts: 7}, {id: other, title: Another}]")
@@ -67,7 +69,8 @@ func TestTaskWork_TheCommandGetsTheTaskAndItsEnvironment(t *testing.T) {
 	}
 }
 
-func TestTaskWork_ItRunsUntilItsLimitAndStoresResults(t *testing.T) {
+func TestTaskWork_ItRunsUntilItsLimitAndStoresResults(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead", "builder-1/builder")
 	planned(t, "tasks: [{id: a, title: A}, {id: b, title: B, depends_on: [a]}, {id: c, title: C, depends_on: [b]}, {id: d, title: D, depends_on: [c]}]")
@@ -89,7 +92,8 @@ func TestTaskWork_ItRunsUntilItsLimitAndStoresResults(t *testing.T) {
 	}
 }
 
-func TestTaskWork_ResumeBeginsWithTheTaskThatTheAgentHolds(t *testing.T) {
+func TestTaskWork_ResumeBeginsWithTheTaskThatTheAgentHolds(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead", "builder-1/builder")
 	planned(t, "tasks: [{id: urgent, title: Urgent, priority: 9}, {id: held, title: Held}]")
@@ -100,7 +104,8 @@ func TestTaskWork_ResumeBeginsWithTheTaskThatTheAgentHolds(t *testing.T) {
 	}
 }
 
-func TestTaskWork_AnInterruptedCommandReturnsItsTask(t *testing.T) {
+func TestTaskWork_AnInterruptedCommandReturnsItsTask(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead", "builder-1/builder")
 	planned(t, "tasks: [{id: job, title: The job}]")
@@ -120,7 +125,8 @@ func TestTaskWork_AnInterruptedCommandReturnsItsTask(t *testing.T) {
 	}
 }
 
-func TestTaskWork_ACancelledTaskStopsItsCommand(t *testing.T) {
+func TestTaskWork_ACancelledTaskStopsItsCommand(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead", "builder-1/builder")
 	planned(t, "tasks: [{id: job, title: The job}]")
@@ -131,7 +137,8 @@ func TestTaskWork_ACancelledTaskStopsItsCommand(t *testing.T) {
 	}
 }
 
-func TestTaskWork_BrokerctlWorksInsideTheCommand(t *testing.T) {
+func TestTaskWork_BrokerctlWorksInsideTheCommand(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead", "builder-1/builder")
 	planned(t, "tasks: [{id: job, title: The job}]")

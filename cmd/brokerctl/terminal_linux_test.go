@@ -12,7 +12,7 @@ import (
 )
 
 // openTerminal returns a pseudo-terminal: closing its outer side is closing the window.
-func openTerminal(t *testing.T) (outer, inner *os.File) {
+func openTerminal(t testing.TB) (outer, inner *os.File) {
 	t.Helper()
 	outer, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
 	if err != nil {
@@ -35,7 +35,7 @@ func openTerminal(t *testing.T) (outer, inner *os.File) {
 }
 
 // startOn starts a command as the first process of a terminal.
-func startOn(t *testing.T, inner *os.File, cmd *exec.Cmd) {
+func startOn(t testing.TB, inner *os.File, cmd *exec.Cmd) {
 	t.Helper()
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = inner, inner, inner
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
@@ -47,10 +47,11 @@ func startOn(t *testing.T, inner *os.File, cmd *exec.Cmd) {
 	}
 }
 
-func TestRuns_AClosedTerminalReleasesWhatTheyHold(t *testing.T) {
+func TestRuns_AClosedTerminalReleasesWhatTheyHold(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	for name, command := range holdingCommands {
-		t.Run(name, func(t *testing.T) {
+		t.Run(name, func(t *shell) {
 			register(t, "builder-1")
 			message := sent(t, "builder-1", "task")
 			ready := pipe(t)
@@ -70,7 +71,8 @@ func TestRuns_AClosedTerminalReleasesWhatTheyHold(t *testing.T) {
 	}
 }
 
-func TestDemo_AClosedTerminalLeavesNothing(t *testing.T) {
+func TestDemo_AClosedTerminalLeavesNothing(tt *testing.T) {
+	t := newShell(tt)
 	cmd, gone := newDemoStage(t).demo(t)
 	outer, inner := openTerminal(t)
 	startOn(t, inner, cmd)

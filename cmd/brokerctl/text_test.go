@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-func TestSend_PutsAShortLineIntoTheSubjectAndTheRestIntoTheBody(t *testing.T) {
+func TestSend_PutsAShortLineIntoTheSubjectAndTheRestIntoTheBody(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead", "builder-1/builder")
 	for _, test := range []struct {
@@ -32,7 +33,8 @@ func TestSend_PutsAShortLineIntoTheSubjectAndTheRestIntoTheBody(t *testing.T) {
 	}
 }
 
-func TestReply_ShowsWhatItSaysAndKeepsTaskAndSubject(t *testing.T) {
+func TestReply_ShowsWhatItSaysAndKeepsTaskAndSubject(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead", "builder-1/builder")
 	asked := sent(t, "--agent", "lead", "builder-1", "Add login", "--task", "t1", "--requires-response")

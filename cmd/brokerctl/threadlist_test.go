@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-func TestThreadList_ShowsEachConversationOnce(t *testing.T) {
+func TestThreadList_ShowsEachConversationOnce(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead", "builder-1/builder")
 	asked := sent(t, "--agent", "lead", "builder-1", "Which branch?")
@@ -40,7 +41,8 @@ func TestThreadList_ShowsEachConversationOnce(t *testing.T) {
 	}
 }
 
-func TestChannelGet_ShowsSettingsAndSubscribers(t *testing.T) {
+func TestChannelGet_ShowsSettingsAndSubscribers(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead")
 	must0(t, "--agent", "lead", "channel", "subscribe", "builds")

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-func TestToken_GoesFromHandToHand(t *testing.T) {
+func TestToken_GoesFromHandToHand(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "builder-1/builder", "builder-2/builder", "critic-1/critic")
 	as := func(who string, args ...string) []string { return append([]string{"--agent", who}, args...) }
@@ -69,7 +70,8 @@ func TestToken_GoesFromHandToHand(t *testing.T) {
 	}
 }
 
-func TestTokenRun_TheCommandHasItsTurnAndMayPassItOn(t *testing.T) {
+func TestTokenRun_TheCommandHasItsTurnAndMayPassItOn(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "builder-1/builder", "critic-1/critic")
 	script := `brokerctl() { ` + asProgram + `=1 ` + self(t) + ` "$@"; }
@@ -86,7 +88,8 @@ exit 5`
 	}
 }
 
-func TestTokenRun_ALostTokenStopsTheCommandAtOnce(t *testing.T) {
+func TestTokenRun_ALostTokenStopsTheCommandAtOnce(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "builder-1")
 	_, ended := holdingRun(t, []string{"token", "run", "review", "login"}, `READY; exec sleep 1000`)

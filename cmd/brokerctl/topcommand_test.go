@@ -7,14 +7,16 @@ import (
 	"testing"
 )
 
-func TestTop_WithoutATerminalNamesTheOtherCommand(t *testing.T) {
+func TestTop_WithoutATerminalNamesTheOtherCommand(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	if got := ctl(t, "top"); got.code != exitUsage || !strings.Contains(got.err, "brokerctl overview --follow") {
 		t.Errorf("%+v", got)
 	}
 }
 
-func TestTop_OnATerminal(t *testing.T) {
+func TestTop_OnATerminal(tt *testing.T) {
+	t := newShell(tt)
 	if _, err := exec.LookPath("tmux"); err != nil {
 		t.Skip("tmux is not installed")
 	}

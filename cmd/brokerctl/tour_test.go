@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"encoding/json"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -13,7 +12,7 @@ import (
 )
 
 // program is brokerctl in a folder to be put in front of PATH: the test binary under another name.
-func program(t *testing.T) (env []string) {
+func program(t *shell) (env []string) {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -23,16 +22,17 @@ func program(t *testing.T) (env []string) {
 	if err := os.Symlink(self, filepath.Join(dir, "brokerctl")); err != nil {
 		t.Fatal(err)
 	}
-	return append(os.Environ(), asProgram+"=1", "PATH="+dir+":"+os.Getenv("PATH"))
+	return t.environ(asProgram+"=1", "PATH="+dir+":"+t.Getenv("PATH"), "PWD="+t.dir)
 }
 
 // The lines are those of the tour that the API's page promises, word for word, through a shell.
-func TestTour_WorksWordForWord(t *testing.T) {
+func TestTour_WorksWordForWord(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	env := program(t)
 	shell := func(line string) string {
 		t.Helper()
-		cmd := exec.CommandContext(t.Context(), "sh", "-c", line)
+		cmd := t.command("sh", "-c", line)
 		cmd.Env = env
 		var stderr strings.Builder
 		cmd.Stderr = &stderr
@@ -72,9 +72,9 @@ func TestTour_WorksWordForWord(t *testing.T) {
 }
 
 // followUntil reads what a command prints until an event of the type comes, and then ends it as Ctrl-C does.
-func followUntil(t *testing.T, env []string, line, until string) {
+func followUntil(t *shell, env []string, line, until string) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "sh", "-c", "exec "+line)
+	cmd := t.command("sh", "-c", "exec "+line)
 	cmd.Env = env
 	out, err := cmd.StdoutPipe()
 	if err != nil {

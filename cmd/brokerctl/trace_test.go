@@ -11,7 +11,8 @@ import (
 	"brokerd/internal/apptest"
 )
 
-func TestTraceparent_GoesFromTheEnvironmentThroughAMessageToTheCommandOfAWorker(t *testing.T) {
+func TestTraceparent_GoesFromTheEnvironmentThroughAMessageToTheCommandOfAWorker(tt *testing.T) {
+	t := newShell(tt)
 	const caller = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	spans := apptest.NewCollector(t)
 	startBrokerWith(t, func(c *app.Config) { c.Traces, c.TraceSample = spans.Address(), 1 })

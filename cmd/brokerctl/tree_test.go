@@ -2,12 +2,12 @@ package main
 
 import (
 	"bytes"
-	"os/exec"
 	"strings"
 	"testing"
 )
 
-func TestTree_AGroupHasAPluralAndVerbsHaveTheirShortForms(t *testing.T) {
+func TestTree_AGroupHasAPluralAndVerbsHaveTheirShortForms(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead")
 	for _, line := range []string{
@@ -34,7 +34,8 @@ func TestTree_EveryListHasALimit(t *testing.T) {
 	}
 }
 
-func TestTree_AnUnknownCommandOrOptionNamesTheOneThatIsMeant(t *testing.T) {
+func TestTree_AnUnknownCommandOrOptionNamesTheOneThatIsMeant(tt *testing.T) {
+	t := newShell(tt)
 	isolate(t)
 	for line, want := range map[string]string{
 		"sned":                 "did you mean send?",
@@ -72,11 +73,12 @@ func TestTree_AnUnknownCommandOrOptionNamesTheOneThatIsMeant(t *testing.T) {
 	}
 }
 
-func TestTree_AnUnknownCommandWithHelpIsOneLineOnStandardError(t *testing.T) {
+func TestTree_AnUnknownCommandWithHelpIsOneLineOnStandardError(tt *testing.T) {
+	t := newShell(tt)
 	isolate(t)
 	t.Setenv(asProgram, "1")
 	var out, err bytes.Buffer
-	cmd := exec.CommandContext(t.Context(), self(t), "lcok", "--help")
+	cmd := t.command(self(t), "lcok", "--help")
 	cmd.Stdout, cmd.Stderr = &out, &err
 	_ = cmd.Run() // the exit code is checked below
 	want := "brokerctl: unknown command \"lcok\" for brokerctl; did you mean lock? (see brokerctl --help)\n"

@@ -133,7 +133,7 @@ fails if the send is refused.`,
 		Args:              exactly("the type"),
 		ValidArgsFunction: c.completeArgs(false, typeNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			text, err := jsonInput(cmd, "payload", payload)
+			text, err := c.jsonInput(cmd, "payload", payload)
 			if err != nil {
 				return err
 			}
@@ -176,10 +176,10 @@ func newTypeRegisterCommand(c *cli) *cobra.Command {
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			request.Name = args[0]
-			if request.Schema, err = jsonInput(cmd, "schema", schema); err != nil {
+			if request.Schema, err = c.jsonInput(cmd, "schema", schema); err != nil {
 				return err
 			}
-			if request.Example, err = jsonInput(cmd, "example", example); err != nil {
+			if request.Example, err = c.jsonInput(cmd, "example", example); err != nil {
 				return err
 			}
 			broker, err := c.connect(cmd.Context())

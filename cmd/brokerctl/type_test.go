@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-func TestType_ListAndGet(t *testing.T) {
+func TestType_ListAndGet(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	out := must0(t, "type", "list", "--family", "task")
 	if !strings.Contains(out, "task_complete") || strings.Contains(out, "shutdown_request") {
@@ -35,7 +36,8 @@ func TestType_ListAndGet(t *testing.T) {
 	}
 }
 
-func TestType_ValidateGivesTheVerdictOfASend(t *testing.T) {
+func TestType_ValidateGivesTheVerdictOfASend(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead", "builder-1/builder")
 	file := filepath.Join(t.TempDir(), "payload.json")
@@ -66,7 +68,8 @@ func TestType_ValidateGivesTheVerdictOfASend(t *testing.T) {
 	}
 }
 
-func TestType_Register(t *testing.T) {
+func TestType_Register(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead", "builder-1/builder")
 	args := []string{

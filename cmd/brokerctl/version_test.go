@@ -12,7 +12,7 @@ import (
 )
 
 // fileVersion returns the content of the file VERSION.
-func fileVersion(t *testing.T) string {
+func fileVersion(t testing.TB) string {
 	t.Helper()
 	text, err := os.ReadFile("../../VERSION")
 	if err != nil {
@@ -21,7 +21,8 @@ func fileVersion(t *testing.T) string {
 	return strings.TrimSpace(string(text))
 }
 
-func TestVersion_IsThatOfTheFileVERSION(t *testing.T) {
+func TestVersion_IsThatOfTheFileVERSION(tt *testing.T) {
+	t := newShell(tt)
 	want := fileVersion(t)
 	isolate(t)
 	if got := must0(t, "--version"); got != "brokerctl "+want+"\n" {
@@ -36,7 +37,8 @@ func TestVersion_IsThatOfTheFileVERSION(t *testing.T) {
 	}
 }
 
-func TestVersion_HasTheDaemonsForAgentsToo(t *testing.T) {
+func TestVersion_HasTheDaemonsForAgentsToo(tt *testing.T) {
+	t := newShell(tt)
 	want := fileVersion(t)
 	startBrokerWith(t, func(c *app.Config) { c.Version = "0.3.9 (3c584ca0f1d2)" })
 	for _, args := range [][]string{{"version"}, {"version", "--agent", "a", "--session", "nowhere"}} {

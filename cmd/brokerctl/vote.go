@@ -51,7 +51,7 @@ Exit codes with --wait: 4: the wait ended first; 5: no option won.`,
 				return err
 			}
 			request.Rule = pb.VoteRule(number)
-			if request.Description, err = text(cmd, "body", body); err != nil {
+			if request.Description, err = c.text(cmd, "body", body); err != nil {
 				return err
 			}
 			if request.Deadline, err = c.parseTime("deadline", deadline, 1); err != nil {

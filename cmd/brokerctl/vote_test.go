@@ -11,7 +11,8 @@ import (
 	pb "brokerd/gen/brokerd/v1"
 )
 
-func TestVote_IsOpenedCastAndClosed(t *testing.T) {
+func TestVote_IsOpenedCastAndClosed(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead", "b1/builder", "b2/builder")
 	opened := fields(t, "--agent", "lead", "vote", "open", "Which database?", "SQLite", "PostgreSQL", "--to", "role:builder",
@@ -59,7 +60,8 @@ func TestVote_IsOpenedCastAndClosed(t *testing.T) {
 	}
 }
 
-func TestVote_WaitingReportsTheOutcomeByItsExitCode(t *testing.T) {
+func TestVote_WaitingReportsTheOutcomeByItsExitCode(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead", "b1/builder", "b2/builder")
 	wait := func(options ...string) <-chan result {
@@ -96,7 +98,8 @@ func TestVote_WaitingReportsTheOutcomeByItsExitCode(t *testing.T) {
 	}
 }
 
-func TestVote_MistakesAreNamed(t *testing.T) {
+func TestVote_MistakesAreNamed(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead")
 	for name, c := range map[string]struct {

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"os/exec"
 	"sync"
 
 	"brokerd/client"
@@ -23,15 +22,15 @@ func (w *wakers) check(ctx context.Context) ([]int64, error) {
 
 // useCommand adds a shell command. Its output goes to standard error. When the run ends, the command
 // receives SIGTERM and, later, SIGKILL.
-func (w *wakers) useCommand(command string, env []string, hurry <-chan struct{}) {
+func (w *wakers) useCommand(command string, from environment, env []string, hurry <-chan struct{}) {
 	w.waker = &waker{mail: make(chan bool, 1), check: w.check}
 	w.waker.run = func(ctx context.Context) error {
-		shell, err := exec.LookPath("sh")
+		shell, err := from.lookPath("sh")
 		if err != nil {
 			return err
 		}
 		p := &process{
-			path: shell, args: []string{"sh", "-c", command}, env: env, stdout: w.reporter.stderr, stderr: w.reporter.stderr,
+			path: shell, args: []string{"sh", "-c", command}, env: env, dir: from.childDir(), stdout: w.reporter.stderr, stderr: w.reporter.stderr,
 			grace: killAfter, interrupted: context.Background(), hurry: hurry,
 		}
 		_, err = p.run(ctx)

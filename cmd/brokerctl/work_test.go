@@ -13,7 +13,7 @@ import (
 )
 
 // pipe makes a named pipe: what a command writes to it, the test waits for.
-func pipe(t *testing.T) string {
+func pipe(t testing.TB) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "pipe")
 	if err := syscall.Mkfifo(path, 0o600); err != nil {
@@ -23,7 +23,7 @@ func pipe(t *testing.T) string {
 }
 
 // await blocks until a command has written a line to the pipe.
-func await(t *testing.T, path string) {
+func await(t testing.TB, path string) {
 	t.Helper()
 	if _, err := os.ReadFile(path); err != nil {
 		t.Fatal(err)
@@ -32,7 +32,7 @@ func await(t *testing.T, path string) {
 
 // takeReleased wants a message that work gave back, "" for any, to be there for others at once and unharmed, and
 // finishes it. It waits a little: the broker takes back what it was about to hand to a worker that left.
-func takeReleased(t *testing.T, id string) {
+func takeReleased(t *shell, id string) {
 	t.Helper()
 	got := fields(t, "--agent", "builder-1", "claim", "--consumer", "another", "--wait", "20s")
 	if at(t, got, "attempt") != json.Number("1") || id != "" && at(t, got, "message", "revision") != json.Number(id) {
@@ -41,7 +41,8 @@ func takeReleased(t *testing.T, id string) {
 	must0(t, "--agent", "builder-1", "ack", at(t, got, "claim_id").(string))
 }
 
-func TestWork_TheCommandsExitCodeDecides(t *testing.T) {
+func TestWork_TheCommandsExitCodeDecides(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead", "builder-1")
 	for _, c := range []struct {
@@ -81,7 +82,8 @@ func TestWork_TheCommandsExitCodeDecides(t *testing.T) {
 	}
 }
 
-func TestWork_TheCommandGetsTheMessageAndItsEnvironment(t *testing.T) {
+func TestWork_TheCommandGetsTheMessageAndItsEnvironment(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "lead/lead", "builder-1/builder")
 	t.Setenv("BROKERD_AGENT", "lead")
@@ -108,7 +110,8 @@ func TestWork_TheCommandGetsTheMessageAndItsEnvironment(t *testing.T) {
 	}
 }
 
-func TestWork_TheEndOfStandardErrorIsKept(t *testing.T) {
+func TestWork_TheEndOfStandardErrorIsKept(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "builder-1")
 	id := sent(t, "builder-1", "noisy")
@@ -122,7 +125,8 @@ func TestWork_TheEndOfStandardErrorIsKept(t *testing.T) {
 	}
 }
 
-func TestWork_EndsAfterAsManyMessagesAsAsked(t *testing.T) {
+func TestWork_EndsAfterAsManyMessagesAsAsked(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "builder-1")
 	var ids []string
@@ -147,7 +151,7 @@ func TestWork_EndsAfterAsManyMessagesAsAsked(t *testing.T) {
 }
 
 // workUntilIdle runs a worker with a short --wait until it has worked: a busy machine may take longer to deliver.
-func workUntilIdle(t *testing.T, command ...string) result {
+func workUntilIdle(t *shell, command ...string) result {
 	t.Helper()
 	args := append(append([]string{"--agent", "builder-1"}, command...), "--wait", "100ms", "--", "true")
 	for deadline := time.Now().Add(patience); ; {
@@ -157,7 +161,8 @@ func workUntilIdle(t *testing.T, command ...string) result {
 	}
 }
 
-func TestWork_NothingCameIsExitCode4(t *testing.T) {
+func TestWork_NothingCameIsExitCode4(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "builder-1")
 	if got := ctl(t, "--agent", "builder-1", "work", "--wait", "20ms", "--", "true"); got.code != 4 || !strings.Contains(got.err, "nothing came within 20ms") {
@@ -169,7 +174,8 @@ func TestWork_NothingCameIsExitCode4(t *testing.T) {
 	}
 }
 
-func TestWork_ItsOwnFailureIsNoOutcomeOfTheCommand(t *testing.T) {
+func TestWork_ItsOwnFailureIsNoOutcomeOfTheCommand(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "builder-1")
 	id := sent(t, "builder-1", "one")
@@ -196,7 +202,7 @@ func TestWork_ItsOwnFailureIsNoOutcomeOfTheCommand(t *testing.T) {
 
 // working starts a worker, by work or task work, on a script that writes to the pipe once it is
 // ready. It returns the signals that end the worker.
-func working(t *testing.T, command, script string, flags ...string) (signals chan os.Signal, ended <-chan result) {
+func working(t *shell, command, script string, flags ...string) (signals chan os.Signal, ended <-chan result) {
 	t.Helper()
 	signals = make(chan os.Signal, 2)
 	done := make(chan result, 1)
@@ -205,13 +211,14 @@ func working(t *testing.T, command, script string, flags ...string) (signals cha
 	ready := pipe(t)
 	args := append(append([]string{"--agent", "builder-1"}, strings.Fields(command)...), flags...)
 	go func() {
-		done <- invoke(ctx, "", signals, append(args, "--", "sh", "-c", strings.ReplaceAll(script, "READY", "echo > "+ready))...)
+		done <- t.invoke(ctx, "", signals, append(args, "--", "sh", "-c", strings.ReplaceAll(script, "READY", "echo > "+ready))...)
 	}()
 	await(t, ready)
 	return signals, done
 }
 
-func TestWork_ASignalIsPassedOnAndWhatWasNotFinishedGoesBack(t *testing.T) {
+func TestWork_ASignalIsPassedOnAndWhatWasNotFinishedGoesBack(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "builder-1")
 	for _, c := range []struct {
@@ -235,7 +242,8 @@ func TestWork_ASignalIsPassedOnAndWhatWasNotFinishedGoesBack(t *testing.T) {
 	}
 }
 
-func TestWork_ASecondSignalKills(t *testing.T) {
+func TestWork_ASecondSignalKills(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "builder-1")
 	sent(t, "builder-1", "one")
@@ -247,7 +255,8 @@ func TestWork_ASecondSignalKills(t *testing.T) {
 	}
 }
 
-func TestWork_ALostClaimStopsTheCommand(t *testing.T) {
+func TestWork_ALostClaimStopsTheCommand(tt *testing.T) {
+	t := newShell(tt)
 	startBroker(t)
 	register(t, "builder-1")
 	id := sent(t, "builder-1", "one")

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os/exec"
 	"slices"
 	"strings"
 	"sync"
@@ -64,7 +63,7 @@ func (o *workerOptions) worker(
 	if o.limit < 0 {
 		return nil, usagef("--limit must not be negative")
 	}
-	path, err := exec.LookPath(args[0])
+	path, err := c.env.lookPath(args[0])
 	if err != nil {
 		return nil, startFailure("work", err)
 	}
@@ -73,7 +72,7 @@ func (o *workerOptions) worker(
 		return nil, ownFailure(c, "work", err)
 	}
 	w := &worker{
-		workerOptions: *o, broker: broker, env: surroundings(ctx, broker), path: path, args: args,
+		workerOptions: *o, broker: broker, from: c.env, env: c.surroundings(ctx, broker), path: path, args: args,
 		interrupted: cmd.Context(), hurry: c.hurry, stop: stop,
 		stdout: cmd.OutOrStdout(), stderr: cmd.ErrOrStderr(),
 	}
@@ -87,6 +86,7 @@ func (o *workerOptions) worker(
 type worker struct {
 	workerOptions
 	broker      *client.Client
+	from        environment
 	env         [][2]string // for every command
 	path        string
 	args        []string
@@ -125,7 +125,7 @@ func (w *worker) handle(ctx context.Context, j job) error {
 	}
 	var input bytes.Buffer
 	p := &process{
-		path: w.path, args: w.args, env: commandEnvironment(w.broker, append(slices.Clip(w.env), j.env...)),
+		path: w.path, args: w.args, env: w.from.forCommand(w.broker, append(slices.Clip(w.env), j.env...)), dir: w.from.childDir(),
 		stdin: &input, stdout: w.stdout, stderr: w.stderr, keepErrors: true,
 		timeout: w.timeout, grace: killAfter, interrupted: w.interrupted, hurry: w.hurry,
 	}

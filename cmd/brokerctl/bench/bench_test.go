@@ -66,6 +66,7 @@ func status(t *testing.T, connect bench.Connect) *pb.GetStatusResponse {
 }
 
 func TestRun_EveryWorkloadCountsWhatWasAcknowledged(t *testing.T) {
+	t.Parallel()
 	connect := newDaemon(t)
 	results, err := bench.Run(t.Context(), connect, bench.Options{
 		Workloads: []string{"agents", "pipelined", "paced", "locks", "held", "contended", "tokens", "tasks", "state", "watch"},
@@ -98,6 +99,7 @@ func TestRun_EveryWorkloadCountsWhatWasAcknowledged(t *testing.T) {
 }
 
 func TestRun_MakesCallsOverGRPCAndHTTPBesideDashboards(t *testing.T) {
+	t.Parallel()
 	connect := newDaemon(t)
 	results, err := bench.Run(t.Context(), connect, bench.Options{
 		Workloads: []string{"read", "http-read", "send", "http-send"}, Duration: 100 * time.Millisecond, Size: 100,
@@ -123,6 +125,7 @@ func TestRun_MakesCallsOverGRPCAndHTTPBesideDashboards(t *testing.T) {
 }
 
 func TestRun_BystanderMakesEachCallBesideABurden(t *testing.T) {
+	t.Parallel()
 	run := func(duration time.Duration) []bench.Result {
 		t.Helper()
 		results, err := bench.Run(t.Context(), newDaemon(t), bench.Options{
@@ -157,6 +160,7 @@ func TestRun_BystanderMakesEachCallBesideABurden(t *testing.T) {
 }
 
 func TestRun_FinishedMessagesComeFirst(t *testing.T) {
+	t.Parallel()
 	connect := newDaemon(t)
 	_, err := bench.Run(t.Context(), connect, bench.Options{
 		Workloads: []string{"paced"}, Duration: 50 * time.Millisecond, Size: 100, Changes: 1, Finished: 500})
@@ -175,6 +179,7 @@ func TestRun_FinishedMessagesComeFirst(t *testing.T) {
 }
 
 func TestRun_BurdensStayInTheirOwnMailboxes(t *testing.T) {
+	t.Parallel()
 	connect := newDaemon(t)
 	const preload = 1250
 	results, err := bench.Run(t.Context(), connect, bench.Options{
@@ -209,6 +214,7 @@ func TestRun_RefusesWhatItCannotMeasure(t *testing.T) {
 }
 
 func TestRun_EndsWithItsContext(t *testing.T) {
+	t.Parallel()
 	connect := newDaemon(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	_, err := bench.Run(ctx, connect, bench.Options{Duration: time.Hour, Size: 100, Changes: 1, Workloads: []string{"paced"},

@@ -21,6 +21,7 @@ import (
 const agentRoot = ".agent-messages/"
 
 func TestAgentMessages_FileInAnotherInboxIsSentAndGetsTheStatusOfTheMessage(t *testing.T) {
+	t.Parallel()
 	d := newTeam(t, "agent-messages")
 	lead := d.broker.Registered("lead", "lead")
 	d.write(agentRoot+"inbox/lead/msg_1.json", `{
@@ -74,6 +75,7 @@ func (d *team) archived(name string) string {
 }
 
 func TestAgentMessages_MailAppearsInTheInboxUntilItsFileSaysAcknowledged(t *testing.T) {
+	t.Parallel()
 	d := newTeam(t, "agent-messages")
 	lead := d.broker.Registered("lead", "lead")
 	if err := os.MkdirAll(filepath.Join(d.dir, agentRoot, "inbox/scout"), 0o755); err != nil {
@@ -117,6 +119,7 @@ func toLead(id, to, payload string) string {
 }
 
 func TestAgentMessages_BroadcastThatItsSenderCopiesReachesEachAgentOnce(t *testing.T) {
+	t.Parallel()
 	d := newTeam(t, "agent-messages")
 	lead := d.broker.Registered("lead", "lead")
 	d.write(agentRoot+"inbox/with-copy/.keep", "")
@@ -156,6 +159,7 @@ func TestAgentMessages_BroadcastThatItsSenderCopiesReachesEachAgentOnce(t *testi
 }
 
 func TestAgentMessages_OutboxIsSentAndALogInItIsNot(t *testing.T) {
+	t.Parallel()
 	d := newTeam(t, "agent-messages")
 	lead := d.broker.Registered("lead", "lead")
 	d.start()
@@ -177,6 +181,7 @@ func TestAgentMessages_OutboxIsSentAndALogInItIsNot(t *testing.T) {
 }
 
 func TestAgentMessages_SecondMessageWithAnIDIsRejectedUnlessItIsACopy(t *testing.T) {
+	t.Parallel()
 	d := newTeam(t, "agent-messages")
 	lead := d.broker.Registered("lead", "lead")
 	d.start()
@@ -198,6 +203,7 @@ func TestAgentMessages_SecondMessageWithAnIDIsRejectedUnlessItIsACopy(t *testing
 }
 
 func TestAgentMessages_EventFileIsPublishedAndArchived(t *testing.T) {
+	t.Parallel()
 	d := newTeam(t, "agent-messages")
 	lead := d.broker.Registered("lead", "lead")
 	if _, err := pb.NewChannelServiceClient(lead).SubscribeChannel(t.Context(),
@@ -237,6 +243,7 @@ func (d *team) sentBy(agent string) []*pb.InboxItem {
 }
 
 func TestAgentMessages_MessageToOneAgentOfARoleIsAcknowledgedByItsFile(t *testing.T) {
+	t.Parallel()
 	d := newTeam(t, "agent-messages")
 	lead := d.broker.Registered("lead", "lead")
 	d.write(agentRoot+"inbox/scout-1/.keep", "")
@@ -250,6 +257,7 @@ func TestAgentMessages_MessageToOneAgentOfARoleIsAcknowledgedByItsFile(t *testin
 }
 
 func TestAgentMessages_FileRemovedWhileItsSendWasInterruptedIsAcknowledged(t *testing.T) {
+	t.Parallel()
 	d := newTeam(t, "agent-messages")
 	lead := d.broker.Registered("lead", "lead")
 	d.write(agentRoot+"inbox/scout/.keep", "")
@@ -282,6 +290,7 @@ func TestAgentMessages_FileRemovedWhileItsSendWasInterruptedIsAcknowledged(t *te
 }
 
 func TestAgentMessages_RegistryNamesRoleAndCapabilities(t *testing.T) {
+	t.Parallel()
 	d := newTeam(t, "agent-messages")
 	lead := d.broker.Registered("lead", "lead")
 	d.write(agentRoot+"inbox/builder-1/.keep", "")

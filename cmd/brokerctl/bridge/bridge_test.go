@@ -15,6 +15,7 @@ import (
 )
 
 func TestRun_SecondBridgeOnAFolderIsRefused(t *testing.T) {
+	t.Parallel()
 	d := newTeam(t, "maildir")
 	stop := d.start()
 	ctx, cancel := context.WithTimeout(t.Context(), apptest.Patience)
@@ -28,6 +29,7 @@ func TestRun_SecondBridgeOnAFolderIsRefused(t *testing.T) {
 }
 
 func TestRun_UnknownFormatAndMissingFolderAreRefused(t *testing.T) {
+	t.Parallel()
 	d := newTeam(t, "pigeon")
 	if err := d.run(t.Context(), func(string) {}); err == nil || !strings.Contains(err.Error(), "not a format") {
 		t.Errorf("an unknown format: %v", err)
@@ -39,6 +41,7 @@ func TestRun_UnknownFormatAndMissingFolderAreRefused(t *testing.T) {
 }
 
 func TestRun_AgentOfAnotherClientIsNotTakenOver(t *testing.T) {
+	t.Parallel()
 	d := newTeam(t, "maildir")
 	lead := d.broker.Registered("lead", "lead")
 	d.broker.Registered("scout", "scout")
@@ -66,6 +69,7 @@ func TestRun_AgentOfAnotherClientIsNotTakenOver(t *testing.T) {
 }
 
 func TestRun_ClientThatRegistersAnAgentOfTheFolderGetsItsMail(t *testing.T) {
+	t.Parallel()
 	d := newTeam(t, "jsonl")
 	lead := d.broker.Registered("lead", "lead")
 	d.appendLine("scout", "")
@@ -83,6 +87,7 @@ func TestRun_ClientThatRegistersAnAgentOfTheFolderGetsItsMail(t *testing.T) {
 }
 
 func TestRun_BridgeReconnectsAfterARestartOfTheBroker(t *testing.T) {
+	t.Parallel()
 	d := newTeam(t, "maildir")
 	lead := d.broker.Registered("lead", "lead")
 	d.write("messages/inbox/scout/.keep", "")
@@ -96,6 +101,7 @@ func TestRun_BridgeReconnectsAfterARestartOfTheBroker(t *testing.T) {
 }
 
 func TestRun_SymbolicLinkDoesNotLeadOutOfTheFolder(t *testing.T) {
+	t.Parallel()
 	d := newTeam(t, "maildir")
 	d.broker.Registered("lead", "lead")
 	secret := filepath.Join(t.TempDir(), "secret.json")
@@ -122,6 +128,7 @@ func TestRun_SymbolicLinkDoesNotLeadOutOfTheFolder(t *testing.T) {
 }
 
 func TestRun_SenderBeyondItsRateIsSlowedDownAndLosesNothing(t *testing.T) {
+	t.Parallel()
 	d := newTeam(t, "maildir")
 	lead := d.broker.Registered("lead", "lead")
 	_, err := pb.NewSessionServiceClient(d.broker.Operator()).ConfigureSession(t.Context(), &pb.ConfigureSessionRequest{
@@ -141,6 +148,7 @@ func TestRun_SenderBeyondItsRateIsSlowedDownAndLosesNothing(t *testing.T) {
 }
 
 func TestRun_EndsWhenTheSessionIsClosed(t *testing.T) {
+	t.Parallel()
 	d := newTeam(t, "maildir")
 	d.write("messages/outbox/a/.keep", "")
 	sessions := pb.NewSessionServiceClient(d.broker.Operator())

@@ -13,8 +13,10 @@ import (
 )
 
 func TestEdit_ConcurrentChangeOfTheAgentIsNotLost(t *testing.T) {
+	t.Parallel()
 	for agentEdits := range 4 {
 		t.Run(fmt.Sprint(agentEdits), func(t *testing.T) {
+			t.Parallel()
 			d := &team{t: t, dir: t.TempDir()}
 			root := openRoot(t, d.dir)
 			d.write("m.json", `{"status": "delivered"}`)
@@ -45,6 +47,7 @@ func TestEdit_ConcurrentChangeOfTheAgentIsNotLost(t *testing.T) {
 }
 
 func TestEdit_ChangeThatAKillInterruptsKeepsTheTextOfTheAgent(t *testing.T) {
+	t.Parallel()
 	d := &team{t: t, dir: t.TempDir()}
 	d.write("inbox/m.json", `{"id": 1, "status": "read"}`) // the bridge's
 	d.write(".bridge/edit/"+url.PathEscape("inbox/m.json"), `{"id": 1, "status": "acknowledged", "note": 7}`)

@@ -43,6 +43,7 @@ func (d *team) texts(dir string) map[string]string {
 }
 
 func TestHistory_JSONLStaysAndIsNotSent(t *testing.T) {
+	t.Parallel()
 	d := withHistory(t, "jsonl")
 	lead := d.broker.Registered("lead", "lead")
 	before := d.texts("alpha-team")
@@ -66,6 +67,7 @@ func TestHistory_JSONLStaysAndIsNotSent(t *testing.T) {
 }
 
 func TestHistory_MaildirIsTakenOver(t *testing.T) {
+	t.Parallel()
 	d := withHistory(t, "maildir")
 	lead := d.broker.Registered("lead", "lead")
 	inbox := d.texts("messages/inbox/scout")
@@ -84,6 +86,7 @@ func TestHistory_MaildirIsTakenOver(t *testing.T) {
 }
 
 func TestHistory_AgentMessagesAreTakenOver(t *testing.T) {
+	t.Parallel()
 	d := withHistory(t, "agent-messages")
 	lead := d.broker.Registered("lead", "lead")
 	inbox := agentRoot + "inbox/builder-2/"

@@ -52,6 +52,7 @@ func (d *team) awaitLines(agent string, count int) []string {
 }
 
 func TestJSONL_LineIsSentAndMailIsAppended(t *testing.T) {
+	t.Parallel()
 	d := newTeam(t, "jsonl")
 	lead := d.broker.Registered("lead", "lead")
 	d.start()
@@ -78,6 +79,7 @@ func TestJSONL_LineIsSentAndMailIsAppended(t *testing.T) {
 }
 
 func TestJSONL_LineInTheRecipientsOwnMailboxIsNotAppendedAgain(t *testing.T) {
+	t.Parallel()
 	d := newTeam(t, "jsonl")
 	d.start()
 	d.appendLine("b", `{"MessageId":"1","FromAgentId":"a","ToAgentId":"b","Content":"hello"}`+"\n")
@@ -88,6 +90,7 @@ func TestJSONL_LineInTheRecipientsOwnMailboxIsNotAppendedAgain(t *testing.T) {
 }
 
 func TestJSONL_BroadcastIsOneSendAndReachesMailboxesWithoutACopy(t *testing.T) {
+	t.Parallel()
 	d := newTeam(t, "jsonl")
 	lead := d.broker.Registered("lead", "lead")
 	const line = `{"MessageId":"1","FromAgentId":"a","ToAgentId":"*","Content":"to all"}` + "\n"
@@ -107,6 +110,7 @@ func TestJSONL_BroadcastIsOneSendAndReachesMailboxesWithoutACopy(t *testing.T) {
 }
 
 func TestJSONL_ReplyToALineInTheSendersOwnMailboxIsAppended(t *testing.T) {
+	t.Parallel()
 	d := newTeam(t, "jsonl")
 	lead := d.broker.Registered("lead", "lead")
 	d.start()
@@ -121,6 +125,7 @@ func TestJSONL_ReplyToALineInTheSendersOwnMailboxIsAppended(t *testing.T) {
 }
 
 func TestJSONL_HistoryIsKeptAndNotSent(t *testing.T) {
+	t.Parallel()
 	d := newTeam(t, "jsonl")
 	lead := d.broker.Registered("lead", "lead")
 	old := `{"MessageId":"1","FromAgentId":"a","ToAgentId":"lead","Content":"old"}` + "\n"
@@ -134,6 +139,7 @@ func TestJSONL_HistoryIsKeptAndNotSent(t *testing.T) {
 }
 
 func TestJSONL_HistoryIsSentOnRequest(t *testing.T) {
+	t.Parallel()
 	d := newTeam(t, "jsonl")
 	lead := d.broker.Registered("lead", "lead")
 	d.appendLine("lead", `{"MessageId":"1","FromAgentId":"a","ToAgentId":"lead","Content":"old"}`+"\n")
@@ -142,6 +148,7 @@ func TestJSONL_HistoryIsSentOnRequest(t *testing.T) {
 }
 
 func TestJSONL_TornLineIsSeparated(t *testing.T) {
+	t.Parallel()
 	d := newTeam(t, "jsonl")
 	lead := d.broker.Registered("lead", "lead")
 	d.appendLine("scout", "")
@@ -160,6 +167,7 @@ func TestJSONL_TornLineIsSeparated(t *testing.T) {
 }
 
 func TestJSONL_CompleteLineWithoutLineFeedIsSent(t *testing.T) {
+	t.Parallel()
 	d := newTeam(t, "jsonl")
 	lead := d.broker.Registered("lead", "lead")
 	d.start()
@@ -168,6 +176,7 @@ func TestJSONL_CompleteLineWithoutLineFeedIsSent(t *testing.T) {
 }
 
 func TestJSONL_BeginningOfALineOfTheBridgeIsCompleted(t *testing.T) {
+	t.Parallel()
 	d := newTeam(t, "jsonl")
 	lead := d.broker.Registered("lead", "lead")
 	d.appendLine("scout", "")
@@ -194,6 +203,7 @@ func TestJSONL_BeginningOfALineOfTheBridgeIsCompleted(t *testing.T) {
 }
 
 func TestJSONL_ShorterFileIsReadFromItsStart(t *testing.T) {
+	t.Parallel()
 	d := newTeam(t, "jsonl")
 	lead := d.broker.Registered("lead", "lead")
 	stop := d.start()

@@ -77,6 +77,7 @@ func (d *team) killAt(brokerctl string, m moment) {
 }
 
 func TestKill_EveryMessageCrossesOnceAndInOrder(t *testing.T) {
+	t.Parallel()
 	const perRound = 5
 	tests := map[string]struct {
 		moments []moment
@@ -116,6 +117,7 @@ func TestKill_EveryMessageCrossesOnceAndInOrder(t *testing.T) {
 	brokerctl := filepath.Join(filepath.Dir(processtest.Build(t)), "brokerctl")
 	for format, test := range tests {
 		t.Run(format, func(t *testing.T) {
+			t.Parallel()
 			d := newTeam(t, format)
 			lead := d.broker.Registered("lead", "lead")
 			stop := d.start() // takes the folder over and registers the agent

@@ -18,6 +18,7 @@ import (
 )
 
 func TestMaildir_FileInAnOutboxIsSentAndRemoved(t *testing.T) {
+	t.Parallel()
 	d := newTeam(t, "maildir")
 	lead := d.broker.Registered("lead", "lead")
 	d.start()
@@ -42,6 +43,7 @@ func TestMaildir_FileInAnOutboxIsSentAndRemoved(t *testing.T) {
 }
 
 func TestMaildir_MailAppearsInTheInboxAndIsAcknowledgedWhenRemoved(t *testing.T) {
+	t.Parallel()
 	d := newTeam(t, "maildir")
 	lead := d.broker.Registered("lead", "lead")
 	inbox := "messages/inbox/scout"
@@ -72,6 +74,7 @@ func TestMaildir_MailAppearsInTheInboxAndIsAcknowledgedWhenRemoved(t *testing.T)
 }
 
 func TestMaildir_ContextFilesAreArtifactsWithVersions(t *testing.T) {
+	t.Parallel()
 	d := newTeam(t, "maildir")
 	d.write("context/architecture/api.yaml", "one")
 	stop := d.start()
@@ -86,6 +89,7 @@ func TestMaildir_ContextFilesAreArtifactsWithVersions(t *testing.T) {
 }
 
 func TestMaildir_ForeignFieldsOfAnyLengthReturn(t *testing.T) {
+	t.Parallel()
 	d := newTeam(t, "maildir")
 	d.start()
 	d.write("messages/inbox/b/.keep", "")
@@ -104,6 +108,7 @@ func TestMaildir_ForeignFieldsOfAnyLengthReturn(t *testing.T) {
 }
 
 func TestMaildir_IncompleteFileWaitsForItsWriterAndDelaysLaterFiles(t *testing.T) {
+	t.Parallel()
 	d := newTeam(t, "maildir")
 	lead := d.broker.Registered("lead", "lead")
 	d.start(func(o *bridge.Options) { o.Settle = time.Hour })
@@ -123,6 +128,7 @@ func TestMaildir_IncompleteFileWaitsForItsWriterAndDelaysLaterFiles(t *testing.T
 }
 
 func TestMaildir_ReplyReachesAWaitingQuestion(t *testing.T) {
+	t.Parallel()
 	d := newTeam(t, "maildir")
 	lead := d.broker.Registered("lead", "lead")
 	d.write("messages/inbox/scout/.keep", "")
@@ -157,6 +163,7 @@ func TestMaildir_ReplyReachesAWaitingQuestion(t *testing.T) {
 const takenKey = "0197f3a0-5c4e-7b1d-8f21-9a0b1c2d3e4f"
 
 func TestMaildir_FileTakenBeforeAKillIsSent(t *testing.T) {
+	t.Parallel()
 	d := newTeam(t, "maildir")
 	lead := d.broker.Registered("lead", "lead")
 	d.write(".bridge/sending/a/"+takenKey+"-1.json", `{"to":"lead","body":"one"}`)
@@ -169,6 +176,7 @@ func TestMaildir_FileTakenBeforeAKillIsSent(t *testing.T) {
 }
 
 func TestMaildir_FileWithALongNameTakenBeforeAKillIsSent(t *testing.T) {
+	t.Parallel()
 	d := newTeam(t, "maildir")
 	lead := d.broker.Registered("lead", "lead")
 	name := strings.Repeat("x", 196) + ".tmp" + strings.Repeat("y", 40) + ".json" // its first 200 bytes name a temporary file
@@ -200,6 +208,7 @@ func TestMaildir_FileSentBeforeAKillIsNotSentAgainDaysLater(t *testing.T) {
 }
 
 func TestMaildir_FileWrittenBeforeAKillWithoutAnEntryIsRemoved(t *testing.T) {
+	t.Parallel()
 	d := newTeam(t, "maildir")
 	d.write(".bridge/inbox/a/stale.json", "{}")
 	d.write("messages/inbox/a/.keep", "")
@@ -211,6 +220,7 @@ func TestMaildir_FileWrittenBeforeAKillWithoutAnEntryIsRemoved(t *testing.T) {
 }
 
 func TestMaildir_FileWithAnEntryBeforeAKillAppearsOnce(t *testing.T) {
+	t.Parallel()
 	d := newTeam(t, "maildir")
 	lead := d.broker.Registered("lead", "lead")
 	d.write("messages/inbox/a/.keep", "")
@@ -233,6 +243,7 @@ func TestMaildir_FileWithAnEntryBeforeAKillAppearsOnce(t *testing.T) {
 }
 
 func TestMaildir_MessageToARoleIsTakenOneAtATime(t *testing.T) {
+	t.Parallel()
 	d := newTeam(t, "maildir")
 	lead := d.broker.Registered("lead", "lead")
 	d.write("messages/inbox/scout-1/.keep", "")
@@ -261,6 +272,7 @@ func TestMaildir_MessageToARoleIsTakenOneAtATime(t *testing.T) {
 }
 
 func TestMaildir_MessageToAllOfARoleReachesItsAgentsInTheFolder(t *testing.T) {
+	t.Parallel()
 	d := newTeam(t, "maildir")
 	scout := d.broker.Registered("scout-9", "scout")
 	d.write("messages/inbox/scout-1/.keep", "")

@@ -99,8 +99,10 @@ func goodFile(format string) (name, text string) {
 }
 
 func TestMalformed_FileIsRejectedWithAReasonAndAnEvent(t *testing.T) {
+	t.Parallel()
 	for _, format := range []string{"jsonl", "maildir", "agent-messages"} {
 		t.Run(format, func(t *testing.T) {
+			t.Parallel()
 			d := newTeam(t, format)
 			lead := d.broker.Registered("lead", "lead")
 			name, text := goodFile(format)

@@ -16,6 +16,7 @@ import (
 // The broker has written a notice to the bridge, and the bridge is stopped before the notice is in the
 // folder: the place of the file is blocked until then.
 func TestNotice_StaysUntilItIsInTheFolder(t *testing.T) {
+	t.Parallel()
 	tests := map[string]struct {
 		file  string // keeps the agent a in the folder
 		block func(t *testing.T, d *team) (unblock func())
@@ -27,6 +28,7 @@ func TestNotice_StaysUntilItIsInTheFolder(t *testing.T) {
 	}
 	for format, test := range tests {
 		t.Run(format, func(t *testing.T) {
+			t.Parallel()
 			d := newTeam(t, format)
 			d.write(test.file, "")
 			stop := d.start()

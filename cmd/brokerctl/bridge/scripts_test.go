@@ -46,6 +46,7 @@ func eachWay(t *testing.T) int {
 var scripts = []string{"alpha", "beta"}
 
 func TestScripts_ExchangeMessagesOnceAndInOrderWhileTheBridgeIsKilled(t *testing.T) {
+	t.Parallel()
 	for _, program := range []string{"bash", "flock", "mv", "jq"} {
 		if _, err := exec.LookPath(program); err != nil {
 			t.Skipf("%s is not installed", program)

@@ -33,6 +33,7 @@ type Options struct {
 	Out       io.Writer        // where the demonstration appears
 	Style     Style            // how it appears
 	Now       func() time.Time // the clock
+	Variables []string         // NAME=VALUE, for the daemon and the commands
 	Pace      float64          // how long the agents take: 1 is a comfortable speed, 0 is no time
 	// Dashboard returns the lines with the link of the dashboard. If it is set, the team works without end
 	// on a broker with a TCP address; else it plays two acts.
@@ -48,7 +49,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	if o.Dashboard != nil {
 		args = []string{"--listen", "127.0.0.1:0"}
 	}
-	d, err := childdaemon.Start(ctx, o.Brokerd, &log, args...)
+	d, err := childdaemon.Start(ctx, o.Brokerd, o.Variables, &log, args...)
 	if err != nil {
 		return withLog(err, &log)
 	}
@@ -91,7 +92,7 @@ func Run(ctx context.Context, o Options) (err error) {
 func playActs(ctx context.Context, dir, address string, o Options) error {
 	s := newScreen(o.Out, o.Now, o.Style)
 	s.introduce()
-	err := newTeam(o.Brokerctl, dir, address, s, pace(o.Pace)).play(ctx)
+	err := newTeam(o.Brokerctl, o.Variables, dir, address, s, pace(o.Pace)).play(ctx)
 	if err == nil && !o.Style.JSON {
 		err = closing(ctx, address, s)
 	}

@@ -107,8 +107,7 @@ func TestTeam_CommandsWriteForTheTerminalOfTheDemo(t *testing.T) {
 		{Style{}, "brokerctl dlq list"},
 		{Style{JSON: true, Width: 80, Height: 24}, "brokerctl dlq list"},
 	} {
-		t.Setenv("COLUMNS", "")
-		m := newTeam("brokerctl", t.TempDir(), "unix:x", newScreen(io.Discard, time.Now, test.style), 0)
+		m := newTeam("brokerctl", nil, t.TempDir(), "unix:x", newScreen(io.Discard, time.Now, test.style), 0)
 		cmd := m.command(t.Context(), operator, []string{"dlq", "list"})
 		got := strings.Join(cmd.Args, " ")
 		if last := cmd.Env[len(cmd.Env)-1]; strings.HasPrefix(last, "COLUMNS=") {

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -73,9 +72,9 @@ type team struct {
 	dead    chan struct{} // receives once for each dead letter in the event log
 }
 
-func newTeam(program, dir, address string, s *screen, pace pace) *team {
+func newTeam(program string, variables []string, dir, address string, s *screen, pace pace) *team {
 	m := &team{program: program, dir: dir, s: s, pace: pace, dead: make(chan struct{}, len(tasks))}
-	for _, v := range os.Environ() { // these settings are for other brokers
+	for _, v := range variables { // these settings are for other brokers
 		if !strings.HasPrefix(v, "BROKERD_") {
 			m.env = append(m.env, v)
 		}

@@ -29,10 +29,11 @@ type Daemon struct {
 	ended chan struct{} // closed after the process has ended
 }
 
-// Start starts the program brokerd on a new folder, with further arguments, and returns when it answers
+// Start starts the program brokerd on a new folder, with variables (NAME=VALUE; those of brokerd and brokerctl are
+// left out) and further arguments, and returns when it answers
 // calls. The daemon writes its log to stderr. If Start fails, or ctx ends first, no process and no folder remain. The
 // caller must call Stop.
-func Start(ctx context.Context, program string, stderr io.Writer, args ...string) (*Daemon, error) {
+func Start(ctx context.Context, program string, variables []string, stderr io.Writer, args ...string) (*Daemon, error) {
 	dir, err := os.MkdirTemp("", "brokerd-")
 	if err != nil {
 		return nil, fmt.Errorf("make a data folder: %w", err)
@@ -42,7 +43,7 @@ func Start(ctx context.Context, program string, stderr io.Writer, args ...string
 	d.cmd = exec.Command(program, append([]string{"serve", "--data", dir, "--temporary", "--stop-on-stdin-eof",
 		"--sync", "normal", "--log-level", "warn", "--log-format", "console"}, args...)...)
 	d.cmd.Stderr = stderr
-	for _, v := range os.Environ() { // these settings are for other daemons and their clients
+	for _, v := range variables { // these settings are for other daemons and their clients
 		if !strings.HasPrefix(v, "BROKERD_") {
 			d.cmd.Env = append(d.cmd.Env, v)
 		}
