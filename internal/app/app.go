@@ -410,6 +410,9 @@ func openStore(ctx context.Context, c Config, options store.Options, measured *m
 	if measured != nil {
 		options.Committed = measured.Committed
 	}
+	if c.Store != nil {
+		c.Store(&options)
+	}
 	return store.Open(ctx, options)
 }
 

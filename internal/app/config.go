@@ -31,8 +31,11 @@ type Config struct {
 	StopTimeout time.Duration // DefaultStopTimeout if 0
 	// DiskUsed tells which share of a folder's file system is used, from 0 to 1; disk.Used if nil.
 	DiskUsed func(dir string) (float64, error)
-	Clock    clockwork.Clock // the real one if nil
-	Log      *zap.Logger     // nil logs nothing
+	// Store changes the options with which the store is opened, after all others are set. It is for tests; nil
+	// changes nothing.
+	Store func(*store.Options)
+	Clock clockwork.Clock // the real one if nil
+	Log   *zap.Logger     // nil logs nothing
 }
 
 // complete fills in the defaults.

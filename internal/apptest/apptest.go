@@ -19,6 +19,7 @@ import (
 	pb "brokerd/gen/brokerd/v1"
 	"brokerd/internal/app"
 	"brokerd/internal/auth"
+	"brokerd/internal/store"
 )
 
 // Patience is how long a test waits for what should come at once.
@@ -80,10 +81,25 @@ func Start(t TB, options ...Option) *Broker {
 	for _, o := range options {
 		o(&b.config)
 	}
+	b.config.Store = bounded(t, b.config.Store)
 	b.Clock, _ = b.config.Clock.(*clockwork.FakeClock)
 	t.Cleanup(b.end)
 	b.start()
 	return b
+}
+
+// bounded makes the test fail if a function of the writer does more than it may, besides a change of the options that
+// the test makes itself.
+func bounded(t TB, change func(*store.Options)) func(*store.Options) {
+	return func(o *store.Options) {
+		o.Excess = func(e store.Excess) {
+			t.Errorf("a function of the writer changed %d rows and read %d; %d and %d are allowed\n%s",
+				e.Changed, e.Read, store.MaxChanged, store.MaxRead, e.Stack)
+		}
+		if change != nil {
+			change(o)
+		}
+	}
 }
 
 // Dir returns the data folder.

@@ -190,6 +190,9 @@ func (w *writer) function(fn func(*Tx) error) (err error) {
 	err = tx.call(fn)
 	tx.over = true
 	w.conn.closeRows()
+	if tx.excess != nil {
+		w.exceeded(tx)
+	}
 	b := &w.batch
 	if err != nil {
 		w.look(err)

@@ -49,8 +49,13 @@ func (r *Rows) Next() bool {
 		r.Close()
 		return false
 	}
-	if r.tx != nil && !r.statement.readonly {
-		r.tx.rows++
+	if r.tx != nil {
+		if r.tx.read++; r.tx.read > MaxRead {
+			r.tx.exceed()
+		}
+		if !r.statement.readonly {
+			r.tx.change(1)
+		}
 	}
 	return true
 }

@@ -69,6 +69,15 @@ type Options struct {
 	// answered. It must be quick. Nil costs nothing.
 	Committed func(Commit)
 
+	// Excess is called in the writer after a function that has changed more than MaxChanged rows or whose queries have
+	// returned more than MaxRead. Such a function is a defect: all other changes wait for it. The store logs it in any
+	// case. Nil costs nothing, and so does Planned.
+	Excess func(Excess)
+
+	// Planned is called whenever SQLite plans a part of a statement of the writer, with the table and column concerned.
+	// It is for tests: SQLite plans a statement once, when the store prepares it.
+	Planned func(object string)
+
 	Readers int // connections for Read, and so how many run at a time; 4 if zero
 
 	// Restoring opens a folder although a restore into it has not ended.
@@ -212,6 +221,7 @@ func open(ctx context.Context, o Options) (_ *Store, err error) {
 	if err != nil {
 		return nil, err
 	}
+	w.watchPlans(o.Planned)
 	m, err := prepare(w, s.path, o)
 	if IsDamage(err) {
 		return nil, damaged(s.path, err)

@@ -13,12 +13,14 @@ import (
 type Tx struct {
 	writer   *writer
 	now      time.Time
-	rows     int  // changed
-	saved    bool // the savepoint is open
-	certain  bool // it goes without a savepoint
-	changing bool // it has run a statement that may change something
-	numbered bool // a revision was taken
-	patient  bool // nobody waits for the commit
+	rows     int    // changed
+	read     int    // rows that its queries have returned
+	excess   []byte // the stack of the statement with which it does more than a function may
+	saved    bool   // the savepoint is open
+	certain  bool   // it goes without a savepoint
+	changing bool   // it has run a statement that may change something
+	numbered bool   // a revision was taken
+	patient  bool   // nobody waits for the commit
 	over     bool
 	onCommit []func()
 	onUndo   []func()
@@ -51,7 +53,7 @@ func (tx *Tx) Exec(query string, args ...any) (int64, error) {
 		tx.writer.look(err)
 		return 0, err
 	}
-	tx.rows += int(changed)
+	tx.change(int(changed))
 	return changed, nil
 }
 

@@ -25,7 +25,8 @@ type writer struct {
 	log          *zap.Logger
 	fatal        func(error)
 	commit       func() error // COMMIT, unless a test lets it fail
-	committed    func(Commit) // is told of commits; may be nil
+	committed    func(Commit) // observes commits; may be nil
+	excess       func(Excess) // see Options; may be nil
 	opened       time.Time
 	uptimeBefore time.Duration // of the runs before this one
 	checkpointer *checkpointer
@@ -58,7 +59,8 @@ type writer struct {
 
 func newWriter(c *conn, cp *checkpointer, m meta, o Options) *writer {
 	w := &writer{
-		conn: c, clock: o.Clock, log: o.Log, fatal: o.Fatal, committed: o.Committed, checkpointer: cp, answers: newAnswerer(),
+		conn: c, clock: o.Clock, log: o.Log, fatal: o.Fatal, committed: o.Committed, excess: o.Excess,
+		checkpointer: cp, answers: newAnswerer(),
 		wake: make(chan struct{}, 1), stopped: make(chan struct{}),
 		kicked: map[any]struct{}{}, counter: m.revision, latest: m.latest,
 		copyAt: copyLog, warnAt: warnLog, opened: o.Clock.Now(), uptimeBefore: m.uptime,
