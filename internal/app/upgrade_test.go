@@ -1,0 +1,231 @@
+package app_test
+
+import (
+	"archive/tar"
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jonboulle/clockwork"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+
+	"brokerd/internal/app"
+	"brokerd/internal/apptest"
+	"brokerd/internal/jsonform"
+)
+
+// An older is what scripts/upgrade-data.sh has packed: the data of an older version.
+type older struct {
+	dir   string // data/ is the data folder, backup a backup of it
+	at    time.Time
+	calls []oldCall
+}
+
+// An oldCall is a call and the answer of the older version.
+type oldCall struct {
+	Agent, Method   string
+	Request, Answer json.RawMessage
+}
+
+// TestUpgrade_OpensADataFolderOfAnOlderVersion starts on data that an older version has left when it was killed, and on
+// a backup of them, and compares its answers with those of the older version. A field that is new may be in addition.
+func TestUpgrade_OpensADataFolderOfAnOlderVersion(t *testing.T) {
+	t.Parallel()
+	archives, err := filepath.Glob("testdata/upgrade/*.tar.gz")
+	if err != nil || len(archives) == 0 {
+		t.Fatalf("no archives: %v", err)
+	}
+	for _, archive := range archives {
+		version := strings.TrimSuffix(filepath.Base(archive), ".tar.gz")
+		t.Run(version+"/data", func(t *testing.T) {
+			t.Parallel()
+			old := unpack(t, archive)
+			old.compare(t, filepath.Join(old.dir, "data"))
+		})
+		t.Run(version+"/backup", func(t *testing.T) {
+			t.Parallel()
+			old := unpack(t, archive)
+			backup, err := os.Open(filepath.Join(old.dir, "backup"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = backup.Close() }()
+			config := app.Config{Dir: filepath.Join(old.dir, "restored"), Clock: clockwork.NewFakeClockAt(old.at)}
+			if _, err := app.Restore(context.Background(), config, backup); err != nil {
+				t.Fatalf("restore: %v", err)
+			}
+			old.compare(t, config.Dir)
+		})
+	}
+}
+
+// unpack unpacks an archive into a folder that ends with the test.
+func unpack(t *testing.T, archive string) older {
+	t.Helper()
+	packed, err := os.Open(archive)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = packed.Close() }()
+	unzipped, err := gzip.NewReader(packed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := older{dir: folder(t)}
+	for files := tar.NewReader(unzipped); ; {
+		header, err := files.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		old.unpackFile(t, header, files)
+	}
+	at, err := os.ReadFile(filepath.Join(old.dir, "time"))
+	if err == nil {
+		old.at, err = time.Parse(time.RFC3339, strings.TrimSpace(string(at)))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	answers, err := os.ReadFile(filepath.Join(old.dir, "answers.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for lines := bufio.NewReader(bytes.NewReader(answers)); ; {
+		line, err := lines.ReadBytes('\n')
+		if len(line) == 0 && errors.Is(err, io.EOF) {
+			return old
+		}
+		var call oldCall
+		if err := json.Unmarshal(line, &call); err != nil {
+			t.Fatal(err)
+		}
+		old.calls = append(old.calls, call)
+	}
+}
+
+// unpackFile writes one file or folder of the archive.
+func (o older) unpackFile(t *testing.T, header *tar.Header, content io.Reader) {
+	t.Helper()
+	path := filepath.Join(o.dir, filepath.FromSlash(header.Name))
+	if header.Typeflag == tar.TypeDir {
+		if err := os.MkdirAll(path, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = io.Copy(file, content)
+	if err := errors.Join(err, file.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// compare starts a broker on a data folder and repeats the calls.
+func (o older) compare(t *testing.T, dir string) {
+	t.Helper()
+	b := apptest.Start(t, apptest.With(func(c *app.Config) {
+		c.Dir, c.Clock = dir, clockwork.NewFakeClockAt(o.at)
+	}))
+	for _, call := range o.calls {
+		method := methodOf(t, call.Method)
+		request, answer := messageOf(t, method.Input()), messageOf(t, method.Output())
+		if err := jsonform.Decode(call.Request, request); err != nil {
+			t.Fatal(err)
+		}
+		conn := b.Operator()
+		if call.Agent != "" {
+			conn = b.Conn(call.Agent)
+		}
+		if err := conn.Invoke(patient(t), fmt.Sprintf("/%s/%s", method.Parent().FullName(), method.Name()), request, answer); err != nil {
+			t.Errorf("%s: %v", call.Method, err)
+			continue
+		}
+		var text bytes.Buffer
+		if err := jsonform.Append(&text, answer); err != nil {
+			t.Fatal(err)
+		}
+		before := decoded(t, call.Answer).(map[string]any)
+		delete(before, "revision") // of the broker as a whole
+		for _, difference := range differences(call.Method, before, decoded(t, text.Bytes())) {
+			t.Error(difference)
+		}
+	}
+}
+
+func methodOf(t *testing.T, name string) protoreflect.MethodDescriptor {
+	t.Helper()
+	found, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName("brokerd.v1." + strings.ReplaceAll(name, "/", ".")))
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return found.(protoreflect.MethodDescriptor)
+}
+
+func messageOf(t *testing.T, d protoreflect.MessageDescriptor) proto.Message {
+	t.Helper()
+	kind, err := protoregistry.GlobalTypes.FindMessageByName(d.FullName())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return kind.New().Interface()
+}
+
+func decoded(t *testing.T, text []byte) any {
+	t.Helper()
+	var value any
+	if err := json.Unmarshal(text, &value); err != nil {
+		t.Fatal(err)
+	}
+	return value
+}
+
+// renewed are the fields that change with time or with a restart of the broker.
+var renewed = []string{"active", "held_until", "last_seen", "lease_until", "messages", "time_blocked"}
+
+// differences returns what a value of the older version has and the new one has not.
+func differences(place string, old, now any) []string {
+	switch old := old.(type) {
+	case map[string]any:
+		other, _ := now.(map[string]any)
+		var all []string
+		for name, value := range old {
+			if !slices.Contains(renewed, name) {
+				all = append(all, differences(place+"."+name, value, other[name])...)
+			}
+		}
+		return all
+	case []any:
+		other, _ := now.([]any)
+		if len(other) != len(old) {
+			return []string{fmt.Sprintf("%s has %d items, was %d", place, len(other), len(old))}
+		}
+		var all []string
+		for i := range old {
+			all = append(all, differences(fmt.Sprintf("%s[%d]", place, i), old[i], other[i])...)
+		}
+		return all
+	}
+	if old != now {
+		return []string{fmt.Sprintf("%s is %v, was %v", place, now, old)}
+	}
+	return nil
+}

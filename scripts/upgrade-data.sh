@@ -1,0 +1,204 @@
+#!/usr/bin/env bash
+# scripts/upgrade-data.sh BROKERD BROKERCTL ARCHIVE
+#
+# Makes a data folder with the programs of an older version, which has every kind of item in every state, and packs it
+# for TestUpgrade_* of internal/app: data/ is the folder after a SIGKILL, backup is one of it, answers.jsonl has the
+# answers of the older program to the calls that the test repeats, and time is the clock at the end. It needs jq.
+set -euo pipefail
+[ $# = 3 ] || { echo "usage: $0 BROKERD BROKERCTL ARCHIVE" >&2; exit 2; }
+brokerd=$(realpath "$1") brokerctl=$(realpath "$2") archive=$(realpath -m "$3")
+
+work=$(mktemp -d /tmp/brokerd-upgrade.XXXXXX)
+daemon=
+stop() {
+  [ -z "$daemon" ] || kill -KILL "$daemon" 2>/dev/null || true
+  rm -rf "$work"
+}
+trap stop EXIT
+unset "${!BROKERD_@}"
+export BROKERD_DATA=$work/data
+cd "$work"
+start() {
+  "$brokerd" >log 2>&1 &
+  daemon=$!
+  "$brokerctl" ping --wait 10s >/dev/null
+}
+start
+
+# as AGENT COMMAND…: a command of an agent, whose output does not matter. id does the same and prints the id.
+as() { "$brokerctl" --agent "$1" "${@:2}" >/dev/null; }
+id() { "$brokerctl" --agent "$1" "${@:2}" -o json | jq -er '.decision.id // .handoff.id // .blocker.id // .vote.id // .id // .decision_id // .vote_id'; }
+operator() { "$brokerctl" "$@" >/dev/null; }
+# may COMMAND…: a command whose exit code does not matter.
+may() { "$@" || true; }
+
+for name in lead:lead overseer:overseer builder-1:builder builder-2:builder critic-1:critic watcher:watcher gone:builder; do
+  operator agent register "${name%:*}" --role "${name#*:}" --lease 7d --capability go --label team=red
+done
+operator session configure --send-rate 0 --description "made for a test of an upgrade"
+as lead agent heartbeat --status active
+as builder-1 agent heartbeat --status active --activity "reads the code"
+as builder-2 agent heartbeat --status degraded --reason "the disk is slow"
+as builder-1 agent checkpoint t1 --data '{"step":"tests"}'
+operator agent halt watcher
+
+# Messages, in every state of a delivery.
+as builder-1 channel subscribe general
+operator channel configure general --default-ttl 7d
+as lead send builder-1 "pending" --body "text" --payload '{"a":[1,2,{"b":null}]}' --label k=v --file a.go:42
+as lead send builder-2 "claimed"
+as builder-2 claim --for 12h
+as lead send builder-2 "delayed" --delay 30d
+as lead send builder-2 "first of a key" --ordering-key key
+as lead send builder-2 "blocked by its key" --ordering-key key
+as lead send critic-1 "acknowledged"
+as critic-1 claim
+as critic-1 ack
+as lead send critic-1 "dead" --max-attempts 1
+as critic-1 claim
+as critic-1 nack --error "it failed"
+as lead send critic-1 "redelivered later"
+as critic-1 claim
+as critic-1 nack --error "not yet" --delay 12h
+as lead send critic-1 "expired" --ttl 1s
+as lead message cancel "$(id lead send critic-1 "cancelled" --thread talk)"
+as lead send role:builder "for a role"
+as lead send channel:general "for a channel"
+as lead send everyone "for everyone" --priority low
+as builder-1 send lead "question" --requires-response --thread talk
+as lead send gone "to a dead agent"
+operator agent deregister gone
+
+# Locks and tokens: held, shared, by a glob, waiting.
+as builder-1 lock acquire src/a.go lib/ --for 7d --reason "refactoring"
+as builder-2 lock acquire 'docs/*.md' --shared --for 7d
+may as builder-2 lock acquire src/a.go --keep --wait 10ms
+as builder-1 token acquire review login --for 7d
+may as critic-1 token acquire review login --keep --wait 10ms
+as builder-1 token acquire test_run all --for 7d
+as builder-1 token release test_run all
+
+# State: every type, an owner, a document, a deleted key, an expiry.
+as lead state put text hello
+as lead state put text "hello again"
+as lead state put number 3 --type integer --own
+as lead state put flag true --type boolean --ttl 300d
+as lead state put object '{"list":[1,2]}' --type json --namespace plan
+as builder-1 state append journal "first entry"
+as builder-2 state append journal "second entry"
+as lead state put removed x
+as lead state delete removed
+
+# Tasks in every state.
+as lead task create "ready" --id ready --role builder --label area=api
+as lead task create "waiting" --id waiting --depends-on ready
+as lead task create "claimed" --id claimed --assignee builder-1
+as builder-1 task claim claimed
+as lead task create "blocked" --id blocked --capability go
+as builder-1 task claim blocked --further
+as builder-1 task block blocked --reason "no access"
+as lead task create "done" --id done --description "text"
+as builder-2 task claim done
+as builder-2 task complete done --result "merged"
+as lead task create "failed" --id failed --max-attempts 1
+as builder-2 task claim failed
+as builder-2 task fail failed --error "tests fail"
+as lead task create "cancelled" --id cancelled --parent ready
+as lead task cancel cancelled --reason "new design"
+as lead task create "tried again later" --id later
+as builder-2 task claim later
+as builder-2 task fail later --error "once more"
+
+# Decisions in every state.
+d() { id builder-1 decision open "$@" --body text; }
+d lead "open" --verdict yes --verdict no >/dev/null
+revising=$(d lead "revising" --kind review --scope a --file a.go)
+as lead decision decide "$revising" revise "Line 42" --feedback "major: a.go:42: wrong name"
+escalated=$(d lead "escalated" --kind review --scope b --max-rounds 1)
+as lead decision decide "$escalated" revise "no"
+decided=$(d lead "decided" --verdict yes --verdict no)
+as lead decision decide "$decided" yes "simple"
+as builder-1 decision cancel "$(d lead "cancelled" --verdict yes --verdict no)" "not needed"
+
+# Handoffs in every state.
+h() { id lead handoff create builder-2 "$@" --background "why" --check "tests pass" --next "deploy"; }
+h "pending" >/dev/null
+as builder-2 handoff accept "$(h "accepted")"
+as builder-2 handoff reject "$(h "rejected")" "no time"
+as lead handoff cancel "$(h "cancelled")"
+
+# Blockers in every state.
+r() { id builder-2 blocker raise "$@" --to lead; }
+r "open" --severity high >/dev/null
+as lead blocker ack "$(r "acknowledged")" "I look"
+as lead blocker resolve "$(r "resolved")" "done"
+
+# Votes in every state and with every outcome.
+v() { id lead vote open "$@" --to builder-1 --to builder-2 --deadline 300d; }
+open=$(v "open" a b)
+as builder-1 vote cast "$open" a --reason "short"
+closed=$(v "decided" a b)
+as builder-1 vote cast "$closed" a
+as builder-2 vote cast "$closed" a
+tied=$(v "tied" a b)
+as builder-1 vote cast "$tied" a
+as builder-2 vote cast "$tied" b
+as lead vote close "$(v "no quorum" a b --quorum 2)"
+
+# Artifacts, types, credentials, events, sessions.
+echo one >file
+as builder-1 artifact upload file reports/a.txt --description "a report" --label k=v
+echo two >file
+as builder-2 artifact upload file reports/a.txt --announce
+as builder-1 artifact upload file removed.txt
+as builder-1 artifact delete removed.txt
+as lead type register deploy_finished --title "A deployment is finished" --schema '{"required":["host"]}' --alias deployed
+as lead send builder-1 "with a type" --type deploy_finished --payload '{"host":"a"}'
+operator credential issue agent builder-1 --role builder
+operator credential issue observer --any-session --ttl 300d
+operator credential issue observer --ttl 1s
+operator credential revoke "$("$brokerctl" credential issue operator -o json | jq -er .credential.id)"
+as builder-1 event publish build.finished "All green" --details '{"n":1}' --severity warning
+operator session create closed --description "over"
+"$brokerctl" --session closed agent register a >/dev/null
+"$brokerctl" --session closed --agent a send a "left behind" >/dev/null
+operator session close closed
+operator session create other
+
+sleep 3 # for what has a time to live of 1 s
+
+# A clean stop copies the write-ahead log into the database. What follows is in the log alone.
+kill "$daemon"
+wait "$daemon" || true
+start
+as lead send builder-1 "after a restart"
+as lead task create "created after a restart" --id last
+
+while read -r agent method request; do
+  "$brokerctl" ${agent:+--agent "$agent"} call "$method" "$request" |
+    jq -c --arg agent "$agent" --arg method "$method" --argjson request "$request" \
+      '{$agent, $method, $request, answer: .}'
+done >answers.jsonl <<'CALLS'
+lead AgentService/ListAgents {"page_size":1000}
+lead ArtifactService/ListArtifacts {"page_size":1000}
+lead BlockerService/ListBlockers {"page_size":1000}
+lead CatalogService/ListMessageTypes {"page_size":1000}
+lead ChannelService/ListChannels {"page_size":1000}
+lead DecisionService/ListDecisions {"page_size":1000}
+lead HandoffService/ListHandoffs {"page_size":1000}
+lead LockService/ListLocks {"page_size":1000}
+lead SessionService/ListSessions {"page_size":1000}
+lead StateService/ListState {"page_size":1000,"values":true}
+lead TaskService/ListTasks {"page_size":1000}
+lead TokenService/ListTokens {"page_size":1000}
+lead VoteService/ListVotes {"page_size":1000}
+CALLS
+"$brokerctl" admin backup backup >/dev/null
+
+date -u +%Y-%m-%dT%H:%M:%SZ >time
+kill -KILL "$daemon"
+wait "$daemon" 2>/dev/null || true
+daemon=
+rm -f data/brokerd.sock data/brokerd.lock data/brokerd.db-shm
+tar --sort=name --owner=0 --group=0 --numeric-owner -C "$work" -cf - data backup answers.jsonl time | gzip -9n >"$archive"
+ls -l "$archive"
