@@ -1,9 +1,11 @@
 package catalog_test
 
 import (
+	"database/sql"
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -226,6 +228,15 @@ func TestRegister_Refusals(t *testing.T) {
 		"no schema":       {lead, func(r *request) { r.Schema = `{"type": 7}` }, codes.InvalidArgument, "schema"},
 		"remote schema":   {lead, func(r *request) { r.Schema = `{"$ref": "file:///etc"}` }, codes.InvalidArgument, "schema"},
 		"another example": {lead, func(r *request) { r.Example = `{}` }, codes.InvalidArgument, "example"},
+		"endless example": {lead, func(r *request) { r.Schema, r.Example = doubled(25), `"s"` }, codes.InvalidArgument, "example"},
+		"deep schema": {
+			lead, func(r *request) { r.Schema = strings.Repeat(`{"not":`, 101) + "true" + strings.Repeat("}", 101) },
+			codes.InvalidArgument, "schema",
+		},
+		"deep example": {
+			lead, func(r *request) { r.Schema, r.Example = "{}", strings.Repeat("[", 101)+strings.Repeat("]", 101) },
+			codes.InvalidArgument, "example",
+		},
 		"many aliases":    {lead, func(r *request) { r.Aliases = make([]string, 21) }, codes.InvalidArgument, "aliases"},
 		"long schema": {
 			lead, func(r *request) { r.Schema = `"` + strings.Repeat("x", 64<<10) + `"` }, codes.InvalidArgument, "schema",
@@ -238,6 +249,66 @@ func TestRegister_Refusals(t *testing.T) {
 		if status.Code(err) != c.code || !strings.Contains(got, c.says) {
 			t.Errorf("%s: %v (%s), want %v, %s", name, err, got, c.code, c.says)
 		}
+	}
+}
+
+// doubled returns a schema with 2^n branches.
+func doubled(n int) string {
+	var b strings.Builder
+	b.WriteString(`{"$ref":"#/$defs/l0","$defs":{`)
+	for i := range n {
+		fmt.Fprintf(&b, `"l%d":{"anyOf":[{"$ref":"#/$defs/l%d"},{"$ref":"#/$defs/l%d"}]},`, i, i+1, i+1)
+	}
+	fmt.Fprintf(&b, `"l%d":{"type":"integer"}}}`, n)
+	return b.String()
+}
+
+func TestSend_SchemaWithBillionsOfBranchesIsCheckedToItsLimit(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	lead := w.agent("a", "lead")
+	w.agent("b", "")
+	lead.register(&pb.RegisterMessageTypeRequest{Name: "bomb", Title: "Bomb", Schema: doubled(40)})
+	lead.register(&pb.RegisterMessageTypeRequest{Name: "small", Title: "Small", Schema: doubled(8)})
+	for range 20 {
+		r := lead.sent("bomb", `"s"`)
+		if len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "more than 10006 steps") {
+			t.Fatalf("warnings %q", r.Warnings)
+		}
+	}
+	if r := lead.sent("bomb", `7`); len(r.Warnings) > 0 { // the first branch fits
+		t.Errorf("a payload that fits: %q", r.Warnings)
+	}
+	if r := lead.sent("small", `"s"`); len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "want integer") {
+		t.Errorf("warnings of a small schema: %q", r.Warnings)
+	}
+	w.configure(&pb.SessionSettings{InvalidPayloads: pb.TypePolicy_TYPE_POLICY_REFUSE})
+	_, err := lead.send(&pb.Message{Type: "bomb", Payload: `"s"`})
+	if testkit.Reason(err) != "PAYLOAD_INVALID" {
+		t.Errorf("with the policy refuse: %v", err)
+	}
+}
+
+// An older broker has stored a schema that the broker does not apply any more.
+func TestSend_StoredSchemaThatCannotBeAppliedIsAWarning(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	lead := w.agent("a", "lead")
+	w.agent("b", "")
+	lead.register(&pb.RegisterMessageTypeRequest{Name: "old", Title: "Old", Schema: "{}"})
+	w.Restart(func() {
+		db, err := sql.Open("sqlite3", filepath.Join(w.Dir(), "brokerd.db"))
+		must(t, err)
+		_, err = db.ExecContext(t.Context(), `UPDATE message_types SET schema = ?`, `{"allOf":[true`+strings.Repeat(",true", 2000)+`]}`)
+		must(t, errors.Join(err, db.Close()))
+	})
+	lead = w.as(w.Registered("a", "lead"))
+	r := lead.sent("old", `7`)
+	if len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "not checked") {
+		t.Errorf("warnings %q", r.Warnings)
+	}
+	if n := len(lead.logged("message.payload_invalid")); n != 1 {
+		t.Errorf("%d events, want 1", n)
 	}
 }
 

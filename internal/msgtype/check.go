@@ -27,10 +27,11 @@ type Rules struct {
 
 // A Doubt is what a set has against a message. A nil Doubt is nothing.
 type Doubt struct {
-	Type    string  // as stored
-	Unknown bool    // no set has the type
-	Hint    string  // names that may be meant, as a question; empty = none
-	Faults  []Fault // of the payload, at most maxFaults
+	Type      string  // as stored
+	Unknown   bool    // no set has the type
+	Hint      string  // names that may be meant, as a question; empty = none
+	Faults    []Fault // of the payload, at most maxFaults
+	Unchecked bool    // the schema of the type cannot be applied; Faults says why
 }
 
 // Check returns the name under which the broker stores a type, and what is against a message of
@@ -44,10 +45,14 @@ func (s *Set) Check(spelling, payload string) (string, *Doubt) {
 	if payload == "" || t.Schema == "" {
 		return name, nil
 	}
-	if faults := t.Validate(payload); len(faults) > 0 && !isReference(payload) {
-		return name, &Doubt{Type: name, Faults: faults}
+	faults, err := t.Validate(payload)
+	switch {
+	case err == nil && len(faults) == 0, isReference(payload):
+		return name, nil
+	case err != nil:
+		faults = []Fault{{"", clip(fmt.Sprintf("the schema of the type %v", err))}}
 	}
-	return name, nil
+	return name, &Doubt{Type: name, Faults: faults, Unchecked: err != nil}
 }
 
 // isReference reports whether a payload is a reference to an artifact that has the payload itself:
@@ -64,13 +69,17 @@ func isReference(payload string) bool {
 }
 
 // Judge applies the rules of a session: it returns the warnings for the sender, or the fault for
-// which the broker refuses the message: fault.Invalid, TYPE_UNKNOWN or PAYLOAD_INVALID.
+// which the broker refuses the message: fault.Invalid, TYPE_UNKNOWN or PAYLOAD_INVALID. It never
+// refuses a payload because the schema of its type cannot be applied.
 func (d *Doubt) Judge(r Rules) (warnings []string, err error) {
 	switch {
 	case d == nil:
 		return nil, nil
 	case d.Unknown:
 		return judge(r.Unknown, "TYPE_UNKNOWN", []fault.Violation{{Field: "type", Description: d.unknown()}}, d.unknown())
+	case d.Unchecked:
+		return judge(min(r.Invalid, Warn), "", nil,
+			fmt.Sprintf("the payload was not checked: %s; register the type %s again", d.Faults[0].Problem, d.Type))
 	}
 	violations := make([]fault.Violation, len(d.Faults))
 	for i, f := range d.Faults {

@@ -117,10 +117,10 @@ func TestValidate_EveryTypeFitsItsExampleAndRefusesTheBrokenOne(t *testing.T) {
 				t.Errorf("%s lacks an example or a broken one", kind.Name)
 				continue
 			}
-			if faults := kind.Validate(kind.Example); len(faults) > 0 {
+			if faults, _ := kind.Validate(kind.Example); len(faults) > 0 {
 				t.Errorf("the example of %s does not fit: %v", kind.Name, faults)
 			}
-			faults := kind.Validate(kind.Broken.Payload)
+			faults, _ := kind.Validate(kind.Broken.Payload)
 			if len(faults) != 1 || faults[0].Pointer != kind.Broken.At || faults[0].Problem == "" {
 				t.Errorf("faults of the broken example of %s: %v, want one at %q", kind.Name, faults, kind.Broken.At)
 			}
@@ -246,6 +246,10 @@ func TestCompileSchema_Refuses(t *testing.T) {
 		"an invalid pattern": `{"pattern":"("}`,
 		"a large exponent":   `{"properties":{"n":{"enum":[1e999999]}}}`,
 		"a larger exponent":  `{"multipleOf":1e-10000000}`,
+		"a long number":      `{"minimum":` + strings.Repeat("1", 1001) + `}`,
+		"many subschemas":    `{"allOf":[true` + strings.Repeat(",true", 2000) + `]}`,
+		"large patterns":     `{"patternProperties":{"a{1000}":{},"b{1000}":{},"(c{999}d){20}":{}}}`,
+		"a dynamic anchor":   `{"$defs":{"a":{"$dynamicAnchor":"a"}},"$dynamicRef":"#a"}`,
 	} {
 		if _, err := msgtype.CompileSchema(schema); err == nil {
 			t.Errorf("%s: no error", name)

@@ -5,6 +5,7 @@ import (
 	"embed"
 	"fmt"
 	"path"
+	"runtime"
 	"sync"
 	"time"
 
@@ -43,17 +44,18 @@ type Broken struct {
 // SessionFamily is the family of the types that sessions register.
 const SessionFamily = "session"
 
-// Validate returns the faults of a payload, which is valid JSON. There are none if it fits. A schema
-// that does not compile, such as one of an older broker, has no faults to report.
-func (t *Type) Validate(payload string) []Fault {
+// Validate returns the faults of a payload, which is valid JSON. There are none if it fits. The error
+// says why the schema cannot be applied: an older broker may have stored one that CompileSchema
+// refuses.
+func (t *Type) Validate(payload string) ([]Fault, error) {
 	if t.Schema == "" {
-		return nil
+		return nil, nil
 	}
 	t.once.Do(func() { t.compiled, t.failure = CompileSchema(t.Schema) })
 	if t.failure != nil {
-		return nil
+		return nil, t.failure
 	}
-	return t.compiled.Validate(payload)
+	return t.compiled.Validate(payload), nil
 }
 
 // A Family is a group of related types, as one file defines it.
@@ -77,12 +79,13 @@ var order = []string{
 type catalog struct {
 	families []Family
 	names    map[string]*Type // by name and by alias
+	large    chan struct{}    // has a place for each validation of a large payload that may run
 }
 
 // builtin returns the built-in types. It reads the files once for all daemons of a process: they are
 // part of the program.
 var builtin = sync.OnceValue(func() *catalog {
-	c := &catalog{names: map[string]*Type{}}
+	c := &catalog{names: map[string]*Type{}, large: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))}
 	for _, name := range order {
 		family, err := readFamily(name)
 		if err != nil {

@@ -42,7 +42,7 @@ func FuzzText(f *testing.F) {
 		if got := fields(func(c *valid.Check) { c.Line("f", s, int(most)) }); (got == nil) != line {
 			t.Fatalf("line %q, at most %d: %v", s, most, got)
 		}
-		value := s == "" || len(s) <= int(most) && utf8.ValidString(s) && json.Valid([]byte(s))
+		value := s == "" || len(s) <= int(most) && utf8.ValidString(s) && json.Valid([]byte(s)) && levels(s) <= valid.MaxDepth
 		if got := fields(func(c *valid.Check) { c.JSON("f", s, int(most)) }); (got == nil) != value {
 			t.Fatalf("JSON %q, at most %d: %v", s, most, got)
 		}
@@ -50,6 +50,21 @@ func FuzzText(f *testing.F) {
 			t.Fatalf("label %q: %v", s, got)
 		}
 	})
+}
+
+// levels returns how many lists and objects are open at the deepest place of JSON text.
+func levels(s string) (deepest int) {
+	d := json.NewDecoder(strings.NewReader(s))
+	for open := 0; ; deepest = max(deepest, open) {
+		switch token, err := d.Token(); {
+		case err != nil:
+			return deepest
+		case token == json.Delim('['), token == json.Delim('{'):
+			open++
+		case token == json.Delim(']'), token == json.Delim('}'):
+			open--
+		}
+	}
 }
 
 func FuzzTimes(f *testing.F) {

@@ -28,6 +28,7 @@ const (
 	MaxLabel    = 256  // a label's key, and its value
 	MaxPageSize = 1000 // items
 	DefaultPage = 100  // items
+	MaxDepth    = 100  // levels of lists and objects in a JSON text
 )
 
 var (
@@ -124,7 +125,7 @@ func (c *Check) Text(field, s string, most int) bool {
 	return false
 }
 
-// JSON wants JSON text of any value, of at most most bytes, or nothing.
+// JSON wants JSON text of any value, of at most most bytes and MaxDepth levels, or nothing.
 func (c *Check) JSON(field, s string, most int) {
 	switch {
 	case s == "":
@@ -134,7 +135,33 @@ func (c *Check) JSON(field, s string, most int) {
 		c.Fail(field, "is not valid UTF-8")
 	case !isJSON(s):
 		c.Fail(field, "is not JSON: %v", jsonFault(s))
+	case tooDeep(s):
+		c.Fail(field, "has more than %d levels of lists and objects", MaxDepth)
 	}
+}
+
+// tooDeep reports whether JSON text has more than MaxDepth levels.
+func tooDeep(s string) bool {
+	if strings.Count(s, "[")+strings.Count(s, "{") <= MaxDepth {
+		return false
+	}
+	levels, quoted := 0, false
+	for i := 0; i < len(s); i++ {
+		switch c := s[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '[', c == '{':
+			if levels++; levels > MaxDepth {
+				return true
+			}
+		case c == ']', c == '}':
+			levels--
+		}
+	}
+	return false
 }
 
 // isJSON reads the text as it is, without the copy that a conversion to bytes would make of every message.

@@ -140,6 +140,19 @@ func TestText(t *testing.T) {
 	})
 }
 
+func TestJSON_HasAtMostHundredLevels(t *testing.T) {
+	nested := func(n int) string { return strings.Repeat(`{"a":[`, n/2) + strings.Repeat("]}", n/2) }
+	accepts(t, func(c *valid.Check, s string) { c.JSON("payload", s, 1<<20) }, text{
+		"100 levels":         {nested(100), true},
+		"102 levels":         {nested(102), false},
+		"60,000 levels":      {strings.Repeat("[", 60_000) + strings.Repeat("]", 60_000), false},
+		"100 levels twice":   {"[" + nested(98) + "," + nested(98) + "]", true},
+		"1000 lists":         {"[" + strings.Repeat("[],", 1000) + "[]]", true},
+		"brackets in a text": {`["` + strings.Repeat("[", 200) + `\"` + strings.Repeat("{", 200) + `"]`, true},
+		"a quoted backslash": {`["\\",` + nested(100) + `]`, false},
+	})
+}
+
 func TestJSON(t *testing.T) {
 	accepts(t, func(c *valid.Check, s string) { c.JSON("payload", s, 20) }, text{
 		"nothing": {"", true}, "an object": {`{"a":[1,2]}`, true}, "a number": {"7", true}, "null": {"null", true},
