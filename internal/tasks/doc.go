@@ -13,10 +13,13 @@
 //
 //   - A task has a holder if and only if it is CLAIMED or BLOCKED. The claim and the change of state
 //     are one transaction, so of two claimers one gets the task.
+//
 //   - The revision of a claim is its fence. Each change by a holder checks that the claim still
 //     exists, in the transaction of the change.
+//
 //   - A task is WAITING if and only if a dependency is not DONE, or the backlog has yet to make it
 //     READY. CompleteTask makes the first page of dependents READY in its own transaction.
+//
 //   - Every change is one event. Messages to the creator and the assignee are part of its transaction.
 //
 //   - A change of many tasks goes in pages (see work.Backlog): a page changes about 1,000 rows. A

@@ -1,0 +1,82 @@
+package tasks_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/jonboulle/clockwork"
+	"go.uber.org/zap"
+
+	"brokerd/internal/caller"
+	"brokerd/internal/events"
+	"brokerd/internal/fault"
+	"brokerd/internal/once"
+	"brokerd/internal/sessions"
+	"brokerd/internal/store"
+	"brokerd/internal/tasks"
+	"brokerd/internal/testkit"
+	"brokerd/internal/work"
+)
+
+// people is a directory with one session, in which every agent is registered.
+type people struct{ testkit.NoSessions }
+
+func (people) Session(store.Querier, string) (work.Session, error) {
+	return work.Session{ID: 1, Name: "default"}, nil
+}
+
+func (people) ByID(store.Querier, int64) (work.Session, bool, error) {
+	return work.Session{ID: 1, Name: "default"}, false, nil
+}
+
+func (people) Acting(_ store.Querier, _ int64, c caller.Caller) (work.Agent, error) {
+	return work.Agent{Name: c.Agent}, nil
+}
+
+// silence is a post that sends nothing.
+type silence struct{ testkit.NoPost }
+
+func (silence) Notify(*store.Tx, int64, work.Notice) error { return nil }
+
+// TestRemove_KeepsATaskThatHasChangedSinceTheKeeperReadIt makes the two steps of the keeper with a
+// change in between.
+func TestRemove_KeepsATaskThatHasChangedSinceTheKeeperReadIt(t *testing.T) {
+	t.Parallel()
+	clock := clockwork.NewFakeClock()
+	st := testkit.Store(t, t.TempDir(), clock, events.Migrations(), once.Migrations(), sessions.Migrations(),
+		work.Migrations(), tasks.Migrations())
+	board := tasks.New(st, events.New(st, clock, zap.NewNop()), people{}, silence{}, clock, zap.NewNop())
+	ctx, c := t.Context(), caller.Caller{Session: "default", Agent: "a"}
+	create := func(id string, needs ...string) {
+		t.Helper()
+		draft := tasks.Draft{ID: id, Title: id, Priority: 5, MaxAttempts: 1, DependsOn: needs}
+		check(t, drop(board.Create(ctx, c, once.Request{}, []tasks.Draft{draft})))
+	}
+	create("t")
+	for _, step := range []struct {
+		name   string
+		change func()
+		state  tasks.State
+	}{
+		{"retried", func() { check(t, drop(board.Retry(ctx, c, once.Request{}, "t"))) }, tasks.Ready},
+		{"needed by another task", func() { create("next", "t") }, tasks.Failed},
+	} {
+		check(t, drop(board.Claim(ctx, c, once.Request{}, tasks.Wish{ID: "t"})))
+		check(t, drop(board.Fail(ctx, c, once.Request{}, "t", 0, "it broke", true)))
+		clock.Advance(time.Hour)
+		var found []work.Done
+		check(t, st.Read(ctx, func(snap *store.Snapshot) (err error) {
+			found, err = board.Finished(snap, 1, clock.Now(), 10)
+			return err
+		}))
+		want(t, step.name+": finished tasks", len(found), 1)
+		step.change()
+		remove := func(tx *store.Tx) error { return board.Remove(tx, 1, []int64{found[0].Key}) }
+		if err := st.Write(ctx, remove); err == nil || fault.KindOf(err) != fault.Conflict {
+			t.Errorf("%s: Remove returns %v, want a conflict", step.name, err)
+		}
+		f, err := board.Get(ctx, c, "t", false)
+		check(t, err)
+		want(t, step.name+": the state", f.Task.State, step.state)
+	}
+}
