@@ -106,7 +106,8 @@ func (t *Tasks) Wait(ctx context.Context, c caller.Caller, a Awaited) (Result, e
 }
 
 // look finds out whether a wait has ended. seen has the tasks as the last look found them. A task that
-// retention has removed since keeps that state; if it was unfinished then, it needs attention.
+// retention has removed since keeps that state. If it was unfinished then, its last event has its
+// state; it needs attention if retention has removed that too.
 func (t *Tasks) look(snap *store.Snapshot, session int64, a *Awaited, seen []*Task, began int64) (Result, error) {
 	r := Result{Outcome: TimedOut, Revision: snap.Revision()}
 	done := 0
@@ -120,6 +121,11 @@ func (t *Tasks) look(snap *store.Snapshot, session int64, a *Awaited, seen []*Ta
 			seen[i] = task
 		}
 		task = seen[i]
+		if removed && !task.State.finished() {
+			if err := t.outcome(snap, task); err != nil {
+				return r, err
+			}
+		}
 		r.Tasks = append(r.Tasks, task.brief())
 		if task.State == Done {
 			done++
@@ -145,6 +151,22 @@ func (t *Tasks) look(snap *store.Snapshot, session int64, a *Awaited, seen []*Ta
 		r.Outcome = Attention
 	}
 	return r, nil
+}
+
+// outcome sets the state of a removed task to that of the event of its end, if there is one.
+func (t *Tasks) outcome(q store.Querier, task *Task) error {
+	happened, err := t.log.OfTask(q, task.Session, task.ID, mostListed)
+	if err != nil {
+		return err
+	}
+	ends := map[string]State{"task.completed": Done, "task.failed": Failed, "task.cancelled": Cancelled}
+	for _, e := range happened {
+		if state, ok := ends[e.Type]; ok && e.Revision > task.Revision {
+			task.State, task.Revision, task.Entered = state, e.Revision, e.Revision
+			return nil
+		}
+	}
+	return nil
 }
 
 // alarming reports whether a wait for a task ends early: the task has stopped after a revision, or
