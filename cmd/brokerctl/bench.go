@@ -32,6 +32,7 @@ type benchOptions struct {
 	changes     int
 	finished    int
 	waiting     int
+	bulk        int
 	numbered    bool
 	keep        time.Duration
 }
@@ -51,6 +52,7 @@ func (o *benchOptions) AddFlags(f *pflag.FlagSet) {
 	f.IntVar(&o.changes, "changes", 10_000, "changes that each watcher receives in workload watch")
 	f.IntVar(&o.finished, "finished", 0, "messages sent and acknowledged before the first workload")
 	f.IntVar(&o.waiting, "waiting", 100_000, "messages that wait in the bystander's mailbox in flood and churn")
+	f.IntVar(&o.bulk, "bulk", bench.BulkTasks, "ready tasks in bulk; its other sizes are in proportion")
 	f.BoolVar(&o.numbered, "numbered", false, "use producer numbers and request ids, so that the broker recognises duplicates")
 }
 
@@ -78,16 +80,22 @@ const benchLong = `Measure the broker, in a separate session (bench-…) without
              streams that they do not read; 100,000 messages (--waiting) wait
   churn      an agent registers and deregisters, and an operator changes the
              session's settings
+  bulk       an agent puts a key every 5 ms while others do what is much work:
+             claims with an absent label beside 100,000 tasks, 100 votes of 1,000
+             electors due together, 30,000 dependents of a task, 10,000 tasks of a
+             leaver, 20,000 former queues, 1,000 paths beside 63 globs
 
 Each client is an agent with its own connection. A message counts once it is
 sent, confirmed, delivered and acknowledged; its time is from send to delivery. A
-lock's and a task's time is that of both calls, a change's from put to watcher. In flood and
-churn, the times are those of a bystander that makes one call at a time. CPU is
-the broker's processor time per operation; MEMORY is its memory at the end. The
-broker and this command share the machine's processors.
+lock's and a task's time is that of both calls, a change's from put to watcher. In
+flood, churn and bulk, the times are those of a bystander that makes one call at a
+time; in bulk they count from when a call was due. CPU is the broker's processor
+time per operation; MEMORY is its memory at the end. The broker and this command
+share the machine's processors.
 
 The session remains, with the waiting messages of --preload, send, http-send, flood
-and churn. HTTP is measured on the broker's Unix socket. bench needs operator rights.`
+and churn, and the tasks of bulk. HTTP is measured on the broker's Unix socket.
+bench needs operator rights.`
 
 // newBenchCommand measures the broker.
 func newBenchCommand(c *cli) *cobra.Command {
@@ -137,6 +145,7 @@ func (c *cli) bench(cmd *cobra.Command, o benchOptions) error {
 		Changes:     o.changes,
 		Finished:    o.finished,
 		Waiting:     o.waiting,
+		Bulk:        o.bulk,
 		Numbered:    o.numbered,
 		Keep:        o.keep,
 		Progress:    func(text string) { fmt.Fprintln(cmd.ErrOrStderr(), text) },
@@ -164,6 +173,8 @@ func (o *benchOptions) check() error {
 		return usagef("--size is %d; %d to %d bytes are allowed", o.size, bench.MinSize, 256<<10)
 	case o.held < 0 || o.held > 100_000:
 		return usagef("--held is %d; 0 to 100,000 are allowed", o.held)
+	case o.bulk < 1 || o.bulk > bench.BulkTasks:
+		return usagef("--bulk is %d; 1 to %d are allowed", o.bulk, bench.BulkTasks)
 	case o.changes < 1:
 		return usagef("--changes is %d; at least 1 is needed", o.changes)
 	case o.preload < 0 || o.idle < 0 || o.subscribers < 0 || o.watchers < 0 || o.finished < 0 || o.waiting < 0:

@@ -51,6 +51,7 @@ func Workloads() []Workload {
 		{"watch", watch},
 		{"flood", flood},
 		{"churn", churn},
+		{"bulk", bulk},
 	}
 }
 
@@ -66,6 +67,7 @@ type Options struct {
 	Watchers    int           // dashboards that follow the overview over HTTP
 	Finished    int           // messages that are acknowledged before the first workload
 	Waiting     int           // messages that wait in one mailbox in workloads flood and churn
+	Bulk        int           // ready tasks in workload bulk, its other sizes in proportion; 0 = BulkTasks
 	Keep        time.Duration // how long finished messages and events are kept; 0 = the default
 	Held        int           // locks that others hold in workload held
 	Changes     int           // that each watcher gets

@@ -124,6 +124,25 @@ func TestRun_MakesCallsOverGRPCAndHTTPBesideDashboards(t *testing.T) {
 	}
 }
 
+func TestRun_BulkMeasuresABystanderBesideEachBurden(t *testing.T) {
+	t.Parallel()
+	results, err := bench.Run(t.Context(), newDaemon(t), bench.Options{
+		Workloads: []string{"bulk"}, Duration: 200 * time.Millisecond, Size: 100, Changes: 1, Bulk: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var burdens []string
+	for _, part := range results[0].Parts {
+		burdens = append(burdens, part.Workload)
+		if part.Count <= 0 || part.P50 <= 0 || part.P50 > part.P99 {
+			t.Errorf("%+v", part)
+		}
+	}
+	if want := []string{"quiet", "labels", "votes", "dependents", "leaver", "queues", "globs"}; !slices.Equal(burdens, want) {
+		t.Errorf("burdens %v, want %v", burdens, want)
+	}
+}
+
 func TestRun_BystanderMakesEachCallBesideABurden(t *testing.T) {
 	t.Parallel()
 	run := func(duration time.Duration) []bench.Result {
