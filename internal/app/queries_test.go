@@ -69,7 +69,7 @@ var scans = map[string]string{
 	"tasks.selectClaimsHeld":     "during a drain; tasks that agents hold alone",
 	"tasks.invariants":           "CheckDatabase",
 	"store.checkBefore":          "one row per table, once at the start",
-	"store.migrate":              "one row per migration",
+	"store.missing":              "one row per migration",
 	"store.tables":               "one row per table",
 	"votes.invariants":           "CheckDatabase",
 }

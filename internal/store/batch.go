@@ -304,6 +304,10 @@ func (w *writer) undo() {
 	if w.lost.Swap(&err) == nil {
 		w.log.Error("nothing can be written", zap.Error(b.lost), zap.NamedError("cause", errors.Unwrap(b.lost)))
 	}
+	if isFull(b.lost) {
+		w.full()
+		w.copyAt, w.grown = 0, lookEvery // a log that starts over needs no more space
+	}
 	if syncFailed(b.lost) {
 		w.syncFailed(b.lost)
 	}

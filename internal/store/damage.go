@@ -76,6 +76,12 @@ func IsDamage(err error) bool {
 	return errors.As(err, &e) && (e.Code == sqlite3.ErrCorrupt || e.Code == sqlite3.ErrNotADB)
 }
 
+// isFull reports whether an error says that the disk is full.
+func isFull(err error) bool {
+	var f *fault.Error
+	return errors.As(classify(err), &f) && f.Reason == "DISK_FULL"
+}
+
 // Halted returns why the store writes nothing at present: damage (DATABASE_DAMAGED), a failed sync
 // (SYNC_FAILED), or the error of the last transaction if it could not be committed, such as a full
 // disk (DISK_FULL). It is nil otherwise. The next committed change ends the last of these.
@@ -101,10 +107,12 @@ func (w *writer) halted() error {
 }
 
 // checkBefore checks a database for damage before anything is written to it, unless the last stop
-// was clean or the check would take too long. It reports whether the database has been checked.
-func checkBefore(ctx context.Context, path string, most int64) (bool, error) {
+// was clean or the check would take too long. It reports whether the database has been checked. It
+// also refuses a database that the migrations do not fit, whose tables may be others than the
+// queries of this program expect.
+func checkBefore(ctx context.Context, path string, o Options) (bool, error) {
 	size := fileSize(path)
-	if size == 0 || size+fileSize(path+"-wal") > most {
+	if size == 0 {
 		return false, nil
 	}
 	// A first start that a power cut ended before the switch to the write-ahead log leaves a rollback journal.
@@ -120,12 +128,15 @@ func checkBefore(ctx context.Context, path string, most int64) (bool, error) {
 	var made, stopped bool
 	err = c.queryRow(`SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = 'meta')`).Scan(&made)
 	if err == nil && made {
+		_, err = missing(c, o.allMigrations())
+	}
+	if err == nil && made {
 		err = c.queryRow(`SELECT stopped FROM meta`).Scan(&stopped)
 	}
 	if err != nil {
 		return false, damaged(path, err)
 	}
-	if stopped || !made {
+	if stopped || !made || size+fileSize(path+"-wal") > o.checkAtOnce {
 		return false, nil
 	}
 	problems, err := quickCheck(ctx, c, "")

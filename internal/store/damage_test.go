@@ -13,6 +13,7 @@ import (
 
 	"github.com/jonboulle/clockwork"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
 	"brokerd/internal/fault"
@@ -259,6 +260,67 @@ func TestOpen_ReportsCommitsBehindADamagedPlaceInTheLog(t *testing.T) {
 				t.Errorf("%d lines in the log", lines)
 			}
 		})
+	}
+}
+
+func TestOpen_LogsWhatItFoundInTheLog(t *testing.T) {
+	const frame = 8192 + 24
+	type line struct {
+		level zapcore.Level
+		place string
+	}
+	whole := line{zap.InfoLevel, ""}
+	for name, c := range map[string]struct {
+		damage func(log []byte) []byte
+		want   line
+	}{
+		"whole":                 {func(log []byte) []byte { return log }, whole},
+		"cut at a frame":        {func(log []byte) []byte { return log[:len(log)-frame] }, whole},
+		"cut in a page":         {func(log []byte) []byte { return log[:len(log)-100] }, line{zap.WarnLevel, "is cut off"}},
+		"cut behind a header":   {func(log []byte) []byte { return log[:len(log)-frame+10] }, line{zap.WarnLevel, "is cut off"}},
+		"cut in the log header": {func(log []byte) []byte { return log[:10] }, line{zap.WarnLevel, "header is cut off"}},
+		"nothing but a header":  {func(log []byte) []byte { return log[:32] }, whole},
+		"last frame": {
+			func(log []byte) []byte { log[len(log)-1] ^= 1; return log }, line{zap.WarnLevel, "does not match its checksum"},
+		},
+		"older log behind": {func(log []byte) []byte { return append(log, older(log)...) }, whole},
+		"part of an older log": {
+			func(log []byte) []byte { return append(log, older(log)[:frame+4000]...) }, whole,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir, other := filled(t), t.TempDir()
+			s := open(t, inFolder(dir))
+			for range 3 {
+				write(t, s, func(tx *store.Tx) error { return insert(tx, "more", nil) })
+			}
+			path := filepath.Join(other, store.DatabaseFile)
+			copyFile(t, filepath.Join(dir, store.DatabaseFile), path)
+			log, err := os.ReadFile(filepath.Join(dir, store.DatabaseFile+"-wal"))
+			if err == nil {
+				err = os.WriteFile(path+"-wal", c.damage(log), 0o600)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			core, logged := observer.New(zap.InfoLevel)
+			open(t, inFolder(other), withLog(zap.New(core)))
+			lines := logged.FilterMessageSnippet("the write-ahead log").All()
+			if len(lines) != 1 {
+				t.Fatalf("%d lines, want 1", len(lines))
+			}
+			place, _ := lines[0].ContextMap()["place"].(string)
+			if lines[0].Level != c.want.level || !strings.Contains(place, c.want.place) || (place == "") != (c.want.place == "") {
+				t.Errorf("%v %q %v, want %+v", lines[0].Level, lines[0].Message, lines[0].ContextMap(), c.want)
+			}
+		})
+	}
+	dir := filled(t)
+	core, logged := observer.New(zap.InfoLevel)
+	open(t, inFolder(dir), withLog(zap.New(core)))
+	if lines := logged.FilterMessageSnippet("write-ahead log").All(); len(lines) > 0 {
+		t.Errorf("after a clean stop: %v", lines)
 	}
 }
 

@@ -78,6 +78,29 @@ func TestDiskFull_FailsTheWholeBatchAndRunsNothingOutsideIt(t *testing.T) {
 	}
 }
 
+// What Full frees is there for the next write.
+func TestDiskFull_IsReportedSoThatSpaceCanBeFreed(t *testing.T) {
+	t.Parallel()
+	calls := 0
+	s := open(t, func(o *store.Options) { o.Full = func() { calls++ } })
+	write(t, s, add("before"))
+	limitPages(t, s, 2)
+	err := s.Write(context.Background(), func(tx *store.Tx) error { return insert(tx, "large", make([]byte, 1<<20)) })
+	wantFault(t, err, fault.Unavailable, "DISK_FULL")
+	write(t, s, func(*store.Tx) error {
+		if calls != 1 {
+			t.Errorf("%d calls of Full, want 1", calls)
+		}
+		return nil
+	})
+	store.FailNextCommit(s, ioError)
+	wantFault(t, s.Write(context.Background(), add("lost")), fault.Unavailable, "IO_ERROR")
+	if calls != 1 {
+		t.Errorf("%d calls of Full after another error, want 1", calls)
+	}
+	limitPages(t, s, 10_000)
+}
+
 func TestDiskFull_NumbersOfALostBatchAreNotGivenAgain(t *testing.T) {
 	s := open(t)
 	limitPages(t, s, 2)

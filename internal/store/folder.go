@@ -53,6 +53,12 @@ func inUse(dir, pid string) error {
 	return e
 }
 
+// diskFull reports whether the folder's file system has less than 1 MiB free.
+func diskFull(dir string) bool {
+	var fs unix.Statfs_t
+	return unix.Statfs(dir, &fs) == nil && fs.Blocks > 0 && fs.Bavail*uint64(fs.Bsize) < 1<<20
+}
+
 // checkFile refuses a file that is no database of brokerd before SQLite touches it. If there is no
 // file, checkFile makes an empty one that no other user can read.
 func checkFile(path string) error {
@@ -115,13 +121,17 @@ func checkUnused(path string) error {
 
 // checkSize checks that no pages are missing at the end of the file. Pages that are only in the log
 // are not missing, so checkSize writes the log back first. It checks nothing if part of the log stays,
-// because another program runs the checkpoints or still reads from the log.
+// because another program runs the checkpoints or still reads from the log, or because the disk is
+// full.
 func checkSize(c *conn, path string, by Checkpoint) error {
 	mode := "TRUNCATE"
 	if by == CheckpointExternal {
 		mode = "NOOP"
 	}
 	l, err := c.checkpoint(mode)
+	if isFull(err) {
+		return nil // the log stays, and the writer goes on in it
+	}
 	if err != nil {
 		return err
 	}

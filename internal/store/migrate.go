@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/jonboulle/clockwork"
 	"go.uber.org/zap"
@@ -69,43 +70,55 @@ func create(c *conn, clock clockwork.Clock) error {
 	})
 }
 
-// migrate applies the migrations that are missing. It changes nothing if the database knows one that
-// the program does not, or knows one differently.
-func migrate(c *conn, migrations []Migration, clock clockwork.Clock, log *zap.Logger) error {
+// allMigrations returns the migrations of the engine and of all features.
+func (o *Options) allMigrations() []Migration { return slices.Concat(ownMigrations, o.Migrations) }
+
+// missing returns the migrations that the database lacks. It refuses a database that has one that the
+// program does not know, or knows differently.
+func missing(c *conn, migrations []Migration) ([]Migration, error) {
 	applied := map[string]string{}
 	rows := c.queryRows(`SELECT name, sha256 FROM migrations`)
 	for rows.Next() {
 		var name, sum string
 		if err := rows.Scan(&name, &sum); err != nil {
-			return err
+			return nil, err
 		}
 		applied[name] = sum
 	}
 	if err := rows.Err(); err != nil {
-		return err
+		return nil, err
 	}
 	known := map[string]bool{}
-	var missing []Migration
+	var lacks []Migration
 	for _, m := range migrations {
 		if known[m.Name] {
-			return fmt.Errorf("two migrations are named %s", m.Name)
+			return nil, fmt.Errorf("two migrations are named %s", m.Name)
 		}
 		known[m.Name] = true
 		sum, done := applied[m.Name]
 		if !done {
-			missing = append(missing, m)
+			lacks = append(lacks, m)
 		} else if sum != checksum(m) {
-			return fault.New(fault.Precondition, "CHANGED_MIGRATION",
+			return nil, fault.New(fault.Precondition, "CHANGED_MIGRATION",
 				"the database was made with another %s than this brokerd has: use the brokerd that made it, or restore a backup", m.Name)
 		}
 	}
 	for name := range applied {
 		if !known[name] {
-			return fault.New(fault.Precondition, "NEWER_DATABASE",
+			return nil, fault.New(fault.Precondition, "NEWER_DATABASE",
 				"the database was made by a newer brokerd (it has %s): use that version, or restore a backup", name)
 		}
 	}
-	for _, m := range missing {
+	return lacks, nil
+}
+
+// migrate applies the migrations that are missing. Its refusals are those of missing.
+func migrate(c *conn, migrations []Migration, clock clockwork.Clock, log *zap.Logger) error {
+	lacks, err := missing(c, migrations)
+	if err != nil {
+		return err
+	}
+	for _, m := range lacks {
 		err := transact(c, func() error {
 			if err := c.script(m.SQL); err != nil {
 				return err

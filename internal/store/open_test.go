@@ -201,6 +201,32 @@ func TestOpen_ChangedMigrationIsRefused(t *testing.T) {
 	open(t, inFolder(dir))
 }
 
+// An unreleased build may have made a table differently: its database is not damaged.
+func TestOpen_DatabaseOfAnotherBuildIsNotCalledDamaged(t *testing.T) {
+	for name, c := range map[string]struct {
+		statements []string
+		reason     string
+	}{
+		"changed migration": {
+			[]string{`UPDATE migrations SET sha256 = 'other'`, `ALTER TABLE meta DROP COLUMN stopped`}, "CHANGED_MIGRATION",
+		},
+		"newer migration": {
+			[]string{`INSERT INTO migrations VALUES ('test/002', '', 0)`, `ALTER TABLE meta DROP COLUMN stopped`}, "NEWER_DATABASE",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := made(t)
+			execute(t, filepath.Join(dir, store.DatabaseFile), c.statements...)
+			before := content(t, dir, "")
+			refuse(t, dir, c.reason)
+			if !bytes.Equal(content(t, dir, ""), before) {
+				t.Error("the refused database was changed")
+			}
+		})
+	}
+}
+
 func TestOpen_DamagedDatabaseIsRefusedAndLeftAlone(t *testing.T) {
 	whole, err := os.ReadFile(filepath.Join(made(t), store.DatabaseFile))
 	if err != nil {

@@ -65,6 +65,10 @@ type Options struct {
 	// file is opened again, so the process must end. Without it the store logs at level Fatal.
 	Fatal func(error)
 
+	// Full is called when a write has failed because the disk is full, and by Open if the disk has less
+	// than 1 MiB free. It may free space. The writer calls it, so it must be quick. Nil does nothing.
+	Full func()
+
 	// Committed is told of every transaction that has changed something, in the writer, before the callers are
 	// answered. It must be quick. Nil costs nothing.
 	Committed func(Commit)
@@ -192,6 +196,12 @@ func open(ctx context.Context, o Options) (_ *Store, err error) {
 			err = errors.Join(err, s.release())
 		}
 	}()
+	if o.Full == nil {
+		o.Full = func() {}
+	}
+	if diskFull(dir) {
+		o.Full()
+	}
 	if !o.Restoring {
 		if err := checkComplete(dir); err != nil {
 			return nil, err
@@ -200,15 +210,14 @@ func open(ctx context.Context, o Options) (_ *Store, err error) {
 	if err := checkFile(s.path); err != nil {
 		return nil, err
 	}
-	if s.leftOut, err = logLeftOut(s.path + "-wal"); err != nil {
+	written, err := logOf(s.path + "-wal")
+	if err != nil {
 		return nil, err
 	}
-	if s.leftOut > 0 {
-		o.Log.Warn("the write-ahead log has commits behind a damaged place, which SQLite leaves out: confirmed changes may be missing",
-			zap.Int64("bytes", s.leftOut))
-	}
+	s.leftOut = written.leftOut
+	written.log(o.Log)
 	if !o.Unchecked {
-		if s.sound, err = checkBefore(ctx, s.path, o.checkAtOnce); err != nil {
+		if s.sound, err = checkBefore(ctx, s.path, o); err != nil {
 			return nil, err
 		}
 	}
@@ -306,7 +315,7 @@ func prepare(c *conn, path string, o Options) (meta, error) {
 	if err := checkSize(c, path, o.Checkpoint); err != nil {
 		return meta{}, err
 	}
-	if err := migrate(c, slices.Concat(ownMigrations, o.Migrations), o.Clock, o.Log); err != nil {
+	if err := migrate(c, o.allMigrations(), o.Clock, o.Log); err != nil {
 		return meta{}, err
 	}
 	var m meta

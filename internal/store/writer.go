@@ -24,6 +24,7 @@ type writer struct {
 	clock        clockwork.Clock
 	log          *zap.Logger
 	fatal        func(error)
+	full         func()       // see Options.Full
 	commit       func() error // COMMIT, unless a test lets it fail
 	committed    func(Commit) // observes commits; may be nil
 	excess       func(Excess) // see Options; may be nil
@@ -59,7 +60,7 @@ type writer struct {
 
 func newWriter(c *conn, cp *checkpointer, m meta, o Options) *writer {
 	w := &writer{
-		conn: c, clock: o.Clock, log: o.Log, fatal: o.Fatal, committed: o.Committed, excess: o.Excess,
+		conn: c, clock: o.Clock, log: o.Log, fatal: o.Fatal, full: o.Full, committed: o.Committed, excess: o.Excess,
 		checkpointer: cp, answers: newAnswerer(),
 		wake: make(chan struct{}, 1), stopped: make(chan struct{}),
 		kicked: map[any]struct{}{}, counter: m.revision, latest: m.latest,
