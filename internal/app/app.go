@@ -150,7 +150,8 @@ func (a *App) start(ctx context.Context) error {
 
 	// The store, and with it the lock on the data folder.
 	measured := newMetrics(c)
-	st, err := openStore(ctx, c, store.Options{Sync: a.sync, Checkpoint: checkpoint}, measured)
+	reserve := disk.NewReserve(c.Dir, log.Named("disk"))
+	st, err := openStore(ctx, c, store.Options{Sync: a.sync, Checkpoint: checkpoint, Full: reserve.Free}, measured)
 	if err != nil {
 		return err
 	}
@@ -191,7 +192,7 @@ func (a *App) start(ctx context.Context) error {
 	held.UseTracer(tracer)
 	// After the hooks are in place: it looks at once, and what it finds is an event.
 	used := func() (float64, error) { return c.DiskUsed(c.Dir) }
-	space := disk.New(st, journal, c.Clock, log.Named("disk"), used)
+	space := disk.New(st, journal, c.Clock, log.Named("disk"), used, c.Dir, reserve)
 	post.UseDisk(space)
 	keys := state.New(st, journal, stateDirectory{scopes, registry}, c.Clock, log.Named("state"))
 	keys.UseDisk(space)

@@ -51,8 +51,12 @@ func (v *Version) Newest() bool { return v.ReplacedAt.IsZero() }
 
 // A Disk knows whether the file system has free space for more.
 type Disk interface {
-	// Room returns nil, or fault.Exhausted if the file system is nearly full. It must be quick.
-	Room() error
+	// RoomFor returns nil, or fault.Exhausted if the file system is nearly full or would be with more
+	// bytes. It must be quick.
+	RoomFor(bytes int64) error
+	// Written notes that bytes are about to be written. It returns nil, or fault.Exhausted if the file
+	// system is nearly full. It must be quick.
+	Written(bytes int64) error
 }
 
 // An Observer counts transfers and outcomes, for metrics. Its methods must be quick.
@@ -85,9 +89,10 @@ type Repository struct {
 
 	publishing sync.RWMutex // held to publish a file with its row; exclusively, to remove files without rows
 
-	mu      sync.Mutex // guards the fields below
-	dropped []string   // hashes of contents that sessions have lost
-	kept    int        // callers of Keep whose release has not run
+	mu        sync.Mutex      // guards the fields below
+	dropped   []string        // hashes of contents that sessions have lost
+	kept      int             // callers of Keep whose release has not run
+	uploading map[int64]int64 // announced bytes of the uploads under way, by session
 
 	wake    chan struct{} // has a place for one wake-up of the collector
 	stop    context.CancelFunc
@@ -101,7 +106,9 @@ func New(o Options) (*Repository, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open artifacts: %w", err)
 	}
-	return &Repository{Options: o, folder: f, drained: make(chan struct{}), wake: make(chan struct{}, 1), stop: func() {}}, nil
+	return &Repository{
+		Options: o, folder: f, drained: make(chan struct{}), uploading: map[int64]int64{}, wake: make(chan struct{}, 1), stop: func() {},
+	}, nil
 }
 
 // UseMentions keeps versions that features name from being removed by the retention. It is called

@@ -12,9 +12,11 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 
 	pb "brokerd/gen/brokerd/v1"
@@ -193,7 +195,12 @@ func TestUpload_LimitsOfTheSessionAreNamed(t *testing.T) {
 		t.Errorf("the limit is not named: %v", err)
 	}
 	o.upload("x", "0123456789")
-	o.upload("y", "0123456789") // the same content counts once
+	again := header("y", []byte("0123456789"))
+	_, err = o.try(again, []byte("0123456789"))
+	refused(t, err, codes.ResourceExhausted, "ARTIFACTS_FULL") // it may be another content
+	again.Sha256 = sumOf("0123456789")
+	_, err = o.try(again, nil)
+	must(t, err) // the same content counts once
 	_, err = o.try(header("z", []byte("123456")), []byte("123456"))
 	refused(t, err, codes.ResourceExhausted, "ARTIFACTS_FULL")
 	if !strings.Contains(err.Error(), "artifact_total_limit") {
@@ -205,6 +212,71 @@ func TestUpload_LimitsOfTheSessionAreNamed(t *testing.T) {
 		must(t, err)
 	}
 	o.upload("z", "9876543210")
+}
+
+func TestUpload_CountsFromItsHeaderOn(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.session("small", &pb.SessionSettings{ArtifactTotalLimit: ptr(int64(1 << 20))})
+	content := bytes.Repeat([]byte("x"), 700_000)
+	begin := func(h *pb.ArtifactHeader) pb.ArtifactService_UploadArtifactClient {
+		stream, err := o.UploadArtifact(o.ctx)
+		must(t, err)
+		send(t, stream, &pb.UploadArtifactRequest{Frame: &pb.UploadArtifactRequest_Header{Header: h}})
+		return stream
+	}
+	for range 6 {
+		_, err := begin(&pb.ArtifactHeader{Name: "huge", Size: 4_000_000_000}).CloseAndRecv()
+		refused(t, err, codes.ResourceExhausted, "ARTIFACTS_FULL")
+	}
+	if files := w.files(); len(files) > 0 {
+		t.Errorf("refused uploads have left %v", files)
+	}
+
+	first := begin(header("first", content))
+	send(t, first, chunk(content[:1]))
+	w.awaitFiles(1, 0)
+	_, err := begin(header("second", content)).CloseAndRecv()
+	refused(t, err, codes.ResourceExhausted, "ARTIFACTS_FULL")
+	_, err = o.try(header("second", content[:300_000]), content[:300_000]) // fits beside the first
+	must(t, err)
+	must(t, first.CloseSend()) // it lacks most of its content
+	_, err = first.CloseAndRecv()
+	refused(t, err, codes.InvalidArgument, "SIZE_MISMATCH")
+	w.awaitFiles(0, 1)
+	_, err = o.try(header("third", content), content) // the space of the first is free again
+	must(t, err)
+}
+
+// The fake clock stands still, so the look every 10 s does not count.
+func TestUpload_FillsADiskToItsLimitOnly(t *testing.T) {
+	t.Parallel()
+	var fs unix.Statfs_t
+	must(t, unix.Statfs(t.TempDir(), &fs))
+	const size = 2_000_000
+	bytes := float64(fs.Bsize) * float64(fs.Blocks-fs.Bfree+fs.Bavail)
+	var used atomic.Value
+	used.Store(0.5)
+	w := newWorld(t, apptest.WithFakeClock(), apptest.With(func(c *app.Config) {
+		c.DiskUsed = func(string) (float64, error) { return used.Load().(float64), nil }
+	}))
+	o := w.operator()
+	content := make([]byte, size)
+	used.Store(0.95 - size/2/bytes)
+	_, err := o.try(header("too large", content), content)
+	refused(t, err, codes.ResourceExhausted, "DISK_NEARLY_FULL")
+	used.Store(0.95 - 2*size/bytes) // a quarter of the rest is half the upload
+	stream, err := o.UploadArtifact(o.ctx)
+	must(t, err)
+	send(t, stream, &pb.UploadArtifactRequest{Frame: &pb.UploadArtifactRequest_Header{Header: header("x", content)}})
+	send(t, stream, chunk(content[:100_000]))
+	w.awaitFiles(1, 0)
+	used.Store(0.96)
+	for at := 100_000; at < size && send(t, stream, chunk(content[at:at+100_000])); at += 100_000 {
+	}
+	_, err = stream.CloseAndRecv()
+	refused(t, err, codes.ResourceExhausted, "DISK_NEARLY_FULL")
+	w.awaitFiles(0, 0)
 }
 
 func TestUpload_FullDiskRefusesIt(t *testing.T) {

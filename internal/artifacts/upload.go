@@ -19,9 +19,6 @@ import (
 	"brokerd/internal/work"
 )
 
-// roomEvery is after how many bytes of an upload the broker checks the disk again.
-const roomEvery = 16 << 20
-
 // A Header announces the content of an upload.
 type Header struct {
 	Name        string
@@ -50,6 +47,9 @@ type Upload struct {
 	file   *os.File
 	sum    hash.Hash
 	size   int64
+
+	session  int64
+	reserved bool // the session's total includes the size; the repository's mutex guards it
 }
 
 // errUnknownContent is why an upload cannot be skipped.
@@ -59,27 +59,33 @@ var errUnknownContent = errors.New("the session does not have this content")
 // the version and returns it in place of an upload. request returns the idempotency key for a
 // content.
 //
+// The announced size counts against the limits of the session from here on until Commit or Close. An
+// upload without a hash counts even if the session has its content.
+//
 // Errors: fault.Exhausted for an artifact or session that becomes too large, for too many artifacts
-// and for a disk that is nearly full; otherwise as work.Directory.
+// and for a disk that is nearly full, or would be with this upload; otherwise as work.Directory.
 func (r *Repository) Begin(ctx context.Context, c caller.Caller, h Header, request func(sum string) (once.Request, error)) (*Upload, *Stored, error) {
 	if r.Disk != nil {
-		if err := r.Disk.Room(); err != nil {
+		if err := r.Disk.RoomFor(h.Size); err != nil {
 			return nil, nil, err
 		}
 	}
+	u := &Upload{Repository: r, caller: c, header: h, once: request, sum: sha256.New()}
 	known := false
 	err := r.Store.Write(ctx, func(tx *store.Tx) error {
 		s, _, err := r.acting(tx, c)
 		if err != nil {
 			return err
 		}
-		known, err = r.admit(tx, s, h.SHA256, h.Size)
+		if known, err = r.admit(tx, s, h.SHA256, h.Size, r.underWay(s.ID)); err == nil && !known {
+			u.reserve(s.ID)
+			tx.OnUndo(u.release)
+		}
 		return err
 	})
 	if err != nil {
 		return nil, nil, fmt.Errorf("begin upload: %w", err)
 	}
-	u := &Upload{Repository: r, caller: c, header: h, once: request, sum: sha256.New()}
 	if known && r.folder.has(h.SHA256, h.Size) {
 		stored, err := u.skip(ctx)
 		if !errors.Is(err, errUnknownContent) {
@@ -87,37 +93,65 @@ func (r *Repository) Begin(ctx context.Context, c caller.Caller, h Header, reque
 		}
 	}
 	if u.name, u.file, err = r.folder.create(); err != nil {
+		u.release()
 		return nil, nil, diskFault("create a file for an upload", err)
 	}
 	return u, nil, nil
 }
 
-// admit checks the limits for a content, and reports whether the session already has it. Without a
-// hash it does not check the session's limit, because the session may have the content.
-func (r *Repository) admit(q store.Querier, s work.Session, sum string, size int64) (known bool, err error) {
+// underWay returns the announced bytes of a session's uploads that are under way.
+func (r *Repository) underWay(session int64) int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.uploading[session]
+}
+
+// reserve counts the size of the upload against the session's total.
+func (u *Upload) reserve(session int64) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.session, u.reserved = session, true
+	u.uploading[session] += u.header.Size
+}
+
+// release ends the effect of reserve. Further calls do nothing.
+func (u *Upload) release() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if !u.reserved {
+		return
+	}
+	u.reserved = false
+	if u.uploading[u.session] -= u.header.Size; u.uploading[u.session] == 0 {
+		delete(u.uploading, u.session)
+	}
+}
+
+// admit checks the limits for a content beside other bytes that are under way, and reports whether the
+// session already has it. A content without a hash counts as new.
+func (r *Repository) admit(q store.Querier, s work.Session, sum string, size, underWay int64) (known bool, err error) {
 	if s.Artifact > 0 && size > s.Artifact {
 		return false, full("ARTIFACT_TOO_LARGE", "artifact_limit", s.Artifact,
 			"the content has %d bytes; an artifact of this session has at most %d bytes (artifact_limit)", size, s.Artifact)
 	}
-	if sum == "" {
-		return false, nil
-	}
-	var stored, versions int64
-	err = q.QueryRow(selectContent, s.ID, sum).Scan(&stored, &versions)
-	if err == nil {
-		if stored != size {
+	if sum != "" {
+		var stored, versions int64
+		err = q.QueryRow(selectContent, s.ID, sum).Scan(&stored, &versions)
+		switch {
+		case err == nil && stored != size:
 			return false, mismatch("SIZE_MISMATCH", "size", "is %d; the content with this hash has %d bytes", size, stored)
+		case err == nil:
+			return true, nil
+		case !errors.Is(err, store.ErrNoRows):
+			return false, err
 		}
-		return true, nil
-	}
-	if !errors.Is(err, store.ErrNoRows) {
-		return false, err
 	}
 	u, err := usageOf(q, s.ID)
-	if err == nil && s.Artifacts > 0 && u.bytes+size > s.Artifacts {
+	if err == nil && s.Artifacts > 0 && size > s.Artifacts-u.bytes-underWay {
 		e := full("ARTIFACTS_FULL", "artifact_total_limit", s.Artifacts,
-			"the artifacts of this session have %d bytes, and %d more are beyond its limit of %d bytes (artifact_total_limit): delete old versions first",
-			u.bytes, size, s.Artifacts)
+			"the artifacts of this session have %d bytes, its uploads under way %d, and %d more are beyond its limit of %d bytes "+
+				"(artifact_total_limit): delete old versions first, or send the hash of a content that the session has",
+			u.bytes, underWay, size, s.Artifacts)
 		e.RetryAfter = fullRetry
 		err = e
 	}
@@ -129,8 +163,8 @@ func (u *Upload) Write(chunk []byte) error {
 	if u.size+int64(len(chunk)) > u.header.Size {
 		return mismatch("SIZE_MISMATCH", "size", "is %d, and the content has more bytes", u.header.Size)
 	}
-	if u.Disk != nil && (u.size+int64(len(chunk)))/roomEvery > u.size/roomEvery {
-		if err := u.Disk.Room(); err != nil {
+	if u.Disk != nil {
+		if err := u.Disk.Written(int64(len(chunk))); err != nil {
 			return err
 		}
 	}
@@ -198,6 +232,7 @@ func (r *Repository) abandon(sum string) {
 
 // Close ends the upload. Without a Commit before, nothing of it remains.
 func (u *Upload) Close() {
+	u.release()
 	err := u.file.Close()
 	if u.name != "" {
 		err = errors.Join(err, u.folder.remove(u.name))

@@ -21,7 +21,7 @@ type uploadTx struct {
 // run reads first, then writes.
 func (t *uploadTx) run(known bool) (Stored, error) {
 	h := &t.header
-	has, err := t.admit(t.tx, t.session, h.SHA256, h.Size)
+	has, err := t.admit(t.tx, t.session, h.SHA256, h.Size, t.underWay(t.session.ID)-t.reservation())
 	if err != nil {
 		return Stored{}, err
 	}
@@ -53,6 +53,16 @@ func (t *uploadTx) run(known bool) (Stored, error) {
 		return Stored{}, fmt.Errorf("add version: %w", err)
 	}
 	return Stored{Version: v}, t.announce(&v)
+}
+
+// reservation returns how many bytes of the uploads under way are those of this upload.
+func (t *uploadTx) reservation() int64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.reserved {
+		return t.header.Size
+	}
+	return 0
 }
 
 // admitCount checks how many artifacts and versions the session has.
@@ -96,6 +106,7 @@ func (t *uploadTx) insert(v *Version, exists, has bool) error {
 		return err
 	}
 	_, err = t.tx.Exec(addUsage, session, names, 1, bytes)
+	t.tx.OnCommit(t.release) // from here on, the usage includes the content
 	return err
 }
 

@@ -1,12 +1,20 @@
-// Package disk watches how full the file system of the data folder is, and has sends refused before it is full: what is
-// left belongs to acknowledgements and deletions, which make room.
+// Package disk watches how full the file system of the data folder is. It refuses sends before the
+// disk is full: the rest belongs to acknowledgements and deletions, which free space.
 //
 //	        85 %                    95 %
 //	fine ──────────► warned ──────────────► sends are refused
 //	  ▲   disk_low     │      disk_low         │
-//	  └────────────────┴───── disk_recovered ──┘  (sends go on below 95 %)
+//	  └────────────────┴───── disk_recovered ──┘  (sends are accepted again below 95 %)
 //
-// Nobody polls: whoever wants to send has it looked at, at most every 10 s.
+// The package does not poll. A send checks the disk usage, at most once every 10 s. Uploads also check
+// it before they begin, and whenever they have written a quarter of the space below 95 %.
+//
+// # Reserve
+//
+// A disk may become full all the same, because another program writes to it. For this case, a file of
+// 4 MiB, or a sixteenth of a small disk, keeps space free. The broker removes the file when a write
+// fails because the disk is full, and at a start on a full disk. The reserve always counts as used. So
+// sends are refused until the disk has space for it again; then the broker makes it again.
 package disk
 
 import (
@@ -46,27 +54,40 @@ type Gauge struct {
 	clock clockwork.Clock
 	zap   *zap.Logger
 	used  func() (float64, error)
+	dir   string
+	spare *Reserve
 
-	epoch time.Time
-	next  atomic.Int64 // nanoseconds since epoch when it is due to be looked at again
-	full  atomic.Int64 // percent used while sends are refused, else 0
+	epoch   time.Time
+	next    atomic.Int64 // nanoseconds since epoch when the next look is due
+	full    atomic.Int64 // percent used while sends are refused, else 0
+	written atomic.Int64 // bytes of uploads since the last look
+	stretch atomic.Int64 // bytes of uploads after which the next look is due
 
 	mu    sync.Mutex // guards the field below
 	worst level      // that was told since it was last fine
 }
 
-// New returns a gauge, and looks at the disk. The function tells which share of it is used, from 0 to 1, as Used does.
-func New(st *store.Store, log *events.Log, clock clockwork.Clock, logger *zap.Logger, used func() (float64, error)) *Gauge {
-	g := &Gauge{store: st, log: log, clock: clock, zap: logger, used: used, epoch: clock.Now()}
+// New returns a gauge of the file system of a data folder with a reserve, and looks at it. The function
+// returns the used share, from 0 to 1, as Used does.
+func New(
+	st *store.Store, log *events.Log, clock clockwork.Clock, logger *zap.Logger, used func() (float64, error),
+	dir string, spare *Reserve,
+) *Gauge {
+	g := &Gauge{
+		store: st, log: log, clock: clock, zap: logger, used: used, dir: dir, spare: spare, epoch: clock.Now(),
+	}
 	g.next.Store(int64(lookEvery))
 	g.look()
 	return g
 }
 
 // Room returns nil, or fault.Exhausted (DISK_NEARLY_FULL) if so little is left that nothing may be sent. It looks
-// at the disk if the last look is 10 s ago.
+// at the disk if the last look was 10 s ago or the reserve has been freed since.
 func (g *Gauge) Room() error {
 	now := int64(g.clock.Since(g.epoch))
+	if g.spare.freed.CompareAndSwap(true, false) {
+		g.look()
+	}
 	if due := g.next.Load(); now >= due && g.next.CompareAndSwap(due, now+int64(lookEvery)) {
 		g.look()
 	}
@@ -80,12 +101,55 @@ func (g *Gauge) Room() error {
 	return e.With("limit", "disk").With("disk", fmt.Sprintf("%d%%", int(refuseAt*100)))
 }
 
-// look measures, and tells what is news.
-func (g *Gauge) look() {
+// RoomFor is Room for an upload of so many bytes. It looks at the disk each time, and also refuses an
+// upload after which the disk would be too full.
+func (g *Gauge) RoomFor(bytes int64) error {
+	g.look()
+	if err := g.Room(); err != nil {
+		return err
+	}
+	used, err := g.share()
+	if err != nil {
+		return nil //nolint:nilerr // look has logged it
+	}
+	return Fits(g.dir, used, bytes)
+}
+
+// Written is Room for an upload that writes so many more bytes. It looks at the disk when uploads have
+// written a quarter of the bytes that were free below 95 % at the last look.
+func (g *Gauge) Written(bytes int64) error {
+	if g.written.Add(bytes) >= g.stretch.Load() {
+		g.look()
+	}
+	return g.Room()
+}
+
+// share returns the used share of the disk. The reserve counts as used even if it is missing.
+func (g *Gauge) share() (float64, error) {
 	used, err := g.used()
+	if err != nil {
+		return 0, err
+	}
+	bytes, share := g.spare.missing()
+	switch {
+	case bytes == 0:
+		return used, nil
+	case used+share < refuseAt && g.spare.keep(bytes):
+		return used + share, nil
+	}
+	return max(refuseAt, used), nil
+}
+
+// look measures, and logs what has changed.
+func (g *Gauge) look() {
+	used, err := g.share()
 	if err != nil {
 		g.zap.Warn("cannot find out how full the disk is", zap.Error(err))
 		return
+	}
+	g.written.Store(0)
+	if u, f, err := bytesOf(g.dir); err == nil {
+		g.stretch.Store(int64(max(0, refuseAt-used) * (u + f) / 4))
 	}
 	now := fine
 	percent := int64(used * 100)
@@ -119,7 +183,8 @@ func (g *Gauge) look() {
 	}
 }
 
-// tell appends an event of the broker itself, without waiting for it: who looks is about to send.
+// tell appends an event of the broker itself, without waiting for it: the caller of Room is about to
+// send.
 func (g *Gauge) tell(kind string, severity events.Severity, percent int64, refused bool) {
 	g.store.Submit(context.Background(), store.LaneFill, 0, func(tx *store.Tx) error {
 		_, err := g.log.Append(tx, events.Entry{

@@ -12,7 +12,7 @@ func (g *Gauge) Explain(_ store.Querier, about finding.Question) ([]finding.Find
 	if about.Kind != finding.Everything {
 		return nil, nil
 	}
-	used, err := g.used()
+	used, err := g.share()
 	if err != nil || used < warnAt {
 		return nil, nil // a failure to read it was logged
 	}
