@@ -5,6 +5,10 @@ import (
 	"time"
 )
 
+// maxUnsent is how many bytes of claims a stream may hold that are not written to it yet. The last one
+// may exceed it.
+const maxUnsent = 256 << 10
+
 // A consumer takes work: a Claim stream, or a unary call that waits. The hub's mutex guards what changes.
 type consumer struct {
 	actor    actor
@@ -30,6 +34,7 @@ type consumer struct {
 	leaving  bool // it leaves when the transaction that is running is committed
 	inFlight int
 	bytes    int
+	unsent   int             // bytes of claims of a stream that are not written to it yet
 	from     map[int64]place // filtered consumers: nothing below this place matches
 }
 
@@ -37,7 +42,7 @@ func (c *consumer) key() consumerKey { return consumerKey{c.actor.mailbox, c.nam
 
 // room is how many more claims it may be given.
 func (c *consumer) room() int {
-	if c.gone || c.leaving || c.inFlight > 0 && c.bytes >= c.maxBytes {
+	if c.gone || c.leaving || c.inFlight > 0 && c.bytes >= c.maxBytes || c.unsent >= maxUnsent {
 		return 0
 	}
 	return max(0, c.max-c.inFlight)
@@ -47,6 +52,9 @@ func (c *consumer) room() int {
 func (c *consumer) roomBeside(s *share) int {
 	inFlight := c.inFlight + len(s.claims)
 	if c.gone || c.leaving || inFlight > 0 && c.bytes+s.bytes >= c.maxBytes {
+		return 0
+	}
+	if c.stream != nil && c.unsent+s.bytes >= maxUnsent {
 		return 0
 	}
 	return max(0, c.max-inFlight)

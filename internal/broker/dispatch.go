@@ -142,6 +142,9 @@ func (d *dispatching) commit(touched readied) {
 	for c, s := range d.shares {
 		c.inFlight += len(s.claims)
 		c.bytes += s.bytes
+		if c.stream != nil {
+			c.unsent += s.bytes
+		}
 		c.from = s.from
 		if s.full && c.room() > 0 { // it got room meanwhile, which refill could not know to be news
 			h.lookAt(c)

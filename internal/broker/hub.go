@@ -150,13 +150,15 @@ func (b *Broker) forget(c *consumer) {
 	}
 }
 
-// refill gives a consumer room again.
-func (b *Broker) refill(c *consumer, claims int, bytes int) {
+// refill permits a consumer to take more: claims with so many bytes have ended, and unsent bytes were
+// written to its stream or need not be written any more.
+func (b *Broker) refill(c *consumer, claims, bytes, unsent int) {
 	h := b.hub
 	h.mu.Lock()
 	wasFull := c.room() == 0
 	c.inFlight -= claims
 	c.bytes -= bytes
+	c.unsent -= unsent
 	eager := wasFull && c.room() > 0 && h.lookAt(c)
 	h.mu.Unlock()
 	if eager {

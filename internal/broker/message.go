@@ -166,8 +166,12 @@ type Claim struct {
 	key     key
 	ordered bool   // it has an ordering key, so finishing it promotes another
 	fresh   bool   // the first delivery to any agent
+	unread  int    // bytes of a content that is only in the database; else 0
 	id      string // ClaimID, once it was asked for
 }
+
+// size returns the bytes of the content.
+func (c *Claim) size() int { return len(c.Content) + c.unread }
 
 // ClaimID returns the claim's id: the message's revision and the claim's number.
 func (c *Claim) ClaimID() string {

@@ -272,6 +272,8 @@ const (
 const (
 	selectMessage = `
 		SELECT session, id, sender, sender_role, created_at, expires_at, thread, content FROM messages WHERE revision = ?`
+	selectContent = `
+		SELECT content FROM messages WHERE revision = ?`
 	messageColumns = `
 		SELECT m.revision, m.id, m.sender, m.sender_role, m.created_at, m.expires_at, m.thread, m.content,
 			m.type, m.priority, m.channel, m.correlation, m.task`

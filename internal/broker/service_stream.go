@@ -236,7 +236,7 @@ func (s *Service) Claim(stream pb.MessageService_ClaimServer) error {
 			}
 			return s.sayRest(stream, claims)
 		}
-		if err := s.sayFrame(stream, &f); err != nil {
+		if err := s.sayFrame(stream, claims, &f); err != nil {
 			claims.Unsaid(f.Deliver)
 			return err
 		}
@@ -257,7 +257,7 @@ func (s *Service) sayRest(stream pb.MessageService_ClaimServer, claims *ClaimStr
 		if err != nil {
 			return err
 		}
-		if err := s.sayFrame(stream, &f); err != nil {
+		if err := s.sayFrame(stream, claims, &f); err != nil {
 			return err
 		}
 	}
@@ -350,7 +350,7 @@ func refuse(c *valid.Check, item *Settlement, id string) {
 }
 
 // sayFrame sends the parts of a frame in order. If it fails, Deliver is left with what was not sent.
-func (s *Service) sayFrame(stream pb.MessageService_ClaimServer, f *Frame) error {
+func (s *Service) sayFrame(stream pb.MessageService_ClaimServer, claims *ClaimStream, f *Frame) error {
 	if len(f.Results) > 0 {
 		results := make([]*pb.SettleResult, len(f.Results))
 		for i, r := range f.Results {
@@ -380,6 +380,7 @@ func (s *Service) sayFrame(stream pb.MessageService_ClaimServer, f *Frame) error
 		if err := stream.Send(&pb.ClaimResponse{Frame: frame}); err != nil {
 			return err
 		}
+		claims.Sent(f.Deliver[:n])
 		f.Deliver = f.Deliver[n:]
 	}
 	if f.GoAway > 0 {

@@ -94,6 +94,7 @@ func (b *Broker) OpenClaims(ctx context.Context, c caller.Caller, w Wish) (*Clai
 		if resumed, err = b.open(tx, a, w.Consumer, noLimit, noLimit, nil); err != nil {
 			return err
 		}
+		leaveContents(resumed[fitting(resumed):])
 		tx.OnCommit(func() { s.begin(resumed) })
 		return nil
 	})
@@ -101,17 +102,6 @@ func (b *Broker) OpenClaims(ctx context.Context, c caller.Caller, w Wish) (*Clai
 		return nil, nil, err
 	}
 	return s, resumed[:fitting(resumed)], nil
-}
-
-// fitting is how many of the claims, from the first on, one answer carries.
-func fitting(claims []Claim) int {
-	bytes := 0
-	for i := range claims {
-		if bytes += len(claims[i].Content); bytes > maxAnswer && i > 0 {
-			return i
-		}
-	}
-	return len(claims)
 }
 
 // replace ends the earlier stream of the consumer when the transaction is committed.
@@ -155,11 +145,14 @@ func (s *ClaimStream) begin(resumed []Claim) {
 		r := &resumed[i]
 		b.claims.Set(r.key, end)
 		r.ExpiresIn = c.claimFor
-		s.open[r.ClaimID()] = openClaim{r.key, len(r.Content), r.ordered, true, now}
+		s.open[r.ClaimID()] = openClaim{r.key, r.size(), r.ordered, true, now}
 		c.inFlight++
-		c.bytes += len(r.Content)
+		c.bytes += r.size()
 	}
 	s.frame.Deliver = slices.Clone(resumed[fitting(resumed):])
+	for i := range s.frame.Deliver {
+		c.unsent += s.frame.Deliver[i].size()
+	}
 	s.mu.Unlock()
 	b.hub.mu.Lock()
 	b.hub.named[c.key()] = c
@@ -279,7 +272,7 @@ func (s *ClaimStream) answer(items []Settlement, results []Settled) {
 	s.frame.Results = append(s.frame.Results, results...)
 	s.mu.Unlock()
 	if claims > 0 {
-		s.broker.refill(s.consumer, claims, bytes)
+		s.broker.refill(s.consumer, claims, bytes, 0)
 	}
 	signal(s.wake)
 }
@@ -317,23 +310,24 @@ func (b *Broker) streams(holder consumerKey, id string) bool {
 // lose takes a claim from the stream.
 func (s *ClaimStream) lose(k key, why Reason) {
 	s.mu.Lock()
-	lost, bytes := 0, 0
+	lost, bytes, unsent := 0, 0, 0
 	for id, o := range s.open {
 		if o.key == k {
-			s.revoke(id, why)
+			unsent += s.revoke(id, why)
 			lost++
 			bytes += o.bytes
 		}
 	}
 	s.mu.Unlock()
 	if lost > 0 {
-		s.broker.refill(s.consumer, lost, bytes)
+		s.broker.refill(s.consumer, lost, bytes, unsent)
 		signal(s.wake)
 	}
 }
 
-// revoke forgets a claim, and tells the client of it if it knows it. The caller holds the mutex.
-func (s *ClaimStream) revoke(id string, why Reason) {
+// revoke forgets a claim, and tells the client of it if it knows it. It returns the bytes that need not
+// be written any more. The caller holds the mutex.
+func (s *ClaimStream) revoke(id string, why Reason) (unsent int) {
 	if s.open[id].sent {
 		if s.frame.Revoked == nil {
 			s.frame.Revoked = map[Reason][]string{}
@@ -341,51 +335,16 @@ func (s *ClaimStream) revoke(id string, why Reason) {
 		s.frame.Revoked[why] = append(s.frame.Revoked[why], id)
 	}
 	if len(s.frame.Deliver) > 0 {
-		s.frame.Deliver = slices.DeleteFunc(slices.Clone(s.frame.Deliver), func(c Claim) bool { return c.ClaimID() == id })
+		s.frame.Deliver = slices.DeleteFunc(slices.Clone(s.frame.Deliver), func(c Claim) bool {
+			if c.ClaimID() != id {
+				return false
+			}
+			unsent += c.size()
+			return true
+		})
 	}
 	delete(s.open, id)
-}
-
-// Next waits for something to say. It returns done = true after the last frame: another stream has
-// taken over, or the broker stops and everything is settled.
-func (s *ClaimStream) Next(ctx context.Context) (f Frame, done bool, err error) {
-	stopping := s.broker.stopping
-	for {
-		s.mu.Lock()
-		if s.away {
-			stopping = nil
-		}
-		f, s.frame = s.frame, Frame{}
-		if s.left {
-			f.Deliver, s.frame.Deliver = nil, f.Deliver
-		}
-		for i := range f.Deliver {
-			id := f.Deliver[i].ClaimID()
-			o := s.open[id]
-			o.sent = true
-			s.open[id] = o
-		}
-		s.unanswered -= len(f.Results)
-		done = s.ended != nil || s.away && len(s.open) == 0
-		s.mu.Unlock()
-		if len(f.Results) > 0 {
-			signal(s.settled)
-		}
-		if done || len(f.Results) > 0 || len(f.Deliver) > 0 || len(f.Revoked) > 0 {
-			return f, done, nil
-		}
-		select {
-		case <-s.wake:
-		case <-stopping:
-			s.broker.leave(s.consumer)
-			s.mu.Lock()
-			s.away = true
-			s.mu.Unlock()
-			return Frame{GoAway: claimGrace}, false, nil
-		case <-ctx.Done():
-			return Frame{}, true, ctx.Err()
-		}
-	}
+	return unsent
 }
 
 // Leave says that the client settles nothing more. Next goes on with what is left to answer; claims that were not
@@ -395,20 +354,6 @@ func (s *ClaimStream) Leave() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.left = true
-}
-
-// Unsaid takes back claims of a frame that could not be written.
-func (s *ClaimStream) Unsaid(claims []Claim) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for i := range claims {
-		id := claims[i].ClaimID()
-		if o, ok := s.open[id]; ok {
-			o.sent = false
-			s.open[id] = o
-		}
-	}
-	s.frame.Deliver = append(slices.Clone(claims), s.frame.Deliver...)
 }
 
 // Ended returns why nothing more comes, if it is not because the broker stops: fault.Conflict if another stream
