@@ -199,7 +199,10 @@ func (g *glutton) ofLists() []beyond {
 		invalid("mailboxes", "1000", func() error {
 			return fails(g.messages.ResendMessage(g.ctx, &pb.ResendMessageRequest{Id: "1", Mailboxes: make1001("a")}))
 		}),
-		invalid("settlements", "1000", func() error { return g.taking(&pb.ClaimOpen{}, &pb.ClaimRequest{Acks: ids}) }),
+		invalid("acks", "1000", func() error { return g.taking(&pb.ClaimOpen{}, &pb.ClaimRequest{Acks: ids}) }),
+		invalid("settlements", "1000", func() error {
+			return g.taking(&pb.ClaimOpen{}, &pb.ClaimRequest{Acks: ids[:501], Releases: ids[:500]})
+		}),
 		invalid("page_size", "1000", func() error {
 			return fails(g.messages.ListMessages(g.ctx, &pb.ListMessagesRequest{PageSize: 1001}))
 		}),

@@ -345,7 +345,7 @@ func TestInput_AllFaultsOfARequestAreNamedAtOnce(t *testing.T) {
 func TestInput_ClaimFrameBeyondTheLimitsEndsTheStream(t *testing.T) {
 	w := newWorld(t)
 	c := w.agent("a", "").taker(&pb.ClaimOpen{})
-	c.put(&pb.ClaimRequest{Acks: slices.Repeat([]string{"1.1"}, 1001)})
+	c.put(&pb.ClaimRequest{Acks: slices.Repeat([]string{"1.1"}, 501), Releases: slices.Repeat([]string{"1.1"}, 500)})
 	wantField(t, c.ended(), "settlements")
 }
 

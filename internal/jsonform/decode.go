@@ -44,7 +44,8 @@ func Decode(data []byte, m proto.Message) error {
 
 // DecodeNext reads the next JSON object of a sequence. It returns io.EOF after the last one; its other
 // errors are those of Decode, and those of the decoder's reader.
-func DecodeNext(d *jsontext.Decoder, m proto.Message) error {
+func DecodeNext(from *jsontext.Decoder, m proto.Message) error {
+	d := &reader{from, 0}
 	if d.PeekKind() == 0 {
 		_, err := d.ReadToken()
 		if !errors.As(err, new(*jsontext.SyntacticError)) {
@@ -53,6 +54,21 @@ func DecodeNext(d *jsontext.Decoder, m proto.Message) error {
 		return malformed(err)
 	}
 	return readMessage(d, m.ProtoReflect(), "")
+}
+
+// A reader reads the tokens of one object. It counts those that become part of the message, not those
+// inside of a JSON text.
+type reader struct {
+	*jsontext.Decoder
+	tokens int
+}
+
+// ReadToken returns the next token.
+func (r *reader) ReadToken() (jsontext.Token, error) {
+	if r.tokens++; r.tokens > fault.MaxAllItems {
+		return jsontext.Token{}, fault.TooManyItems("items, entries and tokens")
+	}
+	return r.Decoder.ReadToken()
 }
 
 // malformed returns the error of a text that is not JSON.
@@ -86,7 +102,7 @@ func misfit(path, want string) error {
 }
 
 // readMessage reads the next value, which is the message at a path.
-func readMessage(d *jsontext.Decoder, m protoreflect.Message, path string) error {
+func readMessage(d *reader, m protoreflect.Message, path string) error {
 	fields := m.Descriptor().Fields()
 	switch m.Descriptor().FullName() {
 	case timestamp, duration:
@@ -132,7 +148,7 @@ func readMessage(d *jsontext.Decoder, m protoreflect.Message, path string) error
 }
 
 // begin reads the token that an object or a list begins with.
-func begin(d *jsontext.Decoder, kind jsontext.Kind, path, want string) error {
+func begin(d *reader, kind jsontext.Kind, path, want string) error {
 	if found := d.PeekKind(); found != kind && found != 0 {
 		return misfit(path, want)
 	}
@@ -173,7 +189,7 @@ func alone(m protoreflect.Message, f protoreflect.FieldDescriptor, path string) 
 	return nil
 }
 
-func readField(d *jsontext.Decoder, m protoreflect.Message, f protoreflect.FieldDescriptor, path string) error {
+func readField(d *reader, m protoreflect.Message, f protoreflect.FieldDescriptor, path string) error {
 	switch {
 	case f.IsMap():
 		return readMap(d, f, m.Mutable(f).Map(), path)
@@ -189,11 +205,14 @@ func readField(d *jsontext.Decoder, m protoreflect.Message, f protoreflect.Field
 	return err
 }
 
-func readList(d *jsontext.Decoder, f protoreflect.FieldDescriptor, l protoreflect.List, path string) error {
+func readList(d *reader, f protoreflect.FieldDescriptor, l protoreflect.List, path string) error {
 	if err := begin(d, listBegin, path, "a list"); err != nil {
 		return err
 	}
 	for d.PeekKind() != listEnds {
+		if l.Len() == fault.MaxItems && !strings.ContainsAny(path, ".[") {
+			return longList(d, path)
+		}
 		at := fmt.Sprintf("%s[%d]", path, l.Len())
 		if f.Message() == nil {
 			v, err := readScalar(d, f, at)
@@ -211,8 +230,20 @@ func readList(d *jsontext.Decoder, f protoreflect.FieldDescriptor, l protoreflec
 	return broken(err)
 }
 
+// longList returns the error for a list of the object itself that has too many items. It reads the rest of
+// the list, and builds nothing.
+func longList(d *reader, path string) error {
+	n := fault.MaxItems
+	for ; d.PeekKind() != listEnds; n++ {
+		if err := d.SkipValue(); err != nil {
+			return broken(err)
+		}
+	}
+	return fault.LongList(path, n)
+}
+
 // readMap reads a map of texts to scalars, the only kind of map in the API.
-func readMap(d *jsontext.Decoder, f protoreflect.FieldDescriptor, m protoreflect.Map, path string) error {
+func readMap(d *reader, f protoreflect.FieldDescriptor, m protoreflect.Map, path string) error {
 	if err := begin(d, objectBegin, path, "an object"); err != nil {
 		return err
 	}
@@ -234,7 +265,7 @@ func readMap(d *jsontext.Decoder, f protoreflect.FieldDescriptor, m protoreflect
 }
 
 // readScalar reads a value that is no message.
-func readScalar(d *jsontext.Decoder, f protoreflect.FieldDescriptor, path string) (protoreflect.Value, error) {
+func readScalar(d *reader, f protoreflect.FieldDescriptor, path string) (protoreflect.Value, error) {
 	if IsJSONText(f) {
 		raw, err := d.ReadValue()
 		return protoreflect.ValueOfString(string(raw)), broken(err)
@@ -259,7 +290,7 @@ func readScalar(d *jsontext.Decoder, f protoreflect.FieldDescriptor, path string
 }
 
 // readText reads a value that must be a text.
-func readText(d *jsontext.Decoder, path, want string) (string, error) {
+func readText(d *reader, path, want string) (string, error) {
 	if kind := d.PeekKind(); kind != aText && kind != 0 {
 		return "", misfit(path, want)
 	}
@@ -272,7 +303,7 @@ func readText(d *jsontext.Decoder, path, want string) (string, error) {
 
 // readStateValue reads a value of the state. Its type follows from the JSON: text, truth values and
 // whole numbers of 64 bits have their own types; every other value is JSON.
-func readStateValue(d *jsontext.Decoder, m protoreflect.Message, path string) error {
+func readStateValue(d *reader, m protoreflect.Message, path string) error {
 	fields := m.Descriptor().Fields()
 	kind := d.PeekKind()
 	raw, err := d.ReadValue()

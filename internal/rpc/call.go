@@ -28,7 +28,9 @@ type call struct {
 	noted  bool // by the server's Presence
 	turn   any  // the caller as it takes turns in the writer
 	size   int  // bytes of the request; 0 = a stream
-	held   int  // bytes of the request, as far as they count
+
+	account *account // of the caller; nil = no limits
+	holding holding  // of the request; not used by a stream
 
 	ended context.Context // of the grant; nil = the credential never ends
 	leave func()          // releases what begin has taken for ended
@@ -39,25 +41,20 @@ func (s *Server) unary(method string, handler grpc.MethodHandler) grpc.MethodHan
 	return func(service any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (answer any, err error) {
 		c := call{server: s, method: method, began: s.clock.Now()}
 		defer func() { err = c.end(ctx, recover(), err) }()
-		begun, err := c.begin(ctx)
+		began, err := c.begin(ctx)
 		if err != nil {
 			return nil, err
 		}
-		ctx = begun
 		if s.traces {
-			ctx = withTraceParent(ctx)
+			began = withTraceParent(began)
 		}
-		answer, err = handler(service, ctx, func(request any) error {
+		answer, err = handler(service, began, func(request any) error {
 			f := frame{message: request}
-			if err := decode(&f); err != nil {
+			if err := c.request(ctx, decode, &f); err != nil {
 				return err
 			}
 			c.size = f.size
-			if f.err == nil && f.size > smallRequest {
-				if f.err = s.quotas.hold(c.turn, f.size); f.err == nil {
-					c.held = f.size
-				}
-			}
+			c.appear(ctx) // a part of a request proves nothing
 			return f.err
 		}, nil)
 		if fault.KindOf(err) == fault.Unauthenticated { // the request of a public method had a wrong secret
@@ -67,8 +64,24 @@ func (s *Server) unary(method string, handler grpc.MethodHandler) grpc.MethodHan
 	}
 }
 
-// stream wraps the handler of a stream.
-func (s *Server) stream(method string, handler grpc.StreamHandler) grpc.StreamHandler {
+// request receives the request of a call that has one.
+func (c *call) request(ctx context.Context, decode func(any) error, f *frame) error {
+	from, ok := grpc.ServerTransportStreamFromContext(ctx).(incoming)
+	if !ok { // in process
+		f.hold = c.holding.take
+		return decode(f)
+	}
+	r := &receiver{server: c.server, from: from, holding: &c.holding, most: MaxRequest, small: smallRequest, single: true}
+	if Public(c.method) {
+		r.most = publicRequest
+	}
+	c.server.watch.add(r, true, c.began)
+	defer c.server.watch.remove(r)
+	return r.receive(f)
+}
+
+// stream wraps the handler of a stream. many says that the client may send more than one request.
+func (s *Server) stream(method string, many bool, handler grpc.StreamHandler) grpc.StreamHandler {
 	ours := strings.HasPrefix(method, "/"+domain+".")
 	return func(service any, raw grpc.ServerStream) (err error) {
 		c := call{server: s, method: method, began: s.clock.Now()}
@@ -77,11 +90,12 @@ func (s *Server) stream(method string, handler grpc.StreamHandler) grpc.StreamHa
 		if err != nil {
 			return err
 		}
+		if err := s.quotas.openStream(c.account, many); err != nil {
+			return err
+		}
+		defer s.quotas.closeStream(c.account, many)
+		c.appear(raw.Context())
 		if ours {
-			if err := s.quotas.openStream(c.who); err != nil {
-				return err
-			}
-			defer s.quotas.closeStream(c.who)
 			s.streams.Add(1)
 			defer s.streams.Add(-1)
 			if s.observer != nil {
@@ -89,7 +103,16 @@ func (s *Server) stream(method string, handler grpc.StreamHandler) grpc.StreamHa
 				defer s.observer.Closed(short(method))
 			}
 		}
-		serve := func() error { return handler(service, &stream{ServerStream: raw, ctx: ctx}) }
+		x := &stream{ServerStream: raw, ctx: ctx, holding: holding{total: &s.quotas.total, account: c.account}}
+		if from, ok := grpc.ServerTransportStreamFromContext(raw.Context()).(incoming); ok {
+			x.receiver = &receiver{server: s, from: from, holding: &x.holding, most: MaxRequest, small: smallRequest, single: !many}
+			if many {
+				x.receiver.small = streamWindow // the stream's window counts already
+			}
+			s.watch.add(x.receiver, !many, c.began)
+			defer s.watch.remove(x.receiver)
+		}
+		serve := func() error { return handler(service, x) }
 		if c.ended == nil {
 			return serve()
 		}
@@ -134,18 +157,32 @@ func (c *call) begin(ctx context.Context) (context.Context, error) {
 	if err := admit(c.method, who); err != nil {
 		return nil, err
 	}
-	if err := c.server.quotas.connect(conn.link, who); err != nil {
+	a, err := c.server.quotas.connect(conn.link, who, grant, grant == &c.server.operator)
+	if err != nil {
 		return nil, err
 	}
-	if who.Agent != "" && c.server.presence != nil {
-		c.noted = true
-		c.server.presence.Began(ctx, who, c.method, c.began)
+	if err := a.begin(); err != nil {
+		return nil, err
+	}
+	c.account, c.holding = a, holding{total: &c.server.quotas.total, account: a}
+	if who.Access == caller.None {
+		if err := c.holding.take(publicRequest); err != nil {
+			return nil, err
+		}
 	}
 	c.turn = turnOf(conn.link, who)
 	if ended := c.endOf(grant, conn.certificate); ended != nil {
 		ctx = c.endWith(ctx, ended)
 	}
 	return store.WithCaller(caller.NewContext(ctx, who), c.turn), nil
+}
+
+// appear notes the call of an agent.
+func (c *call) appear(ctx context.Context) {
+	if c.who.Agent != "" && c.server.presence != nil {
+		c.noted = true
+		c.server.presence.Began(ctx, c.who, c.method, c.began)
+	}
 }
 
 // identify returns who is calling, and the grant that proves it. A public method ignores what the
@@ -202,9 +239,8 @@ func (c *call) end(ctx context.Context, panicked any, err error) error {
 	if c.noted {
 		c.server.presence.Ended(c.who, c.method, c.size)
 	}
-	if c.held > 0 {
-		c.server.quotas.drop(c.turn, c.held)
-	}
+	c.holding.release()
+	c.account.end()
 	if panicked != nil {
 		err = c.panicked(panicked)
 	}
@@ -259,9 +295,11 @@ func cause(err error) error {
 // A stream carries the caller in its context and names the field of a frame that cannot be decoded.
 type stream struct {
 	grpc.ServerStream
-	ctx   context.Context
-	frame frame  // reused: only one goroutine at a time may receive
-	out   answer // reused: only one goroutine at a time may send
+	ctx      context.Context
+	receiver *receiver // nil = a call in process
+	holding  holding   // of the frame that is received
+	frame    frame     // reused: only one goroutine at a time may receive
+	out      answer    // reused: only one goroutine at a time may send
 }
 
 // Context implements grpc.ServerStream.
@@ -269,8 +307,16 @@ func (s *stream) Context() context.Context { return s.ctx }
 
 // RecvMsg implements grpc.ServerStream.
 func (s *stream) RecvMsg(message any) error {
+	defer s.holding.release()
 	s.frame = frame{message: message}
-	if err := s.ServerStream.RecvMsg(&s.frame); err != nil {
+	var err error
+	if s.receiver != nil {
+		err = s.receiver.receive(&s.frame)
+	} else {
+		s.frame.hold = s.holding.take
+		err = s.ServerStream.RecvMsg(&s.frame)
+	}
+	if err != nil {
 		return err
 	}
 	return s.frame.err

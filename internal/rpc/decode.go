@@ -9,46 +9,19 @@ import (
 	_ "google.golang.org/grpc/encoding/proto" // registers the codec that this one extends
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"brokerd/internal/fault"
 )
 
-// A frame takes the place of a request while gRPC decodes it. gRPC would answer INTERNAL, without a
-// field, to bytes that are no request, and refuse too many of them without a reason; a frame keeps the fault for whoever asked for it.
-type frame struct {
-	message any
-	size    int // bytes of the request
-	err     error
-}
-
-// codec is gRPC's own codec for protobuf, except for frames and answers.
+// codec is gRPC's own codec for protobuf, except for answers. The server decodes requests itself: see
+// receiver.
 type codec struct {
 	encoding.CodecV2
 	large mem.BufferPool // of the answers that are large frames
 }
 
 func newCodec() codec { return codec{encoding.GetCodecV2("proto"), newLargeFrames()} }
-
-// Unmarshal implements encoding.CodecV2.
-func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
-	f, ok := v.(*frame)
-	if !ok {
-		return c.CodecV2.Unmarshal(data, v)
-	}
-	size := data.Len()
-	f.size = size
-	if size > MaxRequest {
-		f.err = tooLarge(fmt.Sprintf("%d bytes", size), MaxRequest)
-		return nil
-	}
-	f.err = c.CodecV2.Unmarshal(data, f.message)
-	if message, ok := f.message.(proto.Message); ok && f.err != nil {
-		f.err = undecodable(message.ProtoReflect().Descriptor(), data.Materialize(), f.err)
-	}
-	return nil
-}
 
 // TooLarge returns the error of a request that has more bytes than it may have.
 func TooLarge(most int64) error { return tooLarge(fmt.Sprintf("more than %d bytes", most), most) }

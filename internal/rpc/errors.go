@@ -3,6 +3,8 @@ package rpc
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"strings"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -21,9 +23,13 @@ const domain = "brokerd.v1"
 // reasonTrailer is the trailer with the reason of a refused call.
 const reasonTrailer = "brokerd-reason"
 
-// maxErrorText bounds, in bytes, the message of an error, and the list of its violations. Both travel in
-// HTTP/2 headers, the message twice, and some clients accept no more than 8 KiB of those.
+// maxErrorText bounds, in bytes, the message of an error, the list of its violations, its metadata, and the
+// name of its resource. All travel in HTTP/2 headers, the message twice, and some clients accept no more
+// than 8 KiB of those.
 const maxErrorText = 1024
+
+// maxName bounds, in bytes, a reason, the kind of a resource, and the name of a fact of an error.
+const maxName = 128
 
 // defect is all that a caller is told about an error that is no fault.
 const defect = "the broker failed at this call; its log says why"
@@ -121,7 +127,7 @@ func transportStatus(err error) *status.Status {
 }
 
 func details(e *fault.Error) []protoadapt.MessageV1 {
-	list := []protoadapt.MessageV1{&errdetails.ErrorInfo{Reason: e.Reason, Domain: domain, Metadata: e.Metadata}}
+	list := []protoadapt.MessageV1{&errdetails.ErrorInfo{Reason: clipTo(e.Reason, maxName), Domain: domain, Metadata: facts(e.Metadata)}}
 	if len(e.Violations) > 0 {
 		list = append(list, violations(e.Violations))
 	}
@@ -129,9 +135,26 @@ func details(e *fault.Error) []protoadapt.MessageV1 {
 		list = append(list, &errdetails.RetryInfo{RetryDelay: durationpb.New(e.RetryAfter)})
 	}
 	if e.Resource != "" {
-		list = append(list, &errdetails.ResourceInfo{ResourceType: e.Resource, ResourceName: e.Name})
+		list = append(list, &errdetails.ResourceInfo{ResourceType: clipTo(e.Resource, maxName), ResourceName: clip(e.Name)})
 	}
 	return list
+}
+
+// facts returns the metadata of an error, as much as there is room for. A fact that is clipped ends in …
+func facts(all map[string]string) map[string]string {
+	if len(all) == 0 {
+		return nil
+	}
+	kept, room := make(map[string]string, len(all)), maxErrorText
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		name := clipTo(key, maxName)
+		value := clipTo(all[key], max(room-len(name), maxName))
+		if room -= len(name) + len(value); room < 0 && len(kept) > 0 {
+			break
+		}
+		kept[name] = value
+	}
+	return kept
 }
 
 // violations lists the first ones, as many as there is room for, and at least one.
@@ -150,9 +173,12 @@ func violations(all []fault.Violation) *errdetails.BadRequest {
 }
 
 // clip shortens a text to maxErrorText and makes sure that it can travel: it may quote what a caller sent.
-func clip(text string) string {
-	if len(text) > maxErrorText {
-		text = text[:maxErrorText-len("…")] + "…"
+func clip(text string) string { return clipTo(text, maxErrorText) }
+
+// clipTo is clip for another bound.
+func clipTo(text string, most int) string {
+	if len(text) > most {
+		text = text[:most-len("…")] + "…"
 	}
 	return strings.ToValidUTF8(text, "")
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -135,5 +136,34 @@ func TestError_ManyViolationsFitIntoHeaders(t *testing.T) {
 	}
 	if n := len(rpc.ItemError(fault.Fields(all)).GetMessage()); n > 1100 {
 		t.Errorf("%d bytes in band", n)
+	}
+}
+
+func TestError_LongNamesAndFactsFitIntoHeaders(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("é", 500_000)
+	for name, e := range map[string]*fault.Error{
+		"resource": fault.Missing("blocker", long, "there is no blocker %s", long),
+		"fact":     fault.New(fault.Conflict, "TAKEN", "%s", long).With("holder", long),
+		"facts":    fault.New(fault.Conflict, "TAKEN", "%s", long).With("a", long).With("b", long).With(long, "c"),
+		"field":    fault.Field(long, "%s", long),
+		"all":      fault.Missing("task", long, "%s", long).With("holder", long).With("nearest", long),
+	} {
+		s := status.Convert(rpc.Error(e))
+		if size := len(url.PathEscape(s.Message())) + proto.Size(s.Proto())*4/3; size > 8<<10 {
+			t.Errorf("%s: %d bytes of headers", name, size)
+		}
+		for _, d := range s.Details() {
+			if bad, failed := d.(error); failed {
+				t.Errorf("%s: %v", name, bad)
+			}
+		}
+	}
+	e := fault.Missing("agent", "bilder", "none").With("nearest", "builder").With("z", strings.Repeat("x", 4000))
+	for _, d := range status.Convert(rpc.Error(e)).Details() {
+		info, ok := d.(*errdetails.ErrorInfo)
+		if ok && (info.Metadata["nearest"] != "builder" || !strings.HasSuffix(info.Metadata["z"], "…")) {
+			t.Errorf("the metadata is %v", info.Metadata)
+		}
 	}
 }

@@ -24,18 +24,19 @@ type method struct {
 
 // Frames are the two directions of a stream in process.
 type Frames interface {
-	// Read fills in the next request and returns its size in bytes, io.EOF after the last one.
-	Read(request proto.Message) (size int, err error)
+	// Read fills in the next request and returns its size in bytes, io.EOF after the last one. It calls
+	// hold before it reads bytes that must count. They count until the handler has the request.
+	Read(request proto.Message, hold Hold) (size int, err error)
 	// Write sends an answer. It may block.
 	Write(answer proto.Message) error
 }
 
 // Call makes a unary call in process, with the same checks as a call over gRPC: ctx comes from
 // ConnContext, and the header has the fields that identify the caller. read fills in the request and
-// returns its size in bytes; Call calls it after the caller is known to have access. The error is a
-// gRPC status.
+// returns its size in bytes; Call calls it after the caller is known to have access. It calls hold
+// before it reads bytes that must count; they count until the end of Call. The error is a gRPC status.
 func (s *Server) Call(ctx context.Context, name string, header http.Header,
-	read func(proto.Message) (size int, err error),
+	read func(request proto.Message, hold Hold) (size int, err error),
 ) (proto.Message, error) {
 	m := s.methods[name]
 	if m.unary == nil {
@@ -48,7 +49,7 @@ func (s *Server) Call(ctx context.Context, name string, header http.Header,
 	defer leave()
 	answer, err := m.unary(m.service, ctx, func(v any) error {
 		f := v.(*frame)
-		f.size, f.err = read(f.message.(proto.Message))
+		f.size, f.err = read(f.message.(proto.Message), f.hold)
 		return nil
 	}, nil)
 	if err != nil {
@@ -175,7 +176,7 @@ func (s *localStream) Context() context.Context { return s.ctx }
 // RecvMsg implements grpc.ServerStream.
 func (s *localStream) RecvMsg(v any) error {
 	f := v.(*frame)
-	f.size, f.err = s.frames.Read(f.message.(proto.Message))
+	f.size, f.err = s.frames.Read(f.message.(proto.Message), f.hold)
 	if errors.Is(f.err, io.EOF) {
 		return io.EOF
 	}

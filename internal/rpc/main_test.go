@@ -36,6 +36,7 @@ const patience = 20 * time.Second
 type features struct {
 	pb.UnimplementedSessionServiceServer
 	pb.UnimplementedMessageServiceServer
+	pb.UnimplementedCredentialServiceServer
 	get  func(ctx context.Context) error // runs before GetSession answers, if set
 	send func()                          // runs before Send reads its first frame, if set
 }
@@ -127,6 +128,7 @@ func serve(t *testing.T, change ...func(*rpc.Options)) *world {
 	w.server = rpc.NewServer(o)
 	pb.RegisterSessionServiceServer(w.server, w.features)
 	pb.RegisterMessageServiceServer(w.server, w.features)
+	pb.RegisterCredentialServiceServer(w.server, w.features)
 	w.socket, w.tcp = start(t, w.server, dir)
 	return w
 }

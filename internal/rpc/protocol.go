@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -106,6 +107,9 @@ type webConn struct {
 	info  connection
 	reads atomic.Int64 // that returned bytes
 	seen  int64        // the value of reads at the newest request
+
+	length atomic.Bool // a line with a Content-Length has arrived
+	tail   []byte      // the end of what has arrived, which may be the beginning of such a line
 }
 
 // Read implements net.Conn.
@@ -113,8 +117,44 @@ func (c *webConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if n > 0 {
 		c.reads.Add(1)
+		c.findLength(b[:n])
 	}
 	return n, err
+}
+
+// lengthLine is the beginning of the line of a header.
+const lengthLine = "\ncontent-length:"
+
+// findLength looks for a Content-Length in bytes that have arrived. It does not tell a header from a body
+// that has such a line.
+func (c *webConn) findLength(b []byte) {
+	if c.length.Load() {
+		return
+	}
+	const most = len(lengthLine) - 1
+	joined := append(c.tail, b[:min(len(b), most)]...)
+	if hasLength(joined) || hasLength(b) {
+		c.length.Store(true)
+		c.tail = nil
+		return
+	}
+	if len(b) > most {
+		joined = append(joined[:0], b[len(b)-most:]...)
+	}
+	c.tail = append(c.tail[:0], joined[max(0, len(joined)-most):]...)
+}
+
+func hasLength(b []byte) bool {
+	for {
+		i := bytes.IndexByte(b, '\n')
+		if i < 0 || len(b)-i < len(lengthLine) {
+			return false
+		}
+		if bytes.EqualFold(b[i:i+len(lengthLine)], []byte(lengthLine)) {
+			return true
+		}
+		b = b[i+1:]
+	}
 }
 
 // CloseWrite closes the sending half, so that the client reads an answer that ends the connection
@@ -209,6 +249,13 @@ func Pipelined(ctx context.Context) bool {
 	pipelined := reads == c.seen
 	c.seen = reads
 	return pipelined
+}
+
+// LengthGiven reports whether a client of Web has sent a Content-Length on its connection, with this
+// request or an earlier one. net/http removes that of a request with a Transfer-Encoding.
+func LengthGiven(ctx context.Context) bool {
+	c, ok := ctx.Value(webConnKey{}).(*webConn)
+	return ok && c.length.Load()
 }
 
 // PlainTCP reports whether the connection of a context is neither a Unix socket nor encrypted.

@@ -16,45 +16,36 @@ import (
 	"brokerd/internal/fault"
 )
 
-// Limits of one agent, on all connections together. Several agents may share a connection.
-const (
-	maxAgentStreams     = 100
-	maxAgentConnections = 16
-	// maxUnderWay is how many bytes the requests of one caller's unary calls may have together until
-	// they are answered. Requests of up to smallRequest bytes do not count.
-	maxUnderWay  = 64 << 20
-	smallRequest = 4 << 10
-	// maxSharers is how many agents a connection is counted for: one that carries more is a gateway's.
-	maxSharers = 10_000
-	// quotaRetry is when to try again what is refused until something else ends.
-	quotaRetry = time.Second
-)
+// maxSharers is how many callers a connection is counted for: one that carries more is a gateway's.
+const maxSharers = 10_000
+
+// quotaRetry is when to retry a call that is refused until another one ends.
+const quotaRetry = time.Second
 
 // An identity is an agent in its session.
 type identity struct{ session, agent string }
 
-// quotas count what each agent has open. Nobody is told when gRPC closes a connection without also being told of every
-// message, so closed links stay until they are looked at: when an agent has as many as it may, and two at every new link.
+// quotas count what each caller has open. gRPC reports a closed connection only to a stats.Handler,
+// which it also calls for every message. quotas therefore detects closed connections itself. It checks
+// all connections of a caller that is at its limit, and two connections whenever one is added.
 type quotas struct {
-	mu     sync.Mutex // guards all of it, and the agents of every link
-	agents map[identity]open
-	bytes  map[any]int // of requests under way, by the caller that takes turns
-	links  []*link     // that agents have called through
-	hand   int         // the link to look at next
+	total total
+
+	mu       sync.Mutex // guards the fields below, and the accounts of every link
+	accounts map[any]*account
+	links    []*link // that callers have called through
+	hand     int     // the link to check next
 }
 
-type open struct {
-	streams int
-	links   []*link
-}
+func newQuotas() *quotas { return &quotas{accounts: map[any]*account{}} }
 
-func newQuotas() *quotas { return &quotas{agents: map[identity]open{}, bytes: map[any]int{}} }
-
-// A link is a connection with the agents that have called through it.
+// A link is a connection with the callers that have called through it.
 type link struct {
 	conn     syscall.RawConn
-	agents   map[identity]struct{}
-	released bool // it was closed, and is off its agents' accounts
+	unproved account          // of its calls that need no credential
+	others   account          // of the callers beyond maxSharers
+	accounts map[any]*account // of its callers
+	released bool             // it was closed, and is off its callers' accounts
 }
 
 // newLink returns the link of a connection.
@@ -67,52 +58,72 @@ func newLink(conn net.Conn) (*link, error) {
 	if err != nil {
 		return nil, fmt.Errorf("get at the socket: %w", err)
 	}
-	return &link{conn: raw, agents: map[identity]struct{}{}}, nil
+	l := &link{conn: raw, accounts: map[any]*account{}}
+	l.unproved.most, l.others.most = &unprovedLimits, &credentialLimits
+	return l, nil
 }
 
 // closed reports whether gRPC has closed the connection, as it does as soon as the other end has.
 func (l *link) closed() bool { return l.conn.Control(func(uintptr) {}) != nil }
 
-// connect counts a connection for an agent that calls through it: fault.Exhausted if it has too many others.
-func (q *quotas) connect(l *link, c caller.Caller) error {
-	if c.Agent == "" || l == nil {
-		return nil
+// connect counts a connection for the caller of a call on it, and returns the caller's account: nil
+// for the daemon's own user, whom only the limits of the process bound. It returns fault.Exhausted if
+// the caller has too many other connections.
+func (q *quotas) connect(l *link, who caller.Caller, grant *caller.Grant, local bool) (*account, error) {
+	var key any
+	most := &agentLimits
+	switch {
+	case who.Access == caller.None && l != nil:
+		return &l.unproved, nil
+	case who.Agent != "":
+		key = identity{who.Session, who.Agent}
+	case local || l == nil:
+		return nil, nil
+	default: // all calls of a credential have the same grant
+		key, most = grant, &credentialLimits
 	}
-	who := identity{c.Session, c.Agent}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if _, known := l.agents[who]; known || l.released || len(l.agents) >= maxSharers {
-		return nil
+	switch {
+	case l == nil || l.released:
+		return &account{most: most}, nil // the call ends with its connection
+	case l.accounts[key] != nil:
+		return l.accounts[key], nil
+	case len(l.accounts) >= maxSharers:
+		return &l.others, nil
 	}
-	if !q.room(who) {
-		return tooMany("CONNECTIONS", "connections", c.Agent, maxAgentConnections)
+	a := q.accounts[key]
+	if a == nil {
+		a = &account{key: key, most: most}
 	}
-	if len(l.agents) == 0 {
+	if !q.room(a) {
+		return nil, a.tooMany("CONNECTIONS", "connections", most.connections)
+	}
+	if len(l.accounts) == 0 {
 		q.tidy()
 		q.links = append(q.links, l)
 	}
-	l.agents[who] = struct{}{}
-	has := q.agents[who]
-	has.links = append(has.links, l)
-	q.agents[who] = has
-	return nil
+	l.accounts[key] = a
+	a.links = append(a.links, l)
+	q.accounts[key] = a
+	return a, nil
 }
 
-// room reports whether an agent may have one more connection. The caller holds the mutex.
-func (q *quotas) room(who identity) bool {
-	if len(q.agents[who].links) < maxAgentConnections {
+// room reports whether a caller may have one more connection. The caller of room holds the mutex.
+func (q *quotas) room(a *account) bool {
+	if len(a.links) < a.most.connections {
 		return true
 	}
-	for _, l := range slices.Clone(q.agents[who].links) {
+	for _, l := range slices.Clone(a.links) {
 		if l.closed() {
 			q.release(l)
 		}
 	}
-	return len(q.agents[who].links) < maxAgentConnections
+	return len(a.links) < a.most.connections
 }
 
-// tidy forgets closed links. Of two that it looks at for every new one it never falls behind: there are about as many
-// closed ones as open ones at most. The caller holds the mutex.
+// tidy forgets closed links. It checks two for every new link, so at most about half of the links are
+// closed ones. The caller holds the mutex.
 func (q *quotas) tidy() {
 	for i := 0; i < 2 && len(q.links) > 0; i++ {
 		q.hand %= len(q.links)
@@ -128,83 +139,56 @@ func (q *quotas) tidy() {
 	}
 }
 
-// release takes a closed link off the accounts of its agents. The caller holds the mutex.
+// release takes a closed link off the accounts of its callers. The caller holds the mutex.
 func (q *quotas) release(l *link) {
 	l.released = true
-	for who := range l.agents {
-		has := q.agents[who]
-		has.links = slices.DeleteFunc(has.links, func(other *link) bool { return other == l })
-		q.set(who, has)
+	for _, a := range l.accounts {
+		a.links = slices.DeleteFunc(a.links, func(other *link) bool { return other == l })
+		q.forget(a)
 	}
-	l.agents = nil
+	l.accounts = nil
 }
 
-// openStream counts a stream for an agent: fault.Exhausted if it has too many others. The caller ends it with closeStream.
-func (q *quotas) openStream(c caller.Caller) error {
-	if c.Agent == "" {
+// openStream counts a stream: fault.Exhausted if its caller has too many others. If many, the client
+// may send ahead as many bytes as the window has. The caller of openStream ends it with closeStream.
+func (q *quotas) openStream(a *account, many bool) error {
+	if a == nil {
 		return nil
 	}
-	who := identity{c.Session, c.Agent}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	has := q.agents[who]
-	if has.streams >= maxAgentStreams {
-		return tooMany("STREAMS", "streams", c.Agent, maxAgentStreams)
+	if a.streams >= a.most.streams {
+		return a.tooMany("STREAMS", "streams", a.most.streams)
 	}
-	has.streams++
-	q.agents[who] = has
+	if many {
+		if a.bytes.Add(streamWindow) > int64(a.most.bytes) {
+			a.bytes.Add(-streamWindow)
+			return a.tooMuch()
+		}
+	}
+	a.streams++
 	return nil
 }
 
-func (q *quotas) closeStream(c caller.Caller) {
-	if c.Agent == "" {
+// closeStream ends what openStream has counted.
+func (q *quotas) closeStream(a *account, many bool) {
+	if a == nil {
 		return
 	}
-	who := identity{c.Session, c.Agent}
+	if many {
+		a.bytes.Add(-streamWindow)
+	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	has := q.agents[who]
-	has.streams--
-	q.set(who, has)
+	a.streams--
+	q.forget(a)
 }
 
-// hold counts a request of a unary call: fault.Exhausted if the caller has too many bytes under
-// way. The caller of hold ends it with drop.
-func (q *quotas) hold(who any, bytes int) error {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.bytes[who]+bytes > maxUnderWay {
-		e := fault.New(fault.Exhausted, "TOO_MUCH_UNDER_WAY",
-			"the requests that this caller has under way would have more than %d request_bytes: wait for answers", maxUnderWay)
-		e.RetryAfter = quotaRetry
-		return e.With("limit", "request_bytes").With("request_bytes", strconv.Itoa(maxUnderWay))
+// forget removes the account of a caller that has nothing open. The caller holds the mutex.
+func (q *quotas) forget(a *account) {
+	if a.streams == 0 && len(a.links) == 0 && q.accounts[a.key] == a {
+		delete(q.accounts, a.key)
 	}
-	q.bytes[who] += bytes
-	return nil
-}
-
-func (q *quotas) drop(who any, bytes int) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.bytes[who] -= bytes; q.bytes[who] == 0 {
-		delete(q.bytes, who)
-	}
-}
-
-// set notes what an agent has open. The caller holds the mutex.
-func (q *quotas) set(who identity, has open) {
-	if has.streams == 0 && len(has.links) == 0 {
-		delete(q.agents, who)
-		return
-	}
-	q.agents[who] = has
-}
-
-func tooMany(reason, what, agent string, most int) error {
-	e := fault.New(fault.Exhausted, "TOO_MANY_"+reason,
-		"%s has %d %s open, which is as many as an agent may have: close one, or share them", agent, most, what)
-	e.RetryAfter = quotaRetry
-	return e.With("limit", what).With(what, strconv.Itoa(most))
 }
 
 // measureHeaders notes in its context that a call's metadata is larger than it need be. It looks before the call's handler begins, since handlers

@@ -12,6 +12,7 @@ import (
 	"github.com/jonboulle/clockwork"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/experimental"
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
@@ -25,14 +26,13 @@ const MaxRequest = 5 << 20
 
 // Limits of one connection.
 const (
-	requestRead     = 8 << 20  // beyond that gRPC itself refuses it, unread, with the same code and without a reason
 	maxHeaders      = 8 << 10  // bytes of a call's metadata; more is RESOURCE_EXHAUSTED
 	headersRead     = 64 << 10 // beyond that gRPC itself ends the call, at the client already if that knows how
 	maxStreams      = 1000     // calls at a time; further ones wait at the client
 	handshakeTime   = 10 * time.Second
 	leastPingGap    = 5 * time.Second  // clients that ping more often are cut off; gRPC's own do so every 10 s at most
 	pingAfter       = 10 * time.Second // of silence, to find clients that are gone or frozen: an open stream keeps its agent's lease
-	streamWindow    = 1 << 20          // bytes a client may send ahead on one stream
+	streamWindow    = 256 << 10        // bytes a client may send ahead on one stream
 	connWindow      = 4 << 20          // and on all streams of a connection together
 	readBufferSize  = 32 << 10
 	writeBufferSize = 64 << 10
@@ -82,6 +82,8 @@ type Server struct {
 	operator    caller.Grant // of the clients of the Unix socket
 	presence    Presence
 	quotas      *quotas
+	shapes      shapes
+	watch       watch
 	observer    Observer
 	traces      bool
 	refusals    *refusalLog
@@ -108,10 +110,10 @@ func NewServer(o Options) *Server {
 	s.cut, s.cutOff = context.WithCancel(context.Background())
 	ping := cmp.Or(o.PingAfter, pingAfter)
 	s.refusals = newRefusalLog(s.clock, s.log)
+	s.watch.clock = s.clock
 	s.grpc = grpc.NewServer(
 		grpc.Creds(peers{o.UID, o.Certificates, o.Credentials, o.Clock, o.Log, s}),
 		grpc.ForceServerCodecV2(newCodec()),
-		grpc.MaxRecvMsgSize(requestRead),
 		grpc.MaxHeaderListSize(headersRead),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.ConnectionTimeout(handshakeTime),
@@ -121,6 +123,7 @@ func NewServer(o Options) *Server {
 		// which on one machine costs more than it finds out.
 		grpc.StaticStreamWindowSize(streamWindow),
 		grpc.StaticConnWindowSize(connWindow),
+		experimental.BufferPool(newFrameBuffers()),
 		grpc.ReadBufferSize(readBufferSize),
 		grpc.WriteBufferSize(writeBufferSize),
 		grpc.InTapHandle(measureHeaders),
@@ -146,7 +149,7 @@ func (s *Server) RegisterService(desc *grpc.ServiceDesc, service any) {
 	wrapped.Streams = make([]grpc.StreamDesc, len(desc.Streams))
 	for i, m := range desc.Streams {
 		name := "/" + desc.ServiceName + "/" + m.StreamName
-		m.Handler = s.stream(name, m.Handler)
+		m.Handler = s.stream(name, m.ClientStreams, m.Handler)
 		wrapped.Streams[i] = m
 		s.methods[name] = method{service: service, stream: m.Handler}
 	}

@@ -37,6 +37,7 @@ var statuses = map[codes.Code]int{
 // reasons are the HTTP statuses of reasons whose status differs from that of their code.
 var reasons = map[string]int{
 	"MESSAGE_TOO_LARGE": http.StatusRequestEntityTooLarge,
+	"TOO_MANY_ITEMS":    http.StatusRequestEntityTooLarge,
 	"BODY_TIMEOUT":      http.StatusRequestTimeout,
 	"OFFSET_TOO_LARGE":  http.StatusRequestedRangeNotSatisfiable,
 }

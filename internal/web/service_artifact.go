@@ -68,12 +68,12 @@ type download struct {
 }
 
 // Read implements rpc.Frames.
-func (d *download) Read(m proto.Message) (int, error) {
+func (d *download) Read(m proto.Message, hold rpc.Hold) (int, error) {
 	if d.read {
 		return 0, io.EOF
 	}
 	d.read = true
-	size, err := d.endpoint.read(d.w, d.r, m)
+	size, err := d.endpoint.read(d.w, d.r, m, hold)
 	if err != nil {
 		return size, err
 	}
@@ -209,8 +209,8 @@ type upload struct {
 }
 
 // Read implements rpc.Frames. The first frame has the header, the others the bytes. The broker may
-// read a frame while it writes the one before.
-func (u *upload) Read(m proto.Message) (int, error) {
+// read a frame while it writes the one before. A stream counts for as many bytes as a frame has.
+func (u *upload) Read(m proto.Message, _ rpc.Hold) (int, error) {
 	frame := m.(*pb.UploadArtifactRequest)
 	if !u.begun {
 		u.begun = true

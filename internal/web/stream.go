@@ -71,7 +71,7 @@ func (s *Server) stream(e *endpoint, w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		w.Header().Set("Connection", "close") // the answer begins before the end of the body is known
-		x.input = &frameReader{from: r.Body}
+		x.input = &frameReader{from: r.Body, control: x.control}
 		x.requests = jsontext.NewDecoder(x.input)
 	}
 	ended := make(chan struct{})
@@ -99,21 +99,21 @@ func (s *Server) stream(e *endpoint, w http.ResponseWriter, r *http.Request) {
 }
 
 // Read implements rpc.Frames.
-func (x *stream) Read(m proto.Message) (int, error) {
+func (x *stream) Read(m proto.Message, hold rpc.Hold) (int, error) {
 	if x.requests == nil {
 		if x.read {
 			return 0, io.EOF
 		}
 		x.read = true
-		return x.endpoint.read(x.w, x.r, m)
+		return x.endpoint.read(x.w, x.r, m, hold)
 	}
-	if !x.read { // the client may take its time between two requests
+	if !x.read || x.input.held { // the client may take its time between two requests
 		x.read = true
 		if err := x.control.SetReadDeadline(time.Time{}); err != nil {
 			return 0, gone(err)
 		}
 	}
-	x.input.size = 0
+	x.input.size, x.input.held, x.input.hold = 0, false, hold
 	before := x.requests.InputOffset()
 	err := jsonform.DecodeNext(x.requests, m)
 	size := int(x.requests.InputOffset() - before)
@@ -200,13 +200,20 @@ func (x *stream) end(err error) {
 	_ = x.flush() // the client may have closed the connection
 }
 
-// A frameReader bounds what a request of a client stream takes in memory. The decoder reads ahead, so
-// stream.Read checks the exact size.
+// streamAhead is how many bytes of one request of a stream the broker reads before they count. The
+// stream counts for as many.
+const streamAhead = 256 << 10
+
+// A frameReader bounds what a request of a client stream takes in memory, and the time of a large one.
+// The decoder reads ahead, so stream.Read checks the exact size.
 type frameReader struct {
-	from  io.Reader
-	size  int   // bytes read for this request
-	err   error // of the last read
-	ended atomic.Bool
+	from    io.Reader
+	control *http.ResponseController
+	hold    rpc.Hold
+	size    int   // bytes read for this request
+	held    bool  // the request is large, and its bytes count
+	err     error // of the last read
+	ended   atomic.Bool
 }
 
 // Read implements io.Reader.
@@ -215,6 +222,11 @@ func (f *frameReader) Read(p []byte) (n int, err error) {
 		f.err = rpc.TooLarge(rpc.MaxRequest)
 		return 0, f.err
 	}
+	if f.size > streamAhead {
+		if f.err = f.large(&p); f.err != nil {
+			return 0, f.err
+		}
+	}
 	n, f.err = f.from.Read(p)
 	f.size += n
 	f.ended.Store(errors.Is(f.err, io.EOF))
@@ -222,6 +234,19 @@ func (f *frameReader) Read(p []byte) (n int, err error) {
 		f.err = unreadable(f.err)
 	}
 	return n, f.err
+}
+
+// large counts the bytes that the next read of a large request may return. The client has a time for the
+// whole request.
+func (f *frameReader) large(p *[]byte) error {
+	if !f.held {
+		f.held = true
+		if err := f.control.SetReadDeadline(within(bodyTime)); err != nil {
+			return gone(err)
+		}
+	}
+	*p = (*p)[:min(len(*p), bodyPart)]
+	return f.hold(len(*p))
 }
 
 // firstFrame serves a stream by its first frame.

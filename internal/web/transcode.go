@@ -111,7 +111,9 @@ func (s *Server) unary(e *endpoint, w http.ResponseWriter, r *http.Request) {
 		s.fail(w, r, rpc.Error(err))
 		return
 	}
-	answer, err := s.rpc.Call(r.Context(), e.name, header, func(m proto.Message) (int, error) { return e.read(w, r, m) })
+	answer, err := s.rpc.Call(r.Context(), e.name, header, func(m proto.Message, hold rpc.Hold) (int, error) {
+		return e.read(w, r, m, hold)
+	})
 	if err != nil {
 		s.fail(w, r, err)
 		return
@@ -147,8 +149,8 @@ func (e *endpoint) header(r *http.Request) (http.Header, error) {
 
 // read fills in the request of a call from the body, the path, the query and the headers. It returns
 // the size of the body in bytes.
-func (e *endpoint) read(w http.ResponseWriter, r *http.Request, m proto.Message) (int, error) {
-	data, err := body(w, r)
+func (e *endpoint) read(w http.ResponseWriter, r *http.Request, m proto.Message, hold rpc.Hold) (int, error) {
+	data, err := body(w, r, hold)
 	if err != nil {
 		return 0, err
 	}
@@ -209,19 +211,57 @@ func (e *endpoint) fillFromHeaders(r *http.Request, m proto.Message) error {
 	return nil
 }
 
-// body reads the body of a request. ServeHTTP has set a deadline, which ends with the body.
-func body(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	if r.ContentLength == 0 {
+// smallBody is the size in bytes of a body up to which it does not count as a request under way.
+const smallBody = 4 << 10
+
+// bodyPart is how many bytes of a body of unknown length count at a time.
+const bodyPart = 64 << 10
+
+// body reads the body of a request, whose bytes count before they are read. ServeHTTP has set a deadline,
+// which ends with the body.
+func body(w http.ResponseWriter, r *http.Request, hold rpc.Hold) ([]byte, error) {
+	length := r.ContentLength
+	switch {
+	case length == 0:
 		return nil, nil
-	}
-	if r.ContentLength > rpc.MaxRequest {
+	case length > rpc.MaxRequest:
 		return nil, rpc.TooLarge(rpc.MaxRequest)
+	case length > smallBody:
+		if err := hold(int(length)); err != nil {
+			return nil, err
+		}
 	}
-	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, rpc.MaxRequest))
-	if err != nil {
+	from := http.MaxBytesReader(w, r.Body, rpc.MaxRequest)
+	var data bytes.Buffer
+	if length > 0 {
+		data.Grow(int(length) + bytes.MinRead) // so that the end of the body needs no larger buffer
+	} else {
+		from = &countedBody{ReadCloser: from, hold: hold}
+	}
+	if _, err := data.ReadFrom(from); err != nil {
 		return nil, unreadable(err)
 	}
-	return data, gone(http.NewResponseController(w).SetReadDeadline(time.Time{}))
+	return data.Bytes(), gone(http.NewResponseController(w).SetReadDeadline(time.Time{}))
+}
+
+// A countedBody is a body of unknown length, which counts as it is read.
+type countedBody struct {
+	io.ReadCloser
+	hold rpc.Hold
+	left int // bytes that count already
+}
+
+// Read implements io.Reader.
+func (b *countedBody) Read(p []byte) (int, error) {
+	if b.left == 0 {
+		if err := b.hold(bodyPart); err != nil {
+			return 0, err
+		}
+		b.left = bodyPart
+	}
+	n, err := b.ReadCloser.Read(p[:min(len(p), b.left)])
+	b.left -= n
+	return n, err
 }
 
 // gone returns the error of a client that has closed the connection, or that does not read. Its call
@@ -238,6 +278,8 @@ func unreadable(err error) error {
 	var timeout interface{ Timeout() bool }
 	var large *http.MaxBytesError
 	switch {
+	case errors.As(err, new(*fault.Error)): // the body was not read
+		return err
 	case errors.As(err, &large):
 		return rpc.TooLarge(large.Limit)
 	case errors.As(err, &timeout) && timeout.Timeout():

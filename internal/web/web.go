@@ -128,6 +128,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength != 0 { // also for a body that no handler reads: http.Server discards it
 		_ = http.NewResponseController(w).SetReadDeadline(within(bodyTime)) // a closed connection has no body
 	}
+	if len(r.TransferEncoding) > 0 && rpc.LengthGiven(r.Context()) {
+		// A proxy may take the length for the end of the request (RFC 9112, section 6.1).
+		w.Header().Set("Connection", "close")
+	}
 	if rpc.PlainTCP(r.Context()) && !ownHost(r.Host) {
 		s.refuse(w, http.StatusMisdirectedRequest, fault.New(fault.Invalid, "FOREIGN_HOST",
 			"this address does not serve the host %q: use localhost or the IP address", r.Host))

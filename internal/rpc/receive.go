@@ -1,0 +1,159 @@
+package rpc
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"brokerd/internal/fault"
+)
+
+// messageHeader is the size of what precedes each message of gRPC: a flag and a length.
+const messageHeader = 5
+
+// An incoming is a stream of gRPC's transport, which grpc.ServerTransportStreamFromContext returns. The
+// server reads messages itself, so that their bytes count before gRPC opens the window for them.
+type incoming interface {
+	ReadMessageHeader(header []byte) error
+	Read(n int) (mem.BufferSlice, error)
+	SetTrailer(md metadata.MD) error
+	WriteStatus(s *status.Status) error
+}
+
+// A receiver reads the messages that a client sends on one call. One goroutine at a time may use it.
+type receiver struct {
+	server  *Server
+	from    incoming
+	holding *holding
+	most    int  // bytes of a message
+	small   int  // bytes of a message up to which it does not count
+	single  bool // the call has one request
+	header  [messageHeader]byte
+	watched
+}
+
+// receive reads the next message into a frame. It returns io.EOF at the end of the stream, and the
+// transport's error if the stream broke; the frame has all other errors. The bytes
+// count until the caller of receive releases the holding.
+func (r *receiver) receive(f *frame) error {
+	if err := r.from.ReadMessageHeader(r.header[:]); err != nil {
+		if errors.Is(err, io.EOF) && r.single {
+			err = fmt.Errorf("%w before the request", io.ErrUnexpectedEOF)
+		}
+		return r.broken(err)
+	}
+	if !r.single {
+		r.begin()
+	}
+	size := int(binary.BigEndian.Uint32(r.header[1:]))
+	switch {
+	case r.header[0] != 0: // gRPC refuses a call that names a compression in its headers
+		return status.Error(codes.Unimplemented, "the broker takes no compressed messages")
+	case size > r.most:
+		f.err = tooLarge(fmt.Sprintf("%d bytes", size), int64(r.most))
+	case size > r.small:
+		f.err = r.holding.take(size)
+	}
+	if f.err != nil {
+		r.done()
+		return nil
+	}
+	data, err := r.from.Read(size)
+	if err != nil {
+		return r.broken(err)
+	}
+	defer data.Free()
+	if r.single {
+		switch err := r.from.ReadMessageHeader(r.header[:1]); {
+		case err == nil:
+			return status.Error(codes.Internal, "the call takes one request, and the client sent more")
+		case !errors.Is(err, io.EOF):
+			return r.broken(err)
+		}
+	}
+	if !r.done() {
+		return r.late()
+	}
+	f.decode(data, &r.server.shapes, r.holding)
+	return nil
+}
+
+// broken returns the error for a message that the transport cannot read to its end.
+func (r *receiver) broken(err error) error {
+	var of interface{ GRPCStatus() *status.Status }
+	switch {
+	case r.ended():
+		return r.late()
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return status.Error(codes.Internal, err.Error())
+	case errors.Is(err, io.EOF), errors.As(err, &of):
+		return err
+	}
+	return fmt.Errorf("%w: %w", context.Canceled, err)
+}
+
+// late returns the error of a client that does not complete a request.
+func (*receiver) late() error {
+	return fault.New(fault.Deadline, "REQUEST_TIMEOUT", "the client did not send the whole request within %v", requestTime)
+}
+
+// expire implements expiring.
+func (r *receiver) expire() {
+	err := r.late()
+	_ = r.from.SetTrailer(metadata.Pairs(reasonTrailer, Reason(err))) // the status has the reason too
+	_ = r.from.WriteStatus(status.Convert(Error(err)))                // fails only if the stream has ended
+}
+
+// A frame takes the place of a request while it is received. It keeps the fault of a request that cannot
+// be decoded for the handler.
+type frame struct {
+	message any
+	hold    Hold // of a call in process
+	size    int  // bytes of the request
+	err     error
+}
+
+// decode builds the message from its wire form.
+func (f *frame) decode(wire mem.BufferSlice, known *shapes, h *holding) {
+	buf := wire.MaterializeToBuffer(mem.DefaultBufferPool())
+	defer buf.Free()
+	data := buf.ReadOnlyData()
+	f.size = len(data)
+	message, ok := f.message.(proto.Message)
+	if !ok {
+		f.err = fmt.Errorf("a request of type %T cannot be decoded", f.message)
+		return
+	}
+	d := message.ProtoReflect().Descriptor()
+	if len(data) > unchecked {
+		var items int
+		items, f.err = known.of(d).check(data)
+		if f.err == nil && items > smallRequest {
+			f.err = h.take(items)
+		}
+	}
+	if f.err != nil {
+		return
+	}
+	if err := proto.Unmarshal(data, message); err != nil {
+		f.err = undecodable(d, data, err)
+	}
+}
+
+// unchecked is the size in bytes of a request up to which its items are not counted: there are few of
+// them.
+const unchecked = 256
+
+// newFrameBuffers returns the pool of the buffers that gRPC reads frames into. A buffer is at most twice as
+// large as its frame: frames that wait for a handler count by their own size.
+func newFrameBuffers() mem.BufferPool {
+	return mem.NewTieredBufferPool(256, 1<<10, 2<<10, 4<<10, 8<<10, 16<<10, 32<<10, 1<<20)
+}
