@@ -41,6 +41,12 @@ func lockFolder(dir string) (*os.File, error) {
 	return f, nil
 }
 
+// unlockFolder ends the lock. Closing the file would not be enough: a child that this process is starting shares the
+// lock until it executes its program.
+func unlockFolder(f *os.File) error {
+	return errors.Join(unix.Flock(int(f.Fd()), unix.LOCK_UN), f.Close())
+}
+
 func inUse(dir, pid string) error {
 	by := "another brokerd"
 	if pid != "" {

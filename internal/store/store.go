@@ -295,7 +295,7 @@ func (s *Store) release() error {
 	for _, c := range slices.Backward(s.conns) {
 		errs = append(errs, c.close())
 	}
-	return errors.Join(append(errs, s.lock.Close())...)
+	return errors.Join(append(errs, unlockFolder(s.lock))...)
 }
 
 // prepare makes the database ready for the writer: checked, with all migrations applied.
